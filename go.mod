@@ -1,0 +1,3 @@
+module github.com/rdistcc/rdistcc
+
+go 1.26

@@ -1,0 +1,159 @@
+// Package ipc is what a wrapper and the connection manager say to each other
+// over a Unix stream socket. Frames are a little-endian uint32 length, a kind
+// byte and the fields; descriptors travel with a frame's first byte.
+//
+// One connection is one command:
+//
+//	wrapper                                manager
+//	  Lease ─────────────────────────────▶   waits for a preprocessor's turn, a slot
+//	  ◀──────────────── Leased, 2 descriptors   (or GoLocal)
+//	  preprocessor's stdout is the slot
+//	  Submit ────────────────────────────▶   a host compiles
+//	  ◀──────────────────────────── Result   (or GoLocal: do it here, and why)
+//	  places the files
+//	  Finish ────────────────────────────▶   counted; the slot is free again
+//
+// A command that is not for the farm says Local instead of Lease, waits for Go,
+// runs, and says Finish. Whenever the wrapper's end closes early the manager
+// cancels what is under way. It is linked into the wrapper: raw system calls, no
+// reflection, no package net.
+package ipc
+
+// Version of this protocol; a manager refuses another one by GoLocal("manager").
+const Version = 1
+
+// MaxFrame bounds a frame, in bytes.
+const MaxFrame = 4 << 20
+
+// Kind is a frame's kind.
+type Kind uint8
+
+// Kinds. W: from the wrapper, M: from the manager.
+const (
+	KindLease   Kind = 1 + iota // W
+	KindLeased                  // M, with the source's and the sink's descriptor
+	KindGoLocal                 // M
+	KindSubmit                  // W
+	KindResult                  // M
+	KindLocal                   // W
+	KindGo                      // M
+	KindFinish                  // W
+	KindControl                 // W: a subcommand of rdistcc
+	KindReply                   // M
+)
+
+// Gate says which turn a local command waits for.
+type Gate uint8
+
+// Gates.
+const (
+	GateNone  Gate = iota // start at once (queries)
+	GateCPP               // a preprocessor's turn
+	GateLocal             // a local compile's or link's turn
+)
+
+// Mode is RDISTCC_MODE.
+type Mode uint8
+
+// Modes.
+const (
+	ModeAuto Mode = iota
+	ModeRemote
+	ModeLocal
+)
+
+// Lease asks for a slot and a host for one compile.
+type Lease struct {
+	Version     uint8
+	Hosts       string // host list of the environment; empty: the manager's own
+	Mode        Mode
+	Compiler    string // absolute path of the real compiler
+	Source      string // as on the command line, for status pages and `why`
+	Output      string
+	Cwd         string
+	IOTimeoutMS uint32 // 0 = the manager's
+}
+
+// Leased is a slot. Descriptors: source (write), sink (read), in this order.
+type Leased struct {
+	Job       uint64
+	SourceMax uint64 // bytes that body and text may take
+	Family    string // "gcc" or "clang"
+	Major     uint32 // compiler's major version
+}
+
+// GoLocal says: run the command here. When Trouble is set the user gets Detail
+// as one line, and with fallback forbidden the wrapper exits with Code instead.
+// The local turn (GateLocal) is already held.
+type GoLocal struct {
+	Reason  string // as in the documentation, say "no-hosts"
+	Trouble bool
+	Code    uint8  // one of rdistcc's exit codes
+	Detail  string // one line without "rdistcc: "
+	Host    string // that had the trouble, or empty
+}
+
+// Submit says that the preprocessor has ended (it and its children hold the slot
+// no more) and where body and text lie in the source.
+type Submit struct {
+	BodyLen      uint32
+	TextOff      uint32
+	TextLen      uint64
+	PreprocessUS uint32
+}
+
+// Segment is Len bytes at Off of the sink.
+type Segment struct{ Off, Len uint64 }
+
+// File is one output file in the sink.
+type File struct {
+	Index uint8 // in the job body's outputs
+	Segment
+}
+
+// Result is what the remote compiler did.
+type Result struct {
+	Host   string
+	Exit   uint8
+	Signal uint8
+	Stdout Segment
+	Stderr Segment
+	Files  []File
+	// Microseconds: waiting for a credit; source out (post to completion); the
+	// daemon's queue and compile; the rest of the round trip.
+	CreditUS, WriteUS, QueueUS, CompileUS, ReturnUS uint32
+	BytesOut, BytesIn                               uint64
+	Attempts                                        uint8
+}
+
+// Local announces a command that runs here.
+type Local struct {
+	Version                  uint8
+	Reason                   string
+	Gate                     Gate
+	Compiler, Source, Output string
+	// Wait is false when the wrapper does not wait for Go (GateNone).
+}
+
+// Finish ends a command.
+type Finish struct {
+	Where                 uint8  // 0 remote, 1 local
+	Reason                string // local only
+	Exit                  uint8
+	TotalUS, PreprocessUS uint32
+	// Closed: nobody holds the slot's source any more, it may be used again.
+	Closed bool
+}
+
+// Control is a subcommand: its words, and where it was typed.
+type Control struct {
+	Version uint8
+	Args    []string
+	Hosts   string
+}
+
+// Reply answers Control: an exit code, and JSON or an error line.
+type Reply struct {
+	Code uint8
+	Data []byte
+}

@@ -1,0 +1,248 @@
+// Package job is what a connection manager and a daemon say to each other: one
+// message a Send, little-endian, of at most MaxMessage bytes. It does no I/O.
+//
+// A compile is two RDMA messages out and two back:
+//
+//	manager                                   daemon
+//	  RDMA Write  Body ++ text ────────────▶  the slot that a Credit names
+//	  Send+Inval  Job (kills the slot STag) ▶ runs the compiler
+//	  sink ◀───────────────────────────────── RDMA Write  stdout, stderr, files
+//	  ◀────────────────────────── Send+Inval  Result (kills the sink STag)
+//
+// Everything else is rare: Hello/Welcome once a connection; unasked messages
+// (Toolchains, Grant, Recall, Drain, Heartbeat, Cancel) of one kind wait for the
+// Ack of the last of that kind, so the receives that a side must have posted
+// are bounded: one an answer due, and Spare more.
+package job
+
+import "errors"
+
+// Limits of the protocol.
+const (
+	Version    = 1
+	MaxMessage = 1024 // bytes; every posted receive is this long
+	Spare      = 16   // receives posted beyond the answers that are due
+	MaxOutputs = 16   // files a job may bring back
+	MaxCredits = 16   // in one Grant
+	MaxCancels = 64   // jobs in one Cancel
+	MaxIDs     = 48   // toolchains in one Toolchains message
+	BodyAlign  = 64   // the text starts at the next multiple behind the Body
+)
+
+// Kind is a message's first byte.
+type Kind uint8
+
+// Kinds of messages. M: manager to daemon, D: daemon to manager.
+const (
+	KindHello      Kind = 1 + iota // M
+	KindWelcome                    // D
+	KindToolchains                 // D, acked
+	KindGrant                      // D, acked
+	KindRecall                     // D, acked once the unspent credits have been returned
+	KindReturn                     // M, Send with Invalidate of the slot
+	KindJob                        // M, Send with Invalidate of the slot
+	KindResult                     // D, Send with Invalidate of the sink
+	KindCancel                     // M, acked; each job is still answered by its Result
+	KindHeartbeat                  // both, acked
+	KindDrain                      // D, acked: no new job; running ones are finished
+	KindAck                        // both
+)
+
+// ToolchainID is the first 16 bytes of a SHA-256 over a toolchain's content
+// (package toolchain).
+type ToolchainID [16]byte
+
+// Window is memory of the sender's that the peer may write: Len bytes at TO of STag.
+type Window struct {
+	STag uint32
+	TO   uint64
+	Len  uint64
+}
+
+// Greeting is the MPA private data of the Request: magic and version, so that
+// a peer of another kind is told so before a QP exists.
+type Greeting struct {
+	Version uint16
+	Boot    [16]byte // a random number a process start; tells a restarted peer
+}
+
+// Rejection is the private data of a rejecting Reply.
+type Rejection struct {
+	Cause  Cause
+	Detail string // one line for a person, at most 200 bytes
+}
+
+// Hello is the manager's first Send.
+type Hello struct {
+	Name string // of the build host, for the daemon's log; at most 64 bytes
+	Want uint16 // credits it has use for; 0 = as many as there are
+}
+
+// Welcome answers Hello.
+type Welcome struct {
+	Boot       [16]byte
+	Jobs       uint16 // compiles at a time
+	MaxBody    uint64 // bytes of Body and text together that fit a slot
+	MaxResult  uint64 // bytes that the daemon will write back at most
+	Toolchains uint16 // that follow in Toolchains messages
+	Load       Load
+}
+
+// Toolchains lists what the host can run. First is the index of IDs[0].
+type Toolchains struct {
+	Seq   uint32
+	First uint16
+	Total uint16
+	IDs   []ToolchainID
+}
+
+// Credit is the right to place and queue one compile, with the slot for its
+// source. It ends by a Job, a Return, or with the QP.
+type Credit struct {
+	ID   uint64
+	Slot Window
+}
+
+// Grant gives credits.
+type Grant struct {
+	Seq     uint32
+	Credits []Credit
+}
+
+// Recall asks for up to Count unspent credits.
+type Recall struct {
+	Seq   uint32
+	Count uint16
+}
+
+// Return gives an unspent credit back.
+type Return struct{ Credit uint64 }
+
+// Job starts a compile whose Body and text lie in the credit's slot.
+type Job struct {
+	ID        uint64 // the manager's; unique on the connection
+	Credit    uint64
+	Toolchain ToolchainID
+	BodyLen   uint32 // encoded Body at the slot's start
+	TextOff   uint32 // BodyLen rounded up to BodyAlign
+	TextLen   uint64
+	Sink      Window   // where the result goes
+	Timeout   uint32   // milliseconds of wall time for the compile; 0 = the daemon's limit
+	Digest    [16]byte // of the slot's content; zero = none
+}
+
+// Status says what became of a job.
+type Status uint8
+
+// Statuses.
+const (
+	StatusRan     Status = iota // the compiler ran: Exit and Signal are its
+	StatusRefused               // Cause says why; nothing ran
+	StatusFailed                // Cause says why; something ran, the result is void
+)
+
+// Cause refines a refusal or failure.
+type Cause uint8
+
+// Causes.
+const (
+	CauseNone      Cause = iota
+	CauseToolchain       // refused: no such toolchain here
+	CausePolicy          // refused: an option or file that the daemon does not allow
+	CauseFull            // refused: no room
+	CauseDraining        // refused: going down
+	CauseMalformed       // refused: the job makes no sense
+	CauseDenied          // rejection: this peer may not use the host
+	CauseVersion         // rejection: no common version
+	CauseTimeout         // failed: wall limit
+	CauseCancelled       // failed: as asked
+	CauseTooBig          // failed: result does not fit the sink
+	CauseDisk            // failed: no space, or an I/O error, on the host
+	CauseInternal        // failed: a fault of the daemon
+)
+
+// Segment is one part of a result in the sink: Len bytes at Off.
+type Segment struct {
+	Off, Len uint64
+}
+
+// File is an output that the compiler made.
+type File struct {
+	Index uint8 // in Body.Outputs
+	Exec  bool  // owner may execute it
+	Segment
+}
+
+// Result answers a Job.
+type Result struct {
+	ID               uint64
+	Status           Status
+	Cause            Cause
+	Exit             uint8
+	Signal           uint8
+	Stdout           Segment
+	Stderr           Segment
+	Files            []File
+	Queue, Wall, CPU uint32 // microseconds: waiting for a core, compiling, its CPU
+	MaxRSS           uint64 // bytes
+	Load             Load
+	Next             *Credit  // in place of the one that the job spent, or nil
+	Digest           [16]byte // of the bytes written; zero = none
+}
+
+// Load is a host's state.
+type Load struct {
+	Jobs, Running, Queued, Free uint16 // limit, compiling, waiting, credits not granted
+	Draining                    bool
+	LoadAvg                     uint32 // one-minute load average x 100
+	MemoryFree                  uint64 // bytes available
+}
+
+// Cancel asks that jobs end; each is answered by its Result.
+type Cancel struct {
+	Seq  uint32
+	Jobs []uint64
+}
+
+// Heartbeat asks for an Ack.
+type Heartbeat struct{ Seq uint32 }
+
+// Drain says that the host takes no new job.
+type Drain struct{ Seq uint32 }
+
+// Ack answers an unasked message.
+type Ack struct {
+	Of   Kind
+	Seq  uint32
+	Load Load // from a daemon
+}
+
+// Output names a file that is to come back.
+type Output struct {
+	Kind OutputKind
+	Name string // path as the client's compiler would have used it
+}
+
+// OutputKind is a sort of output.
+type OutputKind uint8
+
+// Output kinds.
+const (
+	OutputObject OutputKind = iota
+	OutputAssembly
+	OutputStackUsage
+)
+
+// Body stands at the slot's start, before the text: what the compiler is told.
+type Body struct {
+	Argv0    string   // what the compiler is called, for its own messages
+	Args     []string // options; no input, no output, no -c or -S
+	Language string   // -x of the text
+	Name     string   // base name of the source: the text is stored under it
+	Cwd      string   // the client's working directory
+	Env      []string // NAME=VALUE that the daemon's rules allow
+	Outputs  []Output // the first one is what -o names
+}
+
+// ErrMalformed is the parent of every parse error.
+var ErrMalformed = errors.New("malformed message")
