@@ -3,7 +3,6 @@
 package compile
 
 import (
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
@@ -21,7 +20,7 @@ type Plan struct {
 	// Local: run it here as it was typed; Reason and Gate say why and when.
 	Local  bool
 	Reason string
-	Gate   ipc.Gate
+	Gate   Gate
 
 	// Otherwise one compile of one source that may run elsewhere.
 	Source   string       // as typed
@@ -36,3 +35,13 @@ type option struct {
 	words []string
 	class uint8
 }
+
+// Gate says which turn a local command waits for.
+type Gate uint8
+
+// Gates, numbered as in the local protocol.
+const (
+	GateNone Gate = iota
+	GateCPP
+	GateLocal
+)
