@@ -1,0 +1,75 @@
+package hostlist
+
+import "strings"
+
+// File is a place where a host list may stand.
+type File struct {
+	Path    string
+	Foreign bool // distcc's
+}
+
+// Files are the places to look at, the first that exists decides; there is no
+// merging. dir is RDISTCC_DIR, or empty; getenv is asked for HOME,
+// XDG_CONFIG_HOME and DISTCC_DIR.
+func Files(dir string, getenv func(string) string) []File {
+	home := getenv("HOME")
+	var files []File
+	add := func(foreign bool, base, rest string) {
+		if base != "" {
+			files = append(files, File{Path: strings.TrimSuffix(base, "/") + rest, Foreign: foreign})
+		}
+	}
+	add(false, dir, "/hosts")
+	if c := getenv("XDG_CONFIG_HOME"); c != "" {
+		add(false, c, "/rdistcc/hosts")
+	} else {
+		add(false, home, "/.config/rdistcc/hosts")
+	}
+	files = append(files, File{Path: "/etc/rdistcc/hosts"})
+	if d := getenv("DISTCC_DIR"); d != "" {
+		add(true, d, "/hosts")
+	} else {
+		add(true, home, "/.distcc/hosts")
+	}
+	return append(files, File{Path: "/etc/distcc/hosts", Foreign: true})
+}
+
+// FromFiles reads the first of files that exists; exists is false without one.
+// read returns a file's content, and whether there is such a file. Where names
+// the file that was taken.
+func FromFiles(files []File, read func(path string) (content []byte, exists bool, err error)) (list List, where string, err error) {
+	for _, f := range files {
+		content, exists, err := read(f.Path)
+		if err != nil {
+			return List{}, f.Path, &Error{Where: f.Path, Problem: err.Error(), Remedy: "make it readable, or set RDISTCC_HOSTS"}
+		}
+		if !exists {
+			continue
+		}
+		list, err := parse(string(content), f.Foreign)
+		return list, f.Path, at(f.Path, err)
+	}
+	return List{}, "", nil
+}
+
+// FromEnv reads RDISTCC_HOSTS, or DISTCC_HOSTS when that is unset or empty. Where
+// is the variable's name, or empty when there is neither.
+func FromEnv(getenv func(string) string) (list List, where string, err error) {
+	for _, name := range []string{"RDISTCC_HOSTS", "DISTCC_HOSTS"} {
+		if text := getenv(name); text != "" {
+			list, err := Parse(text)
+			return list, name, at(name, err)
+		}
+	}
+	return List{}, "", nil
+}
+
+// at adds the place to an error of parse.
+func at(where string, err error) error {
+	if e, ok := err.(*Error); ok && e != nil {
+		c := *e
+		c.Where = strings.TrimSpace(where + " " + e.Where)
+		return &c
+	}
+	return err
+}
