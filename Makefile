@@ -1,0 +1,89 @@
+# `make` builds the programs into bin/. `make demo` shows them at work on real code, `make test` tests them:
+# both need Go, gcc, g++ and make only. Every other target names what it lacks; `make deps` installs that on Debian.
+
+GO          ?= go
+PREFIX      ?= /usr/local
+DESTDIR     ?=
+FUZZTIME    ?= 20s
+BENCHTIME   ?= 1s
+GOLANGCI    ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+
+PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
+LINKS    := cc gcc g++ c++ clang clang++ c89 c99 $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
+
+export GOTOOLCHAIN ?= auto
+
+.PHONY: all test race fuzz lint bench demo e2e install clean deps $(PROGRAMS)
+
+all: $(PROGRAMS)
+
+# Static (no cgo): the wrapper starts once per source file, and the dynamic linker alone costs it 0.5 ms.
+$(PROGRAMS):
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/$@ ./cmd/$@
+
+# need NAMES: ends with one line when a program is missing.
+need = @for t in $(1); do command -v $$t >/dev/null || { echo "make $@: $$t is missing (on Debian: make deps)" >&2; exit 1; }; done
+# skips: says beforehand which tests a missing program leaves out.
+skips = @for t in clang distcc tshark prometheus; do command -v $$t >/dev/null || \
+	echo "make $@: $$t is not installed: the tests that need it are skipped (on Debian: make deps)"; done
+
+test:
+	$(call need,$(GO) gcc g++)
+	$(skips)
+	$(GO) test ./...
+
+race:
+	$(call need,$(GO) gcc g++)
+	$(skips)
+	CGO_ENABLED=1 $(GO) test -race ./...
+
+fuzz:
+	$(call need,$(GO))
+	@set -e; for dir in $$($(GO) list -f '{{.Dir}}' ./...); do \
+		for f in $$(cat $$dir/*_test.go 2>/dev/null | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p'); do \
+			echo "$$f ($${dir#$(CURDIR)/})"; \
+			$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$dir; \
+		done; done
+
+lint:
+	$(call need,$(GO) gofmt git)
+	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "not gofmt'ed: $$bad" >&2; exit 1; }
+	$(GO) vet ./...
+	@if bin=$$(command -v golangci-lint || ls "$$($(GO) env GOPATH)/bin/golangci-lint" 2>/dev/null); then \
+		echo "$$bin run"; $$bin run ./...; \
+	else echo "make lint: golangci-lint is missing, left out (make deps)"; fi
+
+bench: all
+	$(call need,$(GO) gcc)
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
+
+# KEEP=1 leaves daemons and manager running and says where their status pages and metrics are.
+demo: all
+	$(call need,$(GO) gcc g++)
+	@$(GO) run ./internal/demo $(if $(KEEP),-keep) $(DEMOFLAGS)
+
+e2e: all
+	$(call need,$(GO) gcc g++)
+	$(skips)
+	$(GO) test -count=1 -v -run 'TestScripts' .
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/rdistcc $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/share/doc/rdistcc
+	install -m 0755 $(addprefix bin/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
+	for n in $(LINKS); do ln -sf ../../bin/rdistcc $(DESTDIR)$(PREFIX)/lib/rdistcc/$$n; done
+	for u in deploy/systemd/*; do sed 's,@PREFIX@,$(PREFIX),g' $$u > $(DESTDIR)$(PREFIX)/lib/systemd/system/$${u##*/}; done
+	install -m 0644 README.md ARCHITECTURE.md CHANGELOG.md $(wildcard deploy/config.yaml docs/*.md) $(DESTDIR)$(PREFIX)/share/doc/rdistcc
+
+clean:
+	rm -rf bin dist
+
+# What the tests and targets beyond `make test` and `make demo` can use. Go itself (see go.mod) is not in Debian 12.
+deps:
+	@command -v apt-get >/dev/null || { echo "make deps: knows Debian's apt-get only; it would install gcc g++ make git clang distcc tshark prometheus" >&2; exit 1; }
+	$(call need,$(GO))
+	apt-get update -q
+	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+		gcc g++ make git ca-certificates clang distcc tshark prometheus
+	CGO_ENABLED=0 $(GO) install $(GOLANGCI)

@@ -1,0 +1,193 @@
+package rdistcc
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/rdistcc/rdistcc/"
+
+// edges is the package map: who may import whom, outside tests. A commit that
+// needs a new edge adds it here and argues for it.
+var edges = map[string][]string{
+	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/job"},
+	"cmd/rdistcc-cm":   {"pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/hostlist", "pkg/iwarp", "pkg/telemetry"},
+	"cmd/rdistccd":     {"pkg/config", "pkg/iwarp", "pkg/telemetry", "pkg/toolchain", "pkg/worker"},
+	"cmd/rdistcc-perf": {"pkg/iwarp", "pkg/job"},
+
+	"pkg/iwarp":           {"pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
+	"pkg/iwarp/mpa":       {},
+	"pkg/iwarp/ddp":       {},
+	"pkg/iwarp/rdmap":     {"pkg/iwarp/ddp", "pkg/iwarp/mpa"},
+	"pkg/iwarp/iwarptest": {"pkg/iwarp", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
+
+	"pkg/arena":       {},
+	"pkg/job":         {},
+	"pkg/hostlist":    {"pkg/scheduler"},
+	"pkg/scheduler":   {},
+	"pkg/compile":     {"pkg/job"},
+	"pkg/toolchain":   {"pkg/job"},
+	"pkg/config":      {"pkg/hostlist"},
+	"pkg/telemetry":   {"pkg/iwarp"},
+	"pkg/connmgr":     {"pkg/arena", "pkg/connmgr/ipc", "pkg/hostlist", "pkg/iwarp", "pkg/job", "pkg/scheduler", "pkg/telemetry", "pkg/toolchain"},
+	"pkg/connmgr/ipc": {"pkg/job"},
+	"pkg/worker":      {"pkg/arena", "pkg/compile", "pkg/iwarp", "pkg/job", "pkg/telemetry", "pkg/toolchain"},
+
+	"internal/demo": {},
+}
+
+// pure packages do no I/O, start no goroutine and read no clock: the engine can
+// be fed byte by byte, the scheduler can be simulated.
+var pure = []string{
+	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/job", "pkg/scheduler", "pkg/hostlist",
+}
+
+// only lists what just some packages (or trees, with a final slash) may import
+// directly: each dependency stands behind one package of ours.
+var only = map[string][]string{
+	"gopkg.in/yaml.v3":           {"pkg/config"},
+	"github.com/klauspost/crc32": {"pkg/iwarp/mpa"},
+	"hash/crc32":                 {"pkg/iwarp/mpa"},
+	"github.com/spf13/cobra":     {"cmd/rdistcc-cm", "cmd/rdistccd", "cmd/rdistcc-perf"},
+}
+
+// heavy packages cost the wrapper start-up time, which is paid once per source
+// file: it must not link them, not even through others.
+var heavy = []string{
+	"crypto/tls", "encoding/json", "html/template", "net", "net/http", "regexp", "text/template",
+	"github.com/prometheus/client_golang/prometheus", "github.com/spf13/cobra", "gopkg.in/yaml.v3",
+	module + "pkg/iwarp",
+}
+
+// impure are packages and functions that a pure package must not use.
+var impure = map[string][]string{
+	"log": nil, "log/slog": nil, "net": nil, "net/http": nil, "os": nil, "os/exec": nil, "os/signal": nil,
+	"syscall": nil, "golang.org/x/sys/unix": nil, "context": nil,
+	"time": {"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"},
+}
+
+type listed struct {
+	ImportPath string
+	Dir        string
+	GoFiles    []string
+	Imports    []string
+	Deps       []string
+}
+
+func (p listed) name() string { return strings.TrimPrefix(p.ImportPath, module) }
+
+// packages asks the go command for all packages of the module, for Linux and
+// without cgo, as they are built.
+func packages(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports,Deps", "./...")
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+	out, err := cmd.Output()
+	if err != nil {
+		if e := new(exec.ExitError); errors.As(err, &e) {
+			t.Fatalf("go list: %v: %s", err, e.Stderr)
+		}
+		t.Fatalf("go list: %v", err)
+	}
+	var all []listed
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := d.Decode(&p); err == io.EOF {
+			return all
+		} else if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		if p.ImportPath != strings.TrimSuffix(module, "/") {
+			all = append(all, p)
+		}
+	}
+}
+
+func TestImportsFollowTheMap(t *testing.T) {
+	for _, p := range packages(t) {
+		allowed, ok := edges[p.name()]
+		if !ok {
+			t.Errorf("%s is not in the package map: give it a line in arch_test.go and ARCHITECTURE.md", p.name())
+			continue
+		}
+		for _, imp := range p.Imports {
+			if to, ours := strings.CutPrefix(imp, module); ours && !slices.Contains(allowed, to) {
+				t.Errorf("%s imports %s, an edge that the package map does not have", p.name(), to)
+			}
+			if owners, restricted := only[imp]; restricted && !slices.Contains(owners, p.name()) {
+				t.Errorf("%s imports %s, which is for %s only", p.name(), imp, strings.Join(owners, ", "))
+			}
+		}
+	}
+}
+
+func TestWrapperStaysSmall(t *testing.T) {
+	for _, p := range packages(t) {
+		if p.name() != "cmd/rdistcc" {
+			continue
+		}
+		for _, dep := range heavy {
+			if slices.Contains(p.Deps, dep) {
+				t.Errorf("cmd/rdistcc links %s: it would pay for it at every compile", dep)
+			}
+		}
+	}
+}
+
+func TestPurePackagesDoNoIO(t *testing.T) {
+	for _, p := range packages(t) {
+		if !slices.Contains(pure, p.name()) {
+			continue
+		}
+		for _, file := range p.GoFiles {
+			checkPure(t, filepath.Join(p.Dir, file))
+		}
+	}
+}
+
+// checkPure reports what a file of a pure package uses and must not.
+func checkPure(t *testing.T, path string) {
+	t.Helper()
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, path, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	funcs := map[string][]string{} // local name of an imported package: its functions that are not allowed
+	for _, imp := range f.Imports {
+		name, err := strconv.Unquote(imp.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		banned, listed := impure[name]
+		switch {
+		case listed && banned == nil:
+			t.Errorf("%s: imports %s: this package does no I/O", fset.Position(imp.Pos()), name)
+		case listed && imp.Name != nil:
+			funcs[imp.Name.Name] = banned
+		case listed:
+			funcs[name] = banned
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			t.Errorf("%s: starts a goroutine: this package does not", fset.Position(n.Pos()))
+		case *ast.SelectorExpr:
+			if id, ok := n.X.(*ast.Ident); ok && slices.Contains(funcs[id.Name], n.Sel.Name) {
+				t.Errorf("%s: calls %s.%s: this package is told the time", fset.Position(n.Pos()), id.Name, n.Sel.Name)
+			}
+		}
+		return true
+	})
+}

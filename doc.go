@@ -1,0 +1,30 @@
+// Package rdistcc holds what belongs to the whole: this overview, the test of
+// the import rules and the end-to-end tests.
+//
+// rdistcc compiles C and C++ on other machines. Three programs take part:
+//
+//	 build host                                        compile host
+//	rdistcc ──Unix socket──▶ rdistcc-cm ◀═══iWARP═══▶ rdistccd
+//	one short run            lives on: warm QPs,        lives on: slots,
+//	per source file          slots, scheduler           credits, workers
+//
+// cmd/rdistcc stands before the compiler on the command line. It understands the
+// command (pkg/compile), leases a piece of shared memory from the connection
+// manager (pkg/connmgr/ipc), lets the preprocessor write into it, and puts the
+// files that come back where the compiler would have put them. What it does not
+// know for certain it compiles here.
+//
+// cmd/rdistcc-cm is the connection manager (pkg/connmgr): one a user, started on
+// demand. It keeps connections to all hosts warm, owns the memory that goes over
+// them (pkg/arena) and chooses a host for each job (pkg/scheduler).
+//
+// cmd/rdistccd is the daemon of a compile host (pkg/worker). It grants credits,
+// each the right to write one source into one slot of its memory and have it
+// compiled, runs compilers that it has identified by content (pkg/toolchain) and
+// writes results into the manager's memory.
+//
+// Between the two runs iWARP (pkg/iwarp and the packages below it): RDMA over
+// TCP, here in user space. pkg/job says what is sent over it.
+//
+// ARCHITECTURE.md has the package map, the invariants and the life of a compile.
+package rdistcc
