@@ -20,13 +20,16 @@ import "errors"
 // Limits of the protocol.
 const (
 	Version    = 1
-	MaxMessage = 1024 // bytes; every posted receive is this long
-	Spare      = 16   // receives posted beyond the answers that are due
-	MaxOutputs = 16   // files a job may bring back
-	MaxCredits = 16   // in one Grant
-	MaxCancels = 64   // jobs in one Cancel
-	MaxIDs     = 48   // toolchains in one Toolchains message
-	BodyAlign  = 64   // the text starts at the next multiple behind the Body
+	MaxMessage = 1024    // bytes; every posted receive is this long
+	Spare      = 16      // receives posted beyond the answers that are due
+	MaxOutputs = 16      // files a job may bring back
+	MaxCredits = 16      // in one Grant
+	MaxCancels = 64      // jobs in one Cancel
+	MaxIDs     = 48      // toolchains in one Toolchains message
+	BodyAlign  = 64      // the text starts at the next multiple behind the Body
+	MaxName    = 64      // bytes of Hello.Name
+	MaxDetail  = 200     // bytes of a line for a person
+	MaxBodyLen = 4 << 20 // bytes of an encoded Body; Linux gives a command 2 MiB at most
 )
 
 // Kind is a message's first byte.
@@ -69,12 +72,12 @@ type Greeting struct {
 // Rejection is the private data of a rejecting Reply.
 type Rejection struct {
 	Cause  Cause
-	Detail string // one line for a person, at most 200 bytes
+	Detail string // one line for a person, at most MaxDetail bytes
 }
 
 // Hello is the manager's first Send.
 type Hello struct {
-	Name string // of the build host, for the daemon's log; at most 64 bytes
+	Name string // of the build host, for the daemon's log; at most MaxName bytes
 	Want uint16 // credits it has use for; 0 = as many as there are
 }
 
@@ -159,7 +162,19 @@ const (
 	CauseTooBig          // failed: result does not fit the sink
 	CauseDisk            // failed: no space, or an I/O error, on the host
 	CauseInternal        // failed: a fault of the daemon
+	numCauses
 )
+
+// String is the word that reasons, metrics and logs use.
+func (c Cause) String() string {
+	if c < numCauses {
+		return causeWords[c]
+	}
+	return "unknown"
+}
+
+var causeWords = [numCauses]string{"none", "toolchain", "policy", "full", "draining", "malformed",
+	"denied", "version", "timeout", "cancelled", "too-big", "disk", "internal"}
 
 // Segment is one part of a result in the sink: Len bytes at Off.
 type Segment struct {
@@ -188,6 +203,7 @@ type Result struct {
 	Load             Load
 	Next             *Credit  // in place of the one that the job spent, or nil
 	Digest           [16]byte // of the bytes written; zero = none
+	Detail           string   // why Cause, one line of at most MaxDetail bytes; empty when it ran
 }
 
 // Load is a host's state.
@@ -231,6 +247,7 @@ const (
 	OutputObject OutputKind = iota
 	OutputAssembly
 	OutputStackUsage
+	numOutputKinds
 )
 
 // Body stands at the slot's start, before the text: what the compiler is told.
@@ -246,3 +263,35 @@ type Body struct {
 
 // ErrMalformed is the parent of every parse error.
 var ErrMalformed = errors.New("malformed message")
+
+// TextOffset is where the text lies behind a Body of n encoded bytes.
+func TextOffset(n int) int { return (n + BodyAlign - 1) &^ (BodyAlign - 1) }
+
+// Clip makes s fit for Detail and Name: its first line, at most n bytes of it
+// without breaking a UTF-8 sequence, control characters as '?'.
+func Clip(s string, n int) string {
+	clean := true
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\n' || s[i] == '\r' {
+			s = s[:i]
+			break
+		}
+		clean = clean && s[i] >= ' ' && s[i] != 0x7f
+	}
+	if len(s) > n {
+		for n > 0 && s[n]&0xc0 == 0x80 {
+			n--
+		}
+		s = s[:n]
+	}
+	if clean {
+		return s
+	}
+	b := []byte(s)
+	for i, c := range b {
+		if c < ' ' || c == 0x7f {
+			b[i] = '?'
+		}
+	}
+	return string(b)
+}

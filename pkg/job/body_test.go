@@ -1,0 +1,90 @@
+package job
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+var body = Body{
+	Argv0: "gcc", Args: []string{"-O2", ""}, Language: "c", Name: "a.c", Cwd: "/src",
+	Env:     []string{"LC_ALL=C"},
+	Outputs: []Output{{OutputObject, "a.o"}, {OutputStackUsage, "a.su"}},
+}
+
+const bodyHex = "03000000 676363  02000000 03000000 2d4f32 00000000  01000000 63  03000000 612e63" +
+	"04000000 2f737263  01000000 08000000 4c435f414c4c3d43  02 00 03000000 612e6f 02 04000000 612e7375"
+
+func TestGoldenBody(t *testing.T) {
+	want := unhex(t, bodyHex)
+	if got := body.Append(nil); !bytes.Equal(got, want) {
+		t.Errorf("Append:\n got %x\nwant %x", got, want)
+	}
+	got, err := ParseBody(want)
+	if err != nil || !reflect.DeepEqual(*got, body) {
+		t.Errorf("ParseBody = %+v, %v", got, err)
+	}
+	for n := range want {
+		if got, err := ParseBody(want[:n]); !errors.Is(err, ErrMalformed) {
+			t.Errorf("body cut to %d of %d bytes: got %+v, %v", n, len(want), got, err)
+		}
+	}
+	if _, err := ParseBody(append(want, 0)); !errors.Is(err, ErrMalformed) {
+		t.Errorf("body and one byte more: error is %v", err)
+	}
+}
+
+func TestParseBodyRefuses(t *testing.T) {
+	for _, name := range []string{"", ".", "..", "../a.c", "/a.c", "a/b.c", strings.Repeat("n", 256)} {
+		b := body
+		b.Name = name
+		if _, err := ParseBody(b.Append(nil)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("source name %q: error is %v", name, err)
+		}
+	}
+	b := body
+	b.Args = []string{"-DX=\x00"}
+	if _, err := ParseBody(b.Append(nil)); !errors.Is(err, ErrMalformed) {
+		t.Errorf("NUL in an argument: error is %v", err)
+	}
+	b = body
+	b.Outputs = []Output{{numOutputKinds, "a.o"}}
+	if _, err := ParseBody(b.Append(nil)); !errors.Is(err, ErrMalformed) {
+		t.Errorf("unknown kind of output: error is %v", err)
+	}
+	// A count may not make the parser allocate more than the body could hold.
+	huge := unhex(t, "00000000 ffffffff 00000000")
+	if n := testing.AllocsPerRun(10, func() {
+		if _, err := ParseBody(huge); err == nil {
+			t.Error("a list of 2^32-1 strings in 12 bytes is taken")
+		}
+	}); n > 4 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestTextOffset(t *testing.T) {
+	for _, c := range []struct{ n, want int }{{1, 64}, {63, 64}, {64, 64}, {65, 128}} {
+		if got := TextOffset(c.n); got != c.want {
+			t.Errorf("TextOffset(%d) = %d, want %d", c.n, got, c.want)
+		}
+	}
+}
+
+func FuzzParseBody(f *testing.F) {
+	f.Add(unhex(f, bodyHex))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		v, err := ParseBody(b)
+		if err != nil {
+			if !errors.Is(err, ErrMalformed) {
+				t.Fatalf("error of another kind: %v", err)
+			}
+			return
+		}
+		if again := v.Append(nil); !bytes.Equal(again, b) {
+			t.Fatalf("%+v\nparsed from %x\nencodes as  %x", v, b, again)
+		}
+	})
+}

@@ -1,0 +1,204 @@
+package job
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+var (
+	sixteen = [16]byte{0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf}
+	load    = Load{Jobs: 8, Running: 7, Queued: 3, Free: 1, Draining: true, LoadAvg: 250, MemoryFree: 1 << 33}
+	credit  = Credit{ID: 0x0102, Slot: Window{STag: 0xdeadbeef, TO: 64, Len: 1 << 20}}
+)
+
+const (
+	sixteenHex = "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"
+	loadHex    = "0800 0700 0300 0100 01 fa000000 0000000002000000"
+	creditHex  = "0201000000000000 efbeadde 4000000000000000 0000100000000000"
+)
+
+// golden holds each message beside the bytes that docs/protocol.md promises.
+var golden = []struct {
+	m   Message
+	hex string
+}{
+	{&Hello{Name: "build7", Want: 4}, "01 06 6275696c6437 0400"},
+	{&Welcome{Boot: sixteen, Jobs: 8, MaxBody: 1 << 25, MaxResult: 1 << 26, Toolchains: 2, Load: load},
+		"02" + sixteenHex + "0800 0000000200000000 0000000400000000 0200" + loadHex},
+	{&Toolchains{Seq: 1, First: 1, Total: 2, IDs: []ToolchainID{sixteen}}, "03 01000000 0100 0200 01" + sixteenHex},
+	{&Grant{Seq: 2, Credits: []Credit{credit}}, "04 02000000 01" + creditHex},
+	{&Recall{Seq: 3, Count: 2}, "05 03000000 0200"},
+	{&Return{Credit: 9}, "06 0900000000000000"},
+	{&Job{ID: 5, Credit: 6, Toolchain: sixteen, BodyLen: 100, TextOff: 128, TextLen: 4096,
+		Sink: Window{STag: 7, TO: 8, Len: 9}, Timeout: 60000, Digest: sixteen},
+		"07 0500000000000000 0600000000000000" + sixteenHex + "64000000 80000000 0010000000000000" +
+			"07000000 0800000000000000 0900000000000000 60ea0000" + sixteenHex},
+	{&Result{ID: 5, Status: StatusFailed, Cause: CauseTooBig, Exit: 1, Signal: 9,
+		Stdout: Segment{1, 2}, Stderr: Segment{3, 4}, Files: []File{{Index: 1, Exec: true, Segment: Segment{5, 6}}},
+		Queue: 10, Wall: 11, CPU: 12, MaxRSS: 13, Load: load, Next: &credit, Digest: sixteen, Detail: "big"},
+		"08 0500000000000000 02 0a 01 09" +
+			"0100000000000000 0200000000000000 0300000000000000 0400000000000000" +
+			"01 01 01 0500000000000000 0600000000000000" +
+			"0a000000 0b000000 0c000000 0d00000000000000" + loadHex + "01" + creditHex + sixteenHex + "03 626967"},
+	{&Cancel{Seq: 4, Jobs: []uint64{5, 6}}, "09 04000000 02 0500000000000000 0600000000000000"},
+	{&Heartbeat{Seq: 5}, "0a 05000000"},
+	{&Drain{Seq: 6}, "0b 06000000"},
+	{&Ack{Of: KindDrain, Seq: 6, Load: load}, "0c 0b 06000000" + loadHex},
+}
+
+func unhex(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestGoldenMessages(t *testing.T) {
+	for _, g := range golden {
+		want := unhex(t, g.hex)
+		if got := Append(nil, g.m); !bytes.Equal(got, want) {
+			t.Errorf("Append(%T):\n got %x\nwant %x", g.m, got, want)
+		}
+		got, err := Parse(want)
+		if err != nil || !reflect.DeepEqual(got, g.m) {
+			t.Errorf("Parse(%T) = %+v, %v; want %+v", g.m, got, err, g.m)
+		}
+	}
+}
+
+// Every shorter and every longer message is refused: no field has a default.
+func TestMessageLengthIsExact(t *testing.T) {
+	for _, g := range golden {
+		b := unhex(t, g.hex)
+		for n := range b {
+			if m, err := Parse(b[:n]); !errors.Is(err, ErrMalformed) {
+				t.Errorf("%T cut to %d of %d bytes: got %+v, %v", g.m, n, len(b), m, err)
+			}
+		}
+		if _, err := Parse(append(b, 0)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%T and one byte more: error is %v", g.m, err)
+		}
+	}
+}
+
+func TestLargestMessagesFit(t *testing.T) {
+	r := &Result{Next: &credit, Files: make([]File, MaxOutputs), Detail: strings.Repeat("x", MaxDetail)}
+	for _, m := range []Message{
+		r,
+		&Toolchains{Total: MaxIDs, IDs: make([]ToolchainID, MaxIDs)},
+		&Grant{Credits: make([]Credit, MaxCredits)},
+		&Cancel{Jobs: make([]uint64, MaxCancels)},
+	} {
+		b := Append(nil, m)
+		if _, err := Parse(b); err != nil || len(b) > MaxMessage {
+			t.Errorf("%T of %d bytes: %v", m, len(b), err)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, c := range []struct{ name, hex, want string }{
+		{"empty", "", "length"},
+		{"kind 0", "00", "kind"},
+		{"kind 13", "0d", "kind"},
+		{"name too long", "01 41" + strings.Repeat("61", 65) + "0000", "too long"},
+		{"escape in a name", "01 01 1b 0000", "control"},
+		{"too many credits", "04 00000000 11" + strings.Repeat(creditHex, 17), "list too long"},
+		{"toolchains past total", "03 00000000 0200 0200 01" + sixteenHex, "past their total"},
+		{"window that wraps", "04 00000000 01 0000000000000000 01000000 ffffffffffffffff 0100000000000000", "wraps"},
+		{"ack of an ack", "0c 0c 00000000" + loadHex, "acknowledges"},
+		{"bool of 2", "0c 0b 00000000 0000 0000 0000 0000 02 00000000 0000000000000000", "neither"},
+	} {
+		_, err := Parse(unhex(t, c.hex))
+		if !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error is %v, want one with %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestGreeting(t *testing.T) {
+	g := Greeting{Version: Version, Boot: sixteen}
+	want := unhex(t, "52444343 0100"+sixteenHex)
+	if got := g.Append(nil); !bytes.Equal(got, want) || len(got) != GreetingLen {
+		t.Errorf("Append = %x, want %x", got, want)
+	}
+	if got, err := ParseGreeting(want); err != nil || got != g {
+		t.Errorf("ParseGreeting = %+v, %v", got, err)
+	}
+	if _, err := ParseGreeting(append(want, 0)); err == nil {
+		t.Error("a longer greeting of this version is taken")
+	}
+	for _, s := range []string{"", "GET / HTTP/1.1", "RDCC", "RDCC\x01", "RDCC\x01\x00short"} {
+		if _, err := ParseGreeting([]byte(s)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("ParseGreeting(%q): error is %v", s, err)
+		}
+	}
+	// A later version may have another form; its number is all that counts.
+	if got, err := ParseGreeting([]byte("RDCC\x02\x00anything")); err != nil || got.Version != 2 {
+		t.Errorf("greeting of version 2 = %+v, %v", got, err)
+	}
+}
+
+func TestRejection(t *testing.T) {
+	j := Rejection{Cause: CauseDenied, Detail: "10.0.0.1 is in no --allow network"}
+	b := j.Append(nil)
+	if want := "RDCC\x01\x00\x06\x21" + j.Detail; string(b) != want {
+		t.Errorf("Append = %q, want %q", b, want)
+	}
+	if got, err := ParseRejection(b); err != nil || got != j {
+		t.Errorf("ParseRejection = %+v, %v", got, err)
+	}
+	if _, err := ParseRejection(b[:len(b)-1]); !errors.Is(err, ErrMalformed) {
+		t.Errorf("cut rejection: error is %v", err)
+	}
+	long := Rejection{Detail: strings.Repeat("é", 150) + "\nsecond line"}
+	if got, err := ParseRejection(long.Append(nil)); err != nil || got.Detail != strings.Repeat("é", 100) {
+		t.Errorf("long detail came as %q, %v", got.Detail, err)
+	}
+}
+
+func TestClip(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"plain", "plain"}, {"two\nlines", "two"}, {"a\x1b[31mb", "a?[31m"}, {"ééé", "ééé"}, {"xéééé", "xéé"},
+	} {
+		if got := Clip(c.in, 6); got != c.want {
+			t.Errorf("Clip(%q, 6) = %q, want %q", c.in, got, c.want)
+		}
+	}
+}
+
+func TestCauseWords(t *testing.T) {
+	seen := map[string]bool{}
+	for c := range numCauses {
+		w := c.String()
+		if w == "" || w == "unknown" || seen[w] {
+			t.Errorf("cause %d has the word %q", c, w)
+		}
+		seen[w] = true
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, g := range golden {
+		f.Add(unhex(f, g.hex))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := Parse(b)
+		if err != nil {
+			if !errors.Is(err, ErrMalformed) {
+				t.Fatalf("error of another kind: %v", err)
+			}
+			return
+		}
+		// The encoding is canonical: what parses is what would be sent.
+		if again := Append(nil, m); !bytes.Equal(again, b) {
+			t.Fatalf("%+v\nparsed from %x\nencodes as  %x", m, b, again)
+		}
+	})
+}

@@ -1,0 +1,60 @@
+package job
+
+// magic opens the private data of both sides' MPA start-up.
+const magic = "RDCC"
+
+// GreetingLen is the length of a Greeting, in bytes.
+const GreetingLen = 4 + 2 + 16
+
+// Append encodes g as MPA private data.
+func (g *Greeting) Append(dst []byte) []byte {
+	dst = append(dst, magic...)
+	dst = le.AppendUint16(dst, g.Version)
+	return append(dst, g.Boot[:]...)
+}
+
+// ParseGreeting decodes the private data of a Request, or of a Reply with R=0.
+// Of another version only the version is read: the caller compares it with
+// Version and can then say so.
+func ParseGreeting(b []byte) (Greeting, error) {
+	r := reader{b: b}
+	if string(r.take(len(magic))) != magic {
+		return Greeting{}, malformed("peer is no rdistcc")
+	}
+	g := Greeting{Version: r.u16()}
+	if r.what == "" && g.Version != Version {
+		return g, nil
+	}
+	g.Boot = r.array16()
+	if err := r.end(); err != nil {
+		return Greeting{}, err
+	}
+	return g, nil
+}
+
+// Append encodes j as MPA private data. The version is ours: with CauseVersion
+// it tells the peer what would have been taken.
+func (j *Rejection) Append(dst []byte) []byte {
+	dst = append(dst, magic...)
+	dst = le.AppendUint16(dst, Version)
+	dst = append(dst, byte(j.Cause))
+	return appendShort(dst, Clip(j.Detail, MaxDetail), MaxDetail)
+}
+
+// ParseRejection decodes the private data of a Reply with R=1, of any version.
+func ParseRejection(b []byte) (Rejection, error) {
+	r := reader{b: b}
+	if string(r.take(len(magic))) != magic {
+		return Rejection{}, malformed("peer is no rdistcc")
+	}
+	r.u16()
+	j := Rejection{Cause: Cause(r.u8())}
+	if j.Cause >= numCauses {
+		j.Cause = CauseInternal // of a later version
+	}
+	j.Detail = r.short(MaxDetail)
+	if err := r.end(); err != nil {
+		return Rejection{}, err
+	}
+	return j, nil
+}
