@@ -3,13 +3,16 @@ package iwarp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp/ddp"
 )
 
 // STag names a registered buffer to the peer and, as verbs' lkey and rkey, to
 // its owner (RFC 5041 §3). Zero is never a valid STag.
-type STag uint32
+type STag = ddp.STag
 
 // Device is one provider's instance: the software stack, or hardware. All other
 // objects come from it and belong to it; Close releases what is left.
@@ -17,7 +20,9 @@ type STag uint32
 type Device interface {
 	Attr() DeviceAttr
 	AllocPD() (PD, error)
-	// CreateCQ makes a completion queue of depth entries.
+	// CreateCQ makes a completion queue of depth entries: at least the sum of
+	// MaxSend and MaxRecv of the QPs that will share it, so that it can never
+	// overflow. CreateQP refuses otherwise.
 	CreateCQ(depth int) (CQ, error)
 	// Listen takes connections on a TCP address ("127.0.0.1:7632").
 	Listen(ctx context.Context, addr string, o *ListenOptions) (Listener, error)
@@ -34,6 +39,7 @@ type DeviceAttr struct {
 	MaxQP        int
 	MaxQPWR      int // work requests on one SQ or RQ
 	MaxSGE       int
+	MaxInline    int // bytes of an Inline request
 	MaxCQ        int
 	MaxCQE       int
 	MaxMR        int
@@ -49,7 +55,7 @@ type DeviceAttr struct {
 // PD is a protection domain: a QP can use only the memory of its own PD.
 type PD interface {
 	// RegMR registers buf, which must stay mapped and reachable until Dereg has
-	// returned. TO 0 of the region is buf[0]. A zero-length buf is refused.
+	// returned. Its TOs start at 0, or at MROptions.Base. A zero-length buf is refused.
 	RegMR(buf []byte, a Access, o *MROptions) (MR, error)
 	CreateQP(a QPInitAttr) (QP, error)
 	Dealloc() error
@@ -72,11 +78,14 @@ type MROptions struct {
 	// answered with "not associated with this stream", and only a bound STag
 	// may be invalidated by the peer.
 	QP QP
+	// Base is the TO of buf[0]. It is a number, never an address.
+	Base uint64
 }
 
 // MR is a registered memory region. LKey and RKey are both its STag.
 type MR interface {
 	STag() STag
+	Base() uint64 // TO of the first byte
 	Len() int
 	// Invalidate ends remote access; when it has returned, no incoming byte is
 	// placed any more. The local registration stays until Dereg.
@@ -113,7 +122,8 @@ const (
 	Unsignaled SendFlags = 1 << iota // no completion on success
 	Solicited                        // Send with Solicited Event
 	Fence                            // waits for earlier Reads
-	Inline                           // payload is copied at posting: SGL may be reused at once
+	Inline                           // payload is copied at posting: the memory may be reused at once
+	More                             // another PostSend follows at once: both may leave in one system call
 )
 
 // SendWR is a send-queue work request.
@@ -122,7 +132,7 @@ type SendWR struct {
 	Op      Opcode
 	Flags   SendFlags
 	SGL     []SGE  // copied at posting; the memory it names is not
-	Data    []byte // with Inline, instead of SGL: plain bytes, copied at posting
+	Data    []byte // with Inline, instead of SGL: plain bytes, at most DeviceAttr.MaxInline
 	STag    STag   // OpWrite, OpRead: the peer's region
 	TO      uint64 // OpWrite, OpRead: offset in it
 	InvSTag STag   // OpSendInv: the peer's region to invalidate; OpLocalInv: ours
@@ -158,9 +168,16 @@ const (
 // QP is a queue pair.
 type QP interface {
 	Num() uint32
-	// PostSend queues one request. ErrQueueFull: poll the CQ, then post again.
-	// Malformed requests are errors here; what the peer objects to is a WC.
+	// PostSend queues one request. A request with a completion holds its place in
+	// the SQ until that WC is polled; ErrQueueFull: poll the CQ, then post again.
+	// Malformed requests are errors here; what the peer objects to is a WC. In
+	// state ERROR the request completes at once with StatusWRFlushErr.
+	//
+	// A small request may be written to the socket here, by the caller, if that
+	// does not block.
 	PostSend(wr *SendWR) error
+	// PostRecv queues one receive, from state IDLE on. It holds its place in the
+	// RQ until its WC is polled.
 	PostRecv(wr *RecvWR) error
 	State() QPState
 	// Disconnect closes gracefully once the SQ is drained; ctx bounds the wait.
@@ -172,7 +189,8 @@ type QP interface {
 	// Err says why, once Done is closed: a *TerminateError (ours or the
 	// peer's), an I/O error, or nil after a graceful close.
 	Err() error
-	// Destroy aborts if need be, waits for the QP's goroutines and frees it.
+	// Destroy aborts if need be, waits for the QP's goroutines and frees it. Its
+	// completions that nobody polled are removed from the CQs.
 	Destroy() error
 	Stats() QPStats
 }
@@ -323,6 +341,11 @@ type QPStats struct {
 	BytesSent, BytesReceived   uint64 // payload
 }
 
-func (e *TerminateError) Error() string { return "iwarp: stream terminated" } // fleshed out with the engine
+func (e *TerminateError) Error() string {
+	if e.FromPeer {
+		return fmt.Sprintf("iwarp: the peer ended the stream: terminate %d/%d/%02x", e.Layer, e.Type, e.Code)
+	}
+	return fmt.Sprintf("iwarp: stream ended: %s (terminate %d/%d/%02x)", e.Detail, e.Layer, e.Type, e.Code)
+}
 
 func (e *RejectedError) Error() string { return "iwarp: rejected by the peer's application" }
