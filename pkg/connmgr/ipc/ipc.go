@@ -1,6 +1,8 @@
 // Package ipc is what a wrapper and the connection manager say to each other
-// over a Unix stream socket. Frames are a little-endian uint32 length, a kind
-// byte and the fields; descriptors travel with a frame's first byte.
+// over a Unix stream socket. A frame is a little-endian uint32 (the number of
+// bytes that follow), a kind byte and the fields in the order of their struct:
+// integers of their width, bools as one byte, strings, byte slices and lists as
+// a uint32 count and their elements. Descriptors travel with a frame's first byte.
 //
 // One connection is one command:
 //
@@ -13,17 +15,49 @@
 //	  places the files
 //	  Finish ────────────────────────────▶   counted; the slot is free again
 //
-// A command that is not for the farm says Local instead of Lease, waits for Go,
-// runs, and says Finish. Whenever the wrapper's end closes early the manager
-// cancels what is under way. It is linked into the wrapper: raw system calls, no
-// reflection, no package net.
+// A command that is not for the farm says Local instead of Lease, waits for Go
+// unless its gate is GateNone, runs, and says Finish. A wrapper that was leased
+// a slot and finds that the command must run here after all (the text does not
+// fit, the remote compiler printed something) says Local on the same connection:
+// that gives the slot back. Whenever the wrapper's end closes early the manager
+// cancels what is under way.
+//
+// While the manager has a question to answer it sends Wait every WaitEvery, so
+// that a wrapper can tell a long queue from a manager that hangs.
+//
+// The package is linked into the wrapper: raw system calls, no reflection, no
+// package net. The manager's end is package ipcserver.
 package ipc
+
+import "time"
 
 // Version of this protocol; a manager refuses another one by GoLocal("manager").
 const Version = 1
 
-// MaxFrame bounds a frame, in bytes.
+// MaxFrame bounds a frame, in bytes behind the length.
 const MaxFrame = 4 << 20
+
+// WaitEvery is how often a manager that owes an answer says so, Patience how
+// long a wrapper listens to silence before it gives the manager up for lost.
+const (
+	WaitEvery = 5 * time.Second
+	Patience  = 30 * time.Second
+)
+
+// Exit codes of rdistcc's own.
+const (
+	ExitGeneral    = 100
+	ExitArguments  = 101
+	ExitConnect    = 103
+	ExitHostList   = 106
+	ExitIO         = 107
+	ExitProtocol   = 109
+	ExitNoCompiler = 110 // no such compiler on the host
+	ExitRecursion  = 111
+	ExitDenied     = 113
+	ExitNoHosts    = 116
+	ExitTimeout    = 118
+)
 
 // Kind is a frame's kind.
 type Kind uint8
@@ -36,10 +70,11 @@ const (
 	KindSubmit                  // W
 	KindResult                  // M
 	KindLocal                   // W
-	KindGo                      // M
+	KindGo                      // M, no fields
 	KindFinish                  // W
 	KindControl                 // W: a subcommand of rdistcc
 	KindReply                   // M
+	KindWait                    // M, no fields: the answer is still to come
 )
 
 // Gate says which turn a local command waits for.
@@ -47,7 +82,7 @@ type Gate uint8
 
 // Gates.
 const (
-	GateNone  Gate = iota // start at once (queries)
+	GateNone  Gate = iota // start at once, no Go is sent (queries)
 	GateCPP               // a preprocessor's turn
 	GateLocal             // a local compile's or link's turn
 )
@@ -72,9 +107,14 @@ type Lease struct {
 	Output      string
 	Cwd         string
 	IOTimeoutMS uint32 // 0 = the manager's
+	BackoffMS   uint32 // how long a lost host is avoided; NoBackoff = not at all, 0 = the manager's
 }
 
-// Leased is a slot. Descriptors: source (write), sink (read), in this order.
+// NoBackoff in Lease.BackoffMS: a lost host is tried again at once.
+const NoBackoff = ^uint32(0)
+
+// Leased is a slot. Descriptors: source (write), sink (read), in this order;
+// the wrapper owns them and closes them.
 type Leased struct {
 	Job       uint64
 	SourceMax uint64 // bytes that body and text may take
@@ -84,12 +124,13 @@ type Leased struct {
 
 // GoLocal says: run the command here. When Trouble is set the user gets Detail
 // as one line, and with fallback forbidden the wrapper exits with Code instead.
-// The local turn (GateLocal) is already held.
+// The local turn (GateLocal) is already held, and the slot is the manager's again
+// once Finish says that nobody else holds it.
 type GoLocal struct {
 	Reason  string // as in the documentation, say "no-hosts"
 	Trouble bool
 	Code    uint8  // one of rdistcc's exit codes
-	Detail  string // one line without "rdistcc: "
+	Detail  string // one line without "rdistcc: " and "; compiled here"
 	Host    string // that had the trouble, or empty
 }
 
@@ -132,7 +173,9 @@ type Local struct {
 	Reason                   string
 	Gate                     Gate
 	Compiler, Source, Output string
-	// Wait is false when the wrapper does not wait for Go (GateNone).
+	// Closed, where a slot was leased on this connection: nobody holds its
+	// source any more, it may be used again.
+	Closed bool
 }
 
 // Finish ends a command.
@@ -144,6 +187,12 @@ type Finish struct {
 	// Closed: nobody holds the slot's source any more, it may be used again.
 	Closed bool
 }
+
+// Where a command ran (Finish.Where).
+const (
+	WhereRemote = 0
+	WhereLocal  = 1
+)
 
 // Control is a subcommand: its words, and where it was typed.
 type Control struct {

@@ -1,0 +1,251 @@
+package ipc
+
+import (
+	"errors"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// maxFDs is how many descriptors a peer may have in flight to us: a Leased has two.
+const maxFDs = 8
+
+// Errors of a connection.
+var (
+	// ErrClosed: the manager ended the connection, or died.
+	ErrClosed = errors.New("connection manager closed the connection")
+	// ErrSilent: nothing came for Patience, not even a Wait.
+	ErrSilent = errors.New("connection manager does not answer")
+)
+
+// Conn is a wrapper's end of the connection: one descriptor, blocking. Interrupt
+// may be called from anywhere; everything else from one goroutine at a time.
+type Conn struct {
+	fd   int
+	in   []byte // received; in[:used] has been handed out
+	used int
+	fds  []int // received, not taken yet
+}
+
+// Dial connects to the manager that listens on path. The error is a syscall.Errno
+// where the system said one: ENOENT and ECONNREFUSED mean that none runs.
+func Dial(path string) (*Conn, error) {
+	name, dir, err := ShortPath(path)
+	if err != nil {
+		return nil, err
+	}
+	if dir >= 0 {
+		defer syscall.Close(dir)
+	}
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	err = retry(func() error { return syscall.Connect(fd, &syscall.SockaddrUnix{Name: name}) })
+	if err != nil {
+		syscall.Close(fd)
+		return nil, err
+	}
+	c := &Conn{fd: fd, in: make([]byte, 0, 4096)}
+	if err := c.SetPatience(Patience); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// SetPatience sets how long Recv and Send wait for the manager to move.
+func (c *Conn) SetPatience(d time.Duration) error {
+	tv := syscall.NsecToTimeval(int64(d))
+	for _, o := range [...]int{syscall.SO_RCVTIMEO, syscall.SO_SNDTIMEO} {
+		if err := syscall.SetsockoptTimeval(c.fd, syscall.SOL_SOCKET, o, &tv); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PeerUID is the user that the manager runs as, as the kernel recorded it.
+func (c *Conn) PeerUID() (uint32, error) {
+	cred, err := syscall.GetsockoptUcred(c.fd, syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	if err != nil {
+		return 0, err
+	}
+	return cred.Uid, nil
+}
+
+// Send writes whole frames.
+func (c *Conn) Send(b []byte) error {
+	for len(b) > 0 {
+		n, err := syscall.SendmsgN(c.fd, b, nil, nil, syscall.MSG_NOSIGNAL)
+		switch err {
+		case nil:
+			b = b[n:]
+		case syscall.EINTR:
+		case syscall.EAGAIN:
+			return ErrSilent
+		case syscall.EPIPE, syscall.ECONNRESET:
+			return ErrClosed
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// Recv waits for the next frame that is not a Wait. The fields are valid until
+// the next call. ErrClosed, ErrSilent, ErrMalformed or a syscall.Errno: the
+// connection is of no use any more.
+func (c *Conn) Recv() (Kind, []byte, error) {
+	for {
+		k, fields, n, want, err := Next(c.in[c.used:])
+		if err != nil {
+			return 0, nil, err
+		}
+		if n > 0 {
+			c.used += n
+			if k == KindWait {
+				continue
+			}
+			return k, fields, nil
+		}
+		if err := c.fill(want); err != nil {
+			return 0, nil, err
+		}
+	}
+}
+
+// fill reads more, with room for a frame of want bytes.
+func (c *Conn) fill(want int) error {
+	rest := len(c.in) - c.used
+	if cap(c.in) < want {
+		bigger := make([]byte, rest, want)
+		copy(bigger, c.in[c.used:])
+		c.in = bigger
+	} else {
+		copy(c.in[:cap(c.in)], c.in[c.used:])
+		c.in = c.in[:rest]
+	}
+	c.used = 0
+	var oob [64]byte // CMSG_SPACE(maxFDs descriptors) is 48
+	for {
+		n, oobn, _, _, err := syscall.Recvmsg(c.fd, c.in[rest:cap(c.in)], oob[:], syscall.MSG_CMSG_CLOEXEC)
+		switch err {
+		case nil:
+		case syscall.EINTR:
+			continue
+		case syscall.EAGAIN:
+			return ErrSilent
+		case syscall.ECONNRESET:
+			return ErrClosed
+		default:
+			return err
+		}
+		if oobn > 0 {
+			if err := c.takeRights(oob[:oobn]); err != nil {
+				return err
+			}
+		}
+		if n == 0 {
+			return ErrClosed
+		}
+		c.in = c.in[:rest+n]
+		return nil
+	}
+}
+
+func (c *Conn) takeRights(oob []byte) error {
+	fds, err := ParseRights(oob)
+	c.fds = append(c.fds, fds...)
+	if err == nil && len(c.fds) > maxFDs {
+		err = ErrMalformed
+	}
+	return err
+}
+
+// ParseRights returns the descriptors of a received control buffer.
+func ParseRights(oob []byte) ([]int, error) {
+	msgs, err := syscall.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, ErrMalformed
+	}
+	var all []int
+	for i := range msgs {
+		fds, err := syscall.ParseUnixRights(&msgs[i])
+		if err != nil {
+			return all, ErrMalformed
+		}
+		all = append(all, fds...)
+	}
+	return all, nil
+}
+
+// TakeFDs hands over the n descriptors that came with the last frame. Another
+// number is a broken protocol: all are closed.
+func (c *Conn) TakeFDs(n int) ([]int, error) {
+	fds := c.fds
+	c.fds = nil
+	if len(fds) != n {
+		for _, fd := range fds {
+			syscall.Close(fd)
+		}
+		return nil, ErrMalformed
+	}
+	return fds, nil
+}
+
+// Interrupt makes a Recv or Send that waits, and every later one, return
+// ErrClosed; the manager sees the end of the connection.
+func (c *Conn) Interrupt() { _ = syscall.Shutdown(c.fd, syscall.SHUT_RDWR) } // fails only when the peer is gone already
+
+// Close ends the connection and closes descriptors that nobody took.
+func (c *Conn) Close() {
+	for _, fd := range c.fds {
+		syscall.Close(fd)
+	}
+	c.fds = nil
+	syscall.Close(c.fd)
+}
+
+// maxSunPath is how long a name sockaddr_un can hold, without the final NUL.
+const maxSunPath = 107
+
+// ShortPath gives a name of path that fits a sockaddr_un: path itself, or its
+// base name under the descriptor dir of its directory, which the caller closes
+// (-1: none) when the name is not needed any more.
+func ShortPath(path string) (name string, dir int, err error) {
+	if len(path) <= maxSunPath {
+		return path, -1, nil
+	}
+	slash := len(path) - 1
+	for slash > 0 && path[slash] != '/' {
+		slash--
+	}
+	if path[slash] != '/' {
+		return "", -1, syscall.ENAMETOOLONG
+	}
+	err = retry(func() error {
+		dir, err = syscall.Open(path[:slash+1], oPath|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return "", -1, err
+	}
+	name = "/proc/self/fd/" + strconv.Itoa(dir) + path[slash:]
+	if len(name) > maxSunPath {
+		syscall.Close(dir)
+		return "", -1, syscall.ENAMETOOLONG
+	}
+	return name, dir, nil
+}
+
+const oPath = 0x200000 // O_PATH, which package syscall lacks
+
+// retry calls f until it is not interrupted by a signal.
+func retry(f func() error) error {
+	for {
+		if err := f(); err != syscall.EINTR {
+			return err
+		}
+	}
+}

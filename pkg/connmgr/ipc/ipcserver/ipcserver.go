@@ -1,0 +1,286 @@
+// Package ipcserver is the manager's end of the local protocol (package ipc): the
+// socket, its connections, and the Wait frames that tell a wrapper that it is
+// not forgotten.
+package ipcserver
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// writeTimeout bounds a write to a wrapper that does not read: a stopped
+// process must not hold a goroutine for good.
+const writeTimeout = 10 * time.Second
+
+// maxFDs is how many descriptors one message may carry; wrappers send none.
+const maxFDs = 8
+
+// ErrInUse: another manager serves this socket.
+var ErrInUse = errors.New("another connection manager serves it")
+
+// Listen opens the socket path with mode 0600, or 0660 when group is set. A
+// socket that nobody serves is replaced. A name too long for a socket address
+// is reached through its directory.
+//
+// Two managers that start at the same time on one path are kept apart by a lock
+// on the file path+".lock", which the listener holds for its life.
+func Listen(path string, group bool) (*Listener, error) {
+	lock, err := lockFile(path + ".lock")
+	if err != nil {
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	l, err := listen(path, group)
+	if err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	return &Listener{UnixListener: l, path: path, lock: lock}, nil
+}
+
+func listen(path string, group bool) (*net.UnixListener, error) {
+	name, dir, err := ipc.ShortPath(path)
+	if err != nil {
+		return nil, err
+	}
+	if dir >= 0 {
+		defer syscall.Close(dir)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false) // by its short name it would be another file
+	mode := os.FileMode(0o600)
+	if group {
+		mode = 0o660
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// lockFile takes an exclusive lock, or returns ErrInUse.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if err == syscall.EWOULDBLOCK {
+			return nil, ErrInUse
+		}
+		return nil, err
+	}
+	return f, nil
+}
+
+// Listener is the manager's socket.
+type Listener struct {
+	*net.UnixListener
+	path string
+	lock *os.File
+}
+
+// Path is the socket's full name.
+func (l *Listener) Path() string { return l.path }
+
+// Close removes the socket and stops listening; connections stay.
+func (l *Listener) Close() error {
+	// Removed while the lock is held: a successor's socket is never hit.
+	err := os.Remove(l.path)
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, l.UnixListener.Close(), l.lock.Close())
+}
+
+// AcceptConn waits for the next wrapper.
+func (l *Listener) AcceptConn() (*Conn, error) {
+	c, err := l.AcceptUnix()
+	if err != nil {
+		return nil, err
+	}
+	return NewConn(c), nil
+}
+
+// MakeDir makes the socket's directory with mode 0700 where it is missing, and
+// refuses one that belongs to someone else or that others may write.
+func MakeDir(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return ipc.CheckDir(dir)
+}
+
+// Conn is the manager's end of one connection. One goroutine receives; Send and
+// Close may be called from any.
+type Conn struct {
+	c         *net.UnixConn
+	waitEvery time.Duration // set once in NewConn
+
+	// owned by Recv
+	in   []byte
+	used int
+
+	mu     sync.Mutex
+	owing  bool // guarded by mu: a question has no answer yet
+	waiter *time.Timer
+	closed bool
+}
+
+// NewConn wraps a connection and owns it.
+func NewConn(c *net.UnixConn) *Conn {
+	return &Conn{c: c, waitEvery: ipc.WaitEvery, in: make([]byte, 0, 1024)}
+}
+
+// Peer is who connected, as the kernel recorded it.
+func (c *Conn) Peer() (*syscall.Ucred, error) {
+	raw, err := c.c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cred *syscall.Ucred
+	cerr := raw.Control(func(fd uintptr) {
+		cred, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	if cerr != nil {
+		return nil, cerr
+	}
+	return cred, err
+}
+
+// Recv waits for the next frame; the fields are valid until the next call. io.EOF
+// or another error: the wrapper is gone. From a frame that wants an answer on,
+// Wait frames go out until Send.
+func (c *Conn) Recv() (ipc.Kind, []byte, error) {
+	for {
+		k, fields, n, want, err := ipc.Next(c.in[c.used:])
+		if err != nil {
+			return 0, nil, err
+		}
+		if n > 0 {
+			c.used += n
+			switch k {
+			case ipc.KindLease, ipc.KindSubmit, ipc.KindLocal, ipc.KindControl:
+				c.owe()
+			}
+			return k, fields, nil
+		}
+		if err := c.fill(want); err != nil {
+			return 0, nil, err
+		}
+	}
+}
+
+func (c *Conn) fill(want int) error {
+	rest := len(c.in) - c.used
+	if cap(c.in) < want {
+		bigger := make([]byte, rest, want)
+		copy(bigger, c.in[c.used:])
+		c.in = bigger
+	} else {
+		copy(c.in[:cap(c.in)], c.in[c.used:])
+		c.in = c.in[:rest]
+	}
+	c.used = 0
+	n, err := c.c.Read(c.in[rest:cap(c.in)])
+	c.in = c.in[:rest+n]
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+// Send writes one frame, with descriptors that the peer gets duplicates of. It
+// is the answer to what was received last.
+func (c *Conn) Send(frame []byte, fds ...int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owing = false
+	if c.waiter != nil {
+		c.waiter.Stop()
+	}
+	return c.sendLocked(frame, fds)
+}
+
+func (c *Conn) sendLocked(frame []byte, fds []int) error {
+	if c.closed {
+		return net.ErrClosed
+	}
+	if err := c.c.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	if len(fds) == 0 {
+		_, err := c.c.Write(frame)
+		return err
+	}
+	if len(fds) > maxFDs {
+		return ipc.ErrMalformed
+	}
+	n, _, err := c.c.WriteMsgUnix(frame, syscall.UnixRights(fds...), nil)
+	if err != nil {
+		return err
+	}
+	if n < len(frame) { // the descriptors went with the first byte
+		_, err = c.c.Write(frame[n:])
+	}
+	return err
+}
+
+// owe starts the Wait frames.
+func (c *Conn) owe() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	c.owing = true
+	if c.waiter == nil {
+		c.waiter = time.AfterFunc(c.waitEvery, c.sayWait)
+	} else {
+		c.waiter.Reset(c.waitEvery)
+	}
+}
+
+func (c *Conn) sayWait() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.owing || c.closed {
+		return
+	}
+	// An error shows in the Recv that somebody is waiting in.
+	if c.sendLocked(ipc.AppendBare(nil, ipc.KindWait), nil) == nil {
+		c.waiter.Reset(c.waitEvery)
+	}
+}
+
+// Close ends the connection; a Recv that waits returns an error.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	if c.waiter != nil {
+		c.waiter.Stop()
+	}
+	return c.c.Close()
+}
