@@ -1,0 +1,137 @@
+// Package config is the one schema of rdistcc's settings: the yaml file, its
+// defaults, and what a flag overrides. It alone imports the yaml library.
+//
+// A key is named by its path, say "daemon.job-timeout". Flags override the file,
+// the file overrides the defaults; Settings tells which one decided. Unknown and
+// doubled keys, wrong types and values out of range are errors that name file,
+// line and key. Durations and sizes carry a unit: "30s", "10m", "32MiB".
+package config
+
+import (
+	"time"
+)
+
+// Config holds every setting. Its zero value is of no use: see Default and Load.
+type Config struct {
+	Hosts      []string   `yaml:"hosts"`
+	Local      Local      `yaml:"local"`
+	Fallback   Fallback   `yaml:"fallback"`
+	Limits     Limits     `yaml:"limits"`
+	Toolchains Toolchains `yaml:"toolchains"`
+	HTTP       HTTP       `yaml:"http"`
+	Log        Log        `yaml:"log"`
+	Scheduler  Scheduler  `yaml:"scheduler"`
+	Buffers    Buffers    `yaml:"buffers"`
+	Manager    Manager    `yaml:"manager"`
+	Daemon     Daemon     `yaml:"daemon"`
+
+	path    string            // of the file, or empty
+	origins map[string]string // key: where its value came from; absent = default
+}
+
+// Local bounds what runs on the build host itself.
+type Local struct {
+	Slots      int `yaml:"slots"`      // compiles, links and the like at a time; 0 = cores
+	Preprocess int `yaml:"preprocess"` // preprocessors at a time; 0 = twice the cores
+}
+
+// Fallback says what happens when hosts give trouble.
+type Fallback struct {
+	Allow    bool `yaml:"allow"`    // compile here in the end; RDISTCC_FALLBACK overrides
+	Attempts int  `yaml:"attempts"` // hosts that are tried for one job
+}
+
+// Limits bound waiting and how many may come.
+type Limits struct {
+	IOTimeout      time.Duration `yaml:"io-timeout"`      // a job's whole remote part
+	ConnectTimeout time.Duration `yaml:"connect-timeout"` // to reach a host, each step
+	Heartbeat      time.Duration `yaml:"heartbeat"`       // pause between signs of life on a quiet connection
+	Silence        time.Duration `yaml:"silence"`         // without one for so long a peer is lost
+	Wrappers       int           `yaml:"wrappers"`        // commands that a manager serves at a time
+	Clients        int           `yaml:"clients"`         // managers that a daemon serves at a time
+}
+
+// Toolchains says where a daemon looks for compilers.
+type Toolchains struct {
+	Dirs []string `yaml:"dirs"`
+}
+
+// HTTP are the addresses of the status pages; empty = none.
+type HTTP struct {
+	Manager string `yaml:"manager"`
+	Daemon  string `yaml:"daemon"`
+	Pprof   bool   `yaml:"pprof"`
+}
+
+// Log says where the programs log to, and how much.
+type Log struct {
+	File  string `yaml:"file"` // empty = stderr
+	Level string `yaml:"level"`
+}
+
+// Scheduler are the settings of the choice of a host.
+type Scheduler struct {
+	Backoff      time.Duration `yaml:"backoff"`       // pause after a first loss; doubles with each further one
+	BackoffMax   time.Duration `yaml:"backoff-max"`   // at most
+	ConnectGrace time.Duration `yaml:"connect-grace"` // how long a job waits for a host that is being connected
+}
+
+// Buffers sizes the manager's memory. Source and sink of a slot are sparse files:
+// only what was written takes memory.
+type Buffers struct {
+	Slot     Size `yaml:"slot"`     // largest arguments and source of a job
+	Sink     Size `yaml:"sink"`     // largest result of a job
+	Prefault Size `yaml:"prefault"` // kept in memory of each
+	Slots    int  `yaml:"slots"`    // jobs in flight at a time
+}
+
+// Manager are rdistcc-cm's own settings.
+type Manager struct {
+	Socket   string        `yaml:"socket"`    // empty = cm.sock in the state directory
+	IdleExit time.Duration `yaml:"idle-exit"` // 0 = never
+}
+
+// Daemon are rdistccd's own settings.
+type Daemon struct {
+	Listen     []string      `yaml:"listen"`
+	Jobs       int           `yaml:"jobs"` // compiles at a time; 0 = cores
+	Nice       int           `yaml:"nice"`
+	Allow      []string      `yaml:"allow"`    // networks; needed beyond loopback
+	User       string        `yaml:"user"`     // to become when started as root
+	WorkDir    string        `yaml:"work-dir"` // empty = a directory below the system's temporary one
+	JobTimeout time.Duration `yaml:"job-timeout"`
+	PIDFile    string        `yaml:"pid-file"`
+}
+
+// Default returns the settings without any file or flag.
+func Default() *Config {
+	return &Config{
+		Fallback: Fallback{Allow: true, Attempts: 2},
+		Limits: Limits{
+			IOTimeout:      5 * time.Minute,
+			ConnectTimeout: 4 * time.Second,
+			Heartbeat:      time.Second,
+			Silence:        4 * time.Second,
+			Wrappers:       1024,
+			Clients:        256,
+		},
+		Toolchains: Toolchains{Dirs: []string{"/usr/local/bin", "/usr/bin"}},
+		HTTP:       HTTP{Manager: "127.0.0.1:7634", Daemon: "127.0.0.1:7633"},
+		Log:        Log{Level: "info"},
+		Scheduler: Scheduler{
+			Backoff:      time.Second,
+			BackoffMax:   time.Minute,
+			ConnectGrace: time.Second,
+		},
+		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Prefault: MiB, Slots: 64},
+		Manager: Manager{IdleExit: 30 * time.Minute},
+		Daemon: Daemon{
+			Listen:     []string{"127.0.0.1:7632"},
+			Nice:       5,
+			JobTimeout: 10 * time.Minute,
+		},
+	}
+}
+
+// Path is the file that was read, or empty.
+func (c *Config) Path() string { return c.path }

@@ -1,0 +1,125 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// MaxFile bounds a configuration file, in bytes.
+const MaxFile = 1 << 20
+
+// Error is a setting that cannot be used: exit status 101 of a program that
+// needs it.
+type Error struct {
+	Where   string // "FILE:LINE", or what set it
+	Problem string
+}
+
+func (e *Error) Error() string { return e.Where + ": " + e.Problem }
+
+// Locate returns the file to read: RDISTCC_CONFIG, or the first that exists of
+// the user's and the system's. Empty means none. explicit is true for
+// RDISTCC_CONFIG, which must then exist.
+func Locate(getenv func(string) string) (path string, explicit bool) {
+	if p := getenv("RDISTCC_CONFIG"); p != "" {
+		return p, true
+	}
+	base := getenv("XDG_CONFIG_HOME")
+	if base == "" && getenv("HOME") != "" {
+		base = getenv("HOME") + "/.config"
+	}
+	if base != "" {
+		p := strings.TrimSuffix(base, "/") + "/rdistcc/config.yaml"
+		// Any other error than absence is for Load to report.
+		if _, err := os.Stat(p); !errors.Is(err, fs.ErrNotExist) {
+			return p, false
+		}
+	}
+	const system = "/etc/rdistcc/config.yaml"
+	if _, err := os.Stat(system); !errors.Is(err, fs.ErrNotExist) {
+		return system, false
+	}
+	return "", false
+}
+
+// Load returns the defaults overlaid by the file at path; an empty path means
+// the defaults alone. A file that someone else may write is refused, as it says
+// which programs run where.
+func Load(path string) (*Config, error) {
+	if path == "" {
+		return Default(), nil
+	}
+	text, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, text)
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		var pe *fs.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return nil, &Error{path, err.Error()}
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, &Error{path, err.Error()}
+	case !st.Mode().IsRegular():
+		return nil, &Error{path, "not a regular file"}
+	case st.Mode().Perm()&0o002 != 0:
+		return nil, &Error{path, "may be written by anybody; use chmod o-w " + path}
+	}
+	text, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
+	switch {
+	case err != nil:
+		return nil, &Error{path, err.Error()}
+	case len(text) > MaxFile:
+		return nil, &Error{path, fmt.Sprintf("longer than %d bytes", MaxFile)}
+	}
+	return text, nil
+}
+
+// Parse returns the defaults overlaid by text, a yaml document that errors and
+// Settings call name.
+func Parse(name string, text []byte) (*Config, error) {
+	c := Default()
+	c.path = name
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	var doc, next yaml.Node
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return c, nil // empty, or comments alone
+	case err != nil:
+		return nil, &Error{name, yamlProblem(err)}
+	}
+	if err := dec.Decode(&next); !errors.Is(err, io.EOF) {
+		return nil, &Error{name, "holds more than one yaml document"}
+	}
+	root := doc.Content[0]
+	if err := c.section(name, root, "", c.fields()); err != nil {
+		return nil, err
+	}
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// yamlProblem makes the library's message one line without its name.
+func yamlProblem(err error) string {
+	s := strings.TrimPrefix(err.Error(), "yaml: ")
+	return strings.Join(strings.Fields(s), " ")
+}

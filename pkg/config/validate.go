@@ -1,0 +1,187 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/hostlist"
+)
+
+// Validate checks values against each other and against what makes sense. Its
+// errors name the key and what set it.
+func (c *Config) Validate() error {
+	checks := []struct {
+		key string
+		err error
+	}{
+		{"hosts", hosts(c.Hosts)},
+		{"local.slots", between(c.Local.Slots, 0, 10000)},
+		{"local.preprocess", between(c.Local.Preprocess, 0, 10000)},
+		{"fallback.attempts", between(c.Fallback.Attempts, 1, 16)},
+		{"limits.io-timeout", within(c.Limits.IOTimeout, time.Second, 24*time.Hour)},
+		{"limits.connect-timeout", within(c.Limits.ConnectTimeout, 10*time.Millisecond, time.Minute)},
+		{"limits.heartbeat", within(c.Limits.Heartbeat, 10*time.Millisecond, time.Hour)},
+		{"limits.silence", within(c.Limits.Silence, 2*c.Limits.Heartbeat, 24*time.Hour)},
+		{"limits.wrappers", between(c.Limits.Wrappers, 1, 65536)},
+		{"limits.clients", between(c.Limits.Clients, 1, 65536)},
+		{"toolchains.dirs", absolute(c.Toolchains.Dirs...)},
+		{"http.manager", httpAddr(c.HTTP.Manager)},
+		{"http.daemon", httpAddr(c.HTTP.Daemon)},
+		{"log.level", oneOf(c.Log.Level, "debug", "info", "warn", "error")},
+		{"scheduler.backoff", within(c.Scheduler.Backoff, 10*time.Millisecond, time.Hour)},
+		{"scheduler.backoff-max", within(c.Scheduler.BackoffMax, c.Scheduler.Backoff, 24*time.Hour)},
+		{"scheduler.connect-grace", within(c.Scheduler.ConnectGrace, 0, time.Minute)},
+		{"buffers.slot", sized(c.Buffers.Slot, 64*KiB, 2*GiB)},
+		{"buffers.sink", sized(c.Buffers.Sink, 64*KiB, 2*GiB)},
+		{"buffers.prefault", sized(c.Buffers.Prefault, 0, min(c.Buffers.Slot, c.Buffers.Sink))},
+		{"buffers.slots", between(c.Buffers.Slots, 1, 4096)},
+		{"daemon.listen", listen(c.Daemon.Listen)},
+		{"daemon.jobs", between(c.Daemon.Jobs, 0, 10000)},
+		{"daemon.nice", between(c.Daemon.Nice, 0, 19)},
+		{"daemon.allow", networks(c.Daemon.Allow)},
+		{"daemon.work-dir", absoluteOrEmpty(c.Daemon.WorkDir)},
+		{"daemon.job-timeout", within(c.Daemon.JobTimeout, time.Second, 24*time.Hour)},
+	}
+	for _, ch := range checks {
+		if ch.err == nil {
+			continue
+		}
+		where := c.origins[ch.key]
+		if where == "" {
+			where = "defaults" // wrong only beside another value
+		}
+		return &Error{where, ch.key + ": " + ch.err.Error()}
+	}
+	return nil
+}
+
+func hosts(entries []string) error {
+	_, err := hostlist.ParseEntries(entries)
+	return err
+}
+
+func between(n, lo, hi int) error {
+	if n < lo || n > hi {
+		return fmt.Errorf("%d is not between %d and %d", n, lo, hi)
+	}
+	return nil
+}
+
+func within(d, lo, hi time.Duration) error {
+	if d < lo || d > hi {
+		return fmt.Errorf("%s is not between %s and %s", formatDuration(d), formatDuration(lo), formatDuration(hi))
+	}
+	return nil
+}
+
+func sized(s, lo, hi Size) error {
+	if s < lo || s > hi {
+		return fmt.Errorf("%s is not between %s and %s", s, lo, hi)
+	}
+	return nil
+}
+
+func oneOf(s string, words ...string) error {
+	if !slices.Contains(words, s) {
+		return fmt.Errorf("%q is none of %s", s, strings.Join(words, ", "))
+	}
+	return nil
+}
+
+func absolute(paths ...string) error {
+	for _, p := range paths {
+		if !filepath.IsAbs(p) {
+			return fmt.Errorf("%q is not an absolute path", p)
+		}
+	}
+	return nil
+}
+
+func absoluteOrEmpty(path string) error {
+	if path == "" {
+		return nil
+	}
+	return absolute(path)
+}
+
+// addr checks "HOST:PORT"; an empty host means all addresses, port 0 any.
+func addr(s string) error {
+	host, port, ok := cutPort(s)
+	if n, err := strconv.ParseUint(port, 10, 16); !ok || err != nil || n > 65535 || strings.ContainsAny(host, " /") {
+		return fmt.Errorf("%q is not ADDR:PORT, as in 127.0.0.1:7632 or [::]:7632", s)
+	}
+	return nil
+}
+
+func cutPort(s string) (host, port string, ok bool) {
+	i := strings.LastIndexByte(s, ':')
+	if i < 0 {
+		return "", "", false
+	}
+	host, port = s[:i], s[i+1:]
+	inner, bracketed := strings.CutPrefix(host, "[")
+	if bracketed {
+		inner, ok = strings.CutSuffix(inner, "]")
+		return inner, port, ok
+	}
+	return host, port, !strings.Contains(host, ":")
+}
+
+func httpAddr(s string) error {
+	if s == "" {
+		return nil
+	}
+	return addr(s)
+}
+
+func listen(addrs []string) error {
+	if len(addrs) == 0 {
+		return fmt.Errorf("names no address")
+	}
+	for _, a := range addrs {
+		if err := addr(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func networks(list []string) error {
+	for _, n := range list {
+		if _, err := ParseNetwork(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ParseNetwork reads "10.0.0.0/8", or an address for that host alone.
+func ParseNetwork(s string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return p, fmt.Errorf("%q is not a network; write ADDR/BITS, as in 192.168.0.0/16", s)
+	}
+	if p != p.Masked() {
+		return p, fmt.Errorf("%q has bits set beyond its length; did you mean %s?", s, p.Masked())
+	}
+	return p, nil
+}
+
+// Networks are the parsed daemon.allow.
+func (c *Config) Networks() []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range c.Daemon.Allow {
+		if p, err := ParseNetwork(s); err == nil { // Validate refused the others
+			out = append(out, p)
+		}
+	}
+	return out
+}
