@@ -1,0 +1,150 @@
+package toolchain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/singleflight"
+)
+
+// maxEntries bounds a Cache; past it everything is asked for anew.
+const maxEntries = 1024
+
+// Cache identifies compilers. The first look at one runs it a few times and reads
+// its files; later ones compare the files' identity (device, inode, size, times).
+// It is safe for concurrent use. The zero value is ready.
+type Cache struct {
+	// Home is the HOME that compilers run with, as clang may read a configuration
+	// there; empty for none. Set before the first use.
+	Home string
+
+	sums   sums
+	flight singleflight.Group
+
+	mu      sync.Mutex
+	entries map[string]*entry // guarded by mu; the entries are never changed
+}
+
+type entry struct {
+	tc     Toolchain
+	err    error // of the kind that only a change of the files can cure
+	stamps []stamped
+}
+
+type stamped struct {
+	path string
+	at   stamp
+}
+
+// Identify says what the compiler at an absolute path is. Concurrent calls for
+// one path share the work; ctx bounds only this call's wait.
+//
+// An error for which errors.Is(err, ErrUnknown) holds, or a missing file's,
+// stays until the files change.
+func (c *Cache) Identify(ctx context.Context, path string) (Toolchain, error) {
+	if !filepath.IsAbs(path) {
+		return Toolchain{}, fmt.Errorf("identify compiler: %s is not an absolute path", path)
+	}
+	c.mu.Lock()
+	e := c.entries[path]
+	c.mu.Unlock()
+	if e != nil && e.fresh() {
+		return e.tc, e.err
+	}
+	ch := c.flight.DoChan(path, func() (any, error) {
+		// Not the caller's context: others may be waiting too. Each run of a
+		// program has a limit of its own.
+		f, err := identify(context.Background(), &c.sums, c.Home, path)
+		e := &entry{tc: f.tc, err: err}
+		if err != nil {
+			e.tc = Toolchain{}
+			if !errors.Is(err, ErrUnknown) && !errors.Is(err, fs.ErrNotExist) {
+				return e, nil
+			}
+		}
+		for p, at := range f.stamps {
+			e.stamps = append(e.stamps, stamped{p, at})
+		}
+		// The path itself first: it is the likeliest to have changed.
+		slices.SortFunc(e.stamps, func(a, b stamped) int {
+			switch {
+			case a.path == path:
+				return -1
+			case b.path == path:
+				return 1
+			}
+			return 0
+		})
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.entries == nil || len(c.entries) >= maxEntries {
+			c.entries = make(map[string]*entry)
+		}
+		c.entries[path] = e
+		return e, nil
+	})
+	select {
+	case r := <-ch:
+		e := r.Val.(*entry)
+		return e.tc, e.err
+	case <-ctx.Done():
+		return Toolchain{}, context.Cause(ctx)
+	}
+}
+
+func (e *entry) fresh() bool {
+	for i := range e.stamps {
+		if stampOf(e.stamps[i].path) != e.stamps[i].at {
+			return false
+		}
+	}
+	return true
+}
+
+// Discover identifies the compilers in directories, sorted by path. Of several
+// names of one toolchain the first is kept: gcc rather than gcc-12 for the same
+// file. A directory that is not there is skipped; a compiler that cannot be
+// identified is given to skipped, if that is not nil.
+func (c *Cache) Discover(ctx context.Context, dirs []string, skipped func(path string, err error)) ([]Toolchain, error) {
+	var list []Toolchain
+	for _, dir := range dirs {
+		names, err := os.ReadDir(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look for compilers: %w", err)
+		}
+		for _, d := range names {
+			path := filepath.Join(dir, d.Name())
+			if !compilerName(d.Name()) || !executable(path) {
+				continue
+			}
+			tc, err := c.Identify(ctx, path)
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			if err != nil {
+				if skipped != nil {
+					skipped(path, err)
+				}
+				continue
+			}
+			if !slices.ContainsFunc(list, func(t Toolchain) bool { return t.ID == tc.ID }) {
+				list = append(list, tc)
+			}
+		}
+	}
+	return list, nil
+}
+
+func executable(path string) bool {
+	fi, err := os.Stat(path)
+	return err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0
+}

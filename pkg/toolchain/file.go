@@ -1,0 +1,84 @@
+package toolchain
+
+import (
+	"crypto/sha256"
+	"errors"
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// stamp tells whether a file is still the one that it was. ctime is in it as
+// package managers set mtime back.
+type stamp struct {
+	dev, ino     uint64
+	size         int64
+	mtime, ctime unix.Timespec
+	absent       bool
+}
+
+// stampOf follows links. What cannot be looked at is absent.
+func stampOf(path string) stamp {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil {
+		return stamp{absent: true}
+	}
+	return stampFrom(&st)
+}
+
+func stampFrom(st *unix.Stat_t) stamp {
+	return stamp{dev: uint64(st.Dev), ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim}
+}
+
+// maxSums bounds the remembered digests; a compiler has about twenty files.
+const maxSums = 4096
+
+// sums remembers the digests of files, as compilers share libraries.
+type sums struct {
+	mu   sync.Mutex
+	seen map[stamp][sha256.Size]byte
+	buf  []byte
+}
+
+var errChanged = errors.New("changed while it was read")
+
+// of gives the SHA-256 of a file's content and the stamp that it had. One file
+// is read at a time.
+func (s *sums) of(path string) (sum [sha256.Size]byte, at stamp, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return sum, stamp{absent: true}, err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return sum, at, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	at = stampFrom(&st)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sum, ok := s.seen[at]; ok {
+		return sum, at, nil
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return sum, at, &os.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+	}
+	if s.buf == nil {
+		s.buf = make([]byte, 256<<10)
+	}
+	h := sha256.New()
+	if _, err := io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{f}, s.buf); err != nil {
+		return sum, at, err
+	}
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || stampFrom(&st) != at {
+		return sum, at, &os.PathError{Op: "read", Path: path, Err: errChanged}
+	}
+	h.Sum(sum[:0])
+	if s.seen == nil || len(s.seen) >= maxSums {
+		s.seen = make(map[stamp][sha256.Size]byte)
+	}
+	s.seen[at] = sum
+	return sum, at, nil
+}

@@ -1,0 +1,317 @@
+package toolchain
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// searchPath is where a driver finds what is not beside it, such as the
+// assembler; the daemon runs compilers with the same one.
+const searchPath = "/usr/local/bin:/usr/bin:/bin"
+
+// probeTime bounds one run of a driver that tells about itself.
+const probeTime = 20 * time.Second
+
+// finding is one identification under way.
+type finding struct {
+	ctx   context.Context
+	sums  *sums
+	env   []string
+	tc    Toolchain
+	parts []part
+	// files whose change makes the result void, the absent ones included
+	stamps map[string]stamp
+}
+
+// identify does the work of Identify, without a cache of results.
+func identify(ctx context.Context, s *sums, home, path string) (*finding, error) {
+	f := &finding{
+		ctx: ctx, sums: s,
+		env:    []string{"PATH=" + searchPath, "LC_ALL=C"},
+		stamps: map[string]stamp{path: stampOf(path)},
+	}
+	if home != "" {
+		f.env = append(f.env, "HOME="+home)
+	}
+	f.tc.Exec = path
+	var err error
+	if f.tc.Path, err = filepath.EvalSymlinks(path); err != nil {
+		return f, fmt.Errorf("identify compiler: %w", err)
+	}
+	if l := launcher(filepath.Base(f.tc.Path)); l != "" {
+		return f, fmt.Errorf("identify compiler: %s is %s, which only starts compilers: %w", path, l, ErrUnknown)
+	}
+	if err := f.describe(); err != nil {
+		return f, err
+	}
+	if err := f.program("driver", f.tc.Path); err != nil {
+		return f, err
+	}
+	if f.tc.Family == "gcc" {
+		err = f.gccParts()
+	} else {
+		err = f.assembler()
+	}
+	if err != nil {
+		return f, err
+	}
+	mode := ""
+	if f.tc.Family == "clang" {
+		mode = driverMode(filepath.Base(path))
+	}
+	f.tc.ID = identity(f.tc.Family, mode, f.tc.Target, f.parts)
+	return f, nil
+}
+
+// launcher names the known programs that stand before a compiler under its name.
+// Through them a driver tells about the compiler behind, but what runs is another
+// program, and on a daemon it might start the farm again.
+func launcher(base string) string {
+	base, _ = cutVersion(base)
+	if slices.Contains([]string{"ccache", "distcc", "rdistcc", "icecc", "sccache", "buildcache", "colorgcc"}, base) {
+		return base
+	}
+	return ""
+}
+
+// describe asks the driver what it is: "-v" alone makes gcc and clang print
+// family, version, target and the configuration that they have read.
+func (f *finding) describe() error {
+	out, err := f.run(f.tc.Exec, "-v")
+	if err != nil {
+		return fmt.Errorf("identify compiler: %s -v: %w", f.tc.Exec, err)
+	}
+	for line := range strings.Lines(out) {
+		line = strings.TrimRight(line, "\r\n")
+		if v, ok := strings.CutPrefix(line, "Target: "); ok {
+			f.tc.Target = v
+		} else if v, ok := strings.CutPrefix(line, "gcc version "); ok {
+			f.tc.Family, f.tc.Version = "gcc", firstWord(v)
+		} else if i := strings.Index(line, "clang version "); i >= 0 && f.tc.Family == "" {
+			f.tc.Family, f.tc.Version = "clang", firstWord(line[i+len("clang version "):])
+		} else if v, ok := strings.CutPrefix(line, "Reading specs from "); ok {
+			err = errors.Join(err, f.file("specs", v))
+		} else if v, ok := strings.CutPrefix(line, "Configuration file: "); ok {
+			err = errors.Join(err, f.file("config", v))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	major, _, _ := strings.Cut(f.tc.Version, ".")
+	f.tc.Major, err = strconv.Atoi(major)
+	if f.tc.Family == "" || f.tc.Target == "" || err != nil {
+		return fmt.Errorf("identify compiler: %s -v names neither gcc nor clang with version and target: %w", f.tc.Exec, ErrUnknown)
+	}
+	return nil
+}
+
+func firstWord(s string) string {
+	s, _, _ = strings.Cut(s, " ")
+	return s
+}
+
+// gccParts finds what the driver of a gcc runs for a compile.
+func (f *finding) gccParts() error {
+	found := false
+	for _, name := range []string{"cc1", "cc1plus", "cc1obj"} {
+		path, err := f.progName(name)
+		if err != nil {
+			return err
+		}
+		if !filepath.IsAbs(path) {
+			continue // no such language here
+		}
+		if err := f.program(name, path); err != nil {
+			return err
+		}
+		found = true
+	}
+	if !found {
+		return fmt.Errorf("identify compiler: %s has neither cc1 nor cc1plus: %w", f.tc.Exec, ErrUnknown)
+	}
+	// A specs file that appears there later changes what the driver does.
+	lib, err := f.ask("-print-libgcc-file-name")
+	if err != nil {
+		return err
+	}
+	if filepath.IsAbs(lib) {
+		if err := f.file("specs", filepath.Join(filepath.Dir(lib), "specs")); err != nil {
+			return err
+		}
+	}
+	return f.assembler()
+}
+
+// assembler adds "as", which gcc always runs and clang with -fno-integrated-as.
+func (f *finding) assembler() error {
+	path, err := f.progName("as")
+	if err != nil {
+		return err
+	}
+	if !filepath.IsAbs(path) {
+		// Nothing beside the driver: it is looked up like a command. The places
+		// before it are watched too.
+		name := path
+		path = ""
+		for _, dir := range filepath.SplitList(searchPath) {
+			p := filepath.Join(dir, name)
+			f.stamps[p] = stampOf(p)
+			if fi, err := os.Stat(p); err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0 {
+				path = p
+				break
+			}
+		}
+		if path == "" {
+			f.parts = append(f.parts, part{role: "as"})
+			return nil
+		}
+	}
+	return f.program("as", path)
+}
+
+func (f *finding) progName(name string) (string, error) { return f.ask("-print-prog-name=" + name) }
+
+// ask runs the driver with one option that makes it print one line.
+func (f *finding) ask(option string) (string, error) {
+	out, err := f.run(f.tc.Exec, option)
+	if err != nil {
+		return "", fmt.Errorf("identify compiler: %s %s: %w", f.tc.Exec, option, err)
+	}
+	line, _, _ := strings.Cut(out, "\n")
+	return strings.TrimSpace(line), nil
+}
+
+// file adds a file that may be absent.
+func (f *finding) file(role, path string) error {
+	sum, at, err := f.sums.of(path)
+	f.stamps[path] = at
+	if errors.Is(err, fs.ErrNotExist) {
+		f.parts = append(f.parts, part{role: role, path: path})
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("identify compiler: %w", err)
+	}
+	f.parts = append(f.parts, part{role: role, path: path, sum: sum})
+	return nil
+}
+
+// program adds an executable and the shared libraries that it loads.
+func (f *finding) program(role, path string) error {
+	if err := f.file(role, path); err != nil {
+		return err
+	}
+	interp, err := interpreter(path)
+	if err != nil {
+		return fmt.Errorf("identify compiler: %s: %w", path, err)
+	}
+	if interp == "" {
+		return nil // a script, or linked statically
+	}
+	// The dynamic loader knows best where it finds them; glibc's and musl's
+	// both take --list, and neither then runs the program.
+	out, err := f.run(interp, "--list", path)
+	if err != nil {
+		return fmt.Errorf("identify compiler: libraries of %s: %w", path, err)
+	}
+	for line := range strings.Lines(out) {
+		name, lib := parseList(line)
+		if lib == "" {
+			continue
+		}
+		if err := f.file("lib:"+filepath.Base(name), lib); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parseList reads one line of a loader's list: "NAME => PATH (ADDRESS)" or
+// "PATH (ADDRESS)". The kernel's own library has no path.
+func parseList(line string) (name, path string) {
+	line = strings.TrimSpace(line)
+	if i := strings.LastIndex(line, " (0x"); i >= 0 {
+		line = line[:i]
+	}
+	name, path, ok := strings.Cut(line, " => ")
+	if !ok {
+		path = name
+	}
+	if !filepath.IsAbs(path) {
+		return name, ""
+	}
+	return name, path
+}
+
+// interpreter is the dynamic loader that an ELF program names, or empty.
+func interpreter(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	var magic [4]byte
+	if _, err := io.ReadFull(file, magic[:]); err != nil || string(magic[:]) != elf.ELFMAG {
+		return "", nil
+	}
+	e, err := elf.NewFile(file)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range e.Progs {
+		if p.Type != elf.PT_INTERP {
+			continue
+		}
+		b := make([]byte, min(p.Filesz, 4096))
+		if _, err := p.ReadAt(b, 0); err != nil {
+			return "", err
+		}
+		return string(bytes.TrimRight(b, "\x00")), nil
+	}
+	return "", nil
+}
+
+// run gives what a program prints on both its outputs.
+func (f *finding) run(path string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(f.ctx, probeTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = f.env
+	cmd.Dir = "/"
+	cmd.WaitDelay = time.Second
+	var out limited
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return "", context.Cause(ctx)
+		}
+		return "", fmt.Errorf("%w: %s", err, firstLine(out.b))
+	}
+	return string(out.b), nil
+}
+
+func firstLine(b []byte) string {
+	line, _, _ := bytes.Cut(bytes.TrimSpace(b), []byte("\n"))
+	return string(line)
+}
+
+// limited keeps the first 64 KiB.
+type limited struct{ b []byte }
+
+func (l *limited) Write(p []byte) (int, error) {
+	l.b = append(l.b, p[:min(len(p), 64<<10-len(l.b))]...)
+	return len(p), nil
+}

@@ -1,0 +1,345 @@
+package toolchain
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// fakeGCC writes a driver that tells about itself as gcc does; its cc1 and as are
+// files of the given directory. Each run leaves a line in the log beside it.
+func fakeGCC(t *testing.T, dir, name string) string {
+	t.Helper()
+	write(t, filepath.Join(dir, "cc1"), "cc1")
+	write(t, filepath.Join(dir, "as"), "as")
+	write(t, filepath.Join(dir, "libgcc.a"), "")
+	path := filepath.Join(dir, name)
+	write(t, path, `#!/bin/sh
+here=$(dirname "$(readlink -f "$0")")
+echo "$*" >>$here/log
+case $1 in
+-v) echo "Target: test-linux" >&2; echo "gcc version 12.3.4 (Test)" >&2;;
+-print-prog-name=cc1) echo $here/cc1;;
+-print-prog-name=as) echo $here/as;;
+-print-prog-name=*) echo ${1#*=};;
+-print-libgcc-file-name) echo $here/libgcc.a;;
+*) exit 1;;
+esac
+`)
+	return path
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func identifyOK(t *testing.T, c *Cache, path string) Toolchain {
+	t.Helper()
+	tc, err := c.Identify(context.Background(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tc
+}
+
+func look(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("needs %s", name)
+	}
+	return path
+}
+
+func TestRealGCC(t *testing.T) {
+	gcc, gxx := look(t, "gcc"), look(t, "g++")
+	var c Cache
+	a := identifyOK(t, &c, gcc)
+	if a.Family != "gcc" || a.Major < 4 || !strings.HasPrefix(a.Version, "1") || !strings.Contains(a.Target, "linux") {
+		t.Errorf("gcc is %+v", a)
+	}
+	if b := identifyOK(t, &c, gxx); b.ID == a.ID || b.Family != "gcc" {
+		t.Errorf("g++ is %+v, gcc has ID %x", b, a.ID)
+	}
+	// Another cache, through another link, from another directory.
+	link := filepath.Join(t.TempDir(), "my-gcc")
+	if err := os.Symlink(gcc, link); err != nil {
+		t.Fatal(err)
+	}
+	b := identifyOK(t, new(Cache), link)
+	if b.ID != a.ID || b.Path != a.Path || b.Exec != link {
+		t.Errorf("through a link gcc is %+v, else %+v", b, a)
+	}
+}
+
+func TestRealClangActsByName(t *testing.T) {
+	clang, clangxx := look(t, "clang"), look(t, "clang++")
+	var c Cache
+	a, b := identifyOK(t, &c, clang), identifyOK(t, &c, clangxx)
+	if a.Family != "clang" || a.Major < 3 || a.Target == "" {
+		t.Errorf("clang is %+v", a)
+	}
+	if a.ID == b.ID {
+		t.Error("clang and clang++ have one ID")
+	}
+	link := filepath.Join(t.TempDir(), "c++")
+	if err := os.Symlink(clangxx, link); err != nil {
+		t.Fatal(err)
+	}
+	if l := identifyOK(t, &c, link); l.ID != b.ID {
+		t.Error("clang++ by the name c++ has another ID")
+	}
+}
+
+// The libraries of a real compiler are found, or an exchanged libmpfr would go
+// unnoticed.
+func TestRealGCCParts(t *testing.T) {
+	gcc := look(t, "gcc")
+	var s sums
+	f, err := identify(context.Background(), &s, "", gcc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := ""
+	for _, p := range f.parts {
+		have += p.role + "\n"
+	}
+	for _, want := range []string{"driver\n", "cc1\n", "as\n", "lib:libc.so.6\n", "specs\n"} {
+		if !strings.Contains(have, want) {
+			t.Errorf("parts lack %s; they are\n%s", want, have)
+		}
+	}
+}
+
+func TestSameContentSameID(t *testing.T) {
+	var c Cache
+	a := identifyOK(t, &c, fakeGCC(t, t.TempDir(), "gcc"))
+	b := identifyOK(t, &c, fakeGCC(t, t.TempDir(), "gcc-12"))
+	if a.ID != b.ID {
+		t.Error("equal toolchains in two directories differ")
+	}
+	if a.Version != "12.3.4" || a.Major != 12 || a.Target != "test-linux" || a.Family != "gcc" {
+		t.Errorf("got %+v", a)
+	}
+}
+
+// Each part decides: a change of any one gives another ID, through one Cache.
+func TestEveryPartCounts(t *testing.T) {
+	dir := t.TempDir()
+	gcc := fakeGCC(t, dir, "gcc")
+	var c Cache
+	seen := map[any]string{identifyOK(t, &c, gcc).ID: "at first"}
+	for _, change := range []struct{ file, content string }{
+		{"cc1", "another"}, {"as", "another"}, {"specs", "%rename cpp old"},
+	} {
+		write(t, filepath.Join(dir, change.file), change.content)
+		id := identifyOK(t, &c, gcc).ID
+		if was, ok := seen[id]; ok {
+			t.Errorf("after a change of %s the ID is as %s", change.file, was)
+		}
+		seen[id] = "after " + change.file
+	}
+	// A package manager's way: a new file in place of the old, times set back.
+	fi, err := os.Stat(filepath.Join(dir, "cc1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "new"), "anothes") // of the same size
+	if err := os.Chtimes(filepath.Join(dir, "new"), fi.ModTime(), fi.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "cc1")); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := seen[identifyOK(t, &c, gcc).ID]; ok {
+		t.Error("a cc1 of equal size and time passes for the old one")
+	}
+}
+
+func runs(t *testing.T, dir string) int {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(b), "-v\n")
+}
+
+func TestLookUpsShareOneRun(t *testing.T) {
+	dir := t.TempDir()
+	gcc := fakeGCC(t, dir, "gcc")
+	var c Cache
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if _, err := c.Identify(context.Background(), gcc); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	identifyOK(t, &c, gcc)
+	if n := runs(t, dir); n != 1 {
+		t.Errorf("the driver was asked %d times", n)
+	}
+}
+
+func TestUnknownPrograms(t *testing.T) {
+	dir := t.TempDir()
+	silent := filepath.Join(dir, "cc")
+	write(t, silent, "#!/bin/sh\nexit 0\n")
+	ccache := filepath.Join(dir, "ccache")
+	write(t, ccache, "#!/bin/sh\necho gcc version 12.2.0; echo Target: x\n")
+	masked := filepath.Join(dir, "gcc")
+	if err := os.Symlink(ccache, masked); err != nil {
+		t.Fatal(err)
+	}
+	var c Cache
+	for _, path := range []string{silent, masked} {
+		for range 2 { // the second answer comes from the cache
+			if tc, err := c.Identify(context.Background(), path); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s: %+v, %v", path, tc, err)
+			}
+		}
+	}
+	if _, err := c.Identify(context.Background(), "gcc"); err == nil {
+		t.Error("a name that is no absolute path is taken")
+	}
+	gone := filepath.Join(dir, "g++")
+	if _, err := c.Identify(context.Background(), gone); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("missing compiler: %v", err)
+	}
+	// ... and when it is there, the old answer does not stand.
+	sub := t.TempDir()
+	if err := os.Symlink(fakeGCC(t, sub, "g++"), gone); err != nil {
+		t.Fatal(err)
+	}
+	identifyOK(t, &c, gone)
+}
+
+func TestIdentifyObeysContext(t *testing.T) {
+	slow := filepath.Join(t.TempDir(), "gcc")
+	fifo := slow + ".fifo"
+	if err := exec.Command("mkfifo", fifo).Run(); err != nil {
+		t.Skip("needs mkfifo")
+	}
+	write(t, slow, "#!/bin/sh\nread x <"+fifo+"\nexit 1\n")
+	var c Cache
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() {
+		_, err := c.Identify(ctx, slow)
+		done <- err
+	}()
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	// Let the driver go, and its run end.
+	f, err := os.OpenFile(fifo, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	// The work that was shared is still under way or has ended; either way the
+	// next one to ask gets an answer. Its own run needs letting go too.
+	go func() {
+		if f, err := os.OpenFile(fifo, os.O_WRONLY, 0); err == nil {
+			f.Close()
+		}
+	}()
+	if _, err := c.Identify(context.Background(), slow); err == nil {
+		t.Error("a driver that fails is taken")
+	}
+}
+
+func TestDiscover(t *testing.T) {
+	dir := t.TempDir()
+	fakeGCC(t, dir, "gcc")
+	for link, to := range map[string]string{
+		"gcc-12": "gcc", "x86_64-linux-gnu-gcc-12": "gcc", "gcc-ar": "gcc", "afl-gcc": "gcc", "cc": "nowhere",
+	} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(dir, "clang"), "#!/bin/sh\nexit 3\n")
+	var c Cache
+	var skipped []string
+	list, err := c.Discover(context.Background(), []string{"/does/not/exist", dir}, func(path string, err error) {
+		skipped = append(skipped, filepath.Base(path))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != 1 || list[0].Exec != filepath.Join(dir, "gcc") {
+		t.Errorf("found %+v", list)
+	}
+	if len(skipped) != 1 || skipped[0] != "clang" {
+		t.Errorf("skipped %v", skipped)
+	}
+}
+
+func TestCompilerName(t *testing.T) {
+	for _, name := range []string{"gcc", "g++", "cc", "c++", "clang", "clang++", "gcc-12", "clang++-14", "clang-14.0",
+		"x86_64-linux-gnu-gcc", "x86_64-linux-gnu-g++-12", "arm-none-eabi-gcc", "aarch64-linux-gnu-clang"} {
+		if !compilerName(name) {
+			t.Errorf("%s is not taken for a compiler", name)
+		}
+	}
+	for _, name := range []string{"", "gcc-ar", "gcc-ranlib-12", "c99-gcc", "afl-gcc", "clang-format", "clang-cpp-14",
+		"x86_64-linux-gnu-gcc-nm-12", "cpp", "nvcc", "tcc", "gcc-", "-12", "g++.sh"} {
+		if compilerName(name) {
+			t.Errorf("%s is taken for a compiler", name)
+		}
+	}
+}
+
+func TestDriverMode(t *testing.T) {
+	for name, want := range map[string]string{"clang": "c", "clang++": "c++", "clang++-14": "c++", "c++": "c++",
+		"x86_64-linux-gnu-g++": "c++", "clang-cl": "cl", "clang-cpp-14": "cpp", "cc": "c"} {
+		if got := driverMode(name); got != want {
+			t.Errorf("driverMode(%q) = %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestParseList(t *testing.T) {
+	for _, c := range []struct{ line, name, path string }{
+		{"\tlinux-vdso.so.1 (0x00007f854a0fc000)\n", "linux-vdso.so.1", ""},
+		{"\tlibz.so.1 => /lib/libz.so.1 (0x00007f8549d60000)\n", "libz.so.1", "/lib/libz.so.1"},
+		{"\t/lib64/ld-linux-x86-64.so.2 (0x00007f854a0fe000)\n", "/lib64/ld-linux-x86-64.so.2", "/lib64/ld-linux-x86-64.so.2"},
+		{"\tlibfoo.so.1 => not found\n", "libfoo.so.1", ""},
+	} {
+		if name, path := parseList(c.line); name != c.name || path != c.path {
+			t.Errorf("parseList(%q) = %q, %q", c.line, name, path)
+		}
+	}
+}
+
+// A warm look-up happens for every compile.
+func BenchmarkIdentifyWarm(b *testing.B) {
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		b.Skip("needs gcc")
+	}
+	var c Cache
+	ctx := context.Background()
+	if _, err := c.Identify(ctx, gcc); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.Identify(ctx, gcc); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
