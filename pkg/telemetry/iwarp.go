@@ -1,0 +1,99 @@
+package telemetry
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+)
+
+// iwarpCollector shows a device's statistics as metrics.
+type iwarpCollector struct {
+	stats func() iwarp.DeviceStats
+}
+
+var (
+	iwarpFPDUs      = prometheus.NewDesc("iwarp_fpdus_total", "MPA frames.", []string{"direction"}, nil)
+	iwarpBytes      = prometheus.NewDesc("iwarp_bytes_total", "Bytes of MPA frames, framing included.", []string{"direction"}, nil)
+	iwarpCRCErrors  = prometheus.NewDesc("iwarp_crc_errors_total", "MPA frames with a wrong CRC.", []string{"direction"}, nil)
+	iwarpTerminates = prometheus.NewDesc("iwarp_terminates_total", "RDMAP Terminate messages, by what they say.", []string{"direction", "layer", "type", "code"}, nil)
+	iwarpQPs        = prometheus.NewDesc("iwarp_qps", "Queue pairs.", nil, nil)
+	iwarpMRs        = prometheus.NewDesc("iwarp_memory_regions", "Registered memory regions.", nil, nil)
+	iwarpRegistered = prometheus.NewDesc("iwarp_registered_bytes", "Bytes of registered memory.", nil, nil)
+)
+
+// NewIWARPCollector makes a collector of the iwarp_ metrics; stats is a device's
+// Stats.
+func NewIWARPCollector(stats func() iwarp.DeviceStats) prometheus.Collector {
+	return iwarpCollector{stats}
+}
+
+func (c iwarpCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{iwarpFPDUs, iwarpBytes, iwarpCRCErrors, iwarpTerminates, iwarpQPs, iwarpMRs, iwarpRegistered} {
+		ch <- d
+	}
+}
+
+func (c iwarpCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.stats()
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	}
+	counter(iwarpFPDUs, s.FPDUsSent, "sent")
+	counter(iwarpFPDUs, s.FPDUsReceived, "received")
+	counter(iwarpBytes, s.BytesSent, "sent")
+	counter(iwarpBytes, s.BytesReceived, "received")
+	counter(iwarpCRCErrors, s.CRCErrors, "received")
+	sums := make(map[terminate]uint64)
+	for k, n := range s.Terminates {
+		sums[terminateLabels(k)] += n
+	}
+	for t, n := range sums {
+		counter(iwarpTerminates, n, t.direction, t.layer, t.kind, t.code)
+	}
+	gauge(iwarpQPs, float64(s.QPs))
+	gauge(iwarpMRs, float64(s.MRs))
+	gauge(iwarpRegistered, float64(s.RegisteredBytes))
+}
+
+// terminate is a Terminate as label values.
+type terminate struct{ direction, layer, kind, code string }
+
+// other stands for numbers that no RFC defines: a peer may send any of them, and
+// must not be able to make new time series.
+const other = "other"
+
+// terminateLabels names layer and error type as RFC 5040 §4.8 does; the code
+// stays a number, as its meaning depends on both.
+func terminateLabels(k iwarp.TerminateKey) terminate {
+	t := terminate{direction: "received", layer: other, kind: other, code: other}
+	if k.Sent {
+		t.direction = "sent"
+	}
+	layers := []struct {
+		name  string
+		kinds []string
+	}{
+		{"rdmap", []string{"catastrophic", "protection", "operation"}},
+		{"ddp", []string{"catastrophic", "tagged", "untagged", "llp"}},
+		{"llp", []string{"mpa"}},
+	}
+	if int(k.Layer) >= len(layers) {
+		return t
+	}
+	l := layers[k.Layer]
+	t.layer = l.name
+	if int(k.Type) >= len(l.kinds) {
+		return t
+	}
+	t.kind = l.kinds[k.Type]
+	const lastCode, unspecified = 0x0a, 0xff // of all tables of RFC 5040, 5041, 5044, 6581 and 7306
+	if k.Code <= lastCode || k.Code == unspecified {
+		t.code = fmt.Sprintf("0x%02x", k.Code)
+	}
+	return t
+}

@@ -1,0 +1,161 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// NewRegistry returns a registry of the program's own with the Go runtime's and
+// the process's metrics in it.
+func NewRegistry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+// ServerOptions of a Server.
+type ServerOptions struct {
+	Addr     string       // ADDR:PORT; port 0 picks one
+	Listener net.Listener // when set, used instead of opening Addr
+	// AnyPort takes another port when that of Addr is in use: for a program that
+	// nobody configured, such as a manager that a wrapper started.
+	AnyPort  bool
+	Registry *prometheus.Registry
+	Ready    func() error // nil, or why the program takes no work now
+	Page     func() Page  // of the status page
+	Pprof    bool         // serve /debug/pprof
+	Log      *slog.Logger
+}
+
+// Server serves /metrics, /healthz, /readyz, the status page at /, and on demand
+// /debug/pprof.
+type Server struct {
+	http *http.Server
+	addr net.Addr
+	done chan struct{} // closed when the serving goroutine has ended
+}
+
+// Serve opens the address and serves it until Close. When the address is in use
+// the error is syscall.EADDRINUSE (exit status 102).
+func Serve(o ServerOptions) (*Server, error) {
+	l := o.Listener
+	if l == nil {
+		var err error
+		if l, err = listen(o.Addr, o.AnyPort); err != nil {
+			return nil, err
+		}
+	}
+	s := &Server{
+		http: &http.Server{
+			Handler: handler(o),
+			// Loopback does not mean friendly: a client that says nothing must
+			// not hold a goroutine for ever.
+			ReadHeaderTimeout: 5 * time.Second,
+			IdleTimeout:       2 * time.Minute,
+			MaxHeaderBytes:    16 << 10,
+			ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+		},
+		addr: l.Addr(),
+		done: make(chan struct{}),
+	}
+	go func() {
+		defer close(s.done)
+		if err := s.http.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			o.Log.Error("http server ended", "addr", s.addr, "err", err)
+		}
+	}()
+	o.Log.Info("http server listens", "addr", s.addr)
+	return s, nil
+}
+
+func listen(addr string, anyPort bool) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp", addr)
+	if anyPort && errors.Is(err, syscall.EADDRINUSE) {
+		host, _, _ := net.SplitHostPort(addr) // it was good enough to listen
+		l, err = lc.Listen(context.Background(), "tcp", net.JoinHostPort(host, "0"))
+	}
+	if err != nil {
+		var oe *net.OpError
+		if errors.As(err, &oe) {
+			err = oe.Err
+		}
+		return nil, fmt.Errorf("http %s: %w", addr, err)
+	}
+	return l, nil
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() net.Addr { return s.addr }
+
+// Close ends the server: requests under way have until ctx ends.
+func (s *Server) Close(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		s.http.Close()
+	}
+	<-s.done
+	return err
+}
+
+func handler(o ServerOptions) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelError),
+		Registry: o.Registry,
+		// A scrape costs little, but not nothing.
+		MaxRequestsInFlight: 8,
+	}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		plain(w, http.StatusOK, "ok")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := o.Ready(); err != nil {
+			plain(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		plain(w, http.StatusOK, "ready")
+	})
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		page := o.Page()
+		if err := o.Ready(); err != nil {
+			page.notReady = err.Error()
+		}
+		body, err := page.render()
+		if err != nil {
+			plain(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		h.Set("Cache-Control", "no-store")
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+		w.Write(body)
+	})
+	if o.Pprof {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}
+
+func plain(w http.ResponseWriter, code int, line string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	fmt.Fprintln(w, line)
+}
