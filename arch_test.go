@@ -20,7 +20,7 @@ const module = "github.com/rdistcc/rdistcc/"
 // edges is the package map: who may import whom, outside tests. A commit that
 // needs a new edge adds it here and argues for it.
 var edges = map[string][]string{
-	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/job"},
+	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/job"},
 	"cmd/rdistcc-cm":   {"pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/hostlist", "pkg/iwarp", "pkg/telemetry"},
 	"cmd/rdistccd":     {"pkg/config", "pkg/iwarp", "pkg/telemetry", "pkg/toolchain", "pkg/worker"},
 	"cmd/rdistcc-perf": {"pkg/iwarp", "pkg/job"},
@@ -31,19 +31,23 @@ var edges = map[string][]string{
 	"pkg/iwarp/rdmap":     {"pkg/iwarp/ddp", "pkg/iwarp/mpa"},
 	"pkg/iwarp/iwarptest": {"pkg/iwarp", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 
-	"pkg/arena":       {},
-	"pkg/job":         {},
-	"pkg/hostlist":    {"pkg/scheduler"},
-	"pkg/scheduler":   {},
-	"pkg/compile":     {"pkg/job"},
-	"pkg/toolchain":   {"pkg/job"},
-	"pkg/config":      {"pkg/hostlist"},
-	"pkg/telemetry":   {"pkg/iwarp"},
-	"pkg/connmgr":     {"pkg/arena", "pkg/connmgr/ipc", "pkg/hostlist", "pkg/iwarp", "pkg/job", "pkg/scheduler", "pkg/telemetry", "pkg/toolchain"},
-	"pkg/connmgr/ipc": {"pkg/job"},
-	"pkg/worker":      {"pkg/arena", "pkg/compile", "pkg/iwarp", "pkg/job", "pkg/telemetry", "pkg/toolchain"},
+	"pkg/arena":     {},
+	"pkg/job":       {},
+	"pkg/hostlist":  {"pkg/scheduler"},
+	"pkg/scheduler": {},
+	"pkg/compile":   {"pkg/job"},
+	"pkg/driver":    {},
+	"pkg/toolchain": {"pkg/job"},
+	"pkg/config":    {"pkg/hostlist"},
+	"pkg/telemetry": {"pkg/iwarp"},
+	"pkg/connmgr": {"pkg/arena", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/hostlist", "pkg/iwarp", "pkg/job",
+		"pkg/scheduler", "pkg/telemetry", "pkg/toolchain"},
+	"pkg/connmgr/ipc":           {"pkg/job"},
+	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},
+	"pkg/worker":                {"pkg/arena", "pkg/compile", "pkg/driver", "pkg/iwarp", "pkg/job", "pkg/telemetry", "pkg/toolchain"},
 
-	"internal/demo": {},
+	"internal/demo": {"internal/farm"}, // and the programs, as processes
+	"internal/farm": {},
 }
 
 // pure packages do no I/O, start no goroutine and read no clock: the engine can

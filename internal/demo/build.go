@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rdistcc/rdistcc/internal/farm"
+)
+
+// result is what building a code base gave.
+type result struct {
+	name        string
+	units       int
+	local, farm time.Duration // wall time of all compiles
+	hosts       map[string]int
+	fallbacks   map[string]int // by reason
+	sent, got   int64          // bytes
+	differing   []string       // objects
+	sample      string         // a line that the wrapper printed about a fallback
+}
+
+// unit is one compile.
+type unit struct {
+	source string
+	object string
+	args   []string // without the compiler and the output
+}
+
+// build compiles base locally and on the farm, compares, links the farm's
+// objects and runs what they give.
+func build(ctx context.Context, f *farm.Farm, base fetched, jobs int) (result, error) {
+	r := result{name: base.name, hosts: map[string]int{}, fallbacks: map[string]int{}}
+	sources, err := base.sources(base.root, base.out)
+	if err != nil {
+		return r, err
+	}
+	r.units = len(sources)
+	units := make([]unit, len(sources))
+	for i, s := range sources {
+		args := slices.Clone(base.flags)
+		if base.extra != nil {
+			args = append(args, base.extra(s)...)
+		}
+		units[i] = unit{s, strings.ReplaceAll(strings.TrimPrefix(s, base.out+"/"), "/", "_") + ".o", append(args, "-c", s)}
+	}
+
+	fmt.Printf("%s: %d files with %s, locally", base.name, len(units), base.cc)
+	local := filepath.Join(base.out, "local")
+	if r.local, _, err = compileAll(ctx, base.root, local, []string{base.cc}, os.Environ(), units, runtime.NumCPU()); err != nil {
+		return r, err
+	}
+	fmt.Printf(" %.1f s, through rdistcc", r.local.Seconds())
+	remote := filepath.Join(base.out, "remote")
+	var said string
+	trace := filepath.Join(base.out, "trace")
+	env := append(f.Env(), "RDISTCC_MODE=remote", "RDISTCC_TRACE="+trace)
+	if r.farm, said, err = compileAll(ctx, base.root, remote, []string{f.Wrapper, base.cc}, env, units, jobs); err != nil {
+		return r, err
+	}
+	fmt.Printf(" %.1f s\n", r.farm.Seconds())
+	r.sample = firstLine(said)
+
+	if err := r.readTrace(trace); err != nil {
+		return r, err
+	}
+	for _, u := range units {
+		same, err := equalFiles(filepath.Join(local, u.object), filepath.Join(remote, u.object))
+		if err != nil {
+			return r, err
+		}
+		if !same {
+			r.differing = append(r.differing, u.source)
+		}
+	}
+	for _, l := range base.links {
+		if err := l.run(ctx, base, remote, units); err != nil {
+			return r, err
+		}
+	}
+	return r, base.check(ctx, base.ctl)
+}
+
+// compileAll compiles units into the new directory out, jobs at a time, and
+// returns the wall time and what was printed.
+func compileAll(ctx context.Context, root, out string, command, env []string, units []unit, jobs int) (time.Duration, string, error) {
+	if err := os.Mkdir(out, 0o755); err != nil {
+		return 0, "", err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(jobs)
+	var mu sync.Mutex
+	var printed bytes.Buffer // guarded by mu
+	start := time.Now()
+	for _, u := range units {
+		g.Go(func() error {
+			args := append(slices.Clone(command[1:]), u.args...)
+			cmd := exec.CommandContext(ctx, command[0], append(args, "-o", filepath.Join(out, u.object))...)
+			cmd.Dir, cmd.Env = root, env
+			text, err := cmd.CombinedOutput()
+			mu.Lock()
+			defer mu.Unlock()
+			printed.Write(text)
+			if err != nil {
+				return fmt.Errorf("%s: %w: %s", u.source, err, firstLine(string(text)))
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	return time.Since(start), printed.String(), err
+}
+
+// run links a program from the farm's objects, here: linking is never sent.
+func (l link) run(ctx context.Context, base fetched, objects string, units []unit) error {
+	args := []string{"-o", l.program}
+	for _, u := range units {
+		if !slices.Contains(l.without, u.source) {
+			args = append(args, filepath.Join(objects, u.object))
+		}
+	}
+	return execute(ctx, base.out, base.cc, append(args, l.libs...)...)
+}
+
+// readTrace counts where the jobs were done.
+func (r *result) readTrace(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("the wrapper wrote no trace: %w", err)
+	}
+	jobs := 0
+	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); jobs++ {
+		var job struct {
+			Where    string `json:"where"`
+			Host     string `json:"host"`
+			Reason   string `json:"reason"`
+			BytesOut int64  `json:"bytes_out"`
+			BytesIn  int64  `json:"bytes_in"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &job); err != nil {
+			return fmt.Errorf("trace: %w", err)
+		}
+		if job.Where == "remote" {
+			r.hosts[job.Host]++
+		} else {
+			r.fallbacks[job.Reason]++
+		}
+		r.sent += job.BytesOut
+		r.got += job.BytesIn
+	}
+	if jobs != r.units {
+		return fmt.Errorf("the wrapper's trace has %d jobs of %d", jobs, r.units)
+	}
+	return nil
+}

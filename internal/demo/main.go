@@ -1,0 +1,99 @@
+// Command demo shows rdistcc at its main job with nothing set up: it starts two
+// daemons and a connection manager on loopback, compiles three real code bases
+// through them with no local share, compares every object with what the local
+// compiler makes of the same command, links and runs the results, and removes
+// everything again. It fails when one job was done locally or one object differs.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/farm"
+)
+
+func main() {
+	var o options
+	flag.StringVar(&o.bin, "bin", "bin", "directory of the programs")
+	flag.BoolVar(&o.keep, "keep", false, "leave everything running, with Prometheus where it is installed, until interrupted")
+	flag.IntVar(&o.jobs, "jobs", 2*runtime.NumCPU(), "jobs at a time")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	bin  string
+	keep bool
+	jobs int
+}
+
+// deadline ends a demo that hangs; it takes two to four minutes on two cores.
+const deadline = 20 * time.Minute
+
+func run(ctx context.Context, o options) (err error) {
+	bin, err := filepath.Abs(o.bin)
+	if err != nil {
+		return err
+	}
+	for _, tool := range []string{"gcc", "g++"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Errorf("%s is missing (on Debian: apt-get install gcc g++)", tool)
+		}
+	}
+	dir, err := os.MkdirTemp("", "rdistcc-demo-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+
+	bases, err := fetch(ctx, dir)
+	if err != nil {
+		return err
+	}
+
+	f, err := farm.Start(ctx, bin, dir, 2, runtime.NumCPU())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Stop()) }()
+	prometheus := ""
+	if o.keep {
+		if prometheus, err = monitor(ctx, f); err != nil {
+			return err
+		}
+	}
+
+	building, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	var results []result
+	for _, base := range bases {
+		r, err := build(building, f, base, o.jobs)
+		if err != nil {
+			return fmt.Errorf("%s: %w", base.name, err)
+		}
+		results = append(results, r)
+	}
+	if err := report(os.Stdout, f, results); err != nil {
+		return err
+	}
+	if o.keep {
+		describe(os.Stdout, f, prometheus)
+		<-ctx.Done()
+	}
+	return nil
+}
