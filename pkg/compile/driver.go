@@ -1,0 +1,63 @@
+package compile
+
+import "strings"
+
+// Family is a compiler's dialect of options.
+type Family uint8
+
+// Families.
+const (
+	GCC Family = iota
+	Clang
+)
+
+// Driver is a compiler as its command line sees it.
+type Driver struct {
+	Family Family
+	CXX    bool // takes .c for C++, as g++ does
+}
+
+// DriverOf tells a compiler by its names: argv0 as it was called, and real, the
+// path behind all links. ok is false for what is neither gcc nor clang: such a
+// command runs here.
+//
+// gcc is one binary a language and goes by its own name; clang is one binary
+// for all and goes by the name that it was called.
+func DriverOf(argv0, real string) (d Driver, ok bool) {
+	file, called := base(real), base(argv0)
+	if strings.Contains(file, "clang") {
+		switch name := trimVersion(file); {
+		case name != "clang" && name != "clang++" && !strings.HasSuffix(name, "-clang") && !strings.HasSuffix(name, "-clang++"):
+			return Driver{}, false // clang-format, clang-cl, clang-cpp and the like
+		}
+		name := trimVersion(called)
+		if strings.HasSuffix(name, "-cl") || strings.HasSuffix(name, "cpp") {
+			return Driver{}, false
+		}
+		return Driver{Family: Clang, CXX: strings.HasSuffix(name, "++")}, true
+	}
+	switch name := trimVersion(file); {
+	case name == "gcc" || name == "cc" || strings.HasSuffix(name, "-gcc"):
+		return Driver{Family: GCC}, true
+	case name == "g++" || name == "c++" || strings.HasSuffix(name, "-g++") || strings.HasSuffix(name, "-c++"):
+		return Driver{Family: GCC, CXX: true}, true
+	}
+	return Driver{}, false
+}
+
+// trimVersion takes "-12" or "-12.2" from the end of a program's name.
+func trimVersion(name string) string {
+	i := len(name)
+	for i > 0 && (name[i-1] == '.' || '0' <= name[i-1] && name[i-1] <= '9') {
+		i--
+	}
+	if i < len(name) && i > 0 && name[i-1] == '-' {
+		return name[:i-1]
+	}
+	return name
+}
+
+// base is the part of a path behind its last slash.
+func base(path string) string {
+	return path[strings.LastIndexByte(path, '/')+1:]
+}

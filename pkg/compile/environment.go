@@ -1,0 +1,46 @@
+package compile
+
+// changedByEnvironment reports whether a variable is set that changes what the
+// compiler proper or the driver does. Those that only add directories for
+// headers, CPATH and its like, are spent by the half that runs here.
+func changedByEnvironment(f Family, getenv func(string) (string, bool)) bool {
+	if getenv == nil {
+		return false
+	}
+	names := gccVariables[:]
+	if f == Clang {
+		names = clangVariables[:]
+	}
+	for _, name := range names {
+		if _, set := getenv(name); set {
+			return true
+		}
+	}
+	return false
+}
+
+var gccVariables = [...]string{
+	"COMPILER_PATH",        // where cc1 and as are looked for
+	"DEPENDENCIES_OUTPUT",  // a further dependency file, appended to
+	"GCC_COMPARE_DEBUG",    // compiles twice
+	"GCC_EXEC_PREFIX",      // where cc1 and as are looked for
+	"GCC_SPECS",            //
+	"SUNPRO_DEPENDENCIES",  // as DEPENDENCIES_OUTPUT
+	"OFFLOAD_TARGET_NAMES", // further compilers
+}
+
+var clangVariables = [...]string{
+	"CCC_ADD_ARGS",
+	"CCC_OVERRIDE_OPTIONS",
+	"CC_LOG_DIAGNOSTICS",
+	"CC_PRINT_HEADERS",
+	"CC_PRINT_OPTIONS",
+	"CC_PRINT_PROC_STAT",
+	"CLANG_CONFIG_FILE_SYSTEM_DIR",
+	"CLANG_CONFIG_FILE_USER_DIR",
+	"COMPILER_PATH",
+	"DEPENDENCIES_OUTPUT",
+	"GCC_EXEC_PREFIX",
+	"QA_OVERRIDE_GCC3_OPTIONS",
+	"SUNPRO_DEPENDENCIES",
+}

@@ -1,0 +1,110 @@
+package compile
+
+// directivesOnly is the first gcc whose -fdirectives-only gives text that
+// compiles to the same object: 11 rewrote it.
+const directivesOnly = 11
+
+// Preprocess is the local half: the words behind the compiler's name that write
+// the text to standard output, and the dependency file, if one was asked for,
+// to where the whole compile would have put it. major is the compiler's major
+// version; 0 when it is not known.
+//
+// A Raw plan has no local half, and nil is returned.
+func (p *Plan) Preprocess(major int) []string {
+	if p.Local || p.Raw {
+		return nil
+	}
+	argv := make([]string, 0, 2*len(p.options)+8)
+	argv = append(argv, "-E")
+	switch {
+	case p.Driver.Family == Clang && p.rewrite:
+		argv = append(argv, "-frewrite-includes")
+	case p.Driver.Family == GCC:
+		// A precompiled header, if there is one, shows in the text; it stays unseen otherwise.
+		argv = append(argv, "-fpch-preprocess")
+		if p.keepsMacros(major) {
+			argv = append(argv, "-fdirectives-only")
+		}
+	}
+	argv = p.depend(argv)
+	for _, o := range p.options {
+		if !o.class.here(p.Driver.Family) {
+			continue
+		}
+		argv = append(argv, o.words...)
+	}
+	return argv
+}
+
+// Remote is the other half: the options and the language (for -x) with which
+// the same compiler makes the object from the text. The caller adds the text's
+// file, -c or -S, and the output. dir is the working directory here, as the
+// compiler would name it.
+func (p *Plan) Remote(major int, dir string) (args []string, lang string) {
+	args = make([]string, 0, 2*len(p.options)+4)
+	lang = preprocessed(p.Language)
+	switch {
+	case p.Raw:
+	case p.Driver.Family == GCC && p.keepsMacros(major):
+		args = append(args, "-fpreprocessed", "-fdirectives-only")
+		lang = p.Language
+	case p.Driver.Family == Clang && p.rewrite:
+		lang = p.Language
+	}
+	for _, o := range p.options {
+		if o.class.there(p) {
+			args = append(args, o.words...)
+		}
+	}
+	if p.Driver.Family == Clang && p.debug && !p.compDir {
+		// Two words: the joined spelling is younger than the option.
+		args = append(args, "-fdebug-compilation-dir", dir)
+	}
+	return args, lang
+}
+
+// keepsMacros reports whether the text keeps its macros for the other half.
+func (p *Plan) keepsMacros(major int) bool {
+	return p.Driver.Family == GCC && major >= directivesOnly && !p.plain
+}
+
+// here reports whether the local half gets an option.
+func (c class) here(f Family) bool {
+	switch c {
+	case compileOn, drop:
+		return false
+	case linker:
+		return f == Clang // it says that they are unused
+	}
+	return true
+}
+
+// there reports whether the other half gets an option.
+func (c class) there(p *Plan) bool {
+	switch c {
+	case both, debug, compileOn, compDir:
+		return true
+	case macro:
+		return p.rewrite
+	}
+	return false
+}
+
+// depend adds what the driver derives from -o, which the local half has not: the
+// name of the dependency file, and the target in it.
+func (p *Plan) depend(argv []string) []string {
+	if !p.deps {
+		return argv
+	}
+	if !p.depFile {
+		name := p.output
+		if name == "" {
+			name = stem(p.Source) + ".o"
+		}
+		argv = append(argv, "-MF", swapSuffix(name, ".d"))
+	}
+	if !p.target && p.output != "" {
+		argv = append(argv, "-MQ", p.output)
+	}
+	return argv
+}

@@ -1,0 +1,95 @@
+package compile
+
+import "strings"
+
+// Languages that a source can have here; the names are those of -x.
+const (
+	langC        = "c"
+	langCXX      = "c++"
+	langObjC     = "objective-c"
+	langObjCXX   = "objective-c++"
+	langCpp      = "cpp-output"
+	langCXXCpp   = "c++-cpp-output"
+	langObjCpp   = "objective-c-cpp-output"
+	langObjXXCpp = "objective-c++-cpp-output"
+	langAsm      = "assembler"
+	langAsmCpp   = "assembler-with-cpp"
+	langHeader   = "header" // any of the header languages: makes a precompiled header
+	langOther    = "other"  // compiled, but by no compiler of ours
+	langLink     = ""       // given to the linker
+)
+
+// bySuffix is the language that both families derive from a file's name.
+func bySuffix(name string, d Driver) string {
+	file := base(name)
+	dot := strings.LastIndexByte(file, '.')
+	if dot < 0 {
+		return langLink
+	}
+	switch file[dot+1:] {
+	case "c":
+		if d.CXX {
+			return langCXX
+		}
+		return langC
+	case "cc", "cp", "cxx", "cpp", "CPP", "c++", "C":
+		return langCXX
+	case "i":
+		if d.CXX {
+			return langCXXCpp
+		}
+		return langCpp
+	case "ii":
+		return langCXXCpp
+	case "m":
+		return langObjC
+	case "mm", "M":
+		return langObjCXX
+	case "mi":
+		return langObjCpp
+	case "mii":
+		return langObjXXCpp
+	case "s":
+		return langAsm
+	case "S", "sx":
+		return langAsmCpp
+	case "h", "hh", "H", "hp", "hxx", "hpp", "HPP", "h++", "tcc":
+		return langHeader
+	case "cppm", "ccm", "cxxm", "c++m", "ixx", "pcm", "bc", "ll", "cu", "cui", "cl", "clcpp", "hip",
+		"f", "for", "ftn", "F", "f90", "f95", "f03", "f08", "F90", "F95", "go", "d", "dd", "di", "adb", "ads", "rs", "ast", "gch":
+		return langOther
+	}
+	return langLink
+}
+
+// byName is the language that -x names.
+func byName(x string) string {
+	switch x {
+	case langC, langCXX, langObjC, langObjCXX, langCpp, langCXXCpp, langObjCpp, langObjXXCpp, langAsm, langAsmCpp:
+		return x
+	case "c-header", "c++-header", "objective-c-header", "objective-c++-header", "c++-user-header", "c++-system-header", "c++-header-unit-header":
+		return langHeader
+	}
+	return langOther
+}
+
+// preprocessed is the language of lang's text behind the preprocessor; it is
+// lang itself when there is none, because the text is such already.
+func preprocessed(lang string) string {
+	switch lang {
+	case langC:
+		return langCpp
+	case langCXX:
+		return langCXXCpp
+	case langObjC:
+		return langObjCpp
+	case langObjCXX:
+		return langObjXXCpp
+	}
+	return lang
+}
+
+// raw reports whether lang is the language of preprocessed text.
+func raw(lang string) bool {
+	return strings.HasSuffix(lang, "cpp-output")
+}

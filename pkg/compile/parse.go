@@ -1,0 +1,300 @@
+package compile
+
+import (
+	"strings"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// Parse reads argv, the words behind the compiler's name, as the driver d would.
+// getenv tells the environment's variables; nil means that none is set.
+//
+// It never fails: what it does not know for certain is a Local plan.
+func Parse(argv []string, d Driver, getenv func(string) (string, bool)) Plan {
+	p := parser{Plan: Plan{Driver: d}}
+	p.options = make([]option, 0, len(argv)+4)
+	for i := 0; i < len(argv); {
+		i += p.word(argv[i:])
+	}
+	p.finish(getenv)
+	return p.Plan
+}
+
+// parser is a Plan in the making.
+type parser struct {
+	Plan
+	x        string // language that -x set for the files behind it, or ""
+	sources  int
+	inputs   int // further files: objects, libraries
+	compile  bool
+	assembly bool
+	outputs  int // times -o was given
+	usage    bool
+	query    bool
+	cppOnly  bool
+	depOnly  bool
+	stdin    bool
+	reason   string // the first word's that must stay here
+}
+
+// word takes one option with its arguments, or one file, and returns how many
+// words that was.
+func (p *parser) word(argv []string) int {
+	w := argv[0]
+	if w == "" || w[0] != '-' || w == "-" {
+		p.file(w)
+		return 1
+	}
+	row := find(w)
+	c := unknown
+	if row != nil {
+		c = row.class(p.Driver.Family)
+	}
+	if c == unknown {
+		p.refuse(ReasonUnknownOption + optionName(w))
+		p.add(both, w)
+		return 1
+	}
+	words, arg := argv[:1], w[len(row.name):]
+	if row.form == separate || row.form == either && arg == "" {
+		if len(argv) < 2 {
+			// The driver's own error; it is the one to say so.
+			p.refuse(ReasonUnknownOption + optionName(w))
+			p.add(both, w)
+			return 1
+		}
+		words, arg = argv[:2], argv[1]
+	}
+	p.option(c, words, arg)
+	return len(words)
+}
+
+func (p *parser) option(c class, words []string, arg string) {
+	switch c {
+	case modeCompile:
+		p.compile = true
+		return
+	case modeAssembly:
+		p.assembly = true
+		return
+	case output:
+		p.outputs++
+		p.output = arg
+		return
+	case language:
+		p.x = arg
+		if arg == "none" {
+			p.x = ""
+		}
+	case isQuery:
+		p.query = true
+	case isPreprocess:
+		p.cppOnly = true
+	case isDependencies:
+		p.depOnly = true
+	case dependAuto:
+		p.deps = true
+	case dependFile:
+		p.depFile = true
+	case dependTo:
+		p.target = true
+	case debug:
+		p.debug = true
+	case compDir:
+		p.compDir = true
+	case plainText:
+		p.plain = true
+	case sanitize:
+		p.sanitize(arg)
+		c = both
+	case stackUsage:
+		p.usage = true
+		c = both
+	case arch:
+		if arg == "native" || strings.HasPrefix(arg, "native+") {
+			p.refuse(ReasonNotReproducible + "native")
+		}
+		c = both
+	case wp:
+		p.preprocessorWords(arg)
+		c = depend
+	case xpre:
+		p.preprocessorWords(arg)
+		c = depend
+	case wa:
+		p.assemblerWords(arg)
+		c = compileOn
+	case xasm:
+		p.assemblerWord(arg)
+		c = compileOn
+	case xclang:
+		if !forwarded(arg) {
+			p.refuse(ReasonUnknownOption + optionName(arg))
+		}
+		c = both
+	}
+	if c > notHere {
+		p.refuse(ReasonNotReproducible + whatOf(c))
+	}
+	p.add(c, words...)
+}
+
+// sanitize notes what an instrumented object needs.
+func (p *parser) sanitize(string) {
+	// The reports name lines and columns, those within macros too.
+	p.rewrite = p.Driver.Family == Clang
+}
+
+// file takes an input.
+func (p *parser) file(name string) {
+	if strings.HasPrefix(name, "@") {
+		p.refuse(ReasonNotReproducible + "response-file")
+		return
+	}
+	lang := langLink
+	switch {
+	case p.x != "":
+		lang = byName(p.x)
+	case name == "-":
+		p.stdin = true
+		return
+	default:
+		lang = bySuffix(name, p.Driver)
+	}
+	if name == "-" {
+		p.stdin = true
+	}
+	if lang == langLink {
+		p.inputs++
+		return
+	}
+	p.sources++
+	p.Source, p.Language = name, lang
+	p.add(source, name)
+}
+
+func (p *parser) add(c class, words ...string) {
+	p.options = append(p.options, option{words: words, class: c})
+}
+
+// refuse notes the first reason that an option gives for staying here.
+func (p *parser) refuse(reason string) {
+	if p.reason == "" {
+		p.reason = reason
+	}
+}
+
+// optionName is a word up to its value, for reports.
+func optionName(w string) string {
+	if i := strings.IndexAny(w, "= \t\n"); i > 0 {
+		w = w[:i]
+	}
+	if len(w) > 64 {
+		w = w[:64]
+	}
+	return w
+}
+
+// finish decides, now that all words are known.
+func (p *parser) finish(getenv func(string) (string, bool)) {
+	local := func(reason string, gate Gate) { p.Local, p.Reason, p.Gate = true, reason, gate }
+	switch {
+	case p.query:
+		local(ReasonQuery, GateNone)
+	case p.cppOnly:
+		local(ReasonPreprocess, GateCPP)
+	case p.depOnly:
+		local(ReasonDependencies, GateCPP)
+	case p.sources == 0 && p.stdin:
+		local(ReasonStdin, GateLocal)
+	case p.sources == 0 && p.inputs > 0:
+		local(ReasonLink, GateLocal)
+	case p.sources == 0:
+		local(ReasonNoSource, GateLocal)
+	case p.stdin:
+		local(ReasonStdin, GateLocal)
+	case p.Language == langHeader:
+		local(ReasonNotReproducible+"pch", GateLocal)
+	case !p.compile && !p.assembly:
+		local(ReasonLink, GateLocal)
+	case p.sources > 1 || p.inputs > 0:
+		local(ReasonNotReproducible+"several-sources", GateLocal)
+	case p.Language == langAsm || p.Language == langAsmCpp:
+		local(ReasonAssembler, GateLocal)
+	case p.Language == langOther:
+		local(ReasonNotReproducible+"language", GateLocal)
+	case isProbe(p.Source):
+		local(ReasonProbe, GateLocal)
+	case p.reason != "":
+		local(p.reason, GateLocal)
+	default:
+		if what := p.unfit(getenv); what != "" {
+			local(ReasonNotReproducible+what, GateLocal)
+			return
+		}
+		p.Raw = raw(p.Language)
+		p.name()
+	}
+}
+
+// isProbe reports whether a source is a question of configure's: it asks about
+// this machine, and is answered sooner here.
+func isProbe(source string) bool {
+	file := base(source)
+	return strings.HasPrefix(file, "conftest.") || strings.HasPrefix(file, "tmp.conftest.")
+}
+
+// unfit names what else speaks against another machine, or "".
+func (p *parser) unfit(getenv func(string) (string, bool)) string {
+	switch {
+	case p.outputs > 1 || p.outputs == 1 && p.output == "":
+		return "several-outputs"
+	case p.output == "-":
+		return "stdout"
+	case p.outputs == 1 && p.output == p.Source:
+		return "output" // the driver refuses
+	case p.outputs == 0 && stem(p.Source) == "":
+		return "output"
+	case strings.HasPrefix(p.Source, "-"):
+		return "source-name"
+	case p.Raw && (p.deps || p.depFile || p.target) && p.Driver.Family == Clang:
+		return "dependencies"
+	}
+	if changedByEnvironment(p.Driver.Family, getenv) {
+		return "environment"
+	}
+	return ""
+}
+
+// name derives the outputs as the driver does.
+func (p *parser) name() {
+	kind, suffix := job.OutputObject, ".o"
+	if p.assembly { // wins over -c in either order
+		kind, suffix = job.OutputAssembly, ".s"
+	}
+	main := p.output
+	if main == "" {
+		main = stem(p.Source) + suffix
+	}
+	p.Outputs = append(make([]job.Output, 0, 2), job.Output{Kind: kind, Name: main})
+	if p.usage {
+		p.Outputs = append(p.Outputs, job.Output{Kind: job.OutputStackUsage, Name: swapSuffix(main, ".su")})
+	}
+}
+
+// stem is a file's base name without its last suffix; "" where drivers differ.
+func stem(path string) string {
+	file := base(path)
+	if i := strings.LastIndexByte(file, '.'); i >= 0 {
+		return file[:i]
+	}
+	return file
+}
+
+// swapSuffix replaces the last suffix of a path's base name, or adds one.
+func swapSuffix(path, suffix string) string {
+	if i := strings.LastIndexByte(path, '.'); i > strings.LastIndexByte(path, '/') {
+		path = path[:i]
+	}
+	return path + suffix
+}

@@ -1,0 +1,48 @@
+package compile
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestTableSorted(t *testing.T) {
+	for i := 1; i < len(table); i++ {
+		if table[i-1].name >= table[i].name {
+			t.Errorf("table: %q stands before %q", table[i-1].name, table[i].name)
+		}
+	}
+	for _, list := range []string{fFlags, mFlags} {
+		names := strings.Fields(list)
+		if !slices.IsSorted(names) {
+			for i := 1; i < len(names); i++ {
+				if names[i-1] > names[i] {
+					t.Errorf("flags: %q stands before %q", names[i-1], names[i])
+				}
+			}
+		}
+		if len(slices.Compact(slices.Clone(names))) != len(names) {
+			t.Error("flags: a name stands there twice")
+		}
+	}
+}
+
+func TestFindAgreesWithLinearSearch(t *testing.T) {
+	words := []string{"-", "-f", "-fno-", "-W", "-Wall", "-Wp,-MD,x", "-MDx", "-MFx", "-M", "-MMD", "-MM", "-cc", "-c", "-std", "-std=c11",
+		"-gsplit-dwarf=single", "-g", "-g4", "-ggdb3", "-isystem", "-isystemfoo", "-isystem-afterx", "-iwithprefixbeforex", "--sysroot", "--sysroot=/", "--sysrootx"}
+	for i := range table {
+		words = append(words, table[i].name, table[i].name+"x", table[i].name+"=1", table[i].name[:len(table[i].name)-1])
+	}
+	for _, w := range words {
+		var want *spec
+		for i := range table {
+			if table[i].takes(w) && (want == nil || len(table[i].name) > len(want.name)) {
+				want = &table[i]
+			}
+		}
+		got := find(w)
+		if want != nil && got != want {
+			t.Errorf("find(%q) = %v, want row %q", w, got, want.name)
+		}
+	}
+}
