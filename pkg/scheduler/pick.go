@@ -1,0 +1,222 @@
+package scheduler
+
+import (
+	"fmt"
+	"time"
+)
+
+// Pick chooses a host for j. The first of these that applies:
+//
+//   - Run on the host with a free credit that has the smallest part of its places
+//     taken; with equal parts, the one with the lower load, then the first in the
+//     list (or any, with Random).
+//   - Local, as the list's local share has a free place and the hosts are busy, or
+//     there is nothing but a local share.
+//   - Wait while some host can be expected to have a place.
+//   - Local, with the reason that is nearest to a cure.
+func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
+	var w waiting
+	var no objections
+	best := -1
+	var bestHost *host
+	var bestPlaces int
+	offset := 0
+	if j.Random && len(j.Hosts) > 0 {
+		offset = int(s.c.Rand() * float64(len(j.Hosts)))
+	}
+	for i := range j.Hosts {
+		e := &j.Hosts[(i+offset)%len(j.Hosts)]
+		if j.Tried[e.Addr] {
+			no.tried++
+			continue
+		}
+		h := s.hosts[e.Addr]
+		if h == nil {
+			no.lost(nil)
+			continue
+		}
+		if !s.takes(now, h, e, j, &w, &no) {
+			continue
+		}
+		places := h.places(e)
+		if best < 0 || better(h, places, bestHost, bestPlaces) {
+			best, bestHost, bestPlaces = i, h, places
+		}
+	}
+	if best >= 0 {
+		bestHost.credits--
+		bestHost.running++
+		bestHost.moved = now
+		return Decision{Verdict: Run, Host: bestHost.addr}
+	}
+	if j.Share > 0 && !j.NoLocal && (w.any && s.shared < j.Share || len(j.Hosts) == 0) {
+		s.shared++
+		return Decision{Verdict: Local, Reason: ReasonShare, Share: true}
+	}
+	if w.any {
+		return Decision{Verdict: Wait, Until: w.until}
+	}
+	d := no.decision()
+	d.Verdict = Local
+	return d
+}
+
+// takes says whether h has a place for j now. If not, it says in w whether it is
+// worth waiting, or in no why not.
+func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, no *objections) bool {
+	since := j.Since
+	if since.IsZero() {
+		since = now
+	}
+	switch h.state {
+	case Unknown, Connecting:
+		// The first connection is worth a moment; one to a lost host is not, as
+		// every job of a build would pay for it.
+		first := h.why == ""
+		end := h.firstDue.Add(s.c.Grace)
+		if j.NoLocal {
+			first, end = true, later(end, since.Add(s.c.Grace))
+		}
+		if first && now.Before(end) {
+			w.add(end)
+		} else {
+			no.lost(h)
+		}
+		return false
+	case Lost:
+		// Where this job's end would be the build's, a restart is waited for.
+		if end := since.Add(s.c.Grace); j.NoLocal && now.Before(end) {
+			w.add(end)
+		} else {
+			no.lost(h)
+		}
+		return false
+	case Draining:
+		no.draining = h.addr
+		return false
+	case Up:
+	}
+	if !h.toolchains[j.Toolchain] {
+		if end := h.since.Add(s.c.Grace); !h.capable() && now.Before(end) {
+			w.add(end)
+		} else {
+			no.toolchain = h.addr
+		}
+		return false
+	}
+	if h.capacity.MaxBody > 0 && j.Size > h.capacity.MaxBody {
+		no.tooBig = h.addr
+		return false
+	}
+	if now.Before(h.open) {
+		no.lost(h)
+		return false
+	}
+	full := e.Slots > 0 && h.running >= e.Slots || h.halfOpen() && h.running > 0
+	if h.credits > 0 && !full {
+		return true
+	}
+	// What runs there ends, and brings a credit back. Where nothing of ours runs
+	// the credits are with others, or the host gives none.
+	end := later(h.moved, since).Add(s.c.Patience)
+	switch {
+	case h.running > 0 || j.NoLocal:
+		w.add(time.Time{})
+	case now.Before(end):
+		w.add(end)
+	default:
+		no.full = h.addr
+	}
+	return false
+}
+
+// places is how many jobs of ours h may have at a time by entry e.
+func (h *host) places(e *Host) int {
+	n := max(h.capacity.Jobs, 1)
+	if e.Slots > 0 {
+		n = min(n, e.Slots)
+	}
+	return n
+}
+
+// better says whether a, with its places, comes before b, which stands earlier in
+// the list.
+func better(a *host, aPlaces int, b *host, bPlaces int) bool {
+	// running/places, cross-multiplied.
+	if x, y := a.running*bPlaces, b.running*aPlaces; x != y {
+		return x < y
+	}
+	return a.pressure() < b.pressure()
+}
+
+// pressure is the host's load average a place, in whole units: closer views are
+// noise, and would keep the list's order from deciding.
+func (h *host) pressure() int {
+	return int(h.load.Average) / max(h.capacity.Jobs, 1)
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// waiting collects what a job can wait for: at until the answer may change
+// without an event, zero = never.
+type waiting struct {
+	any   bool
+	until time.Time
+}
+
+func (w *waiting) add(until time.Time) {
+	w.any = true
+	if !until.IsZero() && (w.until.IsZero() || until.Before(w.until)) {
+		w.until = until
+	}
+}
+
+// objections collect why hosts cannot take a job.
+type objections struct {
+	tried                             int
+	toolchain, tooBig, draining, full string // a host that objects so
+	gone, denied                      *host
+	unlisted                          bool
+}
+
+func (o *objections) lost(h *host) {
+	switch {
+	case h == nil:
+		o.unlisted = true
+	case h.refused == ReasonDenied:
+		o.denied = h
+	case o.gone == nil || o.gone.why == "":
+		o.gone = h
+	}
+}
+
+// decision names the objection that is nearest to a cure: a host that is there and
+// lacks something comes before one that is not there.
+func (o *objections) decision() Decision {
+	switch {
+	case o.full != "":
+		return Decision{Reason: ReasonFull, Detail: o.full + " has no free place for this machine"}
+	case o.tooBig != "":
+		return Decision{Reason: ReasonTooBig, Detail: "the source does not fit a slot of " + o.tooBig}
+	case o.draining != "":
+		return Decision{Reason: ReasonDraining, Detail: o.draining + " is draining"}
+	case o.toolchain != "":
+		return Decision{Reason: ReasonToolchain, Detail: o.toolchain + " does not have this compiler"}
+	case o.denied != nil:
+		return Decision{Reason: ReasonDenied, Detail: o.denied.addr + " refuses this machine (" + o.denied.why + ")"}
+	case o.gone != nil && o.gone.why != "":
+		return Decision{Reason: ReasonLost, Detail: fmt.Sprintf("%s lost (%s)", o.gone.addr, o.gone.why)}
+	case o.gone != nil:
+		return Decision{Reason: ReasonLost, Detail: o.gone.addr + " does not answer"}
+	case o.tried > 0:
+		return Decision{Reason: ReasonLost, Detail: "every host was tried"}
+	case o.unlisted:
+		return Decision{Reason: ReasonLost, Detail: "the hosts are not known yet"}
+	}
+	return Decision{Reason: ReasonNoHosts, Detail: "no hosts configured"}
+}

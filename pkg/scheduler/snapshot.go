@@ -1,0 +1,61 @@
+package scheduler
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Status is what is known of a host, for people.
+type Status struct {
+	Addr       string
+	State      State
+	Since      time.Duration // in State for so long
+	Why        string        // what ended the last connection or attempt, or empty
+	Retry      time.Duration // until the next attempt, or until it takes jobs again; 0 = not waiting
+	HalfOpen   bool          // takes one job at a time until one went well
+	Jobs       int           // compiles at a time that the host runs
+	Credits    int           // unspent, here
+	Running    int           // jobs from here
+	Toolchains int
+	Load       Load
+	LoadAge    time.Duration
+	OK, Failed uint64 // jobs since the start
+}
+
+// Snapshot lists all hosts, by address.
+func (s *Scheduler) Snapshot(now time.Time) []Status {
+	out := make([]Status, 0, len(s.hosts))
+	for _, h := range s.hosts {
+		st := Status{
+			Addr: h.addr, State: h.state, Since: now.Sub(h.since), Why: h.why, HalfOpen: h.halfOpen(),
+			Jobs: h.capacity.Jobs, Credits: h.credits, Running: h.running, Toolchains: len(h.toolchains),
+			Load: h.load, OK: h.ok, Failed: h.failed,
+		}
+		switch h.state {
+		case Unknown, Lost:
+			st.Retry = max(h.retry.Sub(now), 0)
+		case Up:
+			st.Retry = max(h.open.Sub(now), 0)
+		case Connecting, Draining:
+		}
+		if !h.loadAt.IsZero() {
+			st.LoadAge = now.Sub(h.loadAt)
+		}
+		out = append(out, st)
+	}
+	slices.SortFunc(out, func(a, b Status) int { return strings.Compare(a.Addr, b.Addr) })
+	return out
+}
+
+// Live is the number of jobs that the hosts of a list take at a time now: what
+// make -j is best given. Hosts that are not connected count as none.
+func (s *Scheduler) Live(list []Host) int {
+	n := 0
+	for i := range list {
+		if h := s.hosts[list[i].Addr]; h != nil && h.state == Up {
+			n += h.places(&list[i])
+		}
+	}
+	return n
+}
