@@ -15,7 +15,8 @@ func ScanText(text []byte) string {
 }
 
 var telltales = [...]struct{ token, what string }{
-	{"__TIME", "time"},
+	{"__TIME__", "time"}, // not "__TIME": the C library has macros that begin so
+	{"__TIMESTAMP__", "time"},
 	{"__DATE__", "time"},
 	{"__BASE_FILE__", "base-file"},
 	{".incbin", "incbin"},
