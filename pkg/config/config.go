@@ -124,7 +124,7 @@ func Default() *Config {
 			ConnectGrace: time.Second,
 		},
 		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Prefault: MiB, Slots: 64},
-		Manager: Manager{IdleExit: 30 * time.Minute},
+		Manager: Manager{IdleExit: 10 * time.Minute},
 		Daemon: Daemon{
 			Listen:     []string{"127.0.0.1:7632"},
 			Nice:       5,
