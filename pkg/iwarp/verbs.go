@@ -165,10 +165,6 @@ const (
 	StateError
 )
 
-func (s QPState) String() string {
-	return [...]string{"IDLE", "RTR", "RTS", "CLOSING", "TERMINATE", "ERROR"}[s]
-}
-
 // QP is a queue pair.
 type QP interface {
 	Num() uint32
@@ -217,12 +213,6 @@ const (
 	StatusFatalErr
 	StatusGeneralErr
 )
-
-func (s Status) String() string {
-	return [...]string{"success", "local length error", "local QP operation error", "local protection error",
-		"flushed", "bad response", "local access error", "remote invalid request", "remote access error",
-		"remote operation error", "fatal error", "general error"}[s]
-}
 
 // WC is a work completion.
 type WC struct {
@@ -315,8 +305,7 @@ type TerminateError struct {
 
 // RejectedError is a Dial answered with R=1.
 type RejectedError struct {
-	PrivateData      []byte
-	PeerORD, PeerIRD uint16
+	PrivateData []byte
 }
 
 // Sentinels.

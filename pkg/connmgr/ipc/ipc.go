@@ -113,7 +113,7 @@ type Lease struct {
 // NoBackoff in Lease.BackoffMS: a lost host is tried again at once.
 const NoBackoff = ^uint32(0)
 
-// Leased is a slot. Descriptors: source (write), sink (read), in this order;
+// Leased is a slot. Descriptors: source (read and write), sink (read), in this order;
 // the wrapper owns them and closes them.
 type Leased struct {
 	Job       uint64

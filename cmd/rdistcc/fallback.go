@@ -1,0 +1,104 @@
+package main
+
+import (
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// local runs a command here by rule: reason is one of the documented words. A
+// manager, if one runs, is asked for the command's turn, and gets the slot back;
+// without one it just runs.
+func (f *flow) local(reason string, gate ipc.Gate) int {
+	if s := f.in.caught(); s != 0 {
+		return 128 + int(s)
+	}
+	f.rec.reason = reason
+	if f.conn == nil {
+		// Trouble with the manager is told by those that need it.
+		f.conn, _ = f.set.connect(false)
+	}
+	if f.conn != nil && !f.askTurn(reason, gate) {
+		f.hangUp()
+	}
+	if s := f.in.caught(); s != 0 {
+		return 128 + int(s)
+	}
+	return f.runHere(f.cmd)
+}
+
+// askTurn announces a local command and waits until the manager lets it run. It
+// reports whether the manager is still there.
+func (f *flow) askTurn(reason string, gate ipc.Gate) bool {
+	err := f.conn.Send((&ipc.Local{Version: ipc.Version, Reason: reason, Gate: gate, Compiler: f.rec.compiler,
+		Source: f.rec.source, Output: f.rec.output, Closed: f.slot != nil && f.slot.closed}).Append(nil))
+	if err != nil {
+		return false
+	}
+	if gate == ipc.GateNone {
+		return true
+	}
+	kind, _, err := f.conn.Recv()
+	return err == nil && kind == ipc.KindGo
+}
+
+// fallback compiles here because the farm does not. Trouble costs the user one
+// line; where fallback is forbidden the job fails with rdistcc's own code.
+func (f *flow) fallback(here *ipc.GoLocal) int {
+	if s := f.in.caught(); s != 0 {
+		return 128 + int(s)
+	}
+	f.rec.reason, f.rec.host = here.Reason, here.Host
+	if f.set.noFallback && (here.Trouble || here.Code != 0) {
+		f.set.say(0, orReason(here), "; not compiled here (RDISTCC_FALLBACK=0 or RDISTCC_MODE=remote)")
+		if here.Code == 0 {
+			return ipc.ExitGeneral
+		}
+		return int(here.Code)
+	}
+	if here.Trouble {
+		f.set.say(1, orReason(here), "; compiled here")
+	}
+	return f.runHere(f.cmd)
+}
+
+func orReason(here *ipc.GoLocal) string {
+	if here.Detail == "" {
+		return here.Reason
+	}
+	return here.Detail
+}
+
+// goLocal reads the manager's answer that the command runs here.
+func (f *flow) goLocal(fields []byte) *ipc.GoLocal {
+	here := &ipc.GoLocal{}
+	if err := here.Parse(fields); err != nil {
+		return f.lostManager(err)
+	}
+	return here
+}
+
+// lostManager gives up a manager that died, hangs, or speaks nonsense.
+func (f *flow) lostManager(err error) *ipc.GoLocal {
+	f.hangUp()
+	code := uint8(ipc.ExitConnect)
+	switch err {
+	case ipc.ErrMalformed:
+		code = ipc.ExitProtocol
+	case ipc.ErrSilent:
+		code = ipc.ExitTimeout
+	}
+	return &ipc.GoLocal{Reason: "manager", Trouble: true, Code: code, Detail: err.Error()}
+}
+
+// noManager is the answer when there is none to ask.
+func noManager(err error) *ipc.GoLocal {
+	return &ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitConnect, Detail: err.Error()}
+}
+
+// hangUp ends the connection; the manager cancels what it was doing for us.
+func (f *flow) hangUp() {
+	if f.conn != nil {
+		f.in.holds(nil, 0)
+		f.conn.Close()
+		f.conn = nil
+	}
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Exit codes of a shell that cannot run a command.
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+// fileID tells files apart whatever their names.
+type fileID struct{ dev, ino uint64 }
+
+// self is the running program.
+func self() fileID {
+	var st syscall.Stat_t
+	if stat("/proc/self/exe", &st) != nil {
+		return fileID{} // no /proc: the nesting count alone stops a loop
+	}
+	return fileID{st.Dev, st.Ino}
+}
+
+// findProgram looks name up as execvp does, in path (a PATH), but never finds
+// the program me: a masquerade link is one name more of it. A name with a slash
+// is its own answer. code is exitNotFound or exitNotExecutable, or 0.
+//
+// without is path without the directories in which name is me. A compiler needs
+// it: gcc looks itself up on PATH to find its parts, and would look for them
+// beside rdistcc.
+func findProgram(name, path string, me fileID) (file, without string, code int) {
+	if strings.IndexByte(name, '/') >= 0 {
+		code, _ := runnable(name, fileID{}) // he who names us in full means us; the nesting is counted
+		return name, path, code
+	}
+	code = exitNotFound
+	if name == "" {
+		return "", path, code
+	}
+	var skipped []string
+	for rest, more := path, true; more && file == ""; {
+		var dir string
+		dir, rest, more = strings.Cut(rest, ":")
+		in := dir
+		if in == "" {
+			in = "." // POSIX: an empty entry is the working directory
+		}
+		switch c, isMe := runnable(in+"/"+name, me); {
+		case isMe:
+			skipped = append(skipped, dir)
+		case c == 0:
+			file, code = in+"/"+name, 0
+		case c == exitNotExecutable:
+			code = c
+		}
+	}
+	return file, withoutEntries(path, skipped), code
+}
+
+// withoutEntries takes entries out of a PATH.
+func withoutEntries(path string, entries []string) string {
+	if len(entries) == 0 {
+		return path
+	}
+	var kept []string
+	for dir := range strings.SplitSeq(path, ":") {
+		if !slices.Contains(entries, dir) {
+			kept = append(kept, dir)
+		}
+	}
+	return strings.Join(kept, ":")
+}
+
+// runnable says whether file can be executed: 0, or the shell's code why not.
+func runnable(file string, me fileID) (code int, isMe bool) {
+	var st syscall.Stat_t
+	switch err := stat(file, &st); {
+	case err == syscall.EACCES:
+		return exitNotExecutable, false
+	case err != nil:
+		return exitNotFound, false
+	}
+	if (fileID{st.Dev, st.Ino}) == me && me != (fileID{}) {
+		return exitNotExecutable, true
+	}
+	const xOK = 1
+	if st.Mode&syscall.S_IFMT != syscall.S_IFREG || syscall.Faccessat(atFDCWD, file, xOK, 0) != nil {
+		return exitNotExecutable, false
+	}
+	return 0, false
+}
+
+const atFDCWD = -100
+
+func stat(file string, st *syscall.Stat_t) error {
+	for {
+		if err := syscall.Stat(file, st); err != syscall.EINTR {
+			return err
+		}
+	}
+}
+
+// realPath is file behind all links, absolute. It is file itself where that
+// cannot be known.
+func realPath(file string) string {
+	const oPath = 0x200000 // O_PATH, which package syscall lacks
+	fd, err := syscall.Open(file, oPath|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return file
+	}
+	defer syscall.Close(fd)
+	name, err := readlink("/proc/self/fd/" + itoa(fd))
+	if err != nil {
+		return file
+	}
+	return name
+}
+
+func readlink(file string) (string, error) {
+	var buf [4096]byte // PATH_MAX
+	n, err := syscall.Readlink(file, buf[:])
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}
+
+// absolute is file as seen from cwd.
+func absolute(file, cwd string) string {
+	if strings.HasPrefix(file, "/") || cwd == "" {
+		return file
+	}
+	return cwd + "/" + strings.TrimPrefix(file, "./")
+}
+
+// base is the part of a path behind its last slash.
+func base(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
+
+// findSibling looks for another of our programs: beside this one, then on PATH.
+func findSibling(name, path string) (string, bool) {
+	if exe, err := readlink("/proc/self/exe"); err == nil {
+		file := exe[:strings.LastIndexByte(exe, '/')+1] + name
+		if code, _ := runnable(file, fileID{}); code == 0 {
+			return file, true
+		}
+	}
+	file, _, code := findProgram(name, path, fileID{})
+	return file, code == 0
+}
+
+// implicit says that a first word is no compiler but already one of its
+// arguments: an option, a source or an object. Then the compiler is cc.
+func implicit(word string) bool {
+	if strings.HasPrefix(word, "-") {
+		return true
+	}
+	file := base(word)
+	dot := strings.LastIndexByte(file, '.')
+	if dot < 0 {
+		return false
+	}
+	switch file[dot+1:] {
+	case "o", "c", "cc", "cp", "cxx", "cpp", "CPP", "c++", "C", "i", "ii", "m", "mm", "M", "mi", "mii", "s", "S", "sx":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/compile"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// flow is one command on its way through this program.
+type flow struct {
+	set  *settings
+	cmd  command
+	plan compile.Plan
+	conn *ipc.Conn // to the manager; nil where there is none
+	slot *slot     // leased; nil where there is none
+	in   interrupts
+	rec  record
+}
+
+// run is the whole client: plan, lease, preprocess, submit, place; and at every
+// step the way back to compiling here. It returns the exit status.
+func (f *flow) run() int {
+	// A command that is not one compile of one source runs here, as does
+	// everything on request.
+	f.makePlan()
+	if f.plan.Local {
+		return f.local(f.plan.Reason, ipc.Gate(f.plan.Gate))
+	}
+	if f.set.mode == ipc.ModeLocal {
+		return f.local("mode", ipc.GateLocal)
+	}
+
+	// The manager leases a slot, or knows already why not. Meanwhile it looks
+	// for a host.
+	if here := f.lease(); here != nil {
+		return f.fallback(here)
+	}
+
+	// The preprocessor writes into the slot. Whatever it has to say, the
+	// whole command says here, once, exactly as the user expects it.
+	text, reason := f.preprocess()
+	if reason != "" {
+		return f.local(reason, ipc.GateLocal)
+	}
+
+	// A host compiles. What its compiler had to say may differ from what ours
+	// would, so then the command runs here too, and that result stands.
+	result, here := f.submit(text)
+	if here != nil {
+		return f.fallback(here)
+	}
+	if result.says() && !f.set.skipRetry {
+		return f.local("diagnostics", ipc.GateLocal)
+	}
+
+	// Its files go where the compiler here would have put them. Where they
+	// cannot, the compiler here has the words for that.
+	if err := f.place(result); err != nil {
+		f.set.say(2, err.Error())
+		return f.local("diagnostics", ipc.GateLocal)
+	}
+	return f.remote(result)
+}
+
+// makePlan finds out what the command asks for.
+func (f *flow) makePlan() {
+	real := realPath(f.cmd.file)
+	if driver, ok := compile.DriverOf(f.cmd.argv[0], real); ok {
+		f.plan = compile.Parse(f.cmd.argv[1:], driver, syscall.Getenv)
+	} else {
+		f.plan = compile.Plan{Local: true, Reason: "not-reproducible:compiler", Gate: compile.GateNone}
+	}
+	f.rec.compiler = real
+	f.rec.source = f.plan.Source
+	if len(f.plan.Outputs) > 0 {
+		f.rec.output = f.plan.Outputs[0].Name
+	}
+}
+
+// do runs the job and accounts for it, here and with the manager.
+func (f *flow) do() int {
+	f.rec.start = time.Now()
+	f.rec.id = itoa(syscall.Getpid()) + "-" + itoa(int(f.rec.start.UnixMicro()))
+	code := f.run()
+	if s := f.in.caught(); s != 0 && f.rec.local == 0 {
+		// Interrupted before anything was done: no job to tell of.
+		return 128 + int(s)
+	}
+	f.rec.exit = code
+	f.rec.total = time.Since(f.rec.start)
+	if f.conn != nil {
+		where := uint8(ipc.WhereRemote)
+		if !f.rec.remote {
+			where = ipc.WhereLocal
+		}
+		// The manager knows by the connection's end that the job is over; this is for its books.
+		_ = f.conn.Send((&ipc.Finish{Where: where, Reason: f.rec.reason, Exit: uint8(code), TotalUS: micros(f.rec.total),
+			PreprocessUS: micros(f.rec.preprocess), Closed: f.slot == nil || f.slot.closed}).Append(nil))
+		f.conn.Close()
+	}
+	f.rec.write(f.set)
+	return code
+}

@@ -1,0 +1,423 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// rdistcc is the program under test, built once.
+var rdistcc string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "rdistcc-test")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	rdistcc = filepath.Join(dir, "rdistcc")
+	build := exec.Command("go", "build", "-o", rdistcc, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build.Stderr = os.Stderr
+	code := 1
+	if err := build.Run(); err == nil {
+		code = m.Run()
+	}
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// bench is a directory to compile in, and the environment.
+type bench struct {
+	t   *testing.T
+	dir string
+	env []string
+}
+
+// newBench has no manager, and none can be started.
+func newBench(t *testing.T, env ...string) *bench {
+	t.Helper()
+	b := &bench{t: t, dir: t.TempDir()}
+	b.env = append([]string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "LC_ALL=C", "PWD=" + b.dir,
+		"RDISTCC_DIR=" + filepath.Join(b.dir, "state"), "RDISTCC_REPORT=" + b.path("report"),
+	}, env...)
+	return b
+}
+
+// with serves the bench by m.
+func (m *testManager) bench(env ...string) *bench {
+	m.t.Helper()
+	return newBench(m.t, append([]string{"RDISTCC_DIR=" + m.dir}, env...)...)
+}
+
+func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
+
+func (b *bench) write(name, text string) {
+	b.t.Helper()
+	if err := os.WriteFile(b.path(name), []byte(text), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) read(name string) string {
+	b.t.Helper()
+	text, err := os.ReadFile(b.path(name))
+	if err != nil {
+		b.t.Error(err)
+	}
+	return string(text)
+}
+
+func (b *bench) cmd(argv ...string) *exec.Cmd {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env = b.dir, b.env
+	return cmd
+}
+
+// outcome is what the user sees of a command.
+type outcome struct {
+	code           int
+	stdout, stderr string
+}
+
+func (b *bench) run(argv ...string) outcome {
+	b.t.Helper()
+	return b.finish(b.cmd(argv...))
+}
+
+func (b *bench) finish(cmd *exec.Cmd) outcome {
+	b.t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		b.t.Fatal(err)
+	}
+	return outcome{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
+}
+
+// wants checks an outcome; stderr is to hold the given text, or be empty.
+func (b *bench) wants(o outcome, code int, stderr string) {
+	b.t.Helper()
+	if o.code != code || stderr == "" && o.stderr != "" || !strings.Contains(o.stderr, stderr) {
+		b.t.Errorf("exit %d, stderr %q; want %d and %q", o.code, o.stderr, code, stderr)
+	}
+}
+
+// reported checks the lines of RDISTCC_REPORT.
+func (b *bench) reported(lines ...string) {
+	b.t.Helper()
+	if got, want := b.read("report"), strings.Join(lines, "\n")+"\n"; got != want {
+		b.t.Errorf("report is %q, want %q", got, want)
+	}
+}
+
+const hello = "#include <stdio.h>\n#define N 3\nint main(void) { for (int i = 0; i < N; i++) puts(\"hello\"); return 0; }\n"
+
+func TestRemoteObjectIsTheLocalOne(t *testing.T) {
+	m := newTestManager(t)
+	b := m.bench()
+	b.write("hello.c", hello)
+	for _, c := range []struct{ words, out string }{
+		{"gcc -O2 -c hello.c -o remote.o", "remote.o"},
+		{"gcc -O2 -c hello.c", "hello.o"},
+		{"gcc -S -O1 hello.c", "hello.s"},
+		{"gcc -O2 -Wall -Wextra -DX=1 -I. -MMD -c hello.c -o d.o", "d.o"},
+		{"-O2 -c hello.c -o implicit.o", "implicit.o"},
+	} {
+		words := strings.Fields(c.words)
+		b.wants(b.run(append([]string{rdistcc}, words...)...), 0, "")
+		remote := b.read(c.out)
+		if words[0] != "gcc" {
+			words = append([]string{"cc"}, words...)
+		}
+		if o := b.run(words...); o.code != 0 {
+			t.Fatal(o.stderr)
+		}
+		if b.read(c.out) != remote {
+			t.Errorf("%s: not the local object", c.words)
+		}
+	}
+	b.reported("remote:farm:7632", "remote:farm:7632", "remote:farm:7632", "remote:farm:7632", "remote:farm:7632")
+	if d := b.read("d.d"); !strings.HasPrefix(d, "d.o: hello.c") {
+		t.Errorf("dependencies: %q", d)
+	}
+	m.wait()
+	if len(m.finishes) != 5 || m.lost != 0 || m.finishes[0].Where != ipc.WhereRemote || !m.finishes[0].Closed || m.finishes[0].TotalUS == 0 {
+		t.Errorf("finishes %+v, %d lost", m.finishes, m.lost)
+	}
+	l := m.leases[0]
+	if l.Compiler != "/usr/bin/gcc" && !strings.HasSuffix(l.Compiler, "/gcc") || l.Source != "hello.c" || l.Output != "remote.o" || l.Cwd != b.dir {
+		t.Errorf("lease %+v", l)
+	}
+	if body := m.bodies[0]; body.Argv0 != "gcc" || body.Name != "hello.c" || body.Cwd != b.dir || strings.Join(body.Env, " ") != "LC_ALL=C" {
+		t.Errorf("body %+v", body)
+	}
+}
+
+func TestMasquerade(t *testing.T) {
+	m := newTestManager(t)
+	b := m.bench()
+	b.write("hello.c", hello)
+	links := b.path("links")
+	if err := os.Mkdir(links, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(rdistcc, filepath.Join(links, "gcc")); err != nil {
+		t.Fatal(err)
+	}
+	b.env = append(b.env, "PATH="+links+":"+os.Getenv("PATH"))
+	b.wants(b.run("sh", "-c", "gcc -c hello.c"), 0, "")
+	b.wants(b.run(filepath.Join(links, "gcc"), "-c", "hello.c"), 0, "")
+	b.wants(b.run(rdistcc, "gcc", "-c", "hello.c"), 0, "") // finds the real one, not the link
+	b.reported("remote:farm:7632", "remote:farm:7632", "remote:farm:7632")
+	if o := b.run("sh", "-c", "gcc --version"); o.code != 0 || !strings.HasPrefix(o.stdout, "gcc ") {
+		t.Errorf("%+v", o)
+	}
+	b.env = append(b.env, "PATH="+links)
+	o := b.run(filepath.Join(links, "gcc"), "-c", "hello.c")
+	b.wants(o, 127, "rdistcc: gcc: no such compiler")
+}
+
+func TestLoopEnds(t *testing.T) {
+	b := newBench(t)
+	for _, d := range []string{"x", "y"} {
+		if err := os.Mkdir(b.path(d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := "#!/bin/sh\nexec " + rdistcc + " loopcc \"$@\"\n"
+	if err := os.WriteFile(b.path("x/loopcc"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b.env = append(b.env, "PATH="+b.path("x"))
+	b.wants(b.run(rdistcc, "loopcc", "-c", "a.c"), 111, "calls rdistcc again")
+
+	// A script around another compiler is no loop, however it calls that one.
+	script = "#!/bin/sh\nexec " + rdistcc + " gcc \"$@\"\n"
+	if err := os.WriteFile(b.path("y/mycc"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b.write("hello.c", hello)
+	b.env = append(b.env, "PATH="+b.path("y")+":"+os.Getenv("PATH"))
+	b.wants(b.run(rdistcc, "mycc", "-c", "hello.c"), 0, "")
+	b.read("hello.o")
+}
+
+func TestExitCodes(t *testing.T) {
+	b := newBench(t)
+	if err := os.WriteFile(b.path("plain"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, script := range map[string]string{"seven": "#!/bin/sh\nexit 7\n", "suicide": "#!/bin/sh\nkill -9 $$\n", "noshebang": "exit 9\n",
+		"args": "#!/bin/sh\nprintf '<%s>' \"$@\"\n"} {
+		if err := os.WriteFile(b.path(name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		argv []string
+		code int
+		say  string
+	}{
+		{[]string{"./seven"}, 7, ""},
+		{[]string{"./suicide"}, 137, ""},
+		{[]string{"./noshebang"}, 9, ""},
+		{[]string{"./missing"}, 127, "rdistcc: ./missing: no such compiler"},
+		{[]string{"no-such-compiler", "-c", "x.c"}, 127, "rdistcc: no-such-compiler: no such compiler"},
+		{[]string{"./plain"}, 126, "rdistcc: ./plain: not executable"},
+		{[]string{"/"}, 126, "not executable"},
+	} {
+		b.wants(b.run(append([]string{rdistcc}, c.argv...)...), c.code, c.say)
+	}
+	if o := b.run(rdistcc, "./args", "a b", "", "*", "\xff"); o.stdout != "<a b><><*><\xff>" {
+		t.Errorf("arguments became %q", o.stdout)
+	}
+	if o := b.run(rdistcc); o.code != 101 || !strings.Contains(o.stderr, "usage") {
+		t.Errorf("no arguments: %+v", o)
+	}
+	if o := b.run(rdistcc, "--help"); o.code != 0 || !strings.Contains(o.stdout, "rdistcc COMPILER") {
+		t.Errorf("--help: %+v", o)
+	}
+	if o := b.run(rdistcc, "--version"); o.code != 0 || !strings.HasPrefix(o.stdout, "rdistcc ") {
+		t.Errorf("--version: %+v", o)
+	}
+	b.env = append(b.env, "RDISTCC_VERBOSE=x")
+	b.wants(b.run(rdistcc, "./seven"), 7, "RDISTCC_VERBOSE=x is not a number; ignored")
+}
+
+func TestLocalByRule(t *testing.T) {
+	m := newTestManager(t)
+	b := m.bench()
+	b.write("hello.c", hello)
+	b.write("conftest.c", hello)
+	for _, words := range []string{"gcc -E hello.c", "gcc -M hello.c", "gcc --version", "gcc hello.c -o hello", "gcc -c conftest.c",
+		"gcc -fno-such-thing -c hello.c"} {
+		plain := b.run(strings.Fields(words)...)
+		if got := b.run(append([]string{rdistcc}, strings.Fields(words)...)...); got != plain {
+			t.Errorf("%s: %+v, want %+v", words, got, plain)
+		}
+	}
+	b.reported("local:preprocess", "local:dependencies-only", "local:query", "local:link", "local:probe", "local:unknown-option:-fno-such-thing")
+	b.env = append(b.env, "RDISTCC_MODE=local")
+	b.wants(b.run(rdistcc, "gcc", "-c", "hello.c"), 0, "")
+	m.wait()
+	if len(m.leases) != 0 || len(m.locals) != 7 || m.locals[0].Gate != ipc.GateCPP || m.locals[2].Gate != ipc.GateNone || m.locals[3].Reason != "link" {
+		t.Errorf("%d leases, locals %+v", len(m.leases), m.locals)
+	}
+	if len(m.finishes) != 7 || m.finishes[5].Exit != 1 || m.finishes[5].Where != ipc.WhereLocal {
+		t.Errorf("finishes %+v", m.finishes)
+	}
+}
+
+// TestDiagnostics: whatever a compiler has to say, the user reads once what the
+// local one says.
+func TestDiagnostics(t *testing.T) {
+	m := newTestManager(t)
+	b := m.bench()
+	b.write("warn.c", "#define F(x) x\nint f(void) { int a; return F(a); }\n")
+	b.write("bad.c", "int main(void) { return undeclared; }\n")
+	b.write("missing.c", "#include \"nowhere.h\"\n")
+	b.write("cppwarn.c", "#warning look\nint x;\n")
+	for _, words := range []string{"gcc -O2 -Wall -c warn.c", "gcc -c bad.c", "gcc -c missing.c", "gcc -c cppwarn.c", "gcc -c absent.c"} {
+		plain := b.run(strings.Fields(words)...)
+		if plain.stderr == "" {
+			t.Fatalf("%s says nothing here", words)
+		}
+		if got := b.run(append([]string{rdistcc}, strings.Fields(words)...)...); got != plain {
+			t.Errorf("%s: %+v\nwant %+v", words, got, plain)
+		}
+	}
+	b.reported("local:diagnostics", "local:diagnostics", "local:diagnostics", "local:diagnostics", "local:diagnostics")
+	b.env = append(b.env, "RDISTCC_SKIP_LOCAL_RETRY=1")
+	o := b.run(rdistcc, "gcc", "-c", "bad.c")
+	b.wants(o, 1, "undeclared")
+	m.wait()
+	if len(m.submits) != 3 {
+		t.Errorf("%d jobs were sent, want 3: a failed preprocessor sends nothing", len(m.submits))
+	}
+	for _, l := range m.locals {
+		if !l.Closed {
+			t.Errorf("slot not given back: %+v", l)
+		}
+	}
+}
+
+func TestTooBig(t *testing.T) {
+	m := newTestManager(t)
+	m.slotSize = 64 << 10
+	b := m.bench()
+	b.write("big.c", strings.Repeat("int f(int);\n", 10000)+hello)
+	b.write("raw.i", strings.Repeat("int f(int);\n", 10000))
+	for _, words := range []string{"gcc -c big.c", "gcc -c raw.i"} {
+		b.wants(b.run(append([]string{rdistcc}, strings.Fields(words)...)...), 0, "")
+	}
+	b.read("big.o")
+	b.reported("local:too-big", "local:too-big")
+}
+
+func TestOutputThatCannotBePlaced(t *testing.T) {
+	m := newTestManager(t)
+	b := m.bench()
+	b.write("hello.c", hello)
+	words := strings.Fields("gcc -c hello.c -o no/such/dir/x.o")
+	plain := b.run(words...)
+	if got := b.run(append([]string{rdistcc}, words...)...); got != plain {
+		t.Errorf("%+v\nwant %+v", got, plain)
+	}
+	b.reported("local:diagnostics")
+}
+
+func TestTroubleIsOneLine(t *testing.T) {
+	lost := &ipc.GoLocal{Reason: "host-lost", Trouble: true, Code: ipc.ExitConnect, Detail: "build7 lost (connection reset)", Host: "build7"}
+	none := &ipc.GoLocal{Reason: "no-hosts", Code: ipc.ExitNoHosts, Detail: "no hosts are configured"}
+	rule := &ipc.GoLocal{Reason: "local-share"}
+	for _, c := range []struct {
+		name         string
+		lease, later *ipc.GoLocal
+		env          string
+		code         int
+		stderr       string
+		report       string
+	}{
+		{"lost", nil, lost, "", 0, "rdistcc: build7 lost (connection reset); compiled here\n", "local:host-lost"},
+		{"quiet", nil, lost, "RDISTCC_VERBOSE=0", 0, "", "local:host-lost"},
+		{"forbidden", nil, lost, "RDISTCC_FALLBACK=0", 103, "rdistcc: build7 lost (connection reset); not compiled here", "local:host-lost"},
+		{"remote mode", nil, lost, "RDISTCC_MODE=remote", 103, "not compiled here", "local:host-lost"},
+		{"no hosts", none, nil, "", 0, "", "local:no-hosts"},
+		{"no hosts, forbidden", none, nil, "RDISTCC_FALLBACK=0", 116, "rdistcc: no hosts are configured; not compiled here", "local:no-hosts"},
+		{"by rule", rule, nil, "RDISTCC_FALLBACK=0", 0, "", "local:local-share"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newTestManager(t)
+			m.onLease = func(*ipc.Lease) *ipc.GoLocal { return c.lease }
+			m.onSubmit = func(*ipc.Submit) (*ipc.Result, *ipc.GoLocal) { return nil, c.later }
+			b := m.bench()
+			if c.env != "" {
+				b.env = append(b.env, c.env)
+			}
+			b.write("hello.c", hello)
+			b.wants(b.run(rdistcc, "gcc", "-c", "hello.c"), c.code, c.stderr)
+			b.reported(c.report)
+			_, err := os.Stat(b.path("hello.o"))
+			if made := err == nil; made != (c.code == 0) {
+				t.Errorf("object: %v", err)
+			}
+		})
+	}
+}
+
+func TestManagerDies(t *testing.T) {
+	m := newTestManager(t)
+	m.die = true
+	b := m.bench()
+	b.write("hello.c", hello)
+	b.wants(b.run(rdistcc, "gcc", "-c", "hello.c"), 0, "rdistcc: connection manager closed the connection; compiled here")
+	b.read("hello.o")
+	b.reported("local:manager")
+}
+
+func TestNoManager(t *testing.T) {
+	b := newBench(t)
+	b.write("hello.c", hello)
+	// Beside the program there is no rdistcc-cm, and none on this PATH.
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.env = append(b.env, "PATH="+filepath.Dir(gcc)+":/bin")
+	b.wants(b.run(rdistcc, gcc, "-c", "hello.c"), 0, "rdistcc-cm is neither beside rdistcc nor on PATH; compiled here")
+	b.reported("local:manager")
+	b.env = append(b.env, "RDISTCC_FALLBACK=0")
+	b.wants(b.run(rdistcc, gcc, "-c", "hello.c"), 103, "not compiled here")
+	// What runs here by rule starts none and needs none.
+	b.wants(b.run(rdistcc, gcc, "hello.c", "-o", "hello"), 0, "")
+}
+
+func TestStrangersDirectory(t *testing.T) {
+	m := newTestManager(t)
+	b := m.bench()
+	b.write("hello.c", hello)
+	if err := os.Chmod(m.dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	b.wants(b.run(rdistcc, "gcc", "-c", "hello.c"), 0, "other users can write to it (chmod go-w)")
+	b.reported("local:manager")
+	if os.Geteuid() == 0 {
+		if err := errors.Join(os.Chmod(m.dir, 0o755), os.Chown(m.dir, 12345, -1)); err != nil {
+			t.Fatal(err)
+		}
+		b.wants(b.run(rdistcc, "gcc", "-c", "hello.c"), 0, "it belongs to another user")
+	}
+	m.wait()
+	if len(m.leases) != 0 {
+		t.Error("a manager that is not to be trusted was asked")
+	}
+}

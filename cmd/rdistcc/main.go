@@ -1,0 +1,120 @@
+// Command rdistcc compiles one file on a farm: it stands before a compiler's
+// command line, or is found on PATH under a compiler's name.
+//
+// It is started once a source file, so it is small and links little: what a
+// subcommand needs lives in rdistcc-cm. Only this file, settings.go and run.go
+// look at the process they run in.
+package main
+
+import (
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// version is set by the linker.
+var version = "unknown"
+
+func main() {
+	os.Exit(run(os.Args, syscall.Environ()))
+}
+
+// run is the program; it returns the exit status.
+func run(argv, env []string) int {
+	set := readSettings(env)
+	if len(argv) == 0 {
+		return ipc.ExitArguments
+	}
+	name := argv[0]
+	if called := base(name); !strings.HasPrefix(called, "rdistcc") {
+		return set.masquerade(called, name, argv[1:])
+	}
+	if len(argv) == 1 {
+		write(2, usage)
+		return ipc.ExitArguments
+	}
+	switch word := argv[1]; {
+	case word == "--help":
+		return write(1, usage)
+	case word == "--version":
+		return write(1, "rdistcc "+version+"\n")
+	case isControl(word):
+		return set.control(argv[1:])
+	case implicit(word):
+		return set.compile("cc", argv[1:])
+	default:
+		return set.compile(word, argv[2:])
+	}
+}
+
+// masquerade runs as the compiler named called, found on PATH behind ourselves.
+// One that was called by a full path names itself so in its messages, as the
+// real one would.
+func (s *settings) masquerade(called, as string, args []string) int {
+	c, code := s.find(called, args)
+	if code != 0 {
+		return code
+	}
+	if strings.IndexByte(as, '/') >= 0 {
+		c.argv[0] = c.file
+	}
+	return s.distribute(c)
+}
+
+// compile runs the compiler that was named.
+func (s *settings) compile(name string, args []string) int {
+	c, code := s.find(name, args)
+	if code != 0 {
+		return code
+	}
+	return s.distribute(c)
+}
+
+// find makes a command of a compiler's name. A code is the exit status when
+// there is none.
+func (s *settings) find(name string, args []string) (c command, code int) {
+	file, path, code := findProgram(name, s.path, self())
+	switch code {
+	case 0:
+	case exitNotExecutable:
+		s.say(0, name, ": not executable")
+	default:
+		s.say(0, name, ": no such compiler")
+	}
+	s.childPath = path
+	return command{file: file, argv: append([]string{name}, args...)}, code
+}
+
+// distribute guards against a compiler that is rdistcc again, then does the job.
+func (s *settings) distribute(c command) int {
+	switch {
+	case s.level >= maxNesting:
+		s.say(0, c.argv[0], ": calls rdistcc again and again (", c.file, "); name the real compiler")
+		return ipc.ExitRecursion
+	case s.level > 0:
+		// A script that an outer rdistcc runs: the job is counted there.
+		return s.replace(c)
+	}
+	for _, line := range s.complaints {
+		s.say(1, line)
+	}
+	f := &flow{set: s, cmd: c}
+	return f.do()
+}
+
+// write prints to a descriptor and returns the exit status for it.
+func write(fd int, text string) int {
+	for b := []byte(text); len(b) > 0; {
+		n, err := syscall.Write(fd, b)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return ipc.ExitIO
+		}
+		b = b[n:]
+	}
+	return 0
+}

@@ -1,0 +1,308 @@
+package main
+
+import (
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// Bounds of starting a manager.
+const (
+	idleExit    = "10m"            // after which a manager that we started ends itself
+	readyWithin = 3 * time.Second  // until it serves
+	lockWithin  = 10 * time.Second // for others that are starting one
+	notAgain    = 10 * time.Second // after a failure, for all wrappers together
+)
+
+// readyEnv names the descriptor to which a manager writes one byte when it serves.
+const readyEnv = "RDISTCC_READY_FD"
+
+// managerError is trouble with the manager, said in one line.
+type managerError string
+
+func (e managerError) Error() string { return string(e) }
+
+// connect finds the manager and checks that it may be trusted. With start set, one
+// is started when none runs; otherwise that is (nil, nil).
+func (s *settings) connect(start bool) (*ipc.Conn, error) {
+	path := ipc.SocketPath(s.getenv)
+	if s.getenv("RDISTCC_CM_SOCKET") == "" {
+		// Who can write to the directory can put a socket of his own there.
+		dir := ipc.StateDir(s.getenv)
+		if err := ipc.CheckDir(dir); err != nil && err != syscall.ENOENT {
+			return nil, managerError(dir + ": " + err.Error() + " (RDISTCC_DIR names another one)")
+		}
+	}
+	conn, err := ipc.Dial(path)
+	if absent(err) {
+		if !start {
+			return nil, nil
+		}
+		conn, err = s.startManager(path)
+	}
+	if err != nil {
+		if m, ok := err.(managerError); ok {
+			return nil, m
+		}
+		return nil, managerError(path + ": " + err.Error())
+	}
+	uid, err := conn.PeerUID()
+	if err == nil {
+		err = ipc.Trusted(path, uid)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, managerError(path + ": " + err.Error())
+	}
+	return conn, nil
+}
+
+// absent says that nobody serves the socket.
+func absent(err error) bool { return err == syscall.ENOENT || err == syscall.ECONNREFUSED }
+
+// startManager starts a manager for the socket path, or waits for the one that
+// another wrapper is starting, and connects.
+func (s *settings) startManager(path string) (*ipc.Conn, error) {
+	dir, err := s.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	lock, err := syscall.Open(dir+"/"+ipc.LockName, syscall.O_RDWR|syscall.O_CREAT|syscall.O_CLOEXEC|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, managerError(dir + "/" + ipc.LockName + ": " + err.Error())
+	}
+	defer syscall.Close(lock) // and with it the lock
+	if !flockWithin(lock, lockWithin) {
+		return nil, managerError("connection manager is still being started by another rdistcc")
+	}
+	if conn, err := ipc.Dial(path); !absent(err) {
+		return conn, err
+	}
+	if failedLately(lock) {
+		return nil, managerError("connection manager did not start a moment ago (see " + dir + "/" + ipc.LogName + ")")
+	}
+	if err := s.spawnManager(path, dir); err != nil {
+		_, _ = syscall.Pwrite(lock, []byte("failed\n"), 0) // only saves time
+		return nil, err
+	}
+	_ = syscall.Ftruncate(lock, 0) // as above
+	return ipc.Dial(path)
+}
+
+// stateDir is the state directory, made if need be and checked.
+func (s *settings) stateDir() (string, error) {
+	dir := ipc.StateDir(s.getenv)
+	err := makeDirs(dir)
+	if err == nil {
+		err = ipc.CheckDir(dir)
+	}
+	if err != nil {
+		return "", managerError(dir + ": " + err.Error() + " (RDISTCC_DIR names another one)")
+	}
+	return dir, nil
+}
+
+// flockWithin takes an exclusive lock. The goroutine that waits too long for it
+// ends with the process, which is soon.
+func flockWithin(fd int, limit time.Duration) bool {
+	if syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+		return true
+	}
+	got := make(chan bool, 1)
+	go func() {
+		for {
+			err := syscall.Flock(fd, syscall.LOCK_EX)
+			if err != syscall.EINTR {
+				got <- err == nil
+				return
+			}
+		}
+	}()
+	select {
+	case ok := <-got:
+		return ok
+	case <-time.After(limit):
+		return false
+	}
+}
+
+// failedLately: the last attempt failed, and is not long ago. Then a big build
+// does not wait for it file by file.
+func failedLately(lock int) bool {
+	var st syscall.Stat_t
+	if syscall.Fstat(lock, &st) != nil || st.Size == 0 {
+		return false
+	}
+	age := time.Since(time.Unix(st.Mtim.Unix()))
+	return age >= 0 && age < notAgain
+}
+
+// spawnManager starts rdistcc-cm, detached, and waits until it serves.
+func (s *settings) spawnManager(path, dir string) error {
+	file, ok := findSibling("rdistcc-cm", s.path)
+	if !ok {
+		return managerError("rdistcc-cm is neither beside rdistcc nor on PATH")
+	}
+	cwd := workingDir(s)
+	null, err := syscall.Open("/dev/null", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return managerError("/dev/null: " + err.Error())
+	}
+	defer syscall.Close(null)
+	log, err := syscall.Open(dir+"/"+ipc.LogName, syscall.O_WRONLY|syscall.O_CREAT|syscall.O_APPEND|syscall.O_CLOEXEC|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return managerError(dir + "/" + ipc.LogName + ": " + err.Error())
+	}
+	defer syscall.Close(log)
+	var ready [2]int
+	if err := syscall.Pipe2(ready[:], syscall.O_CLOEXEC); err != nil {
+		return managerError("pipe: " + err.Error())
+	}
+	defer syscall.Close(ready[0])
+
+	// What a build passes on to its children (make's job server, pipes that
+	// somebody reads to the end) is not for a process that outlives it.
+	restore := closeOnExec()
+	_, err = syscall.ForkExec(file, []string{"rdistcc-cm", "--socket", absolute(path, cwd), "--idle-exit", idleExit},
+		&syscall.ProcAttr{
+			Dir:   "/", // a build tree can be unmounted
+			Env:   managerEnv(s.env, cwd),
+			Files: []uintptr{uintptr(null), uintptr(null), uintptr(log), uintptr(ready[1])},
+			Sys:   &syscall.SysProcAttr{Setsid: true},
+		})
+	restore()
+	syscall.Close(ready[1])
+	if err != nil {
+		return managerError(file + ": " + err.Error())
+	}
+	if !readable(ready[0], readyWithin) {
+		return managerError("connection manager did not start within 3 s (see " + dir + "/" + ipc.LogName + ")")
+	}
+	var b [1]byte
+	if n, _ := syscall.Read(ready[0], b[:]); n != 1 {
+		return managerError("connection manager did not start (see " + dir + "/" + ipc.LogName + ")")
+	}
+	return nil
+}
+
+// managerEnv is ours without what concerns one command; file names in it no
+// longer depend on the working directory.
+func managerEnv(env []string, cwd string) []string {
+	out := make([]string, 0, len(env)+1)
+	for _, kv := range env {
+		name, value, _ := strings.Cut(kv, "=")
+		switch name {
+		case safeguard, readyEnv, "PWD":
+			continue
+		case "RDISTCC_CONFIG", "RDISTCC_DIR", "RDISTCC_CM_SOCKET", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME":
+			if value != "" {
+				kv = name + "=" + absolute(value, cwd)
+			}
+		}
+		out = append(out, kv)
+	}
+	return append(out, readyEnv+"=3")
+}
+
+// closeOnExec keeps every descriptor from the next child; the function that it
+// returns undoes that.
+func closeOnExec() (restore func()) {
+	dir, err := syscall.Open("/proc/self/fd", syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return func() {}
+	}
+	defer syscall.Close(dir)
+	var changed []int
+	buf := make([]byte, 4096)
+	for {
+		n, err := syscall.ReadDirent(dir, buf)
+		if err != nil || n <= 0 {
+			break
+		}
+		_, _, names := syscall.ParseDirent(buf[:n], -1, nil)
+		for _, name := range names {
+			fd := s2fd(name)
+			if fd < 3 {
+				continue
+			}
+			flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0)
+			if errno == 0 && flags&syscall.FD_CLOEXEC == 0 {
+				syscall.CloseOnExec(fd)
+				changed = append(changed, fd)
+			}
+		}
+	}
+	return func() {
+		for _, fd := range changed {
+			_, _, _ = syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_SETFD, 0) // it was so before
+		}
+	}
+}
+
+// s2fd reads a descriptor's number, -1 for "." and "..".
+func s2fd(name string) int {
+	n := 0
+	for _, c := range []byte(name) {
+		if c < '0' || c > '9' {
+			return -1
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n
+}
+
+// pollFD is struct pollfd.
+type pollFD struct {
+	fd      int32
+	events  int16
+	revents int16
+}
+
+const (
+	pollIn  = 0x01
+	pollHup = 0x10
+)
+
+// poll waits until one of fds is ready; no limit below zero. It reports whether one is.
+func poll(fds []pollFD, limit time.Duration) bool {
+	end := time.Now().Add(limit)
+	for {
+		var ts *syscall.Timespec
+		if limit >= 0 {
+			t := syscall.NsecToTimespec(int64(max(time.Until(end), 0)))
+			ts = &t
+		}
+		n, _, errno := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), uintptr(len(fds)),
+			uintptr(unsafe.Pointer(ts)), 0, 0, 0)
+		if errno == syscall.EINTR {
+			continue
+		}
+		return errno == 0 && n > 0
+	}
+}
+
+func readable(fd int, limit time.Duration) bool {
+	return poll([]pollFD{{fd: int32(fd), events: pollIn}}, limit)
+}
+
+// makeDirs makes dir and what is missing above it, for this user alone.
+func makeDirs(dir string) error {
+	err := syscall.Mkdir(dir, 0o700)
+	if err == syscall.ENOENT {
+		slash := strings.LastIndexByte(strings.TrimRight(dir, "/"), '/')
+		if slash <= 0 {
+			return err
+		}
+		if err := makeDirs(dir[:slash]); err != nil {
+			return err
+		}
+		err = syscall.Mkdir(dir, 0o700)
+	}
+	if err == syscall.EEXIST {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"syscall"
+	"time"
+)
+
+// killedWithin is how long a killed process group may take to be gone.
+const killedWithin = time.Second
+
+// runPreprocessor runs argv with the slot as its standard output. It reports
+// whether all went well without a word: at the first byte on its standard error
+// it is stopped, because the whole command will run here anyway.
+//
+// It has a process group of its own, so that nothing of it is left behind when
+// it is stopped, and it dies with us.
+func (f *flow) runPreprocessor(argv []string) (clean bool) {
+	var words [2]int // its standard error
+	if err := syscall.Pipe2(words[:], syscall.O_CLOEXEC); err != nil {
+		return false
+	}
+	defer syscall.Close(words[0])
+	pidfd := -1 // stays so before Linux 5.4
+	pid, err := start(command{file: f.cmd.file, argv: argv}, f.set.childEnv(), []uintptr{0, uintptr(f.slot.source), uintptr(words[1])},
+		&syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd})
+	syscall.Close(words[1])
+	if err != nil {
+		return false
+	}
+	f.slot.closed = false
+	f.in.holds(f.conn, -pid)
+	f.in.watch()
+
+	// Its standard error ends with the last process that it started. One that
+	// stays behind must not keep us: the end of the first is enough to go on.
+	wait := []pollFD{{fd: int32(words[0]), events: pollIn}, {fd: int32(pidfd), events: pollIn}}
+	poll(wait, -1)
+	if wait[0].revents == 0 {
+		poll(wait[:1], 0) // all that the first has said is in the pipe by now
+	}
+	spoke := wait[0].revents&pollIn != 0
+	if spoke {
+		_ = syscall.Kill(-pid, syscall.SIGKILL) // not reaped yet: the group is its own
+		wait[0].events = 0                      // nothing but the end
+		poll(wait[:1], killedWithin)
+	}
+	f.slot.closed = wait[0].revents&pollHup != 0
+	ws, err := f.in.reap(pid)
+	if pidfd >= 0 {
+		syscall.Close(pidfd)
+	}
+	return err == nil && !spoke && ws.Exited() && ws.ExitStatus() == 0 && f.in.caught() == 0
+}

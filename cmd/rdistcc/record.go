@@ -1,0 +1,128 @@
+package main
+
+import (
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// record is what is known of one command, for the report, the trace and the
+// manager.
+type record struct {
+	start    time.Time
+	id       string
+	compiler string // real path
+	source   string
+	output   string
+
+	remote bool
+	host   string
+	reason string // when not remote
+	exit   int
+
+	sourceBytes uint64 // of preprocessed text
+	lease       time.Duration
+	preprocess  time.Duration
+	submit      time.Duration // Submit to Result
+	place       time.Duration
+	local       time.Duration
+	total       time.Duration
+	result      ipc.Result // its times and bytes, where there was one
+}
+
+// write appends the record to RDISTCC_REPORT and RDISTCC_TRACE. A file that
+// cannot be written costs a line, not the build.
+func (r *record) write(s *settings) {
+	if s.report != "" {
+		line := "local:" + r.reason
+		if r.remote {
+			line = "remote:" + r.host
+		}
+		if err := appendFile(s.report, append(oneLine(line), '\n')); err != nil {
+			s.say(1, "RDISTCC_REPORT=", s.report, ": ", err.Error())
+		}
+	}
+	if s.trace != "" {
+		if err := appendFile(s.trace, r.appendJSON(nil)); err != nil {
+			s.say(1, "RDISTCC_TRACE=", s.trace, ": ", err.Error())
+		}
+	}
+}
+
+// oneLine keeps a reason that quotes an option to its line.
+func oneLine(s string) []byte {
+	b := []byte(s)
+	for i := range b {
+		if b[i] == '\n' || b[i] == '\r' {
+			b[i] = ' '
+		}
+	}
+	return b
+}
+
+// appendJSON adds the record as one object on a line of its own. Times are
+// milliseconds, "start" counts from 1970.
+func (r *record) appendJSON(b []byte) []byte {
+	where := "local"
+	if r.remote {
+		where = "remote"
+	}
+	for i, f := range [...]struct{ name, value string }{
+		{`{"id":`, r.id}, {`,"compiler":`, r.compiler}, {`,"source":`, r.source}, {`,"output":`, r.output},
+		{`,"where":`, where}, {`,"host":`, r.host}, {`,"reason":`, r.reason},
+	} {
+		if i == 6 && r.remote {
+			f.value = ""
+		}
+		b = appendJSONString(append(b, f.name...), f.value)
+	}
+	b = strconv.AppendInt(append(b, `,"exit":`...), int64(r.exit), 10)
+	b = appendMS(append(b, `,"start":`...), time.Duration(r.start.UnixNano()))
+	b = strconv.AppendUint(append(b, `,"attempts":`...), uint64(r.result.Attempts), 10)
+	b = strconv.AppendUint(append(b, `,"bytes":{"source":`...), r.sourceBytes, 10)
+	b = strconv.AppendUint(append(b, `,"out":`...), r.result.BytesOut, 10)
+	b = strconv.AppendUint(append(b, `,"in":`...), r.result.BytesIn, 10)
+	us := func(n uint32) time.Duration { return time.Duration(n) * time.Microsecond }
+	b = append(b, `},"ms":`...)
+	for i, p := range [...]struct {
+		name string
+		d    time.Duration
+	}{
+		{"lease", r.lease}, {"preprocess", r.preprocess}, {"submit", r.submit},
+		{"credit", us(r.result.CreditUS)}, {"write", us(r.result.WriteUS)}, {"queue", us(r.result.QueueUS)},
+		{"compile", us(r.result.CompileUS)}, {"return", us(r.result.ReturnUS)},
+		{"place", r.place}, {"local", r.local}, {"total", r.total},
+	} {
+		if i == 0 {
+			b = append(b, '{')
+		} else {
+			b = append(b, ',')
+		}
+		b = appendMS(append(append(append(b, '"'), p.name...), '"', ':'), p.d)
+	}
+	return append(b, "}}\n"...)
+}
+
+func appendMS(b []byte, d time.Duration) []byte {
+	return strconv.AppendFloat(b, float64(d)/float64(time.Millisecond), 'f', 3, 64)
+}
+
+// appendJSONString quotes s by RFC 8259 §7. File names need not be UTF-8, JSON
+// must be: a byte that is none becomes U+FFFD.
+func appendJSONString(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b = append(b, '\\', byte(r))
+		case r < 0x20 || r == 0x7f:
+			b = append(b, '\\', 'u', '0', '0', hex[r>>4], hex[r&0xf])
+		default:
+			b = utf8.AppendRune(b, r) // range gives RuneError for a bad byte
+		}
+	}
+	return append(b, '"')
+}

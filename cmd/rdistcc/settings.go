@@ -1,0 +1,168 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// safeguard is the variable that counts rdistcc's nested in one another.
+const safeguard = "_RDISTCC_SAFEGUARD"
+
+// maxNesting is how deep a compiler script may call rdistcc again before it is
+// taken for a loop. Two is in use: rdistcc, a script, a masquerade link.
+const maxNesting = 8
+
+// settings is what the environment says.
+type settings struct {
+	env   []string // all of it, as it came
+	level int      // of nesting
+	path  string   // PATH
+
+	childPath string // PATH of the compilers that we run
+
+	hosts  string // "" = the manager's own
+	mode   ipc.Mode
+	report string
+	trace  string
+	log    string
+	errFD  int // where lines of ours go
+
+	noFallback bool // RDISTCC_FALLBACK=0 or RDISTCC_MODE=remote
+	skipRetry  bool // show the remote compiler's messages, do not compile again
+	verbose    int  // 0: not a word, 1: trouble, 2: each job
+
+	ioTimeoutMS, backoffMS uint32
+
+	complaints []string // values that make no sense, for one line each
+}
+
+// readSettings looks once at every variable. The list of hosts in RDISTCC_HOSTS
+// hides the one of DISTCC_HOSTS even when it is empty: then there are none.
+func readSettings(env []string) *settings {
+	s := &settings{env: env, errFD: 2, verbose: 1}
+	var hosts, distccHosts *string
+	for _, kv := range env {
+		if len(kv) < 4 {
+			continue
+		}
+		switch kv[0] { // most variables are none of ours
+		case 'R', 'D', 'P', 'U', '_':
+		default:
+			continue
+		}
+		name, value, ok := strings.Cut(kv, "=")
+		if !ok {
+			continue
+		}
+		switch name {
+		case "PATH":
+			s.path = value
+		case safeguard:
+			s.level, _ = strconv.Atoi(value) // not a number: somebody's own, level 0
+		case "RDISTCC_HOSTS":
+			hosts = &value
+		case "DISTCC_HOSTS":
+			distccHosts = &value
+		case "RDISTCC_MODE":
+			s.readMode(value)
+		case "RDISTCC_FALLBACK":
+			s.noFallback = s.noFallback || value == "0"
+		case "RDISTCC_SKIP_LOCAL_RETRY":
+			s.skipRetry = value != "" && value != "0"
+		case "RDISTCC_REPORT":
+			s.report = value
+		case "RDISTCC_TRACE":
+			s.trace = value
+		case "RDISTCC_LOG":
+			s.log = value
+		case "RDISTCC_VERBOSE":
+			s.verbose = s.number(name, value, 1)
+		case "RDISTCC_IO_TIMEOUT":
+			s.ioTimeoutMS = s.milliseconds(name, value)
+		case "RDISTCC_BACKOFF_PERIOD":
+			if s.backoffMS = s.milliseconds(name, value); s.backoffMS == 0 && value == "0" {
+				s.backoffMS = ipc.NoBackoff
+			}
+		case "UNCACHED_ERR_FD":
+			if fd, err := strconv.Atoi(value); err == nil && fd >= 0 {
+				s.errFD = fd
+			}
+		}
+	}
+	switch {
+	case hosts != nil:
+		s.hosts = oneList(*hosts)
+	case distccHosts != nil:
+		s.hosts = oneList(*distccHosts)
+	}
+	return s
+}
+
+// oneList keeps a list that is set but empty apart from none: a line break is a
+// list without hosts.
+func oneList(v string) string {
+	if v == "" {
+		return "\n"
+	}
+	return v
+}
+
+func (s *settings) readMode(value string) {
+	switch value {
+	case "", "auto":
+	case "remote":
+		s.mode = ipc.ModeRemote
+		s.noFallback = true
+	case "local":
+		s.mode = ipc.ModeLocal
+	default:
+		s.complaints = append(s.complaints, "RDISTCC_MODE="+value+" is taken as auto (auto, remote and local exist)")
+	}
+}
+
+// number reads a small count; what is none gives a complaint and the default.
+func (s *settings) number(name, value string, def int) int {
+	n, err := strconv.Atoi(value)
+	if value == "" {
+		return def
+	}
+	if err != nil || n < 0 {
+		s.complaints = append(s.complaints, name+"="+value+" is not a number; ignored")
+		return def
+	}
+	return n
+}
+
+func (s *settings) milliseconds(name, value string) uint32 {
+	const most = int(ipc.NoBackoff/1000) - 1 // seconds that fit
+	return uint32(min(s.number(name, value, 0), most)) * uint32(time.Second/time.Millisecond)
+}
+
+// getenv is for what only a few runs ask.
+func (s *settings) getenv(name string) string {
+	for _, kv := range s.env {
+		if len(kv) > len(name) && kv[len(name)] == '=' && kv[:len(name)] == name {
+			return kv[len(name)+1:]
+		}
+	}
+	return ""
+}
+
+// childEnv is the environment of the commands that we run: ours, with the
+// safeguard one higher, and a PATH that does not lead back to us.
+func (s *settings) childEnv() []string {
+	env := make([]string, 0, len(s.env)+1)
+	for _, kv := range s.env {
+		switch {
+		case strings.HasPrefix(kv, safeguard+"="):
+			continue
+		case strings.HasPrefix(kv, "PATH=") && kv[len("PATH="):] == s.path:
+			kv = "PATH=" + s.childPath
+		}
+		env = append(env, kv)
+	}
+	return append(env, safeguard+"="+strconv.Itoa(s.level+1))
+}
