@@ -70,10 +70,11 @@ e2e: all
 	$(GO) test -count=1 -v -run 'TestScripts' .
 
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/rdistcc $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/share/doc/rdistcc
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc lib/systemd/system lib/systemd/user share/doc/rdistcc)
 	install -m 0755 $(addprefix bin/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
 	for n in $(LINKS); do ln -sf ../../bin/rdistcc $(DESTDIR)$(PREFIX)/lib/rdistcc/$$n; done
-	for u in deploy/systemd/*; do sed 's,@PREFIX@,$(PREFIX),g' $$u > $(DESTDIR)$(PREFIX)/lib/systemd/system/$${u##*/}; done
+	for u in $(patsubst deploy/systemd/%,%,$(wildcard deploy/systemd/*/*)); do \
+		sed 's,@PREFIX@,$(PREFIX),g' deploy/systemd/$$u > $(DESTDIR)$(PREFIX)/lib/systemd/$$u; done
 	install -m 0644 README.md ARCHITECTURE.md CHANGELOG.md $(wildcard deploy/config.yaml docs/*.md) $(DESTDIR)$(PREFIX)/share/doc/rdistcc
 
 clean:

@@ -143,11 +143,10 @@ func (r *result) readTrace(path string) error {
 	jobs := 0
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); jobs++ {
 		var job struct {
-			Where    string `json:"where"`
-			Host     string `json:"host"`
-			Reason   string `json:"reason"`
-			BytesOut int64  `json:"bytes_out"`
-			BytesIn  int64  `json:"bytes_in"`
+			Where  string
+			Host   string
+			Reason string
+			Bytes  struct{ Out, In int64 }
 		}
 		if err := json.Unmarshal(lines.Bytes(), &job); err != nil {
 			return fmt.Errorf("trace: %w", err)
@@ -157,8 +156,8 @@ func (r *result) readTrace(path string) error {
 		} else {
 			r.fallbacks[job.Reason]++
 		}
-		r.sent += job.BytesOut
-		r.got += job.BytesIn
+		r.sent += job.Bytes.Out
+		r.got += job.Bytes.In
 	}
 	if jobs != r.units {
 		return fmt.Errorf("the wrapper's trace has %d jobs of %d", jobs, r.units)

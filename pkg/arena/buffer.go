@@ -70,10 +70,10 @@ func (b *Buffer) fill() (err error) {
 // Bytes is the whole mapping, Pool.Size long.
 func (b *Buffer) Bytes() []byte { return b.mem }
 
-// OpenWriter opens the buffer's file anew for writing, and for reading back what
-// was written: with an offset of its own
-// at 0, not O_APPEND, so that a program can use it as its standard output. The
-// descriptor is close-on-exec and the caller's to close.
+// OpenWriter opens the buffer's file anew for writing, and for reading what was
+// written: with an offset of its own at 0, not O_APPEND, so that a program can
+// use it as its standard output. The descriptor is close-on-exec and the
+// caller's to close.
 func (b *Buffer) OpenWriter() (fd int, err error) { return b.open(unix.O_RDWR) }
 
 // OpenReader is OpenWriter for reading.

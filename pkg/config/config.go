@@ -119,12 +119,12 @@ func Default() *Config {
 		HTTP:       HTTP{Manager: "127.0.0.1:7634", Daemon: "127.0.0.1:7633"},
 		Log:        Log{Level: "info"},
 		Scheduler: Scheduler{
-			Backoff:      time.Second,
-			BackoffMax:   time.Minute,
+			Backoff:      100 * time.Millisecond,
+			BackoffMax:   5 * time.Second,
 			ConnectGrace: time.Second,
 		},
 		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Prefault: MiB, Slots: 64},
-		Manager: Manager{IdleExit: 30 * time.Minute},
+		Manager: Manager{IdleExit: 10 * time.Minute},
 		Daemon: Daemon{
 			Listen:     []string{"127.0.0.1:7632"},
 			Nice:       5,

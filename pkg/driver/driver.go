@@ -4,17 +4,17 @@
 // A driver costs about 1 ms a run: it finds its parts, reads its specs, and
 // starts cc1 and as. What it would start depends on the options alone, so one
 // `gcc -###` for a set of options serves every later command with the same set.
+//
+// The package is pure and small, as the wrapper that runs once a source file
+// links it; package recipes asks the driver and keeps the answers.
 package driver
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
-	"os/exec"
 	"strings"
 )
 
-// Placeholders stand for names in the words given to Expand. They have no
+// Placeholders stand for names in the words that the driver is asked about. They have no
 // meaning to the driver, and an ending, as the driver looks at endings.
 const (
 	Source = "@rdistcc-source@.x"
@@ -42,24 +42,11 @@ type Names struct {
 	Temp                         string // a file for the assembly
 }
 
-// Expand asks the driver at path what it would run for args, with the
-// environment env and in the directory dir. args must name Source as the only
-// input.
-func Expand(path string, args, env []string, dir string) (*Recipe, error) {
-	c := exec.Command(path, append([]string{"-###"}, args...)...)
-	c.Env, c.Dir = env, dir
-	var out bytes.Buffer
-	c.Stderr = &out
-	if err := c.Run(); err != nil {
-		return nil, fmt.Errorf("%s -###: %w", path, err)
-	}
-	return parse(out.String())
-}
-
-// parse reads the driver's text: a line that starts with a space is a program to
+// Parse reads what `gcc -###` writes for words that name Source as the only
+// input: a line that starts with a space is a program to
 // be run, all others are remarks. More than a compiler and an assembler, or a
 // pipe between them, is ErrNotPlain.
-func parse(text string) (*Recipe, error) {
+func Parse(text string) (*Recipe, error) {
 	r := &Recipe{}
 	for _, line := range commandLines(text) {
 		words, err := split(line)
@@ -68,7 +55,10 @@ func parse(text string) (*Recipe, error) {
 		}
 		r.steps = append(r.steps, words)
 	}
-	return r, r.generalize()
+	if err := r.generalize(); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // commandLines cuts text at newlines outside of quotes and keeps the commands.
@@ -119,7 +109,7 @@ func split(line string) ([]string, error) {
 		} else {
 			for i++; ; i++ {
 				if i >= len(line) {
-					return nil, fmt.Errorf("driver's text ends in a quote: %.80q", line)
+					return nil, ErrNotPlain
 				}
 				if line[i] == '"' {
 					i++

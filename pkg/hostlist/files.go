@@ -52,11 +52,12 @@ func FromFiles(files []File, read func(path string) (content []byte, exists bool
 	return List{}, "", nil
 }
 
-// FromEnv reads RDISTCC_HOSTS, or DISTCC_HOSTS when that is unset or empty. Where
-// is the variable's name, or empty when there is neither.
-func FromEnv(getenv func(string) string) (list List, where string, err error) {
+// FromEnv reads RDISTCC_HOSTS, or DISTCC_HOSTS when that is unset; one that is
+// set but empty is a list without hosts. Where is the variable's name, or empty
+// when neither is set.
+func FromEnv(lookup func(string) (string, bool)) (list List, where string, err error) {
 	for _, name := range []string{"RDISTCC_HOSTS", "DISTCC_HOSTS"} {
-		if text := getenv(name); text != "" {
+		if text, set := lookup(name); set {
 			list, err := Parse(text)
 			return list, name, at(name, err)
 		}

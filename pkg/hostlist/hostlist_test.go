@@ -158,17 +158,23 @@ func TestBounds(t *testing.T) {
 func TestEnvBeforeFilesInOrder(t *testing.T) {
 	env := map[string]string{"DISTCC_HOSTS": "old", "HOME": "/home/u"}
 	get := func(k string) string { return env[k] }
-	l, where, err := FromEnv(get)
+	lookup := func(k string) (string, bool) { v, ok := env[k]; return v, ok }
+	l, where, err := FromEnv(lookup)
 	if err != nil || where != "DISTCC_HOSTS" || l.Hosts[0].Name != "old" {
 		t.Errorf("FromEnv = %+v, %q, %v, want old from DISTCC_HOSTS", l, where, err)
 	}
 	env["RDISTCC_HOSTS"] = "new"
-	if l, where, err = FromEnv(get); err != nil || where != "RDISTCC_HOSTS" || l.Hosts[0].Name != "new" {
+	if l, where, err = FromEnv(lookup); err != nil || where != "RDISTCC_HOSTS" || l.Hosts[0].Name != "new" {
 		t.Errorf("FromEnv = %+v, %q, %v, want new from RDISTCC_HOSTS", l, where, err)
 	}
 	env["RDISTCC_HOSTS"] = "new:x"
-	if _, _, err = FromEnv(get); err == nil || !strings.Contains(err.Error(), "RDISTCC_HOSTS") {
+	if _, _, err = FromEnv(lookup); err == nil || !strings.Contains(err.Error(), "RDISTCC_HOSTS") {
 		t.Errorf("error is %v, want it to name RDISTCC_HOSTS", err)
+	}
+
+	env["RDISTCC_HOSTS"] = ""
+	if l, where, err = FromEnv(lookup); err != nil || where != "RDISTCC_HOSTS" || len(l.Hosts) != 0 {
+		t.Errorf("FromEnv = %+v, %q, %v, want no host from the empty RDISTCC_HOSTS", l, where, err)
 	}
 
 	var got []string

@@ -165,6 +165,10 @@ const (
 	StateError
 )
 
+func (s QPState) String() string {
+	return [...]string{"IDLE", "RTR", "RTS", "CLOSING", "TERMINATE", "ERROR"}[s]
+}
+
 // QP is a queue pair.
 type QP interface {
 	Num() uint32
@@ -213,6 +217,12 @@ const (
 	StatusFatalErr
 	StatusGeneralErr
 )
+
+func (s Status) String() string {
+	return [...]string{"success", "local length error", "local QP operation error", "local protection error",
+		"flushed", "bad response", "local access error", "remote invalid request", "remote access error",
+		"remote operation error", "fatal error", "general error"}[s]
+}
 
 // WC is a work completion.
 type WC struct {
@@ -305,7 +315,8 @@ type TerminateError struct {
 
 // RejectedError is a Dial answered with R=1.
 type RejectedError struct {
-	PrivateData []byte
+	PrivateData      []byte
+	PeerORD, PeerIRD uint16
 }
 
 // Sentinels.

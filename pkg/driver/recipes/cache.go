@@ -1,8 +1,15 @@
-package driver
+// Package recipes asks gcc drivers which programs they would run, and keeps the
+// answers (package driver).
+package recipes
 
 import (
+	"bytes"
+	"fmt"
+	"os/exec"
 	"strings"
 	"sync"
+
+	"github.com/rdistcc/rdistcc/pkg/driver"
 )
 
 // cacheLimit bounds the recipes kept. A build has a handful of option sets; at
@@ -18,14 +25,14 @@ type Cache struct {
 
 type entry struct {
 	once   sync.Once
-	recipe *Recipe
+	recipe *driver.Recipe
 	err    error
 }
 
 // Get returns the recipe for args of the compiler at path, identified by id;
 // the first call for a set of options asks the driver (see Expand). The answer
 // of a compiler that has been replaced is never found: its id differs.
-func (c *Cache) Get(id, path string, args, env []string, dir string) (*Recipe, error) {
+func (c *Cache) Get(id, path string, args, env []string, dir string) (*driver.Recipe, error) {
 	e := c.entry(id + "\x00" + path + "\x00" + strings.Join(args, "\x00") + "\x01" + strings.Join(env, "\x00"))
 	e.once.Do(func() { e.recipe, e.err = Expand(path, args, env, dir) })
 	return e.recipe, e.err
@@ -44,4 +51,18 @@ func (c *Cache) entry(key string) *entry {
 	e := &entry{}
 	c.recipes[key] = e
 	return e
+}
+
+// Expand asks the driver at path what it would run for args, with the
+// environment env and in the directory dir. args must name driver.Source as the
+// only input. driver.ErrNotPlain: the command needs the driver itself.
+func Expand(path string, args, env []string, dir string) (*driver.Recipe, error) {
+	c := exec.Command(path, append([]string{"-###"}, args...)...)
+	c.Env, c.Dir = env, dir
+	var out bytes.Buffer
+	c.Stderr = &out
+	if err := c.Run(); err != nil {
+		return nil, fmt.Errorf("%s -###: %w", path, err)
+	}
+	return driver.Parse(out.String())
 }

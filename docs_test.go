@@ -1,0 +1,115 @@
+package rdistcc
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestReasonsAreDocumented collects the reasons that the code gives: constants
+// named Reason..., and Reason fields set to a literal.
+func TestReasonsAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile("docs/reasons.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{} // reason: where
+	for _, p := range packages(t) {
+		for _, file := range p.GoFiles {
+			collectReasons(t, filepath.Join(p.Dir, file), found)
+		}
+	}
+	if len(found) < 15 {
+		t.Errorf("found only %d reasons in the code, the test looks in the wrong places", len(found))
+	}
+	for reason, where := range found {
+		if what, ok := strings.CutPrefix(reason, "not-reproducible:"); ok && what != "" {
+			reason = what
+		}
+		if !strings.Contains(string(doc), "`"+reason) {
+			t.Errorf("%s: reason %q is not in docs/reasons.md", where, reason)
+		}
+	}
+}
+
+func collectReasons(t *testing.T, path string, found map[string]string) {
+	t.Helper()
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, path, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(e ast.Expr) {
+		if lit, ok := e.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+			if s, err := strconv.Unquote(lit.Value); err == nil && s != "" {
+				found[s] = fset.Position(lit.Pos()).String()
+			}
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ValueSpec:
+			for i, name := range n.Names {
+				if strings.HasPrefix(name.Name, "Reason") && i < len(n.Values) {
+					add(n.Values[i])
+				}
+			}
+		case *ast.KeyValueExpr:
+			if key, ok := n.Key.(*ast.Ident); ok && key.Name == "Reason" {
+				add(n.Value)
+			}
+		}
+		return true
+	})
+}
+
+// TestNotReproducibleWordsAreDocumented reads the words that whatOf gives.
+func TestNotReproducibleWordsAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile("docs/reasons.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := os.ReadFile("pkg/compile/class.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := regexp.MustCompile(`return "([a-z-]+)"`).FindAllStringSubmatch(string(code), -1)
+	if len(words) < 10 {
+		t.Fatalf("found only %d words in pkg/compile/class.go", len(words))
+	}
+	for _, w := range words {
+		if !strings.Contains(string(doc), "`"+w[1]+"`") && w[1] != "option" {
+			t.Errorf("not-reproducible:%s is not in docs/reasons.md", w[1])
+		}
+	}
+}
+
+// TestLinksResolve checks that relative links in the documents lead somewhere.
+func TestLinksResolve(t *testing.T) {
+	docs, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := regexp.MustCompile(`\]\(([^)#]+)\)`)
+	for _, doc := range append(docs, "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(doc), m[1])); err != nil {
+				t.Errorf("%s links to %s: %v", doc, m[1], err)
+			}
+		}
+	}
+}

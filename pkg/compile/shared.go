@@ -1,0 +1,60 @@
+package compile
+
+import (
+	"strings"
+
+	"github.com/rdistcc/rdistcc/pkg/driver"
+)
+
+// Shared is Preprocess with placeholders for what differs from source to source
+// (package driver), and what to put there, so that one answer of the driver
+// serves all commands with the same options. ok is false where names hide
+// in other words, or the driver has more to do: then the driver runs.
+func (p *Plan) Shared(major int) (words []string, n driver.Names, ok bool) {
+	if p.Local || p.Raw || p.Driver.Family != GCC {
+		return nil, n, false
+	}
+	words = append(words, "-E", "-fpch-preprocess")
+	if p.keepsMacros(major) {
+		words = append(words, "-fdirectives-only")
+	}
+	for d := p.depend(nil); len(d) > 0; d = d[2:] {
+		words = append(words, d[0], placeholder(&n, d[0], d[1]))
+	}
+	n.Source = p.Source
+	for _, o := range p.options {
+		switch {
+		case !o.class.here(GCC), o.class == source, o.class == language:
+		case o.class == dependFile, o.class == dependTo:
+			name := o.words[len(o.words)-1]
+			if len(o.words) == 1 {
+				name = name[len("-MF"):]
+			}
+			if n.Target != "" && o.class == dependTo || n.Deps != "" && o.class == dependFile {
+				return nil, n, false // several targets, or a second file
+			}
+			words = append(words, o.words[0][:len("-MF")], placeholder(&n, o.words[0], name))
+		case strings.HasPrefix(o.words[0], "-Wp,"), o.words[0] == "-Xpreprocessor":
+			return nil, n, false
+		default:
+			words = append(words, o.words...)
+		}
+	}
+	for _, w := range words {
+		if strings.Contains(w, "@rdistcc-") && w != driver.Deps && w != driver.Target {
+			return nil, n, false
+		}
+	}
+	return append(words, "-x", p.Language, driver.Source), n, true
+}
+
+// placeholder notes the name that a dependency option gives, and returns what
+// stands for it.
+func placeholder(n *driver.Names, option, name string) string {
+	if strings.HasPrefix(option, "-MF") {
+		n.Deps = name
+		return driver.Deps
+	}
+	n.Target = name
+	return driver.Target
+}

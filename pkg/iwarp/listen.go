@@ -1,0 +1,367 @@
+package iwarp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
+)
+
+// defaultPending bounds half-open start-ups, each of which costs a goroutine, a
+// descriptor and about 1 KiB.
+const defaultPending = 256
+
+// listener takes connections of the software device.
+type listener struct {
+	dev   *soft
+	ln    net.Listener
+	o     ListenOptions
+	ready chan *connRequest // cap MaxPending: never blocks
+	slots chan struct{}     // one token a half-open start-up
+	done  chan struct{}
+	wg    sync.WaitGroup // of accept loop and start-ups
+
+	mu      sync.Mutex // guards what follows
+	closed  bool
+	pending map[net.Conn]struct{}
+}
+
+func (d *soft) Listen(ctx context.Context, addr string, o *ListenOptions) (Listener, error) {
+	if o == nil {
+		o = &ListenOptions{}
+	}
+	l := &listener{dev: d, o: *o, ln: o.Listener, done: make(chan struct{}), pending: make(map[net.Conn]struct{})}
+	if o.RequestTimeout < 0 || o.MaxPending < 0 {
+		return nil, fmt.Errorf("%w: negative limit in ListenOptions", ErrInvalid)
+	}
+	orDefault(&l.o.RequestTimeout, defaultRequest)
+	orDefault(&l.o.MaxPending, defaultPending)
+	if l.ln == nil {
+		ln, err := d.cfg.Listen(ctx, addr)
+		if err != nil {
+			return nil, fmt.Errorf("iwarp: listen on %s: %w", addr, err)
+		}
+		l.ln = ln
+	}
+	l.ready = make(chan *connRequest, l.o.MaxPending)
+	l.slots = make(chan struct{}, l.o.MaxPending)
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		_ = l.ln.Close() // nobody has used it
+		return nil, ErrClosed
+	}
+	d.listeners[l] = struct{}{}
+	d.mu.Unlock()
+	l.wg.Add(1)
+	go l.acceptLoop()
+	return l, nil
+}
+
+func (l *listener) Addr() net.Addr { return l.ln.Addr() }
+
+// acceptLoop admits connections until the listener is closed.
+func (l *listener) acceptLoop() {
+	defer l.wg.Done()
+	for {
+		c, err := l.ln.Accept()
+		if err != nil {
+			if l.isClosed() || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			// Out of descriptors or the like: others must close some first.
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-l.done:
+				return
+			}
+			continue
+		}
+		if !l.admit(c) {
+			_ = c.Close() // turned away
+			continue
+		}
+		l.wg.Add(1)
+		go l.startUp(c)
+	}
+}
+
+// admit takes a place for c among the half-open start-ups.
+func (l *listener) admit(c net.Conn) bool {
+	if l.o.Admit != nil && l.o.Admit(c.RemoteAddr()) != nil {
+		return false
+	}
+	select {
+	case l.slots <- struct{}{}:
+	default:
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		<-l.slots
+		return false
+	}
+	l.pending[c] = struct{}{}
+	return true
+}
+
+// release gives c's place back; the connection is decided about or dead.
+func (l *listener) release(c net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.pending[c]; ok {
+		delete(l.pending, c)
+		<-l.slots
+	}
+}
+
+func (l *listener) isClosed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
+}
+
+// startUp reads the Request of c, offers it to Accept, and watches c until the
+// decision: the initiator has nothing to say before our Reply.
+func (l *listener) startUp(c net.Conn) {
+	defer l.wg.Done()
+	tuneConn(c)
+	_ = c.SetDeadline(time.Now().Add(l.o.RequestTimeout))
+	var fr frameReader
+	f, rest, err := fr.read(c, false)
+	if err != nil || len(rest) > 0 {
+		l.release(c)
+		_ = c.Close() // malformed, late or gone: no reply (RFC 5044 §7.1.2, rule 5)
+		return
+	}
+	r := &connRequest{l: l, c: c, frame: f, info: infoOf(&f, c, f.CRC), watched: make(chan struct{})}
+	_ = c.SetDeadline(time.Now().Add(defaultDecide))
+	select {
+	case l.ready <- r:
+	default: // full of requests that died waiting
+		l.release(c)
+		_ = c.Close()
+		return
+	}
+	var b [1]byte
+	_, err = c.Read(b[:])
+	r.mu.Lock()
+	if !r.decided {
+		r.lost = err
+		if err == nil {
+			r.lost = errors.New("sent data before the Reply")
+		}
+		_ = c.Close() // nobody will use it
+		l.release(c)
+	} else if err == nil {
+		r.early = true
+	}
+	r.mu.Unlock()
+	close(r.watched)
+}
+
+func (l *listener) Accept(ctx context.Context) (ConnRequest, error) {
+	for {
+		select {
+		case r := <-l.ready:
+			if r.isLost() {
+				continue
+			}
+			return r, nil
+		case <-l.done:
+			return nil, ErrClosed
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Close ends the listener and the start-ups that are not decided about.
+func (l *listener) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	conns := keys(l.pending)
+	l.mu.Unlock()
+	close(l.done)
+	err := l.ln.Close()
+	for _, c := range conns {
+		_ = c.Close() // its start-up ends
+	}
+	l.wg.Wait()
+	l.dev.mu.Lock()
+	delete(l.dev.listeners, l)
+	l.dev.mu.Unlock()
+	return err
+}
+
+// connRequest is a peer that waits for a decision.
+type connRequest struct {
+	l       *listener
+	c       net.Conn
+	frame   mpa.Frame
+	info    ConnInfo
+	watched chan struct{} // closed when startUp no longer reads
+
+	mu      sync.Mutex // guards what follows
+	decided bool
+	early   bool  // a byte came before the Reply
+	lost    error // the peer went away, or broke a rule, before the decision
+}
+
+func (r *connRequest) Info() ConnInfo { return r.info }
+
+func (r *connRequest) isLost() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lost != nil
+}
+
+// decide takes the connection from startUp.
+func (r *connRequest) decide() error {
+	r.mu.Lock()
+	if r.decided {
+		r.mu.Unlock()
+		return fmt.Errorf("%w: the request from %s is decided about already", ErrInvalid, r.info.Remote)
+	}
+	r.decided = true
+	lost := r.lost
+	_ = r.c.SetReadDeadline(past) // startUp stops watching
+	r.mu.Unlock()
+	<-r.watched
+	if r.early {
+		lost = errors.New("sent data before the Reply")
+	}
+	if lost != nil {
+		_ = r.c.Close() // closed already, or to be closed for its early data
+		r.l.release(r.c)
+		return fmt.Errorf("iwarp: %s: %w", r.info.Remote, lost)
+	}
+	r.l.release(r.c)
+	return nil
+}
+
+func (r *connRequest) Accept(ctx context.Context, qpair QP, p *ConnParam) error {
+	q, ok := qpair.(*qp)
+	if !ok || q.dev != r.l.dev {
+		return fmt.Errorf("%w: the QP is of another device", ErrInvalid)
+	}
+	if p == nil {
+		p = &ConnParam{}
+	}
+	if err := private(p, r.frame.Enhanced != nil); err != nil {
+		return err
+	}
+	if r.frame.Markers {
+		if err := r.Reject(nil); err != nil {
+			return err
+		}
+		return fmt.Errorf("iwarp: %s demands markers, which this side cannot send: rejected", r.info.Remote)
+	}
+	if err := q.begin(); err != nil {
+		return err
+	}
+	if err := r.accept(ctx, q, p); err != nil {
+		return err
+	}
+	return nil
+}
+
+// accept answers and starts q, which is in state RTR.
+func (r *connRequest) accept(ctx context.Context, q *qp, p *ConnParam) error {
+	err := r.decide()
+	if err == nil {
+		err = q.attach(r.c)
+	}
+	if err != nil {
+		_ = r.c.Close() // not ours to use any more
+		q.startFailed(err)
+		return err
+	}
+	step := p.Timeout
+	orDefault(&step, defaultStep)
+	reply := mpa.Frame{
+		Reply: true, Rev: r.frame.Rev, Private: p.PrivateData,
+		CRC: r.frame.CRC || p.CRC == CRCRequired,
+	}
+	if r.frame.Enhanced != nil {
+		reply.Enhanced = answerEnhanced(r.frame.Enhanced, p)
+	}
+	frame, err := reply.Append(nil)
+	if err == nil {
+		_ = r.c.SetDeadline(time.Time{})
+		// Armed before the Reply: what answers it finds the receiver ready.
+		err = q.start(startParam{
+			crc: reply.CRC, sender: newSender(r.c, p.MaxULPDU),
+			responder: reply.Enhanced != nil,
+		})
+	}
+	if err != nil {
+		_ = r.c.Close() // no goroutine of q has it
+		q.startFailed(err)
+		return err
+	}
+	_ = r.c.SetWriteDeadline(time.Now().Add(step))
+	if _, err := r.c.Write(frame); err != nil {
+		q.Abort()
+		return fmt.Errorf("iwarp: reply to %s: %w", r.info.Remote, err)
+	}
+	// The write deadline stays: the sending side sets its own when it writes.
+	if reply.Enhanced == nil || !reply.Enhanced.PeerToPeer {
+		return nil
+	}
+	timer := time.NewTimer(step)
+	defer timer.Stop()
+	select {
+	case <-q.rx.first:
+		return nil
+	case <-q.done:
+		if err = q.Err(); err == nil {
+			err = errors.New("closed the connection")
+		}
+	case <-timer.C:
+		err = context.DeadlineExceeded
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	q.Abort()
+	return fmt.Errorf("iwarp: %s did not open the stream after our Reply: %w", r.info.Remote, err)
+}
+
+func (r *connRequest) Reject(privateData []byte) error {
+	p := &ConnParam{PrivateData: privateData}
+	if err := private(p, r.frame.Enhanced != nil); err != nil {
+		return err
+	}
+	if err := r.decide(); err != nil {
+		return err
+	}
+	reply := mpa.Frame{Reply: true, Reject: true, Rev: r.frame.Rev, Private: privateData}
+	if r.frame.Enhanced != nil {
+		reply.Enhanced = answerEnhanced(r.frame.Enhanced, p)
+	}
+	frame, err := reply.Append(nil)
+	if err != nil {
+		return err
+	}
+	defer r.c.Close()
+	_ = r.c.SetDeadline(time.Now().Add(r.l.dev.cfg.LingerTimeout))
+	if _, err := r.c.Write(frame); err != nil {
+		return fmt.Errorf("iwarp: reject %s: %w", r.info.Remote, err)
+	}
+	closeWrite(r.c)
+	// Until the initiator closes: closing first could reset the Reply away.
+	var b [64]byte
+	for err == nil {
+		_, err = r.c.Read(b[:])
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package mpa
+
+import (
+	"encoding/binary"
+)
+
+// Limits of a Batch in bytes.
+const (
+	// copyMax is the longest piece of payload that is copied into the scratch
+	// rather than gathered: a short iovec costs more than the copy.
+	copyMax = 4 << 10
+	// batchScratch holds headers, trailers and copied payload.
+	batchScratch = 64 << 10
+	// batchBytes ends a batch: the CRC pass over so much still leaves the data in
+	// the cache for the system call that follows.
+	batchBytes = 256 << 10
+	// batchBufs stays below IOV_MAX (1024).
+	batchBufs = 512
+	// fpduOverhead is the most scratch that an FPDU takes besides payload.
+	fpduOverhead = LengthSize + 64 + 3 + CRCSize
+)
+
+// Batch gathers FPDUs for one writev. Payload of some length is not copied: it
+// stays where it is until the batch was written. The zero value is not usable:
+// NewBatch.
+type Batch struct {
+	scratch []byte   // fixed capacity: what bufs points at must not move
+	open    int      // scratch[open:] is not yet in bufs
+	bufs    [][]byte //
+	size    int      // bytes, of all FPDUs
+	fpdus   int
+	crcOn   bool
+	copyMax int
+}
+
+// NewBatch makes an empty Batch; its memory is about 80 KiB, so lend it out.
+func NewBatch() *Batch {
+	return &Batch{scratch: make([]byte, 0, batchScratch), bufs: make([][]byte, 0, batchBufs)}
+}
+
+// Reset empties the batch. crc says whether its FPDUs get a CRC, or zeros. Pieces
+// of payload of up to 4 KiB will be copied, longer ones gathered.
+func (b *Batch) Reset(crc bool) {
+	clear(b.bufs[:cap(b.bufs)]) // forget the payload
+	b.scratch, b.bufs = b.scratch[:0], b.bufs[:0]
+	b.open, b.size, b.fpdus = 0, 0, 0
+	b.crcOn, b.copyMax = crc, copyMax
+}
+
+// CopyAll makes the batch copy every piece that the scratch has room for: a batch
+// of one buffer needs no writev.
+func (b *Batch) CopyAll() { b.copyMax = batchScratch }
+
+// Full says that another FPDU of up to pieces pieces of payload must wait for the
+// next batch. An empty batch takes 200 pieces.
+func (b *Batch) Full(pieces int) bool {
+	return b.size >= batchBytes ||
+		cap(b.scratch)-len(b.scratch) < fpduOverhead ||
+		cap(b.bufs)-len(b.bufs) < 2*pieces+2
+}
+
+// Size is the number of bytes gathered, FPDUs their number.
+func (b *Batch) Size() int  { return b.size }
+func (b *Batch) FPDUs() int { return b.fpdus }
+
+// Bufs closes the batch and returns what to write, in order. The slice may be
+// consumed as net.Buffers does.
+func (b *Batch) Bufs() [][]byte {
+	b.flush()
+	return b.bufs
+}
+
+func (b *Batch) flush() {
+	if b.open < len(b.scratch) {
+		b.bufs = append(b.bufs, b.scratch[b.open:len(b.scratch):len(b.scratch)])
+		b.open = len(b.scratch)
+	}
+}
+
+// Add appends one FPDU whose ULPDU is header, then the payload pieces.
+// The caller has asked Full before.
+func (b *Batch) Add(header []byte, payload ...[]byte) {
+	n := len(header)
+	for _, p := range payload {
+		n += len(p)
+	}
+	from := len(b.scratch) // of what the CRC has not seen yet
+	b.scratch = binary.BigEndian.AppendUint16(b.scratch, uint16(n))
+	b.scratch = append(b.scratch, header...)
+	crc := uint32(0)
+	for _, p := range payload {
+		if len(p) <= b.copyMax && len(p)+fpduOverhead <= cap(b.scratch)-len(b.scratch) {
+			b.scratch = append(b.scratch, p...)
+			continue
+		}
+		if b.crcOn {
+			crc = CRC(CRC(crc, b.scratch[from:]), p)
+		}
+		b.flush()
+		from = len(b.scratch)
+		b.bufs = append(b.bufs, p)
+	}
+	for range PadSize(n) {
+		b.scratch = append(b.scratch, 0)
+	}
+	if b.crcOn {
+		crc = CRC(crc, b.scratch[from:])
+	}
+	b.scratch = binary.LittleEndian.AppendUint32(b.scratch, crc)
+	b.size += FPDUSize(n)
+	b.fpdus++
+}

@@ -1,0 +1,97 @@
+// Package mpa is Marker PDU Aligned framing (RFC 5044, and RFC 6581 for its
+// enhanced start-up): Request and Reply frames, FPDUs and their CRC32C. It is
+// pure: no I/O, no goroutines, no clock.
+//
+// A connection starts with one Request from the initiator and one Reply from
+// the responder; all that follows are FPDUs:
+//
+//	0        2                                       a multiple of 4 bytes
+//	| length | ULPDU (one DDP segment) | pad 0-3 | CRC |
+//
+// Markers, which a peer may ask to find in what it receives, are not supported;
+// Reader and Batch are the two places that will know of them.
+package mpa
+
+import (
+	"fmt"
+
+	"github.com/klauspost/crc32"
+)
+
+// Sizes in bytes.
+const (
+	LengthSize = 2     // ULPDU_Length
+	CRCSize    = 4     //
+	MaxULPDU   = 64768 // what a sender may put into an FPDU (RFC 5044 §3)
+	MinMULPDU  = 128   // RFC 5044 §3
+	// maxFPDU is what a receiver must be able to hold: ULPDU_Length has 16 bits.
+	maxFPDU = LengthSize + 0xffff + 3 + CRCSize
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// CRC continues the CRC32C crc (0 at the start) over p. On the wire the value's
+// least significant octet comes first (RFC 5044 §4.4 as its examples show it).
+func CRC(crc uint32, p []byte) uint32 { return crc32.Update(crc, castagnoli, p) }
+
+// PadSize is the number of zero bytes after a ULPDU of n bytes (RFC 5044 §4.1).
+func PadSize(n int) int { return -(LengthSize + n) & 3 }
+
+// FPDUSize is the whole FPDU around a ULPDU of n bytes, without markers.
+func FPDUSize(n int) int { return LengthSize + n + PadSize(n) + CRCSize }
+
+// MULPDU is the largest ULPDU for a path whose TCP segments carry emss bytes
+// (RFC 5044 §4.5, without markers).
+func MULPDU(emss int) int {
+	return min(max(emss-(6+emss%4), MinMULPDU), MaxULPDU)
+}
+
+// Codes of an Error (RFC 5044 §8, RFC 6581 §9.3). As Terminate they have layer 2
+// and type 0.
+const (
+	CodeClosed    = 0x01 // TCP connection closed or lost: never sent
+	CodeCRC       = 0x02
+	CodeMarker    = 0x03
+	CodeStartup   = 0x04 // invalid Request or Reply: never sent
+	CodeEnhanced  = 0x05 // local failure in enhanced start-up
+	CodeIRD       = 0x06 // insufficient IRD
+	CodeRTR       = 0x07 // no matching RTR
+	textCRC       = "CRC32C does not match"
+	textMarker    = "marker does not agree with the ULPDU length"
+	textEnhanced  = "enhanced start-up failed"
+	textIRD       = "the peer's ORD exceeds the IRD that we can offer"
+	textRTR       = "no RTR message that both sides can use"
+	textBadFrame  = "not an MPA start-up frame"
+	textTCPClosed = "TCP connection closed inside an FPDU"
+)
+
+// Error is a breach of MPA, with the numbers of RFC 5044 §8.
+type Error struct {
+	Code   uint8
+	Detail string // what exactly, where the code alone does not say
+}
+
+func (e *Error) Error() string {
+	text := e.Detail
+	if text == "" {
+		switch e.Code {
+		case CodeClosed:
+			text = textTCPClosed
+		case CodeCRC:
+			text = textCRC
+		case CodeMarker:
+			text = textMarker
+		case CodeStartup:
+			text = textBadFrame
+		case CodeEnhanced:
+			text = textEnhanced
+		case CodeIRD:
+			text = textIRD
+		case CodeRTR:
+			text = textRTR
+		default:
+			text = fmt.Sprintf("error %#02x", e.Code)
+		}
+	}
+	return "mpa: " + text
+}

@@ -1,0 +1,132 @@
+package mpa
+
+import (
+	"encoding/binary"
+	"sync"
+)
+
+// Scratch sizes in bytes, measured on loopback: with FPDUs of 32 KiB a big
+// scratch that holds four of them moved most; twice that falls out of the L2
+// cache, exact reads into place cost more system calls than the copy saves.
+const (
+	smallScratch = 4 << 10
+	bigScratch   = 132 << 10
+	shortRead    = 1 << 10 // not worth a system call: make room first
+)
+
+// bigPool lends the big scratch to the connections that are busy; an idle one
+// keeps only its small scratch.
+var bigPool = sync.Pool{New: func() any { return new([bigScratch]byte) }}
+
+// Reader cuts an incoming stream into ULPDUs, whatever pieces it comes in: Want
+// says where the next bytes belong, Filled that they have arrived, Next takes
+// the ULPDUs out. It neither blocks nor fails to make progress.
+type Reader struct {
+	crc   bool
+	small []byte
+	big   *[bigScratch]byte
+	buf   []byte // the one in use: small or big[:]
+	r, w  int    // buf[r:w] is not yet parsed
+	last  int    // size of the last FPDU
+	asked int    // bytes of the last Want
+	read  int    // bytes of the last Filled
+
+	FPDUs uint64 // parsed so far
+}
+
+// NewReader makes a Reader. With crc false the CRC field is skipped unread.
+func NewReader(crc bool) *Reader {
+	small := make([]byte, smallScratch)
+	return &Reader{crc: crc, small: small, buf: small}
+}
+
+// current is the size of the FPDU in progress, as far as it is known.
+func (rd *Reader) current() int {
+	if rd.w-rd.r < LengthSize {
+		return LengthSize
+	}
+	return FPDUSize(int(binary.BigEndian.Uint16(rd.buf[rd.r:])))
+}
+
+// Want returns where the next bytes of the stream belong: never empty, valid
+// until Filled. Next must have returned nil before.
+func (rd *Reader) Want() []byte {
+	cur := rd.current()
+	have := rd.w - rd.r
+	switch {
+	case rd.big == nil && (cur > smallScratch || rd.read == rd.asked && rd.read >= smallScratch/2):
+		rd.big = bigPool.Get().(*[bigScratch]byte)
+		rd.move(rd.big[:])
+	case rd.big != nil && have == 0 && rd.read <= smallScratch/2:
+		rd.Release()
+	case have == 0:
+		rd.r, rd.w = 0, 0
+	case rd.r > 0 && (len(rd.buf)-rd.r < cur || len(rd.buf)-rd.w < shortRead && have < shortRead):
+		rd.move(rd.buf)
+	}
+	// End the read where an FPDU will end if the stream goes on as it did: then
+	// nothing is left over that would have to be moved to the front.
+	limit := len(rd.buf)
+	if rd.last > 0 {
+		if have < LengthSize {
+			cur = rd.last
+		}
+		if n := (limit - rd.r - cur) / rd.last; n >= 0 {
+			if end := rd.r + cur + n*rd.last; end > rd.w {
+				limit = end
+			}
+		}
+	}
+	rd.asked = limit - rd.w
+	return rd.buf[rd.w:limit]
+}
+
+func (rd *Reader) move(to []byte) {
+	rd.w = copy(to, rd.buf[rd.r:rd.w])
+	rd.r = 0
+	rd.buf = to
+}
+
+// Filled says that n bytes have been put where Want said.
+func (rd *Reader) Filled(n int) {
+	rd.w += n
+	rd.read = n
+}
+
+// Next returns the next whole ULPDU, valid until the next Want, or nil when more
+// bytes are needed. No byte of an FPDU is shown before its CRC was found right
+// (RFC 5044 §6). The error is a *Error with CodeCRC: the stream is dead.
+func (rd *Reader) Next() ([]byte, error) {
+	have := rd.w - rd.r
+	if have < LengthSize {
+		return nil, nil
+	}
+	p := rd.buf[rd.r:rd.w]
+	length := int(binary.BigEndian.Uint16(p))
+	size := FPDUSize(length)
+	if have < size {
+		return nil, nil
+	}
+	body := size - CRCSize
+	if rd.crc && CRC(0, p[:body]) != binary.LittleEndian.Uint32(p[body:]) {
+		return nil, &Error{Code: CodeCRC}
+	}
+	rd.r += size
+	rd.last = size
+	rd.FPDUs++
+	return p[LengthSize : LengthSize+length : LengthSize+length], nil
+}
+
+// Partial says whether the stream stands inside an FPDU.
+func (rd *Reader) Partial() bool { return rd.w > rd.r }
+
+// Release gives borrowed memory back. The Reader must stand between FPDUs, or be
+// of no more use.
+func (rd *Reader) Release() {
+	rd.r, rd.w = 0, 0
+	rd.buf = rd.small
+	if rd.big != nil {
+		bigPool.Put(rd.big)
+		rd.big = nil
+	}
+}

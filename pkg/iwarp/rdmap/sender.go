@@ -1,0 +1,130 @@
+package rdmap
+
+import (
+	"github.com/rdistcc/rdistcc/pkg/iwarp/ddp"
+	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
+)
+
+// Message is one RDMAP message to be sent: a Write or one of the Sends.
+type Message struct {
+	Op      Opcode
+	STag    ddp.STag // the sink of a Write; what a Send invalidates
+	TO      uint64   // of a Write
+	Payload [][]byte // in order; unchanged until the FPDUs are written
+}
+
+// Sender is the sending half of a stream: it cuts messages into FPDUs, one
+// message after the other (RFC 5041 §5.3: never interleaved). It is owned by
+// whoever owns the sending side of the connection.
+type Sender struct {
+	mulpdu int
+	msn    [queues]uint32 // next, per queue
+
+	// The message in progress.
+	msg    Message
+	active bool
+	left   uint64 // payload bytes not yet cut
+	sent   uint64 // payload bytes cut
+	piece  int    // msg.Payload[piece][offset:] is next
+	offset int
+	pieces [][]byte // of one FPDU
+	header [maxHeader]byte
+}
+
+// NewSender makes the sending half of a new stream whose segments are at most
+// mulpdu bytes.
+func NewSender(mulpdu int) *Sender {
+	s := &Sender{mulpdu: mulpdu}
+	for q := range s.msn {
+		s.msn[q] = 1
+	}
+	return s
+}
+
+// Start begins a message. The one before it must be done. m.Payload is kept until
+// then; it must hold less than 2^32 bytes.
+func (s *Sender) Start(m Message) {
+	s.msg, s.active = m, true
+	s.left, s.sent, s.piece, s.offset = 0, 0, 0, 0
+	for _, p := range m.Payload {
+		s.left += uint64(len(p))
+	}
+}
+
+// Active says whether a message has been started and is not yet cut to its end.
+func (s *Sender) Active() bool { return s.active }
+
+// Cut adds FPDUs of the message in progress to b until the message ends, which it
+// reports, or b is full.
+func (s *Sender) Cut(b *mpa.Batch) (done bool) {
+	for s.active {
+		if b.Full(len(s.msg.Payload)) {
+			return false
+		}
+		s.one(b)
+	}
+	s.msg.Payload = nil
+	return true
+}
+
+// one cuts one segment. A message of length zero is one segment too.
+func (s *Sender) one(b *mpa.Batch) {
+	tagged := s.msg.Op.tagged()
+	size := ddp.UntaggedSize
+	if tagged {
+		size = ddp.TaggedSize
+	}
+	n := s.left
+	if room := uint64(s.mulpdu - size); n > room {
+		n = uint64(ddp.SegmentPayload(s.mulpdu, size))
+	}
+	last := n == s.left
+	ctrl := ctrlVersion | uint8(s.msg.Op)
+	if tagged {
+		h := ddp.Tagged{Last: last, ULP: ctrl, STag: s.msg.STag, TO: s.msg.TO + s.sent}
+		h.Put(s.header[:])
+	} else {
+		qn := s.msg.Op.queue()
+		h := ddp.Untagged{Last: last, ULP: ctrl, QN: qn, MSN: s.msn[qn], MO: uint32(s.sent)}
+		if s.msg.Op.Invalidates() {
+			h.ULPWord = uint32(s.msg.STag)
+		}
+		h.Put(s.header[:])
+		if last {
+			s.msn[qn]++
+		}
+	}
+	b.Add(s.header[:size], s.take(n)...)
+	s.left -= n
+	s.sent += n
+	s.active = !last
+}
+
+// take collects the next n bytes of payload.
+func (s *Sender) take(n uint64) [][]byte {
+	s.pieces = s.pieces[:0]
+	for n > 0 {
+		p := s.msg.Payload[s.piece][s.offset:]
+		if uint64(len(p)) > n {
+			p = p[:n]
+			s.offset += len(p)
+		} else {
+			s.piece++
+			s.offset = 0
+		}
+		if len(p) > 0 {
+			s.pieces = append(s.pieces, p)
+		}
+		n -= uint64(len(p))
+	}
+	return s.pieces
+}
+
+// Terminate adds the last message of the stream to b, which has room. It may
+// stand between two segments of an unfinished message.
+func (s *Sender) Terminate(b *mpa.Batch, t *Terminate) {
+	h := ddp.Untagged{Last: true, ULP: ctrlVersion | uint8(OpTerminate), QN: QNTerminate, MSN: s.msn[QNTerminate]}
+	h.Put(s.header[:])
+	var body [4 + 2 + ddp.UntaggedSize + readReqSize]byte
+	b.Add(s.header[:ddp.UntaggedSize], t.Append(body[:0]))
+}

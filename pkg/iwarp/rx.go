@@ -1,0 +1,289 @@
+package iwarp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
+	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
+)
+
+// rxState is the receiving side of a QP, owned by rxLoop. It is what the protocol
+// engine places into and delivers to.
+type rxState struct {
+	q     *qp
+	r     *rdmap.Receiver
+	first chan struct{} // closed when the first FPDU was found valid
+	open  bool          // first is closed
+	cur   *recvSlot     // receive in progress
+	last  *mr           // region of the last Write: most follow one another
+
+	fpdus, sends, writes, bytes uint64 // of r's counters, what stats has already
+}
+
+func (x *rxState) init(q *qp, crc, enhancedResponder bool) {
+	x.q = q
+	x.first = make(chan struct{})
+	x.r = rdmap.NewReceiver(x, crc, enhancedResponder)
+}
+
+// Place implements rdmap.Consumer.
+func (x *rxState) Place(stag STag, to uint64, p []byte) rdmap.Fault {
+	m := x.last
+	if m == nil || m.stag != stag {
+		m = x.q.dev.mrs.lookup(stag)
+		x.last = m
+	}
+	dst, f := m.remoteSpan(x.q, RemoteWrite, to, uint64(len(p)))
+	if f != rdmap.FaultNone {
+		return f
+	}
+	copy(dst, p)
+	m.remote.leave()
+	return rdmap.FaultNone
+}
+
+// NextReceive implements rdmap.Consumer.
+func (x *rxState) NextReceive() (room uint64, ok bool) {
+	q := x.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.rqHead == q.rqTail {
+		return 0, false
+	}
+	x.cur = &q.rq[q.rqHead%uint64(len(q.rq))]
+	return x.cur.length, true
+}
+
+// PlaceReceive implements rdmap.Consumer: it scatters over the receive's SGL.
+func (x *rxState) PlaceReceive(mo uint32, p []byte) rdmap.Fault {
+	skip := uint64(mo)
+	for i := range x.cur.sgl {
+		s := &x.cur.sgl[i]
+		if skip >= uint64(s.Length) {
+			skip -= uint64(s.Length)
+			continue
+		}
+		m, dst, ok := x.q.dev.localSpan(x.q.pd, s, LocalWrite)
+		if !ok {
+			return rdmap.FaultLocal
+		}
+		n := copy(dst[skip:], p)
+		m.local.leave()
+		p, skip = p[n:], 0
+		if len(p) == 0 {
+			break
+		}
+	}
+	return rdmap.FaultNone
+}
+
+// Invalidate implements rdmap.Consumer. Only an STag that is bound to this stream
+// and open to the peer may be invalidated by it: else one peer could take memory
+// away from another (RFC 5040 §8.1.1).
+func (x *rxState) Invalidate(stag STag) rdmap.Fault {
+	m := x.q.dev.mrs.lookup(stag)
+	switch {
+	case m == nil:
+		return rdmap.FaultSTag
+	case m.pd != x.q.pd, m.bound != x.q:
+		return rdmap.FaultStream
+	case m.access&remoteRights == 0:
+		return rdmap.FaultAccess
+	}
+	m.remote.close() // only this goroutine places into it: nothing to wait for
+	return rdmap.FaultNone
+}
+
+// Deliver implements rdmap.Consumer.
+func (x *rxState) Deliver(d rdmap.Delivery) {
+	x.complete(WC{
+		Status: StatusSuccess, ByteLen: d.Len, Solicited: d.Op.Solicited(),
+		Inv: d.Op.Invalidates(), InvSTag: d.InvSTag,
+	})
+}
+
+// FailReceive implements rdmap.Consumer.
+func (x *rxState) FailReceive(f rdmap.ReceiveFault) {
+	status := StatusLocProtErr
+	switch f {
+	case rdmap.ReceiveTooLong:
+		status = StatusLocLenErr
+	case rdmap.ReceiveInvalidate:
+		status = StatusRemInvReqErr
+	}
+	x.complete(WC{Status: status, Solicited: true})
+}
+
+// complete ends the receive in progress.
+func (x *rxState) complete(wc WC) {
+	q := x.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	wc.ID, wc.QP, wc.Op = x.cur.id, q, OpRecv
+	x.cur = nil
+	q.rqHead++
+	q.recvCQ.push(&wc)
+}
+
+// rxLoop reads the connection until the stream ends, and then takes the QP down.
+func (q *qp) rxLoop(leftover []byte) {
+	defer close(q.gone)
+	q.takeDown(q.receive(leftover))
+	q.rx.r.Release()
+	q.rx.last = nil
+}
+
+// receive feeds the engine. It returns why it ended: io.EOF only where a stream
+// may end.
+func (q *qp) receive(leftover []byte) error {
+	x := &q.rx
+	for len(leftover) > 0 {
+		n := copy(x.r.Want(), leftover)
+		leftover = leftover[n:]
+		if err := q.filled(n); err != nil {
+			return err
+		}
+	}
+	for {
+		n, err := q.conn.Read(x.r.Want())
+		if n > 0 {
+			if verr := q.filled(n); verr != nil {
+				return verr
+			}
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF) && x.r.Boundary():
+			return io.EOF
+		case errors.Is(err, io.EOF):
+			return fmt.Errorf("iwarp: %s closed the connection inside a message", q.conn.RemoteAddr())
+		default:
+			return fmt.Errorf("iwarp: receive from %s: %w", q.conn.RemoteAddr(), err)
+		}
+	}
+}
+
+// filled gives n new bytes to the engine, keeps the counters, and opens the gate
+// of a responder after the first valid FPDU.
+func (q *qp) filled(n int) error {
+	x := &q.rx
+	err := x.r.Filled(n)
+	r := x.r
+	if d := r.FPDUs() - x.fpdus; d > 0 {
+		q.stats.fpdusReceived.Add(d)
+		q.dev.fpdusReceived.Add(d)
+		x.fpdus += d
+	}
+	q.dev.bytesReceived.Add(uint64(n))
+	if d := r.Sends - x.sends; d > 0 {
+		q.stats.sendsReceived.Add(d)
+		x.sends += d
+	}
+	if d := r.Writes - x.writes; d > 0 {
+		q.stats.writesReceived.Add(d)
+		x.writes += d
+	}
+	if d := r.Bytes - x.bytes; d > 0 {
+		q.stats.bytesReceived.Add(d)
+		x.bytes += d
+	}
+	if !x.open && x.fpdus > 0 && err == nil {
+		x.open = true
+		q.mu.Lock()
+		q.gateOpen = true
+		if q.sqHead != q.sqTail {
+			q.kickLocked()
+		}
+		q.mu.Unlock()
+		close(x.first)
+	}
+	return err
+}
+
+// takeDown ends the QP: it decides what the reason was, lets tx say its last
+// words, flushes the queues, and closes the connection when the peer has had the
+// time to read.
+func (q *qp) takeDown(reason error) {
+	linger := q.conclude(reason)
+	<-q.tx.gone
+	q.mu.Lock()
+	if !q.ended {
+		q.ended, q.cause = true, q.txErr
+	}
+	q.flushLocked()
+	q.mu.Unlock()
+	close(q.done)
+	if linger {
+		q.discard()
+	}
+	_ = q.conn.Close() // nothing is owed to the peer any more
+}
+
+// conclude settles why the QP ends and tells tx what to do about it. linger says
+// that the peer should be given the time to read our Terminate.
+func (q *qp) conclude(reason error) (linger bool) {
+	term, answer := q.rx.r.Answer(reason)
+	var mv *mpa.Error
+	if errors.As(reason, &mv) && mv.Code == mpa.CodeCRC {
+		q.dev.crcErrors.Add(1)
+	}
+	var pt *rdmap.PeerTerminate
+	peer := errors.As(reason, &pt)
+	if peer {
+		q.dev.countTerminate(false, pt.Layer, pt.Type, pt.Code)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	defer q.kickLocked()
+	if q.ended { // by Abort, or by a fault of our own that tx reports
+		q.stopping = true
+		return q.term != nil
+	}
+	graceful := false
+	switch {
+	case answer:
+		q.ended, q.cause = true, terminateError(&term, false, reason.Error())
+		q.term = &term
+		q.state = StateTerminate
+		linger = true
+		_ = q.conn.SetWriteDeadline(time.Now().Add(q.dev.cfg.LingerTimeout))
+	case peer:
+		q.ended, q.cause = true, terminateError(&pt.Terminate, true, "")
+		q.state = StateTerminate
+		q.blameLocked(&pt.Terminate)
+	case reason == io.EOF && q.txErr == nil:
+		// The peer has finished. What we have queued still goes out; the gate of a
+		// responder that never heard an FPDU stays shut.
+		graceful = q.gateOpen
+		q.state = StateClosing
+	default:
+		q.ended, q.cause = true, reason
+		if q.txErr != nil {
+			q.cause = q.txErr
+		}
+	}
+	if graceful {
+		q.closing = true
+		return false
+	}
+	q.stopping = true
+	if !linger {
+		_ = q.conn.Close() // also ends a write that blocks
+	}
+	return linger
+}
+
+// discard reads and drops what still comes until the peer closes too. Closing
+// with unread data would reset the connection and destroy our Terminate.
+func (q *qp) discard() {
+	_ = q.conn.SetReadDeadline(time.Now().Add(q.dev.cfg.LingerTimeout))
+	buf := q.rx.r.Scratch()
+	for {
+		if _, err := q.conn.Read(buf); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package iwarp
+
+import (
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// tuneConn sets what an RDMA stream wants of its TCP connection: no Nagle, whose
+// wait for an ACK costs a round trip in the middle of a message, and a congestion
+// control that does not fall back to slow start when a connection has been idle.
+func tuneConn(c net.Conn) {
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	_ = t.SetNoDelay(true) // it is Go's default as well
+	control(t, func(fd int) {
+		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "bbr") // where the kernel has it
+	})
+}
+
+// segmentSize is the payload of a full TCP segment of c in bytes (EMSS), or 0
+// where it is not known.
+func segmentSize(c net.Conn) int {
+	n := 0
+	if t, ok := c.(*net.TCPConn); ok {
+		control(t, func(fd int) {
+			if v, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG); err == nil {
+				n = v
+			}
+		})
+	}
+	return n
+}
+
+func control(c syscall.Conn, f func(fd int)) {
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { f(int(fd)) }) // fails once closed: then nothing is to be set
+	}
+}

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package iwarp
+
+import "net"
+
+// tuneConn leaves the connection as Go made it: without Nagle.
+func tuneConn(net.Conn) {}
+
+// segmentSize is not known here.
+func segmentSize(net.Conn) int { return 0 }
