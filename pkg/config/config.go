@@ -135,3 +135,12 @@ func Default() *Config {
 
 // Path is the file that was read, or empty.
 func (c *Config) Path() string { return c.path }
+
+// Origin says where the value of a key comes from: "default", "FILE:LINE", or
+// what Set was told.
+func (c *Config) Origin(key string) string {
+	if o, ok := c.origins[key]; ok {
+		return o
+	}
+	return "default"
+}

@@ -92,6 +92,9 @@ func TestFlagOverFileOverDefault(t *testing.T) {
 		{"daemon.jobs", "3", "f.yaml:3"}, {"daemon.nice", "9", "--nice"}, {"daemon.job-timeout", "10m", "default"},
 		{"daemon.listen", `["127.0.0.1:7632"]`, "default"}, {"hosts", "[]", "default"},
 	} {
+		if o := c.Origin(want.Key); o != want.Origin {
+			t.Errorf("Origin(%q) = %q, want %q", want.Key, o, want.Origin)
+		}
 		if got[want.Key] != want {
 			t.Errorf("setting is %+v, want %+v", got[want.Key], want)
 		}

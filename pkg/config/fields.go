@@ -227,11 +227,7 @@ type Setting struct {
 func (c *Config) Settings() []Setting {
 	var out []Setting
 	for _, f := range c.fields() {
-		s := Setting{Key: f.key, Value: formatValue(f.v.Interface()), Origin: "default"}
-		if o, ok := c.origins[f.key]; ok {
-			s.Origin = o
-		}
-		out = append(out, s)
+		out = append(out, Setting{Key: f.key, Value: formatValue(f.v.Interface()), Origin: c.Origin(f.key)})
 	}
 	return out
 }
