@@ -71,8 +71,8 @@ func (rd *Reader) Want() []byte {
 		if have < LengthSize {
 			cur = rd.last
 		}
-		if n := (limit - rd.r - cur) / rd.last; n >= 0 {
-			if end := rd.r + cur + n*rd.last; end > rd.w {
+		if room := limit - rd.r - cur; room >= 0 {
+			if end := rd.r + cur + room - room%rd.last; end > rd.w {
 				limit = end
 			}
 		}
