@@ -278,8 +278,7 @@ func (q *qp) writeAll() error {
 		bufs := t.batch.Bufs()
 		if len(bufs) > 1 {
 			t.bufs = bufs
-			_, err := t.bufs.WriteTo(q.conn)
-			return err
+			return writev(q.conn, &t.bufs)
 		}
 		rest = bufs[0]
 	}
