@@ -17,7 +17,9 @@ const (
 	linkEthernet   = 1
 	linkRaw        = 101 // packets start with the IP header
 	protoTCP       = 6
-	maxSegment     = 65495 // bytes of TCP payload that an IPv4 packet holds
+	// maxSegment is what an IPv4 packet holds, rounded down to a multiple of 4, as
+	// FPDUs are: Wireshark loses its way when a packet ends amid a ULPDU_Length.
+	maxSegment = 65492
 )
 
 // TCP flags.
