@@ -57,7 +57,7 @@ lint:
 
 bench: all
 	$(call need,$(GO) gcc)
-	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
+	$(GO) run ./internal/bench $(BENCHFLAGS)
 
 # KEEP=1 leaves daemons and manager running and says where their status pages and metrics are.
 demo: all

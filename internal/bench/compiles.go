@@ -1,0 +1,193 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
+)
+
+// settle is what daemons get to finish after they have answered.
+const settle = 30 * time.Millisecond
+
+// side is one way to run the same compile.
+type side struct {
+	name   string
+	run    *runner
+	env    []string
+	argv   []string
+	daemon *daemon // whose own CPU time counts; nil: none
+
+	wall, cpu, own []float64 // milliseconds, one a round
+}
+
+// compiles measures P1, P2 and P4: an empty C file by the plain compiler, by
+// rdistcc with a warm manager and by distcc, in turns.
+func (b *bench) compiles() error {
+	if err := os.WriteFile(filepath.Join(b.tmp, "empty.c"), nil, 0o644); err != nil {
+		return err
+	}
+	plain, err := b.acct.group("plain")
+	if err != nil {
+		return err
+	}
+	f, err := b.newFarm("rdistcc", nil)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	sides := []*side{
+		{name: "gcc", argv: []string{b.gcc, "-c", "empty.c", "-o", "plain.o"}, env: b.env()},
+		{name: "rdistcc", argv: []string{filepath.Join(b.bin, "rdistcc"), "gcc", "-c", "empty.c", "-o", "rdistcc.o"}, env: f.env, daemon: f.daemon},
+	}
+	groups := []*group{plain, f.g}
+	r, err := b.newRival("distcc", nil)
+	switch {
+	case errors.Is(err, errNoRival):
+		fmt.Println("#", err)
+	case err != nil:
+		return err
+	default:
+		defer r.close()
+		sides = append(sides, &side{name: "distcc", argv: []string{r.client, "gcc", "-c", "empty.c", "-o", "distcc.o"}, env: r.env, daemon: r.daemon})
+		groups = append(groups, r.g)
+	}
+	for i, s := range sides {
+		if s.run, err = newRunner(groups[i], b.tmp); err != nil {
+			return err
+		}
+		defer s.run.close()
+	}
+
+	const warmup = 5
+	for round := -warmup; round < b.rounds; round++ {
+		for i := range sides {
+			s := sides[(i+round+warmup)%len(sides)]
+			var own0 time.Duration
+			if s.daemon != nil {
+				own0 = s.daemon.ownCPU()
+			}
+			t, err := s.run.run(b.ctx, settle, s.env, b.tmp, s.argv...)
+			if err != nil {
+				return err
+			}
+			if round < 0 {
+				continue
+			}
+			x := sample{Figure: "P1", Side: s.name, Round: round, WallMS: ms(t.wall), CPUMS: ms(t.cpu)}
+			if s.daemon != nil {
+				x.OwnMS = ms(s.daemon.ownCPU() - own0)
+				if x.OwnMS > 0 { // else a process of the daemon's ended with its counter
+					s.own = append(s.own, x.OwnMS)
+				}
+			}
+			b.log.add(x)
+			s.wall, s.cpu = append(s.wall, x.WallMS), append(s.cpu, x.CPUMS)
+		}
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	b.addCompiles(sides)
+	return nil
+}
+
+func (b *bench) addCompiles(sides []*side) {
+	mid := median
+	if !b.acct.exact {
+		mid = mean
+	}
+	base, ours := sides[0], sides[1]
+	wall, cpu := median(diff(ours.wall, base.wall)), mid(diff(ours.cpu, base.cpu))
+	if len(sides) < 3 {
+		b.table.note("P1", "wall added, empty C file", fmt.Sprintf("%.2f ms", wall), "no distcc", "<= 0.60")
+		b.table.note("P2", "CPU added, the same job", fmt.Sprintf("%.2f ms", cpu), "no distcc", "<= 0.60")
+		b.table.note("P4", "daemon's own CPU a job", fmt.Sprintf("%.2f ms", median(ours.own)), "no distcc", "<= 0.50")
+		return
+	}
+	rival := sides[2]
+	b.table.ratio("P1", "wall added, empty C file", "ms", wall, median(diff(rival.wall, base.wall)), "<= 0.60")
+	b.table.ratio("P2", "CPU added, the same job", "ms", cpu, mid(diff(rival.cpu, base.cpu)), "<= 0.60")
+	b.table.ratio("P4", "daemon's own CPU a job", "ms", median(ours.own), median(rival.own), "<= 0.50")
+}
+
+// roundTrips measures P9 by a proxy between client and host that counts
+// connections and how often the client's side spoke after the host's.
+func (b *bench) roundTrips() error {
+	if err := os.WriteFile(filepath.Join(b.tmp, "empty.c"), nil, 0o644); err != nil {
+		return err
+	}
+	const warmup, jobs = 5, 20
+	count := func(argv, env []string, g *group, p **iwarptest.Proxy) (conns, turns float64, err error) {
+		r, err := newRunner(g, b.tmp)
+		if err != nil {
+			return 0, 0, err
+		}
+		defer r.close()
+		var before iwarptest.ProxyCounts
+		for i := range warmup + jobs {
+			if i == warmup {
+				before = (*p).Counts()
+			}
+			if _, err := r.run(b.ctx, 0, env, b.tmp, argv...); err != nil {
+				return 0, 0, err
+			}
+		}
+		after := (*p).Counts()
+		return float64(after.Connections-before.Connections) / jobs, float64(after.Turns-before.Turns) / jobs, nil
+	}
+	var proxy *iwarptest.Proxy
+	via := func(addr string) (string, error) {
+		var err error
+		if proxy, err = iwarptest.NewProxy(addr, nil); err != nil {
+			return "", err
+		}
+		return proxy.Addr(), nil
+	}
+	f, err := b.newFarm("rdistcc-p9", via)
+	if proxy != nil {
+		defer proxy.Close()
+	}
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	conns, turns, err := count([]string{filepath.Join(b.bin, "rdistcc"), "gcc", "-c", "empty.c", "-o", "p9.o"}, f.env, f.g, &proxy)
+	if err != nil {
+		return err
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	theirs := [2]string{"no distcc", "no distcc"}
+	var rproxy *iwarptest.Proxy
+	r, err := b.newRival("distcc-p9", func(addr string) (string, error) {
+		var err error
+		if rproxy, err = iwarptest.NewProxy(addr, nil); err != nil {
+			return "", err
+		}
+		return rproxy.Addr(), nil
+	})
+	if rproxy != nil {
+		defer rproxy.Close()
+	}
+	switch {
+	case errors.Is(err, errNoRival):
+	case err != nil:
+		return err
+	default:
+		defer r.close()
+		c, t, err := count([]string{r.client, "gcc", "-c", "empty.c", "-o", "p9d.o"}, r.env, r.g, &rproxy)
+		if err != nil {
+			return err
+		}
+		// A proxy sees neither the handshake nor what Nagle's algorithm holds back.
+		theirs = [2]string{fmt.Sprintf("%.2f", c), fmt.Sprintf("%.2f, and %.2f to connect", t, c)}
+	}
+	b.table.note("P9", "TCP connections a job, warm", fmt.Sprintf("%.2f", conns), theirs[0], "0")
+	b.table.note("P9", "round trips a job, warm", fmt.Sprintf("%.2f", turns), theirs[1], "1")
+	return nil
+}

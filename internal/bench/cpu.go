@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// accounting tells the CPU time of groups of processes, daemons included. Best is
+// a cpuacct control group for each: the scheduler counts in nanoseconds, and no
+// process escapes by being somebody else's child. Otherwise the children's own
+// rusage and /proc/PID/stat of the daemons, in clock ticks: then only means over
+// many rounds say something.
+type accounting struct {
+	source string
+	root   string // directory of our groups; empty: no control groups
+	exact  bool
+}
+
+// group is a set of processes whose CPU time is counted together.
+type group struct {
+	a       *accounting
+	dir     string
+	daemons []*daemon
+	waited  time.Duration // without control groups: of children that have ended
+}
+
+func newAccounting() *accounting {
+	a := &accounting{source: "rusage and /proc/PID/stat (no writable cpuacct control group)"}
+	mounts, err := os.ReadFile("/proc/mounts")
+	if err != nil {
+		return a
+	}
+	for line := range strings.SplitSeq(string(mounts), "\n") {
+		f := strings.Fields(line)
+		if len(f) < 4 || f[2] != "cgroup" || !strings.Contains(","+f[3]+",", ",cpuacct,") {
+			continue
+		}
+		dir := filepath.Join(f[1], fmt.Sprintf("rdistcc-bench-%d", os.Getpid()))
+		if os.Mkdir(dir, 0o755) == nil {
+			a.root, a.exact, a.source = dir, true, "cpuacct control groups"
+		}
+		return a
+	}
+	return a
+}
+
+// close removes the groups; their processes must have ended.
+func (a *accounting) close() {
+	if a.root == "" {
+		return
+	}
+	sub, _ := filepath.Glob(filepath.Join(a.root, "*", "tasks"))
+	for _, t := range sub {
+		_ = os.Remove(filepath.Dir(t))
+	}
+	_ = os.Remove(a.root)
+}
+
+func (a *accounting) group(name string) (*group, error) {
+	g := &group{a: a}
+	if a.root == "" {
+		return g, nil
+	}
+	g.dir = filepath.Join(a.root, name)
+	if err := os.Mkdir(g.dir, 0o755); err != nil && !os.IsExist(err) {
+		return nil, err
+	}
+	return g, nil
+}
+
+// start starts cmd as a member of the group: a thread joins the group first and
+// is never used for anything else again, and what it forks is in the group.
+func (g *group) start(cmd *exec.Cmd) error {
+	if g.dir == "" {
+		return cmd.Start()
+	}
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // not unlocked: the thread ends with this goroutine
+		tid := strconv.Itoa(syscall.Gettid())
+		if err := os.WriteFile(filepath.Join(g.dir, "tasks"), []byte(tid), 0o644); err != nil {
+			result <- err
+			return
+		}
+		result <- cmd.Start()
+	}()
+	return <-result
+}
+
+// usage is the CPU time that the group has used so far.
+func (g *group) usage() time.Duration {
+	if g.dir != "" {
+		b, err := os.ReadFile(filepath.Join(g.dir, "cpuacct.usage"))
+		if err != nil {
+			return 0
+		}
+		n, _ := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+		return time.Duration(n)
+	}
+	t := g.waited
+	for _, d := range g.daemons {
+		t += d.treeTicks()
+	}
+	return t
+}
+
+// runner runs commands one after the other on one thread of a group, so that a
+// sample holds no more than fork, exec and wait.
+type runner struct {
+	g      *group
+	jobs   chan func()
+	stderr *os.File
+}
+
+func newRunner(g *group, tmp string) (*runner, error) {
+	stderr, err := os.CreateTemp(tmp, "stderr")
+	if err != nil {
+		return nil, err
+	}
+	r := &runner{g: g, jobs: make(chan func()), stderr: stderr}
+	ready := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		var err error
+		if g.dir != "" {
+			tid := strconv.Itoa(syscall.Gettid())
+			err = os.WriteFile(filepath.Join(g.dir, "tasks"), []byte(tid), 0o644)
+		}
+		ready <- err
+		for f := range r.jobs {
+			f()
+		}
+	}()
+	return r, <-ready
+}
+
+func (r *runner) close() {
+	close(r.jobs)
+	_ = r.stderr.Close()
+}
+
+// took is what one command cost.
+type took struct {
+	wall, cpu, self time.Duration // cpu: the whole group; self: the command and what it waited for
+}
+
+// run runs one command to its end. settle is how long the daemons get for their
+// work after the answer, before their CPU time is read.
+func (r *runner) run(ctx context.Context, settle time.Duration, env []string, dir string, argv ...string) (took, error) {
+	var t took
+	done := make(chan error, 1)
+	_ = r.stderr.Truncate(0)
+	_, _ = r.stderr.Seek(0, 0)
+	r.jobs <- func() {
+		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		cmd.Env, cmd.Dir, cmd.Stderr = env, dir, r.stderr
+		before := r.g.usage()
+		t0 := time.Now()
+		err := cmd.Start()
+		if err == nil {
+			err = cmd.Wait()
+		}
+		t.wall = time.Since(t0)
+		if s := cmd.ProcessState; s != nil {
+			t.self = s.UserTime() + s.SystemTime()
+			r.g.waited += t.self
+		}
+		if settle > 0 {
+			time.Sleep(settle)
+		}
+		t.cpu = r.g.usage() - before
+		if err != nil {
+			said, _ := os.ReadFile(r.stderr.Name())
+			err = fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, bytes.TrimSpace(said))
+		}
+		done <- err
+	}
+	return t, <-done
+}
+
+// ms is a duration in milliseconds.
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,141 @@
+// Command bench measures rdistcc side by side with distcc and with raw TCP and
+// prints a table of ratios. Rounds are interleaved, figures are medians, CPU time
+// is that of everything that took part: client, manager, daemon and compilers.
+//
+//	go run ./internal/bench [-bin bin] [-out bench] [-rounds N] [-only P1,P10]
+//
+// Daemons and managers of its own run on loopback ports of their own. It judges
+// nothing: the exit status is non-zero only when something could not be measured
+// that should have been.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// bench is one run of the programme.
+type bench struct {
+	ctx    context.Context
+	bin    string // directory of our programs
+	tmp    string
+	rounds int
+	gcc    string // the compiler
+	acct   *accounting
+	log    *samples
+	table  table
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	bin := flag.String("bin", "bin", "directory of rdistcc, rdistccd, rdistcc-cm and rdistcc-perf")
+	out := flag.String("out", "bench", "directory that the raw samples are kept in")
+	rounds := flag.Int("rounds", 60, "rounds of the compile figures")
+	seconds := flag.Float64("seconds", 1, "length of one transport sample")
+	only := flag.String("only", "", "only these figures, by comma: P1,P3,P9,P10,P12 (P2 and P4 come with P1, P11 with P10)")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q", flag.Arg(0))
+	}
+
+	b := &bench{ctx: ctx, rounds: *rounds}
+	var err error
+	if b.bin, err = filepath.Abs(*bin); err != nil {
+		return err
+	}
+	for _, p := range []string{"rdistcc", "rdistccd", "rdistcc-cm", "rdistcc-perf"} {
+		if _, err := os.Stat(filepath.Join(b.bin, p)); err != nil {
+			return fmt.Errorf("%s is not built: run make first", filepath.Join(b.bin, p))
+		}
+	}
+	if b.gcc, err = exec.LookPath("gcc"); err != nil {
+		return errors.New("gcc is not installed: apt-get install gcc")
+	}
+	if b.tmp, err = os.MkdirTemp("", "rdistcc-bench"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.tmp)
+	// distccd gives up root: its files must be reachable for another user.
+	if err := os.Chmod(b.tmp, 0o755); err != nil {
+		return err
+	}
+	if b.log, err = newSamples(*out); err != nil {
+		return err
+	}
+	b.acct = newAccounting()
+	defer b.acct.close()
+
+	fmt.Printf("# %s; %s; CPU from %s\n", machine(), time.Now().UTC().Format(time.DateTime), b.acct.source)
+	parts := []struct {
+		name string
+		run  func() error
+	}{
+		{"P1", b.compiles},
+		{"P3", b.wrapper},
+		{"P9", b.roundTrips},
+		{"P10", func() error { return b.goodput(*seconds) }},
+		{"P12", b.latency},
+	}
+	want := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })
+	var errs []error
+	for _, p := range parts {
+		if len(want) > 0 && !slices.Contains(want, p.name) {
+			continue
+		}
+		if err := p.run(); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", p.name, err))
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	b.table.print(os.Stdout)
+	fmt.Printf("# raw samples: %s\n", b.log.path)
+	return errors.Join(append(errs, b.log.close())...)
+}
+
+// machine says in a few words what the figures were taken on.
+func machine() string {
+	model := "unknown CPU"
+	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.SplitSeq(string(b), "\n") {
+			if v, ok := strings.CutPrefix(line, "model name"); ok {
+				model = strings.TrimLeft(v, "\t :")
+				break
+			}
+		}
+	}
+	var u syscall.Utsname
+	release := ""
+	if syscall.Uname(&u) == nil {
+		for _, c := range u.Release {
+			if c == 0 {
+				break
+			}
+			release += string(rune(c))
+		}
+	}
+	load, _ := os.ReadFile("/proc/loadavg")
+	l, _, _ := strings.Cut(string(load), " ")
+	cc, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control")
+	return fmt.Sprintf("%s x %d, Linux %s, load %s, TCP %s", model, cpus(), release, l, strings.TrimSpace(string(cc)))
+}

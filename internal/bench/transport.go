@@ -1,0 +1,126 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// perfResult is what rdistcc-perf --json says, as far as it is used here.
+type perfResult struct {
+	GBps   float64 `json:"gb_per_second"`
+	GBpCPU float64 `json:"gb_per_cpu_second"`
+	P50    float64 `json:"p50_us"`
+}
+
+// perfServer starts rdistcc-perf as server of a test and returns its address.
+func (b *bench) perfServer(g *group, test string) (*daemon, string, error) {
+	d, err := b.startDaemon(g, test, b.env(), filepath.Join(b.bin, "rdistcc-perf"), test, "-s", "--listen", "127.0.0.1:0")
+	if err != nil {
+		return nil, "", err
+	}
+	var addr string
+	err = d.await(b.ctx, func() bool {
+		out, _ := os.ReadFile(d.log)
+		_, rest, ok := strings.Cut(string(out), "listening on ")
+		addr, _, _ = strings.Cut(rest, "\n")
+		return ok && addr != ""
+	})
+	if err != nil {
+		d.stop()
+		return nil, "", err
+	}
+	return d, addr, nil
+}
+
+// perf runs one sample as client.
+func (b *bench) perf(args ...string) (perfResult, error) {
+	cmd := exec.CommandContext(b.ctx, filepath.Join(b.bin, "rdistcc-perf"), append(args, "--json")...)
+	cmd.Env = b.env()
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return perfResult{}, fmt.Errorf("rdistcc-perf %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	var r perfResult
+	return r, json.Unmarshal(out, &r)
+}
+
+// transportSide is one way to move the same bytes.
+type transportSide struct {
+	name, test string
+	args       []string
+	addr       string
+
+	gbps, gbpcpu, p50 []float64
+}
+
+// inTurns runs rounds of all sides, each against a server of its test.
+func (b *bench) inTurns(figure string, rounds int, sides []*transportSide) error {
+	g, err := b.acct.group("perf")
+	if err != nil {
+		return err
+	}
+	servers := make(map[string]string)
+	for _, s := range sides {
+		if servers[s.test] == "" {
+			d, addr, err := b.perfServer(g, s.test)
+			if err != nil {
+				return err
+			}
+			defer d.stop()
+			servers[s.test] = addr
+		}
+		s.addr = servers[s.test]
+	}
+	for round := -1; round < rounds; round++ { // the first one warms up
+		for i := range sides {
+			s := sides[(i+round+1)%len(sides)]
+			r, err := b.perf(append([]string{s.test, "-c", s.addr}, s.args...)...)
+			if err != nil {
+				return err
+			}
+			if round < 0 {
+				continue
+			}
+			b.log.add(sample{Figure: figure, Side: s.name, Round: round, GBps: r.GBps, GBpCPU: r.GBpCPU, P50US: r.P50})
+			s.gbps, s.gbpcpu, s.p50 = append(s.gbps, r.GBps), append(s.gbpcpu, r.GBpCPU), append(s.p50, r.P50)
+		}
+	}
+	return nil
+}
+
+// goodput measures P10 and P11: 1 MiB RDMA Writes against a raw TCP connection.
+func (b *bench) goodput(seconds float64) error {
+	d := fmt.Sprintf("%.0fms", seconds*1000)
+	tcp := &transportSide{name: "tcp", test: "tcp_bw", args: []string{"--size", "1MiB", "--duration", d}}
+	plain := &transportSide{name: "write, no CRC", test: "write_bw", args: []string{"--size", "1MiB", "--duration", d, "--crc=false"}}
+	crc := &transportSide{name: "write, CRC", test: "write_bw", args: []string{"--size", "1MiB", "--duration", d}}
+	small := &transportSide{name: "write, CRC, FPDU 1408", test: "write_bw", args: []string{"--size", "1MiB", "--duration", d, "--fpdu", "1408"}}
+	if err := b.inTurns("P10", 5, []*transportSide{tcp, plain, crc, small}); err != nil {
+		return err
+	}
+	t := &b.table
+	t.ratio("P10", "RDMA Write 1 MiB, no CRC", "GB/s", median(plain.gbps), median(tcp.gbps), ">= 0.95")
+	t.ratio("P10", "RDMA Write 1 MiB, CRC", "GB/s", median(crc.gbps), median(tcp.gbps), ">= 0.88")
+	t.ratio("P11", "a CPU second, no CRC", "GB", median(plain.gbpcpu), median(tcp.gbpcpu), ">= 0.85")
+	t.ratio("P11", "a CPU second, CRC", "GB", median(crc.gbpcpu), median(tcp.gbpcpu), ">= 0.68")
+	t.ratio("P11", "a CPU second, CRC, FPDU 1408", "GB", median(small.gbpcpu), median(tcp.gbpcpu), ">= 0.40")
+	return nil
+}
+
+// latency measures P12: 64 bytes there and back between two processes.
+func (b *bench) latency() error {
+	args := []string{"--size", "64", "--iters", "4000"}
+	tcp := &transportSide{name: "tcp", test: "tcp_lat", args: args}
+	send := &transportSide{name: "send", test: "send_lat", args: args}
+	if err := b.inTurns("P12", 9, []*transportSide{tcp, send}); err != nil {
+		return err
+	}
+	b.table.ratio("P12", "Send and Receive, 64 bytes, p50 of the round trip", "us", median(send.p50), median(tcp.p50), "<= 1.30")
+	return nil
+}

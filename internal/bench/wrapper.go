@@ -1,0 +1,187 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+)
+
+// stub is a manager that answers at once and does nothing: every compile gives
+// the same object. What remains is the wrapper's own work.
+type stub struct {
+	ln     *ipcserver.Listener
+	source int
+	sink   int
+	object int // bytes at the sink's start
+	wg     sync.WaitGroup
+
+	mu   sync.Mutex
+	err  error // what a wrapper did that was not asked for; guarded by mu
+	done int   // compiles answered; guarded by mu
+}
+
+func newStub(socket string, object []byte) (*stub, error) {
+	s := &stub{object: len(object)}
+	var err error
+	if s.source, err = unix.MemfdCreate("source", unix.MFD_CLOEXEC); err != nil {
+		return nil, err
+	}
+	if s.sink, err = unix.MemfdCreate("sink", unix.MFD_CLOEXEC); err != nil {
+		return nil, err
+	}
+	if err := unix.Ftruncate(s.source, 1<<20); err != nil {
+		return nil, err
+	}
+	if _, err := unix.Pwrite(s.sink, object, 0); err != nil {
+		return nil, err
+	}
+	if s.ln, err = ipcserver.Listen(socket, false); err != nil {
+		return nil, err
+	}
+	s.wg.Go(func() {
+		for {
+			c, err := s.ln.AcceptConn()
+			if err != nil {
+				return
+			}
+			s.wg.Go(func() {
+				defer c.Close()
+				if err := s.serve(c); err != nil {
+					s.mu.Lock()
+					s.err = err
+					s.mu.Unlock()
+				}
+			})
+		}
+	})
+	return s, nil
+}
+
+func (s *stub) serve(c *ipcserver.Conn) error {
+	for {
+		kind, fields, err := c.Recv()
+		if err != nil {
+			return nil // the wrapper has gone
+		}
+		switch kind {
+		case ipc.KindLease:
+			// Opened anew, as each lease is: with an offset of its own.
+			src, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", s.source), unix.O_RDWR|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			m := ipc.Leased{Job: 1, SourceMax: 1 << 20, Family: "gcc", Major: 12}
+			err = c.Send(m.Append(nil), src, s.sink)
+			_ = unix.Close(src)
+			if err != nil {
+				return err
+			}
+		case ipc.KindSubmit:
+			m := ipc.Result{Host: "stub", Attempts: 1, Files: []ipc.File{{Segment: ipc.Segment{Len: uint64(s.object)}}}}
+			if err := c.Send(m.Append(nil)); err != nil {
+				return err
+			}
+			s.mu.Lock()
+			s.done++
+			s.mu.Unlock()
+		case ipc.KindFinish:
+		case ipc.KindLocal:
+			var m ipc.Local
+			_ = m.Parse(fields)
+			return fmt.Errorf("the wrapper compiles here (%s)", m.Reason)
+		default:
+			return fmt.Errorf("the wrapper sent a frame of kind %d", kind)
+		}
+	}
+}
+
+func (s *stub) close() error {
+	err := s.ln.Close()
+	s.wg.Wait()
+	_ = unix.Close(s.source)
+	_ = unix.Close(s.sink)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	return errors.Join(err, s.err)
+}
+
+// wrapper measures P3: the wrapper with a manager that answers at once, against
+// the start of distcc's client. The source is preprocessed already, so the wrapper
+// starts no other program: all that counts is its own.
+func (b *bench) wrapper() error {
+	source := filepath.Join(b.tmp, "empty.i")
+	if err := os.WriteFile(source, []byte("# 1 \"empty.c\"\n"), 0o644); err != nil {
+		return err
+	}
+	object := filepath.Join(b.tmp, "stub.o")
+	if out, err := exec.CommandContext(b.ctx, b.gcc, "-c", source, "-o", object).CombinedOutput(); err != nil {
+		return fmt.Errorf("gcc: %w: %s", err, out)
+	}
+	content, err := os.ReadFile(object)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(b.tmp, "p3")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	socket := filepath.Join(dir, "cm.sock")
+	s, err := newStub(socket, content)
+	if err != nil {
+		return err
+	}
+	g, err := b.acct.group("p3")
+	if err != nil {
+		return errors.Join(err, s.close())
+	}
+	r, err := newRunner(g, b.tmp)
+	if err != nil {
+		return errors.Join(err, s.close())
+	}
+	defer r.close()
+	env := b.env("HOME="+dir, "RDISTCC_DIR="+dir, "RDISTCC_CM_SOCKET="+socket, "RDISTCC_MODE=remote", "RDISTCC_FALLBACK=0")
+	ours := &side{name: "rdistcc", argv: []string{filepath.Join(b.bin, "rdistcc"), "gcc", "-c", "empty.i", "-o", "p3.o"}, env: env}
+	sides := []*side{ours}
+	if client, err := exec.LookPath("distcc"); err == nil {
+		sides = append(sides, &side{name: "distcc", argv: []string{client, "--version"}, env: b.env("DISTCC_DIR=" + dir)})
+	}
+	rounds := 4 * b.rounds
+	for round := -10; round < rounds; round++ {
+		for _, x := range sides {
+			t, err := r.run(b.ctx, 0, x.env, b.tmp, x.argv...)
+			if err != nil {
+				return errors.Join(err, s.close())
+			}
+			if round < 0 {
+				continue
+			}
+			b.log.add(sample{Figure: "P3", Side: x.name, Round: round, WallMS: ms(t.wall), CPUMS: ms(t.self)})
+			x.wall, x.cpu = append(x.wall, ms(t.wall)), append(x.cpu, ms(t.self))
+		}
+	}
+	if err := s.close(); err != nil {
+		return err
+	}
+	if want := rounds + 10; s.done != want {
+		return fmt.Errorf("the wrapper asked for %d compiles, not %d", s.done, want)
+	}
+	const what = "wrapper's own CPU, manager answers at once"
+	if len(sides) < 2 {
+		b.table.note("P3", what, fmt.Sprintf("%.2f ms", median(ours.cpu)), "no distcc", "<= 0.70")
+		return nil
+	}
+	b.table.ratio("P3", what, "ms", median(ours.cpu), median(sides[1].cpu), "<= 0.70")
+	return nil
+}
