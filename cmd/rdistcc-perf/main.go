@@ -1,0 +1,75 @@
+// Command rdistcc-perf measures the transport: bandwidth and latency of RDMA
+// Write and Send over our verbs, and of raw TCP beside them. Server and client
+// run the same test:
+//
+//	rdistcc-perf write_bw -s [--listen ADDR:PORT] [--once]
+//	rdistcc-perf write_bw -c ADDR:PORT [--size 1MiB] [--duration 2s] [--json]
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes, of the list that all our programs share.
+const (
+	exitGeneral   = 100
+	exitArguments = 101
+	exitAddress   = 102
+	exitConnect   = 103
+)
+
+// exitError is an error with an exit code of its own.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// run is the whole program; it returns the exit status.
+func run(ctx context.Context, args []string) int {
+	root := &cobra.Command{
+		Use:           "rdistcc-perf",
+		Short:         "Measure the iWARP transport of rdistcc",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return &exitError{exitArguments, fmt.Errorf("no test is called %q: see rdistcc-perf --help", args[0])}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	for i := range tests {
+		root.AddCommand(testCommand(&tests[i]))
+	}
+	root.SetArgs(args)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitArguments, err} })
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "rdistcc-perf: %v\n", err)
+	var e *exitError
+	if errors.As(err, &e) {
+		return e.code
+	}
+	return exitGeneral
+}

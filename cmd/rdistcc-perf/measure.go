@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+)
+
+// measure is the client's side of one test.
+func measure(ctx context.Context, o *options) (*result, error) {
+	if o.t.tcp {
+		return measureTCP(ctx, o)
+	}
+	dev, err := iwarp.Open(iwarp.Config{})
+	if err != nil {
+		return nil, err
+	}
+	defer dev.Close()
+	ends := make([]*endpoint, o.qps)
+	for i := range ends {
+		e, err := connect(ctx, dev, o)
+		if err != nil {
+			return nil, err
+		}
+		defer e.close()
+		ends[i] = e
+	}
+	r := &result{Test: o.t.name, Size: int(o.size), QPs: o.qps, Depth: o.depth, FPDU: int(o.fpdu), CRC: ends[0].crc}
+	cpu0, t0 := cpuTime(), time.Now()
+	if o.t.latency {
+		d, err := ends[0].ping(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r.Messages = int64(len(d))
+		r.latency(d)
+	} else {
+		n, err := parallel(o.qps, func(i int) (int64, error) { return ends[i].push(ctx) })
+		if err != nil {
+			return nil, err
+		}
+		r.Messages = n
+	}
+	// The server answers behind all data: what it says it has got has arrived.
+	for _, e := range ends {
+		bytes, cpu, err := e.finish(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r.Bytes += bytes
+		r.ServerCPU = max(r.ServerCPU, cpu.Seconds())
+	}
+	r.Seconds = time.Since(t0).Seconds()
+	r.ClientCPU = (cpuTime() - cpu0).Seconds()
+	if !o.t.latency {
+		r.bandwidth()
+	}
+	if want := r.Messages * int64(o.size); r.Bytes != want {
+		return nil, fmt.Errorf("%d bytes sent, %d arrived", want, r.Bytes)
+	}
+	return r, nil
+}
+
+// connect makes one connection and exchanges windows with the server.
+func connect(ctx context.Context, dev iwarp.Device, o *options) (*endpoint, error) {
+	e, err := newEndpoint(dev, o)
+	if err != nil {
+		return nil, err
+	}
+	p := o.connParam()
+	p.PrivateData = o.params()
+	info, err := dev.Dial(ctx, o.client, e.qp, p)
+	if err != nil {
+		e.close()
+		var rej *iwarp.RejectedError
+		if errors.As(err, &rej) && len(rej.PrivateData) > 0 {
+			err = fmt.Errorf("%s refuses: %s", o.client, rej.PrivateData)
+		}
+		return nil, &exitError{exitConnect, err}
+	}
+	e.crc = info.CRC
+	if err := e.control(ctx, uint64(e.data.STag()), 0); err == nil {
+		var stag uint64
+		stag, _, _, err = e.awaitControl(ctx)
+		e.peer = iwarp.STag(stag)
+	}
+	if err != nil {
+		e.close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// push sends messages as fast as they go and returns their number.
+func (e *endpoint) push(ctx context.Context) (int64, error) {
+	var n int64
+	acked := int64(0)
+	for more := e.o.pace(); more(n); n++ {
+		if err := e.reap(ctx, e.posted >= e.o.depth); err != nil {
+			return n, err
+		}
+		if e.o.t.id == testWriteBW {
+			if err := e.write(ctx); err != nil {
+				return n, err
+			}
+			continue
+		}
+		// iWARP has no receiver-not-ready: the server says when it has posted
+		// receives again, half of the depth at a time.
+		for n-acked >= int64(e.o.depth) {
+			err := e.receive(ctx, func(*iwarp.WC) bool {
+				acked += int64(e.o.ackEvery())
+				return true
+			})
+			if err != nil {
+				return n, err
+			}
+		}
+		if err := e.send(ctx, false); err != nil {
+			return n, err
+		}
+	}
+	return n, e.drain(ctx)
+}
+
+// ackEvery is after how many Sends the receiver says so.
+func (o *options) ackEvery() int { return max(1, o.depth/2) }
+
+// ping measures round trips.
+func (e *endpoint) ping(ctx context.Context) ([]time.Duration, error) {
+	var d []time.Duration
+	for more := e.o.pace(); more(int64(len(d))); {
+		t := time.Now()
+		if err := e.pong(ctx); err != nil {
+			return nil, err
+		}
+		if err := e.receive(ctx, func(*iwarp.WC) bool { return true }); err != nil {
+			return nil, err
+		}
+		d = append(d, time.Since(t))
+		if err := e.reap(ctx, false); err != nil {
+			return nil, err
+		}
+	}
+	return d, e.drain(ctx)
+}
+
+// pong sends one message of a latency test.
+func (e *endpoint) pong(ctx context.Context) error {
+	if e.o.t.id == testSendLat {
+		return e.send(ctx, false)
+	}
+	if err := e.write(ctx); err != nil {
+		return err
+	}
+	return e.send(ctx, true)
+}
+
+// finish asks for the server's figures.
+func (e *endpoint) finish(ctx context.Context) (bytes int64, cpu time.Duration, err error) {
+	if err := e.control(ctx, 0, 0); err != nil {
+		return 0, 0, err
+	}
+	b, c, _, err := e.awaitControl(ctx)
+	return int64(b), time.Duration(c), err
+}

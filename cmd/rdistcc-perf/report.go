@@ -1,0 +1,90 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// result of a measurement, as --json prints it.
+type result struct {
+	Test     string  `json:"test"`
+	Size     int     `json:"size"`
+	QPs      int     `json:"qps"`
+	Depth    int     `json:"depth"`
+	FPDU     int     `json:"fpdu,omitempty"`
+	CRC      bool    `json:"crc"`
+	Messages int64   `json:"messages"`
+	Bytes    int64   `json:"bytes"`
+	Seconds  float64 `json:"seconds"`
+	// CPU time of the whole process while it measured.
+	ClientCPU float64 `json:"client_cpu_seconds"`
+	ServerCPU float64 `json:"server_cpu_seconds"`
+	// Bandwidth tests.
+	GBps      float64 `json:"gb_per_second,omitempty"`
+	GBpCPUSec float64 `json:"gb_per_cpu_second,omitempty"` // both ends
+	// Latency tests: round trips in microseconds.
+	P1    float64 `json:"p1_us,omitempty"`
+	P50   float64 `json:"p50_us,omitempty"`
+	P99   float64 `json:"p99_us,omitempty"`
+	Worst float64 `json:"max_us,omitempty"`
+}
+
+// bandwidth fills in what follows from the other figures.
+func (r *result) bandwidth() {
+	if r.Seconds > 0 {
+		r.GBps = float64(r.Bytes) / r.Seconds / 1e9
+	}
+	if cpu := r.ClientCPU + r.ServerCPU; cpu > 0 {
+		r.GBpCPUSec = float64(r.Bytes) / cpu / 1e9
+	}
+}
+
+// latency fills in the distribution of round trips.
+func (r *result) latency(d []time.Duration) {
+	if len(d) == 0 {
+		return
+	}
+	slices.Sort(d)
+	at := func(q float64) float64 { return float64(d[int(q*float64(len(d)-1))]) / 1e3 }
+	r.P1, r.P50, r.P99, r.Worst = at(0.01), at(0.5), at(0.99), at(1)
+}
+
+func (r *result) print(w io.Writer, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(w).Encode(r)
+	}
+	_, err := fmt.Fprintf(w, "%s: %d messages of %d bytes in %.2f s, CRC %s", r.Test, r.Messages, r.Size, r.Seconds, onOff(r.CRC))
+	if err != nil {
+		return err
+	}
+	if r.P50 > 0 {
+		_, err = fmt.Fprintf(w, "; round trip in us: p1 %.1f, p50 %.1f, p99 %.1f, max %.1f", r.P1, r.P50, r.P99, r.Worst)
+	} else {
+		_, err = fmt.Fprintf(w, ": %.2f GB/s, %.2f GB a CPU second", r.GBps, r.GBpCPUSec)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "; CPU client %.2f s, server %.2f s\n", r.ClientCPU, r.ServerCPU)
+	return err
+}
+
+func onOff(b bool) string {
+	if b {
+		return "on"
+	}
+	return "off"
+}
+
+// cpuTime is what this process has used so far.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+)
+
+// serve answers clients of one test until ctx ends, or one client with --once.
+// Several connections of one client are served at a time; what a client does
+// wrong ends its connection only.
+func serve(ctx context.Context, o *options, log io.Writer) error {
+	if o.t.tcp {
+		return serveAllTCP(ctx, o, log)
+	}
+	dev, err := iwarp.Open(iwarp.Config{})
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	ln, err := dev.Listen(ctx, o.listen, nil)
+	if err != nil {
+		return listenError(o, err)
+	}
+	defer ln.Close()
+	say(log, "%s: listening on %v", o.t.name, ln.Addr())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for {
+		req, err := ln.Accept(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		wg.Go(func() {
+			served, err := serveQP(ctx, dev, req, o.t)
+			if err != nil && ctx.Err() == nil {
+				say(log, "%v: %v", req.Info().Remote, err)
+			}
+			if served && o.once {
+				cancel()
+			}
+		})
+	}
+}
+
+func listenError(o *options, err error) error {
+	code := exitGeneral
+	if errors.Is(err, syscall.EADDRINUSE) {
+		code = exitAddress
+	}
+	return &exitError{code, fmt.Errorf("listen on %s: %w", o.listen, err)}
+}
+
+// serveQP answers one connection; served is false when it never came about.
+func serveQP(ctx context.Context, dev iwarp.Device, req iwarp.ConnRequest, t *test) (served bool, err error) {
+	o, err := parseParams(req.Info().PrivateData, t)
+	if err != nil {
+		return false, errors.Join(err, req.Reject([]byte(err.Error())))
+	}
+	e, err := newEndpoint(dev, o)
+	if err != nil {
+		return false, errors.Join(err, req.Reject([]byte("the server is out of resources")))
+	}
+	defer e.close()
+	if err := req.Accept(ctx, e.qp, o.connParam()); err != nil {
+		return false, err
+	}
+	stag, _, _, err := e.awaitControl(ctx)
+	if err != nil {
+		return true, err
+	}
+	e.peer = iwarp.STag(stag)
+	if err := e.control(ctx, uint64(e.data.STag()), 0); err != nil {
+		return true, err
+	}
+	cpu0 := cpuTime()
+	n, err := e.answer(ctx)
+	if err != nil {
+		return true, err
+	}
+	if t.id == testWriteBW {
+		n = int64(e.qp.Stats().WritesReceived)
+	}
+	if err := e.control(ctx, uint64(n)*uint64(o.size), uint64(cpuTime()-cpu0)); err != nil {
+		return true, err
+	}
+	select { // the client closes when it has the figures
+	case <-e.qp.Done():
+	case <-ctx.Done():
+	}
+	return true, nil
+}
+
+// answer does the server's part of a test until the client's last word, and
+// returns the number of messages that came before it.
+func (e *endpoint) answer(ctx context.Context) (int64, error) {
+	var n int64
+	done := false
+	for !done {
+		var fresh int
+		err := e.receive(ctx, func(wc *iwarp.WC) bool {
+			if wc.Solicited {
+				done = true
+			} else {
+				fresh++
+			}
+			return true
+		})
+		if err != nil {
+			return n, err
+		}
+		for range fresh {
+			n++
+			switch {
+			case e.o.t.latency:
+				err = e.pong(ctx)
+			case n%int64(e.o.ackEvery()) == 0:
+				err = e.send(ctx, true)
+			}
+			if err != nil {
+				return n, err
+			}
+		}
+		if err := e.reap(ctx, false); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+func serveAllTCP(ctx context.Context, o *options, log io.Writer) error {
+	ln, err := net.Listen("tcp", o.listen)
+	if err != nil {
+		return listenError(o, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = ln.Close() })()
+	defer ln.Close()
+	say(log, "%s: listening on %v", o.t.name, ln.Addr())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		c, err := ln.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		wg.Go(func() {
+			defer c.Close()
+			defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+			err := serveTCP(c.(*net.TCPConn), o.t)
+			if err != nil && ctx.Err() == nil {
+				say(log, "%v: %v", c.RemoteAddr(), err)
+			}
+			if err == nil && o.once {
+				cancel()
+			}
+		})
+	}
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// The raw TCP tests speak: parameters; a count of messages and the messages (or,
+// with a duration, messages until the client's FIN); the server's byte count and
+// CPU time. Reads and Writes are as long as a message, as a simple program's are.
+
+// tcpStats is the server's last word.
+type tcpStats struct{ Bytes, CPU uint64 }
+
+func dialTCP(ctx context.Context, o *options) (*net.TCPConn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", o.client)
+	if err != nil {
+		return nil, &exitError{exitConnect, err}
+	}
+	if _, err := c.Write(o.params()); err != nil {
+		_ = c.Close()
+		return nil, &exitError{exitConnect, err}
+	}
+	return c.(*net.TCPConn), nil
+}
+
+func measureTCP(ctx context.Context, o *options) (*result, error) {
+	conns := make([]*net.TCPConn, o.qps)
+	for i := range conns {
+		c, err := dialTCP(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close()
+		defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+		conns[i] = c
+	}
+	r := &result{Test: o.t.name, Size: int(o.size), QPs: o.qps, Depth: o.depth}
+	cpu0, t0 := cpuTime(), time.Now()
+	if o.t.latency {
+		d, err := pingTCP(conns[0], o)
+		if err != nil {
+			return nil, err
+		}
+		r.Messages = int64(len(d))
+		r.latency(d)
+	} else {
+		n, err := parallel(o.qps, func(i int) (int64, error) { return pushTCP(conns[i], o) })
+		if err != nil {
+			return nil, err
+		}
+		r.Messages = n
+	}
+	for _, c := range conns {
+		if err := c.CloseWrite(); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range conns {
+		var s tcpStats
+		if err := binary.Read(c, binary.BigEndian, &s); err != nil {
+			return nil, fmt.Errorf("server's figures: %w", err)
+		}
+		r.ServerCPU = max(r.ServerCPU, time.Duration(s.CPU).Seconds())
+		r.Bytes += int64(s.Bytes)
+	}
+	r.Seconds = time.Since(t0).Seconds()
+	r.ClientCPU = (cpuTime() - cpu0).Seconds()
+	if !o.t.latency {
+		r.bandwidth()
+	}
+	if want := r.Messages * int64(o.size); r.Bytes != want {
+		return nil, fmt.Errorf("%d bytes sent, %d arrived", want, r.Bytes)
+	}
+	return r, nil
+}
+
+func pushTCP(c net.Conn, o *options) (int64, error) {
+	buf := filled(int(o.size))
+	var n int64
+	for more := o.pace(); more(n); n++ {
+		if _, err := c.Write(buf); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+func pingTCP(c net.Conn, o *options) ([]time.Duration, error) {
+	buf := filled(int(o.size))
+	var d []time.Duration
+	for more := o.pace(); more(int64(len(d))); {
+		t := time.Now()
+		if _, err := c.Write(buf); err != nil {
+			return nil, err
+		}
+		if _, err := io.ReadFull(c, buf); err != nil {
+			return nil, err
+		}
+		d = append(d, time.Since(t))
+	}
+	return d, nil
+}
+
+// serveTCP answers one client.
+func serveTCP(c *net.TCPConn, t *test) error {
+	hello := make([]byte, binary.Size(params{}))
+	if _, err := io.ReadFull(c, hello); err != nil {
+		return err
+	}
+	o, err := parseParams(hello, t)
+	if err != nil {
+		return err
+	}
+	buf := filled(int(o.size))
+	cpu0 := cpuTime()
+	var s tcpStats
+	for {
+		var n int
+		if t.latency {
+			n, err = io.ReadFull(c, buf)
+			if err == nil {
+				_, err = c.Write(buf)
+			}
+		} else {
+			n, err = c.Read(buf)
+		}
+		s.Bytes += uint64(n)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	s.CPU = uint64(cpuTime() - cpu0)
+	return binary.Write(c, binary.BigEndian, &s)
+}
+
+// filled is a buffer whose pages are there, with something in them.
+func filled(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i >> 3)
+	}
+	return b
+}
+
+// pace says whether another message is to be sent after n.
+func (o *options) pace() func(n int64) bool {
+	if o.iters > 0 {
+		limit := int64(o.iters)
+		return func(n int64) bool { return n < limit }
+	}
+	end := time.Now().Add(o.duration)
+	return func(int64) bool { return time.Now().Before(end) }
+}
+
+// parallel runs f(0) to f(n-1) at a time and adds their results.
+func parallel(n int, f func(i int) (int64, error)) (int64, error) {
+	type part struct {
+		n   int64
+		err error
+	}
+	parts := make(chan part, n)
+	for i := range n {
+		go func() {
+			k, err := f(i)
+			parts <- part{k, err}
+		}()
+	}
+	var sum int64
+	var first error
+	for range n {
+		p := <-parts
+		sum += p.n
+		if p.err != nil && first == nil {
+			first = p.err
+		}
+	}
+	return sum, first
+}
+
+// say writes one line for a person.
+func say(w io.Writer, format string, args ...any) {
+	fmt.Fprintf(w, "rdistcc-perf: "+format+"\n", args...)
+}
