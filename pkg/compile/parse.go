@@ -107,9 +107,6 @@ func (p *parser) option(c class, words []string, arg string) {
 	case sanitize:
 		p.sanitize(arg)
 		c = both
-	case lto:
-		p.lto = true
-		c = both
 	case stackUsage:
 		p.usage = true
 		c = both
@@ -258,7 +255,7 @@ func (p *parser) unfit(getenv func(string) (string, bool)) string {
 		return "output" // the driver refuses
 	case p.outputs == 0 && stem(p.Source) == "":
 		return "output"
-	case strings.HasPrefix(base(p.Source), "-") || strings.HasPrefix(base(p.Source), "@"):
+	case strings.HasPrefix(p.Source, "-"):
 		return "source-name"
 	case p.Raw && (p.deps || p.depFile || p.target) && p.Driver.Family == Clang:
 		return "dependencies"

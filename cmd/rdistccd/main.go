@@ -1,0 +1,127 @@
+// Command rdistccd is the compile daemon: it runs compilers for the managers of
+// build hosts.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/pkg/worker"
+)
+
+var version = "devel" // set by the Makefile
+
+// Exit statuses, as in the documentation.
+const (
+	exitGeneral   = 100
+	exitArguments = 101
+	exitInUse     = 102
+)
+
+func main() {
+	if os.Args[0] == worker.GuardArg0 {
+		worker.Guard()
+	}
+	os.Exit(run(os.Args[1:]))
+}
+
+// run executes the command line and gives the exit status.
+func run(args []string) int {
+	root := rootCommand()
+	root.SetArgs(args)
+	if err := root.Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "rdistccd:", err)
+		return exitCode(err)
+	}
+	return 0
+}
+
+// usageError is a command line, or a setting, that makes no sense.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func exitCode(err error) int {
+	var usage usageError
+	var setting *config.Error
+	switch {
+	case errors.As(err, &usage), errors.As(err, &setting):
+		return exitArguments
+	case errors.Is(err, syscall.EADDRINUSE):
+		return exitInUse
+	}
+	return exitGeneral
+}
+
+// flags and the settings that they override.
+var flags = []struct {
+	name, key, usage string
+	many             bool
+}{
+	{"listen", "daemon.listen", "take jobs on `ADDR:PORT`; may be given several times", true},
+	{"jobs", "daemon.jobs", "run `N` compiles at a time; 0 = the cores", false},
+	{"nice", "daemon.nice", "run compilers at this nice `LEVEL`", false},
+	{"allow", "daemon.allow", "take jobs from this `NETWORK` (10.0.0.0/8) beside this machine; may be given several times", true},
+	{"http", "http.daemon", "serve metrics and the status page on `ADDR:PORT`; \"\" = not at all", false},
+	{"user", "daemon.user", "become this `USER` when started as root", false},
+	{"pid-file", "daemon.pid-file", "write the process number to `FILE`", false},
+	{"log-file", "log.file", "log to `FILE` instead of stderr", false},
+	{"log-level", "log.level", "`LEVEL` of the log: debug, info, warn, error", false},
+}
+
+func rootCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:           "rdistccd",
+		Short:         "compile daemon of rdistcc",
+		Long:          "rdistccd runs compilers for other machines. It stays in the foreground.\nSIGTERM finishes what runs and ends; a second one ends at once; SIGHUP reads the settings again.",
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(c *cobra.Command, args []string) error {
+			if err := cobra.NoArgs(c, args); err != nil {
+				return usageError{err}
+			}
+			return nil
+		},
+	}
+	c.CompletionOptions.DisableDefaultCmd = true
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	path := c.Flags().String("config", "", "read settings from this `FILE`")
+	values := make(map[string]func() []string)
+	for _, f := range flags {
+		if f.many {
+			v := c.Flags().StringArray(f.name, nil, f.usage)
+			values[f.name] = func() []string { return *v }
+		} else {
+			v := c.Flags().String(f.name, "", f.usage)
+			values[f.name] = func() []string { return []string{*v} }
+		}
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return serve(func() (*config.Config, error) {
+			file := *path
+			if file == "" {
+				file, _ = config.Locate(os.Getenv)
+			}
+			cfg, err := config.Load(file)
+			if err != nil {
+				return nil, err
+			}
+			for _, f := range flags {
+				if !c.Flags().Changed(f.name) {
+					continue
+				}
+				if err := cfg.Set(f.key, "--"+f.name, values[f.name]()...); err != nil {
+					return nil, err
+				}
+			}
+			return cfg, cfg.Validate()
+		})
+	}
+	return c
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/telemetry"
+	"github.com/rdistcc/rdistcc/pkg/worker"
+)
+
+// page is the status page of now.
+func (d *daemon) page() telemetry.Page {
+	st := d.w.Status()
+	host, _ := os.Hostname() // a page without a name is still of use
+	p := telemetry.Page{
+		Program: "rdistccd", Host: host, Version: version, State: "ready",
+		Facts: []telemetry.Fact{
+			{Name: "compiling", Value: fmt.Sprintf("%d of %d", st.Load.Running, st.Load.Jobs)},
+			{Name: "waiting", Value: strconv.Itoa(int(st.Load.Queued))},
+			{Name: "credits not granted", Value: strconv.Itoa(int(st.Load.Free))},
+			{Name: "load average", Value: fmt.Sprintf("%d.%02d", st.Load.LoadAvg/100, st.Load.LoadAvg%100)},
+			{Name: "memory available", Value: fmt.Sprintf("%d MiB", st.Load.MemoryFree>>20)},
+		},
+	}
+	if err := d.w.Ready(); err != nil {
+		p.State = err.Error()
+	}
+	if allow := d.w.Settings().Allow; len(allow) > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("Takes jobs, not encrypted, from this machine and from %s.", strings.Trim(fmt.Sprint(allow), "[]")))
+	}
+	p.Tables = []telemetry.Table{clients(st), d.toolchains()}
+	return p
+}
+
+func clients(st worker.Status) telemetry.Table {
+	t := telemetry.Table{
+		Title: "Managers", Empty: "no manager is connected",
+		Columns: []string{"name", "address", "for", "jobs", "in hand", "credits", "received", "sent"},
+	}
+	slices.SortFunc(st.Clients, func(a, b worker.ClientStatus) int { return strings.Compare(a.Name+a.Remote, b.Name+b.Remote) })
+	for _, c := range st.Clients {
+		var row []telemetry.Cell
+		for _, text := range []string{
+			c.Name, c.Remote, time.Since(c.Since).Round(time.Second).String(), strconv.FormatUint(c.Jobs, 10),
+			strconv.Itoa(c.InHand), strconv.Itoa(c.Credits), kib(c.BytesIn), kib(c.BytesOut),
+		} {
+			row = append(row, telemetry.Cell{Text: text})
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+func kib(n uint64) string { return fmt.Sprintf("%d KiB", n>>10) }
+
+func (d *daemon) toolchains() telemetry.Table {
+	t := telemetry.Table{
+		Title: "Compilers", Empty: "no compiler was found; see toolchains.dirs in the configuration",
+		Columns: []string{"path", "family", "version", "target", "id"},
+	}
+	for _, tc := range d.w.Toolchains() {
+		t.Rows = append(t.Rows, []telemetry.Cell{
+			{Text: tc.Exec}, {Text: tc.Family}, {Text: tc.Version}, {Text: tc.Target}, {Text: fmt.Sprintf("%x", tc.ID)},
+		})
+	}
+	return t
+}

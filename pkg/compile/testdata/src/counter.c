@@ -1,3 +1,0 @@
-#if __COUNTER__ == 0
-int a;
-#endif

@@ -1,1 +1,0 @@
-const char *date = __DATE__ " " __TIME__;

@@ -1,1 +1,0 @@
-__asm__(".data\n.globl blob\nblob: .incbin \"once.h\"\n.text\n");

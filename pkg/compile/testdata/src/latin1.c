@@ -1,2 +1,0 @@
-const char *s = "café";
-const char c = '\xe9';

@@ -1,3 +1,0 @@
-#pragma once
-#define ONCE 11
-static inline int once(int x) { return x + ONCE; }

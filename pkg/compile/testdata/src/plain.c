@@ -1,2 +1,0 @@
-#define F(x) x + 1
-int plain(int x) { return F(x); }

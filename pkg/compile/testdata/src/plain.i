@@ -1,1 +1,0 @@
-int plain(int x) { return x + 1; }

@@ -1,6 +1,0 @@
-#pragma GCC target("avx2")
-#ifdef __AVX2__
-int yes;
-#else
-int no;
-#endif

@@ -1,2 +1,0 @@
-#include <system.h>
-int use(int x) { return from_system(x); }

@@ -1,0 +1,510 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// patience bounds every wait of a test: it is reached only when something is
+// wrong.
+const patience = 60 * time.Second
+
+// testServer is a server on loopback with tools of its own.
+type testServer struct {
+	*Server
+	t    *testing.T
+	dev  iwarp.Device
+	addr string
+	base string // holds the work area
+	bin  string // directory with the compilers that it finds
+	log  *syncBuffer
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// startServer runs a server whose compilers are those in bin: real ones through
+// links, or scripts. It is closed, and looked over for leaks, at the test's end.
+func startServer(t *testing.T, change func(*Options)) *testServer {
+	t.Helper()
+	checkLeaks(t)
+	dev, err := iwarp.Open(iwarp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts := &testServer{t: t, dev: dev, base: t.TempDir(), bin: t.TempDir(), log: new(syncBuffer)}
+	ts.link("gcc")
+	o := Options{
+		Device: dev, Log: slog.New(slog.NewTextHandler(ts.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Metrics: NewMetrics(),
+		Jobs: 2, Clients: 8, Slot: 4 << 20, Prefault: 64 << 10, WorkBase: ts.base, Heartbeat: time.Second, Silence: patience,
+		Settings: Settings{JobTimeout: patience, Dirs: []string{ts.bin}},
+	}
+	if change != nil {
+		change(&o)
+	}
+	if ts.Server, err = New(context.Background(), o); err != nil {
+		t.Fatal(err)
+	}
+	l, err := dev.Listen(context.Background(), "127.0.0.1:0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts.addr = l.Addr().String()
+	ts.Serve(l)
+	t.Cleanup(ts.finish)
+	return ts
+}
+
+// finish closes the server and wants nothing left of it.
+func (ts *testServer) finish() {
+	ts.Close()
+	if st := ts.dev.Stats(); st.QPs != 0 || st.MRs != 0 || st.RegisteredBytes != 0 {
+		ts.t.Errorf("left on the device: %d QPs, %d regions of %d bytes", st.QPs, st.MRs, st.RegisteredBytes)
+	}
+	if err := ts.dev.Close(); err != nil {
+		ts.t.Error(err)
+	}
+	if left, err := os.ReadDir(ts.base); err != nil || len(left) > 0 {
+		ts.t.Errorf("left in the work base: %v, %v", left, err)
+	}
+	for _, p := range processesBelow(ts.base) {
+		ts.t.Errorf("process %d still works in the work base", p)
+	}
+	if ts.t.Failed() {
+		ts.t.Logf("server's log:\n%s", ts.log)
+	}
+}
+
+// link makes compilers of this machine known to the server's next scan.
+func (ts *testServer) link(names ...string) {
+	ts.t.Helper()
+	for _, name := range names {
+		path, err := exec.LookPath(name)
+		if err == nil {
+			err = os.Symlink(path, filepath.Join(ts.bin, name))
+		}
+		if err != nil {
+			ts.t.Skipf("needs %s: %v", name, err)
+		}
+	}
+}
+
+// checkLeaks compares descriptors and goroutines with those of now, once the test
+// and its other clean-up are over.
+func checkLeaks(t *testing.T) {
+	t.Helper()
+	fds, goroutines := openFDs(t), runtime.NumGoroutine()
+	t.Cleanup(func() {
+		// What has been told to end may take a moment to be gone.
+		for range 500 {
+			if openFDs(t) <= fds && runtime.NumGoroutine() <= goroutines {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		buf := make([]byte, 1<<16)
+		t.Errorf("descriptors: %d before, %d after; goroutines: %d before, %d after\n%s",
+			fds, openFDs(t), goroutines, runtime.NumGoroutine(), buf[:runtime.Stack(buf, true)])
+	})
+}
+
+// openFDs counts this process's descriptors, but for the runtime's own.
+func openFDs(t *testing.T) int {
+	t.Helper()
+	dir, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, e := range dir {
+		to, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err == nil && !strings.HasPrefix(to, "anon_inode:[event") {
+			n++
+		}
+	}
+	return n
+}
+
+// testClient is a manager's side, without any comfort.
+type testClient struct {
+	t      *testing.T
+	dev    iwarp.Device
+	pd     iwarp.PD
+	cq     iwarp.CQ
+	qp     iwarp.QP
+	recvs  []byte
+	recvMR iwarp.MR
+	src    []byte // where texts are written from
+	srcMR  iwarp.MR
+	done   chan struct{}
+
+	mu       sync.Mutex
+	cond     *sync.Cond
+	ended    bool
+	welcome  *job.Welcome
+	ids      []job.ToolchainID
+	credits  []job.Credit
+	results  map[uint64]*testResult
+	acks     map[job.Kind]int
+	recalls  []*job.Recall // unanswered
+	draining bool
+	keep     bool // do not answer recalls
+	lastJob  uint64
+}
+
+type testResult struct {
+	job.Result
+	sink []byte
+	mr   iwarp.MR
+}
+
+const testRecvs = 128
+
+// dial connects; hello says whether it introduces itself.
+func dial(t *testing.T, addr string, hello *job.Hello) *testClient {
+	t.Helper()
+	dev, err := iwarp.Open(iwarp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &testClient{t: t, dev: dev, done: make(chan struct{}), results: make(map[uint64]*testResult), acks: make(map[job.Kind]int)}
+	c.cond = sync.NewCond(&c.mu)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.pd, err = dev.AllocPD()
+	must(err)
+	c.cq, err = dev.CreateCQ(2 * testRecvs)
+	must(err)
+	c.qp, err = c.pd.CreateQP(iwarp.QPInitAttr{SendCQ: c.cq, RecvCQ: c.cq, MaxSend: testRecvs, MaxRecv: testRecvs})
+	must(err)
+	c.recvs = make([]byte, testRecvs*job.MaxMessage)
+	c.recvMR, err = c.pd.RegMR(c.recvs, iwarp.LocalWrite, nil)
+	must(err)
+	c.src = make([]byte, 8<<20)
+	c.srcMR, err = c.pd.RegMR(c.src, 0, nil)
+	must(err)
+	for i := range testRecvs {
+		must(c.postRecv(uint64(i)))
+	}
+	g := job.Greeting{Version: job.Version}
+	info, err := dev.Dial(context.Background(), addr, c.qp, &iwarp.ConnParam{PrivateData: g.Append(nil)})
+	must(err)
+	if _, err := job.ParseGreeting(info.PrivateData); err != nil {
+		t.Fatal(err)
+	}
+	go c.receive()
+	t.Cleanup(c.close)
+	if hello != nil {
+		c.send(hello)
+		c.wait("a welcome, toolchains and credits", func() bool {
+			return c.welcome != nil && len(c.ids) == int(c.welcome.Toolchains) && len(c.credits) > 0
+		})
+	}
+	return c
+}
+
+func (c *testClient) postRecv(i uint64) error {
+	return c.qp.PostRecv(&iwarp.RecvWR{ID: i, SGL: []iwarp.SGE{{
+		Addr: c.recvMR.Base() + i*job.MaxMessage, Length: job.MaxMessage, LKey: c.recvMR.STag(),
+	}}})
+}
+
+// close drops the connection, as a killed manager would.
+func (c *testClient) close() {
+	c.qp.Abort()
+	<-c.done
+	if err := c.dev.Close(); err != nil {
+		c.t.Error(err)
+	}
+}
+
+func (c *testClient) receive() {
+	defer close(c.done)
+	var wcs [16]iwarp.WC
+	for {
+		n := c.cq.Poll(wcs[:])
+		if n == 0 {
+			if err := c.cq.Wait(context.Background()); err != nil {
+				return
+			}
+			continue
+		}
+		for _, w := range wcs[:n] {
+			if w.Status != iwarp.StatusSuccess {
+				c.mu.Lock()
+				c.ended = true
+				c.cond.Broadcast()
+				c.mu.Unlock()
+				<-c.qp.Done()
+				return
+			}
+			if w.Op == iwarp.OpRecv {
+				c.message(w)
+			}
+		}
+	}
+}
+
+func (c *testClient) message(w iwarp.WC) {
+	m, err := job.Parse(c.recvs[w.ID*job.MaxMessage:][:w.ByteLen])
+	if err != nil {
+		c.t.Errorf("from the server: %v", err)
+		return
+	}
+	if err := c.postRecv(w.ID); err != nil && !errors.Is(err, iwarp.ErrState) {
+		c.t.Errorf("post receive: %v", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.cond.Broadcast()
+	switch m := m.(type) {
+	case *job.Welcome:
+		c.welcome = m
+	case *job.Toolchains:
+		c.ids = append(c.ids[:m.First], m.IDs...)
+		c.send(&job.Ack{Of: job.KindToolchains, Seq: m.Seq})
+	case *job.Grant:
+		c.credits = append(c.credits, m.Credits...)
+		c.send(&job.Ack{Of: job.KindGrant, Seq: m.Seq})
+	case *job.Recall:
+		if c.keep {
+			c.recalls = append(c.recalls, m)
+			return
+		}
+		for range min(int(m.Count), len(c.credits)) {
+			c.returnLocked()
+		}
+		c.send(&job.Ack{Of: job.KindRecall, Seq: m.Seq})
+	case *job.Result:
+		r := c.results[m.ID]
+		if r == nil || r.ID != 0 {
+			c.t.Errorf("a result of job %d, which has none due", m.ID)
+			return
+		}
+		if !w.Inv || w.InvSTag != r.mr.STag() {
+			c.t.Errorf("result of job %d did not invalidate its sink", m.ID)
+		}
+		r.Result = *m
+		if m.Next != nil {
+			c.credits = append(c.credits, *m.Next)
+		}
+	case *job.Drain:
+		c.draining = true
+		c.send(&job.Ack{Of: job.KindDrain, Seq: m.Seq})
+	case *job.Heartbeat:
+		c.send(&job.Ack{Of: job.KindHeartbeat, Seq: m.Seq})
+	case *job.Ack:
+		c.acks[m.Of]++
+	default:
+		c.t.Errorf("from the server: %T", m)
+	}
+}
+
+func (c *testClient) send(m job.Message) { c.post(m, 0) }
+
+func (c *testClient) post(m job.Message, inv uint32) {
+	wr := &iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Unsignaled | iwarp.Inline, Data: job.Append(nil, m)}
+	if inv != 0 {
+		wr.Op, wr.InvSTag = iwarp.OpSendInv, iwarp.STag(inv)
+	}
+	if err := c.qp.PostSend(wr); err != nil {
+		c.t.Logf("post %T: %v", m, err)
+	}
+}
+
+// returnLocked gives one credit back.
+func (c *testClient) returnLocked() {
+	k := c.credits[0]
+	c.credits = c.credits[1:]
+	c.post(&job.Return{Credit: k.ID}, k.Slot.STag)
+}
+
+// wait blocks until cond holds; it is called with the lock held.
+func (c *testClient) wait(what string, cond func() bool) {
+	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	timer := time.AfterFunc(patience, func() {
+		c.mu.Lock()
+		c.ended = true
+		c.cond.Broadcast()
+		c.mu.Unlock()
+	})
+	defer timer.Stop()
+	for !cond() {
+		if c.ended {
+			c.t.Fatalf("waiting for %s: the connection ended (%v), or time is up", what, c.qp.Err())
+		}
+		c.cond.Wait()
+	}
+}
+
+// request is a job to be submitted.
+type request struct {
+	body    job.Body
+	text    string
+	sink    int // bytes; 0 = 1 MiB
+	timeout time.Duration
+	change  func(*job.Job)
+}
+
+// start takes a credit and submits; the job's number is returned.
+func (c *testClient) start(tc job.ToolchainID, q request) uint64 {
+	c.t.Helper()
+	c.wait("a credit", func() bool { return len(c.credits) > 0 })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.credits[0]
+	c.credits = c.credits[1:]
+	b := q.body.Append(nil)
+	off := job.TextOffset(len(b))
+	n := off + len(q.text)
+	copy(c.src, b)
+	copy(c.src[off:], q.text)
+	if q.sink == 0 {
+		q.sink = 1 << 20
+	}
+	r := &testResult{sink: make([]byte, q.sink)}
+	var err error
+	if r.mr, err = c.pd.RegMR(r.sink, iwarp.LocalWrite|iwarp.RemoteWrite, &iwarp.MROptions{QP: c.qp}); err != nil {
+		c.t.Fatal(err)
+	}
+	c.lastJob++
+	m := &job.Job{
+		ID: c.lastJob, Credit: k.ID, Toolchain: tc, BodyLen: uint32(len(b)), TextOff: uint32(off), TextLen: uint64(len(q.text)),
+		Sink:    job.Window{STag: uint32(r.mr.STag()), TO: r.mr.Base(), Len: uint64(q.sink)},
+		Timeout: uint32(q.timeout.Milliseconds()),
+	}
+	if q.change != nil {
+		q.change(m)
+	}
+	c.results[m.ID] = r
+	// The text is written inline into the stream before src is used again: the
+	// completion says so, but here one at a time is simpler.
+	for at := 0; at < n; at += 4 << 10 {
+		part := c.src[at:min(n, at+4<<10)]
+		err := c.qp.PostSend(&iwarp.SendWR{Op: iwarp.OpWrite, Flags: iwarp.Unsignaled | iwarp.Inline, Data: part, STag: iwarp.STag(k.Slot.STag), TO: k.Slot.TO + uint64(at)})
+		for errors.Is(err, iwarp.ErrQueueFull) {
+			runtime.Gosched()
+			err = c.qp.PostSend(&iwarp.SendWR{Op: iwarp.OpWrite, Flags: iwarp.Unsignaled | iwarp.Inline, Data: part, STag: iwarp.STag(k.Slot.STag), TO: k.Slot.TO + uint64(at)})
+		}
+		if err != nil {
+			c.t.Fatalf("write text: %v", err)
+		}
+	}
+	c.post(m, k.Slot.STag)
+	return m.ID
+}
+
+// result waits for a job's answer.
+func (c *testClient) result(id uint64) *testResult {
+	c.t.Helper()
+	var r *testResult
+	c.wait("a result", func() bool { r = c.results[id]; return r.ID != 0 })
+	return r
+}
+
+// do submits and waits.
+func (c *testClient) do(tc job.ToolchainID, q request) *testResult {
+	c.t.Helper()
+	return c.result(c.start(tc, q))
+}
+
+func (r *testResult) bytes(s job.Segment) []byte { return r.sink[s.Off:][:s.Len] }
+
+// tool finds the ID of a compiler in bin.
+func (ts *testServer) tool(name string) job.ToolchainID {
+	ts.t.Helper()
+	for _, t := range ts.Toolchains() {
+		if filepath.Base(t.Exec) == name {
+			return t.ID
+		}
+	}
+	ts.t.Skipf("needs %s", name)
+	return job.ToolchainID{}
+}
+
+// compileBody is an ordinary compile's.
+func compileBody(lang, name string, args ...string) job.Body {
+	return job.Body{
+		Argv0: "cc", Args: args, Language: lang, Name: name, Cwd: "/nowhere",
+		Outputs: []job.Output{{Kind: job.OutputObject, Name: "x.o"}},
+	}
+}
+
+// fake makes a compiler that runs script instead: the server takes it for a gcc,
+// as it tells so. $out is where the object belongs.
+func (ts *testServer) fake(name, script string) job.ToolchainID {
+	ts.t.Helper()
+	path := filepath.Join(ts.bin, name)
+	text := `#!/bin/sh
+case $1 in
+-v) echo "Target: test" >&2; echo "gcc version 12.0.0" >&2; exit;;
+-print-prog-name=cc1) echo /bin/sh; exit;;
+-print-prog-name=*) echo ${1#*=}; exit;;
+-print-libgcc-file-name) echo libgcc.a; exit;;
+esac
+while [ "$1" != -o ]; do shift; done
+out=$2
+` + script
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		ts.t.Fatal(err)
+	}
+	if err := ts.Rescan(context.Background()); err != nil {
+		ts.t.Fatal(err)
+	}
+	return ts.tool(name)
+}
+
+// until polls for what other processes do.
+func until(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for start := time.Now(); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Since(start) > patience {
+			t.Fatalf("waiting for %s", what)
+		}
+	}
+}
+
+// alive says whether a process exists and is no zombie.
+func alive(pid int) bool {
+	b, err := os.ReadFile("/proc/" + itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	_, rest, _ := bytes.Cut(b, []byte(") "))
+	return len(rest) > 0 && rest[0] != 'Z' && unix.Kill(pid, 0) == nil
+}

@@ -1,0 +1,455 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// closeTime bounds a graceful disconnect.
+const closeTime = 2 * time.Second
+
+// conn is one client's connection. serve, in a goroutine of its own, makes it,
+// reads its completion queue until the QP ends, and takes it down.
+type conn struct {
+	s      *Server
+	log    *slog.Logger
+	id     uint64
+	remote net.Addr
+	since  time.Time
+
+	// set once by open, before the first message
+	pd     iwarp.PD
+	cq     iwarp.CQ
+	qp     iwarp.QP
+	recvs  []byte // one part of job.MaxMessage bytes for each receive
+	recvMR iwarp.MR
+
+	heard atomic.Int64   // when the last message came, UnixNano
+	work  sync.WaitGroup // tasks that runners may hold
+
+	// guarded by s.mu
+	name      string
+	want      int  // credits it has use for; 0 = any number
+	ready     bool // Hello came, and the QP has not ended
+	ended     bool
+	credits   map[uint64]*credit // on loan, by id
+	tasks     map[uint64]*task   // unanswered, by the client's id
+	sending   map[uint64]*credit // slots from which a result is sent, by work request
+	lastWR    uint64
+	lastJob   time.Time
+	jobs      uint64
+	unasked   [job.KindAck]window // by kind
+	toGrant   []uint64            // credits of which no Grant has told yet
+	toRecall  int
+	wantDrain bool
+	listNext  int // index of the next toolchain to tell of
+	list      []job.ToolchainID
+}
+
+// window lets one unasked message of a kind be under way.
+type window struct {
+	seq     uint32
+	waiting bool
+}
+
+func newConn(s *Server, id uint64, remote net.Addr) *conn {
+	return &conn{
+		s: s, id: id, remote: remote, since: time.Now(),
+		log:     s.o.Log.With("client", id, "remote", remote.String()),
+		credits: make(map[uint64]*credit),
+		tasks:   make(map[uint64]*task),
+		sending: make(map[uint64]*credit),
+	}
+}
+
+// recvDepth is how many receives are posted at all times: each credit that the
+// client can hold may become a Job or a Return, and job.Spare for the rest.
+func (s *Server) recvDepth() int { return s.spare() + 1 + job.Spare }
+
+// serve runs the connection from its request to its end.
+func (c *conn) serve(req iwarp.ConnRequest) {
+	if err := c.open(); err != nil {
+		c.log.Error("connection", "err", err)
+		r := job.Rejection{Cause: job.CauseFull, Detail: "no resources for another connection"}
+		_ = req.Reject(r.Append(nil))
+		c.release()
+		return
+	}
+	g := job.Greeting{Version: job.Version, Boot: c.s.boot}
+	if err := req.Accept(c.s.ctx, c.qp, &iwarp.ConnParam{PrivateData: g.Append(nil)}); err != nil {
+		c.log.Warn("connection not made", "err", err)
+		c.release()
+		return
+	}
+	c.heard.Store(time.Now().UnixNano())
+	c.log.Debug("connected")
+	err := c.receive()
+	c.close(err)
+}
+
+// open makes the verbs objects and posts the receives.
+func (c *conn) open() (err error) {
+	d := c.s.o.Device
+	recvs := c.s.recvDepth()
+	sends := 2*recvs + int(job.KindAck) // a result is a Write and a Send
+	if c.pd, err = d.AllocPD(); err != nil {
+		return err
+	}
+	if c.cq, err = d.CreateCQ(recvs + sends); err != nil {
+		return err
+	}
+	qp, err := c.pd.CreateQP(iwarp.QPInitAttr{SendCQ: c.cq, RecvCQ: c.cq, MaxSend: sends, MaxRecv: recvs})
+	if err != nil {
+		return err
+	}
+	c.s.mu.Lock()
+	c.qp = qp
+	c.s.mu.Unlock()
+	c.recvs = make([]byte, recvs*job.MaxMessage)
+	if c.recvMR, err = c.pd.RegMR(c.recvs, iwarp.LocalWrite, nil); err != nil {
+		return err
+	}
+	for i := range recvs {
+		if err := c.postRecv(uint64(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// postRecv posts receive i; sends have IDs with the top bit set.
+func (c *conn) postRecv(i uint64) error {
+	return c.qp.PostRecv(&iwarp.RecvWR{ID: i, SGL: []iwarp.SGE{{
+		Addr: c.recvMR.Base() + i*job.MaxMessage, Length: job.MaxMessage, LKey: c.recvMR.STag(),
+	}}})
+}
+
+const sendID = 1 << 63
+
+// receive handles completions until the QP ends; an error is why we end it.
+func (c *conn) receive() error {
+	wcs := make([]iwarp.WC, 32)
+	for {
+		n := c.cq.Poll(wcs)
+		if n == 0 {
+			if err := c.cq.Wait(context.Background()); err != nil {
+				return err
+			}
+			continue
+		}
+		for i := range wcs[:n] {
+			w := &wcs[i]
+			if w.Status != iwarp.StatusSuccess {
+				return nil // receives are always posted: this is the QP's end
+			}
+			if w.ID&sendID != 0 {
+				c.sent(w.ID)
+				continue
+			}
+			if err := c.message(w); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// message handles one received message and posts its receive anew.
+func (c *conn) message(w *iwarp.WC) error {
+	at := int(w.ID) * job.MaxMessage
+	m, err := job.Parse(c.recvs[at : at+int(w.ByteLen)])
+	if err != nil {
+		return err
+	}
+	if err := c.postRecv(w.ID); err != nil {
+		return err
+	}
+	c.heard.Store(time.Now().UnixNano())
+	if _, hello := m.(*job.Hello); !hello && !c.isReady() {
+		return errors.New("message before Hello")
+	}
+	switch m := m.(type) {
+	case *job.Hello:
+		return c.hello(m)
+	case *job.Job:
+		return c.job(m, w)
+	case *job.Return:
+		return c.returned(m, w)
+	case *job.Cancel:
+		c.cancel(m.Jobs)
+		return c.ack(job.KindCancel, m.Seq)
+	case *job.Heartbeat:
+		return c.ack(job.KindHeartbeat, m.Seq)
+	case *job.Ack:
+		return c.acked(m)
+	}
+	return fmt.Errorf("a client does not send messages of kind %d", m.Kind())
+}
+
+func (c *conn) isReady() bool {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.ready
+}
+
+// hello answers the first message: the host's figures, its toolchains, credits.
+func (c *conn) hello(m *job.Hello) error {
+	s := c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.ready {
+		return errors.New("a second Hello")
+	}
+	c.name, c.want, c.ready = m.Name, int(m.Want), true
+	c.log = c.log.With("name", m.Name)
+	c.log.Info("client connected")
+	err := c.sendLocked(&job.Welcome{
+		Boot: s.boot, Jobs: clip16(s.o.Jobs), MaxBody: uint64(s.slots.Size()), MaxResult: uint64(s.slots.Size()),
+		Toolchains: uint16(len(*s.listed.Load())), Load: s.loadLocked(),
+	})
+	if err != nil {
+		return err
+	}
+	c.listToolchainsLocked()
+	c.wantDrain = s.draining
+	c.pumpLocked()
+	s.rebalanceLocked()
+	return nil
+}
+
+// listToolchainsLocked tells the client of all toolchains, from the first on.
+func (c *conn) listToolchainsLocked() {
+	if !c.ready {
+		return
+	}
+	c.list = c.list[:0]
+	for _, t := range *c.s.listed.Load() {
+		c.list = append(c.list, t.ID)
+	}
+	c.listNext = 0
+	c.pumpLocked()
+}
+
+// pumpLocked sends the unasked messages that are due and whose window is open.
+func (c *conn) pumpLocked() {
+	if !c.ready || c.ended {
+		return
+	}
+	if w := &c.unasked[job.KindToolchains]; !w.waiting && c.listNext >= 0 {
+		n := min(len(c.list)-c.listNext, job.MaxIDs)
+		m := &job.Toolchains{Seq: w.open(), First: uint16(c.listNext), Total: uint16(len(c.list)), IDs: c.list[c.listNext : c.listNext+n]}
+		if c.listNext += n; c.listNext == len(c.list) {
+			c.listNext = -1
+		}
+		c.tellLocked(m)
+	}
+	if w := &c.unasked[job.KindGrant]; !w.waiting && len(c.toGrant) > 0 {
+		m := &job.Grant{}
+		for len(c.toGrant) > 0 && len(m.Credits) < job.MaxCredits {
+			k := c.credits[c.toGrant[0]]
+			c.toGrant = c.toGrant[1:]
+			m.Credits = append(m.Credits, job.Credit{ID: k.id, Slot: k.window()})
+		}
+		m.Seq = w.open()
+		c.tellLocked(m)
+	}
+	if w := &c.unasked[job.KindRecall]; !w.waiting && c.toRecall > 0 {
+		c.tellLocked(&job.Recall{Seq: w.open(), Count: uint16(c.toRecall)})
+		c.toRecall = 0
+	}
+	if w := &c.unasked[job.KindDrain]; !w.waiting && c.wantDrain {
+		c.wantDrain = false
+		c.tellLocked(&job.Drain{Seq: w.open()})
+	}
+}
+
+func (w *window) open() uint32 {
+	w.seq++
+	w.waiting = true
+	return w.seq
+}
+
+// tellLocked sends an unasked message; if that fails the QP is at its end.
+func (c *conn) tellLocked(m job.Message) {
+	if err := c.sendLocked(m); err != nil {
+		c.log.Debug("send", "err", err)
+		c.qp.Abort()
+	}
+}
+
+// sendLocked posts a message as a plain Send.
+func (c *conn) sendLocked(m job.Message) error {
+	return c.qp.PostSend(&iwarp.SendWR{
+		ID: sendID, Op: iwarp.OpSend, Flags: iwarp.Unsignaled | iwarp.Inline, Data: job.Append(nil, m),
+	})
+}
+
+// ack answers an unasked message of the client's. A full queue is one that sends
+// the next before the ack of the last.
+func (c *conn) ack(of job.Kind, seq uint32) error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.sendLocked(&job.Ack{Of: of, Seq: seq, Load: c.s.loadLocked()})
+}
+
+// acked opens the window for the next message of a kind.
+func (c *conn) acked(m *job.Ack) error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	w := &c.unasked[m.Of]
+	if !w.waiting || w.seq != m.Seq {
+		return fmt.Errorf("an Ack of message %d of kind %d, which was not sent", m.Seq, m.Of)
+	}
+	w.waiting = false
+	c.pumpLocked()
+	if m.Of == job.KindRecall {
+		c.s.rebalanceLocked()
+	}
+	return nil
+}
+
+// returned takes an unspent credit back.
+func (c *conn) returned(m *job.Return, w *iwarp.WC) error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	k, err := c.spendLocked(m.Credit, w)
+	if err != nil {
+		return err
+	}
+	if err := k.free(); err != nil {
+		return err
+	}
+	c.s.rebalanceLocked()
+	return nil
+}
+
+// spendLocked ends a loan. The message that spends a credit must have invalidated
+// its slot: else the peer could still write what we are about to read.
+func (c *conn) spendLocked(id uint64, w *iwarp.WC) (*credit, error) {
+	k := c.credits[id]
+	if k == nil {
+		return nil, fmt.Errorf("credit %d is not the client's", id)
+	}
+	if !w.Inv || w.InvSTag != k.mr.STag() {
+		return nil, fmt.Errorf("credit %d is spent without invalidating its slot", id)
+	}
+	delete(c.credits, id)
+	return k, nil
+}
+
+// checkLifeLocked asks a quiet client for a sign of life, and drops a silent one.
+func (c *conn) checkLifeLocked(now time.Time) {
+	heard := c.heard.Load()
+	if c.ended || c.qp == nil || heard == 0 {
+		return
+	}
+	quiet := now.Sub(time.Unix(0, heard))
+	if quiet > c.s.o.Silence {
+		c.log.Warn("client is silent", "for", quiet.Round(time.Millisecond))
+		c.qp.Abort()
+		return
+	}
+	if w := &c.unasked[job.KindHeartbeat]; c.ready && !w.waiting && quiet >= c.s.o.Heartbeat {
+		c.tellLocked(&job.Heartbeat{Seq: w.open()})
+	}
+}
+
+// sent frees the slot from which a result went.
+func (c *conn) sent(id uint64) {
+	s := c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := c.sending[id]
+	if k == nil {
+		return
+	}
+	delete(c.sending, id)
+	if err := k.free(); err != nil {
+		c.log.Error("result sent", "err", err)
+	}
+	s.rebalanceLocked()
+	s.checkIdleLocked()
+}
+
+// end asks a connection to end, from outside: serve does the rest.
+func (c *conn) end(graceful bool) {
+	c.s.mu.Lock()
+	qp := c.qp
+	c.s.mu.Unlock()
+	if qp == nil {
+		return
+	}
+	if graceful {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+		defer cancel()
+		if qp.Disconnect(ctx) == nil {
+			return
+		}
+	}
+	qp.Abort()
+}
+
+// close takes the connection down once receive has returned: its compilers are
+// killed, and what it held is freed after the last runner has let go of it.
+func (c *conn) close(why error) {
+	s := c.s
+	if why != nil {
+		c.log.Warn("client broke the protocol", "err", why)
+		s.o.Metrics.refused(job.CauseMalformed)
+	}
+	c.qp.Abort()
+	<-c.qp.Done()
+	s.mu.Lock()
+	c.ready, c.ended = false, true
+	tasks := s.dropLocked(c)
+	s.mu.Unlock()
+	for _, t := range tasks {
+		t.proc.stop(job.CauseCancelled)
+	}
+	c.work.Wait()
+	c.log.Info("client gone", "jobs", c.jobs, "err", c.qp.Err())
+	c.release()
+}
+
+// release frees what open made and all loans, and forgets the connection.
+func (c *conn) release() {
+	s := c.s
+	var errs []error
+	if c.qp != nil {
+		errs = append(errs, c.qp.Destroy())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range c.credits {
+		errs = append(errs, k.free())
+	}
+	for _, k := range c.sending {
+		errs = append(errs, k.free())
+	}
+	clear(c.credits)
+	clear(c.sending)
+	c.toGrant = nil
+	if c.recvMR != nil {
+		errs = append(errs, c.recvMR.Dereg())
+	}
+	if c.cq != nil {
+		errs = append(errs, c.cq.Close())
+	}
+	if c.pd != nil {
+		errs = append(errs, c.pd.Dealloc())
+	}
+	if err := errors.Join(errs...); err != nil {
+		c.log.Error("connection taken down", "err", err)
+	}
+	delete(s.conns, c)
+	s.rebalanceLocked()
+	s.checkIdleLocked()
+}

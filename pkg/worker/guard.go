@@ -1,0 +1,67 @@
+package worker
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+)
+
+// GuardArg0 is how the program is called when it is to be the guard: main, and the
+// test's main, look at os.Args[0] and hand over to Guard.
+const GuardArg0 = "rdistccd-guard"
+
+// Guard outlives a daemon that was killed: it waits until the pipe on its standard
+// input closes, kills every process that works below the work area named by its
+// first argument, and removes it. In a session of its own and deaf to the
+// terminal's signals it is not killed together with the daemon.
+func Guard() {
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	if len(os.Args) != 2 {
+		os.Exit(101)
+	}
+	// A daemon that ends in order has removed the area before; then nothing is
+	// left to do.
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	if err := clearArea(os.Args[1]); err != nil {
+		os.Exit(107)
+	}
+	os.Exit(0)
+}
+
+// guard is the daemon's end.
+type guard struct {
+	cmd  *exec.Cmd
+	pipe io.WriteCloser
+}
+
+// startGuard re-executes this program as the guard of area.
+func startGuard(area *workArea) (*guard, error) {
+	cmd := exec.Command("/proc/self/exe", area.path)
+	cmd.Args[0] = GuardArg0
+	cmd.Env = []string{"GOMAXPROCS=1"}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// The lock too: until the guard is done, nobody else clears the area.
+	cmd.ExtraFiles = []*os.File{area.dir}
+	pipe, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start guard: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		pipe.Close()
+		return nil, fmt.Errorf("start guard: %w", err)
+	}
+	return &guard{cmd, pipe}, nil
+}
+
+// stop ends the guard, which clears the area if that is still there.
+func (g *guard) stop() error {
+	g.pipe.Close()
+	if err := g.cmd.Wait(); err != nil {
+		return fmt.Errorf("guard: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package worker
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// hostLoad is the machine's state, read once a tick as it costs two files.
+type hostLoad struct {
+	loadAvg    uint32 // x 100
+	memoryFree uint64 // bytes
+}
+
+func (s *Server) readHostLoad() {
+	var h hostLoad
+	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+		first, _, _ := bytes.Cut(b, []byte(" "))
+		if f, err := strconv.ParseFloat(string(first), 64); err == nil {
+			h.loadAvg = uint32(min(f*100, math.MaxUint32))
+		}
+	}
+	if b, err := os.ReadFile("/proc/meminfo"); err == nil {
+		if _, rest, ok := bytes.Cut(b, []byte("MemAvailable:")); ok {
+			line, _, _ := bytes.Cut(rest, []byte("\n"))
+			kib, err := strconv.ParseUint(string(bytes.TrimSuffix(bytes.TrimSpace(line), []byte(" kB"))), 10, 54)
+			if err == nil {
+				h.memoryFree = kib << 10
+			}
+		}
+	}
+	s.host.Store(&h)
+}
+
+// loadLocked is what messages say about this host.
+func (s *Server) loadLocked() job.Load {
+	h := s.host.Load()
+	held := 0
+	for c := range s.conns {
+		held += c.heldLocked()
+	}
+	return job.Load{
+		Jobs:       clip16(s.o.Jobs),
+		Running:    clip16(s.running),
+		Queued:     clip16(len(s.queue)),
+		Free:       clip16(s.spare() + len(s.conns) - held),
+		Draining:   s.draining,
+		LoadAvg:    h.loadAvg,
+		MemoryFree: h.memoryFree,
+	}
+}
+
+func clip16(n int) uint16 { return uint16(max(0, min(n, math.MaxUint16))) }
+
+// tick looks after the connections and the credits until the server stops.
+func (s *Server) tick() {
+	t := time.NewTicker(min(time.Second, s.o.Heartbeat))
+	defer t.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case now := <-t.C:
+			s.readHostLoad()
+			s.mu.Lock()
+			for c := range s.conns {
+				c.checkLifeLocked(now)
+			}
+			s.rebalanceLocked()
+			s.mu.Unlock()
+		}
+	}
+}
+
+// Status is what a status page shows.
+type Status struct {
+	Load    job.Load
+	Clients []ClientStatus
+}
+
+// ClientStatus is one connection's part of a Status.
+type ClientStatus struct {
+	Name, Remote      string
+	Credits, InHand   int // unspent; queued or running
+	Jobs              uint64
+	Since             time.Time
+	BytesIn, BytesOut uint64
+}
+
+// Status returns the state of now.
+func (s *Server) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := Status{Load: s.loadLocked()}
+	for c := range s.conns {
+		q := ClientStatus{Name: c.name, Remote: c.remote.String(), Credits: len(c.credits), InHand: len(c.tasks), Jobs: c.jobs, Since: c.since}
+		if c.qp != nil {
+			qs := c.qp.Stats()
+			q.BytesIn, q.BytesOut = qs.BytesReceived, qs.BytesSent
+		}
+		st.Clients = append(st.Clients, q)
+	}
+	return st
+}
+
+// Ready says whether the server takes jobs, or why not.
+func (s *Server) Ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return errDraining
+	}
+	if len(*s.listed.Load()) == 0 {
+		return errNoToolchain
+	}
+	return nil
+}

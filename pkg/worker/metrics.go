@@ -1,0 +1,130 @@
+package worker
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// Metrics counts what a Server does. A nil *Metrics counts nothing.
+type Metrics struct {
+	jobs     *prometheus.CounterVec
+	refusals *prometheus.CounterVec
+	seconds  prometheus.Histogram
+	cpu      prometheus.Histogram
+	memory   prometheus.Histogram
+}
+
+// NewMetrics makes the metrics; Register makes them known together with a
+// server's gauges.
+func NewMetrics() *Metrics {
+	return &Metrics{
+		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rdistccd_jobs_total", Help: "Jobs answered, by what became of them and by language.",
+		}, []string{"result", "language"}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rdistccd_refusals_total", Help: "Jobs and connections refused, by cause.",
+		}, []string{"cause"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "rdistccd_compile_seconds", Help: "Wall time of compiles.",
+			Buckets: prometheus.ExponentialBuckets(0.005, 2, 15),
+		}),
+		cpu: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "rdistccd_compile_cpu_seconds", Help: "CPU time of compiles.",
+			Buckets: prometheus.ExponentialBuckets(0.005, 2, 15),
+		}),
+		memory: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "rdistccd_compile_memory_bytes", Help: "Largest resident set of a compile's programs.",
+			Buckets: prometheus.ExponentialBuckets(8<<20, 2, 11),
+		}),
+	}
+}
+
+// Register adds the metrics and s's gauges to a registry.
+func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
+	gauge := func(name, help string, value func(Status) float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(s.Status()) })
+	}
+	for _, c := range []prometheus.Collector{
+		m.jobs, m.refusals, m.seconds, m.cpu, m.memory,
+		gauge("rdistccd_jobs_running", "Compiles under way.", func(st Status) float64 { return float64(st.Load.Running) }),
+		gauge("rdistccd_jobs_queued", "Jobs that wait for a core.", func(st Status) float64 { return float64(st.Load.Queued) }),
+		gauge("rdistccd_clients", "Connected managers.", func(st Status) float64 { return float64(len(st.Clients)) }),
+		gauge("rdistccd_credits", "Credits that clients hold unspent.", func(st Status) float64 {
+			n := 0
+			for _, c := range st.Clients {
+				n += c.Credits
+			}
+			return float64(n)
+		}),
+	} {
+		if err := r.Register(c); err != nil {
+			return fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	// Every cause is there from the start: a rate over a series that appears with
+	// its first count misses that count.
+	for c := job.CauseToolchain; c <= job.CauseVersion; c++ {
+		m.refusals.WithLabelValues(c.String())
+	}
+	return nil
+}
+
+func (m *Metrics) refused(c job.Cause) {
+	if m != nil {
+		m.refusals.WithLabelValues(c.String()).Inc()
+	}
+}
+
+// answered counts one answer.
+func (m *Metrics) answered(t *task, r *job.Result) {
+	if m == nil {
+		return
+	}
+	result := "ok"
+	switch {
+	case r.Status == job.StatusRefused:
+		result = "refused"
+		m.refused(r.Cause)
+	case r.Status == job.StatusFailed:
+		result = r.Cause.String()
+	case r.Signal != 0:
+		result = "signal"
+	case r.Exit != 0:
+		result = "failed"
+	}
+	m.jobs.WithLabelValues(result, metricLanguage(t.language)).Inc()
+	if r.CPU != 0 || r.Wall != 0 {
+		m.seconds.Observe(float64(r.Wall) / 1e6)
+		m.cpu.Observe(float64(r.CPU) / 1e6)
+		m.memory.Observe(float64(r.MaxRSS))
+	}
+}
+
+// log writes the line of a job.
+func (r *runner) log(t *task, res *job.Result, n int) {
+	level := slog.LevelInfo
+	attrs := []slog.Attr{
+		slog.Uint64("job", t.m.ID),
+		slog.String("toolchain", t.tc.Family+"-"+t.tc.Version),
+		slog.String("source", t.source),
+		slog.Uint64("text", t.m.TextLen),
+		slog.Int("result", n),
+		slog.Int("exit", int(res.Exit)),
+		slog.Uint64("queue_us", uint64(res.Queue)),
+		slog.Uint64("wall_us", uint64(res.Wall)),
+		slog.Uint64("cpu_us", uint64(res.CPU)),
+		slog.Uint64("rss", res.MaxRSS),
+	}
+	if res.Signal != 0 {
+		attrs = append(attrs, slog.Int("signal", int(res.Signal)))
+	}
+	if res.Status != job.StatusRan {
+		level = slog.LevelWarn
+		attrs = append(attrs, slog.String("cause", res.Cause.String()), slog.String("detail", res.Detail))
+	}
+	t.c.log.LogAttrs(r.s.ctx, level, "job", attrs...)
+}

@@ -1,0 +1,149 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rdistcc/rdistcc/pkg/compile"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
+)
+
+// refusal is why a job is not run.
+type refusal struct {
+	cause  job.Cause
+	detail string
+}
+
+func (r *refusal) Error() string { return r.detail }
+
+func refuse(cause job.Cause, format string, args ...any) *refusal {
+	return &refusal{cause, fmt.Sprintf(format, args...)}
+}
+
+// checkBody decides whether a body may be handed to a compiler: what a client
+// names is neither run, nor read, nor written.
+func checkBody(b *job.Body, tc *toolchain.Toolchain) error {
+	if b.Name[0] == '-' || b.Name[0] == '@' {
+		return refuse(job.CausePolicy, "source name %q would be taken for an option", b.Name)
+	}
+	if _, ok := languages[b.Language]; !ok {
+		return refuse(job.CausePolicy, "language %q", b.Language)
+	}
+	for i, o := range b.Outputs {
+		if (o.Kind == job.OutputStackUsage) != (i > 0) {
+			return refuse(job.CauseMalformed, "outputs of a wrong kind or in a wrong order")
+		}
+	}
+	return checkArgs(b, tc)
+}
+
+// languages are the -x values of text that is preprocessed, or all but: each with
+// the suffix of such a source and a label for metrics. Assembly is not among them,
+// as it names files of this host.
+var languages = map[string]struct{ suffix, label string }{
+	"c":                        {".c", "c"},
+	"c++":                      {".cc", "c++"},
+	"objective-c":              {".m", "objective-c"},
+	"objective-c++":            {".mm", "objective-c++"},
+	"cpp-output":               {".c", "c"},
+	"c++-cpp-output":           {".cc", "c++"},
+	"objective-c-cpp-output":   {".m", "objective-c"},
+	"objective-c++-cpp-output": {".mm", "objective-c++"},
+	"objc-cpp-output":          {".m", "objective-c"},
+	"objc++-cpp-output":        {".mm", "objective-c++"},
+}
+
+// metricLanguage is a label's value: bounded, whatever a client says.
+func metricLanguage(x string) string {
+	if l, ok := languages[x]; ok {
+		return l.label
+	}
+	return "other"
+}
+
+// checkArgs takes an argument list if it is one that our own wrapper makes: its
+// option table, applied to the list as to a user's command, finds nothing that
+// would have to stay at home and gives the very same list for the far half. So
+// an option that is not known here is refused, and one that the table keeps from
+// leaving is refused when it comes.
+func checkArgs(b *job.Body, tc *toolchain.Toolchain) error {
+	args := b.Args
+	d := compile.Driver{Family: compile.GCC, CXX: strings.HasPrefix(languages[b.Language].label, "c++")}
+	if tc.Family == "clang" {
+		d.Family = compile.Clang
+	} else if len(args) >= 2 && args[0] == "-fpreprocessed" && args[1] == "-fdirectives-only" {
+		args = args[2:]
+	}
+	if err := checkPaths(args); err != nil {
+		return err
+	}
+	mode := "-c"
+	if len(b.Outputs) > 0 && b.Outputs[0].Kind == job.OutputAssembly {
+		mode = "-S"
+	}
+	p := compile.Parse(append(slices.Clone(args), mode, "x"+languages[b.Language].suffix), d, nil)
+	if p.Local {
+		return refuse(job.CausePolicy, "%s", p.Reason)
+	}
+	same, _ := p.Remote(tc.Major, "/")
+	if len(same) >= 2 && same[0] == "-fpreprocessed" && same[1] == "-fdirectives-only" {
+		same = same[2:]
+	}
+	for i, a := range args {
+		if i >= len(same) || same[i] != a {
+			return refuse(job.CausePolicy, "option %q", a)
+		}
+	}
+	return nil
+}
+
+// pathOptions may hold a path, as a text: it is compared with the paths in the
+// source, or written into the object.
+var pathOptions = []string{
+	"-fdebug-prefix-map=", "-ffile-prefix-map=", "-fmacro-prefix-map=", "-fcoverage-prefix-map=",
+	"-fdebug-compilation-dir=", "-ffile-compilation-dir=", "-fcoverage-compilation-dir=", "-D", "-U",
+}
+
+// checkPaths is the second line: whatever the table says, no word names a file.
+func checkPaths(args []string) error {
+	for i, a := range args {
+		if !strings.Contains(a, "/") {
+			continue
+		}
+		ok := slices.ContainsFunc(pathOptions, func(p string) bool { return strings.HasPrefix(a, p) })
+		if i > 0 && !ok {
+			ok = args[i-1] == "-fdebug-compilation-dir" || args[i-1] == "-D"
+		}
+		if !ok {
+			return refuse(job.CausePolicy, "option %q names a path", a)
+		}
+	}
+	return nil
+}
+
+// environment makes the compiler's environment from nothing.
+func environment(b *job.Body, tmp string) ([]string, error) {
+	env := []string{"PATH=" + searchPath, "TMPDIR=" + tmp}
+	locale := "C"
+	for _, e := range b.Env {
+		name, value, _ := strings.Cut(e, "=")
+		switch name {
+		case "LC_ALL":
+			const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.@-"
+			if strings.Trim(value, plain) != "" || strings.Contains(value, "..") {
+				return nil, refuse(job.CausePolicy, "variable %s", name)
+			}
+			locale = value
+		case "SOURCE_DATE_EPOCH":
+			if value == "" || strings.Trim(value, "0123456789") != "" {
+				return nil, refuse(job.CausePolicy, "variable %s", name)
+			}
+			env = append(env, e)
+		default:
+			return nil, refuse(job.CausePolicy, "variable %q", name)
+		}
+	}
+	return append(env, "LC_ALL="+locale), nil
+}

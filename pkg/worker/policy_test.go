@@ -1,0 +1,107 @@
+package worker
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/compile"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
+)
+
+var (
+	gcc12   = toolchain.Toolchain{Family: "gcc", Major: 12}
+	clang14 = toolchain.Toolchain{Family: "clang", Major: 14}
+)
+
+func policyBody(args ...string) *job.Body {
+	return &job.Body{Args: args, Language: "c", Name: "a.c", Outputs: []job.Output{{Kind: job.OutputObject, Name: "a.o"}}}
+}
+
+func wantRefused(t *testing.T, err error, what any) {
+	t.Helper()
+	var r *refusal
+	if !errors.As(err, &r) || r.cause != job.CausePolicy {
+		t.Errorf("%q: error is %v, want a refusal by policy", what, err)
+	}
+}
+
+// What loads code, names a file, or writes one that is not declared.
+func TestHostileArguments(t *testing.T) {
+	for _, list := range []string{
+		"@/etc/passwd", "@file", "/etc/passwd", "other.c", "-", "-wrapper sh,-c,id", "-fplugin=/tmp/x.so", "-fplugin=x",
+		"-specs=/tmp/x", "--specs=x", "-specs x", "-B/tmp", "-B /tmp", "-Bx", "-o /tmp/x", "-o x", "--output=x", "-MD", "-MF x", "-MMD",
+		"-Wp,-MD,x", "-Wp,-include,/etc/passwd", "-Wa,-a=x", "-Wa,-al=/tmp/x", "-Wa,@x", "-Wa,-I/tmp", "-Xassembler -a=x", "-Xpreprocessor -MD",
+		"-aux-info x", "-fdump-tree-all", "-fdump-tree-all=/tmp/x", "-save-temps", "-dumpdir /tmp/", "-fcallgraph-info", "-include /etc/passwd",
+		"-imacros /etc/passwd", "-isystem /etc", "-I/etc", "-iquote .", "--sysroot=/", "-fmodule-mapper=|id", "-fmodules-ts", "-fprofile-use=/x",
+		"-fprofile-generate", "--coverage", "-ftest-coverage", "-fauto-profile=x", "-Xclang -load", "-Xclang -load -Xclang x.so", "-mllvm -load=x",
+		"-cc1", "-fpass-plugin=x.so", "-E", "-M", "-###", "--version", "-v", "-x c", "-c", "-S", "-fsyntax-only", "-march=native", "-mtune=native",
+		"-fsanitize-ignorelist=x", "-fcrash-diagnostics-dir=/x", "-ftime-trace", "-gsplit-dwarf", "--param", "-fopt-info-all=x",
+		"-frandom-seed=/etc/passwd", "-fdebug-prefix-map", "-T x", "-L/tmp", "-lfoo",
+	} {
+		for _, tc := range []*toolchain.Toolchain{&gcc12, &clang14} {
+			wantRefused(t, checkBody(policyBody(strings.Fields(list)...), tc), list)
+		}
+	}
+}
+
+func TestHonestArguments(t *testing.T) {
+	for _, list := range []string{
+		"", "-O2", "-O2 -g -Wall -Wextra -Werror -std=c11 -fPIC -pthread -fno-strict-aliasing -march=x86-64-v3 -mtune=generic",
+		"-O3 -fvisibility=hidden -ffunction-sections -fdata-sections -fstack-protector-strong",
+		"-ffile-prefix-map=/src/x=/y", "-fdebug-prefix-map=/a=/b", "-w", "-pedantic",
+	} {
+		for _, tc := range []*toolchain.Toolchain{&gcc12, &clang14} {
+			// The wrapper's own far half of the command, as it would come here.
+			d := compile.Driver{Family: compile.GCC}
+			if tc.Family == "clang" {
+				d.Family = compile.Clang
+			}
+			p := compile.Parse(append(strings.Fields(list), "-c", "a.c"), d, nil)
+			if p.Local {
+				t.Fatalf("%s %q stays at home: %s", tc.Family, list, p.Reason)
+			}
+			b := policyBody()
+			b.Args, b.Language = p.Remote(tc.Major, "/home/user/src")
+			if err := checkBody(b, tc); err != nil {
+				t.Errorf("%s %q: %v", tc.Family, b.Args, err)
+			}
+		}
+	}
+}
+
+func TestBodyNamesAndKinds(t *testing.T) {
+	b := policyBody()
+	for _, name := range []string{"-o", "@list"} {
+		b.Name = name
+		wantRefused(t, checkBody(b, &gcc12), name)
+	}
+	b = policyBody()
+	for _, lang := range []string{"", "assembler", "assembler-with-cpp", "none", "c-header", "ada", "c -E"} {
+		b.Language = lang
+		wantRefused(t, checkBody(b, &gcc12), lang)
+	}
+	b = policyBody()
+	b.Outputs = append(b.Outputs, job.Output{Kind: job.OutputObject, Name: "b.o"})
+	if err := checkBody(b, &gcc12); err == nil {
+		t.Error("two objects of one compile are taken")
+	}
+}
+
+func TestEnvironmentIsMadeFromNothing(t *testing.T) {
+	b := policyBody()
+	b.Env = []string{"LC_ALL=C.UTF-8", "SOURCE_DATE_EPOCH=1700000000"}
+	env, err := environment(b, "/w/tmp")
+	want := []string{"PATH=" + searchPath, "TMPDIR=/w/tmp", "SOURCE_DATE_EPOCH=1700000000", "LC_ALL=C.UTF-8"}
+	if err != nil || !slices.Equal(env, want) {
+		t.Errorf("environment = %q, %v; want %q", env, err, want)
+	}
+	for _, e := range []string{"LD_PRELOAD=x", "GCC_EXEC_PREFIX=/", "COMPILER_PATH=/", "PATH=/x", "TMPDIR=/", "SOURCE_DATE_EPOCH=",
+		"SOURCE_DATE_EPOCH=1x", "LC_ALL=../x", "LC_ALL=/x", "", "DEPENDENCIES_OUTPUT=x", "GCONV_PATH=/x"} {
+		b.Env = []string{e}
+		_, err := environment(b, "/w/tmp")
+		wantRefused(t, err, e)
+	}
+}

@@ -1,0 +1,165 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// maxFile bounds every file that a compiler writes, in bytes: an assembly is
+// several times its object. Past it the kernel ends the compiler with SIGXFSZ.
+const maxFile = 1 << 30
+
+// command is one compiler run.
+type command struct {
+	argv   []string // argv[0] is the program's path
+	env    []string
+	dir    string
+	stdin  int // descriptors
+	stdout int
+	stderr int
+	nice   int
+	limit  time.Duration // of wall time
+}
+
+// outcome is how a process ended.
+type outcome struct {
+	exit    int
+	signal  int
+	cpu     time.Duration
+	maxRSS  uint64 // bytes
+	stopped job.Cause
+}
+
+// process is one compiler, in a process group of its own that ends with it.
+type process struct {
+	mu      sync.Mutex
+	pid     int       // 0: not started, or reaped
+	stopped job.Cause // why it was killed, or must not start
+}
+
+// stop kills the group with SIGKILL, now or as soon as it exists; the first
+// cause stands.
+func (p *process) stop(why job.Cause) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped == job.CauseNone {
+		p.stopped = why
+	}
+	p.killLocked()
+}
+
+func (p *process) killLocked() {
+	if p.pid != 0 {
+		_ = unix.Kill(-p.pid, unix.SIGKILL) // ESRCH: all of them have ended
+	}
+}
+
+// run starts c and waits until it has ended and its whole group is killed. An
+// error means that nothing ran.
+//
+// The wait is the netpoller's, on a pidfd: no thread and no goroutine more.
+func (p *process) run(c *command) (outcome, error) {
+	p.mu.Lock()
+	if p.stopped != job.CauseNone {
+		p.mu.Unlock()
+		return outcome{stopped: p.stopped}, nil
+	}
+	pidfd := -1
+	pid, _, err := syscall.StartProcess(c.argv[0], c.argv, &syscall.ProcAttr{
+		Dir:   c.dir,
+		Env:   c.env,
+		Files: []uintptr{uintptr(c.stdin), uintptr(c.stdout), uintptr(c.stderr)},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd},
+	})
+	if err != nil {
+		p.mu.Unlock()
+		return outcome{}, fmt.Errorf("start %s: %w", c.argv[0], err)
+	}
+	p.pid = pid
+	p.mu.Unlock()
+	// The driver needs longer to start its first child than these two take, and
+	// children inherit both.
+	if c.nice != 0 {
+		_ = unix.Setpriority(unix.PRIO_PGRP, pid, c.nice)
+	}
+	_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: maxFile, Max: maxFile}, nil)
+
+	if err := p.wait(pidfd, c.limit); err != nil {
+		p.stop(job.CauseInternal)
+	}
+	return p.reap(pid)
+}
+
+// wait returns when the leader is a zombie, killing the group at the limit.
+func (p *process) wait(pidfd int, limit time.Duration) error {
+	if pidfd < 0 {
+		return errors.New("no pidfd: needs Linux 5.4")
+	}
+	if err := unix.SetNonblock(pidfd, true); err != nil {
+		unix.Close(pidfd)
+		return err
+	}
+	f := os.NewFile(uintptr(pidfd), "pidfd")
+	defer f.Close()
+	rc, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := f.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
+	ended := func(fd uintptr) bool {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_PIDFD, int(fd), &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		// Without a zombie the kernel leaves the structure as it was, zero.
+		return err != nil && !errors.Is(err, unix.EINTR) || info.Signo != 0
+	}
+	err = rc.Read(ended)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		p.stop(job.CauseTimeout)
+		if err := f.SetReadDeadline(time.Time{}); err != nil {
+			return err
+		}
+		err = rc.Read(ended)
+	}
+	return err
+}
+
+// reap takes the leader's status. As long as it is a zombie its number is the
+// group's and no other's, so the rest of the group is killed first.
+func (p *process) reap(pid int) (outcome, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.killLocked()
+	p.pid = 0
+	var status unix.WaitStatus
+	var use unix.Rusage
+	for {
+		_, err := unix.Wait4(pid, &status, 0, &use)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return outcome{}, fmt.Errorf("wait for compiler: %w", err)
+		}
+	}
+	o := outcome{
+		cpu:     time.Duration(use.Utime.Nano() + use.Stime.Nano()),
+		maxRSS:  uint64(use.Maxrss) << 10,
+		stopped: p.stopped,
+	}
+	if status.Signaled() {
+		o.signal = int(status.Signal())
+	} else {
+		o.exit = status.ExitStatus()
+	}
+	return o, nil
+}

@@ -1,0 +1,214 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
+)
+
+// task is a job on its way: queued, running, answered. Exactly one of the
+// connection's goroutine (refused, cancelled in the queue) and a runner answers it.
+type task struct {
+	c      *conn
+	m      *job.Job
+	k      *credit // its slot is the task's alone
+	tc     toolchain.Toolchain
+	queued time.Time
+	proc   process
+
+	// the runner's, from the body
+	source, language string
+}
+
+var (
+	errDraining    = errors.New("draining")
+	errNoToolchain = errors.New("no compiler found")
+)
+
+// job takes a Job message: into the queue, or with its refusal as the answer.
+func (c *conn) job(m *job.Job, w *iwarp.WC) error {
+	s := c.s
+	t := &task{c: c, m: m, queued: time.Now()}
+	s.mu.Lock()
+	var err error
+	if t.k, err = c.spendLocked(m.Credit, w); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	if c.tasks[m.ID] != nil || m.Sink.STag == 0 {
+		err := t.k.free()
+		s.mu.Unlock()
+		return errors.Join(fmt.Errorf("job %d has a number in use, or no sink", m.ID), err)
+	}
+	c.tasks[m.ID] = t
+	c.lastJob = t.queued
+	c.jobs++
+	draining := s.draining
+	s.mu.Unlock()
+
+	if err = t.check(); err == nil && draining {
+		err = refuse(job.CauseDraining, "going down")
+	}
+	if err == nil {
+		t.tc, err = s.toolchain(s.ctx, m.Toolchain)
+	}
+	if err != nil {
+		t.answer(refused(err), 0)
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// The task may not outlive the connection, which waits for it.
+	c.work.Add(1)
+	s.queue = append(s.queue, t)
+	s.wake.Signal()
+	return nil
+}
+
+// check holds the message's numbers against the slot and the protocol.
+func (t *task) check() error {
+	m, room := t.m, uint64(t.k.mr.Len())
+	switch {
+	case m.BodyLen == 0 || m.BodyLen > job.MaxBodyLen,
+		uint64(m.TextOff) != uint64(job.TextOffset(int(m.BodyLen))),
+		uint64(m.TextOff) > room || m.TextLen > room-uint64(m.TextOff):
+		return refuse(job.CauseMalformed, "body of %d bytes and text of %d at %d in a slot of %d", m.BodyLen, m.TextLen, m.TextOff, room)
+	}
+	return nil
+}
+
+// refused makes the answer of a job that did not run.
+func refused(err error) *job.Result {
+	r := &job.Result{Status: job.StatusRefused, Cause: job.CauseInternal, Detail: err.Error()}
+	var why *refusal
+	if errors.As(err, &why) {
+		r.Cause = why.cause
+	} else if errors.Is(err, job.ErrMalformed) {
+		r.Cause = job.CauseMalformed
+	}
+	return r
+}
+
+// cancel ends jobs of this connection: queued ones are answered at once, running
+// ones by their runner once the compiler is dead.
+func (c *conn) cancel(ids []uint64) {
+	s := c.s
+	var queued, running []*task
+	s.mu.Lock()
+	for _, id := range ids {
+		t := c.tasks[id]
+		if t == nil {
+			continue // answered: the Result is on its way
+		}
+		if s.dequeueLocked(t) {
+			queued = append(queued, t)
+		} else {
+			running = append(running, t)
+		}
+	}
+	s.mu.Unlock()
+	for _, t := range running {
+		t.proc.stop(job.CauseCancelled)
+	}
+	for _, t := range queued {
+		t.answer(&job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}, 0)
+		c.work.Done()
+	}
+}
+
+// dropLocked takes the tasks of a connection that has ended out of the queue and
+// returns those that run.
+func (s *Server) dropLocked(c *conn) []*task {
+	var running []*task
+	for id, t := range c.tasks {
+		if !s.dequeueLocked(t) {
+			running = append(running, t)
+			continue
+		}
+		delete(c.tasks, id)
+		c.sending[c.nextWRLocked()] = t.k // freed with the connection
+		c.work.Done()
+	}
+	return running
+}
+
+// dequeueLocked takes t out of the queue, if it is there still.
+func (s *Server) dequeueLocked(t *task) bool {
+	for i, q := range s.queue {
+		if q == t {
+			copy(s.queue[i:], s.queue[i+1:])
+			s.queue[len(s.queue)-1] = nil
+			s.queue = s.queue[:len(s.queue)-1]
+			return true
+		}
+	}
+	return false
+}
+
+// take waits for the next task; nil when the server closes.
+func (s *Server) take() *task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.queue) == 0 && !s.closing {
+		s.wake.Wait()
+	}
+	if s.closing {
+		return nil
+	}
+	t := s.queue[0]
+	s.dequeueLocked(t)
+	s.running++
+	return t
+}
+
+func (c *conn) nextWRLocked() uint64 {
+	c.lastWR++
+	return sendID | c.lastWR
+}
+
+// answer sends the one Result of a task: n bytes at the slot's start into the
+// sink, then the message that invalidates it. The slot is freed when both have left.
+func (t *task) answer(r *job.Result, n int) {
+	c, s := t.c, t.c.s
+	r.ID = t.m.ID
+	r.Detail = job.Clip(r.Detail, job.MaxDetail)
+	s.o.Metrics.answered(t, r)
+	s.mu.Lock()
+	delete(c.tasks, t.m.ID)
+	id := c.nextWRLocked()
+	c.sending[id] = t.k
+	if c.ended {
+		s.mu.Unlock()
+		return // nobody to tell; the slot goes with the connection
+	}
+	if k := c.nextLocked(); k != nil {
+		r.Next = &job.Credit{ID: k.id, Slot: k.window()}
+	}
+	r.Load = s.loadLocked()
+	s.mu.Unlock()
+
+	var err error
+	if n > 0 {
+		err = c.qp.PostSend(&iwarp.SendWR{
+			ID: sendID, Op: iwarp.OpWrite, Flags: iwarp.Unsignaled | iwarp.More,
+			SGL:  []iwarp.SGE{{Addr: t.k.mr.Base(), Length: uint32(n), LKey: t.k.mr.STag()}},
+			STag: iwarp.STag(t.m.Sink.STag), TO: t.m.Sink.TO,
+		})
+	}
+	if err == nil {
+		err = c.qp.PostSend(&iwarp.SendWR{
+			ID: id, Op: iwarp.OpSendInv, Flags: iwarp.Inline, Data: job.Append(nil, r),
+			InvSTag: iwarp.STag(t.m.Sink.STag),
+		})
+	}
+	if err != nil {
+		// The queue has room for every answer, so this is a QP at its end; the
+		// client may not be left waiting on one that is not.
+		c.log.Debug("answer", "job", t.m.ID, "err", err)
+		c.qp.Abort()
+	}
+}

@@ -1,0 +1,169 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A daemon's work area is one directory. While the daemon or its guard lives, a
+// lock (flock) on it is held, so a later daemon knows which ones are left over. It
+// gets its final name only once it is locked.
+const (
+	areaPrefix = "rdistccd-"
+	newPrefix  = ".rdistccd-"
+)
+
+// workArea is a locked private directory.
+type workArea struct {
+	path string
+	dir  *os.File // carries the lock
+}
+
+// newWorkArea makes a work area below base, mode 0700.
+func newWorkArea(base string) (*workArea, error) {
+	base, err := filepath.EvalSymlinks(base) // as the kernel will name it
+	if err != nil {
+		return nil, fmt.Errorf("make work directory: %w", err)
+	}
+	tmp, err := os.MkdirTemp(base, newPrefix+"*")
+	if err != nil {
+		return nil, fmt.Errorf("make work directory: %w; choose another one with work-dir", err)
+	}
+	dir, err := os.Open(tmp)
+	if err == nil {
+		if err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			path := filepath.Join(base, areaPrefix+filepath.Base(tmp)[len(newPrefix):])
+			if err = os.Rename(tmp, path); err == nil {
+				return &workArea{path: path, dir: dir}, nil
+			}
+		}
+		dir.Close()
+	}
+	os.RemoveAll(tmp)
+	return nil, fmt.Errorf("lock work directory: %w", err)
+}
+
+// remove deletes the area; processes that still work in it are killed.
+func (w *workArea) remove() error {
+	err := clearArea(w.path)
+	w.dir.Close()
+	return err
+}
+
+// removeStale deletes the work areas of daemons that are gone, and kills what
+// still works in them. It returns how many there were.
+func removeStale(base string) (int, error) {
+	entries, err := os.ReadDir(base)
+	if err != nil {
+		return 0, fmt.Errorf("look for old work directories: %w", err)
+	}
+	n := 0
+	for _, e := range entries {
+		made := strings.HasPrefix(e.Name(), newPrefix) // by a daemon that died within microseconds
+		if !made && !strings.HasPrefix(e.Name(), areaPrefix) || !e.IsDir() {
+			continue
+		}
+		path := filepath.Join(base, e.Name())
+		if stale(path, made) {
+			if err := clearArea(path); err != nil {
+				return n, fmt.Errorf("remove old work directory: %w", err)
+			}
+			n++
+		}
+	}
+	return n, nil
+}
+
+// stale says that a directory is a work area of ours that nobody holds.
+func stale(path string, unnamed bool) bool {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || int(st.Uid) != os.Geteuid() || st.Mode&0o7777 != 0o700 {
+		return false
+	}
+	if unnamed && time.Since(time.Unix(st.Mtim.Unix())) < time.Hour {
+		return false // perhaps about to be locked
+	}
+	return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil
+}
+
+// clearArea kills the processes that work below path and removes it.
+func clearArea(path string) error {
+	for range 100 { // a compiler that just forks escapes one look, not all
+		if killBelow(path) == 0 {
+			break
+		}
+		time.Sleep(2 * time.Millisecond) // until the kernel has ended them
+	}
+	return os.RemoveAll(path)
+}
+
+// killBelow kills the process group of every process whose working directory is
+// below path, and says how many processes there were. The kernel's own list is
+// complete, whatever a daemon had time to write down before it died.
+func killBelow(path string) int {
+	n := 0
+	for _, pid := range processesBelow(path) {
+		n++
+		if group, err := unix.Getpgid(pid); err == nil && group != unix.Getpgrp() {
+			_ = unix.Kill(-group, unix.SIGKILL)
+		}
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	return n
+}
+
+func processesBelow(path string) []int {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer proc.Close()
+	names, err := proc.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		// A zombie, or another user's process, has no readable link.
+		if cwd, err := os.Readlink("/proc/" + name + "/cwd"); err == nil && strings.HasPrefix(cwd, path+"/") {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// emptyDir removes what a job has left in a directory.
+func emptyDir(path string) error {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		p := filepath.Join(path, e.Name())
+		err := unix.Unlink(p)
+		if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
+			err = os.RemoveAll(p)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return &os.PathError{Op: "remove", Path: p, Err: err}
+		}
+	}
+	return nil
+}

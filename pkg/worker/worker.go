@@ -1,0 +1,393 @@
+// Package worker is the compile host's side: it grants credits, takes jobs, runs
+// compilers and writes results back.
+//
+// A Server has one goroutine for each connection, which reads its completion
+// queue, and Options.Jobs runners, each of which takes one job after another. A
+// job's memory is its credit's slot throughout: the peer wrote the source into it,
+// the runner copies that to a file, and gathers the result in the same memory
+// once the peer can write it no more. Then it becomes a slot for a new credit.
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
+)
+
+// Options of a Server.
+type Options struct {
+	Device    iwarp.Device
+	Log       *slog.Logger
+	Metrics   *Metrics // nil: not counted
+	Jobs      int      // compiles at a time
+	Clients   int      // connections at a time
+	Slot      int64    // bytes of a slot: body and text, and the result
+	Prefault  int64    // of these, kept in memory
+	WorkBase  string   // directory for the work area; "" = the system's temporary one
+	Heartbeat time.Duration
+	Silence   time.Duration // without a sign of life a client is lost
+	Settings
+}
+
+// Settings can change while the server runs.
+type Settings struct {
+	Allow      []netip.Prefix // beside loopback
+	Nice       int
+	JobTimeout time.Duration
+	Dirs       []string // with compilers
+}
+
+// queueDepth is how many jobs may wait beside those that run. As many again keep
+// the cores busy over one round trip for compiles as short as that; a manager's
+// scheduler prefers an idle host anyway.
+func queueDepth(jobs int) int { return max(2, jobs) }
+
+// activeTime is how long after its last job a client counts as one that builds.
+const activeTime = 10 * time.Second
+
+// outSize bounds what is kept of a compiler's standard output and of its
+// standard error, in bytes; writing past it fails.
+const outSize = 1 << 20
+
+// Server is a daemon without its flags and signals.
+type Server struct {
+	o        Options
+	boot     [16]byte
+	tools    toolchain.Cache
+	slots    *arena.Pool
+	outputs  *arena.Pool
+	area     *workArea
+	guard    *guard
+	devNull  *os.File
+	listed   atomic.Pointer[[]toolchain.Toolchain]
+	settings atomic.Pointer[Settings]
+	host     atomic.Pointer[hostLoad]
+
+	stop    context.CancelFunc // ends the accept loops and the ticker
+	ctx     context.Context
+	serving sync.WaitGroup // accept loops, connections, ticker
+	runners sync.WaitGroup
+
+	mu       sync.Mutex
+	conns    map[*conn]bool
+	lastConn uint64
+	lastID   uint64 // of credits
+	queue    []*task
+	wake     *sync.Cond // runners wait for queue or closing
+	running  int
+	draining bool
+	closing  bool
+	idle     chan struct{} // made by Drain; closed when nothing runs, waits or is being sent
+}
+
+// New makes a server: it clears what dead daemons left, makes the work area,
+// starts the guard and the runners, and looks for compilers.
+func New(ctx context.Context, o Options) (*Server, error) {
+	if o.Jobs <= 0 || o.Clients <= 0 || o.Slot <= 0 || o.Heartbeat <= 0 || o.Silence <= 0 || o.JobTimeout <= 0 {
+		return nil, errors.New("worker: jobs, clients, slot, heartbeat, silence and job-timeout must be positive")
+	}
+	if o.WorkBase == "" {
+		o.WorkBase = os.TempDir()
+	}
+	s := &Server{o: o, conns: make(map[*conn]bool)}
+	s.wake = sync.NewCond(&s.mu)
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	rand.Read(s.boot[:]) // never fails, says its documentation
+	s.settings.Store(&o.Settings)
+	s.readHostLoad()
+	if err := s.open(); err != nil {
+		s.release()
+		return nil, err
+	}
+	if err := s.Rescan(ctx); err != nil {
+		s.release()
+		return nil, err
+	}
+	for i := range o.Jobs {
+		r, err := newRunner(s, i)
+		if err != nil {
+			s.endRunners()
+			s.release()
+			return nil, err
+		}
+		s.runners.Go(r.loop)
+	}
+	s.serving.Go(s.tick)
+	return s, nil
+}
+
+// open gets the server's resources; release gives back what it got.
+func (s *Server) open() error {
+	if n, err := removeStale(s.o.WorkBase); err != nil {
+		s.o.Log.Warn("old work directories", "err", err)
+	} else if n > 0 {
+		s.o.Log.Info("removed work directories of daemons that were killed", "count", n)
+	}
+	var err error
+	if s.devNull, err = os.Open(os.DevNull); err != nil {
+		return err
+	}
+	// Beside the credits, one buffer for each result that is still being sent.
+	most := 2*s.spare() + s.o.Clients
+	if s.slots, err = arena.NewPool(arena.Options{Name: "rdistccd-slot", Size: s.o.Slot, Prefault: s.o.Prefault, Max: most}); err != nil {
+		return err
+	}
+	if s.outputs, err = arena.NewPool(arena.Options{Name: "rdistccd-out", Size: outSize, Max: 2 * s.o.Jobs}); err != nil {
+		return err
+	}
+	if s.area, err = newWorkArea(s.o.WorkBase); err != nil {
+		return err
+	}
+	s.guard, err = startGuard(s.area)
+	return err
+}
+
+// spare is the number of credits beyond the one that every client may hold.
+func (s *Server) spare() int { return s.o.Jobs + queueDepth(s.o.Jobs) }
+
+func (s *Server) release() {
+	s.stop()
+	s.serving.Wait()
+	if s.area != nil {
+		if err := s.area.remove(); err != nil {
+			s.o.Log.Error("remove work directory", "err", err)
+		}
+	}
+	if s.guard != nil {
+		if err := s.guard.stop(); err != nil {
+			s.o.Log.Error("end", "err", err)
+		}
+	}
+	for _, p := range []*arena.Pool{s.slots, s.outputs} {
+		if p != nil {
+			p.Close()
+		}
+	}
+	if s.devNull != nil {
+		s.devNull.Close()
+	}
+}
+
+func (s *Server) endRunners() {
+	s.mu.Lock()
+	s.closing = true
+	s.wake.Broadcast()
+	s.mu.Unlock()
+	s.runners.Wait()
+}
+
+// Apply puts new settings in force; Rescan follows if the directories changed.
+// Connections that are no longer allowed stay until they end.
+func (s *Server) Apply(n Settings) { s.settings.Store(&n) }
+
+// Settings are those in force.
+func (s *Server) Settings() Settings { return *s.settings.Load() }
+
+// Rescan looks for compilers anew and tells the clients what there is now.
+func (s *Server) Rescan(ctx context.Context) error {
+	list, err := s.tools.Discover(ctx, s.settings.Load().Dirs, func(path string, err error) {
+		s.o.Log.Warn("compiler not offered", "path", path, "err", err)
+	})
+	if err != nil {
+		return err
+	}
+	// Clients hold at most a 16-bit number of them.
+	list = list[:min(len(list), 1<<16-1)]
+	for i := range list {
+		t := &list[i]
+		s.o.Log.Info("toolchain", "id", fmt.Sprintf("%x", t.ID), "path", t.Exec, "family", t.Family, "version", t.Version, "target", t.Target)
+	}
+	if len(list) == 0 {
+		s.o.Log.Warn("no compiler found: every job will be refused", "dirs", s.settings.Load().Dirs)
+	}
+	s.listed.Store(&list)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.listToolchainsLocked()
+	}
+	return nil
+}
+
+// Toolchains are those that the server offers.
+func (s *Server) Toolchains() []toolchain.Toolchain { return *s.listed.Load() }
+
+// toolchain finds what an ID stands for, if the files are still those that gave it.
+func (s *Server) toolchain(ctx context.Context, id job.ToolchainID) (toolchain.Toolchain, error) {
+	for _, t := range *s.listed.Load() {
+		if t.ID != id {
+			continue
+		}
+		now, err := s.tools.Identify(ctx, t.Exec)
+		if err != nil || now.ID != id {
+			return t, refuse(job.CauseToolchain, "%s has changed on the host", t.Exec)
+		}
+		return t, nil
+	}
+	return toolchain.Toolchain{}, refuse(job.CauseToolchain, "no such compiler on the host")
+}
+
+// Serve takes connections from l until Drain or Close, and closes l.
+func (s *Server) Serve(l iwarp.Listener) {
+	s.serving.Go(func() {
+		defer l.Close()
+		for {
+			req, err := l.Accept(s.ctx)
+			if err != nil {
+				if s.ctx.Err() == nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, iwarp.ErrClosed) {
+					s.o.Log.Error("accept", "addr", l.Addr().String(), "err", err)
+				}
+				return
+			}
+			s.admit(req)
+		}
+	})
+}
+
+// admit rejects a peer, or starts its connection.
+func (s *Server) admit(req iwarp.ConnRequest) {
+	remote := req.Info().Remote
+	if r := s.judge(req); r != nil {
+		s.o.Log.Warn("connection rejected", "remote", remote.String(), "cause", r.Cause.String(), "detail", r.Detail)
+		s.o.Metrics.refused(r.Cause)
+		if err := req.Reject(r.Append(nil)); err != nil {
+			s.o.Log.Debug("reject", "remote", remote.String(), "err", err)
+		}
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastConn++
+	c := newConn(s, s.lastConn, remote)
+	s.conns[c] = true
+	s.serving.Go(func() { c.serve(req) })
+}
+
+// judge says why a peer may not come in.
+func (s *Server) judge(req iwarp.ConnRequest) *job.Rejection {
+	info := req.Info()
+	if !s.allowed(info.Remote) {
+		return &job.Rejection{Cause: job.CauseDenied, Detail: fmt.Sprintf("%s is in no network of --allow", hostOf(info.Remote))}
+	}
+	g, err := job.ParseGreeting(info.PrivateData)
+	if err != nil {
+		return &job.Rejection{Cause: job.CauseMalformed, Detail: err.Error()}
+	}
+	if g.Version != job.Version {
+		return &job.Rejection{Cause: job.CauseVersion, Detail: fmt.Sprintf("the daemon speaks version %d, not %d", job.Version, g.Version)}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return &job.Rejection{Cause: job.CauseDraining, Detail: "going down"}
+	}
+	if len(s.conns) >= s.o.Clients {
+		return &job.Rejection{Cause: job.CauseFull, Detail: fmt.Sprintf("%d clients are connected", s.o.Clients)}
+	}
+	return nil
+}
+
+func (s *Server) allowed(remote net.Addr) bool {
+	ap, err := netip.ParseAddrPort(remote.String())
+	if err != nil {
+		return false
+	}
+	ip := ap.Addr().Unmap()
+	if ip.IsLoopback() {
+		return true
+	}
+	for _, p := range s.settings.Load().Allow {
+		if p.Contains(ip.WithZone("")) {
+			return true
+		}
+	}
+	return false
+}
+
+func hostOf(a net.Addr) string {
+	host, _, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String()
+	}
+	return host
+}
+
+// Drain ends the server in order: no new connection, no new job; the clients are
+// told; what runs or waits is finished. It returns when all results are sent, or
+// with ctx's error. Close follows.
+func (s *Server) Drain(ctx context.Context) error {
+	s.mu.Lock()
+	if s.idle == nil {
+		s.idle = make(chan struct{})
+		s.draining = true
+		for c := range s.conns {
+			c.wantDrain = true
+			c.pumpLocked()
+		}
+		s.checkIdleLocked()
+	}
+	idle := s.idle
+	s.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// checkIdleLocked closes idle once a draining server has nothing under way.
+func (s *Server) checkIdleLocked() {
+	if s.idle == nil {
+		return
+	}
+	for c := range s.conns {
+		if len(c.tasks) > 0 || len(c.sending) > 0 {
+			return
+		}
+	}
+	select {
+	case <-s.idle:
+	default:
+		close(s.idle)
+	}
+}
+
+// Close ends everything at once: compilers are killed, connections dropped, the
+// work area removed. It returns after the last goroutine. After Drain the
+// connections are closed gracefully.
+func (s *Server) Close() {
+	s.stop()
+	s.mu.Lock()
+	graceful := s.idle != nil
+	var list []*conn
+	for c := range s.conns {
+		list = append(list, c)
+	}
+	s.mu.Unlock()
+	var ends sync.WaitGroup
+	for _, c := range list {
+		ends.Go(func() { c.end(graceful) })
+	}
+	ends.Wait()
+	s.serving.Wait()
+	s.endRunners()
+	s.release()
+}
+
+// runnerDir is where a runner's jobs are compiled.
+func (s *Server) runnerDir(i int) string { return filepath.Join(s.area.path, fmt.Sprintf("job%d", i)) }
