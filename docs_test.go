@@ -113,3 +113,48 @@ func TestLinksResolve(t *testing.T) {
 		}
 	}
 }
+
+// TestNamedTestsExist checks that a test which a document names is there.
+func TestNamedTestsExist(t *testing.T) {
+	var code strings.Builder
+	for _, p := range packages(t) {
+		files, err := filepath.Glob(filepath.Join(p.Dir, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			code.Write(text)
+		}
+	}
+	own, err := filepath.Glob("*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range own {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code.Write(text)
+	}
+	name := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w*)`")
+	for _, doc := range append(docs, "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range name.FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains(code.String(), "func "+m[1]+"(") {
+				t.Errorf("%s names %s, which does not exist", doc, m[1])
+			}
+		}
+	}
+}

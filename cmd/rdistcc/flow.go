@@ -101,5 +101,6 @@ func (f *flow) do() int {
 		f.conn.Close()
 	}
 	f.rec.write(f.set)
+	f.set.say(2, f.cmd.argv[0], " ", f.rec.source, ": ", f.rec.where(), ", exit ", itoa(code), ", ", itoa(int(f.rec.total.Milliseconds())), " ms")
 	return code
 }

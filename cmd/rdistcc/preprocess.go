@@ -20,6 +20,7 @@ func (f *flow) runPreprocessor(argv []string) (clean bool) {
 		return false
 	}
 	defer syscall.Close(words[0])
+	f.in.watch()
 	pidfd := -1 // stays so before Linux 5.4
 	pid, err := start(command{file: f.cmd.file, argv: argv}, f.set.childEnv(), []uintptr{0, uintptr(f.slot.source), uintptr(words[1])},
 		&syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd})
@@ -29,7 +30,6 @@ func (f *flow) runPreprocessor(argv []string) (clean bool) {
 	}
 	f.slot.closed = false
 	f.in.holds(f.conn, -pid)
-	f.in.watch()
 
 	// Its standard error ends with the last process that it started. One that
 	// stays behind must not keep us: the end of the first is enough to go on.

@@ -36,11 +36,7 @@ type record struct {
 // cannot be written costs a line, not the build.
 func (r *record) write(s *settings) {
 	if s.report != "" {
-		line := "local:" + r.reason
-		if r.remote {
-			line = "remote:" + r.host
-		}
-		if err := appendFile(s.report, append(oneLine(line), '\n')); err != nil {
+		if err := appendFile(s.report, append(oneLine(r.where()), '\n')); err != nil {
 			s.say(1, "RDISTCC_REPORT=", s.report, ": ", err.Error())
 		}
 	}
@@ -49,6 +45,14 @@ func (r *record) write(s *settings) {
 			s.say(1, "RDISTCC_TRACE=", s.trace, ": ", err.Error())
 		}
 	}
+}
+
+// where is the report's line.
+func (r *record) where() string {
+	if r.remote {
+		return "remote:" + r.host
+	}
+	return "local:" + r.reason
 }
 
 // oneLine keeps a reason that quotes an option to its line.

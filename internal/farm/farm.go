@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -29,9 +30,11 @@ const (
 type Farm struct {
 	Dir     string    // RDISTCC_DIR: socket, logs
 	Wrapper string    // path of rdistcc
-	Daemons []Process // of rdistccd, Addr is the host's name in traces and metrics
+	Daemons []Process // Addr is the host's name in traces and metrics
 	Manager Process
+	Vars    []string // further NAME=VALUE for the farm's processes
 
+	bin    string
 	others []Process
 }
 
@@ -42,48 +45,72 @@ type Process struct {
 	HTTP string // status page and metrics, host:port
 	Log  string // file
 
-	cmd  *exec.Cmd
-	done chan error // receives what Wait returned
+	run *running
 }
 
-// Start starts n daemons of jobs jobs each and a manager that has them as its
-// hosts, from the programs in bin, with files in dir. It returns when all are
-// ready. Stop ends them.
+// running is a process that was started.
+type running struct {
+	cmd     *exec.Cmd
+	done    chan struct{} // closed when it has ended
+	err     error         // what Wait returned; set before done is closed
+	settled bool          // Stop or Kill has dealt with its end
+}
+
+// New is a farm without processes, for the programs in bin and with files in
+// dir, which must exist. Stop ends what is started later.
+func New(bin, dir string) *Farm {
+	return &Farm{Dir: dir, Wrapper: filepath.Join(bin, "rdistcc"), bin: bin}
+}
+
+// Start starts n daemons of jobs jobs each, and a manager that has them as its
+// hosts. It returns when all are ready, or with everything stopped again.
 func Start(ctx context.Context, bin, dir string, n, jobs int) (f *Farm, err error) {
-	f = &Farm{Dir: dir, Wrapper: filepath.Join(bin, "rdistcc")}
+	f = New(bin, dir)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.Stop())
 		}
 	}()
-	ports, err := freePorts(2*n + 1)
-	if err != nil {
-		return f, err
-	}
 	var hosts []string
 	for i := range n {
-		addr, page := ports[2*i], ports[2*i+1]
-		p, err := f.launch(ctx, "rdistccd-"+strconv.Itoa(i+1), page, os.Environ(), filepath.Join(bin, "rdistccd"),
-			"--listen", addr, "--http", page, "--jobs", strconv.Itoa(jobs))
+		d, err := f.StartDaemon(ctx, "rdistccd-"+strconv.Itoa(i+1), "--jobs", strconv.Itoa(jobs))
 		if err != nil {
 			return f, err
 		}
-		p.Addr = addr
-		f.Daemons = append(f.Daemons, p)
-		hosts = append(hosts, addr)
+		hosts = append(hosts, d.Addr)
 	}
-	page := ports[2*n]
-	f.Manager, err = f.launch(ctx, "rdistcc-cm", page, f.Env(), filepath.Join(bin, "rdistcc-cm"),
-		"--hosts", strings.Join(hosts, " "), "--http", page)
+	return f, f.StartManager(ctx, "--hosts", strings.Join(hosts, " "))
+}
+
+// StartDaemon starts a daemon with free ports and args, and waits until it is ready.
+func (f *Farm) StartDaemon(ctx context.Context, name string, args ...string) (Process, error) {
+	ports, err := freePorts(2)
 	if err != nil {
-		return f, err
+		return Process{}, err
 	}
-	for _, p := range append(slices.Clone(f.Daemons), f.Manager) {
-		if err := p.WaitReady(ctx, "/readyz"); err != nil {
-			return f, err
-		}
+	p, err := f.launch(ctx, name, ports[1], f.Env(), filepath.Join(f.bin, "rdistccd"),
+		append([]string{"--listen", ports[0], "--http", ports[1]}, args...)...)
+	if err != nil {
+		return p, err
 	}
-	return f, nil
+	p.Addr = ports[0]
+	f.Daemons = append(f.Daemons, p)
+	return p, p.WaitReady(ctx, "/readyz")
+}
+
+// StartManager starts the manager with a free port and args, and waits until it
+// is ready.
+func (f *Farm) StartManager(ctx context.Context, args ...string) error {
+	ports, err := freePorts(1)
+	if err != nil {
+		return err
+	}
+	f.Manager, err = f.launch(ctx, "rdistcc-cm", ports[0], f.Env(), filepath.Join(f.bin, "rdistcc-cm"),
+		append([]string{"--http", ports[0]}, args...)...)
+	if err != nil {
+		return err
+	}
+	return f.Manager.WaitReady(ctx, "/readyz")
 }
 
 // Env is the environment for commands that are to use this farm: the caller's
@@ -92,7 +119,7 @@ func (f *Farm) Env() []string {
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
 		return strings.HasPrefix(s, "RDISTCC_") || strings.HasPrefix(s, "DISTCC_")
 	})
-	return append(env, "RDISTCC_DIR="+f.Dir)
+	return append(append(env, "RDISTCC_DIR="+f.Dir), f.Vars...)
 }
 
 // Launch starts another program beside the farm, which Stop ends with it.
@@ -105,21 +132,25 @@ func (f *Farm) Launch(ctx context.Context, name, page, program string, args ...s
 }
 
 func (f *Farm) launch(ctx context.Context, name, page string, env []string, program string, args ...string) (Process, error) {
-	p := Process{Name: name, HTTP: page, Log: filepath.Join(f.Dir, name+".log"), done: make(chan error, 1)}
+	p := Process{Name: name, HTTP: page, Log: filepath.Join(f.Dir, name+".log")}
 	log, err := os.Create(p.Log)
 	if err != nil {
 		return p, err
 	}
 	defer log.Close()
-	p.cmd = exec.Command(program, args...)
-	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = env, log, log
+	r := &running{cmd: exec.Command(program, args...), done: make(chan struct{})}
+	r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = env, log, log
 	// A group of its own, so that an interrupt at the terminal reaches us only
 	// and the farm is stopped in order; should we be killed, it ends as well.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	if err := p.cmd.Start(); err != nil {
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	if err := r.cmd.Start(); err != nil {
 		return p, fmt.Errorf("start %s: %w", name, err)
 	}
-	go func() { p.done <- p.cmd.Wait() }()
+	go func() {
+		defer close(r.done)
+		r.err = r.cmd.Wait()
+	}()
+	p.run = r
 	return p, ctx.Err()
 }
 
@@ -130,13 +161,12 @@ func (p Process) WaitReady(ctx context.Context, path string) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if Get(ctx, "http://"+p.HTTP+path) == nil {
+		if _, err := Get(ctx, "http://"+p.HTTP+path); err == nil {
 			return nil
 		}
 		select {
-		case err := <-p.done:
-			p.done <- err // for Stop
-			return fmt.Errorf("%s ended: %v: %s", p.Name, err, p.tail())
+		case <-p.run.done:
+			return fmt.Errorf("%s ended: %v: %s", p.Name, p.run.err, p.tail())
 		case <-ctx.Done():
 			return fmt.Errorf("%s does not answer on http://%s%s: %w: %s", p.Name, p.HTTP, path, ctx.Err(), p.tail())
 		case <-tick.C:
@@ -144,21 +174,22 @@ func (p Process) WaitReady(ctx context.Context, path string) error {
 	}
 }
 
-// Get fetches a page and returns an error unless it answers 200.
-func Get(ctx context.Context, url string) error {
+// Get fetches a page; any answer but 200 is an error.
+func Get(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, resp.Status)
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", url, resp.Status)
 	}
-	return nil
+	return page, err
 }
 
 // tail is the last line of the log.
@@ -177,33 +208,40 @@ func (f *Farm) Stop() error {
 	http.DefaultClient.CloseIdleConnections()
 	var errs []error
 	for _, p := range slices.Concat([]Process{f.Manager}, f.Daemons) {
-		if err := p.stop(); err != nil {
-			errs = append(errs, fmt.Errorf("%s did not end well: %w: %s", p.Name, err, p.tail()))
-		}
+		errs = append(errs, p.Stop())
 	}
 	for _, p := range f.others {
-		_ = p.stop() // their exit status is their own affair
+		_ = p.Stop() // their exit status is their own affair
 	}
 	return errors.Join(errs...)
 }
 
-func (p Process) stop() error {
-	if p.cmd == nil {
+// Stop asks the process to end and waits for it; any status but 0 is an error.
+// One that was killed or stopped before is not.
+func (p Process) Stop() error {
+	if p.run == nil || p.run.settled {
 		return nil
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already: Wait tells
+	_ = p.run.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already: Wait tells
 	select {
-	case err := <-p.done:
-		return err
+	case <-p.run.done:
+		p.run.settled = true
+		if p.run.err != nil {
+			return fmt.Errorf("%s did not end well: %w: %s", p.Name, p.run.err, p.tail())
+		}
+		return nil
 	case <-time.After(stopTimeout):
-		_ = p.cmd.Process.Kill()
-		<-p.done
-		return fmt.Errorf("still running %v after SIGTERM", stopTimeout)
+		p.Kill()
+		return fmt.Errorf("%s still runs %v after SIGTERM: %s", p.Name, stopTimeout, p.tail())
 	}
 }
 
-// Kill ends a process at once.
-func (p Process) Kill() error { return p.cmd.Process.Kill() }
+// Kill ends the process at once and waits until it is gone.
+func (p Process) Kill() {
+	p.run.settled = true
+	_ = p.run.cmd.Process.Kill() // it may be gone already
+	<-p.run.done
+}
 
 // freePorts returns n different loopback addresses that nobody listens on now.
 func freePorts(n int) (addrs []string, err error) {

@@ -33,6 +33,7 @@ const (
 	xclang       // -Xclang
 	arch         // -march=, -mtune=, -mcpu=: not native
 	sanitize     // -fsanitize=
+	lto          // -flto
 	stackUsage   // -fstack-usage
 	source       // the file to compile, in its place
 
@@ -48,7 +49,6 @@ const (
 	hereCoverage
 	hereDumps
 	hereEmitLLVM
-	hereLTO
 	hereMessages
 	hereModules
 	herePCH
@@ -77,8 +77,6 @@ func whatOf(c class) string {
 		return "dumps"
 	case hereEmitLLVM:
 		return "emit-llvm"
-	case hereLTO:
-		return "lto" // the object records the options
 	case hereMessages:
 		return "messages" // the command prints timings, commands, headers
 	case hereModules:

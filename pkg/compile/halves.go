@@ -25,6 +25,10 @@ func (p *Plan) Preprocess(major int) []string {
 		if p.keepsMacros(major) {
 			argv = append(argv, "-fdirectives-only")
 		}
+		if p.lto {
+			// The text then says where it was made, as with -g.
+			argv = append(argv, "-fworking-directory")
+		}
 	}
 	argv = p.depend(argv)
 	for _, o := range p.options {
@@ -57,8 +61,7 @@ func (p *Plan) Remote(major int, dir string) (args []string, lang string) {
 		}
 	}
 	if p.Driver.Family == Clang && p.debug && !p.compDir {
-		// Two words: the joined spelling is younger than the option.
-		args = append(args, "-fdebug-compilation-dir", dir)
+		args = append(args, "-fdebug-compilation-dir="+dir)
 	}
 	return args, lang
 }

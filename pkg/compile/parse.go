@@ -107,6 +107,9 @@ func (p *parser) option(c class, words []string, arg string) {
 	case sanitize:
 		p.sanitize(arg)
 		c = both
+	case lto:
+		p.lto = true
+		c = both
 	case stackUsage:
 		p.usage = true
 		c = both
@@ -255,7 +258,7 @@ func (p *parser) unfit(getenv func(string) (string, bool)) string {
 		return "output" // the driver refuses
 	case p.outputs == 0 && stem(p.Source) == "":
 		return "output"
-	case strings.HasPrefix(p.Source, "-"):
+	case strings.HasPrefix(base(p.Source), "-") || strings.HasPrefix(base(p.Source), "@"):
 		return "source-name"
 	case p.Raw && (p.deps || p.depFile || p.target) && p.Driver.Family == Clang:
 		return "dependencies"

@@ -40,7 +40,13 @@ type Plan struct {
 	debug   bool     // some -g
 	compDir bool     // clang: the command names the directory for debug information
 	plain   bool     // gcc: this command cannot keep its macros in the text
+	lto     bool     // gcc: the object names the working directory
 	rewrite bool     // clang: the object depends on the places of macros
+}
+
+// Assembly reports whether the output is assembly text: -S rather than -c.
+func (p *Plan) Assembly() bool {
+	return len(p.Outputs) > 0 && p.Outputs[0].Kind == job.OutputAssembly
 }
 
 // option is one parsed option with its argument words.

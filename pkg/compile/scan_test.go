@@ -1,47 +1,94 @@
 package compile
 
 import (
-	"os"
+	"bytes"
 	"os/exec"
-	"path/filepath"
+	"strings"
 	"testing"
 )
 
-// TestScanText: what the other machine would fill in or read by itself is found.
 func TestScanText(t *testing.T) {
-	for text, want := range map[string]string{
-		"int x;": "",
-		"#define __TIME_T_TYPE long\n#define __TIMESIZE 64\n": "",
-		"char *t = __TIME__;":              "time",
-		"char *t = __TIMESTAMP__;":         "time",
-		"char *d = __DATE__;":              "time",
-		"char *b = __BASE_FILE__;":         "base-file",
-		`asm(".incbin \"x\"");`:            "incbin",
-		"#pragma GCC pch_preprocess \"x\"": "pch",
+	for _, c := range []struct{ text, want string }{
+		{"", ""},
+		{"int x;", ""},
+		{"char *s = __DATE__;", "time"},
+		{"char *s = __TIME__", "time"},
+		{"__TIMESTAMP__", "time"},
+		{"f(__BASE_FILE__)", "base-file"},
+		{"__TIME_T_TYPE __DATE__X A__DATE__ __FILE__ E__", ""},
+		{"#define __DATE__ \"r\"\nchar *s = __DATE__;", ""},
+		{"#define __DATE__ \"r\"\nchar *s = __DATE__ __TIME__;", "time"},
+		{"char *s = __DATE__;\n#define __DATE__ \"r\"\n", "time"},
+		{"#define __DATE__ \"r\"\n#undef __DATE__\n", "time"},
+		{`__asm__(".incbin \"f\"");`, "incbin"},
+		{`__asm__("x\n\t.incbin" " \"f\"");`, "incbin"},
+		{`__asm__(".include \"f\"");`, "incbin"},
+		{`__asm__(".include " NAME);`, "incbin"},
+		{"x.include = 1; y.include->z; x.incbins = 2; x.included", ""},
+		{"#pragma GCC pch_preprocess \"x.gch\"\n", "pch"},
+		{"#pragma GCC target(\"avx2\")\n", "pragma"},
+		{"#pragma GCC  optimize (\"O3\")\n", "pragma"},
+		{"_Pragma(\"GCC target(\\\"avx2\\\")\")\n", "pragma"},
+		{"# 1 \"a.h\" 1 3\n#pragma GCC target(\"avx2\")\n", "pragma"}, // not at a line's start
+		{"\n# 1 \"a.h\" 1 3\n#pragma GCC target(\"avx2\")\n", ""},
+		{"\n# 1 \"a.h\" 1 3 4\n# define X\n#pragma GCC target(\"avx2\")\n", ""},
+		{"\n# 1 \"a.h\" 1 3\n# 1 \"x 3.c\" 2\n#pragma GCC target(\"avx2\")\n", "pragma"},
+		{"/* the GCC target of this */ #pragma GCC diagnostic push", ""},
+		{"#pragma GCC diagnostic warning \"-Wundef\"\n", "pragma"},
+		{"#pragma GCC diagnostic ignored \"-Wundef\"\n", ""},
+		{"int a;\n       \n# 6 \"pm.c\"\n#undef LEVEL\nint b;", "pragma"},
+		{"int a;\n       \n# 6 \"pm.c\" 2\n#undef LEVEL\nint b;", ""},
+		{"int a;\n\n# 6 \"pm.c\"\n#undef LEVEL\nint b;", ""},
+		{"#undef LEVEL\n#undef LEVEL\n# 1 \"\"\n#undef X", ""},
+		{"#embed \"f\"\n", "embed"},
+		{"# embed <f>\n", "embed"},
+		{"embedded #embedded x embed", ""},
 	} {
-		if got := ScanText([]byte(text)); got != want {
-			t.Errorf("ScanText(%q) = %q, want %q", text, got, want)
+		if got := ScanText([]byte(c.text)); got != c.want {
+			t.Errorf("ScanText(%q) = %q, want %q", c.text, got, c.want)
 		}
 	}
 }
 
-// TestOrdinaryHeadersTravel: the C library's own headers hold nothing that would
-// keep every source here.
-func TestOrdinaryHeadersTravel(t *testing.T) {
-	cc, err := exec.LookPath("gcc")
+// TestScanTextOrdinary: what everybody includes is no reason to stay here.
+func TestScanTextOrdinary(t *testing.T) {
+	gcc, err := exec.LookPath("g++")
 	if err != nil {
-		t.Skip("gcc is not installed")
+		t.Skip("no g++ here")
 	}
-	src := filepath.Join(t.TempDir(), "a.c")
-	text := "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <time.h>\n#include <sys/stat.h>\n"
-	if err := os.WriteFile(src, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
+	for _, headers := range []string{"stdio.h stdlib.h string.h unistd.h time.h sys/time.h math.h pthread.h", "vector string map iostream regex random thread chrono", "immintrin.h"} {
+		source := ""
+		for _, h := range strings.Fields(headers) {
+			source += "#include <" + h + ">\n"
+		}
+		cmd := exec.Command(gcc, "-E", "-fdirectives-only", "-x", "c++", "-")
+		cmd.Stdin = strings.NewReader(source)
+		text, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if what := ScanText(text); what != "" {
+			t.Errorf("%s: %s", headers, what)
+		}
 	}
-	out, err := exec.Command(cc, "-E", "-fdirectives-only", src).Output()
+}
+
+func BenchmarkScanText(b *testing.B) {
+	gcc, err := exec.LookPath("g++")
 	if err != nil {
-		t.Fatal(err)
+		b.Skip("no g++ here")
 	}
-	if what := ScanText(out); what != "" {
-		t.Errorf("a source of ordinary headers would stay here: %s", what)
+	cmd := exec.Command(gcc, "-E", "-fdirectives-only", "-x", "c++", "-")
+	cmd.Stdin = strings.NewReader("#include <vector>\n#include <string>\n#include <map>\n#include <regex>\n#include <iostream>\n#include <stdio.h>\n#include <unistd.h>\n")
+	text, err := cmd.Output()
+	if err != nil {
+		b.Fatal(err)
+	}
+	text = bytes.Repeat(text, 10<<20/len(text)+1)
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		if what := ScanText(text); what != "" {
+			b.Fatal(what)
+		}
 	}
 }

@@ -131,7 +131,8 @@ func TestReasonsWhyNoHostWillDo(t *testing.T) {
 	s.Lost(t0, "b", "no route", false)
 	wantLocal(t, s.Pick(t0, job(list...)), ReasonLost, "a lost (connection refused)")
 
-	s.Connecting(t0, "b")
+	s.Connecting(t0, "b") // another attempt is no reason to wait
+	wantLocal(t, s.Pick(t0, job(hosts("b")...)), ReasonLost, "b lost (no route)")
 	s.Lost(t0, "b", "not in its allow list", true)
 	wantLocal(t, s.Pick(t0, job(hosts("b")...)), ReasonDenied, "b refuses this machine (not in its allow list)")
 

@@ -1,0 +1,3 @@
+#if __COUNTER__ == 0
+int a;
+#endif

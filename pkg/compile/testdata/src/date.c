@@ -1,0 +1,1 @@
+const char *date = __DATE__ " " __TIME__;

@@ -1,0 +1,1 @@
+__asm__(".data\n.globl blob\nblob: .incbin \"once.h\"\n.text\n");

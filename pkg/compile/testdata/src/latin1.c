@@ -1,0 +1,2 @@
+const char *s = "café";
+const char c = '\xe9';

@@ -1,0 +1,2 @@
+#include <system.h>
+int use(int x) { return from_system(x); }
