@@ -56,7 +56,7 @@ func collectReasons(t *testing.T, path string, found map[string]string) {
 		switch n := n.(type) {
 		case *ast.ValueSpec:
 			for i, name := range n.Names {
-				if strings.HasPrefix(name.Name, "Reason") && i < len(n.Values) {
+				if strings.HasPrefix(strings.ToLower(name.Name), "reason") && i < len(n.Values) {
 					add(n.Values[i])
 				}
 			}

@@ -1,7 +1,22 @@
 package main
 
 import (
+	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// Reasons of the wrapper's own; others come from the command line (package
+// compile), from the text, or from the manager. docs/reasons.md has all.
+const (
+	reasonMode        = "mode"
+	reasonTooBig      = "too-big"
+	reasonDiagnostics = "diagnostics"
+	reasonManager     = "manager"
+	// Not a compiler that we know; a preprocessor that left something running;
+	// no memory to look at the text.
+	reasonCompiler     = compile.ReasonNotReproducible + "compiler"
+	reasonPreprocessor = compile.ReasonNotReproducible + "preprocessor"
+	reasonMemory       = compile.ReasonNotReproducible + "memory"
 )
 
 // local runs a command here by rule: reason is one of the documented words. A
@@ -86,12 +101,12 @@ func (f *flow) lostManager(err error) *ipc.GoLocal {
 	case ipc.ErrSilent:
 		code = ipc.ExitTimeout
 	}
-	return &ipc.GoLocal{Reason: "manager", Trouble: true, Code: code, Detail: err.Error()}
+	return &ipc.GoLocal{Reason: reasonManager, Trouble: true, Code: code, Detail: err.Error()}
 }
 
 // noManager is the answer when there is none to ask.
 func noManager(err error) *ipc.GoLocal {
-	return &ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitConnect, Detail: err.Error()}
+	return &ipc.GoLocal{Reason: reasonManager, Trouble: true, Code: ipc.ExitConnect, Detail: err.Error()}
 }
 
 // hangUp ends the connection; the manager cancels what it was doing for us.

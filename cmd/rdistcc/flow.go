@@ -29,7 +29,7 @@ func (f *flow) run() int {
 		return f.local(f.plan.Reason, ipc.Gate(f.plan.Gate))
 	}
 	if f.set.mode == ipc.ModeLocal {
-		return f.local("mode", ipc.GateLocal)
+		return f.local(reasonMode, ipc.GateLocal)
 	}
 
 	// The manager leases a slot, or knows already why not. Meanwhile it looks
@@ -52,14 +52,14 @@ func (f *flow) run() int {
 		return f.fallback(here)
 	}
 	if result.says() && !f.set.skipRetry {
-		return f.local("diagnostics", ipc.GateLocal)
+		return f.local(reasonDiagnostics, ipc.GateLocal)
 	}
 
 	// Its files go where the compiler here would have put them. Where they
 	// cannot, the compiler here has the words for that.
 	if err := f.place(result); err != nil {
 		f.set.say(2, err.Error())
-		return f.local("diagnostics", ipc.GateLocal)
+		return f.local(reasonDiagnostics, ipc.GateLocal)
 	}
 	return f.remote(result)
 }
@@ -70,7 +70,7 @@ func (f *flow) makePlan() {
 	if driver, ok := compile.DriverOf(f.cmd.argv[0], real); ok {
 		f.plan = compile.Parse(f.cmd.argv[1:], driver, syscall.Getenv)
 	} else {
-		f.plan = compile.Plan{Local: true, Reason: "not-reproducible:compiler", Gate: compile.GateNone}
+		f.plan = compile.Plan{Local: true, Reason: reasonCompiler, Gate: compile.GateNone}
 	}
 	f.rec.compiler = real
 	f.rec.source = f.plan.Source

@@ -17,6 +17,9 @@ import (
 var rdistcc string
 
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "rdistcc-cm" {
+		os.Exit(managerMain())
+	}
 	dir, err := os.MkdirTemp("", "rdistcc-test")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

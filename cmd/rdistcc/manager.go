@@ -166,7 +166,7 @@ func (s *settings) spawnManager(path, dir string) error {
 	// What a build passes on to its children (make's job server, pipes that
 	// somebody reads to the end) is not for a process that outlives it.
 	restore := closeOnExec()
-	_, err = syscall.ForkExec(file, []string{"rdistcc-cm", "--socket", absolute(path, cwd), "--idle-exit", idleExit},
+	pid, err := syscall.ForkExec(file, []string{"rdistcc-cm", "--socket", absolute(path, cwd), "--idle-exit", idleExit},
 		&syscall.ProcAttr{
 			Dir:   "/", // a build tree can be unmounted
 			Env:   managerEnv(s.env, cwd),
@@ -179,6 +179,7 @@ func (s *settings) spawnManager(path, dir string) error {
 		return managerError(file + ": " + err.Error())
 	}
 	if !readable(ready[0], readyWithin) {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // our child still: nobody is to meet it half started
 		return managerError("connection manager did not start within 3 s (see " + dir + "/" + ipc.LogName + ")")
 	}
 	var b [1]byte

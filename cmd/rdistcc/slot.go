@@ -76,13 +76,13 @@ func (f *flow) preprocess() (text *ipc.Submit, reason string) {
 	}).Append(nil)
 	textOff := (uint64(len(body)) + job.BodyAlign - 1) / job.BodyAlign * job.BodyAlign
 	if textOff >= s.SourceMax || len(body) > job.MaxBodyLen {
-		return nil, "too-big"
+		return nil, reasonTooBig
 	}
 	if err := pwriteAll(s.source, body); err != nil {
-		return nil, "too-big"
+		return nil, reasonTooBig
 	}
 	if _, err := syscall.Seek(s.source, int64(textOff), 0); err != nil {
-		return nil, "too-big"
+		return nil, reasonTooBig
 	}
 	var clean bool
 	if f.plan.Raw {
@@ -93,15 +93,15 @@ func (f *flow) preprocess() (text *ipc.Submit, reason string) {
 	end, err := syscall.Seek(s.source, 0, 1)
 	switch {
 	case err != nil || uint64(end) >= s.SourceMax:
-		return nil, "too-big" // its message is nonsense: it met the end of the slot
+		return nil, reasonTooBig // its message is nonsense: it met the end of the slot
 	case !clean:
-		return nil, "diagnostics"
+		return nil, reasonDiagnostics
 	case !s.closed:
-		return nil, "not-reproducible:preprocessor" // something it started may still write
+		return nil, reasonPreprocessor // something it started may still write
 	}
 	text = &ipc.Submit{BodyLen: uint32(len(body)), TextOff: uint32(textOff), TextLen: uint64(end) - textOff}
-	if what := scan(s.source, text); what != "" {
-		return nil, "not-reproducible:" + what
+	if reason := scan(s.source, text); reason != "" {
+		return nil, reason
 	}
 	f.rec.sourceBytes = text.TextLen
 	f.rec.preprocess = time.Since(began)
@@ -122,7 +122,7 @@ func remoteEnv(env []string) []string {
 	return out
 }
 
-// scan looks at the text where it lies.
+// scan looks at the text where it lies: is there what cannot travel?
 func scan(fd int, text *ipc.Submit) string {
 	if text.TextLen == 0 {
 		return ""
@@ -130,10 +130,13 @@ func scan(fd int, text *ipc.Submit) string {
 	size := int(uint64(text.TextOff) + text.TextLen)
 	mem, err := syscall.Mmap(fd, 0, size, syscall.PROT_READ, syscall.MAP_SHARED|syscall.MAP_POPULATE)
 	if err != nil {
-		return "memory"
+		return reasonMemory
 	}
 	defer func() { _ = syscall.Munmap(mem) }() // ours and whole: cannot fail
-	return compile.ScanText(mem[text.TextOff:])
+	if what := compile.ScanText(mem[text.TextOff:]); what != "" {
+		return compile.ReasonNotReproducible + what
+	}
+	return ""
 }
 
 // submit has a host compile the slot's content.
