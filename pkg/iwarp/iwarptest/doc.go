@@ -1,3 +1,5 @@
-// Package iwarptest helps to test whatever speaks iWARP: known-answer frames,
-// captured conversations, a recording proxy, and connected queue pairs.
+// Package iwarptest is for tests of what speaks iWARP: an in-memory network that
+// works in testing/synctest bubbles, connections with faults, connected queue
+// pairs, a leak check, the conformance suite that every provider and transport
+// must pass, known-answer frames, captured conversations and a recording proxy.
 package iwarptest

@@ -71,10 +71,8 @@ func (rd *Reader) Want() []byte {
 		if have < LengthSize {
 			cur = rd.last
 		}
-		if room := limit - rd.r - cur; room >= 0 {
-			if end := rd.r + cur + room - room%rd.last; end > rd.w {
-				limit = end
-			}
+		if spare := limit - rd.r - cur; spare >= 0 {
+			limit -= spare % rd.last
 		}
 	}
 	rd.asked = limit - rd.w
