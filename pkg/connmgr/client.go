@@ -1,0 +1,370 @@
+package connmgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
+)
+
+// client is one wrapper's connection: one command. Its goroutine owns all of it;
+// a second one only reads frames and ends ctx when the wrapper is gone.
+type client struct {
+	m      *Manager
+	conn   *ipcserver.Conn
+	ctx    context.Context
+	cancel context.CancelFunc
+	frames chan message
+	uid    uint32
+
+	counts bool // a compile or a local command, not a question; guarded by m.mu
+
+	id        uint64 // the job's
+	lease     *ipc.Lease
+	list      *parsedList
+	toolchain toolchain.Toolchain
+	source    *arena.Buffer
+	sink      *arena.Buffer
+	free      bool  // the wrapper has said that nobody else holds the source
+	turn      *gate // held for the wrapper, or nil
+	share     bool  // it runs here by the local share
+	record    JobRecord
+}
+
+// message is a parsed frame of a wrapper's.
+type message interface{ Parse([]byte) error }
+
+// errProtocol ends a connection whose wrapper says what does not fit.
+var errProtocol = errors.New("wrapper broke the local protocol")
+
+func newClient(m *Manager, conn *ipcserver.Conn) *client {
+	c := &client{m: m, conn: conn, frames: make(chan message, 1)}
+	c.ctx, c.cancel = context.WithCancel(m.ctx)
+	return c
+}
+
+// run serves the command to its end and gives back all that it held.
+func (c *client) run() {
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		defer c.cancel()
+		c.read()
+	}()
+	err := c.serve()
+	if err != nil && c.ctx.Err() == nil {
+		c.m.o.Log.Warn("wrapper", "err", err)
+	}
+	c.cancel()
+	_ = c.conn.Close() // nothing is left to be said
+	<-read
+	c.endTurn()
+	c.endLease()
+	if c.share {
+		c.m.giveBack(grant{decision: scheduler.Decision{Share: true}})
+	}
+	c.logJob()
+}
+
+// read parses frames until the wrapper is gone.
+func (c *client) read() {
+	for {
+		kind, fields, err := c.conn.Recv()
+		if err != nil {
+			return
+		}
+		var msg message
+		switch kind {
+		case ipc.KindLease:
+			msg = new(ipc.Lease)
+		case ipc.KindSubmit:
+			msg = new(ipc.Submit)
+		case ipc.KindLocal:
+			msg = new(ipc.Local)
+		case ipc.KindFinish:
+			msg = new(ipc.Finish)
+		case ipc.KindControl:
+			msg = new(ipc.Control)
+		default:
+			return
+		}
+		if err := msg.Parse(fields); err != nil {
+			if !errors.Is(err, ipc.ErrVersion) {
+				return
+			}
+			msg = otherVersion{}
+		}
+		select {
+		case c.frames <- msg:
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// otherVersion stands for a frame of another version of the protocol.
+type otherVersion struct{}
+
+func (otherVersion) Parse([]byte) error { return nil }
+
+// next waits for a frame; nil says that the wrapper is gone.
+func (c *client) next() message {
+	select {
+	case f := <-c.frames:
+		return f
+	case <-c.ctx.Done():
+	}
+	select { // one may have come just before the end
+	case f := <-c.frames:
+		return f
+	default:
+		return nil
+	}
+}
+
+// serve answers frame by frame until Finish or the wrapper's end.
+func (c *client) serve() error {
+	peer, err := c.conn.Peer()
+	if err != nil {
+		return fmt.Errorf("who is the wrapper: %w", err)
+	}
+	c.uid = peer.Uid
+	allowed := c.m.o.AnyUser || peer.Uid == 0 || int(peer.Uid) == os.Geteuid()
+	for {
+		f := c.next()
+		if f == nil {
+			return nil
+		}
+		if !allowed {
+			c.m.o.Log.Warn("wrapper of another user refused", "uid", peer.Uid)
+			return c.send(&ipc.GoLocal{Reason: "denied", Trouble: true, Code: ipc.ExitDenied,
+				Detail: fmt.Sprintf("the connection manager of user %d does not serve user %d", os.Geteuid(), peer.Uid)})
+		}
+		switch f := f.(type) {
+		case *ipc.Lease:
+			err = c.onLease(f)
+		case *ipc.Submit:
+			err = c.onSubmit(f)
+		case *ipc.Local:
+			err = c.onLocal(f)
+		case *ipc.Finish:
+			c.onFinish(f)
+			return nil
+		case *ipc.Control:
+			return c.onControl(f)
+		case otherVersion:
+			return c.send(&ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitProtocol,
+				Detail: "the connection manager is of another version; rdistcc stop ends it, the next compile starts the right one"})
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (c *client) send(m interface{ Append([]byte) []byte }, fds ...int) error {
+	return c.conn.Send(m.Append(nil), fds...)
+}
+
+// begin marks c as a command that keeps an idle manager alive.
+func (c *client) begin() {
+	c.m.mu.Lock()
+	c.counts = true
+	c.m.mu.Unlock()
+	c.id = c.m.ids.Add(1)
+	c.record.ID, c.record.Began = c.id, time.Now()
+}
+
+// onLease answers with a slot, or with the reason to compile there.
+func (c *client) onLease(f *ipc.Lease) error {
+	if c.id != 0 {
+		return errProtocol
+	}
+	c.begin()
+	c.lease = f
+	c.record.Compiler, c.record.Source, c.record.Output = f.Compiler, f.Source, f.Output
+	if no := c.prepare(); no != nil {
+		return c.goLocal(no)
+	}
+	if err := c.takeTurn(&c.m.cpp, c.list.preprocessors(c.m)); err != nil {
+		return nil // the wrapper is gone
+	}
+	if no := c.takeSlot(); no != nil {
+		return c.goLocal(no)
+	}
+	w, err := c.source.OpenWriter()
+	if err != nil {
+		return c.goLocal(noSlot(err))
+	}
+	defer closeFD(w)
+	r, err := c.sink.OpenReader()
+	if err != nil {
+		return c.goLocal(noSlot(err))
+	}
+	defer closeFD(r)
+	return c.send(&ipc.Leased{Job: c.id, SourceMax: uint64(c.m.sources.Size()),
+		Family: c.toolchain.Family, Major: uint32(c.toolchain.Major)}, w, r)
+}
+
+// prepare finds the job's hosts and toolchain, and starts what connections it
+// will need while the preprocessor runs.
+func (c *client) prepare() *ipc.GoLocal {
+	c.list = c.m.listOf(c.lease.Hosts)
+	if c.list.err != nil {
+		return &ipc.GoLocal{Reason: "no-hosts", Trouble: true, Code: ipc.ExitHostList, Detail: c.list.err.Error()}
+	}
+	if c.lease.Mode == ipc.ModeLocal {
+		return &ipc.GoLocal{Reason: "mode"}
+	}
+	if c.list.empty() {
+		return &ipc.GoLocal{Reason: "no-hosts", Code: ipc.ExitNoHosts, Detail: "no hosts are configured; set RDISTCC_HOSTS"}
+	}
+	var eager *time.Duration
+	switch ms := c.lease.BackoffMS; ms {
+	case 0:
+	case ipc.NoBackoff:
+		eager = new(time.Duration)
+	default:
+		d := time.Duration(ms) * time.Millisecond
+		eager = &d
+	}
+	c.m.wantHosts(c.list, eager)
+	var err error
+	c.toolchain, err = c.m.o.Identify(c.ctx, c.lease.Compiler)
+	if err != nil {
+		return &ipc.GoLocal{Reason: "refused:toolchain", Code: ipc.ExitNoCompiler, Detail: err.Error()}
+	}
+	return c.m.hopeless(c)
+}
+
+// takeSlot leases the pair of buffers.
+func (c *client) takeSlot() *ipc.GoLocal {
+	source, err := c.m.sources.Get(c.ctx, c.uid)
+	if err != nil {
+		return noSlot(err)
+	}
+	sink, err := c.m.sinks.Get(c.ctx, c.uid)
+	if err != nil {
+		source.Put() // nobody has seen it
+		return noSlot(err)
+	}
+	c.source, c.sink = source, sink
+	return nil
+}
+
+func noSlot(err error) *ipc.GoLocal {
+	return &ipc.GoLocal{Reason: "no-slot", Trouble: true, Code: ipc.ExitGeneral, Detail: "no shared memory for the source: " + err.Error()}
+}
+
+// onSubmit runs the job on a host and answers with its result, or with the
+// reason why the wrapper has to do it.
+func (c *client) onSubmit(f *ipc.Submit) error {
+	if c.source == nil || c.free {
+		return errProtocol
+	}
+	c.free = true // the preprocessor has ended
+	c.endTurn()
+	c.record.PreprocessUS = f.PreprocessUS
+	r, no := c.compile(f)
+	switch {
+	case c.ctx.Err() != nil:
+		return nil
+	case no != nil:
+		return c.goLocal(no)
+	}
+	c.record.Host = r.Host
+	return c.send(r)
+}
+
+// goLocal answers that the wrapper has to do it, once it is its turn.
+func (c *client) goLocal(no *ipc.GoLocal) error {
+	c.record.Reason, c.record.Detail, c.record.Trouble = no.Reason, no.Detail, no.Trouble
+	c.endTurn()
+	if c.takeTurn(&c.m.local, c.list.localJobs(c.m)) != nil {
+		return nil // the wrapper is gone
+	}
+	return c.send(no)
+}
+
+// onLocal gives a command that runs there its turn. A lease ends.
+func (c *client) onLocal(f *ipc.Local) error {
+	switch {
+	case c.id == 0:
+		c.begin()
+		c.list = c.m.listOf("")
+		c.record.Compiler, c.record.Source, c.record.Output = f.Compiler, f.Source, f.Output
+	case c.turn != nil && c.turn != &c.m.cpp:
+		return errProtocol // it has its turn
+	}
+	c.record.Reason = f.Reason
+	c.endTurn()
+	c.free = c.free || f.Closed
+	c.endLease()
+	switch f.Gate {
+	case ipc.GateNone:
+		return nil
+	case ipc.GateCPP:
+		if c.takeTurn(&c.m.cpp, c.list.preprocessors(c.m)) != nil {
+			return nil
+		}
+	case ipc.GateLocal:
+		if c.takeTurn(&c.m.local, c.list.localJobs(c.m)) != nil {
+			return nil
+		}
+	}
+	return c.conn.Send(ipc.AppendBare(nil, ipc.KindGo))
+}
+
+// onFinish takes the wrapper's account.
+func (c *client) onFinish(f *ipc.Finish) {
+	c.free = c.free || f.Closed
+	c.record.Finished = true
+	c.record.Exit = f.Exit
+	c.record.TotalUS = f.TotalUS
+	if f.PreprocessUS != 0 {
+		c.record.PreprocessUS = f.PreprocessUS
+	}
+	c.record.Local = f.Where == ipc.WhereLocal
+	if c.record.Local && f.Reason != "" {
+		c.record.Reason = f.Reason
+	}
+}
+
+// takeTurn waits at a gate; an error says that the wrapper is gone.
+func (c *client) takeTurn(g *gate, limit int) error {
+	if err := g.acquire(c.ctx, limit); err != nil {
+		return err
+	}
+	c.turn = g
+	return nil
+}
+
+func (c *client) endTurn() {
+	if c.turn != nil {
+		c.turn.release()
+		c.turn = nil
+	}
+}
+
+// endLease gives the slot back. The wrapper only ever reads the sink. The source
+// is used again only when nobody can write it any more: a preprocessor that
+// outlived its wrapper would scribble over the next job's text.
+func (c *client) endLease() {
+	if c.source == nil {
+		return
+	}
+	c.sink.Put()
+	if c.free {
+		c.source.Put()
+	} else {
+		c.source.Discard()
+	}
+	c.source, c.sink = nil, nil
+}

@@ -1,0 +1,693 @@
+package connmgr
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+func TestCompileOnHost(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	res := r.remote(d.addr, "int x;")
+	if res.Host != d.addr || res.Attempts != 1 || res.BytesOut == 0 || res.BytesIn == 0 {
+		t.Errorf("result %+v", res)
+	}
+	r.idle()
+	s := r.m.Status()
+	if len(s.Recent) != 1 || s.Recent[0].Local || s.Recent[0].Host != d.addr || !s.Recent[0].Finished {
+		t.Errorf("recent %+v, want the one job", s.Recent)
+	}
+}
+
+// TestWarmCompileMessages counts what a compile costs on a connection that is
+// there: one Write and one Send to each side, and no new connection. It holds
+// invariant 7: one network round trip.
+func TestWarmCompileMessages(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Heartbeat, o.HeartbeatDead = time.Hour, 2*time.Hour })
+	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	r.remote(d.addr, "int warm;")
+	r.idle()
+	qp := r.link(d.addr).qp
+	// The Acks of what the daemon said first may still be on their way out.
+	before := qp.Stats()
+	eventually(t, "quiet", func() bool {
+		last := before
+		time.Sleep(20 * time.Millisecond)
+		before = qp.Stats()
+		return before == last
+	})
+	qps := r.dev.Stats().QPs
+	const jobs = 5
+	for i := range jobs {
+		r.remote(d.addr, fmt.Sprintf("int x%d;", i))
+	}
+	after := qp.Stats()
+	if got := after.WritesSent - before.WritesSent; got != jobs {
+		t.Errorf("%d Writes out for %d jobs, want one each", got, jobs)
+	}
+	if got := after.SendsSent - before.SendsSent; got != jobs {
+		t.Errorf("%d Sends out for %d jobs, want one each", got, jobs)
+	}
+	if got := after.WritesReceived - before.WritesReceived; got != jobs {
+		t.Errorf("%d Writes back for %d jobs, want one each", got, jobs)
+	}
+	if got := after.SendsReceived - before.SendsReceived; got != jobs {
+		t.Errorf("%d Sends back for %d jobs, want one each", got, jobs)
+	}
+	if r.link(d.addr).qp != qp || r.dev.Stats().QPs != qps || len(d.conns) != 1 {
+		t.Error("a warm compile made a connection")
+	}
+}
+
+func TestLongSourceIsCutIntoWrites(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
+	r.remote(d.addr, strings.Repeat("x", 3<<20))
+	if got := r.link(d.addr).qp.Stats().WritesSent; got != 4 {
+		t.Errorf("%d Writes for a little over 3 MiB, want 4", got)
+	}
+	r.idle()
+}
+
+func TestTooBigGoesLocal(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.slotSize = 64 << 10 })
+	no := r.goLocal(d.addr, strings.Repeat("x", 64<<10))
+	if no.Reason != "too-big" || no.Trouble {
+		t.Errorf("answer %+v, want too-big without trouble", no)
+	}
+	if d.jobsSeen() != 0 {
+		t.Error("the job was sent")
+	}
+	r.remote(d.addr, "small one")
+	r.idle()
+}
+
+func TestResultTooBigGoesLocal(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.onJob = func(c *fakeConn, j *fakeJob) {
+			c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseTooBig}})
+		}
+	})
+	if no := r.goLocal(d.addr, "int x;"); no.Reason != "too-big" || no.Trouble {
+		t.Errorf("answer %+v, want too-big without trouble", no)
+	}
+	r.idle()
+}
+
+// TestCompilerSaysNo: a failing compile is a result, not an error, and is not
+// tried again.
+func TestCompilerSaysNo(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.onJob = func(c *fakeConn, j *fakeJob) {
+			c.finish(j, &answer{Result: job.Result{Exit: 1}, stderr: []byte("x.c:1: error\n")})
+		}
+	})
+	w := r.dial()
+	defer w.close()
+	got, _ := w.run(leaseOf(d.addr), "int x")
+	res, ok := got.(*ipc.Result)
+	if !ok || res.Exit != 1 || len(res.Files) != 0 || res.Stderr.Len != 13 {
+		t.Fatalf("answer %T %+v, want exit 1 with its message", got, got)
+	}
+	b := make([]byte, res.Stderr.Len)
+	if _, err := w.sink.ReadAt(b, int64(res.Stderr.Off)); err != nil || string(b) != "x.c:1: error\n" {
+		t.Errorf("stderr %q, %v", b, err)
+	}
+	// The wrapper now runs the command here.
+	w.send(&ipc.Local{Version: ipc.Version, Reason: "diagnostics", Gate: ipc.GateLocal, Closed: true})
+	if k := w.recv(); k != ipc.KindGo {
+		t.Fatalf("Local answered by %v, want Go", k)
+	}
+	if s := r.m.Status(); s.Slots.Leased != 0 {
+		t.Errorf("%d slots are leased while it runs here, want none", s.Slots.Leased)
+	}
+	w.send(&ipc.Finish{Where: ipc.WhereLocal, Reason: "diagnostics", Exit: 1, Closed: true})
+	r.idle()
+	if d.jobsSeen() != 1 {
+		t.Errorf("the host saw %d jobs, want 1", d.jobsSeen())
+	}
+	if rec := r.m.Status().Recent[0]; !rec.Local || rec.Reason != "diagnostics" || rec.Trouble {
+		t.Errorf("record %+v, want local for diagnostics", rec)
+	}
+}
+
+func TestNoHostsIsNoTrouble(t *testing.T) {
+	r := newRig(t, nil)
+	no := r.goLocal("", "int x;")
+	if no.Reason != "no-hosts" || no.Trouble {
+		t.Errorf("answer %+v, want no-hosts without trouble", no)
+	}
+	r.idle()
+	if s := r.m.Status(); s.NoHosts != 1 {
+		t.Errorf("status counts %d compiles without hosts, want 1", s.NoHosts)
+	}
+}
+
+func TestBadHostList(t *testing.T) {
+	r := newRig(t, nil)
+	no := r.goLocal("user@host", "int x;")
+	if no.Reason != "no-hosts" || !no.Trouble || no.Code != ipc.ExitHostList || !strings.Contains(no.Detail, "ssh") {
+		t.Errorf("answer %+v, want trouble with exit code 106 that names ssh", no)
+	}
+	r.idle()
+}
+
+func TestUnknownCompilerGoesLocal(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	w := r.dial()
+	defer w.close()
+	f := leaseOf(d.addr)
+	f.Compiler = "/unknown/cc"
+	w.send(f)
+	if no, ok := w.recv().(*ipc.GoLocal); !ok || no.Reason != "refused:toolchain" {
+		t.Errorf("answer %+v, want refused:toolchain", no)
+	}
+}
+
+func TestHostWithoutToolchainIsNotEligible(t *testing.T) {
+	r := newRig(t, nil)
+	other := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.ids = []job.ToolchainID{{9}} })
+	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	for range 4 {
+		if res := r.remote(other.addr+" "+d.addr, "int x;"); res.Host != d.addr {
+			t.Errorf("ran on %s, want %s", res.Host, d.addr)
+		}
+	}
+	if no := r.goLocal(other.addr, "int x;"); no.Reason != "refused:toolchain" || no.Host == d.addr {
+		t.Errorf("answer %+v, want refused:toolchain", no)
+	}
+	if other.jobsSeen() != 0 {
+		t.Error("a host without the toolchain got a job")
+	}
+	r.idle()
+}
+
+func TestLostHostIsRetriedOnAnother(t *testing.T) {
+	r := newRig(t, nil)
+	bad := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.onJob = func(c *fakeConn, j *fakeJob) { c.qp.Abort() }
+	})
+	good := startFake(t, r.far, "127.0.0.1:0", nil)
+	r.warm(bad.addr + " " + good.addr)
+	res := r.remote(bad.addr+" "+good.addr, "int x;")
+	if bad.jobsSeen() == 0 {
+		t.Fatal("the first host of equals was not asked")
+	}
+	if res.Host != good.addr || res.Attempts != 2 {
+		t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.addr)
+	}
+	r.idle()
+}
+
+func TestAllHostsLostGoesLocal(t *testing.T) {
+	r := newRig(t, nil)
+	abort := func(d *fakeDaemon) { d.onJob = func(c *fakeConn, j *fakeJob) { c.qp.Abort() } }
+	a := startFake(t, r.far, "127.0.0.1:0", abort)
+	b := startFake(t, r.far, "127.0.0.1:0", abort)
+	r.warm(a.addr + " " + b.addr)
+	no := r.goLocal(a.addr+" "+b.addr, "int x;")
+	if no.Reason != "host-lost" || !no.Trouble || no.Code != ipc.ExitConnect || no.Host == "" || !strings.Contains(no.Detail, "lost (") {
+		t.Errorf("answer %+v, want host-lost with its host", no)
+	}
+	if a.jobsSeen()+b.jobsSeen() != 2 {
+		t.Errorf("%d attempts, want 2", a.jobsSeen()+b.jobsSeen())
+	}
+	r.idle()
+	if rec := r.m.Status().Recent[0]; !rec.Local || !rec.Trouble {
+		t.Errorf("record %+v, want a local compile with trouble", rec)
+	}
+}
+
+func TestUnreachableHostGoesLocal(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	d.stop()
+	no := r.goLocal(d.addr, "int x;")
+	if no.Reason != "host-lost" || !no.Trouble {
+		t.Errorf("answer %+v, want host-lost", no)
+	}
+}
+
+// link is the live connection to a host.
+func (r *rig) link(addr string) *link {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	return r.m.hosts[addr].link
+}
+
+// warm waits until all hosts of a list are connected.
+func (r *rig) warm(hosts string) {
+	r.t.Helper()
+	list := r.m.listOf(hosts)
+	r.m.wantHosts(list, nil)
+	eventually(r.t, "connections", func() bool {
+		for _, h := range r.m.hostStatus(list) {
+			if h.State != "up" || h.Credits == 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func TestHostComesBack(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	r.remote(d.addr, "int x;")
+	l := r.link(d.addr)
+	d.kill()
+	<-l.dead
+	r.warm(d.addr)
+	r.remote(d.addr, "int y;")
+	r.idle()
+}
+
+func TestRefusedJobGoesElsewhere(t *testing.T) {
+	for _, cause := range []job.Cause{job.CauseToolchain, job.CausePolicy, job.CauseFull, job.CauseDraining, job.CauseMalformed} {
+		t.Run(cause.String(), func(t *testing.T) {
+			r := newRig(t, nil)
+			bad := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+				d.onJob = func(c *fakeConn, j *fakeJob) {
+					c.finish(j, &answer{Result: job.Result{Status: job.StatusRefused, Cause: cause, Detail: "so it is"}})
+				}
+			})
+			good := startFake(t, r.far, "127.0.0.1:0", nil)
+			r.warm(bad.addr + " " + good.addr)
+			if res := r.remote(bad.addr+" "+good.addr, "int x;"); res.Host != good.addr {
+				t.Errorf("ran on %s, want %s", res.Host, good.addr)
+			}
+			no := r.goLocal(bad.addr, "int x;")
+			want := "refused:" + cause.String()
+			if cause == job.CauseMalformed {
+				want = "refused:policy"
+			}
+			if no.Reason != want || !strings.Contains(no.Detail, "so it is") {
+				t.Errorf("answer %+v, want %s with the daemon's words", no, want)
+			}
+			r.idle()
+		})
+	}
+}
+
+func TestKilledCompilerIsRetried(t *testing.T) {
+	r := newRig(t, nil)
+	killed := func(d *fakeDaemon) {
+		d.onJob = func(c *fakeConn, j *fakeJob) { c.finish(j, &answer{Result: job.Result{Signal: 9}}) }
+	}
+	a, b := startFake(t, r.far, "127.0.0.1:0", killed), startFake(t, r.far, "127.0.0.1:0", killed)
+	r.warm(a.addr + " " + b.addr)
+	no := r.goLocal(a.addr+" "+b.addr, "int x;")
+	if no.Reason != "host-lost" || !no.Trouble || a.jobsSeen() != 1 || b.jobsSeen() != 1 {
+		t.Errorf("answer %+v after %d and %d attempts, want trouble after one each", no, a.jobsSeen(), b.jobsSeen())
+	}
+	r.idle()
+}
+
+func TestRejectedConnection(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.reject = &job.Rejection{Cause: job.CauseDenied, Detail: "not in --allow"}
+	})
+	no := r.goLocal(d.addr, "int x;")
+	if no.Reason != "denied" || !no.Trouble || no.Code != ipc.ExitDenied || !strings.Contains(no.Detail, "not in --allow") {
+		t.Errorf("answer %+v, want denied with the daemon's words", no)
+	}
+}
+
+// TestBadResultsAreRefused: what lies outside the sink or was not asked for is a
+// broken host; the job runs elsewhere.
+func TestBadResultsAreRefused(t *testing.T) {
+	inside := job.Segment{Off: 0, Len: 4}
+	for name, bad := range map[string]job.Result{
+		"stdout outside":   {Stdout: job.Segment{Off: 1, Len: 4 << 20}},
+		"stderr wraps":     {Stderr: job.Segment{Off: 1 << 63, Len: 1<<63 - 1}},
+		"file outside":     {Files: []job.File{{Index: 0, Segment: job.Segment{Off: 4 << 20, Len: 1}}}},
+		"undeclared file":  {Files: []job.File{{Index: 0, Segment: inside}, {Index: 1, Segment: inside}}},
+		"file twice":       {Files: []job.File{{Index: 0, Segment: inside}, {Index: 0, Segment: inside}}},
+		"no object at all": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil)
+			d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+				d.onJob = func(c *fakeConn, j *fakeJob) {
+					b := bad
+					b.ID = j.ID
+					c.send(&b, j.sinkSTag())
+				}
+			})
+			good := startFake(t, r.far, "127.0.0.1:0", nil)
+			r.warm(d.addr + " " + good.addr)
+			if res := r.remote(d.addr+" "+good.addr, "int x;"); res.Host != good.addr {
+				t.Errorf("ran on %s, want %s", res.Host, good.addr)
+			}
+			if d.jobsSeen() != 1 {
+				t.Errorf("the bad host saw %d jobs, want 1", d.jobsSeen())
+			}
+			r.idle()
+		})
+	}
+}
+
+// TestResultMustShutItsSink: an answer that does not invalidate the job's sink
+// would let the daemon write what the wrapper already reads.
+func TestResultMustShutItsSink(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.onJob = func(c *fakeConn, j *fakeJob) { c.send(&job.Result{ID: j.ID, Exit: 1}, 0) }
+	})
+	no := r.goLocal(d.addr, "int x;")
+	if no.Reason != "host-lost" || !strings.Contains(no.Detail, "invalidation") {
+		t.Errorf("answer %+v, want host-lost for the missing invalidation", no)
+	}
+	r.idle()
+}
+
+func TestWrapperGoneCancels(t *testing.T) {
+	r := newRig(t, nil)
+	started, cancelled := make(chan struct{}), make(chan struct{})
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.onJob = func(c *fakeConn, j *fakeJob) {
+			close(started)
+			<-j.ctx.Done()
+			close(cancelled)
+			c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
+		}
+	})
+	w := r.dial()
+	if !w.lease(leaseOf(d.addr)) {
+		t.FailNow()
+	}
+	w.send(w.preprocess("int x;"))
+	<-started
+	w.close()
+	<-cancelled
+	r.idle()
+	if s := r.m.Status(); s.Hosts[0].Credits != d.jobs || s.Recent[0].Finished {
+		t.Errorf("%d credits and record %+v afterwards, want %d and an unfinished job", s.Hosts[0].Credits, s.Recent[0], d.jobs)
+	}
+	// The preprocessor had ended: the slot serves the next one.
+	if s := r.m.sources.Stats(); s.Total != 1 || s.Free != 1 {
+		t.Errorf("sources %+v, want the one kept", s)
+	}
+}
+
+func TestSlotOfAKilledWrapperIsNotUsedAgain(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	w := r.dial()
+	if !w.lease(leaseOf(d.addr)) {
+		t.FailNow()
+	}
+	w.close() // its preprocessor may live on
+	r.idle()
+	if s := r.m.sources.Stats(); s.Total != 0 {
+		t.Errorf("sources %+v, want none kept", s)
+	}
+	if s := r.m.sinks.Stats(); s.Free != 1 {
+		t.Errorf("sinks %+v, want the one kept", s)
+	}
+}
+
+// TestDaemonThatIgnoresCancelLosesItsConnection: the sink stays valid until then.
+func TestDaemonThatIgnoresCancelLosesItsConnection(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.CancelTimeout = 50 * time.Millisecond; o.Heartbeat = 10 * time.Millisecond })
+	started := make(chan iwarpWindow, 1)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.onJob = func(c *fakeConn, j *fakeJob) { started <- iwarpWindow{c, j} }
+		d.onCancel = func(*fakeConn, *job.Cancel) {}
+	})
+	w := r.dial()
+	if !w.lease(leaseOf(d.addr)) {
+		t.FailNow()
+	}
+	w.send(w.preprocess("int x;"))
+	got := <-started
+	w.close()
+	<-got.c.qp.Done()
+	r.idle()
+	eventually(t, "the reason", func() bool { return r.m.Status().Recent != nil })
+}
+
+type iwarpWindow struct {
+	c *fakeConn
+	j *fakeJob
+}
+
+func TestDrainingHostGetsNothingNew(t *testing.T) {
+	r := newRig(t, nil)
+	finish, begun := make(chan struct{}), make(chan struct{}, 8)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.onJob = func(c *fakeConn, j *fakeJob) {
+			begun <- struct{}{}
+			<-finish
+			a := compiled(j)
+			a.noNext = true
+			c.finish(j, a)
+		}
+	})
+	r.warm(d.addr)
+	var wg sync.WaitGroup
+	wg.Go(func() { r.remote(d.addr, "running when it drains") })
+	<-begun
+	c := d.conns[0]
+	c.send(&job.Drain{Seq: 1}, 0)
+	eventually(t, "the drain to be seen", func() bool { return r.m.Status().Hosts[0].State == "draining" })
+	if no := r.goLocal(d.addr, "int x;"); no.Reason != "refused:draining" {
+		t.Errorf("answer %+v, want refused:draining", no)
+	}
+	close(finish)
+	wg.Wait()
+	eventually(t, "the credit to come back", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.returns) == d.jobs-1 && len(c.slots) == 0
+	})
+	r.idle()
+}
+
+func TestRecallReturnsUnspentCredits(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.jobs = 4 })
+	r.warm(d.addr)
+	c := d.conns[0]
+	c.send(&job.Recall{Seq: 7, Count: 3}, 0)
+	eventually(t, "the answer to the recall", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, a := range c.acks {
+			if a.Of == job.KindRecall && a.Seq == 7 {
+				if len(c.returns) != 3 {
+					t.Errorf("%d credits returned before the Ack, want 3", len(c.returns))
+				}
+				return true
+			}
+		}
+		return false
+	})
+	if got := r.m.Status().Hosts[0].Credits; got != 1 {
+		t.Errorf("%d credits left, want 1", got)
+	}
+	r.remote(d.addr, "the one that is left")
+	r.idle()
+}
+
+func TestManyWrappers(t *testing.T) {
+	before := descriptors(t)
+	r := newRig(t, func(o *Options) { o.Slots = 16 })
+	a := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.jobs = 4 })
+	b := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.jobs = 2 })
+	hosts := a.addr + " " + b.addr
+	r.warm(hosts)
+	base := descriptors(t)
+	var wg sync.WaitGroup
+	const n = 200
+	for i := range n {
+		wg.Go(func() { r.remote(hosts, fmt.Sprintf("int x%d; %s", i, strings.Repeat("y", i*100))) })
+	}
+	wg.Wait()
+	r.idle()
+	if got := a.jobsSeen() + b.jobsSeen(); got != n {
+		t.Errorf("the hosts saw %d jobs, want %d", got, n)
+	}
+	if a.jobsSeen() == 0 || b.jobsSeen() == 0 {
+		t.Errorf("jobs were spread %d to %d", a.jobsSeen(), b.jobsSeen())
+	}
+	kept := r.m.sources.Stats().Total + r.m.sinks.Stats().Total
+	if kept > 2*16 {
+		t.Errorf("%d buffers, want at most %d", kept, 2*16)
+	}
+	eventually(t, "the descriptors to be closed", func() bool { return descriptors(t) <= base+kept })
+	_ = before
+}
+
+func TestLocalCommandsTakeTurns(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.LocalJobs = 1 })
+	first, second := r.dial(), r.dial()
+	defer first.close()
+	defer second.close()
+	link := &ipc.Local{Version: ipc.Version, Reason: "link", Gate: ipc.GateLocal}
+	first.send(link)
+	if k := first.recv(); k != ipc.KindGo {
+		t.Fatalf("Local answered by %v", k)
+	}
+	second.send(link)
+	eventually(t, "the second to wait", func() bool { return r.m.Status().Waiting.Local == 1 })
+	first.send(&ipc.Finish{Where: ipc.WhereLocal, Reason: "link"})
+	if k := second.recv(); k != ipc.KindGo {
+		t.Fatalf("Local answered by %v", k)
+	}
+	second.send(&ipc.Finish{Where: ipc.WhereLocal, Reason: "link"})
+	r.idle()
+}
+
+func TestLocalSlotsOfTheListCount(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Preprocessors = 1 })
+	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	a, b := r.dial(), r.dial()
+	defer a.close()
+	defer b.close()
+	hosts := "--localslots_cpp=2 " + d.addr
+	if !a.lease(leaseOf(hosts)) || !b.lease(leaseOf(hosts)) {
+		t.Fatal("two preprocessors were not allowed")
+	}
+}
+
+func TestNoSlotGoesLocal(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.SlotSize = 1 << 55 }) // no kernel maps that
+	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	if no := r.goLocal(d.addr, "int x;"); no.Reason != "no-slot" || !no.Trouble {
+		t.Errorf("answer %+v, want no-slot", no)
+	}
+	r.idle()
+}
+
+func TestSubmitOutsideItsSlot(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	for name, change := range map[string]func(s *ipc.Submit){
+		"text past the end": func(s *ipc.Submit) { s.TextLen = 4 << 20 },
+		"length wraps":      func(s *ipc.Submit) { s.TextLen = ^uint64(0) },
+		"text in the body":  func(s *ipc.Submit) { s.BodyLen = s.TextOff + 1 },
+		"not aligned":       func(s *ipc.Submit) { s.TextOff++ },
+		"no body":           func(s *ipc.Submit) { s.BodyLen = 0 },
+		"half a body":       func(s *ipc.Submit) { s.BodyLen-- },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := r.dial()
+			defer w.close()
+			if !w.lease(leaseOf(d.addr)) {
+				t.FailNow()
+			}
+			s := w.preprocess("int x;")
+			change(s)
+			w.send(s)
+			if no, ok := w.recv().(*ipc.GoLocal); !ok || no.Reason != "manager" || no.Code != ipc.ExitProtocol {
+				t.Errorf("answer %+v, want manager with exit code 109", no)
+			}
+		})
+	}
+	r.idle()
+	if d.jobsSeen() != 0 {
+		t.Error("a job was sent")
+	}
+}
+
+func TestBrokenWrapperLosesItsConnection(t *testing.T) {
+	r := newRig(t, nil)
+	for name, frames := range map[string][]byte{
+		"submit first":  (&ipc.Submit{BodyLen: 1}).Append(nil),
+		"two leases":    leaseOf("").Append(leaseOf("").Append(nil)),
+		"not a frame":   []byte("GET / HTTP/1.1\r\n\r\n"),
+		"manager's own": (&ipc.GoLocal{}).Append(nil),
+	} {
+		w := r.dial()
+		if err := w.conn.Send(frames); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for {
+			k, _, err := w.conn.Recv()
+			if err != nil {
+				break
+			}
+			if k != ipc.KindGoLocal { // the first of two leases is answered
+				t.Errorf("%s: answered by %d", name, k)
+			}
+		}
+		w.close()
+	}
+	r.idle()
+}
+
+func TestOtherVersionIsToldSo(t *testing.T) {
+	r := newRig(t, nil)
+	w := r.dial()
+	defer w.close()
+	f := leaseOf("")
+	f.Version++
+	w.send(f)
+	if no, ok := w.recv().(*ipc.GoLocal); !ok || no.Reason != "manager" || !strings.Contains(no.Detail, "version") {
+		t.Errorf("answer %+v, want manager for its version", no)
+	}
+}
+
+func TestDrainFinishesWhatRuns(t *testing.T) {
+	r := newRig(t, nil)
+	finish, begun := make(chan struct{}), make(chan struct{})
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.onJob = func(c *fakeConn, j *fakeJob) {
+			close(begun)
+			<-finish
+			c.finish(j, compiled(j))
+		}
+	})
+	var wg sync.WaitGroup
+	wg.Go(func() { r.remote(d.addr, "int x;") })
+	<-begun
+	r.m.Stop()
+	if err := <-r.serving; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	r.serving <- nil // for close
+	if _, err := os.Stat(r.socket); err == nil {
+		t.Error("the socket is still there")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := r.m.Drain(ctx); err == nil {
+		t.Error("drained while a job runs")
+	}
+	close(finish)
+	wg.Wait()
+	if err := r.m.Drain(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestIdleExit(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.IdleExit = 40 * time.Millisecond })
+	w := r.dial()
+	w.send(&ipc.Local{Version: ipc.Version, Reason: "query", Gate: ipc.GateNone})
+	eventually(t, "the command to be seen", func() bool { return r.m.Status().Running == 1 })
+	select {
+	case <-r.serving:
+		t.Fatal("the manager ended under a command")
+	case <-time.After(150 * time.Millisecond):
+	}
+	w.close()
+	if err := <-r.serving; err != nil {
+		t.Error(err)
+	}
+	r.serving <- nil
+}

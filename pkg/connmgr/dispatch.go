@@ -1,0 +1,191 @@
+package connmgr
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// request is a job that waits for the scheduler's word.
+type request struct {
+	job   scheduler.Job
+	ready chan grant // capacity 1
+}
+
+// grant is the scheduler's word: a link with one of its credits, or a decision
+// that no host gets the job.
+type grant struct {
+	link     *link
+	credit   job.Credit
+	decision scheduler.Decision
+}
+
+// pick waits until the job may go to a host or has to be done here.
+func (m *Manager) pick(ctx context.Context, r *request) (grant, error) {
+	m.mu.Lock()
+	// Those that came earlier go first; what none of them can use may serve r.
+	m.waiting = append(m.waiting, r)
+	m.dispatchLocked()
+	m.mu.Unlock()
+	select {
+	case g := <-r.ready:
+		return g, nil
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	if i := slices.Index(m.waiting, r); i >= 0 {
+		m.waiting = slices.Delete(m.waiting, i, i+1)
+	}
+	m.mu.Unlock()
+	select {
+	case g := <-r.ready: // it came at the same moment
+		m.giveBack(g)
+	default:
+	}
+	return grant{}, context.Cause(ctx)
+}
+
+// dispatchLocked asks the scheduler for all that wait, in order of arrival.
+func (m *Manager) dispatchLocked() {
+	if len(m.waiting) == 0 {
+		return
+	}
+	now := time.Now()
+	var next time.Time
+	left := m.waiting[:0]
+	for _, r := range m.waiting {
+		g, ok := m.tryLocked(now, r)
+		if ok {
+			r.ready <- g
+			continue
+		}
+		left = append(left, r)
+		if u := g.decision.Until; !u.IsZero() && (next.IsZero() || u.Before(next)) {
+			next = u
+		}
+	}
+	clear(m.waiting[len(left):])
+	m.waiting = left
+	if !next.IsZero() {
+		m.alarm.Reset(max(next.Sub(now), time.Millisecond))
+	}
+}
+
+// wake is the alarm's: something may have changed just by the time.
+func (m *Manager) wake() {
+	m.mu.Lock()
+	m.dispatchLocked()
+	m.mu.Unlock()
+}
+
+// tryLocked asks the scheduler once.
+func (m *Manager) tryLocked(now time.Time, r *request) (grant, bool) {
+	d := m.sched.Pick(now, &r.job)
+	switch d.Verdict {
+	case scheduler.Local:
+		return grant{decision: d}, true
+	case scheduler.Run:
+		l := m.hosts[d.Host].link
+		return grant{link: l, credit: l.takeCreditLocked()}, true
+	case scheduler.Wait:
+	}
+	return grant{decision: d}, false
+}
+
+// hopeless says whether the job can be done here without further ado: before the
+// preprocessor has run for nothing.
+func (m *Manager) hopeless(c *client) *ipc.GoLocal {
+	j := c.request(0)
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := m.sched.Pick(now, &j)
+	switch d.Verdict {
+	case scheduler.Local:
+		c.share = d.Share
+		return localDecision(d)
+	case scheduler.Run: // but not yet: the credit would lie idle while the preprocessor runs
+		m.sched.Done(now, d.Host, scheduler.Unused, "")
+		m.hosts[d.Host].creditsLocked()
+	case scheduler.Wait:
+	}
+	return nil
+}
+
+// giveBack returns a grant that was not used.
+func (m *Manager) giveBack(g grant) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case g.link != nil:
+		m.sched.Done(time.Now(), g.link.h.addr, scheduler.Unused, "")
+		if g.link.h.link == g.link { // otherwise the credit has ended with the link
+			g.link.addCreditLocked(g.credit)
+		}
+		m.dispatchLocked()
+	case g.decision.Share:
+		m.sched.ShareDone()
+	}
+}
+
+// ended tells the scheduler what an attempt came to.
+func (m *Manager) ended(c *client, h *host, out outcome) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sched.Done(time.Now(), h.addr, out.blame, c.record.Source)
+	switch out.blame {
+	case scheduler.OK:
+		h.jobs.ok++
+		h.bytesLocked(0, resultBytes(out.result))
+	case scheduler.Unused:
+	default:
+		h.jobs.failed++
+		m.metrics.jobs.WithLabelValues("remote", "", h.addr, "retried").Inc()
+	}
+	m.dispatchLocked()
+}
+
+// localDecision is what the wrapper hears of the scheduler's refusal.
+func localDecision(d scheduler.Decision) *ipc.GoLocal {
+	no := &ipc.GoLocal{Reason: d.Reason, Detail: d.Detail, Host: d.Host}
+	switch d.Reason {
+	case "host-lost":
+		no.Trouble, no.Code = true, ipc.ExitConnect
+	case "no-hosts":
+		no.Trouble, no.Code = true, ipc.ExitNoHosts
+	case "refused:toolchain":
+		no.Code = ipc.ExitNoCompiler
+	case "refused:full", "refused:draining":
+		no.Trouble, no.Code = true, ipc.ExitConnect
+	case "denied":
+		no.Trouble, no.Code = true, ipc.ExitDenied
+	}
+	return no
+}
+
+// wantHosts starts the connections that a job of list may need. eager, when set,
+// is how long after a loss the job wants a host dialled again at the latest.
+func (m *Manager) wantHosts(list *parsedList, eager *time.Duration) {
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sched.Ensure(now, list.sched)
+	for i := range list.sched {
+		m.hostLocked(list.sched[i].Addr).wantLocked(now, eager)
+	}
+}
+
+// hostLocked is the host of an address, which gets its goroutine with the first job.
+func (m *Manager) hostLocked(addr string) *host {
+	h := m.hosts[addr]
+	if h == nil {
+		h = &host{m: m, addr: addr, kick: make(chan struct{}, 1)}
+		m.hosts[addr] = h
+		m.hostsRun.Go(func() { h.run(m.ctx) })
+	}
+	return h
+}

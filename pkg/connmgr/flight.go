@@ -1,0 +1,159 @@
+package connmgr
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// flight is one job on one link, from its first Write until the daemon can touch
+// neither its source nor its sink any more. Then done is closed and the owner
+// may end both registrations.
+type flight struct {
+	// set once before startLocked
+	id        uint64
+	credit    job.Credit
+	src, sink iwarp.MR
+	msg       []byte // the encoded Job
+	length    uint64 // bytes of the source to write
+	done      chan struct{}
+
+	// guarded by Manager.mu until done is closed
+	off       uint64 // bytes posted
+	writes    int    // Writes posted and not completed
+	sent      bool   // the Job is posted: a Result is due
+	cancelled time.Time
+	result    *job.Result // set by its arrival
+	err       error       // set when the link ended first
+
+	began, wrote, answered time.Time
+}
+
+// startLocked puts f on its way.
+func (l *link) startLocked(f *flight) {
+	f.began = time.Now()
+	if l.ended { // between the scheduler's word and now
+		f.endLocked(nil, l.cause)
+		return
+	}
+	l.flights[f.id] = f
+	l.pumpLocked(f)
+}
+
+// pumpLocked posts what may be posted of f now: Writes, and behind the last one
+// the Job. An error ends the link, which ends f.
+func (l *link) pumpLocked(f *flight) {
+	if !f.cancelled.IsZero() && !f.sent {
+		if f.writes == 0 { // the credit was not spent: nothing ran
+			l.sendLocked(&job.Return{Credit: f.credit.ID}, f.credit.Slot.STag)
+			delete(l.flights, f.id)
+			f.endLocked(nil, errCancelled)
+		}
+		return
+	}
+	for f.off < f.length && f.writes < writeWindow {
+		n := min(f.length-f.off, writeChunk)
+		err := l.qp.PostSend(&iwarp.SendWR{
+			ID:   wrWrite | f.id,
+			Op:   iwarp.OpWrite,
+			SGL:  []iwarp.SGE{{Addr: f.off, Length: uint32(n), LKey: f.src.STag()}},
+			STag: iwarp.STag(f.credit.Slot.STag),
+			TO:   f.credit.Slot.TO + f.off,
+		})
+		if err != nil {
+			l.failLocked(fmt.Errorf("post a source: %w", err))
+			return
+		}
+		f.off += n
+		f.writes++
+	}
+	if f.off < f.length || f.sent {
+		return
+	}
+	if err := l.postRecvLocked(); err != nil { // for the Result, before anything can cause it
+		l.failLocked(err)
+		return
+	}
+	f.sent = true
+	// Unsignaled: its place on the SQ is known to be free when a later Write is done.
+	err := l.qp.PostSend(&iwarp.SendWR{
+		ID: wrOther, Op: iwarp.OpSendInv, Flags: iwarp.Inline | iwarp.Unsignaled,
+		Data: f.msg, InvSTag: iwarp.STag(f.credit.Slot.STag),
+	})
+	if err != nil {
+		l.failLocked(fmt.Errorf("post a job: %w", err))
+	}
+}
+
+// wroteLocked counts one completed Write.
+func (l *link) wroteLocked(f *flight, ok bool) {
+	f.writes--
+	if !ok {
+		return // the QP ends, and f with it
+	}
+	if f.writes == 0 && f.off == f.length {
+		f.wrote = time.Now()
+		l.h.bytesLocked(f.length, 0)
+	}
+	l.pumpLocked(f)
+	l.landLocked(f)
+}
+
+// resultLocked takes a job's answer, which must have shut the job's own sink.
+func (l *link) resultLocked(r *job.Result, inv iwarp.STag) {
+	f := l.flights[r.ID]
+	if f == nil || !f.sent || f.result != nil || inv != f.sink.STag() {
+		l.failLocked(fmt.Errorf("daemon answered job %d, which it was not asked", r.ID))
+		return
+	}
+	f.result = r
+	f.answered = time.Now()
+	l.setLoadLocked(r.Load)
+	l.landLocked(f)
+	if r.Next != nil {
+		l.addCreditLocked(*r.Next)
+	}
+}
+
+// landLocked ends f when it is answered and its source is not read any more: the
+// completion of a Write may be polled after the answer to what it carried.
+func (l *link) landLocked(f *flight) {
+	if f.result == nil || f.writes > 0 {
+		return
+	}
+	delete(l.flights, f.id)
+	f.endLocked(f.result, nil)
+}
+
+func (f *flight) endLocked(r *job.Result, err error) {
+	f.result, f.err = r, err
+	close(f.done)
+}
+
+// cancelLocked asks for the end of f. Its Result is still due, except when
+// nothing was started yet.
+func (l *link) cancelLocked(f *flight) {
+	if l.flights[f.id] != f || !f.cancelled.IsZero() {
+		return
+	}
+	f.cancelled = time.Now()
+	if !f.sent {
+		l.pumpLocked(f)
+		return
+	}
+	l.cancels = append(l.cancels, f.id)
+	l.sendCancelLocked()
+}
+
+// sendCancelLocked sends the waiting cancellations once the last were acknowledged.
+func (l *link) sendCancelLocked() {
+	if l.cancelSeq != l.cancelAcked || len(l.cancels) == 0 {
+		return
+	}
+	n := min(len(l.cancels), job.MaxCancels)
+	l.cancelSeq++
+	l.sendLocked(&job.Cancel{Seq: l.cancelSeq, Jobs: l.cancels[:n]}, 0)
+	l.cancels = append(l.cancels[:0], l.cancels[n:]...)
+}

@@ -1,0 +1,113 @@
+package connmgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// judge says what a flight that has ended means.
+func (c *client) judge(ctx context.Context, l *link, fl *flight, body *job.Body, window uint64) outcome {
+	h := l.h.addr
+	if ctx.Err() != nil && (fl.result == nil || fl.result.Status != job.StatusRan) {
+		if errors.Is(context.Cause(ctx), errTimeout) {
+			return outcome{blame: scheduler.Fault, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,
+				Detail: h + " took longer than the time limit"}}
+		}
+		return outcome{final: true, local: &ipc.GoLocal{Reason: "manager", Detail: "interrupted"}}
+	}
+	if fl.err != nil {
+		return outcome{blame: scheduler.Gone, local: lostHost(h, fl.err.Error())}
+	}
+	r := fl.result
+	switch r.Status {
+	case job.StatusRefused:
+		return refusal(h, r)
+	case job.StatusFailed:
+		return failure(h, r)
+	}
+	if err := checkResult(r, body, window); err != nil {
+		// What else it says cannot be trusted either.
+		c.m.mu.Lock()
+		l.failLocked(err)
+		c.m.mu.Unlock()
+		return outcome{blame: scheduler.Fault, local: lostHost(h, err.Error())}
+	}
+	if r.Signal != 0 {
+		return outcome{blame: scheduler.Killed, local: lostHost(h, fmt.Sprintf("its compiler was killed by signal %d", r.Signal))}
+	}
+	return outcome{result: r, blame: scheduler.OK}
+}
+
+func lostHost(h, why string) *ipc.GoLocal {
+	return &ipc.GoLocal{Reason: "host-lost", Trouble: true, Code: ipc.ExitConnect, Host: h, Detail: h + " lost (" + why + ")"}
+}
+
+// checkResult holds a result against what was asked: parts outside the sink, or
+// files that the job does not name, are a daemon's fault or worse.
+func checkResult(r *job.Result, body *job.Body, window uint64) error {
+	inside := func(s job.Segment) bool { return s.Len <= window && s.Off <= window-s.Len }
+	if !inside(r.Stdout) || !inside(r.Stderr) {
+		return errors.New("result lies outside its buffer")
+	}
+	var seen [job.MaxOutputs]bool
+	for i := range r.Files {
+		f := &r.Files[i]
+		switch {
+		case int(f.Index) >= len(body.Outputs) || seen[f.Index]:
+			return fmt.Errorf("result has a file %d, which was not asked for", f.Index)
+		case !inside(f.Segment):
+			return errors.New("result lies outside its buffer")
+		}
+		seen[f.Index] = true
+	}
+	if r.Exit == 0 && r.Signal == 0 && len(body.Outputs) > 0 && !seen[0] {
+		return errors.New("result of a compile that went well lacks its file")
+	}
+	return nil
+}
+
+// refusal is a host that does not want this job: another one may.
+func refusal(h string, r *job.Result) outcome {
+	no := &ipc.GoLocal{Reason: "refused:policy", Host: h, Code: ipc.ExitDenied, Detail: refusalDetail(h, r)}
+	switch r.Cause {
+	case job.CauseToolchain:
+		no.Reason, no.Code = "refused:toolchain", ipc.ExitNoCompiler
+	case job.CauseFull:
+		no.Reason, no.Trouble, no.Code = "refused:full", true, ipc.ExitConnect
+	case job.CauseDraining:
+		no.Reason, no.Trouble, no.Code = "refused:draining", true, ipc.ExitConnect
+	case job.CauseDenied:
+		no.Reason, no.Trouble = "denied", true
+	}
+	return outcome{blame: scheduler.Refused, local: no}
+}
+
+func refusalDetail(h string, r *job.Result) string {
+	s := h + " refused the job (" + r.Cause.String() + ")"
+	if r.Detail != "" {
+		s += ": " + r.Detail
+	}
+	return s
+}
+
+// failure is a job that a host began and could not finish.
+func failure(h string, r *job.Result) outcome {
+	why := r.Cause.String()
+	if r.Detail != "" {
+		why += ": " + r.Detail
+	}
+	switch r.Cause {
+	case job.CauseTooBig:
+		return outcome{final: true, local: &ipc.GoLocal{Reason: "too-big", Host: h, Detail: "the result does not fit its buffer on the way from " + h}}
+	case job.CauseTimeout:
+		return outcome{blame: scheduler.Fault, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,
+			Detail: h + " ended the compile at its time limit"}}
+	}
+	return outcome{blame: scheduler.Fault, local: &ipc.GoLocal{Reason: "host-lost", Trouble: true, Code: ipc.ExitConnect, Host: h,
+		Detail: h + " could not finish the job (" + why + ")"}}
+}

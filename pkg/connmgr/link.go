@@ -1,0 +1,475 @@
+package connmgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// Bounds of one connection.
+const (
+	// maxInFlight bounds credits and jobs together on one connection: what is
+	// granted beyond goes back at once. Each takes a receive of MaxMessage bytes.
+	maxInFlight = 128
+	// writeChunk cuts long sources, so that a short job's Write does not stand
+	// behind all of a long one's on a slow network; writeWindow of a job's Writes
+	// are posted at a time, enough to keep the wire busy while one completes.
+	writeChunk  = 1 << 20 // bytes
+	writeWindow = 2
+
+	recvBuffers = maxInFlight + job.Spare + 1 // and one for the Welcome
+	maxSend     = maxInFlight*(writeWindow+1) + 4*job.Spare
+)
+
+// Kinds of work requests, in the top byte of their ids.
+const (
+	wrRecv  = uint64(1) << 56 // and the index of the buffer
+	wrWrite = uint64(2) << 56 // and the flight's id
+	wrOther = uint64(3) << 56
+	wrKind  = uint64(0xff) << 56
+)
+
+// link is one live connection to a daemon: the QP, its posted receives, the
+// credits that it carries and the jobs that are under way on it. It ends once,
+// by fail or by the peer; dead is then closed and every flight has its error.
+//
+// Every method that ends in Locked needs Manager.mu.
+type link struct {
+	m *Manager
+	h *host
+
+	// set once in dial
+	qp      iwarp.QP
+	cq      iwarp.CQ
+	recvMem []byte // recvBuffers messages
+	recvMR  iwarp.MR
+	up      chan struct{} // closed once Welcome and the toolchains are here
+	dead    chan struct{} // closed when no completion is to come any more
+
+	// guarded by m.mu
+	cause    error // why it ends, once that is known
+	ended    bool  // dead is closed
+	ready    bool  // up is closed
+	welcome  *job.Welcome
+	ids      map[job.ToolchainID]bool
+	idsTotal int // of the toolchains that were listed
+	idsSeen  int
+	credits  []job.Credit // unspent; the last one is the next
+	flights  map[uint64]*flight
+	spare    []int // receive buffers that are not posted
+	draining bool
+	load     job.Load
+
+	beatSeq, beatAcked     uint32
+	cancelSeq, cancelAcked uint32
+	cancels                []uint64 // waiting for the Ack of the Cancel before
+
+	heard  uint64 // received FPDUs at the last tick
+	sent   uint64 // sent FPDUs at the last tick
+	silent time.Duration
+}
+
+// dialLink connects to h and returns once the daemon has said what it can do.
+func dialLink(ctx context.Context, m *Manager, h *host) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.o.DialTimeout)
+	defer cancel()
+	l := &link{
+		m: m, h: h,
+		up:      make(chan struct{}),
+		dead:    make(chan struct{}),
+		ids:     make(map[job.ToolchainID]bool),
+		flights: make(map[uint64]*flight),
+		recvMem: make([]byte, recvBuffers*job.MaxMessage),
+	}
+	var err error
+	defer func() {
+		if err != nil {
+			l.destroy()
+		}
+	}()
+	if l.cq, err = m.o.Device.CreateCQ(maxSend + recvBuffers); err != nil {
+		return nil, fmt.Errorf("completion queue: %w", err)
+	}
+	if l.recvMR, err = m.pd.RegMR(l.recvMem, iwarp.LocalWrite, nil); err != nil {
+		return nil, fmt.Errorf("register receives: %w", err)
+	}
+	l.qp, err = m.pd.CreateQP(iwarp.QPInitAttr{SendCQ: l.cq, RecvCQ: l.cq, MaxSend: maxSend, MaxRecv: recvBuffers, MaxSGE: 1})
+	if err != nil {
+		return nil, fmt.Errorf("queue pair: %w", err)
+	}
+	for i := recvBuffers - 1; i >= 0; i-- {
+		l.spare = append(l.spare, i)
+	}
+	for range job.Spare + 1 {
+		if err = l.postRecvLocked(); err != nil { // nobody else knows l yet
+			return nil, err
+		}
+	}
+	hi := job.Greeting{Version: job.Version, Boot: m.boot}
+	info, err := m.o.Device.Dial(ctx, h.addr, l.qp, &iwarp.ConnParam{PrivateData: hi.Append(nil), Timeout: m.o.DialTimeout})
+	if err != nil {
+		return nil, dialError(err)
+	}
+	answer, err := job.ParseGreeting(info.PrivateData)
+	if err != nil {
+		return nil, fmt.Errorf("answer: %w", err)
+	}
+	if answer.Version != job.Version {
+		err = fmt.Errorf("speaks version %d of the job protocol, we speak %d; install the same rdistcc on both", answer.Version, job.Version)
+		return nil, err
+	}
+	m.links.Go(l.serve)
+	m.links.Go(l.tick)
+	m.mu.Lock()
+	l.sendLocked(&job.Hello{Name: job.Clip(m.o.Name, job.MaxName), Want: maxInFlight}, 0)
+	m.mu.Unlock()
+	select {
+	case <-l.up:
+		return l, nil
+	case <-l.dead:
+	case <-ctx.Done():
+		m.mu.Lock()
+		l.failLocked(errors.New("no Welcome in time"))
+		m.mu.Unlock()
+		<-l.dead
+	}
+	err = l.err()
+	return nil, err
+}
+
+// dialError says what a Dial ran into, in the daemon's own words if it rejected.
+func dialError(err error) error {
+	var no *iwarp.RejectedError
+	if !errors.As(err, &no) {
+		return err
+	}
+	r, perr := job.ParseRejection(no.PrivateData)
+	if perr != nil {
+		return fmt.Errorf("rejected by a peer that is no rdistccd: %w", err)
+	}
+	return &rejection{r}
+}
+
+// rejection is a daemon's refusal of the connection.
+type rejection struct{ job.Rejection }
+
+func (r *rejection) Error() string { return "rejected (" + r.Cause.String() + "): " + r.Detail }
+
+// serve handles completions until the QP has ended and been flushed.
+func (l *link) serve() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stop := make(chan struct{})
+	go func() { // ends with the QP, at the latest when the link is destroyed
+		defer close(stop)
+		<-l.qp.Done()
+		cancel()
+	}()
+	var wcs [32]iwarp.WC
+	for {
+		n := l.cq.Poll(wcs[:])
+		if n == 0 {
+			if ctx.Err() != nil {
+				break // Done and nothing left
+			}
+			_ = l.cq.Wait(ctx) // its errors show in ctx, or there is something to poll
+			continue
+		}
+		l.m.mu.Lock()
+		for i := range wcs[:n] {
+			l.completedLocked(&wcs[i])
+		}
+		l.m.dispatchLocked()
+		l.m.mu.Unlock()
+	}
+	<-stop
+	l.m.mu.Lock()
+	l.endLocked()
+	l.m.mu.Unlock()
+}
+
+// completedLocked handles one completion.
+func (l *link) completedLocked(wc *iwarp.WC) {
+	switch wc.ID & wrKind {
+	case wrRecv:
+		if wc.Status == iwarp.StatusSuccess {
+			l.receivedLocked(wc)
+		}
+	case wrWrite:
+		if f := l.flights[wc.ID&^wrKind]; f != nil {
+			l.wroteLocked(f, wc.Status == iwarp.StatusSuccess)
+		}
+	}
+	// A completion in error ends the QP by itself; Done follows.
+}
+
+// receivedLocked handles one message of the daemon's.
+func (l *link) receivedLocked(wc *iwarp.WC) {
+	i := int(wc.ID &^ wrKind)
+	msg, err := job.Parse(l.recvMem[i*job.MaxMessage:][:wc.ByteLen])
+	l.spare = append(l.spare, i)
+	if err != nil {
+		l.failLocked(fmt.Errorf("daemon sent a %w", err))
+		return
+	}
+	if wc.Inv != (msg.Kind() == job.KindResult) {
+		l.failLocked(errors.New("daemon sent a message with the wrong invalidation"))
+		return
+	}
+	switch msg := msg.(type) {
+	case *job.Result: // its receive was posted for the job
+		l.resultLocked(msg, wc.InvSTag)
+		return
+	case *job.Welcome: // its receive was one above Spare
+		if l.welcome != nil {
+			l.failLocked(errors.New("daemon sent a second Welcome"))
+			return
+		}
+		l.welcome = msg
+		l.setLoadLocked(msg.Load)
+		l.checkReadyLocked()
+		return
+	case *job.Toolchains:
+		l.toolchainsLocked(msg)
+	case *job.Grant:
+		for _, c := range msg.Credits {
+			l.addCreditLocked(c)
+		}
+		l.ackLocked(job.KindGrant, msg.Seq)
+	case *job.Recall:
+		l.returnLocked(int(msg.Count))
+		l.ackLocked(job.KindRecall, msg.Seq) // behind the Returns: the daemon knows that those were all
+	case *job.Heartbeat:
+		l.ackLocked(job.KindHeartbeat, msg.Seq)
+	case *job.Drain:
+		l.draining = true
+		l.h.drainingLocked()
+		l.returnLocked(len(l.credits))
+		l.ackLocked(job.KindDrain, msg.Seq)
+	case *job.Ack:
+		l.setLoadLocked(msg.Load)
+		switch msg.Of {
+		case job.KindHeartbeat:
+			l.beatAcked = msg.Seq
+		case job.KindCancel:
+			l.cancelAcked = msg.Seq
+			l.sendCancelLocked()
+		default:
+			l.failLocked(errors.New("daemon acknowledged what was not sent"))
+			return
+		}
+	default:
+		l.failLocked(errors.New("daemon sent a message that only a manager sends"))
+		return
+	}
+	if err := l.postRecvLocked(); err != nil {
+		l.failLocked(err)
+	}
+}
+
+// toolchainsLocked takes one part of the daemon's list. A list that starts again
+// at 0 replaces the one before.
+func (l *link) toolchainsLocked(msg *job.Toolchains) {
+	if msg.First == 0 {
+		clear(l.ids)
+		l.idsSeen = 0
+	}
+	l.idsTotal = int(msg.Total)
+	l.idsSeen += len(msg.IDs)
+	for _, id := range msg.IDs {
+		l.ids[id] = true
+	}
+	l.ackLocked(job.KindToolchains, msg.Seq)
+	l.checkReadyLocked()
+	l.h.toolchainsLocked()
+}
+
+// checkReadyLocked opens the link for jobs once all that must be known is.
+func (l *link) checkReadyLocked() {
+	if l.ready || l.welcome == nil || l.idsSeen < max(l.idsTotal, int(l.welcome.Toolchains)) {
+		return
+	}
+	l.ready = true
+	close(l.up)
+}
+
+func (l *link) setLoadLocked(load job.Load) {
+	l.load = load
+	l.h.loadLocked(load)
+}
+
+// addCreditLocked keeps a granted credit, or returns it at once when there are
+// more than this side will ever use.
+func (l *link) addCreditLocked(c job.Credit) {
+	l.credits = append(l.credits, c)
+	if l.draining || len(l.credits)+len(l.flights) > maxInFlight {
+		l.returnLocked(1)
+		return
+	}
+	l.h.creditsLocked()
+}
+
+// takeCreditLocked is the next credit. The scheduler has counted it: there is one.
+func (l *link) takeCreditLocked() job.Credit {
+	last := len(l.credits) - 1
+	c := l.credits[last]
+	l.credits = l.credits[:last]
+	return c
+}
+
+// returnLocked gives up to n unspent credits back.
+func (l *link) returnLocked(n int) {
+	for ; n > 0 && len(l.credits) > 0; n-- {
+		last := len(l.credits) - 1
+		c := l.credits[last]
+		l.credits = l.credits[:last]
+		l.sendLocked(&job.Return{Credit: c.ID}, c.Slot.STag)
+	}
+	l.h.creditsLocked()
+}
+
+func (l *link) ackLocked(of job.Kind, seq uint32) { l.sendLocked(&job.Ack{Of: of, Seq: seq}, 0) }
+
+// sendLocked posts one message; inv, if not zero, is the daemon's slot to
+// invalidate. What goes wrong ends the link.
+func (l *link) sendLocked(m job.Message, inv uint32) {
+	var buf [job.MaxMessage]byte
+	wr := iwarp.SendWR{ID: wrOther, Op: iwarp.OpSend, Flags: iwarp.Inline, Data: job.Append(buf[:0], m)}
+	if inv != 0 {
+		wr.Op, wr.InvSTag = iwarp.OpSendInv, iwarp.STag(inv)
+	}
+	if err := l.qp.PostSend(&wr); err != nil {
+		l.failLocked(fmt.Errorf("post a message: %w", err))
+	}
+}
+
+// postRecvLocked posts one receive.
+func (l *link) postRecvLocked() error {
+	n := len(l.spare)
+	if n == 0 {
+		return errors.New("daemon answered more than it was asked")
+	}
+	i := l.spare[n-1]
+	l.spare = l.spare[:n-1]
+	err := l.qp.PostRecv(&iwarp.RecvWR{
+		ID:  wrRecv | uint64(i),
+		SGL: []iwarp.SGE{{Addr: uint64(i) * job.MaxMessage, Length: job.MaxMessage, LKey: l.recvMR.STag()}},
+	})
+	if err != nil {
+		return fmt.Errorf("post a receive: %w", err)
+	}
+	return nil
+}
+
+// tick sends heartbeats, and ends a link whose daemon is silent or does not
+// answer a Cancel. It ends with the link.
+func (l *link) tick() {
+	t := time.NewTicker(l.m.o.Heartbeat)
+	defer t.Stop()
+	for {
+		select {
+		case <-l.dead:
+			return
+		case now := <-t.C:
+			l.m.mu.Lock()
+			l.tickLocked(now)
+			l.m.mu.Unlock()
+		}
+	}
+}
+
+// tickLocked counts intervals rather than looking at the clock: a manager that
+// was stopped itself must not take that for the daemon's silence.
+func (l *link) tickLocked(now time.Time) {
+	s := l.qp.Stats()
+	writing := false
+	for _, f := range l.flights {
+		writing = writing || f.writes > 0
+		if !f.cancelled.IsZero() && now.Sub(f.cancelled) > l.m.o.CancelTimeout {
+			l.failLocked(errors.New("no answer to a cancelled job"))
+			return
+		}
+	}
+	// A slow network takes in a long source with nothing coming back.
+	if s.FPDUsReceived != l.heard || (writing && s.FPDUsSent != l.sent) {
+		l.silent = 0
+	} else {
+		l.silent += l.m.o.Heartbeat
+	}
+	l.heard, l.sent = s.FPDUsReceived, s.FPDUsSent
+	switch {
+	case l.silent >= l.m.o.HeartbeatDead:
+		l.failLocked(fmt.Errorf("silent for %v", l.silent))
+	case l.silent > 0 && l.ready && l.beatSeq == l.beatAcked:
+		l.beatSeq++
+		l.sendLocked(&job.Heartbeat{Seq: l.beatSeq}, 0)
+	}
+}
+
+// failLocked ends the link for a reason of ours; the first one counts.
+func (l *link) failLocked(err error) {
+	if l.cause == nil {
+		l.cause = err
+	}
+	l.qp.Abort()
+}
+
+// endLocked gives every flight its error, after which no memory of theirs is used.
+func (l *link) endLocked() {
+	if l.cause == nil {
+		if l.cause = l.qp.Err(); l.cause == nil {
+			l.cause = errClosedByPeer
+		}
+	}
+	l.credits = nil
+	for id, f := range l.flights {
+		delete(l.flights, id)
+		f.endLocked(nil, l.cause)
+	}
+	l.h.lostLocked(l)
+	l.ended = true
+	close(l.dead)
+}
+
+var errClosedByPeer = errors.New("connection closed by the daemon")
+
+// err says why the link ended, once dead is closed.
+func (l *link) err() error {
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	return l.cause
+}
+
+// close ends the link gracefully: what was posted still goes out.
+func (l *link) close(ctx context.Context) {
+	l.m.mu.Lock()
+	if l.cause == nil {
+		l.cause = errors.New("closed here")
+	}
+	l.m.mu.Unlock()
+	if l.qp.Disconnect(ctx) != nil {
+		l.qp.Abort()
+	}
+	<-l.dead
+}
+
+// destroy frees what the device holds for the link.
+func (l *link) destroy() {
+	var err error
+	if l.qp != nil {
+		err = errors.Join(err, l.qp.Destroy())
+	}
+	if l.recvMR != nil {
+		err = errors.Join(err, l.recvMR.Dereg())
+	}
+	if l.cq != nil {
+		err = errors.Join(err, l.cq.Close())
+	}
+	if err != nil {
+		l.m.o.Log.Warn("free a connection", "host", l.h.addr, "err", err)
+	}
+}

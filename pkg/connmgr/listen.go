@@ -1,0 +1,101 @@
+package connmgr
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+)
+
+// ErrInUse: another manager serves the socket.
+var ErrInUse = ipcserver.ErrInUse
+
+// Listener is the socket that wrappers connect to.
+type Listener struct {
+	*net.UnixListener
+	Path string
+	// Group: the directory is open to a group, so the manager is the machine's.
+	Group bool
+
+	own *ipcserver.Listener // nil: the service manager's, which keeps name and lock
+}
+
+// Listen opens the socket path, with its directory if that is missing. In a
+// directory of mode 0750 it is open to the directory's group, otherwise to this
+// user alone. A directory that others could write to is refused.
+//
+// given, if not nil, is the socket that a service manager has opened already.
+func Listen(path string, given *os.File) (*Listener, error) {
+	if given != nil {
+		return inherit(given)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	dir := filepath.Dir(path)
+	if err := ipcserver.MakeDir(dir); err != nil {
+		return nil, fmt.Errorf("socket %s: directory %s: %w", path, dir, err)
+	}
+	st, err := os.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("socket %s: %w", path, err)
+	}
+	group := st.Mode().Perm()&0o050 == 0o050
+	own, err := ipcserver.Listen(path, group)
+	if err != nil {
+		return nil, err
+	}
+	return &Listener{UnixListener: own.UnixListener, Path: path, Group: group, own: own}, nil
+}
+
+func inherit(f *os.File) (*Listener, error) {
+	defer f.Close() // FileListener has its own copy
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("socket from the service manager: %w", err)
+	}
+	u, ok := l.(*net.UnixListener)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("socket from the service manager is %s, want a Unix stream socket", l.Addr()), l.Close())
+	}
+	u.SetUnlinkOnClose(false)
+	out := &Listener{UnixListener: u, Path: u.Addr().String()}
+	if dir, err := os.Stat(filepath.Dir(out.Path)); err == nil {
+		out.Group = dir.Mode().Perm()&0o050 == 0o050 && ipc.CheckDir(filepath.Dir(out.Path)) == nil
+	}
+	return out, nil
+}
+
+// accept waits for the next wrapper.
+func (l *Listener) accept() (*ipcserver.Conn, error) {
+	c, err := l.AcceptUnix()
+	if err != nil {
+		return nil, err
+	}
+	return ipcserver.NewConn(c), nil
+}
+
+// hide takes the name away, so that nobody connects any more. The lock stays
+// until Close: no successor can have taken the name by then.
+func (l *Listener) hide() error {
+	if l.own == nil {
+		return nil
+	}
+	if err := os.Remove(l.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Close stops listening; connections stay.
+func (l *Listener) Close() error {
+	if l.own == nil {
+		return l.UnixListener.Close()
+	}
+	return l.own.Close()
+}

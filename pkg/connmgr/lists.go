@@ -1,0 +1,79 @@
+package connmgr
+
+import (
+	"sync"
+
+	"github.com/rdistcc/rdistcc/pkg/hostlist"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// HostList is a host list and where it came from.
+type HostList struct {
+	List  hostlist.List
+	Where string // a file or flag, or empty without any
+	Err   error  // why the list cannot be used
+}
+
+// parsedList is a host list in the form that jobs need; it is never changed.
+type parsedList struct {
+	hostlist.List
+	err   error
+	sched []scheduler.Host // what may be used
+}
+
+func newParsedList(l hostlist.List, err error) *parsedList {
+	p := &parsedList{List: l, err: err}
+	for i := range l.Hosts {
+		if h := &l.Hosts[i]; !h.Down {
+			p.sched = append(p.sched, scheduler.Host{Addr: h.Addr(), Slots: h.Slots})
+		}
+	}
+	return p
+}
+
+func (p *parsedList) empty() bool { return len(p.sched) == 0 }
+
+// preprocessors is how many may run at a time for a job of this list.
+func (p *parsedList) preprocessors(m *Manager) int {
+	if p.LocalCPP > 0 {
+		return p.LocalCPP
+	}
+	return m.o.Preprocessors
+}
+
+// localJobs is how many commands may run here at a time for a job of this list.
+func (p *parsedList) localJobs(m *Manager) int {
+	if p.Local > 0 {
+		return p.Local
+	}
+	return m.o.LocalJobs
+}
+
+// maxLists bounds the cache; builds bring one or two.
+const maxLists = 64
+
+// listCache keeps the parsed lists of wrappers' environments.
+type listCache struct {
+	mu     sync.Mutex
+	parsed map[string]*parsedList
+}
+
+// listOf is the list for a job whose environment has text.
+func (m *Manager) listOf(text string) *parsedList {
+	if text == "" {
+		l := m.o.Hosts()
+		return newParsedList(l.List, l.Err)
+	}
+	c := &m.lists
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.parsed[text]; p != nil {
+		return p
+	}
+	p := newParsedList(hostlist.Parse(text))
+	if c.parsed == nil || len(c.parsed) >= maxLists {
+		c.parsed = make(map[string]*parsedList)
+	}
+	c.parsed[text] = p
+	return p
+}

@@ -1,0 +1,207 @@
+// Package connmgr is the connection manager of a build host: it keeps queue pairs
+// to the compile hosts and a pool of shared-memory slots, and serves the
+// wrappers of all build commands over a Unix socket.
+//
+// A wrapper is served by one goroutine (and one that reads its socket); a host
+// by one that dials, one that handles completions and one that watches the time.
+// Manager.mu guards all that they share: hosts, links, flights, the scheduler.
+package connmgr
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
+)
+
+// Options of a Manager. A zero field takes the default in parentheses.
+type Options struct {
+	Device   iwarp.Device
+	Log      *slog.Logger          // (none)
+	Registry prometheus.Registerer // (none)
+	Name     string                // of this build host, for the daemons' logs
+	Version  string                // of the program, for status
+
+	// Hosts is the list for jobs that bring none; it is asked for each job.
+	Hosts func() HostList
+	// Identify says what the compiler at an absolute path is (a toolchain.Cache
+	// whose compilers have Home).
+	Identify func(ctx context.Context, path string) (toolchain.Toolchain, error)
+
+	// Control answers further questions of rdistcc's subcommands, by their word.
+	Control map[string]func() (any, error)
+
+	Home string
+
+	// AnyUser serves every user who may open the socket, not only this one and root.
+	AnyUser bool
+
+	Slots         int   // leases at a time (64)
+	SlotSize      int64 // bytes of a source and its arguments (32 MiB)
+	SinkSize      int64 // bytes of a result (32 MiB)
+	Prefault      int64 // bytes that each keeps allocated (1 MiB)
+	Preprocessors int   // at a time (twice the cores)
+	LocalJobs     int   // at a time (the cores)
+	MaxWrappers   int   // connections at a time (1024)
+
+	Attempts      int           // hosts that are tried for a job that met trouble (2)
+	IOTimeout     time.Duration // a job's remote part (5 min)
+	DialTimeout   time.Duration // (4 s)
+	Heartbeat     time.Duration // (1 s)
+	HeartbeatDead time.Duration // (5 s)
+	CancelTimeout time.Duration // a daemon's answer to a Cancel (5 s)
+	IdleExit      time.Duration // without a wrapper: Serve ends (never)
+	Backoff       time.Duration // pause after a host's first loss (the scheduler's)
+	BackoffMax    time.Duration // longest pause (the scheduler's)
+	ConnectGrace  time.Duration // how long a job waits for a first connection (the scheduler's)
+}
+
+func (o *Options) defaults() {
+	cores := runtime.GOMAXPROCS(0)
+	setDefault(&o.Slots, 64)
+	setDefault(&o.SlotSize, 32<<20)
+	setDefault(&o.SinkSize, 32<<20)
+	setDefault(&o.Prefault, min(1<<20, o.SlotSize, o.SinkSize))
+	setDefault(&o.Preprocessors, 2*cores)
+	setDefault(&o.LocalJobs, cores)
+	setDefault(&o.MaxWrappers, 1024)
+	setDefault(&o.Attempts, 2)
+	setDefault(&o.IOTimeout, 5*time.Minute)
+	setDefault(&o.DialTimeout, 4*time.Second)
+	setDefault(&o.Heartbeat, time.Second)
+	setDefault(&o.HeartbeatDead, 5*time.Second)
+	setDefault(&o.CancelTimeout, 5*time.Second)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Identify == nil {
+		o.Identify = (&toolchain.Cache{Home: o.Home}).Identify
+	}
+	if o.Hosts == nil {
+		o.Hosts = func() HostList { return HostList{} }
+	}
+}
+
+func setDefault[T int | int64 | time.Duration](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
+}
+
+// Manager serves wrappers. Make it with New, run it with Serve, end it with Close.
+type Manager struct {
+	// set once in New
+	o       Options
+	boot    [16]byte
+	started time.Time
+	pd      iwarp.PD
+	sources *arena.Pool
+	sinks   *arena.Pool
+	cpp     gate // preprocessors
+	local   gate // compiles, links and the like
+	metrics *metrics
+	lists   listCache
+	ctx     context.Context // ends all hosts
+	cancel  context.CancelCauseFunc
+	ids     atomic.Uint64 // the last job's
+
+	hostsRun sync.WaitGroup // host.run
+	links    sync.WaitGroup // goroutines of links
+	clients  sync.WaitGroup // goroutines of wrappers
+
+	stopping chan struct{} // closed by Stop
+	stopOnce sync.Once
+
+	mu      sync.Mutex
+	sched   *scheduler.Scheduler
+	hosts   map[string]*host
+	waiting []*request // jobs that wait for a credit, in order of arrival
+	alarm   *time.Timer
+	open    map[*client]struct{} // wrappers that are served
+	serving bool
+	lastUse time.Time // a compile came or went
+	recent  recentJobs
+}
+
+// New makes a Manager; it owns neither the device nor the registry.
+func New(o Options) (*Manager, error) {
+	o.defaults()
+	if o.Device == nil {
+		return nil, errors.New("connection manager: no device")
+	}
+	m := &Manager{
+		o:        o,
+		sched:    scheduler.New(scheduler.Config{Backoff: o.Backoff, BackoffMax: o.BackoffMax, Grace: o.ConnectGrace}),
+		started:  time.Now(),
+		lastUse:  time.Now(),
+		hosts:    make(map[string]*host),
+		open:     make(map[*client]struct{}),
+		stopping: make(chan struct{}),
+	}
+	_, _ = rand.Read(m.boot[:]) // never fails
+	var err error
+	if m.sources, err = arena.NewPool(arena.Options{Name: "rdistcc-source", Size: o.SlotSize, Prefault: o.Prefault, Max: o.Slots}); err != nil {
+		return nil, err
+	}
+	if m.sinks, err = arena.NewPool(arena.Options{Name: "rdistcc-sink", Size: o.SinkSize, Prefault: o.Prefault, Max: o.Slots}); err != nil {
+		return nil, err
+	}
+	if m.pd, err = o.Device.AllocPD(); err != nil {
+		return nil, fmt.Errorf("connection manager: %w", err)
+	}
+	m.ctx, m.cancel = context.WithCancelCause(context.Background())
+	m.alarm = time.AfterFunc(time.Hour, m.wake)
+	m.metrics = newMetrics(m, o.Registry)
+	return m, nil
+}
+
+// Stop makes Serve end: what runs goes on, nothing new is taken.
+func (m *Manager) Stop() { m.stopOnce.Do(func() { close(m.stopping) }) }
+
+// Drain waits until no wrapper is served any more, or ctx ends.
+func (m *Manager) Drain(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		m.clients.Wait() // ends by itself, or with Close
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close ends everything at once: wrappers that are still served find their
+// connection closed and compile by themselves. It returns when all goroutines
+// have ended and the device's objects are freed.
+func (m *Manager) Close() error {
+	m.Stop()
+	m.cancel(errShutdown)
+	m.mu.Lock()
+	for c := range m.open {
+		_ = c.conn.Close() // closing twice is all that can go wrong
+	}
+	m.mu.Unlock()
+	m.clients.Wait()
+	m.hostsRun.Wait()
+	m.links.Wait()
+	m.alarm.Stop()
+	m.metrics.unregister(m.o.Registry)
+	m.sources.Close()
+	m.sinks.Close()
+	return m.pd.Dealloc()
+}

@@ -1,0 +1,153 @@
+package connmgr
+
+import (
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// reasonWords are the documented reasons. Wrappers name theirs; a word that is
+// not here must not become a time series.
+var reasonWords = map[string]bool{
+	"link": true, "preprocess": true, "dependencies-only": true, "query": true, "no-source": true,
+	"stdin": true, "assembler": true, "probe": true, "unknown-option": true, "not-reproducible": true,
+	"local-share": true, "mode": true, "no-hosts": true, "no-slot": true, "too-big": true,
+	"diagnostics": true, "host-lost": true, "timeout": true, "refused": true, "denied": true, "manager": true,
+}
+
+// reasonLabel is the word before the colon.
+func reasonLabel(reason string) string {
+	word, _, _ := strings.Cut(reason, ":")
+	if reasonWords[word] {
+		return word
+	}
+	return "other"
+}
+
+// metrics are the manager's time series. Gauges are read at each scrape.
+type metrics struct {
+	m         *Manager
+	jobs      *prometheus.CounterVec
+	phases    *prometheus.HistogramVec
+	traffic   *prometheus.CounterVec
+	fallbacks prometheus.Counter
+	retries   prometheus.Counter
+	hedges    prometheus.Counter
+}
+
+var (
+	descHosts       = prometheus.NewDesc("rdistcc_cm_hosts", "Hosts that some list named, by the state of their connection.", []string{"state"}, nil)
+	descConnections = prometheus.NewDesc("rdistcc_cm_connections", "Live connections to hosts.", []string{"host"}, nil)
+	descCredits     = prometheus.NewDesc("rdistcc_cm_credits", "Unspent credits: compiles that may be placed at once.", []string{"host"}, nil)
+	descSlots       = prometheus.NewDesc("rdistcc_cm_slots", "Slots of shared memory: leased to a wrapper, or kept ready.", []string{"state"}, nil)
+	descWaiting     = prometheus.NewDesc("rdistcc_cm_waiting", "Commands that wait for a credit or for a turn on this machine.", []string{"for"}, nil)
+)
+
+func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
+	x := &metrics{
+		m: m,
+		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_jobs_total",
+			Help: "Commands by where they ran and why; retried ones are counted again where they ended."},
+			[]string{"place", "reason", "host", "result"}),
+		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "rdistcc_cm_phase_seconds",
+			Help:    "Phases of remote compiles, in seconds.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 16)}, []string{"phase"}),
+		traffic: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_bytes_total",
+			Help: "Bytes of sources (out) and results (in)."}, []string{"direction", "host"}),
+		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{Name: "rdistcc_cm_fallbacks_total",
+			Help: "Compiles done on the build host because of trouble."}),
+		retries: prometheus.NewCounter(prometheus.CounterOpts{Name: "rdistcc_cm_retries_total",
+			Help: "Jobs given to another host after the one before failed or refused them."}),
+		hedges: prometheus.NewCounter(prometheus.CounterOpts{Name: "rdistcc_cm_hedges_total",
+			Help: "Jobs given to a second host because the first was slow."}),
+	}
+	// There from the start, so that a rate over the first events is right.
+	for _, phase := range []string{"preprocess", "credit", "write", "compile", "return", "total"} {
+		x.phases.WithLabelValues(phase)
+	}
+	if r != nil {
+		r.MustRegister(x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x)
+	}
+	return x
+}
+
+func (x *metrics) unregister(r prometheus.Registerer) {
+	if r == nil {
+		return
+	}
+	for _, c := range []prometheus.Collector{x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x} {
+		r.Unregister(c)
+	}
+}
+
+// bytes counts payload to and from a host.
+func (x *metrics) bytes(host string, out, in uint64) {
+	if out > 0 {
+		x.traffic.WithLabelValues("out", host).Add(float64(out))
+	}
+	if in > 0 {
+		x.traffic.WithLabelValues("in", host).Add(float64(in))
+	}
+}
+
+// done counts a command that has ended.
+func (x *metrics) done(r *JobRecord) {
+	result := "ok"
+	if r.Exit != 0 || !r.Finished {
+		result = "failed"
+	}
+	if r.Local {
+		x.jobs.WithLabelValues("local", reasonLabel(r.Reason), "", result).Inc()
+		if r.Trouble {
+			x.fallbacks.Inc()
+		}
+		return
+	}
+	x.jobs.WithLabelValues("remote", "", r.Host, result).Inc()
+	for _, p := range [...]struct {
+		phase string
+		us    uint32
+	}{
+		{"preprocess", r.PreprocessUS}, {"credit", r.CreditUS}, {"write", r.WriteUS},
+		{"compile", r.CompileUS}, {"return", r.ReturnUS}, {"total", r.TotalUS},
+	} {
+		x.phases.WithLabelValues(p.phase).Observe((time.Duration(p.us) * time.Microsecond).Seconds())
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (x *metrics) Describe(ch chan<- *prometheus.Desc) {
+	ch <- descHosts
+	ch <- descConnections
+	ch <- descCredits
+	ch <- descSlots
+	ch <- descWaiting
+}
+
+// Collect implements prometheus.Collector.
+func (x *metrics) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v int, label string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), label)
+	}
+	s := x.m.Status()
+	var states [numHostStates]int
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		states[h.state]++
+		connected := 0
+		if h.state == hostUp || h.state == hostDraining {
+			connected = 1
+		}
+		gauge(descConnections, connected, h.Addr)
+		gauge(descCredits, h.Credits, h.Addr)
+	}
+	for state, n := range states {
+		gauge(descHosts, n, hostState(state).String())
+	}
+	gauge(descSlots, s.Slots.Leased, "leased")
+	gauge(descSlots, s.Slots.Free, "free")
+	gauge(descWaiting, s.Waiting.Credit, "credit")
+	gauge(descWaiting, s.Waiting.Preprocess, "preprocess")
+	gauge(descWaiting, s.Waiting.Local, "local")
+}

@@ -1,0 +1,227 @@
+package connmgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// maxRefusals bounds how many hosts are asked when each one refuses at once.
+const maxRefusals = 8
+
+// Why a flight came to nothing.
+var (
+	errCancelled = errors.New("cancelled")
+	errTimeout   = errors.New("time limit")
+)
+
+// outcome of one attempt on one host.
+type outcome struct {
+	result *job.Result       // the compiler ran and its word stands
+	local  *ipc.GoLocal      // otherwise: what the wrapper hears if no other host helps
+	blame  scheduler.Outcome // what the scheduler hears
+	final  bool              // no other host would do better
+}
+
+// compile runs the job of a leased slot on a host, on another one if that meets
+// trouble, and gives either the result or the reason why it has to be done here.
+// When it returns no host can touch source and sink any more.
+func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
+	total := uint64(f.TextOff) + f.TextLen
+	if uint64(f.BodyLen) > uint64(f.TextOff) || f.TextOff%job.BodyAlign != 0 ||
+		f.TextLen > uint64(c.m.sources.Size()) || total > uint64(c.m.sources.Size()) || f.BodyLen == 0 {
+		return nil, &ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitProtocol,
+			Detail: "the wrapper named a source outside its slot"}
+	}
+	body, err := job.ParseBody(c.source.Bytes()[:f.BodyLen])
+	if err != nil {
+		return nil, &ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitProtocol, Detail: "the wrapper's job: " + err.Error()}
+	}
+	limit := c.m.o.IOTimeout
+	if c.lease.IOTimeoutMS > 0 {
+		limit = time.Duration(c.lease.IOTimeoutMS) * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeoutCause(c.ctx, limit, errTimeout)
+	defer cancel()
+
+	req := &request{
+		job:   c.request(total),
+		ready: make(chan grant, 1),
+	}
+	var last *ipc.GoLocal // what the last attempt ran into
+	troubles := 0
+	for attempt := uint8(1); ; attempt++ {
+		asked := time.Now()
+		g, err := c.m.pick(ctx, req)
+		if err != nil {
+			return nil, c.gaveUp(ctx, "no host had a turn for it in time")
+		}
+		if g.link == nil {
+			if last != nil {
+				c.m.giveBack(g)
+				return nil, last
+			}
+			c.share = g.decision.Share
+			return nil, localDecision(g.decision)
+		}
+		fl := &flight{id: c.m.ids.Add(1), credit: g.credit, length: total}
+		out := c.attempt(ctx, g.link, fl, f, body)
+		c.m.ended(c, g.link.h, out)
+		if out.result != nil {
+			return c.answer(g.link.h, fl, attempt, fl.began.Sub(asked)), nil
+		}
+		if c.ctx.Err() != nil {
+			return nil, out.local
+		}
+		c.m.o.Log.Info("attempt failed", "job", c.id, "host", g.link.h.addr, "reason", out.local.Reason, "detail", out.local.Detail)
+		last = out.local
+		switch out.blame {
+		case scheduler.Gone, scheduler.Killed, scheduler.Fault:
+			troubles++
+		case scheduler.Unused, scheduler.OK, scheduler.Refused:
+		}
+		if out.final || ctx.Err() != nil || troubles >= c.m.o.Attempts || attempt >= maxRefusals {
+			return nil, last
+		}
+		req.job.Tried[g.link.h.addr] = true
+		c.m.metrics.retries.Inc()
+	}
+}
+
+// request is the job as the scheduler sees it; size is 0 while it is not known.
+func (c *client) request(size uint64) scheduler.Job {
+	return scheduler.Job{
+		Hosts: c.list.sched, Tried: make(map[string]bool), Toolchain: c.toolchain.ID, Size: size,
+		Since: time.Now(), Share: c.list.Share, Random: c.list.Randomize,
+		NoLocal: c.lease.Mode == ipc.ModeRemote,
+	}
+}
+
+// gaveUp is the answer when ctx ended while the job waited.
+func (c *client) gaveUp(ctx context.Context, detail string) *ipc.GoLocal {
+	return &ipc.GoLocal{Reason: "timeout", Trouble: errors.Is(context.Cause(ctx), errTimeout), Code: ipc.ExitTimeout, Detail: detail}
+}
+
+// attempt puts the job on its way over l and waits until it has landed.
+func (c *client) attempt(ctx context.Context, l *link, fl *flight, f *ipc.Submit, body *job.Body) outcome {
+	h := l.h
+	window := min(uint64(c.m.sinks.Size()), l.welcome.MaxResult)
+	if fl.length > fl.credit.Slot.Len || fl.length > l.welcome.MaxBody || window == 0 {
+		l.keepCredit(fl.credit)
+		return outcome{blame: scheduler.Unused, local: &ipc.GoLocal{Reason: "too-big", Code: ipc.ExitGeneral, Host: h.addr,
+			Detail: fmt.Sprintf("the source takes %d bytes, %s has slots of %d", fl.length, h.addr, min(fl.credit.Slot.Len, l.welcome.MaxBody))}}
+	}
+	var err error
+	fl.src, err = c.m.pd.RegMR(c.source.Bytes()[:fl.length], 0, nil)
+	if err != nil {
+		l.keepCredit(fl.credit)
+		return outcome{final: true, local: noSlot(err)}
+	}
+	defer c.dereg(fl.src)
+	fl.sink, err = c.m.pd.RegMR(c.sink.Bytes()[:window], iwarp.LocalWrite|iwarp.RemoteWrite, &iwarp.MROptions{QP: l.qp})
+	if err != nil {
+		l.keepCredit(fl.credit)
+		select {
+		case <-l.dead: // a QP that is gone takes no registration
+			return outcome{blame: scheduler.Gone, local: lostHost(h.addr, l.err().Error())}
+		default:
+			return outcome{final: true, local: noSlot(err)}
+		}
+	}
+	// By now the sink is shut by the Result, or the QP is gone.
+	defer c.dereg(fl.sink)
+
+	fl.done = make(chan struct{})
+	fl.msg = job.Append(nil, &job.Job{
+		ID: fl.id, Credit: fl.credit.ID, Toolchain: c.toolchain.ID,
+		BodyLen: f.BodyLen, TextOff: f.TextOff, TextLen: f.TextLen,
+		Sink:    job.Window{STag: uint32(fl.sink.STag()), TO: fl.sink.Base(), Len: window},
+		Timeout: millisecondsLeft(ctx),
+	})
+	c.m.mu.Lock()
+	l.startLocked(fl)
+	c.m.mu.Unlock()
+	select {
+	case <-fl.done:
+	case <-ctx.Done():
+		c.m.mu.Lock()
+		l.cancelLocked(fl)
+		c.m.mu.Unlock()
+		<-fl.done // at the latest when the link is given up, CancelTimeout from now
+	}
+	return c.judge(ctx, l, fl, body, window)
+}
+
+// keepCredit takes back a credit that an attempt did not spend.
+func (l *link) keepCredit(c job.Credit) {
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	if l.h.link == l {
+		l.addCreditLocked(c)
+	}
+}
+
+// millisecondsLeft until ctx's deadline, at least one.
+func millisecondsLeft(ctx context.Context) uint32 {
+	d, ok := ctx.Deadline()
+	if !ok {
+		return 0
+	}
+	return uint32(min(max(time.Until(d).Milliseconds(), 1), 1<<32-1))
+}
+
+func (c *client) dereg(mr iwarp.MR) {
+	if err := mr.Dereg(); err != nil {
+		c.m.o.Log.Warn("end a memory registration", "job", c.id, "err", err)
+	}
+}
+
+// answer makes the wrapper's result of a flight that landed well.
+func (c *client) answer(h *host, fl *flight, attempt uint8, credit time.Duration) *ipc.Result {
+	r := fl.result
+	out := &ipc.Result{
+		Host: h.addr, Exit: r.Exit, Signal: r.Signal,
+		Stdout: ipc.Segment(r.Stdout), Stderr: ipc.Segment(r.Stderr),
+		CreditUS:  microseconds(credit),
+		QueueUS:   r.Queue,
+		CompileUS: r.Wall,
+		BytesOut:  fl.length,
+		BytesIn:   resultBytes(r),
+		Attempts:  attempt,
+	}
+	for i := range r.Files {
+		out.Files = append(out.Files, ipc.File{Index: r.Files[i].Index, Segment: ipc.Segment(r.Files[i].Segment)})
+	}
+	// The answer can be here before the completion of the Write that it answers.
+	wrote := fl.wrote
+	if fl.answered.Before(wrote) {
+		wrote = fl.answered
+	}
+	out.WriteUS = microseconds(wrote.Sub(fl.began))
+	out.ReturnUS = microseconds(fl.answered.Sub(wrote) - time.Duration(r.Queue)*time.Microsecond - time.Duration(r.Wall)*time.Microsecond)
+	c.record.note(out)
+	return out
+}
+
+func microseconds(d time.Duration) uint32 {
+	return uint32(min(max(d.Microseconds(), 0), 1<<32-1))
+}
+
+// resultBytes is what a result put into the sink.
+func resultBytes(r *job.Result) uint64 {
+	n := r.Stdout.Len + r.Stderr.Len
+	for i := range r.Files {
+		n += r.Files[i].Len
+	}
+	return n
+}
+
+func closeFD(fd int) { _ = unix.Close(fd) } // EINTR and EIO mean nothing for a memfd

@@ -1,0 +1,144 @@
+package connmgr
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+)
+
+// lastCalls is how long wrappers that had connected before the socket went away
+// are still taken in.
+const lastCalls = 20 * time.Millisecond
+
+// Serve takes wrappers from l until ctx ends, Stop is called, or nobody came for
+// IdleExit; it closes l. It returns nil after each of these; those that are
+// served go on.
+func (m *Manager) Serve(ctx context.Context, l *Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m.clients.Go(func() { m.watch(ctx, cancel, l) })
+	m.mu.Lock()
+	m.serving = true
+	m.mu.Unlock()
+	if own := m.o.Hosts(); own.Err == nil && len(own.List.Hosts) > 0 {
+		m.wantHosts(newParsedList(own.List, nil), nil) // the first job shall not wait for them
+	}
+	err := m.accept(ctx, l)
+	m.mu.Lock()
+	m.serving = false
+	m.mu.Unlock()
+	cancel()
+	// Wrappers that are connected but not accepted would only find a closed
+	// connection. The name goes first, so that no more come; a successor cannot
+	// take it before Close, which gives up the lock.
+	err = errors.Join(err, l.hide())
+	_ = l.SetDeadline(time.Now().Add(lastCalls)) // fails only when l is closed
+	for {
+		c, aerr := l.accept()
+		if aerr != nil {
+			break
+		}
+		m.take(c)
+	}
+	return errors.Join(err, l.Close())
+}
+
+// Ready says why the manager takes no command, or nil.
+func (m *Manager) Ready() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.serving {
+		return errNotServing
+	}
+	return nil
+}
+
+var errNotServing = errors.New("not serving: starting, or finishing what runs")
+
+// accept takes wrappers until ctx ends.
+func (m *Manager) accept(ctx context.Context, l *Listener) error {
+	for {
+		c, err := l.accept()
+		switch {
+		case err == nil:
+			m.take(c)
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		default:
+			// Out of descriptors or the like: those that are served will free some.
+			m.o.Log.Warn("accept a wrapper", "err", err)
+			if !sleep(ctx, 10*time.Millisecond) {
+				return nil
+			}
+		}
+	}
+}
+
+// watch ends Serve when it is time: it cancels ctx and wakes accept.
+func (m *Manager) watch(ctx context.Context, cancel context.CancelFunc, l *Listener) {
+	every := time.Minute
+	if m.o.IdleExit > 0 {
+		every = min(every, max(m.o.IdleExit/4, 10*time.Millisecond))
+	}
+	t := time.NewTicker(every)
+	defer t.Stop()
+	defer func() {
+		cancel()
+		_ = l.SetDeadline(time.Now()) // fails only when l is closed
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.stopping:
+			return
+		case <-t.C:
+			idle := m.idleFor()
+			if idle > time.Minute {
+				m.sources.Trim(keepSlots)
+				m.sinks.Trim(keepSlots)
+			}
+			if m.o.IdleExit > 0 && idle >= m.o.IdleExit {
+				m.o.Log.Info("idle, stopping", "for", idle.Round(time.Second))
+				return
+			}
+		}
+	}
+}
+
+// keepSlots is how many slots an idle manager keeps ready.
+const keepSlots = 2
+
+// idleFor is how long no command has been under way.
+func (m *Manager) idleFor() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for c := range m.open {
+		if c.counts {
+			return 0
+		}
+	}
+	return time.Since(m.lastUse)
+}
+
+// take serves one wrapper, as soon as there is room for it.
+func (m *Manager) take(conn *ipcserver.Conn) {
+	c := newClient(m, conn)
+	m.mu.Lock()
+	m.open[c] = struct{}{}
+	m.mu.Unlock()
+	m.clients.Go(func() {
+		c.run()
+		m.mu.Lock()
+		delete(m.open, c)
+		if c.counts {
+			m.lastUse = time.Now()
+		}
+		m.mu.Unlock()
+	})
+}

@@ -1,0 +1,240 @@
+package connmgr
+
+import (
+	"cmp"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// Status is what a manager shows of itself, as JSON over the control socket.
+type Status struct {
+	Version string       `json:"version"`
+	PID     int          `json:"pid"`
+	Since   time.Time    `json:"since"`
+	Hosts   []HostStatus `json:"hosts"`
+	// ListFrom names the file or flag of the manager's own host list; empty: there is none.
+	ListFrom string `json:"list_from,omitempty"`
+	// ListError says why that list cannot be used.
+	ListError string        `json:"list_error,omitempty"`
+	NoHosts   uint64        `json:"no_hosts"` // compiles done here because no host was configured
+	Jobs      []JobCount    `json:"jobs"`
+	Running   int           `json:"running"` // commands under way
+	Slots     SlotStatus    `json:"slots"`
+	Waiting   WaitingStatus `json:"waiting"`
+	Recent    []JobRecord   `json:"recent"` // the newest first
+}
+
+// HostStatus is one host's part of Status.
+type HostStatus struct {
+	Addr    string    `json:"addr"`
+	State   string    `json:"state"` // unused, connecting, up, draining, down
+	Error   string    `json:"error,omitempty"`
+	Credits int       `json:"credits"` // unspent
+	Running int       `json:"running"` // our jobs on it
+	OK      uint64    `json:"ok"`
+	Failed  uint64    `json:"failed"` // attempts that gave no result
+	Out     uint64    `json:"bytes_out"`
+	In      uint64    `json:"bytes_in"`
+	Jobs    int       `json:"jobs"`       // compiles at a time that the host allows
+	Tools   int       `json:"toolchains"` // that it can run
+	Load    *job.Load `json:"load,omitempty"`
+
+	state hostState
+}
+
+// JobCount counts commands by where they ran and why.
+type JobCount struct {
+	Place  string `json:"place"` // remote or local
+	Reason string `json:"reason,omitempty"`
+	Host   string `json:"host,omitempty"`
+	OK     uint64 `json:"ok"`
+	Failed uint64 `json:"failed"`
+}
+
+// SlotStatus counts slots.
+type SlotStatus struct {
+	Max    int `json:"max"`
+	Leased int `json:"leased"`
+	Free   int `json:"free"`
+}
+
+// WaitingStatus counts commands that wait.
+type WaitingStatus struct {
+	Credit     int `json:"credit"`
+	Preprocess int `json:"preprocess"`
+	Local      int `json:"local"`
+}
+
+// JobRecord is the account of one command.
+type JobRecord struct {
+	ID       uint64    `json:"id"`
+	Began    time.Time `json:"began"`
+	Compiler string    `json:"compiler,omitempty"`
+	Source   string    `json:"source,omitempty"`
+	Output   string    `json:"output,omitempty"`
+	Local    bool      `json:"local"`
+	Host     string    `json:"host,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+	Detail   string    `json:"detail,omitempty"`
+	Trouble  bool      `json:"trouble,omitempty"`
+	Exit     uint8     `json:"exit"`
+	Finished bool      `json:"finished"` // the wrapper said so; otherwise it went away
+	Attempts uint8     `json:"attempts,omitempty"`
+
+	PreprocessUS uint32 `json:"preprocess_us,omitempty"`
+	CreditUS     uint32 `json:"credit_us,omitempty"`
+	WriteUS      uint32 `json:"write_us,omitempty"`
+	QueueUS      uint32 `json:"queue_us,omitempty"`
+	CompileUS    uint32 `json:"compile_us,omitempty"`
+	ReturnUS     uint32 `json:"return_us,omitempty"`
+	TotalUS      uint32 `json:"total_us,omitempty"`
+	BytesOut     uint64 `json:"bytes_out,omitempty"`
+	BytesIn      uint64 `json:"bytes_in,omitempty"`
+
+	remote bool // a host gave a result
+}
+
+// note takes the figures of a result.
+func (r *JobRecord) note(x *ipc.Result) {
+	r.remote = true
+	r.Host, r.Attempts = x.Host, x.Attempts
+	r.CreditUS, r.WriteUS, r.QueueUS, r.CompileUS, r.ReturnUS = x.CreditUS, x.WriteUS, x.QueueUS, x.CompileUS, x.ReturnUS
+	r.BytesOut, r.BytesIn = x.BytesOut, x.BytesIn
+}
+
+// maxRecent is how many commands are remembered.
+const maxRecent = 256
+
+// recentJobs is a ring of accounts, and their sums.
+type recentJobs struct {
+	ring [maxRecent]JobRecord
+	n    uint64 // ever noted
+	sums map[jobKey]*JobCount
+}
+
+type jobKey struct {
+	local  bool
+	reason string // its label
+	host   string
+}
+
+func (j *recentJobs) add(r *JobRecord) {
+	j.ring[j.n%maxRecent] = *r
+	j.n++
+	k := jobKey{local: r.Local}
+	if r.Local {
+		k.reason = reasonLabel(r.Reason)
+	} else {
+		k.host = r.Host
+	}
+	if j.sums == nil {
+		j.sums = make(map[jobKey]*JobCount)
+	}
+	c := j.sums[k]
+	if c == nil {
+		c = &JobCount{Place: "remote", Reason: k.reason, Host: k.host}
+		if k.local {
+			c.Place = "local"
+		}
+		j.sums[k] = c
+	}
+	if r.Exit == 0 && r.Finished {
+		c.OK++
+	} else {
+		c.Failed++
+	}
+}
+
+// logJob counts and logs a command that has ended.
+func (c *client) logJob() {
+	r := &c.record
+	if r.ID == 0 {
+		return // a question, or nothing at all
+	}
+	if !r.Finished {
+		r.Local = !r.remote
+		if r.Reason == "" && r.Local {
+			r.Reason = "manager"
+		}
+	}
+	if r.Local {
+		r.Host = ""
+	}
+	c.m.mu.Lock()
+	c.m.recent.add(r)
+	c.m.mu.Unlock()
+	c.m.metrics.done(r)
+	attrs := []any{"job", r.ID, "source", r.Source, "exit", r.Exit, "total_us", r.TotalUS}
+	if !r.Finished {
+		attrs = append(attrs, "wrapper", "gone")
+	}
+	if r.Local {
+		attrs = append(attrs, "place", "local", "reason", r.Reason)
+		if r.Detail != "" {
+			attrs = append(attrs, "detail", r.Detail)
+		}
+	} else {
+		attrs = append(attrs, "place", "remote", "host", r.Host, "out", r.BytesOut, "in", r.BytesIn,
+			"preprocess_us", r.PreprocessUS, "credit_us", r.CreditUS, "write_us", r.WriteUS,
+			"queue_us", r.QueueUS, "compile_us", r.CompileUS, "return_us", r.ReturnUS)
+	}
+	c.m.o.Log.Log(c.m.ctx, slog.LevelInfo, "job", attrs...)
+}
+
+// Status is the manager's state of now.
+func (m *Manager) Status() Status {
+	own := m.o.Hosts()
+	s := Status{Version: m.o.Version, PID: os.Getpid(), Since: m.started, ListFrom: own.Where}
+	if own.Err != nil {
+		s.ListError = own.Err.Error()
+	}
+	free := m.sources.Stats()
+	s.Slots = SlotStatus{Max: free.Max, Free: free.Free, Leased: free.Total - free.Free}
+	_, s.Waiting.Preprocess = m.cpp.load()
+	_, s.Waiting.Local = m.local.load()
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.Waiting.Credit = len(m.waiting)
+	for c := range m.open {
+		if c.counts {
+			s.Running++
+		}
+	}
+	for _, h := range m.hosts {
+		s.Hosts = append(s.Hosts, h.statusLocked())
+	}
+	slices.SortFunc(s.Hosts, func(a, b HostStatus) int { return cmp.Compare(a.Addr, b.Addr) })
+	for k, c := range m.recent.sums {
+		s.Jobs = append(s.Jobs, *c)
+		if k.local && k.reason == "no-hosts" {
+			s.NoHosts += c.OK + c.Failed
+		}
+	}
+	slices.SortFunc(s.Jobs, func(a, b JobCount) int {
+		return cmp.Or(cmp.Compare(b.Place, a.Place), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Reason, b.Reason))
+	})
+	for i := range min(m.recent.n, maxRecent) {
+		s.Recent = append(s.Recent, m.recent.ring[(m.recent.n-1-i)%maxRecent])
+	}
+	return s
+}
+
+func (h *host) statusLocked() HostStatus {
+	s := HostStatus{Addr: h.addr, State: h.state.String(), state: h.state,
+		OK: h.jobs.ok, Failed: h.jobs.failed, Out: h.jobs.out, In: h.jobs.in}
+	if h.lastErr != nil {
+		s.Error = h.lastErr.Error()
+	}
+	if l := h.link; l != nil {
+		load := l.load
+		s.Credits, s.Running, s.Load = len(l.credits), len(l.flights), &load
+		s.Jobs, s.Tools = int(l.welcome.Jobs), len(l.ids)
+	}
+	return s
+}
