@@ -1,0 +1,128 @@
+// Command rdistcc-cm is the connection manager: it keeps the connections of a
+// build host to the compile hosts, and serves the wrappers of all build commands.
+// Its subcommand ctl answers what people ask about it.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/pkg/connmgr"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+var version = "devel" // set by the Makefile
+
+// exitInUse: an address that is to be listened on is taken.
+const exitInUse = 102
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+// run executes the command line and gives the exit status.
+func run(args []string) int {
+	root := rootCommand()
+	root.SetArgs(args)
+	err := root.Execute()
+	if err == nil {
+		return 0
+	}
+	var status exitStatus
+	if errors.As(err, &status) {
+		return int(status)
+	}
+	fmt.Fprintln(os.Stderr, "rdistcc-cm:", err)
+	return exitCode(err)
+}
+
+// exitStatus is the error of a command that has said everything itself.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// usageError is a command line that makes no sense.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func exitCode(err error) int {
+	var usage usageError
+	var setting *config.Error
+	switch {
+	case errors.As(err, &usage), errors.As(err, &setting):
+		return ipc.ExitArguments
+	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, connmgr.ErrInUse):
+		return exitInUse
+	}
+	return ipc.ExitGeneral
+}
+
+// flags of the daemon and the settings that they override.
+var flags = []struct{ name, key, usage string }{
+	{"socket", "manager.socket", "serve wrappers on this `PATH` (default cm.sock in the state directory)"},
+	{"hosts", "hosts", "compile hosts for jobs that name none: a `LIST` as in RDISTCC_HOSTS"},
+	{"http", "http.manager", "serve metrics and the status page on `ADDR:PORT`"},
+	{"idle-exit", "manager.idle-exit", "end after `DUR` without a compile; 0 = never"},
+	{"log-file", "log.file", "log to `FILE` instead of stderr"},
+	{"log-level", "log.level", "`LEVEL` of the log: debug, info, warn, error"},
+}
+
+func rootCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:           "rdistcc-cm",
+		Short:         "connection manager of rdistcc",
+		Long:          "rdistcc-cm keeps the connections to the compile hosts and serves the rdistcc commands of a build.\nrdistcc starts one by itself when none runs.",
+		Args:          cobra.NoArgs,
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	path := c.Flags().String("config", "", "read settings from this `FILE`")
+	values := make([]*string, len(flags))
+	for i, f := range flags {
+		values[i] = c.Flags().String(f.name, "", f.usage)
+	}
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	c.Args = func(c *cobra.Command, args []string) error {
+		if err := cobra.NoArgs(c, args); err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		load := func() (*config.Config, error) {
+			return loadConfig(*path, func(cfg *config.Config) error {
+				for i, f := range flags {
+					if !c.Flags().Changed(f.name) {
+						continue
+					}
+					if err := cfg.Set(f.key, "--"+f.name, *values[i]); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		return serve(load)
+	}
+	return c
+}
+
+// loadConfig reads the file and lets override change it.
+func loadConfig(path string, override func(*config.Config) error) (*config.Config, error) {
+	if path == "" {
+		path, _ = config.Locate(os.Getenv)
+	}
+	cfg, err := config.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := override(cfg); err != nil {
+		return nil, err
+	}
+	return cfg, cfg.Validate()
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/pkg/connmgr"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/telemetry"
+)
+
+// closeTime bounds what is left to do at the end: a scrape, a goodbye.
+const closeTime = time.Second
+
+// daemon is a running connection manager.
+type daemon struct {
+	load   func() (*config.Config, error)
+	cfg    *config.Config
+	log    *telemetry.Log
+	notify telemetry.Notifier
+	hosts  *hostSource
+	m      *connmgr.Manager
+
+	settings atomic.Pointer[[]config.Setting] // in force, for who asks
+}
+
+// publish shows the settings of cfg to who asks.
+func (d *daemon) publish(cfg *config.Config) {
+	s := cfg.Settings()
+	d.settings.Store(&s)
+}
+
+// serve runs the connection manager until it is told to stop, or idle.
+func serve(load func() (*config.Config, error)) (err error) {
+	d := &daemon{load: load, notify: telemetry.NewNotifier(os.Getenv("NOTIFY_SOCKET"))}
+	if d.cfg, err = load(); err != nil {
+		return err
+	}
+	if d.log, err = telemetry.OpenLog(d.cfg.Log.File, d.cfg.Log.Level); err != nil {
+		return err
+	}
+	defer d.log.Close()
+	sockets, err := telemetry.Sockets(os.Getenv, os.Getpid())
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "NOTIFY_SOCKET"} {
+		_ = os.Unsetenv(name) // not for the compilers that are asked what they are
+	}
+
+	// The socket first: of several managers that start together one gets on.
+	path := d.cfg.Manager.Socket
+	if path == "" {
+		path = ipc.SocketPath(os.Getenv)
+	}
+	var given *os.File
+	if len(sockets) > 0 {
+		given = sockets[0].File
+	}
+	listener, err := connmgr.Listen(path, given)
+	if err != nil {
+		return err
+	}
+	dev, err := iwarp.Open(iwarp.Config{})
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer dev.Close()
+	registry := telemetry.NewRegistry()
+	registry.MustRegister(telemetry.NewIWARPCollector(dev.Stats))
+	d.publish(d.cfg)
+	d.hosts = newHostSource(d.cfg, os.Getenv)
+	o := options(d.cfg)
+	o.Device, o.Log, o.Registry, o.Version = dev, d.log.Logger, registry, version
+	o.Hosts, o.Home = d.hosts.get, os.Getenv("HOME")
+	o.AnyUser = listener.Group
+	o.Control = map[string]func() (any, error){"config": func() (any, error) { return d.settings.Load(), nil }}
+	if d.m, err = connmgr.New(o); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer func() { err = errors.Join(err, d.m.Close()) }()
+
+	if d.cfg.HTTP.Manager != "" {
+		web, werr := telemetry.Serve(telemetry.ServerOptions{
+			Addr: d.cfg.HTTP.Manager, AnyPort: d.cfg.Origin("http.manager") == "default",
+			Registry: registry, Ready: d.m.Ready, Page: d.page, Pprof: d.cfg.HTTP.Pprof, Log: d.log.Logger,
+		})
+		if werr != nil {
+			return errors.Join(werr, listener.Close())
+		}
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+			defer cancel()
+			_ = web.Close(ctx) // a scrape that takes longer is cut off
+		}()
+	}
+	d.log.Info("connection manager serves", "version", version, "socket", path, "config", d.cfg.Path())
+	return d.run(listener)
+}
+
+// run serves until a signal, a request to stop or idleness, then drains.
+func (d *daemon) run(l *connmgr.Listener) error {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	served := make(chan error, 1)
+	go func() { served <- d.m.Serve(context.Background(), l) }()
+	d.tellReady()
+
+	var drained chan error // while draining
+	for {
+		select {
+		case err := <-served:
+			if err != nil {
+				return err
+			}
+			d.say(d.notify.Stopping("finishing what runs"))
+			d.log.Info("connection manager stops; what runs is finished")
+			served, drained = nil, make(chan error, 1)
+			go func() { drained <- d.m.Drain(context.Background()) }() // ends with Close at the latest
+		case <-drained:
+			return nil
+		case s := <-signals:
+			switch {
+			case s == syscall.SIGHUP:
+				d.reload()
+			case served == nil:
+				d.log.Warn("connection manager stops at once", "signal", s)
+				return nil
+			default:
+				d.m.Stop()
+			}
+		}
+	}
+}
+
+// tellReady tells whoever started the manager that it serves.
+func (d *daemon) tellReady() {
+	d.say(d.notify.Ready("serving"))
+	text := os.Getenv("RDISTCC_READY_FD")
+	if text == "" {
+		return
+	}
+	_ = os.Unsetenv("RDISTCC_READY_FD")
+	fd, err := strconv.Atoi(text)
+	if err != nil || fd < 3 {
+		d.log.Warn("RDISTCC_READY_FD is no descriptor", "value", text)
+		return
+	}
+	f := os.NewFile(uintptr(fd), "ready")
+	_, werr := f.Write([]byte{1})
+	d.say(errors.Join(werr, f.Close()))
+}
+
+// say logs what went wrong in telling somebody else: nothing depends on it.
+func (d *daemon) say(err error) {
+	if err != nil {
+		d.log.Warn("tell that the manager is ready", "err", err)
+	}
+}
+
+// reload reads settings and files again. Hosts and the log follow at once; what
+// is fixed at the start stays, and is named.
+func (d *daemon) reload() {
+	d.say(d.notify.Reloading())
+	defer func() { d.say(d.notify.Ready("serving")) }()
+	cfg, err := d.load()
+	if err != nil {
+		d.log.Error("reload: settings stay as they are", "err", err)
+		return
+	}
+	if err := d.log.SetLevel(cfg.Log.Level); err != nil {
+		d.log.Error("reload", "err", err)
+	}
+	if err := d.log.Reopen(); err != nil {
+		d.log.Error("reload: reopen the log", "err", err)
+	}
+	d.hosts.configure(cfg)
+	d.log.Info("reloaded", "config", cfg.Path())
+	d.publish(cfg)
+}
+
+// options are the manager's as the settings have them.
+func options(c *config.Config) connmgr.Options {
+	name, err := os.Hostname()
+	if err != nil {
+		name = fmt.Sprintf("uid %d", os.Getuid())
+	}
+	return connmgr.Options{
+		Name:          name,
+		Slots:         c.Buffers.Slots,
+		SlotSize:      int64(c.Buffers.Slot),
+		SinkSize:      int64(c.Buffers.Sink),
+		Prefault:      int64(c.Buffers.Prefault),
+		Preprocessors: c.Local.Preprocess,
+		LocalJobs:     c.Local.Slots,
+		MaxWrappers:   c.Limits.Wrappers,
+		Attempts:      c.Fallback.Attempts,
+		IOTimeout:     c.Limits.IOTimeout,
+		DialTimeout:   c.Limits.ConnectTimeout,
+		Heartbeat:     c.Limits.Heartbeat,
+		HeartbeatDead: c.Limits.Silence,
+		IdleExit:      c.Manager.IdleExit,
+		Backoff:       c.Scheduler.Backoff,
+		BackoffMax:    c.Scheduler.BackoffMax,
+		ConnectGrace:  c.Scheduler.ConnectGrace,
+	}
+}
