@@ -165,6 +165,38 @@ func TestRemoteObjectIsTheLocalOne(t *testing.T) {
 	}
 }
 
+// TestDirect: with a recipe the wrapper starts cc1 itself, and what comes of it is
+// the same.
+func TestDirect(t *testing.T) {
+	m := newTestManager(t)
+	m.direct = true
+	b := m.bench()
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("gcc is not installed")
+	}
+	b.write("hello world.c", hello)
+	b.write("gcc", "#!/bin/sh\necho \"$@\" >>"+b.path("log")+"\nexec "+gcc+" \"$@\"\n")
+	if err := os.Chmod(b.path("gcc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	words := []string{"./gcc", "-O2", "-Wall", "-DY", "-MMD", "-MT", "a b.o", "-c", "hello world.c", "-o", "x.o"}
+	b.wants(b.run(append([]string{rdistcc}, words...)...), 0, "")
+	object, deps := b.read("x.o"), b.read("x.d")
+	for _, line := range strings.Split(b.read("log"), "\n") {
+		if strings.Contains(line, "-E") && !strings.Contains(line, "-###") {
+			t.Errorf("the driver ran: %s", line)
+		}
+	}
+	if o := b.run(words...); o.code != 0 {
+		t.Fatal(o.stderr)
+	}
+	if b.read("x.o") != object || b.read("x.d") != deps || deps == "" {
+		t.Errorf("not the local files; dependencies %q, want %q", deps, b.read("x.d"))
+	}
+	b.reported("remote:farm:7632")
+}
+
 func TestMasquerade(t *testing.T) {
 	m := newTestManager(t)
 	b := m.bench()

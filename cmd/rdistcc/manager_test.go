@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
@@ -38,6 +39,18 @@ type testManager struct {
 	finishes []ipc.Finish
 	bodies   []*job.Body
 	lost     int // connections that ended without Finish
+
+	direct bool // give leases the recipe of their preprocessor
+}
+
+// recipe is what the lease's preprocessor would run.
+func (m *testManager) recipe(l *ipc.Lease) []string {
+	if !m.direct || len(l.Preprocess) == 0 {
+		return nil
+	}
+	r, err := recipes.Expand(l.Compiler, l.Preprocess, os.Environ(), l.Cwd)
+	m.check(err)
+	return r.Words(0)
 }
 
 func newTestManager(t *testing.T) *testManager {
@@ -102,7 +115,7 @@ func (m *testManager) serve(c *ipcserver.Conn) {
 			defer sink.Close()
 			w := m.reopen(source, os.O_RDWR)
 			r := m.reopen(sink, os.O_RDONLY)
-			m.check(c.Send((&ipc.Leased{Job: 1, SourceMax: uint64(m.slotSize), Family: "gcc", Major: 12}).Append(nil), int(w.Fd()), int(r.Fd())))
+			m.check(c.Send((&ipc.Leased{Job: 1, SourceMax: uint64(m.slotSize), Family: "gcc", Major: 12, Direct: m.recipe(&lease)}).Append(nil), int(w.Fd()), int(r.Fd())))
 			w.Close()
 			r.Close()
 		case ipc.KindSubmit:

@@ -8,13 +8,13 @@ import (
 // killedWithin is how long a killed process group may take to be gone.
 const killedWithin = time.Second
 
-// runPreprocessor runs argv with the slot as its standard output. It reports
+// runPreprocessor runs cpp with the slot as its standard output. It reports
 // whether all went well without a word: at the first byte on its standard error
 // it is stopped, because the whole command will run here anyway.
 //
 // It has a process group of its own, so that nothing of it is left behind when
 // it is stopped, and it dies with us.
-func (f *flow) runPreprocessor(argv []string) (clean bool) {
+func (f *flow) runPreprocessor(cpp command) (clean bool) {
 	var words [2]int // its standard error
 	if err := syscall.Pipe2(words[:], syscall.O_CLOEXEC); err != nil {
 		return false
@@ -22,7 +22,7 @@ func (f *flow) runPreprocessor(argv []string) (clean bool) {
 	defer syscall.Close(words[0])
 	f.in.watch()
 	pidfd := -1 // stays so before Linux 5.4
-	pid, err := start(command{file: f.cmd.file, argv: argv}, f.set.childEnv(), []uintptr{0, uintptr(f.slot.source), uintptr(words[1])},
+	pid, err := start(cpp, f.set.childEnv(), []uintptr{0, uintptr(f.slot.source), uintptr(words[1])},
 		&syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd})
 	syscall.Close(words[1])
 	if err != nil {

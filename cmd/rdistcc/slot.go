@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/driver"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
@@ -31,10 +32,14 @@ func (f *flow) lease() *ipc.GoLocal {
 	}
 	f.conn = conn
 	cwd := workingDir(f.set)
+	words, names, ok := f.plan.Shared(compile.KeepsMacrosFrom)
+	if len(words) > ipc.MaxWords || !ok {
+		words = nil
+	}
 	err = conn.Send((&ipc.Lease{
 		Version: ipc.Version, Hosts: f.set.hosts, Mode: f.set.mode,
 		Compiler: absolute(f.cmd.file, cwd), Source: f.rec.source, Output: f.rec.output, Cwd: cwd,
-		IOTimeoutMS: f.set.ioTimeoutMS, BackoffMS: f.set.backoffMS,
+		IOTimeoutMS: f.set.ioTimeoutMS, BackoffMS: f.set.backoffMS, Preprocess: words,
 	}).Append(nil))
 	if err != nil {
 		return f.lostManager(err)
@@ -57,6 +62,9 @@ func (f *flow) lease() *ipc.GoLocal {
 			return f.lostManager(err)
 		}
 		s.source, s.sink = fds[0], fds[1]
+		if len(s.Direct) > 0 {
+			s.Direct = driver.Fill(s.Direct, names)
+		}
 		f.slot = s
 		return nil
 	}
@@ -88,7 +96,7 @@ func (f *flow) preprocess() (text *ipc.Submit, reason string) {
 	if f.plan.Raw {
 		clean = copyFile(s.source, f.plan.Source)
 	} else {
-		clean = f.runPreprocessor(append([]string{f.cmd.argv[0]}, f.plan.Preprocess(int(s.Major))...))
+		clean = f.runPreprocessor(f.preprocessor())
 	}
 	end, err := syscall.Seek(s.source, 0, 1)
 	switch {
@@ -107,6 +115,16 @@ func (f *flow) preprocess() (text *ipc.Submit, reason string) {
 	f.rec.preprocess = time.Since(began)
 	text.PreprocessUS = micros(f.rec.preprocess)
 	return text, ""
+}
+
+// preprocessor is the command for the local half: cc1 itself where the manager
+// knows its words, else the driver.
+func (f *flow) preprocessor() command {
+	if d := f.slot.Direct; len(d) > 0 {
+		return command{file: d[0], argv: d}
+	}
+	argv := append([]string{f.cmd.argv[0]}, f.plan.Preprocess(int(f.slot.Major))...)
+	return command{file: f.cmd.file, argv: argv}
 }
 
 // remoteEnv is what of our environment the compiler over there gets: what chooses

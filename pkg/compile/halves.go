@@ -1,8 +1,8 @@
 package compile
 
-// directivesOnly is the first gcc whose -fdirectives-only gives text that
+// KeepsMacrosFrom is the first gcc whose -fdirectives-only gives text that
 // compiles to the same object: 11 rewrote it.
-const directivesOnly = 11
+const KeepsMacrosFrom = 11
 
 // Preprocess is the local half: the words behind the compiler's name that write
 // the text to standard output, and the dependency file, if one was asked for,
@@ -68,7 +68,7 @@ func (p *Plan) Remote(major int, dir string) (args []string, lang string) {
 
 // keepsMacros reports whether the text keeps its macros for the other half.
 func (p *Plan) keepsMacros(major int) bool {
-	return p.Driver.Family == GCC && major >= directivesOnly && !p.plain
+	return p.Driver.Family == GCC && major >= KeepsMacrosFrom && !p.plain
 }
 
 // here reports whether the local half gets an option.

@@ -9,7 +9,7 @@ import (
 // the frame could hold.
 const (
 	maxFiles = 64
-	maxArgs  = 1024
+	MaxWords = 1024 // in a list of words
 )
 
 // HeaderLen is the length of what stands before a frame's fields.
@@ -36,6 +36,7 @@ func (m *Lease) Append(b []byte) []byte {
 	b = appendString(b, m.Cwd)
 	b = binary.LittleEndian.AppendUint32(b, m.IOTimeoutMS)
 	b = binary.LittleEndian.AppendUint32(b, m.BackoffMS)
+	b = appendStrings(b, m.Preprocess)
 	return end(b, at)
 }
 
@@ -54,6 +55,7 @@ func (m *Lease) Parse(p []byte) error {
 	m.Cwd = d.string()
 	m.IOTimeoutMS = d.u32()
 	m.BackoffMS = d.u32()
+	m.Preprocess = d.strings()
 	if m.Mode > ModeLocal {
 		d.bad = true
 	}
@@ -67,13 +69,14 @@ func (m *Leased) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, m.SourceMax)
 	b = appendString(b, m.Family)
 	b = binary.LittleEndian.AppendUint32(b, m.Major)
+	b = appendStrings(b, m.Direct)
 	return end(b, at)
 }
 
 // Parse reads a Leased.
 func (m *Leased) Parse(p []byte) error {
 	d := decoder{b: p}
-	*m = Leased{Job: d.u64(), SourceMax: d.u64(), Family: d.string(), Major: d.u32()}
+	*m = Leased{Job: d.u64(), SourceMax: d.u64(), Family: d.string(), Major: d.u32(), Direct: d.strings()}
 	return d.end()
 }
 
@@ -208,10 +211,7 @@ func (m *Finish) Parse(p []byte) error {
 func (m *Control) Append(b []byte) []byte {
 	b, at := begin(b, KindControl)
 	b = append(b, m.Version)
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(m.Args)))
-	for _, a := range m.Args {
-		b = appendString(b, a)
-	}
+	b = appendStrings(b, m.Args)
 	b = appendString(b, m.Hosts)
 	return end(b, at)
 }
@@ -223,9 +223,7 @@ func (m *Control) Parse(p []byte) error {
 	if m.Version != Version {
 		return d.otherVersion()
 	}
-	for range d.count(maxArgs) {
-		m.Args = append(m.Args, d.string())
-	}
+	m.Args = d.strings()
 	m.Hosts = d.string()
 	return d.end()
 }
@@ -283,6 +281,14 @@ func end(b []byte, at int) []byte {
 func appendString(b []byte, s string) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(s)))
 	return append(b, s...)
+}
+
+func appendStrings(b []byte, list []string) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(list)))
+	for _, s := range list {
+		b = appendString(b, s)
+	}
+	return b
 }
 
 func appendBool(b []byte, v bool) []byte {
@@ -350,6 +356,14 @@ func (d *decoder) string() string {
 		return ""
 	}
 	return string(d.take(int(n)))
+}
+
+func (d *decoder) strings() []string {
+	var list []string
+	for range d.count(MaxWords) {
+		list = append(list, d.string())
+	}
+	return list
 }
 
 func (d *decoder) count(limit uint32) uint32 {

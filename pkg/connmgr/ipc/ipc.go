@@ -108,6 +108,9 @@ type Lease struct {
 	Cwd         string
 	IOTimeoutMS uint32 // 0 = the manager's
 	BackoffMS   uint32 // how long a lost host is avoided; NoBackoff = not at all, 0 = the manager's
+	// Preprocess holds the local half's words behind the compiler's name, with
+	// placeholders for names (package driver); empty: do not look for Direct.
+	Preprocess []string
 }
 
 // NoBackoff in Lease.BackoffMS: a lost host is tried again at once.
@@ -120,6 +123,9 @@ type Leased struct {
 	SourceMax uint64 // bytes that body and text may take
 	Family    string // "gcc" or "clang"
 	Major     uint32 // compiler's major version
+	// Direct is what the driver would run for Lease.Preprocess, its path first
+	// and with the same placeholders; empty: run the driver.
+	Direct []string
 }
 
 // GoLocal says: run the command here. When Trouble is set the user gets Detail
