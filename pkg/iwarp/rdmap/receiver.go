@@ -84,7 +84,7 @@ type Receiver struct {
 	err error
 
 	msn      [queues]uint32 // next expected, per queue (RFC 5041 §4.3: from 1)
-	setup    bool           // the first FPDU may be a Terminate of enhanced start-up
+	setup    bool           // the first FPDU may be an RTR, or a Terminate of enhanced start-up
 	tagged   message        // unfinished tagged message
 	untagged message        // unfinished untagged message on queue 0
 	room     uint64         // of its receive
@@ -203,7 +203,7 @@ func (r *Receiver) taggedSegment(op Opcode, seg []byte) error {
 		r.Bytes += uint64(len(p))
 	}
 	r.tagged = message{open: !h.Last, op: op}
-	if h.Last {
+	if h.Last && !(r.setup && len(seg) == ddp.TaggedSize) { // an RTR is nobody's Write
 		r.Writes++
 	}
 	return nil
