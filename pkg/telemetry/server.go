@@ -141,7 +141,7 @@ func handler(o ServerOptions) http.Handler {
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Cache-Control", "no-store")
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
-		w.Write(body)
+		_, _ = w.Write(body) // the reader may have gone
 	})
 	if o.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
