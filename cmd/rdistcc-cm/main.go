@@ -25,24 +25,18 @@ func main() { os.Exit(run(os.Args[1:])) }
 
 // run executes the command line and gives the exit status.
 func run(args []string) int {
+	if len(args) > 0 && args[0] == "ctl" {
+		return runCtl(args[1:], os.Stdout, os.Stderr)
+	}
 	root := rootCommand()
 	root.SetArgs(args)
 	err := root.Execute()
 	if err == nil {
 		return 0
 	}
-	var status exitStatus
-	if errors.As(err, &status) {
-		return int(status)
-	}
 	fmt.Fprintln(os.Stderr, "rdistcc-cm:", err)
 	return exitCode(err)
 }
-
-// exitStatus is the error of a command that has said everything itself.
-type exitStatus int
-
-func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 // usageError is a command line that makes no sense.
 type usageError struct{ error }

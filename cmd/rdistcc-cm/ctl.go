@@ -1,0 +1,91 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// ctl is what `rdistcc status` and its like are made of: the wrapper, which is
+// kept small, execs `rdistcc-cm ctl WORD...` for them.
+type ctl struct {
+	lookup   func(string) (string, bool) // of the environment
+	out, err io.Writer
+	self     string // this program's file
+	cores    int
+}
+
+// exitError ends a subcommand with one of rdistcc's own exit codes and a line.
+type exitError struct {
+	code int
+	line string
+}
+
+func (e *exitError) Error() string { return e.line }
+
+func failf(code int, format string, args ...any) error {
+	return &exitError{code, fmt.Sprintf(format, args...)}
+}
+
+// runCtl runs a subcommand of rdistcc and returns the exit status.
+func runCtl(args []string, out, errOut io.Writer) int {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	c := &ctl{lookup: os.LookupEnv, out: out, err: errOut, self: self, cores: runtime.NumCPU()}
+	return c.run(args)
+}
+
+func (c *ctl) run(args []string) int {
+	// These two are words of distcc's, not of cobra's kind.
+	if len(args) > 0 && (args[0] == "-j" || args[0] == "--show-hosts") {
+		args = append([]string{strings.TrimLeft(args[0], "-")}, args[1:]...)
+	}
+	root := c.command()
+	root.SetArgs(args)
+	root.SetOut(c.out)
+	root.SetErr(c.err)
+	err := root.Execute()
+	if err == nil {
+		return 0
+	}
+	code := ipc.ExitArguments // what cobra objects to
+	var e *exitError
+	if errors.As(err, &e) {
+		code = e.code
+	}
+	fmt.Fprintf(c.err, "rdistcc: %s\n", strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", " "))
+	return code
+}
+
+// getenv is lookup for what may as well be empty.
+func (c *ctl) getenv(name string) string {
+	v, _ := c.lookup(name)
+	return v
+}
+
+func (c *ctl) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "rdistcc",
+		Short:         "Compile C and C++ on a farm of machines",
+		Long:          "Subcommands of rdistcc. Any other first word is a compiler: rdistcc gcc -c x.c",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return failf(ipc.ExitArguments, "no subcommand %q; rdistcc --help names them", strings.Join(args, " "))
+		},
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetHelpCommand(&cobra.Command{Hidden: true})
+	root.AddCommand(c.statusCommand(), c.hostsCommand(), c.configCommand(), c.stopCommand(), c.linksCommand(),
+		c.completionCommand(), c.slotsCommand(), c.showHostsCommand())
+	return root
+}

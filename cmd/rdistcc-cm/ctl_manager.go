@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// errNoManager: nobody serves the socket.
+var errNoManager = errors.New("no connection manager runs")
+
+// ask sends words to the manager and decodes its answer into v, unless that is
+// nil. It returns the answer as it came. The error is errNoManager when none
+// runs, or an *exitError.
+func (c *ctl) ask(v any, words ...string) ([]byte, error) {
+	path := ipc.SocketPath(c.getenv)
+	conn, err := c.dial(path)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	reply, err := exchange(conn, &ipc.Control{Version: ipc.Version, Args: words, Hosts: c.hostText()})
+	if err != nil {
+		return nil, failf(ipc.ExitProtocol, "%s: %v", path, err)
+	}
+	if reply.Code != 0 {
+		return nil, &exitError{int(reply.Code), string(reply.Data)}
+	}
+	if v != nil {
+		if err := json.Unmarshal(reply.Data, v); err != nil {
+			return nil, failf(ipc.ExitProtocol, "%s: answer to %q: %v", path, words, err)
+		}
+	}
+	return reply.Data, nil
+}
+
+// dial connects to the manager as a compile would: a socket in a directory that
+// others can write to is not believed.
+func (c *ctl) dial(path string) (*ipc.Conn, error) {
+	if c.getenv("RDISTCC_CM_SOCKET") == "" {
+		dir := ipc.StateDir(c.getenv)
+		switch err := ipc.CheckDir(dir); {
+		case errors.Is(err, syscall.ENOENT):
+			return nil, errNoManager
+		case err != nil:
+			return nil, failf(ipc.ExitDenied, "%s: %v (RDISTCC_DIR names another one)", dir, err)
+		}
+	}
+	conn, err := ipc.Dial(path)
+	switch {
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
+		return nil, errNoManager
+	case errors.Is(err, syscall.EACCES):
+		return nil, failf(ipc.ExitDenied, "%s: %v", path, err)
+	case err != nil:
+		return nil, failf(ipc.ExitConnect, "%s: %v", path, err)
+	}
+	uid, err := conn.PeerUID()
+	if err == nil {
+		err = ipc.Trusted(path, uid)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, failf(ipc.ExitDenied, "%s: %v", path, err)
+	}
+	return conn, nil
+}
+
+func exchange(conn *ipc.Conn, q *ipc.Control) (*ipc.Reply, error) {
+	if err := conn.Send(q.Append(nil)); err != nil {
+		return nil, err
+	}
+	kind, fields, err := conn.Recv()
+	switch {
+	case err != nil:
+		return nil, err
+	case kind == ipc.KindGoLocal: // of another version
+		var g ipc.GoLocal
+		if err := g.Parse(fields); err != nil {
+			return nil, err
+		}
+		return nil, errors.New(g.Detail)
+	case kind != ipc.KindReply:
+		return nil, fmt.Errorf("answered with a frame of kind %d", kind)
+	}
+	var r ipc.Reply
+	err = r.Parse(fields)
+	return &r, err
+}
+
+// hostText is the host list of the environment, as a compile would hand it to the
+// manager: empty means the manager's own.
+func (c *ctl) hostText() string {
+	for _, name := range []string{"RDISTCC_HOSTS", "DISTCC_HOSTS"} {
+		if text, set := c.lookup(name); set {
+			if text == "" {
+				return "\n" // a list without hosts
+			}
+			return text
+		}
+	}
+	return ""
+}
+
+// printJSON writes an answer of the manager's for programs, indented for people.
+func (c *ctl) printJSON(data []byte) error {
+	var b bytes.Buffer
+	if err := json.Indent(&b, data, "", "  "); err != nil {
+		return failf(ipc.ExitProtocol, "answer of the connection manager: %v", err)
+	}
+	b.WriteByte('\n')
+	return c.print(b.Bytes())
+}
+
+func (c *ctl) print(b []byte) error {
+	if _, err := c.out.Write(b); err != nil {
+		return failf(ipc.ExitIO, "standard output: %v", err)
+	}
+	return nil
+}
+
+// stopWithin is how long `stop` looks whether the manager has ended.
+const stopWithin = 10 * time.Second
+
+func (c *ctl) stopCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "stop",
+		Short: "End the connection manager once its jobs are finished",
+		Long: "Ends the connection manager: it takes nothing new, finishes what runs, and exits.\n" +
+			"The next compile starts another one. Without a manager there is nothing to do, which is no error.",
+		Example: "  rdistcc stop",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := c.ask(nil, "stop")
+			if errors.Is(err, errNoManager) {
+				return c.print([]byte("no connection manager runs\n"))
+			}
+			if err != nil {
+				return err
+			}
+			for end := time.Now().Add(stopWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+				conn, err := c.dial(ipc.SocketPath(c.getenv))
+				if errors.Is(err, errNoManager) {
+					return c.print([]byte("the connection manager has stopped\n"))
+				}
+				if err == nil {
+					conn.Close()
+				}
+			}
+			return c.print([]byte("the connection manager stops when its jobs are finished\n"))
+		},
+	}
+}

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/pkg/connmgr"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+func (c *ctl) statusCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show hosts, jobs and reasons of this user's connection manager",
+		Long: "Shows what the connection manager is doing: its hosts and their state, how many jobs ran where and,\n" +
+			"for those that ran here, why. Without a manager it exits with 100.",
+		Example: "  rdistcc status\n  rdistcc status --json | jq '.jobs[] | select(.place == \"local\")'\n  watch -n1 rdistcc status",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			var s connmgr.Status
+			data, err := c.ask(&s, "status")
+			if errors.Is(err, errNoManager) {
+				return failf(ipc.ExitGeneral, "no connection manager runs at %s; the first compile starts one", ipc.SocketPath(c.getenv))
+			}
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return c.printJSON(data)
+			}
+			return c.print(statusText(&s, time.Now()))
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func (c *ctl) marshal(v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return failf(ipc.ExitGeneral, "%v", err)
+	}
+	return c.printJSON(data)
+}
+
+// statusText is a status for people.
+func statusText(s *connmgr.Status, now time.Time) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "connection manager %s, process %d, up %s\n", cmp.Or(s.Version, "of unknown version"), s.PID, age(now.Sub(s.Since)))
+	fmt.Fprintf(&b, "%s under way, %d of %d slots taken", count(s.Running, "command"), s.Slots.Leased, s.Slots.Max)
+	if w := waitingText(s); w != "" {
+		b.WriteString("; " + w)
+	}
+	b.WriteString("\n")
+	switch {
+	case s.ListError != "":
+		fmt.Fprintf(&b, "its host list cannot be used: %s\n", s.ListError)
+	case s.ListFrom != "":
+		fmt.Fprintf(&b, "host list of its own: %s\n", s.ListFrom)
+	}
+	b.WriteString("\n")
+	if len(s.Hosts) > 0 {
+		b.Write(hostLines(s.Hosts))
+	} else {
+		b.WriteString(noHosts)
+	}
+	if len(s.Jobs) > 0 {
+		b.WriteString("\n")
+		b.Write(jobLines(s.Jobs))
+	}
+	if len(s.Hosts) > 0 && s.NoHosts > 0 {
+		fmt.Fprintf(&b, "\n%s found no hosts configured\n", count(int(s.NoHosts), "job"))
+	}
+	if lines := troubles(s.Recent, now); len(lines) > 0 {
+		b.WriteString("\nlast troubles\n")
+		for _, l := range lines {
+			b.WriteString("  " + l + "\n")
+		}
+	}
+	return b.Bytes()
+}
+
+func waitingText(s *connmgr.Status) string {
+	var parts []string
+	for _, w := range []struct {
+		n    int
+		for_ string
+	}{{s.Waiting.Credit, "a host"}, {s.Waiting.Preprocess, "a preprocessor's turn"}, {s.Waiting.Local, "a local turn"}} {
+		if w.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d wait for %s", w.n, w.for_))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// table writes tab-separated lines in columns.
+func table(write func(w io.Writer)) []byte {
+	var b bytes.Buffer
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	write(w)
+	_ = w.Flush() // a bytes.Buffer takes everything
+	lines := strings.Split(b.String(), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return []byte(strings.Join(lines, "\n"))
+}
+
+func hostLines(hosts []connmgr.HostStatus) []byte {
+	return table(func(w io.Writer) {
+		fmt.Fprintln(w, "HOST\tSTATE\tRUNNING\tJOBS\tCREDITS\tDONE\tFAILED\tSENT\tRECEIVED\tLOAD\t")
+		for i := range hosts {
+			h := &hosts[i]
+			jobs, load := "-", "-"
+			if h.Jobs > 0 {
+				jobs = fmt.Sprint(h.Jobs)
+			}
+			if h.Load != nil {
+				load = fmt.Sprintf("%.2f", float64(h.Load.LoadAvg)/100)
+			}
+			why := ""
+			if h.State != "up" {
+				why = h.Error
+			}
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", h.Addr, h.State, h.Running, jobs, h.Credits,
+				h.OK, h.Failed, amount(h.Out), amount(h.In), load, why)
+		}
+	})
+}
+
+// jobLines lists where jobs ran, the remote ones first, and what reason is most
+// frequent first.
+func jobLines(jobs []connmgr.JobCount) []byte {
+	jobs = slices.Clone(jobs)
+	total := func(j connmgr.JobCount) uint64 { return j.OK + j.Failed }
+	slices.SortStableFunc(jobs, func(a, b connmgr.JobCount) int {
+		return cmp.Or(cmp.Compare(b.Place, a.Place), cmp.Compare(total(b), total(a)))
+	})
+	var all uint64
+	for _, j := range jobs {
+		all += total(j)
+	}
+	return table(func(w io.Writer) {
+		fmt.Fprintln(w, "PLACE\tHOST OR REASON\tJOBS\tSHARE\tFAILED")
+		for _, j := range jobs {
+			fmt.Fprintf(w, "%s\t%s\t%d\t%.0f%%\t%d\n", j.Place, cmp.Or(j.Host, j.Reason, "-"), total(j), 100*float64(total(j))/float64(max(all, 1)), j.Failed)
+		}
+	})
+}
+
+// maxTroubles is how many lines of trouble a status shows.
+const maxTroubles = 5
+
+// troubles are the newest jobs that had to be done here because of trouble.
+func troubles(recent []connmgr.JobRecord, now time.Time) []string {
+	var out []string
+	for i := range recent {
+		r := &recent[i]
+		if !r.Trouble || len(out) == maxTroubles {
+			continue
+		}
+		out = append(out, fmt.Sprintf("%s ago  %s  %s  %s", age(now.Sub(r.Began)), r.Source, r.Reason, r.Detail))
+	}
+	return out
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// age is a duration in its two largest units.
+func age(d time.Duration) string {
+	day := 24 * time.Hour
+	switch {
+	case d >= day:
+		return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	case d >= time.Minute:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	}
+	return fmt.Sprintf("%ds", max(d, 0)/time.Second)
+}
+
+// amount is a number of bytes to three digits.
+func amount(n uint64) string {
+	x := float64(n)
+	for _, u := range []string{"B", "KiB", "MiB", "GiB"} {
+		if x < 1000 {
+			if u == "B" || x >= 100 {
+				return fmt.Sprintf("%.0f%s", x, u)
+			}
+			return fmt.Sprintf("%.1f%s", x, u)
+		}
+		x /= 1024
+	}
+	return fmt.Sprintf("%.1fTiB", x)
+}
+
+func (c *ctl) configCommand() *cobra.Command {
+	var origins, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Show the settings in force, and where each comes from",
+		Long: "Shows the settings in force as a yaml file: those of the connection manager if one runs, else those\n" +
+			"that it would start with. With --origins each line says what set it: a flag, the file's line, or nothing.",
+		Example: "  rdistcc config --origins\n  rdistcc config > ~/.config/rdistcc/config.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			var settings []config.Setting
+			_, err := c.ask(&settings, "config")
+			if errors.Is(err, errNoManager) {
+				path, _ := config.Locate(c.getenv)
+				cfg, lerr := config.Load(path)
+				if lerr != nil {
+					return failf(ipc.ExitArguments, "%v", lerr)
+				}
+				settings, err = cfg.Settings(), nil
+			}
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return c.marshal(settings)
+			}
+			return c.print(settingsText(settings, origins))
+		},
+	}
+	cmd.Flags().BoolVar(&origins, "origins", false, "say where each value comes from")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// settingsText writes settings as the yaml file that would make them.
+func settingsText(settings []config.Setting, origins bool) []byte {
+	text := table(func(w io.Writer) {
+		section := ""
+		for _, s := range settings {
+			head, key, nested := strings.Cut(s.Key, ".")
+			line := s.Key + ": " + s.Value
+			if nested {
+				if head != section {
+					section = head
+					fmt.Fprintf(w, "%s:\n", head)
+				}
+				line = "  " + key + ": " + s.Value
+			}
+			if origins {
+				line += "\t# " + s.Origin
+			}
+			fmt.Fprintln(w, line)
+		}
+	})
+	return text
+}

@@ -1,0 +1,399 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/pkg/connmgr"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// shell is where subcommands are typed in a test: an environment of its own.
+type shell struct {
+	t   *testing.T
+	dir string
+	env map[string]string
+}
+
+func newShell(t *testing.T) *shell {
+	t.Helper()
+	dir := t.TempDir()
+	state := filepath.Join(dir, "state")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return &shell{t: t, dir: dir, env: map[string]string{"RDISTCC_DIR": state, "HOME": dir}}
+}
+
+func (s *shell) file(name, text string) string {
+	s.t.Helper()
+	path := filepath.Join(s.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+// run types a subcommand.
+func (s *shell) run(args ...string) (code int, out, errOut string) {
+	s.t.Helper()
+	var o, e bytes.Buffer
+	c := &ctl{
+		lookup: func(k string) (string, bool) { v, ok := s.env[k]; return v, ok },
+		out:    &o, err: &e, self: filepath.Join(s.dir, "bin", "rdistcc-cm"), cores: 6,
+	}
+	code = c.run(args)
+	return code, o.String(), e.String()
+}
+
+// want types a subcommand, and holds exit code and the texts against it.
+func (s *shell) want(code int, out string, errOut string, args ...string) string {
+	s.t.Helper()
+	gotCode, gotOut, gotErr := s.run(args...)
+	if gotCode != code || !strings.Contains(gotOut, out) || !strings.Contains(gotErr, errOut) || errOut == "" && gotErr != "" {
+		s.t.Errorf("rdistcc %q: exit %d\nstdout: %s\nstderr: %s\nwant exit %d, %q, %q", args, gotCode, gotOut, gotErr, code, out, errOut)
+	}
+	return gotOut
+}
+
+// manager answers questions until the test ends, or until it was told to stop.
+func (s *shell) manager(answer func(*ipc.Control) *ipc.Reply) {
+	s.t.Helper()
+	l, err := ipcserver.Listen(filepath.Join(s.env["RDISTCC_DIR"], ipc.SocketName), false)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.AcceptConn()
+			if err != nil {
+				return
+			}
+			kind, fields, err := c.Recv()
+			var q ipc.Control
+			if err == nil && kind == ipc.KindControl && q.Parse(fields) == nil {
+				c.Send(answer(&q).Append(nil))
+				if q.Args[0] == "stop" {
+					l.Close()
+				}
+			}
+			c.Close()
+		}
+	}()
+	s.t.Cleanup(func() { l.Close(); <-done })
+}
+
+func reply(t *testing.T, v any) *ipc.Reply {
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Error(err)
+	}
+	return &ipc.Reply{Data: data}
+}
+
+func TestWithoutManager(t *testing.T) {
+	s := newShell(t)
+	s.want(100, "", "rdistcc: no connection manager runs at "+s.env["RDISTCC_DIR"]+"/cm.sock; the first compile starts one\n", "status")
+	s.want(100, "", "no connection manager runs", "status", "--json")
+	s.want(0, "no connection manager runs\n", "", "stop")
+	s.env["RDISTCC_HOSTS"] = ""
+	s.want(0, "no hosts configured", "", "hosts")
+	s.want(0, "6\n", "", "-j") // the cores
+	s.env["RDISTCC_HOSTS"] = "build7/8 [::1]:8000,zstd old,down localhost/3"
+	if out := s.want(0, "hosts of RDISTCC_HOSTS", "", "hosts"); !strings.Contains(out, "[::1]:8000") || strings.Contains(out, "old") {
+		t.Errorf("hosts are\n%s", out)
+	}
+	s.want(0, "localhost/3\nbuild7/8\n[::1]:8000,zstd\nold,down\n", "", "--show-hosts")
+	s.want(0, "15\n", "", "-j") // 8 + 4 assumed + 3
+	s.env["RDISTCC_HOSTS"] = "build7:x"
+	for _, cmd := range []string{"hosts", "--show-hosts", "-j"} {
+		s.want(106, "", `rdistcc: host list RDISTCC_HOSTS: "build7:x"`, cmd)
+	}
+}
+
+func TestOwnListInItsOrder(t *testing.T) {
+	s := newShell(t)
+	s.file(".distcc/hosts", "distccs")
+	s.want(0, "distccs\n", "", "--show-hosts")
+	s.file(".config/rdistcc/hosts", "mine # comment\n")
+	s.want(0, "mine\n", "", "--show-hosts")
+	s.file(".config/rdistcc/config.yaml", "hosts: [configured/2]\n")
+	s.want(0, "configured/2\n", "", "--show-hosts")
+	s.env["DISTCC_HOSTS"] = "env"
+	s.want(0, "env\n", "", "--show-hosts")
+}
+
+func sample() connmgr.Status {
+	return connmgr.Status{
+		Version: "v1", PID: 42, Since: time.Now().Add(-90 * time.Minute), ListFrom: "/etc/rdistcc/hosts", Running: 3,
+		Slots:   connmgr.SlotStatus{Max: 64, Leased: 2},
+		Waiting: connmgr.WaitingStatus{Credit: 1},
+		Hosts: []connmgr.HostStatus{
+			{Addr: "a:7632", State: "up", Jobs: 8, Running: 2, Credits: 6, OK: 120, Out: 3 << 20, In: 5000, Load: &job.Load{LoadAvg: 150}},
+			{Addr: "b:7632", State: "down", Error: "connection refused"},
+		},
+		Jobs: []connmgr.JobCount{
+			{Place: "local", Reason: "link", OK: 10}, {Place: "local", Reason: "diagnostics", OK: 20, Failed: 5}, {Place: "remote", Host: "a:7632", OK: 120},
+		},
+		Recent: []connmgr.JobRecord{
+			{Began: time.Now().Add(-5 * time.Second), Source: "x.c", Local: true, Reason: "host-lost", Detail: "b:7632 lost (reset)", Trouble: true},
+			{Source: "y.c", Reason: "link", Local: true},
+		},
+	}
+}
+
+func TestStatusForPeople(t *testing.T) {
+	s := newShell(t)
+	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, sample()) })
+	out := s.want(0, "", "", "status")
+	var lines []string
+	for _, l := range strings.Split(out, "\n") {
+		lines = append(lines, strings.Join(strings.Fields(l), " "))
+	}
+	for _, want := range []string{
+		"connection manager v1, process 42, up 1h30m",
+		"3 commands under way, 2 of 64 slots taken; 1 wait for a host",
+		"host list of its own: /etc/rdistcc/hosts",
+		"a:7632 up 2 8 6 120 0 3.0MiB 4.9KiB 1.50",
+		"b:7632 down 0 - 0 0 0 0B 0B - connection refused",
+		"remote a:7632 120 77% 0",
+		"local diagnostics 25 16% 5",
+		"local link 10 6% 0",
+		"5s ago x.c host-lost b:7632 lost (reset)",
+	} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("status lacks %q:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "no hosts") || strings.Contains(out, "y.c") {
+		t.Errorf("status says too much:\n%s", out)
+	}
+
+	st := sample()
+	st.Hosts, st.NoHosts = nil, 7
+	st.Jobs = []connmgr.JobCount{{Place: "local", Reason: "no-hosts", OK: 7}}
+	st.ListError = "host list /etc/rdistcc/hosts: bad"
+	out = string(statusText(&st, time.Now()))
+	if strings.Count(out, "no hosts configured") != 1 || !strings.Contains(out, "host list cannot be used: host list /etc/rdistcc/hosts: bad\n") {
+		t.Errorf("without hosts it says\n%s", out)
+	}
+}
+
+func TestStatusForPrograms(t *testing.T) {
+	s := newShell(t)
+	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, sample()) })
+	out := s.want(0, "", "", "status", "--json")
+	var got connmgr.Status
+	if err := json.Unmarshal([]byte(out), &got); err != nil || got.PID != 42 || len(got.Hosts) != 2 {
+		t.Errorf("JSON is %v, %+v", err, got)
+	}
+}
+
+func TestHostsOfTheAskingSide(t *testing.T) {
+	s := newShell(t)
+	s.env["RDISTCC_HOSTS"] = "a/3 b c d/5 localhost/1"
+	s.manager(func(q *ipc.Control) *ipc.Reply {
+		if q.Hosts != s.env["RDISTCC_HOSTS"] || !slices.Equal(q.Args, []string{"hosts"}) {
+			t.Errorf("asked %q with list %q", q.Args, q.Hosts)
+		}
+		return reply(t, []connmgr.HostStatus{{Addr: "a:7632", State: "up", Jobs: 8}, {Addr: "b:7632", State: "up", Jobs: 8},
+			{Addr: "c:7632", State: "down"}, {Addr: "d:7632", State: "unused"}})
+	})
+	s.want(0, "a:7632", "", "hosts")
+	s.want(0, `"addr": "a:7632"`, "", "hosts", "--json")
+	s.want(0, "17\n", "", "-j") // 3 of the list, 8 of the host, 0 as it is down, 5 of the list, 1 here
+}
+
+func TestManagersObjection(t *testing.T) {
+	s := newShell(t)
+	s.manager(func(*ipc.Control) *ipc.Reply { return &ipc.Reply{Code: 106, Data: []byte("host list: bad")} })
+	s.want(106, "", "rdistcc: host list: bad\n", "hosts")
+}
+
+func TestManagerThatAnswersNonsense(t *testing.T) {
+	s := newShell(t)
+	s.manager(func(*ipc.Control) *ipc.Reply { return &ipc.Reply{Data: []byte("{")} })
+	s.want(109, "", "cm.sock", "status")
+}
+
+// A directory that others can write to could hold anybody's socket.
+func TestOpenDirectoryIsNotBelieved(t *testing.T) {
+	s := newShell(t)
+	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, sample()) })
+	if err := os.Chmod(s.env["RDISTCC_DIR"], 0o777); err != nil {
+		t.Fatal(err)
+	}
+	s.want(113, "", "other users can write to it", "status")
+}
+
+func TestStopWaitsForTheEnd(t *testing.T) {
+	s := newShell(t)
+	s.manager(func(q *ipc.Control) *ipc.Reply {
+		if q.Args[0] != "stop" {
+			return &ipc.Reply{Code: 101}
+		}
+		return reply(t, struct{}{})
+	})
+	s.want(0, "the connection manager has stopped\n", "", "stop")
+	s.want(100, "", "no connection manager runs", "status")
+}
+
+func TestConfigWithOrigins(t *testing.T) {
+	s := newShell(t)
+	path := s.file(".config/rdistcc/config.yaml", "# mine\nlocal:\n  slots: 3\n")
+	out := s.want(0, "", "", "config", "--origins")
+	for _, want := range []string{"slots: 3 # " + path + ":3", "preprocess: 0 # default", "job-timeout: 10m # default"} {
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+			t.Errorf("config lacks %q:\n%s", want, out)
+		}
+	}
+	// What it prints is a configuration file.
+	cfg, err := config.Parse("printed", []byte(s.want(0, "", "", "config")))
+	if err != nil || cfg.Local.Slots != 3 {
+		t.Errorf("printed configuration: %v", err)
+	}
+	if _, err := config.Parse("printed", []byte(out)); err != nil {
+		t.Errorf("printed configuration with origins: %v", err)
+	}
+	s.env["RDISTCC_CONFIG"] = s.file("bad.yaml", "slots: 3\n")
+	s.want(101, "", `bad.yaml:1: unknown key "slots"; did you mean "local.slots"?`, "config")
+
+	// A manager knows its flags.
+	s.manager(func(*ipc.Control) *ipc.Reply {
+		return reply(t, []config.Setting{{Key: "local.slots", Value: "9", Origin: "--x"}})
+	})
+	s.want(0, "local:\n  slots: 9  # --x\n", "", "config", "--origins")
+	s.want(0, `"origin": "--x"`, "", "config", "--json")
+}
+
+func TestInstallLinks(t *testing.T) {
+	s := newShell(t)
+	s.want(100, "", "there is no rdistcc beside rdistcc-cm", "install-links", s.dir+"/links")
+	rdistcc := s.file("bin/rdistcc", "#!/bin/sh\necho rdistcc as ${0##*/}\n")
+	links := s.dir + "/links"
+	s.env["PATH"] = s.dir + "/none:" + s.dir + "/cc1:" + s.dir + "/cc2:" + s.dir + "/masquerade"
+	s.want(100, "", "PATH has no compiler", "install-links", links)
+	for _, name := range []string{"cc1/gcc", "cc1/gcc-12", "cc1/x86_64-linux-gnu-g++-12", "cc2/clang", "cc2/clang++-14", "cc2/c++", "cc2/gcc",
+		"cc1/gcc-ar", "cc1/gcc-12-ar", "cc2/clang-format", "cc2/clang-cl", "cc1/afl-gcc", "cc1/gcov", "cc1/x86_64-linux-gnu-gcc-nm"} {
+		s.file(name, "")
+	}
+	if err := os.MkdirAll(s.dir+"/cc1/g++", 0o755); err != nil { // a directory is no compiler
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(s.dir+"/masquerade", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(rdistcc, s.dir+"/masquerade/cc"); err != nil { // ours is none either
+		t.Fatal(err)
+	}
+	made := "c++ clang clang++-14 gcc gcc-12 x86_64-linux-gnu-g++-12"
+	s.want(0, "made in "+links+": "+made+"\nnow put it first on PATH: export PATH=\""+links+"\":$PATH\n", "", "install-links", links)
+	out, err := exec.Command(links + "/gcc-12").Output()
+	if err != nil || string(out) != "rdistcc as gcc-12\n" {
+		t.Errorf("link runs %q, %v", out, err)
+	}
+	s.env["PATH"] = links + ":" + s.env["PATH"]
+	if out := s.want(0, "there already: "+made+"\n", "", "install-links", links); strings.Contains(out, "made") || strings.Contains(out, "PATH") {
+		t.Errorf("second run says\n%s", out)
+	}
+
+	// Someone else's file stays; an old link of ours is moved.
+	if err := os.Remove(links + "/gcc"); err != nil {
+		t.Fatal(err)
+	}
+	s.file("links/gcc", "precious")
+	os.Remove(links + "/clang")
+	os.Symlink("/usr/bin/ccache", links+"/clang")
+	os.Remove(links + "/c++")
+	os.Symlink("/old/bin/rdistcc", links+"/c++")
+	s.want(100, "made in "+links+": c++\n", "left alone in "+links+", as they are not links to rdistcc: clang gcc\n", "install-links", links)
+	if text, err := os.ReadFile(links + "/gcc"); err != nil || string(text) != "precious" {
+		t.Errorf("the foreign file is %q, %v", text, err)
+	}
+	if to, err := os.Readlink(links + "/c++"); err != nil || to != rdistcc {
+		t.Errorf("c++ leads to %q, %v", to, err)
+	}
+	s.want(101, "", "accepts 1 arg", "install-links")
+}
+
+func TestWrongWords(t *testing.T) {
+	s := newShell(t)
+	s.want(101, "", `unknown command "nonsense"`, "nonsense")
+	s.want(101, "", `no subcommand ""; rdistcc --help names them`)
+	s.want(101, "", "unknown flag: --jsn", "status", "--jsn")
+	s.want(101, "", `unknown command "x"`, "status", "x")
+	s.want(101, "", "unknown command", "-j", "4")
+	s.want(101, "", `no completion for "tcsh"`, "completion", "tcsh")
+}
+
+// Each subcommand explains itself, with an example, under the name that users type.
+func TestHelp(t *testing.T) {
+	s := newShell(t)
+	all := s.want(0, "", "", "--help")
+	for _, sub := range []string{"status", "hosts", "config", "stop", "install-links", "completion"} {
+		if !strings.Contains(all, sub) {
+			t.Errorf("help does not name %s", sub)
+		}
+		out := s.want(0, "Examples:\n", "", sub, "--help")
+		if !strings.Contains(out, "rdistcc "+sub) || strings.Contains(out, "ctl") {
+			t.Errorf("help of %s is\n%s", sub, out)
+		}
+	}
+}
+
+func TestBashCompletion(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash")
+	}
+	s := newShell(t)
+	script := s.file("completion", s.want(0, "", "", "completion", "bash"))
+	complete := func(words ...string) string {
+		t.Helper()
+		cmd := exec.Command(bash, "--norc", "-c",
+			`source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _rdistcc; echo "${COMPREPLY[@]}"`, "bash", script)
+		cmd.Args = append(cmd.Args, words...)
+		cmd.Dir = s.dir
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("completion of %q: %v: %s", words, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	for want, words := range map[string][]string{
+		"install-links": {"rdistcc", "install-l"},
+		"--show-hosts":  {"rdistcc", "--show"},
+		"--json":        {"rdistcc", "status", "--j"},
+		"--origins":     {"rdistcc", "config", "--o"},
+		"bash":          {"rdistcc", "completion", "b"},
+		"completion":    {"rdistcc", "gcc", "compl"}, // the file that stands there
+		"state":         {"rdistcc", "install-links", "sta"},
+	} {
+		if got := complete(words...); got != want {
+			t.Errorf("completion of %q is %q, want %q", words, got, want)
+		}
+	}
+	for _, shell := range []string{"zsh", "fish"} {
+		out := s.want(0, "rdistcc", "", "completion", shell)
+		for _, word := range []string{"status", "install-links", "--origins"} {
+			if !strings.Contains(out, word) {
+				t.Errorf("%s completion lacks %s", shell, word)
+			}
+		}
+	}
+}
