@@ -123,27 +123,41 @@ func checkPaths(args []string) error {
 	return nil
 }
 
-// environment makes the compiler's environment from nothing.
+// environment makes the compiler's environment from nothing. The client's words
+// can choose the language of messages and the date of __DATE__, no more.
 func environment(b *job.Body, tmp string) ([]string, error) {
 	env := []string{"PATH=" + searchPath, "TMPDIR=" + tmp}
-	locale := "C"
+	spoken := false
 	for _, e := range b.Env {
 		name, value, _ := strings.Cut(e, "=")
-		switch name {
-		case "LC_ALL":
-			const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.@-"
-			if strings.Trim(value, plain) != "" || strings.Contains(value, "..") {
-				return nil, refuse(job.CausePolicy, "variable %s", name)
-			}
-			locale = value
-		case "SOURCE_DATE_EPOCH":
-			if value == "" || strings.Trim(value, "0123456789") != "" {
-				return nil, refuse(job.CausePolicy, "variable %s", name)
-			}
-			env = append(env, e)
+		allowed := ""
+		switch {
+		case name == "LANG", name == "LANGUAGE", isLocale(name):
+			allowed = letters + digits + "_.@:-"
+			spoken = true
+		case name == "SOURCE_DATE_EPOCH" && value != "":
+			allowed = digits
 		default:
 			return nil, refuse(job.CausePolicy, "variable %q", name)
 		}
+		if strings.Trim(value, allowed) != "" || strings.Contains(value, "..") {
+			return nil, refuse(job.CausePolicy, "variable %s", name)
+		}
+		env = append(env, e)
 	}
-	return append(env, "LC_ALL="+locale), nil
+	if !spoken {
+		env = append(env, "LC_ALL=C")
+	}
+	return env, nil
+}
+
+const (
+	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	digits  = "0123456789"
+)
+
+// isLocale reports whether name is LC_ALL or one of its categories.
+func isLocale(name string) bool {
+	category, ok := strings.CutPrefix(name, "LC_")
+	return ok && category != "" && strings.Trim(category, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }

@@ -92,14 +92,14 @@ func TestBodyNamesAndKinds(t *testing.T) {
 
 func TestEnvironmentIsMadeFromNothing(t *testing.T) {
 	b := policyBody()
-	b.Env = []string{"LC_ALL=C.UTF-8", "SOURCE_DATE_EPOCH=1700000000"}
+	b.Env = []string{"LANG=de_DE.UTF-8", "LANGUAGE=de:en", "LC_ALL=C.UTF-8", "SOURCE_DATE_EPOCH=1700000000"}
 	env, err := environment(b, "/w/tmp")
-	want := []string{"PATH=" + searchPath, "TMPDIR=/w/tmp", "SOURCE_DATE_EPOCH=1700000000", "LC_ALL=C.UTF-8"}
+	want := []string{"PATH=" + searchPath, "TMPDIR=/w/tmp", "LANG=de_DE.UTF-8", "LANGUAGE=de:en", "LC_ALL=C.UTF-8", "SOURCE_DATE_EPOCH=1700000000"}
 	if err != nil || !slices.Equal(env, want) {
 		t.Errorf("environment = %q, %v; want %q", env, err, want)
 	}
 	for _, e := range []string{"LD_PRELOAD=x", "GCC_EXEC_PREFIX=/", "COMPILER_PATH=/", "PATH=/x", "TMPDIR=/", "SOURCE_DATE_EPOCH=",
-		"SOURCE_DATE_EPOCH=1x", "LC_ALL=../x", "LC_ALL=/x", "", "DEPENDENCIES_OUTPUT=x", "GCONV_PATH=/x"} {
+		"SOURCE_DATE_EPOCH=1x", "LC_ALL=../x", "LC_ALL=/x", "LANG=/x", "LC_=C", "LC_x=C", "", "DEPENDENCIES_OUTPUT=x", "GCONV_PATH=/x"} {
 		b.Env = []string{e}
 		_, err := environment(b, "/w/tmp")
 		wantRefused(t, err, e)
