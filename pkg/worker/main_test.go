@@ -2,12 +2,21 @@ package worker
 
 import (
 	"os"
+	"syscall"
 	"testing"
 )
 
+// serverArg0 is how this program is called when it is to be a daemon.
+const serverArg0 = "rdistccd-for-test"
+
+var newGroup = &syscall.SysProcAttr{Setpgid: true}
+
 func TestMain(m *testing.M) {
-	if os.Args[0] == GuardArg0 {
+	switch os.Args[0] {
+	case GuardArg0:
 		Guard()
+	case serverArg0:
+		serveForTest(os.Args[1], os.Args[2])
 	}
 	os.Exit(m.Run())
 }

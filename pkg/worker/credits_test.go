@@ -1,0 +1,157 @@
+package worker
+
+import (
+	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+func (c *testClient) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.credits)
+}
+
+// A client alone has all; a second one that comes gets its half, as the first is
+// asked to return what it does not use.
+func TestCreditsAreSharedFairly(t *testing.T) {
+	ts := startServer(t, func(o *Options) { o.Jobs = 4 }) // 8 spare credits and one for each client
+	a := dial(t, ts.addr, &job.Hello{Name: "a"})
+	a.wait("all credits", func() bool { return len(a.credits) == 9 })
+	b := dial(t, ts.addr, &job.Hello{Name: "b"})
+	b.wait("half", func() bool { return len(b.credits) == 5 })
+	until(t, "the other half", func() bool { return a.count() == 5 })
+	// Only one of them builds: the other keeps one.
+	id := ts.tool("gcc")
+	if r := b.do(id, request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Exit != 0 {
+		t.Fatalf("%+v", r.Result)
+	}
+	b.wait("the spare credits", func() bool { return len(b.credits) == 9 })
+	a.wait("one credit", func() bool { return len(a.credits) == 1 })
+	// Both build.
+	if r := a.do(id, request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Exit != 0 {
+		t.Fatalf("%+v", r.Result)
+	}
+	a.wait("half", func() bool { return len(a.credits) == 5 })
+	until(t, "the other half", func() bool { return b.count() == 5 })
+	// One is gone: the other has all.
+	b.qp.Abort()
+	a.wait("all credits", func() bool { return len(a.credits) == 9 })
+}
+
+// A client that holds on to its credits does not keep another from its one.
+func TestHoarderLeavesOne(t *testing.T) {
+	ts := startServer(t, nil)
+	a := dial(t, ts.addr, &job.Hello{})
+	a.wait("all credits", func() bool { return len(a.credits) == 5 })
+	a.mu.Lock()
+	a.keep = true
+	a.mu.Unlock()
+	b := dial(t, ts.addr, &job.Hello{})
+	if r := b.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Exit != 0 || r.Next == nil {
+		t.Errorf("%+v", r.Result)
+	}
+	a.wait("a recall", func() bool { return len(a.recalls) == 1 })
+	a.mu.Lock()
+	m := a.recalls[0]
+	a.recalls = nil
+	a.keep = false
+	for range m.Count {
+		a.returnLocked()
+	}
+	a.send(&job.Ack{Of: job.KindRecall, Seq: m.Seq})
+	a.mu.Unlock()
+	b.wait("its share", func() bool { return len(b.credits) >= 3 })
+}
+
+// A credit that crosses its recall counts as spent: the job is done.
+func TestRecallCrossesAJob(t *testing.T) {
+	ts := startServer(t, nil)
+	a := dial(t, ts.addr, &job.Hello{})
+	a.wait("all credits", func() bool { return len(a.credits) == 5 })
+	a.mu.Lock()
+	a.keep = true
+	a.mu.Unlock()
+	b := dial(t, ts.addr, &job.Hello{})
+	a.wait("a recall", func() bool { return len(a.recalls) == 1 })
+	var ids []uint64
+	for range 5 {
+		ids = append(ids, a.start(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello}))
+	}
+	a.mu.Lock()
+	a.send(&job.Ack{Of: job.KindRecall, Seq: a.recalls[0].Seq}) // nothing left to return
+	a.keep = false
+	a.mu.Unlock()
+	for _, n := range ids {
+		if r := a.result(n); r.Status != job.StatusRan || r.Exit != 0 {
+			t.Errorf("%+v", r.Result)
+		}
+	}
+	if r := b.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Exit != 0 {
+		t.Errorf("%+v", r.Result)
+	}
+}
+
+func TestWantBoundsTheShare(t *testing.T) {
+	ts := startServer(t, nil)
+	c := dial(t, ts.addr, &job.Hello{Want: 2})
+	c.wait("credits", func() bool { return len(c.credits) == 2 })
+	for range 3 {
+		if r := c.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Exit != 0 {
+			t.Fatalf("%+v", r.Result)
+		}
+	}
+	if n := c.count(); n != 2 {
+		t.Errorf("%d credits after three jobs, wanted 2", n)
+	}
+}
+
+// Each loan has an STag of its own: an old one opens nothing.
+func TestSTagsAreFresh(t *testing.T) {
+	ts := startServer(t, func(o *Options) { o.Jobs = 1 })
+	c := dial(t, ts.addr, &job.Hello{})
+	seen := map[uint32]bool{}
+	for range 20 {
+		c.wait("a credit", func() bool { return len(c.credits) > 0 })
+		c.mu.Lock()
+		stag := c.credits[0].Slot.STag
+		c.mu.Unlock()
+		if seen[stag] {
+			t.Fatalf("STag %#x for a second time", stag)
+		}
+		seen[stag] = true
+		if r := c.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Exit != 0 {
+			t.Fatalf("%+v", r.Result)
+		}
+	}
+	// 1 idle client of a server with 1 job: 4 credits, and never many buffers more.
+	if st := ts.slots.Stats(); st.Total > 6 {
+		t.Errorf("%d buffers for 4 credits", st.Total)
+	}
+}
+
+// A warm compile is one message each way, and no other.
+func TestWarmCompileMessages(t *testing.T) {
+	ts := startServer(t, nil)
+	c := dial(t, ts.addr, &job.Hello{})
+	do := func() {
+		if r := c.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Exit != 0 || r.Next == nil {
+			t.Fatalf("%+v", r.Result)
+		}
+	}
+	do()
+	// What else may be under way at the start, acks of grants, is over with the
+	// first result: the QP keeps the order.
+	before := c.qp.Stats()
+	const n = 10
+	for range n {
+		do()
+	}
+	after := c.qp.Stats()
+	if sent, got := after.SendsSent-before.SendsSent, after.SendsReceived-before.SendsReceived; sent != n || got != n {
+		t.Errorf("%d jobs took %d Sends out and %d back", n, sent, got)
+	}
+	if got := after.WritesReceived - before.WritesReceived; got != n {
+		t.Errorf("%d results came in %d RDMA Writes", n, got)
+	}
+}

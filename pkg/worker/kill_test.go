@@ -1,0 +1,186 @@
+package worker
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// serveForTest is this program as a daemon that can be killed: it says where it
+// listens and serves until then.
+func serveForTest(base, bin string) {
+	dev, err := iwarp.Open(iwarp.Config{})
+	if err != nil {
+		panic(err)
+	}
+	s, err := New(context.Background(), Options{
+		Device: dev, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Jobs: 2, Clients: 8, Slot: 1 << 20,
+		WorkBase: base, Heartbeat: time.Second, Silence: patience, Settings: Settings{JobTimeout: patience, Dirs: []string{bin}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	l, err := dev.Listen(context.Background(), "127.0.0.1:0", nil)
+	if err != nil {
+		panic(err)
+	}
+	s.Serve(l)
+	fmt.Println(l.Addr())
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	s.Close()
+	os.Exit(0)
+}
+
+func startProcess(t *testing.T, base, bin string) (cmd *exec.Cmd, addr string, stdin io.Closer) {
+	t.Helper()
+	cmd = exec.Command(os.Args[0])
+	cmd.Args[0] = serverArg0
+	cmd.Args = append(cmd.Args, base, bin)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd, strings.TrimSpace(line), in
+}
+
+// A daemon that is killed leaves no compiler and no directory.
+func TestKilledDaemonLeavesNothing(t *testing.T) {
+	base := t.TempDir()
+	ts := &testServer{t: t, bin: t.TempDir()}
+	ts.Server = &Server{o: Options{Log: slog.New(slog.DiscardHandler)}}
+	ts.settings.Store(&Settings{Dirs: []string{ts.bin}})
+	id, pids, _ := ts.slow()
+	cmd, addr, _ := startProcess(t, base, ts.bin)
+	c := dial(t, addr, &job.Hello{})
+	c.start(id, request{body: compileBody("cpp-output", "a.c")})
+	c.start(id, request{body: compileBody("cpp-output", "a.c")})
+	until(t, "the compilers", func() bool { return len(pids()) == 4 })
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	wantDead(t, pids())
+	until(t, "the work directory to go", func() bool {
+		left, err := os.ReadDir(base)
+		return err == nil && len(left) == 0
+	})
+	<-c.done
+}
+
+func TestDaemonThatEndsLeavesNothing(t *testing.T) {
+	base := t.TempDir()
+	cmd, _, stdin := startProcess(t, base, t.TempDir())
+	stdin.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(base); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// Daemon and guard killed at once: the next daemon cleans up, and leaves alone
+// what is somebody else's.
+func TestStaleAreasAreRemoved(t *testing.T) {
+	base := t.TempDir()
+	held, err := newWorkArea(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale, err := newWorkArea(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.dir.Close() // as the kernel does for the dead
+	src := filepath.Join(stale.path, "job0", "src")
+	if err := os.MkdirAll(src, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	orphan := exec.Command("sleep", "1000")
+	orphan.Dir = src
+	orphan.SysProcAttr = newGroup
+	if err := orphan.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- orphan.Wait() }()
+	for name, mode := range map[string]os.FileMode{"rdistccd-open": 0o755, "other": 0o700, newPrefix + "young": 0o700} {
+		if err := os.Mkdir(filepath.Join(base, name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/etc", filepath.Join(base, "rdistccd-link")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := removeStale(base); n != 1 || err != nil {
+		t.Errorf("removed %d, %v", n, err)
+	}
+	<-ended
+	for _, name := range []string{filepath.Base(held.path), "rdistccd-open", "other", newPrefix + "young", "rdistccd-link"} {
+		if _, err := os.Lstat(filepath.Join(base, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Lstat(stale.path); err == nil {
+		t.Error("the stale area is still there")
+	}
+	if err := held.remove(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The guard is in a session of its own, where no terminal reaches it, and the area
+// is not left over as long as it lives.
+func TestGuardHoldsTheArea(t *testing.T) {
+	base := t.TempDir()
+	area, err := newWorkArea(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := startGuard(area)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sid, err := unix.Getsid(g.cmd.Process.Pid); err != nil || sid != g.cmd.Process.Pid {
+		t.Errorf("the guard is in session %d, %v", sid, err)
+	}
+	area.dir.Close()
+	// It holds the lock on until it has cleaned up.
+	if stale(area.path, false) {
+		t.Error("the area counts as left over while its guard lives")
+	}
+	if err := g.stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(area.path); err == nil {
+		t.Error("the guard left the area")
+	}
+}
