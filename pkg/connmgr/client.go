@@ -78,6 +78,7 @@ func (c *client) read() {
 	for {
 		kind, fields, err := c.conn.Recv()
 		if err != nil {
+			c.m.o.Log.Debug("wrapper gone", "err", err)
 			return
 		}
 		var msg message
@@ -93,10 +94,12 @@ func (c *client) read() {
 		case ipc.KindControl:
 			msg = new(ipc.Control)
 		default:
+			c.m.o.Log.Warn("wrapper sent a frame of a kind that wrappers do not send", "kind", kind)
 			return
 		}
 		if err := msg.Parse(fields); err != nil {
 			if !errors.Is(err, ipc.ErrVersion) {
+				c.m.o.Log.Warn("wrapper sent a frame that cannot be read", "kind", kind, "err", err)
 				return
 			}
 			msg = otherVersion{}
