@@ -213,7 +213,26 @@ func (c *client) onLease(f *ipc.Lease) error {
 	}
 	defer closeFD(r)
 	return c.send(&ipc.Leased{Job: c.id, SourceMax: uint64(c.m.sources.Size()),
-		Family: c.toolchain.Family, Major: uint32(c.toolchain.Major)}, w, r)
+		Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Direct: c.direct()}, w, r)
+}
+
+// driverEnv is all that a driver is told when it is asked for its recipe. The
+// variables that would change the answer keep a command from coming here.
+var driverEnv = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"}
+
+// direct is what the compiler's driver would run to preprocess, or nil when the
+// wrapper has to run the driver. The first job of a set of options waits for the
+// driver's answer, all others have it at once.
+func (c *client) direct() []string {
+	if len(c.lease.Preprocess) == 0 || c.toolchain.Family != "gcc" {
+		return nil
+	}
+	r, err := c.m.recipes.Get(string(c.toolchain.ID[:]), c.lease.Compiler, c.lease.Preprocess, driverEnv, "/")
+	if err != nil || r.Steps() != 1 {
+		c.m.o.Log.Debug("preprocess by the driver", "job", c.id, "err", err)
+		return nil
+	}
+	return r.Words(0)
 }
 
 // prepare finds the job's hosts and toolchain, and starts what connections it

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
@@ -113,6 +114,7 @@ type Manager struct {
 	local   gate // compiles, links and the like
 	metrics *metrics
 	lists   listCache
+	recipes recipes.Cache
 	ctx     context.Context // ends all hosts
 	cancel  context.CancelCauseFunc
 	ids     atomic.Uint64 // the last job's
