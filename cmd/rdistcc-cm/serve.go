@@ -204,6 +204,7 @@ func options(c *config.Config) connmgr.Options {
 		Preprocessors: c.Local.Preprocess,
 		LocalJobs:     c.Local.Slots,
 		MaxWrappers:   c.Limits.Wrappers,
+		NoFallback:    !c.Fallback.Allow,
 		Attempts:      c.Fallback.Attempts,
 		IOTimeout:     c.Limits.IOTimeout,
 		DialTimeout:   c.Limits.ConnectTimeout,

@@ -308,6 +308,7 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 // goLocal answers that the wrapper has to do it, once it is its turn.
 func (c *client) goLocal(no *ipc.GoLocal) error {
 	c.record.Reason, c.record.Detail, c.record.Trouble = no.Reason, no.Detail, no.Trouble
+	no.NoFallback = c.m.o.NoFallback
 	c.endTurn()
 	if c.takeTurn(&c.m.local, c.list.localJobs(c.m)) != nil {
 		return nil // the wrapper is gone

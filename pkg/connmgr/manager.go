@@ -57,6 +57,7 @@ type Options struct {
 	LocalJobs     int   // at a time (the cores)
 	MaxWrappers   int   // connections at a time (1024)
 
+	NoFallback    bool          // wrappers that do not say otherwise fail where a host gave trouble
 	Attempts      int           // hosts that are tried for a job that met trouble (2)
 	IOTimeout     time.Duration // a job's remote part (5 min)
 	DialTimeout   time.Duration // (4 s)
