@@ -28,8 +28,9 @@ type endpoint struct {
 	recvBuf  []byte
 	wcs      []iwarp.WC
 	peer     iwarp.STag
-	crc      bool // agreed
-	posted   int  // sends without a completion yet
+	crc      bool  // agreed
+	posted   int   // sends without a completion yet
+	sent     int64 // messages of a bandwidth test, once it has ended
 }
 
 // newEndpoint makes a QP with its receives posted.

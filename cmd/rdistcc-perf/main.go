@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -36,13 +37,13 @@ func (e *exitError) Unwrap() error { return e.err }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:])
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
 // run is the whole program; it returns the exit status.
-func run(ctx context.Context, args []string) int {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:           "rdistcc-perf",
 		Short:         "Measure the iWARP transport of rdistcc",
@@ -61,12 +62,14 @@ func run(ctx context.Context, args []string) int {
 		root.AddCommand(testCommand(&tests[i]))
 	}
 	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitArguments, err} })
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(os.Stderr, "rdistcc-perf: %v\n", err)
+	say(stderr, "%v", err)
 	var e *exitError
 	if errors.As(err, &e) {
 		return e.code

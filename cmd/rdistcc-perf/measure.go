@@ -44,9 +44,12 @@ func measure(ctx context.Context, o *options) (*result, error) {
 		}
 		r.Messages = n
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	// The server answers behind all data: what it says it has got has arrived.
 	for _, e := range ends {
-		bytes, cpu, err := e.finish(ctx)
+		bytes, cpu, err := e.finish(ctx, e.sent)
 		if err != nil {
 			return nil, err
 		}
@@ -98,7 +101,7 @@ func connect(ctx context.Context, dev iwarp.Device, o *options) (*endpoint, erro
 func (e *endpoint) push(ctx context.Context) (int64, error) {
 	var n int64
 	acked := int64(0)
-	for more := e.o.pace(); more(n); n++ {
+	for more := e.o.pace(ctx); more(n); n++ {
 		if err := e.reap(ctx, e.posted >= e.o.depth); err != nil {
 			return n, err
 		}
@@ -123,6 +126,7 @@ func (e *endpoint) push(ctx context.Context) (int64, error) {
 			return n, err
 		}
 	}
+	e.sent = n
 	return n, e.drain(ctx)
 }
 
@@ -132,7 +136,7 @@ func (o *options) ackEvery() int { return max(1, o.depth/2) }
 // ping measures round trips.
 func (e *endpoint) ping(ctx context.Context) ([]time.Duration, error) {
 	var d []time.Duration
-	for more := e.o.pace(); more(int64(len(d))); {
+	for more := e.o.pace(ctx); more(int64(len(d))); {
 		t := time.Now()
 		if err := e.pong(ctx); err != nil {
 			return nil, err
@@ -159,9 +163,9 @@ func (e *endpoint) pong(ctx context.Context) error {
 	return e.send(ctx, true)
 }
 
-// finish asks for the server's figures.
-func (e *endpoint) finish(ctx context.Context) (bytes int64, cpu time.Duration, err error) {
-	if err := e.control(ctx, 0, 0); err != nil {
+// finish tells how many messages were sent and asks for the server's figures.
+func (e *endpoint) finish(ctx context.Context, sent int64) (bytes int64, cpu time.Duration, err error) {
+	if err := e.control(ctx, uint64(sent), 0); err != nil {
 		return 0, 0, err
 	}
 	b, c, _, err := e.awaitControl(ctx)

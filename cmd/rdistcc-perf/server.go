@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
@@ -85,12 +87,14 @@ func serveQP(ctx context.Context, dev iwarp.Device, req iwarp.ConnRequest, t *te
 		return true, err
 	}
 	cpu0 := cpuTime()
-	n, err := e.answer(ctx)
+	n, told, err := e.answer(ctx)
 	if err != nil {
 		return true, err
 	}
 	if t.id == testWriteBW {
-		n = int64(e.qp.Stats().WritesReceived)
+		if n, err = e.arrivedWrites(ctx, int64(told)); err != nil {
+			return true, err
+		}
 	}
 	if err := e.control(ctx, uint64(n)*uint64(o.size), uint64(cpuTime()-cpu0)); err != nil {
 		return true, err
@@ -102,10 +106,27 @@ func serveQP(ctx context.Context, dev iwarp.Device, req iwarp.ConnRequest, t *te
 	return true, nil
 }
 
-// answer does the server's part of a test until the client's last word, and
-// returns the number of messages that came before it.
-func (e *endpoint) answer(ctx context.Context) (int64, error) {
-	var n int64
+// arrivedWrites is the number of Writes that the QP has counted. The Send behind
+// them has been delivered, so they are all there; the counter follows.
+func (e *endpoint) arrivedWrites(ctx context.Context, want int64) (int64, error) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range 1000 {
+		if n := int64(e.qp.Stats().WritesReceived); n >= want {
+			return n, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	return int64(e.qp.Stats().WritesReceived), nil
+}
+
+// answer does the server's part of a test until the client's last word. It returns
+// the number of messages that came before it, and what the client said in it.
+func (e *endpoint) answer(ctx context.Context) (n int64, told uint64, err error) {
 	done := false
 	for !done {
 		var fresh int
@@ -118,7 +139,7 @@ func (e *endpoint) answer(ctx context.Context) (int64, error) {
 			return true
 		})
 		if err != nil {
-			return n, err
+			return n, 0, err
 		}
 		for range fresh {
 			n++
@@ -129,14 +150,14 @@ func (e *endpoint) answer(ctx context.Context) (int64, error) {
 				err = e.send(ctx, true)
 			}
 			if err != nil {
-				return n, err
+				return n, 0, err
 			}
 		}
 		if err := e.reap(ctx, false); err != nil {
-			return n, err
+			return n, 0, err
 		}
 	}
-	return n, nil
+	return n, binary.BigEndian.Uint64(e.recvBuf), nil
 }
 
 func serveAllTCP(ctx context.Context, o *options, log io.Writer) error {

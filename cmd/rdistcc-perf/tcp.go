@@ -43,18 +43,21 @@ func measureTCP(ctx context.Context, o *options) (*result, error) {
 	r := &result{Test: o.t.name, Size: int(o.size), QPs: o.qps, Depth: o.depth}
 	cpu0, t0 := cpuTime(), time.Now()
 	if o.t.latency {
-		d, err := pingTCP(conns[0], o)
+		d, err := pingTCP(ctx, conns[0], o)
 		if err != nil {
 			return nil, err
 		}
 		r.Messages = int64(len(d))
 		r.latency(d)
 	} else {
-		n, err := parallel(o.qps, func(i int) (int64, error) { return pushTCP(conns[i], o) })
+		n, err := parallel(o.qps, func(i int) (int64, error) { return pushTCP(ctx, conns[i], o) })
 		if err != nil {
 			return nil, err
 		}
 		r.Messages = n
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	for _, c := range conns {
 		if err := c.CloseWrite(); err != nil {
@@ -80,10 +83,10 @@ func measureTCP(ctx context.Context, o *options) (*result, error) {
 	return r, nil
 }
 
-func pushTCP(c net.Conn, o *options) (int64, error) {
+func pushTCP(ctx context.Context, c net.Conn, o *options) (int64, error) {
 	buf := filled(int(o.size))
 	var n int64
-	for more := o.pace(); more(n); n++ {
+	for more := o.pace(ctx); more(n); n++ {
 		if _, err := c.Write(buf); err != nil {
 			return n, err
 		}
@@ -91,10 +94,10 @@ func pushTCP(c net.Conn, o *options) (int64, error) {
 	return n, nil
 }
 
-func pingTCP(c net.Conn, o *options) ([]time.Duration, error) {
+func pingTCP(ctx context.Context, c net.Conn, o *options) ([]time.Duration, error) {
 	buf := filled(int(o.size))
 	var d []time.Duration
-	for more := o.pace(); more(int64(len(d))); {
+	for more := o.pace(ctx); more(int64(len(d))); {
 		t := time.Now()
 		if _, err := c.Write(buf); err != nil {
 			return nil, err
@@ -152,13 +155,13 @@ func filled(n int) []byte {
 }
 
 // pace says whether another message is to be sent after n.
-func (o *options) pace() func(n int64) bool {
+func (o *options) pace(ctx context.Context) func(n int64) bool {
 	if o.iters > 0 {
 		limit := int64(o.iters)
-		return func(n int64) bool { return n < limit }
+		return func(n int64) bool { return n < limit && ctx.Err() == nil }
 	}
 	end := time.Now().Add(o.duration)
-	return func(int64) bool { return time.Now().Before(end) }
+	return func(int64) bool { return time.Now().Before(end) && ctx.Err() == nil }
 }
 
 // parallel runs f(0) to f(n-1) at a time and adds their results.
