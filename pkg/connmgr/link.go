@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"syscall"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -142,9 +144,19 @@ func dialLink(ctx context.Context, m *Manager, h *host) (*link, error) {
 }
 
 // dialError says what a Dial ran into, in the daemon's own words if it rejected.
+// Whoever shows it names the host: "connection refused" says all that is left of
+// an operation, an address and a system call.
 func dialError(err error) error {
 	var no *iwarp.RejectedError
 	if !errors.As(err, &no) {
+		var op *net.OpError
+		var errno syscall.Errno
+		switch {
+		case errors.As(err, &errno):
+			return errno
+		case errors.As(err, &op):
+			return op.Err
+		}
 		return err
 	}
 	r, perr := job.ParseRejection(no.PrivateData)

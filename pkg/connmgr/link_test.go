@@ -1,0 +1,29 @@
+package connmgr
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// The user reads "build7:7632 lost (connection refused)", not the way there.
+func TestDialErrorSaysTheCause(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	unknown := &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "build7"}}
+	no := job.Rejection{Cause: job.CauseDenied, Detail: "not in its allow list"}
+	for want, err := range map[string]error{
+		"connection refused":                       fmt.Errorf("iwarp: dial build7:7632: %w", refused),
+		"lookup build7: no such host":              fmt.Errorf("iwarp: dial build7:7632: %w", unknown),
+		"rejected (denied): not in its allow list": &iwarp.RejectedError{PrivateData: no.Append(nil)},
+		"something else":                           fmt.Errorf("something else"),
+	} {
+		if got := dialError(err).Error(); got != want {
+			t.Errorf("dialError(%v) says %q, want %q", err, got, want)
+		}
+	}
+}
