@@ -41,7 +41,7 @@ var edges = map[string][]string{
 	"pkg/toolchain":      {"pkg/job"},
 	"pkg/config":         {"pkg/hostlist"},
 	"pkg/telemetry":      {"pkg/iwarp"},
-	"pkg/connmgr": {"pkg/arena", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/hostlist", "pkg/iwarp", "pkg/job",
+	"pkg/connmgr": {"pkg/arena", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/driver/recipes", "pkg/hostlist", "pkg/iwarp", "pkg/job",
 		"pkg/scheduler", "pkg/telemetry", "pkg/toolchain"},
 	"pkg/connmgr/ipc":           {"pkg/job"},
 	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},

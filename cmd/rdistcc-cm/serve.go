@@ -204,14 +204,24 @@ func options(c *config.Config) connmgr.Options {
 		Preprocessors: c.Local.Preprocess,
 		LocalJobs:     c.Local.Slots,
 		MaxWrappers:   c.Limits.Wrappers,
+		NoFallback:    !c.Fallback.Allow,
 		Attempts:      c.Fallback.Attempts,
 		IOTimeout:     c.Limits.IOTimeout,
 		DialTimeout:   c.Limits.ConnectTimeout,
 		Heartbeat:     c.Limits.Heartbeat,
 		HeartbeatDead: c.Limits.Silence,
-		IdleExit:      c.Manager.IdleExit,
+		IdleExit:      idleExit(c, os.Getenv),
 		Backoff:       c.Scheduler.Backoff,
 		BackoffMax:    c.Scheduler.BackoffMax,
 		ConnectGrace:  c.Scheduler.ConnectGrace,
 	}
+}
+
+// idleExit is after how long without work the manager ends. By default only one
+// that a wrapper started does: nobody else would end it.
+func idleExit(c *config.Config, getenv func(string) string) time.Duration {
+	if getenv("RDISTCC_READY_FD") == "" && c.Origin("manager.idle-exit") == "default" {
+		return 0
+	}
+	return c.Manager.IdleExit
 }

@@ -62,8 +62,12 @@ func (f *flow) fallback(here *ipc.GoLocal) int {
 		return 128 + int(s)
 	}
 	f.rec.reason, f.rec.host = here.Reason, here.Host
-	if f.set.noFallback && (here.Trouble || here.Code != 0) {
-		f.set.say(0, orReason(here), "; not compiled here (RDISTCC_FALLBACK=0 or RDISTCC_MODE=remote)")
+	forbidden, by := f.set.noFallback, "; not compiled here (RDISTCC_FALLBACK=0 or RDISTCC_MODE=remote)"
+	if !forbidden && here.NoFallback && !f.set.fallback {
+		forbidden, by = true, "; not compiled here (fallback.allow is off; RDISTCC_FALLBACK=1 overrides it)"
+	}
+	if forbidden && (here.Trouble || here.Code != 0) {
+		f.set.say(0, orReason(here), by)
 		if here.Code == 0 {
 			return ipc.ExitGeneral
 		}

@@ -373,7 +373,9 @@ func TestOutputThatCannotBePlaced(t *testing.T) {
 func TestTroubleIsOneLine(t *testing.T) {
 	lost := &ipc.GoLocal{Reason: "host-lost", Trouble: true, Code: ipc.ExitConnect, Detail: "build7 lost (connection reset)", Host: "build7"}
 	none := &ipc.GoLocal{Reason: "no-hosts", Code: ipc.ExitNoHosts, Detail: "no hosts are configured"}
-	rule := &ipc.GoLocal{Reason: "local-share"}
+	rule := &ipc.GoLocal{Reason: "local-share", NoFallback: true}
+	strict := *lost
+	strict.NoFallback = true
 	for _, c := range []struct {
 		name         string
 		lease, later *ipc.GoLocal
@@ -389,6 +391,8 @@ func TestTroubleIsOneLine(t *testing.T) {
 		{"no hosts", none, nil, "", 0, "", "local:no-hosts"},
 		{"no hosts, forbidden", none, nil, "RDISTCC_FALLBACK=0", 116, "rdistcc: no hosts are configured; not compiled here", "local:no-hosts"},
 		{"by rule", rule, nil, "RDISTCC_FALLBACK=0", 0, "", "local:local-share"},
+		{"settings forbid", nil, &strict, "", 103, "not compiled here (fallback.allow is off", "local:host-lost"},
+		{"overridden", nil, &strict, "RDISTCC_FALLBACK=1", 0, "; compiled here\n", "local:host-lost"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newTestManager(t)

@@ -11,7 +11,6 @@ import (
 
 // Bounds of starting a manager.
 const (
-	idleExit    = "10m"            // after which a manager that we started ends itself
 	readyWithin = 3 * time.Second  // until it serves
 	lockWithin  = 10 * time.Second // for others that are starting one
 	notAgain    = 10 * time.Second // after a failure, for all wrappers together
@@ -166,7 +165,7 @@ func (s *settings) spawnManager(path, dir string) error {
 	// What a build passes on to its children (make's job server, pipes that
 	// somebody reads to the end) is not for a process that outlives it.
 	restore := closeOnExec()
-	pid, err := syscall.ForkExec(file, []string{"rdistcc-cm", "--socket", absolute(path, cwd), "--idle-exit", idleExit},
+	pid, err := syscall.ForkExec(file, []string{"rdistcc-cm", "--socket", absolute(path, cwd)},
 		&syscall.ProcAttr{
 			Dir:   "/", // a build tree can be unmounted
 			Env:   managerEnv(s.env, cwd),

@@ -31,6 +31,7 @@ type settings struct {
 	errFD  int // where lines of ours go
 
 	noFallback bool // RDISTCC_FALLBACK=0 or RDISTCC_MODE=remote
+	fallback   bool // RDISTCC_FALLBACK with another value: the manager's settings may not forbid it
 	skipRetry  bool // show the remote compiler's messages, do not compile again
 	verbose    int  // 0: not a word, 1: trouble, 2: each job
 
@@ -70,6 +71,7 @@ func readSettings(env []string) *settings {
 			s.readMode(value)
 		case "RDISTCC_FALLBACK":
 			s.noFallback = s.noFallback || value == "0"
+			s.fallback = value != "" && value != "0"
 		case "RDISTCC_SKIP_LOCAL_RETRY":
 			s.skipRetry = value != "" && value != "0"
 		case "RDISTCC_REPORT":

@@ -115,7 +115,7 @@ func TestOneManagerForManyWrappers(t *testing.T) {
 	}
 	wg.Wait()
 	socket := filepath.Join(b.path("state"), ipc.SocketName)
-	want := "--socket " + socket + " --idle-exit 10m / true 0,1,2,3  "
+	want := "--socket " + socket + " / true 0,1,2,3  "
 	if notes := b.read("notes"); !strings.HasPrefix(notes, want) || strings.Count(notes, "\n") != 1 {
 		t.Errorf("managers started:\n%swant\n%s", notes, want)
 	}

@@ -88,7 +88,7 @@ type Buffers struct {
 // Manager are rdistcc-cm's own settings.
 type Manager struct {
 	Socket   string        `yaml:"socket"`    // empty = cm.sock in the state directory
-	IdleExit time.Duration `yaml:"idle-exit"` // 0 = never
+	IdleExit time.Duration `yaml:"idle-exit"` // 0 = never; the default is for managers that a wrapper started
 }
 
 // Daemon are rdistccd's own settings.

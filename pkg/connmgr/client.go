@@ -78,6 +78,7 @@ func (c *client) read() {
 	for {
 		kind, fields, err := c.conn.Recv()
 		if err != nil {
+			c.m.o.Log.Debug("wrapper gone", "err", err)
 			return
 		}
 		var msg message
@@ -93,10 +94,12 @@ func (c *client) read() {
 		case ipc.KindControl:
 			msg = new(ipc.Control)
 		default:
+			c.m.o.Log.Warn("wrapper sent a frame of a kind that wrappers do not send", "kind", kind)
 			return
 		}
 		if err := msg.Parse(fields); err != nil {
 			if !errors.Is(err, ipc.ErrVersion) {
+				c.m.o.Log.Warn("wrapper sent a frame that cannot be read", "kind", kind, "err", err)
 				return
 			}
 			msg = otherVersion{}
@@ -210,7 +213,26 @@ func (c *client) onLease(f *ipc.Lease) error {
 	}
 	defer closeFD(r)
 	return c.send(&ipc.Leased{Job: c.id, SourceMax: uint64(c.m.sources.Size()),
-		Family: c.toolchain.Family, Major: uint32(c.toolchain.Major)}, w, r)
+		Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Direct: c.direct()}, w, r)
+}
+
+// driverEnv is all that a driver is told when it is asked for its recipe. The
+// variables that would change the answer keep a command from coming here.
+var driverEnv = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"}
+
+// direct is what the compiler's driver would run to preprocess, or nil when the
+// wrapper has to run the driver. The first job of a set of options waits for the
+// driver's answer, all others have it at once.
+func (c *client) direct() []string {
+	if len(c.lease.Preprocess) == 0 || c.toolchain.Family != "gcc" {
+		return nil
+	}
+	r, err := c.m.recipes.Get(string(c.toolchain.ID[:]), c.lease.Compiler, c.lease.Preprocess, driverEnv, "/")
+	if err != nil || r.Steps() != 1 {
+		c.m.o.Log.Debug("preprocess by the driver", "job", c.id, "err", err)
+		return nil
+	}
+	return r.Words(0)
 }
 
 // prepare finds the job's hosts and toolchain, and starts what connections it
@@ -286,6 +308,7 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 // goLocal answers that the wrapper has to do it, once it is its turn.
 func (c *client) goLocal(no *ipc.GoLocal) error {
 	c.record.Reason, c.record.Detail, c.record.Trouble = no.Reason, no.Detail, no.Trouble
+	no.NoFallback = c.m.o.NoFallback
 	c.endTurn()
 	if c.takeTurn(&c.m.local, c.list.localJobs(c.m)) != nil {
 		return nil // the wrapper is gone

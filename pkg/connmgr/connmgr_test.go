@@ -155,9 +155,9 @@ func TestNoHostsIsNoTrouble(t *testing.T) {
 }
 
 func TestBadHostList(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t, func(o *Options) { o.NoFallback = true })
 	no := r.goLocal("user@host", "int x;")
-	if no.Reason != "no-hosts" || !no.Trouble || no.Code != ipc.ExitHostList || !strings.Contains(no.Detail, "ssh") {
+	if no.Reason != "no-hosts" || !no.Trouble || !no.NoFallback || no.Code != ipc.ExitHostList || !strings.Contains(no.Detail, "ssh") {
 		t.Errorf("answer %+v, want trouble with exit code 106 that names ssh", no)
 	}
 	r.idle()

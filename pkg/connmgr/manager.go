@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
@@ -56,6 +57,7 @@ type Options struct {
 	LocalJobs     int   // at a time (the cores)
 	MaxWrappers   int   // connections at a time (1024)
 
+	NoFallback    bool          // wrappers that do not say otherwise fail where a host gave trouble
 	Attempts      int           // hosts that are tried for a job that met trouble (2)
 	IOTimeout     time.Duration // a job's remote part (5 min)
 	DialTimeout   time.Duration // (4 s)
@@ -113,6 +115,7 @@ type Manager struct {
 	local   gate // compiles, links and the like
 	metrics *metrics
 	lists   listCache
+	recipes recipes.Cache
 	ctx     context.Context // ends all hosts
 	cancel  context.CancelCauseFunc
 	ids     atomic.Uint64 // the last job's

@@ -88,13 +88,14 @@ func (m *GoLocal) Append(b []byte) []byte {
 	b = append(b, m.Code)
 	b = appendString(b, m.Detail)
 	b = appendString(b, m.Host)
+	b = appendBool(b, m.NoFallback)
 	return end(b, at)
 }
 
 // Parse reads a GoLocal.
 func (m *GoLocal) Parse(p []byte) error {
 	d := decoder{b: p}
-	*m = GoLocal{Reason: d.string(), Trouble: d.bool(), Code: d.u8(), Detail: d.string(), Host: d.string()}
+	*m = GoLocal{Reason: d.string(), Trouble: d.bool(), Code: d.u8(), Detail: d.string(), Host: d.string(), NoFallback: d.bool()}
 	return d.end()
 }
 

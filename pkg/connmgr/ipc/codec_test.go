@@ -19,7 +19,7 @@ var messages = map[Kind]message{
 	KindLease: &Lease{Version: Version, Hosts: "a b", Mode: ModeRemote, Compiler: "/usr/bin/gcc", Source: "a b.c",
 		Output: "o/a.o", Cwd: "/src", IOTimeoutMS: 5000, BackoffMS: NoBackoff, Preprocess: []string{"-E", "x"}},
 	KindLeased:  &Leased{Job: 1 << 40, SourceMax: 32 << 20, Family: "gcc", Major: 12, Direct: []string{"/cc1", "-E"}},
-	KindGoLocal: &GoLocal{Reason: "host-lost", Trouble: true, Code: ExitConnect, Detail: "build7 lost", Host: "build7"},
+	KindGoLocal: &GoLocal{Reason: "host-lost", Trouble: true, Code: ExitConnect, Detail: "build7 lost", Host: "build7", NoFallback: true},
 	KindSubmit:  &Submit{BodyLen: 100, TextOff: 128, TextLen: 1 << 33, PreprocessUS: 4500},
 	KindResult: &Result{Host: "h:1", Exit: 1, Signal: 9, Stdout: Segment{1, 2}, Stderr: Segment{3, 4},
 		Files:    []File{{Index: 1, Segment: Segment{64, 1000}}, {Index: 2, Segment: Segment{1064, 7}}},

@@ -138,6 +138,8 @@ type GoLocal struct {
 	Code    uint8  // one of rdistcc's exit codes
 	Detail  string // one line without "rdistcc: " and "; compiled here"
 	Host    string // that had the trouble, or empty
+	// NoFallback: the settings forbid to fall back; RDISTCC_FALLBACK overrides.
+	NoFallback bool
 }
 
 // Submit says that the preprocessor has ended (it and its children hold the slot

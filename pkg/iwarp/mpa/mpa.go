@@ -59,8 +59,8 @@ const (
 	textCRC       = "CRC32C does not match"
 	textMarker    = "marker does not agree with the ULPDU length"
 	textEnhanced  = "enhanced start-up failed"
-	textIRD       = "the peer's ORD exceeds the IRD that we can offer"
-	textRTR       = "no RTR message that both sides can use"
+	textIRD       = "insufficient IRD"
+	textRTR       = "no matching RTR message"
 	textBadFrame  = "not an MPA start-up frame"
 	textTCPClosed = "TCP connection closed inside an FPDU"
 )
