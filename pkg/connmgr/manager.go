@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
@@ -116,7 +117,8 @@ type Manager struct {
 	metrics *metrics
 	lists   listCache
 	recipes recipes.Cache
-	ctx     context.Context // ends all hosts
+	places  *semaphore.Weighted // for wrappers
+	ctx     context.Context     // ends all hosts
 	cancel  context.CancelCauseFunc
 	ids     atomic.Uint64 // the last job's
 
@@ -154,6 +156,7 @@ func New(o Options) (*Manager, error) {
 		stopping: make(chan struct{}),
 	}
 	_, _ = rand.Read(m.boot[:]) // never fails
+	m.places = semaphore.NewWeighted(int64(o.MaxWrappers))
 	var err error
 	if m.sources, err = arena.NewPool(arena.Options{Name: "rdistcc-source", Size: o.SlotSize, Prefault: o.Prefault, Max: o.Slots}); err != nil {
 		return nil, err

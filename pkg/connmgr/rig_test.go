@@ -30,6 +30,7 @@ type rig struct {
 	socket  string
 	serving chan error
 	cancel  context.CancelFunc
+	closed  bool
 }
 
 func identifyTest(_ context.Context, path string) (toolchain.Toolchain, error) {
@@ -79,6 +80,10 @@ func newRig(t testing.TB, change func(o *Options)) *rig {
 
 // close ends the manager and looks for what it left behind.
 func (r *rig) close() {
+	if r.closed {
+		return
+	}
+	r.closed = true
 	r.cancel()
 	if err := <-r.serving; err != nil {
 		r.t.Errorf("Serve: %v", err)

@@ -41,6 +41,10 @@ func (m *Manager) Serve(ctx context.Context, l *Listener) error {
 		if aerr != nil {
 			break
 		}
+		if !m.places.TryAcquire(1) {
+			_ = c.Close() // it compiles by itself, like those who come later
+			continue
+		}
 		m.take(c)
 	}
 	return errors.Join(err, l.Close())
@@ -58,10 +62,17 @@ func (m *Manager) Ready() error {
 
 var errNotServing = errors.New("not serving: starting, or finishing what runs")
 
-// accept takes wrappers until ctx ends.
+// accept takes wrappers until ctx ends. Those beyond MaxWrappers wait in the
+// socket's queue: each one that is served holds a descriptor and some memory.
 func (m *Manager) accept(ctx context.Context, l *Listener) error {
 	for {
+		if m.places.Acquire(ctx, 1) != nil {
+			return nil
+		}
 		c, err := l.accept()
+		if err != nil {
+			m.places.Release(1)
+		}
 		switch {
 		case err == nil:
 			m.take(c)
@@ -126,7 +137,7 @@ func (m *Manager) idleFor() time.Duration {
 	return time.Since(m.lastUse)
 }
 
-// take serves one wrapper, as soon as there is room for it.
+// take serves one wrapper, for which the caller has taken a place.
 func (m *Manager) take(conn *ipcserver.Conn) {
 	c := newClient(m, conn)
 	m.mu.Lock()
@@ -134,6 +145,7 @@ func (m *Manager) take(conn *ipcserver.Conn) {
 	m.mu.Unlock()
 	m.clients.Go(func() {
 		c.run()
+		m.places.Release(1)
 		m.mu.Lock()
 		delete(m.open, c)
 		if c.counts {

@@ -1,0 +1,432 @@
+package connmgr
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// dialer changes the connections that a device dials to one address.
+func dialer(t *testing.T, change map[string]func(net.Conn) net.Conn) iwarp.Device {
+	t.Helper()
+	dev, err := iwarp.Open(iwarp.Config{Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+		if f := change[addr]; err == nil && f != nil {
+			c = f(c)
+		}
+		return c, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev
+}
+
+// TestCorruptedFPDU: one flipped bit, on the way out or back, costs the connection
+// and one more attempt, never a wrong object.
+func TestCorruptedFPDU(t *testing.T) {
+	text := strings.Repeat("static int x; ", 10000)
+	t.Run("out", func(t *testing.T) {
+		faults := make(map[string]func(net.Conn) net.Conn)
+		r := newRig(t, func(o *Options) {
+			o.Device.Close()
+			o.Device = dialer(t, faults)
+		})
+		r.dev = r.m.o.Device
+		bad, good := startFake(t, r.far, "127.0.0.1:0", nil), startFake(t, r.far, "127.0.0.1:0", nil)
+		faults[bad.addr] = func(c net.Conn) net.Conn { return iwarptest.Wrap(c, iwarptest.Faults{FlipAt: 70000}) }
+		r.warm(bad.addr + " " + good.addr)
+		if res := r.remote(bad.addr+" "+good.addr, text); res.Host != good.addr || res.Attempts != 2 {
+			t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.addr)
+		}
+		if s := r.far.Stats(); s.CRCErrors != 1 || bad.jobsSeen() != 0 {
+			t.Errorf("%d CRC errors and %d jobs at the host, want 1 and 0", s.CRCErrors, bad.jobsSeen())
+		}
+		r.idle()
+	})
+	t.Run("back", func(t *testing.T) {
+		r := newRig(t, nil)
+		dev, err := iwarp.Open(iwarptest.ListenFaults(iwarp.Config{}, iwarptest.Faults{FlipAt: 70000}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { dev.Close() })
+		bad, good := startFake(t, dev, "127.0.0.1:0", nil), startFake(t, r.far, "127.0.0.1:0", nil)
+		r.warm(bad.addr + " " + good.addr)
+		if res := r.remote(bad.addr+" "+good.addr, text); res.Host != good.addr || res.Attempts != 2 {
+			t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.addr)
+		}
+		if s := r.dev.Stats(); s.CRCErrors != 1 {
+			t.Errorf("%d CRC errors, want 1", s.CRCErrors)
+		}
+		r.idle()
+	})
+}
+
+// TestCutInsideFrame: a connection that breaks in mid-frame leaves nothing half.
+func TestCutInsideFrame(t *testing.T) {
+	r := newRig(t, nil)
+	dev, err := iwarp.Open(iwarptest.ListenFaults(iwarp.Config{}, iwarptest.Faults{CutAt: 70000}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	bad, good := startFake(t, dev, "127.0.0.1:0", nil), startFake(t, r.far, "127.0.0.1:0", nil)
+	r.warm(bad.addr + " " + good.addr)
+	text := strings.Repeat("static int x; ", 10000)
+	if res := r.remote(bad.addr+" "+good.addr, text); res.Host != good.addr || res.Attempts != 2 {
+		t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.addr)
+	}
+	r.idle()
+}
+
+func TestPeerOfAnotherKind(t *testing.T) {
+	r := newRig(t, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Write([]byte("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"))
+			c.Close()
+		}
+	}()
+	if no := r.goLocal(l.Addr().String(), "int x;"); no.Reason != "host-lost" || !no.Trouble {
+		t.Errorf("answer %+v, want host-lost", no)
+	}
+}
+
+// simulated is a manager and its jobs without sockets and in simulated time.
+type simulated struct {
+	t   *testing.T
+	net *iwarptest.Network
+	m   *Manager
+	far iwarp.Device
+
+	slow map[string]int // bytes a second to an address
+}
+
+func newSimulated(t *testing.T, change func(o *Options)) *simulated {
+	t.Helper()
+	s := &simulated{t: t, net: iwarptest.NewNetwork(), slow: make(map[string]int)}
+	open := func() iwarp.Device {
+		cfg := s.net.Config()
+		dial := cfg.Dial
+		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			c, err := dial(ctx, addr)
+			if rate := s.slow[addr]; err == nil && rate > 0 {
+				c = slowConn{c, rate}
+			}
+			return c, err
+		}
+		dev, err := iwarp.Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dev
+	}
+	s.far = open()
+	o := Options{Device: open(), Identify: identifyTest, Slots: 4, SlotSize: 4 << 20, SinkSize: 4 << 20, Prefault: 4096}
+	if change != nil {
+		change(&o)
+	}
+	var err error
+	if s.m, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.m.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if st := o.Device.Stats(); st.QPs != 0 || st.MRs != 0 {
+			t.Errorf("%d QPs and %d memory regions left", st.QPs, st.MRs)
+		}
+		o.Device.Close()
+		s.far.Close()
+	})
+	return s
+}
+
+// run does what a wrapper's Lease and Submit lead to.
+func (s *simulated) run(ctx context.Context, f *ipc.Lease, text string) (*ipc.Result, *ipc.GoLocal) {
+	s.t.Helper()
+	c := &client{m: s.m, lease: f}
+	c.ctx, c.cancel = context.WithCancel(ctx)
+	defer c.cancel()
+	if no := c.prepare(); no != nil {
+		return nil, no
+	}
+	if no := c.takeSlot(); no != nil {
+		return nil, no
+	}
+	c.free = true
+	defer c.endLease()
+	b := job.Body{Argv0: "gcc", Language: "cpp-output", Name: "x.c", Cwd: "/src", Outputs: []job.Output{{Name: "x.o"}}}
+	n := len(b.Append(c.source.Bytes()[:0]))
+	off := job.TextOffset(n)
+	copy(c.source.Bytes()[off:], text)
+	return c.compile(&ipc.Submit{BodyLen: uint32(n), TextOff: uint32(off), TextLen: uint64(len(text))})
+}
+
+// TestSilentHostIsLost: a host that neither answers nor closes is given up after
+// HeartbeatDead, and its job runs elsewhere.
+func TestSilentHostIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		silent := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
+			d.mute = true
+			d.onJob = func(*fakeConn, *fakeJob) {}
+		})
+		good := startFake(t, s.far, "10.0.0.2:7632", nil)
+		hosts := silent.addr + " " + good.addr
+		s.m.wantHosts(s.m.listOf(hosts), nil)
+		synctest.Wait()
+		began := time.Now()
+		res, no := s.run(context.Background(), leaseOf(hosts), "int x;")
+		if no != nil || res.Host != good.addr || res.Attempts != 2 {
+			t.Fatalf("answer %+v %+v, want a result of %s after 2 attempts", res, no, good.addr)
+		}
+		if silent.jobsSeen() != 1 {
+			t.Fatal("the silent host did not get the job")
+		}
+		if took := time.Since(began); took < 4*time.Second || took > 6*time.Second {
+			t.Errorf("it took %v, want some 5 s", took)
+		}
+	})
+}
+
+// TestQuietHostIsKept: with nothing to do, heartbeats keep a connection.
+func TestQuietHostIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		d := startFake(t, s.far, "10.0.0.1:7632", nil)
+		if _, no := s.run(context.Background(), leaseOf(d.addr), "int x;"); no != nil {
+			t.Fatalf("answer %+v", no)
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if len(d.conns) != 1 || s.m.Status().Hosts[0].State != "up" {
+			t.Errorf("%d connections, state %s, want the one", len(d.conns), s.m.Status().Hosts[0].State)
+		}
+	})
+}
+
+// slowConn lets bytes out at a rate.
+type slowConn struct {
+	net.Conn
+	rate int // bytes a second
+}
+
+func (c slowConn) Write(p []byte) (int, error) {
+	time.Sleep(time.Duration(len(p)) * time.Second / time.Duration(c.rate))
+	return c.Conn.Write(p)
+}
+
+// TestSlowNetworkIsNotSilence: a long source on a slow line takes longer than a
+// host may be silent.
+func TestSlowNetworkIsNotSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
+		s.slow[d.addr] = 100 << 10
+		text := strings.Repeat("x", 3<<20)
+		began := time.Now()
+		if res, no := s.run(context.Background(), leaseOf(d.addr), text); no != nil || res.Attempts != 1 {
+			t.Errorf("answer %+v %+v, want a result at the first attempt", res, no)
+		}
+		if took := time.Since(began); took < 30*time.Second {
+			t.Errorf("it took %v, too short to prove anything", took)
+		}
+	})
+}
+
+// TestBlackHole: a host that takes the connection and says nothing costs a first
+// job the grace period, later ones nothing.
+func TestBlackHole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		l, err := s.net.Listen(context.Background(), "10.0.0.1:7632")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var held []net.Conn
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				held = append(held, c)
+			}
+		}()
+		for i, most := range []time.Duration{2 * time.Second, 0, 0} {
+			began := time.Now()
+			_, no := s.run(context.Background(), leaseOf("10.0.0.1:7632"), "int x;")
+			if no == nil || no.Reason != "host-lost" || !no.Trouble {
+				t.Errorf("job %d: answer %+v, want host-lost", i, no)
+			}
+			if took := time.Since(began); took > most {
+				t.Errorf("job %d took %v, want at most %v", i, took, most)
+			}
+		}
+		l.Close()
+		<-done
+		for _, c := range held {
+			c.Close()
+		}
+	})
+}
+
+// TestTimeLimit: a compile that does not end is cancelled and done here.
+func TestTimeLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
+			d.onJob = func(c *fakeConn, j *fakeJob) {
+				<-j.ctx.Done()
+				c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
+			}
+		})
+		f := leaseOf(d.addr)
+		f.IOTimeoutMS = 60_000
+		began := time.Now()
+		_, no := s.run(context.Background(), f, "int x;")
+		if no == nil || no.Reason != "timeout" || !no.Trouble || no.Code != ipc.ExitTimeout {
+			t.Errorf("answer %+v, want timeout with exit code 118", no)
+		}
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("it took %v, want 1m0s", took)
+		}
+		synctest.Wait()
+		if h := s.m.Status().Hosts[0]; h.State != "up" || h.Running != 0 || h.Credits != d.jobs {
+			t.Errorf("host %+v afterwards, want it idle with its credits", h)
+		}
+	})
+}
+
+// TestCancelBeforeTheJobIsSent: while a long source is still on its way nothing
+// runs yet, so the credit comes back.
+func TestCancelBeforeTheJobIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
+		s.m.wantHosts(s.m.listOf(d.addr), nil)
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		c := &client{m: s.m, lease: leaseOf(d.addr), ctx: ctx}
+		c.list = s.m.listOf(d.addr)
+		s.m.mu.Lock()
+		l := s.m.hosts[d.addr].link
+		fl := &flight{id: 99, credit: l.takeCreditLocked(), length: 4 << 20, done: make(chan struct{})}
+		src, err := s.m.pd.RegMR(make([]byte, fl.length), 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fl.src = src
+		l.startLocked(fl)
+		l.cancelLocked(fl)
+		s.m.mu.Unlock()
+		<-fl.done
+		if !errors.Is(fl.err, errCancelled) {
+			t.Errorf("flight ended with %v, want cancelled", fl.err)
+		}
+		if err := src.Dereg(); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		conn := d.conns[0]
+		if len(conn.returns) != 1 || d.jobsSeen() != 0 {
+			t.Errorf("%d credits returned and %d jobs, want 1 and none", len(conn.returns), d.jobsSeen())
+		}
+	})
+}
+
+func TestCloseWithJobsUnderWay(t *testing.T) {
+	r := newRig(t, nil)
+	begun, ended := make(chan struct{}), make(chan struct{})
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.onJob = func(c *fakeConn, j *fakeJob) {
+			close(begun)
+			<-j.ctx.Done()
+			close(ended)
+			c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
+		}
+	})
+	w := r.dial()
+	defer w.close()
+	if !w.lease(leaseOf(d.addr)) {
+		t.FailNow()
+	}
+	w.send(w.preprocess("int x;"))
+	<-begun
+	r.close()
+	<-ended
+	if _, _, err := w.conn.Recv(); err == nil {
+		t.Error("the wrapper was answered")
+	}
+}
+
+func TestOneManagerServesASocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state", "cm.sock")
+	first, err := Listen(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(path, nil); !errors.Is(err, ErrInUse) {
+		t.Errorf("second Listen: %v, want ErrInUse", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	// As after a kill: the lock is free, but the name is there.
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second, err := Listen(path, nil)
+	if err != nil {
+		t.Fatalf("Listen over a stale socket: %v", err)
+	}
+	second.Close()
+}
+
+func TestSocketDirectoryMustBeOurs(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(filepath.Join(dir, "cm.sock"), nil); !errors.Is(err, ipc.ErrWritable) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("Listen in a directory that all may write: %v", err)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a directory away")
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(dir, 4711, 4711); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(filepath.Join(dir, "cm.sock"), nil); !errors.Is(err, ipc.ErrOwner) {
+		t.Errorf("Listen in another user's directory: %v", err)
+	}
+}
