@@ -140,10 +140,14 @@ func (d *daemon) work() (err error) {
 	if jobs == 0 {
 		jobs = runtime.NumCPU()
 	}
+	base := c.Daemon.WorkDir
+	if base == "" {
+		base = worker.DefaultBase(os.Getenv("TMPDIR"))
+	}
 	metrics := worker.NewMetrics()
 	d.w, err = worker.New(context.Background(), worker.Options{
 		Device: d.dev, Log: d.log.Logger, Metrics: metrics, Jobs: jobs, Clients: c.Limits.Clients,
-		Slot: int64(c.Buffers.Slot), Prefault: int64(c.Buffers.Prefault), WorkBase: c.Daemon.WorkDir,
+		Slot: int64(c.Buffers.Slot), Prefault: int64(c.Buffers.Prefault), WorkBase: base,
 		Heartbeat: c.Limits.Heartbeat, Silence: c.Limits.Silence, Settings: settings(c),
 	})
 	if err != nil {

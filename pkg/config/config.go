@@ -98,7 +98,7 @@ type Daemon struct {
 	Nice       int           `yaml:"nice"`
 	Allow      []string      `yaml:"allow"`    // networks; needed beyond loopback
 	User       string        `yaml:"user"`     // to become when started as root
-	WorkDir    string        `yaml:"work-dir"` // empty = a directory below the system's temporary one
+	WorkDir    string        `yaml:"work-dir"` // base of the work area; empty = worker.DefaultBase
 	JobTimeout time.Duration `yaml:"job-timeout"`
 	PIDFile    string        `yaml:"pid-file"`
 }

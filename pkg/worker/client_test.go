@@ -156,7 +156,7 @@ func openFDs(t *testing.T) int {
 
 // testClient is a manager's side, without any comfort.
 type testClient struct {
-	t      *testing.T
+	t      testing.TB
 	dev    iwarp.Device
 	pd     iwarp.PD
 	cq     iwarp.CQ
@@ -190,7 +190,7 @@ type testResult struct {
 const testRecvs = 128
 
 // dial connects; hello says whether it introduces itself.
-func dial(t *testing.T, addr string, hello *job.Hello) *testClient {
+func dial(t testing.TB, addr string, hello *job.Hello) *testClient {
 	t.Helper()
 	dev, err := iwarp.Open(iwarp.Config{})
 	if err != nil {
@@ -490,7 +490,7 @@ out=$2
 }
 
 // until polls for what other processes do.
-func until(t *testing.T, what string, cond func() bool) {
+func until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	for start := time.Now(); !cond(); time.Sleep(2 * time.Millisecond) {
 		if time.Since(start) > patience {

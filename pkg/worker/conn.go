@@ -404,8 +404,8 @@ func (c *conn) close(why error) {
 	if why != nil {
 		c.log.Warn("client broke the protocol", "err", why)
 		s.o.Metrics.refused(job.CauseMalformed)
+		c.qp.Abort()
 	}
-	c.qp.Abort()
 	<-c.qp.Done()
 	s.mu.Lock()
 	c.ready, c.ended = false, true

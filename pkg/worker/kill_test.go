@@ -27,7 +27,7 @@ func serveForTest(base, bin string) {
 		panic(err)
 	}
 	s, err := New(context.Background(), Options{
-		Device: dev, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Jobs: 2, Clients: 8, Slot: 1 << 20,
+		Device: dev, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Jobs: 2, Clients: 8, Slot: 1 << 20,
 		WorkBase: base, Heartbeat: time.Second, Silence: patience, Settings: Settings{JobTimeout: patience, Dirs: []string{bin}},
 	})
 	if err != nil {
@@ -44,7 +44,7 @@ func serveForTest(base, bin string) {
 	os.Exit(0)
 }
 
-func startProcess(t *testing.T, base, bin string) (cmd *exec.Cmd, addr string, stdin io.Closer) {
+func startProcess(t testing.TB, base, bin string) (cmd *exec.Cmd, addr string, stdin io.Closer) {
 	t.Helper()
 	cmd = exec.Command(os.Args[0])
 	cmd.Args[0] = serverArg0

@@ -27,22 +27,36 @@ const segmentAlign = 64
 // files. Everything in it is this goroutine's alone.
 type runner struct {
 	s             *Server
-	src, out, tmp string
+	src, out, tmp *jobDir
 }
 
 func newRunner(s *Server, i int) (*runner, error) {
 	dir := s.runnerDir(i)
-	r := &runner{s: s, src: filepath.Join(dir, "src"), out: filepath.Join(dir, "out"), tmp: filepath.Join(dir, "tmp")}
-	for _, d := range []string{dir, r.src, r.out, r.tmp} {
-		if err := os.Mkdir(d, 0o700); err != nil {
-			return nil, fmt.Errorf("make work directory: %w", err)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make work directory: %w", err)
+	}
+	r := &runner{s: s}
+	for name, d := range map[string]**jobDir{"src": &r.src, "out": &r.out, "tmp": &r.tmp} {
+		var err error
+		if *d, err = newJobDir(filepath.Join(dir, name)); err != nil {
+			r.close()
+			return nil, err
 		}
 	}
 	return r, nil
 }
 
+func (r *runner) close() {
+	for _, d := range []*jobDir{r.src, r.out, r.tmp} {
+		if d != nil {
+			d.close()
+		}
+	}
+}
+
 // loop takes tasks until the server closes.
 func (r *runner) loop() {
+	defer r.close()
 	for t := r.s.take(); t != nil; t = r.s.take() {
 		start := time.Now()
 		queue := start.Sub(t.queued)
@@ -63,8 +77,8 @@ func micros(d time.Duration) uint32 {
 }
 
 func (r *runner) clean() {
-	for _, dir := range []string{r.src, r.out, r.tmp} {
-		if err := emptyDir(dir); err != nil {
+	for _, dir := range []*jobDir{r.src, r.out, r.tmp} {
+		if err := dir.empty(); err != nil {
 			r.s.o.Log.Error("clean up after a job", "err", err)
 		}
 	}
@@ -82,12 +96,12 @@ func (r *runner) run(t *task) (*job.Result, int) {
 	if err := checkBody(body, &t.tc); err != nil {
 		return refused(err), 0
 	}
-	env, err := environment(body, r.tmp)
+	env, err := environment(body, r.tmp.path)
 	if err != nil {
 		return refused(err), 0
 	}
 	text := mem[t.m.TextOff:][:t.m.TextLen]
-	if err := writeFile(filepath.Join(r.src, body.Name), text); err != nil {
+	if err := r.src.write(body.Name, text); err != nil {
 		return failed(err), 0
 	}
 	out, err := r.newCapture()
@@ -96,7 +110,7 @@ func (r *runner) run(t *task) (*job.Result, int) {
 	}
 	defer out.close()
 	c := &command{
-		argv: r.arguments(t, body), env: env, dir: r.src,
+		argv: r.arguments(t, body), env: env, dir: r.src.path,
 		stdin: int(r.s.devNull.Fd()), stdout: out.fd[0], stderr: out.fd[1],
 		nice: r.s.settings.Load().Nice, limit: r.limit(t),
 	}
@@ -164,30 +178,6 @@ func (r *runner) limit(t *task) time.Duration {
 	return limit
 }
 
-// writeFile makes a file that was not there.
-func writeFile(path string, b []byte) error {
-	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return &os.PathError{Op: "create", Path: path, Err: err}
-	}
-	for len(b) > 0 && err == nil {
-		var n int
-		n, err = unix.Write(fd, b)
-		if errors.Is(err, unix.EINTR) {
-			err = nil
-			continue
-		}
-		b = b[max(n, 0):]
-	}
-	if cerr := unix.Close(fd); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return &os.PathError{Op: "write", Path: path, Err: err}
-	}
-	return nil
-}
-
 // capture holds a compiler's standard output and error: memfds of a fixed size,
 // each opened anew, so that its offset tells how much was written and writing
 // past the end fails. No pipe, no goroutine to empty it, and a flood is bounded.
@@ -253,7 +243,7 @@ func (r *runner) gather(t *task, b *job.Body, out *capture, res *job.Result) (in
 	}
 	for i := range b.Outputs {
 		f := job.File{Index: uint8(i)}
-		ok, err := g.file(filepath.Join(r.out, outputName(b.Outputs[i].Kind)), &f)
+		ok, err := g.file(r.out, outputName(b.Outputs[i].Kind), &f)
 		if err != nil {
 			return 0, err
 		}
@@ -288,8 +278,8 @@ func (g *gathering) reserve(n uint64, seg *job.Segment) ([]byte, error) {
 
 // file places a file's content; false when the compiler did not make it. Only a
 // regular file of ours counts: no link, no device.
-func (g *gathering) file(path string, f *job.File) (bool, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+func (g *gathering) file(d *jobDir, path string, f *job.File) (bool, error) {
+	fd, err := unix.Openat(d.fd, path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}
@@ -302,7 +292,7 @@ func (g *gathering) file(path string, f *job.File) (bool, error) {
 		return false, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Nlink != 1 {
-		return false, refuse(job.CauseInternal, "%s is not the compiler's own regular file", filepath.Base(path))
+		return false, refuse(job.CauseInternal, "%s is not the compiler's own regular file", path)
 	}
 	to, err := g.reserve(uint64(st.Size), &f.Segment)
 	if err != nil {

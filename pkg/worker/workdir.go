@@ -149,21 +149,89 @@ func processesBelow(path string) []int {
 	return pids
 }
 
-// emptyDir removes what a job has left in a directory.
-func emptyDir(path string) error {
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return err
+// DefaultBase is where work areas are made when nobody says: on a file system in
+// memory, if there is one with room, as to make a file on a disk costs 0.3 ms more,
+// several times a job. tmpdir is TMPDIR, which goes before.
+func DefaultBase(tmpdir string) string {
+	const shm, room = "/dev/shm", 1 << 30
+	if tmpdir != "" {
+		return tmpdir
 	}
-	for _, e := range entries {
-		p := filepath.Join(path, e.Name())
-		err := unix.Unlink(p)
-		if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
-			err = os.RemoveAll(p)
+	var st unix.Statfs_t
+	if unix.Statfs(shm, &st) == nil && st.Type == unix.TMPFS_MAGIC && st.Bavail*uint64(st.Bsize) >= room &&
+		unix.Access(shm, unix.W_OK) == nil {
+		return shm
+	}
+	return "/tmp"
+}
+
+// jobDir is a directory that jobs use one after another.
+type jobDir struct {
+	path string
+	fd   int
+	buf  [2048]byte // directory entries
+}
+
+func newJobDir(path string) (*jobDir, error) {
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return nil, fmt.Errorf("make work directory: %w", err)
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make work directory: %w", err)
+	}
+	return &jobDir{path: path, fd: fd}, nil
+}
+
+func (d *jobDir) close() { unix.Close(d.fd) }
+
+// empty removes what a job has left. An entry that was removed may shift others
+// past the reader, so it looks until it finds nothing.
+func (d *jobDir) empty() error {
+	for {
+		if _, err := unix.Seek(d.fd, 0, unix.SEEK_SET); err != nil {
+			return &os.PathError{Op: "seek", Path: d.path, Err: err}
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return &os.PathError{Op: "remove", Path: p, Err: err}
+		n, err := unix.ReadDirent(d.fd, d.buf[:])
+		if err != nil {
+			return &os.PathError{Op: "readdir", Path: d.path, Err: err}
 		}
+		_, _, names := unix.ParseDirent(d.buf[:n], -1, nil) // without . and ..
+		if len(names) == 0 {
+			return nil
+		}
+		for _, name := range names {
+			err := unix.Unlinkat(d.fd, name, 0)
+			if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
+				err = os.RemoveAll(filepath.Join(d.path, name))
+			}
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return &os.PathError{Op: "remove", Path: filepath.Join(d.path, name), Err: err}
+			}
+		}
+	}
+}
+
+// write makes a file that was not there.
+func (d *jobDir) write(name string, b []byte) error {
+	fd, err := unix.Openat(d.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return &os.PathError{Op: "create", Path: name, Err: err}
+	}
+	for len(b) > 0 && err == nil {
+		var n int
+		n, err = unix.Write(fd, b)
+		if errors.Is(err, unix.EINTR) {
+			err = nil
+			continue
+		}
+		b = b[max(n, 0):]
+	}
+	if cerr := unix.Close(fd); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return &os.PathError{Op: "write", Path: name, Err: err}
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ type Options struct {
 	Clients   int      // connections at a time
 	Slot      int64    // bytes of a slot: body and text, and the result
 	Prefault  int64    // of these, kept in memory
-	WorkBase  string   // directory for the work area; "" = the system's temporary one
+	WorkBase  string   // directory for the work area
 	Heartbeat time.Duration
 	Silence   time.Duration // without a sign of life a client is lost
 	Settings
@@ -97,11 +97,8 @@ type Server struct {
 // New makes a server: it clears what dead daemons left, makes the work area,
 // starts the guard and the runners, and looks for compilers.
 func New(ctx context.Context, o Options) (*Server, error) {
-	if o.Jobs <= 0 || o.Clients <= 0 || o.Slot <= 0 || o.Heartbeat <= 0 || o.Silence <= 0 || o.JobTimeout <= 0 {
-		return nil, errors.New("worker: jobs, clients, slot, heartbeat, silence and job-timeout must be positive")
-	}
-	if o.WorkBase == "" {
-		o.WorkBase = os.TempDir()
+	if o.WorkBase == "" || o.Jobs <= 0 || o.Clients <= 0 || o.Slot <= 0 || o.Heartbeat <= 0 || o.Silence <= 0 || o.JobTimeout <= 0 {
+		return nil, errors.New("worker: jobs, clients, slot, heartbeat, silence and job-timeout must be positive, and a work directory named")
 	}
 	s := &Server{o: o, conns: make(map[*conn]bool)}
 	s.wake = sync.NewCond(&s.mu)
