@@ -1,2 +1,56 @@
 // Package iwarp is a user-space iWARP stack: RDMA verbs over TCP.
+//
+// # The words
+//
+// A program opens a [Device] (the software one with [Open]) and makes on it:
+//
+//   - a PD, protection domain: what belongs to different PDs does not mix;
+//   - MRs, memory regions: memory that the stack may use. Registering one gives
+//     it an STag, a random number that names it to the peer and, as verbs' lkey
+//     and rkey, to its owner. A byte in it is addressed by its TO, tagged offset,
+//     which counts from the region's base, never from an address;
+//   - CQs, completion queues: what was asked for comes back there as a WC, work
+//     completion, to be polled;
+//   - QPs, queue pairs: an SQ (send queue) and an RQ (receive queue) on one
+//     connection, or stream. WRs, work requests, are posted to them; each names
+//     memory by SGEs, scatter/gather elements.
+//
+// Dial and Listen connect two QPs. What travels then are messages:
+//
+//   - a Send goes into the oldest receive that the peer has posted, and completes
+//     it. There must be one: a Send without a receive ends the connection.
+//     A Send with Invalidate also ends the sender's access to one of the peer's
+//     regions, before the peer sees the message;
+//   - an RDMA Write goes into a region of the peer, named by STag and TO, without
+//     a word to the peer's program. The Send that follows it says that it is
+//     there: a Send is delivered after what was written before it (RFC 5040 §5.5).
+//
+// # The layers
+//
+//	verbs       qp.go tx.go rx.go cq.go mr.go pd.go
+//	connection  startup.go dial.go listen.go
+//	RDMAP       package rdmap: messages, the engine of a stream (RFC 5040)
+//	DDP         package ddp: segments of messages (RFC 5041)
+//	MPA         package mpa: FPDUs, each with one segment and a CRC (RFC 5044, 6581)
+//	TCP         net.Conn
+//
+// mpa, ddp and rdmap are pure: bytes in, bytes out. What they call the ULPDU is a
+// DDP segment; MULPDU is the longest that fits a TCP segment. Untagged segments,
+// those of Sends, carry QN (queue number), MSN (message sequence number, from 1)
+// and MO (offset in the message); tagged ones carry STag and TO. ORD and IRD are
+// the numbers of RDMA Reads that a side may have outstanding and will hold: both
+// are 0 until this device has Reads.
+//
+// # How a stream ends
+//
+// Gracefully by Disconnect: the SQ drains, then each side sends a FIN. By
+// Terminate: a breach of the protocol, found here or by the peer, ends the stream
+// for both with a code; nothing is placed or delivered after it. By Abort, or when
+// TCP fails: at once. Whatever it was, every request that is outstanding
+// completes exactly once, in order, with StatusWRFlushErr unless it was the one at
+// fault; then Done is closed, and Err says why.
+//
+// Nothing here authenticates or encrypts. Whoever can alter the TCP stream can
+// write into what is registered for it; [Config].Dial and Listen are the place
+// for TLS.
 package iwarp
