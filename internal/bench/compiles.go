@@ -72,7 +72,7 @@ func (b *bench) compiles() error {
 			}
 			t, err := s.run.run(b.ctx, settle, s.env, b.tmp, s.argv...)
 			if err != nil {
-				return err
+				return f.trouble(err)
 			}
 			if round < 0 {
 				continue
@@ -157,7 +157,7 @@ func (b *bench) roundTrips() error {
 	defer f.close()
 	conns, turns, err := count([]string{filepath.Join(b.bin, "rdistcc"), "gcc", "-c", "empty.c", "-o", "p9.o"}, f.env, f.g, &proxy)
 	if err != nil {
-		return err
+		return f.trouble(err)
 	}
 	if err := f.check(); err != nil {
 		return err

@@ -94,6 +94,14 @@ func listening(network, addr string) func() bool {
 	}
 }
 
+// said tells whether the daemon's output has the text.
+func (d *daemon) said(text string) func() bool {
+	return func() bool {
+		out, _ := os.ReadFile(d.log)
+		return strings.Contains(string(out), text)
+	}
+}
+
 // freeAddr finds a loopback port that is free now.
 func freeAddr() (string, error) {
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")

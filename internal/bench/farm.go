@@ -41,7 +41,8 @@ func (b *bench) newFarm(name string, via func(addr string) (string, error)) (*fa
 	if err != nil {
 		return nil, err
 	}
-	if err := f.daemon.await(b.ctx, listening("tcp", f.addr)); err != nil {
+	// It takes connections before it has looked at its compilers.
+	if err := f.daemon.await(b.ctx, f.daemon.said("msg=listening")); err != nil {
 		f.close()
 		return nil, err
 	}
@@ -65,6 +66,14 @@ func (b *bench) newFarm(name string, via func(addr string) (string, error)) (*fa
 	}
 	f.env = append(env, "RDISTCC_CM_SOCKET="+socket, "RDISTCC_MODE=remote", "RDISTCC_FALLBACK=0", "RDISTCC_REPORT="+f.report)
 	return f, nil
+}
+
+// trouble is err with the last words of both programs.
+func (f *farm) trouble(err error) error {
+	if err == nil {
+		return nil
+	}
+	return f.manager.trouble(f.daemon.trouble(err))
 }
 
 // close ends both programs.
