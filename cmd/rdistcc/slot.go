@@ -127,16 +127,17 @@ func (f *flow) preprocessor() command {
 	return command{file: f.cmd.file, argv: argv}
 }
 
-// remoteEnv is what of our environment the compiler over there gets: the date it
-// believes in. Its language is of no use: messages are only ever shown as the
-// local compiler prints them.
+// remoteEnv is what of our environment the compiler over there gets: what chooses
+// the language of its messages and the date it believes in.
 func remoteEnv(env []string) []string {
+	var out []string
 	for _, kv := range env {
-		if strings.HasPrefix(kv, "SOURCE_DATE_EPOCH=") {
-			return []string{kv}
+		if strings.HasPrefix(kv, "LC_") || strings.HasPrefix(kv, "LANG=") || strings.HasPrefix(kv, "LANGUAGE=") ||
+			strings.HasPrefix(kv, "SOURCE_DATE_EPOCH=") {
+			out = append(out, kv)
 		}
 	}
-	return nil
+	return out
 }
 
 // scan looks at the text where it lies: is there what cannot travel?
