@@ -141,7 +141,7 @@ func remoteEnv(env []string) []string {
 }
 
 // scan looks at the text where it lies: is there what cannot travel?
-func scan(fd int, text *ipc.Submit) string {
+func scan(plan *compile.Plan, fd int, text *ipc.Submit) string {
 	if text.TextLen == 0 {
 		return ""
 	}

@@ -21,6 +21,8 @@ const (
 	plainText  // preprocessor's; needs the plain form of the text
 	compDir    // names the directory for debug information
 
+	compDirWord // the same as a word of its own
+
 	// Words that steer the driver.
 	modeCompile  // -c
 	modeAssembly // -S

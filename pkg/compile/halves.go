@@ -15,6 +15,20 @@ func (p *Plan) Preprocess(major int) []string {
 		return nil
 	}
 	argv := make([]string, 0, 2*len(p.options)+8)
+	argv = p.textForm(argv, major)
+	argv = p.depend(argv)
+	for _, o := range p.options {
+		if !o.class.here(p.Driver.Family) {
+			continue
+		}
+		argv = append(argv, o.words...)
+	}
+	return argv
+}
+
+// textForm adds the words that make the driver write the text, in the form that
+// the other half takes.
+func (p *Plan) textForm(argv []string, major int) []string {
 	argv = append(argv, "-E")
 	switch {
 	case p.Driver.Family == Clang && p.rewrite:
@@ -29,13 +43,6 @@ func (p *Plan) Preprocess(major int) []string {
 			// The text then says where it was made, as with -g.
 			argv = append(argv, "-fworking-directory")
 		}
-	}
-	argv = p.depend(argv)
-	for _, o := range p.options {
-		if !o.class.here(p.Driver.Family) {
-			continue
-		}
-		argv = append(argv, o.words...)
 	}
 	return argv
 }

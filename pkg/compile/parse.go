@@ -30,6 +30,7 @@ type parser struct {
 	assembly bool
 	outputs  int // times -o was given
 	usage    bool
+	named    bool // clang: the object holds the source's name as it was typed
 	query    bool
 	cppOnly  bool
 	depOnly  bool
@@ -100,6 +101,11 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.target = true
 	case debug:
 		p.debug = true
+	case compDirWord:
+		// One spelling is enough for the other half.
+		p.compDir = true
+		p.add(compDir, "-fdebug-compilation-dir="+arg)
+		return
 	case compDir:
 		p.compDir = true
 	case plainText:
@@ -129,7 +135,8 @@ func (p *parser) option(c class, words []string, arg string) {
 		c = compileOn
 	case xasm:
 		p.assemblerWord(arg)
-		c = compileOn
+		p.add(compileOn, "-Wa,"+arg)
+		return
 	case xclang:
 		if !forwarded(arg) {
 			p.refuse(ReasonUnknownOption + optionName(arg))
@@ -143,9 +150,12 @@ func (p *parser) option(c class, words []string, arg string) {
 }
 
 // sanitize notes what an instrumented object needs.
-func (p *parser) sanitize(string) {
-	// The reports name lines and columns, those within macros too.
-	p.rewrite = p.Driver.Family == Clang
+func (p *parser) sanitize(kinds string) {
+	if p.Driver.Family == Clang {
+		// The reports name lines and columns, those within macros too.
+		p.rewrite = true
+		p.named = p.named || strings.Contains(kinds, "address")
+	}
 }
 
 // file takes an input.
@@ -220,6 +230,8 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(ReasonNotReproducible+"pch", GateLocal)
 	case !p.compile && !p.assembly:
 		local(ReasonLink, GateLocal)
+	case (p.sources > 1 || p.inputs > 0) && strings.HasPrefix(p.reason, ReasonUnknownOption):
+		local(p.reason, GateLocal) // one of the files may be its argument
 	case p.sources > 1 || p.inputs > 0:
 		local(ReasonNotReproducible+"several-sources", GateLocal)
 	case p.Language == langAsm || p.Language == langAsmCpp:
@@ -260,13 +272,36 @@ func (p *parser) unfit(getenv func(string) (string, bool)) string {
 		return "output"
 	case strings.HasPrefix(base(p.Source), "-") || strings.HasPrefix(base(p.Source), "@"):
 		return "source-name"
-	case p.Raw && (p.deps || p.depFile || p.target) && p.Driver.Family == Clang:
-		return "dependencies"
+	case raw(p.Language) && p.Driver.Family == Clang && p.unused():
+		return "messages"
+	case raw(p.Language) && p.Driver.Family == GCC && (p.debug || p.lto):
+		// The object names the working directory; only text that we make says which.
+		return "directory"
+	case p.rewrite && (p.named || p.lto) && p.Source != base(p.Source):
+		return "directory"
+	case p.debug && p.assembly:
+		// Debug information lies open there: the producer's options, the columns.
+		return "debug"
+	case p.debug && p.lto && p.Driver.Family == Clang:
+		return "lto" // bitcode does too
 	}
 	if changedByEnvironment(p.Driver.Family, getenv) {
 		return "environment"
 	}
 	return ""
+}
+
+// unused reports whether the driver, given text that is preprocessed already,
+// would say that it does not use a word: the other half, which does not get
+// that word, is silent.
+func (p *parser) unused() bool {
+	for _, o := range p.options {
+		switch o.class {
+		case preproc, macro, depend, dependAuto, dependFile, dependTo, linker, plainText:
+			return true
+		}
+	}
+	return false
 }
 
 // name derives the outputs as the driver does.

@@ -8,7 +8,14 @@ import "bytes"
 // strings, so it errs on the side of compiling here.
 //
 // Every pass is a search for a few bytes; 10 MB take some milliseconds.
-func ScanText(text []byte) string {
+func (p *Plan) ScanText(text []byte) string {
+	if p.lto && p.Driver.Family == Clang && hasAsm(text) {
+		return "lto"
+	}
+	return scanText(text)
+}
+
+func scanText(text []byte) string {
 	var redefined [len(clockMacros)]bool
 	if what := scan(text, "E__", func(at int) string { return clock(text, at+3, &redefined) }); what != "" {
 		return what
@@ -177,6 +184,26 @@ func inSystemHeader(text []byte) bool {
 		}
 		text = text[:i]
 	}
+}
+
+// hasAsm reports whether text has assembly for clang to note the place of: the
+// offset in the text gets into bitcode. A declaration's label has none.
+func hasAsm(text []byte) bool {
+	return scan(text, "asm", func(at int) string {
+		rest := bytes.TrimPrefix(text[at+len("asm"):], []byte("__"))
+		if len(rest) > 0 && isWord(rest[0]) || at > 0 && text[at-1] != '_' && isWord(text[at-1]) {
+			return ""
+		}
+		before := bytes.TrimRight(bytes.TrimRight(text[:at], "_"), " \t\n")
+		rest = bytes.TrimLeft(rest, " \t\n_")
+		switch {
+		case bytes.HasPrefix(rest, []byte("volatile")), len(before) == 0, bytes.HasSuffix(before, []byte("else")), bytes.HasSuffix(before, []byte("do")):
+			return "asm"
+		case before[len(before)-1] == ')', isWord(before[len(before)-1]):
+			return "" // a label
+		}
+		return "asm"
+	}) != ""
 }
 
 // embedded judges "embed": the directive reads a file.

@@ -44,8 +44,26 @@ func TestScanText(t *testing.T) {
 		{"# embed <f>\n", "embed"},
 		{"embedded #embedded x embed", ""},
 	} {
-		if got := ScanText([]byte(c.text)); got != c.want {
-			t.Errorf("ScanText(%q) = %q, want %q", c.text, got, c.want)
+		if got := scanText([]byte(c.text)); got != c.want {
+			t.Errorf("scanText(%q) = %q, want %q", c.text, got, c.want)
+		}
+	}
+}
+
+func TestHasAsm(t *testing.T) {
+	for text, want := range map[string]bool{
+		"int plasm; asmx = 1;":                                    false,
+		"extern int f (int) __asm__ (\"\" \"g\");":                false,
+		"int x asm(\"y\");":                                       false,
+		"int f(void) { __asm__(\"nop\"); }":                       true,
+		"if (x) asm volatile (\"nop\");":                          true,
+		"if (x) __asm__ __volatile__ (\"nop\"); else y();":        true,
+		"if (x) y(); else asm(\"nop\" : \"+r\"(x));":              true,
+		"asm(\".text\");":                                         true,
+		"extern int f (int)\n\t__asm (\"g\"); f(); asm(\"nop\");": true,
+	} {
+		if got := hasAsm([]byte(text)); got != want {
+			t.Errorf("hasAsm(%q) = %v, want %v", text, got, want)
 		}
 	}
 }
@@ -67,7 +85,7 @@ func TestScanTextOrdinary(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if what := ScanText(text); what != "" {
+		if what := scanText(text); what != "" {
 			t.Errorf("%s: %s", headers, what)
 		}
 	}
@@ -87,7 +105,7 @@ func BenchmarkScanText(b *testing.B) {
 	text = bytes.Repeat(text, 10<<20/len(text)+1)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		if what := ScanText(text); what != "" {
+		if what := scanText(text); what != "" {
 			b.Fatal(what)
 		}
 	}

@@ -14,10 +14,7 @@ func (p *Plan) Shared(major int) (words []string, n driver.Names, ok bool) {
 	if p.Local || p.Raw || p.Driver.Family != GCC {
 		return nil, n, false
 	}
-	words = append(words, "-E", "-fpch-preprocess")
-	if p.keepsMacros(major) {
-		words = append(words, "-fdirectives-only")
-	}
+	words = p.textForm(words, major)
 	for d := p.depend(nil); len(d) > 0; d = d[2:] {
 		words = append(words, d[0], placeholder(&n, d[0], d[1]))
 	}

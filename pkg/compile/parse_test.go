@@ -1,0 +1,391 @@
+package compile
+
+import (
+	"strings"
+	"testing"
+)
+
+// parseCases: compilers (as in equalCases, or a name), words, and the verdict:
+// a reason, or "remote", the language and the outputs.
+var parseCases = []struct{ compilers, args, want string }{
+	{"c", "a.c -o a.o -c", "remote c a.o"},
+	{"c", "-c -c a.c", "remote c a.o"},
+	{"x", "-O2 -c a.cpp -o a.o", "remote c++ a.o"},
+	{"c", "-c a.c -o aobject", "remote c aobject"},
+	{"c", "-c ./a.c -o ./a.o", "remote c ./a.o"},
+	{"c", "-c ../src/s.c -o s.o", "remote c s.o"},
+	{"c", "-pipe -c a.c -o a.o", "remote c a.o"},
+	{"x", "-c empty.cpp -o e.o", "remote c++ e.o"},
+	{"x", "-c a.C", "remote c++ a.o"},
+	{"x", "-c a.c++", "remote c++ a.o"},
+	{"x", "-c a.CPP", "remote c++ a.o"},
+	{"x", "-c a.cp", "remote c++ a.o"},
+	{"c", "-c pre.i", "remote cpp-output pre.o"},
+	{"x", "-c pre.ii", "remote c++-cpp-output pre.o"},
+	{"x", "-c b.c -o b.o", "remote c++ b.o"},
+	{"c", "-c plain.cpp -o p.o", "remote c++ p.o"},
+	{"c", "-c s.s -o s.o", "assembler"},
+	{"c", "-x c -c ctext.txt -o t.o", "remote c t.o"},
+	{"c", "-xc++ -c b.c -o b.o", "remote c++ b.o"},
+	{"c", "-x c -c a.c -o x.o", "remote c x.o"},
+	{"c", "-x nosuchlang -c a.c", "not-reproducible:language"},
+	{"x", "-g -x c++ -c a.cpp -o a.o", "remote c++ a.o"},
+	{"c", "-x c -c - -o b.o", "stdin"},
+	{"c", "-c a,b.c", "remote c a,b.o"},
+	{"c", "-c .hidden.c", "remote c .hidden.o"},
+	{"c", "-c d$ollar.c", "remote c d$ollar.o"},
+	{"c", "-c quo'te.c", "remote c quo'te.o"},
+	{"c", "-c a.c -o ./-o.o", "remote c ./-o.o"},
+	{"c", "-c tmp.conftest.c -o tmp.conftest.o", "probe"},
+	{"c", "-c a.c -o result.c", "remote c result.c"},
+	{"c", "-DSCALE=(1+\x002) -DF(x)=x -c a.c", "remote c a.o"},
+	{"c", "-DSMSG=foo.c -c macro.c", "remote c macro.o"},
+	{"c", "-isystemsys -c usesys.c", "remote c usesys.o"},
+	{"c", "-idirafter sys -c usesys.c", "remote c usesys.o"},
+	{"c", "-c deepinc.c", "remote c deepinc.o"},
+	{"c", "-CC -c b.c", "not-reproducible:comments"},
+	{"c", "-ansi -c b.c", "remote c b.o"},
+	{"gcc", "-fexec-charset=latin1 -c latin1.c -finput-charset=latin1", "remote c latin1.o"},
+	{"c", "-c ../macro.c -o m.o", "remote c m.o"},
+	{"c", "-Wno-builtin-macro-redefined -D__DATE__=\"r\" -D__TIME__=\"r\" -c date.c", "remote c date.o"},
+	{"c", "-fmacro-prefix-map=/src=/src -c /src/macro.c -o m.o", "remote c m.o"},
+	{"c", "-c bom.c", "remote c bom.o"},
+	{"c", "-x c-header pch/p.h -o pch/p.h.gch", "not-reproducible:pch"},
+	{"c", "-MD -c a.c -o a.o", "remote c a.o"},
+	{"c", "-MD -c a.c -o sub/obj/a.o", "remote c sub/obj/a.o"},
+	{"c", "-MD -c sub/src/s.c -o sub/obj/s.o", "remote c sub/obj/s.o"},
+	{"c", "-MMD -c a.c -o other.o", "remote c other.o"},
+	{"c", "-MD -MF deps.txt -c a.c -o a.o", "remote c a.o"},
+	{"c", "-MD -MQ a$b -MF foo.d -c a.c -o a.o", "remote c a.o"},
+	{"c", "-MD -MG -c missinc.c", "remote c missinc.o"},
+	{"c", "-Wp,-MT,tgt,-MMD,wp.d -c a.c -o a.o", "remote c a.o"},
+	{"c", "-MD -MT CMakeFiles/x.dir/a.c.o -MF CMakeFiles/x.dir/a.c.o.d -o CMakeFiles/x.dir/a.c.o -c /src/a.c", "remote c CMakeFiles/x.dir/a.c.o"},
+	{"c", "-MT a.lo -MD -MP -MF a.Tpo -c a.c -fPIC -DPIC -o .libs/a.o", "remote c .libs/a.o"},
+	{"c", "-MM a.c b.c", "dependencies-only"},
+	{"c", "-MM -MT foo.o a.c", "dependencies-only"},
+	{"c", "-MD -MF x.d -c err.c -o err.o", "remote c err.o"},
+	{"c", "-S a.c -o out.s", "remote c out.s"},
+	{"gcc", "-S -fverbose-asm a.c -o out.s", "not-reproducible:command-line"},
+	{"c", "-S -masm=intel a.c", "remote c a.s"},
+	{"c", "-E -P a.c", "preprocess"},
+	{"c", "-E -C warn.c", "preprocess"},
+	{"c", "-E -MD -MF x.d a.c", "preprocess"},
+	{"c", "-c a.c -o -", "not-reproducible:stdout"},
+	{"clang", "-emit-llvm -c a.c -o a.bc", "not-reproducible:emit-llvm"},
+	{"clang", "-Xclang -ast-print -fsyntax-only -c b.c", "unknown-option:-ast-print"},
+	{"clang", "-E -frewrite-includes a.c", "preprocess"},
+	{"c", "selfmain.c", "link"},
+	{"c", "-shared -fPIC a.c -o liba.so", "link"},
+	{"c", "-c a.c b.c", "not-reproducible:several-sources"},
+	{"c", "main.c -L. -lz -o prog", "link"},
+	{"c", "-MD -c a.c b.c", "not-reproducible:several-sources"},
+	{"c", "-c a.c -Xlinker --foo", "remote c a.o"},
+	{"c", "-c a.c -o x.o -o y.o", "not-reproducible:several-outputs"},
+	{"x", "-c err.cpp -o err.o", "remote c++ err.o"},
+	{"c", "-c nosuchfile.c -o x.o", "remote c x.o"},
+	{"c", "-Wsuch-warning-zz -c a.c", "remote c a.o"},
+	{"c", "-c a.c -o no/such/dir/a.o", "remote c no/such/dir/a.o"},
+	{"c", "-c a.c -o sub", "remote c sub"},
+	{"gcc", "-fmax-errors=1 -c err.c", "remote c err.o"},
+	{"c", "-Wall -Werror -c warn.c", "remote c warn.o"},
+	{"c", "-c /src/err.c", "remote c err.o"},
+	{"c", "-std=c++99zz -c a.c", "remote c a.o"},
+	{"c", "-Wmisleading-indentation -c warn.c", "remote c warn.o"},
+	{"c", "-Wall -c /src/warn.c", "remote c warn.o"},
+	{"gcc", "-fno-diagnostics-show-caret -Wall -c warn.c", "remote c warn.o"},
+	{"gcc", "-fdiagnostics-parseable-fixits -Wall -c warn.c", "remote c warn.o"},
+	{"c", "-Wall -w -c warn.c", "remote c warn.o"},
+	{"clang", "-Weverything -c warn.c", "remote c warn.o"},
+	{"gcc", "-Wall -c warn.c", "remote c warn.o"},
+	{"c", "-g3 -c a.c", "remote c a.o"},
+	{"c", "-g -c /src/a.c", "remote c a.o"},
+	{"gcc", "-g -frecord-gcc-switches -c a.c", "not-reproducible:command-line"},
+	{"gcc", "-g -fno-working-directory -c a.c", "remote c a.o"},
+	{"c", "-g -fdebug-types-section -c plain.cpp", "remote c++ plain.o"},
+	{"c", "-g -gsplit-dwarf -c a.c -o a.o", "not-reproducible:split-dwarf"},
+	{"clang", "-g -fdebug-compilation-dir=. -c a.c", "remote c a.o"},
+	{"c", "-save-temps=cwd -c a.c -o sub/obj/a.o", "not-reproducible:save-temps"},
+	{"gcc", "-O1 -fdump-rtl-expand -c opt.c -o o.o", "not-reproducible:dumps"},
+	{"clang", "-O2 -fsave-optimization-record -c opt.c -o o.o", "not-reproducible:side-file"},
+	{"c", "--coverage -c prof.c -o p.o", "not-reproducible:coverage"},
+	{"c", "-ftest-coverage -c prof.c", "not-reproducible:coverage"},
+	{"c", "-fprofile-arcs -c prof.c", "not-reproducible:coverage"},
+	{"gcc", "-O2 -fprofile-generate -c prof.c", "not-reproducible:profile"},
+	{"gcc", "-Wa,-Iinc -c s.s -o s.o", "assembler"},
+	{"g++", "-std=c++20 -fmodules-ts -c mod/mm.cpp -o mm.o", "not-reproducible:modules"},
+	{"g++", "-std=c++20 -fmodules-ts -c mod/use.cpp -o use.o", "not-reproducible:modules"},
+	{"gcc", "-specs=x.specs -c macro.c", "not-reproducible:specs"},
+	{"gcc", "--specs=x.specs -c macro.c", "not-reproducible:specs"},
+	{"gcc", "-fplugin=./nope.so -c a.c", "not-reproducible:plugin"},
+	{"gcc", "-fcompare-debug -c a.c", "not-reproducible:dumps"},
+	{"gcc", "-fdump-passes -c empty.c", "not-reproducible:dumps"},
+	{"c", "-O2 -mtune=native -c opt.c", "not-reproducible:native"},
+	{"c", "-O3 -mavx2 -c opt.c", "remote c opt.o"},
+	{"x", "-c anon.cpp", "remote c++ anon.o"},
+	{"c", "-fsanitize=undefined -c a.c", "remote c a.o"},
+	{"c", "-ffunction-sections -fdata-sections -c a.c", "remote c a.o"},
+	{"c", "-fcf-protection=full -c a.c", "remote c a.o"},
+	{"clang", "--target=aarch64-linux-gnu -ffreestanding -nostdinc -c b.c", "remote c b.o"},
+	{"clang", "-Xclang -disable-O0-optnone -c opt.c", "remote c opt.o"},
+	{"c", "-std=gnu11 -c opt.c", "remote c opt.o"},
+	{"c", "-O2 -fwrapv -fno-strict-aliasing -fomit-frame-pointer -c opt.c", "remote c opt.o"},
+	{"c", "@rsp/opts.rsp -c macro.c", "not-reproducible:response-file"},
+	{"c", "@rsp/none.rsp -c macro.c", "not-reproducible:response-file"},
+	{"gcc", "-Wa,@as.rsp -c a.c", "unknown-option:-Wa,@as.rsp"},
+	{"c", "-### -c a.c", "query"},
+	{"gcc-12", "-c a.c", "remote c a.o"},
+	{"c++", "-c plain.cpp", "remote c++ plain.o"},
+	{"c", "-c a.c -o a.o", "remote c a.o"},
+	{"c", "-c a.c", "remote c a.o"},
+	{"c", "-c b.c", "remote c b.o"},
+	{"c", "-c opt.c", "remote c opt.o"},
+	{"c", "-c a.c -o d/a.o", "remote c d/a.o"},
+
+	// What makes a command no compile comes before what an option forbids.
+	{"c", "", "no-source"},
+	{"c", "-v", "query"},
+	{"c", "--version", "query"},
+	{"c", "-dumpmachine", "query"},
+	{"c", "-print-file-name=libc.a", "query"},
+	{"c", "--help=target -march=native", "query"},
+	{"c", "-E -march=native a.c", "preprocess"},
+	{"c", "-M -save-temps a.c", "dependencies-only"},
+	{"c", "-o prog a.o b.o", "link"},
+	{"c", "-fplugin=x.so a.c", "link"},
+	{"c", "a.c b.o -o prog", "link"},
+	{"c", "-c a.c b.o", "not-reproducible:several-sources"},
+	{"c", "-xc - -c", "stdin"},
+	{"c", "-", "stdin"},
+	{"c", "-c a.h", "not-reproducible:pch"},
+	{"c", "-c a.S", "assembler"},
+	{"c", "-x assembler-with-cpp -c a.c", "assembler"},
+	{"c", "-c conftest.c", "probe"},
+	{"c", "-c a.f90", "not-reproducible:language"},
+	{"c", "-c a.cu", "not-reproducible:language"},
+
+	// Languages.
+	{"c", "-x c++ -c a.c", "remote c++ a.o"},
+	{"c", "-c a.c -x c++", "remote c a.o"},
+	{"c", "-x c++ -x none -c a.c", "remote c a.o"},
+	{"x", "-c a.c", "remote c++ a.o"},
+	{"x", "-c a.i", "remote c++-cpp-output a.o"},
+	{"x", "-x c -c a.cc", "remote c a.o"},
+	{"c", "-c a.mm", "remote objective-c++ a.o"},
+	{"c", "-c a.mi", "remote objective-c-cpp-output a.o"},
+	{"c", "-x c-header -c a.h", "not-reproducible:pch"},
+
+	// Names of outputs.
+	{"c", "-c d/x.y.z.c", "remote c x.y.z.o"},
+	{"c", "-xc -c d/noext", "remote c noext.o"},
+	{"c", "-xc -c d.c/.c", "not-reproducible:output"},
+	{"c", "-S d/a.c -o b", "remote c b"},
+	{"c", "-oz/a.o -c a.c", "remote c z/a.o"},
+	{"c", "-c a.c -o", "unknown-option:-o"},
+	{"c", "-c a.c -o a.c", "not-reproducible:output"},
+	{"c", "-c ./-a.c", "not-reproducible:source-name"},
+	{"gcc", "-fstack-usage -c a.c -o d/b.x.o", "remote c d/b.x.o d/b.x.su"},
+
+	// Arguments are not files.
+	{"c", "-include a.c -c b.c", "remote c b.o"},
+	{"c", "-I x.o -D Y.o -c b.c", "remote c b.o"},
+	{"c", "-MF x.c -MD -c b.c", "remote c b.o"},
+	{"c", "-L . -l m -c b.c", "remote c b.o"},
+	{"clang", "-Xclang -Wfoo -target x86_64-linux-gnu -c b.c", "remote c b.o"},
+
+	// Unknown, forbidden, permitted.
+	{"c", "-fsuch-flag -c a.c", "unknown-option:-fsuch-flag"},
+	{"c", "-fsuch=flag -c a.c", "unknown-option:-fsuch"},
+	{"c", "--frob -c a.c", "unknown-option:--frob"},
+	{"c", "-msuch -c a.c", "unknown-option:-msuch"},
+	{"c", "-Wsuch -fno-such -c a.c", "unknown-option:-fno-such"},
+	{"clang", "-mllvm -stats -c a.c", "unknown-option:-mllvm"},
+	{"clang", "-Xclang -load -Xclang x.so -c a.c", "unknown-option:-load"},
+	{"clang", "-Xclang -Wp,x -c a.c", "remote c a.o"},
+	{"c", "-Wp,-MD -c a.c", "unknown-option:-Wp"},
+	{"c", "-Wp,-P -c a.c", "unknown-option:-Wp,-P"},
+	{"c", "-Xpreprocessor -DX -c a.c", "remote c a.o"},
+	{"c", "-Xpreprocessor -fopenmp -c a.c", "unknown-option:-Wp,-fopenmp"},
+	{"c", "-Wa,-adhln=x.lst -c a.c", "unknown-option:-Wa,-adhln"},
+	{"c", "-Wa,--noexecstack,-mrelax-relocations=no -c a.c", "remote c a.o"},
+	{"c", "-Wa,-march=native -c a.c", "not-reproducible:native"},
+	{"c", "-Xassembler -a -c a.c", "unknown-option:-Wa,-a"},
+	{"c", "-march=native -c a.c", "not-reproducible:native"},
+	{"c", "-mcpu=native+crc -c a.c", "not-reproducible:native"},
+	{"c", "-march=armv8-a+simd -c a.c", "remote c a.o"},
+	{"c", "-B. -c a.c", "not-reproducible:tool-path"},
+	{"c", "-fprofile-use=x -c a.c", "not-reproducible:profile"},
+	{"c", "-fno-profile-arcs -fno-lto -c a.c", "remote c a.o"},
+	{"gcc", "-wrapper x,y -c a.c", "not-reproducible:tool-path"},
+	{"clang", "-wrapper x,y -c a.c", "unknown-option:-wrapper"},
+	{"gcc", "-fopt-info=x -c a.c", "not-reproducible:messages"},
+	{"gcc", "-aux-info x -c a.c", "not-reproducible:side-file"},
+	{"gcc", "-fno-directives-only -c a.c", "unknown-option:-fno-directives-only"},
+	{"c", "-g -S a.c", "not-reproducible:debug"},
+	{"gcc", "-g -c a.i", "not-reproducible:directory"},
+	{"clang", "-g -c a.i", "remote cpp-output a.o"},
+	{"clang", "-MD -c a.i", "not-reproducible:messages"},
+	{"clang", "-g -flto -c a.c", "not-reproducible:lto"},
+	{"clang", "-fsanitize=undefined,address -c d/a.c", "not-reproducible:directory"},
+	{"c", "-fsanitize=undefined -c d/a.c", "remote c a.o"},
+	{"gcc", "-dA -c a.c", "not-reproducible:dumps"},
+	{"gcc", "-flto=auto -fno-fat-lto-objects -ffat-lto-objects -c a.c", "remote c a.o"},
+	{"clang", "-MJ x.json -c a.c", "unknown-option:-MJ"},
+	{"clang", "-include-pch x.pch -c a.c", "not-reproducible:pch"},
+	{"clang", "-fmodules -c a.c", "not-reproducible:modules"},
+}
+
+func testDriver(t testing.TB, name string) Driver {
+	t.Helper()
+	d, ok := DriverOf(name, name)
+	if !ok {
+		t.Fatalf("DriverOf(%q): unknown", name)
+	}
+	return d
+}
+
+// verdictOf a plan, as parseCases write it.
+func verdictOf(p Plan) string {
+	if p.Local {
+		return p.Reason
+	}
+	s := "remote " + p.Language
+	for _, o := range p.Outputs {
+		s += " " + o.Name
+	}
+	return s
+}
+
+func TestParse(t *testing.T) {
+	for _, c := range parseCases {
+		for _, cc := range compilersOf(c.compilers) {
+			p := Parse(words(c.args), testDriver(t, cc), nil)
+			if got := verdictOf(p); got != c.want {
+				t.Errorf("%s %s: %q, want %q", cc, c.args, got, c.want)
+			}
+			if p.Local && (p.Reason == "" || len(p.Outputs) > 0) || !p.Local && (p.Source == "" || len(p.Outputs) == 0) {
+				t.Errorf("%s %s: half a plan: %+v", cc, c.args, p)
+			}
+		}
+	}
+}
+
+func TestParseEnvironment(t *testing.T) {
+	for _, c := range []struct{ compiler, variable, want string }{
+		{"gcc", "GCC_EXEC_PREFIX", "not-reproducible:environment"},
+		{"gcc", "SUNPRO_DEPENDENCIES", "not-reproducible:environment"},
+		{"gcc", "CPATH", "remote c a.o"},
+		{"gcc", "CCC_OVERRIDE_OPTIONS", "remote c a.o"},
+		{"clang", "CCC_OVERRIDE_OPTIONS", "not-reproducible:environment"},
+	} {
+		p := Parse([]string{"-c", "a.c"}, testDriver(t, c.compiler), func(name string) (string, bool) { return "x", name == c.variable })
+		if got := verdictOf(p); got != c.want {
+			t.Errorf("%s with %s: %q, want %q", c.compiler, c.variable, got, c.want)
+		}
+	}
+}
+
+func TestDriverOf(t *testing.T) {
+	for _, c := range []struct {
+		argv0, real string
+		want        string
+	}{
+		{"cc", "/usr/bin/x86_64-linux-gnu-gcc-12", "gcc"},
+		{"c++", "/usr/bin/x86_64-linux-gnu-g++-12", "gcc ++"},
+		{"/opt/bin/gcc", "/opt/bin/gcc", "gcc"},
+		{"arm-none-eabi-g++", "/opt/arm/bin/arm-none-eabi-g++", "gcc ++"},
+		{"gcc-4.8", "/usr/bin/gcc-4.8", "gcc"},
+		{"clang", "/usr/lib/llvm-14/bin/clang", "clang"},
+		{"clang++-14", "/usr/lib/llvm-14/bin/clang", "clang ++"},
+		{"c++", "/usr/lib/llvm-14/bin/clang", "clang ++"},
+		{"x86_64-linux-gnu-clang++", "/usr/lib/llvm-18/bin/clang-18", "clang ++"},
+		{"clang-cl", "/usr/lib/llvm-14/bin/clang", ""},
+		{"clang-cpp", "/usr/lib/llvm-14/bin/clang", ""},
+		{"clang-format", "/usr/bin/clang-format-14", ""},
+		{"gfortran", "/usr/bin/gfortran-12", ""},
+		{"ccache", "/usr/bin/ccache", ""},
+		{"gcc", "/usr/bin/tcc", ""},
+		{"", "", ""},
+	} {
+		d, ok := DriverOf(c.argv0, c.real)
+		got := ""
+		if ok {
+			got = [...]string{"gcc", "clang"}[d.Family]
+			if d.CXX {
+				got += " ++"
+			}
+		}
+		if got != c.want {
+			t.Errorf("DriverOf(%q, %q) = %q, want %q", c.argv0, c.real, got, c.want)
+		}
+	}
+}
+
+// TestHalves: which words reach which half.
+func TestHalves(t *testing.T) {
+	for _, c := range []struct {
+		compiler     string
+		major        int
+		args         string
+		here, remote string
+	}{
+		{"gcc", 12, "-O2 -Iinc -DX=1 -c a.c -o d/a.o -lm",
+			"-E -fpch-preprocess -fdirectives-only -O2 -Iinc -DX=1 a.c", "-fpreprocessed -fdirectives-only -O2 -x c"},
+		{"gcc", 10, "-O2 -Iinc -c a.c", "-E -fpch-preprocess -O2 -Iinc a.c", "-O2 -x cpp-output"},
+		{"gcc", 12, "-traditional-cpp -c a.c", "-E -fpch-preprocess -traditional-cpp a.c", "-x cpp-output"},
+		{"g++", 12, "-MD -MP -c a.c -o d/a.o",
+			"-E -fpch-preprocess -fdirectives-only -MF d/a.d -MQ d/a.o -MD -MP a.c", "-fpreprocessed -fdirectives-only -x c++"},
+		{"gcc", 12, "-pipe -finput-charset=latin1 -P -x c -c a.b",
+			"-E -fpch-preprocess -fdirectives-only -finput-charset=latin1 -x c a.b", "-fpreprocessed -fdirectives-only -x c"},
+		{"gcc", 12, "-flto -c a.c", "-E -fpch-preprocess -fdirectives-only -fworking-directory -flto a.c", "-fpreprocessed -fdirectives-only -flto -x c"},
+		{"gcc", 12, "-O2 -c a.i", "", "-O2 -x cpp-output"},
+		{"clang++", 14, "-g -I. -DX -c a.cc -Wl,-z", "-E -g -I. -DX a.cc -Wl,-z", "-g -fdebug-compilation-dir=/dir -x c++-cpp-output"},
+		{"clang", 14, "-fsanitize=undefined -I. -DX -c a.c",
+			"-E -frewrite-includes -fsanitize=undefined -I. -DX a.c", "-fsanitize=undefined -DX -x c"},
+	} {
+		p := Parse(words(c.args), testDriver(t, c.compiler), nil)
+		if p.Local {
+			t.Errorf("%s %s: %s", c.compiler, c.args, p.Reason)
+			continue
+		}
+		if got := strings.Join(p.Preprocess(c.major), " "); got != c.here {
+			t.Errorf("%s %s: here %q, want %q", c.compiler, c.args, got, c.here)
+		}
+		args, lang := p.Remote(c.major, "/dir")
+		if got := strings.Join(append(args, "-x", lang), " "); got != c.remote {
+			t.Errorf("%s %s: there %q, want %q", c.compiler, c.args, got, c.remote)
+		}
+	}
+}
+
+// FuzzParse: no command line makes Parse or the halves panic, and what another
+// machine is told names no file of this one.
+func FuzzParse(f *testing.F) {
+	for _, c := range parseCases {
+		f.Add(c.args, strings.Contains(c.compilers, "clang"))
+	}
+	f.Fuzz(func(t *testing.T, args string, clang bool) {
+		d := Driver{Family: GCC}
+		if clang {
+			d.Family = Clang
+		}
+		argv := strings.Split(args, " ")
+		p := Parse(argv, d, nil)
+		if p.Local != (p.Reason != "") {
+			t.Fatalf("%q: local %v, reason %q", argv, p.Local, p.Reason)
+		}
+		if p.Local {
+			return
+		}
+		p.Preprocess(12)
+		remote, lang := p.Remote(12, "/dir")
+		if lang == "" || len(p.Outputs) == 0 || p.Outputs[0].Name == "" {
+			t.Fatalf("%q: language %q, outputs %v", argv, lang, p.Outputs)
+		}
+		for _, w := range remote {
+			switch {
+			case strings.HasPrefix(w, "-I"), strings.HasPrefix(w, "-M"), strings.HasPrefix(w, "-o"), strings.HasPrefix(w, "@"), strings.HasPrefix(w, "-fplugin"):
+				t.Fatalf("%q: %q goes to the other machine", argv, w)
+			}
+		}
+	})
+}
