@@ -108,7 +108,7 @@ func (f *flow) preprocess() (text *ipc.Submit, reason string) {
 		return nil, reasonPreprocessor // something it started may still write
 	}
 	text = &ipc.Submit{BodyLen: uint32(len(body)), TextOff: uint32(textOff), TextLen: uint64(end) - textOff}
-	if reason := scan(s.source, text); reason != "" {
+	if reason := scan(&f.plan, s.source, text); reason != "" {
 		return nil, reason
 	}
 	f.rec.sourceBytes = text.TextLen
@@ -151,7 +151,7 @@ func scan(plan *compile.Plan, fd int, text *ipc.Submit) string {
 		return reasonMemory
 	}
 	defer func() { _ = syscall.Munmap(mem) }() // ours and whole: cannot fail
-	if what := compile.ScanText(mem[text.TextOff:]); what != "" {
+	if what := plan.ScanText(mem[text.TextOff:]); what != "" {
 		return compile.ReasonNotReproducible + what
 	}
 	return ""
