@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,7 +49,7 @@ func (m *testManager) recipe(l *ipc.Lease) []string {
 	if !m.direct || len(l.Preprocess) == 0 {
 		return nil
 	}
-	r, err := recipes.Expand(l.Compiler, l.Preprocess, os.Environ(), l.Cwd)
+	r, err := recipes.Expand(context.Background(), l.Compiler, l.Preprocess, os.Environ(), l.Cwd)
 	m.check(err)
 	return r.Words(0)
 }

@@ -48,7 +48,7 @@ func TestSharedIsPreprocess(t *testing.T) {
 			t.Errorf("%s: local %q, shared %v", line, p.Reason, ok)
 			continue
 		}
-		r, err := recipes.Expand(cc, words, os.Environ(), dir)
+		r, err := recipes.Expand(t.Context(), cc, words, os.Environ(), dir)
 		if err != nil {
 			t.Errorf("%s: %v", line, err)
 			continue

@@ -134,3 +134,26 @@ func TestDirectoriesAreEmptyBetweenJobs(t *testing.T) {
 		t.Errorf("the first job saw\n%sthe second\n%s", listing[0], listing[1])
 	}
 }
+
+// TestRecipeGivesTheDriversObject: the first compile with a set of options runs
+// the driver, later ones cc1 and as alone; all make the same object, and what
+// fails fails alike.
+func TestRecipeGivesTheDriversObject(t *testing.T) {
+	ts := startServer(t, nil)
+	c := dial(t, ts.addr, &job.Hello{})
+	args := []string{"-fpreprocessed", "-fdirectives-only", "-O2", "-fPIC"}
+	want := local(t, "gcc", "c", "a.c", hello, args...)
+	for i := range 4 {
+		r := c.do(ts.tool("gcc"), request{body: compileBody("c", "a.c", args...), text: hello})
+		if r.Exit != 0 || len(r.Files) != 1 || !bytes.Equal(r.bytes(r.Files[0].Segment), want) {
+			t.Errorf("time %d: %+v\n%s", i+1, r.Result, r.bytes(r.Stderr))
+		}
+		r = c.do(ts.tool("gcc"), request{body: compileBody("c", "a.c", args...), text: "int f(void) { return x; }\n"})
+		if r.Exit != 1 || len(r.Files) != 0 || !strings.Contains(string(r.bytes(r.Stderr)), "a.c:1") {
+			t.Errorf("time %d: %+v\n%s", i+1, r.Result, r.bytes(r.Stderr))
+		}
+	}
+	if n := ts.recipes.Len(); n != 1 {
+		t.Errorf("%d recipes, want 1", n)
+	}
+}

@@ -31,6 +31,9 @@ func checkBody(b *job.Body, tc *toolchain.Toolchain) error {
 	if _, ok := languages[b.Language]; !ok {
 		return refuse(job.CausePolicy, "language %q", b.Language)
 	}
+	if len(b.Outputs) == 0 {
+		return refuse(job.CauseMalformed, "no output")
+	}
 	for i, o := range b.Outputs {
 		if (o.Kind == job.OutputStackUsage) != (i > 0) {
 			return refuse(job.CauseMalformed, "outputs of a wrong kind or in a wrong order")
@@ -80,7 +83,7 @@ func checkArgs(b *job.Body, tc *toolchain.Toolchain) error {
 		return err
 	}
 	mode := "-c"
-	if len(b.Outputs) > 0 && b.Outputs[0].Kind == job.OutputAssembly {
+	if b.Outputs[0].Kind == job.OutputAssembly {
 		mode = "-S"
 	}
 	p := compile.Parse(append(slices.Clone(args), mode, "x"+languages[b.Language].suffix), d, nil)

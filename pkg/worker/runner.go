@@ -110,11 +110,11 @@ func (r *runner) run(t *task) (*job.Result, int) {
 	}
 	defer out.close()
 	c := &command{
-		argv: r.arguments(t, body), env: env, dir: r.src.path,
+		env: env, dir: r.src.path,
 		stdin: int(r.s.devNull.Fd()), stdout: out.fd[0], stderr: out.fd[1],
 		nice: r.s.settings.Load().Nice, limit: r.limit(t),
 	}
-	o, err := t.proc.run(c)
+	o, err := r.compile(t, body, c)
 	if err != nil {
 		return failed(err), 0
 	}
@@ -143,19 +143,6 @@ func failed(err error) *job.Result {
 		r.Cause = job.CauseDisk
 	}
 	return r
-}
-
-// arguments makes the command line. The compiler goes by the path under which it
-// was found, as clang's driver acts by its name; the output is named last.
-func (r *runner) arguments(t *task, b *job.Body) []string {
-	argv := make([]string, 0, len(b.Args)+8)
-	argv = append(argv, t.tc.Exec)
-	argv = append(argv, b.Args...)
-	mode, out := "-c", outputName(job.OutputObject)
-	if len(b.Outputs) > 0 && b.Outputs[0].Kind == job.OutputAssembly {
-		mode, out = "-S", outputName(job.OutputAssembly)
-	}
-	return append(argv, "-x", b.Language, mode, b.Name, "-o", "../out/"+out)
 }
 
 // outputName is the name in the out directory.

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
@@ -68,6 +69,8 @@ type Server struct {
 	o        Options
 	boot     [16]byte
 	tools    toolchain.Cache
+	recipes  recipes.Cache
+	programs sync.Map // name of a program to its path on searchPath
 	slots    *arena.Pool
 	outputs  *arena.Pool
 	area     *workArea

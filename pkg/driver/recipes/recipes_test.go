@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/rdistcc/rdistcc/pkg/driver"
@@ -27,7 +28,7 @@ func TestRunWithoutDriver(t *testing.T) {
 			write(t, src, lang.text)
 
 			pre := append([]string{"-E", "-fdirectives-only", "-DA=(1 + 2)", "-MD", "-MF", driver.Deps, "-MT", driver.Target}, opts...)
-			r, err := Expand(cc, append(pre, "-x", lang.x, driver.Source), nil, dir)
+			r, err := Expand(t.Context(), cc, append(pre, "-x", lang.x, driver.Source), nil, dir)
 			if err != nil {
 				t.Fatal(opts, err)
 			}
@@ -44,7 +45,7 @@ func TestRunWithoutDriver(t *testing.T) {
 			text := filepath.Join(dir, "hello"+lang.ext)
 			write(t, text, direct.String())
 			obj := append(append([]string{}, opts...), "-x", lang.x, "-fpreprocessed", "-fdirectives-only", "-c", "-o", driver.Output, driver.Source)
-			r, err = Expand(cc, obj, nil, dir)
+			r, err = Expand(t.Context(), cc, obj, nil, dir)
 			if err != nil {
 				t.Fatal(opts, err)
 			}
@@ -57,23 +58,56 @@ func TestRunWithoutDriver(t *testing.T) {
 	}
 }
 
-// TestCacheAsksOnce: the same options are asked for once, and a replaced
-// compiler anew.
-func TestCacheAsksOnce(t *testing.T) {
+// TestCacheAsksAtTheSecondTime: a set of options that comes but once is not worth
+// a question, one that comes again is asked for once, and anew when the compiler
+// was replaced.
+func TestCacheAsksAtTheSecondTime(t *testing.T) {
 	dir := t.TempDir()
-	fake := filepath.Join(dir, "cc")
-	write(t, fake, "#!/bin/sh\necho x >>"+dir+"/log\necho ' /x/cc1 -E \""+driver.Source+"\"' >&2\n")
-	if err := os.Chmod(fake, 0o755); err != nil {
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("gcc is not installed")
+	}
+	script := filepath.Join(dir, "cc")
+	write(t, script, "#!/bin/sh\n>"+dir+"/ran\nexec "+gcc+" \"$@\"\n")
+	if err := os.Chmod(script, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	var c Cache
-	for _, id := range []string{"a", "a", "b"} {
-		if _, err := c.Get(id, fake, []string{"-E"}, os.Environ(), dir); err != nil {
-			t.Fatal(err)
+	args := []string{"-E", "-x", "c", driver.Source}
+	var first *driver.Recipe
+	for i, want := range []bool{false, true, true, true} {
+		r := c.Get(t.Context(), "a", gcc, args, os.Environ(), dir)
+		if (r != nil) != want {
+			t.Errorf("time %d: recipe %v, want %v", i+1, r != nil, want)
+		}
+		if i == 1 {
+			first = r
+		} else if i > 1 && r != first {
+			t.Error("the driver was asked again")
+		}
+		if c.Get(t.Context(), "s", script, args, os.Environ(), dir) != nil {
+			t.Error("a script's recipe was used")
 		}
 	}
-	if log, _ := os.ReadFile(dir + "/log"); string(log) != "x\nx\n" {
-		t.Errorf("the driver was asked %d times, want 2", len(log)/2)
+	if _, err := os.Stat(dir + "/ran"); err == nil {
+		t.Error("a script was asked")
+	}
+	if r := c.Get(t.Context(), "b", gcc, args, os.Environ(), dir); r != nil {
+		t.Error("another compiler's recipe was found")
+	}
+}
+
+// TestCacheIsBounded: any number of option sets, each twice, keeps the bounds.
+func TestCacheIsBounded(t *testing.T) {
+	var c Cache
+	for i := range maxSeen + maxRecipes {
+		key := strconv.Itoa(i)
+		if c.entry(key) != nil || c.entry(key) == nil {
+			t.Fatal("an entry is there at the first time, or not at the second")
+		}
+		if len(c.seen) > maxSeen || len(c.recipes) > maxRecipes {
+			t.Fatalf("%d seen, %d recipes", len(c.seen), len(c.recipes))
+		}
 	}
 }
 

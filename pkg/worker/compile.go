@@ -1,0 +1,80 @@
+package worker
+
+import (
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/driver"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// compile runs the compiler on the text: by its driver, or where it is known
+// what that would start, by running cc1 and as themselves.
+func (r *runner) compile(t *task, b *job.Body, c *command) (outcome, error) {
+	names := driver.Names{Source: b.Name, Output: "../out/" + outputName(b.Outputs[0].Kind), Temp: "../tmp/cc.s"}
+	recipe := r.recipe(t, b, c)
+	if recipe == nil {
+		c.argv = append([]string{t.tc.Exec}, driver.Fill(arguments(b), names)...)
+		return t.proc.run(c)
+	}
+	var sum outcome
+	began := time.Now()
+	for i := range recipe.Steps() {
+		c.argv = recipe.Step(i, names)
+		if filepath.Base(c.argv[0]) == c.argv[0] {
+			c.argv[0] = r.s.lookPath(c.argv[0])
+		}
+		step := *c
+		step.limit = max(c.limit-time.Since(began), time.Millisecond)
+		o, err := t.proc.run(&step)
+		if err != nil {
+			return o, err
+		}
+		o.cpu += sum.cpu
+		o.maxRSS = max(o.maxRSS, sum.maxRSS)
+		sum = o
+		if o.exit != 0 || o.signal != 0 || o.stopped != job.CauseNone {
+			break
+		}
+	}
+	return sum, nil
+}
+
+// recipe returns what the driver would run, or nil: then the driver runs. Side
+// files get their names from the driver.
+func (r *runner) recipe(t *task, b *job.Body, c *command) *driver.Recipe {
+	if t.tc.Family != "gcc" || len(b.Outputs) != 1 {
+		return nil
+	}
+	return r.s.recipes.Get(r.s.ctx, string(t.tc.ID[:]), t.tc.Exec, arguments(b), []string{"PATH=" + searchPath, "LC_ALL=C"}, c.dir)
+}
+
+// arguments makes the driver's words behind its name, with placeholders for the
+// names; the output is named last.
+func arguments(b *job.Body) []string {
+	mode := "-c"
+	if b.Outputs[0].Kind == job.OutputAssembly {
+		mode = "-S"
+	}
+	argv := make([]string, 0, len(b.Args)+6)
+	argv = append(argv, b.Args...)
+	return append(argv, "-x", b.Language, mode, driver.Source, "-o", driver.Output)
+}
+
+// lookPath finds a program on searchPath, once; what is not there keeps its name,
+// and cannot be started.
+func (s *Server) lookPath(name string) string {
+	if path, ok := s.programs.Load(name); ok {
+		return path.(string)
+	}
+	for _, dir := range filepath.SplitList(searchPath) {
+		path := filepath.Join(dir, name)
+		if unix.Access(path, unix.X_OK) == nil {
+			s.programs.Store(name, path)
+			return path
+		}
+	}
+	return name
+}
