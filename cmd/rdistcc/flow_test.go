@@ -169,12 +169,12 @@ func TestRemoteObjectIsTheLocalOne(t *testing.T) {
 // the same.
 func TestDirect(t *testing.T) {
 	m := newTestManager(t)
-	m.direct = true
 	b := m.bench()
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
 		t.Skip("gcc is not installed")
 	}
+	m.driver = gcc
 	b.write("hello world.c", hello)
 	b.write("gcc", "#!/bin/sh\necho \"$@\" >>"+b.path("log")+"\nexec "+gcc+" \"$@\"\n")
 	if err := os.Chmod(b.path("gcc"), 0o755); err != nil {

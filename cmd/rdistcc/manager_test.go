@@ -41,15 +41,15 @@ type testManager struct {
 	bodies   []*job.Body
 	lost     int // connections that ended without Finish
 
-	direct bool // give leases the recipe of their preprocessor
+	driver string // give leases the recipe of their preprocessor, by this gcc
 }
 
 // recipe is what the lease's preprocessor would run.
 func (m *testManager) recipe(l *ipc.Lease) []string {
-	if !m.direct || len(l.Preprocess) == 0 {
+	if m.driver == "" || len(l.Preprocess) == 0 {
 		return nil
 	}
-	r, err := recipes.Expand(context.Background(), l.Compiler, l.Preprocess, os.Environ(), l.Cwd)
+	r, err := recipes.Expand(context.Background(), m.driver, l.Preprocess, os.Environ(), l.Cwd)
 	m.check(err)
 	return r.Words(0)
 }

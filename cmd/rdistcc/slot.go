@@ -62,6 +62,9 @@ func (f *flow) lease() *ipc.GoLocal {
 			return f.lostManager(err)
 		}
 		s.source, s.sink = fds[0], fds[1]
+		if s.Major < compile.KeepsMacrosFrom {
+			s.Direct = nil // we asked for words of a younger compiler
+		}
 		if len(s.Direct) > 0 {
 			s.Direct = driver.Fill(s.Direct, names)
 		}

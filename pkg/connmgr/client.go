@@ -221,15 +221,13 @@ func (c *client) onLease(f *ipc.Lease) error {
 var driverEnv = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"}
 
 // direct is what the compiler's driver would run to preprocess, or nil when the
-// wrapper has to run the driver. The first job of a set of options waits for the
-// driver's answer, all others have it at once.
+// wrapper has to run the driver.
 func (c *client) direct() []string {
 	if len(c.lease.Preprocess) == 0 || c.toolchain.Family != "gcc" {
 		return nil
 	}
-	r, err := c.m.recipes.Get(string(c.toolchain.ID[:]), c.lease.Compiler, c.lease.Preprocess, driverEnv, "/")
-	if err != nil || r.Steps() != 1 {
-		c.m.o.Log.Debug("preprocess by the driver", "job", c.id, "err", err)
+	r := c.m.recipes.Get(c.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, c.lease.Preprocess, driverEnv, "/")
+	if r == nil || r.Steps() != 1 {
 		return nil
 	}
 	return r.Words(0)
