@@ -71,3 +71,33 @@ func (c *Conversation) Stream(initiator bool) []byte {
 	}
 	return b
 }
+
+// Conversation cuts a recorded connection into frames: those of the initiator,
+// then those of the responder. It goes by lengths alone and does not know markers.
+func (s *PcapStream) Conversation() (Conversation, error) {
+	var c Conversation
+	for _, initiator := range []bool{true, false} {
+		b, kind := s.Bytes(initiator), map[bool]string{true: "req", false: "rep"}[initiator]
+		for len(b) > 0 {
+			n := 0
+			switch {
+			case kind == "fpdu" && len(b) >= 2:
+				n = (2+int(b[0])<<8+int(b[1])+3)&^3 + 4
+			case kind != "fpdu" && len(b) >= 20:
+				n = 20 + int(b[18])<<8 + int(b[19])
+				c.CRC = c.CRC || b[16]&0x40 != 0
+			}
+			if n == 0 || n > len(b) {
+				return c, fmt.Errorf("%d octets after %d frames are no whole frame", len(b), len(c.Frames))
+			}
+			c.Frames = append(c.Frames, Frame{FromInitiator: initiator, Kind: kind, Bytes: b[:n]})
+			b, kind = b[n:], "fpdu"
+		}
+	}
+	return c, nil
+}
+
+// Opcode of an FPDU (RFC 5040 §4.3), and whether it is the last of its message.
+func (f *Frame) Opcode() (op uint8, last bool) {
+	return f.Bytes[3] & 0xf, f.Bytes[2]&0x40 != 0
+}
