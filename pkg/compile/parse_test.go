@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -353,6 +354,37 @@ func TestHalves(t *testing.T) {
 		args, lang := p.Remote(c.major, "/dir")
 		if got := strings.Join(append(args, "-x", lang), " "); got != c.remote {
 			t.Errorf("%s %s: there %q, want %q", c.compiler, c.args, got, c.remote)
+		}
+	}
+}
+
+// TestRemoteIsParsed: what the other half gets is again a command that the table
+// lets travel, and that comes out the same: daemons take no other.
+func TestRemoteIsParsed(t *testing.T) {
+	all := slices.Clone(parseCases)
+	for _, c := range equalCases {
+		all = append(all, parseCases[0])
+		all[len(all)-1].compilers, all[len(all)-1].args = c.compilers, c.args
+	}
+	for _, c := range all {
+		for _, cc := range compilersOf(c.compilers) {
+			p := Parse(words(c.args), testDriver(t, cc), nil)
+			if p.Local {
+				continue
+			}
+			args, _ := p.Remote(0, "/dir")
+			mode := "-c"
+			if p.Assembly() {
+				mode = "-S"
+			}
+			again := Parse(append(slices.Clone(args), mode, "x.c"), testDriver(t, cc), nil)
+			if again.Local {
+				t.Errorf("%s %s: over there %q: %s", cc, c.args, args, again.Reason)
+				continue
+			}
+			if same, _ := again.Remote(0, "/dir"); !slices.Equal(same, args) {
+				t.Errorf("%s %s: %q becomes %q", cc, c.args, args, same)
+			}
 		}
 	}
 }

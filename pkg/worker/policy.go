@@ -107,6 +107,7 @@ func checkArgs(b *job.Body, tc *toolchain.Toolchain) error {
 var pathOptions = []string{
 	"-fdebug-prefix-map=", "-ffile-prefix-map=", "-fmacro-prefix-map=", "-fcoverage-prefix-map=",
 	"-fdebug-compilation-dir=", "-ffile-compilation-dir=", "-fcoverage-compilation-dir=", "-D", "-U",
+	"-frandom-seed=", "-finstrument-functions-exclude-file-list=",
 }
 
 // checkPaths is the second line: whatever the table says, no word names a file.
