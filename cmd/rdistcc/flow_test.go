@@ -160,7 +160,7 @@ func TestRemoteObjectIsTheLocalOne(t *testing.T) {
 	if l.Compiler != "/usr/bin/gcc" && !strings.HasSuffix(l.Compiler, "/gcc") || l.Source != "hello.c" || l.Output != "remote.o" || l.Cwd != b.dir {
 		t.Errorf("lease %+v", l)
 	}
-	if body := m.bodies[0]; body.Argv0 != "gcc" || body.Name != "hello.c" || body.Cwd != b.dir || len(body.Env) != 0 {
+	if body := m.bodies[0]; body.Argv0 != "gcc" || body.Name != "hello.c" || body.Cwd != b.dir || strings.Join(body.Env, " ") != "LC_ALL=C" {
 		t.Errorf("body %+v", body)
 	}
 }
