@@ -47,6 +47,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},
 	"pkg/worker":                {"pkg/arena", "pkg/compile", "pkg/driver", "pkg/driver/recipes", "pkg/iwarp", "pkg/job", "pkg/telemetry", "pkg/toolchain"},
 
+	"deploy":         {},
 	"internal/bench": {"pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp/iwarptest"}, // and the programs, as processes
 	"internal/demo":  {"internal/farm"},                                                       // the same
 	"internal/farm":  {},

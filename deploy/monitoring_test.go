@@ -1,0 +1,299 @@
+// Package deploy holds what an installation copies: configuration, systemd
+// units, and the Prometheus and Grafana files that are tested here.
+package deploy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/farm"
+)
+
+// patience bounds the wait for Prometheus to have seen something; nothing is
+// expected to take so long.
+const patience = 2 * time.Minute
+
+func TestPromtoolAcceptsConfiguration(t *testing.T) {
+	if _, err := exec.LookPath("promtool"); err != nil {
+		t.Skip("promtool is not installed (Debian package prometheus)")
+	}
+	out, err := exec.Command("promtool", "check", "config", "prometheus/prometheus.yml").CombinedOutput()
+	if err != nil {
+		t.Fatalf("promtool check config: %v\n%s", err, out)
+	}
+}
+
+// TestEveryQueryHasData runs a real Prometheus server beside a farm that
+// compiles, and for which one job falls back: each query of the dashboard, each
+// of its variables and each recording rule then has a value.
+func TestEveryQueryHasData(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	for _, tool := range []string{"prometheus", "gcc"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is not installed", tool)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	dir := t.TempDir()
+	bin, state, work := filepath.Join(dir, "bin"), filepath.Join(dir, "state"), filepath.Join(dir, "work")
+	for _, d := range []string{bin, state, work} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := farm.Build(ctx, bin); err != nil {
+		t.Fatal(err)
+	}
+	f, err := farm.Start(ctx, bin, state, 2, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := f.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	p, err := f.Monitor(ctx, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	prom := server("http://" + p.HTTP)
+
+	// A rate needs a counter that grows between two scrapes: one round, a scrape
+	// that has seen it, and rounds until everything has a value.
+	build := func(round int) {
+		for i := range 4 {
+			compile(t, f, work, fmt.Sprintf("u%d_%d", round, i), "RDISTCC_MODE=remote")
+		}
+		compile(t, f, work, fmt.Sprintf("lost%d", round), "RDISTCC_HOSTS="+unusedAddr(t))
+	}
+	build(0)
+	queries := append(dashboardQueries(t), recordingRules(t)...)
+	deadline := time.Now().Add(patience)
+	for round := 1; len(queries) > 0; round++ {
+		build(round)
+		var open []query
+		for _, q := range queries {
+			if why := prom.lacks(ctx, q); why != "" {
+				q.why = why
+				open = append(open, q)
+			}
+		}
+		queries = open
+		if time.Now().After(deadline) {
+			for _, q := range queries {
+				t.Errorf("%s: %s: %s", q.title, q.expr, q.why)
+			}
+			return
+		}
+		wait(ctx, time.Second) // the next scrape
+	}
+	prom.checkRules(ctx, t)
+}
+
+// compile has the farm make an object of a file of its own.
+func compile(t *testing.T, f *farm.Farm, dir, name string, env ...string) {
+	t.Helper()
+	source := filepath.Join(dir, name+".c")
+	text := fmt.Sprintf("#include <stdio.h>\nint %s(void) { return printf(\"%%d\\n\", 42); }\n", name)
+	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(f.Wrapper, "gcc", "-O2", "-c", source, "-o", filepath.Join(dir, name+".o"))
+	cmd.Env = append(append(f.Env(), "RDISTCC_VERBOSE=0"), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+}
+
+// unusedAddr is a loopback address where nobody listens.
+func unusedAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// query is an expression that must have a value, or with label a metric that
+// must have that label.
+type query struct {
+	title, expr, label string
+	why                string // of the last failure
+}
+
+// dashboardQueries lists the queries of all panels and variables, with the
+// variables set to "all" as Grafana would.
+func dashboardQueries(t *testing.T) (all []query) {
+	t.Helper()
+	data, err := os.ReadFile("grafana/rdistcc.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct {
+		Panels []struct {
+			Type, Title string
+			Targets     []struct{ Expr string }
+		}
+		Templating struct {
+			List []struct {
+				Name, Type, Definition, AllValue string
+			}
+		}
+	}
+	if err := json.Unmarshal(data, &board); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"$__rate_interval", "30s"}
+	for _, v := range board.Templating.List {
+		if v.Type != "query" {
+			continue
+		}
+		names = append(names, "$"+v.Name, v.AllValue)
+		inner, ok := strings.CutPrefix(v.Definition, "label_values(")
+		metric, label, comma := strings.Cut(strings.TrimSuffix(inner, ")"), ", ")
+		if !ok || !comma {
+			t.Fatalf("variable %s: %q is not label_values(metric, label)", v.Name, v.Definition)
+		}
+		all = append(all, query{title: "variable " + v.Name, expr: metric, label: label})
+	}
+	for _, p := range board.Panels {
+		if p.Type != "row" && len(p.Targets) == 0 {
+			t.Errorf("panel %q has no query", p.Title)
+		}
+		for _, target := range p.Targets {
+			expr := strings.NewReplacer(names...).Replace(target.Expr)
+			if strings.Contains(expr, "$") {
+				t.Errorf("panel %q: unknown variable in %q", p.Title, expr)
+			}
+			all = append(all, query{title: "panel " + p.Title, expr: expr})
+		}
+	}
+	return all
+}
+
+// recordingRules lists what the rules record.
+func recordingRules(t *testing.T) (all []query) {
+	t.Helper()
+	data, err := os.ReadFile("prometheus/rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if _, name, ok := strings.Cut(line, "- record: "); ok {
+			all = append(all, query{title: "rule", expr: strings.TrimSpace(name)})
+		}
+	}
+	if len(all) == 0 {
+		t.Fatal("no recording rules found")
+	}
+	return all
+}
+
+// server is the address of a Prometheus server.
+type server string
+
+// get asks the API and decodes its data.
+func (s server) get(ctx context.Context, path string, args url.Values, data any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, string(s)+"/api/v1/"+path+"?"+args.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	answer := struct {
+		Status, Error string
+		Data          any
+	}{Data: data}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return err
+	}
+	if answer.Status != "success" {
+		return fmt.Errorf("%s: %s", answer.Status, answer.Error)
+	}
+	return nil
+}
+
+// lacks says what is missing for q to have a value, or nothing. The value of an
+// empty histogram is NaN, which counts as none.
+func (s server) lacks(ctx context.Context, q query) string {
+	if q.label != "" {
+		var values []string
+		if err := s.get(ctx, "label/"+q.label+"/values", url.Values{"match[]": {q.expr}}, &values); err != nil {
+			return err.Error()
+		}
+		if len(values) == 0 {
+			return "no series with label " + q.label
+		}
+		return ""
+	}
+	var data struct {
+		Result []struct{ Value [2]any }
+	}
+	if err := s.get(ctx, "query", url.Values{"query": {q.expr}}, &data); err != nil {
+		return err.Error()
+	}
+	for _, r := range data.Result {
+		text, _ := r.Value[1].(string)
+		if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(v) {
+			return ""
+		}
+	}
+	return fmt.Sprintf("no value in %d series", len(data.Result))
+}
+
+// checkRules fails for each rule, alerts too, that Prometheus cannot evaluate,
+// and for an alert of a farm where nothing but single jobs went wrong.
+func (s server) checkRules(ctx context.Context, t *testing.T) {
+	t.Helper()
+	var data struct {
+		Groups []struct {
+			Rules []struct{ Name, Type, Health, LastError, State string }
+		}
+	}
+	if err := s.get(ctx, "rules", nil, &data); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, g := range data.Groups {
+		for _, r := range g.Rules {
+			n++
+			if r.Health != "ok" {
+				t.Errorf("rule %s: %s %s", r.Name, r.Health, r.LastError)
+			}
+			if r.State == "firing" {
+				t.Errorf("alert %s fires on a healthy farm", r.Name)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("Prometheus has loaded no rules")
+	}
+}
