@@ -265,3 +265,12 @@ func feedPieces(r *mpa.Reader, b []byte, size func() int) (all [][]byte, err err
 	}
 	return all, nil
 }
+
+// RFC 5044 §4.5, without markers, with its limits.
+func TestMULPDU(t *testing.T) {
+	for emss, want := range map[int]int{1460: 1454, 1448: 1442, 8948: 8942, 65483: 64768, 1 << 20: 64768, 100: 128, 0: 128, 1447: 1438} {
+		if got := mpa.MULPDU(emss); got != want {
+			t.Errorf("EMSS %d: got %d, want %d", emss, got, want)
+		}
+	}
+}
