@@ -158,3 +158,21 @@ func TestNamedTestsExist(t *testing.T) {
 		}
 	}
 }
+
+// TestPackageMapIsWhole checks that ARCHITECTURE.md has a line for each package.
+func TestPackageMapIsWhole(t *testing.T) {
+	text, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packages(t) {
+		name := strings.TrimPrefix(p.name(), "internal/")
+		parent, last := filepath.Split(name)
+		own := strings.Contains(string(text), name+"/")
+		// A package below another may share its parent's line.
+		with := strings.Contains(string(text), parent) && strings.Contains(string(text), last)
+		if !own && !with {
+			t.Errorf("%s is not in the package map of ARCHITECTURE.md", p.name())
+		}
+	}
+}
