@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
+)
+
+// Exit codes of submit.
+const (
+	exitCompilerFailed = 1
+	exitRefused        = 3
+	exitProtocol       = 109
+)
+
+// submitOptions are the command line of submit.
+type submitOptions struct {
+	argv, env, source, object, stderr string
+	timeout                           time.Duration
+}
+
+func submitCommand() *cobra.Command {
+	var o submitOptions
+	c := &cobra.Command{
+		Use:   "submit HOST:PORT --argv F --source F",
+		Short: "Send one raw job to a daemon, to see what it makes of it",
+		Long: `Sends one job to a daemon without the wrapper's checks and without falling back.
+
+--argv names a file with the words of the command, each ended by a NUL; the first one
+is what the compiler is called. The protocol has fields of its own for what -c, -S,
+-x LANG, -o FILE and the source's name say, so these are taken out; the source's name is
+a word that ends like --source, or a last word that is no option. All other words go as
+they stand, and so do those of --env. The source is sent as it is: it should be
+preprocessed.
+
+The compiler is the one that the first word names here, or gcc when it names none: the
+daemon must have the same. Exit status: 0 the compile ran, 1 the compiler failed,
+3 the daemon refused the job.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return &exitError{exitArguments, errors.New("submit: one HOST:PORT is needed")}
+			}
+			if o.argv == "" || o.source == "" {
+				return &exitError{exitArguments, errors.New("submit: --argv and --source are needed")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return submit(cmd.Context(), args[0], &o) },
+	}
+	f := c.Flags()
+	f.StringVar(&o.argv, "argv", "", "`file` with the command's words, each ended by a NUL")
+	f.StringVar(&o.env, "env", "", "`file` with NAME=VALUE words, each ended by a NUL")
+	f.StringVar(&o.source, "source", "", "`file` with the preprocessed source")
+	f.StringVar(&o.object, "object", "", "`file` that the object is written to")
+	f.StringVar(&o.stderr, "stderr", "", "`file` that the compiler's messages are written to")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait for the answer")
+	return c
+}
+
+// submit does the whole of it.
+func submit(ctx context.Context, addr string, o *submitOptions) error {
+	argv, err := words(o.argv)
+	if err != nil {
+		return err
+	}
+	if len(argv) == 0 {
+		return &exitError{exitArguments, fmt.Errorf("%s holds no word", o.argv)}
+	}
+	body := parseArgv(argv, filepath.Base(o.source))
+	if o.env != "" {
+		if body.Env, err = words(o.env); err != nil {
+			return err
+		}
+	}
+	if body.Name == "" {
+		body.Name = filepath.Base(o.source)
+	}
+	if body.Language == "" {
+		body.Language = "cpp-output"
+		if strings.Contains(filepath.Base(body.Argv0), "++") {
+			body.Language = "c++-cpp-output"
+		}
+	}
+	if body.Cwd, err = os.Getwd(); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(o.source)
+	if err != nil {
+		return &exitError{exitArguments, err}
+	}
+	tc, err := identify(ctx, body.Argv0)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	dev, err := iwarp.Open(iwarp.Config{})
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	s, err := newSubmitter(ctx, dev, addr)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	r, err := s.run(ctx, tc, body, text)
+	if err != nil {
+		return err
+	}
+	return o.report(r)
+}
+
+// report writes the files and turns the result into an exit status.
+func (o *submitOptions) report(r *submitResult) error {
+	switch r.Status {
+	case job.StatusRefused:
+		return &exitError{exitRefused, fmt.Errorf("refused (%v): %s", r.Cause, r.Detail)}
+	case job.StatusFailed:
+		return &exitError{exitCompilerFailed, fmt.Errorf("failed (%v): %s", r.Cause, r.Detail)}
+	}
+	if o.stderr != "" {
+		if err := os.WriteFile(o.stderr, r.segment(r.Stderr), 0o666); err != nil {
+			return err
+		}
+	}
+	if o.object != "" {
+		for _, f := range r.Files {
+			if f.Index != 0 {
+				continue
+			}
+			if err := os.WriteFile(o.object, r.segment(f.Segment), 0o666); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case r.Signal != 0:
+		return &exitError{exitCompilerFailed, fmt.Errorf("the compiler was killed by signal %d", r.Signal)}
+	case r.Exit != 0:
+		return &exitError{exitCompilerFailed, fmt.Errorf("the compiler ended with status %d", r.Exit)}
+	}
+	return nil
+}
+
+// words reads a file of words that are each ended by a NUL; the last one may lack it.
+func words(path string) ([]string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, &exitError{exitArguments, err}
+	}
+	if len(b) == 0 {
+		return nil, nil
+	}
+	return strings.Split(string(bytes.TrimSuffix(b, []byte{0})), "\x00"), nil
+}
+
+// parseArgv takes out of a command what has its own field in the protocol. source
+// is the base name that the command may know its source by.
+func parseArgv(argv []string, source string) *job.Body {
+	b := &job.Body{Argv0: argv[0]}
+	out := job.Output{Kind: job.OutputObject, Name: "out.o"}
+	rest := argv[1:]
+	if n := len(rest); n > 0 && !strings.HasPrefix(rest[n-1], "-") && (n < 2 || rest[n-2] != "-o" && rest[n-2] != "-x") {
+		b.Name = filepath.Base(rest[n-1])
+		rest = rest[:n-1]
+	}
+	for i := 0; i < len(rest); i++ {
+		switch w := rest[i]; {
+		case w == "-c":
+		case w == "-S":
+			out.Kind = job.OutputAssembly
+		case w == "-o" && i+1 < len(rest):
+			i++
+			out.Name = rest[i]
+		case w == "-x" && i+1 < len(rest):
+			i++
+			b.Language = rest[i]
+		case b.Name == "" && filepath.Base(w) == source:
+			b.Name = source
+		default:
+			b.Args = append(b.Args, w)
+		}
+	}
+	b.Outputs = []job.Output{out}
+	return b
+}
+
+// identify finds the identity of the compiler of that name, or of gcc: a name
+// that is none must reach the daemon all the same.
+func identify(ctx context.Context, argv0 string) (job.ToolchainID, error) {
+	var cache toolchain.Cache
+	var first error
+	for _, name := range []string{filepath.Base(argv0), "gcc", "cc"} {
+		path, err := exec.LookPath(name)
+		if err == nil {
+			var tc toolchain.Toolchain
+			if tc, err = cache.Identify(ctx, path); err == nil {
+				return tc.ID, nil
+			}
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return job.ToolchainID{}, fmt.Errorf("no compiler here to name to the daemon: %w", first)
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/farm"
+)
+
+// A raw job against a real daemon: what compiles comes back as the local compiler
+// would have written it, what does not says why, and what the daemon's rules forbid
+// is refused.
+func TestSubmit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the programs")
+	}
+	dir := t.TempDir()
+	if err := farm.Build(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(dir, "state")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := farm.New(dir, state)
+	defer func() {
+		if err := f.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	d, err := f.StartDaemon(t.Context(), "rdistccd-1", "--jobs", "2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := file("good.i", "# 1 \"good.c\"\nint f(int x) { return x * 3; }\n")
+	bad := file("bad.i", "# 1 \"bad.c\"\nint f(int x) { return y; }\n")
+	object, stderr := filepath.Join(dir, "out.o"), filepath.Join(dir, "err.txt")
+	for _, c := range []struct {
+		name, source string
+		argv         []string
+		env          string
+		addr         string
+		code         int
+		says         string
+	}{
+		{name: "compiles", source: good, argv: []string{"gcc", "-O2", "-x", "cpp-output", "-c", "good.i", "-o", "good.o"}},
+		{name: "options only", source: good, argv: []string{"gcc", "-O2"}, env: "LC_ALL=C\x00SOURCE_DATE_EPOCH=1\x00"},
+		{name: "error in the source", source: bad, argv: []string{"gcc", "-O2"}, code: exitCompilerFailed, says: "status 1"},
+		{name: "plugin", source: good, argv: []string{"gcc", "-fplugin=/tmp/evil.so"}, code: exitRefused, says: "policy"},
+		{name: "variable", source: good, argv: []string{"gcc"}, env: "LD_PRELOAD=/tmp/evil.so\x00", code: exitRefused, says: "LD_PRELOAD"},
+		{name: "unknown language", source: good, argv: []string{"gcc", "-x", "assembler-with-cpp", "-c", "x.S"}, code: exitRefused, says: "language"},
+		{name: "no words", source: good, code: exitArguments, says: "no word"},
+		{name: "no source", source: filepath.Join(dir, "missing.i"), argv: []string{"gcc"}, code: exitArguments, says: "missing.i"},
+		{name: "nobody listens", source: good, argv: []string{"gcc"}, addr: "127.0.0.1:1", code: exitConnect, says: "refused"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_ = os.Remove(object)
+			_ = os.Remove(stderr)
+			addr := d.Addr
+			if c.addr != "" {
+				addr = c.addr
+			}
+			argv := file("argv", strings.Join(c.argv, "\x00")+strings.Repeat("\x00", min(1, len(c.argv))))
+			var out, said bytes.Buffer
+			code := run(t.Context(), []string{"submit", addr, "--argv", argv, "--env", file("env", c.env),
+				"--source", c.source, "--object", object, "--stderr", stderr}, &out, &said)
+			if code != c.code || !strings.Contains(said.String(), c.says) {
+				t.Fatalf("exit %d and %q, want %d and %q", code, said.String(), c.code, c.says)
+			}
+			messages, _ := os.ReadFile(stderr)
+			if c.code == exitCompilerFailed && !bytes.Contains(messages, []byte("bad.c:1:")) {
+				t.Errorf("the compiler's messages: %q", messages)
+			}
+			if c.code != 0 {
+				if _, err := os.Stat(object); err == nil {
+					t.Error("an object was written")
+				}
+				return
+			}
+			local := filepath.Join(dir, "local.o")
+			if out, err := exec.CommandContext(t.Context(), "gcc", "-O2", "-c", c.source, "-o", local).CombinedOutput(); err != nil {
+				t.Fatalf("gcc: %v: %s", err, out)
+			}
+			got, err := os.ReadFile(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := os.ReadFile(local)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, want) {
+				t.Error("the object differs from the local compiler's")
+			}
+		})
+	}
+}
+
+func TestParseArgv(t *testing.T) {
+	b := parseArgv([]string{"g++", "-O2", "-x", "c++", "-S", "-DX=a b", "-o", "dir/x.s", "-fPIC", "sub/x.ii"}, "y.i")
+	if b.Argv0 != "g++" || b.Language != "c++" || b.Name != "x.ii" || strings.Join(b.Args, "|") != "-O2|-DX=a b|-fPIC" ||
+		b.Outputs[0].Name != "dir/x.s" || b.Outputs[0].Kind != 1 {
+		t.Errorf("got %+v", b)
+	}
+	if b := parseArgv([]string{"cc", "-c", "a/y.i", "-o", "x.o"}, "y.i"); b.Name != "y.i" || b.Outputs[0].Name != "x.o" || len(b.Args) != 0 {
+		t.Errorf("got %+v", b)
+	}
+}
