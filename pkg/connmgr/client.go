@@ -14,15 +14,18 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
-// client is one wrapper's connection: one command. Its goroutine owns all of it;
-// a second one only reads frames and ends ctx when the wrapper is gone.
+// client is one wrapper's connection: one command. Its goroutine owns all of it,
+// and reads frames itself; only while it waits for something else a second one
+// does (watch), to end ctx when the wrapper is gone.
 type client struct {
 	m      *Manager
 	conn   *ipcserver.Conn
 	ctx    context.Context
 	cancel context.CancelFunc
-	frames chan message
 	uid    uint32
+
+	watched bool         // a frame, or nil for the end, is going to be in frames
+	frames  chan message // capacity 1
 
 	counts bool // a compile or a local command, not a question; guarded by m.mu
 
@@ -52,19 +55,15 @@ func newClient(m *Manager, conn *ipcserver.Conn) *client {
 
 // run serves the command to its end and gives back all that it held.
 func (c *client) run() {
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		defer c.cancel()
-		c.read()
-	}()
 	err := c.serve()
 	if err != nil && c.ctx.Err() == nil {
 		c.m.o.Log.Warn("wrapper", "err", err)
 	}
 	c.cancel()
 	_ = c.conn.Close() // nothing is left to be said
-	<-read
+	if c.watched {
+		<-c.frames
+	}
 	c.endTurn()
 	c.endLease()
 	if c.share {
@@ -73,64 +72,69 @@ func (c *client) run() {
 	c.logJob()
 }
 
-// read parses frames until the wrapper is gone.
-func (c *client) read() {
-	for {
-		kind, fields, err := c.conn.Recv()
-		if err != nil {
-			c.m.o.Log.Debug("wrapper gone", "err", err)
-			return
-		}
-		var msg message
-		switch kind {
-		case ipc.KindLease:
-			msg = new(ipc.Lease)
-		case ipc.KindSubmit:
-			msg = new(ipc.Submit)
-		case ipc.KindLocal:
-			msg = new(ipc.Local)
-		case ipc.KindFinish:
-			msg = new(ipc.Finish)
-		case ipc.KindControl:
-			msg = new(ipc.Control)
-		default:
-			c.m.o.Log.Warn("wrapper sent a frame of a kind that wrappers do not send", "kind", kind)
-			return
-		}
-		if err := msg.Parse(fields); err != nil {
-			if !errors.Is(err, ipc.ErrVersion) {
-				c.m.o.Log.Warn("wrapper sent a frame that cannot be read", "kind", kind, "err", err)
-				return
-			}
-			msg = otherVersion{}
-		}
-		select {
-		case c.frames <- msg:
-		case <-c.ctx.Done():
-			return
-		}
+// next waits for a frame; nil says that the wrapper is gone.
+func (c *client) next() message {
+	if c.watched {
+		c.watched = false
+		return <-c.frames
 	}
+	return c.read()
+}
+
+// watch reads the next frame in the background; should the wrapper go away
+// instead, ctx ends. It is for everything that can take long.
+func (c *client) watch() {
+	if c.watched {
+		return
+	}
+	c.watched = true
+	go func() { // run waits for it
+		f := c.read()
+		if f == nil {
+			c.cancel()
+		}
+		c.frames <- f
+	}()
+}
+
+// read waits for a frame and parses it; nil says that there is none to come, or
+// none that makes sense.
+func (c *client) read() message {
+	kind, fields, err := c.conn.Recv()
+	if err != nil {
+		c.m.o.Log.Debug("wrapper gone", "err", err)
+		return nil
+	}
+	var msg message
+	switch kind {
+	case ipc.KindLease:
+		msg = new(ipc.Lease)
+	case ipc.KindSubmit:
+		msg = new(ipc.Submit)
+	case ipc.KindLocal:
+		msg = new(ipc.Local)
+	case ipc.KindFinish:
+		msg = new(ipc.Finish)
+	case ipc.KindControl:
+		msg = new(ipc.Control)
+	default:
+		c.m.o.Log.Warn("wrapper sent a frame of a kind that wrappers do not send", "kind", kind)
+		return nil
+	}
+	switch err := msg.Parse(fields); {
+	case errors.Is(err, ipc.ErrVersion):
+		return otherVersion{}
+	case err != nil:
+		c.m.o.Log.Warn("wrapper sent a frame that cannot be read", "kind", kind, "err", err)
+		return nil
+	}
+	return msg
 }
 
 // otherVersion stands for a frame of another version of the protocol.
 type otherVersion struct{}
 
 func (otherVersion) Parse([]byte) error { return nil }
-
-// next waits for a frame; nil says that the wrapper is gone.
-func (c *client) next() message {
-	select {
-	case f := <-c.frames:
-		return f
-	case <-c.ctx.Done():
-	}
-	select { // one may have come just before the end
-	case f := <-c.frames:
-		return f
-	default:
-		return nil
-	}
-}
 
 // serve answers frame by frame until Finish or the wrapper's end.
 func (c *client) serve() error {
@@ -266,17 +270,26 @@ func (c *client) prepare() *ipc.GoLocal {
 
 // takeSlot leases the pair of buffers.
 func (c *client) takeSlot() *ipc.GoLocal {
-	source, err := c.m.sources.Get(c.ctx, c.uid)
+	source, err := c.takeBuffer(c.m.sources)
 	if err != nil {
 		return noSlot(err)
 	}
-	sink, err := c.m.sinks.Get(c.ctx, c.uid)
+	sink, err := c.takeBuffer(c.m.sinks)
 	if err != nil {
 		source.Put() // nobody has seen it
 		return noSlot(err)
 	}
 	c.source, c.sink = source, sink
 	return nil
+}
+
+func (c *client) takeBuffer(p *arena.Pool) (*arena.Buffer, error) {
+	b, err := p.TryGet(c.uid)
+	if b == nil && err == nil {
+		c.watch()
+		b, err = p.Get(c.ctx, c.uid)
+	}
+	return b, err
 }
 
 func noSlot(err error) *ipc.GoLocal {
@@ -292,6 +305,7 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 	c.free = true // the preprocessor has ended
 	c.endTurn()
 	c.record.PreprocessUS = f.PreprocessUS
+	c.watch()
 	r, no := c.compile(f)
 	switch {
 	case c.ctx.Err() != nil:
@@ -360,8 +374,11 @@ func (c *client) onFinish(f *ipc.Finish) {
 
 // takeTurn waits at a gate; an error says that the wrapper is gone.
 func (c *client) takeTurn(g *gate, limit int) error {
-	if err := g.acquire(c.ctx, limit); err != nil {
-		return err
+	if !g.try(limit) {
+		c.watch()
+		if err := g.acquire(c.ctx, limit); err != nil {
+			return err
+		}
 	}
 	c.turn = g
 	return nil

@@ -55,12 +55,17 @@ func (l *link) pumpLocked(f *flight) {
 	}
 	for f.off < f.length && f.writes < writeWindow {
 		n := min(f.length-f.off, writeChunk)
+		var more iwarp.SendFlags
+		if f.off+n == f.length {
+			more = iwarp.More // the Job follows
+		}
 		err := l.qp.PostSend(&iwarp.SendWR{
-			ID:   wrWrite | f.id,
-			Op:   iwarp.OpWrite,
-			SGL:  []iwarp.SGE{{Addr: f.off, Length: uint32(n), LKey: f.src.STag()}},
-			STag: iwarp.STag(f.credit.Slot.STag),
-			TO:   f.credit.Slot.TO + f.off,
+			ID:    wrWrite | f.id,
+			Op:    iwarp.OpWrite,
+			Flags: more,
+			SGL:   []iwarp.SGE{{Addr: f.off, Length: uint32(n), LKey: f.src.STag()}},
+			STag:  iwarp.STag(f.credit.Slot.STag),
+			TO:    f.credit.Slot.TO + f.off,
 		})
 		if err != nil {
 			l.failLocked(fmt.Errorf("post a source: %w", err))

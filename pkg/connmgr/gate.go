@@ -20,14 +20,28 @@ type gateWaiter struct {
 	turn  chan struct{} // closed when the turn is the waiter's
 }
 
+// try takes a turn if there is one at once.
+func (g *gate) try(limit int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.tryLocked(limit)
+}
+
+func (g *gate) tryLocked(limit int) bool {
+	if len(g.waiters) > 0 || g.held >= limit {
+		return false
+	}
+	g.held++
+	return true
+}
+
 // acquire waits for a turn; only ctx's end makes it fail.
 func (g *gate) acquire(ctx context.Context, limit int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	g.mu.Lock()
-	if len(g.waiters) == 0 && g.held < limit {
-		g.held++
+	if g.tryLocked(limit) {
 		g.mu.Unlock()
 		return nil
 	}

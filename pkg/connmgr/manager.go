@@ -50,6 +50,7 @@ type Options struct {
 	// AnyUser serves every user who may open the socket, not only this one and root.
 	AnyUser bool
 
+	Cores         int   // of this machine (GOMAXPROCS)
 	Slots         int   // leases at a time (64)
 	SlotSize      int64 // bytes of a source and its arguments (32 MiB)
 	SinkSize      int64 // bytes of a result (32 MiB)
@@ -71,14 +72,18 @@ type Options struct {
 	ConnectGrace  time.Duration // how long a job waits for a first connection (the scheduler's)
 }
 
+// trustCompiler is how long the parts of a compiler are believed not to change
+// behind an unchanged driver: a look at all of them takes some twenty system calls.
+const trustCompiler = time.Second
+
 func (o *Options) defaults() {
-	cores := runtime.GOMAXPROCS(0)
+	setDefault(&o.Cores, runtime.GOMAXPROCS(0))
 	setDefault(&o.Slots, 64)
 	setDefault(&o.SlotSize, 32<<20)
 	setDefault(&o.SinkSize, 32<<20)
 	setDefault(&o.Prefault, min(1<<20, o.SlotSize, o.SinkSize))
-	setDefault(&o.Preprocessors, 2*cores)
-	setDefault(&o.LocalJobs, cores)
+	setDefault(&o.Preprocessors, 2*o.Cores)
+	setDefault(&o.LocalJobs, o.Cores)
 	setDefault(&o.MaxWrappers, 1024)
 	setDefault(&o.Attempts, 2)
 	setDefault(&o.IOTimeout, 5*time.Minute)
@@ -90,7 +95,7 @@ func (o *Options) defaults() {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Identify == nil {
-		o.Identify = (&toolchain.Cache{Home: o.Home}).Identify
+		o.Identify = (&toolchain.Cache{Home: o.Home, Trust: trustCompiler}).Identify
 	}
 	if o.Hosts == nil {
 		o.Hosts = func() HostList { return HostList{} }

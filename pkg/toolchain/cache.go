@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/singleflight"
 )
@@ -23,19 +25,26 @@ type Cache struct {
 	// Home is the HOME that compilers run with, as clang may read a configuration
 	// there; empty for none. Set before the first use.
 	Home string
+	// Trust is how long after a look at all files of a compiler only the compiler
+	// itself is looked at; 0 = all of them each time. Set before the first use.
+	Trust time.Duration
 
 	sums   sums
 	flight singleflight.Group
 
 	mu      sync.Mutex
-	entries map[string]*entry // guarded by mu; the entries are never changed
+	entries map[string]*entry // guarded by mu
 }
 
 type entry struct {
 	tc     Toolchain
-	err    error // of the kind that only a change of the files can cure
-	stamps []stamped
+	err    error        // of the kind that only a change of the files can cure
+	stamps []stamped    // the compiler's own first
+	looked atomic.Int64 // when all were compared, in nanoseconds since start
 }
+
+// start is what the looks are counted from: the clock that nobody sets.
+var start = time.Now()
 
 type stamped struct {
 	path string
@@ -54,7 +63,7 @@ func (c *Cache) Identify(ctx context.Context, path string) (Toolchain, error) {
 	c.mu.Lock()
 	e := c.entries[path]
 	c.mu.Unlock()
-	if e != nil && e.fresh() {
+	if e != nil && e.fresh(c.Trust) {
 		return e.tc, e.err
 	}
 	ch := c.flight.DoChan(path, func() (any, error) {
@@ -98,11 +107,19 @@ func (c *Cache) Identify(ctx context.Context, path string) (Toolchain, error) {
 	}
 }
 
-func (e *entry) fresh() bool {
-	for i := range e.stamps {
-		if stampOf(e.stamps[i].path) != e.stamps[i].at {
+func (e *entry) fresh(trust time.Duration) bool {
+	now := int64(time.Since(start))
+	stamps := e.stamps
+	if now-e.looked.Load() < int64(trust) {
+		stamps = stamps[:min(1, len(stamps))]
+	}
+	for i := range stamps {
+		if stampOf(stamps[i].path) != stamps[i].at {
 			return false
 		}
+	}
+	if len(stamps) == len(e.stamps) {
+		e.looked.Store(now)
 	}
 	return true
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // fakeGCC writes a driver that tells about itself as gcc does; its cc1 and as are
@@ -189,6 +190,25 @@ func TestLookUpsShareOneRun(t *testing.T) {
 	identifyOK(t, &c, gcc)
 	if n := runs(t, dir); n != 1 {
 		t.Errorf("the driver was asked %d times", n)
+	}
+}
+
+// TestTrust: between two looks at all parts only a change of the driver counts.
+func TestTrust(t *testing.T) {
+	dir := t.TempDir()
+	gcc := fakeGCC(t, dir, "gcc")
+	c := Cache{Trust: time.Hour}
+	first := identifyOK(t, &c, gcc)
+	write(t, filepath.Join(dir, "cc1"), "another")
+	if id := identifyOK(t, &c, gcc).ID; id != first.ID {
+		t.Error("all parts were looked at within the time of trust")
+	}
+	now := time.Now().Add(time.Minute)
+	if err := os.Chtimes(gcc, now, now); err != nil {
+		t.Fatal(err)
+	}
+	if id := identifyOK(t, &c, gcc).ID; id == first.ID {
+		t.Error("a changed driver made nobody look at the parts")
 	}
 }
 
