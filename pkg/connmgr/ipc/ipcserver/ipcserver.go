@@ -20,6 +20,10 @@ import (
 // process must not hold a goroutine for good.
 const writeTimeout = 10 * time.Second
 
+// handOver is how long a new manager waits for one that is ending. Wrappers wait
+// 3 s for the new one.
+const handOver = 2 * time.Second
+
 // maxFDs is how many descriptors one message may carry; wrappers send none.
 const maxFDs = 8
 
@@ -33,7 +37,7 @@ var ErrInUse = errors.New("another connection manager serves it")
 // Two managers that start at the same time on one path are kept apart by a lock
 // on the file path+".lock", which the listener holds for its life.
 func Listen(path string, group bool) (*Listener, error) {
-	lock, err := lockFile(path + ".lock")
+	lock, err := lockFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
@@ -72,20 +76,43 @@ func listen(path string, group bool) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// lockFile takes an exclusive lock, or returns ErrInUse.
+// lockFile takes the exclusive lock that goes with the socket path, or returns
+// ErrInUse. A holder that does not listen any more is about to end: its
+// successor waits for it.
 func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		if err == syscall.EWOULDBLOCK {
+	err = flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == syscall.EWOULDBLOCK {
+		if c, derr := ipc.Dial(path); derr == nil {
+			c.Close()
+			f.Close()
 			return nil, ErrInUse
 		}
+		got := make(chan error, 1)
+		go func() { got <- flock(f, syscall.LOCK_EX) }()
+		select {
+		case err = <-got:
+		case <-time.After(handOver):
+			go func() { <-got; f.Close() }()
+			return nil, ErrInUse
+		}
+	}
+	if err != nil {
+		f.Close()
 		return nil, err
 	}
 	return f, nil
+}
+
+func flock(f *os.File, how int) error {
+	for {
+		if err := syscall.Flock(int(f.Fd()), how); err != syscall.EINTR {
+			return err
+		}
+	}
 }
 
 // Listener is the manager's socket.

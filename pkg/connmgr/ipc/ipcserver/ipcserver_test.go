@@ -239,6 +239,30 @@ func TestOneListenerAPath(t *testing.T) {
 	pair(t, serve(t, path))
 }
 
+// TestSuccessorWaits: a manager that is ending has taken its socket away but still
+// has the lock; the next one gets both.
+func TestSuccessorWaits(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l := serve(t, path)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan error)
+	go func() {
+		next, err := Listen(path, false)
+		if err == nil {
+			err = next.Close()
+		}
+		started <- err
+	}()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-started; err != nil {
+		t.Errorf("the successor: %v", err)
+	}
+}
+
 func TestPeerAndTrust(t *testing.T) {
 	l := serve(t, filepath.Join(t.TempDir(), "s"))
 	w, m := pair(t, l)
