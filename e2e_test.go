@@ -1,0 +1,252 @@
+package rdistcc
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/rdistcc/rdistcc/internal/farm"
+)
+
+// patience bounds what a script waits for; a script that waits as long fails.
+const patience = 30 * time.Second
+
+// TestScript runs testdata/script with the real programs. Beside testscript's own
+// commands there are
+//
+//	daemon NAME [FLAG...]    starts rdistccd; $NAME is its address
+//	cm [NAME...] [FLAG...]   starts rdistcc-cm with these daemons as hosts
+//	stop NAME, crash NAME    SIGTERM and SIGKILL ("cm" is the manager)
+//	waitlog NAME REGEXP      waits for a line in its log
+//	waitproc [!] REGEXP      waits until a process with such a command line runs (or none)
+//	status N PROGRAM ARG...  exec that must end with exit status N
+//	twice FILE PROGRAM ARG...
+//	                         runs a command through rdistcc and by itself: FILE,
+//	                         status, stdout and stderr must be the same
+//
+// A script begins without daemon and manager, with RDISTCC_REPORT=$WORK/report.
+// When it ends all programs must end well.
+func TestScript(t *testing.T) {
+	for _, tool := range []string{"gcc", "g++"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("no %s", tool)
+		}
+	}
+	bin := t.TempDir()
+	if err := farm.Build(t.Context(), bin); err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Condition: func(cond string) (bool, error) {
+			if cond == "root" {
+				return os.Geteuid() == 0, nil
+			}
+			return false, errors.New("unknown condition " + cond)
+		},
+		Setup: func(e *testscript.Env) error { return setup(t.Context(), e, bin) },
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"daemon": startDaemon, "cm": startManager, "stop": stop, "crash": crash,
+			"waitlog": waitLog, "waitproc": waitProcess, "status": exitsWith, "twice": twice,
+		},
+	})
+}
+
+// stage is a script's farm.
+type stage struct {
+	*farm.Farm
+	ctx   context.Context
+	names map[string]farm.Process // daemons, and "cm"
+}
+
+// stageKey finds a script's stage.
+type stageKey struct{}
+
+func setup(ctx context.Context, e *testscript.Env, bin string) error {
+	dir := filepath.Join(e.WorkDir, "state")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	s := &stage{Farm: farm.New(bin, dir), ctx: ctx, names: map[string]farm.Process{}}
+	e.Values[stageKey{}] = s
+	e.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	e.Setenv("HOME", e.WorkDir)
+	e.Setenv("LC_ALL", "C")
+	e.Setenv("RDISTCC_DIR", dir)
+	e.Setenv("RDISTCC_REPORT", filepath.Join(e.WorkDir, "report"))
+	e.Defer(func() {
+		// A manager that a wrapper started is nobody's child.
+		stopper := exec.Command(filepath.Join(bin, "rdistcc"), "stop")
+		stopper.Env = s.Env()
+		_ = stopper.Run() // there need not be one
+		if err := s.Stop(); err != nil {
+			e.T().Fatal(err)
+		}
+	})
+	return nil
+}
+
+func of(ts *testscript.TestScript) *stage { return ts.Value(stageKey{}).(*stage) }
+
+// process is the program that a script calls name.
+func (s *stage) process(ts *testscript.TestScript, args []string) farm.Process {
+	if len(args) < 1 {
+		ts.Fatalf("which program?")
+	}
+	p, ok := s.names[args[0]]
+	if !ok {
+		ts.Fatalf("no program %q was started", args[0])
+	}
+	return p
+}
+
+func startDaemon(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 {
+		ts.Fatalf("usage: daemon NAME [FLAG...]")
+	}
+	s := of(ts)
+	p, err := s.StartDaemon(s.ctx, args[0], args[1:]...)
+	ts.Check(err)
+	s.names[args[0]] = p
+	ts.Setenv(args[0], p.Addr)
+}
+
+func startManager(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("unsupported: ! cm")
+	}
+	s := of(ts)
+	var hosts []string
+	for len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		hosts = append(hosts, s.process(ts, args).Addr)
+		args = args[1:]
+	}
+	if len(hosts) > 0 {
+		args = append([]string{"--hosts", strings.Join(hosts, " ")}, args...)
+	}
+	ts.Check(s.StartManager(s.ctx, args...))
+	s.names["cm"] = s.Manager
+}
+
+func stop(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(of(ts).process(ts, args).Stop())
+}
+
+func crash(ts *testscript.TestScript, _ bool, args []string) {
+	of(ts).process(ts, args).Kill()
+}
+
+func waitLog(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: waitlog NAME REGEXP")
+	}
+	p, re := of(ts).process(ts, args), regexp.MustCompile("(?m)"+args[1])
+	wait(ts, "no line "+args[1]+" in "+p.Log, func() bool {
+		log, err := os.ReadFile(p.Log)
+		ts.Check(err)
+		return re.Match(log)
+	})
+}
+
+func waitProcess(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: [!] waitproc REGEXP")
+	}
+	re := regexp.MustCompile(args[0])
+	what := "no process " + args[0]
+	if neg {
+		what = "still a process " + args[0]
+	}
+	wait(ts, what, func() bool { return anyProcess(re) != neg })
+}
+
+// anyProcess looks for a command line with spaces between its words.
+func anyProcess(re *regexp.Regexp) bool {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is right
+	for _, f := range files {
+		line, err := os.ReadFile(f) // it may have ended meanwhile
+		if err == nil && re.MatchString(strings.ReplaceAll(string(line), "\x00", " ")) {
+			return true
+		}
+	}
+	return false
+}
+
+// wait polls: neither logs nor strangers' processes can be waited for.
+func wait(ts *testscript.TestScript, what string, ok func() bool) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); time.Now().Before(end); <-tick.C {
+		if ok() {
+			return
+		}
+	}
+	ts.Fatalf("%s after %v", what, patience)
+}
+
+func exitsWith(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status N PROGRAM [ARG...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	if got := exitStatus(ts, ts.Exec(args[1], args[2:]...)); got != want {
+		ts.Fatalf("exit status %d, want %d; stderr: %s", got, want, ts.ReadFile("stderr"))
+	}
+}
+
+func exitStatus(ts *testscript.TestScript, err error) int {
+	exit := new(exec.ExitError)
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	ts.Fatalf("%v", err)
+	return -1
+}
+
+func twice(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: twice FILE PROGRAM [ARG...]")
+	}
+	type outcome struct {
+		status               int
+		stdout, stderr, file string
+	}
+	file := ts.MkAbs(args[0])
+	run := func(argv ...string) (o outcome) {
+		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			ts.Check(err)
+		}
+		o.status = exitStatus(ts, ts.Exec(argv[0], argv[1:]...))
+		o.stdout, o.stderr = ts.ReadFile("stdout"), ts.ReadFile("stderr")
+		b, err := os.ReadFile(file)
+		if err != nil {
+			b = []byte(err.Error()) // both ways the same
+		}
+		o.file = string(b)
+		return o
+	}
+	want := run(args[1:]...)
+	got := run(append([]string{"rdistcc"}, args[1:]...)...)
+	if got.status != want.status || got.stdout != want.stdout || got.stderr != want.stderr {
+		ts.Fatalf("%q: exit status %d, stdout %q, stderr %q\nwant %d, %q, %q", args[1:],
+			got.status, got.stdout, got.stderr, want.status, want.stdout, want.stderr)
+	}
+	if got.file != want.file {
+		ts.Fatalf("%q: %s is not what the compiler here makes (%d bytes, want %d)", args[1:], args[0], len(got.file), len(want.file))
+	}
+}
