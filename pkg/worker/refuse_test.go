@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -68,6 +70,23 @@ func TestChangedToolchainIsRefused(t *testing.T) {
 	if r := c.do(id, request{body: b}); r.Status != job.StatusRefused || r.Cause != job.CauseToolchain {
 		t.Errorf("the old one: %+v", r.Result)
 	}
+	if r := c.do(other, request{body: b}); r.Status != job.StatusRan {
+		t.Errorf("the new one: %+v", r.Result)
+	}
+	// Without a scan too, if not within the instant.
+	path := filepath.Join(ts.bin, "gcc-13")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, append(text, "# replaced\n"...), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a refusal", func() bool {
+		r := c.do(other, request{body: b})
+		return r.Status == job.StatusRefused && strings.Contains(r.Detail, "has changed on the host")
+	})
+	other = ts.fake("gcc-13", "echo c >$out\n")
 	// The scan told the client what there is now.
 	c.wait("the new list", func() bool {
 		for _, have := range c.ids {

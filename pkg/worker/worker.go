@@ -87,6 +87,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	conns    map[*conn]bool
+	looked   map[job.ToolchainID]time.Time // when a toolchain's files were looked at
 	lastConn uint64
 	lastID   uint64 // of credits
 	queue    []*task
@@ -216,6 +217,7 @@ func (s *Server) Rescan(ctx context.Context) error {
 	}
 	s.listed.Store(&list)
 	s.mu.Lock()
+	s.looked = make(map[job.ToolchainID]time.Time)
 	defer s.mu.Unlock()
 	for c := range s.conns {
 		c.listToolchainsLocked()
@@ -226,16 +228,29 @@ func (s *Server) Rescan(ctx context.Context) error {
 // Toolchains are those that the server offers.
 func (s *Server) Toolchains() []toolchain.Toolchain { return *s.listed.Load() }
 
+// toolchainTrust is how long a look at a toolchain's files holds. A compile under
+// way may see them change as well, and one look takes some 20 system calls.
+const toolchainTrust = 100 * time.Millisecond
+
 // toolchain finds what an ID stands for, if the files are still those that gave it.
 func (s *Server) toolchain(ctx context.Context, id job.ToolchainID) (toolchain.Toolchain, error) {
 	for _, t := range *s.listed.Load() {
 		if t.ID != id {
 			continue
 		}
+		s.mu.Lock()
+		trusted := time.Since(s.looked[id]) < toolchainTrust
+		s.mu.Unlock()
+		if trusted {
+			return t, nil
+		}
 		now, err := s.tools.Identify(ctx, t.Exec)
 		if err != nil || now.ID != id {
 			return t, refuse(job.CauseToolchain, "%s has changed on the host", t.Exec)
 		}
+		s.mu.Lock()
+		s.looked[id] = time.Now()
+		s.mu.Unlock()
 		return t, nil
 	}
 	return toolchain.Toolchain{}, refuse(job.CauseToolchain, "no such compiler on the host")
