@@ -524,6 +524,72 @@ func TestManyWrappers(t *testing.T) {
 	eventually(t, "the descriptors to be closed", func() bool { return descriptors(t) <= base+kept })
 }
 
+// TestWaitingWrapperGone: a wrapper that waits for a credit and goes away leaves
+// the queue and takes nothing with it.
+func TestWaitingWrapperGone(t *testing.T) {
+	r := newRig(t, nil)
+	finish, begun := make(chan struct{}), make(chan struct{}, 1)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.jobs = 1
+		d.onJob = func(c *fakeConn, j *fakeJob) {
+			begun <- struct{}{}
+			<-finish
+			c.finish(j, compiled(j))
+		}
+	})
+	var wg sync.WaitGroup
+	wg.Go(func() { r.remote(d.addr, "has the credit") })
+	<-begun
+	w := r.dial()
+	if !w.lease(leaseOf(d.addr)) {
+		t.FailNow()
+	}
+	w.send(w.preprocess("waits"))
+	eventually(t, "the second to wait", func() bool { return r.m.Status().Waiting.Credit == 1 })
+	w.close()
+	eventually(t, "the second to leave", func() bool { return r.m.Status().Waiting.Credit == 0 })
+	close(finish)
+	wg.Wait()
+	r.remote(d.addr, "has the credit next")
+	if d.jobsSeen() != 2 {
+		t.Errorf("the host saw %d jobs, want 2", d.jobsSeen())
+	}
+	r.idle()
+}
+
+// TestLocalShare: what the hosts have no room for runs here, up to the share of
+// the list.
+func TestLocalShare(t *testing.T) {
+	r := newRig(t, nil)
+	finish, begun := make(chan struct{}), make(chan struct{}, 1)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.jobs = 1
+		d.onJob = func(c *fakeConn, j *fakeJob) {
+			begun <- struct{}{}
+			<-finish
+			c.finish(j, compiled(j))
+		}
+	})
+	hosts := d.addr + " localhost/1"
+	r.warm(hosts)
+	var wg sync.WaitGroup
+	wg.Go(func() { r.remote(hosts, "on the host") })
+	<-begun
+	share := r.dial()
+	share.send(leaseOf(hosts))
+	if no, ok := share.recv().(*ipc.GoLocal); !ok || no.Reason != "local-share" || no.Trouble || no.Code != 0 {
+		t.Errorf("answer %+v, want local-share", no)
+	}
+	// The share is taken: this one waits for the host.
+	wg.Go(func() { r.remote(hosts, "on the host, later") })
+	eventually(t, "the third to wait", func() bool { return r.m.Status().Waiting.Credit == 1 })
+	share.send(&ipc.Finish{Where: ipc.WhereLocal, Reason: "local-share"})
+	share.close()
+	close(finish)
+	wg.Wait()
+	r.idle()
+}
+
 func TestLocalCommandsTakeTurns(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.LocalJobs = 1 })
 	first, second := r.dial(), r.dial()

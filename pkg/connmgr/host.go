@@ -118,9 +118,7 @@ func (h *host) serve(ctx context.Context, l *link) {
 	select {
 	case <-l.dead:
 	case <-ctx.Done():
-		bye, cancel := context.WithTimeout(context.Background(), m.o.CancelTimeout)
-		l.close(bye)
-		cancel()
+		l.close()
 	}
 	l.destroy()
 }

@@ -73,16 +73,16 @@ func checkResult(r *job.Result, body *job.Body, window uint64) error {
 
 // refusal is a host that does not want this job: another one may.
 func refusal(h string, r *job.Result) outcome {
-	no := &ipc.GoLocal{Reason: "refused:policy", Host: h, Code: ipc.ExitDenied, Detail: refusalDetail(h, r)}
+	no := &ipc.GoLocal{Reason: "refused:policy", Trouble: true, Host: h, Code: ipc.ExitDenied, Detail: refusalDetail(h, r)}
 	switch r.Cause {
 	case job.CauseToolchain:
-		no.Reason, no.Code = "refused:toolchain", ipc.ExitNoCompiler
+		no.Reason, no.Trouble, no.Code = "refused:toolchain", false, ipc.ExitNoCompiler
 	case job.CauseFull:
-		no.Reason, no.Trouble, no.Code = "refused:full", true, ipc.ExitConnect
+		no.Reason, no.Code = "refused:full", ipc.ExitConnect
 	case job.CauseDraining:
-		no.Reason, no.Trouble, no.Code = "refused:draining", true, ipc.ExitConnect
+		no.Reason, no.Code = "refused:draining", ipc.ExitConnect
 	case job.CauseDenied:
-		no.Reason, no.Trouble = "denied", true
+		no.Reason = "denied"
 	}
 	return outcome{blame: scheduler.Refused, local: no}
 }

@@ -456,14 +456,18 @@ func (l *link) err() error {
 	return l.cause
 }
 
-// close ends the link gracefully: what was posted still goes out.
-func (l *link) close(ctx context.Context) {
+// close ends the link when the manager does: in order when nothing runs on it,
+// otherwise at once, which ends the jobs on the host as well.
+func (l *link) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), l.m.o.CancelTimeout)
+	defer cancel()
 	l.m.mu.Lock()
 	if l.cause == nil {
-		l.cause = errors.New("closed here")
+		l.cause = errShutdown
 	}
+	busy := len(l.flights) > 0
 	l.m.mu.Unlock()
-	if l.qp.Disconnect(ctx) != nil {
+	if busy || l.qp.Disconnect(ctx) != nil {
 		l.qp.Abort()
 	}
 	<-l.dead

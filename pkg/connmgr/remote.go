@@ -116,7 +116,7 @@ func (c *client) attempt(ctx context.Context, l *link, fl *flight, f *ipc.Submit
 	window := min(uint64(c.m.sinks.Size()), l.welcome.MaxResult)
 	if fl.length > fl.credit.Slot.Len || fl.length > l.welcome.MaxBody || window == 0 {
 		l.keepCredit(fl.credit)
-		return outcome{blame: scheduler.Unused, local: &ipc.GoLocal{Reason: "too-big", Code: ipc.ExitGeneral, Host: h.addr,
+		return outcome{blame: scheduler.Unused, local: &ipc.GoLocal{Reason: "too-big", Host: h.addr,
 			Detail: fmt.Sprintf("the source takes %d bytes, %s has slots of %d", fl.length, h.addr, min(fl.credit.Slot.Len, l.welcome.MaxBody))}}
 	}
 	var err error

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,6 +32,7 @@ type rig struct {
 	serving chan error
 	cancel  context.CancelFunc
 	closed  bool
+	before  int // goroutines
 }
 
 func identifyTest(_ context.Context, path string) (toolchain.Toolchain, error) {
@@ -52,7 +54,7 @@ func openDevice(t testing.TB) iwarp.Device {
 // newRig starts a manager; change may be nil.
 func newRig(t testing.TB, change func(o *Options)) *rig {
 	t.Helper()
-	r := &rig{t: t, dev: openDevice(t), far: openDevice(t), reg: prometheus.NewRegistry(), serving: make(chan error, 1)}
+	r := &rig{t: t, before: runtime.NumGoroutine(), dev: openDevice(t), far: openDevice(t), reg: prometheus.NewRegistry(), serving: make(chan error, 1)}
 	o := Options{
 		Device: r.dev, Registry: r.reg, Identify: identifyTest, Name: "test",
 		Slots: 8, SlotSize: 4 << 20, SinkSize: 4 << 20, Prefault: 64 << 10,
@@ -103,6 +105,8 @@ func (r *rig) close() {
 	if s := r.m.sources.Stats(); s.Total != 0 {
 		r.t.Errorf("%d sources left", s.Total)
 	}
+	// Daemons that the test started after the rig have ended before it.
+	eventually(r.t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= r.before })
 	if _, err := os.Stat(r.socket); !errors.Is(err, os.ErrNotExist) {
 		r.t.Errorf("socket left: %v", err)
 	}
