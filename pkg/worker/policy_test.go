@@ -39,7 +39,7 @@ func TestHostileArguments(t *testing.T) {
 		"-fprofile-generate", "--coverage", "-ftest-coverage", "-fauto-profile=x", "-Xclang -load", "-Xclang -load -Xclang x.so", "-mllvm -load=x",
 		"-cc1", "-fpass-plugin=x.so", "-E", "-M", "-###", "--version", "-v", "-x c", "-c", "-S", "-fsyntax-only", "-march=native", "-mtune=native",
 		"-fsanitize-ignorelist=x", "-fcrash-diagnostics-dir=/x", "-ftime-trace", "-gsplit-dwarf", "--param", "-fopt-info-all=x",
-		"-frandom-seed=/etc/passwd", "-fdebug-prefix-map", "-T x", "-L/tmp", "-lfoo",
+		"-fdebug-prefix-map", "-T x", "-L/tmp", "-lfoo",
 	} {
 		for _, tc := range []*toolchain.Toolchain{&gcc12, &clang14} {
 			wantRefused(t, checkBody(policyBody(strings.Fields(list)...), tc), list)
@@ -82,6 +82,11 @@ func TestBodyNamesAndKinds(t *testing.T) {
 	for _, lang := range []string{"", "assembler", "assembler-with-cpp", "none", "c-header", "ada", "c -E"} {
 		b.Language = lang
 		wantRefused(t, checkBody(b, &gcc12), lang)
+	}
+	b = policyBody()
+	b.Outputs = nil
+	if err := checkBody(b, &gcc12); err == nil {
+		t.Error("a compile without an output is taken")
 	}
 	b = policyBody()
 	b.Outputs = append(b.Outputs, job.Output{Kind: job.OutputObject, Name: "b.o"})
