@@ -68,7 +68,7 @@ func TestEveryQueryHasData(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	p, err := f.Monitor(ctx, ".")
+	p, err := f.Monitor(ctx, ".", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestEveryQueryHasData(t *testing.T) {
 		queries = open
 		if time.Now().After(deadline) {
 			for _, q := range queries {
-				t.Errorf("%s: %s: %s", q.title, q.expr, q.why)
+				t.Errorf("%s: %s: %s", q.Title, q.Expr, q.why)
 			}
 			return
 		}
@@ -139,59 +139,24 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// query is an expression that must have a value, or with label a metric that
-// must have that label.
+// query is one that must have a value; with Label, its metric must have that label.
 type query struct {
-	title, expr, label string
-	why                string // of the last failure
+	farm.Query
+	why string // of the last failure
 }
 
-// dashboardQueries lists the queries of all panels and variables, with the
-// variables set to "all" as Grafana would.
+// dashboardQueries lists the queries of all panels and variables.
 func dashboardQueries(t *testing.T) (all []query) {
 	t.Helper()
-	data, err := os.ReadFile("grafana/rdistcc.json")
+	board, err := farm.Dashboard("grafana/rdistcc.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var board struct {
-		Panels []struct {
-			Type, Title string
-			Targets     []struct{ Expr string }
-		}
-		Templating struct {
-			List []struct {
-				Name, Type, Definition, AllValue string
-			}
-		}
+	if len(board) < 20 {
+		t.Errorf("the dashboard has only %d queries", len(board))
 	}
-	if err := json.Unmarshal(data, &board); err != nil {
-		t.Fatal(err)
-	}
-	names := []string{"$__rate_interval", "30s"}
-	for _, v := range board.Templating.List {
-		if v.Type != "query" {
-			continue
-		}
-		names = append(names, "$"+v.Name, v.AllValue)
-		inner, ok := strings.CutPrefix(v.Definition, "label_values(")
-		metric, label, comma := strings.Cut(strings.TrimSuffix(inner, ")"), ", ")
-		if !ok || !comma {
-			t.Fatalf("variable %s: %q is not label_values(metric, label)", v.Name, v.Definition)
-		}
-		all = append(all, query{title: "variable " + v.Name, expr: metric, label: label})
-	}
-	for _, p := range board.Panels {
-		if p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("panel %q has no query", p.Title)
-		}
-		for _, target := range p.Targets {
-			expr := strings.NewReplacer(names...).Replace(target.Expr)
-			if strings.Contains(expr, "$") {
-				t.Errorf("panel %q: unknown variable in %q", p.Title, expr)
-			}
-			all = append(all, query{title: "panel " + p.Title, expr: expr})
-		}
+	for _, q := range board {
+		all = append(all, query{Query: q})
 	}
 	return all
 }
@@ -205,7 +170,7 @@ func recordingRules(t *testing.T) (all []query) {
 	}
 	for line := range strings.Lines(string(data)) {
 		if _, name, ok := strings.Cut(line, "- record: "); ok {
-			all = append(all, query{title: "rule", expr: strings.TrimSpace(name)})
+			all = append(all, query{Query: farm.Query{Title: "rule", Expr: strings.TrimSpace(name)}})
 		}
 	}
 	if len(all) == 0 {
@@ -244,20 +209,20 @@ func (s server) get(ctx context.Context, path string, args url.Values, data any)
 // lacks says what is missing for q to have a value, or nothing. The value of an
 // empty histogram is NaN, which counts as none.
 func (s server) lacks(ctx context.Context, q query) string {
-	if q.label != "" {
+	if q.Label != "" {
 		var values []string
-		if err := s.get(ctx, "label/"+q.label+"/values", url.Values{"match[]": {q.expr}}, &values); err != nil {
+		if err := s.get(ctx, "label/"+q.Label+"/values", url.Values{"match[]": {q.Expr}}, &values); err != nil {
 			return err.Error()
 		}
 		if len(values) == 0 {
-			return "no series with label " + q.label
+			return "no series with label " + q.Label
 		}
 		return ""
 	}
 	var data struct {
 		Result []struct{ Value [2]any }
 	}
-	if err := s.get(ctx, "query", url.Values{"query": {q.expr}}, &data); err != nil {
+	if err := s.get(ctx, "query", url.Values{"query": {q.Expr}}, &data); err != nil {
 		return err.Error()
 	}
 	for _, r := range data.Result {

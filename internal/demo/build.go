@@ -57,12 +57,12 @@ func build(ctx context.Context, f *farm.Farm, base fetched, jobs int) (result, e
 		units[i] = unit{s, strings.ReplaceAll(strings.TrimPrefix(s, base.out+"/"), "/", "_") + ".o", append(args, "-c", s)}
 	}
 
-	fmt.Printf("%s: %d files with %s, locally", base.name, len(units), base.cc)
+	fmt.Printf("%s: %d files with %s\n", base.name, len(units), base.cc)
 	local := filepath.Join(base.out, "local")
 	if r.local, _, err = compileAll(ctx, base.root, local, []string{base.cc}, os.Environ(), units, runtime.NumCPU()); err != nil {
 		return r, err
 	}
-	fmt.Printf(" %.1f s, through rdistcc", r.local.Seconds())
+	fmt.Printf("  locally       %6.1f s\n", r.local.Seconds())
 	remote := filepath.Join(base.out, "remote")
 	var said string
 	trace := filepath.Join(base.out, "trace")
@@ -70,7 +70,7 @@ func build(ctx context.Context, f *farm.Farm, base fetched, jobs int) (result, e
 	if r.farm, said, err = compileAll(ctx, base.root, remote, []string{f.Wrapper, base.cc}, env, units, jobs); err != nil {
 		return r, err
 	}
-	fmt.Printf(" %.1f s\n", r.farm.Seconds())
+	fmt.Printf("  with rdistcc  %6.1f s\n", r.farm.Seconds())
 	r.sample = firstLine(said)
 
 	if err := r.readTrace(trace); err != nil {

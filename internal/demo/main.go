@@ -42,8 +42,8 @@ type options struct {
 	jobs int
 }
 
-// deadline ends a demo that hangs; it takes two to four minutes on two cores.
-const deadline = 20 * time.Minute
+// deadline ends a demo that hangs; on two cores it takes some three minutes.
+const deadline = 45 * time.Minute
 
 func run(ctx context.Context, o options) (err error) {
 	bin, err := filepath.Abs(o.bin)
@@ -71,9 +71,9 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Stop()) }()
-	prometheus := ""
+	graphs := ""
 	if o.keep {
-		if prometheus, err = monitor(ctx, f); err != nil {
+		if graphs, err = monitor(ctx, f); err != nil {
 			return err
 		}
 	}
@@ -83,7 +83,12 @@ func run(ctx context.Context, o options) (err error) {
 	var results []result
 	for _, base := range bases {
 		r, err := build(building, f, base, o.jobs)
-		if err != nil {
+		switch {
+		case errors.Is(building.Err(), context.DeadlineExceeded):
+			return fmt.Errorf("%s: not done after %v, which is far too long", base.name, deadline)
+		case ctx.Err() != nil:
+			return errors.New("interrupted")
+		case err != nil:
 			return fmt.Errorf("%s: %w", base.name, err)
 		}
 		results = append(results, r)
@@ -92,7 +97,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	if o.keep {
-		describe(os.Stdout, f, prometheus)
+		describe(os.Stdout, f, graphs)
 		<-ctx.Done()
 	}
 	return nil

@@ -11,10 +11,10 @@ import (
 
 // Monitor starts a Prometheus server that watches the farm with the scrape
 // configuration and rules of deploy, only more often. It keeps its data below
-// the farm's directory.
+// the farm's directory. page is its address, or empty for any free port.
 //
 // The error is an *exec.Error when Prometheus is not installed.
-func (f *Farm) Monitor(ctx context.Context, deploy string) (Process, error) {
+func (f *Farm) Monitor(ctx context.Context, deploy, page string) (Process, error) {
 	program, err := exec.LookPath("prometheus")
 	if err != nil {
 		return Process{}, err
@@ -44,13 +44,16 @@ func (f *Farm) Monitor(ctx context.Context, deploy string) (Process, error) {
 			return Process{}, err
 		}
 	}
-	pages, err := freePorts(1)
-	if err != nil {
-		return Process{}, err
+	if page == "" {
+		pages, err := freePorts(1)
+		if err != nil {
+			return Process{}, err
+		}
+		page = pages[0]
 	}
-	p, err := f.Launch(ctx, "prometheus", pages[0], program,
+	p, err := f.Launch(ctx, "prometheus", page, program,
 		"--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
-		"--web.listen-address="+pages[0], "--log.level=warn")
+		"--web.listen-address="+page, "--log.level=warn")
 	if err != nil {
 		return p, err
 	}
