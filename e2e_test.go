@@ -1,6 +1,7 @@
 package rdistcc
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -28,13 +29,14 @@ const patience = 30 * time.Second
 //	stop NAME, crash NAME    SIGTERM and SIGKILL ("cm" is the manager)
 //	waitlog NAME REGEXP      waits for a line in its log
 //	waitproc [!] REGEXP      waits until a process with such a command line runs (or none)
+//	proxy NAME DAEMON FAULT  a relay that misbehaves, see startProxy
 //	status N PROGRAM ARG...  exec that must end with exit status N
 //	twice FILE PROGRAM ARG...
 //	                         runs a command through rdistcc and by itself: FILE,
 //	                         status, stdout and stderr must be the same
 //
 // A script begins without daemon and manager, with RDISTCC_REPORT=$WORK/report.
-// When it ends all programs must end well.
+// When it ends all programs must end well, and leave no process and no file.
 func TestScript(t *testing.T) {
 	for _, tool := range []string{"gcc", "g++"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -58,7 +60,7 @@ func TestScript(t *testing.T) {
 		Setup: func(e *testscript.Env) error { return setup(t.Context(), e, bin) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"daemon": startDaemon, "cm": startManager, "stop": stop, "crash": crash,
-			"waitlog": waitLog, "waitproc": waitProcess, "status": exitsWith, "twice": twice,
+			"waitlog": waitLog, "waitproc": waitProcess, "proxy": startProxy, "status": exitsWith, "twice": twice,
 		},
 	})
 }
@@ -68,6 +70,8 @@ type stage struct {
 	*farm.Farm
 	ctx   context.Context
 	names map[string]farm.Process // daemons, and "cm"
+
+	proxies []*proxy
 }
 
 // stageKey finds a script's stage.
@@ -78,7 +82,12 @@ func setup(ctx context.Context, e *testscript.Env, bin string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
+	tmp := filepath.Join(e.WorkDir, "tmp")
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		return err
+	}
 	s := &stage{Farm: farm.New(bin, dir), ctx: ctx, names: map[string]farm.Process{}}
+	s.Vars = []string{"TMPDIR=" + tmp} // where daemons compile
 	e.Values[stageKey{}] = s
 	e.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	e.Setenv("HOME", e.WorkDir)
@@ -93,8 +102,43 @@ func setup(ctx context.Context, e *testscript.Env, bin string) error {
 		if err := s.Stop(); err != nil {
 			e.T().Fatal(err)
 		}
+		for _, p := range s.proxies {
+			p.stop()
+		}
+		if left := leftovers(e.WorkDir, tmp); len(left) > 0 {
+			e.T().Fatal("left behind: ", left)
+		}
 	})
 	return nil
+}
+
+// leftovers waits until no process belongs to the script in dir and no file of a
+// daemon lies in tmp, and returns what stays.
+func leftovers(dir, tmp string) (left []string) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		left = left[:0]
+		procs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is right
+		for _, proc := range procs {
+			// Programs have the script's environment; compilers, which do not, work below its directory.
+			env, _ := os.ReadFile(proc + "/environ") // gone, or another user's
+			cwd, _ := os.Readlink(proc + "/cwd")
+			if bytes.Contains(env, []byte("RDISTCC_DIR="+dir+"/state\x00")) || strings.HasPrefix(cwd+"/", dir+"/") {
+				line, _ := os.ReadFile(proc + "/cmdline")
+				left = append(left, strings.ReplaceAll(string(line), "\x00", " "))
+			}
+		}
+		files, err := os.ReadDir(tmp)
+		if err != nil {
+			return append(left, err.Error())
+		}
+		for _, f := range files {
+			left = append(left, f.Name())
+		}
+		if len(left) == 0 {
+			return nil
+		}
+	}
+	return left
 }
 
 func of(ts *testscript.TestScript) *stage { return ts.Value(stageKey{}).(*stage) }
