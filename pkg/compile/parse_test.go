@@ -48,6 +48,7 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"c", "-ansi -c b.c", "remote c b.o"},
 	{"gcc", "-fexec-charset=latin1 -c latin1.c -finput-charset=latin1", "remote c latin1.o"},
 	{"c", "-c ../macro.c -o m.o", "remote c m.o"},
+	{"c", "-W -Wall -c a.c", "remote c a.o"},
 	{"c", "-Wno-builtin-macro-redefined -D__DATE__=\"r\" -D__TIME__=\"r\" -c date.c", "remote c date.o"},
 	{"c", "-fmacro-prefix-map=/src=/src -c /src/macro.c -o m.o", "remote c m.o"},
 	{"c", "-c bom.c", "remote c bom.o"},

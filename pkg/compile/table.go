@@ -178,6 +178,7 @@ var table = [...]spec{
 	{"-T", either, linker, linker},
 	{"-U", either, macro, macro},
 	{"-V", separate, hereToolPath, hereToolPath},
+	{"-W", alone, both, both}, // an old name of -Wextra
 	{"-Wa,", joined, wa, wa},
 	{"-Wl,", joined, linker, linker},
 	{"-Wp,", joined, wp, wp},
