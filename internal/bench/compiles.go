@@ -15,13 +15,14 @@ const settle = 30 * time.Millisecond
 
 // side is one way to run the same compile.
 type side struct {
-	name   string
-	run    *runner
-	env    []string
-	argv   []string
-	daemon *daemon // whose own CPU time counts; nil: none
+	name    string
+	run     *runner
+	env     []string
+	argv    []string
+	daemon  *daemon // whose own CPU time counts; nil: none
+	manager *daemon // likewise
 
-	wall, cpu, own []float64 // milliseconds, one a round
+	wall, cpu, own, mgr, client []float64 // milliseconds, one a round
 }
 
 // compiles measures P1, P2 and P4: an empty C file by the plain compiler, by
@@ -41,7 +42,7 @@ func (b *bench) compiles() error {
 	defer f.close()
 	sides := []*side{
 		{name: "gcc", argv: []string{b.gcc, "-c", "empty.c", "-o", "plain.o"}, env: b.env()},
-		{name: "rdistcc", argv: []string{filepath.Join(b.bin, "rdistcc"), "gcc", "-c", "empty.c", "-o", "rdistcc.o"}, env: f.env, daemon: f.daemon},
+		{name: "rdistcc", argv: []string{filepath.Join(b.bin, "rdistcc"), "gcc", "-c", "empty.c", "-o", "rdistcc.o"}, env: f.env, daemon: f.daemon, manager: f.manager},
 	}
 	groups := []*group{plain, f.g}
 	r, err := b.newRival("distcc", nil)
@@ -66,10 +67,7 @@ func (b *bench) compiles() error {
 	for round := -warmup; round < b.rounds; round++ {
 		for i := range sides {
 			s := sides[(i+round+warmup)%len(sides)]
-			var own0 time.Duration
-			if s.daemon != nil {
-				own0 = s.daemon.ownCPU()
-			}
+			own0, mgr0 := s.daemon.ownCPU(), s.manager.ownCPU()
 			t, err := s.run.run(b.ctx, settle, s.env, b.tmp, s.argv...)
 			if err != nil {
 				return f.trouble(err)
@@ -77,13 +75,12 @@ func (b *bench) compiles() error {
 			if round < 0 {
 				continue
 			}
-			x := sample{Figure: "P1", Side: s.name, Round: round, WallMS: ms(t.wall), CPUMS: ms(t.cpu)}
-			if s.daemon != nil {
-				x.OwnMS = ms(s.daemon.ownCPU() - own0)
-				if x.OwnMS > 0 { // else a process of the daemon's ended with its counter
-					s.own = append(s.own, x.OwnMS)
-				}
+			x := sample{Figure: "P1", Side: s.name, Round: round, WallMS: ms(t.wall), CPUMS: ms(t.cpu), ClientMS: ms(t.self)}
+			x.OwnMS, x.ManagerMS = ms(s.daemon.ownCPU()-own0), ms(s.manager.ownCPU()-mgr0)
+			if x.OwnMS > 0 { // else a process of the daemon's ended with its counter
+				s.own = append(s.own, x.OwnMS)
 			}
+			s.mgr, s.client = append(s.mgr, x.ManagerMS), append(s.client, x.ClientMS)
 			b.log.add(x)
 			s.wall, s.cpu = append(s.wall, x.WallMS), append(s.cpu, x.CPUMS)
 		}
@@ -101,6 +98,11 @@ func (b *bench) addCompiles(sides []*side) {
 		mid = mean
 	}
 	base, ours := sides[0], sides[1]
+	for _, s := range sides {
+		rest := mid(s.cpu) - median(s.client) - median(s.mgr) - median(s.own)
+		fmt.Printf("# CPU of %s: client with its preprocessor %.2f ms, manager %.2f, daemon %.2f, the rest (compiler, starting the command) %.2f\n",
+			s.name, median(s.client), median(s.mgr), median(s.own), rest)
+	}
 	wall, cpu := median(diff(ours.wall, base.wall)), mid(diff(ours.cpu, base.cpu))
 	if len(sides) < 3 {
 		b.table.note("P1", "wall added, empty C file", fmt.Sprintf("%.2f ms", wall), "no distcc", "<= 0.60")

@@ -114,7 +114,11 @@ func freeAddr() (string, error) {
 
 // ownCPU is the CPU time of the daemon itself: of the processes of its tree that run
 // the daemon's own program, without the compilers. In nanoseconds by the scheduler.
+// Of no daemon it is 0.
 func (d *daemon) ownCPU() time.Duration {
+	if d == nil {
+		return 0
+	}
 	exe, err := os.Readlink(procPath(d.cmd.Process.Pid, "exe"))
 	if err != nil {
 		return 0

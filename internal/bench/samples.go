@@ -23,15 +23,17 @@ type samples struct {
 
 // sample is one figure of one side in one round. Unused fields stay out.
 type sample struct {
-	Figure string  `json:"figure"`
-	Side   string  `json:"side"`
-	Round  int     `json:"round"`
-	WallMS float64 `json:"wall_ms,omitempty"`
-	CPUMS  float64 `json:"cpu_ms,omitempty"`
-	OwnMS  float64 `json:"daemon_own_cpu_ms,omitempty"`
-	GBps   float64 `json:"gb_per_s,omitempty"`
-	GBpCPU float64 `json:"gb_per_cpu_s,omitempty"`
-	P50US  float64 `json:"p50_us,omitempty"`
+	Figure    string  `json:"figure"`
+	Side      string  `json:"side"`
+	Round     int     `json:"round"`
+	WallMS    float64 `json:"wall_ms,omitempty"`
+	CPUMS     float64 `json:"cpu_ms,omitempty"`
+	OwnMS     float64 `json:"daemon_own_cpu_ms,omitempty"`
+	ManagerMS float64 `json:"manager_cpu_ms,omitempty"`
+	ClientMS  float64 `json:"client_cpu_ms,omitempty"` // the command and what it waited for
+	GBps      float64 `json:"gb_per_s,omitempty"`
+	GBpCPU    float64 `json:"gb_per_cpu_s,omitempty"`
+	P50US     float64 `json:"p50_us,omitempty"`
 }
 
 func newSamples(dir string) (*samples, error) {
