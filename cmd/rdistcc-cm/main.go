@@ -70,7 +70,6 @@ func rootCommand() *cobra.Command {
 		Use:           "rdistcc-cm",
 		Short:         "connection manager of rdistcc",
 		Long:          "rdistcc-cm keeps the connections to the compile hosts and serves the rdistcc commands of a build.\nrdistcc starts one by itself when none runs.",
-		Args:          cobra.NoArgs,
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -131,6 +131,7 @@ func (d *daemon) run(l *connmgr.Listener) error {
 	go func() { served <- d.m.Serve(context.Background(), l) }()
 	d.tellReady()
 
+	told := false          // to stop, by a signal
 	var drained chan error // while draining
 	for {
 		select {
@@ -148,10 +149,14 @@ func (d *daemon) run(l *connmgr.Listener) error {
 			switch {
 			case s == syscall.SIGHUP:
 				d.reload()
-			case served == nil:
+			case told || served == nil:
 				d.log.Warn("connection manager stops at once", "signal", s)
+				if served != nil {
+					return <-served // it has been told to end
+				}
 				return nil
 			default:
+				told = true
 				d.m.Stop()
 			}
 		}
