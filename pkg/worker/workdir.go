@@ -29,13 +29,14 @@ type workArea struct {
 
 // newWorkArea makes a work area below base, mode 0700.
 func newWorkArea(base string) (*workArea, error) {
+	named := base
 	base, err := filepath.EvalSymlinks(base) // as the kernel will name it
 	if err != nil {
-		return nil, fmt.Errorf("make work directory: %w", err)
+		return nil, fmt.Errorf("make work directory in %s: %w; set another one with work-dir", named, err)
 	}
 	tmp, err := os.MkdirTemp(base, newPrefix+"*")
 	if err != nil {
-		return nil, fmt.Errorf("make work directory: %w; choose another one with work-dir", err)
+		return nil, fmt.Errorf("make work directory in %s: %w; set another one with work-dir", named, err)
 	}
 	dir, err := os.Open(tmp)
 	if err == nil {
