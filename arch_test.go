@@ -47,10 +47,11 @@ var edges = map[string][]string{
 	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},
 	"pkg/worker":                {"pkg/arena", "pkg/compile", "pkg/driver", "pkg/driver/recipes", "pkg/iwarp", "pkg/job", "pkg/telemetry", "pkg/toolchain"},
 
-	"deploy":         {},
-	"internal/bench": {"pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp/iwarptest"}, // and the programs, as processes
-	"internal/demo":  {"internal/farm"},                                                       // the same
-	"internal/farm":  {},
+	"deploy":          {},
+	"internal/bench":  {"pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp/iwarptest"}, // and the programs, as processes
+	"internal/demo":   {"internal/farm"},                                                       // the same
+	"internal/farm":   {},
+	"internal/faults": {}, // tests only
 }
 
 // pure packages do no I/O, start no goroutine and read no clock: the engine can

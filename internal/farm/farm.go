@@ -243,6 +243,37 @@ func (p Process) Kill() {
 	<-p.run.done
 }
 
+// PID is the process's number.
+func (p Process) PID() int { return p.run.cmd.Process.Pid }
+
+// Running says whether the process was started and has not ended.
+func (p Process) Running() bool {
+	if p.run == nil {
+		return false
+	}
+	select {
+	case <-p.run.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// Ended returns the exit status once the process has ended by itself; Stop has
+// nothing to say about it then. It waits until ctx ends.
+func (p Process) Ended(ctx context.Context) (status int, err error) {
+	select {
+	case <-p.run.done:
+		p.run.settled = true
+		return p.run.cmd.ProcessState.ExitCode(), nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// Signal sends sig to the process alone.
+func (p Process) Signal(sig syscall.Signal) error { return p.run.cmd.Process.Signal(sig) }
+
 // freePorts returns n different loopback addresses that nobody listens on now.
 func freePorts(n int) (addrs []string, err error) {
 	for range n {
