@@ -70,9 +70,10 @@ type link struct {
 	cancelSeq, cancelAcked uint32
 	cancels                []uint64 // waiting for the Ack of the Cancel before
 
-	heard  uint64 // received FPDUs at the last tick
-	sent   uint64 // sent FPDUs at the last tick
-	silent time.Duration
+	heard   uint64 // received FPDUs at the last tick
+	sent    uint64 // sent FPDUs at the last tick
+	unacked uint64 // bytes under way at the last tick
+	silent  time.Duration
 }
 
 // dialLink connects to h and returns once the daemon has said what it can do.
@@ -406,13 +407,15 @@ func (l *link) tickLocked(now time.Time) {
 			return
 		}
 	}
-	// A slow network takes in a long source with nothing coming back.
-	if s.FPDUsReceived != l.heard || (writing && s.FPDUsSent != l.sent) {
+	// A slow network takes in a long source with nothing coming back, and what the
+	// kernel has buffered goes on when the Writes have completed.
+	moving := writing && s.FPDUsSent != l.sent || s.Unacked != 0 && s.Unacked != l.unacked
+	if s.FPDUsReceived != l.heard || moving {
 		l.silent = 0
 	} else {
 		l.silent += l.m.o.Heartbeat
 	}
-	l.heard, l.sent = s.FPDUsReceived, s.FPDUsSent
+	l.heard, l.sent, l.unacked = s.FPDUsReceived, s.FPDUsSent, s.Unacked
 	switch {
 	case l.silent >= l.m.o.HeartbeatDead:
 		l.failLocked(fmt.Errorf("silent for %v", l.silent))

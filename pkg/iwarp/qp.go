@@ -143,12 +143,16 @@ func (q *qp) Err() error {
 }
 
 func (q *qp) Stats() QPStats {
+	q.mu.Lock()
+	conn := q.conn
+	q.mu.Unlock()
 	s := &q.stats
 	return QPStats{
 		SendsSent: s.sendsSent.Load(), SendsReceived: s.sendsReceived.Load(),
 		WritesSent: s.writesSent.Load(), WritesReceived: s.writesReceived.Load(),
 		FPDUsSent: s.fpdusSent.Load(), FPDUsReceived: s.fpdusReceived.Load(),
 		BytesSent: s.bytesSent.Load(), BytesReceived: s.bytesReceived.Load(),
+		Unacked: unacked(conn),
 	}
 }
 

@@ -35,6 +35,19 @@ func segmentSize(c net.Conn) int {
 	return n
 }
 
+// unacked is how many bytes c has taken that the peer's host has not acknowledged.
+func unacked(c net.Conn) uint64 {
+	n := 0
+	if t, ok := c.(*net.TCPConn); ok {
+		control(t, func(fd int) {
+			if v, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ); err == nil {
+				n = v
+			}
+		})
+	}
+	return uint64(n)
+}
+
 func control(c syscall.Conn, f func(fd int)) {
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { f(int(fd)) }) // fails once closed: then nothing is to be set

@@ -350,6 +350,11 @@ type QPStats struct {
 	WritesSent, WritesReceived uint64 // messages
 	FPDUsSent, FPDUsReceived   uint64
 	BytesSent, BytesReceived   uint64 // payload
+
+	// Unacked are bytes that the connection has taken and the peer's host has not
+	// acknowledged: a slow network works on them long after the WRs that they belong
+	// to have completed. 0 where that is not known.
+	Unacked uint64
 }
 
 func (e *TerminateError) Error() string {

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -33,8 +32,7 @@ type conn struct {
 	recvs  []byte // one part of job.MaxMessage bytes for each receive
 	recvMR iwarp.MR
 
-	heard atomic.Int64   // when the last message came, UnixNano
-	work  sync.WaitGroup // tasks that runners may hold
+	work sync.WaitGroup // tasks that runners may hold
 
 	// guarded by s.mu
 	name      string
@@ -46,6 +44,11 @@ type conn struct {
 	sending   map[uint64]*credit // slots from which a result is sent, by work request
 	lastWR    uint64
 	lastJob   time.Time
+	connected bool
+	received  uint64        // FPDUs, at the last look at its life
+	wrote     uint64        // the same
+	unacked   uint64        // bytes under way then
+	silent    time.Duration // without a sign of life
 	jobs      uint64
 	unasked   [job.KindAck]window // by kind
 	toGrant   []uint64            // credits of which no Grant has told yet
@@ -90,7 +93,9 @@ func (c *conn) serve(req iwarp.ConnRequest) {
 		c.release()
 		return
 	}
-	c.heard.Store(time.Now().UnixNano())
+	c.s.mu.Lock()
+	c.connected = true
+	c.s.mu.Unlock()
 	c.log.Debug("connected")
 	err := c.receive()
 	c.close(err)
@@ -172,7 +177,6 @@ func (c *conn) message(w *iwarp.WC) error {
 	if err := c.postRecv(w.ID); err != nil {
 		return err
 	}
-	c.heard.Store(time.Now().UnixNano())
 	if _, hello := m.(*job.Hello); !hello && !c.isReady() {
 		return errors.New("message before Hello")
 	}
@@ -346,18 +350,28 @@ func (c *conn) spendLocked(id uint64, w *iwarp.WC) (*credit, error) {
 }
 
 // checkLifeLocked asks a quiet client for a sign of life, and drops a silent one.
-func (c *conn) checkLifeLocked(now time.Time) {
-	heard := c.heard.Load()
-	if c.ended || c.qp == nil || heard == 0 {
+// It is called once in every; what counts is how often, not the clock: a daemon
+// that was stopped itself must not take that for its clients' silence.
+func (c *conn) checkLifeLocked(every time.Duration) {
+	if c.ended || !c.connected {
 		return
 	}
-	quiet := now.Sub(time.Unix(0, heard))
-	if quiet > c.s.o.Silence {
-		c.log.Warn("client is silent", "for", quiet.Round(time.Millisecond))
+	// A slow network brings a long source, or takes a long result, with no message
+	// in between, and what the kernel has buffered goes on when all is sent.
+	st := c.qp.Stats()
+	moving := len(c.sending) > 0 && st.FPDUsSent != c.wrote || st.Unacked != 0 && st.Unacked != c.unacked
+	if st.FPDUsReceived != c.received || moving {
+		c.silent = 0
+	} else {
+		c.silent += every
+	}
+	c.received, c.wrote, c.unacked = st.FPDUsReceived, st.FPDUsSent, st.Unacked
+	if c.silent > c.s.o.Silence {
+		c.log.Warn("client is silent", "for", c.silent)
 		c.qp.Abort()
 		return
 	}
-	if w := &c.unasked[job.KindHeartbeat]; c.ready && !w.waiting && quiet >= c.s.o.Heartbeat {
+	if w := &c.unasked[job.KindHeartbeat]; c.ready && !w.waiting && c.silent >= c.s.o.Heartbeat {
 		c.tellLocked(&job.Heartbeat{Seq: w.open()})
 	}
 }

@@ -58,17 +58,18 @@ func clip16(n int) uint16 { return uint16(max(0, min(n, math.MaxUint16))) }
 
 // tick looks after the connections and the credits until the server stops.
 func (s *Server) tick() {
-	t := time.NewTicker(min(time.Second, s.o.Heartbeat))
+	every := min(time.Second, s.o.Heartbeat)
+	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
 		select {
 		case <-s.ctx.Done():
 			return
-		case now := <-t.C:
+		case <-t.C:
 			s.readHostLoad()
 			s.mu.Lock()
 			for c := range s.conns {
-				c.checkLifeLocked(now)
+				c.checkLifeLocked(every)
 			}
 			s.rebalanceLocked()
 			s.mu.Unlock()
