@@ -21,7 +21,7 @@ import (
 // patience bounds what a script waits for; a script that waits as long fails.
 const patience = 30 * time.Second
 
-// TestScript runs testdata/script with the real programs. Beside testscript's own
+// TestScripts runs testdata/script with the real programs. Beside testscript's own
 // commands there are
 //
 //	daemon NAME [FLAG...]    starts rdistccd; $NAME is its address
@@ -37,7 +37,7 @@ const patience = 30 * time.Second
 //
 // A script begins without daemon and manager, with RDISTCC_REPORT=$WORK/report.
 // When it ends all programs must end well, and leave no process and no file.
-func TestScript(t *testing.T) {
+func TestScripts(t *testing.T) {
 	for _, tool := range []string{"gcc", "g++"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("no %s", tool)

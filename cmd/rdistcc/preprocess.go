@@ -20,7 +20,9 @@ func (f *flow) runPreprocessor(cpp command) (clean bool) {
 		return false
 	}
 	defer syscall.Close(words[0])
-	f.in.watch()
+	if !cpp.alone {
+		f.in.watch()
+	}
 	pidfd := -1 // stays so before Linux 5.4
 	pid, err := start(cpp, f.set.childEnv(), []uintptr{0, uintptr(f.slot.source), uintptr(words[1])},
 		&syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd})
@@ -30,6 +32,7 @@ func (f *flow) runPreprocessor(cpp command) (clean bool) {
 	}
 	f.slot.closed = false
 	f.in.holds(f.conn, -pid)
+	f.in.watch()
 
 	// Its standard error ends with the last process that it started. One that
 	// stays behind must not keep us: the end of the first is enough to go on.

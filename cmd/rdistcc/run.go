@@ -13,8 +13,9 @@ import (
 
 // command is something to execute: a file, and its argument words from argv[0].
 type command struct {
-	file string
-	argv []string
+	file  string
+	argv  []string
+	alone bool // a program that starts no other
 }
 
 // shellFor is what a shell makes of a file that the kernel does not know how to
@@ -80,8 +81,9 @@ type interrupts struct {
 // watched are the signals that end a build. One that is ignored stays ignored.
 var watched = [...]os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT}
 
-// watch begins to catch signals. It is called before the first child starts, but
-// not earlier: it costs 0.15 ms (a thread, and a round trip to it a signal).
+// watch begins to catch signals. It costs 0.15 ms (a thread, and a round trip to
+// it a signal), so it comes as late as it may: before a child starts that can
+// have children of its own; a lone one dies with us anyhow (Pdeathsig).
 func (in *interrupts) watch() {
 	if in.on {
 		return

@@ -124,7 +124,7 @@ func (f *flow) preprocess() (text *ipc.Submit, reason string) {
 // knows its words, else the driver.
 func (f *flow) preprocessor() command {
 	if d := f.slot.Direct; len(d) > 0 {
-		return command{file: d[0], argv: d}
+		return command{file: d[0], argv: d, alone: true}
 	}
 	argv := append([]string{f.cmd.argv[0]}, f.plan.Preprocess(int(f.slot.Major))...)
 	return command{file: f.cmd.file, argv: argv}
@@ -148,13 +148,28 @@ func scan(plan *compile.Plan, fd int, text *ipc.Submit) string {
 	if text.TextLen == 0 {
 		return ""
 	}
+	if text.TextLen <= smallText {
+		buf := make([]byte, text.TextLen)
+		n, err := syscall.Pread(fd, buf, int64(text.TextOff))
+		if err != nil || n < len(buf) {
+			return reasonMemory
+		}
+		return found(plan, buf)
+	}
 	size := int(uint64(text.TextOff) + text.TextLen)
 	mem, err := syscall.Mmap(fd, 0, size, syscall.PROT_READ, syscall.MAP_SHARED|syscall.MAP_POPULATE)
 	if err != nil {
 		return reasonMemory
 	}
 	defer func() { _ = syscall.Munmap(mem) }() // ours and whole: cannot fail
-	if what := plan.ScanText(mem[text.TextOff:]); what != "" {
+	return found(plan, mem[text.TextOff:])
+}
+
+// smallText is read rather than mapped: up to there that is cheaper.
+const smallText = 64 << 10
+
+func found(plan *compile.Plan, text []byte) string {
+	if what := plan.ScanText(text); what != "" {
 		return compile.ReasonNotReproducible + what
 	}
 	return ""
