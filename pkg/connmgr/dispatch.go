@@ -183,7 +183,7 @@ func (m *Manager) wantHosts(list *parsedList, eager *time.Duration) {
 func (m *Manager) hostLocked(addr string) *host {
 	h := m.hosts[addr]
 	if h == nil {
-		h = &host{m: m, addr: addr, kick: make(chan struct{}, 1)}
+		h = &host{m: m, addr: addr, kick: make(chan struct{}, 1), lastWant: time.Now()}
 		m.hosts[addr] = h
 		m.hostsRun.Go(func() { h.run(m.ctx) })
 	}

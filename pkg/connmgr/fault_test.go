@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -293,6 +294,53 @@ func TestBlackHole(t *testing.T) {
 		for _, c := range held {
 			c.Close()
 		}
+	})
+}
+
+// TestUnwantedHostIsForgotten: a host that is gone and that no list names is not
+// dialled for ever.
+func TestUnwantedHostIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		d := startFake(t, s.far, "10.0.0.1:7632", nil)
+		if _, no := s.run(context.Background(), leaseOf(d.addr+" 10.0.0.2:7632"), "int x;"); no != nil {
+			t.Fatalf("answer %+v", no)
+		}
+		time.Sleep(2 * forgetAfter)
+		if st := s.m.Status(); len(st.Hosts) != 1 || st.Hosts[0].Addr != d.addr {
+			t.Errorf("hosts %+v, want the connected one", st.Hosts)
+		}
+		// It is a new one when it is named again.
+		late := startFake(t, s.far, "10.0.0.2:7632", nil)
+		if res, no := s.run(context.Background(), leaseOf(late.addr), "int x;"); no != nil || res.Host != late.addr {
+			t.Errorf("answer %+v %+v", res, no)
+		}
+	})
+}
+
+// TestFullFarmIsWaitedFor: the time limit is for the host's work, not for the
+// queue before it.
+func TestFullFarmIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
+			d.jobs = 1
+			d.onJob = func(c *fakeConn, j *fakeJob) {
+				time.Sleep(50 * time.Second)
+				c.finish(j, compiled(j))
+			}
+		})
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				f := leaseOf(d.addr)
+				f.IOTimeoutMS = 60_000
+				if _, no := s.run(context.Background(), f, "int x;"); no != nil {
+					t.Errorf("answer %+v", no)
+				}
+			})
+		}
+		wg.Wait()
 	})
 }
 

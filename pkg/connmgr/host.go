@@ -29,6 +29,10 @@ func (s hostState) String() string { return hostStateWords[s] }
 const (
 	wantedFor     = 2 * time.Minute
 	unwantedPause = 15 * time.Second
+
+	// forgetAfter is when a host that is down and that no job names any more is
+	// dropped: lists change, and each host has a goroutine.
+	forgetAfter = time.Hour
 )
 
 // host is one address that some host list named. Its goroutine dials it again and
@@ -66,10 +70,16 @@ func (h *host) wantLocked(now time.Time, eager *time.Duration) {
 	}
 }
 
-// run keeps h connected until ctx ends.
+// run keeps h connected until ctx ends, or nobody has wanted it for long.
 func (h *host) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		h.m.mu.Lock()
+		if time.Since(h.lastWant) > forgetAfter {
+			delete(h.m.hosts, h.addr)
+			h.m.sched.Forget(h.addr)
+			h.m.mu.Unlock()
+			return
+		}
 		h.state = hostConnecting
 		h.m.sched.Connecting(time.Now(), h.addr)
 		h.m.mu.Unlock()

@@ -18,7 +18,7 @@ func (c *client) judge(ctx context.Context, l *link, fl *flight, body *job.Body,
 			return outcome{blame: scheduler.Fault, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,
 				Detail: h + " took longer than the time limit"}}
 		}
-		return outcome{final: true, local: &ipc.GoLocal{Reason: "manager", Detail: "interrupted"}}
+		return outcome{final: true, local: interrupted}
 	}
 	if fl.err != nil {
 		return outcome{blame: scheduler.Gone, local: lostHost(h, fl.err.Error())}

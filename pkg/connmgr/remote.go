@@ -1,9 +1,11 @@
 package connmgr
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,28 +43,26 @@ func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 		return nil, &ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitProtocol,
 			Detail: "the wrapper named a source outside its slot"}
 	}
-	body, err := job.ParseBody(c.source.Bytes()[:f.BodyLen])
+	text := c.source.Bytes()[:total]
+	if int(c.uid) != os.Geteuid() {
+		// Text that changes while it is sent breaks a frame's CRC, and with it the
+		// connection for all users' jobs.
+		text = bytes.Clone(text)
+	}
+	body, err := job.ParseBody(text[:f.BodyLen])
 	if err != nil {
 		return nil, &ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitProtocol, Detail: "the wrapper's job: " + err.Error()}
 	}
-	limit := c.m.o.IOTimeout
-	if c.lease.IOTimeoutMS > 0 {
-		limit = time.Duration(c.lease.IOTimeoutMS) * time.Millisecond
-	}
-	ctx, cancel := context.WithTimeoutCause(c.ctx, limit, errTimeout)
-	defer cancel()
-
-	req := &request{
-		job:   c.request(total),
-		ready: make(chan grant, 1),
-	}
+	req := &request{job: c.request(total), ready: make(chan grant, 1)}
 	var last *ipc.GoLocal // what the last attempt ran into
 	troubles := 0
 	for attempt := uint8(1); ; attempt++ {
 		asked := time.Now()
-		g, err := c.m.pick(ctx, req)
+		// However long: a full farm is no reason to give up, and a host that gives
+		// no credit is the scheduler's to judge.
+		g, err := c.m.pick(c.ctx, req)
 		if err != nil {
-			return nil, c.gaveUp(ctx, "no host had a turn for it in time")
+			return nil, interrupted
 		}
 		if g.link == nil {
 			if last != nil {
@@ -72,8 +72,11 @@ func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 			c.share = g.decision.Share
 			return nil, localDecision(g.decision)
 		}
+		if attempt > 1 {
+			c.m.metrics.retries.Inc()
+		}
 		fl := &flight{id: c.m.ids.Add(1), credit: g.credit, length: total}
-		out := c.attempt(ctx, g.link, fl, f, body)
+		out := c.attempt(g.link, fl, f, text, body)
 		c.m.ended(c, g.link.h, out)
 		if out.result != nil {
 			return c.answer(g.link.h, fl, attempt, fl.began.Sub(asked)), nil
@@ -88,12 +91,22 @@ func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 			troubles++
 		case scheduler.Unused, scheduler.OK, scheduler.Refused:
 		}
-		if out.final || ctx.Err() != nil || troubles >= c.m.o.Attempts || attempt >= maxRefusals {
+		if out.final || troubles >= c.m.o.Attempts || attempt >= maxRefusals {
 			return nil, last
 		}
 		req.job.Tried[g.link.h.addr] = true
-		c.m.metrics.retries.Inc()
 	}
+}
+
+// interrupted is an answer that nobody will read.
+var interrupted = &ipc.GoLocal{Reason: "manager", Detail: "interrupted"}
+
+// timeLimit is how long an attempt may take, from its first byte on.
+func (c *client) timeLimit() time.Duration {
+	if ms := c.lease.IOTimeoutMS; ms > 0 {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return c.m.o.IOTimeout
 }
 
 // request is the job as the scheduler sees it; size is 0 while it is not known.
@@ -105,14 +118,12 @@ func (c *client) request(size uint64) scheduler.Job {
 	}
 }
 
-// gaveUp is the answer when ctx ended while the job waited.
-func (c *client) gaveUp(ctx context.Context, detail string) *ipc.GoLocal {
-	return &ipc.GoLocal{Reason: "timeout", Trouble: errors.Is(context.Cause(ctx), errTimeout), Code: ipc.ExitTimeout, Detail: detail}
-}
-
 // attempt puts the job on its way over l and waits until it has landed.
-func (c *client) attempt(ctx context.Context, l *link, fl *flight, f *ipc.Submit, body *job.Body) outcome {
+func (c *client) attempt(l *link, fl *flight, f *ipc.Submit, text []byte, body *job.Body) outcome {
 	h := l.h
+	limit := c.timeLimit()
+	ctx, cancel := context.WithTimeoutCause(c.ctx, limit, errTimeout)
+	defer cancel()
 	window := min(uint64(c.m.sinks.Size()), l.welcome.MaxResult)
 	if fl.length > fl.credit.Slot.Len || fl.length > l.welcome.MaxBody || window == 0 {
 		l.keepCredit(fl.credit)
@@ -120,7 +131,7 @@ func (c *client) attempt(ctx context.Context, l *link, fl *flight, f *ipc.Submit
 			Detail: fmt.Sprintf("the source takes %d bytes, %s has slots of %d", fl.length, h.addr, min(fl.credit.Slot.Len, l.welcome.MaxBody))}}
 	}
 	var err error
-	fl.src, err = c.m.pd.RegMR(c.source.Bytes()[:fl.length], 0, nil)
+	fl.src, err = c.m.pd.RegMR(text, 0, nil)
 	if err != nil {
 		l.keepCredit(fl.credit)
 		return outcome{final: true, local: noSlot(err)}
@@ -144,7 +155,7 @@ func (c *client) attempt(ctx context.Context, l *link, fl *flight, f *ipc.Submit
 		ID: fl.id, Credit: fl.credit.ID, Toolchain: c.toolchain.ID,
 		BodyLen: f.BodyLen, TextOff: f.TextOff, TextLen: f.TextLen,
 		Sink:    job.Window{STag: uint32(fl.sink.STag()), TO: fl.sink.Base(), Len: window},
-		Timeout: millisecondsLeft(ctx),
+		Timeout: uint32(min(max(limit.Milliseconds(), 1), 1<<32-1)),
 	})
 	c.m.mu.Lock()
 	l.startLocked(fl)
@@ -167,15 +178,6 @@ func (l *link) keepCredit(c job.Credit) {
 	if l.h.link == l {
 		l.addCreditLocked(c)
 	}
-}
-
-// millisecondsLeft until ctx's deadline, at least one.
-func millisecondsLeft(ctx context.Context) uint32 {
-	d, ok := ctx.Deadline()
-	if !ok {
-		return 0
-	}
-	return uint32(min(max(time.Until(d).Milliseconds(), 1), 1<<32-1))
 }
 
 func (c *client) dereg(mr iwarp.MR) {
