@@ -72,8 +72,27 @@ func (s *Server) tick() {
 				c.checkLifeLocked(every)
 			}
 			s.rebalanceLocked()
+			idle := len(s.conns) == 0
+			now := time.Now()
+			scan := now.After(s.nextScan) && !s.draining
+			if scan {
+				s.nextScan = now.Add(rescanTime)
+			}
 			s.mu.Unlock()
+			if idle {
+				s.slots.Trim(0)
+				s.outputs.Trim(0)
+			}
+			if scan {
+				s.serving.Go(s.rescan) // it may take seconds
+			}
 		}
+	}
+}
+
+func (s *Server) rescan() {
+	if err := s.Rescan(s.ctx); err != nil && s.ctx.Err() == nil {
+		s.o.Log.Error("look for compilers", "err", err)
 	}
 }
 

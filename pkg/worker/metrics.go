@@ -13,6 +13,7 @@ import (
 type Metrics struct {
 	jobs     *prometheus.CounterVec
 	refusals *prometheus.CounterVec
+	auth     *prometheus.CounterVec
 	seconds  prometheus.Histogram
 	cpu      prometheus.Histogram
 	memory   prometheus.Histogram
@@ -27,6 +28,9 @@ func NewMetrics() *Metrics {
 		}, []string{"result", "language"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rdistccd_refusals_total", Help: "Jobs and connections refused, by cause.",
+		}, []string{"cause"}),
+		auth: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rdistccd_auth_failures_total", Help: "Peers that may not use this host, by what spoke against them.",
 		}, []string{"cause"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "rdistccd_compile_seconds", Help: "Wall time of compiles.",
@@ -49,7 +53,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(s.Status()) })
 	}
 	for _, c := range []prometheus.Collector{
-		m.jobs, m.refusals, m.seconds, m.cpu, m.memory,
+		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory,
 		gauge("rdistccd_jobs_running", "Compiles under way.", func(st Status) float64 { return float64(st.Load.Running) }),
 		gauge("rdistccd_jobs_queued", "Jobs that wait for a core.", func(st Status) float64 { return float64(st.Load.Queued) }),
 		gauge("rdistccd_clients", "Connected managers.", func(st Status) float64 { return float64(len(st.Clients)) }),
@@ -70,7 +74,17 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 	for c := job.CauseToolchain; c <= job.CauseVersion; c++ {
 		m.refusals.WithLabelValues(c.String())
 	}
+	m.auth.WithLabelValues(authNetwork)
 	return nil
+}
+
+// authNetwork: the address is in no network of --allow.
+const authNetwork = "network"
+
+func (m *Metrics) denied() {
+	if m != nil {
+		m.auth.WithLabelValues(authNetwork).Inc()
+	}
 }
 
 func (m *Metrics) refused(c job.Cause) {

@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,6 +81,9 @@ type Server struct {
 	settings atomic.Pointer[Settings]
 	host     atomic.Pointer[hostLoad]
 
+	scan    sync.Mutex        // held by Rescan; before mu
+	skipped map[string]string // guarded by scan: compilers not offered, and why
+
 	stop    context.CancelFunc // ends the accept loops and the ticker
 	ctx     context.Context
 	serving sync.WaitGroup // accept loops, connections, ticker
@@ -88,6 +92,7 @@ type Server struct {
 	mu       sync.Mutex
 	conns    map[*conn]bool
 	looked   map[job.ToolchainID]time.Time // when a toolchain's files were looked at
+	nextScan time.Time
 	lastConn uint64
 	lastID   uint64 // of credits
 	queue    []*task
@@ -118,6 +123,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		s.release()
 		return nil, err
 	}
+	s.nextScan = time.Now().Add(rescanTime)
 	for i := range o.Jobs {
 		r, err := newRunner(s, i)
 		if err != nil {
@@ -198,16 +204,29 @@ func (s *Server) Apply(n Settings) { s.settings.Store(&n) }
 // Settings are those in force.
 func (s *Server) Settings() Settings { return *s.settings.Load() }
 
-// Rescan looks for compilers anew and tells the clients what there is now.
+// Rescan looks for compilers anew. If there are others than before, the clients
+// are told. It happens by itself every rescanTime, and soon after a job found its
+// compiler changed.
 func (s *Server) Rescan(ctx context.Context) error {
+	s.scan.Lock()
+	defer s.scan.Unlock()
+	skipped := make(map[string]string)
 	list, err := s.tools.Discover(ctx, s.settings.Load().Dirs, func(path string, err error) {
-		s.o.Log.Warn("compiler not offered", "path", path, "err", err)
+		skipped[path] = err.Error()
+		if s.skipped[path] != err.Error() {
+			s.o.Log.Warn("compiler not offered", "path", path, "err", err)
+		}
 	})
 	if err != nil {
 		return err
 	}
+	s.skipped = skipped
 	// Clients hold at most a 16-bit number of them.
 	list = list[:min(len(list), 1<<16-1)]
+	before := s.listed.Swap(&list)
+	if before != nil && slices.Equal(*before, list) {
+		return nil
+	}
 	for i := range list {
 		t := &list[i]
 		s.o.Log.Info("toolchain", "id", fmt.Sprintf("%x", t.ID), "path", t.Exec, "family", t.Family, "version", t.Version, "target", t.Target)
@@ -215,14 +234,20 @@ func (s *Server) Rescan(ctx context.Context) error {
 	if len(list) == 0 {
 		s.o.Log.Warn("no compiler found: every job will be refused", "dirs", s.settings.Load().Dirs)
 	}
-	s.listed.Store(&list)
 	s.mu.Lock()
-	s.looked = make(map[job.ToolchainID]time.Time)
 	defer s.mu.Unlock()
+	s.looked = make(map[job.ToolchainID]time.Time)
 	for c := range s.conns {
 		c.listToolchainsLocked()
 	}
 	return nil
+}
+
+// rescanSoon makes the next tick look for compilers.
+func (s *Server) rescanSoon() {
+	s.mu.Lock()
+	s.nextScan = time.Time{}
+	s.mu.Unlock()
 }
 
 // Toolchains are those that the server offers.
@@ -231,6 +256,13 @@ func (s *Server) Toolchains() []toolchain.Toolchain { return *s.listed.Load() }
 // toolchainTrust is how long a look at a toolchain's files holds. A compile under
 // way may see them change as well, and one look takes some 20 system calls.
 const toolchainTrust = 100 * time.Millisecond
+
+// identifyTime bounds a look at a toolchain on behalf of a job.
+const identifyTime = 500 * time.Millisecond
+
+// rescanTime is how often compilers are looked for. With nothing changed that is
+// a directory and some stats.
+const rescanTime = time.Minute
 
 // toolchain finds what an ID stands for, if the files are still those that gave it.
 func (s *Server) toolchain(ctx context.Context, id job.ToolchainID) (toolchain.Toolchain, error) {
@@ -244,8 +276,13 @@ func (s *Server) toolchain(ctx context.Context, id job.ToolchainID) (toolchain.T
 		if trusted {
 			return t, nil
 		}
+		// Reading a changed compiler takes longer than a client may wait for its
+		// heartbeat: it goes on without us.
+		ctx, cancel := context.WithTimeout(ctx, identifyTime)
+		defer cancel()
 		now, err := s.tools.Identify(ctx, t.Exec)
 		if err != nil || now.ID != id {
+			s.rescanSoon()
 			return t, refuse(job.CauseToolchain, "%s has changed on the host", t.Exec)
 		}
 		s.mu.Lock()
@@ -279,6 +316,9 @@ func (s *Server) admit(req iwarp.ConnRequest) {
 	if r := s.judge(req); r != nil {
 		s.o.Log.Warn("connection rejected", "remote", remote.String(), "cause", r.Cause.String(), "detail", r.Detail)
 		s.o.Metrics.refused(r.Cause)
+		if r.Cause == job.CauseDenied {
+			s.o.Metrics.denied()
+		}
 		if err := req.Reject(r.Append(nil)); err != nil {
 			s.o.Log.Debug("reject", "remote", remote.String(), "err", err)
 		}
