@@ -357,8 +357,15 @@ var equalCases = []struct{ compilers, place, args string }{
 	{"clang", "remote", "-Qunused-arguments -c main.c -Wl,-O1 -L."},
 
 	// The compiler speaks.
-	{"c", "local:diagnostics", "-Wall -c warn.c"},
-	{"c", "local:diagnostics", "-Wall -Werror -c warn.c"},
+	{"gcc", "local:not-reproducible:warning", "-Wall -c indent.c"},
+	{"clang", "local:not-reproducible:warning", "-c body.c"},
+	{"gcc", "remote", "-Wall -Wno-misleading-indentation -c indent.c"},
+	{"c", "remote", "-Wno-empty-body -c body.c"},
+	{"clang", "local:diagnostics", "-Wall -c indent.c"},
+	{"gcc", "local:diagnostics", "-Wextra -c body.c"},
+	{"gcc", "local:not-reproducible:warning", "-Wall -c warn.c"},
+	{"clang", "local:diagnostics", "-Wall -c warn.c"},
+	{"c", "local:diagnostics", "-Wextra -Werror -c warn.c"},
 	{"c", "local:diagnostics", "-Wimplicit-fallthrough -c warn.c"},
 	{"c", "local:diagnostics", "-Wunused-macros -c warn.c"},
 	{"c", "local:diagnostics", "-c err.c"},

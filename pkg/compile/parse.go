@@ -31,6 +31,9 @@ type parser struct {
 	outputs  int // times -o was given
 	usage    bool
 	named    bool // clang: the object holds the source's name as it was typed
+	misled   int8 // -Wmisleading-indentation or -Wempty-body, by its own name: 1 on, -1 off
+	wall     bool
+	quiet    bool
 	query    bool
 	cppOnly  bool
 	depOnly  bool
@@ -66,8 +69,37 @@ func (p *parser) word(argv []string) int {
 		}
 		words, arg = argv[:2], argv[1]
 	}
+	if row == &anyWarning || w == "-w" {
+		p.warning(w)
+	}
 	p.option(c, words, arg)
 	return len(words)
+}
+
+// warning notes what bears on the warnings that the other half cannot give.
+func (p *parser) warning(w string) {
+	switch w {
+	case "-w", "-Wno-everything":
+		p.quiet = w == "-w" || p.Driver.Family == Clang
+	case "-Wall":
+		p.wall = true
+	case "-Wmisleading-indentation", "-Werror=misleading-indentation":
+		if p.Driver.Family == GCC {
+			p.misled = 1
+		}
+	case "-Wno-misleading-indentation":
+		if p.Driver.Family == GCC {
+			p.misled = -1
+		}
+	case "-Wempty-body", "-Werror=empty-body":
+		if p.Driver.Family == Clang {
+			p.misled, p.quiet = 1, false
+		}
+	case "-Wno-empty-body":
+		if p.Driver.Family == Clang {
+			p.misled = -1
+		}
+	}
 }
 
 func (p *parser) option(c class, words []string, arg string) {
@@ -248,6 +280,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 			return
 		}
 		p.Raw = raw(p.Language)
+		p.places = !p.quiet && !p.Raw && (p.misled > 0 || p.misled == 0 && (p.wall || p.Driver.Family == Clang))
 		p.name()
 	}
 }

@@ -12,7 +12,13 @@ func (p *Plan) ScanText(text []byte) string {
 	if p.lto && p.Driver.Family == Clang && hasAsm(text) {
 		return "lto"
 	}
-	return scanText(text)
+	if what := scanText(text); what != "" {
+		return what
+	}
+	if p.places && suspicious(text, p.Driver.Family) {
+		return "warning"
+	}
+	return ""
 }
 
 func scanText(text []byte) string {
@@ -135,9 +141,9 @@ func pragma(text []byte, at int) string {
 	return ""
 }
 
-// preprocessorWarnings are given by the half that runs here, and gcc -E does not
-// heed the pragmas that turn them on.
-var preprocessorWarnings = [...]string{"-Wundef", "-Wexpansion-to-defined", "-Wendif-labels", "-Wunused-macros", "-Wcpp"}
+// preprocessorWarnings are given by the half that runs here, or by neither, and
+// gcc -E does not heed the pragmas that turn them on.
+var preprocessorWarnings = [...]string{"-Wundef", "-Wexpansion-to-defined", "-Wendif-labels", "-Wunused-macros", "-Wcpp", "-Wmisleading-indentation"}
 
 // popped judges an "#undef " that gcc -fdirectives-only wrote for a
 //

@@ -1,0 +1,5 @@
+int body(int x)
+{
+	if (x > 3);
+	return x;
+}

@@ -1,0 +1,7 @@
+int indent(int x)
+{
+	if (x)
+		x++;
+		x--;
+	return x;
+}
