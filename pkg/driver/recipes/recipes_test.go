@@ -22,7 +22,7 @@ func TestRunWithoutDriver(t *testing.T) {
 		if err != nil {
 			t.Skipf("%s is not installed", lang.cc)
 		}
-		for _, opts := range [][]string{{"-O2"}, {"-g", "-O0"}, {"-O2", "-fPIC", "-Wall", "-Wextra"}, {"-g3", "-gdwarf-4"}} {
+		for _, opts := range [][]string{{"-O2"}, {"-g", "-O0"}, {"-O2", "-fPIC", "-Wall", "-Wextra"}, {"-g3", "-gdwarf-4"}, {"-O2", "-flto", "-frandom-seed=1"}, {"-O1", "-fsanitize=address,undefined"}} {
 			dir := t.TempDir()
 			src := filepath.Join(dir, "in put"+lang.ext)
 			write(t, src, lang.text)
