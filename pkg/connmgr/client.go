@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
@@ -143,7 +142,7 @@ func (c *client) serve() error {
 		return fmt.Errorf("who is the wrapper: %w", err)
 	}
 	c.uid = peer.Uid
-	allowed := c.m.o.AnyUser || peer.Uid == 0 || int(peer.Uid) == os.Geteuid()
+	allowed := c.m.o.AnyUser || peer.Uid == 0 || peer.Uid == c.m.uid
 	for {
 		f := c.next()
 		if f == nil {
@@ -152,7 +151,7 @@ func (c *client) serve() error {
 		if !allowed {
 			c.m.o.Log.Warn("wrapper of another user refused", "uid", peer.Uid)
 			return c.send(&ipc.GoLocal{Reason: "denied", Trouble: true, Code: ipc.ExitDenied,
-				Detail: fmt.Sprintf("the connection manager of user %d does not serve user %d", os.Geteuid(), peer.Uid)})
+				Detail: fmt.Sprintf("the connection manager of user %d does not serve user %d", c.m.uid, peer.Uid)})
 		}
 		switch f := f.(type) {
 		case *ipc.Lease:

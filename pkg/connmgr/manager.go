@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -112,6 +113,7 @@ func setDefault[T int | int64 | time.Duration](v *T, d T) {
 type Manager struct {
 	// set once in New
 	o       Options
+	uid     uint32 // that it runs as
 	boot    [16]byte
 	started time.Time
 	pd      iwarp.PD
@@ -154,6 +156,7 @@ func New(o Options) (*Manager, error) {
 	m := &Manager{
 		o:        o,
 		sched:    scheduler.New(scheduler.Config{Backoff: o.Backoff, BackoffMax: o.BackoffMax, Grace: o.ConnectGrace}),
+		uid:      uint32(os.Geteuid()),
 		started:  time.Now(),
 		lastUse:  time.Now(),
 		hosts:    make(map[string]*host),
