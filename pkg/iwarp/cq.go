@@ -13,20 +13,23 @@ type cq struct {
 	done chan struct{} // closed by Close
 	wake chan struct{} // cap 1: one token wakes one waiter, who passes it on
 
-	mu       sync.Mutex // guards what follows
-	ring     []WC
-	head, n  int
-	waiters  int
-	reserved int // places promised to QPs
-	closed   bool
+	mu        sync.Mutex // guards what follows
+	ring      []WC
+	head, n   int
+	waiters   int
+	reserved  int // places promised to QPs
+	closed    bool
+	receivers int // QPs whose receives complete here
+	loan      loan
 }
 
 func newCQ(d *soft, depth int) *cq {
 	return &cq{dev: d, done: make(chan struct{}), wake: make(chan struct{}, 1), ring: make([]WC, depth)}
 }
 
-// reserve promises n places to a QP; unreserve gives them back.
-func (c *cq) reserve(n int) error {
+// reserve promises n places to a QP; unreserve gives them back. receives says
+// that they are for its receives.
+func (c *cq) reserve(n int, receives bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -37,17 +40,24 @@ func (c *cq) reserve(n int) error {
 			ErrLimit, len(c.ring), c.reserved+n)
 	}
 	c.reserved += n
+	if receives {
+		c.receivers++
+	}
 	return nil
 }
 
-func (c *cq) unreserve(n int) {
+func (c *cq) unreserve(n int, receives bool) {
 	c.mu.Lock()
 	c.reserved -= n
+	if receives {
+		c.receivers--
+	}
 	c.mu.Unlock()
 }
 
-// push adds a completion. It never blocks and always has room.
-func (c *cq) push(wc *WC) {
+// push adds a completion. It never blocks and always has room. by is the QP whose
+// receiving side pushes, or nil. It returns whether somebody was waiting.
+func (c *cq) push(wc *WC, by *qp) bool {
 	c.mu.Lock()
 	if c.n == len(c.ring) {
 		c.mu.Unlock()
@@ -60,10 +70,14 @@ func (c *cq) push(wc *WC) {
 	c.ring[i] = *wc
 	c.n++
 	waiting := c.waiters > 0
+	if c.loan.driven && c.loan.from != by {
+		c.kickLocked()
+	}
 	c.mu.Unlock()
 	if waiting {
 		c.signal()
 	}
+	return waiting
 }
 
 func (c *cq) signal() {
@@ -95,6 +109,14 @@ func (c *cq) Poll(dst []WC) int {
 func (c *cq) Wait(ctx context.Context) error {
 	c.mu.Lock()
 	for c.n == 0 && !c.closed {
+		if c.loan.from != nil && !c.loan.driven {
+			c.waitInlineLocked(ctx)
+			if err := ctx.Err(); err != nil && c.n == 0 {
+				c.mu.Unlock()
+				return err
+			}
+			continue
+		}
 		c.waiters++
 		c.mu.Unlock()
 		var err error
@@ -156,6 +178,9 @@ func (c *cq) Close() error {
 		return fmt.Errorf("%w: CQ is still used by QPs: destroy them first", ErrInvalid)
 	}
 	c.closed = true
+	if c.loan.unset != nil {
+		c.loan.unset()
+	}
 	close(c.done)
 	c.mu.Unlock()
 	c.dev.mu.Lock()

@@ -105,16 +105,16 @@ func (p *pd) CreateQP(a QPInitAttr) (QP, error) {
 		sq: make([]sendSlot, a.MaxSend), rq: make([]recvSlot, a.MaxRecv),
 		badWR: -1,
 	}
-	if err := scq.reserve(a.MaxSend); err != nil {
+	if err := scq.reserve(a.MaxSend, false); err != nil {
 		return nil, err
 	}
-	if err := rcq.reserve(a.MaxRecv); err != nil {
-		scq.unreserve(a.MaxSend)
+	if err := rcq.reserve(a.MaxRecv, true); err != nil {
+		scq.unreserve(a.MaxSend, false)
 		return nil, err
 	}
 	if err := p.dev.addQP(q); err != nil {
-		scq.unreserve(a.MaxSend)
-		rcq.unreserve(a.MaxRecv)
+		scq.unreserve(a.MaxSend, false)
+		rcq.unreserve(a.MaxRecv, true)
 		return nil, err
 	}
 	p.qps.Add(1)
@@ -198,7 +198,7 @@ func (q *qp) PostSend(wr *SendWR) error {
 		if !take(&q.sqHeld, len(q.sq)) {
 			return ErrQueueFull
 		}
-		q.sendCQ.push(&WC{ID: wr.ID, QP: q, Op: wr.Op, Status: StatusWRFlushErr})
+		q.sendCQ.push(&WC{ID: wr.ID, QP: q, Op: wr.Op, Status: StatusWRFlushErr}, nil)
 		return nil
 	case q.state != StateRTS:
 		state := q.state
@@ -305,7 +305,7 @@ func (q *qp) PostRecv(wr *RecvWR) error {
 		return ErrQueueFull
 	}
 	if q.state == StateError {
-		q.recvCQ.push(&WC{ID: wr.ID, QP: q, Op: OpRecv, Status: StatusWRFlushErr})
+		q.recvCQ.push(&WC{ID: wr.ID, QP: q, Op: OpRecv, Status: StatusWRFlushErr}, nil)
 		return nil
 	}
 	slot := &q.rq[q.rqTail%uint64(len(q.rq))]
@@ -428,6 +428,7 @@ func (q *qp) Abort() {
 	}
 	if q.conn != nil {
 		abortConn(q.conn)
+		q.recall()
 	}
 }
 
@@ -456,8 +457,8 @@ func (q *qp) Destroy() error {
 	}
 	q.sendCQ.remove(q)
 	q.recvCQ.remove(q)
-	q.sendCQ.unreserve(len(q.sq))
-	q.recvCQ.unreserve(len(q.rq))
+	q.sendCQ.unreserve(len(q.sq), false)
+	q.recvCQ.unreserve(len(q.rq), true)
 	q.pd.qps.Add(-1)
 	return nil
 }
@@ -472,10 +473,10 @@ func (q *qp) flushLocked() {
 		if int64(q.sqHead) == q.badWR {
 			status = q.badCode
 		}
-		q.sendCQ.push(&WC{ID: slot.wr.ID, QP: q, Op: slot.wr.Op, Status: status})
+		q.sendCQ.push(&WC{ID: slot.wr.ID, QP: q, Op: slot.wr.Op, Status: status}, nil)
 	}
 	for ; q.rqHead != q.rqTail; q.rqHead++ {
-		q.recvCQ.push(&WC{ID: q.rq[q.rqHead%uint64(len(q.rq))].id, QP: q, Op: OpRecv, Status: StatusWRFlushErr})
+		q.recvCQ.push(&WC{ID: q.rq[q.rqHead%uint64(len(q.rq))].id, QP: q, Op: OpRecv, Status: StatusWRFlushErr}, nil)
 	}
 }
 

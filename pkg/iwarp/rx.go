@@ -2,7 +2,6 @@ package iwarp
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -10,8 +9,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )
 
-// rxState is the receiving side of a QP, owned by rxLoop. It is what the protocol
-// engine places into and delivers to.
+// rxState is the receiving side of a QP, owned by rxLoop or by the Wait that it
+// was lent to. It is what the protocol engine places into and delivers to.
 type rxState struct {
 	q     *qp
 	r     *rdmap.Receiver
@@ -19,6 +18,12 @@ type rxState struct {
 	open  bool          // first is closed
 	cur   *recvSlot     // receive in progress
 	last  *mr           // region of the last Write: most follow one another
+	small bool          // the last read was a short one
+	woke  bool          // a completion met a waiter
+
+	streak int         // lone messages in a row, or less than 0 after a bad loan
+	watch  *time.Timer // of a loan: see lend
+	back   chan error  // cap 1: the loan is over
 
 	fpdus, sends, writes, bytes uint64 // of r's counters, what stats has already
 }
@@ -125,7 +130,7 @@ func (x *rxState) complete(wc WC) {
 	wc.ID, wc.QP, wc.Op = x.cur.id, q, OpRecv
 	x.cur = nil
 	q.rqHead++
-	q.recvCQ.push(&wc)
+	x.woke = q.recvCQ.push(&wc, q) || x.woke
 }
 
 // rxLoop reads the connection until the stream ends, and then takes the QP down.
@@ -148,20 +153,18 @@ func (q *qp) receive(leftover []byte) error {
 		}
 	}
 	for {
-		n, err := q.conn.Read(x.r.Want())
-		if n > 0 {
-			if verr := q.filled(n); verr != nil {
-				return verr
-			}
+		x.woke = false
+		if err := q.receiveOnce(); err != nil {
+			return err
 		}
-		switch {
-		case err == nil:
-		case errors.Is(err, io.EOF) && x.r.Boundary():
-			return io.EOF
-		case errors.Is(err, io.EOF):
-			return fmt.Errorf("iwarp: %s closed the connection inside a message", q.conn.RemoteAddr())
-		default:
-			return fmt.Errorf("iwarp: receive from %s: %w", q.conn.RemoteAddr(), err)
+		if !x.woke || !x.small {
+			x.streak = min(x.streak, 0)
+			continue
+		}
+		if x.streak++; x.streak >= lendAfter && q.tx.raw != nil && x.r.Boundary() {
+			if err := q.lend(); err != nil {
+				return err
+			}
 		}
 	}
 }

@@ -332,7 +332,7 @@ func (q *qp) written() {
 			q.sqHeld.Add(-1)
 			continue
 		}
-		q.sendCQ.push(&WC{ID: slot.wr.ID, QP: q, Op: slot.wr.Op, ByteLen: uint32(slot.length)})
+		q.sendCQ.push(&WC{ID: slot.wr.ID, QP: q, Op: slot.wr.Op, ByteLen: uint32(slot.length)}, nil)
 	}
 }
 
