@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
@@ -65,6 +66,9 @@ var errNotServing = errors.New("not serving: starting, or finishing what runs")
 // accept takes wrappers until ctx ends. Those beyond MaxWrappers wait in the
 // socket's queue: each one that is served holds a descriptor and some memory.
 func (m *Manager) accept(ctx context.Context, l *Listener) error {
+	var spare reserve
+	spare.restore(ctx)
+	defer spare.give()
 	for {
 		if m.places.Acquire(ctx, 1) != nil {
 			return nil
@@ -74,14 +78,19 @@ func (m *Manager) accept(ctx context.Context, l *Listener) error {
 			m.places.Release(1)
 		}
 		switch {
-		case err == nil:
+		case err == nil && spare.restore(ctx):
 			m.take(c)
+		case err == nil:
+			m.o.Log.Warn("no descriptors left: a wrapper is sent away")
+			shed(c)
+			m.places.Release(1)
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return err
+		case spare.f != nil && (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)):
+			spare.give() // to the next accept
 		default:
-			// Out of descriptors or the like: those that are served will free some.
 			m.o.Log.Warn("accept a wrapper", "err", err)
 			if !sleep(ctx, 10*time.Millisecond) {
 				return nil
