@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -123,6 +124,9 @@ func (r *runner) run(t *task) (*job.Result, int) {
 		res.Status, res.Cause = job.StatusFailed, o.stopped
 		return res, 0
 	}
+	if err := r.roomLeft(out, res); err != nil {
+		return failed(err), 0
+	}
 	n, err := r.gather(t, body, out, res)
 	if err != nil {
 		f := failed(err)
@@ -207,6 +211,27 @@ func (c *capture) written(i int) ([]byte, error) {
 		return nil, err
 	}
 	return c.buf[i].Bytes()[:min(n, outSize)], nil
+}
+
+// roomLeft tells a compiler that had no room for its files from one that said no:
+// that is this host's fault, and another one may have room. A file system with
+// more room than the jobs together may take was not full.
+func (r *runner) roomLeft(out *capture, res *job.Result) error {
+	if res.Exit == 0 {
+		return nil
+	}
+	words, err := out.written(1)
+	if err != nil || !bytes.Contains(words, []byte("No space left on device")) {
+		return err
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(r.out.fd, &st); err != nil {
+		return err
+	}
+	if st.Bavail*uint64(st.Bsize) >= uint64(r.s.o.Jobs)*maxFile {
+		return nil
+	}
+	return fmt.Errorf("compile in %s: %w", r.out.path, unix.ENOSPC)
 }
 
 // gather puts the outputs, the standard ones first, to the start of the slot,
