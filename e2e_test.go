@@ -95,12 +95,14 @@ func setup(ctx context.Context, e *testscript.Env, bin string) error {
 	e.Setenv("RDISTCC_DIR", dir)
 	e.Setenv("RDISTCC_REPORT", filepath.Join(e.WorkDir, "report"))
 	e.Defer(func() {
+		// First: one that is asked to stop must not meet a signal at its very end.
+		stopErr := s.Stop()
 		// A manager that a wrapper started is nobody's child.
 		stopper := exec.Command(filepath.Join(bin, "rdistcc"), "stop")
 		stopper.Env = s.Env()
 		_ = stopper.Run() // there need not be one
-		if err := s.Stop(); err != nil {
-			e.T().Fatal(err)
+		if stopErr != nil {
+			e.T().Fatal(stopErr)
 		}
 		for _, p := range s.proxies {
 			p.stop()

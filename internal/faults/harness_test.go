@@ -53,7 +53,8 @@ type site struct {
 	work string // where commands run
 	tmp  string // TMPDIR of all programs; the daemons' work areas are in it
 
-	levels map[string]level // by process, at rest
+	levels map[string]level  // by process, at rest
+	local  map[string][]byte // objects made here, by command and source
 }
 
 // level is what a process holds.
@@ -70,7 +71,7 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{t: t, root: t.TempDir(), levels: make(map[string]level)}
+	s := &site{t: t, root: t.TempDir(), levels: make(map[string]level), local: make(map[string][]byte)}
 	s.work, s.tmp = filepath.Join(s.root, "work"), filepath.Join(s.root, "tmp")
 	for _, dir := range []string{"state", "work", "tmp"} {
 		if err := os.Mkdir(filepath.Join(s.root, dir), 0o700); err != nil {
@@ -85,11 +86,11 @@ func newSite(t *testing.T) *site {
 
 // finish ends all that runs and wants nothing left of it.
 func (s *site) finish() {
-	// A manager that a wrapper started is nobody's child.
-	_ = s.command(nil, s.Wrapper, "stop").Run() // there need not be one
 	if err := s.Stop(); err != nil {
 		s.t.Error(err)
 	}
+	// A manager that a wrapper started is nobody's child.
+	_ = s.command(nil, s.Wrapper, "stop").Run() // there need not be one
 	s.eventually("end of all processes", func() string {
 		if left := s.processes(); len(left) > 0 {
 			return fmt.Sprint(left)
@@ -271,21 +272,37 @@ func (s *site) sameObject(file string, argv ...string) {
 		s.t.Error(err)
 		return
 	}
-	dir, err := os.MkdirTemp(s.root, "local-")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	local := filepath.Join(dir, "local.o")
-	if out, err := s.command(nil, append(argv, "-o", local)...).CombinedOutput(); err != nil {
-		s.t.Fatalf("%q: %v: %s", argv, err, out)
-	}
-	want, err := os.ReadFile(local)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
+	if want := s.here(argv); !bytes.Equal(got, want) {
 		s.t.Errorf("%s has %d bytes and is not what %q makes here (%d bytes)", file, len(got), argv, len(want))
 	}
+}
+
+// here is the object that a command makes here, -o added.
+func (s *site) here(argv []string) []byte {
+	s.t.Helper()
+	key := strings.Join(argv, " ")
+	for _, a := range argv {
+		if strings.HasSuffix(a, ".c") || strings.HasSuffix(a, ".cc") {
+			text, err := os.ReadFile(filepath.Join(s.work, a))
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			key += string(text)
+		}
+	}
+	if object, ok := s.local[key]; ok {
+		return object
+	}
+	file := filepath.Join(s.root, "local.o")
+	if out, err := s.command(nil, append(argv, "-o", file)...).CombinedOutput(); err != nil {
+		s.t.Fatalf("%q: %v: %s", argv, err, out)
+	}
+	object, err := os.ReadFile(file)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.local[key] = object
+	return object
 }
 
 // oneLine wants a single line of rdistcc's own that matches.
