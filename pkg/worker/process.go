@@ -34,7 +34,7 @@ type outcome struct {
 	exit    int
 	signal  int
 	cpu     time.Duration
-	maxRSS  uint64 // bytes
+	maxRSS  uint64 // bytes; not below this daemon's own, as exec hands that on
 	stopped job.Cause
 }
 
