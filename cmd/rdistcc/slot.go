@@ -154,7 +154,7 @@ func scan(plan *compile.Plan, fd int, text *ipc.Submit) string {
 		if err != nil || n < len(buf) {
 			return reasonMemory
 		}
-		return found(plan, buf)
+		return plan.ScanText(buf)
 	}
 	size := int(uint64(text.TextOff) + text.TextLen)
 	mem, err := syscall.Mmap(fd, 0, size, syscall.PROT_READ, syscall.MAP_SHARED|syscall.MAP_POPULATE)
@@ -162,18 +162,11 @@ func scan(plan *compile.Plan, fd int, text *ipc.Submit) string {
 		return reasonMemory
 	}
 	defer func() { _ = syscall.Munmap(mem) }() // ours and whole: cannot fail
-	return found(plan, mem[text.TextOff:])
+	return plan.ScanText(mem[text.TextOff:])
 }
 
 // smallText is read rather than mapped: up to there that is cheaper.
 const smallText = 64 << 10
-
-func found(plan *compile.Plan, text []byte) string {
-	if what := plan.ScanText(text); what != "" {
-		return compile.ReasonNotReproducible + what
-	}
-	return ""
-}
 
 // submit has a host compile the slot's content.
 func (f *flow) submit(text *ipc.Submit) (*result, *ipc.GoLocal) {

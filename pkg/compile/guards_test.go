@@ -120,10 +120,10 @@ func TestSuspiciousText(t *testing.T) {
 func TestWarningsWanted(t *testing.T) {
 	bad := []byte("int f(int a) { if (a)\n    a++;\n    a--;\n  while (a);\n  {}\n return a; }\n")
 	for args, want := range map[string][2]string{
-		"": {"", "warning"}, "-Wall": {"warning", "warning"}, "-Wall -w": {"", ""}, "-Wextra": {"", "warning"},
-		"-Wmisleading-indentation": {"warning", "warning"}, "-Wno-misleading-indentation -Wall": {"", "warning"},
-		"-Wall -Wno-misleading-indentation": {"", "warning"}, "-Werror=misleading-indentation": {"warning", "warning"},
-		"-Wno-empty-body": {"", ""}, "-Wno-everything -Wempty-body": {"", "warning"},
+		"": {"", "diagnostics"}, "-Wall": {"diagnostics", "diagnostics"}, "-Wall -w": {"", ""}, "-Wextra": {"", "diagnostics"},
+		"-Wmisleading-indentation": {"diagnostics", "diagnostics"}, "-Wno-misleading-indentation -Wall": {"", "diagnostics"},
+		"-Wall -Wno-misleading-indentation": {"", "diagnostics"}, "-Werror=misleading-indentation": {"diagnostics", "diagnostics"},
+		"-Wno-empty-body": {"", ""}, "-Wno-everything -Wempty-body": {"", "diagnostics"},
 	} {
 		for i, cc := range []string{"gcc", "clang"} {
 			p := Parse(append(strings.Fields(args), "-c", "a.c"), testDriver(t, cc), nil)

@@ -78,6 +78,7 @@ const (
 	ReasonStdin           = "stdin"
 	ReasonAssembler       = "assembler"
 	ReasonProbe           = "probe"
+	ReasonDiagnostics     = "diagnostics"
 	ReasonUnknownOption   = "unknown-option:"
 	ReasonNotReproducible = "not-reproducible:"
 )

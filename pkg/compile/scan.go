@@ -2,31 +2,34 @@ package compile
 
 import "bytes"
 
-// ScanText looks for what cannot travel in a text that the preprocessor wrote,
-// or in a source that is preprocessed already: it returns the word that stands
-// behind "not-reproducible:", or "". It does not tell code from comments and
-// strings, so it errs on the side of compiling here.
+// ScanText looks for what cannot travel in the text that the local half wrote, or
+// in a source that is preprocessed already: it returns the reason to compile here,
+// or "". It does not tell code from comments and strings, so it errs on the side
+// of compiling here.
 //
 // Every pass is a search for a few bytes; 10 MB take some milliseconds.
-func (p *Plan) ScanText(text []byte) string {
-	if p.lto && p.Driver.Family == Clang && hasAsm(text) {
-		return "lto"
+func (p *Plan) ScanText(text []byte) (reason string) {
+	if what := scanText(text, p.Source); what != "" {
+		return ReasonNotReproducible + what
 	}
-	if what := scanText(text); what != "" {
-		return what
+	if p.lto && p.Driver.Family == Clang && hasAsm(text) {
+		return ReasonNotReproducible + "lto"
 	}
 	if p.places && suspicious(text, p.Driver.Family) {
-		return "warning"
+		return ReasonDiagnostics
 	}
 	return ""
 }
 
-func scanText(text []byte) string {
-	var redefined [len(clockMacros)]bool
-	if what := scan(text, "E__", func(at int) string { return clock(text, at+3, &redefined) }); what != "" {
+// scanText returns the word behind "not-reproducible:", or "".
+func scanText(text []byte, source string) string {
+	var c clock
+	// The text lies under the source's base name over there.
+	c.named = source == base(source)
+	if what := scan(text, "E__", func(at int) string { return c.judge(text, at+3) }); what != "" {
 		return what
 	}
-	if what := scan(text, "STAMP__", func(at int) string { return clock(text, at+7, &redefined) }); what != "" {
+	if what := scan(text, "STAMP__", func(at int) string { return c.judge(text, at+7) }); what != "" {
 		return what
 	}
 	if what := scan(text, ".inc", func(at int) string { return assemblerFile(text[at:]) }); what != "" {
@@ -64,9 +67,15 @@ var clockMacros = [...]struct{ name, what string }{
 	{"__BASE_FILE__", "base-file"},
 }
 
-// clock judges an identifier that ends at end. A name that the text defines
+// clock judges those macros.
+type clock struct {
+	named     bool // __BASE_FILE__ is the same over there
+	redefined [len(clockMacros)]bool
+}
+
+// judge looks at an identifier that ends at end. A name that the text defines
 // itself, as -D__DATE__= does, is a macro like any other.
-func clock(text []byte, end int, redefined *[len(clockMacros)]bool) string {
+func (c *clock) judge(text []byte, end int) string {
 	if end < len(text) && isWord(text[end]) {
 		return ""
 	}
@@ -77,8 +86,9 @@ func clock(text []byte, end int, redefined *[len(clockMacros)]bool) string {
 		}
 		switch directive := bytes.TrimRight(text[:start], " \t"); {
 		case bytes.HasSuffix(directive, []byte("#define")):
-			redefined[i] = true
-		case !redefined[i], bytes.HasSuffix(directive, []byte("#undef")):
+			c.redefined[i] = true
+		case m.what == "base-file" && c.named:
+		case !c.redefined[i], bytes.HasSuffix(directive, []byte("#undef")):
 			return m.what
 		}
 	}

@@ -44,9 +44,20 @@ func TestScanText(t *testing.T) {
 		{"# embed <f>\n", "embed"},
 		{"embedded #embedded x embed", ""},
 	} {
-		if got := scanText([]byte(c.text)); got != c.want {
+		if got := scanText([]byte(c.text), "d/a.c"); got != c.want {
 			t.Errorf("scanText(%q) = %q, want %q", c.text, got, c.want)
 		}
+	}
+}
+
+// TestScanTextBaseFile: the text has the base name of the source over there.
+func TestScanTextBaseFile(t *testing.T) {
+	text := []byte("char *s = __BASE_FILE__;")
+	if got := scanText(text, "a.c"); got != "" {
+		t.Errorf("a.c: %q", got)
+	}
+	if got := scanText(text, "./a.c"); got != "base-file" {
+		t.Errorf("./a.c: %q, want base-file", got)
 	}
 }
 
@@ -85,7 +96,7 @@ func TestScanTextOrdinary(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if what := scanText(text); what != "" {
+		if what := scanText(text, "a.c"); what != "" {
 			t.Errorf("%s: %s", headers, what)
 		}
 	}
@@ -105,7 +116,7 @@ func BenchmarkScanText(b *testing.B) {
 	text = bytes.Repeat(text, 10<<20/len(text)+1)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		if what := scanText(text); what != "" {
+		if what := scanText(text, "a.c"); what != "" {
 			b.Fatal(what)
 		}
 	}

@@ -1,0 +1,1 @@
+const char *base = __BASE_FILE__;
