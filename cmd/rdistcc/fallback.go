@@ -12,6 +12,7 @@ const (
 	reasonTooBig      = "too-big"
 	reasonDiagnostics = "diagnostics"
 	reasonManager     = "manager"
+	reasonKilled      = "host-lost"
 	// Not a compiler that we know; a preprocessor that left something running;
 	// no memory to look at the text.
 	reasonCompiler     = compile.ReasonNotReproducible + "compiler"

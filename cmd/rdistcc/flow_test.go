@@ -460,3 +460,20 @@ func TestStrangersDirectory(t *testing.T) {
 		t.Error("a manager that is not to be trusted was asked")
 	}
 }
+
+// TestClosedDescriptors: a build may run without standard input and output; no
+// file of ours takes their place.
+func TestClosedDescriptors(t *testing.T) {
+	m := newTestManager(t)
+	b := m.bench()
+	b.write("hello.c", hello)
+	for _, closed := range []string{"<&-", ">&-", "<&- >&- 2>&-"} {
+		b.wants(b.run("sh", "-c", rdistcc+" gcc -c hello.c -o x.o "+closed), 0, "")
+		remote := b.read("x.o")
+		b.wants(b.run("sh", "-c", "gcc -c hello.c -o x.o"), 0, "")
+		if b.read("x.o") != remote {
+			t.Errorf("%s: another object", closed)
+		}
+	}
+	b.reported("remote:farm:7632", "remote:farm:7632", "remote:farm:7632")
+}

@@ -188,6 +188,11 @@ func (f *flow) submit(text *ipc.Submit) (*result, *ipc.GoLocal) {
 			return nil, f.lostManager(err)
 		}
 		f.rec.result = r.Result
+		if r.Signal != 0 {
+			// Said before the command runs here: it may end there the same way.
+			return nil, &ipc.GoLocal{Reason: reasonKilled, Trouble: true, Code: ipc.ExitConnect, Host: r.Host,
+				Detail: "the compiler on " + r.Host + " was killed by signal " + itoa(int(r.Signal))}
+		}
 		return r, nil
 	}
 	return nil, f.lostManager(ipc.ErrMalformed)
