@@ -30,6 +30,8 @@ type fakeDaemon struct {
 	ids      []job.ToolchainID
 	reject   *job.Rejection
 	mute     bool                             // takes no receive in: says nothing after the Welcome
+	version  uint16                           // of the greeting, 0 = ours
+	onHello  func(c *fakeConn)                // default: Welcome, Toolchains, Grant
 	onJob    func(c *fakeConn, j *fakeJob)    // in a goroutine of its own; default: compiled
 	onCancel func(c *fakeConn, m *job.Cancel) // default: acknowledged, and the jobs' ctx ends
 
@@ -63,8 +65,7 @@ type fakeConn struct {
 	running map[uint64]*fakeJob
 	acks    []job.Ack
 	returns []uint64
-	results []iwarp.MR    // of data that may still be on its way
-	hello   chan struct{} // closed by Hello
+	results []iwarp.MR // of data that may still be on its way
 }
 
 type fakeSlot struct {
@@ -135,7 +136,7 @@ func (d *fakeDaemon) accept() {
 			d.t.Errorf("greeting %x: %v", r.Info().PrivateData, err)
 		}
 		c := &fakeConn{d: d, slots: make(map[uint64]fakeSlot), running: make(map[uint64]*fakeJob),
-			recv: make([]byte, fakeRecvs*job.MaxMessage), hello: make(chan struct{})}
+			recv: make([]byte, fakeRecvs*job.MaxMessage)}
 		if err := c.open(r); err != nil {
 			d.t.Logf("fake daemon: %v", err)
 			continue
@@ -167,6 +168,9 @@ func (c *fakeConn) open(r iwarp.ConnRequest) (err error) {
 		}
 	}
 	hi := job.Greeting{Version: job.Version}
+	if c.d.version != 0 {
+		hi.Version = c.d.version
+	}
 	return r.Accept(context.Background(), c.qp, &iwarp.ConnParam{PrivateData: hi.Append(nil)})
 }
 
@@ -221,10 +225,11 @@ func (c *fakeConn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGro
 	}
 	switch m := m.(type) {
 	case *job.Hello:
-		c.send(&job.Welcome{Jobs: uint16(c.d.jobs), MaxBody: uint64(c.d.slotSize), MaxResult: 1 << 30, Toolchains: uint16(len(c.d.ids))}, 0)
-		c.send(&job.Toolchains{Seq: 1, Total: uint16(len(c.d.ids)), IDs: c.d.ids}, 0)
-		c.grant(c.d.jobs)
-		close(c.hello)
+		if c.d.onHello != nil {
+			c.d.onHello(c)
+			return
+		}
+		c.welcome()
 	case *job.Job:
 		j := &fakeJob{Job: *m}
 		j.ctx, j.cancel = context.WithCancel(ctx)
@@ -282,6 +287,13 @@ func (c *fakeConn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGro
 	default:
 		c.d.t.Errorf("fake daemon got a %T", m)
 	}
+}
+
+// welcome says all that a manager waits for.
+func (c *fakeConn) welcome() {
+	c.send(&job.Welcome{Jobs: uint16(c.d.jobs), MaxBody: uint64(c.d.slotSize), MaxResult: 1 << 30, Toolchains: uint16(len(c.d.ids))}, 0)
+	c.send(&job.Toolchains{Seq: 1, Total: uint16(len(c.d.ids)), IDs: c.d.ids}, 0)
+	c.grant(c.d.jobs)
 }
 
 func (c *fakeConn) send(m job.Message, inv iwarp.STag) {

@@ -107,7 +107,7 @@ func TestOtherUsers(t *testing.T) {
 			cmd := exec.Command(copied)
 			cmd.Env = []string{leaseAs + "=" + r.socket + " " + d.addr}
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
-			out, err := cmd.CombinedOutput()
+			out, err := cmd.Output()
 			if err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}

@@ -1,0 +1,310 @@
+package connmgr
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// TestDaemonBreaksTheProtocol: what a daemon must not say ends its connection and
+// nothing else.
+func TestDaemonBreaksTheProtocol(t *testing.T) {
+	raw := func(b ...byte) func(c *fakeConn) {
+		return func(c *fakeConn) {
+			_ = c.qp.PostSend(&iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Inline, Data: b})
+		}
+	}
+	say := func(m job.Message) func(c *fakeConn) { return func(c *fakeConn) { c.send(m, 0) } }
+	for name, breach := range map[string]func(c *fakeConn){
+		"unknown kind":     raw(200),
+		"message cut":      raw(byte(job.KindGrant), 1, 0),
+		"manager's own":    say(&job.Hello{Name: "me"}),
+		"second Welcome":   say(&job.Welcome{}),
+		"Ack of nothing":   say(&job.Ack{Of: job.KindGrant}),
+		"Result of no job": say(&job.Result{ID: 12345}),
+		"Send too long":    raw(make([]byte, job.MaxMessage+1)...),
+		"empty message":    raw(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil)
+			d := startFake(t, r.far, "127.0.0.1:0", nil)
+			r.warm(d.addr)
+			l := r.link(d.addr)
+			breach(d.conns[0])
+			<-l.dead
+			if err := l.err(); err == nil {
+				t.Error("the connection ended without a reason")
+			}
+			// The next connection is a new chance.
+			r.warm(d.addr)
+			r.remote(d.addr, "int x;")
+			r.idle()
+		})
+	}
+}
+
+func TestDaemonOfAnotherVersion(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.version = job.Version + 1 })
+	no := r.goLocal(d.addr, "int x;")
+	if no.Reason != "host-lost" || !strings.Contains(no.Detail, "version") {
+		t.Errorf("answer %+v, want host-lost that names the version", no)
+	}
+}
+
+// TestDaemonWithoutWelcome: a daemon that connects and says nothing is left after
+// DialTimeout.
+func TestDaemonWithoutWelcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) { d.onHello = func(*fakeConn) {} })
+		s.m.wantHosts(s.m.listOf(d.addr), nil)
+		time.Sleep(s.m.o.DialTimeout + time.Millisecond)
+		synctest.Wait()
+		if h := s.m.Status().Hosts[0]; h.State != "down" || !strings.Contains(h.Error, "Welcome") {
+			t.Errorf("host %+v, want it down for want of a Welcome", h)
+		}
+	})
+}
+
+// TestToolchainsInParts: a host takes no job before all of its list is here.
+func TestToolchainsInParts(t *testing.T) {
+	r := newRig(t, nil)
+	rest := make(chan struct{})
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.onHello = func(c *fakeConn) {
+			c.send(&job.Welcome{Jobs: 1, MaxBody: 1 << 20, MaxResult: 1 << 20, Toolchains: 2}, 0)
+			c.grant(1)
+			c.send(&job.Toolchains{Seq: 1, First: 0, Total: 2, IDs: []job.ToolchainID{{9}}}, 0)
+			d.wg.Go(func() {
+				<-rest
+				c.send(&job.Toolchains{Seq: 2, First: 1, Total: 2, IDs: []job.ToolchainID{testID}}, 0)
+			})
+		}
+	})
+	r.m.wantHosts(r.m.listOf(d.addr), nil)
+	eventually(t, "the first part", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if len(d.conns) == 0 {
+			return false
+		}
+		c := d.conns[0]
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.acks) == 2 // Grant, Toolchains
+	})
+	if h := r.m.Status().Hosts[0]; h.State != "connecting" {
+		t.Errorf("host is %s with half of its list, want connecting", h.State)
+	}
+	close(rest)
+	r.remote(d.addr, "int x;")
+}
+
+// TestTooManyCreditsGoBack: what one connection could never use is returned.
+func TestTooManyCreditsGoBack(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.slotSize = 4 << 10
+		d.onHello = func(c *fakeConn) {
+			c.welcome()
+			for range maxInFlight / job.MaxCredits {
+				c.grant(job.MaxCredits)
+			}
+		}
+	})
+	r.warm(d.addr)
+	eventually(t, "the surplus to come back", func() bool {
+		c := d.conns[0]
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.returns) == d.jobs
+	})
+	if got := r.m.Status().Hosts[0].Credits; got != maxInFlight {
+		t.Errorf("%d credits kept, want %d", got, maxInFlight)
+	}
+	r.remote(d.addr, "int x;")
+}
+
+func TestFailuresOfAHost(t *testing.T) {
+	for cause, want := range map[job.Cause]string{
+		job.CauseDisk: "host-lost", job.CauseInternal: "host-lost", job.CauseTimeout: "timeout", job.CauseTooBig: "too-big",
+	} {
+		t.Run(cause.String(), func(t *testing.T) {
+			r := newRig(t, nil)
+			d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+				d.onJob = func(c *fakeConn, j *fakeJob) {
+					c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: cause}})
+				}
+			})
+			no := r.goLocal(d.addr, "int x;")
+			if no.Reason != want || no.Trouble != (want != "too-big") || d.jobsSeen() != 1 {
+				t.Errorf("answer %+v after %d attempts, want %s after one", no, d.jobsSeen(), want)
+			}
+			r.idle()
+		})
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	r.remote(d.addr, "int x;")
+	r.goLocal("", "int x;")
+	w := r.dial()
+	w.send(&ipc.Local{Version: ipc.Version, Reason: "unknown-option:--secret", Gate: ipc.GateNone})
+	w.send(&ipc.Finish{Where: ipc.WhereLocal, Reason: "unknown-option:--secret", Exit: 1})
+	w.close()
+	w = r.dial()
+	w.send(&ipc.Local{Version: ipc.Version, Reason: "made up", Gate: ipc.GateNone})
+	w.send(&ipc.Finish{Where: ipc.WhereLocal, Reason: "made up"})
+	w.close()
+	r.idle()
+	eventually(t, "all four to be counted", func() bool { return len(r.m.Status().Recent) == 4 })
+	rec := httptest.NewRecorder()
+	promhttp.HandlerFor(r.reg, promhttp.HandlerOpts{}).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	page := "\n" + rec.Body.String()
+	for _, want := range []string{
+		`rdistcc_cm_jobs_total{host="",place="local",reason="no-hosts",result="ok"} 1`,
+		`rdistcc_cm_jobs_total{host="",place="local",reason="other",result="ok"} 1`,
+		`rdistcc_cm_jobs_total{host="",place="local",reason="unknown-option",result="failed"} 1`,
+		`rdistcc_cm_jobs_total{host="HOST",place="remote",reason="",result="ok"} 1`,
+		`rdistcc_cm_phase_seconds_count{phase="total"} 1`,
+		`rdistcc_cm_hosts{state="up"} 1`,
+		`rdistcc_cm_hosts{state="down"} 0`,
+		`rdistcc_cm_connections{host="HOST"} 1`,
+		`rdistcc_cm_credits{host="HOST"} 2`,
+		`rdistcc_cm_slots{state="free"} 1`,
+		`rdistcc_cm_slots{state="leased"} 0`,
+		`rdistcc_cm_fallbacks_total 0`,
+		`rdistcc_cm_retries_total 0`,
+		`rdistcc_cm_hedges_total 0`,
+	} {
+		want = strings.ReplaceAll(want, "HOST", d.addr)
+		if !strings.Contains(page, "\n"+want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
+	for _, secret := range []string{"made up", "secret", "x.c", "/usr/bin/gcc"} {
+		if strings.Contains(page, secret) {
+			t.Errorf("%q became a label", secret)
+		}
+	}
+	if t.Failed() {
+		t.Log(page)
+	}
+}
+
+func TestControl(t *testing.T) {
+	r := newRig(t, func(o *Options) {
+		o.Control = map[string]func() (any, error){"colour": func() (any, error) { return "green", nil }}
+	})
+	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	r.remote(d.addr, "int x;")
+	ask := func(hosts string, words ...string) (uint8, string) {
+		t.Helper()
+		w := r.dial()
+		defer w.close()
+		w.send(&ipc.Control{Version: ipc.Version, Args: words, Hosts: hosts})
+		m, ok := w.recv().(*ipc.Reply)
+		if !ok {
+			t.Fatalf("%v: no Reply", words)
+		}
+		return m.Code, string(m.Data)
+	}
+	code, data := ask("", "status")
+	var s Status
+	if err := json.Unmarshal([]byte(data), &s); code != 0 || err != nil || len(s.Hosts) != 1 || s.Hosts[0].State != "up" || s.PID != os.Getpid() {
+		t.Errorf("status: %d %s (%v)", code, data, err)
+	}
+	var hosts []HostStatus
+	code, data = ask(d.addr+" nobody:1", "hosts")
+	if err := json.Unmarshal([]byte(data), &hosts); code != 0 || err != nil || len(hosts) != 2 || hosts[1].State != "unused" {
+		t.Errorf("hosts: %d %s (%v)", code, data, err)
+	}
+	if code, data = ask("a@b", "hosts"); code != ipc.ExitHostList || !strings.Contains(data, "ssh") {
+		t.Errorf("hosts of a bad list: %d %s", code, data)
+	}
+	if code, data = ask("", "colour"); code != 0 || data != `"green"` {
+		t.Errorf("colour: %d %s", code, data)
+	}
+	if code, data = ask("", "taste"); code != ipc.ExitArguments || !strings.Contains(data, "taste") {
+		t.Errorf("unknown question: %d %s", code, data)
+	}
+	if err := r.m.Ready(); err != nil {
+		t.Errorf("Ready: %v", err)
+	}
+	if code, _ = ask("", "stop"); code != 0 {
+		t.Errorf("stop: %d", code)
+	}
+	if err := <-r.serving; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	r.serving <- nil // for close
+	if r.m.Ready() == nil {
+		t.Error("ready after the end")
+	}
+}
+
+// TestInheritedSocket: a socket that the service manager opened stays when the
+// manager ends.
+func TestInheritedSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cm.sock")
+	u, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	f, err := u.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Listen("not used", f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- r.m.Serve(ctx, l) }()
+	own := r.socket
+	r.socket = path
+	w := r.dial()
+	w.send(leaseOf(""))
+	if no, ok := w.recv().(*ipc.GoLocal); !ok || no.Reason != "no-hosts" {
+		t.Errorf("answer %+v, want no-hosts", no)
+	}
+	w.close()
+	r.socket = own
+	cancel()
+	if err := <-served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the socket is gone: %v", err)
+	}
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	if f, err = tcp.(*net.TCPListener).File(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen("", f); err == nil || !strings.Contains(err.Error(), "Unix") {
+		t.Errorf("Listen on a TCP socket: %v", err)
+	}
+}
