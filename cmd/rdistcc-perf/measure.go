@@ -85,7 +85,7 @@ func connect(ctx context.Context, dev iwarp.Device, o *options) (*endpoint, erro
 		return nil, &exitError{exitConnect, err}
 	}
 	e.crc = info.CRC
-	if err := e.control(ctx, uint64(e.data.STag()), 0); err == nil {
+	if err = e.control(ctx, uint64(e.data.STag()), 0); err == nil {
 		var stag uint64
 		stag, _, _, err = e.awaitControl(ctx)
 		e.peer = iwarp.STag(stag)

@@ -43,7 +43,7 @@ func monitor(ctx context.Context, f *farm.Farm) (graphs string, err error) {
 		return "", err
 	}
 	server := &http.Server{Handler: http.RedirectHandler(target, http.StatusFound)}
-	go server.Serve(l) // until the demo ends
+	go func() { _ = server.Serve(l) }() // until the demo ends
 	return "http://" + l.Addr().String() + "/", nil
 }
 

@@ -196,7 +196,7 @@ func (p *parser) file(name string) {
 		p.refuse(ReasonNotReproducible + "response-file")
 		return
 	}
-	lang := langLink
+	var lang string
 	switch {
 	case p.x != "":
 		lang = byName(p.x)

@@ -24,8 +24,6 @@ const (
 	CRCSize    = 4     //
 	MaxULPDU   = 64768 // what a sender may put into an FPDU (RFC 5044 §3)
 	MinMULPDU  = 128   // RFC 5044 §3
-	// maxFPDU is what a receiver must be able to hold: ULPDU_Length has 16 bits.
-	maxFPDU = LengthSize + 0xffff + 3 + CRCSize
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
