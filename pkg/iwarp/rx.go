@@ -254,7 +254,7 @@ func (q *qp) conclude(reason error) (linger bool) {
 		linger = true
 		_ = q.conn.SetWriteDeadline(time.Now().Add(q.dev.cfg.LingerTimeout))
 	case peer:
-		q.ended, q.cause = true, terminateError(&pt.Terminate, true, "")
+		q.ended, q.cause = true, terminateError(&pt.Terminate, true, pt.Meaning())
 		q.state = StateTerminate
 		q.blameLocked(&pt.Terminate)
 	case reason == io.EOF && q.txErr == nil:

@@ -191,7 +191,9 @@ type QP interface {
 	// Done is closed when the QP has left RTS for good and all WRs are flushed.
 	Done() <-chan struct{}
 	// Err says why, once Done is closed: a *TerminateError (ours or the
-	// peer's), an I/O error, or nil after a graceful close.
+	// peer's), an I/O error, or nil after a graceful close by either side. The
+	// kernel closes gracefully for a process that was killed: whoever still waits
+	// for an answer has lost its peer, whatever Err says.
 	Err() error
 	// Destroy aborts if need be, waits for the QP's goroutines and frees it. Its
 	// completions that nobody polled are removed from the CQs.
@@ -310,7 +312,7 @@ type ConnRequest interface {
 type TerminateError struct {
 	FromPeer          bool
 	Layer, Type, Code uint8
-	Detail            string // ours only: what was wrong
+	Detail            string // what that means, in words
 }
 
 // RejectedError is a Dial answered with R=1.
@@ -359,7 +361,7 @@ type QPStats struct {
 
 func (e *TerminateError) Error() string {
 	if e.FromPeer {
-		return fmt.Sprintf("iwarp: the peer ended the stream: terminate %d/%d/%02x", e.Layer, e.Type, e.Code)
+		return fmt.Sprintf("iwarp: the peer ended the stream: %s (terminate %d/%d/%02x)", e.Detail, e.Layer, e.Type, e.Code)
 	}
 	return fmt.Sprintf("iwarp: stream ended: %s (terminate %d/%d/%02x)", e.Detail, e.Layer, e.Type, e.Code)
 }

@@ -41,7 +41,7 @@ func NewBatch() *Batch {
 // Reset empties the batch. crc says whether its FPDUs get a CRC, or zeros. Pieces
 // of payload of up to 4 KiB will be copied, longer ones gathered.
 func (b *Batch) Reset(crc bool) {
-	clear(b.bufs[:cap(b.bufs)]) // forget the payload
+	clear(b.bufs) // forget the payload
 	b.scratch, b.bufs = b.scratch[:0], b.bufs[:0]
 	b.open, b.size, b.fpdus = 0, 0, 0
 	b.crcOn, b.copyMax = crc, copyMax

@@ -47,17 +47,19 @@ func (t *Terminate) Append(b []byte) []byte {
 	return append(b, t.ReadRequest...)
 }
 
-func (t *Terminate) String() string {
-	text := ""
+// Meaning is the code in words.
+func (t *Terminate) Meaning() string {
 	switch t.Layer {
 	case LayerRDMAP:
-		text = codeText(t.Layer, t.Type, t.Code)
+		return codeText(t.Layer, t.Type, t.Code)
 	case LayerDDP:
-		text = (&ddp.Violation{Type: t.Type, Code: t.Code}).Error()
-	default:
-		text = (&mpa.Error{Code: t.Code}).Error()
+		return (&ddp.Violation{Type: t.Type, Code: t.Code}).Error()
 	}
-	return fmt.Sprintf("%d/%d/%02x %s", t.Layer, t.Type, t.Code, text)
+	return (&mpa.Error{Code: t.Code}).Error()
+}
+
+func (t *Terminate) String() string {
+	return fmt.Sprintf("%d/%d/%02x %s", t.Layer, t.Type, t.Code, t.Meaning())
 }
 
 var errShortTerminate = errors.New("rdmap: Terminate shorter than its 4 bytes")
