@@ -4,7 +4,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
@@ -18,49 +17,6 @@ const (
 
 // readyEnv names the descriptor to which a manager writes one byte when it serves.
 const readyEnv = "RDISTCC_READY_FD"
-
-// managerError is trouble with the manager, said in one line.
-type managerError string
-
-func (e managerError) Error() string { return string(e) }
-
-// connect finds the manager and checks that it may be trusted. With start set, one
-// is started when none runs; otherwise that is (nil, nil).
-func (s *settings) connect(start bool) (*ipc.Conn, error) {
-	path := ipc.SocketPath(s.getenv)
-	if s.getenv("RDISTCC_CM_SOCKET") == "" {
-		// Who can write to the directory can put a socket of his own there.
-		dir := ipc.StateDir(s.getenv)
-		if err := ipc.CheckDir(dir); err != nil && err != syscall.ENOENT {
-			return nil, managerError(dir + ": " + err.Error() + " (RDISTCC_DIR names another one)")
-		}
-	}
-	conn, err := ipc.Dial(path)
-	if absent(err) {
-		if !start {
-			return nil, nil
-		}
-		conn, err = s.startManager(path)
-	}
-	if err != nil {
-		if m, ok := err.(managerError); ok {
-			return nil, m
-		}
-		return nil, managerError(path + ": " + err.Error())
-	}
-	uid, err := conn.PeerUID()
-	if err == nil {
-		err = ipc.Trusted(path, uid)
-	}
-	if err != nil {
-		conn.Close()
-		return nil, managerError(path + ": " + err.Error())
-	}
-	return conn, nil
-}
-
-// absent says that nobody serves the socket.
-func absent(err error) bool { return err == syscall.ENOENT || err == syscall.ECONNREFUSED }
 
 // startManager starts a manager for the socket path, or waits for the one that
 // another wrapper is starting, and connects.
@@ -89,19 +45,6 @@ func (s *settings) startManager(path string) (*ipc.Conn, error) {
 	}
 	_ = syscall.Ftruncate(lock, 0) // as above
 	return ipc.Dial(path)
-}
-
-// stateDir is the state directory, made if need be and checked.
-func (s *settings) stateDir() (string, error) {
-	dir := ipc.StateDir(s.getenv)
-	err := makeDirs(dir)
-	if err == nil {
-		err = ipc.CheckDir(dir)
-	}
-	if err != nil {
-		return "", managerError(dir + ": " + err.Error() + " (RDISTCC_DIR names another one)")
-	}
-	return dir, nil
 }
 
 // flockWithin takes an exclusive lock. The goroutine that waits too long for it
@@ -205,104 +148,4 @@ func managerEnv(env []string, cwd string) []string {
 		out = append(out, kv)
 	}
 	return append(out, readyEnv+"=3")
-}
-
-// closeOnExec keeps every descriptor from the next child; the function that it
-// returns undoes that.
-func closeOnExec() (restore func()) {
-	dir, err := syscall.Open("/proc/self/fd", syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		return func() {}
-	}
-	defer syscall.Close(dir)
-	var changed []int
-	buf := make([]byte, 4096)
-	for {
-		n, err := syscall.ReadDirent(dir, buf)
-		if err != nil || n <= 0 {
-			break
-		}
-		_, _, names := syscall.ParseDirent(buf[:n], -1, nil)
-		for _, name := range names {
-			fd := s2fd(name)
-			if fd < 3 {
-				continue
-			}
-			flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0)
-			if errno == 0 && flags&syscall.FD_CLOEXEC == 0 {
-				syscall.CloseOnExec(fd)
-				changed = append(changed, fd)
-			}
-		}
-	}
-	return func() {
-		for _, fd := range changed {
-			_, _, _ = syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_SETFD, 0) // it was so before
-		}
-	}
-}
-
-// s2fd reads a descriptor's number, -1 for "." and "..".
-func s2fd(name string) int {
-	n := 0
-	for _, c := range []byte(name) {
-		if c < '0' || c > '9' {
-			return -1
-		}
-		n = n*10 + int(c-'0')
-	}
-	return n
-}
-
-// pollFD is struct pollfd.
-type pollFD struct {
-	fd      int32
-	events  int16
-	revents int16
-}
-
-const (
-	pollIn  = 0x01
-	pollHup = 0x10
-)
-
-// poll waits until one of fds is ready; no limit below zero. It reports whether one is.
-func poll(fds []pollFD, limit time.Duration) bool {
-	end := time.Now().Add(limit)
-	for {
-		var ts *syscall.Timespec
-		if limit >= 0 {
-			t := syscall.NsecToTimespec(int64(max(time.Until(end), 0)))
-			ts = &t
-		}
-		n, _, errno := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), uintptr(len(fds)),
-			uintptr(unsafe.Pointer(ts)), 0, 0, 0)
-		if errno == syscall.EINTR {
-			continue
-		}
-		return errno == 0 && n > 0
-	}
-}
-
-func readable(fd int, limit time.Duration) bool {
-	return poll([]pollFD{{fd: int32(fd), events: pollIn}}, limit)
-}
-
-// makeDirs makes dir and what is missing above it, for this user alone.
-func makeDirs(dir string) error {
-	err := syscall.Mkdir(dir, 0o700)
-	if err == syscall.ENOENT {
-		slash := strings.LastIndexByte(strings.TrimRight(dir, "/"), '/')
-		if slash <= 0 {
-			return err
-		}
-		if err := makeDirs(dir[:slash]); err != nil {
-			return err
-		}
-		err = syscall.Mkdir(dir, 0o700)
-	}
-	if err == syscall.EEXIST {
-		return nil
-	}
-	return err
 }

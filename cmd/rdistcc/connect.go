@@ -1,0 +1,83 @@
+package main
+
+import (
+	"strings"
+	"syscall"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// managerError is trouble with the manager, said in one line.
+type managerError string
+
+func (e managerError) Error() string { return string(e) }
+
+// connect finds the manager and checks that it may be trusted. With start set, one
+// is started when none runs; otherwise that is (nil, nil).
+func (s *settings) connect(start bool) (*ipc.Conn, error) {
+	path := ipc.SocketPath(s.getenv)
+	if s.getenv("RDISTCC_CM_SOCKET") == "" {
+		// Who can write to the directory can put a socket of his own there.
+		dir := ipc.StateDir(s.getenv)
+		if err := ipc.CheckDir(dir); err != nil && err != syscall.ENOENT {
+			return nil, managerError(dir + ": " + err.Error() + " (RDISTCC_DIR names another one)")
+		}
+	}
+	conn, err := ipc.Dial(path)
+	if absent(err) {
+		if !start {
+			return nil, nil
+		}
+		conn, err = s.startManager(path)
+	}
+	if err != nil {
+		if m, ok := err.(managerError); ok {
+			return nil, m
+		}
+		return nil, managerError(path + ": " + err.Error())
+	}
+	uid, err := conn.PeerUID()
+	if err == nil {
+		err = ipc.Trusted(path, uid)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, managerError(path + ": " + err.Error())
+	}
+	return conn, nil
+}
+
+// absent says that nobody serves the socket.
+func absent(err error) bool { return err == syscall.ENOENT || err == syscall.ECONNREFUSED }
+
+// stateDir is the state directory, made if need be and checked.
+func (s *settings) stateDir() (string, error) {
+	dir := ipc.StateDir(s.getenv)
+	err := makeDirs(dir)
+	if err == nil {
+		err = ipc.CheckDir(dir)
+	}
+	if err != nil {
+		return "", managerError(dir + ": " + err.Error() + " (RDISTCC_DIR names another one)")
+	}
+	return dir, nil
+}
+
+// makeDirs makes dir and what is missing above it, for this user alone.
+func makeDirs(dir string) error {
+	err := syscall.Mkdir(dir, 0o700)
+	if err == syscall.ENOENT {
+		slash := strings.LastIndexByte(strings.TrimRight(dir, "/"), '/')
+		if slash <= 0 {
+			return err
+		}
+		if err := makeDirs(dir[:slash]); err != nil {
+			return err
+		}
+		err = syscall.Mkdir(dir, 0o700)
+	}
+	if err == syscall.EEXIST {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/compile"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// result is the answer of a host.
+type result struct{ ipc.Result }
+
+// says reports whether there is more to tell than a silent success.
+func (r *result) says() bool { return r.Exit != 0 || r.Stdout.Len != 0 || r.Stderr.Len != 0 }
+
+// submit has a host compile the slot's content.
+func (f *flow) submit(text *ipc.Submit) (*result, *ipc.GoLocal) {
+	began := time.Now()
+	if err := f.conn.Send(text.Append(nil)); err != nil {
+		return nil, f.lostManager(err)
+	}
+	kind, fields, err := f.conn.Recv()
+	if err != nil {
+		return nil, f.lostManager(err)
+	}
+	f.rec.submit = time.Since(began)
+	switch kind {
+	case ipc.KindGoLocal:
+		return nil, f.goLocal(fields)
+	case ipc.KindResult:
+		r := &result{}
+		if err := r.Parse(fields); err != nil {
+			return nil, f.lostManager(err)
+		}
+		f.rec.result = r.Result
+		if r.Signal != 0 {
+			// Said before the command runs here: it may end there the same way.
+			return nil, &ipc.GoLocal{Reason: reasonKilled, Trouble: true, Code: ipc.ExitConnect, Host: r.Host,
+				Detail: "the compiler on " + r.Host + " was killed by signal " + itoa(int(r.Signal))}
+		}
+		return r, nil
+	}
+	return nil, f.lostManager(ipc.ErrMalformed)
+}
+
+// place puts the files where the compiler would have put them.
+func (f *flow) place(r *result) error {
+	began := time.Now()
+	for _, out := range r.Files {
+		if int(out.Index) >= len(f.plan.Outputs) {
+			return ipc.ErrMalformed
+		}
+		err := compile.Place(f.plan.Outputs[out.Index], f.plan.Driver.Family, f.slot.sink, int64(out.Off), int64(out.Len))
+		if err != nil {
+			return err
+		}
+	}
+	f.rec.place = time.Since(began)
+	return nil
+}
+
+// remote ends a job that a host did: with what its compiler printed, if
+// RDISTCC_SKIP_LOCAL_RETRY lets it stand.
+func (f *flow) remote(r *result) int {
+	f.rec.remote, f.rec.host = true, r.Host
+	copyOut(1, f.slot.sink, r.Stdout)
+	copyOut(2, f.slot.sink, r.Stderr)
+	return int(r.Exit)
+}
+
+// copyOut prints a part of the sink. Nobody to read it is no reason to fail: the
+// compiler would not notice either.
+func copyOut(fd, sink int, s ipc.Segment) {
+	buf := make([]byte, min(s.Len, 64<<10))
+	for s.Len > 0 {
+		n, err := syscall.Pread(sink, buf[:min(s.Len, uint64(len(buf)))], int64(s.Off))
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			return
+		}
+		write(fd, string(buf[:n]))
+		s.Off, s.Len = s.Off+uint64(n), s.Len-uint64(n)
+	}
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// pollFD is struct pollfd.
+type pollFD struct {
+	fd      int32
+	events  int16
+	revents int16
+}
+
+const (
+	pollIn  = 0x01
+	pollHup = 0x10
+)
+
+// poll waits until one of fds is ready; no limit below zero. It reports whether one is.
+func poll(fds []pollFD, limit time.Duration) bool {
+	end := time.Now().Add(limit)
+	for {
+		var ts *syscall.Timespec
+		if limit >= 0 {
+			t := syscall.NsecToTimespec(int64(max(time.Until(end), 0)))
+			ts = &t
+		}
+		n, _, errno := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), uintptr(len(fds)),
+			uintptr(unsafe.Pointer(ts)), 0, 0, 0)
+		if errno == syscall.EINTR {
+			continue
+		}
+		return errno == 0 && n > 0
+	}
+}
+
+func readable(fd int, limit time.Duration) bool {
+	return poll([]pollFD{{fd: int32(fd), events: pollIn}}, limit)
+}
+
+// closeOnExec keeps every descriptor from the next child; the function that it
+// returns undoes that.
+func closeOnExec() (restore func()) {
+	dir, err := syscall.Open("/proc/self/fd", syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return func() {}
+	}
+	defer syscall.Close(dir)
+	var changed []int
+	buf := make([]byte, 4096)
+	for {
+		n, err := syscall.ReadDirent(dir, buf)
+		if err != nil || n <= 0 {
+			break
+		}
+		_, _, names := syscall.ParseDirent(buf[:n], -1, nil)
+		for _, name := range names {
+			fd := s2fd(name)
+			if fd < 3 {
+				continue
+			}
+			flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0)
+			if errno == 0 && flags&syscall.FD_CLOEXEC == 0 {
+				syscall.CloseOnExec(fd)
+				changed = append(changed, fd)
+			}
+		}
+	}
+	return func() {
+		for _, fd := range changed {
+			_, _, _ = syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_SETFD, 0) // it was so before
+		}
+	}
+}
+
+// s2fd reads a descriptor's number, -1 for "." and "..".
+func s2fd(name string) int {
+	n := 0
+	for _, c := range []byte(name) {
+		if c < '0' || c > '9' {
+			return -1
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n
+}
+
+// copyFile appends the file name to what fd holds, at its offset.
+func copyFile(fd int, name string) bool {
+	src, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer syscall.Close(src)
+	buf := make([]byte, 256<<10)
+	for {
+		n, err := syscall.Read(src, buf)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			return err == nil
+		}
+		for b := buf[:n]; len(b) > 0; {
+			w, err := syscall.Write(fd, b)
+			if err == syscall.EINTR {
+				continue
+			}
+			if err != nil {
+				return false // the slot is full: the offset shows it
+			}
+			b = b[w:]
+		}
+	}
+}
+
+func pwriteAll(fd int, b []byte) error {
+	for off := 0; off < len(b); {
+		n, err := syscall.Pwrite(fd, b[off:], int64(off))
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		off += n
+	}
+	return nil
+}
+
+// workingDir is the directory as the compilers name it: PWD where that is the
+// same one, else what the kernel says.
+func workingDir(s *settings) string {
+	if pwd := s.getenv("PWD"); strings.HasPrefix(pwd, "/") {
+		var a, b syscall.Stat_t
+		if stat(pwd, &a) == nil && stat(".", &b) == nil && a.Dev == b.Dev && a.Ino == b.Ino {
+			return pwd
+		}
+	}
+	dir, err := syscall.Getwd()
+	if err != nil {
+		return ""
+	}
+	return dir
+}
+
+func micros(d time.Duration) uint32 { return uint32(min(d/time.Microsecond, 1<<32-1)) }
