@@ -140,7 +140,8 @@ func TestListenerBoundsPending(t *testing.T) {
 		}
 		synctest.Wait()
 		wantClosed(t, rawDial(t, n, l), 0)
-		time.Sleep(5 * time.Second) // the two are gone
+		time.Sleep(5 * time.Second)
+		synctest.Wait() // the two are gone
 		c := rawDial(t, n, l)
 		put(t, c, frame(t, request))
 		if _, err := l.Accept(t.Context()); err != nil {

@@ -1,0 +1,212 @@
+package iwarp
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp/ddp"
+	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
+)
+
+// polled gives the place of a polled completion back.
+func (q *qp) polled(op Opcode) {
+	if op == OpRecv {
+		q.rqHeld.Add(-1)
+	} else {
+		q.sqHeld.Add(-1)
+	}
+}
+
+// take takes a place of a queue of n.
+func take(held *atomic.Int32, n int) bool {
+	if int(held.Add(1)) > n {
+		held.Add(-1)
+		return false
+	}
+	return true
+}
+
+// sglLength adds up an SGL; it fails past the longest message.
+func sglLength(sgl []SGE) (uint64, error) {
+	var n uint64
+	for i := range sgl {
+		n += uint64(sgl[i].Length)
+	}
+	if n > ddp.MaxMessage {
+		return 0, fmt.Errorf("%w: message of %d bytes: at most %d", ErrInvalid, n, ddp.MaxMessage)
+	}
+	return n, nil
+}
+
+func (q *qp) PostSend(wr *SendWR) error {
+	length, err := q.checkSend(wr)
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	switch {
+	case q.state == StateError:
+		defer q.mu.Unlock()
+		if !take(&q.sqHeld, len(q.sq)) {
+			return ErrQueueFull
+		}
+		q.sendCQ.push(&WC{ID: wr.ID, QP: q, Op: wr.Op, Status: StatusWRFlushErr}, nil)
+		return nil
+	case q.state != StateRTS:
+		state := q.state
+		q.mu.Unlock()
+		return fmt.Errorf("%w: PostSend in state %s", ErrState, state)
+	case !take(&q.sqHeld, len(q.sq)):
+		q.mu.Unlock()
+		return ErrQueueFull
+	}
+	slot := &q.sq[q.sqTail%uint64(len(q.sq))]
+	if err := q.fillSlot(slot, wr, length); err != nil {
+		q.sqHeld.Add(-1)
+		q.mu.Unlock()
+		return err
+	}
+	q.sqTail++
+	if wr.Flags&More != 0 || q.txBusy || !q.gateOpen {
+		q.mu.Unlock()
+		return nil
+	}
+	q.txBusy = true
+	direct := q.tx.raw != nil && q.pendingLocked() <= directMax
+	q.mu.Unlock()
+	if !direct || !q.sendNow() {
+		q.tx.wake <- struct{}{} // the ownership goes with the token
+	}
+	return nil
+}
+
+// pendingLocked is the payload in bytes that waits in the SQ, or something large
+// where it is too much work to tell.
+func (q *qp) pendingLocked() uint64 {
+	var n uint64
+	for i := q.sqHead; i != q.sqTail && n <= directMax; i++ {
+		n += q.sq[i%uint64(len(q.sq))].length + 64
+	}
+	return n
+}
+
+// checkSend refuses what is wrong with wr whatever the QP's state.
+func (q *qp) checkSend(wr *SendWR) (length uint64, err error) {
+	switch wr.Op {
+	case OpSend, OpSendInv, OpWrite:
+	case OpLocalInv:
+		return 0, nil
+	default:
+		return 0, fmt.Errorf("%w: opcode %d cannot be posted on this device", ErrInvalid, wr.Op)
+	}
+	if len(wr.SGL) > q.maxSGE {
+		return 0, fmt.Errorf("%w: %d SGEs: this QP takes %d", ErrInvalid, len(wr.SGL), q.maxSGE)
+	}
+	if wr.Data != nil && (wr.Flags&Inline == 0 || len(wr.SGL) > 0) {
+		return 0, fmt.Errorf("%w: Data is for Inline requests without SGL", ErrInvalid)
+	}
+	length, err = sglLength(wr.SGL)
+	length += uint64(len(wr.Data))
+	if err == nil && wr.Flags&Inline != 0 && length > maxInline {
+		err = fmt.Errorf("%w: %d bytes Inline: at most %d", ErrInvalid, length, maxInline)
+	}
+	return length, err
+}
+
+// fillSlot copies wr, and what it sends Inline.
+func (q *qp) fillSlot(slot *sendSlot, wr *SendWR, length uint64) error {
+	slot.wr = *wr
+	slot.wr.SGL, slot.wr.Data = nil, nil
+	slot.length = length
+	slot.sgl = append(slot.sgl[:0], wr.SGL...)
+	slot.inline = slot.inline[:0]
+	if wr.Flags&Inline == 0 {
+		return nil
+	}
+	slot.inline = append(slot.inline, wr.Data...)
+	for i := range slot.sgl {
+		s := &slot.sgl[i]
+		if s.Length == 0 {
+			continue
+		}
+		m, b, ok := q.dev.localSpan(q.pd, s, 0)
+		if !ok {
+			return fmt.Errorf("%w: SGE %d names no memory of this QP's protection domain", ErrInvalid, i)
+		}
+		slot.inline = append(slot.inline, b...)
+		m.local.leave()
+	}
+	slot.sgl = slot.sgl[:0]
+	return nil
+}
+
+func (q *qp) PostRecv(wr *RecvWR) error {
+	if len(wr.SGL) > q.maxSGE {
+		return fmt.Errorf("%w: %d SGEs: this QP takes %d", ErrInvalid, len(wr.SGL), q.maxSGE)
+	}
+	length, err := sglLength(wr.SGL)
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.state == StateClosing || q.state == StateTerminate {
+		return fmt.Errorf("%w: PostRecv in state %s", ErrState, q.state)
+	}
+	if !take(&q.rqHeld, len(q.rq)) {
+		return ErrQueueFull
+	}
+	if q.state == StateError {
+		q.recvCQ.push(&WC{ID: wr.ID, QP: q, Op: OpRecv, Status: StatusWRFlushErr}, nil)
+		return nil
+	}
+	slot := &q.rq[q.rqTail%uint64(len(q.rq))]
+	slot.id, slot.length = wr.ID, length
+	slot.sgl = append(slot.sgl[:0], wr.SGL...)
+	q.rqTail++
+	return nil
+}
+
+// flushLocked completes everything that is outstanding, in posting order, and
+// makes the state ERROR. Nobody may use the queues' memory any more.
+func (q *qp) flushLocked() {
+	q.state = StateError
+	for ; q.sqHead != q.sqTail; q.sqHead++ {
+		slot := &q.sq[q.sqHead%uint64(len(q.sq))]
+		status := StatusWRFlushErr
+		if int64(q.sqHead) == q.badWR {
+			status = q.badCode
+		}
+		q.sendCQ.push(&WC{ID: slot.wr.ID, QP: q, Op: slot.wr.Op, Status: status}, nil)
+	}
+	for ; q.rqHead != q.rqTail; q.rqHead++ {
+		q.recvCQ.push(&WC{ID: q.rq[q.rqHead%uint64(len(q.rq))].id, QP: q, Op: OpRecv, Status: StatusWRFlushErr}, nil)
+	}
+}
+
+// blameLocked attributes a Terminate of the peer to the oldest unfinished request
+// that can have caused it.
+func (q *qp) blameLocked(t *rdmap.Terminate) {
+	match := func(op Opcode) bool { return true }
+	switch {
+	case t.Layer == rdmap.LayerDDP && t.Type == ddp.TypeTagged:
+		q.badCode = StatusRemAccessErr
+		match = func(op Opcode) bool { return op == OpWrite }
+	case t.Layer == rdmap.LayerDDP && t.Type == ddp.TypeUntagged:
+		q.badCode = StatusRemInvReqErr
+		match = func(op Opcode) bool { return op == OpSend || op == OpSendInv }
+	case t.Layer == rdmap.LayerRDMAP && t.Code == rdmap.OpCodeCannotInvalid:
+		q.badCode = StatusRemInvReqErr
+		match = func(op Opcode) bool { return op == OpSendInv }
+	case t.Type == rdmap.TypeLocal && t.Layer != rdmap.LayerMPA:
+		q.badCode = StatusFatalErr
+	default:
+		q.badCode = StatusRemOpErr
+	}
+	for i := q.sqHead; i != q.sqTail; i++ {
+		if match(q.sq[i%uint64(len(q.sq))].wr.Op) {
+			q.badWR = int64(i)
+			return
+		}
+	}
+}
