@@ -118,9 +118,13 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 	}
 	// What runs there ends, and brings a credit back. Where nothing of ours runs
 	// the credits are with others, or the host gives none.
-	end := later(h.moved, since).Add(s.c.Patience)
+	patience := s.c.Patience
+	if j.NoLocal {
+		patience *= strictPatience
+	}
+	end := later(h.moved, since).Add(patience)
 	switch {
-	case h.running > 0 || j.NoLocal:
+	case h.running > 0:
 		w.add(time.Time{})
 	case now.Before(end):
 		w.add(end)
@@ -129,6 +133,11 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 	}
 	return false
 }
+
+// strictPatience is how many times longer a job waits for a credit that may not be
+// done here: its end would be the build's. But not for ever, as a daemon owes
+// every client a credit.
+const strictPatience = 12
 
 // places is how many jobs of ours h may have at a time by entry e.
 func (h *host) places(e *Host) int {

@@ -199,8 +199,10 @@ func TestHostWithoutCredits(t *testing.T) {
 	later := t0.Add(5 * time.Second)
 	wantLocal(t, s.Pick(later, j), ReasonFull, "a has no free place")
 	j.NoLocal = true
-	wantWait(t, s.Pick(later, j), time.Time{})
+	wantWait(t, s.Pick(later, j), t0.Add(time.Minute))
+	wantLocal(t, s.Pick(t0.Add(time.Minute), j), ReasonFull, "a has no free place")
 
+	later = t0.Add(time.Minute)
 	s.Credits(later, "a", 1)
 	wantRun(t, s.Pick(later, j), "a")
 	wantWait(t, s.Pick(later.Add(time.Hour), job(hosts("a")...)), time.Time{})
