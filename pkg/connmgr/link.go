@@ -144,7 +144,8 @@ func dialLink(ctx context.Context, m *Manager, h *host) (*link, error) {
 	return nil, err
 }
 
-// dialError says what a Dial ran into, in the daemon's own words if it rejected.
+// dialError says what a Dial or a connection ran into, in the daemon's own words
+// if it rejected.
 // Whoever shows it names the host: "connection refused" says all that is left of
 // an operation, an address and a system call.
 func dialError(err error) error {
@@ -436,8 +437,9 @@ func (l *link) failLocked(err error) {
 // endLocked gives every flight its error, after which no memory of theirs is used.
 func (l *link) endLocked() {
 	if l.cause == nil {
-		if l.cause = l.qp.Err(); l.cause == nil {
-			l.cause = errClosedByPeer
+		l.cause = errClosedByPeer
+		if err := l.qp.Err(); err != nil {
+			l.cause = dialError(err) // who resets a connection is said beside it
 		}
 	}
 	l.credits = nil
