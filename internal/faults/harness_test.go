@@ -185,8 +185,8 @@ type outcome struct {
 	report         string // its line, if it wrote one
 }
 
-// job is a command under way.
-type job struct {
+// running is a command under way.
+type running struct {
 	s      *site
 	cmd    *exec.Cmd
 	out    bytes.Buffer
@@ -195,9 +195,9 @@ type job struct {
 }
 
 // start begins a command through rdistcc.
-func (s *site) start(env []string, args ...string) *job {
+func (s *site) start(env []string, args ...string) *running {
 	s.t.Helper()
-	j := &job{s: s}
+	j := &running{s: s}
 	f, err := os.CreateTemp(s.root, "report-")
 	if err != nil {
 		s.t.Fatal(err)
@@ -213,7 +213,7 @@ func (s *site) start(env []string, args ...string) *job {
 }
 
 // wait returns what a command came to; one that hangs ends the test.
-func (j *job) wait() outcome {
+func (j *running) wait() outcome {
 	j.s.t.Helper()
 	hung := time.AfterFunc(patience, func() { _ = j.cmd.Process.Kill() })
 	err := j.cmd.Wait()
@@ -323,7 +323,7 @@ const (
 var longFlags = []string{"-fconstexpr-ops-limit=99999999999", "-fconstexpr-loop-limit=2147483647"}
 
 // startLong begins a compile that does not end, and returns when it runs on a host.
-func (s *site) startLong(env []string, name string) *job {
+func (s *site) startLong(env []string, name string) *running {
 	s.t.Helper()
 	path := s.file(name+".cc", longSource)
 	j := s.start(env, append([]string{"g++", "-c", name + ".cc"}, longFlags...)...)
@@ -504,4 +504,14 @@ func (s *site) level(p farm.Process) level {
 		l.descriptors++
 	}
 	return l
+}
+
+// read is a file of the work directory.
+func (s *site) read(name string) string {
+	s.t.Helper()
+	b, err := os.ReadFile(filepath.Join(s.work, name))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(b)
 }

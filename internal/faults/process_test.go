@@ -97,7 +97,7 @@ func TestDaemonPauses(t *testing.T) {
 }
 
 // startPause begins a compile while the process pid is stopped for three seconds.
-func (s *site) startPause(pid int) *job {
+func (s *site) startPause(pid int) *running {
 	s.t.Helper()
 	s.file("pause.c", "int pause(int x) { return x * 3; }\n")
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {

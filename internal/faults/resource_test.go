@@ -41,7 +41,7 @@ func (s *site) next(p farm.Process) (fd uint64) {
 func (s *site) together(n int, env ...string) (lines, reports []string) {
 	s.t.Helper()
 	units := s.units(n)
-	jobs := make([]*job, n)
+	jobs := make([]*running, n)
 	for i, u := range units {
 		jobs[i] = s.start(env, "gcc", "-O2", "-c", u)
 	}

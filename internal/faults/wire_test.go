@@ -394,3 +394,12 @@ func answering(t *testing.T, words string) string {
 	})
 	return l.Addr().String()
 }
+
+// drain reads until the other side has closed, in whatever way.
+func drain(c net.Conn) error {
+	_, err := io.Copy(io.Discard, c)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return nil
+}
