@@ -13,9 +13,10 @@ const (
 	reasonDiagnostics = "diagnostics"
 	reasonManager     = "manager"
 	reasonKilled      = "host-lost"
-	// Not a compiler that we know; a preprocessor that left something running;
-	// no memory to look at the text.
+	// Not a compiler that we know; a working directory without a name; a
+	// preprocessor that left something running; no memory to look at the text.
 	reasonCompiler     = compile.ReasonNotReproducible + "compiler"
+	reasonDirectory    = compile.ReasonNotReproducible + "directory"
 	reasonPreprocessor = compile.ReasonNotReproducible + "preprocessor"
 	reasonMemory       = compile.ReasonNotReproducible + "memory"
 )

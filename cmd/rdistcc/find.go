@@ -26,15 +26,19 @@ func self() fileID {
 
 // findProgram looks name up as execvp does, in path (a PATH), but never finds
 // the program me: a masquerade link is one name more of it. A name with a slash
-// is its own answer. code is exitNotFound or exitNotExecutable, or 0.
+// is its own answer, unless it is such a link: then the compiler of its base
+// name is meant. code is exitNotFound or exitNotExecutable, or 0.
 //
 // without is path without the directories in which name is me. A compiler needs
 // it: gcc looks itself up on PATH to find its parts, and would look for them
 // beside rdistcc.
 func findProgram(name, path string, me fileID) (file, without string, code int) {
 	if strings.IndexByte(name, '/') >= 0 {
-		code, _ := runnable(name, fileID{}) // he who names us in full means us; the nesting is counted
-		return name, path, code
+		code, isMe := runnable(name, me)
+		if !isMe {
+			return name, path, code
+		}
+		name = base(name)
 	}
 	code = exitNotFound
 	if name == "" {
@@ -94,6 +98,14 @@ func runnable(file string, me fileID) (code int, isMe bool) {
 }
 
 const atFDCWD = -100
+
+// rereadable says that a source can be read a second time, should the command
+// have to run here after all: a pipe (bash's <(...)) cannot. A file that is not
+// there is the compiler's to complain about.
+func rereadable(file string) bool {
+	var st syscall.Stat_t
+	return stat(file, &st) != nil || st.Mode&syscall.S_IFMT == syscall.S_IFREG
+}
 
 func stat(file string, st *syscall.Stat_t) error {
 	for {

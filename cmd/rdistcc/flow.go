@@ -28,6 +28,9 @@ func (f *flow) run() int {
 	if f.plan.Local {
 		return f.local(f.plan.Reason, ipc.Gate(f.plan.Gate))
 	}
+	if !rereadable(f.plan.Source) {
+		return f.local(compile.ReasonStdin, ipc.GateLocal)
+	}
 	if f.set.mode == ipc.ModeLocal {
 		return f.local(reasonMode, ipc.GateLocal)
 	}

@@ -221,6 +221,49 @@ func TestMasquerade(t *testing.T) {
 	b.wants(o, 127, "rdistcc: gcc: no such compiler")
 }
 
+// TestLinkNamedInFull: a build system that found the link for the compiler, and
+// puts rdistcc before it as well.
+func TestLinkNamedInFull(t *testing.T) {
+	m := newTestManager(t)
+	b := m.bench()
+	b.write("hello.c", hello)
+	if err := os.Symlink(rdistcc, b.path("gcc")); err != nil {
+		t.Fatal(err)
+	}
+	b.wants(b.run(rdistcc, b.path("gcc"), "-c", "hello.c"), 0, "")
+	b.reported("remote:farm:7632")
+}
+
+func TestNoPath(t *testing.T) {
+	b := newBench(t)
+	b.write("hello.c", hello)
+	if _, err := os.Stat("/usr/bin/gcc"); err != nil {
+		t.Skip("gcc is not where a shell without PATH looks")
+	}
+	b.wants(b.run("env", "-u", "PATH", rdistcc, "gcc", "--version"), 0, "")
+}
+
+// TestSourceThatCanBeReadOnce: were it preprocessed here, a second compile of it
+// would find nothing and make an empty object.
+func TestSourceThatCanBeReadOnce(t *testing.T) {
+	m := newTestManager(t)
+	b := m.bench()
+	b.wants(b.run("bash", "-c", rdistcc+` gcc -O2 -Wall -x c -c <(echo '#warning once'; echo 'int x;') -o x.o`), 0, "warning")
+	if o := b.run("nm", "x.o"); !strings.Contains(o.stdout, " x\n") {
+		t.Errorf("symbols: %q", o.stdout)
+	}
+	b.reported("local:stdin")
+}
+
+func TestDirectoryIsGone(t *testing.T) {
+	m := newTestManager(t)
+	b := m.bench()
+	b.write("hello.c", hello)
+	b.wants(b.run("sh", "-c", "mkdir gone && cd gone && rmdir ../gone && exec "+rdistcc+" gcc -c "+b.path("hello.c")+" -o "+b.path("x.o")), 0, "")
+	b.read("x.o")
+	b.reported("local:not-reproducible:directory")
+}
+
 func TestLoopEnds(t *testing.T) {
 	b := newBench(t)
 	for _, d := range []string{"x", "y"} {

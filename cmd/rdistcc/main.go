@@ -84,6 +84,9 @@ func (s *settings) find(name string, args []string) (c command, code int) {
 		s.say(0, name, ": no such compiler")
 	}
 	s.childPath = path
+	if strings.IndexByte(name, '/') >= 0 {
+		name = file // the same, but for a link of ours that was named in full
+	}
 	return command{file: file, argv: append([]string{name}, args...)}, code
 }
 

@@ -43,7 +43,7 @@ type settings struct {
 // readSettings looks once at every variable. The list of hosts in RDISTCC_HOSTS
 // hides the one of DISTCC_HOSTS even when it is empty: then there are none.
 func readSettings(env []string) *settings {
-	s := &settings{env: env, errFD: 2, verbose: 1}
+	s := &settings{env: env, path: "/bin:/usr/bin", errFD: 2, verbose: 1} // the path of a shell that has none
 	var hosts, distccHosts *string
 	for _, kv := range env {
 		if len(kv) < 4 {

@@ -26,12 +26,15 @@ type slot struct {
 // when there is no manager, that the command runs here.
 func (f *flow) lease() *ipc.GoLocal {
 	began := time.Now()
+	cwd := workingDir(f.set)
+	if cwd == "" {
+		return &ipc.GoLocal{Reason: reasonDirectory}
+	}
 	conn, err := f.set.connect(true)
 	if err != nil {
 		return noManager(err)
 	}
 	f.conn = conn
-	cwd := workingDir(f.set)
 	words, names, ok := f.plan.Shared(compile.KeepsMacrosFrom)
 	if len(words) > ipc.MaxWords || !ok {
 		words = nil
