@@ -58,6 +58,7 @@ var suite = []struct {
 	{"DisconnectDrains", (*conn).disconnectDrains},
 	{"AbortFlushes", (*conn).abortFlushes},
 	{"DestroyForgetsCompletions", (*conn).destroyForgets},
+	{"EveryEnd", (*conn).everyEnd},
 	{"ConcurrentUse", (*conn).concurrentUse},
 }
 

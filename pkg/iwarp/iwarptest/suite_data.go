@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
@@ -245,6 +246,7 @@ func (c *conn) concurrentUse() {
 							c.Error(err)
 							return
 						}
+						time.Sleep(100 * time.Microsecond)
 					}
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
@@ -165,7 +166,7 @@ func (c *conn) invalidateStopsWrites() {
 			}
 		}
 	})
-	for b.QP.Stats().WritesReceived < 4 {
+	for ; b.QP.Stats().WritesReceived < 4; time.Sleep(time.Millisecond) {
 		if b.QP.State() != iwarp.StateRTS {
 			c.Fatalf("QP ended: %v", b.QP.Err())
 		}

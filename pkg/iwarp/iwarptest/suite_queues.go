@@ -2,7 +2,9 @@ package iwarptest
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"math/rand/v2"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
@@ -167,4 +169,97 @@ func (c *conn) destroyForgets() {
 		c.Error("a CQ in use could be closed")
 	}
 	b.WaitDone(c)
+}
+
+// everyEnd ends connections in every way amid traffic: each request completes
+// exactly once, in order, and nothing hangs.
+func (c *conn) everyEnd() {
+	rng := rand.New(rand.NewPCG(7, 7))
+	ways := []struct {
+		name string
+		end  func(a, b *End)
+	}{
+		{"abort", func(a, b *End) { a.QP.Abort() }},
+		{"peer aborts", func(a, b *End) { b.QP.Abort() }},
+		{"both abort", func(a, b *End) { go b.QP.Abort(); a.QP.Abort() }},
+		{"disconnect", func(a, b *End) { _ = a.QP.Disconnect(Context(c)) }},
+		{"peer disconnects", func(a, b *End) { _ = b.QP.Disconnect(Context(c)) }},
+		{"both disconnect", func(a, b *End) {
+			done := make(chan error, 1)
+			go func() { done <- b.QP.Disconnect(Context(c)) }()
+			_ = a.QP.Disconnect(Context(c))
+			<-done
+		}},
+		{"bad Write", func(a, b *End) {
+			_ = a.QP.PostSend(&iwarp.SendWR{ID: 1 << 40, Op: iwarp.OpWrite, Flags: iwarp.Inline, Data: []byte{1}, STag: 1})
+		}},
+		{"disconnect out of patience", func(a, b *End) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = a.QP.Disconnect(ctx)
+		}},
+	}
+	for round := range 3 * len(ways) {
+		way := ways[round%len(ways)]
+		a, b := c.pair()
+		ends := []*End{a, b}
+		var posted [2]struct{ sends, recvs uint64 }
+		for i, e := range ends {
+			for range 40 {
+				e.Recv(c, posted[i].recvs, 16)
+				posted[i].recvs++
+			}
+		}
+		for i, e := range ends {
+			peer := ends[1-i]
+			mr := e.Reg(c, make([]byte, 1<<18), iwarp.LocalWrite, nil)
+			sink := peer.Reg(c, make([]byte, 1<<18), iwarp.LocalWrite|iwarp.RemoteWrite, nil)
+			for range rng.IntN(40) {
+				wr := &iwarp.SendWR{ID: posted[i].sends, Op: iwarp.OpSend, Flags: iwarp.Inline, Data: []byte("small")}
+				if rng.IntN(2) == 0 {
+					wr = &iwarp.SendWR{ID: posted[i].sends, Op: iwarp.OpWrite, STag: sink.STag(),
+						SGL: []iwarp.SGE{{Length: uint32(rng.IntN(1 << 18)), LKey: mr.STag()}}}
+				}
+				if e.QP.PostSend(wr) == nil {
+					posted[i].sends++
+				}
+			}
+		}
+		way.end(a, b)
+		for i, e := range ends {
+			e.WaitDone(c)
+			var sends, recvs uint64
+			flushed := map[bool]bool{}
+			for {
+				var wc [1]iwarp.WC
+				if e.CQ.Poll(wc[:]) == 0 {
+					break
+				}
+				if wc[0].ID == 1<<40 {
+					continue
+				}
+				isRecv := wc[0].Op == iwarp.OpRecv
+				want := &sends
+				if isRecv {
+					want = &recvs
+				}
+				if wc[0].ID != *want {
+					c.Fatalf("%s: side %d: completion %+v, want id %d", way.name, i, wc[0], *want)
+				}
+				*want++
+				if wc[0].Status != iwarp.StatusSuccess {
+					flushed[isRecv] = true
+				} else if flushed[isRecv] {
+					c.Errorf("%s: side %d: success after a flushed request: %+v", way.name, i, wc[0])
+				}
+			}
+			if sends != posted[i].sends || recvs != posted[i].recvs {
+				c.Errorf("%s: side %d: %d of %d sends and %d of %d receives completed", way.name, i,
+					sends, posted[i].sends, recvs, posted[i].recvs)
+			}
+			if err := e.QP.Destroy(); err != nil {
+				c.Error(err)
+			}
+		}
+	}
 }
