@@ -53,18 +53,28 @@ func newAccounting() *accounting {
 	return a
 }
 
-// close removes the groups; their processes must have ended.
+// close removes the groups. Their processes have ended; the last threads may take
+// a moment.
 func (a *accounting) close() {
 	if a.root == "" {
 		return
 	}
-	sub, _ := filepath.Glob(filepath.Join(a.root, "*", "tasks"))
-	for _, t := range sub {
-		_ = os.Remove(filepath.Dir(t))
+	for range 100 {
+		for _, depth := range []string{"*/*", "*"} {
+			dirs, _ := filepath.Glob(filepath.Join(a.root, depth, "tasks"))
+			for _, t := range dirs {
+				_ = os.Remove(filepath.Dir(t))
+			}
+		}
+		if os.Remove(a.root) == nil {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
-	_ = os.Remove(a.root)
+	fmt.Fprintf(os.Stderr, "bench: control groups are left below %s\n", a.root)
 }
 
+// group makes a group; "a/b" is a part of "a", which counts it too.
 func (a *accounting) group(name string) (*group, error) {
 	g := &group{a: a}
 	if a.root == "" {
@@ -96,8 +106,11 @@ func (g *group) start(cmd *exec.Cmd) error {
 	return <-result
 }
 
-// usage is the CPU time that the group has used so far.
+// usage is the CPU time that the group has used so far; that of no group is 0.
 func (g *group) usage() time.Duration {
+	if g == nil {
+		return 0
+	}
 	if g.dir != "" {
 		b, err := os.ReadFile(filepath.Join(g.dir, "cpuacct.usage"))
 		if err != nil {
@@ -148,6 +161,15 @@ func (r *runner) close() {
 	_ = r.stderr.Close()
 }
 
+// commandLimit ends a command that hangs.
+const commandLimit = 60 * time.Second
+
+// lastLines is the end of a program's output, as one line.
+func lastLines(out []byte, n int) string {
+	lines := strings.Split(string(bytes.TrimSpace(out)), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], " | ")
+}
+
 // took is what one command cost.
 type took struct {
 	wall, cpu, self time.Duration // cpu: the whole group; self: the command and what it waited for
@@ -160,6 +182,8 @@ func (r *runner) run(ctx context.Context, settle time.Duration, env []string, di
 	done := make(chan error, 1)
 	_ = r.stderr.Truncate(0)
 	_, _ = r.stderr.Seek(0, 0)
+	ctx, cancel := context.WithTimeout(ctx, commandLimit) // distcc without fallback tries for ever
+	defer cancel()
 	r.jobs <- func() {
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		cmd.Env, cmd.Dir, cmd.Stderr = env, dir, r.stderr
@@ -180,7 +204,7 @@ func (r *runner) run(ctx context.Context, settle time.Duration, env []string, di
 		t.cpu = r.g.usage() - before
 		if err != nil {
 			said, _ := os.ReadFile(r.stderr.Name())
-			err = fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, bytes.TrimSpace(said))
+			err = fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, lastLines(said, 2))
 		}
 		done <- err
 	}

@@ -57,11 +57,7 @@ func (d *daemon) stop() {
 // trouble is err with the last words of the daemon.
 func (d *daemon) trouble(err error) error {
 	out, _ := os.ReadFile(d.log)
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	if len(lines) > 5 {
-		lines = lines[len(lines)-5:]
-	}
-	return fmt.Errorf("%s: %w: %s", d.name, err, strings.Join(lines, " | "))
+	return fmt.Errorf("%s: %w: %s", d.name, err, lastLines(out, 3))
 }
 
 // await waits until ready says so.

@@ -9,10 +9,11 @@ import (
 	"strings"
 )
 
-// farm is a manager and a daemon of ours, in one group.
+// farm is a manager and a daemon of ours, in one group with the clients to come;
+// the daemon and its compilers are a part of it.
 type farm struct {
 	b       *bench
-	g       *group
+	g, host *group
 	daemon  *daemon
 	manager *daemon
 	addr    string   // of the daemon
@@ -32,15 +33,19 @@ func (b *bench) newFarm(name string, via func(addr string) (string, error)) (*fa
 		return nil, err
 	}
 	f := &farm{b: b, g: g, report: filepath.Join(dir, "report")}
+	if f.host, err = b.acct.group(name + "/host"); err != nil {
+		return nil, err
+	}
 	if f.addr, err = freeAddr(); err != nil {
 		return nil, err
 	}
 	env := b.env("RDISTCC_DIR="+dir, "HOME="+dir, "XDG_STATE_HOME="+dir)
-	f.daemon, err = b.startDaemon(g, "rdistccd", env,
+	f.daemon, err = b.startDaemon(f.host, "rdistccd", env,
 		filepath.Join(b.bin, "rdistccd"), "--listen", f.addr, "--jobs", "4", "--http", "127.0.0.1:0", "--nice", "0")
 	if err != nil {
 		return nil, err
 	}
+	g.daemons = append(g.daemons, f.daemon)
 	// It takes connections before it has looked at its compilers.
 	if err := f.daemon.await(b.ctx, f.daemon.said("msg=listening")); err != nil {
 		f.close()
@@ -101,15 +106,16 @@ func (f *farm) check() error {
 
 // env is a bare environment, so that nobody's settings are measured.
 func (b *bench) env(more ...string) []string {
-	return append([]string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TMPDIR=" + os.TempDir()}, more...)
+	return append([]string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TMPDIR=" + b.scratch()}, more...)
 }
 
 // errNoRival says that distcc is not there.
 var errNoRival = errors.New("distcc and distccd are not installed (apt-get install distcc): its columns are left out")
 
-// rival is a distccd in a group of its own.
+// rival is a distccd, grouped like a farm.
 type rival struct {
 	g      *group
+	host   *group
 	daemon *daemon
 	client string
 	addr   string
@@ -130,6 +136,9 @@ func (b *bench) newRival(name string, via func(addr string) (string, error)) (*r
 		return nil, err
 	}
 	r := &rival{g: g, client: client}
+	if r.host, err = b.acct.group(name + "/host"); err != nil {
+		return nil, err
+	}
 	if r.addr, err = freeAddr(); err != nil {
 		return nil, err
 	}
@@ -139,10 +148,11 @@ func (b *bench) newRival(name string, via func(addr string) (string, error)) (*r
 	args := []string{server, "--no-detach", "--daemon", "--listen", "127.0.0.1", "--port", port,
 		"--allow", "127.0.0.1", "-j", "4", "-N", "0", "--log-stderr"}
 	env := b.env("HOME=" + b.tmp)
-	r.daemon, err = b.startDaemon(g, "distccd", env, args...)
+	r.daemon, err = b.startDaemon(r.host, "distccd", env, args...)
 	if err != nil {
 		return nil, err
 	}
+	g.daemons = append(g.daemons, r.daemon)
 	if err := r.daemon.await(b.ctx, listening("tcp", r.addr)); err != nil {
 		r.close()
 		return nil, err

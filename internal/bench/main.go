@@ -74,8 +74,14 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(b.tmp)
-	// distccd gives up root: its files must be reachable for another user.
+	// distccd gives up root: as another user it must get there, and write somewhere.
 	if err := os.Chmod(b.tmp, 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(b.scratch(), 0o700); err != nil {
+		return err
+	}
+	if err := os.Chmod(b.scratch(), 0o777|os.ModeSticky); err != nil {
 		return err
 	}
 	if b.log, err = newSamples(*out); err != nil {
@@ -112,6 +118,9 @@ func run(ctx context.Context) error {
 	fmt.Printf("# raw samples: %s\n", b.log.path)
 	return errors.Join(append(errs, b.log.close())...)
 }
+
+// scratch is where all programs put their temporary files.
+func (b *bench) scratch() string { return filepath.Join(b.tmp, "scratch") }
 
 // machine says in a few words what the figures were taken on.
 func machine() string {

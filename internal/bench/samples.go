@@ -28,7 +28,7 @@ type sample struct {
 	Round     int     `json:"round"`
 	WallMS    float64 `json:"wall_ms,omitempty"`
 	CPUMS     float64 `json:"cpu_ms,omitempty"`
-	OwnMS     float64 `json:"daemon_own_cpu_ms,omitempty"`
+	HostMS    float64 `json:"host_cpu_ms,omitempty"` // the daemon with its compiler
 	ManagerMS float64 `json:"manager_cpu_ms,omitempty"`
 	ClientMS  float64 `json:"client_cpu_ms,omitempty"` // the command and what it waited for
 	GBps      float64 `json:"gb_per_s,omitempty"`
