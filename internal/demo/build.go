@@ -29,6 +29,7 @@ type result struct {
 	fallbacks   map[string]int // by reason
 	sent, got   int64          // bytes
 	differing   []string       // objects
+	shown       string         // by running what was built
 	sample      string         // a line that the wrapper printed about a fallback
 }
 
@@ -42,7 +43,7 @@ type unit struct {
 // build compiles base locally and on the farm, compares, links the farm's
 // objects and runs what they give.
 func build(ctx context.Context, f *farm.Farm, base fetched, jobs int) (result, error) {
-	r := result{name: base.name, hosts: map[string]int{}, fallbacks: map[string]int{}}
+	r := result{name: base.name, shown: base.shown, hosts: map[string]int{}, fallbacks: map[string]int{}}
 	sources, err := base.sources(base.root, base.out)
 	if err != nil {
 		return r, err

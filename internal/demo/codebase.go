@@ -25,6 +25,7 @@ type codebase struct {
 	globs   []string                     // sources
 	extra   func(source string) []string // further flags of one source
 	links   []link
+	shown   string                                 // what check has shown
 	prepare func(dir string) error                 // makes what the check needs beside the module's sources
 	check   func(ctx context.Context, p ctl) error // runs what was linked
 }
@@ -82,6 +83,7 @@ var codebases = []codebase{
 			return nil
 		},
 		links: []link{{program: "dwebp", libs: []string{"-lm", "-pthread"}}},
+		shown: "dwebp decoded a picture to the right pixels",
 		check: checkWebP,
 	},
 	{
@@ -92,6 +94,7 @@ var codebases = []codebase{
 		prepare: func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "roundtrip.c"), []byte(roundTrip), 0o644)
 		},
+		shown: "zstd compressed and restored a file",
 		check: checkZstd,
 	},
 	{
@@ -99,6 +102,7 @@ var codebases = []codebase{
 		flags: []string{"-std=c++17", "-O2", "-Iinclude", "-Igrpc", "-Isrc"},
 		globs: []string{"src/*.cpp", "grpc/src/compiler/*.cc", "include/codegen/*.cc"},
 		links: []link{{program: "flatc", without: []string{"src/flathash.cpp"}}},
+		shown: "flatc built the binary that its project keeps",
 		check: checkFlatBuffers,
 	},
 }
@@ -109,10 +113,14 @@ type fetched struct {
 	ctl
 }
 
-// fetch has the go command bring all code bases; it keeps them in its cache.
-func fetch(ctx context.Context, dir string) ([]fetched, error) {
+// fetch has the go command bring the code bases, or only one; it keeps them in
+// its cache.
+func fetch(ctx context.Context, dir, only string) ([]fetched, error) {
 	var all []fetched
 	for _, c := range codebases {
+		if only != "" && only != c.name {
+			continue
+		}
 		cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", c.module)
 		cmd.Dir = dir
 		var stderr bytes.Buffer
@@ -133,6 +141,9 @@ func fetch(ctx context.Context, dir string) ([]fetched, error) {
 			}
 		}
 		all = append(all, fetched{c, ctl{module: m.Dir, root: filepath.Join(m.Dir, c.sub), out: own}})
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no code base is called %s", only)
 	}
 	return all, nil
 }

@@ -26,6 +26,7 @@ func main() {
 	flag.StringVar(&o.bin, "bin", "bin", "directory of the programs")
 	flag.BoolVar(&o.keep, "keep", false, "leave everything running, with Prometheus where it is installed, until interrupted")
 	flag.IntVar(&o.jobs, "jobs", 2*runtime.NumCPU(), "jobs at a time")
+	flag.StringVar(&o.only, "only", "", "one code base, for a short look: libwebp, zstd or flatbuffers")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -40,6 +41,7 @@ type options struct {
 	bin  string
 	keep bool
 	jobs int
+	only string
 }
 
 // deadline ends a demo that hangs; on two cores it takes some three minutes.
@@ -61,7 +63,7 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	bases, err := fetch(ctx, dir)
+	bases, err := fetch(ctx, dir, o.only)
 	if err != nil {
 		return err
 	}
@@ -93,7 +95,7 @@ func run(ctx context.Context, o options) (err error) {
 		}
 		results = append(results, r)
 	}
-	if err := report(os.Stdout, f, results); err != nil {
+	if err := report(os.Stdout, f, results, o.only == ""); err != nil {
 		return err
 	}
 	if o.keep {
