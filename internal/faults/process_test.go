@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestDaemonEnds: a daemon that is killed, or stopped for good, in mid-compile
@@ -212,6 +214,30 @@ func TestWrapperEnds(t *testing.T) {
 		}
 		if _, err := os.Stat(filepath.Join(s.work, "long.o")); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%v: an object was left: %v", sig, err)
+		}
+		s.clean()
+	}
+	// The same while the preprocessor runs: it waits for the other end of a pipe.
+	pipe := filepath.Join(s.work, "pipe.h")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.file("slow.c", "#include \"pipe.h\"\n")
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+		j := s.start(nil, "gcc", "-c", "slow.c")
+		s.eventually("a preprocessor", func() string {
+			for _, p := range s.processes() {
+				if p.name == "cc1" && p.cwd == s.work {
+					return ""
+				}
+			}
+			return "none runs"
+		})
+		if err := j.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if o := j.wait(); o.status != 128+int(sig) || o.stderr != "" || o.report != "" {
+			t.Errorf("%v while it preprocesses: %+v, want exit status %d without a word", sig, o, 128+sig)
 		}
 		s.clean()
 	}

@@ -124,6 +124,12 @@ func TestFilesTooLarge(t *testing.T) {
 	if local.status == 0 || got != local {
 		t.Errorf("an object over the limit: %+v, want %+v", got, local)
 	}
+	// Here only the text is too large.
+	s.file("text.c", "#include <stdio.h>\n#include <stdlib.h>\n#include <math.h>\n#include <unistd.h>\nint text;\n")
+	if got := s.limited(s.Wrapper, "gcc", "-c", "text.c"); got != (outcome{}) {
+		t.Errorf("a text over the limit: %+v", got)
+	}
+	s.sameObject("text.o", "gcc", "-c", "text.c")
 	s.clean()
 }
 
