@@ -104,6 +104,35 @@ func TestEveryQueryHasData(t *testing.T) {
 		wait(ctx, time.Second) // the next scrape
 	}
 	prom.checkRules(ctx, t)
+	checkMetricsDocumented(ctx, t, f)
+}
+
+// checkMetricsDocumented holds what the programs export against docs/metrics.md.
+func checkMetricsDocumented(ctx context.Context, t *testing.T, f *farm.Farm) {
+	t.Helper()
+	doc, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, p := range []farm.Process{f.Daemons[0], f.Manager} {
+		page, err := farm.Get(ctx, "http://"+p.HTTP+"/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(page)) {
+			words := strings.Fields(line)
+			if len(words) != 4 || words[1] != "TYPE" || !strings.HasPrefix(words[2], "rdistcc") && !strings.HasPrefix(words[2], "iwarp") {
+				continue
+			}
+			if n++; !strings.Contains(string(doc), "`"+words[2]+"`") {
+				t.Errorf("%s of %s is not in docs/metrics.md", words[2], p.Name)
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("found only %d metrics", n)
+	}
 }
 
 // compile has the farm make an object of a file of its own.
