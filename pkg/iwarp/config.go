@@ -19,8 +19,8 @@ type Config struct {
 	MaxCQ int // 65536
 	MaxMR int // 1 << 20
 
-	// StallTimeout ends a connection whose peer accepts no byte for so long while
-	// we have some to send. 0 = 60 s.
+	// StallTimeout ends a connection whose peer accepts, or acknowledges, no byte
+	// for so long while we have some to send. 0 = 60 s.
 	StallTimeout time.Duration
 	// LingerTimeout is how long a stream waits for the peer's FIN after its own
 	// Terminate or FIN. 0 = 2 s.

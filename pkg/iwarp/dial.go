@@ -55,7 +55,7 @@ func (d *soft) dial(ctx context.Context, addr string, q *qp, p *ConnParam) (*Con
 		_ = c.Close() // never used
 		return nil, err
 	}
-	tuneConn(c)
+	tuneConn(c, d.cfg.StallTimeout)
 	info, err := d.initiate(ctx, c, q, p, step)
 	if err != nil {
 		_ = c.Close() // the error that counts is err

@@ -130,7 +130,7 @@ func (l *listener) isClosed() bool {
 // decision: the initiator has nothing to say before our Reply.
 func (l *listener) startUp(c net.Conn) {
 	defer l.wg.Done()
-	tuneConn(c)
+	tuneConn(c, l.dev.cfg.StallTimeout)
 	_ = c.SetDeadline(time.Now().Add(l.o.RequestTimeout))
 	var fr frameReader
 	f, rest, err := fr.read(c, false)

@@ -3,21 +3,25 @@ package iwarp
 import (
 	"net"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // tuneConn sets what an RDMA stream wants of its TCP connection: no Nagle, whose
-// wait for an ACK costs a round trip in the middle of a message, and a congestion
-// control that does not fall back to slow start when a connection has been idle.
-func tuneConn(c net.Conn) {
+// wait for an ACK costs a round trip in the middle of a message; a congestion
+// control that does not fall back to slow start when a connection has been idle;
+// and an end after stall for a peer that acknowledges nothing, or no keepalive:
+// the kernel alone would try for a quarter of an hour.
+func tuneConn(c net.Conn, stall time.Duration) {
 	t, ok := c.(*net.TCPConn)
 	if !ok {
 		return
 	}
 	_ = t.SetNoDelay(true) // it is Go's default as well
 	control(t, func(fd int) {
-		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "bbr") // where the kernel has it
+		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "bbr")                    // where the kernel has it
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(stall.Milliseconds())) // always there
 	})
 }
 

@@ -2,10 +2,13 @@
 
 package iwarp
 
-import "net"
+import (
+	"net"
+	"time"
+)
 
 // tuneConn leaves the connection as Go made it: without Nagle.
-func tuneConn(net.Conn) {}
+func tuneConn(net.Conn, time.Duration) {}
 
 // segmentSize is not known here.
 func segmentSize(net.Conn) int { return 0 }

@@ -54,7 +54,9 @@ func Open(c Config) (Device, error) {
 	}
 	if c.Listen == nil {
 		c.Listen = func(ctx context.Context, addr string) (net.Listener, error) {
-			return new(net.ListenConfig).Listen(ctx, "tcp", addr)
+			var lc net.ListenConfig
+			lc.SetMultipathTCP(false) // segment size and congestion control are one path's
+			return lc.Listen(ctx, "tcp", addr)
 		}
 	}
 	return &soft{

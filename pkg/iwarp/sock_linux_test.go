@@ -1,0 +1,65 @@
+package iwarp
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestSocketOptions looks at both ends of a connection as the kernel has them.
+func TestSocketOptions(t *testing.T) {
+	dev, err := Open(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	cfg := dev.(*soft).cfg
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	l, err := cfg.Listen(ctx, "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a, err := cfg.Dial(ctx, l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	b, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	for _, c := range []net.Conn{a, b} {
+		tuneConn(c, 7*time.Second)
+		control(c.(*net.TCPConn), func(fd int) {
+			for name, x := range map[string]struct{ level, opt, want int }{
+				"TCP_NODELAY":      {unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+				"TCP_USER_TIMEOUT": {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 7000},
+				"SO_PROTOCOL":      {unix.SOL_SOCKET, unix.SO_PROTOCOL, unix.IPPROTO_TCP},
+				"SO_KEEPALIVE":     {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+			} {
+				if got, err := unix.GetsockoptInt(fd, x.level, x.opt); err != nil || got != x.want {
+					t.Errorf("%s = %d, %v; want %d", name, got, err, x.want)
+				}
+			}
+		})
+		if n := segmentSize(c); n < 500 || n > 65535 {
+			t.Errorf("segment size %d", n)
+		}
+	}
+}
+
+func TestChooseMULPDU(t *testing.T) {
+	c, _ := net.Pipe() // no segments
+	defer c.Close()
+	for wish, want := range map[int]int{0: targetULPDU, 1454: 1454, 60000: 60000, 70000: 64768, 5: 128} {
+		if got := chooseMULPDU(c, wish); got != want {
+			t.Errorf("MaxULPDU %d: %d, want %d", wish, got, want)
+		}
+	}
+}
