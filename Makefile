@@ -5,14 +5,12 @@ GO          ?= go
 PREFIX      ?= /usr/local
 DESTDIR     ?=
 FUZZTIME    ?= 20s
-BENCHTIME   ?= 1s
 GOLANGCI    ?= github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 
 PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
-LINKS    := cc gcc g++ c++ clang clang++ c89 c99 $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
-
-export GOTOOLCHAIN ?= auto
+# Not c89 and c99: they are scripts around gcc, which they find on PATH.
+LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
 .PHONY: all test race fuzz lint bench demo e2e install clean deps $(PROGRAMS)
 
@@ -32,12 +30,12 @@ skips = @for t in clang distcc tshark prometheus; do command -v $$t >/dev/null |
 test:
 	$(call need,$(GO) gcc g++)
 	$(skips)
-	$(GO) test ./...
+	$(GO) test -timeout 20m ./...
 
 race:
 	$(call need,$(GO) gcc g++)
 	$(skips)
-	CGO_ENABLED=1 $(GO) test -race ./...
+	CGO_ENABLED=1 $(GO) test -race -timeout 40m ./...
 
 fuzz:
 	$(call need,$(GO))
@@ -67,15 +65,20 @@ demo: all
 e2e: all
 	$(call need,$(GO) gcc g++)
 	$(skips)
-	$(GO) test -count=1 -v -run 'TestScripts' .
+	$(GO) test -count=1 -v -run '^TestScript$$' . && $(GO) test -count=1 ./internal/faults
 
 install: all
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc lib/systemd/system lib/systemd/user share/doc/rdistcc)
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc lib/systemd/system lib/systemd/user share/doc/rdistcc \
+		share/rdistcc/prometheus/targets share/rdistcc/grafana share/bash-completion/completions)
 	install -m 0755 $(addprefix bin/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
 	for n in $(LINKS); do ln -sf ../../bin/rdistcc $(DESTDIR)$(PREFIX)/lib/rdistcc/$$n; done
 	for u in $(patsubst deploy/systemd/%,%,$(wildcard deploy/systemd/*/*)); do \
 		sed 's,@PREFIX@,$(PREFIX),g' deploy/systemd/$$u > $(DESTDIR)$(PREFIX)/lib/systemd/$$u; done
 	install -m 0644 README.md ARCHITECTURE.md CHANGELOG.md $(wildcard deploy/config.yaml docs/*.md) $(DESTDIR)$(PREFIX)/share/doc/rdistcc
+	install -m 0644 deploy/prometheus/*.yml $(DESTDIR)$(PREFIX)/share/rdistcc/prometheus
+	install -m 0644 deploy/prometheus/targets/*.yml $(DESTDIR)$(PREFIX)/share/rdistcc/prometheus/targets
+	install -m 0644 deploy/grafana/*.json $(DESTDIR)$(PREFIX)/share/rdistcc/grafana
+	bin/rdistcc completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/rdistcc
 
 clean:
 	rm -rf bin dist
