@@ -233,6 +233,7 @@ func (q *qp) Disconnect(ctx context.Context) error {
 		q.state = StateClosing
 		q.closing = true
 		q.kickLocked()
+		q.recall() // rx must see the peer's FIN
 	case StateClosing, StateTerminate, StateError:
 	default:
 		state := q.state
