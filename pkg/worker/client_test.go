@@ -1,158 +1,16 @@
 package worker
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
-
-// patience bounds every wait of a test: it is reached only when something is
-// wrong.
-const patience = 60 * time.Second
-
-// testServer is a server on loopback with tools of its own.
-type testServer struct {
-	*Server
-	t    *testing.T
-	dev  iwarp.Device
-	addr string
-	base string // holds the work area
-	bin  string // directory with the compilers that it finds
-	log  *syncBuffer
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
-// startServer runs a server whose compilers are those in bin: real ones through
-// links, or scripts. It is closed, and looked over for leaks, at the test's end.
-func startServer(t *testing.T, change func(*Options)) *testServer {
-	t.Helper()
-	checkLeaks(t)
-	dev, err := iwarp.Open(iwarp.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ts := &testServer{t: t, dev: dev, base: t.TempDir(), bin: t.TempDir(), log: new(syncBuffer)}
-	ts.link("gcc")
-	o := Options{
-		Device: dev, Log: slog.New(slog.NewTextHandler(ts.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Metrics: NewMetrics(),
-		Jobs: 2, Clients: 8, Slot: 4 << 20, Prefault: 64 << 10, WorkBase: ts.base, Heartbeat: time.Second, Silence: patience,
-		Settings: Settings{JobTimeout: patience, Dirs: []string{ts.bin}},
-	}
-	if change != nil {
-		change(&o)
-	}
-	if ts.Server, err = New(context.Background(), o); err != nil {
-		t.Fatal(err)
-	}
-	l, err := dev.Listen(context.Background(), "127.0.0.1:0", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ts.addr = l.Addr().String()
-	ts.Serve(l)
-	t.Cleanup(ts.finish)
-	return ts
-}
-
-// finish closes the server and wants nothing left of it.
-func (ts *testServer) finish() {
-	ts.Close()
-	if st := ts.dev.Stats(); st.QPs != 0 || st.MRs != 0 || st.RegisteredBytes != 0 {
-		ts.t.Errorf("left on the device: %d QPs, %d regions of %d bytes", st.QPs, st.MRs, st.RegisteredBytes)
-	}
-	if err := ts.dev.Close(); err != nil {
-		ts.t.Error(err)
-	}
-	if left, err := os.ReadDir(ts.base); err != nil || len(left) > 0 {
-		ts.t.Errorf("left in the work base: %v, %v", left, err)
-	}
-	for _, p := range processesBelow(ts.base) {
-		ts.t.Errorf("process %d still works in the work base", p)
-	}
-	if ts.t.Failed() {
-		ts.t.Logf("server's log:\n%s", ts.log)
-	}
-}
-
-// link makes compilers of this machine known to the server's next scan.
-func (ts *testServer) link(names ...string) {
-	ts.t.Helper()
-	for _, name := range names {
-		path, err := exec.LookPath(name)
-		if err == nil {
-			err = os.Symlink(path, filepath.Join(ts.bin, name))
-		}
-		if err != nil {
-			ts.t.Skipf("needs %s: %v", name, err)
-		}
-	}
-}
-
-// checkLeaks compares descriptors and goroutines with those of now, once the test
-// and its other clean-up are over.
-func checkLeaks(t *testing.T) {
-	t.Helper()
-	fds, goroutines := openFDs(t), runtime.NumGoroutine()
-	t.Cleanup(func() {
-		// What has been told to end may take a moment to be gone.
-		for range 500 {
-			if openFDs(t) <= fds && runtime.NumGoroutine() <= goroutines {
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		buf := make([]byte, 1<<16)
-		t.Errorf("descriptors: %d before, %d after; goroutines: %d before, %d after\n%s",
-			fds, openFDs(t), goroutines, runtime.NumGoroutine(), buf[:runtime.Stack(buf, true)])
-	})
-}
-
-// openFDs counts this process's descriptors, but for the runtime's own.
-func openFDs(t *testing.T) int {
-	t.Helper()
-	dir, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for _, e := range dir {
-		to, err := os.Readlink("/proc/self/fd/" + e.Name())
-		if err == nil && !strings.HasPrefix(to, "anon_inode:[event") {
-			n++
-		}
-	}
-	return n
-}
 
 // testClient is a manager's side, without any comfort.
 type testClient struct {
@@ -445,66 +303,10 @@ func (c *testClient) do(tc job.ToolchainID, q request) *testResult {
 
 func (r *testResult) bytes(s job.Segment) []byte { return r.sink[s.Off:][:s.Len] }
 
-// tool finds the ID of a compiler in bin.
-func (ts *testServer) tool(name string) job.ToolchainID {
-	ts.t.Helper()
-	for _, t := range ts.Toolchains() {
-		if filepath.Base(t.Exec) == name {
-			return t.ID
-		}
-	}
-	ts.t.Skipf("needs %s", name)
-	return job.ToolchainID{}
-}
-
 // compileBody is an ordinary compile's.
 func compileBody(lang, name string, args ...string) job.Body {
 	return job.Body{
 		Argv0: "cc", Args: args, Language: lang, Name: name, Cwd: "/nowhere",
 		Outputs: []job.Output{{Kind: job.OutputObject, Name: "x.o"}},
 	}
-}
-
-// fake makes a compiler that runs script instead: the server takes it for a gcc,
-// as it tells so. $out is where the object belongs.
-func (ts *testServer) fake(name, script string) job.ToolchainID {
-	ts.t.Helper()
-	path := filepath.Join(ts.bin, name)
-	text := `#!/bin/sh
-case $1 in
--v) echo "Target: test" >&2; echo "gcc version 12.0.0" >&2; exit;;
--print-prog-name=cc1) echo /bin/sh; exit;;
--print-prog-name=*) echo ${1#*=}; exit;;
--print-libgcc-file-name) echo libgcc.a; exit;;
-esac
-while [ "$1" != -o ]; do shift; done
-out=$2
-` + script
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-		ts.t.Fatal(err)
-	}
-	if err := ts.Rescan(context.Background()); err != nil {
-		ts.t.Fatal(err)
-	}
-	return ts.tool(name)
-}
-
-// until polls for what other processes do.
-func until(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for start := time.Now(); !cond(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(start) > patience {
-			t.Fatalf("waiting for %s", what)
-		}
-	}
-}
-
-// alive says whether a process exists and is no zombie.
-func alive(pid int) bool {
-	b, err := os.ReadFile("/proc/" + itoa(pid) + "/stat")
-	if err != nil {
-		return false
-	}
-	_, rest, _ := bytes.Cut(b, []byte(") "))
-	return len(rest) > 0 && rest[0] != 'Z' && unix.Kill(pid, 0) == nil
 }

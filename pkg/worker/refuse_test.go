@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -71,6 +72,14 @@ func TestChangedToolchainIsRefused(t *testing.T) {
 	other := ts.fake("gcc-13", "echo b >$out\n")
 	if r := c.do(id, request{body: b}); r.Status != job.StatusRefused || r.Cause != job.CauseToolchain {
 		t.Errorf("the old one: %+v", r.Result)
+	}
+	// Touched, but the same: a hard link changes a file's times.
+	if err := os.Link(filepath.Join(ts.bin, "gcc-13"), filepath.Join(ts.bin, "another")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * toolchainTrust)
+	if r := c.do(other, request{body: b}); r.Status != job.StatusRan {
+		t.Errorf("after a touch: %+v", r.Result)
 	}
 	// Without a scan too, if not within the instant.
 	path := filepath.Join(ts.bin, "gcc-13")

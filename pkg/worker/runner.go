@@ -101,6 +101,9 @@ func (r *runner) run(t *task) (*job.Result, int) {
 	if err != nil {
 		return refused(err), 0
 	}
+	if err := r.s.verify(r.s.ctx, &t.tc); err != nil {
+		return refused(err), 0
+	}
 	text := mem[t.m.TextOff:][:t.m.TextLen]
 	if err := r.src.write(body.Name, text); err != nil {
 		return failed(err), 0

@@ -54,7 +54,7 @@ func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 		err = refuse(job.CauseDraining, "going down")
 	}
 	if err == nil {
-		t.tc, err = s.toolchain(s.ctx, m.Toolchain)
+		t.tc, err = s.toolchain(m.Toolchain)
 	}
 	if err != nil {
 		t.answer(refused(err), 0)

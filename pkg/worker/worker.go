@@ -257,40 +257,39 @@ func (s *Server) Toolchains() []toolchain.Toolchain { return *s.listed.Load() }
 // way may see them change as well, and one look takes some 20 system calls.
 const toolchainTrust = 100 * time.Millisecond
 
-// identifyTime bounds a look at a toolchain on behalf of a job.
-const identifyTime = 500 * time.Millisecond
-
 // rescanTime is how often compilers are looked for. With nothing changed that is
 // a directory and some stats.
 const rescanTime = time.Minute
 
-// toolchain finds what an ID stands for, if the files are still those that gave it.
-func (s *Server) toolchain(ctx context.Context, id job.ToolchainID) (toolchain.Toolchain, error) {
+// toolchain finds what an ID stands for.
+func (s *Server) toolchain(id job.ToolchainID) (toolchain.Toolchain, error) {
 	for _, t := range *s.listed.Load() {
-		if t.ID != id {
-			continue
-		}
-		s.mu.Lock()
-		trusted := time.Since(s.looked[id]) < toolchainTrust
-		s.mu.Unlock()
-		if trusted {
+		if t.ID == id {
 			return t, nil
 		}
-		// Reading a changed compiler takes longer than a client may wait for its
-		// heartbeat: it goes on without us.
-		ctx, cancel := context.WithTimeout(ctx, identifyTime)
-		defer cancel()
-		now, err := s.tools.Identify(ctx, t.Exec)
-		if err != nil || now.ID != id {
-			s.rescanSoon()
-			return t, refuse(job.CauseToolchain, "%s has changed on the host", t.Exec)
-		}
-		s.mu.Lock()
-		s.looked[id] = time.Now()
-		s.mu.Unlock()
-		return t, nil
 	}
 	return toolchain.Toolchain{}, refuse(job.CauseToolchain, "no such compiler on the host")
+}
+
+// verify refuses a toolchain whose files are not those that gave its ID any more.
+// When they were touched they are read again, which takes a second, or several on
+// a busy machine: this is for runners, not for a connection's goroutine.
+func (s *Server) verify(ctx context.Context, t *toolchain.Toolchain) error {
+	s.mu.Lock()
+	trusted := time.Since(s.looked[t.ID]) < toolchainTrust
+	s.mu.Unlock()
+	if trusted {
+		return nil
+	}
+	now, err := s.tools.Identify(ctx, t.Exec)
+	if err != nil || now.ID != t.ID {
+		s.rescanSoon()
+		return refuse(job.CauseToolchain, "%s has changed on the host", t.Exec)
+	}
+	s.mu.Lock()
+	s.looked[t.ID] = time.Now()
+	s.mu.Unlock()
+	return nil
 }
 
 // Serve takes connections from l until Drain or Close, and closes l.
