@@ -71,7 +71,7 @@ func (f *flow) run() int {
 func (f *flow) makePlan() {
 	real := realPath(f.cmd.file)
 	if driver, ok := compile.DriverOf(f.cmd.argv[0], real); ok {
-		f.plan = compile.Parse(f.cmd.argv[1:], driver, syscall.Getenv)
+		f.plan = compile.Parse(compile.Expand(f.cmd.argv[1:]), driver, syscall.Getenv)
 	} else {
 		f.plan = compile.Plan{Local: true, Reason: reasonCompiler, Gate: compile.GateNone}
 	}

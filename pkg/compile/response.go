@@ -1,0 +1,100 @@
+package compile
+
+import (
+	"strings"
+	"syscall"
+)
+
+// Limits of response files; what exceeds them is left to the compiler.
+const (
+	maxResponse = 4 << 20 // bytes of one file
+	maxFiles    = 64      // of one command
+)
+
+// Expand puts in the place of every word @FILE the words in FILE, as gcc and
+// clang do: they are separated by white space, a backslash takes the next
+// character as it is, and ' and " keep words together. A file may name others,
+// seen from the working directory. What cannot be read stays a word, which
+// Parse does not let travel. argv is returned as it is when it names no file.
+//
+// It reads files, so it is for the user's own words alone.
+func Expand(argv []string) []string {
+	files := maxFiles
+	return expand(argv, &files)
+}
+
+func expand(argv []string, files *int) []string {
+	for i, w := range argv {
+		if len(w) < 2 || w[0] != '@' {
+			continue
+		}
+		if *files--; *files < 0 {
+			return argv
+		}
+		text, ok := readResponse(w[1:])
+		if !ok {
+			continue
+		}
+		inner := expand(splitResponse(text), files)
+		rest := expand(argv[i+1:], files)
+		all := make([]string, 0, i+len(inner)+len(rest))
+		return append(append(append(all, argv[:i]...), inner...), rest...)
+	}
+	return argv
+}
+
+// readResponse reads a regular file whole.
+func readResponse(name string) (string, bool) {
+	fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return "", false
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	var st syscall.Stat_t
+	if syscall.Fstat(fd, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG || st.Size > maxResponse {
+		return "", false
+	}
+	buf := make([]byte, st.Size)
+	for n := 0; n < len(buf); {
+		m, err := syscall.Read(fd, buf[n:])
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || m <= 0 {
+			return "", false
+		}
+		n += m
+	}
+	return string(buf), strings.IndexByte(string(buf), 0) < 0
+}
+
+// splitResponse cuts a response file into words.
+func splitResponse(text string) []string {
+	var words []string
+	for i := 0; i < len(text); {
+		if isSpace(text[i]) {
+			i++
+			continue
+		}
+		var w []byte
+		for quote := byte(0); i < len(text) && (quote != 0 || !isSpace(text[i])); i++ {
+			switch c := text[i]; {
+			case c == '\\' && i+1 < len(text):
+				i++
+				w = append(w, text[i])
+			case c == quote:
+				quote = 0
+			case quote == 0 && (c == '\'' || c == '"'):
+				quote = c
+			default:
+				w = append(w, c)
+			}
+		}
+		words = append(words, string(w))
+	}
+	return words
+}
+
+func isSpace(c byte) bool {
+	return c == ' ' || '\t' <= c && c <= '\r'
+}
