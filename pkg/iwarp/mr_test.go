@@ -67,6 +67,11 @@ func TestRegistrationErrors(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	if mr, err := e.pd.RegMR(buf, 0, nil); err != nil || mr.Base() != 0 { // covers SEC-20
+		t.Errorf("region by default: base %#x, %v; want 0, which is no address", mr.Base(), err)
+	} else if err := mr.Dereg(); err != nil {
+		t.Error(err)
+	}
 	mr, err := e.pd.RegMR(buf, 0, &MROptions{Base: 1<<64 - 16}) // the last TO is 2^64-1
 	if err != nil {
 		t.Fatal(err)

@@ -49,6 +49,7 @@ var suite = []struct {
 	{"SendInvalidates", (*conn).sendInvalidates},
 	{"SendInvalidateErrors", (*conn).invalidateErrors},
 	{"InvalidateStopsWrites", (*conn).invalidateStopsWrites},
+	{"LocalInvalidate", (*conn).localInvalidate},
 	{"SendTooLong", (*conn).sendTooLong},
 	{"SendWithoutReceive", (*conn).sendWithoutReceive},
 	{"BadLocalMemory", (*conn).badLocalMemory},

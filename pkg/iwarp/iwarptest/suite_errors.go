@@ -242,3 +242,25 @@ func (c *conn) badLocalMemory() {
 		sub.wantTerminate(a, b, 1, 0, 0)
 	})
 }
+
+// localInvalidate is done in its place in the queue.
+func (c *conn) localInvalidate() {
+	a, b := c.pair()
+	mr := b.Reg(c, make([]byte, 8), iwarp.LocalWrite|iwarp.RemoteWrite, nil)
+	a.Recv(c, 9, 8)
+	b.Post(c, &iwarp.SendWR{ID: 1, Op: iwarp.OpSend, Flags: iwarp.Inline | iwarp.More, Data: []byte("before")})
+	b.Post(c, &iwarp.SendWR{ID: 2, Op: iwarp.OpLocalInv, InvSTag: mr.STag()})
+	b.WaitOK(c, 1)
+	b.WaitOK(c, 2)
+	a.WaitOK(c, 9)
+	a.Post(c, &iwarp.SendWR{Op: iwarp.OpWrite, Flags: iwarp.Inline, Data: []byte("x"), STag: mr.STag()})
+	c.wantTerminate(a, b, 1, 1, 0)
+
+	a, b = c.pair()
+	foreign := a.Reg(c, make([]byte, 8), iwarp.LocalWrite|iwarp.RemoteWrite, nil)
+	b.Post(c, &iwarp.SendWR{ID: 1, Op: iwarp.OpLocalInv, InvSTag: foreign.STag()})
+	if wc := b.Wait(c); wc.ID != 1 || wc.Status != iwarp.StatusLocProtErr {
+		c.Errorf("local invalidate of another's region: %+v", wc)
+	}
+	c.wantTerminate(a, b, 0, 0, 0)
+}
