@@ -150,7 +150,7 @@ func TestDeviceLimits(t *testing.T) {
 func TestGateWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g gate
-		if !g.enter() || !g.enter() {
+		if first, second := g.enter(), g.enter(); !first || !second {
 			t.Fatal("an open gate refuses")
 		}
 		shut := make(chan struct{}, 2)
