@@ -304,6 +304,10 @@ var equalCases = []struct{ compilers, place, args string }{
 	{"c", "remote", "-MD -c od\x00d$na,me.c"},
 	{"x", "remote", "-MMD -MP -c app.cpp -o out/app.o"},
 	{"gcc", "remote", "-MD -c plain.i"},
+	{"c", "remote", "-MD -c .hidden.c"},
+	{"c", "remote", "-MD -xc -c noext"},
+	{"c", "remote", "-MMD -c x.y.c"},
+	{"c", "remote", "-MMD -xc -c sub/a.b.txt -o sub/../q"},
 
 	// Debug information.
 	{"c", "remote", "-g -c main.c"},
@@ -353,6 +357,7 @@ var equalCases = []struct{ compilers, place, args string }{
 	{"clang", "remote", "-c ./base.c"},
 	{"c", "remote", "-Wno-builtin-macro-redefined -D__DATE__=\"r\" -D__TIME__=\"r\" -c date.c"},
 	{"gcc", "remote", "-traditional-cpp -c plain.c"},
+	{"gcc", "local:not-reproducible:macros", "-traditional-cpp -fsanitize=undefined -c plain.c"},
 
 	// Linker's words with -c: gcc is silent, clang is not.
 	{"gcc", "remote", "-c main.c -Wl,-O1 -L. -lfoo -Xlinker --foo -rdynamic -shared"},

@@ -13,16 +13,21 @@ func (p *parser) preprocessorWords(list string) {
 		case strings.HasPrefix(w, "-D") && len(w) > 2, strings.HasPrefix(w, "-U") && len(w) > 2, strings.HasPrefix(w, "-I") && len(w) > 2:
 		case w == "-MD", w == "-MMD":
 			// The file name is the next word. clang's driver reads this form itself.
-			i++
-			if i == len(words) {
+			if i++; i == len(words) {
 				p.refuse(ReasonUnknownOption + "-Wp")
+				return
 			}
+			p.dependencyFile(words[i])
 			if p.Driver.Family == Clang {
 				p.deps, p.depFile = true, true
 			}
 		case w == "-MF", w == "-MT", w == "-MQ":
 			if i++; i == len(words) {
 				p.refuse(ReasonUnknownOption + "-Wp")
+				return
+			}
+			if w == "-MF" {
+				p.dependencyFile(words[i])
 			}
 		case w == "-MP":
 		default:

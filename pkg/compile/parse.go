@@ -129,8 +129,13 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.deps = true
 	case dependFile:
 		p.depFile = true
+		p.dependencyFile(arg)
 	case dependTo:
 		p.target = true
+	case preproc:
+		if isDevice(arg) {
+			p.refuse(ReasonStdin)
+		}
 	case debug:
 		p.debug = true
 	case compDirWord:
@@ -146,7 +151,7 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.sanitize(arg)
 		c = both
 	case lto:
-		p.lto = true
+		p.lto, p.macros = true, true
 		c = both
 	case stackUsage:
 		p.usage = true
@@ -181,8 +186,23 @@ func (p *parser) option(c class, words []string, arg string) {
 	p.add(c, words...)
 }
 
+// isDevice reports whether a file may be one that can be read but once: a
+// command that is begun and done again here would find it empty.
+func isDevice(name string) bool {
+	return name == "-" || strings.HasPrefix(name, "/dev/") || strings.HasPrefix(name, "/proc/")
+}
+
+// dependencyFile looks at the name of a dependency file: our half has another
+// standard output than the command.
+func (p *parser) dependencyFile(name string) {
+	if isDevice(name) && name != "/dev/null" {
+		p.refuse(ReasonNotReproducible + "stdout")
+	}
+}
+
 // sanitize notes what an instrumented object needs.
 func (p *parser) sanitize(kinds string) {
+	p.macros = true
 	if p.Driver.Family == Clang {
 		// The reports name lines and columns, those within macros too.
 		p.rewrite = true
@@ -206,7 +226,7 @@ func (p *parser) file(name string) {
 	default:
 		lang = bySuffix(name, p.Driver)
 	}
-	if name == "-" {
+	if name == "-" || isDevice(name) {
 		p.stdin = true
 	}
 	if lang == langLink {

@@ -165,6 +165,14 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"c", "-c a.f90", "not-reproducible:language"},
 	{"c", "-c a.cu", "not-reproducible:language"},
 
+	{"c", "-xc -c /dev/stdin -o a.o", "stdin"},
+	{"c", "-xc -c /dev/fd/63 -o a.o", "stdin"},
+	{"c", "-include /dev/fd/3 -c a.c", "stdin"},
+	{"c", "-MD -MF - -c a.c", "not-reproducible:stdout"},
+	{"c", "-MD -MF/dev/stdout -c a.c", "not-reproducible:stdout"},
+	{"c", "-Wp,-MD,/dev/stderr -c a.c", "not-reproducible:stdout"},
+	{"c", "-MD -MF /dev/null -c a.c", "remote c a.o"},
+
 	// Languages.
 	{"c", "-x c++ -c a.c", "remote c++ a.o"},
 	{"c", "-c a.c -x c++", "remote c a.o"},

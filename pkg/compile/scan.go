@@ -12,6 +12,9 @@ func (p *Plan) ScanText(text []byte) (reason string) {
 	if what := scanText(text, p.Source); what != "" {
 		return ReasonNotReproducible + what
 	}
+	if p.macros && p.Driver.Family == GCC && !p.Raw && !bytes.Contains(text, []byte("#define ")) {
+		return ReasonNotReproducible + "macros" // an older gcc, or the traditional preprocessor
+	}
 	if p.lto && p.Driver.Family == Clang && hasAsm(text) {
 		return ReasonNotReproducible + "lto"
 	}
