@@ -85,7 +85,6 @@ func (f *flow) makePlan() {
 // do runs the job and accounts for it, here and with the manager.
 func (f *flow) do() int {
 	f.rec.start = time.Now()
-	f.rec.id = itoa(syscall.Getpid()) + "-" + itoa(int(f.rec.start.UnixMicro()))
 	code := f.run()
 	if s := f.in.caught(); s != 0 && f.rec.local == 0 {
 		// Interrupted before anything was done: no job to tell of.
@@ -104,6 +103,8 @@ func (f *flow) do() int {
 		f.conn.Close()
 	}
 	f.rec.write(f.set)
-	f.set.say(2, f.cmd.argv[0], " ", f.rec.source, ": ", f.rec.where(), ", exit ", itoa(code), ", ", itoa(int(f.rec.total.Milliseconds())), " ms")
+	if f.set.verbose >= 2 {
+		f.set.say(2, f.cmd.argv[0], " ", f.rec.source, ": ", f.rec.where(), ", exit ", itoa(code), ", ", itoa(int(f.rec.total.Milliseconds())), " ms")
+	}
 	return code
 }

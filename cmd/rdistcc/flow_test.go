@@ -456,6 +456,36 @@ func TestTroubleIsOneLine(t *testing.T) {
 	}
 }
 
+// TestResultThatCannotBe: success without the object, or with files that nobody
+// asked for, is no success; the old object must not pass for the new one.
+func TestResultThatCannotBe(t *testing.T) {
+	object := ipc.File{Segment: ipc.Segment{Len: 16}}
+	for name, r := range map[string]*ipc.Result{
+		"no file":          {Host: "liar"},
+		"an empty object":  {Host: "liar", Files: []ipc.File{{}}},
+		"a file twice":     {Host: "liar", Files: []ipc.File{object, object}},
+		"a further file":   {Host: "liar", Files: []ipc.File{object, {Index: 1}}},
+		"past the sink":    {Host: "liar", Files: []ipc.File{{Segment: ipc.Segment{Off: 60 << 20, Len: 16 << 20}}}},
+		"offset too large": {Host: "liar", Files: []ipc.File{{Segment: ipc.Segment{Off: 1<<64 - 8, Len: 16}}}},
+		"length too large": {Host: "liar", Files: []ipc.File{{Segment: ipc.Segment{Len: 1 << 63}}}},
+		"signal":           {Host: "liar", Signal: 11},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newTestManager(t)
+			m.onSubmit = func(*ipc.Submit) (*ipc.Result, *ipc.GoLocal) { return r, nil }
+			b := m.bench()
+			b.write("hello.c", hello)
+			b.wants(b.run("gcc", "-c", "hello.c"), 0, "")
+			want := b.read("hello.o")
+			b.write("hello.o", "old")
+			o := b.run(rdistcc, "gcc", "-c", "hello.c")
+			if got := b.read("hello.o"); o.code != 0 || got != want {
+				t.Errorf("exit %d, an object of %d bytes, want %d", o.code, len(got), len(want))
+			}
+		})
+	}
+}
+
 func TestManagerDies(t *testing.T) {
 	m := newTestManager(t)
 	m.die = true

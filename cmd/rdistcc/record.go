@@ -2,6 +2,7 @@ package main
 
 import (
 	"strconv"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -12,7 +13,6 @@ import (
 // manager.
 type record struct {
 	start    time.Time
-	id       string
 	compiler string // real path
 	source   string
 	output   string
@@ -74,7 +74,7 @@ func (r *record) appendJSON(b []byte) []byte {
 		where = "remote"
 	}
 	for i, f := range [...]struct{ name, value string }{
-		{`{"id":`, r.id}, {`,"compiler":`, r.compiler}, {`,"source":`, r.source}, {`,"output":`, r.output},
+		{`{"id":`, itoa(syscall.Getpid()) + "-" + itoa(int(r.start.UnixMicro()))}, {`,"compiler":`, r.compiler}, {`,"source":`, r.source}, {`,"output":`, r.output},
 		{`,"where":`, where}, {`,"host":`, r.host}, {`,"reason":`, r.reason},
 	} {
 		if i == 6 && r.remote {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"syscall"
 	"time"
 
@@ -44,13 +45,30 @@ func (f *flow) submit(text *ipc.Submit) (*result, *ipc.GoLocal) {
 	return nil, f.lostManager(ipc.ErrMalformed)
 }
 
-// place puts the files where the compiler would have put them.
+// errOutputs: a compile that went well has not the files that it must have.
+var errOutputs = errors.New("the result has not the files of this command")
+
+// maxSink is beyond every sink; below it offsets and lengths add up.
+const maxSink = 1 << 40
+
+// place puts the files where the compiler would have put them. Each output must
+// be there once, and the main one cannot be empty: a build that goes on with an
+// old object, or none, would be worse than one that fails.
 func (f *flow) place(r *result) error {
 	began := time.Now()
+	var there uint64
 	for _, out := range r.Files {
-		if int(out.Index) >= len(f.plan.Outputs) {
-			return ipc.ErrMalformed
+		switch {
+		case int(out.Index) >= len(f.plan.Outputs), there&(1<<out.Index) != 0,
+			out.Off > maxSink, out.Len > maxSink, out.Index == 0 && out.Len == 0:
+			return errOutputs
 		}
+		there |= 1 << out.Index
+	}
+	if r.Exit == 0 && there != 1<<len(f.plan.Outputs)-1 {
+		return errOutputs
+	}
+	for _, out := range r.Files {
 		err := compile.Place(f.plan.Outputs[out.Index], f.plan.Driver.Family, f.slot.sink, int64(out.Off), int64(out.Len))
 		if err != nil {
 			return err
