@@ -177,7 +177,12 @@ func (f *flow) runHere(c command) int {
 	sys := &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	f.in.watch()
 	pid, err := start(c, f.set.childEnv(), []uintptr{0, 1, 2}, sys)
-	if err != nil {
+	switch err {
+	case nil:
+	case syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM:
+		// No process or descriptor more for us: the compiler gets ours.
+		return f.set.replace(c)
+	default:
 		return f.set.cannotRun(c, err)
 	}
 	f.in.holds(nil, pid)
