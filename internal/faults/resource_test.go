@@ -143,6 +143,41 @@ func (s *site) limited(argv ...string) outcome {
 	return outcome{status: exitStatus(sh.ProcessState), stdout: out.String(), stderr: err.String()}
 }
 
+// TestClosedDescriptors: a command whose standard descriptors are closed writes
+// nothing elsewhere, and one that gets hardly any descriptor fails or succeeds as
+// the compiler alone does.
+func TestClosedDescriptors(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	d := s.daemon("d1", "", "--jobs", "1")
+	s.manager(d.Addr, "")
+	s.remote(d.Addr)
+	s.atRest()
+	s.file("warn.c", "#warning heard\nint warn;\n")
+	for _, closed := range []string{"<&-", ">&-", "2>&-", "<&- >&-", ">&- 2>&-", "<&- >&- 2>&-"} {
+		sh := s.command(nil, "sh", "-c", `"$0" gcc -c warn.c `+closed+` && "$0" gcc -O2 -c hello.c `+closed, s.Wrapper)
+		if out, err := sh.CombinedOutput(); err != nil || closed == "2>&-" && len(out) > 0 {
+			t.Errorf("%s: %v: %s", closed, err, out)
+		}
+		s.sameObject("warn.o", "gcc", "-c", "warn.c")
+		s.sameObject("hello.o", "gcc", "-O2", "-c", "hello.c")
+	}
+	// Five descriptors are enough for gcc, not for a child of rdistcc's.
+	for n := 4; n < 12; n++ {
+		run := func(argv ...string) int {
+			sh := s.command(nil, append([]string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$@"`, n), "sh"}, argv...)...)
+			_ = sh.Run() // its status says it
+			return exitStatus(sh.ProcessState)
+		}
+		want, got := run("gcc", "-c", "hello.c"), run(s.Wrapper, "gcc", "-c", "hello.c")
+		if got != want {
+			t.Errorf("with %d descriptors: exit status %d, want %d", n, got, want)
+		}
+	}
+	s.remote(d.Addr)
+	s.clean()
+}
+
 // mount gives the test a small file system at dir.
 func (s *site) mount(dir string, bytes int) {
 	s.t.Helper()
