@@ -88,6 +88,6 @@ deps:
 	@command -v apt-get >/dev/null || { echo "make deps: knows Debian's apt-get only; it would install gcc g++ make git clang distcc tshark prometheus" >&2; exit 1; }
 	$(call need,$(GO))
 	apt-get update -q
-	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends --no-upgrade \
 		gcc g++ make git ca-certificates clang distcc tshark prometheus
 	CGO_ENABLED=0 $(GO) install $(GOLANGCI)
