@@ -18,8 +18,8 @@ func (s *settings) say(level int, words ...string) {
 	line := []byte("rdistcc: ")
 	for _, w := range words {
 		for _, b := range []byte(w) {
-			if b == '\n' {
-				b = ' '
+			if b < ' ' || b == 0x7f {
+				b = ' ' // a host's words must not steer the terminal
 			}
 			line = append(line, b)
 		}
