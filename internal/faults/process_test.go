@@ -38,6 +38,14 @@ func TestDaemonEnds(t *testing.T) {
 		}
 		s.oneLine(o.stderr, "rdistcc: "+regexp.QuoteMeta(d1.Addr)+" lost .*; compiled here")
 		s.sameObject("long.o", append([]string{"g++", "-c", "long.cc"}, longFlags...)...)
+		if sig == syscall.SIGSTOP {
+			// Back again it has lost its clients and their jobs, and takes new ones.
+			if err := d1.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			s.remote(d1.Addr)
+			s.clean()
+		}
 		d1.Kill()
 		s.clean()
 		if sig == syscall.SIGKILL {

@@ -245,6 +245,30 @@ func TestDiskFullHere(t *testing.T) {
 	s.clean()
 }
 
+// TestStateDiskFull: a state directory without any room left.
+func TestStateDiskFull(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	d := s.daemon("d1", "", "--jobs", "1")
+	s.file("hello.c", "int hello;\n")
+	state := filepath.Join(s.root, "full")
+	s.mount(state, 4096)
+	_ = os.WriteFile(filepath.Join(state, "filler"), make([]byte, 8192), 0o600) // as far as it goes
+	env := []string{"RDISTCC_DIR=" + state, "RDISTCC_HOSTS=" + d.Addr}
+	for range 2 {
+		o := s.run(env, "gcc", "-c", "hello.c")
+		if o.status != 0 {
+			t.Errorf("%+v", o)
+		}
+		if o.stderr != "" {
+			s.oneLine(o.stderr, "rdistcc: .*; compiled here")
+		}
+		s.sameObject("hello.o", "gcc", "-c", "hello.c")
+		t.Logf("%+v", o)
+	}
+	_ = s.command(env, s.Wrapper, "stop").Run() // there need not be one
+}
+
 // TestDiskFullThere: a host without room to compile costs a line; it takes jobs that
 // fit, and all when there is room again.
 func TestDiskFullThere(t *testing.T) {

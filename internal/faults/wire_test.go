@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +26,10 @@ type bend struct {
 	twiceAt int // the piece in which this byte is goes twice
 	dropAt  int // it does not go at all
 	rate    int // bytes a second; 0 = all at once
+
+	// While it holds nothing passes, not even the connection's end; what was
+	// stopped once stays so.
+	frozen *atomic.Bool
 }
 
 // crooked passes connections on to target; the first takes the bends, later ones
@@ -49,7 +54,7 @@ func crooked(t *testing.T, target string, out, back bend) string {
 				return
 			}
 			if n > 0 {
-				out, back = bend{rate: out.rate}, bend{rate: back.rate}
+				out, back = bend{rate: out.rate, frozen: out.frozen}, bend{rate: back.rate, frozen: back.frozen}
 			}
 			out, back := out, back
 			all.Go(func() { passOn(ctx, c.(*net.TCPConn), target, out, back) })
@@ -60,6 +65,10 @@ func crooked(t *testing.T, target string, out, back bend) string {
 
 func passOn(ctx context.Context, c *net.TCPConn, target string, out, back bend) {
 	defer c.Close()
+	if out.frozen != nil && out.frozen.Load() {
+		<-ctx.Done()
+		return
+	}
 	far, err := net.Dial("tcp", target)
 	if err != nil {
 		return
@@ -88,6 +97,10 @@ func (b bend) copy(ctx context.Context, dst, src *net.TCPConn) {
 	}
 	for off := 0; ; {
 		n, err := src.Read(buf)
+		if b.frozen != nil && b.frozen.Load() {
+			<-ctx.Done()
+			return
+		}
 		if err != nil {
 			if errors.Is(err, io.EOF) {
 				_ = dst.CloseWrite()
@@ -246,6 +259,32 @@ func TestSlowLine(t *testing.T) {
 		s.sameObject(name+".o", "gcc", "-c", name+".c")
 	}
 	s.clean()
+}
+
+// TestPartition: a network that stops passing anything costs a line; both ends free
+// what they held for each other without a word from the other, and the compiler
+// over there ends.
+func TestPartition(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const soon = "limits: {heartbeat: 200ms, silence: 1s, connect-timeout: 1s}\n"
+	d := s.daemon("d1", soon, "--jobs", "2")
+	s.atRest()
+	var frozen atomic.Bool
+	host := crooked(t, d.Addr, bend{frozen: &frozen}, bend{frozen: &frozen})
+	s.manager(host, soon)
+	s.remote(host)
+	j := s.startLong(nil, "long")
+	frozen.Store(true)
+	o := j.wait()
+	if o.status != 0 || o.report != "local:host-lost" {
+		t.Errorf("%+v, want it compiled here", o)
+	}
+	s.oneLine(o.stderr, "rdistcc: "+regexp.QuoteMeta(host)+" lost .*; compiled here")
+	s.sameObject("long.o", append([]string{"g++", "-c", "long.cc"}, longFlags...)...)
+	s.clean() // the daemon as before its first client
+	frozen.Store(false)
+	s.remote(host)
 }
 
 // strangers are peers of other kinds: what they say when they are connected.
