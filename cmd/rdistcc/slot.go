@@ -114,7 +114,7 @@ func (f *flow) preprocess() (text *ipc.Submit, reason string) {
 		return nil, reasonPreprocessor // something it started may still write
 	}
 	text = &ipc.Submit{BodyLen: uint32(len(body)), TextOff: uint32(textOff), TextLen: uint64(end) - textOff}
-	if reason := scan(&f.plan, s.source, text); reason != "" {
+	if reason := scan(&f.plan, s.source, s.cwd, text); reason != "" {
 		return nil, reason
 	}
 	f.rec.sourceBytes = text.TextLen
@@ -147,7 +147,7 @@ func remoteEnv(env []string) []string {
 }
 
 // scan looks at the text where it lies: is there what cannot travel?
-func scan(plan *compile.Plan, fd int, text *ipc.Submit) string {
+func scan(plan *compile.Plan, fd int, cwd string, text *ipc.Submit) string {
 	if text.TextLen == 0 {
 		return ""
 	}
@@ -157,7 +157,7 @@ func scan(plan *compile.Plan, fd int, text *ipc.Submit) string {
 		if err != nil || n < len(buf) {
 			return reasonMemory
 		}
-		return plan.ScanText(buf)
+		return plan.ScanText(buf, cwd)
 	}
 	size := int(uint64(text.TextOff) + text.TextLen)
 	mem, err := syscall.Mmap(fd, 0, size, syscall.PROT_READ, syscall.MAP_SHARED|syscall.MAP_POPULATE)
@@ -165,7 +165,7 @@ func scan(plan *compile.Plan, fd int, text *ipc.Submit) string {
 		return reasonMemory
 	}
 	defer func() { _ = syscall.Munmap(mem) }() // ours and whole: cannot fail
-	return plan.ScanText(mem[text.TextOff:])
+	return plan.ScanText(mem[text.TextOff:], cwd)
 }
 
 // smallText is read rather than mapped: up to there that is cheaper.

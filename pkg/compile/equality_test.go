@@ -146,7 +146,7 @@ func (b *testbench) compare(args []string) verdict {
 		text = out
 	}
 	got := made(t, b.here, before)
-	if reason := plan.ScanText(text); reason != "" {
+	if reason := plan.ScanText(text, b.here); reason != "" {
 		return verdict{place: "local:" + reason}
 	}
 
@@ -347,6 +347,10 @@ var equalCases = []struct{ compilers, place, args string }{
 	{"gcc", "local:not-reproducible:pragma", "-c macros.c"},
 	{"clang", "remote", "-c macros.c"},
 	{"gcc", "local:not-reproducible:pragma", "-c target.c"},
+	{"gcc", "local:not-reproducible:pragma", "-c poison.c"},
+	{"clang", "local:diagnostics", "-c poison.c"},
+	{"gcc", "local:not-reproducible:pragma", "-c poisoned.c"},
+	{"clang", "remote", "-c poisoned.c"},
 	{"c", "local:not-reproducible:incbin", "-c incbin.c"},
 	{"gcc", "local:diagnostics", "-c counter.c"},
 	{"clang", "remote", "-c counter.c"},

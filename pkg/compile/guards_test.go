@@ -127,7 +127,7 @@ func TestWarningsWanted(t *testing.T) {
 	} {
 		for i, cc := range []string{"gcc", "clang"} {
 			p := Parse(append(strings.Fields(args), "-c", "a.c"), testDriver(t, cc), nil)
-			if got := p.ScanText(bad); got != want[i] {
+			if got := p.ScanText(bad, "/"); got != want[i] {
 				t.Errorf("%s %s: %q, want %q", cc, args, got, want[i])
 			}
 		}

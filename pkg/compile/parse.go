@@ -30,6 +30,7 @@ type parser struct {
 	assembly bool
 	outputs  int // times -o was given
 	usage    bool
+	late     bool // -x behind the source
 	named    bool // clang: the object holds the source's name as it was typed
 	misled   int8 // -Wmisleading-indentation or -Wempty-body, by its own name: 1 on, -1 off
 	wall     bool
@@ -115,6 +116,7 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.output = arg
 		return
 	case language:
+		p.late = p.late || p.sources > 0
 		p.x = arg
 		if arg == "none" {
 			p.x = ""
@@ -325,8 +327,8 @@ func (p *parser) unfit(getenv func(string) (string, bool)) string {
 		return "output"
 	case strings.HasPrefix(base(p.Source), "-") || strings.HasPrefix(base(p.Source), "@"):
 		return "source-name"
-	case raw(p.Language) && p.Driver.Family == Clang && p.unused():
-		return "messages"
+	case raw(p.Language) && (p.late || p.Driver.Family == Clang && p.unused()):
+		return "messages" // the driver says that a word has no effect; the other half has not that word
 	case raw(p.Language) && p.Driver.Family == GCC && (p.debug || p.lto):
 		// The object names the working directory; only text that we make says which.
 		return "directory"
@@ -344,9 +346,8 @@ func (p *parser) unfit(getenv func(string) (string, bool)) string {
 	return ""
 }
 
-// unused reports whether the driver, given text that is preprocessed already,
-// would say that it does not use a word: the other half, which does not get
-// that word, is silent.
+// unused reports whether clang's driver, given text that is preprocessed
+// already, would say that it does not use a word.
 func (p *parser) unused() bool {
 	for _, o := range p.options {
 		switch o.class {

@@ -233,6 +233,7 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"c", "-g -S a.c", "not-reproducible:debug"},
 	{"gcc", "-g -c a.i", "not-reproducible:directory"},
 	{"clang", "-g -c a.i", "remote cpp-output a.o"},
+	{"gcc", "-c a.i -x c", "not-reproducible:messages"},
 	{"clang", "-MD -c a.i", "not-reproducible:messages"},
 	{"clang", "-g -flto -c a.c", "not-reproducible:lto"},
 	{"clang", "-fsanitize=undefined,address -c d/a.c", "not-reproducible:directory"},

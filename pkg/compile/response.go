@@ -5,10 +5,10 @@ import (
 	"syscall"
 )
 
-// Limits of response files; what exceeds them is left to the compiler.
+// Limits of what is read; what exceeds them is left to the compiler.
 const (
-	maxResponse = 4 << 20 // bytes of one file
-	maxFiles    = 64      // of one command
+	maxRead  = 4 << 20 // bytes of one file
+	maxFiles = 64      // response files of one command
 )
 
 // Expand puts in the place of every word @FILE the words in FILE, as gcc and
@@ -31,8 +31,8 @@ func expand(argv []string, files *int) []string {
 		if *files--; *files < 0 {
 			return argv
 		}
-		text, ok := readResponse(w[1:])
-		if !ok {
+		text, ok := readFile(w[1:])
+		if !ok || strings.IndexByte(text, 0) >= 0 {
 			continue
 		}
 		inner := expand(splitResponse(text), files)
@@ -43,15 +43,15 @@ func expand(argv []string, files *int) []string {
 	return argv
 }
 
-// readResponse reads a regular file whole.
-func readResponse(name string) (string, bool) {
+// readFile reads a regular file whole.
+func readFile(name string) (string, bool) {
 	fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", false
 	}
 	defer func() { _ = syscall.Close(fd) }()
 	var st syscall.Stat_t
-	if syscall.Fstat(fd, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG || st.Size > maxResponse {
+	if syscall.Fstat(fd, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG || st.Size > maxRead {
 		return "", false
 	}
 	buf := make([]byte, st.Size)
@@ -65,7 +65,7 @@ func readResponse(name string) (string, bool) {
 		}
 		n += m
 	}
-	return string(buf), strings.IndexByte(string(buf), 0) < 0
+	return string(buf), true
 }
 
 // splitResponse cuts a response file into words.

@@ -5,10 +5,10 @@ import "bytes"
 // ScanText looks for what cannot travel in the text that the local half wrote, or
 // in a source that is preprocessed already: it returns the reason to compile here,
 // or "". It does not tell code from comments and strings, so it errs on the side
-// of compiling here.
+// of compiling here. dir is the working directory.
 //
 // Every pass is a search for a few bytes; 10 MB take some milliseconds.
-func (p *Plan) ScanText(text []byte) (reason string) {
+func (p *Plan) ScanText(text []byte, dir string) (reason string) {
 	if what := scanText(text, p.Source); what != "" {
 		return ReasonNotReproducible + what
 	}
@@ -17,6 +17,9 @@ func (p *Plan) ScanText(text []byte) (reason string) {
 	}
 	if p.lto && p.Driver.Family == Clang && hasAsm(text) {
 		return ReasonNotReproducible + "lto"
+	}
+	if p.Driver.Family == GCC && !p.Raw && poisoned(text, dir) {
+		return ReasonNotReproducible + "pragma"
 	}
 	if p.places && suspicious(text, p.Driver.Family) {
 		return ReasonDiagnostics
@@ -121,88 +124,6 @@ func assemblerFile(rest []byte) string {
 		}
 	}
 	return ""
-}
-
-// pragma judges "GCC" at a place in text.
-//
-// "target" and "optimize" change macros as they are met, but gcc -E does not
-// heed them: a condition behind them may come out differently. The headers of
-// the compiler itself are written so that this does not matter.
-func pragma(text []byte, at int) string {
-	rest := text[at+len("GCC"):]
-	if len(rest) == 0 || rest[0] != ' ' && rest[0] != '\t' {
-		return ""
-	}
-	rest = bytes.TrimLeft(rest[:min(len(rest), 64)], " \t")
-	switch {
-	case bytes.HasPrefix(rest, []byte("pch_preprocess")):
-		return "pch"
-	case bytes.HasPrefix(rest, []byte("target")), bytes.HasPrefix(rest, []byte("optimize")):
-		if before := bytes.TrimRight(text[max(0, at-64):at], " \t"); !bytes.HasSuffix(before, []byte("pragma")) && !bytes.HasSuffix(before, []byte(`("`)) {
-			return "" // prose
-		}
-		if !inSystemHeader(text[:at]) {
-			return "pragma"
-		}
-	case bytes.HasPrefix(rest, []byte("diagnostic")):
-		for _, w := range preprocessorWarnings {
-			if bytes.Contains(rest, []byte(w)) && !bytes.Contains(rest, []byte("ignored")) {
-				return "pragma"
-			}
-		}
-	}
-	return ""
-}
-
-// preprocessorWarnings are given by the half that runs here, or by neither, and
-// gcc -E does not heed the pragmas that turn them on.
-var preprocessorWarnings = [...]string{"-Wundef", "-Wexpansion-to-defined", "-Wendif-labels", "-Wunused-macros", "-Wcpp", "-Wmisleading-indentation"}
-
-// popped judges an "#undef " that gcc -fdirectives-only wrote for a
-//
-//	#pragma pop_macro("X")
-//
-// It blanks the pragma, marks the line, and forgets to define the macro again:
-//
-//	|       |
-//	|# 6 "a.c"|
-//	|#undef X|
-func popped(text []byte, at int) string {
-	if at == 0 || text[at-1] != '\n' {
-		return ""
-	}
-	line := bytes.LastIndexByte(text[:at-1], '\n') + 1
-	marker := text[line : at-1]
-	if len(marker) < 3 || marker[0] != '#' || marker[1] != ' ' || marker[2] < '0' || marker[2] > '9' || line == 0 {
-		return ""
-	}
-	if flags := marker[bytes.LastIndexByte(marker, '"')+1:]; bytes.Contains(flags, []byte(" 1")) || bytes.Contains(flags, []byte(" 2")) {
-		return "" // begin and end of a file
-	}
-	blank := text[bytes.LastIndexByte(text[:line-1], '\n')+1 : line-1]
-	if len(blank) > 0 && len(bytes.TrimLeft(blank, " ")) == 0 {
-		return "pragma"
-	}
-	return ""
-}
-
-// inSystemHeader reports whether the last line marker before the end of text has flag 3.
-func inSystemHeader(text []byte) bool {
-	for {
-		i := bytes.LastIndex(text, []byte("\n# "))
-		if i < 0 {
-			return false
-		}
-		line := text[i+3:]
-		if len(line) > 0 && '0' <= line[0] && line[0] <= '9' {
-			if end := bytes.IndexByte(line, '\n'); end >= 0 {
-				line = line[:end]
-			}
-			quote := bytes.LastIndexByte(line, '"')
-			return quote >= 0 && bytes.Contains(line[quote:], []byte(" 3"))
-		}
-		text = text[:i]
-	}
 }
 
 // hasAsm reports whether text has assembly for clang to note the place of: the

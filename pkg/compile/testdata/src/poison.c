@@ -1,0 +1,2 @@
+#pragma GCC poison secret
+int secret(int x) { return x; }
