@@ -203,6 +203,52 @@ func TestManagerEnds(t *testing.T) {
 	}
 }
 
+// TestTwoManagersShareAHost: two build hosts that have more to do than their common
+// host takes get its credits by turns: grants, recalls and returns cross jobs and
+// results all the time, and no message is without a receive.
+func TestTwoManagersShareAHost(t *testing.T) {
+	t.Parallel()
+	a, b := newSite(t), newSite(t)
+	d := a.daemon("d1", "", "--jobs", "3")
+	var all sync.WaitGroup
+	for _, s := range []*site{a, b} {
+		s.manager(d.Addr, "")
+		s.remote(d.Addr)
+	}
+	a.atRest()
+	b.atRest()
+	turn := make(chan struct{}, 16)
+	for i := range 40 {
+		for _, s := range []*site{a, b} {
+			turn <- struct{}{}
+			j := s.start([]string{"RDISTCC_MODE=remote"}, "gcc", "-O2", "-c", "hello.c", "-o", fmt.Sprintf("hello%d.o", i))
+			all.Go(func() {
+				if o := j.wait(); o.status != 0 || o.stderr != "" || o.report != "remote:"+d.Addr {
+					t.Errorf("%+v", o)
+				}
+				<-turn
+			})
+		}
+	}
+	all.Wait()
+	for _, s := range []*site{a, b} {
+		for i := range 40 {
+			s.sameFile(fmt.Sprintf("hello%d.o", i), "hello.o")
+		}
+		s.clean()
+		for _, p := range s.members() {
+			for name, n := range s.metrics(p) {
+				if strings.HasPrefix(name, "iwarp_terminates_total") && n > 0 {
+					t.Errorf("%s: %s %v", p.Name, name, n)
+				}
+			}
+		}
+		if log, err := os.ReadFile(s.Manager.Log); err != nil || strings.Contains(string(log), "host lost") {
+			t.Errorf("a connection was lost, %v:\n%s", err, log)
+		}
+	}
+}
+
 // TestWrapperEnds: a wrapper that is told to end, or killed, in mid-compile takes
 // the compiler at the host with it.
 func TestWrapperEnds(t *testing.T) {
