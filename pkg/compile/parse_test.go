@@ -431,3 +431,14 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkParse(b *testing.B) {
+	argv := words("-DHAVE_CONFIG_H -I. -I.. -Iinclude -I/usr/include/glib-2.0 -D_GNU_SOURCE -DNDEBUG -O2 -g -pipe -Wall -Wextra -Wno-unused-parameter -Werror=format-security -fstack-protector-strong -fPIC -fno-strict-aliasing -fvisibility=hidden -std=gnu11 -mavx2 -MT a.o -MD -MP -MF .deps/a.Tpo -c -o a.o ../src/a.c")
+	d := testDriver(b, "gcc")
+	b.ReportAllocs()
+	for b.Loop() {
+		p := Parse(argv, d, nil)
+		p.Preprocess(12)
+		p.Remote(12, "/dir")
+	}
+}

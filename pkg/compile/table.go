@@ -98,14 +98,29 @@ func isFlag(list, name string) bool {
 	if i := strings.IndexByte(name, '='); i >= 0 {
 		name = name[:i+1]
 	}
-	if name == "" || strings.IndexByte(name, ' ') >= 0 {
-		return false
-	}
-	if strings.Contains(list, " "+name+" ") {
+	if inList(list, name) {
 		return true
 	}
 	name, ok := strings.CutPrefix(name, "no-")
-	return ok && name != "" && strings.Contains(list, " "+name+" ")
+	return ok && inList(list, name)
+}
+
+// inList searches a sorted list of words that each have a blank before and
+// behind them.
+func inList(list, name string) bool {
+	for lo, hi := 0, len(list)-1; lo < hi; { // both at blanks
+		start := lo + strings.LastIndexByte(list[lo:lo+(hi-lo+1)/2], ' ')
+		end := start + 1 + strings.IndexByte(list[start+1:], ' ')
+		switch word := list[start+1 : end]; {
+		case word == name:
+			return true
+		case word < name:
+			lo = end
+		default:
+			hi = start
+		}
+	}
+	return false
 }
 
 // negated finds -fno-NAME by the row of -fNAME: whatever NAME would write or

@@ -46,3 +46,18 @@ func TestFindAgreesWithLinearSearch(t *testing.T) {
 		}
 	}
 }
+
+func TestFlagLists(t *testing.T) {
+	for _, list := range []string{fFlags, mFlags} {
+		for _, name := range strings.Fields(list) {
+			if !isFlag(list, name) || !isFlag(list, "no-"+name) || isFlag(list, strings.TrimSuffix(name, "=")+"~=y") {
+				t.Errorf("%q: not found, or found where it is not", name)
+			}
+		}
+		for _, name := range []string{"", "no-", " ", "no", "zzz", "!", "=", "align-functions ", "\x00"} {
+			if isFlag(list, name) {
+				t.Errorf("%q: found", name)
+			}
+		}
+	}
+}
