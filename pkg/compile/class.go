@@ -63,7 +63,6 @@ const (
 	hereSyntaxOnly
 	hereToolPath
 	hereInputFile
-	hereSeed
 )
 
 // whatOf is the word behind "not-reproducible:".
@@ -103,8 +102,6 @@ func whatOf(c class) string {
 		return "tool-path" // chooses the programs that compile
 	case hereInputFile:
 		return "input-file" // the compiler proper reads a further file
-	case hereSeed:
-		return "seed"
 	}
 	return "option"
 }
