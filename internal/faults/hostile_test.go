@@ -225,11 +225,6 @@ func TestHostsThatLie(t *testing.T) {
 // that grants nothing, does not keep a command for ever.
 func TestHostsThatStall(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	id := s.gcc()
-	s.manager("", "")
-	s.file("hello.c", "int hello;\n")
-	s.atRest()
 	for _, q := range []struct {
 		l      liar
 		report string
@@ -238,15 +233,21 @@ func TestHostsThatStall(t *testing.T) {
 		{liar{credits: 1, slot: 1 << 20, listed: 1}, "local:timeout", " took longer than the time limit"},
 		{liar{slot: 1 << 20, listed: 1}, "local:refused:full", " has no free place for this machine"},
 	} {
-		host := q.l.serve(t, id)
-		o := s.run([]string{"RDISTCC_HOSTS=" + host, "RDISTCC_IO_TIMEOUT=1"}, "gcc", "-c", "hello.c")
-		if o.status != 0 || o.report != q.report {
-			t.Errorf("%+v, want it compiled here", o)
-		}
-		s.oneLine(o.stderr, "rdistcc: "+regexp.QuoteMeta(host)+q.words+"; compiled here")
-		s.sameObject("hello.o", "gcc", "-c", "hello.c")
+		t.Run(strings.TrimPrefix(q.report, "local:"), func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.manager("", "")
+			s.file("hello.c", "int hello;\n")
+			host := q.l.serve(t, s.gcc())
+			o := s.run([]string{"RDISTCC_HOSTS=" + host, "RDISTCC_IO_TIMEOUT=1"}, "gcc", "-c", "hello.c")
+			if o.status != 0 || o.report != q.report {
+				t.Errorf("%+v, want it compiled here", o)
+			}
+			s.oneLine(o.stderr, "rdistcc: "+regexp.QuoteMeta(host)+q.words+"; compiled here")
+			s.sameObject("hello.o", "gcc", "-c", "hello.c")
+			s.eventually("rest", s.busy)
+		})
 	}
-	s.eventually("rest", s.busy)
 }
 
 // TestWriteAfterTheAnswer: what a host writes into a sink after its answer does not
