@@ -412,6 +412,28 @@ func words(s string) []string {
 	return all
 }
 
+// TestPrecompiledHeader: where the compiler here takes one, it compiles here.
+func TestPrecompiledHeader(t *testing.T) {
+	for _, c := range []struct{ cc, suffix, args string }{
+		{"gcc", ".gch", "-include once.h -c plain.c"},
+		{"gcc", ".gch", "-c uses.c"},
+		{"clang", ".pch", "-include once.h -c plain.c"},
+		{"clang", ".gch", "-includeonce.h -c plain.c"},
+	} {
+		b := newBench(t, c.cc)
+		must(t, os.WriteFile(filepath.Join(b.here, "uses.c"), []byte("#include \"once.h\"\nint uses = ONCE;\n"), 0o666))
+		if v := b.compare(words(c.args)); v.place != "remote" || len(v.diffs) > 0 {
+			t.Errorf("%s %s: %+v, want remote", c.cc, c.args, v)
+		}
+		if _, errs, failed := b.command(b.here, []string{"-w", "-x", "c-header", "once.h", "-o", "once.h" + c.suffix}); failed {
+			t.Fatalf("%s: %s", c.cc, errs)
+		}
+		if v := b.compare(words(c.args)); v.place != "local:not-reproducible:pch" {
+			t.Errorf("%s %s: %s with a precompiled header, want local:not-reproducible:pch", c.cc, c.args, v.place)
+		}
+	}
+}
+
 // TestEqual: a compile in two halves leaves what the plain one leaves.
 func TestEqual(t *testing.T) {
 	for _, cc := range []string{"gcc", "g++", "clang", "clang++"} {

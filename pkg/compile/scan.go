@@ -1,6 +1,10 @@
 package compile
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+	"syscall"
+)
 
 // ScanText looks for what cannot travel in the text that the local half wrote, or
 // in a source that is preprocessed already: it returns the reason to compile here,
@@ -11,6 +15,9 @@ import "bytes"
 func (p *Plan) ScanText(text []byte, dir string) (reason string) {
 	if what := scanText(text, p.Source); what != "" {
 		return ReasonNotReproducible + what
+	}
+	if p.Driver.Family == Clang && p.precompiled(dir) {
+		return ReasonNotReproducible + "pch"
 	}
 	if p.macros && p.Driver.Family == GCC && !p.Raw && !bytes.Contains(text, []byte("#define ")) {
 		return ReasonNotReproducible + "macros" // an older gcc, or the traditional preprocessor
@@ -25,6 +32,29 @@ func (p *Plan) ScanText(text []byte, dir string) (reason string) {
 		return ReasonDiagnostics
 	}
 	return ""
+}
+
+// precompiled reports whether clang takes a precompiled header in the place of one
+// that -include names: its text is then not in ours.
+func (p *Plan) precompiled(dir string) bool {
+	for _, o := range p.options {
+		if o.class != preproc || !strings.HasPrefix(o.words[0], "-include") {
+			continue
+		}
+		name := o.words[len(o.words)-1]
+		if len(o.words) == 1 {
+			name = name[len("-include"):]
+		}
+		if !strings.HasPrefix(name, "/") {
+			name = dir + "/" + name
+		}
+		for _, suffix := range [...]string{".pch", ".gch"} {
+			if syscall.Access(name+suffix, 0) == nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // scanText returns the word behind "not-reproducible:", or "".
