@@ -16,29 +16,30 @@ const fFlags = "" +
 	" analyzer-transitivity analyzer-verbose-edges analyzer-verbose-state-changes analyzer-verbosity=" +
 	" ansi-escape-codes apple-kext apple-link-rtlib apple-pragma-pack application-extension approx-func" +
 	" argument-alias argument-noalias argument-noalias-anything argument-noalias-global" +
-	" asan-shadow-offset= asm associative-math assume-sane-operator-new assume-sane-operators-new-delete" +
-	" assume-sane-operators-new-delete= assume-unique-vtables assumptions async-exceptions" +
-	" asynchronous-unwind-tables auto-inc-dec autolink avoid-store-forwarding binutils-version= bit-tests" +
-	" blocks borland-extensions bounds-safety bracket-depth= branch-count-reg branch-target-load-optimize" +
-	" branch-target-load-optimize2 btr-bb-exclusive builtin builtin-printf c++-abi= c++-static-destructors" +
-	" c++-static-destructors= call-saved-x10 call-saved-x11 call-saved-x12 call-saved-x13 call-saved-x14" +
-	" call-saved-x15 call-saved-x18 call-saved-x8 call-saved-x9 caller-saves canonical-system-headers" +
-	" caret-diagnostics caret-diagnostics-max-lines= cf-protection cf-protection= char8_t check-data-deps" +
-	" check-new check-pointer-bounds checking checking= clang-abi-compat= code-hoisting color-diagnostics" +
-	" combine-stack-adjustments comment-block-commands= common compare-elim complete-member-pointers" +
-	" complex-arithmetic= concepts concepts-diagnostics-depth= concepts-ts cond-mismatch conserve-space" +
-	" conserve-stack const-string-class= constant-cfstrings constexpr-backtrace-limit=" +
-	" constexpr-cache-depth= constexpr-depth= constexpr-fp-except constexpr-loop-limit=" +
-	" constexpr-ops-limit= constexpr-steps= contract-assumption-mode= contract-continuation-mode=" +
-	" contract-mode= contract-role= contract-semantic= contract-strict-declarations= contracts" +
-	" convergent-functions coro-aligned-allocation coroutines coroutines-ts cprop-registers" +
-	" crash-diagnostics crc-optimization crossjumping cse-follow-jumps cse-skip-blocks cx-fortran-rules" +
-	" cx-limited-range cxx-exceptions data-sections dce debug-default-version= debug-prefix-map=" +
-	" debug-ranges-base-address debug-types-section declone-ctor-dtor declspec deduce-init-list" +
-	" default-inline defer-pop defer-ts define-target-os-macros delayed-branch delayed-template-parsing" +
-	" delete-dead-exceptions delete-null-pointer-checks devirtualize devirtualize-at-ltrans" +
-	" devirtualize-speculatively diagnostics-absolute-paths diagnostics-all-candidates diagnostics-color" +
-	" diagnostics-color= diagnostics-column-origin= diagnostics-column-unit= diagnostics-escape-format=" +
+	" asan-shadow-offset= asm asm-blocks associative-math assume-sane-operator-new" +
+	" assume-sane-operators-new-delete assume-sane-operators-new-delete= assume-unique-vtables assumptions" +
+	" async-exceptions asynchronous-unwind-tables auto-inc-dec autolink avoid-store-forwarding" +
+	" binutils-version= bit-tests blocks borland-extensions bounds-safety bracket-depth= branch-count-reg" +
+	" branch-target-load-optimize branch-target-load-optimize2 btr-bb-exclusive builtin builtin-printf" +
+	" c++-abi= c++-static-destructors c++-static-destructors= call-saved-x10 call-saved-x11 call-saved-x12" +
+	" call-saved-x13 call-saved-x14 call-saved-x15 call-saved-x18 call-saved-x8 call-saved-x9 caller-saves" +
+	" canonical-system-headers caret-diagnostics caret-diagnostics-max-lines= cf-protection cf-protection=" +
+	" char8_t check-data-deps check-new check-pointer-bounds checking checking= clang-abi-compat=" +
+	" code-hoisting color-diagnostics combine-stack-adjustments comment-block-commands= common" +
+	" compare-elim complete-member-pointers complex-arithmetic= concepts concepts-diagnostics-depth=" +
+	" concepts-ts cond-mismatch conserve-space conserve-stack const-string-class= constant-cfstrings" +
+	" constant-string-class= constexpr-backtrace-limit= constexpr-cache-depth= constexpr-depth=" +
+	" constexpr-fp-except constexpr-loop-limit= constexpr-ops-limit= constexpr-steps=" +
+	" contract-assumption-mode= contract-continuation-mode= contract-mode= contract-role=" +
+	" contract-semantic= contract-strict-declarations= contracts convergent-functions" +
+	" coro-aligned-allocation coroutines coroutines-ts cprop-registers crash-diagnostics crc-optimization" +
+	" crossjumping cse-follow-jumps cse-skip-blocks cx-fortran-rules cx-limited-range cxx-exceptions" +
+	" data-sections dce debug-default-version= debug-prefix-map= debug-ranges-base-address" +
+	" debug-types-section declone-ctor-dtor declspec deduce-init-list default-inline defer-pop defer-ts" +
+	" define-target-os-macros delayed-branch delayed-template-parsing delete-dead-exceptions" +
+	" delete-null-pointer-checks devirtualize devirtualize-at-ltrans devirtualize-speculatively" +
+	" diagnostics-absolute-paths diagnostics-all-candidates diagnostics-color diagnostics-color=" +
+	" diagnostics-column-origin= diagnostics-column-unit= diagnostics-escape-format=" +
 	" diagnostics-fixit-info diagnostics-generate-patch diagnostics-hotness-threshold=" +
 	" diagnostics-minimum-margin-width= diagnostics-parseable-fixits diagnostics-path-format=" +
 	" diagnostics-plain-output diagnostics-print-source-range-info diagnostics-show-caret" +
@@ -55,30 +56,31 @@ const fFlags = "" +
 	" emit-compact-unwind-non-canonical emit-dwarf-unwind= emit-struct-debug-baseonly" +
 	" emit-struct-debug-detailed= emit-struct-debug-reduced emulated-tls enable-matrix enforce-eh-specs" +
 	" enum-int-equiv error-limit= exceptions excess-precision= exec-charset= expensive-optimizations" +
-	" experimental-library experimental-new-constant-interpreter experimental-overflow-behavior-types" +
-	" experimental-relative-c++-abi-vtables experimental-strict-floating-point ext-dce" +
-	" ext-numeric-literals extend-arguments= extend-variable-liveness extend-variable-liveness=" +
-	" extended-identifiers extern-tls-init external-templates fast-math fat-lto-objects ffp-model=" +
-	" file-prefix-map= fine-grained-bitfield-accesses finite-loops finite-math-only fixed-a0 fixed-a1" +
-	" fixed-a2 fixed-a3 fixed-a4 fixed-a5 fixed-a6 fixed-d0 fixed-d1 fixed-d2 fixed-d3 fixed-d4 fixed-d5" +
-	" fixed-d6 fixed-d7 fixed-point fixed-r19 fixed-r9 fixed-x1 fixed-x10 fixed-x11 fixed-x12 fixed-x13" +
-	" fixed-x14 fixed-x15 fixed-x16 fixed-x17 fixed-x18 fixed-x19 fixed-x2 fixed-x20 fixed-x21 fixed-x22" +
-	" fixed-x23 fixed-x24 fixed-x25 fixed-x26 fixed-x27 fixed-x28 fixed-x29 fixed-x3 fixed-x30 fixed-x31" +
-	" fixed-x4 fixed-x5 fixed-x6 fixed-x7 fixed-x8 fixed-x9 float-store fold-mem-offsets" +
-	" fold-simple-inlines for-scope force-addr force-dwarf-frame force-emit-vtables force-enable-int128" +
-	" forward-propagate fp-contract= fp-eval-method= fp-exception-behavior= fp-int-builtin-inexact" +
-	" fp-model= freestanding friend-injection fuchsia-api-level= function-cse function-sections gcse" +
-	" gcse-after-reload gcse-las gcse-lm gcse-sm global-isel gnat-encodings= gnu-inline-asm gnu-keywords" +
-	" gnu-runtime gnu-tm gnu-unique gnu89-inline gnuc-version= graphite graphite-identity" +
-	" guess-branch-probability guiding-decls handle-exceptions hardcfr-check-exceptions" +
-	" hardcfr-check-noreturn-calls= hardcfr-check-returning-calls hardcfr-skip-leaf harden-compares" +
-	" harden-conditional-branches harden-control-flow-redundancy hardened heinous-gnu-extensions" +
-	" hoist-adjacent-loads honor-infinities honor-nans honor-std hosted huge-objects ident if-conversion" +
-	" if-conversion2 ignore-exceptions implement-inlines implicit-constexpr implicit-inline-templates" +
-	" implicit-templates indirect-inlining inhibit-size-directive inline inline-atomics inline-functions" +
-	" inline-functions-called-once inline-hint-functions inline-limit= inline-max-stacksize=" +
-	" inline-small-functions inline-stringops inline-stringops= instrument-function-entry-bare" +
-	" instrument-functions instrument-functions-after-inlining instrument-functions-exclude-file-list=" +
+	" experimental-library experimental-new-constant-interpreter experimental-new-pass-manager" +
+	" experimental-overflow-behavior-types experimental-relative-c++-abi-vtables" +
+	" experimental-strict-floating-point ext-dce ext-numeric-literals extend-arguments=" +
+	" extend-variable-liveness extend-variable-liveness= extended-identifiers extern-tls-init" +
+	" external-templates fast-math fat-lto-objects ffp-model= file-prefix-map=" +
+	" fine-grained-bitfield-accesses finite-loops finite-math-only fixed-a0 fixed-a1 fixed-a2 fixed-a3" +
+	" fixed-a4 fixed-a5 fixed-a6 fixed-d0 fixed-d1 fixed-d2 fixed-d3 fixed-d4 fixed-d5 fixed-d6 fixed-d7" +
+	" fixed-point fixed-r19 fixed-r9 fixed-x1 fixed-x10 fixed-x11 fixed-x12 fixed-x13 fixed-x14 fixed-x15" +
+	" fixed-x16 fixed-x17 fixed-x18 fixed-x19 fixed-x2 fixed-x20 fixed-x21 fixed-x22 fixed-x23 fixed-x24" +
+	" fixed-x25 fixed-x26 fixed-x27 fixed-x28 fixed-x29 fixed-x3 fixed-x30 fixed-x31 fixed-x4 fixed-x5" +
+	" fixed-x6 fixed-x7 fixed-x8 fixed-x9 float-store fold-mem-offsets fold-simple-inlines for-scope" +
+	" force-addr force-dwarf-frame force-emit-vtables force-enable-int128 forward-propagate fp-contract=" +
+	" fp-eval-method= fp-exception-behavior= fp-int-builtin-inexact fp-model= freestanding" +
+	" friend-injection fuchsia-api-level= function-cse function-sections gcse gcse-after-reload gcse-las" +
+	" gcse-lm gcse-sm global-isel gnat-encodings= gnu-inline-asm gnu-keywords gnu-runtime gnu-tm" +
+	" gnu-unique gnu89-inline gnuc-version= graphite graphite-identity guess-branch-probability" +
+	" guiding-decls handle-exceptions hardcfr-check-exceptions hardcfr-check-noreturn-calls=" +
+	" hardcfr-check-returning-calls hardcfr-skip-leaf harden-compares harden-conditional-branches" +
+	" harden-control-flow-redundancy hardened heinous-gnu-extensions hoist-adjacent-loads honor-infinities" +
+	" honor-nans honor-std hosted huge-objects ident if-conversion if-conversion2 ignore-exceptions" +
+	" implement-inlines implicit-constexpr implicit-inline-templates implicit-templates indirect-inlining" +
+	" inhibit-size-directive inline inline-atomics inline-functions inline-functions-called-once" +
+	" inline-hint-functions inline-limit= inline-max-stacksize= inline-small-functions inline-stringops" +
+	" inline-stringops= instrument-function-entry-bare instrument-functions" +
+	" instrument-functions-after-inlining instrument-functions-exclude-file-list=" +
 	" instrument-functions-exclude-function-list= integrated-as integrated-cc1 ipa-bit-cp ipa-cp" +
 	" ipa-cp-alignment ipa-cp-clone ipa-icf ipa-icf-functions ipa-icf-variables ipa-matrix-reorg" +
 	" ipa-modref ipa-profile ipa-pta ipa-pure-const ipa-ra ipa-reference ipa-reference-addressable ipa-sra" +
@@ -87,12 +89,12 @@ const fFlags = "" +
 	" isolate-erroneous-paths-attribute isolate-erroneous-paths-dereference ivopts jump-tables kcfi" +
 	" keep-gc-roots-live keep-inline-functions keep-persistent-storage-variables keep-static-consts" +
 	" keep-static-functions knr-functions labels-ok large-source-files late-combine-instructions" +
-	" lax-vector-conversions lax-vector-conversions= leading-underscore lifetime-dse lifetime-dse=" +
-	" limit-debug-info limit-function-alignment live-patching live-patching= live-range-shrinkage" +
-	" local-ivars loop-block loop-flatten loop-interchange loop-nest-optimize loop-optimize" +
-	" loop-parallelize-all loop-strip-mine loop-unroll-and-jam lra-remat macro-backtrace-limit=" +
-	" macro-prefix-map= malloc-dce malloc-dce= math-errno matrix-memory-layout= max-errors=" +
-	" max-include-depth= max-tokens= max-type-align= merge-all-constants merge-constants" +
+	" lax-vector-conversions lax-vector-conversions= leading-underscore legacy-pass-manager lifetime-dse" +
+	" lifetime-dse= limit-debug-info limit-function-alignment live-patching live-patching=" +
+	" live-range-shrinkage local-ivars loop-block loop-flatten loop-interchange loop-nest-optimize" +
+	" loop-optimize loop-parallelize-all loop-strip-mine loop-unroll-and-jam lra-remat" +
+	" macro-backtrace-limit= macro-prefix-map= malloc-dce malloc-dce= math-errno matrix-memory-layout=" +
+	" max-errors= max-include-depth= max-tokens= max-type-align= merge-all-constants merge-constants" +
 	" merge-debug-strings message-length= min-function-alignment min-function-alignment= modulo-sched" +
 	" modulo-sched-allow-regmoves move-loop-invariants move-loop-stores ms-compatibility" +
 	" ms-compatibility-version= ms-extensions ms-hotpatch ms-runtime-lib= ms-tls-guards ms-volatile" +
@@ -121,12 +123,13 @@ const fFlags = "" +
 	" sanitize-address-use-after-scope sanitize-address-use-odr-indicator sanitize-annotate-debug-info" +
 	" sanitize-cfi-canonical-jump-tables sanitize-cfi-cross-dso" +
 	" sanitize-cfi-icall-experimental-normalize-integers sanitize-cfi-icall-generalize-pointers" +
-	" sanitize-coverage= sanitize-hwaddress-abi= sanitize-hwaddress-experimental-aliasing" +
-	" sanitize-ignorelist sanitize-kcfi sanitize-memory-param-retval sanitize-memory-track-origins" +
-	" sanitize-memory-track-origins= sanitize-memory-use-after-dtor sanitize-merge sanitize-merge=" +
-	" sanitize-minimal-runtime sanitize-recover sanitize-recover= sanitize-sections= sanitize-stable-abi" +
-	" sanitize-stats sanitize-thread-atomics sanitize-thread-func-entry-exit sanitize-thread-memory-access" +
-	" sanitize-trap sanitize-trap= sanitize-undefined-strip-path-components=" +
+	" sanitize-coverage= sanitize-handler-preserve-all-regs sanitize-hwaddress-abi=" +
+	" sanitize-hwaddress-experimental-aliasing sanitize-ignorelist sanitize-kcfi sanitize-kcfi-arity" +
+	" sanitize-memory-param-retval sanitize-memory-track-origins sanitize-memory-track-origins=" +
+	" sanitize-memory-use-after-dtor sanitize-merge sanitize-merge= sanitize-minimal-runtime" +
+	" sanitize-recover sanitize-recover= sanitize-sections= sanitize-stable-abi sanitize-stats" +
+	" sanitize-thread-atomics sanitize-thread-func-entry-exit sanitize-thread-memory-access sanitize-trap" +
+	" sanitize-trap= sanitize-type sanitize-undefined-strip-path-components=" +
 	" sanitize-undefined-trap-on-error sched-critical-path-heuristic sched-dep-count-heuristic" +
 	" sched-group-heuristic sched-interblock sched-last-insn-heuristic sched-pressure sched-rank-heuristic" +
 	" sched-spec sched-spec-insn-heuristic sched-spec-load sched-spec-load-dangerous sched-stalled-insns" +
@@ -138,15 +141,15 @@ const fFlags = "" +
 	" shrink-wrap-separate signaling-nans signed-bitfields signed-char signed-zeros simd-cost-model=" +
 	" single-precision-constant sized-deallocation sjlj-exceptions skip-odr-check-in-gmf slp-vectorize" +
 	" slp-vectorize-aggressive spell-checking spell-checking-limit= split-dwarf-inlining" +
-	" split-ivs-in-unroller split-loops split-machine-functions split-paths split-stack split-wide-types" +
-	" split-wide-types-early squangle ssa-backprop ssa-phiopt sso-struct= stack-check stack-check=" +
-	" stack-clash-protection stack-limit stack-limit-register= stack-limit-symbol= stack-protector" +
-	" stack-protector-all stack-protector-explicit stack-protector-strong stack-reuse= stack-size-section" +
-	" standalone-debug stdarg-opt store-merging strength-reduce strict-aliasing strict-enums" +
-	" strict-flex-arrays strict-flex-arrays= strict-float-cast-overflow strict-overflow strict-prototype" +
-	" strict-return strict-volatile-bitfields strict-vtable-pointers strong-eval-order strong-eval-order=" +
-	" strub= sync-libcalls tabstop= temp-file temp-stack template-backtrace-limit= template-depth=" +
-	" this-is-variable thread-jumps threadsafe-statics tls-model= toplevel-reorder tracer" +
+	" split-ivs-in-unroller split-loops split-lto-unit split-machine-functions split-paths split-stack" +
+	" split-wide-types split-wide-types-early squangle ssa-backprop ssa-phiopt sso-struct= stack-check" +
+	" stack-check= stack-clash-protection stack-limit stack-limit-register= stack-limit-symbol=" +
+	" stack-protector stack-protector-all stack-protector-explicit stack-protector-strong stack-reuse=" +
+	" stack-size-section standalone-debug stdarg-opt store-merging strength-reduce strict-aliasing" +
+	" strict-enums strict-flex-arrays strict-flex-arrays= strict-float-cast-overflow strict-overflow" +
+	" strict-prototype strict-return strict-volatile-bitfields strict-vtable-pointers strong-eval-order" +
+	" strong-eval-order= strub= sync-libcalls tabstop= temp-file temp-stack template-backtrace-limit=" +
+	" template-depth= this-is-variable thread-jumps threadsafe-statics tls-model= toplevel-reorder tracer" +
 	" track-macro-expansion track-macro-expansion= trampoline-impl= trampolines trap-function=" +
 	" trapping-math trapv trapv-handler= tree-bit-ccp tree-builtin-call-dce tree-ccp tree-ch" +
 	" tree-coalesce-inlined-vars tree-coalesce-vars tree-copy-prop tree-copyrename tree-cselim tree-dce" +
@@ -163,16 +166,16 @@ const fFlags = "" +
 	" unsigned-bitfields unsigned-char unswitch-loops unwind-tables use-ctor-homing use-cuid=" +
 	" use-cxa-atexit use-cxa-get-exception-ptr use-init-array var-tracking var-tracking-assignments" +
 	" var-tracking-assignments-toggle var-tracking-uninit variable-expansion-in-unroller veclib=" +
-	" vect-cost-model vect-cost-model= vectorize version-loops-for-strides visibility-dllexport=" +
-	" visibility-externs-dllimport= visibility-externs-nodllstorageclass= visibility-from-dllstorageclass" +
-	" visibility-global-new-delete-hidden visibility-global-new-delete= visibility-inlines-hidden" +
-	" visibility-inlines-hidden-static-local-var visibility-ms-compat visibility-nodllstorageclass=" +
-	" visibility= vpt vtable-gc vtable-thunks wasm-exceptions weak web whole-program wide-exec-charset=" +
-	" wrapv wrapv-pointer writable-strings xl-pragma-pack xray-always-emit-customevents" +
-	" xray-always-emit-typedevents xray-function-groups= xray-function-index xray-ignore-loops" +
-	" xray-instruction-threshold= xray-instrument xray-instrumentation-bundle= xray-link-deps xray-modes=" +
-	" xray-selected-function-group= xref zee zero-call-used-regs= zero-initialized-in-bss zero-link" +
-	" zvector" +
+	" vect-cost-model vect-cost-model= vectorize version-loops-for-strides virtual-function-elimination" +
+	" visibility-dllexport= visibility-externs-dllimport= visibility-externs-nodllstorageclass=" +
+	" visibility-from-dllstorageclass visibility-global-new-delete-hidden visibility-global-new-delete=" +
+	" visibility-inlines-hidden visibility-inlines-hidden-static-local-var visibility-ms-compat" +
+	" visibility-nodllstorageclass= visibility= vpt vtable-gc vtable-thunks wasm-exceptions weak web" +
+	" whole-program whole-program-vtables wide-exec-charset= wrapv wrapv-pointer writable-strings" +
+	" xl-pragma-pack xray-always-emit-customevents xray-always-emit-typedevents xray-function-groups=" +
+	" xray-function-index xray-ignore-loops xray-instruction-threshold= xray-instrument" +
+	" xray-instrumentation-bundle= xray-link-deps xray-modes= xray-selected-function-group= xref zee" +
+	" zero-call-used-regs= zero-init-padding-bits= zero-initialized-in-bss zero-link zvector" +
 	" "
 
 // mFlags are the same for -m, of x86, Arm, RISC-V, Power, MIPS, S/390, SPARC and LoongArch.
@@ -210,28 +213,30 @@ const mFlags = "" +
 	" indirect-branch-register indirect-branch-table indirect-branch= indirect-jump= inline-all-stringops" +
 	" inline-atomics inline-strcmp inline-stringops-dynamically inline-strlen inline-strncmp" +
 	" instrument-return= intel-syntax interlink-compressed interlink-mips16 invariant-function-descriptors" +
-	" ios-version-min= ips1 ips16 ips2 ips3 ips32 ips32r2 ips32r3 ips32r5 ips32r6 ips4 ips5 ips64 ips64r2" +
-	" ips64r3 ips64r5 ips64r6 isa-spec= isel kl lam-bh lamcas large-data-threshold= lasx late-ldp-fusion" +
-	" ld-seq-sa little-endian llsc load-store-pairs local-sdata long-calls long-double-128 long-double-64" +
+	" ios-simulator-version-min= ios-version-min= iphoneos-version-min= iphonesimulator-version-min= ips1" +
+	" ips16 ips2 ips3 ips32 ips32r2 ips32r3 ips32r5 ips32r6 ips4 ips5 ips64 ips64r2 ips64r3 ips64r5" +
+	" ips64r6 isa-spec= isel kl lam-bh lamcas large-data-threshold= lasx late-ldp-fusion ld-seq-sa" +
+	" little-endian llsc load-store-pairs local-sdata long-calls long-double-128 long-double-64" +
 	" long-double-80 long-jumps long32 long64 longcall low-precision-div low-precision-recip-sqrt" +
-	" low-precision-sqrt lsx lvi-cfi lvi-hardening lwp lxc1-sxc1 lzcnt mad madd4 manual-endbr" +
-	" mark-bti-property mcount-ra-address mdmx memcpy memcpy-strategy= memops memset-strategy= mfcrf" +
-	" micromips minimal-toc mips3d mitigate-rop mma mmx movbe movcc movdir64b movdiri move-max= movrs movt" +
-	" mpx ms-bitfields msa mt mulhw multiple musl mvcle mwait mwaitx nan= needed neg-immediates" +
-	" neon-for-64bits no-toc nocrc nop-mcount noreturn-no-callee-saved-registers nvj nvs odd-spreg" +
-	" omit-leaf-frame-pointer outline outline-atomics packed-stack packets pad-max-prefix-size=" +
-	" paired-single partial-vector-fp-math pc-relative-literal-loads pc32 pc64 pc80 pclmul pcommit pconfig" +
-	" pcrel pic-data-is-text-relative pic-register= pku plt pointers-to-nested-functions" +
-	" poke-function-name popc popcnt popcntb popcntd power10-vector power8-vector power9-vector powerpc" +
-	" powerpc-gfxopt powerpc-gpopt powerpc64 prefer-avx128 prefer-vector-width= preferred-stack-boundary=" +
-	" prefetchi prefetchwt1 prefixed prfchw privileged prototype ptwrite pure-code push-args qdsp6-compat" +
-	" quad-memory quad-memory-atomic raoint rdpid rdrnd rdseed readonly-in-sdata recip recip-precision" +
-	" recip= record-mcount record-return red-zone regnames regparm= relax relax-all relax-cmpxchg-loop" +
-	" relax-pic-calls relax-relocations relocatable relocatable-lib restrict-it retpoline" +
-	" retpoline-external-thunk riscv-attribute rop-protect rtd rtm rvv-max-lmul= rvv-vector-bits= sahf" +
-	" save-restore scalar-strict-align scatter sched-prolog sdata sdata= secure-plt serialize seses sgx" +
-	" sha sha512 shared shorten-memrefs shstk sign-return-address= simd= single-float single-pic-base" +
-	" skip-rax-setup slow-flash-data sm3 sm4 small-data-limit= small-exec smartmips soft-float spe" +
+	" low-precision-sqrt lsx lvi-cfi lvi-hardening lwp lxc1-sxc1 lzcnt macos-version-min=" +
+	" macosx-version-min= mad madd4 manual-endbr mark-bti-property mcount-ra-address mdmx memcpy" +
+	" memcpy-strategy= memops memset-strategy= mfcrf micromips minimal-toc mips3d mitigate-rop mma mmx" +
+	" movbe movcc movdir64b movdiri move-max= movrs movt mpx ms-bitfields msa mt mulhw multiple musl mvcle" +
+	" mwait mwaitx nan= needed neg-immediates neon-for-64bits no-toc nocrc nop-mcount" +
+	" noreturn-no-callee-saved-registers nvj nvs odd-spreg omit-leaf-frame-pointer outline outline-atomics" +
+	" packed-stack packets pad-max-prefix-size= paired-single partial-vector-fp-math" +
+	" pc-relative-literal-loads pc32 pc64 pc80 pclmul pcommit pconfig pcrel pic-data-is-text-relative" +
+	" pic-register= pku plt pointers-to-nested-functions poke-function-name popc popcnt popcntb popcntd" +
+	" power10-vector power8-vector power9-vector powerpc powerpc-gfxopt powerpc-gpopt powerpc64" +
+	" prefer-avx128 prefer-vector-width= preferred-stack-boundary= prefetchi prefetchwt1 prefixed prfchw" +
+	" privileged prototype ptwrite pure-code push-args qdsp6-compat quad-memory quad-memory-atomic raoint" +
+	" rdpid rdrnd rdseed readonly-in-sdata recip recip-precision recip= record-mcount record-return" +
+	" red-zone regnames regparm= relax relax-all relax-cmpxchg-loop relax-pic-calls relax-relocations" +
+	" relax-relocations= relocatable relocatable-lib restrict-it retpoline retpoline-external-thunk" +
+	" riscv-attribute rop-protect rtd rtm rvv-max-lmul= rvv-vector-bits= sahf save-restore" +
+	" scalar-strict-align scatter sched-prolog sdata sdata= secure-plt serialize seses sgx sha sha512" +
+	" shared shorten-memrefs shstk sign-return-address= simd= single-float single-pic-base skip-rax-setup" +
+	" slow-flash-data sm3 sm4 small-data-limit= small-exec smartmips soft-float spe" +
 	" speculative-load-hardening split-addresses sse sse2 sse2avx sse3 sse4 sse4.1 sse4.2 sse4a sse5" +
 	" sseregparm ssse3 stack-alignment= stack-arg-probe stack-bias stack-guard= stack-probe-size=" +
 	" stack-protector-guard-offset= stack-protector-guard-reg= stack-protector-guard-symbol=" +
@@ -239,10 +244,11 @@ const mFlags = "" +
 	" structure-size-boundary= stv subxc sum-in-toc sve-vector-bits= svr4-struct-return sym32 synci" +
 	" targetos= tbm tgsplit thread-model thread-model= thumb thumb-interwork tls-dialect=" +
 	" tls-direct-seg-refs tls-markers tls-size= toc tp= tpcs-frame tpcs-leaf-frame tpf-trace traceback=" +
-	" track-speculation tsxldtrk tune-ctrl= uclibc uintr unaligned-access uninit-const-in-rodata" +
-	" unroll-only-small-loops unsafe-fp-atomics update upper-regs user-mode user_msr usermsr v8plus vaes" +
-	" veclibabi= vect8-ret-in-mem vector-strict-align vectorize-with-neon-double vectorize-with-neon-quad" +
-	" virt vis vis2 vis3 vis4 vpclmulqdq vr4130-align vrsave vscale-max= vscale-min= vsx vx vzeroupper" +
-	" waitpkg warn-dynamicstack warn-framesize= wavefrontsize64 wbnoinvd widekl word-relocations x32 xgot" +
-	" xl-compat xop xpa xsave xsavec xsaveopt xsaves zarch zvector" +
+	" track-speculation tsxldtrk tune-ctrl= tvos-version-min= uclibc uintr unaligned-access" +
+	" uninit-const-in-rodata unroll-only-small-loops unsafe-fp-atomics update upper-regs user-mode" +
+	" user_msr usermsr v8plus vaes veclibabi= vect8-ret-in-mem vector-strict-align" +
+	" vectorize-with-neon-double vectorize-with-neon-quad virt vis vis2 vis3 vis4 vpclmulqdq vr4130-align" +
+	" vrsave vscale-max= vscale-min= vsx vx vzeroupper waitpkg warn-dynamicstack warn-framesize=" +
+	" watchos-version-min= wavefrontsize64 wbnoinvd widekl word-relocations x32 xgot xl-compat xop xpa" +
+	" xsave xsavec xsaveopt xsaves zarch zvector" +
 	" "

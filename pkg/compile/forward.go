@@ -63,7 +63,7 @@ func (p *parser) assemblerWord(w string) {
 		"-mshared", "-momit-lock-prefix=", "-mthumb", "-mthumb-interwork", "-mimplicit-it=", "-mnaked-reg", "-msse2avx",
 		"-mmnemonic=", "-msyntax=", "-mindex-reg", "-mno-relax", "-mrelax", "-mlittle-endian", "-mbig-endian",
 		"-mfence-as-lock-add=", "-moperand-check=", "-msse-check=", "-mavxscalar=", "-mevexlig=", "-mevexwig=", "-mevexrcig=",
-		"--divide", "--compress-debug-sections", "--compress-debug-sections=", "--nocompress-debug-sections",
+		"-gz=", "--divide", "--compress-debug-sections", "--compress-debug-sections=", "--nocompress-debug-sections",
 		"-mno-warn-deprecated", "-mwarn-deprecated", "--size-check=", "--elf-stt-common=", "--generate-missing-build-notes=",
 		"--reduce-memory-overheads", "--strip-local-absolute", "-no-pad-sections", "--no-pad-sections":
 		if strings.HasSuffix(w, "=native") {
@@ -81,7 +81,7 @@ func forwarded(w string) bool {
 		"-disable-free", "-discard-value-names", "-no-opaque-pointers", "-opaque-pointers",
 		"-enable-noundef-analysis", "-no-enable-noundef-analysis", "-fno-validate-pch", "-fdenormal-fp-math=ieee",
 		"-menable-no-infs", "-menable-no-nans", "-munwind-tables", "-mconstructor-aliases", "-target-feature",
-		"-fnative-half-type", "-fallow-half-arguments-and-returns", "-Wno-everything":
+		"-fuse-ctor-homing", "-fnative-half-type", "-fallow-half-arguments-and-returns", "-Wno-everything":
 		return true
 	}
 	return len(w) > 2 && (w[0] == '+' || strings.HasPrefix(w, "-W"))
