@@ -18,11 +18,14 @@ all: $(PROGRAMS)
 
 # Static (no cgo): the wrapper starts once per source file, and the dynamic linker alone costs it 0.5 ms.
 $(PROGRAMS):
+	$(call need,$(GO))
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/$@ ./cmd/$@
 
 # need NAMES: ends with one line when a program is missing.
-need = @for t in $(1); do command -v $$t >/dev/null || { echo "make $@: $$t is missing (on Debian: make deps)" >&2; exit 1; }; done
+need = @for t in $(1); do command -v $$t >/dev/null || case $$t in \
+	$(GO)) echo "make $@: Go is missing; go.mod says which version" >&2; exit 1;; \
+	*) echo "make $@: $$t is missing (on Debian: make deps)" >&2; exit 1;; esac; done
 # skips: says beforehand which tests a missing program leaves out.
 skips = @for t in clang distcc tshark prometheus; do command -v $$t >/dev/null || \
 	echo "make $@: $$t is not installed: the tests that need it are skipped (on Debian: make deps)"; done
