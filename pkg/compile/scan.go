@@ -74,7 +74,8 @@ func scanText(text []byte, source string) string {
 	if what := scan(text, "GCC", func(at int) string { return pragma(text, at) }); what != "" {
 		return what
 	}
-	if what := scan(text, "embed", func(at int) string { return embedded(text, at) }); what != "" {
+	// Without its first letter, which is the most frequent one there is.
+	if what := scan(text, "mbed", func(at int) string { return embedded(text, at-1) }); what != "" {
 		return what
 	}
 	return scan(text, "#undef ", func(at int) string { return popped(text, at) })
@@ -178,6 +179,9 @@ func hasAsm(text []byte) bool {
 
 // embedded judges "embed": the directive reads a file.
 func embedded(text []byte, at int) string {
+	if at < 0 || text[at] != 'e' {
+		return ""
+	}
 	before := bytes.TrimRight(text[max(0, at-16):at], " \t")
 	if after := text[at+len("embed"):]; len(before) > 0 && before[len(before)-1] == '#' && (len(after) == 0 || !isWord(after[0])) {
 		return "embed"
