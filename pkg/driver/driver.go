@@ -53,6 +53,9 @@ func Parse(text string) (*Recipe, error) {
 		if err != nil {
 			return nil, err
 		}
+		if len(words) == 0 { // of spaces only: no program
+			return nil, ErrNotPlain
+		}
 		r.steps = append(r.steps, words)
 	}
 	if err := r.generalize(); err != nil {
