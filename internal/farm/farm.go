@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -143,13 +144,22 @@ func (f *Farm) launch(ctx context.Context, name, page string, env []string, prog
 	// A group of its own, so that an interrupt at the terminal reaches us only
 	// and the farm is stopped in order; should we be killed, it ends as well.
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	if err := r.cmd.Start(); err != nil {
-		return p, fmt.Errorf("start %s: %w", name, err)
-	}
+	started := make(chan error)
 	go func() {
 		defer close(r.done)
-		r.err = r.cmd.Wait()
+		// The kernel means the death of the thread that forks, and the runtime
+		// ends threads that other goroutines have locked: this one has to stay.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := r.cmd.Start()
+		started <- err
+		if err == nil {
+			r.err = r.cmd.Wait()
+		}
 	}()
+	if err := <-started; err != nil {
+		return p, fmt.Errorf("start %s: %w", name, err)
+	}
 	p.run = r
 	return p, ctx.Err()
 }
