@@ -27,6 +27,9 @@ const (
 	stopTimeout  = 15 * time.Second
 )
 
+// noSettings is an empty configuration.
+const noSettings = "empty.yaml"
+
 // Farm is a running farm.
 type Farm struct {
 	Dir     string    // RDISTCC_DIR: socket, logs
@@ -60,6 +63,8 @@ type running struct {
 // New is a farm without processes, for the programs in bin and with files in
 // dir, which must exist. Stop ends what is started later.
 func New(bin, dir string) *Farm {
+	// Else the user's own would be read. Where it cannot be written the programs say so.
+	_ = os.WriteFile(filepath.Join(dir, noSettings), nil, 0o600)
 	return &Farm{Dir: dir, Wrapper: filepath.Join(bin, "rdistcc"), bin: bin}
 }
 
@@ -115,12 +120,14 @@ func (f *Farm) StartManager(ctx context.Context, args ...string) error {
 }
 
 // Env is the environment for commands that are to use this farm: the caller's
-// without any setting of rdistcc or distcc, and the farm's own directory.
+// without any setting of rdistcc or distcc, the farm's own directory, and no
+// configuration file.
 func (f *Farm) Env() []string {
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
 		return strings.HasPrefix(s, "RDISTCC_") || strings.HasPrefix(s, "DISTCC_")
 	})
-	return append(append(env, "RDISTCC_DIR="+f.Dir), f.Vars...)
+	env = append(env, "RDISTCC_DIR="+f.Dir, "RDISTCC_CONFIG="+filepath.Join(f.Dir, noSettings))
+	return append(env, f.Vars...)
 }
 
 // Launch starts another program beside the farm, which Stop ends with it.
