@@ -141,6 +141,9 @@ func (b *testbench) compare(args []string) verdict {
 		out, errs, failed := b.command(b.here, plan.Preprocess(b.major))
 		if failed || len(errs) > 0 {
 			made(t, b.here, before)
+			if !spoke {
+				t.Logf("%q: only our half says: %s", args, errs)
+			}
 			return verdict{place: "local:diagnostics"}
 		}
 		text = out
