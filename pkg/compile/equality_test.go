@@ -164,7 +164,7 @@ func (b *testbench) compare(args []string) verdict {
 	defer os.Remove(filepath.Join(b.there, name))
 	remote, lang := plan.Remote(b.major, b.here)
 	mode := "-c"
-	if plan.Assembly() {
+	if plan.Outputs[0].Kind == job.OutputAssembly {
 		mode = "-S"
 	}
 	remote = append(append([]string{}, remote...), mode, "-x", lang, name, "-o", "out/"+remoteName[plan.Outputs[0].Kind])

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // parseCases: compilers (as in equalCases, or a name), words, and the verdict:
@@ -384,7 +386,7 @@ func TestRemoteIsParsed(t *testing.T) {
 			}
 			args, _ := p.Remote(0, "/dir")
 			mode := "-c"
-			if p.Assembly() {
+			if p.Outputs[0].Kind == job.OutputAssembly {
 				mode = "-S"
 			}
 			again := Parse(append(slices.Clone(args), mode, "x.c"), testDriver(t, cc), nil)

@@ -46,11 +46,6 @@ type Plan struct {
 	rewrite bool     // clang: the object depends on the places of macros
 }
 
-// Assembly reports whether the output is assembly text: -S rather than -c.
-func (p *Plan) Assembly() bool {
-	return len(p.Outputs) > 0 && p.Outputs[0].Kind == job.OutputAssembly
-}
-
 // option is one parsed option with its argument words.
 type option struct {
 	words []string

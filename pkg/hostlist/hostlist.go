@@ -132,11 +132,10 @@ func ParseEntries(entries []string) (List, error) {
 // Parse reads a list. An error is an *Error that names the entry and the remedy.
 func Parse(text string) (List, error) { return parse(text, false) }
 
-// ParseForeign reads a file that belongs to distcc. Packages put one on every
-// machine, with "+zeroconf" or, Debian's, a bare "127.0.0.1" to try things out;
-// nobody chose those for rdistcc, so there they are notes, not errors or hosts.
-func ParseForeign(text string) (List, error) { return parse(text, true) }
-
+// parse reads a list; foreign is one from a file that belongs to distcc. Packages
+// put one on every machine, with "+zeroconf" or, Debian's, a bare "127.0.0.1" to
+// try things out; nobody chose those for rdistcc, so there they are notes, not
+// errors or hosts.
 func parse(text string, foreign bool) (List, error) {
 	if len(text) > MaxText {
 		return List{}, &Error{Problem: fmt.Sprintf("longer than %d bytes", MaxText), Remedy: "is this the right file?"}

@@ -129,15 +129,15 @@ func TestErrorsNameEntryAndRemedy(t *testing.T) {
 
 func TestForeignFileAsPackaged(t *testing.T) {
 	for _, entry := range []string{"+zeroconf", "127.0.0.1"} {
-		l, err := ParseForeign("# see the man page\n" + entry + "\n")
+		l, err := parse("# see the man page\n"+entry+"\n", true)
 		if err != nil || len(l.Hosts) != 0 || len(l.Notes) != 1 {
 			t.Errorf("%s: got %+v, %v, want no host and one note", entry, l, err)
 		}
 	}
-	if l, err := ParseForeign("127.0.0.1/4 build7"); err != nil || len(l.Hosts) != 2 {
+	if l, err := parse("127.0.0.1/4 build7", true); err != nil || len(l.Hosts) != 2 {
 		t.Errorf("got %+v, %v, want both hosts that someone wrote", l, err)
 	}
-	if _, err := ParseForeign("@build7"); err == nil {
+	if _, err := parse("@build7", true); err == nil {
 		t.Error("@build7 in distcc's file gave no error")
 	}
 }
