@@ -12,6 +12,7 @@ type cq struct {
 	dev  *soft
 	done chan struct{} // closed by Close
 	wake chan struct{} // cap 1: one token wakes one waiter, who passes it on
+	bell chan struct{} // cap 1: what Events returns
 
 	mu        sync.Mutex // guards what follows
 	ring      []WC
@@ -24,7 +25,7 @@ type cq struct {
 }
 
 func newCQ(d *soft, depth int) *cq {
-	return &cq{dev: d, done: make(chan struct{}), wake: make(chan struct{}, 1), ring: make([]WC, depth)}
+	return &cq{dev: d, done: make(chan struct{}), wake: make(chan struct{}, 1), bell: make(chan struct{}, 1), ring: make([]WC, depth)}
 }
 
 // reserve promises n places to a QP; unreserve gives them back. receives says
@@ -188,3 +189,6 @@ func (c *cq) Close() error {
 	c.dev.mu.Unlock()
 	return nil
 }
+
+func (c *cq) ReqNotify(bool) error    { return ErrUnsupported }
+func (c *cq) Events() <-chan struct{} { return c.bell }

@@ -48,3 +48,7 @@ func (p *pd) Dealloc() error {
 	}
 	return nil
 }
+
+func (p *pd) AllocMR(int) (MR, error)            { return nil, ErrUnsupported }
+func (p *pd) AllocMW() (MW, error)               { return nil, ErrUnsupported }
+func (p *pd) CreateSRQ(SRQInitAttr) (SRQ, error) { return nil, ErrUnsupported }

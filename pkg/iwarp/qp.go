@@ -226,6 +226,8 @@ func (q *qp) kickLocked() {
 	}
 }
 
+func (q *qp) Modify(QPState) error { return ErrUnsupported }
+
 func (q *qp) Disconnect(ctx context.Context) error {
 	q.mu.Lock()
 	switch q.state {

@@ -17,6 +17,7 @@ const (
 	maxInline = 4 << 10 // bytes
 	maxCQE    = 1 << 22
 	maxMRSize = 1 << 40 // bytes
+	eventsCap = 256     // events that wait to be read
 )
 
 // soft is the software device: iWARP over net.Conn.
@@ -28,6 +29,8 @@ type soft struct {
 	bytesSent, bytesReceived atomic.Uint64
 	crcErrors                atomic.Uint64
 	nextQP                   atomic.Uint32
+
+	events chan AsyncEvent // cap eventsCap
 
 	mu         sync.Mutex // guards what follows
 	closed     bool
@@ -61,6 +64,7 @@ func Open(c Config) (Device, error) {
 	}
 	return &soft{
 		cfg:        c,
+		events:     make(chan AsyncEvent, eventsCap),
 		mrs:        newMRTable(),
 		qps:        make(map[*qp]struct{}),
 		cqs:        make(map[*cq]struct{}),
@@ -89,6 +93,8 @@ func (d *soft) Attr() DeviceAttr {
 		MaxMRSize: maxMRSize,
 	}
 }
+
+func (d *soft) Events() <-chan AsyncEvent { return d.events }
 
 func (d *soft) AllocPD() (PD, error) {
 	d.mu.Lock()

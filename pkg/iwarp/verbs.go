@@ -2,10 +2,6 @@ package iwarp
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net"
-	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp/ddp"
 )
@@ -29,27 +25,41 @@ type Device interface {
 	// Dial connects qp (state IDLE) to addr as MPA initiator. On error qp is in
 	// ERROR state. A rejection by the peer's application is a *RejectedError.
 	Dial(ctx context.Context, addr string, qp QP, p *ConnParam) (*ConnInfo, error)
+	// Events tells what no completion can. Whoever does not read it loses events
+	// (DeviceStats.EventsLost), nothing else. Closed by Close.
+	Events() <-chan AsyncEvent
 	Stats() DeviceStats
 	Close() error
 }
 
 // DeviceAttr holds limits and capabilities.
 type DeviceAttr struct {
-	Provider     string // "soft"
-	MaxQP        int
-	MaxQPWR      int // work requests on one SQ or RQ
-	MaxSGE       int
-	MaxInline    int // bytes of an Inline request
-	MaxCQ        int
-	MaxCQE       int
-	MaxMR        int
-	MaxMRSize    int64 // bytes
-	MaxIRD       int
-	MaxORD       int
-	RDMARead     bool // RDMA Read is available
-	Atomics      bool
-	Immediate    bool
-	MemoryWindow bool
+	Provider   string // "soft", "inproc", "ibverbs"
+	MaxPD      int
+	MaxQP      int
+	MaxQPWR    int // work requests on one SQ or RQ
+	MaxSGE     int
+	MaxSGERead int // of an RDMA Read
+	MaxInline  int // bytes of an Inline request
+	MaxCQ      int
+	MaxCQE     int
+	MaxMR      int
+	MaxMRSize  int64 // bytes
+	MaxMW      int
+	MaxSRQ     int // 0: no SRQs
+	MaxSRQWR   int
+	MaxIRD     int
+	MaxORD     int
+
+	// What a work request may ask for. A request for what is not there is an
+	// ErrUnsupported from PostSend.
+	RDMARead      bool // RDMA Read is available
+	Atomics       bool // on a connection with ConnParam.Extensions
+	Immediate     bool // likewise
+	MemoryWindow  bool // AllocMW, OpBindMW
+	FastReg       bool // AllocMR, OpFastReg
+	LocalInv      bool // OpLocalInv
+	SolicitedOnly bool // ReqNotify can leave unsolicited completions out
 }
 
 // PD is a protection domain: a QP can use only the memory of its own PD.
@@ -57,6 +67,12 @@ type PD interface {
 	// RegMR registers buf, which must stay mapped and reachable until Dereg has
 	// returned. Its TOs start at 0, or at MROptions.Base. A zero-length buf is refused.
 	RegMR(buf []byte, a Access, o *MROptions) (MR, error)
+	// AllocMR makes a region without memory, and without an STag that would be
+	// valid: OpFastReg requests give it both, up to max bytes at a time.
+	AllocMR(max int) (MR, error)
+	// AllocMW makes a memory window; OpBindMW requests open it.
+	AllocMW() (MW, error)
+	CreateSRQ(a SRQInitAttr) (SRQ, error)
 	CreateQP(a QPInitAttr) (QP, error)
 	Dealloc() error
 }
@@ -84,7 +100,7 @@ type MROptions struct {
 
 // MR is a registered memory region. LKey and RKey are both its STag.
 type MR interface {
-	STag() STag
+	STag() STag   // of a region of AllocMR: the last one that OpFastReg gave it
 	Base() uint64 // TO of the first byte
 	Len() int
 	// Invalidate ends remote access; when it has returned, no incoming byte is
@@ -94,54 +110,30 @@ type MR interface {
 	Dereg() error
 }
 
-// SGE is one scatter/gather element: Length bytes at TO Addr of the region LKey.
-type SGE struct {
-	Addr   uint64
-	Length uint32
-	LKey   STag
+// MW is a memory window: an STag of its own for a part of a region, with rights of
+// its own, that is bound to one QP and taken back by OpLocalInv, by the peer's Send
+// with Invalidate, or by the next bind (type 2 windows of the RDMA verbs).
+type MW interface {
+	STag() STag // of the last bind that was posted; 0 before
+	// Dealloc ends it, and what was open by it.
+	Dealloc() error
 }
 
-// Opcode of a work request or completion.
-type Opcode uint8
-
-// Opcodes. RDMARead and later are reserved for providers that have them.
-const (
-	OpSend Opcode = iota
-	OpSendInv
-	OpWrite
-	OpRecv // completions only
-	OpRead
-	OpLocalInv
-)
-
-// SendFlags modify a SendWR.
-type SendFlags uint8
-
-// Flags of a SendWR.
-const (
-	Unsignaled SendFlags = 1 << iota // no completion on success
-	Solicited                        // Send with Solicited Event
-	Fence                            // waits for earlier Reads
-	Inline                           // payload is copied at posting: the memory may be reused at once
-	More                             // another PostSend follows at once: both may leave in one system call
-)
-
-// SendWR is a send-queue work request.
-type SendWR struct {
-	ID      uint64
-	Op      Opcode
-	Flags   SendFlags
-	SGL     []SGE  // copied at posting; the memory it names is not
-	Data    []byte // with Inline, instead of SGL: plain bytes, at most DeviceAttr.MaxInline
-	STag    STag   // OpWrite, OpRead: the peer's region
-	TO      uint64 // OpWrite, OpRead: offset in it
-	InvSTag STag   // OpSendInv: the peer's region to invalidate; OpLocalInv: ours
+// SRQInitAttr describes a shared receive queue.
+type SRQInitAttr struct {
+	MaxRecv int // posted RecvWRs; 0 = 64
+	MaxSGE  int // a WR; 0 = 4
 }
 
-// RecvWR is a receive-queue work request.
-type RecvWR struct {
-	ID  uint64
-	SGL []SGE
+// SRQ is a receive queue that QPs of one PD share: an arriving message takes the
+// oldest receive, whichever QP it comes by.
+type SRQ interface {
+	// PostRecv is as QP.PostRecv: the receive holds its place until its WC is polled.
+	PostRecv(wr *RecvWR) error
+	// Arm asks for one EventSRQLimit, when fewer than limit receives are left.
+	Arm(limit int) error
+	// Destroy refuses while QPs use the queue. Receives that nobody took are dropped.
+	Destroy() error
 }
 
 // QPInitAttr describes a QP to be made. Send and receive CQ may be the same.
@@ -150,6 +142,15 @@ type QPInitAttr struct {
 	MaxSend        int // outstanding SendWRs; 0 = 64
 	MaxRecv        int // posted RecvWRs; 0 = 64
 	MaxSGE         int // a WR; 0 = 4
+
+	// SRQ, when set, is where receives come from; PostRecv is then an error.
+	// MaxRecv is the most of them that this QP may hold, from the arrival of a
+	// message until its WC is polled: a peer that sends more than that ends its
+	// own stream and takes nothing from the others (RFC 5042 §6.4.3.1).
+	SRQ SRQ
+	// Overcommit lets CreateQP promise more completions than the CQ holds. If it
+	// overflows, every QP that uses it ends (EventCQErr).
+	Overcommit bool
 }
 
 // QPState is a QP's state (RDMA verbs names).
@@ -184,6 +185,12 @@ type QP interface {
 	// RQ until its WC is polled.
 	PostRecv(wr *RecvWR) error
 	State() QPState
+	// Modify asks for a state as ibv_modify_qp does: from RTS, StateClosing is a
+	// Disconnect that does not wait (with work outstanding: StateError),
+	// StateTerminate ends the stream with a Terminate 0/0/00, StateError is Abort;
+	// from ERROR, StateIdle makes the QP fit for another connection once its
+	// completions are polled. All else is ErrState and changes nothing.
+	Modify(s QPState) error
 	// Disconnect closes gracefully once the SQ is drained; ctx bounds the wait.
 	Disconnect(ctx context.Context) error
 	// Abort resets the connection and flushes both queues.
@@ -201,43 +208,6 @@ type QP interface {
 	Stats() QPStats
 }
 
-// Status of a completion.
-type Status uint8
-
-// Completion statuses, named as in libibverbs.
-const (
-	StatusSuccess Status = iota
-	StatusLocLenErr
-	StatusLocQPOpErr
-	StatusLocProtErr
-	StatusWRFlushErr
-	StatusBadRespErr
-	StatusLocAccessErr
-	StatusRemInvReqErr
-	StatusRemAccessErr
-	StatusRemOpErr
-	StatusFatalErr
-	StatusGeneralErr
-)
-
-func (s Status) String() string {
-	return [...]string{"success", "local length error", "local QP operation error", "local protection error",
-		"flushed", "bad response", "local access error", "remote invalid request", "remote access error",
-		"remote operation error", "fatal error", "general error"}[s]
-}
-
-// WC is a work completion.
-type WC struct {
-	ID        uint64
-	QP        QP
-	Op        Opcode
-	Status    Status
-	ByteLen   uint32 // received bytes
-	Inv       bool   // a Send with Invalidate: InvSTag is invalid by now
-	InvSTag   STag
-	Solicited bool
-}
-
 // CQ is a completion queue.
 type CQ interface {
 	// Poll moves up to len(dst) completions into dst.
@@ -245,125 +215,11 @@ type CQ interface {
 	// Wait returns when at least one completion can be polled, the CQ is closed
 	// (ErrClosed) or ctx ends. It blocks; it does not spin.
 	Wait(ctx context.Context) error
+	// ReqNotify arms the queue: the next completion, or with solicitedOnly the next
+	// one that is solicited or failed, puts one token into Events. One-shot. What is
+	// in the queue already makes no token: arm, poll, then wait for Events.
+	ReqNotify(solicitedOnly bool) error
+	// Events is where the tokens of ReqNotify arrive. It is never closed.
+	Events() <-chan struct{}
 	Close() error
 }
-
-// CRCMode says whether FPDUs carry a CRC32C.
-type CRCMode uint8
-
-// CRC modes. The zero value is the safe one.
-const (
-	CRCRequired    CRCMode = iota
-	CRCOffIfAgreed         // ask for none; the peer may insist
-)
-
-// ConnParam are a side's wishes for one connection.
-type ConnParam struct {
-	PrivateData  []byte // at most 252 bytes for every known peer, 508 for us
-	ORD, IRD     uint16
-	Rev          int  // MPA revision as initiator: 1 or 2; 0 = 2
-	ClientServer bool // A=0: no RTR message; default is peer-to-peer with RTR
-	CRC          CRCMode
-	MaxULPDU     int           // bytes; 0 = from the path's segment size
-	Timeout      time.Duration // start-up, each step; 0 = 10 s
-}
-
-// ConnInfo is what start-up agreed on.
-type ConnInfo struct {
-	PrivateData      []byte // the peer's, without the enhanced block
-	PeerORD, PeerIRD uint16
-	Rev              int
-	PeerToPeer       bool
-	CRC              bool
-	Local, Remote    net.Addr
-}
-
-// ListenOptions of a Listener.
-type ListenOptions struct {
-	// Admit, when set, is asked before a byte is read; an error closes the
-	// connection.
-	Admit func(remote net.Addr) error
-	// Listener, when set, is used instead of opening addr (socket activation).
-	Listener       net.Listener
-	RequestTimeout time.Duration // 0 = 5 s
-	MaxPending     int           // half-open start-ups; 0 = 256
-}
-
-// Listener takes connections.
-type Listener interface {
-	// Accept waits for a complete, well-formed MPA Request.
-	Accept(ctx context.Context) (ConnRequest, error)
-	Addr() net.Addr
-	Close() error
-}
-
-// ConnRequest is a peer that waits for a decision.
-type ConnRequest interface {
-	Info() ConnInfo
-	// Accept answers with p and binds the connection to qp (state IDLE, its
-	// first receives already posted).
-	Accept(ctx context.Context, qp QP, p *ConnParam) error
-	// Reject answers with R=1 and private data, and closes.
-	Reject(privateData []byte) error
-}
-
-// TerminateError ends a stream: an error that we found, or that the peer reports
-// (RFC 5040 §4.8).
-type TerminateError struct {
-	FromPeer          bool
-	Layer, Type, Code uint8
-	Detail            string // what that means, in words
-}
-
-// RejectedError is a Dial answered with R=1.
-type RejectedError struct {
-	PrivateData      []byte
-	PeerORD, PeerIRD uint16
-}
-
-// Sentinels.
-var (
-	ErrQueueFull = errors.New("iwarp: queue full") // poll, then post again
-	ErrClosed    = errors.New("iwarp: closed")
-	ErrState     = errors.New("iwarp: wrong QP state")
-	ErrInvalid   = errors.New("iwarp: invalid argument")
-	ErrLimit     = errors.New("iwarp: device limit reached")
-)
-
-// TerminateKey counts Terminates by what they say.
-type TerminateKey struct {
-	Sent              bool
-	Layer, Type, Code uint8
-}
-
-// DeviceStats are counters since the device was opened, and gauges of now.
-type DeviceStats struct {
-	FPDUsSent, FPDUsReceived uint64
-	BytesSent, BytesReceived uint64 // FPDU bytes, framing included
-	CRCErrors                uint64
-	Terminates               map[TerminateKey]uint64
-	QPs, MRs                 int
-	RegisteredBytes          int64
-}
-
-// QPStats count one QP's messages.
-type QPStats struct {
-	SendsSent, SendsReceived   uint64
-	WritesSent, WritesReceived uint64 // messages
-	FPDUsSent, FPDUsReceived   uint64
-	BytesSent, BytesReceived   uint64 // payload
-
-	// Unacked are bytes that the connection has taken and the peer's host has not
-	// acknowledged: a slow network works on them long after the WRs that they belong
-	// to have completed. 0 where that is not known.
-	Unacked uint64
-}
-
-func (e *TerminateError) Error() string {
-	if e.FromPeer {
-		return fmt.Sprintf("iwarp: the peer ended the stream: %s (terminate %d/%d/%02x)", e.Detail, e.Layer, e.Type, e.Code)
-	}
-	return fmt.Sprintf("iwarp: stream ended: %s (terminate %d/%d/%02x)", e.Detail, e.Layer, e.Type, e.Code)
-}
-
-func (e *RejectedError) Error() string { return "iwarp: rejected by the peer's application" }

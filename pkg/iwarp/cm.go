@@ -1,0 +1,100 @@
+package iwarp
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// CRCMode says whether FPDUs carry a CRC32C.
+type CRCMode uint8
+
+// CRC modes. The zero value is the safe one.
+const (
+	CRCRequired    CRCMode = iota
+	CRCOffIfAgreed         // ask for none; the peer may insist
+)
+
+// RTRSet is a set of RTR messages: what an initiator says first in the peer-to-peer
+// model, so that the responder may speak (RFC 6581 §4.3).
+type RTRSet uint8
+
+// Forms of the RTR message, each of length zero.
+const (
+	RTRWrite RTRSet = 1 << iota
+	RTRRead
+	RTRSend
+)
+
+// DepthAny as ORD or IRD leaves the peer's own value alone (RFC 6581 §9.1).
+const DepthAny = 0x3fff
+
+// ConnParam are a side's wishes for one connection.
+type ConnParam struct {
+	PrivateData []byte // at most 252 bytes for every known peer, 508 for us
+	// ORD is how many RDMA Reads and atomics this side wants outstanding
+	// (initiator_depth of rdma_cm), IRD how many of the peer's it will hold
+	// (responder_resources). 0 = none. ConnInfo has what became of it.
+	ORD, IRD     uint16
+	Rev          int  // MPA revision as initiator: 1 or 2; 0 = 2
+	Fallback     bool // as initiator with revision 2: if the peer hangs up on it, dial again with 1
+	ClientServer bool // A=0: no RTR message; default is peer-to-peer with RTR
+	// RTR are the forms to offer, or to take. 0 = as initiator Write and Read, as
+	// responder the first of Write, Read, Send that was offered.
+	RTR      RTRSet
+	CRC      CRCMode
+	Markers  bool // demand markers in what this side receives
+	MaxULPDU int  // bytes; 0 = from the path's segment size
+	// Extensions turns Immediate Data and atomics on (RFC 7306). Both sides must:
+	// nothing on the wire says so.
+	Extensions bool
+	// Settle is how long an initiator waits behind the Reply, or behind its RTR,
+	// before it sends work. The Linux siw driver may miss what comes within a few
+	// milliseconds; 20 ms is ample.
+	Settle  time.Duration
+	Timeout time.Duration // start-up, each step; 0 = 10 s
+}
+
+// ConnInfo is what start-up agreed on.
+type ConnInfo struct {
+	PrivateData      []byte // the peer's, without the enhanced block
+	PeerORD, PeerIRD uint16 // as the peer sent them; 0 with revision 1
+	ORD, IRD         uint16 // in force on this side; 0 in a ConnRequest
+	Rev              int
+	PeerToPeer       bool
+	RTR              RTRSet // in a ConnRequest those offered, else the one used
+	CRC              bool
+	MarkersIn        bool // this side receives them
+	MarkersOut       bool // this side sends them
+	Local, Remote    net.Addr
+}
+
+// ListenOptions of a Listener.
+type ListenOptions struct {
+	// Admit, when set, is asked before a byte is read; an error closes the
+	// connection.
+	Admit func(remote net.Addr) error
+	// Listener, when set, is used instead of opening addr (socket activation).
+	Listener       net.Listener
+	RequestTimeout time.Duration // 0 = 5 s
+	DecideTimeout  time.Duration // between the Request and Accept or Reject; 0 = 30 s
+	MaxPending     int           // half-open start-ups; 0 = 256
+}
+
+// Listener takes connections.
+type Listener interface {
+	// Accept waits for a complete, well-formed MPA Request.
+	Accept(ctx context.Context) (ConnRequest, error)
+	Addr() net.Addr
+	Close() error
+}
+
+// ConnRequest is a peer that waits for a decision.
+type ConnRequest interface {
+	Info() ConnInfo
+	// Accept answers with p and binds the connection to qp (state IDLE, its
+	// first receives already posted).
+	Accept(ctx context.Context, qp QP, p *ConnParam) error
+	// Reject answers with R=1 and private data, and closes.
+	Reject(privateData []byte) error
+}

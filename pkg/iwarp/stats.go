@@ -1,0 +1,37 @@
+package iwarp
+
+// TerminateKey counts Terminates by what they say.
+type TerminateKey struct {
+	Sent              bool
+	Layer, Type, Code uint8
+}
+
+// DeviceStats are counters since the device was opened, and gauges of now.
+type DeviceStats struct {
+	FPDUsSent, FPDUsReceived uint64
+	BytesSent, BytesReceived uint64 // FPDU bytes, framing included
+	CRCErrors                uint64
+	Terminates               map[TerminateKey]uint64
+	EventsLost               uint64 // nobody read Device.Events in time
+	PDs, QPs, CQs, SRQs      int
+	MRs, MWs                 int
+	HalfOpen                 int // start-ups that are not finished, of all listeners
+	RegisteredBytes          int64
+}
+
+// QPStats count one QP's messages.
+type QPStats struct {
+	SendsSent, SendsReceived   uint64
+	WritesSent, WritesReceived uint64 // messages
+	ReadsSent, ReadsReceived   uint64 // requests
+	AtomicsSent                uint64
+	AtomicsReceived            uint64
+	ImmsSent, ImmsReceived     uint64
+	FPDUsSent, FPDUsReceived   uint64
+	BytesSent, BytesReceived   uint64 // payload
+
+	// Unacked are bytes that the connection has taken and the peer's host has not
+	// acknowledged: a slow network works on them long after the WRs that they belong
+	// to have completed. 0 where that is not known.
+	Unacked uint64
+}
