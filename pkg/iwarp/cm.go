@@ -51,8 +51,14 @@ type ConnParam struct {
 	// Settle is how long an initiator waits behind the Reply, or behind its RTR,
 	// before it sends work. The Linux siw driver may miss what comes within a few
 	// milliseconds; 20 ms is ample.
-	Settle  time.Duration
-	Timeout time.Duration // start-up, each step; 0 = 10 s
+	Settle time.Duration
+	// SendFirst lets a responder send before the initiator has said anything, after
+	// so long: Accept returns then, or with the first FPDU. RFC 5044 §7.1.2 forbids
+	// it, but consumers that were written for InfiniBand do it (ucmatose,
+	// ib_write_lat), and client-server connections have no RTR. siw fails a
+	// connection where an FPDU comes glued to the Reply. 0 = wait for the initiator.
+	SendFirst time.Duration
+	Timeout   time.Duration // start-up, each step; 0 = 10 s
 }
 
 // ConnInfo is what start-up agreed on.

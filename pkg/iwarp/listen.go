@@ -315,8 +315,12 @@ func (r *connRequest) accept(ctx context.Context, q *qp, p *ConnParam) error {
 		return fmt.Errorf("iwarp: reply to %s: %w", r.info.Remote, err)
 	}
 	// The write deadline stays: the sending side sets its own when it writes.
-	if reply.Enhanced == nil || !reply.Enhanced.PeerToPeer {
-		return nil
+	peerToPeer := reply.Enhanced != nil && reply.Enhanced.PeerToPeer
+	if !peerToPeer {
+		if p.SendFirst <= 0 {
+			return nil
+		}
+		step = p.SendFirst
 	}
 	timer := time.NewTimer(step)
 	defer timer.Stop()
@@ -328,6 +332,10 @@ func (r *connRequest) accept(ctx context.Context, q *qp, p *ConnParam) error {
 			err = errors.New("closed the connection")
 		}
 	case <-timer.C:
+		if !peerToPeer {
+			q.openGate()
+			return nil
+		}
 		err = context.DeadlineExceeded
 	case <-ctx.Done():
 		err = ctx.Err()

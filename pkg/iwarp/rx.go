@@ -195,15 +195,20 @@ func (q *qp) filled(n int) error {
 	}
 	if !x.open && x.fpdus > 0 && err == nil {
 		x.open = true
-		q.mu.Lock()
-		q.gateOpen = true
-		if q.sqHead != q.sqTail {
-			q.kickLocked()
-		}
-		q.mu.Unlock()
+		q.openGate()
 		close(x.first)
 	}
 	return err
+}
+
+// openGate lets FPDUs leave.
+func (q *qp) openGate() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.gateOpen = true
+	if q.sqHead != q.sqTail {
+		q.kickLocked()
+	}
 }
 
 // takeDown ends the QP: it decides what the reason was, lets tx say its last

@@ -302,6 +302,49 @@ func TestResponderSendsNothingFirst(t *testing.T) {
 	})
 }
 
+// TestSendFirst: a responder that was told to speaks without having been spoken
+// to, and not before its time.
+func TestSendFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, n *iwarptest.Network) {
+		e, l := listen(t, n, nil)
+		c := rawDial(t, n, l)
+		put(t, c, frame(t, mpa.Frame{CRC: true, Rev: mpa.Rev2, Enhanced: &mpa.Enhanced{}}))
+		r, err := l.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if err := r.Accept(t.Context(), e.QP, &iwarp.ConnParam{SendFirst: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(start); d != time.Second {
+			t.Errorf("accepted after %v, want 1s", d)
+		}
+		e.Post(t, &iwarp.SendWR{ID: 2, Op: iwarp.OpSend, Flags: iwarp.Inline, Data: []byte("hi")})
+		e.WaitOK(t, 2)
+		b := make([]byte, 100)
+		if n, _ := io.ReadAtLeast(c, b, mpa.FrameSize+4+28); n != mpa.FrameSize+4+28 {
+			t.Errorf("%d bytes came, want the Reply and a Send", n)
+		}
+	})
+	bubble(t, func(t *testing.T, n *iwarptest.Network) {
+		e, l := listen(t, n, nil)
+		c := rawDial(t, n, l)
+		put(t, c, frame(t, mpa.Frame{CRC: true, Rev: mpa.Rev2, Enhanced: &mpa.Enhanced{}}))
+		r, err := l.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			time.Sleep(time.Millisecond)
+			_ = c.Close()
+		}()
+		if err := r.Accept(t.Context(), e.QP, &iwarp.ConnParam{SendFirst: time.Second}); err == nil {
+			t.Error("accepted an initiator that hung up meanwhile")
+		}
+	})
+}
+
 func unhex(t *testing.T, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(s)
