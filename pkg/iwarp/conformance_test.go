@@ -62,7 +62,7 @@ func testNames(t *testing.T) map[string]bool {
 		return string(b)
 	}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	for _, dir := range []string{".", "mpa", "ddp", "rdmap", "iwarptest"} {
+	for _, dir := range []string{".", "mpa", "ddp", "rdmap", "iwarptest", "inproc"} {
 		pkg := dir
 		if dir == "." {
 			pkg = "iwarp"
@@ -77,8 +77,14 @@ func testNames(t *testing.T) map[string]bool {
 			}
 		}
 	}
-	for _, m := range regexp.MustCompile(`(?m)^\t\{"(\w+)", \(\*conn\)`).FindAllStringSubmatch(read("iwarptest/suite.go"), -1) {
-		all["iwarptest.TestSuiteTCP/"+m[1]] = true
+	cases, err := filepath.Glob("iwarptest/suite*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range cases {
+		for _, m := range regexp.MustCompile(`(?m)^\t\{"(\w+)", \(\*conn\)`).FindAllStringSubmatch(read(f), -1) {
+			all["iwarptest.TestSuiteTCP/"+m[1]] = true
+		}
 	}
 	transcripts, err := filepath.Glob("rdmap/testdata/*.txt")
 	if err != nil {

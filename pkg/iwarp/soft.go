@@ -91,6 +91,7 @@ func (d *soft) Attr() DeviceAttr {
 		MaxCQE:    maxCQE,
 		MaxMR:     d.cfg.MaxMR,
 		MaxMRSize: maxMRSize,
+		LocalInv:  true,
 	}
 }
 

@@ -11,6 +11,20 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
+var dataCases = []suiteCase{
+	{"SendSizes", (*conn).sendSizes},
+	{"SendsInOrder", (*conn).sendsInOrder},
+	{"GatherAndScatter", (*conn).gatherScatter},
+	{"InlineMayBeReused", (*conn).inline},
+	{"UnsignaledIsSilent", (*conn).unsignaled},
+	{"SolicitedIsMarked", (*conn).solicited},
+	{"MoreGoesWithTheNext", (*conn).more},
+	{"WritePlacedBeforeSend", (*conn).writeThenSend},
+	{"WriteOfNothing", (*conn).writeNothing},
+	{"WriteBounds", (*conn).writeBounds},
+	{"ConcurrentUse", (*conn).concurrentUse},
+}
+
 func (c *conn) sendSizes() {
 	a, b := c.pair()
 	for i, n := range []int{0, 1, 2, 3, 4, 25, 1424, 4096, 4097, 32 << 10, 64<<10 + 1, 1 << 20} {

@@ -11,6 +11,17 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
+var errorCases = []suiteCase{
+	{"WriteErrors", (*conn).writeErrors},
+	{"SendInvalidates", (*conn).sendInvalidates},
+	{"SendInvalidateErrors", (*conn).invalidateErrors},
+	{"InvalidateStopsWrites", (*conn).invalidateStopsWrites},
+	{"LocalInvalidate", (*conn).localInvalidate},
+	{"SendTooLong", (*conn).sendTooLong},
+	{"SendWithoutReceive", (*conn).sendWithoutReceive},
+	{"BadLocalMemory", (*conn).badLocalMemory},
+}
+
 // wantTerminate checks that both sides ended by the same Terminate, found by b.
 func (c *conn) wantTerminate(a, b *End, layer, typ, code uint8) {
 	c.Helper()
@@ -245,6 +256,7 @@ func (c *conn) badLocalMemory() {
 
 // localInvalidate is done in its place in the queue.
 func (c *conn) localInvalidate() {
+	c.need("local invalidate", func(a iwarp.DeviceAttr) bool { return a.LocalInv })
 	a, b := c.pair()
 	mr := b.Reg(c, make([]byte, 8), iwarp.LocalWrite|iwarp.RemoteWrite, nil)
 	a.Recv(c, 9, 8)

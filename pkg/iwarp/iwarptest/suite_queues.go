@@ -9,6 +9,16 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
+var queueCases = []suiteCase{
+	{"PostErrors", (*conn).postErrors},
+	{"QueueLimits", (*conn).queueLimits},
+	{"FlushInOrder", (*conn).flushInOrder},
+	{"DisconnectDrains", (*conn).disconnectDrains},
+	{"AbortFlushes", (*conn).abortFlushes},
+	{"DestroyForgetsCompletions", (*conn).destroyForgets},
+	{"EveryEnd", (*conn).everyEnd},
+}
+
 func (c *conn) postErrors() {
 	idle := NewEnd(c, c.da, iwarp.QPInitAttr{})
 	if err := idle.QP.PostSend(&iwarp.SendWR{Op: iwarp.OpSend}); !errors.Is(err, iwarp.ErrState) {
