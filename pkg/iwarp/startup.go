@@ -36,7 +36,7 @@ const targetULPDU = 32<<10 + ddp.UntaggedSize
 func chooseMULPDU(c net.Conn, wish int) int {
 	limit := mpa.MaxULPDU
 	if emss := segmentSize(c); emss > 0 {
-		limit = mpa.MULPDU(emss)
+		limit = mpa.MULPDU(emss, false)
 	}
 	if wish == 0 {
 		wish = targetULPDU

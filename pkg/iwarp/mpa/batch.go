@@ -31,6 +31,7 @@ type Batch struct {
 	fpdus   int
 	crcOn   bool
 	copyMax int
+	marks   *Marks // nil: no markers
 }
 
 // NewBatch makes an empty Batch; its memory is about 80 KiB, so lend it out.
@@ -39,12 +40,12 @@ func NewBatch() *Batch {
 }
 
 // Reset empties the batch. crc says whether its FPDUs get a CRC, or zeros. Pieces
-// of payload of up to 4 KiB will be copied, longer ones gathered.
+// of payload of up to 4 KiB will be copied, longer ones gathered. See Mark.
 func (b *Batch) Reset(crc bool) {
 	clear(b.bufs) // forget the payload
 	b.scratch, b.bufs = b.scratch[:0], b.bufs[:0]
 	b.open, b.size, b.fpdus = 0, 0, 0
-	b.crcOn, b.copyMax = crc, copyMax
+	b.crcOn, b.copyMax, b.marks = crc, copyMax, nil
 }
 
 // CopyAll makes the batch copy every piece that the scratch has room for: a batch
@@ -52,8 +53,12 @@ func (b *Batch) Reset(crc bool) {
 func (b *Batch) CopyAll() { b.copyMax = batchScratch }
 
 // Full says that another FPDU of up to pieces pieces of payload must wait for the
-// next batch. An empty batch takes 200 pieces.
+// next batch. An empty batch takes 200 pieces, 120 with markers.
 func (b *Batch) Full(pieces int) bool {
+	if b.marks != nil && (cap(b.scratch)-len(b.scratch) < fpduOverhead+maxMarkers*markerSize ||
+		cap(b.bufs)-len(b.bufs) < 2*(pieces+maxMarkers)+2) {
+		return true
+	}
 	return b.size >= batchBytes ||
 		cap(b.scratch)-len(b.scratch) < fpduOverhead ||
 		cap(b.bufs)-len(b.bufs) < 2*pieces+2
@@ -83,6 +88,10 @@ func (b *Batch) Add(header []byte, payload ...[]byte) {
 	n := len(header)
 	for _, p := range payload {
 		n += len(p)
+	}
+	if b.marks != nil {
+		b.addMarked(n, header, payload)
+		return
 	}
 	from := len(b.scratch) // of what the CRC has not seen yet
 	b.scratch = binary.BigEndian.AppendUint16(b.scratch, uint16(n))

@@ -95,6 +95,7 @@ func FuzzSplit(f *testing.F) {
 	b.Add(make([]byte, 14))
 	b.Add(make([]byte, 60000))
 	long := bytes.Join(b.Bufs(), nil)
+	f.Add(marked(new(mpa.Marks), true, make([]byte, 5000), make([]byte, 14), make([]byte, 60000), make([]byte, 477)), []byte{3, 22, 9}, uint16(1))
 	f.Add(long, []byte{35}, uint16(2))
 	f.Add(long, []byte{70, 2, 250}, uint16(2))
 	f.Fuzz(func(t *testing.T, b, cuts []byte, repeat uint16) {
@@ -106,10 +107,16 @@ func FuzzSplit(f *testing.F) {
 			}
 			stream = append(stream[:len(stream):len(stream)], b...)
 		}
-		for _, crc := range []bool{true, false} {
-			want, wantErr := feed(mpa.NewReader(crc), stream)
+		for _, x := range []struct{ crc, markers bool }{{true, false}, {false, false}, {true, true}, {false, true}} {
+			reader := func() *mpa.Reader {
+				if x.markers {
+					return markedReader(x.crc)
+				}
+				return mpa.NewReader(x.crc)
+			}
+			want, wantErr := feed(reader(), stream)
 			i := 0
-			got, err := feedPieces(mpa.NewReader(crc), stream, func() int {
+			got, err := feedPieces(reader(), stream, func() int {
 				if len(cuts) == 0 {
 					return 1
 				}
@@ -118,11 +125,11 @@ func FuzzSplit(f *testing.F) {
 				return 1 + n*n // up to 65026
 			})
 			if len(got) != len(want) || (err == nil) != (wantErr == nil) {
-				t.Fatalf("CRC %v: in pieces %d ULPDUs and %v, whole %d and %v", crc, len(got), err, len(want), wantErr)
+				t.Fatalf("%+v: in pieces %d ULPDUs and %v, whole %d and %v", x, len(got), err, len(want), wantErr)
 			}
 			for k := range want {
 				if !bytes.Equal(got[k], want[k]) {
-					t.Fatalf("CRC %v: ULPDU %d differs", crc, k)
+					t.Fatalf("%+v: ULPDU %d differs", x, k)
 				}
 			}
 		}

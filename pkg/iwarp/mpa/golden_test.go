@@ -22,10 +22,6 @@ func vectors(t testing.TB) *iwarptest.Vectors {
 	return v
 }
 
-// later says of a vector that what it shows is not built yet. What can be checked
-// of it all the same is checked.
-func later(v *iwarptest.Vector) bool { return len(v.Markers) > 0 }
-
 // CRC-32C of "123456789", and RFC 5044's own examples: figure 5 is a vector below,
 // figure 6 is written out.
 func TestCRC(t *testing.T) {
@@ -117,7 +113,7 @@ func TestGoldenEnhanced(t *testing.T) {
 	}
 }
 
-// Every FPDU is decoded and encoded octet for octet, but for those with markers.
+// Every FPDU is decoded and encoded octet for octet.
 func TestGoldenFPDU(t *testing.T) {
 	all := vectors(t)
 	checked, markers := 0, 0
@@ -125,8 +121,8 @@ func TestGoldenFPDU(t *testing.T) {
 		if v.Kind != "fpdu" {
 			continue
 		}
-		if later(&v) {
-			markers++
+		if len(v.Markers) > 0 {
+			markers++ // TestGoldenMarkers: they have a place in a stream
 			continue
 		}
 		checked++
@@ -168,35 +164,8 @@ func TestGoldenFPDU(t *testing.T) {
 			}
 		})
 	}
-	// Markers are sent and received by a later version (RFC 5044 §4.3).
 	if checked+markers != 43 || markers != 7 {
-		t.Errorf("%d FPDUs checked and %d left for later, of 43", checked, markers)
-	}
-}
-
-// Vectors with markers: what lies between the markers is an ordinary FPDU once
-// they are taken out, but for the CRC, which covers them.
-func TestGoldenMarkersLater(t *testing.T) {
-	for _, v := range vectors(t).Vectors {
-		if v.Kind != "fpdu" || !later(&v) {
-			continue
-		}
-		plain := bytes.Clone(v.Hex)
-		for i := len(v.Markers) - 1; i >= 0; i-- {
-			m := v.Markers[i]
-			if at := v.StreamOffset + uint64(m.Offset); at%512 != 0 {
-				t.Errorf("%s: marker at %d of the stream", v.Name, at)
-			}
-			plain = append(plain[:m.Offset], plain[m.Offset+4:]...)
-		}
-		got, err := feed(mpa.NewReader(false), plain)
-		if err != nil || len(got) != 1 || !bytes.Equal(got[0], v.ULPDU) {
-			t.Errorf("%s: without markers: got %x, %v\nwant %x", v.Name, got, err, v.ULPDU)
-		}
-		body := v.Hex[:len(v.Hex)-mpa.CRCSize]
-		if got := mpa.CRC(0, body); got != uint32(*v.CRC32C) {
-			t.Errorf("%s: CRC over the markers: got %08x, want %08x", v.Name, got, *v.CRC32C)
-		}
+		t.Errorf("%d FPDUs checked and %d with markers, of 43", checked, markers)
 	}
 }
 
@@ -266,11 +235,16 @@ func feedPieces(r *mpa.Reader, b []byte, size func() int) (all [][]byte, err err
 	return all, nil
 }
 
-// RFC 5044 §4.5, without markers, with its limits.
+// RFC 5044 §4.5, with its limits.
 func TestMULPDU(t *testing.T) {
 	for emss, want := range map[int]int{1460: 1454, 1448: 1442, 8948: 8942, 65483: 64768, 1 << 20: 64768, 100: 128, 0: 128, 1447: 1438} {
-		if got := mpa.MULPDU(emss); got != want {
+		if got := mpa.MULPDU(emss, false); got != want {
 			t.Errorf("EMSS %d: got %d, want %d", emss, got, want)
+		}
+	}
+	for emss, want := range map[int]int{1460: 1442, 1448: 1430, 8948: 8870, 65483: 64768, 1 << 20: 64768, 140: 130, 100: 128, 512: 502, 513: 498} {
+		if got := mpa.MULPDU(emss, true); got != want {
+			t.Errorf("EMSS %d with markers: got %d, want %d", emss, got, want)
 		}
 	}
 }

@@ -8,8 +8,7 @@
 //	0        2                                       a multiple of 4 bytes
 //	| length | ULPDU (one DDP segment) | pad 0-3 | CRC |
 //
-// Markers, which a peer may ask to find in what it receives, are not supported;
-// Reader and Batch are the two places that will know of them.
+// A side may ask for markers in what it receives; markers.go is all about them.
 package mpa
 
 import (
@@ -38,10 +37,14 @@ func PadSize(n int) int { return -(LengthSize + n) & 3 }
 // FPDUSize is the whole FPDU around a ULPDU of n bytes, without markers.
 func FPDUSize(n int) int { return LengthSize + n + PadSize(n) + CRCSize }
 
-// MULPDU is the largest ULPDU for a path whose TCP segments carry emss bytes
-// (RFC 5044 §4.5, without markers).
-func MULPDU(emss int) int {
-	return min(max(emss-(6+emss%4), MinMULPDU), MaxULPDU)
+// MULPDU is the largest ULPDU for a path whose TCP segments carry emss bytes, with
+// or without markers (RFC 5044 §4.5).
+func MULPDU(emss int, markers bool) int {
+	n := emss - (6 + emss%4)
+	if markers {
+		n -= markerSize * ((emss + markerInterval - 1) / markerInterval)
+	}
+	return min(max(n, MinMULPDU), MaxULPDU)
 }
 
 // Codes of an Error (RFC 5044 §8, RFC 6581 §9.3). As Terminate they have layer 2

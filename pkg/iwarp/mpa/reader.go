@@ -30,6 +30,7 @@ type Reader struct {
 	last  int    // size of the last FPDU
 	asked int    // bytes of the last Want
 	read  int    // bytes of the last Filled
+	marks *Marks // at buf[r]; nil: no markers
 
 	FPDUs uint64 // parsed so far
 }
@@ -42,6 +43,9 @@ func NewReader(crc bool) *Reader {
 
 // current is the size of the FPDU in progress, as far as it is known.
 func (rd *Reader) current() int {
+	if rd.marks != nil {
+		return rd.currentMarked()
+	}
 	if rd.w-rd.r < LengthSize {
 		return LengthSize
 	}
@@ -93,8 +97,12 @@ func (rd *Reader) Filled(n int) {
 
 // Next returns the next whole ULPDU, valid until the next Want, or nil when more
 // bytes are needed. No byte of an FPDU is shown before its CRC was found right
-// (RFC 5044 §6). The error is a *Error with CodeCRC: the stream is dead.
+// (RFC 5044 §6). The error is a *Error with CodeCRC or CodeMarker: the stream is
+// dead.
 func (rd *Reader) Next() ([]byte, error) {
+	if rd.marks != nil {
+		return rd.nextMarked()
+	}
 	have := rd.w - rd.r
 	if have < LengthSize {
 		return nil, nil

@@ -111,6 +111,9 @@ func NewReceiver(c Consumer, crc, enhancedResponder bool) *Receiver {
 	return r
 }
 
+// ExpectMarkers makes r take markers out of the stream. Call it first.
+func (r *Receiver) ExpectMarkers() { r.rd.ExpectMarkers() }
+
 // Want is where the next bytes of the stream belong. It is never empty, and
 // valid until Filled.
 func (r *Receiver) Want() []byte { return r.rd.Want() }
