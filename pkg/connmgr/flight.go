@@ -63,7 +63,7 @@ func (l *link) pumpLocked(f *flight) {
 			ID:    wrWrite | f.id,
 			Op:    iwarp.OpWrite,
 			Flags: more,
-			SGL:   []iwarp.SGE{{Addr: f.off, Length: uint32(n), LKey: f.src.STag()}},
+			SGL:   []iwarp.SGE{{Addr: f.src.Base() + f.off, Length: uint32(n), LKey: f.src.STag()}},
 			STag:  iwarp.STag(f.credit.Slot.STag),
 			TO:    f.credit.Slot.TO + f.off,
 		})

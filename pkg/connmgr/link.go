@@ -371,7 +371,7 @@ func (l *link) postRecvLocked() error {
 	l.spare = l.spare[:n-1]
 	err := l.qp.PostRecv(&iwarp.RecvWR{
 		ID:  wrRecv | uint64(i),
-		SGL: []iwarp.SGE{{Addr: uint64(i) * job.MaxMessage, Length: job.MaxMessage, LKey: l.recvMR.STag()}},
+		SGL: []iwarp.SGE{{Addr: l.recvMR.Base() + uint64(i)*job.MaxMessage, Length: job.MaxMessage, LKey: l.recvMR.STag()}},
 	})
 	if err != nil {
 		return fmt.Errorf("post a receive: %w", err)

@@ -8,7 +8,7 @@
 //   - MRs, memory regions: memory that the stack may use. Registering one gives
 //     it an STag, a random number that names it to the peer and, as verbs' lkey
 //     and rkey, to its owner. A byte in it is addressed by its TO, tagged offset,
-//     which counts from the region's base, never from an address;
+//     which counts from the region's base ([MR].Base);
 //   - CQs, completion queues: what was asked for comes back there as a WC, work
 //     completion, to be polled;
 //   - QPs, queue pairs: an SQ (send queue) and an RQ (receive queue) on one

@@ -92,6 +92,11 @@ func (d *soft) Attr() DeviceAttr {
 		MaxMR:     d.cfg.MaxMR,
 		MaxMRSize: maxMRSize,
 		LocalInv:  true,
+		AnyBase:   true,
+		BoundMR:   true,
+		StartUp:   true,
+		WCMarks:   true,
+		EndReason: true,
 	}
 }
 

@@ -60,12 +60,19 @@ type DeviceAttr struct {
 	FastReg       bool // AllocMR, OpFastReg
 	LocalInv      bool // OpLocalInv
 	SolicitedOnly bool // ReqNotify can leave unsolicited completions out
+
+	// What a device of somebody else's making may lack.
+	AnyBase   bool // MROptions.Base is kept; elsewhere it is an ErrUnsupported: TOs are addresses
+	BoundMR   bool // MROptions.QP holds; elsewhere every stream of the PD may use the region
+	StartUp   bool // Rev, ClientServer, RTR, CRC, Markers and MaxULPDU are the program's to choose
+	WCMarks   bool // WC.Solicited, Inv and InvSTag; elsewhere MR.Invalidate is the owner's business
+	EndReason bool // QP.Err tells Terminates and resets from a graceful end
 }
 
 // PD is a protection domain: a QP can use only the memory of its own PD.
 type PD interface {
 	// RegMR registers buf, which must stay mapped and reachable until Dereg has
-	// returned. Its TOs start at 0, or at MROptions.Base. A zero-length buf is refused.
+	// returned. Its TOs start at MR.Base. A zero-length buf is refused.
 	RegMR(buf []byte, a Access, o *MROptions) (MR, error)
 	// AllocMR makes a region without memory, and without an STag that would be
 	// valid: OpFastReg requests give it both, up to max bytes at a time.
@@ -94,14 +101,15 @@ type MROptions struct {
 	// answered with "not associated with this stream", and only a bound STag
 	// may be invalidated by the peer.
 	QP QP
-	// Base is the TO of buf[0]. It is a number, never an address.
+	// Base is the TO of buf[0], a number rather than an address where DeviceAttr has
+	// AnyBase. MR.Base says what it is.
 	Base uint64
 }
 
 // MR is a registered memory region. LKey and RKey are both its STag.
 type MR interface {
 	STag() STag   // of a region of AllocMR: the last one that OpFastReg gave it
-	Base() uint64 // TO of the first byte
+	Base() uint64 // TO of the first byte, for SGEs and for the peer
 	Len() int
 	// Invalidate ends remote access; when it has returned, no incoming byte is
 	// placed any more. The local registration stays until Dereg.

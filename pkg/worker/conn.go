@@ -342,7 +342,12 @@ func (c *conn) spendLocked(id uint64, w *iwarp.WC) (*credit, error) {
 	if k == nil {
 		return nil, fmt.Errorf("credit %d is not the client's", id)
 	}
-	if !w.Inv || w.InvSTag != k.mr.STag() {
+	if !c.s.o.Device.Attr().WCMarks {
+		// The device may have invalidated it, or not: it does not say.
+		if err := k.mr.Invalidate(); err != nil {
+			return nil, fmt.Errorf("shut slot: %w", err)
+		}
+	} else if !w.Inv || w.InvSTag != k.mr.STag() {
 		return nil, fmt.Errorf("credit %d is spent without invalidating its slot", id)
 	}
 	delete(c.credits, id)

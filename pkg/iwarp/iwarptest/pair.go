@@ -125,12 +125,17 @@ func (e *End) Reg(t testing.TB, buf []byte, a iwarp.Access, o *iwarp.MROptions) 
 	return mr
 }
 
+// Seg names n bytes from byte at of mr on.
+func Seg(mr iwarp.MR, at, n int) iwarp.SGE {
+	return iwarp.SGE{Addr: mr.Base() + uint64(at), Length: uint32(n), LKey: mr.STag()}
+}
+
 // Recv posts a receive of n bytes and returns its memory.
 func (e *End) Recv(t testing.TB, id uint64, n int) []byte {
 	t.Helper()
 	buf := make([]byte, max(n, 1))
 	mr := e.Reg(t, buf, iwarp.LocalWrite, nil)
-	if err := e.QP.PostRecv(&iwarp.RecvWR{ID: id, SGL: []iwarp.SGE{{Length: uint32(n), LKey: mr.STag()}}}); err != nil {
+	if err := e.QP.PostRecv(&iwarp.RecvWR{ID: id, SGL: []iwarp.SGE{Seg(mr, 0, n)}}); err != nil {
 		t.Fatal(err)
 	}
 	return buf[:n]

@@ -69,6 +69,14 @@ func (c *conn) need(what string, has func(iwarp.DeviceAttr) bool) {
 	}
 }
 
+// base asks for a TO to begin with, where that can be chosen.
+func (c *conn) base(to uint64) *iwarp.MROptions {
+	if !c.db.Attr().AnyBase {
+		return nil
+	}
+	return &iwarp.MROptions{Base: to}
+}
+
 func pattern(n int, seed byte) []byte {
 	p := make([]byte, n)
 	for i := range p {
@@ -103,7 +111,7 @@ func (c *conn) privateData() {
 		if !bytes.Equal(seen.PrivateData, there) || !bytes.Equal(info.PrivateData, back) {
 			c.Errorf("%d bytes of private data did not arrive unchanged", n)
 		}
-		if info.Rev != 2 || !info.PeerToPeer || !info.CRC {
+		if c.da.Attr().StartUp && (info.Rev != 2 || !info.PeerToPeer || !info.CRC) {
 			c.Errorf("start-up by default: got %+v, want revision 2, peer to peer, CRC", info)
 		}
 		if a.QP.State() != iwarp.StateRTS || b.QP.State() != iwarp.StateRTS {
@@ -157,17 +165,22 @@ func (c *conn) variant(pa, pb *iwarp.ConnParam, check func(*iwarp.ConnInfo) bool
 	a.WaitOK(c, 2)
 }
 
+func startUp(a iwarp.DeviceAttr) bool { return a.StartUp }
+
 func (c *conn) revision1() {
+	c.need("choice of the revision", startUp)
 	c.variant(&iwarp.ConnParam{Rev: 1, PrivateData: pattern(512, 0)}, nil,
 		func(i *iwarp.ConnInfo) bool { return i.Rev == 1 && !i.PeerToPeer && i.CRC })
 }
 
 func (c *conn) clientServer() {
+	c.need("choice of the RTR", startUp)
 	c.variant(&iwarp.ConnParam{ClientServer: true}, nil,
 		func(i *iwarp.ConnInfo) bool { return i.Rev == 2 && !i.PeerToPeer && i.CRC })
 }
 
 func (c *conn) withoutCRC() {
+	c.need("choice of the CRC", startUp)
 	off := &iwarp.ConnParam{CRC: iwarp.CRCOffIfAgreed}
 	c.variant(off, off, func(i *iwarp.ConnInfo) bool { return !i.CRC })
 	c.variant(off, nil, func(i *iwarp.ConnInfo) bool { return i.CRC })
