@@ -21,6 +21,8 @@ func (p *pd) RegMR(buf []byte, a Access, o *MROptions) (MR, error) {
 		return nil, fmt.Errorf("%w: empty memory region", ErrInvalid)
 	case len(buf) > maxMRSize:
 		return nil, fmt.Errorf("%w: memory region of %d bytes: at most %d", ErrLimit, len(buf), int64(maxMRSize))
+	case o.Guard != nil && len(buf) > GuardedMax:
+		return nil, fmt.Errorf("%w: a region with a Guard has at most %d bytes, not %d", ErrInvalid, GuardedMax, len(buf))
 	case a&(RemoteWrite|RemoteAtomic) != 0 && a&LocalWrite == 0:
 		return nil, fmt.Errorf("%w: a right to write remotely needs LocalWrite too", ErrInvalid)
 	case o.Base+uint64(len(buf))-1 < o.Base:

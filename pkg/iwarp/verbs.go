@@ -2,6 +2,7 @@ package iwarp
 
 import (
 	"context"
+	"sync"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp/ddp"
 )
@@ -104,7 +105,16 @@ type MROptions struct {
 	// Base is the TO of buf[0], a number rather than an address where DeviceAttr has
 	// AnyBase. MR.Base says what it is.
 	Base uint64
+	// Guard, when set, is held while the software stack copies bytes for an RDMA
+	// Read of the region, so that its owner may change them meanwhile: without it
+	// a change under way breaks the CRC, and with that the connection. It is for a
+	// small region, of at most GuardedMax bytes. A device that reads memory by
+	// itself does not know of it: what it reads may be torn.
+	Guard sync.Locker
 }
+
+// GuardedMax is the length of the longest region with a Guard, in bytes.
+const GuardedMax = 4096
 
 // MR is a registered memory region. LKey and RKey are both its STag.
 type MR interface {
