@@ -30,6 +30,7 @@ var edges = map[string][]string{
 	"pkg/iwarp/ddp":       {},
 	"pkg/iwarp/rdmap":     {"pkg/iwarp/ddp", "pkg/iwarp/mpa"},
 	"pkg/iwarp/iwarptest": {"pkg/iwarp", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
+	"pkg/iwarp/inproc":    {"pkg/iwarp"},
 
 	"pkg/arena":          {},
 	"pkg/job":            {},

@@ -1,0 +1,195 @@
+package inproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+)
+
+var errOverflow = errors.New("iwarp: a completion queue of this QP has overflowed")
+
+// armed is what a CQ was asked by ReqNotify to tell.
+type armed uint8
+
+const (
+	armedNot armed = iota
+	armedSolicited
+	armedAll
+)
+
+// entry is a completion, and whose place it holds.
+type entry struct {
+	wc   iwarp.WC
+	q    *qp
+	recv bool // a place of the RQ or SRQ
+}
+
+// cq is a completion queue.
+type cq struct {
+	dev    *device
+	depth  int
+	events chan struct{} // cap 1
+
+	queue    []entry       // oldest first
+	arrived  chan struct{} // made by who waits, closed by the next completion
+	armed    armed
+	reserved int // places promised to QPs
+	users    int // QPs, counted for each of its two uses
+	broken   bool
+	closed   bool
+}
+
+// reserve promises n places to a QP.
+func (c *cq) reserve(n int, overcommit bool) error {
+	if c.closed {
+		return iwarp.ErrClosed
+	}
+	if c.reserved+n > c.depth && !overcommit {
+		return fmt.Errorf("%w: CQ of depth %d cannot hold the %d completions that its QPs may have: make it deeper",
+			iwarp.ErrLimit, c.depth, c.reserved+n)
+	}
+	c.reserved += n
+	c.users++
+	return nil
+}
+
+func (c *cq) unreserve(n int) {
+	c.reserved -= n
+	c.users--
+}
+
+// push adds a completion. Where there is no room, which only Overcommit allows,
+// it is lost, and with it everybody who uses the queue.
+func (c *cq) push(e entry) {
+	if len(c.queue) == c.depth && !c.broken {
+		c.broken = true
+		c.dev.n.broken = append(c.dev.n.broken, c)
+	}
+	if c.broken {
+		e.free()
+		return
+	}
+	c.queue = append(c.queue, e)
+	if c.arrived != nil {
+		close(c.arrived)
+		c.arrived = nil
+	}
+	// "Failed completions always count as solicited."
+	if c.armed == armedAll || c.armed == armedSolicited && (e.wc.Solicited || e.wc.Status != iwarp.StatusSuccess) {
+		c.armed = armedNot
+		select {
+		case c.events <- struct{}{}:
+		default: // a token is there already
+		}
+	}
+}
+
+// free gives the place of e back.
+func (e *entry) free() {
+	switch {
+	case !e.recv:
+		e.q.sqHeld--
+	default:
+		e.q.rqHeld--
+		if e.q.srq != nil {
+			e.q.srq.held--
+		}
+	}
+}
+
+// endUsers ends every QP that uses c, which has overflowed.
+func (c *cq) endUsers() {
+	c.dev.tell(iwarp.AsyncEvent{Kind: iwarp.EventCQErr, CQ: c})
+	for q := range c.dev.qps {
+		if q.sendCQ == c || q.recvCQ == c {
+			q.abort(errOverflow)
+		}
+	}
+}
+
+func (c *cq) Poll(dst []iwarp.WC) int {
+	c.dev.n.lock()
+	defer c.dev.n.unlock()
+	n := min(len(dst), len(c.queue))
+	for i := range n {
+		dst[i] = c.queue[i].wc
+		c.queue[i].free()
+	}
+	c.queue = c.queue[n:]
+	return n
+}
+
+// Wait does not hold the lock while it waits.
+func (c *cq) Wait(ctx context.Context) error {
+	c.dev.n.lock()
+	for len(c.queue) == 0 && !c.closed {
+		if c.arrived == nil {
+			c.arrived = make(chan struct{})
+		}
+		arrived := c.arrived
+		c.dev.n.unlock()
+		select {
+		case <-arrived:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		c.dev.n.lock()
+	}
+	defer c.dev.n.unlock()
+	if c.closed {
+		return iwarp.ErrClosed
+	}
+	return nil
+}
+
+func (c *cq) ReqNotify(solicitedOnly bool) error {
+	c.dev.n.lock()
+	defer c.dev.n.unlock()
+	switch {
+	case c.closed:
+		return iwarp.ErrClosed
+	case solicitedOnly && !c.dev.attr.SolicitedOnly:
+		return iwarp.ErrUnsupported
+	case !solicitedOnly:
+		c.armed = armedAll
+	case c.armed == armedNot: // the wider wish stays
+		c.armed = armedSolicited
+	}
+	return nil
+}
+
+func (c *cq) Events() <-chan struct{} { return c.events }
+
+// forget drops the completions of q.
+func (c *cq) forget(q *qp) {
+	var kept []entry
+	for _, e := range c.queue {
+		if e.q == q {
+			e.free()
+		} else {
+			kept = append(kept, e)
+		}
+	}
+	c.queue = kept
+}
+
+func (c *cq) Close() error {
+	c.dev.n.lock()
+	defer c.dev.n.unlock()
+	if c.users > 0 {
+		return fmt.Errorf("%w: CQ is still used by QPs: destroy them first", iwarp.ErrInvalid)
+	}
+	c.close()
+	return nil
+}
+
+func (c *cq) close() {
+	c.closed = true
+	if c.arrived != nil {
+		close(c.arrived)
+		c.arrived = nil
+	}
+	delete(c.dev.cqs, c)
+}

@@ -1,0 +1,135 @@
+package inproc
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+)
+
+// quarantine is how many STags rest before one may be given out again, so that a
+// late use of an old one does not meet new memory.
+const quarantine = 4096
+
+// region is what an STag names: memory, with rights on it. Regions are never
+// changed but by closing them; new memory has a new STag and a new region.
+type region struct {
+	stag   iwarp.STag
+	pd     *pd
+	bound  *qp // the only stream that may use it; nil = every one of the PD
+	base   uint64
+	buf    []byte
+	access iwarp.Access
+
+	remote bool // the peer may use it
+	local  bool // SGEs may name it
+	fast   bool // of OpFastReg: OpLocalInv ends its local use too
+}
+
+// stagTable is a device's STags.
+type stagTable struct {
+	regions map[iwarp.STag]*region // nil: drawn, or resting
+	resting []iwarp.STag           // oldest first
+}
+
+func newSTagTable() stagTable { return stagTable{regions: make(map[iwarp.STag]*region)} }
+
+// draw takes a new STag: random over all 32 bits, so that no peer can guess one
+// from others (RFC 5040 §8.1.1), and never 0.
+func (t *stagTable) draw() iwarp.STag {
+	for {
+		var b [4]byte
+		rand.Read(b[:]) // never fails
+		s := iwarp.STag(binary.NativeEndian.Uint32(b[:]))
+		if _, taken := t.regions[s]; !taken && s != 0 {
+			t.regions[s] = nil
+			return s
+		}
+	}
+}
+
+// retire ends s, which may be 0 for none.
+func (t *stagTable) retire(s iwarp.STag) {
+	if s == 0 {
+		return
+	}
+	t.regions[s] = nil
+	t.resting = append(t.resting, s)
+	if len(t.resting) > quarantine {
+		delete(t.regions, t.resting[0])
+		t.resting = t.resting[1:]
+	}
+}
+
+// span is the part of r from to on, n bytes long. The sum must not wrap (RFC 5041
+// §7.1): compare distances, not ends.
+func (r *region) span(to, n uint64) ([]byte, fault) {
+	if to+n < to && to+n != 0 {
+		return nil, faultWrap
+	}
+	off := to - r.base
+	if to < r.base || off > uint64(len(r.buf)) || n > uint64(len(r.buf))-off {
+		return nil, faultBounds
+	}
+	return r.buf[off : off+n], faultNone
+}
+
+// fault is a reason to refuse an access.
+type fault uint8
+
+const (
+	faultNone   fault = iota
+	faultSTag         // no such STag, or not valid now
+	faultStream       // another PD's, or another stream's
+	faultAccess       // the right is missing
+	faultWrap         // TO passes 2^64
+	faultBounds
+)
+
+// remoteSpan is memory of q's device for q's peer, which needs the right need. The
+// checks stand in the order of RFC 5040 §7.1.
+func (q *qp) remoteSpan(s iwarp.STag, need iwarp.Access, to, n uint64) ([]byte, fault) {
+	r := q.dev.stags.regions[s]
+	switch {
+	case r == nil || !r.remote:
+		return nil, faultSTag
+	case r.pd != q.pd || r.bound != nil && r.bound != q:
+		return nil, faultStream
+	case r.access&need == 0:
+		return nil, faultAccess
+	}
+	return r.span(to, n)
+}
+
+// spans is the memory that an SGL names, which must all be of p and have the right
+// need, 0 or LocalWrite. The key of an empty SGE is not looked at.
+func (p *pd) spans(sgl []iwarp.SGE, need iwarp.Access) (all [][]byte, ok bool) {
+	for _, s := range sgl {
+		if s.Length == 0 {
+			continue
+		}
+		r := p.dev.stags.regions[s.LKey]
+		if r == nil || !r.local || r.pd != p || r.access&need != need {
+			return nil, false
+		}
+		b, f := r.span(s.Addr, uint64(s.Length))
+		if f != faultNone {
+			return nil, false
+		}
+		all = append(all, b)
+	}
+	return all, true
+}
+
+// copySpans copies src to dst, as much as both have.
+func copySpans(dst, src [][]byte) {
+	for len(dst) > 0 && len(src) > 0 {
+		n := copy(dst[0], src[0])
+		if dst[0] = dst[0][n:]; len(dst[0]) == 0 {
+			dst = dst[1:]
+		}
+		if src[0] = src[0][n:]; len(src[0]) == 0 {
+			src = src[1:]
+		}
+	}
+}
