@@ -2,6 +2,8 @@ package iwarp
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"net"
 	"time"
 )
@@ -14,10 +16,23 @@ type Config struct {
 	Dial   func(ctx context.Context, addr string) (net.Conn, error)
 	Listen func(ctx context.Context, addr string) (net.Listener, error)
 
-	// Limits of the device. 0 = the default in parentheses.
-	MaxQP int // 65536
-	MaxCQ int // 65536
-	MaxMR int // 1 << 20
+	// Limits of the device, as DeviceAttr has them. 0 = the default in parentheses.
+	// What would pass one is an ErrLimit that names it.
+	MaxPD     int   // 65536
+	MaxQP     int   // 65536
+	MaxQPWR   int   // 32768: work requests on one SQ or RQ
+	MaxSGE    int   // 16: a work request
+	MaxInline int   // 4096: bytes of an Inline request
+	MaxCQ     int   // 65536
+	MaxCQE    int   // 1 << 22: completions that one CQ holds
+	MaxMR     int   // 1 << 20; with MaxMW at most 1 << 23
+	MaxMRSize int64 // 1 << 40: bytes of one region
+	MaxMW     int   // 65536
+	MaxSRQ    int   // 65536
+	MaxSRQWR  int   // 32768: receives on one SRQ
+	// MaxRegistered bounds the bytes of all regions together; memory that is
+	// registered twice counts twice, a region of AllocMR as what it may have.
+	MaxRegistered int64 // no limit
 
 	// StallTimeout ends a connection whose peer accepts, or acknowledges, no byte
 	// for so long while we have some to send. 0 = 60 s.
@@ -25,4 +40,54 @@ type Config struct {
 	// LingerTimeout is how long a stream waits for the peer's FIN after its own
 	// Terminate or FIN. 0 = 2 s.
 	LingerTimeout time.Duration
+}
+
+// Most that the limits of a Config may say.
+const (
+	maxQPWR   = 1 << 20
+	maxSGE    = 1 << 10
+	maxInline = 1 << 20 // bytes: a QP keeps as many a place of its SQ
+	maxCQE    = 1 << 26
+	maxMRSize = 1 << 48 // bytes
+)
+
+// withDefaults is c with every limit that is not set at its default.
+func (c Config) withDefaults() (Config, error) {
+	for _, l := range []struct {
+		name     string
+		v        *int
+		def, max int
+	}{
+		{"MaxPD", &c.MaxPD, 1 << 16, math.MaxInt32},
+		{"MaxQP", &c.MaxQP, 1 << 16, math.MaxInt32},
+		{"MaxQPWR", &c.MaxQPWR, 1 << 15, maxQPWR},
+		{"MaxSGE", &c.MaxSGE, 16, maxSGE},
+		{"MaxInline", &c.MaxInline, 4 << 10, maxInline},
+		{"MaxCQ", &c.MaxCQ, 1 << 16, math.MaxInt32},
+		{"MaxCQE", &c.MaxCQE, 1 << 22, maxCQE},
+		{"MaxMR", &c.MaxMR, 1 << 20, maxIndices},
+		{"MaxMW", &c.MaxMW, 1 << 16, maxIndices},
+		{"MaxSRQ", &c.MaxSRQ, 1 << 16, math.MaxInt32},
+		{"MaxSRQWR", &c.MaxSRQWR, 1 << 15, maxQPWR},
+	} {
+		if *l.v < 0 || *l.v > l.max {
+			return c, fmt.Errorf("%w: Config.%s is %d: 1 to %d, or 0 for %d", ErrInvalid, l.name, *l.v, l.max, l.def)
+		}
+		orDefault(l.v, l.def)
+	}
+	switch {
+	case c.MaxMR+c.MaxMW > maxIndices:
+		return c, fmt.Errorf("%w: Config.MaxMR and MaxMW are %d together: at most %d, so that STags are sparse", ErrInvalid, c.MaxMR+c.MaxMW, maxIndices)
+	case c.MaxMRSize < 0 || c.MaxMRSize > maxMRSize:
+		return c, fmt.Errorf("%w: Config.MaxMRSize is %d: 1 to %d", ErrInvalid, c.MaxMRSize, int64(maxMRSize))
+	case c.MaxRegistered < 0:
+		return c, fmt.Errorf("%w: Config.MaxRegistered is negative", ErrInvalid)
+	case c.StallTimeout < 0 || c.LingerTimeout < 0:
+		return c, fmt.Errorf("%w: negative time-out in Config", ErrInvalid)
+	}
+	orDefault(&c.MaxMRSize, 1<<40)
+	orDefault(&c.MaxRegistered, math.MaxInt64)
+	orDefault(&c.StallTimeout, 60*time.Second)
+	orDefault(&c.LingerTimeout, 2*time.Second)
+	return c, nil
 }

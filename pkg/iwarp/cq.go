@@ -7,62 +7,93 @@ import (
 )
 
 // cq is a completion queue of the software device: a ring that cannot overflow,
-// because every place in a QP's queues has one here (RFC 5042 §6.4.3.2).
+// because every place in a QP's queues has one here (RFC 5042 §6.4.3.2), unless
+// QPInitAttr.Overcommit was asked for.
 type cq struct {
-	dev  *soft
-	done chan struct{} // closed by Close
-	wake chan struct{} // cap 1: one token wakes one waiter, who passes it on
-	bell chan struct{} // cap 1: what Events returns
+	dev    *soft
+	done   chan struct{} // closed by Close
+	failed chan struct{} // closed when the queue has overflowed
+	wake   chan struct{} // cap 1: one token wakes one waiter, who passes it on
+	bell   chan struct{} // cap 1: what Events returns
+	ending sync.WaitGroup
 
 	mu        sync.Mutex // guards what follows
 	ring      []WC
 	head, n   int
 	waiters   int
-	reserved  int // places promised to QPs
+	reserved  int         // places promised to QPs
+	users     map[*qp]int // how often each QP uses the queue: for sends, for receives
 	closed    bool
+	broken    bool // overflowed: takes nothing more
+	armed     armed
 	receivers int // QPs whose receives complete here
 	loan      loan
 }
 
+// armed is what puts a token into Events.
+type armed uint8
+
+const (
+	armedNot armed = iota
+	armedSolicited
+	armedAny
+)
+
 func newCQ(d *soft, depth int) *cq {
-	return &cq{dev: d, done: make(chan struct{}), wake: make(chan struct{}, 1), bell: make(chan struct{}, 1), ring: make([]WC, depth)}
+	return &cq{
+		dev: d, ring: make([]WC, depth), users: make(map[*qp]int),
+		done: make(chan struct{}), failed: make(chan struct{}),
+		wake: make(chan struct{}, 1), bell: make(chan struct{}, 1),
+	}
 }
 
-// reserve promises n places to a QP; unreserve gives them back. receives says
-// that they are for its receives.
-func (c *cq) reserve(n int, receives bool) error {
+// reserve promises n places to q; unreserve gives them back. receives says that
+// they are for its receives.
+func (c *cq) reserve(q *qp, n int, receives, overcommit bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	switch {
+	case c.closed:
 		return ErrClosed
-	}
-	if c.reserved+n > len(c.ring) {
+	case c.broken:
+		return c.overflow()
+	case !overcommit && c.reserved+n > len(c.ring):
 		return fmt.Errorf("%w: CQ of depth %d cannot hold the %d completions that its QPs may have: make it deeper",
 			ErrLimit, len(c.ring), c.reserved+n)
 	}
 	c.reserved += n
+	c.users[q]++
 	if receives {
 		c.receivers++
 	}
 	return nil
 }
 
-func (c *cq) unreserve(n int, receives bool) {
+func (c *cq) unreserve(q *qp, n int, receives bool) {
 	c.mu.Lock()
 	c.reserved -= n
+	if c.users[q]--; c.users[q] == 0 {
+		delete(c.users, q)
+	}
 	if receives {
 		c.receivers--
 	}
 	c.mu.Unlock()
 }
 
-// push adds a completion. It never blocks and always has room. by is the QP whose
-// receiving side pushes, or nil. It returns whether somebody was waiting.
+// overflow is why the QPs of a queue that has overflowed end.
+func (c *cq) overflow() error {
+	return fmt.Errorf("%w: a CQ of depth %d has overflowed: poll it sooner, or make it deeper", ErrLimit, len(c.ring))
+}
+
+// push adds a completion. It never blocks. by is the QP whose receiving side
+// pushes, or nil. It returns whether somebody was waiting. The QP's lock is held.
 func (c *cq) push(wc *WC, by *qp) bool {
 	c.mu.Lock()
-	if c.n == len(c.ring) {
+	if c.broken || c.n == len(c.ring) {
+		c.dropLocked(wc)
 		c.mu.Unlock()
-		panic("iwarp: more completions than places were reserved")
+		return false
 	}
 	i := c.head + c.n
 	if i >= len(c.ring) {
@@ -74,6 +105,10 @@ func (c *cq) push(wc *WC, by *qp) bool {
 	if c.loan.driven && c.loan.from != by {
 		c.kickLocked()
 	}
+	if c.armed == armedAny || c.armed == armedSolicited && (wc.Solicited || wc.Status != StatusSuccess) {
+		c.armed = armedNot
+		ring(c.bell)
+	}
 	c.mu.Unlock()
 	if waiting {
 		c.signal()
@@ -81,12 +116,43 @@ func (c *cq) push(wc *WC, by *qp) bool {
 	return waiting
 }
 
-func (c *cq) signal() {
+// ring leaves a token, unless one is there already.
+func ring(bell chan struct{}) {
 	select {
-	case c.wake <- struct{}{}:
-	default: // a token is there already
+	case bell <- struct{}{}:
+	default:
 	}
 }
+
+// dropLocked loses wc: there is no room. Only QPs that were allowed to promise too
+// much can do that, and "an overflow must not harm" the others (RFC 5040 §8.1.1,
+// item 10): those that use the queue end.
+func (c *cq) dropLocked(wc *WC) {
+	if q, ok := wc.QP.(*qp); ok {
+		q.polled(wc.Op)
+	}
+	if c.broken {
+		return
+	}
+	c.broken = true
+	close(c.failed)
+	if c.loan.driven {
+		c.kickLocked()
+	}
+	ring(c.bell)
+	users := make([]*qp, 0, len(c.users))
+	for q := range c.users {
+		users = append(users, q)
+	}
+	c.dev.emit(AsyncEvent{Kind: EventCQErr, CQ: c, Err: c.overflow()})
+	c.ending.Go(func() { // not here: the lock of one of them is held
+		for _, q := range users {
+			q.fail(c.overflow())
+		}
+	})
+}
+
+func (c *cq) signal() { ring(c.wake) }
 
 func (c *cq) Poll(dst []WC) int {
 	c.mu.Lock()
@@ -109,7 +175,7 @@ func (c *cq) Poll(dst []WC) int {
 
 func (c *cq) Wait(ctx context.Context) error {
 	c.mu.Lock()
-	for c.n == 0 && !c.closed {
+	for c.n == 0 && !c.closed && !c.broken {
 		if c.loan.from != nil && !c.loan.driven {
 			c.waitInlineLocked(ctx)
 			if err := ctx.Err(); err != nil && c.n == 0 {
@@ -124,6 +190,7 @@ func (c *cq) Wait(ctx context.Context) error {
 		select {
 		case <-c.wake:
 		case <-c.done:
+		case <-c.failed:
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
@@ -142,20 +209,27 @@ func (c *cq) Wait(ctx context.Context) error {
 	if c.closed {
 		return ErrClosed
 	}
+	if c.n == 0 {
+		return c.overflow()
+	}
 	if c.n > 1 && c.waiters > 0 {
 		c.signal()
 	}
 	return nil
 }
 
-// remove drops q's completions: q is being destroyed.
-func (c *cq) remove(q *qp) {
+// remove drops q's completions, as q is being destroyed, and returns how many of
+// them were receives.
+func (c *cq) remove(q *qp) (receives int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	kept := 0
 	for i := range c.n {
 		e := c.ring[(c.head+i)%len(c.ring)]
 		if e.QP == QP(q) {
+			if isReceive(e.Op) {
+				receives++
+			}
 			continue
 		}
 		c.ring[(c.head+kept)%len(c.ring)] = e
@@ -165,7 +239,32 @@ func (c *cq) remove(q *qp) {
 		c.ring[(c.head+i)%len(c.ring)] = WC{}
 	}
 	c.n = kept
+	return receives
 }
+
+func (c *cq) ReqNotify(solicitedOnly bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return ErrClosed
+	case c.broken:
+		return c.overflow()
+	}
+	// Who waited before does not now: nobody else may read what was lent to it.
+	if q := c.loan.from; q != nil && !c.loan.driven {
+		c.loan.from = nil
+		q.rx.back <- nil
+	}
+	if !solicitedOnly {
+		c.armed = armedAny
+	} else if c.armed == armedNot {
+		c.armed = armedSolicited
+	}
+	return nil
+}
+
+func (c *cq) Events() <-chan struct{} { return c.bell }
 
 // Close refuses while QPs use the queue.
 func (c *cq) Close() error {
@@ -174,9 +273,9 @@ func (c *cq) Close() error {
 		c.mu.Unlock()
 		return nil
 	}
-	if c.reserved > 0 {
+	if n := len(c.users); n > 0 {
 		c.mu.Unlock()
-		return fmt.Errorf("%w: CQ is still used by QPs: destroy them first", ErrInvalid)
+		return fmt.Errorf("%w: CQ is still used by %d QPs: destroy them first", ErrInvalid, n)
 	}
 	c.closed = true
 	if c.loan.unset != nil {
@@ -184,11 +283,9 @@ func (c *cq) Close() error {
 	}
 	close(c.done)
 	c.mu.Unlock()
+	c.ending.Wait()
 	c.dev.mu.Lock()
 	delete(c.dev.cqs, c)
 	c.dev.mu.Unlock()
 	return nil
 }
-
-func (c *cq) ReqNotify(bool) error    { return ErrUnsupported }
-func (c *cq) Events() <-chan struct{} { return c.bell }

@@ -1,5 +1,12 @@
 package iwarp
 
+import (
+	"errors"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp/ddp"
+	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
+)
+
 // EventKind is a sort of asynchronous event.
 type EventKind uint8
 
@@ -27,4 +34,61 @@ type AsyncEvent struct {
 func (k EventKind) String() string {
 	return [...]string{"QP fatal error", "QP request error", "QP access error", "CQ error", "SRQ limit reached",
 		"last WQE reached", "closed by the peer"}[k]
+}
+
+// eventsCap is the number of events that wait to be read. Whoever reads them late
+// has still seen the first ones, which tell the cause.
+const eventsCap = 256
+
+// emit never blocks: an event that nobody has room for is counted and lost. It
+// takes no lock but its own.
+func (d *soft) emit(e AsyncEvent) {
+	d.evMu.Lock()
+	defer d.evMu.Unlock()
+	if d.evClosed {
+		return
+	}
+	select {
+	case d.events <- e:
+	default:
+		d.eventsLost.Add(1)
+	}
+}
+
+func (d *soft) closeEvents() {
+	d.evMu.Lock()
+	defer d.evMu.Unlock()
+	if !d.evClosed {
+		d.evClosed = true
+		close(d.events)
+	}
+}
+
+// reportLocked emits the event of a stream's end. What the application did itself
+// makes none.
+func (q *qp) reportLocked() {
+	if q.byUser || q.cause == errAborted || q.cause == nil && !q.peerFIN {
+		return
+	}
+	q.dev.emit(AsyncEvent{Kind: eventKind(q.cause), QP: q, Err: q.cause})
+}
+
+// eventKind says which event tells that a stream has ended by cause.
+func eventKind(cause error) EventKind {
+	if cause == nil {
+		return EventPeerClosed
+	}
+	var t *TerminateError
+	if !errors.As(cause, &t) {
+		return EventQPFatal
+	}
+	switch {
+	case t.Layer != rdmap.LayerMPA && t.Type == rdmap.TypeLocal:
+		return EventQPFatal
+	case t.Layer == rdmap.LayerRDMAP && t.Type == rdmap.TypeProtection,
+		t.Layer == rdmap.LayerDDP && t.Type == ddp.TypeTagged && t.Code != ddp.TaggedVersion,
+		t.Layer == rdmap.LayerRDMAP && t.Type == rdmap.TypeOperation && t.Code == rdmap.OpCodeCannotInvalid:
+		return EventQPAccess
+	}
+	return EventQPReqErr
 }

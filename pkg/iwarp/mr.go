@@ -1,199 +1,121 @@
 package iwarp
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )
 
-// quarantine is the number of STags of one shard of the table that rest before
-// one can be given out again, so that a peer's late use of an old one does not
-// meet a new region.
-const quarantine = 4096
-
-// mrShards spreads the table's locks. An STag's high bits choose the shard.
-const mrShards = 16
-
-// mrTable maps STags to regions.
-type mrTable struct {
-	shards *[mrShards]mrShard
-	n      *atomic.Int64
-	bytes  *atomic.Int64
-}
-
-type mrShard struct {
-	mu      sync.RWMutex
-	m       map[STag]*mr // nil value: in quarantine
-	resting []STag       // oldest first
-}
-
-func newMRTable() mrTable {
-	t := mrTable{new([mrShards]mrShard), new(atomic.Int64), new(atomic.Int64)}
-	for i := range t.shards {
-		t.shards[i].m = make(map[STag]*mr)
-	}
-	return t
-}
-
-func (t mrTable) shard(s STag) *mrShard { return &t.shards[s>>28] }
-
-// lookup finds a region, or nil.
-func (t mrTable) lookup(s STag) *mr {
-	sh := t.shard(s)
-	sh.mu.RLock()
-	m := sh.m[s]
-	sh.mu.RUnlock()
-	return m
-}
-
-// add gives m an STag: random over the whole 32 bits, so that it cannot be
-// guessed from others (RFC 5040 §8.1.1), never 0, none that rests.
-func (t mrTable) add(m *mr, limit int) error {
-	if t.n.Add(1) > int64(limit) {
-		t.n.Add(-1)
-		return fmt.Errorf("%w: %d memory regions", ErrLimit, limit)
-	}
-	for {
-		var b [4]byte
-		rand.Read(b[:]) // never fails: the runtime ends the process instead
-		m.stag = STag(binary.NativeEndian.Uint32(b[:]))
-		if m.stag == 0 {
-			continue
-		}
-		sh := t.shard(m.stag)
-		sh.mu.Lock()
-		_, taken := sh.m[m.stag]
-		if !taken {
-			sh.m[m.stag] = m
-		}
-		sh.mu.Unlock()
-		if !taken {
-			t.bytes.Add(int64(len(m.buf)))
-			return nil
-		}
-	}
-}
-
-// remove takes m out and lets its STag rest. It returns false if m was not there.
-func (t mrTable) remove(m *mr) bool {
-	sh := t.shard(m.stag)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if sh.m[m.stag] != m {
-		return false
-	}
-	sh.m[m.stag] = nil
-	sh.resting = append(sh.resting, m.stag)
-	if len(sh.resting) > quarantine {
-		delete(sh.m, sh.resting[0])
-		sh.resting = sh.resting[1:]
-	}
-	t.n.Add(-1)
-	t.bytes.Add(-int64(len(m.buf)))
-	return true
-}
-
-func (t mrTable) usage() (n int, bytes int64) { return int(t.n.Load()), t.bytes.Load() }
-
-// deregAll ends every region.
-func (t mrTable) deregAll() {
-	for i := range t.shards {
-		sh := &t.shards[i]
-		sh.mu.RLock()
-		var all []*mr
-		for _, m := range sh.m {
-			if m != nil {
-				all = append(all, m)
-			}
-		}
-		sh.mu.RUnlock()
-		for _, m := range all {
-			_ = m.Dereg() // already gone is as good
-		}
-	}
-}
-
-// gate counts the users of a region and lets its owner wait for the last one.
-type gate struct {
-	mu   sync.Mutex
-	n    int
-	shut bool
-	idle chan struct{} // made by a waiting shutter, closed by the last user
-}
-
-// enter is false once the gate is shut; else leave must follow.
-func (g *gate) enter() bool {
-	g.mu.Lock()
-	ok := !g.shut
-	if ok {
-		g.n++
-	}
-	g.mu.Unlock()
-	return ok
-}
-
-func (g *gate) leave() {
-	g.mu.Lock()
-	g.n--
-	if g.n == 0 && g.idle != nil {
-		close(g.idle)
-		g.idle = nil
-	}
-	g.mu.Unlock()
-}
-
-// close shuts the gate and waits until nobody is inside.
-func (g *gate) close() {
-	g.mu.Lock()
-	g.shut = true
-	if g.n == 0 {
-		g.mu.Unlock()
-		return
-	}
-	if g.idle == nil {
-		g.idle = make(chan struct{})
-	}
-	idle := g.idle
-	g.mu.Unlock()
-	<-idle
-}
-
-// mr is a region of the software device.
+// mr is what one STag names on the software device: a region of RegMR, one
+// registration of a region of AllocMR, or one opening of a memory window. It does
+// not change while the table has it, but for its gates; what comes after it under
+// the same index is another mr. So nobody who looks one up needs a lock.
 type mr struct {
-	// set once in RegMR
+	// set once before it is in the table
 	pd     *pd
 	stag   STag
+	access Access
 	base   uint64
 	buf    []byte
-	access Access
-	bound  *qp // the only stream that may use it; nil = every one of the PD
+	bound  *qp    // the only stream that may use it; nil = every one of the PD
+	life   uint32 // of bound: a QP that was reset carries another stream
+	of     owner  // nil: a region of RegMR
+	guard  sync.Locker
 
 	remote gate // passed by every placement for a peer
 	local  gate // passed by our own gather and scatter
+
+	// guarded by stagTable.windows
+	windows []*mr // open on it
+	over    bool  // nothing more may be opened on it
+	parent  *mr   // of a window: the region it is open on
+}
+
+// owner is the object that an mr is a phase of.
+type owner interface {
+	isWindow() bool
 }
 
 func (m *mr) STag() STag   { return m.stag }
 func (m *mr) Base() uint64 { return m.base }
 func (m *mr) Len() int     { return len(m.buf) }
 
+func (m *mr) isWindow() bool { return m.of != nil && m.of.isWindow() }
+
+// Invalidate ends what is open on the region too: it is the owner's own word.
 func (m *mr) Invalidate() error {
+	m.close()
+	return nil
+}
+
+// close ends the peers' access to m and to what is open on it, and waits for
+// placements under way.
+func (m *mr) close() {
+	t := &m.pd.dev.mrs
+	t.windows.Lock()
+	m.over = true
+	windows := slices.Clone(m.windows)
+	t.windows.Unlock()
+	for _, w := range windows {
+		w.end()
+	}
 	m.remote.close()
+}
+
+// end ends m by a work request or by a peer's message, as far as the one who asks
+// can tell when it returns: nothing is placed any more. A region with open windows
+// is left as it is.
+func (m *mr) end() bool {
+	t := &m.pd.dev.mrs
+	t.windows.Lock()
+	if len(m.windows) > 0 {
+		t.windows.Unlock()
+		return false
+	}
+	m.over = true
+	if p := m.parent; p != nil {
+		m.parent = nil
+		p.windows = slices.DeleteFunc(p.windows, func(w *mr) bool { return w == m })
+	}
+	t.windows.Unlock()
+	if m.of != nil {
+		m.local.shut() // our own requests that use it are not complete: their owner knows
+	}
+	m.remote.close()
+	return true
+}
+
+// noWindows refuses to deregister a region while windows are open on it.
+func (m *mr) noWindows() error {
+	t := &m.pd.dev.mrs
+	t.windows.Lock()
+	defer t.windows.Unlock()
+	if n := len(m.windows); n > 0 {
+		return fmt.Errorf("%w: %d memory windows are open on the region: close them first", ErrInvalid, n)
+	}
+	m.over = true
 	return nil
 }
 
 func (m *mr) Dereg() error {
-	if !m.pd.dev.mrs.remove(m) {
-		return fmt.Errorf("%w: region is deregistered already", ErrInvalid)
+	if err := m.noWindows(); err != nil {
+		return err
+	}
+	t := &m.pd.dev.mrs
+	if !t.remove(m.stag, m) {
+		return errDeregistered
 	}
 	m.remote.close()
 	m.local.close()
-	m.pd.mrs.Add(-1)
+	t.mrs.Add(-1)
+	t.bytes.Add(-int64(len(m.buf)))
+	m.pd.leave()
 	return nil
 }
+
+var errDeregistered = fmt.Errorf("%w: region is deregistered already", ErrInvalid)
 
 const remoteRights = RemoteWrite | RemoteRead | RemoteAtomic
 
@@ -210,6 +132,13 @@ func (m *mr) span(to, n uint64) ([]byte, rdmap.Fault) {
 	return m.buf[off : off+n], rdmap.FaultNone
 }
 
+// usableBy says whether a stream of q may use m at all.
+func (m *mr) usableBy(q *qp) bool {
+	return m.pd == q.pd && (m.bound == nil || m.boundTo(q))
+}
+
+func (m *mr) boundTo(q *qp) bool { return m.bound == q && m.life == q.life.Load() }
+
 // remoteSpan is span for a peer on stream q that needs the right need. The checks
 // stand in the order of RFC 5040 §7.1. On FaultNone m.remote has been entered.
 func (m *mr) remoteSpan(q *qp, need Access, to, n uint64) ([]byte, rdmap.Fault) {
@@ -222,7 +151,7 @@ func (m *mr) remoteSpan(q *qp, need Access, to, n uint64) ([]byte, rdmap.Fault) 
 	var p []byte
 	var f rdmap.Fault
 	switch {
-	case m.pd != q.pd, m.bound != nil && m.bound != q:
+	case !m.usableBy(q):
 		f = rdmap.FaultStream
 	case m.access&need == 0:
 		f = rdmap.FaultAccess
@@ -235,11 +164,33 @@ func (m *mr) remoteSpan(q *qp, need Access, to, n uint64) ([]byte, rdmap.Fault) 
 	return p, f
 }
 
+// remoteInvalidate ends the access that a peer on stream q names by s. It may do so
+// only with what is bound to this stream and open to the peer: else one peer could
+// take memory away from another (RFC 5040 §8.1.1). What is invalid already stays so.
+func (q *qp) remoteInvalidate(s STag) rdmap.Fault {
+	m := q.dev.mrs.lookup(s)
+	switch {
+	case m == nil:
+		return rdmap.FaultSTag
+	case m.pd != q.pd, !m.boundTo(q):
+		return rdmap.FaultStream
+	case m.access&remoteRights == 0, !m.end():
+		return rdmap.FaultAccess
+	}
+	return rdmap.FaultNone
+}
+
+// localInvalidate executes an OpLocalInv. False: s names nothing that q may end.
+func (q *qp) localInvalidate(s STag) bool {
+	m := q.dev.mrs.lookup(s)
+	return m != nil && m.pd == q.pd && (!m.isWindow() || m.boundTo(q)) && m.end()
+}
+
 // localSpan is the memory that s names, for use by a QP of domain d; need is 0 or
 // LocalWrite. On ok m.local has been entered.
 func (d *soft) localSpan(p *pd, s *SGE, need Access) (m *mr, b []byte, ok bool) {
 	m = d.mrs.lookup(s.LKey)
-	if m == nil || m.pd != p || m.access&need != need || !m.local.enter() {
+	if m == nil || m.pd != p || m.access&need != need || m.isWindow() || !m.local.enter() {
 		return nil, nil, false
 	}
 	b, f := m.span(s.Addr, uint64(s.Length))

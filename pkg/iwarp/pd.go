@@ -2,55 +2,107 @@ package iwarp
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 )
 
 // pd is a protection domain of the software device.
 type pd struct {
 	dev *soft
-	mrs atomic.Int64
-	qps atomic.Int64
+	n   atomic.Int64 // objects made in it; deallocated more once it has ended
 }
 
+const deallocated = math.MinInt64
+
+// enter counts one more object of the domain.
+func (p *pd) enter() error {
+	if p.n.Add(1) > 0 {
+		return nil
+	}
+	p.n.Add(-1)
+	return fmt.Errorf("%w: the protection domain is deallocated", ErrClosed)
+}
+
+func (p *pd) leave() { p.n.Add(-1) }
+
 func (p *pd) RegMR(buf []byte, a Access, o *MROptions) (MR, error) {
-	if o == nil {
-		o = &MROptions{}
-	}
-	switch {
-	case len(buf) == 0:
-		return nil, fmt.Errorf("%w: empty memory region", ErrInvalid)
-	case len(buf) > maxMRSize:
-		return nil, fmt.Errorf("%w: memory region of %d bytes: at most %d", ErrLimit, len(buf), int64(maxMRSize))
-	case o.Guard != nil && len(buf) > GuardedMax:
-		return nil, fmt.Errorf("%w: a region with a Guard has at most %d bytes, not %d", ErrInvalid, GuardedMax, len(buf))
-	case a&(RemoteWrite|RemoteAtomic) != 0 && a&LocalWrite == 0:
-		return nil, fmt.Errorf("%w: a right to write remotely needs LocalWrite too", ErrInvalid)
-	case o.Base+uint64(len(buf))-1 < o.Base:
-		return nil, fmt.Errorf("%w: the region's last TO passes 2^64: choose a smaller Base", ErrInvalid)
-	}
-	m := &mr{pd: p, base: o.Base, buf: buf, access: a}
-	if o.QP != nil {
-		q, ok := o.QP.(*qp)
-		if !ok || q.pd != p {
-			return nil, fmt.Errorf("%w: the region's QP is of another protection domain", ErrInvalid)
+	m := &mr{pd: p, buf: buf, access: a}
+	if o != nil {
+		m.base, m.guard = o.Base, o.Guard
+		if o.Guard != nil && len(buf) > GuardedMax {
+			return nil, fmt.Errorf("%w: a region with a Guard has at most %d bytes, not %d", ErrInvalid, GuardedMax, len(buf))
 		}
-		m.bound = q
+		if o.QP != nil {
+			q, ok := o.QP.(*qp)
+			if !ok || q.pd != p {
+				return nil, fmt.Errorf("%w: the region's QP is of another protection domain", ErrInvalid)
+			}
+			m.bound, m.life = q, q.life.Load()
+		}
 	}
-	if err := p.dev.mrs.add(m, p.dev.cfg.MaxMR); err != nil {
+	if err := p.checkRegion(buf, a, m.base); err != nil {
 		return nil, err
 	}
-	p.mrs.Add(1)
+	if err := p.charge(int64(len(buf))); err != nil {
+		return nil, err
+	}
+	if p.dev.mrs.add(m) == 0 {
+		p.discharge(int64(len(buf)))
+		return nil, ErrClosed
+	}
 	return m, nil
 }
 
-// Dealloc refuses while regions or QPs of the domain exist.
-func (p *pd) Dealloc() error {
-	if m, q := p.mrs.Load(), p.qps.Load(); m != 0 || q != 0 {
-		return fmt.Errorf("%w: protection domain still has %d regions and %d QPs", ErrInvalid, m, q)
+// checkRegion refuses memory that cannot be a region.
+func (p *pd) checkRegion(buf []byte, a Access, base uint64) error {
+	switch {
+	case len(buf) == 0:
+		return fmt.Errorf("%w: empty memory region", ErrInvalid)
+	case int64(len(buf)) > p.dev.cfg.MaxMRSize:
+		return fmt.Errorf("%w: memory region of %d bytes: at most %d (MaxMRSize)", ErrLimit, len(buf), p.dev.cfg.MaxMRSize)
+	case a&^(LocalWrite|remoteRights) != 0:
+		return fmt.Errorf("%w: rights %#x: there are no such", ErrInvalid, uint32(a))
+	case a&(RemoteWrite|RemoteAtomic) != 0 && a&LocalWrite == 0:
+		return fmt.Errorf("%w: a right to write remotely needs LocalWrite too", ErrInvalid)
+	case base+uint64(len(buf))-1 < base:
+		return fmt.Errorf("%w: the region's last TO passes 2^64: choose a smaller Base", ErrInvalid)
 	}
 	return nil
 }
 
-func (p *pd) AllocMR(int) (MR, error)            { return nil, ErrUnsupported }
-func (p *pd) AllocMW() (MW, error)               { return nil, ErrUnsupported }
-func (p *pd) CreateSRQ(SRQInitAttr) (SRQ, error) { return nil, ErrUnsupported }
+// charge counts one more region of n bytes, or says which limit is in its way.
+func (p *pd) charge(n int64) error {
+	t, c := &p.dev.mrs, &p.dev.cfg
+	if err := p.enter(); err != nil {
+		return err
+	}
+	err := reserve(&t.mrs, 1, int64(c.MaxMR), "memory regions (MaxMR)")
+	if err == nil {
+		if err = reserve(&t.bytes, n, c.MaxRegistered, "bytes of registered memory (MaxRegistered)"); err == nil {
+			return nil
+		}
+		t.mrs.Add(-1)
+	}
+	p.leave()
+	return err
+}
+
+func (p *pd) discharge(n int64) {
+	p.dev.mrs.mrs.Add(-1)
+	p.dev.mrs.bytes.Add(-n)
+	p.leave()
+}
+
+// Dealloc refuses while regions, windows, SRQs or QPs of the domain exist.
+func (p *pd) Dealloc() error {
+	if p.n.CompareAndSwap(0, deallocated) {
+		p.dev.mu.Lock()
+		p.dev.pds--
+		p.dev.mu.Unlock()
+		return nil
+	}
+	if n := p.n.Load(); n > 0 {
+		return fmt.Errorf("%w: protection domain still has %d regions, windows, SRQs or QPs: end them first", ErrInvalid, n)
+	}
+	return nil // deallocated before
+}

@@ -8,12 +8,18 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )
 
+// isReceive says whether op is that of a receive's completion.
+func isReceive(op Opcode) bool { return op == OpRecv || op == OpRecvWriteImm }
+
 // polled gives the place of a polled completion back.
 func (q *qp) polled(op Opcode) {
-	if op == OpRecv {
-		q.rqHeld.Add(-1)
-	} else {
+	if !isReceive(op) {
 		q.sqHeld.Add(-1)
+		return
+	}
+	q.rqHeld.Add(-1)
+	if q.srq != nil {
+		q.srq.release(1)
 	}
 }
 
@@ -94,7 +100,7 @@ func (q *qp) pendingLocked() uint64 {
 func (q *qp) checkSend(wr *SendWR) (length uint64, err error) {
 	switch wr.Op {
 	case OpSend, OpSendInv, OpWrite:
-	case OpLocalInv:
+	case OpLocalInv, OpFastReg, OpBindMW:
 		return 0, nil
 	default:
 		return 0, fmt.Errorf("%w: opcode %d cannot be posted on this device", ErrInvalid, wr.Op)
@@ -107,8 +113,8 @@ func (q *qp) checkSend(wr *SendWR) (length uint64, err error) {
 	}
 	length, err = sglLength(wr.SGL)
 	length += uint64(len(wr.Data))
-	if err == nil && wr.Flags&Inline != 0 && length > maxInline {
-		err = fmt.Errorf("%w: %d bytes Inline: at most %d", ErrInvalid, length, maxInline)
+	if err == nil && wr.Flags&Inline != 0 && length > uint64(q.dev.cfg.MaxInline) {
+		err = fmt.Errorf("%w: %d bytes Inline: at most %d", ErrInvalid, length, q.dev.cfg.MaxInline)
 	}
 	return length, err
 }
@@ -120,6 +126,9 @@ func (q *qp) fillSlot(slot *sendSlot, wr *SendWR, length uint64) error {
 	slot.length = length
 	slot.sgl = append(slot.sgl[:0], wr.SGL...)
 	slot.inline = slot.inline[:0]
+	if wr.Op == OpFastReg || wr.Op == OpBindMW {
+		return q.prepareMemory(slot, wr)
+	}
 	if wr.Flags&Inline == 0 {
 		return nil
 	}
@@ -140,11 +149,25 @@ func (q *qp) fillSlot(slot *sendSlot, wr *SendWR, length uint64) error {
 	return nil
 }
 
-func (q *qp) PostRecv(wr *RecvWR) error {
-	if len(wr.SGL) > q.maxSGE {
-		return fmt.Errorf("%w: %d SGEs: this QP takes %d", ErrInvalid, len(wr.SGL), q.maxSGE)
+// checkRecv refuses what is wrong with wr for a queue of maxSGE.
+func checkRecv(wr *RecvWR, maxSGE int) (length uint64, err error) {
+	if len(wr.SGL) > maxSGE {
+		return 0, fmt.Errorf("%w: %d SGEs: this queue takes %d", ErrInvalid, len(wr.SGL), maxSGE)
 	}
-	length, err := sglLength(wr.SGL)
+	return sglLength(wr.SGL)
+}
+
+// set makes the slot hold wr, whose SGL is copied.
+func (s *recvSlot) set(wr *RecvWR, length uint64) {
+	s.id, s.length = wr.ID, length
+	s.sgl = append(s.sgl[:0], wr.SGL...)
+}
+
+func (q *qp) PostRecv(wr *RecvWR) error {
+	if q.srq != nil {
+		return fmt.Errorf("%w: QP %d has its receives from an SRQ: post there", ErrInvalid, q.num)
+	}
+	length, err := checkRecv(wr, q.maxSGE)
 	if err != nil {
 		return err
 	}
@@ -153,16 +176,14 @@ func (q *qp) PostRecv(wr *RecvWR) error {
 	if q.state == StateClosing || q.state == StateTerminate {
 		return fmt.Errorf("%w: PostRecv in state %s", ErrState, q.state)
 	}
-	if !take(&q.rqHeld, len(q.rq)) {
+	if !take(&q.rqHeld, q.maxRecv) {
 		return ErrQueueFull
 	}
 	if q.state == StateError {
 		q.recvCQ.push(&WC{ID: wr.ID, QP: q, Op: OpRecv, Status: StatusWRFlushErr}, nil)
 		return nil
 	}
-	slot := &q.rq[q.rqTail%uint64(len(q.rq))]
-	slot.id, slot.length = wr.ID, length
-	slot.sgl = append(slot.sgl[:0], wr.SGL...)
+	q.rq[q.rqTail%uint64(len(q.rq))].set(wr, length)
 	q.rqTail++
 	return nil
 }
@@ -178,6 +199,10 @@ func (q *qp) flushLocked() {
 			status = q.badCode
 		}
 		q.sendCQ.push(&WC{ID: slot.wr.ID, QP: q, Op: slot.wr.Op, Status: status}, nil)
+	}
+	if cur := q.rx.cur; cur != nil && q.srq != nil { // those that no message took stay on it
+		q.rx.cur = nil
+		q.recvCQ.push(&WC{ID: cur.id, QP: q, Op: OpRecv, Status: StatusWRFlushErr}, nil)
 	}
 	for ; q.rqHead != q.rqTail; q.rqHead++ {
 		q.recvCQ.push(&WC{ID: q.rq[q.rqHead%uint64(len(q.rq))].id, QP: q, Op: OpRecv, Status: StatusWRFlushErr}, nil)

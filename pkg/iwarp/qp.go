@@ -21,6 +21,7 @@ type sendSlot struct {
 	sgl    []SGE  // wr.SGL's copy; its array is kept for the next use
 	inline []byte // the payload of an Inline request; kept likewise
 	length uint64 // bytes
+	mem    *mr    // of OpFastReg and OpBindMW: what the STag will name
 }
 
 // recvSlot is a place of the RQ.
@@ -42,19 +43,21 @@ type qp struct {
 	pd             *pd
 	num            uint32
 	sendCQ, recvCQ *cq
+	srq            *srq // nil: rq is its own
 	maxSGE         int
+	maxRecv        int // receives that it may hold: posted or, of an SRQ, taken
 
 	// set once in start
 	conn net.Conn
 	crc  bool
 
-	sqHeld, rqHeld atomic.Int32 // places taken: posted, or completed and not yet polled
+	sqHeld, rqHeld atomic.Int32  // places taken: posted, or completed and not yet polled
+	life           atomic.Uint32 // streams that it has carried before
 	stats          qpStats
 
-	done chan struct{} // closed when all is flushed
-	gone chan struct{} // closed when the goroutines have ended
-
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex    // guards what follows
+	done     chan struct{} // closed when all is flushed
+	gone     chan struct{} // closed when the goroutines have ended
 	state    QPState
 	sq       []sendSlot
 	sqHead   uint64 // oldest request that is not complete
@@ -72,6 +75,10 @@ type qp struct {
 	txErr    error // why the sending side failed, where rx may know better
 	badWR    int64 // SQ place of the request at fault, or -1
 	badCode  Status
+	peerFIN  bool // the peer was the first to close
+	byUser   bool // the application asked for the Terminate
+
+	destroyed bool
 
 	tx txState // owned by the owner of the sending side
 	rx rxState // owned by rx
@@ -88,9 +95,13 @@ func (p *pd) CreateQP(a QPInitAttr) (QP, error) {
 	orDefault(&a.MaxSend, 64)
 	orDefault(&a.MaxRecv, 64)
 	orDefault(&a.MaxSGE, 4)
-	if a.MaxSend < 0 || a.MaxRecv < 0 || a.MaxSGE < 0 || a.MaxSend > maxQPWR || a.MaxRecv > maxQPWR || a.MaxSGE > maxSGE {
-		return nil, fmt.Errorf("%w: QP of %d sends, %d receives, %d SGEs: at most %d, %d, %d",
-			ErrLimit, a.MaxSend, a.MaxRecv, a.MaxSGE, maxQPWR, maxQPWR, maxSGE)
+	c := &p.dev.cfg
+	if a.MaxSend < 0 || a.MaxRecv < 0 || a.MaxSGE < 0 {
+		return nil, fmt.Errorf("%w: QP of %d sends, %d receives, %d SGEs", ErrInvalid, a.MaxSend, a.MaxRecv, a.MaxSGE)
+	}
+	if a.MaxSend > c.MaxQPWR || a.MaxRecv > c.MaxQPWR || a.MaxSGE > c.MaxSGE {
+		return nil, fmt.Errorf("%w: QP of %d sends, %d receives, %d SGEs: at most %d, %d (MaxQPWR), %d (MaxSGE)",
+			ErrLimit, a.MaxSend, a.MaxRecv, a.MaxSGE, c.MaxQPWR, c.MaxQPWR, c.MaxSGE)
 	}
 	scq, ok1 := a.SendCQ.(*cq)
 	rcq, ok2 := a.RecvCQ.(*cq)
@@ -99,25 +110,55 @@ func (p *pd) CreateQP(a QPInitAttr) (QP, error) {
 	}
 	q := &qp{
 		dev: p.dev, pd: p, num: p.dev.nextQP.Add(1),
-		sendCQ: scq, recvCQ: rcq, maxSGE: a.MaxSGE,
+		sendCQ: scq, recvCQ: rcq, maxSGE: a.MaxSGE, maxRecv: a.MaxRecv,
 		done: make(chan struct{}), gone: make(chan struct{}),
-		sq: make([]sendSlot, a.MaxSend), rq: make([]recvSlot, a.MaxRecv),
+		sq:    make([]sendSlot, a.MaxSend),
 		badWR: -1,
 	}
-	if err := scq.reserve(a.MaxSend, false); err != nil {
+	if a.SRQ == nil {
+		q.rq = make([]recvSlot, a.MaxRecv)
+	} else {
+		s, ok := a.SRQ.(*srq)
+		if !ok || s.pd != p {
+			return nil, fmt.Errorf("%w: the SRQ is of another protection domain", ErrInvalid)
+		}
+		q.srq = s
+	}
+	if err := q.reserve(a.Overcommit); err != nil {
 		return nil, err
 	}
-	if err := rcq.reserve(a.MaxRecv, true); err != nil {
-		scq.unreserve(a.MaxSend, false)
-		return nil, err
-	}
-	if err := p.dev.addQP(q); err != nil {
-		scq.unreserve(a.MaxSend, false)
-		rcq.unreserve(a.MaxRecv, true)
-		return nil, err
-	}
-	p.qps.Add(1)
 	return q, nil
+}
+
+// reserve takes a place for q in all that it uses, or in nothing.
+func (q *qp) reserve(overcommit bool) (err error) {
+	var undo []func()
+	defer func() {
+		if err != nil {
+			for _, f := range undo {
+				f()
+			}
+		}
+	}()
+	if err = q.pd.enter(); err != nil {
+		return err
+	}
+	undo = append(undo, q.pd.leave)
+	if q.srq != nil {
+		if err = q.srq.use(); err != nil {
+			return err
+		}
+		undo = append(undo, q.srq.unuse)
+	}
+	if err = q.sendCQ.reserve(q, len(q.sq), false, overcommit); err != nil {
+		return err
+	}
+	undo = append(undo, func() { q.sendCQ.unreserve(q, len(q.sq), false) })
+	if err = q.recvCQ.reserve(q, q.maxRecv, true, overcommit); err != nil {
+		return err
+	}
+	undo = append(undo, func() { q.recvCQ.unreserve(q, q.maxRecv, true) })
+	return q.dev.addQP(q)
 }
 
 func (q *qp) Num() uint32 { return q.num }
@@ -128,17 +169,21 @@ func (q *qp) State() QPState {
 	return q.state
 }
 
-func (q *qp) Done() <-chan struct{} { return q.done }
+func (q *qp) Done() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.done
+}
 
 func (q *qp) Err() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	select {
 	case <-q.done:
+		return q.cause
 	default:
 		return nil
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.cause
 }
 
 func (q *qp) Stats() QPStats {
@@ -183,10 +228,23 @@ func (q *qp) startFailed(err error) {
 	if !q.ended {
 		q.ended, q.cause = true, err
 	}
-	q.flushLocked()
-	q.mu.Unlock()
-	close(q.done)
+	q.finishLocked()
 	close(q.gone)
+	q.mu.Unlock()
+}
+
+// finishLocked flushes the queues and says that the QP has ended. Its cause is
+// final.
+func (q *qp) finishLocked() {
+	started := q.state != StateRTR // else Dial or Accept returns the cause
+	q.flushLocked()
+	close(q.done)
+	if started {
+		q.reportLocked()
+	}
+	if q.srq != nil {
+		q.dev.emit(AsyncEvent{Kind: EventLastWQE, QP: q, SRQ: q.srq, Err: q.cause})
+	}
 }
 
 // startParam is what start-up agreed on.
@@ -226,46 +284,61 @@ func (q *qp) kickLocked() {
 	}
 }
 
-func (q *qp) Modify(QPState) error { return ErrUnsupported }
-
 func (q *qp) Disconnect(ctx context.Context) error {
 	q.mu.Lock()
 	switch q.state {
 	case StateRTS:
-		q.state = StateClosing
-		q.closing = true
-		q.kickLocked()
-		q.recall() // rx must see the peer's FIN
+		q.closeLocked()
 	case StateClosing, StateTerminate, StateError:
 	default:
 		state := q.state
 		q.mu.Unlock()
 		return fmt.Errorf("%w: Disconnect in state %s", ErrState, state)
 	}
+	done := q.done
 	q.mu.Unlock()
 	select {
-	case <-q.done:
+	case <-done:
 		return q.Err()
 	case <-ctx.Done():
 		q.Abort()
-		<-q.done
+		<-done
 		return ctx.Err()
 	}
 }
 
+// closeLocked begins a graceful close of a QP in state RTS.
+func (q *qp) closeLocked() {
+	q.state = StateClosing
+	q.closing = true
+	q.kickLocked()
+	q.recall() // rx must see the peer's FIN
+}
+
 func (q *qp) Abort() {
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.abortLocked(errAborted)
+	q.mu.Unlock()
+}
+
+// fail is Abort for another reason.
+func (q *qp) fail(cause error) {
+	q.mu.Lock()
+	q.abortLocked(cause)
+	q.mu.Unlock()
+}
+
+// abortLocked ends the QP for the reason cause, unless it has another already.
+func (q *qp) abortLocked(cause error) {
 	switch q.state {
 	case StateIdle:
-		q.ended, q.cause = true, errAborted
-		q.flushLocked()
-		close(q.done)
+		q.ended, q.cause = true, cause
+		q.finishLocked()
 		close(q.gone)
 		return
 	case StateRTR, StateRTS, StateClosing:
 		if !q.ended {
-			q.ended, q.cause = true, errAborted
+			q.ended, q.cause = true, cause
 		}
 		q.stopping = true
 	}
@@ -285,24 +358,31 @@ func abortConn(c net.Conn) {
 
 func (q *qp) Destroy() error {
 	q.mu.Lock()
-	live := q.state != StateError && q.state != StateTerminate
-	q.mu.Unlock()
-	if live {
-		q.Abort()
+	if q.state != StateError && q.state != StateTerminate {
+		q.abortLocked(errAborted)
 	}
-	<-q.gone
+	gone := q.gone
+	first := !q.destroyed
+	q.destroyed = true // nobody resets it while we wait
+	q.mu.Unlock()
+	<-gone
+	if !first {
+		return nil
+	}
 	q.dev.mu.Lock()
-	_, mine := q.dev.qps[q]
 	delete(q.dev.qps, q)
 	q.dev.mu.Unlock()
-	if !mine {
-		return nil // destroyed before
+	dropped := q.sendCQ.remove(q)
+	if q.recvCQ != q.sendCQ {
+		dropped += q.recvCQ.remove(q)
 	}
-	q.sendCQ.remove(q)
-	q.recvCQ.remove(q)
-	q.sendCQ.unreserve(len(q.sq), false)
-	q.recvCQ.unreserve(len(q.rq), true)
-	q.pd.qps.Add(-1)
+	if q.srq != nil {
+		q.srq.release(dropped)
+		q.srq.unuse()
+	}
+	q.sendCQ.unreserve(q, len(q.sq), false)
+	q.recvCQ.unreserve(q, q.maxRecv, true)
+	q.pd.leave()
 	return nil
 }
 

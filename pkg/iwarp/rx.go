@@ -17,6 +17,7 @@ type rxState struct {
 	first chan struct{} // closed when the first FPDU was found valid
 	open  bool          // first is closed
 	cur   *recvSlot     // receive in progress
+	taken recvSlot      // cur, if it came from an SRQ
 	last  *mr           // region of the last Write: most follow one another
 	small bool          // the last read was a short one
 	woke  bool          // a completion met a waiter
@@ -37,7 +38,7 @@ func (x *rxState) init(q *qp, crc, enhancedResponder bool) {
 // Place implements rdmap.Consumer.
 func (x *rxState) Place(stag STag, to uint64, p []byte) rdmap.Fault {
 	m := x.last
-	if m == nil || m.stag != stag {
+	if m == nil || m.stag != stag || m.remote.isShut() {
 		m = x.q.dev.mrs.lookup(stag)
 		x.last = m
 	}
@@ -55,6 +56,9 @@ func (x *rxState) NextReceive() (room uint64, ok bool) {
 	q := x.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.srq != nil {
+		return x.nextShared()
+	}
 	if q.rqHead == q.rqTail {
 		return 0, false
 	}
@@ -85,22 +89,8 @@ func (x *rxState) PlaceReceive(mo uint32, p []byte) rdmap.Fault {
 	return rdmap.FaultNone
 }
 
-// Invalidate implements rdmap.Consumer. Only an STag that is bound to this stream
-// and open to the peer may be invalidated by it: else one peer could take memory
-// away from another (RFC 5040 §8.1.1).
-func (x *rxState) Invalidate(stag STag) rdmap.Fault {
-	m := x.q.dev.mrs.lookup(stag)
-	switch {
-	case m == nil:
-		return rdmap.FaultSTag
-	case m.pd != x.q.pd, m.bound != x.q:
-		return rdmap.FaultStream
-	case m.access&remoteRights == 0:
-		return rdmap.FaultAccess
-	}
-	m.remote.close() // only this goroutine places into it: nothing to wait for
-	return rdmap.FaultNone
-}
+// Invalidate implements rdmap.Consumer.
+func (x *rxState) Invalidate(stag STag) rdmap.Fault { return x.q.remoteInvalidate(stag) }
 
 // Deliver implements rdmap.Consumer.
 func (x *rxState) Deliver(d rdmap.Delivery) {
@@ -129,7 +119,9 @@ func (x *rxState) complete(wc WC) {
 	defer q.mu.Unlock()
 	wc.ID, wc.QP, wc.Op = x.cur.id, q, OpRecv
 	x.cur = nil
-	q.rqHead++
+	if q.srq == nil {
+		q.rqHead++
+	}
 	x.woke = q.recvCQ.push(&wc, q) || x.woke
 }
 
@@ -221,9 +213,8 @@ func (q *qp) takeDown(reason error) {
 	if !q.ended {
 		q.ended, q.cause = true, q.txErr
 	}
-	q.flushLocked()
+	q.finishLocked()
 	q.mu.Unlock()
-	close(q.done)
 	if linger {
 		q.discard()
 	}
@@ -266,6 +257,7 @@ func (q *qp) conclude(reason error) (linger bool) {
 		// The peer has finished. What we have queued still goes out; the gate of a
 		// responder that never heard an FPDU stays shut.
 		graceful = q.gateOpen
+		q.peerFIN = q.state == StateRTS
 		q.state = StateClosing
 	default:
 		q.ended, q.cause = true, reason

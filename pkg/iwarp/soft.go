@@ -7,33 +7,25 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
-)
-
-// Limits of the software device that are not settings.
-const (
-	maxQPWR   = 1 << 15 // bounds the memory of one QP's rings
-	maxSGE    = 16
-	maxInline = 4 << 10 // bytes
-	maxCQE    = 1 << 22
-	maxMRSize = 1 << 40 // bytes
-	eventsCap = 256     // events that wait to be read
 )
 
 // soft is the software device: iWARP over net.Conn.
 type soft struct {
 	cfg Config
-	mrs mrTable
+	mrs stagTable
 
 	fpdusSent, fpdusReceived atomic.Uint64
 	bytesSent, bytesReceived atomic.Uint64
-	crcErrors                atomic.Uint64
+	crcErrors, eventsLost    atomic.Uint64
 	nextQP                   atomic.Uint32
 
-	events chan AsyncEvent // cap eventsCap
+	events   chan AsyncEvent // cap eventsCap
+	evMu     sync.Mutex      // guards evClosed, and sending to events
+	evClosed bool
 
 	mu         sync.Mutex // guards what follows
 	closed     bool
+	pds, srqs  int
 	qps        map[*qp]struct{}
 	cqs        map[*cq]struct{}
 	listeners  map[*listener]struct{}
@@ -42,14 +34,10 @@ type soft struct {
 
 // Open makes a software device. Its connections are TCP unless c says otherwise.
 func Open(c Config) (Device, error) {
-	if c.MaxQP < 0 || c.MaxCQ < 0 || c.MaxMR < 0 || c.StallTimeout < 0 || c.LingerTimeout < 0 {
-		return nil, fmt.Errorf("%w: negative limit in Config", ErrInvalid)
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
 	}
-	orDefault(&c.MaxQP, 1<<16)
-	orDefault(&c.MaxCQ, 1<<16)
-	orDefault(&c.MaxMR, 1<<20)
-	orDefault(&c.StallTimeout, 60*time.Second)
-	orDefault(&c.LingerTimeout, 2*time.Second)
 	if c.Dial == nil {
 		c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", addr)
@@ -62,15 +50,16 @@ func Open(c Config) (Device, error) {
 			return lc.Listen(ctx, "tcp", addr)
 		}
 	}
-	return &soft{
+	d := &soft{
 		cfg:        c,
 		events:     make(chan AsyncEvent, eventsCap),
-		mrs:        newMRTable(),
 		qps:        make(map[*qp]struct{}),
 		cqs:        make(map[*cq]struct{}),
 		listeners:  make(map[*listener]struct{}),
 		terminates: make(map[TerminateKey]uint64),
-	}, nil
+	}
+	d.mrs.init()
+	return d, nil
 }
 
 func orDefault[T comparable](v *T, d T) {
@@ -81,22 +70,30 @@ func orDefault[T comparable](v *T, d T) {
 }
 
 func (d *soft) Attr() DeviceAttr {
+	c := &d.cfg
 	return DeviceAttr{
-		Provider:  "soft",
-		MaxQP:     d.cfg.MaxQP,
-		MaxQPWR:   maxQPWR,
-		MaxSGE:    maxSGE,
-		MaxInline: maxInline,
-		MaxCQ:     d.cfg.MaxCQ,
-		MaxCQE:    maxCQE,
-		MaxMR:     d.cfg.MaxMR,
-		MaxMRSize: maxMRSize,
-		LocalInv:  true,
-		AnyBase:   true,
-		BoundMR:   true,
-		StartUp:   true,
-		WCMarks:   true,
-		EndReason: true,
+		Provider:      "soft",
+		MaxPD:         c.MaxPD,
+		MaxQP:         c.MaxQP,
+		MaxQPWR:       c.MaxQPWR,
+		MaxSGE:        c.MaxSGE,
+		MaxInline:     c.MaxInline,
+		MaxCQ:         c.MaxCQ,
+		MaxCQE:        c.MaxCQE,
+		MaxMR:         c.MaxMR,
+		MaxMRSize:     c.MaxMRSize,
+		MaxMW:         c.MaxMW,
+		MaxSRQ:        c.MaxSRQ,
+		MaxSRQWR:      c.MaxSRQWR,
+		MemoryWindow:  true,
+		FastReg:       true,
+		LocalInv:      true,
+		SolicitedOnly: true,
+		AnyBase:       true,
+		BoundMR:       true,
+		StartUp:       true,
+		WCMarks:       true,
+		EndReason:     true,
 	}
 }
 
@@ -108,12 +105,19 @@ func (d *soft) AllocPD() (PD, error) {
 	if d.closed {
 		return nil, ErrClosed
 	}
+	if d.pds >= d.cfg.MaxPD {
+		return nil, fmt.Errorf("%w: %d protection domains (MaxPD)", ErrLimit, d.cfg.MaxPD)
+	}
+	d.pds++
 	return &pd{dev: d}, nil
 }
 
 func (d *soft) CreateCQ(depth int) (CQ, error) {
-	if depth < 1 || depth > maxCQE {
-		return nil, fmt.Errorf("%w: CQ depth %d: 1 to %d", ErrInvalid, depth, maxCQE)
+	if depth < 1 {
+		return nil, fmt.Errorf("%w: CQ depth %d", ErrInvalid, depth)
+	}
+	if depth > d.cfg.MaxCQE {
+		return nil, fmt.Errorf("%w: CQ depth %d: at most %d (MaxCQE)", ErrLimit, depth, d.cfg.MaxCQE)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -121,7 +125,7 @@ func (d *soft) CreateCQ(depth int) (CQ, error) {
 		return nil, ErrClosed
 	}
 	if len(d.cqs) >= d.cfg.MaxCQ {
-		return nil, fmt.Errorf("%w: %d CQs", ErrLimit, d.cfg.MaxCQ)
+		return nil, fmt.Errorf("%w: %d CQs (MaxCQ)", ErrLimit, d.cfg.MaxCQ)
 	}
 	c := newCQ(d, depth)
 	d.cqs[c] = struct{}{}
@@ -136,7 +140,7 @@ func (d *soft) addQP(q *qp) error {
 		return ErrClosed
 	}
 	if len(d.qps) >= d.cfg.MaxQP {
-		return fmt.Errorf("%w: %d QPs", ErrLimit, d.cfg.MaxQP)
+		return fmt.Errorf("%w: %d QPs (MaxQP)", ErrLimit, d.cfg.MaxQP)
 	}
 	d.qps[q] = struct{}{}
 	return nil
@@ -161,12 +165,16 @@ func (d *soft) Stats() DeviceStats {
 		BytesSent:     d.bytesSent.Load(),
 		BytesReceived: d.bytesReceived.Load(),
 		CRCErrors:     d.crcErrors.Load(),
+		EventsLost:    d.eventsLost.Load(),
 		Terminates:    make(map[TerminateKey]uint64),
 	}
-	s.MRs, s.RegisteredBytes = d.mrs.usage()
+	s.MRs, s.MWs, s.RegisteredBytes = int(d.mrs.mrs.Load()), int(d.mrs.mws.Load()), d.mrs.bytes.Load()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s.QPs = len(d.qps)
+	s.PDs, s.QPs, s.CQs, s.SRQs = d.pds, len(d.qps), len(d.cqs), d.srqs
+	for l := range d.listeners {
+		s.HalfOpen += len(l.slots)
+	}
 	for k, n := range d.terminates {
 		s.Terminates[k] = n
 	}
@@ -193,7 +201,11 @@ func (d *soft) Close() error {
 	for _, c := range cqs {
 		errs = append(errs, c.Close())
 	}
-	d.mrs.deregAll()
+	d.mrs.close()
+	d.closeEvents()
+	d.mu.Lock()
+	d.pds, d.srqs = 0, 0 // what is left of them goes with the device
+	d.mu.Unlock()
 	return errors.Join(errs...)
 }
 

@@ -180,12 +180,12 @@ func (q *qp) fill(tail uint64) {
 	for t.next != tail || t.sender.Active() {
 		if !t.sender.Active() {
 			slot := &q.sq[t.next%uint64(len(q.sq))]
-			if slot.wr.Op == OpLocalInv {
+			if slot.wr.Op.isMemory() {
 				if t.batch.Size() > 0 {
 					return // executed when all before it is complete
 				}
-				if !q.localInvalidate(slot.wr.InvSTag) {
-					q.localFault("the STag of a local invalidate is not ours")
+				if fault := q.executeMemory(slot); fault != "" {
+					q.localFault(fault)
 					return
 				}
 				t.next++
@@ -243,15 +243,6 @@ func (q *qp) startMessage(slot *sendSlot) bool {
 		}
 	}
 	t.sender.Start(m)
-	return true
-}
-
-func (q *qp) localInvalidate(s STag) bool {
-	m := q.dev.mrs.lookup(s)
-	if m == nil || m.pd != q.pd {
-		return false
-	}
-	m.remote.close()
 	return true
 }
 

@@ -1,0 +1,70 @@
+package iwarp
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+)
+
+// gate counts the users of a region and lets its owner wait for the last one.
+// Entering and leaving are one atomic operation each: every segment does both.
+type gate struct {
+	n    atomic.Int64 // users; shutGate more once shut
+	mu   sync.Mutex   // guards what follows
+	idle chan struct{}
+}
+
+// shutGate makes the count of a shut gate negative, whoever still is inside.
+const shutGate = math.MinInt64
+
+// enter is false once the gate is shut; else leave must follow.
+func (g *gate) enter() bool {
+	if g.n.Add(1) > 0 {
+		return true
+	}
+	g.leave()
+	return false
+}
+
+func (g *gate) leave() {
+	if g.n.Add(-1) != shutGate {
+		return
+	}
+	g.mu.Lock() // the last one: whoever waits has made idle by now, or sees the count
+	if g.idle != nil {
+		close(g.idle)
+		g.idle = nil
+	}
+	g.mu.Unlock()
+}
+
+func (g *gate) isShut() bool { return g.n.Load() < 0 }
+
+// shut lets nobody in any more and does not wait for who is inside.
+func (g *gate) shut() {
+	g.mu.Lock()
+	g.shutLocked()
+	g.mu.Unlock()
+}
+
+func (g *gate) shutLocked() {
+	if !g.isShut() {
+		g.n.Add(shutGate)
+	}
+}
+
+// close shuts the gate and waits until nobody is inside.
+func (g *gate) close() {
+	g.mu.Lock()
+	g.shutLocked()
+	if g.n.Load() == shutGate {
+		g.mu.Unlock()
+		return
+	}
+	if g.idle == nil {
+		g.idle = make(chan struct{})
+	}
+	idle := g.idle
+	g.mu.Unlock()
+	<-idle
+}
