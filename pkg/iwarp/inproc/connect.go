@@ -144,6 +144,7 @@ func connect(a, b *wish, ai, bi *iwarp.ConnInfo) {
 	} {
 		q := x.w.q
 		q.peer, q.gate, q.ext = x.peer.q, x.gate, x.w.p.Extensions
+		q.opened = make(chan struct{})
 		q.ord, q.ird = int(x.info.ORD), int(x.info.IRD)
 		q.afterWith = false
 		q.state = iwarp.StateRTS

@@ -18,6 +18,8 @@
 // whatever the peer then thinks of it. A breach of the rules ends both QPs with the
 // Terminate that the wire would carry.
 //
+// A region's Guard is taken under the lock: who holds it must not call this package.
+//
 // Wishes about the wire are answered as a wire's two ends would agree (ConnInfo has
 // CRC, markers, RTR), and mean nothing more. FPDUs are counted as zero.
 package inproc

@@ -121,6 +121,7 @@ func (q *qp) send(r *request) {
 func (q *qp) open() {
 	if !q.gate {
 		q.gate = true
+		close(q.opened)
 		q.dev.n.runnable = append(q.dev.n.runnable, q)
 	}
 }
@@ -270,7 +271,13 @@ func (q *qp) read(r *request) {
 			b.terminate(readFault(f))
 			return
 		}
-		copySpans(dst, [][]byte{src})
+		if g := b.dev.stags.regions[r.STag].guard; g != nil {
+			g.Lock()
+			copySpans(dst, [][]byte{src})
+			g.Unlock()
+		} else {
+			copySpans(dst, [][]byte{src})
+		}
 		b.stats.BytesSent += r.length
 		q.stats.BytesReceived += r.length
 	}

@@ -222,6 +222,43 @@ func (r *connRequest) Accept(ctx context.Context, qpair iwarp.QP, p *iwarp.ConnP
 	if !ok || q.dev != r.l.dev {
 		return fmt.Errorf("%w: the QP is of another device", iwarp.ErrInvalid)
 	}
+	if err := r.accept(q, p); err != nil {
+		return err
+	}
+	if p == nil || p.SendFirst <= 0 {
+		return nil
+	}
+	return q.sendFirst(ctx, p.SendFirst)
+}
+
+// sendFirst opens the gate after d, though the initiator has said nothing. It takes
+// the lock itself.
+func (q *qp) sendFirst(ctx context.Context, d time.Duration) (err error) {
+	q.dev.n.lock()
+	opened, done := q.opened, q.done
+	if q.gate {
+		d = 0
+	}
+	q.dev.n.unlock()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-opened:
+	case <-done:
+		err = fmt.Errorf("iwarp: the connection ended before this side could speak: %w", errReset)
+	case <-ctx.Done():
+		err = ctx.Err()
+		q.Abort()
+	}
+	q.dev.n.lock()
+	defer q.dev.n.unlock()
+	q.open()
+	return err
+}
+
+// accept takes the lock itself.
+func (r *connRequest) accept(q *qp, p *iwarp.ConnParam) error {
 	q.dev.n.lock()
 	defer q.dev.n.unlock()
 	b, err := newWish(q, p, r.info.Rev == 2)

@@ -34,12 +34,14 @@ const (
 )
 
 // checkMemory refuses what cannot be registered.
-func (d *device) checkMemory(buf []byte, a iwarp.Access, base uint64) error {
+func (d *device) checkMemory(buf []byte, a iwarp.Access, base uint64, guarded bool) error {
 	switch {
 	case len(buf) == 0:
 		return fmt.Errorf("%w: empty memory region", iwarp.ErrInvalid)
 	case int64(len(buf)) > d.attr.MaxMRSize:
 		return fmt.Errorf("%w: memory region of %d bytes: at most %d", iwarp.ErrLimit, len(buf), d.attr.MaxMRSize)
+	case guarded && len(buf) > iwarp.GuardedMax:
+		return fmt.Errorf("%w: a region with a Guard has at most %d bytes, not %d", iwarp.ErrInvalid, iwarp.GuardedMax, len(buf))
 	case a&writeRights != 0 && a&iwarp.LocalWrite == 0:
 		return fmt.Errorf("%w: a right to write remotely needs LocalWrite too", iwarp.ErrInvalid)
 	case base+uint64(len(buf))-1 < base:
@@ -55,10 +57,10 @@ func (p *pd) RegMR(buf []byte, a iwarp.Access, o *iwarp.MROptions) (iwarp.MR, er
 	d := p.dev
 	d.n.lock()
 	defer d.n.unlock()
-	if err := d.checkMemory(buf, a, o.Base); err != nil {
+	if err := d.checkMemory(buf, a, o.Base, o.Guard != nil); err != nil {
 		return nil, err
 	}
-	r := &region{pd: p, base: o.Base, buf: buf, access: a, remote: true, local: true}
+	r := &region{pd: p, base: o.Base, buf: buf, access: a, guard: o.Guard, remote: true, local: true}
 	if o.QP != nil {
 		q, ok := o.QP.(*qp)
 		if !ok || q.pd != p {

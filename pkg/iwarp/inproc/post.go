@@ -151,7 +151,7 @@ func (q *qp) prepareFastReg(r *request) error {
 	case len(reg.Buf) > m.limit:
 		return fmt.Errorf("%w: %d bytes for a region of at most %d", iwarp.ErrInvalid, len(reg.Buf), m.limit)
 	}
-	if err := q.dev.checkMemory(reg.Buf, reg.Access, reg.Base); err != nil {
+	if err := q.dev.checkMemory(reg.Buf, reg.Access, reg.Base, false); err != nil {
 		return err
 	}
 	m.stag = q.dev.stags.draw()

@@ -33,11 +33,12 @@ type qp struct {
 
 	// of the connection
 	peer      *qp
-	ord, ird  int    // 0 = no Reads
-	gate      bool   // requests may be executed
-	ext       bool   // Immediate Data and atomics, both ways
-	afterWith bool   // the last message that arrived was a Write...
-	written   uint32 // ...of so many bytes
+	ord, ird  int           // 0 = no Reads
+	gate      bool          // requests may be executed
+	opened    chan struct{} // closed when the gate opens
+	ext       bool          // Immediate Data and atomics, both ways
+	afterWith bool          // the last message that arrived was a Write...
+	written   uint32        // ...of so many bytes
 
 	done  chan struct{} // closed when all is flushed
 	cause error         // what Err returns then

@@ -3,6 +3,7 @@ package inproc
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"sync"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
@@ -20,6 +21,7 @@ type region struct {
 	base   uint64
 	buf    []byte
 	access iwarp.Access
+	guard  sync.Locker // held while the peer reads; or nil
 
 	remote bool // the peer may use it
 	local  bool // SGEs may name it
