@@ -86,7 +86,11 @@ func pattern(n int, seed byte) []byte {
 }
 
 func (c *conn) privateData() {
-	for _, n := range []int{0, 1, 252, 508} {
+	sizes := []int{0, 1, 252, 508}
+	if !c.da.Attr().StartUp || !c.db.Attr().StartUp {
+		sizes = []int{0, 1, 200} // siw keeps the length, four bytes of its own included, in one byte
+	}
+	for _, n := range sizes {
 		a, b := NewEnd(c, c.da, iwarp.QPInitAttr{}), NewEnd(c, c.db, iwarp.QPInitAttr{})
 		ctx := Context(c)
 		l, err := c.db.Listen(ctx, c.addr, nil)

@@ -126,7 +126,7 @@ func (c *conn) disconnectDrains() {
 	if !bytes.Equal(dst, src) {
 		c.Error("Disconnect lost data")
 	}
-	if err := b.WaitDone(c); err != nil {
+	if err := b.WaitDone(c); err != nil && c.db.Attr().EndReason {
 		c.Errorf("the other side: %v", err)
 	}
 	if wc := b.Wait(c); wc.ID != 2 || wc.Status != iwarp.StatusWRFlushErr {
