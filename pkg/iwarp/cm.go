@@ -35,9 +35,15 @@ type ConnParam struct {
 	// ORD is how many RDMA Reads and atomics this side wants outstanding
 	// (initiator_depth of rdma_cm), IRD how many of the peer's it will hold
 	// (responder_resources). 0 = none. ConnInfo has what became of it.
-	ORD, IRD     uint16
-	Rev          int  // MPA revision as initiator: 1 or 2; 0 = 2
-	Fallback     bool // as initiator with revision 2: if the peer hangs up on it, dial again with 1
+	// DepthAny wishes for as many as the device has, and the peer can do with.
+	ORD, IRD uint16
+	// MinORD is the ORD that this side cannot work without. A responder rejects an
+	// initiator that will hold fewer, and tells it the number; an initiator gives up.
+	MinORD uint16
+	Rev    int // MPA revision as initiator: 1 or 2; 0 = 2
+	// Fallback makes an initiator whose peer hangs up on revision 2, or answers with
+	// 1, dial again with 1. Not if RTR or MinORD are set, which revision 1 lacks.
+	Fallback     bool
 	ClientServer bool // A=0: no RTR message; default is peer-to-peer with RTR
 	// RTR are the forms to offer, or to take. 0 = as initiator Write and Read, as
 	// responder the first of Write, Read, Send that was offered.
@@ -64,7 +70,7 @@ type ConnParam struct {
 // ConnInfo is what start-up agreed on.
 type ConnInfo struct {
 	PrivateData      []byte // the peer's, without the enhanced block
-	PeerORD, PeerIRD uint16 // as the peer sent them; 0 with revision 1
+	PeerORD, PeerIRD uint16 // as the peer sent them, DepthAny too; 0 with revision 1
 	ORD, IRD         uint16 // in force on this side; 0 in a ConnRequest
 	Rev              int
 	PeerToPeer       bool
@@ -85,6 +91,9 @@ type ListenOptions struct {
 	RequestTimeout time.Duration // 0 = 5 s
 	DecideTimeout  time.Duration // between the Request and Accept or Reject; 0 = 30 s
 	MaxPending     int           // half-open start-ups; 0 = 256
+	// MaxPendingPerHost is the most of them from one address, or one IPv6 /64; 0 = a
+	// quarter, but not less than 16.
+	MaxPendingPerHost int
 }
 
 // Listener takes connections.

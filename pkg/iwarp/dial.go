@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
@@ -20,8 +21,8 @@ func (d *soft) Dial(ctx context.Context, addr string, qpair QP, p *ConnParam) (*
 	if p == nil {
 		p = &ConnParam{}
 	}
-	if p.Rev < 0 || p.Rev > mpa.Rev2 {
-		return nil, fmt.Errorf("%w: MPA revision %d: 1 and 2 are supported", ErrInvalid, p.Rev)
+	if err := p.check(d.depths()); err != nil {
+		return nil, err
 	}
 	if err := private(p, p.Rev != mpa.Rev1); err != nil {
 		return nil, err
@@ -38,11 +39,31 @@ func (d *soft) Dial(ctx context.Context, addr string, qpair QP, p *ConnParam) (*
 		q.startFailed(err)
 		return nil, err
 	}
+	if err := q.settle(ctx, p.Settle); err != nil {
+		q.Abort()
+		<-q.gone
+		return nil, fmt.Errorf("iwarp: dial %s: %w", addr, err)
+	}
 	return info, nil
 }
 
 // dial connects q. On error q has not been started.
 func (d *soft) dial(ctx context.Context, addr string, q *qp, p *ConnParam) (*ConnInfo, error) {
+	info, err := d.dialOnce(ctx, addr, q, p)
+	if !errors.As(err, new(notEnhanced)) || !p.Fallback || p.needsEnhanced() {
+		return info, err
+	}
+	// "on a new TCP connection" (after RFC 6581 §10): this one has had its Request.
+	old := *p
+	old.Rev = mpa.Rev1
+	info, err1 := d.dialOnce(ctx, addr, q, &old)
+	if err1 != nil {
+		return nil, fmt.Errorf("%w; then with revision 1: %w", err, err1)
+	}
+	return info, nil
+}
+
+func (d *soft) dialOnce(ctx context.Context, addr string, q *qp, p *ConnParam) (*ConnInfo, error) {
 	step := p.Timeout
 	orDefault(&step, defaultStep)
 	tctx, cancel := context.WithTimeout(ctx, step)
@@ -66,22 +87,33 @@ func (d *soft) dial(ctx context.Context, addr string, q *qp, p *ConnParam) (*Con
 	return info, err
 }
 
+// settle waits for d, or for the peer to speak, and then opens the gate.
+func (q *qp) settle(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil // it is open
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		q.openGate()
+	case <-q.rx.first: // has opened it
+	case <-q.done: // Err says why, to whom the QP is of use
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
 // initiate is the start-up of an initiator on c.
 func (d *soft) initiate(ctx context.Context, c net.Conn, q *qp, p *ConnParam, step time.Duration) (*ConnInfo, error) {
 	undo := bounded(ctx, c, step)
 	defer undo()
-	request := mpa.Frame{CRC: p.CRC == CRCRequired, Rev: mpa.Rev2, Private: p.PrivateData}
+	request := mpa.Frame{CRC: p.CRC == CRCRequired, Markers: p.Markers, Rev: mpa.Rev2, Private: p.PrivateData}
 	if p.Rev == mpa.Rev1 {
 		request.Rev = mpa.Rev1
 	} else {
-		request.Enhanced = &mpa.Enhanced{
-			PeerToPeer: !p.ClientServer,
-			IRD:        min(p.IRD, deviceIRD),
-			ORD:        min(p.ORD, deviceORD),
-		}
-		if !p.ClientServer {
-			request.Enhanced.RTR = mpa.RTRWrite
-		}
+		request.Enhanced = askEnhanced(p, d.depths())
 	}
 	frame, err := request.Append(nil)
 	if err != nil {
@@ -93,71 +125,69 @@ func (d *soft) initiate(ctx context.Context, c net.Conn, q *qp, p *ConnParam, st
 	var fr frameReader
 	reply, rest, err := fr.read(c, true)
 	if err != nil {
+		if request.Enhanced != nil && fr.n == 0 && hungUp(err) {
+			err = notEnhanced{err}
+		}
 		return nil, err
 	}
-	crc := request.CRC || reply.CRC
-	info := infoOf(&reply, c, crc)
+	t, err := settle(&request, &reply, p, d.depths())
+	info := infoOf(&reply, c, &t)
 	if reply.Reject {
 		return nil, &RejectedError{PrivateData: info.PrivateData, PeerORD: info.PeerORD, PeerIRD: info.PeerIRD}
 	}
-	sender := newSender(c, p.MaxULPDU)
-	batch := mpa.NewBatch()
-	batch.Reset(crc)
-	if err := checkReply(&request, &reply); err != nil {
+	link := newLink(c, p, &t)
+	if err == nil && request.Enhanced != nil && ctx.Err() != nil {
+		err = &mpa.Error{Code: mpa.CodeEnhanced}
+	}
+	if err != nil {
 		if merr := new(mpa.Error); errors.As(err, &merr) && merr.Code != mpa.CodeStartup {
-			t := rdmap.TerminateFor(merr, nil)
-			sender.Terminate(batch, &t)
-			d.lastWords(c, batch, &t)
+			d.lastWords(c, link, merr)
 		}
 		return nil, err
 	}
-	info.PeerToPeer = request.Enhanced != nil && request.Enhanced.PeerToPeer
-	if info.PeerToPeer {
-		// The very first FPDU (RFC 6581 §5): it opens the responder's gate.
-		sender.Start(rdmap.Message{Op: rdmap.OpWrite, STag: 1})
-		sender.Cut(batch)
-		if _, err := c.Write(batch.Bufs()[0]); err != nil {
+	if t.p2p {
+		if err := d.sendRTR(c, link, t.rtr); err != nil {
 			return nil, err
 		}
-		d.fpdusSent.Add(1)
-		d.bytesSent.Add(uint64(batch.Size()))
 	}
 	undo()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return &info, q.start(startParam{crc: crc, sender: sender, leftover: rest, gateOpen: true})
+	return &info, q.start(startParam{
+		link: link, leftover: rest, gateOpen: p.Settle <= 0,
+		ord: t.ord, ird: t.ird, extensions: p.Extensions, rtrSent: t.rtr,
+	})
 }
 
-// checkReply says what is wrong with an accepting Reply: a *mpa.Error, whose code
-// decides whether a Terminate follows.
-func checkReply(request, reply *mpa.Frame) error {
-	if reply.Rev != request.Rev {
-		return &mpa.Error{Code: mpa.CodeStartup, Detail: fmt.Sprintf("MPA revision %d in the Reply to a Request of revision %d", reply.Rev, request.Rev)}
+// hungUp says that the peer has closed the connection, in whatever way.
+func hungUp(err error) bool {
+	return errors.Is(err, errClosedEarly) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// sendRTR sends the very first FPDU (RFC 6581 §5): it opens the responder's gate.
+// It is no request of the SQ and completes nothing.
+func (d *soft) sendRTR(c net.Conn, l *link, form mpa.RTR) error {
+	m := rdmap.Message{Op: rdmap.OpWrite, STag: 1} // nobody checks it, but STag 0 upsets some RNICs
+	if form == mpa.RTRSend {
+		m = rdmap.Message{Op: rdmap.OpSend}
 	}
-	if reply.Markers {
-		return &mpa.Error{Code: mpa.CodeEnhanced, Detail: "the peer demands markers, which this side cannot send"}
+	batch := l.batch()
+	l.sender.Start(m)
+	l.sender.Cut(batch)
+	if _, err := c.Write(batch.Bufs()[0]); err != nil {
+		return err
 	}
-	want, got := request.Enhanced, reply.Enhanced
-	if want == nil {
-		return nil
-	}
-	switch {
-	case got == nil:
-		return &mpa.Error{Code: mpa.CodeStartup, Detail: "unenhanced Reply to an enhanced Request"}
-	case got.PeerToPeer != want.PeerToPeer:
-		return &mpa.Error{Code: mpa.CodeEnhanced, Detail: "the Reply is of another connection model than the Request"}
-	case got.ORD > want.IRD && got.ORD != mpa.DepthAny:
-		return &mpa.Error{Code: mpa.CodeIRD}
-	case want.PeerToPeer && got.RTR&want.RTR == 0:
-		return &mpa.Error{Code: mpa.CodeRTR}
-	}
+	d.fpdusSent.Add(1)
+	d.bytesSent.Add(uint64(batch.Size()))
 	return nil
 }
 
-// lastWords sends the Terminate t, which is in batch, in start-up, and closes so
-// that it arrives.
-func (d *soft) lastWords(c net.Conn, batch *mpa.Batch, t *rdmap.Terminate) {
+// lastWords ends start-up with a Terminate, and closes so that it arrives.
+func (d *soft) lastWords(c net.Conn, l *link, reason *mpa.Error) {
+	t := rdmap.TerminateFor(reason, nil)
+	batch := l.batch()
+	l.sender.Terminate(batch, &t)
 	_ = c.SetDeadline(time.Now().Add(d.cfg.LingerTimeout))
 	if _, err := c.Write(batch.Bufs()[0]); err != nil {
 		return // best effort

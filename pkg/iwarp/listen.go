@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -15,31 +16,38 @@ import (
 // descriptor and about 1 KiB.
 const defaultPending = 256
 
+// leastPerHost is the least that a host gets of the half-open start-ups by default:
+// a machine may well open a dozen connections at a time.
+const leastPerHost = 16
+
 // listener takes connections of the software device.
 type listener struct {
 	dev   *soft
 	ln    net.Listener
 	o     ListenOptions
 	ready chan *connRequest // cap MaxPending: never blocks
-	slots chan struct{}     // one token a half-open start-up
 	done  chan struct{}
 	wg    sync.WaitGroup // of accept loop and start-ups
 
 	mu      sync.Mutex // guards what follows
 	closed  bool
-	pending map[net.Conn]struct{}
+	pending map[net.Conn]netip.Addr // by whom
+	hosts   map[netip.Addr]int      // how many of them
 }
 
 func (d *soft) Listen(ctx context.Context, addr string, o *ListenOptions) (Listener, error) {
 	if o == nil {
 		o = &ListenOptions{}
 	}
-	l := &listener{dev: d, o: *o, ln: o.Listener, done: make(chan struct{}), pending: make(map[net.Conn]struct{})}
-	if o.RequestTimeout < 0 || o.MaxPending < 0 {
+	l := &listener{dev: d, o: *o, ln: o.Listener, done: make(chan struct{}),
+		pending: make(map[net.Conn]netip.Addr), hosts: make(map[netip.Addr]int)}
+	if o.RequestTimeout < 0 || o.DecideTimeout < 0 || o.MaxPending < 0 || o.MaxPendingPerHost < 0 {
 		return nil, fmt.Errorf("%w: negative limit in ListenOptions", ErrInvalid)
 	}
 	orDefault(&l.o.RequestTimeout, defaultRequest)
+	orDefault(&l.o.DecideTimeout, defaultDecide)
 	orDefault(&l.o.MaxPending, defaultPending)
+	orDefault(&l.o.MaxPendingPerHost, max(l.o.MaxPending/4, leastPerHost))
 	if l.ln == nil {
 		ln, err := d.cfg.Listen(ctx, addr)
 		if err != nil {
@@ -48,7 +56,6 @@ func (d *soft) Listen(ctx context.Context, addr string, o *ListenOptions) (Liste
 		l.ln = ln
 	}
 	l.ready = make(chan *connRequest, l.o.MaxPending)
-	l.slots = make(chan struct{}, l.o.MaxPending)
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
@@ -90,23 +97,41 @@ func (l *listener) acceptLoop() {
 	}
 }
 
+// hostOf is whom the start-ups of a are counted for: an IPv6 host has a whole /64 of
+// addresses to come from.
+func hostOf(a net.Addr) netip.Addr {
+	t, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	ip := t.AddrPort().Addr().Unmap().WithZone("")
+	if ip.Is6() {
+		p, _ := ip.Prefix(64) // never fails: 64 bits are there
+		ip = p.Addr()
+	}
+	return ip
+}
+
+// halfOpen is the number of start-ups that are not decided about.
+func (l *listener) halfOpen() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.pending)
+}
+
 // admit takes a place for c among the half-open start-ups.
 func (l *listener) admit(c net.Conn) bool {
 	if l.o.Admit != nil && l.o.Admit(c.RemoteAddr()) != nil {
 		return false
 	}
-	select {
-	case l.slots <- struct{}{}:
-	default:
-		return false
-	}
+	host := hostOf(c.RemoteAddr())
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
-		<-l.slots
+	if l.closed || len(l.pending) >= l.o.MaxPending || l.hosts[host] >= l.o.MaxPendingPerHost {
 		return false
 	}
-	l.pending[c] = struct{}{}
+	l.pending[c] = host
+	l.hosts[host]++
 	return true
 }
 
@@ -114,9 +139,11 @@ func (l *listener) admit(c net.Conn) bool {
 func (l *listener) release(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.pending[c]; ok {
+	if host, ok := l.pending[c]; ok {
 		delete(l.pending, c)
-		<-l.slots
+		if l.hosts[host]--; l.hosts[host] == 0 {
+			delete(l.hosts, host)
+		}
 	}
 }
 
@@ -139,8 +166,8 @@ func (l *listener) startUp(c net.Conn) {
 		_ = c.Close() // malformed, late or gone: no reply (RFC 5044 §7.1.2, rule 5)
 		return
 	}
-	r := &connRequest{l: l, c: c, frame: f, info: infoOf(&f, c, f.CRC), watched: make(chan struct{})}
-	_ = c.SetDeadline(time.Now().Add(defaultDecide))
+	r := &connRequest{l: l, c: c, frame: f, info: infoOf(&f, c, nil), watched: make(chan struct{})}
+	_ = c.SetDeadline(time.Now().Add(l.o.DecideTimeout))
 	select {
 	case l.ready <- r:
 	default: // full of requests that died waiting
@@ -257,14 +284,18 @@ func (r *connRequest) Accept(ctx context.Context, qpair QP, p *ConnParam) error 
 	if p == nil {
 		p = &ConnParam{}
 	}
+	if err := p.check(q.dev.depths()); err != nil {
+		return err
+	}
 	if err := private(p, r.frame.Enhanced != nil); err != nil {
 		return err
 	}
-	if r.frame.Markers {
-		if err := r.Reject(nil); err != nil {
+	if e := r.frame.Enhanced; e != nil && e.IRD < p.MinORD {
+		// "the Reply MUST contain the ORD that is required" (after RFC 6581 §9.1).
+		if err := r.reject(p, p.MinORD); err != nil {
 			return err
 		}
-		return fmt.Errorf("iwarp: %s demands markers, which this side cannot send: rejected", r.info.Remote)
+		return fmt.Errorf("iwarp: %s holds %d Reads, fewer than MinORD %d: rejected", r.info.Remote, e.IRD, p.MinORD)
 	}
 	if err := q.begin(); err != nil {
 		return err
@@ -288,20 +319,14 @@ func (r *connRequest) accept(ctx context.Context, q *qp, p *ConnParam) error {
 	}
 	step := p.Timeout
 	orDefault(&step, defaultStep)
-	reply := mpa.Frame{
-		Reply: true, Rev: r.frame.Rev, Private: p.PrivateData,
-		CRC: r.frame.CRC || p.CRC == CRCRequired,
-	}
-	if r.frame.Enhanced != nil {
-		reply.Enhanced = answerEnhanced(r.frame.Enhanced, p)
-	}
+	reply, t := r.answer(p)
 	frame, err := reply.Append(nil)
 	if err == nil {
 		_ = r.c.SetDeadline(time.Time{})
 		// Armed before the Reply: what answers it finds the receiver ready.
 		err = q.start(startParam{
-			crc: reply.CRC, sender: newSender(r.c, p.MaxULPDU),
-			responder: reply.Enhanced != nil,
+			link: newLink(r.c, p, &t), responder: true, enhanced: reply.Enhanced != nil,
+			ord: t.ord, ird: t.ird, extensions: p.Extensions, rtr: t.rtr,
 		})
 	}
 	if err != nil {
@@ -344,17 +369,39 @@ func (r *connRequest) accept(ctx context.Context, q *qp, p *ConnParam) error {
 	return fmt.Errorf("iwarp: %s did not open the stream after our Reply: %w", r.info.Remote, err)
 }
 
+// answer is the accepting Reply, and what is in force here with it.
+func (r *connRequest) answer(p *ConnParam) (reply mpa.Frame, t terms) {
+	dev := r.l.dev.depths()
+	t = terms{ord: min(p.ORD, dev.ord), ird: min(p.IRD, dev.ird)}
+	reply = mpa.Frame{
+		Reply: true, Rev: r.frame.Rev, Private: p.PrivateData, Markers: p.Markers,
+		CRC: r.frame.CRC || p.CRC == CRCRequired,
+	}
+	if e := r.frame.Enhanced; e != nil {
+		var a mpa.Enhanced
+		a, t = answerEnhanced(e, p, dev)
+		reply.Enhanced = &a
+	}
+	t.crc, t.in, t.out = reply.CRC, p.Markers, r.frame.Markers
+	return reply, t
+}
+
 func (r *connRequest) Reject(privateData []byte) error {
-	p := &ConnParam{PrivateData: privateData}
+	return r.reject(&ConnParam{PrivateData: privateData}, 0)
+}
+
+// reject answers with R=1. ord is what the initiator would have to hold, or 0.
+func (r *connRequest) reject(p *ConnParam, ord uint16) error {
 	if err := private(p, r.frame.Enhanced != nil); err != nil {
 		return err
 	}
 	if err := r.decide(); err != nil {
 		return err
 	}
-	reply := mpa.Frame{Reply: true, Reject: true, Rev: r.frame.Rev, Private: privateData}
-	if r.frame.Enhanced != nil {
-		reply.Enhanced = answerEnhanced(r.frame.Enhanced, p)
+	reply, _ := r.answer(p)
+	reply.Reject, reply.CRC, reply.Markers = true, false, false
+	if ord > 0 {
+		reply.Enhanced.ORD = ord
 	}
 	frame, err := reply.Append(nil)
 	if err != nil {

@@ -249,11 +249,15 @@ func (q *qp) finishLocked() {
 
 // startParam is what start-up agreed on.
 type startParam struct {
-	crc       bool
-	sender    *rdmap.Sender
-	leftover  []byte // bytes of the peer's FPDUs that came with its start-up frame
-	gateOpen  bool
-	responder bool // of an enhanced Request
+	link       *link
+	leftover   []byte // bytes of the peer's FPDUs that came with its start-up frame
+	gateOpen   bool
+	responder  bool
+	enhanced   bool    // a responder, to an enhanced Request
+	rtr        mpa.RTR // a responder's: the form agreed on
+	rtrSent    mpa.RTR // an initiator's: the form sent
+	ord, ird   uint16
+	extensions bool // RFC 7306
 }
 
 // start begins full operation on the attached connection.
@@ -264,9 +268,15 @@ func (q *qp) start(p startParam) error {
 		q.mu.Unlock()
 		return err
 	}
-	q.crc = p.crc
-	q.tx.init(q, p.sender)
-	q.rx.init(q, p.crc, p.responder)
+	q.crc, q.tx.marks = p.link.crc, p.link.marks
+	q.tx.init(q, p.link.sender)
+	q.rx.init(q, p.link.crc, p.enhanced)
+	if p.link.marksIn {
+		q.rx.r.ExpectMarkers()
+	}
+	if p.responder {
+		q.rx.r.ExpectRTR(p.rtr == mpa.RTRSend)
+	}
 	q.gateOpen = p.gateOpen
 	q.state = StateRTS
 	q.mu.Unlock()

@@ -170,6 +170,12 @@ func (d *soft) Stats() DeviceStats {
 	}
 	s.MRs, s.MWs, s.RegisteredBytes = int(d.mrs.mrs.Load()), int(d.mrs.mws.Load()), d.mrs.bytes.Load()
 	d.mu.Lock()
+	listeners := keys(d.listeners)
+	d.mu.Unlock()
+	for _, l := range listeners {
+		s.HalfOpen += l.halfOpen()
+	}
+	d.mu.Lock()
 	defer d.mu.Unlock()
 	s.PDs, s.QPs, s.CQs, s.SRQs = d.pds, len(d.qps), len(d.cqs), d.srqs
 	for l := range d.listeners {
@@ -209,7 +215,7 @@ func (d *soft) Close() error {
 	return errors.Join(errs...)
 }
 
-func keys[K comparable](m map[K]struct{}) []K {
+func keys[K comparable, V any](m map[K]V) []K {
 	s := make([]K, 0, len(m))
 	for k := range m {
 		s = append(s, k)

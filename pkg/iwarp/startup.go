@@ -26,6 +26,8 @@ const (
 	deviceORD = 0
 )
 
+func (d *soft) depths() depths { return depths{ird: deviceIRD, ord: deviceORD} }
+
 // targetULPDU is the longest ULPDU we choose by ourselves where the path would
 // take more: 32 KiB of payload moved most on loopback, and four such FPDUs fill
 // the receiver's scratch.
@@ -33,10 +35,10 @@ const targetULPDU = 32<<10 + ddp.UntaggedSize
 
 // chooseMULPDU is the size of the segments towards the peer of c. wish is
 // ConnParam.MaxULPDU.
-func chooseMULPDU(c net.Conn, wish int) int {
+func chooseMULPDU(c net.Conn, wish int, markers bool) int {
 	limit := mpa.MaxULPDU
 	if emss := segmentSize(c); emss > 0 {
-		limit = mpa.MULPDU(emss, false)
+		limit = mpa.MULPDU(emss, markers)
 	}
 	if wish == 0 {
 		wish = targetULPDU
@@ -44,9 +46,31 @@ func chooseMULPDU(c net.Conn, wish int) int {
 	return max(min(wish, limit), mpa.MinMULPDU)
 }
 
-func newSender(c net.Conn, wish int) *rdmap.Sender {
-	return rdmap.NewSender(chooseMULPDU(c, wish))
+// link is the framing of a connection that is about to start.
+type link struct {
+	crc     bool
+	sender  *rdmap.Sender
+	marksIn bool       // markers in what this side receives
+	marks   *mpa.Marks // position in what it sends; nil: no markers
 }
+
+func newLink(c net.Conn, p *ConnParam, t *terms) *link {
+	l := &link{crc: t.crc, marksIn: t.in, sender: rdmap.NewSender(chooseMULPDU(c, p.MaxULPDU, t.out))}
+	if t.out {
+		l.marks = new(mpa.Marks)
+	}
+	return l
+}
+
+// batch is one for a message of start-up.
+func (l *link) batch() *mpa.Batch {
+	b := mpa.NewBatch()
+	b.Reset(l.crc)
+	b.Mark(l.marks)
+	return b
+}
+
+var errClosedEarly = errors.New("closed the connection during MPA start-up")
 
 // frameReader collects one start-up frame from a connection.
 type frameReader struct {
@@ -67,7 +91,7 @@ func (fr *frameReader) read(c net.Conn, reply bool) (f mpa.Frame, rest []byte, e
 		case size > 0:
 			return f, fr.buf[size:fr.n], nil
 		case errors.Is(err, io.EOF):
-			return f, nil, errors.New("closed the connection during MPA start-up")
+			return f, nil, errClosedEarly
 		case err != nil:
 			return f, nil, err
 		}
@@ -98,43 +122,24 @@ func private(p *ConnParam, enhanced bool) error {
 	return nil
 }
 
-// answerEnhanced is the responder's side of the IRD/ORD and RTR negotiation (RFC
-// 6581 §9.1, 9.2) for the request r and the wishes p.
-func answerEnhanced(r *mpa.Enhanced, p *ConnParam) *mpa.Enhanced {
-	a := &mpa.Enhanced{PeerToPeer: r.PeerToPeer}
-	// Our ORD must not exceed the initiator's IRD; our IRD is what it asks for, as
-	// far as we have it.
-	a.ORD = min(p.ORD, deviceORD, r.IRD)
-	if r.IRD == mpa.DepthAny {
-		a.ORD = mpa.DepthAny
-	}
-	a.IRD = min(max(p.IRD, r.ORD), deviceIRD)
-	if r.ORD == mpa.DepthAny {
-		a.IRD = mpa.DepthAny
-	}
-	if !r.PeerToPeer {
-		return a
-	}
-	// Exactly one form, out of those offered: RNIC drivers take a second bit for a
-	// mismatch. A Read is not ours to answer yet.
-	a.RTR = mpa.RTRWrite
-	if r.RTR&mpa.RTRWrite == 0 && r.RTR&mpa.RTRSend != 0 {
-		a.RTR = mpa.RTRSend
-	}
-	return a
-}
-
-// infoOf is what start-up tells the ULP.
-func infoOf(peer *mpa.Frame, c net.Conn, crc bool) ConnInfo {
+// infoOf is what start-up tells the ULP. t is nil for a request that is not decided
+// about.
+func infoOf(peer *mpa.Frame, c net.Conn, t *terms) ConnInfo {
 	info := ConnInfo{
 		PrivateData: append([]byte(nil), peer.Private...),
 		Rev:         int(peer.Rev),
-		CRC:         crc,
+		CRC:         peer.CRC,
+		MarkersOut:  peer.Markers,
 		Local:       c.LocalAddr(),
 		Remote:      c.RemoteAddr(),
 	}
 	if e := peer.Enhanced; e != nil {
 		info.PeerORD, info.PeerIRD, info.PeerToPeer = e.ORD, e.IRD, e.PeerToPeer
+		info.RTR = rtrSet(e.RTR)
+	}
+	if t != nil {
+		info.CRC, info.MarkersIn, info.MarkersOut = t.crc, t.in, t.out
+		info.ORD, info.IRD, info.PeerToPeer, info.RTR = t.ord, t.ird, t.p2p, rtrSet(t.rtr)
 	}
 	return info
 }

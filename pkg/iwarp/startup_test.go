@@ -193,36 +193,6 @@ func TestDataBeforeReply(t *testing.T) {
 	})
 }
 
-func TestMarkersAreRejected(t *testing.T) {
-	bubble(t, func(t *testing.T, n *iwarptest.Network) {
-		e, l := listen(t, n, nil)
-		c := rawDial(t, n, l)
-		req := request
-		req.Markers = true
-		put(t, c, frame(t, req))
-		r, err := l.Accept(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan error, 1)
-		go func() { done <- r.Accept(t.Context(), e.QP, nil) }()
-		b := make([]byte, 24)
-		if _, err := io.ReadFull(c, b); err != nil {
-			t.Fatal(err)
-		}
-		if f, _, err := mpa.ParseFrame(b, true); err != nil || !f.Reject || f.Markers {
-			t.Errorf("Reply %+v, %v: want a rejection", f, err)
-		}
-		c.Close()
-		if err := <-done; err == nil || !strings.Contains(err.Error(), "markers") {
-			t.Errorf("Accept: %v", err)
-		}
-		if e.QP.State() != iwarp.StateIdle {
-			t.Errorf("the QP was used up: state %s", e.QP.State())
-		}
-	})
-}
-
 // TestReplyBits: reserved bits are ignored and not copied, exactly one RTR form
 // comes back, and out of those offered.
 func TestReplyBits(t *testing.T) {
@@ -385,8 +355,8 @@ func serve(t *testing.T, n *iwarptest.Network, b []byte) (addr string, conn <-ch
 }
 
 func TestDialRefusesBadReplies(t *testing.T) {
-	reply := func(e *mpa.Enhanced, rev uint8, m bool) []byte {
-		return frame(t, mpa.Frame{Reply: true, CRC: true, Rev: rev, Markers: m, Enhanced: e})
+	reply := func(e *mpa.Enhanced, rev uint8) []byte {
+		return frame(t, mpa.Frame{Reply: true, CRC: true, Rev: rev, Enhanced: e})
 	}
 	p2p := func(rtr mpa.RTR, ord uint16) *mpa.Enhanced {
 		return &mpa.Enhanced{PeerToPeer: true, RTR: rtr, ORD: ord}
@@ -399,13 +369,12 @@ func TestDialRefusesBadReplies(t *testing.T) {
 	}{
 		{"HTTP", []byte("HTTP/1.1 400 Bad Request\r\n\r\n"), "does not speak MPA", ""},
 		{"initiator too", frame(t, request), "an initiator too", ""},
-		{"revision 1", reply(nil, 1, false), "revision 1 in the Reply", ""},
+		{"revision 1", reply(nil, 1), "revision 1 in the Reply", ""},
 		{"revision 9", append([]byte("MPA ID Rep Frame"), 0x40, 9, 0, 0), "revision 9", ""},
-		{"unenhanced", reply(nil, 2, false), "unenhanced", ""},
-		{"markers", reply(p2p(mpa.RTRWrite, 0), 2, true), "markers", "20050000"},
-		{"client-server", reply(&mpa.Enhanced{}, 2, false), "connection model", "20050000"},
-		{"ORD", reply(p2p(mpa.RTRWrite, 1), 2, false), "insufficient IRD", "20060000"},
-		{"no RTR", reply(p2p(mpa.RTRRead, 0), 2, false), "RTR", "20070000"},
+		{"unenhanced", reply(nil, 2), "unenhanced", ""},
+		{"client-server", reply(&mpa.Enhanced{}, 2), "connection model", "20050000"},
+		{"ORD", reply(p2p(mpa.RTRWrite, 1), 2), "insufficient IRD", "20060000"},
+		{"no RTR", reply(p2p(mpa.RTRRead, 0), 2), "RTR", "20070000"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, n *iwarptest.Network) {

@@ -25,6 +25,7 @@ type txState struct {
 	write  func(fd uintptr) bool
 
 	batch    *mpa.Batch // borrowed while there is work
+	marks    *mpa.Marks // position of the markers the peer wants; nil: none
 	next     uint64     // first SQ request not yet cut to its end
 	held     []*mr      // regions whose local gate we are in
 	current  int        // held[current:] belong to the message in progress
@@ -125,8 +126,14 @@ func (q *qp) sendNow() bool {
 func (q *qp) borrowBatch() {
 	if q.tx.batch == nil {
 		q.tx.batch = batches.Get().(*mpa.Batch)
-		q.tx.batch.Reset(q.crc)
+		q.resetBatch()
 	}
+}
+
+// resetBatch empties the batch for what comes next of the stream.
+func (q *qp) resetBatch() {
+	q.tx.batch.Reset(q.crc)
+	q.tx.batch.Mark(q.tx.marks)
 }
 
 // letGoLocked gives the sending side up: there is nothing to do.
@@ -301,7 +308,7 @@ func (q *qp) written() {
 		q.stats.fpdusSent.Add(uint64(t.batch.FPDUs()))
 		q.dev.fpdusSent.Add(uint64(t.batch.FPDUs()))
 		q.dev.bytesSent.Add(uint64(n))
-		t.batch.Reset(q.crc)
+		q.resetBatch()
 		t.rest = nil
 	}
 	if t.current > 0 {

@@ -84,7 +84,9 @@ type Receiver struct {
 	err error
 
 	msn      [queues]uint32 // next expected, per queue (RFC 5041 §4.3: from 1)
-	setup    bool           // the first FPDU may be an RTR, or a Terminate of enhanced start-up
+	setup    bool           // the first FPDU may be a Terminate of enhanced start-up
+	rtr      bool           // the first FPDU may be an RTR
+	rtrSend  bool           // even by a Send
 	tagged   message        // unfinished tagged message
 	untagged message        // unfinished untagged message on queue 0
 	room     uint64         // of its receive
@@ -104,7 +106,7 @@ type message struct {
 // agreed on; enhancedResponder says that we answered an enhanced Request, whose
 // sender may give up with a Terminate of start-up.
 func NewReceiver(c Consumer, crc, enhancedResponder bool) *Receiver {
-	r := &Receiver{rd: mpa.NewReader(crc), c: c, setup: enhancedResponder}
+	r := &Receiver{rd: mpa.NewReader(crc), c: c, setup: enhancedResponder, rtr: enhancedResponder}
 	for q := range r.msn {
 		r.msn[q] = 1
 	}
@@ -113,6 +115,12 @@ func NewReceiver(c Consumer, crc, enhancedResponder bool) *Receiver {
 
 // ExpectMarkers makes r take markers out of the stream. Call it first.
 func (r *Receiver) ExpectMarkers() { r.rd.ExpectMarkers() }
+
+// ExpectRTR says that the first FPDU may be the message, of length zero, by which
+// an initiator says that it is ready: it is nobody's. A Write and a Read are taken
+// for one even if none was agreed on, as some RNICs send them with revision 1; a
+// Send, which could be the application's, only with send.
+func (r *Receiver) ExpectRTR(send bool) { r.rtr, r.rtrSend = true, send }
 
 // Want is where the next bytes of the stream belong. It is never empty, and
 // valid until Filled.
@@ -150,7 +158,7 @@ func (r *Receiver) Filled(n int) error {
 			r.err = err
 			return err
 		}
-		r.setup = false
+		r.setup, r.rtr = false, false
 	}
 }
 
@@ -206,7 +214,7 @@ func (r *Receiver) taggedSegment(op Opcode, seg []byte) error {
 		r.Bytes += uint64(len(p))
 	}
 	r.tagged = message{open: !h.Last, op: op}
-	if h.Last && !(r.setup && len(seg) == ddp.TaggedSize) { // an RTR is nobody's Write
+	if h.Last && !(r.rtr && len(seg) == ddp.TaggedSize) { // an RTR is nobody's Write
 		r.Writes++
 	}
 	return nil
@@ -252,6 +260,10 @@ func (r *Receiver) untaggedSegment(op Opcode, seg []byte) error {
 	if h.QN != QNSend {
 		// A Read Request: our IRD is 0, so there is no buffer for it.
 		return &ddp.Violation{Type: ddp.TypeUntagged, Code: ddp.UntaggedNoBuffer}
+	}
+	if r.rtr && r.rtrSend && op == OpSend && h.Last && h.MO == 0 && len(seg) == ddp.UntaggedSize {
+		r.msn[QNSend]++ // it uses a number, but no receive
+		return nil
 	}
 	if !m.open {
 		room, ok := r.c.NextReceive()
