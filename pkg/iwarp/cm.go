@@ -35,7 +35,7 @@ type ConnParam struct {
 	// ORD is how many RDMA Reads and atomics this side wants outstanding
 	// (initiator_depth of rdma_cm), IRD how many of the peer's it will hold
 	// (responder_resources). 0 = none. ConnInfo has what became of it.
-	// DepthAny wishes for as many as the device has, and the peer can do with.
+	// DepthAny wishes for as many as the device has.
 	ORD, IRD uint16
 	// MinORD is the ORD that this side cannot work without. A responder rejects an
 	// initiator that will hold fewer, and tells it the number; an initiator gives up.

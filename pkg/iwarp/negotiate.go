@@ -105,9 +105,6 @@ func askEnhanced(p *ConnParam, dev depths) *mpa.Enhanced {
 func answerEnhanced(r *mpa.Enhanced, p *ConnParam, dev depths) (a mpa.Enhanced, t terms) {
 	a.PeerToPeer, t.p2p = r.PeerToPeer, r.PeerToPeer
 	t.ord, t.ird = min(p.ORD, dev.ord), min(p.IRD, dev.ird)
-	if p.IRD == DepthAny && r.ORD != DepthAny {
-		t.ird = min(r.ORD, dev.ird)
-	}
 	if r.PeerToPeer {
 		// Exactly one form, out of those offered: RNIC drivers take a second bit for a
 		// mismatch. Where none is common ours is the peer's to refuse.
@@ -167,9 +164,6 @@ func settle(request, reply *mpa.Frame, p *ConnParam, dev depths) (t terms, err e
 	// the responder's ORD" (after RFC 6581 §9.1).
 	if got.IRD != DepthAny {
 		t.ord = min(t.ord, got.IRD)
-	}
-	if got.ORD != DepthAny && want.IRD == DepthAny {
-		t.ird = min(got.ORD, dev.ird)
 	}
 	t.p2p = want.PeerToPeer
 	t.rtr = firstRTR(got.RTR & want.RTR)

@@ -178,9 +178,6 @@ func (d *soft) Stats() DeviceStats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s.PDs, s.QPs, s.CQs, s.SRQs = d.pds, len(d.qps), len(d.cqs), d.srqs
-	for l := range d.listeners {
-		s.HalfOpen += len(l.slots)
-	}
 	for k, n := range d.terminates {
 		s.Terminates[k] = n
 	}
