@@ -23,50 +23,75 @@ type endpoint struct {
 	pd       iwarp.PD
 	scq, rcq iwarp.CQ
 	qp       iwarp.QP
-	data     iwarp.MR // source of what is sent, and the peer's window
+	data     iwarp.MR // what is sent or read, and the peer's window
+	dataBuf  []byte
 	recv     iwarp.MR
 	recvBuf  []byte
 	wcs      []iwarp.WC
 	peer     iwarp.STag
-	crc      bool  // agreed
-	posted   int   // sends without a completion yet
+	peerTO   uint64
+	info     iwarp.ConnInfo
+	provider string
+	posted   int   // requests without a completion yet
 	sent     int64 // messages of a bandwidth test, once it has ended
 }
 
+// shape is how large an endpoint's queues and buffers are.
+type shape struct {
+	sends, recvs    int
+	recvLen, window int // bytes
+}
+
+// shape is what a test between two rdistcc-perf needs.
+func (o *options) shape() shape {
+	s := shape{sends: o.depth + ctlRecvs, recvs: ctlRecvs, recvLen: ctlSize, window: int(o.size)}
+	if o.t.id == testSendBW || o.t.id == testSendLat {
+		s.recvs += o.depth
+		s.recvLen = max(s.recvLen, int(o.size))
+	}
+	return s
+}
+
 // newEndpoint makes a QP with its receives posted.
-func newEndpoint(dev iwarp.Device, o *options) (e *endpoint, err error) {
-	e = &endpoint{o: o, wcs: make([]iwarp.WC, 64)}
+func newEndpoint(dev iwarp.Device, o *options, s shape) (e *endpoint, err error) {
+	e = &endpoint{o: o, provider: dev.Attr().Provider, wcs: make([]iwarp.WC, 64)}
 	defer func() {
 		if err != nil {
 			e.close()
 		}
 	}()
-	recvs, recvLen := ctlRecvs, ctlSize
-	if o.t.id == testSendBW || o.t.id == testSendLat {
-		recvs, recvLen = recvs+o.depth, max(recvLen, int(o.size))
+	if o.t.read && !dev.Attr().RDMARead {
+		return e, fmt.Errorf("%s: the %s device has no RDMA Read", o.t.name, dev.Attr().Provider)
+	}
+	if used := dev.Stats().RegisteredBytes; used+int64(s.window)+int64(s.recvLen) > maxMemory+maxDepth {
+		return e, errors.New("buffers of more than 4GiB: take fewer connections or smaller messages")
 	}
 	if e.pd, err = dev.AllocPD(); err != nil {
 		return e, err
 	}
-	sends := o.depth + ctlRecvs
-	if e.scq, err = dev.CreateCQ(2 * sends); err != nil {
+	if e.scq, err = dev.CreateCQ(2 * s.sends); err != nil {
 		return e, err
 	}
-	if e.rcq, err = dev.CreateCQ(2 * recvs); err != nil {
+	if e.rcq, err = dev.CreateCQ(2 * s.recvs); err != nil {
 		return e, err
 	}
-	if e.data, err = e.pd.RegMR(filled(int(o.size)), iwarp.LocalWrite|iwarp.RemoteWrite, nil); err != nil {
-		return e, err
-	}
-	e.recvBuf = filled(recvLen)
-	if e.recv, err = e.pd.RegMR(e.recvBuf, iwarp.LocalWrite, nil); err != nil {
-		return e, err
-	}
-	e.qp, err = e.pd.CreateQP(iwarp.QPInitAttr{SendCQ: e.scq, RecvCQ: e.rcq, MaxSend: sends, MaxRecv: recvs})
+	e.dataBuf = make([]byte, s.window)
+	fill(e.dataBuf[:min(s.window, int(o.size))])
+	// RDMA Reads may ask for the rights of a peer's access on their sink too.
+	e.data, err = e.pd.RegMR(e.dataBuf, iwarp.LocalWrite|iwarp.RemoteWrite|iwarp.RemoteRead, nil)
 	if err != nil {
 		return e, err
 	}
-	for range recvs {
+	e.recvBuf = make([]byte, s.recvLen)
+	fill(e.recvBuf)
+	if e.recv, err = e.pd.RegMR(e.recvBuf, iwarp.LocalWrite, nil); err != nil {
+		return e, err
+	}
+	e.qp, err = e.pd.CreateQP(iwarp.QPInitAttr{SendCQ: e.scq, RecvCQ: e.rcq, MaxSend: s.sends, MaxRecv: s.recvs})
+	if err != nil {
+		return e, err
+	}
+	for range s.recvs {
 		if err := e.postRecv(); err != nil {
 			return e, err
 		}
@@ -94,29 +119,24 @@ func (e *endpoint) close() {
 	}
 }
 
-// connParam is what this side of a connection wishes.
-func (o *options) connParam() *iwarp.ConnParam {
-	p := &iwarp.ConnParam{MaxULPDU: o.maxULPDU()}
-	if !o.crc {
-		p.CRC = iwarp.CRCOffIfAgreed
-	}
-	return p
-}
-
 func (e *endpoint) postRecv() error {
 	return e.qp.PostRecv(&iwarp.RecvWR{SGL: []iwarp.SGE{{Length: uint32(len(e.recvBuf)), LKey: e.recv.STag()}}})
 }
 
 // failure turns a completion that is none, or the end of a connection, into an error.
 func (e *endpoint) failure(what string, status iwarp.Status) error {
+	if status == iwarp.StatusWRFlushErr {
+		<-e.qp.Done() // the reason is on its way
+	}
 	select {
 	case <-e.qp.Done():
-		if err := e.qp.Err(); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
+		err := e.qp.Err()
+		if err == nil {
+			err = errors.New("the peer closed the connection: look at its own messages")
 		}
-		return fmt.Errorf("%s: the peer closed the connection", what)
+		return &exitError{exitIO, fmt.Errorf("%s: %w", what, err)}
 	default:
-		return fmt.Errorf("%s: completion with status %v", what, status)
+		return &exitError{exitIO, fmt.Errorf("%s: completion with status %v", what, status)}
 	}
 }
 
@@ -144,16 +164,16 @@ func (e *endpoint) post(ctx context.Context, wr *iwarp.SendWR) error {
 	for {
 		err := e.qp.PostSend(wr)
 		if err == nil {
-			e.posted++
+			if wr.Flags&iwarp.Unsignaled == 0 {
+				e.posted++
+			}
 			return nil
 		}
+		if errors.Is(err, iwarp.ErrState) {
+			return e.failure("post", iwarp.StatusWRFlushErr)
+		}
 		if !errors.Is(err, iwarp.ErrQueueFull) {
-			select {
-			case <-e.qp.Done():
-				return e.failure("post", iwarp.StatusWRFlushErr)
-			default:
-				return err
-			}
+			return err
 		}
 		if err := e.reap(ctx, true); err != nil {
 			return err
@@ -171,8 +191,9 @@ func (e *endpoint) drain(ctx context.Context) error {
 	return nil
 }
 
-// receive waits for one or more receives, posts as many anew, and hands each
-// to f; until f returns true.
+// receive waits for one or more receives, hands each to f, and posts as many anew;
+// until f returns true. Behind a peer's last message nothing can be posted: who
+// wants more will hear of it.
 func (e *endpoint) receive(ctx context.Context, f func(wc *iwarp.WC) bool) error {
 	for done := false; !done; {
 		n := e.rcq.Poll(e.wcs)
@@ -187,10 +208,10 @@ func (e *endpoint) receive(ctx context.Context, f func(wc *iwarp.WC) bool) error
 			if wc.Status != iwarp.StatusSuccess {
 				return e.failure("receive", wc.Status)
 			}
-			if err := e.postRecv(); err != nil {
+			done = f(&wc) || done
+			if err := e.postRecv(); err != nil && !done {
 				return e.failure("post a receive", iwarp.StatusWRFlushErr)
 			}
-			done = f(&wc) || done
 		}
 	}
 	return nil
@@ -221,14 +242,19 @@ func (e *endpoint) awaitControl(ctx context.Context) (a, b uint64, data int, err
 	return binary.BigEndian.Uint64(e.recvBuf), binary.BigEndian.Uint64(e.recvBuf[8:]), data, err
 }
 
-// payload is the whole data buffer.
+// payload is the part of the data buffer that travels.
 func (e *endpoint) payload() []iwarp.SGE {
-	return []iwarp.SGE{{Length: uint32(e.o.size), LKey: e.data.STag()}}
+	return []iwarp.SGE{{Addr: e.data.Base(), Length: uint32(e.o.size), LKey: e.data.STag()}}
 }
 
 // write posts an RDMA Write of the data into the peer's window.
-func (e *endpoint) write(ctx context.Context) error {
-	return e.post(ctx, &iwarp.SendWR{Op: iwarp.OpWrite, SGL: e.payload(), STag: e.peer})
+func (e *endpoint) write(ctx context.Context, flags iwarp.SendFlags) error {
+	return e.post(ctx, &iwarp.SendWR{Op: iwarp.OpWrite, Flags: flags, SGL: e.payload(), STag: e.peer, TO: e.peerTO})
+}
+
+// read posts an RDMA Read of the peer's window into the data.
+func (e *endpoint) read(ctx context.Context) error {
+	return e.post(ctx, &iwarp.SendWR{Op: iwarp.OpRead, SGL: e.payload(), STag: e.peer, TO: e.peerTO})
 }
 
 // send posts a Send of the data, or an empty one.

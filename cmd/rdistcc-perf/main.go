@@ -24,6 +24,7 @@ const (
 	exitArguments = 101
 	exitAddress   = 102
 	exitConnect   = 103
+	exitIO        = 107
 )
 
 // exitError is an error with an exit code of its own.

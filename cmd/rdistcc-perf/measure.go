@@ -19,6 +19,9 @@ func measure(ctx context.Context, o *options) (*result, error) {
 		return nil, err
 	}
 	defer dev.Close()
+	if o.perftest {
+		return measurePerftest(ctx, dev, o)
+	}
 	ends := make([]*endpoint, o.qps)
 	for i := range ends {
 		e, err := connect(ctx, dev, o)
@@ -28,23 +31,9 @@ func measure(ctx context.Context, o *options) (*result, error) {
 		defer e.close()
 		ends[i] = e
 	}
-	r := &result{Test: o.t.name, Size: int(o.size), QPs: o.qps, Depth: o.depth, FPDU: int(o.fpdu), CRC: ends[0].crc}
+	r := newResult(o, ends[0])
 	cpu0, t0 := cpuTime(), time.Now()
-	if o.t.latency {
-		d, err := ends[0].ping(ctx)
-		if err != nil {
-			return nil, err
-		}
-		r.Messages = int64(len(d))
-		r.latency(d)
-	} else {
-		n, err := parallel(o.qps, func(i int) (int64, error) { return ends[i].push(ctx) })
-		if err != nil {
-			return nil, err
-		}
-		r.Messages = n
-	}
-	if err := ctx.Err(); err != nil {
+	if err := r.run(ctx, ends); err != nil {
 		return nil, err
 	}
 	// The server answers behind all data: what it says it has got has arrived.
@@ -58,36 +47,45 @@ func measure(ctx context.Context, o *options) (*result, error) {
 	}
 	r.Seconds = time.Since(t0).Seconds()
 	r.ClientCPU = (cpuTime() - cpu0).Seconds()
-	if !o.t.latency {
-		r.bandwidth()
-	}
+	r.rates(o)
 	if want := r.Messages * int64(o.size); r.Bytes != want {
 		return nil, fmt.Errorf("%d bytes sent, %d arrived", want, r.Bytes)
 	}
 	return r, nil
 }
 
+// run does the client's part on all connections at a time.
+func (r *result) run(ctx context.Context, ends []*endpoint) error {
+	if ends[0].o.t.latency {
+		d, err := ends[0].ping(ctx)
+		if err != nil {
+			return err
+		}
+		r.Messages = int64(len(d))
+		r.latency(d)
+	} else {
+		n, err := parallel(len(ends), func(i int) (int64, error) { return ends[i].push(ctx) })
+		if err != nil {
+			return err
+		}
+		r.Messages = n
+	}
+	return ctx.Err()
+}
+
 // connect makes one connection and exchanges windows with the server.
 func connect(ctx context.Context, dev iwarp.Device, o *options) (*endpoint, error) {
-	e, err := newEndpoint(dev, o)
+	e, err := newEndpoint(dev, o, o.shape())
 	if err != nil {
 		return nil, err
 	}
-	p := o.connParam()
-	p.PrivateData = o.params()
-	info, err := dev.Dial(ctx, o.client, e.qp, p)
-	if err != nil {
+	if err := e.dial(ctx, dev, o.params()); err != nil {
 		e.close()
-		var rej *iwarp.RejectedError
-		if errors.As(err, &rej) && len(rej.PrivateData) > 0 {
-			err = fmt.Errorf("%s refuses: %s", o.client, rej.PrivateData)
-		}
-		return nil, &exitError{exitConnect, err}
+		return nil, err
 	}
-	e.crc = info.CRC
-	if err = e.control(ctx, uint64(e.data.STag()), 0); err == nil {
+	if err = e.control(ctx, uint64(e.data.STag()), e.data.Base()); err == nil {
 		var stag uint64
-		stag, _, _, err = e.awaitControl(ctx)
+		stag, e.peerTO, _, err = e.awaitControl(ctx)
 		e.peer = iwarp.STag(stag)
 	}
 	if err != nil {
@@ -95,6 +93,22 @@ func connect(ctx context.Context, dev iwarp.Device, o *options) (*endpoint, erro
 		return nil, err
 	}
 	return e, nil
+}
+
+// dial connects to the server of the command line.
+func (e *endpoint) dial(ctx context.Context, dev iwarp.Device, privateData []byte) error {
+	p := e.o.connParam(dev)
+	p.PrivateData = privateData
+	info, err := dev.Dial(ctx, e.o.client, e.qp, p)
+	if err != nil {
+		var rej *iwarp.RejectedError
+		if errors.As(err, &rej) && len(rej.PrivateData) > 0 {
+			err = fmt.Errorf("%s refuses: %s", e.o.client, rej.PrivateData)
+		}
+		return &exitError{exitConnect, err}
+	}
+	e.info = *info
+	return nil
 }
 
 // push sends messages as fast as they go and returns their number.
@@ -105,24 +119,26 @@ func (e *endpoint) push(ctx context.Context) (int64, error) {
 		if err := e.reap(ctx, e.posted >= e.o.depth); err != nil {
 			return n, err
 		}
-		if e.o.t.id == testWriteBW {
-			if err := e.write(ctx); err != nil {
-				return n, err
+		var err error
+		switch e.o.t.id {
+		case testWriteBW:
+			err = e.write(ctx, 0)
+		case testReadBW:
+			err = e.read(ctx)
+		default:
+			// iWARP has no receiver-not-ready: the server says when it has posted
+			// receives again, half of the depth at a time.
+			for n-acked >= int64(e.o.depth) && err == nil {
+				err = e.receive(ctx, func(*iwarp.WC) bool {
+					acked += int64(e.o.ackEvery())
+					return true
+				})
 			}
-			continue
-		}
-		// iWARP has no receiver-not-ready: the server says when it has posted
-		// receives again, half of the depth at a time.
-		for n-acked >= int64(e.o.depth) {
-			err := e.receive(ctx, func(*iwarp.WC) bool {
-				acked += int64(e.o.ackEvery())
-				return true
-			})
-			if err != nil {
-				return n, err
+			if err == nil {
+				err = e.send(ctx, false)
 			}
 		}
-		if err := e.send(ctx, false); err != nil {
+		if err != nil {
 			return n, err
 		}
 	}
@@ -138,6 +154,16 @@ func (e *endpoint) ping(ctx context.Context) ([]time.Duration, error) {
 	var d []time.Duration
 	for more := e.o.pace(ctx); more(int64(len(d))); {
 		t := time.Now()
+		if e.o.t.read {
+			if err := e.read(ctx); err != nil {
+				return nil, err
+			}
+			if err := e.reap(ctx, true); err != nil {
+				return nil, err
+			}
+			d = append(d, time.Since(t))
+			continue
+		}
 		if err := e.pong(ctx); err != nil {
 			return nil, err
 		}
@@ -149,6 +175,7 @@ func (e *endpoint) ping(ctx context.Context) ([]time.Duration, error) {
 			return nil, err
 		}
 	}
+	e.sent = int64(len(d))
 	return d, e.drain(ctx)
 }
 
@@ -157,7 +184,7 @@ func (e *endpoint) pong(ctx context.Context) error {
 	if e.o.t.id == testSendLat {
 		return e.send(ctx, false)
 	}
-	if err := e.write(ctx); err != nil {
+	if err := e.write(ctx, iwarp.More); err != nil { // leaves with the Send behind it
 		return err
 	}
 	return e.send(ctx, true)

@@ -9,20 +9,29 @@ import (
 	"time"
 )
 
-// result of a measurement, as --json prints it.
+// result of a measurement, as --json prints it; docs/perf.md explains the fields.
 type result struct {
 	Test     string  `json:"test"`
+	Provider string  `json:"provider,omitempty"` // of the verbs; raw TCP has none
 	Size     int     `json:"size"`
 	QPs      int     `json:"qps"`
 	Depth    int     `json:"depth"`
-	FPDU     int     `json:"fpdu,omitempty"`
+	FPDU     int     `json:"fpdu,omitempty"` // as asked for
 	CRC      bool    `json:"crc"`
+	Markers  bool    `json:"markers"`
+	MPA      int     `json:"mpa,omitempty"` // revision
+	RTR      string  `json:"rtr,omitempty"`
+	Perftest bool    `json:"perftest,omitempty"`
 	Messages int64   `json:"messages"`
 	Bytes    int64   `json:"bytes"`
 	Seconds  float64 `json:"seconds"`
-	// CPU time of the whole process while it measured.
-	ClientCPU float64 `json:"client_cpu_seconds"`
-	ServerCPU float64 `json:"server_cpu_seconds"`
+	Rate     float64 `json:"messages_per_second"`
+	// CPU time of the whole process while it measured; the server's is 0 if the
+	// server did not tell.
+	ClientCPU  float64 `json:"client_cpu_seconds"`
+	ServerCPU  float64 `json:"server_cpu_seconds"`
+	ClientCost float64 `json:"client_cpu_ns_per_byte"`
+	ServerCost float64 `json:"server_cpu_ns_per_byte"`
 	// Bandwidth tests.
 	GBps      float64 `json:"gb_per_second,omitempty"`
 	GBpCPUSec float64 `json:"gb_per_cpu_second,omitempty"` // both ends
@@ -33,8 +42,33 @@ type result struct {
 	Worst float64 `json:"max_us,omitempty"`
 }
 
-// bandwidth fills in what follows from the other figures.
-func (r *result) bandwidth() {
+// newResult describes what will be measured on connections like e.
+func newResult(o *options, e *endpoint) *result {
+	r := &result{Test: o.t.name, Size: int(o.size), QPs: o.qps, Depth: o.depth, FPDU: int(o.fpdu), Perftest: o.perftest}
+	if e != nil {
+		r.Provider = e.provider
+		r.CRC, r.Markers, r.MPA = e.info.CRC, e.info.MarkersIn || e.info.MarkersOut, e.info.Rev
+		if e.info.PeerToPeer {
+			r.RTR = rtrName(e.info.RTR)
+		} else {
+			r.RTR = "none"
+		}
+	}
+	return r
+}
+
+// rates fills in what follows from the other figures.
+func (r *result) rates(o *options) {
+	if r.Seconds > 0 {
+		r.Rate = float64(r.Messages) / r.Seconds
+	}
+	if r.Bytes > 0 {
+		r.ClientCost = r.ClientCPU * 1e9 / float64(r.Bytes)
+		r.ServerCost = r.ServerCPU * 1e9 / float64(r.Bytes)
+	}
+	if o.t.latency {
+		return
+	}
 	if r.Seconds > 0 {
 		r.GBps = float64(r.Bytes) / r.Seconds / 1e9
 	}
@@ -64,13 +98,20 @@ func (r *result) print(w io.Writer, asJSON bool) error {
 	if r.P50 > 0 {
 		_, err = fmt.Fprintf(w, "; round trip in us: p1 %.1f, p50 %.1f, p99 %.1f, max %.1f", r.P1, r.P50, r.P99, r.Worst)
 	} else {
-		_, err = fmt.Fprintf(w, ": %.2f GB/s, %.2f GB a CPU second", r.GBps, r.GBpCPUSec)
+		_, err = fmt.Fprintf(w, ": %.2f GB/s, %.0f messages/s, %.2f GB a CPU second", r.GBps, r.Rate, r.GBpCPUSec)
 	}
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "; CPU client %.2f s, server %.2f s\n", r.ClientCPU, r.ServerCPU)
+	_, err = fmt.Fprintf(w, "; CPU client %.2f s (%.3f ns a byte), server %s\n", r.ClientCPU, r.ClientCost, r.serverCPU())
 	return err
+}
+
+func (r *result) serverCPU() string {
+	if r.Perftest {
+		return "unknown"
+	}
+	return fmt.Sprintf("%.2f s (%.3f ns a byte)", r.ServerCPU, r.ServerCost)
 }
 
 func onOff(b bool) string {

@@ -32,6 +32,9 @@ func serve(ctx context.Context, o *options, log io.Writer) error {
 	}
 	defer ln.Close()
 	say(log, "%s: listening on %v", o.t.name, ln.Addr())
+	if o.perftest {
+		return servePerftest(ctx, dev, ln, o, log)
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -45,11 +48,11 @@ func serve(ctx context.Context, o *options, log io.Writer) error {
 			return err
 		}
 		wg.Go(func() {
-			served, err := serveQP(ctx, dev, req, o.t)
+			last, err := serveQP(ctx, dev, req, o.t)
 			if err != nil && ctx.Err() == nil {
 				say(log, "%v: %v", req.Info().Remote, err)
 			}
-			if served && o.once {
+			if last && o.once {
 				cancel()
 			}
 		})
@@ -64,55 +67,65 @@ func listenError(o *options, err error) error {
 	return &exitError{code, fmt.Errorf("listen on %s: %w", o.listen, err)}
 }
 
-// serveQP answers one connection; served is false when it never came about.
-func serveQP(ctx context.Context, dev iwarp.Device, req iwarp.ConnRequest, t *test) (served bool, err error) {
+// serveQP answers one connection. last says that it came about, and that its
+// client did not promise another one.
+func serveQP(ctx context.Context, dev iwarp.Device, req iwarp.ConnRequest, t *test) (last bool, err error) {
 	o, err := parseParams(req.Info().PrivateData, t)
 	if err != nil {
 		return false, errors.Join(err, req.Reject([]byte(err.Error())))
 	}
-	e, err := newEndpoint(dev, o)
+	e, err := newEndpoint(dev, o, o.shape())
 	if err != nil {
-		return false, errors.Join(err, req.Reject([]byte("the server is out of resources")))
+		return false, errors.Join(err, req.Reject([]byte("the server says: "+err.Error())))
 	}
 	defer e.close()
-	if err := req.Accept(ctx, e.qp, o.connParam()); err != nil {
+	if err := req.Accept(ctx, e.qp, o.connParam(dev)); err != nil {
 		return false, err
 	}
-	stag, _, _, err := e.awaitControl(ctx)
-	if err != nil {
-		return true, err
+	last = !o.more
+	var stag uint64
+	if stag, e.peerTO, _, err = e.awaitControl(ctx); err != nil {
+		return last, err
 	}
 	e.peer = iwarp.STag(stag)
-	if err := e.control(ctx, uint64(e.data.STag()), 0); err != nil {
-		return true, err
+	if err := e.control(ctx, uint64(e.data.STag()), e.data.Base()); err != nil {
+		return last, err
 	}
 	cpu0 := cpuTime()
 	n, told, err := e.answer(ctx)
 	if err != nil {
-		return true, err
+		return last, err
 	}
-	if t.id == testWriteBW {
-		if n, err = e.arrivedWrites(ctx, int64(told)); err != nil {
-			return true, err
+	if t.id == testWriteBW || t.read {
+		if n, err = e.arrived(ctx, int64(told)); err != nil {
+			return last, err
 		}
 	}
 	if err := e.control(ctx, uint64(n)*uint64(o.size), uint64(cpuTime()-cpu0)); err != nil {
-		return true, err
+		return last, err
 	}
 	select { // the client closes when it has the figures
 	case <-e.qp.Done():
 	case <-ctx.Done():
 	}
-	return true, nil
+	return last, nil
 }
 
-// arrivedWrites is the number of Writes that the QP has counted. The Send behind
-// them has been delivered, so they are all there; the counter follows.
-func (e *endpoint) arrivedWrites(ctx context.Context, want int64) (int64, error) {
+// arrived is the number of Writes, or of Read Requests, that the QP has counted.
+// The Send behind them has been delivered, so they are all there; the counter
+// follows.
+func (e *endpoint) arrived(ctx context.Context, want int64) (int64, error) {
+	count := func() int64 {
+		if s := e.qp.Stats(); e.o.t.read {
+			return int64(s.ReadsReceived)
+		} else {
+			return int64(s.WritesReceived)
+		}
+	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for range 1000 {
-		if n := int64(e.qp.Stats().WritesReceived); n >= want {
+		if n := count(); n >= want {
 			return n, nil
 		}
 		select {
@@ -121,7 +134,7 @@ func (e *endpoint) arrivedWrites(ctx context.Context, want int64) (int64, error)
 			return 0, ctx.Err()
 		}
 	}
-	return int64(e.qp.Stats().WritesReceived), nil
+	return count(), nil
 }
 
 // answer does the server's part of a test until the client's last word. It returns
@@ -183,11 +196,11 @@ func serveAllTCP(ctx context.Context, o *options, log io.Writer) error {
 		wg.Go(func() {
 			defer c.Close()
 			defer context.AfterFunc(ctx, func() { _ = c.Close() })()
-			err := serveTCP(c.(*net.TCPConn), o.t)
+			more, err := serveTCP(c.(*net.TCPConn), o.t)
 			if err != nil && ctx.Err() == nil {
 				say(log, "%v: %v", c.RemoteAddr(), err)
 			}
-			if err == nil && o.once {
+			if err == nil && !more && o.once {
 				cancel()
 			}
 		})

@@ -40,7 +40,7 @@ func measureTCP(ctx context.Context, o *options) (*result, error) {
 		defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 		conns[i] = c
 	}
-	r := &result{Test: o.t.name, Size: int(o.size), QPs: o.qps, Depth: o.depth}
+	r := newResult(o, nil)
 	cpu0, t0 := cpuTime(), time.Now()
 	if o.t.latency {
 		d, err := pingTCP(ctx, conns[0], o)
@@ -74,9 +74,7 @@ func measureTCP(ctx context.Context, o *options) (*result, error) {
 	}
 	r.Seconds = time.Since(t0).Seconds()
 	r.ClientCPU = (cpuTime() - cpu0).Seconds()
-	if !o.t.latency {
-		r.bandwidth()
-	}
+	r.rates(o)
 	if want := r.Messages * int64(o.size); r.Bytes != want {
 		return nil, fmt.Errorf("%d bytes sent, %d arrived", want, r.Bytes)
 	}
@@ -110,15 +108,15 @@ func pingTCP(ctx context.Context, c net.Conn, o *options) ([]time.Duration, erro
 	return d, nil
 }
 
-// serveTCP answers one client.
-func serveTCP(c *net.TCPConn, t *test) error {
-	hello := make([]byte, binary.Size(params{}))
+// serveTCP answers one client. more says that it will come again.
+func serveTCP(c *net.TCPConn, t *test) (more bool, err error) {
+	hello := make([]byte, paramsSize)
 	if _, err := io.ReadFull(c, hello); err != nil {
-		return err
+		return false, err
 	}
 	o, err := parseParams(hello, t)
 	if err != nil {
-		return err
+		return false, err
 	}
 	buf := filled(int(o.size))
 	cpu0 := cpuTime()
@@ -138,20 +136,24 @@ func serveTCP(c *net.TCPConn, t *test) error {
 			break
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 	}
 	s.CPU = uint64(cpuTime() - cpu0)
-	return binary.Write(c, binary.BigEndian, &s)
+	return o.more, binary.Write(c, binary.BigEndian, &s)
 }
 
 // filled is a buffer whose pages are there, with something in them.
 func filled(n int) []byte {
 	b := make([]byte, n)
+	fill(b)
+	return b
+}
+
+func fill(b []byte) {
 	for i := range b {
 		b[i] = byte(i >> 3)
 	}
-	return b
 }
 
 // pace says whether another message is to be sent after n.
