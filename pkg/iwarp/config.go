@@ -6,6 +6,8 @@ import (
 	"math"
 	"net"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
 )
 
 // Config of the software device. The zero value is a working one: TCP, every
@@ -33,6 +35,10 @@ type Config struct {
 	// MaxRegistered bounds the bytes of all regions together; memory that is
 	// registered twice counts twice, a region of AllocMR as what it may have.
 	MaxRegistered int64 // no limit
+	// RDMA Reads of one connection that its peer may have outstanding here, and that
+	// this side may have there: the most that ConnParam.IRD and ORD can get. A held
+	// Read costs about 100 bytes.
+	MaxIRD, MaxORD int // 128
 
 	// StallTimeout ends a connection whose peer accepts, or acknowledges, no byte
 	// for so long while we have some to send. 0 = 60 s.
@@ -69,6 +75,8 @@ func (c Config) withDefaults() (Config, error) {
 		{"MaxMW", &c.MaxMW, 1 << 16, maxIndices},
 		{"MaxSRQ", &c.MaxSRQ, 1 << 16, math.MaxInt32},
 		{"MaxSRQWR", &c.MaxSRQWR, 1 << 15, maxQPWR},
+		{"MaxIRD", &c.MaxIRD, 128, mpa.DepthAny - 1},
+		{"MaxORD", &c.MaxORD, 128, mpa.DepthAny - 1},
 	} {
 		if *l.v < 0 || *l.v > l.max {
 			return c, fmt.Errorf("%w: Config.%s is %d: 1 to %d, or 0 for %d", ErrInvalid, l.name, *l.v, l.max, l.def)

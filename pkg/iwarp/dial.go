@@ -169,8 +169,13 @@ func hungUp(err error) bool {
 // It is no request of the SQ and completes nothing.
 func (d *soft) sendRTR(c net.Conn, l *link, form mpa.RTR) error {
 	m := rdmap.Message{Op: rdmap.OpWrite, STag: 1} // nobody checks it, but STag 0 upsets some RNICs
-	if form == mpa.RTRSend {
+	switch form {
+	case mpa.RTRSend:
 		m = rdmap.Message{Op: rdmap.OpSend}
+	case mpa.RTRRead: // of nothing; start notes that its response is due
+		var head [rdmap.ReadRequestSize]byte
+		(&rdmap.ReadRequest{SinkSTag: 1, SrcSTag: 1}).Put(head[:])
+		m = rdmap.Message{Op: rdmap.OpReadRequest, Head: head[:]}
 	}
 	batch := l.batch()
 	l.sender.Start(m)

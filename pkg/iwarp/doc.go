@@ -23,11 +23,14 @@
 //     regions, before the peer sees the message;
 //   - an RDMA Write goes into a region of the peer, named by STag and TO, without
 //     a word to the peer's program. The Send that follows it says that it is
-//     there: a Send is delivered after what was written before it (RFC 5040 §5.5).
+//     there: a Send is delivered after what was written before it (RFC 5040 §5.5);
+//   - an RDMA Read brings a part of such a region, without a word to the peer's
+//     program either. It completes when the bytes are there, and holds the
+//     completions of what was posted behind it up, but not those messages.
 //
 // # The layers
 //
-//	verbs       qp.go tx.go rx.go cq.go mr.go pd.go
+//	verbs       qp.go tx.go rx.go read.go cq.go mr.go pd.go
 //	connection  startup.go dial.go listen.go
 //	RDMAP       package rdmap: messages, the engine of a stream (RFC 5040)
 //	DDP         package ddp: segments of messages (RFC 5041)
@@ -39,7 +42,7 @@
 // those of Sends, carry QN (queue number), MSN (message sequence number, from 1)
 // and MO (offset in the message); tagged ones carry STag and TO. ORD and IRD are
 // the numbers of RDMA Reads that a side may have outstanding and will hold: both
-// are 0 until this device has Reads.
+// are 0 unless [ConnParam] asks for more.
 //
 // # How a stream ends
 //

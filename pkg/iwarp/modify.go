@@ -32,7 +32,7 @@ func (q *qp) Modify(s QPState) error {
 }
 
 // busyLocked says whether requests are under way.
-func (q *qp) busyLocked() bool { return q.sqHead != q.sqTail }
+func (q *qp) busyLocked() bool { return q.sqHead != q.sqTail || q.irqHead != q.irqTail }
 
 // terminateLocked ends the stream by the application's wish (RFC 5040 §6.2.1).
 func (q *qp) terminateLocked() {
@@ -69,7 +69,10 @@ func (q *qp) reset() error {
 	q.life.Add(1)
 	q.done, q.gone = make(chan struct{}), make(chan struct{})
 	q.conn = nil
-	q.sqHead, q.sqTail, q.rqHead, q.rqTail = 0, 0, 0, 0
+	q.sqHead, q.sqSent, q.sqTail, q.rqHead, q.rqTail = 0, 0, 0, 0, 0
+	q.orq, q.orqHead, q.orqTail = nil, 0, 0
+	q.irq, q.irqHead, q.irqTail = nil, 0, 0
+	q.answerFirst = false
 	q.txBusy, q.gateOpen, q.closing, q.stopping, q.ended = false, false, false, false, false
 	q.peerFIN, q.byUser = false, false
 	q.term, q.cause, q.txErr = nil, nil, nil

@@ -62,6 +62,9 @@ func (q *qp) PostSend(wr *SendWR) error {
 		state := q.state
 		q.mu.Unlock()
 		return fmt.Errorf("%w: PostSend in state %s", ErrState, state)
+	case q.ord == 0 && wr.Op == OpRead:
+		q.mu.Unlock()
+		return fmt.Errorf("%w: this connection has ORD 0: ConnParam.ORD and the peer's IRD allow RDMA Reads", ErrInvalid)
 	case !take(&q.sqHeld, len(q.sq)):
 		q.mu.Unlock()
 		return ErrQueueFull
@@ -73,25 +76,26 @@ func (q *qp) PostSend(wr *SendWR) error {
 		return err
 	}
 	q.sqTail++
-	if wr.Flags&More != 0 || q.txBusy || !q.gateOpen {
+	if wr.Flags&More != 0 {
 		q.mu.Unlock()
 		return nil
 	}
-	q.txBusy = true
-	direct := q.tx.raw != nil && q.pendingLocked() <= directMax
-	q.mu.Unlock()
-	if !direct || !q.sendNow() {
-		q.tx.wake <- struct{}{} // the ownership goes with the token
-	}
+	q.sendLocked(nil)
 	return nil
 }
 
-// pendingLocked is the payload in bytes that waits in the SQ, or something large
+// pendingLocked is the payload in bytes that waits to be sent, or something large
 // where it is too much work to tell.
 func (q *qp) pendingLocked() uint64 {
 	var n uint64
-	for i := q.sqHead; i != q.sqTail && n <= directMax; i++ {
-		n += q.sq[i%uint64(len(q.sq))].length + 64
+	for i := q.tx.next; i != q.sqTail && n <= directMax; i++ {
+		slot := &q.sq[i%uint64(len(q.sq))]
+		if n += 64; !slot.unanswered { // else it is a request, which is small
+			n += slot.length
+		}
+	}
+	for i := q.tx.answer; i != q.irqTail && n <= directMax; i++ {
+		n += 64 + uint64(q.irq[i%uint64(len(q.irq))].size)
 	}
 	return n
 }
@@ -100,6 +104,10 @@ func (q *qp) pendingLocked() uint64 {
 func (q *qp) checkSend(wr *SendWR) (length uint64, err error) {
 	switch wr.Op {
 	case OpSend, OpSendInv, OpWrite:
+	case OpRead:
+		if wr.Flags&Inline != 0 {
+			return 0, fmt.Errorf("%w: an RDMA Read cannot be Inline", ErrInvalid)
+		}
 	case OpLocalInv, OpFastReg, OpBindMW:
 		return 0, nil
 	default:
@@ -124,6 +132,7 @@ func (q *qp) fillSlot(slot *sendSlot, wr *SendWR, length uint64) error {
 	slot.wr = *wr
 	slot.wr.SGL, slot.wr.Data = nil, nil
 	slot.length = length
+	slot.unanswered = wr.Op == OpRead
 	slot.sgl = append(slot.sgl[:0], wr.SGL...)
 	slot.inline = slot.inline[:0]
 	if wr.Op == OpFastReg || wr.Op == OpBindMW {
@@ -214,6 +223,11 @@ func (q *qp) flushLocked() {
 func (q *qp) blameLocked(t *rdmap.Terminate) {
 	match := func(op Opcode) bool { return true }
 	switch {
+	case t.Layer == rdmap.LayerRDMAP && t.Type == rdmap.TypeProtection && t.Code != rdmap.ProtCannotInvalid:
+		if o := q.refusedLocked(t); o != nil {
+			q.badWR, q.badCode = int64(o.sq), StatusRemAccessErr
+		}
+		return
 	case t.Layer == rdmap.LayerDDP && t.Type == ddp.TypeTagged:
 		q.badCode = StatusRemAccessErr
 		match = func(op Opcode) bool { return op == OpWrite }

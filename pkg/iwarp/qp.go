@@ -22,6 +22,8 @@ type sendSlot struct {
 	inline []byte // the payload of an Inline request; kept likewise
 	length uint64 // bytes
 	mem    *mr    // of OpFastReg and OpBindMW: what the STag will name
+
+	unanswered bool // an RDMA Read whose response has not arrived
 }
 
 // recvSlot is a place of the RQ.
@@ -50,6 +52,8 @@ type qp struct {
 	// set once in start
 	conn net.Conn
 	crc  bool
+	ord  uint64 // Reads of ours that may be outstanding
+	ird  uint64 // Reads of the peer's that are held
 
 	sqHeld, rqHeld atomic.Int32  // places taken: posted, or completed and not yet polled
 	life           atomic.Uint32 // streams that it has carried before
@@ -61,22 +65,31 @@ type qp struct {
 	state    QPState
 	sq       []sendSlot
 	sqHead   uint64 // oldest request that is not complete
+	sqSent   uint64 // first one that is not handed to TCP
 	sqTail   uint64 // next free place
 	rq       []recvSlot
 	rqHead   uint64
 	rqTail   uint64
+	orq      []outRead // our requests that the peer has not answered; made for the first one
+	orqHead  uint64
+	orqTail  uint64
+	irq      []inRead // the peer's requests; made for the first one
+	irqHead  uint64   // oldest whose response is not on its way
+	irqTail  uint64
 	txBusy   bool // the sending side has an owner
 	gateOpen bool // FPDUs may leave (a responder waits for the first one)
 	closing  bool // drain the SQ, then FIN
 	stopping bool // send nothing more but term
 	term     *rdmap.Terminate
-	ended    bool  // cause is final
-	cause    error // what Err returns
-	txErr    error // why the sending side failed, where rx may know better
-	badWR    int64 // SQ place of the request at fault, or -1
-	badCode  Status
-	peerFIN  bool // the peer was the first to close
-	byUser   bool // the application asked for the Terminate
+
+	answerFirst bool  // before term: the requests that came before the one at fault
+	ended       bool  // cause is final
+	cause       error // what Err returns
+	txErr       error // why the sending side failed, where rx may know better
+	badWR       int64 // SQ place of the request at fault, or -1
+	badCode     Status
+	peerFIN     bool // the peer was the first to close
+	byUser      bool // the application asked for the Terminate
 
 	destroyed bool
 
@@ -89,6 +102,7 @@ type qpStats struct {
 	writesSent, writesReceived atomic.Uint64
 	fpdusSent, fpdusReceived   atomic.Uint64
 	bytesSent, bytesReceived   atomic.Uint64
+	readsSent, readsReceived   atomic.Uint64
 }
 
 func (p *pd) CreateQP(a QPInitAttr) (QP, error) {
@@ -196,6 +210,7 @@ func (q *qp) Stats() QPStats {
 		WritesSent: s.writesSent.Load(), WritesReceived: s.writesReceived.Load(),
 		FPDUsSent: s.fpdusSent.Load(), FPDUsReceived: s.fpdusReceived.Load(),
 		BytesSent: s.bytesSent.Load(), BytesReceived: s.bytesReceived.Load(),
+		ReadsSent: s.readsSent.Load(), ReadsReceived: s.readsReceived.Load(),
 		Unacked: unacked(conn),
 	}
 }
@@ -269,6 +284,10 @@ func (q *qp) start(p startParam) error {
 		return err
 	}
 	q.crc, q.tx.marks = p.link.crc, p.link.marks
+	q.ord, q.ird = uint64(p.ord), uint64(p.ird)
+	if p.rtrSent == mpa.RTRRead {
+		q.newRead(nobody, 1, 0)
+	}
 	q.tx.init(q, p.link.sender)
 	q.rx.init(q, p.link.crc, p.enhanced)
 	if p.link.marksIn {

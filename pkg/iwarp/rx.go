@@ -2,6 +2,7 @@ package iwarp
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -18,15 +19,17 @@ type rxState struct {
 	open  bool          // first is closed
 	cur   *recvSlot     // receive in progress
 	taken recvSlot      // cur, if it came from an SRQ
+	out   *outRead      // Read whose response is in progress
 	last  *mr           // region of the last Write: most follow one another
 	small bool          // the last read was a short one
 	woke  bool          // a completion met a waiter
+	work  bool          // something came that the sending side may have waited for
 
 	streak int         // lone messages in a row, or less than 0 after a bad loan
 	watch  *time.Timer // of a loan: see lend
 	back   chan error  // cap 1: the loan is over
 
-	fpdus, sends, writes, bytes uint64 // of r's counters, what stats has already
+	fpdus, sends, writes, reads, bytes uint64 // of r's counters, what stats has already
 }
 
 func (x *rxState) init(q *qp, crc, enhancedResponder bool) {
@@ -66,11 +69,15 @@ func (x *rxState) NextReceive() (room uint64, ok bool) {
 	return x.cur.length, true
 }
 
-// PlaceReceive implements rdmap.Consumer: it scatters over the receive's SGL.
+// PlaceReceive implements rdmap.Consumer.
 func (x *rxState) PlaceReceive(mo uint32, p []byte) rdmap.Fault {
-	skip := uint64(mo)
-	for i := range x.cur.sgl {
-		s := &x.cur.sgl[i]
+	return x.scatter(x.cur.sgl, uint64(mo), p)
+}
+
+// scatter copies p over sgl, from its byte skip on.
+func (x *rxState) scatter(sgl []SGE, skip uint64, p []byte) rdmap.Fault {
+	for i := range sgl {
+		s := &sgl[i]
 		if skip >= uint64(s.Length) {
 			skip -= uint64(s.Length)
 			continue
@@ -181,6 +188,10 @@ func (q *qp) filled(n int) error {
 		q.stats.writesReceived.Add(d)
 		x.writes += d
 	}
+	if d := r.Reads - x.reads; d > 0 {
+		q.stats.readsReceived.Add(d)
+		x.reads += d
+	}
 	if d := r.Bytes - x.bytes; d > 0 {
 		q.stats.bytesReceived.Add(d)
 		x.bytes += d
@@ -189,6 +200,16 @@ func (q *qp) filled(n int) error {
 		x.open = true
 		q.openGate()
 		close(x.first)
+	}
+	if x.work && err == nil {
+		x.work = false
+		q.mu.Lock()
+		if q.closing {
+			q.kickLocked()
+			q.mu.Unlock()
+		} else {
+			q.sendLocked(q)
+		}
 	}
 	return err
 }
@@ -249,6 +270,7 @@ func (q *qp) conclude(reason error) (linger bool) {
 		q.state = StateTerminate
 		linger = true
 		_ = q.conn.SetWriteDeadline(time.Now().Add(q.dev.cfg.LingerTimeout))
+		q.answerFirst = term.ReadRequest != nil
 	case peer:
 		q.ended, q.cause = true, terminateError(&pt.Terminate, true, pt.Meaning())
 		q.state = StateTerminate
@@ -259,6 +281,10 @@ func (q *qp) conclude(reason error) (linger bool) {
 		graceful = q.gateOpen
 		q.peerFIN = q.state == StateRTS
 		q.state = StateClosing
+		if q.asksLocked() {
+			graceful = false
+			q.ended, q.cause = true, fmt.Errorf("iwarp: %s closed the connection before it answered an RDMA Read", q.conn.RemoteAddr())
+		}
 	default:
 		q.ended, q.cause = true, reason
 		if q.txErr != nil {

@@ -20,13 +20,10 @@ const (
 	defaultDecide  = 30 * time.Second
 )
 
-// Depths that this device offers: it has no RDMA Read yet to hold or to issue.
-const (
-	deviceIRD = 0
-	deviceORD = 0
-)
-
-func (d *soft) depths() depths { return depths{ird: deviceIRD, ord: deviceORD} }
+// depths are what the device offers.
+func (d *soft) depths() depths {
+	return depths{ird: uint16(d.cfg.MaxIRD), ord: uint16(d.cfg.MaxORD)}
+}
 
 // targetULPDU is the longest ULPDU we choose by ourselves where the path would
 // take more: 32 KiB of payload moved most on loopback, and four such FPDUs fill

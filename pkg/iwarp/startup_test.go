@@ -199,7 +199,7 @@ func TestReplyBits(t *testing.T) {
 	for _, x := range []struct{ offered, want mpa.RTR }{
 		{mpa.RTRWrite | mpa.RTRRead | mpa.RTRSend, mpa.RTRWrite},
 		{mpa.RTRWrite | mpa.RTRRead, mpa.RTRWrite},
-		{mpa.RTRSend | mpa.RTRRead, mpa.RTRSend},
+		{mpa.RTRSend | mpa.RTRRead, mpa.RTRRead},
 	} {
 		bubble(t, func(t *testing.T, n *iwarptest.Network) {
 			e, l := listen(t, n, nil)
@@ -229,7 +229,7 @@ func TestReplyBits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if f.Enhanced.RTR != x.want || !f.Enhanced.PeerToPeer || f.Enhanced.ORD != 0 || f.Enhanced.IRD != mpa.DepthAny {
+			if f.Enhanced.RTR != x.want || !f.Enhanced.PeerToPeer || f.Enhanced.ORD != 3 || f.Enhanced.IRD != mpa.DepthAny {
 				t.Errorf("offered RTR %b: Reply %+v", x.offered, f.Enhanced)
 			}
 			// No RTR comes: the responder gives up after 10 s.
@@ -374,7 +374,7 @@ func TestDialRefusesBadReplies(t *testing.T) {
 		{"unenhanced", reply(nil, 2), "unenhanced", ""},
 		{"client-server", reply(&mpa.Enhanced{}, 2), "connection model", "20050000"},
 		{"ORD", reply(p2p(mpa.RTRWrite, 1), 2), "insufficient IRD", "20060000"},
-		{"no RTR", reply(p2p(mpa.RTRRead, 0), 2), "RTR", "20070000"},
+		{"no RTR", reply(p2p(mpa.RTRSend, 0), 2), "RTR", "20070000"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, n *iwarptest.Network) {

@@ -2,6 +2,7 @@ package iwarp
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"syscall"
 	"time"
@@ -24,12 +25,19 @@ type txState struct {
 	raw    syscall.RawConn // nil: every write may block
 	write  func(fd uintptr) bool
 
-	batch    *mpa.Batch // borrowed while there is work
-	marks    *mpa.Marks // position of the markers the peer wants; nil: none
-	next     uint64     // first SQ request not yet cut to its end
-	held     []*mr      // regions whose local gate we are in
-	current  int        // held[current:] belong to the message in progress
-	payload  [][]byte   // of that message
+	batch    *mpa.Batch                  // borrowed while there is work
+	marks    *mpa.Marks                  // position of the markers the peer wants; nil: none
+	next     uint64                      // first SQ request not yet cut to its end
+	answer   uint64                      // first request of the peer not yet answered to its end
+	settled  uint64                      // qp.irqHead as last set
+	replying bool                        // the message in progress is a response
+	burst    int                         // responses since the last message of the SQ
+	sources  []*mr                       // regions of responses in the batch, whose remote gate we are in
+	random   *rand.ChaCha8               // for sinks of Reads; made for the first one
+	head     [rdmap.ReadRequestSize]byte // of the request in progress
+	held     []*mr                       // regions whose local gate we are in
+	current  int                         // held[current:] belong to the message in progress
+	payload  [][]byte                    // of that message
 	bufs     net.Buffers
 	rest     []byte    // of a write that would have blocked
 	n        int       // result of write
@@ -69,6 +77,7 @@ func (q *qp) releaseTx() {
 	t := &q.tx
 	t.current = len(t.held)
 	q.leaveHeld()
+	q.leaveSources()
 	if t.batch != nil {
 		t.batch.Reset(false)
 		batches.Put(t.batch)
@@ -87,17 +96,18 @@ func (q *qp) leaveHeld() {
 	t.held, t.current = t.held[:n], 0
 }
 
-// sendNow executes the whole SQ in the poster's goroutine if that does not block.
-// It returns false when tx has to go on: the caller then hands over.
-func (q *qp) sendNow() bool {
+// sendNow executes what can be executed in the goroutine of a poster, or of rx, if
+// that does not block. It returns false when tx has to go on: the caller then
+// hands over. by is the QP whose receiving side calls, or nil.
+func (q *qp) sendNow(by *qp) bool {
 	t := &q.tx
 	q.mu.Lock()
-	tail := q.sqTail
+	tail, asked := q.sqTail, q.irqTail
 	q.mu.Unlock()
 	q.borrowBatch()
 	t.batch.CopyAll()
-	q.fill(tail)
-	if t.next != tail || t.sender.Active() {
+	q.fill(tail, asked)
+	if t.sender.Active() {
 		return false
 	}
 	if t.batch.Size() > 0 {
@@ -106,6 +116,7 @@ func (q *qp) sendNow() bool {
 			return false
 		}
 		t.rest, t.n = bufs[0], 0
+		q.settleAnswers()
 		if err := t.raw.Write(t.write); err != nil {
 			return false // closed: tx will meet it too
 		}
@@ -113,14 +124,49 @@ func (q *qp) sendNow() bool {
 			return false
 		}
 	}
-	q.written()
+	q.written(by)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.stopping || q.closing || t.next != q.sqTail {
+	if q.stopping || q.closing || q.workLocked() {
 		return false
 	}
 	q.letGoLocked()
 	return true
+}
+
+// sendLocked has the work that there is done: here if it is small, else by tx. It
+// gives q.mu up.
+func (q *qp) sendLocked(by *qp) {
+	if q.txBusy || !q.gateOpen || q.stopping || !q.workLocked() {
+		q.mu.Unlock()
+		return
+	}
+	q.txBusy = true
+	direct := q.tx.raw != nil && q.pendingLocked() <= directMax
+	q.mu.Unlock()
+	if !direct || !q.sendNow(by) {
+		q.tx.wake <- struct{}{} // the ownership goes with the token
+	}
+}
+
+// workLocked says whether the owner of the sending side has something to do.
+func (q *qp) workLocked() bool {
+	t := &q.tx
+	return t.sender.Active() || t.answer != q.irqTail || t.next != q.sqTail && !q.stalledLocked()
+}
+
+// stalledLocked says whether the next request of the SQ has to wait, and with it
+// all behind it (RFC 5040 §5.5, rule 13: submitted in order).
+func (q *qp) stalledLocked() bool {
+	slot := &q.sq[q.tx.next%uint64(len(q.sq))]
+	outstanding := q.orqTail - q.orqHead
+	switch {
+	case slot.wr.Op.isMemory(): // executed when all before it is complete
+		return q.sqHead != q.tx.next
+	case slot.wr.Flags&Fence != 0 && outstanding > 0:
+		return true
+	}
+	return slot.unanswered && outstanding >= q.ord
 }
 
 func (q *qp) borrowBatch() {
@@ -156,8 +202,10 @@ func (q *qp) pump() bool {
 			return false
 		}
 		q.mu.Lock()
-		tail, idle := q.sqTail, t.next == q.sqTail && !t.sender.Active()
+		tail, asked, work := q.sqTail, q.irqTail, q.workLocked()
 		switch {
+		case q.stopping && q.answerFirst && t.answer != asked && (t.replying || !t.sender.Active()):
+			tail = t.next
 		case q.stopping:
 			term := q.term
 			q.mu.Unlock()
@@ -165,50 +213,92 @@ func (q *qp) pump() bool {
 				q.sayTerminate(term)
 			}
 			return false
-		case idle && q.closing:
+		case !work && q.closing && q.sqHead == q.sqTail:
 			q.mu.Unlock()
 			q.sayFIN()
 			return false
-		case idle:
+		case !work:
 			q.letGoLocked()
 			q.mu.Unlock()
 			return true
 		}
 		q.mu.Unlock()
 		q.borrowBatch()
-		q.fill(tail)
+		q.fill(tail, asked)
 	}
 }
 
-// fill cuts requests before tail into the batch until that is full. A request
-// that cannot be executed stops the QP.
-func (q *qp) fill(tail uint64) {
+// fill cuts requests of the SQ before tail, and responses to requests of the peer
+// before asked, into the batch until that is full or nothing more can be started.
+// What cannot be executed stops the QP.
+func (q *qp) fill(tail, asked uint64) {
 	t := &q.tx
-	for t.next != tail || t.sender.Active() {
+	if t.replying && !q.source() {
+		return
+	}
+	for {
 		if !t.sender.Active() {
-			slot := &q.sq[t.next%uint64(len(q.sq))]
-			if slot.wr.Op.isMemory() {
-				if t.batch.Size() > 0 {
-					return // executed when all before it is complete
-				}
-				if fault := q.executeMemory(slot); fault != "" {
-					q.localFault(fault)
-					return
-				}
-				t.next++
-				continue
-			}
-			if !q.startMessage(slot) {
-				q.localFault("an SGE of a send names no memory of its protection domain")
+			if !q.startNext(tail, asked) {
 				return
 			}
+			continue
 		}
 		if !t.sender.Cut(t.batch) {
 			return
 		}
-		t.next++
-		t.current = len(t.held)
+		if t.replying {
+			t.replying = false
+			t.answer++
+			t.burst++
+		} else {
+			t.next++
+			t.current = len(t.held)
+			t.burst = 0
+		}
 	}
+}
+
+// responseBurst is how many responses may go before a message of the SQ that
+// waits: a peer that reads without end must not starve our own work.
+const responseBurst = 4
+
+// startNext begins the next message, or executes a request that sends none. It
+// returns false if nothing can begin.
+func (q *qp) startNext(tail, asked uint64) bool {
+	t := &q.tx
+	ready := t.next != tail
+	if ready && (t.answer == asked || t.burst >= responseBurst) {
+		q.mu.Lock()
+		ready = !q.stalledLocked()
+		q.mu.Unlock()
+	}
+	if t.answer != asked && (!ready || t.burst < responseBurst) {
+		return q.startResponse()
+	}
+	if !ready {
+		return false
+	}
+	slot := &q.sq[t.next%uint64(len(q.sq))]
+	switch {
+	case slot.wr.Op.isMemory():
+		if fault := q.executeMemory(slot); fault != "" {
+			q.localFault(fault)
+			return false
+		}
+		t.next++
+		return true
+	case slot.wr.Op == OpRead:
+		if !q.startRead(slot) {
+			q.localFault("an SGE of an RDMA Read names no writable memory of its protection domain")
+			return false
+		}
+		return true
+	}
+	if !q.startMessage(slot) {
+		q.localFault("an SGE of a send names no memory of its protection domain")
+		return false
+	}
+	return true
 }
 
 // startMessage begins the message of slot. False: its SGL is not valid.
@@ -264,13 +354,14 @@ func (q *qp) flushBatch() error {
 			return err
 		}
 	}
-	q.written()
+	q.written(nil)
 	return nil
 }
 
 func (q *qp) writeAll() error {
 	t := &q.tx
 	q.armDeadline()
+	q.settleAnswers()
 	rest := t.rest
 	if rest == nil {
 		bufs := t.batch.Bufs()
@@ -301,8 +392,9 @@ func (q *qp) armDeadline() {
 }
 
 // written completes the requests whose last FPDU has been handed to TCP: their
-// memory may be used again (RFC 5040 §5.5, rule 14).
-func (q *qp) written() {
+// memory may be used again (RFC 5040 §5.5, rule 14). by is the QP whose receiving
+// side calls, or nil.
+func (q *qp) written(by *qp) {
 	t := &q.tx
 	if n := t.batch.Size(); n > 0 {
 		q.stats.fpdusSent.Add(uint64(t.batch.FPDUs()))
@@ -314,10 +406,24 @@ func (q *qp) written() {
 	if t.current > 0 {
 		q.leaveHeld()
 	}
+	if len(t.sources) > 0 {
+		q.leaveSources()
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for ; q.sqHead != t.next; q.sqHead++ {
+	q.sqSent = t.next
+	q.completeLocked(by)
+}
+
+// completeLocked completes the requests that are done, in the order of their
+// posting (RFC 5040 §5.5, rule 15): one that waits for an answer holds those
+// behind it up. It returns whether somebody was waiting.
+func (q *qp) completeLocked(by *qp) (woke bool) {
+	for ; q.sqHead != q.sqSent; q.sqHead++ {
 		slot := &q.sq[q.sqHead%uint64(len(q.sq))]
+		if slot.unanswered {
+			break
+		}
 		switch slot.wr.Op {
 		case OpWrite:
 			q.stats.writesSent.Add(1)
@@ -330,8 +436,9 @@ func (q *qp) written() {
 			q.sqHeld.Add(-1)
 			continue
 		}
-		q.sendCQ.push(&WC{ID: slot.wr.ID, QP: q, Op: slot.wr.Op, ByteLen: uint32(slot.length)}, nil)
+		woke = q.sendCQ.push(&WC{ID: slot.wr.ID, QP: q, Op: slot.wr.Op, ByteLen: uint32(slot.length)}, by) || woke
 	}
+	return woke
 }
 
 // localFault stops the QP at request tx.next, which cannot be executed. The peer

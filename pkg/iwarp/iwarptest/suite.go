@@ -33,7 +33,7 @@ type suiteCase struct {
 }
 
 // suite is every case there is. Each file has a list of its own.
-var suite = slices.Concat(connectCases, dataCases, queueCases, errorCases)
+var suite = slices.Concat(connectCases, dataCases, queueCases, errorCases, readCases)
 
 var connectCases = []suiteCase{
 	{"PrivateDataBothWays", (*conn).privateData},

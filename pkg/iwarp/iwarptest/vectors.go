@@ -92,6 +92,7 @@ type Expect struct {
 	Action              string // "terminate", "accept", "accept-unenhanced", "close", "read-response"
 	Layer, EType, ECode uint8
 	M, D, R             uint8
+	STag, TO            HexNumber // of a "read-response"
 }
 
 // UnmarshalJSON takes an object, or a string that is the action.

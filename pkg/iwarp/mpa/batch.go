@@ -17,7 +17,7 @@ const (
 	// batchBufs stays below IOV_MAX (1024).
 	batchBufs = 512
 	// fpduOverhead is the most scratch that an FPDU takes besides payload.
-	fpduOverhead = LengthSize + 64 + 3 + CRCSize
+	fpduOverhead = LengthSize + 80 + 3 + CRCSize
 )
 
 // Batch gathers FPDUs for one writev. Payload of some length is not copied: it

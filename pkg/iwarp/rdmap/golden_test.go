@@ -26,8 +26,6 @@ func vectors(t testing.TB) *iwarptest.Vectors {
 // laterOpcodes are the messages that are not built yet. Of them the DDP header is
 // checked, and that a Receiver refuses them in order.
 var laterOpcodes = map[rdmap.Opcode]string{
-	rdmap.OpReadRequest:    "RDMA Read",
-	rdmap.OpReadResponse:   "RDMA Read",
 	rdmap.OpImmediate:      "RFC 7306",
 	rdmap.OpImmediateSE:    "RFC 7306",
 	rdmap.OpAtomicRequest:  "RFC 7306",
@@ -66,8 +64,8 @@ func TestGoldenSegments(t *testing.T) {
 			}
 		})
 	}
-	if sent != 28 || cut != 4 || refused != 11 {
-		t.Errorf("%d segments sent, %d of longer messages, %d refused; want 28, 4 and 11 of 43", sent, cut, refused)
+	if sent != 33 || cut != 5 || refused != 5 {
+		t.Errorf("%d segments sent, %d of longer messages, %d refused; want 33, 5 and 5 of 43", sent, cut, refused)
 	}
 }
 
@@ -101,6 +99,11 @@ func segment(t *testing.T, op rdmap.Opcode, u []byte, header int, setup bool) []
 	b.Reset(true)
 	s := rdmap.NewSender(mpa.MaxULPDU)
 	m := rdmap.Message{Op: op, Payload: [][]byte{u[header:]}}
+	if op == rdmap.OpReadRequest {
+		req := rdmap.ParseReadRequest(u[header:])
+		m.Payload, m.Head = nil, make([]byte, rdmap.ReadRequestSize)
+		req.Put(m.Head)
+	}
 	if ddp.IsTagged(u) {
 		h := ddp.ParseTagged(u)
 		if !h.Last || h.TO == 0x1028 { // of write-seg2of2
@@ -157,11 +160,19 @@ func TestGoldenScenarios(t *testing.T) {
 				crc = crc || x.Kind == "mpa" && x.Flags&0x40 != 0
 			}
 			var stream []byte
-			sends, writes, terminate := uint64(0), uint64(0), false
+			sends, writes, requests, terminate := uint64(0), uint64(0), uint64(0), false
+			var outstanding []rdmap.Expected
 			for _, p := range s.Packets {
 				x := v.Find(p.Vector)
 				if x == nil {
 					t.Fatalf("%s: no vector %s", s.Name, p.Vector)
+				}
+				if x.Kind == "fpdu" && p.Dir != dir && rdmap.Opcode(x.Opcode) == rdmap.OpReadRequest {
+					req := rdmap.ParseReadRequest(x.ULPDU[ddp.UntaggedSize:])
+					if s.Name == "s1_rev1_crc" && req.Size > 0 {
+						req.Size = 48 + 7 // what the Response of this scenario has
+					}
+					outstanding = append(outstanding, rdmap.Expected{STag: req.SinkSTag, TO: req.SinkTO, Size: req.Size})
 				}
 				if x.Kind != "fpdu" || p.Dir != dir {
 					continue
@@ -172,7 +183,9 @@ func TestGoldenScenarios(t *testing.T) {
 				stream = append(stream, x.Hex...)
 				if last := x.ULPDU[0]&0x40 != 0; last && x.Opcode == 0 && x.Name != "rtr-write-zero" { // which is none of the peer's
 					writes++
-				} else if last && x.Opcode != 0 && x.Opcode != 7 {
+				} else if x.Opcode == byte(rdmap.OpReadRequest) {
+					requests++
+				} else if last && x.Opcode >= byte(rdmap.OpSend) && x.Opcode != 7 {
 					sends++
 				}
 				terminate = x.Opcode == 7
@@ -181,7 +194,7 @@ func TestGoldenScenarios(t *testing.T) {
 				continue
 			}
 			checked++
-			c := &consumer{room: 1 << 20, receives: -1, open: true}
+			c := &consumer{room: 1 << 20, receives: -1, open: true, ird: 8, reads: outstanding}
 			r := rdmap.NewReceiver(c, crc, dir == "O")
 			if s.Name == "s5_rev1_markers" {
 				r.ExpectMarkers()
@@ -191,8 +204,12 @@ func TestGoldenScenarios(t *testing.T) {
 			if errors.As(err, &peer) != terminate || err != nil && !terminate {
 				t.Errorf("%s %s: got %v", s.Name, dir, err)
 			}
-			if r.Sends != sends || r.Writes != writes {
-				t.Errorf("%s %s: %d Sends and %d Writes delivered, want %d and %d", s.Name, dir, r.Sends, r.Writes, sends, writes)
+			if r.Sends != sends || r.Writes != writes || r.Reads != requests {
+				t.Errorf("%s %s: %d Sends, %d Writes and %d Read Requests delivered, want %d, %d and %d", s.Name, dir,
+					r.Sends, r.Writes, r.Reads, sends, writes, requests)
+			}
+			if s.Name == "s1_rev1_crc" && dir == "I" && len(c.reads) > 0 {
+				t.Errorf("%s: %d Reads are not answered", s.Name, len(c.reads))
 			}
 		}
 	}
@@ -203,13 +220,6 @@ func TestGoldenScenarios(t *testing.T) {
 
 // A reaction that has to wait for its feature gets another refusal today.
 var laterReactions = map[string]string{
-	"read-bad-stag":      "1/2/02", // our IRD is 0: there is no buffer for a Read Request
-	"read-other-pd":      "1/2/02",
-	"read-no-right":      "1/2/02",
-	"read-past-end":      "1/2/02",
-	"read-to-wrap":       "1/2/02",
-	"read-zero-bad-stag": "1/2/02",
-	"read-short-header":  "1/2/02",
 	"atomic-misaligned":  "0/2/06", // the extension is off
 	"atomic-bad-aopcode": "0/2/06",
 	"imm-4-octets":       "0/2/06",
@@ -244,6 +254,10 @@ func TestGoldenReactions(t *testing.T) {
 				if err != nil {
 					t.Errorf("got %v, want it to be accepted", err)
 				}
+			case x.Expect.Action == "read-response":
+				if err != nil || len(c.requests) != 1 || c.requests[0].Size != 0 || c.requests[0].SinkSTag != ddp.STag(x.Expect.STag) || c.requests[0].SinkTO != uint64(x.Expect.TO) {
+					t.Errorf("held %+v, %v; want the Read to be answered", c.requests, err)
+				}
 			case x.Expect.Action == "terminate":
 				e := x.Expect
 				if !answered {
@@ -261,6 +275,9 @@ func TestGoldenReactions(t *testing.T) {
 					}
 					want = binary.BigEndian.AppendUint16(want, uint16(len(last)))
 					want = append(want, last[:n]...)
+				}
+				if e.R == 1 {
+					want = append(want, lastULPDU(x.Hex)[ddp.UntaggedSize:]...)
 				}
 				if !bytes.Equal(got, want) {
 					t.Errorf("Terminate with headers:\n got %x\nwant %x", got, want)
@@ -318,12 +335,13 @@ func feedPieces(r *rdmap.Receiver, b []byte, size func() int) error {
 
 // region is registered memory of a consumer.
 type region struct {
-	base            uint64
-	buf             []byte // inside guard, with canaries around
-	guard           []byte
-	foreign         bool // of another protection domain
-	write, anything bool // remote rights
-	invalid         bool
+	base        uint64
+	buf         []byte // inside guard, with canaries around
+	guard       []byte
+	foreign     bool // of another protection domain
+	write, read bool // remote rights
+	anything    bool // one of them, or another
+	invalid     bool
 }
 
 // consumer owns the memory of a Receiver under test.
@@ -334,6 +352,11 @@ type consumer struct {
 	room     uint64 // of each
 	recv     []byte
 
+	ird      int
+	requests []rdmap.ReadRequest // held
+	reads    []rdmap.Expected    // ours that are outstanding
+	sink     []byte              // of the response in progress
+
 	events []string
 }
 
@@ -341,10 +364,11 @@ const canary = 0xc5
 
 // fixture is the receiver that the reaction vectors are meant for.
 func fixture(v *iwarptest.Vectors) *consumer {
-	c := &consumer{regions: make(map[ddp.STag]*region), receives: len(v.Fixture.Receives)}
+	c := &consumer{regions: make(map[ddp.STag]*region), receives: len(v.Fixture.Receives), ird: v.Fixture.IRD}
 	c.room = uint64(v.Fixture.Receives[0].Length)
 	for _, m := range v.Fixture.Memory {
 		c.add(ddp.STag(m.STag), uint64(m.BaseTO), m.Length, m.PD != "QP", slices.Contains(m.Remote, "write"), len(m.Remote) > 0)
+		c.regions[ddp.STag(m.STag)].read = slices.Contains(m.Remote, "read")
 	}
 	return c
 }
@@ -370,20 +394,27 @@ func (c *consumer) Place(stag ddp.STag, to uint64, p []byte) rdmap.Fault {
 		return rdmap.FaultNone
 	}
 	r := c.regions[stag]
+	if f := r.check(func(r *region) bool { return r.write }, to, uint64(len(p))); f != rdmap.FaultNone {
+		return f
+	}
+	copy(r.buf[to-r.base:], p)
+	c.note("place", uint64(stag), to, p)
+	return rdmap.FaultNone
+}
+
+func (r *region) check(right func(*region) bool, to, n uint64) rdmap.Fault {
 	switch {
 	case r == nil || r.invalid:
 		return rdmap.FaultSTag
 	case r.foreign:
 		return rdmap.FaultStream
-	case !r.write:
+	case !right(r):
 		return rdmap.FaultAccess
-	case to+uint64(len(p)) < to:
+	case to+n < to:
 		return rdmap.FaultWrap
-	case to < r.base || to+uint64(len(p)) > r.base+uint64(len(r.buf)):
+	case to < r.base || to+n > r.base+uint64(len(r.buf)):
 		return rdmap.FaultBounds
 	}
-	copy(r.buf[to-r.base:], p)
-	c.note("place", uint64(stag), to, p)
 	return rdmap.FaultNone
 }
 
@@ -424,6 +455,39 @@ func (c *consumer) Invalidate(stag ddp.STag) rdmap.Fault {
 func (c *consumer) Deliver(d rdmap.Delivery) {
 	c.note("deliver", uint64(d.Op)<<32|uint64(d.Len), uint64(d.InvSTag), c.recv[:d.Len])
 }
+
+func (c *consumer) RequestRoom() bool { return len(c.requests) < c.ird }
+
+func (c *consumer) ReadRequest(req rdmap.ReadRequest, seg []byte) rdmap.Fault {
+	if req.Size > 0 && !c.open {
+		if f := c.regions[req.SrcSTag].check(func(r *region) bool { return r.read }, req.SrcTO, uint64(req.Size)); f != rdmap.FaultNone {
+			return f
+		}
+	}
+	c.requests = append(c.requests, req)
+	c.note("request", uint64(req.SrcSTag), req.SrcTO, seg)
+	return rdmap.FaultNone
+}
+
+func (c *consumer) NextResponse() (rdmap.Expected, bool) {
+	if len(c.reads) == 0 {
+		return rdmap.Expected{}, false
+	}
+	c.sink = make([]byte, c.reads[0].Size)
+	return c.reads[0], true
+}
+
+func (c *consumer) PlaceResponse(off uint64, p []byte) rdmap.Fault {
+	copy(c.sink[off:off+uint64(len(p))], p) // out of range is a panic: the Receiver must not
+	return rdmap.FaultNone
+}
+
+func (c *consumer) DeliverResponse() {
+	c.note("response", uint64(c.reads[0].STag), c.reads[0].TO, c.sink)
+	c.reads = c.reads[1:]
+}
+
+func (c *consumer) FailResponse(f rdmap.ResponseFault) { c.note("fail response", uint64(f), 0, nil) }
 
 func (c *consumer) FailReceive(f rdmap.ReceiveFault) { c.note("fail", uint64(f), 0, nil) }
 

@@ -56,6 +56,21 @@ type Consumer interface {
 	Deliver(d Delivery)
 	// FailReceive completes it with an error; the stream ends.
 	FailReceive(f ReceiveFault)
+
+	// RequestRoom says whether another Read Request can be held: fewer than IRD are.
+	RequestRoom() bool
+	// ReadRequest checks a Read Request, unless its size is 0, and holds it. seg is
+	// the segment that it came in, and is not kept.
+	ReadRequest(r ReadRequest, seg []byte) Fault
+	// NextResponse is what the Response that begins now has to look like; ok is
+	// false when no Read of ours is the oldest unanswered request.
+	NextResponse() (e Expected, ok bool)
+	// PlaceResponse copies p to offset off of that Read's sink. p fits.
+	PlaceResponse(off uint64, p []byte) Fault
+	// DeliverResponse completes the Read.
+	DeliverResponse()
+	// FailResponse completes it with an error; the stream ends.
+	FailResponse(f ResponseFault)
 }
 
 // PeerTerminate is the error of a stream that the peer has terminated. Nothing
@@ -90,9 +105,11 @@ type Receiver struct {
 	tagged   message        // unfinished tagged message
 	untagged message        // unfinished untagged message on queue 0
 	room     uint64         // of its receive
+	want     Expected       // of the Read whose Response is the unfinished tagged message
 
 	// Counters, for the owner to read.
 	Sends, Writes uint64 // messages
+	Reads         uint64 // Requests
 	Bytes         uint64 // payload
 }
 
@@ -200,9 +217,11 @@ func (r *Receiver) segment(seg []byte) error {
 }
 
 func (r *Receiver) taggedSegment(op Opcode, seg []byte) error {
-	// No Read is ever outstanding, so a Response belongs to nothing.
-	if op != OpWrite || r.tagged.open && r.tagged.op != op {
+	if r.tagged.open && r.tagged.op != op {
 		return &Violation{TypeOperation, OpCodeUnexpected}
+	}
+	if op == OpReadResponse {
+		return r.readResponse(seg)
 	}
 	h := ddp.ParseTagged(seg)
 	// "If the DDP Segment is of zero length, the STag and TO MUST NOT be
@@ -257,9 +276,8 @@ func (r *Receiver) untaggedSegment(op Opcode, seg []byte) error {
 	if h.MSN != r.msn[h.QN] {
 		return &ddp.Violation{Type: ddp.TypeUntagged, Code: ddp.UntaggedMSNRange}
 	}
-	if h.QN != QNSend {
-		// A Read Request: our IRD is 0, so there is no buffer for it.
-		return &ddp.Violation{Type: ddp.TypeUntagged, Code: ddp.UntaggedNoBuffer}
+	if op == OpReadRequest {
+		return r.readRequest(&h, seg)
 	}
 	if r.rtr && r.rtrSend && op == OpSend && h.Last && h.MO == 0 && len(seg) == ddp.UntaggedSize {
 		r.msn[QNSend]++ // it uses a number, but no receive

@@ -5,11 +5,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
 )
 
-// Message is one RDMAP message to be sent: a Write or one of the Sends.
+// Message is one RDMAP message to be sent.
 type Message struct {
 	Op      Opcode
-	STag    ddp.STag // the sink of a Write; what a Send invalidates
-	TO      uint64   // of a Write
+	Head    []byte   // RDMAP header of a Read Request, which has no payload; copied by Start
+	STag    ddp.STag // the sink of a Write or Read Response; what a Send invalidates
+	TO      uint64   // of a Write or Read Response
 	Payload [][]byte // in order; unchanged until the FPDUs are written
 }
 
@@ -29,6 +30,7 @@ type Sender struct {
 	offset int
 	pieces [][]byte // of one FPDU
 	header [maxHeader]byte
+	head   int // bytes in header behind that of DDP: Message.Head
 }
 
 // NewSender makes the sending half of a new stream whose segments are at most
@@ -49,10 +51,14 @@ func (s *Sender) Start(m Message) {
 	for _, p := range m.Payload {
 		s.left += uint64(len(p))
 	}
+	s.head = copy(s.header[ddp.UntaggedSize:], m.Head)
 }
 
 // Active says whether a message has been started and is not yet cut to its end.
 func (s *Sender) Active() bool { return s.active }
+
+// Sent is how many bytes of payload of the message in progress have been cut.
+func (s *Sender) Sent() uint64 { return s.sent }
 
 // Cut adds FPDUs of the message in progress to b until the message ends, which it
 // reports, or b is full.
@@ -94,7 +100,7 @@ func (s *Sender) one(b *mpa.Batch) {
 			s.msn[qn]++
 		}
 	}
-	b.Add(s.header[:size], s.take(n)...)
+	b.Add(s.header[:size+s.head], s.take(n)...)
 	s.left -= n
 	s.sent += n
 	s.active = !last

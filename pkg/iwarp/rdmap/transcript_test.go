@@ -71,6 +71,13 @@ func play(t *testing.T, in string, chunk int) string {
 			p.setup = true
 		case "region":
 			p.regions[ddp.STag(a.num("stag"))] = &region{base: a.num("base"), buf: make([]byte, a.num("len")), fault: a.fault()}
+		case "ird":
+			p.ird = int(a.num("n"))
+		case "answered": // the response to the oldest Read has been sent
+			p.held--
+		case "read": // one of ours is outstanding
+			p.reads = append(p.reads, Expected{STag: ddp.STag(a.num("stag")), TO: a.num("to"), Size: uint32(a.num("size"))})
+			p.sinkGone = a.has("gone")
 		case "post-recv":
 			p.receives = append(p.receives, a.num("len"))
 		case "mulpdu":
@@ -106,6 +113,10 @@ type player struct {
 	dead     bool
 	regions  map[ddp.STag]*region
 	receives []uint64
+	ird      int
+	held     int // the peer's Reads
+	reads    []Expected
+	sinkGone bool
 }
 
 func (p *player) say(format string, a ...any) { fmt.Fprintf(&p.out, format+"\n", a...) }
@@ -190,20 +201,64 @@ func (p *player) tx(a args) {
 	}
 }
 
-func (p *player) Place(stag ddp.STag, to uint64, b []byte) Fault {
+func (p *player) check(stag ddp.STag, to, n uint64) Fault {
 	m := p.regions[stag]
 	switch {
 	case m == nil:
 		return FaultSTag
 	case m.fault != FaultNone:
 		return m.fault
-	case to+uint64(len(b)) < to:
+	case to+n < to:
 		return FaultWrap
-	case to < m.base || to+uint64(len(b)) > m.base+uint64(len(m.buf)):
+	case to < m.base || to+n > m.base+uint64(len(m.buf)):
 		return FaultBounds
 	}
-	p.say("place stag=%#x to=%d len=%d", stag, to, len(b))
 	return FaultNone
+}
+
+func (p *player) Place(stag ddp.STag, to uint64, b []byte) Fault {
+	f := p.check(stag, to, uint64(len(b)))
+	if f == FaultNone {
+		p.say("place stag=%#x to=%d len=%d", stag, to, len(b))
+	}
+	return f
+}
+
+func (p *player) RequestRoom() bool { return p.held < p.ird }
+
+func (p *player) ReadRequest(r ReadRequest, seg []byte) Fault {
+	if r.Size > 0 {
+		if f := p.check(r.SrcSTag, r.SrcTO, uint64(r.Size)); f != FaultNone {
+			return f
+		}
+	}
+	p.held++
+	p.say("hold read sink=%#x:%#x size=%d source=%#x:%d", r.SinkSTag, r.SinkTO, r.Size, r.SrcSTag, r.SrcTO)
+	return FaultNone
+}
+
+func (p *player) NextResponse() (Expected, bool) {
+	if len(p.reads) == 0 {
+		return Expected{}, false
+	}
+	return p.reads[0], true
+}
+
+func (p *player) PlaceResponse(off uint64, b []byte) Fault {
+	if p.sinkGone {
+		return FaultLocal
+	}
+	p.say("place response off=%d len=%d", off, len(b))
+	return FaultNone
+}
+
+func (p *player) DeliverResponse() {
+	p.say("read of %d is done", p.reads[0].Size)
+	p.reads = p.reads[1:]
+}
+
+func (p *player) FailResponse(f ResponseFault) {
+	p.say("read fails: %s", [...]string{"bad response", "local"}[f])
 }
 
 func (p *player) NextReceive() (uint64, bool) {
@@ -312,6 +367,16 @@ func fpdu(a args, kind string) []byte {
 			}
 			if !a.has("msn") {
 				h.MSN = 1
+			}
+		}
+		if a.op() == OpReadRequest && !a.has("len") {
+			payload = make([]byte, ReadRequestSize)
+			r := ReadRequest{SinkSTag: ddp.STag(a.num("sink")), SinkTO: a.num("sink-to"), Size: uint32(a.num("size")),
+				SrcSTag: ddp.STag(a.num("src")), SrcTO: a.num("src-to")}
+			r.Put(payload)
+			h.QN = QNReadRequest
+			if a.has("qn") {
+				h.QN = uint32(a.num("qn"))
 			}
 		}
 		head = make([]byte, ddp.UntaggedSize)

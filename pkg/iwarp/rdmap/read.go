@@ -1,0 +1,160 @@
+package rdmap
+
+import (
+	"encoding/binary"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp/ddp"
+)
+
+// ReadRequestSize is the size in bytes of a Read Request's RDMAP header, and
+// ReadRequestSegment that of its only segment.
+const (
+	ReadRequestSize    = readReqSize
+	ReadRequestSegment = ddp.UntaggedSize + ReadRequestSize
+)
+
+// ReadRequest is the RDMAP header of an RDMA Read Request (RFC 5040 §4.4).
+//
+//	0          4        12     16        20       28 bytes
+//	| SinkSTag | SinkTO | Size | SrcSTag | SrcTO |
+type ReadRequest struct {
+	SinkSTag ddp.STag // both are copied unchanged into the Response
+	SinkTO   uint64
+	Size     uint32 // bytes
+	SrcSTag  ddp.STag
+	SrcTO    uint64
+}
+
+// Put writes the header to b, which has room for ReadRequestSize bytes.
+func (r *ReadRequest) Put(b []byte) {
+	_ = b[ReadRequestSize-1]
+	binary.BigEndian.PutUint32(b, uint32(r.SinkSTag))
+	binary.BigEndian.PutUint64(b[4:], r.SinkTO)
+	binary.BigEndian.PutUint32(b[12:], r.Size)
+	binary.BigEndian.PutUint32(b[16:], uint32(r.SrcSTag))
+	binary.BigEndian.PutUint64(b[20:], r.SrcTO)
+}
+
+// ParseReadRequest reads a header of at least ReadRequestSize bytes.
+func ParseReadRequest(b []byte) ReadRequest {
+	_ = b[ReadRequestSize-1]
+	return ReadRequest{
+		SinkSTag: ddp.STag(binary.BigEndian.Uint32(b)),
+		SinkTO:   binary.BigEndian.Uint64(b[4:]),
+		Size:     binary.BigEndian.Uint32(b[12:]),
+		SrcSTag:  ddp.STag(binary.BigEndian.Uint32(b[16:])),
+		SrcTO:    binary.BigEndian.Uint64(b[20:]),
+	}
+}
+
+// Expected is the oldest request of ours that the peer has not answered.
+type Expected struct {
+	STag ddp.STag // the sink that the Response has to name
+	TO   uint64
+	Size uint32 // bytes
+}
+
+// ResponseFault is why a Read of ours fails.
+type ResponseFault uint8
+
+// Response faults.
+const (
+	ResponseBad   ResponseFault = iota // not what was asked for
+	ResponseLocal                      // PlaceResponse returned FaultLocal
+)
+
+// readRequest takes a Read Request. The whole message is one segment, as ours
+// are: it fits the smallest MULPDU.
+func (r *Receiver) readRequest(h *ddp.Untagged, seg []byte) error {
+	if !r.c.RequestRoom() {
+		return &ddp.Violation{Type: ddp.TypeUntagged, Code: ddp.UntaggedNoBuffer}
+	}
+	if h.MO != 0 {
+		return &ddp.Violation{Type: ddp.TypeUntagged, Code: ddp.UntaggedInvalidMO}
+	}
+	if !h.Last || len(seg) != ReadRequestSegment {
+		return errShortSegment
+	}
+	req := ParseReadRequest(seg[ddp.UntaggedSize:])
+	if f := r.c.ReadRequest(req, seg); f != FaultNone {
+		return protectionError(f)
+	}
+	r.msn[QNReadRequest]++
+	if !r.rtr || req.Size > 0 { // an RTR is nobody's Read
+		r.Reads++
+	}
+	return nil
+}
+
+// protectionError is the error code of a refused Read (RFC 5040 §7.2).
+func protectionError(f Fault) error {
+	v := &Violation{Type: TypeProtection}
+	switch f {
+	case FaultSTag:
+		v.Code = ProtInvalidSTag
+	case FaultStream:
+		v.Code = ProtStream
+	case FaultAccess:
+		v.Code = ProtAccess
+	case FaultWrap:
+		v.Code = ProtWrap
+	case FaultBounds:
+		v.Code = ProtBounds
+	default:
+		v.Type, v.Code = TypeOperation, OpCodeCatastrophic
+	}
+	return v
+}
+
+// TerminateRead reports that the source of a Read, requested by seg, went away
+// when sent bytes of the Response had been sent: "the RDMA Read Request Header is
+// advanced by what was sent" (after RFC 5040 §4.8).
+func TerminateRead(f Fault, seg []byte, sent uint64) Terminate {
+	t := TerminateFor(protectionError(f), append([]byte(nil), seg...))
+	req := ParseReadRequest(t.ReadRequest)
+	req.SinkTO += sent
+	req.SrcTO += sent
+	req.Size -= uint32(sent)
+	req.Put(t.ReadRequest)
+	return t
+}
+
+// readResponse takes a segment of a Read Response. "A Read Response is only
+// accepted for the oldest Read, into exactly the place that was asked for"
+// (after RFC 5042 §6.2.1).
+func (r *Receiver) readResponse(seg []byte) error {
+	h := ddp.ParseTagged(seg)
+	p := seg[ddp.TaggedSize:]
+	m := &r.tagged
+	if !m.open {
+		var ok bool
+		if r.want, ok = r.c.NextResponse(); !ok {
+			return &Violation{TypeOperation, OpCodeUnexpected}
+		}
+		*m = message{open: true, op: OpReadResponse}
+	}
+	got := m.got + uint64(len(p))
+	code := uint8(0)
+	switch {
+	case r.want.Size == 0 && len(p) > 0: // whatever its STag and TO: they are not checked
+		code = ddp.TaggedBounds
+	case len(p) > 0 && h.STag != r.want.STag:
+		code = ddp.TaggedInvalidSTag
+	case len(p) > 0 && h.TO != r.want.TO+m.got,
+		got > uint64(r.want.Size), h.Last && got < uint64(r.want.Size):
+		code = ddp.TaggedBounds
+	case len(p) > 0 && r.c.PlaceResponse(m.got, p) != FaultNone:
+		r.c.FailResponse(ResponseLocal)
+		return &ddp.Violation{Type: ddp.TypeTagged, Code: ddp.TaggedInvalidSTag}
+	default:
+		m.got = got
+		r.Bytes += uint64(len(p))
+		if h.Last {
+			*m = message{}
+			r.c.DeliverResponse()
+		}
+		return nil
+	}
+	r.c.FailResponse(ResponseBad)
+	return &ddp.Violation{Type: ddp.TypeTagged, Code: code}
+}

@@ -1,0 +1,269 @@
+package iwarp
+
+import (
+	crand "crypto/rand"
+	"encoding/binary"
+	"math/rand/v2"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
+)
+
+// nobody as outRead.sq is a request that no place of the SQ stands for.
+const nobody = ^uint64(0)
+
+// outRead is an RDMA Read of ours that the peer has not answered.
+type outRead struct {
+	sq   uint64 // its place in the SQ, or nobody
+	stag STag   // its sink, for the peer: of this Read alone
+	size uint32 // bytes
+}
+
+// inRead is an RDMA Read of the peer that is not answered.
+type inRead struct {
+	req  rdmap.ReadRequest
+	size uint32                         // bytes of payload of the response
+	seg  [rdmap.ReadRequestSegment]byte // as it came, for a Terminate
+}
+
+// startRead begins the Read Request of slot. False: its sink is not valid.
+func (q *qp) startRead(slot *sendSlot) bool {
+	for i := range slot.sgl {
+		s := &slot.sgl[i]
+		if s.Length == 0 {
+			continue // its LKey is not looked at
+		}
+		m, _, ok := q.dev.localSpan(q.pd, s, LocalWrite)
+		if !ok {
+			return false
+		}
+		m.local.leave() // checked again when the response is there
+	}
+	t := &q.tx
+	req := rdmap.ReadRequest{SinkSTag: q.sinkSTag(), Size: uint32(slot.length), SrcSTag: slot.wr.STag, SrcTO: slot.wr.TO}
+	q.mu.Lock()
+	q.newRead(t.next, req.SinkSTag, req.Size)
+	q.mu.Unlock()
+	if req.Size == 0 && req.SrcSTag == 0 {
+		req.SrcSTag = 1 // nobody checks it, but STag 0 upsets some RNICs
+	}
+	req.Put(t.head[:])
+	t.sender.Start(rdmap.Message{Op: rdmap.OpReadRequest, Head: t.head[:]})
+	q.stats.readsSent.Add(1)
+	return true
+}
+
+// newRead notes a Read that is about to be sent.
+func (q *qp) newRead(sq uint64, sink STag, size uint32) {
+	if q.orq == nil {
+		q.orq = make([]outRead, max(q.ord, 1)) // an RTR goes whatever ORD is
+	}
+	q.orq[q.orqTail%uint64(len(q.orq))] = outRead{sq: sq, stag: sink, size: size}
+	q.orqTail++
+}
+
+// sinkSTag makes an STag for the sink of one Read. It names no region: only the
+// list of outstanding Reads knows it, so the peer learns nothing that it could
+// write to later (RFC 5042 §6.2.1).
+func (q *qp) sinkSTag() STag {
+	t := &q.tx
+	if t.random == nil {
+		var seed [32]byte
+		crand.Read(seed[:]) // never fails: the runtime ends the process instead
+		t.random = rand.NewChaCha8(seed)
+	}
+	for {
+		s := STag(t.random.Uint64())
+		if s != 0 && q.dev.mrs.lookup(s) == nil {
+			return s
+		}
+	}
+}
+
+// startResponse begins the response to the oldest request that has none. False:
+// the source is gone, and the stream ends.
+func (q *qp) startResponse() bool {
+	t := &q.tx
+	e := &q.irq[t.answer%uint64(len(q.irq))]
+	m := rdmap.Message{Op: rdmap.OpReadResponse, STag: e.req.SinkSTag, TO: e.req.SinkTO}
+	t.payload = t.payload[:0]
+	if e.size > 0 {
+		b, f := q.enterSource(&e.req, 0)
+		if f != rdmap.FaultNone {
+			q.sourceFault(e, f, 0)
+			return false
+		}
+		t.payload = append(t.payload, b)
+	}
+	m.Payload = t.payload
+	t.replying = true
+	t.sender.Start(m)
+	return true
+}
+
+// source makes the rest of the response in progress usable for another batch.
+// Between batches nobody holds the region: its owner may take it away in the
+// middle of a response. False: it did.
+func (q *qp) source() bool {
+	t := &q.tx
+	e := &q.irq[t.answer%uint64(len(q.irq))]
+	sent := t.sender.Sent()
+	if _, f := q.enterSource(&e.req, sent); f != rdmap.FaultNone {
+		q.sourceFault(e, f, sent)
+		return false
+	}
+	return true
+}
+
+// enterSource is the memory of r from its byte sent on, until the batch is written.
+func (q *qp) enterSource(r *rdmap.ReadRequest, sent uint64) ([]byte, rdmap.Fault) {
+	m := q.dev.mrs.lookup(r.SrcSTag)
+	b, f := m.remoteSpan(q, RemoteRead, r.SrcTO+sent, uint64(r.Size)-sent)
+	if f == rdmap.FaultNone {
+		q.tx.sources = append(q.tx.sources, m)
+	}
+	return b, f
+}
+
+// settleAnswers gives back the places of the requests whose responses are in the
+// batch that is about to be written: the peer may have the last byte, and ask
+// again, before the write has returned.
+func (q *qp) settleAnswers() {
+	if t := &q.tx; t.settled != t.answer {
+		t.settled = t.answer
+		q.mu.Lock()
+		q.irqHead = t.answer
+		q.mu.Unlock()
+	}
+}
+
+func (q *qp) leaveSources() {
+	t := &q.tx
+	for i, m := range t.sources {
+		m.remote.leave()
+		t.sources[i] = nil
+	}
+	t.sources = t.sources[:0]
+}
+
+// sourceFault ends the stream at e, of whose response sent bytes have gone.
+func (q *qp) sourceFault(e *inRead, f rdmap.Fault, sent uint64) {
+	term := rdmap.TerminateRead(f, e.seg[:], sent)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	// A later request that rx has refused meanwhile comes second.
+	if !q.ended || q.answerFirst {
+		q.term = &term
+		q.ended, q.cause = true, terminateError(&term, false, "the source of an RDMA Read was taken away: "+term.Meaning())
+		q.state = StateTerminate
+	}
+	q.answerFirst = false
+	q.stopping = true
+	_ = q.conn.SetReadDeadline(past) // wakes rx, which takes the QP down
+}
+
+// asksLocked says whether there are Reads that need a peer to answer them.
+func (q *qp) asksLocked() bool {
+	for i := q.sqHead; i != q.sqTail; i++ {
+		if q.sq[i%uint64(len(q.sq))].unanswered {
+			return true
+		}
+	}
+	return false
+}
+
+// refusedLocked is the outstanding Read that the peer's Terminate t is about, or nil.
+func (q *qp) refusedLocked(t *rdmap.Terminate) *outRead {
+	var oldest *outRead
+	for i := q.orqHead; i != q.orqTail; i++ {
+		o := &q.orq[i%uint64(len(q.orq))]
+		if o.sq == nobody {
+			continue
+		}
+		if t.ReadRequest == nil || STag(binary.BigEndian.Uint32(t.ReadRequest)) == o.stag {
+			return o
+		}
+		if oldest == nil {
+			oldest = o
+		}
+	}
+	return oldest
+}
+
+// RequestRoom implements rdmap.Consumer.
+func (x *rxState) RequestRoom() bool {
+	q := x.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.irqTail-q.irqHead < q.ird
+}
+
+// ReadRequest implements rdmap.Consumer.
+func (x *rxState) ReadRequest(r rdmap.ReadRequest, seg []byte) rdmap.Fault {
+	q := x.q
+	if r.Size > 0 { // "the source is not checked" for a Read of nothing (after RFC 5040 §5.2.1)
+		m := q.dev.mrs.lookup(r.SrcSTag)
+		if _, f := m.remoteSpan(q, RemoteRead, r.SrcTO, uint64(r.Size)); f != rdmap.FaultNone {
+			return f
+		}
+		m.remote.leave()
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.irq == nil {
+		q.irq = make([]inRead, q.ird)
+	}
+	e := &q.irq[q.irqTail%uint64(len(q.irq))]
+	e.req, e.size = r, r.Size
+	copy(e.seg[:], seg)
+	q.irqTail++
+	x.work = true
+	return rdmap.FaultNone
+}
+
+// NextResponse implements rdmap.Consumer.
+func (x *rxState) NextResponse() (rdmap.Expected, bool) {
+	q := x.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.orqHead == q.orqTail {
+		return rdmap.Expected{}, false
+	}
+	x.out = &q.orq[q.orqHead%uint64(len(q.orq))]
+	return rdmap.Expected{STag: x.out.stag, Size: x.out.size}, true
+}
+
+// PlaceResponse implements rdmap.Consumer.
+func (x *rxState) PlaceResponse(off uint64, p []byte) rdmap.Fault {
+	q := x.q
+	return x.scatter(q.sq[x.out.sq%uint64(len(q.sq))].sgl, off, p)
+}
+
+// DeliverResponse implements rdmap.Consumer.
+func (x *rxState) DeliverResponse() {
+	q := x.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if x.out.sq != nobody {
+		q.sq[x.out.sq%uint64(len(q.sq))].unanswered = false
+	}
+	x.out = nil
+	q.orqHead++
+	if q.completeLocked(q) && q.sendCQ == q.recvCQ {
+		x.woke = true
+	}
+	x.work = true // for what waited for this Read
+}
+
+// FailResponse implements rdmap.Consumer.
+func (x *rxState) FailResponse(f rdmap.ResponseFault) {
+	q := x.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if x.out.sq == nobody {
+		return
+	}
+	q.badWR, q.badCode = int64(x.out.sq), StatusBadRespErr
+	if f == rdmap.ResponseLocal {
+		q.badCode = StatusLocProtErr
+	}
+}
