@@ -301,6 +301,14 @@ func (r *connRequest) Reject(privateData []byte) error {
 	if err := r.gone(); err != nil {
 		return err
 	}
-	r.decide(&iwarp.RejectedError{PrivateData: append([]byte(nil), privateData...)})
+	rejected := &iwarp.RejectedError{PrivateData: append([]byte(nil), privateData...)}
+	// "All ones" is answered by all ones (RFC 6581 §9.1), in a rejection too.
+	if r.info.PeerIRD == iwarp.DepthAny {
+		rejected.PeerORD = iwarp.DepthAny
+	}
+	if r.info.PeerORD == iwarp.DepthAny {
+		rejected.PeerIRD = iwarp.DepthAny
+	}
+	r.decide(rejected)
 	return nil
 }

@@ -1,8 +1,6 @@
 package iwarptest
 
 import (
-	"bytes"
-	"errors"
 	"slices"
 	"testing"
 
@@ -34,15 +32,6 @@ type suiteCase struct {
 
 // suite is every case there is. Each file has a list of its own.
 var suite = slices.Concat(connectCases, dataCases, queueCases, errorCases, readCases)
-
-var connectCases = []suiteCase{
-	{"PrivateDataBothWays", (*conn).privateData},
-	{"Reject", (*conn).reject},
-	{"Revision1", (*conn).revision1},
-	{"ClientServer", (*conn).clientServer},
-	{"WithoutCRC", (*conn).withoutCRC},
-	{"NobodyListens", (*conn).nobodyListens},
-}
 
 // conn is one case's two devices.
 type conn struct {
@@ -83,128 +72,4 @@ func pattern(n int, seed byte) []byte {
 		p[i] = byte(i*31>>2) ^ byte(i>>9) ^ seed
 	}
 	return p
-}
-
-func (c *conn) privateData() {
-	sizes := []int{0, 1, 252, 508}
-	if !c.da.Attr().StartUp || !c.db.Attr().StartUp {
-		sizes = []int{0, 1, 200} // siw keeps the length, four bytes of its own included, in one byte
-	}
-	for _, n := range sizes {
-		a, b := NewEnd(c, c.da, iwarp.QPInitAttr{}), NewEnd(c, c.db, iwarp.QPInitAttr{})
-		ctx := Context(c)
-		l, err := c.db.Listen(ctx, c.addr, nil)
-		if err != nil {
-			c.Fatal(err)
-		}
-		there, back := pattern(n, 1), pattern(n, 2)
-		accepted := make(chan error, 1)
-		var seen iwarp.ConnInfo
-		go func() {
-			r, err := l.Accept(ctx)
-			if err == nil {
-				seen = r.Info()
-				err = r.Accept(ctx, b.QP, &iwarp.ConnParam{PrivateData: back})
-			}
-			accepted <- err
-		}()
-		info, err := c.da.Dial(ctx, l.Addr().String(), a.QP, &iwarp.ConnParam{PrivateData: there})
-		if err := errors.Join(err, <-accepted, l.Close()); err != nil {
-			c.Fatal(err)
-		}
-		if !bytes.Equal(seen.PrivateData, there) || !bytes.Equal(info.PrivateData, back) {
-			c.Errorf("%d bytes of private data did not arrive unchanged", n)
-		}
-		if c.da.Attr().StartUp && (info.Rev != 2 || !info.PeerToPeer || !info.CRC) {
-			c.Errorf("start-up by default: got %+v, want revision 2, peer to peer, CRC", info)
-		}
-		if a.QP.State() != iwarp.StateRTS || b.QP.State() != iwarp.StateRTS {
-			c.Errorf("states %s and %s, want RTS", a.QP.State(), b.QP.State())
-		}
-	}
-}
-
-func (c *conn) reject() {
-	a := NewEnd(c, c.da, iwarp.QPInitAttr{})
-	ctx := Context(c)
-	l, err := c.db.Listen(ctx, c.addr, nil)
-	if err != nil {
-		c.Fatal(err)
-	}
-	defer l.Close()
-	rejected := make(chan error, 1)
-	go func() {
-		r, err := l.Accept(ctx)
-		if err == nil {
-			err = r.Reject([]byte("not today"))
-		}
-		rejected <- err
-	}()
-	_, err = c.da.Dial(ctx, l.Addr().String(), a.QP, nil)
-	var re *iwarp.RejectedError
-	if !errors.As(err, &re) || string(re.PrivateData) != "not today" {
-		c.Errorf("Dial: got %v, want a RejectedError with the reason", err)
-	}
-	if err := <-rejected; err != nil {
-		c.Error(err)
-	}
-	if a.QP.State() != iwarp.StateError {
-		c.Errorf("state %s, want ERROR", a.QP.State())
-	}
-}
-
-func (c *conn) variant(pa, pb *iwarp.ConnParam, check func(*iwarp.ConnInfo) bool) {
-	a, b := NewEnd(c, c.da, iwarp.QPInitAttr{}), NewEnd(c, c.db, iwarp.QPInitAttr{})
-	b.Recv(c, 1, 100)
-	a.Recv(c, 2, 100)
-	info := Connect(c, a, b, c.addr, pa, pb)
-	if !check(info) {
-		c.Errorf("agreed on %+v", info)
-	}
-	a.Post(c, &iwarp.SendWR{ID: 3, Op: iwarp.OpSend, Flags: iwarp.Inline, Data: []byte("there")})
-	a.WaitOK(c, 3)
-	b.WaitOK(c, 1)
-	b.Post(c, &iwarp.SendWR{ID: 4, Op: iwarp.OpSend, Flags: iwarp.Inline, Data: []byte("back")})
-	b.WaitOK(c, 4)
-	a.WaitOK(c, 2)
-}
-
-func startUp(a iwarp.DeviceAttr) bool { return a.StartUp }
-
-func (c *conn) revision1() {
-	c.need("choice of the revision", startUp)
-	c.variant(&iwarp.ConnParam{Rev: 1, PrivateData: pattern(512, 0)}, nil,
-		func(i *iwarp.ConnInfo) bool { return i.Rev == 1 && !i.PeerToPeer && i.CRC })
-}
-
-func (c *conn) clientServer() {
-	c.need("choice of the RTR", startUp)
-	c.variant(&iwarp.ConnParam{ClientServer: true}, nil,
-		func(i *iwarp.ConnInfo) bool { return i.Rev == 2 && !i.PeerToPeer && i.CRC })
-}
-
-func (c *conn) withoutCRC() {
-	c.need("choice of the CRC", startUp)
-	off := &iwarp.ConnParam{CRC: iwarp.CRCOffIfAgreed}
-	c.variant(off, off, func(i *iwarp.ConnInfo) bool { return !i.CRC })
-	c.variant(off, nil, func(i *iwarp.ConnInfo) bool { return i.CRC })
-	c.variant(nil, off, func(i *iwarp.ConnInfo) bool { return i.CRC })
-}
-
-func (c *conn) nobodyListens() {
-	a := NewEnd(c, c.da, iwarp.QPInitAttr{})
-	l, err := c.db.Listen(Context(c), c.addr, nil)
-	if err != nil {
-		c.Fatal(err)
-	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
-		c.Fatal(err)
-	}
-	if _, err := c.da.Dial(Context(c), addr, a.QP, nil); err == nil {
-		c.Error("Dial to a closed listener succeeded")
-	}
-	if a.QP.State() != iwarp.StateError {
-		c.Errorf("state %s, want ERROR", a.QP.State())
-	}
 }
