@@ -2,13 +2,15 @@ package inproc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-var errOverflow = errors.New("iwarp: a completion queue of this QP has overflowed")
+// overflow is why the QPs of a queue that has overflowed end.
+func (c *cq) overflow() error {
+	return fmt.Errorf("%w: a CQ of depth %d has overflowed: poll it sooner, or make it deeper", iwarp.ErrLimit, c.depth)
+}
 
 // armed is what a CQ was asked by ReqNotify to tell.
 type armed uint8
@@ -43,8 +45,11 @@ type cq struct {
 
 // reserve promises n places to a QP.
 func (c *cq) reserve(n int, overcommit bool) error {
-	if c.closed {
+	switch {
+	case c.closed:
 		return iwarp.ErrClosed
+	case c.broken:
+		return c.overflow()
 	}
 	if c.reserved+n > c.depth && !overcommit {
 		return fmt.Errorf("%w: CQ of depth %d cannot hold the %d completions that its QPs may have: make it deeper",
@@ -66,23 +71,33 @@ func (c *cq) push(e entry) {
 	if len(c.queue) == c.depth && !c.broken {
 		c.broken = true
 		c.dev.n.broken = append(c.dev.n.broken, c)
+		c.wakeWaiters()
+		c.token()
 	}
 	if c.broken {
 		e.free()
 		return
 	}
 	c.queue = append(c.queue, e)
-	if c.arrived != nil {
-		close(c.arrived)
-		c.arrived = nil
-	}
+	c.wakeWaiters()
 	// "Failed completions always count as solicited."
 	if c.armed == armedAll || c.armed == armedSolicited && (e.wc.Solicited || e.wc.Status != iwarp.StatusSuccess) {
 		c.armed = armedNot
-		select {
-		case c.events <- struct{}{}:
-		default: // a token is there already
-		}
+		c.token()
+	}
+}
+
+func (c *cq) token() {
+	select {
+	case c.events <- struct{}{}:
+	default: // one is there already
+	}
+}
+
+func (c *cq) wakeWaiters() {
+	if c.arrived != nil {
+		close(c.arrived)
+		c.arrived = nil
 	}
 }
 
@@ -101,10 +116,10 @@ func (e *entry) free() {
 
 // endUsers ends every QP that uses c, which has overflowed.
 func (c *cq) endUsers() {
-	c.dev.tell(iwarp.AsyncEvent{Kind: iwarp.EventCQErr, CQ: c})
+	c.dev.tell(iwarp.AsyncEvent{Kind: iwarp.EventCQErr, CQ: c, Err: c.overflow()})
 	for q := range c.dev.qps {
 		if q.sendCQ == c || q.recvCQ == c {
-			q.abort(errOverflow)
+			q.abort(c.overflow())
 		}
 	}
 }
@@ -124,7 +139,7 @@ func (c *cq) Poll(dst []iwarp.WC) int {
 // Wait does not hold the lock while it waits.
 func (c *cq) Wait(ctx context.Context) error {
 	c.dev.n.lock()
-	for len(c.queue) == 0 && !c.closed {
+	for len(c.queue) == 0 && !c.closed && !c.broken {
 		if c.arrived == nil {
 			c.arrived = make(chan struct{})
 		}
@@ -138,8 +153,11 @@ func (c *cq) Wait(ctx context.Context) error {
 		c.dev.n.lock()
 	}
 	defer c.dev.n.unlock()
-	if c.closed {
+	switch {
+	case c.closed:
 		return iwarp.ErrClosed
+	case len(c.queue) == 0:
+		return c.overflow()
 	}
 	return nil
 }
@@ -150,6 +168,8 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 	switch {
 	case c.closed:
 		return iwarp.ErrClosed
+	case c.broken:
+		return c.overflow()
 	case solicitedOnly && !c.dev.attr.SolicitedOnly:
 		return iwarp.ErrUnsupported
 	case !solicitedOnly:
@@ -187,9 +207,6 @@ func (c *cq) Close() error {
 
 func (c *cq) close() {
 	c.closed = true
-	if c.arrived != nil {
-		close(c.arrived)
-		c.arrived = nil
-	}
+	c.wakeWaiters()
 	delete(c.dev.cqs, c)
 }

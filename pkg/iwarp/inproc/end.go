@@ -58,19 +58,21 @@ func readFault(f fault) code {
 // event is what the end of a stream by c is called.
 func (c code) event() iwarp.EventKind {
 	switch {
-	case c.layer == 1 && c.typ == 1, c.layer == 0 && c.typ == 1:
+	case c.layer != 2 && c.typ == 0:
+		return iwarp.EventQPFatal
+	case c.layer == 1 && c.typ == 1, c.layer == 0 && (c.typ == 1 || c.code == 9):
 		return iwarp.EventQPAccess
-	case c.layer == 1 && c.typ == 2, c.layer == 0 && c.typ == 2:
-		return iwarp.EventQPReqErr
 	}
-	return iwarp.EventQPFatal
+	return iwarp.EventQPReqErr
 }
 
 // terminate ends the stream by a Terminate that q sends.
-func (q *qp) terminate(c code) {
+func (q *qp) terminate(c code) { q.terminateTelling(c, c.event()) }
+
+func (q *qp) terminateTelling(c code, event iwarp.EventKind) {
 	peer := q.peer
 	q.dev.terminates[iwarp.TerminateKey{Sent: true, Layer: c.layer, Type: c.typ, Code: c.code}]++
-	q.end(&iwarp.TerminateError{Layer: c.layer, Type: c.typ, Code: c.code, Detail: c.text()}, c.event())
+	q.end(&iwarp.TerminateError{Layer: c.layer, Type: c.typ, Code: c.code, Detail: c.text()}, event)
 	if peer != nil && peer.end(&iwarp.TerminateError{FromPeer: true, Layer: c.layer, Type: c.typ, Code: c.code, Detail: c.text()}, c.event()) {
 		peer.dev.terminates[iwarp.TerminateKey{Layer: c.layer, Type: c.typ, Code: c.code}]++
 	}

@@ -29,16 +29,14 @@ func (q *qp) execute(r *request) {
 		q.atomic(r)
 	case iwarp.OpLocalInv:
 		g := q.dev.stags.regions[r.InvSTag]
-		if g == nil || g.pd != q.pd {
+		if g == nil || g.pd != q.pd || g.kind == window && !g.boundTo(q) || !g.end() {
 			q.localFault(r)
 			return
 		}
-		g.remote = false
-		g.local = g.local && !g.fast
 		q.complete(r, iwarp.StatusSuccess, 0)
 	case iwarp.OpFastReg:
 		m := r.Reg.MR.(*mr)
-		if m.dead || m.r != nil && m.r.local {
+		if m.dead || m.r != nil && m.r.remote {
 			q.localFault(r)
 			return
 		}
@@ -65,22 +63,19 @@ func (q *qp) bind(r *request) bool {
 	if w.dead {
 		return false
 	}
+	w.drop()
 	if r.Bind.Len == 0 {
-		w.drop()
 		return true
 	}
 	m := r.Bind.MR.(*mr)
-	if m.dead || m.r == nil || !m.r.local || r.Bind.Access&writeRights != 0 && m.r.access&iwarp.LocalWrite == 0 {
+	if m.dead || m.r == nil || !m.r.remote || !r.next.fits(m.r, r.Bind.Len) {
 		return false
 	}
-	b, f := m.r.span(r.Bind.Addr, r.Bind.Len)
-	if f != faultNone {
-		return false
+	w.r, r.next.parent = r.next, m.r
+	if m.r.windows == nil {
+		m.r.windows = make(map[*region]bool)
 	}
-	w.drop()
-	r.next.buf = b
-	w.r, w.of = r.next, m
-	m.windows++
+	m.r.windows[r.next] = true
 	q.dev.stags.regions[r.next.stag] = r.next
 	return true
 }
@@ -219,10 +214,9 @@ func (q *qp) invalidate(s iwarp.STag) (code, bool) {
 	switch {
 	case g == nil:
 		return code{0, 2, 9}, false
-	case g.pd != q.pd, g.bound != q, g.access&remoteRights == 0:
+	case g.pd != q.pd, !g.boundTo(q), g.access&remoteRights == 0, !g.end():
 		return code{0, 1, 9}, false
 	}
-	g.remote = false
 	return code{}, true
 }
 

@@ -9,21 +9,19 @@ import (
 // mr is a memory region: the registration that its STag names now.
 type mr struct {
 	pd    *pd
-	limit int // of a region of AllocMR: bytes; else 0
+	limit int   // of a region of AllocMR: bytes; else 0
+	bytes int64 // it counts as
 
-	stag    iwarp.STag // the last one given to it
-	r       *region    // nil: no memory yet
-	windows int        // open on it
-	dead    bool
+	stag iwarp.STag // the last one given to it
+	r    *region    // nil: no memory yet
+	dead bool
 }
 
 // set gives m the registration r.
 func (m *mr) set(r *region) {
-	d := m.pd.dev
 	m.drop()
 	m.stag, m.r = r.stag, r
-	d.stags.regions[r.stag] = r
-	d.bytes += int64(len(r.buf))
+	m.pd.dev.stags.regions[r.stag] = r
 }
 
 // drop ends the registration that m has.
@@ -31,9 +29,7 @@ func (m *mr) drop() {
 	if m.r == nil {
 		return
 	}
-	d := m.pd.dev
-	d.stags.retire(m.r.stag)
-	d.bytes -= int64(len(m.r.buf))
+	m.pd.dev.stags.retire(m.r.stag)
 	m.r = nil
 }
 
@@ -65,7 +61,8 @@ func (m *mr) Invalidate() error {
 	m.pd.dev.n.lock()
 	defer m.pd.dev.n.unlock()
 	if m.r != nil {
-		m.r.remote = false
+		m.r.close()
+		m.r.end()
 	}
 	return nil
 }
@@ -77,11 +74,12 @@ func (m *mr) Dereg() error {
 	if m.dead || d.closed {
 		return fmt.Errorf("%w: region is deregistered already", iwarp.ErrInvalid)
 	}
-	if m.windows > 0 {
-		return fmt.Errorf("%w: %d windows are open on the region: close them first", iwarp.ErrInvalid, m.windows)
+	if m.r != nil && len(m.r.windows) > 0 {
+		return fmt.Errorf("%w: %d windows are open on the region: close them first", iwarp.ErrInvalid, len(m.r.windows))
 	}
 	m.dead = true
 	m.drop()
+	d.bytes -= m.bytes
 	d.mrs--
 	m.pd.mrs--
 	return nil
@@ -92,7 +90,6 @@ type mw struct {
 	pd   *pd
 	stag iwarp.STag // of the last bind that was posted
 	r    *region    // of the last bind that was executed; nil = none
-	of   *mr        // the region that r is a part of
 	dead bool
 }
 
@@ -121,7 +118,7 @@ func (w *mw) drop() {
 	if w.r == nil {
 		return
 	}
+	w.r.end()
 	w.pd.dev.stags.retire(w.r.stag)
-	w.of.windows--
-	w.r, w.of = nil, nil
+	w.r = nil
 }

@@ -40,6 +40,8 @@ func (d *device) checkMemory(buf []byte, a iwarp.Access, base uint64, guarded bo
 		return fmt.Errorf("%w: empty memory region", iwarp.ErrInvalid)
 	case int64(len(buf)) > d.attr.MaxMRSize:
 		return fmt.Errorf("%w: memory region of %d bytes: at most %d", iwarp.ErrLimit, len(buf), d.attr.MaxMRSize)
+	case a&^(iwarp.LocalWrite|remoteRights) != 0:
+		return fmt.Errorf("%w: rights %#x: there are no such", iwarp.ErrInvalid, uint32(a))
 	case guarded && len(buf) > iwarp.GuardedMax:
 		return fmt.Errorf("%w: a region with a Guard has at most %d bytes, not %d", iwarp.ErrInvalid, iwarp.GuardedMax, len(buf))
 	case a&writeRights != 0 && a&iwarp.LocalWrite == 0:
@@ -66,9 +68,9 @@ func (p *pd) RegMR(buf []byte, a iwarp.Access, o *iwarp.MROptions) (iwarp.MR, er
 		if !ok || q.pd != p {
 			return nil, fmt.Errorf("%w: the region's QP is of another protection domain", iwarp.ErrInvalid)
 		}
-		r.bound = q
+		r.bound, r.life = q, q.life
 	}
-	m, err := p.newMR()
+	m, err := p.newMR(int64(len(buf)))
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +89,7 @@ func (p *pd) AllocMR(limit int) (iwarp.MR, error) {
 	if limit < 1 || int64(limit) > d.attr.MaxMRSize {
 		return nil, fmt.Errorf("%w: region of up to %d bytes: 1 to %d", iwarp.ErrInvalid, limit, d.attr.MaxMRSize)
 	}
-	m, err := p.newMR()
+	m, err := p.newMR(int64(limit))
 	if err != nil {
 		return nil, err
 	}
@@ -95,13 +97,15 @@ func (p *pd) AllocMR(limit int) (iwarp.MR, error) {
 	return m, nil
 }
 
-func (p *pd) newMR() (*mr, error) {
+// newMR counts as n bytes of registered memory, registered or not.
+func (p *pd) newMR(n int64) (*mr, error) {
 	if err := p.dev.room(p.dev.mrs, p.dev.attr.MaxMR, "memory regions"); err != nil {
 		return nil, err
 	}
 	p.dev.mrs++
 	p.mrs++
-	return &mr{pd: p}, nil
+	p.dev.bytes += n
+	return &mr{pd: p, bytes: n}, nil
 }
 
 func (p *pd) AllocMW() (iwarp.MW, error) {

@@ -155,7 +155,7 @@ func (q *qp) prepareFastReg(r *request) error {
 		return err
 	}
 	m.stag = q.dev.stags.draw()
-	r.next = &region{stag: m.stag, pd: q.pd, base: reg.Base, buf: reg.Buf, access: reg.Access, remote: true, local: true, fast: true}
+	r.next = &region{stag: m.stag, pd: q.pd, base: reg.Base, buf: reg.Buf, access: reg.Access, kind: fast, remote: true, local: true, bound: q, life: q.life}
 	return nil
 }
 
@@ -169,18 +169,36 @@ func (q *qp) prepareBind(r *request) error {
 	if !ok || w.pd != q.pd || w.dead {
 		return fmt.Errorf("%w: OpBindMW is for a window of the same protection domain", iwarp.ErrInvalid)
 	}
-	if bind.Len > 0 {
-		m, ok := bind.MR.(*mr)
-		if !ok || m.pd != q.pd || m.dead {
-			return fmt.Errorf("%w: a window is a part of a region of the same protection domain", iwarp.ErrInvalid)
-		}
+	if w.stag = 0; bind.Len == 0 {
+		return nil
 	}
-	if bind.Access&^remoteRights != 0 {
-		return fmt.Errorf("%w: a window has remote rights only", iwarp.ErrInvalid)
+	m, ok := bind.MR.(*mr)
+	switch {
+	case !ok || m.pd != q.pd || m.dead:
+		return fmt.Errorf("%w: a window is a part of a region of the same protection domain", iwarp.ErrInvalid)
+	case bind.Access == 0 || bind.Access&^remoteRights != 0:
+		return fmt.Errorf("%w: a window has some of the remote rights, and no other", iwarp.ErrInvalid)
+	}
+	next := &region{pd: q.pd, kind: window, bound: q, life: q.life, base: bind.Addr, access: bind.Access, remote: true}
+	// Of a region of AllocMR only its turn will tell.
+	if m.limit == 0 && !next.fits(m.r, bind.Len) {
+		return fmt.Errorf("%w: a window of %d bytes from TO %#x on passes its region, or may write what that may not",
+			iwarp.ErrInvalid, bind.Len, bind.Addr)
 	}
 	w.stag = q.dev.stags.draw()
-	r.next = &region{stag: w.stag, pd: q.pd, bound: q, base: bind.Addr, access: bind.Access, remote: true}
+	next.stag = w.stag
+	r.next = next
 	return nil
+}
+
+// fits gives window w its memory, n bytes of region r, if r can carry it.
+func (w *region) fits(r *region, n uint64) bool {
+	if r == nil || w.access&writeRights != 0 && r.access&iwarp.LocalWrite == 0 {
+		return false
+	}
+	b, f := r.span(w.base, n)
+	w.buf, w.guard = b, r.guard
+	return f == faultNone
 }
 
 func (q *qp) PostRecv(wr *iwarp.RecvWR) error {

@@ -26,6 +26,7 @@ type qp struct {
 	maxSGE           int
 
 	state          iwarp.QPState
+	life           int       // streams it has had
 	sq             []request // oldest first; empty but for a responder that may not speak yet
 	rq             []receive // oldest first
 	sqHeld, rqHeld int       // places: posted, or completed and not yet polled
@@ -139,12 +140,13 @@ func (q *qp) Modify(s iwarp.QPState) error {
 		q.close()
 		return nil
 	case q.state == iwarp.StateRTS && s == iwarp.StateTerminate:
-		q.terminate(code{0, 0, 0x00})
+		q.terminateTelling(code{0, 0, 0x00}, noEvent) // the application knows
 		return nil
-	case s == iwarp.StateError:
+	case s == iwarp.StateError && q.state != iwarp.StateError && !q.destroyed:
 		q.abort(errAborted)
 		return nil
-	case q.state == iwarp.StateError && s == iwarp.StateIdle && q.sqHeld+q.rqHeld == 0:
+	case q.state == iwarp.StateError && s == iwarp.StateIdle && q.sqHeld+q.rqHeld == 0 && !q.destroyed:
+		q.life++
 		q.state = iwarp.StateIdle
 		q.done, q.cause = make(chan struct{}), nil
 		return nil

@@ -12,20 +12,61 @@ import (
 // late use of an old one does not meet new memory.
 const quarantine = 4096
 
-// region is what an STag names: memory, with rights on it. Regions are never
-// changed but by closing them; new memory has a new STag and a new region.
+// kind is how a region came to be.
+type kind uint8
+
+const (
+	registered kind = iota // by RegMR
+	fast                   // by OpFastReg
+	window                 // by OpBindMW
+)
+
+// region is what an STag names: memory, with rights on it. It may be ended, and is
+// never changed otherwise; new memory has a new STag and a new region.
 type region struct {
 	stag   iwarp.STag
+	kind   kind
 	pd     *pd
 	bound  *qp // the only stream that may use it; nil = every one of the PD
+	life   int // which of bound's streams
 	base   uint64
 	buf    []byte
 	access iwarp.Access
 	guard  sync.Locker // held while the peer reads; or nil
 
-	remote bool // the peer may use it
-	local  bool // SGEs may name it
-	fast   bool // of OpFastReg: OpLocalInv ends its local use too
+	remote  bool             // the peer may use it
+	local   bool             // SGEs may name it
+	parent  *region          // of a window that is open
+	windows map[*region]bool // open on it
+}
+
+// usableBy says whether a stream of q may use r at all.
+func (r *region) usableBy(q *qp) bool { return r.pd == q.pd && (r.bound == nil || r.boundTo(q)) }
+
+func (r *region) boundTo(q *qp) bool { return r.bound == q && r.life == q.life }
+
+// end takes r back by a work request, or by the peer's word. A region with open
+// windows is left as it is.
+func (r *region) end() bool {
+	if len(r.windows) > 0 {
+		return false
+	}
+	if r.parent != nil {
+		delete(r.parent.windows, r)
+		r.parent = nil
+	}
+	r.remote = false
+	r.local = r.local && r.kind == registered
+	return true
+}
+
+// close takes r back by its owner's word, with the windows on it. Its local use
+// stays.
+func (r *region) close() {
+	for w := range r.windows {
+		w.end()
+	}
+	r.remote = false
 }
 
 // stagTable is a device's STags.
@@ -95,7 +136,7 @@ func (q *qp) remoteSpan(s iwarp.STag, need iwarp.Access, to, n uint64) ([]byte, 
 	switch {
 	case r == nil || !r.remote:
 		return nil, faultSTag
-	case r.pd != q.pd || r.bound != nil && r.bound != q:
+	case !r.usableBy(q):
 		return nil, faultStream
 	case r.access&need == 0:
 		return nil, faultAccess
