@@ -453,13 +453,15 @@ func (c *conn) manyAtOnce() {
 		})
 	}
 	wg.Wait()
-	for i := range n {
-		if c.Failed() {
-			return
-		}
-		as[i].Post(c, &iwarp.SendWR{ID: 2, Op: iwarp.OpSend, Flags: iwarp.Inline, Data: []byte("hello")})
-		as[i].WaitOK(c, 2)
-		bs[i].WaitOK(c, 1) // whichever connection is its
+	if c.Failed() {
+		return
+	}
+	for _, a := range as { // whichever responder it has
+		a.Post(c, &iwarp.SendWR{ID: 2, Op: iwarp.OpSend, Flags: iwarp.Inline, Data: []byte("hello")})
+		a.WaitOK(c, 2)
+	}
+	for _, b := range bs {
+		b.WaitOK(c, 1)
 	}
 }
 
