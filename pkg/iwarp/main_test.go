@@ -1,0 +1,10 @@
+package iwarp_test
+
+import (
+	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
+)
+
+// No test leaves a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { iwarptest.Main(m) }
