@@ -29,6 +29,7 @@ var edges = map[string][]string{
 	"pkg/iwarp/mpa":       {},
 	"pkg/iwarp/ddp":       {},
 	"pkg/iwarp/rdmap":     {"pkg/iwarp/ddp", "pkg/iwarp/mpa"},
+	"pkg/iwarp/ibverbs":   {"pkg/iwarp"}, // with its build tag: libibverbs and librdmacm too
 	"pkg/iwarp/iwarptest": {"pkg/iwarp", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 	"pkg/iwarp/inproc":    {"pkg/iwarp"},
 

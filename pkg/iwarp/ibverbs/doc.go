@@ -1,0 +1,47 @@
+// Package ibverbs is the provider for RDMA adapters and for the kernel's software
+// iWARP (siw): the verbs of package iwarp over libibverbs and librdmacm.
+//
+// It is built with cgo and the build tag ibverbs, against libibverbs-dev and
+// librdmacm-dev; without them [Open] says so. A program then speaks iWARP through
+// the device, with peers that may have one or use the software stack.
+//
+// # What is different from the software device
+//
+// Much is decided below: the driver or the adapter chooses revision, CRC, markers
+// and segment size, and does not report them. DeviceAttr says what is lacking:
+//
+//   - AnyBase: TOs are virtual addresses. MROptions.Base is refused, MR.Base is the
+//     address, and who knows a region's STag learns where it lies;
+//   - BoundMR: a region is open to all QPs of its PD, and STags are the device's
+//     choice: give each peer a PD of its own;
+//   - StartUp: ConnParam.Rev 1, RTR, Markers, MaxULPDU, Extensions and SendFirst are an
+//     ErrUnsupported; ClientServer, CRC and Fallback are not looked at, and ConnInfo has
+//     none of it. ORD and IRD are cut down to what device and peer can do;
+//   - WCMarks: a completion does not name the STag that the peer has invalidated;
+//   - EndReason: an end by Terminate is told without its codes, if at all.
+//
+// What the device has no word for is done here: limits of the queues and the order
+// of completions at the end of a stream, Inline data beyond the device's maximum
+// (copied into registered memory), completions of Unsignaled requests (made, and
+// hidden), local use of a region after it was invalidated (by a second
+// registration, made at the first such use). Statistics count messages: FPDUs are
+// the least number that they can have taken.
+//
+// Registering pins memory, all of the region at once: RLIMIT_MEMLOCK bounds it for
+// processes without CAP_IPC_LOCK.
+//
+// Dial waits ConnParam.Settle before it returns, 20 ms where it is 0: the siw driver
+// as acceptor may miss what follows its reply at once.
+package ibverbs
+
+import "time"
+
+// Config of a device.
+type Config struct {
+	// Device is its name, as ibv_devices lists it ("siw0"). Empty = the only iWARP
+	// device of the machine.
+	Device string
+}
+
+// settle is what Dial waits if ConnParam.Settle is 0.
+const settle = 20 * time.Millisecond
