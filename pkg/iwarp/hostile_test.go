@@ -369,6 +369,8 @@ func TestSettleDelaysWork(t *testing.T) {
 // any case; an empty Send is one, unless it was agreed on.
 func TestEarlyRTRIsHarmless(t *testing.T) {
 	write, send := fpdu(unhex(t, "c1400000000100000000000000"+"01")), fpdu(unhex(t, "414300000000000000000000000100000000"))
+	// A Read Request of nothing.
+	read := fpdu(unhex(t, "41410000000000000001000000010000000000000001"+"0000000000000000"+"00000000"+"00000001"+"0000000000000000"))
 	second := fpdu(unhex(t, "41430000000000000000000000"+"0200000000"))
 	first := fpdu(unhex(t, "41430000000000000000000000"+"0100000000"))
 	for _, x := range []struct {
@@ -379,6 +381,8 @@ func TestEarlyRTRIsHarmless(t *testing.T) {
 		sends   int // the application gets
 	}{
 		{"revision 1, Write", mpa.Frame{CRC: true, Rev: 1}, write, first, 1},
+		{"revision 1, Read", mpa.Frame{CRC: true, Rev: 1}, read, first, 1},
+		{"Read for Write", mpa.Frame{CRC: true, Rev: 2, Enhanced: &mpa.Enhanced{PeerToPeer: true, RTR: mpa.RTRWrite}}, read, first, 1},
 		{"client-server, Write", mpa.Frame{CRC: true, Rev: 2, Enhanced: &mpa.Enhanced{}}, write, first, 1},
 		{"Write for Send", mpa.Frame{CRC: true, Rev: 2, Enhanced: &mpa.Enhanced{PeerToPeer: true, RTR: mpa.RTRSend}}, write, first, 1},
 		{"Send as agreed", mpa.Frame{CRC: true, Rev: 2, Enhanced: &mpa.Enhanced{PeerToPeer: true, RTR: mpa.RTRSend}}, send, second, 1},
@@ -410,7 +414,7 @@ func TestEarlyRTRIsHarmless(t *testing.T) {
 				if k := e.CQ.Poll(wcs); k != x.sends || e.QP.State() != iwarp.StateRTS {
 					t.Errorf("%d Sends were delivered, want %d; QP %s, %v", k, x.sends, e.QP.State(), e.QP.Err())
 				}
-				if s := e.QP.Stats(); s.WritesReceived != 0 || int(s.SendsReceived) != x.sends {
+				if s := e.QP.Stats(); s.WritesReceived+s.ReadsReceived != 0 || int(s.SendsReceived) != x.sends {
 					t.Errorf("counted %+v", s)
 				}
 			})

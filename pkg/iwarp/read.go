@@ -210,7 +210,7 @@ func (x *rxState) ReadRequest(r rdmap.ReadRequest, seg []byte) rdmap.Fault {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.irq == nil {
-		q.irq = make([]inRead, q.ird)
+		q.irq = make([]inRead, max(q.ird, 1)) // an RTR comes whatever IRD is
 	}
 	e := &q.irq[q.irqTail%uint64(len(q.irq))]
 	e.req, e.size = r, r.Size

@@ -102,11 +102,7 @@ func initiatorReaction(t *testing.T, r iwarptest.MPAReaction) {
 		if _, err := io.ReadFull(c, make([]byte, mpa.FrameSize+mpa.EnhancedSize)); err != nil {
 			return
 		}
-		reply := bytes.Clone(r.Hex)
-		if r.Name == "reply-no-common-rtr" {
-			reply[mpa.FrameSize+3] = 0 // its ORD: without RDMA Read our IRD is 0, which would be refused first
-		}
-		if _, err := c.Write(reply); err != nil {
+		if _, err := c.Write(r.Hex); err != nil {
 			return
 		}
 		got, err := io.ReadAll(c)
@@ -117,7 +113,7 @@ func initiatorReaction(t *testing.T, r iwarptest.MPAReaction) {
 	}()
 	s := newSide(t)
 	// The vector with an ORD that is too big does not agree to peer-to-peer.
-	p := &iwarp.ConnParam{ClientServer: r.Name == "reply-ord-too-big"}
+	p := &iwarp.ConnParam{ClientServer: r.Name == "reply-ord-too-big", IRD: 128}
 	if _, err := s.dev.Dial(t.Context(), ln.Addr().String(), s.qp, p); err == nil {
 		t.Error("Dial succeeded")
 	} else if rej := (*iwarp.RejectedError)(nil); errors.As(err, &rej) {

@@ -66,7 +66,7 @@ const (
 // readRequest takes a Read Request. The whole message is one segment, as ours
 // are: it fits the smallest MULPDU.
 func (r *Receiver) readRequest(h *ddp.Untagged, seg []byte) error {
-	if !r.c.RequestRoom() {
+	if !r.isReadRTR(seg) && !r.c.RequestRoom() {
 		return &ddp.Violation{Type: ddp.TypeUntagged, Code: ddp.UntaggedNoBuffer}
 	}
 	if h.MO != 0 {
@@ -80,10 +80,16 @@ func (r *Receiver) readRequest(h *ddp.Untagged, seg []byte) error {
 		return protectionError(f)
 	}
 	r.msn[QNReadRequest]++
-	if !r.rtr || req.Size > 0 { // an RTR is nobody's Read
+	if !r.isReadRTR(seg) { // which is nobody's Read
 		r.Reads++
 	}
 	return nil
+}
+
+// isReadRTR says whether seg, a Read Request, is an RTR. It is answered whatever our
+// IRD is: a peer may not have been told that it needs one.
+func (r *Receiver) isReadRTR(seg []byte) bool {
+	return r.rtr && len(seg) == ReadRequestSegment && ParseReadRequest(seg[ddp.UntaggedSize:]).Size == 0
 }
 
 // protectionError is the error code of a refused Read (RFC 5040 §7.2).
