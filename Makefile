@@ -12,7 +12,7 @@ PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 # Not c89 and c99: they are scripts around gcc, which they find on PATH.
 LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
-.PHONY: all test race fuzz lint bench demo e2e install clean deps $(PROGRAMS)
+.PHONY: all test race fuzz lint bench demo e2e interop install clean deps $(PROGRAMS)
 
 all: $(PROGRAMS)
 
@@ -70,6 +70,13 @@ e2e: all
 	$(skips)
 	$(GO) test -count=1 -v -run '^TestScript$$' . && $(GO) test -count=1 ./internal/faults
 
+# Against the kernel's soft-iWARP driver and rdma-core's programs, in a QEMU guest (interop/siw-vm). INTEROP=ci: the
+# small sizes; INTEROPFLAGS: of go test, say -run TestRping -v.
+interop: all
+	$(call need,$(GO))
+	@$(GO) test -c -o bin/interop.test ./interop
+	@cd interop && RDISTCC_INTEROP=$(or $(INTEROP),full) ../bin/interop.test -test.timeout 40m $(INTEROPFLAGS)
+
 install: all
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc lib/systemd/system lib/systemd/user share/doc/rdistcc \
 		share/rdistcc/prometheus/targets share/rdistcc/grafana share/bash-completion/completions)
@@ -88,9 +95,9 @@ clean:
 
 # What the tests and targets beyond `make test` and `make demo` can use. Go itself (see go.mod) is not in Debian 12.
 deps:
-	@command -v apt-get >/dev/null || { echo "make deps: knows Debian's apt-get only; it would install gcc g++ make git clang distcc tshark prometheus" >&2; exit 1; }
+	@command -v apt-get >/dev/null || { echo "make deps: knows Debian's apt-get only; it would install gcc g++ make git clang distcc tshark prometheus $$(interop/siw-vm/siw-vm deps)" >&2; exit 1; }
 	$(call need,$(GO))
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends --no-upgrade \
-		gcc g++ make git ca-certificates clang distcc tshark prometheus
+		gcc g++ make git ca-certificates clang distcc tshark prometheus $$(interop/siw-vm/siw-vm deps)
 	CGO_ENABLED=0 $(GO) install $(GOLANGCI)
