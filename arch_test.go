@@ -50,7 +50,7 @@ var edges = map[string][]string{
 	"pkg/worker":                {"pkg/arena", "pkg/compile", "pkg/driver", "pkg/driver/recipes", "pkg/iwarp", "pkg/job", "pkg/telemetry", "pkg/toolchain"},
 
 	"deploy":          {},
-	"interop":         {}, // tests only
+	"interop":         {},                                                                      // tests only
 	"internal/bench":  {"pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp/iwarptest"}, // and the programs, as processes
 	"internal/demo":   {"internal/farm"},                                                       // the same
 	"internal/farm":   {},
