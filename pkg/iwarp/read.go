@@ -4,6 +4,7 @@ import (
 	crand "crypto/rand"
 	"encoding/binary"
 	"math/rand/v2"
+	"sync"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )
@@ -87,10 +88,16 @@ func (q *qp) startResponse() bool {
 	m := rdmap.Message{Op: rdmap.OpReadResponse, STag: e.req.SinkSTag, TO: e.req.SinkTO}
 	t.payload = t.payload[:0]
 	if e.size > 0 {
-		b, f := q.enterSource(&e.req, 0)
+		b, guard, f := q.enterSource(&e.req, 0)
 		if f != rdmap.FaultNone {
 			q.sourceFault(e, f, 0)
 			return false
+		}
+		if guard != nil {
+			if b = q.copyGuarded(b, guard); b == nil {
+				return false // the batch goes first
+			}
+			t.copied = true
 		}
 		t.payload = append(t.payload, b)
 	}
@@ -106,8 +113,11 @@ func (q *qp) startResponse() bool {
 func (q *qp) source() bool {
 	t := &q.tx
 	e := &q.irq[t.answer%uint64(len(q.irq))]
+	if e.size == 0 || t.copied {
+		return true
+	}
 	sent := t.sender.Sent()
-	if _, f := q.enterSource(&e.req, sent); f != rdmap.FaultNone {
+	if _, _, f := q.enterSource(&e.req, sent); f != rdmap.FaultNone {
 		q.sourceFault(e, f, sent)
 		return false
 	}
@@ -115,13 +125,32 @@ func (q *qp) source() bool {
 }
 
 // enterSource is the memory of r from its byte sent on, until the batch is written.
-func (q *qp) enterSource(r *rdmap.ReadRequest, sent uint64) ([]byte, rdmap.Fault) {
+func (q *qp) enterSource(r *rdmap.ReadRequest, sent uint64) ([]byte, sync.Locker, rdmap.Fault) {
 	m := q.dev.mrs.lookup(r.SrcSTag)
 	b, f := m.remoteSpan(q, RemoteRead, r.SrcTO+sent, uint64(r.Size)-sent)
-	if f == rdmap.FaultNone {
-		q.tx.sources = append(q.tx.sources, m)
+	if f != rdmap.FaultNone {
+		return nil, nil, f
 	}
-	return b, f
+	q.tx.sources = append(q.tx.sources, m)
+	return b, m.guard, f
+}
+
+// copyGuarded copies b under its guard for the responses of this batch: whatever
+// its owner does then, CRC and TCP see the same bytes. It returns nil when there is
+// no room before the batch has been written.
+func (q *qp) copyGuarded(b []byte, guard sync.Locker) []byte {
+	t := &q.tx
+	if t.guarded == nil {
+		t.guarded = make([]byte, 0, GuardedMax)
+	}
+	from := len(t.guarded)
+	if from+len(b) > cap(t.guarded) {
+		return nil
+	}
+	guard.Lock()
+	t.guarded = append(t.guarded, b...)
+	guard.Unlock()
+	return t.guarded[from:]
 }
 
 // settleAnswers gives back the places of the requests whose responses are in the
@@ -143,6 +172,9 @@ func (q *qp) leaveSources() {
 		t.sources[i] = nil
 	}
 	t.sources = t.sources[:0]
+	if !t.copied {
+		t.guarded = t.guarded[:0]
+	}
 }
 
 // sourceFault ends the stream at e, of whose response sent bytes have gone.

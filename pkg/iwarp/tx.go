@@ -31,6 +31,8 @@ type txState struct {
 	answer   uint64                      // first request of the peer not yet answered to its end
 	settled  uint64                      // qp.irqHead as last set
 	replying bool                        // the message in progress is a response
+	copied   bool                        // and its payload is in guarded
+	guarded  []byte                      // copies of guarded memory, of responses in the batch; made for the first one
 	burst    int                         // responses since the last message of the SQ
 	sources  []*mr                       // regions of responses in the batch, whose remote gate we are in
 	random   *rand.ChaCha8               // for sinks of Reads; made for the first one
@@ -247,7 +249,7 @@ func (q *qp) fill(tail, asked uint64) {
 			return
 		}
 		if t.replying {
-			t.replying = false
+			t.replying, t.copied = false, false
 			t.answer++
 			t.burst++
 		} else {
