@@ -26,7 +26,10 @@
 //     there: a Send is delivered after what was written before it (RFC 5040 §5.5);
 //   - an RDMA Read brings a part of such a region, without a word to the peer's
 //     program either. It completes when the bytes are there, and holds the
-//     completions of what was posted behind it up, but not those messages.
+//     completions of what was posted behind it up, but not those messages;
+//   - Immediate Data (8 bytes, alone or behind a Write) and atomics on words of the
+//     peer's (FetchAdd, CmpSwap) are RFC 7306's, on connections where both sides
+//     have turned them on.
 //
 // # The layers
 //

@@ -62,10 +62,12 @@ func (q *qp) PostSend(wr *SendWR) error {
 		state := q.state
 		q.mu.Unlock()
 		return fmt.Errorf("%w: PostSend in state %s", ErrState, state)
-	case q.ord == 0 && wr.Op == OpRead:
+	}
+	if err := q.checkKind(wr.Op); err != nil {
 		q.mu.Unlock()
-		return fmt.Errorf("%w: this connection has ORD 0: ConnParam.ORD and the peer's IRD allow RDMA Reads", ErrInvalid)
-	case !take(&q.sqHeld, len(q.sq)):
+		return err
+	}
+	if !take(&q.sqHeld, len(q.sq)) {
 		q.mu.Unlock()
 		return ErrQueueFull
 	}
@@ -103,10 +105,14 @@ func (q *qp) pendingLocked() uint64 {
 // checkSend refuses what is wrong with wr whatever the QP's state.
 func (q *qp) checkSend(wr *SendWR) (length uint64, err error) {
 	switch wr.Op {
-	case OpSend, OpSendInv, OpWrite:
+	case OpSend, OpSendInv, OpWrite, OpWriteImm, OpCmpSwap, OpFetchAdd:
 	case OpRead:
 		if wr.Flags&Inline != 0 {
 			return 0, fmt.Errorf("%w: an RDMA Read cannot be Inline", ErrInvalid)
+		}
+	case OpImmediate:
+		if len(wr.SGL) > 0 || len(wr.Data) > 0 {
+			return 0, fmt.Errorf("%w: Immediate Data has no payload besides Imm", ErrInvalid)
 		}
 	case OpLocalInv, OpFastReg, OpBindMW:
 		return 0, nil
@@ -124,6 +130,9 @@ func (q *qp) checkSend(wr *SendWR) (length uint64, err error) {
 	if err == nil && wr.Flags&Inline != 0 && length > uint64(q.dev.cfg.MaxInline) {
 		err = fmt.Errorf("%w: %d bytes Inline: at most %d", ErrInvalid, length, q.dev.cfg.MaxInline)
 	}
+	if err == nil && wr.Op.isAtomic() {
+		err = checkAtomic(wr, length)
+	}
 	return length, err
 }
 
@@ -132,7 +141,7 @@ func (q *qp) fillSlot(slot *sendSlot, wr *SendWR, length uint64) error {
 	slot.wr = *wr
 	slot.wr.SGL, slot.wr.Data = nil, nil
 	slot.length = length
-	slot.unanswered = wr.Op == OpRead
+	slot.unanswered = wr.Op.asks()
 	slot.sgl = append(slot.sgl[:0], wr.SGL...)
 	slot.inline = slot.inline[:0]
 	if wr.Op == OpFastReg || wr.Op == OpBindMW {
@@ -230,10 +239,12 @@ func (q *qp) blameLocked(t *rdmap.Terminate) {
 		return
 	case t.Layer == rdmap.LayerDDP && t.Type == ddp.TypeTagged:
 		q.badCode = StatusRemAccessErr
-		match = func(op Opcode) bool { return op == OpWrite }
+		match = func(op Opcode) bool { return op == OpWrite || op == OpWriteImm }
 	case t.Layer == rdmap.LayerDDP && t.Type == ddp.TypeUntagged:
 		q.badCode = StatusRemInvReqErr
-		match = func(op Opcode) bool { return op == OpSend || op == OpSendInv }
+		match = func(op Opcode) bool {
+			return op == OpSend || op == OpSendInv || op == OpImmediate || op == OpWriteImm
+		}
 	case t.Layer == rdmap.LayerRDMAP && t.Code == rdmap.OpCodeCannotInvalid:
 		q.badCode = StatusRemInvReqErr
 		match = func(op Opcode) bool { return op == OpSendInv }

@@ -23,7 +23,7 @@ type sendSlot struct {
 	length uint64 // bytes
 	mem    *mr    // of OpFastReg and OpBindMW: what the STag will name
 
-	unanswered bool // an RDMA Read whose response has not arrived
+	unanswered bool // an RDMA Read or atomic whose response has not arrived
 }
 
 // recvSlot is a place of the RQ.
@@ -54,6 +54,8 @@ type qp struct {
 	crc  bool
 	ord  uint64 // Reads of ours that may be outstanding
 	ird  uint64 // Reads of the peer's that are held
+
+	extensions bool // RFC 7306
 
 	sqHeld, rqHeld atomic.Int32  // places taken: posted, or completed and not yet polled
 	life           atomic.Uint32 // streams that it has carried before
@@ -103,6 +105,9 @@ type qpStats struct {
 	fpdusSent, fpdusReceived   atomic.Uint64
 	bytesSent, bytesReceived   atomic.Uint64
 	readsSent, readsReceived   atomic.Uint64
+	immsSent, immsReceived     atomic.Uint64
+
+	atomicsSent, atomicsReceived atomic.Uint64
 }
 
 func (p *pd) CreateQP(a QPInitAttr) (QP, error) {
@@ -211,6 +216,8 @@ func (q *qp) Stats() QPStats {
 		FPDUsSent: s.fpdusSent.Load(), FPDUsReceived: s.fpdusReceived.Load(),
 		BytesSent: s.bytesSent.Load(), BytesReceived: s.bytesReceived.Load(),
 		ReadsSent: s.readsSent.Load(), ReadsReceived: s.readsReceived.Load(),
+		AtomicsSent: s.atomicsSent.Load(), AtomicsReceived: s.atomicsReceived.Load(),
+		ImmsSent: s.immsSent.Load(), ImmsReceived: s.immsReceived.Load(),
 		Unacked: unacked(conn),
 	}
 }
@@ -284,12 +291,13 @@ func (q *qp) start(p startParam) error {
 		return err
 	}
 	q.crc, q.tx.marks = p.link.crc, p.link.marks
-	q.ord, q.ird = uint64(p.ord), uint64(p.ird)
+	q.ord, q.ird, q.extensions = uint64(p.ord), uint64(p.ird), p.extensions
 	if p.rtrSent == mpa.RTRRead {
-		q.newRead(nobody, 1, 0)
+		q.newRequest(outRead{op: rdmap.OpReadResponse, sq: nobody, stag: 1})
 	}
 	q.tx.init(q, p.link.sender)
 	q.rx.init(q, p.link.crc, p.enhanced)
+	q.rx.r.Extensions = p.extensions
 	if p.link.marksIn {
 		q.rx.r.ExpectMarkers()
 	}

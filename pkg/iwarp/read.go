@@ -6,30 +6,55 @@ import (
 	"math/rand/v2"
 	"sync"
 
+	"github.com/rdistcc/rdistcc/pkg/iwarp/ddp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )
 
 // nobody as outRead.sq is a request that no place of the SQ stands for.
 const nobody = ^uint64(0)
 
-// outRead is an RDMA Read of ours that the peer has not answered.
+// outRead is an RDMA Read or atomic of ours that the peer has not answered.
 type outRead struct {
-	sq   uint64 // its place in the SQ, or nobody
-	stag STag   // its sink, for the peer: of this Read alone
-	size uint32 // bytes
+	op   rdmap.Opcode // of the response
+	sq   uint64       // its place in the SQ, or nobody
+	stag STag         // a Read's sink, for the peer: of this Read alone
+	id   uint32       // an atomic's
+	size uint32       // bytes
 }
 
-// inRead is an RDMA Read of the peer that is not answered.
+// inRead is an RDMA Read or atomic of the peer that is not answered.
 type inRead struct {
+	op   rdmap.Opcode // of the response
+	size uint32       // bytes of payload of the response
 	req  rdmap.ReadRequest
-	size uint32                         // bytes of payload of the response
-	seg  [rdmap.ReadRequestSegment]byte // as it came, for a Terminate
+	seg  [rdmap.ReadRequestSegment]byte // of a Read, as it came, for a Terminate
+	old  rdmap.AtomicResponse
 }
 
 // startRead begins the Read Request of slot. False: its sink is not valid.
 func (q *qp) startRead(slot *sendSlot) bool {
-	for i := range slot.sgl {
-		s := &slot.sgl[i]
+	if !q.writable(slot.sgl) {
+		return false
+	}
+	t := &q.tx
+	req := rdmap.ReadRequest{SinkSTag: q.sinkSTag(), Size: uint32(slot.length), SrcSTag: slot.wr.STag, SrcTO: slot.wr.TO}
+	q.mu.Lock()
+	q.newRequest(outRead{op: rdmap.OpReadResponse, sq: t.next, stag: req.SinkSTag, size: req.Size})
+	q.mu.Unlock()
+	if req.Size == 0 && req.SrcSTag == 0 {
+		req.SrcSTag = 1 // nobody checks it, but STag 0 upsets some RNICs
+	}
+	req.Put(t.head[:])
+	t.sender.Start(rdmap.Message{Op: rdmap.OpReadRequest, Head: t.head[:rdmap.ReadRequestSize]})
+	q.stats.readsSent.Add(1)
+	return true
+}
+
+// writable says whether sgl names memory that a response may go into. It is
+// checked again when that is there.
+func (q *qp) writable(sgl []SGE) bool {
+	for i := range sgl {
+		s := &sgl[i]
 		if s.Length == 0 {
 			continue // its LKey is not looked at
 		}
@@ -37,28 +62,17 @@ func (q *qp) startRead(slot *sendSlot) bool {
 		if !ok {
 			return false
 		}
-		m.local.leave() // checked again when the response is there
+		m.local.leave()
 	}
-	t := &q.tx
-	req := rdmap.ReadRequest{SinkSTag: q.sinkSTag(), Size: uint32(slot.length), SrcSTag: slot.wr.STag, SrcTO: slot.wr.TO}
-	q.mu.Lock()
-	q.newRead(t.next, req.SinkSTag, req.Size)
-	q.mu.Unlock()
-	if req.Size == 0 && req.SrcSTag == 0 {
-		req.SrcSTag = 1 // nobody checks it, but STag 0 upsets some RNICs
-	}
-	req.Put(t.head[:])
-	t.sender.Start(rdmap.Message{Op: rdmap.OpReadRequest, Head: t.head[:]})
-	q.stats.readsSent.Add(1)
 	return true
 }
 
-// newRead notes a Read that is about to be sent.
-func (q *qp) newRead(sq uint64, sink STag, size uint32) {
+// newRequest notes a request that is about to be sent.
+func (q *qp) newRequest(o outRead) {
 	if q.orq == nil {
 		q.orq = make([]outRead, max(q.ord, 1)) // an RTR goes whatever ORD is
 	}
-	q.orq[q.orqTail%uint64(len(q.orq))] = outRead{sq: sq, stag: sink, size: size}
+	q.orq[q.orqTail%uint64(len(q.orq))] = o
 	q.orqTail++
 }
 
@@ -85,7 +99,11 @@ func (q *qp) sinkSTag() STag {
 func (q *qp) startResponse() bool {
 	t := &q.tx
 	e := &q.irq[t.answer%uint64(len(q.irq))]
-	m := rdmap.Message{Op: rdmap.OpReadResponse, STag: e.req.SinkSTag, TO: e.req.SinkTO}
+	m := rdmap.Message{Op: e.op, STag: e.req.SinkSTag, TO: e.req.SinkTO}
+	if e.op == rdmap.OpAtomicResponse {
+		e.old.Put(t.head[:])
+		m.Head = t.head[:rdmap.AtomicResponseSize]
+	}
 	t.payload = t.payload[:0]
 	if e.size > 0 {
 		b, guard, f := q.enterSource(&e.req, 0)
@@ -203,7 +221,8 @@ func (q *qp) asksLocked() bool {
 	return false
 }
 
-// refusedLocked is the outstanding Read that the peer's Terminate t is about, or nil.
+// refusedLocked is the outstanding Read or atomic that the peer's Terminate t is
+// about, or nil.
 func (q *qp) refusedLocked(t *rdmap.Terminate) *outRead {
 	var oldest *outRead
 	for i := q.orqHead; i != q.orqTail; i++ {
@@ -211,8 +230,16 @@ func (q *qp) refusedLocked(t *rdmap.Terminate) *outRead {
 		if o.sq == nobody {
 			continue
 		}
-		if t.ReadRequest == nil || STag(binary.BigEndian.Uint32(t.ReadRequest)) == o.stag {
-			return o
+		switch {
+		case t.ReadRequest != nil: // its MSN is garbage where siw says it
+			if STag(binary.BigEndian.Uint32(t.ReadRequest)) == o.stag {
+				return o
+			}
+		case len(t.DDP) == ddp.UntaggedSize:
+			// Requests are all that goes on their queue, so their MSNs count them.
+			if h := ddp.ParseUntagged(t.DDP); h.QN == rdmap.QNReadRequest && h.MSN == uint32(i+1) {
+				return o
+			}
 		}
 		if oldest == nil {
 			oldest = o
@@ -241,15 +268,20 @@ func (x *rxState) ReadRequest(r rdmap.ReadRequest, seg []byte) rdmap.Fault {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	e := q.newHeldLocked()
+	e.op, e.req, e.size = rdmap.OpReadResponse, r, r.Size
+	copy(e.seg[:], seg)
+	x.work = true
+	return rdmap.FaultNone
+}
+
+// newHeldLocked is a place for a request of the peer: RequestRoom was asked.
+func (q *qp) newHeldLocked() *inRead {
 	if q.irq == nil {
 		q.irq = make([]inRead, max(q.ird, 1)) // an RTR comes whatever IRD is
 	}
-	e := &q.irq[q.irqTail%uint64(len(q.irq))]
-	e.req, e.size = r, r.Size
-	copy(e.seg[:], seg)
 	q.irqTail++
-	x.work = true
-	return rdmap.FaultNone
+	return &q.irq[(q.irqTail-1)%uint64(len(q.irq))]
 }
 
 // NextResponse implements rdmap.Consumer.
@@ -261,7 +293,7 @@ func (x *rxState) NextResponse() (rdmap.Expected, bool) {
 		return rdmap.Expected{}, false
 	}
 	x.out = &q.orq[q.orqHead%uint64(len(q.orq))]
-	return rdmap.Expected{STag: x.out.stag, Size: x.out.size}, true
+	return rdmap.Expected{Op: x.out.op, ID: x.out.id, STag: x.out.stag, Size: x.out.size}, true
 }
 
 // PlaceResponse implements rdmap.Consumer.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/iwarp/ddp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )
@@ -29,7 +30,8 @@ type rxState struct {
 	watch  *time.Timer // of a loan: see lend
 	back   chan error  // cap 1: the loan is over
 
-	fpdus, sends, writes, reads, bytes uint64 // of r's counters, what stats has already
+	// Of r's counters, what stats has already.
+	fpdus, sends, writes, reads, atomics, imms, bytes uint64
 }
 
 func (x *rxState) init(q *qp, crc, enhancedResponder bool) {
@@ -101,10 +103,15 @@ func (x *rxState) Invalidate(stag STag) rdmap.Fault { return x.q.remoteInvalidat
 
 // Deliver implements rdmap.Consumer.
 func (x *rxState) Deliver(d rdmap.Delivery) {
-	x.complete(WC{
-		Status: StatusSuccess, ByteLen: d.Len, Solicited: d.Op.Solicited(),
+	wc := WC{
+		Op: OpRecv, Status: StatusSuccess, ByteLen: d.Len, Solicited: d.Op.Solicited(),
 		Inv: d.Op.Invalidates(), InvSTag: d.InvSTag,
-	})
+		HasImm: d.Op == rdmap.OpImmediate || d.Op == rdmap.OpImmediateSE, Imm: d.Imm,
+	}
+	if d.AfterWrite {
+		wc.Op = OpRecvWriteImm
+	}
+	x.complete(wc)
 }
 
 // FailReceive implements rdmap.Consumer.
@@ -116,7 +123,7 @@ func (x *rxState) FailReceive(f rdmap.ReceiveFault) {
 	case rdmap.ReceiveInvalidate:
 		status = StatusRemInvReqErr
 	}
-	x.complete(WC{Status: status, Solicited: true})
+	x.complete(WC{Op: OpRecv, Status: status, Solicited: true})
 }
 
 // complete ends the receive in progress.
@@ -124,7 +131,7 @@ func (x *rxState) complete(wc WC) {
 	q := x.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	wc.ID, wc.QP, wc.Op = x.cur.id, q, OpRecv
+	wc.ID, wc.QP = x.cur.id, q
 	x.cur = nil
 	if q.srq == nil {
 		q.rqHead++
@@ -191,6 +198,14 @@ func (q *qp) filled(n int) error {
 	if d := r.Reads - x.reads; d > 0 {
 		q.stats.readsReceived.Add(d)
 		x.reads += d
+	}
+	if d := r.Atomics - x.atomics; d > 0 {
+		q.stats.atomicsReceived.Add(d)
+		x.atomics += d
+	}
+	if d := r.Imms - x.imms; d > 0 {
+		q.stats.immsReceived.Add(d)
+		x.imms += d
 	}
 	if d := r.Bytes - x.bytes; d > 0 {
 		q.stats.bytesReceived.Add(d)
@@ -270,7 +285,8 @@ func (q *qp) conclude(reason error) (linger bool) {
 		q.state = StateTerminate
 		linger = true
 		_ = q.conn.SetWriteDeadline(time.Now().Add(q.dev.cfg.LingerTimeout))
-		q.answerFirst = term.ReadRequest != nil
+		q.answerFirst = term.Layer == rdmap.LayerRDMAP && len(term.DDP) == ddp.UntaggedSize &&
+			ddp.ParseUntagged(term.DDP).QN == rdmap.QNReadRequest
 	case peer:
 		q.ended, q.cause = true, terminateError(&pt.Terminate, true, pt.Meaning())
 		q.state = StateTerminate
@@ -283,7 +299,7 @@ func (q *qp) conclude(reason error) (linger bool) {
 		q.state = StateClosing
 		if q.asksLocked() {
 			graceful = false
-			q.ended, q.cause = true, fmt.Errorf("iwarp: %s closed the connection before it answered an RDMA Read", q.conn.RemoteAddr())
+			q.ended, q.cause = true, fmt.Errorf("iwarp: %s closed the connection before it answered an RDMA Read or atomic", q.conn.RemoteAddr())
 		}
 	default:
 		q.ended, q.cause = true, reason

@@ -89,6 +89,8 @@ func (d *soft) Attr() DeviceAttr {
 		MaxIRD:        c.MaxIRD,
 		MaxORD:        c.MaxORD,
 		RDMARead:      true,
+		Atomics:       true,
+		Immediate:     true,
 		MemoryWindow:  true,
 		FastReg:       true,
 		LocalInv:      true,

@@ -25,21 +25,22 @@ type txState struct {
 	raw    syscall.RawConn // nil: every write may block
 	write  func(fd uintptr) bool
 
-	batch    *mpa.Batch                  // borrowed while there is work
-	marks    *mpa.Marks                  // position of the markers the peer wants; nil: none
-	next     uint64                      // first SQ request not yet cut to its end
-	answer   uint64                      // first request of the peer not yet answered to its end
-	settled  uint64                      // qp.irqHead as last set
-	replying bool                        // the message in progress is a response
-	copied   bool                        // and its payload is in guarded
-	guarded  []byte                      // copies of guarded memory, of responses in the batch; made for the first one
-	burst    int                         // responses since the last message of the SQ
-	sources  []*mr                       // regions of responses in the batch, whose remote gate we are in
-	random   *rand.ChaCha8               // for sinks of Reads; made for the first one
-	head     [rdmap.ReadRequestSize]byte // of the request in progress
-	held     []*mr                       // regions whose local gate we are in
-	current  int                         // held[current:] belong to the message in progress
-	payload  [][]byte                    // of that message
+	batch    *mpa.Batch                    // borrowed while there is work
+	marks    *mpa.Marks                    // position of the markers the peer wants; nil: none
+	next     uint64                        // first SQ request not yet cut to its end
+	answer   uint64                        // first request of the peer not yet answered to its end
+	settled  uint64                        // qp.irqHead as last set
+	replying bool                          // the message in progress is a response
+	copied   bool                          // and its payload is in guarded
+	guarded  []byte                        // copies of guarded memory, of responses in the batch; made for the first one
+	burst    int                           // responses since the last message of the SQ
+	half     bool                          // of an OpWriteImm, the Write has been cut
+	sources  []*mr                         // regions of responses in the batch, whose remote gate we are in
+	random   *rand.ChaCha8                 // for sinks of Reads; made for the first one
+	head     [rdmap.AtomicRequestSize]byte // of the request in progress
+	held     []*mr                         // regions whose local gate we are in
+	current  int                           // held[current:] belong to the message in progress
+	payload  [][]byte                      // of that message
 	bufs     net.Buffers
 	rest     []byte    // of a write that would have blocked
 	n        int       // result of write
@@ -249,14 +250,21 @@ func (q *qp) fill(tail, asked uint64) {
 			return
 		}
 		if t.replying {
+			q.stats.bytesSent.Add(t.sender.Sent())
 			t.replying, t.copied = false, false
 			t.answer++
 			t.burst++
-		} else {
-			t.next++
-			t.current = len(t.held)
-			t.burst = 0
+			continue
 		}
+		if slot := &q.sq[t.next%uint64(len(q.sq))]; slot.wr.Op == OpWriteImm && !t.half {
+			t.half = true
+			q.startImmediate(slot)
+			continue
+		}
+		t.half = false
+		t.next++
+		t.current = len(t.held)
+		t.burst = 0
 	}
 }
 
@@ -295,6 +303,15 @@ func (q *qp) startNext(tail, asked uint64) bool {
 			return false
 		}
 		return true
+	case slot.wr.Op.isAtomic():
+		if !q.startAtomic(slot) {
+			q.localFault("the SGE of an atomic names no writable memory of its protection domain")
+			return false
+		}
+		return true
+	case slot.wr.Op == OpImmediate:
+		q.startImmediate(slot)
+		return true
 	}
 	if !q.startMessage(slot) {
 		q.localFault("an SGE of a send names no memory of its protection domain")
@@ -325,7 +342,7 @@ func (q *qp) startMessage(slot *sendSlot) bool {
 	m := rdmap.Message{Payload: t.payload}
 	solicited := slot.wr.Flags&Solicited != 0
 	switch slot.wr.Op {
-	case OpWrite:
+	case OpWrite, OpWriteImm:
 		m.Op, m.STag, m.TO = rdmap.OpWrite, slot.wr.STag, slot.wr.TO
 		if slot.length == 0 && m.STag == 0 {
 			m.STag = 1 // nobody checks it, but STag 0 upsets some RNICs
@@ -427,9 +444,14 @@ func (q *qp) completeLocked(by *qp) (woke bool) {
 			break
 		}
 		switch slot.wr.Op {
-		case OpWrite:
+		case OpWrite, OpWriteImm:
 			q.stats.writesSent.Add(1)
 			q.stats.bytesSent.Add(slot.length)
+			if slot.wr.Op == OpWriteImm {
+				q.stats.immsSent.Add(1)
+			}
+		case OpImmediate:
+			q.stats.immsSent.Add(1)
 		case OpSend, OpSendInv:
 			q.stats.sendsSent.Add(1)
 			q.stats.bytesSent.Add(slot.length)

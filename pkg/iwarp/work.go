@@ -54,7 +54,7 @@ type SendWR struct {
 	TO      uint64 // offset in it; of an atomic a multiple of 8
 	InvSTag STag   // OpSendInv: the peer's region to invalidate; OpLocalInv: ours
 
-	Imm    [ImmSize]byte // OpImmediate, OpWriteImm
+	Imm    [ImmSize]byte // OpImmediate, which has no other payload; OpWriteImm
 	Atomic AtomicArgs    // OpCmpSwap, OpFetchAdd; the old value goes to SGL, 8 bytes in native order
 	Reg    *FastReg      // OpFastReg; copied at posting
 	Bind   *BindMW       // OpBindMW; copied at posting

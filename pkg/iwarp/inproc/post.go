@@ -84,6 +84,9 @@ func (q *qp) newRequest(wr *iwarp.SendWR) (*request, error) {
 	if wr.Data != nil && (wr.Flags&iwarp.Inline == 0 || len(wr.SGL) > 0) {
 		return nil, fmt.Errorf("%w: Data is for Inline requests without SGL", iwarp.ErrInvalid)
 	}
+	if wr.Op == iwarp.OpImmediate && (len(wr.SGL) > 0 || len(wr.Data) > 0) {
+		return nil, fmt.Errorf("%w: Immediate Data has no payload besides Imm", iwarp.ErrInvalid)
+	}
 	r := &request{SendWR: *wr}
 	r.SGL = append([]iwarp.SGE(nil), wr.SGL...)
 	length, err := sglLength(r.SGL)

@@ -31,7 +31,7 @@ type suiteCase struct {
 }
 
 // suite is every case there is. Each file has a list of its own.
-var suite = slices.Concat(connectCases, dataCases, queueCases, errorCases, readCases)
+var suite = slices.Concat(connectCases, dataCases, queueCases, errorCases, readCases, extCases)
 
 // conn is one case's two devices.
 type conn struct {

@@ -68,7 +68,7 @@ const (
 	maskVersion  = 0xc0
 	maskOpcode   = 0x0f
 	readReqSize  = 28 // behind the DDP header
-	maxHeader    = ddp.UntaggedSize + readReqSize
+	maxHeader    = ddp.UntaggedSize + AtomicRequestSize
 	shortestULP  = ddp.TaggedSize
 	minTerminate = 4
 )

@@ -49,12 +49,14 @@ func ParseReadRequest(b []byte) ReadRequest {
 
 // Expected is the oldest request of ours that the peer has not answered.
 type Expected struct {
-	STag ddp.STag // the sink that the Response has to name
+	Op   Opcode   // OpReadResponse or OpAtomicResponse
+	ID   uint32   // of an atomic
+	STag ddp.STag // the sink that a Read's Response has to name
 	TO   uint64
 	Size uint32 // bytes
 }
 
-// ResponseFault is why a Read of ours fails.
+// ResponseFault is why a Read or atomic of ours fails.
 type ResponseFault uint8
 
 // Response faults.
@@ -83,6 +85,7 @@ func (r *Receiver) readRequest(h *ddp.Untagged, seg []byte) error {
 	if !r.isReadRTR(seg) { // which is nobody's Read
 		r.Reads++
 	}
+	r.wrote = false
 	return nil
 }
 
@@ -134,7 +137,7 @@ func (r *Receiver) readResponse(seg []byte) error {
 	m := &r.tagged
 	if !m.open {
 		var ok bool
-		if r.want, ok = r.c.NextResponse(); !ok {
+		if r.want, ok = r.c.NextResponse(); !ok || r.want.Op != OpReadResponse {
 			return &Violation{TypeOperation, OpCodeUnexpected}
 		}
 		*m = message{open: true, op: OpReadResponse}
@@ -157,6 +160,7 @@ func (r *Receiver) readResponse(seg []byte) error {
 		r.Bytes += uint64(len(p))
 		if h.Last {
 			*m = message{}
+			r.wrote = false
 			r.c.DeliverResponse()
 		}
 		return nil

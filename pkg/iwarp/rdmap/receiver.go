@@ -19,6 +19,7 @@ const (
 	FaultAccess       // the right is not there
 	FaultWrap         // TO + length passes 2^64
 	FaultBounds       // outside the region
+	FaultAlign        // an atomic's word is not at a multiple of 8
 	FaultLocal        // our own buffer is no longer usable
 )
 
@@ -37,6 +38,10 @@ type Delivery struct {
 	Op      Opcode
 	Len     uint32   // bytes
 	InvSTag ddp.STag // invalid by now; only with Op.Invalidates
+
+	// Of Immediate Data. Len is that of the Write right before it, if there is one.
+	Imm        [ImmediateSize]byte
+	AfterWrite bool
 }
 
 // Consumer owns the memory and the receive queue of a stream. Its methods are
@@ -57,17 +62,23 @@ type Consumer interface {
 	// FailReceive completes it with an error; the stream ends.
 	FailReceive(f ReceiveFault)
 
-	// RequestRoom says whether another Read Request can be held: fewer than IRD are.
+	// RequestRoom says whether another Read or Atomic Request can be held: fewer than
+	// IRD are.
 	RequestRoom() bool
 	// ReadRequest checks a Read Request, unless its size is 0, and holds it. seg is
 	// the segment that it came in, and is not kept.
 	ReadRequest(r ReadRequest, seg []byte) Fault
-	// NextResponse is what the Response that begins now has to look like; ok is
-	// false when no Read of ours is the oldest unanswered request.
+	// AtomicRequest checks an Atomic Request, does it, and holds what the word was.
+	// Its TO is a multiple of 8.
+	AtomicRequest(r AtomicRequest) Fault
+	// NextResponse is what the Response that begins now has to look like: that to
+	// the oldest request of ours which is not answered. ok is false when there is
+	// none.
 	NextResponse() (e Expected, ok bool)
-	// PlaceResponse copies p to offset off of that Read's sink. p fits.
+	// PlaceResponse copies p to offset off of that request's sink. p fits; an
+	// atomic's value is 8 bytes in native order.
 	PlaceResponse(off uint64, p []byte) Fault
-	// DeliverResponse completes the Read.
+	// DeliverResponse completes the request.
 	DeliverResponse()
 	// FailResponse completes it with an error; the stream ends.
 	FailResponse(f ResponseFault)
@@ -106,11 +117,18 @@ type Receiver struct {
 	untagged message        // unfinished untagged message on queue 0
 	room     uint64         // of its receive
 	want     Expected       // of the Read whose Response is the unfinished tagged message
+	wrote    bool           // the last message was a Write
+	wroteLen uint32         // its bytes
+	old      [8]byte        // of the Atomic Response in hand
+
+	// Extensions lets the messages of RFC 7306 in. Set it before the first byte.
+	Extensions bool
 
 	// Counters, for the owner to read.
-	Sends, Writes uint64 // messages
-	Reads         uint64 // Requests
-	Bytes         uint64 // payload
+	Sends, Writes  uint64 // messages
+	Reads, Atomics uint64 // Requests
+	Imms           uint64 // messages of Immediate Data
+	Bytes          uint64 // payload
 }
 
 type message struct {
@@ -207,7 +225,11 @@ func (r *Receiver) segment(seg []byte) error {
 		return &Violation{TypeOperation, OpCodeVersion}
 	}
 	op := Opcode(seg[1] & maskOpcode)
-	if op > OpTerminate || op.tagged() != tagged {
+	last := OpTerminate
+	if r.Extensions {
+		last = OpAtomicResponse
+	}
+	if op > last || op.tagged() != tagged {
 		return &Violation{TypeOperation, OpCodeUnexpected}
 	}
 	if tagged {
@@ -232,8 +254,14 @@ func (r *Receiver) taggedSegment(op Opcode, seg []byte) error {
 		}
 		r.Bytes += uint64(len(p))
 	}
-	r.tagged = message{open: !h.Last, op: op}
-	if h.Last && !(r.rtr && len(seg) == ddp.TaggedSize) { // an RTR is nobody's Write
+	m := &r.tagged
+	m.open, m.op, m.got = true, op, m.got+uint64(len(seg)-ddp.TaggedSize)
+	if !h.Last {
+		return nil
+	}
+	r.wrote, r.wroteLen = !r.rtr || m.got > 0, uint32(m.got)
+	*m = message{}
+	if !(r.rtr && len(seg) == ddp.TaggedSize) { // an RTR is nobody's Write
 		r.Writes++
 	}
 	return nil
@@ -276,8 +304,13 @@ func (r *Receiver) untaggedSegment(op Opcode, seg []byte) error {
 	if h.MSN != r.msn[h.QN] {
 		return &ddp.Violation{Type: ddp.TypeUntagged, Code: ddp.UntaggedMSNRange}
 	}
-	if op == OpReadRequest {
+	switch op {
+	case OpReadRequest:
 		return r.readRequest(&h, seg)
+	case OpAtomicRequest:
+		return r.atomicRequest(&h, seg)
+	case OpAtomicResponse:
+		return r.atomicResponse(&h, seg)
 	}
 	if r.rtr && r.rtrSend && op == OpSend && h.Last && h.MO == 0 && len(seg) == ddp.UntaggedSize {
 		r.msn[QNSend]++ // it uses a number, but no receive
@@ -293,6 +326,9 @@ func (r *Receiver) untaggedSegment(op Opcode, seg []byte) error {
 	}
 	if uint64(h.MO) != m.got {
 		return &ddp.Violation{Type: ddp.TypeUntagged, Code: ddp.UntaggedInvalidMO}
+	}
+	if op == OpImmediate || op == OpImmediateSE {
+		return r.immediate(op, &h, seg)
 	}
 	p := seg[ddp.UntaggedSize:]
 	if m.got+uint64(len(p)) > r.room {
@@ -328,6 +364,7 @@ func (r *Receiver) deliver(op Opcode, h *ddp.Untagged) error {
 		}
 	}
 	r.untagged = message{}
+	r.wrote = false
 	r.msn[QNSend]++ // wraps from ffffffff to 0 (RFC 5041 §4.3)
 	r.Sends++
 	r.c.Deliver(d)

@@ -8,7 +8,7 @@ import (
 // Message is one RDMAP message to be sent.
 type Message struct {
 	Op      Opcode
-	Head    []byte   // RDMAP header of a Read Request, which has no payload; copied by Start
+	Head    []byte   // header of a message that has no payload, as of a Read Request; copied by Start
 	STag    ddp.STag // the sink of a Write or Read Response; what a Send invalidates
 	TO      uint64   // of a Write or Read Response
 	Payload [][]byte // in order; unchanged until the FPDUs are written

@@ -1,6 +1,7 @@
 package rdmap
 
 import (
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -76,7 +77,12 @@ func play(t *testing.T, in string, chunk int) string {
 		case "answered": // the response to the oldest Read has been sent
 			p.held--
 		case "read": // one of ours is outstanding
-			p.reads = append(p.reads, Expected{STag: ddp.STag(a.num("stag")), TO: a.num("to"), Size: uint32(a.num("size"))})
+			p.reads = append(p.reads, Expected{Op: OpReadResponse, STag: ddp.STag(a.num("stag")), TO: a.num("to"), Size: uint32(a.num("size"))})
+			p.sinkGone = a.has("gone")
+		case "extensions":
+			p.engine().Extensions = true
+		case "atomic": // one of ours is outstanding
+			p.reads = append(p.reads, Expected{Op: OpAtomicResponse, ID: uint32(a.num("id")), Size: 8})
 			p.sinkGone = a.has("gone")
 		case "post-recv":
 			p.receives = append(p.receives, a.num("len"))
@@ -237,6 +243,18 @@ func (p *player) ReadRequest(r ReadRequest, seg []byte) Fault {
 	return FaultNone
 }
 
+func (p *player) AtomicRequest(r AtomicRequest) Fault {
+	f := p.check(r.STag, r.TO, 8)
+	if f == FaultNone {
+		p.held++
+		word := p.regions[r.STag].buf[r.TO-p.regions[r.STag].base:]
+		old := binary.NativeEndian.Uint64(word)
+		binary.NativeEndian.PutUint64(word, r.Apply(old))
+		p.say("hold atomic id=%d: %#x becomes %#x", r.ID, old, r.Apply(old))
+	}
+	return f
+}
+
 func (p *player) NextResponse() (Expected, bool) {
 	if len(p.reads) == 0 {
 		return Expected{}, false
@@ -248,17 +266,25 @@ func (p *player) PlaceResponse(off uint64, b []byte) Fault {
 	if p.sinkGone {
 		return FaultLocal
 	}
+	if p.reads[0].Op == OpAtomicResponse {
+		p.say("place old value %#x", binary.NativeEndian.Uint64(b))
+		return FaultNone
+	}
 	p.say("place response off=%d len=%d", off, len(b))
 	return FaultNone
 }
 
 func (p *player) DeliverResponse() {
-	p.say("read of %d is done", p.reads[0].Size)
+	if p.reads[0].Op == OpAtomicResponse {
+		p.say("atomic %d is done", p.reads[0].ID)
+	} else {
+		p.say("read of %d is done", p.reads[0].Size)
+	}
 	p.reads = p.reads[1:]
 }
 
 func (p *player) FailResponse(f ResponseFault) {
-	p.say("read fails: %s", [...]string{"bad response", "local"}[f])
+	p.say("request fails: %s", [...]string{"bad response", "local"}[f])
 }
 
 func (p *player) NextReceive() (uint64, bool) {
@@ -288,6 +314,10 @@ func (p *player) Invalidate(stag ddp.STag) Fault {
 }
 
 func (p *player) Deliver(d Delivery) {
+	if d.Op == OpImmediate || d.Op == OpImmediateSE {
+		p.say("deliver immediate %x after write=%v len=%d solicited=%v", d.Imm, d.AfterWrite, d.Len, d.Op.Solicited())
+		return
+	}
 	p.say("deliver op=%d len=%d inv=%#x solicited=%v", d.Op, d.Len, d.InvSTag, d.Op.Solicited())
 }
 
@@ -318,7 +348,8 @@ func (a args) has(k string) bool { _, ok := a.m[k]; return ok }
 
 func (a args) op() Opcode {
 	ops := map[string]Opcode{"write": OpWrite, "read-request": OpReadRequest, "read-response": OpReadResponse, "send": OpSend,
-		"send-inv": OpSendInv, "send-se": OpSendSE, "send-se-inv": OpSendSEInv, "terminate": OpTerminate, "immediate": OpImmediate}
+		"send-inv": OpSendInv, "send-se": OpSendSE, "send-se-inv": OpSendSEInv, "terminate": OpTerminate, "immediate": OpImmediate,
+		"immediate-se": OpImmediateSE, "atomic-request": OpAtomicRequest, "atomic-response": OpAtomicResponse}
 	if op, ok := ops[a.m["op"]]; ok {
 		return op
 	}
@@ -374,10 +405,23 @@ func fpdu(a args, kind string) []byte {
 			r := ReadRequest{SinkSTag: ddp.STag(a.num("sink")), SinkTO: a.num("sink-to"), Size: uint32(a.num("size")),
 				SrcSTag: ddp.STag(a.num("src")), SrcTO: a.num("src-to")}
 			r.Put(payload)
-			h.QN = QNReadRequest
-			if a.has("qn") {
-				h.QN = uint32(a.num("qn"))
+		}
+		if a.op() == OpAtomicRequest && !a.has("len") {
+			payload = make([]byte, AtomicRequestSize)
+			r := AtomicRequest{Op: AtomicOp(a.num("aop")), ID: uint32(a.num("id")), STag: ddp.STag(a.num("stag")), TO: a.num("to"),
+				Data: a.num("data"), Mask: a.num("mask"), Compare: a.num("compare"), CompareMask: a.num("cmask")}
+			r.Put(payload)
+			if a.has("reserved") {
+				payload[0], payload[3] = 0xff, payload[3]|0xf0
 			}
+		}
+		if a.op() == OpAtomicResponse && !a.has("len") {
+			payload = make([]byte, AtomicResponseSize)
+			r := AtomicResponse{ID: uint32(a.num("id")), Old: a.num("old")}
+			r.Put(payload)
+		}
+		if op := a.op(); !a.has("qn") && kind == "untagged" {
+			h.QN = op.queue()
 		}
 		head = make([]byte, ddp.UntaggedSize)
 		h.Put(head)
