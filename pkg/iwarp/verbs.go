@@ -121,10 +121,12 @@ type MR interface {
 	STag() STag   // of a region of AllocMR: the last one that OpFastReg gave it
 	Base() uint64 // TO of the first byte, for SGEs and for the peer
 	Len() int
-	// Invalidate ends remote access; when it has returned, no incoming byte is
-	// placed any more. The local registration stays until Dereg.
+	// Invalidate ends remote access, through windows on the region too; when it has
+	// returned, no incoming byte is placed any more. The local registration stays
+	// until Dereg, except a fast one, which has ended: as by OpLocalInv.
 	Invalidate() error
-	// Dereg ends the registration; like Invalidate it waits for placements.
+	// Dereg ends the registration; like Invalidate it waits for placements. It
+	// refuses while windows are open on the region (ErrInvalid).
 	Dereg() error
 }
 
@@ -132,7 +134,7 @@ type MR interface {
 // its own, that is bound to one QP and taken back by OpLocalInv, by the peer's Send
 // with Invalidate, or by the next bind (type 2 windows of the RDMA verbs).
 type MW interface {
-	STag() STag // of the last bind that was posted; 0 before
+	STag() STag // of the last bind that was posted; 0 before, and when that closed it
 	// Dealloc ends it, and what was open by it.
 	Dealloc() error
 }
@@ -148,7 +150,8 @@ type SRQInitAttr struct {
 type SRQ interface {
 	// PostRecv is as QP.PostRecv: the receive holds its place until its WC is polled.
 	PostRecv(wr *RecvWR) error
-	// Arm asks for one EventSRQLimit, when fewer than limit receives are left.
+	// Arm asks for one EventSRQLimit, when fewer than limit receives are left; 0 asks
+	// for none.
 	Arm(limit int) error
 	// Destroy refuses while QPs use the queue. Receives that nobody took are dropped.
 	Destroy() error
@@ -206,8 +209,11 @@ type QP interface {
 	// Modify asks for a state as ibv_modify_qp does: from RTS, StateClosing is a
 	// Disconnect that does not wait (with work outstanding: StateError),
 	// StateTerminate ends the stream with a Terminate 0/0/00, StateError is Abort;
+	// from IDLE, RTR and CLOSING, StateError is Abort too;
 	// from ERROR, StateIdle makes the QP fit for another connection once its
-	// completions are polled. All else is ErrState and changes nothing.
+	// completions are polled. It waits until the last one is closed. Done is a new
+	// channel then, and regions and windows that were bound to the QP stay shut to
+	// its next peer. All else is ErrState and changes nothing.
 	Modify(s QPState) error
 	// Disconnect closes gracefully once the SQ is drained; ctx bounds the wait.
 	Disconnect(ctx context.Context) error
@@ -231,11 +237,13 @@ type CQ interface {
 	// Poll moves up to len(dst) completions into dst.
 	Poll(dst []WC) int
 	// Wait returns when at least one completion can be polled, the CQ is closed
-	// (ErrClosed) or ctx ends. It blocks; it does not spin.
+	// (ErrClosed), has overflowed and is empty (ErrLimit) or ctx ends. It blocks; it
+	// does not spin.
 	Wait(ctx context.Context) error
 	// ReqNotify arms the queue: the next completion, or with solicitedOnly the next
 	// one that is solicited or failed, puts one token into Events. One-shot. What is
-	// in the queue already makes no token: arm, poll, then wait for Events.
+	// in the queue already makes no token: arm, poll, then wait for Events. An
+	// overflow makes one.
 	ReqNotify(solicitedOnly bool) error
 	// Events is where the tokens of ReqNotify arrive. It is never closed.
 	Events() <-chan struct{}

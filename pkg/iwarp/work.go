@@ -72,6 +72,10 @@ type AtomicArgs struct {
 
 // FastReg registers memory by a work request: it takes effect in the order of the
 // SQ, and the region has a new STag (MR.STag) as soon as PostSend has returned.
+//
+// For peers the region belongs to the stream whose request it was, as if by
+// MROptions.QP, so that OpLocalInv or a Send with Invalidate of that peer ends it.
+// One that is still registered when its turn comes fails with StatusLocProtErr.
 type FastReg struct {
 	MR     MR // of AllocMR, not registered at the moment (new, or OpLocalInv was done)
 	Buf    []byte
@@ -81,7 +85,11 @@ type FastReg struct {
 
 // BindMW opens MW, on the QP it is posted to, for Len bytes from TO Addr of MR on.
 // The window has a new STag (MW.STag) as soon as PostSend has returned, TOs as MR
-// has them, and Access of the remote rights. MR keeps its own.
+// has them, and Access of the remote rights. MR keeps its own and needs none of
+// them, but LocalWrite where the window may be written. A region that cannot carry
+// the window is ErrInvalid at once or, where that depends on requests before this
+// one, StatusLocProtErr. While the window is open, requests and peers that would
+// invalidate MR fail.
 type BindMW struct {
 	MW     MW
 	MR     MR

@@ -31,7 +31,8 @@ type suiteCase struct {
 }
 
 // suite is every case there is. Each file has a list of its own.
-var suite = slices.Concat(connectCases, dataCases, queueCases, errorCases, readCases, extCases)
+var suite = slices.Concat(connectCases, dataCases, queueCases, errorCases, readCases, extCases,
+	srqCases, cqCases, memoryCases, stateCases)
 
 // conn is one case's two devices.
 type conn struct {

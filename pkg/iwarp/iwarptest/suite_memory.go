@@ -1,0 +1,501 @@
+package iwarptest
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+)
+
+var memoryCases = []suiteCase{
+	{"WindowOpensAPart", (*conn).windowPart},
+	{"WindowErrors", (*conn).windowErrors},
+	{"WindowCloses", (*conn).windowCloses},
+	{"WindowRebinds", (*conn).windowRebinds},
+	{"WindowHoldsItsRegion", (*conn).windowHolds},
+	{"FastRegister", (*conn).fastRegister},
+	{"FastRegisterErrors", (*conn).fastErrors},
+	{"FastRegisterIsOneStreams", (*conn).fastBound},
+	{"RightsAreSeparate", (*conn).rights},
+	{"AbsentIsUnsupported", (*conn).absent},
+}
+
+func (c *conn) needWindows() {
+	c.Helper()
+	c.need("memory windows", func(a iwarp.DeviceAttr) bool { return a.MemoryWindow })
+}
+
+func (c *conn) needFastReg() {
+	c.Helper()
+	c.need("fast registration", func(a iwarp.DeviceAttr) bool { return a.FastReg && a.LocalInv })
+}
+
+// window allocates a window on e.
+func (e *End) window(c *conn) iwarp.MW {
+	c.Helper()
+	mw, err := e.PD.AllocMW()
+	if err != nil {
+		c.Fatal(err)
+	}
+	return mw
+}
+
+// bind opens mw for n bytes from byte at of mr on, and waits until that is done.
+func (e *End) bind(c *conn, mw iwarp.MW, mr iwarp.MR, at, n int, a iwarp.Access) iwarp.STag {
+	c.Helper()
+	e.Post(c, &iwarp.SendWR{ID: 55, Op: iwarp.OpBindMW,
+		Bind: &iwarp.BindMW{MW: mw, MR: mr, Addr: mr.Base() + uint64(at), Len: uint64(n), Access: a}})
+	stag := mw.STag()
+	if wc := e.WaitOK(c, 55); wc.Op != iwarp.OpBindMW {
+		c.Errorf("completion of a bind: %+v", wc)
+	}
+	return stag
+}
+
+// register gives a region of AllocMR memory, and waits until that is done.
+func (e *End) register(c *conn, mr iwarp.MR, buf []byte, a iwarp.Access, base uint64) iwarp.STag {
+	c.Helper()
+	e.Post(c, &iwarp.SendWR{ID: 56, Op: iwarp.OpFastReg, Reg: &iwarp.FastReg{MR: mr, Buf: buf, Access: a, Base: base}})
+	stag := mr.STag()
+	if wc := e.WaitOK(c, 56); wc.Op != iwarp.OpFastReg {
+		c.Errorf("completion of a fast registration: %+v", wc)
+	}
+	return stag
+}
+
+// localInv ends what stag names.
+func (e *End) localInv(c *conn, stag iwarp.STag) {
+	c.Helper()
+	e.Post(c, &iwarp.SendWR{ID: 57, Op: iwarp.OpLocalInv, InvSTag: stag})
+	e.WaitOK(c, 57)
+}
+
+// write writes text to the peer, and sends a word behind it that the peer waits
+// for.
+func (c *conn) write(a, b *End, text string, stag iwarp.STag, to uint64) {
+	c.Helper()
+	b.Recv(c, 66, 8)
+	a.Post(c, &iwarp.SendWR{ID: 65, Op: iwarp.OpWrite, Flags: iwarp.Inline, Data: []byte(text), STag: stag, TO: to})
+	a.send2(c, 65)
+	b.WaitOK(c, 66)
+}
+
+func (e *End) send2(c *conn, first uint64) {
+	c.Helper()
+	e.Post(c, &iwarp.SendWR{ID: 66, Op: iwarp.OpSend})
+	e.WaitOK(c, first)
+	e.WaitOK(c, 66)
+}
+
+// refuse checks that a Write of 4 bytes ends the stream with 1/1/code.
+func (c *conn) refuse(a, b *End, stag iwarp.STag, to uint64, code uint8) {
+	c.Helper()
+	a.Post(c, &iwarp.SendWR{Op: iwarp.OpWrite, Flags: iwarp.Inline, Data: []byte("evil"), STag: stag, TO: to})
+	c.wantTerminate(a, b, 1, 1, code)
+}
+
+// sub runs f as a subtest of its own.
+func (c *conn) sub(name string, f func(c *conn)) {
+	c.Helper()
+	c.Run(name, func(t *testing.T) {
+		s := *c
+		s.T = t
+		f(&s)
+	})
+}
+
+func (c *conn) windowPart() {
+	c.needWindows()
+	a, b := c.pair()
+	memory := make([]byte, 64)
+	mr := b.Reg(c, memory, iwarp.LocalWrite, nil) // no remote right of its own
+	mw := b.window(c)
+	if s := mw.STag(); s != 0 {
+		c.Errorf("a window that was never opened has STag %#x", s)
+	}
+	stag := b.bind(c, mw, mr, 8, 16, iwarp.RemoteWrite)
+	if stag == 0 || stag == mr.STag() {
+		c.Fatalf("STag %#x of the window, %#x of the region", stag, mr.STag())
+	}
+	base := mr.Base()
+	c.write(a, b, "first", stag, base+8)
+	c.write(a, b, "last", stag, base+20)
+	want := make([]byte, 64)
+	copy(want[8:], "first")
+	copy(want[20:], "last")
+	if !bytes.Equal(memory, want) {
+		c.Errorf("memory is %q", memory)
+	}
+	c.refuse(a, b, stag, base+21, 1) // one past its end, inside the region
+	for name, to := range map[string]uint64{"before": base + 7, "region's start": base} {
+		c.sub(name, func(c *conn) {
+			a, b := c.pair()
+			mr := b.Reg(c, memory, iwarp.LocalWrite, nil)
+			stag := b.bind(c, b.window(c), mr, 8, 16, iwarp.RemoteWrite)
+			c.refuse(a, b, stag, mr.Base()+to-base, 1)
+		})
+	}
+	c.sub("the region has no rights", func(c *conn) {
+		a, b := c.pair()
+		mr := b.Reg(c, memory, iwarp.LocalWrite, nil)
+		b.bind(c, b.window(c), mr, 0, 64, iwarp.RemoteWrite)
+		c.refuse(a, b, mr.STag(), mr.Base(), 0)
+	})
+	c.sub("another right", func(c *conn) {
+		a, b := c.pair()
+		mr := b.Reg(c, memory, iwarp.LocalWrite|iwarp.RemoteWrite, nil)
+		stag := b.bind(c, b.window(c), mr, 0, 64, iwarp.RemoteRead)
+		c.refuse(a, b, stag, mr.Base(), 0)
+	})
+	if !bytes.Equal(memory, want) {
+		c.Errorf("refused Writes have changed memory to %q", memory)
+	}
+}
+
+func (c *conn) windowErrors() {
+	c.needWindows()
+	a, b := c.pair()
+	other := NewEnd(c, c.db, iwarp.QPInitAttr{})
+	mr := b.Reg(c, make([]byte, 64), iwarp.LocalWrite, nil)
+	readOnly := b.Reg(c, make([]byte, 64), 0, nil)
+	foreign := other.Reg(c, make([]byte, 64), iwarp.LocalWrite, nil)
+	mw := b.window(c)
+	base := mr.Base()
+	for name, bind := range map[string]*iwarp.BindMW{
+		"nothing":          nil,
+		"no window":        {MR: mr, Addr: base, Len: 8, Access: iwarp.RemoteWrite},
+		"no region":        {MW: mw, Addr: base, Len: 8, Access: iwarp.RemoteWrite},
+		"no right":         {MW: mw, MR: mr, Addr: base, Len: 8},
+		"a local right":    {MW: mw, MR: mr, Addr: base, Len: 8, Access: iwarp.LocalWrite | iwarp.RemoteWrite},
+		"past its end":     {MW: mw, MR: mr, Addr: base + 57, Len: 8, Access: iwarp.RemoteWrite},
+		"before its start": {MW: mw, MR: mr, Addr: base - 1, Len: 8, Access: iwarp.RemoteWrite},
+		"all there is":     {MW: mw, MR: mr, Addr: base, Len: 1<<64 - 1, Access: iwarp.RemoteWrite},
+		"read-only region": {MW: mw, MR: readOnly, Addr: readOnly.Base(), Len: 8, Access: iwarp.RemoteWrite},
+		"another's region": {MW: mw, MR: foreign, Addr: foreign.Base(), Len: 8, Access: iwarp.RemoteWrite},
+		"another's window": {MW: other.window(c), MR: mr, Addr: base, Len: 8, Access: iwarp.RemoteWrite},
+	} {
+		if err := b.QP.PostSend(&iwarp.SendWR{Op: iwarp.OpBindMW, Bind: bind}); !errors.Is(err, iwarp.ErrInvalid) {
+			c.Errorf("%s: %v", name, err)
+		}
+	}
+	stag := b.bind(c, mw, mr, 0, 64, iwarp.RemoteWrite) // none of it did harm
+	c.write(a, b, "ok", stag, base)
+	// An STag of a window is for the peer, not for requests of our own.
+	a.Recv(c, 1, 8)
+	b.Post(c, &iwarp.SendWR{ID: 2, Op: iwarp.OpSend, SGL: []iwarp.SGE{{Addr: base, Length: 8, LKey: stag}}})
+	if wc := b.Wait(c); wc.ID != 2 || wc.Status != iwarp.StatusLocProtErr {
+		c.Errorf("a send from a window: %+v", wc)
+	}
+}
+
+// covers RDMAP-27, VRB-21: a window is closed by the peer it was told, by its
+// owner's request, by a bind of nothing, and by its end.
+func (c *conn) windowCloses() {
+	c.needWindows()
+	for name, shut := range map[string]func(c *conn, a, b *End, mw iwarp.MW, mr iwarp.MR, stag iwarp.STag){
+		"by the peer": func(c *conn, a, b *End, mw iwarp.MW, mr iwarp.MR, stag iwarp.STag) {
+			b.Recv(c, 1, 8)
+			a.Post(c, &iwarp.SendWR{ID: 2, Op: iwarp.OpSendInv, InvSTag: stag})
+			a.WaitOK(c, 2)
+			if wc := b.WaitOK(c, 1); !wc.Inv || wc.InvSTag != stag {
+				c.Errorf("%+v does not name the STag", wc)
+			}
+			b.Recv(c, 3, 8)
+			a.Post(c, &iwarp.SendWR{ID: 4, Op: iwarp.OpSendInv, InvSTag: stag}) // invalid already
+			a.WaitOK(c, 4)
+			b.WaitOK(c, 3)
+		},
+		"by a request": func(c *conn, a, b *End, mw iwarp.MW, mr iwarp.MR, stag iwarp.STag) { b.localInv(c, stag) },
+		"by a bind of nothing": func(c *conn, a, b *End, mw iwarp.MW, mr iwarp.MR, stag iwarp.STag) {
+			if s := b.bind(c, mw, mr, 0, 0, 0); s != 0 {
+				c.Errorf("a closed window has STag %#x", s)
+			}
+		},
+		"by its end": func(c *conn, a, b *End, mw iwarp.MW, mr iwarp.MR, stag iwarp.STag) {
+			if err := mw.Dealloc(); err != nil {
+				c.Error(err)
+			}
+			if err := mw.Dealloc(); !errors.Is(err, iwarp.ErrInvalid) {
+				c.Errorf("second Dealloc: %v", err)
+			}
+			if err := b.QP.PostSend(&iwarp.SendWR{Op: iwarp.OpBindMW,
+				Bind: &iwarp.BindMW{MW: mw, MR: mr, Addr: mr.Base(), Len: 1, Access: iwarp.RemoteRead}}); !errors.Is(err, iwarp.ErrInvalid) {
+				c.Errorf("bind of a window that is gone: %v", err)
+			}
+		},
+		"by its region's owner": func(c *conn, a, b *End, mw iwarp.MW, mr iwarp.MR, stag iwarp.STag) {
+			if err := mr.Invalidate(); err != nil {
+				c.Error(err)
+			}
+		},
+	} {
+		c.sub(name, func(c *conn) {
+			a, b := c.pair()
+			memory := make([]byte, 16)
+			mr := b.Reg(c, memory, iwarp.LocalWrite, nil)
+			mw := b.window(c)
+			stag := b.bind(c, mw, mr, 0, 16, iwarp.RemoteWrite)
+			c.write(a, b, "good", stag, mr.Base())
+			shut(c, a, b, mw, mr, stag)
+			if err := mr.Dereg(); err != nil {
+				c.Errorf("the region is still held: %v", err)
+			}
+			c.refuse(a, b, stag, mr.Base(), 0)
+			if string(memory[:4]) != "good" {
+				c.Errorf("memory is %q", memory)
+			}
+		})
+	}
+}
+
+// covers VRB-21: the next bind has another STag, and the last one is dead.
+func (c *conn) windowRebinds() {
+	c.needWindows()
+	a, b := c.pair()
+	memory := make([]byte, 64)
+	mr := b.Reg(c, memory, iwarp.LocalWrite, nil)
+	mw := b.window(c)
+	seen := make(map[iwarp.STag]bool)
+	var last, now iwarp.STag
+	for i := range 100 {
+		last, now = now, b.bind(c, mw, mr, i%8*8, 8, iwarp.RemoteWrite)
+		if seen[now] {
+			c.Fatalf("STag %#x came again at bind %d", now, i)
+		}
+		seen[now] = true
+		c.write(a, b, "ok", now, mr.Base()+uint64(i%8*8))
+	}
+	c.refuse(a, b, last, mr.Base()+2*8, 0)
+}
+
+// covers VRB-26: a region with windows is not deregistered, nor ended by requests.
+func (c *conn) windowHolds() {
+	c.needWindows()
+	a, b := c.pair()
+	mr := b.Reg(c, make([]byte, 16), iwarp.LocalWrite|iwarp.RemoteWrite, &iwarp.MROptions{QP: b.QP})
+	mw := b.window(c)
+	stag := b.bind(c, mw, mr, 0, 16, iwarp.RemoteWrite)
+	if err := mr.Dereg(); !errors.Is(err, iwarp.ErrInvalid) {
+		c.Errorf("Dereg of a region with a window: %v", err)
+	}
+	c.write(a, b, "ok", stag, mr.Base())
+	c.write(a, b, "ok", mr.STag(), mr.Base())
+	b.Recv(c, 1, 8)
+	a.Post(c, &iwarp.SendWR{Op: iwarp.OpSendInv, InvSTag: mr.STag()})
+	if wc := b.Wait(c); wc.Status != iwarp.StatusRemInvReqErr {
+		c.Errorf("the peer ended a region with a window: %+v", wc)
+	}
+	c.wantTerminate(a, b, 0, 1, 9)
+}
+
+// covers VRB-21, RDMAP-27: each registration has another STag; the peer that was
+// told it, or a request of the owner's, ends it.
+func (c *conn) fastRegister() {
+	c.needFastReg()
+	a, b := c.pair()
+	mr, err := b.PD.AllocMR(64)
+	if err != nil {
+		c.Fatal(err)
+	}
+	if s := mr.STag(); s != 0 {
+		c.Errorf("a region that was never registered has STag %#x", s)
+	}
+	seen := make(map[iwarp.STag]bool)
+	var last, now iwarp.STag
+	for i := range 100 {
+		memory := make([]byte, 1+i%64)
+		base := uint64(0)
+		if c.db.Attr().AnyBase {
+			base = uint64(i * 1000)
+		}
+		last, now = now, b.register(c, mr, memory, iwarp.LocalWrite|iwarp.RemoteWrite, base)
+		if seen[now] || now == 0 {
+			c.Fatalf("STag %#x came again at registration %d", now, i)
+		}
+		seen[now] = true
+		if mr.Len() != len(memory) || c.db.Attr().AnyBase && mr.Base() != base {
+			c.Errorf("registration %d: %d bytes from %d on", i, mr.Len(), mr.Base())
+		}
+		c.write(a, b, "x", now, mr.Base())
+		if memory[0] != 'x' {
+			c.Fatalf("registration %d: nothing was placed", i)
+		}
+		// It serves requests of our own too.
+		got := a.Recv(c, 7, 8)
+		b.Post(c, &iwarp.SendWR{ID: 8, Op: iwarp.OpSend, SGL: []iwarp.SGE{Seg(mr, 0, 1)}})
+		b.WaitOK(c, 8)
+		if a.WaitOK(c, 7); got[0] != 'x' {
+			c.Fatalf("registration %d: sent %q", i, got[:1])
+		}
+		if i == 99 {
+			break
+		}
+		if i%2 == 0 {
+			b.localInv(c, now)
+			continue
+		}
+		b.Recv(c, 1, 8)
+		a.Post(c, &iwarp.SendWR{ID: 2, Op: iwarp.OpSendInv, InvSTag: now})
+		a.WaitOK(c, 2)
+		b.WaitOK(c, 1)
+	}
+	c.refuse(a, b, last, mr.Base(), 0)
+	if err := mr.Dereg(); err != nil {
+		c.Error(err)
+	}
+	if err := mr.Dereg(); !errors.Is(err, iwarp.ErrInvalid) {
+		c.Errorf("second Dereg: %v", err)
+	}
+}
+
+func (c *conn) fastErrors() {
+	c.needFastReg()
+	a, b := c.pair()
+	other := NewEnd(c, c.db, iwarp.QPInitAttr{})
+	alloc := func(e *End) iwarp.MR {
+		mr, err := e.PD.AllocMR(16)
+		if err != nil {
+			c.Fatal(err)
+		}
+		return mr
+	}
+	mr, foreign := alloc(b), alloc(other)
+	buf := make([]byte, 17)
+	for name, r := range map[string]*iwarp.FastReg{
+		"nothing":           nil,
+		"no region":         {Buf: buf[:8]},
+		"no memory":         {MR: mr},
+		"too much memory":   {MR: mr, Buf: buf},
+		"an ordinary one":   {MR: b.Reg(c, buf, 0, nil), Buf: buf[:8]},
+		"another's":         {MR: foreign, Buf: buf[:8]},
+		"remote write only": {MR: mr, Buf: buf[:8], Access: iwarp.RemoteWrite},
+	} {
+		if err := b.QP.PostSend(&iwarp.SendWR{Op: iwarp.OpFastReg, Reg: r}); !errors.Is(err, iwarp.ErrInvalid) {
+			c.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := b.PD.AllocMR(0); !errors.Is(err, iwarp.ErrInvalid) {
+		c.Errorf("AllocMR(0): %v", err)
+	}
+	stag := b.register(c, mr, buf[:16], iwarp.LocalWrite|iwarp.RemoteWrite, 0)
+	c.write(a, b, "ok", stag, mr.Base()) // none of it did harm
+	// Registered twice: the second request fails, and with it the stream.
+	b.Post(c, &iwarp.SendWR{ID: 3, Op: iwarp.OpFastReg, Reg: &iwarp.FastReg{MR: mr, Buf: buf[:8]}})
+	if wc := b.Wait(c); wc.ID != 3 || wc.Status != iwarp.StatusLocProtErr {
+		c.Errorf("a second registration: %+v", wc)
+	}
+	c.wantTerminate(a, b, 0, 0, 0)
+}
+
+// A registration by a request belongs to the stream whose request it was (SEC-02).
+func (c *conn) fastBound() {
+	c.needFastReg()
+	c.need("regions of one stream", func(a iwarp.DeviceAttr) bool { return a.BoundMR })
+	a, b := c.pair()
+	cq, err := c.db.CreateCQ(16)
+	if err != nil {
+		c.Fatal(err)
+	}
+	qp, err := b.PD.CreateQP(iwarp.QPInitAttr{SendCQ: cq, RecvCQ: cq, MaxSend: 8, MaxRecv: 8})
+	if err != nil {
+		c.Fatal(err)
+	}
+	b2 := &End{Dev: c.db, PD: b.PD, CQ: cq, QP: qp}
+	a2 := NewEnd(c, c.da, iwarp.QPInitAttr{})
+	Connect(c, a2, b2, c.addr, nil, nil)
+	mr, err := b.PD.AllocMR(16)
+	if err != nil {
+		c.Fatal(err)
+	}
+	memory := make([]byte, 16)
+	stag := b.register(c, mr, memory, iwarp.LocalWrite|iwarp.RemoteWrite, 0)
+	c.refuse(a2, b2, stag, mr.Base(), 2)
+	c.write(a, b, "mine", stag, mr.Base())
+	if c.db.Attr().MemoryWindow {
+		plain := b.Reg(c, memory, iwarp.LocalWrite, nil)
+		stag := b.bind(c, b.window(c), plain, 0, 16, iwarp.RemoteWrite)
+		a3 := NewEnd(c, c.da, iwarp.QPInitAttr{})
+		qp, err := b.PD.CreateQP(iwarp.QPInitAttr{SendCQ: cq, RecvCQ: cq, MaxSend: 0, MaxRecv: 0, Overcommit: true})
+		if err != nil {
+			c.Fatal(err)
+		}
+		b3 := &End{Dev: c.db, PD: b.PD, CQ: cq, QP: qp}
+		Connect(c, a3, b3, c.addr, nil, nil)
+		c.refuse(a3, b3, stag, plain.Base(), 2)
+	}
+	if string(memory[:4]) != "mine" {
+		c.Errorf("memory is %q", memory)
+	}
+}
+
+// covers SEC-05: each right stands for itself.
+func (c *conn) rights() {
+	for name, w := range map[string]struct {
+		access iwarp.Access
+		allow  bool
+	}{
+		"none":             {0, false},
+		"local write":      {iwarp.LocalWrite, false},
+		"remote read":      {iwarp.LocalWrite | iwarp.RemoteRead, false},
+		"remote atomic":    {iwarp.LocalWrite | iwarp.RemoteAtomic, false},
+		"all but writing":  {iwarp.LocalWrite | iwarp.RemoteRead | iwarp.RemoteAtomic, false},
+		"remote write":     {iwarp.LocalWrite | iwarp.RemoteWrite, true},
+		"everything there": {iwarp.LocalWrite | iwarp.RemoteWrite | iwarp.RemoteRead, true},
+	} {
+		c.sub("write to "+name, func(c *conn) {
+			if w.access&iwarp.RemoteAtomic != 0 {
+				c.need("atomics", func(a iwarp.DeviceAttr) bool { return a.Atomics })
+			}
+			a, b := c.pair()
+			memory := make([]byte, 8)
+			mr := b.Reg(c, memory, w.access, nil)
+			if !w.allow {
+				c.refuse(a, b, mr.STag(), mr.Base(), 0)
+			} else if c.write(a, b, "good", mr.STag(), mr.Base()); string(memory[:4]) != "good" {
+				c.Errorf("memory is %q", memory)
+			}
+			if !w.allow && !bytes.Equal(memory, make([]byte, 8)) {
+				c.Errorf("memory is %q", memory)
+			}
+		})
+	}
+	pd, err := c.da.AllocPD()
+	if err != nil {
+		c.Fatal(err)
+	}
+	for _, a := range []iwarp.Access{iwarp.RemoteWrite, iwarp.RemoteAtomic} { // covers VRB-18
+		if _, err := pd.RegMR(make([]byte, 8), a, nil); !errors.Is(err, iwarp.ErrInvalid) {
+			c.Errorf("rights %#x without LocalWrite: %v", a, err)
+		}
+	}
+	if err := pd.Dealloc(); err != nil {
+		c.Error(err)
+	}
+}
+
+// covers VRB-30: what a device does not have by its attributes it refuses clearly.
+func (c *conn) absent() {
+	attr := c.da.Attr()
+	a, _ := c.pair()
+	for _, x := range []struct {
+		what string
+		has  bool
+		call func() error
+	}{
+		{"memory windows", attr.MemoryWindow, func() error { _, err := a.PD.AllocMW(); return err }},
+		{"fast registration", attr.FastReg, func() error { _, err := a.PD.AllocMR(8); return err }},
+		{"SRQs", attr.MaxSRQ > 0, func() error { _, err := a.PD.CreateSRQ(iwarp.SRQInitAttr{}); return err }},
+		{"local invalidate", attr.LocalInv, func() error {
+			mr := a.Reg(c, make([]byte, 8), 0, nil)
+			return a.QP.PostSend(&iwarp.SendWR{Op: iwarp.OpLocalInv, InvSTag: mr.STag()})
+		}},
+	} {
+		if err := x.call(); !x.has && !errors.Is(err, iwarp.ErrUnsupported) {
+			c.Errorf("%s is not there, and a call says: %v", x.what, err)
+		}
+	}
+	if attr.MemoryWindow != (attr.MaxMW > 0) {
+		c.Errorf("MemoryWindow is %v, MaxMW %d", attr.MemoryWindow, attr.MaxMW)
+	}
+}
