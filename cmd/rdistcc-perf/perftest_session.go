@@ -122,10 +122,17 @@ func (s *ptSession) setUp(ctx context.Context, connect func(context.Context) err
 const disconnectTime = 2 * time.Second
 
 // close ends all connections gracefully: the peer may still wait for our last
-// message.
+// message. A server leaves the first step to the client: a FIN that reaches siw
+// before it has completed its own last Send flushes that.
 func (s *ptSession) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), disconnectTime)
 	defer cancel()
+	if !s.client {
+		select {
+		case <-s.ctl.qp.Done():
+		case <-time.After(disconnectTime / 2):
+		}
+	}
 	for _, e := range append(s.ends, s.ctl) {
 		_ = e.qp.Disconnect(ctx) // it has ended already, or is aborted when time is up
 		e.close()

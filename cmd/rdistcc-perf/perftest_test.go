@@ -340,11 +340,12 @@ func (p *rawPeer) replayData(c iwarptest.Conversation, server ptDest) {
 		if f.Kind != "fpdu" {
 			continue
 		}
-		op, _ := f.Opcode()
+		op, last := f.Opcode()
 		if !f.FromInitiator {
-			if op == 2 {
-				if got := p.ulpdu(); got[1]&0xf != 2 {
-					p.t.Errorf("got %x instead of a Read Response", got[:14])
+			for more := op == 2 && last; more; { // ours has FPDUs of its own length
+				got := p.ulpdu()
+				if more = got[0]&0x40 == 0; got[1]&0xf != 2 {
+					p.t.Fatalf("got %x instead of a Read Response", got[:14])
 				}
 			}
 			continue
