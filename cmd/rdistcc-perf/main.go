@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for i := range tests {
 		root.AddCommand(testCommand(&tests[i]))
 	}
-	root.AddCommand(exampleCommand(), submitCommand())
+	root.AddCommand(rpingCommand(), exampleCommand(), submitCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -78,12 +78,7 @@ func testCommand(t *test) *cobra.Command {
 	f.IntVar(&o.depth, "depth", 16, "messages under way on each")
 	f.BoolVar(&o.json, "json", false, "print one JSON object (with --all, one a size)")
 	if !t.tcp {
-		f.Var(&o.fpdu, "fpdu", "longest FPDU in bytes; 0 = what suits the path")
-		f.BoolVar(&o.crc, "crc", true, "protect FPDUs by CRC32C")
-		f.BoolVar(&o.markers, "markers", false, "have MPA markers in both directions")
-		f.IntVar(&o.mpa, "mpa", 2, "client: MPA revision, 1 or 2")
-		f.Var(&o.rtr, "rtr", "client: first message of a peer-to-peer connection: none, write, read or send; default: what the server takes")
-		f.DurationVar(&o.settle, "settle", 0, "wait so long behind MPA start-up before the first message (the kernel's siw needs it: 20ms)")
+		o.connFlags(c)
 		f.BoolVar(&o.perftest, "perftest", false, "speak to perftest's ib_"+t.name+" -R, as its other side")
 	}
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -110,6 +105,17 @@ func testCommand(t *test) *cobra.Command {
 		return nil
 	}
 	return c
+}
+
+// connFlags are those of a connection.
+func (o *options) connFlags(c *cobra.Command) {
+	f := c.Flags()
+	f.Var(&o.fpdu, "fpdu", "longest FPDU in bytes; 0 = what suits the path")
+	f.BoolVar(&o.crc, "crc", true, "protect FPDUs by CRC32C")
+	f.BoolVar(&o.markers, "markers", false, "have MPA markers in both directions")
+	f.IntVar(&o.mpa, "mpa", 2, "client: MPA revision, 1 or 2")
+	f.Var(&o.rtr, "rtr", "client: first message of a peer-to-peer connection: none, write, read or send; default: what the server takes")
+	f.DurationVar(&o.settle, "settle", 0, "wait so long behind MPA start-up before the first message (the kernel's siw needs it: 20ms)")
 }
 
 // sizes are those to measure with.
