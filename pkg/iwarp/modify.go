@@ -31,7 +31,7 @@ func (q *qp) Modify(s QPState) error {
 	return nil
 }
 
-// busyLocked says whether requests are under way.
+// busyLocked says whether requests of either side are under way.
 func (q *qp) busyLocked() bool { return q.sqHead != q.sqTail || q.irqHead != q.irqTail }
 
 // terminateLocked ends the stream by the application's wish (RFC 5040 §6.2.1).
@@ -67,17 +67,6 @@ func (q *qp) reset() error {
 		return fmt.Errorf("%w: %d completions of QP %d are not polled yet", ErrState, sends+recvs, q.num)
 	}
 	q.life.Add(1)
-	q.done, q.gone = make(chan struct{}), make(chan struct{})
-	q.conn = nil
-	q.sqHead, q.sqSent, q.sqTail, q.rqHead, q.rqTail = 0, 0, 0, 0, 0
-	q.orq, q.orqHead, q.orqTail = nil, 0, 0
-	q.irq, q.irqHead, q.irqTail = nil, 0, 0
-	q.answerFirst = false
-	q.txBusy, q.gateOpen, q.closing, q.stopping, q.ended = false, false, false, false, false
-	q.peerFIN, q.byUser = false, false
-	q.term, q.cause, q.txErr = nil, nil, nil
-	q.badWR, q.badCode = -1, 0
-	q.tx, q.rx = txState{}, rxState{}
-	q.state = StateIdle
+	q.stream = newStream()
 	return nil
 }

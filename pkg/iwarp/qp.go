@@ -49,6 +49,21 @@ type qp struct {
 	maxSGE         int
 	maxRecv        int // receives that it may hold: posted or, of an SRQ, taken
 
+	sqHeld, rqHeld atomic.Int32  // places taken: posted, or completed and not yet polled
+	life           atomic.Uint32 // streams that it has carried before
+	stats          qpStats
+
+	mu        sync.Mutex // guards the two queues, and stream's second half
+	sq        []sendSlot
+	rq        []recvSlot
+	destroyed bool
+
+	stream
+}
+
+// stream is what a QP knows of the one stream that it carries, or will carry. When
+// the QP is reset it has a new one.
+type stream struct {
 	// set once in start
 	conn net.Conn
 	crc  bool
@@ -57,19 +72,13 @@ type qp struct {
 
 	extensions bool // RFC 7306
 
-	sqHeld, rqHeld atomic.Int32  // places taken: posted, or completed and not yet polled
-	life           atomic.Uint32 // streams that it has carried before
-	stats          qpStats
-
-	mu       sync.Mutex    // guards what follows
+	// guarded by qp.mu
 	done     chan struct{} // closed when all is flushed
 	gone     chan struct{} // closed when the goroutines have ended
 	state    QPState
-	sq       []sendSlot
 	sqHead   uint64 // oldest request that is not complete
 	sqSent   uint64 // first one that is not handed to TCP
 	sqTail   uint64 // next free place
-	rq       []recvSlot
 	rqHead   uint64
 	rqTail   uint64
 	orq      []outRead // our requests that the peer has not answered; made for the first one
@@ -93,10 +102,12 @@ type qp struct {
 	peerFIN     bool // the peer was the first to close
 	byUser      bool // the application asked for the Terminate
 
-	destroyed bool
-
 	tx txState // owned by the owner of the sending side
 	rx rxState // owned by rx
+}
+
+func newStream() stream {
+	return stream{done: make(chan struct{}), gone: make(chan struct{}), badWR: -1}
 }
 
 type qpStats struct {
@@ -130,9 +141,8 @@ func (p *pd) CreateQP(a QPInitAttr) (QP, error) {
 	q := &qp{
 		dev: p.dev, pd: p, num: p.dev.nextQP.Add(1),
 		sendCQ: scq, recvCQ: rcq, maxSGE: a.MaxSGE, maxRecv: a.MaxRecv,
-		done: make(chan struct{}), gone: make(chan struct{}),
-		sq:    make([]sendSlot, a.MaxSend),
-		badWR: -1,
+		sq:     make([]sendSlot, a.MaxSend),
+		stream: newStream(),
 	}
 	if a.SRQ == nil {
 		q.rq = make([]recvSlot, a.MaxRecv)

@@ -291,6 +291,9 @@ func (q *qp) startNext(tail, asked uint64) bool {
 	slot := &q.sq[t.next%uint64(len(q.sq))]
 	switch {
 	case slot.wr.Op.isMemory():
+		if len(t.sources) > 0 {
+			return false // the batch goes first: what it ends may be in there
+		}
 		if fault := q.executeMemory(slot); fault != "" {
 			q.localFault(fault)
 			return false
