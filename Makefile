@@ -12,7 +12,7 @@ PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 # Not c89 and c99: they are scripts around gcc, which they find on PATH.
 LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
-.PHONY: all test race fuzz lint bench demo e2e interop install clean deps $(PROGRAMS)
+.PHONY: all test race fuzz lint bench demo e2e interop ibverbs install clean deps $(PROGRAMS)
 
 all: $(PROGRAMS)
 
@@ -21,6 +21,15 @@ $(PROGRAMS):
 	$(call need,$(GO))
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/$@ ./cmd/$@
+
+# The daemon with the provider ibverbs, for an RDMA adapter or the kernel's siw: with cgo, so not static.
+ibverbs:
+	$(call need,$(GO) gcc)
+	@$(have_rdma) || { echo "make $@: the headers of libibverbs and librdmacm are missing (on Debian: make deps)" >&2; exit 1; }
+	@mkdir -p bin
+	CGO_ENABLED=1 $(GO) build -trimpath -tags ibverbs -ldflags '-s -w -X main.version=$(VERSION)' -o bin/rdistccd-ibverbs ./cmd/rdistccd
+
+have_rdma := printf '\043include <infiniband/verbs.h>\n\043include <rdma/rdma_cma.h>\n' | gcc -E -o /dev/null - 2>/dev/null
 
 # need NAMES: ends with one line when a program is missing.
 need = @for t in $(1); do command -v $$t >/dev/null || case $$t in \
@@ -33,6 +42,8 @@ skips = @for t in clang distcc tshark prometheus; do command -v $$t >/dev/null |
 test:
 	$(call need,$(GO) gcc g++)
 	$(skips)
+	@if $(have_rdma); then CGO_ENABLED=1 $(GO) vet -tags ibverbs ./pkg/iwarp/ibverbs ./cmd/rdistccd; \
+	else echo "make $@: libibverbs-dev or librdmacm-dev is missing: the provider ibverbs is not looked at (on Debian: make deps)"; fi
 	$(GO) test -timeout 20m ./...
 
 race:
@@ -95,9 +106,9 @@ clean:
 
 # What the tests and targets beyond `make test` and `make demo` can use. Go itself (see go.mod) is not in Debian 12.
 deps:
-	@command -v apt-get >/dev/null || { echo "make deps: knows Debian's apt-get only; it would install gcc g++ make git clang distcc tshark prometheus $$(interop/siw-vm/siw-vm deps)" >&2; exit 1; }
+	@command -v apt-get >/dev/null || { echo "make deps: knows Debian's apt-get only; it would install gcc g++ make git clang distcc tshark prometheus libibverbs-dev librdmacm-dev $$(interop/siw-vm/siw-vm deps)" >&2; exit 1; }
 	$(call need,$(GO))
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends --no-upgrade \
-		gcc g++ make git ca-certificates clang distcc tshark prometheus $$(interop/siw-vm/siw-vm deps)
+		gcc g++ make git ca-certificates clang distcc tshark prometheus libibverbs-dev librdmacm-dev $$(interop/siw-vm/siw-vm deps)
 	CGO_ENABLED=0 $(GO) install $(GOLANGCI)

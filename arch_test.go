@@ -22,7 +22,7 @@ const module = "github.com/rdistcc/rdistcc/"
 var edges = map[string][]string{
 	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/job"},
 	"cmd/rdistcc-cm":   {"pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/hostlist", "pkg/iwarp", "pkg/telemetry"},
-	"cmd/rdistccd":     {"pkg/config", "pkg/iwarp", "pkg/telemetry", "pkg/toolchain", "pkg/worker"},
+	"cmd/rdistccd":     {"pkg/config", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/telemetry", "pkg/toolchain", "pkg/worker"},
 	"cmd/rdistcc-perf": {"pkg/iwarp", "pkg/job", "pkg/toolchain"},
 
 	"pkg/iwarp":           {"pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},

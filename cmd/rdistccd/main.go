@@ -64,6 +64,7 @@ var flags = []struct {
 	many             bool
 }{
 	{"listen", "daemon.listen", "take jobs on `ADDR:PORT`; may be given several times", true},
+	{"provider", "daemon.provider", "speak iWARP by `PROVIDER`: soft, ibverbs or ibverbs:DEVICE", false},
 	{"jobs", "daemon.jobs", "run `N` compiles at a time; 0 = the cores", false},
 	{"nice", "daemon.nice", "run compilers at this nice `LEVEL`", false},
 	{"allow", "daemon.allow", "take jobs from this `NETWORK` (10.0.0.0/8) beside this machine; may be given several times", true},

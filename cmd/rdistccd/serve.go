@@ -54,7 +54,7 @@ func serve(load func() (*config.Config, error)) (err error) {
 		return err
 	}
 	defer d.log.Close()
-	if d.dev, err = iwarp.Open(iwarp.Config{}); err != nil {
+	if d.dev, err = openDevice(d.cfg); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.dev.Close()) }()
@@ -144,10 +144,11 @@ func (d *daemon) work() (err error) {
 	if base == "" {
 		base = worker.DefaultBase(os.Getenv("TMPDIR"))
 	}
+	slot, prefault := slotSize(c)
 	metrics := worker.NewMetrics()
 	d.w, err = worker.New(context.Background(), worker.Options{
 		Device: d.dev, Log: d.log.Logger, Metrics: metrics, Jobs: jobs, Clients: c.Limits.Clients,
-		Slot: int64(c.Buffers.Slot), Prefault: int64(c.Buffers.Prefault), WorkBase: base,
+		Slot: slot, Prefault: prefault, WorkBase: base,
 		Heartbeat: c.Limits.Heartbeat, Silence: c.Limits.Silence, Settings: settings(c),
 	})
 	if err != nil {
@@ -259,6 +260,7 @@ func fixed(a, b *config.Config) []string {
 		same bool
 	}{
 		{"daemon.listen", slices.Equal(a.Daemon.Listen, b.Daemon.Listen)},
+		{"daemon.provider", a.Daemon.Provider == b.Daemon.Provider},
 		{"daemon.jobs", a.Daemon.Jobs == b.Daemon.Jobs},
 		{"daemon.user", a.Daemon.User == b.Daemon.User},
 		{"daemon.work-dir", a.Daemon.WorkDir == b.Daemon.WorkDir},

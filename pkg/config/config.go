@@ -94,7 +94,8 @@ type Manager struct {
 // Daemon are rdistccd's own settings.
 type Daemon struct {
 	Listen     []string      `yaml:"listen"`
-	Jobs       int           `yaml:"jobs"` // compiles at a time; 0 = cores
+	Provider   string        `yaml:"provider"` // of the verbs: soft, ibverbs, ibverbs:DEVICE
+	Jobs       int           `yaml:"jobs"`     // compiles at a time; 0 = cores
 	Nice       int           `yaml:"nice"`
 	Allow      []string      `yaml:"allow"`    // networks; needed beyond loopback
 	User       string        `yaml:"user"`     // to become when started as root
@@ -127,6 +128,7 @@ func Default() *Config {
 		Manager: Manager{IdleExit: 10 * time.Minute},
 		Daemon: Daemon{
 			Listen:     []string{"127.0.0.1:7632"},
+			Provider:   "soft",
 			Nice:       5,
 			JobTimeout: 10 * time.Minute,
 		},

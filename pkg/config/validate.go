@@ -41,6 +41,7 @@ func (c *Config) Validate() error {
 		{"buffers.prefault", sized(c.Buffers.Prefault, 0, min(c.Buffers.Slot, c.Buffers.Sink))},
 		{"buffers.slots", between(c.Buffers.Slots, 1, 4096)},
 		{"daemon.listen", listen(c.Daemon.Listen)},
+		{"daemon.provider", provider(c.Daemon.Provider)},
 		{"daemon.jobs", between(c.Daemon.Jobs, 0, 10000)},
 		{"daemon.nice", between(c.Daemon.Nice, 0, 19)},
 		{"daemon.allow", networks(c.Daemon.Allow)},
@@ -63,6 +64,13 @@ func (c *Config) Validate() error {
 func hosts(entries []string) error {
 	_, err := hostlist.ParseEntries(entries)
 	return err
+}
+
+func provider(p string) error {
+	if device, ok := strings.CutPrefix(p, "ibverbs:"); p == "soft" || p == "ibverbs" || ok && device != "" {
+		return nil
+	}
+	return fmt.Errorf("%q is none of soft, ibverbs, ibverbs:DEVICE", p)
 }
 
 func between(n, lo, hi int) error {

@@ -99,6 +99,7 @@ func (d *soft) Attr() DeviceAttr {
 		BoundMR:       true,
 		StartUp:       true,
 		WCMarks:       true,
+		ReadRight:     true,
 		EndReason:     true,
 	}
 }

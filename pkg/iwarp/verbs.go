@@ -67,6 +67,7 @@ type DeviceAttr struct {
 	BoundMR   bool // MROptions.QP holds; elsewhere every stream of the PD may use the region
 	StartUp   bool // Rev, ClientServer, RTR, CRC, Markers and MaxULPDU are the program's to choose
 	WCMarks   bool // WC.Solicited, Inv and InvSTag; elsewhere MR.Invalidate is the owner's business
+	ReadRight bool // a peer's Read needs RemoteRead; elsewhere any STag of the PD will do
 	EndReason bool // QP.Err tells Terminates and resets from a graceful end
 }
 

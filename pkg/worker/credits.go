@@ -48,6 +48,9 @@ func (c *conn) newCreditLocked() *credit {
 	if buf == nil {
 		return nil
 	}
+	if !c.s.o.Device.Attr().ReadRight {
+		clear(buf.Bytes()) // the peer could read what an earlier one has left
+	}
 	// Bound to this QP: no other stream may write it, and this one's Job or Return
 	// may invalidate it.
 	mr, err := c.pd.RegMR(buf.Bytes(), iwarp.LocalWrite|iwarp.RemoteWrite, &iwarp.MROptions{QP: c.qp})

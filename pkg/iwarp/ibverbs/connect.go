@@ -134,12 +134,12 @@ func (d *device) dial(ctx context.Context, addr string, q *qp, id *cmID, p *iwar
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if err := q.established(); err != nil {
+	if err := q.established(min(ord, int(e.ird))); err != nil {
 		return nil, err
 	}
-	info := &iwarp.ConnInfo{PrivateData: e.data, PeerIRD: e.ird, PeerORD: e.ord, ORD: uint16(ord), IRD: uint16(ird), Rev: 2}
-	if e.ord != 0 || e.ird != 0 {
-		info.ORD = uint16(min(ord, int(e.ord)))
+	info := &iwarp.ConnInfo{
+		PrivateData: e.data, PeerIRD: e.ird, PeerORD: e.ord,
+		ORD: min(uint16(ord), e.ird), IRD: min(uint16(ird), e.ord),
 	}
 	info.Local, info.Remote = id.addrs()
 	id.goLive(q)
@@ -239,7 +239,7 @@ func (r *request) accept(ctx context.Context, q *qp, p *iwarp.ConnParam) error {
 	if _, err := id.wait(ctx, "accept", C.RDMA_CM_EVENT_ESTABLISHED); err != nil {
 		return err
 	}
-	if err := q.established(); err != nil {
+	if err := q.established(ord); err != nil {
 		return err
 	}
 	id.goLive(q)

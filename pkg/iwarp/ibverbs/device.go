@@ -174,6 +174,7 @@ func (d *device) query() error {
 		MaxORD:        int(a.max_qp_init_rd_atom),
 		RDMARead:      a.max_qp_rd_atom > 0,
 		SolicitedOnly: true,
+		ReadRight:     !d.siw,
 	}
 	if d.attr.MaxORD == 0 { // siw leaves it out
 		d.attr.MaxORD = d.attr.MaxIRD

@@ -18,6 +18,7 @@
 //     ErrUnsupported; ClientServer, CRC and Fallback are not looked at, and ConnInfo has
 //     none of it. ORD and IRD are cut down to what device and peer can do;
 //   - WCMarks: a completion does not name the STag that the peer has invalidated;
+//   - ReadRight: siw lets a peer read whatever an STag of the PD names;
 //   - EndReason: an end by Terminate is told without its codes, if at all.
 //
 // What the device has no word for is done here: limits of the queues and the order

@@ -89,7 +89,7 @@ func (l *listener) Addr() net.Addr { return l.addr }
 // request takes a new connection from the device's loop.
 func (l *listener) request(id *cmID, e cmEvent) {
 	r := &request{l: l, id: id}
-	r.info = iwarp.ConnInfo{PrivateData: e.data, PeerORD: e.ird, PeerIRD: e.ord, Rev: 2}
+	r.info = iwarp.ConnInfo{PrivateData: e.data, PeerORD: e.ird, PeerIRD: e.ord}
 	r.info.Local, r.info.Remote = id.addrs()
 	ok := id.c.verbs == l.dev.ctx // a wildcard address listens on all devices
 	if ok && l.o.Admit != nil {

@@ -96,6 +96,10 @@ func (q *qp) PostSend(wr *iwarp.SendWR) error {
 			q.mu.Unlock()
 			return fmt.Errorf("%w: PostSend in state %s", iwarp.ErrState, state)
 		}
+		if wr.Op == iwarp.OpRead && q.ord == 0 {
+			q.mu.Unlock()
+			return fmt.Errorf("%w: a Read on a connection with ORD 0", iwarp.ErrInvalid)
+		}
 		if take(&q.sqHeld, len(q.sq)) {
 			break
 		}
@@ -306,6 +310,9 @@ func (q *qp) completedLocked(c *cq, w *C.struct_shim_wc) {
 	case iwarp.StatusSuccess:
 	case iwarp.StatusWRFlushErr:
 		q.endLocked(iwarp.EventQPFatal, nil) // the reason is on its way, or is none
+		if w.id&wrRecv == 0 && q.cause == nil {
+			q.cause = errLost
+		}
 	default:
 		q.endLocked(iwarp.EventQPReqErr, fmt.Errorf("ibverbs: a request ended with: %s", status))
 	}

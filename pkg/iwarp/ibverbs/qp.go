@@ -46,6 +46,7 @@ type qp struct {
 	rqTail   uint32
 	state    iwarp.QPState
 	id       *cmID
+	ord      int // the device waits with more Reads than that; 0 = it takes none
 	ended    bool
 	cause    error
 	emptied  chan struct{} // made by Disconnect; closed when nothing is outstanding on the SQ
@@ -75,7 +76,10 @@ const (
 	wrSeq  = wrRecv - 1
 )
 
-var errAborted = errors.New("ibverbs: connection aborted by this side")
+var (
+	errAborted = errors.New("ibverbs: connection aborted by this side")
+	errLost    = errors.New("ibverbs: the connection ended with requests outstanding")
+)
 
 func orDefault(v *int, d int) {
 	if *v == 0 {
@@ -221,9 +225,9 @@ func (q *qp) begin(id *cmID) error {
 	return nil
 }
 
-// established begins full operation; an error says that the stream has ended
-// already.
-func (q *qp) established() error {
+// established begins full operation with at most ord Reads outstanding; an error
+// says that the stream has ended already.
+func (q *qp) established(ord int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.ended {
@@ -232,7 +236,7 @@ func (q *qp) established() error {
 		}
 		return q.cause
 	}
-	q.state = iwarp.StateRTS
+	q.state, q.ord = iwarp.StateRTS, ord
 	return nil
 }
 
@@ -279,7 +283,7 @@ func (q *qp) finish(kind iwarp.EventKind) {
 	lost := q.sqHead != q.sqTail
 	q.flushLocked()
 	if lost && q.cause == nil {
-		q.cause = errors.New("ibverbs: the connection ended with requests outstanding")
+		q.cause = errLost
 	}
 	q.state = iwarp.StateError
 	cause := q.cause

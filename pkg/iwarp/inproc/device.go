@@ -22,7 +22,7 @@ func Defaults() iwarp.DeviceAttr {
 		MaxIRD: 128, MaxORD: 128,
 		RDMARead: true, Atomics: true, Immediate: true,
 		MemoryWindow: true, FastReg: true, LocalInv: true, SolicitedOnly: true,
-		AnyBase: true, BoundMR: true, WCMarks: true, StartUp: true, EndReason: true,
+		AnyBase: true, BoundMR: true, WCMarks: true, StartUp: true, ReadRight: true, EndReason: true,
 	}
 }
 

@@ -67,6 +67,12 @@ func (c *conn) base(to uint64) *iwarp.MROptions {
 	return &iwarp.MROptions{Base: to}
 }
 
+// failed says whether got, of a request of e, is the failure want: any failure of a
+// device that does not tell reasons.
+func (c *conn) failed(got, want iwarp.Status, e *End) bool {
+	return got == want || !e.Dev.Attr().EndReason && got != iwarp.StatusSuccess
+}
+
 func pattern(n int, seed byte) []byte {
 	p := make([]byte, n)
 	for i := range p {

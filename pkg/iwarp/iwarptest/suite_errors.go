@@ -234,12 +234,6 @@ func (c *conn) sendWithoutReceive() {
 	c.wantTerminate(a, b, 1, 2, 2)
 }
 
-// protErr says whether s is a local protection error; some devices have a broader
-// word for it.
-func (c *conn) protErr(s iwarp.Status, e *End) bool {
-	return s == iwarp.StatusLocProtErr || !e.Dev.Attr().EndReason && s != iwarp.StatusSuccess && s != iwarp.StatusWRFlushErr
-}
-
 func (c *conn) badLocalMemory() {
 	c.Run("send", func(t *testing.T) {
 		sub := *c
@@ -250,7 +244,7 @@ func (c *conn) badLocalMemory() {
 		foreign := b.Reg(t, make([]byte, 8), 0, nil)
 		a.Post(t, &iwarp.SendWR{ID: 2, Op: iwarp.OpSend, SGL: []iwarp.SGE{Seg(foreign, 0, 8)}})
 		a.WaitOK(t, 1)
-		if wc := a.Wait(t); wc.ID != 2 || !sub.protErr(wc.Status, a) {
+		if wc := a.Wait(t); wc.ID != 2 || !sub.failed(wc.Status, iwarp.StatusLocProtErr, a) {
 			t.Errorf("send from memory of another PD: %+v", wc)
 		}
 		b.WaitOK(t, 1)
@@ -265,7 +259,7 @@ func (c *conn) badLocalMemory() {
 			t.Fatal(err)
 		}
 		a.Post(t, &iwarp.SendWR{ID: 2, Op: iwarp.OpSend, Flags: iwarp.Inline, Data: []byte("x")})
-		if wc := b.Wait(t); wc.ID != 1 || !sub.protErr(wc.Status, b) {
+		if wc := b.Wait(t); wc.ID != 1 || !sub.failed(wc.Status, iwarp.StatusLocProtErr, b) {
 			t.Errorf("receive into read-only memory: %+v", wc)
 		}
 		sub.wantTerminate(a, b, 1, 0, 0)

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/iwarp/ibverbs"
+)
+
+// openDevice opens what the setting names.
+func openDevice(c *config.Config) (iwarp.Device, error) {
+	if c.Daemon.Provider == "soft" {
+		return iwarp.Open(iwarp.Config{})
+	}
+	_, device, _ := strings.Cut(c.Daemon.Provider, ":")
+	dev, err := ibverbs.Open(ibverbs.Config{Device: device})
+	if err != nil && !ibverbs.Built {
+		err = usageError{err}
+	}
+	return dev, err
+}
+
+// pinnedSlot is the size of a slot, in bytes, that registering pins: enough for
+// nearly every source, and cheap enough to be kept in memory whole, or each job
+// would wait for the pages to be made.
+const pinnedSlot = 8 << 20
+
+// slotSize is the size of the daemon's slots and of the part that is kept in memory.
+func slotSize(c *config.Config) (slot, prefault int64) {
+	slot, prefault = int64(c.Buffers.Slot), int64(c.Buffers.Prefault)
+	if c.Daemon.Provider == "soft" {
+		return slot, prefault
+	}
+	if c.Origin("buffers.slot") == "default" {
+		slot = min(slot, pinnedSlot)
+	}
+	if c.Origin("buffers.prefault") == "default" {
+		prefault = slot
+	}
+	return slot, prefault
+}
