@@ -306,11 +306,6 @@ func (q *qp) atomic(r *request) {
 		b.terminate(readFault(f))
 		return
 	}
-	if r.TO%8 != 0 {
-		q.complete(r, iwarp.StatusRemOpErr, 0)
-		b.terminate(code{0, 2, 7})
-		return
-	}
 	old := binary.NativeEndian.Uint64(word)
 	a := &r.Atomic
 	if r.Op == iwarp.OpFetchAdd {

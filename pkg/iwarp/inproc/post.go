@@ -94,6 +94,14 @@ func (q *qp) newRequest(wr *iwarp.SendWR) (*request, error) {
 		return nil, err
 	}
 	r.length = length + uint64(len(wr.Data))
+	if wr.Op == iwarp.OpCmpSwap || wr.Op == iwarp.OpFetchAdd {
+		switch {
+		case wr.TO%8 != 0:
+			return nil, fmt.Errorf("%w: an atomic at TO %#x: not a multiple of 8", iwarp.ErrInvalid, wr.TO)
+		case r.length != 8:
+			return nil, fmt.Errorf("%w: an atomic's SGL has %d bytes, its result 8", iwarp.ErrInvalid, r.length)
+		}
+	}
 	if wr.Flags&iwarp.Inline != 0 && r.length > uint64(a.MaxInline) {
 		return nil, fmt.Errorf("%w: %d bytes Inline: at most %d", iwarp.ErrInvalid, r.length, a.MaxInline)
 	}
@@ -107,9 +115,6 @@ func (q *qp) prepare(r *request) error {
 	case iwarp.OpRead, iwarp.OpCmpSwap, iwarp.OpFetchAdd:
 		if r.Op != iwarp.OpRead && !q.ext {
 			return fmt.Errorf("%w: atomics need ConnParam.Extensions", iwarp.ErrUnsupported)
-		}
-		if r.Op != iwarp.OpRead && r.length != 8 {
-			return fmt.Errorf("%w: an atomic's SGL has %d bytes, its result 8", iwarp.ErrInvalid, r.length)
 		}
 		if r.Flags&iwarp.Inline != 0 {
 			return fmt.Errorf("%w: Inline is for what is sent", iwarp.ErrInvalid)
