@@ -54,9 +54,10 @@ type ConnParam struct {
 	// Extensions turns Immediate Data and atomics on (RFC 7306). Both sides must:
 	// nothing on the wire says so.
 	Extensions bool
-	// Settle is how long an initiator waits behind the Reply, or behind its RTR,
-	// before it sends work. The Linux siw driver may miss what comes within a few
-	// milliseconds; 20 ms is ample.
+	// Settle is how long an initiator waits behind the Reply before it sends its
+	// first FPDU, be that the RTR or work. The Linux siw driver may miss what comes
+	// within a few milliseconds, until more comes: a missed RTR stalls both sides
+	// where the responder is to speak first. 20 ms is ample.
 	Settle time.Duration
 	// SendFirst lets a responder send before the initiator has said anything, after
 	// so long: Accept returns then, or with the first FPDU. RFC 5044 §7.1.2 forbids

@@ -87,10 +87,14 @@ func (d *soft) dialOnce(ctx context.Context, addr string, q *qp, p *ConnParam) (
 	return info, err
 }
 
-// settle waits for d, or for the peer to speak, and then opens the gate.
+// settle waits for d, or for the peer to speak, and then opens the gate, unless
+// that is open: an RTR has had its wait.
 func (q *qp) settle(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil // it is open
+	q.mu.Lock()
+	open := q.gateOpen
+	q.mu.Unlock()
+	if open {
+		return nil
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -103,6 +107,21 @@ func (q *qp) settle(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 	return nil
+}
+
+// pause waits for d.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // initiate is the start-up of an initiator on c.
@@ -145,7 +164,14 @@ func (d *soft) initiate(ctx context.Context, c net.Conn, q *qp, p *ConnParam, st
 		}
 		return nil, err
 	}
+	open := p.Settle <= 0 || t.p2p // else settle opens it
 	if t.p2p {
+		if len(rest) == 0 { // or the peer is awake already
+			if err := pause(ctx, p.Settle); err != nil {
+				return nil, err
+			}
+			_ = c.SetDeadline(time.Now().Add(step)) // fails with the connection, as the write will
+		}
 		if err := d.sendRTR(c, link, t.rtr); err != nil {
 			return nil, err
 		}
@@ -155,7 +181,7 @@ func (d *soft) initiate(ctx context.Context, c net.Conn, q *qp, p *ConnParam, st
 		return nil, err
 	}
 	return &info, q.start(startParam{
-		link: link, leftover: rest, gateOpen: p.Settle <= 0,
+		link: link, leftover: rest, gateOpen: open,
 		ord: t.ord, ird: t.ird, extensions: p.Extensions, rtrSent: t.rtr,
 	})
 }

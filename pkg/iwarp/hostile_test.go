@@ -305,37 +305,42 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// TestSettleDelaysWork: an initiator that was told to waits behind its RTR, or until the peer
-// speaks, and is given up with its context.
+// TestSettleDelaysWork: an initiator that was told to waits before its first FPDU,
+// or until the peer speaks, and is given up with its context.
 func TestSettleDelaysWork(t *testing.T) {
 	reply := mpa.Frame{Reply: true, CRC: true, Rev: 2, Enhanced: &mpa.Enhanced{PeerToPeer: true, RTR: mpa.RTRWrite}}
 	const settle = 20 * time.Millisecond
-	t.Run("waits", func(t *testing.T) {
-		bubble(t, func(t *testing.T, n *iwarptest.Network) {
-			addr, conn := serve(t, n, frame(t, reply))
-			e := iwarptest.NewEnd(t, iwarptest.Open(t, n.Config()), iwarp.QPInitAttr{})
-			start := time.Now()
-			var rtrAt, sendAt time.Duration
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				c := <-conn
-				defer c.Close()
-				_, _ = io.ReadFull(c, make([]byte, 20))
-				rtrAt = time.Since(start)
-				_, _ = io.ReadFull(c, make([]byte, 28))
-				sendAt = time.Since(start)
-			}()
-			if _, err := e.Dev.Dial(t.Context(), addr, e.QP, &iwarp.ConnParam{Settle: settle}); err != nil {
-				t.Fatal(err)
-			}
-			e.Post(t, &iwarp.SendWR{ID: 1, Op: iwarp.OpSend, Flags: iwarp.Inline, Data: []byte("hi")})
-			<-done
-			if rtrAt != 0 || sendAt != settle {
-				t.Errorf("the RTR came after %v, the Send after %v; want 0 and %v", rtrAt, sendAt, settle)
-			}
+	for name, p2p := range map[string]bool{"waits": true, "waits, without RTR": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, n *iwarptest.Network) {
+				answer := reply
+				if !p2p {
+					answer.Enhanced = &mpa.Enhanced{}
+				}
+				addr, conn := serve(t, n, frame(t, answer))
+				e := iwarptest.NewEnd(t, iwarptest.Open(t, n.Config()), iwarp.QPInitAttr{})
+				start := time.Now()
+				var firstAt time.Duration
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					c := <-conn
+					defer c.Close()
+					_, _ = io.ReadFull(c, make([]byte, 20))
+					firstAt = time.Since(start)
+					_, _ = io.ReadFull(c, make([]byte, 8))
+				}()
+				if _, err := e.Dev.Dial(t.Context(), addr, e.QP, &iwarp.ConnParam{Settle: settle, ClientServer: !p2p}); err != nil {
+					t.Fatal(err)
+				}
+				e.Post(t, &iwarp.SendWR{ID: 1, Op: iwarp.OpSend, Flags: iwarp.Inline, Data: []byte("hi")})
+				<-done
+				if firstAt != settle || time.Since(start) != settle {
+					t.Errorf("the first FPDU came after %v, all after %v; want %v", firstAt, time.Since(start), settle)
+				}
+			})
 		})
-	})
+	}
 	t.Run("peer speaks", func(t *testing.T) {
 		bubble(t, func(t *testing.T, n *iwarptest.Network) {
 			b := append(frame(t, reply), fpdu(unhex(t, "414300000000000000000000000100000000"))...)
