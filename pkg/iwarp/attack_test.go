@@ -434,3 +434,50 @@ func TestEndlessFPDU(t *testing.T) {
 		s.judge(said)
 	})
 }
+
+// TestTerminatesOfAnyCode: a peer chooses what its Terminates say. The device keeps
+// count of them, and what it keeps stays small.
+//
+// covers SEC-23
+func TestTerminatesOfAnyCode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := iwarptest.NewNetwork()
+		dev := iwarptest.Open(t, n.Config())
+		l, err := dev.Listen(t.Context(), "127.0.0.1:0", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const storms = 1000
+		for i := range storms {
+			e := iwarptest.NewEnd(t, dev, iwarp.QPInitAttr{})
+			c := rawDial(t, n, l)
+			put(t, c, frame(t, mpa.Frame{CRC: true, Rev: mpa.Rev2, Enhanced: &mpa.Enhanced{}}))
+			r, err := l.Accept(t.Context())
+			if err == nil {
+				err = r.Accept(t.Context(), e.QP, nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, c, untaggedFrame(ddp.Untagged{Last: true, QN: 2, MSN: 1}, 7, []byte{byte(i >> 2), byte(i), 0, 0}))
+			if err := e.WaitDone(t); err == nil {
+				t.Fatal("a Terminate ended the stream gracefully")
+			}
+			_ = c.Close()
+			if err := e.QP.Destroy(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var total uint64
+		s := dev.Stats()
+		for _, k := range s.Terminates {
+			total += k
+		}
+		if total != storms || len(s.Terminates) > 200 {
+			t.Errorf("%d Terminates under %d keys are remembered of %d", total, len(s.Terminates), storms)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
