@@ -1,0 +1,121 @@
+package interop
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// programs are what has been built for this run, by name.
+var programs = struct {
+	dir  string
+	path map[string]string
+}{path: make(map[string]string)}
+
+// program builds one of our programs, once, and returns its path.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	if p := programs.path[name]; p != "" {
+		return p
+	}
+	if programs.dir == "" {
+		dir, err := os.MkdirTemp("", "interop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		programs.dir = dir
+	}
+	p := filepath.Join(programs.dir, name)
+	cmd := exec.Command("go", "build", "-o", p, "github.com/rdistcc/rdistcc/cmd/"+name)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	programs.path[name] = p
+	return p
+}
+
+// run runs one of our programs to its end. limit bounds it: one that takes longer
+// has stalled.
+func run(t *testing.T, limit time.Duration, name string, args ...string) (stdout string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	var out, log bytes.Buffer
+	cmd := exec.CommandContext(ctx, program(t, name), args...)
+	cmd.Stdout, cmd.Stderr = &out, &log
+	if err = cmd.Run(); ctx.Err() != nil {
+		err = fmt.Errorf("%s has stalled", name)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(log.String()))
+	}
+	return out.String(), err
+}
+
+// server is one of our programs that listens.
+type server struct {
+	port string
+	cmd  *exec.Cmd
+	mu   sync.Mutex
+	said bytes.Buffer
+	read chan struct{} // closed when it has said everything
+}
+
+// serve starts one of our programs with --listen and waits until it says where it
+// listens. It ends with the test.
+func serve(t *testing.T, name string, args ...string) *server {
+	t.Helper()
+	s := &server{cmd: exec.Command(program(t, name), append(args, "--listen", "127.0.0.1:0")...), read: make(chan struct{})}
+	r, err := s.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(r)
+	line, err := lines.ReadString('\n')
+	_, addr, ok := strings.Cut(strings.TrimSpace(line), "listening on ")
+	if err != nil || !ok {
+		t.Fatalf("%s said %q, %v", name, line, err)
+	}
+	s.port = addr[strings.LastIndex(addr, ":")+1:]
+	go func() {
+		defer close(s.read)
+		_, _ = io.Copy(s, lines)
+	}()
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Signal(os.Interrupt) // or it has ended
+		<-s.read
+		if err := s.cmd.Wait(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if t.Failed() {
+			t.Logf("%s:\n%s", name, tail(s.log(), 20))
+		}
+	})
+	return s
+}
+
+func (s *server) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.said.Write(b)
+}
+
+// log is what the server has said since it listens.
+func (s *server) log() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.said.String()
+}
