@@ -65,6 +65,8 @@ func newMessage(k Kind) Message {
 		return new(Drain)
 	case KindAck:
 		return new(Ack)
+	case KindRelease:
+		return new(Release)
 	}
 	return nil
 }

@@ -9,17 +9,23 @@
 //	  sink ◀───────────────────────────────── RDMA Write  stdout, stderr, files
 //	  ◀────────────────────────── Send+Inval  Result (kills the sink STag)
 //
+// What is too big for slot or sink stays where it is: Job or Result offer a
+// window, from which the other side fetches it by RDMA Reads.
+//
 // Everything else is rare: Hello/Welcome once a connection; unasked messages
 // (Toolchains, Grant, Recall, Drain, Heartbeat, Cancel) of one kind wait for the
 // Ack of the last of that kind, so the receives that a side must have posted
 // are bounded: one an answer due, and Spare more.
 package job
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // Limits of the protocol.
 const (
-	Version    = 1
+	Version    = 2
 	MaxMessage = 1024    // bytes; every posted receive is this long
 	Spare      = 16      // receives posted beyond the answers that are due
 	MaxOutputs = 16      // files a job may bring back
@@ -31,6 +37,11 @@ const (
 	MaxDetail  = 200     // bytes of a line for a person
 	MaxBodyLen = 4 << 20 // bytes of an encoded Body; Linux gives a command 2 MiB at most
 )
+
+// WindowTime is how long what Result offers is kept at least, after the Result or
+// after the last RDMA Read of the connection: who needs longer to begin sends
+// Release and does without. Nobody has to keep it for longer.
+const WindowTime = 30 * time.Second
 
 // Kind is a message's first byte.
 type Kind uint8
@@ -49,13 +60,15 @@ const (
 	KindHeartbeat                  // both, acked
 	KindDrain                      // D, acked: no new job; running ones are finished
 	KindAck                        // both
+	KindRelease                    // M, Send with Invalidate of the window that a Result offered
 )
 
 // ToolchainID is the first 16 bytes of a SHA-256 over a toolchain's content
 // (package toolchain).
 type ToolchainID [16]byte
 
-// Window is memory of the sender's that the peer may write: Len bytes at TO of STag.
+// Window is memory of the sender's: Len bytes at TO of STag. The peer may write a
+// slot or a sink, and read what is offered. With STag 0 there is none.
 type Window struct {
 	STag uint32
 	TO   uint64
@@ -86,8 +99,10 @@ type Welcome struct {
 	Boot       [16]byte
 	Jobs       uint16 // compiles at a time
 	MaxBody    uint64 // bytes of Body and text together that fit a slot
+	MaxSource  uint64 // of those together that the daemon will fetch; 0 = it fetches nothing
 	MaxResult  uint64 // bytes that the daemon will write back at most
 	Toolchains uint16 // that follow in Toolchains messages
+	Board      Window // the load board, BoardLen bytes; or none
 	Load       Load
 }
 
@@ -121,7 +136,8 @@ type Recall struct {
 // Return gives an unspent credit back.
 type Return struct{ Credit uint64 }
 
-// Job starts a compile whose Body and text lie in the credit's slot.
+// Job starts a compile whose Body and text lie in the credit's slot, or in Source:
+// then the daemon fetches all of it before it answers.
 type Job struct {
 	ID        uint64 // the manager's; unique on the connection
 	Credit    uint64
@@ -130,6 +146,8 @@ type Job struct {
 	TextOff   uint32 // BodyLen rounded up to BodyAlign
 	TextLen   uint64
 	Sink      Window   // where the result goes
+	Source    Window   // Body and text, when they are too big for the slot
+	Fetch     uint64   // bytes of a result that the manager will fetch when it is too big for Sink; 0 = none
 	Timeout   uint32   // milliseconds of wall time for the compile; 0 = the daemon's limit
 	Digest    [16]byte // of the slot's content; zero = none
 }
@@ -176,7 +194,8 @@ func (c Cause) String() string {
 var causeWords = [numCauses]string{"none", "toolchain", "policy", "full", "draining", "malformed",
 	"denied", "version", "timeout", "cancelled", "too-big", "disk", "internal"}
 
-// Segment is one part of a result in the sink: Len bytes at Off.
+// Segment is one part of a result, in the sink or in the window that was offered:
+// Len bytes at Off.
 type Segment struct {
 	Off, Len uint64
 }
@@ -200,6 +219,7 @@ type Result struct {
 	Files            []File
 	Queue, Wall, CPU uint32 // microseconds: waiting for a core, compiling, its CPU
 	MaxRSS           uint64 // bytes
+	Window           Window // the result, when it is too big for the sink; Release is due
 	Load             Load
 	Next             *Credit  // in place of the one that the job spent, or nil
 	Digest           [16]byte // of the bytes written; zero = none
@@ -225,6 +245,10 @@ type Heartbeat struct{ Seq uint32 }
 
 // Drain says that the host takes no new job.
 type Drain struct{ Seq uint32 }
+
+// Release ends the window that the Result of a job offered. One is due for each of
+// them, whether anything was fetched or not.
+type Release struct{ ID uint64 }
 
 // Ack answers an unasked message.
 type Ack struct {

@@ -14,6 +14,7 @@ func (*Cancel) Kind() Kind     { return KindCancel }
 func (*Heartbeat) Kind() Kind  { return KindHeartbeat }
 func (*Drain) Kind() Kind      { return KindDrain }
 func (*Ack) Kind() Kind        { return KindAck }
+func (*Release) Kind() Kind    { return KindRelease }
 
 // Fields follow the kind byte in the order of the types' declarations;
 // docs/protocol.md has the tables.
@@ -32,8 +33,10 @@ func (m *Welcome) appendTo(b []byte) []byte {
 	b = append(b, m.Boot[:]...)
 	b = le.AppendUint16(b, m.Jobs)
 	b = le.AppendUint64(b, m.MaxBody)
+	b = le.AppendUint64(b, m.MaxSource)
 	b = le.AppendUint64(b, m.MaxResult)
 	b = le.AppendUint16(b, m.Toolchains)
+	b = m.Board.appendTo(b)
 	return m.Load.appendTo(b)
 }
 
@@ -41,8 +44,10 @@ func (m *Welcome) parse(r *reader) {
 	m.Boot = r.array16()
 	m.Jobs = r.u16()
 	m.MaxBody = r.u64()
+	m.MaxSource = r.u64()
 	m.MaxResult = r.u64()
 	m.Toolchains = r.u16()
+	m.Board.parse(r)
 	m.Load.parse(r)
 }
 
@@ -110,6 +115,8 @@ func (m *Job) appendTo(b []byte) []byte {
 	b = le.AppendUint32(b, m.TextOff)
 	b = le.AppendUint64(b, m.TextLen)
 	b = m.Sink.appendTo(b)
+	b = m.Source.appendTo(b)
+	b = le.AppendUint64(b, m.Fetch)
 	b = le.AppendUint32(b, m.Timeout)
 	return append(b, m.Digest[:]...)
 }
@@ -122,6 +129,8 @@ func (m *Job) parse(r *reader) {
 	m.TextOff = r.u32()
 	m.TextLen = r.u64()
 	m.Sink.parse(r)
+	m.Source.parse(r)
+	m.Fetch = r.u64()
 	m.Timeout = r.u32()
 	m.Digest = r.array16()
 }
@@ -141,6 +150,7 @@ func (m *Result) appendTo(b []byte) []byte {
 	b = le.AppendUint32(b, m.Wall)
 	b = le.AppendUint32(b, m.CPU)
 	b = le.AppendUint64(b, m.MaxRSS)
+	b = m.Window.appendTo(b)
 	b = m.Load.appendTo(b)
 	b = appendBool(b, m.Next != nil)
 	if m.Next != nil {
@@ -178,6 +188,7 @@ func (m *Result) parse(r *reader) {
 	m.Wall = r.u32()
 	m.CPU = r.u32()
 	m.MaxRSS = r.u64()
+	m.Window.parse(r)
 	m.Load.parse(r)
 	if r.bool() {
 		m.Next = new(Credit)
@@ -210,6 +221,10 @@ func (m *Heartbeat) parse(r *reader) { m.Seq = r.u32() }
 func (m *Drain) appendTo(b []byte) []byte { return le.AppendUint32(b, m.Seq) }
 
 func (m *Drain) parse(r *reader) { m.Seq = r.u32() }
+
+func (m *Release) appendTo(b []byte) []byte { return le.AppendUint64(b, m.ID) }
+
+func (m *Release) parse(r *reader) { m.ID = r.u64() }
 
 func (m *Ack) appendTo(b []byte) []byte {
 	b = le.AppendUint32(append(b, byte(m.Of)), m.Seq)

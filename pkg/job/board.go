@@ -1,0 +1,100 @@
+package job
+
+import "errors"
+
+// BoardLen is the length of a load board, in bytes.
+const BoardLen = 256
+
+// maxSpeeds is how many toolchains a board can speak of.
+const maxSpeeds = 8
+
+// NoPressure stands for a figure of Pressure that the host does not have.
+const NoPressure = 0xffff
+
+// Board is a daemon's state as it lies in memory, for managers to read without a
+// word: by RDMA Read, whenever the daemon is about to change it. Sequence number
+// and checksum tell a reader whether it has one state or parts of two.
+//
+//	0     8        16     37         43 44        ...      240   248   256 bytes
+//	| seq | uptime | load | pressure | n | n speeds | zeros | sum | seq |
+type Board struct {
+	Seq      uint64 // grows with each change
+	Uptime   uint64 // milliseconds since the daemon's start, when this was written
+	Load     Load
+	Pressure Pressure
+	Speeds   []Speed // of the toolchains that were last used
+}
+
+// Pressure is the share of the last ten seconds in which some process waited for
+// a resource, in hundredths of a percent, or NoPressure (Linux PSI, "some avg10").
+type Pressure struct{ CPU, Memory, IO uint16 }
+
+// Speed is how fast a toolchain compiles here.
+type Speed struct {
+	Toolchain ToolchainID
+	Rate      uint32 // KiB of text in a second of CPU time
+}
+
+// ErrTorn is what a reader gets who has met a change: read again.
+var ErrTorn = errors.New("load board changed while it was read")
+
+// Append encodes b in BoardLen bytes. Speeds beyond what fits are left out.
+func (b *Board) Append(dst []byte) []byte {
+	start := len(dst)
+	dst = le.AppendUint64(dst, b.Seq)
+	dst = le.AppendUint64(dst, b.Uptime)
+	dst = b.Load.appendTo(dst)
+	dst = le.AppendUint16(dst, b.Pressure.CPU)
+	dst = le.AppendUint16(dst, b.Pressure.Memory)
+	dst = le.AppendUint16(dst, b.Pressure.IO)
+	n := min(len(b.Speeds), maxSpeeds)
+	dst = append(dst, byte(n))
+	for i := range b.Speeds[:n] {
+		dst = append(dst, b.Speeds[i].Toolchain[:]...)
+		dst = le.AppendUint32(dst, b.Speeds[i].Rate)
+	}
+	for len(dst)-start < BoardLen-16 {
+		dst = append(dst, 0)
+	}
+	dst = le.AppendUint64(dst, boardSum(dst[start:]))
+	return le.AppendUint64(dst, b.Seq)
+}
+
+// ParseBoard decodes a board, the whole of p. Its error is ErrTorn or an
+// ErrMalformed.
+func ParseBoard(p []byte) (*Board, error) {
+	if len(p) != BoardLen {
+		return nil, malformed("board length")
+	}
+	if le.Uint64(p) != le.Uint64(p[BoardLen-8:]) || le.Uint64(p[BoardLen-16:]) != boardSum(p[:BoardLen-16]) {
+		return nil, ErrTorn
+	}
+	r := reader{b: p[:BoardLen-16]}
+	var b Board
+	b.Seq = r.u64()
+	b.Uptime = r.u64()
+	b.Load.parse(&r)
+	b.Pressure = Pressure{r.u16(), r.u16(), r.u16()}
+	for range r.count(maxSpeeds) {
+		b.Speeds = append(b.Speeds, Speed{Toolchain: r.array16(), Rate: r.u32()})
+	}
+	for _, c := range r.b {
+		if c != 0 {
+			r.fail("board has bytes behind its end")
+			break
+		}
+	}
+	if r.what != "" {
+		return nil, malformed(r.what)
+	}
+	return &b, nil
+}
+
+// boardSum is FNV-1a: against chance, not against the daemon.
+func boardSum(p []byte) uint64 {
+	h := uint64(14695981039346656037)
+	for _, c := range p {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	return h
+}
