@@ -34,6 +34,7 @@ var edges = map[string][]string{
 	"pkg/iwarp/inproc":    {"pkg/iwarp"},
 
 	"pkg/arena":          {},
+	"pkg/fetch":          {"pkg/iwarp"},
 	"pkg/job":            {},
 	"pkg/hostlist":       {"pkg/scheduler"},
 	"pkg/scheduler":      {},
@@ -43,11 +44,11 @@ var edges = map[string][]string{
 	"pkg/toolchain":      {"pkg/job"},
 	"pkg/config":         {"pkg/hostlist"},
 	"pkg/telemetry":      {"pkg/iwarp"},
-	"pkg/connmgr": {"pkg/arena", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/driver/recipes", "pkg/hostlist", "pkg/iwarp", "pkg/job",
+	"pkg/connmgr": {"pkg/arena", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/driver/recipes", "pkg/fetch", "pkg/hostlist", "pkg/iwarp", "pkg/job",
 		"pkg/scheduler", "pkg/telemetry", "pkg/toolchain"},
 	"pkg/connmgr/ipc":           {"pkg/job"},
 	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},
-	"pkg/worker":                {"pkg/arena", "pkg/compile", "pkg/driver", "pkg/driver/recipes", "pkg/iwarp", "pkg/job", "pkg/telemetry", "pkg/toolchain"},
+	"pkg/worker":                {"pkg/arena", "pkg/compile", "pkg/driver", "pkg/driver/recipes", "pkg/fetch", "pkg/iwarp", "pkg/job", "pkg/telemetry", "pkg/toolchain"},
 
 	"deploy":          {},
 	"interop":         {},                                                                      // tests only

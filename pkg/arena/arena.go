@@ -20,7 +20,8 @@ import (
 type Options struct {
 	Name     string // of the memfds, as /proc/PID/maps shows it
 	Size     int64  // bytes of a buffer, rounded up to whole pages
-	Prefault int64  // bytes at the start that stay allocated; at most Size
+	Map      int64  // bytes at the start that stay mapped, rounded up to whole pages; 0 = all
+	Prefault int64  // bytes at the start that stay allocated; at most Map
 	Max      int    // buffers in existence at most; Get waits beyond
 }
 
@@ -47,10 +48,13 @@ type Pool struct {
 
 // NewPool makes an empty pool; memory is taken by Get.
 func NewPool(o Options) (*Pool, error) {
-	if o.Size <= 0 || o.Max <= 0 || o.Prefault < 0 || o.Prefault > o.Size {
-		return nil, fmt.Errorf("arena %s: size %d, prefault %d, max %d make no sense", o.Name, o.Size, o.Prefault, o.Max)
+	if o.Map == 0 {
+		o.Map = o.Size
 	}
-	o.Size, o.Prefault = wholePages(o.Size), wholePages(o.Prefault)
+	if o.Size <= 0 || o.Max <= 0 || o.Prefault < 0 || o.Map < o.Prefault || o.Map > o.Size {
+		return nil, fmt.Errorf("arena %s: size %d, map %d, prefault %d, max %d make no sense", o.Name, o.Size, o.Map, o.Prefault, o.Max)
+	}
+	o.Size, o.Map, o.Prefault = wholePages(o.Size), wholePages(o.Map), wholePages(o.Prefault)
 	return &Pool{o: o, turn: semaphore.NewWeighted(int64(o.Max))}, nil
 }
 

@@ -61,7 +61,8 @@ func memfds(t *testing.T) int {
 }
 
 func TestOptionsChecked(t *testing.T) {
-	for _, o := range []Options{{Size: 0, Max: 1}, {Size: 1, Max: 0}, {Size: 1, Prefault: 2, Max: 1}, {Size: 1, Prefault: -1, Max: 1}} {
+	for _, o := range []Options{{Size: 0, Max: 1}, {Size: 1, Max: 0}, {Size: 1, Prefault: 2, Max: 1}, {Size: 1, Prefault: -1, Max: 1},
+		{Size: 8192, Map: 4096, Prefault: 8192, Max: 1}, {Size: 4096, Map: 8192, Max: 1}, {Size: 4096, Map: -1, Max: 1}} {
 		if _, err := NewPool(o); err == nil {
 			t.Errorf("NewPool(%+v) succeeded", o)
 		}
@@ -151,6 +152,52 @@ func TestOnlyPrefaultedPartStaysAllocated(t *testing.T) {
 	}
 	if again.Bytes()[2<<20] != 0 {
 		t.Error("the punched part is not zero")
+	}
+}
+
+// TestExtend: what lies behind the standing mapping is mapped for the user that
+// needs it, and neither its memory nor its address space is kept.
+func TestExtend(t *testing.T) {
+	p, err := NewPool(Options{Name: "test", Size: testSize, Map: 1 << 20, Prefault: testPrefault, Max: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for range 2 {
+		b := get(t, p, 1)
+		if len(b.Bytes()) != 1<<20 || p.Size() != testSize {
+			t.Fatalf("mapping of %d bytes, size %d", len(b.Bytes()), p.Size())
+		}
+		w, err := b.OpenWriter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.Pwrite(w, []byte("far"), 3<<20); err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(w)
+		mem, err := b.Extend(3<<20 + 3)
+		if err != nil || string(mem[3<<20:]) != "far" {
+			t.Fatalf("Extend: %d bytes, %v", len(mem), err)
+		}
+		if mem[1<<20] != 0 || allocated(t, b) < 3<<20 {
+			t.Errorf("%d bytes allocated, want all of them", allocated(t, b))
+		}
+		if mem, err := b.Extend(2 << 20); err != nil || len(mem) != 2<<20 {
+			t.Errorf("a second time: %d bytes, %v", len(mem), err)
+		}
+		b.Put()
+		if got := allocated(t, b); got != testPrefault || b.whole != nil {
+			t.Errorf("%d bytes stay allocated, want %d", got, testPrefault)
+		}
+	}
+	b := get(t, p, 1)
+	defer b.Discard()
+	if _, err := b.Extend(testSize + 1); err == nil {
+		t.Error("extended past the end")
+	}
+	if mem, err := b.Extend(100); err != nil || len(mem) != 100 || &mem[0] != &b.Bytes()[0] {
+		t.Errorf("a part of the standing mapping: %d bytes, %v", len(mem), err)
 	}
 }
 

@@ -17,6 +17,7 @@ type Buffer struct {
 	owner uint32
 	fd    int
 	mem   []byte
+	whole []byte // of Extend: a second mapping, for this user only
 }
 
 // newBuffer makes, seals, maps and pre-faults a memfd.
@@ -48,9 +49,9 @@ func (b *Buffer) fill() (err error) {
 	if _, err := unix.FcntlInt(uintptr(b.fd), unix.F_ADD_SEALS, seals); err != nil {
 		return fmt.Errorf("seal memfd: %w", err)
 	}
-	b.mem, err = unix.Mmap(b.fd, 0, int(o.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	b.mem, err = unix.Mmap(b.fd, 0, int(o.Map), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return fmt.Errorf("map %d bytes: %w", o.Size, err)
+		return fmt.Errorf("map %d bytes: %w", o.Map, err)
 	}
 	if o.Prefault == 0 {
 		return nil
@@ -67,8 +68,39 @@ func (b *Buffer) fill() (err error) {
 	return nil
 }
 
-// Bytes is the whole mapping, Pool.Size long.
+// Bytes is the standing mapping, Options.Map long.
 func (b *Buffer) Bytes() []byte { return b.mem }
+
+// Extend allocates and maps the first n bytes, which may be more than Options.Map,
+// until Put or Discard: for the few that need so much, as address space and page
+// tables are not free either. A second call ends what the first one mapped. A lack
+// of memory is an error here, not a signal at some later access.
+func (b *Buffer) Extend(n int64) ([]byte, error) {
+	if n <= 0 || n > b.pool.o.Size {
+		return nil, fmt.Errorf("arena %s: map %d bytes of a buffer of %d", b.pool.o.Name, n, b.pool.o.Size)
+	}
+	b.shrink()
+	if err := unix.Fallocate(b.fd, 0, 0, n); err != nil {
+		return nil, fmt.Errorf("arena %s: allocate %d bytes: %w", b.pool.o.Name, n, err)
+	}
+	if n <= int64(len(b.mem)) {
+		return b.mem[:n], nil
+	}
+	var err error
+	if b.whole, err = unix.Mmap(b.fd, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		b.whole = nil
+		return nil, fmt.Errorf("arena %s: map %d bytes: %w", b.pool.o.Name, n, err)
+	}
+	return b.whole, nil
+}
+
+// shrink takes back what Extend mapped.
+func (b *Buffer) shrink() {
+	if b.whole != nil {
+		_ = unix.Munmap(b.whole) // fails only for a range that is not mapped
+		b.whole = nil
+	}
+}
 
 // OpenWriter opens the buffer's file anew for writing, and for reading what was
 // written: with an offset of its own at 0, not O_APPEND, so that a program can
@@ -90,7 +122,10 @@ func (b *Buffer) open(flags int) (int, error) {
 // Put gives the buffer back for the next Get of the same owner. Nobody else may
 // still be able to write it: a process that kept a descriptor of OpenWriter
 // would write into a later job's memory.
-func (b *Buffer) Put() { b.pool.put(b, b.punch() == nil) }
+func (b *Buffer) Put() {
+	b.shrink()
+	b.pool.put(b, b.punch() == nil)
+}
 
 // Discard gives the buffer up: its memory goes when the last descriptor of it is
 // closed, wherever that is.
@@ -111,6 +146,7 @@ func (b *Buffer) punch() error {
 
 // destroy unmaps and closes.
 func (b *Buffer) destroy() {
+	b.shrink()
 	if b.mem != nil {
 		_ = unix.Munmap(b.mem) // fails only for a range that is not mapped
 		b.mem = nil
