@@ -53,6 +53,7 @@ type host struct {
 	moved      time.Time // when a credit came or went, or a job ended
 	load       Load
 	loadAt     time.Time
+	others     int // of the jobs that load speaks of, those of other managers
 
 	running int // jobs picked whose Done is due
 
@@ -118,6 +119,7 @@ func (s *Scheduler) Credits(now time.Time, addr string, n int) {
 func (s *Scheduler) Load(now time.Time, addr string, l Load) {
 	if h := s.hosts[addr]; h != nil {
 		h.load, h.loadAt = l, now
+		h.others = max(0, l.Running+l.Queued-h.running)
 	}
 }
 

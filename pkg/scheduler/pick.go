@@ -8,8 +8,8 @@ import (
 // Pick chooses a host for j. The first of these that applies:
 //
 //   - Run on the host with a free credit that has the smallest part of its places
-//     taken; with equal parts, the one with the lower load, then the first in the
-//     list (or any, with Random).
+//     taken; with equal parts, the one with fewer jobs of other managers, then with
+//     the lower load, then the first in the list (or any, with Random).
 //   - Local, as the list's local share has a free place and the hosts are busy, or
 //     there is nothing but a local share.
 //   - Wait while some host can be expected to have a place.
@@ -39,7 +39,7 @@ func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
 			continue
 		}
 		places := h.places(e)
-		if best < 0 || better(h, places, bestHost, bestPlaces) {
+		if best < 0 || better(now, h, places, bestHost, bestPlaces) {
 			best, bestHost, bestPlaces = i, h, places
 		}
 	}
@@ -150,18 +150,31 @@ func (h *host) places(e *Host) int {
 
 // better says whether a, with its places, comes before b, which stands earlier in
 // the list.
-func better(a *host, aPlaces int, b *host, bPlaces int) bool {
+func better(now time.Time, a *host, aPlaces int, b *host, bPlaces int) bool {
 	// running/places, cross-multiplied.
 	if x, y := a.running*bPlaces, b.running*aPlaces; x != y {
 		return x < y
 	}
-	return a.pressure() < b.pressure()
+	// The same of what other managers have there.
+	aOthers, aLoad := a.busy(now)
+	bOthers, bLoad := b.busy(now)
+	if x, y := aOthers*max(b.capacity.Jobs, 1), bOthers*max(a.capacity.Jobs, 1); x != y {
+		return x < y
+	}
+	return aLoad < bLoad
 }
 
-// pressure is the host's load average a place, in whole units: closer views are
-// noise, and would keep the list's order from deciding.
-func (h *host) pressure() int {
-	return int(h.load.Average) / max(h.capacity.Jobs, 1)
+// viewOld is the age from which on a view of a host's load counts for nothing.
+const viewOld = 10 * time.Second
+
+// busy is what the host's view of itself says: the jobs of other managers, and the
+// load average a place, in whole units: closer views are noise, and would keep the
+// list's order from deciding.
+func (h *host) busy(now time.Time) (others, load int) {
+	if now.Sub(h.loadAt) >= viewOld {
+		return 0, 0
+	}
+	return h.others, int(h.load.Average) / max(h.capacity.Jobs, 1)
 }
 
 func later(a, b time.Time) time.Time {

@@ -56,6 +56,35 @@ func wantLocal(t *testing.T, d Decision, reason, detail string) {
 	}
 }
 
+// TestOthersJobs: between hosts with the same part of our own jobs, those of other
+// managers decide, as long as that view is worth something.
+func TestOthersJobs(t *testing.T) {
+	s := fixed(0)
+	up(s, t0, "a", 4)
+	up(s, t0, "b", 8)
+	s.Load(t0, "a", Load{Running: 2})
+	s.Load(t0, "b", Load{Running: 3, Queued: 2})
+	list := hosts("b", "a")
+	wantRun(t, s.Pick(t0, job(list...)), "a") // 2 of 4 against 5 of 8
+	s.Done(t0, "a", Unused, "")
+	s.Load(t0, "a", Load{Running: 3})
+	wantRun(t, s.Pick(t0, job(list...)), "b")
+	s.Done(t0, "b", Unused, "")
+	// What we have there ourselves is not others'.
+	wantRun(t, s.Pick(t0, job(hosts("a")...)), "a")
+	wantRun(t, s.Pick(t0, job(hosts("b")...)), "b")
+	wantRun(t, s.Pick(t0, job(hosts("b")...)), "b")
+	s.Load(t0, "a", Load{Running: 1})
+	s.Load(t0, "b", Load{Running: 5})
+	wantRun(t, s.Pick(t0, job(list...)), "a")
+	for _, h := range []string{"a", "a", "b", "b"} {
+		s.Done(t0, h, Unused, "")
+	}
+	// Old views count for nothing: then the list's order does.
+	later := t0.Add(viewOld)
+	wantRun(t, s.Pick(later, job(list...)), "b")
+}
+
 func TestLeastTakenHostFirst(t *testing.T) {
 	s := fixed(0)
 	up(s, t0, "a", 2)
