@@ -149,6 +149,7 @@ func (d *daemon) work() (err error) {
 	d.w, err = worker.New(context.Background(), worker.Options{
 		Device: d.dev, Log: d.log.Logger, Metrics: metrics, Jobs: jobs, Clients: c.Limits.Clients,
 		Slot: slot, Prefault: prefault, WorkBase: base,
+		Source: int64(c.Buffers.Source), Result: int64(c.Buffers.Result), Large: int64(c.Buffers.Large),
 		Heartbeat: c.Limits.Heartbeat, Silence: c.Limits.Silence, Settings: settings(c),
 	})
 	if err != nil {
@@ -266,7 +267,7 @@ func fixed(a, b *config.Config) []string {
 		{"daemon.work-dir", a.Daemon.WorkDir == b.Daemon.WorkDir},
 		{"daemon.pid-file", a.Daemon.PIDFile == b.Daemon.PIDFile},
 		{"http.daemon", a.HTTP.Daemon == b.HTTP.Daemon},
-		{"buffers", a.Buffers.Slot == b.Buffers.Slot && a.Buffers.Prefault == b.Buffers.Prefault},
+		{"buffers", a.Buffers == b.Buffers},
 		{"limits", a.Limits == b.Limits},
 		{"log.file", a.Log.File == b.Log.File},
 	} {

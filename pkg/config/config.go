@@ -76,11 +76,14 @@ type Scheduler struct {
 	ConnectGrace time.Duration `yaml:"connect-grace"` // how long a job waits for a host that is being connected
 }
 
-// Buffers sizes the manager's memory. Source and sink of a slot are sparse files:
+// Buffers sizes the memory of jobs. Source and sink of a slot are sparse files:
 // only what was written takes memory.
 type Buffers struct {
-	Slot     Size `yaml:"slot"`     // largest arguments and source of a job
-	Sink     Size `yaml:"sink"`     // largest result of a job
+	Slot     Size `yaml:"slot"`     // largest arguments and source that are written into a slot
+	Sink     Size `yaml:"sink"`     // largest result that is written into a sink
+	Source   Size `yaml:"source"`   // largest arguments and source of a job; beyond a slot they are fetched
+	Result   Size `yaml:"result"`   // largest result of a job; beyond a sink it is fetched
+	Large    Size `yaml:"large"`    // all together that are fetched; 0 = none is
 	Prefault Size `yaml:"prefault"` // kept in memory of each
 	Slots    int  `yaml:"slots"`    // jobs in flight at a time
 }
@@ -124,7 +127,7 @@ func Default() *Config {
 			BackoffMax:   5 * time.Second,
 			ConnectGrace: time.Second,
 		},
-		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Prefault: MiB, Slots: 64},
+		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Slots: 64},
 		Manager: Manager{IdleExit: 10 * time.Minute},
 		Daemon: Daemon{
 			Listen:     []string{"127.0.0.1:7632"},

@@ -37,18 +37,25 @@ type testClient struct {
 	draining bool
 	keep     bool // do not answer recalls
 	lastJob  uint64
+	reads    int // RDMA Reads of ours that were answered
 }
 
 type testResult struct {
 	job.Result
-	sink []byte
-	mr   iwarp.MR
+	sink   []byte
+	mr     iwarp.MR
+	source iwarp.MR // of a job that offers its source
 }
 
 const testRecvs = 128
 
 // dial connects; hello says whether it introduces itself.
 func dial(t testing.TB, addr string, hello *job.Hello) *testClient {
+	t.Helper()
+	return dialWith(t, addr, hello, &iwarp.ConnParam{ORD: 8, IRD: 8})
+}
+
+func dialWith(t testing.TB, addr string, hello *job.Hello, p *iwarp.ConnParam) *testClient {
 	t.Helper()
 	dev, err := iwarp.Open(iwarp.Config{})
 	if err != nil {
@@ -78,7 +85,8 @@ func dial(t testing.TB, addr string, hello *job.Hello) *testClient {
 		must(c.postRecv(uint64(i)))
 	}
 	g := job.Greeting{Version: job.Version}
-	info, err := dev.Dial(context.Background(), addr, c.qp, &iwarp.ConnParam{PrivateData: g.Append(nil)})
+	p.PrivateData = g.Append(nil)
+	info, err := dev.Dial(context.Background(), addr, c.qp, p)
 	must(err)
 	if _, err := job.ParseGreeting(info.PrivateData); err != nil {
 		t.Fatal(err)
@@ -129,8 +137,14 @@ func (c *testClient) receive() {
 				<-c.qp.Done()
 				return
 			}
-			if w.Op == iwarp.OpRecv {
+			switch w.Op {
+			case iwarp.OpRecv:
 				c.message(w)
+			case iwarp.OpRead:
+				c.mu.Lock()
+				c.reads++
+				c.cond.Broadcast()
+				c.mu.Unlock()
 			}
 		}
 	}
@@ -236,6 +250,8 @@ type request struct {
 	text    string
 	sink    int // bytes; 0 = 1 MiB
 	timeout time.Duration
+	fetch   uint64 // bytes of a result that it would fetch
+	offer   bool   // the source lies in a window
 	change  func(*job.Job)
 }
 
@@ -250,8 +266,10 @@ func (c *testClient) start(tc job.ToolchainID, q request) uint64 {
 	b := q.body.Append(nil)
 	off := job.TextOffset(len(b))
 	n := off + len(q.text)
-	copy(c.src, b)
-	copy(c.src[off:], q.text)
+	if !q.offer {
+		copy(c.src, b)
+		copy(c.src[off:], q.text)
+	}
 	if q.sink == 0 {
 		q.sink = 1 << 20
 	}
@@ -265,6 +283,17 @@ func (c *testClient) start(tc job.ToolchainID, q request) uint64 {
 		ID: c.lastJob, Credit: k.ID, Toolchain: tc, BodyLen: uint32(len(b)), TextOff: uint32(off), TextLen: uint64(len(q.text)),
 		Sink:    job.Window{STag: uint32(r.mr.STag()), TO: r.mr.Base(), Len: uint64(q.sink)},
 		Timeout: uint32(q.timeout.Milliseconds()),
+		Fetch:   q.fetch,
+	}
+	if q.offer {
+		source := make([]byte, n)
+		copy(source, b)
+		copy(source[off:], q.text)
+		if r.source, err = c.pd.RegMR(source, iwarp.RemoteRead, &iwarp.MROptions{QP: c.qp}); err != nil {
+			c.t.Fatal(err)
+		}
+		m.Source = job.Window{STag: uint32(r.source.STag()), TO: r.source.Base(), Len: uint64(n)}
+		n = 0 // written: nothing
 	}
 	if q.change != nil {
 		q.change(m)
@@ -299,6 +328,27 @@ func (c *testClient) result(id uint64) *testResult {
 func (c *testClient) do(tc job.ToolchainID, q request) *testResult {
 	c.t.Helper()
 	return c.result(c.start(tc, q))
+}
+
+// read is what the daemon holds in a window.
+func (c *testClient) read(w job.Window) []byte {
+	c.t.Helper()
+	mem := make([]byte, w.Len)
+	mr, err := c.pd.RegMR(mem, iwarp.LocalWrite, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer mr.Dereg()
+	c.mu.Lock()
+	before := c.reads
+	c.mu.Unlock()
+	err = c.qp.PostSend(&iwarp.SendWR{Op: iwarp.OpRead, STag: iwarp.STag(w.STag), TO: w.TO,
+		SGL: []iwarp.SGE{{Addr: mr.Base(), Length: uint32(w.Len), LKey: mr.STag()}}})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.wait("a Read", func() bool { return c.reads > before })
+	return mem
 }
 
 func (r *testResult) bytes(s job.Segment) []byte { return r.sink[s.Off:][:s.Len] }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/fetch"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
@@ -31,6 +32,10 @@ type conn struct {
 	qp     iwarp.QP
 	recvs  []byte // one part of job.MaxMessage bytes for each receive
 	recvMR iwarp.MR
+	puller *fetch.Puller // of sources; guarded by s.mu
+	// peerReads: the client may send RDMA Reads.
+	peerReads bool
+	board     *board // nil: there is none
 
 	work sync.WaitGroup // tasks that runners may hold
 
@@ -42,10 +47,12 @@ type conn struct {
 	credits   map[uint64]*credit // on loan, by id
 	tasks     map[uint64]*task   // unanswered, by the client's id
 	sending   map[uint64]*credit // slots from which a result is sent, by work request
+	offers    map[uint64]*offer  // results to be fetched, by the client's id of the job
 	lastWR    uint64
 	lastJob   time.Time
 	connected bool
-	received  uint64        // FPDUs, at the last look at its life
+	received  uint64        // frames and messages, at the last look at its life
+	reads     uint64        // of the client's, at that time
 	wrote     uint64        // the same
 	unacked   uint64        // bytes under way then
 	silent    time.Duration // without a sign of life
@@ -57,6 +64,9 @@ type conn struct {
 	listNext  int // index of the next toolchain to tell of
 	list      []job.ToolchainID
 }
+
+// errLost ends what a connection that is gone had under way.
+var errLost = errors.New("connection lost")
 
 // window lets one unasked message of a kind be under way.
 type window struct {
@@ -71,11 +81,13 @@ func newConn(s *Server, id uint64, remote net.Addr) *conn {
 		credits: make(map[uint64]*credit),
 		tasks:   make(map[uint64]*task),
 		sending: make(map[uint64]*credit),
+		offers:  make(map[uint64]*offer),
 	}
 }
 
 // recvDepth is how many receives are posted at all times: each credit that the
-// client can hold may become a Job or a Return, and job.Spare for the rest.
+// client can hold may become a Job or a Return, the job's window a Release, and
+// job.Spare for the rest.
 func (s *Server) recvDepth() int { return s.spare() + 1 + job.Spare }
 
 // serve runs the connection from its request to its end.
@@ -88,7 +100,14 @@ func (c *conn) serve(req iwarp.ConnRequest) {
 		return
 	}
 	g := job.Greeting{Version: job.Version, Boot: c.s.boot}
-	if err := req.Accept(c.s.ctx, c.qp, &iwarp.ConnParam{PrivateData: g.Append(nil)}); err != nil {
+	p := &iwarp.ConnParam{PrivateData: g.Append(nil)}
+	if c.s.o.Device.Attr().RDMARead {
+		p.ORD, p.IRD = fetch.Depth, fetch.Depth
+	}
+	info := req.Info()
+	c.puller = fetch.New(c.qp, agreed(p.ORD, info.PeerIRD), readID)
+	c.peerReads = agreed(p.IRD, info.PeerORD) > 0
+	if err := req.Accept(c.s.ctx, c.qp, p); err != nil {
 		c.log.Warn("connection not made", "err", err)
 		c.release()
 		return
@@ -101,11 +120,27 @@ func (c *conn) serve(req iwarp.ConnRequest) {
 	c.close(err)
 }
 
+// agreed is what becomes of our wish for Reads, and the peer's.
+func agreed(ours, theirs uint16) int {
+	if theirs == iwarp.DepthAny {
+		return int(ours)
+	}
+	return int(min(ours, theirs))
+}
+
+// maxSource is the longest source that can be fetched from the client, in bytes.
+func (c *conn) maxSource() uint64 {
+	if !c.puller.Can() {
+		return 0
+	}
+	return uint64(min(c.s.o.Source, c.s.large.max))
+}
+
 // open makes the verbs objects and posts the receives.
 func (c *conn) open() (err error) {
 	d := c.s.o.Device
 	recvs := c.s.recvDepth()
-	sends := 2*recvs + int(job.KindAck) // a result is a Write and a Send
+	sends := 2*recvs + int(job.KindAck) + fetch.Depth // a result is a Write and a Send
 	if c.pd, err = d.AllocPD(); err != nil {
 		return err
 	}
@@ -131,14 +166,17 @@ func (c *conn) open() (err error) {
 	return nil
 }
 
-// postRecv posts receive i; sends have IDs with the top bit set.
+// postRecv posts receive i; sends have IDs with the top bit set, Reads with readID.
 func (c *conn) postRecv(i uint64) error {
 	return c.qp.PostRecv(&iwarp.RecvWR{ID: i, SGL: []iwarp.SGE{{
 		Addr: c.recvMR.Base() + i*job.MaxMessage, Length: job.MaxMessage, LKey: c.recvMR.STag(),
 	}}})
 }
 
-const sendID = 1 << 63
+const (
+	sendID = 1 << 63
+	readID = 1 << 62
+)
 
 // receive handles completions until the QP ends; an error is why we end it.
 func (c *conn) receive() error {
@@ -156,8 +194,14 @@ func (c *conn) receive() error {
 			if w.Status != iwarp.StatusSuccess {
 				return nil // receives are always posted: this is the QP's end
 			}
-			if w.ID&sendID != 0 {
+			switch {
+			case w.ID&sendID != 0:
 				c.sent(w.ID)
+				continue
+			case w.ID&readID != 0:
+				if err := c.fetched(w); err != nil {
+					return err
+				}
 				continue
 			}
 			if err := c.message(w); err != nil {
@@ -187,6 +231,8 @@ func (c *conn) message(w *iwarp.WC) error {
 		return c.job(m, w)
 	case *job.Return:
 		return c.returned(m, w)
+	case *job.Release:
+		return c.released(m, w)
 	case *job.Cancel:
 		c.cancel(m.Jobs)
 		return c.ack(job.KindCancel, m.Seq)
@@ -215,9 +261,13 @@ func (c *conn) hello(m *job.Hello) error {
 	c.name, c.want, c.ready = m.Name, int(m.Want), true
 	c.log = c.log.With("name", m.Name)
 	c.log.Info("client connected")
-	err := c.sendLocked(&job.Welcome{
-		Boot: s.boot, Jobs: clip16(s.o.Jobs), MaxBody: uint64(s.slots.Size()), MaxResult: uint64(s.slots.Size()),
-		Toolchains: uint16(len(*s.listed.Load())), Load: s.loadLocked(),
+	err := c.openBoardLocked()
+	if err != nil {
+		return err
+	}
+	err = c.sendLocked(&job.Welcome{
+		Boot: s.boot, Jobs: clip16(s.o.Jobs), MaxBody: uint64(s.slots.Size()), MaxSource: c.maxSource(), MaxResult: uint64(s.slots.Size()),
+		Toolchains: uint16(len(*s.listed.Load())), Board: c.board.window(), Load: s.loadLocked(),
 	})
 	if err != nil {
 		return err
@@ -342,16 +392,20 @@ func (c *conn) spendLocked(id uint64, w *iwarp.WC) (*credit, error) {
 	if k == nil {
 		return nil, fmt.Errorf("credit %d is not the client's", id)
 	}
-	if !c.s.o.Device.Attr().WCMarks {
-		// The device may have invalidated it, or not: it does not say.
-		if err := k.mr.Invalidate(); err != nil {
-			return nil, fmt.Errorf("shut slot: %w", err)
-		}
-	} else if !w.Inv || w.InvSTag != k.mr.STag() {
+	if !c.shut(w, k.mr) {
 		return nil, fmt.Errorf("credit %d is spent without invalidating its slot", id)
 	}
 	delete(c.credits, id)
 	return k, nil
+}
+
+// shut says whether the message w has ended the client's access to mr. A device
+// that does not tell leaves it to us.
+func (c *conn) shut(w *iwarp.WC, mr iwarp.MR) bool {
+	if !c.s.o.Device.Attr().WCMarks {
+		return mr.Invalidate() == nil
+	}
+	return w.Inv && w.InvSTag == mr.STag()
 }
 
 // checkLifeLocked asks a quiet client for a sign of life, and drops a silent one.
@@ -364,13 +418,21 @@ func (c *conn) checkLifeLocked(every time.Duration) {
 	// A slow network brings a long source, or takes a long result, with no message
 	// in between, and what the kernel has buffered goes on when all is sent.
 	st := c.qp.Stats()
-	moving := len(c.sending) > 0 && st.FPDUsSent != c.wrote || st.Unacked != 0 && st.Unacked != c.unacked
-	if st.FPDUsReceived != c.received || moving {
+	moving := len(c.sending)+len(c.offers) > 0 && st.FPDUsSent != c.wrote || st.Unacked != 0 && st.Unacked != c.unacked
+	c.checkOffersLocked(every, st.ReadsReceived != c.reads || st.Unacked != 0 && st.Unacked != c.unacked)
+	c.reads = st.ReadsReceived
+	if quiet := c.puller.Tick(every); quiet > c.s.o.WindowTime {
+		c.log.Warn("client does not answer RDMA Reads", "for", quiet)
+		c.qp.Abort()
+		return
+	}
+	heard := st.FPDUsReceived + st.SendsReceived // a device may count no frames
+	if heard != c.received || moving {
 		c.silent = 0
 	} else {
 		c.silent += every
 	}
-	c.received, c.wrote, c.unacked = st.FPDUsReceived, st.FPDUsSent, st.Unacked
+	c.received, c.wrote, c.unacked = heard, st.FPDUsSent, st.Unacked
 	if c.silent > c.s.o.Silence {
 		c.log.Warn("client is silent", "for", c.silent)
 		c.qp.Abort()
@@ -379,6 +441,13 @@ func (c *conn) checkLifeLocked(every time.Duration) {
 	if w := &c.unasked[job.KindHeartbeat]; c.ready && !w.waiting && c.silent >= c.s.o.Heartbeat {
 		c.tellLocked(&job.Heartbeat{Seq: w.open()})
 	}
+}
+
+// fetched takes the completion of a Read.
+func (c *conn) fetched(w *iwarp.WC) error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.puller.Completed(w)
 }
 
 // sent frees the slot from which a result went.
@@ -428,10 +497,11 @@ func (c *conn) close(why error) {
 	<-c.qp.Done()
 	s.mu.Lock()
 	c.ready, c.ended = false, true
+	c.puller.End(errLost)
 	tasks := s.dropLocked(c)
 	s.mu.Unlock()
 	for _, t := range tasks {
-		t.proc.stop(job.CauseCancelled)
+		t.stop(job.CauseCancelled)
 	}
 	c.work.Wait()
 	c.log.Info("client gone", "jobs", c.jobs, "err", c.qp.Err())
@@ -453,9 +523,14 @@ func (c *conn) release() {
 	for _, k := range c.sending {
 		errs = append(errs, k.free())
 	}
+	for id := range c.offers {
+		errs = append(errs, c.endOfferLocked(id))
+	}
 	clear(c.credits)
 	clear(c.sending)
 	c.toGrant = nil
+	errs = append(errs, c.board.free())
+	c.board = nil
 	if c.recvMR != nil {
 		errs = append(errs, c.recvMR.Dereg())
 	}

@@ -12,9 +12,10 @@ import (
 
 // A client's share: each may hold one credit, so that a first job never waits for
 // others; the spare ones are divided among the clients that build now, or among
-// all when none does. What a client holds are its unspent credits and its jobs
-// that are not answered yet. The sum of the shares never exceeds the number of
-// credits, so when every client is down to its share each can have its own.
+// all when none does. What a client holds are its unspent credits, its jobs that
+// are not answered yet, and the results that it has not fetched. The sum of the
+// shares never exceeds the number of credits, so when every client is down to its
+// share each can have its own.
 
 // credit is a slot on loan: to the peer, until its Job or Return, then to the job.
 type credit struct {
@@ -64,7 +65,7 @@ func (c *conn) newCreditLocked() *credit {
 }
 
 // heldLocked counts against the share.
-func (c *conn) heldLocked() int { return len(c.credits) + len(c.tasks) }
+func (c *conn) heldLocked() int { return len(c.credits) + len(c.tasks) + len(c.offers) }
 
 func (c *conn) activeLocked(now time.Time) bool {
 	return len(c.tasks) > 0 || !c.lastJob.IsZero() && now.Sub(c.lastJob) < activeTime

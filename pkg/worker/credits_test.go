@@ -132,7 +132,7 @@ func TestSTagsAreFresh(t *testing.T) {
 
 // A warm compile is one message each way, and no other.
 func TestWarmCompileMessages(t *testing.T) {
-	ts := startServer(t, nil)
+	ts := startServer(t, func(o *Options) { o.Heartbeat = patience })
 	c := dial(t, ts.addr, &job.Hello{})
 	do := func() {
 		if r := c.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Exit != 0 || r.Next == nil {

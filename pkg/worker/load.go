@@ -10,10 +10,11 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
-// hostLoad is the machine's state, read once a tick as it costs two files.
+// hostLoad is the machine's state, read once a tick as it costs some files.
 type hostLoad struct {
 	loadAvg    uint32 // x 100
 	memoryFree uint64 // bytes
+	pressure   job.Pressure
 }
 
 func (s *Server) readHostLoad() {
@@ -33,7 +34,24 @@ func (s *Server) readHostLoad() {
 			}
 		}
 	}
+	h.pressure = job.Pressure{CPU: pressure("cpu"), Memory: pressure("memory"), IO: pressure("io")}
 	s.host.Store(&h)
+}
+
+// pressure reads how long processes waited for a resource (Linux PSI), where the
+// kernel tells.
+func pressure(resource string) uint16 {
+	b, err := os.ReadFile("/proc/pressure/" + resource)
+	if err != nil {
+		return job.NoPressure
+	}
+	_, rest, _ := bytes.Cut(b, []byte("some avg10="))
+	word, _, _ := bytes.Cut(rest, []byte(" "))
+	f, err := strconv.ParseFloat(string(word), 64)
+	if err != nil {
+		return job.NoPressure
+	}
+	return uint16(max(0, min(f*100, job.NoPressure-1)))
 }
 
 // loadLocked is what messages say about this host.
@@ -72,6 +90,7 @@ func (s *Server) tick() {
 				c.checkLifeLocked(every)
 			}
 			s.rebalanceLocked()
+			s.publishLocked()
 			idle := len(s.conns) == 0
 			now := time.Now()
 			scan := now.After(s.nextScan) && !s.draining
@@ -82,6 +101,7 @@ func (s *Server) tick() {
 			if idle {
 				s.slots.Trim(0)
 				s.outputs.Trim(0)
+				s.large.trim()
 			}
 			if scan {
 				s.serving.Go(s.rescan) // it may take seconds
@@ -99,6 +119,7 @@ func (s *Server) rescan() {
 // Status is what a status page shows.
 type Status struct {
 	Load    job.Load
+	Large   int64 // bytes of sources and results beyond slots and sinks
 	Clients []ClientStatus
 }
 
@@ -115,7 +136,7 @@ type ClientStatus struct {
 func (s *Server) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Status{Load: s.loadLocked()}
+	st := Status{Load: s.loadLocked(), Large: s.large.used.Load()}
 	for c := range s.conns {
 		q := ClientStatus{Name: c.name, Remote: c.remote.String(), Credits: len(c.credits), InHand: len(c.tasks), Jobs: c.jobs, Since: c.since}
 		if c.qp != nil {

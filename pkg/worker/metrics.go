@@ -17,6 +17,7 @@ type Metrics struct {
 	seconds  prometheus.Histogram
 	cpu      prometheus.Histogram
 	memory   prometheus.Histogram
+	windows  *prometheus.CounterVec
 }
 
 // NewMetrics makes the metrics; Register makes them known together with a
@@ -44,6 +45,9 @@ func NewMetrics() *Metrics {
 			Name: "rdistccd_compile_memory_bytes", Help: "Largest resident set of a compile's programs.",
 			Buckets: prometheus.ExponentialBuckets(8<<20, 2, 11),
 		}),
+		windows: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rdistccd_windows_total", Help: "Sources fetched, and results offered, by RDMA Read as they were too big for a slot or a sink.",
+		}, []string{"what"}),
 	}
 }
 
@@ -53,10 +57,11 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(s.Status()) })
 	}
 	for _, c := range []prometheus.Collector{
-		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory,
+		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory, m.windows,
 		gauge("rdistccd_jobs_running", "Compiles under way.", func(st Status) float64 { return float64(st.Load.Running) }),
 		gauge("rdistccd_jobs_queued", "Jobs that wait for a core.", func(st Status) float64 { return float64(st.Load.Queued) }),
 		gauge("rdistccd_clients", "Connected managers.", func(st Status) float64 { return float64(len(st.Clients)) }),
+		gauge("rdistccd_large_bytes", "Memory of sources and results that are too big for a slot or a sink.", func(st Status) float64 { return float64(st.Large) }),
 		gauge("rdistccd_credits", "Credits that clients hold unspent.", func(st Status) float64 {
 			n := 0
 			for _, c := range st.Clients {
@@ -75,7 +80,17 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		m.refusals.WithLabelValues(c.String())
 	}
 	m.auth.WithLabelValues(authNetwork)
+	for _, what := range []string{"source", "result"} {
+		m.windows.WithLabelValues(what)
+	}
 	return nil
+}
+
+// window counts what went by RDMA Read: "source" or "result".
+func (m *Metrics) window(what string) {
+	if m != nil {
+		m.windows.WithLabelValues(what).Inc()
+	}
 }
 
 // authNetwork: the address is in no network of --allow.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -65,6 +64,9 @@ func (r *runner) loop() {
 		res.Queue, res.Wall = micros(queue), micros(time.Since(start))
 		r.s.mu.Lock()
 		r.s.running--
+		if res.Status == job.StatusRan && res.Exit == 0 && res.Signal == 0 {
+			r.s.timedLocked(t.m.Toolchain, t.m.TextLen, time.Duration(res.CPU)*time.Microsecond)
+		}
 		r.s.mu.Unlock()
 		t.answer(res, n)
 		r.log(t, res, n)
@@ -88,7 +90,7 @@ func (r *runner) clean() {
 // run does a task: the answer, and how many bytes at the start of its slot are
 // the content of the answer's segments.
 func (r *runner) run(t *task) (*job.Result, int) {
-	mem := t.k.buf.Bytes()
+	mem := t.content()
 	body, err := job.ParseBody(mem[:t.m.BodyLen])
 	if err != nil {
 		return refused(err), 0
@@ -108,6 +110,7 @@ func (r *runner) run(t *task) (*job.Result, int) {
 	if err := r.src.write(body.Name, text); err != nil {
 		return failed(err), 0
 	}
+	t.dropSource() // it is a file now
 	out, err := r.newCapture()
 	if err != nil {
 		return failed(err), 0
@@ -238,91 +241,123 @@ func (r *runner) roomLeft(out *capture, res *job.Result) error {
 }
 
 // gather puts the outputs, the standard ones first, to the start of the slot,
-// where the text is not needed any more.
+// where the text is not needed any more; or, when they are too big for that or for
+// the sink, into memory of their own, for the client to fetch.
 func (r *runner) gather(t *task, b *job.Body, out *capture, res *job.Result) (int, error) {
-	g := gathering{mem: t.k.buf.Bytes(), room: t.m.Sink.Len}
-	g.mem = g.mem[:t.k.mr.Len()]
+	var g gathering
+	defer g.close()
 	for i, seg := range []*job.Segment{&res.Stdout, &res.Stderr} {
 		data, err := out.written(i)
 		if err != nil {
 			return 0, err
 		}
-		to, err := g.reserve(uint64(len(data)), seg)
-		if err != nil {
-			return 0, err
-		}
-		copy(to, data)
+		g.add(uint64(len(data)), seg, func(to []byte) error { copy(to, data); return nil })
 	}
-	if res.Exit != 0 || res.Signal != 0 {
-		return g.n, nil // what it may have left is not an output
-	}
-	for i := range b.Outputs {
-		f := job.File{Index: uint8(i)}
-		ok, err := g.file(r.out, outputName(b.Outputs[i].Kind), &f)
-		if err != nil {
-			return 0, err
-		}
-		if ok {
-			res.Files = append(res.Files, f)
+	if res.Exit == 0 && res.Signal == 0 { // else what it may have left is not an output
+		for i := range b.Outputs {
+			if err := g.addFile(r.out, outputName(b.Outputs[i].Kind), uint8(i), res); err != nil {
+				return 0, err
+			}
 		}
 	}
-	return g.n, nil
+	mem := t.k.buf.Bytes()[:t.k.mr.Len()]
+	room := min(uint64(len(mem)), t.m.Sink.Len)
+	if g.n <= room {
+		return int(g.n), g.fill(mem)
+	}
+	if g.n > t.m.Fetch || g.n > uint64(r.s.o.Result) || !t.c.peerReads {
+		return 0, refuse(job.CauseTooBig, "result is larger than the buffer of %d bytes", room)
+	}
+	big, err := r.s.large.tryGet(int64(g.n))
+	if err != nil {
+		return 0, err
+	}
+	if err := g.fill(big.mem); err != nil {
+		big.free()
+		return 0, err
+	}
+	t.result = big
+	return 0, nil
 }
 
-// gathering is a result under construction.
+// gathering is a result under construction: its parts in their places, and how
+// each is to be filled.
 type gathering struct {
-	mem  []byte
-	room uint64 // bytes that the peer's sink holds
-	n    int    // bytes used
+	n     uint64 // bytes
+	parts []part
+	files []int // descriptors
 }
 
-// reserve places a segment of n bytes.
-func (g *gathering) reserve(n uint64, seg *job.Segment) ([]byte, error) {
+type part struct {
+	off, end uint64
+	fill     func(to []byte) error
+}
+
+func (g *gathering) close() {
+	for _, fd := range g.files {
+		unix.Close(fd)
+	}
+}
+
+// add places a segment of n bytes.
+func (g *gathering) add(n uint64, seg *job.Segment, fill func(to []byte) error) {
 	if n == 0 {
-		return nil, nil
+		return
 	}
-	start := (g.n + segmentAlign - 1) &^ (segmentAlign - 1)
-	if room := min(uint64(len(g.mem)), g.room); uint64(start) > room || n > room-uint64(start) {
-		return nil, refuse(job.CauseTooBig, "result is larger than the buffer of %s bytes", strconv.FormatUint(room, 10))
-	}
-	clear(g.mem[g.n:start]) // old content is nobody's business
-	g.n = start + int(n)
-	seg.Off, seg.Len = uint64(start), n
-	return g.mem[start:g.n], nil
+	off := (g.n + segmentAlign - 1) &^ (segmentAlign - 1)
+	seg.Off, seg.Len = off, n
+	g.n = off + n
+	g.parts = append(g.parts, part{off, g.n, fill})
 }
 
-// file places a file's content; false when the compiler did not make it. Only a
-// regular file of ours counts: no link, no device.
-func (g *gathering) file(d *jobDir, path string, f *job.File) (bool, error) {
+// fill writes all segments into mem; what lies between them is zero, as old
+// content is nobody's business.
+func (g *gathering) fill(mem []byte) error {
+	var at uint64
+	for _, p := range g.parts {
+		clear(mem[at:p.off])
+		if err := p.fill(mem[p.off:p.end]); err != nil {
+			return err
+		}
+		at = p.end
+	}
+	return nil
+}
+
+// addFile places a file's content, if the compiler made it. Only a regular file of
+// ours counts: no link, no device.
+func (g *gathering) addFile(d *jobDir, path string, index uint8, res *job.Result) error {
 	fd, err := unix.Openat(d.fd, path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
-		return false, nil
+		return nil
 	}
 	if err != nil {
-		return false, &os.PathError{Op: "open", Path: path, Err: err}
+		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	defer unix.Close(fd)
+	g.files = append(g.files, fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return false, &os.PathError{Op: "stat", Path: path, Err: err}
+		return &os.PathError{Op: "stat", Path: path, Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Nlink != 1 {
-		return false, refuse(job.CauseInternal, "%s is not the compiler's own regular file", path)
+		return refuse(job.CauseInternal, "%s is not the compiler's own regular file", path)
 	}
-	to, err := g.reserve(uint64(st.Size), &f.Segment)
-	if err != nil {
-		return false, err
-	}
-	f.Exec = st.Mode&0o100 != 0
+	res.Files = append(res.Files, job.File{Index: index, Exec: st.Mode&0o100 != 0})
+	g.add(uint64(st.Size), &res.Files[len(res.Files)-1].Segment, func(to []byte) error { return readAll(fd, to, path) })
+	return nil
+}
+
+// readAll fills to from a file that is that long.
+func readAll(fd int, to []byte, path string) error {
 	for len(to) > 0 {
 		n, err := unix.Read(fd, to)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil || n == 0 {
-			return false, &os.PathError{Op: "read", Path: path, Err: errors.Join(io.ErrUnexpectedEOF, err)}
+			return &os.PathError{Op: "read", Path: path, Err: errors.Join(io.ErrUnexpectedEOF, err)}
 		}
 		to = to[n:]
 	}
-	return true, nil
+	return nil
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -19,6 +20,11 @@ type task struct {
 	tc     toolchain.Toolchain
 	queued time.Time
 	proc   process
+
+	src   *large             // the source, when it was fetched; the holder's of the task
+	abort context.CancelFunc // of a source that is to be fetched, else nil
+
+	result *large // from the runner to answer: the result, when it is to be offered
 
 	// the runner's, from the body
 	source, language string
@@ -39,7 +45,7 @@ func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 		s.mu.Unlock()
 		return err
 	}
-	if c.tasks[m.ID] != nil || m.Sink.STag == 0 {
+	if c.tasks[m.ID] != nil || c.offers[m.ID] != nil || m.Sink.STag == 0 {
 		err := t.k.free()
 		s.mu.Unlock()
 		return errors.Join(fmt.Errorf("job %d has a number in use, or no sink", m.ID), err)
@@ -64,14 +70,42 @@ func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 	defer s.mu.Unlock()
 	// The task may not outlive the connection, which waits for it.
 	c.work.Add(1)
-	s.queue = append(s.queue, t)
-	s.wake.Signal()
+	if m.Source.STag != 0 {
+		ctx, cancel := context.WithCancel(s.ctx)
+		t.abort = cancel
+		go t.fetch(ctx) // waited for by c.work
+		return nil
+	}
+	s.enqueueLocked(t)
 	return nil
 }
 
-// check holds the message's numbers against the slot and the protocol.
+// enqueueLocked gives t to the runners.
+func (s *Server) enqueueLocked(t *task) {
+	s.queue = append(s.queue, t)
+	s.wake.Signal()
+	s.publishLocked()
+}
+
+// stop ends a task that is not queued: what it fetches or runs.
+func (t *task) stop(why job.Cause) {
+	if t.abort != nil {
+		t.abort()
+	}
+	t.proc.stop(why)
+}
+
+// check holds the message's numbers against the slot, or the window, and the protocol.
 func (t *task) check() error {
 	m, room := t.m, uint64(t.k.mr.Len())
+	if m.Source.STag != 0 {
+		switch room = m.Source.Len; {
+		case room > t.c.maxSource():
+			return refuse(job.CauseTooBig, "a source of %d bytes: at most %d", room, t.c.maxSource())
+		case room != uint64(m.TextOff)+m.TextLen:
+			return refuse(job.CauseMalformed, "a window of %d bytes for a text of %d at %d", room, m.TextLen, m.TextOff)
+		}
+	}
 	switch {
 	case m.BodyLen == 0 || m.BodyLen > job.MaxBodyLen,
 		uint64(m.TextOff) != uint64(job.TextOffset(int(m.BodyLen))),
@@ -112,7 +146,7 @@ func (c *conn) cancel(ids []uint64) {
 	}
 	s.mu.Unlock()
 	for _, t := range running {
-		t.proc.stop(job.CauseCancelled)
+		t.stop(job.CauseCancelled)
 	}
 	for _, t := range queued {
 		t.answer(&job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}, 0)
@@ -130,6 +164,7 @@ func (s *Server) dropLocked(c *conn) []*task {
 			continue
 		}
 		delete(c.tasks, id)
+		t.dropSource()
 		c.sending[c.nextWRLocked()] = t.k // freed with the connection
 		c.work.Done()
 	}
@@ -162,6 +197,7 @@ func (s *Server) take() *task {
 	t := s.queue[0]
 	s.dequeueLocked(t)
 	s.running++
+	s.publishLocked()
 	return t
 }
 
@@ -172,24 +208,42 @@ func (c *conn) nextWRLocked() uint64 {
 
 // answer sends the one Result of a task: n bytes at the slot's start into the
 // sink, then the message that invalidates it. The slot is freed when both have left.
+// A result that is offered stays until the client releases it.
 func (t *task) answer(r *job.Result, n int) {
 	c, s := t.c, t.c.s
-	r.ID = t.m.ID
-	r.Detail = job.Clip(r.Detail, job.MaxDetail)
-	s.o.Metrics.answered(t, r)
+	t.dropSource()
+	if t.abort != nil {
+		t.abort() // the context's end, for its own sake
+	}
 	s.mu.Lock()
 	delete(c.tasks, t.m.ID)
 	id := c.nextWRLocked()
 	c.sending[id] = t.k
+	if t.result != nil && !c.ended {
+		if w, err := t.offerLocked(); err == nil {
+			r.Window = w
+		} else {
+			f := failed(err)
+			f.Queue, f.Wall, f.CPU, f.MaxRSS = r.Queue, r.Wall, r.CPU, r.MaxRSS
+			*r = *f
+		}
+	}
+	t.result.free() // unless it was offered
+	t.result = nil
+	r.ID = t.m.ID
+	r.Detail = job.Clip(r.Detail, job.MaxDetail)
 	if c.ended {
 		s.mu.Unlock()
+		s.o.Metrics.answered(t, r)
 		return // nobody to tell; the slot goes with the connection
 	}
 	if k := c.nextLocked(); k != nil {
 		r.Next = &job.Credit{ID: k.id, Slot: k.window()}
 	}
 	r.Load = s.loadLocked()
+	s.publishLocked()
 	s.mu.Unlock()
+	s.o.Metrics.answered(t, r)
 
 	var err error
 	if n > 0 {

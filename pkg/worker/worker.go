@@ -39,9 +39,15 @@ type Options struct {
 	Clients   int      // connections at a time
 	Slot      int64    // bytes of a slot: body and text, and the result
 	Prefault  int64    // of these, kept in memory
+	Source    int64    // bytes of a source that is fetched, when a slot is too small
+	Result    int64    // bytes of a result that is offered, when slot or sink are too small
+	Large     int64    // bytes that those may take together
 	WorkBase  string   // directory for the work area
 	Heartbeat time.Duration
 	Silence   time.Duration // without a sign of life a client is lost
+	// WindowTime is how long a client may leave a result unread, or our Read of its
+	// source unanswered. 0 = job.WindowTime, the least that the protocol allows.
+	WindowTime time.Duration
 	Settings
 }
 
@@ -74,12 +80,14 @@ type Server struct {
 	programs sync.Map // name of a program to its path on searchPath
 	slots    *arena.Pool
 	outputs  *arena.Pool
+	large    *largeMemory
 	area     *workArea
 	guard    *guard
 	devNull  *os.File
 	listed   atomic.Pointer[[]toolchain.Toolchain]
 	settings atomic.Pointer[Settings]
 	host     atomic.Pointer[hostLoad]
+	started  time.Time
 
 	scan    sync.Mutex        // held by Rescan; before mu
 	skipped map[string]string // guarded by scan: compilers not offered, and why
@@ -100,6 +108,9 @@ type Server struct {
 	running  int
 	draining bool
 	closing  bool
+	boardSeq uint64
+	boardBuf []byte        // of publishLocked
+	speeds   []job.Speed   // of toolchains, the one used last first
 	idle     chan struct{} // made by Drain; closed when nothing runs, waits or is being sent
 }
 
@@ -109,7 +120,10 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if o.WorkBase == "" || o.Jobs <= 0 || o.Clients <= 0 || o.Slot <= 0 || o.Heartbeat <= 0 || o.Silence <= 0 || o.JobTimeout <= 0 {
 		return nil, errors.New("worker: jobs, clients, slot, heartbeat, silence and job-timeout must be positive, and a work directory named")
 	}
-	s := &Server{o: o, conns: make(map[*conn]bool)}
+	if o.WindowTime == 0 {
+		o.WindowTime = job.WindowTime
+	}
+	s := &Server{o: o, conns: make(map[*conn]bool), started: time.Now()}
 	s.wake = sync.NewCond(&s.mu)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	rand.Read(s.boot[:]) // never fails, says its documentation
@@ -156,6 +170,9 @@ func (s *Server) open() error {
 	if s.outputs, err = arena.NewPool(arena.Options{Name: "rdistccd-out", Size: outSize, Max: 2 * s.o.Jobs}); err != nil {
 		return err
 	}
+	if s.large, err = newLargeMemory(s.o.Large, max(s.o.Source, s.o.Result), most); err != nil {
+		return err
+	}
 	if s.area, err = newWorkArea(s.o.WorkBase); err != nil {
 		return err
 	}
@@ -184,6 +201,7 @@ func (s *Server) release() {
 			p.Close()
 		}
 	}
+	s.large.close()
 	if s.devNull != nil {
 		s.devNull.Close()
 	}
@@ -392,6 +410,7 @@ func (s *Server) Drain(ctx context.Context) error {
 			c.wantDrain = true
 			c.pumpLocked()
 		}
+		s.publishLocked()
 		s.checkIdleLocked()
 	}
 	idle := s.idle
@@ -410,7 +429,7 @@ func (s *Server) checkIdleLocked() {
 		return
 	}
 	for c := range s.conns {
-		if len(c.tasks) > 0 || len(c.sending) > 0 {
+		if len(c.tasks) > 0 || len(c.sending) > 0 || len(c.offers) > 0 {
 			return
 		}
 	}

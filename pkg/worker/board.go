@@ -1,0 +1,118 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// board is one client's load board: a page of its own, so that nothing else is on
+// it, which the client reads whenever it likes. It stays as long as the QP.
+type board struct {
+	mu   sync.Mutex // lent to the device: held while the page is written, or copied for a Read
+	page []byte
+	mr   iwarp.MR
+}
+
+// newBoard makes a board for c; nil where clients cannot read one. Kernel siw
+// checksums a page before it sends it, so a change in between would break the
+// connection's CRC: as a device of verbs does not tell which it is, none of them
+// gets a board.
+func (c *conn) newBoard() (*board, error) {
+	if !c.peerReads || c.s.o.Device.Attr().Provider == "ibverbs" {
+		return nil, nil
+	}
+	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return nil, fmt.Errorf("map the load board: %w", err)
+	}
+	b := &board{page: page}
+	b.mr, err = c.pd.RegMR(page[:job.BoardLen], iwarp.RemoteRead, &iwarp.MROptions{QP: c.qp, Guard: &b.mu})
+	if err != nil {
+		_ = unix.Munmap(page) // ours and whole: cannot fail
+		return nil, fmt.Errorf("register the load board: %w", err)
+	}
+	return b, nil
+}
+
+// openBoardLocked makes the board of a client that introduces itself.
+func (c *conn) openBoardLocked() (err error) {
+	if c.board, err = c.newBoard(); err == nil {
+		c.s.publishLocked()
+	}
+	return err
+}
+
+// window is how the client reads it.
+func (b *board) window() job.Window {
+	if b == nil {
+		return job.Window{}
+	}
+	return job.Window{STag: uint32(b.mr.STag()), TO: b.mr.Base(), Len: job.BoardLen}
+}
+
+func (b *board) write(content []byte) {
+	b.mu.Lock()
+	copy(b.page, content)
+	b.mu.Unlock()
+}
+
+// free ends it, after the QP.
+func (b *board) free() error {
+	if b == nil {
+		return nil
+	}
+	return errors.Join(b.mr.Dereg(), unix.Munmap(b.page))
+}
+
+// publishLocked writes the state of now onto all boards: a few hundred
+// nanoseconds and a copy for each client.
+func (s *Server) publishLocked() {
+	any := false
+	for c := range s.conns {
+		any = any || c.board != nil
+	}
+	if !any {
+		return
+	}
+	s.boardSeq++
+	b := job.Board{
+		Seq: s.boardSeq, Uptime: uint64(time.Since(s.started).Milliseconds()),
+		Load: s.loadLocked(), Pressure: s.host.Load().pressure, Speeds: s.speeds,
+	}
+	s.boardBuf = b.Append(s.boardBuf[:0])
+	for c := range s.conns {
+		if c.board != nil {
+			c.board.write(s.boardBuf)
+		}
+	}
+}
+
+// keptSpeeds is how many toolchains are timed: those that were used last.
+const keptSpeeds = 8
+
+// timedLocked learns from a compile how fast a toolchain is here: an average in
+// which the last ones count most. The first of the list is the one last used.
+func (s *Server) timedLocked(id job.ToolchainID, text uint64, cpu time.Duration) {
+	if cpu <= 0 {
+		return
+	}
+	rate := min(float64(text)/1024/cpu.Seconds(), 1<<31)
+	i := slices.IndexFunc(s.speeds, func(x job.Speed) bool { return x.Toolchain == id })
+	if i < 0 {
+		i = len(s.speeds)
+		s.speeds = append(s.speeds, job.Speed{Toolchain: id, Rate: uint32(rate)})
+	}
+	x := s.speeds[i]
+	x.Rate = uint32(float64(x.Rate) + (rate-float64(x.Rate))/8)
+	s.speeds = slices.Insert(slices.Delete(s.speeds, i, i+1), 0, x)
+	s.speeds = s.speeds[:min(len(s.speeds), keptSpeeds)]
+}

@@ -1,0 +1,105 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// largeMemory is what sources too big for a slot, and results too big for slot or
+// sink, may take together.
+type largeMemory struct {
+	max  int64 // bytes; 0 = there is none: such jobs are refused
+	room *semaphore.Weighted
+	pool *arena.Pool
+	used atomic.Int64 // bytes
+}
+
+// large is a part of it: n bytes, counted until free.
+type large struct {
+	from *largeMemory
+	buf  *arena.Buffer
+	mem  []byte
+	n    int64
+}
+
+// newLargeMemory makes room for max bytes, of which one source or result may take
+// at most biggest, and count of them may exist.
+func newLargeMemory(maximum, biggest int64, count int) (*largeMemory, error) {
+	m := &largeMemory{max: min(maximum, biggest), room: semaphore.NewWeighted(maximum)}
+	if m.max <= 0 {
+		m.max = 0
+		return m, nil
+	}
+	var err error
+	// Nothing stays mapped or allocated between uses: they are rare.
+	m.pool, err = arena.NewPool(arena.Options{Name: "rdistccd-large", Size: m.max, Map: 1, Max: count})
+	return m, err
+}
+
+// get waits for n bytes; ctx bounds that.
+func (m *largeMemory) get(ctx context.Context, n int64) (*large, error) {
+	if n > m.max {
+		return nil, refuse(job.CauseTooBig, "%d bytes are more than buffers.large and buffers.source or buffers.result allow here (%d)", n, m.max)
+	}
+	if err := m.room.Acquire(ctx, n); err != nil {
+		return nil, err
+	}
+	return m.take(n, job.CauseFull)
+}
+
+// tryGet is get that does not wait.
+func (m *largeMemory) tryGet(n int64) (*large, error) {
+	if n > m.max || !m.room.TryAcquire(n) {
+		return nil, refuse(job.CauseTooBig, "no room for a result of %d bytes (buffers.large)", n)
+	}
+	return m.take(n, job.CauseTooBig)
+}
+
+// take makes a part whose bytes have been acquired; no is the cause when the
+// system has not got them.
+func (m *largeMemory) take(n int64, no job.Cause) (*large, error) {
+	l := &large{from: m, n: n}
+	m.used.Add(n)
+	var err error
+	if l.buf, err = m.pool.TryGet(0); l.buf == nil && err == nil {
+		err = errors.New("too many at a time")
+	}
+	if err == nil {
+		l.mem, err = l.buf.Extend(n)
+	}
+	if err != nil {
+		l.free()
+		return nil, refuse(no, "memory for a source or result of %d bytes: %v", n, err)
+	}
+	return l, nil
+}
+
+// free gives the memory back; its registration has ended. A nil part has none.
+func (l *large) free() {
+	if l == nil {
+		return
+	}
+	if l.buf != nil {
+		l.buf.Put()
+	}
+	l.from.used.Add(-l.n)
+	l.from.room.Release(l.n)
+}
+
+func (m *largeMemory) trim() {
+	if m.pool != nil {
+		m.pool.Trim(0)
+	}
+}
+
+func (m *largeMemory) close() {
+	if m != nil && m.pool != nil {
+		m.pool.Close()
+	}
+}

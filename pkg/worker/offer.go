@@ -1,0 +1,85 @@
+package worker
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// offer is a result too big for the client's sink, in a window of its own that the
+// client reads until its Release. It counts as a credit in the client's hands: so
+// every message that it may send has its receive, and who releases nothing gets
+// less work.
+type offer struct {
+	data *large
+	mr   iwarp.MR
+	age  time.Duration // since the Result
+	idle time.Duration // since a Read
+}
+
+// offerLocked opens a window on the task's result.
+func (t *task) offerLocked() (job.Window, error) {
+	c := t.c
+	mr, err := c.pd.RegMR(t.result.mem, iwarp.RemoteRead, &iwarp.MROptions{QP: c.qp})
+	if err != nil {
+		return job.Window{}, fmt.Errorf("register a result of %d bytes: %w", t.result.n, err)
+	}
+	c.offers[t.m.ID] = &offer{data: t.result, mr: mr}
+	t.result = nil
+	c.s.o.Metrics.window("result")
+	return job.Window{STag: uint32(mr.STag()), TO: mr.Base(), Len: uint64(mr.Len())}, nil
+}
+
+// endOfferLocked closes a window and gives its memory back.
+func (c *conn) endOfferLocked(id uint64) error {
+	o := c.offers[id]
+	delete(c.offers, id)
+	err := o.mr.Dereg()
+	if err != nil {
+		err = fmt.Errorf("end a window: %w", err)
+	}
+	o.data.free()
+	return err
+}
+
+// released ends a window at the client's word, which has invalidated its STag.
+func (c *conn) released(m *job.Release, w *iwarp.WC) error {
+	s := c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := c.offers[m.ID]
+	if o == nil {
+		return fmt.Errorf("a Release of job %d, which has no window", m.ID)
+	}
+	if !c.shut(w, o.mr) {
+		return fmt.Errorf("a Release of job %d that leaves its window open", m.ID)
+	}
+	if err := c.endOfferLocked(m.ID); err != nil {
+		return err
+	}
+	s.rebalanceLocked()
+	s.checkIdleLocked()
+	return nil
+}
+
+// checkOffersLocked ends the windows that were left alone for WindowTime, or that
+// are older than any compile may take: a client cannot hold memory here for ever.
+// One that comes later reads from an STag that is gone, which ends its connection.
+func (c *conn) checkOffersLocked(every time.Duration, read bool) {
+	for id, o := range c.offers {
+		o.age += every
+		if o.idle += every; read {
+			o.idle = 0
+		}
+		if o.idle <= c.s.o.WindowTime && o.age <= max(c.s.settings.Load().JobTimeout, c.s.o.WindowTime) {
+			continue
+		}
+		c.log.Warn("a result was not fetched in time", "job", id, "bytes", o.data.n, "age", o.age)
+		if err := c.endOfferLocked(id); err != nil {
+			c.log.Error("result not fetched", "job", id, "err", err)
+		}
+		c.s.checkIdleLocked()
+	}
+}

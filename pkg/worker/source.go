@@ -1,0 +1,100 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rdistcc/rdistcc/pkg/fetch"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// errCancelled ends what was asked to end.
+var errCancelled = errors.New("cancelled")
+
+// fetch gets the source of a task that the client offered in a window, and queues
+// the task. It has a goroutine of its own, of which a client has as many as it
+// has credits; the connection waits for it. No core stands idle meanwhile.
+func (t *task) fetch(ctx context.Context) {
+	c, s := t.c, t.c.s
+	src, err := t.pull(ctx)
+	if err != nil {
+		r := failed(err)
+		var no *refusal
+		if errors.As(err, &no) {
+			r = refused(err)
+		}
+		if ctx.Err() != nil {
+			r = &job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}
+		}
+		t.answer(r, 0)
+		c.work.Done()
+		return
+	}
+	s.mu.Lock()
+	t.src = src
+	if c.ended || ctx.Err() != nil {
+		s.mu.Unlock()
+		t.answer(&job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}, 0)
+		c.work.Done()
+		return
+	}
+	s.enqueueLocked(t)
+	s.mu.Unlock()
+}
+
+// pull reads the window into memory of ours. When it returns no Read of it is
+// under way any more: the answer that follows ends the window.
+func (t *task) pull(ctx context.Context) (*large, error) {
+	c, s := t.c, t.c.s
+	w := t.m.Source
+	src, err := s.large.get(ctx, int64(w.Len))
+	if err != nil {
+		return nil, err
+	}
+	mr, err := c.pd.RegMR(src.mem, iwarp.LocalWrite, &iwarp.MROptions{QP: c.qp})
+	if err != nil {
+		src.free()
+		return nil, fmt.Errorf("register memory for a source: %w", err)
+	}
+	done := make(chan error, 1)
+	x := &fetch.Pull{Sink: mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: w.Len, Done: func(err error) { done <- err }}
+	s.mu.Lock()
+	if err := c.puller.Start(x); err != nil {
+		c.log.Debug("fetch", "job", t.m.ID, "err", err)
+		c.qp.Abort() // which ends x
+	}
+	s.mu.Unlock()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		s.mu.Lock()
+		c.puller.Stop(x)
+		s.mu.Unlock()
+		if err = <-done; err == nil {
+			err = errCancelled
+		}
+	}
+	err = errors.Join(err, mr.Dereg())
+	if err != nil {
+		src.free()
+		return nil, err
+	}
+	s.o.Metrics.window("source")
+	return src, nil
+}
+
+// content is where body and text lie.
+func (t *task) content() []byte {
+	if t.src != nil {
+		return t.src.mem
+	}
+	return t.k.buf.Bytes()
+}
+
+// dropSource gives back what was fetched.
+func (t *task) dropSource() {
+	t.src.free()
+	t.src = nil
+}
