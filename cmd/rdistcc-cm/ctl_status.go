@@ -120,24 +120,33 @@ func table(write func(w io.Writer)) []byte {
 
 func hostLines(hosts []connmgr.HostStatus) []byte {
 	return table(func(w io.Writer) {
-		fmt.Fprintln(w, "HOST\tSTATE\tRUNNING\tJOBS\tCREDITS\tDONE\tFAILED\tSENT\tRECEIVED\tLOAD\t")
+		fmt.Fprintln(w, "HOST\tSTATE\tRUNNING\tJOBS\tCREDITS\tDONE\tFAILED\tSENT\tRECEIVED\tLOAD\tSEEN\t")
 		for i := range hosts {
 			h := &hosts[i]
-			jobs, load := "-", "-"
+			jobs, load, seen := "-", "-", "-"
 			if h.Jobs > 0 {
 				jobs = fmt.Sprint(h.Jobs)
 			}
 			if h.Load != nil {
 				load = fmt.Sprintf("%.2f", float64(h.Load.LoadAvg)/100)
+				seen = fmt.Sprintf("%s ago, %s", viewAge(h.LoadAgeMS), cmp.Or(h.LoadFrom, "unknown"))
 			}
 			why := ""
 			if h.State != "up" {
 				why = h.Error
 			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", h.Addr, h.State, h.Running, jobs, h.Credits,
-				h.OK, h.Failed, amount(h.Out), amount(h.In), load, why)
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", h.Addr, h.State, h.Running, jobs, h.Credits,
+				h.OK, h.Failed, amount(h.Out), amount(h.In), load, seen, why)
 		}
 	})
+}
+
+// viewAge is how old the view of a host's load is.
+func viewAge(ms int64) string {
+	if ms < 10000 {
+		return fmt.Sprintf("%.1f s", float64(ms)/1000)
+	}
+	return age(time.Duration(ms) * time.Millisecond)
 }
 
 // jobLines lists where jobs ran, the remote ones first, and what reason is most

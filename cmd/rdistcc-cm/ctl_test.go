@@ -144,7 +144,7 @@ func sample() connmgr.Status {
 		Slots:   connmgr.SlotStatus{Max: 64, Leased: 2},
 		Waiting: connmgr.WaitingStatus{Credit: 1},
 		Hosts: []connmgr.HostStatus{
-			{Addr: "a:7632", State: "up", Jobs: 8, Running: 2, Credits: 6, OK: 120, Out: 3 << 20, In: 5000, Load: &job.Load{LoadAvg: 150}},
+			{Addr: "a:7632", State: "up", Jobs: 8, Running: 2, Credits: 6, OK: 120, Out: 3 << 20, In: 5000, Load: &job.Load{LoadAvg: 150}, LoadFrom: "board", LoadAgeMS: 320},
 			{Addr: "b:7632", State: "down", Error: "connection refused"},
 		},
 		Jobs: []connmgr.JobCount{
@@ -169,8 +169,8 @@ func TestStatusForPeople(t *testing.T) {
 		"connection manager v1, process 42, up 1h30m",
 		"3 commands under way, 2 of 64 slots taken; 1 wait for a host",
 		"host list of its own: /etc/rdistcc/hosts",
-		"a:7632 up 2 8 6 120 0 3.0MiB 4.9KiB 1.50",
-		"b:7632 down 0 - 0 0 0 0B 0B - connection refused",
+		"a:7632 up 2 8 6 120 0 3.0MiB 4.9KiB 1.50 0.3 s ago, board",
+		"b:7632 down 0 - 0 0 0 0B 0B - - connection refused",
 		"remote a:7632 120 77% 0",
 		"local diagnostics 25 16% 5",
 		"local link 10 6% 0",

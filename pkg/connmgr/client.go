@@ -35,6 +35,7 @@ type client struct {
 	source    *arena.Buffer
 	sink      *arena.Buffer
 	free      bool  // the wrapper has said that nobody else holds the source
+	large     int64 // bytes taken of m.large
 	turn      *gate // held for the wrapper, or nil
 	share     bool  // it runs here by the local share
 	record    JobRecord
@@ -302,10 +303,14 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 		return errProtocol
 	}
 	c.free = true // the preprocessor has ended
-	c.endTurn()
 	c.record.PreprocessUS = f.PreprocessUS
+	var r *ipc.Result
+	no := c.takeLarge(uint64(f.TextOff) + f.TextLen)
+	c.endTurn()
 	c.watch()
-	r, no := c.compile(f)
+	if no == nil {
+		r, no = c.compile(f)
+	}
 	switch {
 	case c.ctx.Err() != nil:
 		return nil
@@ -397,6 +402,7 @@ func (c *client) endLease() {
 	if c.source == nil {
 		return
 	}
+	c.dropLarge()
 	c.sink.Put()
 	if c.free {
 		c.source.Put()

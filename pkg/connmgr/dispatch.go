@@ -177,6 +177,7 @@ func (m *Manager) wantHosts(list *parsedList, eager *time.Duration) {
 	for i := range list.sched {
 		m.hostLocked(list.sched[i].Addr).wantLocked(now, eager)
 	}
+	m.refreshViewsLocked(now, list)
 }
 
 // hostLocked is the host of an address, which gets its goroutine with the first job.

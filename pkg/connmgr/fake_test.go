@@ -25,15 +25,19 @@ type fakeDaemon struct {
 	addr string
 
 	// set before start
-	jobs     int
-	slotSize int
-	ids      []job.ToolchainID
-	reject   *job.Rejection
-	mute     bool                             // takes no receive in: says nothing after the Welcome
-	version  uint16                           // of the greeting, 0 = ours
-	onHello  func(c *fakeConn)                // default: Welcome, Toolchains, Grant
-	onJob    func(c *fakeConn, j *fakeJob)    // in a goroutine of its own; default: compiled
-	onCancel func(c *fakeConn, m *job.Cancel) // default: acknowledged, and the jobs' ctx ends
+	jobs       int
+	slotSize   int
+	fetches    int           // bytes of a source that it fetches; 0 = it offers and takes no windows
+	board      func() []byte // what its load board holds; nil = it has none
+	ids        []job.ToolchainID
+	reject     *job.Rejection
+	onBeat     func()                           // when it is asked for a sign of life
+	boardGuard sync.Locker                      // of what board returns
+	mute       bool                             // takes no receive in: says nothing after the Welcome
+	version    uint16                           // of the greeting, 0 = ours
+	onHello    func(c *fakeConn)                // default: Welcome, Toolchains, Grant
+	onJob      func(c *fakeConn, j *fakeJob)    // in a goroutine of its own; default: compiled
+	onCancel   func(c *fakeConn, m *job.Cancel) // default: acknowledged, and the jobs' ctx ends
 
 	mu      sync.Mutex
 	conns   []*fakeConn
@@ -65,7 +69,10 @@ type fakeConn struct {
 	running map[uint64]*fakeJob
 	acks    []job.Ack
 	returns []uint64
-	results []iwarp.MR // of data that may still be on its way
+	results []iwarp.MR          // of data that may still be on its way
+	offers  map[uint64]iwarp.MR // results that the manager has to release, by job
+	read    chan iwarp.Status   // of Reads; they are made one by one
+	reading sync.Mutex
 }
 
 type fakeSlot struct {
@@ -136,6 +143,7 @@ func (d *fakeDaemon) accept() {
 			d.t.Errorf("greeting %x: %v", r.Info().PrivateData, err)
 		}
 		c := &fakeConn{d: d, slots: make(map[uint64]fakeSlot), running: make(map[uint64]*fakeJob),
+			offers: make(map[uint64]iwarp.MR), read: make(chan iwarp.Status, 1),
 			recv: make([]byte, fakeRecvs*job.MaxMessage)}
 		if err := c.open(r); err != nil {
 			d.t.Logf("fake daemon: %v", err)
@@ -171,7 +179,11 @@ func (c *fakeConn) open(r iwarp.ConnRequest) (err error) {
 	if c.d.version != 0 {
 		hi.Version = c.d.version
 	}
-	return r.Accept(context.Background(), c.qp, &iwarp.ConnParam{PrivateData: hi.Append(nil)})
+	p := &iwarp.ConnParam{PrivateData: hi.Append(nil)}
+	if c.d.fetches > 0 || c.d.board != nil {
+		p.ORD, p.IRD = 4, 4
+	}
+	return r.Accept(context.Background(), c.qp, p)
 }
 
 func (c *fakeConn) post(i int) error {
@@ -194,7 +206,10 @@ func (c *fakeConn) serve() {
 			continue
 		}
 		for i := range wc[:n] {
-			if wc[i].ID>>32 == 1 && wc[i].Status == iwarp.StatusSuccess {
+			switch {
+			case wc[i].ID == fakeRead:
+				c.read <- wc[i].Status
+			case wc[i].ID>>32 == 1 && wc[i].Status == iwarp.StatusSuccess:
 				c.message(ctx, &wc[i], &jobs)
 			}
 		}
@@ -205,6 +220,9 @@ func (c *fakeConn) serve() {
 		_ = s.mr.Dereg()
 	}
 	for _, mr := range c.results {
+		_ = mr.Dereg()
+	}
+	for _, mr := range c.offers {
 		_ = mr.Dereg()
 	}
 	c.mu.Unlock()
@@ -243,15 +261,34 @@ func (c *fakeConn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGro
 			return
 		}
 		_ = slot.mr.Dereg()
-		if j.body, err = job.ParseBody(slot.mem[:m.BodyLen]); err != nil {
-			c.d.t.Errorf("body: %v", err)
-			return
-		}
-		j.text = bytes.Clone(slot.mem[m.TextOff:][:m.TextLen])
 		c.d.mu.Lock()
 		c.d.seen++
 		c.d.mu.Unlock()
-		jobs.Go(func() { c.d.onJob(c, j) })
+		jobs.Go(func() {
+			content := slot.mem
+			if m.Source.STag != 0 {
+				if content = c.fetch(m.Source); content == nil {
+					return // the QP is gone
+				}
+			}
+			var err error
+			if j.body, err = job.ParseBody(content[:m.BodyLen]); err != nil {
+				c.d.t.Errorf("body: %v", err)
+				return
+			}
+			j.text = bytes.Clone(content[m.TextOff:][:m.TextLen])
+			c.d.onJob(c, j)
+		})
+	case *job.Release:
+		c.mu.Lock()
+		mr := c.offers[m.ID]
+		delete(c.offers, m.ID)
+		c.mu.Unlock()
+		if mr == nil || !wc.Inv || wc.InvSTag != mr.STag() {
+			c.d.t.Errorf("job %d released with invalidation %v of %#x", m.ID, wc.Inv, wc.InvSTag)
+			return
+		}
+		_ = mr.Dereg()
 	case *job.Return:
 		c.mu.Lock()
 		slot, ok := c.slots[m.Credit]
@@ -264,6 +301,9 @@ func (c *fakeConn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGro
 		}
 		_ = slot.mr.Dereg()
 	case *job.Heartbeat:
+		if c.d.onBeat != nil {
+			c.d.onBeat()
+		}
 		if !c.d.mute {
 			c.send(&job.Ack{Of: job.KindHeartbeat, Seq: m.Seq}, 0)
 		}
@@ -291,7 +331,11 @@ func (c *fakeConn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGro
 
 // welcome says all that a manager waits for.
 func (c *fakeConn) welcome() {
-	c.send(&job.Welcome{Jobs: uint16(c.d.jobs), MaxBody: uint64(c.d.slotSize), MaxResult: 1 << 30, Toolchains: uint16(len(c.d.ids))}, 0)
+	w := &job.Welcome{Jobs: uint16(c.d.jobs), MaxBody: uint64(c.d.slotSize), MaxSource: uint64(c.d.fetches), MaxResult: 1 << 30, Toolchains: uint16(len(c.d.ids))}
+	if c.d.board != nil {
+		w.Board = c.offer(0, c.d.board())
+	}
+	c.send(w, 0)
 	c.send(&job.Toolchains{Seq: 1, Total: uint16(len(c.d.ids)), IDs: c.d.ids}, 0)
 	c.grant(c.d.jobs)
 }
@@ -331,12 +375,58 @@ func (c *fakeConn) grant(n int) {
 
 func (j *fakeJob) sinkSTag() iwarp.STag { return iwarp.STag(j.Sink.STag) }
 
+// fakeRead is the id of Reads.
+const fakeRead = 2 << 32
+
+// fetch reads a window, or is nil when the connection ends first.
+func (c *fakeConn) fetch(w job.Window) []byte {
+	mem := make([]byte, w.Len)
+	mr, err := c.d.pd.RegMR(mem, iwarp.LocalWrite, nil)
+	if err != nil {
+		c.d.t.Errorf("fake daemon: %v", err)
+		return nil
+	}
+	defer mr.Dereg()
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	for at := uint64(0); at < w.Len; {
+		n := min(w.Len-at, 1<<20)
+		err := c.qp.PostSend(&iwarp.SendWR{ID: fakeRead, Op: iwarp.OpRead, STag: iwarp.STag(w.STag), TO: w.TO + at,
+			SGL: []iwarp.SGE{{Addr: mr.Base() + at, Length: uint32(n), LKey: mr.STag()}}})
+		if err != nil || <-c.read != iwarp.StatusSuccess {
+			<-c.qp.Done()
+			return nil
+		}
+		at += n
+	}
+	return mem
+}
+
+// offer opens a window on data, to be released for job id; 0 is the load board's.
+func (c *fakeConn) offer(id uint64, data []byte) job.Window {
+	o := &iwarp.MROptions{QP: c.qp}
+	if id == 0 {
+		o.Guard = c.d.boardGuard
+	}
+	mr, err := c.d.pd.RegMR(data, iwarp.RemoteRead, o)
+	if err != nil {
+		c.d.t.Logf("fake daemon: %v", err) // the QP is gone
+		return job.Window{}
+	}
+	c.mu.Lock()
+	c.offers[id] = mr
+	c.mu.Unlock()
+	return job.Window{STag: uint32(mr.STag()), TO: mr.Base(), Len: uint64(mr.Len())}
+}
+
 // answer is what a job came to: the data go to the sink one behind the other.
 type answer struct {
 	job.Result
 	stdout, stderr []byte
 	files          [][]byte
 	noNext         bool
+	change         func(r *job.Result) // before it is sent
+	window         bool                // offered, not written; as is what the sink has no room for
 }
 
 // compiled is the result of a compile that went well: the object tells what it
@@ -363,7 +453,9 @@ func (c *fakeConn) finish(j *fakeJob, a *answer) {
 	for i, b := range a.files {
 		r.Files = append(r.Files, job.File{Index: uint8(i), Segment: add(b)})
 	}
-	if len(data) > 0 {
+	if a.window || uint64(len(data)) > j.Sink.Len {
+		r.Window = c.offer(j.ID, data)
+	} else if len(data) > 0 {
 		mr, err := c.d.pd.RegMR(data, 0, nil)
 		if err != nil {
 			c.d.t.Errorf("fake daemon: %v", err)
@@ -381,6 +473,9 @@ func (c *fakeConn) finish(j *fakeJob, a *answer) {
 	if !a.noNext {
 		next := c.credit()
 		r.Next = &next
+	}
+	if a.change != nil {
+		a.change(&r)
 	}
 	c.send(&r, iwarp.STag(j.Sink.STag))
 }

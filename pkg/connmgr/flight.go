@@ -17,7 +17,9 @@ type flight struct {
 	credit    job.Credit
 	src, sink iwarp.MR
 	msg       []byte // the encoded Job
-	length    uint64 // bytes of the source to write
+	total     uint64 // bytes of the source
+	length    uint64 // of these, to be written: all, or none as the daemon fetches them
+	fetch     uint64 // bytes of a result that it may offer
 	done      chan struct{}
 
 	// guarded by Manager.mu until done is closed
@@ -29,6 +31,7 @@ type flight struct {
 	err       error       // set when the link ended first
 
 	began, wrote, answered time.Time
+	fetched                time.Time // a result that was offered; the owner's
 }
 
 // startLocked puts f on its way.
@@ -113,9 +116,19 @@ func (l *link) resultLocked(r *job.Result, inv iwarp.STag) {
 		l.failLocked(fmt.Errorf("daemon answered job %d, which it was not asked", r.ID))
 		return
 	}
+	if w := r.Window; w.STag != 0 {
+		if r.Status != job.StatusRan || w.Len == 0 || w.Len > f.fetch {
+			l.failLocked(fmt.Errorf("daemon offers a window of %d bytes for job %d, which does not want it", w.Len, r.ID))
+			return
+		}
+		l.offers++
+	}
 	f.result = r
 	f.answered = time.Now()
-	l.setLoadLocked(r.Load)
+	if f.length == 0 {
+		l.h.bytesLocked(f.total, 0)
+	}
+	l.setViewLocked(r.Load, fromResult)
 	l.landLocked(f)
 	if r.Next != nil {
 		l.addCreditLocked(*r.Next)

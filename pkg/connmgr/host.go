@@ -138,11 +138,11 @@ func (h *host) upLocked(l *link) {
 	now := time.Now()
 	h.link, h.lastErr, h.state = l, nil, hostUp
 	h.m.sched.Up(now, h.addr, scheduler.Capacity{
-		Jobs: int(l.welcome.Jobs), MaxBody: l.welcome.MaxBody, Toolchains: l.idsSeen,
+		Jobs: int(l.welcome.Jobs), MaxBody: max(l.welcome.MaxBody, l.maxSource()), Toolchains: l.idsSeen,
 	})
 	h.toolchainsLocked()
 	h.creditsLocked()
-	h.loadLocked(l.load)
+	h.loadLocked(l.view.load)
 	if l.draining {
 		h.drainingLocked()
 	}

@@ -30,6 +30,9 @@ func (c *client) judge(ctx context.Context, l *link, fl *flight, body *job.Body,
 	case job.StatusFailed:
 		return failure(h, r)
 	}
+	if r.Window.STag != 0 {
+		window = r.Window.Len
+	}
 	if err := checkResult(r, body, window); err != nil {
 		// What else it says cannot be trusted either.
 		c.m.mu.Lock()
@@ -81,6 +84,8 @@ func refusal(h string, r *job.Result) outcome {
 		no.Reason, no.Code = "refused:full", ipc.ExitConnect
 	case job.CauseDraining:
 		no.Reason, no.Code = "refused:draining", ipc.ExitConnect
+	case job.CauseTooBig:
+		no.Reason, no.Trouble = "too-big", false
 	case job.CauseDenied:
 		no.Reason = "denied"
 	}
@@ -93,6 +98,21 @@ func refusalDetail(h string, r *job.Result) string {
 		s += ": " + r.Detail
 	}
 	return s
+}
+
+// notFetched is a result that the host has and that did not come over.
+func (c *client) notFetched(ctx context.Context, l *link, err error) outcome {
+	h := l.h.addr
+	switch {
+	case errors.Is(err, errTimeout):
+		return outcome{blame: scheduler.Fault, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,
+			Detail: h + " took longer than the time limit"}}
+	case ctx.Err() != nil:
+		return outcome{final: true, local: interrupted}
+	case errors.Is(err, errNoRoom):
+		return outcome{final: true, local: &ipc.GoLocal{Reason: "too-big", Host: h, Detail: "the result of " + h + ": " + err.Error()}}
+	}
+	return outcome{blame: scheduler.Gone, local: lostHost(h, err.Error())}
 }
 
 // failure is a job that a host began and could not finish.

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/fetch"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
@@ -24,7 +25,7 @@ const (
 	writeWindow = 2
 
 	recvBuffers = maxInFlight + job.Spare + 1 // and one for the Welcome
-	maxSend     = maxInFlight*(writeWindow+1) + 4*job.Spare
+	maxSend     = maxInFlight*(writeWindow+1) + fetch.Depth + 4*job.Spare
 )
 
 // Kinds of work requests, in the top byte of their ids.
@@ -32,6 +33,7 @@ const (
 	wrRecv  = uint64(1) << 56 // and the index of the buffer
 	wrWrite = uint64(2) << 56 // and the flight's id
 	wrOther = uint64(3) << 56
+	wrRead  = uint64(4) << 56
 	wrKind  = uint64(0xff) << 56
 )
 
@@ -49,8 +51,10 @@ type link struct {
 	cq      iwarp.CQ
 	recvMem []byte // recvBuffers messages
 	recvMR  iwarp.MR
-	up      chan struct{} // closed once Welcome and the toolchains are here
-	dead    chan struct{} // closed when no completion is to come any more
+	// peerReads: the daemon may send RDMA Reads.
+	peerReads bool
+	up        chan struct{} // closed once Welcome and the toolchains are here
+	dead      chan struct{} // closed when no completion is to come any more
 
 	// guarded by m.mu
 	cause    error // why it ends, once that is known
@@ -62,15 +66,19 @@ type link struct {
 	idsSeen  int
 	credits  []job.Credit // unspent; the last one is the next
 	flights  map[uint64]*flight
-	spare    []int // receive buffers that are not posted
+	puller   *fetch.Puller // of results and of the load board; nil until the connection is made
+	offers   int           // results that the daemon keeps for us: a Release is due for each
+	stopping int           // pulls that were stopped and have Reads under way
+	spare    []int         // receive buffers that are not posted
 	draining bool
-	load     job.Load
+	view     view
+	board    boardReader
 
 	beatSeq, beatAcked     uint32
 	cancelSeq, cancelAcked uint32
 	cancels                []uint64 // waiting for the Ack of the Cancel before
 
-	heard   uint64 // received FPDUs at the last tick
+	heard   int64  // frames and messages received at the last tick, but for board reads
 	sent    uint64 // sent FPDUs at the last tick
 	unacked uint64 // bytes under way at the last tick
 	silent  time.Duration
@@ -113,7 +121,11 @@ func dialLink(ctx context.Context, m *Manager, h *host) (*link, error) {
 		}
 	}
 	hi := job.Greeting{Version: job.Version, Boot: m.boot}
-	info, err := m.o.Device.Dial(ctx, h.addr, l.qp, &iwarp.ConnParam{PrivateData: hi.Append(nil), Timeout: m.o.DialTimeout})
+	p := &iwarp.ConnParam{PrivateData: hi.Append(nil), Timeout: m.o.DialTimeout}
+	if m.o.Device.Attr().RDMARead {
+		p.ORD, p.IRD = fetch.Depth, fetch.Depth
+	}
+	info, err := m.o.Device.Dial(ctx, h.addr, l.qp, p)
 	if err != nil {
 		return nil, dialError(err)
 	}
@@ -125,6 +137,7 @@ func dialLink(ctx context.Context, m *Manager, h *host) (*link, error) {
 		err = fmt.Errorf("speaks version %d of the job protocol, we speak %d; install the same rdistcc on both", answer.Version, job.Version)
 		return nil, err
 	}
+	l.puller, l.peerReads = fetch.New(l.qp, int(info.ORD), wrRead), info.IRD > 0
 	m.links.Go(l.serve)
 	m.links.Go(l.tick)
 	m.mu.Lock()
@@ -217,6 +230,10 @@ func (l *link) completedLocked(wc *iwarp.WC) {
 		if f := l.flights[wc.ID&^wrKind]; f != nil {
 			l.wroteLocked(f, wc.Status == iwarp.StatusSuccess)
 		}
+	case wrRead:
+		if err := l.puller.Completed(wc); err != nil {
+			l.failLocked(err)
+		}
 	}
 	// A completion in error ends the QP by itself; Done follows.
 }
@@ -244,7 +261,7 @@ func (l *link) receivedLocked(wc *iwarp.WC) {
 			return
 		}
 		l.welcome = msg
-		l.setLoadLocked(msg.Load)
+		l.setViewLocked(msg.Load, fromWelcome)
 		l.checkReadyLocked()
 		return
 	case *job.Toolchains:
@@ -265,7 +282,7 @@ func (l *link) receivedLocked(wc *iwarp.WC) {
 		l.returnLocked(len(l.credits))
 		l.ackLocked(job.KindDrain, msg.Seq)
 	case *job.Ack:
-		l.setLoadLocked(msg.Load)
+		l.setViewLocked(msg.Load, fromHeartbeat)
 		switch msg.Of {
 		case job.KindHeartbeat:
 			l.beatAcked = msg.Seq
@@ -283,6 +300,14 @@ func (l *link) receivedLocked(wc *iwarp.WC) {
 	if err := l.postRecvLocked(); err != nil {
 		l.failLocked(err)
 	}
+}
+
+// maxSource is the longest source that the daemon will fetch, in bytes.
+func (l *link) maxSource() uint64 {
+	if !l.peerReads {
+		return 0
+	}
+	return l.welcome.MaxSource
 }
 
 // toolchainsLocked takes one part of the daemon's list. A list that starts again
@@ -309,11 +334,6 @@ func (l *link) checkReadyLocked() {
 	}
 	l.ready = true
 	close(l.up)
-}
-
-func (l *link) setLoadLocked(load job.Load) {
-	l.load = load
-	l.h.loadLocked(load)
 }
 
 // addCreditLocked keeps a granted credit, or returns it at once when there are
@@ -402,21 +422,29 @@ func (l *link) tickLocked(now time.Time) {
 	s := l.qp.Stats()
 	writing := false
 	for _, f := range l.flights {
-		writing = writing || f.writes > 0
+		writing = writing || f.writes > 0 || f.sent && f.length == 0
 		if !f.cancelled.IsZero() && now.Sub(f.cancelled) > l.m.o.CancelTimeout {
 			l.failLocked(errors.New("no answer to a cancelled job"))
 			return
 		}
 	}
+	if !l.checkPullsLocked() {
+		return
+	}
 	// A slow network takes in a long source with nothing coming back, and what the
 	// kernel has buffered goes on when the Writes have completed.
 	moving := writing && s.FPDUsSent != l.sent || s.Unacked != 0 && s.Unacked != l.unacked
-	if s.FPDUsReceived != l.heard || moving {
+	// The stack answers a Read of the board by itself: that says nothing of the daemon.
+	heard := int64(s.FPDUsReceived+s.SendsReceived) - int64(l.board.reads)
+	if heard > l.heard || moving {
 		l.silent = 0
 	} else {
 		l.silent += l.m.o.Heartbeat
 	}
-	l.heard, l.sent, l.unacked = s.FPDUsReceived, s.FPDUsSent, s.Unacked
+	l.heard, l.sent, l.unacked = max(heard, l.heard), s.FPDUsSent, s.Unacked
+	if now.Sub(l.h.lastWant) < wantedFor {
+		l.refreshLocked(now, l.m.o.Heartbeat/2) // half: the last one was asked for a little after the tick
+	}
 	switch {
 	case l.silent >= l.m.o.HeartbeatDead:
 		l.failLocked(fmt.Errorf("silent for %v", l.silent))
@@ -443,6 +471,7 @@ func (l *link) endLocked() {
 		}
 	}
 	l.credits = nil
+	l.puller.End(l.cause)
 	for id, f := range l.flights {
 		delete(l.flights, id)
 		f.endLocked(nil, l.cause)
@@ -470,7 +499,7 @@ func (l *link) close() {
 	if l.cause == nil {
 		l.cause = errShutdown
 	}
-	busy := len(l.flights) > 0
+	busy := len(l.flights) > 0 || l.offers > 0
 	l.m.mu.Unlock()
 	if busy || l.qp.Disconnect(ctx) != nil {
 		l.qp.Abort()
@@ -484,8 +513,10 @@ func (l *link) destroy() {
 	if l.qp != nil {
 		err = errors.Join(err, l.qp.Destroy())
 	}
-	if l.recvMR != nil {
-		err = errors.Join(err, l.recvMR.Dereg())
+	for _, mr := range []iwarp.MR{l.recvMR, l.board.mr} {
+		if mr != nil {
+			err = errors.Join(err, mr.Dereg())
+		}
 	}
 	if l.cq != nil {
 		err = errors.Join(err, l.cq.Close())

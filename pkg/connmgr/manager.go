@@ -53,8 +53,11 @@ type Options struct {
 
 	Cores         int   // of this machine (GOMAXPROCS)
 	Slots         int   // leases at a time (64)
-	SlotSize      int64 // bytes of a source and its arguments (32 MiB)
-	SinkSize      int64 // bytes of a result (32 MiB)
+	SlotSize      int64 // bytes of a source and its arguments that are written to a host (32 MiB)
+	SinkSize      int64 // bytes of a result that a host writes (32 MiB)
+	Source        int64 // bytes of a source and its arguments; beyond SlotSize, hosts fetch them (SlotSize)
+	Result        int64 // bytes of a result; beyond SinkSize it is fetched (SinkSize)
+	Large         int64 // bytes that what is fetched, and leased for it, may take together (none)
 	Prefault      int64 // bytes that each keeps allocated (1 MiB)
 	Preprocessors int   // at a time (twice the cores)
 	LocalJobs     int   // at a time (the cores)
@@ -82,6 +85,10 @@ func (o *Options) defaults() {
 	setDefault(&o.Slots, 64)
 	setDefault(&o.SlotSize, 32<<20)
 	setDefault(&o.SinkSize, 32<<20)
+	o.Source, o.Result = max(o.Source, o.SlotSize), max(o.Result, o.SinkSize)
+	if o.Large == 0 {
+		o.Source, o.Result = o.SlotSize, o.SinkSize
+	}
 	setDefault(&o.Prefault, min(1<<20, o.SlotSize, o.SinkSize))
 	setDefault(&o.Preprocessors, 2*o.Cores)
 	setDefault(&o.LocalJobs, o.Cores)
@@ -119,8 +126,9 @@ type Manager struct {
 	pd      iwarp.PD
 	sources *arena.Pool
 	sinks   *arena.Pool
-	cpp     gate // preprocessors
-	local   gate // compiles, links and the like
+	large   *semaphore.Weighted // bytes: see takeLarge
+	cpp     gate                // preprocessors
+	local   gate                // compiles, links and the like
 	metrics *metrics
 	lists   listCache
 	recipes recipes.Cache
@@ -128,6 +136,8 @@ type Manager struct {
 	ctx     context.Context     // ends all hosts
 	cancel  context.CancelCauseFunc
 	ids     atomic.Uint64 // the last job's
+
+	largeUsed atomic.Int64 // bytes taken of large
 
 	hostsRun sync.WaitGroup // host.run
 	links    sync.WaitGroup // goroutines of links
@@ -165,11 +175,12 @@ func New(o Options) (*Manager, error) {
 	}
 	_, _ = rand.Read(m.boot[:]) // never fails
 	m.places = semaphore.NewWeighted(int64(o.MaxWrappers))
+	m.large = semaphore.NewWeighted(o.Large)
 	var err error
-	if m.sources, err = arena.NewPool(arena.Options{Name: "rdistcc-source", Size: o.SlotSize, Prefault: o.Prefault, Max: o.Slots}); err != nil {
+	if m.sources, err = arena.NewPool(arena.Options{Name: "rdistcc-source", Size: o.Source, Map: o.SlotSize, Prefault: o.Prefault, Max: o.Slots}); err != nil {
 		return nil, err
 	}
-	if m.sinks, err = arena.NewPool(arena.Options{Name: "rdistcc-sink", Size: o.SinkSize, Prefault: o.Prefault, Max: o.Slots}); err != nil {
+	if m.sinks, err = arena.NewPool(arena.Options{Name: "rdistcc-sink", Size: o.Result, Map: o.SinkSize, Prefault: o.Prefault, Max: o.Slots}); err != nil {
 		return nil, err
 	}
 	if m.pd, err = o.Device.AllocPD(); err != nil {

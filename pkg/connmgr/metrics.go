@@ -34,6 +34,8 @@ type metrics struct {
 	fallbacks prometheus.Counter
 	retries   prometheus.Counter
 	hedges    prometheus.Counter
+	windows   *prometheus.CounterVec
+	boards    *prometheus.CounterVec
 }
 
 var (
@@ -41,6 +43,8 @@ var (
 	descConnections = prometheus.NewDesc("rdistcc_cm_connections", "Live connections to hosts.", []string{"host"}, nil)
 	descCredits     = prometheus.NewDesc("rdistcc_cm_credits", "Unspent credits: compiles that may be placed at once.", []string{"host"}, nil)
 	descSlots       = prometheus.NewDesc("rdistcc_cm_slots", "Slots of shared memory: leased to a wrapper, or kept ready.", []string{"state"}, nil)
+	descLarge       = prometheus.NewDesc("rdistcc_cm_large_bytes", "Memory of sources and results that are too big for a slot or a sink.", nil, nil)
+	descViewAge     = prometheus.NewDesc("rdistcc_cm_view_age_seconds", "Age of what is known of a host's load.", []string{"host"}, nil)
 	descWaiting     = prometheus.NewDesc("rdistcc_cm_waiting", "Commands that wait for a credit or for a turn on this machine.", []string{"for"}, nil)
 )
 
@@ -61,13 +65,23 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 			Help: "Jobs given to another host after the one before failed or refused them."}),
 		hedges: prometheus.NewCounter(prometheus.CounterOpts{Name: "rdistcc_cm_hedges_total",
 			Help: "Jobs given to a second host because the first was slow."}),
+		windows: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_windows_total",
+			Help: "Sources offered, and results fetched, by RDMA Read as they were too big for a slot or a sink."}, []string{"what"}),
+	}
+	x.boards = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_board_reads_total",
+		Help: "Load boards of hosts that were read; torn: met in the midst of a change."}, []string{"result"})
+	for _, result := range []string{"ok", "torn"} {
+		x.boards.WithLabelValues(result)
+	}
+	for _, what := range []string{"source", "result"} {
+		x.windows.WithLabelValues(what)
 	}
 	// There from the start, so that a rate over the first events is right.
 	for _, phase := range []string{"preprocess", "credit", "write", "compile", "return", "total"} {
 		x.phases.WithLabelValues(phase)
 	}
 	if r != nil {
-		r.MustRegister(x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x)
+		r.MustRegister(x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.windows, x.boards, x)
 	}
 	return x
 }
@@ -76,7 +90,7 @@ func (x *metrics) unregister(r prometheus.Registerer) {
 	if r == nil {
 		return
 	}
-	for _, c := range []prometheus.Collector{x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x} {
+	for _, c := range []prometheus.Collector{x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.windows, x.boards, x} {
 		r.Unregister(c)
 	}
 }
@@ -123,6 +137,8 @@ func (x *metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descCredits
 	ch <- descSlots
 	ch <- descWaiting
+	ch <- descLarge
+	ch <- descViewAge
 }
 
 // Collect implements prometheus.Collector.
@@ -141,10 +157,14 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(descConnections, connected, h.Addr)
 		gauge(descCredits, h.Credits, h.Addr)
+		if h.Load != nil {
+			ch <- prometheus.MustNewConstMetric(descViewAge, prometheus.GaugeValue, float64(h.LoadAgeMS)/1000, h.Addr)
+		}
 	}
 	for state, n := range states {
 		gauge(descHosts, n, hostState(state).String())
 	}
+	ch <- prometheus.MustNewConstMetric(descLarge, prometheus.GaugeValue, float64(x.m.largeUsed.Load()))
 	gauge(descSlots, s.Slots.Leased, "leased")
 	gauge(descSlots, s.Slots.Free, "free")
 	gauge(descWaiting, s.Waiting.Credit, "credit")

@@ -42,7 +42,10 @@ func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 		return nil, &ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitProtocol,
 			Detail: "the wrapper named a source outside its slot"}
 	}
-	text := c.source.Bytes()[:total]
+	text, err := c.text(total)
+	if err != nil {
+		return nil, noSlot(err)
+	}
 	if c.uid != c.m.uid {
 		// Text that changes while it is sent breaks a frame's CRC, and with it the
 		// connection for all users' jobs.
@@ -74,7 +77,7 @@ func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 		if attempt > 1 {
 			c.m.metrics.retries.Inc()
 		}
-		fl := &flight{id: c.m.ids.Add(1), credit: g.credit, length: total}
+		fl := &flight{id: c.m.ids.Add(1), credit: g.credit, total: total}
 		out := c.attempt(g.link, fl, f, text, body)
 		c.m.ended(c, g.link.h, out)
 		if out.result != nil {
@@ -95,6 +98,14 @@ func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 		}
 		req.job.Tried[g.link.h.addr] = true
 	}
+}
+
+// text is the first n bytes of the slot.
+func (c *client) text(n uint64) ([]byte, error) {
+	if b := c.source.Bytes(); n <= uint64(len(b)) {
+		return b[:n], nil
+	}
+	return c.source.Extend(int64(n))
 }
 
 // interrupted is an answer that nobody will read.
@@ -123,37 +134,47 @@ func (c *client) attempt(l *link, fl *flight, f *ipc.Submit, text []byte, body *
 	limit := c.timeLimit()
 	ctx, cancel := context.WithTimeoutCause(c.ctx, limit, errTimeout)
 	defer cancel()
-	window := min(uint64(c.m.sinks.Size()), l.welcome.MaxResult)
-	if fl.length > fl.credit.Slot.Len || fl.length > l.welcome.MaxBody || window == 0 {
+	window := min(uint64(c.m.o.SinkSize), l.welcome.MaxResult)
+	slot := min(fl.credit.Slot.Len, l.welcome.MaxBody)
+	if fl.total > max(slot, l.maxSource()) || window == 0 {
 		l.keepCredit(fl.credit)
 		return outcome{blame: scheduler.Unused, local: &ipc.GoLocal{Reason: "too-big", Host: h.addr,
-			Detail: fmt.Sprintf("the source takes %d bytes, %s has slots of %d", fl.length, h.addr, min(fl.credit.Slot.Len, l.welcome.MaxBody))}}
+			Detail: fmt.Sprintf("the source takes %d bytes, %s takes %d", fl.total, h.addr, max(slot, l.maxSource()))}}
+	}
+	// Written into the slot, or offered: then by the Result the daemon's Reads are
+	// over, or the QP is gone.
+	var access iwarp.Access
+	var bound iwarp.QP
+	if fl.length = fl.total; fl.total > slot {
+		fl.length, access, bound = 0, iwarp.RemoteRead, l.qp
 	}
 	var err error
-	fl.src, err = c.m.pd.RegMR(text, 0, nil)
-	if err != nil {
-		l.keepCredit(fl.credit)
-		return outcome{final: true, local: noSlot(err)}
+	if fl.src, err = c.register(text, access, bound); err != nil {
+		return c.notRegistered(l, fl, err)
 	}
 	defer c.dereg(fl.src)
-	fl.sink, err = c.m.pd.RegMR(c.sink.Bytes()[:window], iwarp.LocalWrite|iwarp.RemoteWrite, &iwarp.MROptions{QP: l.qp})
+	fl.sink, err = c.register(c.sink.Bytes()[:window], iwarp.LocalWrite|iwarp.RemoteWrite, l.qp)
 	if err != nil {
-		l.keepCredit(fl.credit)
-		select {
-		case <-l.dead: // a QP that is gone takes no registration
-			return outcome{blame: scheduler.Gone, local: lostHost(h.addr, l.err().Error())}
-		default:
-			return outcome{final: true, local: noSlot(err)}
-		}
+		return c.notRegistered(l, fl, err)
 	}
 	// By now the sink is shut by the Result, or the QP is gone.
 	defer c.dereg(fl.sink)
+	var source job.Window
+	if fl.length == 0 {
+		source = job.Window{STag: uint32(fl.src.STag()), TO: fl.src.Base(), Len: fl.total}
+		c.m.metrics.windows.WithLabelValues("source").Inc()
+	}
+	if l.puller.Can() && c.m.o.Result > c.m.o.SinkSize {
+		fl.fetch = uint64(c.m.o.Result)
+	}
 
 	fl.done = make(chan struct{})
 	fl.msg = job.Append(nil, &job.Job{
 		ID: fl.id, Credit: fl.credit.ID, Toolchain: c.toolchain.ID,
 		BodyLen: f.BodyLen, TextOff: f.TextOff, TextLen: f.TextLen,
 		Sink:    job.Window{STag: uint32(fl.sink.STag()), TO: fl.sink.Base(), Len: window},
+		Source:  source,
+		Fetch:   fl.fetch,
 		Timeout: uint32(min(max(limit.Milliseconds(), 1), 1<<32-1)),
 	})
 	c.m.mu.Lock()
@@ -167,7 +188,35 @@ func (c *client) attempt(l *link, fl *flight, f *ipc.Submit, text []byte, body *
 		c.m.mu.Unlock()
 		<-fl.done // at the latest when the link is given up, CancelTimeout from now
 	}
-	return c.judge(ctx, l, fl, body, window)
+	out := c.judge(ctx, l, fl, body, window)
+	if fl.result == nil || fl.result.Window.STag == 0 {
+		return out
+	}
+	// The result is still there. What nobody wants any more is only released.
+	if out.result == nil {
+		canceled, cancel := context.WithCancelCause(ctx)
+		cancel(errCancelled)
+		ctx = canceled
+	}
+	if err := c.fetch(ctx, l, fl); err != nil && out.result != nil {
+		return c.notFetched(ctx, l, err)
+	}
+	return out
+}
+
+func (c *client) register(mem []byte, a iwarp.Access, qp iwarp.QP) (iwarp.MR, error) {
+	return c.m.pd.RegMR(mem, a, &iwarp.MROptions{QP: qp})
+}
+
+// notRegistered is the end of an attempt that did not spend its credit.
+func (c *client) notRegistered(l *link, fl *flight, err error) outcome {
+	l.keepCredit(fl.credit)
+	select {
+	case <-l.dead: // a QP that is gone takes no registration
+		return outcome{blame: scheduler.Gone, local: lostHost(l.h.addr, l.err().Error())}
+	default:
+		return outcome{final: true, local: noSlot(err)}
+	}
 }
 
 // keepCredit takes back a credit that an attempt did not spend.
@@ -194,7 +243,7 @@ func (c *client) answer(h *host, fl *flight, attempt uint8, credit time.Duration
 		CreditUS:  microseconds(credit),
 		QueueUS:   r.Queue,
 		CompileUS: r.Wall,
-		BytesOut:  fl.length,
+		BytesOut:  fl.total,
 		BytesIn:   resultBytes(r),
 		Attempts:  attempt,
 	}
@@ -202,12 +251,18 @@ func (c *client) answer(h *host, fl *flight, attempt uint8, credit time.Duration
 		out.Files = append(out.Files, ipc.File{Index: r.Files[i].Index, Segment: ipc.Segment(r.Files[i].Segment)})
 	}
 	// The answer can be here before the completion of the Write that it answers.
-	wrote := fl.wrote
-	if fl.answered.Before(wrote) {
-		wrote = fl.answered
+	wrote, answered := fl.wrote, fl.answered
+	if fl.length == 0 {
+		wrote = fl.began // it was fetched: the daemon counts that as waiting
+	}
+	if answered.Before(wrote) {
+		wrote = answered
+	}
+	if !fl.fetched.IsZero() {
+		answered = fl.fetched
 	}
 	out.WriteUS = microseconds(wrote.Sub(fl.began))
-	out.ReturnUS = microseconds(fl.answered.Sub(wrote) - time.Duration(r.Queue)*time.Microsecond - time.Duration(r.Wall)*time.Microsecond)
+	out.ReturnUS = microseconds(answered.Sub(wrote) - time.Duration(r.Queue)*time.Microsecond - time.Duration(r.Wall)*time.Microsecond)
 	c.record.note(out)
 	return out
 }

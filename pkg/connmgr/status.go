@@ -43,6 +43,11 @@ type HostStatus struct {
 	Jobs    int       `json:"jobs"`       // compiles at a time that the host allows
 	Tools   int       `json:"toolchains"` // that it can run
 	Load    *job.Load `json:"load,omitempty"`
+	// LoadFrom is where Load comes from (board, result, heartbeat, welcome), LoadAgeMS
+	// its age in milliseconds.
+	LoadFrom  string        `json:"load_from,omitempty"`
+	LoadAgeMS int64         `json:"load_age_ms,omitempty"`
+	Pressure  *job.Pressure `json:"pressure,omitempty"` // as the board last had it
 
 	state hostState
 }
@@ -232,8 +237,9 @@ func (h *host) statusLocked() HostStatus {
 		s.Error = h.lastErr.Error()
 	}
 	if l := h.link; l != nil {
-		load := l.load
+		load := l.view.load
 		s.Credits, s.Running, s.Load = len(l.credits), len(l.flights), &load
+		s.LoadFrom, s.LoadAgeMS, s.Pressure = l.view.from, time.Since(l.view.at).Milliseconds(), l.view.pressure
 		s.Jobs, s.Tools = int(l.welcome.Jobs), len(l.ids)
 	}
 	return s

@@ -1,0 +1,136 @@
+package connmgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/fetch"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// largeWait is how long a result waits for memory of ours while the daemon keeps
+// it. It must be well below job.WindowTime.
+const largeWait = job.WindowTime / 3
+
+// takeLarge counts a source that does not fit an ordinary slot against what such
+// sources and results may take together; endLease gives it back. The memory has been
+// written already, so the preprocessor's turn is kept while this waits: what is not
+// counted yet is bounded by their number.
+func (c *client) takeLarge(n uint64) *ipc.GoLocal {
+	if n <= uint64(c.m.o.SlotSize) || n > uint64(c.m.o.Source) { // compile has words for the latter
+		return nil
+	}
+	if n > uint64(c.m.o.Large) {
+		return &ipc.GoLocal{Reason: "too-big",
+			Detail: fmt.Sprintf("the source takes %d bytes, all large ones together may take %d (buffers.large)", n, c.m.o.Large)}
+	}
+	if !c.m.large.TryAcquire(int64(n)) {
+		c.watch()
+		if c.m.large.Acquire(c.ctx, int64(n)) != nil {
+			return interrupted
+		}
+	}
+	c.large += int64(n)
+	c.m.largeUsed.Add(int64(n))
+	return nil
+}
+
+// dropLarge gives back what takeLarge and fetch have taken.
+func (c *client) dropLarge() {
+	if c.large > 0 {
+		c.m.largeUsed.Add(-c.large)
+		c.m.large.Release(c.large)
+		c.large = 0
+	}
+}
+
+// fetch gets a result that the daemon offers in a window into the sink, and ends
+// the window, whatever came of it. An error is why the result is not there; the
+// link may have ended. When it returns nothing writes into the sink any more.
+func (c *client) fetch(ctx context.Context, l *link, fl *flight) error {
+	w := fl.result.Window
+	err := c.fetchInto(ctx, l, fl, w)
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	l.offers--
+	if !l.ended {
+		l.sendLocked(&job.Release{ID: fl.id}, w.STag)
+	}
+	return err
+}
+
+func (c *client) fetchInto(ctx context.Context, l *link, fl *flight, w job.Window) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	n := int64(w.Len)
+	if !c.m.large.TryAcquire(n) {
+		wait, cancel := context.WithTimeout(ctx, largeWait)
+		defer cancel()
+		if err := c.m.large.Acquire(wait, n); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return errNoRoom
+		}
+	}
+	c.large += n
+	c.m.largeUsed.Add(n)
+	mem, err := c.sink.Extend(n)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNoRoom, err)
+	}
+	mr, err := c.m.pd.RegMR(mem, iwarp.LocalWrite, &iwarp.MROptions{QP: l.qp})
+	if err != nil {
+		select {
+		case <-l.dead:
+			return l.err()
+		default:
+			return fmt.Errorf("%w: %w", errNoRoom, err)
+		}
+	}
+	defer c.dereg(mr)
+	done := make(chan error, 1)
+	x := &fetch.Pull{Sink: mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: w.Len, Done: func(err error) { done <- err }}
+	c.m.mu.Lock()
+	if err := l.puller.Start(x); err != nil {
+		l.failLocked(err) // which ends x
+	}
+	c.m.mu.Unlock()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		c.m.mu.Lock()
+		l.puller.Stop(x)
+		l.stopping++
+		c.m.mu.Unlock()
+		<-done // at the latest when the link is given up, CancelTimeout from now
+		c.m.mu.Lock()
+		l.stopping--
+		c.m.mu.Unlock()
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		fl.fetched = time.Now()
+		c.m.metrics.windows.WithLabelValues("result").Inc()
+	}
+	return err
+}
+
+// errNoRoom: a result cannot be fetched for want of memory here.
+var errNoRoom = errors.New("no memory for a large result (buffers.large)")
+
+// checkPullsLocked ends a link whose daemon does not answer our Reads, which no
+// message can take back.
+func (l *link) checkPullsLocked() bool {
+	quiet := l.puller.Tick(l.m.o.Heartbeat)
+	if quiet > job.WindowTime || l.stopping > 0 && quiet > l.m.o.CancelTimeout {
+		l.failLocked(fmt.Errorf("no answer to an RDMA Read for %v", quiet))
+		return false
+	}
+	return true
+}

@@ -1,0 +1,380 @@
+package connmgr
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/iwarp/inproc"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// small makes windows out of what other tests write: slots and sinks of 64 KiB.
+func small(o *Options) {
+	o.SlotSize, o.SinkSize, o.Prefault = 64<<10, 64<<10, 64<<10
+	o.Source, o.Result, o.Large = 8<<20, 8<<20, 16<<20
+}
+
+// fetching makes a daemon whose slots are small, and that takes and offers windows.
+func fetching(d *fakeDaemon) { d.slotSize, d.fetches = 64<<10, 8<<20 }
+
+// bigText has n bytes, and no two parts that are equal.
+func bigText(n int) string {
+	var b strings.Builder
+	for i := 0; b.Len() < n; i++ {
+		fmt.Fprintf(&b, "int x%d;\n", i)
+	}
+	return b.String()[:n]
+}
+
+// given waits until a manager has all of its memory back.
+func (r *rig) given() {
+	r.t.Helper()
+	r.idle()
+	eventually(r.t, "large memory to come back", func() bool { return r.m.largeUsed.Load() == 0 })
+	if !r.m.large.TryAcquire(r.m.o.Large) {
+		r.t.Error("large memory is short")
+	} else {
+		r.m.large.Release(r.m.o.Large)
+	}
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	for _, h := range r.m.hosts {
+		if l := h.link; l != nil && (l.offers != 0 || l.stopping != 0 || l.puller.Busy() != 0) {
+			r.t.Errorf("%s: %d offers, %d stopping, %d Reads", h.addr, l.offers, l.stopping, l.puller.Busy())
+		}
+	}
+}
+
+// offers is how many results a daemon still holds for managers.
+func (d *fakeDaemon) offers() (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.conns {
+		c.mu.Lock()
+		n += len(c.offers)
+		c.mu.Unlock()
+	}
+	return n
+}
+
+// TestBigSourceAndResultAreFetched: both ways by RDMA Read, on a wire and without
+// one, and nothing is kept. Jobs that fit go as ever.
+func TestBigSourceAndResultAreFetched(t *testing.T) {
+	for _, provider := range []string{"soft", "inproc"} {
+		t.Run(provider, func(t *testing.T) {
+			near, far := openDevice(t), openDevice(t)
+			if provider == "inproc" {
+				_, _ = near.Close(), far.Close()
+				n := inproc.NewNetwork()
+				near, far = n.Open(inproc.Defaults()), n.Open(inproc.Defaults())
+			}
+			r := newRigOn(t, near, far, small)
+			d := startFake(t, r.far, "127.0.0.1:0", fetching)
+			for _, n := range []int{100, 60 << 10, 64 << 10, 3<<20 + 7, 100} {
+				writes := r.writes(d)
+				res := r.remote(d.addr, bigText(n))
+				if small := n < 64<<10-200; (r.writes(d)-writes == 1) != small {
+					t.Errorf("%d bytes took %d Writes", n, r.writes(d)-writes)
+				}
+				if res.BytesOut < uint64(n) || res.BytesIn < uint64(n) {
+					t.Errorf("%d bytes out, %d in, want %d and more", res.BytesOut, res.BytesIn, n)
+				}
+				r.given()
+			}
+			eventually(t, "releases", func() bool { return d.offers() == 0 })
+			if got := r.count("rdistcc_cm_windows_total", "source"); got != 2 {
+				t.Errorf("%v sources offered, want 2", got)
+			}
+			if got := r.count("rdistcc_cm_windows_total", "result"); got != 2 {
+				t.Errorf("%v results fetched, want 2", got)
+			}
+		})
+	}
+}
+
+// writes is how many RDMA Writes went to d.
+func (r *rig) writes(d *fakeDaemon) uint64 {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	if h := r.m.hosts[d.addr]; h != nil && h.link != nil {
+		return h.link.qp.Stats().WritesSent
+	}
+	return 0
+}
+
+// count is the value of a series by the value of its only label.
+func (r *rig) count(name, label string) float64 {
+	r.t.Helper()
+	fams, err := r.reg.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range fams {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.Metric {
+			if len(m.Label) == 1 && m.Label[0].GetValue() == label {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	r.t.Errorf("no series %s of %q", name, label)
+	return 0
+}
+
+// TestPeersWithoutReads: a daemon that has none is sent nothing to fetch, and is
+// not asked for results that it would have to offer.
+func TestPeersWithoutReads(t *testing.T) {
+	r := newRig(t, small)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.slotSize = 64 << 10
+		d.onJob = func(c *fakeConn, j *fakeJob) {
+			if j.Fetch != 0 || j.Source.STag != 0 {
+				t.Errorf("a window for a peer without Reads: %+v", j.Job)
+			}
+			c.finish(j, compiled(j))
+		}
+	})
+	if no := r.goLocal(d.addr, bigText(1<<20)); no.Reason != "too-big" || no.Trouble || d.jobsSeen() != 0 {
+		t.Errorf("answer %+v after %d jobs, want too-big without trouble", no, d.jobsSeen())
+	}
+	r.remote(d.addr, "int small;")
+	r.given()
+}
+
+// TestLargeMemoryIsBounded: sources wait for others to end when they together
+// would take more than is allowed; one that alone would is compiled here.
+func TestLargeMemoryIsBounded(t *testing.T) {
+	r := newRig(t, func(o *Options) { small(o); o.Large = 3 << 20 })
+	var most atomic.Int64
+	gate := make(chan struct{})
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		fetching(d)
+		d.jobs = 4
+		d.onJob = func(c *fakeConn, j *fakeJob) {
+			if used := r.m.largeUsed.Load(); used > most.Load() {
+				most.Store(used)
+			}
+			<-gate
+			c.finish(j, &answer{files: [][]byte{[]byte("object of x.c: " + string(j.text[:10]))}})
+		}
+	})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			w := r.dial()
+			defer w.close()
+			if got, _ := w.run(leaseOf(d.addr), bigText(2<<20)); got == nil {
+				t.Error("no answer")
+			} else if _, ok := got.(*ipc.Result); !ok {
+				t.Errorf("%T %+v, want a result", got, got)
+			}
+		})
+	}
+	eventually(t, "a first job", func() bool { return d.jobsSeen() == 1 })
+	close(gate)
+	all.Wait()
+	if got := most.Load(); got < 2<<20 || got > 3<<20 || d.jobsSeen() != 4 {
+		t.Errorf("%d bytes at a time in %d jobs, want at most %d in 4", got, d.jobsSeen(), 3<<20)
+	}
+	if no := r.goLocal(d.addr, bigText(4<<20)); no.Reason != "too-big" || no.Trouble {
+		t.Errorf("answer %+v, want too-big without trouble", no)
+	}
+	r.given()
+}
+
+// TestWindowsOutsideTheRules: an offer that was not asked for, or of a result that
+// is none, costs the daemon its connection.
+func TestWindowsOutsideTheRules(t *testing.T) {
+	for name, change := range map[string]func(c *fakeConn, j *fakeJob, r *job.Result){
+		"larger than wanted": func(c *fakeConn, j *fakeJob, r *job.Result) { r.Window.Len = j.Fetch + 1 },
+		"of nothing":         func(_ *fakeConn, _ *fakeJob, r *job.Result) { r.Window.Len = 0 },
+		"of a refusal":       func(_ *fakeConn, _ *fakeJob, r *job.Result) { r.Status = job.StatusRefused },
+		"a file outside":     func(_ *fakeConn, _ *fakeJob, r *job.Result) { r.Files[0].Len++ },
+		"a wrong STag":       func(_ *fakeConn, _ *fakeJob, r *job.Result) { r.Window.STag ^= 1 << 12 },
+		"longer than it is":  func(_ *fakeConn, _ *fakeJob, r *job.Result) { r.Window.Len++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(o *Options) { small(o); o.Attempts = 1 })
+			d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+				fetching(d)
+				d.onJob = func(c *fakeConn, j *fakeJob) {
+					a := compiled(j)
+					a.window = true
+					a.change = func(res *job.Result) { change(c, j, res) }
+					c.finish(j, a)
+				}
+			})
+			if no := r.goLocal(d.addr, "int x;"); no.Reason != "host-lost" || !no.Trouble {
+				t.Errorf("answer %+v, want host-lost", no)
+			}
+			r.given()
+		})
+	}
+}
+
+// TestWindowOfAJobThatNobodyWants: what is not wanted any more is released unread.
+func TestWindowOfAJobThatNobodyWants(t *testing.T) {
+	r := newRig(t, small)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		fetching(d)
+		d.onJob = func(c *fakeConn, j *fakeJob) {
+			<-j.ctx.Done() // its wrapper has gone
+			a := compiled(j)
+			a.window = true
+			c.finish(j, a)
+		}
+	})
+	w := r.dial()
+	if !w.lease(leaseOf(d.addr)) {
+		t.FailNow()
+	}
+	w.send(w.preprocess("int x;"))
+	eventually(t, "the job", func() bool { return d.jobsSeen() == 1 })
+	w.close()
+	r.given()
+	eventually(t, "a Release", func() bool { return d.offers() == 0 })
+	if got := r.link(d.addr).qp.Stats().ReadsSent; got != 0 {
+		t.Errorf("%d Reads of a result that nobody wants", got)
+	}
+}
+
+// stall is a connection whose incoming side stops once it is armed and an RDMA Read
+// has left.
+type stall struct {
+	net.Conn
+	armed   *atomic.Bool
+	mu      sync.Mutex
+	stopped chan struct{} // closed by what ends the stall; nil: there is none
+}
+
+func (c *stall) Write(p []byte) (int, error) {
+	if c.armed.Load() && hasReadRequest(p) {
+		c.mu.Lock()
+		if c.stopped == nil {
+			c.stopped = make(chan struct{})
+		}
+		c.mu.Unlock()
+	}
+	return c.Conn.Write(p)
+}
+
+// hasReadRequest looks at the FPDUs of p (RFC 5044 §4.1, RFC 5040 §4.1).
+func hasReadRequest(p []byte) bool {
+	for len(p) > 4 {
+		if p[3]&0xf == 1 {
+			return true
+		}
+		n := 2 + int(binary.BigEndian.Uint16(p))
+		p = p[min((n+3)&^3+4, len(p)):]
+	}
+	return false
+}
+
+func (c *stall) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.mu.Lock()
+	stopped := c.stopped
+	c.mu.Unlock()
+	if stopped != nil {
+		<-stopped // what came is kept back
+	}
+	return n, err
+}
+
+func (c *stall) wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped != nil {
+		c.armed.Store(false)
+		close(c.stopped)
+		c.stopped = nil
+	}
+}
+
+func (c *stall) Close() error { c.wake(); return c.Conn.Close() }
+
+func (c *stall) SetReadDeadline(t time.Time) error {
+	if !t.IsZero() && time.Until(t) <= 0 {
+		c.wake()
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+// TestDaemonThatStopsInAFetch: Reads that nobody answers cost the connection: when
+// the host is silent, or soon after the wrapper has gone. The job goes elsewhere.
+func TestDaemonThatStopsInAFetch(t *testing.T) {
+	for _, interrupted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("interrupted=%t", interrupted), func(t *testing.T) {
+			armed := new(atomic.Bool)
+			near, err := iwarp.Open(iwarp.Config{Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+				if err != nil {
+					return nil, err
+				}
+				return &stall{Conn: conn, armed: armed}, nil
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := newRigOn(t, near, openDevice(t), func(o *Options) {
+				small(o)
+				o.Heartbeat, o.HeartbeatDead, o.CancelTimeout = 50*time.Millisecond, time.Hour, 200*time.Millisecond
+				if !interrupted {
+					o.Heartbeat, o.HeartbeatDead = 100*time.Millisecond, time.Second
+				}
+			})
+			d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+				fetching(d)
+				d.onJob = func(c *fakeConn, j *fakeJob) {
+					a := compiled(j)
+					a.window = true
+					if len(j.text) > 1<<20 {
+						armed.Store(true)
+					}
+					c.finish(j, a)
+				}
+			})
+			r.remote(d.addr, "int warm;")
+			w := r.dial()
+			if !w.lease(leaseOf(d.addr)) {
+				t.FailNow()
+			}
+			w.send(w.preprocess(bigText(3 << 20)))
+			if interrupted {
+				eventually(t, "Reads", func() bool {
+					r.m.mu.Lock()
+					defer r.m.mu.Unlock()
+					l := r.m.hosts[d.addr].link
+					return l == nil || l.puller.Busy() > 0
+				})
+				w.close()
+			} else {
+				// The second attempt finds no other host, or this one again.
+				switch got := w.recv().(type) {
+				case *ipc.GoLocal:
+					if got.Reason != "host-lost" || !got.Trouble {
+						t.Errorf("answer %+v, want host-lost", got)
+					}
+				case *ipc.Result:
+					if got.Attempts < 2 {
+						t.Errorf("answer %+v, want host-lost or another attempt", got)
+					}
+				}
+				w.close()
+			}
+			eventually(t, "the end of the connection", func() bool { d.mu.Lock(); defer d.mu.Unlock(); return len(d.conns) > 1 })
+			r.given()
+		})
+	}
+}
