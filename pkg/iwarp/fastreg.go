@@ -89,7 +89,7 @@ func (f *fastMR) Dereg() error {
 		return errDeregistered
 	}
 	if live != nil {
-		if err := live.noWindows(); err != nil {
+		if _, err := live.shut(); err != nil {
 			f.mu.Unlock()
 			return err
 		}

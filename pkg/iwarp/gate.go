@@ -56,15 +56,21 @@ func (g *gate) shutLocked() {
 // close shuts the gate and waits until nobody is inside.
 func (g *gate) close() {
 	g.mu.Lock()
+	idle := g.closeLocked()
+	g.mu.Unlock()
+	if idle != nil {
+		<-idle
+	}
+}
+
+// closeLocked shuts the gate. Nobody is inside once idle, if not nil, is closed.
+func (g *gate) closeLocked() (idle <-chan struct{}) {
 	g.shutLocked()
 	if g.n.Load() == shutGate {
-		g.mu.Unlock()
-		return
+		return nil
 	}
 	if g.idle == nil {
 		g.idle = make(chan struct{})
 	}
-	idle := g.idle
-	g.mu.Unlock()
-	<-idle
+	return g.idle
 }

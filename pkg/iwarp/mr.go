@@ -27,10 +27,11 @@ type mr struct {
 	remote gate // passed by every placement for a peer
 	local  gate // passed by our own gather and scatter
 
-	// guarded by stagTable.windows
+	parent *mr // of a window: the region it is open on; set before it is in the table
+
+	// guarded by remote.mu
 	windows []*mr // open on it
 	over    bool  // nothing more may be opened on it
-	parent  *mr   // of a window: the region it is open on
 }
 
 // owner is the object that an mr is a phase of.
@@ -53,65 +54,62 @@ func (m *mr) Invalidate() error {
 // close ends the peers' access to m and to what is open on it, and waits for
 // placements under way.
 func (m *mr) close() {
-	t := &m.pd.dev.mrs
-	t.windows.Lock()
+	m.remote.mu.Lock()
 	m.over = true
 	windows := slices.Clone(m.windows)
-	t.windows.Unlock()
+	m.remote.mu.Unlock()
 	for _, w := range windows {
 		w.end()
 	}
 	m.remote.close()
 }
 
-// end ends m by a work request or by a peer's message, as far as the one who asks
-// can tell when it returns: nothing is placed any more. A region with open windows
-// is left as it is.
+// end ends m by a work request or by a peer's message: when it returns nothing is
+// placed any more. A region with open windows is left as it is.
 func (m *mr) end() bool {
-	t := &m.pd.dev.mrs
-	t.windows.Lock()
-	if len(m.windows) > 0 {
-		t.windows.Unlock()
+	idle, err := m.shut()
+	if err != nil {
 		return false
 	}
-	m.over = true
 	if p := m.parent; p != nil {
-		m.parent = nil
+		p.remote.mu.Lock()
 		p.windows = slices.DeleteFunc(p.windows, func(w *mr) bool { return w == m })
+		p.remote.mu.Unlock()
 	}
-	t.windows.Unlock()
 	if m.of != nil {
 		m.local.shut() // our own requests that use it are not complete: their owner knows
 	}
-	m.remote.close()
+	if idle != nil {
+		<-idle
+	}
 	return true
 }
 
-// noWindows refuses to deregister a region while windows are open on it.
-func (m *mr) noWindows() error {
-	t := &m.pd.dev.mrs
-	t.windows.Lock()
-	defer t.windows.Unlock()
+// shut shuts the remote gate, unless windows are open on m.
+func (m *mr) shut() (idle <-chan struct{}, err error) {
+	m.remote.mu.Lock()
+	defer m.remote.mu.Unlock()
 	if n := len(m.windows); n > 0 {
-		return fmt.Errorf("%w: %d memory windows are open on the region: close them first", ErrInvalid, n)
+		return nil, fmt.Errorf("%w: %d memory windows are open on the region: close them first", ErrInvalid, n)
 	}
 	m.over = true
-	return nil
+	return m.remote.closeLocked(), nil
 }
 
 func (m *mr) Dereg() error {
-	if err := m.noWindows(); err != nil {
+	idle, err := m.shut()
+	if err != nil {
 		return err
 	}
 	t := &m.pd.dev.mrs
 	if !t.remove(m.stag, m) {
 		return errDeregistered
 	}
-	m.remote.close()
+	if idle != nil {
+		<-idle
+	}
 	m.local.close()
-	t.mrs.Add(-1)
-	t.bytes.Add(-int64(len(m.buf)))
-	m.pd.leave()
+	m.pd.discharge(int64(len(m.buf)))
 	return nil
 }
 

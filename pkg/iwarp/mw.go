@@ -141,15 +141,14 @@ func (w *mw) bind(m *mr, b *BindMW) bool {
 	}
 	m.buf, _ = r.span(m.base, b.Len)
 	m.guard = r.guard
-	t := &w.pd.dev.mrs
-	t.windows.Lock()
-	defer t.windows.Unlock()
+	r.remote.mu.Lock()
+	defer r.remote.mu.Unlock()
 	if r.over {
 		return false
 	}
 	r.windows = append(r.windows, m)
 	m.parent = r
 	w.live = m
-	t.set(m)
+	w.pd.dev.mrs.set(m)
 	return true
 }

@@ -36,20 +36,69 @@ type stagTable struct {
 
 	mrs, mws, bytes atomic.Int64 // in use
 	closed          atomic.Bool  // nothing is added any more
-
-	windows sync.Mutex // guards mr.windows and mr.over of every region
 }
 
+// stagShard is a hash table with linear probing: indices are random, so they are
+// their own hash, and a lookup is one step however many there are.
 type stagShard struct {
 	mu      sync.RWMutex
-	m       map[uint32]*mr // by index; nil value: taken, and names nothing
-	resting []uint32       // a ring once it has quarantine entries
-	oldest  int            // in resting
+	slots   []stagSlot // a power of two of them, at most three quarters taken
+	n       int        // taken
+	resting []uint32   // a ring once it has quarantine entries
+	oldest  int        // in resting
+}
+
+type stagSlot struct {
+	index uint32 // 0: free
+	m     *mr    // nil: the index is taken, and names nothing
+}
+
+// at is the slot of index i, or the free one where it belongs.
+func (sh *stagShard) at(i uint32) *stagSlot {
+	mask := uint32(len(sh.slots) - 1)
+	for k := i / stagShards & mask; ; k = (k + 1) & mask {
+		if s := &sh.slots[k]; s.index == i || s.index == 0 {
+			return s
+		}
+	}
+}
+
+// grow makes room for one more.
+func (sh *stagShard) grow() {
+	if sh.n++; sh.n <= len(sh.slots)/4*3 {
+		return
+	}
+	old := sh.slots
+	sh.slots = make([]stagSlot, max(16, 2*len(old)))
+	for _, s := range old {
+		if s.index != 0 {
+			*sh.at(s.index) = s
+		}
+	}
+}
+
+// free makes the slot of index i free, and moves those up that it was in the way
+// of.
+func (sh *stagShard) free(i uint32) {
+	mask := uint32(len(sh.slots) - 1)
+	hole := i / stagShards & mask
+	for sh.slots[hole].index != i {
+		hole = (hole + 1) & mask
+	}
+	sh.n--
+	for k := (hole + 1) & mask; sh.slots[k].index != 0; k = (k + 1) & mask {
+		home := sh.slots[k].index / stagShards & mask
+		if (k-home)&mask >= (k-hole)&mask { // its home is not between the two
+			sh.slots[hole] = sh.slots[k]
+			hole = k
+		}
+	}
+	sh.slots[hole] = stagSlot{}
 }
 
 func (t *stagTable) init() {
 	for i := range t.shards {
-		t.shards[i].m = make(map[uint32]*mr)
+		t.shards[i].slots = make([]stagSlot, 16)
 	}
 }
 
@@ -57,12 +106,15 @@ func index(s STag) uint32 { return uint32(s >> keyBits) }
 
 func (t *stagTable) shard(i uint32) *stagShard { return &t.shards[i%stagShards] }
 
-// lookup finds what s names, or named last, or nil: one step however many regions
-// there are.
+// lookup finds what s names, or named last, or nil.
 func (t *stagTable) lookup(s STag) *mr {
-	sh := t.shard(index(s))
+	i := index(s)
+	if i == 0 {
+		return nil
+	}
+	sh := t.shard(i)
 	sh.mu.RLock()
-	m := sh.m[index(s)]
+	m := sh.at(i).m
 	sh.mu.RUnlock()
 	if m == nil || m.stag != s {
 		return nil
@@ -86,14 +138,15 @@ func (t *stagTable) add(m *mr) STag {
 			sh.mu.Unlock()
 			return 0
 		}
-		if _, taken := sh.m[index(s)]; taken {
+		if sh.at(index(s)).index != 0 {
 			sh.mu.Unlock()
 			continue
 		}
 		if m != nil {
 			m.stag = s
 		}
-		sh.m[index(s)] = m
+		sh.grow()
+		*sh.at(index(s)) = stagSlot{index(s), m}
 		sh.mu.Unlock()
 		return s
 	}
@@ -103,7 +156,9 @@ func (t *stagTable) add(m *mr) STag {
 func (t *stagTable) set(m *mr) {
 	sh := t.shard(index(m.stag))
 	sh.mu.Lock()
-	sh.m[index(m.stag)] = m
+	if slot := sh.at(index(m.stag)); slot.index != 0 {
+		slot.m = m
+	}
 	sh.mu.Unlock()
 }
 
@@ -114,15 +169,16 @@ func (t *stagTable) remove(s STag, m *mr) bool {
 	sh := t.shard(i)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if now, taken := sh.m[i]; !taken || now != m {
+	slot := sh.at(i)
+	if slot.index == 0 || slot.m != m {
 		return false
 	}
-	sh.m[i] = nil
+	slot.m = nil
 	if len(sh.resting) < quarantine {
 		sh.resting = append(sh.resting, i)
 		return true
 	}
-	delete(sh.m, sh.resting[sh.oldest])
+	sh.free(sh.resting[sh.oldest])
 	sh.resting[sh.oldest] = i
 	sh.oldest = (sh.oldest + 1) % quarantine
 	return true
@@ -134,13 +190,13 @@ func (t *stagTable) close() {
 	for i := range t.shards {
 		sh := &t.shards[i]
 		sh.mu.Lock()
-		all := sh.m
-		sh.m = make(map[uint32]*mr)
+		all := sh.slots
+		sh.slots, sh.n, sh.resting = make([]stagSlot, 16), 0, nil
 		sh.mu.Unlock()
-		for _, m := range all {
-			if m != nil {
-				m.remote.close()
-				m.local.close()
+		for _, s := range all {
+			if s.m != nil {
+				s.m.remote.close()
+				s.m.local.close()
 			}
 		}
 	}
