@@ -143,15 +143,8 @@ func dialLink(ctx context.Context, m *Manager, h *host) (*link, error) {
 	m.mu.Lock()
 	l.sendLocked(&job.Hello{Name: job.Clip(m.o.Name, job.MaxName), Want: maxInFlight}, 0)
 	m.mu.Unlock()
-	select {
-	case <-l.up:
+	if l.welcomed(ctx) {
 		return l, nil
-	case <-l.dead:
-	case <-ctx.Done():
-		m.mu.Lock()
-		l.failLocked(errors.New("no Welcome in time"))
-		m.mu.Unlock()
-		<-l.dead
 	}
 	err = l.err()
 	return nil, err

@@ -1,0 +1,69 @@
+package connmgr
+
+import (
+	"encoding/binary"
+	"net"
+	"sync"
+	"testing"
+)
+
+// deafConn loses the wake-up for the first two FPDUs that are sent: they arrive
+// with the third, as siw's acceptor does it.
+type deafConn struct {
+	net.Conn
+
+	mu   sync.Mutex
+	held []byte // from the MPA Request on; nil once it hears
+	off  bool
+}
+
+func (c *deafConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.off {
+		return c.Conn.Write(p)
+	}
+	c.held = append(c.held, p...)
+	const header = 20
+	if len(c.held) < header {
+		return len(p), nil
+	}
+	request := header + int(binary.BigEndian.Uint16(c.held[18:]))
+	end, fpdus := request, 0
+	for fpdus < 3 && len(c.held) >= end+2 {
+		if end += (2+int(binary.BigEndian.Uint16(c.held[end:]))+3)&^3 + 4; len(c.held) >= end {
+			fpdus++
+		}
+	}
+	var out []byte
+	switch {
+	case fpdus == 3:
+		c.off = true
+		out, c.held = c.held, nil
+		// The Request has been sent by then.
+		out = out[request:]
+	case len(c.held) == request:
+		out = c.held
+	}
+	if _, err := c.Conn.Write(out); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// TestDeafAcceptor: a peer that does not notice our first messages until something
+// follows is a host like others.
+func TestDeafAcceptor(t *testing.T) {
+	deaf := make(map[string]func(net.Conn) net.Conn)
+	r := newRig(t, func(o *Options) {
+		o.Device.Close()
+		o.Device = dialer(t, deaf)
+	})
+	r.dev = r.m.o.Device
+	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	deaf[d.addr] = func(c net.Conn) net.Conn { return &deafConn{Conn: c} }
+	if res := r.remote(d.addr, "int x;"); res.Host != d.addr || res.Attempts != 1 {
+		t.Errorf("result %+v", res)
+	}
+	r.idle()
+}
