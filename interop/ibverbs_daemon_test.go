@@ -1,0 +1,190 @@
+package interop
+
+import (
+	"archive/tar"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// sources is how many files the build of TestIbverbsDaemon has.
+const sources = 20
+
+// TestIbverbsDaemon compiles on a daemon that serves by the kernel's siw, for a
+// build host that has the software stack: every object is compiled there, and is
+// the one that the compiler here makes.
+func TestIbverbsDaemon(t *testing.T) {
+	g := Boot(t)
+	needRDMA(t)
+	note := row(t, "rdistccd on siw", "a build: daemon in the guest, manager and wrapper here")
+	dir := t.TempDir()
+	build(t, "build", "-tags", "ibverbs", "-o", dir+"/rdistccd", "./cmd/rdistccd")
+	for _, name := range []string{"rdistcc", "rdistcc-cm"} {
+		build(t, "build", "-o", dir+"/"+name, "./cmd/"+name)
+	}
+	tools := filepath.Join(dir, "tools.tar")
+	archive(t, tools, toolchainFiles(t))
+	g.Run(t, "busybox tar -xf "+g.Put(t, tools)+" -C / && rm /share/tools.tar")
+	t.Cleanup(func() { g.Run(t, "rm -f /usr/bin/gcc") }) // no compiler for other tests to find
+
+	port, host := g.Port()
+	daemon := g.Put(t, filepath.Join(dir, "rdistccd"))
+	job := g.Start(t, fmt.Sprintf("TMPDIR=/tmp exec %s --provider ibverbs:%s --listen %s --allow 10.0.2.0/24 --http '' --jobs 2",
+		daemon, guestDevice, net.JoinHostPort(guestAddr, fmt.Sprint(port))), 5*time.Minute)
+	job.until(t, time.Minute, "listen", func() bool { return strings.Contains(job.Output(), "msg=listening") })
+
+	report := filepath.Join(dir, "report")
+	env := append(os.Environ(), "RDISTCC_HOSTS="+host+"/2", "RDISTCC_FALLBACK=0", "RDISTCC_DIR="+dir+"/state", "RDISTCC_REPORT="+report,
+		"RDISTCC_CONFIG="+config(t, dir), "RDISTCC_IO_TIMEOUT=120", "PATH="+dir+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+dir)
+	run := func(args ...string) error {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Env, cmd.Dir = env, dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+		return nil
+	}
+	t.Cleanup(func() { _ = run(dir+"/rdistcc", "stop") }) // may not have been started
+	begin := time.Now()
+	var wg sync.WaitGroup
+	turn := make(chan struct{}, 3)
+	for i := range sources {
+		wg.Go(func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			src := fmt.Sprintf("s%d.c", i)
+			if err := os.WriteFile(filepath.Join(dir, src), source(i), 0o600); err != nil {
+				t.Error(err)
+				return
+			}
+			if err := run(dir+"/rdistcc", "/usr/bin/gcc", "-O1", "-c", src, "-o", fmt.Sprintf("s%d.o", i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(begin)
+	for i := range sources {
+		if t.Failed() {
+			break
+		}
+		if err := run("/usr/bin/gcc", "-O1", "-c", fmt.Sprintf("s%d.c", i), "-o", "here.o"); err != nil {
+			t.Fatal(err)
+		}
+		if !sameFiles(t, filepath.Join(dir, "here.o"), filepath.Join(dir, fmt.Sprintf("s%d.o", i))) {
+			t.Errorf("s%d.o differs from what the compiler here makes", i)
+		}
+	}
+	b, _ := os.ReadFile(report) // empty is an error below
+	remote := strings.Count(string(b), "remote:"+host)
+	if remote != sources {
+		t.Errorf("%d of %d compiled in the guest; report:\n%s", remote, sources, b)
+	}
+	*note = fmt.Sprintf("%d objects, all equal, in %.1f s", remote, took.Seconds())
+}
+
+// config is a file of settings, patient with an emulated machine.
+func config(t *testing.T, dir string) string {
+	path := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(path, []byte("limits: {connect-timeout: 30s, silence: 30s}\nscheduler: {connect-grace: 30s}\nhttp: {manager: \"\"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// source is a C file with enough in it that its object is of some size.
+func source(i int) []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nstatic const char data[%d] = \"x\";\n", 100+i*10_000)
+	for j := range 20 + i {
+		fmt.Fprintf(&b, "int f%d_%d(int a) { char s[64]; snprintf(s, sizeof s, \"%d %%d\", a); return strlen(s) + data[a] + atoi(s); }\n", i, j, i*j)
+	}
+	return []byte(b.String())
+}
+
+// toolchainFiles are those of the C compiler by which it is known: the driver, what
+// it runs, and the libraries of these.
+func toolchainFiles(t *testing.T) []string {
+	t.Helper()
+	say := func(args ...string) string {
+		out, err := exec.Command(args[0], args[1:]...).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", strings.Join(args, " "), err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	const gcc = "/usr/bin/gcc"
+	if _, err := os.Stat(gcc); err != nil {
+		t.Skip("needs " + gcc)
+	}
+	files := []string{gcc, say(gcc, "-print-libgcc-file-name")}
+	for _, prog := range []string{"cc1", "cc1plus", "as"} {
+		p := say(gcc, "-print-prog-name="+prog)
+		if !filepath.IsAbs(p) {
+			var err error
+			if p, err = exec.LookPath(p); err != nil {
+				continue // no such language here
+			}
+		}
+		files = append(files, p)
+	}
+	lib := regexp.MustCompile(`/\S+`)
+	seen := make(map[string]bool)
+	for _, f := range files {
+		out, err := exec.Command("ldd", f).Output()
+		if err != nil {
+			continue // no program
+		}
+		for _, l := range lib.FindAllString(string(out), -1) {
+			if !seen[l] {
+				seen[l] = true
+				files = append(files, l)
+			}
+		}
+	}
+	return files
+}
+
+// archive packs files under their own names, without links.
+func archive(t *testing.T, dst string, files []string) {
+	t.Helper()
+	out, err := os.Create(dst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	w := tar.NewWriter(out)
+	for _, name := range files {
+		if err := pack(w, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func pack(w *tar.Writer, name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(name, "/"), Mode: 0o755, Size: fi.Size(), ModTime: fi.ModTime()}); err != nil {
+		return err
+	}
+	_, err = io.Copy(w, f)
+	return err
+}
