@@ -301,6 +301,7 @@ func (q *qp) start(p startParam) error {
 		return err
 	}
 	q.crc, q.tx.marks = p.link.crc, p.link.marks
+	q.tx.path.wish, q.tx.path.strict = p.link.wish, p.link.strict
 	q.ord, q.ird, q.extensions = uint64(p.ord), uint64(p.ird), p.extensions
 	if p.rtrSent == mpa.RTRRead {
 		q.newRequest(outRead{op: rdmap.OpReadResponse, sq: nobody, stag: 1})

@@ -30,11 +30,17 @@ func tuneConn(c net.Conn, stall time.Duration) {
 func segmentSize(c net.Conn) int {
 	n := 0
 	if t, ok := c.(*net.TCPConn); ok {
-		control(t, func(fd int) {
-			if v, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG); err == nil {
-				n = v
-			}
-		})
+		control(t, func(fd int) { n = socketSegment(fd) })
+	}
+	return n
+}
+
+// socketSegment is segmentSize of a socket. The kernel has deducted the options
+// that each segment carries.
+func socketSegment(fd int) int {
+	n, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG)
+	if err != nil {
+		return 0
 	}
 	return n
 }

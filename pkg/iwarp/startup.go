@@ -8,7 +8,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/iwarp/ddp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )
@@ -25,34 +24,18 @@ func (d *soft) depths() depths {
 	return depths{ird: uint16(d.cfg.MaxIRD), ord: uint16(d.cfg.MaxORD)}
 }
 
-// targetULPDU is the longest ULPDU we choose by ourselves where the path would
-// take more: 32 KiB of payload moved most on loopback, and four such FPDUs fill
-// the receiver's scratch.
-const targetULPDU = 32<<10 + ddp.UntaggedSize
-
-// chooseMULPDU is the size of the segments towards the peer of c. wish is
-// ConnParam.MaxULPDU.
-func chooseMULPDU(c net.Conn, wish int, markers bool) int {
-	limit := mpa.MaxULPDU
-	if emss := segmentSize(c); emss > 0 {
-		limit = mpa.MULPDU(emss, markers)
-	}
-	if wish == 0 {
-		wish = targetULPDU
-	}
-	return max(min(wish, limit), mpa.MinMULPDU)
-}
-
 // link is the framing of a connection that is about to start.
 type link struct {
 	crc     bool
 	sender  *rdmap.Sender
 	marksIn bool       // markers in what this side receives
 	marks   *mpa.Marks // position in what it sends; nil: no markers
+	wish    int        // ConnParam.MaxULPDU
+	strict  bool       // ConnParam.StrictSegments
 }
 
 func newLink(c net.Conn, p *ConnParam, t *terms) *link {
-	l := &link{crc: t.crc, marksIn: t.in, sender: rdmap.NewSender(chooseMULPDU(c, p.MaxULPDU, t.out))}
+	l := &link{crc: t.crc, marksIn: t.in, wish: p.MaxULPDU, strict: p.StrictSegments, sender: rdmap.NewSender(chooseMULPDU(segmentSize(c), p.MaxULPDU, t.out))}
 	if t.out {
 		l.marks = new(mpa.Marks)
 	}

@@ -27,6 +27,7 @@ type txState struct {
 
 	batch    *mpa.Batch                    // borrowed while there is work
 	marks    *mpa.Marks                    // position of the markers the peer wants; nil: none
+	path     path                          // TCP's segments
 	next     uint64                        // first SQ request not yet cut to its end
 	answer   uint64                        // first request of the peer not yet answered to its end
 	settled  uint64                        // qp.irqHead as last set
@@ -52,7 +53,12 @@ func (t *txState) init(q *qp, s *rdmap.Sender) {
 	t.gone = make(chan struct{})
 	t.sender = s
 	if t.raw = rawConn(q.conn); t.raw != nil {
+		t.initPath()
 		t.write = func(fd uintptr) bool {
+			if t.path.segment > 0 {
+				_, _ = t.writeSegments(int(fd)) // tx tries again, and meets the error
+				return true
+			}
 			n, err := syscall.Write(int(fd), t.rest)
 			t.n = n
 			if err != nil {
@@ -183,6 +189,10 @@ func (q *qp) borrowBatch() {
 func (q *qp) resetBatch() {
 	q.tx.batch.Reset(q.crc)
 	q.tx.batch.Mark(q.tx.marks)
+	if p := &q.tx.path; p.segment > 0 {
+		q.tx.batch.Align(p.segment, p.strict)
+		p.done, p.cut = 0, 0
+	}
 }
 
 // letGoLocked gives the sending side up: there is nothing to do.
@@ -393,6 +403,9 @@ func (q *qp) writeAll() error {
 		}
 		rest = bufs[0]
 	}
+	if t.path.segment > 0 {
+		return t.writeAligned(rest)
+	}
 	_, err := q.conn.Write(rest)
 	return err
 }
@@ -422,6 +435,7 @@ func (q *qp) written(by *qp) {
 		q.stats.fpdusSent.Add(uint64(t.batch.FPDUs()))
 		q.dev.fpdusSent.Add(uint64(t.batch.FPDUs()))
 		q.dev.bytesSent.Add(uint64(n))
+		t.followPath(n)
 		q.resetBatch()
 		t.rest = nil
 	}

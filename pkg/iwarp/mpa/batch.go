@@ -32,6 +32,11 @@ type Batch struct {
 	crcOn   bool
 	copyMax int
 	marks   *Marks // nil: no markers
+
+	segment int   // bytes of a TCP segment to align to; 0: none
+	each    bool  // cut behind full segments too
+	filled  int   // bytes in the last segment
+	cuts    []int // where in the batch a new segment has to begin
 }
 
 // NewBatch makes an empty Batch; its memory is about 80 KiB, so lend it out.
@@ -46,17 +51,46 @@ func (b *Batch) Reset(crc bool) {
 	b.scratch, b.bufs = b.scratch[:0], b.bufs[:0]
 	b.open, b.size, b.fpdus = 0, 0, 0
 	b.crcOn, b.copyMax, b.marks = crc, copyMax, nil
+	b.segment, b.filled, b.cuts = 0, 0, b.cuts[:0]
 }
 
 // CopyAll makes the batch copy every piece that the scratch has room for: a batch
 // of one buffer needs no writev.
 func (b *Batch) CopyAll() { b.copyMax = batchScratch }
 
+// Align makes the batch tell where TCP has to begin a new segment of segment bytes,
+// so that no FPDU is spread over two that fits one (RFC 5044 §5.1), until Reset.
+// The batch copies all, into one buffer. Its first FPDU begins a segment, and so
+// has what is written behind it; segment may be up to 16 KiB. Behind a full segment
+// TCP cuts by itself as a rule; with each it is told to all the same.
+func (b *Batch) Align(segment int, each bool) {
+	b.segment, b.each = segment, each
+	b.CopyAll()
+}
+
+// Cuts are the offsets in the batch where a new segment has to begin, in order.
+func (b *Batch) Cuts() []int { return b.cuts }
+
+// place finds the FPDU of size bytes that comes next its segment: several short
+// ones may share it.
+func (b *Batch) place(size int) {
+	if b.filled > 0 && b.filled+size > b.segment {
+		b.cuts = append(b.cuts, b.size)
+		b.filled = 0
+	}
+	if b.filled += size; !b.each {
+		b.filled %= b.segment // behind a full segment TCP cuts by itself
+	}
+}
+
 // Full says that another FPDU of up to pieces pieces of payload must wait for the
 // next batch. An empty batch takes 200 pieces, 120 with markers.
 func (b *Batch) Full(pieces int) bool {
 	if b.marks != nil && (cap(b.scratch)-len(b.scratch) < fpduOverhead+maxMarkers*markerSize ||
 		cap(b.bufs)-len(b.bufs) < 2*(pieces+maxMarkers)+2) {
+		return true
+	}
+	if b.segment > 0 && cap(b.scratch)-len(b.scratch) < max(b.segment, MinMULPDU)+fpduOverhead+maxMarkers*markerSize {
 		return true
 	}
 	return b.size >= batchBytes ||
@@ -92,6 +126,9 @@ func (b *Batch) Add(header []byte, payload ...[]byte) {
 	if b.marks != nil {
 		b.addMarked(n, header, payload)
 		return
+	}
+	if b.segment > 0 {
+		b.place(FPDUSize(n))
 	}
 	from := len(b.scratch) // of what the CRC has not seen yet
 	b.scratch = binary.BigEndian.AppendUint16(b.scratch, uint16(n))

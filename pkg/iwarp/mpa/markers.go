@@ -63,6 +63,9 @@ func (b *Batch) addMarked(n int, header []byte, payload [][]byte) {
 	m := b.marks
 	size := markedSize(m.pos, n)
 	gather := size > cap(b.scratch)-len(b.scratch)
+	if b.segment > 0 {
+		b.place(size)
+	}
 	m.from, m.crc = len(b.scratch), 0
 	m.start = m.pos
 	b.mark() // the leading one says 0

@@ -19,6 +19,7 @@ type Message struct {
 // whoever owns the sending side of the connection.
 type Sender struct {
 	mulpdu int
+	whole  bool           // cut segments of exactly mulpdu bytes
 	msn    [queues]uint32 // next, per queue
 
 	// The message in progress.
@@ -42,6 +43,11 @@ func NewSender(mulpdu int) *Sender {
 	}
 	return s
 }
+
+// SetMULPDU changes the longest segment, from the next one on. With whole all but
+// the last of a message have that size to the byte, so that FPDUs fill the segments
+// of TCP; else their payload is a multiple of 8 bytes.
+func (s *Sender) SetMULPDU(mulpdu int, whole bool) { s.mulpdu, s.whole = mulpdu, whole }
 
 // Start begins a message. The one before it must be done. m.Payload is kept until
 // then; it must hold less than 2^32 bytes.
@@ -82,7 +88,9 @@ func (s *Sender) one(b *mpa.Batch) {
 	}
 	n := s.left
 	if room := uint64(s.mulpdu - size); n > room {
-		n = uint64(ddp.SegmentPayload(s.mulpdu, size))
+		if n = room; !s.whole {
+			n = uint64(ddp.SegmentPayload(s.mulpdu, size))
+		}
 	}
 	last := n == s.left
 	ctrl := ctrlVersion | uint8(s.msg.Op)
