@@ -2,6 +2,7 @@ package iwarp_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 
@@ -174,7 +175,10 @@ func Example_server() {
 				must(server.qp.PostSend(&iwarp.SendWR{ID: wc[0].ID, Op: iwarp.OpSend, SGL: at(wc[0].ID, wc[0].ByteLen)}))
 				continue
 			}
-			must(server.qp.PostRecv(&iwarp.RecvWR{ID: wc[0].ID, SGL: at(wc[0].ID, 64)})) // the answer has left: its memory is free
+			// The answer has left: its memory is free.
+			if err := server.qp.PostRecv(&iwarp.RecvWR{ID: wc[0].ID, SGL: at(wc[0].ID, 64)}); errors.Is(err, iwarp.ErrState) {
+				return // the client has hung up
+			}
 		}
 	}()
 

@@ -98,7 +98,7 @@ func (f *fastMR) Dereg() error {
 	f.pd.dev.mrs.remove(f.keys.stag, live)
 	f.mu.Unlock() // whoever posts has a QP's lock and waits for ours
 	if live != nil {
-		live.remote.close()
+		live.shutOut()
 		live.local.close()
 	}
 	f.pd.discharge(int64(f.max))

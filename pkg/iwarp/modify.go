@@ -37,7 +37,7 @@ func (q *qp) busyLocked() bool { return q.sqHead != q.sqTail || q.irqHead != q.i
 // terminateLocked ends the stream by the application's wish (RFC 5040 §6.2.1).
 func (q *qp) terminateLocked() {
 	q.term = &rdmap.Terminate{Layer: rdmap.LayerRDMAP, Type: rdmap.TypeLocal}
-	q.ended, q.cause = true, terminateError(q.term, false, "terminated by this side's application")
+	q.ended, q.cause = true, terminateError(q.term, "terminated by this side's application")
 	q.byUser = true
 	q.state = StateTerminate
 	q.stopping = true

@@ -61,7 +61,7 @@ func (m *mr) close() {
 	for _, w := range windows {
 		w.end()
 	}
-	m.remote.close()
+	m.shutOut()
 }
 
 // end ends m by a work request or by a peer's message: when it returns nothing is
@@ -79,9 +79,7 @@ func (m *mr) end() bool {
 	if m.of != nil {
 		m.local.shut() // our own requests that use it are not complete: their owner knows
 	}
-	if idle != nil {
-		<-idle
-	}
+	m.await(idle)
 	return true
 }
 
@@ -105,15 +103,29 @@ func (m *mr) Dereg() error {
 	if !t.remove(m.stag, m) {
 		return errDeregistered
 	}
-	if idle != nil {
-		<-idle
-	}
+	m.await(idle)
 	m.local.close()
 	m.pd.discharge(int64(len(m.buf)))
 	return nil
 }
 
 var errDeregistered = fmt.Errorf("%w: region is deregistered already", ErrInvalid)
+
+// shutOut shuts the peers out of m and waits until nothing of theirs uses it.
+func (m *mr) shutOut() {
+	m.remote.mu.Lock()
+	idle := m.remote.closeLocked()
+	m.remote.mu.Unlock()
+	m.await(idle)
+}
+
+// await waits for what m.remote.closeLocked has returned.
+func (m *mr) await(idle <-chan struct{}) {
+	if idle != nil {
+		m.pd.dev.hurry(m)
+		<-idle
+	}
+}
 
 const remoteRights = RemoteWrite | RemoteRead | RemoteAtomic
 

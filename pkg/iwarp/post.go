@@ -233,10 +233,8 @@ func (q *qp) blameLocked(t *rdmap.Terminate) {
 	match := func(op Opcode) bool { return true }
 	switch {
 	case t.Layer == rdmap.LayerRDMAP && t.Type == rdmap.TypeProtection && t.Code != rdmap.ProtCannotInvalid:
-		if o := q.refusedLocked(t); o != nil {
-			q.badWR, q.badCode = int64(o.sq), StatusRemAccessErr
-		}
-		return
+		q.badCode = StatusRemAccessErr
+		match = Opcode.asks
 	case t.Layer == rdmap.LayerDDP && t.Type == ddp.TypeTagged:
 		q.badCode = StatusRemAccessErr
 		match = func(op Opcode) bool { return op == OpWrite || op == OpWriteImm }
@@ -252,6 +250,10 @@ func (q *qp) blameLocked(t *rdmap.Terminate) {
 		q.badCode = StatusFatalErr
 	default:
 		q.badCode = StatusRemOpErr
+	}
+	if o := q.refusedLocked(t); o != nil && t.Layer == rdmap.LayerRDMAP {
+		q.badWR = int64(o.sq)
+		return
 	}
 	for i := q.sqHead; i != q.sqTail; i++ {
 		if match(q.sq[i%uint64(len(q.sq))].wr.Op) {

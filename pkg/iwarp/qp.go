@@ -1,6 +1,7 @@
 package iwarp
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -87,10 +88,12 @@ type stream struct {
 	irq      []inRead // the peer's requests; made for the first one
 	irqHead  uint64   // oldest whose response is not on its way
 	irqTail  uint64
-	txBusy   bool // the sending side has an owner
-	gateOpen bool // FPDUs may leave (a responder waits for the first one)
-	closing  bool // drain the SQ, then FIN
-	stopping bool // send nothing more but term
+	sources  []*mr // tx.sources, during a write that may block
+	hurried  bool  // that write has less time than others
+	txBusy   bool  // the sending side has an owner
+	gateOpen bool  // FPDUs may leave (a responder waits for the first one)
+	closing  bool  // drain the SQ, then FIN
+	stopping bool  // send nothing more but term
 	term     *rdmap.Terminate
 
 	answerFirst bool  // before term: the requests that came before the one at fault
@@ -434,9 +437,16 @@ func (q *qp) Destroy() error {
 	return nil
 }
 
-// terminateError is what Err returns for t.
-func terminateError(t *rdmap.Terminate, fromPeer bool, detail string) error {
-	return &TerminateError{FromPeer: fromPeer, Layer: t.Layer, Type: t.Type, Code: t.Code, Detail: detail}
+// terminateError is what Err returns for t of ours.
+func terminateError(t *rdmap.Terminate, detail string) error {
+	return &TerminateError{Layer: t.Layer, Type: t.Type, Code: t.Code, Detail: detail,
+		DDP: bytes.Clone(t.DDP), ReadRequest: bytes.Clone(t.ReadRequest)}
+}
+
+// peerError is what Err returns for the peer's Terminate.
+func peerError(pt *rdmap.PeerTerminate) error {
+	return &TerminateError{FromPeer: true, Layer: pt.Layer, Type: pt.Type, Code: pt.Code, Detail: pt.Meaning(),
+		DDP: pt.DDP, ReadRequest: pt.ReadRequest, Raw: pt.Raw, PeerLayout: pt.PeerLayout}
 }
 
 // rawConn returns the means of a write that does not block, or nil.

@@ -1,10 +1,10 @@
 package iwarp
 
 import (
-	crand "crypto/rand"
 	"encoding/binary"
-	"math/rand/v2"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp/ddp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
@@ -80,14 +80,8 @@ func (q *qp) newRequest(o outRead) {
 // list of outstanding Reads knows it, so the peer learns nothing that it could
 // write to later (RFC 5042 §6.2.1).
 func (q *qp) sinkSTag() STag {
-	t := &q.tx
-	if t.random == nil {
-		var seed [32]byte
-		crand.Read(seed[:]) // never fails: the runtime ends the process instead
-		t.random = rand.NewChaCha8(seed)
-	}
 	for {
-		s := STag(t.random.Uint64())
+		s := STag(q.dev.mrs.entropy.uint32())
 		if s != 0 && q.dev.mrs.lookup(s) == nil {
 			return s
 		}
@@ -195,6 +189,53 @@ func (q *qp) leaveSources() {
 	}
 }
 
+// A peer that does not read keeps a write of its responses from ending, and their
+// sources in use. Their owner waits for that no longer than for other last words:
+// sourcesWritten and hurry give such a write LingerTimeout, and then the stream ends.
+
+// writeSources is called before a write that may block, sourcesWritten after it.
+func (q *qp) writeSources() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.sources = q.tx.sources
+	for _, m := range q.sources {
+		if m.remote.isShut() {
+			q.hurryLocked()
+			return
+		}
+	}
+}
+
+func (q *qp) sourcesWritten() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.sources = nil
+	if q.hurried {
+		q.hurried, q.tx.deadline = false, time.Time{} // the next write has its own time
+	}
+}
+
+func (q *qp) hurryLocked() {
+	if !q.stopping { // then rx has set a deadline that is as near
+		q.hurried = true
+		_ = q.conn.SetWriteDeadline(time.Now().Add(q.dev.cfg.LingerTimeout))
+	}
+}
+
+// hurry limits the writes that keep m, which is shut, in use.
+func (d *soft) hurry(m *mr) {
+	d.mu.Lock()
+	qps := keys(d.qps)
+	d.mu.Unlock()
+	for _, q := range qps {
+		q.mu.Lock()
+		if slices.Contains(q.sources, m) {
+			q.hurryLocked()
+		}
+		q.mu.Unlock()
+	}
+}
+
 // sourceFault ends the stream at e, of whose response sent bytes have gone.
 func (q *qp) sourceFault(e *inRead, f rdmap.Fault, sent uint64) {
 	term := rdmap.TerminateRead(f, e.seg[:], sent)
@@ -203,7 +244,7 @@ func (q *qp) sourceFault(e *inRead, f rdmap.Fault, sent uint64) {
 	// A later request that rx has refused meanwhile comes second.
 	if !q.ended || q.answerFirst {
 		q.term = &term
-		q.ended, q.cause = true, terminateError(&term, false, "the source of an RDMA Read was taken away: "+term.Meaning())
+		q.ended, q.cause = true, terminateError(&term, "the source of an RDMA Read was taken away: "+term.Meaning())
 		q.state = StateTerminate
 	}
 	q.answerFirst = false
@@ -221,16 +262,13 @@ func (q *qp) asksLocked() bool {
 	return false
 }
 
-// refusedLocked is the outstanding Read or atomic that the peer's Terminate t is
-// about, or nil.
+// refusedLocked is the outstanding Read or atomic whose header the peer's Terminate
+// t shows, or nil.
 func (q *qp) refusedLocked(t *rdmap.Terminate) *outRead {
-	var oldest *outRead
 	for i := q.orqHead; i != q.orqTail; i++ {
 		o := &q.orq[i%uint64(len(q.orq))]
-		if o.sq == nobody {
-			continue
-		}
 		switch {
+		case o.sq == nobody:
 		case t.ReadRequest != nil: // its MSN is garbage where siw says it
 			if STag(binary.BigEndian.Uint32(t.ReadRequest)) == o.stag {
 				return o
@@ -241,11 +279,8 @@ func (q *qp) refusedLocked(t *rdmap.Terminate) *outRead {
 				return o
 			}
 		}
-		if oldest == nil {
-			oldest = o
-		}
 	}
-	return oldest
+	return nil
 }
 
 // RequestRoom implements rdmap.Consumer.

@@ -234,7 +234,7 @@ func (q *qp) openGate() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.gateOpen = true
-	if q.sqHead != q.sqTail {
+	if q.workLocked() {
 		q.kickLocked()
 	}
 }
@@ -280,7 +280,7 @@ func (q *qp) conclude(reason error) (linger bool) {
 	graceful := false
 	switch {
 	case answer:
-		q.ended, q.cause = true, terminateError(&term, false, reason.Error())
+		q.ended, q.cause = true, terminateError(&term, reason.Error())
 		q.term = &term
 		q.state = StateTerminate
 		linger = true
@@ -288,7 +288,7 @@ func (q *qp) conclude(reason error) (linger bool) {
 		q.answerFirst = term.Layer == rdmap.LayerRDMAP && len(term.DDP) == ddp.UntaggedSize &&
 			ddp.ParseUntagged(term.DDP).QN == rdmap.QNReadRequest
 	case peer:
-		q.ended, q.cause = true, terminateError(&pt.Terminate, true, pt.Meaning())
+		q.ended, q.cause = true, peerError(pt)
 		q.state = StateTerminate
 		q.blameLocked(&pt.Terminate)
 	case reason == io.EOF && q.txErr == nil:

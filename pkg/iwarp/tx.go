@@ -2,7 +2,6 @@ package iwarp
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"syscall"
 	"time"
@@ -37,7 +36,6 @@ type txState struct {
 	burst    int                           // responses since the last message of the SQ
 	half     bool                          // of an OpWriteImm, the Write has been cut
 	sources  []*mr                         // regions of responses in the batch, whose remote gate we are in
-	random   *rand.ChaCha8                 // for sinks of Reads; made for the first one
 	head     [rdmap.AtomicRequestSize]byte // of the request in progress
 	held     []*mr                         // regions whose local gate we are in
 	current  int                           // held[current:] belong to the message in progress
@@ -394,6 +392,10 @@ func (q *qp) writeAll() error {
 	t := &q.tx
 	q.armDeadline()
 	q.settleAnswers()
+	if len(t.sources) > 0 {
+		q.writeSources()
+		defer q.sourcesWritten()
+	}
 	rest := t.rest
 	if rest == nil {
 		bufs := t.batch.Bufs()
@@ -489,7 +491,7 @@ func (q *qp) localFault(detail string) {
 	defer q.mu.Unlock()
 	if !q.ended {
 		q.term = &rdmap.Terminate{Layer: rdmap.LayerRDMAP, Type: rdmap.TypeLocal}
-		q.ended, q.cause = true, terminateError(q.term, false, detail)
+		q.ended, q.cause = true, terminateError(q.term, detail)
 		q.state = StateTerminate
 		q.badWR, q.badCode = int64(q.tx.next), StatusLocProtErr
 	}

@@ -87,7 +87,8 @@ type Consumer interface {
 // PeerTerminate is the error of a stream that the peer has terminated. Nothing
 // must be sent in answer (RFC 5040 §5.4).
 type PeerTerminate struct {
-	Terminate
+	Terminate        // its slices are slices of Raw
+	Raw       []byte // the payload as it came
 }
 
 func (e *PeerTerminate) Error() string { return "rdmap: the peer terminated: " + e.String() }
@@ -378,11 +379,12 @@ func (r *Receiver) terminated(h *ddp.Untagged, seg []byte) error {
 	if h.QN != QNTerminate || h.MSN != r.msn[QNTerminate] || h.MO != 0 || !h.Last {
 		return errBadTerminate
 	}
-	t, err := ParseTerminate(append([]byte(nil), seg[ddp.UntaggedSize:]...), r.setup)
+	raw := append([]byte(nil), seg[ddp.UntaggedSize:]...)
+	t, err := ParseTerminate(raw, r.setup)
 	if err != nil {
 		return errBadTerminate
 	}
-	return &PeerTerminate{t}
+	return &PeerTerminate{Terminate: t, Raw: raw}
 }
 
 // Scratch is memory to read unwanted bytes into, once Filled has failed.
