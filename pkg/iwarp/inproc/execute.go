@@ -63,7 +63,9 @@ func (q *qp) bind(r *request) bool {
 	if w.dead {
 		return false
 	}
-	w.drop()
+	if w.r != nil {
+		w.r.end()
+	}
 	if r.Bind.Len == 0 {
 		return true
 	}
@@ -71,6 +73,7 @@ func (q *qp) bind(r *request) bool {
 	if m.dead || m.r == nil || !m.r.remote || !r.next.fits(m.r, r.Bind.Len) {
 		return false
 	}
+	w.drop()
 	w.r, r.next.parent = r.next, m.r
 	if m.r.windows == nil {
 		m.r.windows = make(map[*region]bool)

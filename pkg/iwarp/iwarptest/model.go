@@ -35,7 +35,8 @@ type mRegion struct {
 	life          int // which of bound's streams
 	remote, local bool
 	parent        *mRegion
-	windows       int // open on it
+	windows       int  // open on it
+	gone          bool // its STag is nobody's any more
 	mr            iwarp.MR
 }
 
@@ -92,6 +93,7 @@ type mQP struct {
 	sends, recvs []*expect // completions to come, those that have failed and those that may
 	more         bool      // the last request waits for another one
 	fresh        bool      // ended since all was settled
+	guilty       bool      // and by a request of its own
 	end          ending
 }
 
@@ -132,6 +134,8 @@ type mWR struct {
 	sgl          []mSGE   // instead of Data
 	target       *mRegion // that STag names, or nil
 	inv          *mRegion // that InvSTag names, or nil
+	holder       *mHolder // of Reg or Bind
+	made         *mRegion // by them
 }
 
 func (w *mWR) length() uint64 { return sglBytes(w.sgl) + uint64(len(w.Data)) }
@@ -220,7 +224,9 @@ type effect struct {
 	settle bool  // cannot be told before all that is under way has settled
 	fence  bool  // comes after all earlier Reads of its QP
 	uses   []access
-	ends   bool // the stream
+	made   *mRegion // a region that it makes
+	holder *mHolder // of which
+	ends   bool     // the stream
 	do     func()
 }
 
@@ -265,7 +271,7 @@ func (m *model) settled() {
 	m.batch = nil
 	for _, side := range m.qps {
 		for _, q := range side {
-			q.sends, q.recvs, q.fresh = nil, nil, false
+			q.sends, q.recvs, q.fresh, q.guilty = nil, nil, false, false
 			if q.srq != nil {
 				q.srq.taken = 0
 			}

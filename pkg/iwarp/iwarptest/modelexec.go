@@ -45,7 +45,7 @@ func (m *model) send(q *mQP, w *mWR, attr *iwarp.DeviceAttr) effect {
 		under.kind = fetch
 	}
 	e.uses = append(e.uses, under)
-	e.fence = w.Flags&iwarp.Fence != 0 || w.Op == iwarp.OpLocalInv
+	e.fence = w.Flags&iwarp.Fence != 0 || w.Op == iwarp.OpLocalInv || w.Op == iwarp.OpFastReg || w.Op == iwarp.OpBindMW
 	return e
 }
 
@@ -82,6 +82,15 @@ func (m *model) trailing(q *mQP, w *mWR) effect {
 	default:
 		return effect{settle: true}
 	}
+	// Another fault might be found before the first.
+	if _, ok := q.locals(w.sgl, 0, q, gather); !ok || !q.guilty {
+		return effect{settle: true}
+	}
+	if w.Op == iwarp.OpRead {
+		if _, ok := q.locals(w.sgl, iwarp.LocalWrite, q, sink); !ok {
+			return effect{settle: true}
+		}
+	}
 	if len(q.sends) >= modelSends || w.Flags&iwarp.Inline != 0 && len(w.sgl) > 0 {
 		return effect{settle: true}
 	}
@@ -89,9 +98,6 @@ func (m *model) trailing(q *mQP, w *mWR) effect {
 		x := &expect{id: w.ID, ok: only(flushed), silent: w.Flags&iwarp.Unsignaled != 0, wc: iwarp.WC{Op: w.Op}}
 		if w.Op != iwarp.OpRead {
 			x.ok |= only(success)
-		}
-		if _, ok := q.locals(w.sgl, 0, q, gather); !ok {
-			x.ok |= only(iwarp.StatusLocProtErr) // it was the first thing that this side noticed
 		}
 		x.ok |= blame(q.end.code, w.Op)
 		q.sends = append(q.sends, x)
@@ -126,6 +132,12 @@ func (m *model) execute(q *mQP, w *mWR) effect {
 	case iwarp.OpCmpSwap, iwarp.OpFetchAdd:
 		return m.amo(q, w)
 	}
+	if w.Op == iwarp.OpFastReg {
+		return m.fastReg(q, w)
+	}
+	if w.Op == iwarp.OpBindMW {
+		return m.bindMW(q, w)
+	}
 	return m.localInv(q, w) // the only one left
 }
 
@@ -150,6 +162,7 @@ func (m *model) localFault(q *mQP, w *mWR) effect {
 	return effect{ends: true, do: func() {
 		q.sends = append(q.sends, &expect{id: w.ID, ok: only(iwarp.StatusLocProtErr)})
 		m.terminate(q, code{0, 0, 0})
+		q.guilty = true
 	}}
 }
 
@@ -162,6 +175,7 @@ func (m *model) remoteFault(q *mQP, w *mWR, c code, ok statusSet, also func()) e
 			also()
 		}
 		m.terminate(p, c)
+		q.guilty = true
 	}}
 }
 
@@ -446,12 +460,12 @@ func (m *model) recv(q *mQP, r *mRecv) effect {
 	switch {
 	case len(r.sgl) > modelSGEs:
 		return effect{err: errAny}
+	case q.fresh: // the message that found no receive might find this one
+		return effect{settle: true}
 	case q.srq != nil && q.srq.taken+len(q.srq.queue) >= modelRecvs:
 		return effect{err: iwarp.ErrQueueFull}
 	case q.srq != nil:
 		return effect{do: func() { q.srq.queue = append(q.srq.queue, r) }}
-	case q.fresh:
-		return effect{settle: true}
 	case len(q.rq)+len(q.recvs) >= modelRecvs:
 		return effect{err: iwarp.ErrQueueFull}
 	case q.state == iwarp.StateError:

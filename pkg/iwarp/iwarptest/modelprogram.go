@@ -42,10 +42,12 @@ func (r *run) step(c *choices) error {
 		op = 31 // most of the time QPs ought to be connected
 	}
 	switch {
+	case op < 16:
+		return r.burst(c, func() error { return r.stepSend(c, q) })
 	case op < 18:
-		return r.stepSend(c, q)
+		return r.stepMemory(c, q)
 	case op < 24:
-		return r.stepRecv(c, q)
+		return r.burst(c, func() error { return r.stepRecv(c, q) })
 	case op < 26:
 		return r.stepRegister(c)
 	case op == 26:
@@ -60,6 +62,20 @@ func (r *run) step(c *choices) error {
 		return r.stepEnd(c, q)
 	}
 	return r.stepConnect(c)
+}
+
+// burst does something once, or often enough to fill a queue.
+func (r *run) burst(c *choices, f func() error) error {
+	n := 1
+	if c.pick(4) == 0 {
+		n += c.pick(2 * modelSends)
+	}
+	for range n {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // pickRegion is a region that suits, or now and then another one. It may be nil.
@@ -268,13 +284,8 @@ func (r *run) stepRegister(c *choices) error {
 		}
 	}
 	side := c.pick(2)
-	g := &mRegion{side: side, pd: c.pick(2), buf: choose(c, r.bufs[side]), access: choose(c, rights), remote: true, local: true}
-	words := len(g.buf.want) / 8
-	g.lo = 8 * (int(c.byte()) * words / 256)
-	g.hi = min(len(g.buf.want), g.lo+1+int(c.byte())*len(g.buf.want)/256)
-	if r.attr[side].AnyBase {
-		g.base = choose(c, []uint64{0, 0x1000, 1 << 40, 0x7fff_ffff_fff8, 1 << 63})
-	}
+	g := &mRegion{side: side, pd: c.pick(2), access: choose(c, rights), remote: true, local: true}
+	r.place(c, g)
 	if q := r.m.qps[side][c.pick(modelQPs)]; r.attr[side].BoundMR && c.pick(3) == 0 {
 		if q.pd != g.pd && !c.odd() {
 			g.pd = q.pd
@@ -284,12 +295,26 @@ func (r *run) stepRegister(c *choices) error {
 	return r.register(g)
 }
 
+// place chooses memory for g, and TOs.
+func (r *run) place(c *choices, g *mRegion) {
+	g.buf = choose(c, r.bufs[g.side])
+	words := len(g.buf.want) / 8
+	g.lo = 8 * (int(c.byte()) * words / 256)
+	g.hi = min(len(g.buf.want), g.lo+1+int(c.byte())*len(g.buf.want)/256)
+	if r.attr[g.side].AnyBase {
+		g.base = choose(c, []uint64{0, 0x1000, 1 << 40, 0x7fff_ffff_fff8, 1 << 63})
+	}
+}
+
 func (r *run) stepUnregister(c *choices) error {
 	if len(r.regions) == 0 {
 		return nil
 	}
 	g := choose(c, r.regions)
-	if c.pick(3) == 0 {
+	if g.kind == mWindow {
+		return nil
+	}
+	if g.kind == mFast || c.pick(3) == 0 {
 		return r.invalidate(g)
 	}
 	return r.deregister(g)

@@ -12,7 +12,7 @@ import (
 
 const (
 	modelQPs     = 3 // on each side
-	modelRegions = 14
+	modelRegions = 24
 )
 
 // run is a program under way, on devices and in the model.
@@ -30,6 +30,7 @@ type run struct {
 	srq     [2]*mSRQ
 	bufs    [2][]*mBuf
 	regions []*mRegion
+	holders []*mHolder
 	drawn   map[iwarp.STag]bool
 	id      uint64
 	armed   [2]armedFor
@@ -111,6 +112,9 @@ func (r *run) setUp() (err error) {
 			}
 			r.m.qps[side] = append(r.m.qps[side], q)
 		}
+		if err := r.makeHolders(side); err != nil {
+			return err
+		}
 		for _, b := range r.bufs[side] { // something to begin with
 			for pd := range r.pd[side] {
 				g := &mRegion{side: side, pd: pd, buf: b, hi: len(b.want), access: rights[0], remote: true, local: true}
@@ -166,7 +170,14 @@ func (r *run) deregister(g *mRegion) error {
 		return err
 	}
 	r.log("deregister %#x", g.stag)
-	if err := g.mr.Dereg(); err != nil {
+	err := g.mr.Dereg()
+	if g.windows > 0 {
+		if err == nil {
+			return fmt.Errorf("Dereg of %#x with open windows succeeded", g.stag)
+		}
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("Dereg of %#x: %w", g.stag, err)
 	}
 	g.remote, g.local = false, false
@@ -176,11 +187,12 @@ func (r *run) deregister(g *mRegion) error {
 			break
 		}
 	}
-	return r.forget(g)
+	r.forget(g)
+	return nil
 }
 
 // forget makes what still names g name nobody.
-func (r *run) forget(g *mRegion) error {
+func (r *run) forget(g *mRegion) {
 	for _, side := range r.m.qps {
 		for _, q := range side {
 			queue := q.rq
@@ -196,7 +208,6 @@ func (r *run) forget(g *mRegion) error {
 			}
 		}
 	}
-	return nil
 }
 
 func (r *run) invalidate(g *mRegion) error {
@@ -207,7 +218,15 @@ func (r *run) invalidate(g *mRegion) error {
 	if err := g.mr.Invalidate(); err != nil {
 		return fmt.Errorf("Invalidate of %#x: %w", g.stag, err)
 	}
+	for _, w := range r.regions {
+		if w.parent == g {
+			w.end()
+		}
+	}
 	g.remote = false
+	if g.kind == mFast {
+		g.end()
+	}
 	return nil
 }
 
@@ -257,7 +276,7 @@ func (r *run) postRecv(q *mQP, w *mRecv) error {
 func (r *run) prepare(q *mQP, predict func() effect) (effect, error) {
 	for _, side := range r.m.qps {
 		for _, x := range side {
-			if x.fresh && x != q {
+			if x.fresh && !q.fresh {
 				if err := r.settle(); err != nil {
 					return effect{}, err
 				}
@@ -287,6 +306,9 @@ func (r *run) posted(q *mQP, e *effect, err error) error {
 		return nil
 	}
 	r.m.begin(q, e)
+	if e.made != nil {
+		return r.madeRegion(e.holder, e.made)
+	}
 	return nil
 }
 

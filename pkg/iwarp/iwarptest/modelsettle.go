@@ -447,8 +447,20 @@ func (r *run) tearDown() error {
 		}
 		errs = append(errs, r.cq[side].Close())
 	}
+	for _, h := range r.holders {
+		if h.mw != nil {
+			errs = append(errs, h.mw.Dealloc())
+		}
+	}
+	for _, h := range r.holders {
+		if h.mr != nil {
+			errs = append(errs, h.mr.Dereg())
+		}
+	}
 	for _, g := range r.regions {
-		errs = append(errs, g.mr.Dereg())
+		if g.kind == mRegistered {
+			errs = append(errs, g.mr.Dereg())
+		}
 	}
 	for _, pds := range r.pd {
 		for _, pd := range pds {
