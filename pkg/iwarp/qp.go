@@ -277,7 +277,7 @@ func (q *qp) finishLocked() {
 	if started {
 		q.reportLocked()
 	}
-	if q.srq != nil {
+	if q.srq != nil && !q.destroyed {
 		q.dev.emit(AsyncEvent{Kind: EventLastWQE, QP: q, SRQ: q.srq, Err: q.cause})
 	}
 }
@@ -409,12 +409,12 @@ func abortConn(c net.Conn) {
 
 func (q *qp) Destroy() error {
 	q.mu.Lock()
+	first := !q.destroyed
+	q.destroyed = true // nobody resets it while we wait
 	if q.state != StateError && q.state != StateTerminate {
 		q.abortLocked(errAborted)
 	}
 	gone := q.gone
-	first := !q.destroyed
-	q.destroyed = true // nobody resets it while we wait
 	q.mu.Unlock()
 	<-gone
 	if !first {

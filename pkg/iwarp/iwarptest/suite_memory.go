@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
@@ -11,6 +12,7 @@ import (
 var memoryCases = []suiteCase{
 	{"WindowOpensAPart", (*conn).windowPart},
 	{"WindowErrors", (*conn).windowErrors},
+	{"WindowForReads", (*conn).windowReads},
 	{"WindowCloses", (*conn).windowCloses},
 	{"WindowRebinds", (*conn).windowRebinds},
 	{"WindowHoldsItsRegion", (*conn).windowHolds},
@@ -18,6 +20,8 @@ var memoryCases = []suiteCase{
 	{"FastRegisterErrors", (*conn).fastErrors},
 	{"FastRegisterIsOneStreams", (*conn).fastBound},
 	{"RightsAreSeparate", (*conn).rights},
+	{"EndingMemoryStopsWrites", (*conn).endingStopsWrites},
+	{"LocalInvalidateAmidReads", (*conn).localInvAmidReads},
 	{"AbsentIsUnsupported", (*conn).absent},
 }
 
@@ -429,36 +433,70 @@ func (c *conn) fastBound() {
 	}
 }
 
-// covers SEC-05: each right stands for itself.
+// covers SEC-05, SEC-21: each right stands for itself, and none is there that was
+// not given.
 func (c *conn) rights() {
-	for name, w := range map[string]struct {
-		access iwarp.Access
-		allow  bool
+	attr := c.db.Attr()
+	all := map[string]iwarp.Access{
+		"none":          0,
+		"local write":   iwarp.LocalWrite,
+		"remote write":  iwarp.LocalWrite | iwarp.RemoteWrite,
+		"remote read":   iwarp.RemoteRead,
+		"remote atomic": iwarp.LocalWrite | iwarp.RemoteAtomic,
+		"all but write": iwarp.LocalWrite | iwarp.RemoteRead | iwarp.RemoteAtomic,
+		"all but read":  iwarp.LocalWrite | iwarp.RemoteWrite | iwarp.RemoteAtomic,
+		"all but atom":  iwarp.LocalWrite | iwarp.RemoteWrite | iwarp.RemoteRead,
+	}
+	for _, op := range []struct {
+		name     string
+		op       iwarp.Opcode
+		need     iwarp.Access
+		has      bool
+		ty, code uint8 // layer is DDP for a Write, else RDMAP
+		layer    uint8
 	}{
-		"none":             {0, false},
-		"local write":      {iwarp.LocalWrite, false},
-		"remote read":      {iwarp.LocalWrite | iwarp.RemoteRead, false},
-		"remote atomic":    {iwarp.LocalWrite | iwarp.RemoteAtomic, false},
-		"all but writing":  {iwarp.LocalWrite | iwarp.RemoteRead | iwarp.RemoteAtomic, false},
-		"remote write":     {iwarp.LocalWrite | iwarp.RemoteWrite, true},
-		"everything there": {iwarp.LocalWrite | iwarp.RemoteWrite | iwarp.RemoteRead, true},
+		{"write", iwarp.OpWrite, iwarp.RemoteWrite, true, 1, 0, 1},
+		{"read", iwarp.OpRead, iwarp.RemoteRead, attr.RDMARead, 1, 2, 0},
+		{"atomic", iwarp.OpFetchAdd, iwarp.RemoteAtomic, attr.Atomics, 1, 2, 0},
 	} {
-		c.sub("write to "+name, func(c *conn) {
-			if w.access&iwarp.RemoteAtomic != 0 {
-				c.need("atomics", func(a iwarp.DeviceAttr) bool { return a.Atomics })
+		if !op.has {
+			continue
+		}
+		for name, access := range all {
+			if access&iwarp.RemoteAtomic != 0 && !attr.Atomics {
+				continue
 			}
-			a, b := c.pair()
-			memory := make([]byte, 8)
-			mr := b.Reg(c, memory, w.access, nil)
-			if !w.allow {
-				c.refuse(a, b, mr.STag(), mr.Base(), 0)
-			} else if c.write(a, b, "good", mr.STag(), mr.Base()); string(memory[:4]) != "good" {
-				c.Errorf("memory is %q", memory)
-			}
-			if !w.allow && !bytes.Equal(memory, make([]byte, 8)) {
-				c.Errorf("memory is %q", memory)
-			}
-		})
+			c.sub(op.name+" with "+name, func(c *conn) {
+				a, b := NewEnd(c, c.da, iwarp.QPInitAttr{}), NewEnd(c, c.db, iwarp.QPInitAttr{})
+				p := &iwarp.ConnParam{ORD: 2, IRD: 2, Extensions: attr.Atomics}
+				if !attr.RDMARead {
+					p = nil
+				}
+				Connect(c, a, b, c.addr, p, p)
+				words, sink := []uint64{41}, []uint64{0}
+				mr := b.Reg(c, octets(words), access, nil)
+				sm := a.Reg(c, octets(sink), sinkRights, nil)
+				wr := &iwarp.SendWR{ID: 5, Op: op.op, STag: mr.STag(), TO: mr.Base(),
+					SGL: []iwarp.SGE{Seg(sm, 0, 8)}, Atomic: iwarp.AtomicArgs{Add: 1}}
+				a.Post(c, wr)
+				if access&op.need == 0 {
+					c.wantTerminate(a, b, op.layer, op.ty, op.code)
+					if words[0] != 41 || sink[0] != 0 {
+						c.Errorf("memory is %d, sink %d", words[0], sink[0])
+					}
+					return
+				}
+				a.WaitOK(c, 5)
+				b.Recv(c, 66, 8) // behind a Write, it is there when this is
+				a.Post(c, &iwarp.SendWR{ID: 66, Op: iwarp.OpSend})
+				a.WaitOK(c, 66)
+				b.WaitOK(c, 66)
+				want := map[iwarp.Opcode][2]uint64{iwarp.OpWrite: {0, 0}, iwarp.OpRead: {41, 41}, iwarp.OpFetchAdd: {42, 41}}[op.op]
+				if words[0] != want[0] || sink[0] != want[1] {
+					c.Errorf("memory is %d, sink %d, want %d", words[0], sink[0], want)
+				}
+			})
+		}
 	}
 	pd, err := c.da.AllocPD()
 	if err != nil {
@@ -497,5 +535,149 @@ func (c *conn) absent() {
 	}
 	if attr.MemoryWindow != (attr.MaxMW > 0) {
 		c.Errorf("MemoryWindow is %v, MaxMW %d", attr.MemoryWindow, attr.MaxMW)
+	}
+}
+
+// A window gives the right to read, or not, whatever its region has.
+func (c *conn) windowReads() {
+	c.needWindows()
+	for name, w := range map[string]struct {
+		access  iwarp.Access
+		at, n   int
+		refused bool
+		code    uint8
+	}{
+		"all of it":        {iwarp.RemoteRead, 8, 16, false, 0},
+		"one byte":         {iwarp.RemoteRead | iwarp.RemoteWrite, 23, 1, false, 0},
+		"one byte more":    {iwarp.RemoteRead, 8, 17, true, 1},
+		"the byte before":  {iwarp.RemoteRead, 7, 1, true, 1},
+		"for writing only": {iwarp.RemoteWrite, 8, 8, true, 2},
+	} {
+		c.sub(name, func(c *conn) {
+			a, b := c.readPair(2)
+			memory := pattern(64, 3)
+			mr := b.Reg(c, memory, iwarp.LocalWrite|iwarp.RemoteRead, nil)
+			stag := b.bind(c, b.window(c), mr, 8, 16, w.access)
+			sink := make([]byte, 64)
+			sm := a.Reg(c, sink, sinkRights, nil)
+			a.Post(c, read(1, sm, 0, w.n, stag, mr.Base()+uint64(w.at)))
+			if !w.refused {
+				if a.WaitOK(c, 1); !bytes.Equal(sink[:w.n], memory[w.at:w.at+w.n]) {
+					c.Errorf("read %x, want %x", sink[:w.n], memory[w.at:w.at+w.n])
+				}
+				return
+			}
+			if wc := a.Wait(c); wc.Status != iwarp.StatusRemAccessErr {
+				c.Errorf("a refused Read: %+v", wc)
+			}
+			c.wantTerminate(a, b, 0, 1, w.code)
+			if !bytes.Equal(sink, make([]byte, 64)) {
+				c.Errorf("read %x", sink)
+			}
+		})
+	}
+}
+
+// covers SEC-06, VRB-19: when the owner has taken memory back, by whatever means,
+// not a byte of a peer that goes on writing reaches it.
+func (c *conn) endingStopsWrites() {
+	attr := c.db.Attr()
+	for name, w := range map[string]struct {
+		has  bool
+		open func(c *conn, b *End, memory []byte) (stag iwarp.STag, base uint64, end func() error)
+	}{
+		"dereg": {true, func(c *conn, b *End, memory []byte) (iwarp.STag, uint64, func() error) {
+			mr := b.Reg(c, memory, iwarp.LocalWrite|iwarp.RemoteWrite, nil)
+			return mr.STag(), mr.Base(), mr.Dereg
+		}},
+		"window": {attr.MemoryWindow, func(c *conn, b *End, memory []byte) (iwarp.STag, uint64, func() error) {
+			mr := b.Reg(c, memory, iwarp.LocalWrite, nil)
+			mw := b.window(c)
+			return b.bind(c, mw, mr, 0, len(memory), iwarp.RemoteWrite), mr.Base(), mw.Dealloc
+		}},
+		"request": {attr.LocalInv, func(c *conn, b *End, memory []byte) (iwarp.STag, uint64, func() error) {
+			mr := b.Reg(c, memory, iwarp.LocalWrite|iwarp.RemoteWrite, nil)
+			return mr.STag(), mr.Base(), func() error { b.localInv(c, mr.STag()); return nil }
+		}},
+		"fast": {attr.FastReg, func(c *conn, b *End, memory []byte) (iwarp.STag, uint64, func() error) {
+			mr, err := b.PD.AllocMR(len(memory))
+			if err != nil {
+				c.Fatal(err)
+			}
+			return b.register(c, mr, memory, iwarp.LocalWrite|iwarp.RemoteWrite, 0), mr.Base(), mr.Invalidate
+		}},
+	} {
+		if !w.has {
+			continue
+		}
+		c.sub(name, func(c *conn) {
+			a, b := c.pair()
+			memory := make([]byte, 64<<10)
+			stag, base, end := w.open(c, b, memory)
+			src := a.Reg(c, pattern(len(memory), 0x55), 0, nil)
+			stopped := make(chan struct{})
+			go func() { // Writes without end
+				defer close(stopped)
+				for a.QP.State() == iwarp.StateRTS {
+					wr := &iwarp.SendWR{Op: iwarp.OpWrite, SGL: []iwarp.SGE{Seg(src, 0, len(memory))}, STag: stag, TO: base}
+					if err := a.QP.PostSend(wr); errors.Is(err, iwarp.ErrQueueFull) {
+						if a.CQ.Wait(Context(c)) != nil {
+							return
+						}
+						var wc [16]iwarp.WC
+						a.CQ.Poll(wc[:])
+					} else if err != nil {
+						return
+					}
+				}
+			}()
+			b.Recv(c, 1, 8)
+			for ours(attr) && b.QP.Stats().WritesReceived < 4 && b.QP.State() == iwarp.StateRTS {
+				time.Sleep(100 * time.Microsecond)
+			}
+			if err := end(); err != nil {
+				c.Error(err)
+			}
+			mine := bytes.Repeat([]byte{0xaa}, len(memory))
+			copy(memory, mine)
+			b.WaitDone(c)
+			a.WaitDone(c)
+			<-stopped
+			if !bytes.Equal(memory, mine) {
+				c.Error("a byte was placed afterwards")
+			}
+		})
+	}
+}
+
+// A request that ends a region which the peer is reading, again and again, is
+// executed; the Reads behind it are refused.
+func (c *conn) localInvAmidReads() {
+	c.need("local invalidate", func(a iwarp.DeviceAttr) bool { return a.LocalInv })
+	a, b := c.readPair(8)
+	mr := b.Reg(c, pattern(256<<10, 1), iwarp.RemoteRead, nil)
+	sm := a.Reg(c, make([]byte, 256<<10), sinkRights, nil)
+	for i := range uint64(60) {
+		a.Post(c, read(i, sm, 0, []int{8, 256 << 10}[i%2], mr.STag(), mr.Base()))
+	}
+	a.WaitOK(c, 0)
+	b.Post(c, &iwarp.SendWR{ID: 1, Op: iwarp.OpLocalInv, InvSTag: mr.STag()})
+	b.WaitOK(c, 1)
+	n := uint64(59)
+	if a.QP.PostSend(read(60, sm, 0, 8, mr.STag(), mr.Base())) == nil { // all may have been quicker
+		n++
+	}
+	a.WaitDone(c)
+	b.WaitDone(c)
+	refused := false
+	for i := range n {
+		wc := a.Wait(c)
+		if wc.ID != i+1 || refused && wc.Status != iwarp.StatusWRFlushErr {
+			c.Fatalf("Read %d: %+v", i+1, wc)
+		}
+		refused = refused || wc.Status != iwarp.StatusSuccess
+	}
+	if !refused {
+		c.Error("a Read behind the end of its region was answered")
 	}
 }
