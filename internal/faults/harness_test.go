@@ -447,6 +447,7 @@ func (s *site) busy() string {
 		for _, name := range []string{
 			`rdistcc_cm_slots{state="leased"}`, `rdistcc_cm_waiting{for="credit"}`, `rdistcc_cm_waiting{for="local"}`,
 			`rdistcc_cm_waiting{for="preprocess"}`, "rdistccd_jobs_running", "rdistccd_jobs_queued",
+			"rdistcc_cm_large_bytes", "rdistccd_large_bytes",
 		} {
 			if m[name] != 0 {
 				wrong = append(wrong, fmt.Sprintf("%s: %s %v", p.Name, name, m[name]))

@@ -159,14 +159,15 @@ func TestHostsThatLie(t *testing.T) {
 	id := s.gcc()
 	const object = "this is no object, and nobody shall take it for one"
 	lies := map[string]liar{
-		"a file outside the sink":      {onJob: answered(object, func(r *job.Result) { r.Files[0].Off = 1 << 40 })},
-		"a file longer than the sink":  {onJob: answered(object, func(r *job.Result) { r.Files[0].Len = 1 << 40 })},
-		"a message outside the sink":   {onJob: answered(object, func(r *job.Result) { r.Stderr = job.Segment{Off: 1<<64 - 10, Len: 9} })},
-		"a file that nobody asked for": {onJob: answered(object, func(r *job.Result) { r.Files[0].Index = 7 })},
-		"a file twice":                 {onJob: answered(object, func(r *job.Result) { r.Files = append(r.Files, r.Files[0]) })},
-		"no file":                      {onJob: answered(object, func(r *job.Result) { r.Files = nil })},
-		"another job's answer":         {onJob: answered(object, func(r *job.Result) { r.ID++ })},
-		"a killed compiler":            {onJob: answered(object, func(r *job.Result) { r.Signal = 11 })},
+		"a file outside the sink":        {onJob: answered(object, func(r *job.Result) { r.Files[0].Off = 1 << 40 })},
+		"a file longer than the sink":    {onJob: answered(object, func(r *job.Result) { r.Files[0].Len = 1 << 40 })},
+		"a message outside the sink":     {onJob: answered(object, func(r *job.Result) { r.Stderr = job.Segment{Off: 1<<64 - 10, Len: 9} })},
+		"a file that nobody asked for":   {onJob: answered(object, func(r *job.Result) { r.Files[0].Index = 7 })},
+		"a file twice":                   {onJob: answered(object, func(r *job.Result) { r.Files = append(r.Files, r.Files[0]) })},
+		"no file":                        {onJob: answered(object, func(r *job.Result) { r.Files = nil })},
+		"a window that nobody asked for": {onJob: answered(object, func(r *job.Result) { r.Window = job.Window{STag: 1, Len: 100} })},
+		"another job's answer":           {onJob: answered(object, func(r *job.Result) { r.ID++ })},
+		"a killed compiler":              {onJob: answered(object, func(r *job.Result) { r.Signal = 11 })},
 		"a fault": {onJob: answered(object, func(r *job.Result) {
 			r.Status, r.Cause, r.Detail = job.StatusFailed, job.CauseInternal, "a\x1b[31m\nlie"
 		})},
@@ -313,13 +314,15 @@ func TestManagersThatLie(t *testing.T) {
 		say     func(p *peer, c job.Credit)
 		refused bool
 	}{
-		"huge lengths":           {with(func(m *job.Job) { m.BodyLen, m.TextOff, m.TextLen = 1<<32-1, 1<<32-64, 1<<64-1 }), true},
-		"a text past the slot":   {with(func(m *job.Job) { m.TextLen = 1 << 40 }), true},
-		"a body of noise":        {with(func(m *job.Job) { m.BodyLen, m.TextOff = 1000, 1024 }), true},
-		"no sink":                {with(func(m *job.Job) { m.Sink = job.Window{} }), false},
-		"a foreign credit":       {with(func(m *job.Job) { m.Credit += 1000 }), false},
-		"a slot that stays open": {func(p *peer, c job.Credit) { p.send(good(p, c), 0) }, false},
-		"two jobs on one credit": {func(p *peer, c job.Credit) { m := good(p, c); p.send(m, c.Slot.STag); m.ID++; p.send(m, c.Slot.STag) }, false},
+		"huge lengths":                 {with(func(m *job.Job) { m.BodyLen, m.TextOff, m.TextLen = 1<<32-1, 1<<32-64, 1<<64-1 }), true},
+		"a text past the slot":         {with(func(m *job.Job) { m.TextLen = 1 << 40 }), true},
+		"a window that it cannot have": {with(func(m *job.Job) { m.Source = job.Window{STag: 1, Len: 74} }), true},
+		"a Release of nothing":         {func(p *peer, c job.Credit) { p.send(&job.Release{ID: 1}, c.Slot.STag) }, false},
+		"a body of noise":              {with(func(m *job.Job) { m.BodyLen, m.TextOff = 1000, 1024 }), true},
+		"no sink":                      {with(func(m *job.Job) { m.Sink = job.Window{} }), false},
+		"a foreign credit":             {with(func(m *job.Job) { m.Credit += 1000 }), false},
+		"a slot that stays open":       {func(p *peer, c job.Credit) { p.send(good(p, c), 0) }, false},
+		"two jobs on one credit":       {func(p *peer, c job.Credit) { m := good(p, c); p.send(m, c.Slot.STag); m.ID++; p.send(m, c.Slot.STag) }, false},
 		"a credit returned twice": {func(p *peer, c job.Credit) {
 			m := &job.Return{Credit: c.ID}
 			p.send(m, c.Slot.STag)

@@ -25,6 +25,7 @@ type bend struct {
 	cutAt   int // the connection is reset instead of this byte
 	twiceAt int // the piece in which this byte is goes twice
 	dropAt  int // it does not go at all
+	stopAt  int // from this byte on nothing passes, not even the connection's end
 	rate    int // bytes a second; 0 = all at once
 
 	// While it holds nothing passes, not even the connection's end; what was
@@ -122,6 +123,9 @@ func (b bend) copy(ctx context.Context, dst, src *net.TCPConn) {
 			p = append(bytes.Clone(p), p...)
 		case in(b.dropAt):
 			p = nil
+		case in(b.stopAt):
+			<-ctx.Done()
+			return
 		}
 		off += n
 		if b.rate > 0 {

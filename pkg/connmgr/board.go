@@ -38,7 +38,7 @@ type view struct {
 // boardReader is a link's reading of the daemon's board, guarded by Manager.mu.
 type boardReader struct {
 	mem   [job.BoardLen]byte
-	mr    iwarp.MR // of mem, made by the first read
+	mr    iwarp.MR // of mem; nil: there is no board to be read
 	busy  bool
 	asked time.Time
 	reads uint64 // that were answered: each is a frame that no program sent
@@ -50,19 +50,26 @@ func (l *link) setViewLocked(load job.Load, from string) {
 	l.h.loadLocked(load)
 }
 
+// openBoardLocked makes ready to read the board that the Welcome names.
+func (l *link) openBoardLocked() error {
+	if !l.puller.Can() || l.welcome.Board.STag == 0 {
+		return nil
+	}
+	if n := l.welcome.Board.Len; n != job.BoardLen {
+		return fmt.Errorf("daemon names a load board of %d bytes, not %d", n, job.BoardLen)
+	}
+	var err error
+	if l.board.mr, err = l.m.pd.RegMR(l.board.mem[:], iwarp.LocalWrite, &iwarp.MROptions{QP: l.qp}); err != nil {
+		return fmt.Errorf("register memory for the load board: %w", err)
+	}
+	return nil
+}
+
 // refreshLocked reads the board if the view is older than most.
 func (l *link) refreshLocked(now time.Time, most time.Duration) {
 	b := &l.board
-	if l.ended || !l.ready || b.busy || !l.puller.Can() || l.welcome.Board.STag == 0 || l.welcome.Board.Len != job.BoardLen ||
-		now.Sub(l.view.at) < most || now.Sub(b.asked) < boardPause {
+	if l.ended || !l.ready || b.mr == nil || b.busy || now.Sub(l.view.at) < most || now.Sub(b.asked) < boardPause {
 		return
-	}
-	if b.mr == nil {
-		var err error
-		if b.mr, err = l.m.pd.RegMR(b.mem[:], iwarp.LocalWrite, &iwarp.MROptions{QP: l.qp}); err != nil {
-			l.failLocked(fmt.Errorf("register memory for the load board: %w", err))
-			return
-		}
 	}
 	b.busy, b.asked = true, now
 	w := l.welcome.Board

@@ -254,6 +254,10 @@ func (l *link) receivedLocked(wc *iwarp.WC) {
 			return
 		}
 		l.welcome = msg
+		if err := l.openBoardLocked(); err != nil {
+			l.failLocked(err)
+			return
+		}
 		l.setViewLocked(msg.Load, fromWelcome)
 		l.checkReadyLocked()
 		return

@@ -135,9 +135,9 @@ func (r *rig) idle() {
 			r.t.Errorf("%s still runs %d jobs", h.Addr, h.Running)
 		}
 	}
-	// One region a connection, for its receives, and one for the load board if that
-	// was read. What a lost one had may be on its way out, and one that is being
-	// dialled has its own already.
+	// One region a connection, for its receives, and one where the daemon has a load
+	// board. What a lost one had may be on its way out, and one that is being dialled
+	// has its own already.
 	eventually(r.t, "the memory regions to go", func() bool {
 		connected, dialled := 0, 0
 		for _, h := range r.m.Status().Hosts {
@@ -149,7 +149,7 @@ func (r *rig) idle() {
 			}
 		}
 		n := r.dev.Stats().MRs
-		return connected <= n && n <= 2*connected+dialled
+		return connected <= n && n <= 2*(connected+dialled)
 	})
 }
 
