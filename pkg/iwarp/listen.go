@@ -310,10 +310,11 @@ func (r *connRequest) Accept(ctx context.Context, qpair QP, p *ConnParam) error 
 func (r *connRequest) accept(ctx context.Context, q *qp, p *ConnParam) error {
 	err := r.decide()
 	if err == nil {
-		err = q.attach(r.c)
+		if err = q.attach(r.c); err != nil {
+			_ = r.c.Close() // nobody will use it
+		}
 	}
 	if err != nil {
-		_ = r.c.Close() // not ours to use any more
 		q.startFailed(err)
 		return err
 	}
