@@ -121,18 +121,27 @@ func (s *ptSession) setUp(ctx context.Context, connect func(context.Context) err
 // disconnectTime is how long a peer has to close too.
 const disconnectTime = 2 * time.Second
 
+// Who has said the last word lets the other side close, for so long: a FIN that
+// reaches siw before it has completed its own last message flushes that, and the
+// program fails. perftest's two sides close at the same time, each after a while.
+const (
+	ptClientStays = 500 * time.Millisecond
+	ptServerStays = 2 * time.Second
+)
+
 // close ends all connections gracefully: the peer may still wait for our last
-// message. A server leaves the first step to the client: a FIN that reaches siw
-// before it has completed its own last Send flushes that.
+// message.
 func (s *ptSession) close() {
+	stay := ptServerStays
+	if s.client {
+		stay = ptClientStays
+	}
+	select {
+	case <-s.ctl.qp.Done():
+	case <-time.After(stay):
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), disconnectTime)
 	defer cancel()
-	if !s.client {
-		select {
-		case <-s.ctl.qp.Done():
-		case <-time.After(disconnectTime / 2):
-		}
-	}
 	for _, e := range append(s.ends, s.ctl) {
 		_ = e.qp.Disconnect(ctx) // it has ended already, or is aborted when time is up
 		e.close()

@@ -46,6 +46,7 @@ func TestPerftestPairs(t *testing.T) {
 		{name: "send_lat", size: 4096, iters: 600, qps: 1, latency: true},
 	} {
 		t.Run(fmt.Sprintf("%s_%d_%d_%d", c.name, c.size, c.iters, c.qps), func(t *testing.T) {
+			t.Parallel()
 			s := perftestOptions(t, c.name, c.size, c.iters, c.qps)
 			s.server, s.listen, s.once = true, "127.0.0.1:0", true
 			addr, wait := startServerWith(t, s)
