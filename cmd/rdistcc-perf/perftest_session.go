@@ -125,8 +125,8 @@ const disconnectTime = 2 * time.Second
 // reaches siw before it has completed its own last message flushes that, and the
 // program fails. perftest's two sides close at the same time, each after a while.
 const (
-	ptClientStays = 500 * time.Millisecond
-	ptServerStays = 2 * time.Second
+	ptClientStays = 2 * time.Second
+	ptServerStays = 4 * time.Second
 )
 
 // close ends all connections gracefully: the peer may still wait for our last
