@@ -1,9 +1,13 @@
 // Command rdistcc-perf measures the transport: bandwidth and latency of RDMA
-// Write and Send over our verbs, and of raw TCP beside them. Server and client
-// run the same test:
+// Write, Read and Send over our verbs, and of raw TCP beside them. Server and
+// client run the same test:
 //
 //	rdistcc-perf write_bw -s [--listen ADDR:PORT] [--once]
 //	rdistcc-perf write_bw -c ADDR:PORT [--size 1MiB] [--duration 2s] [--json]
+//
+// With --perftest the other side is perftest's program of that name, started with
+// -R. rping and example play the programs of librdmacm, idle measures what
+// connections without work take, submit sends one job to a daemon.
 package main
 
 import (
@@ -62,7 +66,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for i := range tests {
 		root.AddCommand(testCommand(&tests[i]))
 	}
-	root.AddCommand(rpingCommand(), exampleCommand(), submitCommand())
+	root.AddCommand(rpingCommand(), exampleCommand(), idleCommand(), submitCommand())
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -362,7 +362,7 @@ func TestDeadPeer(t *testing.T) {
 			_, addr, _ := strings.Cut(strings.TrimSpace(line), "listening on ")
 			time.AfterFunc(100*time.Millisecond, kill)
 			_, stderr, code := client(t, args[0], "-c", addr, "--duration", "1h")
-			if code != exitIO && !(code == exitGeneral && o.t.tcp) || strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "rdistcc-perf: ") {
+			if code != exitIO || strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "rdistcc-perf: ") {
 				t.Errorf("exit %d and %q, want %d and one line", code, stderr, exitIO)
 			}
 			<-ended

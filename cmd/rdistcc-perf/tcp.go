@@ -45,14 +45,14 @@ func measureTCP(ctx context.Context, o *options) (*result, error) {
 	if o.t.latency {
 		d, err := pingTCP(ctx, conns[0], o)
 		if err != nil {
-			return nil, err
+			return nil, &exitError{exitIO, err}
 		}
 		r.Messages = int64(len(d))
 		r.latency(d)
 	} else {
 		n, err := parallel(o.qps, func(i int) (int64, error) { return pushTCP(ctx, conns[i], o) })
 		if err != nil {
-			return nil, err
+			return nil, &exitError{exitIO, err}
 		}
 		r.Messages = n
 	}
@@ -61,13 +61,13 @@ func measureTCP(ctx context.Context, o *options) (*result, error) {
 	}
 	for _, c := range conns {
 		if err := c.CloseWrite(); err != nil {
-			return nil, err
+			return nil, &exitError{exitIO, err}
 		}
 	}
 	for _, c := range conns {
 		var s tcpStats
 		if err := binary.Read(c, binary.BigEndian, &s); err != nil {
-			return nil, fmt.Errorf("server's figures: %w", err)
+			return nil, &exitError{exitIO, fmt.Errorf("server's figures: %w", err)}
 		}
 		r.ServerCPU = max(r.ServerCPU, time.Duration(s.CPU).Seconds())
 		r.Bytes += int64(s.Bytes)
