@@ -250,4 +250,15 @@ func TestReject(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+	t.Run("markers", func(t *testing.T) {
+		g := Boot(t)
+		row(t, "siw-peer -s", "our client demands markers: siw itself rejects")
+		p := newPeer(t, open(t, iwarp.Config{}))
+		port, addr := g.Port()
+		g.Listen(t, fmt.Sprintf("siw-peer -s %s -p %d", GuestAddr, port), port, time.Minute)
+		rejected := new(iwarp.RejectedError)
+		if err := p.dial(t.Context(), addr, iwarp.ConnParam{Markers: true}); !errors.As(err, &rejected) {
+			t.Errorf("got %v", err)
+		}
+	})
 }

@@ -62,8 +62,8 @@ func testNames(t *testing.T) map[string]bool {
 		return string(b)
 	}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	for _, dir := range []string{".", "mpa", "ddp", "rdmap", "iwarptest", "inproc"} {
-		pkg := dir
+	for _, dir := range []string{".", "mpa", "ddp", "rdmap", "iwarptest", "inproc", "../../interop"} {
+		pkg := filepath.Base(dir)
 		if dir == "." {
 			pkg = "iwarp"
 		}
