@@ -8,12 +8,16 @@
 //   - MRs, memory regions: memory that the stack may use. Registering one gives
 //     it an STag, a random number that names it to the peer and, as verbs' lkey
 //     and rkey, to its owner. A byte in it is addressed by its TO, tagged offset,
-//     which counts from the region's base ([MR].Base);
+//     which counts from the region's base ([MR].Base). A region can also be given
+//     memory by a work request (AllocMR, OpFastReg);
+//   - MWs, memory windows: an STag for a part of a region, for one peer, that is
+//     opened and closed by work requests (OpBindMW);
 //   - CQs, completion queues: what was asked for comes back there as a WC, work
 //     completion, to be polled;
 //   - QPs, queue pairs: an SQ (send queue) and an RQ (receive queue) on one
 //     connection, or stream. WRs, work requests, are posted to them; each names
-//     memory by SGEs, scatter/gather elements.
+//     memory by SGEs, scatter/gather elements;
+//   - SRQs, shared receive queues: an RQ for several QPs.
 //
 // Dial and Listen connect two QPs. What travels then are messages:
 //
@@ -33,7 +37,8 @@
 //
 // # The layers
 //
-//	verbs       qp.go tx.go rx.go read.go cq.go mr.go pd.go
+//	verbs       qp.go modify.go tx.go rx.go read.go cq.go srq.go events.go
+//	memory      pd.go mr.go gate.go stag.go fastreg.go mw.go memory.go
 //	connection  startup.go dial.go listen.go
 //	RDMAP       package rdmap: messages, the engine of a stream (RFC 5040)
 //	DDP         package ddp: segments of messages (RFC 5041)
@@ -54,7 +59,15 @@
 // for both with a code; nothing is placed or delivered after it. By Abort, or when
 // TCP fails: at once. Whatever it was, every request that is outstanding
 // completes exactly once, in order, with StatusWRFlushErr unless it was the one at
-// fault; then Done is closed, and Err says why.
+// fault; then Done is closed, Err says why, and Device.Events has an event unless
+// the program itself ended it. A QP that has ended carries another stream once
+// Modify has brought it back to IDLE.
+//
+// # Limits
+//
+// Each limit of [DeviceAttr] is a field of [Config]. What passes one fails with
+// ErrLimit and names it; what a peer may take is bounded by what was posted and
+// registered for it.
 //
 // Nothing here authenticates or encrypts. Whoever can alter the TCP stream can
 // write into what is registered for it; [Config].Dial and Listen are the place

@@ -15,7 +15,8 @@ func (q *qp) Modify(s QPState) error {
 	q.mu.Lock()
 	from := q.state
 	switch {
-	case from == StateRTS && s == StateClosing && q.busyLocked():
+	case from == StateRTS && s == StateClosing && q.busyLocked(),
+		from == StateRTS && s == StateTerminate && !q.gateOpen: // nothing may be sent yet
 		q.abortLocked(errAborted)
 	case from == StateRTS && s == StateClosing:
 		q.closeLocked()

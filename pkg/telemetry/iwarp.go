@@ -20,6 +20,7 @@ var (
 	iwarpTerminates = prometheus.NewDesc("iwarp_terminates_total", "RDMAP Terminate messages, by what they say.", []string{"direction", "layer", "type", "code"}, nil)
 	iwarpQPs        = prometheus.NewDesc("iwarp_qps", "Queue pairs.", nil, nil)
 	iwarpMRs        = prometheus.NewDesc("iwarp_memory_regions", "Registered memory regions.", nil, nil)
+	iwarpHalfOpen   = prometheus.NewDesc("iwarp_half_open", "Connections whose start-up is not finished.", nil, nil)
 	iwarpRegistered = prometheus.NewDesc("iwarp_registered_bytes", "Bytes of registered memory.", nil, nil)
 )
 
@@ -30,7 +31,7 @@ func NewIWARPCollector(stats func() iwarp.DeviceStats) prometheus.Collector {
 }
 
 func (c iwarpCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{iwarpFPDUs, iwarpBytes, iwarpCRCErrors, iwarpTerminates, iwarpQPs, iwarpMRs, iwarpRegistered} {
+	for _, d := range []*prometheus.Desc{iwarpFPDUs, iwarpBytes, iwarpCRCErrors, iwarpTerminates, iwarpQPs, iwarpHalfOpen, iwarpMRs, iwarpRegistered} {
 		ch <- d
 	}
 }
@@ -56,6 +57,7 @@ func (c iwarpCollector) Collect(ch chan<- prometheus.Metric) {
 		counter(iwarpTerminates, n, t.direction, t.layer, t.kind, t.code)
 	}
 	gauge(iwarpQPs, float64(s.QPs))
+	gauge(iwarpHalfOpen, float64(s.HalfOpen))
 	gauge(iwarpMRs, float64(s.MRs))
 	gauge(iwarpRegistered, float64(s.RegisteredBytes))
 }

@@ -71,7 +71,7 @@ func TestServerAnswers(t *testing.T) {
 	reg := NewRegistry()
 	reg.MustRegister(NewIWARPCollector(func() iwarp.DeviceStats {
 		return iwarp.DeviceStats{
-			FPDUsSent: 11, FPDUsReceived: 12, BytesSent: 13, BytesReceived: 14, CRCErrors: 15, QPs: 16, MRs: 17, RegisteredBytes: 18,
+			FPDUsSent: 11, FPDUsReceived: 12, BytesSent: 13, BytesReceived: 14, CRCErrors: 15, QPs: 16, MRs: 17, RegisteredBytes: 18, HalfOpen: 19,
 			Terminates: map[iwarp.TerminateKey]uint64{
 				{Sent: true, Layer: 1, Type: 1, Code: 4}: 3,
 				{Layer: 2, Type: 0, Code: 2}:             1,
@@ -99,7 +99,7 @@ func TestServerAnswers(t *testing.T) {
 		`iwarp_fpdus_total{direction="sent"} 11`, `iwarp_fpdus_total{direction="received"} 12`,
 		`iwarp_bytes_total{direction="sent"} 13`, `iwarp_bytes_total{direction="received"} 14`,
 		`iwarp_crc_errors_total{direction="received"} 15`,
-		`iwarp_qps 16`, `iwarp_memory_regions 17`, `iwarp_registered_bytes 18`,
+		`iwarp_qps 16`, `iwarp_memory_regions 17`, `iwarp_registered_bytes 18`, `iwarp_half_open 19`,
 		`iwarp_terminates_total{code="0x04",direction="sent",layer="ddp",type="tagged"} 3`,
 		`iwarp_terminates_total{code="0x02",direction="received",layer="llp",type="mpa"} 1`,
 		`iwarp_terminates_total{code="0xff",direction="received",layer="rdmap",type="operation"} 1`,
