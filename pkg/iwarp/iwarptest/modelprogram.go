@@ -23,7 +23,7 @@ func (c *choices) byte() byte {
 func (c *choices) pick(n int) int { return int(c.byte()) % max(n, 1) }
 
 // odd is true now and then: the program then does something that it should not.
-func (c *choices) odd() bool { return c.byte() >= 0xf4 }
+func (c *choices) odd() bool { return c.byte() >= 0xf2 }
 
 // choose is one of xs, or the zero value if there is none.
 func choose[T any](c *choices, xs []T) (x T) {
@@ -78,16 +78,19 @@ func (r *run) burst(c *choices, f func() error) error {
 	return nil
 }
 
-// pickRegion is a region that suits, or now and then another one. It may be nil.
+// pickRegion is a region that suits, or now and then one that does not. It may be
+// nil.
 func (r *run) pickRegion(c *choices, suits func(*mRegion) bool) *mRegion {
-	var good []*mRegion
+	var good, bad []*mRegion
 	for _, g := range r.regions {
 		if suits(g) {
 			good = append(good, g)
+		} else {
+			bad = append(bad, g)
 		}
 	}
-	if c.odd() || len(good) == 0 {
-		good = r.regions
+	if c.odd() && len(bad) > 0 || len(good) == 0 {
+		return choose(c, bad)
 	}
 	return choose(c, good)
 }

@@ -249,11 +249,14 @@ func (r *run) postSend(q *mQP, w *mWR) error {
 	for _, s := range w.sgl {
 		w.SGL = append(w.SGL, iwarp.SGE{Addr: s.to, Length: s.n, LKey: s.key})
 	}
-	if w.Data != nil {
-		w.sgl = nil
-	}
 	r.log("%s: post %d: %s", q.name, w.ID, describe(w))
-	return r.posted(q, &e, q.real.PostSend(&w.SendWR))
+	real := w.SendWR
+	real.Data = append([]byte(nil), w.Data...)
+	err = q.real.PostSend(&real)
+	// What was posted may be used for something else at once.
+	clear(real.Data)
+	clear(real.SGL)
+	return r.posted(q, &e, err)
 }
 
 func (r *run) postRecv(q *mQP, w *mRecv) error {
