@@ -326,6 +326,9 @@ func (c *client) goLocal(no *ipc.GoLocal) error {
 	c.record.Reason, c.record.Detail, c.record.Trouble = no.Reason, no.Detail, no.Trouble
 	no.NoFallback = c.m.o.NoFallback
 	c.endTurn()
+	if c.free {
+		c.endLease() // the compile there needs the memory
+	}
 	if c.takeTurn(&c.m.local, c.list.localJobs(c.m)) != nil {
 		return nil // the wrapper is gone
 	}

@@ -122,9 +122,7 @@ func dialLink(ctx context.Context, m *Manager, h *host) (*link, error) {
 	}
 	hi := job.Greeting{Version: job.Version, Boot: m.boot}
 	p := &iwarp.ConnParam{PrivateData: hi.Append(nil), Timeout: m.o.DialTimeout}
-	if m.o.Device.Attr().RDMARead {
-		p.ORD, p.IRD = fetch.Depth, fetch.Depth
-	}
+	p.ORD, p.IRD = fetch.Depths(m.o.Device.Attr())
 	info, err := m.o.Device.Dial(ctx, h.addr, l.qp, p)
 	if err != nil {
 		return nil, dialError(err)

@@ -62,6 +62,7 @@ func TestDeafAcceptor(t *testing.T) {
 	r.dev = r.m.o.Device
 	d := startFake(t, r.far, "127.0.0.1:0", nil)
 	deaf[d.addr] = func(c net.Conn) net.Conn { return &deafConn{Conn: c} }
+	r.warm(d.addr)
 	if res := r.remote(d.addr, "int x;"); res.Host != d.addr || res.Attempts != 1 {
 		t.Errorf("result %+v", res)
 	}

@@ -148,6 +148,16 @@ func TestPeersWithoutReads(t *testing.T) {
 	if no := r.goLocal(d.addr, bigText(1<<20)); no.Reason != "too-big" || no.Trouble || d.jobsSeen() != 0 {
 		t.Errorf("answer %+v after %d jobs, want too-big without trouble", no, d.jobsSeen())
 	}
+	// The compile there does not have to do without the text's memory.
+	w := r.dial()
+	defer w.close()
+	if got, _ := w.run(leaseOf(d.addr), bigText(1<<20)); got.(*ipc.GoLocal).Reason != "too-big" {
+		t.Errorf("%+v", got)
+	}
+	if s := r.m.Status(); s.Slots.Leased != 0 || r.m.largeUsed.Load() != 0 {
+		t.Errorf("%+v and %d bytes are held for a command that runs there", s.Slots, r.m.largeUsed.Load())
+	}
+	w.send(&ipc.Finish{Where: ipc.WhereLocal, Reason: "too-big", Closed: true})
 	r.remote(d.addr, "int small;")
 	r.given()
 }

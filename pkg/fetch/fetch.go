@@ -23,6 +23,15 @@ const (
 	Piece = 256 << 10
 )
 
+// Depths are what to ask a connection for, of a device with attributes a: none if
+// it has no Reads (ConnParam.ORD and IRD).
+func Depths(a iwarp.DeviceAttr) (ord, ird uint16) {
+	if !a.RDMARead {
+		return 0, 0
+	}
+	return uint16(max(0, min(Depth, a.MaxORD))), uint16(max(0, min(Depth, a.MaxIRD)))
+}
+
 // ErrStopped is what a Pull ends with after Stop.
 var ErrStopped = errors.New("fetch: stopped")
 

@@ -169,6 +169,21 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+func TestDepths(t *testing.T) {
+	for _, c := range []struct {
+		a        iwarp.DeviceAttr
+		ord, ird uint16
+	}{
+		{iwarp.DeviceAttr{RDMARead: true, MaxORD: 128, MaxIRD: 4}, Depth, 4},
+		{iwarp.DeviceAttr{RDMARead: true, MaxORD: 0, MaxIRD: 128}, 0, Depth},
+		{iwarp.DeviceAttr{MaxORD: 128, MaxIRD: 128}, 0, 0},
+	} {
+		if ord, ird := Depths(c.a); ord != c.ord || ird != c.ird {
+			t.Errorf("%+v: %d and %d, want %d and %d", c.a, ord, ird, c.ord, c.ird)
+		}
+	}
+}
+
 // TestTickCountsSilence: only while Reads are under way, and from the last answer on.
 func TestTickCountsSilence(t *testing.T) {
 	b := newBench(t, 2)

@@ -101,9 +101,7 @@ func (c *conn) serve(req iwarp.ConnRequest) {
 	}
 	g := job.Greeting{Version: job.Version, Boot: c.s.boot}
 	p := &iwarp.ConnParam{PrivateData: g.Append(nil)}
-	if c.s.o.Device.Attr().RDMARead {
-		p.ORD, p.IRD = fetch.Depth, fetch.Depth
-	}
+	p.ORD, p.IRD = fetch.Depths(c.s.o.Device.Attr())
 	info := req.Info()
 	c.puller = fetch.New(c.qp, agreed(p.ORD, info.PeerIRD), readID)
 	c.peerReads = agreed(p.IRD, info.PeerORD) > 0
