@@ -159,11 +159,11 @@ func TestLargeMemoryIsBounded(t *testing.T) {
 
 // TestResultThatNobodyFetches: a client that neither reads nor releases loses the
 // window after a time, and keeps its connection; one that reads on does not, until
-// the longest time is over.
+// the time is over that a compile may take.
 func TestResultThatNobodyFetches(t *testing.T) {
 	ts := startServer(t, func(o *Options) {
 		small(o)
-		o.Heartbeat, o.WindowTime, o.JobTimeout = 20*time.Millisecond, 400*time.Millisecond, 2*time.Second
+		o.Heartbeat, o.WindowTime, o.JobTimeout = 20*time.Millisecond, 2*time.Second, 5*time.Second
 	})
 	c := dial(t, ts.addr, &job.Hello{})
 	id := ts.fake("gcc-13", "head -c 1000000 /dev/zero >$out\n")
@@ -178,14 +178,29 @@ func TestResultThatNobodyFetches(t *testing.T) {
 	r := c.do(id, q)
 	part := r.Window
 	part.Len = 10
-	for start := time.Now(); time.Since(start) < 800*time.Millisecond; time.Sleep(10 * time.Millisecond) {
+	// Each Read makes the window last WindowTime more: well past that it is there.
+	for range 30 {
 		c.read(part)
+		time.Sleep(100 * time.Millisecond)
 	}
 	if ts.large.used.Load() == 0 {
 		t.Error("a window that is read was closed")
 	}
-	c.post(&job.Release{ID: r.ID}, r.Window.STag)
+	for !c.gone() { // ends with a Read from an STag that is gone
+		c.steal(part.STag, part.TO)
+		time.Sleep(20 * time.Millisecond)
+	}
 	ts.given()
+}
+
+// gone says whether the connection has ended.
+func (c *testClient) gone() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // TestWindowsEndWithTheConnection: whatever is under way then, and in a drain only
