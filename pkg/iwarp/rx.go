@@ -234,7 +234,7 @@ func (q *qp) openGate() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.gateOpen = true
-	if q.workLocked() {
+	if !q.txBusy && q.workLocked() { // else its owner looks for itself
 		q.kickLocked()
 	}
 }
