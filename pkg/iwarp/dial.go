@@ -203,7 +203,8 @@ func (d *soft) sendRTR(c net.Conn, l *link, form mpa.RTR) error {
 		(&rdmap.ReadRequest{SinkSTag: 1, SrcSTag: 1}).Put(head[:])
 		m = rdmap.Message{Op: rdmap.OpReadRequest, Head: head[:]}
 	}
-	batch := l.batch()
+	batch := l.borrowBatch()
+	defer returnBatch(batch)
 	l.sender.Start(m)
 	l.sender.Cut(batch)
 	if _, err := c.Write(batch.Bufs()[0]); err != nil {
@@ -217,7 +218,8 @@ func (d *soft) sendRTR(c net.Conn, l *link, form mpa.RTR) error {
 // lastWords ends start-up with a Terminate, and closes so that it arrives.
 func (d *soft) lastWords(c net.Conn, l *link, reason *mpa.Error) {
 	t := rdmap.TerminateFor(reason, nil)
-	batch := l.batch()
+	batch := l.borrowBatch()
+	defer returnBatch(batch)
 	l.sender.Terminate(batch, &t)
 	_ = c.SetDeadline(time.Now().Add(d.cfg.LingerTimeout))
 	if _, err := c.Write(batch.Bufs()[0]); err != nil {
