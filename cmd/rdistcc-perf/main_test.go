@@ -392,3 +392,54 @@ func TestHelp(t *testing.T) {
 		}
 	}
 }
+
+// TestLastWord: a message that its sender closed behind has arrived, though the
+// receives behind it are flushed.
+func TestLastWord(t *testing.T) {
+	o := &options{t: testNamed(t, "send_bw"), size: 64, depth: 4, qps: 1, duration: 1, crc: true}
+	dev, err := iwarp.Open(iwarp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	ln, err := dev.Listen(t.Context(), "127.0.0.1:0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	var ends [2]*endpoint
+	for i := range ends {
+		if ends[i], err = newEndpoint(dev, o, o.shape()); err != nil {
+			t.Fatal(err)
+		}
+		defer ends[i].close()
+	}
+	accepted := make(chan error, 1)
+	go func() {
+		req, err := ln.Accept(t.Context())
+		if err == nil {
+			err = req.Accept(t.Context(), ends[1].qp, nil)
+		}
+		accepted <- err
+	}()
+	o.client = ln.Addr().String()
+	if err := ends[0].dial(t.Context(), dev, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-accepted; err != nil {
+		t.Fatal(err)
+	}
+	if err := ends[0].control(t.Context(), 1, 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := ends[0].qp.Disconnect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-ends[1].qp.Done() // all receives are there, one of them good
+	if a, b, _, err := ends[1].awaitControl(t.Context()); a != 1 || b != 2 || err != nil {
+		t.Errorf("got %d, %d, %v", a, b, err)
+	}
+	if _, _, _, err := ends[1].awaitControl(t.Context()); err == nil {
+		t.Error("another message behind the end")
+	}
+}

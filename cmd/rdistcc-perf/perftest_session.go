@@ -179,14 +179,17 @@ func (e *endpoint) takeCredited(ctx context.Context, limit int64) (n int64, err 
 	for limit == 0 || n < limit {
 		k := e.rcq.Poll(e.wcs)
 		for i := range k {
+			if limit > 0 && n == limit {
+				return n, nil // what comes behind is the end of the connection
+			}
 			if st := e.wcs[i].Status; st != iwarp.StatusSuccess {
 				return n, e.failure("receive", st)
 			}
-			if err := e.postRecv(); err != nil {
+			n++
+			if err := e.postRecv(); err != nil && n != limit {
 				return n, e.failure("post a receive", iwarp.StatusWRFlushErr)
 			}
 		}
-		n += int64(k)
 		if n-told >= every || k == 0 && n > told {
 			if err := e.reap(ctx, false); err != nil {
 				return n, err
