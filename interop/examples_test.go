@@ -31,7 +31,7 @@ func TestExamplesOurClient(t *testing.T) {
 			row(t, r.server, strings.TrimSpace(r.client+" of ours "+r.theirs))
 			port, addr := g.Port()
 			server := g.Listen(t, fmt.Sprintf("%s -p %d %s", r.server, port, r.theirs), port, perfLimit)
-			if out := runPerf(t, addr, append([]string{"example", r.client}, r.ours...)...); !strings.Contains(string(out), "done") {
+			if out := runPerf(t, addr, append([]string{"example", r.client}, r.ours...)...); !strings.Contains(out, "done") {
 				t.Errorf("our %s: %s", r.client, out)
 			}
 			out, status := server.Wait(t)
@@ -52,10 +52,9 @@ func TestExamplesOurServer(t *testing.T) {
 			if !strings.Contains(out, r.says) {
 				t.Errorf("%s:\n%s", r.client, tail(out, 10))
 			}
-			if t.Failed() {
-				_ = server.cmd.Process.Kill()
+			if !t.Failed() {
+				server.wantEnd(t)
 			}
-			server.wait(t)
 		})
 	}
 }

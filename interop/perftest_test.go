@@ -80,7 +80,7 @@ func TestPerftestOurClient(t *testing.T) {
 				GBps     float64 `json:"gb_per_second"`
 			}
 			out := runPerf(t, addr, append(append(r.ours(), "--json"), r.client...)...)
-			if err := json.Unmarshal(out, &got); err != nil {
+			if err := json.Unmarshal([]byte(out), &got); err != nil {
 				t.Fatalf("%s: %v", out, err)
 			}
 			if n := r.iters * r.qps; got.Messages != n || got.Bytes != int64(n)*int64(r.size) {
@@ -111,13 +111,9 @@ func TestPerftestOurServer(t *testing.T) {
 			if !t.Failed() && !r.reported(out) {
 				t.Errorf("perftest reports no such run:\n%s", tail(out, 6))
 			}
-			if t.Failed() {
-				_ = server.cmd.Process.Kill()
-				t.Logf("our server: %s", <-server.said)
-				_ = server.cmd.Wait()
-				return
+			if !t.Failed() {
+				server.wantEnd(t)
 			}
-			server.wait(t)
 		})
 	}
 }
