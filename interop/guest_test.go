@@ -78,7 +78,7 @@ func Boot(t *testing.T) *Guest {
 			return
 		}
 		j := g.begin(t, "dmesg | grep -v 'speed is unknown\\|SoftiWARP'", time.Minute)
-		answers := j.wait(20*time.Second, func() bool { _, done := j.status(); return done })
+		answers := j.wait(20*time.Second, j.done)
 		log := j.Output()
 		t.Logf("kernel log of the guest:\n%s", tail(log, 8))
 		if !answers || strings.Contains(log, "kernel BUG") || strings.Contains(log, "Oops") {
@@ -287,6 +287,11 @@ func (j *Job) status() (status int, done bool) {
 	}
 	status, err = strconv.Atoi(strings.TrimSpace(string(b)))
 	return status, err == nil
+}
+
+func (j *Job) done() bool {
+	_, done := j.status()
+	return done
 }
 
 // Wait waits for the job's end.
