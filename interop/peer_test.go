@@ -15,11 +15,13 @@ import (
 
 // Sizes of both ends of siw-peer's protocol.
 const (
-	peerBuf    = 1 << 20
-	peerRecv   = 64 << 10
-	peerRecvs  = 16
-	peerReads  = 16
-	settleTime = 20 * time.Millisecond // siw's acceptor may miss what comes earlier
+	peerBuf   = 1 << 20
+	peerRecv  = 64 << 10
+	peerRecvs = 16
+	peerReads = 16
+	// siw may miss what comes to it within some milliseconds of its Reply: more of them in
+	// a guest without KVM that shares its cores (35 ms were, with 20 others).
+	settleTime = 250 * time.Millisecond
 )
 
 // peerInfo is the private data of both ends.
