@@ -52,6 +52,15 @@ func pick[T any](all, ci T) T {
 	return ci
 }
 
+// ciBudget is how long continuous integration goes on with further tests. A machine
+// of its own takes less.
+const ciBudget = 6 * time.Minute
+
+var (
+	begun   = time.Now()
+	skipped int // tests
+)
+
 // shared is the guest of all tests, booted by the first of them.
 var shared struct {
 	guest *Guest
@@ -71,6 +80,10 @@ func Boot(t *testing.T) *Guest {
 	}
 	if shared.err != nil {
 		t.Skip("no guest: " + shared.err.Error())
+	}
+	if !full() && time.Since(begun) > ciBudget {
+		skipped++
+		t.Skipf("the %v of continuous integration are over", ciBudget)
 	}
 	g := shared.guest
 	t.Cleanup(func() {
