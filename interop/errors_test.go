@@ -125,6 +125,9 @@ func TestSiwTerminates(t *testing.T) {
 			if got := (triple{term.Layer, term.Type, term.Code}); !term.FromPeer || got != c.want {
 				t.Errorf("got %v (from the peer: %v), want %v of the peer; octets %x", got, term.FromPeer, c.want, term.Raw)
 			}
+			if !term.PeerLayout || len(term.Raw) < 4 {
+				t.Errorf("siw's order of fields is not told: %+v", term)
+			}
 		})
 	}
 }
