@@ -52,6 +52,16 @@
 // the numbers of RDMA Reads that a side may have outstanding and will hold: both
 // are 0 unless [ConnParam] asks for more.
 //
+// # How a stream starts
+//
+// The initiator sends a Request, the responder a Reply, each with private data and
+// with its wishes: CRCs, which run if either side wants them; markers, which stand
+// in the direction whose receiver wants them; and with revision 2 its depths, of
+// which the lesser are in force. Peer-to-peer, as is the default, the initiator then
+// sends an RTR message of length zero, which is nobody's request, and both may send;
+// else the responder has to wait for the initiator's first message. Before that a
+// listener bounds, in number and time, what it does for strangers.
+//
 // # How a stream ends
 //
 // Gracefully by Disconnect: the SQ drains, then each side sends a FIN. By

@@ -304,6 +304,18 @@ func (c *conn) combination(pa, pb *iwarp.ConnParam) {
 		c.Errorf("%s: the responder saw %+v", name, seen)
 	}
 	c.carries(a, b, 2001)
+	if immediate := c.da.Attr().Immediate && c.db.Attr().Immediate; immediate && pa.Extensions {
+		b.Recv(c, 1, 8)
+		a.Post(c, &iwarp.SendWR{ID: 2, Op: iwarp.OpImmediate, Imm: [iwarp.ImmSize]byte{1, 2, 3, 4}})
+		a.WaitOK(c, 2)
+		if wc := b.WaitOK(c, 1); !wc.HasImm || wc.Imm[3] != 4 {
+			c.Errorf("%s: %+v", name, wc)
+		}
+	} else if immediate {
+		if err := a.QP.PostSend(&iwarp.SendWR{Op: iwarp.OpImmediate}); err == nil {
+			c.Errorf("%s: Immediate Data without the extensions", name)
+		}
+	}
 	for _, e := range []*End{a, b} {
 		if err := e.QP.Destroy(); err != nil {
 			c.Error(err)
