@@ -56,7 +56,7 @@ fuzz:
 	@set -e; for dir in $$($(GO) list -f '{{.Dir}}' ./...); do \
 		for f in $$(cat $$dir/*_test.go 2>/dev/null | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p'); do \
 			echo "$$f ($${dir#$(CURDIR)/})"; \
-			$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$dir; \
+			$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 2s $$dir; \
 		done; done
 
 lint:

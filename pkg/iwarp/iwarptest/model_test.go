@@ -109,9 +109,6 @@ func TestProgramsOneDevice(t *testing.T) {
 // FuzzVerbs looks for programs whose outcome is another one over the software stack,
 // or without a wire, than in the model.
 func FuzzVerbs(f *testing.F) {
-	for s := uint64(1000); s < 1003; s++ {
-		f.Add(randomProgram(s))
-	}
 	f.Fuzz(func(t *testing.T, program []byte) {
 		for _, tr := range []Transport{inProcess, overMemory} {
 			if err := inBubble(t, tr, program); err != nil {

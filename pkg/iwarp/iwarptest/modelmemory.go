@@ -160,8 +160,9 @@ func (r *run) stepMemory(c *choices, q *mQP) error {
 		w.made = nil
 		return r.postSend(q, w) // closes it
 	}
+	over := c.pick(8) == 0
 	g.parent = r.pickRegion(c, func(g *mRegion) bool {
-		return g.side == q.side && g.pd == q.pd && g.kind != mWindow && g.remote && g.hi > g.lo
+		return g.side == q.side && g.pd == q.pd && g.kind != mWindow && g.remote != over && g.hi > g.lo
 	})
 	if g.parent == nil || g.parent.kind == mWindow {
 		return nil

@@ -89,10 +89,19 @@ func (r *run) pickRegion(c *choices, suits func(*mRegion) bool) *mRegion {
 			bad = append(bad, g)
 		}
 	}
-	if c.odd() && len(bad) > 0 || len(good) == 0 {
-		return choose(c, bad)
+	if !c.odd() && len(good) > 0 || len(bad) == 0 {
+		return choose(c, good)
 	}
-	return choose(c, good)
+	var near []*mRegion // what only just does not suit shows most
+	for _, g := range bad {
+		if len(good) > 0 && g.side == good[0].side && g.pd == good[0].pd {
+			near = append(near, g)
+		}
+	}
+	if len(near) > 0 && c.pick(4) != 0 {
+		return choose(c, near)
+	}
+	return choose(c, bad)
 }
 
 // stag names g, or nobody.
@@ -164,10 +173,14 @@ func (r *run) stepSend(c *choices, q *mQP) error {
 	budget := uint64(1 << 32)
 	if p := q.peer; p != nil && takesReceive(w.Op) && !c.odd() {
 		next := p.next()
-		if next == nil {
+		switch {
+		case next != nil:
+			budget = next.room()
+		case p.srq == nil || len(p.srq.queue) == 0:
 			return r.stepRecv(c, p)
+		case c.pick(4) != 0:
+			return r.settle() // p has its share of them
 		}
-		budget = next.room()
 	}
 	var need iwarp.Access
 	switch w.Op {
