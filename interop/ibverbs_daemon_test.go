@@ -20,7 +20,8 @@ const sources = 20
 
 // TestIbverbsDaemon compiles on a daemon that serves by the kernel's siw, for a
 // build host that has the software stack: every object is compiled there, and is
-// the one that the compiler here makes.
+// the one that the compiler here makes. So are a source and an object that go by RDMA
+// Read as they are too big for the daemon's slots.
 func TestIbverbsDaemon(t *testing.T) {
 	g := Boot(t)
 	needRDMA(t)
@@ -87,6 +88,30 @@ func TestIbverbsDaemon(t *testing.T) {
 	remote := strings.Count(string(b), "remote:"+host)
 	if remote != sources {
 		t.Errorf("%d of %d compiled in the guest; report:\n%s", remote, sources, b)
+	}
+	// Beyond the daemon's slots: the source is read by the guest's siw, and the
+	// object from it.
+	var long strings.Builder
+	for i := 0; long.Len() < 10<<20; i++ {
+		fmt.Fprintf(&long, "extern int declared_%08d_%s(int a);\n", i, strings.Repeat("y", 2000))
+	}
+	for name, text := range map[string]string{"text": long.String() + "int f(int x) { return x + 1; }\n", "object": "char large[12000000] = {1};\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name+".c"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := run(dir+"/rdistcc", "/usr/bin/gcc", "-c", name+".c", "-o", name+".o"); err != nil {
+			t.Fatal(err)
+		}
+		if err := run("/usr/bin/gcc", "-c", name+".c", "-o", "here.o"); err != nil {
+			t.Fatal(err)
+		}
+		if !sameFiles(t, filepath.Join(dir, "here.o"), filepath.Join(dir, name+".o")) {
+			t.Errorf("%s.o differs from what the compiler here makes", name)
+		}
+	}
+	b, _ = os.ReadFile(report)
+	if got := strings.Count(string(b), "remote:"+host); got != sources+2 {
+		t.Errorf("%d of %d compiled in the guest; report:\n%s", got, sources+2, b)
 	}
 	*note = fmt.Sprintf("%d objects, all equal, in %.1f s", remote, took.Seconds())
 }
