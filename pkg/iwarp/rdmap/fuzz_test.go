@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp/ddp"
+	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )
@@ -56,7 +57,52 @@ func streams(f *testing.F) [][]byte {
 	for _, r := range v.Reactions {
 		all = append(all, []byte(r.Hex))
 	}
+	// Answers to what fuzzFixture has outstanding, right ones and wrong ones.
+	head := func(h ddp.Untagged, op rdmap.Opcode, payload []byte) []byte {
+		b := make([]byte, ddp.UntaggedSize)
+		h.Last, h.ULP = true, 0x40|byte(op)
+		h.Put(b)
+		return append(b, payload...)
+	}
+	response := func(stag ddp.STag, to uint64, n int, last bool) []byte {
+		b := make([]byte, ddp.TaggedSize, ddp.TaggedSize+n)
+		(&ddp.Tagged{Last: last, ULP: 0x40 | byte(rdmap.OpReadResponse), STag: stag, TO: to}).Put(b)
+		return append(b, bytes.Repeat([]byte{0xee}, n)...)
+	}
+	atomic := func(msn, id uint32) []byte {
+		var p [rdmap.AtomicResponseSize]byte
+		(&rdmap.AtomicResponse{ID: id, Old: 42}).Put(p[:])
+		return head(ddp.Untagged{QN: rdmap.QNAtomicResponse, MSN: msn}, rdmap.OpAtomicResponse, p[:])
+	}
+	imm := head(ddp.Untagged{MSN: 1}, rdmap.OpImmediate, make([]byte, rdmap.ImmediateSize))
+	for _, segs := range [][][]byte{
+		{response(0x5d, 8, 40, false), response(0x5d, 48, 24, true), atomic(1, 7), response(0x5e, 0, 0, true), atomic(2, 8), imm},
+		{response(0x5d, 8, 64, true), response(0x5e, 0, 0, true)},
+		{response(0x5d, 8, 65, true)}, {response(0x5d, 8, 63, true)}, {response(0x5d, 9, 64, true)}, {response(0x5e, 8, 64, true)},
+		{response(0x5d, 8, 64, true), atomic(1, 8)}, {atomic(1, 7)}, {imm, imm},
+	} {
+		b := mpa.NewBatch()
+		b.Reset(false)
+		for _, x := range segs {
+			b.Add(x)
+		}
+		all = append(all, bytes.Join(b.Bufs(), nil))
+	}
 	return all
+}
+
+// fuzzFixture is the fixture with requests of ours outstanding: how many of them,
+// and whether RFC 7306 is on, is taken from mode.
+func fuzzFixture(v *iwarptest.Vectors, mode uint8) (*consumer, *rdmap.Receiver) {
+	c := fixture(v)
+	c.receives = int(mode % 8)
+	c.reads = []rdmap.Expected{
+		{Op: rdmap.OpReadResponse, STag: 0x5d, TO: 8, Size: 64}, {Op: rdmap.OpAtomicResponse, ID: 7, Size: 8},
+		{Op: rdmap.OpReadResponse, STag: 0x5e}, {Op: rdmap.OpAtomicResponse, ID: 8, Size: 8},
+	}[:mode>>3%5]
+	r := rdmap.NewReceiver(c, false, mode&0x40 != 0)
+	r.Extensions = mode&0x80 != 0
+	return c, r
 }
 
 // FuzzEngine: whatever octets follow start-up, nothing panics, nothing is written
@@ -65,19 +111,28 @@ func streams(f *testing.F) [][]byte {
 func FuzzEngine(f *testing.F) {
 	for _, s := range streams(f) {
 		f.Add(s, uint8(3))
+		f.Add(s, uint8(0xa3)) // extensions, four requests outstanding
 	}
 	v := vectors(f)
-	f.Fuzz(func(t *testing.T, b []byte, receives uint8) {
-		c := fixture(v)
-		c.receives = int(receives % 8)
-		r := rdmap.NewReceiver(c, false, false)
+	f.Fuzz(func(t *testing.T, b []byte, mode uint8) {
+		c, r := fuzzFixture(v, mode)
+		outstanding := len(c.reads)
 		err := feed(r, b)
+		if len(c.requests) > c.ird {
+			t.Fatalf("%d requests are held, IRD is %d", len(c.requests), c.ird)
+		}
+		if done := c.count("response"); done+len(c.reads) != outstanding || c.count("refuse response") > 1 {
+			t.Fatalf("%d of %d requests are answered, %d are left", done, outstanding, len(c.reads))
+		}
+		if r.Atomics+r.Imms > 0 && !r.Extensions {
+			t.Fatal("a message of RFC 7306 was taken on a stream without it")
+		}
 		for stag, reg := range c.regions {
 			n := len(reg.guard) - 64
 			if !all(reg.guard[:64]) || !all(reg.guard[n:]) {
 				t.Fatalf("written outside of region %08x", stag)
 			}
-			if (reg.foreign || !reg.write) && !all(reg.guard) {
+			if (reg.foreign || !reg.write && !reg.atomic) && !all(reg.guard) {
 				t.Fatalf("region %08x was written without the right to", stag)
 			}
 		}
@@ -110,16 +165,16 @@ func all(b []byte) bool {
 // FuzzSplit: however a stream is cut into pieces, the same things happen.
 func FuzzSplit(f *testing.F) {
 	for _, s := range streams(f) {
-		f.Add(s, []byte{0})
-		f.Add(s, []byte{1, 9, 30})
+		f.Add(s, []byte{0}, uint8(0x45))
+		f.Add(s, []byte{1, 9, 30}, uint8(0xe5))
 	}
 	v := vectors(f)
-	f.Fuzz(func(t *testing.T, b, cuts []byte) {
-		whole, pieces := fixture(v), fixture(v)
-		whole.receives, pieces.receives = 5, 5
-		wantErr := feed(rdmap.NewReceiver(whole, false, true), b)
+	f.Fuzz(func(t *testing.T, b, cuts []byte, mode uint8) {
+		whole, r := fuzzFixture(v, mode)
+		wantErr := feed(r, b)
+		pieces, r := fuzzFixture(v, mode)
 		i := 0
-		gotErr := feedPieces(rdmap.NewReceiver(pieces, false, true), b, func() int {
+		gotErr := feedPieces(r, b, func() int {
 			if len(cuts) == 0 {
 				return 1
 			}

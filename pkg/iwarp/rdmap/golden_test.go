@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp/ddp"
@@ -501,9 +502,19 @@ func (c *consumer) DeliverResponse() {
 	c.reads = c.reads[1:]
 }
 
-func (c *consumer) FailResponse(f rdmap.ResponseFault) { c.note("fail response", uint64(f), 0, nil) }
+func (c *consumer) FailResponse(f rdmap.ResponseFault) { c.note("refuse response", uint64(f), 0, nil) }
 
 func (c *consumer) FailReceive(f rdmap.ReceiveFault) { c.note("fail", uint64(f), 0, nil) }
+
+// count says how many events are called what.
+func (c *consumer) count(what string) (n int) {
+	for _, e := range c.events {
+		if strings.HasPrefix(e, what) {
+			n++
+		}
+	}
+	return n
+}
 
 // note keeps what happened, for comparing two runs.
 func (c *consumer) note(what string, a, b uint64, p []byte) {
