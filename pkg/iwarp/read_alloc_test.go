@@ -58,6 +58,51 @@ func TestNoAllocationByReads(t *testing.T) {
 	}
 }
 
+// TestNoAllocationByExtensions: nor do an atomic and a Write with Immediate Data.
+func TestNoAllocationByExtensions(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates, and writev copies for it")
+	}
+	a := iwarptest.NewEnd(t, iwarptest.Open(t, iwarp.Config{}), iwarp.QPInitAttr{})
+	b := iwarptest.NewEnd(t, iwarptest.Open(t, iwarp.Config{}), iwarp.QPInitAttr{})
+	p := &iwarp.ConnParam{ORD: 4, IRD: 4, Extensions: true}
+	iwarptest.Connect(t, a, b, "127.0.0.1:0", p, p)
+	all := iwarp.LocalWrite | iwarp.RemoteWrite | iwarp.RemoteAtomic
+	src, dst := a.Reg(t, make([]byte, 64), all, nil), b.Reg(t, make([]byte, 64), all, nil)
+	sgl := []iwarp.SGE{{Length: 8, LKey: src.STag()}}
+	atomic := &iwarp.SendWR{Op: iwarp.OpFetchAdd, STag: dst.STag(), SGL: sgl, Atomic: iwarp.AtomicArgs{Add: 1}}
+	imm := &iwarp.SendWR{Op: iwarp.OpWriteImm, STag: dst.STag(), SGL: sgl}
+	recv := new(iwarp.RecvWR)
+	wcs := make([]iwarp.WC, 1)
+	one := func(e *iwarptest.End) {
+		if err := e.CQ.Wait(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if e.CQ.Poll(wcs); wcs[0].Status != iwarp.StatusSuccess {
+			t.Fatalf("%+v: %v", wcs[0], e.QP.Err())
+		}
+	}
+	f := func() {
+		if err := b.QP.PostRecv(recv); err != nil {
+			t.Fatal(err)
+		}
+		for _, wr := range []*iwarp.SendWR{atomic, imm} {
+			if err := a.QP.PostSend(wr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		one(a)
+		one(a)
+		one(b)
+	}
+	for range 100 {
+		f()
+	}
+	if n := testing.AllocsPerRun(200, f); n >= 1 {
+		t.Errorf("%.1f allocations an atomic and a Write with Immediate, want 0", n)
+	}
+}
+
 func benchRead(b *testing.B, size int) {
 	x, y := readPair(b, 1)
 	f := fetch(b, x, y, size)
