@@ -66,11 +66,15 @@ func (s *Sender) Active() bool { return s.active }
 // Sent is how many bytes of payload of the message in progress have been cut.
 func (s *Sender) Sent() uint64 { return s.sent }
 
+// morePieces is as many as a batch is asked to have room for. An SGL may have more:
+// those are short in any one FPDU, and so copied.
+const morePieces = 100
+
 // Cut adds FPDUs of the message in progress to b until the message ends, which it
 // reports, or b is full.
 func (s *Sender) Cut(b *mpa.Batch) (done bool) {
 	for s.active {
-		if b.Full(len(s.msg.Payload)) {
+		if b.Full(min(len(s.msg.Payload), morePieces)) {
 			return false
 		}
 		s.one(b)
