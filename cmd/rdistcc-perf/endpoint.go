@@ -21,6 +21,7 @@ const ctlRecvs = 8
 type endpoint struct {
 	o        *options
 	pd       iwarp.PD
+	ownPD    bool
 	scq, rcq iwarp.CQ
 	qp       iwarp.QP
 	data     iwarp.MR // what is sent or read, and the peer's window
@@ -38,6 +39,7 @@ type endpoint struct {
 
 // shape is how large an endpoint's queues and buffers are.
 type shape struct {
+	pd              iwarp.PD // nil: one of its own
 	sends, recvs    int
 	recvLen, window int // bytes
 }
@@ -66,8 +68,11 @@ func newEndpoint(dev iwarp.Device, o *options, s shape) (e *endpoint, err error)
 	if used := dev.Stats().RegisteredBytes; used+int64(s.window)+int64(s.recvLen) > maxMemory+maxDepth {
 		return e, errors.New("buffers of more than 4GiB: take fewer connections or smaller messages")
 	}
-	if e.pd, err = dev.AllocPD(); err != nil {
-		return e, err
+	if e.pd = s.pd; e.pd == nil {
+		if e.pd, err = dev.AllocPD(); err != nil {
+			return e, err
+		}
+		e.ownPD = true
 	}
 	if e.scq, err = dev.CreateCQ(2 * s.sends); err != nil {
 		return e, err
@@ -114,7 +119,7 @@ func (e *endpoint) close() {
 			_ = cq.Close()
 		}
 	}
-	if e.pd != nil {
+	if e.ownPD {
 		_ = e.pd.Dealloc()
 	}
 }

@@ -66,14 +66,16 @@ const ptAlign = 64
 func (o *options) ptOffset() int { return (int(o.size) + ptAlign - 1) &^ (ptAlign - 1) }
 
 // newEnd makes the endpoint of a measured connection. The window behind what is
-// sent is where the peer writes, or counts our credit, or reads.
+// sent is where the peer writes, or counts our credit, or reads. All share a
+// protection domain: perftest connects several at a time, and whose turn it is in
+// the list of descriptions is not known before.
 func (s *ptSession) newEnd(dev iwarp.Device) (*endpoint, error) {
 	o := s.o
 	window := max(int(o.size), ptPage)
 	if !s.client {
 		window = max(window, ptWindow)
 	}
-	h := shape{sends: o.depth + ctlRecvs, recvs: 2, recvLen: ptMaxMessage, window: o.ptOffset() + window}
+	h := shape{pd: s.ctl.pd, sends: o.depth + ctlRecvs, recvs: 2, recvLen: ptMaxMessage, window: o.ptOffset() + window}
 	if o.t.id == testSendBW || o.t.id == testSendLat {
 		h.recvs, h.recvLen = max(o.ptRecvs(), ptMaxRecvs)+1, int(o.size)
 	}

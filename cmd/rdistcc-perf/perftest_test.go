@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
 )
@@ -402,5 +403,64 @@ func TestPerftestLostClient(t *testing.T) {
 	_, stderr, code := client(t, "send_bw", "-c", addr, "--perftest", "--settle", "1ms", "--size", "64", "--iters", "10")
 	if code != 0 {
 		t.Errorf("afterwards: exit %d: %s", code, stderr)
+	}
+}
+
+// TestPerftestCrossed: perftest connects its QPs at the same time, so that the
+// server may list them in another order than the client. Each may use the memory
+// of all.
+func TestPerftestCrossed(t *testing.T) {
+	o := perftestOptions(t, "write_bw", 64, 5, 2)
+	o.server, o.listen, o.once = true, "127.0.0.1:0", true
+	addr, wait := startServerWith(t, o)
+	c := *o
+	c.server, c.client = false, addr
+	dev, err := iwarp.Open(iwarp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	ctl, err := ptControl(dev, &c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ctl.dial(t.Context(), dev, nil); err != nil {
+		t.Fatal(err)
+	}
+	s := newPTSession(&c, true, ctl)
+	defer s.close()
+	err = s.setUp(t.Context(), func(ctx context.Context) error {
+		for range c.qps {
+			e, err := s.dialEnd(ctx, dev)
+			if err != nil {
+				return err
+			}
+			s.add(e)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := s.ends[0], s.ends[1]
+	a.peer, b.peer = b.peer, a.peer
+	for _, e := range s.ends {
+		if n, err := e.push(t.Context()); n != 5 || err != nil {
+			t.Errorf("%d messages, %v", n, err)
+		}
+	}
+	if _, err := s.talk.finish(t.Context(), ptReport{}, s.dests[0]); err != nil {
+		t.Error(err)
+	}
+	for i, e := range s.ends { // what the server objects to comes before its FIN
+		if err := e.qp.Disconnect(t.Context()); err != nil {
+			t.Errorf("QP %d: %v", i, err)
+		}
+	}
+	if err := ctl.qp.Disconnect(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := wait(); err != nil {
+		t.Error(err)
 	}
 }
