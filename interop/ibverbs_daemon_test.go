@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// sources is how many files the build of TestIbverbsDaemon has.
+// sources is how many files the build of TestIbverbsDaemon has. The last one, and
+// its object, are beyond a slot: they go by RDMA Read, each way.
 const sources = 20
 
 // TestIbverbsDaemon compiles on a daemon that serves by the kernel's siw, for a
@@ -129,6 +130,13 @@ func config(t *testing.T, dir string) string {
 func source(i int) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nstatic const char data[%d] = \"x\";\n", 100+i*10_000)
+	if i == sources-1 {
+		b.WriteString("const char big[] =\n")
+		for range 9 << 10 {
+			fmt.Fprintf(&b, "\"%s\"\n", strings.Repeat("0123456789abcdef", 64))
+		}
+		b.WriteString(";\n")
+	}
 	for j := range 20 + i {
 		fmt.Fprintf(&b, "int f%d_%d(int a) { char s[64]; snprintf(s, sizeof s, \"%d %%d\", a); return strlen(s) + data[a] + atoi(s); }\n", i, j, i*j)
 	}

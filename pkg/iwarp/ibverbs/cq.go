@@ -267,7 +267,7 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 	}
 	c.reapLocked() // what is there makes no token
 	switch {
-	case !solicitedOnly:
+	case !solicitedOnly, !c.dev.attr.SolicitedOnly:
 		c.armed = armedAny
 	case c.armed == notArmed:
 		c.armed = armedSolicited

@@ -19,6 +19,7 @@
 //     none of it. ORD and IRD are cut down to what device and peer can do;
 //   - WCMarks: a completion does not name the STag that the peer has invalidated;
 //   - ReadRight: siw lets a peer read whatever an STag of the PD names;
+//   - SolicitedOnly: siw notifies of every completion;
 //   - EndReason: an end by Terminate is told without its codes, if at all.
 //
 // What the device has no word for is done here: limits of the queues and the order
@@ -27,6 +28,10 @@
 // hidden), local use of a region after it was invalidated (by a second
 // registration, made at the first such use). Statistics count messages: FPDUs are
 // the least number that they can have taken.
+//
+// The siw driver does not wait for the segment that it is at when a region ends:
+// bytes may be placed, or read for an answer, some microseconds after Invalidate or
+// Dereg have returned. A peer's own Send with Invalidate is exact.
 //
 // Registering pins memory, all of the region at once: RLIMIT_MEMLOCK bounds it for
 // processes without CAP_IPC_LOCK.

@@ -98,6 +98,8 @@ func (p *pd) RegMR(buf []byte, a iwarp.Access, o *iwarp.MROptions) (iwarp.MR, er
 		return nil, fmt.Errorf("%w: a region of no bytes", iwarp.ErrInvalid)
 	case a&^(iwarp.LocalWrite|remoteRights) != 0:
 		return nil, fmt.Errorf("%w: access %#x", iwarp.ErrInvalid, a)
+	case a&(iwarp.RemoteWrite|iwarp.RemoteAtomic) != 0 && a&iwarp.LocalWrite == 0:
+		return nil, fmt.Errorf("%w: a remote right to change memory without LocalWrite", iwarp.ErrInvalid)
 	case a&iwarp.RemoteAtomic != 0:
 		return nil, fmt.Errorf("%w: atomics", iwarp.ErrUnsupported)
 	case o != nil && o.Base != 0:
@@ -158,7 +160,7 @@ func (m *mr) register() error {
 
 func (m *mr) reg(a iwarp.Access) (*C.struct_ibv_mr, error) {
 	var f C.int
-	if a&(iwarp.LocalWrite|iwarp.RemoteWrite) != 0 { // the device wants both for a remote write
+	if a&iwarp.LocalWrite != 0 {
 		f |= C.IBV_ACCESS_LOCAL_WRITE
 	}
 	if a&iwarp.RemoteWrite != 0 {

@@ -372,7 +372,7 @@ func (q *qp) Modify(s iwarp.QPState) error {
 		}
 		go func() { _ = q.Disconnect(context.Background()) }() // Done and Err tell of it
 		return nil
-	case q.state == iwarp.StateRTS && s == iwarp.StateError:
+	case (q.state == iwarp.StateRTS || q.state == iwarp.StateIdle) && s == iwarp.StateError:
 		q.mu.Unlock()
 		q.Abort()
 		return nil

@@ -67,6 +67,13 @@ func (c *conn) base(to uint64) *iwarp.MROptions {
 	return &iwarp.MROptions{Base: to}
 }
 
+// kernelPlaces skips the case for devices whose driver may still be at a segment
+// when it has taken an STag out: siw does not wait for it.
+func (c *conn) kernelPlaces() {
+	c.Helper()
+	c.need("say over what its driver is doing", func(a iwarp.DeviceAttr) bool { return a.Provider != "ibverbs" })
+}
+
 // failed says whether got, of a request of e, is the failure want: any failure of a
 // device that does not tell reasons.
 func (c *conn) failed(got, want iwarp.Status, e *End) bool {

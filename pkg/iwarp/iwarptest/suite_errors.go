@@ -160,6 +160,7 @@ func (c *conn) invalidateErrors() {
 }
 
 func (c *conn) invalidateStopsWrites() {
+	c.kernelPlaces()
 	a, b := c.pair()
 	memory := make([]byte, 256<<10)
 	mr := b.Reg(c, memory, iwarp.LocalWrite|iwarp.RemoteWrite, nil)
