@@ -72,7 +72,7 @@ func (id *cmID) deliver(e cmEvent) {
 	}
 	id.mu.Unlock()
 	if q != nil {
-		q.connectionEvent(e)
+		q.connectionEvent(id, e)
 	}
 }
 
@@ -84,25 +84,30 @@ func (id *cmID) goLive(q *qp) {
 	for {
 		select {
 		case e := <-id.events:
-			q.connectionEvent(e)
+			q.connectionEvent(id, e)
 		default:
 			return
 		}
 	}
 }
 
-// connectionEvent ends the stream.
-func (q *qp) connectionEvent(e cmEvent) {
+// connectionEvent ends the stream on id, which may not be the QP's any more.
+func (q *qp) connectionEvent(id *cmID, e cmEvent) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.id != id {
+		return
+	}
 	switch e.kind {
 	case C.RDMA_CM_EVENT_DISCONNECTED:
 		var err error
 		if e.errno != 0 {
 			err = fmt.Errorf("ibverbs: connection lost: %w", e.errno)
 		}
-		q.end(iwarp.EventQPFatal, err)
+		q.endLocked(iwarp.EventQPFatal, err)
 	case C.RDMA_CM_EVENT_TIMEWAIT_EXIT, C.RDMA_CM_EVENT_ADDR_CHANGE, C.RDMA_CM_EVENT_ESTABLISHED:
 	default:
-		q.end(iwarp.EventQPFatal, fmt.Errorf("ibverbs: %s", e))
+		q.endLocked(iwarp.EventQPFatal, fmt.Errorf("ibverbs: %s", e))
 	}
 }
 

@@ -223,11 +223,11 @@ func (d *device) drainAsync() {
 	for C.shim_async_event(d.ctx, &ev) != 0 {
 		switch ev._type {
 		case C.IBV_EVENT_QP_FATAL:
-			asyncQP(ev.handle, iwarp.EventQPFatal)
+			asyncQP(&ev, iwarp.EventQPFatal)
 		case C.IBV_EVENT_QP_REQ_ERR:
-			asyncQP(ev.handle, iwarp.EventQPReqErr)
+			asyncQP(&ev, iwarp.EventQPReqErr)
 		case C.IBV_EVENT_QP_ACCESS_ERR:
-			asyncQP(ev.handle, iwarp.EventQPAccess)
+			asyncQP(&ev, iwarp.EventQPAccess)
 		case C.IBV_EVENT_CQ_ERR:
 			if c := byHandle[*cq](uintptr(ev.handle)); c != nil {
 				c.overflowed()
@@ -236,9 +236,15 @@ func (d *device) drainAsync() {
 	}
 }
 
-func asyncQP(h C.uintptr_t, kind iwarp.EventKind) {
-	if q := byHandle[*qp](uintptr(h)); q != nil {
-		q.end(kind, fmt.Errorf("ibverbs: the device reports a %s", kind))
+func asyncQP(ev *C.struct_shim_async, kind iwarp.EventKind) {
+	q := byHandle[*qp](uintptr(ev.handle))
+	if q == nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.num == uint32(ev.num) { // not the device's QP of an earlier connection
+		q.endLocked(kind, fmt.Errorf("ibverbs: the device reports a %s", kind))
 	}
 }
 

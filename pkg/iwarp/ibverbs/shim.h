@@ -102,6 +102,7 @@ static uintptr_t shim_cq_event(struct ibv_comp_channel *ch)
 struct shim_async {
 	int type;
 	uintptr_t handle; // of the QP or CQ
+	uint32_t num;     // of the QP
 };
 
 // shim_async_event takes one event of the device; 0 if there is none.
@@ -119,6 +120,7 @@ static int shim_async_event(struct ibv_context *ctx, struct shim_async *out)
 	case IBV_EVENT_QP_ACCESS_ERR:
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
 		out->handle = (uintptr_t)ev.element.qp->qp_context;
+		out->num = ev.element.qp->qp_num;
 		break;
 	case IBV_EVENT_CQ_ERR:
 		out->handle = (uintptr_t)ev.element.cq->cq_context;
