@@ -48,7 +48,7 @@ func (d *device) newID() (*cmID, error) {
 	c, err := C.shim_create_id(d.cm, C.uintptr_t(id.handle))
 	if c == nil {
 		dropHandle(id.handle)
-		return nil, fmt.Errorf("ibverbs: connection on %s: %w", d.name, err)
+		return nil, fmt.Errorf("ibverbs: connection on %s: %w", d.name, why(err))
 	}
 	id.c = c
 	return id, nil

@@ -66,7 +66,7 @@ func (d *device) CreateCQ(depth int) (iwarp.CQ, error) {
 	var err error
 	if c.c, err = C.shim_create_cq(d.ctx, C.int(depth), C.uintptr_t(c.handle), d.comp, 0); c.c == nil {
 		dropHandle(c.handle)
-		return nil, fmt.Errorf("ibverbs: completion queue of %d on %s: %w", depth, d.name, err)
+		return nil, fmt.Errorf("ibverbs: completion queue of %d on %s: %w", depth, d.name, why(err))
 	}
 	c.batch = (*C.struct_shim_wc)(C.calloc(C.SHIM_BATCH, C.sizeof_struct_shim_wc))
 	d.cqs[c] = struct{}{}

@@ -88,10 +88,10 @@ func (d *device) open(cfg Config) error {
 	}
 	var err error
 	if d.cm, err = C.rdma_create_event_channel(); d.cm == nil {
-		return fmt.Errorf("ibverbs: connection manager's events: %w", err)
+		return fmt.Errorf("ibverbs: connection manager's events: %w", why(err))
 	}
 	if d.comp, err = C.ibv_create_comp_channel(d.ctx); d.comp == nil {
-		return fmt.Errorf("ibverbs: %s: completion channel: %w", d.name, err)
+		return fmt.Errorf("ibverbs: %s: completion channel: %w", d.name, why(err))
 	}
 	for _, w := range []struct {
 		fd    C.int
@@ -314,6 +314,16 @@ func (d *device) release() {
 	if d.list != nil {
 		C.rdma_free_devices(d.list)
 	}
+}
+
+var errRefused = errors.New("the driver refuses, and does not say why")
+
+// why is the errno that a call has left, which not every failing one sets.
+func why(err error) error {
+	if err == nil {
+		return errRefused
+	}
+	return err
 }
 
 // sysErr is an errno of a call, as an error.

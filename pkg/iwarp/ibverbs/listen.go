@@ -57,7 +57,7 @@ func (d *device) Listen(ctx context.Context, addr string, o *iwarp.ListenOptions
 	var cerr error
 	if l.c, cerr = C.shim_create_id(d.cm, C.uintptr_t(l.handle)); l.c == nil {
 		dropHandle(l.handle)
-		return nil, fmt.Errorf("ibverbs: listen on %s: %w", addr, cerr)
+		return nil, fmt.Errorf("ibverbs: listen on %s: %w", addr, why(cerr))
 	}
 	errno := C.shim_listen(l.c, a, C.int(l.o.MaxPending))
 	if errno == 0 && l.c.verbs != nil && l.c.verbs != d.ctx {

@@ -171,7 +171,7 @@ func (m *mr) reg(a iwarp.Access) (*C.struct_ibv_mr, error) {
 	}
 	c, err := C.shim_reg_mr(m.pd.c, C.uintptr_t(m.addr), C.size_t(len(m.buf)), f)
 	if c == nil {
-		return nil, fmt.Errorf("ibverbs: register %d bytes on %s: %w; RLIMIT_MEMLOCK bounds what a process may pin", len(m.buf), m.pd.dev.name, err)
+		return nil, fmt.Errorf("ibverbs: register %d bytes on %s: %w; RLIMIT_MEMLOCK bounds what a process may pin", len(m.buf), m.pd.dev.name, why(err))
 	}
 	return c, nil
 }

@@ -33,7 +33,7 @@ func (d *device) AllocPD() (iwarp.PD, error) {
 	}
 	c, err := C.ibv_alloc_pd(d.ctx)
 	if c == nil {
-		return nil, fmt.Errorf("ibverbs: protection domain on %s: %w", d.name, err)
+		return nil, fmt.Errorf("ibverbs: protection domain on %s: %w", d.name, why(err))
 	}
 	p := &pd{dev: d, c: c}
 	d.pds[p] = struct{}{}
@@ -114,7 +114,7 @@ func (p *pd) getBounce() (bounce, error) {
 		mr, err := C.shim_reg_mr(p.c, C.uintptr_t(uintptr(mem)), bounceChunkLen*maxInline, 0)
 		if mr == nil {
 			C.free(mem)
-			return bounce{}, fmt.Errorf("ibverbs: register buffers for Inline data on %s: %w", p.dev.name, err)
+			return bounce{}, fmt.Errorf("ibverbs: register buffers for Inline data on %s: %w", p.dev.name, why(err))
 		}
 		p.chunks = append(p.chunks, bounceChunk{mem, mr})
 		for i := range bounceChunkLen {

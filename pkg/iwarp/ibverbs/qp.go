@@ -152,7 +152,7 @@ func (q *qp) makeLocked() error {
 	c, err := C.shim_create_qp(q.pd.c, C.uintptr_t(q.handle), q.sendCQ.c, q.recvCQ.c,
 		C.int(len(q.sq)+1), C.int(len(q.rq)+1), C.int(q.maxSGE), C.int(q.dev.inline))
 	if c == nil {
-		return fmt.Errorf("ibverbs: queue pair on %s: %w", q.dev.name, err)
+		return fmt.Errorf("ibverbs: queue pair on %s: %w", q.dev.name, why(err))
 	}
 	q.c, q.num = c, uint32(c.qp_num)
 	if q.wrs == nil {

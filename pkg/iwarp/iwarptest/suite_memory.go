@@ -463,7 +463,7 @@ func (c *conn) rights() {
 			continue
 		}
 		for name, access := range all {
-			if access&iwarp.RemoteAtomic != 0 && !attr.Atomics {
+			if access&iwarp.RemoteAtomic != 0 && !attr.Atomics || op.op == iwarp.OpRead && access&op.need == 0 && !attr.ReadRight {
 				continue
 			}
 			c.sub(op.name+" with "+name, func(c *conn) {
