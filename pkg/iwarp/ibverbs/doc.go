@@ -22,6 +22,9 @@
 //   - SolicitedOnly: siw notifies of every completion;
 //   - EndReason: an end by Terminate is told without its codes, if at all.
 //
+// Shared receive queues, memory windows, fast registration, local invalidation,
+// atomics and Immediate Data are not offered, whatever the device has.
+//
 // What the device has no word for is done here: limits of the queues and the order
 // of completions at the end of a stream, Inline data beyond the device's maximum
 // (copied into registered memory), completions of Unsignaled requests (made, and
