@@ -362,7 +362,9 @@ func (q *qp) Disconnect(ctx context.Context) error {
 func (q *qp) closeLocked() {
 	q.state = StateClosing
 	q.closing = true
-	q.kickLocked()
+	if q.gateOpen || q.sqHead == q.sqTail { // else the work waits for the initiator, and the FIN behind it
+		q.kickLocked()
+	}
 	q.recall() // rx must see the peer's FIN
 }
 
