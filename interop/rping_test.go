@@ -92,7 +92,7 @@ func TestRpingServer(t *testing.T) {
 			if c.load != "" {
 				g.Load(t, c.load)
 			}
-			s := serve(t, "rdistcc-perf", append([]string{"rping", "-s"}, strings.Fields(c.args)...)...)
+			s := serve(t, "rdistcc-perf", append([]string{"rping", "-s", "--pause", readPause.String()}, strings.Fields(c.args)...)...)
 			// Four at a time: most of an rping's second is its own sleep.
 			cmd := fmt.Sprintf(`: >/tmp/rping.done
 one() {

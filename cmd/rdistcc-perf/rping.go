@@ -28,6 +28,7 @@ type rpingOptions struct {
 	count   int
 	verify  bool
 	verbose bool
+	pause   time.Duration
 }
 
 func rpingCommand() *cobra.Command {
@@ -65,6 +66,7 @@ func rpingCommand() *cobra.Command {
 	f.IntVar(&o.count, "count", 10, "client: pings to send; 0 = until interrupted")
 	f.BoolVar(&o.verify, "verify", false, "client: compare what comes back with what was sent")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the data of each ping")
+	f.DurationVar(&o.pause, "pause", 0, "server: wait so long before each RDMA Read (the kernel's siw closes some connections whose Send it answers at once)")
 	f.BoolVar(&o.json, "json", false, "client: print one JSON object")
 	o.connFlags(c)
 	return c
@@ -74,6 +76,8 @@ func (o *rpingOptions) check() error {
 	switch {
 	case o.size < rpingMin || o.size > rpingMax:
 		return fmt.Errorf("--size %d: %d to %d bytes", int(o.size), rpingMin, rpingMax)
+	case o.pause < 0 || o.pause > time.Minute:
+		return fmt.Errorf("--pause %v: 0 to 1m", o.pause)
 	case o.count < 0:
 		return fmt.Errorf("--count %d: a number of pings, or 0 to ping until interrupted", o.count)
 	}

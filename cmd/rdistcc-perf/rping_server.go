@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
@@ -86,6 +87,13 @@ func (o *rpingOptions) echo(ctx context.Context, dev iwarp.Device, req iwarp.Con
 		}
 		if int(source.Size) > len(p.data) {
 			return true, fmt.Errorf("a ping of %d bytes: at most %d", source.Size, len(p.data))
+		}
+		if o.pause > 0 {
+			select {
+			case <-time.After(o.pause):
+			case <-ctx.Done():
+				return true, ctx.Err()
+			}
 		}
 		if err := p.move(ctx, iwarp.OpRead, source); err != nil {
 			return true, err

@@ -61,7 +61,7 @@ func rping(t *testing.T, args ...string) (code int, stdout, stderr string) {
 func TestRping(t *testing.T) {
 	iwarptest.CheckGoroutines(t)
 	addr, _ := startRping(t)
-	plain, _ := startRping(t, "--crc=false")
+	plain, _ := startRping(t, "--crc=false", "--pause", "1ms")
 	for _, c := range []struct {
 		addr, args string
 		want       rpingResult
@@ -136,7 +136,7 @@ func TestRpingUntilInterrupted(t *testing.T) {
 }
 
 func TestRpingArguments(t *testing.T) {
-	for _, args := range []string{"", "-s -c x", "-s --size 26", "-c 127.0.0.1:1 --size 64KiB", "-s --count -1", "-s 127.0.0.1:1", "-s --mpa 3"} {
+	for _, args := range []string{"", "-s -c x", "-s --size 26", "-c 127.0.0.1:1 --size 64KiB", "-s --count -1", "-s 127.0.0.1:1", "-s --mpa 3", "-s --pause -1s"} {
 		if code, _, log := rping(t, strings.Fields(args)...); code != exitArguments || strings.Count(log, "\n") != 1 {
 			t.Errorf("rping %s: exit %d, %q", args, code, log)
 		}
