@@ -72,7 +72,11 @@ func (s *ptSession) answer(ctx, outer context.Context, dev iwarp.Device, ln iwar
 	case testWriteLat:
 		_, err = s.ends[0].pongWrites(outer, false)
 	case testSendBW:
-		_, err = parallel(s.o.qps, func(i int) (int64, error) { return s.ends[i].takeCredited(ctx, int64(s.o.iters)) })
+		if len(s.ends) == 1 {
+			err = s.ends[0].takeCredited(ctx, int64(s.o.iters))
+		} else {
+			err = s.takeAllCredited(ctx)
+		}
 	case testSendLat:
 		err = s.ends[0].echo(ctx, s.o.iters)
 	}

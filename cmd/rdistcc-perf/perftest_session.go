@@ -174,44 +174,97 @@ func (e *endpoint) pushCredited(ctx context.Context) (int64, error) {
 	return n, e.drain(ctx)
 }
 
-// takeCredited receives Sends until ctx ends, or limit of them if that is not 0,
-// and writes to the peer how many there were.
-func (e *endpoint) takeCredited(ctx context.Context, limit int64) (n int64, err error) {
-	told, every := int64(0), max(1, int64(e.o.ptRecvs()/3))
-	for limit == 0 || n < limit {
-		k := e.rcq.Poll(e.wcs)
-		for i := range k {
-			if limit > 0 && n == limit {
-				return n, nil // what comes behind is the end of the connection
-			}
-			if st := e.wcs[i].Status; st != iwarp.StatusSuccess {
-				return n, e.failure("receive", st)
-			}
-			n++
-			if err := e.postRecv(); err != nil && n != limit {
-				return n, e.failure("post a receive", iwarp.StatusWRFlushErr)
-			}
+// takeCredited receives limit Sends, and writes to the peer how many there were.
+func (e *endpoint) takeCredited(ctx context.Context, limit int64) error {
+	n, told, every := int64(0), int64(0), max(1, int64(e.o.ptRecvs()/3))
+	for n < limit {
+		k, err := e.takeSome(limit - n)
+		if err != nil {
+			return err
 		}
-		if n-told >= every || k == 0 && n > told {
-			if err := e.reap(ctx, false); err != nil {
-				return n, err
-			}
-			credit := binary.NativeEndian.AppendUint32(nil, uint32(n))
-			err := e.post(ctx, &iwarp.SendWR{Op: iwarp.OpWrite, Flags: iwarp.Inline, Data: credit, STag: e.peer, TO: e.peerTO})
-			if err != nil {
-				return n, err
+		n += k
+		switch {
+		case n-told >= every || k == 0 && n > told:
+			if err := e.credit(ctx, n); err != nil {
+				return err
 			}
 			told = n
-			continue
+		case k == 0:
+			if err := e.rcq.Wait(ctx); err != nil {
+				return err
+			}
 		}
-		if k > 0 {
-			continue
+	}
+	return nil
+}
+
+// takeAllCredited is takeCredited for several connections. perftest counts credits
+// by the order of its connections, which nothing keeps, and stands still where a
+// count is ahead of what it has sent. So each is told the least that any has sent.
+func (s *ptSession) takeAllCredited(ctx context.Context) error {
+	limit, every := int64(s.o.iters), max(1, int64(s.o.ptRecvs()/3))
+	counts, told := make([]int64, len(s.ends)), int64(0)
+	for quiet := 0; told < limit; quiet++ {
+		least := limit
+		for i, e := range s.ends {
+			n, err := e.takeSome(limit - counts[i])
+			if err != nil {
+				return err
+			}
+			if counts[i] += n; n > 0 {
+				quiet = 0
+			}
+			least = min(least, counts[i])
 		}
-		if err := e.rcq.Wait(ctx); err != nil {
-			return n, err
+		if least-told >= every || least > told && quiet > 0 || least == limit {
+			for _, e := range s.ends {
+				if err := e.credit(ctx, least); err != nil {
+					return err
+				}
+			}
+			told = least
+		}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case quiet > 1024:
+			time.Sleep(50 * time.Microsecond)
+		case quiet > 0:
+			runtime.Gosched()
+		}
+	}
+	return nil
+}
+
+// takeSome takes what has arrived, up to limit Sends: behind the last one comes
+// only the end of the connection.
+func (e *endpoint) takeSome(limit int64) (n int64, err error) {
+	if limit == 0 {
+		return 0, nil
+	}
+	for _, wc := range e.wcs[:e.rcq.Poll(e.wcs)] {
+		if wc.Status != iwarp.StatusSuccess {
+			return n, e.failure("receive", wc.Status)
+		}
+		n++
+		err := e.postRecv()
+		if n == limit {
+			break
+		}
+		if err != nil {
+			return n, e.failure("post a receive", iwarp.StatusWRFlushErr)
 		}
 	}
 	return n, nil
+}
+
+// credit writes to the peer how many Sends there were.
+func (e *endpoint) credit(ctx context.Context, n int64) error {
+	if err := e.reap(ctx, false); err != nil {
+		return err
+	}
+	m := binary.NativeEndian.AppendUint32(nil, uint32(n))
+	return e.post(ctx, &iwarp.SendWR{Op: iwarp.OpWrite, Flags: iwarp.Inline, Data: m, STag: e.peer, TO: e.peerTO})
 }
 
 // pongWrites is write_lat as perftest plays it: the server begins, and each side

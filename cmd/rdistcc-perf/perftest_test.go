@@ -42,6 +42,7 @@ func TestPerftestPairs(t *testing.T) {
 		{name: "read_bw", size: 65536, iters: 300, qps: 2, reported: true},
 		{name: "send_bw", size: 4096, iters: 2000, qps: 1},
 		{name: "send_bw", size: 1, iters: 7, qps: 2},
+		{name: "send_bw", size: 100, iters: 3000, qps: 3},
 		{name: "write_lat", size: 2, iters: 300, qps: 1, latency: true}, // rounds are told modulo 256
 		{name: "read_lat", size: 2, iters: 50, qps: 1, latency: true},
 		{name: "send_lat", size: 4096, iters: 600, qps: 1, latency: true},
