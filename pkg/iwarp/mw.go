@@ -107,12 +107,12 @@ func (q *qp) prepareBind(b *BindMW) (*mr, error) {
 
 var errWindowRegion = fmt.Errorf("%w: a window needs a region of the QP's protection domain", ErrInvalid)
 
-// carries says whether a window m may be opened on r for n bytes.
-func (r *mr) carries(m *mr, n uint64) bool {
-	if m.access&(RemoteWrite|RemoteAtomic) != 0 && r.access&LocalWrite == 0 {
+// carries says whether a window w may be opened on m for n bytes.
+func (m *mr) carries(w *mr, n uint64) bool {
+	if w.access&(RemoteWrite|RemoteAtomic) != 0 && m.access&LocalWrite == 0 {
 		return false
 	}
-	_, f := r.span(m.base, n)
+	_, f := m.span(w.base, n)
 	return f == 0
 }
 

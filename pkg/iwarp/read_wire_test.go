@@ -23,11 +23,10 @@ import (
 // depth and extensions of p.
 type rawPeer struct {
 	*iwarptest.End
-	t    *testing.T
-	net  *iwarptest.Network
-	c    net.Conn
-	rd   *mpa.Reader
-	more [][]byte
+	t   *testing.T
+	net *iwarptest.Network
+	c   net.Conn
+	rd  *mpa.Reader
 }
 
 func newRawPeer(t *testing.T, p *iwarp.ConnParam) *rawPeer {

@@ -16,7 +16,10 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-const defaultTimeout = 10 * time.Second // of start-up
+const (
+	defaultTimeout = 10 * time.Second      // of start-up
+	settle         = 20 * time.Millisecond // what Dial waits if ConnParam.Settle is 0
+)
 
 // checkParam refuses what the program cannot have a say in here.
 func checkParam(p *iwarp.ConnParam) error {

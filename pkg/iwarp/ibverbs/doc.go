@@ -43,14 +43,9 @@
 // as acceptor may miss what follows its reply at once.
 package ibverbs
 
-import "time"
-
 // Config of a device.
 type Config struct {
 	// Device is its name, as ibv_devices lists it ("siw0"). Empty = the only iWARP
 	// device of the machine.
 	Device string
 }
-
-// settle is what Dial waits if ConnParam.Settle is 0.
-const settle = 20 * time.Millisecond

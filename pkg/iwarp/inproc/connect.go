@@ -41,15 +41,15 @@ func newWish(q *qp, p *iwarp.ConnParam, enhanced bool) (wish, error) {
 	return w, nil
 }
 
-// depths are what w's side would have: its wishes within its device's limits.
-func (w *wish) depths() (ord, ird uint16) {
+// depths are what a's side would have: its wishes within its device's limits.
+func (a *wish) depths() (ord, ird uint16) {
 	within := func(v uint16, most int) uint16 {
 		if v == iwarp.DepthAny || int(v) > most {
 			return uint16(most)
 		}
 		return v
 	}
-	return within(w.p.ORD, w.q.dev.attr.MaxORD), within(w.p.IRD, w.q.dev.attr.MaxIRD)
+	return within(a.p.ORD, a.q.dev.attr.MaxORD), within(a.p.IRD, a.q.dev.attr.MaxIRD)
 }
 
 // offer is the initiator's Request as the responder sees it.

@@ -70,7 +70,7 @@ func (q *qp) bind(r *request) bool {
 		return true
 	}
 	m := r.Bind.MR.(*mr)
-	if m.dead || m.r == nil || !m.r.remote || !r.next.fits(m.r, r.Bind.Len) {
+	if m.dead || m.r == nil || !m.r.remote || !m.r.lend(r.next, r.Bind.Len) {
 		return false
 	}
 	w.drop()

@@ -189,7 +189,7 @@ func (q *qp) prepareBind(r *request) error {
 	}
 	next := &region{pd: q.pd, kind: window, bound: q, life: q.life, base: bind.Addr, access: bind.Access, remote: true}
 	// Of a region of AllocMR only its turn will tell.
-	if m.limit == 0 && !next.fits(m.r, bind.Len) {
+	if m.limit == 0 && !m.r.lend(next, bind.Len) {
 		return fmt.Errorf("%w: a window of %d bytes from TO %#x on passes its region, or may write what that may not",
 			iwarp.ErrInvalid, bind.Len, bind.Addr)
 	}
@@ -199,8 +199,8 @@ func (q *qp) prepareBind(r *request) error {
 	return nil
 }
 
-// fits gives window w its memory, n bytes of region r, if r can carry it.
-func (w *region) fits(r *region, n uint64) bool {
+// lend gives window w its memory, n bytes of r, if there is r and it can carry it.
+func (r *region) lend(w *region, n uint64) bool {
 	if r == nil || w.access&writeRights != 0 && r.access&iwarp.LocalWrite == 0 {
 		return false
 	}

@@ -389,10 +389,10 @@ func (q *mQP) take() {
 
 var readCodes = [...]uint8{faultSTag: 0, faultStream: 3, faultAccess: 2, faultWrap: 4, faultBounds: 1}
 
-// responds notes that a response travels from p.
-func (p *mQP) responds() {
-	if p.after == afterAWrite {
-		p.after = perhapsAfterWrite
+// responds notes that a response travels from q.
+func (q *mQP) responds() {
+	if q.after == afterAWrite {
+		q.after = perhapsAfterWrite
 	}
 }
 
