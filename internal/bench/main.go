@@ -51,7 +51,7 @@ func run(ctx context.Context) error {
 	out := flag.String("out", "bench", "directory that the raw samples are kept in")
 	rounds := flag.Int("rounds", 60, "rounds of the compile figures")
 	seconds := flag.Float64("seconds", 1, "length of one transport sample")
-	only := flag.String("only", "", "only these figures, by comma: P1,P3,P9,P10,P12 (P2 and P4 come with P1, P11 with P10)")
+	only := flag.String("only", "", "only these figures, by comma: P1,P3,P9,P10,P12,scaling (P2 and P4 come with P1, P11 with P10; scaling is left out otherwise)")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q", flag.Arg(0))
@@ -100,11 +100,12 @@ func run(ctx context.Context) error {
 		{"P9", b.roundTrips},
 		{"P10", func() error { return b.goodput(*seconds) }},
 		{"P12", b.latency},
+		{"scaling", func() error { return b.scaling(*seconds) }},
 	}
 	want := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })
 	var errs []error
 	for _, p := range parts {
-		if len(want) > 0 && !slices.Contains(want, p.name) {
+		if !slices.Contains(want, p.name) && (len(want) > 0 || p.name == "scaling") {
 			continue
 		}
 		if err := p.run(); err != nil {

@@ -118,9 +118,13 @@ func (b *bench) latency() error {
 	args := []string{"--size", "64", "--iters", "4000"}
 	tcp := &transportSide{name: "tcp", test: "tcp_lat", args: args}
 	send := &transportSide{name: "send", test: "send_lat", args: args}
-	if err := b.inTurns("P12", 9, []*transportSide{tcp, send}); err != nil {
+	write := &transportSide{name: "write", test: "write_lat", args: args}
+	read := &transportSide{name: "read", test: "read_lat", args: args}
+	if err := b.inTurns("P12", 9, []*transportSide{tcp, send, write, read}); err != nil {
 		return err
 	}
 	b.table.ratio("P12", "Send and Receive, 64 bytes, p50 of the round trip", "us", median(send.p50), median(tcp.p50), "<= 1.30")
+	b.table.ratio("P12", "RDMA Write and its notice, the same", "us", median(write.p50), median(tcp.p50), "")
+	b.table.ratio("P12", "RDMA Read, the same", "us", median(read.p50), median(tcp.p50), "")
 	return nil
 }
