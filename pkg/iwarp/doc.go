@@ -37,9 +37,9 @@
 //
 // # The layers
 //
-//	verbs       qp.go modify.go tx.go rx.go read.go cq.go srq.go events.go
+//	verbs       qp.go modify.go tx.go lastwords.go rx.go read.go ext.go cq.go srq.go events.go
 //	memory      pd.go mr.go gate.go stag.go fastreg.go mw.go memory.go
-//	connection  startup.go dial.go listen.go
+//	connection  startup.go negotiate.go dial.go listen.go segments.go
 //	RDMAP       package rdmap: messages, the engine of a stream (RFC 5040)
 //	DDP         package ddp: segments of messages (RFC 5041)
 //	MPA         package mpa: FPDUs, each with one segment and a CRC (RFC 5044, 6581)

@@ -1,7 +1,6 @@
 package iwarp
 
 import (
-	"fmt"
 	"net"
 	"syscall"
 	"time"
@@ -482,69 +481,4 @@ func (q *qp) completeLocked(by *qp) (woke bool) {
 		woke = q.sendCQ.push(&WC{ID: slot.wr.ID, QP: q, Op: slot.wr.Op, ByteLen: uint32(slot.length)}, by) || woke
 	}
 	return woke
-}
-
-// localFault stops the QP at request tx.next, which cannot be executed. The peer
-// is told that the stream has ended, not why (RFC 5040 §7.1, item 1).
-func (q *qp) localFault(detail string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.ended {
-		q.term = &rdmap.Terminate{Layer: rdmap.LayerRDMAP, Type: rdmap.TypeLocal}
-		q.ended, q.cause = true, terminateError(q.term, detail)
-		q.state = StateTerminate
-		q.badWR, q.badCode = int64(q.tx.next), StatusLocProtErr
-	}
-	q.stopping = true
-	_ = q.conn.SetReadDeadline(past) // wakes rx, which takes the QP down
-}
-
-// sendFailed notes why the sending side has ended. rx takes the QP down: what the
-// peer may have said before it closed, a Terminate, explains more than our EPIPE.
-func (q *qp) sendFailed(err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.txErr = fmt.Errorf("iwarp: send to %s: %w", q.conn.RemoteAddr(), err)
-	if q.state == StateRTS || q.state == StateClosing {
-		q.state = StateTerminate
-	}
-	q.stopping = true
-	_ = q.conn.SetReadDeadline(time.Now().Add(sayLast))
-}
-
-// sayLast is how long a peer's last words are waited for after a failed write.
-const sayLast = 100 * time.Millisecond
-
-// past as a deadline ends blocked calls at once.
-var past = time.Unix(1, 0)
-
-// sayTerminate sends the last message and closes this half, so that the peer gets
-// it in order (RFC 5040 §6.2.1).
-func (q *qp) sayTerminate(term *rdmap.Terminate) {
-	t := &q.tx
-	q.borrowBatch()
-	t.sender.Terminate(t.batch, term)
-	_ = q.conn.SetWriteDeadline(time.Now().Add(q.dev.cfg.LingerTimeout))
-	if err := q.writeAll(); err != nil {
-		return // best effort: the connection is being closed
-	}
-	q.dev.countTerminate(true, term.Layer, term.Type, term.Code)
-	q.dev.fpdusSent.Add(1)
-	q.dev.bytesSent.Add(uint64(t.batch.Size()))
-	closeWrite(q.conn)
-}
-
-// sayFIN ends a drained sending side. The peer has StallTimeout to follow.
-func (q *qp) sayFIN() {
-	_ = q.conn.SetReadDeadline(time.Now().Add(q.dev.cfg.StallTimeout))
-	closeWrite(q.conn)
-}
-
-// closeWrite closes our half of c, or all of it where there are no halves.
-func closeWrite(c net.Conn) {
-	if h, ok := c.(interface{ CloseWrite() error }); ok {
-		_ = h.CloseWrite() // fails if the peer has gone: then it is closed
-		return
-	}
-	_ = c.Close()
 }
