@@ -40,8 +40,8 @@ func TestIbverbsDaemon(t *testing.T) {
 	port, host := g.Port()
 	daemon := g.Put(t, filepath.Join(dir, "rdistccd"))
 	job := g.Start(t, fmt.Sprintf("TMPDIR=/tmp exec %s --provider ibverbs:%s --listen %s --allow 10.0.2.0/24 --http '' --jobs 2",
-		daemon, guestDevice, net.JoinHostPort(guestAddr, fmt.Sprint(port))), 5*time.Minute)
-	job.until(t, time.Minute, "listen", func() bool { return strings.Contains(job.Output(), "msg=listening") })
+		daemon, guestDevice, net.JoinHostPort(guestAddr, fmt.Sprint(port))), 10*time.Minute)
+	job.until(t, 4*time.Minute, "listen", func() bool { return strings.Contains(job.Output(), "msg=listening") })
 
 	report := filepath.Join(dir, "report")
 	env := append(os.Environ(), "RDISTCC_HOSTS="+host+"/2", "RDISTCC_FALLBACK=0", "RDISTCC_DIR="+dir+"/state", "RDISTCC_REPORT="+report,
