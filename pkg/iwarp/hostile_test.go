@@ -433,3 +433,36 @@ func TestEarlyRTRIsHarmless(t *testing.T) {
 		})
 	}
 }
+
+// TestRejectedInitiatorClosesFirst: no FIN comes right behind a rejecting Reply, for
+// siw takes it for a reset; but it comes to one that waits for it.
+func TestRejectedInitiatorClosesFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, n *iwarptest.Network) {
+		_, l := listen(t, n, nil)
+		c := rawDial(t, n, l)
+		put(t, c, frame(t, request))
+		r, err := l.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		rejected := make(chan error, 1)
+		go func() { rejected <- r.Reject([]byte("no")) }()
+		if _, err := io.ReadFull(c, make([]byte, 26)); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("behind the Reply: %v, want a FIN", err)
+		}
+		if d := time.Since(start); d < 100*time.Millisecond {
+			t.Errorf("the FIN came after %v", d)
+		}
+		_ = c.Close()
+		if err := <-rejected; err != nil {
+			t.Error(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

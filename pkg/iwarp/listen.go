@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
@@ -413,11 +414,27 @@ func (r *connRequest) reject(p *ConnParam, ord uint16) error {
 	if _, err := r.c.Write(frame); err != nil {
 		return fmt.Errorf("iwarp: reject %s: %w", r.info.Remote, err)
 	}
-	closeWrite(r.c)
-	// Until the initiator closes: closing first could reset the Reply away.
-	var b [64]byte
-	for err == nil {
-		_, err = r.c.Read(b[:])
+	// The initiator is to close first: siw takes a FIN that it sees before it has
+	// read the Reply for a reset, and its program never hears of a rejection. One
+	// that waits for our FIN gets it soon.
+	_ = r.c.SetReadDeadline(time.Now().Add(min(rejectGrace, r.l.dev.cfg.LingerTimeout)))
+	if discard(r.c) {
+		closeWrite(r.c)
+		_ = r.c.SetReadDeadline(time.Now().Add(r.l.dev.cfg.LingerTimeout))
+		discard(r.c) // closing now could reset the Reply away
 	}
 	return nil
+}
+
+// rejectGrace is how long a rejected initiator has to close first.
+const rejectGrace = 500 * time.Millisecond
+
+// discard reads c until it ends, or its deadline passes, which it reports.
+func discard(c net.Conn) (late bool) {
+	var b [64]byte
+	for {
+		if _, err := c.Read(b[:]); err != nil {
+			return errors.Is(err, os.ErrDeadlineExceeded)
+		}
+	}
 }
