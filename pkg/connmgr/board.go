@@ -30,7 +30,6 @@ const (
 type view struct {
 	load     job.Load
 	pressure *job.Pressure // of a board
-	speeds   []job.Speed   // of a board
 	from     string
 	at       time.Time
 }
@@ -95,7 +94,7 @@ func (l *link) boardLocked(err error) {
 		l.failLocked(fmt.Errorf("daemon's load board is a %w", err))
 	default:
 		l.m.metrics.boards.WithLabelValues("ok").Inc()
-		l.view.pressure, l.view.speeds = &x.Pressure, x.Speeds
+		l.view.pressure = &x.Pressure
 		l.setViewLocked(x.Load, fromBoard)
 	}
 }
