@@ -101,6 +101,8 @@ func (d *soft) Attr() DeviceAttr {
 		WCMarks:       true,
 		ReadRight:     true,
 		EndReason:     true,
+		Guard:         true,
+		ReadStats:     true,
 	}
 }
 

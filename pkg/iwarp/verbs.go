@@ -69,6 +69,8 @@ type DeviceAttr struct {
 	WCMarks   bool // WC.Solicited, Inv and InvSTag; elsewhere MR.Invalidate is the owner's business
 	ReadRight bool // a peer's Read needs RemoteRead; elsewhere any STag of the PD will do
 	EndReason bool // QP.Err tells Terminates and resets from a graceful end
+	Guard     bool // MROptions.Guard is kept; elsewhere memory must not change while a peer may read it
+	ReadStats bool // QPStats counts the peer's Reads as they come; elsewhere they go unseen
 }
 
 // PD is a protection domain: a QP can use only the memory of its own PD.

@@ -22,12 +22,11 @@ type board struct {
 	mr   iwarp.MR
 }
 
-// newBoard makes a board for c; nil where clients cannot read one. Kernel siw
-// checksums a page before it sends it, so a change in between would break the
-// connection's CRC: as a device of verbs does not tell which it is, none of them
-// gets a board.
+// newBoard makes a board for c; nil where clients cannot read one, or where it
+// could not change under their Reads (kernel siw checksums a page before it sends
+// it: a change in between would break the connection's CRC).
 func (c *conn) newBoard() (*board, error) {
-	if !c.peerReads || c.s.o.Device.Attr().Provider == "ibverbs" {
+	if !c.peerReads || !c.s.o.Device.Attr().Guard {
 		return nil, nil
 	}
 	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)

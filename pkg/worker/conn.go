@@ -417,8 +417,8 @@ func (c *conn) checkLifeLocked(every time.Duration) {
 	// in between, and what the kernel has buffered goes on when all is sent.
 	st := c.qp.Stats()
 	moving := len(c.sending)+len(c.offers) > 0 && st.FPDUsSent != c.wrote || st.Unacked != 0 && st.Unacked != c.unacked
-	// Hardware answers Reads without telling: then only a window's age counts.
-	read := st.ReadsReceived != c.reads || st.Unacked != 0 && st.Unacked != c.unacked || c.s.o.Device.Attr().Provider == "ibverbs"
+	// Where Reads go unseen only a window's age counts.
+	read := st.ReadsReceived != c.reads || st.Unacked != 0 && st.Unacked != c.unacked || !c.s.o.Device.Attr().ReadStats
 	c.checkOffersLocked(every, read)
 	c.reads = st.ReadsReceived
 	if quiet := c.puller.Tick(every); quiet > c.s.o.WindowTime {

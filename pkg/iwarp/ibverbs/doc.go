@@ -20,7 +20,8 @@
 //   - WCMarks: a completion does not name the STag that the peer has invalidated;
 //   - ReadRight: siw lets a peer read whatever an STag of the PD names;
 //   - SolicitedOnly: siw notifies of every completion;
-//   - EndReason: an end by Terminate is told without its codes, if at all.
+//   - EndReason: an end by Terminate is told without its codes, if at all;
+//   - Guard, ReadStats: the device answers Reads by itself, and unseen.
 //
 // Shared receive queues, memory windows, fast registration, local invalidation,
 // atomics and Immediate Data are not offered, whatever the device has.

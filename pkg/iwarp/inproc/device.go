@@ -23,6 +23,7 @@ func Defaults() iwarp.DeviceAttr {
 		RDMARead: true, Atomics: true, Immediate: true,
 		MemoryWindow: true, FastReg: true, LocalInv: true, SolicitedOnly: true,
 		AnyBase: true, BoundMR: true, WCMarks: true, StartUp: true, ReadRight: true, EndReason: true,
+		Guard: true, ReadStats: true,
 	}
 }
 
