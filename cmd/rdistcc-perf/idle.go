@@ -49,12 +49,7 @@ func idleCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "idle {-s | -c ADDR:PORT}",
 		Short: "Measure memory and goroutines of idle connections",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return &exitError{exitArguments, fmt.Errorf("unknown argument %q: the server's address goes with -c", args[0])}
-			}
-			return nil
-		},
+		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := o.check()
 			if err == nil && (conns < 1 || conns > maxConns) {
@@ -74,10 +69,7 @@ func idleCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.BoolVarP(&o.server, "server", "s", false, "wait for clients")
-	f.StringVarP(&o.client, "client", "c", "", "measure against the server at `ADDR:PORT`")
-	f.StringVar(&o.listen, "listen", defaultAddr, "server: `ADDR:PORT` to listen on; port 0 picks one")
-	f.BoolVar(&o.once, "once", false, "server: end after one client")
+	o.sideFlags(c, "measure against")
 	f.IntVar(&conns, "conns", 10000, "connections")
 	f.IntVar(&o.depth, "depth", 16, "requests that each queue of a connection can hold")
 	f.BoolVar(&o.json, "json", false, "print one JSON object")

@@ -58,18 +58,10 @@ func testCommand(t *test) *cobra.Command {
 	c := &cobra.Command{
 		Use:   t.name + " {-s | -c ADDR:PORT}",
 		Short: "Measure the " + t.short,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return &exitError{exitArguments, fmt.Errorf("unknown argument %q: the server's address goes with -c", args[0])}
-			}
-			return nil
-		},
+		Args:  noArguments,
 	}
 	f := c.Flags()
-	f.BoolVarP(&o.server, "server", "s", false, "wait for clients")
-	f.StringVarP(&o.client, "client", "c", "", "measure against the server at `ADDR:PORT`")
-	f.StringVar(&o.listen, "listen", defaultAddr, "server: `ADDR:PORT` to listen on; port 0 picks one")
-	f.BoolVar(&o.once, "once", false, "server: end after one client")
+	o.sideFlags(c, "measure against")
 	f.Var(&o.size, "size", "bytes of a message: 64, 4KiB, 1MiB")
 	f.BoolVar(&o.all, "all", false, "measure with messages of 64 B to 64 MiB, one after the other")
 	f.IntVar(&o.iters, "iters", 0, "messages to send on each connection; 0 = as many as --duration allows")
@@ -252,4 +244,21 @@ func (s *sizeFlag) Set(v string) error {
 	}
 	*s = sizeFlag(n << shift)
 	return nil
+}
+
+// noArguments refuses words that are no flag.
+func noArguments(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return &exitError{exitArguments, fmt.Errorf("unknown argument %q: the server's address goes with -c", args[0])}
+	}
+	return nil
+}
+
+// sideFlags choose between server and client. verb is what a client does.
+func (o *options) sideFlags(c *cobra.Command, verb string) {
+	f := c.Flags()
+	f.BoolVarP(&o.server, "server", "s", false, "wait for clients")
+	f.StringVarP(&o.client, "client", "c", "", verb+" the server at `ADDR:PORT`")
+	f.StringVar(&o.listen, "listen", defaultAddr, "server: `ADDR:PORT` to listen on; port 0 picks one")
+	f.BoolVar(&o.once, "once", false, "server: end after one client")
 }

@@ -37,12 +37,7 @@ func rpingCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rping {-s | -c ADDR:PORT}",
 		Short: "Ping by RDMA Read and RDMA Write, as librdmacm's rping and against it",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return &exitError{exitArguments, fmt.Errorf("unknown argument %q: the server's address goes with -c", args[0])}
-			}
-			return nil
-		},
+		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return &exitError{exitArguments, err}
@@ -58,10 +53,7 @@ func rpingCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.BoolVarP(&o.server, "server", "s", false, "wait for clients")
-	f.StringVarP(&o.client, "client", "c", "", "ping the server at `ADDR:PORT`")
-	f.StringVar(&o.listen, "listen", defaultAddr, "server: `ADDR:PORT` to listen on; port 0 picks one")
-	f.BoolVar(&o.once, "once", false, "server: end after one client")
+	o.sideFlags(c, "ping")
 	f.Var(&o.size, "size", "bytes of the ping's data; of a server, the most that it takes")
 	f.IntVar(&o.count, "count", 10, "client: pings to send; 0 = until interrupted")
 	f.BoolVar(&o.verify, "verify", false, "client: compare what comes back with what was sent")
