@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -36,10 +35,7 @@ func TestBrokenWireInAFetch(t *testing.T) {
 	s.manager("", smallBuffers+"limits: {heartbeat: 200ms, silence: 1s, connect-timeout: 1s}\nscheduler: {backoff: 10ms, backoff-max: 20ms}\n")
 	s.file("large.c", variables(10000))
 	s.atRest() // without any connection
-	wires := []struct {
-		name      string
-		out, back bend
-	}{
+	wires := []wire{
 		{"source", bend{flipAt: 150000}, bend{}},
 		{"source cut", bend{cutAt: 150001}, bend{}},
 		{"source twice", bend{twiceAt: 150002}, bend{}},
@@ -51,25 +47,12 @@ func TestBrokenWireInAFetch(t *testing.T) {
 		{"object with a hole", bend{}, bend{dropAt: 150003}},
 		{"object that stops", bend{}, bend{stopAt: 150004}},
 	}
-	object := func(i int) string { return fmt.Sprintf("large%d.o", i) }
-	results := make([]outcome, len(wires))
-	turn := make(chan struct{}, 4)
-	var all sync.WaitGroup
-	for i, w := range wires {
-		turn <- struct{}{}
-		host := crooked(t, d.Addr, w.out, w.back)
-		j := s.start([]string{"RDISTCC_HOSTS=" + host}, "gcc", "-c", "large.c", "-o", object(i))
-		all.Go(func() {
-			results[i] = j.wait()
-			<-turn
-		})
-	}
-	all.Wait()
+	results := s.overWires(d.Addr, wires)
 	for i, w := range wires {
 		if o := results[i]; o.status != 0 || o.report == "" {
 			t.Errorf("%s: %+v", w.name, o)
 		}
-		s.sameObject(object(i), "gcc", "-c", "large.c")
+		s.sameObject(wireObject(i), "gcc", "-c", "large.c")
 	}
 	if m := s.metrics(d); m[`rdistccd_windows_total{what="source"}`] == 0 || m[`rdistccd_windows_total{what="result"}`] == 0 {
 		t.Errorf("windows: %v and %v, want some of each", m[`rdistccd_windows_total{what="source"}`], m[`rdistccd_windows_total{what="result"}`])

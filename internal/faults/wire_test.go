@@ -149,6 +149,33 @@ func reset(conns ...*net.TCPConn) {
 	}
 }
 
+// wire is a way to a host that bends what goes there, or what comes back.
+type wire struct {
+	name      string
+	out, back bend
+}
+
+// wireObject is what the compile over wire i makes.
+func wireObject(i int) string { return fmt.Sprintf("large%d.o", i) }
+
+// overWires compiles large.c over each of the wires to host, four at a time.
+func (s *site) overWires(host string, wires []wire) []outcome {
+	results := make([]outcome, len(wires))
+	turn := make(chan struct{}, 4)
+	var all sync.WaitGroup
+	for i, w := range wires {
+		turn <- struct{}{}
+		way := crooked(s.t, host, w.out, w.back)
+		j := s.start([]string{"RDISTCC_HOSTS=" + way}, "gcc", "-c", "large.c", "-o", wireObject(i))
+		all.Go(func() {
+			results[i] = j.wait()
+			<-turn
+		})
+	}
+	all.Wait()
+	return results
+}
+
 // TestBrokenWire: bytes that are changed, lost, doubled or cut off anywhere between
 // manager and daemon, in the start-up, in small messages or in the middle of a
 // source or an object, never give a wrong object, and the host is used again.
@@ -157,17 +184,9 @@ func TestBrokenWire(t *testing.T) {
 	s := newSite(t)
 	d := s.daemon("d1", "", "--jobs", "2")
 	s.manager("", "limits: {heartbeat: 200ms, silence: 1s, connect-timeout: 1s}\nscheduler: {backoff: 10ms, backoff-max: 20ms}\n")
-	// Sources and objects of some 300 KB.
-	var text strings.Builder
-	for i := range 10000 {
-		fmt.Fprintf(&text, "int variable_with_a_long_name_%d = %d;\n", i, i)
-	}
-	s.file("large.c", text.String())
+	s.file("large.c", variables(10000))
 	s.atRest() // without any connection
-	wires := []struct {
-		name      string
-		out, back bend
-	}{
+	wires := []wire{
 		{"request", bend{flipAt: 5}, bend{}},
 		{"request's private data", bend{flipAt: 24}, bend{}},
 		{"request cut", bend{cutAt: 10}, bend{}},
@@ -187,20 +206,7 @@ func TestBrokenWire(t *testing.T) {
 		{"object twice", bend{}, bend{twiceAt: 150002}},
 		{"object with a hole", bend{}, bend{dropAt: 150003}},
 	}
-	object := func(i int) string { return fmt.Sprintf("large%d.o", i) }
-	results := make([]outcome, len(wires))
-	turn := make(chan struct{}, 4)
-	var all sync.WaitGroup
-	for i, w := range wires {
-		turn <- struct{}{}
-		host := crooked(t, d.Addr, w.out, w.back)
-		j := s.start([]string{"RDISTCC_HOSTS=" + host}, "gcc", "-c", "large.c", "-o", object(i))
-		all.Go(func() {
-			results[i] = j.wait()
-			<-turn
-		})
-	}
-	all.Wait()
+	results := s.overWires(d.Addr, wires)
 	for i, w := range wires {
 		o := results[i]
 		switch {
@@ -215,9 +221,9 @@ func TestBrokenWire(t *testing.T) {
 		}
 		t.Logf("%s: %s %s", w.name, o.report, o.stderr)
 		if i == 0 {
-			s.sameObject(object(i), "gcc", "-c", "large.c")
+			s.sameObject(wireObject(i), "gcc", "-c", "large.c")
 		} else {
-			s.sameFile(object(i), object(0))
+			s.sameFile(wireObject(i), wireObject(0))
 		}
 	}
 	if m := s.metrics(d); m[`iwarp_crc_errors_total{direction="received"}`] == 0 {
