@@ -1,0 +1,136 @@
+package connmgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// tick sends heartbeats, and ends a link whose daemon is silent or does not
+// answer a Cancel. It ends with the link.
+func (l *link) tick() {
+	t := time.NewTicker(l.m.o.Heartbeat)
+	defer t.Stop()
+	for {
+		select {
+		case <-l.dead:
+			return
+		case now := <-t.C:
+			l.m.mu.Lock()
+			l.tickLocked(now)
+			l.m.mu.Unlock()
+		}
+	}
+}
+
+// tickLocked counts intervals rather than looking at the clock: a manager that
+// was stopped itself must not take that for the daemon's silence.
+func (l *link) tickLocked(now time.Time) {
+	s := l.qp.Stats()
+	writing := false
+	for _, f := range l.flights {
+		writing = writing || f.writes > 0 || f.sent && f.length == 0
+		if !f.cancelled.IsZero() && now.Sub(f.cancelled) > l.m.o.CancelTimeout {
+			l.failLocked(errors.New("no answer to a cancelled job"))
+			return
+		}
+	}
+	if !l.checkPullsLocked() {
+		return
+	}
+	// A slow network takes in a long source with nothing coming back, and what the
+	// kernel has buffered goes on when the Writes have completed.
+	moving := writing && s.FPDUsSent != l.sent || s.Unacked != 0 && s.Unacked != l.unacked
+	// The stack answers a Read of the board by itself: that says nothing of the daemon.
+	heard := int64(s.FPDUsReceived+s.SendsReceived) - int64(l.board.reads)
+	if heard > l.heard || moving {
+		l.silent = 0
+	} else {
+		l.silent += l.m.o.Heartbeat
+	}
+	l.heard, l.sent, l.unacked = max(heard, l.heard), s.FPDUsSent, s.Unacked
+	if now.Sub(l.h.lastWant) < wantedFor {
+		l.refreshLocked(now, l.m.o.Heartbeat/2) // half: the last one was asked for a little after the tick
+	}
+	switch {
+	case l.silent >= l.m.o.HeartbeatDead:
+		l.failLocked(fmt.Errorf("silent for %v", l.silent))
+	case l.silent > 0 && l.ready && l.beatSeq == l.beatAcked:
+		l.beatSeq++
+		l.sendLocked(&job.Heartbeat{Seq: l.beatSeq}, 0)
+	}
+}
+
+// failLocked ends the link for a reason of ours; the first one counts.
+func (l *link) failLocked(err error) {
+	if l.cause == nil {
+		l.cause = err
+	}
+	l.qp.Abort()
+}
+
+// endLocked gives every flight its error, after which no memory of theirs is used.
+func (l *link) endLocked() {
+	if l.cause == nil {
+		l.cause = errClosedByPeer
+		if err := l.qp.Err(); err != nil {
+			l.cause = dialError(err) // who resets a connection is said beside it
+		}
+	}
+	l.credits = nil
+	l.puller.End(l.cause)
+	for id, f := range l.flights {
+		delete(l.flights, id)
+		f.endLocked(nil, l.cause)
+	}
+	l.h.lostLocked(l)
+	l.ended = true
+	close(l.dead)
+}
+
+// err says why the link ended, once dead is closed.
+func (l *link) err() error {
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	return l.cause
+}
+
+// close ends the link when the manager does: in order when nothing runs on it,
+// otherwise at once, which ends the jobs on the host as well.
+func (l *link) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), l.m.o.CancelTimeout)
+	defer cancel()
+	l.m.mu.Lock()
+	if l.cause == nil {
+		l.cause = errShutdown
+	}
+	busy := len(l.flights) > 0 || l.offers > 0
+	l.m.mu.Unlock()
+	if busy || l.qp.Disconnect(ctx) != nil {
+		l.qp.Abort()
+	}
+	<-l.dead
+}
+
+// destroy frees what the device holds for the link.
+func (l *link) destroy() {
+	var err error
+	if l.qp != nil {
+		err = errors.Join(err, l.qp.Destroy())
+	}
+	for _, mr := range []iwarp.MR{l.recvMR, l.board.mr} {
+		if mr != nil {
+			err = errors.Join(err, mr.Dereg())
+		}
+	}
+	if l.cq != nil {
+		err = errors.Join(err, l.cq.Close())
+	}
+	if err != nil {
+		l.m.o.Log.Warn("free a connection", "host", l.h.addr, "err", err)
+	}
+}

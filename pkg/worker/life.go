@@ -1,0 +1,127 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// checkLifeLocked asks a quiet client for a sign of life, and drops a silent one.
+// It is called once in every; what counts is how often, not the clock: a daemon
+// that was stopped itself must not take that for its clients' silence.
+func (c *conn) checkLifeLocked(every time.Duration) {
+	if c.ended || !c.connected {
+		return
+	}
+	// A slow network brings a long source, or takes a long result, with no message
+	// in between, and what the kernel has buffered goes on when all is sent.
+	st := c.qp.Stats()
+	moving := len(c.sending)+len(c.offers) > 0 && st.FPDUsSent != c.wrote || st.Unacked != 0 && st.Unacked != c.unacked
+	// Where Reads go unseen only a window's age counts.
+	read := st.ReadsReceived != c.reads || st.Unacked != 0 && st.Unacked != c.unacked || !c.s.o.Device.Attr().ReadStats
+	c.checkOffersLocked(every, read)
+	c.reads = st.ReadsReceived
+	if quiet := c.puller.Tick(every); quiet > c.s.o.WindowTime {
+		c.log.Warn("client does not answer RDMA Reads", "for", quiet)
+		c.qp.Abort()
+		return
+	}
+	heard := st.FPDUsReceived + st.SendsReceived // a device may count no frames
+	if heard != c.received || moving {
+		c.silent = 0
+	} else {
+		c.silent += every
+	}
+	c.received, c.wrote, c.unacked = heard, st.FPDUsSent, st.Unacked
+	if c.silent > c.s.o.Silence {
+		c.log.Warn("client is silent", "for", c.silent)
+		c.qp.Abort()
+		return
+	}
+	if w := &c.unasked[job.KindHeartbeat]; c.ready && !w.waiting && c.silent >= c.s.o.Heartbeat {
+		c.tellLocked(&job.Heartbeat{Seq: w.open()})
+	}
+}
+
+// end asks a connection to end, from outside: serve does the rest.
+func (c *conn) end(graceful bool) {
+	c.s.mu.Lock()
+	qp := c.qp
+	c.s.mu.Unlock()
+	if qp == nil {
+		return
+	}
+	if graceful {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+		defer cancel()
+		if qp.Disconnect(ctx) == nil {
+			return
+		}
+	}
+	qp.Abort()
+}
+
+// close takes the connection down once receive has returned: its compilers are
+// killed, and what it held is freed after the last runner has let go of it.
+func (c *conn) close(why error) {
+	s := c.s
+	if why != nil {
+		c.log.Warn("client broke the protocol", "err", why)
+		s.o.Metrics.refused(job.CauseMalformed)
+		c.qp.Abort()
+	}
+	<-c.qp.Done()
+	s.mu.Lock()
+	c.ready, c.ended = false, true
+	c.puller.End(errLost)
+	tasks := s.dropLocked(c)
+	s.mu.Unlock()
+	for _, t := range tasks {
+		t.stop(job.CauseCancelled)
+	}
+	c.work.Wait()
+	c.log.Info("client gone", "jobs", c.jobs, "err", c.qp.Err())
+	c.release()
+}
+
+// release frees what open made and all loans, and forgets the connection.
+func (c *conn) release() {
+	s := c.s
+	var errs []error
+	if c.qp != nil {
+		errs = append(errs, c.qp.Destroy())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range c.credits {
+		errs = append(errs, k.free())
+	}
+	for _, k := range c.sending {
+		errs = append(errs, k.free())
+	}
+	for id := range c.offers {
+		errs = append(errs, c.endOfferLocked(id))
+	}
+	clear(c.credits)
+	clear(c.sending)
+	c.toGrant = nil
+	errs = append(errs, c.board.free())
+	c.board = nil
+	if c.recvMR != nil {
+		errs = append(errs, c.recvMR.Dereg())
+	}
+	if c.cq != nil {
+		errs = append(errs, c.cq.Close())
+	}
+	if c.pd != nil {
+		errs = append(errs, c.pd.Dealloc())
+	}
+	if err := errors.Join(errs...); err != nil {
+		c.log.Error("connection taken down", "err", err)
+	}
+	delete(s.conns, c)
+	s.rebalanceLocked()
+	s.checkIdleLocked()
+}
