@@ -68,7 +68,7 @@ func checkResult(r *job.Result, body *job.Body, window uint64) error {
 		}
 		seen[f.Index] = true
 	}
-	if r.Exit == 0 && r.Signal == 0 && len(body.Outputs) > 0 && !seen[0] {
+	if r.Exit == 0 && r.Signal == 0 && len(body.Outputs) > 0 && !body.Outputs[0].Optional && !seen[0] {
 		return errors.New("result of a compile that went well lacks its file")
 	}
 	return nil
@@ -88,6 +88,8 @@ func refusal(h string, r *job.Result) outcome {
 		no.Reason, no.Trouble = "too-big", false
 	case job.CauseDenied:
 		no.Reason = "denied"
+	case job.CauseTree:
+		no.Reason, no.Trouble = "not-reproducible:paths", false
 	}
 	return outcome{blame: scheduler.Refused, local: no}
 }
@@ -124,6 +126,9 @@ func failure(h string, r *job.Result) outcome {
 	switch r.Cause {
 	case job.CauseTooBig:
 		return outcome{final: true, local: &ipc.GoLocal{Reason: "too-big", Host: h, Detail: "the result does not fit its buffer on the way from " + h}}
+	case job.CauseUndeclared:
+		// Nobody's fault: a gap in the option table. Any host would find the same.
+		return outcome{final: true, local: &ipc.GoLocal{Reason: "not-reproducible:outputs", Host: h, Detail: "the compiler on " + h + " made a file that was not foreseen: " + r.Detail}}
 	case job.CauseTimeout:
 		return outcome{blame: scheduler.Fault, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,
 			Detail: h + " ended the compile at its time limit"}}

@@ -142,6 +142,7 @@ func TestTooManyCreditsGoBack(t *testing.T) {
 func TestFailuresOfAHost(t *testing.T) {
 	for cause, want := range map[job.Cause]string{
 		job.CauseDisk: "host-lost", job.CauseInternal: "host-lost", job.CauseTimeout: "timeout", job.CauseTooBig: "too-big",
+		job.CauseUndeclared: "not-reproducible:outputs",
 	} {
 		t.Run(cause.String(), func(t *testing.T) {
 			r := newRig(t, nil)
@@ -151,7 +152,7 @@ func TestFailuresOfAHost(t *testing.T) {
 				}
 			})
 			no := r.goLocal(d.addr, "int x;")
-			if no.Reason != want || no.Trouble != (want != "too-big") || d.jobsSeen() != 1 {
+			if no.Reason != want || no.Trouble != (want != "too-big" && cause != job.CauseUndeclared) || d.jobsSeen() != 1 {
 				t.Errorf("answer %+v after %d attempts, want %s after one", no, d.jobsSeen(), want)
 			}
 			r.idle()

@@ -13,14 +13,30 @@ func (b *Body) Append(dst []byte) []byte {
 	dst = appendStrings(dst, b.Env)
 	dst = appendCount(dst, len(b.Outputs), MaxOutputs)
 	for i := range b.Outputs {
-		dst = append(dst, byte(b.Outputs[i].Kind))
-		dst = appendString(dst, b.Outputs[i].Name)
+		o := &b.Outputs[i]
+		dst = appendBool(append(dst, byte(o.Kind)), o.Optional)
+		dst = appendString(dst, o.Name)
+	}
+	dst = le.AppendUint32(dst, uint32(len(b.Files)))
+	for i := range b.Files {
+		f := &b.Files[i]
+		dst = appendString(dst, f.Name)
+		dst = le.AppendUint64(dst, f.Len)
+		dst = le.AppendUint64(dst, uint64(f.MTime))
+		dst = appendBool(le.AppendUint32(dst, f.Same), f.Exec)
+	}
+	dst = appendStrings(dst, b.Dirs)
+	dst = le.AppendUint32(dst, uint32(len(b.Links)))
+	for i := range b.Links {
+		dst = appendString(dst, b.Links[i].Name)
+		dst = appendString(dst, b.Links[i].Target)
 	}
 	return dst
 }
 
 // ParseBody decodes the whole of b and keeps no part of it. Strings hold no NUL,
-// Name is a plain file name, every list is no longer than b can hold.
+// Name is a plain file name, every list is no longer than b can hold. Of files, the
+// sum of lengths does not wrap, and Same names an earlier one.
 func ParseBody(b []byte) (*Body, error) {
 	if len(b) == 0 || len(b) > MaxBodyLen {
 		return nil, malformed("body length")
@@ -44,8 +60,11 @@ func ParseBody(b []byte) (*Body, error) {
 		if k >= numOutputKinds {
 			r.fail("unknown kind of output")
 		}
-		v.Outputs = append(v.Outputs, Output{Kind: k, Name: r.string()})
+		o := Output{Kind: k, Optional: r.bool()}
+		o.Name = r.string()
+		v.Outputs = append(v.Outputs, o)
 	}
+	r.files(&v)
 	if r.what == "" && len(r.s) != 0 {
 		r.fail("bytes behind the end")
 	}
@@ -56,6 +75,45 @@ func ParseBody(b []byte) (*Body, error) {
 		return nil, malformed(r.what)
 	}
 	return &v, nil
+}
+
+// files reads what the sources form has.
+func (r *bodyReader) files(v *Body) {
+	var sum uint64
+	if n := r.count(4 + 8 + 8 + 4 + 1); n > 0 {
+		v.Files = make([]SourceFile, n)
+	}
+	for i := range v.Files {
+		f := &v.Files[i]
+		f.Name = r.string()
+		f.Len = r.u64()
+		f.MTime = int64(r.u64())
+		f.Same = r.u32()
+		f.Exec = r.bool()
+		if sum += f.Len; sum < f.Len {
+			r.fail("files wrap")
+		}
+		if int64(f.Same) > int64(i) || f.Same != 0 && f.Len != 0 {
+			r.fail("file is the same as none before it")
+		}
+		if f.Name == "" {
+			r.fail("file without a name")
+		}
+	}
+	v.Dirs = r.strings()
+	if n := r.count(4 + 4); n > 0 {
+		v.Links = make([]Link, n)
+	}
+	for i := range v.Links {
+		l := &v.Links[i]
+		l.Name, l.Target = r.string(), r.string()
+		if !strings.HasPrefix(l.Name, "/") || !strings.HasPrefix(l.Target, "/") {
+			r.fail("link is not absolute")
+		}
+	}
+	if len(v.Files) == 0 && len(v.Dirs)+len(v.Links) > 0 {
+		r.fail("directories or links without files")
+	}
 }
 
 // plainName says that s can name a file in a directory of ours.
@@ -101,6 +159,29 @@ func (r *bodyReader) u32() uint32 {
 	return uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24
 }
 
+func (r *bodyReader) u64() uint64 {
+	lo := r.u32()
+	return uint64(lo) | uint64(r.u32())<<32
+}
+
+func (r *bodyReader) bool() bool {
+	v := r.byte()
+	if v > 1 {
+		r.fail("neither true nor false")
+	}
+	return v == 1
+}
+
+// count reads the length of a list whose entries take least bytes or more each.
+func (r *bodyReader) count(least int) int {
+	n := r.u32()
+	if uint64(n) > uint64(len(r.s)/least) {
+		r.fail("list past the body's end")
+		return 0
+	}
+	return int(n)
+}
+
 func (r *bodyReader) string() string {
 	n := r.u32()
 	if uint64(n) > uint64(len(r.s)) {
@@ -116,12 +197,8 @@ func (r *bodyReader) string() string {
 }
 
 func (r *bodyReader) strings() []string {
-	n := r.u32()
+	n := r.count(4)
 	if n == 0 {
-		return nil
-	}
-	if uint64(n) > uint64(len(r.s)/4) { // each takes four bytes at least
-		r.fail("list past the body's end")
 		return nil
 	}
 	list := make([]string, n)

@@ -11,28 +11,52 @@ import (
 var body = Body{
 	Argv0: "gcc", Args: []string{"-O2", ""}, Language: "c", Name: "a.c", Cwd: "/src",
 	Env:     []string{"LC_ALL=C"},
-	Outputs: []Output{{OutputObject, "a.o"}, {OutputStackUsage, "a.su"}},
+	Outputs: []Output{{OutputObject, "a.o", false}, {OutputStackUsage, "a.su", false}},
 }
 
 const bodyHex = "03000000 676363  02000000 03000000 2d4f32 00000000  01000000 63  03000000 612e63" +
-	"04000000 2f737263  01000000 08000000 4c435f414c4c3d43  02 00 03000000 612e6f 02 04000000 612e7375"
+	"04000000 2f737263  01000000 08000000 4c435f414c4c3d43  02 00 00 03000000 612e6f 02 00 04000000 612e7375" +
+	"00000000 00000000 00000000"
+
+// sources is a body of the sources form.
+var sources = Body{
+	Argv0: "cc", Args: []string{"-c", "a.c"}, Language: "c", Name: "a.c", Cwd: "/s",
+	Outputs: []Output{{OutputObject, "a.o", false}, {OutputDependency, "a.d", true}},
+	Files: []SourceFile{
+		{Name: "a.c", Len: 0x0102, MTime: -2},
+		{Name: "../b.h", MTime: 1 << 40, Same: 1, Exec: true},
+	},
+	Dirs:  []string{"i"},
+	Links: []Link{{Name: "/l", Target: "/s"}},
+}
+
+const sourcesHex = "02000000 6363  02000000 02000000 2d63 03000000 612e63  01000000 63  03000000 612e63" +
+	"02000000 2f73  00000000  02 00 00 03000000 612e6f 04 01 03000000 612e64" +
+	"02000000 03000000 612e63 0201000000000000 feffffffffffffff 00000000 00" +
+	"06000000 2e2e2f622e68 0000000000000000 0000000000010000 01000000 01" +
+	"01000000 01000000 69  01000000 02000000 2f6c 02000000 2f73"
 
 func TestGoldenBody(t *testing.T) {
-	want := unhex(t, bodyHex)
-	if got := body.Append(nil); !bytes.Equal(got, want) {
-		t.Errorf("Append:\n got %x\nwant %x", got, want)
-	}
-	got, err := ParseBody(want)
-	if err != nil || !reflect.DeepEqual(*got, body) {
-		t.Errorf("ParseBody = %+v, %v", got, err)
-	}
-	for n := range want {
-		if got, err := ParseBody(want[:n]); !errors.Is(err, ErrMalformed) {
-			t.Errorf("body cut to %d of %d bytes: got %+v, %v", n, len(want), got, err)
+	for _, c := range []struct {
+		body Body
+		hex  string
+	}{{body, bodyHex}, {sources, sourcesHex}} {
+		want := unhex(t, c.hex)
+		if got := c.body.Append(nil); !bytes.Equal(got, want) {
+			t.Errorf("Append:\n got %x\nwant %x", got, want)
 		}
-	}
-	if _, err := ParseBody(append(want, 0)); !errors.Is(err, ErrMalformed) {
-		t.Errorf("body and one byte more: error is %v", err)
+		got, err := ParseBody(want)
+		if err != nil || !reflect.DeepEqual(*got, c.body) {
+			t.Errorf("ParseBody = %+v, %v", got, err)
+		}
+		for n := range want {
+			if got, err := ParseBody(want[:n]); !errors.Is(err, ErrMalformed) {
+				t.Errorf("body cut to %d of %d bytes: got %+v, %v", n, len(want), got, err)
+			}
+		}
+		if _, err := ParseBody(append(want, 0)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("body and one byte more: error is %v", err)
+		}
 	}
 }
 
@@ -50,9 +74,25 @@ func TestParseBodyRefuses(t *testing.T) {
 		t.Errorf("NUL in an argument: error is %v", err)
 	}
 	b = body
-	b.Outputs = []Output{{numOutputKinds, "a.o"}}
+	b.Outputs = []Output{{numOutputKinds, "a.o", false}}
 	if _, err := ParseBody(b.Append(nil)); !errors.Is(err, ErrMalformed) {
 		t.Errorf("unknown kind of output: error is %v", err)
+	}
+	for name, change := range map[string]func(*Body){
+		"sum of lengths wraps":     func(b *Body) { b.Files = []SourceFile{{Name: "a", Len: 2}, {Name: "b", Len: 1<<64 - 1}} },
+		"same as itself":           func(b *Body) { b.Files = []SourceFile{{Name: "a", Same: 1}} },
+		"same, with a length":      func(b *Body) { b.Files = []SourceFile{{Name: "a"}, {Name: "b", Same: 1, Len: 1}} },
+		"no name":                  func(b *Body) { b.Files = []SourceFile{{Len: 1}} },
+		"relative link":            func(b *Body) { b.Links = []Link{{Name: "l", Target: "/s"}} },
+		"link to a relative path":  func(b *Body) { b.Links = []Link{{Name: "/l", Target: "s"}} },
+		"directory without a file": func(b *Body) { b.Files, b.Links = nil, nil },
+		"link without a file":      func(b *Body) { b.Files, b.Dirs = nil, nil },
+	} {
+		b := sources
+		change(&b)
+		if _, err := ParseBody(b.Append(nil)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: error is %v", name, err)
+		}
 	}
 	// A count may not make the parser allocate more than the body could hold.
 	huge := unhex(t, "00000000 ffffffff 00000000")
@@ -75,6 +115,7 @@ func TestTextOffset(t *testing.T) {
 
 func FuzzParseBody(f *testing.F) {
 	f.Add(unhex(f, bodyHex))
+	f.Add(unhex(f, sourcesHex))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v, err := ParseBody(b)
 		if err != nil {

@@ -28,9 +28,9 @@ var golden = []struct {
 }{
 	{&Hello{Name: "build7", Want: 4}, "01 06 6275696c6437 0400"},
 	{&Welcome{Boot: sixteen, Jobs: 8, MaxBody: 1 << 25, MaxSource: 1 << 28, MaxResult: 1 << 26, Toolchains: 2,
-		Board: Window{STag: 1, TO: 2, Len: 256}, Load: load},
+		Board: Window{STag: 1, TO: 2, Len: 256}, Tree: true, Load: load},
 		"02" + sixteenHex + "0800 0000000200000000 0000001000000000 0000000400000000 0200" +
-			"01000000 0200000000000000 0001000000000000" + loadHex},
+			"01000000 0200000000000000 0001000000000000 01" + loadHex},
 	{&Toolchains{Seq: 1, First: 1, Total: 2, IDs: []ToolchainID{sixteen}}, "03 01000000 0100 0200 01" + sixteenHex},
 	{&Grant{Seq: 2, Credits: []Credit{credit}}, "04 02000000 01" + creditHex},
 	{&Recall{Seq: 3, Count: 2}, "05 03000000 0200"},
@@ -129,7 +129,7 @@ func TestParseRefuses(t *testing.T) {
 
 func TestGreeting(t *testing.T) {
 	g := Greeting{Version: Version, Boot: sixteen}
-	want := unhex(t, "52444343 0200"+sixteenHex)
+	want := unhex(t, "52444343 0300"+sixteenHex)
 	if got := g.Append(nil); !bytes.Equal(got, want) || len(got) != GreetingLen {
 		t.Errorf("Append = %x, want %x", got, want)
 	}
@@ -139,21 +139,21 @@ func TestGreeting(t *testing.T) {
 	if _, err := ParseGreeting(append(want, 0)); err == nil {
 		t.Error("a longer greeting of this version is taken")
 	}
-	for _, s := range []string{"", "GET / HTTP/1.1", "RDCC", "RDCC\x01", "RDCC\x02\x00short"} {
+	for _, s := range []string{"", "GET / HTTP/1.1", "RDCC", "RDCC\x01", "RDCC\x03\x00short"} {
 		if _, err := ParseGreeting([]byte(s)); !errors.Is(err, ErrMalformed) {
 			t.Errorf("ParseGreeting(%q): error is %v", s, err)
 		}
 	}
 	// A later version may have another form; its number is all that counts.
-	if got, err := ParseGreeting([]byte("RDCC\x03\x00anything")); err != nil || got.Version != 3 {
-		t.Errorf("greeting of version 3 = %+v, %v", got, err)
+	if got, err := ParseGreeting([]byte("RDCC\x04\x00anything")); err != nil || got.Version != 4 {
+		t.Errorf("greeting of version 4 = %+v, %v", got, err)
 	}
 }
 
 func TestRejection(t *testing.T) {
 	j := Rejection{Cause: CauseDenied, Detail: "10.0.0.1 is in no --allow network"}
 	b := j.Append(nil)
-	if want := "RDCC\x02\x00\x06\x21" + j.Detail; string(b) != want {
+	if want := "RDCC\x03\x00\x06\x21" + j.Detail; string(b) != want {
 		t.Errorf("Append = %q, want %q", b, want)
 	}
 	if got, err := ParseRejection(b); err != nil || got != j {

@@ -25,7 +25,7 @@ import (
 
 // Limits of the protocol.
 const (
-	Version    = 2
+	Version    = 3
 	MaxMessage = 1024    // bytes; every posted receive is this long
 	Spare      = 16      // receives posted beyond the answers that are due
 	MaxOutputs = 16      // files a job may bring back
@@ -103,6 +103,7 @@ type Welcome struct {
 	MaxResult  uint64 // bytes that the daemon will write back at most
 	Toolchains uint16 // that follow in Toolchains messages
 	Board      Window // the load board, BoardLen bytes; or none
+	Tree       bool   // the host can show private trees: it takes bodies with Files
 	Load       Load
 }
 
@@ -167,19 +168,21 @@ type Cause uint8
 
 // Causes.
 const (
-	CauseNone      Cause = iota
-	CauseToolchain       // refused: no such toolchain here
-	CausePolicy          // refused: an option or file that the daemon does not allow
-	CauseFull            // refused: no room
-	CauseDraining        // refused: going down
-	CauseMalformed       // refused: the job makes no sense
-	CauseDenied          // rejection: this peer may not use the host
-	CauseVersion         // rejection: no common version
-	CauseTimeout         // failed: wall limit
-	CauseCancelled       // failed: as asked
-	CauseTooBig          // failed: result does not fit the sink
-	CauseDisk            // failed: no space, or an I/O error, on the host
-	CauseInternal        // failed: a fault of the daemon
+	CauseNone       Cause = iota
+	CauseToolchain        // refused: no such toolchain here
+	CausePolicy           // refused: an option or file that the daemon does not allow
+	CauseFull             // refused: no room
+	CauseDraining         // refused: going down
+	CauseMalformed        // refused: the job makes no sense
+	CauseDenied           // rejection: this peer may not use the host
+	CauseVersion          // rejection: no common version
+	CauseTimeout          // failed: wall limit
+	CauseCancelled        // failed: as asked
+	CauseTooBig           // failed: result does not fit the sink
+	CauseDisk             // failed: no space, or an I/O error, on the host
+	CauseInternal         // failed: a fault of the daemon
+	CauseTree             // refused: a body with Files, but the host cannot show private trees
+	CauseUndeclared       // failed: the compiler made a file that the body does not name
 	numCauses
 )
 
@@ -192,7 +195,7 @@ func (c Cause) String() string {
 }
 
 var causeWords = [numCauses]string{"none", "toolchain", "policy", "full", "draining", "malformed",
-	"denied", "version", "timeout", "cancelled", "too-big", "disk", "internal"}
+	"denied", "version", "timeout", "cancelled", "too-big", "disk", "internal", "tree", "undeclared"}
 
 // Segment is one part of a result, in the sink or in the window that was offered:
 // Len bytes at Off.
@@ -259,8 +262,9 @@ type Ack struct {
 
 // Output names a file that is to come back.
 type Output struct {
-	Kind OutputKind
-	Name string // path as the client's compiler would have used it
+	Kind     OutputKind
+	Name     string // path as the client's compiler would have used it
+	Optional bool   // the compiler may not have made it
 }
 
 // OutputKind is a sort of output.
@@ -271,18 +275,49 @@ const (
 	OutputObject OutputKind = iota
 	OutputAssembly
 	OutputStackUsage
+	OutputSide       // any other file beside
+	OutputDependency // make's rules: a .d file
 	numOutputKinds
 )
 
-// Body stands at the slot's start, before the text: what the compiler is told.
+// Body stands at the slot's start: what the compiler is told. It has one of two
+// forms.
+//
+// The text form has no Files. Behind the body lies preprocessed text; Args are
+// options, without input, output, -c or -S.
+//
+// The sources form has Files: what the compile reads on the client, the contents one
+// behind the other, in this order and with nothing between, in place of the text.
+// Args is the whole command behind the compiler's name, as typed, with response
+// files and "native" expanded. It runs in a tree that has these files only, beside
+// the toolchain's. Relative names are seen from Cwd. They may be spelled oddly, with
+// ".." and links: they are used as they are.
 type Body struct {
-	Argv0    string   // what the compiler is called, for its own messages
-	Args     []string // options; no input, no output, no -c or -S
-	Language string   // -x of the text
-	Name     string   // base name of the source: the text is stored under it
-	Cwd      string   // the client's working directory
-	Env      []string // NAME=VALUE that the daemon's rules allow
-	Outputs  []Output // the first one is what -o names
+	Argv0    string       // what the compiler is called, for its own messages
+	Args     []string     // see above
+	Language string       // -x of the text, or of the source
+	Name     string       // base name of the source: the text is stored under it
+	Cwd      string       // the client's working directory
+	Env      []string     // NAME=VALUE that the daemon's rules allow
+	Outputs  []Output     // the first one is what -o names
+	Files    []SourceFile // sources form: what the compile reads
+	Dirs     []string     // sources form: more directories that exist on the client and that the command names
+	Links    []Link       // sources form: made first
+}
+
+// SourceFile is a file that a compile reads.
+type SourceFile struct {
+	Name  string
+	Len   uint64 // bytes
+	MTime int64  // nanoseconds since 1970
+	Same  uint32 // 0, or 1 + index of an earlier file that is the same inode: a hard link, and Len is 0
+	Exec  bool
+}
+
+// Link is a symbolic link, say a PWD that is not the real working directory.
+type Link struct {
+	Name   string // absolute
+	Target string // absolute
 }
 
 // ErrMalformed is the parent of every parse error.

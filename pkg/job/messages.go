@@ -37,6 +37,7 @@ func (m *Welcome) appendTo(b []byte) []byte {
 	b = le.AppendUint64(b, m.MaxResult)
 	b = le.AppendUint16(b, m.Toolchains)
 	b = m.Board.appendTo(b)
+	b = appendBool(b, m.Tree)
 	return m.Load.appendTo(b)
 }
 
@@ -48,6 +49,7 @@ func (m *Welcome) parse(r *reader) {
 	m.MaxResult = r.u64()
 	m.Toolchains = r.u16()
 	m.Board.parse(r)
+	m.Tree = r.bool()
 	m.Load.parse(r)
 }
 

@@ -79,6 +79,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 	for c := job.CauseToolchain; c <= job.CauseVersion; c++ {
 		m.refusals.WithLabelValues(c.String())
 	}
+	m.refusals.WithLabelValues(job.CauseTree.String())
 	m.auth.WithLabelValues(authNetwork)
 	for _, what := range []string{"source", "result"} {
 		m.windows.WithLabelValues(what)

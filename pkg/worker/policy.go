@@ -34,8 +34,11 @@ func checkBody(b *job.Body, tc *toolchain.Toolchain) error {
 	if len(b.Outputs) == 0 {
 		return refuse(job.CauseMalformed, "no output")
 	}
+	if len(b.Files) > 0 {
+		return refuse(job.CauseTree, "the host cannot show private trees")
+	}
 	for i, o := range b.Outputs {
-		if (o.Kind == job.OutputStackUsage) != (i > 0) {
+		if i > 0 && o.Kind != job.OutputStackUsage || i == 0 && o.Kind != job.OutputObject && o.Kind != job.OutputAssembly {
 			return refuse(job.CauseMalformed, "outputs of a wrong kind or in a wrong order")
 		}
 	}
