@@ -32,7 +32,9 @@ type finding struct {
 	tc    Toolchain
 	parts []part
 	// files whose change makes the result void, the absent ones included
-	stamps map[string]stamp
+	stamps     map[string]stamp
+	shown      map[string]bool // for Toolchain.Files
+	candidates []string        // installations of gcc that a clang has found
 }
 
 // identify does the work of Identify, without a cache of results.
@@ -60,18 +62,23 @@ func identify(ctx context.Context, s *sums, home, path string) (*finding, error)
 		return f, err
 	}
 	if f.tc.Family == "gcc" {
-		err = f.gccParts()
-	} else {
-		err = f.assembler()
+		if err := f.gccParts(); err != nil {
+			return f, err
+		}
 	}
-	if err != nil {
-		return f, err
+	// "as", which gcc always runs and clang with -fno-integrated-as, and what takes
+	// the debug information out of its object for -gsplit-dwarf.
+	for _, name := range []string{"as", "objcopy"} {
+		if err := f.helper(name); err != nil {
+			return f, err
+		}
 	}
 	mode := ""
 	if f.tc.Family == "clang" {
 		mode = driverMode(filepath.Base(path))
 	}
 	f.tc.ID = identity(f.tc.Family, mode, f.tc.Target, f.parts)
+	f.lists()
 	return f, nil
 }
 
@@ -105,6 +112,8 @@ func (f *finding) describe() error {
 			err = errors.Join(err, f.file("specs", v))
 		} else if v, ok := strings.CutPrefix(line, "Configuration file: "); ok {
 			err = errors.Join(err, f.file("config", v))
+		} else if v, ok := strings.CutPrefix(line, "Found candidate GCC installation: "); ok {
+			f.candidates = append(f.candidates, v)
 		}
 	}
 	if err != nil {
@@ -126,7 +135,7 @@ func firstWord(s string) string {
 // gccParts finds what the driver of a gcc runs for a compile.
 func (f *finding) gccParts() error {
 	found := false
-	for _, name := range []string{"cc1", "cc1plus", "cc1obj"} {
+	for _, name := range []string{"cc1", "cc1plus", "cc1obj", "cc1objplus"} {
 		path, err := f.progName(name)
 		if err != nil {
 			return err
@@ -152,34 +161,39 @@ func (f *finding) gccParts() error {
 			return err
 		}
 	}
-	return f.assembler()
+	// The driver tells its children where this is.
+	wrapper, err := f.progName("lto-wrapper")
+	if err == nil && filepath.IsAbs(wrapper) {
+		f.show(wrapper)
+	}
+	return err
 }
 
-// assembler adds "as", which gcc always runs and clang with -fno-integrated-as.
-func (f *finding) assembler() error {
-	path, err := f.progName("as")
+// helper adds a program that the driver runs beside the compiler proper.
+func (f *finding) helper(name string) error {
+	path, err := f.progName(name)
 	if err != nil {
 		return err
 	}
 	if !filepath.IsAbs(path) {
 		// Nothing beside the driver: it is looked up like a command. The places
 		// before it are watched too.
-		name := path
+		called := path
 		path = ""
 		for _, dir := range filepath.SplitList(searchPath) {
-			p := filepath.Join(dir, name)
-			f.stamps[p] = stampOf(p)
-			if fi, err := os.Stat(p); err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0 {
+			p := filepath.Join(dir, called)
+			f.watch(p)
+			if executable(p) {
 				path = p
 				break
 			}
 		}
 		if path == "" {
-			f.parts = append(f.parts, part{role: "as"})
+			f.parts = append(f.parts, part{role: name})
 			return nil
 		}
 	}
-	return f.program("as", path)
+	return f.program(name, path)
 }
 
 func (f *finding) progName(name string) (string, error) { return f.ask("-print-prog-name=" + name) }
@@ -206,6 +220,7 @@ func (f *finding) file(role, path string) error {
 		return fmt.Errorf("identify compiler: %w", err)
 	}
 	f.parts = append(f.parts, part{role: role, path: path, sum: sum})
+	f.show(path)
 	return nil
 }
 

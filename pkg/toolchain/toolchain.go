@@ -25,6 +25,17 @@ type Toolchain struct {
 	Major   int
 	Version string // full, say "12.2.0"
 	Target  string // say "x86_64-linux-gnu"
+
+	// Files and Dirs are all names on this machine that running the compiler needs
+	// to see, absolute and sorted: programs, their libraries and loader, specs,
+	// catalogues of messages. Links on the way to them belong to them. Headers are
+	// not among them, nor what only a link needs.
+	Files, Dirs []string
+}
+
+// Equal says whether all is equal, the places of the files included.
+func (t Toolchain) Equal(u Toolchain) bool {
+	return t.ID == u.ID && t.Exec == u.Exec && t.Path == u.Path && slices.Equal(t.Files, u.Files) && slices.Equal(t.Dirs, u.Dirs)
 }
 
 // ErrUnknown says that a program is no compiler of a known family, or one whose

@@ -242,7 +242,7 @@ func (s *Server) Rescan(ctx context.Context) error {
 	// Clients hold at most a 16-bit number of them.
 	list = list[:min(len(list), 1<<16-1)]
 	before := s.listed.Swap(&list)
-	if before != nil && slices.Equal(*before, list) {
+	if before != nil && slices.EqualFunc(*before, list, toolchain.Toolchain.Equal) {
 		return nil
 	}
 	for i := range list {
