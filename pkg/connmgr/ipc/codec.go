@@ -37,6 +37,8 @@ func (m *Lease) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, m.IOTimeoutMS)
 	b = binary.LittleEndian.AppendUint32(b, m.BackoffMS)
 	b = appendStrings(b, m.Preprocess)
+	b = appendString(b, m.Language)
+	b = appendBool(b, m.NeedTree)
 	return end(b, at)
 }
 
@@ -56,6 +58,8 @@ func (m *Lease) Parse(p []byte) error {
 	m.IOTimeoutMS = d.u32()
 	m.BackoffMS = d.u32()
 	m.Preprocess = d.strings()
+	m.Language = d.string()
+	m.NeedTree = d.bool()
 	if m.Mode > ModeLocal {
 		d.bad = true
 	}
@@ -70,13 +74,17 @@ func (m *Leased) Append(b []byte) []byte {
 	b = appendString(b, m.Family)
 	b = binary.LittleEndian.AppendUint32(b, m.Major)
 	b = appendStrings(b, m.Direct)
+	b = appendBool(b, m.Tree)
+	b = appendBool(b, m.Fast)
+	b = appendStrings(b, m.Include)
 	return end(b, at)
 }
 
 // Parse reads a Leased.
 func (m *Leased) Parse(p []byte) error {
 	d := decoder{b: p}
-	*m = Leased{Job: d.u64(), SourceMax: d.u64(), Family: d.string(), Major: d.u32(), Direct: d.strings()}
+	*m = Leased{Job: d.u64(), SourceMax: d.u64(), Family: d.string(), Major: d.u32(), Direct: d.strings(),
+		Tree: d.bool(), Fast: d.bool(), Include: d.strings()}
 	return d.end()
 }
 
@@ -106,6 +114,7 @@ func (m *Submit) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, m.TextOff)
 	b = binary.LittleEndian.AppendUint64(b, m.TextLen)
 	b = binary.LittleEndian.AppendUint32(b, m.PreprocessUS)
+	b = appendBool(b, m.Tree)
 	return end(b, at)
 }
 
@@ -113,7 +122,7 @@ func (m *Submit) Append(b []byte) []byte {
 // them against the slot's size.
 func (m *Submit) Parse(p []byte) error {
 	d := decoder{b: p}
-	*m = Submit{BodyLen: d.u32(), TextOff: d.u32(), TextLen: d.u64(), PreprocessUS: d.u32()}
+	*m = Submit{BodyLen: d.u32(), TextOff: d.u32(), TextLen: d.u64(), PreprocessUS: d.u32(), Tree: d.bool()}
 	return d.end()
 }
 

@@ -32,7 +32,7 @@ package ipc
 import "time"
 
 // Version of this protocol; a manager refuses another one by GoLocal("manager").
-const Version = 1
+const Version = 2
 
 // MaxFrame bounds a frame, in bytes behind the length.
 const MaxFrame = 4 << 20
@@ -108,9 +108,12 @@ type Lease struct {
 	Cwd         string
 	IOTimeoutMS uint32 // 0 = the manager's
 	BackoffMS   uint32 // how long a lost host is avoided; NoBackoff = not at all, 0 = the manager's
-	// Preprocess holds the local half's words behind the compiler's name, with
-	// placeholders for names (package driver); empty: do not look for Direct.
+	// Preprocess holds the words behind the compiler's name of what the wrapper
+	// would like to run here without the driver, with placeholders for names
+	// (package driver); empty: do not look for Direct.
 	Preprocess []string
+	Language   string // for -x; empty: the wrapper does not ask for Include
+	NeedTree   bool   // can travel only in the sources form
 }
 
 // NoBackoff in Lease.BackoffMS: a lost host is tried again at once.
@@ -126,6 +129,14 @@ type Leased struct {
 	// Direct is what the driver would run for Lease.Preprocess, its path first
 	// and with the same placeholders; empty: run the driver.
 	Direct []string
+	// Tree: make the sources form, as some host that may take the job shows trees,
+	// or none is known yet; else the text form.
+	Tree bool
+	// Fast: what the host's compiler prints stands in the text form too.
+	Fast bool
+	// Include lists the directories where this compiler looks for headers of
+	// Lease.Language by itself, or is nil while that is not known.
+	Include []string
 }
 
 // GoLocal says: run the command here. When Trouble is set the user gets Detail
@@ -149,6 +160,7 @@ type Submit struct {
 	TextOff      uint32
 	TextLen      uint64
 	PreprocessUS uint32
+	Tree         bool // the sources form: only for hosts that show trees
 }
 
 // Segment is Len bytes at Off of the sink.
