@@ -228,6 +228,7 @@ func options(c *config.Config) connmgr.Options {
 		LocalJobs:     c.Local.Slots,
 		MaxWrappers:   c.Limits.Wrappers,
 		NoFallback:    !c.Fallback.Allow,
+		Fast:          c.Diagnostics == "fast",
 		Attempts:      c.Fallback.Attempts,
 		IOTimeout:     c.Limits.IOTimeout,
 		DialTimeout:   c.Limits.ConnectTimeout,

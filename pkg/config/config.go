@@ -13,17 +13,18 @@ import (
 
 // Config holds every setting. Its zero value is of no use: see Default and Load.
 type Config struct {
-	Hosts      []string   `yaml:"hosts"`
-	Local      Local      `yaml:"local"`
-	Fallback   Fallback   `yaml:"fallback"`
-	Limits     Limits     `yaml:"limits"`
-	Toolchains Toolchains `yaml:"toolchains"`
-	HTTP       HTTP       `yaml:"http"`
-	Log        Log        `yaml:"log"`
-	Scheduler  Scheduler  `yaml:"scheduler"`
-	Buffers    Buffers    `yaml:"buffers"`
-	Manager    Manager    `yaml:"manager"`
-	Daemon     Daemon     `yaml:"daemon"`
+	Hosts       []string   `yaml:"hosts"`
+	Local       Local      `yaml:"local"`
+	Fallback    Fallback   `yaml:"fallback"`
+	Diagnostics string     `yaml:"diagnostics"` // exact or fast: see deploy/config.yaml
+	Limits      Limits     `yaml:"limits"`
+	Toolchains  Toolchains `yaml:"toolchains"`
+	HTTP        HTTP       `yaml:"http"`
+	Log         Log        `yaml:"log"`
+	Scheduler   Scheduler  `yaml:"scheduler"`
+	Buffers     Buffers    `yaml:"buffers"`
+	Manager     Manager    `yaml:"manager"`
+	Daemon      Daemon     `yaml:"daemon"`
 
 	path    string            // of the file, or empty
 	origins map[string]string // key: where its value came from; absent = default
@@ -110,7 +111,8 @@ type Daemon struct {
 // Default returns the settings without any file or flag.
 func Default() *Config {
 	return &Config{
-		Fallback: Fallback{Allow: true, Attempts: 2},
+		Fallback:    Fallback{Allow: true, Attempts: 2},
+		Diagnostics: "exact",
 		Limits: Limits{
 			IOTimeout:      5 * time.Minute,
 			ConnectTimeout: 4 * time.Second,

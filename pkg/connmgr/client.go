@@ -216,8 +216,22 @@ func (c *client) onLease(f *ipc.Lease) error {
 		return c.goLocal(noSlot(err))
 	}
 	defer closeFD(r)
-	return c.send(&ipc.Leased{Job: c.id, SourceMax: uint64(c.m.sources.Size()),
-		Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Direct: c.direct()}, w, r)
+	err = c.send(&ipc.Leased{Job: c.id, SourceMax: uint64(c.m.sources.Size()),
+		Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Direct: c.direct(),
+		Tree: c.m.trees(c), Fast: c.m.o.Fast, Include: c.include(false)}, w, r)
+	if err == nil {
+		c.include(true) // for the next one, while the wrapper is busy
+	}
+	return err
+}
+
+// include lists where the job's compiler looks for headers by itself, if that is
+// known or ask is set; else it is nil.
+func (c *client) include(ask bool) []string {
+	if c.lease.Language == "" {
+		return nil
+	}
+	return c.m.search.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, c.lease.Language, driverEnv, ask)
 }
 
 // driverEnv is all that a driver is told when it is asked for its recipe. The
@@ -305,7 +319,7 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 	c.free = true // the preprocessor has ended
 	c.record.PreprocessUS = f.PreprocessUS
 	var r *ipc.Result
-	no := c.takeLarge(uint64(f.TextOff) + f.TextLen)
+	no := c.takeLarge(slotEnd(f))
 	c.endTurn()
 	c.watch()
 	if no == nil {

@@ -99,7 +99,7 @@ func (m *Manager) tryLocked(now time.Time, r *request) (grant, bool) {
 // hopeless says whether the job can be done here without further ado: before the
 // preprocessor has run for nothing.
 func (m *Manager) hopeless(c *client) *ipc.GoLocal {
-	j := c.request(0)
+	j := c.request(0, c.lease.NeedTree)
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,6 +114,13 @@ func (m *Manager) hopeless(c *client) *ipc.GoLocal {
 	case scheduler.Wait:
 	}
 	return nil
+}
+
+// trees says whether the job is to be made for a private tree.
+func (m *Manager) trees(c *client) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.sched.Trees(c.list.sched, c.toolchain.ID)
 }
 
 // giveBack returns a grant that was not used.

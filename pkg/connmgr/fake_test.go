@@ -26,6 +26,7 @@ type fakeDaemon struct {
 
 	// set before start
 	jobs       int
+	tree       bool
 	slotSize   int
 	fetches    int           // bytes of a source that it fetches; 0 = it offers and takes no windows
 	board      func() []byte // what its load board holds; nil = it has none
@@ -331,7 +332,7 @@ func (c *fakeConn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGro
 
 // welcome says all that a manager waits for.
 func (c *fakeConn) welcome() {
-	w := &job.Welcome{Jobs: uint16(c.d.jobs), MaxBody: uint64(c.d.slotSize), MaxSource: uint64(c.d.fetches), MaxResult: 1 << 30, Toolchains: uint16(len(c.d.ids))}
+	w := &job.Welcome{Tree: c.d.tree, Jobs: uint16(c.d.jobs), MaxBody: uint64(c.d.slotSize), MaxSource: uint64(c.d.fetches), MaxResult: 1 << 30, Toolchains: uint16(len(c.d.ids))}
 	if c.d.board != nil {
 		w.Board = c.offer(0, c.d.board())
 	}

@@ -138,7 +138,7 @@ func (h *host) upLocked(l *link) {
 	now := time.Now()
 	h.link, h.lastErr, h.state = l, nil, hostUp
 	h.m.sched.Up(now, h.addr, scheduler.Capacity{
-		Jobs: int(l.welcome.Jobs), MaxBody: max(l.welcome.MaxBody, l.maxSource()), Toolchains: l.idsSeen,
+		Jobs: int(l.welcome.Jobs), MaxBody: max(l.welcome.MaxBody, l.maxSource()), Toolchains: l.idsSeen, Tree: l.welcome.Tree,
 	})
 	h.toolchainsLocked()
 	h.creditsLocked()

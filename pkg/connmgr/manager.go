@@ -63,6 +63,7 @@ type Options struct {
 	LocalJobs     int   // at a time (the cores)
 	MaxWrappers   int   // connections at a time (1024)
 
+	Fast          bool          // what a host's compiler prints stands, even where ours might word it otherwise
 	NoFallback    bool          // wrappers that do not say otherwise fail where a host gave trouble
 	Attempts      int           // hosts that are tried for a job that met trouble (2)
 	IOTimeout     time.Duration // a job's remote part (5 min)
@@ -132,6 +133,7 @@ type Manager struct {
 	metrics *metrics
 	lists   listCache
 	recipes recipes.Cache
+	search  recipes.SearchCache
 	places  *semaphore.Weighted // for wrappers
 	ctx     context.Context     // ends all hosts
 	cancel  context.CancelCauseFunc

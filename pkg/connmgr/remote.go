@@ -36,16 +36,17 @@ type outcome struct {
 // trouble, and gives either the result or the reason why it has to be done here.
 // When it returns no host can touch source and sink any more.
 func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
-	total := uint64(f.TextOff) + f.TextLen
-	if uint64(f.BodyLen) > uint64(f.TextOff) || f.TextOff%job.BodyAlign != 0 ||
-		f.TextLen > uint64(c.m.sources.Size()) || total > uint64(c.m.sources.Size()) || f.BodyLen == 0 {
+	total, end := uint64(f.TextOff)+f.TextLen, slotEnd(f)
+	if uint64(f.BodyLen) > uint64(f.TextOff) || f.TextOff%job.BodyAlign != 0 || f.BodyOff%job.BodyAlign != 0 ||
+		f.TextLen > uint64(c.m.sources.Size()) || end > uint64(c.m.sources.Size()) || f.BodyLen == 0 {
 		return nil, &ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitProtocol,
 			Detail: "the wrapper named a source outside its slot"}
 	}
-	text, err := c.text(total)
+	text, err := c.text(end)
 	if err != nil {
 		return nil, noSlot(err)
 	}
+	text = text[f.BodyOff:]
 	if c.uid != c.m.uid {
 		// Text that changes while it is sent breaks a frame's CRC, and with it the
 		// connection for all users' jobs.
@@ -55,7 +56,7 @@ func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 	if err != nil {
 		return nil, &ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitProtocol, Detail: "the wrapper's job: " + err.Error()}
 	}
-	req := &request{job: c.request(total), ready: make(chan grant, 1)}
+	req := &request{job: c.request(total, f.Tree), ready: make(chan grant, 1)}
 	var last *ipc.GoLocal // what the last attempt ran into
 	troubles := 0
 	for attempt := uint8(1); ; attempt++ {
@@ -100,6 +101,9 @@ func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 	}
 }
 
+// slotEnd is how far the slot is in use, in bytes.
+func slotEnd(f *ipc.Submit) uint64 { return uint64(f.BodyOff) + uint64(f.TextOff) + f.TextLen }
+
 // text is the first n bytes of the slot.
 func (c *client) text(n uint64) ([]byte, error) {
 	if b := c.source.Bytes(); n <= uint64(len(b)) {
@@ -120,11 +124,11 @@ func (c *client) timeLimit() time.Duration {
 }
 
 // request is the job as the scheduler sees it; size is 0 while it is not known.
-func (c *client) request(size uint64) scheduler.Job {
+func (c *client) request(size uint64, tree bool) scheduler.Job {
 	return scheduler.Job{
 		Hosts: c.list.sched, Tried: make(map[string]bool), Toolchain: c.toolchain.ID, Size: size,
 		Since: time.Now(), Share: c.list.Share, Random: c.list.Randomize,
-		NoLocal: c.lease.Mode == ipc.ModeRemote,
+		Tree: tree, NoLocal: c.lease.Mode == ipc.ModeRemote,
 	}
 }
 

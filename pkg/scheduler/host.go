@@ -33,6 +33,7 @@ type Capacity struct {
 	Jobs       int    // compiles at a time
 	MaxBody    uint64 // bytes of a source and its arguments; 0 = unknown
 	Toolchains int    // how many Toolchains will name
+	Tree       bool   // it can show private trees
 }
 
 // host is one address.

@@ -104,6 +104,10 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 		}
 		return false
 	}
+	if j.Tree && !h.capacity.Tree {
+		no.tree = h.addr
+		return false
+	}
 	if h.capacity.MaxBody > 0 && j.Size > h.capacity.MaxBody {
 		no.tooBig = h.addr
 		return false
@@ -132,6 +136,23 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 		no.full = h.addr
 	}
 	return false
+}
+
+// Trees says whether a job should be made for a private tree: some host of list
+// that may take it shows trees, or no such host is known yet.
+func (s *Scheduler) Trees(list []Host, toolchain [16]byte) bool {
+	known := false
+	for i := range list {
+		h := s.hosts[list[i].Addr]
+		if h == nil || h.state != Up || !h.toolchains[toolchain] {
+			continue
+		}
+		if h.capacity.Tree {
+			return true
+		}
+		known = true
+	}
+	return !known
 }
 
 // strictPatience is how many times longer a job waits for a credit that may not be
@@ -200,10 +221,10 @@ func (w *waiting) add(until time.Time) {
 
 // objections collect why hosts cannot take a job.
 type objections struct {
-	tried                             int
-	toolchain, tooBig, draining, full string // a host that objects so
-	gone, denied                      *host
-	unlisted                          bool
+	tried                                   int
+	toolchain, tree, tooBig, draining, full string // a host that objects so
+	gone, denied                            *host
+	unlisted                                bool
 }
 
 func (o *objections) lost(h *host) {
@@ -227,6 +248,8 @@ func (o *objections) decision() Decision {
 		return Decision{Reason: ReasonTooBig, Detail: "the source does not fit a slot of " + o.tooBig}
 	case o.draining != "":
 		return Decision{Reason: ReasonDraining, Detail: o.draining + " is draining"}
+	case o.tree != "":
+		return Decision{Reason: ReasonPaths, Detail: o.tree + " cannot show private trees"}
 	case o.toolchain != "":
 		return Decision{Reason: ReasonToolchain, Detail: o.toolchain + " does not have this compiler"}
 	case o.denied != nil:

@@ -179,8 +179,38 @@ func TestReasonsWhyNoHostWillDo(t *testing.T) {
 	j.Size = 1000
 	wantRun(t, s.Pick(t0, j), "b")
 
+	j.Tree = true
+	wantLocal(t, s.Pick(t0, j), ReasonPaths, "b cannot show private trees")
+
 	s.Draining(t0, "b")
 	wantLocal(t, s.Pick(t0, job(list...)), ReasonDraining, "b is draining")
+}
+
+// TestTrees: a job is made for a private tree while some host of its own that has
+// the compiler shows them, or none is known; then only such a host gets it.
+func TestTrees(t *testing.T) {
+	s := fixed(0)
+	list := hosts("a", "b")
+	s.Ensure(t0, list)
+	want := func(what string, yes bool) {
+		t.Helper()
+		if got := s.Trees(list, tool); got != yes {
+			t.Errorf("%s: trees %v", what, got)
+		}
+	}
+	want("nothing known", true)
+	up(s, t0, "a", 4)
+	want("one that shows none", false)
+	s.Up(t0, "b", Capacity{Jobs: 1, Toolchains: 1, Tree: true})
+	want("one that shows trees and has not said what it can run", false)
+	s.Toolchains("b", tool)
+	s.Credits(t0, "b", 1)
+	want("one of each", true)
+	j := job(list...)
+	j.Tree = true
+	wantRun(t, s.Pick(t0, j), "b")
+	s.Lost(t0, "b", "gone", false)
+	want("the one that shows trees is lost", false)
 }
 
 func TestFirstConnectionIsWorthAMoment(t *testing.T) {

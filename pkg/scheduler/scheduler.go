@@ -37,6 +37,7 @@ type Job struct {
 	Since     time.Time // when it was first asked for; zero = now
 	Share     int       // localhost/N: jobs that may run here though a host could take them
 	Random    bool      // --randomize
+	Tree      bool      // only a host that shows private trees will do
 	NoLocal   bool      // RDISTCC_MODE=remote: never a local share, and more patience
 }
 
@@ -70,6 +71,7 @@ const (
 	ReasonTooBig    = "too-big"
 	ReasonShare     = "local-share"
 	ReasonDenied    = "denied"
+	ReasonPaths     = "not-reproducible:paths" // no host shows private trees
 )
 
 // Config of a Scheduler. A zero field takes the default in parentheses.

@@ -110,6 +110,7 @@ func (m *GoLocal) Parse(p []byte) error {
 // Append adds the frame of m to b.
 func (m *Submit) Append(b []byte) []byte {
 	b, at := begin(b, KindSubmit)
+	b = binary.LittleEndian.AppendUint32(b, m.BodyOff)
 	b = binary.LittleEndian.AppendUint32(b, m.BodyLen)
 	b = binary.LittleEndian.AppendUint32(b, m.TextOff)
 	b = binary.LittleEndian.AppendUint64(b, m.TextLen)
@@ -122,7 +123,7 @@ func (m *Submit) Append(b []byte) []byte {
 // them against the slot's size.
 func (m *Submit) Parse(p []byte) error {
 	d := decoder{b: p}
-	*m = Submit{BodyLen: d.u32(), TextOff: d.u32(), TextLen: d.u64(), PreprocessUS: d.u32(), Tree: d.bool()}
+	*m = Submit{BodyOff: d.u32(), BodyLen: d.u32(), TextOff: d.u32(), TextLen: d.u64(), PreprocessUS: d.u32(), Tree: d.bool()}
 	return d.end()
 }
 

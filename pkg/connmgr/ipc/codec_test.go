@@ -22,7 +22,7 @@ var messages = map[Kind]message{
 	KindLeased: &Leased{Job: 1 << 40, SourceMax: 32 << 20, Family: "gcc", Major: 12, Direct: []string{"/cc1", "-E"},
 		Tree: true, Fast: true, Include: []string{"/usr/include"}},
 	KindGoLocal: &GoLocal{Reason: "host-lost", Trouble: true, Code: ExitConnect, Detail: "build7 lost", Host: "build7", NoFallback: true},
-	KindSubmit:  &Submit{BodyLen: 100, TextOff: 128, TextLen: 1 << 33, PreprocessUS: 4500, Tree: true},
+	KindSubmit:  &Submit{BodyOff: 64, BodyLen: 100, TextOff: 128, TextLen: 1 << 33, PreprocessUS: 4500, Tree: true},
 	KindResult: &Result{Host: "h:1", Exit: 1, Signal: 9, Stdout: Segment{1, 2}, Stderr: Segment{3, 4},
 		Files:    []File{{Index: 1, Segment: Segment{64, 1000}}, {Index: 2, Segment: Segment{1064, 7}}},
 		CreditUS: 1, WriteUS: 2, QueueUS: 3, CompileUS: 4, ReturnUS: 5, BytesOut: 6, BytesIn: 7, Attempts: 2},

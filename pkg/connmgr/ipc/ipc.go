@@ -153,11 +153,12 @@ type GoLocal struct {
 	NoFallback bool
 }
 
-// Submit says that the preprocessor has ended (it and its children hold the slot
-// no more) and where body and text lie in the source.
+// Submit says that nobody but the wrapper holds the slot any more (the preprocessor
+// and its children have ended) and where body and text lie in the source.
 type Submit struct {
+	BodyOff      uint32 // a multiple of job.BodyAlign
 	BodyLen      uint32
-	TextOff      uint32
+	TextOff      uint32 // from BodyOff on: job.TextOffset(BodyLen)
 	TextLen      uint64
 	PreprocessUS uint32
 	Tree         bool // the sources form: only for hosts that show trees

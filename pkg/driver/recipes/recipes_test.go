@@ -144,3 +144,27 @@ func same(t *testing.T, a, b string) {
 		t.Errorf("%s and %s differ", a, b)
 	}
 }
+
+// TestSearchIsAskedOnce: nothing is known until somebody asks, then it is kept,
+// for each language.
+func TestSearchIsAskedOnce(t *testing.T) {
+	cc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("gcc is not installed")
+	}
+	var c SearchCache
+	env := []string{"LC_ALL=C", "PATH=/usr/bin:/bin"}
+	if dirs := c.Get(t.Context(), "id", cc, "c", env, false); dirs != nil {
+		t.Errorf("known before anybody asked: %q", dirs)
+	}
+	asked := c.Get(t.Context(), "id", cc, "c", env, true)
+	if len(asked) == 0 {
+		t.Fatal("gcc does not say where it looks for headers")
+	}
+	if dirs := c.Get(t.Context(), "id", cc, "c", env, false); len(dirs) != len(asked) {
+		t.Errorf("%q is not kept: %q", asked, dirs)
+	}
+	if dirs := c.Get(t.Context(), "id", cc, "c++", env, false); dirs != nil {
+		t.Errorf("the answer for C serves C++: %q", dirs)
+	}
+}

@@ -1,0 +1,92 @@
+package connmgr
+
+import (
+	"os/exec"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// submitTree leases and submits a body of the sources form that does not lie at the
+// slot's start; it returns both answers.
+func (w *wrapper) submitTree(f *ipc.Lease, text string) (*ipc.Leased, any) {
+	w.t.Helper()
+	w.send(f)
+	leased, ok := w.recv().(*ipc.Leased)
+	if !ok {
+		w.t.Fatal("no slot")
+	}
+	b := job.Body{Argv0: "gcc", Args: []string{"-c", "x.c"}, Language: "c", Name: "x.c", Cwd: "/src",
+		Outputs: []job.Output{{Kind: job.OutputObject, Name: "x.o"}}, Files: []job.SourceFile{{Name: "x.c", Len: uint64(len(text))}}}
+	const at = 4096
+	enc := b.Append(nil)
+	off := job.TextOffset(len(enc))
+	for _, part := range []struct {
+		b   []byte
+		off int
+	}{{enc, at}, {[]byte(text), at + off}} {
+		if _, err := w.source.WriteAt(part.b, int64(part.off)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.send(&ipc.Submit{BodyOff: at, BodyLen: uint32(len(enc)), TextOff: uint32(off), TextLen: uint64(len(text)), Tree: true})
+	return leased, w.recv()
+}
+
+// TestSourcesFormNeedsATree: a host without trees gets no job of that form, and the
+// wrapper is told before it makes one.
+func TestSourcesFormNeedsATree(t *testing.T) {
+	r := newRig(t, nil)
+	plain := startFake(t, r.far, "127.0.0.1:0", nil)
+	shows := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.tree = true })
+	r.remote(plain.addr, "int x;")
+	r.remote(shows.addr, "int x;")
+
+	w := r.dial()
+	leased, got := w.submitTree(leaseOf(plain.addr+" "+shows.addr), "int y;")
+	if res, ok := got.(*ipc.Result); !leased.Tree || !ok || res.Host != shows.addr {
+		t.Errorf("tree %v, answer %T %+v, want a result of %s", leased.Tree, got, got, shows.addr)
+	}
+	w.close()
+
+	w = r.dial()
+	leased, got = w.submitTree(leaseOf(plain.addr), "int y;")
+	if no, ok := got.(*ipc.GoLocal); leased.Tree || !ok || no.Reason != "not-reproducible:paths" || no.Trouble {
+		t.Errorf("tree %v, answer %T %+v, want not-reproducible:paths without trouble", leased.Tree, got, got)
+	}
+	w.close()
+
+	w = r.dial()
+	need := leaseOf(plain.addr)
+	need.NeedTree = true
+	w.send(need)
+	if no, ok := w.recv().(*ipc.GoLocal); !ok || no.Reason != "not-reproducible:paths" {
+		t.Error("a slot for a job that no host can take")
+	}
+	w.close()
+	r.idle()
+}
+
+// TestSearchListComesWithALaterLease: the first lease is not kept waiting for it.
+func TestSearchListComesWithALaterLease(t *testing.T) {
+	cc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("gcc is not installed")
+	}
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	lease := func() []string {
+		w := r.dial()
+		defer w.close()
+		f := leaseOf(d.addr)
+		f.Compiler, f.Language = cc, "c"
+		leased, _ := w.submitTree(f, "int x;")
+		return leased.Include
+	}
+	if dirs := lease(); dirs != nil {
+		t.Errorf("the first lease has %q", dirs)
+	}
+	eventually(t, "the search list", func() bool { return lease() != nil })
+	r.idle()
+}
