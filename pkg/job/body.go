@@ -6,6 +6,7 @@ import "strings"
 // caller refuses a result past MaxBodyLen.
 func (b *Body) Append(dst []byte) []byte {
 	dst = appendString(dst, b.Argv0)
+	dst = appendString(dst, b.Compiler)
 	dst = appendStrings(dst, b.Args)
 	dst = appendString(dst, b.Language)
 	dst = appendString(dst, b.Name)
@@ -45,6 +46,7 @@ func ParseBody(b []byte) (*Body, error) {
 	r := bodyReader{s: string(b)}
 	var v Body
 	v.Argv0 = r.string()
+	v.Compiler = r.string()
 	v.Args = r.strings()
 	v.Language = r.string()
 	v.Name = r.string()

@@ -294,6 +294,7 @@ const (
 // ".." and links: they are used as they are.
 type Body struct {
 	Argv0    string       // what the compiler is called, for its own messages
+	Compiler string       // sources form: its path on the client, links resolved, as it looks for headers from there; "" = not told
 	Args     []string     // see above
 	Language string       // -x of the text, or of the source
 	Name     string       // base name of the source: the text is stored under it
