@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -122,46 +121,4 @@ func (e *entry) fresh(trust time.Duration) bool {
 		e.looked.Store(now)
 	}
 	return true
-}
-
-// Discover identifies the compilers in directories, sorted by path. Of several
-// names of one toolchain the first is kept: gcc rather than gcc-12 for the same
-// file. A directory that is not there is skipped; a compiler that cannot be
-// identified is given to skipped, if that is not nil.
-func (c *Cache) Discover(ctx context.Context, dirs []string, skipped func(path string, err error)) ([]Toolchain, error) {
-	var list []Toolchain
-	for _, dir := range dirs {
-		names, err := os.ReadDir(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("look for compilers: %w", err)
-		}
-		for _, d := range names {
-			path := filepath.Join(dir, d.Name())
-			if !compilerName(d.Name()) || !executable(path) {
-				continue
-			}
-			tc, err := c.Identify(ctx, path)
-			if ctx.Err() != nil {
-				return nil, context.Cause(ctx)
-			}
-			if err != nil {
-				if skipped != nil {
-					skipped(path, err)
-				}
-				continue
-			}
-			if !slices.ContainsFunc(list, func(t Toolchain) bool { return t.ID == tc.ID }) {
-				list = append(list, tc)
-			}
-		}
-	}
-	return list, nil
-}
-
-func executable(path string) bool {
-	fi, err := os.Stat(path)
-	return err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0
 }

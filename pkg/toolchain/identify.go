@@ -3,6 +3,7 @@ package toolchain
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -73,6 +74,7 @@ func identify(ctx context.Context, s *sums, home, path string) (*finding, error)
 			return f, err
 		}
 	}
+	f.defaults()
 	mode := ""
 	if f.tc.Family == "clang" {
 		mode = driverMode(filepath.Base(path))
@@ -167,6 +169,26 @@ func (f *finding) gccParts() error {
 		f.show(wrapper)
 	}
 	return err
+}
+
+// defaults adds what the driver makes of a command without options: how it was
+// configured, what it found out about the system, and where its headers are. A
+// host where those are elsewhere would not find the client's.
+func (f *finding) defaults() {
+	for _, lang := range []string{"c", "c++"} {
+		p := part{role: "default:" + lang}
+		out, err := f.run(f.tc.Exec, "-###", "-S", "-x", lang, "/dev/null", "-o", "/dev/null")
+		if err == nil { // else there is no such language here
+			h := sha256.New()
+			for line := range strings.Lines(out) {
+				if strings.HasPrefix(line, " ") {
+					h.Write([]byte(line))
+				}
+			}
+			h.Sum(p.sum[:0])
+		}
+		f.parts = append(f.parts, p)
+	}
 }
 
 // helper adds a program that the driver runs beside the compiler proper.

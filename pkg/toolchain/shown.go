@@ -44,6 +44,7 @@ func plainName(path string) string {
 func (f *finding) lists() {
 	f.show(f.tc.Exec)
 	f.show("/etc/ld.so.cache")
+	f.watch("/etc/ld.so.cache") // another one may lead to other libraries
 	dirs := slices.Clone(shownDirs)
 	// A compiler built by hand has its catalogues beside it.
 	dirs = append(dirs, filepath.Join(filepath.Dir(filepath.Dir(f.tc.Path)), "share/locale"))

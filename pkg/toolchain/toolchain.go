@@ -1,9 +1,10 @@
 // Package toolchain tells compilers apart by content: two machines have the same
 // toolchain when every program and library that decides the object is equal.
 //
-// That is the driver; for gcc cc1, cc1plus, cc1obj and its specs files, for clang
-// its configuration files; the assembler; and the shared libraries that those
-// load. Where they lie and what links lead to them does not count, but clang's
+// That is the driver; for gcc cc1, cc1plus, cc1obj, cc1objplus and its specs files,
+// for clang its configuration files; the assembler and objcopy; the shared
+// libraries that those load; and what the driver does without options, where it
+// looks for headers included. What links lead to them does not count, but clang's
 // driver acts by the name it is called by, so clang and clang++ differ.
 package toolchain
 

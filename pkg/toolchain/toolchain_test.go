@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -95,8 +96,15 @@ func TestRealClangActsByName(t *testing.T) {
 	if err := os.Symlink(clangxx, link); err != nil {
 		t.Fatal(err)
 	}
-	if l := identifyOK(t, &c, link); l.ID != b.ID {
-		t.Error("clang++ by the name c++ has another ID")
+	// Some clangs look for gcc's headers from where they were called. A link
+	// elsewhere is as good as the name at the end of the links.
+	list, err := c.Discover(t.Context(), []string{filepath.Dir(clangxx)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := identifyOK(t, &c, link)
+	if !slices.ContainsFunc(list, func(tc Toolchain) bool { return tc.ID == l.ID }) {
+		t.Error("clang++ by the name c++ is not among the offered")
 	}
 }
 
