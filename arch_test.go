@@ -42,6 +42,7 @@ var edges = map[string][]string{
 	"pkg/driver":         {},
 	"pkg/driver/recipes": {"pkg/driver"},
 	"pkg/toolchain":      {"pkg/job"},
+	"pkg/tree":           {},
 	"pkg/config":         {"pkg/hostlist"},
 	"pkg/telemetry":      {"pkg/iwarp"},
 	"pkg/connmgr": {"pkg/arena", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/driver/recipes", "pkg/fetch", "pkg/hostlist", "pkg/iwarp", "pkg/job",

@@ -1,0 +1,259 @@
+package tree
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxDepth bounds how deep directories may lie in one another. A command that goes
+// deeper is no compiler.
+const maxDepth = 128
+
+// standing is a directory that is there between jobs, as it was when the tree was new.
+type standing struct {
+	name    string
+	ino     uint64
+	mode    uint32
+	uid     uint32
+	gid     uint32
+	entries map[string]uint64 // inode numbers, of what mounts cover where there is one
+	dirs    []*standing       // those that nothing is mounted on
+}
+
+// entry is one entry of a directory.
+type entry struct {
+	name string
+	ino  uint64
+	typ  byte // unix.DT_...
+}
+
+// list reads a whole directory.
+func (t *Tree) list(fd int) ([]entry, error) {
+	if t.dirents == nil {
+		t.dirents = make([]byte, 32<<10)
+	}
+	var list []entry
+	for {
+		n, err := unix.Getdents(fd, t.dirents)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n == 0 {
+			return list, err
+		}
+		// inode number 8, offset 8, length 2, type 1, name with a final NUL (getdents64(2)).
+		for b := t.dirents[:n]; len(b) > 19; {
+			size := int(binary.NativeEndian.Uint16(b[16:]))
+			name := b[19:size]
+			name = name[:slices.Index(name, 0)]
+			if s := string(name); s != "." && s != ".." {
+				list = append(list, entry{s, binary.NativeEndian.Uint64(b), b[18]})
+			}
+			b = b[size:]
+		}
+	}
+}
+
+// snapshot learns what a new tree has.
+func (t *Tree) snapshot() error {
+	fd, err := t.openat("/", unix.O_RDONLY|unix.O_DIRECTORY, 0, resolveInner)
+	if err != nil {
+		return err
+	}
+	t.byIno = map[uint64]*standing{}
+	t.standing, err = t.learn(fd, "/")
+	return err
+}
+
+// learn takes fd.
+func (t *Tree) learn(fd int, name string) (*standing, error) {
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	list, err := t.list(fd)
+	if err != nil {
+		return nil, err
+	}
+	s := &standing{name: name, ino: st.Ino, mode: st.Mode, uid: st.Uid, gid: st.Gid, entries: make(map[string]uint64, len(list))}
+	for _, e := range list {
+		s.entries[e.name] = e.ino
+		if e.typ != unix.DT_DIR {
+			continue
+		}
+		sub, err := openDir(fd, e.name)
+		if errors.Is(err, unix.EXDEV) {
+			continue // a mount
+		}
+		if err != nil {
+			return nil, err
+		}
+		d, err := t.learn(sub, e.name)
+		if err != nil {
+			return nil, err
+		}
+		s.dirs = append(s.dirs, d)
+	}
+	t.byIno[s.ino] = s
+	return s, nil
+}
+
+// openDir opens a directory's own subdirectory for reading: no link, no mount.
+func openDir(fd int, name string) (int, error) {
+	for {
+		sub, err := unix.Openat2(fd, name, &unix.OpenHow{
+			Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
+		})
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+			return sub, err
+		}
+	}
+}
+
+// Clean removes all that a job has made or left, wherever that is, when no command
+// runs. It returns ErrSpoiled when a command has changed what was there before,
+// which no compiler does, or has made what cannot be removed.
+func (t *Tree) Clean() error {
+	t.job.end()
+	fd, err := t.openat("/", unix.O_RDONLY|unix.O_DIRECTORY, 0, resolveInner)
+	if err == nil {
+		err = t.restore(fd, t.standing)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrSpoiled, err)
+	}
+	return nil
+}
+
+// restore removes what a standing directory, whose fd it takes, did not have.
+func (t *Tree) restore(fd int, s *standing) error {
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Ino != s.ino || st.Mode != s.mode || st.Uid != s.uid || st.Gid != s.gid {
+		return fmt.Errorf("%s is another directory than before", s.name)
+	}
+	// A default ACL would go on to the next job's files.
+	if n, err := unix.Fgetxattr(fd, "system.posix_acl_default", nil); err == nil && n > 0 {
+		return fmt.Errorf("%s has got an ACL", s.name)
+	}
+	list, err := t.list(fd)
+	if err != nil {
+		return err
+	}
+	there := 0
+	for i := range list {
+		e := &list[i]
+		ino, ok := s.entries[e.name]
+		if !ok {
+			if err := t.remove(fd, e, 1); err != nil {
+				return fmt.Errorf("remove %s: %w", e.name, err)
+			}
+			continue
+		}
+		if e.ino != ino {
+			return fmt.Errorf("%s is not what it was", e.name)
+		}
+		there++
+	}
+	if there != len(s.entries) {
+		return fmt.Errorf("%s lacks what it had", s.name)
+	}
+	for _, d := range s.dirs {
+		sub, err := openDir(fd, d.name)
+		if err != nil {
+			return fmt.Errorf("open %s: %w", d.name, err)
+		}
+		if err := t.restore(sub, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove removes an entry with all that is in it.
+func (t *Tree) remove(fd int, e *entry, depth int) error {
+	if e.typ != unix.DT_DIR {
+		return unix.Unlinkat(fd, e.name, 0)
+	}
+	if depth == maxDepth {
+		return unix.ENAMETOOLONG
+	}
+	sub, err := openDir(fd, e.name)
+	if errors.Is(err, unix.EACCES) { // made by a command that took its own rights
+		if err = unix.Fchmodat(fd, e.name, 0o700, 0); err == nil {
+			sub, err = openDir(fd, e.name)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(sub)
+	list, err := t.list(sub)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		err := t.remove(sub, &list[i], depth+1)
+		if errors.Is(err, unix.EACCES) && unix.Fchmod(sub, 0o700) == nil {
+			err = t.remove(sub, &list[i], depth+1)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return unix.Unlinkat(fd, e.name, unix.AT_REMOVEDIR)
+}
+
+// Unexpected lists what is in the job's directories and was put there neither by the
+// caller nor by New, and has not been opened by Open: what a command made unasked. The job's
+// directories are those that a function of t was told of, and those in which it
+// made files; /tmp is one of them only then. Names of directories end in a slash.
+func (t *Tree) Unexpected() ([]string, error) {
+	var found []string
+	for _, d := range t.job.dirs {
+		fd, err := t.openat(d.name, unix.O_RDONLY|unix.O_DIRECTORY, 0, resolveInner)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", d.name, err)
+		}
+		list, err := t.list(fd)
+		unix.Close(fd)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", d.name, err)
+		}
+		for i := range list {
+			e := &list[i]
+			_, made := d.names[e.name]
+			_, opened := t.job.opened[e.ino]
+			if made || opened || t.stands(d.ino, e) {
+				continue
+			}
+			name := strings.TrimSuffix(d.name, "/") + "/" + e.name
+			if e.typ == unix.DT_DIR {
+				name += "/"
+			}
+			found = append(found, name)
+		}
+	}
+	slices.Sort(found)
+	return found, nil
+}
+
+// stands says that an entry of a directory is there between jobs.
+func (t *Tree) stands(dir uint64, e *entry) bool {
+	s := t.byIno[dir]
+	if s == nil {
+		return false
+	}
+	ino, ok := s.entries[e.name]
+	return ok && ino == e.ino
+}

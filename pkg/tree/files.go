@@ -1,0 +1,447 @@
+package tree
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Every name is looked up from the tree's root by openat2 as a process in the tree
+// would look it up, so a link to /etc/passwd is one to the tree's own. Writing does
+// not cross into what is mounted (RESOLVE_NO_XDEV): all below that belongs to the host.
+const (
+	resolve      = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
+	resolveInner = resolve | unix.RESOLVE_NO_XDEV
+)
+
+// maxOpenDirs bounds the descriptors that are kept for a job's directories: the
+// headers of a compile alternate between fewer.
+const maxOpenDirs = 32
+
+// job is what the caller has done for one job.
+type job struct {
+	dirs    map[uint64]*dir     // by inode number
+	spelled map[string]*dir     // by the name that was used
+	open    []*dir              // those with a descriptor
+	opened  map[uint64]struct{} // inode numbers of results
+}
+
+// dir is a directory that the job uses.
+type dir struct {
+	name  string // as first used
+	ino   uint64
+	fd    int                 // -1: closed for another one
+	names map[string]struct{} // entries that the caller has made
+}
+
+func (j *job) begin() {
+	j.dirs, j.spelled, j.opened = map[uint64]*dir{}, map[string]*dir{}, map[uint64]struct{}{}
+}
+
+// end forgets the job.
+func (j *job) end() {
+	j.closeDirs()
+	clear(j.dirs)
+	clear(j.spelled)
+	clear(j.opened)
+}
+
+func (j *job) closeDirs() {
+	for i, d := range j.open {
+		unix.Close(d.fd)
+		d.fd, j.open[i] = -1, nil
+	}
+	j.open = j.open[:0]
+}
+
+// openat opens a name of the tree.
+func (t *Tree) openat(name string, flags int, mode uint32, resolve uint64) (int, error) {
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode), Resolve: resolve}
+	for {
+		fd, err := unix.Openat2(t.root, name, &how)
+		// EAGAIN: something was mounted or renamed while a ".." was looked up.
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+			return fd, err
+		}
+	}
+}
+
+// split takes a name apart at its last slash.
+func split(name string) (in, base string, err error) {
+	i := strings.LastIndexByte(name, '/')
+	in, base = name[:i+1], name[i+1:]
+	if i < 0 || name[0] != '/' || base == "" || base == "." || base == ".." {
+		return "", "", fs.ErrInvalid
+	}
+	return in, base, nil
+}
+
+// Mkdirs makes a directory and all that lead to it. In a/../b both a and b are
+// made; symbolic links count as the kernel follows them.
+func (t *Tree) Mkdirs(name string) error {
+	_, err := t.dir(name)
+	if errors.Is(err, ErrTaken) { // one that the toolchain shows whole will do
+		fd, oerr := t.openat(name, unix.O_PATH|unix.O_DIRECTORY, 0, resolve)
+		if oerr == nil {
+			unix.Close(fd)
+			return nil
+		}
+	}
+	if err != nil {
+		return &fs.PathError{Op: "mkdir", Path: name, Err: err}
+	}
+	return nil
+}
+
+// dir is the directory of that name, with a descriptor. It is made if it is not there.
+func (t *Tree) dir(name string) (*dir, error) {
+	j := &t.job
+	if d := j.spelled[name]; d != nil && d.fd >= 0 {
+		return d, nil
+	}
+	const flags = unix.O_PATH | unix.O_DIRECTORY
+	fd, err := t.openat(name, flags, 0, resolveInner)
+	if errors.Is(err, unix.ENOENT) {
+		if err = t.mkdirs(name, maxHops); err == nil {
+			fd, err = t.openat(name, flags, 0, resolveInner)
+		}
+	}
+	if err != nil {
+		return nil, takenError(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return j.enter(name, fd, st.Ino), nil
+}
+
+// enter remembers a directory of the job, which takes its descriptor.
+func (j *job) enter(name string, fd int, ino uint64) *dir {
+	d := j.dirs[ino]
+	if d == nil {
+		d = &dir{name: name, ino: ino, fd: -1, names: map[string]struct{}{}}
+		j.dirs[ino] = d
+	}
+	j.spelled[name] = d
+	if d.fd >= 0 { // under another name
+		unix.Close(fd)
+		return d
+	}
+	if len(j.open) == maxOpenDirs {
+		j.closeDirs()
+	}
+	d.fd = fd
+	j.open = append(j.open, d)
+	return d
+}
+
+// mkdirs makes every directory on the way along name, where hops symbolic links may be
+// followed that lead nowhere yet.
+func (t *Tree) mkdirs(name string, hops int) error {
+	if name == "" || name[0] != '/' {
+		return fs.ErrInvalid
+	}
+	for end := 1; end < len(name); end++ {
+		start := end // of a component
+		for end < len(name) && name[end] != '/' {
+			end++
+		}
+		base := name[start:end]
+		if base == "" || base == "." || base == ".." {
+			continue
+		}
+		fd, err := t.openat(name[:end], unix.O_PATH|unix.O_DIRECTORY, 0, resolve)
+		if err == nil {
+			unix.Close(fd)
+			continue
+		}
+		if !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+		parent, err := t.dir(name[:start])
+		if err != nil {
+			return err
+		}
+		err = unix.Mkdirat(parent.fd, base, 0o755)
+		if err == nil {
+			err = t.own(parent.fd, base)
+			parent.names[base] = struct{}{}
+		} else if errors.Is(err, unix.EEXIST) {
+			err = t.follow(name[:start], parent, base, hops-1)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow makes the directory that a symbolic link names.
+func (t *Tree) follow(in string, d *dir, base string, hops int) error {
+	if hops == 0 {
+		return unix.ELOOP
+	}
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(d.fd, base, buf)
+	if err != nil {
+		return err
+	}
+	target := string(buf[:n])
+	if !strings.HasPrefix(target, "/") {
+		target = in + target
+	}
+	return t.mkdirs(target, hops)
+}
+
+// own gives a new file to the user that runs the commands.
+func (t *Tree) own(fd int, base string) error {
+	if t.uid == 0 && t.gid == 0 {
+		return nil
+	}
+	return unix.Fchownat(fd, base, t.uid, t.gid, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// takenError makes what the kernel says where the toolchain stands ErrTaken.
+func takenError(err error) error {
+	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOTDIR) {
+		return ErrTaken
+	}
+	return err
+}
+
+// Write makes a file, and its directory if need be. mtime is in nanoseconds since 1970.
+// A file of the toolchain that has the same content serves as well; one that has
+// another content is ErrTaken.
+func (t *Tree) Write(name string, content []byte, mtime int64, exec bool) error {
+	if err := t.write(name, content, mtime, exec); err != nil {
+		return &fs.PathError{Op: "write", Path: name, Err: err}
+	}
+	return nil
+}
+
+func (t *Tree) write(name string, content []byte, mtime int64, exec bool) error {
+	in, base, err := split(name)
+	if err != nil {
+		return err
+	}
+	d, err := t.dir(in)
+	if errors.Is(err, ErrTaken) {
+		return t.same(name, content)
+	}
+	if err != nil {
+		return err
+	}
+	mode := uint32(0o644)
+	if exec {
+		mode = 0o755
+	}
+	fd, err := openat(d.fd, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, mode)
+	if errors.Is(err, unix.EEXIST) {
+		if _, ours := d.names[base]; ours {
+			return fs.ErrExist
+		}
+		return t.same(name, content)
+	}
+	if err != nil {
+		return err
+	}
+	d.names[base] = struct{}{}
+	for len(content) > 0 && err == nil {
+		var n int
+		n, err = unix.Write(fd, content)
+		if errors.Is(err, unix.EINTR) {
+			err = nil
+		}
+		content = content[max(n, 0):]
+	}
+	if err == nil {
+		err = setTime(fd, mtime)
+	}
+	if err == nil && (t.uid != 0 || t.gid != 0) {
+		err = unix.Fchown(fd, t.uid, t.gid)
+	}
+	if cerr := unix.Close(fd); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// setTime sets a file's times of access and modification, in nanoseconds since 1970.
+func setTime(fd int, ns int64) error {
+	at := unix.NsecToTimespec(ns)
+	times := [2]unix.Timespec{at, at}
+	// The library's function takes names only; no name is the descriptor's file.
+	_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times)), 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// openat opens an entry of a directory.
+func openat(fd int, base string, flags int, mode uint32) (int, error) {
+	for {
+		f, err := unix.Openat(fd, base, flags|unix.O_CLOEXEC, mode)
+		if !errors.Is(err, unix.EINTR) {
+			return f, err
+		}
+	}
+}
+
+// same is nil when the toolchain has a file of that name and content.
+func (t *Tree) same(name string, content []byte) error {
+	fd, err := t.openat(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0, resolve)
+	if err != nil {
+		return ErrTaken
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() || st.Size() != int64(len(content)) {
+		return ErrTaken
+	}
+	buf := make([]byte, 64<<10)
+	for len(content) > 0 {
+		n, err := f.Read(buf)
+		if err != nil || n > len(content) || !bytes.Equal(buf[:n], content[:n]) {
+			return ErrTaken
+		}
+		content = content[n:]
+	}
+	return nil
+}
+
+// Hardlink makes name the same file as old, which Write has made.
+func (t *Tree) Hardlink(old, name string) error {
+	if err := t.hardlink(old, name); err != nil {
+		return &os.LinkError{Op: "link", Old: old, New: name, Err: err}
+	}
+	return nil
+}
+
+func (t *Tree) hardlink(old, name string) error {
+	fd, err := t.openat(old, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0, resolve)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	in, base, err := split(old)
+	if err != nil {
+		return err
+	}
+	from, err := t.dir(in)
+	if err == nil {
+		err = t.link(from, base, name)
+	}
+	if !errors.Is(err, ErrTaken) && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	// Another spelling of the same file, or one of the two is the toolchain's.
+	var a, b unix.Stat_t
+	if err := unix.Fstat(fd, &a); err != nil {
+		return err
+	}
+	if to, err := t.openat(name, unix.O_PATH|unix.O_NOFOLLOW, 0, resolve); err == nil {
+		err := unix.Fstat(to, &b)
+		unix.Close(to)
+		if err == nil && a.Ino == b.Ino && a.Dev == b.Dev {
+			return nil
+		}
+	}
+	content := make([]byte, a.Size)
+	if _, err := unix.Pread(fd, content, 0); err != nil {
+		return err
+	}
+	return t.write(name, content, a.Mtim.Nano(), a.Mode&0o100 != 0)
+}
+
+// link links an entry of a directory to name.
+func (t *Tree) link(from *dir, base, name string) error {
+	in, toBase, err := split(name)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.FcntlInt(uintptr(from.fd), unix.F_DUPFD_CLOEXEC, 0) // the next one may close it
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	to, err := t.dir(in)
+	if err != nil {
+		return err
+	}
+	if err := unix.Linkat(fd, base, to.fd, toBase, 0); err != nil {
+		return takenError(err)
+	}
+	to.names[toBase] = struct{}{}
+	return nil
+}
+
+// Symlink makes a symbolic link. One that is there already must be the same.
+func (t *Tree) Symlink(target, name string) error {
+	if err := t.symlink(target, name); err != nil {
+		return &os.LinkError{Op: "symlink", Old: target, New: name, Err: err}
+	}
+	return nil
+}
+
+func (t *Tree) symlink(target, name string) error {
+	in, base, err := split(name)
+	if err != nil {
+		return err
+	}
+	d, err := t.dir(in)
+	if err != nil {
+		return err
+	}
+	err = unix.Symlinkat(target, d.fd, base)
+	if errors.Is(err, unix.EEXIST) {
+		buf := make([]byte, unix.PathMax)
+		if n, err := unix.Readlinkat(d.fd, base, buf); err != nil || string(buf[:n]) != target {
+			return ErrTaken
+		}
+		return nil
+	}
+	if err != nil {
+		return takenError(err)
+	}
+	d.names[base] = struct{}{}
+	return t.own(d.fd, base)
+}
+
+// Open opens a file that a command has made: a regular one, no link to one, no file of
+// the toolchain. The error of one that is not there is fs.ErrNotExist. An opened
+// file is not Unexpected.
+func (t *Tree) Open(name string) (File, error) {
+	f, err := t.openFile(name)
+	if err != nil {
+		return File{FD: -1}, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return f, nil
+}
+
+func (t *Tree) openFile(name string) (File, error) {
+	fd, err := t.openat(name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0, resolveInner)
+	if err != nil {
+		return File{}, takenError(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return File{}, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		unix.Close(fd)
+		return File{}, fmt.Errorf("not a regular file: %w", fs.ErrInvalid)
+	}
+	t.job.opened[st.Ino] = struct{}{}
+	return File{FD: fd, Size: st.Size, Exec: st.Mode&0o100 != 0}, nil
+}

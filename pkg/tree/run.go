@@ -1,0 +1,125 @@
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// blockKeep is how much of the block stays in memory between commands, in bytes;
+// most argument lists are far smaller.
+const blockKeep = 256 << 10
+
+// Run is a command that was started.
+type Run struct {
+	t   *Tree
+	seq uint64
+	cmd string // for errors
+}
+
+// Start runs a command in the tree; it may be called when no other one runs. The
+// descriptors are passed on before it returns. It returns ErrGone when there is no tree any
+// more; whether the command could be executed Wait says.
+func (t *Tree) Start(c *Command) (*Run, error) {
+	if len(c.Argv) == 0 {
+		return nil, fmt.Errorf("start a command: %w", unix.EINVAL)
+	}
+	file := c.Path
+	if file == "" {
+		file = c.Argv[0]
+	}
+	b := appendStrings(t.buf[:0], file, c.Dir)
+	b = appendStrings(b, c.Argv...)
+	b = appendStrings(b, c.Env...)
+	if cap(b) <= blockKeep {
+		t.buf = b
+	}
+	if err := writeBlock(t.block, b); err != nil {
+		return nil, fmt.Errorf("start %s: %w", file, err)
+	}
+	t.big = t.big || len(b) > blockKeep
+	t.seq++
+	req := request{op: opStart, nice: int32(c.Nice), seq: t.seq, block: uint64(len(b)), fileMax: c.FileMax}
+	if err := t.send(&req, unix.UnixRights(c.Stdin, c.Stdout, c.Stderr)); err != nil {
+		return nil, fmt.Errorf("start %s: %w", file, err)
+	}
+	return &Run{t: t, seq: t.seq, cmd: file}, nil
+}
+
+// Kill kills the command and all processes that come from it. It may be called by any
+// goroutine at any time, and more than once; a run that has ended does not mind.
+func (r *Run) Kill() {
+	_ = r.t.send(&request{op: opKill, seq: r.seq}, nil) // no tree, no command
+}
+
+// Wait returns when no process of the command lives any more; those that outlived it
+// are killed. It is called once. An error means that the command did not run, with the system's
+// reason in the chain, or that the tree has ended with it (ErrGone).
+func (r *Run) Wait() (Outcome, error) {
+	var in reply
+	for {
+		n, _, err := r.t.receive(r.t.in[:], nil)
+		if err == nil {
+			err = in.decode(r.t.in[:n])
+		}
+		if err != nil {
+			return Outcome{}, fmt.Errorf("run %s: %w", r.cmd, err)
+		}
+		if in.seq == r.seq {
+			break
+		}
+	}
+	if r.t.big {
+		r.t.big = false
+		_ = unix.Ftruncate(r.t.block, blockKeep)
+	}
+	if in.errno != 0 {
+		return Outcome{}, fmt.Errorf("start %s: %w", r.cmd, syscall.Errno(in.errno))
+	}
+	return Outcome{
+		Exit: int(in.exit), Signal: int(in.signal), Killed: in.killed,
+		CPU: time.Duration(in.cpu), MaxRSS: in.maxRSS,
+	}, nil
+}
+
+// send passes a request and, encoded in oob, its descriptors to the tree's process.
+func (t *Tree) send(req *request, oob []byte) error {
+	var err error
+	werr := t.sock.Write(func(fd uintptr) bool {
+		for {
+			_, err = unix.SendmsgN(int(fd), req.encode(), oob, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+			if !errors.Is(err, unix.EINTR) {
+				return !errors.Is(err, unix.EAGAIN)
+			}
+		}
+	})
+	return goneError(errors.Join(werr, err))
+}
+
+// receive waits for a packet from the tree's process.
+func (t *Tree) receive(buf, oob []byte) (n int, files []int, err error) {
+	rerr := t.sock.Read(func(fd uintptr) bool {
+		for {
+			n, files, err = receive(int(fd), buf, oob, unix.MSG_DONTWAIT)
+			if !errors.Is(err, unix.EINTR) {
+				return !errors.Is(err, unix.EAGAIN)
+			}
+		}
+	})
+	if rerr == nil && err == nil && n == 0 {
+		err = io.EOF
+	}
+	return n, files, goneError(errors.Join(rerr, err))
+}
+
+// goneError makes what a socket says without its other end, or after Close, ErrGone.
+func goneError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrGone, err)
+}

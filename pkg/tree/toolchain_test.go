@@ -1,0 +1,61 @@
+package tree
+
+import (
+	"bufio"
+	"bytes"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// libraries lists what ld.so loads for a program: names as in the program's own view.
+func libraries(t testing.TB, file string) []string {
+	t.Helper()
+	out, err := exec.Command("ldd", file).Output()
+	if err != nil {
+		return nil // a static program
+	}
+	var libs []string
+	for s := bufio.NewScanner(bytes.NewReader(out)); s.Scan(); {
+		for _, word := range strings.Fields(s.Text()) {
+			if strings.HasPrefix(word, "/") {
+				libs = append(libs, word)
+			}
+		}
+	}
+	return libs
+}
+
+// programs lists files, given as names or as words for $PATH, with their libraries.
+func programs(t testing.TB, names ...string) []string {
+	t.Helper()
+	var files []string
+	for _, name := range names {
+		file, err := exec.LookPath(name)
+		if err != nil {
+			t.Skipf("needs %s", name)
+		}
+		files = append(append(files, file), libraries(t, file)...)
+	}
+	return files
+}
+
+// toolchain lists the files that compiling C with a compiler needs, without headers.
+func toolchain(t testing.TB, cc string) []string {
+	t.Helper()
+	files := programs(t, cc)
+	for _, prog := range []string{"cc1", "as"} {
+		out, err := exec.Command(cc, "-print-prog-name="+prog).Output()
+		if err != nil {
+			t.Skipf("%s does not say what it runs: %v", cc, err)
+		}
+		if file, err := exec.LookPath(strings.TrimSpace(string(out))); err == nil {
+			files = append(append(files, file), libraries(t, file)...)
+		}
+	}
+	for i, f := range files {
+		files[i], _ = filepath.Abs(f)
+	}
+	return files
+}

@@ -1,0 +1,201 @@
+package tree
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+)
+
+// Caller and tree talk over a SOCK_SEQPACKET pair in packets of a fixed size, as
+// both are the same program. Strings lie in a memfd that both hold (the block): an
+// argument list may be larger than a packet. Only one request is under way
+// at a time, so the block has one owner at a time.
+
+// What a request asks for.
+const (
+	opStart uint32 = 1 + iota
+	opKill
+)
+
+// request goes to the tree. With opStart come three descriptors.
+type request struct {
+	op      uint32
+	nice    int32
+	seq     uint64 // of the run; a kill that comes too late meets another one
+	block   uint64 // bytes in the block
+	fileMax int64
+}
+
+const requestSize = 32
+
+func (r *request) encode() []byte {
+	le := binary.LittleEndian
+	b := make([]byte, 0, requestSize)
+	b = le.AppendUint32(b, r.op)
+	b = le.AppendUint32(b, uint32(r.nice))
+	b = le.AppendUint64(b, r.seq)
+	b = le.AppendUint64(b, r.block)
+	return le.AppendUint64(b, uint64(r.fileMax))
+}
+
+func (r *request) decode(b []byte) error {
+	if len(b) != requestSize {
+		return fmt.Errorf("request of %d bytes", len(b))
+	}
+	le := binary.LittleEndian
+	r.op, r.nice = le.Uint32(b), int32(le.Uint32(b[4:]))
+	r.seq, r.block = le.Uint64(b[8:]), le.Uint64(b[16:])
+	r.fileMax = int64(le.Uint64(b[24:]))
+	return nil
+}
+
+// reply comes from the tree: one when it is ready, with the root's descriptor, or
+// could not be made; then one for each start.
+type reply struct {
+	seq    uint64
+	errno  uint32 // why nothing ran; 0: it ran
+	right  bool   // what failed is a matter of rights
+	killed bool
+	exit   int32
+	signal int32
+	cpu    int64  // nanoseconds
+	maxRSS uint64 // bytes
+	text   string // what failed, or what the host lacks
+}
+
+const (
+	replySize = 44
+	maxText   = 8 << 10 // bytes, far below what a socket takes at once
+)
+
+func (r *reply) encode() []byte {
+	le := binary.LittleEndian
+	b := make([]byte, 0, replySize+len(r.text))
+	b = le.AppendUint64(b, r.seq)
+	b = le.AppendUint32(b, r.errno)
+	b = append(b, bit(r.right), bit(r.killed), 0, 0)
+	b = le.AppendUint32(b, uint32(r.exit))
+	b = le.AppendUint32(b, uint32(r.signal))
+	b = le.AppendUint64(b, uint64(r.cpu))
+	b = le.AppendUint64(b, r.maxRSS)
+	b = le.AppendUint32(b, 0)
+	return append(b, r.text[:min(len(r.text), maxText)]...)
+}
+
+func bit(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (r *reply) decode(b []byte) error {
+	if len(b) < replySize {
+		return fmt.Errorf("reply of %d bytes", len(b))
+	}
+	le := binary.LittleEndian
+	r.seq, r.errno = le.Uint64(b), le.Uint32(b[8:])
+	r.right, r.killed = b[12] != 0, b[13] != 0
+	r.exit, r.signal = int32(le.Uint32(b[16:])), int32(le.Uint32(b[20:]))
+	r.cpu, r.maxRSS = int64(le.Uint64(b[24:])), le.Uint64(b[32:])
+	r.text = string(b[replySize:])
+	return nil
+}
+
+// appendStrings encodes a list: the number of strings, then each one's length and bytes.
+func appendStrings(b []byte, list ...string) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(list)))
+	for _, s := range list {
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(s)))
+		b = append(b, s...)
+	}
+	return b
+}
+
+// reader takes a block apart. The strings are the block's memory.
+type reader struct {
+	b   string
+	err error
+}
+
+func (r *reader) uint32() uint32 {
+	if len(r.b) < 4 {
+		r.err, r.b = io.ErrUnexpectedEOF, ""
+		return 0
+	}
+	n := uint32(r.b[0]) | uint32(r.b[1])<<8 | uint32(r.b[2])<<16 | uint32(r.b[3])<<24
+	r.b = r.b[4:]
+	return n
+}
+
+func (r *reader) strings() []string {
+	n := int(r.uint32())
+	if n > len(r.b)/4 {
+		r.err, r.b = io.ErrUnexpectedEOF, ""
+		return nil
+	}
+	list := make([]string, n)
+	for i := range list {
+		k := int(r.uint32())
+		if k > len(r.b) {
+			r.err, r.b = io.ErrUnexpectedEOF, ""
+			return nil
+		}
+		list[i], r.b = r.b[:k], r.b[k:]
+	}
+	return list
+}
+
+// readBlock reads the first n bytes of the block.
+func readBlock(fd int, n uint64) (string, error) {
+	b := make([]byte, n)
+	for off := 0; off < len(b); {
+		k, err := unix.Pread(fd, b[off:], int64(off))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return "", err
+		case k == 0:
+			return "", io.ErrUnexpectedEOF
+		default:
+			off += k
+		}
+	}
+	return string(b), nil
+}
+
+// writeBlock writes b to the block's start.
+func writeBlock(fd int, b []byte) error {
+	for off := 0; off < len(b); {
+		k, err := unix.Pwrite(fd, b[off:], int64(off))
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		off += max(k, 0)
+	}
+	return nil
+}
+
+// receive takes one packet and its descriptors, which are closed on exec. No packet
+// and no error is the other side's end.
+func receive(fd int, buf, oob []byte, flags int) (n int, fds []int, err error) {
+	n, k, _, _, err := unix.Recvmsg(fd, buf, oob, flags|unix.MSG_CMSG_CLOEXEC)
+	if err != nil || k == 0 {
+		return max(n, 0), nil, err
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob[:k])
+	if err != nil {
+		return 0, nil, err
+	}
+	for i := range msgs {
+		got, err := unix.ParseUnixRights(&msgs[i])
+		if err != nil {
+			continue // not descriptors
+		}
+		fds = append(fds, got...)
+	}
+	return n, fds, nil
+}
