@@ -28,6 +28,9 @@ func (f *flow) run() int {
 	if f.plan.Local {
 		return f.local(f.plan.Reason, ipc.Gate(f.plan.Gate))
 	}
+	if f.plan.Text != "" {
+		return f.local(compile.ReasonNotReproducible+f.plan.Text, ipc.GateLocal)
+	}
 	if !rereadable(f.plan.Source) {
 		return f.local(compile.ReasonStdin, ipc.GateLocal)
 	}

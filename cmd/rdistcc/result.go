@@ -56,20 +56,21 @@ const maxSink = 1 << 40
 // old object, or none, would be worse than one that fails.
 func (f *flow) place(r *result) error {
 	began := time.Now()
+	outputs := f.plan.TextOutputs()
 	var there uint64
 	for _, out := range r.Files {
 		switch {
-		case int(out.Index) >= len(f.plan.Outputs), there&(1<<out.Index) != 0,
+		case int(out.Index) >= len(outputs), there&(1<<out.Index) != 0,
 			out.Off > maxSink, out.Len > maxSink, out.Index == 0 && out.Len == 0:
 			return errOutputs
 		}
 		there |= 1 << out.Index
 	}
-	if r.Exit == 0 && there != 1<<len(f.plan.Outputs)-1 {
+	if r.Exit == 0 && there != 1<<len(outputs)-1 {
 		return errOutputs
 	}
 	for _, out := range r.Files {
-		err := compile.Place(f.plan.Outputs[out.Index], f.plan.Driver.Family, f.slot.sink, int64(out.Off), int64(out.Len))
+		err := compile.Place(outputs[out.Index], f.plan.Driver.Family, f.slot.sink, int64(out.Off), int64(out.Len))
 		if err != nil {
 			return err
 		}

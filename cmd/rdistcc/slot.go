@@ -86,7 +86,7 @@ func (f *flow) preprocess() (text *ipc.Submit, reason string) {
 	args, lang := f.plan.Remote(int(s.Major), s.cwd)
 	body := (&job.Body{
 		Argv0: f.cmd.argv[0], Args: args, Language: lang, Name: base(f.plan.Source), Cwd: s.cwd,
-		Env: remoteEnv(f.set.env), Outputs: f.plan.Outputs,
+		Env: remoteEnv(f.set.env), Outputs: f.plan.TextOutputs(),
 	}).Append(nil)
 	textOff := (uint64(len(body)) + job.BodyAlign - 1) / job.BodyAlign * job.BodyAlign
 	if textOff >= s.SourceMax || len(body) > job.MaxBodyLen {

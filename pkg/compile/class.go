@@ -1,15 +1,18 @@
 package compile
 
-// class is what an option is to a compile that is split in two.
+// class is what an option is to a compile that may run elsewhere.
 type class uint8
 
 const (
 	unknown class = iota // not in this family: the command runs here
 
-	// Options that a split compile can honour.
+	// Options of which both forms of a job know what they do.
 	both       // preprocessor and compiler need it
 	debug      // as both; asks for debug information
 	preproc    // the preprocessor alone: its effect is in the text
+	incDir     // as preproc; a directory for headers
+	search     // as preproc; where headers are looked for is not certain then
+	include    // as preproc; -include, -imacros
 	macro      // as preproc; the compiler too where the text leaves conditionals standing
 	compileOn  // the compiler alone: it would change or spoil the text
 	linker     // without effect as nothing is linked; clang says so
@@ -20,8 +23,7 @@ const (
 	dependTo   // -MT, -MQ
 	plainText  // preprocessor's; needs the plain form of the text
 	compDir    // names the directory for debug information
-
-	compDirWord // the same as a word of its own
+	debugRoot  // the same as a word of its own
 
 	// Words that steer the driver.
 	modeCompile  // -c
@@ -36,72 +38,122 @@ const (
 	arch         // -march=, -mtune=, -mcpu=: not native
 	sanitize     // -fsanitize=
 	lto          // -flto
-	stackUsage   // -fstack-usage
 	source       // the file to compile, in its place
+
+	// Further files that come back; their names are derived in sides.go.
+	stackUsage // -fstack-usage
+	callGraph  // -fcallgraph-info
+	coverage   // -ftest-coverage, --coverage
+	splitDwarf // -gsplit-dwarf
+	saveTemps  // -save-temps
+	optRecord  // -fsave-optimization-record
+	optInfo    // -fopt-info
+	timeTrace  // -ftime-trace
+	diagFormat // -fdiagnostics-format=
+	sideFile   // its argument is a file that is written
+
+	// Further files that the compiler reads.
+	inputFile    // its argument is a file
+	inputProfile // its argument is a file of profile data, or has one in it
+	inputBlocks  // -fbasic-block-sections=
+	profileDir   // where profile data lie when the program has run
+	emitLLVM     // -emit-llvm
+
+	// What preprocessed text does not reproduce: textOf has the words.
+	textCommandLine
+	textComments
+	textCoverage
+	textInput
+	textMessages
+	textProfile
+	textSideFile
 
 	// Commands that are no compile.
 	isQuery
 	isPreprocess
 	isDependencies
 
-	// What another machine could not reproduce; whatOf has their words.
+	// What another machine could not reproduce in any form: hereOf has the words.
 	notHere
+	hereAppend
 	hereComments
-	hereCommandLine
-	hereCoverage
 	hereDumps
-	hereEmitLLVM
+	hereInputFile
+	hereLanguage
 	hereMessages
 	hereModules
 	herePCH
 	herePlugin
 	hereProfile
-	hereSaveTemps
 	hereSideFile
 	hereSpecs
-	hereSplitDwarf
 	hereSyntaxOnly
 	hereToolPath
-	hereInputFile
+
+	numClasses
 )
 
-// whatOf is the word behind "not-reproducible:".
-func whatOf(c class) string {
-	switch c {
-	case hereComments:
-		return "comments" // -C, -CC: only with -E
-	case hereCommandLine:
-		return "command-line" // the object records the words that made it
-	case hereCoverage:
-		return "coverage" // .gcno files, and paths in the object
-	case hereDumps:
-		return "dumps"
-	case hereEmitLLVM:
-		return "emit-llvm"
-	case hereMessages:
-		return "messages" // the command prints timings, commands, headers
-	case hereModules:
-		return "modules"
-	case herePCH:
-		return "pch"
-	case herePlugin:
-		return "plugin"
-	case hereProfile:
-		return "profile"
-	case hereSaveTemps:
-		return "save-temps"
-	case hereSideFile:
-		return "side-file" // writes a further file
-	case hereSpecs:
-		return "specs"
-	case hereSplitDwarf:
-		return "split-dwarf"
-	case hereSyntaxOnly:
-		return "syntax-only"
-	case hereToolPath:
-		return "tool-path" // chooses the programs that compile
-	case hereInputFile:
-		return "input-file" // the compiler proper reads a further file
-	}
-	return "option"
+// Halves that a word of a command can go to.
+const (
+	toText   = 1 << iota // text form: the preprocessor here
+	toObject             // text form: the compiler there
+	toList               // sources form: the run that lists the files
+)
+
+// goes says which halves get an option.
+var goes = [numClasses]uint8{
+	both: toText | toObject | toList, arch: toText | toObject | toList, sanitize: toText | toObject | toList,
+	lto: toText | toObject | toList, stackUsage: toText | toObject | toList, xclang: toText | toObject | toList,
+	debug: toText | toObject, compDir: toText | toObject, debugRoot: toText | toObject,
+	preproc: toText | toList, incDir: toText | toList, search: toText | toList, include: toText | toList,
+	macro: toText | toList, plainText: toText | toList, source: toText | toList, language: toText | toList,
+	depend: toText, dependAuto: toText, dependFile: toText, dependTo: toText, wp: toText, xpre: toText,
+	linker:     toText, // clang says that they are unused
+	diagFormat: toText | toObject | toList, compileOn: toObject, wa: toObject, xasm: toObject,
+	// Some of these define macros.
+	coverage: toList, inputProfile: toList, inputFile: toList, inputBlocks: toList, profileDir: toList, textProfile: toList, textCoverage: toList, textInput: toList,
+}
+
+// textOf is the word behind "not-reproducible:" for a class of which preprocessed
+// text would give another object, other files or other messages.
+var textOf = [numClasses]string{
+	callGraph:       "side-file",
+	coverage:        "coverage", // paths in the object
+	splitDwarf:      "split-dwarf",
+	saveTemps:       "save-temps",
+	optRecord:       "side-file",
+	optInfo:         "messages",
+	timeTrace:       "side-file",
+	sideFile:        "side-file",
+	inputFile:       "input-file",
+	inputProfile:    "profile",
+	inputBlocks:     "input-file",
+	profileDir:      "profile",
+	emitLLVM:        "emit-llvm",
+	textCommandLine: "command-line", // the object records the words that made it
+	textComments:    "comments",
+	textCoverage:    "coverage",
+	textInput:       "input-file",
+	textMessages:    "messages",
+	textProfile:     "profile",
+	textSideFile:    "side-file",
+}
+
+// hereOf is the word behind "not-reproducible:" for a class that keeps a command
+// here.
+var hereOf = [numClasses]string{
+	hereAppend:     "append",   // adds to a file that is there already
+	hereComments:   "comments", // -C, -CC: only with -E
+	hereDumps:      "dumps",    // files whose names nobody can tell before
+	hereInputFile:  "input-file",
+	hereLanguage:   "language",
+	hereMessages:   "messages", // the command prints timings, memory, commands
+	hereModules:    "modules",
+	herePCH:        "pch",
+	herePlugin:     "plugin",
+	hereProfile:    "profile",
+	hereSideFile:   "side-file",
+	hereSpecs:      "specs",
+	hereSyntaxOnly: "syntax-only",
+	hereToolPath:   "tool-path", // chooses the programs that compile
 }

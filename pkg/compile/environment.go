@@ -1,5 +1,7 @@
 package compile
 
+import "strings"
+
 // changedByEnvironment reports whether a variable is set that changes what the
 // compiler proper or the driver does. Those that only add directories for
 // headers, CPATH and its like, are spent by the half that runs here.
@@ -45,4 +47,24 @@ var clangVariables = [...]string{
 	"MACOSX_DEPLOYMENT_TARGET",
 	"QA_OVERRIDE_GCC3_OPTIONS",
 	"SUNPRO_DEPENDENCIES",
+}
+
+// headerDirs are the directories for headers that variables name.
+func headerDirs(getenv func(string) (string, bool)) (dirs []string) {
+	if getenv == nil {
+		return nil
+	}
+	for _, name := range [...]string{"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "OBJC_INCLUDE_PATH", "OBJCPLUS_INCLUDE_PATH"} {
+		list, _ := getenv(name)
+		if list == "" {
+			continue
+		}
+		for dir := range strings.SplitSeq(list, ":") {
+			if dir == "" {
+				dir = "."
+			}
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
 }

@@ -131,6 +131,9 @@ func (b *testbench) compare(args []string) verdict {
 	if plan.Local {
 		return verdict{place: "local:" + plan.Reason}
 	}
+	if plan.Text != "" {
+		return verdict{place: "local:" + ReasonNotReproducible + plan.Text}
+	}
 	var text []byte
 	if plan.Raw {
 		var err error

@@ -2,37 +2,41 @@ package compile
 
 import "strings"
 
-// preprocessorWords judges -Wp,A,B and the argument of -Xpreprocessor: words
-// that the driver hands to the preprocessor unseen. Only those whose whole
-// effect is in the text, or in a dependency file, are known.
+// preprocessorWords judges the words of -Wp,A,B, which the driver hands to the
+// preprocessor unseen.
 func (p *parser) preprocessorWords(list string) {
-	words := strings.Split(list, ",")
-	for i := 0; i < len(words); i++ {
-		w := words[i]
-		switch {
-		case strings.HasPrefix(w, "-D") && len(w) > 2, strings.HasPrefix(w, "-U") && len(w) > 2, strings.HasPrefix(w, "-I") && len(w) > 2:
-		case w == "-MD", w == "-MMD":
-			// The file name is the next word. clang's driver reads this form itself.
-			if i++; i == len(words) {
-				p.refuse(ReasonUnknownOption + "-Wp")
-				return
-			}
-			p.dependencyFile(words[i])
-			if p.Driver.Family == Clang {
+	if p.Driver.Family == Clang {
+		// clang's driver takes this form for its own -MMD and -MF.
+		for _, option := range [...]string{"-MD,", "-MMD,"} {
+			if name, ok := strings.CutPrefix(list, option); ok && strings.IndexByte(name, ',') < 0 {
+				p.dependencyFile(name)
 				p.deps, p.depFile = true, true
-			}
-		case w == "-MF", w == "-MT", w == "-MQ":
-			if i++; i == len(words) {
-				p.refuse(ReasonUnknownOption + "-Wp")
 				return
 			}
-			if w == "-MF" {
-				p.dependencyFile(words[i])
-			}
-		case w == "-MP":
-		default:
-			p.refuse(ReasonUnknownOption + "-Wp," + optionName(w))
 		}
+	}
+	for w := range strings.SplitSeq(list, ",") {
+		p.preprocessorWord(w)
+	}
+}
+
+// preprocessorWord judges one word of -Wp, or behind -Xpreprocessor; gcc makes one
+// list of all. Only those are known whose whole effect is in the text, or in a
+// dependency file.
+func (p *parser) preprocessorWord(w string) {
+	option := p.pending
+	p.pending = ""
+	gcc := p.Driver.Family == GCC
+	switch {
+	case option == "-MD", option == "-MMD", option == "-MF":
+		p.dependencyFile(w)
+	case option != "": // -MT, -MQ
+	case len(w) > 2 && (strings.HasPrefix(w, "-D") || strings.HasPrefix(w, "-U") || strings.HasPrefix(w, "-I")):
+	case gcc && (w == "-MD" || w == "-MMD" || w == "-MF" || w == "-MT" || w == "-MQ"), w == "-MT":
+		p.pending = w
+	case w == "-MP":
+	default:
+		p.refuse(ReasonUnknownOption + "-Wp," + optionName(w))
 	}
 }
 

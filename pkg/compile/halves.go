@@ -63,7 +63,12 @@ func (p *Plan) Remote(major int, dir string) (args []string, lang string) {
 		lang = p.Language
 	}
 	for _, o := range p.options {
-		if o.class.there(p) {
+		switch {
+		case o.class == debugRoot: // one spelling is enough for the other half
+			args = append(args, "-fdebug-compilation-dir="+o.arg)
+		case o.class == xasm:
+			args = append(args, "-Wa,"+o.arg)
+		case goes[o.class]&toObject != 0, o.class == macro && p.rewrite:
 			args = append(args, o.words...)
 		}
 	}
@@ -80,24 +85,7 @@ func (p *Plan) keepsMacros(major int) bool {
 
 // here reports whether the local half gets an option.
 func (c class) here(f Family) bool {
-	switch c {
-	case compileOn, drop:
-		return false
-	case linker:
-		return f == Clang // it says that they are unused
-	}
-	return true
-}
-
-// there reports whether the other half gets an option.
-func (c class) there(p *Plan) bool {
-	switch c {
-	case both, debug, compileOn, compDir:
-		return true
-	case macro:
-		return p.rewrite
-	}
-	return false
+	return goes[c]&toText != 0 && (c != linker || f == Clang)
 }
 
 // depend adds what the driver derives from -o, which the local half has not: the

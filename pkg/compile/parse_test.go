@@ -9,7 +9,8 @@ import (
 )
 
 // parseCases: compilers (as in equalCases, or a name), words, and the verdict:
-// a reason, or "remote", the language and the outputs.
+// a reason, or "remote", or "sources:" with the reason against text, then the
+// language and the outputs.
 var parseCases = []struct{ compilers, args, want string }{
 	{"c", "a.c -o a.o -c", "remote c a.o"},
 	{"c", "-c -c a.c", "remote c a.o"},
@@ -46,7 +47,8 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"c", "-isystemsys -c usesys.c", "remote c usesys.o"},
 	{"c", "-idirafter sys -c usesys.c", "remote c usesys.o"},
 	{"c", "-c deepinc.c", "remote c deepinc.o"},
-	{"c", "-CC -c b.c", "not-reproducible:comments"},
+	{"gcc", "-CC -c b.c", "sources:comments c b.o"},
+	{"clang", "-CC -c b.c", "not-reproducible:comments"},
 	{"c", "-ansi -c b.c", "remote c b.o"},
 	{"gcc", "-fexec-charset=latin1 -c latin1.c -finput-charset=latin1", "remote c latin1.o"},
 	{"c", "-c ../macro.c -o m.o", "remote c m.o"},
@@ -55,27 +57,28 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"c", "-fmacro-prefix-map=/src=/src -c /src/macro.c -o m.o", "remote c m.o"},
 	{"c", "-c bom.c", "remote c bom.o"},
 	{"c", "-x c-header pch/p.h -o pch/p.h.gch", "not-reproducible:pch"},
-	{"c", "-MD -c a.c -o a.o", "remote c a.o"},
-	{"c", "-MD -c a.c -o sub/obj/a.o", "remote c sub/obj/a.o"},
-	{"c", "-MD -c sub/src/s.c -o sub/obj/s.o", "remote c sub/obj/s.o"},
-	{"c", "-MMD -c a.c -o other.o", "remote c other.o"},
-	{"c", "-MD -MF deps.txt -c a.c -o a.o", "remote c a.o"},
-	{"c", "-MD -MQ a$b -MF foo.d -c a.c -o a.o", "remote c a.o"},
-	{"c", "-MD -MG -c missinc.c", "remote c missinc.o"},
-	{"c", "-Wp,-MT,tgt,-MMD,wp.d -c a.c -o a.o", "remote c a.o"},
-	{"c", "-MD -MT CMakeFiles/x.dir/a.c.o -MF CMakeFiles/x.dir/a.c.o.d -o CMakeFiles/x.dir/a.c.o -c /src/a.c", "remote c CMakeFiles/x.dir/a.c.o"},
-	{"c", "-MT a.lo -MD -MP -MF a.Tpo -c a.c -fPIC -DPIC -o .libs/a.o", "remote c .libs/a.o"},
+	{"c", "-MD -c a.c -o a.o", "remote c a.o a.d"},
+	{"c", "-MD -c a.c -o sub/obj/a.o", "remote c sub/obj/a.o sub/obj/a.d"},
+	{"c", "-MD -c sub/src/s.c -o sub/obj/s.o", "remote c sub/obj/s.o sub/obj/s.d"},
+	{"c", "-MMD -c a.c -o other.o", "remote c other.o other.d"},
+	{"c", "-MD -MF deps.txt -c a.c -o a.o", "remote c a.o deps.txt"},
+	{"c", "-MD -MQ a$b -MF foo.d -c a.c -o a.o", "remote c a.o foo.d"},
+	{"c", "-MD -MG -c missinc.c", "remote c missinc.o missinc.d"},
+	{"gcc", "-Wp,-MT,tgt,-MMD,wp.d -c a.c -o a.o", "remote c a.o wp.d"},
+	{"clang", "-Wp,-MT,tgt,-MMD,wp.d -c a.c -o a.o", "unknown-option:-Wp,-MMD"},
+	{"c", "-MD -MT CMakeFiles/x.dir/a.c.o -MF CMakeFiles/x.dir/a.c.o.d -o CMakeFiles/x.dir/a.c.o -c /src/a.c", "remote c CMakeFiles/x.dir/a.c.o CMakeFiles/x.dir/a.c.o.d"},
+	{"c", "-MT a.lo -MD -MP -MF a.Tpo -c a.c -fPIC -DPIC -o .libs/a.o", "remote c .libs/a.o a.Tpo"},
 	{"c", "-MM a.c b.c", "dependencies-only"},
 	{"c", "-MM -MT foo.o a.c", "dependencies-only"},
-	{"c", "-MD -MF x.d -c err.c -o err.o", "remote c err.o"},
+	{"c", "-MD -MF x.d -c err.c -o err.o", "remote c err.o x.d"},
 	{"c", "-S a.c -o out.s", "remote c out.s"},
-	{"gcc", "-S -fverbose-asm a.c -o out.s", "not-reproducible:command-line"},
+	{"gcc", "-S -fverbose-asm a.c -o out.s", "sources:command-line c out.s"},
 	{"c", "-S -masm=intel a.c", "remote c a.s"},
 	{"c", "-E -P a.c", "preprocess"},
 	{"c", "-E -C warn.c", "preprocess"},
 	{"c", "-E -MD -MF x.d a.c", "preprocess"},
 	{"c", "-c a.c -o -", "not-reproducible:stdout"},
-	{"clang", "-emit-llvm -c a.c -o a.bc", "not-reproducible:emit-llvm"},
+	{"clang", "-emit-llvm -c a.c -o a.bc", "sources:emit-llvm c a.bc"},
 	{"clang", "-Xclang -ast-print -fsyntax-only -c b.c", "unknown-option:-ast-print"},
 	{"clang", "-E -frewrite-includes a.c", "preprocess"},
 	{"c", "selfmain.c", "link"},
@@ -84,7 +87,7 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"c", "main.c -L. -lz -o prog", "link"},
 	{"c", "-MD -c a.c b.c", "not-reproducible:several-sources"},
 	{"c", "-c a.c -Xlinker --foo", "remote c a.o"},
-	{"c", "-c a.c -o x.o -o y.o", "not-reproducible:several-outputs"},
+	{"c", "-c a.c -o x.o -o y.o", "sources:several-outputs c y.o"},
 	{"x", "-c err.cpp -o err.o", "remote c++ err.o"},
 	{"c", "-c nosuchfile.c -o x.o", "remote c x.o"},
 	{"c", "-Wsuch-warning-zz -c a.c", "remote c a.o"},
@@ -103,18 +106,20 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"gcc", "-Wall -c warn.c", "remote c warn.o"},
 	{"c", "-g3 -c a.c", "remote c a.o"},
 	{"c", "-g -c /src/a.c", "remote c a.o"},
-	{"gcc", "-g -frecord-gcc-switches -c a.c", "not-reproducible:command-line"},
+	{"gcc", "-g -frecord-gcc-switches -c a.c", "sources:command-line c a.o"},
 	{"gcc", "-g -fno-working-directory -c a.c", "remote c a.o"},
 	{"c", "-g -fdebug-types-section -c plain.cpp", "remote c++ plain.o"},
-	{"c", "-g -gsplit-dwarf -c a.c -o a.o", "not-reproducible:split-dwarf"},
+	{"c", "-g -gsplit-dwarf -c a.c -o a.o", "sources:split-dwarf c a.o a.dwo"},
 	{"clang", "-g -fdebug-compilation-dir=. -c a.c", "remote c a.o"},
-	{"c", "-save-temps=cwd -c a.c -o sub/obj/a.o", "not-reproducible:save-temps"},
+	{"gcc", "-save-temps=cwd -c a.c -o sub/obj/a.o", "sources:save-temps c sub/obj/a.o sub/obj/a.i sub/obj/a.s a.i a.s"},
+	{"clang", "-save-temps=cwd -c a.c -o sub/obj/a.o", "sources:save-temps c sub/obj/a.o sub/obj/a.i sub/obj/a.s sub/obj/a.bc a.i a.s a.bc"},
 	{"gcc", "-O1 -fdump-rtl-expand -c opt.c -o o.o", "not-reproducible:dumps"},
-	{"clang", "-O2 -fsave-optimization-record -c opt.c -o o.o", "not-reproducible:side-file"},
-	{"c", "--coverage -c prof.c -o p.o", "not-reproducible:coverage"},
-	{"c", "-ftest-coverage -c prof.c", "not-reproducible:coverage"},
-	{"c", "-fprofile-arcs -c prof.c", "not-reproducible:coverage"},
-	{"gcc", "-O2 -fprofile-generate -c prof.c", "not-reproducible:profile"},
+	{"clang", "-O2 -fsave-optimization-record -c opt.c -o o.o", "sources:side-file c o.o o.opt.yaml"},
+	{"c", "--coverage -c prof.c -o p.o", "sources:coverage c p.o p.gcno"},
+	{"c", "-ftest-coverage -c prof.c", "sources:coverage c prof.o prof.gcno"},
+	{"gcc", "-fprofile-arcs -c prof.c", "sources:coverage c prof.o"},
+	{"clang", "-fprofile-arcs -c prof.c", "sources:coverage c prof.o prof.gcno"},
+	{"gcc", "-O2 -fprofile-generate -c prof.c", "sources:profile c prof.o"},
 	{"gcc", "-Wa,-Iinc -c s.s -o s.o", "assembler"},
 	{"g++", "-std=c++20 -fmodules-ts -c mod/mm.cpp -o mm.o", "not-reproducible:modules"},
 	{"g++", "-std=c++20 -fmodules-ts -c mod/use.cpp -o use.o", "not-reproducible:modules"},
@@ -194,13 +199,13 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"c", "-oz/a.o -c a.c", "remote c z/a.o"},
 	{"c", "-c a.c -o", "unknown-option:-o"},
 	{"c", "-c a.c -o a.c", "not-reproducible:output"},
-	{"c", "-c ./-a.c", "not-reproducible:source-name"},
+	{"c", "-c ./-a.c", "sources:source-name c -a.o"},
 	{"gcc", "-fstack-usage -c a.c -o d/b.x.o", "remote c d/b.x.o d/b.x.su"},
 
 	// Arguments are not files.
 	{"c", "-include a.c -c b.c", "remote c b.o"},
 	{"c", "-I x.o -D Y.o -c b.c", "remote c b.o"},
-	{"c", "-MF x.c -MD -c b.c", "remote c b.o"},
+	{"c", "-MF x.c -MD -c b.c", "remote c b.o x.c"},
 	{"c", "-L . -l m -c b.c", "remote c b.o"},
 	{"clang", "-Xclang -Wfoo -target x86_64-linux-gnu -c b.c", "remote c b.o"},
 
@@ -213,7 +218,8 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"clang", "-mllvm -stats -c a.c", "unknown-option:-mllvm"},
 	{"clang", "-Xclang -load -Xclang x.so -c a.c", "unknown-option:-load"},
 	{"clang", "-Xclang -Wp,x -c a.c", "remote c a.o"},
-	{"c", "-Wp,-MD -c a.c", "unknown-option:-Wp"},
+	{"gcc", "-Wp,-MD -c a.c", "unknown-option:-Wp"},
+	{"clang", "-Wp,-MD -c a.c", "unknown-option:-Wp,-MD"},
 	{"c", "-Wp,-P -c a.c", "unknown-option:-Wp,-P"},
 	{"c", "-Xpreprocessor -DX -c a.c", "remote c a.o"},
 	{"c", "-Xpreprocessor -fopenmp -c a.c", "unknown-option:-Wp,-fopenmp"},
@@ -225,24 +231,25 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"c", "-mcpu=native+crc -c a.c", "not-reproducible:native"},
 	{"c", "-march=armv8-a+simd -c a.c", "remote c a.o"},
 	{"c", "-B. -c a.c", "not-reproducible:tool-path"},
-	{"c", "-fprofile-use=x -c a.c", "not-reproducible:profile"},
+	{"gcc", "-fprofile-use=x -c a.c", "not-reproducible:profile"},
+	{"clang", "-fprofile-use=x -c a.c", "sources:input-file c a.o"},
 	{"c", "-fno-profile-arcs -fno-lto -c a.c", "remote c a.o"},
 	{"gcc", "-wrapper x,y -c a.c", "not-reproducible:tool-path"},
 	{"clang", "-wrapper x,y -c a.c", "unknown-option:-wrapper"},
-	{"gcc", "-fopt-info=x -c a.c", "not-reproducible:messages"},
-	{"gcc", "-aux-info x -c a.c", "not-reproducible:side-file"},
+	{"gcc", "-fopt-info=x -c a.c", "sources:messages c a.o x"},
+	{"gcc", "-aux-info x -c a.c", "sources:side-file c a.o x"},
 	{"gcc", "-fno-directives-only -c a.c", "unknown-option:-fno-directives-only"},
-	{"c", "-g -S a.c", "not-reproducible:debug"},
-	{"gcc", "-g -c a.i", "not-reproducible:directory"},
+	{"c", "-g -S a.c", "sources:debug c a.s"},
+	{"gcc", "-g -c a.i", "sources:directory cpp-output a.o"},
 	{"clang", "-g -c a.i", "remote cpp-output a.o"},
-	{"gcc", "-c a.i -x c", "not-reproducible:messages"},
-	{"clang", "-MD -c a.i", "not-reproducible:messages"},
-	{"clang", "-g -flto -c a.c", "not-reproducible:lto"},
-	{"clang", "-fsanitize=undefined,address -c d/a.c", "not-reproducible:directory"},
+	{"gcc", "-c a.i -x c", "sources:messages cpp-output a.o"},
+	{"clang", "-MD -c a.i", "sources:messages cpp-output a.o a.d"},
+	{"clang", "-g -flto -c a.c", "sources:lto c a.o"},
+	{"clang", "-fsanitize=undefined,address -c d/a.c", "sources:directory c a.o"},
 	{"c", "-fsanitize=undefined -c d/a.c", "remote c a.o"},
 	{"gcc", "-dA -c a.c", "not-reproducible:dumps"},
 	{"gcc", "-flto=auto -fno-fat-lto-objects -ffat-lto-objects -c a.c", "remote c a.o"},
-	{"clang", "-MJ x.json -c a.c", "unknown-option:-MJ"},
+	{"clang", "-MJ x.json -c a.c", "not-reproducible:append"},
 	{"clang", "-include-pch x.pch -c a.c", "not-reproducible:pch"},
 	{"clang", "-fmodules -c a.c", "not-reproducible:modules"},
 }
@@ -262,6 +269,9 @@ func verdictOf(p Plan) string {
 		return p.Reason
 	}
 	s := "remote " + p.Language
+	if p.Text != "" {
+		s = "sources:" + p.Text + " " + p.Language
+	}
 	for _, o := range p.Outputs {
 		s += " " + o.Name
 	}
@@ -356,8 +366,8 @@ func TestHalves(t *testing.T) {
 			"-E -frewrite-includes -fsanitize=undefined -I. -DX a.c", "-fsanitize=undefined -DX -x c"},
 	} {
 		p := Parse(words(c.args), testDriver(t, c.compiler), nil)
-		if p.Local {
-			t.Errorf("%s %s: %s", c.compiler, c.args, p.Reason)
+		if p.Local || p.Text != "" {
+			t.Errorf("%s %s: %s %s", c.compiler, c.args, p.Reason, p.Text)
 			continue
 		}
 		if got := strings.Join(p.Preprocess(c.major), " "); got != c.here {
@@ -381,7 +391,7 @@ func TestRemoteIsParsed(t *testing.T) {
 	for _, c := range all {
 		for _, cc := range compilersOf(c.compilers) {
 			p := Parse(words(c.args), testDriver(t, cc), nil)
-			if p.Local {
+			if p.Local || p.Text != "" {
 				continue
 			}
 			args, _ := p.Remote(0, "/dir")
@@ -418,6 +428,14 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q: local %v, reason %q", argv, p.Local, p.Reason)
 		}
 		if p.Local {
+			return
+		}
+		p.List(12)
+		p.IncludeDirs()
+		if !slices.Equal(p.Whole(), argv) {
+			t.Fatalf("%q: whole %q", argv, p.Whole())
+		}
+		if p.Text != "" {
 			return
 		}
 		p.Preprocess(12)

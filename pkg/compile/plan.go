@@ -1,11 +1,15 @@
 // Package compile knows compilers' command lines: which commands may run on
-// another machine, what they read and write, and how to run their two halves.
+// another machine, what they read and write, and in which form.
 //
 //	Parse(argv) ─▶ Plan ─┬─ Local: run it here, as it was typed
-//	                     └─ Preprocess() here, its stdout is the slot
-//	                        ScanText()   can this text travel?
-//	                        Remote()     options for the compiler over there
-//	                        Place()      its outputs, as the compiler here would
+//	                     ├─ sources form: the command itself over the original files
+//	                     │  List()         lists the files here
+//	                     │  Whole()        runs there
+//	                     ├─ text form, unless Text speaks against it: two halves
+//	                     │  Preprocess()   here, its stdout is the slot
+//	                     │  ScanText()     can this text travel?
+//	                     │  Remote()       options for the compiler over there
+//	                     └─ Place()        its outputs, as the compiler here would
 //
 // The package is linked into the wrapper that runs once a source file: its
 // tables are laid out by the linker, nothing is built at start.
@@ -27,12 +31,20 @@ type Plan struct {
 	Source   string       // as typed
 	Language string       // of the source: "c", "c++", "objective-c", ... or "cpp-output", ...
 	Outputs  []job.Output // paths as the compiler would use them; the first is the main one
+	Inputs   []string     // further files that the compiler reads by name; they need not exist, but are no directories
+
+	// Text is why it cannot travel as preprocessed text, a word to stand behind
+	// ReasonNotReproducible; then only the sources form will do. "" if it can.
+	Text string
 
 	// Raw: the source is preprocessed already. There is no local half: the
 	// file itself is the text.
 	Raw bool
 
-	options []option // parsed words, in order
+	argv    []string // as Parse was given them
+	options []option // the same words, parsed, in order
+	envDirs []string // for headers, from the environment
+	usage   bool     // gcc's -fstack-usage
 	output  string   // argument of -o, or ""
 	deps    bool     // -MD or -MMD by itself: the driver derives a name and a target
 	depFile bool     // -MF was given
@@ -46,9 +58,10 @@ type Plan struct {
 	rewrite bool     // clang: the object depends on the places of macros
 }
 
-// option is one parsed option with its argument words.
+// option is one parsed option or file.
 type option struct {
-	words []string
+	words []string // with its argument
+	arg   string   // the argument alone, or the file
 	class class
 }
 

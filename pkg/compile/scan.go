@@ -16,7 +16,7 @@ func (p *Plan) ScanText(text []byte, dir string) (reason string) {
 	if what := scanText(text, p.Source); what != "" {
 		return ReasonNotReproducible + what
 	}
-	if p.Driver.Family == Clang && p.precompiled(dir) {
+	if p.Precompiled(dir) {
 		return ReasonNotReproducible + "pch"
 	}
 	if p.macros && p.Driver.Family == GCC && !p.Raw && !bytes.Contains(text, []byte("#define ")) {
@@ -34,17 +34,18 @@ func (p *Plan) ScanText(text []byte, dir string) (reason string) {
 	return ""
 }
 
-// precompiled reports whether clang takes a precompiled header in the place of one
-// that -include names: its text is then not in ours.
-func (p *Plan) precompiled(dir string) bool {
+// Precompiled reports whether clang takes a precompiled header in the place of one
+// that -include names: no text and no list of files shows that. dir is the working
+// directory.
+func (p *Plan) Precompiled(dir string) bool {
+	if p.Driver.Family != Clang {
+		return false
+	}
 	for _, o := range p.options {
-		if o.class != preproc || !strings.HasPrefix(o.words[0], "-include") {
+		if o.class != include || strings.HasPrefix(o.words[0], "-imacros") {
 			continue
 		}
-		name := o.words[len(o.words)-1]
-		if len(o.words) == 1 {
-			name = name[len("-include"):]
-		}
+		name := o.arg
 		if !strings.HasPrefix(name, "/") {
 			name = dir + "/" + name
 		}

@@ -45,6 +45,30 @@ func (p *Plan) Shared(major int) (words []string, n driver.Names, ok bool) {
 	return append(words, "-x", p.Language, driver.Source), n, true
 }
 
+// SharedList is List with a placeholder for the source, as Shared is Preprocess.
+func (p *Plan) SharedList(major int) (words []string, n driver.Names, ok bool) {
+	if p.Local || p.Raw || p.Driver.Family != GCC {
+		return nil, n, false
+	}
+	words = p.listForm(nil, major)
+	n.Source = p.Source
+	for _, o := range p.options {
+		switch {
+		case o.class == source, o.class == language:
+		case o.class == wp, o.class == xpre:
+			return nil, n, false
+		case goes[o.class]&toList != 0:
+			words = append(words, o.words...)
+		}
+	}
+	for _, w := range words {
+		if strings.Contains(w, "@rdistcc-") {
+			return nil, n, false
+		}
+	}
+	return append(words, "-x", p.Language, driver.Source), n, true
+}
+
 // placeholder notes the name that a dependency option gives, and returns what
 // stands for it.
 func placeholder(n *driver.Names, option, name string) string {

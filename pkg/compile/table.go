@@ -1,141 +1,5 @@
 package compile
 
-import "strings"
-
-// form is how an option takes its argument.
-type form uint8
-
-const (
-	alone    form = iota // -c
-	joined               // -std=c11, -O2, -O: all that begins so
-	separate             // -MF FILE
-	either               // -DX, -D X
-)
-
-// spec is one row of the option table.
-type spec struct {
-	name       string
-	form       form
-	gcc, clang class
-}
-
-func (s *spec) class(f Family) class {
-	if f == Clang {
-		return s.clang
-	}
-	return s.gcc
-}
-
-// takes reports whether word is this option.
-func (s *spec) takes(word string) bool {
-	switch s.form {
-	case joined, either:
-		return strings.HasPrefix(word, s.name)
-	}
-	return word == s.name
-}
-
-// find looks a word up: the longest row that takes it, then the flags of one
-// -f, -m and -W. nil means that the option is not known.
-//
-// Rows are sorted by name, so what begins like word lies before it; each step
-// shortens word to what it shares with its neighbour, until a row takes it.
-func find(word string) *spec {
-	for key := word; key != ""; {
-		lo, hi := 0, len(table)
-		for lo < hi {
-			if mid := int(uint(lo+hi) >> 1); table[mid].name <= key {
-				lo = mid + 1
-			} else {
-				hi = mid
-			}
-		}
-		if lo == 0 {
-			break
-		}
-		row := &table[lo-1]
-		if strings.HasPrefix(key, row.name) {
-			if row.takes(word) {
-				return row
-			}
-			key = row.name[:len(row.name)-1]
-			continue
-		}
-		n := 0
-		for n < len(key) && n < len(row.name) && key[n] == row.name[n] {
-			n++
-		}
-		key = key[:n]
-	}
-	if len(word) < 3 || word[0] != '-' {
-		return nil
-	}
-	switch word[1] {
-	case 'W':
-		return &anyWarning
-	case 'f':
-		if isFlag(fFlags, word[2:]) {
-			return &anyFlag
-		}
-		if rest, ok := strings.CutPrefix(word, "-fno-"); ok {
-			return negated(rest)
-		}
-	case 'm':
-		if isFlag(mFlags, word[2:]) {
-			return &anyFlag
-		}
-	}
-	return nil
-}
-
-var (
-	anyWarning = spec{"-W", joined, both, both}
-	anyFlag    = spec{"-f", joined, both, both}
-)
-
-// isFlag looks name up in one of the lists of flags.go.
-func isFlag(list, name string) bool {
-	if i := strings.IndexByte(name, '='); i >= 0 {
-		name = name[:i+1]
-	}
-	if inList(list, name) {
-		return true
-	}
-	name, ok := strings.CutPrefix(name, "no-")
-	return ok && inList(list, name)
-}
-
-// inList searches a sorted list of words that each have a blank before and
-// behind them.
-func inList(list, name string) bool {
-	for lo, hi := 0, len(list)-1; lo < hi; { // both at blanks
-		start := lo + strings.LastIndexByte(list[lo:lo+(hi-lo+1)/2], ' ')
-		end := start + 1 + strings.IndexByte(list[start+1:], ' ')
-		switch word := list[start+1 : end]; {
-		case word == name:
-			return true
-		case word < name:
-			lo = end
-		default:
-			hi = start
-		}
-	}
-	return false
-}
-
-// negated finds -fno-NAME by the row of -fNAME: whatever NAME would write or
-// read, its opposite does not.
-func negated(name string) *spec {
-	if strings.IndexByte(name, '=') >= 0 {
-		return nil
-	}
-	row := find("-f" + name)
-	if row == nil || row.gcc == hereComments || row.gcc == herePCH {
-		return nil // it would undo what our own half asks for
-	}
-	return &anyFlag
-}
-
 // table is every option that is more than a flag of code or of warnings, sorted.
 //
 // For clang some rows differ on purpose: it warns of words that it does not
@@ -144,18 +8,19 @@ var table = [...]spec{
 	{"-###", alone, isQuery, isQuery},
 	{"--analyze", alone, unknown, hereSideFile},
 	{"--config", joined, unknown, hereToolPath},
-	{"--coverage", alone, hereCoverage, hereCoverage},
+	{"--coverage", alone, coverage, coverage},
 	{"--dump", joined, hereDumps, hereDumps},
-	{"--gcc-install-dir=", joined, unknown, preproc},
-	{"--gcc-toolchain=", joined, unknown, preproc},
+	{"--gcc-install-dir=", joined, unknown, search},
+	{"--gcc-toolchain=", joined, unknown, search},
 	{"--help", joined, isQuery, isQuery},
-	{"--no-sysroot-suffix", alone, preproc, unknown},
+	{"--no-sysroot-suffix", alone, search, unknown},
 	{"--param", either, both, both},
 	{"--print-", joined, isQuery, isQuery},
+	{"--serialize-diagnostics", separate, unknown, sideFile},
 	{"--specs", joined, hereSpecs, hereSpecs},
 	{"--std=", joined, both, both},
-	{"--sysroot", separate, preproc, preproc},
-	{"--sysroot=", joined, preproc, preproc},
+	{"--sysroot", separate, search, search},
+	{"--sysroot=", joined, search, search},
 	{"--target-help", alone, isQuery, isQuery},
 	{"--target=", joined, unknown, both},
 	{"--traditional-cpp", alone, plainText, plainText},
@@ -163,18 +28,19 @@ var table = [...]spec{
 	{"--version", alone, isQuery, isQuery},
 	{"-A", either, preproc, preproc},
 	{"-B", either, hereToolPath, hereToolPath},
-	{"-C", alone, hereComments, hereComments},
-	{"-CC", alone, hereComments, hereComments},
+	{"-C", alone, textComments, hereComments},
+	{"-CC", alone, textComments, hereComments},
 	{"-D", either, macro, macro},
 	{"-E", alone, isPreprocess, isPreprocess},
-	{"-F", either, preproc, preproc},
-	{"-H", alone, hereMessages, hereMessages},
-	{"-I", either, preproc, preproc},
+	{"-F", either, search, search},
+	{"-H", alone, textMessages, textMessages},
+	{"-I", either, incDir, incDir},
 	{"-L", either, linker, linker},
 	{"-M", alone, isDependencies, isDependencies},
 	{"-MD", alone, dependAuto, dependAuto},
 	{"-MF", either, dependFile, dependFile},
 	{"-MG", alone, depend, depend},
+	{"-MJ", either, unknown, hereAppend},
 	{"-MM", alone, isDependencies, isDependencies},
 	{"-MMD", alone, dependAuto, dependAuto},
 	{"-MP", alone, depend, depend},
@@ -183,12 +49,12 @@ var table = [...]spec{
 	{"-MV", alone, unknown, depend},
 	{"-N", alone, linker, linker},
 	{"-O", joined, both, both},
-	{"-P", alone, drop, hereComments},
+	{"-P", alone, drop, textMessages},
 	{"-Q", alone, hereMessages, unknown},
 	{"-Qn", alone, both, both},
 	{"-Qunused-arguments", alone, unknown, both},
 	{"-Qy", alone, both, both},
-	{"-R", joined, linker, hereMessages}, // gcc: -R DIR for the linker; clang: remarks
+	{"-R", joined, linker, textMessages}, // gcc: -R DIR for the linker; clang: remarks
 	{"-S", alone, modeAssembly, modeAssembly},
 	{"-T", either, linker, linker},
 	{"-U", either, macro, macro},
@@ -205,56 +71,59 @@ var table = [...]spec{
 	{"-Z", alone, linker, linker},
 	{"-ansi", alone, both, both},
 	{"-arch", separate, unknown, hereToolPath},
-	{"-aux-info", either, hereSideFile, unknown},
+	{"-aux-info", either, sideFile, unknown},
 	{"-b", separate, hereToolPath, hereToolPath},
 	{"-c", alone, modeCompile, modeCompile},
 	{"-canonical-prefixes", alone, unknown, preproc},
-	{"-coverage", alone, hereCoverage, hereCoverage},
-	{"-cxx-isystem", separate, unknown, preproc},
+	{"-coverage", alone, coverage, coverage},
+	{"-cxx-isystem", separate, unknown, incDir},
 	{"-d", joined, hereDumps, hereDumps},
 	{"-dumpfullversion", alone, isQuery, isQuery},
 	{"-dumpmachine", alone, isQuery, isQuery},
 	{"-dumpspecs", alone, isQuery, isQuery},
 	{"-dumpversion", alone, isQuery, isQuery},
 	{"-e", either, linker, linker},
-	{"-emit-", joined, unknown, hereEmitLLVM},
+	{"-emit-", joined, unknown, hereLanguage},
+	{"-emit-llvm", alone, unknown, emitLLVM},
 	{"-fada-spec-parent=", joined, hereSideFile, unknown},
-	{"-fauto-profile", joined, hereProfile, hereProfile},
-	{"-fbasic-block-sections=", joined, unknown, hereInputFile},
-	{"-fbranch-probabilities", alone, hereProfile, hereProfile},
+	{"-fauto-profile", alone, inputProfile, unknown},
+	{"-fauto-profile-accurate", alone, unknown, textProfile},
+	{"-fauto-profile=", joined, inputFile, inputFile},
+	{"-fbasic-block-sections=", joined, unknown, inputBlocks},
+	{"-fbranch-probabilities", alone, inputProfile, unknown},
 	{"-fbuild-session-", joined, unknown, hereModules},
 	{"-fbuiltin-", joined, both, both},
 	{"-fbuiltin-module-map", alone, unknown, hereModules},
 	{"-fcall-saved-", joined, both, both},
 	{"-fcall-used-", joined, both, both},
-	{"-fcallgraph-info", joined, hereSideFile, unknown},
+	{"-fcallgraph-info", joined, callGraph, unknown},
 	{"-fcompare-debug", joined, hereDumps, unknown},
-	{"-fcondition-coverage", alone, hereCoverage, unknown},
-	{"-fcoverage-", joined, unknown, hereCoverage},
+	{"-fcondition-coverage", alone, textCoverage, unknown},
+	{"-fcoverage-", joined, unknown, textCoverage},
 	{"-fcrash-diagnostics-dir=", joined, unknown, both},
-	{"-fcreate-profile", alone, unknown, hereProfile},
-	{"-fcs-profile-", joined, unknown, hereProfile},
+	{"-fcreate-profile", alone, unknown, textProfile},
+	{"-fcs-profile-generate", alone, unknown, textProfile},
+	{"-fcs-profile-generate=", joined, unknown, textProfile},
 	{"-fcxx-modules", alone, unknown, hereModules},
 	{"-fdbg-cnt", joined, hereMessages, unknown},
-	{"-fdebug-compilation-dir", separate, unknown, compDirWord},
+	{"-fdebug-compilation-dir", separate, unknown, debugRoot},
 	{"-fdebug-compilation-dir=", joined, unknown, compDir},
 	{"-fdebug-cpp", alone, hereMessages, unknown},
-	{"-fdebug-info-for-profiling", alone, unknown, hereProfile},
-	{"-fdebug-macro", alone, unknown, hereSideFile},
+	{"-fdebug-info-for-profiling", alone, unknown, textProfile},
+	{"-fdebug-macro", alone, unknown, textSideFile},
 	{"-fdeps-", joined, hereSideFile, unknown},
 	{"-fdiagnostics-add-output=", joined, hereSideFile, unknown},
-	{"-fdiagnostics-format=", joined, hereSideFile, both},
-	{"-fdiagnostics-format=json", alone, both, both},
-	{"-fdiagnostics-format=json-stderr", alone, both, both},
-	{"-fdiagnostics-format=sarif-stderr", alone, both, both},
-	{"-fdiagnostics-format=text", alone, both, both},
+	{"-fdiagnostics-format=", joined, diagFormat, diagFormat},
 	{"-fdiagnostics-set-output=", joined, hereSideFile, unknown},
 	{"-fdirectives-only", alone, hereComments, unknown},
-	{"-fdisable-", joined, hereMessages, hereMessages},
+	{"-fdisable-", joined, textMessages, textMessages},
 	{"-fdump-", joined, hereDumps, hereDumps},
-	{"-fembed-", joined, hereInputFile, hereCommandLine},
+	{"-fembed-", joined, hereInputFile, hereInputFile},
+	{"-fembed-bitcode", alone, unknown, textCommandLine},
+	{"-fembed-bitcode-marker", alone, unknown, textCommandLine},
+	{"-fembed-bitcode=", joined, unknown, textCommandLine},
 	{"-femit-struct-debug-detailed=", joined, both, both},
-	{"-fenable-", joined, hereMessages, hereMessages},
+	{"-fenable-", joined, textMessages, textMessages},
 	{"-fenable-matrix", alone, unknown, both},
 	{"-ffile-compilation-dir=", joined, unknown, compDir},
 	{"-ffixed-", joined, both, both},
@@ -267,7 +136,9 @@ var table = [...]spec{
 	{"-flto", joined, lto, lto},
 	{"-fmacro-prefix-map=", joined, both, macro},
 	{"-fmem-report", joined, hereMessages, unknown},
-	{"-fmemory-profile", joined, unknown, hereProfile},
+	{"-fmemory-profile", alone, unknown, textProfile},
+	{"-fmemory-profile-use=", joined, unknown, inputFile},
+	{"-fmemory-profile=", joined, unknown, textProfile},
 	{"-fminimize-whitespace", alone, unknown, hereComments},
 	{"-fmodule-", joined, hereModules, hereModules},
 	{"-fmodules", joined, hereModules, hereModules},
@@ -276,61 +147,98 @@ var table = [...]spec{
 	{"-fno-sanitize=", joined, both, both},
 	{"-fno-use-linker-plugin", alone, linker, linker},
 	{"-fno-working-directory", alone, compileOn, unknown},
-	{"-fopt-info", joined, hereMessages, unknown},
-	{"-foptimization-record-", joined, hereSideFile, hereSideFile},
-	{"-forder-file-instrumentation", alone, unknown, hereProfile},
+	{"-fopt-info", joined, optInfo, unknown},
+	{"-foptimization-record-file=", joined, unknown, sideFile},
+	{"-foptimization-record-passes=", joined, unknown, textSideFile},
+	{"-forder-file-instrumentation", alone, unknown, textProfile},
 	{"-fpass-plugin", joined, unknown, herePlugin},
-	{"-fpath-coverage", alone, hereCoverage, unknown},
+	{"-fpath-coverage", alone, textCoverage, unknown},
 	{"-fpch-", joined, herePCH, herePCH},
 	{"-fplugin", joined, herePlugin, herePlugin},
 	{"-fpost-ipa-mem-report", alone, hereMessages, unknown},
-	{"-fpre-include=", joined, preproc, unknown},
+	{"-fpre-include=", joined, include, unknown},
 	{"-fpre-ipa-mem-report", alone, hereMessages, unknown},
 	{"-fprebuilt-", joined, unknown, hereModules},
 	{"-fpreprocessed", alone, hereComments, unknown},
 	{"-fproc-stat-report", joined, unknown, hereMessages},
 	{"-fprofile", joined, hereProfile, hereProfile},
-	{"-fprofile-arcs", alone, hereCoverage, hereCoverage},
-	{"-fpseudo-probe-for-profiling", alone, unknown, hereProfile},
+	{"-fprofile-abs-path", alone, textProfile, unknown},
+	{"-fprofile-arcs", alone, textCoverage, coverage},
+	{"-fprofile-continuous", alone, unknown, textProfile},
+	{"-fprofile-correction", alone, textProfile, unknown},
+	{"-fprofile-dir=", joined, profileDir, unknown},
+	{"-fprofile-exclude-files=", joined, textProfile, textProfile},
+	{"-fprofile-filter-files=", joined, textProfile, textProfile},
+	{"-fprofile-function-groups=", joined, unknown, textProfile},
+	{"-fprofile-generate", alone, textProfile, textProfile},
+	{"-fprofile-generate=", joined, profileDir, textProfile},
+	{"-fprofile-info-section", alone, textProfile, unknown},
+	{"-fprofile-info-section=", joined, textProfile, unknown},
+	{"-fprofile-instr-generate", alone, unknown, textProfile},
+	{"-fprofile-instr-generate=", joined, unknown, textProfile},
+	{"-fprofile-instr-use", alone, unknown, inputProfile},
+	{"-fprofile-instr-use=", joined, unknown, inputFile},
+	{"-fprofile-list=", joined, unknown, inputFile},
+	{"-fprofile-note=", joined, sideFile, unknown},
+	{"-fprofile-partial-training", alone, textProfile, unknown},
+	{"-fprofile-prefix-map=", joined, textProfile, unknown},
+	{"-fprofile-prefix-path=", joined, textProfile, unknown},
+	{"-fprofile-remapping-file=", joined, unknown, inputFile},
+	{"-fprofile-reorder-functions", alone, textProfile, unknown},
+	{"-fprofile-reproducible=", joined, textProfile, unknown},
+	{"-fprofile-sample-accurate", alone, unknown, textProfile},
+	{"-fprofile-sample-use=", joined, unknown, inputFile},
+	{"-fprofile-selected-function-group=", joined, unknown, textProfile},
+	{"-fprofile-update=", joined, textProfile, textProfile},
+	{"-fprofile-use", alone, inputProfile, inputProfile},
+	{"-fprofile-use=", joined, hereProfile, inputFile},
+	{"-fprofile-values", alone, textProfile, unknown},
+	{"-fpseudo-probe-for-profiling", alone, unknown, textProfile},
 	{"-frandom-seed", joined, both, both},
-	{"-frecord-command-line", alone, hereCommandLine, hereCommandLine},
-	{"-frecord-gcc-switches", alone, hereCommandLine, hereCommandLine},
+	{"-frecord-command-line", alone, textCommandLine, textCommandLine},
+	{"-frecord-gcc-switches", alone, textCommandLine, textCommandLine},
 	{"-frepo", alone, hereSideFile, unknown},
 	{"-freport-bug", alone, hereMessages, unknown},
 	{"-frewrite-includes", alone, unknown, hereComments},
 	{"-frtlib-add-rpath", alone, unknown, linker},
-	{"-fsanitize-blacklist=", joined, unknown, hereInputFile},
-	{"-fsanitize-coverage-allowlist=", joined, unknown, hereInputFile},
-	{"-fsanitize-coverage-blacklist=", joined, unknown, hereInputFile},
-	{"-fsanitize-coverage-ignorelist=", joined, unknown, hereInputFile},
-	{"-fsanitize-coverage-whitelist=", joined, unknown, hereInputFile},
+	{"-fsanitize-blacklist=", joined, unknown, inputFile},
+	{"-fsanitize-coverage-allowlist=", joined, unknown, inputFile},
+	{"-fsanitize-coverage-blacklist=", joined, unknown, inputFile},
+	{"-fsanitize-coverage-ignorelist=", joined, unknown, inputFile},
+	{"-fsanitize-coverage-whitelist=", joined, unknown, inputFile},
 	{"-fsanitize-coverage=", joined, sanitize, sanitize},
-	{"-fsanitize-ignorelist=", joined, unknown, hereInputFile},
-	{"-fsanitize-system-", joined, unknown, hereInputFile},
+	{"-fsanitize-ignorelist=", joined, unknown, inputFile},
+	{"-fsanitize-system-blacklist=", joined, unknown, inputFile},
+	{"-fsanitize-system-ignorelist=", joined, unknown, inputFile},
 	{"-fsanitize=", joined, sanitize, sanitize},
-	{"-fsave-optimization-record", joined, hereSideFile, hereSideFile},
+	{"-fsave-optimization-record", joined, optRecord, optRecord},
 	{"-fsched-verbose=", joined, hereMessages, unknown},
 	{"-fself-test=", joined, isQuery, unknown},
 	{"-fshow-skipped-includes", alone, unknown, hereMessages},
-	{"-fstack-usage", alone, stackUsage, hereSideFile},
+	{"-fstack-usage", alone, stackUsage, stackUsage},
 	{"-fstats", alone, hereMessages, unknown},
 	{"-fsyntax-only", alone, hereSyntaxOnly, hereSyntaxOnly},
 	{"-fsystem-module", alone, unknown, hereModules},
 	{"-ftemplate-depth-", joined, both, both},
-	{"-ftest-coverage", alone, hereCoverage, hereCoverage},
+	{"-ftest-coverage", alone, coverage, coverage},
 	{"-fthin", joined, unknown, hereInputFile},
-	{"-ftime-", joined, hereMessages, hereSideFile},
+	{"-fthin-link-bitcode=", joined, unknown, sideFile},
+	{"-ftime-report", joined, hereMessages, hereMessages},
+	{"-ftime-trace", alone, unknown, timeTrace},
+	{"-ftime-trace-granularity=", joined, unknown, textSideFile},
+	{"-ftime-trace-verbose", alone, unknown, textSideFile},
+	{"-ftime-trace=", joined, unknown, hereSideFile},
 	{"-fuse-ld=", joined, linker, linker},
 	{"-fuse-line-directives", alone, unknown, hereComments},
 	{"-fuse-linker-plugin", alone, linker, linker},
-	{"-fverbose-asm", alone, hereCommandLine, hereCommandLine},
+	{"-fverbose-asm", alone, textCommandLine, textCommandLine},
 	{"-fversion", alone, isQuery, unknown},
 	{"-fvtable-verify=", joined, hereSideFile, unknown},
 	{"-fvtv-", joined, hereSideFile, unknown},
 	{"-fworking-directory", alone, compileOn, unknown},
-	{"-fxray-always-instrument=", joined, unknown, hereInputFile},
-	{"-fxray-attr-list=", joined, unknown, hereInputFile},
-	{"-fxray-never-instrument=", joined, unknown, hereInputFile},
+	{"-fxray-always-instrument=", joined, unknown, inputFile},
+	{"-fxray-attr-list=", joined, unknown, inputFile},
+	{"-fxray-never-instrument=", joined, unknown, inputFile},
 	{"-g", alone, debug, debug},
 	{"-g0", alone, debug, debug},
 	{"-g1", alone, debug, debug},
@@ -344,7 +252,7 @@ var table = [...]spec{
 	{"-gdbx", alone, unknown, debug},
 	{"-gdescribe-dies", alone, debug, unknown},
 	{"-gdwarf", joined, debug, debug},
-	{"-gembed-source", alone, unknown, hereInputFile},
+	{"-gembed-source", alone, unknown, textCommandLine},
 	{"-gen-decls", alone, hereSideFile, unknown},
 	{"-ggdb", joined, debug, debug},
 	{"-ggnu-pubnames", alone, debug, debug},
@@ -357,10 +265,10 @@ var table = [...]spec{
 	{"-gno-", joined, debug, debug},
 	{"-gprune-btf", alone, debug, unknown},
 	{"-gpubnames", alone, debug, debug},
-	{"-grecord-command-line", alone, hereCommandLine, hereCommandLine},
-	{"-grecord-gcc-switches", alone, debug, hereCommandLine},
+	{"-grecord-command-line", alone, textCommandLine, textCommandLine},
+	{"-grecord-gcc-switches", alone, debug, textCommandLine},
 	{"-gsimple-template-names", joined, unknown, debug},
-	{"-gsplit-dwarf", joined, hereSplitDwarf, hereSplitDwarf},
+	{"-gsplit-dwarf", joined, splitDwarf, splitDwarf},
 	{"-gstabs", joined, debug, unknown},
 	{"-gstatement-frontiers", alone, debug, unknown},
 	{"-gstrict-dwarf", alone, debug, debug},
@@ -372,26 +280,26 @@ var table = [...]spec{
 	{"-h", separate, linker, linker},
 	{"-help", joined, isQuery, isQuery},
 	{"-ibuiltininc", alone, unknown, preproc},
-	{"-idirafter", either, preproc, preproc},
-	{"-iframework", either, preproc, preproc},
-	{"-iframeworkwithsysroot", either, unknown, preproc},
-	{"-imacros", either, preproc, preproc},
-	{"-imultiarch", separate, preproc, unknown},
-	{"-imultilib", separate, preproc, unknown},
-	{"-include", either, preproc, preproc},
+	{"-idirafter", either, incDir, incDir},
+	{"-iframework", either, search, search},
+	{"-iframeworkwithsysroot", either, unknown, search},
+	{"-imacros", either, include, include},
+	{"-imultiarch", separate, search, unknown},
+	{"-imultilib", separate, search, unknown},
+	{"-include", either, include, include},
 	{"-include-pch", separate, unknown, herePCH},
 	{"-index-", joined, unknown, hereSideFile},
 	{"-integrated-as", alone, unknown, both},
 	{"-iplugindir=", joined, herePlugin, herePlugin},
-	{"-iprefix", either, preproc, preproc},
-	{"-iquote", either, preproc, preproc},
-	{"-isysroot", either, preproc, preproc},
-	{"-isystem", either, preproc, preproc},
-	{"-isystem-after", either, unknown, preproc},
-	{"-ivfsoverlay", either, unknown, preproc},
-	{"-iwithprefix", either, preproc, preproc},
-	{"-iwithprefixbefore", either, preproc, preproc},
-	{"-iwithsysroot", either, unknown, preproc},
+	{"-iprefix", either, search, search},
+	{"-iquote", either, incDir, incDir},
+	{"-isysroot", either, search, search},
+	{"-isystem", either, incDir, incDir},
+	{"-isystem-after", either, unknown, incDir},
+	{"-ivfsoverlay", either, unknown, hereInputFile},
+	{"-iwithprefix", either, search, search},
+	{"-iwithprefixbefore", either, search, search},
+	{"-iwithsysroot", either, unknown, search},
 	{"-l", either, linker, linker},
 	{"-m16", alone, both, both},
 	{"-march=", joined, arch, arch},
@@ -424,14 +332,14 @@ var table = [...]spec{
 	{"-pthread", alone, both, both},
 	{"-r", alone, linker, linker},
 	{"-rdynamic", alone, linker, linker},
-	{"-remap", alone, preproc, unknown},
+	{"-remap", alone, hereInputFile, unknown},
 	{"-resource-dir", joined, unknown, hereToolPath},
 	{"-rpath", separate, unknown, linker},
 	{"-rtlib=", joined, unknown, linker},
 	{"-s", alone, linker, linker},
 	{"-save-stats", joined, unknown, hereSideFile},
-	{"-save-temps", joined, hereSaveTemps, hereSaveTemps},
-	{"-serialize-diagnostics", joined, unknown, hereSideFile},
+	{"-save-temps", joined, saveTemps, saveTemps},
+	{"-serialize-diagnostics", separate, unknown, sideFile},
 	{"-shared", alone, linker, linker},
 	{"-shared-libasan", alone, unknown, linker},
 	{"-shared-libgcc", alone, linker, linker},
@@ -448,7 +356,7 @@ var table = [...]spec{
 	{"-static-openmp", alone, unknown, linker},
 	{"-static-pie", alone, linker, linker},
 	{"-std=", joined, both, both},
-	{"-stdlib++-isystem", either, unknown, preproc},
+	{"-stdlib++-isystem", either, unknown, incDir},
 	{"-stdlib=", joined, preproc, preproc},
 	{"-symbolic", alone, linker, linker},
 	{"-t", alone, linker, linker},

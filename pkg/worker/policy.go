@@ -93,6 +93,9 @@ func checkArgs(b *job.Body, tc *toolchain.Toolchain) error {
 	if p.Local {
 		return refuse(job.CausePolicy, "%s", p.Reason)
 	}
+	if p.Text != "" {
+		return refuse(job.CausePolicy, "%s", compile.ReasonNotReproducible+p.Text)
+	}
 	same, _ := p.Remote(tc.Major, "/")
 	if len(same) >= 2 && same[0] == "-fpreprocessed" && same[1] == "-fdirectives-only" {
 		same = same[2:]

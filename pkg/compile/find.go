@@ -1,0 +1,137 @@
+package compile
+
+import "strings"
+
+// form is how an option takes its argument.
+type form uint8
+
+const (
+	alone    form = iota // -c
+	joined               // -std=c11, -O2, -O: all that begins so
+	separate             // -MF FILE
+	either               // -DX, -D X
+)
+
+// spec is one row of the option table.
+type spec struct {
+	name       string
+	form       form
+	gcc, clang class
+}
+
+func (s *spec) class(f Family) class {
+	if f == Clang {
+		return s.clang
+	}
+	return s.gcc
+}
+
+// takes reports whether word is this option.
+func (s *spec) takes(word string) bool {
+	switch s.form {
+	case joined, either:
+		return strings.HasPrefix(word, s.name)
+	}
+	return word == s.name
+}
+
+// find looks a word up: the longest row that takes it, then the flags of one
+// -f, -m and -W. nil means that the option is not known.
+//
+// Rows are sorted by name, so what begins like word lies before it; each step
+// shortens word to what it shares with its neighbour, until a row takes it.
+func find(word string) *spec {
+	for key := word; key != ""; {
+		lo, hi := 0, len(table)
+		for lo < hi {
+			if mid := int(uint(lo+hi) >> 1); table[mid].name <= key {
+				lo = mid + 1
+			} else {
+				hi = mid
+			}
+		}
+		if lo == 0 {
+			break
+		}
+		row := &table[lo-1]
+		if strings.HasPrefix(key, row.name) {
+			if row.takes(word) {
+				return row
+			}
+			key = row.name[:len(row.name)-1]
+			continue
+		}
+		n := 0
+		for n < len(key) && n < len(row.name) && key[n] == row.name[n] {
+			n++
+		}
+		key = key[:n]
+	}
+	if len(word) < 3 || word[0] != '-' {
+		return nil
+	}
+	switch word[1] {
+	case 'W':
+		return &anyWarning
+	case 'f':
+		if isFlag(fFlags, word[2:]) {
+			return &anyFlag
+		}
+		if rest, ok := strings.CutPrefix(word, "-fno-"); ok {
+			return negated(rest)
+		}
+	case 'm':
+		if isFlag(mFlags, word[2:]) {
+			return &anyFlag
+		}
+	}
+	return nil
+}
+
+var (
+	anyWarning = spec{"-W", joined, both, both}
+	anyFlag    = spec{"-f", joined, both, both}
+)
+
+// isFlag looks name up in one of the lists of flags.go.
+func isFlag(list, name string) bool {
+	if i := strings.IndexByte(name, '='); i >= 0 {
+		name = name[:i+1]
+	}
+	if inList(list, name) {
+		return true
+	}
+	name, ok := strings.CutPrefix(name, "no-")
+	return ok && inList(list, name)
+}
+
+// inList searches a sorted list of words that each have a blank before and
+// behind them.
+func inList(list, name string) bool {
+	for lo, hi := 0, len(list)-1; lo < hi; { // both at blanks
+		start := lo + strings.LastIndexByte(list[lo:lo+(hi-lo+1)/2], ' ')
+		end := start + 1 + strings.IndexByte(list[start+1:], ' ')
+		switch word := list[start+1 : end]; {
+		case word == name:
+			return true
+		case word < name:
+			lo = end
+		default:
+			hi = start
+		}
+	}
+	return false
+}
+
+// negated finds -fno-NAME by the row of -fNAME: whatever NAME would write or
+// read, its opposite does not.
+func negated(name string) *spec {
+	if strings.IndexByte(name, '=') >= 0 {
+		return nil
+	}
+	row := find("-f" + name)
+	if row == nil || row.gcc == hereComments || row.gcc == herePCH {
+		return nil // it would undo what our own half asks for
+	}
+	return &anyFlag
+}

@@ -1,0 +1,125 @@
+package compile
+
+import (
+	"strings"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// finish decides, now that all words are known.
+func (p *parser) finish(getenv func(string) (string, bool)) {
+	local := func(reason string, gate Gate) { p.Local, p.Reason, p.Gate = true, reason, gate }
+	switch {
+	case p.query:
+		local(ReasonQuery, GateNone)
+	case p.cppOnly:
+		local(ReasonPreprocess, GateCPP)
+	case p.depOnly:
+		local(ReasonDependencies, GateCPP)
+	case p.sources == 0 && p.stdin:
+		local(ReasonStdin, GateLocal)
+	case p.sources == 0 && p.inputs > 0:
+		local(ReasonLink, GateLocal)
+	case p.sources == 0:
+		local(ReasonNoSource, GateLocal)
+	case p.stdin:
+		local(ReasonStdin, GateLocal)
+	case p.Language == langHeader:
+		local(ReasonNotReproducible+"pch", GateLocal)
+	case !p.compile && !p.assembly:
+		local(ReasonLink, GateLocal)
+	case (p.sources > 1 || p.inputs > 0) && strings.HasPrefix(p.reason, ReasonUnknownOption):
+		local(p.reason, GateLocal) // one of the files may be its argument
+	case p.sources > 1 || p.inputs > 0:
+		local(ReasonNotReproducible+"several-sources", GateLocal)
+	case p.Language == langAsm || p.Language == langAsmCpp:
+		local(ReasonAssembler, GateLocal)
+	case p.Language == langOther:
+		local(ReasonNotReproducible+"language", GateLocal)
+	case isProbe(p.Source):
+		local(ReasonProbe, GateLocal)
+	case p.extra.profile && p.extra.elsewhere:
+		local(ReasonNotReproducible+"profile", GateLocal) // the name has this directory's in it
+	case p.pending != "":
+		local(ReasonUnknownOption+"-Wp", GateLocal)
+	case p.reason != "":
+		local(p.reason, GateLocal)
+	default:
+		if what := p.unfit(getenv); what != "" {
+			local(ReasonNotReproducible+what, GateLocal)
+			return
+		}
+		p.Text = p.untextual()
+		p.Raw = raw(p.Language)
+		p.places = !p.quiet && !p.Raw && (p.misled > 0 || p.misled == 0 && (p.wall || p.Driver.Family == Clang))
+		if p.name(); len(p.Outputs) > job.MaxOutputs {
+			p.Outputs, p.Inputs = nil, nil
+			local(ReasonNotReproducible+"several-outputs", GateLocal)
+		}
+	}
+}
+
+// isProbe reports whether a source is a question of configure's: it asks about
+// this machine, and is answered sooner here.
+func isProbe(source string) bool {
+	file := base(source)
+	return strings.HasPrefix(file, "conftest.") || strings.HasPrefix(file, "tmp.conftest.")
+}
+
+// unfit names what else speaks against another machine, or "".
+func (p *parser) unfit(getenv func(string) (string, bool)) string {
+	switch {
+	case p.outputs > 0 && p.output == "":
+		return "output"
+	case p.output == "-":
+		return "stdout"
+	case p.outputs > 0 && p.output == p.Source:
+		return "output" // the driver refuses
+	case p.outputs == 0 && stem(p.Source) == "":
+		return "output"
+	case p.outputs > 0 && isDevice(p.output) && p.output != "/dev/null":
+		return "stdout"
+	}
+	if changedByEnvironment(p.Driver.Family, getenv) {
+		return "environment"
+	}
+	p.envDirs = headerDirs(getenv)
+	return ""
+}
+
+// untextual names what speaks against preprocessed text, or "".
+func (p *parser) untextual() string {
+	switch {
+	case p.Text != "":
+		return p.Text
+	case p.outputs > 1:
+		return "several-outputs"
+	case strings.HasPrefix(base(p.Source), "-") || strings.HasPrefix(base(p.Source), "@"):
+		return "source-name"
+	case raw(p.Language) && (p.late || p.Driver.Family == Clang && p.unused()):
+		return "messages" // the driver says that a word has no effect; the other half has not that word
+	case raw(p.Language) && p.Driver.Family == GCC && (p.debug || p.lto):
+		// The object names the working directory; only text that we make says which.
+		return "directory"
+	case p.rewrite && (p.named || p.lto) && p.Source != base(p.Source):
+		return "directory"
+	case p.debug && p.assembly:
+		// Debug information lies open there: the producer's options, the columns.
+		return "debug"
+	case p.debug && p.lto && p.Driver.Family == Clang:
+		return "lto" // bitcode does too
+	}
+	return ""
+}
+
+// unused reports whether clang's driver, given text that is preprocessed
+// already, would say that it does not use a word.
+func (p *parser) unused() bool {
+	for _, o := range p.options {
+		switch o.class {
+		case preproc, incDir, search, include, macro, wp, xpre, depend, dependAuto, dependFile, dependTo, linker, plainText:
+			return true
+		}
+	}
+	return false
+}

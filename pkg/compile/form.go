@@ -1,0 +1,124 @@
+package compile
+
+import (
+	"strings"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// List is the dependency run of the sources form: the words behind the compiler's
+// name that make it write to standard output, as a rule for make, the files that
+// this compile reads; to nothing else, and it warns of nothing. An error, say a
+// missing header, is an error of the compile too. major is the compiler's major
+// version; 0 when it is not known.
+//
+// Where gcc would take a precompiled header, a line of the output begins with
+// "#pragma GCC pch_preprocess". For a Raw plan, whose one file is the source, nil
+// is returned.
+func (p *Plan) List(major int) []string {
+	if p.Local || p.Raw {
+		return nil
+	}
+	argv := p.listForm(make([]string, 0, len(p.argv)+4), major)
+	var f forwardFilter
+	for _, o := range p.options {
+		switch {
+		case o.class == wp:
+			if w := f.joined(o.words[0]); w != "" {
+				argv = append(argv, w)
+			}
+		case o.class == xpre:
+			if f.keep(o.words[1]) {
+				argv = append(argv, o.words...)
+			}
+		case goes[o.class]&toList != 0:
+			argv = append(argv, o.words...)
+		}
+	}
+	return argv
+}
+
+// listForm adds the words that make the driver write the list.
+func (p *Plan) listForm(argv []string, major int) []string {
+	argv = append(argv, "-M")
+	if p.Driver.Family == Clang {
+		// What the driver has to say of words it does not use is said over there.
+		return append(argv, "-w", "-Qunused-arguments")
+	}
+	argv = append(argv, "-fpch-preprocess")
+	if p.keepsMacros(major) {
+		argv = append(argv, "-fdirectives-only")
+	}
+	return argv
+}
+
+// forwardFilter takes what is about dependency files from among the words for the
+// preprocessor.
+type forwardFilter struct{ argument bool }
+
+// keep reports whether w, the next word for the preprocessor, goes to the run that
+// lists the files.
+func (f *forwardFilter) keep(w string) bool {
+	if f.argument {
+		f.argument = false
+		return false
+	}
+	switch w {
+	case "-MD", "-MMD", "-MF", "-MT", "-MQ":
+		f.argument = true
+		return false
+	case "-MP", "-MG":
+		return false
+	}
+	return true
+}
+
+// joined is keep for all words of -Wp,A,B: the word that is left, or "".
+func (f *forwardFilter) joined(word string) string {
+	var b strings.Builder
+	for w := range strings.SplitSeq(word[len("-Wp,"):], ",") {
+		if f.keep(w) {
+			if b.Len() == 0 {
+				b.WriteString("-Wp")
+			}
+			b.WriteByte(',')
+			b.WriteString(w)
+		}
+	}
+	return b.String()
+}
+
+// Whole is the command of the sources form: the words behind the compiler's name as
+// Parse was given them. The caller does not change them.
+func (p *Plan) Whole() []string { return p.argv }
+
+// TextOutputs are the outputs of the text form, whose dependency files are written
+// here: the main one, then the stack usage if it was asked for.
+func (p *Plan) TextOutputs() []job.Output {
+	if p.usage {
+		return p.Outputs[:2]
+	}
+	return p.Outputs[:1]
+}
+
+// IncludeDirs are the directories that the command names for headers, in order,
+// with those of the environment behind them; names are as typed. known is false
+// where some option makes the list uncertain, as --sysroot and -iprefix do.
+// The directories that the compiler knows by itself are not among them.
+func (p *Plan) IncludeDirs() (dirs []string, known bool) {
+	known = true
+	for _, o := range p.options {
+		switch o.class {
+		case incDir:
+			dir := o.arg
+			if dir == "-" || strings.HasPrefix(dir, "=") || strings.HasPrefix(dir, "$SYSROOT") {
+				known = false // -I-, or below the sysroot
+				continue
+			}
+			dirs = append(dirs, dir)
+		case search, wp, xpre:
+			known = known && o.class != search && !strings.Contains(o.words[len(o.words)-1], "-I")
+		}
+	}
+	return append(dirs, p.envDirs...), known
+}

@@ -1,0 +1,240 @@
+package compile
+
+import (
+	"strings"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// sides is what a command asks for beside its main output.
+type sides struct {
+	made      uint32   // a bit for each class of side outputs
+	files     []string // written under the names that the command gives
+	deps      []string // dependency files that the command names
+	root      string   // directory for debug information
+	record    string   // format of clang's optimization record
+	format    string   // of diagnostics
+	profile   bool     // gcc: -fprofile-use or -fauto-profile without a file
+	elsewhere bool     // gcc: profile data have a directory of their own
+}
+
+func (s *sides) wants(c class) bool { return s.made&(1<<(c-stackUsage)) != 0 }
+
+// side notes what an option makes and reads.
+func (p *parser) side(c class, arg string) {
+	switch c {
+	case stackUsage:
+		p.usage = p.Driver.Family == GCC
+		if p.Driver.Family == Clang {
+			p.sourcesOnly("side-file")
+		}
+	case callGraph, coverage, splitDwarf, saveTemps, timeTrace:
+	case optRecord:
+		p.extra.record = strings.TrimPrefix(arg, "=")
+	case optInfo:
+		// -fopt-info-loop-missed=FILE; without a file it prints.
+		_, name, _ := strings.Cut(arg, "=")
+		if name != "" && name != "stderr" && name != "stdout" {
+			p.sideFile(name)
+		}
+		return
+	case sideFile:
+		p.sideFile(arg)
+		return
+	case diagFormat:
+		p.extra.format = arg
+		if strings.HasSuffix(arg, "-file") {
+			p.sourcesOnly("side-file")
+		}
+	case inputFile:
+		p.input(arg)
+		return
+	case inputBlocks:
+		if name := strings.TrimPrefix(arg, "list="); name != "all" && name != "labels" && name != "none" {
+			p.input(name)
+		}
+		return
+	case inputProfile:
+		switch _, name, named := strings.Cut(arg, "="); {
+		case named:
+			p.input(name)
+		case p.Driver.Family == GCC:
+			p.extra.profile = true
+		default:
+			p.input("default.profdata")
+		}
+		return
+	case profileDir:
+		p.extra.elsewhere = true
+		return
+	case emitLLVM:
+		p.llvm = true
+		return
+	default:
+		return
+	}
+	p.extra.made |= 1 << (c - stackUsage)
+}
+
+// sideFile notes a file that the command names and the compiler writes.
+func (p *parser) sideFile(name string) {
+	switch {
+	case name == "/dev/null":
+	case name == "" || isDevice(name):
+		p.refuse(ReasonNotReproducible + "stdout")
+	default:
+		p.extra.files = append(p.extra.files, name)
+	}
+}
+
+// input notes a file that the command names and the compiler reads.
+func (p *parser) input(name string) {
+	if name == "" || isDevice(name) {
+		p.refuse(ReasonStdin)
+		return
+	}
+	p.Inputs = append(p.Inputs, name)
+}
+
+// name derives the outputs as the driver does. Side files that go by other names in
+// some version stand there under all of them: only one will be there.
+func (p *parser) name() {
+	kind, suffix := job.OutputObject, ".o"
+	switch {
+	case p.assembly && p.llvm: // -S wins over -c in either order
+		kind, suffix = job.OutputAssembly, ".ll"
+	case p.assembly:
+		kind, suffix = job.OutputAssembly, ".s"
+	case p.llvm:
+		suffix = ".bc"
+	}
+	main := p.output
+	if main == "" {
+		main = stem(p.Source) + suffix
+	}
+	p.Outputs = append(make([]job.Output, 0, 4), job.Output{Kind: kind, Name: main})
+	if p.usage {
+		p.Outputs = append(p.Outputs, job.Output{Kind: job.OutputStackUsage, Name: swapSuffix(main, ".su")})
+	}
+	if p.extra.profile {
+		p.Inputs = append(p.Inputs, swapSuffix(main, ".gcda"), "fbdata.afdo")
+	}
+	p.dependencies(main)
+	for _, name := range p.extra.files {
+		p.made(name)
+	}
+	if p.extra.made != 0 {
+		p.derived(main)
+	}
+}
+
+// made declares a side file, once.
+func (p *parser) made(name string) {
+	for i := range p.Outputs {
+		if p.Outputs[i].Name == name {
+			return
+		}
+	}
+	p.Outputs = append(p.Outputs, job.Output{Kind: job.OutputSide, Name: name, Optional: true})
+}
+
+// dependencies declares the dependency files.
+func (p *parser) dependencies(main string) {
+	if p.deps && !p.depFile {
+		p.extra.deps = append(p.extra.deps, swapSuffix(main, ".d"))
+	}
+	for _, name := range p.extra.deps {
+		// Only the last of several is written, and which that is is the driver's to know.
+		sure := len(p.extra.deps) == 1 && p.deps && !p.Raw && name != main
+		p.Outputs = append(p.Outputs, job.Output{Kind: job.OutputDependency, Name: name, Optional: !sure})
+	}
+}
+
+// derived declares the side files whose names follow from the main output's, or
+// from the source's.
+func (p *parser) derived(main string) {
+	e, d := &p.extra, p.Driver.Family
+	for _, s := range [...]struct {
+		class  class
+		suffix string
+	}{{stackUsage, ".su"}, {callGraph, ".ci"}, {coverage, ".gcno"}, {splitDwarf, ".dwo"}, {timeTrace, ".json"}} {
+		if e.wants(s.class) {
+			p.made(swapSuffix(main, s.suffix))
+			if i := len(main) - len(base(main)); d == GCC && main[i] == '.' {
+				p.made(main + s.suffix) // what is all suffix has none for gcc 11
+			}
+		}
+	}
+	dir := main[:len(main)-len(base(main))]
+	source := stem(p.Source)
+	if e.wants(splitDwarf) && d == Clang && e.root != "" {
+		p.made(e.root + source + ".dwo")
+	}
+	if e.wants(saveTemps) {
+		for _, stem := range [...]string{swapSuffix(main, ""), base(swapSuffix(main, "")), source, dir + source} {
+			p.made(stem + textSuffix(p.Language))
+			p.made(stem + ".s")
+			if d == Clang {
+				p.made(stem + ".bc")
+			}
+		}
+	}
+	if e.wants(optRecord) && d == Clang {
+		if e.record == "" {
+			e.record = "yaml"
+		}
+		p.made(swapSuffix(main, ".opt."+e.record))
+		if p.output == "" {
+			p.made(swapSuffix(source, ".opt."+e.record))
+		}
+	}
+	if e.wants(optRecord) && d == GCC {
+		p.dumpBase(main, ".opt-record.json.gz")
+	}
+	switch {
+	case e.format == "json-file":
+		p.dumpBase(main, ".gcc.json")
+	case e.format == "sarif-file":
+		p.dumpBase(main, ".sarif")
+	}
+}
+
+// dumpBase declares what gcc names by the dump base: by the output with the
+// source's suffix, or by the source before gcc 11.
+func (p *parser) dumpBase(main, suffix string) {
+	dir, file := main[:len(main)-len(base(main))], base(p.Source)
+	named := swapSuffix(main, file[len(stem(file)):])
+	for _, name := range [...]string{named, base(named), file, dir + file} {
+		p.made(name + suffix)
+	}
+}
+
+// textSuffix is that of preprocessed text.
+func textSuffix(lang string) string {
+	switch lang {
+	case langCXX:
+		return ".ii"
+	case langObjC:
+		return ".mi"
+	case langObjCXX:
+		return ".mii"
+	}
+	return ".i"
+}
+
+// stem is a file's base name without its last suffix; "" where drivers differ.
+func stem(path string) string {
+	file := base(path)
+	if i := strings.LastIndexByte(file, '.'); i >= 0 {
+		return file[:i]
+	}
+	return file
+}
+
+// swapSuffix replaces the last suffix of a path's base name, or adds one.
+func swapSuffix(path, suffix string) string {
+	if i := strings.LastIndexByte(path, '.'); i > strings.LastIndexByte(path, '/') {
+		path = path[:i]
+	}
+	return path + suffix
+}
