@@ -47,7 +47,21 @@ type Names struct {
 // be run, all others are remarks. More than a compiler and an assembler, or a
 // pipe between them, is ErrNotPlain.
 func Parse(text string) (*Recipe, error) {
-	r := &Recipe{}
+	steps, err := Commands(text)
+	if err != nil {
+		return nil, err
+	}
+	r := &Recipe{steps: steps}
+	if err := r.generalize(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Commands reads the words of each program in what `gcc -###` or `clang -###`
+// writes. A pipe between two is ErrNotPlain.
+func Commands(text string) ([][]string, error) {
+	var steps [][]string
 	for _, line := range commandLines(text) {
 		words, err := split(line)
 		if err != nil {
@@ -56,12 +70,12 @@ func Parse(text string) (*Recipe, error) {
 		if len(words) == 0 { // of spaces only: no program
 			return nil, ErrNotPlain
 		}
-		r.steps = append(r.steps, words)
+		if len(words) == 1 && words[0] == "(in-process)" {
+			continue // a remark of clang's
+		}
+		steps = append(steps, words)
 	}
-	if err := r.generalize(); err != nil {
-		return nil, err
-	}
-	return r, nil
+	return steps, nil
 }
 
 // commandLines cuts text at newlines outside of quotes and keeps the commands.

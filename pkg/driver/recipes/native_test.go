@@ -1,0 +1,74 @@
+package recipes
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const nativeSource = `
+#ifdef __AVX2__
+int macro = __AVX2__;
+#endif
+void add(float *a, const float *b, int n) { for (int i = 0; i < n; i++) a[i] += b[i] * 2.5f; }
+int bits(unsigned long x) { return __builtin_popcountl(x) + __builtin_clzl(x); }
+double root(double x) { return __builtin_sqrt(x); }
+`
+
+// TestNative: the words that stand for `native` give the object that `native`
+// gives, also among options that add and take features.
+func TestNative(t *testing.T) {
+	for _, cc := range []struct{ name, family string }{
+		{"gcc-11", "gcc"}, {"gcc-12", "gcc"}, {"g++", "gcc"},
+		{"clang-13", "clang"}, {"clang-14", "clang"}, {"clang-15", "clang"}, {"clang-16", "clang"}, {"clang-19", "clang"},
+	} {
+		t.Run(cc.name, func(t *testing.T) {
+			t.Parallel()
+			path, err := exec.LookPath(cc.name)
+			if err != nil {
+				t.Skip(cc.name + " is not installed")
+			}
+			dir := t.TempDir()
+			src := filepath.Join(dir, "x.c")
+			write(t, src, nativeSource)
+			var c NativeCache
+			for _, machine := range [][]string{
+				{"-march=native"}, {"-march=native", "-mtune=native"}, {"-mtune=native"}, {"-march=native", "-mtune=generic"},
+				{"-mno-avx512f", "-march=native"}, {"-march=native", "-mno-avx", "-mfpmath=sse"}, {"-mavx2", "-mtune=native"},
+				{"-march=x86-64-v3", "-mtune=native"}, {"-march=native", "-m32"},
+			} {
+				n, ok := c.Get(t.Context(), "id", path, cc.family, machine, os.Environ())
+				if !ok {
+					t.Errorf("%q: no words", machine)
+					continue
+				}
+				if strings.Contains(strings.Join(n.Words, " "), "native") {
+					t.Errorf("%q: %q", machine, n.Words)
+				}
+				instead := append(slices.Clone(n.Words), slices.DeleteFunc(slices.Clone(machine), isNative)...)
+				options := []string{"-O3", "-ffast-math"}
+				if !n.Order || cc.family == "clang" {
+					options = append(options, "-g")
+				}
+				if here, there := compile(t, dir, path, append(options, machine...)), compile(t, dir, path, append(options, instead...)); !bytes.Equal(here, there) {
+					t.Errorf("%q: another object by %q", machine, instead)
+				}
+			}
+		})
+	}
+}
+
+func compile(t *testing.T, dir, cc string, options []string) []byte {
+	t.Helper()
+	out := filepath.Join(dir, "out.o")
+	run(t, dir, nil, append([]string{cc, "-c", "x.c", "-o", out}, options...))
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
