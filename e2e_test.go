@@ -47,8 +47,13 @@ func TestScripts(t *testing.T) {
 	if err := farm.Build(t.Context(), bin); err != nil {
 		t.Fatal(err)
 	}
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+	testscript.Run(t, scripts(t.Context(), "testdata/script", bin))
+}
+
+// scripts is how the scripts in dir run, with the programs in bin.
+func scripts(ctx context.Context, dir, bin string) testscript.Params {
+	return testscript.Params{
+		Dir:                 dir,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Condition: func(cond string) (bool, error) {
@@ -57,12 +62,12 @@ func TestScripts(t *testing.T) {
 			}
 			return false, errors.New("unknown condition " + cond)
 		},
-		Setup: func(e *testscript.Env) error { return setup(t.Context(), e, bin) },
+		Setup: func(e *testscript.Env) error { return setup(ctx, e, bin) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"daemon": startDaemon, "cm": startManager, "stop": stop, "crash": crash,
 			"waitlog": waitLog, "waitproc": waitProcess, "proxy": startProxy, "status": exitsWith, "twice": twice,
 		},
-	})
+	}
 }
 
 // stage is a script's farm.

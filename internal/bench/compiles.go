@@ -53,7 +53,7 @@ func (b *bench) compiles() error {
 		{name: "rdistcc", argv: []string{filepath.Join(b.bin, "rdistcc"), "gcc", "-c", "empty.c", "-o", "rdistcc.o"}, env: f.env, host: f.host, manager: f.manager},
 	}
 	groups := []*group{plain, plain, f.g}
-	r, err := b.newRival("distcc", nil)
+	r, err := b.newRival("distcc", "", nil)
 	switch {
 	case errors.Is(err, errNoRival):
 		fmt.Println("#", err)
@@ -71,8 +71,21 @@ func (b *bench) compiles() error {
 		defer s.run.close()
 	}
 
+	if err := b.compete("P1", sides, b.rounds, f); err != nil {
+		return err
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	b.addCompiles(sides)
+	return nil
+}
+
+// compete runs the commands of all sides, one after the other, rounds times, and
+// five times before that for nothing.
+func (b *bench) compete(figure string, sides []*side, rounds int, f *farm) error {
 	const warmup = 5
-	for round := -warmup; round < b.rounds; round++ {
+	for round := -warmup; round < rounds; round++ {
 		for i := range sides {
 			s := sides[(i+round+warmup)%len(sides)]
 			far0, mgr0 := s.host.usage(), s.manager.ownCPU()
@@ -80,21 +93,21 @@ func (b *bench) compiles() error {
 			if err != nil {
 				return f.trouble(err)
 			}
-			if round < 0 {
-				continue
+			if round >= 0 {
+				s.add(b, figure, round, t, s.host.usage()-far0, s.manager.ownCPU()-mgr0)
 			}
-			x := sample{Figure: "P1", Side: s.name, Round: round, WallMS: ms(t.wall), CPUMS: ms(t.cpu), ClientMS: ms(t.self),
-				HostMS: ms(s.host.usage() - far0), ManagerMS: ms(s.manager.ownCPU() - mgr0)}
-			b.log.add(x)
-			s.wall, s.cpu = append(s.wall, x.WallMS), append(s.cpu, x.CPUMS)
-			s.client, s.mgr, s.far = append(s.client, x.ClientMS), append(s.mgr, x.ManagerMS), append(s.far, x.HostMS)
 		}
 	}
-	if err := f.check(); err != nil {
-		return err
-	}
-	b.addCompiles(sides)
 	return nil
+}
+
+// add notes what one command took, with what its host and manager used meanwhile.
+func (s *side) add(b *bench, figure string, round int, t took, far, mgr time.Duration) {
+	x := sample{Figure: figure, Side: s.name, Round: round, WallMS: ms(t.wall), CPUMS: ms(t.cpu), ClientMS: ms(t.self),
+		HostMS: ms(far), ManagerMS: ms(mgr)}
+	b.log.add(x)
+	s.wall, s.cpu = append(s.wall, x.WallMS), append(s.cpu, x.CPUMS)
+	s.client, s.mgr, s.far = append(s.client, x.ClientMS), append(s.mgr, x.ManagerMS), append(s.far, x.HostMS)
 }
 
 func (b *bench) addCompiles(sides []*side) {
@@ -172,7 +185,7 @@ func (b *bench) roundTrips() error {
 	}
 	theirs := [2]string{"no distcc", "no distcc"}
 	var rproxy *iwarptest.Proxy
-	r, err := b.newRival("distcc-p9", func(addr string) (string, error) {
+	r, err := b.newRival("distcc-p9", "", func(addr string) (string, error) {
 		var err error
 		if rproxy, err = iwarptest.NewProxy(addr, nil); err != nil {
 			return "", err

@@ -131,6 +131,7 @@ func (g *group) usage() time.Duration {
 type runner struct {
 	g      *group
 	jobs   chan func()
+	limit  time.Duration // of one command
 	stderr *os.File
 }
 
@@ -139,7 +140,7 @@ func newRunner(g *group, tmp string) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{g: g, jobs: make(chan func()), stderr: stderr}
+	r := &runner{g: g, jobs: make(chan func()), limit: commandLimit, stderr: stderr}
 	ready := make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -182,7 +183,7 @@ func (r *runner) run(ctx context.Context, settle time.Duration, env []string, di
 	done := make(chan error, 1)
 	_ = r.stderr.Truncate(0)
 	_, _ = r.stderr.Seek(0, 0)
-	ctx, cancel := context.WithTimeout(ctx, commandLimit) // distcc without fallback tries for ever
+	ctx, cancel := context.WithTimeout(ctx, r.limit) // distcc without fallback tries for ever
 	defer cancel()
 	r.jobs <- func() {
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)

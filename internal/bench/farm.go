@@ -122,7 +122,7 @@ type rival struct {
 	env    []string
 }
 
-func (b *bench) newRival(name string, via func(addr string) (string, error)) (*rival, error) {
+func (b *bench) newRival(name, options string, via func(addr string) (string, error)) (*rival, error) {
 	client, err := exec.LookPath("distcc")
 	if err != nil {
 		return nil, errNoRival
@@ -168,7 +168,7 @@ func (b *bench) newRival(name string, via func(addr string) (string, error)) (*r
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	r.env = append(env, "DISTCC_HOSTS="+host+"/4", "DISTCC_DIR="+dir, "DISTCC_BACKOFF_PERIOD=0", "DISTCC_FALLBACK=0")
+	r.env = append(env, "DISTCC_HOSTS="+host+"/4"+options, "DISTCC_DIR="+dir, "DISTCC_BACKOFF_PERIOD=0", "DISTCC_FALLBACK=0")
 	return r, nil
 }
 

@@ -26,14 +26,16 @@ import (
 
 // bench is one run of the programme.
 type bench struct {
-	ctx    context.Context
-	bin    string // directory of our programs
-	tmp    string
-	rounds int
-	gcc    string // the compiler
-	acct   *accounting
-	log    *samples
-	table  table
+	ctx     context.Context
+	bin     string // directory of our programs
+	tmp     string
+	rounds  int
+	turns   int    // rounds of whole builds
+	sources string // directory of source packages
+	gcc     string // the compiler
+	acct    *accounting
+	log     *samples
+	table   table
 }
 
 func main() {
@@ -50,15 +52,20 @@ func run(ctx context.Context) error {
 	bin := flag.String("bin", "bin", "directory of rdistcc, rdistccd, rdistcc-cm and rdistcc-perf")
 	out := flag.String("out", "bench", "directory that the raw samples are kept in")
 	rounds := flag.Int("rounds", 60, "rounds of the compile figures")
+	turns := flag.Int("turns", 3, "rounds of whole builds")
+	sources := flag.String("sources", "bench/src", "directory of Debian's source packages; what is missing is fetched by apt-get source")
 	seconds := flag.Float64("seconds", 1, "length of one transport sample")
-	only := flag.String("only", "", "only these figures, by comma: P1,P3,P9,P10,P12,scaling (P2 and P4 come with P1, P11 with P10; scaling is left out otherwise)")
+	only := flag.String("only", "", "only these figures, by comma: P1,P3,P8,P9,P10,P12,P13,P14,P15,scaling (P2 and P4 come with P1, P11 with P10; scaling is left out otherwise)")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q", flag.Arg(0))
 	}
 
-	b := &bench{ctx: ctx, rounds: *rounds}
+	b := &bench{ctx: ctx, rounds: *rounds, turns: *turns}
 	var err error
+	if b.sources, err = filepath.Abs(*sources); err != nil {
+		return err
+	}
 	if b.bin, err = filepath.Abs(*bin); err != nil {
 		return err
 	}
@@ -97,9 +104,13 @@ func run(ctx context.Context) error {
 	}{
 		{"P1", b.compiles},
 		{"P3", b.wrapper},
+		{"P8", b.builds},
 		{"P9", b.roundTrips},
 		{"P10", func() error { return b.goodput(*seconds) }},
 		{"P12", b.latency},
+		{"P13", b.big},
+		{"P14", b.client},
+		{"P15", b.equality},
 		{"scaling", func() error { return b.scaling(*seconds) }},
 	}
 	want := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })

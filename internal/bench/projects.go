@@ -1,0 +1,158 @@
+package main
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// project is real code from a Debian source package, and how to build it.
+type project struct {
+	name    string
+	source  string                          // name of the source package
+	archive string                          // pattern of its upstream archive
+	needs   []string                        // programs
+	prepare func(cc, flags string) []string // shell commands before the measured one, with the compiler under test; nil: none
+	build   func(cc, flags string) []string // words of the measured command
+}
+
+// The flags of a build: what the project itself says, or one of these.
+const (
+	asItIs    = "as it is"
+	withoutG  = "without -g"
+	withG     = "with -g"
+	buildJobs = "-j4"
+)
+
+var projects = []project{
+	{
+		name: "lua", source: "lua5.4", archive: "lua5.4_*.orig.tar.*",
+		build: func(cc, _ string) []string {
+			return []string{"make", buildJobs, "-C", "src", "linux", "CC=" + cc + " -std=gnu99"}
+		},
+	},
+	{
+		name: "redis", source: "redis", archive: "redis_*.orig.tar.*",
+		build: func(cc, flags string) []string {
+			argv := []string{"make", buildJobs, "MALLOC=libc", "USE_SYSTEMD=no", "CC=" + cc}
+			if flags == withoutG {
+				argv = append(argv, "DEBUG=", "DEBUG_FLAGS=")
+			}
+			return argv
+		},
+	},
+	{
+		// Not the amalgamation: 100 objects instead of one.
+		name: "sqlite3", source: "sqlite3", archive: "sqlite3_*.orig.tar.*", needs: []string{"tclsh"},
+		prepare: func(cc, flags string) []string {
+			cflags := "-g -O2"
+			if flags == withoutG {
+				cflags = "-O2"
+			}
+			return []string{
+				fmt.Sprintf("./configure -q --disable-amalgamation --disable-tcl --disable-readline --disable-editline --disable-shared CC='%s' CFLAGS='%s'", cc, cflags),
+				"make sqlite3.h keywordhash.h parse.h opcodes.h fts5.h", // programs of its own, built and run here
+			}
+		},
+		build: func(string, string) []string { return []string{"make", buildJobs, "libsqlite3.la"} },
+	},
+}
+
+// errNoSource says that a project cannot be built here.
+var errNoSource = errors.New("left out")
+
+// find returns the path of the project's archive, fetched if need be.
+func (p project) find(b *bench) (string, error) {
+	for _, t := range append([]string{"make", "tar"}, p.needs...) {
+		if _, err := exec.LookPath(t); err != nil {
+			return "", fmt.Errorf("%s: %s is not installed (make deps): %w", p.name, t, errNoSource)
+		}
+	}
+	if err := os.MkdirAll(b.sources, 0o755); err != nil {
+		return "", err
+	}
+	for _, fetched := range []bool{false, true} {
+		found, err := filepath.Glob(filepath.Join(b.sources, p.archive))
+		if err != nil {
+			return "", err
+		}
+		for _, f := range found {
+			if !strings.HasSuffix(f, ".asc") {
+				return f, nil
+			}
+		}
+		if fetched {
+			break
+		}
+		apt := exec.CommandContext(b.ctx, "apt-get", "source", "-q", "--download-only", p.source)
+		apt.Dir = b.sources
+		if out, err := apt.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%s: apt-get source %s: %w: %s (is deb-src among the sources? make deps): %w",
+				p.name, p.source, err, lastLines(out, 1), errNoSource)
+		}
+	}
+	return "", fmt.Errorf("%s: no %s in %s: %w", p.name, p.archive, b.sources, errNoSource)
+}
+
+// unpack makes dir anew, with the project in it, ready for its build by cc.
+func (p project) unpack(b *bench, archive, dir, cc, flags string, env []string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	tar := exec.CommandContext(b.ctx, "tar", "-C", dir, "--strip-components=1", "-xf", archive)
+	if out, err := tar.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", archive, err, lastLines(out, 2))
+	}
+	if p.prepare == nil {
+		return nil
+	}
+	for _, line := range p.prepare(cc, flags) {
+		cmd := exec.CommandContext(b.ctx, "sh", "-c", line)
+		cmd.Dir, cmd.Env = dir, env
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %s: %w: %s", p.name, line, err, lastLines(out, 3))
+		}
+	}
+	return nil
+}
+
+// objects is the digest of each object below dir, by its path; stripped: of what
+// is left of it without debug information.
+func (b *bench) objects(dir string, stripped bool) (map[string][sha256.Size]byte, error) {
+	all := map[string][sha256.Size]byte{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".o" {
+			return err
+		}
+		file := path
+		if stripped {
+			file = filepath.Join(b.tmp, "stripped.o")
+			if out, err := exec.CommandContext(b.ctx, "strip", "-g", "-o", file, path).CombinedOutput(); err != nil {
+				return fmt.Errorf("strip %s: %w: %s", path, err, lastLines(out, 1))
+			}
+		}
+		content, err := os.ReadFile(file)
+		all[path] = sha256.Sum256(content)
+		return err
+	})
+	return all, err
+}
+
+// same counts the entries of a that b has as well.
+func same(a, b map[string][sha256.Size]byte) int {
+	n := 0
+	for path, sum := range a {
+		if b[path] == sum {
+			n++
+		}
+	}
+	return n
+}

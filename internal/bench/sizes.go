@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// client measures P14: the CPU time that a build host spends on a compile of a
+// source of about 1 MB preprocessed, 350 headers: command, preprocessor, manager.
+func (b *bench) client() error {
+	const name = "headers.cc"
+	if err := os.WriteFile(filepath.Join(b.tmp, name), []byte("#include <iostream>\n#include <algorithm>\nint one() { return 1; }\n"), 0o644); err != nil {
+		return err
+	}
+	cpp := exec.CommandContext(b.ctx, "g++", "-E", name)
+	cpp.Dir = b.tmp
+	text, err := cpp.Output()
+	if err != nil {
+		return fmt.Errorf("g++ -E: %w", err)
+	}
+	sides, f, done, err := b.contest("p14", ",lzo", []string{"g++", "-c", name, "-o", "headers.o"})
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := b.compete("P14", sides, b.rounds/2, f); err != nil {
+		return err
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	near := func(s *side) float64 {
+		sum := make([]float64, len(s.client))
+		for i := range sum {
+			sum[i] = s.client[i] + s.mgr[i]
+		}
+		return median(sum)
+	}
+	for _, s := range sides {
+		fmt.Printf("# CPU of %s, %.2f MB preprocessed: client with its preprocessor %.2f ms, manager %.2f, host %.2f; wall %.2f\n",
+			s.name, float64(len(text))/1e6, median(s.client), median(s.mgr), median(s.far), median(s.wall))
+	}
+	const what = "build host's CPU, 1 MB of preprocessed source"
+	if len(sides) < 3 {
+		b.table.note("P14", what, fmt.Sprintf("%.2f ms", near(sides[1])), "no distcc", "<= 0.90")
+		return nil
+	}
+	b.table.ratio("P14", what, "ms", near(sides[1]), near(sides[2]), "<= 0.90")
+	return nil
+}
+
+// big measures P13: what 20 MB of preprocessed source add to the compiler's wall
+// time, and the memory of wrapper and manager for them.
+func (b *bench) big() error {
+	const name, size = "big.c", 20_000_000
+	var text bytes.Buffer
+	for i := 0; text.Len() < size; i++ {
+		fmt.Fprintf(&text, "extern int declared_%08d_%s(int a, const char *b, unsigned long c);\n", i, strings.Repeat("y", 900))
+	}
+	if err := os.WriteFile(filepath.Join(b.tmp, name), text.Bytes(), 0o644); err != nil {
+		return err
+	}
+	sides, f, done, err := b.contest("p13", "", []string{"gcc", "-c", name, "-o", "big.o"})
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := b.compete("P13", sides, max(5, b.rounds/6), f); err != nil {
+		return err
+	}
+	// Looking at processes takes time of its own: not while that is measured.
+	stop := peakOf(b.ctx, filepath.Join(b.bin, "rdistcc"))
+	_, err = sides[1].run.run(b.ctx, 0, sides[1].env, b.tmp, sides[1].argv...)
+	wrapper := stop()
+	if err != nil {
+		return f.trouble(err)
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	base := sides[0]
+	for _, s := range sides {
+		fmt.Printf("# %s, 20 MB: wall %.0f ms, CPU %.0f ms: client %.0f, manager %.0f, host %.0f\n",
+			s.name, median(s.wall), median(s.cpu), median(s.client), median(s.mgr), median(s.far))
+	}
+	ours := median(diff(sides[1].wall, base.wall))
+	if len(sides) < 3 {
+		b.table.note("P13", "wall added, 20 MB of preprocessed source", fmt.Sprintf("%.0f ms", ours), "no distcc", "<= 1.0")
+	} else {
+		b.table.ratio("P13", "wall added, 20 MB of preprocessed source", "ms", ours, median(diff(sides[2].wall, base.wall)), "<= 1.0")
+	}
+	manager := resident(f.manager.cmd.Process.Pid)
+	b.table.note("P13", "peak resident: wrapper; manager", fmt.Sprintf("%.0f MiB; %.0f MiB", mib(wrapper), mib(manager)), "-", "bounded by the pool")
+	return nil
+}
+
+func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
+
+// peakOf watches all processes of a program, whose path it gets; what it returns
+// ends that and says how many bytes the largest had resident.
+func peakOf(ctx context.Context, program string) func() int64 {
+	ctx, cancel := context.WithCancel(ctx)
+	var peak int64
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			procs, _ := filepath.Glob("/proc/[0-9]*/exe") // the pattern is right
+			for _, exe := range procs {
+				if to, err := os.Readlink(exe); err != nil || to != program {
+					continue
+				}
+				if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(exe))); err == nil {
+					peak = max(peak, resident(pid))
+				}
+			}
+			<-tick.C
+		}
+	})
+	return func() int64 {
+		cancel()
+		wg.Wait()
+		return peak
+	}
+}
+
+// resident is the largest resident size that a process has had, in bytes; 0 of one
+// that has ended.
+func resident(pid int) int64 {
+	status, err := os.ReadFile(procPath(pid, "status"))
+	if err != nil {
+		return 0
+	}
+	_, rest, ok := strings.Cut(string(status), "\nVmHWM:")
+	if !ok {
+		return 0
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(line), " kB"), 10, 64)
+	return kib << 10
+}
