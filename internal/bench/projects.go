@@ -56,7 +56,7 @@ var projects = []project{
 			}
 			return []string{
 				fmt.Sprintf("./configure -q --disable-amalgamation --disable-tcl --disable-readline --disable-editline --disable-shared CC='%s' CFLAGS='%s'", cc, cflags),
-				"make sqlite3.h keywordhash.h parse.h opcodes.h fts5.h", // programs of its own, built and run here
+				"make sqlite3.h keywordhash.h parse.h opcodes.h fts5.c", // programs of its own, built and run here
 			}
 		},
 		build: func(string, string) []string { return []string{"make", buildJobs, "libsqlite3.la"} },
