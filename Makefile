@@ -90,12 +90,15 @@ interop: all
 
 install: all
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc lib/systemd/system lib/systemd/user share/doc/rdistcc \
-		share/rdistcc/prometheus/targets share/rdistcc/grafana share/bash-completion/completions)
+		share/rdistcc/prometheus/targets share/rdistcc/grafana share/bash-completion/completions \
+		share/man/man1 share/man/man8)
 	install -m 0755 $(addprefix bin/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
 	for n in $(LINKS); do ln -sf ../../bin/rdistcc $(DESTDIR)$(PREFIX)/lib/rdistcc/$$n; done
 	for u in $(patsubst deploy/systemd/%,%,$(wildcard deploy/systemd/*/*)); do \
 		sed 's,@PREFIX@,$(PREFIX),g' deploy/systemd/$$u > $(DESTDIR)$(PREFIX)/lib/systemd/$$u; done
 	install -m 0644 README.md ARCHITECTURE.md CHANGELOG.md $(wildcard deploy/config.yaml docs/*.md) $(DESTDIR)$(PREFIX)/share/doc/rdistcc
+	install -m 0644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 0644 man/*.8 $(DESTDIR)$(PREFIX)/share/man/man8
 	install -m 0644 deploy/prometheus/*.yml $(DESTDIR)$(PREFIX)/share/rdistcc/prometheus
 	install -m 0644 deploy/prometheus/targets/*.yml $(DESTDIR)$(PREFIX)/share/rdistcc/prometheus/targets
 	install -m 0644 deploy/grafana/*.json $(DESTDIR)$(PREFIX)/share/rdistcc/grafana
