@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -132,11 +133,12 @@ func (b *bench) buildOnce(p project, archive, flags string, s *side, round int) 
 	if flags == withG {
 		cc += " -g"
 	}
-	if err := p.unpack(b, archive, dir, cc, flags, s.env); err != nil {
+	env := append(slices.Clone(s.env), "SOURCE_DATE_EPOCH=1700000000") // redis builds the time in
+	if err := p.unpack(b, archive, dir, cc, flags, env); err != nil {
 		return err
 	}
 	far0, mgr0 := s.host.usage(), s.manager.ownCPU()
-	t, err := s.run.run(b.ctx, settle, s.env, dir, p.build(cc, flags)...)
+	t, err := s.run.run(b.ctx, settle, env, dir, p.build(cc, flags)...)
 	if err != nil {
 		return err
 	}
