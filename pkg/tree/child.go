@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -29,8 +30,6 @@ type child struct {
 // Main is a tree's process; it does not return.
 func Main() {
 	runtime.LockOSThread()
-	unix.CloseOnExec(childSock)
-	unix.CloseOnExec(childBlock)
 	// What commands send to the first process of their namespace has no effect. A
 	// signal that is caught, unlike one that is ignored, is the default again in them.
 	signal.Notify(make(chan os.Signal, 1))
@@ -64,6 +63,9 @@ func Main() {
 // setup makes the tree that the first request describes, and says so with a
 // descriptor of its root.
 func (c *child) setup() error {
+	if err := closeOnExec(); err != nil {
+		return &stepError{"look through descriptors", err, false}
+	}
 	req, _, err := c.next()
 	if err != nil {
 		return err
@@ -91,6 +93,18 @@ func (c *child) setup() error {
 	defer unix.Close(root)
 	ready := reply{text: strings.Join(b.lacks, "\n")}
 	return unix.Sendmsg(childSock, ready.encode(), unix.UnixRights(root), nil, unix.MSG_NOSIGNAL)
+}
+
+// closeOnExec keeps all descriptors from commands, those too that the caller itself
+// was started with.
+func closeOnExec() error {
+	open, err := os.ReadDir("/proc/self/fd")
+	for _, e := range open {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return err
 }
 
 // confine takes from commands what they do not need. More of a sandbox goes here.
@@ -183,6 +197,10 @@ func (c *child) start(req request, files []int) (pid, pidfd int, err error) {
 	if in.err != nil || len(where) != 2 || len(files) != 3 {
 		return 0, -1, unix.EINVAL
 	}
+	limit, err := limitFiles(uint64(req.fileMax))
+	if err != nil {
+		return 0, -1, err
+	}
 	pidfd = -1
 	pid, err = syscall.ForkExec(where[0], argv, &syscall.ProcAttr{
 		Dir:   where[1],
@@ -193,15 +211,29 @@ func (c *child) start(req request, files []int) (pid, pidfd int, err error) {
 	if err != nil {
 		return 0, -1, err
 	}
-	// A compiler needs longer to begin than these two take, and children inherit both.
+	// The group, as the command may have children already.
 	if req.nice != 0 {
 		_ = unix.Setpriority(unix.PRIO_PGRP, pid, int(req.nice))
 	}
-	if req.fileMax > 0 {
-		limit := uint64(req.fileMax)
-		_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: limit}, nil)
-	}
+	_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: limit}, nil)
 	return pid, pidfd, nil
+}
+
+// limitFiles bounds the files of commands, in bytes: softly this process's own, which
+// writes none, so that commands have the bound from their first instruction on.
+func limitFiles(limit uint64) (uint64, error) {
+	if limit == 0 {
+		limit = unix.RLIM_INFINITY
+	}
+	var old unix.Rlimit
+	if err := unix.Prlimit(0, unix.RLIMIT_FSIZE, nil, &old); err != nil {
+		return 0, err
+	}
+	limit = min(limit, old.Max)
+	if limit == old.Cur {
+		return limit, nil
+	}
+	return limit, unix.Prlimit(0, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: old.Max}, nil)
 }
 
 // wait returns when the command has ended, and says whether the caller asked to

@@ -21,6 +21,7 @@ type standing struct {
 	mode    uint32
 	uid     uint32
 	gid     uint32
+	attrs   int               // bytes that the names of its extended attributes take
 	entries map[string]uint64 // inode numbers, of what mounts cover where there is one
 	dirs    []*standing       // those that nothing is mounted on
 }
@@ -82,6 +83,9 @@ func (t *Tree) learn(fd int, name string) (*standing, error) {
 		return nil, err
 	}
 	s := &standing{name: name, ino: st.Ino, mode: st.Mode, uid: st.Uid, gid: st.Gid, entries: make(map[string]uint64, len(list))}
+	if n, err := unix.Flistxattr(fd, nil); err == nil {
+		s.attrs = n
+	}
 	for _, e := range list {
 		s.entries[e.name] = e.ino
 		if e.typ != unix.DT_DIR {
@@ -121,6 +125,9 @@ func openDir(fd int, name string) (int, error) {
 // runs. It returns ErrSpoiled when a command has changed what was there before,
 // which no compiler does, or has made what cannot be removed.
 func (t *Tree) Clean() error {
+	if t.busy {
+		return fmt.Errorf("%w: a command was not waited for", ErrSpoiled)
+	}
 	t.job.end()
 	fd, err := t.openat("/", unix.O_RDONLY|unix.O_DIRECTORY, 0, resolveInner)
 	if err == nil {
@@ -142,9 +149,9 @@ func (t *Tree) restore(fd int, s *standing) error {
 	if st.Ino != s.ino || st.Mode != s.mode || st.Uid != s.uid || st.Gid != s.gid {
 		return fmt.Errorf("%s is another directory than before", s.name)
 	}
-	// A default ACL would go on to the next job's files.
-	if n, err := unix.Fgetxattr(fd, "system.posix_acl_default", nil); err == nil && n > 0 {
-		return fmt.Errorf("%s has got an ACL", s.name)
+	// A default ACL, say, would go on to the next job's files.
+	if n, err := unix.Flistxattr(fd, nil); err == nil && n != s.attrs {
+		return fmt.Errorf("%s has got other attributes", s.name)
 	}
 	list, err := t.list(fd)
 	if err != nil {

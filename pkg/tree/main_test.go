@@ -6,8 +6,15 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Args[0] == Arg0 {
+	switch os.Args[0] {
+	case Arg0:
 		Main()
+	case victimArg0:
+		victim()
+	case limitedArg0:
+		limited()
+	case coveredArg0:
+		covered()
 	}
 	os.Exit(m.Run())
 }

@@ -28,6 +28,7 @@ var switches = []struct{ name, off, remedy string }{
 	{"user.max_mnt_namespaces", "0", "sysctl user.max_mnt_namespaces=10000"},
 	{"user.max_pid_namespaces", "0", "sysctl user.max_pid_namespaces=10000"},
 	{"user.max_ipc_namespaces", "0", "sysctl user.max_ipc_namespaces=10000"},
+	{"user.max_net_namespaces", "0", "sysctl user.max_net_namespaces=10000"},
 	{"kernel.unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"},
 	{"kernel.apparmor_restrict_unprivileged_userns", "1", "sysctl kernel.apparmor_restrict_unprivileged_userns=0"},
 }

@@ -28,6 +28,9 @@ func (t *Tree) Start(c *Command) (*Run, error) {
 	if len(c.Argv) == 0 {
 		return nil, fmt.Errorf("start a command: %w", unix.EINVAL)
 	}
+	if t.busy {
+		return nil, fmt.Errorf("start %s: another command was not waited for", c.Argv[0])
+	}
 	file := c.Path
 	if file == "" {
 		file = c.Argv[0]
@@ -47,6 +50,7 @@ func (t *Tree) Start(c *Command) (*Run, error) {
 	if err := t.send(&req, unix.UnixRights(c.Stdin, c.Stdout, c.Stderr)); err != nil {
 		return nil, fmt.Errorf("start %s: %w", file, err)
 	}
+	t.busy = true
 	return &Run{t: t, seq: t.seq, cmd: file}, nil
 }
 
@@ -73,6 +77,7 @@ func (r *Run) Wait() (Outcome, error) {
 			break
 		}
 	}
+	r.t.busy = false
 	if r.t.big {
 		r.t.big = false
 		_ = unix.Ftruncate(r.t.block, blockKeep)

@@ -36,9 +36,14 @@ func runIn(t testing.TB, tr *Tree, dir string, argv ...string) (Outcome, string)
 		t.Fatal(err)
 	}
 	defer out.Close()
+	in, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
 	r, err := tr.Start(&Command{
 		Argv: argv, Env: []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}, Dir: dir,
-		Stdin: int(null(t).Fd()), Stdout: int(out.Fd()), Stderr: int(out.Fd()),
+		Stdin: int(in.Fd()), Stdout: int(out.Fd()), Stderr: int(out.Fd()),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,134 @@
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// everything lists all that a tree's file system has, with modes.
+func everything(t *testing.T, tr *Tree) []string {
+	t.Helper()
+	var names []string
+	var walk func(fd int, name string)
+	walk = func(fd int, name string) {
+		defer unix.Close(fd)
+		list, err := tr.list(fd)
+		must(t, err)
+		for _, e := range list {
+			var st unix.Stat_t
+			must(t, unix.Fstatat(fd, e.name, &st, unix.AT_SYMLINK_NOFOLLOW))
+			names = append(names, fmt.Sprintf("%s/%s %o", name, e.name, st.Mode))
+			if e.typ != unix.DT_DIR {
+				continue
+			}
+			if sub, err := openDir(fd, e.name); err == nil {
+				walk(sub, name+"/"+e.name)
+			}
+		}
+	}
+	fd, err := tr.openat("/", unix.O_RDONLY|unix.O_DIRECTORY, 0, resolveInner)
+	must(t, err)
+	walk(fd, "")
+	slices.Sort(names)
+	return names
+}
+
+func TestClean(t *testing.T) {
+	tr := shell(t, "mkdir", "ln", "mkfifo", "chmod", "touch", "seq", "sleep")
+	before := everything(t, tr)
+	for _, script := range []string{
+		"",
+		"echo x >/tmp/ccabc.s; echo x >/tmp/.hidden; echo x >/w/a.o; echo >/w/src/b.gcno",
+		"echo x >/usr/bin/new; echo x >/usr/lib/new; echo >/dev/new; mkdir -p /usr/share/doc/x; echo >/file; mkdir /dir",
+		"ln -s / /tmp/root; ln -s /w /w/self; mkfifo /tmp/fifo; ln /w/src/a.c /w/hard; ln -s none '/w/od\nd'",
+		"mkdir -p /w/x/y/z; echo >/w/x/y/z/f; chmod 0 /w/x/y/z /w/x/y /w/x",
+		"mkdir -p /w/ro/sub; echo >/w/ro/f; chmod 500 /w/ro",
+		"cd /tmp; mkdir $(seq 500); touch $(seq 501 3000)",
+		"cd /tmp; for i in $(seq 100); do mkdir d; cd d; done; echo >f",
+		"exec >/w/unlinked; rm -f /w/unlinked; sleep 1000 &",
+		"cd /w; umask 777; echo x >a.o; mkdir d",
+		"rm -rf /w; ln -s /usr /w",
+	} {
+		must(t, tr.Write("/w/src/a.c", []byte("text"), when, false))
+		if o, out := runIn(t, tr, "/w", "/bin/sh", "-c", script+"\n:"); o.Signal != 0 {
+			t.Fatal(o, out)
+		}
+		if err := tr.Clean(); err != nil {
+			t.Fatalf("%s: %v", script, err)
+		}
+		if after := everything(t, tr); !slices.Equal(after, before) {
+			t.Fatalf("%s: got\n%q\nwant\n%q", script, after, before)
+		}
+	}
+	if _, out := runIn(t, tr, "/", "/bin/sh", "-c", "echo /* /tmp/* /tmp/.*"); !strings.HasPrefix(out, "/bin /dev /") || !strings.Contains(out, "/tmp/* ") {
+		t.Errorf("a command sees %s", out)
+	}
+}
+
+func TestSpoiledTrees(t *testing.T) {
+	for _, script := range []string{
+		"mv /usr /usr2",
+		"chmod 700 /tmp",
+		"chmod 777 /usr/bin",
+		"rm /dev/fd",
+		"rm /dev/fd; ln -s /tmp /dev/fd",
+		"mv /dev/fd /dev/fd2; ln -s /tmp /dev/fd",
+		"cd /tmp; for i in $(seq 200); do mkdir d; cd d; done",
+	} {
+		t.Run(script, func(t *testing.T) {
+			tr := shell(t, "mkdir", "mv", "chmod", "rm", "ln", "seq")
+			if o, out := runIn(t, tr, "/", "/bin/sh", "-c", script); o.Exit != 0 {
+				t.Fatal(o, out)
+			}
+			if err := tr.Clean(); !errors.Is(err, ErrSpoiled) {
+				t.Errorf("got %v, want ErrSpoiled", err)
+			}
+		})
+	}
+}
+
+func TestUnexpected(t *testing.T) {
+	tr := shell(t, "mkdir", "ln")
+	if left, err := tr.Unexpected(); err != nil || len(left) != 0 {
+		t.Errorf("new: got %q, %v", left, err)
+	}
+	must(t, tr.Symlink("/p/work", "/p/pwd"))
+	must(t, tr.Mkdirs("/p/work/build"))
+	must(t, tr.Mkdirs("/p/out"))
+	must(t, tr.Write("/p/work/src/a.c", []byte("text"), when, false))
+	must(t, tr.Write("/p/work/build/../inc/a.h", []byte("text"), when, false))
+	must(t, tr.Hardlink("/p/work/src/a.c", "/p/work/src/b.c"))
+	must(t, tr.Mkdirs("/usr/bin")) // the toolchain's
+	if left, err := tr.Unexpected(); err != nil || len(left) != 0 {
+		t.Errorf("before: got %q, %v", left, err)
+	}
+	o, out := runIn(t, tr, "/p/pwd/build", "/bin/sh", "-c", `
+echo >../../out/a.o; echo >a.d; echo >a.su; echo >../src/a.gcno; echo >/tmp/ccx.s; mkdir dump; echo >dump/x; ln -s x l; echo >/p/work/inc/x; echo more >>../src/a.c`)
+	if o.Exit != 0 {
+		t.Fatal(out)
+	}
+	for _, name := range []string{"/p/out/a.o", "/p/pwd/build/../build/a.d"} {
+		f, err := tr.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unix.Close(f.FD)
+	}
+	want := []string{"/p/work/build/../inc/x", "/p/work/build/a.su", "/p/work/build/dump/", "/p/work/build/l", "/p/work/src/a.gcno"}
+	if left, err := tr.Unexpected(); err != nil || !slices.Equal(left, want) {
+		t.Errorf("got %q, %v; want %q", left, err, want)
+	}
+	must(t, tr.Mkdirs("/tmp"))
+	if left, err := tr.Unexpected(); err != nil || !slices.Contains(left, "/tmp/ccx.s") {
+		t.Errorf("with /tmp: got %q, %v", left, err)
+	}
+	must(t, tr.Clean())
+	if left, err := tr.Unexpected(); err != nil || len(left) != 0 {
+		t.Errorf("after Clean: got %q, %v", left, err)
+	}
+}
