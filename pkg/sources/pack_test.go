@@ -1,0 +1,129 @@
+package sources
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var future = syscall.Timespec{Sec: 1 << 40}
+
+// TestContentsLieInOrder: large files and small ones, each whole, with its time and mode.
+func TestContentsLieInOrder(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	const size = 8 << 20
+	o := &Options{FD: memfd(t, size), Off: 128, Max: size, Cwd: dir, Real: dir, Since: future}
+	var want bytes.Buffer
+	when := time.Unix(1234567890, 987654321)
+	for i, n := range []int{10, 0, bufSize - bufFree - 1, 1, bufSize, bufSize + 1, 3 * bufSize, 77, bufFree, bufFree} {
+		name := string(rune('a'+i)) + ".h"
+		text := strings.Repeat(string(rune('a'+i)), n)
+		write(t, name, text)
+		if err := os.Chtimes(name, when, when); err != nil {
+			t.Fatal(err)
+		}
+		o.Names = append(o.Names, name)
+		want.WriteString(text)
+	}
+	if err := os.Chmod("b.h", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Make(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, p.Len)
+	if _, err := syscall.Pread(o.FD, got, int64(o.Off)); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("%d bytes differ from the %d wanted", len(got), want.Len())
+	}
+	for i, f := range p.Files {
+		if f.Name != o.Names[i] || f.MTime != when.UnixNano() || f.Exec != (f.Name == "b.h") || f.Same != 0 {
+			t.Errorf("file %d is %+v", i, f)
+		}
+	}
+}
+
+// TestOneFileUnderSeveralNames: it travels once; spelled otherwise it is the same name.
+func TestOneFileUnderSeveralNames(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write(t, "x.c", "int x;")
+	write(t, "d/a.h", "int a;")
+	for old, name := range map[string]string{"d/a.h": "b.h", "a.h": "d/c.h"} {
+		if err := os.Symlink(old, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := &Options{FD: memfd(t, 1<<20), Max: 1 << 20, Cwd: dir, Real: dir, Since: future,
+		Names: []string{"x.c", "d/a.h", "b.h", "./d/a.h", "d/../d/a.h", filepath.Join(dir, "d/a.h"), "d/c.h", "./b.h", "d//c.h"}}
+	p, err := Make(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := names(p); got != "d/a.h=6 b.h=0 d/c.h=0" || p.Files[2].Same != 2 || p.Files[3].Same != 2 || p.Len != 12 {
+		t.Errorf("packs %s: %+v", got, p.Files)
+	}
+	if len(p.Dirs) != 1 || p.Dirs[0] != "d/../d/" {
+		t.Errorf("ways that must exist: %q", p.Dirs)
+	}
+}
+
+// TestLinksInTheWay: "link/../x.h" is no name of x.h, and the tree could not show both.
+func TestLinksInTheWay(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write(t, "x.c", "int x;")
+	write(t, "far/away/y.h", "int y;")
+	write(t, "far/z.h", "int z;")
+	if err := os.Symlink("far/away", "link"); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]error{"link/y.h": nil, "far/away/../z.h": nil, "link/../z.h": ErrPaths, "../" + filepath.Base(dir) + "/far/z.h": nil} {
+		o := &Options{FD: memfd(t, 1<<20), Max: 1 << 20, Cwd: dir, Real: dir, Since: future, Names: []string{"x.c", name}}
+		if _, err := Make(o); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+}
+
+// TestWhatCannotBePacked: nothing that is not there, not a file, new, or too large.
+func TestWhatCannotBePacked(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write(t, "x.c", "int x;")
+	write(t, "x.h", "int x;")
+	write(t, "pch.h", "int x;")
+	write(t, "pch.h.gch", "gpch")
+	write(t, "big.h", strings.Repeat("x", 2<<20))
+	if err := syscall.Mkfifo("pipe.h", 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]error{
+		"x.h": nil, "none.h": ErrFile, ".": ErrFile, "pipe.h": ErrFile, "pch.h": ErrPCH, "pch.h.gch": ErrPCH, "big.h": ErrTooBig,
+	} {
+		o := &Options{FD: memfd(t, 1<<20), Max: 1 << 20, Cwd: dir, Real: dir, Since: future, Names: []string{"x.c", name}}
+		if _, err := Make(o); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat("x.c", &st); err != nil {
+		t.Fatal(err)
+	}
+	before := syscall.NsecToTimespec(st.Ctim.Nano() - 1)
+	for since, want := range map[syscall.Timespec]error{st.Ctim: nil, before: ErrChanged} {
+		o := &Options{FD: memfd(t, 1<<20), Max: 1 << 20, Cwd: dir, Real: dir, Since: since, Names: []string{"x.c"}}
+		if _, err := Make(o); !errors.Is(err, want) {
+			t.Errorf("list begun %v, file changed %v: %v, want %v", since, st.Ctim, err, want)
+		}
+	}
+}
