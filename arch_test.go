@@ -20,7 +20,7 @@ const module = "github.com/rdistcc/rdistcc/"
 // edges is the package map: who may import whom, outside tests. A commit that
 // needs a new edge adds it here and argues for it.
 var edges = map[string][]string{
-	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/job"},
+	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/job", "pkg/sources"},
 	"cmd/rdistcc-cm":   {"pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/hostlist", "pkg/iwarp", "pkg/telemetry"},
 	"cmd/rdistccd":     {"pkg/config", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/telemetry", "pkg/toolchain", "pkg/worker"},
 	"cmd/rdistcc-perf": {"pkg/iwarp", "pkg/job", "pkg/toolchain"},
@@ -40,6 +40,7 @@ var edges = map[string][]string{
 	"pkg/scheduler":      {},
 	"pkg/compile":        {"pkg/driver", "pkg/job"},
 	"pkg/driver":         {},
+	"pkg/sources":        {"pkg/job"},
 	"pkg/driver/recipes": {"pkg/driver"},
 	"pkg/toolchain":      {"pkg/job"},
 	"pkg/tree":           {},

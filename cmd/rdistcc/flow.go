@@ -1,22 +1,25 @@
 package main
 
 import (
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // flow is one command on its way through this program.
 type flow struct {
-	set  *settings
-	cmd  command
-	plan compile.Plan
-	conn *ipc.Conn // to the manager; nil where there is none
-	slot *slot     // leased; nil where there is none
-	in   interrupts
-	rec  record
+	set     *settings
+	cmd     command
+	plan    compile.Plan
+	conn    *ipc.Conn    // to the manager; nil where there is none
+	slot    *slot        // leased; nil where there is none
+	outputs []job.Output // that are to come back
+	in      interrupts
+	rec     record
 }
 
 // run is the whole client: plan, lease, preprocess, submit, place; and at every
@@ -27,9 +30,6 @@ func (f *flow) run() int {
 	f.makePlan()
 	if f.plan.Local {
 		return f.local(f.plan.Reason, ipc.Gate(f.plan.Gate))
-	}
-	if f.plan.Text != "" {
-		return f.local(compile.ReasonNotReproducible+f.plan.Text, ipc.GateLocal)
 	}
 	if !rereadable(f.plan.Source) {
 		return f.local(compile.ReasonStdin, ipc.GateLocal)
@@ -44,20 +44,21 @@ func (f *flow) run() int {
 		return f.fallback(here)
 	}
 
-	// The preprocessor writes into the slot. Whatever it has to say, the
-	// whole command says here, once, exactly as the user expects it.
-	text, reason := f.preprocess()
+	// What the compile reads goes into the slot: its files, or where no host shows
+	// private trees its text from the preprocessor. Whatever the compiler has to say
+	// to that, the whole command says here, once, exactly as the user expects it.
+	sub, reason := f.fill()
 	if reason != "" {
 		return f.local(reason, ipc.GateLocal)
 	}
 
-	// A host compiles. What its compiler had to say may differ from what ours
-	// would, so then the command runs here too, and that result stands.
-	result, here := f.submit(text)
+	// A host compiles. Where what its compiler had to say may differ from what
+	// ours would, the command runs here too, and that result stands.
+	result, here := f.submit(sub)
 	if here != nil {
 		return f.fallback(here)
 	}
-	if result.says() && !f.set.skipRetry {
+	if !f.stands(result) {
 		return f.local(reasonDiagnostics, ipc.GateLocal)
 	}
 
@@ -83,6 +84,20 @@ func (f *flow) makePlan() {
 	if len(f.plan.Outputs) > 0 {
 		f.rec.output = f.plan.Outputs[0].Name
 	}
+}
+
+// fill makes the job's form. A reason says that the command must run here.
+func (f *flow) fill() (*ipc.Submit, string) {
+	// A device as the output is for the client's own eyes.
+	if f.slot.Tree && !strings.HasPrefix(f.plan.Outputs[0].Name, "/dev/") {
+		f.rec.form, f.outputs = "sources", f.plan.Outputs
+		return f.collect()
+	}
+	if f.plan.Text != "" {
+		return nil, compile.ReasonNotReproducible + f.plan.Text
+	}
+	f.rec.form, f.outputs = "text", f.plan.TextOutputs()
+	return f.preprocess()
 }
 
 // do runs the job and accounts for it, here and with the manager.

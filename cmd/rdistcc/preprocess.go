@@ -8,23 +8,24 @@ import (
 // killedWithin is how long a killed process group may take to be gone.
 const killedWithin = time.Second
 
-// runPreprocessor runs cpp with the slot as its standard output. It reports
-// whether all went well without a word: at the first byte on its standard error
-// it is stopped, because the whole command will run here anyway.
+// runFirst runs what comes before a remote compile, the preprocessor or the run that
+// lists the files, with the slot as its standard output. It reports whether all went
+// well without a word: at the first byte on its standard error it is stopped, because
+// the whole command will run here anyway.
 //
 // It has a process group of its own, so that nothing of it is left behind when
 // it is stopped, and it dies with us.
-func (f *flow) runPreprocessor(cpp command) (clean bool) {
+func (f *flow) runFirst(c command) (clean bool) {
 	var words [2]int // its standard error
 	if err := syscall.Pipe2(words[:], syscall.O_CLOEXEC); err != nil {
 		return false
 	}
 	defer syscall.Close(words[0])
-	if !cpp.alone {
+	if !c.alone {
 		f.in.watch()
 	}
 	pidfd := -1 // stays so before Linux 5.4
-	pid, err := start(cpp, f.set.childEnv(), []uintptr{0, uintptr(f.slot.source), uintptr(words[1])},
+	pid, err := start(c, f.set.childEnv(), []uintptr{0, uintptr(f.slot.source), uintptr(words[1])},
 		&syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd})
 	syscall.Close(words[1])
 	if err != nil {
@@ -53,4 +54,46 @@ func (f *flow) runPreprocessor(cpp command) (clean bool) {
 		syscall.Close(pidfd)
 	}
 	return err == nil && !spoke && ws.Exited() && ws.ExitStatus() == 0 && f.in.caught() == 0
+}
+
+// maxAnswer bounds what a compiler says of itself, in bytes.
+const maxAnswer = 1 << 20
+
+// ask runs a command that says something of itself on standard error, in English.
+func (f *flow) ask(c command) string {
+	var words [2]int
+	if syscall.Pipe2(words[:], syscall.O_CLOEXEC) != nil {
+		return ""
+	}
+	defer syscall.Close(words[0])
+	null, err := syscall.Open("/dev/null", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		syscall.Close(words[1])
+		return ""
+	}
+	defer syscall.Close(null)
+	f.in.watch()
+	pid, err := start(c, append(f.set.childEnv(), "LC_ALL=C"), []uintptr{uintptr(null), uintptr(null), uintptr(words[1])},
+		&syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL})
+	syscall.Close(words[1])
+	if err != nil {
+		return ""
+	}
+	f.in.holds(f.conn, -pid)
+	var text []byte
+	buf := make([]byte, 16<<10)
+	for len(text) < maxAnswer {
+		n, err := syscall.Read(words[0], buf)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			break
+		}
+		text = append(text, buf[:n]...)
+	}
+	if ws, err := f.in.reap(pid); err != nil || !ws.Exited() || ws.ExitStatus() != 0 {
+		return ""
+	}
+	return string(text)
 }

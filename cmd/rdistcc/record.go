@@ -15,6 +15,7 @@ type record struct {
 	start    time.Time
 	compiler string // real path
 	source   string
+	form     string // what the host got: "sources", "text", or empty
 	output   string
 
 	remote bool
@@ -75,7 +76,7 @@ func (r *record) appendJSON(b []byte) []byte {
 	}
 	for i, f := range [...]struct{ name, value string }{
 		{`{"id":`, itoa(syscall.Getpid()) + "-" + itoa(int(r.start.UnixMicro()))}, {`,"compiler":`, r.compiler}, {`,"source":`, r.source}, {`,"output":`, r.output},
-		{`,"where":`, where}, {`,"host":`, r.host}, {`,"reason":`, r.reason},
+		{`,"where":`, where}, {`,"host":`, r.host}, {`,"reason":`, r.reason}, {`,"form":`, r.form},
 	} {
 		if i == 6 && r.remote {
 			f.value = ""

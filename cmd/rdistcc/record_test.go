@@ -9,12 +9,12 @@ import (
 
 // traced is the contract of RDISTCC_TRACE.
 type traced struct {
-	ID, Compiler, Source, Output, Where, Host, Reason string
-	Exit                                              *int
-	Start                                             float64
-	Attempts                                          int
-	Bytes                                             struct{ Source, Out, In *int64 }
-	MS                                                map[string]float64
+	ID, Compiler, Source, Output, Where, Host, Reason, Form string
+	Exit                                                    *int
+	Start                                                   float64
+	Attempts                                                int
+	Bytes                                                   struct{ Source, Out, In *int64 }
+	MS                                                      map[string]float64
 }
 
 func (b *bench) trace() (all []traced) {

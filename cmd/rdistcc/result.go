@@ -56,7 +56,7 @@ const maxSink = 1 << 40
 // old object, or none, would be worse than one that fails.
 func (f *flow) place(r *result) error {
 	began := time.Now()
-	outputs := f.plan.TextOutputs()
+	outputs := f.outputs
 	var there uint64
 	for _, out := range r.Files {
 		switch {
@@ -66,8 +66,10 @@ func (f *flow) place(r *result) error {
 		}
 		there |= 1 << out.Index
 	}
-	if r.Exit == 0 && there != 1<<len(outputs)-1 {
-		return errOutputs
+	for i := range outputs {
+		if r.Exit == 0 && !outputs[i].Optional && there&(1<<i) == 0 {
+			return errOutputs
+		}
 	}
 	for _, out := range r.Files {
 		err := compile.Place(outputs[out.Index], f.plan.Driver.Family, f.slot.sink, int64(out.Off), int64(out.Len))

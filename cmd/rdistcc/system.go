@@ -117,16 +117,16 @@ func copyFile(fd int, name string) bool {
 	}
 }
 
-func pwriteAll(fd int, b []byte) error {
-	for off := 0; off < len(b); {
-		n, err := syscall.Pwrite(fd, b[off:], int64(off))
+func pwriteAll(fd int, b []byte, off int64) error {
+	for len(b) > 0 {
+		n, err := syscall.Pwrite(fd, b, off)
 		if err == syscall.EINTR {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		off += n
+		b, off = b[n:], off+int64(n)
 	}
 	return nil
 }

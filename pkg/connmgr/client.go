@@ -216,9 +216,10 @@ func (c *client) onLease(f *ipc.Lease) error {
 		return c.goLocal(noSlot(err))
 	}
 	defer closeFD(r)
+	tree := c.m.trees(c)
 	err = c.send(&ipc.Leased{Job: c.id, SourceMax: uint64(c.m.sources.Size()),
-		Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Direct: c.direct(),
-		Tree: c.m.trees(c), Fast: c.m.o.Fast, Include: c.include(false)}, w, r)
+		Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Direct: c.direct(tree),
+		Tree: tree, Fast: c.m.o.Fast, Include: c.include(false)}, w, r)
 	if err == nil {
 		c.include(true) // for the next one, while the wrapper is busy
 	}
@@ -238,13 +239,17 @@ func (c *client) include(ask bool) []string {
 // variables that would change the answer keep a command from coming here.
 var driverEnv = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"}
 
-// direct is what the compiler's driver would run to preprocess, or nil when the
-// wrapper has to run the driver.
-func (c *client) direct() []string {
-	if len(c.lease.Preprocess) == 0 || c.toolchain.Family != "gcc" {
+// direct is what the compiler's driver would run to list the sources, or without a
+// tree to preprocess, or nil when the wrapper has to run the driver.
+func (c *client) direct(tree bool) []string {
+	words := c.lease.Preprocess
+	if tree {
+		words = c.lease.List
+	}
+	if len(words) == 0 || c.toolchain.Family != "gcc" {
 		return nil
 	}
-	r := c.m.recipes.Get(c.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, c.lease.Preprocess, driverEnv, "/")
+	r := c.m.recipes.Get(c.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, words, driverEnv, "/")
 	if r == nil || r.Steps() != 1 {
 		return nil
 	}

@@ -108,9 +108,10 @@ type Lease struct {
 	Cwd         string
 	IOTimeoutMS uint32 // 0 = the manager's
 	BackoffMS   uint32 // how long a lost host is avoided; NoBackoff = not at all, 0 = the manager's
-	// Preprocess holds the words behind the compiler's name of what the wrapper
-	// would like to run here without the driver, with placeholders for names
-	// (package driver); empty: do not look for Direct.
+	// List and Preprocess hold the words behind the compiler's name of what the wrapper
+	// would like to run here without the driver, in the sources and in the text form,
+	// with placeholders for names (package driver); empty: do not look for Direct.
+	List       []string
 	Preprocess []string
 	Language   string // for -x; empty: the wrapper does not ask for Include
 	NeedTree   bool   // can travel only in the sources form
@@ -126,8 +127,8 @@ type Leased struct {
 	SourceMax uint64 // bytes that body and text may take
 	Family    string // "gcc" or "clang"
 	Major     uint32 // compiler's major version
-	// Direct is what the driver would run for Lease.Preprocess, its path first
-	// and with the same placeholders; empty: run the driver.
+	// Direct is what the driver would run for the words of the form that is to be made,
+	// its path first and with the same placeholders; empty: run the driver.
 	Direct []string
 	// Tree: make the sources form, as some host that may take the job shows trees,
 	// or none is known yet; else the text form.

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/rdistcc/rdistcc/pkg/compile"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/driver"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/sources"
+)
+
+// collect fills the slot in the sources form: the command as it was typed, and the files
+// that it reads. The compiler itself lists them. A reason says that the command must
+// run here; whatever the list's run printed is dropped then, as the command here prints
+// it again.
+func (f *flow) collect() (sub *ipc.Submit, reason string) {
+	began := time.Now()
+	s := f.slot
+	if !f.outputDirs() {
+		return nil, reasonDiagnostics // the compiler has the words for that
+	}
+	if f.plan.Precompiled(s.cwd) {
+		return nil, compile.ReasonNotReproducible + string(sources.ErrPCH)
+	}
+	since := coarseTime()
+	names := []string{f.plan.Source}
+	if !f.plan.Raw {
+		if names, reason = f.list(); reason != "" {
+			return nil, reason
+		}
+	}
+	o, body, reason := f.packing(names, since)
+	if reason != "" {
+		return nil, reason
+	}
+	pack, err := sources.Make(o)
+	switch err {
+	case nil:
+	case sources.ErrTooBig:
+		return nil, reasonTooBig
+	default:
+		return nil, compile.ReasonNotReproducible + err.Error()
+	}
+	s.unsure = pack.Unsure || f.plan.Raw // the text names files that are not here
+	body.Files, body.Dirs = pack.Files, append(body.Dirs, pack.Dirs...)
+	enc := body.Append(nil)
+	room := uint64(job.TextOffset(len(enc)))
+	if room > o.Off || len(enc) > job.MaxBodyLen {
+		return nil, reasonTooBig
+	}
+	sub = &ipc.Submit{BodyOff: uint32(o.Off - room), BodyLen: uint32(len(enc)), TextOff: uint32(room), TextLen: pack.Len, Tree: true}
+	if pwriteAll(s.source, enc, int64(sub.BodyOff)) != nil {
+		return nil, reasonTooBig
+	}
+	f.rec.sourceBytes = pack.Len
+	f.rec.preprocess = time.Since(began)
+	sub.PreprocessUS = micros(f.rec.preprocess)
+	return sub, ""
+}
+
+// list runs the compiler's dependency mode with the slot as its standard output, where
+// nothing else is yet, and reads the names.
+func (f *flow) list() (names []string, reason string) {
+	s := f.slot
+	c := command{file: f.cmd.file}
+	if d := s.Direct; len(d) > 0 {
+		c = command{file: d[0], argv: d, alone: true}
+	} else {
+		c.argv = append([]string{f.cmd.argv[0]}, f.plan.List(int(s.Major))...)
+	}
+	clean := f.runFirst(c)
+	end, err := syscall.Seek(s.source, 0, 1)
+	switch {
+	case !clean:
+		return nil, reasonDiagnostics
+	case err != nil || uint64(end) >= s.SourceMax:
+		return nil, reasonTooBig
+	case !s.closed:
+		return nil, reasonPreprocessor // something it started may still write
+	}
+	rule := make([]byte, end)
+	if n, err := syscall.Pread(s.source, rule, 0); err != nil || n < len(rule) {
+		return nil, reasonMemory
+	}
+	if names, err = sources.ParseRule(rule); err != nil {
+		return nil, compile.ReasonNotReproducible + string(sources.ErrFile)
+	}
+	return names, ""
+}
+
+// bodySlack is room for files that come to light while others are looked through, in
+// front of the contents: the body's length is known only behind them.
+const bodySlack = 64 << 10
+
+// packing says what is to be packed, and makes the body but for its files.
+func (f *flow) packing(names []string, since syscall.Timespec) (*sources.Options, *job.Body, string) {
+	s := f.slot
+	body := &job.Body{
+		Argv0: f.cmd.argv[0], Compiler: f.rec.compiler, Args: f.plan.Whole(), Language: f.plan.Language,
+		Name: base(f.plan.Source), Cwd: s.cwd, Env: treeEnv(f.set.env, s.cwd), Outputs: f.plan.Outputs,
+	}
+	real, err := syscall.Getwd()
+	if err != nil {
+		return nil, nil, reasonDirectory
+	}
+	if real != s.cwd {
+		body.Links = []job.Link{{Name: s.cwd, Target: real}}
+	}
+	o := &sources.Options{
+		FD: s.source, Max: s.SourceMax, Names: names, More: f.plan.Inputs, Since: since, Cwd: s.cwd, Real: real,
+		Asm: strings.HasPrefix(f.plan.Language, "assembler"),
+	}
+	var known bool
+	o.Dirs, known = f.plan.IncludeDirs()
+	o.Own = func() []string { return f.headerDirs(known) }
+	for _, dir := range o.Dirs {
+		var st syscall.Stat_t
+		switch {
+		case stat(dir, &st) != nil:
+		case st.Mode&syscall.S_IFMT == syscall.S_IFDIR:
+			body.Dirs = append(body.Dirs, dir)
+		default:
+			o.Probe = append(o.Probe, dir) // the compiler says that it is none
+		}
+	}
+	words := body.Args
+	for i, w := range words {
+		o.AsmDirs = o.AsmDirs || w == "-Xassembler" || strings.HasPrefix(w, "-Wa,") && strings.Contains(w, "-I")
+		if name, ok := strings.CutPrefix(w, "-D"); ok {
+			if name == "" && i+1 < len(words) {
+				name = words[i+1]
+			}
+			name, _, _ = strings.Cut(name, "=")
+			for k, clock := range clocks {
+				o.Clock[k] = o.Clock[k] || name == clock
+			}
+		}
+	}
+	if f.set.getenv("SOURCE_DATE_EPOCH") != "" {
+		// gcc's time stamp is the file's own, in the time zone of this machine.
+		gcc := f.plan.Driver.Family == compile.GCC
+		fixed := gcc && s.Major >= 7 || !gcc && s.Major >= 16
+		o.Clock = [3]bool{o.Clock[0] || fixed, o.Clock[1] || fixed, o.Clock[2] || fixed && !gcc}
+	}
+	size := len(body.Append(nil)) + bodySlack
+	for _, name := range names {
+		size += len(name) + fileEntry
+	}
+	o.Off = uint64(job.TextOffset(size))
+	return o, body, ""
+}
+
+// fileEntry is what a file takes in an encoded body beside its name, in bytes, at most.
+const fileEntry = 32
+
+// clocks are in the order of sources.Options.
+var clocks = [3]string{"__TIME__", "__DATE__", "__TIMESTAMP__"}
+
+// outputDirs reports whether the directories of all outputs exist: in the tree over
+// there they do.
+func (f *flow) outputDirs() bool {
+	last := ""
+	for i := range f.plan.Outputs {
+		name := f.plan.Outputs[i].Name
+		dir := name[:strings.LastIndexByte(name, '/')+1]
+		if dir == "" || dir == last {
+			continue
+		}
+		var st syscall.Stat_t
+		if stat(dir, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFDIR {
+			return false
+		}
+		last = dir
+	}
+	return true
+}
+
+// headerDirs asks the compiler where it looks for headers by itself; where the command
+// has words that change that, with those. nil: it does not say.
+func (f *flow) headerDirs(known bool) []string {
+	if known && len(f.slot.Include) > 0 {
+		return f.slot.Include
+	}
+	words := driver.SearchWords(f.plan.Language)
+	if !known {
+		words = []string{"-v"}
+		if f.plan.Driver.CXX || f.plan.Language != "" {
+			words = append(words, "-x", f.plan.Language)
+		}
+		for _, w := range f.plan.List(int(f.slot.Major)) {
+			if w == f.plan.Source {
+				w = "/dev/null"
+			}
+			words = append(words, w)
+		}
+	}
+	text := f.ask(command{file: f.cmd.file, argv: append([]string{f.cmd.argv[0]}, words...)})
+	return driver.ParseSearch(text)
+}
+
+// treeEnv is what of our environment a compiler in a tree gets: what chooses its
+// headers, its date, and the look of its messages.
+func treeEnv(env []string, cwd string) []string {
+	var out []string
+	for _, kv := range env {
+		name, value, _ := strings.Cut(kv, "=")
+		switch name {
+		case "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "OBJC_INCLUDE_PATH", "OBJCPLUS_INCLUDE_PATH",
+			"SOURCE_DATE_EPOCH", "LANG", "LANGUAGE",
+			"COLUMNS", "TERM", "COLORTERM", "VTE_VERSION", "NO_COLOR", "GCC_COLORS", "GCC_URLS", "TERM_URLS", "GCC_EXTRA_DIAGNOSTIC_OUTPUT":
+		case "PWD":
+			if value != cwd {
+				continue // compilers do not believe it
+			}
+		default:
+			if !strings.HasPrefix(name, "LC_") {
+				continue
+			}
+		}
+		out = append(out, kv)
+	}
+	return out
+}
+
+// coarseTime is the clock by which file systems note changes.
+func coarseTime() (ts syscall.Timespec) {
+	const clockRealtimeCoarse = 5
+	_, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clockRealtimeCoarse, uintptr(unsafe.Pointer(&ts)), 0)
+	if errno != 0 {
+		now := time.Now().Add(-10 * time.Millisecond) // longer than its step
+		ts = syscall.NsecToTimespec(now.UnixNano())
+	}
+	return ts
+}

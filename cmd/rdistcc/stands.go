@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"github.com/rdistcc/rdistcc/pkg/compile"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// stands reports whether a result is what the compiler here would have come to, with
+// every word that it would have printed.
+func (f *flow) stands(r *result) bool {
+	switch {
+	case !r.says():
+		return true
+	case f.rec.form == "text":
+		// Carets, macros and -Werror depend on what preprocessing has lost.
+		return f.set.skipRetry || f.slot.Fast
+	}
+	words, ok := readOut(f.slot.sink, r.Stderr)
+	if !ok || r.Exit != 0 && (notItsFault(words) || f.spoils()) {
+		return false
+	}
+	if f.set.skipRetry || f.slot.Fast {
+		return true
+	}
+	// A terminal has a width and colours; both shape what a compiler writes to it.
+	return !f.slot.unsure && !isTerminal(2) && f.sameLanguage(words)
+}
+
+// maxWords is more than anybody reads, in bytes.
+const maxWords = 16 << 20
+
+// readOut is a part of the sink.
+func readOut(sink int, s ipc.Segment) ([]byte, bool) {
+	if s.Len > maxWords {
+		return nil, false
+	}
+	b := make([]byte, s.Len)
+	for n := 0; n < len(b); {
+		k, err := syscall.Pread(sink, b[n:], int64(s.Off)+int64(n))
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || k == 0 {
+			return nil, false
+		}
+		n += k
+	}
+	return b, true
+}
+
+// notItsFault reports whether a failed compile may have failed because of where it ran:
+// it missed a file, was out of room, or fell over.
+func notItsFault(words []byte) bool {
+	for _, w := range [...]string{
+		"fatal error", "No such file", "file not found", "cannot open", "can't open", "unable to", "No space left", "Permission denied",
+		"Read-only file", "not permitted", "annot allocate", "memory exhausted", "out of memory",
+		"internal compiler error", "PLEASE submit", "LLVM ERROR", "Stack dump", "cannot execute", "due to signal",
+		"Assembler messages", // gcc's driver then removes the object
+	} {
+		if bytes.Contains(words, []byte(w)) {
+			return true
+		}
+	}
+	return false
+}
+
+// spoils reports whether a failed compile changes what is there: gcc leaves an old
+// object alone, clang removes it.
+func (f *flow) spoils() bool {
+	var st syscall.Stat_t
+	return f.plan.Driver.Family == compile.Clang && stat(f.outputs[0].Name, &st) == nil
+}
+
+func isTerminal(fd int) bool {
+	var termios [64]byte // struct termios is shorter
+	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.TCGETS, uintptr(unsafe.Pointer(&termios)))
+	return errno == 0
+}
+
+// sameLanguage reports whether gcc here would have spoken as words do: a locale that is
+// not installed is as good as none. clang speaks one language.
+func (f *flow) sameLanguage(words []byte) bool {
+	if f.plan.Driver.Family == compile.Clang {
+		return true
+	}
+	locale := func(category string) string {
+		for _, name := range [...]string{"LC_ALL", category, "LANG"} {
+			if v := f.set.getenv(name); v != "" {
+				return v
+			}
+		}
+		return "C"
+	}
+	charset, messages := locale("LC_CTYPE"), locale("LC_MESSAGES")
+	if plainLocale(charset) && plainLocale(messages) {
+		return true
+	}
+	language := f.set.getenv("LANGUAGE")
+	if language != "" && !strings.HasPrefix(language, "en") && !plainLocale(messages) ||
+		!plainLocale(messages) && !strings.HasPrefix(messages, "en") && !strings.HasPrefix(messages, "C.") {
+		return false
+	}
+	// English: what is left are the quotation marks.
+	fine := bytes.Contains(words, []byte("‘"))
+	plain := bytes.IndexByte(words, '\'') >= 0
+	if !fine && !plain {
+		return true
+	}
+	utf8 := !plainLocale(charset) && strings.Contains(strings.ReplaceAll(strings.ToLower(charset), "-", ""), "utf8") && localeInstalled(charset)
+	return fine == utf8
+}
+
+func plainLocale(name string) bool { return name == "C" || name == "POSIX" }
+
+// localeInstalled looks where the C library does: in a directory, or an archive that
+// has the names as text. C.UTF-8 is always there.
+func localeInstalled(name string) bool {
+	lang, charset, _ := strings.Cut(name, ".")
+	file := lang + "." + strings.ReplaceAll(strings.ToLower(charset), "-", "")
+	if lang == "C" {
+		return true
+	}
+	var st syscall.Stat_t
+	if stat("/usr/lib/locale/"+file, &st) == nil || stat("/usr/lib/locale/"+name, &st) == nil {
+		return true
+	}
+	const archive = "/usr/lib/locale/locale-archive"
+	fd, err := syscall.Open(archive, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer syscall.Close(fd)
+	if syscall.Fstat(fd, &st) != nil || st.Size == 0 {
+		return false
+	}
+	mem, err := syscall.Mmap(fd, 0, int(st.Size), syscall.PROT_READ, syscall.MAP_PRIVATE)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = syscall.Munmap(mem) }() // ours and whole: cannot fail
+	return bytes.Contains(mem, []byte(file+"\x00"))
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/compile"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// preprocess fills the slot in the text form: the body, and behind it the text, straight
+// from the preprocessor. A reason says that the command must run here; whatever the
+// preprocessor printed is dropped then, as the command here prints it again.
+func (f *flow) preprocess() (text *ipc.Submit, reason string) {
+	began := time.Now()
+	s := f.slot
+	args, lang := f.plan.Remote(int(s.Major), s.cwd)
+	body := (&job.Body{
+		Argv0: f.cmd.argv[0], Args: args, Language: lang, Name: base(f.plan.Source), Cwd: s.cwd,
+		Env: remoteEnv(f.set.env), Outputs: f.plan.TextOutputs(),
+	}).Append(nil)
+	textOff := uint64(job.TextOffset(len(body)))
+	if textOff >= s.SourceMax || len(body) > job.MaxBodyLen {
+		return nil, reasonTooBig
+	}
+	if err := pwriteAll(s.source, body, 0); err != nil {
+		return nil, reasonTooBig
+	}
+	if _, err := syscall.Seek(s.source, int64(textOff), 0); err != nil {
+		return nil, reasonTooBig
+	}
+	var clean bool
+	if f.plan.Raw {
+		clean = copyFile(s.source, f.plan.Source)
+	} else {
+		clean = f.runFirst(f.preprocessor())
+	}
+	end, err := syscall.Seek(s.source, 0, 1)
+	switch {
+	case err != nil || uint64(end) >= s.SourceMax:
+		return nil, reasonTooBig // its message is nonsense: it met the end of the slot
+	case !clean:
+		return nil, reasonDiagnostics
+	case !s.closed:
+		return nil, reasonPreprocessor // something it started may still write
+	}
+	text = &ipc.Submit{BodyLen: uint32(len(body)), TextOff: uint32(textOff), TextLen: uint64(end) - textOff}
+	if reason := scan(&f.plan, s.source, s.cwd, text); reason != "" {
+		return nil, reason
+	}
+	f.rec.sourceBytes = text.TextLen
+	f.rec.preprocess = time.Since(began)
+	text.PreprocessUS = micros(f.rec.preprocess)
+	return text, ""
+}
+
+// preprocessor is the command for the local half: cc1 itself where the manager
+// knows its words, else the driver.
+func (f *flow) preprocessor() command {
+	if d := f.slot.Direct; len(d) > 0 {
+		return command{file: d[0], argv: d, alone: true}
+	}
+	argv := append([]string{f.cmd.argv[0]}, f.plan.Preprocess(int(f.slot.Major))...)
+	return command{file: f.cmd.file, argv: argv}
+}
+
+// remoteEnv is what of our environment the compiler over there gets: what chooses
+// the language of its messages and the date it believes in.
+func remoteEnv(env []string) []string {
+	var out []string
+	for _, kv := range env {
+		if strings.HasPrefix(kv, "LC_") || strings.HasPrefix(kv, "LANG=") || strings.HasPrefix(kv, "LANGUAGE=") ||
+			strings.HasPrefix(kv, "SOURCE_DATE_EPOCH=") {
+			out = append(out, kv)
+		}
+	}
+	return out
+}
+
+// scan looks at the text where it lies: is there what cannot travel?
+func scan(plan *compile.Plan, fd int, cwd string, text *ipc.Submit) string {
+	if text.TextLen == 0 {
+		return ""
+	}
+	if text.TextLen <= smallText {
+		buf := make([]byte, text.TextLen)
+		n, err := syscall.Pread(fd, buf, int64(text.TextOff))
+		if err != nil || n < len(buf) {
+			return reasonMemory
+		}
+		return plan.ScanText(buf, cwd)
+	}
+	size := int(uint64(text.TextOff) + text.TextLen)
+	mem, err := syscall.Mmap(fd, 0, size, syscall.PROT_READ, syscall.MAP_SHARED|syscall.MAP_POPULATE)
+	if err != nil {
+		return reasonMemory
+	}
+	defer func() { _ = syscall.Munmap(mem) }() // ours and whole: cannot fail
+	return plan.ScanText(mem[text.TextOff:], cwd)
+}
+
+// smallText is read rather than mapped: up to there that is cheaper.
+const smallText = 64 << 10
