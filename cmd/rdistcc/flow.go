@@ -44,6 +44,10 @@ func (f *flow) run() int {
 		return f.fallback(here)
 	}
 
+	if reason := f.plan.Native(f.slot.Native, f.slot.NativeOrder); reason != "" {
+		return f.local(reason, ipc.GateLocal)
+	}
+
 	// What the compile reads goes into the slot: its files, or where no host shows
 	// private trees its text from the preprocessor. Whatever the compiler has to say
 	// to that, the whole command says here, once, exactly as the user expects it.

@@ -47,6 +47,7 @@ func (f *flow) lease() *ipc.GoLocal {
 		Compiler: absolute(f.cmd.file, cwd), Source: f.rec.source, Output: f.rec.output, Cwd: cwd,
 		IOTimeoutMS: f.set.ioTimeoutMS, BackoffMS: f.set.backoffMS,
 		List: list, Preprocess: words, Language: f.plan.Language, NeedTree: f.plan.Text != "",
+		Machine: f.plan.Machine(), Path: f.set.childPath, Libraries: f.set.getenv("LD_LIBRARY_PATH"),
 	}).Append(nil))
 	if err != nil {
 		return f.lostManager(err)

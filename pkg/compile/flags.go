@@ -213,7 +213,7 @@ const mFlags = "" +
 	" indirect-branch-register indirect-branch-table indirect-branch= indirect-jump= inline-all-stringops" +
 	" inline-atomics inline-strcmp inline-stringops-dynamically inline-strlen inline-strncmp" +
 	" instrument-return= intel-syntax interlink-compressed interlink-mips16 invariant-function-descriptors" +
-	" ios-simulator-version-min= ios-version-min= iphoneos-version-min= iphonesimulator-version-min= ips1" +
+	" invpcid ios-simulator-version-min= ios-version-min= iphoneos-version-min= iphonesimulator-version-min= ips1" +
 	" ips16 ips2 ips3 ips32 ips32r2 ips32r3 ips32r5 ips32r6 ips4 ips5 ips64 ips64r2 ips64r3 ips64r5" +
 	" ips64r6 isa-spec= isel kl lam-bh lamcas large-data-threshold= lasx late-ldp-fusion ld-seq-sa" +
 	" little-endian llsc load-store-pairs local-sdata long-calls long-double-128 long-double-64" +
@@ -230,7 +230,7 @@ const mFlags = "" +
 	" power10-vector power8-vector power9-vector powerpc powerpc-gfxopt powerpc-gpopt powerpc64" +
 	" prefer-avx128 prefer-vector-width= preferred-stack-boundary= prefetchi prefetchwt1 prefixed prfchw" +
 	" privileged prototype ptwrite pure-code push-args qdsp6-compat quad-memory quad-memory-atomic raoint" +
-	" rdpid rdrnd rdseed readonly-in-sdata recip recip-precision recip= record-mcount record-return" +
+	" rdpid rdpru rdrnd rdseed readonly-in-sdata recip recip-precision recip= record-mcount record-return" +
 	" red-zone regnames regparm= relax relax-all relax-cmpxchg-loop relax-pic-calls relax-relocations" +
 	" relax-relocations= relocatable relocatable-lib restrict-it retpoline retpoline-external-thunk" +
 	" riscv-attribute rop-protect rtd rtm rvv-max-lmul= rvv-vector-bits= sahf save-restore" +

@@ -84,9 +84,9 @@ func forwarded(w string) bool {
 	case "-disable-O0-optnone", "-disable-llvm-passes", "-disable-llvm-optzns", "-disable-lifetime-markers",
 		"-disable-free", "-discard-value-names", "-no-opaque-pointers", "-opaque-pointers",
 		"-enable-noundef-analysis", "-no-enable-noundef-analysis", "-fno-validate-pch", "-fdenormal-fp-math=ieee",
-		"-menable-no-infs", "-menable-no-nans", "-munwind-tables", "-mconstructor-aliases", "-target-feature",
+		"-menable-no-infs", "-menable-no-nans", "-munwind-tables", "-mconstructor-aliases",
 		"-fuse-ctor-homing", "-fnative-half-type", "-fallow-half-arguments-and-returns", "-Wno-everything":
 		return true
 	}
-	return len(w) > 2 && (w[0] == '+' || strings.HasPrefix(w, "-W"))
+	return len(w) > 2 && strings.HasPrefix(w, "-W")
 }

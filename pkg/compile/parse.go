@@ -37,6 +37,7 @@ type parser struct {
 	stdin     bool
 	filesOnly bool   // clang: behind "--"
 	llvm      bool   // clang: -emit-llvm
+	feature   bool   // the next word behind -Xclang is a feature's name
 	pending   string // an option of the preprocessor's that waits for its argument
 	reason    string // the first word's that must stay here
 	extra     sides
@@ -152,7 +153,10 @@ func (p *parser) option(c class, words []string, arg string) {
 	case lto:
 		p.lto, p.macros = true, true
 	case arch:
-		if arg == "native" || strings.HasPrefix(arg, "native+") {
+		switch {
+		case arg == "native":
+			p.native = true
+		case strings.HasPrefix(arg, "native+"):
 			p.refuse(ReasonNotReproducible + "native")
 		}
 	case wp:
@@ -164,7 +168,12 @@ func (p *parser) option(c class, words []string, arg string) {
 	case xasm:
 		p.assemblerWord(arg)
 	case xclang:
-		if !forwarded(arg) {
+		switch {
+		case p.feature: // +avx2, -egpr
+			p.feature = false
+		case arg == "-target-feature":
+			p.feature = true
+		case !forwarded(arg):
 			p.refuse(ReasonUnknownOption + optionName(arg))
 		}
 	default:

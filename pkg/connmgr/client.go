@@ -9,6 +9,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
@@ -200,6 +201,10 @@ func (c *client) onLease(f *ipc.Lease) error {
 	if no := c.prepare(); no != nil {
 		return c.goLocal(no)
 	}
+	native, ok := c.native()
+	if !ok {
+		return c.goLocal(&ipc.GoLocal{Reason: "not-reproducible:native"})
+	}
 	if err := c.takeTurn(&c.m.cpp, c.list.preprocessors(c.m)); err != nil {
 		return nil // the wrapper is gone
 	}
@@ -219,11 +224,19 @@ func (c *client) onLease(f *ipc.Lease) error {
 	tree := c.m.trees(c)
 	err = c.send(&ipc.Leased{Job: c.id, SourceMax: uint64(c.m.sources.Size()),
 		Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Direct: c.direct(tree),
-		Tree: tree, Fast: c.m.o.Fast, Include: c.include(false)}, w, r)
+		Tree: tree, Fast: c.m.o.Fast, Include: c.include(false), Native: native.Words, NativeOrder: native.Order}, w, r)
 	if err == nil {
 		c.include(true) // for the next one, while the wrapper is busy
 	}
 	return err
+}
+
+// native is what the command's words that end in "=native" stand for, if it has any.
+func (c *client) native() (n recipes.Native, ok bool) {
+	if len(c.lease.Machine) == 0 {
+		return n, true
+	}
+	return c.m.native.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, c.toolchain.Family, c.lease.Machine, driverEnv)
 }
 
 // include lists where the job's compiler looks for headers by itself, if that is
@@ -280,7 +293,7 @@ func (c *client) prepare() *ipc.GoLocal {
 	}
 	c.m.wantHosts(c.list, eager)
 	var err error
-	c.toolchain, err = c.m.o.Identify(c.ctx, c.lease.Compiler)
+	c.toolchain, err = c.m.o.Identify(c.ctx, c.lease.Compiler, toolchain.Env{Path: c.lease.Path, Libraries: c.lease.Libraries})
 	if err != nil {
 		return &ipc.GoLocal{Reason: "refused:toolchain", Code: ipc.ExitNoCompiler, Detail: err.Error()}
 	}

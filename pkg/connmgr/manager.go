@@ -41,7 +41,7 @@ type Options struct {
 	Hosts func() HostList
 	// Identify says what the compiler at an absolute path is (a toolchain.Cache
 	// whose compilers have Home).
-	Identify func(ctx context.Context, path string) (toolchain.Toolchain, error)
+	Identify func(ctx context.Context, path string, env toolchain.Env) (toolchain.Toolchain, error)
 
 	// Control answers further questions of rdistcc's subcommands, by their word.
 	Control map[string]func() (any, error)
@@ -104,7 +104,7 @@ func (o *Options) defaults() {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Identify == nil {
-		o.Identify = (&toolchain.Cache{Home: o.Home, Trust: trustCompiler}).Identify
+		o.Identify = (&toolchain.Cache{Home: o.Home, Trust: trustCompiler}).IdentifyIn
 	}
 	if o.Hosts == nil {
 		o.Hosts = func() HostList { return HostList{} }
@@ -133,6 +133,7 @@ type Manager struct {
 	metrics *metrics
 	lists   listCache
 	recipes recipes.Cache
+	native  recipes.NativeCache
 	search  recipes.SearchCache
 	places  *semaphore.Weighted // for wrappers
 	ctx     context.Context     // ends all hosts

@@ -35,7 +35,7 @@ type rig struct {
 	before  int // goroutines
 }
 
-func identifyTest(_ context.Context, path string) (toolchain.Toolchain, error) {
+func identifyTest(_ context.Context, path string, _ toolchain.Env) (toolchain.Toolchain, error) {
 	if strings.HasPrefix(path, "/unknown") {
 		return toolchain.Toolchain{}, toolchain.ErrUnknown
 	}

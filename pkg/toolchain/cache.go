@@ -56,19 +56,26 @@ type stamped struct {
 // An error for which errors.Is(err, ErrUnknown) holds, or a missing file's,
 // stays until the files change.
 func (c *Cache) Identify(ctx context.Context, path string) (Toolchain, error) {
+	return c.IdentifyIn(ctx, path, Env{})
+}
+
+// IdentifyIn is Identify for a compiler that runs in an environment.
+func (c *Cache) IdentifyIn(ctx context.Context, path string, env Env) (Toolchain, error) {
 	if !filepath.IsAbs(path) {
 		return Toolchain{}, fmt.Errorf("identify compiler: %s is not an absolute path", path)
 	}
+	env = env.reduced()
+	key := path + "\x00" + env.Path + "\x00" + env.Libraries
 	c.mu.Lock()
-	e := c.entries[path]
+	e := c.entries[key]
 	c.mu.Unlock()
 	if e != nil && e.fresh(c.Trust) {
 		return e.tc, e.err
 	}
-	ch := c.flight.DoChan(path, func() (any, error) {
+	ch := c.flight.DoChan(key, func() (any, error) {
 		// Not the caller's context: others may be waiting too. Each run of a
 		// program has a limit of its own.
-		f, err := identify(context.Background(), &c.sums, c.Home, path)
+		f, err := identify(context.Background(), &c.sums, c.Home, path, env)
 		e := &entry{tc: f.tc, err: err}
 		if err != nil {
 			e.tc = Toolchain{}
@@ -94,7 +101,7 @@ func (c *Cache) Identify(ctx context.Context, path string) (Toolchain, error) {
 		if c.entries == nil || len(c.entries) >= maxEntries {
 			c.entries = make(map[string]*entry)
 		}
-		c.entries[path] = e
+		c.entries[key] = e
 		return e, nil
 	})
 	select {

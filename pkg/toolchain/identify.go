@@ -19,8 +19,41 @@ import (
 )
 
 // searchPath is where a driver finds what is not beside it, such as the
-// assembler; the daemon runs compilers with the same one.
+// assembler, if nothing else is said; the daemon runs compilers with the same one.
 const searchPath = "/usr/local/bin:/usr/bin:/bin"
+
+// Env has what of an environment decides which programs and libraries a driver
+// finds.
+type Env struct {
+	Path      string // PATH; empty: the daemon's
+	Libraries string // LD_LIBRARY_PATH
+}
+
+// helpers are the programs that a driver runs beside the compiler proper: the
+// assembler, which gcc always runs and clang with -fno-integrated-as; and what
+// takes the debug information out of its object for -gsplit-dwarf.
+var helpers = []string{"as", "objcopy"}
+
+// reduced leaves of a PATH the directories that count: users change it often.
+func (e Env) reduced() Env {
+	if e.Path == "" {
+		e.Path = searchPath
+	}
+	missing := slices.Clone(helpers)
+	var dirs []string
+	for _, dir := range filepath.SplitList(e.Path) {
+		if !filepath.IsAbs(dir) || len(missing) == 0 {
+			continue
+		}
+		before := len(missing)
+		missing = slices.DeleteFunc(missing, func(name string) bool { return executable(filepath.Join(dir, name)) })
+		if len(missing) < before {
+			dirs = append(dirs, dir)
+		}
+	}
+	e.Path = strings.Join(dirs, ":")
+	return e
+}
 
 // probeTime bounds one run of a driver that tells about itself.
 const probeTime = 20 * time.Second
@@ -30,6 +63,7 @@ type finding struct {
 	ctx   context.Context
 	sums  *sums
 	env   []string
+	path  []string // directories of PATH
 	tc    Toolchain
 	parts []part
 	// files whose change makes the result void, the absent ones included
@@ -39,14 +73,18 @@ type finding struct {
 }
 
 // identify does the work of Identify, without a cache of results.
-func identify(ctx context.Context, s *sums, home, path string) (*finding, error) {
+func identify(ctx context.Context, s *sums, home, path string, env Env) (*finding, error) {
 	f := &finding{
 		ctx: ctx, sums: s,
-		env:    []string{"PATH=" + searchPath, "LC_ALL=C"},
+		env:    []string{"PATH=" + env.Path, "LC_ALL=C"},
+		path:   filepath.SplitList(env.Path),
 		stamps: map[string]stamp{path: stampOf(path)},
 	}
 	if home != "" {
 		f.env = append(f.env, "HOME="+home)
+	}
+	if env.Libraries != "" {
+		f.env = append(f.env, "LD_LIBRARY_PATH="+env.Libraries)
 	}
 	f.tc.Exec = path
 	var err error
@@ -67,9 +105,7 @@ func identify(ctx context.Context, s *sums, home, path string) (*finding, error)
 			return f, err
 		}
 	}
-	// "as", which gcc always runs and clang with -fno-integrated-as, and what takes
-	// the debug information out of its object for -gsplit-dwarf.
-	for _, name := range []string{"as", "objcopy"} {
+	for _, name := range helpers {
 		if err := f.helper(name); err != nil {
 			return f, err
 		}
@@ -202,7 +238,7 @@ func (f *finding) helper(name string) error {
 		// before it are watched too.
 		called := path
 		path = ""
-		for _, dir := range filepath.SplitList(searchPath) {
+		for _, dir := range f.path {
 			p := filepath.Join(dir, called)
 			f.watch(p)
 			if executable(p) {

@@ -113,7 +113,7 @@ func TestRealClangActsByName(t *testing.T) {
 func TestRealGCCParts(t *testing.T) {
 	gcc := look(t, "gcc")
 	var s sums
-	f, err := identify(context.Background(), &s, "", gcc)
+	f, err := identify(context.Background(), &s, "", gcc, Env{}.reduced())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,6 +40,9 @@ func (m *Lease) Append(b []byte) []byte {
 	b = appendStrings(b, m.Preprocess)
 	b = appendString(b, m.Language)
 	b = appendBool(b, m.NeedTree)
+	b = appendStrings(b, m.Machine)
+	b = appendString(b, m.Path)
+	b = appendString(b, m.Libraries)
 	return end(b, at)
 }
 
@@ -62,6 +65,9 @@ func (m *Lease) Parse(p []byte) error {
 	m.Preprocess = d.strings()
 	m.Language = d.string()
 	m.NeedTree = d.bool()
+	m.Machine = d.strings()
+	m.Path = d.string()
+	m.Libraries = d.string()
 	if m.Mode > ModeLocal {
 		d.bad = true
 	}
@@ -79,6 +85,8 @@ func (m *Leased) Append(b []byte) []byte {
 	b = appendBool(b, m.Tree)
 	b = appendBool(b, m.Fast)
 	b = appendStrings(b, m.Include)
+	b = appendStrings(b, m.Native)
+	b = appendBool(b, m.NativeOrder)
 	return end(b, at)
 }
 
@@ -86,7 +94,7 @@ func (m *Leased) Append(b []byte) []byte {
 func (m *Leased) Parse(p []byte) error {
 	d := decoder{b: p}
 	*m = Leased{Job: d.u64(), SourceMax: d.u64(), Family: d.string(), Major: d.u32(), Direct: d.strings(),
-		Tree: d.bool(), Fast: d.bool(), Include: d.strings()}
+		Tree: d.bool(), Fast: d.bool(), Include: d.strings(), Native: d.strings(), NativeOrder: d.bool()}
 	return d.end()
 }
 

@@ -115,6 +115,12 @@ type Lease struct {
 	Preprocess []string
 	Language   string // for -x; empty: the wrapper does not ask for Include
 	NeedTree   bool   // can travel only in the sources form
+	// Machine has the command's words -m..., in order, if one of them ends in
+	// "=native"; else it is empty.
+	Machine []string
+	// Path and Libraries are the command's PATH and LD_LIBRARY_PATH: a driver may find
+	// its assembler by the one, and all of them their libraries by the other.
+	Path, Libraries string
 }
 
 // NoBackoff in Lease.BackoffMS: a lost host is tried again at once.
@@ -138,6 +144,12 @@ type Leased struct {
 	// Include lists the directories where this compiler looks for headers of
 	// Lease.Language by itself, or is nil while that is not known.
 	Include []string
+	// Native takes the place of the words of Lease.Machine that end in "=native",
+	// before all other words; empty without such words.
+	Native []string
+	// NativeOrder: the compiler gets its options in another order then. That shows
+	// where it records them, and nowhere else.
+	NativeOrder bool
 }
 
 // GoLocal says: run the command here. When Trouble is set the user gets Detail

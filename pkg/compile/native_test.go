@@ -1,0 +1,47 @@
+package compile
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestNativeWords: what native stands for comes before all other words, which
+// keep their order; where the order shows the command stays here.
+func TestNativeWords(t *testing.T) {
+	expansion := []string{"-march=znver3", "-mavx", "--param=l1-cache-size=48"}
+	for _, c := range []struct {
+		compiler, args, machine string
+		order                   bool
+		whole                   string // or the reason
+	}{
+		{"gcc", "-O2 -mno-avx -march=native -c a.c", "-mno-avx -march=native", true,
+			"-march=znver3 -mavx --param=l1-cache-size=48 -O2 -mno-avx -c a.c"},
+		{"gcc", "-march=native -mtune=native -g -c a.c", "-march=native -mtune=native", true, "not-reproducible:native"},
+		{"gcc", "-march=native -g -c a.c", "-march=native", false, "-march=znver3 -mavx --param=l1-cache-size=48 -g -c a.c"},
+		{"gcc", "-march=native -flto -c a.c", "-march=native", true, "not-reproducible:native"},
+		{"gcc", "-march=native -frecord-gcc-switches -c a.c", "-march=native", true, "not-reproducible:native"},
+		{"clang", "-march=native -g -c a.c -m64", "-march=native -m64", true, "-march=znver3 -mavx --param=l1-cache-size=48 -g -c a.c -m64"},
+		{"clang", "-march=native -grecord-gcc-switches -c a.c", "-march=native", true, "not-reproducible:native"},
+		{"gcc", "-march=x86-64 -c a.c", "", true, "-march=x86-64 -c a.c"},
+	} {
+		p := Parse(words(c.args), testDriver(t, c.compiler), nil)
+		if got := strings.Join(p.Machine(), " "); got != c.machine {
+			t.Errorf("%s %s: machine %q, want %q", c.compiler, c.args, got, c.machine)
+		}
+		got := p.Native(expansion, c.order)
+		if got == "" {
+			got = strings.Join(p.Whole(), " ")
+			if text, _ := p.Remote(12, "/"); c.machine != "" && (slices.Contains(text, "-march=native") || text[0] != expansion[0] && !slices.Contains(text, expansion[0])) {
+				t.Errorf("%s %s: as text %q", c.compiler, c.args, text)
+			}
+		}
+		if got != c.whole {
+			t.Errorf("%s %s: %q, want %q", c.compiler, c.args, got, c.whole)
+		}
+	}
+	p := Parse(words("-march=native -c a.c"), testDriver(t, "gcc"), nil)
+	if p.Native(nil, false) == "" {
+		t.Error("native travels without words")
+	}
+}
