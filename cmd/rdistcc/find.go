@@ -29,22 +29,27 @@ func self() fileID {
 // is its own answer, unless it is such a link: then the compiler of its base
 // name is meant. code is exitNotFound or exitNotExecutable, or 0.
 //
-// without is path without the directories in which name is me. A compiler needs
-// it: gcc looks itself up on PATH to find its parts, and would look for them
-// beside rdistcc.
-func findProgram(name, path string, me fileID) (file, without string, code int) {
+// behind says that we were called by such a link: what stands on path before the
+// first one has had its turn. It is ccache with links of its own, say, that has
+// looked for the next compiler and found us.
+//
+// without is path without the directories in which name is me or was passed over.
+// A compiler needs it: gcc looks itself up on PATH to find its parts, and would
+// look for them beside rdistcc.
+func findProgram(name, path string, me fileID, behind bool) (file, without string, code int) {
 	if strings.IndexByte(name, '/') >= 0 {
 		code, isMe := runnable(name, me)
 		if !isMe {
 			return name, path, code
 		}
-		name = base(name)
+		name, behind = base(name), true
 	}
 	code = exitNotFound
 	if name == "" {
 		return "", path, code
 	}
-	var skipped []string
+	var skipped, before []string
+	first := "" // found before any link of ours
 	for rest, more := path, true; more && file == ""; {
 		var dir string
 		dir, rest, more = strings.Cut(rest, ":")
@@ -54,12 +59,22 @@ func findProgram(name, path string, me fileID) (file, without string, code int) 
 		}
 		switch c, isMe := runnable(in+"/"+name, me); {
 		case isMe:
-			skipped = append(skipped, dir)
+			skipped, behind = append(skipped, dir), false
+		case c == 0 && behind:
+			if before = append(before, dir); first == "" {
+				first = in + "/" + name
+			}
 		case c == 0:
 			file, code = in+"/"+name, 0
 		case c == exitNotExecutable:
 			code = c
 		}
+	}
+	switch {
+	case file != "":
+		skipped = append(skipped, before...)
+	case first != "": // the link was called by its full name, and path leads to it last or never
+		file, code = first, 0
 	}
 	return file, withoutEntries(path, skipped), code
 }
@@ -159,7 +174,7 @@ func findSibling(name, path string) (string, bool) {
 			return file, true
 		}
 	}
-	file, _, code := findProgram(name, path, fileID{})
+	file, _, code := findProgram(name, path, fileID{}, false)
 	return file, code == 0
 }
 

@@ -53,7 +53,7 @@ func run(argv, env []string) int {
 // One that was called by a full path names itself so in its messages, as the
 // real one would.
 func (s *settings) masquerade(called, as string, args []string) int {
-	c, code := s.find(called, args)
+	c, code := s.find(called, args, true)
 	if code != 0 {
 		return code
 	}
@@ -65,17 +65,17 @@ func (s *settings) masquerade(called, as string, args []string) int {
 
 // compile runs the compiler that was named.
 func (s *settings) compile(name string, args []string) int {
-	c, code := s.find(name, args)
+	c, code := s.find(name, args, false)
 	if code != 0 {
 		return code
 	}
 	return s.distribute(c)
 }
 
-// find makes a command of a compiler's name. A code is the exit status when
-// there is none.
-func (s *settings) find(name string, args []string) (c command, code int) {
-	file, path, code := findProgram(name, s.path, self())
+// find makes a command of a compiler's name; behind as in findProgram. A code is
+// the exit status when there is none.
+func (s *settings) find(name string, args []string, behind bool) (c command, code int) {
+	file, path, code := findProgram(name, s.path, self(), behind)
 	switch code {
 	case 0:
 	case exitNotExecutable:
