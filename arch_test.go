@@ -22,7 +22,7 @@ const module = "github.com/rdistcc/rdistcc/"
 var edges = map[string][]string{
 	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/job", "pkg/sources"},
 	"cmd/rdistcc-cm":   {"pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/hostlist", "pkg/iwarp", "pkg/telemetry"},
-	"cmd/rdistccd":     {"pkg/config", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/telemetry", "pkg/toolchain", "pkg/worker"},
+	"cmd/rdistccd":     {"pkg/config", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/telemetry", "pkg/toolchain", "pkg/tree", "pkg/worker"},
 	"cmd/rdistcc-perf": {"pkg/iwarp", "pkg/job", "pkg/toolchain"},
 
 	"pkg/iwarp":           {"pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
@@ -50,7 +50,7 @@ var edges = map[string][]string{
 		"pkg/scheduler", "pkg/telemetry", "pkg/toolchain"},
 	"pkg/connmgr/ipc":           {"pkg/job"},
 	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},
-	"pkg/worker":                {"pkg/arena", "pkg/compile", "pkg/driver", "pkg/driver/recipes", "pkg/fetch", "pkg/iwarp", "pkg/job", "pkg/telemetry", "pkg/toolchain"},
+	"pkg/worker":                {"pkg/arena", "pkg/compile", "pkg/driver", "pkg/driver/recipes", "pkg/fetch", "pkg/iwarp", "pkg/job", "pkg/telemetry", "pkg/toolchain", "pkg/tree"},
 
 	"deploy":          {},
 	"interop":         {},                                                                      // tests only

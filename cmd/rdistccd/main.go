@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/pkg/tree"
 	"github.com/rdistcc/rdistcc/pkg/worker"
 )
 
@@ -24,8 +25,11 @@ const (
 )
 
 func main() {
-	if os.Args[0] == worker.GuardArg0 {
+	switch os.Args[0] {
+	case worker.GuardArg0:
 		worker.Guard()
+	case tree.Arg0:
+		tree.Main()
 	}
 	os.Exit(run(os.Args[1:]))
 }

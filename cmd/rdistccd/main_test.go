@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/tree"
 	"github.com/rdistcc/rdistcc/pkg/worker"
 )
 
@@ -26,7 +27,7 @@ const patience = 60 * time.Second
 
 func TestMain(m *testing.M) {
 	switch os.Args[0] {
-	case worker.GuardArg0, "rdistccd":
+	case worker.GuardArg0, tree.Arg0, "rdistccd":
 		main()
 	}
 	os.Exit(m.Run())

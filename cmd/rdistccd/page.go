@@ -29,6 +29,9 @@ func (d *daemon) page() telemetry.Page {
 	if err := d.w.Ready(); err != nil {
 		p.State = err.Error()
 	}
+	if !st.Tree {
+		p.Notes = append(p.Notes, "Cannot show private trees: compiles that depend on paths stay with the clients. The log says why; docs/usage.md what to do.")
+	}
 	if allow := d.w.Settings().Allow; len(allow) > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("Takes jobs, not encrypted, from this machine and from %s.", strings.Trim(fmt.Sprint(allow), "[]")))
 	}

@@ -150,7 +150,7 @@ func (d *daemon) work() (err error) {
 		Device: d.dev, Log: d.log.Logger, Metrics: metrics, Jobs: jobs, Clients: c.Limits.Clients,
 		Slot: slot, Prefault: prefault, WorkBase: base,
 		Source: int64(c.Buffers.Source), Result: int64(c.Buffers.Result), Large: int64(c.Buffers.Large),
-		Heartbeat: c.Limits.Heartbeat, Silence: c.Limits.Silence, Settings: settings(c),
+		Heartbeat: c.Limits.Heartbeat, Silence: c.Limits.Silence, Tree: treeMode[c.Daemon.Tree], Settings: settings(c),
 	})
 	if err != nil {
 		return err
@@ -184,6 +184,9 @@ func (d *daemon) work() (err error) {
 	d.say(d.notify.Ready("serving"))
 	return d.run(signals)
 }
+
+// treeMode is what the setting daemon.tree stands for.
+var treeMode = map[string]worker.TreeMode{"auto": worker.TreeAuto, "off": worker.TreeOff, "require": worker.TreeRequire}
 
 // settings are those that a reload changes.
 func settings(c *config.Config) worker.Settings {

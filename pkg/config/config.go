@@ -106,6 +106,7 @@ type Daemon struct {
 	WorkDir    string        `yaml:"work-dir"` // base of the work area; empty = worker.DefaultBase
 	JobTimeout time.Duration `yaml:"job-timeout"`
 	PIDFile    string        `yaml:"pid-file"`
+	Tree       string        `yaml:"tree"` // private trees for compiles: auto, require, off
 }
 
 // Default returns the settings without any file or flag.
@@ -136,6 +137,7 @@ func Default() *Config {
 			Provider:   "soft",
 			Nice:       5,
 			JobTimeout: 10 * time.Minute,
+			Tree:       "auto",
 		},
 	}
 }

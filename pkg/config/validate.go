@@ -50,6 +50,7 @@ func (c *Config) Validate() error {
 		{"daemon.nice", between(c.Daemon.Nice, 0, 19)},
 		{"daemon.allow", networks(c.Daemon.Allow)},
 		{"daemon.work-dir", absoluteOrEmpty(c.Daemon.WorkDir)},
+		{"daemon.tree", oneOf(c.Daemon.Tree, "auto", "require", "off")},
 		{"daemon.job-timeout", within(c.Daemon.JobTimeout, time.Second, 24*time.Hour)},
 	}
 	for _, ch := range checks {

@@ -1,6 +1,9 @@
 package worker
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
 	"path/filepath"
 	"time"
 
@@ -17,7 +20,7 @@ func (r *runner) compile(t *task, b *job.Body, c *command) (outcome, error) {
 	recipe := r.recipe(t, b, c)
 	if recipe == nil {
 		c.argv = append([]string{t.tc.Exec}, driver.Fill(arguments(b), names)...)
-		return t.proc.run(c)
+		return t.proc.runHere(c)
 	}
 	var sum outcome
 	began := time.Now()
@@ -28,7 +31,7 @@ func (r *runner) compile(t *task, b *job.Body, c *command) (outcome, error) {
 		}
 		step := *c
 		step.limit = max(c.limit-time.Since(began), time.Millisecond)
-		o, err := t.proc.run(&step)
+		o, err := t.proc.runHere(&step)
 		if err != nil {
 			return o, err
 		}
@@ -77,4 +80,41 @@ func (s *Server) lookPath(name string) string {
 		}
 	}
 	return name
+}
+
+// textOutputs opens the files that a compile of the text form made.
+func (r *runner) textOutputs(b *job.Body, out *capture, res *job.Result, g *gathering) error {
+	if res.Exit != 0 {
+		return r.roomLeft(out)
+	}
+	for i := range b.Outputs {
+		name := outputName(b.Outputs[i].Kind)
+		fd, st, err := r.out.open(name)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		g.addFile(fd, uint64(st.Size), name, job.File{Index: uint8(i), Exec: st.Mode&0o100 != 0}, res)
+	}
+	return nil
+}
+
+// roomLeft tells a compiler that had no room for its files from one that said no:
+// that is this host's fault, and another one may have room. A file system with
+// more room than the jobs together may take was not full.
+func (r *runner) roomLeft(out *capture) error {
+	words, err := out.written(1)
+	if err != nil || !bytes.Contains(words, []byte("No space left on device")) {
+		return err
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(r.out.fd, &st); err != nil {
+		return err
+	}
+	if st.Bavail*uint64(st.Bsize) >= uint64(r.s.o.Jobs)*maxFile {
+		return nil
+	}
+	return fmt.Errorf("compile in %s: %w", r.out.path, unix.ENOSPC)
 }

@@ -120,6 +120,7 @@ func (s *Server) rescan() {
 type Status struct {
 	Load    job.Load
 	Large   int64 // bytes of sources and results beyond slots and sinks
+	Tree    bool  // jobs of the sources form are taken
 	Clients []ClientStatus
 }
 
@@ -136,7 +137,7 @@ type ClientStatus struct {
 func (s *Server) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Status{Load: s.loadLocked(), Large: s.large.used.Load()}
+	st := Status{Load: s.loadLocked(), Large: s.large.used.Load(), Tree: s.trees}
 	for c := range s.conns {
 		q := ClientStatus{Name: c.name, Remote: c.remote.String(), Credits: len(c.credits), InHand: len(c.tasks), Jobs: c.jobs, Since: c.since}
 		if c.qp != nil {

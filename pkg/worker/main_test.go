@@ -4,6 +4,8 @@ import (
 	"os"
 	"syscall"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/tree"
 )
 
 // serverArg0 is how this program is called when it is to be a daemon.
@@ -15,6 +17,8 @@ func TestMain(m *testing.M) {
 	switch os.Args[0] {
 	case GuardArg0:
 		Guard()
+	case tree.Arg0:
+		tree.Main()
 	case serverArg0:
 		serveForTest(os.Args[1], os.Args[2])
 	}

@@ -60,6 +60,12 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory, m.windows,
 		gauge("rdistccd_jobs_running", "Compiles under way.", func(st Status) float64 { return float64(st.Load.Running) }),
 		gauge("rdistccd_jobs_queued", "Jobs that wait for a core.", func(st Status) float64 { return float64(st.Load.Queued) }),
+		gauge("rdistccd_tree", "1: jobs that depend on paths are taken, as the host can show private trees.", func(st Status) float64 {
+			if st.Tree {
+				return 1
+			}
+			return 0
+		}),
 		gauge("rdistccd_clients", "Connected managers.", func(st Status) float64 { return float64(len(st.Clients)) }),
 		gauge("rdistccd_large_bytes", "Memory of sources and results that are too big for a slot or a sink.", func(st Status) float64 { return float64(st.Large) }),
 		gauge("rdistccd_credits", "Credits that clients hold unspent.", func(st Status) float64 {

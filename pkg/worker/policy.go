@@ -22,8 +22,8 @@ func refuse(cause job.Cause, format string, args ...any) *refusal {
 	return &refusal{cause, fmt.Sprintf(format, args...)}
 }
 
-// checkBody decides whether a body may be handed to a compiler: what a client
-// names is neither run, nor read, nor written.
+// checkBody decides whether a body of the text form may be handed to a compiler:
+// what a client names is neither run, nor read, nor written.
 func checkBody(b *job.Body, tc *toolchain.Toolchain) error {
 	if b.Name[0] == '-' || b.Name[0] == '@' {
 		return refuse(job.CausePolicy, "source name %q would be taken for an option", b.Name)
@@ -33,9 +33,6 @@ func checkBody(b *job.Body, tc *toolchain.Toolchain) error {
 	}
 	if len(b.Outputs) == 0 {
 		return refuse(job.CauseMalformed, "no output")
-	}
-	if len(b.Files) > 0 {
-		return refuse(job.CauseTree, "the host cannot show private trees")
 	}
 	for i, o := range b.Outputs {
 		if i > 0 && o.Kind != job.OutputStackUsage || i == 0 && o.Kind != job.OutputObject && o.Kind != job.OutputAssembly {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/tree"
 )
 
 // maxFile bounds every file that a compiler writes, in bytes: an assembly is
@@ -38,14 +39,16 @@ type outcome struct {
 	stopped job.Cause
 }
 
-// process is one compiler, in a process group of its own that ends with it.
+// process is one compiler: in a process group of its own that ends with it, or in
+// a tree.
 type process struct {
 	mu      sync.Mutex
 	pid     int       // 0: not started, or reaped
+	run     *tree.Run // nil: not started in a tree, or ended
 	stopped job.Cause // why it was killed, or must not start
 }
 
-// stop kills the group with SIGKILL, now or as soon as it exists; the first
+// stop kills it, with its group or its tree's processes, with SIGKILL, now or as soon as it exists; the first
 // cause stands.
 func (p *process) stop(why job.Cause) {
 	p.mu.Lock()
@@ -57,16 +60,19 @@ func (p *process) stop(why job.Cause) {
 }
 
 func (p *process) killLocked() {
+	if p.run != nil {
+		p.run.Kill()
+	}
 	if p.pid != 0 {
 		_ = unix.Kill(-p.pid, unix.SIGKILL) // ESRCH: all of them have ended
 	}
 }
 
-// run starts c and waits until it has ended and its whole group is killed. An
+// runHere starts c and waits until it has ended and its whole group is killed. An
 // error means that nothing ran.
 //
 // The wait is the netpoller's, on a pidfd: no thread and no goroutine more.
-func (p *process) run(c *command) (outcome, error) {
+func (p *process) runHere(c *command) (outcome, error) {
 	p.mu.Lock()
 	if p.stopped != job.CauseNone {
 		p.mu.Unlock()
@@ -162,4 +168,28 @@ func (p *process) reap(pid int) (outcome, error) {
 		o.exit = status.ExitStatus()
 	}
 	return o, nil
+}
+
+// runIn starts c in a tree and waits until it and all that it started has ended.
+// An error means that nothing ran.
+func (p *process) runIn(tr *tree.Tree, c *tree.Command, limit time.Duration) (outcome, error) {
+	p.mu.Lock()
+	if p.stopped != job.CauseNone {
+		p.mu.Unlock()
+		return outcome{stopped: p.stopped}, nil
+	}
+	run, err := tr.Start(c)
+	if err != nil {
+		p.mu.Unlock()
+		return outcome{}, err
+	}
+	p.run = run
+	p.mu.Unlock()
+	timer := time.AfterFunc(limit, func() { p.stop(job.CauseTimeout) })
+	o, err := run.Wait()
+	timer.Stop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.run = nil
+	return outcome{exit: o.Exit, signal: o.Signal, cpu: o.CPU, maxRSS: o.MaxRSS, stopped: p.stopped}, err
 }

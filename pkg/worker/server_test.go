@@ -176,6 +176,7 @@ case $1 in
 -print-prog-name=cc1) echo /bin/sh; exit;;
 -print-prog-name=*) echo ${1#*=}; exit;;
 -print-libgcc-file-name) echo libgcc.a; exit;;
+-###) exit;;
 esac
 while [ "$1" != -o ]; do shift; done
 out=$2

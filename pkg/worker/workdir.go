@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // A daemon's work area is one directory. While the daemon or its guard lives, a
@@ -235,4 +237,23 @@ func (d *jobDir) write(name string, b []byte) error {
 		return &os.PathError{Op: "write", Path: name, Err: err}
 	}
 	return nil
+}
+
+// open gives a file of the directory to read. Only a regular file of ours counts:
+// no link, no device.
+func (d *jobDir) open(name string) (fd int, st *unix.Stat_t, err error) {
+	fd, err = unix.Openat(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	st = new(unix.Stat_t)
+	if err := unix.Fstat(fd, st); err != nil {
+		unix.Close(fd)
+		return -1, nil, &os.PathError{Op: "stat", Path: name, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Nlink != 1 {
+		unix.Close(fd)
+		return -1, nil, refuse(job.CauseInternal, "%s is not the compiler's own regular file", name)
+	}
+	return fd, st, nil
 }

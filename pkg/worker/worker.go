@@ -28,6 +28,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
+	"github.com/rdistcc/rdistcc/pkg/tree"
 )
 
 // Options of a Server.
@@ -48,6 +49,7 @@ type Options struct {
 	// WindowTime is how long a client may leave a result unread, or our Read of its
 	// source unanswered. 0 = job.WindowTime, the least that the protocol allows.
 	WindowTime time.Duration
+	Tree       TreeMode
 	Settings
 }
 
@@ -85,6 +87,8 @@ type Server struct {
 	guard    *guard
 	devNull  *os.File
 	listed   atomic.Pointer[[]toolchain.Toolchain]
+	trees    bool                      // jobs of the sources form are taken; set once by New
+	shown    atomic.Pointer[tree.Spec] // what trees have to show
 	settings atomic.Pointer[Settings]
 	host     atomic.Pointer[hostLoad]
 	started  time.Time
@@ -140,6 +144,11 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s.nextScan = time.Now().Add(rescanTime)
 	for i := range o.Jobs {
 		r, err := newRunner(s, i)
+		if err == nil && i == 0 {
+			if err = s.tryTrees(ctx, &r.stand); err != nil {
+				r.close()
+			}
+		}
 		if err != nil {
 			s.endRunners()
 			s.release()
@@ -245,6 +254,7 @@ func (s *Server) Rescan(ctx context.Context) error {
 	if before != nil && slices.EqualFunc(*before, list, toolchain.Toolchain.Equal) {
 		return nil
 	}
+	s.show(list)
 	for i := range list {
 		t := &list[i]
 		s.o.Log.Info("toolchain", "id", fmt.Sprintf("%x", t.ID), "path", t.Exec, "family", t.Family, "version", t.Version, "target", t.Target)

@@ -1,0 +1,164 @@
+package worker
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// capture holds a compiler's standard output and error: memfds of a fixed size,
+// each opened anew, so that its offset tells how much was written and writing
+// past the end fails. No pipe, no goroutine to empty it, and a flood is bounded.
+type capture struct {
+	buf [2]*arena.Buffer
+	fd  [2]int
+}
+
+func (r *runner) newCapture() (*capture, error) {
+	c := &capture{fd: [2]int{-1, -1}}
+	for i := range c.buf {
+		var err error
+		if c.buf[i], err = r.s.outputs.Get(r.s.ctx, 0); err != nil {
+			c.close()
+			return nil, err
+		}
+		if c.fd[i], err = c.buf[i].OpenWriter(); err != nil {
+			c.close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *capture) close() {
+	for i := range c.buf {
+		if c.fd[i] >= 0 {
+			unix.Close(c.fd[i])
+		}
+		if c.buf[i] != nil {
+			c.buf[i].Put()
+		}
+	}
+}
+
+// written is what went to output i.
+func (c *capture) written(i int) ([]byte, error) {
+	n, err := unix.Seek(c.fd[i], 0, io.SeekCurrent)
+	if err != nil {
+		return nil, err
+	}
+	return c.buf[i].Bytes()[:min(n, outSize)], nil
+}
+
+// outputsFunc adds the files that a compile made to its result.
+type outputsFunc func(b *job.Body, out *capture, res *job.Result, g *gathering) error
+
+// gather puts the outputs, the standard ones first, to the start of the slot,
+// where the text is not needed any more; or, when they are too big for that or for
+// the sink, into memory of their own, for the client to fetch.
+func (r *runner) gather(t *task, b *job.Body, out *capture, res *job.Result, outputs outputsFunc) (int, error) {
+	var g gathering
+	defer g.close()
+	for i, seg := range []*job.Segment{&res.Stdout, &res.Stderr} {
+		data, err := out.written(i)
+		if err != nil {
+			return 0, err
+		}
+		g.add(uint64(len(data)), seg, func(to []byte) error { copy(to, data); return nil })
+	}
+	if res.Signal == 0 { // else what it may have left is not an output
+		if err := outputs(b, out, res, &g); err != nil {
+			return 0, err
+		}
+	}
+	mem := t.k.buf.Bytes()[:t.k.mr.Len()]
+	room := min(uint64(len(mem)), t.m.Sink.Len)
+	if g.n <= room {
+		return int(g.n), g.fill(mem)
+	}
+	if g.n > t.m.Fetch || g.n > uint64(r.s.o.Result) || !t.c.peerReads {
+		return 0, refuse(job.CauseTooBig, "result is larger than the buffer of %d bytes", room)
+	}
+	big, err := r.s.large.tryGet(int64(g.n))
+	if err != nil {
+		return 0, err
+	}
+	if err := g.fill(big.mem); err != nil {
+		big.free()
+		return 0, err
+	}
+	t.result = big
+	return 0, nil
+}
+
+// gathering is a result under construction: its parts in their places, and how
+// each is to be filled.
+type gathering struct {
+	n     uint64 // bytes
+	parts []part
+	files []int // descriptors
+}
+
+type part struct {
+	off, end uint64
+	fill     func(to []byte) error
+}
+
+func (g *gathering) close() {
+	for _, fd := range g.files {
+		unix.Close(fd)
+	}
+}
+
+// add places a segment of n bytes.
+func (g *gathering) add(n uint64, seg *job.Segment, fill func(to []byte) error) {
+	if n == 0 {
+		return
+	}
+	off := (g.n + segmentAlign - 1) &^ (segmentAlign - 1)
+	seg.Off, seg.Len = off, n
+	g.n = off + n
+	g.parts = append(g.parts, part{off, g.n, fill})
+}
+
+// fill writes all segments into mem; what lies between them is zero, as old
+// content is nobody's business.
+func (g *gathering) fill(mem []byte) error {
+	var at uint64
+	for _, p := range g.parts {
+		clear(mem[at:p.off])
+		if err := p.fill(mem[p.off:p.end]); err != nil {
+			return err
+		}
+		at = p.end
+	}
+	return nil
+}
+
+// addFile places the content of a file of n bytes, and takes the descriptor.
+func (g *gathering) addFile(fd int, n uint64, name string, f job.File, res *job.Result) {
+	g.files = append(g.files, fd)
+	res.Files = append(res.Files, f)
+	i := len(res.Files) - 1
+	g.add(n, &res.Files[i].Segment, func(to []byte) error { return readAll(fd, to, name) })
+}
+
+// readAll fills to from a file that is that long.
+func readAll(fd int, to []byte, path string) error {
+	for len(to) > 0 {
+		n, err := unix.Read(fd, to)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n == 0 {
+			return &os.PathError{Op: "read", Path: path, Err: errors.Join(io.ErrUnexpectedEOF, err)}
+		}
+		to = to[n:]
+	}
+	return nil
+}

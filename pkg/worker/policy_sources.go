@@ -1,0 +1,114 @@
+package worker
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/rdistcc/rdistcc/pkg/compile"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
+)
+
+// checkSources decides whether a body of the sources form may be handed to a
+// compiler. It may name any path, as there is nothing in the tree but the
+// toolchain and what came with the job. But it must be a command that our own
+// wrapper would send, and choose no program.
+func checkSources(b *job.Body, tc *toolchain.Toolchain, text uint64) error {
+	if !strings.HasPrefix(b.Cwd, "/") {
+		return refuse(job.CauseMalformed, "working directory %q", b.Cwd)
+	}
+	var sum uint64
+	for i := range b.Files {
+		sum += b.Files[i].Len
+	}
+	if sum != text {
+		return refuse(job.CauseMalformed, "files of %d bytes together in a text of %d", sum, text)
+	}
+	if slices.Contains(b.Dirs, "") {
+		return refuse(job.CauseMalformed, "directory without a name")
+	}
+	// It looks for headers from where it lies.
+	if b.Compiler != "" && b.Compiler != tc.Path {
+		return refuse(job.CauseToolchain, "the compiler is %s here, and %s there", tc.Path, b.Compiler)
+	}
+	if err := checkPrograms(b.Args); err != nil {
+		return err
+	}
+	d, ok := compile.DriverOf(b.Argv0, tc.Path)
+	// One clang acts as several compilers, by its name.
+	if here, _ := compile.DriverOf(tc.Exec, tc.Path); !ok || d != here {
+		return refuse(job.CausePolicy, "compiler's name %q", b.Argv0)
+	}
+	p := compile.Parse(b.Args, d, environmentOf(b))
+	if p.Local {
+		return refuse(job.CausePolicy, "%s", p.Reason)
+	}
+	if !slices.Equal(p.Outputs, b.Outputs) {
+		return refuse(job.CausePolicy, "outputs are not those of the command")
+	}
+	return nil
+}
+
+// checkPrograms is the second line: whatever the table says, no word makes a
+// compiler load code or start other programs than its own.
+func checkPrograms(args []string) error {
+	for i, a := range args {
+		bad := strings.HasPrefix(a, "@") || slices.ContainsFunc(programOptions, func(p string) bool { return strings.HasPrefix(a, p) })
+		if !bad && i > 0 {
+			switch args[i-1] {
+			case "-Xclang", "-mllvm":
+				bad = slices.ContainsFunc(loadOptions, func(p string) bool { return strings.HasPrefix(strings.TrimLeft(a, "-"), p) })
+			}
+		}
+		if bad {
+			return refuse(job.CausePolicy, "option %q", a)
+		}
+	}
+	return nil
+}
+
+// programOptions are beginnings of words that name programs, plugins or specs, or
+// lists of words.
+var programOptions = []string{
+	"-B", "--prefix", "-wrapper", "--wrapper", "-specs", "--specs", "-fplugin", "-iplugindir", "-fpass-plugin", "-fuse-ld", "--ld-path",
+	"-fmodule-mapper", "--gcc-toolchain", "-gcc-toolchain", "--gcc-install-dir", "-ccc-", "--config", "-load", "-cc1", "-Wa,@", "-Wl,", "-Xlinker",
+}
+
+// loadOptions are the same of words for clang's inner half and for LLVM, without
+// their hyphens.
+var loadOptions = []string{"load", "plugin", "add-plugin", "fplugin", "fpass-plugin"}
+
+// environmentOf looks up what the client tells of its environment.
+func environmentOf(b *job.Body) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		for _, e := range b.Env {
+			if n, value, ok := strings.Cut(e, "="); ok && n == name {
+				return value, true
+			}
+		}
+		return "", false
+	}
+}
+
+// treeVariables are those of the client's that a compile in a tree gets as they are,
+// beside the locale's: where headers are, where it works, which day it is, and what
+// its messages look like.
+var treeVariables = []string{
+	"PWD", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "OBJC_INCLUDE_PATH", "OBJCPLUS_INCLUDE_PATH",
+	"SOURCE_DATE_EPOCH",
+	"COLUMNS", "TERM", "COLORTERM", "VTE_VERSION", "NO_COLOR", "GCC_COLORS", "GCC_URLS", "TERM_URLS", "GCC_EXTRA_DIAGNOSTIC_OUTPUT",
+}
+
+// treeEnvironment makes the environment of a compile in a tree.
+func treeEnvironment(b *job.Body) ([]string, error) {
+	env := make([]string, 0, len(b.Env)+2)
+	env = append(env, "PATH="+searchPath, "TMPDIR=/tmp")
+	for _, e := range b.Env {
+		name, _, ok := strings.Cut(e, "=")
+		if !ok || name != "LANG" && name != "LANGUAGE" && !isLocale(name) && !slices.Contains(treeVariables, name) {
+			return nil, refuse(job.CausePolicy, "variable %q", name)
+		}
+		env = append(env, e)
+	}
+	return env, nil
+}

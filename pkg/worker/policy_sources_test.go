@@ -1,0 +1,106 @@
+package worker
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/compile"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
+)
+
+// sourcesBody is the body of a command as our own wrapper makes it.
+func sourcesBody(tc *toolchain.Toolchain, args ...string) *job.Body {
+	d, _ := compile.DriverOf(tc.Exec, tc.Path)
+	p := compile.Parse(args, d, nil)
+	return &job.Body{
+		Argv0: tc.Exec, Compiler: tc.Path, Args: args, Language: "c", Name: "a.c", Cwd: "/src", Outputs: p.Outputs,
+		Files: []job.SourceFile{{Name: "a.c", Len: 3}},
+	}
+}
+
+var treeTools = []*toolchain.Toolchain{
+	{Family: "gcc", Major: 12, Exec: "/usr/bin/gcc", Path: "/usr/bin/x86_64-linux-gnu-gcc-12"},
+	{Family: "clang", Major: 14, Exec: "/usr/bin/clang", Path: "/usr/lib/llvm-14/bin/clang"},
+}
+
+// What chooses programs or loads code is refused, in a tree too.
+func TestHostileCommands(t *testing.T) {
+	for _, list := range []string{
+		"@list", "-B/x", "-B x", "-Bx", "-wrapper sh,-c,id", "-fplugin=x.so", "-fplugin=/x", "-specs=x", "-specs x", "--specs=x", "-fuse-ld=x",
+		"-Xclang -load -Xclang x.so", "-Xclang -plugin", "-Xclang -add-plugin", "-fpass-plugin=x.so", "-mllvm -load=x.so", "-mllvm --load=x.so",
+		"-fmodule-mapper=|id", "--gcc-toolchain=/x", "--config x", "-cc1", "-ccc-gcc-name x", "-Wa,@x", "-iplugindir=/x", "--prefix=/x",
+		"b.c", "-", "-E", "-M", "-###", "-v", "--version",
+	} {
+		for _, tc := range treeTools {
+			b := sourcesBody(tc, append([]string{"-c", "a.c"}, strings.Fields(list)...)...)
+			wantRefused(t, checkSources(b, tc, 3), list)
+		}
+	}
+}
+
+func TestHonestCommands(t *testing.T) {
+	for _, list := range []string{
+		"", "-O2 -g -Wall -std=gnu11 -o x/a.o", "-I/usr/local/include -isystem ../inc -include config.h -iquote .", "-DNAME=\"a/b\"",
+		"-fdiagnostics-color=always", "-fcolor-diagnostics", "-ffile-prefix-map=/src=/x",
+	} {
+		for _, tc := range treeTools {
+			if strings.Contains(list, "fcolor") && tc.Family == "gcc" {
+				continue
+			}
+			if err := checkSources(sourcesBody(tc, append([]string{"-c", "a.c"}, strings.Fields(list)...)...), tc, 3); err != nil {
+				t.Errorf("%s %q: %v", tc.Family, list, err)
+			}
+		}
+	}
+}
+
+func TestBodiesThatDoNotFit(t *testing.T) {
+	tc := treeTools[0]
+	for name, c := range map[string]struct {
+		cause  job.Cause
+		change func(*job.Body)
+	}{
+		"a relative directory": {job.CauseMalformed, func(b *job.Body) { b.Cwd = "src" }},
+		"no directory":         {job.CauseMalformed, func(b *job.Body) { b.Cwd = "" }},
+		"a nameless directory": {job.CauseMalformed, func(b *job.Body) { b.Dirs = []string{""} }},
+		"text left over":       {job.CauseMalformed, func(b *job.Body) { b.Files[0].Len = 2 }},
+		"text that is missing": {job.CauseMalformed, func(b *job.Body) { b.Files[0].Len = 4 }},
+		"another path":         {job.CauseToolchain, func(b *job.Body) { b.Compiler = "/opt/bin/gcc-12" }},
+		"another output":       {job.CausePolicy, func(b *job.Body) { b.Outputs[0].Name = "b.o" }},
+		"an output too many":   {job.CausePolicy, func(b *job.Body) { b.Outputs = append(b.Outputs, job.Output{Kind: job.OutputSide, Name: "x"}) }},
+		"an output too few":    {job.CausePolicy, func(b *job.Body) { b.Outputs = nil }},
+	} {
+		b := sourcesBody(tc, "-c", "a.c")
+		c.change(b)
+		var r *refusal
+		if err := checkSources(b, tc, 3); !errors.As(err, &r) || r.cause != c.cause {
+			t.Errorf("%s: %v, want a refusal for %v", name, err, c.cause)
+		}
+	}
+	b := sourcesBody(treeTools[1], "-c", "a.c")
+	for _, name := range []string{"clang++", "clang-cl", "clang-cpp"} {
+		b.Argv0 = name
+		wantRefused(t, checkSources(b, treeTools[1], 3), name)
+	}
+	b.Argv0 = "x86_64-linux-gnu-clang-14"
+	if err := checkSources(b, treeTools[1], 3); err != nil {
+		t.Errorf("the same compiler under another name: %v", err)
+	}
+}
+
+func TestTreeEnvironment(t *testing.T) {
+	b := &job.Body{Env: []string{"PWD=/l", "LC_ALL=C.UTF-8", "CPATH=/a:b", "SOURCE_DATE_EPOCH=x", "GCC_COLORS=", "TERM=dumb"}}
+	env, err := treeEnvironment(b)
+	if want := append([]string{"PATH=" + searchPath, "TMPDIR=/tmp"}, b.Env...); err != nil || !slices.Equal(env, want) {
+		t.Errorf("environment = %q, %v; want %q", env, err, want)
+	}
+	for _, e := range []string{"LD_PRELOAD=x", "GCC_EXEC_PREFIX=/", "COMPILER_PATH=/", "PATH=/x", "TMPDIR=/", "DEPENDENCIES_OUTPUT=x", "SUNPRO_DEPENDENCIES=x",
+		"CCC_OVERRIDE_OPTIONS=x", "GCONV_PATH=/x", "LOCPATH=/x", "PWD", "", "=", "TZ=UTC", "HOME=/"} {
+		b.Env = []string{e}
+		_, err := treeEnvironment(b)
+		wantRefused(t, err, e)
+	}
+}

@@ -1,0 +1,165 @@
+package worker
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/tree"
+)
+
+// runSources does a task of the sources form: the client's command over the
+// client's files, under the client's names, in the runner's tree.
+func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
+	if !r.s.trees {
+		return refused(refuse(job.CauseTree, "the host cannot show private trees")), 0
+	}
+	if err := checkSources(b, &t.tc, t.m.TextLen); err != nil {
+		return refused(err), 0
+	}
+	env, err := treeEnvironment(b)
+	if err != nil {
+		return refused(err), 0
+	}
+	if err := r.s.verify(r.s.ctx, &t.tc); err != nil {
+		return refused(err), 0
+	}
+	if err := r.stand.open(r.s.ctx, r.s.shown.Load()); err != nil {
+		r.s.o.Log.Error("private tree", "err", err)
+		return refused(refuse(job.CauseTree, "%v", err)), 0
+	}
+	r.used = true
+	if err := lay(r.stand.tree, b, t.content()[t.m.TextOff:][:t.m.TextLen]); err != nil {
+		return unlaid(err), 0
+	}
+	t.dropSource() // it is files now
+	out, err := r.newCapture()
+	if err != nil {
+		return failed(err), 0
+	}
+	defer out.close()
+	o, err := t.proc.runIn(r.stand.tree, &tree.Command{
+		Path: t.tc.Exec, Argv: append([]string{calledAs(t.tc.Exec, b.Argv0)}, b.Args...), Env: env, Dir: b.Cwd,
+		Stdin: int(r.s.devNull.Fd()), Stdout: out.fd[0], Stderr: out.fd[1],
+		Nice: r.s.settings.Load().Nice, FileMax: maxFile,
+	}, r.limit(t))
+	return r.conclude(t, b, out, o, err, r.treeOutputs)
+}
+
+// calledAs is the name that a compiler is given as its own: the client's in its
+// messages, and where it lies here, as it looks for its parts from there.
+func calledAs(exec, argv0 string) string {
+	return filepath.Join(filepath.Dir(exec), filepath.Base(argv0))
+}
+
+// lay makes in the tree what the compile finds on the client.
+func lay(tr *tree.Tree, b *job.Body, text []byte) error {
+	for i := range b.Links {
+		if err := tr.Symlink(b.Links[i].Target, b.Links[i].Name); err != nil {
+			return err
+		}
+	}
+	// gcc wants one of its own directories for headers to be there, even if it
+	// finds nothing in it.
+	for _, d := range []string{b.Cwd, "/usr/include"} {
+		if err := tr.Mkdirs(d); err != nil {
+			return err
+		}
+	}
+	for _, d := range b.Dirs {
+		if err := tr.Mkdirs(seenFrom(b.Cwd, d)); err != nil {
+			return err
+		}
+	}
+	last := b.Cwd
+	for i := range b.Outputs {
+		name := seenFrom(b.Cwd, b.Outputs[i].Name)
+		if dir := name[:max(1, strings.LastIndexByte(name, '/'))]; dir != last {
+			if err := tr.Mkdirs(dir); err != nil {
+				return err
+			}
+			last = dir
+		}
+	}
+	for i := range b.Files {
+		f := &b.Files[i]
+		name := seenFrom(b.Cwd, f.Name)
+		if f.Same != 0 {
+			if err := tr.Hardlink(seenFrom(b.Cwd, b.Files[f.Same-1].Name), name); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := tr.Write(name, text[:f.Len], f.MTime, f.Exec); err != nil {
+			return err
+		}
+		text = text[f.Len:]
+	}
+	return nil
+}
+
+// seenFrom is a name that stands alone. It is not made shorter: "a/.." is not
+// nothing where a is a link.
+func seenFrom(cwd, name string) string {
+	if name[0] == '/' {
+		return name
+	}
+	return cwd + "/" + name
+}
+
+// unlaid makes the answer of a job whose files could not be made.
+func unlaid(err error) *job.Result {
+	switch {
+	case errors.Is(err, tree.ErrTaken):
+		err = refuse(job.CausePolicy, "%v", err)
+	case errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ELOOP):
+		err = refuse(job.CauseTree, "%v", err)
+	case errors.Is(err, fs.ErrExist), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR):
+		err = refuse(job.CauseMalformed, "%v", err) // it was not so on the client
+	case errors.Is(err, unix.ENOSPC):
+		err = refuse(job.CauseTooBig, "%v", err)
+	default:
+		return failed(err)
+	}
+	return refused(err)
+}
+
+// treeOutputs opens the files that the compiler made, whatever its status: a .d
+// file is there after a failed compile as well. A file that nobody foresaw makes
+// the job void: the client would lack it.
+func (r *runner) treeOutputs(b *job.Body, out *capture, res *job.Result, g *gathering) error {
+	tr := r.stand.tree
+	if res.Exit != 0 {
+		if words, err := out.written(1); err != nil || bytes.Contains(words, []byte("No space left on device")) {
+			return errors.Join(err, refuse(job.CauseTooBig, "the compile needs more than the %d bytes that a job may write", treeRoom))
+		}
+	}
+	for i := range b.Outputs {
+		f, err := tr.Open(seenFrom(b.Cwd, b.Outputs[i].Name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		g.addFile(f.FD, uint64(f.Size), b.Outputs[i].Name, job.File{Index: uint8(i), Exec: f.Exec}, res)
+	}
+	more, err := tr.Unexpected()
+	if err != nil {
+		return err
+	}
+	if len(more) > 0 {
+		what := more[0]
+		if len(more) > 1 {
+			what += " and " + strconv.Itoa(len(more)-1) + " more"
+		}
+		return refuse(job.CauseUndeclared, "%s", what)
+	}
+	return nil
+}

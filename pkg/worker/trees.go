@@ -1,0 +1,103 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
+	"github.com/rdistcc/rdistcc/pkg/tree"
+)
+
+// TreeMode says whether jobs of the sources form are taken.
+type TreeMode uint8
+
+// Modes.
+const (
+	TreeAuto    TreeMode = iota // where the system lets us make trees
+	TreeOff                     // nowhere
+	TreeRequire                 // New fails where it cannot
+)
+
+// treeRoom is how many bytes a job may write beside its own sources: a large file,
+// and its assembly in the meantime.
+const treeRoom = 2 * maxFile
+
+// show makes runners replace their trees, before they use them again, by ones
+// that show every toolchain of the list.
+func (s *Server) show(list []toolchain.Toolchain) {
+	spec := &tree.Spec{Size: treeRoom + s.o.Source}
+	for i := range list {
+		spec.Files = append(spec.Files, list[i].Files...)
+		spec.Dirs = append(spec.Dirs, list[i].Dirs...)
+	}
+	slices.Sort(spec.Files)
+	spec.Files = slices.Compact(spec.Files)
+	slices.Sort(spec.Dirs)
+	spec.Dirs = slices.Compact(spec.Dirs)
+	s.shown.Store(spec)
+}
+
+// tryTrees finds out whether there can be trees, by making the first runner's.
+func (s *Server) tryTrees(ctx context.Context, first *stand) error {
+	if s.o.Tree == TreeOff {
+		return nil
+	}
+	err := first.open(ctx, s.shown.Load())
+	if err == nil {
+		s.trees = true
+		for _, what := range first.tree.Lacks() {
+			s.o.Log.Warn("private trees lack something", "what", what)
+		}
+		return nil
+	}
+	if s.o.Tree == TreeRequire {
+		return fmt.Errorf("daemon.tree is \"require\": %w", err)
+	}
+	s.o.Log.Warn("compiles that depend on paths stay with the clients; \"daemon.tree: off\" in the configuration accepts that", "err", err)
+	return nil
+}
+
+// stand is where a runner's jobs of the sources form run: a tree, which is made
+// anew when other toolchains are offered than it shows, or when it is spoiled.
+type stand struct {
+	tree *tree.Tree // nil: to be made
+	spec *tree.Spec // that it was made of
+}
+
+// open makes sure that there is a tree of spec.
+func (d *stand) open(ctx context.Context, spec *tree.Spec) error {
+	if d.tree != nil && d.spec == spec {
+		return nil
+	}
+	if err := d.close(); err != nil {
+		return err
+	}
+	t, err := tree.New(ctx, *spec)
+	if err != nil {
+		return err
+	}
+	d.tree, d.spec = t, spec
+	return nil
+}
+
+// clean makes it ready for the next job.
+func (d *stand) clean() error {
+	if d.tree == nil {
+		return nil
+	}
+	if err := d.tree.Clean(); err != nil {
+		return errors.Join(err, d.close())
+	}
+	return nil
+}
+
+func (d *stand) close() error {
+	if d.tree == nil {
+		return nil
+	}
+	err := d.tree.Close()
+	d.tree, d.spec = nil, nil
+	return err
+}
