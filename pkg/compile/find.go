@@ -35,16 +35,37 @@ func (s *spec) takes(word string) bool {
 	return word == s.name
 }
 
+// lookup finds what family f takes a word for: the row, which is nil for an unknown
+// option, and the argument in the word itself. more says that the next word is the
+// argument.
+func lookup(word string, f Family) (row *spec, arg string, more bool) {
+	row = find(word)
+	if (row == nil || row.class(f) == unknown) && f == GCC && strings.HasPrefix(word, "--") {
+		if word = translated(word); word != "" {
+			row = find(word)
+		}
+	}
+	if row == nil || row.class(f) == unknown {
+		return nil, "", false
+	}
+	arg = word[len(row.name):]
+	return row, arg, row.form == separate || row.form == either && arg == ""
+}
+
 // find looks a word up: the longest row that takes it, then the flags of one
 // -f, -m and -W. nil means that the option is not known.
 //
 // Rows are sorted by name, so what begins like word lies before it; each step
 // shortens word to what it shares with its neighbour, until a row takes it.
 func find(word string) *spec {
+	rows := table[:]
+	if strings.HasPrefix(word, "--") {
+		rows = longTable[:]
+	}
 	for key := word; key != ""; {
-		lo, hi := 0, len(table)
+		lo, hi := 0, len(rows)
 		for lo < hi {
-			if mid := int(uint(lo+hi) >> 1); table[mid].name <= key {
+			if mid := int(uint(lo+hi) >> 1); rows[mid].name <= key {
 				lo = mid + 1
 			} else {
 				hi = mid
@@ -53,7 +74,7 @@ func find(word string) *spec {
 		if lo == 0 {
 			break
 		}
-		row := &table[lo-1]
+		row := &rows[lo-1]
 		if strings.HasPrefix(key, row.name) {
 			if row.takes(word) {
 				return row

@@ -1,58 +1,205 @@
 package compile
 
 import (
+	"os"
 	"os/exec"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// TestKnowsInstalledOptions: what the compilers here list of themselves has a row
-// or a place in the lists of flags. Of a compiler that nobody has looked at yet,
-// the log says what is new.
-func TestKnowsInstalledOptions(t *testing.T) {
-	// Offloading compiles for other processors with other tools; the rest is of
-	// other languages.
-	strange := regexp.MustCompile(`^-(-?|f|m|ccc-|f?no-|fno-|-no-)(cuda|hip|gpu|offload|rocm|libomptarget|ptxas|sycl|openmp-target|openmp-new|opencl|cl-|objcmt|arcmt|amdgpu|ccc|nogpu|nohip|swift|ada-|go|use-cuid|building|Xarch|Xcuda|Xopenmp)|^-(cl-|cuid|rewrite|Xanalyzer|dsym|extract-api|migrate|f?target-help)` +
-		// No longer supported, internal, or for whatever comes behind.
-		`|^-f(chkp|cilkplus|mudflap|gimple|rtl$|name-mangling-version-|no-pch-|validate-ast)|^-g(coff|xcoff|en-|ant)|^-(mllvm|module-)`)
-	option := regexp.MustCompile(`^\s{1,3}(-[fmgWO][A-Za-z0-9+][^\s,<>\[]*=?)`)
-	for _, c := range []struct {
-		cc, major string
-		args      []string
-	}{
-		{"gcc", "12", []string{"--help=common", "--help=optimizers", "--help=target", "--help=c", "--help=c++", "--help=objc", "--help=warnings", "--help=undocumented"}},
-		{"clang", "14", []string{"--help", "--help-hidden"}},
-	} {
-		path, err := exec.LookPath(c.cc)
-		if err != nil {
-			t.Logf("no %s here", c.cc)
-			continue
+// lookedAt are the compilers whose every option somebody has looked at. What any
+// other one lists and we do not know is logged.
+var lookedAt = []string{"gcc-11", "gcc-12", "clang-13", "clang-14", "clang-15", "clang-16", "clang-19"}
+
+// otherLanguages are options of gcc's for languages that do not travel, in its own
+// words.
+func otherLanguages(t *testing.T, path string) map[string]bool {
+	others := map[string]bool{}
+	for _, ours := range []bool{false, true} {
+		languages := []string{"ada", "d", "fortran", "go", "lto", "brig", "modula-2"}
+		if ours {
+			languages = []string{"c", "c++", "objc", "objc++", "common", "target"}
 		}
-		out, err := exec.Command(path, "-dumpversion").Output()
-		must(t, err)
-		complain := t.Logf
-		if strings.TrimSpace(string(out)) == c.major || strings.HasPrefix(string(out), c.major+".") {
-			complain = t.Errorf
-		}
-		n := 0
-		for _, arg := range c.args {
-			out, err := exec.Command(path, arg).Output()
-			must(t, err)
-			for _, line := range strings.Split(string(out), "\n") {
-				m := option.FindStringSubmatch(line)
-				if m == nil || strange.MatchString(m[1]) {
-					continue
-				}
-				n++
-				row := find(strings.TrimSuffix(m[1], "."))
-				if row == nil || row.gcc == unknown && row.clang == unknown {
-					complain("%s %s lists %q, which no row or list has", c.cc, arg, m[1])
+		for _, l := range languages {
+			for _, more := range []string{"", ",undocumented"} {
+				out, _ := exec.Command(path, "--help="+l+more).Output() // not every gcc has every language
+				for line := range strings.SplitSeq(string(out), "\n") {
+					if o := strings.TrimLeft(line, " "); len(line)-len(o) == 2 && strings.HasPrefix(o, "-") {
+						o, _, _ = strings.Cut(o, " ")
+						name, _, valued := strings.Cut(o, "=")
+						if valued {
+							name += "="
+						}
+						others[name] = !ours
+					}
 				}
 			}
 		}
-		if n < 300 {
-			t.Errorf("%s: only %d options found in its help", c.cc, n)
+	}
+	return others
+}
+
+// deliberate are options that nobody here knows on purpose: such a command is the
+// compiler's own, on the user's machine.
+var deliberate = map[Family]*regexp.Regexp{
+	GCC: regexp.MustCompile(`^-(fmachine.*|m?achine.*` + // "--machine X" in two words, which completion joins
+		`|J|Mmodules|Mno-modules|R|callgraph|fbuilding-libgcc|gnat|gimple-stats|k8|name-sort|nophoboslib|posix|profile|quiet|reverse-sort|size-sort|symbol=|tree-stats|type-stats` +
+		`|shared-libphobos|static-lib(go|gfortran|hwasan|mpx|mpxwrappers|phobos)|tno-android-(cc|ld)|Hd|Hf|Xf|version` + // of other languages or of none
+		`|ccc-gcc-name|fgcc-triple=|fc?hkp.*|fcilkplus|fmudflap.*|gx?coff.*|fname-mangling-version-|fpthread` + // clang's; no longer supported
+		`|f(directives-only|fhelp=|help=|pch-deps|pch-preprocess|preprocessed|self-test=|target-help|use-ld=)` + // negated, or told so in vain
+		`|fgimple|fstd.*|fgo-.*|ffree-line-length-.*|foffload.*|f?lang-asm)$`),
+	Clang: regexp.MustCompile(`(?i)^-([a-z-]+:.*|f[a-z]+:.*|.*(cuda|hip|gpu|offload|opencl|hlsl|sycl|nvptx|amdgcn|libomptarget|rocm|ptxas|dxv|spv|objcmt|arcmt).*|cl-.*|[fm]?wasm-opt|fopenmp-(target|new-driver|relocatable-target).*|Xopenmp-target.*|Xarch_.*|fno?openmp-.*` + // for other processors
+		`|G.*|Q.*|Z.*|Y.*|E[HP]|MDd|J|JMC-?|await|analyze-|arm64EC|bigobj|homeparams|hotpatch|imsvc|kernel-?|permissive-?|regcall4|sdl-?|showFilenames-?|showIncludes|sourceDependencies|translateInclude|validate-charset-?|validator-version|vctools.*|vd|vm[bgmsv]|wd[0-9]*|winsdk.*|winsysroot|headerUnit|reference|nologo|clr|fast|fastcp|fastf|favor|volatile.*` + // of clang-cl and of others' drivers
+		`|(f|\?|help|emit|ccc|m?module|fapinotes|iapinotes|rewrite|relocatable|verify|gen-reproducer|gen-cdb|darwin-target)(-.*|$)|fmodule.*|frelocatable-pch|fverify-debug-info|fpretty-sgf|fsymbol-graph-dir=|frewrite-.*|fexperimental-modules-.*|ff?orce-check-.*|fno_.*|fstrict-modules-decluse|fvalidate-ast-.*|fpch-.*|fdepfile-entry=|fclangir|fincremental-extensions|fextract-api-ignores=|femit-extension.*` + // modules, precompiled headers, other products than objects
+		`|f(D|E|aggressive-function-elimination|align-commons|all-intrinsics|automatic|backtrace|blas-matmul-limit=|bootclasspath=|bounds-check|check=|check-array-temporaries|classpath=|coarray=|convert=|cray-pointer|d-lines-.*|dollar-ok|encoding=|extdirs=|external-blas|f2c|fpe-trap=|free-line-length-|frontend-optimize|init-.*|integer-4.*|max-(array|identifier|stack-var|subrecord).*|output-class-dir=|pack-derived|range-check|real-[48].*|realloc-lhs|record-marker=|recursive|repack-arrays|second-underscore|sign-zero|stack-arrays|underscoring|whole-file|compile-resource=|nested-functions|mudflap.*)|static-libgfortran` + // of other languages
+		`|fallow-unsupported|fanalyzer-output|Xanalyzer|fauto-import|fauto-profile|fcgl|fdebug-pass-.*|fdefault-config|fdirectives-only|fdriver-.*|filelist|fgcc-triple=|fkeep-system-includes|frsp-quoting=|fsanitize-address-vcasan-lib|fverify-intermediate-code|fworking-directory|fxray-instruction-threshold|fno?xray-link-deps|gsce|imultilib|inline-asm=|meabi|mdynamic-no-pic|mkernel|mlinker-version=|mllvm=?|mmlir|mzos-.*|cuid=|vfsoverlay|cgthreads|Mach|fexperimental-openacc.*)$`),
+}
+
+// TestKnowsInstalledOptions: every option that a compiler lists of itself has a row
+// or a place among the flags, and takes its argument as the compiler says.
+func TestKnowsInstalledOptions(t *testing.T) {
+	names := slices.Clone(lookedAt)
+	for _, more := range []string{"gcc", "clang"} {
+		names = append(names, more)
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			path, err := exec.LookPath(name)
+			if err != nil {
+				t.Skipf("no %s here", name)
+			}
+			t.Parallel()
+			d := testDriver(t, name)
+			complain := t.Errorf
+			if !slices.Contains(lookedAt, name) {
+				complain = t.Logf
+			}
+			options := listed(t, path, d.Family)
+			if len(options) < 1500 {
+				t.Fatalf("%s lists %d options only", name, len(options))
+			}
+			var others map[string]bool
+			if d.Family == GCC {
+				others = otherLanguages(t, path)
+			}
+			takes := takesNext(t, path, d.Family, options)
+			for _, o := range options {
+				row, _, ours := lookup(o, d.Family)
+				if row == nil {
+					if o := canonical(o); !deliberate[d.Family].MatchString(o) && !others[o] {
+						complain("%s: %q is in no row and no list", name, o)
+					}
+					continue
+				}
+				if theirs, judged := takes[o]; judged && ours != theirs && row.class(d.Family) < notHere && row.class(d.Family) != include && row.class(d.Family) != xpre {
+					complain("%s: %q takes the next word: %v, but row %q says %v", name, o, theirs, row.name, ours)
+				}
+			}
+		})
+	}
+}
+
+// canonical is an option's name without its value, with one hyphen, and not negated.
+func canonical(o string) string {
+	if strings.HasPrefix(o, "--") {
+		if short := translated(o); short != "" {
+			o = short
 		}
 	}
+	name, _, valued := strings.Cut(o, "=")
+	if valued {
+		name += "="
+	}
+	if rest, ok := strings.CutPrefix(name, "-fno-"); ok {
+		return "-f" + rest
+	}
+	return name
+}
+
+// listed are all options that a compiler completes.
+func listed(t *testing.T, path string, f Family) []string {
+	arg := "--completion=-"
+	if f == Clang {
+		arg = "--autocomplete=-"
+	}
+	out, err := exec.Command(path, arg).Output()
+	must(t, err)
+	seen := map[string]bool{}
+	var options []string
+	for line := range strings.SplitSeq(string(out), "\n") {
+		o, _, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		if len(o) > 1 && o[0] == '-' && !seen[o] && !strings.HasPrefix(o, "-W") && !strings.HasPrefix(o, "--warn-") {
+			seen[o] = true
+			options = append(options, o)
+		}
+	}
+	return options
+}
+
+// notAsked are options that make a driver do something else than look at its words.
+var notAsked = regexp.MustCompile(`^(-o|--output|-x|--language|--?help|--?target-help|--?version|-v|--verbose|--?print-|-dump|--dump|-fhelp|-ftarget-help|-fversion|-E$|--preprocess` +
+	`|-M$|-MM$|--dependencies|--user-dependencies|--print-missing|--completion|--driver-mode|--autocomplete|--config|-cc1|--no-default-config|-ccc-|-###|-@|-wrapper|-specs|--specs|-e$|--rsp-quoting` +
+	`|-fxray-.*=$|--?analyze|-target|--target|-arch|-working-directory|--(hip|cuda|offload)|-f?offload|-foffload|-fplugin|-fuse-ld|-fopenmp-targets|-Xarch|-Xcuda|-Xopenmp|-Xoffload|-B|--prefix|--sysroot|-mtargetos|-no-canonical|--no-canonical|-fself-test)`)
+
+// takesNext asks a driver which options take the word behind them. Options that the
+// driver cannot be asked about are not in the answer.
+func takesNext(t *testing.T, path string, f Family, options []string) map[string]bool {
+	dir := t.TempDir()
+	must(t, os.WriteFile(dir+"/a.c", nil, 0o666))
+	missing := regexp.MustCompile(`zz([0-9]+)zz(: |'|’)`)
+	// gcc looks for files only when it has nothing else to say: one at a time, and
+	// not those that have no argument or one behind "=".
+	atOnce, plain := 100, regexp.MustCompile(`^$`)
+	if f == GCC {
+		atOnce, plain = 1, regexp.MustCompile(`^--?(std|param|machine|optimize)|^-[fmg]`)
+	}
+	asked := 0 // no name twice: some options write the file that they name
+	ask := func(options []string) map[int]bool {
+		first := asked
+		asked += len(options)
+		args := []string{"-fsyntax-only", "a.c"}
+		if f == Clang {
+			args = append(args, "-###")
+		}
+		for i, o := range options {
+			args = append(args, o, "zz"+strconv.Itoa(first+i)+"zz")
+		}
+		cmd := exec.Command(path, args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "LC_ALL=C")
+		out, _ := cmd.CombinedOutput()
+		files := map[int]bool{}
+		if f == GCC && strings.Contains(string(out), "error: ") && !strings.Contains(string(out), "o such file") {
+			return nil
+		}
+		for _, line := range strings.Split(string(out), "\n") {
+			if strings.Contains(line, "o such file") {
+				if m := missing.FindStringSubmatch(line); m != nil {
+					i, _ := strconv.Atoi(m[1])
+					files[i-first] = true
+				}
+			}
+		}
+		return files
+	}
+	takes := map[string]bool{}
+	options = slices.DeleteFunc(slices.Clone(options), func(o string) bool {
+		return notAsked.MatchString(o) || plain.MatchString(o) || f == GCC && strings.HasPrefix(o, "--") && find(o) == nil
+	})
+	for chunk := range slices.Chunk(options, atOnce) {
+		files := ask(chunk)
+		if files == nil {
+			continue
+		}
+		for i, o := range chunk {
+			takes[o] = !files[i]
+			if takes[o] && atOnce > 1 {
+				takes[o] = len(ask(chunk[i:i+1])) == 0 // by itself: another one may have stopped the driver
+			}
+		}
+	}
+	return takes
 }

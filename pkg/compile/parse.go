@@ -56,31 +56,35 @@ func (p *parser) word(argv []string) int {
 		p.add(drop, argv[:1], "")
 		return 1
 	}
-	row := find(w)
-	c := unknown
-	if row != nil {
-		c = row.class(p.Driver.Family)
-	}
-	if c == unknown {
+	row, arg, more := lookup(w, p.Driver.Family)
+	if row == nil || more && len(argv) < 2 {
+		// Without its argument it is the driver's own error, and the driver the one to say so.
 		p.refuse(ReasonUnknownOption + optionName(w))
 		p.add(both, argv[:1], "")
 		return 1
 	}
-	words, arg := argv[:1], w[len(row.name):]
-	if row.form == separate || row.form == either && arg == "" {
-		if len(argv) < 2 {
-			// The driver's own error; it is the one to say so.
-			p.refuse(ReasonUnknownOption + optionName(w))
-			p.add(both, argv[:1], "")
-			return 1
-		}
+	words := argv[:1]
+	if more {
 		words, arg = argv[:2], argv[1]
 	}
 	if row == &anyWarning || w == "-w" {
 		p.warning(w)
+	} else if strings.HasPrefix(w, "--") {
+		p.warning(shortWarning(w))
 	}
-	p.option(c, words, arg)
+	p.option(row.class(p.Driver.Family), words, arg)
 	return len(words)
+}
+
+// shortWarning is the short form of a warning's name with two hyphens.
+func shortWarning(w string) string {
+	switch w {
+	case "--all-warnings":
+		return "-Wall"
+	case "--no-warnings":
+		return "-w"
+	}
+	return translated(w)
 }
 
 // warning notes what bears on the warnings that the other half cannot give.
@@ -154,10 +158,10 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.lto, p.macros = true, true
 	case arch:
 		switch {
+		case strings.HasPrefix(arg, "native+"), arg == "native" && strings.HasPrefix(words[0], "--"):
+			p.refuse(ReasonNotReproducible + "native")
 		case arg == "native":
 			p.native = true
-		case strings.HasPrefix(arg, "native+"):
-			p.refuse(ReasonNotReproducible + "native")
 		}
 	case wp:
 		p.preprocessorWords(arg)

@@ -42,7 +42,7 @@ func (p *Plan) Precompiled(dir string) bool {
 		return false
 	}
 	for _, o := range p.options {
-		if o.class != include || strings.HasPrefix(o.words[0], "-imacros") {
+		if o.class != include || strings.Contains(o.words[0], "-imacros") {
 			continue
 		}
 		name := o.arg

@@ -7,9 +7,11 @@ import (
 )
 
 func TestTableSorted(t *testing.T) {
-	for i := 1; i < len(table); i++ {
-		if table[i-1].name >= table[i].name {
-			t.Errorf("table: %q stands before %q", table[i-1].name, table[i].name)
+	for _, rows := range [][]spec{table[:], longTable[:]} {
+		for i := 1; i < len(rows); i++ {
+			if rows[i-1].name >= rows[i].name {
+				t.Errorf("table: %q stands before %q", rows[i-1].name, rows[i].name)
+			}
 		}
 	}
 	for _, list := range []string{fFlags, mFlags} {
@@ -30,14 +32,21 @@ func TestTableSorted(t *testing.T) {
 func TestFindAgreesWithLinearSearch(t *testing.T) {
 	words := []string{"-", "-f", "-fno-", "-W", "-Wall", "-Wp,-MD,x", "-MDx", "-MFx", "-M", "-MMD", "-MM", "-cc", "-c", "-std", "-std=c11",
 		"-gsplit-dwarf=single", "-g", "-g4", "-ggdb3", "-isystem", "-isystemfoo", "-isystem-afterx", "-iwithprefixbeforex", "--sysroot", "--sysroot=/", "--sysrootx"}
+	var rows []*spec
 	for i := range table {
-		words = append(words, table[i].name, table[i].name+"x", table[i].name+"=1", table[i].name[:len(table[i].name)-1])
+		rows = append(rows, &table[i])
+	}
+	for i := range longTable {
+		rows = append(rows, &longTable[i])
+	}
+	for _, row := range rows {
+		words = append(words, row.name, row.name+"x", row.name+"=1", row.name[:len(row.name)-1])
 	}
 	for _, w := range words {
 		var want *spec
-		for i := range table {
-			if table[i].takes(w) && (want == nil || len(table[i].name) > len(want.name)) {
-				want = &table[i]
+		for _, row := range rows {
+			if row.takes(w) && (want == nil || len(row.name) > len(want.name)) {
+				want = row
 			}
 		}
 		got := find(w)
