@@ -41,15 +41,28 @@ type testManager struct {
 	bodies   []*job.Body
 	lost     int // connections that ended without Finish
 
-	driver string // give leases the recipe of their preprocessor, by this gcc
+	driver string // give leases the recipe of what they run first, by this gcc
+	tree   bool   // wants the sources form
+	fast   bool
+	speaks *spoken // not nil: what every host's compiler comes to
 }
 
-// recipe is what the lease's preprocessor would run.
+// spoken is how a compile ends that never ran.
+type spoken struct {
+	exit   uint8
+	stderr string
+}
+
+// recipe is what the driver would run for the lease.
 func (m *testManager) recipe(l *ipc.Lease) []string {
-	if m.driver == "" || len(l.Preprocess) == 0 {
+	words := l.Preprocess
+	if m.tree {
+		words = l.List
+	}
+	if m.driver == "" || len(words) == 0 {
 		return nil
 	}
-	r, err := recipes.Expand(context.Background(), m.driver, l.Preprocess, os.Environ(), l.Cwd)
+	r, err := recipes.Expand(context.Background(), m.driver, words, os.Environ(), l.Cwd)
 	m.check(err)
 	return r.Words(0)
 }
@@ -116,7 +129,7 @@ func (m *testManager) serve(c *ipcserver.Conn) {
 			defer sink.Close()
 			w := m.reopen(source, os.O_RDWR)
 			r := m.reopen(sink, os.O_RDONLY)
-			m.check(c.Send((&ipc.Leased{Job: 1, SourceMax: uint64(m.slotSize), Family: "gcc", Major: 12, Direct: m.recipe(&lease)}).Append(nil), int(w.Fd()), int(r.Fd())))
+			m.check(c.Send((&ipc.Leased{Job: 1, SourceMax: uint64(m.slotSize), Family: "gcc", Major: 12, Direct: m.recipe(&lease), Tree: m.tree, Fast: m.fast}).Append(nil), int(w.Fd()), int(r.Fd())))
 			w.Close()
 			r.Close()
 		case ipc.KindSubmit:
@@ -145,7 +158,11 @@ func (m *testManager) serve(c *ipcserver.Conn) {
 				m.check(c.Send(no.Append(nil)))
 				continue
 			}
-			if res == nil {
+			switch {
+			case res != nil:
+			case s.Tree:
+				res = m.compileTree(&lease, &s, source, sink)
+			default:
 				res = m.compile(&lease, &s, source, sink)
 			}
 			m.check(c.Send(res.Append(nil)))
@@ -217,7 +234,17 @@ func (m *testManager) compile(lease *ipc.Lease, s *ipc.Submit, source, sink *os.
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	_ = cmd.Run() // its status is in the result
+	if m.speaks != nil {
+		stderr.Reset()
+		stderr.WriteString(m.speaks.stderr)
+	}
 	res := &ipc.Result{Host: "farm:7632", Exit: uint8(cmd.ProcessState.ExitCode()), Attempts: 1, CompileUS: 1000, BytesOut: uint64(len(slot))}
+	m.answer(res, sink, stdout.Bytes(), stderr.Bytes(), outputs)
+	return res
+}
+
+// answer puts what a compile came to into the sink; outputs are its files, by name.
+func (m *testManager) answer(res *ipc.Result, sink *os.File, stdout, stderr []byte, outputs map[string]int) {
 	var off int64
 	put := func(b []byte) ipc.Segment {
 		_, err := sink.WriteAt(b, off)
@@ -226,12 +253,66 @@ func (m *testManager) compile(lease *ipc.Lease, s *ipc.Submit, source, sink *os.
 		off += int64(len(b))
 		return seg
 	}
-	res.Stdout, res.Stderr = put(stdout.Bytes()), put(stderr.Bytes())
+	res.Stdout, res.Stderr = put(stdout), put(stderr)
 	for name, i := range outputs {
 		if b, err := os.ReadFile(name); err == nil {
 			res.Files = append(res.Files, ipc.File{Index: uint8(i), Segment: put(b)})
 		}
 	}
 	res.BytesIn = uint64(off)
+}
+
+// compileTree does a job of the sources form where the wrapper stands, as this machine is
+// the client too, and takes the outputs away. Before that it holds what it was sent
+// against what is there.
+func (m *testManager) compileTree(lease *ipc.Lease, s *ipc.Submit, source, sink *os.File) *ipc.Result {
+	slot := make([]byte, uint64(s.TextOff)+s.TextLen)
+	_, err := source.ReadAt(slot, int64(s.BodyOff))
+	m.check(err)
+	body, err := job.ParseBody(slot[:s.BodyLen])
+	if err != nil {
+		m.t.Error(err)
+		return &ipc.Result{Exit: 1}
+	}
+	m.mu.Lock()
+	m.bodies = append(m.bodies, body)
+	m.mu.Unlock()
+	text := slot[s.TextOff:]
+	for _, f := range body.Files {
+		b, err := os.ReadFile(absolute(f.Name, body.Cwd))
+		m.check(err)
+		if f.Same == 0 && f.Len != 0 && !bytes.Equal(b, text[:f.Len]) {
+			m.t.Errorf("%s travels with another content", f.Name)
+		}
+		text = text[f.Len:]
+	}
+	if len(text) != 0 {
+		m.t.Errorf("%d bytes behind the files", len(text))
+	}
+	res := &ipc.Result{Host: "farm:7632", Attempts: 1, CompileUS: 1000, BytesOut: uint64(len(slot))}
+	if m.speaks != nil {
+		res.Exit = m.speaks.exit
+		outputs := map[string]int{}
+		if res.Exit == 0 {
+			outputs[absolute(body.Files[0].Name, body.Cwd)] = 0
+		}
+		m.answer(res, sink, nil, []byte(m.speaks.stderr), outputs)
+		return res
+	}
+	cmd := exec.Command(lease.Compiler, body.Args...)
+	cmd.Args[0] = body.Argv0
+	cmd.Env, cmd.Dir = append([]string{"PATH=" + os.Getenv("PATH")}, body.Env...), body.Cwd
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	_ = cmd.Run() // its status is in the result
+	res.Exit = uint8(cmd.ProcessState.ExitCode())
+	outputs := map[string]int{}
+	for i, o := range body.Outputs {
+		outputs[absolute(o.Name, body.Cwd)] = i
+	}
+	m.answer(res, sink, stdout.Bytes(), stderr.Bytes(), outputs)
+	for name := range outputs {
+		_ = os.Remove(name) // some may not be there
+	}
 	return res
 }

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
@@ -26,14 +25,13 @@ func (f *flow) collect() (sub *ipc.Submit, reason string) {
 	if f.plan.Precompiled(s.cwd) {
 		return nil, compile.ReasonNotReproducible + string(sources.ErrPCH)
 	}
-	since := coarseTime()
 	names := []string{f.plan.Source}
 	if !f.plan.Raw {
 		if names, reason = f.list(); reason != "" {
 			return nil, reason
 		}
 	}
-	o, body, reason := f.packing(names, since)
+	o, body, reason := f.packing(names, began)
 	if reason != "" {
 		return nil, reason
 	}
@@ -97,7 +95,7 @@ func (f *flow) list() (names []string, reason string) {
 const bodySlack = 64 << 10
 
 // packing says what is to be packed, and makes the body but for its files.
-func (f *flow) packing(names []string, since syscall.Timespec) (*sources.Options, *job.Body, string) {
+func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.Body, string) {
 	s := f.slot
 	body := &job.Body{
 		Argv0: f.cmd.argv[0], Compiler: f.rec.compiler, Args: f.plan.Whole(), Language: f.plan.Language,
@@ -111,7 +109,7 @@ func (f *flow) packing(names []string, since syscall.Timespec) (*sources.Options
 		body.Links = []job.Link{{Name: s.cwd, Target: real}}
 	}
 	o := &sources.Options{
-		FD: s.source, Max: s.SourceMax, Names: names, More: f.plan.Inputs, Since: since, Cwd: s.cwd, Real: real,
+		FD: s.source, Max: s.SourceMax, Names: names, More: f.plan.Inputs, Since: syscall.NsecToTimespec(began.UnixNano()), Cwd: s.cwd, Real: real,
 		Asm: strings.HasPrefix(f.plan.Language, "assembler"),
 	}
 	var known bool
@@ -224,15 +222,4 @@ func treeEnv(env []string, cwd string) []string {
 		out = append(out, kv)
 	}
 	return out
-}
-
-// coarseTime is the clock by which file systems note changes.
-func coarseTime() (ts syscall.Timespec) {
-	const clockRealtimeCoarse = 5
-	_, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clockRealtimeCoarse, uintptr(unsafe.Pointer(&ts)), 0)
-	if errno != 0 {
-		now := time.Now().Add(-10 * time.Millisecond) // longer than its step
-		ts = syscall.NsecToTimespec(now.UnixNano())
-	}
-	return ts
 }

@@ -29,8 +29,9 @@ type Options struct {
 	Clock   [3]bool // __TIME__, __DATE__, __TIMESTAMP__: the command says what it is
 	Asm     bool    // the source is assembly
 	AsmDirs bool    // the command names directories to the assembler
-	// Since is when the list was begun to be made, by CLOCK_REALTIME_COARSE: a file that
-	// changed after it makes the list worthless.
+	// Since is when the list was begun to be made: a file that changed after it makes the
+	// list worthless. (File systems note times in steps of a few milliseconds, in which
+	// no compiler has read anything yet.)
 	Since syscall.Timespec
 }
 
