@@ -53,9 +53,10 @@ var edges = map[string][]string{
 	"pkg/worker":                {"pkg/arena", "pkg/compile", "pkg/driver", "pkg/driver/recipes", "pkg/fetch", "pkg/iwarp", "pkg/job", "pkg/telemetry", "pkg/toolchain", "pkg/tree"},
 
 	"deploy":          {},
-	"interop":         {},                                                                      // tests only
-	"internal/bench":  {"pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp/iwarptest"}, // and the programs, as processes
-	"internal/demo":   {"internal/farm"},                                                       // the same
+	"interop":         {},                                                                                         // tests only
+	"internal/bench":  {"internal/debsrc", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp/iwarptest"}, // and the programs, as processes
+	"internal/debsrc": {},
+	"internal/demo":   {"internal/farm"}, // the same
 	"internal/farm":   {},
 	"internal/faults": {}, // tests only
 }

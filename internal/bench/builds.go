@@ -82,13 +82,9 @@ func (b *bench) builds() error {
 	var sumOurs, sumRival float64
 	projectsDone := 0
 	for _, p := range projects {
-		archive, err := p.find(b)
-		if errors.Is(err, errNoSource) {
-			fmt.Println("#", err)
+		if err := p.ready(b); err != nil {
+			fmt.Printf("# left out: %v\n", err)
 			continue
-		}
-		if err != nil {
-			return err
 		}
 		for _, s := range sides {
 			s.wall, s.cpu, s.client, s.mgr, s.far = nil, nil, nil, nil, nil
@@ -96,7 +92,7 @@ func (b *bench) builds() error {
 		for round := range b.turns {
 			for i := range sides {
 				s := sides[(i+round)%len(sides)]
-				if err := b.buildOnce(p, archive, asItIs, s, round); err != nil {
+				if err := b.buildOnce(p, asItIs, s, round); err != nil {
 					return f.trouble(err)
 				}
 			}
@@ -128,13 +124,13 @@ func (b *bench) builds() error {
 }
 
 // buildOnce builds p in a fresh directory, always the same, and notes what it took.
-func (b *bench) buildOnce(p project, archive, flags string, s *side, round int) error {
+func (b *bench) buildOnce(p project, flags string, s *side, round int) error {
 	dir, cc := filepath.Join(b.tmp, "build"), strings.Join(s.argv, " ")
 	if flags == withG {
 		cc += " -g"
 	}
 	env := append(slices.Clone(s.env), "SOURCE_DATE_EPOCH=1700000000") // redis builds the time in
-	if err := p.unpack(b, archive, dir, cc, flags, env); err != nil {
+	if err := p.unpack(b, dir, cc, flags, env); err != nil {
 		return err
 	}
 	far0, mgr0 := s.host.usage(), s.manager.ownCPU()
@@ -157,18 +153,14 @@ func (b *bench) equality() error {
 	got := make([]count, len(sides))
 	var all count // objects of local builds
 	for _, p := range projects {
-		archive, err := p.find(b)
-		if errors.Is(err, errNoSource) {
-			fmt.Println("#", err)
+		if err := p.ready(b); err != nil {
+			fmt.Printf("# left out: %v\n", err)
 			continue
-		}
-		if err != nil {
-			return err
 		}
 		for _, flags := range []string{withoutG, withG} {
 			var whole, bare []map[string][sha256.Size]byte // by side
 			for _, s := range sides {
-				if err := b.buildOnce(p, archive, flags, s, 0); err != nil {
+				if err := b.buildOnce(p, flags, s, 0); err != nil {
 					return f.trouble(err)
 				}
 				dir := filepath.Join(b.tmp, "build")

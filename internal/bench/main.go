@@ -22,6 +22,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/rdistcc/rdistcc/internal/debsrc"
 )
 
 // bench is one run of the programme.
@@ -30,8 +32,8 @@ type bench struct {
 	bin     string // directory of our programs
 	tmp     string
 	rounds  int
-	turns   int    // rounds of whole builds
-	sources string // directory of source packages
+	turns   int // rounds of whole builds
+	sources *debsrc.Archives
 	gcc     string // the compiler
 	acct    *accounting
 	log     *samples
@@ -53,7 +55,7 @@ func run(ctx context.Context) error {
 	out := flag.String("out", "bench", "directory that the raw samples are kept in")
 	rounds := flag.Int("rounds", 60, "rounds of the compile figures")
 	turns := flag.Int("turns", 3, "rounds of whole builds")
-	sources := flag.String("sources", "bench/src", "directory of Debian's source packages; what is missing is fetched by apt-get source")
+	sources := flag.String("sources", "", "directory of Debian's source packages, which are fetched by apt-get if need be; by default in the user's cache")
 	seconds := flag.Float64("seconds", 1, "length of one transport sample")
 	only := flag.String("only", "", "only these figures, by comma: P1,P3,P8,P9,P10,P12,P13,P14,P15,scaling (P2 and P4 come with P1, P11 with P10; scaling is left out otherwise)")
 	flag.Parse()
@@ -63,7 +65,7 @@ func run(ctx context.Context) error {
 
 	b := &bench{ctx: ctx, rounds: *rounds, turns: *turns}
 	var err error
-	if b.sources, err = filepath.Abs(*sources); err != nil {
+	if b.sources, err = debsrc.New(*sources); err != nil {
 		return err
 	}
 	if b.bin, err = filepath.Abs(*bin); err != nil {

@@ -2,20 +2,17 @@ package main
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 )
 
 // project is real code from a Debian source package, and how to build it.
 type project struct {
 	name    string
 	source  string                          // name of the source package
-	archive string                          // pattern of its upstream archive
 	needs   []string                        // programs
 	prepare func(cc, flags string) []string // shell commands before the measured one, with the compiler under test; nil: none
 	build   func(cc, flags string) []string // words of the measured command
@@ -31,13 +28,13 @@ const (
 
 var projects = []project{
 	{
-		name: "lua", source: "lua5.4", archive: "lua5.4_*.orig.tar.*",
+		name: "lua", source: "lua5.4",
 		build: func(cc, _ string) []string {
 			return []string{"make", buildJobs, "-C", "src", "linux", "CC=" + cc + " -std=gnu99"}
 		},
 	},
 	{
-		name: "redis", source: "redis", archive: "redis_*.orig.tar.*",
+		name: "redis", source: "redis",
 		build: func(cc, flags string) []string {
 			argv := []string{"make", buildJobs, "MALLOC=libc", "USE_SYSTEMD=no", "CC=" + cc}
 			if flags == withoutG {
@@ -48,7 +45,7 @@ var projects = []project{
 	},
 	{
 		// Not the amalgamation: 100 objects instead of one.
-		name: "sqlite3", source: "sqlite3", archive: "sqlite3_*.orig.tar.*", needs: []string{"tclsh"},
+		name: "sqlite3", source: "sqlite3", needs: []string{"tclsh"},
 		prepare: func(cc, flags string) []string {
 			cflags := "-g -O2"
 			if flags == withoutG {
@@ -63,53 +60,24 @@ var projects = []project{
 	},
 }
 
-// errNoSource says that a project cannot be built here.
-var errNoSource = errors.New("left out")
-
-// find returns the path of the project's archive, fetched if need be.
-func (p project) find(b *bench) (string, error) {
-	for _, t := range append([]string{"make", "tar"}, p.needs...) {
+// ready says why the project cannot be built here.
+func (p project) ready(b *bench) error {
+	for _, t := range append([]string{"make", "tar", "strip"}, p.needs...) {
 		if _, err := exec.LookPath(t); err != nil {
-			return "", fmt.Errorf("%s: %s is not installed (make deps): %w", p.name, t, errNoSource)
+			return fmt.Errorf("%s: %s is not installed (make deps)", p.name, t)
 		}
 	}
-	if err := os.MkdirAll(b.sources, 0o755); err != nil {
-		return "", err
-	}
-	for _, fetched := range []bool{false, true} {
-		found, err := filepath.Glob(filepath.Join(b.sources, p.archive))
-		if err != nil {
-			return "", err
-		}
-		for _, f := range found {
-			if !strings.HasSuffix(f, ".asc") {
-				return f, nil
-			}
-		}
-		if fetched {
-			break
-		}
-		apt := exec.CommandContext(b.ctx, "apt-get", "source", "-q", "--download-only", p.source)
-		apt.Dir = b.sources
-		if out, err := apt.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%s: apt-get source %s: %w: %s (is deb-src among the sources? make deps): %w",
-				p.name, p.source, err, lastLines(out, 1), errNoSource)
-		}
-	}
-	return "", fmt.Errorf("%s: no %s in %s: %w", p.name, p.archive, b.sources, errNoSource)
+	_, err := b.sources.Find(b.ctx, p.source)
+	return err
 }
 
 // unpack makes dir anew, with the project in it, ready for its build by cc.
-func (p project) unpack(b *bench, archive, dir, cc, flags string, env []string) error {
+func (p project) unpack(b *bench, dir, cc, flags string, env []string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	if err := b.sources.Unpack(b.ctx, p.source, dir); err != nil {
 		return err
-	}
-	tar := exec.CommandContext(b.ctx, "tar", "-C", dir, "--strip-components=1", "-xf", archive)
-	if out, err := tar.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", archive, err, lastLines(out, 2))
 	}
 	if p.prepare == nil {
 		return nil
