@@ -1,0 +1,251 @@
+package compile
+
+import (
+	"slices"
+	"strings"
+)
+
+// Several is a command that does more than one compile does: it has several
+// sources (gcc -c a.c b.c), or links what it compiles (gcc a.c -o prog), or both.
+// Each source is a command of its own then, which Parse may let travel; the link
+// is a third command, for the machine at hand.
+//
+// Objects, messages and the program are those of the command as it was typed.
+// Where that is not certain there is no Several.
+type Several struct {
+	Sources []string // as typed, in order
+	Links   bool     // else -c or -S, and the outputs are the sources' own
+
+	driver Driver
+	words  []part
+	output string // argument of -o, or ""
+	deps   bool   // -MD or -MMD: the driver derives a name and a target from -o
+	file   bool   // -MF was given
+	target bool   // -MT or -MQ was given
+}
+
+// part is an option with its argument words, or a file.
+type part struct {
+	words []string
+	role  role
+	x     string // of a source: what -x says of it, or ""
+}
+
+// role says which of the commands get a part.
+type role uint8
+
+const (
+	forAll   role = iota
+	forUnit       // a source, which its own compile gets
+	forUnits      // compiles only: clang's driver would tell the link of words without effect
+	forLink       // link only: -o, objects and libraries, and for clang what the linker reads
+	forNone       // -x: a source brings its own, and there are only objects to link
+)
+
+// Split takes argv, the words behind the compiler's name, apart. Where that must
+// not be done, s is nil.
+func Split(argv []string, d Driver) (s *Several) {
+	s = &Several{driver: d, Links: true}
+	var x string      // what -x says of the files that come
+	var open bool     // -x without a file behind it yet
+	var inputs, n int // objects and libraries; times -o was given
+	for i := 0; i < len(argv); {
+		w := argv[i]
+		if w == "" || w[0] != '-' || w == "-" {
+			lang := byName(x)
+			if x == "" {
+				lang = bySuffix(w, d)
+			}
+			switch {
+			case w == "" || w == "-" || w[0] == '@' || isDevice(w) || lang == langHeader || lang == langOther || lang == langAsm || lang == langAsmCpp:
+				return nil
+			case lang == langLink:
+				inputs++
+				s.add(part{words: argv[i : i+1], role: forLink})
+			case d.CXX && d.Family == GCC && x != "" && !open:
+				return nil // g++ changes the language behind a file
+			case stem(w) == "":
+				return nil
+			default:
+				s.Sources = append(s.Sources, w)
+				s.add(part{words: argv[i : i+1], role: forUnit, x: x})
+			}
+			open = false
+			i++
+			continue
+		}
+		row := find(w)
+		if row == nil {
+			return nil
+		}
+		words, arg := argv[i:i+1], w[len(row.name):]
+		if row.form == separate || row.form == either && arg == "" {
+			if i+1 >= len(argv) {
+				return nil
+			}
+			words, arg = argv[i:i+2], argv[i+1]
+		}
+		i += len(words)
+		switch c := row.class(d.Family); c {
+		case language:
+			if open || d.CXX && d.Family == GCC && arg != langCXX {
+				return nil // g++ links libstdc++ or not by this word
+			}
+			x, open = arg, arg != "none"
+			if arg == "none" {
+				x = ""
+			}
+			s.add(part{words: words, role: forNone})
+		case output:
+			n++
+			s.output = arg
+			s.add(part{words: words, role: forLink})
+		default:
+			if !s.option(c, words, arg) {
+				return nil
+			}
+		}
+	}
+	switch {
+	case len(s.Sources) == 0 || open || n > 1 || n == 1 && (s.output == "" || s.output == "-"):
+		return nil
+	case s.Links && d.Family == GCC && s.deps && !s.file && s.output == "" && len(s.Sources)+inputs > 1:
+		return nil // gcc 11 names a-a.d what was a.d before
+	case s.Links:
+		for _, p := range s.words {
+			if p.role <= forUnit && !p.linkable(d) || (p.role == forUnit || p.role == forLink) && p.words[0] == s.output {
+				return nil
+			}
+		}
+	case inputs > 0 || n > 0 || len(s.Sources) == 1:
+		return nil // not for the driver, or one compile
+	}
+	return s
+}
+
+// option takes an option that is neither -x nor -o. It reports whether the
+// command can still be taken apart.
+func (s *Several) option(c class, words []string, arg string) bool {
+	p := part{words: words}
+	switch c {
+	case unknown, isQuery, isPreprocess, isDependencies, hereSyntaxOnly, hereToolPath, hereSpecs:
+		return false
+	case modeCompile, modeAssembly:
+		s.Links = false
+	case dependAuto:
+		s.deps = true
+	case dependFile:
+		s.file = true
+		if isDevice(arg) {
+			return false
+		}
+	case dependTo:
+		s.target = true
+	case wp:
+		if arg == "" {
+			return false // clang passes on a word that is none
+		}
+	}
+	if s.driver.Family == Clang {
+		switch {
+		case strings.HasSuffix(words[0], "use-linker-plugin"):
+			// It says so of a compile, unlike of other words that the linker reads.
+		case c == linker:
+			p.role = forLink
+		case c == wa || c == xasm || slices.Contains(unusedInLink[:], words[0]) || strings.HasPrefix(words[0], "-F"):
+			p.role = forUnits
+		}
+	}
+	s.add(p)
+	return true
+}
+
+// unusedInLink are the words for the compiler that clang's driver says to be
+// unused where there are only objects. It claims all others in either case.
+var unusedInLink = [...]string{
+	"-Qn", "-Qy", "-gcodeview", "-nobuiltininc", "-nostdinc", "-nostdinc++", "-nostdlibinc", "-undef",
+}
+
+func (s *Several) add(p part) { s.words = append(s.words, p) }
+
+// linkable reports whether a command with p can be a compile and a link: no file
+// is named after the program, and no object is other than -c would make it.
+func (p *part) linkable(d Driver) bool {
+	if p.role == forUnit {
+		return true
+	}
+	switch row := find(p.words[0]); row.class(d.Family) {
+	case both, debug, preproc, macro, compileOn, linker, drop, depend, dependAuto, dependFile, dependTo,
+		plainText, compDir, debugRoot, incDir, search, include, wa, xasm, arch, sanitize:
+		return true
+	case wp, xpre:
+		// clang names the target in the file that they ask for after -o.
+		return !strings.Contains(p.words[len(p.words)-1], "-M")
+	case xclang:
+		return true
+	}
+	return false
+}
+
+// Unit is the compile of source i, the words behind the compiler's name. Where
+// the command links, its object is to be written to object, which must be
+// absolute.
+func (s *Several) Unit(i int, object string) []string {
+	argv := make([]string, 0, 2*len(s.words)+8)
+	if s.Links {
+		argv = append(argv, "-c", "-o", object)
+		argv = s.depend(argv, s.Sources[i])
+	}
+	n := -1
+	for _, p := range s.words {
+		switch p.role {
+		case forUnit:
+			n++
+			if n != i {
+				continue
+			}
+			if p.x != "" {
+				argv = append(argv, "-x", p.x)
+			}
+		case forLink, forNone:
+			continue
+		}
+		argv = append(argv, p.words...)
+	}
+	return argv
+}
+
+// depend names what the driver derives from the command's own -o: the dependency
+// file, and the target in it.
+func (s *Several) depend(argv []string, source string) []string {
+	if !s.deps {
+		return argv
+	}
+	target := s.output
+	if target == "" {
+		target = stem(source) + ".o"
+	}
+	if !s.file {
+		argv = append(argv, "-MF", swapSuffix(target, ".d"))
+	}
+	if !s.target {
+		argv = append(argv, "-MQ", target)
+	}
+	return argv
+}
+
+// Link is the link of the objects, one for each source, the words behind the
+// compiler's name.
+func (s *Several) Link(objects []string) []string {
+	argv := make([]string, 0, 2*len(s.words))
+	for _, p := range s.words {
+		switch p.role {
+		case forUnit:
+			argv = append(argv, objects[0])
+			objects = objects[1:]
+		case forAll, forLink:
+			argv = append(argv, p.words...)
+		}
+	}
+	return argv
+}
