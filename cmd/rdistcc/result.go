@@ -5,7 +5,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
@@ -72,7 +71,7 @@ func (f *flow) place(r *result) error {
 		}
 	}
 	for _, out := range r.Files {
-		err := compile.Place(outputs[out.Index], f.plan.Driver.Family, f.slot.sink, int64(out.Off), int64(out.Len))
+		err := f.plan.Place(outputs[out.Index], f.slot.sink, int64(out.Off), int64(out.Len))
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package compile
 import (
 	"errors"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
@@ -13,54 +14,134 @@ import (
 // compiler's own.
 var ErrPlace = errors.New("cannot place output")
 
+// manner is how a compiler writes a file.
+type manner uint8
+
+const (
+	// What is there is opened and truncated, through links too: it keeps its mode.
+	inPlace manner = iota
+	// as and objcopy: a regular file that is not empty is unlinked first, or the
+	// symbolic link to it. A special one and an empty one are written in place.
+	unlinked
+	// A temporary file beside a regular or a missing one takes its place. A special
+	// file is written in place, and one that could not be written is refused.
+	renamed
+	// Whatever is there is removed first, but for a special file.
+	replaced
+)
+
+// mannerOf is how the compiler writes an output (gcc 11 and 12, clang 13 to 19).
+func (p *Plan) mannerOf(out job.Output) manner {
+	main := out.Kind == job.OutputObject || out.Kind == job.OutputAssembly
+	suffix := out.Name[strings.LastIndexByte(out.Name, '.')+1:]
+	if p.Driver.Family == GCC {
+		if out.Kind == job.OutputObject || suffix == "dwo" || !main && suffix == "o" {
+			return unlinked
+		}
+		return inPlace
+	}
+	switch {
+	case main && p.ownAs() == gnuAs && out.Kind == job.OutputObject:
+		return unlinked
+	case main && p.ownAs() == laterAs && out.Kind == job.OutputObject:
+		return inPlace
+	case main:
+		return renamed
+	case out.Kind == job.OutputStackUsage || out.Kind == job.OutputDependency:
+		return inPlace
+	}
+	switch suffix {
+	case "i", "ii", "mi", "mii", "s", "bc": // -save-temps
+		return renamed
+	case "dia":
+		return replaced
+	}
+	return inPlace
+}
+
+// The assemblers that clang can have an object from.
+const (
+	clangAs = iota // the compiler itself
+	gnuAs          // as
+	laterAs        // clang -cc1as, in a process of its own
+)
+
+// ownAs says which one it is.
+func (p *Plan) ownAs() int {
+	own := clangAs
+	for _, o := range p.options {
+		switch w := o.words[0]; {
+		case w == "-fno-integrated-as" || w == "-no-integrated-as":
+			return gnuAs // also where the other one comes behind it: Place is then a little off, or runs here
+		case w == "-save-temps" || w == "--save-temps" || strings.HasPrefix(w, "-save-temps=") || strings.HasPrefix(w, "--save-temps="):
+			own = laterAs
+		}
+	}
+	return own
+}
+
 // Place writes length bytes at off of the file fd, which stays open and keeps its
-// offset, to where out names, as a compiler of family f would (gcc 12, clang 14):
-//
-//   - gcc -c unlinks a regular output that is not empty, links to it included,
-//     and makes a new one; it writes an empty or a special one in place;
-//   - gcc writes everything else (-S, .su) in place;
-//   - clang writes a temporary file beside a regular or a missing output and
-//     renames it; it writes a special one in place, and refuses one that it could not write.
+// offset, to where an output of p is due, as the compiler would.
 //
 // New files have the modes that umask leaves of 0666. Every error is an
 // ErrPlace; nothing that Place made is then left.
-func Place(out job.Output, f Family, fd int, off, length int64) error {
+func (p *Plan) Place(out job.Output, fd int, off, length int64) error {
+	return place(out.Name, p.mannerOf(out), fd, off, length)
+}
+
+func place(name string, how manner, fd int, off, length int64) error {
 	var st syscall.Stat_t
-	err := retry(func() error { return syscall.Stat(out.Name, &st) })
+	err := retry(func() error { return syscall.Stat(name, &st) })
 	exists := err == nil
 	if err != nil && err != syscall.ENOENT {
-		return placeError(out.Name, err)
+		return placeError(name, err)
 	}
 	regular := exists && st.Mode&syscall.S_IFMT == syscall.S_IFREG
 	if exists && !regular && st.Mode&syscall.S_IFMT != syscall.S_IFCHR {
 		// A pipe would block, a directory and a socket cannot be written.
-		return placeError(out.Name, syscall.EINVAL)
+		return placeError(name, syscall.EINVAL)
 	}
-	if f == Clang {
-		if exists && syscall.Access(out.Name, 2 /* W_OK */) != nil {
-			return placeError(out.Name, syscall.EACCES)
+	var remove bool
+	switch how {
+	case renamed:
+		if exists && syscall.Access(name, wOK) != nil {
+			return placeError(name, syscall.EACCES)
 		}
 		if !exists || regular {
-			return placeRenamed(out.Name, fd, off, length)
+			return placeRenamed(name, fd, off, length)
 		}
-	} else if out.Kind == job.OutputObject && regular && st.Size != 0 {
-		if err := retry(func() error { return syscall.Unlink(out.Name) }); err != nil {
-			return placeError(out.Name, err)
+	case unlinked:
+		remove = regular && st.Size != 0
+	case replaced:
+		remove = regular || isLink(name)
+	}
+	if remove {
+		if err := retry(func() error { return syscall.Unlink(name) }); err != nil {
+			return placeError(name, err)
 		}
 		exists = false
 	}
-	dst, err := open(out.Name, syscall.O_CREAT|syscall.O_TRUNC)
+	made := !exists && !isLink(name) // else it is a link's target, or was there
+	dst, err := open(name, syscall.O_CREAT|syscall.O_TRUNC)
 	if err != nil {
-		return placeError(out.Name, err)
+		return placeError(name, err)
 	}
 	if err := fill(dst, fd, off, length); err != nil {
-		if !exists {
-			_ = syscall.Unlink(out.Name)
+		if made {
+			_ = syscall.Unlink(name)
 		}
-		return placeError(out.Name, err)
+		return placeError(name, err)
 	}
 	return nil
 }
+
+// isLink reports whether name is a symbolic link.
+func isLink(name string) bool {
+	var st syscall.Stat_t
+	return retry(func() error { return syscall.Lstat(name, &st) }) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFLNK
+}
+
+const wOK = 2 // for access
 
 // placeRenamed makes name by way of a temporary file beside it.
 func placeRenamed(name string, fd int, off, length int64) error {

@@ -6,86 +6,233 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sort"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
+// written is a file that a compile writes: "a.o" and the like in the working
+// directory.
+type written struct {
+	words string // of the command; the source is a.c
+	out   job.Output
+	when  string // "gcc", "clang", or "" for both
+}
+
+var allWritten = [...]written{
+	{"-c", job.Output{Kind: job.OutputObject, Name: "a.o"}, ""},
+	{"-S", job.Output{Kind: job.OutputAssembly, Name: "a.s"}, ""},
+	{"-c -MD", job.Output{Kind: job.OutputDependency, Name: "a.d"}, ""},
+	{"-c -fstack-usage", job.Output{Kind: job.OutputStackUsage, Name: "a.su"}, ""},
+	{"-c --coverage", job.Output{Kind: job.OutputSide, Name: "a.gcno"}, ""},
+	{"-c -g -gsplit-dwarf", job.Output{Kind: job.OutputSide, Name: "a.dwo"}, ""},
+	{"-c -save-temps", job.Output{Kind: job.OutputSide, Name: "a.i"}, ""},
+	{"-c -save-temps", job.Output{Kind: job.OutputSide, Name: "a.s"}, ""},
+	{"-c -save-temps", job.Output{Kind: job.OutputObject, Name: "a.o"}, ""},
+	{"-c -fcallgraph-info", job.Output{Kind: job.OutputSide, Name: "a.ci"}, "gcc"},
+	{"-c -aux-info x", job.Output{Kind: job.OutputSide, Name: "x"}, "gcc"},
+	{"-c -Wa,-al=lst", job.Output{Kind: job.OutputSide, Name: "lst"}, "gcc"},
+	{"-c -fno-integrated-as", job.Output{Kind: job.OutputObject, Name: "a.o"}, "clang"},
+	{"-c -save-temps", job.Output{Kind: job.OutputSide, Name: "a.bc"}, "clang"},
+	{"-S -emit-llvm", job.Output{Kind: job.OutputAssembly, Name: "a.ll"}, "clang"},
+	{"-c -fsave-optimization-record", job.Output{Kind: job.OutputSide, Name: "a.opt.yaml"}, "clang"},
+	{"-c --serialize-diagnostics x.dia", job.Output{Kind: job.OutputSide, Name: "x.dia"}, "clang"},
+}
+
+// starts are what can be in the place of an output.
+func starts(t *testing.T) map[string]func(dir, out string) {
+	t.Helper()
+	write := func(path string, mode os.FileMode, text string) {
+		must(t, os.WriteFile(path, []byte(text), 0o644))
+		must(t, os.Chmod(path, mode))
+	}
+	return map[string]func(dir, out string){
+		"missing":   func(_, _ string) {},
+		"read-only": func(d, o string) { write(d+o, 0o400, "old") },
+		"hard link": func(d, o string) { write(d+"keep", 0o600, "old"); must(t, os.Link(d+"keep", d+o)) },
+		"hard link, empty": func(d, o string) {
+			write(d+"keep", 0o600, "")
+			must(t, os.Link(d+"keep", d+o))
+		},
+		"symlink":           func(d, o string) { write(d+"keep", 0o600, "old"); must(t, os.Symlink("keep", d+o)) },
+		"symlink, dangling": func(d, o string) { must(t, os.Symlink("keep", d+o)) },
+		"symlink, null":     func(d, o string) { must(t, os.Symlink("/dev/null", d+o)) },
+	}
+}
+
+// compilersHere are gcc and clang. Other versions, gcc 11 and clang 13 to 19, do
+// the same.
+func compilersHere(t *testing.T) (all []string) {
+	t.Helper()
+	for _, name := range []string{"gcc", "clang"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Logf("no %s here", name)
+			continue
+		}
+		all = append(all, name)
+	}
+	return all
+}
+
+// forWritten calls f for all files that compilers here write. made is what a
+// compile of text leaves in a directory that was empty.
+func forWritten(t *testing.T, text string, f func(t *testing.T, cc string, w written, made compiled)) {
+	old := syscall.Umask(0o027)
+	defer syscall.Umask(old)
+	for _, cc := range compilersHere(t) {
+		for _, w := range allWritten {
+			if w.when != "" && !strings.HasPrefix(cc, w.when) {
+				continue
+			}
+			t.Run(cc+" "+w.words+" "+w.out.Name, func(t *testing.T) {
+				f(t, cc, w, compileIn(t, t.TempDir()+"/", cc, w, text))
+			})
+		}
+	}
+}
+
+// planOf is a plan of a command that writes w in dir, as far as Place and Failed
+// look at it. w is the last of its outputs.
+func planOf(cc string, w written, dir string) *Plan {
+	d, _ := DriverOf(cc, cc)
+	p := &Plan{Driver: d, Outputs: []job.Output{{Kind: w.out.Kind, Name: dir + w.out.Name}}}
+	if w.out.Kind != job.OutputObject && w.out.Kind != job.OutputAssembly {
+		p.Outputs = append([]job.Output{{Kind: job.OutputObject, Name: dir + "main.o"}}, p.Outputs...)
+	}
+	for _, word := range strings.Fields(w.words) {
+		p.options = append(p.options, option{words: []string{word}})
+	}
+	return p
+}
+
 // TestPlaceAsCompiler makes the same starting point twice, lets the compiler
 // write its output over one and Place over the other, and compares what is there.
 func TestPlaceAsCompiler(t *testing.T) {
-	old := syscall.Umask(0o027)
-	defer syscall.Umask(old)
-	write := func(path string, mode os.FileMode, text string) {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	start := map[string]func(dir string){
-		"missing":   func(string) {},
-		"empty":     func(d string) { write(d+"/out", 0o600, "") },
-		"full":      func(d string) { write(d+"/out", 0o600, "old") },
-		"read-only": func(d string) { write(d+"/out", 0o400, "old") },
-		"hard link": func(d string) { write(d+"/keep", 0o600, "old"); must(t, os.Link(d+"/keep", d+"/out")) },
-		"hard link, empty": func(d string) {
-			write(d+"/keep", 0o600, "")
-			must(t, os.Link(d+"/keep", d+"/out"))
-		},
-		"symlink":           func(d string) { write(d+"/keep", 0o600, "old"); must(t, os.Symlink("keep", d+"/out")) },
-		"symlink, empty":    func(d string) { write(d+"/keep", 0o600, ""); must(t, os.Symlink("keep", d+"/out")) },
-		"symlink, dangling": func(d string) { must(t, os.Symlink("keep", d+"/out")) },
-		"symlink, null":     func(d string) { must(t, os.Symlink("/dev/null", d+"/out")) },
-	}
-	for _, cc := range []struct {
-		name string
-		f    Family
-	}{{"gcc", GCC}, {"clang", Clang}} {
-		path, err := exec.LookPath(cc.name)
-		if err != nil {
-			t.Logf("no %s here", cc.name)
-			continue
-		}
-		for _, kind := range []job.OutputKind{job.OutputObject, job.OutputAssembly} {
-			mode := map[job.OutputKind]string{job.OutputObject: "-c", job.OutputAssembly: "-S"}[kind]
-			for name, setup := range start {
-				t.Run(cc.name+" "+mode+" "+name, func(t *testing.T) {
-					theirs, ours := t.TempDir(), t.TempDir()
-					setup(theirs)
-					setup(ours)
-					source := filepath.Join(t.TempDir(), "a.c")
-					write(source, 0o644, "int f(int x) { return x * 2; }\n")
-					result := filepath.Join(filepath.Dir(source), "result")
-					run(t, filepath.Dir(source), path, mode, "a.c", "-o", "result")
-					cmd := exec.Command(path, mode, source, "-o", "out")
-					cmd.Dir = theirs
-					failed := cmd.Run() != nil
-					src, err := os.Open(result)
-					must(t, err)
-					defer src.Close()
-					st, err := src.Stat()
-					must(t, err)
-					err = Place(job.Output{Kind: kind, Name: ours + "/out"}, cc.f, int(src.Fd()), 0, st.Size())
-					if failed {
-						if err == nil {
-							t.Error("the compiler fails here, Place does not")
-						}
-						return
-					}
-					if err != nil {
-						t.Fatalf("Place: %v", err)
-					}
-					if got, want := listing(t, ours), listing(t, theirs); got != want {
-						t.Errorf("got\n%swant\n%s", got, want)
-					}
-				})
+	const text = "int f(int x) { return x * 2; }\n"
+	forWritten(t, text, func(t *testing.T, cc string, w written, made compiled) {
+		for name, start := range starts(t) {
+			theirs, ours := t.TempDir()+"/", t.TempDir()+"/"
+			start(theirs, w.out.Name)
+			start(ours, w.out.Name)
+			want := compileIn(t, theirs, cc, w, text)
+			err := made.place(t, planOf(cc, w, ours), w, ours)
+			switch {
+			case want.failed && err == nil:
+				t.Errorf("%s: the compiler fails here, Place does not", name)
+			case want.failed:
+			case err != nil:
+				t.Errorf("%s: %v", name, err)
+			default:
+				wantSame(t, name, ours, theirs, w.out.Name)
 			}
 		}
+	})
+}
+
+// TestFailedAsCompiler does the same with compiles that fail, of which another
+// machine has made some files, or none.
+func TestFailedAsCompiler(t *testing.T) {
+	for _, text := range []string{
+		"int f(int x) { int y = 0 for (;;); return x; }\n",
+		"#pragma GCC diagnostic error \"-Wunused-variable\"\nint f(int x) { int y; return x * 2; }\n",
+		"int f(int x) { __asm__(\"bogus insn\"); return x; }\n",
+	} {
+		forWritten(t, text, func(t *testing.T, cc string, w written, made compiled) {
+			if !made.failed {
+				return // -S does not assemble
+			}
+			for _, name := range []string{"missing", "hard link", "symlink, null"} {
+				theirs, ours := t.TempDir()+"/", t.TempDir()+"/"
+				starts(t)[name](theirs, w.out.Name)
+				starts(t)[name](ours, w.out.Name)
+				compileIn(t, theirs, cc, w, text)
+				p := planOf(cc, w, ours)
+				_, err := os.Stat(made.dir + w.out.Name)
+				came := err == nil
+				if p.Failed(1, func(i int) bool { return i == len(p.Outputs)-1 && came }, made.stderr, cLocale) != nil {
+					continue // the command runs here
+				}
+				if came && made.place(t, p, w, ours) != nil {
+					continue // here too
+				}
+				wantSame(t, text+name, ours, theirs, w.out.Name)
+			}
+		})
 	}
+}
+
+// TestFailedIsClear: what happens every day needs no second compile.
+func TestFailedIsClear(t *testing.T) {
+	const text = "int f(int x) { int y = 0 for (;;); return x; }\n"
+	for _, cc := range compilersHere(t) {
+		dir := t.TempDir() + "/"
+		w := allWritten[0]
+		made := compileIn(t, t.TempDir()+"/", cc, w, text)
+		for _, old := range []bool{false, true} {
+			if old {
+				must(t, os.WriteFile(dir+"a.o", []byte("old"), 0o644))
+			}
+			if err := planOf(cc, w, dir).Failed(1, func(int) bool { return false }, made.stderr, cLocale); err != nil {
+				t.Errorf("%s, old object %v: %v", cc, old, err)
+			}
+		}
+		if err := planOf(cc, w, dir).Failed(4, func(int) bool { return false }, made.stderr, cLocale); err != ErrUnclear {
+			t.Errorf("%s, status 4: %v, want ErrUnclear", cc, err)
+		}
+	}
+}
+
+func cLocale(name string) (string, bool) { return "C", name == "LC_ALL" }
+
+// TestEnglish: only then are messages looked at.
+func TestEnglish(t *testing.T) {
+	for _, c := range []struct {
+		env  map[string]string
+		want bool
+	}{
+		{nil, true},
+		{map[string]string{"LC_ALL": "C", "LANG": "de_DE.UTF-8", "LANGUAGE": "de"}, true},
+		{map[string]string{"LANG": "en_US.UTF-8"}, true},
+		{map[string]string{"LANG": "C.UTF-8"}, true},
+		{map[string]string{"LANG": "en_US.UTF-8", "LANGUAGE": "de:en"}, false},
+		{map[string]string{"LANG": "de_DE.UTF-8"}, false},
+		{map[string]string{"LC_MESSAGES": "fr_FR", "LANG": "C"}, false},
+	} {
+		if got := english(func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }); got != c.want {
+			t.Errorf("%v: %v, want %v", c.env, got, c.want)
+		}
+	}
+}
+
+// compiled is what a compiler left of a.c.
+type compiled struct {
+	dir    string
+	failed bool
+	stderr []byte
+}
+
+func compileIn(t *testing.T, dir, cc string, w written, text string) compiled {
+	t.Helper()
+	must(t, os.WriteFile(dir+"a.c", []byte(text), 0o644))
+	cmd := exec.Command(cc, append(strings.Fields(w.words), "a.c")...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "LC_ALL=C")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	err := cmd.Run()
+	return compiled{dir: dir, failed: err != nil, stderr: stderr.Bytes()}
+}
+
+// place puts what was made where p has it.
+func (c compiled) place(t *testing.T, p *Plan, w written, dir string) error {
+	t.Helper()
+	src, err := os.Open(c.dir + w.out.Name)
+	must(t, err)
+	defer src.Close()
+	st, err := src.Stat()
+	must(t, err)
+	return p.Place(job.Output{Kind: w.out.Kind, Name: dir + w.out.Name}, int(src.Fd()), 0, st.Size())
 }
 
 func must(t *testing.T, err error) {
@@ -104,32 +251,35 @@ func run(t *testing.T, dir, path string, args ...string) {
 	}
 }
 
-// listing is what a directory holds: names, kinds, modes, links, contents.
-func listing(t *testing.T, dir string) string {
+// wantSame compares what two directories hold of out, and of keep: kinds, modes,
+// links, and whether the content is new, old, or none.
+func wantSame(t *testing.T, what, ours, theirs, out string) {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	must(t, err)
-	var lines []string
-	for _, e := range entries {
-		info, err := e.Info()
-		must(t, err)
-		line := e.Name() + " " + info.Mode().String()
-		if e.Type()&os.ModeSymlink != 0 {
-			to, _ := os.Readlink(filepath.Join(dir, e.Name()))
-			line += " -> " + to
-		} else {
-			text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-			must(t, err)
-			line += " " + string(bytes.ToValidUTF8(text, []byte("?")))
+	list := func(dir string) (all string) {
+		for _, name := range []string{out, "keep"} {
+			info, err := os.Lstat(dir + name)
+			if err != nil {
+				all += name + " missing\n"
+				continue
+			}
+			all += name + " " + info.Mode().String()
+			text, err := os.ReadFile(dir + name)
+			to, _ := os.Readlink(dir + name)
+			switch {
+			case err != nil:
+				all += err.Error()
+			case string(text) == "old":
+				all += " old"
+			case len(text) > 0:
+				all += " new"
+			}
+			all += " " + to + "\n"
 		}
-		lines = append(lines, line)
+		return all
 	}
-	sort.Strings(lines)
-	var b bytes.Buffer
-	for _, l := range lines {
-		b.WriteString(l + "\n")
+	if got, want := list(ours), list(theirs); got != want {
+		t.Errorf("%s: got\n%swant\n%s", what, got, want)
 	}
-	return b.String()
 }
 
 // TestPlaceRefuses: what the compiler would fail at is an ErrPlace, and leaves
@@ -146,13 +296,13 @@ func TestPlaceRefuses(t *testing.T) {
 	before := mapNames(t, dir)
 	for _, f := range []Family{GCC, Clang} {
 		for _, name := range []string{dir + "/no/such/dir", dir + "/d", dir + "/pipe", "/dev/full", dir + "/a.c/x", ""} {
-			err := Place(job.Output{Name: name}, f, int(src.Fd()), 0, 10)
+			err := planFor(f).Place(job.Output{Name: name}, int(src.Fd()), 0, 10)
 			if !errors.Is(err, ErrPlace) {
 				t.Errorf("family %d: Place(%q) = %v, want ErrPlace", f, name, err)
 			}
 		}
 		// Promised more than there is.
-		if err := Place(job.Output{Name: dir + "/short"}, f, int(src.Fd()), 4, 10); !errors.Is(err, ErrPlace) {
+		if err := planFor(f).Place(job.Output{Name: dir + "/short"}, int(src.Fd()), 4, 10); !errors.Is(err, ErrPlace) {
 			t.Errorf("family %d: short source: %v, want ErrPlace", f, err)
 		}
 	}
@@ -160,6 +310,9 @@ func TestPlaceRefuses(t *testing.T) {
 		t.Errorf("left behind: %s, was %s", after, before)
 	}
 }
+
+// planFor is a plan of a family's.
+func planFor(f Family) *Plan { return &Plan{Driver: Driver{Family: f}} }
 
 func mapNames(t *testing.T, dir string) (all string) {
 	t.Helper()
@@ -180,7 +333,7 @@ func TestPlaceOffset(t *testing.T) {
 	must(t, err)
 	for _, f := range []Family{GCC, Clang} {
 		out := filepath.Join(t.TempDir(), "o")
-		must(t, Place(job.Output{Name: out}, f, int(src.Fd()), 3, 4))
+		must(t, planFor(f).Place(job.Output{Name: out}, int(src.Fd()), 3, 4))
 		got, err := os.ReadFile(out)
 		must(t, err)
 		if string(got) != "3456" {
@@ -190,7 +343,7 @@ func TestPlaceOffset(t *testing.T) {
 			t.Errorf("family %d: offset is now %d, want 10", f, at)
 		}
 		empty := filepath.Join(t.TempDir(), "e")
-		must(t, Place(job.Output{Name: empty}, f, int(src.Fd()), 0, 0))
+		must(t, planFor(f).Place(job.Output{Name: empty}, int(src.Fd()), 0, 0))
 		if st, err := os.Stat(empty); err != nil || st.Size() != 0 {
 			t.Errorf("family %d: empty output: %v, %v", f, st, err)
 		}

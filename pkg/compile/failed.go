@@ -1,0 +1,96 @@
+package compile
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"syscall"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// ErrUnclear says that a compile failed in a way of which it is not certain what
+// the compiler does to files that are there already. Compile here.
+var ErrUnclear = errors.New("cannot tell what the compiler leaves")
+
+// Failed does to the outputs of a compile that failed elsewhere what the compiler
+// does here to those that it has not made: it keeps some and removes others. came
+// says which of p.Outputs it has made nevertheless; these are for Place, after
+// Failed. said is what it printed, and getenv tells the environment's variables.
+//
+// ErrUnclear comes before anything is changed.
+func (p *Plan) Failed(status int, came func(i int) bool, said []byte, getenv func(string) (string, bool)) error {
+	if status != 1 {
+		return ErrUnclear // a crash: the driver tells of files for a report
+	}
+	remove := ""
+	for i, out := range p.Outputs {
+		var st syscall.Stat_t
+		if came(i) || retry(func() error { return syscall.Lstat(out.Name, &st) }) == syscall.ENOENT {
+			continue
+		}
+		switch {
+		case p.Driver.Family == GCC:
+			if i != 0 && !strings.HasSuffix(out.Name, ".dwo") || !p.gccKeeps(said) || !english(getenv) {
+				return ErrUnclear
+			}
+		case p.ownAs() == laterAs || !countsErrors(said):
+			return ErrUnclear // some step of several, or none: the driver's own error
+		case i != 0 || p.ownAs() == gnuAs:
+			// cc1 has not come to write it.
+		case retry(func() error { return syscall.Stat(out.Name, &st) }) != nil,
+			st.Mode&syscall.S_IFMT != syscall.S_IFREG || syscall.Access(out.Name, wOK) != nil:
+			return ErrUnclear
+		default:
+			remove = out.Name
+		}
+	}
+	if remove != "" && retry(func() error { return syscall.Unlink(remove) }) != nil {
+		return ErrUnclear
+	}
+	return nil
+}
+
+// gccKeeps reports whether an object from before is still there: it is when cc1
+// has failed, so that neither as nor objcopy was run. said is to be English.
+func (p *Plan) gccKeeps(said []byte) bool {
+	if p.Outputs[0].Kind != job.OutputObject || bytes.Contains(said, []byte("Assembler messages:")) {
+		return false
+	}
+	for _, o := range p.options {
+		if o.words[0] == "-pipe" {
+			return false // both run
+		}
+	}
+	for line := range bytes.Lines(said) {
+		for _, kind := range [...]string{": error: ", ": fatal error: "} {
+			if before, _, found := bytes.Cut(line, []byte(kind)); found && !bytes.Contains(before, []byte("warning: ")) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// countsErrors reports whether clang's compiler proper, which unlike its driver
+// counts them, found errors.
+func countsErrors(said []byte) bool {
+	return bytes.Contains(said, []byte(" error generated.\n")) || bytes.Contains(said, []byte(" errors generated.\n"))
+}
+
+// english reports whether messages are not translated.
+func english(getenv func(string) (string, bool)) bool {
+	locale := ""
+	for _, name := range [...]string{"LC_ALL", "LC_MESSAGES", "LANG"} {
+		if locale, _ = getenv(name); locale != "" {
+			break
+		}
+	}
+	switch language, _ := getenv("LANGUAGE"); {
+	case locale == "" || locale == "C" || locale == "POSIX":
+		return true // LANGUAGE is not looked at
+	case language != "":
+		return false
+	}
+	return strings.HasPrefix(locale, "en") || strings.HasPrefix(locale, "C.")
+}
