@@ -4,14 +4,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// maxDepth bounds how deep directories may lie in one another. A command that goes
-// deeper is no compiler.
+// maxDepth bounds how deep directories may lie in one another, as each takes a
+// descriptor while it is looked at. No build goes deeper.
 const maxDepth = 128
 
 // standing is a directory that is there between jobs, as it was when the tree was new.
@@ -62,21 +62,30 @@ func (t *Tree) list(fd int) ([]entry, error) {
 
 // snapshot learns what a new tree has.
 func (t *Tree) snapshot() error {
-	fd, err := t.openat("/", unix.O_RDONLY|unix.O_DIRECTORY, 0, resolveInner)
+	fd, err := openDir(t.root, ".")
 	if err != nil {
 		return err
 	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	t.dev = st.Dev
 	t.byIno = map[uint64]*standing{}
 	t.standing, err = t.learn(fd, "/")
 	return err
 }
 
-// learn takes fd.
+// learn learns what a directory has, whose fd it takes. It is nil if something is mounted there.
 func (t *Tree) learn(fd int, name string) (*standing, error) {
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, err
+	}
+	if st.Dev != t.dev {
+		return nil, nil
 	}
 	list, err := t.list(fd)
 	if err != nil {
@@ -92,9 +101,6 @@ func (t *Tree) learn(fd int, name string) (*standing, error) {
 			continue
 		}
 		sub, err := openDir(fd, e.name)
-		if errors.Is(err, unix.EXDEV) {
-			continue // a mount
-		}
 		if err != nil {
 			return nil, err
 		}
@@ -102,23 +108,17 @@ func (t *Tree) learn(fd int, name string) (*standing, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.dirs = append(s.dirs, d)
+		if d != nil {
+			s.dirs = append(s.dirs, d)
+		}
 	}
 	t.byIno[s.ino] = s
 	return s, nil
 }
 
-// openDir opens a directory's own subdirectory for reading: no link, no mount.
+// openDir opens an entry of a directory that is one itself, no link, for reading.
 func openDir(fd int, name string) (int, error) {
-	for {
-		sub, err := unix.Openat2(fd, name, &unix.OpenHow{
-			Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
-		})
-		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
-			return sub, err
-		}
-	}
+	return openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
 // Clean removes all that a job has made or left, wherever that is, when no command
@@ -129,7 +129,7 @@ func (t *Tree) Clean() error {
 		return fmt.Errorf("%w: a command was not waited for", ErrSpoiled)
 	}
 	t.job.end()
-	fd, err := t.openat("/", unix.O_RDONLY|unix.O_DIRECTORY, 0, resolveInner)
+	fd, err := openDir(t.root, ".")
 	if err == nil {
 		err = t.restore(fd, t.standing)
 	}
@@ -146,7 +146,7 @@ func (t *Tree) restore(fd int, s *standing) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	if st.Ino != s.ino || st.Mode != s.mode || st.Uid != s.uid || st.Gid != s.gid {
+	if st.Ino != s.ino || st.Dev != t.dev || st.Mode != s.mode || st.Uid != s.uid || st.Gid != s.gid {
 		return fmt.Errorf("%s is another directory than before", s.name)
 	}
 	// A default ACL, say, would go on to the next job's files.
@@ -192,7 +192,7 @@ func (t *Tree) remove(fd int, e *entry, depth int) error {
 	if e.typ != unix.DT_DIR {
 		return unix.Unlinkat(fd, e.name, 0)
 	}
-	if depth == maxDepth {
+	if depth > maxDepth {
 		return unix.ENAMETOOLONG
 	}
 	sub, err := openDir(fd, e.name)
@@ -205,6 +205,13 @@ func (t *Tree) remove(fd int, e *entry, depth int) error {
 		return err
 	}
 	defer unix.Close(sub)
+	var st unix.Stat_t
+	if err := unix.Fstat(sub, &st); err != nil {
+		return err
+	}
+	if st.Dev != t.dev {
+		return unix.EXDEV // a command has moved what something is mounted on
+	}
 	list, err := t.list(sub)
 	if err != nil {
 		return err
@@ -227,8 +234,11 @@ func (t *Tree) remove(fd int, e *entry, depth int) error {
 // made files; /tmp is one of them only then. Names of directories end in a slash.
 func (t *Tree) Unexpected() ([]string, error) {
 	var found []string
-	for _, d := range t.job.dirs {
-		fd, err := t.openat(d.name, unix.O_RDONLY|unix.O_DIRECTORY, 0, resolveInner)
+	for ino, d := range t.job.dirs {
+		fd, err := t.find(d.name)
+		if errors.Is(err, unix.ENOENT) {
+			continue // a command has removed it
+		}
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", d.name, err)
 		}
@@ -241,10 +251,10 @@ func (t *Tree) Unexpected() ([]string, error) {
 			e := &list[i]
 			_, made := d.names[e.name]
 			_, opened := t.job.opened[e.ino]
-			if made || opened || t.stands(d.ino, e) {
+			if made || opened || t.stands(ino, e) {
 				continue
 			}
-			name := strings.TrimSuffix(d.name, "/") + "/" + e.name
+			name := path.Join(d.name, e.name)
 			if e.typ == unix.DT_DIR {
 				name += "/"
 			}

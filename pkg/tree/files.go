@@ -12,14 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Every name is looked up from the tree's root by openat2 as a process in the tree
-// would look it up, so a link to /etc/passwd is one to the tree's own. Writing does
-// not cross into what is mounted (RESOLVE_NO_XDEV): all below that belongs to the host.
-const (
-	resolve      = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
-	resolveInner = resolve | unix.RESOLVE_NO_XDEV
-)
-
 // maxOpenDirs bounds the descriptors that are kept for a job's directories: the
 // headers of a compile alternate between fewer.
 const maxOpenDirs = 32
@@ -27,16 +19,15 @@ const maxOpenDirs = 32
 // job is what the caller has done for one job.
 type job struct {
 	dirs    map[uint64]*dir     // by inode number
-	spelled map[string]*dir     // by the name that was used
+	spelled map[string]*dir     // by the name that was used, with a slash at its end
 	open    []*dir              // those with a descriptor
 	opened  map[uint64]struct{} // inode numbers of results
 }
 
 // dir is a directory that the job uses.
 type dir struct {
-	name  string // as first used
-	ino   uint64
-	fd    int                 // -1: closed for another one
+	name  string              // canonical: without links
+	fd    int                 // O_PATH; -1: none, or closed for another one
 	names map[string]struct{} // entries that the caller has made
 }
 
@@ -60,23 +51,45 @@ func (j *job) closeDirs() {
 	j.open = j.open[:0]
 }
 
-// openat opens a name of the tree.
-func (t *Tree) openat(name string, flags int, mode uint32, resolve uint64) (int, error) {
-	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode), Resolve: resolve}
-	for {
-		fd, err := unix.Openat2(t.root, name, &how)
-		// EAGAIN: something was mounted or renamed while a ".." was looked up.
-		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
-			return fd, err
-		}
+// dir is what the job knows of a directory.
+func (j *job) dir(ino uint64, name func() string) *dir {
+	d := j.dirs[ino]
+	if d == nil {
+		d = &dir{name: name(), fd: -1, names: map[string]struct{}{}}
+		j.dirs[ino] = d
 	}
+	return d
 }
 
-// split takes a name apart at its last slash.
+// enter remembers where a lookup has ended, with its descriptor.
+func (j *job) enter(name string, l *lookup) (*dir, error) {
+	d := l.base
+	if n := len(l.way); n > 0 {
+		d = j.dir(l.way[n-1].ino, func() string { return l.canonical(n) })
+	} else if d == nil {
+		d = j.dir(l.t.standing.ino, func() string { return "/" })
+	}
+	j.spelled[name] = d
+	if d.fd >= 0 { // under another name
+		return d, nil
+	}
+	fd, err := unix.FcntlInt(uintptr(l.top()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if len(j.open) == maxOpenDirs {
+		j.closeDirs()
+	}
+	d.fd = fd
+	j.open = append(j.open, d)
+	return d, nil
+}
+
+// split takes a name apart behind its last slash.
 func split(name string) (in, base string, err error) {
-	i := strings.LastIndexByte(name, '/')
-	in, base = name[:i+1], name[i+1:]
-	if i < 0 || name[0] != '/' || base == "" || base == "." || base == ".." {
+	i := strings.LastIndexByte(name, '/') + 1
+	in, base = name[:i], name[i:]
+	if in == "" || base == "" || base == "." || base == ".." {
 		return "", "", fs.ErrInvalid
 	}
 	return in, base, nil
@@ -85,10 +98,12 @@ func split(name string) (in, base string, err error) {
 // Mkdirs makes a directory and all that lead to it. In a/../b both a and b are
 // made; symbolic links count as the kernel follows them.
 func (t *Tree) Mkdirs(name string) error {
-	_, err := t.dir(name)
+	if name == "" {
+		return fs.ErrInvalid
+	}
+	_, err := t.dir(name+"/", true)
 	if errors.Is(err, ErrTaken) { // one that the toolchain shows whole will do
-		fd, oerr := t.openat(name, unix.O_PATH|unix.O_DIRECTORY, 0, resolve)
-		if oerr == nil {
+		if fd, ferr := t.find(name + "/."); ferr == nil {
 			unix.Close(fd)
 			return nil
 		}
@@ -99,122 +114,12 @@ func (t *Tree) Mkdirs(name string) error {
 	return nil
 }
 
-// dir is the directory of that name, with a descriptor. It is made if it is not there.
-func (t *Tree) dir(name string) (*dir, error) {
-	j := &t.job
-	if d := j.spelled[name]; d != nil && d.fd >= 0 {
-		return d, nil
-	}
-	const flags = unix.O_PATH | unix.O_DIRECTORY
-	fd, err := t.openat(name, flags, 0, resolveInner)
-	if errors.Is(err, unix.ENOENT) {
-		if err = t.mkdirs(name, maxHops); err == nil {
-			fd, err = t.openat(name, flags, 0, resolveInner)
-		}
-	}
-	if err != nil {
-		return nil, takenError(err)
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		unix.Close(fd)
-		return nil, err
-	}
-	return j.enter(name, fd, st.Ino), nil
-}
-
-// enter remembers a directory of the job, which takes its descriptor.
-func (j *job) enter(name string, fd int, ino uint64) *dir {
-	d := j.dirs[ino]
-	if d == nil {
-		d = &dir{name: name, ino: ino, fd: -1, names: map[string]struct{}{}}
-		j.dirs[ino] = d
-	}
-	j.spelled[name] = d
-	if d.fd >= 0 { // under another name
-		unix.Close(fd)
-		return d
-	}
-	if len(j.open) == maxOpenDirs {
-		j.closeDirs()
-	}
-	d.fd = fd
-	j.open = append(j.open, d)
-	return d
-}
-
-// mkdirs makes every directory on the way along name, where hops symbolic links may be
-// followed that lead nowhere yet.
-func (t *Tree) mkdirs(name string, hops int) error {
-	if name == "" || name[0] != '/' {
-		return fs.ErrInvalid
-	}
-	for end := 1; end < len(name); end++ {
-		start := end // of a component
-		for end < len(name) && name[end] != '/' {
-			end++
-		}
-		base := name[start:end]
-		if base == "" || base == "." || base == ".." {
-			continue
-		}
-		fd, err := t.openat(name[:end], unix.O_PATH|unix.O_DIRECTORY, 0, resolve)
-		if err == nil {
-			unix.Close(fd)
-			continue
-		}
-		if !errors.Is(err, unix.ENOENT) {
-			return err
-		}
-		parent, err := t.dir(name[:start])
-		if err != nil {
-			return err
-		}
-		err = unix.Mkdirat(parent.fd, base, 0o755)
-		if err == nil {
-			err = t.own(parent.fd, base)
-			parent.names[base] = struct{}{}
-		} else if errors.Is(err, unix.EEXIST) {
-			err = t.follow(name[:start], parent, base, hops-1)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// follow makes the directory that a symbolic link names.
-func (t *Tree) follow(in string, d *dir, base string, hops int) error {
-	if hops == 0 {
-		return unix.ELOOP
-	}
-	buf := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(d.fd, base, buf)
-	if err != nil {
-		return err
-	}
-	target := string(buf[:n])
-	if !strings.HasPrefix(target, "/") {
-		target = in + target
-	}
-	return t.mkdirs(target, hops)
-}
-
 // own gives a new file to the user that runs the commands.
 func (t *Tree) own(fd int, base string) error {
 	if t.uid == 0 && t.gid == 0 {
 		return nil
 	}
 	return unix.Fchownat(fd, base, t.uid, t.gid, unix.AT_SYMLINK_NOFOLLOW)
-}
-
-// takenError makes what the kernel says where the toolchain stands ErrTaken.
-func takenError(err error) error {
-	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOTDIR) {
-		return ErrTaken
-	}
-	return err
 }
 
 // Write makes a file, and its directory if need be. mtime is in nanoseconds since 1970.
@@ -232,7 +137,7 @@ func (t *Tree) write(name string, content []byte, mtime int64, exec bool) error 
 	if err != nil {
 		return err
 	}
-	d, err := t.dir(in)
+	d, err := t.dir(in, true)
 	if errors.Is(err, ErrTaken) {
 		return t.same(name, content)
 	}
@@ -286,19 +191,9 @@ func setTime(fd int, ns int64) error {
 	return nil
 }
 
-// openat opens an entry of a directory.
-func openat(fd int, base string, flags int, mode uint32) (int, error) {
-	for {
-		f, err := unix.Openat(fd, base, flags|unix.O_CLOEXEC, mode)
-		if !errors.Is(err, unix.EINTR) {
-			return f, err
-		}
-	}
-}
-
 // same is nil when the toolchain has a file of that name and content.
 func (t *Tree) same(name string, content []byte) error {
-	fd, err := t.openat(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0, resolve)
+	fd, err := t.find(name)
 	if err != nil {
 		return ErrTaken
 	}
@@ -328,16 +223,11 @@ func (t *Tree) Hardlink(old, name string) error {
 }
 
 func (t *Tree) hardlink(old, name string) error {
-	fd, err := t.openat(old, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0, resolve)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
 	in, base, err := split(old)
 	if err != nil {
 		return err
 	}
-	from, err := t.dir(in)
+	from, err := t.dir(in, false)
 	if err == nil {
 		err = t.link(from, base, name)
 	}
@@ -345,11 +235,16 @@ func (t *Tree) hardlink(old, name string) error {
 		return err
 	}
 	// Another spelling of the same file, or one of the two is the toolchain's.
+	fd, err := t.find(old)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
 	var a, b unix.Stat_t
 	if err := unix.Fstat(fd, &a); err != nil {
 		return err
 	}
-	if to, err := t.openat(name, unix.O_PATH|unix.O_NOFOLLOW, 0, resolve); err == nil {
+	if to, err := t.find(name); err == nil {
 		err := unix.Fstat(to, &b)
 		unix.Close(to)
 		if err == nil && a.Ino == b.Ino && a.Dev == b.Dev {
@@ -374,7 +269,7 @@ func (t *Tree) link(from *dir, base, name string) error {
 		return err
 	}
 	defer unix.Close(fd)
-	to, err := t.dir(in)
+	to, err := t.dir(in, true)
 	if err != nil {
 		return err
 	}
@@ -398,14 +293,13 @@ func (t *Tree) symlink(target, name string) error {
 	if err != nil {
 		return err
 	}
-	d, err := t.dir(in)
+	d, err := t.dir(in, true)
 	if err != nil {
 		return err
 	}
 	err = unix.Symlinkat(target, d.fd, base)
 	if errors.Is(err, unix.EEXIST) {
-		buf := make([]byte, unix.PathMax)
-		if n, err := unix.Readlinkat(d.fd, base, buf); err != nil || string(buf[:n]) != target {
+		if there, err := readLink(d.fd, base); err != nil || there != target {
 			return ErrTaken
 		}
 		return nil
@@ -429,18 +323,30 @@ func (t *Tree) Open(name string) (File, error) {
 }
 
 func (t *Tree) openFile(name string) (File, error) {
-	fd, err := t.openat(name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0, resolveInner)
+	in, base, err := split(name)
 	if err != nil {
-		return File{}, takenError(err)
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		unix.Close(fd)
 		return File{}, err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+	d, err := t.dir(in, false)
+	if err != nil {
+		return File{}, err
+	}
+	fd, err := openat(d.fd, base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return File{}, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil {
+		switch {
+		case st.Dev != t.dev:
+			err = ErrTaken
+		case st.Mode&unix.S_IFMT != unix.S_IFREG:
+			err = fmt.Errorf("not a regular file: %w", fs.ErrInvalid)
+		}
+	}
+	if err != nil {
 		unix.Close(fd)
-		return File{}, fmt.Errorf("not a regular file: %w", fs.ErrInvalid)
+		return File{}, err
 	}
 	t.job.opened[st.Ino] = struct{}{}
 	return File{FD: fd, Size: st.Size, Exec: st.Mode&0o100 != 0}, nil

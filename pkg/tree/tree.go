@@ -99,7 +99,8 @@ type Tree struct {
 	sock     syscall.RawConn
 	block    int // memfd
 	root     int
-	uid, gid int // that own what jobs write; 0: the caller
+	dev      uint64 // of the tmpfs: what is mounted in it has another
+	uid, gid int    // that own what jobs write; 0: the caller
 	lacks    []string
 	standing *standing            // the root directory, as it is between jobs
 	byIno    map[uint64]*standing // it and those below
@@ -115,10 +116,6 @@ type Tree struct {
 
 	dirents []byte // for list
 }
-
-// Root is a descriptor (O_PATH) of the tree's root directory, for openat2 with
-// RESOLVE_IN_ROOT. It stays the tree's.
-func (t *Tree) Root() int { return t.root }
 
 // Lacks says what this host could not give the tree, one line each.
 func (t *Tree) Lacks() []string { return t.lacks }
