@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/rdistcc/rdistcc/pkg/driver"
+	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // Shared is Preprocess with placeholders for what differs from source to source
@@ -67,6 +68,55 @@ func (p *Plan) SharedList(major int) (words []string, n driver.Names, ok bool) {
 		}
 	}
 	return append(words, "-x", p.Language, driver.Source), n, true
+}
+
+// SharedWhole is Whole with placeholders, as Shared is Preprocess. The words come in
+// another order than typed, which is nothing to a driver: it takes them by kind.
+func (p *Plan) SharedWhole() (words []string, n driver.Names, ok bool) {
+	if p.Local || p.Driver.Family != GCC || len(p.Outputs) == 0 {
+		return nil, n, false
+	}
+	words = make([]string, 0, len(p.argv)+4)
+	for _, o := range p.options {
+		switch o.class {
+		case source, output, language:
+		case dependFile, dependTo:
+			if n.Target != "" && o.class == dependTo || n.Deps != "" && o.class == dependFile {
+				return nil, n, false // several targets, or a second file
+			}
+			words = append(words, o.words[0][:len("-MF")], placeholder(&n, o.words[0], o.arg))
+		default:
+			words = append(words, o.words...)
+		}
+	}
+	n.Source = p.Source
+	if !hasEnding(base(n.Source), "") {
+		return nil, n, false
+	}
+	for _, w := range words {
+		if strings.Contains(w, "@rdistcc-") && w != driver.Deps && w != driver.Target {
+			return nil, n, false
+		}
+	}
+	if p.output != "" {
+		// The driver derives names from those that look like its own.
+		want := ".o"
+		if p.Outputs[0].Kind == job.OutputAssembly {
+			want = ".s"
+		}
+		if n.Output = p.output; !hasEnding(base(n.Output), want) {
+			return nil, n, false
+		}
+		words = append(words, "-o", driver.Output)
+	}
+	return append(words, "-x", p.Language, driver.Source), n, true
+}
+
+// hasEnding reports whether a file's name has something before its ending, which is
+// as wanted or, if nothing is wanted, any.
+func hasEnding(name, ending string) bool {
+	i := strings.LastIndexByte(name, '.')
+	return i > 0 && i < len(name)-1 && (ending == "" || name[i:] == ending)
 }
 
 // placeholder notes the name that a dependency option gives, and returns what

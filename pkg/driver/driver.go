@@ -18,13 +18,16 @@ import (
 // meaning to the driver, and an ending, as the driver looks at endings.
 const (
 	Source = "@rdistcc-source@.x"
-	Output = "@rdistcc-output@.o"
+	Output = "@rdistcc-dir@/@rdistcc-output@.o"
 	Target = "@rdistcc-target@.o" // of a dependency rule (-MT, -MQ)
 	Deps   = "@rdistcc-deps@.d"   // of a dependency file (-MF)
 
 	temp       = "@rdistcc-temp@.s" // the assembly between cc1 and as
+	mark       = "@rdistcc-"        // in all of them
 	sourceBase = "@rdistcc-source@"
 	outputBase = "@rdistcc-output@"
+	outputDir  = "@rdistcc-dir@/"
+	sourceExt  = ".x"
 )
 
 // ErrNotPlain says that the command is not just cc1, or cc1 and as: run the
@@ -146,11 +149,11 @@ func split(line string) ([]string, error) {
 // generalize checks the programs and puts a placeholder where the driver chose
 // a temporary file.
 func (r *Recipe) generalize() error {
-	if len(r.steps) == 0 || len(r.steps) > 2 {
+	if len(r.steps) == 0 {
 		return ErrNotPlain
 	}
 	cc1 := r.steps[0]
-	if base := cc1[0][strings.LastIndexByte(cc1[0], '/')+1:]; base != "cc1" && base != "cc1plus" {
+	if name := program(cc1); name != "cc1" && name != "cc1plus" && name != "cc1obj" && name != "cc1objplus" {
 		return ErrNotPlain
 	}
 	if !contains(cc1, Source) {
@@ -160,15 +163,25 @@ func (r *Recipe) generalize() error {
 		return nil
 	}
 	as := r.steps[1]
-	if base := as[0][strings.LastIndexByte(as[0], '/')+1:]; base != "as" {
+	n := len(cc1)
+	if program(as) != "as" || n < 3 || cc1[n-2] != "-o" || as[len(as)-1] != cc1[n-1] {
 		return ErrNotPlain
 	}
-	if n := len(cc1); n < 3 || cc1[n-2] != "-o" || as[len(as)-1] != cc1[n-1] {
-		return ErrNotPlain
+	cc1[n-1], as[len(as)-1] = temp, temp
+	// With -gsplit-dwarf the debug information is taken out of the object.
+	for _, words := range r.steps[2:] {
+		if program(words) != "objcopy" {
+			return ErrNotPlain
+		}
 	}
-	cc1[len(cc1)-1], as[len(as)-1] = temp, temp
 	return nil
 }
+
+// program is the base name of what words run.
+func program(words []string) string { return base(words[0]) }
+
+// base is a name without its directory.
+func base(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
 func contains(words []string, w string) bool {
 	for _, x := range words {
@@ -180,48 +193,70 @@ func contains(words []string, w string) bool {
 }
 
 // Steps returns the number of programs: 1 when the driver only preprocesses or
-// compiles to assembly, 2 when it also assembles.
+// compiles to assembly, 2 when it also assembles, 4 when it takes the debug
+// information out of the object.
 func (r *Recipe) Steps() int { return len(r.steps) }
 
 // Step returns the words of program i, its path first, with n's names. A path
-// without a slash is to be looked up on PATH, as the driver does.
+// without a slash is to be looked up on PATH, as the driver does. The driver would
+// end with status 1 whatever a program's status is, and remove n.Output then.
 func (r *Recipe) Step(i int, n Names) []string {
-	words := make([]string, len(r.steps[i]))
-	for k, w := range r.steps[i] {
-		words[k] = n.fill(w)
+	all := r.steps[i]
+	words := make([]string, 0, len(all))
+	for k, w := range all {
+		before := ""
+		if k > 0 {
+			before = all[k-1]
+		}
+		if w == "-dumpdir" && k+1 < len(all) && all[k+1] == outputDir && dir(n.Output) == "" || w == outputDir && dir(n.Output) == "" {
+			continue // the driver says it only where there is one
+		}
+		words = append(words, n.fill(w, before))
 	}
 	return words
 }
 
-// fill replaces a placeholder. Words that hold one among other text are names
-// that the driver derived, say the base name of dumps.
-func (n *Names) fill(w string) string {
-	switch w {
-	case Source:
+// fill replaces a placeholder in a word that stands behind another. Words that
+// hold one among other text are names that the driver derived, say the base name
+// of dumps.
+func (n *Names) fill(w, before string) string {
+	switch {
+	case w == sourceExt && before == "-dumpbase-ext":
+		return ext(n.Source)
+	case !strings.Contains(w, mark):
+		return w
+	case w == Source && before != "-dumpbase":
 		return n.Source
-	case Output:
+	case w == Output && n.Output != "":
 		return n.Output
-	case Target:
+	case w == Target:
 		return n.Target
-	case Deps:
+	case w == Deps:
 		return n.Deps
-	case temp:
+	case w == temp:
 		return n.Temp
 	}
-	if !strings.Contains(w, "@rdistcc-") {
-		return w
+	if s, ok := strings.CutSuffix(w, sourceExt); ok {
+		w = s + ext(n.Source)
 	}
+	w = strings.ReplaceAll(w, outputDir, dir(n.Output))
 	w = strings.ReplaceAll(w, sourceBase, stem(n.Source))
 	return strings.ReplaceAll(w, outputBase, stem(n.Output))
 }
 
+// dir is the part of a name up to its last slash.
+func dir(name string) string { return name[:strings.LastIndexByte(name, '/')+1] }
+
 // stem is a name without its directory and last ending.
-func stem(name string) string {
-	name = name[strings.LastIndexByte(name, '/')+1:]
+func stem(name string) string { return strings.TrimSuffix(base(name), ext(name)) }
+
+// ext is the last ending of a name, with its dot.
+func ext(name string) string {
+	name = base(name)
 	if i := strings.LastIndexByte(name, '.'); i > 0 {
-		name = name[:i]
+		return name[i:]
 	}
-	return name
+	return ""
 }
 
 // Words returns the recipe as it is, placeholders included, to be filled

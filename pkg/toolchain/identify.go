@@ -213,7 +213,7 @@ func (f *finding) gccParts() error {
 func (f *finding) defaults() {
 	for _, lang := range []string{"c", "c++"} {
 		p := part{role: "default:" + lang}
-		out, err := f.run(f.tc.Exec, "-###", "-S", "-x", lang, "/dev/null", "-o", "/dev/null")
+		out, err := f.run(f.tc.Exec, "-###", "-S", "-x", lang, "/dev/null", "-o", "-")
 		if err == nil { // else there is no such language here
 			h := sha256.New()
 			for line := range strings.Lines(out) {

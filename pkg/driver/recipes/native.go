@@ -93,7 +93,7 @@ func (a *asker) ask(input string, args ...string) (stdout, stderr string, ok boo
 
 // proper gives the words of the compiler proper for machine options.
 func (a *asker) proper(machine []string) []string {
-	_, text, ok := a.ask("", append([]string{"-###", "-S", "-x", "c", "/dev/null", "-o", "/dev/null"}, machine...)...)
+	_, text, ok := a.ask("", append([]string{"-###", "-S", "-x", "c", "/dev/null", "-o", "-"}, machine...)...)
 	if !ok {
 		return nil
 	}
