@@ -82,6 +82,12 @@ func (c *child) setup() error {
 	if s.UID != 0 || s.GID != 0 {
 		c.cred = &syscall.Credential{Uid: uint32(s.UID), Gid: uint32(s.GID)}
 	}
+	// What waits for a command and for the caller at once needs it.
+	pidfd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		return &stepError{"pidfd_open, which needs Linux 5.3", err, true}
+	}
+	unix.Close(pidfd)
 	var b builder
 	root, err := b.build(&s)
 	if err != nil {

@@ -41,11 +41,11 @@ func programs(t testing.TB, names ...string) []string {
 	return files
 }
 
-// toolchain lists the files that compiling C with a compiler needs, without headers.
+// toolchain lists the files that a compiler needs, the driver first, without headers.
 func toolchain(t testing.TB, cc string) []string {
 	t.Helper()
 	files := programs(t, cc)
-	for _, prog := range []string{"cc1", "as"} {
+	for _, prog := range []string{"cc1", "cc1plus", "as"} {
 		out, err := exec.Command(cc, "-print-prog-name="+prog).Output()
 		if err != nil {
 			t.Skipf("%s does not say what it runs: %v", cc, err)
@@ -53,6 +53,10 @@ func toolchain(t testing.TB, cc string) []string {
 		if file, err := exec.LookPath(strings.TrimSpace(string(out))); err == nil {
 			files = append(append(files, file), libraries(t, file)...)
 		}
+	}
+	// clang takes the directory of this one for gcc's, and has headers from there.
+	if out, err := exec.Command(cc, "-print-file-name=crtbegin.o").Output(); err == nil && out[0] == '/' {
+		files = append(files, strings.TrimSpace(string(out)))
 	}
 	for i, f := range files {
 		files[i], _ = filepath.Abs(f)

@@ -3,7 +3,9 @@ package tree
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,30 +95,86 @@ func must(t testing.TB, err error) {
 
 var when = time.Date(2001, 2, 3, 4, 5, 6, 789, time.UTC).UnixNano()
 
-func TestCompilersInATree(t *testing.T) {
-	for _, cc := range []string{"gcc", "clang"} {
+// TestCompilers compiles with debug information, warnings and a dependency file, here and in a tree that
+// has what the compiler's own list of dependencies names, and compares all that comes out.
+func TestCompilers(t *testing.T) {
+	compilers := []string{"gcc", "clang", "g++", "clang++"}
+	if testing.Short() {
+		compilers = compilers[:2]
+	}
+	for _, cc := range compilers {
 		t.Run(cc, func(t *testing.T) {
-			tr := newTree(t, Spec{Files: toolchain(t, cc)})
-			file := toolchain(t, cc)[0]
-			must(t, tr.Write("/home/nobody/x/../h/a.h", []byte("#define N 3\n"), when, false))
-			must(t, tr.Write("/home/nobody/src/a.c", []byte("#include \"../x/../h/a.h\"\nint f(void) { return N; }\n"), when, false))
-			must(t, tr.Write("/usr/include/stdc-predef.h", nil, when, false))
-			must(t, tr.Mkdirs("/home/nobody/out"))
-			o, out := runIn(t, tr, "/home/nobody/out", file, "-g", "-c", "../src/a.c", "-o", "a.o")
-			if o.Exit != 0 || o.Signal != 0 || out != "" {
-				t.Fatalf("got %+v, %q", o, out)
+			tools := toolchain(t, cc)
+			tr := newTree(t, Spec{Files: tools})
+			p := project(t, cc)
+			args := []string{"-g", "-O2", "-Wall", "-I", "../inc", "-MD", "-MF", "a.d", "-c", "../src/" + p.source, "-o", "a.o"}
+			here := func(args ...string) string {
+				cmd := exec.Command(tools[0], args...)
+				cmd.Dir, cmd.Env = p.build, []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
+				out, err := cmd.CombinedOutput()
+				if err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				return string(out)
 			}
-			if got := content(t, tr, "/home/nobody/out/a.o"); len(got) < 500 || got[:4] != "\x7fELF" {
-				t.Errorf("got an object of %d bytes", len(got))
-			}
-			must(t, tr.Clean())
-			if _, err := tr.Open("/home/nobody/out/a.o"); !errors.Is(err, unix.ENOENT) {
-				t.Errorf("after Clean: got %v, want ENOENT", err)
-			}
-			o, out = runIn(t, tr, "/", file, "-c", "none.c")
-			if o.Exit != 1 || out == "" {
-				t.Errorf("got %+v, %q; want exit 1 and a message", o, out)
+			messages := here(args...)
+			list := here("-M", "-MT", "x", "-O2", "-I", "../inc", "../src/"+p.source)
+			for range 2 {
+				must(t, tr.Mkdirs("/usr/include"))
+				must(t, tr.Mkdirs(p.build))
+				for _, name := range strings.Fields(strings.ReplaceAll(list, "\\\n", ""))[1:] {
+					abs := name
+					if abs[0] != '/' {
+						abs = p.build + "/" + name
+					}
+					text, err := os.ReadFile(abs)
+					must(t, err)
+					st, err := os.Stat(abs)
+					must(t, err)
+					must(t, tr.Write(abs, text, st.ModTime().UnixNano(), false))
+				}
+				o, out := runIn(t, tr, p.build, append([]string{tools[0]}, args...)...)
+				if o.Exit != 0 || o.Signal != 0 || out != messages || !strings.Contains(out, "unused") {
+					t.Fatalf("got %+v, %q; want %q", o, out, messages)
+				}
+				for _, name := range []string{"a.o", "a.d"} {
+					want, err := os.ReadFile(p.build + "/" + name)
+					must(t, err)
+					if got := content(t, tr, p.build+"/"+name); got != string(want) {
+						t.Errorf("%s differs: %d bytes, here %d", name, len(got), len(want))
+					}
+				}
+				if left, err := tr.Unexpected(); err != nil || len(left) != 0 {
+					t.Errorf("unexpected: %q, %v", left, err)
+				}
+				must(t, tr.Clean())
 			}
 		})
 	}
+}
+
+// sources is a source with a header of its own and some of the system's.
+type sources struct{ build, source string }
+
+func project(t *testing.T, cc string) sources {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	p := sources{build: dir + "/build", source: "a.c"}
+	text := "#include <stdio.h>\n#include <assert.h>\n"
+	if strings.HasSuffix(cc, "++") {
+		p.source = "a.cc"
+		text = "#include <vector>\n#include <string>\n#include <cassert>\nstd::vector<std::string> v;\n"
+	}
+	text += `#include "a.h"
+const char *where = __FILE__ __TIMESTAMP__;
+static void unused(void) {}
+int f(int n) { assert(n > A(0)); return A(n); }
+`
+	for name, text := range map[string]string{"src/" + p.source: text, "inc/a.h": "#define A(n) \\\n  ((n) + 1)\n", "build/x": ""} {
+		must(t, os.MkdirAll(filepath.Dir(dir+"/"+name), 0o700))
+		must(t, os.WriteFile(dir+"/"+name, []byte(text), 0o600))
+		must(t, os.Chtimes(dir+"/"+name, time.Time{}, time.Unix(0, when)))
+	}
+	return p
 }
