@@ -93,7 +93,7 @@ func (f *flow) makePlan() {
 // fill makes the job's form. A reason says that the command must run here.
 func (f *flow) fill() (*ipc.Submit, string) {
 	// A device as the output is for the client's own eyes.
-	if f.slot.Tree && !strings.HasPrefix(f.plan.Outputs[0].Name, "/dev/") {
+	if f.slot.Tree && f.plan.Sources == "" && !strings.HasPrefix(f.plan.Outputs[0].Name, "/dev/") {
 		f.rec.form, f.outputs = "sources", f.plan.Outputs
 		return f.collect()
 	}

@@ -12,6 +12,7 @@ const (
 	preproc    // the preprocessor alone: its effect is in the text
 	incDir     // as preproc; a directory for headers
 	search     // as preproc; where headers are looked for is not certain then
+	searchGCC  // as search; clang looks below for a gcc then, at files that nobody lists
 	include    // as preproc; -include, -imacros
 	macro      // as preproc; the compiler too where the text leaves conditionals standing
 	compileOn  // the compiler alone: it would change or spoil the text
@@ -105,7 +106,7 @@ var goes = [numClasses]uint8{
 	both: toText | toObject | toList, arch: toText | toObject | toList, sanitize: toText | toObject | toList,
 	lto: toText | toObject | toList, stackUsage: toText | toObject | toList, xclang: toText | toObject | toList,
 	debug: toText | toObject, compDir: toText | toObject, debugRoot: toText | toObject,
-	preproc: toText | toList, incDir: toText | toList, search: toText | toList, include: toText | toList,
+	preproc: toText | toList, incDir: toText | toList, search: toText | toList, searchGCC: toText | toList, include: toText | toList,
 	macro: toText | toList, plainText: toText | toList, source: toText | toList, language: toText | toList,
 	depend: toText, dependAuto: toText, dependFile: toText, dependTo: toText, wp: toText, xpre: toText,
 	linker:     toText, // clang says that they are unused

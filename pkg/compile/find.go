@@ -40,7 +40,7 @@ func (s *spec) takes(word string) bool {
 // argument.
 func lookup(word string, f Family) (row *spec, arg string, more bool) {
 	row = find(word)
-	if (row == nil || row.class(f) == unknown) && f == GCC && strings.HasPrefix(word, "--") {
+	if (row == nil || row.class(f) == unknown) && strings.HasPrefix(word, "--") && (f == GCC || strings.HasPrefix(word, "--warn-")) {
 		if word = translated(word); word != "" {
 			row = find(word)
 		}

@@ -18,7 +18,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(ReasonDependencies, GateCPP)
 	case p.sources == 0 && p.stdin:
 		local(ReasonStdin, GateLocal)
-	case p.sources == 0 && p.inputs > 0:
+	case p.sources == 0 && p.inputs > 0 && !p.compile && !p.assembly:
 		local(ReasonLink, GateLocal)
 	case p.sources == 0:
 		local(ReasonNoSource, GateLocal)
@@ -49,7 +49,10 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 			local(ReasonNotReproducible+what, GateLocal)
 			return
 		}
-		p.Text = p.untextual()
+		if p.Text = p.untextual(); p.Text != "" && p.Sources != "" {
+			local(ReasonNotReproducible+p.Text, GateLocal)
+			return
+		}
 		p.Raw = raw(p.Language)
 		p.places = !p.quiet && !p.Raw && (p.misled > 0 || p.misled == 0 && (p.wall || p.Driver.Family == Clang))
 		if p.name(); len(p.Outputs) > job.MaxOutputs {
@@ -117,7 +120,7 @@ func (p *parser) untextual() string {
 func (p *parser) unused() bool {
 	for _, o := range p.options {
 		switch o.class {
-		case preproc, incDir, search, include, macro, wp, xpre, depend, dependAuto, dependFile, dependTo, linker, plainText:
+		case preproc, incDir, search, searchGCC, include, macro, wp, xpre, depend, dependAuto, dependFile, dependTo, linker, plainText:
 			return true
 		}
 	}

@@ -116,8 +116,10 @@ func (p *Plan) IncludeDirs() (dirs []string, known bool) {
 				continue
 			}
 			dirs = append(dirs, dir)
-		case search, wp, xpre:
-			known = known && o.class != search && !strings.Contains(o.words[len(o.words)-1], "-I")
+		case search, searchGCC:
+			known = false
+		case wp, xpre:
+			known = known && !strings.Contains(o.words[len(o.words)-1], "-I")
 		}
 	}
 	return append(dirs, p.envDirs...), known

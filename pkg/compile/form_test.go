@@ -100,7 +100,7 @@ func TestOutputs(t *testing.T) {
 		{"gcc", "-MD -MF /dev/null -c a.c", "o:a.o"},
 		{"gcc", "-fstack-usage -fcallgraph-info -MD -c a.c -o d/b.x.o", "o:d/b.x.o u:d/b.x.su d:d/b.x.d f:d/b.x.ci?"},
 		{"clang", "-fstack-usage -c a.c", "o:a.o f:a.su?"},
-		{"gcc", "--coverage -c a.c -o d/.o", "o:d/.o f:d/.gcno? f:d/.o.gcno?"},
+		{"gcc", "--coverage -c a.c -o d/.o", "o:d/.o f:d/.o.gcno?"},
 		{"gcc", "-save-temps -c a.cc", ""},
 		{"g++", "-save-temps -c d/a.cc -o e/b.o", "o:e/b.o f:e/b.ii? f:e/b.s? f:b.ii? f:b.s? f:a.ii? f:a.s? f:e/a.ii? f:e/a.s?"},
 		{"clang", "-emit-llvm -c a.c", "o:a.bc"},

@@ -52,12 +52,26 @@ func (p *parser) assemblerWords(list string) {
 	}
 }
 
-// assemblerWord knows the assembler's options that name no file, list nothing
-// and do not describe the assembly text, whose name is a temporary file's.
+// isListing reports whether an option of the assembler's, up to its "=", asks for a
+// listing: -a and letters, to standard output or to the file behind "=".
+func isListing(name string) bool {
+	letters, ok := strings.CutPrefix(name, "-a")
+	return ok && strings.Trim(strings.TrimSuffix(letters, "="), "cdghilmns") == ""
+}
+
+// assemblerWord knows the assembler's options that name no file but a listing's, and
+// do not describe the assembly text, whose name is a temporary file's.
 func (p *parser) assemblerWord(w string) {
-	name := w
+	name, file := w, ""
 	if i := strings.IndexByte(w, '='); i >= 0 {
-		name = w[:i+1]
+		name, file = w[:i+1], w[i+1:]
+	}
+	if isListing(name) {
+		p.sourcesOnly("side-file")
+		if file != "" {
+			p.sideFile(file)
+		}
+		return
 	}
 	switch name {
 	case "--noexecstack", "--execstack", "--32", "--64", "--x32", "--fatal-warnings", "--warn", "--no-warn", "-W",

@@ -141,6 +141,8 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.dependencyFile(arg)
 	case dependTo:
 		p.target = true
+	case searchGCC:
+		p.Sources = "toolchain"
 	case preproc, include:
 		if isDevice(arg) {
 			p.refuse(ReasonStdin)

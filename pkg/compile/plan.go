@@ -37,6 +37,9 @@ type Plan struct {
 	// ReasonNotReproducible; then only the sources form will do. "" if it can.
 	Text string
 
+	// Sources is the same for the sources form: then the command travels as text.
+	Sources string
+
 	// Raw: the source is preprocessed already. There is no local half: the
 	// file itself is the text.
 	Raw bool

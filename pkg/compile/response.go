@@ -32,10 +32,14 @@ func expand(argv []string, files *int) []string {
 			return argv
 		}
 		text, ok := readFile(w[1:])
-		if !ok || strings.IndexByte(text, 0) >= 0 {
+		if !ok {
 			continue
 		}
-		inner := expand(splitResponse(text), files)
+		words, ok := splitResponse(text)
+		if !ok {
+			continue
+		}
+		inner := expand(words, files)
 		rest := expand(argv[i+1:], files)
 		all := make([]string, 0, i+len(inner)+len(rest))
 		return append(append(append(all, argv[:i]...), inner...), rest...)
@@ -68,9 +72,15 @@ func readFile(name string) (string, bool) {
 	return string(buf), true
 }
 
-// splitResponse cuts a response file into words.
-func splitResponse(text string) []string {
-	var words []string
+// splitResponse cuts a response file into words, as libiberty's buildargv and
+// LLVM's TokenizeGNUCommandLine both do. ok is false where they differ, or differ
+// from version to version: empty words, a backslash at the end, a byte order
+// mark, and white space that only one of them knows.
+func splitResponse(text string) (words []string, ok bool) {
+	if strings.HasPrefix(text, "\xef\xbb\xbf") || strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff") ||
+		strings.ContainsAny(text, "\x00\v\f") {
+		return nil, false
+	}
 	for i := 0; i < len(text); {
 		if isSpace(text[i]) {
 			i++
@@ -79,8 +89,10 @@ func splitResponse(text string) []string {
 		var w []byte
 		for quote := byte(0); i < len(text) && (quote != 0 || !isSpace(text[i])); i++ {
 			switch c := text[i]; {
-			case c == '\\' && i+1 < len(text):
-				i++
+			case c == '\\':
+				if i++; i == len(text) {
+					return nil, false
+				}
 				w = append(w, text[i])
 			case c == quote:
 				quote = 0
@@ -90,11 +102,14 @@ func splitResponse(text string) []string {
 				w = append(w, c)
 			}
 		}
+		if len(w) == 0 {
+			return nil, false
+		}
 		words = append(words, string(w))
 	}
-	return words
+	return words, true
 }
 
 func isSpace(c byte) bool {
-	return c == ' ' || '\t' <= c && c <= '\r'
+	return c == ' ' || c == '\t' || c == '\n' || c == '\r'
 }

@@ -52,7 +52,11 @@ func TestExpandLeaves(t *testing.T) {
 	must(t, os.Mkdir("dir", 0o777))
 	must(t, os.WriteFile("self", []byte("-DX @self"), 0o666))
 	must(t, os.WriteFile("zero", []byte("-DX\x00"), 0o666))
-	argv := []string{"-c", "a.c", "@", "@missing", "@dir", "@zero", "a@b"}
+	must(t, os.WriteFile("none", []byte("-DX '' -DY"), 0o666))
+	must(t, os.WriteFile("end", []byte("-DX \\"), 0o666))
+	must(t, os.WriteFile("mark", []byte("\xef\xbb\xbf-DX"), 0o666))
+	must(t, os.WriteFile("feed", []byte("-DX\f-DY"), 0o666))
+	argv := []string{"-c", "a.c", "@", "@missing", "@dir", "@zero", "a@b", "@none", "@end", "@mark", "@feed"}
 	if got := Expand(argv); !slices.Equal(got, argv) {
 		t.Errorf("got %q", got)
 	}
@@ -64,4 +68,30 @@ func TestExpandLeaves(t *testing.T) {
 	if n := testing.AllocsPerRun(10, func() { Expand(plain) }); n != 0 {
 		t.Errorf("%v allocations for no response file", n)
 	}
+}
+
+// FuzzExpand: what a response file has never makes more words than bytes, nor a panic.
+func FuzzExpand(f *testing.F) {
+	for _, text := range []string{"-DA=1 -DB=2\n", "'-DA=a b' \"x\\\"", "\\", "''", "@self @self", "a\x00b"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		words, ok := splitResponse(text)
+		if !ok {
+			return
+		}
+		n := 0
+		for _, w := range words {
+			if w == "" || strings.IndexByte(w, 0) >= 0 {
+				t.Fatalf("%q: %q", text, words)
+			}
+			n += len(w)
+		}
+		if n > len(text) {
+			t.Fatalf("%q: %d bytes in words", text, n)
+		}
+		p := Parse(words, Driver{Family: Clang}, nil)
+		p.List(14)
+		p.Preprocess(14)
+	})
 }

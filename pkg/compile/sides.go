@@ -114,10 +114,10 @@ func (p *parser) name() {
 	}
 	p.Outputs = append(make([]job.Output, 0, 4), job.Output{Kind: kind, Name: main})
 	if p.usage {
-		p.Outputs = append(p.Outputs, job.Output{Kind: job.OutputStackUsage, Name: swapSuffix(main, ".su")})
+		p.Outputs = append(p.Outputs, job.Output{Kind: job.OutputStackUsage, Name: p.aux(main, ".su")})
 	}
 	if p.extra.profile {
-		p.Inputs = append(p.Inputs, swapSuffix(main, ".gcda"), "fbdata.afdo")
+		p.Inputs = append(p.Inputs, p.aux(main, ".gcda"), "fbdata.afdo")
 	}
 	p.dependencies(main)
 	for _, name := range p.extra.files {
@@ -159,10 +159,7 @@ func (p *parser) derived(main string) {
 		suffix string
 	}{{stackUsage, ".su"}, {callGraph, ".ci"}, {coverage, ".gcno"}, {splitDwarf, ".dwo"}, {timeTrace, ".json"}} {
 		if e.wants(s.class) {
-			p.made(swapSuffix(main, s.suffix))
-			if i := len(main) - len(base(main)); d == GCC && main[i] == '.' {
-				p.made(main + s.suffix) // what is all suffix has none for gcc 11
-			}
+			p.made(p.aux(main, s.suffix))
 		}
 	}
 	dir := main[:len(main)-len(base(main))]
@@ -171,11 +168,14 @@ func (p *parser) derived(main string) {
 		p.made(e.root + source + ".dwo")
 	}
 	if e.wants(saveTemps) {
-		for _, stem := range [...]string{swapSuffix(main, ""), base(swapSuffix(main, "")), source, dir + source} {
+		for _, stem := range [...]string{p.aux(main, ""), base(p.aux(main, "")), source, dir + source} {
 			p.made(stem + textSuffix(p.Language))
 			p.made(stem + ".s")
 			if d == Clang {
 				p.made(stem + ".bc")
+			}
+			if p.llvm {
+				p.made(stem + ".tmp.bc")
 			}
 		}
 	}
@@ -199,11 +199,20 @@ func (p *parser) derived(main string) {
 	}
 }
 
+// aux is the name of a file beside the main output: with another suffix. To gcc a
+// name that is all suffix has none.
+func (p *parser) aux(main, suffix string) string {
+	if p.Driver.Family == GCC && strings.LastIndexByte(base(main), '.') == 0 {
+		return main + suffix
+	}
+	return swapSuffix(main, suffix)
+}
+
 // dumpBase declares what gcc names by the dump base: by the output with the
 // source's suffix, or by the source before gcc 11.
 func (p *parser) dumpBase(main, suffix string) {
 	dir, file := main[:len(main)-len(base(main))], base(p.Source)
-	named := swapSuffix(main, file[len(stem(file)):])
+	named := p.aux(main, file[len(stem(file)):])
 	for _, name := range [...]string{named, base(named), file, dir + file} {
 		p.made(name + suffix)
 	}

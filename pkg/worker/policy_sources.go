@@ -43,6 +43,9 @@ func checkSources(b *job.Body, tc *toolchain.Toolchain, text uint64) error {
 	if p.Local {
 		return refuse(job.CausePolicy, "%s", p.Reason)
 	}
+	if p.Sources != "" {
+		return refuse(job.CausePolicy, "%s", compile.ReasonNotReproducible+p.Sources)
+	}
 	if !slices.Equal(p.Outputs, b.Outputs) {
 		return refuse(job.CausePolicy, "outputs are not those of the command")
 	}
