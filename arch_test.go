@@ -57,6 +57,7 @@ var edges = map[string][]string{
 	"internal/bench":  {"internal/debsrc", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp/iwarptest"}, // and the programs, as processes
 	"internal/debsrc": {},
 	"internal/demo":   {"internal/farm"}, // the same
+	"internal/equal":  {},                // tests only
 	"internal/farm":   {},
 	"internal/faults": {}, // tests only
 }

@@ -37,6 +37,7 @@ type Farm struct {
 	Daemons []Process // Addr is the host's name in traces and metrics
 	Manager Process
 	Vars    []string // further NAME=VALUE for the farm's processes
+	Hidden  string   // directory that daemons find empty, as on another machine; "": none
 
 	bin    string
 	others []Process
@@ -94,14 +95,41 @@ func (f *Farm) StartDaemon(ctx context.Context, name string, args ...string) (Pr
 	if err != nil {
 		return Process{}, err
 	}
-	p, err := f.launch(ctx, name, ports[1], f.Env(), filepath.Join(f.bin, "rdistccd"),
-		append([]string{"--listen", ports[0], "--http", ports[1]}, args...)...)
+	line := slices.Concat(f.apart(), []string{filepath.Join(f.bin, "rdistccd"), "--listen", ports[0], "--http", ports[1]}, args)
+	p, err := f.launch(ctx, name, ports[1], f.Env(), line[0], line[1:]...)
 	if err != nil {
 		return p, err
 	}
 	p.Addr = ports[0]
 	f.Daemons = append(f.Daemons, p)
 	return p, p.WaitReady(ctx, "/readyz")
+}
+
+// apart are the words before a daemon's that hide Hidden from it: a mount
+// namespace of its own, with an empty file system there. The process stays one.
+func (f *Farm) apart() []string {
+	if f.Hidden == "" {
+		return nil
+	}
+	words := []string{"unshare", "--mount", "--propagation", "private"}
+	if os.Geteuid() != 0 {
+		words = append(words, "--map-root-user")
+	}
+	return append(words, "sh", "-c", `mount -t tmpfs hidden "$0" && exec "$@"`, f.Hidden)
+}
+
+// CanHide returns why daemons cannot be kept from seeing a directory here.
+func CanHide(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "rdistcc-hidden-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(dir)
+	words := append((&Farm{Hidden: dir}).apart(), "true")
+	if out, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput(); err != nil {
+		return fmt.Errorf("no mount namespace: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
 }
 
 // StartManager starts the manager with a free port and args, and waits until it
