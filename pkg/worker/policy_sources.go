@@ -71,10 +71,10 @@ func checkPrograms(args []string) error {
 }
 
 // programOptions are beginnings of words that name programs, plugins or specs, or
-// lists of words.
+// lists of words. What is for the linker is not among them: none runs here.
 var programOptions = []string{
 	"-B", "--prefix", "-wrapper", "--wrapper", "-specs", "--specs", "-fplugin", "-iplugindir", "-fpass-plugin", "-fuse-ld", "--ld-path",
-	"-fmodule-mapper", "--gcc-toolchain", "-gcc-toolchain", "--gcc-install-dir", "-ccc-", "--config", "-load", "-cc1", "-Wa,@", "-Wl,", "-Xlinker",
+	"-fmodule-mapper", "--gcc-toolchain", "-gcc-toolchain", "--gcc-install-dir", "-ccc-", "--config", "-load", "-cc1", "-Wa,@",
 }
 
 // loadOptions are the same of words for clang's inner half and for LLVM, without

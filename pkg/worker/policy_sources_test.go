@@ -45,6 +45,7 @@ func TestHonestCommands(t *testing.T) {
 	for _, list := range []string{
 		"", "-O2 -g -Wall -std=gnu11 -o x/a.o", "-I/usr/local/include -isystem ../inc -include config.h -iquote .", "-DNAME=\"a/b\"",
 		"-fdiagnostics-color=always", "-fcolor-diagnostics", "-ffile-prefix-map=/src=/x",
+		"-Wl,--as-needed -Xlinker --foo -L/x -lm",
 	} {
 		for _, tc := range treeTools {
 			if strings.Contains(list, "fcolor") && tc.Family == "gcc" {
