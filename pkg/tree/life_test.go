@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -244,100 +243,4 @@ exec 2>/dev/null; (echo x >/usr/bin/x) || echo not; cat /proc/1/environ || echo 
 		t.Errorf("%d processes live on", n-1)
 	}
 	must(t, tr.Clean())
-}
-
-// limited sets the limit of namespaces that its arguments name to none, in a user
-// namespace, and tries to make a tree.
-func limited() {
-	if err := os.WriteFile("/proc/sys/user/"+os.Args[1], []byte("0"), 0); err != nil {
-		fmt.Println("limit:", err)
-		os.Exit(0)
-	}
-	_, err := New(context.Background(), Spec{})
-	fmt.Println(errors.Is(err, ErrNoRight), err)
-	os.Exit(0)
-}
-
-func inUserNamespace(cmd *exec.Cmd, more uintptr) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | more,
-		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
-	}
-}
-
-func TestNoRight(t *testing.T) {
-	newTree(t, Spec{}) // or skip
-	for _, name := range []string{"max_mnt_namespaces", "max_pid_namespaces", "max_net_namespaces"} {
-		cmd := again(limitedArg0, name)
-		inUserNamespace(cmd, 0)
-		out, err := cmd.CombinedOutput()
-		must(t, err)
-		if bytes.HasPrefix(out, []byte("limit:")) {
-			t.Skipf("needs to set a limit: %s", out)
-		}
-		text := string(out)
-		if !strings.HasPrefix(text, "true ") || !strings.Contains(text, "start a process in new namespaces") ||
-			!strings.Contains(text, "sysctl user."+name+"=") || strings.Count(text, "\n") != 1 {
-			t.Errorf("%s: got %s", name, text)
-		}
-	}
-	if os.Geteuid() != 0 {
-		_, err := New(t.Context(), Spec{UID: 1})
-		if !errors.Is(err, ErrNoRight) {
-			t.Errorf("another user without root: got %v", err)
-		}
-	}
-}
-
-// covered covers a part of /proc, as containers do, and runs a command in a tree that
-// has no right to uncover it.
-func covered() {
-	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
-	if err == nil {
-		err = unix.Mount("none", "/proc/acpi", "tmpfs", 0, "")
-	}
-	if errors.Is(err, unix.ENOENT) {
-		err = unix.Mount("none", "/proc/fs", "tmpfs", 0, "")
-	}
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(0)
-	}
-	cmd := again("tree.test", "-test.v", "-test.short", "-test.run=TestCompilers|TestLacks|TestKill$/^clang$")
-	cmd.Env = append(cmd.Environ(), "RDISTCC_TREE_COVERED=1")
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	inUserNamespace(cmd, unix.CLONE_NEWNS) // locks the mounts
-	if err := cmd.Run(); err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-func TestLacks(t *testing.T) {
-	tr := newTree(t, Spec{})
-	lacks := tr.Lacks()
-	if os.Getenv("RDISTCC_TREE_COVERED") == "" {
-		if len(lacks) != 0 {
-			t.Logf("this host has not: %q", lacks)
-		}
-		return
-	}
-	if len(lacks) != 1 || !strings.HasPrefix(lacks[0], "a procfs of its own: ") {
-		t.Errorf("got %q", lacks)
-	}
-}
-
-func TestCoveredProc(t *testing.T) {
-	newTree(t, Spec{}) // or skip
-	cmd := again(coveredArg0)
-	inUserNamespace(cmd, unix.CLONE_NEWNS)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if !bytes.Contains(out, []byte("--- PASS: TestLacks")) {
-		t.Skipf("needs to cover a part of /proc: %s", out)
-	}
 }
