@@ -62,7 +62,7 @@ func (d *daemon) trouble(err error) error {
 
 // await waits until ready says so.
 func (d *daemon) await(ctx context.Context, ready func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -23,7 +23,7 @@ import (
 
 // How long a process may take until it answers, and until it is gone.
 const (
-	startTimeout = 30 * time.Second
+	startTimeout = 2 * time.Minute // a daemon looks at every compiler first, and a machine may be busy
 	stopTimeout  = 15 * time.Second
 )
 
