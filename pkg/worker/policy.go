@@ -93,6 +93,9 @@ func checkArgs(b *job.Body, tc *toolchain.Toolchain) error {
 	if p.Text != "" {
 		return refuse(job.CausePolicy, "%s", compile.ReasonNotReproducible+p.Text)
 	}
+	if p.Machine() != nil {
+		return refuse(job.CausePolicy, "native, which is another processor here")
+	}
 	same, _ := p.Remote(tc.Major, "/")
 	if len(same) >= 2 && same[0] == "-fpreprocessed" && same[1] == "-fdirectives-only" {
 		same = same[2:]

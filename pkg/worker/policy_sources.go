@@ -43,6 +43,9 @@ func checkSources(b *job.Body, tc *toolchain.Toolchain, text uint64) error {
 	if p.Local {
 		return refuse(job.CausePolicy, "%s", p.Reason)
 	}
+	if p.Machine() != nil {
+		return refuse(job.CausePolicy, "native, which is another processor here")
+	}
 	if p.Sources != "" {
 		return refuse(job.CausePolicy, "%s", compile.ReasonNotReproducible+p.Sources)
 	}
