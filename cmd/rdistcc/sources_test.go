@@ -159,7 +159,7 @@ func TestChangedWhileListed(t *testing.T) {
 	b := m.bench()
 	b.write("x.c", "#include \"x.h\"\n")
 	b.write("x.h", "int x;\n")
-	b.write("gcc", "#!/bin/sh\ncase $1 in -M) sleep 0.1; echo 'int y;' >>x.h;; esac\nexec /usr/bin/gcc \"$@\"\n")
+	b.write("gcc", "#!/bin/sh\ncase $1 in -M|-E) sleep 0.1; echo 'int y;' >>x.h;; esac\nexec /usr/bin/gcc \"$@\"\n")
 	if err := os.Chmod(b.path("gcc"), 0o755); err != nil {
 		t.Fatal(err)
 	}

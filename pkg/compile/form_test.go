@@ -16,15 +16,15 @@ func TestList(t *testing.T) {
 		major      int
 		args, want string
 	}{
-		{"gcc", 12, "-O2 -Iinc -DX=1 -g -c a.c -o d/a.o -lm", "-M -fpch-preprocess -fdirectives-only -O2 -Iinc -DX=1 a.c"},
+		{"gcc", 12, "-O2 -Iinc -DX=1 -g -c a.c -o d/a.o -lm", "-E -fdirectives-only -fpch-preprocess -w -MD -MF - -o /dev/null -O2 -Iinc -DX=1 a.c"},
 		{"gcc", 10, "-O2 -c a.c", "-M -fpch-preprocess -O2 a.c"},
 		{"gcc", 12, "-traditional-cpp -c a.c", "-M -fpch-preprocess -traditional-cpp a.c"},
-		{"gcc", 12, "-MD -MP -MT t -MFx.d -MG -c a.c", "-M -fpch-preprocess -fdirectives-only a.c"},
-		{"gcc", 12, "-Wp,-MMD,x.d -Wp,-DA,-MT,t,-UB -c a.c", "-M -fpch-preprocess -fdirectives-only -Wp,-DA,-UB a.c"},
-		{"gcc", 12, "-Xpreprocessor -MMD -Xpreprocessor x.d -Xpreprocessor -DA -c a.c", "-M -fpch-preprocess -fdirectives-only -Xpreprocessor -DA a.c"},
-		{"gcc", 12, "-Wp,-MMD -Xpreprocessor x.d -c a.c", "-M -fpch-preprocess -fdirectives-only a.c"},
-		{"gcc", 12, "-save-temps=obj -pipe -H -C -S -gsplit-dwarf -x c a.b -x none", "-M -fpch-preprocess -fdirectives-only -x c a.b -x none"},
-		{"gcc", 12, "-fopenmp -fsanitize=address --coverage -fprofile-generate -c a.c", "-M -fpch-preprocess -fdirectives-only -fopenmp -fsanitize=address --coverage -fprofile-generate a.c"},
+		{"gcc", 12, "-MD -MP -MT t -MFx.d -MG -c a.c", "-E -fdirectives-only -fpch-preprocess -w -MD -MF - -o /dev/null a.c"},
+		{"gcc", 12, "-Wp,-MMD,x.d -Wp,-DA,-MT,t,-UB -c a.c", "-E -fdirectives-only -fpch-preprocess -w -MD -MF - -o /dev/null -Wp,-DA,-UB a.c"},
+		{"gcc", 12, "-Xpreprocessor -MMD -Xpreprocessor x.d -Xpreprocessor -DA -c a.c", "-E -fdirectives-only -fpch-preprocess -w -MD -MF - -o /dev/null -Xpreprocessor -DA a.c"},
+		{"gcc", 12, "-Wp,-MMD -Xpreprocessor x.d -c a.c", "-E -fdirectives-only -fpch-preprocess -w -MD -MF - -o /dev/null a.c"},
+		{"gcc", 12, "-save-temps=obj -pipe -H -C -S -gsplit-dwarf -x c a.b -x none", "-E -fdirectives-only -fpch-preprocess -w -MD -MF - -o /dev/null -x c a.b -x none"},
+		{"gcc", 12, "-fopenmp -fsanitize=address --coverage -fprofile-generate -c a.c", "-E -fdirectives-only -fpch-preprocess -w -MD -MF - -o /dev/null -fopenmp -fsanitize=address --coverage -fprofile-generate a.c"},
 		{"clang", 14, "-g -I. -c a.c -Wl,-z -fsave-optimization-record -MJ", ""},
 		{"clang", 14, "-g -I. -c a.c -Wl,-z -fsave-optimization-record", "-M -w -Qunused-arguments -I. a.c"},
 		{"clang", 14, "-c a.i", ""},
