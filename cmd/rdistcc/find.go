@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/rdistcc/rdistcc/pkg/compile"
 )
 
 // Exit codes of a shell that cannot run a command.
@@ -144,6 +146,46 @@ func realPath(file string) string {
 		return file
 	}
 	return name
+}
+
+// behindScript is what c comes to where its program, behind all links at real, is a
+// script that only starts a compiler. path is that compiler's, behind all links.
+func (s *settings) behindScript(c command, real string) (cc command, path string, ok bool) {
+	text := scriptText(real)
+	if text == "" {
+		return c, real, false
+	}
+	argv, ok := compile.Unwrap(text, c.argv[1:])
+	if !ok {
+		return c, real, false
+	}
+	file, _, code := findProgram(argv[0], s.childPath, self(), false)
+	if code != 0 {
+		return c, real, false
+	}
+	path = realPath(file)
+	if _, ok := compile.DriverOf(argv[0], path); !ok {
+		return c, real, false // a launcher, perhaps
+	}
+	return command{file: file, argv: argv}, path, true
+}
+
+// maxScript is longer than any script that compile.Unwrap knows.
+const maxScript = 2048
+
+// scriptText is the text of a short script, or empty.
+func scriptText(file string) string {
+	fd, err := syscall.Open(file, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer syscall.Close(fd)
+	var buf [maxScript]byte
+	n, err := syscall.Read(fd, buf[:])
+	if err != nil || n < 2 || n == maxScript || buf[0] != '#' || buf[1] != '!' {
+		return ""
+	}
+	return string(buf[:n])
 }
 
 func readlink(file string) (string, error) {

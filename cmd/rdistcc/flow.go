@@ -13,7 +13,8 @@ import (
 // flow is one command on its way through this program.
 type flow struct {
 	set     *settings
-	cmd     command
+	cmd     command // as it was typed
+	cc      command // the same, but where that is a script around a compiler the compiler's
 	plan    compile.Plan
 	conn    *ipc.Conn    // to the manager; nil where there is none
 	slot    *slot        // leased; nil where there is none
@@ -78,8 +79,12 @@ func (f *flow) run() int {
 // makePlan finds out what the command asks for.
 func (f *flow) makePlan() {
 	real := realPath(f.cmd.file)
-	if driver, ok := compile.DriverOf(f.cmd.argv[0], real); ok {
-		f.plan = compile.Parse(compile.Expand(f.cmd.argv[1:]), driver, syscall.Getenv)
+	f.cc = f.cmd
+	if behind, path, ok := f.set.behindScript(f.cmd, real); ok {
+		f.cc, real = behind, path
+	}
+	if driver, ok := compile.DriverOf(f.cc.argv[0], real); ok {
+		f.plan = compile.Parse(compile.Expand(f.cc.argv[1:]), driver, syscall.Getenv)
 	} else {
 		f.plan = compile.Plan{Local: true, Reason: reasonCompiler, Gate: compile.GateNone}
 	}

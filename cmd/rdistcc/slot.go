@@ -44,7 +44,7 @@ func (f *flow) lease() *ipc.GoLocal {
 	names.Source = f.plan.Source
 	err = conn.Send((&ipc.Lease{
 		Version: ipc.Version, Hosts: f.set.hosts, Mode: f.set.mode,
-		Compiler: absolute(f.cmd.file, cwd), Source: f.rec.source, Output: f.rec.output, Cwd: cwd,
+		Compiler: absolute(f.cc.file, cwd), Source: f.rec.source, Output: f.rec.output, Cwd: cwd,
 		IOTimeoutMS: f.set.ioTimeoutMS, BackoffMS: f.set.backoffMS,
 		List: list, Preprocess: words, Language: f.plan.Language, NeedTree: f.plan.Text != "",
 		Machine: f.plan.Machine(), Path: f.set.childPath, Libraries: f.set.getenv("LD_LIBRARY_PATH"),

@@ -64,11 +64,11 @@ func (f *flow) collect() (sub *ipc.Submit, reason string) {
 // nothing else is yet, and reads the names.
 func (f *flow) list() (names []string, reason string) {
 	s := f.slot
-	c := command{file: f.cmd.file}
+	c := command{file: f.cc.file}
 	if d := s.Direct; len(d) > 0 {
 		c = command{file: d[0], argv: d, alone: true}
 	} else {
-		c.argv = append([]string{f.cmd.argv[0]}, f.plan.List(int(s.Major))...)
+		c.argv = append([]string{f.cc.argv[0]}, f.plan.List(int(s.Major))...)
 	}
 	clean := f.runFirst(c)
 	end, err := syscall.Seek(s.source, 0, 1)
@@ -98,7 +98,7 @@ const bodySlack = 64 << 10
 func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.Body, string) {
 	s := f.slot
 	body := &job.Body{
-		Argv0: f.cmd.argv[0], Compiler: f.rec.compiler, Args: f.plan.Whole(), Language: f.plan.Language,
+		Argv0: f.cc.argv[0], Compiler: f.rec.compiler, Args: f.plan.Whole(), Language: f.plan.Language,
 		Name: base(f.plan.Source), Cwd: s.cwd, Env: treeEnv(f.set.env, s.cwd), Outputs: f.plan.Outputs,
 	}
 	real, err := syscall.Getwd()
@@ -196,7 +196,7 @@ func (f *flow) headerDirs(known bool) []string {
 			words = append(words, w)
 		}
 	}
-	text := f.ask(command{file: f.cmd.file, argv: append([]string{f.cmd.argv[0]}, words...)})
+	text := f.ask(command{file: f.cc.file, argv: append([]string{f.cc.argv[0]}, words...)})
 	return driver.ParseSearch(text)
 }
 

@@ -18,7 +18,7 @@ func (f *flow) preprocess() (text *ipc.Submit, reason string) {
 	s := f.slot
 	args, lang := f.plan.Remote(int(s.Major), s.cwd)
 	body := (&job.Body{
-		Argv0: f.cmd.argv[0], Args: args, Language: lang, Name: base(f.plan.Source), Cwd: s.cwd,
+		Argv0: f.cc.argv[0], Args: args, Language: lang, Name: base(f.plan.Source), Cwd: s.cwd,
 		Env: remoteEnv(f.set.env), Outputs: f.plan.TextOutputs(),
 	}).Append(nil)
 	textOff := uint64(job.TextOffset(len(body)))
@@ -62,8 +62,8 @@ func (f *flow) preprocessor() command {
 	if d := f.slot.Direct; len(d) > 0 {
 		return command{file: d[0], argv: d, alone: true}
 	}
-	argv := append([]string{f.cmd.argv[0]}, f.plan.Preprocess(int(f.slot.Major))...)
-	return command{file: f.cmd.file, argv: argv}
+	argv := append([]string{f.cc.argv[0]}, f.plan.Preprocess(int(f.slot.Major))...)
+	return command{file: f.cc.file, argv: argv}
 }
 
 // remoteEnv is what of our environment the compiler over there gets: what chooses

@@ -30,19 +30,41 @@ func DriverOf(argv0, real string) (d Driver, ok bool) {
 		case name != "clang" && name != "clang++" && !strings.HasSuffix(name, "-clang") && !strings.HasSuffix(name, "-clang++"):
 			return Driver{}, false // clang-format, clang-cl, clang-cpp and the like
 		}
-		name := trimVersion(called)
-		if strings.HasSuffix(name, "-cl") || strings.HasSuffix(name, "cpp") {
-			return Driver{}, false
+		switch clangMode(called) {
+		case "":
+			return Driver{Family: Clang}, true
+		case "++":
+			return Driver{Family: Clang, CXX: true}, true
 		}
-		return Driver{Family: Clang, CXX: strings.HasSuffix(name, "++")}, true
+		return Driver{}, false
 	}
 	switch name := trimVersion(file); {
+	case name == "c89-gcc" || name == "c99-gcc":
+		return Driver{}, false // scripts; see Unwrap
 	case name == "gcc" || name == "cc" || strings.HasSuffix(name, "-gcc"):
 		return Driver{Family: GCC}, true
 	case name == "g++" || name == "c++" || strings.HasSuffix(name, "-g++") || strings.HasSuffix(name, "-c++"):
 		return Driver{Family: GCC, CXX: true}, true
 	}
 	return Driver{}, false
+}
+
+// clangMode is the ending of a name by which clang knows how to act: "++", "cpp",
+// "cl" and the like, or "" for a C compiler. It looks at the name as it is, then
+// without digits at the end, then without what follows the last dash.
+func clangMode(name string) string {
+	digits := strings.TrimRight(name, "0123456789.")
+	for _, n := range []string{name, digits, digits[:max(strings.LastIndexByte(digits, '-'), 0)]} {
+		for _, mode := range []string{"++", "cpp", "cl", "flang", "dxc"} {
+			if strings.HasSuffix(n, mode) {
+				return mode
+			}
+		}
+		if strings.HasSuffix(n, "clang") || strings.HasSuffix(n, "cc") {
+			return ""
+		}
+	}
+	return ""
 }
 
 // trimVersion takes "-12" or "-12.2" from the end of a program's name.

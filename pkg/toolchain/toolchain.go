@@ -73,15 +73,22 @@ func identity(family, mode, target string, parts []part) job.ToolchainID {
 	return job.ToolchainID(h.Sum(sum[:0])[:16])
 }
 
-// driverMode is how a clang driver acts when called by this name.
+// driverMode is how a clang driver acts when called by this name. It looks at the
+// ending of the name as it is, then without digits at the end, then without what
+// follows the last dash.
 func driverMode(base string) string {
-	switch base, _ = cutVersion(base); {
-	case strings.HasSuffix(base, "++"):
-		return "c++"
-	case strings.HasSuffix(base, "-cl"):
-		return "cl"
-	case strings.HasSuffix(base, "-cpp"):
-		return "cpp"
+	digits := strings.TrimRight(base, "0123456789.")
+	for _, n := range []string{base, digits, digits[:max(strings.LastIndexByte(digits, '-'), 0)]} {
+		switch {
+		case strings.HasSuffix(n, "++"):
+			return "c++"
+		case strings.HasSuffix(n, "cl"):
+			return "cl"
+		case strings.HasSuffix(n, "cpp"):
+			return "cpp"
+		case strings.HasSuffix(n, "clang"), strings.HasSuffix(n, "cc"):
+			return "c"
+		}
 	}
 	return "c"
 }

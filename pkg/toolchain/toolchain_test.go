@@ -333,7 +333,7 @@ func TestCompilerName(t *testing.T) {
 
 func TestDriverMode(t *testing.T) {
 	for name, want := range map[string]string{"clang": "c", "clang++": "c++", "clang++-14": "c++", "c++": "c++",
-		"x86_64-linux-gnu-g++": "c++", "clang-cl": "cl", "clang-cpp-14": "cpp", "cc": "c"} {
+		"x86_64-linux-gnu-g++": "c++", "clang-cl": "cl", "clang-cpp-14": "cpp", "cc": "c", "cl19": "cl", "mycl": "cl", "my-clang-3.9": "c", "c++14": "c++"} {
 		if got := driverMode(name); got != want {
 			t.Errorf("driverMode(%q) = %q, want %q", name, got, want)
 		}

@@ -1,0 +1,126 @@
+package compile
+
+import "strings"
+
+// Unwrap says which command a shell script is that does nothing but start a
+// compiler with more words than it was given: text is the script, args are its
+// arguments. ok is false for any other script, and for arguments that it refuses.
+//
+// Known are scripts of one command around "$@", and Debian's c89 and c99.
+func Unwrap(text string, args []string) (argv []string, ok bool) {
+	first, rest, _ := strings.Cut(text, "\n")
+	if !isShell(first) {
+		return nil, false
+	}
+	var lines []string
+	for line := range strings.SplitSeq(rest, "\n") {
+		line = strings.TrimSpace(line)
+		if line != "" && line[0] != '#' {
+			lines = append(lines, line)
+		}
+	}
+	switch {
+	case len(lines) == 1:
+		return unwrapCommand(lines[0], args)
+	case len(lines) > 1 && strings.Join(lines[1:], "\n") == debianC99 && lines[0] == "extra_flag=-std=c99":
+		return standard("-std=c99", args, func(w string) bool {
+			return w == "-std=c99" || w == "-std=c9x" || w == "-std=iso9899:1999" || w == "-std=iso9899:199x"
+		})
+	case len(lines) > 1 && strings.Join(lines[1:], "\n") == debianC89 && lines[0] == "extra_flag=-std=c89":
+		return standard("-std=c89", args, func(w string) bool {
+			return w == "-ansi" || w == "-std=c89" || w == "-std=iso9899:1990"
+		})
+	}
+	return nil, false
+}
+
+// isShell knows the first line of a script for a shell.
+func isShell(line string) bool {
+	words := strings.Fields(strings.TrimPrefix(line, "#!"))
+	if !strings.HasPrefix(line, "#!") || len(words) != 1 {
+		return false
+	}
+	switch words[0] {
+	case "/bin/sh", "/usr/bin/sh", "/bin/dash", "/usr/bin/dash", "/bin/bash", "/usr/bin/bash":
+		return true
+	}
+	return false
+}
+
+// unwrapCommand takes a command of plain words and, once, all arguments.
+func unwrapCommand(line string, args []string) (argv []string, ok bool) {
+	words := strings.Fields(line)
+	if len(words) > 0 && words[0] == "exec" {
+		words = words[1:]
+	}
+	seen := false
+	for i, w := range words {
+		switch {
+		case w == `"$@"` || w == `${1+"$@"}`:
+			if seen || i == 0 {
+				return nil, false
+			}
+			seen = true
+			argv = append(argv, args...)
+		case !plainWord(w) || i == 0 && (w[0] == '-' || strings.Contains(w, "=")):
+			return nil, false
+		default:
+			argv = append(argv, w)
+		}
+	}
+	return argv, seen
+}
+
+// plainWord reports whether a word is itself to a shell.
+func plainWord(w string) bool {
+	for i := 0; i < len(w); i++ {
+		c := w[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("_@%+=:,./-", c) >= 0) {
+			return false
+		}
+	}
+	return w != ""
+}
+
+// standard puts an option for the language's standard before args, unless one of
+// them is that already. Other standards are refused.
+func standard(option string, args []string, same func(string) bool) (argv []string, ok bool) {
+	argv = []string{"gcc", option}
+	for _, w := range args {
+		switch {
+		case same(w):
+			argv = []string{"gcc"}
+		case strings.HasPrefix(w, "-std=") || w == "-ansi":
+			return nil, false
+		}
+	}
+	return append(argv, args...), true
+}
+
+// What follows the first line of code in Debian's scripts, without indentation.
+const (
+	debianC99 = `for i; do
+case "$i" in
+-std=c9[9x]|-std=iso9899:199[9x])
+extra_flag=
+;;
+-std=*|-ansi)
+echo >&2 "` + "`basename $0`" + ` called with non ISO C99 option $i"
+exit 1
+;;
+esac
+done
+exec gcc $extra_flag ${1+"$@"}`
+	debianC89 = `for i; do
+case "$i" in
+-ansi|-std=c89|-std=iso9899:1990)
+extra_flag=
+;;
+-std=*)
+echo >&2 "` + "`basename $0`" + ` called with non ANSI/ISO C option $i"
+exit 1
+;;
+esac
+done
+exec gcc $extra_flag ${1+"$@"}`
+)
