@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/tree"
 )
 
 // shm is a directory where the daemon would make its work area.
@@ -22,8 +24,8 @@ func shm(b *testing.B) string {
 	return dir
 }
 
-// BenchmarkEmptyJob compiles an empty C file on a daemon in a process of its own
-// and reports that process's CPU time a job, its compilers' not included.
+// BenchmarkEmptyJob compiles an empty C file on a daemon in a process of its own,
+// in both forms, and reports the CPU time a job of all that it starts.
 func BenchmarkEmptyJob(b *testing.B) {
 	path, err := exec.LookPath("gcc")
 	if err != nil {
@@ -33,42 +35,100 @@ func BenchmarkEmptyJob(b *testing.B) {
 	if err := os.Symlink(path, filepath.Join(bin, "gcc")); err != nil {
 		b.Fatal(err)
 	}
+	out := []job.Output{{Kind: job.OutputObject, Name: "empty.o"}}
+	// What glibc has every compile include.
+	predef := "/* stdc-predef.h */\n"
+	sources := job.Body{
+		Argv0: "gcc", Args: []string{"-O2", "-c", "empty.c"}, Language: "c", Name: "empty.c", Cwd: "/home/user/src", Outputs: out,
+		Files: []job.SourceFile{{Name: "empty.c"}, {Name: "/usr/include/stdc-predef.h", Len: uint64(len(predef))}},
+	}
+	many, text := sources, predef+strings.Repeat("\n", 200<<10)
+	for i := range 200 {
+		many.Files = append(many.Files, job.SourceFile{Name: fmt.Sprintf("/usr/include/dir%d/header%d.h", i%20, i), Len: 1 << 10})
+	}
+	for _, form := range []struct {
+		name string
+		req  request
+	}{
+		{"text", request{body: compileBody("cpp-output", "empty.c", "-O2"), text: "# 1 \"empty.c\"\n"}},
+		{"sources", request{body: sources, text: predef}},
+		{"sources-200", request{body: many, text: text}},
+	} {
+		b.Run(form.name, func(b *testing.B) { benchmarkJob(b, bin, form.req) })
+	}
+}
+
+func benchmarkJob(b *testing.B, bin string, q request) {
 	cmd, addr, stdin := startProcess(b, shm(b), bin)
 	c := dial(b, addr, &job.Hello{})
+	if len(q.body.Files) > 0 && !c.welcome.Tree {
+		b.Skip("needs the right to make namespaces")
+	}
+	q.sink = 64 << 10
 	do := func() {
-		r := c.do(c.ids[0], request{body: compileBody("cpp-output", "empty.c", "-O2"), text: "# 1 \"empty.c\"\n", sink: 64 << 10})
+		r := c.do(c.ids[0], q)
 		if r.Status != job.StatusRan || r.Exit != 0 {
-			b.Fatalf("%+v", r.Result)
+			b.Fatalf("%+v\n%s", r.Result, r.bytes(r.Stderr))
 		}
 		if err := r.mr.Dereg(); err != nil {
 			b.Fatal(err)
 		}
 	}
 	do()
-	before := cpuTicks(b, cmd.Process.Pid)
+	before := daemonTicks(b, cmd.Process.Pid)
 	for b.Loop() {
 		do()
 	}
-	b.ReportMetric(float64(cpuTicks(b, cmd.Process.Pid)-before)*10/float64(b.N), "daemon-ms/op")
+	after := daemonTicks(b, cmd.Process.Pid)
+	for i, what := range []string{"daemon-ms/op", "trees-ms/op", "compilers-ms/op"} {
+		b.ReportMetric(float64(after[i]-before[i])*10/float64(b.N), what)
+	}
 	stdin.Close()
 	if err := cmd.Wait(); err != nil {
 		b.Error(err)
 	}
 }
 
-// cpuTicks is a process's own CPU time in 1/100 s.
-func cpuTicks(tb testing.TB, pid int) int {
+// daemonTicks is the CPU time of a daemon, of its trees' processes, and of all
+// compilers, in 1/100 s.
+func daemonTicks(tb testing.TB, pid int) (t [3]int) {
+	tb.Helper()
+	lists, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	t[0], t[2] = cpuTicks(tb, pid)
+	for _, list := range lists {
+		children, err := os.ReadFile(list)
+		if err != nil {
+			continue // a thread that has ended
+		}
+		for _, f := range strings.Fields(string(children)) {
+			name, err := os.ReadFile("/proc/" + f + "/cmdline")
+			if pid, cerr := strconv.Atoi(f); err == nil && cerr == nil && strings.HasPrefix(string(name), tree.Arg0) {
+				own, reaped := cpuTicks(tb, pid)
+				t[1] += own
+				t[2] += reaped
+			}
+		}
+	}
+	return t
+}
+
+// cpuTicks is a process's own CPU time, and that of the children that it waited
+// for, in 1/100 s.
+func cpuTicks(tb testing.TB, pid int) (own, reaped int) {
 	tb.Helper()
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		tb.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(string(text), ") ")
-	f := strings.Fields(rest)
-	user, err1 := strconv.Atoi(f[11])
-	system, err2 := strconv.Atoi(f[12])
-	if err1 != nil || err2 != nil {
-		tb.Fatal(err1, err2)
+	var n [4]int
+	for i, f := range strings.Fields(rest)[11:15] {
+		if n[i], err = strconv.Atoi(f); err != nil {
+			tb.Fatal(err)
+		}
 	}
-	return user + system
+	return n[0] + n[1], n[2] + n[3]
 }
