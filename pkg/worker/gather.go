@@ -46,6 +46,16 @@ func (c *capture) close() {
 	}
 }
 
+// rewind makes as if nothing was written.
+func (c *capture) rewind() error {
+	for _, fd := range c.fd {
+		if _, err := unix.Seek(fd, 0, io.SeekStart); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // written is what went to output i.
 func (c *capture) written(i int) ([]byte, error) {
 	n, err := unix.Seek(c.fd[i], 0, io.SeekCurrent)

@@ -10,49 +10,49 @@ import (
 )
 
 // checkSources decides whether a body of the sources form may be handed to a
-// compiler. It may name any path, as there is nothing in the tree but the
+// compiler, and returns what its command asks for. It may name any path, as there is nothing in the tree but the
 // toolchain and what came with the job. But it must be a command that our own
 // wrapper would send, and choose no program.
-func checkSources(b *job.Body, tc *toolchain.Toolchain, text uint64) error {
+func checkSources(b *job.Body, tc *toolchain.Toolchain, text uint64) (*compile.Plan, error) {
 	if !strings.HasPrefix(b.Cwd, "/") {
-		return refuse(job.CauseMalformed, "working directory %q", b.Cwd)
+		return nil, refuse(job.CauseMalformed, "working directory %q", b.Cwd)
 	}
 	var sum uint64
 	for i := range b.Files {
 		sum += b.Files[i].Len
 	}
 	if sum != text {
-		return refuse(job.CauseMalformed, "files of %d bytes together in a text of %d", sum, text)
+		return nil, refuse(job.CauseMalformed, "files of %d bytes together in a text of %d", sum, text)
 	}
 	if slices.Contains(b.Dirs, "") {
-		return refuse(job.CauseMalformed, "directory without a name")
+		return nil, refuse(job.CauseMalformed, "directory without a name")
 	}
 	// It looks for headers from where it lies.
 	if b.Compiler != "" && b.Compiler != tc.Path {
-		return refuse(job.CauseToolchain, "the compiler is %s here, and %s there", tc.Path, b.Compiler)
+		return nil, refuse(job.CauseToolchain, "the compiler is %s here, and %s there", tc.Path, b.Compiler)
 	}
 	if err := checkPrograms(b.Args); err != nil {
-		return err
+		return nil, err
 	}
 	d, ok := compile.DriverOf(b.Argv0, tc.Path)
 	// One clang acts as several compilers, by its name.
 	if here, _ := compile.DriverOf(tc.Exec, tc.Path); !ok || d != here {
-		return refuse(job.CausePolicy, "compiler's name %q", b.Argv0)
+		return nil, refuse(job.CausePolicy, "compiler's name %q", b.Argv0)
 	}
 	p := compile.Parse(b.Args, d, environmentOf(b))
 	if p.Local {
-		return refuse(job.CausePolicy, "%s", p.Reason)
+		return nil, refuse(job.CausePolicy, "%s", p.Reason)
 	}
 	if p.Machine() != nil {
-		return refuse(job.CausePolicy, "native, which is another processor here")
+		return nil, refuse(job.CausePolicy, "native, which is another processor here")
 	}
 	if p.Sources != "" {
-		return refuse(job.CausePolicy, "%s", compile.ReasonNotReproducible+p.Sources)
+		return nil, refuse(job.CausePolicy, "%s", compile.ReasonNotReproducible+p.Sources)
 	}
 	if !slices.Equal(p.Outputs, b.Outputs) {
-		return refuse(job.CausePolicy, "outputs are not those of the command")
+		return nil, refuse(job.CausePolicy, "outputs are not those of the command")
 	}
-	return nil
+	return &p, nil
 }
 
 // checkPrograms is the second line: whatever the table says, no word makes a

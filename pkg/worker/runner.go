@@ -28,6 +28,7 @@ type runner struct {
 	src, out, tmp *jobDir
 	stand         stand
 	used          bool // the stand, by the job of now
+	undone        bool // a program failed without its driver, which would remove the main output
 }
 
 func newRunner(s *Server, i int) (*runner, error) {

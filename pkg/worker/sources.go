@@ -7,9 +7,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/pkg/compile"
+	"github.com/rdistcc/rdistcc/pkg/driver"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/tree"
 )
@@ -20,7 +23,8 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 	if !r.s.trees {
 		return refused(refuse(job.CauseTree, "the host cannot show private trees")), 0
 	}
-	if err := checkSources(b, &t.tc, t.m.TextLen); err != nil {
+	plan, err := checkSources(b, &t.tc, t.m.TextLen)
+	if err != nil {
 		return refused(err), 0
 	}
 	env, err := treeEnvironment(b)
@@ -34,7 +38,7 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 		r.s.o.Log.Error("private tree", "err", err)
 		return refused(refuse(job.CauseTree, "%v", err)), 0
 	}
-	r.used = true
+	r.used, r.undone = true, false
 	if err := lay(r.stand.tree, b, t.content()[t.m.TextOff:][:t.m.TextLen]); err != nil {
 		return unlaid(err), 0
 	}
@@ -44,12 +48,68 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 		return failed(err), 0
 	}
 	defer out.close()
-	o, err := t.proc.runIn(r.stand.tree, &tree.Command{
-		Path: t.tc.Exec, Argv: append([]string{calledAs(t.tc.Exec, b.Argv0)}, b.Args...), Env: env, Dir: b.Cwd,
-		Stdin: int(r.s.devNull.Fd()), Stdout: out.fd[0], Stderr: out.fd[1],
+	c := &tree.Command{
+		Env: env, Dir: b.Cwd, Stdin: int(r.s.devNull.Fd()), Stdout: out.fd[0], Stderr: out.fd[1],
 		Nice: r.s.settings.Load().Nice, FileMax: maxFile,
-	}, r.limit(t))
+	}
+	o, err := r.compileIn(t, b, plan, c, out)
 	return r.conclude(t, b, out, o, err, r.treeOutputs)
+}
+
+// compileIn runs the command in the tree: by its driver, or where it is known what
+// that would start, by running cc1 and as themselves.
+func (r *runner) compileIn(t *task, b *job.Body, plan *compile.Plan, c *tree.Command, out *capture) (outcome, error) {
+	until := time.Now().Add(r.limit(t))
+	var sum outcome
+	step := func(path string, argv []string) (outcome, error) {
+		c.Path, c.Argv = path, argv
+		o, err := t.proc.runIn(r.stand.tree, c, max(time.Until(until), time.Millisecond))
+		sum.cpu += o.cpu
+		sum.maxRSS = max(sum.maxRSS, o.maxRSS)
+		sum.exit, sum.signal, sum.stopped = o.exit, o.signal, o.stopped
+		return sum, err
+	}
+	if recipe, names := r.wholeRecipe(t, plan); recipe != nil {
+		for i := range recipe.Steps() {
+			argv := recipe.Step(i, names)
+			if filepath.Base(argv[0]) == argv[0] {
+				argv[0] = r.s.lookPath(argv[0])
+			}
+			o, err := step(argv[0], argv)
+			if err != nil || o.stopped != job.CauseNone {
+				return o, err
+			}
+			if o.exit != 0 || o.signal != 0 {
+				break
+			}
+		}
+		// The driver would remove it. To look at it makes it known.
+		if f, err := r.stand.tree.Open(treeTemp); err == nil {
+			unix.Close(f.FD)
+		}
+		if sum.signal == 0 && sum.exit <= 1 {
+			r.undone = sum.exit != 0
+			return sum, nil
+		}
+		// The driver has its own words for a compiler that crashed.
+		if err := out.rewind(); err != nil {
+			return sum, err
+		}
+	}
+	return step(t.tc.Exec, append([]string{calledAs(t.tc.Exec, b.Argv0)}, b.Args...))
+}
+
+// treeTemp is where the assembly lies between cc1 and as.
+const treeTemp = "/tmp/rdistccd-assembly.s"
+
+// wholeRecipe returns what the driver would run, or nil: then the driver runs.
+func (r *runner) wholeRecipe(t *task, plan *compile.Plan) (*driver.Recipe, driver.Names) {
+	words, names, ok := plan.SharedWhole()
+	if !ok {
+		return nil, names
+	}
+	names.Temp = treeTemp
+	return r.s.recipes.Get(r.s.ctx, string(t.tc.ID[:]), t.tc.Exec, words, []string{"PATH=" + searchPath, "LC_ALL=C"}, "/"), names
 }
 
 // calledAs is the name that a compiler is given as its own: the client's in its
@@ -147,6 +207,10 @@ func (r *runner) treeOutputs(b *job.Body, out *capture, res *job.Result, g *gath
 		}
 		if err != nil {
 			return err
+		}
+		if i == 0 && r.undone {
+			unix.Close(f.FD)
+			continue
 		}
 		g.addFile(f.FD, uint64(f.Size), b.Outputs[i].Name, job.File{Index: uint8(i), Exec: f.Exec}, res)
 	}
