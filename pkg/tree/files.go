@@ -122,7 +122,8 @@ func (t *Tree) own(fd int, base string) error {
 	return unix.Fchownat(fd, base, t.uid, t.gid, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// Write makes a file, and its directory if need be. mtime is in nanoseconds since 1970.
+// Write makes a file, and its directory if need be. mtime is in nanoseconds since 1970;
+// the modes are 0644, 0755 if exec, and 0755 for directories, less the caller's umask.
 // A file of the toolchain that has the same content serves as well; one that has
 // another content is ErrTaken.
 func (t *Tree) Write(name string, content []byte, mtime int64, exec bool) error {

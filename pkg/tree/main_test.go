@@ -3,6 +3,8 @@ package tree
 import (
 	"os"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) {
@@ -16,5 +18,6 @@ func TestMain(m *testing.M) {
 	case coveredArg0:
 		covered()
 	}
+	unix.Umask(0o022) // files that the caller makes have its umask
 	os.Exit(m.Run())
 }

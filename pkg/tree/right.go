@@ -51,9 +51,9 @@ func noRight(step string, err error) error {
 			return fmt.Errorf("%w: %w (%s is %s; remedy: %s)", ErrNoRight, err, s.name, s.off, s.remedy)
 		}
 	}
+	remedy := "user namespaces are forbidden to this process; remedy: permit them where it is contained, or give it CAP_SYS_ADMIN"
 	if mayMount() {
-		return fmt.Errorf("%w: %w", ErrNoRight, err)
+		remedy = "forbidden to root too where it is contained; remedy: a seccomp and AppArmor profile that permits mount and pivot_root"
 	}
-	return fmt.Errorf("%w: %w (user namespaces are forbidden to this process; remedy: permit them where it is contained, or give it CAP_SYS_ADMIN)",
-		ErrNoRight, err)
+	return fmt.Errorf("%w: %w (%s)", ErrNoRight, err, remedy)
 }
