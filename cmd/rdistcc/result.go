@@ -80,28 +80,29 @@ func (f *flow) place(r *result) error {
 	return nil
 }
 
-// remote ends a job that a host did: with what its compiler printed, if
-// RDISTCC_SKIP_LOCAL_RETRY lets it stand.
+// remote ends a job that a host did: with what its compiler printed. Where that
+// cannot be printed, the compiler here shall meet the same: some fail then.
 func (f *flow) remote(r *result) int {
+	if !copyOut(1, f.slot.sink, r.Stdout) || !copyOut(2, f.slot.sink, r.Stderr) {
+		return f.local(reasonDiagnostics, ipc.GateLocal)
+	}
 	f.rec.remote, f.rec.host = true, r.Host
-	copyOut(1, f.slot.sink, r.Stdout)
-	copyOut(2, f.slot.sink, r.Stderr)
 	return int(r.Exit)
 }
 
-// copyOut prints a part of the sink. Nobody to read it is no reason to fail: the
-// compiler would not notice either.
-func copyOut(fd, sink int, s ipc.Segment) {
+// copyOut prints a part of the sink. It reports whether that went well, or began
+// well: then it is not to be printed again.
+func copyOut(fd, sink int, s ipc.Segment) bool {
 	buf := make([]byte, min(s.Len, 64<<10))
-	for s.Len > 0 {
+	for begun := false; s.Len > 0; begun = true {
 		n, err := syscall.Pread(sink, buf[:min(s.Len, uint64(len(buf)))], int64(s.Off))
 		if err == syscall.EINTR {
 			continue
 		}
-		if err != nil || n == 0 {
-			return
+		if err != nil || n == 0 || write(fd, string(buf[:n])) != 0 {
+			return begun
 		}
-		write(fd, string(buf[:n]))
 		s.Off, s.Len = s.Off+uint64(n), s.Len-uint64(n)
 	}
+	return true
 }

@@ -1,6 +1,12 @@
 package compile
 
-import "strings"
+import (
+	"runtime"
+	"strings"
+)
+
+// x86 is where -mcpu is another word for -mtune, or none.
+const x86 = runtime.GOARCH == "amd64" || runtime.GOARCH == "386"
 
 // Machine has the command's words -m..., in order, if one of them means the
 // processor of this machine by "native"; else it is nil. Then Native tells the

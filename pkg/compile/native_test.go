@@ -40,6 +40,11 @@ func TestNativeWords(t *testing.T) {
 			t.Errorf("%s %s: %q, want %q", c.compiler, c.args, got, c.whole)
 		}
 	}
+	for _, cc := range []string{"gcc", "clang"} {
+		if p := Parse(words("-mcpu=native -c a.c"), testDriver(t, cc), nil); p.Local != x86 {
+			t.Errorf("%s -mcpu=native: local %v, want %v: it is warned of on x86 only", cc, p.Local, x86)
+		}
+	}
 	p := Parse(words("-march=native -c a.c"), testDriver(t, "gcc"), nil)
 	if p.Native(nil, false) == "" {
 		t.Error("native travels without words")

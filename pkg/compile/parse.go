@@ -160,7 +160,8 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.lto, p.macros = true, true
 	case arch:
 		switch {
-		case strings.HasPrefix(arg, "native+"), arg == "native" && strings.HasPrefix(words[0], "--"):
+		case strings.HasPrefix(arg, "native+"), arg == "native" && strings.HasPrefix(words[0], "--"),
+			arg == "native" && words[0] == "-mcpu=native" && x86: // what stands for it says nothing, but it is warned of
 			p.refuse(ReasonNotReproducible + "native")
 		case arg == "native":
 			p.native = true

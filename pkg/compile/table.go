@@ -257,6 +257,7 @@ var table = [...]spec{
 	{"-gkey-instructions", alone, unknown, debug},
 	{"-gline-", joined, unknown, debug},
 	{"-glldb", alone, unknown, debug},
+	{"-gmlt", alone, unknown, debug},
 	{"-gmodules", alone, unknown, hereModules},
 	{"-gno-", joined, debug, debug},
 	{"-gno-omit-unreferenced-methods", alone, unknown, debug},
