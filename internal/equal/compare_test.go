@@ -128,7 +128,7 @@ type verdict struct {
 }
 
 // compare runs c plain and behind rdistcc. Only when something differs it runs
-// plain once more, to see what is the same twice without rdistcc either.
+// plain again, to see whether that is the same without rdistcc each time.
 func (p *place) compare(ctx context.Context, f *fixtures, c command) (v verdict, err error) {
 	if v.plain, err = p.run(ctx, f, c, false); err != nil {
 		return v, err
@@ -140,11 +140,14 @@ func (p *place) compare(ctx context.Context, f *fixtures, c command) (v verdict,
 	if len(found) == 0 {
 		return v, nil
 	}
-	again, err := p.run(ctx, f, c, false)
-	if err != nil {
-		return v, err
+	unstable := make(map[string]string)
+	for range 4 {
+		again, err := p.run(ctx, f, c, false)
+		if err != nil {
+			return v, err
+		}
+		maps.Copy(unstable, differences(v.plain, again, c))
 	}
-	unstable := differences(v.plain, again, c)
 	for _, what := range slices.Sorted(maps.Keys(found)) {
 		if _, ok := unstable[what]; ok {
 			v.unstable = append(v.unstable, what)
