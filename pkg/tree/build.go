@@ -116,9 +116,14 @@ func (b *builder) mkdir(name string, mode uint32) error {
 	return nil
 }
 
-// devices shows what programs expect of /dev. There is no terminal.
+// devices shows what programs expect of /dev, as far as the host has it. There is no
+// terminal.
 func (b *builder) devices() error {
 	for _, name := range []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/urandom"} {
+		if _, _, err := look(name); err != nil {
+			b.lacks = append(b.lacks, fmt.Sprintf("%s: %v", name, err))
+			continue
+		}
 		if err := b.bind(name, unix.MS_NOSUID|unix.MS_NOEXEC); err != nil {
 			return err
 		}

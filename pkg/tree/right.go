@@ -55,5 +55,8 @@ func noRight(step string, err error) error {
 	if mayMount() {
 		remedy = "forbidden to root too where it is contained; remedy: a seccomp and AppArmor profile that permits mount and pivot_root"
 	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EUSERS) {
+		remedy = "there are as many namespaces as may be; remedy: higher values of sysctl user.max_*_namespaces"
+	}
 	return fmt.Errorf("%w: %w (%s)", ErrNoRight, err, remedy)
 }

@@ -69,7 +69,7 @@ func TestNoRight(t *testing.T) {
 	}
 }
 
-// covered covers a part of /proc, as containers do, mounts more on the directory of its
+// covered covers a part of /proc, as containers do, takes a device away, mounts more on the directory of its
 // argument, and runs tests that have no right to undo it.
 func covered() {
 	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
@@ -81,6 +81,21 @@ func covered() {
 	}
 	if err == nil {
 		err = unix.Mount("none", os.Args[1], "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "")
+	}
+	dev := os.Args[1] + "/dev"
+	if err == nil {
+		err = os.Mkdir(dev, 0o755)
+	}
+	for _, name := range []string{"null", "zero", "urandom"} { // not full
+		if err == nil {
+			err = os.WriteFile(dev+"/"+name, nil, 0o600)
+		}
+		if err == nil {
+			err = unix.Mount("/dev/"+name, dev+"/"+name, "", unix.MS_BIND, "")
+		}
+	}
+	if err == nil {
+		err = unix.Mount(dev, "/dev", "", unix.MS_BIND|unix.MS_REC, "")
 	}
 	sub := os.Args[1] + "/whole/sub"
 	if err == nil {
@@ -116,7 +131,7 @@ func TestLacks(t *testing.T) {
 		}
 		return
 	}
-	if len(lacks) != 1 || !strings.HasPrefix(lacks[0], "a procfs of its own: ") {
+	if len(lacks) != 2 || lacks[0] != "/dev/full: no such file or directory" || !strings.HasPrefix(lacks[1], "a procfs of its own: ") {
 		t.Errorf("got %q", lacks)
 	}
 }
