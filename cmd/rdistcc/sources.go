@@ -31,10 +31,7 @@ func (f *flow) collect() (sub *ipc.Submit, reason string) {
 			return nil, reason
 		}
 	}
-	o, body, reason := f.packing(names, began)
-	if reason != "" {
-		return nil, reason
-	}
+	o, body := f.packing(names, began)
 	pack, err := sources.Make(o)
 	switch err {
 	case nil:
@@ -44,7 +41,7 @@ func (f *flow) collect() (sub *ipc.Submit, reason string) {
 		return nil, compile.ReasonNotReproducible + err.Error()
 	}
 	s.unsure = pack.Unsure || f.plan.Raw // the text names files that are not here
-	body.Files, body.Dirs = pack.Files, append(body.Dirs, pack.Dirs...)
+	body.Files, body.Dirs, body.Links = pack.Files, append(body.Dirs, pack.Dirs...), pack.Links
 	enc := body.Append(nil)
 	room := uint64(job.TextOffset(len(enc)))
 	if room > o.Off || len(enc) > job.MaxBodyLen {
@@ -95,21 +92,14 @@ func (f *flow) list() (names []string, reason string) {
 const bodySlack = 64 << 10
 
 // packing says what is to be packed, and makes the body but for its files.
-func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.Body, string) {
+func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.Body) {
 	s := f.slot
 	body := &job.Body{
 		Argv0: f.cc.argv[0], Compiler: f.rec.compiler, Args: f.plan.Whole(), Language: f.plan.Language,
 		Name: base(f.plan.Source), Cwd: s.cwd, Env: treeEnv(f.set.env, s.cwd), Outputs: f.plan.Outputs,
 	}
-	real, err := syscall.Getwd()
-	if err != nil {
-		return nil, nil, reasonDirectory
-	}
-	if real != s.cwd {
-		body.Links = []job.Link{{Name: s.cwd, Target: real}}
-	}
 	o := &sources.Options{
-		FD: s.source, Max: s.SourceMax, Names: names, More: f.plan.Inputs, Since: syscall.NsecToTimespec(began.UnixNano()), Cwd: s.cwd, Real: real,
+		FD: s.source, Max: s.SourceMax, Names: names, More: f.plan.Inputs, Since: syscall.NsecToTimespec(began.UnixNano()), Cwd: s.cwd,
 		Asm: strings.HasPrefix(f.plan.Language, "assembler"),
 	}
 	var known bool
@@ -149,7 +139,7 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 		size += len(name) + fileEntry
 	}
 	o.Off = uint64(job.TextOffset(size))
-	return o, body, ""
+	return o, body
 }
 
 // fileEntry is what a file takes in an encoded body beside its name, in bytes, at most.

@@ -23,8 +23,7 @@ type Options struct {
 	Dirs []string
 	Own  func() []string
 
-	Cwd  string // the working directory, as names of its files would begin
-	Real string // the same without links
+	Cwd string // the working directory, as names of its files would begin
 
 	Clock   [3]bool // __TIME__, __DATE__, __TIMESTAMP__: the command says what it is
 	Asm     bool    // the source is assembly
@@ -39,7 +38,8 @@ type Options struct {
 type Pack struct {
 	Files []job.SourceFile
 	Dirs  []string // that names lead through, and in which nothing is
-	Len   uint64   // of all contents
+	Links []job.Link
+	Len   uint64 // of all contents
 	// Unsure: a message may quote a file that is not among these.
 	Unsure bool
 }
@@ -53,6 +53,10 @@ func Make(o *Options) (*Pack, error) {
 		asked: make(map[string]struct{}),
 	}
 	p.Files = make([]job.SourceFile, 0, len(o.Names)+8)
+	p.follow("")
+	for _, dir := range o.Dirs {
+		p.follow(dir)
+	}
 	p.finder.init()
 	for _, name := range o.Names {
 		p.names[name] = struct{}{}
@@ -102,13 +106,14 @@ type pack struct {
 
 	names  map[string]struct{} // that are packed, or are going to be
 	inode  map[inode]uint32    // 1 + index in Files, of those with their content
-	ways   map[string]struct{} // directories with a ".." that are straight
+	ways   map[string]struct{} // directories with a ".." that are looked at
 	asked  map[string]struct{} // headers whose candidates are packed
 	search []string            // directories for headers
 	marked int                 // files that are here for messages
 	queue  []queued            // to be packed behind the list
 	probes []string            // to be packed behind these, without content
 	once   map[string]struct{} // absolute names of files that have several
+	real   map[string]string   // directories without links
 
 	// buf holds contents that belong at base in the slot: they are looked at while they
 	// are warm, and written many at a time.
@@ -165,13 +170,9 @@ func (p *pack) add(name string, st *syscall.Stat_t, size uint64) bool {
 // absolute is the one name of name, as long as no link is in the way.
 func (p *pack) absolute(name string) string {
 	if name[0] != '/' {
-		name = p.o.Real + "/" + name
+		name = p.o.Cwd + "/" + name
 	}
-	name = path.Clean(name)
-	if rest, ok := strings.CutPrefix(name, p.o.Cwd+"/"); ok && p.o.Cwd != p.o.Real {
-		name = p.o.Real + "/" + rest
-	}
-	return name
+	return path.Clean(name)
 }
 
 // firstHeaders is how far down the list gcc may take a precompiled header: it takes one
@@ -334,7 +335,7 @@ func (p *pack) searchList() (dirs []string, known bool) {
 }
 
 // straight wants ".." in a name to lead where its text says. Where a link is in the way
-// the tree over there, which has none, would show another file under that name.
+// the tree over there must have it too, or it would show another file under that name.
 func (p *pack) straight(name string) error {
 	dir := name[:strings.LastIndexByte(name, '/')+1]
 	up := strings.LastIndex(dir, "/../")
@@ -348,7 +349,9 @@ func (p *pack) straight(name string) error {
 	if strings.Trim(dir[:up+4], "./") != "" { // not just upwards from the working directory
 		var a, b syscall.Stat_t
 		if stat(dir, &a) != nil || stat(cleaned, &b) != nil || a.Dev != b.Dev || a.Ino != b.Ino {
-			return ErrPaths
+			if !p.follow(dir) {
+				return ErrPaths
+			}
 		}
 	}
 	if p.ways == nil {

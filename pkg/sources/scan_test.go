@@ -48,7 +48,7 @@ func packed(t *testing.T, text string, change func(o *Options), extra ...string)
 	const size = 4 << 20
 	o := &Options{
 		FD: memfd(t, size), Off: 4096, Max: size, Names: []string{"x.c"}, Dirs: []string{"inc", "."}, Own: func() []string { return []string{"/own"} },
-		Cwd: dir, Real: dir, Since: future,
+		Cwd: dir, Since: future,
 	}
 	if change != nil {
 		change(o)
