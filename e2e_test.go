@@ -92,7 +92,8 @@ func setup(ctx context.Context, e *testscript.Env, bin string) error {
 		return err
 	}
 	s := &stage{Farm: farm.New(bin, dir), ctx: ctx, names: map[string]farm.Process{}}
-	s.Vars = []string{"TMPDIR=" + tmp} // where daemons compile
+	// Where daemons compile, and where they share what they know of the compilers.
+	s.Vars = []string{"TMPDIR=" + tmp, "CACHE_DIRECTORY=" + filepath.Join(bin, "cache")}
 	e.Values[stageKey{}] = s
 	e.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	e.Setenv("HOME", e.WorkDir)

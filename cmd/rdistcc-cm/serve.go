@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"sync/atomic"
@@ -84,6 +85,7 @@ func serve(load func() (*config.Config, error)) (err error) {
 	o.Cores = fewThreads()
 	o.Device, o.Log, o.Registry, o.Version = dev, d.log.Logger, registry, version
 	o.Hosts, o.Home = d.hosts.get, os.Getenv("HOME")
+	o.Compilers = filepath.Join(ipc.StateDir(os.Getenv), "cm.compilers")
 	o.AnyUser = listener.Group
 	o.Control = map[string]func() (any, error){"config": func() (any, error) { return d.settings.Load(), nil }}
 	if d.m, err = connmgr.New(o); err != nil {

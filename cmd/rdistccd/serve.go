@@ -7,9 +7,11 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -130,6 +132,27 @@ func (d *daemon) listenOn(addr string, given net.Listener) error {
 	return nil
 }
 
+// compilersFile is where it is remembered which compilers there are, as a look at
+// all of them takes seconds: in the directory that systemd gives us, else in the state
+// directory, else in the user's cache. Empty if there is none.
+func compilersFile(getenv func(string) string) string {
+	dir, _, _ := strings.Cut(getenv("CACHE_DIRECTORY"), ":")
+	if dir == "" {
+		dir = getenv("RDISTCC_DIR")
+	}
+	if dir == "" {
+		base, err := os.UserCacheDir()
+		if err != nil {
+			return ""
+		}
+		dir = filepath.Join(base, "rdistccd")
+	}
+	if os.MkdirAll(dir, 0o700) != nil {
+		return ""
+	}
+	return filepath.Join(dir, "rdistccd.compilers")
+}
+
 // work starts the worker and serves until the signals say otherwise.
 func (d *daemon) work() (err error) {
 	signals := make(chan os.Signal, 4)
@@ -148,7 +171,7 @@ func (d *daemon) work() (err error) {
 	metrics := worker.NewMetrics()
 	d.w, err = worker.New(context.Background(), worker.Options{
 		Device: d.dev, Log: d.log.Logger, Metrics: metrics, Jobs: jobs, Clients: c.Limits.Clients,
-		Slot: slot, Prefault: prefault, WorkBase: base,
+		Slot: slot, Prefault: prefault, WorkBase: base, Compilers: compilersFile(os.Getenv),
 		Source: int64(c.Buffers.Source), Result: int64(c.Buffers.Result), Large: int64(c.Buffers.Large),
 		Heartbeat: c.Limits.Heartbeat, Silence: c.Limits.Silence, Tree: treeMode[c.Daemon.Tree], Settings: settings(c),
 	})

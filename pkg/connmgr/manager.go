@@ -46,7 +46,8 @@ type Options struct {
 	// Control answers further questions of rdistcc's subcommands, by their word.
 	Control map[string]func() (any, error)
 
-	Home string
+	Home      string
+	Compilers string // file that remembers which compilers there are (none)
 
 	// AnyUser serves every user who may open the socket, not only this one and root.
 	AnyUser bool
@@ -104,7 +105,7 @@ func (o *Options) defaults() {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Identify == nil {
-		o.Identify = (&toolchain.Cache{Home: o.Home, Trust: trustCompiler}).IdentifyIn
+		o.Identify = (&toolchain.Cache{Home: o.Home, Trust: trustCompiler, File: o.Compilers}).IdentifyIn
 	}
 	if o.Hosts == nil {
 		o.Hosts = func() HostList { return HostList{} }

@@ -28,6 +28,13 @@ type Cache struct {
 	// itself is looked at; 0 = all of them each time. Set before the first use.
 	Trust time.Duration
 
+	// File remembers what was found for the next run of this program, in a directory
+	// that only this user may write to; empty for none. Set before the first use.
+	File string
+
+	loading sync.Once
+	saving  sync.Mutex // held while the file is written; before mu
+
 	sums   sums
 	flight singleflight.Group
 
@@ -46,8 +53,8 @@ type entry struct {
 var start = time.Now()
 
 type stamped struct {
-	path string
-	at   stamp
+	Path string
+	At   stamp
 }
 
 // Identify says what the compiler at an absolute path is. Concurrent calls for
@@ -64,8 +71,9 @@ func (c *Cache) IdentifyIn(ctx context.Context, path string, env Env) (Toolchain
 	if !filepath.IsAbs(path) {
 		return Toolchain{}, fmt.Errorf("identify compiler: %s is not an absolute path", path)
 	}
+	c.loading.Do(c.load)
 	env = env.reduced()
-	key := path + "\x00" + env.Path + "\x00" + env.Libraries
+	key := c.Home + "\x00" + path + "\x00" + env.Path + "\x00" + env.Libraries
 	c.mu.Lock()
 	e := c.entries[key]
 	c.mu.Unlock()
@@ -89,19 +97,20 @@ func (c *Cache) IdentifyIn(ctx context.Context, path string, env Env) (Toolchain
 		// The path itself first: it is the likeliest to have changed.
 		slices.SortFunc(e.stamps, func(a, b stamped) int {
 			switch {
-			case a.path == path:
+			case a.Path == path:
 				return -1
-			case b.path == path:
+			case b.Path == path:
 				return 1
 			}
 			return 0
 		})
 		c.mu.Lock()
-		defer c.mu.Unlock()
 		if c.entries == nil || len(c.entries) >= maxEntries {
 			c.entries = make(map[string]*entry)
 		}
 		c.entries[key] = e
+		c.mu.Unlock()
+		c.save()
 		return e, nil
 	})
 	select {
@@ -120,7 +129,7 @@ func (e *entry) fresh(trust time.Duration) bool {
 		stamps = stamps[:min(1, len(stamps))]
 	}
 	for i := range stamps {
-		if stampOf(stamps[i].path) != stamps[i].at {
+		if stampOf(stamps[i].Path) != stamps[i].At {
 			return false
 		}
 	}

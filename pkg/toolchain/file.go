@@ -13,23 +13,26 @@ import (
 // stamp tells whether a file is still the one that it was. ctime is in it as
 // package managers set mtime back.
 type stamp struct {
-	dev, ino     uint64
-	size         int64
-	mtime, ctime unix.Timespec
-	absent       bool
+	Dev, Ino     uint64        `json:",omitempty"`
+	Size         int64         `json:",omitempty"`
+	MTime, CTime unix.Timespec `json:",omitzero"`
+	Absent       bool          `json:",omitempty"`
 }
+
+// digest is a file's SHA-256.
+type digest = [sha256.Size]byte
 
 // stampOf follows links. What cannot be looked at is absent.
 func stampOf(path string) stamp {
 	var st unix.Stat_t
 	if unix.Stat(path, &st) != nil {
-		return stamp{absent: true}
+		return stamp{Absent: true}
 	}
 	return stampFrom(&st)
 }
 
 func stampFrom(st *unix.Stat_t) stamp {
-	return stamp{dev: uint64(st.Dev), ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim}
+	return stamp{Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, MTime: st.Mtim, CTime: st.Ctim}
 }
 
 // maxSums bounds the remembered digests; a compiler has about twenty files.
@@ -38,7 +41,7 @@ const maxSums = 4096
 // sums remembers the digests of files, as compilers share libraries.
 type sums struct {
 	mu   sync.Mutex
-	seen map[stamp][sha256.Size]byte
+	seen map[stamp]digest
 	buf  []byte
 }
 
@@ -46,10 +49,10 @@ var errChanged = errors.New("changed while it was read")
 
 // of gives the SHA-256 of a file's content and the stamp that it had. One file
 // is read at a time.
-func (s *sums) of(path string) (sum [sha256.Size]byte, at stamp, err error) {
+func (s *sums) of(path string) (sum digest, at stamp, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return sum, stamp{absent: true}, err
+		return sum, stamp{Absent: true}, err
 	}
 	defer f.Close()
 	var st unix.Stat_t
@@ -77,7 +80,7 @@ func (s *sums) of(path string) (sum [sha256.Size]byte, at stamp, err error) {
 	}
 	h.Sum(sum[:0])
 	if s.seen == nil || len(s.seen) >= maxSums {
-		s.seen = make(map[stamp][sha256.Size]byte)
+		s.seen = make(map[stamp]digest)
 	}
 	s.seen[at] = sum
 	return sum, at, nil

@@ -44,6 +44,7 @@ type Options struct {
 	Result    int64    // bytes of a result that is offered, when slot or sink are too small
 	Large     int64    // bytes that those may take together
 	WorkBase  string   // directory for the work area
+	Compilers string   // file that remembers which compilers there are; empty: none
 	Heartbeat time.Duration
 	Silence   time.Duration // without a sign of life a client is lost
 	// WindowTime is how long a client may leave a result unread, or our Read of its
@@ -127,7 +128,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if o.WindowTime == 0 {
 		o.WindowTime = job.WindowTime
 	}
-	s := &Server{o: o, conns: make(map[*conn]bool), started: time.Now()}
+	s := &Server{o: o, tools: toolchain.Cache{File: o.Compilers}, conns: make(map[*conn]bool), started: time.Now()}
 	s.wake = sync.NewCond(&s.mu)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	rand.Read(s.boot[:]) // never fails, says its documentation
