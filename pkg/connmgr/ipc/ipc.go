@@ -9,7 +9,7 @@
 //	wrapper                                manager
 //	  Lease ─────────────────────────────▶   waits for a preprocessor's turn, a slot
 //	  ◀──────────────── Leased, 2 descriptors   (or GoLocal)
-//	  preprocessor's stdout is the slot
+//	  body and files, or the text, go into the slot
 //	  Submit ────────────────────────────▶   a host compiles
 //	  ◀──────────────────────────── Result   (or GoLocal: do it here, and why)
 //	  places the files
