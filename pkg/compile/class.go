@@ -8,6 +8,7 @@ const (
 
 	// Options of which both forms of a job know what they do.
 	both       // preprocessor and compiler need it
+	warning    // as both; the list of files does without
 	debug      // as both; asks for debug information
 	preproc    // the preprocessor alone: its effect is in the text
 	incDir     // as preproc; a directory for headers
@@ -36,6 +37,7 @@ const (
 	xpre         // -Xpreprocessor
 	xasm         // -Xassembler
 	xclang       // -Xclang
+	llvm         // -mllvm
 	arch         // -march=, -mtune=, -mcpu=: not native
 	sanitize     // -fsanitize=
 	lto          // -flto
@@ -104,8 +106,8 @@ const (
 // goes says which halves get an option.
 var goes = [numClasses]uint8{
 	both: toText | toObject | toList, arch: toText | toObject | toList, sanitize: toText | toObject | toList,
-	lto: toText | toObject | toList, stackUsage: toText | toObject | toList, xclang: toText | toObject | toList,
-	debug: toText | toObject, compDir: toText | toObject, debugRoot: toText | toObject,
+	lto: toText | toObject | toList, stackUsage: toText | toObject | toList, xclang: toText | toObject | toList, llvm: toObject,
+	warning: toText | toObject, debug: toText | toObject, compDir: toText | toObject, debugRoot: toText | toObject,
 	preproc: toText | toList, incDir: toText | toList, search: toText | toList, searchGCC: toText | toList, include: toText | toList,
 	macro: toText | toList, plainText: toText | toList, source: toText | toList, language: toText | toList,
 	depend: toText, dependAuto: toText, dependFile: toText, dependTo: toText, wp: toText, xpre: toText,

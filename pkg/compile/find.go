@@ -110,7 +110,7 @@ func find(word string) *spec {
 }
 
 var (
-	anyWarning = spec{"-W", joined, both, both}
+	anyWarning = spec{"-W", joined, warning, both} // clang has errors that go by names of warnings
 	anyFlag    = spec{"-f", joined, both, both}
 )
 

@@ -12,9 +12,8 @@ import (
 // missing header, is an error of the compile too. major is the compiler's major
 // version; 0 when it is not known.
 //
-// Where gcc would take a precompiled header, a line of the output begins with
-// "#pragma GCC pch_preprocess". For a Raw plan, whose one file is the source, nil
-// is returned.
+// Precompiled headers are not heeded: the header itself is in the list. For a Raw
+// plan, whose one file is the source, nil is returned.
 func (p *Plan) List(major int) []string {
 	if p.Local || p.Raw {
 		return nil
@@ -47,9 +46,9 @@ func (p *Plan) listForm(argv []string, major int) []string {
 		// What the driver has to say of words it does not use is said over there.
 		return append(argv, "-M", "-w", "-Qunused-arguments")
 	case p.keepsMacros(major):
-		return append(argv, "-E", "-fdirectives-only", "-fpch-preprocess", "-w", "-MD", "-MF", "-", "-o", "/dev/null")
+		return append(argv, "-E", "-fdirectives-only", "-w", "-MD", "-MF", "-", "-o", "/dev/null")
 	}
-	return append(argv, "-M", "-fpch-preprocess")
+	return append(argv, "-M")
 }
 
 // forwardFilter takes what is about dependency files from among the words for the

@@ -102,5 +102,21 @@ func forwarded(w string) bool {
 		"-fuse-ctor-homing", "-fnative-half-type", "-fallow-half-arguments-and-returns", "-Wno-everything":
 		return true
 	}
-	return len(w) > 2 && strings.HasPrefix(w, "-W")
+	// What changes nothing but code keeps its name in clang's inner half.
+	return len(w) > 2 && strings.HasPrefix(w, "-W") || find(w) == &anyFlag
+}
+
+// codeOnly knows the words behind -mllvm that change nothing but code.
+func codeOnly(w string) bool {
+	w = strings.TrimLeft(w, "-")
+	for _, begin := range [...]string{
+		"aarch64-", "arm-", "asan-", "asan=", "align-all-", "emulated-tls", "enable-machine-outliner", "force-vector-", "generate-arange-section",
+		"hot-cold-split=", "hwasan-", "import-instr-limit=", "inline-threshold=", "inlinehint-threshold=", "inlinecold-threshold=", "instcombine-",
+		"msan-", "ppc-", "riscv-", "slp-", "split-threshold-for-reg-with-hint=", "tsan-", "unroll-", "vectorize-", "x86-",
+	} {
+		if strings.HasPrefix(w, begin) {
+			return !strings.Contains(w, "file") && !strings.Contains(w, "print") && !strings.Contains(w, "dump")
+		}
+	}
+	return false
 }

@@ -55,7 +55,7 @@ var deliberate = map[Family]*regexp.Regexp{
 		`|G.*|Q.*|Z.*|Y.*|E[HP]|MDd|J|JMC-?|await|analyze-|arm64EC|bigobj|homeparams|hotpatch|imsvc|kernel-?|permissive-?|regcall4|sdl-?|showFilenames-?|showIncludes|sourceDependencies|translateInclude|validate-charset-?|validator-version|vctools.*|vd|vm[bgmsv]|wd[0-9]*|winsdk.*|winsysroot|headerUnit|reference|nologo|clr|fast|fastcp|fastf|favor|volatile.*` + // of clang-cl and of others' drivers
 		`|(f|\?|help|emit|ccc|m?module|fapinotes|iapinotes|rewrite|relocatable|verify|gen-reproducer|gen-cdb|darwin-target)(-.*|$)|fmodule.*|frelocatable-pch|fverify-debug-info|fpretty-sgf|fsymbol-graph-dir=|frewrite-.*|fexperimental-modules-.*|ff?orce-check-.*|fno_.*|fstrict-modules-decluse|fvalidate-ast-.*|fpch-.*|fdepfile-entry=|fclangir|fincremental-extensions|fextract-api-ignores=|femit-extension.*` + // modules, precompiled headers, other products than objects
 		`|f(D|E|aggressive-function-elimination|align-commons|all-intrinsics|automatic|backtrace|blas-matmul-limit=|bootclasspath=|bounds-check|check=|check-array-temporaries|classpath=|coarray=|convert=|cray-pointer|d-lines-.*|dollar-ok|encoding=|extdirs=|external-blas|f2c|fpe-trap=|free-line-length-|frontend-optimize|init-.*|integer-4.*|max-(array|identifier|stack-var|subrecord).*|output-class-dir=|pack-derived|range-check|real-[48].*|realloc-lhs|record-marker=|recursive|repack-arrays|second-underscore|sign-zero|stack-arrays|underscoring|whole-file|compile-resource=|nested-functions|mudflap.*)|static-libgfortran` + // of other languages
-		`|fallow-unsupported|fanalyzer-output|Xanalyzer|fauto-import|fauto-profile|fcgl|fdebug-pass-.*|fdefault-config|fdirectives-only|fdriver-.*|filelist|fgcc-triple=|fkeep-system-includes|frsp-quoting=|fsanitize-address-vcasan-lib|fverify-intermediate-code|fworking-directory|fxray-instruction-threshold|fno?xray-link-deps|gsce|imultilib|inline-asm=|meabi|mdynamic-no-pic|mkernel|mlinker-version=|mllvm=?|mmlir|mzos-.*|cuid=|vfsoverlay|cgthreads|Mach|fexperimental-openacc.*)$`),
+		`|fallow-unsupported|fanalyzer-output|Xanalyzer|fauto-import|fauto-profile|fcgl|fdebug-pass-.*|fdefault-config|fdirectives-only|fdriver-.*|filelist|fgcc-triple=|fkeep-system-includes|frsp-quoting=|fsanitize-address-vcasan-lib|fverify-intermediate-code|fworking-directory|fxray-instruction-threshold|fno?xray-link-deps|gsce|imultilib|inline-asm=|meabi|mdynamic-no-pic|mkernel|mlinker-version=|mmlir|mzos-.*|cuid=|vfsoverlay|cgthreads|Mach|fexperimental-openacc.*)$`),
 }
 
 // TestKnowsInstalledOptions: every option that a compiler lists of itself has a row
@@ -202,4 +202,27 @@ func takesNext(t *testing.T, path string, f Family, options []string) map[string
 		}
 	}
 	return takes
+}
+
+// TestForwarded: what may stand behind -Xclang, because the driver takes it as a flag
+// of code, takes no further word there either.
+func TestForwarded(t *testing.T) {
+	separate := regexp.MustCompile(`(?m)^  (-[a-zA-Z][^ ]*) <`)
+	for _, name := range lookedAt {
+		path, err := exec.LookPath(name)
+		if err != nil || testDriver(t, name).Family != Clang {
+			continue
+		}
+		out, err := exec.Command(path, "-cc1", "-help").Output()
+		must(t, err)
+		found := separate.FindAllStringSubmatch(string(out), -1)
+		if len(found) < 50 {
+			t.Errorf("%s: only %d options that take a word", name, len(found))
+		}
+		for _, m := range found {
+			if forwarded(m[1]) && !strings.HasSuffix(m[1], "=") {
+				t.Errorf("%s -cc1 %s takes the next word", name, m[1])
+			}
+		}
+	}
 }

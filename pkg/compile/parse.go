@@ -183,6 +183,10 @@ func (p *parser) option(c class, words []string, arg string) {
 		case !forwarded(arg):
 			p.refuse(ReasonUnknownOption + optionName(arg))
 		}
+	case llvm:
+		if !codeOnly(arg) {
+			p.refuse(ReasonUnknownOption + "-mllvm," + optionName(arg))
+		}
 	default:
 		p.side(c, arg)
 	}

@@ -36,7 +36,6 @@ var table = [...]spec{
 	{"-Qunused-arguments", alone, unknown, both},
 	{"-Qy", alone, both, both},
 	{"-R", joined, unknown, textMessages}, // clang: remarks; gcc: -R DIR, for the linker
-
 	{"-S", alone, modeAssembly, modeAssembly},
 	{"-T", either, linker, linker},
 	{"-Tbss", either, linker, linker},
@@ -44,7 +43,7 @@ var table = [...]spec{
 	{"-Ttext", either, linker, linker},
 	{"-U", either, macro, macro},
 	{"-V", separate, hereToolPath, hereToolPath},
-	{"-W", alone, both, both}, // an old name of -Wextra
+	{"-W", alone, warning, both}, // an old name of -Wextra
 	{"-Wa,", joined, wa, wa},
 	{"-Wl,", joined, linker, linker},
 	{"-Wp,", joined, wp, wp},
@@ -65,6 +64,11 @@ var table = [...]spec{
 	{"-cxx-isystem", separate, unknown, incDir},
 	{"-d", joined, hereDumps, hereDumps},
 	{"-darwin-target-variant", joined, unknown, unknown},
+	{"-dependency-dot", separate, unknown, hereDumps},
+	{"-dependency-file", separate, unknown, hereDumps},
+	{"-dumpbase", separate, hereDumps, unknown},
+	{"-dumpbase-ext", separate, hereDumps, unknown},
+	{"-dumpdir", separate, hereDumps, hereDumps},
 	{"-dumpfullversion", alone, isQuery, isQuery},
 	{"-dumpmachine", alone, isQuery, isQuery},
 	{"-dumpspecs", alone, isQuery, isQuery},
@@ -306,6 +310,8 @@ var table = [...]spec{
 	{"-mcpu=", joined, arch, arch},
 	{"-mdump-tune-features", alone, hereMessages, unknown},
 	{"-meabi", alone, both, unknown},
+	{"-mllvm", separate, unknown, llvm},
+	{"-mllvm=", joined, unknown, llvm},
 	{"-mthread-model", separate, unknown, both},
 	{"-mtune=", joined, arch, arch},
 	{"-n", alone, linker, linker},

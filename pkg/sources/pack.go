@@ -62,7 +62,7 @@ func Make(o *Options) (*Pack, error) {
 		p.names[name] = struct{}{}
 	}
 	for i, name := range o.Names {
-		if precompiled(name, i) {
+		if precompiled(name, i) || 0 < i && i < firstHeaders && p.precompiledElsewhere(name) {
 			return nil, ErrPCH
 		}
 		if err := p.read(name, true); err != nil {
@@ -187,6 +187,24 @@ func precompiled(name string, i int) bool {
 	}
 	var st syscall.Stat_t
 	return 0 < i && i < firstHeaders && stat(name+".gch", &st) == nil
+}
+
+// precompiledElsewhere reports whether some directory for headers has a precompiled
+// header by the name that led to the header name in another one.
+func (p *pack) precompiledElsewhere(name string) bool {
+	for _, from := range p.o.Dirs {
+		rest, ok := strings.CutPrefix(name, from+"/")
+		if !ok {
+			continue
+		}
+		var st syscall.Stat_t
+		for _, dir := range p.o.Dirs {
+			if stat(dir+"/"+rest+".gch", &st) == nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // read packs the file name with its content; look: and looks through that.
