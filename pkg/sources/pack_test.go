@@ -126,7 +126,7 @@ func TestWhatCannotBePacked(t *testing.T) {
 	}
 	write(t, "d1/y.h.gch", "gpch")
 	write(t, "d2/y.h", "int y;")
-	o := &Options{FD: memfd(t, 1<<20), Max: 1 << 20, Cwd: dir, Real: dir, Since: future, Names: []string{"x.c", "d2/y.h"}, Dirs: []string{"d1", "d2"}}
+	o := &Options{FD: memfd(t, 1<<20), Max: 1 << 20, Cwd: dir, Since: future, Names: []string{"x.c", "d2/y.h"}, Dirs: []string{"d1", "d2"}}
 	if _, err := Make(o); !errors.Is(err, ErrPCH) {
 		t.Errorf("precompiled in an earlier directory: %v, want %v", err, ErrPCH)
 	}
