@@ -73,7 +73,9 @@ func startProcess(t testing.TB, base, bin string) (cmd *exec.Cmd, addr string, s
 }
 
 // A daemon that is killed leaves no compiler and no directory.
-func TestKilledDaemonLeavesNothing(t *testing.T) {
+func TestKilledDaemonLeavesNothing(t *testing.T) { forms(t, testKilledDaemonLeavesNothing) }
+
+func testKilledDaemonLeavesNothing(t *testing.T, b job.Body) {
 	base := t.TempDir()
 	ts := &testServer{t: t, bin: t.TempDir()}
 	ts.Server = &Server{o: Options{Log: slog.New(slog.DiscardHandler)}}
@@ -81,8 +83,8 @@ func TestKilledDaemonLeavesNothing(t *testing.T) {
 	id, pids, _ := ts.slow()
 	cmd, addr, _ := startProcess(t, base, ts.bin)
 	c := dial(t, addr, &job.Hello{})
-	c.start(id, request{body: compileBody("cpp-output", "a.c")})
-	c.start(id, request{body: compileBody("cpp-output", "a.c")})
+	c.start(id, request{body: b})
+	c.start(id, request{body: b})
 	until(t, "the compilers", func() bool { return len(pids()) == 4 })
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)

@@ -2,43 +2,98 @@ package worker
 
 import (
 	"context"
+	"maps"
 	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/tree"
 )
 
-// slow makes a compiler that writes the numbers of its two processes to a file
-// and then waits until the file named go is there.
+// slow makes a compiler of two processes that stop until they are released. pids
+// are those that were seen so far, stopped, in whatever tree.
 func (ts *testServer) slow() (id job.ToolchainID, pids func() []int, release func()) {
-	dir := ts.t.TempDir()
-	id = ts.fake("gcc-13", `
-sleep 1000 &
-echo $$ $! >>`+dir+`/pids
-while [ ! -e `+dir+`/go ]; do sleep 0.01; done
-echo done >$out
-`)
+	mark := ts.t.TempDir() // in their command lines
+	ts.bin = mark
+	ts.settings.Store(&Settings{JobTimeout: patience, Dirs: []string{mark}})
+	id = ts.fake("gcc-13", "/bin/sh -c 'kill -STOP $$' "+mark+" &\nkill -STOP $$\necho done >$out\n")
+	var mu sync.Mutex
+	seen := map[int]bool{}
 	pids = func() []int {
-		b, _ := os.ReadFile(filepath.Join(dir, "pids"))
-		if !strings.HasSuffix(string(b), "\n") {
-			return nil
+		mu.Lock()
+		defer mu.Unlock()
+		for _, pid := range stopped(ts.t, mark) {
+			seen[pid] = true
 		}
-		var list []int
-		for _, f := range strings.Fields(string(b)) {
-			if n, err := strconv.Atoi(f); err == nil {
-				list = append(list, n)
-			}
-		}
-		return list
+		return slices.Collect(maps.Keys(seen))
 	}
 	return id, pids, func() {
-		if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
-			ts.t.Error(err)
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for ctx.Err() == nil {
+				for _, pid := range pids() {
+					_ = unix.Kill(pid, unix.SIGCONT) // it may have ended
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+		}()
+		ts.t.Cleanup(func() { cancel(); <-ended })
+	}
+}
+
+// stopped are the processes with a mark in their command lines that are stopped.
+func stopped(t testing.TB, mark string) []int {
+	proc, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Error(err)
+	}
+	var list []int
+	for _, d := range proc {
+		pid, err := strconv.Atoi(d.Name())
+		if err != nil {
+			continue
 		}
+		line, err := os.ReadFile("/proc/" + d.Name() + "/cmdline")
+		if err != nil || !strings.Contains(string(line), mark) {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + d.Name() + "/stat")
+		if _, state, _ := strings.Cut(string(stat), ") "); err == nil && strings.HasPrefix(state, "T") {
+			list = append(list, pid)
+		}
+	}
+	return list
+}
+
+// forms runs a test for jobs of both forms, each an ordinary compile.
+func forms(t *testing.T, test func(t *testing.T, b job.Body)) {
+	t.Run("text", func(t *testing.T) { test(t, compileBody("cpp-output", "a.c")) })
+	t.Run("sources", func(t *testing.T) {
+		tr, err := tree.New(t.Context(), tree.Spec{})
+		if err != nil {
+			t.Skip(err)
+		}
+		if err := tr.Close(); err != nil {
+			t.Fatal(err)
+		}
+		test(t, treeBody("gcc-13"))
+	})
+}
+
+// treeBody is an ordinary compile's of the sources form, of an empty file.
+func treeBody(compiler string) job.Body {
+	return job.Body{
+		Argv0: compiler, Args: []string{"-c", "a.c", "-o", "x.o"}, Language: "c", Name: "a.c", Cwd: "/src",
+		Outputs: []job.Output{{Kind: job.OutputObject, Name: "x.o"}}, Files: []job.SourceFile{{Name: "a.c"}},
 	}
 }
 
@@ -49,11 +104,12 @@ func wantDead(t *testing.T, pids []int) {
 	}
 }
 
-func TestCancelKillsTheGroup(t *testing.T) {
+func TestCancelKillsTheGroup(t *testing.T) { forms(t, testCancelKillsTheGroup) }
+
+func testCancelKillsTheGroup(t *testing.T, b job.Body) {
 	ts := startServer(t, func(o *Options) { o.Jobs = 1 })
 	id, pids, _ := ts.slow()
 	c := dial(t, ts.addr, &job.Hello{})
-	b := compileBody("cpp-output", "a.c")
 	first := c.start(id, request{body: b})
 	second := c.start(id, request{body: b})
 	until(t, "the compiler", func() bool { return len(pids()) == 2 })
@@ -73,11 +129,13 @@ func TestCancelKillsTheGroup(t *testing.T) {
 	}
 }
 
-func TestTimeLimitKillsTheGroup(t *testing.T) {
+func TestTimeLimitKillsTheGroup(t *testing.T) { forms(t, testTimeLimitKillsTheGroup) }
+
+func testTimeLimitKillsTheGroup(t *testing.T, b job.Body) {
 	ts := startServer(t, nil)
 	id, pids, _ := ts.slow()
 	c := dial(t, ts.addr, &job.Hello{})
-	r := c.do(id, request{body: compileBody("cpp-output", "a.c"), timeout: 300 * time.Millisecond})
+	r := c.do(id, request{body: b, timeout: 300 * time.Millisecond})
 	if r.Status != job.StatusFailed || r.Cause != job.CauseTimeout {
 		t.Errorf("%+v", r.Result)
 	}
@@ -104,12 +162,13 @@ func TestLeftoverProcessIsKilled(t *testing.T) {
 	wantDead(t, []int{pid})
 }
 
-func TestClientGoneKillsItsCompilers(t *testing.T) {
+func TestClientGoneKillsItsCompilers(t *testing.T) { forms(t, testClientGoneKillsItsCompilers) }
+
+func testClientGoneKillsItsCompilers(t *testing.T, b job.Body) {
 	ts := startServer(t, func(o *Options) { o.Jobs = 1 })
 	id, pids, release := ts.slow()
 	c := dial(t, ts.addr, &job.Hello{Name: "gone"})
 	other := dial(t, ts.addr, &job.Hello{Name: "stays"})
-	b := compileBody("cpp-output", "a.c")
 	c.start(id, request{body: b})
 	c.start(id, request{body: b}) // in the queue
 	until(t, "the compiler", func() bool { return len(pids()) == 2 })
@@ -125,13 +184,15 @@ func TestClientGoneKillsItsCompilers(t *testing.T) {
 	}
 }
 
-func TestJobsAtATime(t *testing.T) {
+func TestJobsAtATime(t *testing.T) { forms(t, testJobsAtATime) }
+
+func testJobsAtATime(t *testing.T, b job.Body) {
 	ts := startServer(t, func(o *Options) { o.Jobs = 2 })
 	id, pids, release := ts.slow()
 	c := dial(t, ts.addr, &job.Hello{})
 	var ids []uint64
 	for range 4 {
-		ids = append(ids, c.start(id, request{body: compileBody("cpp-output", "a.c")}))
+		ids = append(ids, c.start(id, request{body: b}))
 	}
 	until(t, "both runners", func() bool { st := ts.Status().Load; return len(pids()) == 4 && st.Queued == 2 })
 	if st := ts.Status().Load; st.Running != 2 || st.Jobs != 2 {
@@ -148,11 +209,12 @@ func TestJobsAtATime(t *testing.T) {
 	}
 }
 
-func TestDrain(t *testing.T) {
+func TestDrain(t *testing.T) { forms(t, testDrain) }
+
+func testDrain(t *testing.T, b job.Body) {
 	ts := startServer(t, func(o *Options) { o.Jobs = 1 })
 	id, pids, release := ts.slow()
 	c := dial(t, ts.addr, &job.Hello{})
-	b := compileBody("cpp-output", "a.c")
 	running, queued := c.start(id, request{body: b}), c.start(id, request{body: b})
 	until(t, "the compiler", func() bool { return len(pids()) == 2 })
 
@@ -198,15 +260,18 @@ func TestSilentClientIsDropped(t *testing.T) {
 	}
 }
 
-func TestFloodIsCut(t *testing.T) {
+func TestFloodIsCut(t *testing.T) { forms(t, testFloodIsCut) }
+
+func testFloodIsCut(t *testing.T, b job.Body) {
 	ts := startServer(t, nil)
-	id := ts.fake("gcc-13", "i=0; while [ $i -lt 40 ]; do head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2; i=$((i+1)); done; echo x >$out\n")
+	id := ts.fake("gcc-13", "s=x; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18; do s=$s$s; done; for i in 1 2 3 4 5 6 7 8 9; do printf %s $s; printf %s $s >&2; done; echo x >$out\n")
 	c := dial(t, ts.addr, &job.Hello{})
-	r := c.do(id, request{body: compileBody("cpp-output", "a.c"), sink: 4 << 20})
+	r := c.do(id, request{body: b, sink: 4 << 20})
 	if r.Status != job.StatusRan || r.Stdout.Len != outSize || r.Stderr.Len < 1<<19 || r.Stderr.Len > outSize {
 		t.Errorf("%+v", r.Result)
 	}
-	if r = c.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Exit != 0 || r.Stdout.Len != 0 {
+	id = ts.fake("gcc-13", "echo x >$out\n")
+	if r = c.do(id, request{body: b}); r.Exit != 0 || r.Stdout.Len != 0 {
 		t.Errorf("the next job: %+v", r.Result)
 	}
 }
@@ -258,11 +323,13 @@ func TestOutputMustBeItsOwnFile(t *testing.T) {
 	}
 }
 
-func TestCompilerKilledBySignal(t *testing.T) {
+func TestCompilerKilledBySignal(t *testing.T) { forms(t, testCompilerKilledBySignal) }
+
+func testCompilerKilledBySignal(t *testing.T, b job.Body) {
 	ts := startServer(t, nil)
 	id := ts.fake("gcc-13", "echo half >$out; kill -SEGV $$\n")
 	c := dial(t, ts.addr, &job.Hello{})
-	if r := c.do(id, request{body: compileBody("cpp-output", "a.c")}); r.Status != job.StatusRan || r.Signal != 11 || len(r.Files) != 0 {
+	if r := c.do(id, request{body: b}); r.Status != job.StatusRan || r.Signal != 11 || len(r.Files) != 0 {
 		t.Errorf("%+v", r.Result)
 	}
 }
