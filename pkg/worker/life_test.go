@@ -23,7 +23,7 @@ func (ts *testServer) slow() (id job.ToolchainID, pids func() []int, release fun
 	mark := ts.t.TempDir() // in their command lines
 	ts.bin = mark
 	ts.settings.Store(&Settings{JobTimeout: patience, Dirs: []string{mark}})
-	id = ts.fake("gcc-13", "/bin/sh -c 'kill -STOP $$' "+mark+" &\nkill -STOP $$\necho done >$out\n")
+	id = ts.fake("gcc-13", "/bin/sh -c 'kill -STOP $$' "+mark+" &\nkill -STOP $$\nwait\necho done >$out\n")
 	var mu sync.Mutex
 	seen := map[int]bool{}
 	pids = func() []int {

@@ -99,8 +99,9 @@ func (r *runner) compileIn(t *task, b *job.Body, plan *compile.Plan, c *tree.Com
 	return step(t.tc.Exec, append([]string{calledAs(t.tc.Exec, b.Argv0)}, b.Args...))
 }
 
-// treeTemp is where the assembly lies between cc1 and as.
-const treeTemp = "/tmp/rdistccd-assembly.s"
+// treeTemp is where the assembly lies between cc1 and as; the driver would call it so,
+// but for the last six letters.
+const treeTemp = "/tmp/ccRdistc.s"
 
 // wholeRecipe returns what the driver would run, or nil: then the driver runs.
 func (r *runner) wholeRecipe(t *task, plan *compile.Plan) (*driver.Recipe, driver.Names) {

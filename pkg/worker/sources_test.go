@@ -193,7 +193,8 @@ func (p *project) there(c *testClient, tc job.ToolchainID) answer {
 	}
 	a := answer{exit: int(r.Exit), stdout: string(r.bytes(r.Stdout)), stderr: string(r.bytes(r.Stderr)), files: map[string]string{}}
 	for _, f := range r.Files {
-		a.files[filepath.Clean(seenFrom(p.body.Cwd, p.body.Outputs[f.Index].Name))] = string(r.bytes(f.Segment))
+		name := seenFrom(p.body.Cwd, p.body.Outputs[f.Index].Name)
+		a.files[filepath.Join(realPath(p.t, filepath.Dir(name)), filepath.Base(name))] = string(r.bytes(f.Segment))
 	}
 	return a
 }
