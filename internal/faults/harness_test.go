@@ -79,7 +79,7 @@ func newSite(t *testing.T) *site {
 		}
 	}
 	s.Farm = farm.New(bin, filepath.Join(s.root, "state"))
-	s.Vars = []string{"TMPDIR=" + s.tmp, "HOME=" + s.root, "LC_ALL=C"}
+	s.Vars = []string{"TMPDIR=" + s.tmp, "HOME=" + s.root, "LC_ALL=C", "CACHE_DIRECTORY=" + filepath.Join(bin, "cache")}
 	t.Cleanup(s.finish)
 	return s
 }
