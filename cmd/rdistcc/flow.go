@@ -19,34 +19,61 @@ type flow struct {
 	conn    *ipc.Conn    // to the manager; nil where there is none
 	slot    *slot        // leased; nil where there is none
 	outputs []job.Output // that are to come back
-	in      interrupts
+	in      *interrupts
 	rec     record
+	units   []*flow // the compiles of a command of several, which are done
 }
 
-// run is the whole client: plan, lease, preprocess, submit, place; and at every
-// step the way back to compiling here. It returns the exit status.
+// detour is why a command runs here: by rule, with a documented word and the turn
+// that it waits for, or because of the farm.
+type detour struct {
+	reason string
+	gate   ipc.Gate
+	farm   *ipc.GoLocal
+}
+
+func byRule(reason string) *detour { return &detour{reason: reason, gate: ipc.GateLocal} }
+
+// run is the whole client: plan, compile elsewhere, place; and at every step the
+// way back to compiling here. It returns the exit status.
 func (f *flow) run() int {
+	f.makePlan()
+	if s := f.several(); s != nil {
+		return f.runSeveral(s)
+	}
+	result, d := f.compile()
+	if d == nil {
+		d = f.place(result)
+	}
+	if d != nil {
+		return f.here(d)
+	}
+	return f.remote(result)
+}
+
+// compile has a host do the compile of the plan. It returns the answer, or why
+// the command runs here.
+func (f *flow) compile() (*result, *detour) {
 	// A command that is not one compile of one source runs here, as does
 	// everything on request.
-	f.makePlan()
 	if f.plan.Local {
-		return f.local(f.plan.Reason, ipc.Gate(f.plan.Gate))
+		return nil, &detour{reason: f.plan.Reason, gate: ipc.Gate(f.plan.Gate)}
 	}
 	if !rereadable(f.plan.Source) {
-		return f.local(compile.ReasonStdin, ipc.GateLocal)
+		return nil, byRule(compile.ReasonStdin)
 	}
 	if f.set.mode == ipc.ModeLocal {
-		return f.local(reasonMode, ipc.GateLocal)
+		return nil, byRule(reasonMode)
 	}
 
 	// The manager leases a slot, or knows already why not. Meanwhile it looks
 	// for a host.
 	if here := f.lease(); here != nil {
-		return f.fallback(here)
+		return nil, &detour{farm: here}
 	}
 
 	if reason := f.plan.Native(f.slot.Native, f.slot.NativeOrder); reason != "" {
-		return f.local(reason, ipc.GateLocal)
+		return nil, byRule(reason)
 	}
 
 	// What the compile reads goes into the slot: its files, or where no host shows
@@ -54,26 +81,27 @@ func (f *flow) run() int {
 	// to that, the whole command says here, once, exactly as the user expects it.
 	sub, reason := f.fill()
 	if reason != "" {
-		return f.local(reason, ipc.GateLocal)
+		return nil, byRule(reason)
 	}
 
 	// A host compiles. Where what its compiler had to say may differ from what
 	// ours would, the command runs here too, and that result stands.
 	result, here := f.submit(sub)
 	if here != nil {
-		return f.fallback(here)
+		return nil, &detour{farm: here}
 	}
 	if !f.stands(result) {
-		return f.local(reasonDiagnostics, ipc.GateLocal)
+		return nil, byRule(reasonDiagnostics)
 	}
+	return result, nil
+}
 
-	// Its files go where the compiler here would have put them. Where they
-	// cannot, the compiler here has the words for that.
-	if err := f.place(result); err != nil {
-		f.set.say(2, err.Error())
-		return f.local(reasonDiagnostics, ipc.GateLocal)
+// here runs the command here after all.
+func (f *flow) here(d *detour) int {
+	if d.farm != nil {
+		return f.fallback(d.farm)
 	}
-	return f.remote(result)
+	return f.local(d.reason, d.gate)
 }
 
 // makePlan finds out what the command asks for.
@@ -117,21 +145,37 @@ func (f *flow) do() int {
 		// Interrupted before anything was done: no job to tell of.
 		return 128 + int(s)
 	}
-	f.rec.exit = code
-	f.rec.total = time.Since(f.rec.start)
-	if f.conn != nil {
-		where := uint8(ipc.WhereRemote)
-		if !f.rec.remote {
-			where = ipc.WhereLocal
-		}
-		// The manager knows by the connection's end that the job is over; this is for its books.
-		_ = f.conn.Send((&ipc.Finish{Where: where, Reason: f.rec.reason, Exit: uint8(code), TotalUS: micros(f.rec.total),
-			PreprocessUS: micros(f.rec.preprocess), Closed: f.slot == nil || f.slot.closed}).Append(nil))
-		f.conn.Close()
+	for _, u := range f.units {
+		u.report()
 	}
-	f.rec.write(f.set)
-	if f.set.verbose >= 2 {
-		f.set.say(2, f.cmd.argv[0], " ", f.rec.source, ": ", f.rec.where(), ", exit ", itoa(code), ", ", itoa(int(f.rec.total.Milliseconds())), " ms")
+	if len(f.units) == 0 || f.rec.reason != "" {
+		f.finish(code)
+		f.report()
 	}
 	return code
+}
+
+// finish ends the job, with the manager too.
+func (f *flow) finish(code int) {
+	f.rec.exit = code
+	f.rec.total = time.Since(f.rec.start)
+	if f.conn == nil {
+		return
+	}
+	where := uint8(ipc.WhereRemote)
+	if !f.rec.remote {
+		where = ipc.WhereLocal
+	}
+	// The manager knows by the connection's end that the job is over; this is for its books.
+	_ = f.conn.Send((&ipc.Finish{Where: where, Reason: f.rec.reason, Exit: uint8(code), TotalUS: micros(f.rec.total),
+		PreprocessUS: micros(f.rec.preprocess), Closed: f.slot == nil || f.slot.closed}).Append(nil))
+	f.hangUp()
+}
+
+// report tells of a finished job.
+func (f *flow) report() {
+	f.rec.write(f.set)
+	if f.set.verbose >= 2 {
+		f.set.say(2, f.cmd.argv[0], " ", f.rec.source, ": ", f.rec.where(), ", exit ", itoa(f.rec.exit), ", ", itoa(int(f.rec.total.Milliseconds())), " ms")
+	}
 }

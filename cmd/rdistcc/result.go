@@ -50,11 +50,22 @@ var errOutputs = errors.New("the result has not the files of this command")
 // maxSink is beyond every sink; below it offsets and lengths add up.
 const maxSink = 1 << 40
 
-// place puts the files where the compiler would have put them. Each output must
-// be there once, and the main one cannot be empty: a build that goes on with an
-// old object, or none, would be worse than one that fails.
-func (f *flow) place(r *result) error {
+// place puts the files where the compiler would have put them. Where they cannot
+// be put, the compiler here has the words for that.
+func (f *flow) place(r *result) *detour {
 	began := time.Now()
+	err := f.placeAll(r)
+	f.rec.place = time.Since(began)
+	if err != nil {
+		f.set.say(2, err.Error())
+		return byRule(reasonDiagnostics)
+	}
+	return nil
+}
+
+// placeAll wants each output once, and the main one not empty: a build that goes
+// on with an old object, or none, would be worse than one that fails.
+func (f *flow) placeAll(r *result) error {
 	outputs := f.outputs
 	var there uint64
 	for _, out := range r.Files {
@@ -64,6 +75,13 @@ func (f *flow) place(r *result) error {
 			return errOutputs
 		}
 		there |= 1 << out.Index
+	}
+	if r.Exit != 0 {
+		said, _ := readOut(f.slot.sink, r.Stderr)
+		err := f.plan.Failed(int(r.Exit), func(i int) bool { return there&(1<<i) != 0 }, said, syscall.Getenv)
+		if err != nil && !f.set.skipRetry && !f.slot.Fast {
+			return err
+		}
 	}
 	for i := range outputs {
 		if r.Exit == 0 && !outputs[i].Optional && there&(1<<i) == 0 {
@@ -76,7 +94,6 @@ func (f *flow) place(r *result) error {
 			return err
 		}
 	}
-	f.rec.place = time.Since(began)
 	return nil
 }
 

@@ -200,6 +200,6 @@ func TestIgnoredSignalStaysIgnored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := b.run(sh, "-c", "trap '' HUP; exec "+rdistcc+" ./gcc x.c")
+	o := b.run(sh, "-c", "trap '' HUP; exec "+rdistcc+" ./gcc -E x.c")
 	b.wants(o, 5, "")
 }

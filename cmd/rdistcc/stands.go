@@ -21,7 +21,7 @@ func (f *flow) stands(r *result) bool {
 		return f.set.skipRetry || f.slot.Fast
 	}
 	words, ok := readOut(f.slot.sink, r.Stderr)
-	if !ok || r.Exit != 0 && (notItsFault(words) || f.spoils()) {
+	if !ok || r.Exit != 0 && notItsFault(words) {
 		return false
 	}
 	if f.set.skipRetry || f.slot.Fast {
@@ -60,20 +60,13 @@ func notItsFault(words []byte) bool {
 		"fatal error", "No such file", "file not found", "cannot open", "can't open", "unable to", "No space left", "Permission denied",
 		"Read-only file", "not permitted", "annot allocate", "memory exhausted", "out of memory",
 		"internal compiler error", "PLEASE submit", "LLVM ERROR", "Stack dump", "cannot execute", "due to signal",
-		"Assembler messages", // gcc's driver then removes the object
+		"Assembler messages", // they name a temporary file
 	} {
 		if bytes.Contains(words, []byte(w)) {
 			return true
 		}
 	}
 	return false
-}
-
-// spoils reports whether a failed compile changes what is there: gcc leaves an old
-// object alone, clang removes it.
-func (f *flow) spoils() bool {
-	var st syscall.Stat_t
-	return f.plan.Driver.Family == compile.Clang && stat(f.outputs[0].Name, &st) == nil
 }
 
 func isTerminal(fd int) bool {

@@ -20,9 +20,6 @@ var ErrUnclear = errors.New("cannot tell what the compiler leaves")
 //
 // ErrUnclear comes before anything is changed.
 func (p *Plan) Failed(status int, came func(i int) bool, said []byte, getenv func(string) (string, bool)) error {
-	if status != 1 {
-		return ErrUnclear // a crash: the driver tells of files for a report
-	}
 	remove := ""
 	for i, out := range p.Outputs {
 		var st syscall.Stat_t
@@ -30,6 +27,8 @@ func (p *Plan) Failed(status int, came func(i int) bool, said []byte, getenv fun
 			continue
 		}
 		switch {
+		case status != 1:
+			return ErrUnclear // a crash
 		case p.Driver.Family == GCC:
 			if i != 0 && !strings.HasSuffix(out.Name, ".dwo") || !p.gccKeeps(said) || !english(getenv) {
 				return ErrUnclear

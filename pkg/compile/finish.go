@@ -27,10 +27,12 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 	case p.Language == langHeader:
 		local(ReasonNotReproducible+"pch", GateLocal)
 	case !p.compile && !p.assembly:
+		p.Several = true
 		local(ReasonLink, GateLocal)
 	case (p.sources > 1 || p.inputs > 0) && strings.HasPrefix(p.reason, ReasonUnknownOption):
 		local(p.reason, GateLocal) // one of the files may be its argument
 	case p.sources > 1 || p.inputs > 0:
+		p.Several = p.inputs == 0
 		local(ReasonNotReproducible+"several-sources", GateLocal)
 	case p.Language == langAsm || p.Language == langAsmCpp:
 		local(ReasonAssembler, GateLocal)

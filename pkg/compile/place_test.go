@@ -178,6 +178,7 @@ func TestFailedIsClear(t *testing.T) {
 				t.Errorf("%s, old object %v: %v", cc, old, err)
 			}
 		}
+		must(t, os.WriteFile(dir+"a.o", []byte("old"), 0o644))
 		if err := planOf(cc, w, dir).Failed(4, func(int) bool { return false }, made.stderr, cLocale); err != ErrUnclear {
 			t.Errorf("%s, status 4: %v, want ErrUnclear", cc, err)
 		}

@@ -26,6 +26,9 @@ type Plan struct {
 	Reason string
 	Gate   Gate
 
+	// Several: a local command that Split may take apart.
+	Several bool
+
 	// Otherwise one compile of one source that may run elsewhere.
 	Driver   Driver
 	Source   string       // as typed

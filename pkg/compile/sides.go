@@ -231,6 +231,10 @@ func textSuffix(lang string) string {
 	return ".i"
 }
 
+// Stem is the name that a compiler makes others of: a file's base name without its
+// last suffix.
+func Stem(path string) string { return stem(path) }
+
 // stem is a file's base name without its last suffix; "" where drivers differ.
 func stem(path string) string {
 	file := base(path)

@@ -176,7 +176,7 @@ func (p *part) linkable(d Driver) bool {
 	}
 	switch row := find(p.words[0]); row.class(d.Family) {
 	case both, warning, debug, preproc, macro, compileOn, linker, drop, depend, dependAuto, dependFile, dependTo,
-		plainText, compDir, debugRoot, incDir, search, searchGCC, include, wa, xasm, arch, sanitize:
+		plainText, compDir, debugRoot, incDir, search, searchGCC, include, inputFile, wa, xasm, arch, sanitize:
 		return true
 	case wp, xpre:
 		// clang names the target in the file that they ask for after -o.

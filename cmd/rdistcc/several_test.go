@@ -1,0 +1,209 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// severalFiles are sources and what one links with them.
+var severalFiles = map[string]string{
+	"a.c":     "#include \"h.h\"\nint main(void) { return f(1) + N; }\n",
+	"b.c":     "#include \"h.h\"\nint f(int x) { return x * N - 3; }\n",
+	"d/b.c":   "int in_d(void) { return 4; }\n",
+	"u.cpp":   "#include <string>\nstd::string s(int n) { return std::string(n, 'x'); }\nint main() { return (int)s(3).size(); }\n",
+	"text":    "int f(int x) { return x; }\n",
+	"bare.c":  "int f(int); void _start(void) { f(0); for (;;); }\n",
+	"h.h":     "#define N 1\nint f(int);\n",
+	"warn.c":  "int g(void) { int unused; return 0; }\n",
+	"text2.c": "int h(int x) { return 0; }\n",
+	"error.c": "int g(void) { return 0 }\n",
+}
+
+// severalBench has the files, an object and a library.
+func severalBench(t *testing.T, m *testManager) *bench {
+	t.Helper()
+	b := m.bench()
+	if err := os.Mkdir(b.path("d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(b.path("tmp"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b.env = append(b.env, "TMPDIR="+b.path("tmp"))
+	for name, text := range severalFiles {
+		b.write(name, text)
+	}
+	b.wants(b.run("gcc", "-c", "b.c", "-o", "old.o"), 0, "")
+	b.wants(b.run("ar", "rcs", "lib.a", "old.o"), 0, "")
+	return b
+}
+
+// TestSeveralIsTheDriver: every file that a command of several sources, or a
+// compile and link in one, leaves is what the driver by itself leaves.
+func TestSeveralIsTheDriver(t *testing.T) {
+	for _, c := range []struct {
+		words string
+		units int // compiles on a host; 0: the whole command runs here
+		link  bool
+	}{
+		{"gcc -O2 -g a.c b.c -o prog -lm", 2, true},
+		{"gcc -c a.c b.c d/b.c", 3, false},
+		{"gcc -S -O1 a.c b.c", 2, false},
+		{"gcc -g a.c lib.a -o prog", 1, true},
+		{"gcc -MD -MP a.c old.o -o prog", 1, true},
+		{"gcc -x c text -x none a.c -o prog -Wl,-Map,map -static", 2, true},
+		{"gcc -nostdlib -g bare.c old.o -o prog", 1, true},
+		{"gcc -r a.c b.c -o all.o", 2, true},
+		{"g++ -g -shared -fPIC u.cpp lib.a -o liba.so -Wl,-soname,liba.so.1", 1, true},
+		{"gcc -Wall -Wextra -c warn.c a.c text2.c", 3, false}, // words of two
+		{"gcc a.c b.c", 2, true},
+		{"clang -O2 -g a.c b.c -o prog -lm", 2, true},
+		{"clang -c -MMD a.c b.c", 2, false},
+		{"clang -static -I. -DX a.c old.o -Wl,--build-id -o prog", 1, true},
+		{"clang++ -g u.cpp -o prog", 1, true},
+
+		{"gcc a.c error.c -o prog", 0, false},
+		{"gcc -c error.c a.c", 0, false},
+		{"gcc -c a.c old.o", 0, false},
+		{"gcc a.c conftest.c b.c", 0, false},
+		{"gcc -flto a.c b.c -o prog", 0, true}, // compiles and all
+		{"gcc -fstack-usage a.c b.c -o prog", 0, true},
+		{"gcc a.c no-such.c", 0, false},
+		{"gcc a.c b.c -o no/such/dir/prog", 2, true},
+		{"gcc a.c -o prog", 1, true}, // the linker complains
+	} {
+		words := strings.Fields(c.words)
+		if _, err := exec.LookPath(words[0]); err != nil {
+			t.Logf("no %s here", words[0])
+			continue
+		}
+		t.Run(c.words, func(t *testing.T) {
+			m := treeManager(t)
+			b := severalBench(t, m)
+			plain := b.run(words...)
+			want := b.take(t)
+			got := b.run(append([]string{rdistcc}, words...)...)
+			if plain.code != got.code || withoutTemps(plain.stderr) != withoutTemps(got.stderr) || plain.stdout != got.stdout {
+				t.Errorf("got %+v, want %+v", got, plain)
+			}
+			if left, err := os.ReadDir(b.path("tmp")); err != nil || len(left) > 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+			lines := strings.Split(strings.TrimSpace(b.read("report")), "\n")
+			if err := os.Remove(b.path("report")); err != nil {
+				t.Fatal(err)
+			}
+			b.same(t, b.take(t), want)
+			units := slices.DeleteFunc(slices.Clone(lines), func(s string) bool { return !strings.HasPrefix(s, "remote:") })
+			if len(units) != c.units || c.link != (lines[len(lines)-1] == "local:link") || c.units == 0 && len(lines) != 1 {
+				t.Errorf("report is %q, want %d remote, link %v", lines, c.units, c.link)
+			}
+		})
+	}
+}
+
+// withoutTemps takes temporary names out of messages.
+func withoutTemps(s string) string {
+	var words []string
+	for _, w := range strings.Fields(s) {
+		if strings.Contains(w, "/tmp/cc") {
+			w = "TEMP"
+		}
+		words = append(words, w)
+	}
+	return strings.Join(words, " ")
+}
+
+// take removes and returns what a command has made: files other than the bench's own.
+func (b *bench) take(t *testing.T) map[string]string {
+	t.Helper()
+	made := make(map[string]string)
+	entries, err := os.ReadDir(b.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if _, ours := severalFiles[name]; ours || name == "old.o" || name == "lib.a" || e.IsDir() || name == "report" {
+			continue
+		}
+		made[name] = e.Type().String() + b.read(name)
+		if err := os.Remove(b.path(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return made
+}
+
+func (b *bench) same(t *testing.T, got, want map[string]string) {
+	t.Helper()
+	for name, text := range want {
+		if name == "map" {
+			continue // it names the objects
+		}
+		if text != got[name] {
+			t.Errorf("%s differs, or is missing", name)
+		}
+	}
+	for name := range got {
+		if _, ok := want[name]; !ok {
+			t.Errorf("%s should not be there", name)
+		}
+	}
+}
+
+// TestSeveralOnce: where the second compile cannot travel nothing of the first
+// one's words is printed twice, and the report has one line.
+func TestSeveralOnce(t *testing.T) {
+	m := treeManager(t)
+	n := 0
+	m.onLease = func(*ipc.Lease) *ipc.GoLocal {
+		if n++; n == 2 {
+			return &ipc.GoLocal{Reason: "no-hosts"}
+		}
+		return nil
+	}
+	b := severalBench(t, m)
+	plain := b.run("gcc", "-Wall", "warn.c", "a.c", "b.c", "-o", "prog")
+	if got := b.run(rdistcc, "gcc", "-Wall", "warn.c", "a.c", "b.c", "-o", "prog"); got != plain || plain.stderr == "" {
+		t.Errorf("got %+v, want %+v", got, plain)
+	}
+	b.reported("local:no-hosts")
+}
+
+// TestSeveralInterrupted: a signal leaves no temporary object.
+func TestSeveralInterrupted(t *testing.T) {
+	m := treeManager(t)
+	m.hang = make(chan struct{})
+	b := severalBench(t, m)
+	cmd := b.cmd(rdistcc, "gcc", "a.c", "b.c", "-o", "prog")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n == 0; time.Sleep(time.Millisecond) {
+		m.mu.Lock()
+		n = len(m.submits)
+		m.mu.Unlock()
+	}
+	if names, _ := filepath.Glob(b.path("tmp/cc??????.o")); len(names) == 0 {
+		t.Error("no temporary object like gcc's")
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("exit %d, want 130", code)
+	}
+	if left, _ := os.ReadDir(b.path("tmp")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
