@@ -12,7 +12,7 @@ PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 # Not c89 and c99: they are scripts around gcc, which they find on PATH.
 LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
-.PHONY: all test race fuzz lint bench demo e2e interop ibverbs install clean deps $(PROGRAMS)
+.PHONY: all test race fuzz lint bench demo e2e builds random interop ibverbs install clean deps $(PROGRAMS)
 
 all: $(PROGRAMS)
 
@@ -80,6 +80,17 @@ e2e: all
 	$(call need,$(GO) gcc g++)
 	$(skips)
 	$(GO) test -count=1 -v -run '^TestScript$$' . && $(GO) test -count=1 ./internal/faults
+
+# Real projects of Debian's, and the kernel, built plain and with rdistcc; every object is compared, and each project's own
+# tests run. BUILDS: lua,zlib,redis,jsoncpp,tinyxml2,re2,leveldb,snappy,yaml-cpp,linux; BUILDFLAGS: say -options 'gcc:-O2 -g'.
+builds:
+	$(call need,$(GO) gcc g++ cmake ninja)
+	$(GO) test -count=1 -v -timeout 10h -run '^TestBuilds$$' ./internal/equal -builds $(or $(BUILDS),all) $(BUILDFLAGS)
+
+# Random command lines, plain and with rdistcc: RUNS of them from SEED on.
+random:
+	$(call need,$(GO) gcc g++)
+	$(GO) test -count=1 -v -timeout 10h -run '^TestRandom$$' ./internal/equal -random $(or $(RUNS),5000) -seed $(or $(SEED),1)
 
 # Against the kernel's soft-iWARP driver and rdma-core's programs, in a QEMU guest (interop/siw-vm). INTEROP=ci: the
 # small sizes; INTEROPFLAGS: of go test, say -run TestRping -v.
