@@ -112,7 +112,7 @@ var goes = [numClasses]uint8{
 	macro: toText | toList, plainText: toText | toList, source: toText | toList, language: toText | toList,
 	depend: toText, dependAuto: toText, dependFile: toText, dependTo: toText, wp: toText, xpre: toText,
 	linker:     toText, // clang says that they are unused
-	diagFormat: toText | toObject | toList, compileOn: toObject, wa: toObject, xasm: toObject,
+	diagFormat: toText | toObject, compileOn: toObject, wa: toObject, xasm: toObject,
 	// Some of these define macros.
 	coverage: toList, inputProfile: toList, inputFile: toList, inputBlocks: toList, profileDir: toList, textProfile: toList, textCoverage: toList, textInput: toList,
 }
