@@ -100,7 +100,8 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 	}
 	o := &sources.Options{
 		FD: s.source, Max: s.SourceMax, Names: names, More: f.plan.Inputs, Since: syscall.NsecToTimespec(began.UnixNano()), Cwd: s.cwd,
-		Asm: strings.HasPrefix(f.plan.Language, "assembler"),
+		Twins: f.plan.Driver.Family == compile.GCC,
+		Asm:   strings.HasPrefix(f.plan.Language, "assembler"),
 	}
 	var known bool
 	o.Dirs, known = f.plan.IncludeDirs()

@@ -25,6 +25,7 @@ type Options struct {
 
 	Cwd string // the working directory, as names of its files would begin
 
+	Twins   bool    // the list lacks links to files with #pragma once, and copies of them
 	Clock   [3]bool // __TIME__, __DATE__, __TIMESTAMP__: the command says what it is
 	Asm     bool    // the source is assembly
 	AsmDirs bool    // the command names directories to the assembler
@@ -69,6 +70,9 @@ func Make(o *Options) (*Pack, error) {
 			return nil, err
 		}
 	}
+	if err := p.packTwins(); err != nil {
+		return nil, err
+	}
 	for _, name := range o.More {
 		if err := p.further(name, false); err != nil {
 			return nil, err
@@ -107,6 +111,7 @@ type pack struct {
 	names  map[string]struct{} // that are packed, or are going to be
 	inode  map[inode]uint32    // 1 + index in Files, of those with their content
 	ways   map[string]struct{} // directories with a ".." that are looked at
+	onces  map[string]struct{} // base names of headers with #pragma once
 	asked  map[string]struct{} // headers whose candidates are packed
 	search []string            // directories for headers
 	marked int                 // files that are here for messages

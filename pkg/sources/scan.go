@@ -62,6 +62,8 @@ func (p *pack) judge(t *text, tok token, at int) error {
 		if bytes.HasSuffix(before, []byte("GCC")) && t.place(at) != inComment {
 			return ErrPragma // it compares the times of files, or reads one
 		}
+	case tokOnce:
+		p.noteOnce(t.name)
 	}
 	return nil
 }

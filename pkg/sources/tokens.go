@@ -15,6 +15,7 @@ const (
 	tokAsmInclude              // .include
 	tokDependency              // #pragma GCC dependency
 	tokPCH                     // #pragma GCC pch_preprocess
+	tokOnce                    // #pragma once
 	numTokens
 )
 
@@ -33,6 +34,7 @@ var tokenWords = [numTokens]struct {
 	tokAsmInclude: {".include", 0},
 	tokDependency: {"dependency", 3},
 	tokPCH:        {"pch_preprocess", 0},
+	tokOnce:       {"pragma once", 3},
 }
 
 // finder finds tokens. Of a window of seven bytes, one whole word of four lies at a

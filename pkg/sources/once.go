@@ -1,0 +1,88 @@
+package sources
+
+import (
+	"bytes"
+	"strings"
+	"syscall"
+)
+
+// gcc leaves a file out of its list that it has not read because of a #pragma once in
+// another one with the same content: a link to it, or a copy. But it looks for that file,
+// and fails without it. So where headers have the pragma, whatever is included by the
+// name of one of them is packed, wherever it may be found.
+
+// noteOnce notes a header that is read once only.
+func (p *pack) noteOnce(name string) {
+	if p.onces == nil {
+		p.onces = make(map[string]struct{})
+	}
+	p.onces[base(name)] = struct{}{}
+}
+
+// packTwins looks through what is packed once more, for the names of such headers.
+func (p *pack) packTwins() error {
+	if p.onces == nil || !p.o.Twins {
+		return nil
+	}
+	if err := p.flush(); err != nil {
+		return err
+	}
+	at := p.o.Off
+	for i := range p.Files {
+		f := &p.Files[i]
+		from := at
+		at += f.Len
+		if f.Len == 0 || system(f.Name) {
+			continue
+		}
+		b := p.buf[:0]
+		if f.Len > uint64(cap(b)) {
+			b = make([]byte, 0, f.Len)
+		}
+		b = b[:f.Len]
+		if n, err := syscall.Pread(p.o.FD, b, int64(from)); err != nil || n < len(b) {
+			return ErrTooBig // no memory left for the slot
+		}
+		if err := p.twins(&text{name: f.Name, dir: f.Name[:strings.LastIndexByte(f.Name, '/')+1], b: b}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// twins packs what t includes by the name of a header that is read once.
+func (p *pack) twins(t *text) error {
+	for rest := t.b; ; {
+		i := bytes.IndexByte(rest, '#')
+		if i < 0 {
+			return nil
+		}
+		rest = skipBlank(rest[i+1:])
+		word, after := cutWord(rest[:min(len(rest), 16)])
+		if w := string(word); w != "include" && w != "include_next" && w != "import" {
+			continue
+		}
+		rest = rest[len(word):]
+		if len(after) == 0 {
+			continue
+		}
+		name, quoted, ok := headerName(skipBlank(rest))
+		if !ok {
+			continue
+		}
+		if _, once := p.onces[base(name)]; !once {
+			continue
+		}
+		if dirs, known := p.searchList(); !known || len(dirs) == 0 {
+			if err := p.further(t.dir+name, false); err != nil {
+				return err
+			}
+			continue // where else, nobody can tell
+		}
+		if err := p.candidates(t, name, quoted, true); err != nil {
+			return err
+		}
+	}
+}
+
+func base(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }

@@ -1,0 +1,47 @@
+package sources
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestTwinsOfOnce: what gcc's list lacks is packed: a link to a header with the pragma,
+// and a copy. The list is gcc's own.
+func TestTwinsOfOnce(t *testing.T) {
+	cc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("gcc is not installed")
+	}
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write(t, "src/a.h", "#pragma once\nint a;\n")
+	write(t, "copy/a.h", "#pragma once\nint a;\n")
+	if err := os.MkdirAll("inc", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../src/a.h", "inc/a.h"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, "y.c", "#include \"src/a.h\"\n#  include /* */ <a.h>\n#include \"copy/a.h\"\n#")
+	rule, err := exec.Command(cc, "-M", "-Iinc", "y.c").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := ParseRule(rule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, twins := range []bool{true, false} {
+		p, err := Make(&Options{FD: memfd(t, 1<<20), Max: 1 << 20, Cwd: dir, Since: future, Names: list,
+			Dirs: []string{"inc"}, Own: func() []string { return []string{"/usr/include"} }, Twins: twins})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := names(p)
+		if strings.Contains(got, "inc/a.h=0") != twins || strings.Contains(got, "copy/a.h=20") != twins {
+			t.Errorf("twins %v: %s", twins, got)
+		}
+	}
+}
