@@ -26,7 +26,7 @@ var agreeWords = map[string]string{
 		-fPIC -m32 -march=haswell --param~max-inline-insns-auto=3 -fno-strict-aliasing -fvisibility=hidden -H -P -C -trigraphs --include-directory=d --include-directory~d -imacros~a.h
 		-v -### --version -dumpmachine -print-prog-name=as`,
 	"gcc": `-aux-info~out/aux -fcallgraph-info -fopt-info-loop=out/oi --machine=sse2 --no-strict-aliasing --debug=dwarf-4 --warn-all --std=c99 -Xpreprocessor~-MMD~-Xpreprocessor~xp.d
-		-fverbose-asm -frecord-gcc-switches -traditional-cpp -wrapper~env,A=B -no-integrated-cpp -dA -fdump-tree-gimple -frandom-seed=1 -A~x=y -Tbss~0 -R~dir -fprofile-note=out/n.gcno`,
+		-fverbose-asm -frecord-gcc-switches -traditional-cpp -no-integrated-cpp -dA -fdump-tree-gimple -frandom-seed=1 -A~x=y -Tbss~0 -fprofile-note=out/n.gcno`,
 	"clang": `-emit-llvm -Qunused-arguments -Xclang~-disable-O0-optnone -fno-integrated-as --serialize-diagnostics~out/d.dia -ftime-trace -gline-tables-only -flto=thin -mthread-model~posix
 		-foptimization-record-file=out/r.yaml -target~x86_64-linux-gnu --target=x86_64-linux-gnu --sysroot=/ -MJ~out/mj.json -undefined~x -- -fdebug-compilation-dir~/x -ftrapv-handler=h -embed-dir=d`,
 	"files": `a.c a.c a.c a.c d/a.c ./a.c a.b.c a.i a.ii a.cc a.cp a.cxx a.cpp a.CPP a.c++ a.C a.m a.mi a.mm a.M a.mii a.h a.hh a.H a.hpp a.s a.S a.sx a.o a.a a.so noext .c .hidden.c d.c/noext
@@ -153,6 +153,9 @@ func (j *driverJobs) job(words []string) {
 			next = words[i+2]
 		}
 		for _, o := range []string{"-o", "-MF", "-MD", "-MMD", "-aux-info", "-dependency-file", "-coverage-notes-file", "-opt-record-file", "-split-dwarf-output", "-serialize-diagnostic-file"} {
+			if (o == "-MD" || o == "-MMD") && slices.Contains(words, "-MF") {
+				continue // -MF names the file
+			}
 			if w == o && next != "" && next[0] != '-' {
 				j.wrote = append(j.wrote, next)
 				if o == "-o" && (strings.HasSuffix(next, ".i") || strings.HasSuffix(next, ".ii") || strings.HasSuffix(next, ".mi") || strings.HasSuffix(next, ".mii")) && cppOnly {

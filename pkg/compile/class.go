@@ -14,6 +14,7 @@ const (
 	incDir     // as preproc; a directory for headers
 	search     // as preproc; where headers are looked for is not certain then
 	searchGCC  // as search; clang looks below for a gcc then, at files that nobody lists
+	driverFile // as both; the driver reads a file of its own for it, which nobody lists
 	include    // as preproc; -include, -imacros
 	macro      // as preproc; the compiler too where the text leaves conditionals standing
 	compileOn  // the compiler alone: it would change or spoil the text
@@ -108,7 +109,7 @@ var goes = [numClasses]uint8{
 	both: toText | toObject | toList, arch: toText | toObject | toList, sanitize: toText | toObject | toList,
 	lto: toText | toObject | toList, stackUsage: toText | toObject | toList, xclang: toText | toObject | toList, llvm: toObject,
 	warning: toText | toObject, debug: toText | toObject, compDir: toText | toObject, debugRoot: toText | toObject,
-	preproc: toText | toList, incDir: toText | toList, search: toText | toList, searchGCC: toText | toList, include: toText | toList,
+	preproc: toText | toList, incDir: toText | toList, search: toText | toList, searchGCC: toText | toList, driverFile: toText | toObject | toList, include: toText | toList,
 	macro: toText | toList, plainText: toText | toList, source: toText | toList, language: toText | toList,
 	depend: toText, dependAuto: toText, dependFile: toText, dependTo: toText, wp: toText, xpre: toText,
 	linker:     toText, // clang says that they are unused

@@ -18,7 +18,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(ReasonDependencies, GateCPP)
 	case p.sources == 0 && p.stdin:
 		local(ReasonStdin, GateLocal)
-	case p.sources == 0 && p.inputs > 0 && !p.compile && !p.assembly:
+	case p.sources == 0 && p.inputs > 0 && !p.compile && !p.assembly && !p.syntax:
 		local(ReasonLink, GateLocal)
 	case p.sources == 0:
 		local(ReasonNoSource, GateLocal)
@@ -26,6 +26,8 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(ReasonStdin, GateLocal)
 	case p.Language == langHeader:
 		local(ReasonNotReproducible+"pch", GateLocal)
+	case p.syntax:
+		local(ReasonNotReproducible+hereOf[hereSyntaxOnly], GateLocal) // beats -c and -S
 	case !p.compile && !p.assembly:
 		p.Several = true
 		local(ReasonLink, GateLocal)

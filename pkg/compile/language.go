@@ -23,8 +23,8 @@ const (
 func bySuffix(name string, d Driver) string {
 	file := base(name)
 	dot := strings.LastIndexByte(file, '.')
-	if dot < 0 {
-		return langLink
+	if dot < 0 || d.Family == GCC && dot == 0 && file == name {
+		return langLink // to gcc a name that is all suffix has none
 	}
 	switch file[dot+1:] {
 	case "c":

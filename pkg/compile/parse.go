@@ -22,7 +22,8 @@ type parser struct {
 	Plan
 	x         string // language that -x set for the files behind it, or ""
 	sources   int
-	inputs    int // further files: objects, libraries
+	spoken    bool // the word before, but for options, was -x
+	inputs    int  // further files: objects, libraries
 	compile   bool
 	assembly  bool
 	outputs   int  // times -o was given
@@ -32,6 +33,7 @@ type parser struct {
 	wall      bool
 	quiet     bool
 	query     bool
+	syntax    bool
 	cppOnly   bool
 	depOnly   bool
 	stdin     bool
@@ -124,6 +126,7 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.output = arg
 	case language:
 		p.late = p.late || p.sources > 0
+		p.spoken = true
 		p.x = arg
 		if arg == "none" {
 			p.x = ""
@@ -141,7 +144,7 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.dependencyFile(arg)
 	case dependTo:
 		p.target = true
-	case searchGCC:
+	case searchGCC, driverFile:
 		p.Sources = "toolchain"
 	case preproc, include:
 		if isDevice(arg) {
@@ -194,6 +197,7 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.sourcesOnly(what)
 	}
 	if c > notHere {
+		p.syntax = p.syntax || c == hereSyntaxOnly
 		p.refuse(ReasonNotReproducible + hereOf[c])
 	}
 	p.add(c, words, arg)
@@ -251,8 +255,13 @@ func (p *parser) file(words []string) {
 		p.add(source, words, name)
 		return
 	default:
-		lang = bySuffix(name, p.Driver)
+		d := p.Driver
+		if p.spoken && d.Family == GCC {
+			d.CXX = false // g++ leaves the file behind a -x, even none, to gcc
+		}
+		lang = bySuffix(name, d)
 	}
+	p.spoken = false
 	if name == "-" || isDevice(name) {
 		p.stdin = true
 	}
