@@ -131,12 +131,8 @@ func hostLines(hosts []connmgr.HostStatus) []byte {
 				load = fmt.Sprintf("%.2f", float64(h.Load.LoadAvg)/100)
 				seen = fmt.Sprintf("%s ago, %s", viewAge(h.LoadAgeMS), cmp.Or(h.LoadFrom, "unknown"))
 			}
-			why := ""
-			if h.State != "up" {
-				why = h.Error
-			}
 			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", h.Addr, h.State, h.Running, jobs, h.Credits,
-				h.OK, h.Failed, amount(h.Out), amount(h.In), load, seen, why)
+				h.OK, h.Failed, amount(h.Out), amount(h.In), load, seen, h.Note())
 		}
 	})
 }

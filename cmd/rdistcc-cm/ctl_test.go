@@ -144,8 +144,9 @@ func sample() connmgr.Status {
 		Slots:   connmgr.SlotStatus{Max: 64, Leased: 2},
 		Waiting: connmgr.WaitingStatus{Credit: 1},
 		Hosts: []connmgr.HostStatus{
-			{Addr: "a:7632", State: "up", Jobs: 8, Running: 2, Credits: 6, OK: 120, Out: 3 << 20, In: 5000, Load: &job.Load{LoadAvg: 150}, LoadFrom: "board", LoadAgeMS: 320},
+			{Addr: "a:7632", State: "up", Jobs: 8, Running: 2, Credits: 6, OK: 120, Out: 3 << 20, In: 5000, Load: &job.Load{LoadAvg: 150}, LoadFrom: "board", LoadAgeMS: 320, Tree: true},
 			{Addr: "b:7632", State: "down", Error: "connection refused"},
+			{Addr: "c:7632", State: "up", Jobs: 4, Load: &job.Load{}, LoadFrom: "welcome"},
 		},
 		Jobs: []connmgr.JobCount{
 			{Place: "local", Reason: "link", OK: 10}, {Place: "local", Reason: "diagnostics", OK: 20, Failed: 5}, {Place: "remote", Host: "a:7632", OK: 120},
@@ -171,6 +172,7 @@ func TestStatusForPeople(t *testing.T) {
 		"host list of its own: /etc/rdistcc/hosts",
 		"a:7632 up 2 8 6 120 0 3.0MiB 4.9KiB 1.50 0.3 s ago, board",
 		"b:7632 down 0 - 0 0 0 0B 0B - - connection refused",
+		"c:7632 up 0 4 0 0 0 0B 0B 0.00 0.0 s ago, welcome shows no private trees",
 		"remote a:7632 120 77% 0",
 		"local diagnostics 25 16% 5",
 		"local link 10 6% 0",
@@ -199,7 +201,7 @@ func TestStatusForPrograms(t *testing.T) {
 	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, sample()) })
 	out := s.want(0, "", "", "status", "--json")
 	var got connmgr.Status
-	if err := json.Unmarshal([]byte(out), &got); err != nil || got.PID != 42 || len(got.Hosts) != 2 {
+	if err := json.Unmarshal([]byte(out), &got); err != nil || got.PID != 42 || len(got.Hosts) != 3 {
 		t.Errorf("JSON is %v, %+v", err, got)
 	}
 }

@@ -40,7 +40,7 @@ func (d *daemon) page() telemetry.Page {
 
 func hostTable(s *connmgr.Status) telemetry.Table {
 	t := telemetry.Table{Title: "Hosts", Empty: "none was named yet",
-		Columns: []string{"host", "state", "running", "credits", "places", "toolchains", "compiled", "failed", "why"}}
+		Columns: []string{"host", "state", "running", "credits", "places", "toolchains", "compiled", "failed", "note"}}
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
 		state := telemetry.Cell{Text: h.State, Tone: telemetry.ToneWarn}
@@ -55,7 +55,7 @@ func hostTable(s *connmgr.Status) telemetry.Table {
 			running.Share = float64(h.Running) / float64(h.Jobs)
 		}
 		t.Rows = append(t.Rows, append([]telemetry.Cell{{Text: h.Addr}, state, running},
-			cells(h.Credits, h.Jobs, h.Tools, h.OK, h.Failed, h.Error)...))
+			cells(h.Credits, h.Jobs, h.Tools, h.OK, h.Failed, h.Note())...))
 	}
 	return t
 }

@@ -42,6 +42,7 @@ type HostStatus struct {
 	In      uint64    `json:"bytes_in"`
 	Jobs    int       `json:"jobs"`       // compiles at a time that the host allows
 	Tools   int       `json:"toolchains"` // that it can run
+	Tree    bool      `json:"tree"`       // it shows private trees: it takes the sources form
 	Load    *job.Load `json:"load,omitempty"`
 	// LoadFrom is where Load comes from (board, result, heartbeat, welcome), LoadAgeMS
 	// its age in milliseconds.
@@ -50,6 +51,17 @@ type HostStatus struct {
 	Pressure  *job.Pressure `json:"pressure,omitempty"` // as the board last had it
 
 	state hostState
+}
+
+// Note is what its user should know of a host: why it is not up, or what it cannot do.
+func (s *HostStatus) Note() string {
+	switch {
+	case s.State != "up":
+		return s.Error
+	case !s.Tree:
+		return "shows no private trees"
+	}
+	return ""
 }
 
 // JobCount counts commands by where they ran and why.
@@ -240,7 +252,7 @@ func (h *host) statusLocked() HostStatus {
 		load := l.view.load
 		s.Credits, s.Running, s.Load = len(l.credits), len(l.flights), &load
 		s.LoadFrom, s.LoadAgeMS, s.Pressure = l.view.from, time.Since(l.view.at).Milliseconds(), l.view.pressure
-		s.Jobs, s.Tools = int(l.welcome.Jobs), len(l.ids)
+		s.Jobs, s.Tools, s.Tree = int(l.welcome.Jobs), len(l.ids), l.welcome.Tree
 	}
 	return s
 }
