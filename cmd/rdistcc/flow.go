@@ -133,6 +133,9 @@ func (f *flow) fill() (*ipc.Submit, string) {
 	if f.plan.Text != "" {
 		return nil, compile.ReasonNotReproducible + f.plan.Text
 	}
+	if f.slot.Tree {
+		f.slot.Direct = nil // it would list the files
+	}
 	f.rec.form, f.outputs = "text", f.plan.TextOutputs()
 	return f.preprocess()
 }

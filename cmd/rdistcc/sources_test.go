@@ -97,6 +97,20 @@ func TestSourcesFormWithoutDriver(t *testing.T) {
 	}
 }
 
+// TestTextOnAFarmWithTrees: what does not travel as sources is preprocessed, and what would
+// list its files is not taken for the preprocessor.
+func TestTextOnAFarmWithTrees(t *testing.T) {
+	m := treeManager(t)
+	m.driver, _ = exec.LookPath("gcc")
+	b := m.bench()
+	b.write("x.c", hello)
+	b.wants(b.run(rdistcc, "gcc", "-c", "x.c", "-o", "/dev/null"), 0, "")
+	b.reported("remote:farm:7632")
+	if body := m.bodies[0]; len(body.Files) != 0 {
+		t.Errorf("files %+v", body.Files)
+	}
+}
+
 // TestWhatKeepsSourcesHere: what cannot be packed runs here, once, with its own words.
 func TestWhatKeepsSourcesHere(t *testing.T) {
 	for name, c := range map[string]struct {
