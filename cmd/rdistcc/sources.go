@@ -103,6 +103,9 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 		Twins: f.plan.Driver.Family == compile.GCC,
 		Asm:   strings.HasPrefix(f.plan.Language, "assembler"),
 	}
+	if f.takesWords() && isTerminal(2) {
+		body.Args = coloured(body.Args, f.plan.Driver.Family, f.set.getenv("TERM"))
+	}
 	var known bool
 	o.Dirs, known = f.plan.IncludeDirs()
 	o.Own = func() []string { return f.headerDirs(known) }

@@ -324,3 +324,32 @@ func TestManyFiles(t *testing.T) {
 		t.Errorf("%d files", got)
 	}
 }
+
+// TestOnATerminal: where exactness is asked for the words come from here, which has the
+// terminal's width; else the host's compiler is told to colour them.
+func TestOnATerminal(t *testing.T) {
+	script, err := exec.LookPath("script")
+	if err != nil {
+		t.Skip("script is not installed")
+	}
+	for _, fast := range []bool{false, true} {
+		m := treeManager(t)
+		m.fast = fast
+		b := m.bench("TERM=xterm")
+		b.write("x.c", "int f(void) { int unused; return 0; }\n")
+		o := b.run(script, "-qec", rdistcc+" gcc -Wall -c x.c", "log")
+		if o.code != 0 || !strings.Contains(o.stdout, "\x1b[") || strings.Count(o.stdout, "warning") != 1 {
+			t.Errorf("fast %v: %+v", fast, o)
+		}
+		if fast {
+			b.reported("remote:farm:7632")
+		} else {
+			b.reported("local:diagnostics")
+		}
+		for _, name := range []string{"x.o", "report"} {
+			_ = os.Remove(b.path(name)) // the next run makes them anew
+		}
+		b.wants(b.run(script, "-qec", rdistcc+" gcc -c x.c", "log"), 0, "")
+		b.reported("remote:farm:7632") // nothing to say
+	}
+}
