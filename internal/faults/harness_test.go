@@ -329,7 +329,7 @@ func (s *site) startLong(env []string, name string) *running {
 	j := s.start(env, append([]string{"g++", "-c", name + ".cc"}, longFlags...)...)
 	s.eventually("a remote compiler", func() string {
 		for _, p := range s.processes() {
-			if p.name == "cc1plus" && strings.Contains(p.line, name+".cc") && strings.HasPrefix(p.cwd, s.tmp) {
+			if p.name == "cc1plus" && strings.Contains(p.line, name+".cc") && (p.tree || strings.HasPrefix(p.cwd, s.tmp)) {
 				return ""
 			}
 		}
@@ -363,6 +363,7 @@ func (s *site) eventually(what string, wrong func() string) {
 type process struct {
 	pid             int
 	name, line, cwd string
+	tree            bool // in namespaces of its own
 }
 
 func (p process) String() string { return fmt.Sprintf("[%d %s in %s]", p.pid, p.line, p.cwd) }
@@ -380,6 +381,9 @@ func (s *site) processes() (all []process) {
 		}
 		p := process{line: strings.ReplaceAll(string(line), "\x00", " "), cwd: cwd}
 		p.pid, _ = strconv.Atoi(filepath.Base(dir))
+		there, err := os.Readlink(dir + "/ns/mnt")
+		here, _ := os.Readlink("/proc/self/ns/mnt")
+		p.tree = err == nil && there != here
 		comm, _ := os.ReadFile(dir + "/comm")
 		p.name = strings.TrimSpace(string(comm))
 		all = append(all, p)
@@ -456,7 +460,7 @@ func (s *site) busy() string {
 	}
 	for _, p := range s.processes() {
 		switch {
-		case own[p.pid], strings.HasPrefix(p.line, "rdistccd-guard "):
+		case own[p.pid], strings.HasPrefix(p.line, "rdistccd-guard "), strings.HasPrefix(p.line, "rdistccd-tree"):
 		case strings.HasPrefix(p.line, filepath.Join(filepath.Dir(s.Wrapper), "rdistcc-cm")): // started by a wrapper
 		default:
 			wrong = append(wrong, p.String())

@@ -96,7 +96,7 @@ func (l liar) speak(p *peer, id job.ToolchainID) {
 		case nil:
 			return
 		case *job.Hello:
-			p.send(&job.Welcome{Jobs: 2, MaxBody: l.slot, MaxResult: 1 << 20, Toolchains: l.listed}, 0)
+			p.send(&job.Welcome{Jobs: 2, MaxBody: l.slot, MaxResult: 1 << 20, Toolchains: l.listed, Tree: true}, 0)
 			p.send(&job.Toolchains{Seq: 1, Total: 1, IDs: []job.ToolchainID{id}}, 0)
 			grant := &job.Grant{Seq: 1}
 			for i := range l.credits {

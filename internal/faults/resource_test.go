@@ -271,14 +271,14 @@ func TestStateDiskFull(t *testing.T) {
 	_ = s.command(env, s.Wrapper, "stop").Run() // there need not be one
 }
 
-// TestDiskFullThere: a host without room to compile costs a line; it takes jobs that
-// fit, and all when there is room again.
+// TestDiskFullThere: a host that shows no trees, and has no room to compile, costs a
+// line; it takes jobs that fit, and all when there is room again.
 func TestDiskFullThere(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	area := filepath.Join(s.root, "area")
 	s.mount(area, 200<<10)
-	d := s.daemon("d1", "daemon: {work-dir: "+area+"}\n", "--jobs", "1")
+	d := s.daemon("d1", "daemon: {work-dir: "+area+", tree: off}\n", "--jobs", "1")
 	s.manager(d.Addr, "")
 	s.remote(d.Addr)
 	s.atRest()
@@ -293,7 +293,7 @@ func TestDiskFullThere(t *testing.T) {
 		s.sameObject(name+".o", "gcc", "-O1", "-c", name+".c")
 		s.remote(d.Addr)
 	}
-	good := s.daemon("d2", "", "--jobs", "1")
+	good := s.daemon("d2", "daemon: {tree: off}\n", "--jobs", "1")
 	hosts := []string{"RDISTCC_HOSTS=" + d.Addr + " " + good.Addr}
 	s.run(hosts, "gcc", "-c", "hello.c")
 	s.atRest()
