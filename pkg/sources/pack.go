@@ -90,6 +90,9 @@ func Make(o *Options) (*Pack, error) {
 			return nil, err
 		}
 	}
+	if err := p.scanAliases(); err != nil {
+		return nil, err
+	}
 	for _, name := range p.probes {
 		if err := p.probe(name); err != nil {
 			return nil, err
@@ -113,6 +116,7 @@ type pack struct {
 	ways   map[string]struct{} // directories with a ".." that are looked at
 	onces  map[string]struct{} // base names of headers with #pragma once
 	asked  map[string]struct{} // headers whose candidates are packed
+	others []string            // other names for __has_include
 	search []string            // directories for headers
 	marked int                 // files that are here for messages
 	queue  []queued            // to be packed behind the list

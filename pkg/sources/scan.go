@@ -33,9 +33,13 @@ type text struct {
 	defined [3]bool
 }
 
+func newText(name string, b []byte, asm bool) *text {
+	return &text{name: name, dir: name[:strings.LastIndexByte(name, '/')+1], b: b, asm: asm}
+}
+
 // scan looks for what a list of files cannot know.
 func (p *pack) scan(name string, b []byte) error {
-	t := &text{name: name, dir: name[:strings.LastIndexByte(name, '/')+1], b: b, asm: p.o.Asm}
+	t := newText(name, b, p.o.Asm)
 	var err error
 	p.finder.find(b, func(tok token, at int) bool {
 		err = p.judge(t, tok, at)
@@ -101,37 +105,52 @@ func (p *pack) hasInclude(t *text, tok token, at int, after []byte) error {
 	if tok == tokHasInclude {
 		after = bytes.TrimPrefix(after, []byte("_next"))
 	}
+	return p.asks(t, at, after, tok == tokHasEmbed)
+}
+
+// asks judges a word that asks for a file, at a place in t and with what follows it.
+// embed: what is in the file counts, too.
+func (p *pack) asks(t *text, at int, after []byte, embed bool) error {
 	if at > 0 && isWord(t.b[at-1]) || len(after) > 0 && isWord(after[0]) {
 		return nil
 	}
 	kind, rest := directive(t.b, at)
-	macro := string(kind) == "define"
-	if macro {
-		name, params := cutWord(skipBlank(rest))
-		if len(name) > 0 && &name[0] == &t.b[at] {
+	define := string(kind) == "define"
+	var macro, params []byte // that this defines; params from the parenthesis on, if it has some
+	if define {
+		macro, params = cutWord(skipBlank(rest))
+		if len(macro) > 0 && &macro[0] == &t.b[at] {
 			return nil // it is what is defined
 		}
 		if len(params) == 0 || params[0] != '(' {
-			macro = false // without parameters: it means what it says
+			params = nil
 		}
 	}
 	operand := skipBlank(after)
 	if len(operand) > 0 && operand[0] == '(' {
 		operand = skipBlank(operand[1:])
 	} else if len(operand) == 0 || operand[0] != '<' && operand[0] != '"' {
-		if string(kind) != "define" || t.place(at) == inComment {
+		if !define || t.place(at) == inComment {
 			return nil // is it defined?
 		}
-		return ErrHasInclude // another name for it
+		if params != nil || embed {
+			return ErrHasInclude
+		}
+		p.alias(macro)
+		return nil
 	}
 	name, quoted, ok := headerName(operand)
-	if !ok || macro {
-		if t.place(at) == inComment {
-			return nil
-		}
-		return ErrHasInclude
+	if ok && params == nil {
+		return p.candidates(t, name, quoted, embed)
 	}
-	return p.candidates(t, name, quoted, tok == tokHasEmbed)
+	switch {
+	case t.place(at) == inComment:
+		return nil
+	case params != nil && !embed && passesOn(params, operand):
+		p.alias(macro)
+		return nil
+	}
+	return ErrHasInclude
 }
 
 // headerName reads <name> or "name".

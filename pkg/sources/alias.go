@@ -1,0 +1,98 @@
+package sources
+
+import (
+	"bytes"
+	"slices"
+	"syscall"
+)
+
+// maxAliases is how many other names for __has_include one compile may have.
+const maxAliases = 32
+
+// alias notes another name for __has_include:
+//
+//	#define HAS_INCLUDE      __has_include
+//	#define HAS_INCLUDE_(x)  __has_include(x)
+//
+// It may be used in a file that was looked at before.
+func (p *pack) alias(name []byte) {
+	if !slices.Contains(p.others, string(name)) {
+		p.others = append(p.others, string(name))
+	}
+}
+
+// passesOn reports whether a macro with the parameters of params, "(x) ...", hands the
+// only one of them on: operand is "x)...".
+func passesOn(params, operand []byte) bool {
+	x, rest := cutWord(skipBlank(params[1:]))
+	if rest = skipBlank(rest); len(x) == 0 || len(rest) == 0 || rest[0] != ')' {
+		return false
+	}
+	y, rest := cutWord(operand)
+	rest = skipBlank(rest)
+	return bytes.Equal(x, y) && len(rest) > 0 && rest[0] == ')'
+}
+
+// scanAliases looks for the other names in all files, those that are written already
+// too. It may find more of them.
+func (p *pack) scanAliases() error {
+	for i := 0; i < len(p.others); i++ {
+		if i == maxAliases {
+			return ErrHasInclude
+		}
+		// One by one: hardly any compile has more than one.
+		at := p.o.Off
+		for k := range p.Files {
+			f := &p.Files[k]
+			if f.Len == 0 {
+				continue
+			}
+			b, err := p.content(at, f.Len)
+			if err != nil {
+				return err
+			}
+			if err := p.scanAlias(f.Name, b, p.others[i]); err != nil {
+				return err
+			}
+			at += f.Len
+		}
+	}
+	return nil
+}
+
+func (p *pack) scanAlias(file string, b []byte, word string) error {
+	t := newText(file, b, p.o.Asm)
+	for from := 0; ; {
+		i := bytes.Index(b[from:], []byte(word))
+		if i < 0 {
+			return nil
+		}
+		at := from + i
+		from = at + len(word)
+		if t.place(at) == inCode {
+			if err := p.asks(t, at, b[from:], false); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// content is n packed bytes at off of the slot. It is the buffer's own memory where
+// they lie there.
+func (p *pack) content(off, n uint64) ([]byte, error) {
+	if off >= p.base {
+		return p.buf[off-p.base:][:n], nil
+	}
+	b := make([]byte, n)
+	for done := 0; done < len(b); {
+		m, err := syscall.Pread(p.o.FD, b[done:], int64(off)+int64(done))
+		switch {
+		case err == syscall.EINTR:
+		case err != nil || m == 0:
+			return nil, ErrTooBig
+		default:
+			done += m
+		}
+	}
+	return b, nil
+}
