@@ -284,6 +284,9 @@ var equalCases = []struct{ compilers, place, args string }{
 	{"c", "remote", "-ffunction-sections -fdata-sections -fno-common -fwrapv -c main.c"},
 	{"c", "remote", "-fcf-protection=full -fno-plt -O2 -c main.c"},
 	{"c", "remote", "-fopenmp -O2 -c simd.c"},
+	{"c", "remote", "-fopenmp -O2 -c parallel.c"},
+	{"c", "remote", "-fopenmp-simd -O2 -c parallel.c"},
+	{"gcc", "remote", "-fopenacc -O2 -c parallel.c"},
 	{"c", "remote", "-pg -c main.c"},
 	{"c", "remote", "-fno-builtin -fno-builtin-printf -nostdinc -c sub/src.c"},
 

@@ -45,7 +45,7 @@ func (p *Plan) listForm(argv []string, major int) []string {
 	case p.Driver.Family == Clang:
 		// What the driver has to say of words it does not use is said over there.
 		return append(argv, "-M", "-w", "-Qunused-arguments")
-	case p.keepsMacros(major):
+	case p.directivesOnly(major):
 		return append(argv, "-E", "-fdirectives-only", "-w", "-MD", "-MF", "-", "-o", "/dev/null")
 	}
 	return append(argv, "-M")

@@ -80,6 +80,11 @@ func (p *Plan) Remote(major int, dir string) (args []string, lang string) {
 
 // keepsMacros reports whether the text keeps its macros for the other half.
 func (p *Plan) keepsMacros(major int) bool {
+	return p.directivesOnly(major) && !p.pragmas
+}
+
+// directivesOnly reports whether gcc can do with a look at directives.
+func (p *Plan) directivesOnly(major int) bool {
 	return p.Driver.Family == GCC && major >= KeepsMacrosFrom && !p.plain
 }
 

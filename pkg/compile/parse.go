@@ -150,6 +150,10 @@ func (p *parser) option(c class, words []string, arg string) {
 		if isDevice(arg) {
 			p.refuse(ReasonStdin)
 		}
+	case both:
+		if strings.HasPrefix(words[0], "-fopenmp") || strings.HasPrefix(words[0], "-fopenacc") {
+			p.pragmas = true
+		}
 	case debug:
 		p.debug = true
 	case compDir, debugRoot:

@@ -58,6 +58,7 @@ type Plan struct {
 	debug   bool     // some -g
 	compDir bool     // clang: the command names the directory for debug information
 	plain   bool     // gcc: this command cannot keep its macros in the text
+	pragmas bool     // gcc: pragmas count that -fdirectives-only leaves out of the text
 	native  bool     // some words mean this machine's processor
 	lto     bool     // gcc: the object names the working directory
 	macros  bool     // gcc: the object depends on the places of macros
