@@ -11,47 +11,51 @@ const fFlags = "" +
 	" align-jumps= align-labels align-labels= align-loops align-loops= aligned-allocation aligned-new" +
 	" aligned-new= all-virtual allocation-dce allow-editor-placeholders allow-leading-underscore" +
 	" allow-parameterless-variadic-functions allow-store-data-races alt-external-templates altivec" +
-	" altivec-src-compat= analyzer analyzer-call-summaries analyzer-checker= analyzer-feasibility" +
-	" analyzer-fine-grained analyzer-show-duplicate-count analyzer-state-merge analyzer-state-purge" +
-	" analyzer-transitivity analyzer-verbose-edges analyzer-verbose-state-changes analyzer-verbosity=" +
-	" android-pad-segment ansi-escape-codes apple-kext apple-link-rtlib apple-pragma-pack" +
-	" application-extension approx-func argument-alias argument-noalias argument-noalias-anything" +
-	" argument-noalias-global asan-shadow-offset= asm asm-blocks associative-math" +
-	" assume-nothrow-exception-dtor assume-sane-operator-new assume-sane-operators-new-delete" +
-	" assume-sane-operators-new-delete= assume-unique-vtables assumptions async-exceptions" +
-	" asynchronous-unwind-tables auto-inc-dec autolink avoid-store-forwarding basic-block-address-map" +
-	" binutils-version= bit-tests blocks borland-extensions bounds-safety bracket-depth= branch-count-reg" +
-	" branch-target-load-optimize branch-target-load-optimize2 btr-bb-exclusive builtin builtin-printf" +
-	" c++-abi= c++-static-destructors c++-static-destructors= call-saved-x10 call-saved-x11" +
-	" call-saved-x12 call-saved-x13 call-saved-x14 call-saved-x15 call-saved-x18 call-saved-x8" +
-	" call-saved-x9 caller-saves canonical-system-headers caret-diagnostics caret-diagnostics-max-lines=" +
-	" cf-protection cf-protection= cf-runtime-abi= char8_t check-data-deps check-new check-pointer-bounds" +
-	" checking checking= clang-abi-compat= code-hoisting color-diagnostics combine-stack-adjustments" +
-	" comment-block-commands= common compare-elim complete-member-pointers complex-arithmetic= concepts" +
-	" concepts-diagnostics-depth= concepts-ts cond-mismatch conserve-space conserve-stack" +
-	" const-string-class= constant-cfstrings constant-string-class= constexpr-backtrace-limit=" +
-	" constexpr-cache-depth= constexpr-depth= constexpr-fp-except constexpr-loop-limit=" +
-	" constexpr-ops-limit= constexpr-steps= contract-assumption-mode= contract-continuation-mode=" +
-	" contract-mode= contract-role= contract-semantic= contract-strict-declarations= contracts" +
-	" convergent-functions coro-aligned-allocation coroutines coroutines-ts cprop-registers" +
-	" crash-diagnostics crash-diagnostics= crc-optimization crossjumping cse-follow-jumps cse-skip-blocks" +
-	" cx-fortran-rules cx-limited-range cxx-exceptions data-sections dce debug-default-version=" +
-	" debug-prefix-map= debug-ranges-base-address debug-types-section declone-ctor-dtor declspec" +
-	" deduce-init-list default-inline defer-pop defer-ts define-target-os-macros delayed-branch" +
-	" delayed-template-parsing delete-dead-exceptions delete-null-pointer-checks denormal-fp-math=" +
-	" devirtualize devirtualize-at-ltrans devirtualize-speculatively diagnostics-absolute-paths" +
-	" diagnostics-all-candidates diagnostics-color diagnostics-color= diagnostics-column-origin=" +
-	" diagnostics-column-unit= diagnostics-escape-format= diagnostics-fixit-info" +
-	" diagnostics-generate-patch diagnostics-hotness-threshold= diagnostics-minimum-margin-width=" +
-	" diagnostics-misexpect-tolerance= diagnostics-parseable-fixits diagnostics-path-format=" +
-	" diagnostics-plain-output diagnostics-print-source-range-info diagnostics-show-caret" +
-	" diagnostics-show-category= diagnostics-show-cwe diagnostics-show-event-links" +
-	" diagnostics-show-highlight-colors diagnostics-show-hotness diagnostics-show-labels" +
-	" diagnostics-show-line-numbers diagnostics-show-location= diagnostics-show-nesting" +
-	" diagnostics-show-nesting-levels diagnostics-show-nesting-locations" +
-	" diagnostics-show-note-include-stack diagnostics-show-option diagnostics-show-path-depths" +
-	" diagnostics-show-template-tree diagnostics-text-art-charset= diagnostics-urls= digraphs" +
-	" direct-access-external-data discard-value-names dollars-in-identifiers" +
+	" altivec-src-compat= analyzer analyzer-assume-nothrow analyzer-call-summaries analyzer-checker=" +
+	" analyzer-feasibility analyzer-fine-grained analyzer-show-duplicate-count" +
+	" analyzer-show-events-in-system-headers analyzer-state-merge analyzer-state-purge" +
+	" analyzer-suppress-followups analyzer-transitivity analyzer-undo-inlining analyzer-verbose-edges" +
+	" analyzer-verbose-state-changes analyzer-verbosity= android-pad-segment ansi-escape-codes apple-kext" +
+	" apple-link-rtlib apple-pragma-pack application-extension approx-func argument-alias" +
+	" argument-noalias argument-noalias-anything argument-noalias-global asan-shadow-offset= asm" +
+	" asm-blocks associative-math assume-nothrow-exception-dtor assume-sane-operator-new" +
+	" assume-sane-operators-new-delete assume-sane-operators-new-delete= assume-unique-vtables" +
+	" assumptions async-exceptions asynchronous-unwind-tables atomic-fine-grained-memory" +
+	" atomic-ignore-denormal-mode atomic-remote-memory auto-inc-dec autolink avoid-store-forwarding" +
+	" basic-block-address-map binutils-version= bit-tests blocks borland-extensions bounds-check" +
+	" bounds-safety bracket-depth= branch-count-reg branch-target-load-optimize" +
+	" branch-target-load-optimize2 btr-bb-exclusive builtin builtin-printf c++-abi=" +
+	" c++-static-destructors c++-static-destructors= call-saved-x10 call-saved-x11 call-saved-x12" +
+	" call-saved-x13 call-saved-x14 call-saved-x15 call-saved-x18 call-saved-x8 call-saved-x9" +
+	" caller-saves canonical-system-headers caret-diagnostics caret-diagnostics-max-lines=" +
+	" cf-branch-label-scheme= cf-protection cf-protection= cf-runtime-abi= char8_t check-data-deps" +
+	" check-new check-pointer-bounds checking checking= clang-abi-compat= code-hoisting color-diagnostics" +
+	" combine-stack-adjustments comment-block-commands= common compare-elim complete-member-pointers" +
+	" complex-arithmetic= concepts concepts-diagnostics-depth= concepts-ts cond-mismatch conserve-space" +
+	" conserve-stack const-string-class= constant-cfstrings constant-string-class=" +
+	" constexpr-backtrace-limit= constexpr-cache-depth= constexpr-depth= constexpr-fp-except" +
+	" constexpr-loop-limit= constexpr-ops-limit= constexpr-steps= contract-assumption-mode=" +
+	" contract-build-level= contract-continuation-mode= contract-mode= contract-role= contract-semantic=" +
+	" contract-strict-declarations= contracts convergent-functions coro-aligned-allocation coroutines" +
+	" coroutines-ts cprop-registers crash-diagnostics crash-diagnostics= crc-optimization crossjumping" +
+	" cse-follow-jumps cse-skip-blocks cx-fortran-rules cx-limited-range cxx-exceptions data-sections dce" +
+	" debug-default-version= debug-prefix-map= debug-ranges-base-address debug-types-section" +
+	" declone-ctor-dtor declspec deduce-init-list default-inline defer-pop defer-ts" +
+	" define-target-os-macros delayed-branch delayed-template-parsing delete-dead-exceptions" +
+	" delete-null-pointer-checks denormal-fp-math= devirtualize devirtualize-at-ltrans" +
+	" devirtualize-speculatively diagnostics-absolute-paths diagnostics-all-candidates diagnostics-color" +
+	" diagnostics-color= diagnostics-column-origin= diagnostics-column-unit= diagnostics-escape-format=" +
+	" diagnostics-fixit-info diagnostics-generate-patch diagnostics-hotness-threshold=" +
+	" diagnostics-json-formatting diagnostics-minimum-margin-width= diagnostics-misexpect-tolerance=" +
+	" diagnostics-parseable-fixits diagnostics-path-format= diagnostics-plain-output" +
+	" diagnostics-print-source-range-info diagnostics-show-caret diagnostics-show-category=" +
+	" diagnostics-show-cwe diagnostics-show-event-links diagnostics-show-highlight-colors" +
+	" diagnostics-show-hotness diagnostics-show-labels diagnostics-show-line-numbers" +
+	" diagnostics-show-location= diagnostics-show-nesting diagnostics-show-nesting-levels" +
+	" diagnostics-show-nesting-locations diagnostics-show-note-include-stack diagnostics-show-option" +
+	" diagnostics-show-path-depths diagnostics-show-rules diagnostics-show-template-tree" +
+	" diagnostics-text-art-charset= diagnostics-urls= digraphs direct-access-external-data" +
+	" disable-block-signature-string discard-value-names dollars-in-identifiers" +
 	" double-square-bracket-attributes dse dwarf-directory-asm dwarf-exceptions dwarf2-cfi-asm" +
 	" early-inlining elide-constructors elide-type eliminate-dwarf2-dups eliminate-unused-debug-symbols" +
 	" eliminate-unused-debug-types emit-all-decls emit-class-debug-always" +
@@ -84,42 +88,44 @@ const fFlags = "" +
 	" inline-functions-called-once inline-hint-functions inline-limit= inline-max-stacksize=" +
 	" inline-small-functions inline-stringops inline-stringops= instrument-function-entry-bare" +
 	" instrument-functions instrument-functions-after-inlining instrument-functions-exclude-file-list=" +
-	" instrument-functions-exclude-function-list= integrated-as integrated-cc1 integrated-objemitter" +
-	" ipa-bit-cp ipa-cp ipa-cp-alignment ipa-cp-clone ipa-icf ipa-icf-functions ipa-icf-variables" +
-	" ipa-matrix-reorg ipa-modref ipa-profile ipa-pta ipa-pure-const ipa-ra ipa-reference" +
-	" ipa-reference-addressable ipa-sra ipa-stack-alignment ipa-strict-aliasing ipa-struct-reorg ipa-vrp" +
-	" ira-algorithm= ira-hoist-pressure ira-loop-pressure ira-region= ira-share-save-slots" +
-	" ira-share-spill-slots isolate-erroneous-paths-attribute isolate-erroneous-paths-dereference" +
-	" ivar-visibility= ivopts jmc jump-tables kcfi keep-gc-roots-live keep-inline-dllexport" +
-	" keep-inline-functions keep-persistent-storage-variables keep-static-consts keep-static-functions" +
-	" knr-functions labels-ok large-source-files late-combine-instructions lax-vector-conversions" +
-	" lax-vector-conversions= leading-underscore legacy-pass-manager lifetime-dse lifetime-dse=" +
-	" limit-debug-info limit-function-alignment limited-precision= live-patching live-patching=" +
-	" live-range-shrinkage local-ivars loop-block loop-flatten loop-interchange loop-nest-optimize" +
-	" loop-optimize loop-parallelize-all loop-strip-mine loop-unroll-and-jam lra-remat" +
+	" instrument-functions-exclude-function-list= instrument-functions-once integrated-as integrated-cc1" +
+	" integrated-objemitter ipa-bit-cp ipa-cp ipa-cp-alignment ipa-cp-clone ipa-icf ipa-icf-functions" +
+	" ipa-icf-variables ipa-matrix-reorg ipa-modref ipa-profile ipa-pta ipa-pure-const ipa-ra" +
+	" ipa-reference ipa-reference-addressable ipa-reorder-for-locality ipa-sra ipa-stack-alignment" +
+	" ipa-strict-aliasing ipa-struct-reorg ipa-vrp ira-algorithm= ira-hoist-pressure ira-loop-pressure" +
+	" ira-region= ira-share-save-slots ira-share-spill-slots isolate-erroneous-paths-attribute" +
+	" isolate-erroneous-paths-dereference ivar-visibility= ivopts jmc jump-tables kcfi keep-gc-roots-live" +
+	" keep-inline-dllexport keep-inline-functions keep-persistent-storage-variables keep-static-consts" +
+	" keep-static-functions knr-functions labels-ok large-source-files late-combine-instructions" +
+	" lax-vector-conversions lax-vector-conversions= leading-underscore legacy-pass-manager lifetime-dse" +
+	" lifetime-dse= limit-debug-info limit-function-alignment limited-precision= live-patching" +
+	" live-patching= live-range-shrinkage local-ivars loop-block loop-flatten loop-interchange" +
+	" loop-nest-optimize loop-optimize loop-parallelize-all loop-strip-mine loop-unroll-and-jam lra-remat" +
 	" macro-backtrace-limit= macro-prefix-map= malloc-dce malloc-dce= math-errno matrix-memory-layout=" +
-	" max-errors= max-include-depth= max-tokens= max-type-align max-type-align= merge-all-constants" +
-	" merge-constants merge-debug-strings message-length= min-function-alignment min-function-alignment=" +
-	" modulo-sched modulo-sched-allow-regmoves move-loop-invariants move-loop-stores ms-compatibility" +
-	" ms-compatibility-version= ms-define-stdc ms-extensions ms-hotpatch ms-memptr-rep=" +
-	" ms-omit-default-lib ms-runtime-lib= ms-tls-guards ms-volatile msc-version= new-abi new-alignment=" +
-	" new-infallible new-inheriting-ctors new-ttp-matching next-runtime nil-receivers non-call-exceptions" +
-	" nonansi-builtins nonnull-objects nothrow-opt objc-abi-version= objc-arc objc-arc-exceptions" +
-	" objc-avoid-heapify-local-blocks objc-call-cxx-cdtors objc-constant-literals" +
-	" objc-convert-messages-to-runtime-calls objc-direct-dispatch objc-disable-direct-methods-for-testing" +
-	" objc-encode-cxx-class-template-spec objc-exceptions objc-gc objc-infer-related-result-type" +
-	" objc-legacy-dispatch objc-link-runtime objc-nilcheck objc-nonfragile-abi" +
-	" objc-nonfragile-abi-version= objc-runtime= objc-sender-dependent-dispatch objc-sjlj-exceptions" +
-	" objc-std= objc-weak omit-frame-pointer openacc openacc-dim= openacc-kernels= openmp" +
-	" openmp-allocators openmp-assume-no-nested-parallelism openmp-assume-no-thread-state" +
-	" openmp-assume-teams-oversubscription openmp-assume-threads-oversubscription openmp-enable-irbuilder" +
-	" openmp-extensions openmp-force-usm openmp-implicit-rpath openmp-optimistic-collapse openmp-simd" +
-	" openmp-use-tls openmp-version= operator-arrow-depth= operator-names optimize-register-move" +
-	" optimize-sibling-calls optimize-strlen optional-diags pack-struct pack-struct= parse-all-comments" +
-	" partial-inlining pascal-strings patchable-function-entry= pcc-struct-return peel-loops peephole" +
-	" peephole2 permissive permitted-flt-eval-methods= pic pie plan9-extensions plt pointer-tbaa" +
-	" predictive-commoning prefetch-loop-arrays preserve-as-comments pretty-templates printf-return-value" +
-	" protect-parens ptrauth-auth-traps ptrauth-calls ptrauth-function-pointer-type-discrimination" +
+	" max-errors= max-include-depth= max-tokens= max-type-align max-type-align= mcdc-max-conditions=" +
+	" mcdc-max-test-vectors= merge-all-constants merge-constants merge-debug-strings message-length=" +
+	" min-function-alignment min-function-alignment= modulo-sched modulo-sched-allow-regmoves" +
+	" move-loop-invariants move-loop-stores ms-compatibility ms-compatibility-version= ms-define-stdc" +
+	" ms-extensions ms-hotpatch ms-memptr-rep= ms-omit-default-lib ms-runtime-lib= ms-tls-guards" +
+	" ms-volatile msc-version= multiflags new-abi new-alignment= new-infallible new-inheriting-ctors" +
+	" new-ttp-matching next-runtime nil-receivers non-call-exceptions nonansi-builtins nonnull-objects" +
+	" nothrow-opt objc-abi-version= objc-arc objc-arc-exceptions objc-avoid-heapify-local-blocks" +
+	" objc-call-cxx-cdtors objc-constant-literals objc-convert-messages-to-runtime-calls" +
+	" objc-direct-dispatch objc-disable-direct-methods-for-testing objc-encode-cxx-class-template-spec" +
+	" objc-exceptions objc-gc objc-infer-related-result-type objc-legacy-dispatch objc-link-runtime" +
+	" objc-nilcheck objc-nonfragile-abi objc-nonfragile-abi-version= objc-runtime=" +
+	" objc-sender-dependent-dispatch objc-sjlj-exceptions objc-std= objc-weak omit-frame-pointer openacc" +
+	" openacc-dim= openacc-kernels= openmp openmp-allocators openmp-assume-no-nested-parallelism" +
+	" openmp-assume-no-thread-state openmp-assume-teams-oversubscription" +
+	" openmp-assume-threads-oversubscription openmp-enable-irbuilder openmp-extensions openmp-force-usm" +
+	" openmp-implicit-rpath openmp-optimistic-collapse openmp-simd openmp-target-simd-clone" +
+	" openmp-target-simd-clone= openmp-use-tls openmp-version= operator-arrow-depth= operator-names" +
+	" optimize-crc optimize-register-move optimize-sibling-calls optimize-strlen optional-diags" +
+	" pack-struct pack-struct= parse-all-comments partial-inlining pascal-strings" +
+	" patchable-function-entry= pcc-struct-return peel-loops peephole peephole2 permissive" +
+	" permitted-flt-eval-methods= pic pie plan9-extensions plt pointer-tbaa predictive-commoning" +
+	" prefetch-loop-arrays preserve-as-comments pretty-templates printf-return-value protect-parens" +
+	" ptrauth-auth-traps ptrauth-calls ptrauth-function-pointer-type-discrimination" +
 	" ptrauth-indirect-gotos ptrauth-init-fini ptrauth-intrinsics ptrauth-returns" +
 	" ptrauth-type-info-vtable-pointer-discrimination ptrauth-vtable-pointer-address-discrimination" +
 	" ptrauth-vtable-pointer-type-discrimination random-seed random-seed= randomize-layout-seed=" +
@@ -141,29 +147,30 @@ const fFlags = "" +
 	" sanitize-link-c++-runtime sanitize-link-runtime sanitize-memory-param-retval" +
 	" sanitize-memory-track-origins sanitize-memory-track-origins= sanitize-memory-use-after-dtor" +
 	" sanitize-memtag-mode= sanitize-merge sanitize-merge= sanitize-minimal-runtime sanitize-recover" +
-	" sanitize-recover= sanitize-sections= sanitize-stable-abi sanitize-stats sanitize-thread-atomics" +
-	" sanitize-thread-func-entry-exit sanitize-thread-memory-access sanitize-trap sanitize-trap=" +
-	" sanitize-type sanitize-undefined-strip-path-components= sanitize-undefined-trap-on-error" +
-	" sched-critical-path-heuristic sched-dep-count-heuristic sched-group-heuristic sched-interblock" +
-	" sched-last-insn-heuristic sched-pressure sched-rank-heuristic sched-spec sched-spec-insn-heuristic" +
-	" sched-spec-load sched-spec-load-dangerous sched-stalled-insns sched-stalled-insns-dep" +
-	" sched-stalled-insns-dep= sched-stalled-insns= sched2-use-superblocks sched2-use-traces" +
-	" schedule-fusion schedule-insns schedule-insns2 section-anchors see seh-exceptions" +
-	" sel-sched-pipelining sel-sched-pipelining-outer-loops sel-sched-reschedule-pipelined" +
-	" selective-scheduling selective-scheduling2 semantic-interposition separate-named-sections" +
-	" short-enums short-wchar show-column show-overloads= show-source-location shrink-wrap" +
-	" shrink-wrap-separate signaling-math signaling-nans signed-bitfields signed-char signed-zeros" +
-	" simd-cost-model= single-precision-constant sized-deallocation sjlj-exceptions skip-odr-check-in-gmf" +
-	" slp-vectorize slp-vectorize-aggressive spell-checking spell-checking-limit= split-dwarf-inlining" +
-	" split-ivs-in-unroller split-loops split-lto-unit split-machine-functions split-paths split-stack" +
-	" split-wide-types split-wide-types-early squangle ssa-backprop ssa-phiopt sso-struct= stack-check" +
-	" stack-check= stack-clash-protection stack-limit stack-limit-register= stack-limit-symbol=" +
-	" stack-protector stack-protector-all stack-protector-explicit stack-protector-strong stack-reuse=" +
-	" stack-size-section standalone-debug stdarg-opt store-merging strength-reduce strict-aliasing" +
-	" strict-enums strict-flex-arrays strict-flex-arrays= strict-float-cast-overflow strict-overflow" +
-	" strict-prototype strict-return strict-volatile-bitfields strict-vtable-pointers strong-eval-order" +
-	" strong-eval-order= strub= struct-path-tbaa swift-async-fp= symbol-partition= sync-libcalls tabstop=" +
-	" temp-file temp-stack template-backtrace-limit= template-depth= this-is-variable thread-jumps" +
+	" sanitize-recover= sanitize-sections= sanitize-skip-hot-cutoff= sanitize-stable-abi sanitize-stats" +
+	" sanitize-thread-atomics sanitize-thread-func-entry-exit sanitize-thread-memory-access sanitize-trap" +
+	" sanitize-trap= sanitize-type sanitize-undefined-strip-path-components=" +
+	" sanitize-undefined-trap-on-error sched-critical-path-heuristic sched-dep-count-heuristic" +
+	" sched-group-heuristic sched-interblock sched-last-insn-heuristic sched-pressure" +
+	" sched-rank-heuristic sched-spec sched-spec-insn-heuristic sched-spec-load sched-spec-load-dangerous" +
+	" sched-stalled-insns sched-stalled-insns-dep sched-stalled-insns-dep= sched-stalled-insns=" +
+	" sched2-use-superblocks sched2-use-traces schedule-fusion schedule-insns schedule-insns2" +
+	" section-anchors see seh-exceptions sel-sched-pipelining sel-sched-pipelining-outer-loops" +
+	" sel-sched-reschedule-pipelined selective-scheduling selective-scheduling2 semantic-interposition" +
+	" separate-named-sections short-enums short-wchar show-column show-overloads= show-source-location" +
+	" shrink-wrap shrink-wrap-separate signaling-math signaling-nans signed-bitfields signed-char" +
+	" signed-zeros simd-cost-model= single-precision-constant sized-deallocation sjlj-exceptions" +
+	" skip-odr-check-in-gmf slp-vectorize slp-vectorize-aggressive speculatively-call-stored-functions" +
+	" spell-checking spell-checking-limit= split-dwarf-inlining split-ivs-in-unroller split-loops" +
+	" split-lto-unit split-machine-functions split-paths split-stack split-wide-types" +
+	" split-wide-types-early squangle ssa-backprop ssa-phiopt sso-struct= stack-check stack-check=" +
+	" stack-clash-protection stack-limit stack-limit-register= stack-limit-symbol= stack-protector" +
+	" stack-protector-all stack-protector-explicit stack-protector-strong stack-reuse= stack-size-section" +
+	" standalone-debug stdarg-opt store-merging strength-reduce strict-aliasing strict-enums" +
+	" strict-flex-arrays strict-flex-arrays= strict-float-cast-overflow strict-overflow strict-prototype" +
+	" strict-return strict-volatile-bitfields strict-vtable-pointers strong-eval-order strong-eval-order=" +
+	" strub= struct-path-tbaa swift-async-fp= symbol-partition= sync-libcalls tabstop= temp-file" +
+	" temp-stack template-backtrace-limit= template-depth= this-is-variable thread-jumps" +
 	" threadsafe-statics tls-model= toplevel-reorder tracer track-macro-expansion track-macro-expansion=" +
 	" trampoline-impl= trampolines trapping-math trapv tree-bit-ccp tree-builtin-call-dce tree-ccp" +
 	" tree-ch tree-coalesce-inlined-vars tree-coalesce-vars tree-copy-prop tree-copyrename tree-cselim" +
@@ -236,7 +243,7 @@ const mFlags = "" +
 	" intel-syntax interlink-compressed interlink-mips16 invariant-function-descriptors invpcid" +
 	" ios-simulator-version-min= ios-version-min= iphoneos-version-min= iphonesimulator-version-min= ips1" +
 	" ips16 ips2 ips3 ips32 ips32r2 ips32r3 ips32r5 ips32r6 ips4 ips5 ips64 ips64r2 ips64r3 ips64r5" +
-	" ips64r6 isa-spec= isel kl lam-bh lamcas large-data-threshold= lasx late-ldp-fusion ld-seq-sa" +
+	" ips64r6 isa-spec= isel kl lam-bh lam= lamcas large-data-threshold= lasx late-ldp-fusion ld-seq-sa" +
 	" ldc1-sdc1 link-builtin-bitcode-postopt little-endian llsc load-store-pairs local-sdata long-calls" +
 	" long-double-128 long-double-64 long-double-80 long-jumps long32 long64 longcall low-precision-div" +
 	" low-precision-recip-sqrt low-precision-sqrt lr-for-calls-only lsx lvi-cfi lvi-hardening lwp" +
@@ -271,9 +278,10 @@ const mFlags = "" +
 	" tune-ctrl= tvos-version-min= uclibc uintr unaligned-access unaligned-symbols unicode" +
 	" uninit-const-in-rodata unroll-only-small-loops unsafe-fp-atomics update upper-regs user-mode" +
 	" user_msr usermsr v5 v55 v60 v62 v65 v66 v67 v67t v68 v69 v71 v71t v73 v8plus vaes veclibabi=" +
-	" vect8-ret-in-mem vector-strict-align vectorize-with-neon-double vectorize-with-neon-quad vevpu virt" +
-	" vis vis2 vis3 vis4 vpclmulqdq vr4130-align vrsave vscale-max= vscale-min= vsx vx vzeroupper waitpkg" +
-	" warn-dynamicstack warn-framesize= warn-nonportable-cfstrings watchos-simulator-version-min=" +
-	" watchos-version-min= wavefrontsize64 wbnoinvd widekl windows word-relocations x32 x87" +
-	" xcoff-build-id= xcoff-roptr xgot xl-compat xop xpa xsave xsavec xsaveopt xsaves zarch zvector" +
+	" vect-compare-costs vect8-ret-in-mem vector-strict-align vectorize-with-neon-double" +
+	" vectorize-with-neon-quad vevpu virt vis vis2 vis3 vis4 vpclmulqdq vr4130-align vrsave vscale-max=" +
+	" vscale-min= vsx vx vzeroupper waitpkg warn-dynamicstack warn-framesize= warn-nonportable-cfstrings" +
+	" watchos-simulator-version-min= watchos-version-min= wavefrontsize64 wbnoinvd widekl windows" +
+	" word-relocations x32 x87 xcoff-build-id= xcoff-roptr xgot xl-compat xop xpa xsave xsavec xsaveopt" +
+	" xsaves zarch zvector" +
 	" "
