@@ -46,6 +46,8 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 		local(ReasonNotReproducible+"profile", GateLocal) // the name has this directory's in it
 	case p.pending != "":
 		local(ReasonUnknownOption+"-Wp", GateLocal)
+	case p.symbol:
+		local(ReasonUnknownOption+"-Wa,--defsym", GateLocal)
 	case p.reason != "":
 		local(p.reason, GateLocal)
 	default:

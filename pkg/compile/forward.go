@@ -66,6 +66,14 @@ func (p *parser) assemblerWord(w string) {
 	if i := strings.IndexByte(w, '='); i >= 0 {
 		name, file = w[:i+1], w[i+1:]
 	}
+	if p.symbol {
+		p.symbol = false
+		return
+	}
+	if strings.HasPrefix(w, "-I") && len(w) > 2 {
+		p.sourcesOnly("incbin") // where .include and .incbin look
+		return
+	}
 	if isListing(name) {
 		p.sourcesOnly("side-file")
 		if file != "" {
@@ -74,6 +82,8 @@ func (p *parser) assemblerWord(w string) {
 		return
 	}
 	switch name {
+	case "--defsym":
+		p.symbol = true // NAME=VALUE is a word of its own
 	case "--noexecstack", "--execstack", "--32", "--64", "--x32", "--fatal-warnings", "--warn", "--no-warn", "-W",
 		"-mrelax-relocations=", "-march=", "-mtune=", "-mcpu=", "-mfpu=", "-mfloat-abi=", "-mabi=", "-meabi=",
 		"-mbranches-within-32B-boundaries", "-malign-branch-boundary=", "-malign-branch=", "-malign-branch-prefix-size=",
@@ -83,7 +93,8 @@ func (p *parser) assemblerWord(w string) {
 		"-mfence-as-lock-add=", "-moperand-check=", "-msse-check=", "-mavxscalar=", "-mevexlig=", "-mevexwig=", "-mevexrcig=",
 		"-gz=", "--divide", "--compress-debug-sections", "--compress-debug-sections=", "--nocompress-debug-sections",
 		"-mno-warn-deprecated", "-mwarn-deprecated", "--size-check=", "--elf-stt-common=", "--generate-missing-build-notes=",
-		"--reduce-memory-overheads", "--strip-local-absolute", "-no-pad-sections", "--no-pad-sections":
+		"--reduce-memory-overheads", "--strip-local-absolute", "-no-pad-sections", "--no-pad-sections",
+		"--keep-locals", "-L", "--traditional-format", "-mtls-check=":
 		if strings.HasSuffix(w, "=native") {
 			p.refuse(ReasonNotReproducible + "native")
 		}

@@ -40,6 +40,7 @@ type parser struct {
 	filesOnly bool   // clang: behind "--"
 	llvm      bool   // clang: -emit-llvm
 	feature   bool   // the next word behind -Xclang is a feature's name
+	symbol    bool   // --defsym waits for its argument
 	pending   string // an option of the preprocessor's that waits for its argument
 	reason    string // the first word's that must stay here
 	extra     sides
