@@ -149,7 +149,7 @@ func (f *finding) describe() error {
 		} else if v, ok := strings.CutPrefix(line, "Reading specs from "); ok {
 			err = errors.Join(err, f.file("specs", v))
 		} else if v, ok := strings.CutPrefix(line, "Configuration file: "); ok {
-			err = errors.Join(err, f.file("config", v))
+			err = errors.Join(err, f.config(v))
 		} else if v, ok := strings.CutPrefix(line, "Found candidate GCC installation: "); ok {
 			f.candidates = append(f.candidates, v)
 		}
@@ -163,6 +163,45 @@ func (f *finding) describe() error {
 		return fmt.Errorf("identify compiler: %s -v names neither gcc nor clang with version and target: %w", f.tc.Exec, ErrUnknown)
 	}
 	return nil
+}
+
+// config adds a clang's configuration file. Its words stand on no command line, so
+// they must be such as mean the same on every machine.
+func (f *finding) config(path string) error {
+	if err := f.file("config", path); err != nil {
+		return err
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("identify compiler: %w", err)
+	}
+	for line := range strings.Lines(strings.ReplaceAll(string(b), "\\\n", " ")) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		for _, w := range strings.Fields(line) {
+			if !everywhere(w) {
+				return fmt.Errorf("identify compiler: %s has %s, which may be something else on another machine: %w", path, w, ErrUnknown)
+			}
+		}
+	}
+	return nil
+}
+
+// everywhere knows options of one word that name no file of this machine, nor its
+// processor.
+func everywhere(w string) bool {
+	if strings.ContainsAny(w, `\'"@<`) || strings.HasSuffix(w, "native") || strings.Contains(w, "plugin") || strings.Contains(w, "/") {
+		return false
+	}
+	for _, p := range []string{"--gcc-triple=", "--target=", "-D", "-U", "-O", "-W", "-std=", "-m", "-f", "-l", "-pipe", "-pthread",
+		"--rtlib=", "-rtlib=", "--unwindlib=", "-unwindlib=", "-stdlib=", "-Q", "-pie", "-no-pie", "-rdynamic", "--start-no-unused-arguments", "--end-no-unused-arguments"} {
+		if strings.HasPrefix(w, p) {
+			return w != "-D" && w != "-U" && w != "-mllvm" // an argument follows
+		}
+	}
+	return false
 }
 
 func firstWord(s string) string {
