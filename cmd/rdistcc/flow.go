@@ -18,6 +18,7 @@ type flow struct {
 	plan    compile.Plan
 	conn    *ipc.Conn    // to the manager; nil where there is none
 	slot    *slot        // leased; nil where there is none
+	front   uint32       // job.Body.Front
 	outputs []job.Output // that are to come back
 	in      *interrupts
 	rec     record
@@ -72,9 +73,11 @@ func (f *flow) compile() (*result, *detour) {
 		return nil, &detour{farm: here}
 	}
 
-	if reason := f.plan.Native(f.slot.Native, f.slot.NativeOrder); reason != "" {
+	front, reason := f.plan.Native(f.slot.Native, f.slot.NativeOrder, f.bySources())
+	if reason != "" {
 		return nil, byRule(reason)
 	}
+	f.front = uint32(front)
 
 	// What the compile reads goes into the slot: its files, or where no host shows
 	// private trees its text from the preprocessor. Whatever the compiler has to say
@@ -123,10 +126,15 @@ func (f *flow) makePlan() {
 	}
 }
 
+// bySources says that the job is made in the sources form. A device as the output is
+// for the client's own eyes.
+func (f *flow) bySources() bool {
+	return f.slot.Tree && f.plan.Sources == "" && !strings.HasPrefix(f.plan.Outputs[0].Name, "/dev/")
+}
+
 // fill makes the job's form. A reason says that the command must run here.
 func (f *flow) fill() (*ipc.Submit, string) {
-	// A device as the output is for the client's own eyes.
-	if f.slot.Tree && f.plan.Sources == "" && !strings.HasPrefix(f.plan.Outputs[0].Name, "/dev/") {
+	if f.bySources() {
 		f.rec.form, f.outputs = "sources", f.plan.Outputs
 		return f.collect()
 	}

@@ -95,7 +95,7 @@ const bodySlack = 64 << 10
 func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.Body) {
 	s := f.slot
 	body := &job.Body{
-		Argv0: f.cc.argv[0], Compiler: f.rec.compiler, Args: f.plan.Whole(), Language: f.plan.Language,
+		Argv0: f.cc.argv[0], Compiler: f.rec.compiler, Args: f.plan.Whole(), Front: f.front, Language: f.plan.Language,
 		Name: base(f.plan.Source), Cwd: s.cwd, Env: treeEnv(f.set.env, s.cwd), Outputs: f.plan.Outputs,
 	}
 	o := &sources.Options{

@@ -36,14 +36,21 @@ func (p *Plan) recorded() bool {
 
 // Native puts words in the place of those that end in "=native", before all
 // others. order says that the compiler proper gets its options in another order
-// then. Where that would show, or there are no words, it returns the reason to
-// compile here.
-func (p *Plan) Native(words []string, order bool) (reason string) {
+// then. Where that shows, sources tells whether the job is in that form: then front is
+// how many words it must get right behind the source, for which its host has to do
+// without the driver. Else, or where there are no words, reason is why to compile here.
+func (p *Plan) Native(words []string, order, sources bool) (front int, reason string) {
 	if !p.native {
-		return ""
+		return 0, ""
 	}
-	if len(words) == 0 || order && (p.recorded() || p.Driver.Family == GCC && (p.debug || p.lto)) {
-		return ReasonNotReproducible + "native"
+	if len(words) == 0 {
+		return 0, ReasonNotReproducible + "native"
+	}
+	if order && (p.recorded() || p.Driver.Family == GCC && (p.debug || p.lto)) {
+		if _, _, ok := p.SharedWhole(); !ok || !sources || p.driverNeeded() {
+			return 0, ReasonNotReproducible + "native"
+		}
+		front = len(words)
 	}
 	isNative := func(o option) bool { return o.class == arch && strings.HasSuffix(o.words[0], "=native") }
 	argv := append([]string(nil), words...)
@@ -59,5 +66,16 @@ func (p *Plan) Native(words []string, order bool) (reason string) {
 		}
 	}
 	p.argv, p.options, p.native = argv, options, false
-	return ""
+	return front, ""
+}
+
+// driverNeeded reports whether the driver has more to do than to start one program
+// after the other.
+func (p *Plan) driverNeeded() bool {
+	for _, o := range p.options {
+		if o.class == saveTemps || o.words[0] == "-pipe" {
+			return true
+		}
+	}
+	return false
 }

@@ -192,6 +192,29 @@ func contains(words []string, w string) bool {
 	return false
 }
 
+// Front is the recipe whose first program gets words right behind the source: there
+// a driver puts what -march=native means, which said in words of the command it puts
+// elsewhere.
+func (r *Recipe) Front(words []string) *Recipe {
+	rest := append([]string(nil), r.steps[0]...)
+	for _, w := range words {
+		for i := range rest {
+			if rest[i] == w {
+				rest = append(rest[:i], rest[i+1:]...)
+				break
+			}
+		}
+	}
+	var first []string
+	for i, w := range rest {
+		first = append(first, w)
+		if w == Source && rest[i-1] != "-dumpbase" {
+			first = append(first, words...)
+		}
+	}
+	return &Recipe{steps: append([][]string{first}, r.steps[1:]...)}
+}
+
 // Steps returns the number of programs: 1 when the driver only preprocesses or
 // compiles to assembly, 2 when it also assembles, 4 when it takes the debug
 // information out of the object.

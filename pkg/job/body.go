@@ -8,6 +8,7 @@ func (b *Body) Append(dst []byte) []byte {
 	dst = appendString(dst, b.Argv0)
 	dst = appendString(dst, b.Compiler)
 	dst = appendStrings(dst, b.Args)
+	dst = le.AppendUint32(dst, b.Front)
 	dst = appendString(dst, b.Language)
 	dst = appendString(dst, b.Name)
 	dst = appendString(dst, b.Cwd)
@@ -48,6 +49,9 @@ func ParseBody(b []byte) (*Body, error) {
 	v.Argv0 = r.string()
 	v.Compiler = r.string()
 	v.Args = r.strings()
+	if v.Front = r.u32(); int64(v.Front) > int64(len(v.Args)) {
+		r.fail("more words in front than there are")
+	}
 	v.Language = r.string()
 	v.Name = r.string()
 	v.Cwd = r.string()

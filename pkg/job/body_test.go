@@ -14,13 +14,13 @@ var body = Body{
 	Outputs: []Output{{OutputObject, "a.o", false}, {OutputStackUsage, "a.su", false}},
 }
 
-const bodyHex = "03000000 676363  00000000  02000000 03000000 2d4f32 00000000  01000000 63  03000000 612e63" +
+const bodyHex = "03000000 676363  00000000  02000000 03000000 2d4f32 00000000  00000000  01000000 63  03000000 612e63" +
 	"04000000 2f737263  01000000 08000000 4c435f414c4c3d43  02 00 00 03000000 612e6f 02 00 04000000 612e7375" +
 	"00000000 00000000 00000000"
 
 // sources is a body of the sources form.
 var sources = Body{
-	Argv0: "cc", Compiler: "/gcc", Args: []string{"-c", "a.c"}, Language: "c", Name: "a.c", Cwd: "/s",
+	Argv0: "cc", Compiler: "/gcc", Args: []string{"-c", "a.c"}, Front: 1, Language: "c", Name: "a.c", Cwd: "/s",
 	Outputs: []Output{{OutputObject, "a.o", false}, {OutputDependency, "a.d", true}},
 	Files: []SourceFile{
 		{Name: "a.c", Len: 0x0102, MTime: -2},
@@ -30,7 +30,7 @@ var sources = Body{
 	Links: []Link{{Name: "/l", Target: "/s"}},
 }
 
-const sourcesHex = "02000000 6363  04000000 2f676363  02000000 02000000 2d63 03000000 612e63  01000000 63  03000000 612e63" +
+const sourcesHex = "02000000 6363  04000000 2f676363  02000000 02000000 2d63 03000000 612e63  01000000  01000000 63  03000000 612e63" +
 	"02000000 2f73  00000000  02 00 00 03000000 612e6f 04 01 03000000 612e64" +
 	"02000000 03000000 612e63 0201000000000000 feffffffffffffff 00000000 00" +
 	"06000000 2e2e2f622e68 0000000000000000 0000000000010000 01000000 01" +

@@ -296,6 +296,7 @@ type Body struct {
 	Argv0    string       // what the compiler is called, for its own messages
 	Compiler string       // sources form: its path on the client, links resolved, as it looks for headers from there; "" = not told
 	Args     []string     // see above
+	Front    uint32       // sources form: so many of Args, the first, the compiler proper gets right behind the source, not in the driver's order
 	Language string       // -x of the text, or of the source
 	Name     string       // base name of the source: the text is stored under it
 	Cwd      string       // the client's working directory

@@ -34,6 +34,11 @@ func checkSources(b *job.Body, tc *toolchain.Toolchain, text uint64) (*compile.P
 	if err := checkPrograms(b.Args); err != nil {
 		return nil, err
 	}
+	for _, w := range b.Args[:b.Front] {
+		if !strings.HasPrefix(w, "-m") && !strings.HasPrefix(w, "--param=") {
+			return nil, refuse(job.CausePolicy, "option %q in front", w)
+		}
+	}
 	d, ok := compile.DriverOf(b.Argv0, tc.Path)
 	// One clang acts as several compilers, by its name.
 	if here, _ := compile.DriverOf(tc.Exec, tc.Path); !ok || d != here {

@@ -79,6 +79,7 @@ func TestBodiesThatDoNotFit(t *testing.T) {
 		"another output":       {job.CausePolicy, func(b *job.Body) { b.Outputs[0].Name = "b.o" }},
 		"an output too many":   {job.CausePolicy, func(b *job.Body) { b.Outputs = append(b.Outputs, job.Output{Kind: job.OutputSide, Name: "x"}) }},
 		"an output too few":    {job.CausePolicy, func(b *job.Body) { b.Outputs = nil }},
+		"a word in front":      {job.CausePolicy, func(b *job.Body) { b.Front = 1 }},
 	} {
 		b := sourcesBody(tc, "-c", "a.c")
 		c.change(b)

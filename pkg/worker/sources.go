@@ -69,7 +69,11 @@ func (r *runner) compileIn(t *task, b *job.Body, plan *compile.Plan, c *tree.Com
 		sum.exit, sum.signal, sum.stopped = o.exit, o.signal, o.stopped
 		return sum, err
 	}
-	if recipe, names := r.wholeRecipe(t, plan); recipe != nil {
+	recipe, names := r.wholeRecipe(t, b, plan)
+	if recipe == nil && b.Front > 0 {
+		return sum, refuse(job.CausePolicy, "the driver is needed, which has an order of its own for what native means")
+	}
+	if recipe != nil {
 		for i := range recipe.Steps() {
 			argv := recipe.Step(i, names)
 			if filepath.Base(argv[0]) == argv[0] {
@@ -104,13 +108,21 @@ func (r *runner) compileIn(t *task, b *job.Body, plan *compile.Plan, c *tree.Com
 const treeTemp = "/tmp/ccRdistc.s"
 
 // wholeRecipe returns what the driver would run, or nil: then the driver runs.
-func (r *runner) wholeRecipe(t *task, plan *compile.Plan) (*driver.Recipe, driver.Names) {
+func (r *runner) wholeRecipe(t *task, b *job.Body, plan *compile.Plan) (*driver.Recipe, driver.Names) {
 	words, names, ok := plan.SharedWhole()
 	if !ok {
 		return nil, names
 	}
 	names.Temp = treeTemp
-	return r.s.recipes.Get(r.s.ctx, string(t.tc.ID[:]), t.tc.Exec, words, []string{"PATH=" + searchPath, "LC_ALL=C"}, "/"), names
+	env := []string{"PATH=" + searchPath, "LC_ALL=C"}
+	if b.Front == 0 {
+		return r.s.recipes.Get(r.s.ctx, string(t.tc.ID[:]), t.tc.Exec, words, env, "/"), names
+	}
+	recipe := r.s.recipes.Need(r.s.ctx, string(t.tc.ID[:]), t.tc.Exec, words, env, "/")
+	if recipe != nil {
+		recipe = recipe.Front(b.Args[:b.Front])
+	}
+	return recipe, names
 }
 
 // calledAs is the name that a compiler is given as its own: the client's in its

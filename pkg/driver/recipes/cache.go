@@ -42,10 +42,23 @@ type entry struct {
 // the second time, as some builds give every source a set of its own. The
 // answer of a compiler that has been replaced is never found: its id differs.
 func (c *Cache) Get(ctx context.Context, id, path string, args, env []string, dir string) *driver.Recipe {
-	e := c.entry(id + "\x00" + path + "\x00" + strings.Join(args, "\x00") + "\x01" + strings.Join(env, "\x00"))
+	e := c.entry(key(id, path, args, env), false)
 	if e == nil {
 		return nil
 	}
+	return e.get(ctx, path, args, env, dir)
+}
+
+// Need is Get for a command that cannot do without: the driver is asked at once.
+func (c *Cache) Need(ctx context.Context, id, path string, args, env []string, dir string) *driver.Recipe {
+	return c.entry(key(id, path, args, env), true).get(ctx, path, args, env, dir)
+}
+
+func key(id, path string, args, env []string) string {
+	return id + "\x00" + path + "\x00" + strings.Join(args, "\x00") + "\x01" + strings.Join(env, "\x00")
+}
+
+func (e *entry) get(ctx context.Context, path string, args, env []string, dir string) *driver.Recipe {
 	e.once.Do(func() {
 		if r, err := Expand(ctx, path, args, env, dir); err == nil {
 			e.recipe = r
@@ -61,14 +74,14 @@ func (c *Cache) Len() int {
 	return len(c.recipes)
 }
 
-// entry returns the place of a recipe; nil at the first time.
-func (c *Cache) entry(key string) *entry {
+// entry returns the place of a recipe; nil at the first time, unless at once.
+func (c *Cache) entry(key string, atOnce bool) *entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.recipes[key]; e != nil {
 		return e
 	}
-	if sum := maphash.String(seed, key); !c.seen[sum] {
+	if sum := maphash.String(seed, key); !c.seen[sum] && !atOnce {
 		if c.seen == nil || len(c.seen) >= maxSeen {
 			c.seen = make(map[uint64]bool)
 		}

@@ -34,7 +34,7 @@ type Native struct {
 	Words []string
 	// Order: the compiler proper gets its options in another order than from
 	// `native`. The code is the same, a record of options (DW_AT_producer,
-	// -frecord-gcc-switches) is not.
+	// -frecord-gcc-switches) is not. With a gcc driver.Recipe.Front makes it the same.
 	Order bool
 }
 
@@ -123,7 +123,9 @@ func (a *asker) gccNative(machine []string) (n Native, ok bool) {
 		}
 	}
 	got := prune(joinParams(a.proper(append(slices.Clone(n.Words), rest...))))
-	n.Order = !slices.Equal(got, want)
+	if n.Order = !slices.Equal(got, want); n.Order && behindSource(raw) == nil {
+		return n, false
+	}
 	// -m words in their order, as later ones override; the others in any.
 	return n, slices.Equal(machineWords(got), machineWords(want)) && slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want)))
 }

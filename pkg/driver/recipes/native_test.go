@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/driver"
 )
 
 const nativeSource = `
@@ -53,12 +55,43 @@ func TestNative(t *testing.T) {
 				options := []string{"-O3", "-ffast-math"}
 				if !n.Order || cc.family == "clang" {
 					options = append(options, "-g")
+				} else {
+					inFront(t, dir, path, n.Words, machine)
 				}
 				if here, there := compile(t, dir, path, append(options, machine...)), compile(t, dir, path, append(options, instead...)); !bytes.Equal(here, there) {
 					t.Errorf("%q: another object by %q", machine, instead)
 				}
 			}
 		})
+	}
+}
+
+// inFront compiles without the driver: records of options are the same then.
+func inFront(t *testing.T, dir, cc string, words, machine []string) {
+	t.Helper()
+	options := []string{"-O2", "-g", "-frecord-gcc-switches"}
+	want := compile(t, dir, cc, append(slices.Clone(options), machine...))
+	rest := slices.DeleteFunc(slices.Clone(machine), isNative)
+	args := append(slices.Clone(words), append(append(options, rest...), "-c", "-x", "c", driver.Source, "-o", driver.Output)...)
+	if strings.Contains(cc, "++") {
+		args[slices.Index(args, "-x")+1] = "c++"
+	}
+	r, err := Expand(t.Context(), cc, args, os.Environ(), dir)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	r = r.Front(words)
+	out := filepath.Join(dir, "direct.o")
+	for i := range r.Steps() {
+		run(t, dir, nil, r.Step(i, driver.Names{Source: "x.c", Output: out, Temp: filepath.Join(dir, "x.s")}))
+	}
+	got, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%q: another object with %q in front", machine, words)
 	}
 }
 

@@ -102,7 +102,7 @@ func TestCacheIsBounded(t *testing.T) {
 	var c Cache
 	for i := range maxSeen + maxRecipes {
 		key := strconv.Itoa(i)
-		if c.entry(key) != nil || c.entry(key) == nil {
+		if c.entry(key, false) != nil || c.entry(key, false) == nil {
 			t.Fatal("an entry is there at the first time, or not at the second")
 		}
 		if len(c.seen) > maxSeen || len(c.recipes) > maxRecipes {
