@@ -29,6 +29,7 @@ func TestList(t *testing.T) {
 		{"gcc", 12, "-fopenmp -fsanitize=address --coverage -fprofile-generate -c a.c", "-E -fdirectives-only -w -MD -MF - -o /dev/null -fopenmp -fsanitize=address --coverage -fprofile-generate a.c"},
 		{"clang", 14, "-g -I. -c a.c -Wl,-z -fsave-optimization-record -MJ", ""},
 		{"clang", 14, "-g -I. -c a.c -Wl,-z -fsave-optimization-record", "-M -w -Qunused-arguments -I. a.c"},
+		{"clang", 14, "-c -- -a.c", "-M -w -Qunused-arguments -- -a.c"},
 		{"clang", 14, "-c a.i", ""},
 	} {
 		p := Parse(words(c.args), testDriver(t, c.compiler), nil)

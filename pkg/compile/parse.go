@@ -56,7 +56,7 @@ func (p *parser) word(argv []string) int {
 	}
 	if w == "--" && p.Driver.Family == Clang {
 		p.filesOnly = true
-		p.add(drop, argv[:1], "")
+		p.add(preproc, argv[:1], "")
 		return 1
 	}
 	row, arg, more := lookup(w, p.Driver.Family)

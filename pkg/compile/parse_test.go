@@ -200,6 +200,9 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"c", "-c a.c -o", "unknown-option:-o"},
 	{"c", "-c a.c -o a.c", "not-reproducible:output"},
 	{"c", "-c ./-a.c", "sources:source-name c -a.o"},
+	{"clang", "-c -- -a.c", "sources:source-name c -a.o"},
+	{"clang", "-c -- a.c", "remote c a.o"},
+	{"gcc", "-c -- a.c", "unknown-option:--"},
 	{"gcc", "-fstack-usage -c a.c -o d/b.x.o", "remote c d/b.x.o d/b.x.su"},
 
 	// Arguments are not files.
