@@ -30,7 +30,11 @@ func (d *daemon) page() telemetry.Page {
 		p.State = err.Error()
 	}
 	if !st.Tree {
-		p.Notes = append(p.Notes, "Cannot show private trees: compiles that depend on paths stay with the clients. The log says why; docs/usage.md what to do.")
+		note := "Cannot show private trees: compiles that depend on paths stay with the clients. The log says why, docs/usage.md what to do."
+		if d.cfg.Daemon.Tree == "off" {
+			note = "Shows no private trees, as set: compiles that depend on paths stay with the clients."
+		}
+		p.Notes = append(p.Notes, note)
 	}
 	if allow := d.w.Settings().Allow; len(allow) > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("Takes jobs, not encrypted, from this machine and from %s.", strings.Trim(fmt.Sprint(allow), "[]")))

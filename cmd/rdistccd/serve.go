@@ -292,6 +292,7 @@ func fixed(a, b *config.Config) []string {
 		{"daemon.user", a.Daemon.User == b.Daemon.User},
 		{"daemon.work-dir", a.Daemon.WorkDir == b.Daemon.WorkDir},
 		{"daemon.pid-file", a.Daemon.PIDFile == b.Daemon.PIDFile},
+		{"daemon.tree", a.Daemon.Tree == b.Daemon.Tree},
 		{"http.daemon", a.HTTP.Daemon == b.HTTP.Daemon},
 		{"buffers", a.Buffers == b.Buffers},
 		{"limits", a.Limits == b.Limits},

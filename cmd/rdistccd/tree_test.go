@@ -1,0 +1,85 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// confined is command in a user namespace that may have no mount namespaces.
+func confined(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("needs bash")
+	}
+	cmd := command(t, args...)
+	self := cmd.Path
+	cmd.Path = bash
+	cmd.Args = append([]string{"bash", "-c", `{ echo 0 >/proc/sys/user/max_mnt_namespaces; } 2>/dev/null || exit 77; exec -a rdistccd ` + self + ` "$@"`, "rdistccd"}, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
+	}
+	probe := exec.Command(bash, "-c", "echo 0 >/proc/sys/user/max_mnt_namespaces")
+	probe.SysProcAttr = cmd.SysProcAttr
+	if out, err := probe.CombinedOutput(); err != nil {
+		t.Skipf("needs a user namespace with limits of its own: %v %s", err, out)
+	}
+	return cmd
+}
+
+// TestNoRightToTrees: a daemon that can make no trees says why and what would help, in
+// one line, and serves all the same, unless it is not to.
+func TestNoRightToTrees(t *testing.T) {
+	r := start(t, confined(t, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"))
+	page := "http://" + r.find(`http.* addr=(\S+)`)
+	line := r.find(`level=WARN (msg="compiles that depend on paths.*)`)
+	if !strings.Contains(line, "sysctl user.max_mnt_namespaces=") {
+		t.Errorf("no remedy in %q", line)
+	}
+	r.find(`msg=listening`)
+	if _, metrics := get(t, page+"/metrics"); !strings.Contains(metrics, "\nrdistccd_tree 0\n") {
+		t.Error("the metrics do not tell")
+	}
+	if _, text := get(t, page+"/"); !strings.Contains(text, "Cannot show private trees") {
+		t.Errorf("the status page does not tell: %s", text)
+	}
+	r.signal(syscall.SIGTERM)
+	r.stops(0)
+
+	cmd := confined(t, "--listen", "127.0.0.1:0", "--log-level", "error", "--config", configFile(t, "daemon: {tree: require}\n"))
+	out, _ := cmd.CombinedOutput()
+	text := string(out)
+	if code := cmd.ProcessState.ExitCode(); code != exitGeneral || !strings.HasPrefix(text, "rdistccd: daemon.tree") ||
+		!strings.Contains(text, "sysctl user.max_mnt_namespaces=") || strings.Count(text, "\n") != 1 {
+		t.Errorf("status %d, output %q", code, text)
+	}
+}
+
+// TestTreeSetting: off is not a fault, so nothing is said of it but in the metrics; a
+// change takes a restart.
+func TestTreeSetting(t *testing.T) {
+	conf := configFile(t, "daemon: {tree: off}\n")
+	r := start(t, command(t, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--config", conf))
+	page := "http://" + r.find(`http.* addr=(\S+)`)
+	r.find(`msg=listening`)
+	if _, metrics := get(t, page+"/metrics"); !strings.Contains(metrics, "\nrdistccd_tree 0\n") {
+		t.Error("the metrics do not tell")
+	}
+	r.mu.Lock()
+	if log := strings.Join(r.log, "\n"); strings.Contains(log, "depend on paths") {
+		t.Errorf("log %q", log)
+	}
+	r.mu.Unlock()
+	if err := os.WriteFile(conf, []byte("toolchains: {dirs: [/does/not/exist]}\ndaemon: {tree: auto}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.signal(syscall.SIGHUP)
+	r.find(`takes a restart" setting=(daemon.tree)`)
+	r.signal(syscall.SIGTERM)
+	r.stops(0)
+}
