@@ -83,14 +83,16 @@ func (b *builder) build(s *Spec) (int, error) {
 }
 
 // enter makes an empty tmpfs the root, with the host's below it. The place where
-// it is mounted first is hidden only until the root changes.
+// it is mounted first is hidden only until the root changes. Nothing that a job writes
+// can be executed or loaded: what it brings must not stand in for a program that the
+// toolchain looks for in several places.
 func (b *builder) enter(size int64) error {
 	const place = "/proc"
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return &stepError{"make mounts private", err, true}
 	}
 	opts := fmt.Sprintf("size=%d,nr_inodes=%d,mode=0755", size, maxInodes)
-	if err := unix.Mount(Arg0, place, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, opts); err != nil {
+	if err := unix.Mount(Arg0, place, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, opts); err != nil {
 		return &stepError{"mount a tmpfs", err, true}
 	}
 	if err := unix.Mkdir(place+host, 0o700); err != nil {

@@ -10,7 +10,8 @@
 // ends, and the kernel takes everything in the namespaces with it.
 //
 // The caller writes the job's files itself, through a descriptor of the tree's root.
-// No name and no symbolic link leads it out of the tree.
+// No name and no symbolic link leads it out of the tree. Nothing that it writes can be
+// executed, whatever its mode.
 package tree
 
 import (

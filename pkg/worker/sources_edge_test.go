@@ -156,6 +156,28 @@ func TestNamesOfTheToolchain(t *testing.T) {
 	}
 }
 
+// TestProgramsAreNotBrought: an assembler where gcc looks for one first, or a library
+// that every program is to load, is a file like any other.
+func TestProgramsAreNotBrought(t *testing.T) {
+	ts, c := startTrees(t, nil)
+	out, err := exec.Command("gcc", "-print-libgcc-file-name").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const script = "#!/bin/sh\necho brought >&2\nexit 1\n"
+	b := treeBody("gcc")
+	var text string
+	for _, name := range []string{filepath.Dir(string(out)) + "/as", "/usr/local/bin/as", "/lib/x.so"} {
+		b.Files = append(b.Files, job.SourceFile{Name: name, Len: uint64(len(script)), Exec: true})
+		text += script
+	}
+	for range 3 {
+		if r := c.do(ts.tool("gcc"), request{body: b, text: text}); r.Status != job.StatusRan || r.Exit != 0 || r.Stderr.Len != 0 || len(r.Files) != 1 {
+			t.Errorf("%+v: %s", r.Result, r.bytes(r.Stderr))
+		}
+	}
+}
+
 // TestCompilerCrashes: what the driver says of it is the same, though cc1 ran without
 // it, and the output is gone.
 func TestCompilerCrashes(t *testing.T) {
