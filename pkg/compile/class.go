@@ -58,7 +58,7 @@ const (
 
 	// Further files that the compiler reads.
 	inputFile    // its argument is a file
-	inputProfile // its argument is a file of profile data, or has one in it
+	inputProfile // reads profile data under a name of the compiler's own
 	inputBlocks  // -fbasic-block-sections=
 	profileDir   // where profile data lie when the program has run
 	emitLLVM     // -emit-llvm
@@ -67,7 +67,6 @@ const (
 	textCommandLine
 	textComments
 	textCoverage
-	textInput
 	textMessages
 	textProfile
 	textSideFile
@@ -115,7 +114,7 @@ var goes = [numClasses]uint8{
 	linker:     toText, // clang says that they are unused
 	diagFormat: toText | toObject, compileOn: toObject, wa: toObject, xasm: toObject,
 	// Some of these define macros.
-	coverage: toList, inputProfile: toList, inputFile: toList, inputBlocks: toList, profileDir: toList, textProfile: toList, textCoverage: toList, textInput: toList,
+	coverage: toList, inputProfile: toList, inputFile: toList, inputBlocks: toList, profileDir: toList, textProfile: toList, textCoverage: toList,
 }
 
 // textOf is the word behind "not-reproducible:" for a class of which preprocessed
@@ -137,7 +136,6 @@ var textOf = [numClasses]string{
 	textCommandLine: "command-line", // the object records the words that made it
 	textComments:    "comments",
 	textCoverage:    "coverage",
-	textInput:       "input-file",
 	textMessages:    "messages",
 	textProfile:     "profile",
 	textSideFile:    "side-file",

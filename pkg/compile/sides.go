@@ -55,12 +55,9 @@ func (p *parser) side(c class, arg string) {
 		}
 		return
 	case inputProfile:
-		switch _, name, named := strings.Cut(arg, "="); {
-		case named:
-			p.input(name)
-		case p.Driver.Family == GCC:
+		if p.Driver.Family == GCC {
 			p.extra.profile = true
-		default:
+		} else {
 			p.input("default.profdata")
 		}
 		return
