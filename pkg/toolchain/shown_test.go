@@ -2,98 +2,99 @@ package toolchain
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/tree"
 )
 
-// root is a directory to be made into the root of a namespace of its own, and
-// the shell script that does so.
-type root struct {
-	t      *testing.T
-	dir    string
-	script strings.Builder
-	done   map[string]bool
+// shown is a tree with just a toolchain's files in it.
+type shown struct {
+	*tree.Tree
+	t    *testing.T
+	null *os.File
 }
 
-func newRoot(t *testing.T) *root {
+func TestMain(m *testing.M) {
+	if os.Args[0] == tree.Arg0 {
+		tree.Main()
+	}
+	os.Exit(m.Run())
+}
+
+func newShown(t *testing.T, tc *Toolchain) *shown {
 	t.Helper()
-	for _, tool := range []string{"unshare", "mount", "chroot"} {
-		look(t, tool)
+	tr, err := tree.New(t.Context(), tree.Spec{Files: tc.Files, Dirs: tc.Dirs})
+	if errors.Is(err, tree.ErrNoRight) {
+		t.Skip(err)
 	}
-	if out, err := exec.Command("unshare", "-rmpf", "true").CombinedOutput(); err != nil {
-		t.Skipf("needs the right to make namespaces: %v: %s", err, out)
-	}
-	r := &root{t: t, dir: t.TempDir(), done: make(map[string]bool)}
-	r.script.WriteString("set -e\ncd " + r.dir + "\n")
-	r.mkdir("/dev")
-	r.mkdir("/proc")
-	r.mkdir("/tmp")
-	r.plant("/dev/null")
-	r.script.WriteString("mount -t proc proc proc\n") // loaders know $ORIGIN from there
-	return r
-}
-
-func (r *root) mkdir(dir string) {
-	if err := os.MkdirAll(r.dir+dir, 0o755); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-// plant shows a file or directory of the host, with the links that lead to it.
-func (r *root) plant(path string) {
-	at := "/"
-	rest := strings.Split(strings.Trim(path, "/"), "/")
-	for len(rest) > 0 {
-		name := rest[0]
-		rest = rest[1:]
-		if name == ".." {
-			at = filepath.Dir(at)
-			continue
-		}
-		p := filepath.Join(at, name)
-		if target, err := os.Readlink(p); err == nil {
-			r.mkdir(at)
-			if err := os.Symlink(target, r.dir+p); err != nil && !os.IsExist(err) {
-				r.t.Fatal(err)
-			}
-			if filepath.IsAbs(target) {
-				at = "/"
-			}
-			rest = append(strings.Split(strings.Trim(target, "/"), "/"), rest...)
-			continue
-		}
-		at = p
-	}
-	if r.done[at] {
-		return
-	}
-	r.done[at] = true
-	fi, err := os.Stat(at)
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
-	if fi.IsDir() {
-		r.mkdir(at)
-	} else {
-		r.mkdir(filepath.Dir(at))
-		write(r.t, r.dir+at, "")
+	t.Cleanup(func() { tr.Close() })
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
 	}
-	fmt.Fprintf(&r.script, "mount --rbind %s .%s\n", at, at)
+	t.Cleanup(func() { null.Close() })
+	return &shown{tr, t, null}
 }
 
-// run gives what a command in the root prints, its status in words behind it.
-func (r *root) run(dir string, env []string, argv ...string) string {
-	script := r.script.String() + `exec "$@"`
-	// chroot and env of the host are gone then; the compiler's loader is not.
-	cmd := exec.Command("unshare", append([]string{"-rmpf", "sh", "-c", script, "sh", "chroot", ".", argv[0]}, argv[1:]...)...)
-	cmd.Env = env
-	cmd.Dir = "/"
+// write copies a file into the tree under its own name.
+func (s *shown) write(path string) {
+	s.t.Helper()
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = s.Mkdirs(filepath.Dir(path))
+	}
+	if err == nil {
+		err = s.Write(path, b, 0, false)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// run gives what a command in the tree prints, its status behind it.
+func (s *shown) run(dir string, argv ...string) string {
+	s.t.Helper()
+	out, err := os.CreateTemp(s.t.TempDir(), "")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer out.Close()
+	r, err := s.Start(&tree.Command{Argv: argv, Env: os.Environ(), Dir: dir,
+		Stdin: int(s.null.Fd()), Stdout: int(out.Fd()), Stderr: int(out.Fd())})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	o, err := r.Wait()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	b, err := os.ReadFile(out.Name())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return fmt.Sprintf("%s%d", b, o.Exit)
+}
+
+// runHere is run outside of the tree.
+func runHere(t *testing.T, dir string, argv ...string) string {
+	t.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
-	return fmt.Sprintf("%s%v", out, err)
+	if e := new(exec.ExitError); err != nil && !errors.As(err, &e) {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%s%d", out, cmd.ProcessState.ExitCode())
 }
 
 const shownSource = `#include <stdlib.h>
@@ -107,7 +108,7 @@ const shownSourceCXX = `#include <vector>
 std::string f(std::vector<int> &v) { v.push_back(1); return std::to_string(v.size()) + __FILE__; }
 `
 
-// TestShown: in a root that has just a toolchain's files, and the sources of a
+// TestShown: in a tree that has just a toolchain's files, and the sources of a
 // compile under their own names, compilers write the objects and messages that
 // they write outside.
 func TestShown(t *testing.T) {
@@ -116,35 +117,22 @@ func TestShown(t *testing.T) {
 			t.Parallel()
 			cc := look(t, name)
 			tc := identifyOK(t, new(Cache), cc)
-			r := newRoot(t)
-			for _, p := range tc.Files {
-				r.plant(p)
-			}
-			for _, p := range tc.Dirs {
-				r.plant(p)
-			}
+			s := newShown(t, &tc)
 			work := t.TempDir()
-			src, text := "in.c", shownSource
+			src, text := filepath.Join(work, "in.c"), shownSource
 			if strings.Contains(name, "++") {
-				src, text = "in.cc", shownSourceCXX
+				src, text = filepath.Join(work, "in.cc"), shownSourceCXX
 			}
-			src = filepath.Join(work, src)
-			write(t, src, text)
 			bad := filepath.Join(work, "bad.c")
+			write(t, src, text)
 			write(t, bad, "int f(void) { return x; }\n")
-			for _, p := range append(sources(t, cc, src), sources(t, cc, src, "-O2")...) {
-				if r.mkdir(filepath.Dir(p)); r.done[p] {
-					continue
+			done := make(map[string]bool)
+			for _, p := range append(append(sources(t, cc, src), sources(t, cc, src, "-O2")...), bad) {
+				if !done[p] {
+					done[p] = true
+					s.write(p)
 				}
-				r.done[p] = true
-				b, err := os.ReadFile(p)
-				if err != nil {
-					t.Fatal(err)
-				}
-				write(t, r.dir+p, string(b))
 			}
-			r.mkdir(work)
-			write(t, r.dir+bad, "int f(void) { return x; }\n")
 			obj := filepath.Join(work, "out.o")
 			options := [][]string{{"-O2", "-g"}, {"-g", "-gsplit-dwarf"}, {"-finput-charset=ISO-8859-1"}}
 			if tc.Family == "clang" {
@@ -152,28 +140,20 @@ func TestShown(t *testing.T) {
 			}
 			for _, o := range options {
 				argv := append([]string{cc}, append(o, "-c", src, "-o", obj)...)
-				cmd := exec.Command(argv[0], argv[1:]...)
-				cmd.Dir = "/"
-				here, err := cmd.CombinedOutput()
-				if err != nil {
-					t.Fatalf("%v: %s", err, here)
+				here := runHere(t, work, argv...)
+				if there := s.run(work, argv...); there != here || here != "0" {
+					t.Errorf("%v: prints %q, outside %q", o, there, here)
 				}
-				if there, want := r.run("/", os.Environ(), argv...), fmt.Sprintf("%s%v", here, error(nil)); there != want {
-					t.Errorf("%v: prints %q, outside %q", o, there, want)
-				}
-				sameFile(t, o, obj, r.dir+obj)
+				s.same(o, obj)
 				if len(o) > 1 && o[1] == "-gsplit-dwarf" {
-					sameFile(t, o, strings.TrimSuffix(obj, ".o")+".dwo", r.dir+strings.TrimSuffix(obj, ".o")+".dwo")
+					s.same(o, filepath.Join(work, "out.dwo"))
 				}
 			}
 			// What a driver finds out by itself: where headers are.
 			for _, o := range [][]string{{"-###", "-c", src}, {"-c", bad}, {"-no-such-option", "-c", src}} {
 				argv := append([]string{cc}, o...)
-				cmd := exec.Command(argv[0], argv[1:]...)
-				cmd.Dir = "/"
-				here, err := cmd.CombinedOutput()
-				if there, want := r.run("/", os.Environ(), argv...), fmt.Sprintf("%s%v", here, err); temps(there) != temps(want) {
-					t.Errorf("%v prints\n%s\noutside\n%s", o, there, want)
+				if there, here := s.run(work, argv...), runHere(t, work, argv...); temps(there) != temps(here) {
+					t.Errorf("%v prints\n%s\noutside\n%s", o, there, here)
 				}
 			}
 		})
@@ -208,17 +188,22 @@ func sources(t *testing.T, cc, src string, options ...string) []string {
 	return strings.Fields(strings.ReplaceAll(list, "\\\n", " "))
 }
 
-func sameFile(t *testing.T, what any, a, b string) {
-	t.Helper()
-	x, err := os.ReadFile(a)
+// same compares a file of the tree with that outside.
+func (s *shown) same(what any, path string) {
+	s.t.Helper()
+	want, err := os.ReadFile(path)
 	if err != nil {
-		t.Error(what, err)
+		s.t.Error(what, err)
+		return
 	}
-	y, err := os.ReadFile(b)
+	f, err := s.Open(path)
 	if err != nil {
-		t.Error(what, err)
+		s.t.Error(what, err)
+		return
 	}
-	if len(x) == 0 || !bytes.Equal(x, y) {
-		t.Errorf("%v: %s differs", what, filepath.Base(a))
+	file := os.NewFile(uintptr(f.FD), path)
+	defer file.Close()
+	if got, err := io.ReadAll(file); err != nil || len(got) == 0 || !bytes.Equal(got, want) {
+		s.t.Errorf("%v: %s differs (%v)", what, filepath.Base(path), err)
 	}
 }
