@@ -30,7 +30,7 @@ var agreeWords = map[string]string{
 	"clang": `-emit-llvm -Qunused-arguments -Xclang~-disable-O0-optnone -fno-integrated-as --serialize-diagnostics~out/d.dia -ftime-trace -gline-tables-only -flto=thin -mthread-model~posix
 		-foptimization-record-file=out/r.yaml -target~x86_64-linux-gnu --target=x86_64-linux-gnu --sysroot=/ -MJ~out/mj.json -undefined~x -- -fdebug-compilation-dir~/x -ftrapv-handler=h -embed-dir=d`,
 	"files": `a.c a.c a.c a.c d/a.c ./a.c a.b.c a.i a.ii a.cc a.cp a.cxx a.cpp a.CPP a.c++ a.C a.m a.mi a.mm a.M a.mii a.h a.hh a.H a.hpp a.s a.S a.sx a.o a.a a.so noext .c .hidden.c d.c/noext
-		a.f a.f90 a.F a.go a.d a.adb a.ads a.ll a.bc a.cu a.cl a.txt a.tcc a.ixx a.cppm - d$na,me.c`,
+		a.f90 a.go a.d a.adb a.ads a.ll a.bc a.cu a.cl a.txt a.tcc a.ixx a.cppm - d$na,me.c`,
 }
 
 // TestAgreesWithDriver compares plans with what the drivers would run: which
@@ -120,7 +120,7 @@ func askDriver(t *testing.T, path, dir string, argv []string) (j driverJobs) {
 func (j *driverJobs) job(words []string) {
 	program := base(words[0])
 	lang := ""
-	switch program {
+	switch strings.TrimPrefix(program, "x86_64-linux-gnu-") {
 	case "cc1":
 		lang = langC
 	case "cc1plus":
