@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-var sidesRuns = flag.Int("sides", 12, "random command lines whose files TestSidesDeclared looks at, with each compiler")
+var sidesRuns = flag.Int("sides", 6, "random command lines whose files TestSidesDeclared looks at, with each compiler")
 
 // sidesOptions are what TestSidesDeclared combines; blanks within a word are "~".
 var sidesOptions = map[string]string{
@@ -65,7 +65,7 @@ func TestSidesDeclared(t *testing.T) {
 					t.Errorf("run %d: %s %s: undeclared %s", i, cc, strings.Join(args, " "), name)
 				}
 			}
-			if ran < *sidesRuns/4 {
+			if ran < *sidesRuns/6 {
 				t.Errorf("only %d of %d commands compiled", ran, *sidesRuns)
 			}
 		})
