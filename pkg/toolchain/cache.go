@@ -40,6 +40,34 @@ type Cache struct {
 
 	mu      sync.Mutex
 	entries map[string]*entry // guarded by mu
+	paths   map[string]lookup // guarded by mu: a PATH, and what counts of it
+}
+
+// lookup is what of a PATH counts, as it was at a time since start.
+type lookup struct {
+	path string
+	at   time.Duration
+}
+
+// reduced is Env.reduced, trusted for as long as a look at a compiler's files.
+func (c *Cache) reduced(env Env) Env {
+	now := time.Since(start)
+	c.mu.Lock()
+	l, ok := c.paths[env.Path]
+	c.mu.Unlock()
+	if ok && now-l.at < c.Trust {
+		env.Path = l.path
+		return env
+	}
+	whole := env.Path
+	env = env.reduced()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.paths == nil || len(c.paths) >= maxEntries {
+		c.paths = make(map[string]lookup)
+	}
+	c.paths[whole] = lookup{env.Path, now}
+	return env
 }
 
 type entry struct {
@@ -72,7 +100,7 @@ func (c *Cache) IdentifyIn(ctx context.Context, path string, env Env) (Toolchain
 		return Toolchain{}, fmt.Errorf("identify compiler: %s is not an absolute path", path)
 	}
 	c.loading.Do(c.load)
-	env = env.reduced()
+	env = c.reduced(env)
 	key := c.Home + "\x00" + path + "\x00" + env.Path + "\x00" + env.Libraries
 	c.mu.Lock()
 	e := c.entries[key]
