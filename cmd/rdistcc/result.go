@@ -76,16 +76,22 @@ func (f *flow) placeAll(r *result) error {
 		}
 		there |= 1 << out.Index
 	}
+	for i := range outputs {
+		if r.Exit == 0 && !outputs[i].Optional && there&(1<<i) == 0 {
+			return errOutputs
+		}
+	}
+	// All or none: the compiler here is to meet what was before.
+	for _, out := range r.Files {
+		if err := f.plan.CanPlace(outputs[out.Index], int64(out.Len)); err != nil {
+			return err
+		}
+	}
 	if r.Exit != 0 {
 		said, _ := readOut(f.slot.sink, r.Stderr)
 		err := f.plan.Failed(int(r.Exit), func(i int) bool { return there&(1<<i) != 0 }, said, syscall.Getenv)
 		if err != nil && !f.set.skipRetry && !f.slot.Fast {
 			return err
-		}
-	}
-	for i := range outputs {
-		if r.Exit == 0 && !outputs[i].Optional && there&(1<<i) == 0 {
-			return errOutputs
 		}
 	}
 	for _, out := range r.Files {

@@ -16,6 +16,8 @@ func (f *flow) stands(r *result) bool {
 	switch {
 	case !r.says():
 		return true
+	case r.Stdout.Len > 0 && !canPrint(1) || r.Stderr.Len > 0 && !canPrint(2):
+		return false // before any file is in its place: some compilers fail then
 	case f.rec.form == "text":
 		// Carets, macros and -Werror depend on what preprocessing has lost.
 		return f.takesWords()
@@ -89,6 +91,20 @@ func notItsFault(words []byte) bool {
 		}
 	}
 	return false
+}
+
+// canPrint reports whether a descriptor can be written, as far as that is to be
+// seen: it is not for reading only, not /dev/full, and has a reader if it is a pipe.
+func canPrint(fd int) bool {
+	const full = 1<<8 | 7 // device number
+	flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFL, 0)
+	var st syscall.Stat_t
+	if errno != 0 || flags&syscall.O_ACCMODE == syscall.O_RDONLY || syscall.Fstat(fd, &st) != nil || st.Rdev == full {
+		return false
+	}
+	p := []pollFD{{fd: int32(fd)}}
+	poll(p, 0)
+	return p[0].revents == 0
 }
 
 func isTerminal(fd int) bool {

@@ -89,59 +89,104 @@ func (p *Plan) Place(out job.Output, fd int, off, length int64) error {
 	return place(out.Name, p.mannerOf(out), fd, off, length)
 }
 
-func place(name string, how manner, fd int, off, length int64) error {
+// CanPlace is the error that Place would come to, as far as that can be seen
+// before anything is written: length bytes are to go where out is due.
+func (p *Plan) CanPlace(out job.Output, length int64) error {
+	how := p.mannerOf(out)
+	there, err := look(out.Name)
+	if err != nil {
+		return err
+	}
+	keeps := there.keeps(how)
+	if err == nil && there.exists && (keeps || how == renamed) {
+		err = syscall.Access(out.Name, wOK)
+	}
+	if err == nil && !(keeps && there.exists) && !(keeps && there.link) {
+		err = syscall.Access(out.Name[:strings.LastIndexByte(out.Name, '/')+1]+".", wOK|xOK)
+	}
+	var limit syscall.Rlimit
+	if err == nil && syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit) == nil && uint64(length) > limit.Cur {
+		err = syscall.EFBIG // the signal that comes with it would end us
+	}
+	if err != nil {
+		return placeError(out.Name, err)
+	}
+	return nil
+}
+
+// Modes of access.
+const xOK, wOK = 1, 2
+
+// standing is what is in the place of an output.
+type standing struct {
+	exists  bool // behind all links
+	regular bool
+	empty   bool
+	link    bool // a symbolic link, whatever it leads to
+}
+
+// look looks. What cannot be an output is an error.
+func look(name string) (there standing, err error) {
 	var st syscall.Stat_t
-	err := retry(func() error { return syscall.Stat(name, &st) })
-	exists := err == nil
-	if err != nil && err != syscall.ENOENT {
-		return placeError(name, err)
+	err = retry(func() error { return syscall.Lstat(name, &st) })
+	if there.link = err == nil && st.Mode&syscall.S_IFMT == syscall.S_IFLNK; there.link {
+		err = retry(func() error { return syscall.Stat(name, &st) })
 	}
-	regular := exists && st.Mode&syscall.S_IFMT == syscall.S_IFREG
-	if exists && !regular && st.Mode&syscall.S_IFMT != syscall.S_IFCHR {
+	if err == syscall.ENOENT {
+		return there, nil
+	}
+	there.exists, there.regular, there.empty = true, st.Mode&syscall.S_IFMT == syscall.S_IFREG, st.Size == 0
+	const full = 1<<8 | 7 // device number of /dev/full
+	if err == nil && !there.regular && (st.Mode&syscall.S_IFMT != syscall.S_IFCHR || st.Rdev == full) {
 		// A pipe would block, a directory and a socket cannot be written.
-		return placeError(name, syscall.EINVAL)
+		err = syscall.EINVAL
 	}
-	var remove bool
-	switch how {
-	case renamed:
-		if exists && syscall.Access(name, wOK) != nil {
-			return placeError(name, syscall.EACCES)
-		}
-		if !exists || regular {
-			return placeRenamed(name, fd, off, length)
-		}
-	case unlinked:
-		remove = regular && st.Size != 0
-	case replaced:
-		remove = regular || isLink(name)
+	if err != nil {
+		return there, placeError(name, err)
 	}
-	if remove {
+	return there, nil
+}
+
+// keeps reports whether a compiler writes into what is there, or through the link
+// that leads nowhere.
+func (s standing) keeps(how manner) bool {
+	switch {
+	case !s.exists:
+		return s.link && (how == inPlace || how == unlinked)
+	case !s.regular:
+		return how != replaced || !s.link
+	}
+	return how == inPlace || how == unlinked && s.empty
+}
+
+func place(name string, how manner, fd int, off, length int64) error {
+	there, err := look(name)
+	if err != nil {
+		return err
+	}
+	keeps := there.keeps(how)
+	switch {
+	case how == renamed && there.exists && syscall.Access(name, wOK) != nil:
+		return placeError(name, syscall.EACCES)
+	case how == renamed && !keeps:
+		return placeRenamed(name, fd, off, length)
+	case !keeps && (there.exists || there.link):
 		if err := retry(func() error { return syscall.Unlink(name) }); err != nil {
 			return placeError(name, err)
 		}
-		exists = false
 	}
-	made := !exists && !isLink(name) // else it is a link's target, or was there
 	dst, err := open(name, syscall.O_CREAT|syscall.O_TRUNC)
 	if err != nil {
 		return placeError(name, err)
 	}
 	if err := fill(dst, fd, off, length); err != nil {
-		if made {
+		if !keeps {
 			_ = syscall.Unlink(name)
 		}
 		return placeError(name, err)
 	}
 	return nil
 }
-
-// isLink reports whether name is a symbolic link.
-func isLink(name string) bool {
-	var st syscall.Stat_t
-	return retry(func() error { return syscall.Lstat(name, &st) }) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFLNK
-}
-
-const wOK = 2 // for access
 
 // placeRenamed makes name by way of a temporary file beside it.
 func placeRenamed(name string, fd int, off, length int64) error {
