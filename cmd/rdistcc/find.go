@@ -124,6 +124,12 @@ func rereadable(file string) bool {
 	return stat(file, &st) != nil || st.Mode&syscall.S_IFMT == syscall.S_IFREG
 }
 
+// sameFile reports whether both names are there and lead to one file.
+func sameFile(a, b string) bool {
+	var x, y syscall.Stat_t
+	return stat(a, &x) == nil && stat(b, &y) == nil && x.Dev == y.Dev && x.Ino == y.Ino
+}
+
 func stat(file string, st *syscall.Stat_t) error {
 	for {
 		if err := syscall.Stat(file, st); err != syscall.EINTR {

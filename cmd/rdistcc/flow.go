@@ -66,11 +66,18 @@ func (f *flow) compile() (*result, *detour) {
 	if f.set.mode == ipc.ModeLocal {
 		return nil, byRule(reasonMode)
 	}
+	if sameFile(f.plan.Outputs[0].Name, f.plan.Source) {
+		return nil, byRule(reasonDiagnostics) // gcc says so, whatever the names
+	}
 
 	// The manager leases a slot, or knows already why not. Meanwhile it looks
 	// for a host.
 	if here := f.lease(); here != nil {
 		return nil, &detour{farm: here}
+	}
+	var limit syscall.Rlimit // of the slot too, though nobody sees it as a file
+	if syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit) == nil && limit.Cur < f.slot.SourceMax {
+		return nil, byRule(reasonTooBig)
 	}
 
 	front, reason := f.plan.Native(f.slot.Native, f.slot.NativeOrder, f.bySources())

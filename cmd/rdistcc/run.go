@@ -75,6 +75,7 @@ type interrupts struct {
 	sig   syscall.Signal // the first one, guarded by mu
 	conn  *ipc.Conn      // guarded by mu
 	child int            // guarded by mu; below zero: a process group, to be killed
+	temps []string       // guarded by mu; files to remove in any case
 	on    bool           // owned by the flow
 }
 
@@ -106,6 +107,7 @@ func (in *interrupts) deliver(s syscall.Signal) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.sig != 0 && in.child == 0 {
+		in.removeLocked()
 		os.Exit(128 + int(s)) // asked twice: the clean-up hangs
 	}
 	if in.sig == 0 {
@@ -120,6 +122,27 @@ func (in *interrupts) deliver(s syscall.Signal) {
 	case in.child < 0:
 		_ = syscall.Kill(in.child, syscall.SIGKILL)
 	}
+}
+
+// temp notes a file that is not to outlive the command.
+func (in *interrupts) temp(name string) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.temps = append(in.temps, name)
+}
+
+// remove removes the files that are not to outlive the command.
+func (in *interrupts) remove() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.removeLocked()
+}
+
+func (in *interrupts) removeLocked() {
+	for _, name := range in.temps {
+		_ = syscall.Unlink(name) // there is nobody to tell
+	}
+	in.temps = nil
 }
 
 // caught is the signal that wants us to end, or 0.

@@ -28,7 +28,13 @@ func (f *flow) several() *compile.Several {
 			return nil
 		}
 	}
-	return compile.Split(words, f.plan.Driver)
+	s := compile.Split(words, f.plan.Driver)
+	for i := 0; s != nil && i < len(s.Sources); i++ {
+		if s.Links && sameFile(s.Output, s.Sources[i]) {
+			return nil // gcc says so, whatever the names
+		}
+	}
+	return s
 }
 
 // runSeveral has hosts do the compiles, one behind the other as the driver does,
@@ -37,11 +43,7 @@ func (f *flow) several() *compile.Several {
 func (f *flow) runSeveral(s *compile.Several) int {
 	f.in.watch() // from now on there are files to remove
 	var objects []string
-	defer func() {
-		for _, name := range objects {
-			_ = syscall.Unlink(name)
-		}
-	}()
+	defer f.in.remove()
 	var units []*flow
 	var said []segments
 	for i, source := range s.Sources {
@@ -64,9 +66,7 @@ func (f *flow) runSeveral(s *compile.Several) int {
 		}
 		if d != nil {
 			f.conn, f.slot = u.conn, u.slot
-			for _, name := range objects {
-				_ = syscall.Unlink(name)
-			}
+			f.in.remove()
 			return f.here(d)
 		}
 		u.rec.remote, u.rec.host = true, r.Host
@@ -146,6 +146,7 @@ func (f *flow) tempObject(source string) (string, error) {
 		}
 		fd, err := syscall.Open(string(name)+".o", syscall.O_RDWR|syscall.O_CREAT|syscall.O_EXCL|syscall.O_CLOEXEC, 0o600)
 		if err == nil {
+			f.in.temp(string(name) + ".o")
 			return string(name) + ".o", syscall.Close(fd)
 		}
 		if err != syscall.EEXIST && err != syscall.EINTR || try > 100 {

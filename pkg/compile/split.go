@@ -15,13 +15,13 @@ import (
 type Several struct {
 	Sources []string // as typed, in order
 	Links   bool     // else -c or -S, and the outputs are the sources' own
+	Output  string   // argument of -o, or ""
 
 	driver Driver
 	words  []part
-	output string // argument of -o, or ""
-	deps   bool   // -MD or -MMD: the driver derives a name and a target from -o
-	file   bool   // -MF was given
-	target bool   // -MT or -MQ was given
+	deps   bool // -MD or -MMD: the driver derives a name and a target from -o
+	file   bool // -MF was given
+	target bool // -MT or -MQ was given
 }
 
 // part is an option with its argument words, or a file.
@@ -98,7 +98,7 @@ func Split(argv []string, d Driver) (s *Several) {
 			s.add(part{words: words, role: forNone})
 		case output:
 			n++
-			s.output = arg
+			s.Output = arg
 			s.add(part{words: words, role: forLink})
 		default:
 			if !s.option(c, words, arg) {
@@ -107,13 +107,13 @@ func Split(argv []string, d Driver) (s *Several) {
 		}
 	}
 	switch {
-	case len(s.Sources) == 0 || open || n > 1 || n == 1 && (s.output == "" || s.output == "-"):
+	case len(s.Sources) == 0 || open || n > 1 || n == 1 && (s.Output == "" || s.Output == "-"):
 		return nil
-	case s.Links && d.Family == GCC && s.deps && !s.file && s.output == "" && len(s.Sources)+inputs > 1:
+	case s.Links && d.Family == GCC && s.deps && !s.file && s.Output == "" && len(s.Sources)+inputs > 1:
 		return nil // gcc 11 names a-a.d what was a.d before
 	case s.Links:
 		for _, p := range s.words {
-			if p.role <= forUnit && !p.linkable(d) || (p.role == forUnit || p.role == forLink) && p.words[0] == s.output {
+			if p.role <= forUnit && !p.linkable(d) || (p.role == forUnit || p.role == forLink) && p.words[0] == s.Output {
 				return nil
 			}
 		}
@@ -207,7 +207,12 @@ func (s *Several) Unit(i int, object string) []string {
 			if p.x != "" {
 				argv = append(argv, "-x", p.x)
 			}
-		case forLink, forNone:
+		case forLink:
+			if s.Links {
+				continue
+			}
+			// clang is to say that it is without effect.
+		case forNone:
 			continue
 		}
 		argv = append(argv, p.words...)
@@ -221,7 +226,7 @@ func (s *Several) depend(argv []string, source string) []string {
 	if !s.deps {
 		return argv
 	}
-	target := s.output
+	target := s.Output
 	if target == "" {
 		target = stem(source) + ".o"
 	}
