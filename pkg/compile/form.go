@@ -39,16 +39,17 @@ func (p *Plan) List(major int) []string {
 
 // listForm adds the words that make the driver write the list. gcc's -M takes all text
 // apart; where directives alone will do, it costs a sixth less to let it write that text
-// to nowhere, and the list beside.
+// to nowhere, and the list beside. A header that is a link is listed as that: what the
+// compiler makes of such a name it makes over there too.
 func (p *Plan) listForm(argv []string, major int) []string {
 	switch {
 	case p.Driver.Family == Clang:
 		// What the driver has to say of words it does not use is said over there.
 		return append(argv, "-M", "-w", "-Qunused-arguments")
 	case p.directivesOnly(major):
-		return append(argv, "-E", "-fdirectives-only", "-w", "-MD", "-MF", "-", "-o", "/dev/null")
+		return append(argv, "-E", "-fdirectives-only", "-fno-canonical-system-headers", "-w", "-MD", "-MF", "-", "-o", "/dev/null")
 	}
-	return append(argv, "-M")
+	return append(argv, "-M", "-fno-canonical-system-headers")
 }
 
 // forwardFilter takes what is about dependency files from among the words for the

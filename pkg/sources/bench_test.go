@@ -71,7 +71,7 @@ func BenchmarkScan(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := p.scan("x.h", text); err != nil {
+		if err := p.scan("x.h", "x.h", text); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"path"
 	"strconv"
 	"strings"
 	"syscall"
@@ -9,14 +10,13 @@ import (
 )
 
 // follow notes the symbolic links on the way to the directory dir, so that the tree over
-// there has them too. Those of the system are not for us to make: the toolchain brings
-// those that it needs. It reports whether all links are noted.
-func (p *pack) follow(dir string) bool {
+// there has them too. It returns the directory without links. all is false where one
+// was left out, as the system's own need not be the same over there.
+func (p *pack) follow(dir string) (at string, all bool) {
 	if dir == "" || dir[0] != '/' {
 		dir = p.o.Cwd + "/" + dir
 	}
-	all := true
-	at := "" // where we are, without links
+	all = true
 	for word := range strings.SplitSeq(dir, "/") {
 		switch word {
 		case "", ".":
@@ -31,34 +31,66 @@ func (p *pack) follow(dir string) bool {
 			real = next
 			var st syscall.Stat_t
 			if lstat(next, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFLNK {
-				real = realPath(next)
-				if real == "" {
-					return false
+				if real = realPath(next); real == "" {
+					return next, false
 				}
-				if system(next) {
-					all = false
-				} else {
+				if !system(next) {
 					p.Links = append(p.Links, job.Link{Name: next, Target: real})
 				}
 			}
 			if p.real == nil {
-				p.real = make(map[string]string)
+				p.real = make(map[string]string, 64)
 			}
 			p.real[next] = real
 		}
+		all = all && (real == next || !system(next))
 		at = real
 	}
-	return all
+	return at, all
 }
 
-// system reports whether name is where distributions put links of their own.
+// system reports whether name is one of the links that distributions have at the top.
 func system(name string) bool {
-	for _, dir := range [...]string{"/usr/", "/etc/", "/lib", "/bin", "/sbin"} {
-		if strings.HasPrefix(name, dir) {
-			return true
-		}
+	switch name {
+	case "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32":
+		return true
 	}
 	return false
+}
+
+// way notes the links on the way to a file. A ".." in its name must lead where it does
+// here: behind a link that the tree over there lacks it would be another file.
+func (p *pack) way(name string) error {
+	dir := name[:strings.LastIndexByte(name, '/')+1]
+	if _, ok := p.ways[dir]; ok {
+		return nil
+	}
+	if _, all := p.follow(dir); !all && strings.Contains(dir, "/../") {
+		var a, b syscall.Stat_t
+		if stat(dir, &a) != nil || stat(path.Clean(dir), &b) != nil || a.Dev != b.Dev || a.Ino != b.Ino {
+			return ErrPaths
+		}
+	}
+	if p.ways == nil {
+		p.ways = make(map[string]struct{}, 32)
+	}
+	p.ways[dir] = struct{}{}
+	return nil
+}
+
+// link notes a file that is a link, and returns the file that it leads to; or nothing.
+func (p *pack) link(name string) string {
+	real := realPath(name)
+	if real == "" {
+		return ""
+	}
+	dir, _ := p.follow(name[:strings.LastIndexByte(name, '/')+1])
+	at := dir + "/" + base(name)
+	if _, noted := p.real[at]; !noted {
+		p.real[at] = real
+		p.Links = append(p.Links, job.Link{Name: at, Target: real})
+	}
+	return real
 }
 
 // realPath is name without links, or empty.

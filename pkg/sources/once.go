@@ -32,7 +32,7 @@ func (p *pack) packTwins() error {
 		f := &p.Files[i]
 		from := at
 		at += f.Len
-		if f.Len == 0 || system(f.Name) {
+		if f.Len == 0 || strings.HasPrefix(f.Name, "/usr/") {
 			continue
 		}
 		b := p.buf[:0]
@@ -43,7 +43,7 @@ func (p *pack) packTwins() error {
 		if n, err := syscall.Pread(p.o.FD, b, int64(from)); err != nil || n < len(b) {
 			return ErrTooBig // no memory left for the slot
 		}
-		if err := p.twins(&text{name: f.Name, dir: f.Name[:strings.LastIndexByte(f.Name, '/')+1], b: b}); err != nil {
+		if err := p.twins(newText(f.Name, b, false)); err != nil {
 			return err
 		}
 	}

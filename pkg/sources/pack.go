@@ -113,7 +113,7 @@ type pack struct {
 
 	names  map[string]struct{} // that are packed, or are going to be
 	inode  map[inode]uint32    // 1 + index in Files, of those with their content
-	ways   map[string]struct{} // directories with a ".." that are looked at
+	ways   map[string]struct{} // directories whose links are noted
 	onces  map[string]struct{} // base names of headers with #pragma once
 	asked  map[string]struct{} // headers whose candidates are packed
 	others []string            // other names for __has_include
@@ -218,7 +218,21 @@ func (p *pack) precompiledElsewhere(name string) bool {
 
 // read packs the file name with its content; look: and looks through that.
 func (p *pack) read(name string, look bool) error {
+	if err := p.way(name); err != nil {
+		return err
+	}
 	fd, err := open(name)
+	file := name
+	if err == syscall.ELOOP {
+		// A link: so it is over there.
+		if file = p.link(name); file == "" {
+			return ErrFile
+		}
+		if err := p.way(file); err != nil {
+			return err
+		}
+		fd, err = open(file)
+	}
 	if err != nil {
 		return ErrFile
 	}
@@ -235,15 +249,12 @@ func (p *pack) read(name string, look bool) error {
 	if st.Size != int64(size) || later(st.Ctim, p.o.Since) {
 		return ErrChanged
 	}
-	if err := p.straight(name); err != nil {
-		return err
-	}
-	if !p.add(name, &st, uint64(size)) {
+	if !p.add(file, &st, uint64(size)) {
 		p.buf = p.buf[:start]
 		return nil // it was looked at under its other name
 	}
 	if look {
-		return p.scan(name, p.buf[start:])
+		return p.scan(name, file, p.buf[start:])
 	}
 	return nil
 }
@@ -343,7 +354,7 @@ func (p *pack) probe(name string) error {
 	if stat(name, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG {
 		return nil
 	}
-	if err := p.straight(name); err != nil {
+	if err := p.way(name); err != nil {
 		return err
 	}
 	p.add(name, &st, 0)
@@ -361,33 +372,6 @@ func (p *pack) searchList() (dirs []string, known bool) {
 	return p.search, p.search != nil
 }
 
-// straight wants ".." in a name to lead where its text says. Where a link is in the way
-// the tree over there must have it too, or it would show another file under that name.
-func (p *pack) straight(name string) error {
-	dir := name[:strings.LastIndexByte(name, '/')+1]
-	up := strings.LastIndex(dir, "/../")
-	if up < 0 {
-		return nil
-	}
-	if _, ok := p.ways[dir]; ok {
-		return nil
-	}
-	cleaned := path.Clean(dir)
-	if strings.Trim(dir[:up+4], "./") != "" { // not just upwards from the working directory
-		var a, b syscall.Stat_t
-		if stat(dir, &a) != nil || stat(cleaned, &b) != nil || a.Dev != b.Dev || a.Ino != b.Ino {
-			if !p.follow(dir) {
-				return ErrPaths
-			}
-		}
-	}
-	if p.ways == nil {
-		p.ways = make(map[string]struct{})
-	}
-	p.ways[dir] = struct{}{}
-	return nil
-}
-
 func stat(name string, st *syscall.Stat_t) error {
 	for {
 		if err := syscall.Stat(name, st); err != syscall.EINTR {
@@ -399,7 +383,7 @@ func stat(name string, st *syscall.Stat_t) error {
 func open(name string) (fd int, err error) {
 	for {
 		// Not to be kept by a pipe.
-		fd, err = syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+		fd, err = syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK|syscall.O_NOCTTY|syscall.O_NOFOLLOW, 0)
 		if err != syscall.EINTR {
 			return fd, err
 		}

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 var future = syscall.Timespec{Sec: 1 << 40}
@@ -58,19 +60,25 @@ func TestOneFileUnderSeveralNames(t *testing.T) {
 	t.Chdir(dir)
 	write(t, "x.c", "int x;")
 	write(t, "d/a.h", "int a;")
-	for old, name := range map[string]string{"d/a.h": "b.h", "a.h": "d/c.h"} {
-		if err := os.Symlink(old, name); err != nil {
+	for _, name := range []string{"b.h", "d/c.h"} {
+		if err := os.Link("d/a.h", name); err != nil {
 			t.Fatal(err)
 		}
 	}
+	if err := os.Symlink("d/a.h", "link.h"); err != nil {
+		t.Fatal(err)
+	}
 	o := &Options{FD: memfd(t, 1<<20), Max: 1 << 20, Cwd: dir, Since: future,
-		Names: []string{"x.c", "d/a.h", "b.h", "./d/a.h", "d/../d/a.h", filepath.Join(dir, "d/a.h"), "d/c.h", "./b.h", "d//c.h"}}
+		Names: []string{"x.c", "d/a.h", "b.h", "./d/a.h", "d/../d/a.h", filepath.Join(dir, "d/a.h"), "d/c.h", "./b.h", "d//c.h", "link.h"}}
 	p, err := Make(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := names(p); got != "d/a.h=6 b.h=0 d/c.h=0" || p.Files[2].Same != 2 || p.Files[3].Same != 2 || p.Len != 12 {
 		t.Errorf("packs %s: %+v", got, p.Files)
+	}
+	if want := (job.Link{Name: dir + "/link.h", Target: dir + "/d/a.h"}); len(p.Links) != 1 || p.Links[0] != want {
+		t.Errorf("links %+v, want %+v", p.Links, want)
 	}
 	if len(p.Dirs) != 1 || p.Dirs[0] != "d/../d/" {
 		t.Errorf("ways that must exist: %q", p.Dirs)
@@ -88,7 +96,7 @@ func TestLinksInTheWay(t *testing.T) {
 	if err := os.Symlink("far/away", "link"); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]int{"link/y.h": 0, "far/away/../z.h": 0, "link/../z.h": 1, "../" + filepath.Base(dir) + "/far/z.h": 0} {
+	for name, want := range map[string]int{"link/y.h": 1, "far/away/../z.h": 0, "link/../z.h": 1, "../" + filepath.Base(dir) + "/far/z.h": 0} {
 		o := &Options{FD: memfd(t, 1<<20), Max: 1 << 20, Cwd: dir, Since: future, Names: []string{"x.c", name}}
 		p, err := Make(o)
 		if err != nil {

@@ -28,18 +28,21 @@ const (
 type text struct {
 	name    string
 	dir     string // of name, with a slash at its end; or empty
+	realDir string // the same of what name, a link, leads to; or dir
 	b       []byte
 	asm     bool // assembly: comments are others
 	defined [3]bool
 }
 
 func newText(name string, b []byte, asm bool) *text {
-	return &text{name: name, dir: name[:strings.LastIndexByte(name, '/')+1], b: b, asm: asm}
+	dir := name[:strings.LastIndexByte(name, '/')+1]
+	return &text{name: name, dir: dir, realDir: dir, b: b, asm: asm}
 }
 
-// scan looks for what a list of files cannot know.
-func (p *pack) scan(name string, b []byte) error {
+// scan looks for what a list of files cannot know. file is what name leads to.
+func (p *pack) scan(name, file string, b []byte) error {
 	t := newText(name, b, p.o.Asm)
+	t.realDir = file[:strings.LastIndexByte(file, '/')+1]
 	var err error
 	p.finder.find(b, func(tok token, at int) bool {
 		err = p.judge(t, tok, at)
@@ -176,8 +179,10 @@ func (p *pack) candidates(t *text, name string, quoted, content bool) error {
 		return p.candidate(name, content)
 	}
 	if quoted {
-		if err := p.candidate(t.dir+name, content); err != nil {
-			return err
+		for _, dir := range [...]string{t.dir, t.realDir} {
+			if err := p.candidate(dir+name, content); err != nil {
+				return err
+			}
 		}
 	}
 	// The rest of the search is the same wherever the name stands.

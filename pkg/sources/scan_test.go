@@ -193,7 +193,7 @@ func TestSystemHeaders(t *testing.T) {
 			}
 			p := &pack{o: &Options{Own: func() []string { return []string{"/usr/include"} }}, names: map[string]struct{}{}, asked: map[string]struct{}{}}
 			p.finder.init()
-			if err := p.scan(name, text); err != nil {
+			if err := p.scan(name, name, text); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			n++

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"strings"
 	"unsafe"
 
@@ -300,7 +301,11 @@ func (t *Tree) symlink(target, name string) error {
 	}
 	err = unix.Symlinkat(target, d.fd, base)
 	if errors.Is(err, unix.EEXIST) {
-		if there, err := readLink(d.fd, base); err != nil || there != target {
+		there, err := readLink(d.fd, base)
+		if err == nil && !strings.HasPrefix(there, "/") {
+			there = path.Join(in, there) // as the toolchain's own may be written
+		}
+		if err != nil || there != target {
 			return ErrTaken
 		}
 		return nil
