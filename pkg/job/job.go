@@ -181,7 +181,7 @@ const (
 	CauseTooBig           // failed: result does not fit the sink
 	CauseDisk             // failed: no space, or an I/O error, on the host
 	CauseInternal         // failed: a fault of the daemon
-	CauseTree             // refused: a body with Files, but the host cannot show private trees
+	CauseTree             // refused: a body with Files, but the host cannot show private trees, or not these files
 	CauseUndeclared       // failed: the compiler made a file that the body does not name
 	numCauses
 )

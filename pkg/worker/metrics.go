@@ -155,6 +155,9 @@ func (r *runner) log(t *task, res *job.Result, n int) {
 		slog.Uint64("cpu_us", uint64(res.CPU)),
 		slog.Uint64("rss", res.MaxRSS),
 	}
+	if t.files > 0 {
+		attrs = append(attrs, slog.Int("files", t.files))
+	}
 	if res.Signal != 0 {
 		attrs = append(attrs, slog.Int("signal", int(res.Signal)))
 	}

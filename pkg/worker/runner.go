@@ -110,7 +110,7 @@ func (r *runner) run(t *task) (*job.Result, int) {
 	if err != nil {
 		return refused(err), 0
 	}
-	t.source, t.language = body.Name, body.Language
+	t.source, t.language, t.files = body.Name, body.Language, len(body.Files)
 	if len(body.Files) > 0 {
 		return r.runSources(t, body)
 	}

@@ -189,10 +189,8 @@ func seenFrom(cwd, name string) string {
 // unlaid makes the answer of a job whose files could not be made.
 func unlaid(err error) *job.Result {
 	switch {
-	case errors.Is(err, tree.ErrTaken):
-		err = refuse(job.CausePolicy, "%v", err)
-	case errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ELOOP):
-		err = refuse(job.CauseTree, "%v", err)
+	case errors.Is(err, tree.ErrTaken), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ELOOP):
+		err = refuse(job.CauseTree, "%v", err) // no fault of the client's
 	case errors.Is(err, fs.ErrExist), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR):
 		err = refuse(job.CauseMalformed, "%v", err) // it was not so on the client
 	case errors.Is(err, unix.ENOSPC):

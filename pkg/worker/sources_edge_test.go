@@ -127,7 +127,7 @@ func TestNamesOfTheToolchain(t *testing.T) {
 	}
 	b := treeBody("gcc")
 	b.Files = append(b.Files, job.SourceFile{Name: strings.TrimSpace(string(out)), Len: 1, Exec: true})
-	if r := c.do(ts.tool("gcc"), request{body: b, text: "x"}); r.Status != job.StatusRefused || r.Cause != job.CausePolicy {
+	if r := c.do(ts.tool("gcc"), request{body: b, text: "x"}); r.Status != job.StatusRefused || r.Cause != job.CauseTree {
 		t.Errorf("another cc1: %+v", r.Result)
 	}
 	for name, change := range map[string]func(*job.Body){

@@ -28,6 +28,7 @@ type task struct {
 
 	// the runner's, from the body
 	source, language string
+	files            int // of the sources form; 0: it is of the text form
 }
 
 var (
