@@ -248,11 +248,12 @@ func (f *finding) gccParts() error {
 
 // defaults adds what the driver makes of a command without options: how it was
 // configured, what it found out about the system, and where its headers are. A
-// host where those are elsewhere would not find the client's.
+// host where those are elsewhere would not find the client's. What clang makes of
+// -ffast-math depends on a file of gcc's.
 func (f *finding) defaults() {
 	for _, lang := range []string{"c", "c++"} {
 		p := part{role: "default:" + lang}
-		out, err := f.run(f.tc.Exec, "-###", "-S", "-x", lang, "/dev/null", "-o", "-")
+		out, err := f.run(f.tc.Exec, "-###", "-S", "-ffast-math", "-x", lang, "/dev/null", "-o", "-")
 		if err == nil { // else there is no such language here
 			h := sha256.New()
 			for line := range strings.Lines(out) {

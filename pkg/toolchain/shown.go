@@ -73,7 +73,8 @@ func (f *finding) lists() {
 
 // clangFiles adds what a clang driver looks at to find out about the system:
 // which it is, and which gcc's libraries and headers there are. Of a gcc it only
-// wants to know that this one file exists.
+// wants to know that two files exist: with the second -ffast-math means
+// -fdenormal-fp-math=preserve-sign as well.
 func (f *finding) clangFiles() {
 	for _, p := range []string{"/etc/os-release", "/usr/lib/os-release", "/etc/lsb-release", "/etc/debian_version", "/etc/redhat-release", "/etc/SuSE-release"} {
 		f.show(p)
@@ -87,14 +88,21 @@ func (f *finding) clangFiles() {
 			f.watch(dir)
 		}
 		// TRIPLE/VERSION, and below it one for -m32 and the like.
-		for _, below := range []string{"*/*/crtbegin.o", "*/*/*/crtbegin.o"} {
-			found, _ := filepath.Glob(filepath.Join(root, below)) // the pattern is well formed
-			for _, p := range found {
-				f.show(p)
+		for _, below := range []string{"*/*", "*/*/*"} {
+			for _, name := range gccMarkers {
+				found, _ := filepath.Glob(filepath.Join(root, below, name)) // the pattern is well formed
+				for _, p := range found {
+					f.show(p)
+				}
 			}
 		}
 	}
 	for _, dir := range f.candidates {
-		f.show(filepath.Join(dir, "crtbegin.o"))
+		for _, name := range gccMarkers {
+			f.show(filepath.Join(dir, name))
+		}
 	}
 }
+
+// gccMarkers are what a clang looks for in an installation of gcc.
+var gccMarkers = [...]string{"crtbegin.o", "crtfastmath.o"}

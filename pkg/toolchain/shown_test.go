@@ -150,7 +150,7 @@ func TestShown(t *testing.T) {
 				}
 			}
 			// What a driver finds out by itself: where headers are.
-			for _, o := range [][]string{{"-###", "-c", src}, {"-c", bad}, {"-no-such-option", "-c", src}} {
+			for _, o := range [][]string{{"-###", "-c", src}, {"-###", "-ffast-math", "-c", src}, {"-c", bad}, {"-no-such-option", "-c", src}} {
 				argv := append([]string{cc}, o...)
 				if there, here := s.run(work, argv...), runHere(t, work, argv...); temps(there) != temps(here) {
 					t.Errorf("%v prints\n%s\noutside\n%s", o, there, here)
