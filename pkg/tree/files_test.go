@@ -185,6 +185,7 @@ func TestTakenNames(t *testing.T) {
 		t.Errorf("mkdir over a file: got %v", err)
 	}
 	must(t, tr.Symlink("../alt/cc", dir+"/bin/cc"))
+	must(t, tr.Symlink(dir+"/alt/cc", dir+"/bin/cc"))
 	if err := tr.Symlink("other", dir+"/bin/cc"); !errors.Is(err, ErrTaken) {
 		t.Errorf("another link: got %v", err)
 	}
