@@ -119,6 +119,8 @@ func Split(argv []string, d Driver) (s *Several) {
 		}
 	case inputs > 0 || n > 0 || len(s.Sources) == 1:
 		return nil // not for the driver, or one compile
+	case slices.ContainsFunc(s.words, func(p part) bool { return p.role == forLink }):
+		return nil // clang says once that it is unused
 	}
 	return s
 }

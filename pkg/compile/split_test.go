@@ -133,7 +133,7 @@ func TestSplitAsDriver(t *testing.T) {
 	for cc, d := range drivers(t) {
 		for _, c := range []struct {
 			words string
-			whole string // families that leave the command whole: "", "gcc", "g++", "all"
+			whole string // families that leave the command whole: "", "gcc", "clang", "g++", "all"
 		}{
 			{"a.c -o prog", ""},
 			{"a.c", ""},
@@ -141,6 +141,8 @@ func TestSplitAsDriver(t *testing.T) {
 			{"-O2 -g -Wall -I. -DX=1 a.c d/a.c b.o lib.a -L. -lm -o d/prog", ""},
 			{"-c a.c b.c", ""},
 			{"-S -O2 a.c c.cpp", ""},
+			{"-c a.c b.c -lm", "clang"},
+			{"-c -Wl,-x a.c b.c", "clang"},
 			{"-c -x c a.c x", "g++"},
 			{"-x c a.c x -x none b.o -o prog", "g++"},
 			{"-x c++ x -x none b.o -o prog", "g++"},
@@ -193,7 +195,7 @@ func TestSplitAsDriver(t *testing.T) {
 			{"a.c /dev/stdin", "all"},
 			{"a.c -o", "all"},
 		} {
-			whole := c.whole == "all" || c.whole == "gcc" && d.Family == GCC || c.whole == "g++" && d.CXX && d.Family == GCC
+			whole := c.whole == "all" || c.whole == "gcc" && d.Family == GCC || c.whole == "g++" && d.CXX && d.Family == GCC || c.whole == "clang" && d.Family == Clang
 			if split := wantSplit(t, dir, cc, d, strings.Fields(c.words)); split == whole {
 				t.Errorf("%s %s: split %v, want %v", cc, c.words, split, !whole)
 			}
