@@ -81,7 +81,7 @@ func checkPrograms(args []string) error {
 // programOptions are beginnings of words that name programs, plugins or specs, or
 // lists of words. What is for the linker is not among them: none runs here.
 var programOptions = []string{
-	"-B", "--prefix", "-wrapper", "--wrapper", "-specs", "--specs", "-fplugin", "-iplugindir", "-fpass-plugin", "-fuse-ld", "--ld-path",
+	"-B", "--prefix", "-wrapper", "--wrapper", "-specs", "--specs", "-fplugin", "-iplugindir", "-fpass-plugin",
 	"-fmodule-mapper", "--gcc-toolchain", "-gcc-toolchain", "--gcc-install-dir", "-ccc-", "--config", "-load", "-cc1", "-Wa,@",
 }
 
