@@ -185,7 +185,11 @@ func differences(a, b outcome, c command) map[string]string {
 			d["mode of "+name] = fmt.Sprintf("%o, plain %o", y.mode, x.mode)
 		}
 		if inA && inB && x.data != y.data && steady(x.data) != steady(y.data) {
-			d["content of "+name] = howDifferent(x.data, y.data)
+			how := howDifferent(x.data, y.data)
+			if *textual && strings.HasPrefix(how, debugOnly) {
+				continue
+			}
+			d["content of "+name] = how
 		}
 	}
 	if len(a.left) != len(b.left) {
@@ -207,17 +211,21 @@ func steady(s string) string {
 
 // head is the begin of a text.
 func head(s string) string {
-	if const2k := 1500; len(s) > const2k {
-		return s[:const2k] + "..."
+	const most = 1500 // bytes
+	if len(s) > most {
+		return s[:most] + "..."
 	}
 	return s
 }
+
+// debugOnly begins a difference that strip -g takes away.
+const debugOnly = "debug information only"
 
 // howDifferent tells about two contents what helps to find out why.
 func howDifferent(a, b string) string {
 	if strings.HasPrefix(a, "\x7fELF") && strings.HasPrefix(b, "\x7fELF") {
 		if strip(a, "-g") == strip(b, "-g") {
-			return fmt.Sprintf("debug information only (%d bytes, plain %d)", len(b), len(a))
+			return fmt.Sprintf("%s (%d bytes, plain %d)", debugOnly, len(b), len(a))
 		}
 		if strip(a, "-s") == strip(b, "-s") {
 			return fmt.Sprintf("debug information and symbols (%d bytes, plain %d)", len(b), len(a))

@@ -26,8 +26,9 @@ import (
 )
 
 var (
-	keepDir = flag.String("keep", "", "copy what differs to this directory")
-	textual = flag.Bool("text", false, "daemons that may not make private trees: preprocessed text only")
+	keepDir    = flag.String("keep", "", "copy what differs to this directory")
+	textual    = flag.Bool("text", false, "daemons without private trees: places and debug information are not looked at")
+	daemonUser = flag.String("daemon-user", "", "`USER` that the daemons become, where root runs the tests")
 )
 
 // patience ends a command that hangs.
@@ -112,8 +113,11 @@ func newGround(ctx context.Context) (g *ground, err error) {
 	}()
 	g.client = filepath.Join(g.root, "client")
 	bin, state, tmp := filepath.Join(g.root, "bin"), filepath.Join(g.root, "state"), filepath.Join(g.root, "tmp")
-	for _, dir := range []string{g.client, bin, state, tmp} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
+	for dir, mode := range map[string]os.FileMode{g.client: 0o700, bin: 0o755, state: 0o755, tmp: 0o777 | os.ModeSticky, g.root: 0o755} {
+		if dir != g.root {
+			err = os.Mkdir(dir, 0o700)
+		}
+		if err := errors.Join(err, os.Chmod(dir, mode)); err != nil { // the umask would change a mode of Mkdir's
 			return nil, err
 		}
 	}
@@ -123,9 +127,20 @@ func newGround(ctx context.Context) (g *ground, err error) {
 	g.Farm = farm.New(bin, state)
 	g.Hidden = g.client
 	g.Vars = []string{"TMPDIR=" + tmp, "LC_ALL=C"}
+	args := []string{"--jobs", "3"}
+	if *textual {
+		settings := filepath.Join(state, "text.yaml")
+		if err := os.WriteFile(settings, []byte("daemon: {tree: off}\n"), 0o644); err != nil {
+			return nil, err
+		}
+		args = append(args, "--config", settings)
+	}
+	if *daemonUser != "" {
+		args = append(args, "--user", *daemonUser)
+	}
 	var hosts []string
 	for _, name := range []string{"one", "two"} {
-		d, err := g.StartDaemon(ctx, name, "--jobs", "3")
+		d, err := g.StartDaemon(ctx, name, args...)
 		if err != nil {
 			return nil, err
 		}
