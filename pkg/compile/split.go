@@ -91,7 +91,7 @@ func Split(argv []string, d Driver) (s *Several) {
 			if open || d.CXX && d.Family == GCC && arg != langCXX {
 				return nil // g++ links libstdc++ or not by this word
 			}
-			x, open = arg, arg != "none"
+			x, open = arg, true
 			if arg == "none" {
 				x = ""
 			}
@@ -101,6 +101,9 @@ func Split(argv []string, d Driver) (s *Several) {
 			s.Output = arg
 			s.add(part{words: words, role: forLink})
 		default:
+			if d.Family == GCC && x == "" && strings.HasPrefix(w, "-l") {
+				open = false // an input as good as any; not for clang 19
+			}
 			if !s.option(c, words, arg) {
 				return nil
 			}

@@ -133,7 +133,7 @@ func TestSplitAsDriver(t *testing.T) {
 	for cc, d := range drivers(t) {
 		for _, c := range []struct {
 			words string
-			whole string // families that leave the command whole: "", "gcc", "clang", "g++", "all"
+			whole string // families that leave the command whole: "", "gcc", "clang", "g++", "not gcc", "all"
 		}{
 			{"a.c -o prog", ""},
 			{"a.c", ""},
@@ -169,6 +169,8 @@ func TestSplitAsDriver(t *testing.T) {
 			{"a.i -o prog", ""},
 
 			{"a.c -x c", "all"},
+			{"a.c -x none", "all"}, // clang 19 says that it has no effect
+			{"-x c x -x none -lm -o prog", "not gcc"},
 			{"-c a.c b.o", "all"},
 			{"-c a.c", "all"},
 			{"-c a.c b.c -o x.o", "all"},
@@ -195,7 +197,8 @@ func TestSplitAsDriver(t *testing.T) {
 			{"a.c /dev/stdin", "all"},
 			{"a.c -o", "all"},
 		} {
-			whole := c.whole == "all" || c.whole == "gcc" && d.Family == GCC || c.whole == "g++" && d.CXX && d.Family == GCC || c.whole == "clang" && d.Family == Clang
+			whole := c.whole == "all" || c.whole == "gcc" && d.Family == GCC || c.whole == "g++" && d.CXX && d.Family == GCC ||
+				c.whole == "clang" && d.Family == Clang || c.whole == "not gcc" && (d.CXX || d.Family == Clang)
 			if split := wantSplit(t, dir, cc, d, strings.Fields(c.words)); split == whole {
 				t.Errorf("%s %s: split %v, want %v", cc, c.words, split, !whole)
 			}
