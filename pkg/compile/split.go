@@ -212,12 +212,7 @@ func (s *Several) Unit(i int, object string) []string {
 			if p.x != "" {
 				argv = append(argv, "-x", p.x)
 			}
-		case forLink:
-			if s.Links {
-				continue
-			}
-			// clang is to say that it is without effect.
-		case forNone:
+		case forLink, forNone:
 			continue
 		}
 		argv = append(argv, p.words...)
