@@ -79,7 +79,7 @@ demo: all
 e2e: all
 	$(call need,$(GO) gcc g++)
 	$(skips)
-	$(GO) test -count=1 -v -run '^TestScript$$' . && $(GO) test -count=1 ./internal/faults
+	$(GO) test -count=1 -v -run '^(TestScripts|TestBuildSystems)$$' . && $(GO) test -count=1 ./internal/faults
 
 # Real projects of Debian's, and the kernel, built plain and with rdistcc; every object is compared, and each project's own
 # tests run. BUILDS: lua,zlib,redis,jsoncpp,tinyxml2,re2,leveldb,snappy,yaml-cpp,linux; BUILDFLAGS: say -options 'gcc:-O2 -g'.
