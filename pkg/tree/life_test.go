@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -243,4 +244,36 @@ exec 2>/dev/null; (echo x >/usr/bin/x) || echo not; cat /proc/1/environ || echo 
 		t.Errorf("%d processes live on", n-1)
 	}
 	must(t, tr.Clean())
+}
+
+// TestQuietRuntime looks at how exactly the threads of a tree's process are woken: the
+// runtime's need not be, and a command's is as in any other place.
+func TestQuietRuntime(t *testing.T) {
+	own, err := os.ReadFile("/proc/self/timerslack_ns")
+	if err != nil {
+		t.Skip(err)
+	}
+	tr := newTree(t, Spec{Files: programs(t, "/bin/cat")})
+	threads, err := os.ReadDir("/proc/" + strconv.Itoa(tr.proc.Pid) + "/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	quiet := 0
+	for _, th := range threads {
+		slack, err := os.ReadFile("/proc/" + th.Name() + "/timerslack_ns")
+		if err != nil {
+			t.Skipf("needs CAP_SYS_NICE: %v", err)
+		}
+		if string(slack) == threadSlack+"\n" {
+			quiet++
+		} else if th.Name() == strconv.Itoa(tr.proc.Pid) && string(slack) != string(own) {
+			t.Errorf("the thread that starts commands has %s", slack)
+		}
+	}
+	if quiet == 0 {
+		t.Errorf("none of the %d threads oversleeps", len(threads))
+	}
+	if o, out := runIn(t, tr, "/", "/bin/cat", "/proc/self/timerslack_ns"); o.Exit != 0 || out != string(own) {
+		t.Errorf("a command has %q, %+v; this process %q", out, o, own)
+	}
 }
