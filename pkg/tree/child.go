@@ -188,7 +188,7 @@ func (c *child) send(r *reply) error {
 // run does one command, until nothing of it lives.
 func (c *child) run(req request, files []int) *reply {
 	r := &reply{seq: req.seq}
-	pid, pidfd, err := c.start(req, files)
+	err := c.runAll(&req, files, r)
 	for _, fd := range files {
 		unix.Close(fd)
 	}
@@ -198,10 +198,56 @@ func (c *child) run(req request, files []int) *reply {
 		if errors.As(err, &no) {
 			r.errno = uint32(no)
 		}
-		return r
 	}
-	defer unix.Close(pidfd)
-	r.killed = c.wait(req.seq, pidfd)
+	return r
+}
+
+// runAll runs the programs of a command one after the other. An error means that one could not
+// be started.
+func (c *child) runAll(req *request, files []int, r *reply) error {
+	block, err := readBlock(childBlock, req.block)
+	if err != nil {
+		return err
+	}
+	in := reader{b: block}
+	where, env := in.strings(), in.strings()
+	if in.err != nil || len(where) != 1 || len(files) != 3 {
+		return unix.EINVAL
+	}
+	limit, err := limitFiles(uint64(req.fileMax))
+	if err != nil {
+		return err
+	}
+	pidfd := -1
+	attr := &syscall.ProcAttr{
+		Dir:   where[0],
+		Env:   env,
+		Files: []uintptr{uintptr(files[0]), uintptr(files[1]), uintptr(files[2])},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd, Credential: c.cred},
+	}
+	for len(in.b) > 0 && !r.killed && r.exit == 0 && r.signal == 0 {
+		path, argv := in.strings(), in.strings()
+		if in.err != nil || len(path) != 1 {
+			return unix.EINVAL
+		}
+		pid, err := syscall.ForkExec(path[0], argv, attr)
+		if err != nil {
+			return err
+		}
+		// The group, as the command may have children already.
+		if req.nice != 0 {
+			_ = unix.Setpriority(unix.PRIO_PGRP, pid, int(req.nice))
+		}
+		_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: limit}, nil)
+		r.killed = c.wait(req.seq, pidfd)
+		r.add(pid)
+		unix.Close(pidfd)
+	}
+	return nil
+}
+
+// add reaps a process that has ended, with all that it has left.
+func (r *reply) add(pid int) {
 	var status unix.WaitStatus
 	var use unix.Rusage
 	if err := wait4(pid, &status, 0, &use); err != nil {
@@ -213,41 +259,8 @@ func (c *child) run(req request, files []int) *reply {
 	} else {
 		r.exit = int32(status.ExitStatus())
 	}
-	r.cpu = use.Utime.Nano() + use.Stime.Nano()
-	r.maxRSS = uint64(use.Maxrss) << 10
-	return r
-}
-
-func (c *child) start(req request, files []int) (pid, pidfd int, err error) {
-	block, err := readBlock(childBlock, req.block)
-	if err != nil {
-		return 0, -1, err
-	}
-	in := reader{b: block}
-	where, argv, env := in.strings(), in.strings(), in.strings()
-	if in.err != nil || len(where) != 2 || len(files) != 3 {
-		return 0, -1, unix.EINVAL
-	}
-	limit, err := limitFiles(uint64(req.fileMax))
-	if err != nil {
-		return 0, -1, err
-	}
-	pidfd = -1
-	pid, err = syscall.ForkExec(where[0], argv, &syscall.ProcAttr{
-		Dir:   where[1],
-		Env:   env,
-		Files: []uintptr{uintptr(files[0]), uintptr(files[1]), uintptr(files[2])},
-		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd, Credential: c.cred},
-	})
-	if err != nil {
-		return 0, -1, err
-	}
-	// The group, as the command may have children already.
-	if req.nice != 0 {
-		_ = unix.Setpriority(unix.PRIO_PGRP, pid, int(req.nice))
-	}
-	_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: limit}, nil)
-	return pid, pidfd, nil
+	r.cpu += use.Utime.Nano() + use.Stime.Nano()
+	r.maxRSS = max(r.maxRSS, uint64(use.Maxrss)<<10)
 }
 
 // limitFiles bounds the files of commands, in bytes: softly this process's own, which

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -31,13 +32,18 @@ func (t *Tree) Start(c *Command) (*Run, error) {
 	if t.busy {
 		return nil, fmt.Errorf("start %s: another command was not waited for", c.Argv[0])
 	}
-	file := c.Path
-	if file == "" {
-		file = c.Argv[0]
-	}
-	b := appendStrings(t.buf[:0], file, c.Dir)
-	b = appendStrings(b, c.Argv...)
+	b := appendStrings(t.buf[:0], c.Dir)
 	b = appendStrings(b, c.Env...)
+	file := cmp.Or(c.Path, c.Argv[0])
+	b = appendStrings(b, file)
+	b = appendStrings(b, c.Argv...)
+	for _, p := range c.Then {
+		if len(p.Argv) == 0 {
+			return nil, fmt.Errorf("start a command: %w", unix.EINVAL)
+		}
+		b = appendStrings(b, cmp.Or(p.Path, p.Argv[0]))
+		b = appendStrings(b, p.Argv...)
+	}
 	if cap(b) <= blockKeep {
 		t.buf = b
 	}
@@ -61,8 +67,8 @@ func (r *Run) Kill() {
 }
 
 // Wait returns when no process of the command lives any more; those that outlived it
-// are killed. It is called once. An error means that the command did not run, with the system's
-// reason in the chain, or that the tree has ended with it (ErrGone).
+// are killed. It is called once. An error means that the command, or one of its programs, could
+// not be started, with the system's reason in the chain, or that the tree has ended with it (ErrGone).
 func (r *Run) Wait() (Outcome, error) {
 	var in reply
 	for {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,69 @@ func TestHowACommandEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestProgramsInTurn runs several programs as one command.
+func TestProgramsInTurn(t *testing.T) {
+	tr := shell(t)
+	sh := func(script string) []string { return []string{"/bin/sh", "-c", script} }
+	run := func(c *Command) (Outcome, string, error) {
+		t.Helper()
+		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+		must(t, err)
+		defer out.Close()
+		c.Env, c.Dir, c.Stdin, c.Stdout, c.Stderr = []string{"A=a"}, "/tmp", int(null(t).Fd()), int(out.Fd()), int(out.Fd())
+		r, err := tr.Start(c)
+		must(t, err)
+		o, err := r.Wait()
+		b, rerr := os.ReadFile(out.Name())
+		must(t, rerr)
+		return o, string(b), err
+	}
+	then := func(scripts ...string) (list []Program) {
+		for _, s := range scripts {
+			list = append(list, Program{Argv: sh(s)})
+		}
+		return list
+	}
+	for _, test := range []struct {
+		first        string
+		then         []Program
+		exit, signal int
+		out          string
+	}{
+		{"echo 1", then("echo 2 $A; pwd", "echo 3; exit 4"), 4, 0, "1\n2 a\n/tmp\n3\n"},
+		{"echo 1; exit 2", then("echo 2"), 2, 0, "1\n"},
+		{"echo 1", then("kill -SEGV $$", "echo 3"), 0, int(unix.SIGSEGV), "1\n"},
+		{"on() { while :; do :; done; }; on & echo $! >/tmp/pid", then("read pid </tmp/pid; kill -0 $pid 2>&- || echo gone"), 0, 0, "gone\n"},
+	} {
+		if o, out, err := run(&Command{Argv: sh(test.first), Then: test.then}); err != nil || o.Exit != test.exit || o.Signal != test.signal || out != test.out {
+			t.Errorf("%s: got %+v, %q, %v", test.first, o, out, err)
+		}
+	}
+	one, _, _ := run(&Command{Argv: sh(busy)})
+	two, _, _ := run(&Command{Argv: sh(busy), Then: []Program{{Path: "/bin/sh", Argv: append([]string{"called"}, sh(busy)[1:]...)}}})
+	if two.CPU < one.CPU*5/4 {
+		t.Errorf("one program took %v, two took %v", one.CPU, two.CPU)
+	}
+	if _, out, err := run(&Command{Argv: sh("echo 1"), Then: []Program{{Argv: []string{"/none"}}}}); !errors.Is(err, fs.ErrNotExist) || out != "1\n" {
+		t.Errorf("a second program that is not there: %q, %v", out, err)
+	}
+	// One that is killed has no successor.
+	c := &Command{Argv: sh("echo >/tmp/1; while :; do :; done"), Then: then("echo >/tmp/2"), Dir: "/", Stdin: 0, Stdout: 1, Stderr: 2}
+	r, err := tr.Start(c)
+	must(t, err)
+	started(t, tr, "/tmp/1")
+	r.Kill()
+	if o, err := r.Wait(); err != nil || !o.Killed || o.Signal != int(unix.SIGKILL) {
+		t.Errorf("killed: got %+v, %v", o, err)
+	}
+	if _, err := tr.Open("/tmp/2"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the next one ran: %v", err)
+	}
+}
+
+// busy takes some time.
+const busy = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"
 
 func TestWhatCannotStart(t *testing.T) {
 	tr := shell(t)

@@ -61,10 +61,11 @@ type Spec struct {
 	UID, GID int
 }
 
-// Command is one process to run in a tree.
+// Command is what to run in a tree: one process, or several one after the other.
 type Command struct {
-	Path   string   // the program, a name in the tree; "": Argv[0]
-	Argv   []string // with the program's own name first
+	Path   string    // the program, a name in the tree; "": Argv[0]
+	Argv   []string  // with the program's own name first
+	Then   []Program // each runs when the one before has ended with status 0
 	Env    []string
 	Dir    string // working directory, a name in the tree
 	Stdin  int    // descriptors of the caller: they may lead out of the tree
@@ -75,11 +76,17 @@ type Command struct {
 	FileMax int64 // bytes that a file may have; past it SIGXFSZ ends the command; 0: no limit
 }
 
+// Program is a process that shares all but these with the one before.
+type Program struct {
+	Path string
+	Argv []string
+}
+
 // Outcome is how a command ended.
 type Outcome struct {
-	Exit   int           // its status, if no signal ended it
+	Exit   int           // the status of the last process that ran, if no signal ended it
 	Signal int           // 0: none
-	CPU    time.Duration // of the command and of all whom it waited for
+	CPU    time.Duration // of all processes of the command and all whom they waited for
 	MaxRSS uint64        // bytes, of the largest of them
 	Killed bool          // Run.Kill came before the end
 }

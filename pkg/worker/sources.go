@@ -60,47 +60,51 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 // that would start, by running cc1 and as themselves.
 func (r *runner) compileIn(t *task, b *job.Body, plan *compile.Plan, c *tree.Command, out *capture) (outcome, error) {
 	until := time.Now().Add(r.limit(t))
-	var sum outcome
-	step := func(path string, argv []string) (outcome, error) {
-		c.Path, c.Argv = path, argv
-		o, err := t.proc.runIn(r.stand.tree, c, max(time.Until(until), time.Millisecond))
-		sum.cpu += o.cpu
-		sum.maxRSS = max(sum.maxRSS, o.maxRSS)
-		sum.exit, sum.signal, sum.stopped = o.exit, o.signal, o.stopped
-		return sum, err
-	}
 	recipe, names := r.wholeRecipe(t, b, plan)
 	if recipe == nil && b.Front > 0 {
-		return sum, refuse(job.CausePolicy, "the driver is needed, which has an order of its own for what native means")
+		return outcome{}, refuse(job.CausePolicy, "the driver is needed, which has an order of its own for what native means")
 	}
+	var direct outcome
 	if recipe != nil {
-		for i := range recipe.Steps() {
-			argv := recipe.Step(i, names)
-			if filepath.Base(argv[0]) == argv[0] {
-				argv[0] = r.s.lookPath(argv[0])
-			}
-			o, err := step(argv[0], argv)
-			if err != nil || o.stopped != job.CauseNone {
-				return o, err
-			}
-			if o.exit != 0 || o.signal != 0 {
-				break
-			}
+		r.setSteps(c, recipe, names)
+		o, err := t.proc.runIn(r.stand.tree, c, max(time.Until(until), time.Millisecond))
+		if err != nil || o.stopped != job.CauseNone {
+			return o, err
 		}
 		// The driver would remove it. To look at it makes it known.
 		if f, err := r.stand.tree.Open(treeTemp); err == nil {
 			unix.Close(f.FD)
 		}
-		if sum.signal == 0 && sum.exit <= 1 {
-			r.undone = sum.exit != 0
-			return sum, nil
+		if o.signal == 0 && o.exit <= 1 {
+			r.undone = o.exit != 0
+			return o, nil
 		}
 		// The driver has its own words for a compiler that crashed.
 		if err := out.rewind(); err != nil {
-			return sum, err
+			return o, err
+		}
+		direct = o
+	}
+	c.Path, c.Argv, c.Then = t.tc.Exec, append([]string{calledAs(t.tc.Exec, b.Argv0)}, b.Args...), nil
+	o, err := t.proc.runIn(r.stand.tree, c, max(time.Until(until), time.Millisecond))
+	o.cpu += direct.cpu
+	o.maxRSS = max(o.maxRSS, direct.maxRSS)
+	return o, err
+}
+
+// setSteps makes c run what the driver would.
+func (r *runner) setSteps(c *tree.Command, recipe *driver.Recipe, names driver.Names) {
+	for i := range recipe.Steps() {
+		argv := recipe.Step(i, names)
+		if filepath.Base(argv[0]) == argv[0] {
+			argv[0] = r.s.lookPath(argv[0])
+		}
+		if i == 0 {
+			c.Argv = argv
+		} else {
+			c.Then = append(c.Then, tree.Program{Argv: argv})
 		}
 	}
-	return step(t.tc.Exec, append([]string{calledAs(t.tc.Exec, b.Argv0)}, b.Args...))
 }
 
 // treeTemp is where the assembly lies between cc1 and as; the driver would call it so,
