@@ -3,6 +3,7 @@ package compile
 import (
 	"bytes"
 	"strconv"
+	"strings"
 )
 
 // pragma judges "GCC" at a place in text.
@@ -121,6 +122,59 @@ func poisoned(text []byte, dir string) bool {
 		}
 		was, ok := nthLine(source, number+bytes.Count(text[from:line], []byte{'\n'}))
 		if !ok || bytes.Contains(was, []byte("poison")) {
+			return true
+		}
+	}
+}
+
+// swallowed looks for
+//
+//	#pragma redefine_extname X Y
+//	#pragma message "text"
+//
+// which gcc -fdirectives-only leaves out together with their lines, so that only the
+// sources tell of them. Headers of the system have none here. Relative names are seen
+// from dir.
+func swallowed(text []byte, dir string) bool {
+	seen := make(map[string]struct{})
+	for at := 0; ; {
+		if at > 0 || !bytes.HasPrefix(text, []byte("# ")) {
+			i := bytes.Index(text[at:], []byte("\n# "))
+			if i < 0 {
+				return false
+			}
+			at += i + 1
+		}
+		marker, _, _ := bytes.Cut(text[at:], []byte("\n"))
+		at += len(marker)
+		if len(marker) < 3 || marker[2] < '0' || marker[2] > '9' {
+			continue
+		}
+		_, file, system, ok := parseMarker(marker)
+		if _, again := seen[file]; again || system || !ok || file[0] == '<' {
+			continue
+		}
+		seen[file] = struct{}{}
+		if file[0] != '/' {
+			file = dir + "/" + file
+		}
+		// One that is not there is named by a #line alone.
+		source, _ := readFile(file)
+		if strings.Contains(source, "redefine_extname") || hasMessage(source) {
+			return true
+		}
+	}
+}
+
+// hasMessage reports whether source may have a #pragma message, or a _Pragma("message ...").
+func hasMessage(source string) bool {
+	for {
+		_, rest, ok := strings.Cut(source, "ragma")
+		if !ok {
+			return false
+		}
+		source = rest
+		if strings.HasPrefix(strings.TrimLeft(rest, " \t(\"\\"), "message") {
 			return true
 		}
 	}

@@ -30,6 +30,27 @@ func TestPoisoned(t *testing.T) {
 	}
 }
 
+func TestSwallowed(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(dir+"/a.h", []byte("#pragma once\nint message;\n"), 0o666))
+	must(t, os.WriteFile(dir+"/m.h", []byte("int m;\n # pragma  message \"m\"\n"), 0o666))
+	must(t, os.WriteFile(dir+"/p.h", []byte("#define P _Pragma(\"message (\\\"m\\\")\")\n"), 0o666))
+	must(t, os.WriteFile(dir+"/r.h", []byte("#pragma redefine_extname a b\n"), 0o666))
+	for text, want := range map[string]bool{
+		"": false,
+		"# 0 \"a.h\"\n# 1 \"gone.h\" 1\n# 1 \"<built-in>\"\n# x\n": false,
+		"# 0 \"m.h\"":                         true,
+		"int a;\n# 7 \"p.h\" 2\n":             true,
+		"# 1 \"a.h\"\n# 1 \"r.h\" 1\n":        true,
+		"# 1 \"a.h\"\n# 1 \"r.h\" 1 3\n":      false, // the system's
+		"# 1 \"" + dir + "/r.h\" 1\nint r;\n": true,
+	} {
+		if got := swallowed([]byte(text), dir); got != want {
+			t.Errorf("%q: got %v, want %v", text, got, want)
+		}
+	}
+}
+
 // FuzzPragmas: no text makes the readers of markers panic.
 func FuzzPragmas(f *testing.F) {
 	f.Add([]byte("# 1 \"a.h\" 1 3\n       \n#undef X\n#pragma GCC target(\"x\")\n"))
@@ -37,6 +58,7 @@ func FuzzPragmas(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		scanText(text, "a.c")
 		poisoned(text, dir)
+		swallowed(text, dir)
 		hasAsm(text)
 	})
 }

@@ -25,7 +25,7 @@ func (p *Plan) ScanText(text []byte, dir string) (reason string) {
 	if p.lto && p.Driver.Family == Clang && hasAsm(text) {
 		return ReasonNotReproducible + "lto"
 	}
-	if p.Driver.Family == GCC && !p.Raw && poisoned(text, dir) {
+	if p.Driver.Family == GCC && !p.Raw && (poisoned(text, dir) || swallowed(text, dir)) {
 		return ReasonNotReproducible + "pragma"
 	}
 	if p.places && suspicious(text, p.Driver.Family) {
