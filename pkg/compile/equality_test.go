@@ -361,7 +361,7 @@ var equalCases = []struct{ compilers, place, args string }{
 	{"gcc", "local:not-reproducible:pragma", "-c poisoned.c"},
 	{"clang", "remote", "-c poisoned.c"},
 	{"gcc", "local:not-reproducible:pragma", "-c renamed.c"},
-	{"clang", "remote", "-c renamed.c"},
+	{"clang", "local:not-reproducible:pragma", "-c renamed.c"},
 	{"c", "local:not-reproducible:incbin", "-c incbin.c"},
 	{"gcc", "local:diagnostics", "-c counter.c"},
 	{"clang", "remote", "-c counter.c"},

@@ -127,6 +127,16 @@ func poisoned(text []byte, dir string) bool {
 	}
 }
 
+// expanded judges a "pragma ..." that clang's compiler reads with its macros expanded, and
+// that clang -E writes as it stands: a macro in it would be a symbol's name in the object.
+func expanded(text []byte) string {
+	rest := bytes.TrimLeft(text[len("pragma "):min(len(text), 64)], " \t")
+	if bytes.HasPrefix(rest, []byte("weak")) || bytes.HasPrefix(rest, []byte("redefine_extname")) {
+		return "pragma"
+	}
+	return ""
+}
+
 // swallowed looks for
 //
 //	#pragma redefine_extname X Y

@@ -25,6 +25,9 @@ func (p *Plan) ScanText(text []byte, dir string) (reason string) {
 	if p.lto && p.Driver.Family == Clang && hasAsm(text) {
 		return ReasonNotReproducible + "lto"
 	}
+	if p.Driver.Family == Clang && !p.Raw && !p.rewrite && scan(text, "pragma ", func(at int) string { return expanded(text[at:]) }) != "" {
+		return ReasonNotReproducible + "pragma"
+	}
 	if p.Driver.Family == GCC && !p.Raw && (poisoned(text, dir) || swallowed(text, dir)) {
 		return ReasonNotReproducible + "pragma"
 	}
