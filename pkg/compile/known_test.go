@@ -61,10 +61,7 @@ var deliberate = map[Family]*regexp.Regexp{
 // TestKnowsInstalledOptions: every option that a compiler lists of itself has a row
 // or a place among the flags, and takes its argument as the compiler says.
 func TestKnowsInstalledOptions(t *testing.T) {
-	names := slices.Clone(lookedAt)
-	for _, more := range []string{"gcc", "clang"} {
-		names = append(names, more)
-	}
+	names := append(slices.Clone(lookedAt), "gcc", "clang")
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			path, err := exec.LookPath(name)

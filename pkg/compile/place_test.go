@@ -243,15 +243,6 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func run(t *testing.T, dir, path string, args ...string) {
-	t.Helper()
-	cmd := exec.Command(path, args...)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s %q: %v\n%s", path, args, err, out)
-	}
-}
-
 // wantSame compares what two directories hold of out, and of keep: kinds, modes,
 // links, and whether the content is new, old, or none.
 func wantSame(t *testing.T, what, ours, theirs, out string) {

@@ -246,7 +246,7 @@ func (p *pack) assembler(t *text, tok token, at int, after []byte) error {
 			name = bytes.TrimSuffix(name, []byte(`\`))
 		}
 	}
-	if n <= 0 || len(name) == 0 || bytes.IndexAny(name, `\%`) >= 0 || escaped && len(name) == n || !escaped && !t.asm && t.place(at) == inString && !p.rawString(t, at) {
+	if n <= 0 || len(name) == 0 || bytes.ContainsAny(name, `\%`) || escaped && len(name) == n || !escaped && !t.asm && t.place(at) == inString && !p.rawString(t, at) {
 		if t.place(at) == inComment {
 			return nil
 		}
