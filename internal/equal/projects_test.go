@@ -47,11 +47,6 @@ var projects = []project{
 		check:     `cd out && ctest --output-on-failure`,
 	},
 	{
-		name: "re2", source: "re2",
-		make:  `make CXX="$CXX" CXXFLAGS="$FLAGS -pthread -Wall -Wno-sign-compare -Wno-unused-parameter -I." static static-testofiles`,
-		check: `make CXX="$CXX" CXXFLAGS="$FLAGS -pthread -I." obj/test/re2_test obj/test/regexp_test obj/test/parse_test obj/test/search_test && for t in re2 regexp parse search; do obj/test/${t}_test > log || exit 1; done`,
-	},
-	{
 		name: "leveldb", source: "leveldb", more: map[string]string{"third_party/googletest": "googletest"},
 		configure: cmake + `-DLEVELDB_BUILD_BENCHMARKS=OFF -DHAVE_SNAPPY=OFF -DHAVE_TCMALLOC=OFF`,
 		make:      `ninja -j$JOBS -C out`,
