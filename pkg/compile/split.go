@@ -112,8 +112,8 @@ func Split(argv []string, d Driver) (s *Several) {
 	switch {
 	case len(s.Sources) == 0 || open || n > 1 || n == 1 && (s.Output == "" || s.Output == "-"):
 		return nil
-	case s.Links && d.Family == GCC && s.deps && !s.file && s.Output == "" && len(s.Sources)+inputs > 1:
-		return nil // gcc 11 names a-a.d what was a.d before
+	case s.Links && d.Family == GCC && s.deps && !s.file && s.Output == "":
+		return nil // gcc 11 names a-x.d what was x.d before
 	case s.Links:
 		for _, p := range s.words {
 			if p.role <= forUnit && !p.linkable(d) || (p.role == forUnit || p.role == forLink) && p.words[0] == s.Output {

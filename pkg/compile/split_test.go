@@ -150,7 +150,7 @@ func TestSplitAsDriver(t *testing.T) {
 			{"-xc x -x c++ b.c -o prog", "g++"},
 			{"-x none a.c", "g++"},
 			{"-MD a.c b.c -o prog", ""},
-			{"-MMD -MP a.c", ""},
+			{"-MMD -MP a.c", "gcc"},
 			{"-MMD -MP a.c d/a.c", "gcc"}, // the name depends on the version
 			{"-MMD -MP a.c b.o", "gcc"},
 			{"-MD -MF deps a.c -o prog.exe", ""},
