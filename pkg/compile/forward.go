@@ -76,9 +76,12 @@ func (p *parser) assemblerWord(w string) {
 	}
 	if isListing(name) {
 		p.sourcesOnly("side-file")
-		if file != "" {
-			p.sideFile(file)
+		if file == "" {
+			// Its columns are as wide as the name of a temporary file here.
+			p.refuse(ReasonNotReproducible + "messages")
+			return
 		}
+		p.sideFile(file)
 		return
 	}
 	switch name {

@@ -232,6 +232,7 @@ var parseCases = []struct{ compilers, args, want string }{
 	{"c", "-Xpreprocessor -DX -c a.c", "remote c a.o"},
 	{"c", "-Xpreprocessor -fopenmp -c a.c", "unknown-option:-Wp,-fopenmp"},
 	{"c", "-Wa,-adhln=x.lst -c a.c", "sources:side-file c a.o x.lst"},
+	{"c", "-Wa,-adhln -c a.c", "not-reproducible:messages"},
 	{"c", "-Wa,--noexecstack,-mrelax-relocations=no -c a.c", "remote c a.o"},
 	{"c", "-Wa,--defsym,x=1,--noexecstack -Xassembler --defsym -Xassembler y=2 -c a.c", "remote c a.o"},
 	{"c", "-Wa,--defsym -c a.c", "unknown-option:-Wa,--defsym"},
