@@ -56,7 +56,7 @@ var projects = []project{
 		name: "snappy", source: "snappy", more: map[string]string{"third_party/googletest": "googletest"},
 		configure: cmake + `-DSNAPPY_BUILD_BENCHMARKS=OFF`,
 		make:      `ninja -j$JOBS -C out`,
-		check:     `cd out && ./snappy_unittest`,
+		check:     `out/snappy_unittest`,
 	},
 	{
 		name: "yaml-cpp", source: "yaml-cpp",
