@@ -274,7 +274,7 @@ func (b *build) shell(ctx context.Context, line string, wrapped bool) error {
 	cmd.Env = slices.DeleteFunc(b.g.Env(), func(s string) bool {
 		return strings.HasPrefix(s, "MAKE") || strings.HasPrefix(s, "MFLAGS") || strings.HasPrefix(s, "CFLAGS") || strings.HasPrefix(s, "CXXFLAGS")
 	})
-	cmd.Env = append(cmd.Env, "PWD="+b.dir, "RDISTCC_REPORT="+b.dir+".report", "W="+w, "PCC="+b.cc, "PCXX="+cxx,
+	cmd.Env = append(cmd.Env, "PWD="+b.dir, "RDISTCC_REPORT="+b.dir+".report", "RDISTCC_FALLBACK=0", "W="+w, "PCC="+b.cc, "PCXX="+cxx,
 		"CC="+strings.TrimSpace(w+" "+b.cc), "CXX="+strings.TrimSpace(w+" "+cxx), "FLAGS="+flags, "OPT="+opt, "DEBUG="+debug, "KCONFIG="+kconfig,
 		"JOBS="+strconv.Itoa(*buildJobs), "MAKEFLAGS=-j"+strconv.Itoa(*buildJobs), "SOURCE_DATE_EPOCH=1700000000")
 	return try(cmd)
