@@ -72,7 +72,7 @@ type Command struct {
 	Stdout int
 	Stderr int
 
-	Nice    int   // is added to the caller's
+	Nice    int   // level; 0: the caller's
 	FileMax int64 // bytes that a file may have; past it SIGXFSZ ends the command; 0: no limit
 }
 
