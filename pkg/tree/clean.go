@@ -16,7 +16,7 @@ const maxDepth = 128
 
 // standing is a directory that is there between jobs, as it was when the tree was new.
 type standing struct {
-	name    string
+	name    string // from the root, without a slash at the beginning; the root's own is "."
 	ino     uint64
 	mode    uint32
 	uid     uint32
@@ -24,6 +24,9 @@ type standing struct {
 	attrs   int               // bytes that the names of its extended attributes take
 	entries map[string]uint64 // inode numbers, of what mounts cover where there is one
 	dirs    []*standing       // those that nothing is mounted on
+	// ctime is when it was last changed, if it was looked at later than that by the clock
+	// that the kernel's stamps come from: with this stamp it is as it was. Else zero.
+	ctime unix.Timespec
 }
 
 // entry is one entry of a directory.
@@ -73,7 +76,7 @@ func (t *Tree) snapshot() error {
 	}
 	t.dev = st.Dev
 	t.byIno = map[uint64]*standing{}
-	t.standing, err = t.learn(fd, "/")
+	t.standing, err = t.learn(fd, ".")
 	return err
 }
 
@@ -104,7 +107,7 @@ func (t *Tree) learn(fd int, name string) (*standing, error) {
 		if err != nil {
 			return nil, err
 		}
-		d, err := t.learn(sub, e.name)
+		d, err := t.learn(sub, path.Join(name, e.name))
 		if err != nil {
 			return nil, err
 		}
@@ -129,26 +132,44 @@ func (t *Tree) Clean() error {
 		return fmt.Errorf("%w: a command was not waited for", ErrSpoiled)
 	}
 	t.job.end()
-	fd, err := openDir(t.root, ".")
-	if err == nil {
-		err = t.restore(fd, t.standing)
-	}
-	if err != nil {
+	if err := t.restore(t.standing); err != nil {
 		return fmt.Errorf("%w: %w", ErrSpoiled, err)
 	}
 	return nil
 }
 
-// restore removes what a standing directory, whose fd it takes, did not have.
-func (t *Tree) restore(fd int, s *standing) error {
-	defer unix.Close(fd)
+// restore removes what a standing directory, and those below, did not have. Those that
+// lead there have been looked at.
+func (t *Tree) restore(s *standing) error {
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return err
+	if err := unix.Fstatat(t.root, s.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fmt.Errorf("look at %s: %w", s.name, err)
 	}
 	if st.Ino != s.ino || st.Dev != t.dev || st.Mode != s.mode || st.Uid != s.uid || st.Gid != s.gid {
 		return fmt.Errorf("%s is another directory than before", s.name)
 	}
+	// A change of its entries, its owner, its mode or its attributes would have set it. Most
+	// directories are the toolchain's, and nothing happens to them.
+	if st.Ctim != s.ctime {
+		if err := t.empty(s); err != nil {
+			return err
+		}
+	}
+	for _, d := range s.dirs {
+		if err := t.restore(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// empty removes what one standing directory did not have.
+func (t *Tree) empty(s *standing) error {
+	fd, err := openDir(t.root, s.name)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", s.name, err)
+	}
+	defer unix.Close(fd)
 	// A default ACL, say, would go on to the next job's files.
 	if n, err := unix.Flistxattr(fd, nil); err == nil && n != s.attrs {
 		return fmt.Errorf("%s has got other attributes", s.name)
@@ -175,14 +196,23 @@ func (t *Tree) restore(fd int, s *standing) error {
 	if there != len(s.entries) {
 		return fmt.Errorf("%s lacks what it had", s.name)
 	}
-	for _, d := range s.dirs {
-		sub, err := openDir(fd, d.name)
-		if err != nil {
-			return fmt.Errorf("open %s: %w", d.name, err)
-		}
-		if err := t.restore(sub, d); err != nil {
-			return err
-		}
+	return s.settle(fd)
+}
+
+// settle notes when a directory was last changed. The kernel's clock for this stands still
+// for some milliseconds: a stamp that is of now may be that of the next change as well.
+func (s *standing) settle(fd int) error {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	s.ctime = unix.Timespec{}
+	if c := st.Ctim; c.Sec < now.Sec || c.Sec == now.Sec && c.Nsec < now.Nsec {
+		s.ctime = c
 	}
 	return nil
 }

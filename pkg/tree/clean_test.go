@@ -86,6 +86,7 @@ func TestSpoiledTrees(t *testing.T) {
 	} {
 		t.Run(script, func(t *testing.T) {
 			tr := shell(t, "mkdir", "mv", "chmod", "rm", "ln", "seq")
+			must(t, tr.Clean()) // it has looked at all directories, and remembers when they were changed
 			if o, out := runIn(t, tr, "/", "/bin/sh", "-c", script); o.Exit != 0 {
 				t.Fatal(o, out)
 			}
@@ -93,6 +94,33 @@ func TestSpoiledTrees(t *testing.T) {
 				t.Errorf("got %v, want ErrSpoiled", err)
 			}
 		})
+	}
+}
+
+// TestCleanAtOnce changes directories within the same tick of the kernel's clock in which
+// they were cleaned.
+func TestCleanAtOnce(t *testing.T) {
+	tr := shell(t)
+	settled := 0
+	for i := range 500 {
+		for _, dir := range []string{"usr", "usr/bin", "tmp"} {
+			fd, err := openDir(tr.root, dir)
+			must(t, err)
+			must(t, unix.Mkdirat(fd, "new", 0o700))
+			must(t, tr.Clean())
+			if err := unix.Faccessat(fd, "new", unix.F_OK, 0); !errors.Is(err, unix.ENOENT) {
+				t.Fatalf("%d: /%s/new is still there: %v", i, dir, err)
+			}
+			unix.Close(fd)
+		}
+		for _, d := range tr.byIno {
+			if d.ctime != (unix.Timespec{}) {
+				settled++
+			}
+		}
+	}
+	if settled == 0 {
+		t.Error("no directory is known as unchanged")
 	}
 }
 
