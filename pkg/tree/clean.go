@@ -261,25 +261,24 @@ func (t *Tree) remove(fd int, e *entry, depth int) error {
 // Unexpected lists what is in the job's directories and was put there neither by the
 // caller nor by New, and has not been opened by Open: what a command made unasked. The job's
 // directories are those that a function of t was told of, and those in which it
-// made files; /tmp is one of them only then. Names of directories end in a slash.
+// made files; /tmp is one of them only then. Names of directories end in a slash. One that
+// stands where the caller had made another one is listed as a whole.
 func (t *Tree) Unexpected() ([]string, error) {
 	var found []string
 	for ino, d := range t.job.dirs {
-		fd, err := t.find(d.name)
+		list, err := t.listJob(d)
 		if errors.Is(err, unix.ENOENT) {
 			continue // a command has removed it
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", d.name, err)
 		}
-		list, err := t.list(fd)
-		unix.Close(fd)
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", d.name, err)
-		}
 		for i := range list {
 			e := &list[i]
 			_, made := d.names[e.name]
+			if made && e.typ == unix.DT_DIR {
+				_, made = t.job.dirs[e.ino] // else it is another one
+			}
 			_, opened := t.job.opened[e.ino]
 			if made || opened || t.stands(ino, e) {
 				continue
@@ -293,6 +292,22 @@ func (t *Tree) Unexpected() ([]string, error) {
 	}
 	slices.Sort(found)
 	return found, nil
+}
+
+// listJob lists a directory of the job.
+func (t *Tree) listJob(d *dir) ([]entry, error) {
+	var fd int
+	var err error
+	if d.fd >= 0 {
+		fd, err = openDir(d.fd, ".")
+	} else {
+		fd, err = t.find(d.name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	return t.list(fd)
 }
 
 // stands says that an entry of a directory is there between jobs.

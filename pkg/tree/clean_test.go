@@ -125,7 +125,7 @@ func TestCleanAtOnce(t *testing.T) {
 }
 
 func TestUnexpected(t *testing.T) {
-	tr := shell(t, "mkdir", "ln")
+	tr := shell(t, "mkdir", "ln", "mv", "rm")
 	if left, err := tr.Unexpected(); err != nil || len(left) != 0 {
 		t.Errorf("new: got %q, %v", left, err)
 	}
@@ -154,6 +154,13 @@ echo >../../out/a.o; echo >a.d; echo >a.su; echo >../src/a.gcno; echo >/tmp/ccx.
 	want := []string{"/p/work/build/a.su", "/p/work/build/dump/", "/p/work/build/l", "/p/work/inc/x", "/p/work/src/a.gcno"}
 	if left, err := tr.Unexpected(); err != nil || !slices.Equal(left, want) {
 		t.Errorf("got %q, %v; want %q", left, err, want)
+	}
+	if o, out := runIn(t, tr, "/", "/bin/sh", "-c", "mv /p/out /p/old; mkdir /p/out; rm -r /p/work/build; mkdir /p/work/build"); o.Exit != 0 {
+		t.Fatal(out)
+	}
+	want = []string{"/p/old/", "/p/out/", "/p/work/build/", "/p/work/inc/x", "/p/work/src/a.gcno"}
+	if left, err := tr.Unexpected(); err != nil || !slices.Equal(left, want) {
+		t.Errorf("directories that were replaced: got %q, %v; want %q", left, err, want)
 	}
 	must(t, tr.Mkdirs("/tmp"))
 	if left, err := tr.Unexpected(); err != nil || !slices.Contains(left, "/tmp/ccx.s") {

@@ -74,7 +74,7 @@ func (j *job) enter(name string, l *lookup) (*dir, error) {
 	if d.fd >= 0 { // under another name
 		return d, nil
 	}
-	fd, err := unix.FcntlInt(uintptr(l.top()), unix.F_DUPFD_CLOEXEC, 0)
+	fd, err := l.take()
 	if err != nil {
 		return nil, err
 	}

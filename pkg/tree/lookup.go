@@ -45,6 +45,18 @@ func (l *lookup) top() int {
 	return l.t.root
 }
 
+// take ends the walk: it hands out a descriptor of the directory where it is.
+func (l *lookup) take() (int, error) {
+	n := len(l.way)
+	if n == 0 {
+		return unix.FcntlInt(uintptr(l.top()), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	fd := l.way[n-1].fd
+	l.way = l.way[:n-1]
+	l.end()
+	return fd, nil
+}
+
 // back forgets the last n directories of the way.
 func (l *lookup) back(n int) {
 	for ; n > 0; n-- {
@@ -128,7 +140,8 @@ func (l *lookup) step(c string) (target string, kind uint32, err error) {
 	}
 	const flags = unix.O_PATH | unix.O_NOFOLLOW
 	fd, err := openat(l.top(), c, flags, 0)
-	if errors.Is(err, unix.ENOENT) && l.make {
+	made := errors.Is(err, unix.ENOENT) && l.make
+	if made {
 		if err = l.mkdir(c); err == nil {
 			fd, err = openat(l.top(), c, flags, 0)
 		}
@@ -143,6 +156,9 @@ func (l *lookup) step(c string) (target string, kind uint32, err error) {
 	kind = st.Mode & unix.S_IFMT
 	if err == nil && kind == unix.S_IFDIR {
 		l.way = append(l.way, frame{fd, st.Ino, c})
+		if made {
+			l.t.job.dir(st.Ino, func() string { return l.canonical(len(l.way)) })
+		}
 		return "", kind, nil
 	}
 	if err == nil && kind == unix.S_IFLNK {
