@@ -140,16 +140,24 @@ func TestWarmCompileMessages(t *testing.T) {
 		}
 	}
 	do()
-	// What else may be under way at the start, acks of grants, is over with the
-	// first result: the QP keeps the order.
+	// Once in a while a grant and its ack come in between, when the daemon shares its
+	// credits out anew. One round without them shows that jobs need none.
+	const n, rounds = 10, 3
 	before := c.qp.Stats()
-	const n = 10
-	for range n {
-		do()
-	}
-	after := c.qp.Stats()
-	if sent, got := after.SendsSent-before.SendsSent, after.SendsReceived-before.SendsReceived; sent != n || got != n {
-		t.Errorf("%d jobs took %d Sends out and %d back", n, sent, got)
+	after := before
+	for round := 1; ; round++ {
+		for range n {
+			do()
+		}
+		after = c.qp.Stats()
+		sent, got := after.SendsSent-before.SendsSent, after.SendsReceived-before.SendsReceived
+		if sent == n && got == n {
+			break
+		}
+		if round == rounds {
+			t.Fatalf("%d jobs took %d Sends out and %d back, %d times", n, sent, got, rounds)
+		}
+		before = after
 	}
 	if got := after.WritesReceived - before.WritesReceived; got != n {
 		t.Errorf("%d results came in %d RDMA Writes", n, got)
