@@ -47,9 +47,14 @@ type Names struct {
 
 // Parse reads what `gcc -###` writes for words that name Source as the only
 // input: a line that starts with a space is a program to
-// be run, all others are remarks. More than a compiler and an assembler, or a
-// pipe between them, is ErrNotPlain.
+// be run, all others are remarks. More than a compiler and an assembler, a
+// pipe between them, or a driver that has something to tell is ErrNotPlain.
 func Parse(text string) (*Recipe, error) {
+	for line := range strings.Lines(text) {
+		if tells(line) {
+			return nil, ErrNotPlain
+		}
+	}
 	steps, err := Commands(text)
 	if err != nil {
 		return nil, err
@@ -59,6 +64,14 @@ func Parse(text string) (*Recipe, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// tells reports whether a line is a message of the driver's, as of a word without
+// effect: whoever runs the commands alone would lose it. Such a line begins with
+// the driver's name, in every language.
+func tells(line string) bool {
+	name, _, ok := strings.Cut(line, ": ")
+	return ok && name != "Target" && name != "InstalledDir" && !strings.ContainsAny(name, " =\"")
 }
 
 // Commands reads the words of each program in what `gcc -###` or `clang -###`

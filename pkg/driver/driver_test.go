@@ -20,6 +20,7 @@ func TestOtherCommandsAreNotPlain(t *testing.T) {
 	for _, text := range []string{
 		"",
 		"Target: x\n",
+		"gcc: warning: no effect\n /x/cc1 \"" + Source + "\" -o /tmp/a.s\n as -o x /tmp/a.s\n",
 		" /x/collect2 -o a.out\n",
 		" /x/cc1 \"" + Source + "\" | as -o x\n",
 		" /x/cc1 other.c -o /tmp/a.s\n as -o x /tmp/a.s\n",
@@ -34,7 +35,7 @@ func TestOtherCommandsAreNotPlain(t *testing.T) {
 
 // TestNewlineInsideQuotes: an argument with a newline does not end its command.
 func TestNewlineInsideQuotes(t *testing.T) {
-	r, err := Parse("COLLECT_GCC=gcc\n /x/cc1 -D \"A=1\n 2\" \"" + Source + "\"\nX=\"\n")
+	r, err := Parse("Using built-in specs.\nCOLLECT_GCC=gcc\nTarget: x\nThread model: y\n /x/cc1 -D \"A=1\n 2\" \"" + Source + "\"\nX=\"\n")
 	if err != nil {
 		t.Fatal(err)
 	}
