@@ -159,7 +159,7 @@ func toolchainFiles(t *testing.T) []string {
 		t.Skip("needs " + gcc)
 	}
 	files := []string{gcc, say(gcc, "-print-libgcc-file-name")}
-	for _, prog := range []string{"cc1", "cc1plus", "as"} {
+	for _, prog := range []string{"cc1", "cc1plus", "cc1obj", "cc1objplus", "as", "objcopy"} {
 		p := say(gcc, "-print-prog-name="+prog)
 		if !filepath.IsAbs(p) {
 			var err error
