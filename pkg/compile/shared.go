@@ -77,9 +77,16 @@ func (p *Plan) SharedWhole() (words []string, n driver.Names, ok bool) {
 		return nil, n, false
 	}
 	words = make([]string, 0, len(p.argv)+4)
+	sourced := false
 	for _, o := range p.options {
 		switch o.class {
-		case source, output, language:
+		case source:
+			sourced = true
+		case language:
+			if sourced {
+				return nil, n, false // without effect, and warned of
+			}
+		case output:
 		case dependFile, dependTo:
 			if n.Target != "" && o.class == dependTo || n.Deps != "" && o.class == dependFile {
 				return nil, n, false // several targets, or a second file

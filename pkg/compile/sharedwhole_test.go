@@ -126,7 +126,7 @@ func TestSharedWholeServesManySources(t *testing.T) {
 	if b := whole("-O2 -MD -MF .deps/b.Tpo -MT b.o -c -o sub/b.o src/b.c"); a != b {
 		t.Errorf("words differ:\n%s\n%s", a, b)
 	}
-	for _, line := range []string{"-c a.c -o a.lo", "-c a.c -o a", "-S a.c -o a.o", "-x c -c a", "-c -MT a -MT b -MD a.c", "-c a.c -o .o"} {
+	for _, line := range []string{"-c a.c -x c++", "-c a.c -o a.lo", "-c a.c -o a", "-S a.c -o a.o", "-x c -c a", "-c -MT a -MT b -MD a.c", "-c a.c -o .o"} {
 		p := Parse(strings.Fields(line), Driver{}, nil)
 		if w, _, ok := p.SharedWhole(); ok {
 			t.Errorf("%s: shared as %q", line, w)
