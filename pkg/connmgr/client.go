@@ -262,7 +262,7 @@ func (c *client) direct(tree bool) []string {
 	if len(words) == 0 || c.toolchain.Family != "gcc" {
 		return nil
 	}
-	r := c.m.recipes.Get(c.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, words, driverEnv, "/")
+	r := c.m.recipes.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, words, driverEnv, "/")
 	if r == nil || r.Steps() != 1 {
 		return nil
 	}

@@ -1,12 +1,9 @@
 package recipes
 
 import (
-	"bytes"
 	"context"
-	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/rdistcc/rdistcc/pkg/driver"
 )
@@ -17,14 +14,7 @@ const maxNative = 256
 // NativeCache keeps what `native` in -march=native and its like stands for on
 // this machine. Its zero value is ready for use, by any number of goroutines.
 type NativeCache struct {
-	mu   sync.Mutex
-	sets map[string]*native // guarded by mu
-}
-
-type native struct {
-	once sync.Once
-	n    Native
-	ok   bool
+	sets memo[*Native] // nil: no other words will do
 }
 
 // Native is what a compiler makes of `native` here, in words for its driver.
@@ -44,57 +34,29 @@ type Native struct {
 // 10 ms for gcc and 200 for clang. ok is false where no other words give the same
 // compiler options.
 func (c *NativeCache) Get(ctx context.Context, id, path, family string, machine, env []string) (Native, bool) {
-	key := id + "\x00" + path + "\x00" + strings.Join(machine, "\x00")
-	c.mu.Lock()
-	s := c.sets[key]
-	if s == nil {
-		if c.sets == nil || len(c.sets) >= maxNative {
-			c.sets = make(map[string]*native)
-		}
-		s = &native{}
-		c.sets[key] = s
-	}
-	c.mu.Unlock()
-	s.once.Do(func() {
-		a := asker{ctx, path, env}
-		if isScript(path) {
-			return
-		}
+	n := c.sets.get(id+"\x00"+path+"\x00"+strings.Join(machine, "\x00"), maxNative, func() *Native {
+		a := asker{ctx, path, env, "/"}
+		expand := a.clangNative
 		if family == "gcc" {
-			s.n, s.ok = a.gccNative(machine)
-		} else {
-			s.n, s.ok = a.clangNative(machine)
+			expand = a.gccNative
 		}
+		if n, ok := expand(machine); ok {
+			return &n
+		}
+		return nil
 	})
-	return s.n, s.ok
+	if n == nil {
+		return Native{}, false
+	}
+	return *n, true
 }
 
 func isNative(word string) bool { return strings.HasSuffix(word, "=native") }
 
-// asker runs one compiler.
-type asker struct {
-	ctx  context.Context
-	path string
-	env  []string
-}
-
-// ask gives what the driver prints on both outputs, and whether it was content.
-func (a *asker) ask(input string, args ...string) (stdout, stderr string, ok bool) {
-	ctx, cancel := context.WithTimeout(a.ctx, askLimit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, a.path, args...)
-	cmd.Env, cmd.Dir = a.env, "/"
-	cmd.Stdin = strings.NewReader(input)
-	var out, err bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &err
-	ok = cmd.Run() == nil
-	return out.String(), err.String(), ok
-}
-
 // proper gives the words of the compiler proper for machine options.
 func (a *asker) proper(machine []string) []string {
-	_, text, ok := a.ask("", append([]string{"-###", "-S", "-x", "c", "/dev/null", "-o", "-"}, machine...)...)
-	if !ok {
+	_, text, err := a.ask("", append([]string{"-###", "-S", "-x", "c", "/dev/null", "-o", "-"}, machine...)...)
+	if err != nil {
 		return nil
 	}
 	commands, err := driver.Commands(text)
@@ -231,9 +193,9 @@ func (a *asker) clangNative(machine []string) (n Native, ok bool) {
 	n.Order = true
 	const source = "void f(void) {}\n"
 	ir := []string{"-S", "-emit-llvm", "-x", "c", "-", "-o", "-"}
-	want, _, ok1 := a.ask(source, append(slices.Clone(machine), ir...)...)
-	got, _, ok2 := a.ask(source, append(append(slices.Clone(n.Words), rest...), ir...)...)
-	return n, ok1 && ok2 && want == got && got != ""
+	want, _, err1 := a.ask(source, append(slices.Clone(machine), ir...)...)
+	got, _, err2 := a.ask(source, append(append(slices.Clone(n.Words), rest...), ir...)...)
+	return n, err1 == nil && err2 == nil && want == got && got != ""
 }
 
 // flag is the driver's option for a feature "+avx2" or "-avx2".

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/rdistcc/rdistcc/pkg/driver"
@@ -102,12 +103,40 @@ func TestCacheIsBounded(t *testing.T) {
 	var c Cache
 	for i := range maxSeen + maxRecipes {
 		key := strconv.Itoa(i)
-		if c.entry(key, false) != nil || c.entry(key, false) == nil {
-			t.Fatal("an entry is there at the first time, or not at the second")
+		if !c.isNew(key) || c.isNew(key) {
+			t.Fatal("a set is known at the first time, or not at the second")
 		}
-		if len(c.seen) > maxSeen || len(c.recipes) > maxRecipes {
-			t.Fatalf("%d seen, %d recipes", len(c.seen), len(c.recipes))
+		c.recipes.get(key, maxRecipes, func() *driver.Recipe { return nil })
+		if len(c.seen) > maxSeen || c.Len() > maxRecipes {
+			t.Fatalf("%d seen, %d recipes", len(c.seen), c.Len())
 		}
+	}
+}
+
+// TestMemoAsksOnce: however many want to know.
+func TestMemoAsksOnce(t *testing.T) {
+	var m memo[int]
+	if _, asked := m.known("a"); asked {
+		t.Error("an answer before any question")
+	}
+	asks := 0
+	begun, tell := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if v := m.get("a", 2, func() int { asks++; close(begun); <-tell; return 7 }); v != 7 {
+				t.Errorf("got %d", v)
+			}
+		})
+	}
+	<-begun
+	if v, asked := m.known("a"); v != 0 || !asked {
+		t.Errorf("while it is asked: %d, %v", v, asked)
+	}
+	close(tell)
+	all.Wait()
+	if v, asked := m.known("a"); v != 7 || !asked || asks != 1 {
+		t.Errorf("got %d, %v after %d questions", v, asked, asks)
 	}
 }
 
