@@ -199,19 +199,9 @@ func (f *flow) headerDirs(known bool) []string {
 func treeEnv(env []string, cwd string) []string {
 	var out []string
 	for _, kv := range env {
-		name, value, _ := strings.Cut(kv, "=")
-		switch name {
-		case "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "OBJC_INCLUDE_PATH", "OBJCPLUS_INCLUDE_PATH",
-			"SOURCE_DATE_EPOCH", "LANG", "LANGUAGE",
-			"COLUMNS", "TERM", "COLORTERM", "VTE_VERSION", "NO_COLOR", "GCC_COLORS", "GCC_URLS", "TERM_URLS", "GCC_EXTRA_DIAGNOSTIC_OUTPUT":
-		case "PWD":
-			if value != cwd {
-				continue // compilers do not believe it
-			}
-		default:
-			if !strings.HasPrefix(name, "LC_") {
-				continue
-			}
+		name, value, ok := strings.Cut(kv, "=")
+		if !ok || !compile.GoesWithSources(name) || name == "PWD" && value != cwd { // compilers do not believe it
+			continue
 		}
 		out = append(out, kv)
 	}

@@ -71,8 +71,7 @@ func (f *flow) preprocessor() command {
 func remoteEnv(env []string) []string {
 	var out []string
 	for _, kv := range env {
-		if strings.HasPrefix(kv, "LC_") || strings.HasPrefix(kv, "LANG=") || strings.HasPrefix(kv, "LANGUAGE=") ||
-			strings.HasPrefix(kv, "SOURCE_DATE_EPOCH=") {
+		if name, _, ok := strings.Cut(kv, "="); ok && compile.GoesWithText(name) {
 			out = append(out, kv)
 		}
 	}

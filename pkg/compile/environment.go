@@ -51,6 +51,32 @@ var clangVariables = [...]string{
 	"SUNPRO_DEPENDENCIES",
 }
 
+// IsLocale reports whether a variable chooses the language of messages. Others whose
+// names begin with LC_, as terminals set them, mean nothing to a compiler.
+func IsLocale(name string) bool {
+	switch name {
+	case "LANG", "LANGUAGE", "LC_ALL", "LC_ADDRESS", "LC_COLLATE", "LC_CTYPE", "LC_IDENTIFICATION", "LC_MEASUREMENT", "LC_MESSAGES",
+		"LC_MONETARY", "LC_NAME", "LC_NUMERIC", "LC_PAPER", "LC_TELEPHONE", "LC_TIME":
+		return true
+	}
+	return false
+}
+
+// GoesWithText reports whether a variable of the client's goes along with preprocessed
+// text: it chooses the language of messages, or the day that it is.
+func GoesWithText(name string) bool { return IsLocale(name) || name == "SOURCE_DATE_EPOCH" }
+
+// GoesWithSources reports whether a variable goes along with sources: it says besides
+// where headers are, where the compile works, and what its messages look like.
+func GoesWithSources(name string) bool {
+	switch name {
+	case "PWD", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "OBJC_INCLUDE_PATH", "OBJCPLUS_INCLUDE_PATH",
+		"COLUMNS", "TERM", "COLORTERM", "VTE_VERSION", "NO_COLOR", "GCC_COLORS", "GCC_URLS", "TERM_URLS", "GCC_EXTRA_DIAGNOSTIC_OUTPUT":
+		return true
+	}
+	return GoesWithText(name)
+}
+
 // headerDirs are the directories for headers that variables name.
 func headerDirs(getenv func(string) (string, bool)) (dirs []string) {
 	if getenv == nil {

@@ -142,7 +142,7 @@ func environment(b *job.Body, tmp string) ([]string, error) {
 		name, value, _ := strings.Cut(e, "=")
 		allowed := ""
 		switch {
-		case name == "LANG", name == "LANGUAGE", isLocale(name):
+		case compile.IsLocale(name):
 			allowed = letters + digits + "_.@:-"
 			spoken = true
 		case name == "SOURCE_DATE_EPOCH" && value != "":
@@ -165,9 +165,3 @@ const (
 	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	digits  = "0123456789"
 )
-
-// isLocale reports whether name is LC_ALL or one of its categories.
-func isLocale(name string) bool {
-	category, ok := strings.CutPrefix(name, "LC_")
-	return ok && category != "" && strings.Trim(category, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
-}

@@ -101,22 +101,13 @@ func environmentOf(b *job.Body) func(string) (string, bool) {
 	}
 }
 
-// treeVariables are those of the client's that a compile in a tree gets as they are,
-// beside the locale's: where headers are, where it works, which day it is, and what
-// its messages look like.
-var treeVariables = []string{
-	"PWD", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "OBJC_INCLUDE_PATH", "OBJCPLUS_INCLUDE_PATH",
-	"SOURCE_DATE_EPOCH",
-	"COLUMNS", "TERM", "COLORTERM", "VTE_VERSION", "NO_COLOR", "GCC_COLORS", "GCC_URLS", "TERM_URLS", "GCC_EXTRA_DIAGNOSTIC_OUTPUT",
-}
-
 // treeEnvironment makes the environment of a compile in a tree.
 func treeEnvironment(b *job.Body) ([]string, error) {
 	env := make([]string, 0, len(b.Env)+2)
 	env = append(env, "PATH="+searchPath, "TMPDIR=/tmp")
 	for _, e := range b.Env {
 		name, _, ok := strings.Cut(e, "=")
-		if !ok || name != "LANG" && name != "LANGUAGE" && !isLocale(name) && !slices.Contains(treeVariables, name) {
+		if !ok || !compile.GoesWithSources(name) {
 			return nil, refuse(job.CausePolicy, "variable %q", name)
 		}
 		env = append(env, e)
