@@ -113,7 +113,23 @@ type JobRecord struct {
 	BytesOut     uint64 `json:"bytes_out,omitempty"`
 	BytesIn      uint64 `json:"bytes_in,omitempty"`
 
+	// How its host was chosen. Build tells builds apart; Predicted is what the compile
+	// was expected to take on a host of speed 1, 0 when nothing was known; Considered
+	// are the hosts of the last choice; Hedged is the second host of a straggler.
+	Build      uint64        `json:"build,omitempty"`
+	Predicted  time.Duration `json:"predicted_ns,omitempty"`
+	Considered []Considered  `json:"considered,omitempty"`
+	Hedged     string        `json:"hedged,omitempty"`
+
 	remote bool // a host gave a result
+}
+
+// Considered is one host in the choice for a job: when it was expected to be done
+// there, counted from then, or why it could not go there.
+type Considered struct {
+	Host   string        `json:"host"`
+	Finish time.Duration `json:"finish_ns,omitempty"`
+	Why    string        `json:"why,omitempty"`
 }
 
 // note takes the figures of a result.
