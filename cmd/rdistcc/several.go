@@ -22,7 +22,7 @@ func (f *flow) several() *compile.Several {
 	if !f.plan.Several || f.set.mode == ipc.ModeLocal {
 		return nil
 	}
-	words, size := compile.Expand(f.cc.argv[1:]), 0
+	words, size := f.plan.Whole(), 0 // response files are read once: their words must not change in between
 	for _, w := range words {
 		if size += len(w) + 1; len(w) > maxWord || size > maxLink {
 			return nil

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
@@ -205,5 +207,30 @@ func TestSeveralInterrupted(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(b.path("tmp")); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// TestResponseFileIsReadOnce: what a file says is one command, whoever writes to it
+// meanwhile.
+func TestResponseFileIsReadOnce(t *testing.T) {
+	m := treeManager(t)
+	b := severalBench(t, m)
+	b.write("words", "a.c b.c -o prog")
+	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Skip("no inotify: ", err)
+	}
+	defer unix.Close(watch)
+	if _, err := unix.InotifyAddWatch(watch, b.path("words"), unix.IN_OPEN|unix.IN_CLOSE); err != nil {
+		t.Fatal(err)
+	}
+	b.wants(b.run(rdistcc, "gcc", "@words"), 0, "")
+	if got := strings.Count(b.read("report"), "remote:"); got != 2 {
+		t.Errorf("%d compiles on a host, want 2", got)
+	}
+	var events [4096]byte
+	n, err := unix.Read(watch, events[:])
+	if err != nil || n != 2*unix.SizeofInotifyEvent {
+		t.Errorf("%d bytes of events, %v; want one open and one close", n, err)
 	}
 }
