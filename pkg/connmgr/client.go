@@ -205,6 +205,10 @@ func (c *client) onLease(f *ipc.Lease) error {
 	if !ok {
 		return c.goLocal(&ipc.GoLocal{Reason: "not-reproducible:native"})
 	}
+	tree, err := c.m.trees(c)
+	if err != nil {
+		return nil // the wrapper is gone
+	}
 	if err := c.takeTurn(&c.m.cpp, c.list.preprocessors(c.m)); err != nil {
 		return nil // the wrapper is gone
 	}
@@ -221,7 +225,6 @@ func (c *client) onLease(f *ipc.Lease) error {
 		return c.goLocal(noSlot(err))
 	}
 	defer closeFD(r)
-	tree := c.m.trees(c)
 	err = c.send(&ipc.Leased{Job: c.id, SourceMax: uint64(c.m.sources.Size()),
 		Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Direct: c.direct(tree),
 		Tree: tree, Fast: c.m.o.Fast, Include: c.include(false), Native: native.Words, NativeOrder: native.Order}, w, r)

@@ -51,11 +51,11 @@ func (m *Manager) pick(ctx context.Context, r *request) (grant, error) {
 
 // dispatchLocked asks the scheduler for all that wait, in order of arrival.
 func (m *Manager) dispatchLocked() {
-	if len(m.waiting) == 0 {
+	if len(m.waiting) == 0 && len(m.asking) == 0 {
 		return
 	}
 	now := time.Now()
-	var next time.Time
+	next := m.formsLocked(now)
 	left := m.waiting[:0]
 	for _, r := range m.waiting {
 		g, ok := m.tryLocked(now, r)
@@ -116,11 +116,53 @@ func (m *Manager) hopeless(c *client) *ipc.GoLocal {
 	return nil
 }
 
-// trees says whether the job is to be made for a private tree.
-func (m *Manager) trees(c *client) bool {
+// question is a job that waits for its form: whether a host shows private trees is
+// known once it is connected.
+type question struct {
+	c     *client
+	ready chan bool // capacity 1
+}
+
+// trees says whether the job is to be made for a private tree. An error says that
+// the wrapper is gone.
+func (m *Manager) trees(c *client) (bool, error) {
+	q := &question{c: c, ready: make(chan bool, 1)}
+	m.mu.Lock()
+	m.asking = append(m.asking, q)
+	m.dispatchLocked()
+	m.mu.Unlock()
+	select {
+	case tree := <-q.ready:
+		return tree, nil
+	default:
+	}
+	c.watch()
+	select {
+	case tree := <-q.ready:
+		return tree, nil
+	case <-c.ctx.Done():
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.sched.Trees(c.list.sched, c.toolchain.ID)
+	m.asking = slices.DeleteFunc(m.asking, func(o *question) bool { return o == q })
+	return false, context.Cause(c.ctx)
+}
+
+// formsLocked answers the questions that can be answered by now, and says when the
+// next one can at the latest: zero when none is left.
+func (m *Manager) formsLocked(now time.Time) (next time.Time) {
+	m.asking = slices.DeleteFunc(m.asking, func(q *question) bool {
+		tree, until := m.sched.Trees(now, q.c.list.sched, q.c.toolchain.ID)
+		if !until.IsZero() {
+			if next.IsZero() || until.Before(next) {
+				next = until
+			}
+			return false
+		}
+		q.ready <- tree
+		return true
+	})
+	return next
 }
 
 // giveBack returns a grant that was not used.

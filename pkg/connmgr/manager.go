@@ -154,6 +154,7 @@ type Manager struct {
 	sched   *scheduler.Scheduler
 	hosts   map[string]*host
 	waiting []*request // jobs that wait for a credit, in order of arrival
+	asking  []*question // jobs that wait for their form
 	alarm   *time.Timer
 	open    map[*client]struct{} // wrappers that are served
 	serving bool

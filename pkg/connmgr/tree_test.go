@@ -2,7 +2,9 @@ package connmgr
 
 import (
 	"os/exec"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/job"
@@ -65,6 +67,25 @@ func TestSourcesFormNeedsATree(t *testing.T) {
 		t.Error("a slot for a job that no host can take")
 	}
 	w.close()
+	r.idle()
+}
+
+// TestFirstJobsHaveTheHostsForm: what a host shows is known once it is connected; a
+// first job waits for that, as one of the form that no host takes has to run here.
+func TestFirstJobsHaveTheHostsForm(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.ConnectGrace = time.Minute })
+	plain := startFake(t, r.far, "127.0.0.1:0", nil)
+	var wg sync.WaitGroup
+	for range 8 {
+		w := r.dial()
+		wg.Go(func() {
+			defer w.close()
+			if w.lease(leaseOf(plain.addr)) && w.leased.Tree {
+				t.Error("asked for a job that the host does not take")
+			}
+		})
+	}
+	wg.Wait()
 	r.idle()
 }
 

@@ -139,20 +139,28 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 }
 
 // Trees says whether a job should be made for a private tree: some host of list
-// that may take it shows trees, or no such host is known yet.
-func (s *Scheduler) Trees(list []Host, toolchain [16]byte) bool {
+// that may take it shows trees. While none of them is known to and one's first
+// connection is still under way, until says how long it is worth waiting for that:
+// a job made in the form that no host takes has to run here.
+func (s *Scheduler) Trees(now time.Time, list []Host, toolchain [16]byte) (tree bool, until time.Time) {
 	known := false
 	for i := range list {
 		h := s.hosts[list[i].Addr]
-		if h == nil || h.state != Up || !h.toolchains[toolchain] {
-			continue
+		switch {
+		case h == nil:
+		case h.state == Up && h.toolchains[toolchain]:
+			if h.capacity.Tree {
+				return true, time.Time{}
+			}
+			known = true
+		case h.why != "":
+		case h.state == Unknown || h.state == Connecting:
+			if end := h.firstDue.Add(s.c.Grace); now.Before(end) {
+				until = later(until, end)
+			}
 		}
-		if h.capacity.Tree {
-			return true
-		}
-		known = true
 	}
-	return !known
+	return !known, until
 }
 
 // strictPatience is how many times longer a job waits for a credit that may not be

@@ -192,25 +192,29 @@ func TestTrees(t *testing.T) {
 	s := fixed(0)
 	list := hosts("a", "b")
 	s.Ensure(t0, list)
-	want := func(what string, yes bool) {
+	want := func(what string, now time.Time, yes bool, wait time.Time) {
 		t.Helper()
-		if got := s.Trees(list, tool); got != yes {
-			t.Errorf("%s: trees %v", what, got)
+		if got, until := s.Trees(now, list, tool); got != yes || !until.Equal(wait) {
+			t.Errorf("%s: trees %v, worth waiting until %v; want %v, %v", what, got, until, yes, wait)
 		}
 	}
-	want("nothing known", true)
+	never, grace := time.Time{}, t0.Add(time.Second)
+	want("nothing known", t0, true, grace)
+	want("nothing known after a while", grace, true, never)
 	up(s, t0, "a", 4)
-	want("one that shows none", false)
+	want("one that shows none, the other one is still being connected", t0, false, grace)
 	s.Up(t0, "b", Capacity{Jobs: 1, Toolchains: 1, Tree: true})
-	want("one that shows trees and has not said what it can run", false)
+	want("one that shows trees and has not said what it can run", t0, false, never)
 	s.Toolchains("b", tool)
 	s.Credits(t0, "b", 1)
-	want("one of each", true)
+	want("one of each", t0, true, never)
 	j := job(list...)
 	j.Tree = true
 	wantRun(t, s.Pick(t0, j), "b")
 	s.Lost(t0, "b", "gone", false)
-	want("the one that shows trees is lost", false)
+	want("the one that shows trees is lost", t0, false, never)
+	s.Connecting(t0, "b")
+	want("it is being connected again", t0, false, never)
 }
 
 func TestFirstConnectionIsWorthAMoment(t *testing.T) {
