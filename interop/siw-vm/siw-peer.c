@@ -227,6 +227,19 @@ static int verdict(struct conn *c, const char *op)
 	return strcmp(m, "ok") ? -1 : 0;
 }
 
+/* Waits for the end of the connection. siw sends its Terminate from another thread,
+ * and not at all when the QP is gone before that thread has run. */
+static void await_end(struct conn *c)
+{
+	struct timeval tv = { 1, 0 };
+	fd_set f;
+	int fd = c->id->channel->fd;
+
+	FD_ZERO(&f);
+	FD_SET(fd, &f);
+	select(fd + 1, &f, NULL, NULL, &tv);
+}
+
 /* Serves one connection; tells whether the peer has closed it. */
 static int serve(struct conn *c)
 {
@@ -262,6 +275,7 @@ static int serve(struct conn *c)
 		}
 		if (wc.status) {
 			printf("recv: %s (%d)\n", ibv_wc_status_str(wc.status), wc.status);
+			await_end(c);
 			break;
 		}
 		memcpy(m, c->rbuf + wc.wr_id * RSZ, wc.byte_len);
