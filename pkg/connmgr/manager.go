@@ -153,7 +153,7 @@ type Manager struct {
 	mu      sync.Mutex
 	sched   *scheduler.Scheduler
 	hosts   map[string]*host
-	waiting []*request // jobs that wait for a credit, in order of arrival
+	waiting []*request  // jobs that wait for a credit, in order of arrival
 	asking  []*question // jobs that wait for their form
 	alarm   *time.Timer
 	open    map[*client]struct{} // wrappers that are served
