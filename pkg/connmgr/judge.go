@@ -80,7 +80,7 @@ func refusal(h string, r *job.Result) outcome {
 	switch r.Cause {
 	case job.CauseToolchain:
 		no.Reason, no.Trouble, no.Code = "refused:toolchain", false, ipc.ExitNoCompiler
-	case job.CauseFull:
+	case job.CauseFull, job.CauseMemory:
 		no.Reason, no.Code = "refused:full", ipc.ExitConnect
 	case job.CauseDraining:
 		no.Reason, no.Code = "refused:draining", ipc.ExitConnect

@@ -67,6 +67,8 @@ func newMessage(k Kind) Message {
 		return new(Ack)
 	case KindRelease:
 		return new(Release)
+	case KindDemand:
+		return new(Demand)
 	}
 	return nil
 }

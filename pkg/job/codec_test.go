@@ -26,33 +26,36 @@ var golden = []struct {
 	m   Message
 	hex string
 }{
-	{&Hello{Name: "build7", Want: 4}, "01 06 6275696c6437 0400"},
+	{&Hello{Name: "build7", Want: 4, Weight: 3}, "01 06 6275696c6437 0400 0300"},
 	{&Welcome{Boot: sixteen, Jobs: 8, MaxBody: 1 << 25, MaxSource: 1 << 28, MaxResult: 1 << 26, Toolchains: 2,
-		Board: Window{STag: 1, TO: 2, Len: 256}, Tree: true, Load: load},
+		Board: Window{STag: 1, TO: 2, Len: 256}, Tree: true, Zstd: true, Load: load},
 		"02" + sixteenHex + "0800 0000000200000000 0000001000000000 0000000400000000 0200" +
-			"01000000 0200000000000000 0001000000000000 01" + loadHex},
+			"01000000 0200000000000000 0001000000000000 01 01" + loadHex},
 	{&Toolchains{Seq: 1, First: 1, Total: 2, IDs: []ToolchainID{sixteen}}, "03 01000000 0100 0200 01" + sixteenHex},
 	{&Grant{Seq: 2, Credits: []Credit{credit}}, "04 02000000 01" + creditHex},
 	{&Recall{Seq: 3, Count: 2}, "05 03000000 0200"},
 	{&Return{Credit: 9}, "06 0900000000000000"},
 	{&Job{ID: 5, Credit: 6, Toolchain: sixteen, BodyLen: 100, TextOff: 128, TextLen: 4096,
-		Sink: Window{STag: 7, TO: 8, Len: 9}, Source: Window{STag: 10, TO: 11, Len: 12}, Fetch: 1 << 28, Timeout: 60000, Digest: sixteen},
+		Sink: Window{STag: 7, TO: 8, Len: 9}, Source: Window{STag: 10, TO: 11, Len: 12}, Fetch: 1 << 28, Timeout: 60000, Digest: sixteen,
+		Packed: 700, Memory: 1 << 29, Expect: 2500, Zstd: true},
 		"07 0500000000000000 0600000000000000" + sixteenHex + "64000000 80000000 0010000000000000" +
 			"07000000 0800000000000000 0900000000000000 0a000000 0b00000000000000 0c00000000000000" +
-			"0000001000000000 60ea0000" + sixteenHex},
+			"0000001000000000 60ea0000" + sixteenHex + "bc02000000000000 0000002000000000 c4090000 01"},
 	{&Result{ID: 5, Status: StatusFailed, Cause: CauseTooBig, Exit: 1, Signal: 9,
 		Stdout: Segment{1, 2}, Stderr: Segment{3, 4}, Files: []File{{Index: 1, Exec: true, Segment: Segment{5, 6}}},
-		Queue: 10, Wall: 11, CPU: 12, MaxRSS: 13, Window: Window{STag: 14, TO: 15, Len: 16}, Load: load, Next: &credit, Digest: sixteen, Detail: "big"},
+		Queue: 10, Wall: 11, CPU: 12, MaxRSS: 13, Window: Window{STag: 14, TO: 15, Len: 16}, Load: load, Next: &credit, Digest: sixteen, Packed: 800, Detail: "big"},
 		"08 0500000000000000 02 0a 01 09" +
 			"0100000000000000 0200000000000000 0300000000000000 0400000000000000" +
 			"01 01 01 0500000000000000 0600000000000000" +
 			"0a000000 0b000000 0c000000 0d00000000000000" +
-			"0e000000 0f00000000000000 1000000000000000" + loadHex + "01" + creditHex + sixteenHex + "03 626967"},
+			"0e000000 0f00000000000000 1000000000000000" + loadHex + "01" + creditHex + sixteenHex + "2003000000000000 03 626967"},
 	{&Cancel{Seq: 4, Jobs: []uint64{5, 6}}, "09 04000000 02 0500000000000000 0600000000000000"},
 	{&Heartbeat{Seq: 5}, "0a 05000000"},
 	{&Drain{Seq: 6}, "0b 06000000"},
 	{&Ack{Of: KindDrain, Seq: 6, Load: load}, "0c 0b 06000000" + loadHex},
 	{&Release{ID: 5}, "0d 0500000000000000"},
+	{&Demand{Seq: 7, Jobs: 12, Builds: 2}, "0e 07000000 0c00 0200"},
+	{&Ack{Of: KindDemand, Seq: 7, Load: load}, "0c 0e 07000000" + loadHex},
 }
 
 func unhex(t testing.TB, s string) []byte {
@@ -111,7 +114,7 @@ func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ name, hex, want string }{
 		{"empty", "", "length"},
 		{"kind 0", "00", "kind"},
-		{"kind 14", "0e", "kind"},
+		{"kind 15", "0f", "kind"},
 		{"name too long", "01 41" + strings.Repeat("61", 65) + "0000", "too long"},
 		{"escape in a name", "01 01 1b 0000", "control"},
 		{"too many credits", "04 00000000 11" + strings.Repeat(creditHex, 17), "list too long"},
@@ -129,7 +132,7 @@ func TestParseRefuses(t *testing.T) {
 
 func TestGreeting(t *testing.T) {
 	g := Greeting{Version: Version, Boot: sixteen}
-	want := unhex(t, "52444343 0300"+sixteenHex)
+	want := unhex(t, "52444343 0400"+sixteenHex)
 	if got := g.Append(nil); !bytes.Equal(got, want) || len(got) != GreetingLen {
 		t.Errorf("Append = %x, want %x", got, want)
 	}
@@ -139,21 +142,21 @@ func TestGreeting(t *testing.T) {
 	if _, err := ParseGreeting(append(want, 0)); err == nil {
 		t.Error("a longer greeting of this version is taken")
 	}
-	for _, s := range []string{"", "GET / HTTP/1.1", "RDCC", "RDCC\x01", "RDCC\x03\x00short"} {
+	for _, s := range []string{"", "GET / HTTP/1.1", "RDCC", "RDCC\x01", "RDCC\x04\x00short"} {
 		if _, err := ParseGreeting([]byte(s)); !errors.Is(err, ErrMalformed) {
 			t.Errorf("ParseGreeting(%q): error is %v", s, err)
 		}
 	}
 	// A later version may have another form; its number is all that counts.
-	if got, err := ParseGreeting([]byte("RDCC\x04\x00anything")); err != nil || got.Version != 4 {
-		t.Errorf("greeting of version 4 = %+v, %v", got, err)
+	if got, err := ParseGreeting([]byte("RDCC\x05\x00anything")); err != nil || got.Version != 5 {
+		t.Errorf("greeting of version 5 = %+v, %v", got, err)
 	}
 }
 
 func TestRejection(t *testing.T) {
 	j := Rejection{Cause: CauseDenied, Detail: "10.0.0.1 is in no --allow network"}
 	b := j.Append(nil)
-	if want := "RDCC\x03\x00\x06\x21" + j.Detail; string(b) != want {
+	if want := "RDCC\x04\x00\x06\x21" + j.Detail; string(b) != want {
 		t.Errorf("Append = %q, want %q", b, want)
 	}
 	if got, err := ParseRejection(b); err != nil || got != j {

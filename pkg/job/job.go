@@ -13,7 +13,7 @@
 // window, from which the other side fetches it by RDMA Reads.
 //
 // Everything else is rare: Hello/Welcome once a connection; unasked messages
-// (Toolchains, Grant, Recall, Drain, Heartbeat, Cancel) of one kind wait for the
+// (Toolchains, Grant, Recall, Drain, Heartbeat, Cancel, Demand) of one kind wait for the
 // Ack of the last of that kind, so the receives that a side must have posted
 // are bounded: one an answer due, and Spare more.
 package job
@@ -25,7 +25,7 @@ import (
 
 // Limits of the protocol.
 const (
-	Version    = 3
+	Version    = 4
 	MaxMessage = 1024    // bytes; every posted receive is this long
 	Spare      = 16      // receives posted beyond the answers that are due
 	MaxOutputs = 16      // files a job may bring back
@@ -61,6 +61,10 @@ const (
 	KindDrain                      // D, acked: no new job; running ones are finished
 	KindAck                        // both
 	KindRelease                    // M, Send with Invalidate of the window that a Result offered
+	KindDemand                     // M, acked
+
+	// NumKinds is one more than the largest kind: the length of a table by Kind.
+	NumKinds = iota + 1
 )
 
 // ToolchainID is the first 16 bytes of a SHA-256 over a toolchain's content
@@ -91,7 +95,10 @@ type Rejection struct {
 // Hello is the manager's first Send.
 type Hello struct {
 	Name string // of the build host, for the daemon's log; at most MaxName bytes
-	Want uint16 // credits it has use for; 0 = as many as there are
+	Want uint16 // credits it can hold at most; 0 = as many as there are
+	// Weight is this manager's part when a host is divided among several: of twice
+	// the weight gets twice as much. 1 is ordinary; 0 counts as 1.
+	Weight uint16
 }
 
 // Welcome answers Hello.
@@ -104,6 +111,7 @@ type Welcome struct {
 	Toolchains uint16 // that follow in Toolchains messages
 	Board      Window // the load board, BoardLen bytes; or none
 	Tree       bool   // the host can show private trees: it takes bodies with Files
+	Zstd       bool   // it unpacks zstd: Job.Packed may be set
 	Load       Load
 }
 
@@ -150,7 +158,11 @@ type Job struct {
 	Source    Window   // Body and text, when they are too big for the slot
 	Fetch     uint64   // bytes of a result that the manager will fetch when it is too big for Sink; 0 = none
 	Timeout   uint32   // milliseconds of wall time for the compile; 0 = the daemon's limit
-	Digest    [16]byte // of the slot's content; zero = none
+	Digest    [16]byte // package digest, of the unpacked TextOff+TextLen bytes; zero = none
+	Packed    uint64   // bytes in the slot, or in Source, that are one zstd frame of Body and text, which BodyLen, TextOff and TextLen describe unpacked; 0 = plain
+	Memory    uint64   // bytes that the compile is expected to take; 0 = not known
+	Expect    uint32   // milliseconds of wall time that it is expected to take; 0 = not known
+	Zstd      bool     // the result may come packed
 }
 
 // Status says what became of a job.
@@ -183,6 +195,8 @@ const (
 	CauseInternal         // failed: a fault of the daemon
 	CauseTree             // refused: a body with Files, but the host cannot show private trees, or not these files
 	CauseUndeclared       // failed: the compiler made a file that the body does not name
+	CauseDigest           // failed: the source is not the one that was sent
+	CauseMemory           // refused or failed: not enough memory on the host
 	numCauses
 )
 
@@ -195,7 +209,7 @@ func (c Cause) String() string {
 }
 
 var causeWords = [numCauses]string{"none", "toolchain", "policy", "full", "draining", "malformed",
-	"denied", "version", "timeout", "cancelled", "too-big", "disk", "internal", "tree", "undeclared"}
+	"denied", "version", "timeout", "cancelled", "too-big", "disk", "internal", "tree", "undeclared", "digest", "memory"}
 
 // Segment is one part of a result, in the sink or in the window that was offered:
 // Len bytes at Off.
@@ -225,7 +239,8 @@ type Result struct {
 	Window           Window // the result, when it is too big for the sink; Release is due
 	Load             Load
 	Next             *Credit  // in place of the one that the job spent, or nil
-	Digest           [16]byte // of the bytes written; zero = none
+	Digest           [16]byte // package digest, of all bytes up to the last segment's end, unpacked; zero = none
+	Packed           uint64   // bytes in sink or Window that are one zstd frame of the result, which the segments describe unpacked; 0 = plain
 	Detail           string   // why Cause, one line of at most MaxDetail bytes; empty when it ran
 }
 
@@ -252,6 +267,15 @@ type Drain struct{ Seq uint32 }
 // Release ends the window that the Result of a job offered. One is due for each of
 // them, whether anything was fetched or not.
 type Release struct{ ID uint64 }
+
+// Demand says how much work a manager has for a host now, so that nobody is granted
+// more than there is use for. It holds until the next one; before the first a
+// manager counts as one that can use its whole share.
+type Demand struct {
+	Seq    uint32
+	Jobs   uint16 // places it has use for: its jobs there, and those that wait
+	Builds uint16 // of how many builds they are
+}
 
 // Ack answers an unasked message.
 type Ack struct {

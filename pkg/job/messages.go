@@ -15,18 +15,20 @@ func (*Heartbeat) Kind() Kind  { return KindHeartbeat }
 func (*Drain) Kind() Kind      { return KindDrain }
 func (*Ack) Kind() Kind        { return KindAck }
 func (*Release) Kind() Kind    { return KindRelease }
+func (*Demand) Kind() Kind     { return KindDemand }
 
 // Fields follow the kind byte in the order of the types' declarations;
 // docs/protocol.md has the tables.
 
 func (m *Hello) appendTo(b []byte) []byte {
 	b = appendShort(b, m.Name, MaxName)
-	return le.AppendUint16(b, m.Want)
+	return le.AppendUint16(le.AppendUint16(b, m.Want), m.Weight)
 }
 
 func (m *Hello) parse(r *reader) {
 	m.Name = r.short(MaxName)
 	m.Want = r.u16()
+	m.Weight = r.u16()
 }
 
 func (m *Welcome) appendTo(b []byte) []byte {
@@ -37,7 +39,7 @@ func (m *Welcome) appendTo(b []byte) []byte {
 	b = le.AppendUint64(b, m.MaxResult)
 	b = le.AppendUint16(b, m.Toolchains)
 	b = m.Board.appendTo(b)
-	b = appendBool(b, m.Tree)
+	b = appendBool(appendBool(b, m.Tree), m.Zstd)
 	return m.Load.appendTo(b)
 }
 
@@ -50,6 +52,7 @@ func (m *Welcome) parse(r *reader) {
 	m.Toolchains = r.u16()
 	m.Board.parse(r)
 	m.Tree = r.bool()
+	m.Zstd = r.bool()
 	m.Load.parse(r)
 }
 
@@ -120,7 +123,11 @@ func (m *Job) appendTo(b []byte) []byte {
 	b = m.Source.appendTo(b)
 	b = le.AppendUint64(b, m.Fetch)
 	b = le.AppendUint32(b, m.Timeout)
-	return append(b, m.Digest[:]...)
+	b = append(b, m.Digest[:]...)
+	b = le.AppendUint64(b, m.Packed)
+	b = le.AppendUint64(b, m.Memory)
+	b = le.AppendUint32(b, m.Expect)
+	return appendBool(b, m.Zstd)
 }
 
 func (m *Job) parse(r *reader) {
@@ -135,6 +142,10 @@ func (m *Job) parse(r *reader) {
 	m.Fetch = r.u64()
 	m.Timeout = r.u32()
 	m.Digest = r.array16()
+	m.Packed = r.u64()
+	m.Memory = r.u64()
+	m.Expect = r.u32()
+	m.Zstd = r.bool()
 }
 
 func (m *Result) appendTo(b []byte) []byte {
@@ -159,6 +170,7 @@ func (m *Result) appendTo(b []byte) []byte {
 		b = m.Next.appendTo(b)
 	}
 	b = append(b, m.Digest[:]...)
+	b = le.AppendUint64(b, m.Packed)
 	return appendShort(b, m.Detail, MaxDetail)
 }
 
@@ -197,6 +209,7 @@ func (m *Result) parse(r *reader) {
 		m.Next.parse(r)
 	}
 	m.Digest = r.array16()
+	m.Packed = r.u64()
 	m.Detail = r.short(MaxDetail)
 }
 
@@ -228,6 +241,17 @@ func (m *Release) appendTo(b []byte) []byte { return le.AppendUint64(b, m.ID) }
 
 func (m *Release) parse(r *reader) { m.ID = r.u64() }
 
+func (m *Demand) appendTo(b []byte) []byte {
+	b = le.AppendUint32(b, m.Seq)
+	return le.AppendUint16(le.AppendUint16(b, m.Jobs), m.Builds)
+}
+
+func (m *Demand) parse(r *reader) {
+	m.Seq = r.u32()
+	m.Jobs = r.u16()
+	m.Builds = r.u16()
+}
+
 func (m *Ack) appendTo(b []byte) []byte {
 	b = le.AppendUint32(append(b, byte(m.Of)), m.Seq)
 	return m.Load.appendTo(b)
@@ -236,7 +260,7 @@ func (m *Ack) appendTo(b []byte) []byte {
 func (m *Ack) parse(r *reader) {
 	m.Of = Kind(r.u8())
 	switch m.Of {
-	case KindToolchains, KindGrant, KindRecall, KindCancel, KindHeartbeat, KindDrain:
+	case KindToolchains, KindGrant, KindRecall, KindCancel, KindHeartbeat, KindDrain, KindDemand:
 	default:
 		r.fail("acknowledges what needs none")
 	}

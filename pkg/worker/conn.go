@@ -41,7 +41,8 @@ type conn struct {
 
 	// guarded by s.mu
 	name      string
-	want      int  // credits it has use for; 0 = any number
+	want      int  // credits it can hold; 0 = any number
+	demand    int  // places it has use for; -1 = it did not say
 	ready     bool // Hello came, and the QP has not ended
 	ended     bool
 	credits   map[uint64]*credit // on loan, by id
@@ -57,8 +58,8 @@ type conn struct {
 	unacked   uint64        // bytes under way then
 	silent    time.Duration // without a sign of life
 	jobs      uint64
-	unasked   [job.KindAck]window // by kind
-	toGrant   []uint64            // credits of which no Grant has told yet
+	unasked   [job.NumKinds]window // by kind
+	toGrant   []uint64             // credits of which no Grant has told yet
 	toRecall  int
 	wantDrain bool
 	listNext  int // index of the next toolchain to tell of
@@ -82,6 +83,7 @@ func newConn(s *Server, id uint64, remote net.Addr) *conn {
 		tasks:   make(map[uint64]*task),
 		sending: make(map[uint64]*credit),
 		offers:  make(map[uint64]*offer),
+		demand:  -1,
 	}
 }
 
@@ -138,7 +140,7 @@ func (c *conn) maxSource() uint64 {
 func (c *conn) open() (err error) {
 	d := c.s.o.Device
 	recvs := c.s.recvDepth()
-	sends := 2*recvs + int(job.KindAck) + fetch.Depth // a result is a Write and a Send
+	sends := 2*recvs + job.NumKinds + fetch.Depth // a result is a Write and a Send
 	if c.pd, err = d.AllocPD(); err != nil {
 		return err
 	}
@@ -236,6 +238,9 @@ func (c *conn) message(w *iwarp.WC) error {
 		return c.ack(job.KindCancel, m.Seq)
 	case *job.Heartbeat:
 		return c.ack(job.KindHeartbeat, m.Seq)
+	case *job.Demand:
+		c.demanded(m)
+		return c.ack(job.KindDemand, m.Seq)
 	case *job.Ack:
 		return c.acked(m)
 	}

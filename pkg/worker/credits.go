@@ -83,7 +83,18 @@ func (c *conn) shareLocked(now time.Time, clients, active int) int {
 	if c.want > 0 {
 		n = min(n, c.want)
 	}
+	if c.demand >= 0 {
+		n = min(n, max(1, c.demand))
+	}
 	return n
+}
+
+// demanded takes a client's word on how much work it has.
+func (c *conn) demanded(m *job.Demand) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.demand = int(m.Jobs)
+	c.s.rebalanceLocked()
 }
 
 // countLocked gives the numbers that shares depend on.

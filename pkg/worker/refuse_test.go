@@ -191,7 +191,7 @@ func rejection(t *testing.T, addr string, private []byte) job.Rejection {
 
 func TestRejections(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Clients = 1 })
-	if j := rejection(t, ts.addr, []byte("RDCC\x63\x00something else")); j.Cause != job.CauseVersion || !strings.Contains(j.Detail, "version 3, not 99") {
+	if j := rejection(t, ts.addr, []byte("RDCC\x63\x00something else")); j.Cause != job.CauseVersion || !strings.Contains(j.Detail, "version 4, not 99") {
 		t.Errorf("another version: %+v", j)
 	}
 	if j := rejection(t, ts.addr, []byte("who is there")); j.Cause != job.CauseMalformed {
