@@ -34,8 +34,10 @@ var edges = map[string][]string{
 	"pkg/iwarp/inproc":    {"pkg/iwarp"},
 
 	"pkg/arena":          {},
+	"pkg/digest":         {},
 	"pkg/fetch":          {"pkg/iwarp"},
 	"pkg/job":            {},
+	"pkg/pack":           {},
 	"pkg/hostlist":       {"pkg/scheduler"},
 	"pkg/scheduler":      {},
 	"pkg/compile":        {"pkg/driver", "pkg/job"},
@@ -46,11 +48,11 @@ var edges = map[string][]string{
 	"pkg/tree":           {},
 	"pkg/config":         {"pkg/hostlist"},
 	"pkg/telemetry":      {"pkg/iwarp"},
-	"pkg/connmgr": {"pkg/arena", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/driver/recipes", "pkg/fetch", "pkg/hostlist", "pkg/iwarp", "pkg/job",
-		"pkg/scheduler", "pkg/telemetry", "pkg/toolchain"},
+	"pkg/connmgr": {"pkg/arena", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/digest", "pkg/driver/recipes", "pkg/fetch", "pkg/hostlist", "pkg/iwarp", "pkg/job",
+		"pkg/pack", "pkg/scheduler", "pkg/telemetry", "pkg/toolchain"},
 	"pkg/connmgr/ipc":           {"pkg/job"},
 	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},
-	"pkg/worker":                {"pkg/arena", "pkg/compile", "pkg/driver", "pkg/driver/recipes", "pkg/fetch", "pkg/iwarp", "pkg/job", "pkg/telemetry", "pkg/toolchain", "pkg/tree"},
+	"pkg/worker":                {"pkg/arena", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/fetch", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/telemetry", "pkg/toolchain", "pkg/tree"},
 
 	"deploy":          {},
 	"interop":         {},                                                                                         // tests only
@@ -71,17 +73,19 @@ var pure = []string{
 // only lists what just some packages (or trees, with a final slash) may import
 // directly: each dependency stands behind one package of ours.
 var only = map[string][]string{
-	"gopkg.in/yaml.v3":           {"pkg/config"},
-	"github.com/klauspost/crc32": {"pkg/iwarp/mpa"},
-	"hash/crc32":                 {"pkg/iwarp/mpa"},
-	"github.com/spf13/cobra":     {"cmd/rdistcc-cm", "cmd/rdistccd", "cmd/rdistcc-perf"},
+	"gopkg.in/yaml.v3":                   {"pkg/config"},
+	"github.com/cespare/xxhash/v2":       {"pkg/digest"},
+	"github.com/klauspost/compress/zstd": {"pkg/pack"},
+	"github.com/klauspost/crc32":         {"pkg/iwarp/mpa"},
+	"hash/crc32":                         {"pkg/iwarp/mpa", "pkg/digest"},
+	"github.com/spf13/cobra":             {"cmd/rdistcc-cm", "cmd/rdistccd", "cmd/rdistcc-perf"},
 }
 
 // heavy packages cost the wrapper start-up time, which is paid once per source
 // file: it must not link them, not even through others.
 var heavy = []string{
 	"crypto/tls", "encoding/json", "html/template", "net", "net/http", "regexp", "text/template",
-	"github.com/prometheus/client_golang/prometheus", "github.com/spf13/cobra", "gopkg.in/yaml.v3",
+	"github.com/klauspost/compress/zstd", "github.com/prometheus/client_golang/prometheus", "github.com/spf13/cobra", "gopkg.in/yaml.v3",
 	module + "pkg/iwarp",
 }
 
