@@ -331,6 +331,24 @@ func TestExitCodes(t *testing.T) {
 	b.wants(b.run(rdistcc, "./seven"), 7, "RDISTCC_VERBOSE=x is not a number; ignored")
 }
 
+// TestMovedResult: the answer of a second host lies in a sink of its own.
+func TestMovedResult(t *testing.T) {
+	m := newTestManager(t)
+	m.moves = true
+	b := m.bench()
+	b.env = append(b.env, "RDISTCC_BUILD=nightly")
+	b.write("hello.c", hello)
+	b.wants(b.run("gcc", "-c", "hello.c", "-o", "want.o"), 0, "")
+	b.wants(b.run(rdistcc, "gcc", "-c", "hello.c"), 0, "")
+	if b.read("hello.o") != b.read("want.o") {
+		t.Error("the object is another one")
+	}
+	m.wait()
+	if len(m.leases) != 1 || m.leases[0].Build != "nightly" {
+		t.Errorf("leases %+v, want one of build nightly", m.leases)
+	}
+}
+
 func TestLocalByRule(t *testing.T) {
 	m := newTestManager(t)
 	b := m.bench()

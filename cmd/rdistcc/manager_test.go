@@ -44,6 +44,7 @@ type testManager struct {
 	driver string // give leases the recipe of what they run first, by this gcc
 	tree   bool   // wants the sources form
 	fast   bool
+	moves  bool    // answers in another sink than the leased one
 	speaks *spoken // not nil: what every host's compiler comes to
 }
 
@@ -149,6 +150,14 @@ func (m *testManager) serve(c *ipcserver.Conn) {
 				close(m.hang)
 				return
 			}
+			var fds []int
+			if m.moves {
+				sink = m.memfd("second", 64<<20)
+				defer sink.Close()
+				r := m.reopen(sink, os.O_RDONLY)
+				defer r.Close()
+				fds = append(fds, int(r.Fd()))
+			}
 			var res *ipc.Result
 			var no *ipc.GoLocal
 			if m.onSubmit != nil {
@@ -165,7 +174,8 @@ func (m *testManager) serve(c *ipcserver.Conn) {
 			default:
 				res = m.compile(&lease, &s, source, sink)
 			}
-			m.check(c.Send(res.Append(nil)))
+			res.Moved = m.moves
+			m.check(c.Send(res.Append(nil), fds...))
 		case ipc.KindLocal:
 			var l ipc.Local
 			m.check(l.Parse(fields))

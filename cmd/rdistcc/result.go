@@ -33,6 +33,14 @@ func (f *flow) submit(text *ipc.Submit) (*result, *ipc.GoLocal) {
 		if err := r.Parse(fields); err != nil {
 			return nil, f.lostManager(err)
 		}
+		if r.Moved {
+			fds, err := f.conn.TakeFDs(1)
+			if err != nil {
+				return nil, f.lostManager(err)
+			}
+			syscall.Close(f.slot.sink)
+			f.slot.sink = fds[0]
+		}
 		f.rec.result = r.Result
 		if r.Signal != 0 {
 			// Said before the command runs here: it may end there the same way.

@@ -25,6 +25,7 @@ type settings struct {
 
 	hosts  string // "" = the manager's own
 	mode   ipc.Mode
+	build  string // which one, for shares among builds; "" = the manager finds out
 	report string
 	trace  string
 	log    string
@@ -69,6 +70,8 @@ func readSettings(env []string) *settings {
 			distccHosts = &value
 		case "RDISTCC_MODE":
 			s.readMode(value)
+		case "RDISTCC_BUILD":
+			s.build = value
 		case "RDISTCC_FALLBACK":
 			s.noFallback = s.noFallback || value == "0"
 			s.fallback = value != "" && value != "0"

@@ -47,7 +47,7 @@ func (f *flow) lease() *ipc.GoLocal {
 		Compiler: absolute(f.cc.file, cwd), Source: f.rec.source, Output: f.rec.output, Cwd: cwd,
 		IOTimeoutMS: f.set.ioTimeoutMS, BackoffMS: f.set.backoffMS,
 		List: list, Preprocess: words, Language: f.plan.Language, NeedTree: f.plan.Text != "",
-		Machine: f.plan.Machine(), Path: f.set.childPath, Libraries: f.set.getenv("LD_LIBRARY_PATH"),
+		Machine: f.plan.Machine(), Path: f.set.childPath, Libraries: f.set.getenv("LD_LIBRARY_PATH"), Build: f.set.build,
 	}).Append(nil))
 	if err != nil {
 		return f.lostManager(err)

@@ -43,6 +43,7 @@ func (m *Lease) Append(b []byte) []byte {
 	b = appendStrings(b, m.Machine)
 	b = appendString(b, m.Path)
 	b = appendString(b, m.Libraries)
+	b = appendString(b, m.Build)
 	return end(b, at)
 }
 
@@ -68,6 +69,7 @@ func (m *Lease) Parse(p []byte) error {
 	m.Machine = d.strings()
 	m.Path = d.string()
 	m.Libraries = d.string()
+	m.Build = d.string()
 	if m.Mode > ModeLocal {
 		d.bad = true
 	}
@@ -155,6 +157,7 @@ func (m *Result) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, m.BytesOut)
 	b = binary.LittleEndian.AppendUint64(b, m.BytesIn)
 	b = append(b, m.Attempts)
+	b = appendBool(b, m.Moved)
 	return end(b, at)
 }
 
@@ -171,6 +174,7 @@ func (m *Result) Parse(p []byte) error {
 	m.BytesOut = d.u64()
 	m.BytesIn = d.u64()
 	m.Attempts = d.u8()
+	m.Moved = d.bool()
 	return d.end()
 }
 

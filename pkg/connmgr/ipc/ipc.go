@@ -32,7 +32,7 @@ package ipc
 import "time"
 
 // Version of this protocol; a manager refuses another one by GoLocal("manager").
-const Version = 2
+const Version = 3
 
 // MaxFrame bounds a frame, in bytes behind the length.
 const MaxFrame = 4 << 20
@@ -121,6 +121,7 @@ type Lease struct {
 	// Path and Libraries are the command's PATH and LD_LIBRARY_PATH: a driver may find
 	// its assembler by the one, and all of them their libraries by the other.
 	Path, Libraries string
+	Build           string // RDISTCC_BUILD: which build this is of; empty: the manager tells builds apart by the process
 }
 
 // NoBackoff in Lease.BackoffMS: a lost host is tried again at once.
@@ -199,6 +200,9 @@ type Result struct {
 	CreditUS, WriteUS, QueueUS, CompileUS, ReturnUS uint32
 	BytesOut, BytesIn                               uint64
 	Attempts                                        uint8
+	// Moved: the result lies in another sink than the leased one, whose descriptor
+	// (read) comes along; the wrapper owns it and closes it.
+	Moved bool
 }
 
 // Local announces a command that runs here.
