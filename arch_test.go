@@ -62,6 +62,7 @@ var edges = map[string][]string{
 	"internal/equal":  {},                // tests only
 	"internal/farm":   {},
 	"internal/faults": {}, // tests only
+	"internal/netlab": {},
 }
 
 // pure packages do no I/O, start no goroutine and read no clock: the engine can

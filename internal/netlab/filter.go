@@ -1,0 +1,90 @@
+package netlab
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+)
+
+// filter decides which packets between two hosts are dropped.
+type filter struct {
+	on atomic.Bool // false: nothing was ever cut; spares the lock
+
+	mu    sync.Mutex
+	cut   map[pair]bool // guarded by mu
+	flows map[flow]bool // TCP connections by their client's end: silenced or not; guarded by mu
+}
+
+// pair is a direction between two hosts, by index.
+type pair struct{ from, to int }
+
+// flow is one TCP connection, from the side that opened it.
+type flow struct {
+	pair
+	fromPort, toPort uint16
+}
+
+// maxFlows bounds the connections that are remembered.
+const maxFlows = 1 << 16
+
+func (f *filter) init() {
+	f.cut, f.flows = make(map[pair]bool), make(map[flow]bool)
+}
+
+// Cut drops everything that from sends to to, and nothing else; Mend ends that.
+func (l *Lab) Cut(from, to *Host) { l.filter.setCut(pair{from.index, to.index}, true) }
+
+// Mend undoes Cut.
+func (l *Lab) Mend(from, to *Host) { l.filter.setCut(pair{from.index, to.index}, false) }
+
+func (f *filter) setCut(p pair, on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cut[p] = on
+	f.on.Store(true)
+}
+
+// HalfOpen silences all TCP connections that there are between two hosts, in both
+// directions and for good: each end believes that it is connected. New ones work.
+// It returns how many they are.
+func (l *Lab) HalfOpen(a, b *Host) int {
+	f := &l.filter
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for k := range f.flows {
+		if k.pair == (pair{a.index, b.index}) || k.pair == (pair{b.index, a.index}) {
+			f.flows[k] = true
+			n++
+		}
+	}
+	f.on.Store(true)
+	return n
+}
+
+// drops looks at one packet of IPv4, and remembers the connections that it opens.
+func (f *filter) drops(from, to int, b []byte) bool {
+	header := int(b[0]&15) * 4
+	tcp := b[9] == 6 && len(b) >= header+20 && binary.BigEndian.Uint16(b[6:])&0x1fff == 0
+	var opens bool
+	var k flow
+	if tcp {
+		t := b[header:]
+		k = flow{pair{from, to}, binary.BigEndian.Uint16(t), binary.BigEndian.Uint16(t[2:])}
+		const syn, ack = 2, 16
+		opens = t[13]&(syn|ack) == syn
+	}
+	if !opens && !f.on.Load() {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if opens {
+		if len(f.flows) >= maxFlows {
+			clear(f.flows)
+		}
+		f.flows[k] = false // also where the ports are those of a silenced one
+	}
+	back := flow{pair{to, from}, k.toPort, k.fromPort}
+	return f.cut[pair{from, to}] || tcp && (f.flows[k] || f.flows[back])
+}
