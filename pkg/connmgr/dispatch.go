@@ -109,7 +109,7 @@ func (m *Manager) hopeless(c *client) *ipc.GoLocal {
 		c.share = d.Share
 		return localDecision(d)
 	case scheduler.Run: // but not yet: the credit would lie idle while the preprocessor runs
-		m.sched.Done(now, d.Host, scheduler.Unused, "")
+		m.sched.Done(now, d.Host, scheduler.Unused, scheduler.Report{})
 		m.hosts[d.Host].creditsLocked()
 	case scheduler.Wait:
 	}
@@ -171,7 +171,7 @@ func (m *Manager) giveBack(g grant) {
 	defer m.mu.Unlock()
 	switch {
 	case g.link != nil:
-		m.sched.Done(time.Now(), g.link.h.addr, scheduler.Unused, "")
+		m.sched.Done(time.Now(), g.link.h.addr, scheduler.Unused, scheduler.Report{})
 		if g.link.h.link == g.link { // otherwise the credit has ended with the link
 			g.link.addCreditLocked(g.credit)
 		}
@@ -185,7 +185,7 @@ func (m *Manager) giveBack(g grant) {
 func (m *Manager) ended(c *client, h *host, out outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.sched.Done(time.Now(), h.addr, out.blame, c.record.Source)
+	m.sched.Done(time.Now(), h.addr, out.blame, scheduler.Report{Source: c.record.Source})
 	switch out.blame {
 	case scheduler.OK:
 		h.jobs.ok++
@@ -208,7 +208,7 @@ func localDecision(d scheduler.Decision) *ipc.GoLocal {
 		no.Trouble, no.Code = true, ipc.ExitNoHosts
 	case "refused:toolchain":
 		no.Code = ipc.ExitNoCompiler
-	case "refused:full", "refused:draining":
+	case "refused:full", "refused:draining", "refused:memory", "refused:quarantine":
 		no.Trouble, no.Code = true, ipc.ExitConnect
 	case "denied":
 		no.Trouble, no.Code = true, ipc.ExitDenied

@@ -36,7 +36,7 @@ func TestLostHostIsTriedAgainWithGrowingPauses(t *testing.T) {
 	up(s, now, "a", 2)
 	wantRun(t, s.Pick(now, job(hosts("a")...)), "a")
 	wantRun(t, s.Pick(now, job(hosts("a")...)), "a")
-	s.Done(now, "a", OK, "")
+	s.Done(now, "a", OK, Report{})
 	if retry := s.Lost(now, "a", "reset", false); retry.Sub(now) != 100*time.Millisecond {
 		t.Errorf("pause after a job went well is %v, want the first one", retry.Sub(now))
 	}
@@ -60,16 +60,16 @@ func TestHostThatTakesJobsWithItComesBackHalfOpen(t *testing.T) {
 		up(s, t0, "a", 4)
 		wantRun(t, s.Pick(t0, j), "a")
 		s.Lost(t0, "a", "reset", false)
-		s.Done(t0, "a", Gone, "")
+		s.Done(t0, "a", Gone, Report{})
 	}
 	up(s, t0, "a", 4)
 	wantRun(t, s.Pick(t0, j), "a")
 	wantWait(t, s.Pick(t0, j), time.Time{}) // one at a time
-	s.Done(t0, "a", Refused, "")            // proves nothing
+	s.Done(t0, "a", Refused, Report{})      // proves nothing
 	s.Credits(t0, "a", 4)
 	wantRun(t, s.Pick(t0, j), "a")
 	wantWait(t, s.Pick(t0, j), time.Time{})
-	s.Done(t0, "a", OK, "")
+	s.Done(t0, "a", OK, Report{})
 	wantRun(t, s.Pick(t0, j), "a")
 	wantRun(t, s.Pick(t0, j), "a")
 }
@@ -93,22 +93,22 @@ func TestOneSourceThatKillsCompilersMovesNothing(t *testing.T) {
 	for range 20 {
 		s.Credits(t0, "a", 8)
 		wantRun(t, s.Pick(t0, j), "a")
-		s.Done(t0, "a", Killed, "poison.c")
+		s.Done(t0, "a", Killed, Report{Source: "poison.c"})
 	}
 	s.Credits(t0, "a", 8)
 	wantRun(t, s.Pick(t0, j), "a")
-	s.Done(t0, "a", Killed, "other.c")
+	s.Done(t0, "a", Killed, Report{Source: "other.c"})
 	wantRun(t, s.Pick(t0, j), "a")
-	s.Done(t0, "a", Killed, "third.c") // three different ones
+	s.Done(t0, "a", Killed, Report{Source: "third.c"}) // three different ones
 	wantLocal(t, s.Pick(t0, j), ReasonLost, "compilers were killed")
 	now := t0.Add(100 * time.Millisecond)
 	wantRun(t, s.Pick(now, j), "a")
 	wantWait(t, s.Pick(now, j), time.Time{})
-	s.Done(now, "a", Killed, "fourth.c") // half open: one is enough
+	s.Done(now, "a", Killed, Report{Source: "fourth.c"}) // half open: one is enough
 	wantLocal(t, s.Pick(now, j), ReasonLost, "compilers were killed")
 	now = now.Add(time.Second)
 	wantRun(t, s.Pick(now, j), "a")
-	s.Done(now, "a", OK, "")
+	s.Done(now, "a", OK, Report{})
 	wantRun(t, s.Pick(now, j), "a")
 	wantRun(t, s.Pick(now, j), "a")
 }
@@ -120,14 +120,14 @@ func TestWhatDoesNotMoveHealth(t *testing.T) {
 	for i := range 50 {
 		s.Credits(t0, "a", 8)
 		wantRun(t, s.Pick(t0, j), "a")
-		s.Done(t0, "a", []Outcome{Refused, Unused}[i%2], fmt.Sprint(i, ".c"))
+		s.Done(t0, "a", []Outcome{Refused, Unused}[i%2], Report{Source: fmt.Sprint(i, ".c")})
 	}
 	for range 2 { // below the limit, then a good one
 		wantRun(t, s.Pick(t0, j), "a")
-		s.Done(t0, "a", Fault, "")
+		s.Done(t0, "a", Fault, Report{})
 	}
 	wantRun(t, s.Pick(t0, j), "a")
-	s.Done(t0, "a", OK, "")
+	s.Done(t0, "a", OK, Report{})
 	s.Credits(t0, "a", 8)
 	for range 3 {
 		wantRun(t, s.Pick(t0, j), "a")
@@ -140,7 +140,7 @@ func TestDrainedHostIsNoFailure(t *testing.T) {
 	wantRun(t, s.Pick(t0, job(hosts("a")...)), "a")
 	s.Draining(t0, "a")
 	wantLocal(t, s.Pick(t0, job(hosts("a")...)), ReasonDraining, "a")
-	s.Done(t0, "a", OK, "")
+	s.Done(t0, "a", OK, Report{})
 	s.Lost(t0, "a", "closed by the host", false)
 	up(s, t0, "a", 2)
 	wantRun(t, s.Pick(t0, job(hosts("a")...)), "a")
@@ -153,7 +153,7 @@ func TestForgottenHost(t *testing.T) {
 	wantRun(t, s.Pick(t0, job(hosts("a")...)), "a")
 	s.Forget("a")
 	wantLocal(t, s.Pick(t0, job(hosts("a")...)), ReasonLost, "not known")
-	s.Done(t0, "a", OK, "")
+	s.Done(t0, "a", OK, Report{})
 	s.Credits(t0, "a", 3)
 	s.Draining(t0, "a")
 	s.Load(t0, "a", Load{})

@@ -1,9 +1,6 @@
 package scheduler
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // State of a host.
 type State uint8
@@ -34,6 +31,17 @@ type Capacity struct {
 	MaxBody    uint64 // bytes of a source and its arguments; 0 = unknown
 	Toolchains int    // how many Toolchains will name
 	Tree       bool   // it can show private trees
+	Memory     uint64 // bytes that its compiles may take together; 0 = unknown
+
+	// Speed is what the host says of its own speed with a toolchain, beside a core
+	// of speed 1. What its jobs take says more, once there are some.
+	Speed map[[16]byte]float64
+}
+
+// Link is what is measured of the way to a host.
+type Link struct {
+	RTT  time.Duration
+	Rate float64 // bytes a second; 0 = unknown
 }
 
 // host is one address.
@@ -56,7 +64,14 @@ type host struct {
 	loadAt     time.Time
 	others     int // of the jobs that load speaks of, those of other managers
 
-	running int // jobs picked whose Done is due
+	running int    // jobs picked whose Done is due
+	runs    []*run // those of them that were Started, in that order
+	link    Link
+	learned
+
+	drained bool      // by hand
+	suspect time.Time // in quarantine until then
+	doubt   string    // why
 
 	// Health. failures counts attempts and connections that came to nothing since a
 	// job went well: it sets the pause. doubts counts those that took jobs with
@@ -88,7 +103,7 @@ func (s *Scheduler) Connecting(now time.Time, addr string) {
 
 // Up says that addr is connected. Its credits are none until Credits is called.
 func (s *Scheduler) Up(now time.Time, addr string, c Capacity) {
-	h := s.hosts[addr]
+	h := s.host(addr)
 	if h == nil {
 		return
 	}
@@ -118,10 +133,25 @@ func (s *Scheduler) Credits(now time.Time, addr string, n int) {
 
 // Load passes on what addr says of itself.
 func (s *Scheduler) Load(now time.Time, addr string, l Load) {
-	if h := s.hosts[addr]; h != nil {
+	if h := s.host(addr); h != nil {
 		h.load, h.loadAt = l, now
 		h.others = max(0, l.Running+l.Queued-h.running)
 	}
+}
+
+// Link passes on what is measured of the way to addr.
+func (s *Scheduler) Link(now time.Time, addr string, l Link) {
+	if h := s.hosts[addr]; h != nil {
+		h.link = l
+	}
+}
+
+// host is the one of an address, or nil.
+func (s *Scheduler) host(addr string) *host {
+	if addr == LocalHost {
+		return &s.local
+	}
+	return s.hosts[addr]
 }
 
 // Draining says that addr takes no new job; those that run are finished.
@@ -175,71 +205,3 @@ func (s *Scheduler) pause(n int) time.Duration {
 	d = min(d, s.c.BackoffMax)
 	return d*3/4 + time.Duration(s.c.Rand()*float64(d)/2)
 }
-
-// Outcome is what became of a picked job.
-type Outcome uint8
-
-// Outcomes.
-const (
-	Unused  Outcome = iota // it was not sent, or taken back: says nothing of the host
-	OK                     // the compiler ran, whatever it answered
-	Refused                // the host did not want it: eligibility, not health
-	Gone                   // the connection was lost under it: Lost counts that
-	Killed                 // the compiler was killed by a signal or ran out of memory
-	Fault                  // the host could not do it: disk, time-out, broken result
-)
-
-// strikesOut is after how many faults, or killed compilers of different sources,
-// a connected host is left alone for a while: one source that kills every compiler
-// must not close the farm.
-const strikesOut = 3
-
-// Done ends a job that Pick placed on addr; source tells jobs apart and is only
-// looked at when one was Killed. It is called once for each Run.
-func (s *Scheduler) Done(now time.Time, addr string, o Outcome, source string) {
-	h := s.hosts[addr]
-	if h == nil {
-		return
-	}
-	h.running = max(h.running-1, 0) // may be of a host forgotten and listed again
-	h.moved = now
-	switch o {
-	case OK:
-		h.ok++
-		h.failures, h.doubts, h.strikes = 0, 0, nil
-	case Killed:
-		h.failed++
-		for _, old := range h.strikes {
-			if old == source {
-				return
-			}
-		}
-		s.strike(now, h, source, "compilers were killed")
-	case Fault:
-		h.failed++
-		s.strike(now, h, "", "jobs failed")
-	case Gone:
-		h.failed++
-	case Unused, Refused:
-	}
-}
-
-// strike counts a fault of a connected host.
-func (s *Scheduler) strike(now time.Time, h *host, source, what string) {
-	if h.state != Up {
-		return
-	}
-	h.strikes = append(h.strikes, source)
-	// Half open means that this job was the test.
-	if len(h.strikes) < strikesOut && !h.halfOpen() {
-		return
-	}
-	h.strikes = nil
-	h.failures++
-	h.doubts = 2
-	h.open = now.Add(s.pause(h.failures))
-	h.why = fmt.Sprintf("its %s", what)
-}
-
-// ShareDone ends a job that runs here by the local share.
-func (s *Scheduler) ShareDone() { s.shared = max(s.shared-1, 0) }

@@ -17,40 +17,12 @@ import (
 func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
 	var w waiting
 	var no objections
-	best := -1
-	var bestHost *host
-	var bestPlaces int
-	offset := 0
-	if j.Random && len(j.Hosts) > 0 {
-		offset = int(s.c.Rand() * float64(len(j.Hosts)))
+	if h := s.choose(now, j, "", &w, &no); h != nil {
+		s.take(now, h)
+		return Decision{Verdict: Run, Host: h.addr}
 	}
-	for i := range j.Hosts {
-		e := &j.Hosts[(i+offset)%len(j.Hosts)]
-		if j.Tried[e.Addr] {
-			no.tried++
-			continue
-		}
-		h := s.hosts[e.Addr]
-		if h == nil {
-			no.lost(nil)
-			continue
-		}
-		if !s.takes(now, h, e, j, &w, &no) {
-			continue
-		}
-		places := h.places(e)
-		if best < 0 || better(now, h, places, bestHost, bestPlaces) {
-			best, bestHost, bestPlaces = i, h, places
-		}
-	}
-	if best >= 0 {
-		bestHost.credits--
-		bestHost.running++
-		bestHost.moved = now
-		return Decision{Verdict: Run, Host: bestHost.addr}
-	}
-	if j.Share > 0 && !j.NoLocal && (w.any && s.shared < j.Share || len(j.Hosts) == 0) {
-		s.shared++
+	if j.Share > 0 && !j.NoLocal && (w.any && s.local.running < j.Share || len(j.Hosts) == 0) {
+		s.local.running++
 		return Decision{Verdict: Local, Reason: ReasonShare, Share: true}
 	}
 	if w.any {
@@ -59,6 +31,43 @@ func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
 	d := no.decision()
 	d.Verdict = Local
 	return d
+}
+
+// take uses one of h's credits.
+func (s *Scheduler) take(now time.Time, h *host) {
+	h.credits--
+	h.running++
+	h.moved = now
+}
+
+// choose is the best host for j but not, or nil.
+func (s *Scheduler) choose(now time.Time, j *Job, not string, w *waiting, no *objections) *host {
+	var best *host
+	var bestPlaces int
+	offset := 0
+	if j.Random && len(j.Hosts) > 0 {
+		offset = int(s.c.Rand() * float64(len(j.Hosts)))
+	}
+	for i := range j.Hosts {
+		e := &j.Hosts[(i+offset)%len(j.Hosts)]
+		if e.Addr == not || j.Tried[e.Addr] {
+			no.tried++
+			continue
+		}
+		h := s.hosts[e.Addr]
+		if h == nil {
+			no.lost(nil)
+			continue
+		}
+		if !s.takes(now, h, e, j, w, no) {
+			continue
+		}
+		places := h.places(e)
+		if best == nil || better(now, h, places, best, bestPlaces) {
+			best, bestPlaces = h, places
+		}
+	}
+	return best
 }
 
 // takes says whether h has a place for j now. If not, it says in w whether it is
@@ -95,6 +104,14 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 		no.draining = h.addr
 		return false
 	case Up:
+	}
+	if h.drained {
+		no.drained = h.addr
+		return false
+	}
+	if now.Before(h.suspect) {
+		no.suspect = h
+		return false
 	}
 	if !h.toolchains[j.Toolchain] {
 		if end := h.since.Add(s.c.Grace); !h.capable() && now.Before(end) {
@@ -231,7 +248,8 @@ func (w *waiting) add(until time.Time) {
 type objections struct {
 	tried                                   int
 	toolchain, tree, tooBig, draining, full string // a host that objects so
-	gone, denied                            *host
+	memory, drained                         string
+	gone, denied, suspect                   *host
 	unlisted                                bool
 }
 
@@ -256,6 +274,10 @@ func (o *objections) decision() Decision {
 		return Decision{Reason: ReasonTooBig, Detail: "the source does not fit a slot of " + o.tooBig}
 	case o.draining != "":
 		return Decision{Reason: ReasonDraining, Detail: o.draining + " is draining"}
+	case o.drained != "":
+		return Decision{Reason: ReasonDraining, Detail: o.drained + " was drained by hand (rdistcc undrain " + o.drained + ")"}
+	case o.suspect != nil:
+		return Decision{Reason: ReasonSuspect, Detail: o.suspect.addr + " is in quarantine (" + o.suspect.doubt + ")"}
 	case o.tree != "":
 		return Decision{Reason: ReasonPaths, Detail: o.tree + " cannot show private trees"}
 	case o.toolchain != "":

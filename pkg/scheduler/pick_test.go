@@ -66,10 +66,10 @@ func TestOthersJobs(t *testing.T) {
 	s.Load(t0, "b", Load{Running: 3, Queued: 2})
 	list := hosts("b", "a")
 	wantRun(t, s.Pick(t0, job(list...)), "a") // 2 of 4 against 5 of 8
-	s.Done(t0, "a", Unused, "")
+	s.Done(t0, "a", Unused, Report{})
 	s.Load(t0, "a", Load{Running: 3})
 	wantRun(t, s.Pick(t0, job(list...)), "b")
-	s.Done(t0, "b", Unused, "")
+	s.Done(t0, "b", Unused, Report{})
 	// What we have there ourselves is not others'.
 	wantRun(t, s.Pick(t0, job(hosts("a")...)), "a")
 	wantRun(t, s.Pick(t0, job(hosts("b")...)), "b")
@@ -78,7 +78,7 @@ func TestOthersJobs(t *testing.T) {
 	s.Load(t0, "b", Load{Running: 5})
 	wantRun(t, s.Pick(t0, job(list...)), "a")
 	for _, h := range []string{"a", "a", "b", "b"} {
-		s.Done(t0, h, Unused, "")
+		s.Done(t0, h, Unused, Report{})
 	}
 	// Old views count for nothing: then the list's order does.
 	later := t0.Add(viewOld)
@@ -110,8 +110,8 @@ func TestListCapsTheHost(t *testing.T) {
 	wantWait(t, s.Pick(t0, j), time.Time{})
 	// Another list has other slots for the same host.
 	wantRun(t, s.Pick(t0, job(Host{Addr: "a", Slots: 3})), "a")
-	s.Done(t0, "a", OK, "")
-	s.Done(t0, "a", OK, "")
+	s.Done(t0, "a", OK, Report{})
+	s.Done(t0, "a", OK, Report{})
 	wantRun(t, s.Pick(t0, j), "a")
 }
 
@@ -120,7 +120,7 @@ func TestEqualHostsByLoadThenOrder(t *testing.T) {
 	up(s, t0, "a", 4)
 	up(s, t0, "b", 4)
 	wantRun(t, s.Pick(t0, job(hosts("b", "a")...)), "b")
-	s.Done(t0, "b", OK, "")
+	s.Done(t0, "b", OK, Report{})
 	s.Load(t0, "b", Load{Average: 9})
 	wantRun(t, s.Pick(t0, job(hosts("b", "a")...)), "a")
 }

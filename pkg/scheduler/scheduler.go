@@ -1,18 +1,3 @@
-// Package scheduler chooses the host of a job. It does no I/O, starts no
-// goroutine and is told the time.
-//
-// Its owner tells it what happens to hosts (Ensure, Connecting, Up, Toolchains,
-// Credits, Load, Draining, Lost) and to jobs (Done), and asks Pick. After each
-// change it asks Pick again for the jobs that wait, in the order in which they
-// came: then nobody overtakes a job that could have had the same host.
-//
-//	unknown ─▶ connecting ─▶ up ─▶ draining
-//	              ▲   │       │        │
-//	         Due  │   ▼       ▼        ▼
-//	              └── lost (breaker open until a pause is over)
-//
-// A host that failed twice running is half open when it is back: one job at a
-// time, until one went well.
 package scheduler
 
 import (
@@ -28,9 +13,21 @@ type Host struct {
 	Slots int    // jobs at a time that the list allows; 0 = as many as granted
 }
 
+// LocalHost stands for this machine's own cores. It is up from the Up with its
+// Capacity on, needs no Ensure, and is in no list: Job.Local lets a job run here.
+const LocalHost = "localhost"
+
+// Cost is what a job is expected to take.
+type Cost struct {
+	Time   time.Duration // of a core of speed 1; 0 = nobody can tell
+	P95    time.Duration // not exceeded by 19 of 20 such jobs; 0 = unknown
+	Memory uint64        // peak, bytes; 0 = unknown
+	Known  bool          // from compiles of the same source, not from its size
+}
+
 // Job is what Pick knows of a job.
 type Job struct {
-	Hosts     []Host          // eligible by the job's host list, in its order
+	Hosts     []Host          // eligible by the job's host list, in its order; the array is never changed
 	Tried     map[string]bool // hosts that failed it already
 	Toolchain [16]byte
 	Size      uint64    // bytes that must fit the host's slot, 0 = unknown
@@ -39,6 +36,11 @@ type Job struct {
 	Random    bool      // --randomize
 	Tree      bool      // only a host that shows private trees will do
 	NoLocal   bool      // RDISTCC_MODE=remote: never a local share, and more patience
+
+	Cost  Cost
+	Bytes uint64 // to be moved to the host
+	Build uint64 // jobs of one build have one number: builds share the hosts evenly
+	Local bool   // it may run here if it is expected to be done earlier
 }
 
 // Verdict of Pick.
@@ -58,7 +60,7 @@ type Decision struct {
 	Reason  string // one of the documented words
 	Detail  string // one line for a person
 	Until   time.Time
-	Share   bool // Local: it took a place of the local share, ShareDone is due
+	Share   bool // Local: it took a place here, ShareDone is due
 }
 
 // Reasons of Local, as the documentation lists them.
@@ -72,6 +74,8 @@ const (
 	ReasonShare     = "local-share"
 	ReasonDenied    = "denied"
 	ReasonPaths     = "not-reproducible:paths" // no host shows private trees
+	ReasonMemory    = "refused:memory"
+	ReasonSuspect   = "refused:quarantine"
 )
 
 // Config of a Scheduler. A zero field takes the default in parentheses.
@@ -80,6 +84,7 @@ type Config struct {
 	BackoffMax time.Duration  // longest pause (5 s)
 	Grace      time.Duration  // how long jobs wait for a host's first connection (1 s)
 	Patience   time.Duration  // how long jobs wait for a host that gives no credit (5 s)
+	Quarantine time.Duration  // how long a host is left alone whose results are in doubt (1 h)
 	Rand       func() float64 // in [0, 1) (math/rand/v2)
 }
 
@@ -87,7 +92,13 @@ type Config struct {
 type Scheduler struct {
 	c      Config
 	hosts  map[string]*host
-	shared int // jobs that run here by a local share
+	runs   map[runKey]*run
+	builds map[uint64]int  // runs of each build
+	hedges int             // runs that are duplicates
+	drains map[string]bool // addresses that are drained by hand, listed or not
+	local  host            // this machine
+	typical
+	order []int // Order's answer
 }
 
 // New makes a Scheduler that knows no host.
@@ -101,17 +112,21 @@ func New(c Config) *Scheduler {
 	fill(&c.BackoffMax, 5*time.Second)
 	fill(&c.Grace, time.Second)
 	fill(&c.Patience, 5*time.Second)
+	fill(&c.Quarantine, time.Hour)
 	if c.Rand == nil {
 		c.Rand = rand.Float64
 	}
-	return &Scheduler{c: c, hosts: make(map[string]*host)}
+	return &Scheduler{
+		c: c, hosts: make(map[string]*host), runs: make(map[runKey]*run), builds: make(map[uint64]int),
+		drains: make(map[string]bool), local: host{addr: LocalHost},
+	}
 }
 
 // Ensure makes the hosts of a list known; new ones are due at once.
 func (s *Scheduler) Ensure(now time.Time, list []Host) {
 	for i := range list {
 		if addr := list[i].Addr; s.hosts[addr] == nil {
-			s.hosts[addr] = &host{addr: addr, firstDue: now, since: now, retry: now}
+			s.hosts[addr] = &host{addr: addr, firstDue: now, since: now, retry: now, drained: s.drains[addr]}
 		}
 	}
 }

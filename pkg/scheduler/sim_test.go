@@ -140,7 +140,7 @@ func (f *farm) step(limit time.Time) {
 		f.ended = append(f.ended, j)
 		switch {
 		case j.host != "":
-			f.s.Done(f.now, j.host, OK, "")
+			f.s.Done(f.now, j.host, OK, Report{})
 		case j.share:
 			f.s.ShareDone()
 		}
@@ -187,7 +187,7 @@ func (f *farm) kill(addr string) {
 			still = append(still, j)
 			continue
 		}
-		f.s.Done(f.now, addr, Gone, "")
+		f.s.Done(f.now, addr, Gone, Report{})
 		j.tried[addr] = true
 		again = append(again, j)
 	}
@@ -362,7 +362,7 @@ func BenchmarkPick(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				d := s.Pick(t0, j)
-				s.Done(t0, d.Host, OK, "")
+				s.Done(t0, d.Host, OK, Report{})
 				s.Credits(t0, d.Host, 8)
 			}
 		})

@@ -21,6 +21,12 @@ type Status struct {
 	Load       Load
 	LoadAge    time.Duration
 	OK, Failed uint64 // jobs since the start
+
+	Drained    bool          // by hand
+	Quarantine time.Duration // until that ends; 0 = none
+	Doubt      string        // what it is in quarantine for
+	Link       Link
+	Speed      float64 // learned, beside a core of speed 1; 0 = not yet
 }
 
 // Snapshot lists all hosts, by address.
@@ -31,6 +37,7 @@ func (s *Scheduler) Snapshot(now time.Time) []Status {
 			Addr: h.addr, State: h.state, Since: now.Sub(h.since), Why: h.why, HalfOpen: h.halfOpen(),
 			Jobs: h.capacity.Jobs, Credits: h.credits, Running: h.running, Toolchains: len(h.toolchains),
 			Load: h.load, OK: h.ok, Failed: h.failed,
+			Drained: h.drained, Doubt: h.doubt, Quarantine: max(h.suspect.Sub(now), 0), Link: h.link, Speed: h.known(),
 		}
 		switch h.state {
 		case Unknown, Lost:
@@ -53,7 +60,7 @@ func (s *Scheduler) Snapshot(now time.Time) []Status {
 func (s *Scheduler) Live(list []Host) int {
 	n := 0
 	for i := range list {
-		if h := s.hosts[list[i].Addr]; h != nil && h.state == Up {
+		if h := s.hosts[list[i].Addr]; h != nil && h.state == Up && !h.drained {
 			n += h.places(&list[i])
 		}
 	}

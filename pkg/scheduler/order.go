@@ -1,0 +1,44 @@
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// lead is by how much at most a long job goes before those that came earlier.
+const lead = 30 * time.Second
+
+// Order says in which order Pick is best asked for jobs that wait: indices of
+// waiting, valid until the next call. Builds take turns, the one with the fewest
+// jobs running first. Within a build a job comes as if it had been asked for
+// earlier by the time that it takes: the long ones first, as they would end the
+// build, and nobody is overtaken for ever.
+func (s *Scheduler) Order(now time.Time, waiting []*Job) []int {
+	s.order = s.order[:0]
+	for i := range waiting {
+		s.order = append(s.order, i)
+	}
+	if len(waiting) < 2 {
+		return s.order
+	}
+	key := make([]time.Time, len(waiting))
+	turn := make([]int, len(waiting))
+	for i, j := range waiting {
+		since := j.Since
+		if since.IsZero() {
+			since = now
+		}
+		key[i] = since.Add(-min(s.time(j), lead))
+	}
+	byKey := func(a, b int) int { return cmp.Or(key[a].Compare(key[b]), cmp.Compare(a, b)) }
+	slices.SortFunc(s.order, byKey)
+	taken := make(map[uint64]int)
+	for _, i := range s.order {
+		b := waiting[i].Build
+		turn[i] = s.builds[b] + taken[b]
+		taken[b]++
+	}
+	slices.SortFunc(s.order, func(a, b int) int { return cmp.Or(cmp.Compare(turn[a], turn[b]), byKey(a, b)) })
+	return s.order
+}
