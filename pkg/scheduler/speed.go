@@ -19,8 +19,11 @@ func (m *mean) add(v, w, limit float64) {
 
 // value is the mean together with a prior that weighs as much as said.
 func (m *mean) value(prior, weight float64) float64 {
-	if m.weight == 0 {
+	switch {
+	case m.weight == 0:
 		return prior
+	case weight == 0:
+		return math.Exp(m.log)
 	}
 	return math.Exp((m.log*m.weight + math.Log(prior)*weight) / (m.weight + weight))
 }
