@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
@@ -33,10 +35,9 @@ type client struct {
 	lease     *ipc.Lease
 	list      *parsedList
 	toolchain toolchain.Toolchain
-	source    *arena.Buffer
-	sink      *arena.Buffer
+	source    *hold
+	sink      *hold
 	free      bool  // the wrapper has said that nobody else holds the source
-	large     int64 // bytes taken of m.large
 	turn      *gate // held for the wrapper, or nil
 	share     bool  // it runs here by the local share
 	record    JobRecord
@@ -314,7 +315,7 @@ func (c *client) takeSlot() *ipc.GoLocal {
 		source.Put() // nobody has seen it
 		return noSlot(err)
 	}
-	c.source, c.sink = source, sink
+	c.source, c.sink = newHold(c.m, source), newHold(c.m, sink)
 	return nil
 }
 
@@ -353,7 +354,20 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 		return c.goLocal(no)
 	}
 	c.record.Host = r.Host
-	return c.send(r)
+	return c.sendResult(r)
+}
+
+// sendResult answers with a result, and with its sink if that is not the leased one.
+func (c *client) sendResult(r *ipc.Result) error {
+	if !r.Moved {
+		return c.send(r)
+	}
+	fd, err := c.sink.OpenReader()
+	if err != nil {
+		return c.goLocal(noSlot(err))
+	}
+	defer closeFD(fd)
+	return c.send(r, fd)
 }
 
 // goLocal answers that the wrapper has to do it, once it is its turn.
@@ -440,12 +454,10 @@ func (c *client) endLease() {
 	if c.source == nil {
 		return
 	}
-	c.dropLarge()
-	c.sink.Put()
-	if c.free {
-		c.source.Put()
-	} else {
-		c.source.Discard()
-	}
+	c.source.spoiled.Store(!c.free)
+	c.sink.drop()
+	c.source.drop()
 	c.source, c.sink = nil, nil
 }
+
+func closeFD(fd int) { _ = unix.Close(fd) } // EINTR and EIO mean nothing for a memfd

@@ -182,14 +182,15 @@ func (m *Manager) giveBack(g grant) {
 }
 
 // ended tells the scheduler what an attempt came to.
-func (m *Manager) ended(c *client, h *host, out outcome) {
+func (m *Manager) ended(a *attempt) {
+	h := a.host()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.sched.Done(time.Now(), h.addr, out.blame, scheduler.Report{Source: c.record.Source})
-	switch out.blame {
+	m.sched.Done(time.Now(), h.addr, a.out.blame, scheduler.Report{Source: a.name})
+	switch a.out.blame {
 	case scheduler.OK:
 		h.jobs.ok++
-		h.bytesLocked(0, resultBytes(out.result))
+		h.bytesLocked(0, resultBytes(a.out.result))
 	case scheduler.Unused:
 	default:
 		h.jobs.failed++

@@ -11,8 +11,8 @@ import (
 )
 
 // judge says what a flight that has ended means.
-func (c *client) judge(ctx context.Context, l *link, fl *flight, body *job.Body, window uint64) outcome {
-	h := l.h.addr
+func (a *attempt) judge(ctx context.Context, window uint64) outcome {
+	l, fl, h := a.link, a.fl, a.link.h.addr
 	if ctx.Err() != nil && (fl.result == nil || fl.result.Status != job.StatusRan) {
 		if errors.Is(context.Cause(ctx), errTimeout) {
 			return outcome{blame: scheduler.Fault, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,
@@ -33,11 +33,11 @@ func (c *client) judge(ctx context.Context, l *link, fl *flight, body *job.Body,
 	if r.Window.STag != 0 {
 		window = r.Window.Len
 	}
-	if err := checkResult(r, body, window); err != nil {
+	if err := checkResult(r, a.body, window); err != nil {
 		// What else it says cannot be trusted either.
-		c.m.mu.Lock()
+		a.m.mu.Lock()
 		l.failLocked(err)
-		c.m.mu.Unlock()
+		a.m.mu.Unlock()
 		return outcome{blame: scheduler.Fault, local: lostHost(h, err.Error())}
 	}
 	if r.Signal != 0 {
@@ -103,8 +103,8 @@ func refusalDetail(h string, r *job.Result) string {
 }
 
 // notFetched is a result that the host has and that did not come over.
-func (c *client) notFetched(ctx context.Context, l *link, err error) outcome {
-	h := l.h.addr
+func (a *attempt) notFetched(ctx context.Context, err error) outcome {
+	h := a.link.h.addr
 	switch {
 	case errors.Is(err, errTimeout):
 		return outcome{blame: scheduler.Fault, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,

@@ -17,7 +17,7 @@ import (
 const largeWait = job.WindowTime / 3
 
 // takeLarge counts a source that does not fit an ordinary slot against what such
-// sources and results may take together; endLease gives it back. The memory has been
+// sources and results may take together, until the last drop. The memory has been
 // written already, so the preprocessor's turn is kept while this waits: what is not
 // counted yet is bounded by their number.
 func (c *client) takeLarge(n uint64) *ipc.GoLocal {
@@ -34,28 +34,19 @@ func (c *client) takeLarge(n uint64) *ipc.GoLocal {
 			return interrupted
 		}
 	}
-	c.large += int64(n)
-	c.m.largeUsed.Add(int64(n))
+	c.source.count(int64(n))
 	return nil
-}
-
-// dropLarge gives back what takeLarge and fetch have taken.
-func (c *client) dropLarge() {
-	if c.large > 0 {
-		c.m.largeUsed.Add(-c.large)
-		c.m.large.Release(c.large)
-		c.large = 0
-	}
 }
 
 // fetch gets a result that the daemon offers in a window into the sink, and ends
 // the window, whatever came of it. An error is why the result is not there; the
 // link may have ended. When it returns nothing writes into the sink any more.
-func (c *client) fetch(ctx context.Context, l *link, fl *flight) error {
+func (a *attempt) fetch(ctx context.Context) error {
+	l, fl := a.link, a.fl
 	w := fl.result.Window
-	err := c.fetchInto(ctx, l, fl, w)
-	c.m.mu.Lock()
-	defer c.m.mu.Unlock()
+	err := a.fetchInto(ctx, l, fl, w)
+	a.m.mu.Lock()
+	defer a.m.mu.Unlock()
 	l.offers--
 	if !l.ended {
 		l.sendLocked(&job.Release{ID: fl.id}, w.STag)
@@ -63,28 +54,27 @@ func (c *client) fetch(ctx context.Context, l *link, fl *flight) error {
 	return err
 }
 
-func (c *client) fetchInto(ctx context.Context, l *link, fl *flight, w job.Window) error {
+func (a *attempt) fetchInto(ctx context.Context, l *link, fl *flight, w job.Window) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	n := int64(w.Len)
-	if !c.m.large.TryAcquire(n) {
+	if !a.m.large.TryAcquire(n) {
 		wait, cancel := context.WithTimeout(ctx, largeWait)
 		defer cancel()
-		if err := c.m.large.Acquire(wait, n); err != nil {
+		if err := a.m.large.Acquire(wait, n); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			return errNoRoom
 		}
 	}
-	c.large += n
-	c.m.largeUsed.Add(n)
-	mem, err := c.sink.Extend(n)
+	a.sink.count(n)
+	mem, err := a.sink.Extend(n)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoRoom, err)
 	}
-	mr, err := c.m.pd.RegMR(mem, iwarp.LocalWrite, &iwarp.MROptions{QP: l.qp})
+	mr, err := a.m.pd.RegMR(mem, iwarp.LocalWrite, &iwarp.MROptions{QP: l.qp})
 	if err != nil {
 		select {
 		case <-l.dead:
@@ -93,30 +83,30 @@ func (c *client) fetchInto(ctx context.Context, l *link, fl *flight, w job.Windo
 			return fmt.Errorf("%w: %w", errNoRoom, err)
 		}
 	}
-	defer c.dereg(mr)
+	defer a.m.dereg(mr)
 	done := make(chan error, 1)
 	x := &fetch.Pull{Sink: mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: w.Len, Done: func(err error) { done <- err }}
-	c.m.mu.Lock()
+	a.m.mu.Lock()
 	if err := l.puller.Start(x); err != nil {
 		l.failLocked(err) // which ends x
 	}
-	c.m.mu.Unlock()
+	a.m.mu.Unlock()
 	select {
 	case err = <-done:
 	case <-ctx.Done():
-		c.m.mu.Lock()
+		a.m.mu.Lock()
 		l.puller.Stop(x)
 		l.stopping++
-		c.m.mu.Unlock()
+		a.m.mu.Unlock()
 		<-done // at the latest when the link is given up, CancelTimeout from now
-		c.m.mu.Lock()
+		a.m.mu.Lock()
 		l.stopping--
-		c.m.mu.Unlock()
+		a.m.mu.Unlock()
 		err = context.Cause(ctx)
 	}
 	if err == nil {
 		fl.fetched = time.Now()
-		c.m.metrics.windows.WithLabelValues("result").Inc()
+		a.m.metrics.windows.WithLabelValues("result").Inc()
 	}
 	return err
 }

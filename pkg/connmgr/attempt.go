@@ -1,0 +1,210 @@
+package connmgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// Why a flight came to nothing.
+var (
+	errCancelled = errors.New("cancelled")
+	errTimeout   = errors.New("time limit")
+)
+
+// attempt is a task on its way to one host and back, with a registration of the
+// source and a sink of its own: hosts that race for a task must not write into the
+// same memory. One goroutine runs it.
+type attempt struct {
+	*task
+	link   *link
+	fl     *flight
+	sink   *hold
+	asked  time.Time // when its credit was asked for
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	out    outcome // once run has ended
+}
+
+// outcome of one attempt on one host.
+type outcome struct {
+	result *job.Result       // the compiler ran and its word stands
+	local  *ipc.GoLocal      // otherwise: what the wrapper hears if no other host helps
+	blame  scheduler.Outcome // what the scheduler hears
+	final  bool              // no other host would do better
+}
+
+// host is where it goes.
+func (a *attempt) host() *host { return a.link.h }
+
+// run brings the task to the host and the result back. When it returns the host can
+// touch neither source nor sink any more, and the scheduler knows.
+func (a *attempt) run() {
+	a.out = a.fly()
+	a.cancel(nil)
+	a.m.ended(a)
+}
+
+// release ends the attempt's part in the memory; after that there is no result.
+func (a *attempt) release() {
+	a.source.drop()
+	a.sink.drop()
+}
+
+// fly puts the job on its way and waits until it has landed.
+func (a *attempt) fly() outcome {
+	l, fl, h := a.link, a.fl, a.link.h
+	ctx, cancel := context.WithTimeoutCause(a.ctx, a.limit, errTimeout)
+	defer cancel()
+	window := min(uint64(a.m.o.SinkSize), l.welcome.MaxResult)
+	slot := min(fl.credit.Slot.Len, l.welcome.MaxBody)
+	if fl.total > max(slot, l.maxSource()) || window == 0 {
+		l.keepCredit(fl.credit)
+		return outcome{blame: scheduler.Unused, local: &ipc.GoLocal{Reason: "too-big", Host: h.addr,
+			Detail: fmt.Sprintf("the source takes %d bytes, %s takes %d", fl.total, h.addr, max(slot, l.maxSource()))}}
+	}
+	// Written into the slot, or offered: then by the Result the daemon's Reads are
+	// over, or the QP is gone.
+	var access iwarp.Access
+	var bound iwarp.QP
+	if fl.length = fl.total; fl.total > slot {
+		fl.length, access, bound = 0, iwarp.RemoteRead, l.qp
+	}
+	var err error
+	if fl.src, err = a.m.register(a.text, access, bound); err != nil {
+		return a.notRegistered(err)
+	}
+	defer a.m.dereg(fl.src)
+	fl.sink, err = a.m.register(a.sink.Bytes()[:window], iwarp.LocalWrite|iwarp.RemoteWrite, l.qp)
+	if err != nil {
+		return a.notRegistered(err)
+	}
+	// By now the sink is shut by the Result, or the QP is gone.
+	defer a.m.dereg(fl.sink)
+	var source job.Window
+	if fl.length == 0 {
+		source = job.Window{STag: uint32(fl.src.STag()), TO: fl.src.Base(), Len: fl.total}
+		a.m.metrics.windows.WithLabelValues("source").Inc()
+	}
+	if l.puller.Can() && a.m.o.Result > a.m.o.SinkSize {
+		fl.fetch = uint64(a.m.o.Result)
+	}
+
+	fl.done = make(chan struct{})
+	fl.msg = job.Append(nil, &job.Job{
+		ID: fl.id, Credit: fl.credit.ID, Toolchain: a.toolchain,
+		BodyLen: a.bodyLen, TextOff: a.textOff, TextLen: a.textLen,
+		Sink:    job.Window{STag: uint32(fl.sink.STag()), TO: fl.sink.Base(), Len: window},
+		Source:  source,
+		Fetch:   fl.fetch,
+		Timeout: uint32(min(max(a.limit.Milliseconds(), 1), 1<<32-1)),
+	})
+	a.m.mu.Lock()
+	l.startLocked(fl)
+	a.m.mu.Unlock()
+	select {
+	case <-fl.done:
+	case <-ctx.Done():
+		a.m.mu.Lock()
+		l.cancelLocked(fl)
+		a.m.mu.Unlock()
+		<-fl.done // at the latest when the link is given up, CancelTimeout from now
+	}
+	out := a.judge(ctx, window)
+	if fl.result == nil || fl.result.Window.STag == 0 {
+		return out
+	}
+	// The result is still there. What nobody wants any more is only released.
+	if out.result == nil {
+		canceled, cancel := context.WithCancelCause(ctx)
+		cancel(errCancelled)
+		ctx = canceled
+	}
+	if err := a.fetch(ctx); err != nil && out.result != nil {
+		return a.notFetched(ctx, err)
+	}
+	return out
+}
+
+func (m *Manager) register(mem []byte, a iwarp.Access, qp iwarp.QP) (iwarp.MR, error) {
+	return m.pd.RegMR(mem, a, &iwarp.MROptions{QP: qp})
+}
+
+func (m *Manager) dereg(mr iwarp.MR) {
+	if err := mr.Dereg(); err != nil {
+		m.o.Log.Warn("end a memory registration", "err", err)
+	}
+}
+
+// notRegistered is the end of an attempt that did not spend its credit.
+func (a *attempt) notRegistered(err error) outcome {
+	l := a.link
+	l.keepCredit(a.fl.credit)
+	select {
+	case <-l.dead: // a QP that is gone takes no registration
+		return outcome{blame: scheduler.Gone, local: lostHost(l.h.addr, l.err().Error())}
+	default:
+		return outcome{final: true, local: noSlot(err)}
+	}
+}
+
+// keepCredit takes back a credit that an attempt did not spend.
+func (l *link) keepCredit(c job.Credit) {
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	if l.h.link == l {
+		l.addCreditLocked(c)
+	}
+}
+
+// answer makes the wrapper's result of an attempt that went well, the n-th.
+func (a *attempt) answer(n uint8) *ipc.Result {
+	fl := a.fl
+	r := fl.result
+	out := &ipc.Result{
+		Host: a.host().addr, Exit: r.Exit, Signal: r.Signal,
+		Stdout: ipc.Segment(r.Stdout), Stderr: ipc.Segment(r.Stderr),
+		CreditUS:  microseconds(fl.began.Sub(a.asked)),
+		QueueUS:   r.Queue,
+		CompileUS: r.Wall,
+		BytesOut:  fl.total,
+		BytesIn:   resultBytes(r),
+		Attempts:  n,
+	}
+	for i := range r.Files {
+		out.Files = append(out.Files, ipc.File{Index: r.Files[i].Index, Segment: ipc.Segment(r.Files[i].Segment)})
+	}
+	// The answer can be here before the completion of the Write that it answers.
+	wrote, answered := fl.wrote, fl.answered
+	if fl.length == 0 {
+		wrote = fl.began // it was fetched: the daemon counts that as waiting
+	}
+	if answered.Before(wrote) {
+		wrote = answered
+	}
+	if !fl.fetched.IsZero() {
+		answered = fl.fetched
+	}
+	out.WriteUS = microseconds(wrote.Sub(fl.began))
+	out.ReturnUS = microseconds(answered.Sub(wrote) - time.Duration(r.Queue)*time.Microsecond - time.Duration(r.Wall)*time.Microsecond)
+	return out
+}
+
+func microseconds(d time.Duration) uint32 {
+	return uint32(min(max(d.Microseconds(), 0), 1<<32-1))
+}
+
+// resultBytes is what a result put into the sink.
+func resultBytes(r *job.Result) uint64 {
+	n := r.Stdout.Len + r.Stderr.Len
+	for i := range r.Files {
+		n += r.Files[i].Len
+	}
+	return n
+}

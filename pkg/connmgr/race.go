@@ -1,0 +1,165 @@
+package connmgr
+
+import (
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// maxRefusals bounds how many hosts are asked when each one refuses at once.
+const maxRefusals = 8
+
+// maxAttempts bounds the attempts at one task: those one after the other, and a
+// second host for each that is slow.
+const maxAttempts = 2 * maxRefusals
+
+// race is a task's attempts, one after the other and at times two side by side: the
+// first good result counts. The client's goroutine owns it.
+type race struct {
+	c       *client
+	t       *task
+	req     *request
+	ended   chan *attempt // has room for all of them: none waits for a reader
+	running []*attempt
+	started uint8
+	last    *ipc.GoLocal // what the last attempt ran into
+	trouble int          // attempts that ended in trouble
+}
+
+// compile runs the job of a leased slot on a host, on another one if that meets
+// trouble, and gives either the result or the reason why it has to be done here.
+// Hosts may still be at it then: what they use is not the client's any more.
+func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
+	t, no := c.task(f)
+	if no != nil {
+		return nil, no
+	}
+	r := &race{c: c, t: t, ended: make(chan *attempt, maxAttempts),
+		req: &request{job: c.request(t.total(), f.Tree), ready: make(chan grant, 1)}}
+	won, no := r.run()
+	r.stop()
+	if no != nil {
+		return nil, no
+	}
+	defer won.release()
+	res := won.answer(r.started)
+	c.record.note(res)
+	if won.sink != c.sink {
+		c.sink.drop()
+		c.sink, res.Moved = won.sink.share(), true
+	}
+	return res, nil
+}
+
+// run gives the attempt that won, which its caller has to release, or why none did.
+func (r *race) run() (*attempt, *ipc.GoLocal) {
+	c := r.c
+	for {
+		if len(r.running) == 0 {
+			if no := r.next(); no != nil {
+				return nil, no
+			}
+		}
+		select {
+		case <-c.ctx.Done():
+			return nil, interrupted
+		case a := <-r.ended:
+			if a.out.result != nil {
+				r.remove(a)
+				return a, nil
+			}
+			if no := r.failed(a); no != nil {
+				return nil, no
+			}
+		}
+	}
+}
+
+// next starts an attempt on the host that the scheduler names. Not nil is why there
+// is none.
+func (r *race) next() *ipc.GoLocal {
+	c, asked := r.c, time.Now()
+	// However long: a full farm is no reason to give up, and a host that gives no
+	// credit is the scheduler's to judge.
+	g, err := c.m.pick(c.ctx, r.req)
+	if err != nil {
+		return interrupted
+	}
+	if g.link == nil {
+		if r.last != nil {
+			c.m.giveBack(g)
+			return r.last
+		}
+		c.share = g.decision.Share
+		return localDecision(g.decision)
+	}
+	if r.started > 0 {
+		c.m.metrics.retries.Inc()
+	}
+	r.start(g, c.sink.share(), asked)
+	return nil
+}
+
+// start sends the task to one more host; sink becomes the attempt's.
+func (r *race) start(g grant, sink *hold, asked time.Time) {
+	a := r.t.attempt(r.c.ctx, g, sink, asked)
+	r.started++
+	r.running = append(r.running, a)
+	r.req.job.Tried[g.link.h.addr] = true
+	ended := r.ended
+	r.c.m.clients.Go(func() {
+		a.run()
+		ended <- a
+	})
+}
+
+// failed takes note of an attempt that came to nothing. Not nil says that it was the
+// last one.
+func (r *race) failed(a *attempt) *ipc.GoLocal {
+	r.remove(a)
+	a.release()
+	if r.c.ctx.Err() != nil {
+		return interrupted
+	}
+	r.c.m.o.Log.Info("attempt failed", "job", r.t.id, "host", a.host().addr, "reason", a.out.local.Reason, "detail", a.out.local.Detail)
+	r.last = a.out.local
+	switch a.out.blame {
+	case scheduler.Gone, scheduler.Killed, scheduler.Fault:
+		r.trouble++
+	case scheduler.Unused, scheduler.OK, scheduler.Refused:
+	}
+	if a.out.final || len(r.running) == 0 && (r.trouble >= r.c.m.o.Attempts || r.started >= maxRefusals) {
+		return r.last
+	}
+	return nil
+}
+
+func (r *race) remove(a *attempt) {
+	for i, b := range r.running {
+		if a == b {
+			r.running = append(r.running[:i], r.running[i+1:]...)
+		}
+	}
+}
+
+// stop cancels what still runs and has it cleaned up behind the answer: a host
+// writes into its sink until it has said that it does not.
+func (r *race) stop() {
+	n := len(r.running)
+	if n == 0 {
+		return
+	}
+	for _, a := range r.running {
+		a.cancel(errCancelled)
+	}
+	ended := r.ended
+	r.c.m.clients.Go(func() {
+		for range n {
+			(<-ended).release()
+		}
+	})
+}
+
+// interrupted is an answer that nobody will read.
+var interrupted = &ipc.GoLocal{Reason: "manager", Detail: "interrupted"}

@@ -1,0 +1,96 @@
+package connmgr
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// task is a job as its wrapper submitted it: all that attempts at it need. They may
+// go on when the wrapper has its answer, so nothing here is the client's.
+// It does not change once it is made.
+type task struct {
+	m         *Manager
+	id        uint64 // the job's
+	uid       uint32
+	toolchain job.ToolchainID
+	name      string // of the source, as the command has it
+	limit     time.Duration
+	source    *hold
+	text      []byte // encoded body and what follows it
+	body      *job.Body
+	bodyLen   uint32
+	textOff   uint32
+	textLen   uint64
+}
+
+// total is the bytes of body and text.
+func (t *task) total() uint64 { return uint64(len(t.text)) }
+
+// task reads what was submitted. The memory stays the client's, who shares it.
+func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
+	total, end := uint64(f.TextOff)+f.TextLen, slotEnd(f)
+	if uint64(f.BodyLen) > uint64(f.TextOff) || f.TextOff%job.BodyAlign != 0 || f.BodyOff%job.BodyAlign != 0 ||
+		f.TextLen > uint64(c.m.sources.Size()) || end > uint64(c.m.sources.Size()) || f.BodyLen == 0 {
+		return nil, &ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitProtocol,
+			Detail: "the wrapper named a source outside its slot"}
+	}
+	text, err := c.text(end)
+	if err != nil {
+		return nil, noSlot(err)
+	}
+	text = text[f.BodyOff:][:total]
+	if c.uid != c.m.uid {
+		// Text that changes while it is sent breaks a frame's CRC, and with it the
+		// connection for all users' jobs.
+		text = bytes.Clone(text)
+	}
+	body, err := job.ParseBody(text[:f.BodyLen])
+	if err != nil {
+		return nil, &ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitProtocol, Detail: "the wrapper's job: " + err.Error()}
+	}
+	return &task{m: c.m, id: c.id, uid: c.uid, toolchain: c.toolchain.ID, name: c.record.Source, limit: c.timeLimit(),
+		source: c.source, text: text, body: body, bodyLen: f.BodyLen, textOff: f.TextOff, textLen: f.TextLen}, nil
+}
+
+// slotEnd is how far the slot is in use, in bytes.
+func slotEnd(f *ipc.Submit) uint64 { return uint64(f.BodyOff) + uint64(f.TextOff) + f.TextLen }
+
+// text is the first n bytes of the slot.
+func (c *client) text(n uint64) ([]byte, error) {
+	if b := c.source.Bytes(); n <= uint64(len(b)) {
+		return b[:n], nil
+	}
+	return c.source.Extend(int64(n))
+}
+
+// timeLimit is how long an attempt may take, from its first byte on.
+func (c *client) timeLimit() time.Duration {
+	if ms := c.lease.IOTimeoutMS; ms > 0 {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return c.m.o.IOTimeout
+}
+
+// request is the job as the scheduler sees it; size is 0 while it is not known.
+func (c *client) request(size uint64, tree bool) scheduler.Job {
+	return scheduler.Job{
+		Hosts: c.list.sched, Tried: make(map[string]bool), Toolchain: c.toolchain.ID, Size: size,
+		Since: time.Now(), Share: c.list.Share, Random: c.list.Randomize,
+		Tree: tree, NoLocal: c.lease.Mode == ipc.ModeRemote,
+	}
+}
+
+// attempt makes ready to bring t to the host of g, with sink for its result. ctx
+// ends it early. It holds both memories until release.
+func (t *task) attempt(ctx context.Context, g grant, sink *hold, asked time.Time) *attempt {
+	a := &attempt{task: t, link: g.link, sink: sink, asked: asked}
+	a.fl = &flight{id: t.m.ids.Add(1), credit: g.credit, total: t.total()}
+	a.ctx, a.cancel = context.WithCancelCause(ctx)
+	t.source.share()
+	return a
+}
