@@ -40,6 +40,7 @@ var edges = map[string][]string{
 	"pkg/pack":           {},
 	"pkg/hostlist":       {"pkg/scheduler"},
 	"pkg/scheduler":      {},
+	"pkg/history":        {"pkg/scheduler"}, // for what it predicts, a Cost
 	"pkg/compile":        {"pkg/driver", "pkg/job"},
 	"pkg/driver":         {},
 	"pkg/sources":        {"pkg/job"},

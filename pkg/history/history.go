@@ -1,0 +1,283 @@
+// Package history remembers what compiles took, from one run of the manager to the
+// next, so that the scheduler knows a job's length and memory before it has begun.
+//
+// An entry is of one source compiled with one toolchain and the words that count
+// (Of). It keeps the mean and the spread of the logarithm of the CPU time, as
+// compile times spread by factors, and the peak memory. For what it has never seen
+// there is a line fitted to all that the same toolchain compiled in the same
+// language: log(time) against log(size).
+//
+// Times are those of a core of speed 1: what was measured on a host is multiplied by
+// scheduler.Speed before it comes here.
+package history
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// Key names one kind of compile: the first classLen bytes its toolchain and
+// language, the others its source and words.
+type Key [16]byte
+
+const classLen = 4
+
+type class [classLen]byte
+
+func (k Key) class() class { return class(k[:classLen]) }
+
+// Of makes the Key of a compile of source, which is a path that is the same at the
+// next compile of it, with args. Of args those count that change what the compiler
+// has to do: optimization, debug information, features, the machine, the language.
+// Macros do not: some hold the time or a version, and would make every build new.
+func Of(toolchain [16]byte, source string, args []string) Key {
+	var k Key
+	lang := filepath.Ext(source)
+	h := sha256.New()
+	for i, a := range args {
+		switch {
+		case a == "-x" && i+1 < len(args):
+			lang = "-x" + args[i+1]
+		case strings.HasPrefix(a, "-x") && len(a) > 2:
+			lang = a
+		case counts(a):
+			h.Write([]byte(a))
+			h.Write([]byte{0})
+		}
+	}
+	h.Write([]byte{0})
+	h.Write([]byte(source))
+	copy(k[classLen:], h.Sum(nil))
+	c := sha256.Sum256(append(toolchain[:len(toolchain):len(toolchain)], lang...))
+	copy(k[:classLen], c[:])
+	return k
+}
+
+func counts(arg string) bool {
+	for _, p := range []string{"-O", "-g", "-f", "-m", "-std="} {
+		if strings.HasPrefix(arg, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// entry is what is known of one kind of compile.
+type entry struct {
+	log    float64 // mean of log(seconds of CPU)
+	spread float64 // variance of it
+	n      uint32  // samples, up to remembered
+	rss    uint64  // peak, bytes; 0 = unknown
+	size   uint64  // of the source at the last compile, bytes; 0 = unknown
+	seen   uint32  // when, minutes since 1970
+}
+
+// line is fitted to the compiles of a class: log(seconds) over log(bytes), by
+// weighted sums. It also keeps the mean of log(peak memory).
+type line struct {
+	w, x, y, xx, xy, yy float64
+	mw, m               float64
+	seen                uint32
+}
+
+const (
+	remembered = 8     // samples of an entry; older ones fade
+	fade       = 0.995 // of a line's sums with each sample: about 200 count
+	enough     = 3     // samples, for a class to speak for itself
+	classes    = 256   // at most
+
+	priorSpread = 0.06 // variance of an entry's logarithms before there are samples: a quarter up or down
+	lineSpread  = 0.5  // the same of a line
+	sigmas95    = 1.645
+	shortest    = time.Millisecond
+	longest     = 24 * time.Hour
+)
+
+// Store is a history. It is safe for concurrent use.
+type Store struct {
+	path string
+	max  int
+	now  func() time.Time
+
+	mu      sync.Mutex
+	entries map[Key]entry
+	lines   map[class]line
+	all     line
+	dirty   bool
+}
+
+func newStore(path string, limit int) *Store {
+	return &Store{path: path, max: max(limit, 1), now: time.Now, entries: make(map[Key]entry), lines: make(map[class]line)}
+}
+
+// Len is the number of entries.
+func (s *Store) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.entries)
+}
+
+// Predict says what a compile of kind k and size bytes (0 = unknown) will take.
+// Without any experience the Cost is zero.
+func (s *Store) Predict(k Key, size uint64) scheduler.Cost {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.lines[k.class()]
+	if l.w < enough {
+		l = s.all
+	}
+	e, ok := s.entries[k]
+	if !ok {
+		if l.w == 0 {
+			return scheduler.Cost{}
+		}
+		y, spread := l.at(size)
+		c := cost(y, spread)
+		if l.mw > 0 {
+			c.Memory = uint64(math.Exp(l.m))
+		}
+		return c
+	}
+	y := e.log
+	if size > 0 && e.size > 0 {
+		y += l.slope() * math.Log(float64(size)/float64(e.size))
+	}
+	// What was seen of the spread, and the prior as one sample more.
+	n := float64(e.n)
+	c := cost(y, (e.spread*n+priorSpread)/(n+1)*(1+1/n))
+	c.Memory, c.Known = e.rss, true
+	return c
+}
+
+// Learn takes what a compile took: cpu of a core of speed 1, and its peak memory in
+// bytes, 0 = not measured. A cpu that is not positive is no measurement.
+func (s *Store) Learn(k Key, size uint64, cpu time.Duration, rss uint64) {
+	if cpu <= 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	y := math.Log(min(max(cpu, shortest), longest).Seconds())
+	seen := uint32(s.now().Unix() / 60)
+	e := s.entries[k]
+	e.add(y, size, rss)
+	e.seen = seen
+	s.entries[k] = e
+	l := s.lines[k.class()]
+	l.add(y, size, rss)
+	l.seen = seen
+	s.lines[k.class()] = l
+	s.all.add(y, size, rss)
+	s.dirty = true
+	s.trim()
+}
+
+// trim forgets what was not seen for longest, some more than it must so that the
+// next one is not due with the next entry.
+func (s *Store) trim() {
+	if len(s.entries) > s.max {
+		forget(s.entries, s.max-s.max/16, func(e entry) uint32 { return e.seen }, func(k Key) []byte { return k[:] })
+	}
+	if len(s.lines) > classes {
+		forget(s.lines, classes-classes/16, func(l line) uint32 { return l.seen }, func(k class) []byte { return k[:] })
+	}
+}
+
+func forget[K comparable, V any](m map[K]V, keep int, seen func(V) uint32, raw func(K) []byte) {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b K) int {
+		return cmp.Or(cmp.Compare(seen(m[a]), seen(m[b])), slices.Compare(raw(a), raw(b)))
+	})
+	for _, k := range keys[:len(keys)-max(keep, 1)] {
+		delete(m, k)
+	}
+}
+
+func (e *entry) add(y float64, size, rss uint64) {
+	e.n = min(e.n+1, remembered)
+	d := y - e.log
+	if e.n == 1 {
+		e.log = y
+	} else { // the mean and variance of the last remembered, about
+		w := 1 / float64(e.n)
+		e.log += d * w
+		e.spread = (1 - w) * (e.spread + w*d*d)
+	}
+	if rss > 0 {
+		e.rss = max(rss, e.rss-e.rss/8) // the peak, unless it was long ago
+	}
+	if size > 0 {
+		e.size = size
+	}
+}
+
+func (l *line) add(y float64, size, rss uint64) {
+	x := math.Log(float64(max(size, 1)))
+	for _, p := range []*float64{&l.w, &l.x, &l.y, &l.xx, &l.xy, &l.yy} {
+		*p *= fade
+	}
+	l.w++
+	l.x += x
+	l.y += y
+	l.xx += x * x
+	l.xy += x * y
+	l.yy += y * y
+	if rss > 0 {
+		l.mw = l.mw*fade + 1
+		l.m += (math.Log(float64(rss)) - l.m) / l.mw
+	}
+}
+
+// slope is how the logarithm of the time grows with that of the size: between not
+// at all and in proportion. Sizes that are all alike tell nothing.
+func (l *line) slope() float64 {
+	if l.w < enough {
+		return 0.5
+	}
+	vx := l.xx - l.x*l.x/l.w
+	if vx < 1e-3*l.w {
+		return 0
+	}
+	return min(max((l.xy-l.x*l.y/l.w)/vx, 0), 1)
+}
+
+// at is the line's value at a size, and the variance around it.
+func (l *line) at(size uint64) (y, spread float64) {
+	b := l.slope()
+	y = l.y / l.w
+	mx := l.x / l.w
+	if size > 0 {
+		y += b * (math.Log(float64(size)) - mx)
+	} else {
+		b = 0
+	}
+	// Of y - b x, with b as it was bounded.
+	my := l.y / l.w
+	v := (l.yy/l.w - my*my) - 2*b*(l.xy/l.w-mx*my) + b*b*(l.xx/l.w-mx*mx)
+	return y, (max(v, 0)*l.w + lineSpread) / (l.w + 1)
+}
+
+// cost of a job whose logarithm of seconds has this mean and variance.
+func cost(y, spread float64) scheduler.Cost {
+	spread = min(spread, 1)
+	return scheduler.Cost{Time: duration(y + spread/2), P95: max(duration(y+sigmas95*math.Sqrt(spread)), duration(y+spread/2))}
+}
+
+func duration(log float64) time.Duration {
+	if math.IsNaN(log) {
+		return shortest
+	}
+	d := math.Exp(min(max(log, -50), 50)) * float64(time.Second)
+	return time.Duration(min(max(d, float64(shortest)), float64(longest)))
+}
