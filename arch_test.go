@@ -49,7 +49,7 @@ var edges = map[string][]string{
 	"pkg/tree":           {},
 	"pkg/config":         {"pkg/hostlist"},
 	"pkg/telemetry":      {"pkg/iwarp"},
-	"pkg/connmgr": {"pkg/arena", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/digest", "pkg/driver/recipes", "pkg/fetch", "pkg/hostlist", "pkg/iwarp", "pkg/job",
+	"pkg/connmgr": {"pkg/arena", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/digest", "pkg/driver/recipes", "pkg/fetch", "pkg/history", "pkg/hostlist", "pkg/iwarp", "pkg/job",
 		"pkg/pack", "pkg/scheduler", "pkg/telemetry", "pkg/toolchain"},
 	"pkg/connmgr/ipc":           {"pkg/job"},
 	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},
