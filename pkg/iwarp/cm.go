@@ -70,7 +70,11 @@ type ConnParam struct {
 	// ib_write_lat), and client-server connections have no RTR. siw fails a
 	// connection where an FPDU comes glued to the Reply. 0 = wait for the initiator.
 	SendFirst time.Duration
-	Timeout   time.Duration // start-up, each step; 0 = 10 s
+	// Unsent is how many bytes may lie in the socket that TCP has not sent yet; 0 = as
+	// many as the socket takes, which can be megabytes. What is posted later goes
+	// behind these: on a slow network that is a wait of seconds.
+	Unsent  int
+	Timeout time.Duration // start-up, each step; 0 = 10 s
 }
 
 // ConnInfo is what start-up agreed on.

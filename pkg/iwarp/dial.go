@@ -77,6 +77,7 @@ func (d *soft) dialOnce(ctx context.Context, addr string, q *qp, p *ConnParam) (
 		return nil, err
 	}
 	tuneConn(c, d.cfg.StallTimeout)
+	limitUnsent(c, p.Unsent)
 	info, err := d.initiate(ctx, c, q, p, step)
 	if err != nil {
 		_ = c.Close() // the error that counts is err

@@ -301,6 +301,7 @@ func (r *connRequest) Accept(ctx context.Context, qpair QP, p *ConnParam) error 
 	if err := q.begin(); err != nil {
 		return err
 	}
+	limitUnsent(r.c, p.Unsent)
 	if err := r.accept(ctx, q, p); err != nil {
 		return err
 	}

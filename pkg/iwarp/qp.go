@@ -232,6 +232,7 @@ func (q *qp) Stats() QPStats {
 		AtomicsSent: s.atomicsSent.Load(), AtomicsReceived: s.atomicsReceived.Load(),
 		ImmsSent: s.immsSent.Load(), ImmsReceived: s.immsReceived.Load(),
 		Unacked: unacked(conn),
+		Path:    pathStats(conn),
 	}
 }
 

@@ -1,9 +1,11 @@
 package iwarp
 
 import (
+	"math"
 	"net"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -56,6 +58,37 @@ func unacked(c net.Conn) uint64 {
 		})
 	}
 	return uint64(n)
+}
+
+// pathStats is what the kernel knows of c's way, TCP_INFO.
+func pathStats(c net.Conn) (s PathStats) {
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		return s
+	}
+	control(t, func(fd int) {
+		i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			return
+		}
+		s.RTT = time.Duration(i.Min_rtt) * time.Microsecond
+		if i.Min_rtt == 0 || i.Min_rtt == math.MaxUint32 { // before Linux 4.6, or none measured
+			s.RTT = time.Duration(i.Rtt) * time.Microsecond
+		}
+		s.Window = uint64(i.Snd_cwnd) * uint64(i.Snd_mss)
+		s.Rate = i.Delivery_rate
+		// tcpi_delivery_rate_app_limited, a bit that x/sys has no name for: the lowest of
+		// the last byte of eight, the highest where bit fields begin at that end.
+		s.Floor = (*[8]byte)(unsafe.Pointer(i))[7]&0x81 != 0
+	})
+	return s
+}
+
+// limitUnsent sets ConnParam.Unsent.
+func limitUnsent(c net.Conn, n int) {
+	if t, ok := c.(*net.TCPConn); ok && n > 0 {
+		control(t, func(fd int) { _ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, n) }) // always there
+	}
 }
 
 func control(c syscall.Conn, f func(fd int)) {

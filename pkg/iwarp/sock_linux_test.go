@@ -2,6 +2,7 @@ package iwarp
 
 import (
 	"context"
+	"io"
 	"net"
 	"testing"
 	"time"
@@ -48,9 +49,55 @@ func TestSocketOptions(t *testing.T) {
 				}
 			}
 		})
+		limitUnsent(c, 0)
+		limitUnsent(c, 128<<10)
+		control(c.(*net.TCPConn), func(fd int) {
+			if got, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT); err != nil || got != 128<<10 {
+				t.Errorf("TCP_NOTSENT_LOWAT = %d, %v; want %d", got, err, 128<<10)
+			}
+		})
 		if n := segmentSize(c); n < 500 || n > 65535 {
 			t.Errorf("segment size %d", n)
 		}
+	}
+}
+
+// TestPathStats: what the kernel says of a connection that has moved a few megabytes.
+func TestPathStats(t *testing.T) {
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	if s := pathStats(a); s != (PathStats{}) {
+		t.Errorf("of a pipe: %+v, want nothing", s)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	far, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(far, far)
+		far.Close()
+	}()
+	go func() {
+		_, _ = c.Write(make([]byte, 8<<20))
+		_ = c.(*net.TCPConn).CloseWrite()
+	}()
+	n, err := io.Copy(io.Discard, c)
+	<-done
+	if s := pathStats(c); n != 8<<20 || err != nil || s.RTT <= 0 || s.RTT > time.Second || s.Window < 1000 || s.Rate == 0 {
+		t.Errorf("%d bytes, %v: %+v", n, err, s)
 	}
 }
 

@@ -16,5 +16,11 @@ func segmentSize(net.Conn) int { return 0 }
 // unacked is not known here.
 func unacked(net.Conn) uint64 { return 0 }
 
+// pathStats are not known here.
+func pathStats(net.Conn) PathStats { return PathStats{} }
+
+// limitUnsent leaves the socket as it is.
+func limitUnsent(net.Conn, int) {}
+
 // socketSegment is not known here.
 func socketSegment(int) int { return 0 }

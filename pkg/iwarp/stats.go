@@ -1,5 +1,7 @@
 package iwarp
 
+import "time"
+
 // TerminateKey counts Terminates by what they say.
 type TerminateKey struct {
 	Sent              bool
@@ -34,4 +36,14 @@ type QPStats struct {
 	// acknowledged: a slow network works on them long after the WRs that they belong
 	// to have completed. 0 where that is not known.
 	Unacked uint64
+	Path    PathStats
+}
+
+// PathStats are what the transport below has found out about the way to the peer;
+// all are 0 where it does not tell.
+type PathStats struct {
+	RTT    time.Duration // the shortest round trip of late
+	Window uint64        // bytes that may be under way before the first is acknowledged
+	Rate   uint64        // bytes a second that arrived when it was last measured
+	Floor  bool          // too little was sent for the network to be busy: it can do more than Rate
 }
