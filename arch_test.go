@@ -63,7 +63,11 @@ var edges = map[string][]string{
 	"internal/equal":  {},                // tests only
 	"internal/farm":   {},
 	"internal/faults": {}, // tests only
-	"internal/netlab": {},
+
+	"internal/simfarm":        {"pkg/scheduler"},
+	"internal/simfarm/record": {},
+	"internal/simfarm/report": {"internal/simfarm"},
+	"internal/netlab":         {},
 }
 
 // pure packages do no I/O, start no goroutine and read no clock: the engine can

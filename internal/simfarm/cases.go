@@ -1,0 +1,207 @@
+package simfarm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Scale is how large the cases are.
+type Scale struct {
+	Hosts int // at least 8
+	Jobs  int // of each build, about
+}
+
+// Sizes: of the test suite, and of the report.
+var (
+	Small = Scale{Hosts: 8, Jobs: 1500}
+	Large = Scale{Hosts: 100, Jobs: 12000}
+)
+
+// Cases are the situations that a scheduler is judged by, drawn from a seed.
+func Cases(s Scale, seed uint64) ([]*Case, error) {
+	b := &builder{Scale: s, r: rand.New(rand.NewPCG(seed, 99))}
+	cases := []*Case{
+		b.identical(), b.mixed(true), b.mixed(false), b.shared(), b.foreign(), b.highRTT(), b.slowLinks(), b.lost(), b.straggler(), b.tail(), b.dead(),
+	}
+	recorded, err := b.recorded()
+	return append(cases, recorded), err
+}
+
+type builder struct {
+	Scale
+	r *rand.Rand
+}
+
+// same are n hosts of 8 cores in a local network.
+func (b *builder) same(n int) []Host {
+	hosts := make([]Host, n)
+	for i := range hosts {
+		hosts[i] = Host{Name: fmt.Sprintf("h%d", i+1), Cores: 8, Speed: 1, RTT: 300 * time.Microsecond, Rate: 110e6}
+	}
+	return hosts
+}
+
+// unequal are n hosts as they pile up over the years: a quarter old and slow, some
+// large and fast, in no order.
+func (b *builder) unequal(n int) []Host {
+	hosts := b.same(n)
+	for i := range hosts {
+		h := &hosts[i]
+		switch i % 4 {
+		case 0:
+			h.Cores, h.Speed = 4, 0.4+0.1*b.r.Float64()
+		case 1, 2:
+			h.Cores, h.Speed = 8, 0.8+0.3*b.r.Float64()
+		case 3:
+			h.Cores, h.Speed = 16, 1.4+0.4*b.r.Float64()
+		}
+	}
+	b.r.Shuffle(n, func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
+	return hosts
+}
+
+// client builds with a -j that fits the farm.
+func (b *builder) client(name string, hosts []Host, jobs []Job) Client {
+	places := 0
+	for _, h := range hosts {
+		if h.Fate == Same {
+			places += h.Cores
+		}
+	}
+	return Client{Name: name, Cores: max(8, places/12), Speed: 1, Jobs: jobs, J: places*5/4 + 4}
+}
+
+func (b *builder) build() []Job {
+	return Synthetic(b.r, Shape{Jobs: b.Jobs, Median: 900 * time.Millisecond, Sigma: 0.9})
+}
+
+func (b *builder) identical() *Case {
+	hosts := b.same(b.Hosts)
+	return &Case{Name: "identical", About: "identical idle hosts", Hosts: hosts, Warm: true, Noise: 0.05,
+		Clients: []Client{b.client("a", hosts, b.build())}}
+}
+
+func (b *builder) mixed(warm bool) *Case {
+	hosts := b.unequal(b.Hosts)
+	name, about := "mixed", "hosts of 4, 8 and 16 cores, speeds 0.4 to 1.8; the same was built before"
+	if !warm {
+		name, about = "mixed, cold", "the same, with an empty history"
+	}
+	return &Case{Name: name, About: about, Hosts: hosts, Warm: warm, Noise: 0.05, Clients: []Client{b.client("a", hosts, b.build())}}
+}
+
+func (b *builder) shared() *Case {
+	hosts := b.unequal(b.Hosts)
+	c := &Case{Name: "shared", About: "the mixed farm, three builds that begin one after the other", Hosts: hosts, Warm: true, Noise: 0.05}
+	for i := range 3 {
+		jobs := Synthetic(b.r, Shape{Jobs: b.Jobs / 2, Median: 900 * time.Millisecond, Sigma: 0.9})
+		cl := b.client(fmt.Sprintf("c%d", i), hosts, jobs)
+		cl.Start = time.Duration(i) * 3 * time.Second
+		c.Clients = append(c.Clients, cl)
+	}
+	return c
+}
+
+func (b *builder) foreign() *Case {
+	hosts := b.unequal(b.Hosts)
+	for i := range hosts {
+		h := &hosts[i]
+		switch i % 3 {
+		case 0: // somebody's computation, all the time
+			h.Foreign = h.Cores
+		case 1: // comes and goes
+			for at := time.Duration(b.r.IntN(4000)) * time.Millisecond; at < 5*time.Minute; at += time.Duration(4+b.r.IntN(8)) * time.Second {
+				n := 0
+				if len(h.Changes)%2 == 0 {
+					n = 2 * h.Cores
+				}
+				h.Changes = append(h.Changes, Change{At: at, Foreign: n})
+			}
+		}
+	}
+	return &Case{Name: "foreign load", About: "the mixed farm; a third of the hosts computes for others too, a third now and then", Hosts: hosts, Warm: true, Noise: 0.05,
+		Clients: []Client{b.client("a", hosts, b.build())}}
+}
+
+func (b *builder) highRTT() *Case {
+	hosts := b.unequal(b.Hosts)
+	for i := range hosts {
+		hosts[i].RTT, hosts[i].Rate = 50*time.Millisecond, 50e6
+	}
+	jobs := Synthetic(b.r, Shape{Jobs: 2 * b.Jobs, Median: 150 * time.Millisecond, Sigma: 0.9})
+	return &Case{Name: "high RTT", About: "the mixed farm 50 ms away, short jobs (C)", Hosts: hosts, Warm: true, Noise: 0.05,
+		Clients: []Client{b.client("a", hosts, jobs)}}
+}
+
+func (b *builder) slowLinks() *Case {
+	hosts := b.unequal(b.Hosts)
+	for i := range hosts {
+		if i%2 == 0 {
+			hosts[i].RTT, hosts[i].Rate = 10*time.Millisecond, 2.5e6
+		}
+	}
+	return &Case{Name: "slow links", About: "the mixed farm; every second host behind 20 Mbit/s", Hosts: hosts, Warm: true, Noise: 0.05,
+		Clients: []Client{b.client("a", hosts, b.build())}}
+}
+
+func (b *builder) lost() *Case {
+	hosts := b.unequal(b.Hosts)
+	for i := range hosts {
+		switch i % 6 {
+		case 0:
+			hosts[i].Changes = []Change{{At: 4 * time.Second, Foreign: -1, Fate: Closed}}
+		case 1:
+			hosts[i].Changes = []Change{{At: 5 * time.Second, Foreign: -1, Fate: Silent}}
+		}
+	}
+	return &Case{Name: "hosts lost", About: "the mixed farm; in mid-build a sixth of the hosts dies and a sixth falls silent", Hosts: hosts, Warm: true, Noise: 0.05,
+		Clients: []Client{b.client("a", hosts, b.build())}}
+}
+
+func (b *builder) straggler() *Case {
+	hosts := b.unequal(b.Hosts)
+	for i := range hosts {
+		if i%6 == 0 {
+			hosts[i].Changes = []Change{{At: 4 * time.Second, Foreign: -1, Speed: hosts[i].Speed / 30}}
+		}
+	}
+	return &Case{Name: "stragglers", About: "the mixed farm; in mid-build a sixth of the hosts becomes 30 times slower", Hosts: hosts, Warm: true, Noise: 0.05,
+		Clients: []Client{b.client("a", hosts, b.build())}}
+}
+
+func (b *builder) tail() *Case {
+	hosts := b.unequal(b.Hosts)
+	jobs := Synthetic(b.r, Shape{Jobs: b.Jobs, Median: 400 * time.Millisecond, Sigma: 1.1, Giants: max(3, b.Hosts/8)})
+	return &Case{Name: "long tail", About: "the mixed farm; a few units of 20 to 30 times the median, started last", Hosts: hosts, Warm: true, Noise: 0.05,
+		Clients: []Client{b.client("a", hosts, jobs)}}
+}
+
+func (b *builder) dead() *Case {
+	hosts := b.unequal(10 * b.Hosts)
+	for i := range hosts {
+		if i%10 != 3 {
+			hosts[i].Fate = Closed
+			if i%2 == 0 {
+				hosts[i].Fate = Silent
+			}
+		}
+	}
+	return &Case{Name: "dead hosts", About: "a list ten times as long of which nine tenths do not answer", Hosts: hosts, Warm: true, Noise: 0.05,
+		Clients: []Client{b.client("a", hosts, b.build())}}
+}
+
+func (b *builder) recorded() (*Case, error) {
+	var jobs []Job
+	for _, name := range []string{"leveldb", "redis", "yaml", "sqlite"} {
+		part, err := Recorded(name)
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, part...)
+	}
+	jobs = Repeat(jobs, max(1, b.Jobs/len(jobs)))
+	hosts := b.unequal(b.Hosts)
+	return &Case{Name: "recorded", About: "the mixed farm; compiles of leveldb, redis, yaml-cpp and sqlite3 as they were recorded, one after the other", Hosts: hosts, Warm: true,
+		Noise: 0.05, Clients: []Client{b.client("a", hosts, jobs)}}, nil
+}

@@ -1,0 +1,353 @@
+package simfarm
+
+import (
+	"slices"
+	"time"
+)
+
+// Client describes a machine that builds.
+type Client struct {
+	Name  string
+	Cores int
+	Speed float64
+	Jobs  []Job
+	J     int           // of make -j
+	Start time.Duration // of the build
+	Local bool          // its cores are a host too
+	Build int           // jobs with another number are another build's: [0, Builds)
+}
+
+// client is a manager and the build around it: make starts J jobs at a time, each
+// lists what it reads, waits for a host, and ends with its result.
+type client struct {
+	Client
+	f       *farm
+	m       *machine
+	links   []*link // by host
+	rule    rule
+	next    int
+	listing int     // at a time, of at most twice the cores
+	unlists []*work // wait for that
+	waiting []*work // for a host, in order of arrival
+	here    int     // compiles here, of at most the cores
+	inhere  []*work // wait for that
+	kicked  bool
+	works   []*work
+	left    int
+	end     time.Duration
+}
+
+// work is a job on its way through the farm.
+type work struct {
+	*Job
+	c        *client
+	id       uint64
+	cpu      time.Duration // true work this time
+	began    time.Duration
+	ready    time.Duration // listed
+	end      time.Duration
+	tried    map[string]bool
+	troubles int
+	flights  []*flight
+	local    *task
+	isLocal  bool
+	ran      bool
+}
+
+// flight is one attempt of a work on a host.
+type flight struct {
+	w     *work
+	l     *link
+	conn  *conn
+	sent  time.Duration
+	began time.Duration // at the host
+	task  *task
+	hedge bool
+	over  bool // the client counts on it no more
+}
+
+// rule places the jobs of one client.
+type rule interface {
+	start()
+	up(l *link)
+	lost(l *link, why string)
+	credits(l *link)
+	load(l *link, v view)
+	turn()                              // c.waiting, or a host, has changed
+	done(f *flight, wall time.Duration) // a result, or with wall < 0 none: lost, or not wanted
+	ended(w *work)                      // wherever it ran
+}
+
+// link is the client's side of a connection to a host.
+type link struct {
+	c        *client
+	d        *daemon
+	i        int
+	up, down pipe
+	conn     *conn // nil: not connected
+	unspent  int
+	flights  []*flight
+	asked    time.Duration // the board
+	seen     time.Duration // the last view
+}
+
+// connectTime is after how long an attempt to connect is given up.
+const connectTime = 2 * time.Second
+
+// connect tries once; rule.up or rule.lost tells.
+func (l *link) connect() {
+	e, d := l.c.f.e, l.d
+	switch {
+	case d.well():
+		e.after(d.RTT*3/2, func() { // TCP and MPA, then Hello and Welcome
+			if !d.well() {
+				l.c.rule.lost(l, "reset")
+				return
+			}
+			l.conn = &conn{l: l}
+			d.conns = append(d.conns, l.conn)
+			l.unspent = 0
+			l.c.rule.up(l)
+			l.c.rule.load(l, d.view())
+			d.rebalance()
+			l.c.kick()
+		})
+	case d.fate == Closed:
+		e.after(d.RTT, func() { l.c.rule.lost(l, "refused"); l.c.kick() })
+	default:
+		e.after(connectTime, func() { l.c.rule.lost(l, "no answer"); l.c.kick() })
+	}
+}
+
+// ended is the end of a connection as the client hears it.
+func (l *link) ended(c *conn, why string) {
+	if l.conn != c {
+		return
+	}
+	l.conn, l.unspent = nil, 0
+	flights := l.flights
+	l.flights = nil
+	l.c.rule.lost(l, why)
+	for _, f := range flights {
+		l.c.failed(f)
+	}
+	l.c.kick()
+}
+
+func (l *link) granted(c *conn, n int) {
+	if l.conn != c {
+		return
+	}
+	l.unspent += n
+	l.c.rule.credits(l)
+	l.c.kick()
+}
+
+func (l *link) recalled(c *conn, n int) {
+	if l.conn != c {
+		return
+	}
+	n = min(n, l.unspent)
+	l.unspent -= n
+	l.c.rule.credits(l)
+	l.c.f.e.after(l.d.RTT/2, func() {
+		c.recall = false
+		c.credits -= n
+		l.d.rebalance()
+	})
+}
+
+// send puts a job on its way.
+func (l *link) send(w *work, hedge bool) *flight {
+	e := l.c.f.e
+	f := &flight{w: w, l: l, conn: l.conn, sent: e.now, hedge: hedge}
+	w.flights = append(w.flights, f)
+	l.flights = append(l.flights, f)
+	l.unspent--
+	at := l.up.send(e.now, w.Bytes) + l.d.RTT/2
+	e.at(at, func() {
+		if f.over {
+			l.d.undelivered(f)
+			return
+		}
+		l.d.arrive(f)
+	})
+	return f
+}
+
+// undelivered gives the credit back of a job that was called off on its way.
+func (d *daemon) undelivered(f *flight) {
+	if d.well() && slices.Contains(d.conns, f.conn) {
+		d.e.after(d.RTT/2, func() { f.l.granted(f.conn, 1) })
+	}
+}
+
+// result comes to the client, with a credit or none.
+func (l *link) result(f *flight, next int, v view, wall time.Duration) {
+	if l.conn != f.conn {
+		return
+	}
+	l.unspent += next
+	if i := slices.Index(l.flights, f); i >= 0 {
+		l.flights = slices.Delete(l.flights, i, i+1)
+	}
+	l.seen = l.c.f.e.now
+	if !f.over && !f.w.ran {
+		f.over = true
+		l.c.rule.done(f, wall)
+		l.c.finish(f.w)
+		for _, o := range f.w.flights {
+			if !o.over {
+				l.c.callOff(o)
+			}
+		}
+	}
+	l.c.rule.credits(l)
+	l.c.rule.load(l, v)
+	l.c.kick()
+}
+
+// callOff cancels a flight whose result nobody needs.
+func (c *client) callOff(f *flight) {
+	f.over = true
+	c.rule.done(f, -1)
+	c.f.e.after(f.l.d.RTT/2, func() { f.l.d.drop(f) })
+}
+
+// failed is an attempt that came to nothing by the host's fault: another host, and
+// after two of them here.
+func (c *client) failed(f *flight) {
+	if f.over {
+		return
+	}
+	f.over = true
+	c.rule.done(f, -1)
+	w := f.w
+	w.tried[f.l.d.Name] = true
+	w.troubles++
+	for _, o := range w.flights {
+		if !o.over {
+			return // the other copy still runs
+		}
+	}
+	if w.troubles >= 2 {
+		c.runHere(w)
+		return
+	}
+	c.waiting = append([]*work{w}, c.waiting...)
+}
+
+// begin starts the build.
+func (c *client) begin() {
+	c.rule.start()
+	for c.next < len(c.works) && c.next < c.J {
+		c.admit()
+	}
+}
+
+// admit is make starting a job.
+func (c *client) admit() {
+	w := c.works[c.next]
+	c.next++
+	w.began = c.f.e.now
+	c.unlists = append(c.unlists, w)
+	c.list()
+}
+
+// list runs what a job costs its own machine before it can go.
+func (c *client) list() {
+	for len(c.unlists) > 0 && c.listing < 2*c.Cores {
+		w := c.unlists[0]
+		c.unlists = c.unlists[1:]
+		c.listing++
+		c.refresh()
+		c.m.start(w.List, func() {
+			c.listing--
+			w.ready = c.f.e.now
+			c.waiting = append(c.waiting, w)
+			c.list()
+			c.kick()
+		})
+	}
+}
+
+// viewFresh is how old a view of a host may be when a job comes (pkg/connmgr).
+const viewFresh = 500 * time.Millisecond
+
+// refresh reads the boards of hosts not heard of for a while.
+func (c *client) refresh() {
+	now := c.f.e.now
+	for _, l := range c.links {
+		if l.conn == nil || now-l.seen < viewFresh || now-l.asked < 100*time.Millisecond {
+			continue
+		}
+		l.asked = now
+		c.f.e.after(l.d.RTT/2, func() {
+			if !l.d.well() {
+				return
+			}
+			v, of := l.d.view(), l.conn
+			c.f.e.after(l.d.RTT/2, func() {
+				if l.conn == of && of != nil {
+					l.seen = c.f.e.now
+					c.rule.load(l, v)
+					c.kick()
+				}
+			})
+		})
+	}
+}
+
+// runHere compiles on the client's own cores.
+func (c *client) runHere(w *work) {
+	w.isLocal = true
+	c.inhere = append(c.inhere, w)
+	c.locals()
+}
+
+func (c *client) locals() {
+	for len(c.inhere) > 0 && c.here < c.Cores {
+		w := c.inhere[0]
+		c.inhere = c.inhere[1:]
+		c.here++
+		w.local = c.m.start(w.cpu, func() {
+			c.here--
+			w.local = nil
+			c.finish(w)
+			c.locals()
+			c.kick()
+		})
+	}
+}
+
+func (c *client) finish(w *work) {
+	if w.ran {
+		return
+	}
+	w.ran, w.end = true, c.f.e.now
+	c.left--
+	c.end = w.end
+	c.rule.ended(w)
+	if c.next < len(c.works) {
+		c.admit()
+	}
+}
+
+// kick asks for a turn of the rule, one for all that happens at this moment.
+func (c *client) kick() {
+	if c.kicked {
+		return
+	}
+	c.kicked = true
+	c.f.e.after(0, func() {
+		c.kicked = false
+		c.rule.turn()
+	})
+}
+
+// take removes a work from those that wait.
+func (c *client) take(w *work) {
+	if i := slices.Index(c.waiting, w); i >= 0 {
+		c.waiting = slices.Delete(c.waiting, i, i+1)
+	}
+}

@@ -1,0 +1,20 @@
+// Package simfarm simulates farms and builds around pkg/scheduler, one instance a
+// client as in truth, and around rules to hold it against.
+//
+// Time is simulated and events come in a fixed order: a case, a rule and a seed give
+// one outcome. What is modelled, and after what:
+//
+//   - hosts share their cores evenly among all processes, those of others too; speed,
+//     foreign load and life may change in mid-build (Change)
+//   - a daemon runs as many compiles as it has cores, in order of arrival, and grants
+//     credits by the rules of pkg/worker: fair shares, recalls, one with each result
+//   - a link has a round-trip time and a rate, and carries one message at a time each way
+//   - a client is make -j: a job lists its files on the client's cores, at most twice
+//     as many at a time as there are cores, then waits for the rule's word
+//   - a manager sees a host by results and by reading its load board, as pkg/connmgr
+//     does, and hears of a host's end by a reset or by the heartbeat
+//
+// Jobs are recorded compiles (testdata, made with ./record) or lognormal ones. They
+// depend on nothing, as the compiles of most builds; what make cannot start yet
+// is not simulated.
+package simfarm

@@ -1,0 +1,144 @@
+package simfarm
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Case is a farm and the builds on it.
+type Case struct {
+	Name    string
+	About   string // one line
+	Hosts   []Host
+	Clients []Client
+	Warm    bool          // the clients have built the same before
+	Noise   float64       // sigma of what the same compile takes from time to time
+	Sample  time.Duration // of the utilisation; 0 = none
+}
+
+// Outcome of a case with a rule.
+type Outcome struct {
+	Rule     string
+	Makespan time.Duration   // until the last client's build had ended
+	Builds   []time.Duration // each client's
+	Latency  []time.Duration // of all jobs from make's start of them on, in order of size
+	Local    int             // jobs that were done on the client's own cores
+	Hedges   int             // duplicates
+	Stuck    int             // jobs that did not end
+	Busy     float64         // core seconds at the hosts
+	Use      []float64       // part of the hosts' cores that computed, by Case.Sample
+}
+
+// Percentile of the latencies, p in [0, 1].
+func (o *Outcome) Percentile(p float64) time.Duration {
+	if len(o.Latency) == 0 {
+		return 0
+	}
+	i := int(math.Ceil(p*float64(len(o.Latency)))) - 1
+	return o.Latency[max(0, min(i, len(o.Latency)-1))]
+}
+
+// farm is a run of a case.
+type farm struct {
+	*Case
+	e       *engine
+	daemons []*daemon
+	clients []*client
+	hedges  int
+	use     []float64
+}
+
+// limit ends a run that does not end.
+const limit = 24 * time.Hour
+
+// Run runs a case with a rule, one of Rules. The same seed gives the same jobs and
+// the same outcome.
+func Run(c *Case, rule string, seed uint64) (*Outcome, error) {
+	make := rules[rule]
+	if make == nil {
+		return nil, fmt.Errorf("no rule %q", rule)
+	}
+	f := &farm{Case: c, e: new(engine)}
+	for i := range c.Hosts {
+		f.addHost(c.Hosts[i])
+	}
+	left := 0
+	for i := range c.Clients {
+		cl := f.addClient(c.Clients[i], rand.New(rand.NewPCG(seed, uint64(i))))
+		left += cl.left
+	}
+	plan := make(f, seed)
+	for i, cl := range f.clients {
+		cl.rule = plan(cl)
+		f.e.at(c.Clients[i].Start, cl.begin)
+	}
+	if c.Sample > 0 {
+		f.e.at(0, f.sample)
+	}
+	f.e.run(limit, func() bool { return !slices.ContainsFunc(f.clients, func(c *client) bool { return c.left > 0 }) })
+	return f.outcome(rule), nil
+}
+
+func (f *farm) addHost(h Host) {
+	d := &daemon{Host: h, e: f.e, fate: h.Fate}
+	d.m = &machine{e: f.e, cores: float64(h.Cores), speed: h.Speed, foreign: h.Foreign}
+	d.average.value = float64(h.Foreign)
+	d.schedule()
+	f.daemons = append(f.daemons, d)
+}
+
+func (f *farm) addClient(spec Client, r *rand.Rand) *client {
+	c := &client{Client: spec, f: f, left: len(spec.Jobs)}
+	c.m = &machine{e: f.e, cores: float64(spec.Cores), speed: spec.Speed}
+	for i := range spec.Jobs {
+		j := &spec.Jobs[i]
+		w := &work{Job: j, c: c, id: uint64(i + 1), tried: map[string]bool{}}
+		w.cpu = time.Duration(float64(j.CPU) * math.Exp(f.Noise*r.NormFloat64()))
+		c.works = append(c.works, w)
+	}
+	for i, d := range f.daemons {
+		c.links = append(c.links, &link{c: c, d: d, i: i, up: pipe{rate: d.Rate}, down: pipe{rate: d.Rate}, seen: -time.Hour, asked: -time.Hour})
+	}
+	f.clients = append(f.clients, c)
+	return c
+}
+
+// sample notes how much of the farm computes.
+func (f *farm) sample() {
+	n, cores := 0.0, 0.0
+	for _, d := range f.daemons {
+		d.m.settle()
+		if d.well() {
+			cores += d.m.cores
+			n += d.m.rate() / d.m.speed * float64(len(d.m.tasks))
+		}
+	}
+	f.use = append(f.use, n/max(cores, 1))
+	f.e.after(f.Sample, f.sample)
+}
+
+func (f *farm) outcome(rule string) *Outcome {
+	o := &Outcome{Rule: rule, Use: f.use, Hedges: f.hedges}
+	for _, c := range f.clients {
+		o.Builds = append(o.Builds, c.end-c.Start)
+		o.Makespan = max(o.Makespan, c.end)
+		o.Stuck += c.left
+		for _, w := range c.works {
+			if w.ran {
+				o.Latency = append(o.Latency, w.end-w.began)
+			}
+			if w.isLocal {
+				o.Local++
+			}
+		}
+	}
+	for _, d := range f.daemons {
+		d.m.settle()
+		o.Busy += d.m.busy
+	}
+	slices.Sort(o.Latency)
+	return o
+}

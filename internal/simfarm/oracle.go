@@ -1,0 +1,228 @@
+package simfarm
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// oracle places the jobs of all clients by one list schedule: of those that wait
+// the longest first, each where it will have ended first, by the true times, speeds,
+// links and loads, also those to come. A job whose best place is not free yet
+// waits for it. It knows nothing of jobs that make has not started.
+//
+// Earliest finish by list order is Graham's rule (SIAM J. Appl. Math. 17(2), 1969),
+// for machines of unequal speed as in Ibarra and Kim, JACM 24(2), 1977.
+type oracle struct {
+	f     *farm
+	asked bool
+}
+
+type oracleRule struct {
+	o *oracle
+	c *client
+}
+
+func newOracle(f *farm, _ uint64) func(*client) rule {
+	o := &oracle{f: f}
+	return func(c *client) rule { return &oracleRule{o: o, c: c} }
+}
+
+func (r *oracleRule) start() {
+	for _, l := range r.c.links {
+		if l.d.well() {
+			l.connect()
+		}
+	}
+}
+
+func (r *oracleRule) up(*link)                    {}
+func (r *oracleRule) load(*link, view)            {}
+func (r *oracleRule) credits(*link)               {}
+func (r *oracleRule) done(*flight, time.Duration) {}
+func (r *oracleRule) ended(*work)                 {}
+func (r *oracleRule) lost(l *link, _ string) {
+	if l.d.well() {
+		l.connect()
+	}
+}
+
+func (r *oracleRule) turn() {
+	if r.o.asked {
+		return
+	}
+	r.o.asked = true
+	r.o.f.e.after(0, func() { r.o.asked = false; r.o.plan() })
+}
+
+// ahead bounds how many waiting jobs are planned beyond the places there are.
+const ahead = 64
+
+// plan looks at all that waits, and sends what is to start now.
+func (o *oracle) plan() {
+	now := o.f.e.now
+	var all []*work
+	for _, c := range o.f.clients {
+		all = append(all, c.waiting...)
+	}
+	if len(all) == 0 {
+		return
+	}
+	all = sorted(all, func(a, b *work) int { return cmp.Compare(b.cpu, a.cpu) })
+	hosts := make([]planned, len(o.f.daemons))
+	open := 0
+	for i, d := range o.f.daemons {
+		hosts[i] = o.look(d, len(all))
+		open += hosts[i].soon(now)
+	}
+	if open == 0 {
+		return // nobody could start
+	}
+	next := time.Duration(0)
+	for n, w := range all {
+		if n > open+ahead {
+			break
+		}
+		best, bestEnd, bestArrival := -1, time.Duration(math.MaxInt64), time.Duration(0)
+		for i := range hosts {
+			h := &hosts[i]
+			l := w.c.links[i]
+			if l.conn == nil || w.tried[l.d.Name] {
+				continue
+			}
+			arrival := max(now, l.up.free) + l.up.takes(w.Bytes) + l.d.RTT/2
+			end := l.d.ends(max(arrival, h.free[0]), w.cpu, h.share)
+			if end < math.MaxInt64 {
+				end += l.down.takes(w.Out) + l.d.RTT/2
+			}
+			if end < bestEnd {
+				best, bestEnd, bestArrival = i, end, arrival
+			}
+		}
+		if best < 0 {
+			if !o.reachable(w) {
+				w.c.take(w)
+				w.c.runHere(w)
+			}
+			continue
+		}
+		h := &hosts[best]
+		l := w.c.links[best]
+		start := max(bestArrival, h.free[0])
+		if h.free[0] <= bestArrival {
+			w.c.take(w)
+			l.send(w, false)
+		} else if t := h.free[0] - (bestArrival - now); next == 0 || t < next {
+			next = t
+		}
+		h.free[0] = l.d.ends(start, w.cpu, h.share)
+		slices.Sort(h.free)
+	}
+	if next > now {
+		o.f.e.at(next, func() {
+			for _, c := range o.f.clients {
+				c.kick()
+			}
+		})
+	}
+}
+
+// reachable says that w has a host, now or soon.
+func (o *oracle) reachable(w *work) bool {
+	for _, l := range w.c.links {
+		if l.d.well() && !w.tried[l.d.Name] {
+			return true
+		}
+	}
+	return false
+}
+
+// planned is a host in the plan.
+type planned struct {
+	free  []time.Duration // of each place, in order
+	share int             // processes of ours that share the host then
+	rtt   time.Duration
+}
+
+// soon counts the places that a job sent now could have when it arrives.
+func (p *planned) soon(now time.Duration) int {
+	n := 0
+	for _, t := range p.free {
+		if t <= now+p.rtt+time.Second {
+			n++
+		}
+	}
+	return n
+}
+
+// look gives a host with what it has and what is on the way to it.
+func (o *oracle) look(d *daemon, waiting int) planned {
+	d.m.settle()
+	now := o.f.e.now
+	var coming []*flight
+	for _, c := range d.conns {
+		for _, f := range c.l.flights {
+			if f.task == nil {
+				coming = append(coming, f)
+			}
+		}
+	}
+	p := planned{free: make([]time.Duration, d.Cores), rtt: d.RTT}
+	p.share = min(d.Cores, len(d.m.tasks)+len(coming)+waiting)
+	for i := range p.free {
+		p.free[i] = now
+	}
+	for i, t := range d.m.tasks {
+		p.free[i] = d.ends(now, time.Duration(t.left*1e9), p.share)
+	}
+	slices.Sort(p.free)
+	slices.SortStableFunc(coming, func(a, b *flight) int { return cmp.Compare(a.sent, b.sent) })
+	for _, f := range coming {
+		p.free[0] = d.ends(max(p.free[0], now), f.w.cpu, p.share)
+		slices.Sort(p.free)
+	}
+	return p
+}
+
+// ends says when work that starts at a time ends on d, which n processes of ours
+// share: never, if d dies before.
+func (d *daemon) ends(start time.Duration, work time.Duration, n int) time.Duration {
+	if start == math.MaxInt64 {
+		return start
+	}
+	speed, foreign, fate := d.Speed, d.Foreign, d.Host.Fate
+	at := start
+	left := work.Seconds()
+	rate := func() float64 { return speed * min(1, float64(d.Cores)/float64(n+foreign)) }
+	for i := range d.Changes {
+		ch := &d.Changes[i]
+		if ch.At > at {
+			if fate == Closed || fate == Silent {
+				return math.MaxInt64
+			}
+			r := rate()
+			if need := time.Duration(left / r * 1e9); at+need <= ch.At {
+				return at + need
+			}
+			if ch.Fate == Closed || ch.Fate == Silent {
+				return math.MaxInt64 // it would die with the work
+			}
+			left -= (ch.At - at).Seconds() * r
+			at = ch.At
+		}
+		if ch.Speed > 0 {
+			speed = ch.Speed
+		}
+		if ch.Foreign >= 0 {
+			foreign = ch.Foreign
+		}
+		if ch.Fate != Same {
+			fate = ch.Fate
+		}
+	}
+	if fate == Closed || fate == Silent {
+		return math.MaxInt64
+	}
+	return at + time.Duration(left/rate()*1e9)
+}

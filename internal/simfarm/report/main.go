@@ -1,0 +1,68 @@
+// Command report runs the simulated farm and says what each rule came to.
+//
+//	go run ./internal/simfarm/report                    a table on stdout
+//	go run ./internal/simfarm/report -only mixed -v
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/simfarm"
+)
+
+func main() {
+	scale := flag.String("scale", "small", "small (of the test suite) or large")
+	seeds := flag.Int("seeds", 3, "how many farms and builds are drawn for each case")
+	only := flag.String("only", "", "cases, separated by commas")
+	verbose := flag.Bool("v", false, "say how long each run takes")
+	flag.Parse()
+	if err := run(*scale, *seeds, *only, *verbose); err != nil {
+		fmt.Fprintln(os.Stderr, "report:", err)
+		os.Exit(1)
+	}
+}
+
+func run(scale string, seeds int, only string, verbose bool) error {
+	s := simfarm.Small
+	switch scale {
+	case "small":
+	case "large":
+		s = simfarm.Large
+	default:
+		return fmt.Errorf("no scale %q: small or large", scale)
+	}
+	var want func(string) bool
+	if only != "" {
+		names := strings.Split(only, ",")
+		want = func(name string) bool { return slices.Contains(names, name) }
+	}
+	progress := func(name, rule string, seed uint64, took time.Duration) {
+		if verbose {
+			fmt.Fprintf(os.Stderr, "%s, %s, seed %d: %v\n", name, rule, seed, took.Round(time.Millisecond))
+		}
+	}
+	rows, err := simfarm.Compare(s, seeds, want, progress)
+	if err != nil {
+		return err
+	}
+	print(os.Stdout, rows)
+	return nil
+}
+
+func print(w io.Writer, rows []simfarm.Row) {
+	fmt.Fprintf(w, "%-14s %-13s %9s %7s %7s %7s %7s %6s %7s\n", "case", "rule", "makespan", "/oracle", "p50", "p95", "p99", "local", "hedges")
+	for i := range rows {
+		r := &rows[i]
+		fmt.Fprintf(w, "%-14s %-13s %8.2fs %7.3f %6.2fs %6.2fs %6.2fs %6.1f %7.1f\n", r.Case, r.Rule, r.Makespan.Seconds(), r.Ratio,
+			r.P50.Seconds(), r.P95.Seconds(), r.P99.Seconds(), r.Local, r.Hedges)
+		if r.Stuck > 0 {
+			fmt.Fprintf(w, "%27s %d jobs did not end\n", "", r.Stuck)
+		}
+	}
+}
