@@ -56,8 +56,8 @@ var edges = map[string][]string{
 	"pkg/worker":                {"pkg/arena", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/fetch", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/telemetry", "pkg/toolchain", "pkg/tree"},
 
 	"deploy":          {},
-	"interop":         {},                                                                                         // tests only
-	"internal/bench":  {"internal/debsrc", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp/iwarptest"}, // and the programs, as processes
+	"interop":         {},                                                                                                            // tests only
+	"internal/bench":  {"internal/debsrc", "internal/netlab", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp/iwarptest"}, // and the programs, as processes
 	"internal/debsrc": {},
 	"internal/demo":   {"internal/farm"}, // the same
 	"internal/equal":  {},                // tests only

@@ -23,6 +23,11 @@ func (b *bench) builders(name string) (sides []*side, f *farm, done func(), err 
 // contest starts a farm and a rival for words, a compiler with or without
 // arguments, behind nothing, rdistcc and distcc; done ends them.
 func (b *bench) contest(name, options string, words []string) (sides []*side, f *farm, done func(), err error) {
+	return b.contestOn(ground{}, name, options, words)
+}
+
+// contestOn is a contest on other ground.
+func (b *bench) contestOn(at ground, name, options string, words []string) (sides []*side, f *farm, done func(), err error) {
 	var undo []func()
 	done = func() {
 		for i := range undo {
@@ -44,14 +49,14 @@ func (b *bench) contest(name, options string, words []string) (sides []*side, f 
 		sides = append(sides, s)
 		return nil
 	}
-	plain, err := b.acct.group(name + "-plain")
+	plain, err := b.group(name+"-plain", at.client())
 	if err != nil {
 		return nil, nil, done, err
 	}
 	if err := add(&side{name: "gcc", argv: words, env: b.env()}, plain); err != nil {
 		return nil, nil, done, err
 	}
-	if f, err = b.newFarm(name+"-rdistcc", nil); err != nil {
+	if f, err = b.farmOn(at, name+"-rdistcc", nil); err != nil {
 		return nil, nil, done, err
 	}
 	undo = append(undo, f.close)
@@ -59,7 +64,7 @@ func (b *bench) contest(name, options string, words []string) (sides []*side, f 
 	if err := add(ours, f.g); err != nil {
 		return nil, nil, done, err
 	}
-	r, err := b.newRival(name+"-distcc", options, nil)
+	r, err := b.rivalOn(at, name+"-distcc", options, nil)
 	switch {
 	case errors.Is(err, errNoRival):
 		fmt.Println("#", err)

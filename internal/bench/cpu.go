@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/rdistcc/rdistcc/internal/netlab"
 )
 
 // accounting tells the CPU time of groups of processes, daemons included. Best is
@@ -29,6 +31,7 @@ type accounting struct {
 type group struct {
 	a       *accounting
 	dir     string
+	place   *netlab.Host // whose network its processes have; nil: this process's
 	daemons []*daemon
 	waited  time.Duration // without control groups: of children that have ended
 }
@@ -90,20 +93,30 @@ func (a *accounting) group(name string) (*group, error) {
 // start starts cmd as a member of the group: a thread joins the group first and
 // is never used for anything else again, and what it forks is in the group.
 func (g *group) start(cmd *exec.Cmd) error {
-	if g.dir == "" {
-		return cmd.Start()
-	}
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // not unlocked: the thread ends with this goroutine
-		tid := strconv.Itoa(syscall.Gettid())
-		if err := os.WriteFile(filepath.Join(g.dir, "tasks"), []byte(tid), 0o644); err != nil {
+		if err := g.join(); err != nil {
 			result <- err
 			return
 		}
 		result <- cmd.Start()
 	}()
 	return <-result
+}
+
+// join makes the calling goroutine's thread a member of the group, in its network;
+// the thread ends with the goroutine.
+func (g *group) join() error {
+	if g.place == nil {
+		runtime.LockOSThread()
+	} else if err := g.place.Enter(); err != nil {
+		return err
+	}
+	if g.dir == "" {
+		return nil
+	}
+	tid := strconv.Itoa(syscall.Gettid())
+	return os.WriteFile(filepath.Join(g.dir, "tasks"), []byte(tid), 0o644)
 }
 
 // usage is the CPU time that the group has used so far; that of no group is 0.
@@ -143,13 +156,7 @@ func newRunner(g *group, tmp string) (*runner, error) {
 	r := &runner{g: g, jobs: make(chan func()), limit: commandLimit, stderr: stderr}
 	ready := make(chan error)
 	go func() {
-		runtime.LockOSThread()
-		var err error
-		if g.dir != "" {
-			tid := strconv.Itoa(syscall.Gettid())
-			err = os.WriteFile(filepath.Join(g.dir, "tasks"), []byte(tid), 0o644)
-		}
-		ready <- err
+		ready <- g.join()
 		for f := range r.jobs {
 			f()
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/rdistcc/rdistcc/internal/netlab"
 )
 
 // daemon is a process that runs during a measurement.
@@ -78,10 +81,17 @@ func (d *daemon) await(ctx context.Context, ready func() bool) error {
 	return nil
 }
 
-// listening tells whether somebody takes connections at addr.
-func listening(network, addr string) func() bool {
+// listening tells whether somebody takes connections at addr, on a host's network if
+// one is given.
+func listening(on *netlab.Host, network, addr string) func() bool {
+	dial := new(net.Dialer).DialContext
+	if on != nil {
+		dial = on.Dial
+	}
 	return func() bool {
-		c, err := net.DialTimeout(network, addr, time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		c, err := dial(ctx, network, addr)
 		if err != nil {
 			return false
 		}
@@ -96,6 +106,15 @@ func (d *daemon) said(text string) func() bool {
 		out, _ := os.ReadFile(d.log)
 		return strings.Contains(string(out), text)
 	}
+}
+
+// addrOn is an address to listen at: on a host's network, which is its own, the
+// port; else a free one on loopback.
+func addrOn(h *netlab.Host, port uint16) (string, error) {
+	if h == nil {
+		return freeAddr()
+	}
+	return netip.AddrPortFrom(h.Addr, port).String(), nil
 }
 
 // freeAddr finds a loopback port that is free now.

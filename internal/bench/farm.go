@@ -7,83 +7,139 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/rdistcc/rdistcc/internal/netlab"
 )
 
-// farm is a manager and a daemon of ours, in one group with the clients to come;
-// the daemon and its compilers are a part of it.
+// farm is a manager and daemons of ours, in one group with the clients to come;
+// the daemons and their compilers are a part of it.
 type farm struct {
 	b       *bench
 	g, host *group
-	daemon  *daemon
+	daemons []*daemon
 	manager *daemon
-	addr    string   // of the daemon
 	env     []string // for the wrapper
 	report  string   // where the wrapper says what it did
 }
 
-// newFarm starts a daemon, and a manager that knows it as host; via, when set, is
+// ground is where a farm and its rival are: with nil on loopback, one host each; else
+// the client on the first host of a network, a daemon on each other.
+type ground struct{ *netlab.Lab }
+
+// client is where commands and managers run.
+func (at ground) client() *netlab.Host {
+	if at.Lab == nil {
+		return nil
+	}
+	return at.Hosts[0]
+}
+
+// hosts are where daemons run.
+func (at ground) hosts() []*netlab.Host {
+	if at.Lab == nil {
+		return []*netlab.Host{nil}
+	}
+	return at.Hosts[1:]
+}
+
+// allow is the network that daemons take jobs from.
+func (at ground) allow() string {
+	if at.Lab == nil {
+		return "127.0.0.1"
+	}
+	return netlab.Net.String()
+}
+
+// group makes a group, whose processes run on a host.
+func (b *bench) group(name string, place *netlab.Host) (*group, error) {
+	g, err := b.acct.group(name)
+	if err == nil {
+		g.place = place
+	}
+	return g, err
+}
+
+// newFarm starts a daemon on loopback, and a manager that knows it as host; via, when set, is
 // asked for the address that the manager is to use instead of the daemon's own.
 func (b *bench) newFarm(name string, via func(addr string) (string, error)) (*farm, error) {
-	g, err := b.acct.group(name)
-	if err != nil {
+	return b.farmOn(ground{}, name, via)
+}
+
+// farmOn starts a daemon on each host, and a manager that knows them.
+func (b *bench) farmOn(at ground, name string, via func(addr string) (string, error)) (f *farm, err error) {
+	f = &farm{b: b}
+	defer func() {
+		if err != nil {
+			f.close()
+		}
+	}()
+	if f.g, err = b.group(name, at.client()); err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(b.tmp, name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	f := &farm{b: b, g: g, report: filepath.Join(dir, "report")}
-	if f.host, err = b.acct.group(name + "/host"); err != nil {
-		return nil, err
-	}
-	if f.addr, err = freeAddr(); err != nil {
-		return nil, err
-	}
+	f.report = filepath.Join(dir, "report")
 	env := b.env("RDISTCC_DIR="+dir, "HOME="+dir, "XDG_STATE_HOME="+dir)
-	f.daemon, err = b.startDaemon(f.host, "rdistccd", env,
-		filepath.Join(b.bin, "rdistccd"), "--listen", f.addr, "--jobs", "4", "--http", "127.0.0.1:0", "--nice", "0")
-	if err != nil {
-		return nil, err
-	}
-	g.daemons = append(g.daemons, f.daemon)
-	// It takes connections before it has looked at its compilers.
-	if err := f.daemon.await(b.ctx, f.daemon.said("msg=listening")); err != nil {
-		f.close()
-		return nil, err
-	}
-	host := f.addr
-	if via != nil {
-		if host, err = via(f.addr); err != nil {
-			f.close()
+	var hosts []string
+	for _, h := range at.hosts() {
+		// One group for all of them: what they take together is what counts.
+		if f.host, err = b.group(name+"/host", h); err != nil {
 			return nil, err
 		}
+		addr, err := addrOn(h, 7632)
+		if err != nil {
+			return nil, err
+		}
+		args := []string{filepath.Join(b.bin, "rdistccd"), "--listen", addr, "--jobs", "4", "--http", "127.0.0.1:0", "--nice", "0"}
+		if h != nil {
+			args = append(args, "--allow", at.allow())
+		}
+		d, err := b.startDaemon(f.host, "rdistccd", env, args...)
+		if err != nil {
+			return nil, err
+		}
+		f.daemons, f.g.daemons = append(f.daemons, d), append(f.g.daemons, d)
+		// It takes connections before it has looked at its compilers.
+		if err := d.await(b.ctx, d.said("msg=listening")); err != nil {
+			return nil, err
+		}
+		if via != nil {
+			if addr, err = via(addr); err != nil {
+				return nil, err
+			}
+		}
+		hosts = append(hosts, addr)
 	}
+	f.host.daemons = f.daemons
 	socket := filepath.Join(dir, "cm.sock")
-	f.manager, err = b.startDaemon(g, "rdistcc-cm", env,
-		filepath.Join(b.bin, "rdistcc-cm"), "--socket", socket, "--hosts", host, "--http", "127.0.0.1:0")
+	f.manager, err = b.startDaemon(f.g, "rdistcc-cm", env,
+		filepath.Join(b.bin, "rdistcc-cm"), "--socket", socket, "--hosts", strings.Join(hosts, " "), "--http", "127.0.0.1:0")
 	if err != nil {
-		f.close()
 		return nil, err
 	}
-	if err := f.manager.await(b.ctx, listening("unix", socket)); err != nil {
-		f.close()
+	if err := f.manager.await(b.ctx, listening(nil, "unix", socket)); err != nil {
 		return nil, err
 	}
 	f.env = append(env, "RDISTCC_CM_SOCKET="+socket, "RDISTCC_MODE=remote", "RDISTCC_FALLBACK=0", "RDISTCC_REPORT="+f.report)
 	return f, nil
 }
 
-// trouble is err with the last words of both programs.
+// trouble is err with the last words of all programs.
 func (f *farm) trouble(err error) error {
 	if err == nil {
 		return nil
 	}
-	return f.manager.trouble(f.daemon.trouble(err))
+	for _, d := range f.daemons {
+		err = d.trouble(err)
+	}
+	return f.manager.trouble(err)
 }
 
-// close ends both programs.
+// close ends all programs.
 func (f *farm) close() {
-	for _, d := range []*daemon{f.manager, f.daemon} {
+	for _, d := range append([]*daemon{f.manager}, f.daemons...) {
 		if d != nil {
 			d.stop()
 		}
@@ -112,17 +168,22 @@ func (b *bench) env(more ...string) []string {
 // errNoRival says that distcc is not there.
 var errNoRival = errors.New("distcc and distccd are not installed (apt-get install distcc): its columns are left out")
 
-// rival is a distccd, grouped like a farm.
+// rival is distcc with its daemons, grouped like a farm.
 type rival struct {
-	g      *group
-	host   *group
-	daemon *daemon
-	client string
-	addr   string
-	env    []string
+	g       *group
+	host    *group
+	daemons []*daemon
+	client  string
+	env     []string
 }
 
+// newRival starts a distccd on loopback.
 func (b *bench) newRival(name, options string, via func(addr string) (string, error)) (*rival, error) {
+	return b.rivalOn(ground{}, name, options, via)
+}
+
+// rivalOn starts a distccd on each host.
+func (b *bench) rivalOn(at ground, name, options string, via func(addr string) (string, error)) (r *rival, err error) {
 	client, err := exec.LookPath("distcc")
 	if err != nil {
 		return nil, errNoRival
@@ -131,45 +192,56 @@ func (b *bench) newRival(name, options string, via func(addr string) (string, er
 	if err != nil {
 		return nil, errNoRival
 	}
-	g, err := b.acct.group(name)
-	if err != nil {
-		return nil, err
-	}
-	r := &rival{g: g, client: client}
-	if r.host, err = b.acct.group(name + "/host"); err != nil {
-		return nil, err
-	}
-	if r.addr, err = freeAddr(); err != nil {
-		return nil, err
-	}
-	_, port, _ := strings.Cut(r.addr, ":")
-	// distccd runs compilers of its masquerade directory only, and those of Debian
-	// by Debian's own; niceness 5, its default, would make it look slower.
-	args := []string{server, "--no-detach", "--daemon", "--listen", "127.0.0.1", "--port", port,
-		"--allow", "127.0.0.1", "-j", "4", "-N", "0", "--log-stderr"}
-	env := b.env("HOME=" + b.tmp)
-	r.daemon, err = b.startDaemon(r.host, "distccd", env, args...)
-	if err != nil {
-		return nil, err
-	}
-	g.daemons = append(g.daemons, r.daemon)
-	if err := r.daemon.await(b.ctx, listening("tcp", r.addr)); err != nil {
-		r.close()
-		return nil, err
-	}
-	host := r.addr
-	if via != nil {
-		if host, err = via(r.addr); err != nil {
+	r = &rival{client: client}
+	defer func() {
+		if err != nil {
 			r.close()
+		}
+	}()
+	if r.g, err = b.group(name, at.client()); err != nil {
+		return nil, err
+	}
+	env := b.env("HOME=" + b.tmp)
+	var hosts []string
+	for _, h := range at.hosts() {
+		if r.host, err = b.group(name+"/host", h); err != nil {
 			return nil, err
 		}
+		addr, err := addrOn(h, 3632)
+		if err != nil {
+			return nil, err
+		}
+		ip, port, _ := strings.Cut(addr, ":")
+		// distccd runs compilers of its masquerade directory only, and those of Debian
+		// by Debian's own; niceness 5, its default, would make it look slower.
+		args := []string{server, "--no-detach", "--daemon", "--listen", ip, "--port", port,
+			"--allow", at.allow(), "-j", "4", "-N", "0", "--log-stderr"}
+		d, err := b.startDaemon(r.host, "distccd", env, args...)
+		if err != nil {
+			return nil, err
+		}
+		r.daemons, r.g.daemons = append(r.daemons, d), append(r.g.daemons, d)
+		if err := d.await(b.ctx, listening(h, "tcp", addr)); err != nil {
+			return nil, err
+		}
+		if via != nil {
+			if addr, err = via(addr); err != nil {
+				return nil, err
+			}
+		}
+		hosts = append(hosts, addr+"/4"+options)
 	}
+	r.host.daemons = r.daemons
 	dir := filepath.Join(b.tmp, name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	r.env = append(env, "DISTCC_HOSTS="+host+"/4"+options, "DISTCC_DIR="+dir, "DISTCC_BACKOFF_PERIOD=0", "DISTCC_FALLBACK=0")
+	r.env = append(env, "DISTCC_HOSTS="+strings.Join(hosts, " "), "DISTCC_DIR="+dir, "DISTCC_BACKOFF_PERIOD=0", "DISTCC_FALLBACK=0")
 	return r, nil
 }
 
-func (r *rival) close() { r.daemon.stop() }
+func (r *rival) close() {
+	for _, d := range r.daemons {
+		d.stop()
+	}
+}

@@ -13,11 +13,14 @@ import (
 	"time"
 )
 
+// headersSource is C++ of about 1 MB preprocessed, 350 headers.
+const headersSource = "#include <iostream>\n#include <algorithm>\nint one() { return 1; }\n"
+
 // client measures P14: the CPU time that a build host spends on a compile of a
 // source of about 1 MB preprocessed, 350 headers: command, preprocessor, manager.
 func (b *bench) client() error {
 	const name = "headers.cc"
-	if err := os.WriteFile(filepath.Join(b.tmp, name), []byte("#include <iostream>\n#include <algorithm>\nint one() { return 1; }\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(b.tmp, name), []byte(headersSource), 0o644); err != nil {
 		return err
 	}
 	cpp := exec.CommandContext(b.ctx, "g++", "-E", name)
