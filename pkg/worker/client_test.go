@@ -252,6 +252,7 @@ type request struct {
 	timeout time.Duration
 	fetch   uint64 // bytes of a result that it would fetch
 	offer   bool   // the source lies in a window
+	raw     []byte // instead of body and text
 	change  func(*job.Job)
 }
 
@@ -266,9 +267,15 @@ func (c *testClient) start(tc job.ToolchainID, q request) uint64 {
 	b := q.body.Append(nil)
 	off := job.TextOffset(len(b))
 	n := off + len(q.text)
+	raw := q.raw
+	if raw == nil {
+		raw = make([]byte, n)
+		copy(raw, b)
+		copy(raw[off:], q.text)
+	}
+	n = len(raw)
 	if !q.offer {
-		copy(c.src, b)
-		copy(c.src[off:], q.text)
+		copy(c.src, raw)
 	}
 	if q.sink == 0 {
 		q.sink = 1 << 20
@@ -286,10 +293,7 @@ func (c *testClient) start(tc job.ToolchainID, q request) uint64 {
 		Fetch:   q.fetch,
 	}
 	if q.offer {
-		source := make([]byte, n)
-		copy(source, b)
-		copy(source[off:], q.text)
-		if r.source, err = c.pd.RegMR(source, iwarp.RemoteRead, &iwarp.MROptions{QP: c.qp}); err != nil {
+		if r.source, err = c.pd.RegMR(raw, iwarp.RemoteRead, &iwarp.MROptions{QP: c.qp}); err != nil {
 			c.t.Fatal(err)
 		}
 		m.Source = job.Window{STag: uint32(r.source.STag()), TO: r.source.Base(), Len: uint64(n)}

@@ -270,7 +270,7 @@ func (c *conn) hello(m *job.Hello) error {
 	}
 	err = c.sendLocked(&job.Welcome{
 		Boot: s.boot, Jobs: clip16(s.o.Jobs), MaxBody: uint64(s.slots.Size()), MaxSource: c.maxSource(), MaxResult: uint64(s.slots.Size()),
-		Toolchains: uint16(len(*s.listed.Load())), Board: c.board.window(), Tree: s.trees, Load: s.loadLocked(),
+		Toolchains: uint16(len(*s.listed.Load())), Board: c.board.window(), Tree: s.trees, Zstd: true, Load: s.loadLocked(),
 	})
 	if err != nil {
 		return err

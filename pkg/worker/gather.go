@@ -89,12 +89,15 @@ func (r *runner) gather(t *task, b *job.Body, out *capture, res *job.Result, out
 	mem := t.k.buf.Bytes()[:t.k.mr.Len()]
 	room := min(uint64(len(mem)), t.m.Sink.Len)
 	if g.n <= room {
-		return int(g.n), g.fill(mem)
+		if err := g.fill(mem); err != nil {
+			return 0, err
+		}
+		return r.seal(t, mem[:g.n], res), nil
 	}
 	if g.n > t.m.Fetch || g.n > uint64(r.s.o.Result) || !t.c.peerReads {
 		return 0, refuse(job.CauseTooBig, "result is larger than the buffer of %d bytes", room)
 	}
-	big, err := r.s.large.tryGet(int64(g.n))
+	big, err := r.s.large.tryGet(int64(g.n), job.CauseTooBig)
 	if err != nil {
 		return 0, err
 	}
@@ -102,7 +105,7 @@ func (r *runner) gather(t *task, b *job.Body, out *capture, res *job.Result, out
 		big.free()
 		return 0, err
 	}
-	t.result = big
+	t.result = r.sealLarge(t, big, res)
 	return 0, nil
 }
 

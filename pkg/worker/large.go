@@ -53,12 +53,12 @@ func (m *largeMemory) get(ctx context.Context, n int64) (*large, error) {
 	return m.take(n, job.CauseFull)
 }
 
-// tryGet is get that does not wait.
-func (m *largeMemory) tryGet(n int64) (*large, error) {
+// tryGet is get that does not wait; no is the cause when there is no room now.
+func (m *largeMemory) tryGet(n int64, no job.Cause) (*large, error) {
 	if n > m.max || !m.room.TryAcquire(n) {
-		return nil, refuse(job.CauseTooBig, "no room for a result of %d bytes (buffers.large)", n)
+		return nil, refuse(no, "no room for a source or result of %d bytes (buffers.large)", n)
 	}
-	return m.take(n, job.CauseTooBig)
+	return m.take(n, no)
 }
 
 // take makes a part whose bytes have been acquired; no is the cause when the

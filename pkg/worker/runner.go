@@ -29,6 +29,7 @@ type runner struct {
 	stand         stand
 	used          bool // the stand, by the job of now
 	undone        bool // a program failed without its driver, which would remove the main output
+	scratch       []byte
 }
 
 func newRunner(s *Server, i int) (*runner, error) {
@@ -106,6 +107,9 @@ func (r *runner) clean() {
 // run does a task: the answer, and how many bytes at the start of its slot are
 // the content of the answer's segments.
 func (r *runner) run(t *task) (*job.Result, int) {
+	if res := r.open(t); res != nil {
+		return res, 0
+	}
 	body, err := job.ParseBody(t.content()[:t.m.BodyLen])
 	if err != nil {
 		return refused(err), 0

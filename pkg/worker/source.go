@@ -87,14 +87,17 @@ func (t *task) pull(ctx context.Context) (*large, error) {
 
 // content is where body and text lie.
 func (t *task) content() []byte {
+	if t.plain != nil {
+		return t.plain
+	}
 	if t.src != nil {
 		return t.src.mem
 	}
 	return t.k.buf.Bytes()
 }
 
-// dropSource gives back what was fetched.
+// dropSource gives back what was fetched or unpacked.
 func (t *task) dropSource() {
 	t.src.free()
-	t.src = nil
+	t.src, t.plain = nil, nil
 }

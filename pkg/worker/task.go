@@ -21,7 +21,8 @@ type task struct {
 	queued time.Time
 	proc   process
 
-	src   *large             // the source, when it was fetched; the holder's of the task
+	src   *large             // the source, when it was fetched or is large and unpacked; the holder's of the task
+	plain []byte             // the unpacked source, in src or in its runner's memory; nil: it is where it came
 	abort context.CancelFunc // of a source that is to be fetched, else nil
 
 	result *large // from the runner to answer: the result, when it is to be offered
@@ -98,14 +99,27 @@ func (t *task) stop(why job.Cause) {
 
 // check holds the message's numbers against the slot, or the window, and the protocol.
 func (t *task) check() error {
-	m, room := t.m, uint64(t.k.mr.Len())
+	m, slot := t.m, uint64(t.k.mr.Len())
+	room := slot
 	if m.Source.STag != 0 {
-		switch room = m.Source.Len; {
+		room = m.Source.Len
+		n := uint64(m.TextOff) + m.TextLen
+		if m.Packed != 0 {
+			n = m.Packed
+		}
+		switch {
 		case room > t.c.maxSource():
 			return refuse(job.CauseTooBig, "a source of %d bytes: at most %d", room, t.c.maxSource())
-		case room != uint64(m.TextOff)+m.TextLen:
+		case room != n:
 			return refuse(job.CauseMalformed, "a window of %d bytes for a text of %d at %d", room, m.TextLen, m.TextOff)
 		}
+	}
+	if m.Packed != 0 {
+		if m.Packed > room {
+			return refuse(job.CauseMalformed, "a source of %d packed bytes in a slot of %d", m.Packed, room)
+		}
+		// Room for what it is unpacked.
+		room = max(slot, uint64(min(t.c.s.o.Source, t.c.s.large.max)))
 	}
 	switch {
 	case m.BodyLen == 0 || m.BodyLen > job.MaxBodyLen,

@@ -1,0 +1,109 @@
+package worker
+
+import (
+	"github.com/rdistcc/rdistcc/pkg/digest"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/pack"
+)
+
+// Bounds of packing, in bytes.
+const (
+	// scratchSize is what a runner keeps to pack and unpack in; what is larger takes
+	// large memory, which is counted.
+	scratchSize = 4 << 20
+	// packLeast is the shortest result that is packed: a shorter one goes in a segment
+	// or two of TCP anyway.
+	packLeast = 4 << 10
+)
+
+// open makes a task's source plain and holds it against its digest, before any of it
+// is looked at: the client cannot write it any more, as the Job has invalidated the
+// slot, or it was fetched. A result is why the job ends here.
+func (r *runner) open(t *task) *job.Result {
+	if t.m.Packed != 0 {
+		if res := r.unpack(t); res != nil {
+			return res
+		}
+	}
+	text := t.content()[:uint64(t.m.TextOff)+t.m.TextLen]
+	if t.m.Digest != ([digest.Size]byte{}) && digest.Sum(text) != t.m.Digest {
+		return failed(refuse(job.CauseDigest, "the source is not the one that was sent"))
+	}
+	return nil
+}
+
+// unpack puts the content of the source's frame in its place.
+func (r *runner) unpack(t *task) *job.Result {
+	n := uint64(t.m.TextOff) + t.m.TextLen
+	var to []byte
+	var mem *large
+	if n <= scratchSize {
+		to = r.room(int(n))
+	} else {
+		var err error
+		if mem, err = r.s.large.tryGet(int64(n), job.CauseFull); err != nil {
+			return refused(err)
+		}
+		to = mem.mem
+	}
+	got, err := pack.Unpack(to[:0:n], t.content()[:t.m.Packed], n)
+	if err == nil && uint64(len(got)) != n {
+		err = refuse(job.CauseDigest, "a source of %d bytes, not of %d", len(got), n)
+	}
+	if err != nil {
+		mem.free()
+		return failed(refuse(job.CauseDigest, "%v", err))
+	}
+	t.dropSource()
+	t.src, t.plain = mem, got
+	return nil
+}
+
+// room is n bytes of the runner's, until it asks again.
+func (r *runner) room(n int) []byte {
+	if n > len(r.scratch) {
+		r.scratch = make([]byte, n)
+	}
+	return r.scratch[:n]
+}
+
+// seal ends a result: its digest, and if the client wants that and it is worth it, a
+// frame in its place. It returns how many bytes of mem are to travel.
+func (r *runner) seal(t *task, mem []byte, res *job.Result) int {
+	n := len(mem)
+	res.Digest = digest.Sum(mem)
+	bound := pack.Bound(n)
+	if !t.m.Zstd || n < packLeast || bound > scratchSize {
+		return n
+	}
+	if p, err := pack.Pack(r.room(bound)[:0], mem); err == nil && worthIt(len(p), n) {
+		copy(mem, p)
+		res.Packed = uint64(len(p))
+		return len(p)
+	}
+	return n
+}
+
+// sealLarge does the same for a result in large memory, and returns where it is then.
+func (r *runner) sealLarge(t *task, l *large, res *job.Result) *large {
+	res.Digest = digest.Sum(l.mem)
+	if !t.m.Zstd {
+		return l
+	}
+	to, err := r.s.large.tryGet(int64(pack.Bound(len(l.mem))), job.CauseFull)
+	if err != nil {
+		return l // as it is, then
+	}
+	p, err := pack.Pack(to.mem[:0], l.mem)
+	if err != nil || !worthIt(len(p), len(l.mem)) || len(p) > len(to.mem) {
+		to.free()
+		return l
+	}
+	l.free()
+	to.mem = to.mem[:len(p)]
+	res.Packed = uint64(len(p))
+	return to
+}
+
+// worthIt: what is saved on the way must pay for unpacking.
+func worthIt(packed, plain int) bool { return packed <= plain-plain/8 }
