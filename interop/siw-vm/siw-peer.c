@@ -231,7 +231,7 @@ static int verdict(struct conn *c, const char *op)
  * and not at all when the QP is gone before that thread has run. */
 static void await_end(struct conn *c)
 {
-	struct timeval tv = { 1, 0 };
+	struct timeval tv = { 5, 0 };
 	fd_set f;
 	int fd = c->id->channel->fd;
 
