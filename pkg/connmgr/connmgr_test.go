@@ -71,8 +71,8 @@ func TestLongSourceIsCutIntoWrites(t *testing.T) {
 	r := newRig(t, nil)
 	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
 	r.remote(d.addr, strings.Repeat("x", 3<<20))
-	if got := r.link(d.addr).qp.Stats().WritesSent; got != 4 {
-		t.Errorf("%d Writes for a little over 3 MiB, want 4", got)
+	if got := r.link(d.addr).qp.Stats().WritesSent; got < 4 || got > 49 {
+		t.Errorf("%d Writes for a little over 3 MiB, want some of 64 KiB to 1 MiB", got)
 	}
 	r.idle()
 }

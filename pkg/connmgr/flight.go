@@ -23,9 +23,10 @@ type flight struct {
 	done      chan struct{}
 
 	// guarded by Manager.mu until done is closed
-	off       uint64 // bytes posted
-	writes    int    // Writes posted and not completed
-	sent      bool   // the Job is posted: a Result is due
+	off       uint64               // bytes posted
+	writes    int                  // Writes posted and not completed
+	sizes     [chunksPosted]uint64 // of these, in bytes
+	sent      bool                 // the Job is posted: a Result is due
 	cancelled time.Time
 	result    *job.Result // set by its arrival
 	err       error       // set when the link ended first
@@ -42,44 +43,16 @@ func (l *link) startLocked(f *flight) {
 		return
 	}
 	l.flights[f.id] = f
-	l.pumpLocked(f)
+	if f.length == 0 {
+		l.jobLocked(f)
+		return
+	}
+	l.turns.again(f)
+	l.postLocked()
 }
 
-// pumpLocked posts what may be posted of f now: Writes, and behind the last one
-// the Job. An error ends the link, which ends f.
-func (l *link) pumpLocked(f *flight) {
-	if !f.cancelled.IsZero() && !f.sent {
-		if f.writes == 0 { // the credit was not spent: nothing ran
-			l.sendLocked(&job.Return{Credit: f.credit.ID}, f.credit.Slot.STag)
-			delete(l.flights, f.id)
-			f.endLocked(nil, errCancelled)
-		}
-		return
-	}
-	for f.off < f.length && f.writes < writeWindow {
-		n := min(f.length-f.off, writeChunk)
-		var more iwarp.SendFlags
-		if f.off+n == f.length {
-			more = iwarp.More // the Job follows
-		}
-		err := l.qp.PostSend(&iwarp.SendWR{
-			ID:    wrWrite | f.id,
-			Op:    iwarp.OpWrite,
-			Flags: more,
-			SGL:   []iwarp.SGE{{Addr: f.src.Base() + f.off, Length: uint32(n), LKey: f.src.STag()}},
-			STag:  iwarp.STag(f.credit.Slot.STag),
-			TO:    f.credit.Slot.TO + f.off,
-		})
-		if err != nil {
-			l.failLocked(fmt.Errorf("post a source: %w", err))
-			return
-		}
-		f.off += n
-		f.writes++
-	}
-	if f.off < f.length || f.sent {
-		return
-	}
+// jobLocked posts f's Job, behind its last Write if it has any.
+func (l *link) jobLocked(f *flight) {
 	if err := l.postRecvLocked(); err != nil { // for the Result, before anything can cause it
 		l.failLocked(err)
 		return
@@ -95,18 +68,15 @@ func (l *link) pumpLocked(f *flight) {
 	}
 }
 
-// wroteLocked counts one completed Write.
-func (l *link) wroteLocked(f *flight, ok bool) {
-	f.writes--
-	if !ok {
-		return // the QP ends, and f with it
+// unspentLocked ends f, which was cancelled before its Job was sent, once the Writes
+// that were posted are done: nothing ran, and its credit goes back.
+func (l *link) unspentLocked(f *flight) {
+	if f.writes > 0 {
+		return
 	}
-	if f.writes == 0 && f.off == f.length {
-		f.wrote = time.Now()
-		l.h.bytesLocked(f.length, 0)
-	}
-	l.pumpLocked(f)
-	l.landLocked(f)
+	l.sendLocked(&job.Return{Credit: f.credit.ID}, f.credit.Slot.STag)
+	delete(l.flights, f.id)
+	f.endLocked(nil, errCancelled)
 }
 
 // resultLocked takes a job's answer, which must have shut the job's own sink.
@@ -158,7 +128,8 @@ func (l *link) cancelLocked(f *flight) {
 	}
 	f.cancelled = time.Now()
 	if !f.sent {
-		l.pumpLocked(f)
+		l.turns.drop(f)
+		l.unspentLocked(f)
 		return
 	}
 	l.cancels = append(l.cancels, f.id)

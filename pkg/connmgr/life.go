@@ -31,6 +31,7 @@ func (l *link) tick() {
 // was stopped itself must not take that for the daemon's silence.
 func (l *link) tickLocked(now time.Time) {
 	s := l.qp.Stats()
+	l.pathLocked(now, s.Path)
 	writing := false
 	for _, f := range l.flights {
 		writing = writing || f.writes > 0 || f.sent && f.length == 0
@@ -61,6 +62,7 @@ func (l *link) tickLocked(now time.Time) {
 		l.failLocked(fmt.Errorf("silent for %v", l.silent))
 	case l.silent > 0 && l.ready && l.beatSeq == l.beatAcked:
 		l.beatSeq++
+		l.beatAt = now
 		l.sendLocked(&job.Heartbeat{Seq: l.beatSeq}, 0)
 	}
 }

@@ -18,14 +18,8 @@ const (
 	// maxInFlight bounds credits and jobs together on one connection: what is
 	// granted beyond goes back at once. Each takes a receive of MaxMessage bytes.
 	maxInFlight = 128
-	// writeChunk cuts long sources, so that a short job's Write does not stand
-	// behind all of a long one's on a slow network; writeWindow of a job's Writes
-	// are posted at a time, enough to keep the wire busy while one completes.
-	writeChunk  = 1 << 20 // bytes
-	writeWindow = 2
-
 	recvBuffers = maxInFlight + job.Spare + 1 // and one for the Welcome
-	maxSend     = maxInFlight*(writeWindow+1) + fetch.Depth + 4*job.Spare
+	maxSend     = maxInFlight*(chunksPosted+1) + fetch.Depth + 4*job.Spare
 )
 
 // Kinds of work requests, in the top byte of their ids.
@@ -71,10 +65,13 @@ type link struct {
 	stopping int           // pulls that were stopped and have Reads under way
 	spare    []int         // receive buffers that are not posted
 	draining bool
+	turns    turns
+	path     path
 	view     view
 	board    boardReader
 
 	beatSeq, beatAcked     uint32
+	beatAt                 time.Time // when the last one was sent
 	cancelSeq, cancelAcked uint32
 	cancels                []uint64 // waiting for the Ack of the Cancel before
 
@@ -122,6 +119,7 @@ func dialLink(ctx context.Context, m *Manager, h *host) (*link, error) {
 	}
 	hi := job.Greeting{Version: job.Version, Boot: m.boot}
 	p := &iwarp.ConnParam{PrivateData: hi.Append(nil), Timeout: m.o.DialTimeout}
+	p.Unsent = unsent
 	p.ORD, p.IRD = fetch.Depths(m.o.Device.Attr())
 	info, err := m.o.Device.Dial(ctx, h.addr, l.qp, p)
 	if err != nil {
@@ -135,6 +133,7 @@ func dialLink(ctx context.Context, m *Manager, h *host) (*link, error) {
 		err = fmt.Errorf("speaks version %d of the job protocol, we speak %d; install the same rdistcc on both", answer.Version, job.Version)
 		return nil, err
 	}
+	l.path = newPath(info)
 	l.puller, l.peerReads = fetch.New(l.qp, int(info.ORD), wrRead), info.IRD > 0
 	m.links.Go(l.serve)
 	m.links.Go(l.tick)
@@ -280,6 +279,9 @@ func (l *link) receivedLocked(wc *iwarp.WC) {
 		l.setViewLocked(msg.Load, fromHeartbeat)
 		switch msg.Of {
 		case job.KindHeartbeat:
+			if msg.Seq == l.beatSeq && l.beatAcked != msg.Seq {
+				l.path.echoed(time.Since(l.beatAt))
+			}
 			l.beatAcked = msg.Seq
 		case job.KindCancel:
 			l.cancelAcked = msg.Seq
