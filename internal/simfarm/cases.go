@@ -22,7 +22,7 @@ var (
 func Cases(s Scale, seed uint64) ([]*Case, error) {
 	b := &builder{Scale: s, r: rand.New(rand.NewPCG(seed, 99))}
 	cases := []*Case{
-		b.identical(), b.mixed(true), b.mixed(false), b.shared(), b.foreign(), b.highRTT(), b.slowLinks(), b.lost(), b.straggler(), b.tail(), b.dead(),
+		b.identical(), b.mixed(true), b.mixed(false), b.shared(), b.foreign(), b.highRTT(), b.slowLinks(), b.lost(), b.straggler(), b.tail(), b.dead(), b.local(),
 	}
 	recorded, err := b.recorded()
 	return append(cases, recorded), err
@@ -189,6 +189,14 @@ func (b *builder) dead() *Case {
 	}
 	return &Case{Name: "dead hosts", About: "a list ten times as long of which nine tenths do not answer", Hosts: hosts, Warm: true, Noise: 0.05,
 		Clients: []Client{b.client("a", hosts, b.build())}}
+}
+
+func (b *builder) local() *Case {
+	hosts := b.unequal(max(2, b.Hosts/4))
+	c := &Case{Name: "local cores", About: "a quarter of the hosts; the client's own cores, as many as a host's, are one more", Hosts: hosts, Warm: true, Noise: 0.05,
+		Clients: []Client{b.client("a", hosts, Synthetic(b.r, Shape{Jobs: b.Jobs / 3, Median: 900 * time.Millisecond, Sigma: 0.9}))}}
+	c.Clients[0].Local = true
+	return c
 }
 
 func (b *builder) recorded() (*Case, error) {

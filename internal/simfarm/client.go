@@ -13,8 +13,7 @@ type Client struct {
 	Jobs  []Job
 	J     int           // of make -j
 	Start time.Duration // of the build
-	Local bool          // its cores are a host too
-	Build int           // jobs with another number are another build's: [0, Builds)
+	Local bool          // its cores are a host too; of a case's only client
 }
 
 // client is a manager and the build around it: make starts J jobs at a time, each

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
 // Case is a farm and the builds on it.
@@ -82,6 +84,9 @@ func Run(c *Case, rule string, seed uint64) (*Outcome, error) {
 	return f.outcome(rule), nil
 }
 
+// localhost is the one client's own machine as a host.
+const localhost = scheduler.LocalHost
+
 func (f *farm) addHost(h Host) {
 	d := &daemon{Host: h, e: f.e, fate: h.Fate}
 	d.m = &machine{e: f.e, cores: float64(h.Cores), speed: h.Speed, foreign: h.Foreign}
@@ -98,6 +103,10 @@ func (f *farm) addClient(spec Client, r *rand.Rand) *client {
 		w := &work{Job: j, c: c, id: uint64(i + 1), tried: map[string]bool{}}
 		w.cpu = time.Duration(float64(j.CPU) * math.Exp(f.Noise*r.NormFloat64()))
 		c.works = append(c.works, w)
+	}
+	if spec.Local {
+		// The other rules have the client's cores as one more host, last in the list.
+		f.daemons = append(f.daemons, &daemon{Host: Host{Name: localhost, Cores: spec.Cores, Speed: spec.Speed}, e: f.e, m: c.m})
 	}
 	for i, d := range f.daemons {
 		c.links = append(c.links, &link{c: c, d: d, i: i, up: pipe{rate: d.Rate}, down: pipe{rate: d.Rate}, seen: -time.Hour, asked: -time.Hour})
@@ -130,7 +139,7 @@ func (f *farm) outcome(rule string) *Outcome {
 			if w.ran {
 				o.Latency = append(o.Latency, w.end-w.began)
 			}
-			if w.isLocal {
+			if w.isLocal || len(w.flights) > 0 && w.flights[len(w.flights)-1].l.d.Name == localhost {
 				o.Local++
 			}
 		}

@@ -46,7 +46,7 @@ type daemon struct {
 	fate    Fate // Same or Back: well
 	conns   []*conn
 	queue   []*flight
-	ran     int
+	running int
 	average average
 }
 
@@ -95,6 +95,7 @@ func (d *daemon) die(f Fate) {
 	for len(d.m.tasks) > 0 {
 		d.m.stop(d.m.tasks[0])
 	}
+	d.running = 0
 	conns := d.conns
 	d.conns = nil
 	for _, c := range conns {
@@ -187,9 +188,10 @@ func (d *daemon) arrive(f *flight) {
 
 // work starts what there are places for, in order of arrival.
 func (d *daemon) work() {
-	for len(d.queue) > 0 && len(d.m.tasks) < d.Cores {
+	for len(d.queue) > 0 && d.running < d.Cores {
 		f := d.queue[0]
 		d.queue = d.queue[1:]
+		d.running++
 		d.average.step(d.e.now, len(d.m.tasks)+d.m.foreign)
 		f.began = d.e.now
 		f.task = d.m.start(f.w.cpu, func() { d.finish(f) })
@@ -199,7 +201,7 @@ func (d *daemon) work() {
 // finish sends a result, with a view of the load and a credit.
 func (d *daemon) finish(f *flight) {
 	d.average.step(d.e.now, len(d.m.tasks)+1+d.m.foreign)
-	d.ran++
+	d.running--
 	c := f.conn
 	c.tasks--
 	active, free := d.count()
@@ -222,6 +224,7 @@ func (d *daemon) drop(f *flight) {
 		d.queue = slices.Delete(d.queue, i, i+1)
 	} else if f.task != nil && slices.Contains(d.m.tasks, f.task) {
 		d.m.stop(f.task)
+		d.running--
 	} else {
 		return // not here yet, or done: its answer is on its way
 	}
@@ -239,7 +242,7 @@ type view struct {
 
 func (d *daemon) view() view {
 	d.average.step(d.e.now, len(d.m.tasks)+d.m.foreign)
-	return view{running: len(d.m.tasks), queued: len(d.queue), average: d.average.value}
+	return view{running: d.running, queued: len(d.queue), average: d.average.value}
 }
 
 // average is a load average over one minute.

@@ -36,6 +36,9 @@ func newManaged(f *farm, seed uint64) func(c *client) rule {
 			flying: map[uint64]*work{}, req: map[*work]*scheduler.Job{}, shares: map[*work]bool{},
 		}
 		for _, l := range c.links {
+			if l.d.Name == localhost {
+				continue // the scheduler knows it by itself
+			}
 			m.list = append(m.list, scheduler.Host{Addr: l.d.Name})
 			m.byName[l.d.Name] = l
 		}

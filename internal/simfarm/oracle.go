@@ -116,8 +116,7 @@ func (o *oracle) plan() {
 		} else if t := h.free[0] - (bestArrival - now); next == 0 || t < next {
 			next = t
 		}
-		h.free[0] = l.d.ends(start, w.cpu, h.share)
-		slices.Sort(h.free)
+		h.take(l.d.ends(start, w.cpu, h.share))
 	}
 	if next > now {
 		o.f.e.at(next, func() {
@@ -143,6 +142,14 @@ type planned struct {
 	free  []time.Duration // of each place, in order
 	share int             // processes of ours that share the host then
 	rtt   time.Duration
+}
+
+// take has the place that is free first in use until end.
+func (p *planned) take(end time.Duration) {
+	p.free[0] = end
+	for i := 1; i < len(p.free) && p.free[i] < p.free[i-1]; i++ {
+		p.free[i], p.free[i-1] = p.free[i-1], p.free[i]
+	}
 }
 
 // soon counts the places that a job sent now could have when it arrives.
@@ -173,14 +180,12 @@ func (o *oracle) look(d *daemon, waiting int) planned {
 	for i := range p.free {
 		p.free[i] = now
 	}
-	for i, t := range d.m.tasks {
-		p.free[i] = d.ends(now, time.Duration(t.left*1e9), p.share)
+	for _, t := range d.m.tasks {
+		p.take(d.ends(now, time.Duration(t.left*1e9), p.share))
 	}
-	slices.Sort(p.free)
 	slices.SortStableFunc(coming, func(a, b *flight) int { return cmp.Compare(a.sent, b.sent) })
 	for _, f := range coming {
-		p.free[0] = d.ends(max(p.free[0], now), f.w.cpu, p.share)
-		slices.Sort(p.free)
+		p.take(d.ends(p.free[0], f.w.cpu, p.share))
 	}
 	return p
 }
