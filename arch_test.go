@@ -64,7 +64,7 @@ var edges = map[string][]string{
 	"internal/farm":   {},
 	"internal/faults": {}, // tests only
 
-	"internal/simfarm":        {"pkg/scheduler"},
+	"internal/simfarm":        {"pkg/history", "pkg/scheduler"},
 	"internal/simfarm/record": {},
 	"internal/simfarm/report": {"internal/simfarm"},
 	"internal/netlab":         {},

