@@ -20,7 +20,7 @@ const module = "github.com/rdistcc/rdistcc/"
 // edges is the package map: who may import whom, outside tests. A commit that
 // needs a new edge adds it here and argues for it.
 var edges = map[string][]string{
-	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/job", "pkg/sources"},
+	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/job", "pkg/jobserver", "pkg/sources"},
 	"cmd/rdistcc-cm":   {"pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/hostlist", "pkg/iwarp", "pkg/telemetry"},
 	"cmd/rdistccd":     {"pkg/config", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/telemetry", "pkg/toolchain", "pkg/tree", "pkg/worker"},
 	"cmd/rdistcc-perf": {"pkg/iwarp", "pkg/job", "pkg/toolchain"},
@@ -38,6 +38,7 @@ var edges = map[string][]string{
 	"pkg/fetch":          {"pkg/iwarp"},
 	"pkg/job":            {},
 	"pkg/pack":           {},
+	"pkg/jobserver":      {}, // what the wrapper asks of a make above it
 	"pkg/hostlist":       {"pkg/scheduler"},
 	"pkg/scheduler":      {},
 	"pkg/history":        {"pkg/scheduler"}, // for what it predicts, a Cost

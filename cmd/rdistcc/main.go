@@ -103,7 +103,7 @@ func (s *settings) distribute(c command) int {
 	for _, line := range s.complaints {
 		s.say(1, line)
 	}
-	f := &flow{set: s, cmd: c, in: new(interrupts)}
+	f := &flow{set: s, cmd: c, in: newInterrupts()}
 	return f.do()
 }
 

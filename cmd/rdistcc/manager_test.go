@@ -31,6 +31,7 @@ type testManager struct {
 	onLease  func(*ipc.Lease) *ipc.GoLocal                 // not nil: no slot
 	onSubmit func(*ipc.Submit) (*ipc.Result, *ipc.GoLocal) // not nil: in place of a compile
 	hang     chan struct{}                                 // not nil: a Submit has no answer; closed when the wrapper has gone
+	gone     sync.Once                                     // closes hang
 	die      bool                                          // ends the connection in place of an answer to Submit
 
 	mu       sync.Mutex
@@ -142,14 +143,6 @@ func (m *testManager) serve(c *ipcserver.Conn) {
 			if m.die {
 				return
 			}
-			if m.hang != nil {
-				_, _, err := c.Recv() // comes back when the wrapper is gone
-				if err == nil {
-					m.t.Error("a frame in place of an answer")
-				}
-				close(m.hang)
-				return
-			}
 			var fds []int
 			if m.moves {
 				sink = m.memfd("second", 64<<20)
@@ -162,6 +155,14 @@ func (m *testManager) serve(c *ipcserver.Conn) {
 			var no *ipc.GoLocal
 			if m.onSubmit != nil {
 				res, no = m.onSubmit(&s)
+			}
+			if m.hang != nil && no == nil {
+				_, _, err := c.Recv() // comes back when the wrapper is gone
+				if err == nil {
+					m.t.Error("a frame in place of an answer")
+				}
+				m.gone.Do(func() { close(m.hang) })
+				return
 			}
 			if no != nil {
 				m.check(c.Send(no.Append(nil)))

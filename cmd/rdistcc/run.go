@@ -1,12 +1,8 @@
 package main
 
 import (
-	"os"
-	"os/signal"
-	"sync"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
@@ -61,136 +57,6 @@ func exitCode(ws syscall.WaitStatus) int {
 		return 128 + int(ws.Signal())
 	}
 	return ws.ExitStatus()
-}
-
-// interrupts is what happens when somebody wants this process to end: the
-// connection is shut, so that the manager cancels and a Recv returns, and the
-// child, if there is one, gets the signal too. The flow notices, cleans up and
-// exits.
-//
-// Nothing is caught before watch: until there is a child, to die at once is all
-// that is to be done.
-type interrupts struct {
-	mu    sync.Mutex
-	sig   syscall.Signal // the first one, guarded by mu
-	conn  *ipc.Conn      // guarded by mu
-	child int            // guarded by mu; below zero: a process group, to be killed
-	temps []string       // guarded by mu; files to remove in any case
-	on    bool           // owned by the flow
-}
-
-// watched are the signals that end a build. One that is ignored stays ignored.
-var watched = [...]os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT}
-
-// watch begins to catch signals. It costs 0.15 ms (a thread, and a round trip to
-// it a signal), so it comes as late as it may: before a child starts that can
-// have children of its own; a lone one dies with us anyhow (Pdeathsig).
-func (in *interrupts) watch() {
-	if in.on {
-		return
-	}
-	in.on = true
-	ch := make(chan os.Signal, len(watched)) // one of each kind; a repeated one adds nothing
-	for _, s := range watched {
-		if !signal.Ignored(s) {
-			signal.Notify(ch, s)
-		}
-	}
-	go func() {
-		for s := range ch {
-			in.deliver(s.(syscall.Signal))
-		}
-	}()
-}
-
-func (in *interrupts) deliver(s syscall.Signal) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if in.sig != 0 && in.child == 0 {
-		in.removeLocked()
-		os.Exit(128 + int(s)) // asked twice: the clean-up hangs
-	}
-	if in.sig == 0 {
-		in.sig = s
-	}
-	if in.conn != nil {
-		in.conn.Interrupt()
-	}
-	switch {
-	case in.child > 0:
-		_ = syscall.Kill(in.child, s) // not reaped yet: it is still our child
-	case in.child < 0:
-		_ = syscall.Kill(in.child, syscall.SIGKILL)
-	}
-}
-
-// temp notes a file that is not to outlive the command.
-func (in *interrupts) temp(name string) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.temps = append(in.temps, name)
-}
-
-// remove removes the files that are not to outlive the command.
-func (in *interrupts) remove() {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.removeLocked()
-}
-
-func (in *interrupts) removeLocked() {
-	for _, name := range in.temps {
-		_ = syscall.Unlink(name) // there is nobody to tell
-	}
-	in.temps = nil
-}
-
-// caught is the signal that wants us to end, or 0.
-func (in *interrupts) caught() syscall.Signal {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.sig
-}
-
-// holds tells which connection and which child a signal concerns. One that has
-// come already is passed on to the new child.
-func (in *interrupts) holds(conn *ipc.Conn, child int) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.conn, in.child = conn, child
-	switch {
-	case in.sig == 0:
-	case child > 0:
-		_ = syscall.Kill(child, in.sig)
-	case child < 0:
-		_ = syscall.Kill(child, syscall.SIGKILL)
-	}
-}
-
-// reap waits for the child pid and forgets it in the same moment, so that no
-// signal goes to another process that has got its number.
-func (in *interrupts) reap(pid int) (syscall.WaitStatus, error) {
-	const pPid, wExited, wNoWait = 1, 4, 0x1000000
-	var info [128]byte // siginfo_t
-	for {
-		_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, pPid, uintptr(pid), uintptr(unsafe.Pointer(&info)), wExited|wNoWait, 0, 0)
-		if errno == 0 {
-			break
-		}
-		if errno != syscall.EINTR {
-			return 0, errno
-		}
-	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.child = 0
-	var ws syscall.WaitStatus
-	for {
-		_, err := syscall.Wait4(pid, &ws, 0, nil)
-		if err != syscall.EINTR {
-			return ws, err
-		}
-	}
 }
 
 // runHere runs c as the user typed it, with our own descriptors, and waits.

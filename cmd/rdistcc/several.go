@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/jobserver"
 )
 
 // Bounds of a command that is taken apart; beyond them it runs whole.
@@ -37,15 +38,15 @@ func (f *flow) several() *compile.Several {
 	return s
 }
 
-// runSeveral has hosts do the compiles, one behind the other as the driver does,
-// and links here. Nothing is printed before all have gone well: whatever is in
-// the way of one, the command as it was typed runs here and says it.
+// runSeveral has hosts do the compiles and links here. As the driver does, it does one
+// after the other; where make has places to give, one more at a time for each. Nothing
+// is printed before all have gone well: whatever is in the way of one, the command as
+// it was typed runs here and says it.
 func (f *flow) runSeveral(s *compile.Several) int {
 	f.in.watch() // from now on there are files to remove
-	var objects []string
-	defer f.in.remove()
+	defer f.in.leave()
 	var units []*flow
-	var said []segments
+	var objects []string
 	for i, source := range s.Sources {
 		object := ""
 		if s.Links {
@@ -55,24 +56,12 @@ func (f *flow) runSeveral(s *compile.Several) int {
 			}
 			objects = append(objects, object)
 		}
-		u := f.unit(s.Unit(i, object))
-		r, d := u.compile()
-		var words segments
-		if d == nil {
-			words, d = u.words(r)
-		}
-		if d == nil {
-			d = u.place(r)
-		}
-		if d != nil {
-			f.conn, f.slot = u.conn, u.slot
-			f.in.remove()
-			return f.here(d)
-		}
-		u.rec.remote, u.rec.host = true, r.Host
-		u.finish(0)
-		u.release()
-		units, said = append(units, u), append(said, words)
+		units = append(units, f.unit(s.Unit(i, object)))
+	}
+	said, d := f.compileAll(units)
+	if d != nil {
+		f.in.leave()
+		return f.here(d)
 	}
 	begun := false
 	for _, words := range said {
@@ -89,10 +78,130 @@ func (f *flow) runSeveral(s *compile.Several) int {
 	return f.local(compile.ReasonLink, ipc.GateLocal)
 }
 
+// compiled is how one compile of several ended.
+type compiled struct {
+	unit   int
+	result *result
+	detour *detour
+}
+
+// compileAll has hosts compile units, as many at a time as there are places for. It
+// returns what they printed, in their order, or why the command runs here; the
+// connection that said so is then f's.
+func (f *flow) compileAll(units []*flow) (said []segments, d *detour) {
+	places := f.places(units)
+	done := make(chan compiled, len(units))
+	granted := make(chan struct{})
+	if places != nil {
+		defer places.Close() // before the link, which has the command's own place
+		f.in.uses(places)
+		gone := make(chan struct{})
+		defer close(gone)
+		go func() {
+			for places.Acquire() {
+				select {
+				case granted <- struct{}{}:
+				case <-gone: // Close gives it back
+					return
+				}
+			}
+		}()
+	}
+	said = make([]segments, len(units))
+	next, running := 0, 0 // the first one has the command's own place, each other one of make's
+	start := func() {
+		i, u := next, units[next]
+		u.rec.start = time.Now()
+		go func() {
+			defer places.CloseOnPanic()
+			r, d := u.compile()
+			done <- compiled{i, r, d}
+		}()
+		if next++; next == len(units) {
+			places.Enough()
+		}
+	}
+	start()
+	for running = 1; running > 0; {
+		wanted := granted
+		if running == maxAtOnce {
+			wanted = nil
+		}
+		select {
+		case <-wanted:
+			if d != nil || next == len(units) {
+				places.Release()
+				continue
+			}
+			start()
+			running++
+		case c := <-done:
+			u := units[c.unit]
+			if d == nil {
+				if said[c.unit], d = f.land(u, c); d != nil {
+					f.conn, f.slot, u.conn, u.slot = u.conn, u.slot, nil, nil
+					f.in.holds(f.conn, 0)
+					places.Enough()
+					for _, other := range units {
+						other.in.cancel()
+					}
+				}
+			}
+			u.hangUp()
+			u.release()
+			if d == nil && next < len(units) {
+				start()
+				continue
+			}
+			if running--; running > 0 {
+				places.Release()
+			}
+		}
+	}
+	return said, d
+}
+
+// maxAtOnce bounds the compiles of one command that are under way at a time: each holds
+// a slot of the manager's, which others want too.
+const maxAtOnce = 16
+
+// places are make's, if it has some to give, and if the compiles may end in any order:
+// of two that write the same file the last one's is to stay.
+func (f *flow) places(units []*flow) *jobserver.Client {
+	if len(units) < 2 {
+		return nil
+	}
+	names := make(map[string]bool)
+	for _, u := range units {
+		for _, out := range u.plan.Outputs {
+			if names[out.Name] {
+				return nil
+			}
+			names[out.Name] = true
+		}
+	}
+	return jobserver.Open(f.set.getenv("MAKEFLAGS"))
+}
+
+// land puts the files of a compile in their places and keeps what it printed.
+func (f *flow) land(u *flow, c compiled) (words segments, d *detour) {
+	if c.detour != nil {
+		return words, c.detour
+	}
+	if words, d = u.words(c.result); d == nil {
+		d = u.place(c.result)
+	}
+	if d != nil {
+		return words, d
+	}
+	u.rec.remote, u.rec.host = true, c.result.Host
+	u.finish(0)
+	return words, nil
+}
+
 // unit is the command of one compile of ours.
 func (f *flow) unit(words []string) *flow {
-	u := &flow{set: f.set, in: f.in, cmd: command{file: f.cc.file, argv: append([]string{f.cc.argv[0]}, words...)}}
-	u.rec.start = time.Now()
+	u := &flow{set: f.set, in: f.in.part(), cmd: command{file: f.cc.file, argv: append([]string{f.cc.argv[0]}, words...)}}
 	u.makePlan()
 	return u
 }

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -232,5 +235,114 @@ func TestResponseFileIsReadOnce(t *testing.T) {
 	n, err := unix.Read(watch, events[:])
 	if err != nil || n != 2*unix.SizeofInotifyEvent {
 		t.Errorf("%d bytes of events, %v; want one open and one close", n, err)
+	}
+}
+
+// makefile has one command of three compiles, for a make of its own.
+const makefile = "all:\n\t@+%s gcc -c a.c warn.c d/b.c -I.\n"
+
+// makeBench is severalBench with a make that has jobs places; each compile waits until
+// as many are under way as want says.
+func makeBench(t *testing.T, want int) (m *testManager, b *bench) {
+	t.Helper()
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("no make")
+	}
+	m = treeManager(t)
+	all := make(chan struct{})
+	n := 0
+	m.onSubmit = func(*ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
+		m.mu.Lock()
+		if n++; n == want {
+			close(all)
+		}
+		m.mu.Unlock()
+		select {
+		case <-all:
+		case <-time.After(patience):
+			t.Errorf("%d compiles are not under way at a time", want)
+		}
+		return nil, nil
+	}
+	b = severalBench(t, m)
+	b.write("Makefile", fmt.Sprintf(makefile, rdistcc))
+	return m, b
+}
+
+// patience ends a test that waits for what does not happen.
+const patience = 30 * time.Second
+
+// TestSeveralUnderMake: with places of make's the compiles of one command are under way
+// together; make gets the places back, or it would say so.
+func TestSeveralUnderMake(t *testing.T) {
+	for _, c := range []struct{ jobs, want int }{{1, 1}, {2, 2}, {3, 3}, {9, 3}} {
+		_, b := makeBench(t, c.want)
+		b.wants(b.run("make", "-j"+strconv.Itoa(c.jobs)), 0, "")
+		b.reported("remote:farm:7632", "remote:farm:7632", "remote:farm:7632")
+		for _, name := range []string{"a.o", "warn.o", "b.o"} {
+			if len(b.read(name)) == 0 {
+				t.Errorf("-j%d: no %s", c.jobs, name)
+			}
+		}
+	}
+}
+
+// TestSeveralUnderMakeOneFails: the others are cancelled, the command runs here whole,
+// and no place is lost.
+func TestSeveralUnderMakeOneFails(t *testing.T) {
+	m, b := makeBench(t, 3)
+	m.hang = make(chan struct{})
+	wait, n := m.onSubmit, 0
+	m.onSubmit = func(s *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
+		wait(s)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if n++; n == 1 {
+			return nil, &ipc.GoLocal{Reason: "no-hosts"}
+		}
+		return nil, nil
+	}
+	b.wants(b.run("make", "-j3"), 0, "")
+	b.reported("local:no-hosts")
+}
+
+// TestSeveralUnderMakeInterrupted: places come back when the command is told to end in
+// the midst of its compiles. make goes on, as its rule ignores that.
+func TestSeveralUnderMakeInterrupted(t *testing.T) {
+	m, b := makeBench(t, 3)
+	wait, once := m.onSubmit, sync.Once{}
+	m.hang = make(chan struct{})
+	m.onSubmit = func(s *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
+		wait(s)
+		once.Do(func() {
+			text := strings.TrimSpace(b.read("pid"))
+			pid, err := strconv.Atoi(text)
+			if err == nil {
+				err = syscall.Kill(pid, syscall.SIGTERM)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		return nil, nil
+	}
+	b.write("Makefile", "all:\n\t@-+echo $$$$ >pid; exec "+rdistcc+" gcc -c a.c warn.c d/b.c -I.\n\t@echo goes on\n")
+	o := b.run("make", "-j3")
+	<-m.hang
+	if o.code != 0 || o.stdout != "goes on\n" || strings.Contains(o.stderr, "jobserver") || !strings.Contains(o.stderr, "143") {
+		t.Errorf("%+v", o)
+	}
+}
+
+// TestSeveralOfOneName: of two objects of one name the last one stays, whatever places
+// there are.
+func TestSeveralOfOneName(t *testing.T) {
+	_, b := makeBench(t, 1)
+	b.write("Makefile", "all:\n\t@+"+rdistcc+" gcc -c b.c a.c d/b.c\n")
+	b.wants(b.run("make", "-j5"), 0, "")
+	got := b.read("b.o")
+	b.wants(b.run("gcc", "-c", "d/b.c"), 0, "")
+	if got != b.read("b.o") {
+		t.Error("b.o is not of the last source")
 	}
 }

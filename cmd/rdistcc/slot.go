@@ -33,6 +33,7 @@ func (f *flow) lease() *ipc.GoLocal {
 		return noManager(err)
 	}
 	f.conn = conn
+	f.in.holds(conn, 0)
 	list, _, _ := f.plan.SharedList(compile.KeepsMacrosFrom)
 	words, names, ok := f.plan.Shared(compile.KeepsMacrosFrom)
 	if len(list) > ipc.MaxWords {
