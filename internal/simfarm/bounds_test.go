@@ -20,7 +20,7 @@ var bounds = map[string]struct{ oracle, simple float64 }{
 	"long tail":    {1.2, 1.02},
 	"dead hosts":   {1.35, 1.15},
 	"local cores":  {1.95, 1.95},
-	"recorded":     {3.2, 1.7},
+	"recorded":     {3.2, 2.1},
 }
 
 func TestBounds(t *testing.T) {
