@@ -23,10 +23,12 @@ var (
 // same memory. One goroutine runs it.
 type attempt struct {
 	*task
+	req    *request
 	link   *link
 	fl     *flight
 	sink   *hold
 	asked  time.Time // when its credit was asked for
+	hedge  bool      // the second of two at the same time; the race's
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	out    outcome // once run has ended
@@ -49,6 +51,17 @@ func (a *attempt) run() {
 	a.out = a.fly()
 	a.cancel(nil)
 	a.m.ended(a)
+}
+
+// report is what the scheduler learns of it.
+func (a *attempt) report() scheduler.Report {
+	x := scheduler.Report{ID: a.req.id, Source: a.name}
+	if r := a.out.result; r != nil {
+		x.Failed = r.Exit != 0
+		x.Wall, x.CPU = time.Duration(r.Wall)*time.Microsecond, time.Duration(r.CPU)*time.Microsecond
+		x.RSS, x.Bytes = r.MaxRSS, a.fl.total
+	}
+	return x
 }
 
 // release ends the attempt's part in the memory; after that there is no result.

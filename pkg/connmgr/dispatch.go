@@ -12,13 +12,16 @@ import (
 
 // request is a job that waits for the scheduler's word.
 type request struct {
-	job   scheduler.Job
-	ready chan grant // capacity 1
+	id     uint64        // tells the scheduler's runs apart
+	job    scheduler.Job // guarded by Manager.mu from pick on
+	ready  chan grant    // capacity 1
+	second chan grant    // capacity 1: of a further host, as the one that has the job is slow; nil = not wanted
 }
 
 // grant is the scheduler's word: a link with one of its credits, or a decision
 // that no host gets the job.
 type grant struct {
+	req      *request
 	link     *link
 	credit   job.Credit
 	decision scheduler.Decision
@@ -49,27 +52,47 @@ func (m *Manager) pick(ctx context.Context, r *request) (grant, error) {
 	return grant{}, context.Cause(ctx)
 }
 
-// dispatchLocked asks the scheduler for all that wait, in order of arrival.
+// dispatchLocked asks the scheduler for all that wait, in the order that is fair
+// among builds, and then for the jobs that take too long where they are.
 func (m *Manager) dispatchLocked() {
-	if len(m.waiting) == 0 && len(m.asking) == 0 {
+	if len(m.waiting) == 0 && len(m.asking) == 0 && len(m.racing) == 0 {
 		return
 	}
 	now := time.Now()
 	next := m.formsLocked(now)
-	left := m.waiting[:0]
-	for _, r := range m.waiting {
-		g, ok := m.tryLocked(now, r)
-		if ok {
-			r.ready <- g
-			continue
-		}
-		left = append(left, r)
-		if u := g.decision.Until; !u.IsZero() && (next.IsZero() || u.Before(next)) {
-			next = u
+	soon := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
 		}
 	}
-	clear(m.waiting[len(left):])
-	m.waiting = left
+	m.jobs = m.jobs[:0]
+	for _, r := range m.waiting {
+		m.jobs = append(m.jobs, &r.job)
+	}
+	served := 0
+	for _, i := range m.sched.Order(now, m.jobs) {
+		r := m.waiting[i]
+		g, ok := m.tryLocked(now, r)
+		if !ok {
+			soon(g.decision.Until)
+			continue
+		}
+		r.ready <- g
+		m.jobs[i] = nil
+		served++
+	}
+	if served > 0 {
+		left := m.waiting[:0]
+		for i, r := range m.waiting {
+			if m.jobs[i] != nil {
+				left = append(left, r)
+			}
+		}
+		clear(m.waiting[len(left):])
+		m.waiting = left
+	}
+	clear(m.jobs)
+	soon(m.hedgesLocked(now))
 	if !next.IsZero() {
 		m.alarm.Reset(max(next.Sub(now), time.Millisecond))
 	}
@@ -89,11 +112,18 @@ func (m *Manager) tryLocked(now time.Time, r *request) (grant, bool) {
 	case scheduler.Local:
 		return grant{decision: d}, true
 	case scheduler.Run:
-		l := m.hosts[d.Host].link
-		return grant{link: l, credit: l.takeCreditLocked()}, true
+		return m.grantLocked(now, r, d.Host), true
 	case scheduler.Wait:
 	}
 	return grant{decision: d}, false
+}
+
+// grantLocked takes the credit that the scheduler has chosen for r.
+func (m *Manager) grantLocked(now time.Time, r *request, addr string) grant {
+	l := m.hosts[addr].link
+	m.sched.Started(now, r.id, addr, &r.job)
+	r.job.Tried[addr] = true
+	return grant{req: r, link: l, credit: l.takeCreditLocked()}
 }
 
 // hopeless says whether the job can be done here without further ado: before the
@@ -171,7 +201,8 @@ func (m *Manager) giveBack(g grant) {
 	defer m.mu.Unlock()
 	switch {
 	case g.link != nil:
-		m.sched.Done(time.Now(), g.link.h.addr, scheduler.Unused, scheduler.Report{})
+		m.sched.Done(time.Now(), g.link.h.addr, scheduler.Unused, scheduler.Report{ID: g.req.id})
+		delete(g.req.job.Tried, g.link.h.addr)
 		if g.link.h.link == g.link { // otherwise the credit has ended with the link
 			g.link.addCreditLocked(g.credit)
 		}
@@ -186,7 +217,7 @@ func (m *Manager) ended(a *attempt) {
 	h := a.host()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.sched.Done(time.Now(), h.addr, a.out.blame, scheduler.Report{Source: a.name})
+	m.sched.Done(time.Now(), h.addr, a.out.blame, a.report())
 	switch a.out.blame {
 	case scheduler.OK:
 		h.jobs.ok++

@@ -153,8 +153,10 @@ type Manager struct {
 	mu      sync.Mutex
 	sched   *scheduler.Scheduler
 	hosts   map[string]*host
-	waiting []*request  // jobs that wait for a credit, in order of arrival
-	asking  []*question // jobs that wait for their form
+	waiting []*request          // jobs that wait for a credit, in order of arrival
+	racing  map[uint64]*request // jobs that are at a host, or on their way, by id
+	jobs    []*scheduler.Job    // dispatchLocked works in it
+	asking  []*question         // jobs that wait for their form
 	alarm   *time.Timer
 	open    map[*client]struct{} // wrappers that are served
 	serving bool
@@ -176,6 +178,7 @@ func New(o Options) (*Manager, error) {
 		lastUse:  time.Now(),
 		hosts:    make(map[string]*host),
 		open:     make(map[*client]struct{}),
+		racing:   make(map[uint64]*request),
 		stopping: make(chan struct{}),
 	}
 	_, _ = rand.Read(m.boot[:]) // never fails

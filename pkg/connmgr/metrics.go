@@ -33,7 +33,7 @@ type metrics struct {
 	traffic   *prometheus.CounterVec
 	fallbacks prometheus.Counter
 	retries   prometheus.Counter
-	hedges    prometheus.Counter
+	hedges    *prometheus.CounterVec
 	windows   *prometheus.CounterVec
 	boards    *prometheus.CounterVec
 }
@@ -63,8 +63,8 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 			Help: "Compiles done on the build host because of trouble."}),
 		retries: prometheus.NewCounter(prometheus.CounterOpts{Name: "rdistcc_cm_retries_total",
 			Help: "Jobs given to another host after the one before failed or refused them."}),
-		hedges: prometheus.NewCounter(prometheus.CounterOpts{Name: "rdistcc_cm_hedges_total",
-			Help: "Jobs given to a second host because the first was slow."}),
+		hedges: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_hedges_total",
+			Help: "Jobs given to a second host because the first was slow, by whether the second one was first."}, []string{"result"}),
 		windows: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_windows_total",
 			Help: "Sources offered, and results fetched, by RDMA Read as they were too big for a slot or a sink."}, []string{"what"}),
 	}
@@ -72,6 +72,9 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 		Help: "Load boards of hosts that were read; torn: met in the midst of a change."}, []string{"result"})
 	for _, result := range []string{"ok", "torn"} {
 		x.boards.WithLabelValues(result)
+	}
+	for _, result := range []string{"won", "lost"} {
+		x.hedges.WithLabelValues(result)
 	}
 	for _, what := range []string{"source", "result"} {
 		x.windows.WithLabelValues(what)
@@ -94,6 +97,9 @@ func (x *metrics) unregister(r prometheus.Registerer) {
 		r.Unregister(c)
 	}
 }
+
+// hedged counts a second host that was first, or was not.
+func (x *metrics) hedged(result string) { x.hedges.WithLabelValues(result).Inc() }
 
 // bytes counts payload to and from a host.
 func (x *metrics) bytes(host string, out, in uint64) {

@@ -192,7 +192,7 @@ func TestMetrics(t *testing.T) {
 		`rdistcc_cm_slots{state="leased"} 0`,
 		`rdistcc_cm_fallbacks_total 0`,
 		`rdistcc_cm_retries_total 0`,
-		`rdistcc_cm_hedges_total 0`,
+		`rdistcc_cm_hedges_total{result="won"} 0`,
 	} {
 		want = strings.ReplaceAll(want, "HOST", d.addr)
 		if !strings.Contains(page, "\n"+want+"\n") {

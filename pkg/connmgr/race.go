@@ -36,9 +36,11 @@ func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 		return nil, no
 	}
 	r := &race{c: c, t: t, ended: make(chan *attempt, maxAttempts),
-		req: &request{job: c.request(t.total(), f.Tree), ready: make(chan grant, 1)}}
+		req: &request{id: t.id, job: c.request(t.total(), f.Tree), ready: make(chan grant, 1), second: make(chan grant, 1)}}
+	c.m.join(r.req)
 	won, no := r.run()
 	r.stop()
+	c.m.leave(r.req)
 	if no != nil {
 		return nil, no
 	}
@@ -67,11 +69,16 @@ func (r *race) run() (*attempt, *ipc.GoLocal) {
 		case a := <-r.ended:
 			if a.out.result != nil {
 				r.remove(a)
+				if a.hedge {
+					c.m.metrics.hedged("won")
+				}
 				return a, nil
 			}
 			if no := r.failed(a); no != nil {
 				return nil, no
 			}
+		case g := <-r.req.second:
+			r.hedge(g)
 		}
 	}
 }
@@ -101,17 +108,34 @@ func (r *race) next() *ipc.GoLocal {
 	return nil
 }
 
+// hedge sends the task to a second host too, as the first one is slow.
+func (r *race) hedge(g grant) {
+	c := r.c
+	sink, err := c.m.sinks.TryGet(c.uid)
+	if sink == nil || len(r.running) != 1 || r.started >= maxAttempts {
+		if sink != nil {
+			sink.Put() // nobody has seen it
+		}
+		c.m.o.Log.Debug("no second host", "job", r.t.id, "err", err)
+		c.m.giveBack(g)
+		return
+	}
+	c.m.o.Log.Info("second host", "job", r.t.id, "host", g.link.h.addr, "slow", r.running[0].host().addr)
+	c.record.Hedged = g.link.h.addr
+	r.start(g, newHold(c.m, sink), time.Now()).hedge = true
+}
+
 // start sends the task to one more host; sink becomes the attempt's.
-func (r *race) start(g grant, sink *hold, asked time.Time) {
+func (r *race) start(g grant, sink *hold, asked time.Time) *attempt {
 	a := r.t.attempt(r.c.ctx, g, sink, asked)
 	r.started++
 	r.running = append(r.running, a)
-	r.req.job.Tried[g.link.h.addr] = true
 	ended := r.ended
 	r.c.m.clients.Go(func() {
 		a.run()
 		ended <- a
 	})
+	return a
 }
 
 // failed takes note of an attempt that came to nothing. Not nil says that it was the
@@ -119,6 +143,9 @@ func (r *race) start(g grant, sink *hold, asked time.Time) {
 func (r *race) failed(a *attempt) *ipc.GoLocal {
 	r.remove(a)
 	a.release()
+	if a.hedge {
+		r.c.m.metrics.hedged("lost")
+	}
 	if r.c.ctx.Err() != nil {
 		return interrupted
 	}
@@ -152,6 +179,9 @@ func (r *race) stop() {
 	}
 	for _, a := range r.running {
 		a.cancel(errCancelled)
+		if a.hedge {
+			r.c.m.metrics.hedged("lost")
+		}
 	}
 	ended := r.ended
 	r.c.m.clients.Go(func() {

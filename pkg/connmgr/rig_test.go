@@ -232,6 +232,15 @@ func (w *wrapper) recv() any {
 		if err := m.Parse(fields); err != nil {
 			w.t.Error(err)
 		}
+		if m.Moved {
+			fds, err := w.conn.TakeFDs(1)
+			if err != nil {
+				w.t.Error(err)
+				return err
+			}
+			w.sink.Close()
+			w.sink = os.NewFile(uintptr(fds[0]), "second sink")
+		}
 		return m
 	case ipc.KindGoLocal:
 		m := new(ipc.GoLocal)

@@ -1,0 +1,177 @@
+package connmgr
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// counter is the sum of a metric's series with a label's value; "" = all.
+func counter(t *testing.T, m *Manager, name, value string) (sum float64) {
+	t.Helper()
+	all, err := m.o.Registry.(*prometheus.Registry).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if f.GetName() != name {
+			continue
+		}
+		for _, x := range f.GetMetric() {
+			for _, l := range x.GetLabel() {
+				if l.GetValue() == value || value == "" {
+					sum += x.GetCounter().GetValue()
+					break
+				}
+			}
+		}
+	}
+	return sum
+}
+
+// hedges wants so many second hosts that were first, and that were not.
+func hedges(t *testing.T, m *Manager, won, lost float64) {
+	t.Helper()
+	const name = "rdistcc_cm_hedges_total"
+	if w, l := counter(t, m, name, "won"), counter(t, m, name, "lost"); w != won || l != lost {
+		t.Errorf("%v hedges won, %v lost, want %v and %v", w, l, won, lost)
+	}
+}
+
+// TestSecondHostWins: a job that is late gets a second host. The wrapper has its
+// answer at once, and the memory is free when the first host has answered the Cancel.
+func TestSecondHostWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		answers := make(chan struct{})
+		slow := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
+			d.onJob = func(c *fakeConn, j *fakeJob) {
+				<-j.ctx.Done()
+				<-answers
+				c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
+			}
+		})
+		good := startFake(t, s.far, "10.0.0.2:7632", nil)
+		hosts := slow.addr + " " + good.addr
+		s.m.wantHosts(s.m.listOf(hosts), nil)
+		synctest.Wait()
+		began := time.Now()
+		res, no := s.run(context.Background(), leaseOf(hosts), "int x;")
+		if no != nil || res.Host != good.addr || !res.Moved || res.Attempts != 2 {
+			t.Fatalf("answer %+v %+v, want a result of %s in a sink of its own", res, no, good.addr)
+		}
+		if took := time.Since(began); took < 400*time.Millisecond || took > 4*time.Second {
+			t.Errorf("it took %v, want between half a second and 4 s", took)
+		}
+		hedges(t, s.m, 1, 0)
+		synctest.Wait()
+		leased := func() int { st := s.m.sinks.Stats(); return st.Total - st.Free }
+		if leased() != 1 || s.m.Status().Slots.Leased != 1 {
+			t.Errorf("%d sinks and %d sources in use while the slow host may write, want one of each", leased(), s.m.Status().Slots.Leased)
+		}
+		close(answers)
+		synctest.Wait()
+		if leased() != 0 || s.m.Status().Slots.Leased != 0 {
+			t.Errorf("%d sinks and %d sources in use, want none", leased(), s.m.Status().Slots.Leased)
+		}
+		for _, h := range s.m.Status().Hosts {
+			if h.State != "up" || h.Running != 0 {
+				t.Errorf("%s is %s with %d jobs: to be slow is no fault", h.Addr, h.State, h.Running)
+			}
+		}
+	})
+}
+
+// TestFirstHostWins: the second one came too late.
+func TestFirstHostWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		first := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
+			d.onJob = func(c *fakeConn, j *fakeJob) {
+				time.Sleep(4 * time.Second)
+				c.finish(j, compiled(j))
+			}
+		})
+		second := startFake(t, s.far, "10.0.0.2:7632", func(d *fakeDaemon) {
+			d.onJob = func(c *fakeConn, j *fakeJob) {
+				<-j.ctx.Done()
+				c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
+			}
+		})
+		hosts := first.addr + " " + second.addr
+		s.m.wantHosts(s.m.listOf(hosts), nil)
+		synctest.Wait()
+		res, no := s.run(context.Background(), leaseOf(hosts), "int x;")
+		if no != nil || res.Host != first.addr || res.Moved {
+			t.Fatalf("answer %+v %+v, want a result of %s in the leased sink", res, no, first.addr)
+		}
+		if second.jobsSeen() != 1 {
+			t.Error("there was no second host")
+		}
+		hedges(t, s.m, 0, 1)
+		synctest.Wait()
+		if n := s.m.Status().Slots.Leased; n != 0 {
+			t.Errorf("%d slots in use, want none", n)
+		}
+	})
+}
+
+// TestSecondHostFails: then the first one is waited for.
+func TestSecondHostFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		first := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
+			d.onJob = func(c *fakeConn, j *fakeJob) {
+				time.Sleep(10 * time.Second)
+				c.finish(j, compiled(j))
+			}
+		})
+		second := startFake(t, s.far, "10.0.0.2:7632", func(d *fakeDaemon) {
+			d.onJob = func(c *fakeConn, j *fakeJob) {
+				c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseDisk}})
+			}
+		})
+		hosts := first.addr + " " + second.addr
+		s.m.wantHosts(s.m.listOf(hosts), nil)
+		synctest.Wait()
+		res, no := s.run(context.Background(), leaseOf(hosts), "int x;")
+		if no != nil || res.Host != first.addr || second.jobsSeen() != 1 {
+			t.Fatalf("answer %+v %+v, want a result of %s after the other failed", res, no, first.addr)
+		}
+		hedges(t, s.m, 0, 1)
+	})
+}
+
+// TestHedgedObject: the wrapper reads the winner's object, with real sockets and memory.
+func TestHedgedObject(t *testing.T) {
+	r := newRig(t, nil)
+	slow := startFake(t, r.far, "127.0.0.1:0", nil)
+	good := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.jobs = 1 })
+	hosts := slow.addr + " " + good.addr
+	for range 5 { // what compiles take is known then
+		r.remote(hosts, "int x;")
+	}
+	slow.mu.Lock()
+	slow.onJob = func(c *fakeConn, j *fakeJob) {
+		<-j.ctx.Done()
+		a := compiled(j)
+		a.files[0] = []byte(strings.Repeat("late", 10)) // it had begun to write
+		c.finish(j, a)
+	}
+	slow.mu.Unlock()
+	for i := 0; counter(t, r.m, "rdistcc_cm_hedges_total", "won") == 0; i++ {
+		if i == 20 {
+			t.Fatal("no job went to the slow host and from there to the other one")
+		}
+		if res := r.remote(hosts, "int y;"); res.Host != good.addr {
+			t.Errorf("result of %s, want %s", res.Host, good.addr)
+		}
+	}
+	r.idle()
+}
