@@ -86,6 +86,7 @@ func serve(load func() (*config.Config, error)) (err error) {
 	o.Device, o.Log, o.Registry, o.Version = dev, d.log.Logger, registry, version
 	o.Hosts, o.Home = d.hosts.get, os.Getenv("HOME")
 	o.Compilers = filepath.Join(ipc.StateDir(os.Getenv), "cm.compilers")
+	o.History = filepath.Join(historyDir(os.Getenv), "history")
 	o.AnyUser = listener.Group
 	o.Control = map[string]func() (any, error){"config": func() (any, error) { return d.settings.Load(), nil }}
 	if d.m, err = connmgr.New(o); err != nil {
@@ -109,6 +110,23 @@ func serve(load func() (*config.Config, error)) (err error) {
 	}
 	d.log.Info("connection manager serves", "version", version, "socket", path, "config", d.cfg.Path())
 	return d.run(listener)
+}
+
+// historyDir is where what compiles took is kept from one session to the next:
+// XDG_STATE_HOME/rdistcc, else HOME/.local/state/rdistcc, else with the socket.
+func historyDir(getenv func(string) string) string {
+	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "rdistcc")
+	}
+	if dir := getenv("HOME"); filepath.IsAbs(dir) && isDir(dir) { // a service's may not exist
+		return filepath.Join(dir, ".local", "state", "rdistcc")
+	}
+	return ipc.StateDir(getenv)
+}
+
+func isDir(name string) bool {
+	st, err := os.Stat(name)
+	return err == nil && st.IsDir()
 }
 
 // fewThreads lets the manager run Go code on one core for each sixteen that there

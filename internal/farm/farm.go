@@ -154,7 +154,7 @@ func (f *Farm) Env() []string {
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
 		return strings.HasPrefix(s, "RDISTCC_") || strings.HasPrefix(s, "DISTCC_")
 	})
-	env = append(env, "RDISTCC_DIR="+f.Dir, "RDISTCC_CONFIG="+filepath.Join(f.Dir, noSettings))
+	env = append(env, "RDISTCC_DIR="+f.Dir, "XDG_STATE_HOME="+f.Dir, "RDISTCC_CONFIG="+filepath.Join(f.Dir, noSettings))
 	return append(env, f.Vars...)
 }
 

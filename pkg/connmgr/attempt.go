@@ -116,7 +116,9 @@ func (a *attempt) fly() outcome {
 		Sink:    job.Window{STag: uint32(fl.sink.STag()), TO: fl.sink.Base(), Len: window},
 		Source:  source,
 		Fetch:   fl.fetch,
-		Timeout: uint32(min(max(a.limit.Milliseconds(), 1), 1<<32-1)),
+		Timeout: milliseconds(max(a.limit, time.Millisecond)),
+		Memory:  a.cost.Memory,
+		Expect:  milliseconds(a.cost.Time),
 	})
 	a.m.mu.Lock()
 	l.startLocked(fl)
@@ -207,6 +209,10 @@ func (a *attempt) answer(n uint8) *ipc.Result {
 	out.WriteUS = microseconds(wrote.Sub(fl.began))
 	out.ReturnUS = microseconds(answered.Sub(wrote) - time.Duration(r.Queue)*time.Microsecond - time.Duration(r.Wall)*time.Microsecond)
 	return out
+}
+
+func milliseconds(d time.Duration) uint32 {
+	return uint32(min(max(d.Milliseconds(), 0), 1<<32-1))
 }
 
 func microseconds(d time.Duration) uint32 {

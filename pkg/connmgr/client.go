@@ -25,6 +25,7 @@ type client struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	uid    uint32
+	pid    int32
 
 	watched bool         // a frame, or nil for the end, is going to be in frames
 	frames  chan message // capacity 1
@@ -144,7 +145,7 @@ func (c *client) serve() error {
 	if err != nil {
 		return fmt.Errorf("who is the wrapper: %w", err)
 	}
-	c.uid = peer.Uid
+	c.uid, c.pid = peer.Uid, peer.Pid
 	allowed := c.m.o.AnyUser || peer.Uid == 0 || peer.Uid == c.m.uid
 	for {
 		f := c.next()
@@ -199,6 +200,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 	c.begin()
 	c.lease = f
 	c.record.Compiler, c.record.Source, c.record.Output = f.Compiler, f.Source, f.Output
+	c.record.Build = c.build()
 	if no := c.prepare(); no != nil {
 		return c.goLocal(no)
 	}

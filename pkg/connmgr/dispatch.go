@@ -212,8 +212,13 @@ func (m *Manager) giveBack(g grant) {
 	}
 }
 
-// ended tells the scheduler what an attempt came to.
+// ended tells the scheduler, and the history, what an attempt came to.
 func (m *Manager) ended(a *attempt) {
+	m.learn(a, m.endedLocking(a))
+}
+
+// endedLocking gives the speed of the host too.
+func (m *Manager) endedLocking(a *attempt) float64 {
 	h := a.host()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -228,6 +233,7 @@ func (m *Manager) ended(a *attempt) {
 		m.metrics.jobs.WithLabelValues("remote", "", h.addr, "retried").Inc()
 	}
 	m.dispatchLocked()
+	return m.sched.Speed(h.addr, a.toolchain)
 }
 
 // localDecision is what the wrapper hears of the scheduler's refusal.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
+	"github.com/rdistcc/rdistcc/pkg/history"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
@@ -48,6 +49,7 @@ type Options struct {
 
 	Home      string
 	Compilers string // file that remembers which compilers there are (none)
+	History   string // file that remembers what compiles took (none: nothing outlives the manager)
 
 	// AnyUser serves every user who may open the socket, not only this one and root.
 	AnyUser bool
@@ -133,6 +135,7 @@ type Manager struct {
 	local   gate                // compiles, links and the like
 	metrics *metrics
 	lists   listCache
+	history *history.Store
 	recipes recipes.Cache
 	native  recipes.NativeCache
 	search  recipes.SearchCache
@@ -142,6 +145,7 @@ type Manager struct {
 	ids     atomic.Uint64 // the last job's
 
 	largeUsed atomic.Int64 // bytes taken of large
+	saved     atomic.Int64 // when history was, or was begun to be: nanoseconds since 1970
 
 	hostsRun sync.WaitGroup // host.run
 	links    sync.WaitGroup // goroutines of links
@@ -194,6 +198,7 @@ func New(o Options) (*Manager, error) {
 	if m.pd, err = o.Device.AllocPD(); err != nil {
 		return nil, fmt.Errorf("connection manager: %w", err)
 	}
+	m.openHistory()
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.alarm = time.AfterFunc(time.Hour, m.wake)
 	m.metrics = newMetrics(m, o.Registry)
@@ -233,6 +238,7 @@ func (m *Manager) Close() error {
 	m.hostsRun.Wait()
 	m.links.Wait()
 	m.alarm.Stop()
+	m.saveHistory()
 	m.metrics.unregister(m.o.Registry)
 	m.sources.Close()
 	m.sinks.Close()

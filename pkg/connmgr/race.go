@@ -37,6 +37,7 @@ func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 	}
 	r := &race{c: c, t: t, ended: make(chan *attempt, maxAttempts),
 		req: &request{id: t.id, job: c.request(t.total(), f.Tree), ready: make(chan grant, 1), second: make(chan grant, 1)}}
+	r.req.job.Cost = t.cost
 	c.m.join(r.req)
 	won, no := r.run()
 	r.stop()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/history"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
@@ -26,6 +27,8 @@ type task struct {
 	bodyLen   uint32
 	textOff   uint32
 	textLen   uint64
+	key       history.Key
+	cost      scheduler.Cost // what it is expected to take
 }
 
 // total is the bytes of body and text.
@@ -53,8 +56,10 @@ func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
 	if err != nil {
 		return nil, &ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitProtocol, Detail: "the wrapper's job: " + err.Error()}
 	}
-	return &task{m: c.m, id: c.id, uid: c.uid, toolchain: c.toolchain.ID, name: c.record.Source, limit: c.timeLimit(),
-		source: c.source, text: text, body: body, bodyLen: f.BodyLen, textOff: f.TextOff, textLen: f.TextLen}, nil
+	t := &task{m: c.m, id: c.id, uid: c.uid, toolchain: c.toolchain.ID, name: c.record.Source, limit: c.timeLimit(),
+		source: c.source, text: text, body: body, bodyLen: f.BodyLen, textOff: f.TextOff, textLen: f.TextLen}
+	c.predict(t)
+	return t, nil
 }
 
 // slotEnd is how far the slot is in use, in bytes.
@@ -82,6 +87,7 @@ func (c *client) request(size uint64, tree bool) scheduler.Job {
 		Hosts: c.list.sched, Tried: make(map[string]bool), Toolchain: c.toolchain.ID, Size: size,
 		Since: time.Now(), Share: c.list.Share, Random: c.list.Randomize,
 		Tree: tree, NoLocal: c.lease.Mode == ipc.ModeRemote,
+		Bytes: size, Build: c.record.Build,
 	}
 }
 

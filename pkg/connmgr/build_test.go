@@ -1,0 +1,128 @@
+package connmgr
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// processes starts a shell that prints process ids and waits, and returns the ids.
+func processes(t *testing.T, attr *syscall.SysProcAttr, script string, n int) (pids []int) {
+	t.Helper()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash, which gives commands process groups without a terminal")
+	}
+	cmd := exec.Command(bash, "-c", script)
+	cmd.SysProcAttr = attr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		_ = cmd.Wait()
+	})
+	for s := bufio.NewScanner(out); len(pids) < n && s.Scan(); {
+		pid, err := strconv.Atoi(strings.TrimSpace(s.Text()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	if len(pids) < n {
+		t.Fatalf("%d processes, want %d", len(pids), n)
+	}
+	return pids
+}
+
+func TestBuildsAreToldApart(t *testing.T) {
+	// A terminal's shell: each command line has a process group.
+	pids := processes(t, &syscall.SysProcAttr{Setsid: true},
+		`exec 3<&0; set -m; bash -c 'echo $$; cat <&3; :' & bash -c 'bash -c "echo \$\$; cat <&3; :"; :' & echo $$; cat <&3; wait`, 3)
+	seen := make(map[uint64]bool)
+	for _, pid := range pids {
+		seen[buildOf(pid)] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("the shell and its two jobs are %d builds, want 3", len(seen))
+	}
+
+	// A tool that gives each command a group of its own.
+	tool := processes(t, &syscall.SysProcAttr{Setsid: true},
+		`exec 3<&0; set -m; bash -c 'set -m; echo $$; bash -c "echo \$\$; cat <&3; :" & bash -c "echo \$\$; cat <&3; :" & cat <&3; wait' & cat <&3; wait`, 3)
+	for _, pid := range tool[1:] {
+		if a, b := buildOf(tool[0]), buildOf(pid); a != b {
+			t.Errorf("a command of process %d is of build %x, the tool of %x", pid, b, a)
+		}
+	}
+
+	if buildOf(0) != 0 || buildOf(1<<30) != 0 {
+		t.Error("processes that cannot be seen are not one build")
+	}
+}
+
+func TestNamedBuilds(t *testing.T) {
+	of := func(uid uint32, name string) uint64 {
+		c := &client{uid: uid, pid: int32(os.Getpid()), lease: &ipc.Lease{Build: name}}
+		return c.build()
+	}
+	if of(1, "a") != of(1, "a") || of(1, "a") == of(1, "b") || of(1, "a") == of(2, "a") || of(1, "") == of(1, "a") {
+		t.Error("names do not tell builds apart")
+	}
+}
+
+// TestBuildsTakeTurns: a build that came later, with less to do, does not stand
+// behind all of a large one.
+func TestBuildsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, func(o *Options) { o.Slots = 16 })
+		turn := make(chan struct{})
+		var texts []string
+		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
+			d.jobs = 1
+			d.onJob = func(c *fakeConn, j *fakeJob) {
+				<-turn
+				texts = append(texts, string(j.text))
+				c.finish(j, compiled(j))
+			}
+		})
+		s.m.wantHosts(s.m.listOf(d.addr), nil)
+		synctest.Wait()
+		var wg sync.WaitGroup
+		for _, job := range []struct{ build, text string }{{"a", "a1"}, {"a", "a2"}, {"a", "a3"}, {"b", "b1"}, {"b", "b2"}} {
+			f := leaseOf(d.addr)
+			f.Build = job.build
+			wg.Go(func() {
+				if _, no := s.run(context.Background(), f, job.text); no != nil {
+					t.Errorf("%s: answer %+v", job.text, no)
+				}
+			})
+			synctest.Wait() // it waits for the host, or runs there
+		}
+		for range 5 {
+			turn <- struct{}{}
+			synctest.Wait()
+		}
+		wg.Wait()
+		if got, want := strings.Join(texts, " "), "a1 a2 b1 a3 b2"; got != want && got != "a1 b1 a2 b2 a3" {
+			t.Errorf("order %s, want the builds in turn", got)
+		}
+	})
+}
