@@ -41,17 +41,16 @@ type Report struct {
 // answer is OK, and comes before the other, which is Unused.
 func (s *Scheduler) Done(now time.Time, addr string, o Outcome, r Report) {
 	h := s.host(addr)
+	s.ended(now, h, addr, o, r)
 	if h == nil {
-		s.ended(now, nil, addr, o, r)
 		return
 	}
-	h.running = max(h.running-1, 0) // may be of a host forgotten and listed again
 	h.moved = now
-	s.ended(now, h, addr, o, r)
 	switch o {
 	case OK:
 		h.ok++
 		h.failures, h.doubts, h.strikes = 0, 0, nil
+		h.stalls /= 2
 	case Killed:
 		h.failed++
 		for _, old := range h.strikes {
@@ -87,7 +86,7 @@ func (s *Scheduler) strike(now time.Time, h *host, source, what string) {
 }
 
 // ShareDone ends a job that held a place here.
-func (s *Scheduler) ShareDone() { s.local.running = max(s.local.running-1, 0) }
+func (s *Scheduler) ShareDone() { s.ended(time.Time{}, &s.local, LocalHost, Unused, Report{}) }
 
 // Drain keeps new jobs away from addr until it is called again, whatever becomes
 // of the connection or the list; those that run there are finished.
@@ -97,6 +96,7 @@ func (s *Scheduler) Drain(addr string, on bool) {
 	} else {
 		delete(s.drains, addr)
 	}
+	s.changed()
 	if h := s.hosts[addr]; h != nil {
 		h.drained = on
 		if !on { // a person has looked at it
@@ -112,5 +112,6 @@ func (s *Scheduler) Quarantine(now time.Time, addr, why string) {
 	if h := s.hosts[addr]; h != nil {
 		h.suspect, h.doubt = now.Add(s.c.Quarantine), why
 		h.doubts = max(h.doubts, 2)
+		s.changed()
 	}
 }

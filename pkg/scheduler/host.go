@@ -1,6 +1,9 @@
 package scheduler
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // State of a host.
 type State uint8
@@ -48,9 +51,10 @@ type Link struct {
 type host struct {
 	addr    string
 	state   State
-	since   time.Time // of state
-	why     string    // what ended the last connection or attempt
-	refused string    // reason that stands for the loss, or empty: ReasonLost
+	since   time.Time     // of state
+	sinceAt time.Duration // the same, of Up
+	why     string        // what ended the last connection or attempt
+	refused string        // reason that stands for the loss, or empty: ReasonLost
 
 	firstDue time.Time // when the first connection was asked for
 	retry    time.Time // Unknown, Lost: not to be connected before
@@ -60,13 +64,19 @@ type host struct {
 	toolchains map[[16]byte]bool
 	credits    int
 	moved      time.Time // when a credit came or went, or a job ended
-	load       Load
-	loadAt     time.Time
-	others     int // of the jobs that load speaks of, those of other managers
+	link       Link
 
-	running int    // jobs picked whose Done is due
-	runs    []*run // those of them that were Started, in that order
-	link    Link
+	// Its view of itself, and what follows from it.
+	load    Load
+	viewed  bool
+	loadAt  time.Duration
+	others  int     // jobs of other managers
+	usual   float64 // others, over the last minutes
+	compile float64 // jobs of all, smoothed as a load average is
+	foreign float64 // of the load average, what is not compiles
+
+	runs []*run // jobs picked whose Done is due, in that order
+	plan plan
 	learned
 
 	drained bool      // by hand
@@ -83,6 +93,9 @@ type host struct {
 
 	ok, failed uint64 // jobs since the start
 }
+
+// changed voids what Pick remembers of its last answers.
+func (s *Scheduler) changed() { s.full = s.full[:0] }
 
 func (h *host) set(now time.Time, s State) {
 	h.state, h.since = s, now
@@ -113,6 +126,9 @@ func (s *Scheduler) Up(now time.Time, addr string, c Capacity) {
 	h.credits, h.moved = 0, now
 	h.refused = ""
 	h.open = time.Time{}
+	h.sinceAt = s.clock(now)
+	h.plan.ok = false
+	s.changed()
 }
 
 // Toolchains adds to what addr can run.
@@ -121,6 +137,7 @@ func (s *Scheduler) Toolchains(addr string, ids ...[16]byte) {
 		for _, id := range ids {
 			h.toolchains[id] = true
 		}
+		s.changed()
 	}
 }
 
@@ -128,21 +145,34 @@ func (s *Scheduler) Toolchains(addr string, ids ...[16]byte) {
 func (s *Scheduler) Credits(now time.Time, addr string, n int) {
 	if h := s.hosts[addr]; h != nil && h.credits != n {
 		h.credits, h.moved = max(n, 0), now
+		s.changed()
 	}
 }
 
 // Load passes on what addr says of itself.
 func (s *Scheduler) Load(now time.Time, addr string, l Load) {
-	if h := s.host(addr); h != nil {
-		h.load, h.loadAt = l, now
-		h.others = max(0, l.Running+l.Queued-h.running)
+	h := s.host(addr)
+	if h == nil {
+		return
 	}
+	t := s.clock(now)
+	if h.viewed {
+		d := (t - h.loadAt).Seconds()
+		h.usual += (float64(h.others) - h.usual) * -math.Expm1(-min(d, viewOld.Seconds())/60)
+		h.compile += (float64(h.load.Running) - h.compile) * -math.Expm1(-d/60)
+	}
+	h.load, h.loadAt, h.viewed = l, t, true
+	h.others = max(0, l.Running+l.Queued-len(h.runs))
+	h.foreign = max(0, l.Average-h.compile)
+	h.plan.ok = false
+	s.changed()
 }
 
 // Link passes on what is measured of the way to addr.
 func (s *Scheduler) Link(now time.Time, addr string, l Link) {
 	if h := s.hosts[addr]; h != nil {
 		h.link = l
+		s.changed()
 	}
 }
 
@@ -157,6 +187,7 @@ func (s *Scheduler) host(addr string) *host {
 // Draining says that addr takes no new job; those that run are finished.
 func (s *Scheduler) Draining(now time.Time, addr string) {
 	if h := s.hosts[addr]; h != nil && h.state == Up {
+		s.changed()
 		h.set(now, Draining)
 	}
 }
@@ -178,7 +209,7 @@ func (s *Scheduler) Lost(now time.Time, addr, why string, denied bool) time.Time
 	// A host that drained and went did as it said.
 	if h.state != Draining {
 		h.failures++
-		if h.state == Up && h.running > 0 {
+		if h.state == Up && len(h.runs) > 0 {
 			h.doubts++
 		}
 	}
@@ -192,6 +223,8 @@ func (s *Scheduler) Lost(now time.Time, addr, why string, denied bool) time.Time
 	h.why = why
 	h.retry = now.Add(pause)
 	h.toolchains, h.credits, h.strikes = nil, 0, nil
+	h.viewed = false
+	s.changed()
 	return h.retry
 }
 

@@ -11,10 +11,11 @@ const lead = 30 * time.Second
 
 // Order says in which order Pick is best asked for jobs that wait: indices of
 // waiting, valid until the next call. Builds take turns, the one with the fewest
-// jobs running first. Within a build a job comes as if it had been asked for
+// jobs running first (as far as hosts know; see Started). Within a build a job comes as if it had been asked for
 // earlier by the time that it takes: the long ones first, as they would end the
 // build, and nobody is overtaken for ever.
 func (s *Scheduler) Order(now time.Time, waiting []*Job) []int {
+	s.newRound(s.clock(now))
 	s.order = s.order[:0]
 	for i := range waiting {
 		s.order = append(s.order, i)

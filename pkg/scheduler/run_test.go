@@ -49,8 +49,8 @@ func TestLateJobIsDuplicated(t *testing.T) {
 			t.Errorf("%s has %d jobs, %d failed", st.Addr, st.Running, st.Failed)
 		}
 	}
-	if len(s.runs)+s.hedges+len(s.builds) != 0 {
-		t.Errorf("%d runs, %d duplicates, %d builds are left", len(s.runs), s.hedges, len(s.builds))
+	if len(s.runs)+s.copies+len(s.builds) != 0 {
+		t.Errorf("%d runs, %d duplicates, %d builds are left", len(s.runs), s.copies, len(s.builds))
 	}
 }
 

@@ -91,14 +91,24 @@ type Config struct {
 // Scheduler knows the hosts of all lists. It is not safe for concurrent use.
 type Scheduler struct {
 	c      Config
+	began  time.Time
 	hosts  map[string]*host
+	lists  map[*Host][]*host // what lists stand for, by their first entry
+	local  host              // this machine
+	drains map[string]bool   // addresses that are drained by hand, listed or not
+
 	runs   map[runKey]*run
-	builds map[uint64]int  // runs of each build
-	hedges int             // runs that are duplicates
-	drains map[string]bool // addresses that are drained by hand, listed or not
-	local  host            // this machine
+	builds map[uint64]int // runs of each build
+	copies int            // runs that are duplicates
 	typical
-	order []int // Order's answer
+	probed time.Duration // when a host was tried last just to hear of it
+
+	// Pick's and Order's memory.
+	round   uint64 // of asking for all that wait; changes with Order or the time
+	roundAt time.Duration
+	full    []fullList
+	found   []candidate
+	order   []int
 }
 
 // New makes a Scheduler that knows no host.
@@ -118,7 +128,7 @@ func New(c Config) *Scheduler {
 	}
 	return &Scheduler{
 		c: c, hosts: make(map[string]*host), runs: make(map[runKey]*run), builds: make(map[uint64]int),
-		drains: make(map[string]bool), local: host{addr: LocalHost},
+		drains: make(map[string]bool), lists: make(map[*Host][]*host), local: host{addr: LocalHost},
 	}
 }
 
@@ -126,6 +136,8 @@ func New(c Config) *Scheduler {
 func (s *Scheduler) Ensure(now time.Time, list []Host) {
 	for i := range list {
 		if addr := list[i].Addr; s.hosts[addr] == nil {
+			clear(s.lists)
+			s.changed()
 			s.hosts[addr] = &host{addr: addr, firstDue: now, since: now, retry: now, drained: s.drains[addr]}
 		}
 	}
@@ -133,7 +145,11 @@ func (s *Scheduler) Ensure(now time.Time, list []Host) {
 
 // Forget drops a host that no list names any more. Jobs under way on it may
 // still report Done.
-func (s *Scheduler) Forget(addr string) { delete(s.hosts, addr) }
+func (s *Scheduler) Forget(addr string) {
+	delete(s.hosts, addr)
+	clear(s.lists)
+	s.changed()
+}
 
 // Due lists the hosts that are to be connected now, the longest due first, and
 // says when the next one will be: zero when none is. The caller says Connecting

@@ -35,7 +35,7 @@ func (s *Scheduler) Snapshot(now time.Time) []Status {
 	for _, h := range s.hosts {
 		st := Status{
 			Addr: h.addr, State: h.state, Since: now.Sub(h.since), Why: h.why, HalfOpen: h.halfOpen(),
-			Jobs: h.capacity.Jobs, Credits: h.credits, Running: h.running, Toolchains: len(h.toolchains),
+			Jobs: h.capacity.Jobs, Credits: h.credits, Running: len(h.runs), Toolchains: len(h.toolchains),
 			Load: h.load, OK: h.ok, Failed: h.failed,
 			Drained: h.drained, Doubt: h.doubt, Quarantine: max(h.suspect.Sub(now), 0), Link: h.link, Speed: h.known(),
 		}
@@ -46,8 +46,8 @@ func (s *Scheduler) Snapshot(now time.Time) []Status {
 			st.Retry = max(h.open.Sub(now), 0)
 		case Connecting, Draining:
 		}
-		if !h.loadAt.IsZero() {
-			st.LoadAge = now.Sub(h.loadAt)
+		if h.viewed {
+			st.LoadAge = s.clock(now) - h.loadAt
 		}
 		out = append(out, st)
 	}
@@ -56,12 +56,15 @@ func (s *Scheduler) Snapshot(now time.Time) []Status {
 }
 
 // Live is the number of jobs that the hosts of a list take at a time now: what
-// make -j is best given. Hosts that are not connected count as none.
+// make -j is best given, with what is on the way to far ones. Hosts that are not connected count as none.
 func (s *Scheduler) Live(list []Host) int {
 	n := 0
 	for i := range list {
 		if h := s.hosts[list[i].Addr]; h != nil && h.state == Up && !h.drained {
 			n += h.places(&list[i])
+			if list[i].Slots == 0 {
+				n += h.depth()
+			}
 		}
 	}
 	return n

@@ -30,85 +30,92 @@ func (m *mean) value(prior, weight float64) float64 {
 
 // What is learned of a host from the jobs that it ran.
 type learned struct {
-	speed  mean               // beside a core of speed 1
-	speeds map[[16]byte]*mean // the same, of one toolchain
-	time   mean               // of a compile there, seconds
-	bytes  mean               // moved for one
+	speed     mean               // beside a core of speed 1
+	speeds    map[[16]byte]*mean // the same, of one toolchain
+	time      mean               // of a compile there, seconds
+	bytes     mean               // moved for one
+	stretch   float64            // wall time beside CPU time, lately
+	stretchAt time.Duration
+	stalls    float64 // lost races against duplicates, fading with each job that went well
+	heard     time.Duration
+	probed    time.Duration
 }
 
 // What is learned of jobs, for those that nobody can tell anything of.
 type typical struct {
-	time mean // of a core of speed 1, seconds
-	rate mean // bytes of source in such a second
+	time  mean // of a core of speed 1, seconds
+	rate  mean // bytes of source in such a second
+	speed mean // of hosts
 }
 
-// Samples that a mean remembers, and what a prior weighs beside them.
 const (
-	memory   = 30
-	doubtful = 0.2 // weight of a sample of a job whose time was guessed
-	priorOf  = 0.5
+	remembered = 30  // samples that a mean goes back
+	guessed    = 0.2 // weight of a sample of a job whose time was guessed
+	priorOf    = 0.5 // weight of a prior
+	stretchOf  = 0.3 // weight of the latest stretch
+	farOff     = 64  // a prediction that is wrong by more was of something else
+
+	// aJob is what a job takes that nobody can tell anything of.
+	aJob = time.Second
 )
 
-// aJob is what a job takes that nobody can tell anything of.
-const aJob = time.Second
-
-// learn takes what a job reported that has ended well. Contention is left out: CPU
-// time tells of the machine, wall time of its neighbours too.
-func (s *Scheduler) learn(h *host, x *run, r Report) {
-	if r.CPU <= 0 || r.Failed {
+// learn takes what a job reported that has ended well. CPU time tells of the
+// machine, wall time of its neighbours too.
+func (s *Scheduler) learn(t time.Duration, h *host, x *run, r Report) {
+	h.heard = t
+	if x.job == nil || r.CPU <= 0 || r.Failed {
 		return
 	}
 	j := x.job
 	w := 1.0
 	if !j.Cost.Known {
-		w = doubtful
+		w = guessed
 	}
-	v := float64(s.time(j)) / float64(r.CPU)
-	v = min(max(v, 1./64), 64) // the prediction may be of another source
-	h.learned.speed.add(v, w, memory)
-	t := h.speeds[j.Toolchain]
-	if t == nil {
+	v := float64(x.one) / float64(r.CPU)
+	v = min(max(v, 1./farOff), farOff)
+	h.learned.speed.add(v, w, remembered)
+	s.typical.speed.add(v, w, 10*remembered)
+	m := h.speeds[j.Toolchain]
+	if m == nil {
 		if h.speeds == nil {
 			h.speeds = make(map[[16]byte]*mean)
 		}
-		t = new(mean)
-		h.speeds[j.Toolchain] = t
+		m = new(mean)
+		h.speeds[j.Toolchain] = m
 	}
-	t.add(v, w, memory)
-	h.time.add(max(r.Wall, r.CPU).Seconds(), 1, memory)
+	m.add(v, w, remembered)
+	if r.Wall > 0 {
+		v := min(max(float64(r.Wall)/float64(r.CPU), 1), farOff)
+		if h.stretchAt > 0 {
+			v = h.stretch + (v-h.stretch)*stretchOf
+		}
+		h.stretch, h.stretchAt = v, max(t, 1)
+	}
+	h.learned.time.add(max(r.Wall, r.CPU).Seconds(), 1, remembered)
 	if n := max(r.Bytes, j.Bytes); n > 0 {
-		h.bytes.add(float64(n), 1, memory)
+		h.bytes.add(float64(n), 1, remembered)
 	}
-	one := r.CPU.Seconds() * h.speedWith(j.Toolchain)
-	s.typical.time.add(one, 1, memory)
+	one := r.CPU.Seconds() * s.speed(h, j.Toolchain)
+	s.typical.time.add(one, 1, remembered)
 	if j.Size > 0 {
-		s.typical.rate.add(float64(j.Size)/one, 1, memory)
+		s.typical.rate.add(float64(j.Size)/one, 1, remembered)
 	}
 }
 
-// time that a core of speed 1 takes for j: as predicted, else by its size and what
-// jobs took so far.
-func (s *Scheduler) time(j *Job) time.Duration {
-	switch {
-	case j.Cost.Time > 0:
-		return j.Cost.Time
-	case j.Size > 0 && s.typical.rate.weight > 0:
-		return seconds(float64(j.Size) / s.typical.rate.value(1, 0))
-	case s.typical.time.weight > 0:
-		return seconds(s.typical.time.value(1, 0))
-	}
-	return aJob
-}
+// ordinary is what a job takes that is not a long one.
+func (s *Scheduler) ordinary() time.Duration { return seconds(s.typical.time.value(aJob.Seconds(), 0)) }
 
-// speedWith is how fast h is with a toolchain: what its jobs took, with what it
-// says of itself, or what is known of it with any toolchain, as a prior.
-func (h *host) speedWith(toolchain [16]byte) float64 {
-	prior := h.learned.speed.value(1, priorOf)
+// speed of h with a toolchain: what its jobs took, with a prior that is what it
+// says of itself, or what is known of it with other toolchains, or of other hosts.
+func (s *Scheduler) speed(h *host, toolchain [16]byte) float64 {
+	prior := s.typical.speed.value(1, priorOf)
 	if v := h.capacity.Speed[toolchain]; v > 0 {
 		prior = v
+	} else if h.learned.speed.weight > 0 {
+		prior = h.learned.speed.value(prior, priorOf)
 	}
-	if t := h.speeds[toolchain]; t != nil {
-		return t.value(prior, priorOf)
+	if m := h.speeds[toolchain]; m != nil {
+		return m.value(prior, priorOf)
 	}
 	return prior
 }
@@ -120,24 +127,11 @@ func (s *Scheduler) Speed(addr string, toolchain [16]byte) float64 {
 	if h == nil {
 		return 1
 	}
-	return h.speedWith(toolchain)
+	return s.speed(h, toolchain)
 }
 
 // known is the learned speed with any toolchain, 0 = none.
 func (h *host) known() float64 { return h.learned.speed.value(0, 0) }
-
-// way is how long it takes until n bytes are at h and the host's answer is back.
-func (h *host) way(n uint64) time.Duration {
-	d := h.link.RTT
-	if h.link.Rate > 0 {
-		d += seconds(float64(n) / h.link.Rate)
-	}
-	return d
-}
-
-func seconds(x float64) time.Duration {
-	return time.Duration(min(x, 1e6) * float64(time.Second))
-}
 
 // Depth is how many jobs to have at addr, or on the way there, beyond those that
 // its cores run, so that a core whose job has ended finds the next one: as many as
@@ -155,10 +149,10 @@ func (s *Scheduler) Depth(addr string) int {
 const shortWay = 0.02
 
 func (h *host) depth() int {
-	part := h.way(uint64(h.bytes.value(0, 0))).Seconds() / max(h.time.value(aJob.Seconds(), 0), 1e-3)
+	way := h.out(uint64(h.bytes.value(0, 0))) + h.back()
+	part := way.Seconds() / max(h.mean().Seconds(), 1e-3)
 	if part < shortWay {
 		return 0
 	}
-	cores := float64(max(h.capacity.Jobs, 1))
-	return int(math.Ceil(cores * min(part, 1)))
+	return int(math.Ceil(float64(h.cores()) * min(part, 1)))
 }

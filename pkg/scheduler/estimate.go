@@ -1,0 +1,180 @@
+package scheduler
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// clock is the time since the Scheduler's first moment: what estimates are made of.
+func (s *Scheduler) clock(now time.Time) time.Duration {
+	if s.began.IsZero() {
+		s.began = now
+	}
+	return now.Sub(s.began)
+}
+
+// time that a core of speed 1 takes for j: as predicted, else by its size and what
+// jobs took so far.
+func (s *Scheduler) time(j *Job) time.Duration {
+	switch {
+	case j.Cost.Time > 0:
+		return j.Cost.Time
+	case j.Size > 0 && s.typical.rate.weight > 0:
+		return seconds(float64(j.Size) / s.typical.rate.value(1, 0))
+	case s.typical.time.weight > 0:
+		return seconds(s.typical.time.value(1, 0))
+	}
+	return aJob
+}
+
+// length of a job on h that a core of speed 1 does in one.
+func (s *Scheduler) length(h *host, t, one time.Duration, toolchain [16]byte) time.Duration {
+	return time.Duration(float64(one) / s.speed(h, toolchain) * h.slow(t))
+}
+
+// slow is by how much longer than its CPU time a compile takes on h, 1 or more:
+// what the latest ones took, which is soon old, else what the load average says
+// that others' processes take away; and more where jobs got stuck.
+func (h *host) slow(t time.Duration) float64 {
+	v := 1.0
+	if age := t - h.loadAt; h.foreign > 0 && age < viewOld {
+		f := h.foreign * (1 - age.Seconds()/viewOld.Seconds())
+		v = max(1, (f+float64(len(h.runs)+1))/float64(h.cores()))
+	}
+	if h.stretch > 1 || h.stretchAt > 0 {
+		w := math.Exp2(-(t - h.stretchAt).Seconds() / stretchHalf.Seconds())
+		v += (h.stretch - v) * w
+	}
+	return v * (1 + h.stalls)
+}
+
+func (h *host) cores() int { return max(h.capacity.Jobs, 1) }
+
+// out is how long n bytes take to h; back, how long its answer.
+func (h *host) out(n uint64) time.Duration {
+	d := h.link.RTT / 2
+	if h.link.Rate > 0 {
+		d += seconds(float64(n) / h.link.Rate)
+	}
+	return d
+}
+
+func (h *host) back() time.Duration { return h.link.RTT / 2 }
+
+// othersAt is how many jobs other managers have at h: as its view says, and the
+// older that is the more what is usual there.
+func (h *host) othersAt(t time.Duration) int {
+	if !h.viewed {
+		return 0
+	}
+	old := min((t-h.loadAt).Seconds()/viewOld.Seconds(), 1)
+	return int(math.Round(float64(h.others)*(1-old) + h.usual*old))
+}
+
+// plan is when the cores of a host are expected to become free, as a heap: the
+// start of list scheduling (R. L. Graham, 1969), where each job takes the core that
+// is free first.
+type plan struct {
+	free  []time.Duration
+	stale time.Duration // to be made anew from then on
+	ok    bool
+	round uint64          // in which held was held
+	held  []time.Duration // lengths of jobs that wait for this host, of this round
+}
+
+// freeAt is when a core of h will be free for one more job.
+func (s *Scheduler) freeAt(h *host, t time.Duration) time.Duration {
+	p := &h.plan
+	if p.round != s.round {
+		p.round = s.round
+		if len(p.held) > 0 {
+			p.held, p.ok = p.held[:0], false
+		}
+	}
+	if !p.ok || t >= p.stale {
+		s.replan(h, t)
+	}
+	return p.free[0]
+}
+
+// replan makes the plan of h. The jobs of ours that came first run, as many as are
+// left or due to us beside the other managers'; then come the others, who end one
+// after the other, and what is queued there.
+func (s *Scheduler) replan(h *host, t time.Duration) {
+	p := &h.plan
+	n, mine, others := h.cores(), len(h.runs), h.othersAt(t)
+	p.free = slices.Grow(p.free[:0], n)[:n]
+	clear(p.free)
+	p.ok, p.stale = true, t+time.Second
+	run := min(mine, n)
+	if mine+others > n {
+		run = min(mine, max(n-others, (n*mine+mine+others-1)/(mine+others)))
+	}
+	for i, r := range h.runs[:run] {
+		if r.begin < 0 {
+			r.begin = max(t, r.arrive)
+			r.late = r.begin + r.p95
+		}
+		end := r.begin + r.length
+		if end < t+r.length/soon {
+			// Past its time. Such jobs take the longer the longer they have.
+			end = max(end, t) + r.length/soon + (t-end)/2
+		}
+		p.free[i] = end
+		p.stale = min(p.stale, max(end, t+5*time.Millisecond))
+	}
+	mean := h.mean()
+	other := min(others, n-run)
+	for i := range other {
+		p.free[run+i] = t + time.Duration((float64(i)+0.5)/float64(other)*float64(mean))
+	}
+	slices.Sort(p.free) // a sorted slice is a heap
+	for _, r := range h.runs[run:] {
+		p.add(r.arrive, r.length)
+	}
+	for range others - other {
+		p.add(t, mean)
+	}
+	for _, d := range p.held {
+		p.add(t, d)
+	}
+}
+
+// add puts one more job on the core that is free first.
+func (p *plan) add(arrive, length time.Duration) {
+	p.free[0] = max(p.free[0], arrive) + length
+	for i := 0; ; {
+		c := 2*i + 1
+		if c >= len(p.free) {
+			return
+		}
+		if c+1 < len(p.free) && p.free[c+1] < p.free[c] {
+			c++
+		}
+		if p.free[i] <= p.free[c] {
+			return
+		}
+		p.free[i], p.free[c] = p.free[c], p.free[i]
+		i = c
+	}
+}
+
+// hold notes that a job waits for h, for those that are asked for later in the
+// same round.
+func (p *plan) hold(t, length time.Duration) {
+	p.held = append(p.held, length)
+	p.add(t, length)
+}
+
+// mean length of a job at h.
+func (h *host) mean() time.Duration { return seconds(h.learned.time.value(aJob.Seconds(), 0)) }
+
+const (
+	soon        = 10 // a job that is due ends within this part of its length
+	stretchHalf = 10 * time.Second
+)
+
+func seconds(x float64) time.Duration {
+	return time.Duration(min(x, 1e6) * float64(time.Second))
+}
