@@ -12,7 +12,7 @@ PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 # Not c89 and c99: they are scripts around gcc, which they find on PATH.
 LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
-.PHONY: all test race fuzz lint bench demo e2e builds random interop ibverbs install clean deps $(PROGRAMS)
+.PHONY: all test race fuzz lint bench demo e2e builds random interop nemesis ibverbs install clean deps $(PROGRAMS)
 
 all: $(PROGRAMS)
 
@@ -91,6 +91,12 @@ builds:
 random:
 	$(call need,$(GO) gcc g++)
 	$(GO) test -count=1 -v -timeout 10h -run '^TestRandom$$' ./internal/equal -random $(or $(RUNS),5000) -seed $(or $(SEED),1)
+
+# A farm of real processes that is struck with faults while it compiles: JOBS compiles for each of SEEDS seeds from
+# SEED on. NEMESISFLAGS: say -plan, or -only 'link reset'. As root, full disks are among the faults.
+nemesis: all
+	$(call need,$(GO) gcc g++)
+	nice $(GO) run ./internal/nemesis -jobs $(or $(JOBS),2000) -seeds $(or $(SEEDS),5) -seed $(or $(SEED),1) -svg bin/nemesis.svg $(NEMESISFLAGS)
 
 # Against the kernel's soft-iWARP driver and rdma-core's programs, in a QEMU guest (interop/siw-vm). INTEROP=ci: the
 # small sizes; INTEROPFLAGS: of go test, say -run TestRping -v.

@@ -56,14 +56,16 @@ var edges = map[string][]string{
 	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},
 	"pkg/worker":                {"pkg/arena", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/fetch", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/telemetry", "pkg/toolchain", "pkg/tree"},
 
-	"deploy":          {},
-	"interop":         {},                                                                                                            // tests only
-	"internal/bench":  {"internal/debsrc", "internal/netlab", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp/iwarptest"}, // and the programs, as processes
-	"internal/debsrc": {},
-	"internal/demo":   {"internal/farm"}, // the same
-	"internal/equal":  {},                // tests only
-	"internal/farm":   {},
-	"internal/faults": {}, // tests only
+	"deploy":           {},
+	"interop":          {},                                                                                                            // tests only
+	"internal/bench":   {"internal/debsrc", "internal/netlab", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp/iwarptest"}, // and the programs, as processes
+	"internal/debsrc":  {},
+	"internal/demo":    {"internal/farm"}, // the same
+	"internal/equal":   {},                // tests only
+	"internal/farm":    {},
+	"internal/faults":  {},                                  // tests only
+	"internal/nemesis": {"internal/farm", "internal/relay"}, // and the programs, as processes
+	"internal/relay":   {},
 
 	"internal/simfarm":        {"pkg/history", "pkg/scheduler"},
 	"internal/simfarm/record": {},

@@ -105,6 +105,19 @@ func (f *Farm) StartDaemon(ctx context.Context, name string, args ...string) (Pr
 	return p, p.WaitReady(ctx, "/readyz")
 }
 
+// StartDaemonAgain starts a daemon that has ended once more, as it was started: with
+// the same ports, words and log. It returns when it is ready.
+func (f *Farm) StartDaemonAgain(ctx context.Context, i int) error {
+	old := f.Daemons[i]
+	p, err := f.launch(ctx, old.Name, old.HTTP, old.run.cmd.Env, old.run.cmd.Args[0], old.run.cmd.Args[1:]...)
+	if err != nil {
+		return err
+	}
+	p.Addr = old.Addr
+	f.Daemons[i] = p
+	return p.WaitReady(ctx, "/readyz")
+}
+
 // apart are the words before a daemon's that hide Hidden from it: a mount
 // namespace of its own, with an empty file system there. The process stays one.
 func (f *Farm) apart() []string {
@@ -169,7 +182,7 @@ func (f *Farm) Launch(ctx context.Context, name, page, program string, args ...s
 
 func (f *Farm) launch(ctx context.Context, name, page string, env []string, program string, args ...string) (Process, error) {
 	p := Process{Name: name, HTTP: page, Log: filepath.Join(f.Dir, name+".log")}
-	log, err := os.Create(p.Log)
+	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666)
 	if err != nil {
 		return p, err
 	}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// unit is a command to compile one source, without its -o, and what it comes to
+// without rdistcc.
+type unit struct {
+	args   []string // from the compiler's name on
+	status int
+	stderr string
+	object []byte // nil: none is made
+}
+
+// outName is what commands call their output, for the words of -MT and messages:
+// each job writes to a name of its own.
+const outName = "unit.o"
+
+// makeUnits writes sources into dir and compiles them there. Without debug none has
+// debug information, which preprocessed text does not give exactly.
+func makeUnits(ctx context.Context, dir string, seed uint64, debug bool) ([]unit, error) {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	header := "#ifndef SHARED_H\n#define SHARED_H\n#include <stddef.h>\n#include <string.h>\n"
+	for i := range 200 {
+		header += fmt.Sprintf("static inline int shared_%d(int x) { return (x ^ %d) * %d; }\n", i, rnd.IntN(1<<20), 3+rnd.IntN(100))
+	}
+	files := map[string]string{"shared.h": header + "#endif\n"}
+	var units []unit
+	add := func(name, text string, args ...string) {
+		files[name] = text
+		units = append(units, unit{args: append(args, "-c", name)})
+	}
+	levels := []string{"-O0", "-O1", "-O2", "-Os"}
+	for i := range 24 {
+		add(fmt.Sprintf("plain%d.c", i), cText(rnd, i, 5+rnd.IntN(40)), "gcc", levels[rnd.IntN(len(levels))])
+	}
+	for i := range 6 {
+		flags := []string{"gcc", "-O1", "-Wall"}
+		if debug {
+			flags = append(flags, "-g")
+		}
+		add(fmt.Sprintf("debug%d.c", i), cText(rnd, 100+i, 10+rnd.IntN(30)), flags...)
+	}
+	for i := range 4 {
+		add(fmt.Sprintf("cpp%d.cc", i), cxxText(rnd, i), "g++", "-O1", "-std=c++17")
+	}
+	// Large ones are what faults on links meet on their way.
+	for i := range 6 {
+		var text strings.Builder
+		for v := range 6000 + rnd.IntN(6000) {
+			fmt.Fprintf(&text, "int large_%d_variable_with_a_long_name_%d = %d;\n", i, v, rnd.IntN(1<<30))
+		}
+		add(fmt.Sprintf("large%d.c", i), text.String(), "gcc", "-O1")
+	}
+	add("warns.c", "#include \"shared.h\"\nint warns(void) { int unused = 1; return shared_1(2); }\n", "gcc", "-O1", "-Wall")
+	add("wrong.c", "#include \"shared.h\"\nint wrong(void) { return undeclared; }\n", "gcc", "-O1")
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	for i := range units {
+		if err := units[i].compile(ctx, dir); err != nil {
+			return nil, err
+		}
+	}
+	return units, nil
+}
+
+// compile finds out what the unit comes to here.
+func (u *unit) compile(ctx context.Context, dir string) error {
+	out := filepath.Join(dir, outName)
+	cmd := exec.CommandContext(ctx, u.args[0], append(u.args[1:], "-o", out)...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "LC_ALL=C")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	err := cmd.Run()
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+		return err
+	}
+	u.status, u.stderr = cmd.ProcessState.ExitCode(), stderr.String()
+	u.object, err = os.ReadFile(out)
+	if (err == nil) != (u.status == 0) {
+		return fmt.Errorf("%q: exit status %d, object: %w", u.args, u.status, err)
+	}
+	_ = os.Remove(out)
+	return nil
+}
+
+// cText is C of n functions.
+func cText(rnd *rand.Rand, id, n int) string {
+	var b strings.Builder
+	b.WriteString("#include <stdio.h>\n#include <stdlib.h>\n#include \"shared.h\"\n")
+	for f := range n {
+		fmt.Fprintf(&b, "int unit%d_%d(int x, const char *s) {\n\tint sum = %d;\n\tfor (int i = 0; i < x; i++)\n\t\tsum += shared_%d(i) + (int)strlen(s) * %d;\n\treturn printf(\"%%d\\n\", sum) + abs(x);\n}\n",
+			id, f, rnd.IntN(1000), rnd.IntN(200), 1+rnd.IntN(9))
+	}
+	return b.String()
+}
+
+// cxxText takes the compiler longer than C.
+func cxxText(rnd *rand.Rand, id int) string {
+	return fmt.Sprintf(`#include <map>
+#include <string>
+#include <vector>
+struct unit%[1]d { std::map<int, std::vector<std::string>> all; };
+int count%[1]d(const unit%[1]d &u) {
+	int n = %[2]d;
+	for (const auto &[k, v] : u.all)
+		for (const auto &s : v)
+			n += k * static_cast<int>(s.size());
+	return n;
+}
+`, id, rnd.IntN(1000))
+}
