@@ -40,6 +40,7 @@ type outcome struct {
 	local  *ipc.GoLocal      // otherwise: what the wrapper hears if no other host helps
 	blame  scheduler.Outcome // what the scheduler hears
 	final  bool              // no other host would do better
+	died   bool              // the compiler was killed, or had not enough memory
 }
 
 // host is where it goes.

@@ -173,7 +173,7 @@ func (s *simulated) run(ctx context.Context, f *ipc.Lease, text string) (*ipc.Re
 	c := &client{m: s.m, lease: f, id: s.m.ids.Add(1)}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	defer c.cancel()
-	c.record.Build = c.build()
+	c.record.Source, c.record.Build = f.Source, c.build()
 	if no := c.prepare(); no != nil {
 		return nil, no
 	}

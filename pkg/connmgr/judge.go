@@ -15,7 +15,7 @@ func (a *attempt) judge(ctx context.Context, window uint64) outcome {
 	l, fl, h := a.link, a.fl, a.link.h.addr
 	if ctx.Err() != nil && (fl.result == nil || fl.result.Status != job.StatusRan) {
 		if errors.Is(context.Cause(ctx), errTimeout) {
-			return outcome{blame: scheduler.Fault, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,
+			return outcome{blame: scheduler.Killed, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,
 				Detail: h + " took longer than the time limit"}}
 		}
 		return outcome{final: true, local: interrupted}
@@ -41,7 +41,7 @@ func (a *attempt) judge(ctx context.Context, window uint64) outcome {
 		return outcome{blame: scheduler.Fault, local: lostHost(h, err.Error())}
 	}
 	if r.Signal != 0 {
-		return outcome{blame: scheduler.Killed, local: lostHost(h, fmt.Sprintf("its compiler was killed by signal %d", r.Signal))}
+		return outcome{blame: scheduler.Killed, died: true, local: lostHost(h, fmt.Sprintf("its compiler was killed by signal %d", r.Signal))}
 	}
 	return outcome{result: r, blame: scheduler.OK}
 }
@@ -80,8 +80,10 @@ func refusal(h string, r *job.Result) outcome {
 	switch r.Cause {
 	case job.CauseToolchain:
 		no.Reason, no.Trouble, no.Code = "refused:toolchain", false, ipc.ExitNoCompiler
-	case job.CauseFull, job.CauseMemory:
+	case job.CauseFull:
 		no.Reason, no.Code = "refused:full", ipc.ExitConnect
+	case job.CauseMemory:
+		no.Reason, no.Code = scheduler.ReasonMemory, ipc.ExitConnect
 	case job.CauseDraining:
 		no.Reason, no.Code = "refused:draining", ipc.ExitConnect
 	case job.CauseTooBig:
@@ -107,7 +109,7 @@ func (a *attempt) notFetched(ctx context.Context, err error) outcome {
 	h := a.link.h.addr
 	switch {
 	case errors.Is(err, errTimeout):
-		return outcome{blame: scheduler.Fault, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,
+		return outcome{blame: scheduler.Killed, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,
 			Detail: h + " took longer than the time limit"}}
 	case ctx.Err() != nil:
 		return outcome{final: true, local: interrupted}
@@ -130,8 +132,10 @@ func failure(h string, r *job.Result) outcome {
 		// Nobody's fault: a gap in the option table. Any host would find the same.
 		return outcome{final: true, local: &ipc.GoLocal{Reason: "not-reproducible:outputs", Host: h, Detail: "the compiler on " + h + " made a file that was not foreseen: " + r.Detail}}
 	case job.CauseTimeout:
-		return outcome{blame: scheduler.Fault, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,
+		return outcome{blame: scheduler.Killed, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,
 			Detail: h + " ended the compile at its time limit"}}
+	case job.CauseMemory:
+		return outcome{blame: scheduler.Killed, died: true, local: lostHost(h, "its compiler had not enough memory")}
 	}
 	return outcome{blame: scheduler.Fault, local: &ipc.GoLocal{Reason: "host-lost", Trouble: true, Code: ipc.ExitConnect, Host: h,
 		Detail: h + " could not finish the job (" + why + ")"}}

@@ -136,6 +136,7 @@ type Manager struct {
 	metrics *metrics
 	lists   listCache
 	history *history.Store
+	hungry  hungry
 	recipes recipes.Cache
 	native  recipes.NativeCache
 	search  recipes.SearchCache

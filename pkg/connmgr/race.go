@@ -25,6 +25,7 @@ type race struct {
 	started uint8
 	last    *ipc.GoLocal // what the last attempt ran into
 	trouble int          // attempts that ended in trouble
+	died    int          // those of them whose compiler died
 }
 
 // compile runs the job of a leased slot on a host, on another one if that meets
@@ -37,12 +38,20 @@ func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 	}
 	r := &race{c: c, t: t, ended: make(chan *attempt, maxAttempts),
 		req: &request{id: t.id, job: c.request(t.total(), f.Tree), ready: make(chan grant, 1), second: make(chan grant, 1)}}
+	if !r.req.job.NoLocal {
+		if no := c.m.hungry.objects(time.Now(), t.key); no != nil {
+			return nil, no
+		}
+	}
 	r.req.job.Cost = t.cost
 	c.m.join(r.req)
 	won, no := r.run()
 	r.stop()
 	c.m.leave(r.req)
 	if no != nil {
+		if r.died >= c.m.o.Attempts {
+			c.m.hungry.add(time.Now(), t.key)
+		}
 		return nil, no
 	}
 	defer won.release()
@@ -152,6 +161,9 @@ func (r *race) failed(a *attempt) *ipc.GoLocal {
 	}
 	r.c.m.o.Log.Info("attempt failed", "job", r.t.id, "host", a.host().addr, "reason", a.out.local.Reason, "detail", a.out.local.Detail)
 	r.last = a.out.local
+	if a.out.died {
+		r.died++
+	}
 	switch a.out.blame {
 	case scheduler.Gone, scheduler.Killed, scheduler.Fault:
 		r.trouble++

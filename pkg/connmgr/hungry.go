@@ -1,0 +1,46 @@
+package connmgr
+
+import (
+	"sync"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/history"
+)
+
+const (
+	// hungryFor is how long it is remembered that hosts could not compile a source:
+	// they, or it, may be others by then.
+	hungryFor = time.Hour
+	maxHungry = 1024
+)
+
+// hungry are compiles that died on two hosts in a row, of too little memory as a
+// rule: the next ones would only cost the hosts the same again. It is safe for
+// concurrent use.
+type hungry struct {
+	mu   sync.Mutex
+	died map[history.Key]time.Time
+}
+
+// add remembers a compile.
+func (h *hungry) add(now time.Time, k history.Key) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.died == nil || len(h.died) >= maxHungry {
+		h.died = make(map[history.Key]time.Time)
+	}
+	h.died[k] = now
+}
+
+// objects is why a compile is not for hosts, or nil.
+func (h *hungry) objects(now time.Time, k history.Key) *ipc.GoLocal {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at, ok := h.died[k]
+	if !ok || now.Sub(at) > hungryFor {
+		return nil
+	}
+	return &ipc.GoLocal{Reason: "refused:memory", Code: ipc.ExitConnect,
+		Detail: "its compiler died on two hosts " + now.Sub(at).Round(time.Second).String() + " ago"}
+}
