@@ -44,7 +44,7 @@ test:
 	$(skips)
 	@if $(have_rdma); then CGO_ENABLED=1 $(GO) vet -tags ibverbs ./pkg/iwarp/ibverbs ./cmd/rdistccd; \
 	else echo "make $@: libibverbs-dev or librdmacm-dev is missing: the provider ibverbs is not looked at (on Debian: make deps)"; fi
-	$(GO) test -timeout 20m ./...
+	$(GO) test -timeout 45m ./...
 
 race:
 	$(call need,$(GO) gcc g++)
