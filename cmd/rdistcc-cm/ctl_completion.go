@@ -81,8 +81,14 @@ _rdistcc() {
       if declare -F _command_offset >/dev/null; then _command_offset 1; else COMPREPLY=($(compgen -f -- "$cur")); fi
       return ;;
   esac
+  case ${COMP_WORDS[1]} in
+    drain|undrain) opts="$opts $(${COMP_WORDS[0]} --show-hosts 2>/dev/null | sed 's/[\/,].*//')" ;;
+  esac
   COMPREPLY=($(compgen -W "$opts" -- "$cur"))
-  [ "${COMP_WORDS[1]}" != install-links ] || COMPREPLY+=($(compgen -d -- "$cur"))
+  case ${COMP_WORDS[1]} in
+    install-links) COMPREPLY+=($(compgen -d -- "$cur")) ;;
+    why) COMPREPLY+=($(compgen -f -- "$cur")) ;;
+  esac
 }
 complete -o filenames -F _rdistcc rdistcc
 `
@@ -98,11 +104,16 @@ case ${words[2]} in
     %s
     *) shift words; (( CURRENT-- )); _normal; return ;;
 esac
+case ${words[2]} in
+    drain|undrain) opts="$opts ${(f)"$(${words[1]} --show-hosts 2>/dev/null | sed 's/[\/,].*//')"}" ;;
+    install-links) _files -/ ;;
+    why) _files ;;
+esac
 compadd -- ${=opts}
-[[ ${words[2]} != install-links ]] || _files -/
 `
 
 const fishHead = `# fish completion of rdistcc
 complete -c rdistcc -n __fish_use_subcommand -a '(__fish_complete_command)'
 complete -c rdistcc -n __fish_use_subcommand -l help -l version -l show-hosts
+complete -c rdistcc -n '__fish_seen_subcommand_from drain undrain' -f -a "(rdistcc --show-hosts 2>/dev/null | string replace -r '[/,].*' '')"
 `

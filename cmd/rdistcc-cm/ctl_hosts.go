@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -47,7 +48,9 @@ func (c *ctl) hostsCommand() *cobra.Command {
 		Use:   "hosts",
 		Short: "Show the hosts of the list that is in force here, and their state",
 		Long: "Shows the hosts that a compile started in this shell would use: of RDISTCC_HOSTS or DISTCC_HOSTS\n" +
-			"where one is set, else of the connection manager's own list; and how the manager is connected to them.",
+			"where one is set, else of the connection manager's own list; and how the manager is connected to them.\n" +
+			"JOBS are compiles at a time that a host runs, RUNNING and CREDITS this machine's; RTT and RATE are those of the\n" +
+			"connection, SPEED is a core's, beside the average, as its compiles showed. NOTE says why a host gets no jobs.",
 		Example: "  rdistcc hosts\n  RDISTCC_HOSTS='build7/8 build8' rdistcc hosts --json",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -65,7 +68,7 @@ func (c *ctl) hostsCommand() *cobra.Command {
 			if len(hosts) == 0 {
 				return c.print([]byte(noHosts))
 			}
-			return c.print(hostLines(hosts))
+			return c.print(hostTableLines(hosts))
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -91,7 +94,38 @@ func (c *ctl) hostsWithoutManager(asJSON bool) error {
 		return c.print([]byte(noHosts))
 	}
 	head := fmt.Sprintf("no connection manager runs: the first compile starts one; hosts of %s\n\n", where)
-	return c.print(append([]byte(head), hostLines(hosts)...))
+	return c.print(append([]byte(head), hostTableLines(hosts)...))
+}
+
+// hostTableLines has what a job would find, a line a host.
+func hostTableLines(hosts []connmgr.HostStatus) []byte {
+	return table(func(w io.Writer) {
+		fmt.Fprintln(w, "HOST\tSTATE\tJOBS\tRUNNING\tCREDITS\tRTT\tRATE\tSPEED\tLOAD\tTREE\tSENT\tRECEIVED\tNOTE")
+		for i := range hosts {
+			h := &hosts[i]
+			jobs, rtt, rate, speed, load, tree := "-", "-", "-", "-", "-", "-"
+			if h.Jobs > 0 {
+				jobs = fmt.Sprint(h.Jobs)
+				if tree = "no"; h.Tree {
+					tree = "yes"
+				}
+			}
+			if h.RTTUS > 0 {
+				rtt = micros(uint64(h.RTTUS))
+			}
+			if h.Rate > 0 {
+				rate = amount(uint64(h.Rate)) + "/s"
+			}
+			if h.Speed > 0 {
+				speed = fmt.Sprintf("%.2f", h.Speed)
+			}
+			if h.Load != nil {
+				load = fmt.Sprintf("%.2f", float64(h.Load.LoadAvg)/100)
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.Addr, stateOf(h), jobs, h.Running, h.Credits,
+				rtt, rate, speed, load, tree, amount(h.Out), amount(h.In), h.Note())
+		}
+	})
 }
 
 func (c *ctl) showHostsCommand() *cobra.Command {
@@ -116,10 +150,6 @@ func (c *ctl) showHostsCommand() *cobra.Command {
 	}
 }
 
-// guessedSlots counts for a host that nobody has asked yet how many jobs it
-// takes: distcc's number.
-const guessedSlots = 4
-
 func (c *ctl) slotsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "j",
@@ -135,42 +165,19 @@ func (c *ctl) slotsCommand() *cobra.Command {
 	}
 }
 
-// slots is the number for make -j: places at the hosts that are connected, as
-// many as the list allows, and the local share. A host that was not connected yet
-// counts by the list. Where that leaves nothing it is the cores.
+// slots is the number for make -j: places at the hosts that are up, jobs on the way to
+// far ones, and the local share, as the manager knows them. Without one it is what the
+// list says. Where that leaves nothing it is the cores.
 func (c *ctl) slots() (int, error) {
-	list, _, err := c.list()
+	var p connmgr.Places
+	_, err := c.ask(&p, "places")
+	n := p.Hosts + p.Guess + p.Local
+	if errors.Is(err, errNoManager) {
+		list, _, lerr := c.list()
+		n, err = list.Slots(connmgr.GuessedPlaces), lerr
+	}
 	if err != nil {
 		return 0, err
-	}
-	allowed := make(map[string]int)
-	for _, h := range list.Hosts {
-		allowed[h.Addr()] = h.Slots
-	}
-	var hosts []connmgr.HostStatus
-	_, err = c.ask(&hosts, "hosts")
-	n := list.Share
-	switch {
-	case errors.Is(err, errNoManager):
-		n = list.Slots(guessedSlots)
-	case err != nil:
-		return 0, err
-	}
-	for _, h := range hosts {
-		slots := allowed[h.Addr]
-		switch h.State {
-		case "up":
-			if slots == 0 || h.Jobs < slots {
-				slots = h.Jobs
-			}
-		case "unused", "idle", "connecting":
-			if slots == 0 {
-				slots = guessedSlots
-			}
-		default: // draining, down
-			slots = 0
-		}
-		n += slots
 	}
 	if n == 0 {
 		n = c.cores

@@ -32,7 +32,7 @@ func (c *ctl) statusCommand() *cobra.Command {
 			var s connmgr.Status
 			data, err := c.ask(&s, "status")
 			if errors.Is(err, errNoManager) {
-				return failf(ipc.ExitGeneral, "no connection manager runs at %s; the first compile starts one", ipc.SocketPath(c.getenv))
+				return c.noManager()
 			}
 			if err != nil {
 				return err
@@ -76,6 +76,9 @@ func statusText(s *connmgr.Status, now time.Time) []byte {
 	} else {
 		b.WriteString(noHosts)
 	}
+	if off := offList(s); len(off) > 0 {
+		fmt.Fprintf(&b, "drained by hand, on no list now: %s\n", strings.Join(off, ", "))
+	}
 	if len(s.Jobs) > 0 {
 		b.WriteString("\n")
 		b.Write(jobLines(s.Jobs))
@@ -90,6 +93,27 @@ func statusText(s *connmgr.Status, now time.Time) []byte {
 		}
 	}
 	return b.Bytes()
+}
+
+// offList are drained hosts that s does not show otherwise.
+func offList(s *connmgr.Status) (off []string) {
+	for _, addr := range s.Drained {
+		if !slices.ContainsFunc(s.Hosts, func(h connmgr.HostStatus) bool { return h.Addr == addr }) {
+			off = append(off, addr)
+		}
+	}
+	return off
+}
+
+// stateOf is a host's state in a word.
+func stateOf(h *connmgr.HostStatus) string {
+	switch {
+	case h.Drained:
+		return "drained"
+	case h.DoubtMS > 0:
+		return "quarantined"
+	}
+	return h.State
 }
 
 func waitingText(s *connmgr.Status) string {
@@ -131,7 +155,7 @@ func hostLines(hosts []connmgr.HostStatus) []byte {
 				load = fmt.Sprintf("%.2f", float64(h.Load.LoadAvg)/100)
 				seen = fmt.Sprintf("%s ago, %s", viewAge(h.LoadAgeMS), cmp.Or(h.LoadFrom, "unknown"))
 			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", h.Addr, h.State, h.Running, jobs, h.Credits,
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", h.Addr, stateOf(h), h.Running, jobs, h.Credits,
 				h.OK, h.Failed, amount(h.Out), amount(h.In), load, seen, h.Note())
 		}
 	})
@@ -185,7 +209,14 @@ func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %s", n, plural(what))
+}
+
+func plural(what string) string {
+	if stem, ok := strings.CutSuffix(what, "ry"); ok {
+		return stem + "ries"
+	}
+	return what + "s"
 }
 
 // age is a duration in its two largest units.

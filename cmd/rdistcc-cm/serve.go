@@ -87,6 +87,7 @@ func serve(load func() (*config.Config, error)) (err error) {
 	o.Hosts, o.Home = d.hosts.get, os.Getenv("HOME")
 	o.Compilers = filepath.Join(ipc.StateDir(os.Getenv), "cm.compilers")
 	o.History = filepath.Join(historyDir(os.Getenv), "history")
+	o.Drains = filepath.Join(ipc.StateDir(os.Getenv), "cm.drained")
 	o.AnyUser = listener.Group
 	o.Control = map[string]func() (any, error){"config": func() (any, error) { return d.settings.Load(), nil }}
 	if d.m, err = connmgr.New(o); err != nil {

@@ -13,7 +13,11 @@ const usage = `usage:
 
 commands:
   status        what the connection manager knows: hosts, jobs, reasons
+  top           the same, drawn anew every second
+  stats         sums since the manager started: places, reasons, times
+  why FILE      where a file was compiled last, and why there
   hosts         the hosts that a job would use now
+  drain HOST    give a host nothing new; undrain HOST ends that
   config        the settings in force
   stop          end the connection manager
   install-links DIR
@@ -33,7 +37,7 @@ environment: RDISTCC_HOSTS="build1 build2/8 localhost/2", RDISTCC_VERBOSE,
 // reached by its path.
 func isControl(word string) bool {
 	switch word {
-	case "status", "hosts", "config", "stop", "install-links", "completion", "--show-hosts", "-j":
+	case "status", "top", "stats", "why", "hosts", "drain", "undrain", "config", "stop", "install-links", "completion", "--show-hosts", "-j":
 		return true
 	}
 	return false

@@ -10,23 +10,48 @@ import (
 // onControl answers a subcommand of rdistcc, always with JSON or, with a code
 // that is not 0, with one line.
 //
-//	status   Status
-//	hosts    []HostStatus of the asking side's host list
-//	stop     ends the manager once what runs is finished
+//	status            Status
+//	hosts             []HostStatus of the asking side's host list
+//	places            Places of that list
+//	stats             Stats
+//	why NAME...       Why of a file, by its absolute name and as it was typed
+//	drain HOST        Drained; undrain HOST too
+//	stop              ends the manager once what runs is finished
+//
+// Where the manager is the machine's, all who may use it may ask; to change it is for
+// its own user and root.
 func (c *client) onControl(f *ipc.Control) error {
-	verb := ""
+	verb, words := "", 0
 	if len(f.Args) > 0 {
-		verb = f.Args[0]
+		verb, words = f.Args[0], len(f.Args)-1
+	}
+	switch verb {
+	case "drain", "undrain", "stop", "replace":
+		if c.uid != 0 && c.uid != c.m.uid {
+			return c.refuse(ipc.ExitDenied, fmt.Sprintf("the connection manager is user %d's: only that user and root may %s", c.m.uid, verb))
+		}
 	}
 	switch verb {
 	case "status":
 		return c.reply(c.m.Status())
-	case "hosts":
+	case "stats":
+		return c.reply(c.m.Stats())
+	case "hosts", "places":
 		list := c.m.listOf(f.Hosts)
-		if list.err != nil {
-			return c.send(&ipc.Reply{Code: ipc.ExitHostList, Data: []byte(list.err.Error())})
+		switch {
+		case list.err != nil:
+			return c.refuse(ipc.ExitHostList, list.err.Error())
+		case verb == "places":
+			return c.reply(c.m.room(list))
 		}
 		return c.reply(c.m.hostStatus(list))
+	case "why":
+		if words == 0 {
+			return c.refuse(ipc.ExitArguments, "name a file")
+		}
+		return c.reply(c.m.Why(f.Args[1:]))
+	case "drain", "undrain":
+		return c.onDrain(f, verb == "drain")
 	case "stop":
 		c.m.o.Log.Info("asked to stop")
 		c.m.Stop()
@@ -35,11 +60,16 @@ func (c *client) onControl(f *ipc.Control) error {
 	if answer, ok := c.m.o.Control[verb]; ok {
 		v, err := answer()
 		if err != nil {
-			return c.send(&ipc.Reply{Code: ipc.ExitGeneral, Data: []byte(err.Error())})
+			return c.refuse(ipc.ExitGeneral, err.Error())
 		}
 		return c.reply(v)
 	}
-	return c.send(&ipc.Reply{Code: ipc.ExitArguments, Data: fmt.Appendf(nil, "the connection manager knows no %q", verb)})
+	return c.refuse(ipc.ExitArguments, fmt.Sprintf("the connection manager knows no %q", verb))
+}
+
+// refuse answers with one of rdistcc's exit codes and a line.
+func (c *client) refuse(code uint8, line string) error {
+	return c.send(&ipc.Reply{Code: code, Data: []byte(line)})
 }
 
 func (c *client) reply(v any) error {
@@ -56,13 +86,48 @@ func (m *Manager) hostStatus(list *parsedList) []HostStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := []HostStatus{}
+	known := m.snapshotLocked()
 	for i := range list.sched {
 		addr := list.sched[i].Addr
 		if h := m.hosts[addr]; h != nil {
-			out = append(out, h.statusLocked())
+			out = append(out, h.statusLocked(known))
 		} else {
-			out = append(out, HostStatus{Addr: addr, State: "unused"})
+			out = append(out, HostStatus{Addr: addr, State: "unused", Drained: m.drains.on[addr]})
 		}
 	}
 	return out
+}
+
+// Places is how many jobs a build may have under way.
+type Places struct {
+	Hosts int `json:"hosts"` // at hosts that are up and take jobs, with those on the way to far ones
+	Guess int `json:"guess"` // at hosts that nobody has connected to yet
+	Local int `json:"local"` // on this machine
+}
+
+// GuessedPlaces counts for a host that nobody has asked yet how many jobs it takes:
+// distcc's number.
+const GuessedPlaces = 4
+
+// room counts the places of a list. A host that is drained, down or closed gives none.
+func (m *Manager) room(list *parsedList) Places {
+	p := Places{Local: list.Share}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p.Hosts = m.sched.Live(list.sched)
+	known := m.snapshotLocked()
+	for i := range list.sched {
+		e := &list.sched[i]
+		h := m.hosts[e.Addr]
+		switch {
+		case m.drains.on[e.Addr]:
+		case h == nil || h.state == hostConnecting && known[e.Addr].Why == "":
+			if e.Slots > 0 {
+				p.Guess += e.Slots
+			} else {
+				p.Guess += GuessedPlaces
+			}
+		}
+	}
+	return p
 }

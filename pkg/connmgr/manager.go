@@ -50,6 +50,7 @@ type Options struct {
 	Home      string
 	Compilers string // file that remembers which compilers there are (none)
 	History   string // file that remembers what compiles took (none: nothing outlives the manager)
+	Drains    string // file that remembers which hosts were drained by hand (none, as above)
 
 	// AnyUser serves every user who may open the socket, not only this one and root.
 	AnyUser bool
@@ -167,6 +168,8 @@ type Manager struct {
 	serving bool
 	lastUse time.Time // a compile came or went
 	recent  recentJobs
+	sums    sums
+	drains  drains
 }
 
 // New makes a Manager; it owns neither the device nor the registry.
@@ -200,6 +203,7 @@ func New(o Options) (*Manager, error) {
 		return nil, fmt.Errorf("connection manager: %w", err)
 	}
 	m.openHistory()
+	m.openDrains()
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.alarm = time.AfterFunc(time.Hour, m.wake)
 	m.metrics = newMetrics(m, o.Registry)

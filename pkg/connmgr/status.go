@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
 // Status is what a manager shows of itself, as JSON over the control socket.
@@ -21,7 +22,8 @@ type Status struct {
 	ListFrom string `json:"list_from,omitempty"`
 	// ListError says why that list cannot be used.
 	ListError string        `json:"list_error,omitempty"`
-	NoHosts   uint64        `json:"no_hosts"` // compiles done here because no host was configured
+	Drained   []string      `json:"drained,omitempty"` // hosts that were drained by hand, on a list or not
+	NoHosts   uint64        `json:"no_hosts"`          // compiles done here because no host was configured
 	Jobs      []JobCount    `json:"jobs"`
 	Running   int           `json:"running"` // commands under way
 	Slots     SlotStatus    `json:"slots"`
@@ -31,18 +33,29 @@ type Status struct {
 
 // HostStatus is one host's part of Status.
 type HostStatus struct {
-	Addr    string    `json:"addr"`
-	State   string    `json:"state"` // unused, connecting, up, draining, down
-	Error   string    `json:"error,omitempty"`
-	Credits int       `json:"credits"` // unspent
-	Running int       `json:"running"` // our jobs on it
-	OK      uint64    `json:"ok"`
-	Failed  uint64    `json:"failed"` // attempts that gave no result
-	Out     uint64    `json:"bytes_out"`
-	In      uint64    `json:"bytes_in"`
-	Jobs    int       `json:"jobs"`       // compiles at a time that the host allows
-	Tools   int       `json:"toolchains"` // that it can run
-	Tree    bool      `json:"tree"`       // it shows private trees: it takes the sources form
+	Addr    string  `json:"addr"`
+	State   string  `json:"state"` // unused, connecting, up, draining, down
+	Error   string  `json:"error,omitempty"`
+	Credits int     `json:"credits"` // unspent
+	Running int     `json:"running"` // our jobs on it
+	OK      uint64  `json:"ok"`
+	Failed  uint64  `json:"failed"` // attempts that gave no result
+	Out     uint64  `json:"bytes_out"`
+	In      uint64  `json:"bytes_in"`
+	Jobs    int     `json:"jobs"`       // compiles at a time that the host allows
+	Tools   int     `json:"toolchains"` // that it can run
+	Tree    bool    `json:"tree"`       // it shows private trees: it takes the sources form
+	Drained bool    `json:"drained"`    // by hand: nothing new goes there
+	RTTUS   int64   `json:"rtt_us,omitempty"`
+	Rate    float64 `json:"rate,omitempty"`  // bytes a second on the way there
+	Speed   float64 `json:"speed,omitempty"` // beside a core of speed 1, as its jobs showed; 0 = not yet
+	Depth   int     `json:"depth"`           // jobs worth having at it, or on the way, beyond Jobs
+	// OnTrial: it takes one job at a time until one went well. PauseMS is until it is
+	// dialled again, or takes jobs again; DoubtMS until its quarantine ends, for Doubt.
+	OnTrial bool      `json:"on_trial,omitempty"`
+	PauseMS int64     `json:"pause_ms,omitempty"`
+	DoubtMS int64     `json:"doubt_ms,omitempty"`
+	Doubt   string    `json:"doubt,omitempty"`
 	Load    *job.Load `json:"load,omitempty"`
 	// LoadFrom is where Load comes from (board, result, heartbeat, welcome), LoadAgeMS
 	// its age in milliseconds.
@@ -53,11 +66,25 @@ type HostStatus struct {
 	state hostState
 }
 
-// Note is what its user should know of a host: why it is not up, or what it cannot do.
+// Note is what its user should know of a host: why it is not up, gets no jobs, or what
+// it cannot do.
 func (s *HostStatus) Note() string {
+	pause := func(ms int64) string {
+		return (time.Duration(ms+999) * time.Millisecond).Truncate(time.Second).String()
+	}
 	switch {
+	case s.Drained:
+		return "drained by hand: rdistcc undrain ends that"
+	case s.DoubtMS > 0:
+		return "in quarantine for " + pause(s.DoubtMS) + ": " + s.Doubt
+	case s.State != "up" && s.PauseMS >= 1000 && s.Error != "":
+		return s.Error + "; again in " + pause(s.PauseMS)
 	case s.State != "up":
 		return s.Error
+	case s.PauseMS > 0:
+		return "left alone for " + pause(s.PauseMS) + ": its jobs failed"
+	case s.OnTrial:
+		return "on trial, one job at a time: its jobs failed"
 	case !s.Tree:
 		return "shows no private trees"
 	}
@@ -94,6 +121,7 @@ type JobRecord struct {
 	Compiler string    `json:"compiler,omitempty"`
 	Source   string    `json:"source,omitempty"`
 	Output   string    `json:"output,omitempty"`
+	Cwd      string    `json:"cwd,omitempty"`
 	Local    bool      `json:"local"`
 	Host     string    `json:"host,omitempty"`
 	Reason   string    `json:"reason,omitempty"`
@@ -120,6 +148,7 @@ type JobRecord struct {
 	Predicted  time.Duration `json:"predicted_ns,omitempty"`
 	Considered []Considered  `json:"considered,omitempty"`
 	Hedged     string        `json:"hedged,omitempty"`
+	Expected   time.Duration `json:"expected_ns,omitempty"` // Predicted, by the speed of the host that did it
 
 	remote bool // a host gave a result
 }
@@ -140,8 +169,13 @@ func (r *JobRecord) note(x *ipc.Result) {
 	r.BytesOut, r.BytesIn = x.BytesOut, x.BytesIn
 }
 
-// maxRecent is how many commands are remembered.
-const maxRecent = 256
+// maxRecent is how many commands are remembered, of which Status shows the newest, and
+// maxConsidered how many hosts of each one's choice.
+const (
+	maxRecent     = 2048
+	maxShown      = 256
+	maxConsidered = 16
+)
 
 // recentJobs is a ring of accounts, and their sums.
 type recentJobs struct {
@@ -157,6 +191,9 @@ type jobKey struct {
 }
 
 func (j *recentJobs) add(r *JobRecord) {
+	if len(r.Considered) > maxConsidered {
+		r.Considered = slices.Clone(r.Considered[:maxConsidered])
+	}
 	j.ring[j.n%maxRecent] = *r
 	j.n++
 	k := jobKey{local: r.Local}
@@ -183,6 +220,17 @@ func (j *recentJobs) add(r *JobRecord) {
 	}
 }
 
+// counts are the sums, remote ones first.
+func (j *recentJobs) counts() (list []JobCount) {
+	for _, c := range j.sums {
+		list = append(list, *c)
+	}
+	slices.SortFunc(list, func(a, b JobCount) int {
+		return cmp.Or(cmp.Compare(b.Place, a.Place), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Reason, b.Reason))
+	})
+	return list
+}
+
 // logJob counts and logs a command that has ended.
 func (c *client) logJob() {
 	r := &c.record
@@ -199,7 +247,11 @@ func (c *client) logJob() {
 		r.Host = ""
 	}
 	c.m.mu.Lock()
+	if r.Predicted > 0 && !r.Local {
+		r.Expected = time.Duration(float64(r.Predicted) / max(c.m.sched.Speed(r.Host, c.toolchain.ID), 0.01))
+	}
 	c.m.recent.add(r)
+	c.m.sums.add(r)
 	c.m.mu.Unlock()
 	c.m.metrics.done(r)
 	attrs := []any{"job", r.ID, "source", r.Source, "exit", r.Exit, "total_us", r.TotalUS}
@@ -239,28 +291,47 @@ func (m *Manager) Status() Status {
 			s.Running++
 		}
 	}
+	known := m.snapshotLocked()
 	for _, h := range m.hosts {
-		s.Hosts = append(s.Hosts, h.statusLocked())
+		s.Hosts = append(s.Hosts, h.statusLocked(known))
 	}
 	slices.SortFunc(s.Hosts, func(a, b HostStatus) int { return cmp.Compare(a.Addr, b.Addr) })
-	for k, c := range m.recent.sums {
-		s.Jobs = append(s.Jobs, *c)
-		if k.local && k.reason == "no-hosts" {
+	s.Jobs = m.recent.counts()
+	for _, c := range s.Jobs {
+		if c.Reason == "no-hosts" {
 			s.NoHosts += c.OK + c.Failed
 		}
 	}
-	slices.SortFunc(s.Jobs, func(a, b JobCount) int {
-		return cmp.Or(cmp.Compare(b.Place, a.Place), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Reason, b.Reason))
-	})
-	for i := range min(m.recent.n, maxRecent) {
+	for i := range min(m.recent.n, maxShown) {
 		s.Recent = append(s.Recent, m.recent.ring[(m.recent.n-1-i)%maxRecent])
 	}
+	for addr := range m.drains.on {
+		s.Drained = append(s.Drained, addr)
+	}
+	slices.Sort(s.Drained)
 	return s
 }
 
-func (h *host) statusLocked() HostStatus {
+// snapshotLocked is what the scheduler knows of the hosts.
+func (m *Manager) snapshotLocked() map[string]scheduler.Status {
+	list := m.sched.Snapshot(time.Now())
+	known := make(map[string]scheduler.Status, len(list))
+	for _, s := range list {
+		known[s.Addr] = s
+	}
+	return known
+}
+
+// statusLocked is h's state; known is snapshotLocked's.
+func (h *host) statusLocked(known map[string]scheduler.Status) HostStatus {
 	s := HostStatus{Addr: h.addr, State: h.state.String(), state: h.state,
-		OK: h.jobs.ok, Failed: h.jobs.failed, Out: h.jobs.out, In: h.jobs.in}
+		OK: h.jobs.ok, Failed: h.jobs.failed, Out: h.jobs.out, In: h.jobs.in, Drained: h.m.drains.on[h.addr]}
+	k := known[h.addr]
+	s.RTTUS, s.Rate, s.Speed = k.Link.RTT.Microseconds(), k.Link.Rate, k.Speed
+	s.OnTrial, s.PauseMS, s.DoubtMS, s.Doubt = k.HalfOpen, k.Retry.Milliseconds(), k.Quarantine.Milliseconds(), k.Doubt
+	if s.state == hostUp {
+		s.Depth = h.m.sched.Depth(h.addr)
+	}
 	if h.lastErr != nil {
 		s.Error = h.lastErr.Error()
 	}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+func (c *ctl) drainCommand() *cobra.Command {
+	return c.drainOrNot("drain", "Give a host nothing new from this machine",
+		"Keeps new jobs of this machine away from a host. What runs there is finished, and its unspent credits\n"+
+			"go back. That holds until `rdistcc undrain`, also over restarts of the connection manager; other\n"+
+			"machines' jobs are not concerned: to stop a host for all, end its rdistccd.")
+}
+
+func (c *ctl) undrainCommand() *cobra.Command {
+	return c.drainOrNot("undrain", "Give a drained host jobs again",
+		"Ends what `rdistcc drain` began. It also ends the quarantine of a host whose results were in doubt.")
+}
+
+func (c *ctl) drainOrNot(verb, short, long string) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     verb + " HOST",
+		Short:   short,
+		Long:    long,
+		Example: "  rdistcc " + verb + " build7\n  rdistcc " + verb + " '[2001:db8::7]:7632'",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			var d connmgr.Drained
+			data, err := c.ask(&d, verb, args[0])
+			if errors.Is(err, errNoManager) {
+				return c.noManager()
+			}
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return c.printJSON(data)
+			}
+			return c.print([]byte(drainText(&d) + "\n"))
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func drainText(d *connmgr.Drained) string {
+	switch {
+	case d.Drained && d.Was:
+		return d.Host + " was drained already"
+	case d.Drained && d.Running > 0:
+		return fmt.Sprintf("%s gets nothing new; %s of this machine will be finished there", d.Host, count(d.Running, "job"))
+	case d.Drained:
+		return d.Host + " gets nothing new; nothing of this machine runs there"
+	case d.Was:
+		return d.Host + " was not drained"
+	}
+	return d.Host + " gets jobs again"
+}
+
+// noManager is the end of a command that has nobody to ask.
+func (c *ctl) noManager() error {
+	return failf(ipc.ExitGeneral, "no connection manager runs at %s; the first compile starts one", ipc.SocketPath(c.getenv))
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+func (c *ctl) statsCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "stats",
+		Short: "Sum up what came of all commands since the connection manager started",
+		Long: "Sums up where commands ran and why, how long the phases of remote compiles took, how well times were\n" +
+			"foreseen, and how often something was done twice.",
+		Example: "  rdistcc stats\n  rdistcc stats --json | jq '.phases[] | select(.phase == \"total\").p99_us'",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			var s connmgr.Stats
+			data, err := c.ask(&s, "stats")
+			if errors.Is(err, errNoManager) {
+				return c.noManager()
+			}
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return c.printJSON(data)
+			}
+			return c.print(statsText(&s, time.Now()))
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// statsText is Stats for people.
+func statsText(s *connmgr.Stats, now time.Time) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "connection manager %s, up %s\n\n", cmp.Or(s.Version, "of unknown version"), age(now.Sub(s.Since)))
+	if len(s.Jobs) == 0 {
+		b.WriteString("no commands yet\n")
+		return b.Bytes()
+	}
+	b.Write(jobLines(s.Jobs))
+	fmt.Fprintf(&b, "\n%s, %s (%d first), %s here because of trouble, %s ended from outside\n",
+		count(int(s.Retries), "retry"), count(int(s.Hedges), "second host"), s.HedgesWon, count(int(s.Troubles), "compile"), count(int(s.Gone), "command"))
+	fmt.Fprintf(&b, "%s of sources sent, %s of results received\n", amount(s.BytesOut), amount(s.BytesIn))
+	p := &s.Prediction
+	switch {
+	case p.Count > 0:
+		fmt.Fprintf(&b, "times foreseen for %s: %s within a quarter, %s within a factor of two, half of all took more than %.2f times as long\n",
+			count(int(p.Count), "compile"), percent(p.Near, p.Count), percent(p.Twice, p.Count), p.Median)
+	case p.Unknown > 0:
+		fmt.Fprintf(&b, "times foreseen for none of %s: the first build of its kind\n", count(int(p.Unknown), "compile"))
+	}
+	if len(s.Phases) > 0 && s.Phases[len(s.Phases)-1].Count > 0 {
+		b.WriteString("\n")
+		b.Write(table(func(w io.Writer) {
+			fmt.Fprintln(w, "PHASE\tP50\tP90\tP99\tMAX")
+			for _, q := range s.Phases {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", q.Phase, micros(q.P50), micros(q.P90), micros(q.P99), micros(q.Max))
+			}
+		}))
+	}
+	if len(s.Hosts) > 0 {
+		b.WriteString("\n")
+		b.Write(table(func(w io.Writer) {
+			fmt.Fprintln(w, "HOST\tDONE\tFAILED\tSENT\tRECEIVED")
+			for _, h := range s.Hosts {
+				fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\n", h.Host, h.OK, h.Failed, amount(h.BytesOut), amount(h.BytesIn))
+			}
+		}))
+	}
+	return b.Bytes()
+}
+
+func percent(part, of uint64) string {
+	return fmt.Sprintf("%.0f%%", 100*float64(part)/float64(max(of, 1)))
+}
+
+// micros is a duration of so many microseconds, in three digits.
+func micros(us uint64) string { return digits(time.Duration(us) * time.Microsecond) }
+
+func digits(d time.Duration) string {
+	unit, name := time.Second, "s"
+	switch {
+	case d >= 100*time.Second:
+		return age(d)
+	case d < time.Millisecond:
+		unit, name = time.Microsecond, "us"
+	case d < time.Second:
+		unit, name = time.Millisecond, "ms"
+	}
+	return fmt.Sprintf("%.3g %s", float64(d)/float64(unit), name)
+}
+
+func (c *ctl) topCommand() *cobra.Command {
+	var every time.Duration
+	var times int
+	cmd := &cobra.Command{
+		Use:     "top",
+		Short:   "Show the status again and again",
+		Long:    "Shows what `rdistcc status` shows, drawn anew every second, until it is interrupted.",
+		Example: "  rdistcc top\n  rdistcc top --every 5s --times 3",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if every < 100*time.Millisecond {
+				return failf(ipc.ExitArguments, "--every %v: at least 100ms", every)
+			}
+			end := make(chan os.Signal, 1)
+			signal.Notify(end, syscall.SIGINT, syscall.SIGTERM)
+			defer signal.Stop(end)
+			t := time.NewTicker(every)
+			defer t.Stop()
+			for n := 1; ; n++ {
+				text := []byte("no connection manager runs; the first compile starts one\n")
+				var s connmgr.Status
+				if _, err := c.ask(&s, "status"); err == nil {
+					text = statusText(&s, time.Now())
+				} else if !errors.Is(err, errNoManager) {
+					return err
+				}
+				if err := c.print(append([]byte(clearScreen), text...)); err != nil {
+					return err
+				}
+				if n == times {
+					return nil
+				}
+				select {
+				case <-t.C:
+				case <-end:
+					return nil
+				}
+			}
+		},
+	}
+	cmd.Flags().DurationVar(&every, "every", time.Second, "`DUR` from one time to the next")
+	cmd.Flags().IntVar(&times, "times", 0, "end after `N` times; 0 = never")
+	return cmd
+}
+
+// clearScreen is what terminals have in common (ECMA-48: CUP, ED).
+const clearScreen = "\x1b[H\x1b[2J"

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+func (c *ctl) whyCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "why FILE",
+		Short: "Say where a file was compiled last, and why there",
+		Long: "Looks for the last commands with a source or output file of this name, the newest first: where each ran and\n" +
+			"for what reason, which hosts were considered, what it was expected to take and what it took.",
+		Example: "  rdistcc why src/x.c\n  rdistcc why build/x.o --json",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if args[0] == "" {
+				return failf(ipc.ExitArguments, "name a file")
+			}
+			names := args
+			if abs, err := filepath.Abs(args[0]); err == nil {
+				names = []string{abs, args[0]}
+			}
+			var w connmgr.Why
+			data, err := c.ask(&w, append([]string{"why"}, names...)...)
+			if errors.Is(err, errNoManager) {
+				return failf(ipc.ExitGeneral, "nothing is known of %s: no connection manager runs. Compile it again; RDISTCC_REPORT=FILE has a line for each command", args[0])
+			}
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return c.printJSON(data)
+			}
+			if len(w.Jobs) == 0 {
+				return failf(ipc.ExitGeneral, "nothing is known of %s: %s since %s; none was of such a file. Compile it again, "+
+					"as `RDISTCC_VERBOSE=2 rdistcc COMPILER ...` say: does the build use rdistcc for it?",
+					args[0], count(w.Remembered, "command"), w.Since.Format(time.TimeOnly))
+			}
+			return c.print(whyText(&w, time.Now()))
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// whyText is a Why for people.
+func whyText(w *connmgr.Why, now time.Time) []byte {
+	var b bytes.Buffer
+	for i := range w.Jobs {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		jobText(&b, &w.Jobs[i], now)
+	}
+	return b.Bytes()
+}
+
+func jobText(b *bytes.Buffer, r *connmgr.JobRecord, now time.Time) {
+	place := "on " + r.Host
+	if r.Local {
+		place = "here"
+	}
+	fmt.Fprintf(b, "%s: ran %s, %s ago, exit status %d (job %d)\n", cmp.Or(r.Source, r.Output, r.Compiler), place, age(now.Sub(r.Began)), r.Exit, r.ID)
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(b, "  %-11s "+format+"\n", append([]any{name}, args...)...)
+	}
+	if r.Local {
+		line("reason", "%s: %s", r.Reason, explain(r.Reason))
+		if r.Detail != "" {
+			line("", "%s", r.Detail)
+		}
+	}
+	if !r.Finished {
+		line("end", "the command was ended from outside")
+	}
+	if r.Output != "" {
+		line("output", "%s", r.Output)
+	}
+	if r.Cwd != "" {
+		line("directory", "%s", r.Cwd)
+	}
+	line("compiler", "%s", r.Compiler)
+	if len(r.Considered) > 0 {
+		for i, text := range strings.Split(strings.TrimSuffix(string(consideredLines(r)), "\n"), "\n") {
+			name := ""
+			if i == 0 {
+				name = "considered"
+			}
+			line(name, "%s", text)
+		}
+	}
+	if r.Attempts > 1 {
+		line("attempts", "%d", r.Attempts)
+	}
+	if r.Hedged != "" {
+		line("second host", "%s, as the first one was slow", r.Hedged)
+	}
+	took := time.Duration(r.CompileUS) * time.Microsecond
+	switch {
+	case r.Local:
+	case r.Expected > 0 && took > 0:
+		line("foreseen", "%s for the compile there; it took %s", digits(r.Expected), digits(took))
+	case took > 0:
+		line("foreseen", "nothing: the first compile of its kind")
+	}
+	var phases []string
+	for _, p := range []struct {
+		name string
+		us   uint32
+	}{{"preprocess", r.PreprocessUS}, {"credit", r.CreditUS}, {"write", r.WriteUS}, {"queue", r.QueueUS},
+		{"compile", r.CompileUS}, {"return", r.ReturnUS}, {"total", r.TotalUS}} {
+		if p.us > 0 {
+			phases = append(phases, p.name+" "+micros(uint64(p.us)))
+		}
+	}
+	if len(phases) > 0 {
+		line("phases", "%s", strings.Join(phases, ", "))
+	}
+	if r.BytesOut+r.BytesIn > 0 {
+		line("bytes", "%s sent, %s received", amount(r.BytesOut), amount(r.BytesIn))
+	}
+}
+
+func consideredLines(r *connmgr.JobRecord) []byte {
+	return table(func(w io.Writer) {
+		for _, h := range r.Considered {
+			what := h.Why
+			if what == "" {
+				what = "would have been done after " + digits(h.Finish)
+			}
+			if h.Host == r.Host && !r.Local {
+				what += " (chosen)"
+			}
+			fmt.Fprintf(w, "%s\t%s\n", h.Host, what)
+		}
+	})
+}
+
+// explain says in short what docs/reasons.md says of a reason.
+func explain(reason string) string {
+	word, what, _ := strings.Cut(reason, ":")
+	if text := reasons[reason]; text != "" {
+		return text
+	}
+	if text := reasons[word]; text != "" {
+		return strings.ReplaceAll(text, "WHAT", what)
+	}
+	return "docs/reasons.md has more"
+}
+
+// reasons in a few words each.
+var reasons = map[string]string{
+	"link":                    "what links runs here",
+	"preprocess":              "-E runs here",
+	"dependencies-only":       "-M and -MM run here",
+	"query":                   "a question to the compiler, no compile",
+	"no-source":               "no source file among the words",
+	"stdin":                   "the source can be read only once",
+	"assembler":               "assembler sources are assembled here",
+	"probe":                   "configure asks about this machine",
+	"unknown-option":          "WHAT is not known for certain; is it misspelt?",
+	"not-reproducible":        "another machine could not make the same files (WHAT, see docs/reasons.md)",
+	"not-reproducible:time":   "the time or date of the compile goes into the object; SOURCE_DATE_EPOCH settles it",
+	"not-reproducible:paths":  "it needs a host that shows private trees",
+	"not-reproducible:native": "-march=native could not be put into other words",
+	"mode":                    "RDISTCC_MODE=local",
+	"local-share":             "this machine does its part (localhost/N), or was expected to be done earlier than any host",
+	"diagnostics":             "the compiler printed something that a host might have put otherwise",
+	"too-big":                 "source or result is larger than the buffers (buffers in config.yaml)",
+	"no-hosts":                "no hosts are configured; set RDISTCC_HOSTS",
+	"refused:toolchain":       "no host has this very compiler; install the same packages there",
+	"refused:full":            "every host is busy with other builds",
+	"refused:draining":        "the hosts that are left are shutting down, or were drained by hand (rdistcc undrain)",
+	"refused:memory":          "no host has as much memory free as this compile is expected to take",
+	"refused:quarantine":      "the hosts that are left gave other objects than a second one; look at them, then rdistcc undrain",
+	"refused:policy":          "the host does not allow something in this command; its log says what",
+	"host-lost":               "the host could not be reached, or the connection broke",
+	"timeout":                 "it took longer than RDISTCC_IO_TIMEOUT allows",
+	"denied":                  "the host, or the manager, does not serve this user or machine",
+	"no-slot":                 "no shared memory for the source",
+	"manager":                 "the connection manager could not be used; cm.log in RDISTCC_DIR says more",
+}

@@ -1,0 +1,175 @@
+package connmgr
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Stats is what came of all commands since the manager started.
+type Stats struct {
+	Version string      `json:"version"`
+	Since   time.Time   `json:"since"`
+	Jobs    []JobCount  `json:"jobs"` // by place, host and reason
+	Hosts   []HostStats `json:"hosts"`
+
+	Retries   uint64 `json:"retries"`    // attempts behind a first one
+	Hedges    uint64 `json:"hedges"`     // jobs that a second host got, as the first was slow
+	HedgesWon uint64 `json:"hedges_won"` // of these, those where it was first
+	Troubles  uint64 `json:"troubles"`   // compiles done here because of trouble
+	Gone      uint64 `json:"gone"`       // commands that were ended from outside
+
+	BytesOut uint64 `json:"bytes_out"` // of sources, before they are packed
+	BytesIn  uint64 `json:"bytes_in"`
+
+	Phases     []Quantiles `json:"phases"` // of remote compiles
+	Prediction Prediction  `json:"prediction"`
+}
+
+// HostStats is one host's part of Stats.
+type HostStats struct {
+	Host     string `json:"host"`
+	OK       uint64 `json:"ok"`
+	Failed   uint64 `json:"failed"` // attempts that gave no result
+	BytesOut uint64 `json:"bytes_out"`
+	BytesIn  uint64 `json:"bytes_in"`
+}
+
+// Quantiles of one phase, in microseconds, to within a tenth.
+type Quantiles struct {
+	Phase string `json:"phase"`
+	Count uint64 `json:"count"`
+	P50   uint64 `json:"p50_us"`
+	P90   uint64 `json:"p90_us"`
+	P99   uint64 `json:"p99_us"`
+	Max   uint64 `json:"max_us"`
+}
+
+// Prediction is how well compile times were foreseen: the ratio of what a compile took
+// to what it was expected to take on that host.
+type Prediction struct {
+	Count   uint64  `json:"count"`   // compiles that were predicted
+	Unknown uint64  `json:"unknown"` // those that nothing was known of
+	Near    uint64  `json:"near"`    // within a quarter
+	Twice   uint64  `json:"twice"`   // within a factor of two
+	Median  float64 `json:"median"`  // of the ratios
+}
+
+// sums are the figures behind Stats, guarded by Manager.mu.
+type sums struct {
+	retries, hedges, won, troubles, gone uint64
+	out, in                              uint64
+	phases                               [len(phaseNames)]histogram
+	ratio                                histogram // in millionths
+	unknown, near, twice                 uint64
+}
+
+// phaseNames are those of rdistcc_cm_phase_seconds.
+var phaseNames = [...]string{"preprocess", "credit", "write", "queue", "compile", "return", "total"}
+
+// phases are a record's, in the order of phaseNames.
+func (r *JobRecord) phases() [len(phaseNames)]uint32 {
+	return [...]uint32{r.PreprocessUS, r.CreditUS, r.WriteUS, r.QueueUS, r.CompileUS, r.ReturnUS, r.TotalUS}
+}
+
+// add counts a command that has ended.
+func (s *sums) add(r *JobRecord) {
+	again := max(int(r.Attempts), 1) - 1
+	if r.Hedged != "" {
+		s.hedges++
+		again = max(again-1, 0) // the second host's was no retry
+		if !r.Local && r.Host == r.Hedged {
+			s.won++
+		}
+	}
+	s.retries += uint64(again)
+	if r.Trouble && r.Local {
+		s.troubles++
+	}
+	if !r.Finished {
+		s.gone++
+	}
+	if r.Local {
+		return
+	}
+	s.out += r.BytesOut
+	s.in += r.BytesIn
+	for i, us := range r.phases() {
+		s.phases[i].add(uint64(us))
+	}
+	switch ratio := r.ratio(); {
+	case ratio == 0:
+		s.unknown++
+	default:
+		s.ratio.add(uint64(ratio * 1e6))
+		if ratio >= 0.8 && ratio <= 1.25 {
+			s.near++
+		}
+		if ratio >= 0.5 && ratio <= 2 {
+			s.twice++
+		}
+	}
+}
+
+// ratio is what the compile took to what it was expected to take there; 0: nobody knew.
+func (r *JobRecord) ratio() float64 {
+	if r.Local || r.Expected <= 0 || r.CompileUS == 0 {
+		return 0
+	}
+	return float64(time.Duration(r.CompileUS)*time.Microsecond) / float64(r.Expected)
+}
+
+// histogram counts values in buckets that grow by 2^(1/8), so that a quantile is off by
+// less than a tenth, from 1 to 2^32 and beyond.
+type histogram struct {
+	n       uint64
+	max     uint64
+	buckets [32*8 + 1]uint64
+}
+
+func (h *histogram) add(v uint64) {
+	h.n++
+	h.max = max(h.max, v)
+	i := 0
+	if v > 1 {
+		i = int(math.Ceil(math.Log2(float64(v)) * 8))
+	}
+	h.buckets[min(i, len(h.buckets)-1)]++
+}
+
+// quantile is the value that q of all do not exceed; 0 without any.
+func (h *histogram) quantile(q float64) uint64 {
+	if h.n == 0 {
+		return 0
+	}
+	rank, seen := uint64(math.Ceil(q*float64(h.n))), uint64(0)
+	for i, c := range h.buckets {
+		if seen += c; seen >= rank {
+			return min(uint64(math.Round(math.Exp2(float64(i)/8))), h.max)
+		}
+	}
+	return h.max
+}
+
+// Stats is what came of all commands so far.
+func (m *Manager) Stats() Stats {
+	s := Stats{Version: m.o.Version, Since: m.started, Jobs: []JobCount{}, Hosts: []HostStats{}}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	x := &m.sums
+	s.Retries, s.Hedges, s.HedgesWon, s.Troubles, s.Gone = x.retries, x.hedges, x.won, x.troubles, x.gone
+	s.BytesOut, s.BytesIn = x.out, x.in
+	s.Jobs = append(s.Jobs, m.recent.counts()...)
+	for _, h := range m.hosts {
+		s.Hosts = append(s.Hosts, HostStats{Host: h.addr, OK: h.jobs.ok, Failed: h.jobs.failed, BytesOut: h.jobs.out, BytesIn: h.jobs.in})
+	}
+	slices.SortFunc(s.Hosts, func(a, b HostStats) int { return strings.Compare(a.Host, b.Host) })
+	for i := range x.phases {
+		h := &x.phases[i]
+		s.Phases = append(s.Phases, Quantiles{Phase: phaseNames[i], Count: h.n,
+			P50: h.quantile(0.5), P90: h.quantile(0.9), P99: h.quantile(0.99), Max: h.max})
+	}
+	s.Prediction = Prediction{Count: x.ratio.n, Unknown: x.unknown, Near: x.near, Twice: x.twice, Median: float64(x.ratio.quantile(0.5)) / 1e6}
+	return s
+}
