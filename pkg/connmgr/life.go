@@ -32,9 +32,7 @@ func (l *link) tick() {
 func (l *link) tickLocked(now time.Time) {
 	s := l.qp.Stats()
 	l.pathLocked(now, s.Path)
-	writing := false
 	for _, f := range l.flights {
-		writing = writing || f.writes > 0 || f.sent && f.length == 0
 		if !f.cancelled.IsZero() && now.Sub(f.cancelled) > l.m.o.CancelTimeout {
 			l.failLocked(errors.New("no answer to a cancelled job"))
 			return
@@ -43,28 +41,50 @@ func (l *link) tickLocked(now time.Time) {
 	if !l.checkPullsLocked() {
 		return
 	}
-	// A slow network takes in a long source with nothing coming back, and what the
-	// kernel has buffered goes on when the Writes have completed.
-	moving := writing && s.FPDUsSent != l.sent || s.Unacked != 0 && s.Unacked != l.unacked
 	// The stack answers a Read of the board by itself: that says nothing of the daemon.
 	heard := int64(s.FPDUsReceived+s.SendsReceived) - int64(l.board.reads)
-	if heard > l.heard || moving {
-		l.silent = 0
-	} else {
+	quiet := heard <= l.heard
+	if quiet && !l.movesLocked(&s) {
 		l.silent += l.m.o.Heartbeat
+	} else {
+		l.silent = 0
 	}
-	l.heard, l.sent, l.unacked = max(heard, l.heard), s.FPDUsSent, s.Unacked
+	l.heard, l.sent, l.unacked, l.acked = max(heard, l.heard), s.FPDUsSent, s.Unacked, s.Path.Acked
 	if now.Sub(l.h.lastWant) < wantedFor {
 		l.refreshLocked(now, l.m.o.Heartbeat/2) // half: the last one was asked for a little after the tick
 	}
 	switch {
 	case l.silent >= l.m.o.HeartbeatDead:
 		l.failLocked(fmt.Errorf("silent for %v", l.silent))
-	case l.silent > 0 && l.ready && l.beatSeq == l.beatAcked:
+	case quiet && l.ready && l.beatSeq == l.beatAcked:
 		l.beatSeq++
 		l.beatAt = now
+		l.beatMark = s.Path.Acked + s.Unacked + l.turns.posted
 		l.sendLocked(&job.Heartbeat{Seq: l.beatSeq}, 0)
 	}
+}
+
+// movesLocked says whether a daemon of which nothing is heard may well be busy with
+// what we send: a slow network takes in a long source with nothing coming back, and
+// what the kernel has buffered goes on when the Writes have completed. Once a
+// heartbeat has reached the daemon's machine, behind all that, it is the daemon's
+// turn: a frozen one's kernel takes megabytes in.
+func (l *link) movesLocked(s *iwarp.QPStats) bool {
+	if l.path.told {
+		return s.Path.Acked != l.acked && (l.beatSeq == l.beatAcked || s.Path.Acked <= l.beatMark)
+	}
+	if s.Unacked != 0 && s.Unacked != l.unacked {
+		return true
+	}
+	if s.FPDUsSent == l.sent {
+		return false
+	}
+	for _, f := range l.flights {
+		if f.writes > 0 || f.sent && f.length == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // failLocked ends the link for a reason of ours; the first one counts.

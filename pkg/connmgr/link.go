@@ -72,12 +72,14 @@ type link struct {
 
 	beatSeq, beatAcked     uint32
 	beatAt                 time.Time // when the last one was sent
+	beatMark               uint64    // what the peer's host acknowledges before it, in bytes of the stream
 	cancelSeq, cancelAcked uint32
 	cancels                []uint64 // waiting for the Ack of the Cancel before
 
 	heard   int64  // frames and messages received at the last tick, but for board reads
 	sent    uint64 // sent FPDUs at the last tick
 	unacked uint64 // bytes under way at the last tick
+	acked   uint64 // bytes acknowledged at the last tick
 	silent  time.Duration
 }
 

@@ -2,8 +2,11 @@ package connmgr
 
 import (
 	"context"
+	"io"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,4 +147,64 @@ func TestPathWithoutAWord(t *testing.T) {
 			t.Errorf("rate %g of a line of 2 MiB/s", p.rate)
 		}
 	})
+}
+
+// TestFrozenHostOnASlowLine: the machine of a daemon that has stopped goes on to
+// take a long source in. That is not taken for a sign of life for long.
+func TestFrozenHostOnASlowLine(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Heartbeat, o.HeartbeatDead = 50*time.Millisecond, 300*time.Millisecond })
+	frozen := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
+	front, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer front.Close()
+	const rate = 400 << 10 // bytes a second
+	var stop atomic.Bool
+	var swallowed atomic.Int64
+	go func() {
+		for {
+			c, err := front.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.(*net.TCPConn).SetReadBuffer(32 << 10) // what it takes in is what the manager sees acknowledged
+			far, err := net.Dial("tcp", frozen.addr)
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(c, far)
+				c.Close()
+			}()
+			go func() {
+				defer far.Close()
+				b := make([]byte, 4<<10)
+				for {
+					n, err := c.Read(b)
+					if err != nil {
+						return
+					}
+					if !stop.Load() {
+						_, _ = far.Write(b[:n])
+						continue
+					}
+					swallowed.Add(int64(n))
+					time.Sleep(time.Duration(n) * time.Second / rate)
+				}
+			}()
+		}
+	}()
+	good := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
+	addr := front.Addr().String()
+	r.warm(addr + " " + good.addr)
+	stop.Store(true)
+	const length = 7 << 19
+	if res := r.remote(addr+" "+good.addr, strings.Repeat("x", length)); res.Host != good.addr || res.Attempts != 2 {
+		t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.addr)
+	}
+	if n := swallowed.Load(); n == 0 || n > length*3/4 {
+		t.Errorf("the frozen host was given up after %d bytes of %d", n, length)
+	}
+	r.idle()
 }

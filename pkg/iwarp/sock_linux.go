@@ -76,7 +76,7 @@ func pathStats(c net.Conn) (s PathStats) {
 			s.RTT = time.Duration(i.Rtt) * time.Microsecond
 		}
 		s.Window = uint64(i.Snd_cwnd) * uint64(i.Snd_mss)
-		s.Rate = i.Delivery_rate
+		s.Rate, s.Acked = i.Delivery_rate, i.Bytes_acked
 		// tcpi_delivery_rate_app_limited, a bit that x/sys has no name for: the lowest of
 		// the last byte of eight, the highest where bit fields begin at that end.
 		s.Floor = (*[8]byte)(unsafe.Pointer(i))[7]&0x81 != 0

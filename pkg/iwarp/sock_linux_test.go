@@ -96,7 +96,7 @@ func TestPathStats(t *testing.T) {
 	}()
 	n, err := io.Copy(io.Discard, c)
 	<-done
-	if s := pathStats(c); n != 8<<20 || err != nil || s.RTT <= 0 || s.RTT > time.Second || s.Window < 1000 || s.Rate == 0 {
+	if s := pathStats(c); n != 8<<20 || err != nil || s.RTT <= 0 || s.RTT > time.Second || s.Window < 1000 || s.Rate == 0 || s.Acked < 8<<20 || s.Acked > 8<<20+2 {
 		t.Errorf("%d bytes, %v: %+v", n, err, s)
 	}
 }

@@ -45,5 +45,6 @@ type PathStats struct {
 	RTT    time.Duration // the shortest round trip of late
 	Window uint64        // bytes that may be under way before the first is acknowledged
 	Rate   uint64        // bytes a second that arrived when it was last measured
+	Acked  uint64        // bytes of the stream that the peer's host has acknowledged so far
 	Floor  bool          // too little was sent for the network to be busy: it can do more than Rate
 }
