@@ -83,15 +83,17 @@ func (a *attempt) fly() outcome {
 		return outcome{blame: scheduler.Unused, local: &ipc.GoLocal{Reason: "too-big", Host: h.addr,
 			Detail: fmt.Sprintf("the source takes %d bytes, %s takes %d", fl.total, h.addr, max(slot, l.maxSource()))}}
 	}
+	load := a.load(ctx)
+	defer load.drop()
 	// Written into the slot, or offered: then by the Result the daemon's Reads are
 	// over, or the QP is gone.
 	var access iwarp.Access
 	var bound iwarp.QP
-	if fl.length = fl.total; fl.total > slot {
+	if fl.length = uint64(len(load.mem)); fl.length > slot {
 		fl.length, access, bound = 0, iwarp.RemoteRead, l.qp
 	}
 	var err error
-	if fl.src, err = a.m.register(a.text, access, bound); err != nil {
+	if fl.src, err = a.m.register(load.mem, access, bound); err != nil {
 		return a.notRegistered(err)
 	}
 	defer a.m.dereg(fl.src)
@@ -103,7 +105,7 @@ func (a *attempt) fly() outcome {
 	defer a.m.dereg(fl.sink)
 	var source job.Window
 	if fl.length == 0 {
-		source = job.Window{STag: uint32(fl.src.STag()), TO: fl.src.Base(), Len: fl.total}
+		source = job.Window{STag: uint32(fl.src.STag()), TO: fl.src.Base(), Len: uint64(len(load.mem))}
 		a.m.metrics.windows.WithLabelValues("source").Inc()
 	}
 	if l.puller.Can() && a.m.o.Result > a.m.o.SinkSize {
@@ -120,6 +122,7 @@ func (a *attempt) fly() outcome {
 		Timeout: milliseconds(max(a.limit, time.Millisecond)),
 		Memory:  a.cost.Memory,
 		Expect:  milliseconds(a.cost.Time),
+		Digest:  load.sum, Packed: load.packed, Zstd: load.zstd,
 	})
 	a.m.mu.Lock()
 	l.startLocked(fl)
@@ -132,18 +135,24 @@ func (a *attempt) fly() outcome {
 		a.m.mu.Unlock()
 		<-fl.done // at the latest when the link is given up, CancelTimeout from now
 	}
-	out := a.judge(ctx, window)
-	if fl.result == nil || fl.result.Window.STag == 0 {
-		return out
+	out := a.judge(ctx, window, load.zstd)
+	mem := a.sink.Bytes()
+	if fl.result != nil && fl.result.Window.STag != 0 {
+		// The result is still there. What nobody wants any more is only released.
+		fctx := ctx
+		if out.result == nil {
+			canceled, cancel := context.WithCancelCause(ctx)
+			cancel(errCancelled)
+			fctx = canceled
+		}
+		if mem, err = a.fetch(fctx); err != nil && out.result != nil {
+			return a.notFetched(ctx, err)
+		}
 	}
-	// The result is still there. What nobody wants any more is only released.
-	if out.result == nil {
-		canceled, cancel := context.WithCancelCause(ctx)
-		cancel(errCancelled)
-		ctx = canceled
-	}
-	if err := a.fetch(ctx); err != nil && out.result != nil {
-		return a.notFetched(ctx, err)
+	if out.result != nil {
+		if err := a.unload(ctx, out.result, mem); err != nil {
+			return a.notFetched(ctx, err)
+		}
 	}
 	return out
 }

@@ -8,8 +8,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/pkg/digest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/pack"
 )
 
 // testID is the toolchain of the tests.
@@ -27,6 +29,7 @@ type fakeDaemon struct {
 	// set before start
 	jobs       int
 	tree       bool
+	zstd       bool // takes packed sources, and packs results where it may
 	slotSize   int
 	fetches    int           // bytes of a source that it fetches; 0 = it offers and takes no windows
 	board      func() []byte // what its load board holds; nil = it has none
@@ -52,6 +55,7 @@ type fakeJob struct {
 	job.Job
 	body   *job.Body
 	text   []byte
+	moved  uint64          // bytes that travelled
 	ctx    context.Context // ends when it is cancelled, or the connection ends
 	cancel context.CancelFunc
 }
@@ -272,7 +276,24 @@ func (c *fakeConn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGro
 					return // the QP is gone
 				}
 			}
+			total := uint64(m.TextOff) + m.TextLen
+			j.moved = uint64(len(content))
+			if m.Source.STag == 0 {
+				j.moved = total
+			}
 			var err error
+			if m.Packed != 0 {
+				if j.moved = m.Packed; !c.d.zstd {
+					c.d.t.Errorf("job %d is packed, which was not offered", m.ID)
+				}
+				if content, err = pack.Unpack(nil, content[:m.Packed], total); err != nil {
+					c.d.t.Errorf("job %d: %v", m.ID, err)
+					return
+				}
+			}
+			if digest.Sum(content[:total]) != m.Digest {
+				c.d.t.Errorf("job %d has another digest than its source", m.ID)
+			}
 			if j.body, err = job.ParseBody(content[:m.BodyLen]); err != nil {
 				c.d.t.Errorf("body: %v", err)
 				return
@@ -332,7 +353,7 @@ func (c *fakeConn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGro
 
 // welcome says all that a manager waits for.
 func (c *fakeConn) welcome() {
-	w := &job.Welcome{Tree: c.d.tree, Jobs: uint16(c.d.jobs), MaxBody: uint64(c.d.slotSize), MaxSource: uint64(c.d.fetches), MaxResult: 1 << 30, Toolchains: uint16(len(c.d.ids))}
+	w := &job.Welcome{Tree: c.d.tree, Zstd: c.d.zstd, Jobs: uint16(c.d.jobs), MaxBody: uint64(c.d.slotSize), MaxSource: uint64(c.d.fetches), MaxResult: 1 << 30, Toolchains: uint16(len(c.d.ids))}
 	if c.d.board != nil {
 		w.Board = c.offer(0, c.d.board())
 	}
@@ -453,6 +474,11 @@ func (c *fakeConn) finish(j *fakeJob, a *answer) {
 	r.Stdout, r.Stderr = add(a.stdout), add(a.stderr)
 	for i, b := range a.files {
 		r.Files = append(r.Files, job.File{Index: uint8(i), Segment: add(b)})
+	}
+	r.Digest = digest.Sum(data)
+	if c.d.zstd && j.Zstd {
+		data, _ = pack.Pack(nil, data)
+		r.Packed = uint64(len(data))
 	}
 	if a.window || uint64(len(data)) > j.Sink.Len {
 		r.Window = c.offer(j.ID, data)

@@ -10,8 +10,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// judge says what a flight that has ended means.
-func (a *attempt) judge(ctx context.Context, window uint64) outcome {
+// judge says what a flight that has ended means; zstd: its result may be packed.
+func (a *attempt) judge(ctx context.Context, window uint64, zstd bool) outcome {
 	l, fl, h := a.link, a.fl, a.link.h.addr
 	if ctx.Err() != nil && (fl.result == nil || fl.result.Status != job.StatusRan) {
 		if errors.Is(context.Cause(ctx), errTimeout) {
@@ -28,12 +28,22 @@ func (a *attempt) judge(ctx context.Context, window uint64) outcome {
 	case job.StatusRefused:
 		return refusal(h, r)
 	case job.StatusFailed:
+		if r.Cause == job.CauseDigest {
+			a.m.metrics.digests.WithLabelValues("source").Inc()
+		}
 		return failure(h, r)
 	}
 	if r.Window.STag != 0 {
 		window = r.Window.Len
 	}
-	if err := checkResult(r, a.body, window); err != nil {
+	err := checkPacked(r, window, zstd)
+	if r.Packed != 0 {
+		window = uint64(max(a.m.o.SinkSize, a.m.o.Result))
+	}
+	if err == nil {
+		err = checkResult(r, a.body, window)
+	}
+	if err != nil {
 		// What else it says cannot be trusted either.
 		a.m.mu.Lock()
 		l.failLocked(err)
@@ -48,6 +58,17 @@ func (a *attempt) judge(ctx context.Context, window uint64) outcome {
 
 func lostHost(h, why string) *ipc.GoLocal {
 	return &ipc.GoLocal{Reason: "host-lost", Trouble: true, Code: ipc.ExitConnect, Host: h, Detail: h + " lost (" + why + ")"}
+}
+
+// checkPacked holds a packed result against its place, of window bytes.
+func checkPacked(r *job.Result, window uint64, zstd bool) error {
+	switch {
+	case r.Packed != 0 && !zstd:
+		return errors.New("result is packed, which was not asked for")
+	case r.Packed > window:
+		return errors.New("result lies outside its buffer")
+	}
+	return nil
 }
 
 // checkResult holds a result against what was asked: parts outside the sink, or
@@ -113,6 +134,9 @@ func (a *attempt) notFetched(ctx context.Context, err error) outcome {
 			Detail: h + " took longer than the time limit"}}
 	case ctx.Err() != nil:
 		return outcome{final: true, local: interrupted}
+	case errors.Is(err, errDigest):
+		a.m.metrics.digests.WithLabelValues("result").Inc()
+		return outcome{blame: scheduler.Fault, local: lostHost(h, err.Error())}
 	case errors.Is(err, errNoRoom):
 		return outcome{final: true, local: &ipc.GoLocal{Reason: "too-big", Host: h, Detail: "the result of " + h + ": " + err.Error()}}
 	}

@@ -19,13 +19,18 @@ type parsedList struct {
 	hostlist.List
 	err   error
 	sched []scheduler.Host // what may be used
+
+	compress map[string]hostlist.Compression // by address, where it asks for one
 }
 
 func newParsedList(l hostlist.List, err error) *parsedList {
-	p := &parsedList{List: l, err: err}
+	p := &parsedList{List: l, err: err, compress: make(map[string]hostlist.Compression)}
 	for i := range l.Hosts {
 		if h := &l.Hosts[i]; !h.Down {
 			p.sched = append(p.sched, scheduler.Host{Addr: h.Addr(), Slots: h.Slots})
+			if h.Compress != hostlist.CompressAuto {
+				p.compress[h.Addr()] = h.Compress
+			}
 		}
 	}
 	return p

@@ -132,6 +132,7 @@ type Manager struct {
 	sources *arena.Pool
 	sinks   *arena.Pool
 	large   *semaphore.Weighted // bytes: see takeLarge
+	scratch *scratch            // to pack and unpack in
 	cpp     gate                // preprocessors
 	local   gate                // compiles, links and the like
 	metrics *metrics
@@ -192,6 +193,7 @@ func New(o Options) (*Manager, error) {
 	_, _ = rand.Read(m.boot[:]) // never fails
 	m.places = semaphore.NewWeighted(int64(o.MaxWrappers))
 	m.large = semaphore.NewWeighted(o.Large)
+	m.scratch = newScratch(max(2*o.SlotSize, 1<<maxScratchKept))
 	var err error
 	if m.sources, err = arena.NewPool(arena.Options{Name: "rdistcc-source", Size: o.Source, Map: o.SlotSize, Prefault: o.Prefault, Max: o.Slots}); err != nil {
 		return nil, err

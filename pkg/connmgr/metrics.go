@@ -36,6 +36,8 @@ type metrics struct {
 	hedges    *prometheus.CounterVec
 	windows   *prometheus.CounterVec
 	boards    *prometheus.CounterVec
+	packing   *prometheus.CounterVec
+	digests   *prometheus.CounterVec
 }
 
 var (
@@ -70,6 +72,18 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 	}
 	x.boards = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_board_reads_total",
 		Help: "Load boards of hosts that were read; torn: met in the midst of a change."}, []string{"result"})
+	x.packing = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_packed_bytes_total",
+		Help: "Bytes of sources (out) and results (in) that were packed for a slow network: as they were (plain), and as they travelled (packed)."},
+		[]string{"direction", "form"})
+	x.digests = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_digest_errors_total",
+		Help: "Sources and results that did not arrive as they were sent, though the network's own checks saw nothing."}, []string{"what"})
+	for _, direction := range []string{"out", "in"} {
+		x.packing.WithLabelValues(direction, "plain")
+		x.packing.WithLabelValues(direction, "packed")
+	}
+	for _, what := range []string{"source", "result"} {
+		x.digests.WithLabelValues(what)
+	}
 	for _, result := range []string{"ok", "torn"} {
 		x.boards.WithLabelValues(result)
 	}
@@ -84,7 +98,7 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 		x.phases.WithLabelValues(phase)
 	}
 	if r != nil {
-		r.MustRegister(x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.windows, x.boards, x)
+		r.MustRegister(x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.windows, x.boards, x.packing, x.digests, x)
 	}
 	return x
 }
@@ -93,7 +107,7 @@ func (x *metrics) unregister(r prometheus.Registerer) {
 	if r == nil {
 		return
 	}
-	for _, c := range []prometheus.Collector{x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.windows, x.boards, x} {
+	for _, c := range []prometheus.Collector{x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.windows, x.boards, x.packing, x.digests, x} {
 		r.Unregister(c)
 	}
 }
@@ -109,6 +123,12 @@ func (x *metrics) bytes(host string, out, in uint64) {
 	if in > 0 {
 		x.traffic.WithLabelValues("in", host).Add(float64(in))
 	}
+}
+
+// packed counts a source or a result that was packed.
+func (x *metrics) packed(plain, packed int, direction string) {
+	x.packing.WithLabelValues(direction, "plain").Add(float64(plain))
+	x.packing.WithLabelValues(direction, "packed").Add(float64(packed))
 }
 
 // done counts a command that has ended.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/history"
+	"github.com/rdistcc/rdistcc/pkg/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
@@ -28,7 +29,8 @@ type task struct {
 	textOff   uint32
 	textLen   uint64
 	key       history.Key
-	cost      scheduler.Cost // what it is expected to take
+	cost      scheduler.Cost                  // what it is expected to take
+	compress  map[string]hostlist.Compression // by address, where the list asks for one
 }
 
 // total is the bytes of body and text.
@@ -57,7 +59,7 @@ func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
 		return nil, &ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitProtocol, Detail: "the wrapper's job: " + err.Error()}
 	}
 	t := &task{m: c.m, id: c.id, uid: c.uid, toolchain: c.toolchain.ID, name: c.record.Source, limit: c.timeLimit(),
-		source: c.source, text: text, body: body, bodyLen: f.BodyLen, textOff: f.TextOff, textLen: f.TextLen}
+		compress: c.list.compress, source: c.source, text: text, body: body, bodyLen: f.BodyLen, textOff: f.TextOff, textLen: f.TextLen}
 	c.predict(t)
 	return t, nil
 }

@@ -41,24 +41,21 @@ func (c *client) takeLarge(n uint64) *ipc.GoLocal {
 // fetch gets a result that the daemon offers in a window into the sink, and ends
 // the window, whatever came of it. An error is why the result is not there; the
 // link may have ended. When it returns nothing writes into the sink any more.
-func (a *attempt) fetch(ctx context.Context) error {
+func (a *attempt) fetch(ctx context.Context) ([]byte, error) {
 	l, fl := a.link, a.fl
 	w := fl.result.Window
-	err := a.fetchInto(ctx, l, fl, w)
+	mem, err := a.fetchInto(ctx, l, fl, w)
 	a.m.mu.Lock()
 	defer a.m.mu.Unlock()
 	l.offers--
 	if !l.ended {
 		l.sendLocked(&job.Release{ID: fl.id}, w.STag)
 	}
-	return err
+	return mem, err
 }
 
-func (a *attempt) fetchInto(ctx context.Context, l *link, fl *flight, w job.Window) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	n := int64(w.Len)
+// takeSink counts n bytes of the sink as large ones, until its last drop.
+func (a *attempt) takeSink(ctx context.Context, n int64) error {
 	if !a.m.large.TryAcquire(n) {
 		wait, cancel := context.WithTimeout(ctx, largeWait)
 		defer cancel()
@@ -70,17 +67,28 @@ func (a *attempt) fetchInto(ctx context.Context, l *link, fl *flight, w job.Wind
 		}
 	}
 	a.sink.count(n)
+	return nil
+}
+
+func (a *attempt) fetchInto(ctx context.Context, l *link, fl *flight, w job.Window) ([]byte, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	n := int64(w.Len)
+	if err := a.takeSink(ctx, n); err != nil {
+		return nil, err
+	}
 	mem, err := a.sink.Extend(n)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errNoRoom, err)
+		return nil, fmt.Errorf("%w: %w", errNoRoom, err)
 	}
 	mr, err := a.m.pd.RegMR(mem, iwarp.LocalWrite, &iwarp.MROptions{QP: l.qp})
 	if err != nil {
 		select {
 		case <-l.dead:
-			return l.err()
+			return nil, l.err()
 		default:
-			return fmt.Errorf("%w: %w", errNoRoom, err)
+			return nil, fmt.Errorf("%w: %w", errNoRoom, err)
 		}
 	}
 	defer a.m.dereg(mr)
@@ -108,7 +116,7 @@ func (a *attempt) fetchInto(ctx context.Context, l *link, fl *flight, w job.Wind
 		fl.fetched = time.Now()
 		a.m.metrics.windows.WithLabelValues("result").Inc()
 	}
-	return err
+	return mem, err
 }
 
 // errNoRoom: a result cannot be fetched for want of memory here.

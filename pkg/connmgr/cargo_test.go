@@ -1,0 +1,187 @@
+package connmgr
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// TestResultThatChanged: what is not what the host says that it made never reaches
+// the wrapper; another host makes it.
+func TestResultThatChanged(t *testing.T) {
+	for _, window := range []bool{false, true} {
+		t.Run(fmt.Sprintf("window=%t", window), func(t *testing.T) {
+			r := newRig(t, func(o *Options) { o.Large, o.Result = 16<<20, 8<<20 })
+			bad := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+				d.fetches = 1 << 20
+				d.onJob = func(c *fakeConn, j *fakeJob) {
+					a := compiled(j)
+					a.window = window
+					a.change = func(r *job.Result) { r.Digest[3] ^= 0x40 }
+					c.finish(j, a)
+				}
+			})
+			good := startFake(t, r.far, "127.0.0.1:0", nil)
+			r.warm(bad.addr + " " + good.addr)
+			res := r.remote(bad.addr+" "+good.addr, "int x;")
+			if res.Host != good.addr || res.Attempts != 2 {
+				t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.addr)
+			}
+			if n := counter(t, r.m, "rdistcc_cm_digest_errors_total", "result"); n != 1 {
+				t.Errorf("%v digest errors counted, want 1", n)
+			}
+			r.idle()
+		})
+	}
+}
+
+// TestSourceThatChanged: a host that did not get what was sent says so, and another
+// one gets it.
+func TestSourceThatChanged(t *testing.T) {
+	r := newRig(t, nil)
+	bad := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.onJob = func(c *fakeConn, j *fakeJob) {
+			c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseDigest}})
+		}
+	})
+	good := startFake(t, r.far, "127.0.0.1:0", nil)
+	r.warm(bad.addr + " " + good.addr)
+	if res := r.remote(bad.addr+" "+good.addr, "int x;"); res.Host != good.addr || res.Attempts != 2 {
+		t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.addr)
+	}
+	if n := counter(t, r.m, "rdistcc_cm_digest_errors_total", "source"); n != 1 {
+		t.Errorf("%v digest errors counted, want 1", n)
+	}
+	r.idle()
+}
+
+// TestHostOptionsDecide: zstd and plain in a host list hold whatever the network is
+// like; the object is the same.
+func TestHostOptionsDecide(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Large, o.Source, o.Result = 64<<20, 16<<20, 16<<20 })
+	moved := make(chan *fakeJob, 1)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.zstd, d.slotSize, d.fetches = true, 1<<20, 16<<20
+		d.onJob = func(c *fakeConn, j *fakeJob) {
+			moved <- j
+			c.finish(j, compiled(j))
+		}
+	})
+	for _, x := range []struct {
+		option string
+		length int
+		source bool // packed
+		window bool
+	}{
+		{"", 500 << 10, false, false},
+		{",plain", 500 << 10, false, false},
+		{",zstd", 500 << 10, true, false},
+		{",zstd", 100, false, false},
+		{",zstd", 6 << 20, true, false}, // longer than slot and sink, unpacked
+		{"", 6 << 20, false, true},
+	} {
+		r.remote(d.addr+x.option, strings.Repeat("int x;", x.length/6))
+		j := <-moved
+		if (j.Packed != 0) != x.source || j.Zstd != (x.option == ",zstd") || (j.Source.STag != 0) != x.window {
+			t.Errorf("%d bytes with option %q: packed %d, zstd %t, window %d", x.length, x.option, j.Packed, j.Zstd, j.Source.Len)
+		}
+	}
+	if n := counter(t, r.m, "rdistcc_cm_packed_bytes_total", "plain"); n < 6<<20 {
+		t.Errorf("%v bytes of results were unpacked", n)
+	}
+	r.idle()
+	if !r.m.scratch.room.TryAcquire(r.m.scratch.max) {
+		t.Error("scratch memory is lent to nobody")
+	}
+}
+
+// TestNoiseIsNotPacked: what does not become smaller travels as it is.
+func TestNoiseIsNotPacked(t *testing.T) {
+	r := newRig(t, nil)
+	packed := make(chan uint64, 1)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.zstd = true
+		d.onJob = func(c *fakeConn, j *fakeJob) {
+			packed <- j.Packed
+			c.finish(j, compiled(j))
+		}
+	})
+	b := make([]byte, 200<<10)
+	x := uint32(1)
+	for i := range b {
+		x = x*1664525 + 1013904223
+		b[i] = byte(x >> 24)
+	}
+	r.remote(d.addr+",zstd", string(b))
+	if n := <-packed; n != 0 {
+		t.Errorf("noise was packed into %d bytes", n)
+	}
+}
+
+// TestSlowNetworkIsPackedFor: without an option the measured rate decides.
+func TestSlowNetworkIsPackedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		var jobs []*fakeJob
+		far := func(d *fakeDaemon) {
+			d.zstd = true
+			d.onJob = func(c *fakeConn, j *fakeJob) {
+				jobs = append(jobs, j)
+				c.finish(j, compiled(j))
+			}
+		}
+		slow, fast := startFake(t, s.far, "10.0.0.1:7632", far), startFake(t, s.far, "10.0.0.2:7632", far)
+		s.slow[slow.addr] = 1 << 20
+		s.slow[fast.addr] = 2 << 30
+		text := strings.Repeat("int x;", 100<<10)
+		for _, addr := range []string{slow.addr, slow.addr, fast.addr, fast.addr} {
+			if _, no := s.run(context.Background(), leaseOf(addr), text); no != nil {
+				t.Fatalf("answer %+v", no)
+			}
+		}
+		for i, want := range []bool{false, true, false, false} {
+			if got := jobs[i].Packed != 0; got != want || jobs[i].Zstd != want {
+				t.Errorf("job %d: packed %t, result %t, want %t", i, got, jobs[i].Zstd, want)
+			}
+		}
+	})
+}
+
+// TestPackedResultsThatLie: frames that are none, or that hold something else.
+func TestPackedResultsThatLie(t *testing.T) {
+	text := strings.Repeat("int x;", 20<<10)
+	for name, change := range map[string]func(r *job.Result){
+		"outside the sink":       func(r *job.Result) { r.Packed = 1 << 40 },
+		"cut":                    func(r *job.Result) { r.Packed-- },
+		"shorter than its parts": func(r *job.Result) { r.Files[0].Len += 1000 },
+		"outside every sink":     func(r *job.Result) { r.Files[0].Len = 1 << 40 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil)
+			bad := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+				d.zstd = true
+				d.onJob = func(c *fakeConn, j *fakeJob) {
+					a := compiled(j)
+					a.change = change
+					c.finish(j, a)
+				}
+			})
+			good := startFake(t, r.far, "127.0.0.1:0", nil)
+			list := bad.addr + ",zstd " + good.addr
+			r.warm(list)
+			if res := r.remote(list, text); res.Host != good.addr || res.Attempts != 2 {
+				t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.addr)
+			}
+			r.idle()
+		})
+	}
+	t.Run("not asked for", func(t *testing.T) {
+		if err := checkPacked(&job.Result{Packed: 1}, 100, false); err == nil {
+			t.Error("a packed result is taken without having been asked for")
+		}
+	})
+}
