@@ -12,7 +12,7 @@ PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 # Not c89 and c99: they are scripts around gcc, which they find on PATH.
 LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
-.PHONY: all test race fuzz lint bench demo e2e builds random interop nemesis ibverbs install clean deps $(PROGRAMS)
+.PHONY: all test race fuzz lint bench demo e2e builds random interop netns nemesis ibverbs install clean deps $(PROGRAMS)
 
 all: $(PROGRAMS)
 
@@ -105,6 +105,13 @@ interop: all
 	@$(GO) test -c -o bin/interop.test ./interop
 	@cd interop && RDISTCC_INTEROP=$(or $(INTEROP),full) ../bin/interop.test -test.timeout 40m $(INTEROPFLAGS)
 
+# Farms of many hosts on this machine, each in a network namespace, behind a switch that delays, loses and cuts; a compiler
+# that only takes as long as it is told. Root. NETNS=ci: the small sizes; NETNSFLAGS: of go test, say -run TestHerd;
+# PLOTS=DIR: pictures of how busy the farms were.
+netns:
+	$(call need,$(GO) gcc make)
+	@RDISTCC_NETNS=$(or $(NETNS),full) RDISTCC_PLOTS=$(abspath $(PLOTS)) $(GO) test -count=1 -v -timeout 30m ./internal/netlab $(NETNSFLAGS)
+
 install: all
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc lib/systemd/system lib/systemd/user share/doc/rdistcc \
 		share/rdistcc/prometheus/targets share/rdistcc/grafana share/bash-completion/completions \
@@ -127,7 +134,7 @@ clean:
 # What the tests and targets beyond `make test` and `make demo` can use. Go itself (see go.mod) is not in Debian 12.
 compilers := gcc g++ clang gcc-11 g++-11 clang-13 clang-14 clang-15 clang-16 clang-19 gobjc gcc-aarch64-linux-gnu g++-aarch64-linux-gnu
 builders  := make ccache cmake meson ninja-build autoconf automake libtool pkg-config dpkg-dev tcl bc flex bison libelf-dev
-packages   = $(compilers) $(builders) git ca-certificates distcc strace tshark prometheus groff-base libibverbs-dev librdmacm-dev $$(interop/siw-vm/siw-vm deps)
+packages   = $(compilers) $(builders) git ca-certificates distcc iproute2 strace tshark prometheus groff-base libibverbs-dev librdmacm-dev $$(interop/siw-vm/siw-vm deps)
 deps:
 	@command -v apt-get >/dev/null || { echo "make deps: knows Debian's apt-get only; it would install $(packages)" >&2; exit 1; }
 	$(call need,$(GO))

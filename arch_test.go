@@ -71,6 +71,7 @@ var edges = map[string][]string{
 	"internal/simfarm/record": {},
 	"internal/simfarm/report": {"internal/simfarm"},
 	"internal/netlab":         {},
+	"internal/plot":           {},
 }
 
 // pure packages do no I/O, start no goroutine and read no clock: the engine can

@@ -50,7 +50,15 @@ type Process struct {
 	HTTP string // status page and metrics, host:port
 	Log  string // file
 
-	run *running
+	place Place
+	run   *running
+}
+
+// Place is another network that processes can run in.
+type Place interface {
+	// Enter moves the calling goroutine there, which gets a thread of its own for that.
+	Enter() error
+	Dial(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // running is a process that was started.
@@ -95,12 +103,17 @@ func (f *Farm) StartDaemon(ctx context.Context, name string, args ...string) (Pr
 	if err != nil {
 		return Process{}, err
 	}
-	line := slices.Concat(f.apart(), []string{filepath.Join(f.bin, "rdistccd"), "--listen", ports[0], "--http", ports[1]}, args)
-	p, err := f.launch(ctx, name, ports[1], f.Env(), line[0], line[1:]...)
+	return f.StartDaemonAt(ctx, nil, name, ports[0], ports[1], args...)
+}
+
+// StartDaemonAt starts a daemon with addresses, in another network if place is not nil.
+func (f *Farm) StartDaemonAt(ctx context.Context, place Place, name, addr, page string, args ...string) (Process, error) {
+	line := slices.Concat(f.apart(), []string{filepath.Join(f.bin, "rdistccd"), "--listen", addr, "--http", page}, args)
+	p, err := f.launch(ctx, place, name, page, f.Env(), line[0], line[1:]...)
 	if err != nil {
 		return p, err
 	}
-	p.Addr = ports[0]
+	p.Addr = addr
 	f.Daemons = append(f.Daemons, p)
 	return p, p.WaitReady(ctx, "/readyz")
 }
@@ -109,7 +122,7 @@ func (f *Farm) StartDaemon(ctx context.Context, name string, args ...string) (Pr
 // the same ports, words and log. It returns when it is ready.
 func (f *Farm) StartDaemonAgain(ctx context.Context, i int) error {
 	old := f.Daemons[i]
-	p, err := f.launch(ctx, old.Name, old.HTTP, old.run.cmd.Env, old.run.cmd.Args[0], old.run.cmd.Args[1:]...)
+	p, err := f.launch(ctx, old.place, old.Name, old.HTTP, old.run.cmd.Env, old.run.cmd.Args[0], old.run.cmd.Args[1:]...)
 	if err != nil {
 		return err
 	}
@@ -152,8 +165,14 @@ func (f *Farm) StartManager(ctx context.Context, args ...string) error {
 	if err != nil {
 		return err
 	}
-	f.Manager, err = f.launch(ctx, "rdistcc-cm", ports[0], f.Env(), filepath.Join(f.bin, "rdistcc-cm"),
-		append([]string{"--http", ports[0]}, args...)...)
+	return f.StartManagerAt(ctx, nil, ports[0], args...)
+}
+
+// StartManagerAt starts the manager with an address for its page, in another network
+// if place is not nil.
+func (f *Farm) StartManagerAt(ctx context.Context, place Place, page string, args ...string) (err error) {
+	f.Manager, err = f.launch(ctx, place, "rdistcc-cm", page, f.Env(), filepath.Join(f.bin, "rdistcc-cm"),
+		append([]string{"--http", page}, args...)...)
 	if err != nil {
 		return err
 	}
@@ -173,15 +192,15 @@ func (f *Farm) Env() []string {
 
 // Launch starts another program beside the farm, which Stop ends with it.
 func (f *Farm) Launch(ctx context.Context, name, page, program string, args ...string) (Process, error) {
-	p, err := f.launch(ctx, name, page, os.Environ(), program, args...)
+	p, err := f.launch(ctx, nil, name, page, os.Environ(), program, args...)
 	if err == nil {
 		f.others = append(f.others, p)
 	}
 	return p, err
 }
 
-func (f *Farm) launch(ctx context.Context, name, page string, env []string, program string, args ...string) (Process, error) {
-	p := Process{Name: name, HTTP: page, Log: filepath.Join(f.Dir, name+".log")}
+func (f *Farm) launch(ctx context.Context, place Place, name, page string, env []string, program string, args ...string) (Process, error) {
+	p := Process{Name: name, HTTP: page, Log: filepath.Join(f.Dir, name+".log"), place: place}
 	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666)
 	if err != nil {
 		return p, err
@@ -197,9 +216,16 @@ func (f *Farm) launch(ctx context.Context, name, page string, env []string, prog
 		defer close(r.done)
 		// The kernel means the death of the thread that forks, and the runtime
 		// ends threads that other goroutines have locked: this one has to stay.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := r.cmd.Start()
+		err := error(nil)
+		if place != nil {
+			err = place.Enter()
+		} else {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+		}
+		if err == nil {
+			err = r.cmd.Start()
+		}
 		started <- err
 		if err == nil {
 			r.err = r.cmd.Wait()
@@ -219,7 +245,7 @@ func (p Process) WaitReady(ctx context.Context, path string) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if _, err := Get(ctx, "http://"+p.HTTP+path); err == nil {
+		if _, err := p.Get(ctx, path); err == nil {
 			return nil
 		}
 		select {
@@ -232,13 +258,24 @@ func (p Process) WaitReady(ctx context.Context, path string) error {
 	}
 }
 
+// Get fetches a page of the process's; any answer but 200 is an error.
+func (p Process) Get(ctx context.Context, path string) ([]byte, error) {
+	if p.place == nil {
+		return Get(ctx, "http://"+p.HTTP+path)
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: p.place.Dial, DisableKeepAlives: true}}
+	return get(ctx, &client, "http://"+p.HTTP+path)
+}
+
 // Get fetches a page; any answer but 200 is an error.
-func Get(ctx context.Context, url string) ([]byte, error) {
+func Get(ctx context.Context, url string) ([]byte, error) { return get(ctx, http.DefaultClient, url) }
+
+func get(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}
