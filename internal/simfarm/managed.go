@@ -128,6 +128,12 @@ func (m *managed) job(w *work) *scheduler.Job {
 
 func (m *managed) turn() {
 	m.dial()
+	hedges, next := m.s.Hedges(m.now())
+	for _, h := range hedges {
+		m.fly(m.flying[h.ID], h.Host, true)
+		m.c.f.hedges++
+	}
+	m.wakeAt(next)
 	waiting := slices.Clone(m.c.waiting)
 	jobs := make([]*scheduler.Job, len(waiting))
 	for i, w := range waiting {
@@ -148,12 +154,6 @@ func (m *managed) turn() {
 			m.wakeAt(d.Until)
 		}
 	}
-	hedges, next := m.s.Hedges(m.now())
-	for _, h := range hedges {
-		m.fly(m.flying[h.ID], h.Host, true)
-		m.c.f.hedges++
-	}
-	m.wakeAt(next)
 }
 
 // fly sends w to a host with one of its credits.
@@ -169,7 +169,7 @@ func (m *managed) done(f *flight, wall time.Duration) {
 	switch {
 	case wall >= 0:
 		rep.Wall, rep.CPU = wall, time.Duration(float64(f.w.cpu)/f.l.d.m.speed)
-		rep.RSS, rep.Bytes = f.w.RSS, f.w.Bytes
+		rep.RSS, rep.Bytes, rep.Result = f.w.RSS, f.w.Bytes, f.w.Out
 		m.history.Learn(keyOf(f.w.Job), f.w.Bytes, time.Duration(float64(rep.CPU)*m.s.Speed(addr, tool)), f.w.RSS)
 		if l := f.l; l.d.Rate > 0 {
 			m.s.Link(m.now(), addr, scheduler.Link{RTT: l.d.RTT, Rate: l.d.Rate})

@@ -9,8 +9,8 @@ import (
 type place uint8
 
 const (
-	never place = iota // not now
-	busy               // when one of our jobs there has ended
+	nowhere place = iota
+	busy          // when one of our jobs there has ended
 	free
 )
 
@@ -35,7 +35,7 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 		} else {
 			no.lost(h)
 		}
-		return never
+		return nowhere
 	case Lost:
 		// Where this job's end would be the build's, a restart is waited for.
 		if end := since.Add(s.c.Grace); j.NoLocal && now.Before(end) {
@@ -43,19 +43,19 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 		} else {
 			no.lost(h)
 		}
-		return never
+		return nowhere
 	case Draining:
 		no.draining = h.addr
-		return never
+		return nowhere
 	case Up:
 	}
 	if h.drained {
 		no.drained = h.addr
-		return never
+		return nowhere
 	}
 	if now.Before(h.suspect) {
 		no.suspect = h
-		return never
+		return nowhere
 	}
 	if !h.toolchains[j.Toolchain] {
 		if end := h.since.Add(s.c.Grace); !h.capable() && now.Before(end) {
@@ -63,19 +63,19 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 		} else {
 			no.toolchain = h.addr
 		}
-		return never
+		return nowhere
 	}
 	if j.Tree && !h.capacity.Tree {
 		no.tree = h.addr
-		return never
+		return nowhere
 	}
 	if h.capacity.MaxBody > 0 && j.Size > h.capacity.MaxBody {
 		no.tooBig = h.addr
-		return never
+		return nowhere
 	}
 	if now.Before(h.open) {
 		no.lost(h)
-		return never
+		return nowhere
 	}
 	if n := j.Cost.Memory; n > 0 && !h.fits(s.clock(now), n) {
 		// Memory comes back with the end of what runs there.
@@ -85,7 +85,7 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 		} else {
 			no.memory = h.addr
 		}
-		return never
+		return nowhere
 	}
 	full := e.Slots > 0 && len(h.runs) >= e.Slots || h.halfOpen() && len(h.runs) > 0
 	if e.Slots == 0 && h.capacity.Jobs > 0 {
@@ -110,7 +110,7 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 	default:
 		no.full = h.addr
 	}
-	return never
+	return nowhere
 }
 
 // Trees says whether a job should be made for a private tree: some host of list

@@ -46,21 +46,29 @@ func (h *host) slow(t time.Duration) float64 {
 		w := math.Exp2(-(t - h.stretchAt).Seconds() / stretchHalf.Seconds())
 		v += (h.stretch - v) * w
 	}
-	return v * (1 + h.stalls)
+	return v * max(h.plan.lag, 1+h.stalls)
 }
 
 func (h *host) cores() int { return max(h.capacity.Jobs, 1) }
 
-// out is how long n bytes take to h; back, how long its answer.
-func (h *host) out(n uint64) time.Duration {
-	d := h.link.RTT / 2
-	if h.link.Rate > 0 {
-		d += seconds(float64(n) / h.link.Rate)
+// moves is how long n bytes keep the link to h busy.
+func (h *host) moves(n uint64) time.Duration {
+	if h.link.Rate <= 0 {
+		return 0
 	}
-	return d
+	return seconds(float64(n) / h.link.Rate)
 }
 
-func (h *host) back() time.Duration { return h.link.RTT / 2 }
+// arrive is when n bytes that are sent at t are at h: one after the other, behind
+// what was sent before.
+func (h *host) arrive(t time.Duration, n uint64) time.Duration {
+	return max(t, h.sent) + h.moves(n) + h.link.RTT/2
+}
+
+// back is how long an ordinary result takes from h.
+func (s *Scheduler) back(h *host) time.Duration {
+	return h.link.RTT/2 + h.moves(uint64(s.typical.result.value(0, 0)))
+}
 
 // othersAt is how many jobs other managers have at h: as its view says, and the
 // older that is the more what is usual there.
@@ -80,6 +88,7 @@ type plan struct {
 	stale time.Duration // to be made anew from then on
 	ok    bool
 	round uint64          // in which held was held
+	lag   float64         // by how much longer than expected its jobs take that run now
 	held  []time.Duration // lengths of jobs that wait for this host, of this round
 }
 
@@ -111,18 +120,38 @@ func (s *Scheduler) replan(h *host, t time.Duration) {
 	if mine+others > n {
 		run = min(mine, max(n-others, (n*mine+mine+others-1)/(mine+others)))
 	}
+	var lags [maxLags]float64
+	late, known, lateKnown := 0, 0, 0
 	for i, r := range h.runs[:run] {
 		if r.begin < 0 {
 			r.begin = max(t, r.arrive)
-			r.late = r.begin + r.p95
+			r.late = r.begin + r.p95 + s.back(h)
+			s.hedgeAt = min(s.hedgeAt, r.late)
 		}
 		end := r.begin + r.length
 		if end < t+r.length/soon {
 			// Past its time. Such jobs take the longer the longer they have.
 			end = max(end, t) + r.length/soon + (t-end)/2
 		}
+		if r.known {
+			known++
+		}
+		if late < maxLags && t > r.begin+r.p95 {
+			lags[late] = float64(t-r.begin) / float64(max(r.length, 1))
+			late++
+			if r.known {
+				lateKnown++
+			}
+		}
 		p.free[i] = end
 		p.stale = min(p.stale, max(end, t+5*time.Millisecond))
+	}
+	// A late job says little of its host. If most of them are, it is the host; all,
+	// if nobody knew how long they would take.
+	p.lag = 1
+	if 2*lateKnown > known+1 || known == 0 && late == run && late > 2 {
+		slices.Sort(lags[:late])
+		p.lag = max(lags[late/2], 1)
 	}
 	mean := h.mean()
 	other := min(others, n-run)
@@ -171,6 +200,7 @@ func (p *plan) hold(t, length time.Duration) {
 func (h *host) mean() time.Duration { return seconds(h.learned.time.value(aJob.Seconds(), 0)) }
 
 const (
+	maxLags     = 64 // late jobs of a host that are looked at
 	soon        = 10 // a job that is due ends within this part of its length
 	stretchHalf = 10 * time.Second
 )

@@ -33,6 +33,7 @@ type Report struct {
 	Wall, CPU time.Duration
 	RSS       uint64 // peak, bytes
 	Bytes     uint64 // moved there
+	Result    uint64 // bytes that came back
 }
 
 // Done ends a job that Pick or Hedges placed on addr. It is called once for each

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 )
@@ -22,6 +23,7 @@ const (
 	someCopies = 2
 	runsACopy  = 20
 	hedgeAgain = 250 * time.Millisecond
+	never      = time.Duration(math.MaxInt64)
 )
 
 // Hedges lists the jobs that are later than 19 of 20 of their like, and for which
@@ -32,56 +34,79 @@ const (
 // After J. Dean, L. A. Barroso: The Tail at Scale, CACM 56(2), 2013.
 func (s *Scheduler) Hedges(now time.Time) (list []Hedge, next time.Time) {
 	t := s.clock(now)
+	if t < s.hedgeAt {
+		if s.hedgeAt == never {
+			return nil, time.Time{}
+		}
+		return nil, s.began.Add(s.hedgeAt)
+	}
 	var late []*run
-	var soonest time.Duration = -1
+	s.hedgeAt = never
 	for _, r := range s.runs {
 		switch {
 		case r.twin != nil || r.host == LocalHost || len(r.job.Hosts) < 2:
 		case r.late > t:
-			if soonest < 0 || r.late < soonest {
-				soonest = r.late
-			}
+			s.hedgeAt = min(s.hedgeAt, r.late)
 		default:
 			late = append(late, r)
 		}
 	}
 	slices.SortFunc(late, func(a, b *run) int { return cmp.Or(cmp.Compare(a.late, b.late), cmp.Compare(a.id, b.id)) })
 	budget := someCopies + len(s.runs)/runsACopy - s.copies
-	left := 0
+	at := s.hedgeAt
 	for _, r := range late {
-		if budget <= 0 || !s.second(now, t, r, &list) {
-			left++
-			continue
+		if budget > 0 {
+			if c := s.second(now, t, r); c.h != nil {
+				s.place(now, r.job, c)
+				list = append(list, Hedge{ID: r.id, Host: c.h.addr})
+				budget--
+				continue
+			}
 		}
-		budget--
+		// The first place that comes free may be it, or some time will tell.
+		s.hedgeAt, at = t, min(at, t+hedgeAgain)
 	}
-	if again := t + hedgeAgain; left > 0 && (soonest < 0 || again < soonest) {
-		soonest = again
+	if len(list) == len(late) {
+		s.hedgeAt = at // what was placed here has its twin
 	}
-	if soonest >= 0 {
-		next = s.began.Add(soonest)
+	if at != never {
+		next = s.began.Add(at)
 	}
 	return list, next
 }
 
-// second places a duplicate of r, if it would end before r.
-func (s *Scheduler) second(now time.Time, t time.Duration, r *run, list *[]Hedge) bool {
+// second is where a duplicate of r would end before r.
+func (s *Scheduler) second(now time.Time, t time.Duration, r *run) candidate {
 	var w waiting
 	var no objections
 	c, _ := s.choose(now, r.job, r.host, &w, &no)
-	// What is late takes about half as long again as it has taken, at least.
-	if c.h == nil || c.finish > t+(t-r.arrive)/2 {
-		return false
+	if c.h == nil {
+		return c
 	}
-	s.place(now, r.job, c)
-	*list = append(*list, Hedge{ID: r.id, Host: c.h.addr})
-	return true
+	// What is late takes half as long again as it has taken, at least.
+	elapsed := t - r.arrive
+	if left := elapsed / 2; !s.blamed(r) {
+		// The job is a long one, there and elsewhere.
+		c.finish += max(time.Duration(float64(c.length)*(float64(elapsed+left)/float64(r.length)-1)), 0)
+	}
+	if c.finish > t+elapsed/2 {
+		return candidate{}
+	}
+	return c
 }
 
-// stalled counts that a job of h was overtaken by its duplicate. A host that lets
-// several jobs lie gets fewer of them, and then none for a while.
-func (s *Scheduler) stalled(now time.Time, h *host) {
-	if h == nil {
+// blamed says whether it is the host of r that is late, not just r: it is known how
+// long r takes, or the host has had no answer to anything since r came.
+func (s *Scheduler) blamed(r *run) bool {
+	h := s.hosts[r.host]
+	return r.known || h == nil || h.heard < r.arrive
+}
+
+// stalled counts that r was overtaken by its duplicate. A host that lets several
+// jobs lie gets fewer of them, and then none for a while.
+func (s *Scheduler) stalled(now time.Time, r *run) {
+	h := s.hosts[r.host]
+	if h == nil || !s.blamed(r) {
 		return
 	}
 	h.stalls++

@@ -65,6 +65,7 @@ type host struct {
 	credits    int
 	moved      time.Time // when a credit came or went, or a job ended
 	link       Link
+	sent       time.Duration // when all is on its way that was sent
 
 	// Its view of itself, and what follows from it.
 	load    Load

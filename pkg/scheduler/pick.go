@@ -8,7 +8,7 @@ type candidate struct {
 	places int
 	one    time.Duration // of a core of speed 1
 	length time.Duration // there
-	out    time.Duration // the way there
+	arrive time.Duration // when it is there
 	finish time.Duration // when its result is here
 }
 
@@ -64,7 +64,7 @@ func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
 		return d
 	}
 	if later.h != nil {
-		later.h.plan.hold(t+later.out, later.length)
+		later.h.plan.hold(later.arrive, later.length)
 	}
 	d := Decision{Verdict: Wait, Until: w.until}
 	if now1.h != nil { // what it waits for may not come in time
@@ -109,9 +109,10 @@ func (a candidate) orSooner(b candidate) candidate {
 
 // candidate is h for j, with a place there.
 func (s *Scheduler) candidate(h *host, t time.Duration, j *Job) candidate {
-	c := candidate{h: h, one: s.time(j), out: h.out(j.Bytes)}
+	c := candidate{h: h, one: s.time(j), arrive: h.arrive(t, j.Bytes)}
+	at := max(c.arrive, s.freeAt(h, t)) // and how much it lags
 	c.length = s.length(h, t, c.one, j.Toolchain)
-	c.finish = max(t+c.out, s.freeAt(h, t)) + c.length + h.back()
+	c.finish = at + c.length + s.back(h)
 	return c
 }
 
@@ -140,11 +141,12 @@ func (s *Scheduler) choose(now time.Time, j *Job, not string, w *waiting, no *ob
 			continue
 		}
 		switch s.takes(now, h, e, j, w, no) {
-		case never:
+		case nowhere:
 		case busy:
 			c := s.candidate(h, t, j)
 			// The end of a job has to come here, and this one to go there.
-			c.finish = max(c.finish, s.freeAt(h, t)+h.back()+c.out+c.length+h.back())
+			back := s.back(h)
+			c.finish = max(c.finish, s.freeAt(h, t)+back+h.moves(j.Bytes)+h.link.RTT/2+c.length+back)
 			later = later.orSooner(c)
 		case free:
 			c := s.candidate(h, t, j)

@@ -15,6 +15,7 @@ type run struct {
 	length  time.Duration // what it takes there
 	p95     time.Duration // not exceeded by 19 of 20 such jobs
 	arrive  time.Duration // at the host
+	known   bool          // its length
 	memory  uint64        // its peak, bytes
 	begin   time.Duration // when it got a core, about; negative: not yet
 	late    time.Duration // it is later than 19 of 20 from then on
@@ -33,7 +34,7 @@ type runKey struct {
 func (s *Scheduler) place(now time.Time, j *Job, c candidate) {
 	t := s.clock(now)
 	h := c.h
-	r := &run{host: h.addr, one: c.one, length: c.length, arrive: t + c.out, begin: -1, memory: j.Cost.Memory}
+	r := &run{host: h.addr, one: c.one, length: c.length, arrive: c.arrive, begin: -1, memory: j.Cost.Memory, known: j.Cost.Known}
 	p95 := j.Cost.P95
 	if p95 < c.one {
 		p95 = guessP95 * c.one
@@ -42,10 +43,12 @@ func (s *Scheduler) place(now time.Time, j *Job, c candidate) {
 	free := s.freeAt(h, t)
 	if len(h.runs) < h.cores() && free <= r.arrive {
 		r.begin = r.arrive
-		r.late = r.begin + h.back() + r.p95
+		r.late = r.begin + s.back(h) + r.p95
 	} else { // behind others: what is said of them may be wrong by half
-		r.late = r.arrive + max(free-r.arrive, 0)*2 + h.back() + r.p95
+		r.late = r.arrive + max(free-r.arrive, 0)*2 + s.back(h) + r.p95
 	}
+	s.hedgeAt = min(s.hedgeAt, r.late)
+	h.sent = max(t, h.sent) + h.moves(j.Bytes)
 	h.runs = append(h.runs, r)
 	h.plan.add(r.arrive, r.length)
 	h.credits--
@@ -99,7 +102,7 @@ func (s *Scheduler) ended(now time.Time, h *host, addr string, o Outcome, rep Re
 	t := s.clock(now)
 	if r != nil && r.twin != nil {
 		if w := r.twin; o == OK && !w.copy && t > w.late {
-			s.stalled(now, s.hosts[w.host])
+			s.stalled(now, w)
 		}
 		s.copies--
 		r.twin.twin, r.twin.copy = nil, false

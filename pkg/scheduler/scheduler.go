@@ -101,7 +101,8 @@ type Scheduler struct {
 	builds map[uint64]int // runs of each build
 	copies int            // runs that are duplicates
 	typical
-	probed time.Duration // when a host was tried last just to hear of it
+	hedgeAt time.Duration // when Hedges is to look again
+	probed  time.Duration // when a host was tried last just to hear of it
 
 	// Pick's and Order's memory.
 	round   uint64 // of asking for all that wait; changes with Order or the time

@@ -9,10 +9,23 @@ import (
 // the same. Newer samples count for more.
 type mean struct {
 	log, weight float64
+	off         int // samples running that were far above (far below: negative)
 }
 
-// add counts v with weight w, against at most limit of what came before.
+// add counts v with weight w, against at most limit of what came before. Where
+// several samples running are far off on the same side, what came before is over.
 func (m *mean) add(v, w, limit float64) {
+	switch d := math.Log(v) - m.log; {
+	case m.weight > 0 && d > farOff:
+		m.off = max(m.off, 0) + 1
+	case m.weight > 0 && d < -farOff:
+		m.off = min(m.off, 0) - 1
+	default:
+		m.off = 0
+	}
+	if m.off >= changed || m.off <= -changed {
+		m.weight = min(m.weight, w)
+	}
 	m.weight = min(m.weight, limit) + w
 	m.log += (math.Log(v) - m.log) * w / m.weight
 }
@@ -43,9 +56,10 @@ type learned struct {
 
 // What is learned of jobs, for those that nobody can tell anything of.
 type typical struct {
-	time  mean // of a core of speed 1, seconds
-	rate  mean // bytes of source in such a second
-	speed mean // of hosts
+	time   mean // of a core of speed 1, seconds
+	rate   mean // bytes of source in such a second
+	speed  mean // of hosts
+	result mean // bytes of an answer
 }
 
 const (
@@ -53,7 +67,9 @@ const (
 	guessed    = 0.2 // weight of a sample of a job whose time was guessed
 	priorOf    = 0.5 // weight of a prior
 	stretchOf  = 0.3 // weight of the latest stretch
-	farOff     = 64  // a prediction that is wrong by more was of something else
+	farOff     = 0.9 // in logarithms: 2.5 times
+	changed    = 3   // samples running that are far off: it is another host now
+	absurd     = 64  // a prediction that is wrong by more was of something else
 
 	// aJob is what a job takes that nobody can tell anything of.
 	aJob = time.Second
@@ -72,7 +88,7 @@ func (s *Scheduler) learn(t time.Duration, h *host, x *run, r Report) {
 		w = guessed
 	}
 	v := float64(x.one) / float64(r.CPU)
-	v = min(max(v, 1./farOff), farOff)
+	v = min(max(v, 1./absurd), absurd)
 	h.learned.speed.add(v, w, remembered)
 	s.typical.speed.add(v, w, 10*remembered)
 	m := h.speeds[j.Toolchain]
@@ -85,7 +101,7 @@ func (s *Scheduler) learn(t time.Duration, h *host, x *run, r Report) {
 	}
 	m.add(v, w, remembered)
 	if r.Wall > 0 {
-		v := min(max(float64(r.Wall)/float64(r.CPU), 1), farOff)
+		v := min(max(float64(r.Wall)/float64(r.CPU), 1), absurd)
 		if h.stretchAt > 0 {
 			v = h.stretch + (v-h.stretch)*stretchOf
 		}
@@ -94,6 +110,9 @@ func (s *Scheduler) learn(t time.Duration, h *host, x *run, r Report) {
 	h.learned.time.add(max(r.Wall, r.CPU).Seconds(), 1, remembered)
 	if n := max(r.Bytes, j.Bytes); n > 0 {
 		h.bytes.add(float64(n), 1, remembered)
+	}
+	if r.Result > 0 {
+		s.typical.result.add(float64(r.Result), 1, 10*remembered)
 	}
 	one := r.CPU.Seconds() * s.speed(h, j.Toolchain)
 	s.typical.time.add(one, 1, remembered)
@@ -149,7 +168,7 @@ func (s *Scheduler) Depth(addr string) int {
 const shortWay = 0.02
 
 func (h *host) depth() int {
-	way := h.out(uint64(h.bytes.value(0, 0))) + h.back()
+	way := h.link.RTT + h.moves(uint64(h.bytes.value(0, 0)))
 	part := way.Seconds() / max(h.mean().Seconds(), 1e-3)
 	if part < shortWay {
 		return 0
