@@ -108,18 +108,14 @@ func (d *daemon) said(text string) func() bool {
 	}
 }
 
-// addrOn is an address to listen at: on a host's network, which is its own, the
-// port; else a free one on loopback.
-func addrOn(h *netlab.Host, port uint16) (string, error) {
-	if h == nil {
-		return freeAddr()
+// freeAddr finds a port that is free now, on a host's network if one is given, else
+// on loopback.
+func freeAddr(on *netlab.Host) (string, error) {
+	listen, addr := net.Listen, "127.0.0.1:0"
+	if on != nil {
+		listen, addr = on.Listen, netip.AddrPortFrom(on.Addr, 0).String()
 	}
-	return netip.AddrPortFrom(h.Addr, port).String(), nil
-}
-
-// freeAddr finds a loopback port that is free now.
-func freeAddr() (string, error) {
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	ln, err := listen("tcp4", addr)
 	if err != nil {
 		return "", err
 	}

@@ -88,7 +88,7 @@ func (b *bench) farmOn(at ground, name string, via func(addr string) (string, er
 		if f.host, err = b.group(name+"/host", h); err != nil {
 			return nil, err
 		}
-		addr, err := addrOn(h, 7632)
+		addr, err := freeAddr(h)
 		if err != nil {
 			return nil, err
 		}
@@ -207,7 +207,7 @@ func (b *bench) rivalOn(at ground, name, options string, via func(addr string) (
 		if r.host, err = b.group(name+"/host", h); err != nil {
 			return nil, err
 		}
-		addr, err := addrOn(h, 3632)
+		addr, err := freeAddr(h)
 		if err != nil {
 			return nil, err
 		}
