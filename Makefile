@@ -12,7 +12,7 @@ PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 # Not c89 and c99: they are scripts around gcc, which they find on PATH.
 LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
-.PHONY: all test race fuzz lint bench demo e2e builds random interop netns nemesis ibverbs install clean deps $(PROGRAMS)
+.PHONY: all test race fuzz lint bench demo e2e builds random sim interop netns nemesis ibverbs install clean deps $(PROGRAMS)
 
 all: $(PROGRAMS)
 
@@ -86,6 +86,11 @@ e2e: all
 builds:
 	$(call need,$(GO) gcc g++ cmake ninja)
 	$(GO) test -count=1 -v -timeout 10h -run '^TestBuilds$$' ./internal/equal -builds $(or $(BUILDS),all) $(BUILDFLAGS)
+
+# The scheduler beside simple rules and an oracle, in simulated time: rewrites tables and plots of docs/scheduling.md.
+sim:
+	$(call need,$(GO))
+	$(GO) run ./internal/simfarm/report -scale large -seeds $(or $(SEEDS),2) -doc docs/scheduling.md $(SIMFLAGS)
 
 # Random command lines, plain and with rdistcc: RUNS of them from SEED on.
 random:

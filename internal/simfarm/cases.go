@@ -25,7 +25,14 @@ func Cases(s Scale, seed uint64) ([]*Case, error) {
 		b.identical(), b.mixed(true), b.mixed(false), b.shared(), b.foreign(), b.highRTT(), b.slowLinks(), b.lost(), b.straggler(), b.tail(), b.dead(), b.local(),
 	}
 	recorded, err := b.recorded()
-	return append(cases, recorded), err
+	if err != nil {
+		return nil, err
+	}
+	cases = append(cases, recorded)
+	for _, c := range cases {
+		c.Sample = 500 * time.Millisecond
+	}
+	return cases, nil
 }
 
 type builder struct {

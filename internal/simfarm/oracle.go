@@ -16,17 +16,25 @@ import (
 // for machines of unequal speed as in Ibarra and Kim, JACM 24(2), 1977.
 type oracle struct {
 	f     *farm
+	rules []*oracleRule
 	asked bool
+	alarm *event
 }
 
 type oracleRule struct {
-	o *oracle
-	c *client
+	o       *oracle
+	c       *client
+	waiting int  // at the last turn
+	dirty   bool // a place may have become free
 }
 
 func newOracle(f *farm, _ uint64) func(*client) rule {
 	o := &oracle{f: f}
-	return func(c *client) rule { return &oracleRule{o: o, c: c} }
+	return func(c *client) rule {
+		r := &oracleRule{o: o, c: c}
+		o.rules = append(o.rules, r)
+		return r
+	}
 }
 
 func (r *oracleRule) start() {
@@ -37,10 +45,10 @@ func (r *oracleRule) start() {
 	}
 }
 
-func (r *oracleRule) up(*link)                    {}
+func (r *oracleRule) up(*link)                    { r.dirty = true }
 func (r *oracleRule) load(*link, view)            {}
 func (r *oracleRule) credits(*link)               {}
-func (r *oracleRule) done(*flight, time.Duration) {}
+func (r *oracleRule) done(*flight, time.Duration) { r.dirty = true }
 func (r *oracleRule) ended(*work)                 {}
 func (r *oracleRule) lost(l *link, _ string) {
 	if l.d.well() {
@@ -49,15 +57,19 @@ func (r *oracleRule) lost(l *link, _ string) {
 }
 
 func (r *oracleRule) turn() {
-	if r.o.asked {
+	if !r.dirty && len(r.c.waiting) == r.waiting || r.o.asked {
 		return
 	}
+	r.dirty = false
 	r.o.asked = true
-	r.o.f.e.after(0, func() { r.o.asked = false; r.o.plan() })
+	r.o.f.e.after(0, func() {
+		r.o.asked = false
+		r.o.plan()
+		for _, r := range r.o.rules {
+			r.waiting = len(r.c.waiting)
+		}
+	})
 }
-
-// ahead bounds how many waiting jobs are planned beyond the places there are.
-const ahead = 64
 
 // plan looks at all that waits, and sends what is to start now.
 func (o *oracle) plan() {
@@ -70,18 +82,18 @@ func (o *oracle) plan() {
 		return
 	}
 	all = sorted(all, func(a, b *work) int { return cmp.Compare(b.cpu, a.cpu) })
+	bytes := uint64(0)
+	for _, w := range all {
+		bytes = max(bytes, w.Bytes)
+	}
 	hosts := make([]planned, len(o.f.daemons))
-	open := 0
+	open := 0 // places that a job sent now finds free
 	for i, d := range o.f.daemons {
-		hosts[i] = o.look(d, len(all))
-		open += hosts[i].soon(now)
+		hosts[i] = o.look(d, len(all), bytes)
+		open += hosts[i].open()
 	}
-	if open == 0 {
-		return // nobody could start
-	}
-	next := time.Duration(0)
-	for n, w := range all {
-		if n > open+ahead {
+	for _, w := range all {
+		if open == 0 {
 			break
 		}
 		best, bestEnd, bestArrival := -1, time.Duration(math.MaxInt64), time.Duration(0)
@@ -113,17 +125,21 @@ func (o *oracle) plan() {
 		if h.free[0] <= bestArrival {
 			w.c.take(w)
 			l.send(w, false)
-		} else if t := h.free[0] - (bestArrival - now); next == 0 || t < next {
-			next = t
 		}
+		open -= h.open()
 		h.take(l.d.ends(start, w.cpu, h.share))
+		open += h.open()
 	}
-	if next > now {
-		o.f.e.at(next, func() {
-			for _, c := range o.f.clients {
-				c.kick()
-			}
-		})
+	// A job that is to be there when a place becomes free sets out before.
+	next := time.Duration(math.MaxInt64)
+	for i := range hosts {
+		if t := hosts[i].free[0] - hosts[i].way; t > now {
+			next = min(next, t)
+		}
+	}
+	if next < math.MaxInt64 && (o.alarm == nil || o.alarm.do == nil || o.alarm.at > next) {
+		o.alarm.cancel()
+		o.alarm = o.f.e.at(next, o.plan)
 	}
 }
 
@@ -141,7 +157,8 @@ func (o *oracle) reachable(w *work) bool {
 type planned struct {
 	free  []time.Duration // of each place, in order
 	share int             // processes of ours that share the host then
-	rtt   time.Duration
+	now   time.Duration
+	way   time.Duration // of the largest job that waits
 }
 
 // take has the place that is free first in use until end.
@@ -152,19 +169,17 @@ func (p *planned) take(end time.Duration) {
 	}
 }
 
-// soon counts the places that a job sent now could have when it arrives.
-func (p *planned) soon(now time.Duration) int {
+// open counts the places that are free when a job sent now arrives.
+func (p *planned) open() int {
 	n := 0
-	for _, t := range p.free {
-		if t <= now+p.rtt+time.Second {
-			n++
-		}
+	for n < len(p.free) && p.free[n] <= p.now+p.way {
+		n++
 	}
 	return n
 }
 
 // look gives a host with what it has and what is on the way to it.
-func (o *oracle) look(d *daemon, waiting int) planned {
+func (o *oracle) look(d *daemon, waiting int, bytes uint64) planned {
 	d.m.settle()
 	now := o.f.e.now
 	var coming []*flight
@@ -175,7 +190,8 @@ func (o *oracle) look(d *daemon, waiting int) planned {
 			}
 		}
 	}
-	p := planned{free: make([]time.Duration, d.Cores), rtt: d.RTT}
+	p := planned{free: make([]time.Duration, d.Cores), now: now}
+	p.way = (&pipe{rate: d.Rate}).takes(bytes) + d.RTT/2
 	p.share = min(d.Cores, len(d.m.tasks)+len(coming)+waiting)
 	for i := range p.free {
 		p.free[i] = now

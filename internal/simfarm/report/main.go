@@ -2,6 +2,7 @@
 //
 //	go run ./internal/simfarm/report                    a table on stdout
 //	go run ./internal/simfarm/report -only mixed -v
+//	go run ./internal/simfarm/report -scale large -doc docs/scheduling.md
 package main
 
 import (
@@ -21,14 +22,15 @@ func main() {
 	seeds := flag.Int("seeds", 3, "how many farms and builds are drawn for each case")
 	only := flag.String("only", "", "cases, separated by commas")
 	verbose := flag.Bool("v", false, "say how long each run takes")
+	doc := flag.String("doc", "", "document to write tables and plots to")
 	flag.Parse()
-	if err := run(*scale, *seeds, *only, *verbose); err != nil {
+	if err := run(*scale, *seeds, *only, *doc, *verbose); err != nil {
 		fmt.Fprintln(os.Stderr, "report:", err)
 		os.Exit(1)
 	}
 }
 
-func run(scale string, seeds int, only string, verbose bool) error {
+func run(scale string, seeds int, only, doc string, verbose bool) error {
 	s := simfarm.Small
 	switch scale {
 	case "small":
@@ -52,7 +54,10 @@ func run(scale string, seeds int, only string, verbose bool) error {
 		return err
 	}
 	print(os.Stdout, rows)
-	return nil
+	if doc == "" {
+		return nil
+	}
+	return write(doc, rows, fmt.Sprintf("go run ./internal/simfarm/report -scale %s -seeds %d -doc %s", scale, seeds, doc))
 }
 
 func print(w io.Writer, rows []simfarm.Row) {
