@@ -111,10 +111,12 @@ func (s *settings) distribute(c command) int {
 func write(fd int, text string) int {
 	for b := []byte(text); len(b) > 0; {
 		n, err := syscall.Write(fd, b)
-		if err == syscall.EINTR {
+		switch {
+		case err == syscall.EINTR:
 			continue
-		}
-		if err != nil {
+		case err == syscall.EAGAIN && poll([]pollFD{{fd: int32(fd), events: pollOut}}, -1):
+			continue // a pipe that does not block, as make's may be, and a slow reader
+		case err != nil:
 			return ipc.ExitIO
 		}
 		b = b[n:]

@@ -16,6 +16,7 @@ type pollFD struct {
 
 const (
 	pollIn  = 0x01
+	pollOut = 0x04
 	pollHup = 0x10
 )
 
