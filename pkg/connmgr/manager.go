@@ -148,7 +148,7 @@ type Manager struct {
 	ids     atomic.Uint64 // the last job's
 
 	largeUsed atomic.Int64 // bytes taken of large
-	saved     atomic.Int64 // when history was, or was begun to be: nanoseconds since 1970
+	saved     atomic.Int64 // when history was, or was begun to be: nanoseconds since started
 
 	hostsRun sync.WaitGroup // host.run
 	links    sync.WaitGroup // goroutines of links

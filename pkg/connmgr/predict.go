@@ -21,7 +21,6 @@ func (m *Manager) openHistory() {
 	if m.history, err = history.Open(m.o.History, maxHistory); err != nil {
 		m.o.Log.Warn("history of compiles", "file", m.o.History, "err", err)
 	}
-	m.saved.Store(m.started.UnixNano())
 }
 
 // predict says what t will take, by earlier compiles of the same source with the
@@ -46,7 +45,8 @@ func (m *Manager) learn(a *attempt, speed float64) {
 	if m.o.History == "" {
 		return
 	}
-	if saved := m.saved.Load(); time.Now().UnixNano()-saved >= int64(saveEvery) && m.saved.CompareAndSwap(saved, time.Now().UnixNano()) {
+	now := time.Since(m.started)
+	if saved := m.saved.Load(); now-time.Duration(saved) >= saveEvery && m.saved.CompareAndSwap(saved, int64(now)) {
 		m.clients.Go(m.saveHistory)
 	}
 }
