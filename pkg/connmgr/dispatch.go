@@ -12,10 +12,11 @@ import (
 
 // request is a job that waits for the scheduler's word.
 type request struct {
-	id     uint64        // tells the scheduler's runs apart
-	job    scheduler.Job // guarded by Manager.mu from pick on
-	ready  chan grant    // capacity 1
-	second chan grant    // capacity 1: of a further host, as the one that has the job is slow; nil = not wanted
+	id     uint64                 // tells the scheduler's runs apart
+	job    scheduler.Job          // guarded by Manager.mu from pick on
+	ready  chan grant             // capacity 1
+	why    []scheduler.Considered // of the last word; guarded by Manager.mu while it waits
+	second chan grant             // capacity 1: of a further host, as the one that has the job is slow; nil = not wanted
 }
 
 // grant is the scheduler's word: a link with one of its credits, or a decision
@@ -110,8 +111,10 @@ func (m *Manager) tryLocked(now time.Time, r *request) (grant, bool) {
 	d := m.sched.Pick(now, &r.job)
 	switch d.Verdict {
 	case scheduler.Local:
-		return grant{decision: d}, true
+		r.why = m.sched.Consider(now, &r.job, &d)
+		return grant{req: r, decision: d}, true
 	case scheduler.Run:
+		r.why = m.sched.Consider(now, &r.job, &d)
 		return m.grantLocked(now, r, d.Host), true
 	case scheduler.Wait:
 	}
@@ -137,6 +140,7 @@ func (m *Manager) hopeless(c *client) *ipc.GoLocal {
 	switch d.Verdict {
 	case scheduler.Local:
 		c.share = d.Share
+		c.record.consider(m.sched.Consider(now, &j, &d))
 		return localDecision(d)
 	case scheduler.Run: // but not yet: the credit would lie idle while the preprocessor runs
 		m.sched.Done(now, d.Host, scheduler.Unused, scheduler.Report{})

@@ -57,21 +57,37 @@ func (p *parsedList) localJobs(m *Manager) int {
 // maxLists bounds the cache; builds bring one or two.
 const maxLists = 64
 
-// listCache keeps the parsed lists of wrappers' environments.
+// listCache keeps the manager's own list and the parsed ones of wrappers'
+// environments: the scheduler knows a list by its array.
 type listCache struct {
 	mu     sync.Mutex
+	own    *parsedList
 	parsed map[string]*parsedList
+}
+
+// ownLocked is the manager's own list, parsed anew when it is another one.
+func (c *listCache) ownLocked(l HostList) *parsedList {
+	if p := c.own; p != nil && l.Err == nil && p.err == nil && sameList(&p.List, &l.List) {
+		return p
+	}
+	c.own = newParsedList(l.List, l.Err)
+	return c.own
+}
+
+// sameList says that a and b are one list: whoever changes one makes another array.
+func sameList(a, b *hostlist.List) bool {
+	return len(a.Hosts) == len(b.Hosts) && (len(a.Hosts) == 0 || &a.Hosts[0] == &b.Hosts[0]) &&
+		a.Share == b.Share && a.Local == b.Local && a.LocalCPP == b.LocalCPP && a.Randomize == b.Randomize
 }
 
 // listOf is the list for a job whose environment has text.
 func (m *Manager) listOf(text string) *parsedList {
-	if text == "" {
-		l := m.o.Hosts()
-		return newParsedList(l.List, l.Err)
-	}
 	c := &m.lists
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if text == "" {
+		return c.ownLocked(m.o.Hosts())
+	}
 	if p := c.parsed[text]; p != nil {
 		return p
 	}

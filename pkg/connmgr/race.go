@@ -103,6 +103,7 @@ func (r *race) next() *ipc.GoLocal {
 	if err != nil {
 		return interrupted
 	}
+	c.record.consider(r.req.why)
 	if g.link == nil {
 		if r.last != nil {
 			c.m.giveBack(g)

@@ -161,6 +161,14 @@ type Considered struct {
 	Why    string        `json:"why,omitempty"`
 }
 
+// consider takes the scheduler's view of the hosts.
+func (r *JobRecord) consider(list []scheduler.Considered) {
+	r.Considered = r.Considered[:0:0]
+	for _, x := range list {
+		r.Considered = append(r.Considered, Considered(x))
+	}
+}
+
 // note takes the figures of a result.
 func (r *JobRecord) note(x *ipc.Result) {
 	r.remote = true

@@ -49,14 +49,15 @@ func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
 	if now1.h != nil && (later.h == nil || now1.finish <= later.finish+now1.length/worthIt) {
 		s.place(now, j, now1)
 		if now1.h == &s.local {
-			return Decision{Verdict: Local, Reason: ReasonShare, Share: true}
+			return Decision{Verdict: Local, Reason: ReasonShare, Share: true, Finish: now1.finish - t}
 		}
-		return Decision{Verdict: Run, Host: now1.h.addr}
+		return Decision{Verdict: Run, Host: now1.h.addr, Finish: now1.finish - t}
 	}
 	busy := w.any || now1.h != nil
 	if j.Share > 0 && !j.NoLocal && (busy && len(s.local.runs) < j.Share || len(j.Hosts) == 0) {
-		s.place(now, j, s.candidate(&s.local, t, j))
-		return Decision{Verdict: Local, Reason: ReasonShare, Share: true}
+		here := s.candidate(&s.local, t, j)
+		s.place(now, j, here)
+		return Decision{Verdict: Local, Reason: ReasonShare, Share: true, Finish: here.finish - t}
 	}
 	if !busy {
 		d := no.decision()

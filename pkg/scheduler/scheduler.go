@@ -60,7 +60,8 @@ type Decision struct {
 	Reason  string // one of the documented words
 	Detail  string // one line for a person
 	Until   time.Time
-	Share   bool // Local: it took a place here, ShareDone is due
+	Share   bool          // Local: it took a place here, ShareDone is due
+	Finish  time.Duration // Run, or Local with Share: when its result is expected, from now on
 }
 
 // Reasons of Local, as the documentation lists them.
