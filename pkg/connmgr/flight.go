@@ -112,6 +112,7 @@ func (l *link) landLocked(f *flight) {
 		return
 	}
 	delete(l.flights, f.id)
+	l.landed = l.landed || f.result.Window.STag == 0
 	f.endLocked(f.result, nil)
 }
 

@@ -64,6 +64,7 @@ type link struct {
 	offers   int           // results that the daemon keeps for us: a Release is due for each
 	stopping int           // pulls that were stopped and have Reads under way
 	spare    []int         // receive buffers that are not posted
+	landed   bool          // a flight of those completions that are being handled
 	draining bool
 	turns    turns
 	path     path
@@ -202,7 +203,10 @@ func (l *link) serve() {
 		for i := range wcs[:n] {
 			l.completedLocked(&wcs[i])
 		}
-		l.m.dispatchLocked()
+		if !l.landed { // who waits for a result says next what became of the job, and then asks
+			l.m.dispatchLocked()
+		}
+		l.landed = false
 		l.m.mu.Unlock()
 	}
 	<-stop
