@@ -5,23 +5,27 @@ import (
 )
 
 // bounds of the scheduler in each case of the small size, means over the seeds 1 to 3:
-// its makespan to the oracle's, and to that of the best simple rule. What is aimed at
-// is 1.05 of the oracle in the mixed case, and 1.02 of the best simple rule in all.
-var bounds = map[string]struct{ oracle, simple float64 }{
-	"identical":    {1.03, 1.02},
-	"mixed":        {1.4, 1.3},
-	"mixed, cold":  {1.5, 1.3},
-	"shared":       {1.25, 1.05},
-	"foreign load": {1.4, 1.25},
-	"high RTT":     {1.4, 1.05},
-	"slow links":   {2.2, 1.6},
-	"hosts lost":   {1.1, 1.05},
-	"stragglers":   {11, 2.2},
-	"long tail":    {1.2, 1.02},
-	"dead hosts":   {1.35, 1.15},
-	"local cores":  {1.95, 1.95},
-	"recorded":     {3.2, 2.1},
+// its makespan beside the oracle's. 1.05 in the mixed case is the aim, the others are
+// what is reached with some room.
+var bounds = map[string]float64{
+	"identical":    1.02,
+	"mixed":        1.05,
+	"mixed, cold":  1.12,
+	"shared":       1.05,
+	"foreign load": 1.06,
+	"high RTT":     1.05,
+	"slow links":   1.07,
+	"hosts lost":   1.04,
+	"stragglers":   1.08,
+	"long tail":    1.05,
+	"dead hosts":   1.05,
+	"local cores":  1.05,
+	"recorded":     1.06,
 }
+
+// simpleBound is the most that its makespan may be beside that of the best simple
+// rule, in any case.
+const simpleBound = 1.02
 
 func TestBounds(t *testing.T) {
 	rows, err := Compare(Small, 3, nil, nil)
@@ -45,11 +49,11 @@ func TestBounds(t *testing.T) {
 		seen++
 		rule, best := BestSimple(rows, r.Case)
 		t.Logf("%-12s %6.2f s, %.3f of the oracle's, %.3f of the best simple rule's (%s)", r.Case, r.Makespan.Seconds(), r.Ratio, r.Ratio/best, rule)
-		if r.Ratio > b.oracle {
-			t.Errorf("%s: makespan is %.3f of the oracle's, want at most %.2f", r.Case, r.Ratio, b.oracle)
+		if r.Ratio > b {
+			t.Errorf("%s: makespan is %.3f of the oracle's, want at most %.2f", r.Case, r.Ratio, b)
 		}
-		if r.Ratio > b.simple*best {
-			t.Errorf("%s: makespan is %.3f of that of %q, want at most %.2f", r.Case, r.Ratio/best, rule, b.simple)
+		if r.Ratio > simpleBound*best {
+			t.Errorf("%s: makespan is %.3f of that of %q, want at most %.2f", r.Case, r.Ratio/best, rule, simpleBound)
 		}
 	}
 	if seen != len(bounds) {
