@@ -44,6 +44,25 @@ func hedges(t *testing.T, m *Manager, won, lost float64) {
 	}
 }
 
+// known is a compile whose length the manager remembers.
+func known(j *fakeJob) *answer {
+	a := compiled(j)
+	a.Wall, a.CPU = 100_000, 100_000
+	return a
+}
+
+// acquaint has the hosts do some jobs, so that it is known what one takes.
+func (s *simulated) acquaint(hosts string) {
+	s.t.Helper()
+	s.m.wantHosts(s.m.listOf(hosts), nil)
+	synctest.Wait()
+	for range 4 {
+		if _, no := s.run(context.Background(), leaseOf(hosts), "short"); no != nil {
+			s.t.Fatalf("answer %+v", no)
+		}
+	}
+}
+
 // TestSecondHostWins: a job that is late gets a second host. The wrapper has its
 // answer at once, and the memory is free when the first host has answered the Cancel.
 func TestSecondHostWins(t *testing.T) {
@@ -52,17 +71,20 @@ func TestSecondHostWins(t *testing.T) {
 		answers := make(chan struct{})
 		slow := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
 			d.onJob = func(c *fakeConn, j *fakeJob) {
+				if string(j.text) == "short" {
+					c.finish(j, known(j))
+					return
+				}
 				<-j.ctx.Done()
 				<-answers
 				c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
 			}
 		})
-		good := startFake(t, s.far, "10.0.0.2:7632", nil)
+		good := startFake(t, s.far, "10.0.0.2:7632", func(d *fakeDaemon) { d.onJob = func(c *fakeConn, j *fakeJob) { c.finish(j, known(j)) } })
 		hosts := slow.addr + " " + good.addr
-		s.m.wantHosts(s.m.listOf(hosts), nil)
-		synctest.Wait()
+		s.acquaint(hosts)
 		began := time.Now()
-		res, no := s.run(context.Background(), leaseOf(hosts), "int x;")
+		res, no := s.run(context.Background(), leaseOf(hosts), "long!")
 		if no != nil || res.Host != good.addr || !res.Moved || res.Attempts != 2 {
 			t.Fatalf("answer %+v %+v, want a result of %s in a sink of its own", res, no, good.addr)
 		}
@@ -94,24 +116,32 @@ func TestFirstHostWins(t *testing.T) {
 		s := newSimulated(t, nil)
 		first := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
 			d.onJob = func(c *fakeConn, j *fakeJob) {
+				if string(j.text) == "short" {
+					c.finish(j, known(j))
+					return
+				}
 				time.Sleep(4 * time.Second)
 				c.finish(j, compiled(j))
 			}
 		})
 		second := startFake(t, s.far, "10.0.0.2:7632", func(d *fakeDaemon) {
 			d.onJob = func(c *fakeConn, j *fakeJob) {
+				if string(j.text) == "short" {
+					c.finish(j, known(j))
+					return
+				}
 				<-j.ctx.Done()
 				c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
 			}
 		})
 		hosts := first.addr + " " + second.addr
-		s.m.wantHosts(s.m.listOf(hosts), nil)
-		synctest.Wait()
-		res, no := s.run(context.Background(), leaseOf(hosts), "int x;")
+		s.acquaint(hosts)
+		before := second.jobsSeen()
+		res, no := s.run(context.Background(), leaseOf(hosts), "long!")
 		if no != nil || res.Host != first.addr || res.Moved {
 			t.Fatalf("answer %+v %+v, want a result of %s in the leased sink", res, no, first.addr)
 		}
-		if second.jobsSeen() != 1 {
+		if second.jobsSeen() != before+1 {
 			t.Error("there was no second host")
 		}
 		hedges(t, s.m, 0, 1)
@@ -128,20 +158,28 @@ func TestSecondHostFails(t *testing.T) {
 		s := newSimulated(t, nil)
 		first := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
 			d.onJob = func(c *fakeConn, j *fakeJob) {
+				if string(j.text) == "short" {
+					c.finish(j, known(j))
+					return
+				}
 				time.Sleep(10 * time.Second)
 				c.finish(j, compiled(j))
 			}
 		})
 		second := startFake(t, s.far, "10.0.0.2:7632", func(d *fakeDaemon) {
 			d.onJob = func(c *fakeConn, j *fakeJob) {
+				if string(j.text) == "short" {
+					c.finish(j, known(j))
+					return
+				}
 				c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseDisk}})
 			}
 		})
 		hosts := first.addr + " " + second.addr
-		s.m.wantHosts(s.m.listOf(hosts), nil)
-		synctest.Wait()
-		res, no := s.run(context.Background(), leaseOf(hosts), "int x;")
-		if no != nil || res.Host != first.addr || second.jobsSeen() != 1 {
+		s.acquaint(hosts)
+		before := second.jobsSeen()
+		res, no := s.run(context.Background(), leaseOf(hosts), "long!")
+		if no != nil || res.Host != first.addr || second.jobsSeen() != before+1 {
 			t.Fatalf("answer %+v %+v, want a result of %s after the other failed", res, no, first.addr)
 		}
 		hedges(t, s.m, 0, 1)
@@ -151,8 +189,10 @@ func TestSecondHostFails(t *testing.T) {
 // TestHedgedObject: the wrapper reads the winner's object, with real sockets and memory.
 func TestHedgedObject(t *testing.T) {
 	r := newRig(t, nil)
-	slow := startFake(t, r.far, "127.0.0.1:0", nil)
-	good := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.jobs = 1 })
+	answers := func(d *fakeDaemon) {
+		d.onJob = func(c *fakeConn, j *fakeJob) { c.finish(j, known(j)) }
+	}
+	slow, good := startFake(t, r.far, "127.0.0.1:0", answers), startFake(t, r.far, "127.0.0.1:0", answers)
 	hosts := slow.addr + " " + good.addr
 	for range 5 { // what compiles take is known then
 		r.remote(hosts, "int x;")
