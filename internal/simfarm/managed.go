@@ -128,12 +128,7 @@ func (m *managed) job(w *work) *scheduler.Job {
 
 func (m *managed) turn() {
 	m.dial()
-	hedges, next := m.s.Hedges(m.now())
-	for _, h := range hedges {
-		m.fly(m.flying[h.ID], h.Host, true)
-		m.c.f.hedges++
-	}
-	m.wakeAt(next)
+	m.hedge()
 	waiting := slices.Clone(m.c.waiting)
 	jobs := make([]*scheduler.Job, len(waiting))
 	for i, w := range waiting {
@@ -154,6 +149,18 @@ func (m *managed) turn() {
 			m.wakeAt(d.Until)
 		}
 	}
+	m.hedge()
+}
+
+// hedge sends duplicates: before the others take the place, and after them to hear
+// when there will be more.
+func (m *managed) hedge() {
+	hedges, next := m.s.Hedges(m.now())
+	for _, h := range hedges {
+		m.fly(m.flying[h.ID], h.Host, true)
+		m.c.f.hedges++
+	}
+	m.wakeAt(next)
 }
 
 // fly sends w to a host with one of its credits.

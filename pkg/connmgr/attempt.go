@@ -60,7 +60,7 @@ func (a *attempt) report() scheduler.Report {
 	if r := a.out.result; r != nil {
 		x.Failed = r.Exit != 0
 		x.Wall, x.CPU = time.Duration(r.Wall)*time.Microsecond, time.Duration(r.CPU)*time.Microsecond
-		x.RSS, x.Bytes = r.MaxRSS, a.fl.total
+		x.RSS, x.Bytes, x.Result = r.MaxRSS, a.fl.total, resultBytes(r)
 	}
 	return x
 }

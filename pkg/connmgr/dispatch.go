@@ -53,8 +53,8 @@ func (m *Manager) pick(ctx context.Context, r *request) (grant, error) {
 	return grant{}, context.Cause(ctx)
 }
 
-// dispatchLocked asks the scheduler for all that wait, in the order that is fair
-// among builds, and then for the jobs that take too long where they are.
+// dispatchLocked asks the scheduler for the jobs that take too long where they are,
+// and for all that wait, in the order that is fair among builds.
 func (m *Manager) dispatchLocked() {
 	if len(m.waiting) == 0 && len(m.asking) == 0 && len(m.racing) == 0 {
 		return
@@ -66,6 +66,7 @@ func (m *Manager) dispatchLocked() {
 			next = t
 		}
 	}
+	soon(m.hedgesLocked(now)) // before the others take the place
 	m.jobs = m.jobs[:0]
 	for _, r := range m.waiting {
 		m.jobs = append(m.jobs, &r.job)
@@ -93,7 +94,7 @@ func (m *Manager) dispatchLocked() {
 		m.waiting = left
 	}
 	clear(m.jobs)
-	soon(m.hedgesLocked(now))
+	soon(m.hedgesLocked(now)) // those that went just now can become late
 	if !next.IsZero() {
 		m.alarm.Reset(max(next.Sub(now), time.Millisecond))
 	}

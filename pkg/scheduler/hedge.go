@@ -99,7 +99,7 @@ func (s *Scheduler) second(now time.Time, t time.Duration, r *run) candidate {
 // long r takes, or the host has had no answer to anything since r came.
 func (s *Scheduler) blamed(r *run) bool {
 	h := s.hosts[r.host]
-	return r.known || h == nil || h.heard < r.arrive
+	return r.known || h == nil || h.heard <= r.arrive
 }
 
 // stalled counts that r was overtaken by its duplicate. A host that lets several
