@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,8 @@ type bend struct {
 	cutAt   int // the connection is reset instead of this byte
 	twiceAt int // the piece in which this byte is goes twice
 	dropAt  int // it does not go at all
+	addAt   int // bytes that nobody sent go before it
+	swapAt  int // it goes behind the next piece
 	stopAt  int // from this byte on nothing passes, not even the connection's end
 	rate    int // bytes a second; 0 = all at once
 
@@ -96,6 +99,7 @@ func (b bend) copy(ctx context.Context, dst, src *net.TCPConn) {
 	if b.rate > 0 {
 		buf = buf[:8<<10]
 	}
+	var behind []byte
 	for off := 0; ; {
 		n, err := src.Read(buf)
 		if b.frozen != nil && b.frozen.Load() {
@@ -123,6 +127,12 @@ func (b bend) copy(ctx context.Context, dst, src *net.TCPConn) {
 			p = append(bytes.Clone(p), p...)
 		case in(b.dropAt):
 			p = nil
+		case in(b.addAt):
+			p = slices.Insert(bytes.Clone(p), b.addAt-1-off, []byte("nobody sent this")...)
+		case in(b.swapAt):
+			behind, p = bytes.Clone(p), nil
+		case behind != nil:
+			p, behind = append(bytes.Clone(p), behind...), nil
 		case in(b.stopAt):
 			<-ctx.Done()
 			return
@@ -201,10 +211,14 @@ func TestBrokenWire(t *testing.T) {
 		{"source cut", bend{cutAt: 150001}, bend{}},
 		{"source twice", bend{twiceAt: 150002}, bend{}},
 		{"source with a hole", bend{dropAt: 150003}, bend{}},
+		{"source with more", bend{addAt: 150004}, bend{}},
+		{"source out of order", bend{swapAt: 150005}, bend{}},
 		{"object", bend{}, bend{flipAt: 150000}},
 		{"object cut", bend{}, bend{cutAt: 150001}},
 		{"object twice", bend{}, bend{twiceAt: 150002}},
 		{"object with a hole", bend{}, bend{dropAt: 150003}},
+		{"object with more", bend{}, bend{addAt: 150004}},
+		{"object out of order", bend{}, bend{swapAt: 150005}},
 	}
 	results := s.overWires(d.Addr, wires)
 	for i, w := range wires {
