@@ -26,6 +26,9 @@ type liar struct {
 	greet   func(p *peer)                // after its Grant
 	onJob   func(p *peer, m *job.Job)    // nil: no answer
 	cancel  func(p *peer, m *job.Cancel) // nil: no answer
+	load    job.Load                     // that it tells of itself
+	reads   bool                         // it may be sent RDMA Reads, and sends some
+	again   bool                         // it grants a credit for each one that is spent
 }
 
 // serve takes connections until the test ends; it returns its address.
@@ -66,7 +69,7 @@ func (l liar) serve(t *testing.T, id job.ToolchainID) string {
 				return
 			}
 			g := job.Greeting{Version: job.Version}
-			if req.Accept(context.Background(), p.qp, &iwarp.ConnParam{PrivateData: g.Append(nil)}) != nil {
+			if req.Accept(context.Background(), p.qp, l.param(g)) != nil {
 				p.destroy()
 				continue
 			}
@@ -82,9 +85,18 @@ func (l liar) serve(t *testing.T, id job.ToolchainID) string {
 	return lis.Addr().String()
 }
 
+func (l liar) param(g job.Greeting) *iwarp.ConnParam {
+	c := &iwarp.ConnParam{PrivateData: g.Append(nil)}
+	if l.reads {
+		c.IRD, c.ORD = 4, 4
+	}
+	return c
+}
+
 // speak is the daemon's side of a connection.
 func (l liar) speak(p *peer, id job.ToolchainID) {
 	var slots []iwarp.MR
+	grants := uint32(1)
 	defer func() {
 		_ = p.qp.Destroy() // before the memory that it may write goes
 		for _, mr := range slots {
@@ -96,7 +108,7 @@ func (l liar) speak(p *peer, id job.ToolchainID) {
 		case nil:
 			return
 		case *job.Hello:
-			p.send(&job.Welcome{Jobs: 2, MaxBody: l.slot, MaxResult: 1 << 20, Toolchains: l.listed, Tree: true}, 0)
+			p.send(&job.Welcome{Jobs: 2, MaxBody: l.slot, MaxResult: 1 << 20, Toolchains: l.listed, Tree: true, Load: l.load}, 0)
 			p.send(&job.Toolchains{Seq: 1, Total: 1, IDs: []job.ToolchainID{id}}, 0)
 			grant := &job.Grant{Seq: 1}
 			for i := range l.credits {
@@ -122,6 +134,10 @@ func (l liar) speak(p *peer, id job.ToolchainID) {
 		case *job.Job:
 			if l.onJob != nil {
 				l.onJob(p, m)
+			}
+			if l.again {
+				grants++
+				l.regrant(p, grants, &slots)
 			}
 		}
 	}
