@@ -111,7 +111,8 @@ func (s *Scheduler) stalled(now time.Time, r *run) {
 	}
 	h.stalls++
 	h.plan.ok = false
-	if h.stalls >= stallsOut && h.state == Up {
+	// Half open means that r was the test.
+	if (h.stalls >= stallsOut || h.halfOpen()) && h.state == Up {
 		h.stalls = 1
 		h.failures++
 		h.doubts = max(h.doubts, 2)

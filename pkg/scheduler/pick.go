@@ -24,7 +24,7 @@ type candidate struct {
 //     share has a free place and the hosts are busy, or there is nothing but a
 //     local share.
 //   - Wait while some host can be expected to have a place, or is earlier though
-//     the job has to wait for it.
+//     the job has to wait for it: but not several times what it would take elsewhere.
 //   - Local, with the reason that is nearest to a cure.
 func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
 	t := s.clock(now)
@@ -46,7 +46,7 @@ func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
 			later = later.orSooner(here)
 		}
 	}
-	if now1.h != nil && (later.h == nil || now1.finish <= later.finish+now1.length/worthIt) {
+	if now1.h != nil && (later.h == nil || now1.finish <= later.finish+now1.length/worthIt || j.waits(now) > patient*now1.length) {
 		s.place(now, j, now1)
 		if now1.h == &s.local {
 			return Decision{Verdict: Local, Reason: ReasonShare, Share: true, Finish: now1.finish - t}
@@ -83,6 +83,7 @@ const (
 	localWeight = 1.25
 
 	worthIt   = 10 // a job waits for a host to save this part of its length
+	patient   = 4  // times its length, but no longer
 	tieOf     = 20 // finishes that differ by this part of the length are the same
 	againSoon = 20 * time.Millisecond
 	againLate = 2 * time.Second
@@ -93,6 +94,14 @@ const (
 	probePause = 5 * time.Second
 	probeLoss  = 2
 )
+
+// waits says since when j waits.
+func (j *Job) waits(now time.Time) time.Duration {
+	if j.Since.IsZero() {
+		return 0
+	}
+	return now.Sub(j.Since)
+}
 
 func (s *Scheduler) newRound(t time.Duration) {
 	s.roundAt = t

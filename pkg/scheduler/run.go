@@ -51,8 +51,10 @@ func (s *Scheduler) place(now time.Time, j *Job, c candidate) {
 	h.sent = max(t, h.sent) + h.moves(j.Bytes)
 	h.runs = append(h.runs, r)
 	h.plan.add(r.arrive, r.length)
-	h.credits--
 	h.moved = now
+	if h != &s.local {
+		h.credits--
+	}
 }
 
 // Started says that a job which Pick or Hedges placed on addr is on its way there:
@@ -106,6 +108,7 @@ func (s *Scheduler) ended(now time.Time, h *host, addr string, o Outcome, rep Re
 		}
 		s.copies--
 		r.twin.twin, r.twin.copy = nil, false
+		s.hedgeAt = min(s.hedgeAt, r.twin.late)
 	}
 	if i < 0 {
 		return

@@ -98,10 +98,10 @@ type Scheduler struct {
 	local  host              // this machine
 	drains map[string]bool   // addresses that are drained by hand, listed or not
 
-	runs   map[runKey]*run
-	builds map[uint64]int // runs of each build
-	copies int            // runs that are duplicates
-	typical
+	runs    map[runKey]*run
+	builds  map[uint64]int // runs of each build
+	copies  int            // runs that are duplicates
+	typical typical
 	hedgeAt time.Duration // when Hedges is to look again
 	probed  time.Duration // when a host was tried last just to hear of it
 
