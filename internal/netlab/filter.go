@@ -13,6 +13,7 @@ type filter struct {
 	mu    sync.Mutex
 	cut   map[pair]bool // guarded by mu
 	flows map[flow]bool // TCP connections by their client's end: silenced or not; guarded by mu
+	opens map[pair]int  // requests for connections; guarded by mu
 }
 
 // pair is a direction between two hosts, by index.
@@ -28,7 +29,7 @@ type flow struct {
 const maxFlows = 1 << 16
 
 func (f *filter) init() {
-	f.cut, f.flows = make(map[pair]bool), make(map[flow]bool)
+	f.cut, f.flows, f.opens = make(map[pair]bool), make(map[flow]bool), make(map[pair]int)
 }
 
 // Cut drops everything that from sends to to, and nothing else; Mend ends that.
@@ -62,6 +63,14 @@ func (l *Lab) HalfOpen(a, b *Host) int {
 	return n
 }
 
+// Opens counts the requests for TCP connections that one host has sent to another,
+// those that were lost, and sent again, among them.
+func (l *Lab) Opens(from, to *Host) int {
+	l.filter.mu.Lock()
+	defer l.filter.mu.Unlock()
+	return l.filter.opens[pair{from.index, to.index}]
+}
+
 // drops looks at one packet of IPv4, and remembers the connections that it opens.
 func (f *filter) drops(from, to int, b []byte) bool {
 	header := int(b[0]&15) * 4
@@ -83,6 +92,7 @@ func (f *filter) drops(from, to int, b []byte) bool {
 		if len(f.flows) >= maxFlows {
 			clear(f.flows)
 		}
+		f.opens[k.pair]++
 		f.flows[k] = false // also where the ports are those of a silenced one
 	}
 	back := flow{pair{to, from}, k.toPort, k.fromPort}

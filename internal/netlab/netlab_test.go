@@ -251,6 +251,9 @@ func TestHalfOpen(t *testing.T) {
 	if _, err := ping(dial(t, l.Hosts[0], addr), 30*time.Second); err != nil {
 		t.Errorf("a new connection: %v", err)
 	}
+	if n := l.Opens(l.Hosts[0], l.Hosts[1]); n != 2 {
+		t.Errorf("%d connections were asked for, want 2", n)
+	}
 }
 
 // TestUnplug: a host without a cable knows it; with it again, connections go on.
