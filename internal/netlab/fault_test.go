@@ -33,6 +33,7 @@ type trouble struct {
 // the first of it is done.
 func newTrouble(t *testing.T, daemons, n int, each time.Duration) *trouble {
 	t.Helper()
+	t.Parallel() // most of its time it waits
 	s := newSite(t, 1, daemons, 4)
 	x := &trouble{site: s, m: s.managers[0], each: each}
 	x.b = s.start(x.m, n, 2*s.slots, job{sleep: each, output: 4000, source: 20000})
@@ -217,6 +218,7 @@ func TestLinkDown(t *testing.T) {
 // TestSlowLink: a host behind a line of 64 kB/s is not worth its time. With it, a
 // build takes hardly longer than without it.
 func TestSlowLink(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, 1, 3, 4)
 	slow := s.daemons.Daemons[2]
 	line := Line{Rate: 64e3 * 8, Queue: 256 << 10}
