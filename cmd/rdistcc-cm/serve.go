@@ -259,6 +259,7 @@ func options(c *config.Config) connmgr.Options {
 		Backoff:       c.Scheduler.Backoff,
 		BackoffMax:    c.Scheduler.BackoffMax,
 		ConnectGrace:  c.Scheduler.ConnectGrace,
+		Audit:         c.Scheduler.Audit,
 	}
 }
 

@@ -74,6 +74,7 @@ type Log struct {
 type Scheduler struct {
 	Backoff      time.Duration `yaml:"backoff"`       // pause after a first loss; doubles with each further one
 	BackoffMax   time.Duration `yaml:"backoff-max"`   // at most
+	Audit        float64       `yaml:"audit"`         // part of the jobs that a second host compiles too
 	ConnectGrace time.Duration `yaml:"connect-grace"` // how long a job waits for a host that is being connected
 }
 
@@ -129,6 +130,7 @@ func Default() *Config {
 			Backoff:      100 * time.Millisecond,
 			BackoffMax:   5 * time.Second,
 			ConnectGrace: time.Second,
+			Audit:        0.002,
 		},
 		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Slots: 64},
 		Manager: Manager{IdleExit: 10 * time.Minute},

@@ -36,6 +36,7 @@ func (c *Config) Validate() error {
 		{"log.level", oneOf(c.Log.Level, "debug", "info", "warn", "error")},
 		{"scheduler.backoff", within(c.Scheduler.Backoff, 10*time.Millisecond, time.Hour)},
 		{"scheduler.backoff-max", within(c.Scheduler.BackoffMax, c.Scheduler.Backoff, 24*time.Hour)},
+		{"scheduler.audit", part(c.Scheduler.Audit)},
 		{"scheduler.connect-grace", within(c.Scheduler.ConnectGrace, 0, time.Minute)},
 		{"buffers.slot", sized(c.Buffers.Slot, 64*KiB, 2*GiB)},
 		{"buffers.sink", sized(c.Buffers.Sink, 64*KiB, 2*GiB)},
@@ -64,6 +65,13 @@ func (c *Config) Validate() error {
 		return &Error{where, ch.key + ": " + ch.err.Error()}
 	}
 	return nil
+}
+
+func part(v float64) error {
+	if v >= 0 && v <= 1 { // NaN is neither
+		return nil
+	}
+	return fmt.Errorf("%v is not between 0 and 1", v)
 }
 
 func hosts(entries []string) error {

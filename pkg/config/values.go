@@ -82,6 +82,12 @@ func parseValue(old any, text string) (any, error) {
 			return nil, fmt.Errorf("%q is not a whole number", text)
 		}
 		return n, nil
+	case float64:
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a number", text)
+		}
+		return v, nil
 	case time.Duration:
 		return parseDuration(text)
 	case Size:

@@ -183,10 +183,13 @@ func (s *simulated) run(ctx context.Context, f *ipc.Lease, text string) (*ipc.Re
 	c.free = true
 	defer c.endLease()
 	b := job.Body{Argv0: "gcc", Language: "cpp-output", Name: "x.c", Cwd: "/src", Outputs: []job.Output{{Name: "x.o"}}}
+	if f.NeedTree {
+		b.Files = []job.SourceFile{{Name: "x.c", Len: uint64(len(text))}}
+	}
 	n := len(b.Append(c.source.Bytes()[:0]))
 	off := job.TextOffset(n)
 	copy(c.source.Bytes()[off:], text)
-	return c.compile(&ipc.Submit{BodyLen: uint32(n), TextOff: uint32(off), TextLen: uint64(len(text))})
+	return c.compile(&ipc.Submit{BodyLen: uint32(n), TextOff: uint32(off), TextLen: uint64(len(text)), Tree: f.NeedTree})
 }
 
 // TestSilentHostIsLost: a host that neither answers nor closes is given up after

@@ -69,6 +69,7 @@ type Options struct {
 
 	Fast          bool          // what a host's compiler prints stands, even where ours might word it otherwise
 	NoFallback    bool          // wrappers that do not say otherwise fail where a host gave trouble
+	Audit         float64       // part of the jobs that two hosts compile, for comparison (none)
 	Attempts      int           // hosts that are tried for a job that met trouble (2)
 	IOTimeout     time.Duration // a job's remote part (5 min)
 	DialTimeout   time.Duration // (4 s)
@@ -147,6 +148,7 @@ type Manager struct {
 	cancel  context.CancelCauseFunc
 	ids     atomic.Uint64 // the last job's
 
+	auditing  atomic.Int32 // audits under way
 	largeUsed atomic.Int64 // bytes taken of large
 	saved     atomic.Int64 // when history was, or was begun to be: nanoseconds since started
 
@@ -198,7 +200,8 @@ func New(o Options) (*Manager, error) {
 	if m.sources, err = arena.NewPool(arena.Options{Name: "rdistcc-source", Size: o.Source, Map: o.SlotSize, Prefault: o.Prefault, Max: o.Slots}); err != nil {
 		return nil, err
 	}
-	if m.sinks, err = arena.NewPool(arena.Options{Name: "rdistcc-sink", Size: o.Result, Map: o.SinkSize, Prefault: o.Prefault, Max: o.Slots}); err != nil {
+	// Some more for second hosts of jobs, or a full house would have none.
+	if m.sinks, err = arena.NewPool(arena.Options{Name: "rdistcc-sink", Size: o.Result, Map: o.SinkSize, Prefault: o.Prefault, Max: o.Slots + max(o.Slots/8, 2) + maxAudits}); err != nil {
 		return nil, err
 	}
 	if m.pd, err = o.Device.AllocPD(); err != nil {

@@ -27,17 +27,19 @@ func reasonLabel(reason string) string {
 
 // metrics are the manager's time series. Gauges are read at each scrape.
 type metrics struct {
-	m         *Manager
-	jobs      *prometheus.CounterVec
-	phases    *prometheus.HistogramVec
-	traffic   *prometheus.CounterVec
-	fallbacks prometheus.Counter
-	retries   prometheus.Counter
-	hedges    *prometheus.CounterVec
-	windows   *prometheus.CounterVec
-	boards    *prometheus.CounterVec
-	packing   *prometheus.CounterVec
-	digests   *prometheus.CounterVec
+	m           *Manager
+	jobs        *prometheus.CounterVec
+	phases      *prometheus.HistogramVec
+	traffic     *prometheus.CounterVec
+	fallbacks   prometheus.Counter
+	retries     prometheus.Counter
+	hedges      *prometheus.CounterVec
+	audits      *prometheus.CounterVec
+	quarantines *prometheus.CounterVec
+	windows     *prometheus.CounterVec
+	boards      *prometheus.CounterVec
+	packing     *prometheus.CounterVec
+	digests     *prometheus.CounterVec
 }
 
 var (
@@ -87,6 +89,13 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 	for _, result := range []string{"ok", "torn"} {
 		x.boards.WithLabelValues(result)
 	}
+	x.audits = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_audits_total",
+		Help: "Jobs that a second host compiled for comparison, by what came of it."}, []string{"result"})
+	x.quarantines = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_quarantines_total",
+		Help: "Times that a host was found to give other results than two others, and was left alone."}, []string{"host"})
+	for _, result := range []string{auditSame, auditDiffers, auditUnsound, auditOpen, auditVoid} {
+		x.audits.WithLabelValues(result)
+	}
 	for _, result := range []string{"won", "lost"} {
 		x.hedges.WithLabelValues(result)
 	}
@@ -98,7 +107,7 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 		x.phases.WithLabelValues(phase)
 	}
 	if r != nil {
-		r.MustRegister(x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.windows, x.boards, x.packing, x.digests, x)
+		r.MustRegister(x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.windows, x.boards, x.packing, x.digests, x)
 	}
 	return x
 }
@@ -107,7 +116,7 @@ func (x *metrics) unregister(r prometheus.Registerer) {
 	if r == nil {
 		return
 	}
-	for _, c := range []prometheus.Collector{x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.windows, x.boards, x.packing, x.digests, x} {
+	for _, c := range []prometheus.Collector{x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.windows, x.boards, x.packing, x.digests, x} {
 		r.Unregister(c)
 	}
 }

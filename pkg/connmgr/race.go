@@ -54,12 +54,14 @@ func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 		}
 		return nil, no
 	}
-	defer won.release()
 	res := won.answer(r.started)
 	c.record.note(res)
 	if won.sink != c.sink {
 		c.sink.drop()
 		c.sink, res.Moved = won.sink.share(), true
+	}
+	if !c.m.audited(r.req, won) {
+		won.release()
 	}
 	return res, nil
 }

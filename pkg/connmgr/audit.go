@@ -1,0 +1,214 @@
+package connmgr
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+const (
+	// maxAudits bounds how many slots audits keep from builds.
+	maxAudits = 2
+	// auditPatience is how long an audit waits for a host: where there is so much to
+	// do, another job will be looked at.
+	auditPatience = time.Minute
+	// auditBuild: audits are a build of their own among builds.
+	auditBuild = 1
+)
+
+// What an audit came to.
+const (
+	auditSame    = "same"
+	auditDiffers = "differs"          // and one host is the odd one out
+	auditUnsound = "not-reproducible" // the same host gives different results
+	auditOpen    = "unsettled"        // two hosts differ, and no third one to say which is right
+	auditVoid    = "void"             // no second result
+)
+
+// audit looks whether hosts can be trusted: no checksum finds a host that computes
+// wrongly. A job that has its answer is compiled again elsewhere, and what came out
+// is held against the answer. Where that differs, each host does it again, as only
+// what a host repeats tells of the host, and a third one says who is right.
+type audit struct {
+	t     *task
+	job   scheduler.Job // of the answer
+	ctx   context.Context
+	first *attempt
+	tries []*attempt
+}
+
+// audited takes a job of which won is the answer: it will release it. Not every one
+// is sampled; false leaves it with the caller.
+func (m *Manager) audited(req *request, won *attempt) bool {
+	if m.o.Audit <= 0 || rand.Float64() >= m.o.Audit || len(req.job.Hosts) < 2 || !won.inSink() {
+		return false
+	}
+	if m.auditing.Add(1) > maxAudits {
+		m.auditing.Add(-1)
+		return false
+	}
+	m.clients.Go(func() {
+		ctx, cancel := context.WithCancel(m.ctx)
+		defer cancel()
+		m.clients.Go(func() {
+			select {
+			case <-m.stopping:
+				cancel()
+			case <-ctx.Done():
+			}
+		})
+		a := &audit{t: won.task, job: req.job, ctx: ctx, first: won}
+		m.metrics.audits.WithLabelValues(a.run()).Inc()
+		for _, x := range a.tries {
+			x.release()
+		}
+		won.release()
+		m.auditing.Add(-1)
+	})
+	return true
+}
+
+// run does the audit and gives what it came to.
+func (a *audit) run() string {
+	one := a.first.host().addr
+	second := a.compile(func(addr string) bool { return addr != one })
+	if second == nil {
+		return auditVoid
+	}
+	what := a.first.differs(second)
+	if what == "" {
+		return auditSame
+	}
+	two := second.host().addr
+	m, log := a.t.m, a.t.m.o.Log
+	log.Info("two hosts differ", "job", a.t.id, "source", a.t.name, "what", what, "hosts", []string{one, two})
+	again := func(x *attempt, addr string) (same, ok bool) {
+		y := a.compile(func(other string) bool { return other == addr })
+		return y != nil && x.differs(y) == "", y != nil
+	}
+	sameOne, ok1 := again(a.first, one)
+	sameTwo, ok2 := again(second, two)
+	switch {
+	case !ok1 || !ok2:
+		return auditVoid
+	case !sameOne && !sameTwo:
+		return auditUnsound
+	}
+	third := a.compile(func(addr string) bool { return addr != one && addr != two })
+	if third == nil {
+		log.Warn("two hosts give different results, and there is no third one to say which is wrong: compile "+a.t.name+" here to see",
+			"what", what, "hosts", []string{one, two})
+		return auditOpen
+	}
+	odd, why := "", ""
+	switch {
+	case a.first.differs(third) == "" && (sameOne || !sameTwo):
+		odd, why = two, a.words(what, one, third)
+	case second.differs(third) == "" && (sameTwo || !sameOne):
+		odd, why = one, a.words(what, two, third)
+	default:
+		log.Warn("three hosts give three results", "source", a.t.name, "what", what, "hosts", []string{one, two, third.host().addr})
+		return auditOpen
+	}
+	m.quarantine(odd, why)
+	return auditDiffers
+}
+
+func (a *audit) words(what, good string, third *attempt) string {
+	return "its " + what + " of " + a.t.name + " is not that of " + good + " and " + third.host().addr
+}
+
+// quarantine takes a host away from all jobs, until someone has looked at it.
+func (m *Manager) quarantine(addr, why string) {
+	m.o.Log.Error("host in quarantine: "+why+"; rdistcc undrain gives it jobs again", "host", addr)
+	m.metrics.quarantines.WithLabelValues(addr).Inc()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sched.Quarantine(time.Now(), addr, why)
+	m.dispatchLocked()
+}
+
+// compile has a host that may do it compile the task once more. Nil says that none
+// did.
+func (a *audit) compile(may func(addr string) bool) *attempt {
+	m := a.t.m
+	ctx, cancel := context.WithTimeout(a.ctx, auditPatience)
+	defer cancel()
+	j := a.job
+	j.Tried = make(map[string]bool)
+	j.Since, j.Share, j.Local, j.NoLocal, j.Build = time.Now(), 0, false, true, auditBuild
+	some := false
+	for i := range j.Hosts {
+		if addr := j.Hosts[i].Addr; may(addr) {
+			some = true
+		} else {
+			j.Tried[addr] = true
+		}
+	}
+	if !some {
+		return nil
+	}
+	var sink *arena.Buffer
+	var err error
+	if sink, err = m.sinks.Get(ctx, a.t.uid); err != nil {
+		return nil
+	}
+	hold := newHold(m, sink)
+	g, err := m.pick(ctx, &request{id: m.ids.Add(1), job: j, ready: make(chan grant, 1)})
+	if err != nil || g.link == nil {
+		hold.drop()
+		return nil
+	}
+	x := a.t.attempt(a.ctx, g, hold, time.Now())
+	x.run()
+	if x.out.result == nil || !x.inSink() {
+		x.release()
+		return nil
+	}
+	a.tries = append(a.tries, x)
+	return x
+}
+
+// inSink says that all of the result lies in the memory that a sink always has.
+func (a *attempt) inSink() bool {
+	return a.out.result.Window.STag == 0 && checkResult(a.out.result, a.body, uint64(len(a.sink.Bytes()))) == nil
+}
+
+// differs says what of the results of a and b differs, or is empty.
+func (a *attempt) differs(b *attempt) string {
+	x, y := a.out.result, b.out.result
+	part := func(c *attempt, s job.Segment) []byte { return c.sink.Bytes()[s.Off:][:s.Len] }
+	same := func(s, t job.Segment) bool { return bytes.Equal(part(a, s), part(b, t)) }
+	switch {
+	case x.Exit != y.Exit:
+		return "exit status"
+	// In the text form words may name directories of the host.
+	case len(a.body.Files) > 0 && !same(x.Stdout, y.Stdout):
+		return "output"
+	case len(a.body.Files) > 0 && !same(x.Stderr, y.Stderr):
+		return "messages"
+	case len(x.Files) != len(y.Files):
+		return "number of files"
+	}
+	for _, f := range x.Files {
+		found := false
+		for _, g := range y.Files {
+			if f.Index != g.Index {
+				continue
+			}
+			found = true
+			if f.Exec != g.Exec || !same(f.Segment, g.Segment) {
+				return a.body.Outputs[f.Index].Name
+			}
+		}
+		if !found {
+			return a.body.Outputs[f.Index].Name
+		}
+	}
+	return ""
+}

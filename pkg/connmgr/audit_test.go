@@ -1,0 +1,155 @@
+package connmgr
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// auditFarm is a simulated manager that audits every job, and hosts of which the
+// first compiles as wrong says.
+func auditFarm(t *testing.T, n int, log *strings.Builder, wrong func(a *answer)) (s *simulated, hosts string, all []*fakeDaemon) {
+	t.Helper()
+	s = newSimulated(t, func(o *Options) {
+		o.Audit = 1
+		o.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	})
+	for i := range n {
+		d := startFake(t, s.far, fmt.Sprintf("10.0.0.%d:7632", i+1), func(d *fakeDaemon) {
+			d.tree = true
+			d.onJob = func(c *fakeConn, j *fakeJob) {
+				a := known(j)
+				a.stderr = []byte("a warning")
+				if i == 0 && wrong != nil {
+					wrong(a)
+				}
+				c.finish(j, a)
+			}
+		})
+		hosts += d.addr + " "
+		all = append(all, d)
+	}
+	s.m.wantHosts(s.m.listOf(hosts), nil)
+	synctest.Wait()
+	return s, hosts, all
+}
+
+// audits runs n jobs, each with its audit, and gives the counts by result.
+func (s *simulated) audits(hosts string, n int) map[string]int {
+	s.t.Helper()
+	for range n {
+		f := leaseOf(hosts)
+		f.NeedTree = true
+		if _, no := s.run(context.Background(), f, "int x;"); no != nil {
+			s.t.Fatalf("answer %+v", no)
+		}
+		synctest.Wait()
+		time.Sleep(2 * auditPatience)
+		synctest.Wait()
+	}
+	count := make(map[string]int)
+	for _, r := range []string{auditSame, auditDiffers, auditUnsound, auditOpen, auditVoid} {
+		if v := counter(s.t, s.m, "rdistcc_cm_audits_total", r); v > 0 {
+			count[r] = int(v)
+		}
+	}
+	if st := s.m.sinks.Stats(); st.Total != st.Free || s.m.Status().Slots.Leased != 0 {
+		s.t.Errorf("sinks %+v, %d sources leased after the audits, want none in use", st, s.m.Status().Slots.Leased)
+	}
+	return count
+}
+
+func (s *simulated) quarantined(addr string) bool {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	j := scheduler.Job{Hosts: []scheduler.Host{{Addr: addr}}, Toolchain: testID, Tried: map[string]bool{}}
+	d := s.m.sched.Pick(time.Now(), &j)
+	if d.Verdict == scheduler.Run {
+		s.m.sched.Done(time.Now(), d.Host, scheduler.Unused, scheduler.Report{})
+		s.m.hosts[addr].creditsLocked()
+	}
+	return d.Reason == scheduler.ReasonSuspect
+}
+
+// TestAuditFindsTheOddOne: a host that gives another object, message or status than
+// two others gets no jobs any more, and the log says so in one line.
+func TestAuditFindsTheOddOne(t *testing.T) {
+	for what, wrong := range map[string]func(a *answer){
+		"x.o":         func(a *answer) { a.files[0][3] ^= 0x10 },
+		"messages":    func(a *answer) { a.stderr = nil },
+		"output":      func(a *answer) { a.stdout = []byte("?") },
+		"exit status": func(a *answer) { a.Exit = 1 },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log strings.Builder
+				s, hosts, all := auditFarm(t, 3, &log, wrong)
+				count := s.audits(hosts, 10)
+				if count[auditDiffers] != 1 || count[auditSame] != 9 {
+					t.Errorf("audits %v, want one that differs and then none", count)
+				}
+				for i, d := range all {
+					if got := s.quarantined(d.addr); got != (i == 0) {
+						t.Errorf("%s in quarantine: %v", d.addr, got)
+					}
+				}
+				line := "host in quarantine: its " + what + " of x.c is not that of 10.0.0."
+				if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), line) {
+					t.Errorf("log\n%swant one line with %q", log.String(), line)
+				}
+				s.m.mu.Lock()
+				s.m.sched.Drain(all[0].addr, false)
+				s.m.mu.Unlock()
+				if s.quarantined(all[0].addr) {
+					t.Error("still in quarantine after undrain")
+				}
+			})
+		})
+	}
+}
+
+// TestAuditBlamesNobody: for what no host repeats, or what two hosts do differently
+// and nobody can judge.
+func TestAuditBlamesNobody(t *testing.T) {
+	for name, c := range map[string]struct {
+		hosts int
+		wrong func(a *answer)
+		all   bool // wrong everywhere
+		want  string
+	}{
+		"equal":            {3, nil, false, auditSame},
+		"alone":            {1, nil, false, ""},
+		"two hosts differ": {2, func(a *answer) { a.files[0][3] ^= 0x10 }, false, auditOpen},
+		"not reproducible": {4, func(a *answer) { a.files[0] = fmt.Append(nil, serial.Add(1)) }, true, auditUnsound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log strings.Builder
+				s, hosts, all := auditFarm(t, c.hosts, &log, c.wrong)
+				if c.all {
+					for _, d := range all {
+						d.onJob = all[0].onJob
+					}
+				}
+				count := s.audits(hosts, 5)
+				if c.want != "" && count[c.want] != 5 || c.want == "" && len(count) != 0 {
+					t.Errorf("audits %v, want 5 %q", count, c.want)
+				}
+				for _, d := range all {
+					if s.quarantined(d.addr) {
+						t.Errorf("%s is in quarantine", d.addr)
+					}
+				}
+			})
+		})
+	}
+}
+
+var serial atomic.Uint64
