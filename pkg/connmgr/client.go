@@ -38,6 +38,7 @@ type client struct {
 	toolchain toolchain.Toolchain
 	source    *hold
 	sink      *hold
+	prepares  bool  // counted as one that wants a place soon
 	free      bool  // the wrapper has said that nobody else holds the source
 	turn      *gate // held for the wrapper, or nil
 	share     bool  // it runs here by the local share
@@ -318,7 +319,21 @@ func (c *client) takeSlot() *ipc.GoLocal {
 		return noSlot(err)
 	}
 	c.source, c.sink = newHold(c.m, source), newHold(c.m, sink)
+	c.m.mu.Lock()
+	c.m.prepareLocked(c.list.sched, 1)
+	c.m.mu.Unlock()
+	c.prepares = true
 	return nil
+}
+
+// prepared ends that the job counts as one that wants a place soon.
+func (c *client) prepared() {
+	if c.prepares {
+		c.prepares = false
+		c.m.mu.Lock()
+		c.m.prepareLocked(c.list.sched, -1)
+		c.m.mu.Unlock()
+	}
 }
 
 func (c *client) takeBuffer(p *arena.Pool) (*arena.Buffer, error) {
@@ -345,6 +360,7 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 	var r *ipc.Result
 	no := c.takeLarge(slotEnd(f))
 	c.endTurn()
+	c.prepared()
 	c.watch()
 	if no == nil {
 		r, no = c.compile(f)
@@ -456,6 +472,7 @@ func (c *client) endLease() {
 	if c.source == nil {
 		return
 	}
+	c.prepared()
 	c.source.spoiled.Store(!c.free)
 	c.sink.drop()
 	c.source.drop()

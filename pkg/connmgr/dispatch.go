@@ -34,6 +34,7 @@ func (m *Manager) pick(ctx context.Context, r *request) (grant, error) {
 	// Those that came earlier go first; what none of them can use may serve r.
 	m.waiting = append(m.waiting, r)
 	m.dispatchLocked()
+	m.demandsLocked(time.Now())
 	m.mu.Unlock()
 	select {
 	case g := <-r.ready:

@@ -73,6 +73,7 @@ type fakeConn struct {
 	next    uint64
 	running map[uint64]*fakeJob
 	acks    []job.Ack
+	demands []job.Demand
 	returns []uint64
 	results []iwarp.MR          // of data that may still be on its way
 	offers  map[uint64]iwarp.MR // results that the manager has to release, by job
@@ -328,6 +329,13 @@ func (c *fakeConn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGro
 		}
 		if !c.d.mute {
 			c.send(&job.Ack{Of: job.KindHeartbeat, Seq: m.Seq}, 0)
+		}
+	case *job.Demand:
+		c.mu.Lock()
+		c.demands = append(c.demands, *m)
+		c.mu.Unlock()
+		if !c.d.mute {
+			c.send(&job.Ack{Of: job.KindDemand, Seq: m.Seq}, 0)
 		}
 	case *job.Cancel:
 		if c.d.onCancel != nil {

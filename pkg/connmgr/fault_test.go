@@ -181,6 +181,7 @@ func (s *simulated) run(ctx context.Context, f *ipc.Lease, text string) (*ipc.Re
 		return nil, no
 	}
 	c.free = true
+	c.prepared()
 	defer c.endLease()
 	b := job.Body{Argv0: "gcc", Language: "cpp-output", Name: "x.c", Cwd: "/src", Outputs: []job.Output{{Name: "x.o"}}}
 	if f.NeedTree {

@@ -19,6 +19,7 @@ type flight struct {
 	msg       []byte // the encoded Job
 	total     uint64 // bytes of the source
 	length    uint64 // of these, to be written: all, or none as the daemon fetches them
+	build     uint64 // whose job it is, as Job.Build of the scheduler's
 	fetch     uint64 // bytes of a result that it may offer
 	done      chan struct{}
 

@@ -67,6 +67,7 @@ type link struct {
 	landed   bool          // a flight of those completions that are being handled
 	draining bool
 	turns    turns
+	demand   demand
 	path     path
 	view     view
 	board    boardReader
@@ -207,6 +208,7 @@ func (l *link) serve() {
 			l.m.dispatchLocked()
 		}
 		l.landed = false
+		l.m.demandsLocked(time.Now())
 		l.m.mu.Unlock()
 	}
 	<-stop
@@ -289,6 +291,9 @@ func (l *link) receivedLocked(wc *iwarp.WC) {
 				l.path.echoed(time.Since(l.beatAt))
 			}
 			l.beatAcked = msg.Seq
+		case job.KindDemand:
+			l.demand.acked = msg.Seq
+			l.m.demandsLocked(time.Now())
 		case job.KindCancel:
 			l.cancelAcked = msg.Seq
 			l.sendCancelLocked()

@@ -171,8 +171,13 @@ type Manager struct {
 	serving bool
 	lastUse time.Time // a compile came or went
 	recent  recentJobs
-	sums    sums
-	drains  drains
+
+	preparing map[*scheduler.Host]*preparing // by the first host of the list
+	counted   time.Time                      // when demands were counted last
+	counter   *time.Timer                    // counts them again, if recount
+	recount   bool
+	sums      sums
+	drains    drains
 }
 
 // New makes a Manager; it owns neither the device nor the registry.
@@ -182,15 +187,17 @@ func New(o Options) (*Manager, error) {
 		return nil, errors.New("connection manager: no device")
 	}
 	m := &Manager{
-		o:        o,
-		sched:    scheduler.New(scheduler.Config{Backoff: o.Backoff, BackoffMax: o.BackoffMax, Grace: o.ConnectGrace}),
-		uid:      uint32(os.Geteuid()),
-		started:  time.Now(),
-		lastUse:  time.Now(),
-		hosts:    make(map[string]*host),
-		open:     make(map[*client]struct{}),
-		racing:   make(map[uint64]*request),
-		stopping: make(chan struct{}),
+		o:       o,
+		sched:   scheduler.New(scheduler.Config{Backoff: o.Backoff, BackoffMax: o.BackoffMax, Grace: o.ConnectGrace}),
+		uid:     uint32(os.Geteuid()),
+		started: time.Now(),
+		lastUse: time.Now(),
+		hosts:   make(map[string]*host),
+		open:    make(map[*client]struct{}),
+
+		preparing: make(map[*scheduler.Host]*preparing),
+		racing:    make(map[uint64]*request),
+		stopping:  make(chan struct{}),
 	}
 	_, _ = rand.Read(m.boot[:]) // never fails
 	m.places = semaphore.NewWeighted(int64(o.MaxWrappers))
@@ -211,6 +218,7 @@ func New(o Options) (*Manager, error) {
 	m.openDrains()
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.alarm = time.AfterFunc(time.Hour, m.wake)
+	m.counter = time.AfterFunc(time.Hour, m.count)
 	m.metrics = newMetrics(m, o.Registry)
 	return m, nil
 }
@@ -248,6 +256,7 @@ func (m *Manager) Close() error {
 	m.hostsRun.Wait()
 	m.links.Wait()
 	m.alarm.Stop()
+	m.counter.Stop()
 	m.saveHistory()
 	m.metrics.unregister(m.o.Registry)
 	m.sources.Close()

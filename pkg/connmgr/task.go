@@ -97,7 +97,7 @@ func (c *client) request(size uint64, tree bool) scheduler.Job {
 // ends it early. It holds both memories until release.
 func (t *task) attempt(ctx context.Context, g grant, sink *hold, asked time.Time) *attempt {
 	a := &attempt{task: t, req: g.req, link: g.link, sink: sink, asked: asked}
-	a.fl = &flight{id: t.m.ids.Add(1), credit: g.credit, total: t.total()}
+	a.fl = &flight{id: t.m.ids.Add(1), credit: g.credit, total: t.total(), build: g.req.job.Build}
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	t.source.share()
 	return a

@@ -1,0 +1,95 @@
+package connmgr
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// TestDemand: a host hears how many of our jobs could use it, when they come and
+// some time after they have gone; few messages do.
+func TestDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, func(o *Options) { o.Slots = 32 })
+		finish := make(chan struct{})
+		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
+			d.jobs = 2
+			d.onJob = func(c *fakeConn, j *fakeJob) {
+				<-finish
+				c.finish(j, compiled(j))
+			}
+		})
+		other := startFake(t, s.far, "10.0.0.2:7632", nil)
+		s.m.wantHosts(s.m.listOf(d.addr+" "+other.addr), nil)
+		synctest.Wait()
+		said := func(d *fakeDaemon) (jobs []uint16) {
+			c := d.conns[0]
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			for i, m := range c.demands {
+				if m.Seq != uint32(i+1) {
+					t.Errorf("sequence number %d of demand %d", m.Seq, i+1)
+				}
+				jobs = append(jobs, m.Jobs)
+			}
+			return jobs
+		}
+		var all sync.WaitGroup
+		for range 12 {
+			all.Go(func() {
+				if _, no := s.run(context.Background(), leaseOf(d.addr), "int x;"); no != nil {
+					t.Errorf("answer %+v", no)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		got := said(d)
+		if len(got) == 0 || len(got) > 4 || got[len(got)-1] != 12 {
+			t.Errorf("demands %v while 12 jobs want the host, want 12 within a few messages", got)
+		}
+		if got := said(other); len(got) != 0 {
+			t.Errorf("demands %v for jobs of another host's", got)
+		}
+		close(finish)
+		all.Wait()
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if got := said(d); got[len(got)-1] != 0 {
+			t.Errorf("demands %v, want 0 at the end", got)
+		}
+		s.m.mu.Lock()
+		defer s.m.mu.Unlock()
+		if len(s.m.preparing) != 0 {
+			t.Errorf("%d lists still have jobs to come", len(s.m.preparing))
+		}
+	})
+}
+
+// TestDemandOfABuild: jobs that follow each other are one demand, which says of how
+// many builds they are.
+func TestDemandOfABuild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
+			d.onJob = func(c *fakeConn, j *fakeJob) {
+				time.Sleep(100 * time.Millisecond)
+				c.finish(j, compiled(j))
+			}
+		})
+		for range 50 {
+			if _, no := s.run(context.Background(), leaseOf(d.addr), "int x;"); no != nil {
+				t.Fatalf("answer %+v", no)
+			}
+		}
+		synctest.Wait()
+		if got := d.conns[0].demands; !slices.Equal(got, []job.Demand{{Seq: 1, Jobs: 1, Builds: got[0].Builds}}) {
+			t.Errorf("demands %+v, want one", got)
+		}
+	})
+}
