@@ -24,6 +24,10 @@ import (
 // closeTime bounds what is left to do at the end: a scrape.
 const closeTime = time.Second
 
+// drainGrace bounds the wait for managers to give their credits back, or for the jobs
+// that they have sent on them to come.
+const drainGrace = 10 * time.Second
+
 // daemon is a running rdistccd.
 type daemon struct {
 	load   func() (*config.Config, error)
@@ -173,7 +177,7 @@ func (d *daemon) work() (err error) {
 		Device: d.dev, Log: d.log.Logger, Metrics: metrics, Jobs: jobs, Clients: c.Limits.Clients,
 		Slot: slot, Prefault: prefault, WorkBase: base, Compilers: compilersFile(os.Getenv),
 		Source: int64(c.Buffers.Source), Result: int64(c.Buffers.Result), Large: int64(c.Buffers.Large),
-		Heartbeat: c.Limits.Heartbeat, Silence: c.Limits.Silence, Tree: treeMode[c.Daemon.Tree], Settings: settings(c),
+		Heartbeat: c.Limits.Heartbeat, Silence: c.Limits.Silence, Grace: drainGrace, Tree: treeMode[c.Daemon.Tree], Settings: settings(c),
 	})
 	if err != nil {
 		return err

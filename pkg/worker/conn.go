@@ -219,6 +219,9 @@ func (c *conn) message(w *iwarp.WC) error {
 		return err
 	}
 	if err := c.postRecv(w.ID); err != nil {
+		if errors.Is(err, iwarp.ErrState) {
+			return nil // being closed in order, which an error would spoil for what is on its way
+		}
 		return err
 	}
 	if _, hello := m.(*job.Hello); !hello && !c.isReady() {
@@ -385,6 +388,7 @@ func (c *conn) returned(m *job.Return, w *iwarp.WC) error {
 		return err
 	}
 	c.s.rebalanceLocked()
+	c.s.checkIdleLocked()
 	return nil
 }
 

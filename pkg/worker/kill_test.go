@@ -28,7 +28,7 @@ func serveForTest(base, bin string) {
 	}
 	s, err := New(context.Background(), Options{
 		Device: dev, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Jobs: 2, Clients: 8, Slot: 1 << 20,
-		WorkBase: base, Heartbeat: time.Second, Silence: patience, Settings: Settings{JobTimeout: patience, Dirs: []string{bin}},
+		WorkBase: base, Heartbeat: time.Second, Silence: patience, Grace: time.Millisecond, Settings: Settings{JobTimeout: patience, Dirs: []string{bin}},
 	})
 	if err != nil {
 		panic(err)

@@ -250,6 +250,33 @@ func testDrain(t *testing.T, b job.Body) {
 	}
 }
 
+// TestDrainWaitsForWhatIsOnItsWay: a job that was sent before its sender heard of the
+// end is refused, not cut off.
+func TestDrainWaitsForWhatIsOnItsWay(t *testing.T) {
+	ts := startServer(t, func(o *Options) { o.Grace = patience })
+	id := ts.tool("gcc")
+	c := dial(t, ts.addr, &job.Hello{})
+	drained := make(chan error, 1)
+	go func() { drained <- ts.Drain(context.Background()) }()
+	c.wait("to be told", func() bool { return c.draining })
+	if r := c.do(id, request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Status != job.StatusRefused || r.Cause != job.CauseDraining {
+		t.Errorf("a job that was on its way: %+v", r.Result)
+	}
+	select {
+	case err := <-drained:
+		t.Fatalf("Drain ended with credits on loan: %v", err)
+	default:
+	}
+	c.mu.Lock()
+	for len(c.credits) > 0 {
+		c.returnLocked()
+	}
+	c.mu.Unlock()
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSilentClientIsDropped(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Heartbeat, o.Silence = 20*time.Millisecond, 200*time.Millisecond })
 	c := dial(t, ts.addr, nil) // says nothing, not even Hello

@@ -64,7 +64,7 @@ func startServer(t *testing.T, change func(*Options)) *testServer {
 	ts.link("gcc")
 	o := Options{
 		Device: dev, Log: slog.New(slog.NewTextHandler(ts.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Metrics: NewMetrics(),
-		Jobs: 2, Clients: 8, Slot: 4 << 20, Prefault: 64 << 10, WorkBase: ts.base, Heartbeat: time.Second, Silence: patience,
+		Jobs: 2, Clients: 8, Slot: 4 << 20, Prefault: 64 << 10, WorkBase: ts.base, Heartbeat: time.Second, Silence: patience, Grace: time.Millisecond,
 		Settings: Settings{JobTimeout: patience, Dirs: []string{ts.bin}},
 	}
 	if change != nil {

@@ -47,6 +47,7 @@ type Options struct {
 	Compilers string   // file that remembers which compilers there are; empty: none
 	Heartbeat time.Duration
 	Silence   time.Duration // without a sign of life a client is lost
+	Grace     time.Duration // how long Drain waits for credits to come back, or be spent
 	// WindowTime is how long a client may leave a result unread, or our Read of its
 	// source unanswered. 0 = job.WindowTime, the least that the protocol allows.
 	WindowTime time.Duration
@@ -112,17 +113,19 @@ type Server struct {
 	wake     *sync.Cond // runners wait for queue or closing
 	running  int
 	draining bool
-	closing  bool
-	boardSeq uint64
-	boardBuf []byte        // of publishLocked
-	speeds   []job.Speed   // of toolchains, the one used last first
-	idle     chan struct{} // made by Drain; closed when nothing runs, waits or is being sent
+	// impatient: it has drained for Options.Grace.
+	impatient bool
+	closing   bool
+	boardSeq  uint64
+	boardBuf  []byte        // of publishLocked
+	speeds    []job.Speed   // of toolchains, the one used last first
+	idle      chan struct{} // made by Drain; closed when nothing runs, waits or is being sent
 }
 
 // New makes a server: it clears what dead daemons left, makes the work area,
 // starts the guard and the runners, and looks for compilers.
 func New(ctx context.Context, o Options) (*Server, error) {
-	if o.WorkBase == "" || o.Jobs <= 0 || o.Clients <= 0 || o.Slot <= 0 || o.Heartbeat <= 0 || o.Silence <= 0 || o.JobTimeout <= 0 {
+	if o.WorkBase == "" || o.Jobs <= 0 || o.Clients <= 0 || o.Slot <= 0 || o.Heartbeat <= 0 || o.Silence <= 0 || o.Grace <= 0 || o.JobTimeout <= 0 {
 		return nil, errors.New("worker: jobs, clients, slot, heartbeat, silence and job-timeout must be positive, and a work directory named")
 	}
 	if o.WindowTime == 0 {
@@ -410,8 +413,10 @@ func hostOf(a net.Addr) string {
 }
 
 // Drain ends the server in order: no new connection, no new job; the clients are
-// told; what runs or waits is finished. It returns when all results are sent, or
-// with ctx's error. Close follows.
+// told; what runs or waits is finished. A job may be on its way for each credit that a
+// client has: it is refused when it comes, which costs nobody an attempt, as a
+// connection that closes would. Drain returns when all results are sent, or with
+// ctx's error. Close follows.
 func (s *Server) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	if s.idle == nil {
@@ -421,6 +426,12 @@ func (s *Server) Drain(ctx context.Context) error {
 			c.wantDrain = true
 			c.pumpLocked()
 		}
+		time.AfterFunc(s.o.Grace, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.impatient = true
+			s.checkIdleLocked()
+		})
 		s.publishLocked()
 		s.checkIdleLocked()
 	}
@@ -440,7 +451,7 @@ func (s *Server) checkIdleLocked() {
 		return
 	}
 	for c := range s.conns {
-		if len(c.tasks) > 0 || len(c.sending) > 0 || len(c.offers) > 0 {
+		if len(c.tasks) > 0 || len(c.sending) > 0 || len(c.offers) > 0 || !s.impatient && c.ready && len(c.credits) > 0 {
 			return
 		}
 	}
