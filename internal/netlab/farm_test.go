@@ -107,16 +107,17 @@ func TestFarm(t *testing.T) {
 // TestFarAway: with 50 ms there and back, and 200, the hosts stay busy: the next job's
 // source is there before a place is free.
 func TestFarAway(t *testing.T) {
-	s := newSite(t, 1, 2, 4)
 	each := 200 * time.Millisecond
 	n := size(600, 200)
 	for _, rtt := range []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond} {
-		line := Line{Delay: rtt / 2}
-		if err := s.Hosts[0].Set(line, line); err != nil {
-			t.Fatal(err)
-		}
-		b := s.start(s.managers[0], n, 32, job{sleep: each, output: 20000, source: 100000}, strict)
-		all := b.wait(10 * time.Minute)
-		t.Logf("round trip of %v, %d jobs of %v on %d places: %v", rtt, n, each, s.slots, measure(all, s.slots, each))
+		t.Run(rtt.String(), func(t *testing.T) {
+			s := newSiteAway(t, 1, 2, 4, rtt)
+			// Once for what a connection learns in its youth, and the manager of its jobs.
+			for _, what := range []string{"first build", "second"} {
+				all := s.start(s.managers[0], n, 32, job{sleep: each, output: 20000, source: 100000}, strict).wait(10 * time.Minute)
+				t.Logf("round trip of %v, %s, %d jobs of %v on %d places: %v", rtt, what, n, each, s.slots, measure(all, s.slots, each))
+				picture(t, "away-"+rtt.String(), "hosts "+rtt.String()+" away", s.slots, map[string][]compiled{"farm": all})
+			}
+		})
 	}
 }

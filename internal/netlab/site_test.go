@@ -72,6 +72,12 @@ type site struct {
 // tests, which take minutes, are wanted.
 func newSite(t *testing.T, managers, daemons, jobs int) *site {
 	t.Helper()
+	return newSiteAway(t, managers, daemons, jobs, 0)
+}
+
+// newSiteAway is one whose managers are away, by a round trip.
+func newSiteAway(t *testing.T, managers, daemons, jobs int, rtt time.Duration) *site {
+	t.Helper()
 	if os.Getenv("RDISTCC_NETNS") == "" {
 		t.Skip("left out: farms in a network of their own are run by `make netns`")
 	}
@@ -85,6 +91,9 @@ func newSite(t *testing.T, managers, daemons, jobs int) *site {
 		t.Fatal(err)
 	}
 	s := &site{Lab: newLab(t, managers+daemons, 1), t: t, root: t.TempDir(), cc: filepath.Join(bin, "compilers", "gcc"), slots: daemons * jobs}
+	for _, h := range s.Hosts[:managers] {
+		set(t, h, Line{Delay: rtt / 2}, Line{Delay: rtt / 2})
+	}
 	s.daemons = s.farm(bin, "daemons")
 	t.Cleanup(s.finish)
 	settings := s.file("daemon.yaml", fmt.Sprintf("toolchains: {dirs: [%q]}\n", filepath.Dir(s.cc)))
