@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
@@ -138,12 +139,16 @@ func (c *ctl) stopCommand() *cobra.Command {
 		Example: "  rdistcc stop",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := c.ask(nil, "stop")
+			conn, err := c.dial(ipc.SocketPath(c.getenv))
 			if errors.Is(err, errNoManager) {
 				return c.print([]byte("no connection manager runs\n"))
 			}
 			if err != nil {
 				return err
+			}
+			conn.Close()
+			if err := connmgr.Stop(ipc.SocketPath(c.getenv)); err != nil { // of whatever version it is
+				return failf(ipc.ExitProtocol, "%v", err)
 			}
 			for end := time.Now().Add(stopWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 				conn, err := c.dial(ipc.SocketPath(c.getenv))

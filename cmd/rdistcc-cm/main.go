@@ -55,6 +55,13 @@ func exitCode(err error) int {
 	return ipc.ExitGeneral
 }
 
+// Which manager --replace replaces: any, or one that speaks an older version of the
+// wrappers' protocol.
+const (
+	replaceAny   = "any"
+	replaceOlder = "older"
+)
+
 // flags of the daemon and the settings that they override.
 var flags = []struct{ name, key, usage string }{
 	{"socket", "manager.socket", "serve wrappers on this `PATH` (default cm.sock in the state directory)"},
@@ -75,6 +82,8 @@ func rootCommand() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	path := c.Flags().String("config", "", "read settings from this `FILE`")
+	replace := c.Flags().String("replace", "", "take the socket over from the manager that serves it, which finishes what it has: `WHICH` is any, or older")
+	c.Flags().Lookup("replace").NoOptDefVal = replaceAny
 	values := make([]*string, len(flags))
 	for i, f := range flags {
 		values[i] = c.Flags().String(f.name, "", f.usage)
@@ -100,7 +109,12 @@ func rootCommand() *cobra.Command {
 				return nil
 			})
 		}
-		return serve(load)
+		switch *replace {
+		case "", replaceAny, replaceOlder:
+		default:
+			return usageError{fmt.Errorf("--replace=%s: there are any and older", *replace)}
+		}
+		return serve(load, *replace)
 	}
 	return c
 }

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -186,6 +187,111 @@ func TestSecondTermStopsAtOnce(t *testing.T) {
 	if _, _, err := running.Recv(); !errors.Is(err, ipc.ErrClosed) {
 		t.Errorf("the command's connection: %v, want closed", err)
 	}
+}
+
+// TestReplaced: a manager puts itself in the place of another one, with its http address,
+// and nobody who connects meanwhile is refused.
+func TestReplaced(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	free.Close()
+	p := start(t, t.TempDir(), "--http", addr)
+	running := p.local()
+	stop, calling := make(chan struct{}), sync.WaitGroup{}
+	for range 4 {
+		calling.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					p.local().Close()
+				}
+			}
+		})
+	}
+	next := start(t, p.dir, "--replace", "--http", addr)
+	third := start(t, p.dir, "--replace=any", "--http", addr)
+	close(stop)
+	calling.Wait()
+	if got := p.status().PID; got != third.cmd.Process.Pid {
+		t.Errorf("process %d serves, want %d", got, third.cmd.Process.Pid)
+	}
+	if resp, err := http.Get("http://" + addr + "/healthz"); err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("the last one's page: %v", err)
+	} else {
+		resp.Body.Close()
+	}
+	if code := next.wait(); code != 0 {
+		t.Errorf("the second one ended with %d\n%s", code, &next.log)
+	}
+	if err := running.Send((&ipc.Finish{Where: ipc.WhereLocal, Reason: "link"}).Append(nil)); err != nil {
+		t.Errorf("the command under way was cut off: %v", err)
+	}
+	running.Close()
+	if code := p.wait(); code != 0 || !strings.Contains(p.log.String(), "reason=link") {
+		t.Errorf("the first one ended with %d\n%s", code, &p.log)
+	}
+
+	same := command(t, p.dir, "--replace=older", "--http", "127.0.0.1:0")
+	if err := same.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if code := same.wait(); code != exitInUse || !strings.Contains(same.log.String(), "speaks version") {
+		t.Errorf("one that is not newer ended with %d\n%s", code, &same.log)
+	}
+	third.signal(syscall.SIGTERM)
+	if code := third.wait(); code != 0 {
+		t.Errorf("the third one ended with %d\n%s", code, &third.log)
+	}
+	if _, err := os.Lstat(filepath.Join(p.dir, "state", ipc.SocketName)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket stays: %v", err)
+	}
+}
+
+// TestFiftyStarts: of fifty managers that start at once, half of them to replace whoever
+// serves, exactly one serves in the end, and the others are gone.
+func TestFiftyStarts(t *testing.T) {
+	dir := t.TempDir()
+	var all []*program
+	for i := range 50 {
+		args := []string{"--http", ""}
+		if i%2 == 1 {
+			args = append(args, "--replace")
+		}
+		p := command(t, dir, args...)
+		if err := p.cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.cmd.Process.Kill(); _ = p.cmd.Wait() })
+		all = append(all, p)
+	}
+	ended := make(chan *program, len(all))
+	for _, p := range all {
+		go func() {
+			_ = p.cmd.Wait() // its status is looked at below
+			ended <- p
+		}()
+	}
+	for range len(all) - 1 {
+		p := <-ended
+		if code := p.cmd.ProcessState.ExitCode(); code != 0 && code != exitInUse {
+			t.Errorf("one ended with %d\n%s", code, &p.log)
+		}
+	}
+	serving := (&program{t: t, dir: dir}).status().PID
+	for _, p := range all {
+		if p.cmd.ProcessState == nil {
+			if p.cmd.Process.Pid != serving {
+				t.Errorf("process %d serves, %d is left", serving, p.cmd.Process.Pid)
+			}
+			p.signal(syscall.SIGTERM)
+		}
+	}
+	<-ended
 }
 
 func TestAfterAKill(t *testing.T) {

@@ -31,7 +31,9 @@ type daemon struct {
 	notify telemetry.Notifier
 	hosts  *hostSource
 	m      *connmgr.Manager
+	web    atomic.Pointer[telemetry.Server] // nil: none, or not any more
 
+	replace  string                           // which manager this one may replace: replaceOlder, replaceAny; empty: none
 	settings atomic.Pointer[[]config.Setting] // in force, for who asks
 }
 
@@ -42,8 +44,8 @@ func (d *daemon) publish(cfg *config.Config) {
 }
 
 // serve runs the connection manager until it is told to stop, or idle.
-func serve(load func() (*config.Config, error)) (err error) {
-	d := &daemon{load: load, notify: telemetry.NewNotifier(os.Getenv("NOTIFY_SOCKET"))}
+func serve(load func() (*config.Config, error), replace string) (err error) {
+	d := &daemon{load: load, replace: replace, notify: telemetry.NewNotifier(os.Getenv("NOTIFY_SOCKET"))}
 	if d.cfg, err = load(); err != nil {
 		return err
 	}
@@ -68,7 +70,7 @@ func serve(load func() (*config.Config, error)) (err error) {
 	if len(sockets) > 0 {
 		given = sockets[0].File
 	}
-	listener, err := connmgr.Listen(path, given)
+	listener, takeover, err := d.listen(path, given)
 	if err != nil {
 		return err
 	}
@@ -89,28 +91,69 @@ func serve(load func() (*config.Config, error)) (err error) {
 	o.History = filepath.Join(historyDir(os.Getenv), "history")
 	o.Drains = filepath.Join(ipc.StateDir(os.Getenv), "cm.drained")
 	o.AnyUser = listener.Group
+	o.Replaced = func() { d.closeWeb() } // its address is the successor's
 	o.Control = map[string]func() (any, error){"config": func() (any, error) { return d.settings.Load(), nil }}
 	if d.m, err = connmgr.New(o); err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	defer func() { err = errors.Join(err, d.m.Close()) }()
 
-	if d.cfg.HTTP.Manager != "" {
-		web, werr := telemetry.Serve(telemetry.ServerOptions{
+	defer d.closeWeb()
+	web := func() error {
+		if d.cfg.HTTP.Manager == "" {
+			return nil
+		}
+		web, err := telemetry.Serve(telemetry.ServerOptions{
 			Addr: d.cfg.HTTP.Manager, AnyPort: d.cfg.Origin("http.manager") == "default",
 			Registry: registry, Ready: d.m.Ready, Page: d.page, Pprof: d.cfg.HTTP.Pprof, Log: d.log.Logger,
 		})
-		if werr != nil {
-			return errors.Join(werr, listener.Close())
+		if err == nil {
+			d.web.Store(web)
 		}
-		defer func() {
-			ctx, cancel := context.WithTimeout(context.Background(), closeTime)
-			defer cancel()
-			_ = web.Close(ctx) // a scrape that takes longer is cut off
-		}()
+		return err
+	}
+	if takeover == nil {
+		if err := web(); err != nil {
+			return errors.Join(err, listener.Close())
+		}
 	}
 	d.log.Info("connection manager serves", "version", version, "socket", path, "config", d.cfg.Path())
-	return d.run(listener)
+	return d.run(listener, func() {
+		if takeover == nil {
+			return
+		}
+		if err := takeover.Done(); err != nil {
+			d.log.Warn("the manager before this one ended early", "err", err)
+		}
+		if err := web(); err != nil { // no reason to leave the socket to nobody
+			d.log.Error("no status page and metrics", "err", err)
+		}
+	})
+}
+
+// listen opens the socket, or takes it over from the manager that has it.
+func (d *daemon) listen(path string, given *os.File) (l *connmgr.Listener, t *connmgr.Takeover, err error) {
+	if d.replace != "" && given == nil {
+		if t, err = connmgr.TakeOver(path, d.replace == replaceAny); err != nil {
+			return nil, nil, err
+		}
+		if t != nil {
+			return t.Listener, t, nil
+		}
+	}
+	l, err = connmgr.Listen(path, given)
+	return l, nil, err
+}
+
+// closeWeb ends the status page, if there is one.
+func (d *daemon) closeWeb() {
+	web := d.web.Swap(nil)
+	if web == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	_ = web.Close(ctx) // a scrape that takes longer is cut off
 }
 
 // historyDir is where what compiles took is kept from one session to the next:
@@ -143,13 +186,15 @@ func fewThreads() (cores int) {
 	return cores
 }
 
-// run serves until a signal, a request to stop or idleness, then drains.
-func (d *daemon) run(l *connmgr.Listener) error {
+// run serves until a signal, a request to stop or idleness, then drains. begun is called
+// when it serves.
+func (d *daemon) run(l *connmgr.Listener, begun func()) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	served := make(chan error, 1)
 	go func() { served <- d.m.Serve(context.Background(), l) }()
+	begun()
 	d.tellReady()
 
 	told := false          // to stop, by a signal

@@ -28,12 +28,6 @@ func (f *flow) lease() *ipc.GoLocal {
 	if cwd == "" {
 		return &ipc.GoLocal{Reason: reasonDirectory}
 	}
-	conn, err := f.set.connect(true)
-	if err != nil {
-		return noManager(err)
-	}
-	f.conn = conn
-	f.in.holds(conn, 0)
 	list, _, _ := f.plan.SharedList(compile.KeepsMacrosFrom)
 	words, names, ok := f.plan.Shared(compile.KeepsMacrosFrom)
 	if len(list) > ipc.MaxWords {
@@ -43,19 +37,15 @@ func (f *flow) lease() *ipc.GoLocal {
 		words = nil
 	}
 	names.Source = f.plan.Source
-	err = conn.Send((&ipc.Lease{
+	kind, fields, here := f.request(&ipc.Lease{
 		Version: ipc.Version, Hosts: f.set.hosts, Mode: f.set.mode,
 		Compiler: absolute(f.cc.file, cwd), Source: f.rec.source, Output: f.rec.output, Cwd: cwd,
 		IOTimeoutMS: f.set.ioTimeoutMS, BackoffMS: f.set.backoffMS,
 		List: list, Preprocess: words, Language: f.plan.Language, NeedTree: f.plan.Text != "",
 		Machine: f.plan.Machine(), Path: f.set.childPath, Libraries: f.set.getenv("LD_LIBRARY_PATH"), Build: f.set.build,
-	}).Append(nil))
-	if err != nil {
-		return f.lostManager(err)
-	}
-	kind, fields, err := conn.Recv()
-	if err != nil {
-		return f.lostManager(err)
+	})
+	if here != nil {
+		return here
 	}
 	f.rec.lease = time.Since(began)
 	switch kind {
@@ -66,7 +56,7 @@ func (f *flow) lease() *ipc.GoLocal {
 		if err := s.Parse(fields); err != nil {
 			return f.lostManager(err)
 		}
-		fds, err := conn.TakeFDs(2)
+		fds, err := f.conn.TakeFDs(2)
 		if err != nil {
 			return f.lostManager(err)
 		}
@@ -81,4 +71,28 @@ func (f *flow) lease() *ipc.GoLocal {
 		return nil
 	}
 	return f.lostManager(ipc.ErrMalformed)
+}
+
+// request connects and gives the manager's answer to l. A manager of another version is
+// replaced if it is older than we are: then its successor's answer counts.
+func (f *flow) request(l *ipc.Lease) (kind ipc.Kind, fields []byte, here *ipc.GoLocal) {
+	frame := l.Append(nil)
+	for first := true; ; first = false {
+		conn, err := f.set.connect(true)
+		if err != nil {
+			return 0, nil, noManager(err)
+		}
+		f.conn = conn
+		f.in.holds(conn, 0)
+		if err = conn.Send(frame); err == nil {
+			kind, fields, err = conn.Recv()
+		}
+		if err != nil {
+			return 0, nil, f.lostManager(err)
+		}
+		if !first || !otherVersion(kind, fields) || !f.set.replaceManager() {
+			return kind, fields, nil
+		}
+		f.hangUp()
+	}
 }

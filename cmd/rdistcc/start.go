@@ -20,31 +20,68 @@ const readyEnv = "RDISTCC_READY_FD"
 
 // startManager starts a manager for the socket path, or waits for the one that
 // another wrapper is starting, and connects.
-func (s *settings) startManager(path string) (*ipc.Conn, error) {
+func (s *settings) startManager(path string) (conn *ipc.Conn, err error) {
+	err = s.starting(path, func() bool {
+		conn, err = ipc.Dial(path)
+		return !absent(err)
+	})
+	if err != nil || conn != nil {
+		return conn, err
+	}
+	return ipc.Dial(path)
+}
+
+// replaceManager starts a manager of our version in the place of an older one, which
+// finishes what it has. It reports whether one of ours serves now.
+func (s *settings) replaceManager() bool {
+	path := ipc.SocketPath(s.getenv)
+	return s.starting(path, func() bool {
+		conn, err := s.connect(false)
+		if conn == nil || err != nil {
+			return false
+		}
+		defer conn.Close()
+		if conn.Send((&ipc.Control{Version: ipc.Version}).Append(nil)) != nil {
+			return false
+		}
+		kind, _, err := conn.Recv() // a question without words has an answer, too
+		return err == nil && kind == ipc.KindReply
+	}, "--replace=older") == nil
+}
+
+// otherVersion says that the manager did not understand the frame before.
+func otherVersion(kind ipc.Kind, fields []byte) bool {
+	var no ipc.GoLocal
+	return kind == ipc.KindGoLocal && no.Parse(fields) == nil && no.Reason == reasonManager && no.Code == ipc.ExitProtocol
+}
+
+// starting starts a manager for the socket path with further words, one wrapper at a
+// time, unless there says that another one has done so meanwhile.
+func (s *settings) starting(path string, there func() bool, words ...string) error {
 	dir, err := s.stateDir()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	lock, err := syscall.Open(dir+"/"+ipc.LockName, syscall.O_RDWR|syscall.O_CREAT|syscall.O_CLOEXEC|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, managerError(dir + "/" + ipc.LockName + ": " + err.Error())
+		return managerError(dir + "/" + ipc.LockName + ": " + err.Error())
 	}
 	defer syscall.Close(lock) // and with it the lock
 	if !flockWithin(lock, lockWithin) {
-		return nil, managerError("connection manager is still being started by another rdistcc")
+		return managerError("connection manager is still being started by another rdistcc")
 	}
-	if conn, err := ipc.Dial(path); !absent(err) {
-		return conn, err
+	if there() {
+		return nil
 	}
 	if failedLately(lock) {
-		return nil, managerError("connection manager did not start a moment ago (see " + dir + "/" + ipc.LogName + ")")
+		return managerError("connection manager did not start a moment ago (see " + dir + "/" + ipc.LogName + ")")
 	}
-	if err := s.spawnManager(path, dir); err != nil {
+	if err := s.spawnManager(path, dir, words...); err != nil {
 		_, _ = syscall.Pwrite(lock, []byte("failed\n"), 0) // only saves time
-		return nil, err
+		return err
 	}
 	_ = syscall.Ftruncate(lock, 0) // as above
-	return ipc.Dial(path)
+	return nil
 }
 
 // flockWithin takes an exclusive lock. The goroutine that waits too long for it
@@ -82,8 +119,9 @@ func failedLately(lock int) bool {
 	return age >= 0 && age < notAgain
 }
 
-// spawnManager starts rdistcc-cm, detached, and waits until it serves.
-func (s *settings) spawnManager(path, dir string) error {
+// spawnManager starts rdistcc-cm, detached and with further words, and waits until it
+// serves.
+func (s *settings) spawnManager(path, dir string, words ...string) error {
 	file, ok := findSibling("rdistcc-cm", s.path)
 	if !ok {
 		return managerError("rdistcc-cm is neither beside rdistcc nor on PATH")
@@ -108,7 +146,7 @@ func (s *settings) spawnManager(path, dir string) error {
 	// What a build passes on to its children (make's job server, pipes that
 	// somebody reads to the end) is not for a process that outlives it.
 	restore := closeOnExec()
-	pid, err := syscall.ForkExec(file, []string{"rdistcc-cm", "--socket", absolute(path, cwd)},
+	pid, err := syscall.ForkExec(file, append([]string{"rdistcc-cm", "--socket", absolute(path, cwd)}, words...),
 		&syscall.ProcAttr{
 			Dir:   "/", // a build tree can be unmounted
 			Env:   managerEnv(s.env, cwd),

@@ -121,6 +121,10 @@ func (c *client) read() message {
 		msg = new(ipc.Finish)
 	case ipc.KindControl:
 		msg = new(ipc.Control)
+	case ipc.KindReplace:
+		msg = new(ipc.Replace)
+	case ipc.KindGo:
+		msg = goAhead{}
 	default:
 		c.m.o.Log.Warn("wrapper sent a frame of a kind that wrappers do not send", "kind", kind)
 		return nil
@@ -139,6 +143,11 @@ func (c *client) read() message {
 type otherVersion struct{}
 
 func (otherVersion) Parse([]byte) error { return nil }
+
+// goAhead is a successor's word that it serves.
+type goAhead struct{}
+
+func (goAhead) Parse([]byte) error { return nil }
 
 // serve answers frame by frame until Finish or the wrapper's end.
 func (c *client) serve() error {
@@ -170,9 +179,13 @@ func (c *client) serve() error {
 			return nil
 		case *ipc.Control:
 			return c.onControl(f)
+		case *ipc.Replace:
+			return c.onReplace(f)
+		case goAhead:
+			return errProtocol
 		case otherVersion:
 			return c.send(&ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitProtocol,
-				Detail: "the connection manager is of another version; rdistcc stop ends it, the next compile starts the right one"})
+				Detail: "the connection manager is of another version than this rdistcc; rdistcc-cm --replace puts the right one in its place"})
 		}
 		if err != nil {
 			return err

@@ -21,7 +21,8 @@ type Listener struct {
 	// Group: the directory is open to a group, so the manager is the machine's.
 	Group bool
 
-	own *ipcserver.Listener // nil: the service manager's, which keeps name and lock
+	own  *ipcserver.Listener // nil: the service manager's, which keeps name and lock
+	left bool                // another manager has it now, guarded by Manager.mu
 }
 
 // Listen opens the socket path, with its directory if that is missing. In a
@@ -33,24 +34,32 @@ func Listen(path string, given *os.File) (*Listener, error) {
 	if given != nil {
 		return inherit(given)
 	}
-	path, err := filepath.Abs(path)
+	path, group, err := place(path)
 	if err != nil {
-		return nil, fmt.Errorf("socket %s: %w", path, err)
+		return nil, err
 	}
-	dir := filepath.Dir(path)
-	if err := ipcserver.MakeDir(dir); err != nil {
-		return nil, fmt.Errorf("socket %s: directory %s: %w", path, dir, err)
-	}
-	st, err := os.Stat(dir)
-	if err != nil {
-		return nil, fmt.Errorf("socket %s: %w", path, err)
-	}
-	group := st.Mode().Perm()&0o050 == 0o050
 	own, err := ipcserver.Listen(path, group)
 	if err != nil {
 		return nil, err
 	}
 	return &Listener{UnixListener: own.UnixListener, Path: path, Group: group, own: own}, nil
+}
+
+// place makes a socket's directory where it is missing, and says whether it is open to
+// a group.
+func place(path string) (abs string, group bool, err error) {
+	if abs, err = filepath.Abs(path); err != nil {
+		return "", false, fmt.Errorf("socket %s: %w", path, err)
+	}
+	dir := filepath.Dir(abs)
+	if err := ipcserver.MakeDir(dir); err != nil {
+		return "", false, fmt.Errorf("socket %s: directory %s: %w", abs, dir, err)
+	}
+	st, err := os.Stat(dir)
+	if err != nil {
+		return "", false, fmt.Errorf("socket %s: %w", abs, err)
+	}
+	return abs, st.Mode().Perm()&0o050 == 0o050, nil
 }
 
 func inherit(f *os.File) (*Listener, error) {
@@ -94,6 +103,9 @@ func (l *Listener) hide() error {
 
 // Close stops listening; connections stay.
 func (l *Listener) Close() error {
+	if l.left {
+		return l.own.Leave()
+	}
 	if l.own == nil {
 		return l.UnixListener.Close()
 	}

@@ -44,6 +44,10 @@ type Options struct {
 	// whose compilers have Home).
 	Identify func(ctx context.Context, path string, env toolchain.Env) (toolchain.Toolchain, error)
 
+	// Replaced is called when another manager has taken the socket over, before that one
+	// goes on: what else it needs is to be given up.
+	Replaced func()
+
 	// Control answers further questions of rdistcc's subcommands, by their word.
 	Control map[string]func() (any, error)
 
@@ -156,6 +160,8 @@ type Manager struct {
 	links    sync.WaitGroup // goroutines of links
 	clients  sync.WaitGroup // goroutines of wrappers
 
+	replacing sync.Mutex // one successor at a time; before mu
+
 	stopping chan struct{} // closed by Stop
 	stopOnce sync.Once
 
@@ -169,8 +175,10 @@ type Manager struct {
 	alarm   *time.Timer
 	open    map[*client]struct{} // wrappers that are served
 	serving bool
-	lastUse time.Time // a compile came or went
-	recent  recentJobs
+	// listener is what Serve takes wrappers from, while it does.
+	listener *Listener
+	lastUse  time.Time // a compile came or went
+	recent   recentJobs
 
 	preparing map[*scheduler.Host]*preparing // by the first host of the list
 	counted   time.Time                      // when demands were counted last

@@ -22,16 +22,20 @@ func (m *Manager) Serve(ctx context.Context, l *Listener) error {
 	defer cancel()
 	m.clients.Go(func() { m.watch(ctx, cancel, l) })
 	m.mu.Lock()
-	m.serving = true
+	m.serving, m.listener = true, l
 	m.mu.Unlock()
 	if own := m.o.Hosts(); own.Err == nil && len(own.List.Hosts) > 0 {
 		m.wantHosts(newParsedList(own.List, nil), nil) // the first job shall not wait for them
 	}
 	err := m.accept(ctx, l)
 	m.mu.Lock()
-	m.serving = false
+	m.serving, m.listener = false, nil
+	left := l.left
 	m.mu.Unlock()
 	cancel()
+	if left { // whoever has connected is served by the other one
+		return errors.Join(err, l.Close())
+	}
 	// Wrappers that are connected but not accepted would only find a closed
 	// connection. The name goes first, so that no more come; a successor cannot
 	// take it before Close, which gives up the lock.

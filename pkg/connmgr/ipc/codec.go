@@ -268,6 +268,22 @@ func (m *Reply) Parse(p []byte) error {
 	return d.end()
 }
 
+// Append adds the frame of m to b.
+func (m *Replace) Append(b []byte) []byte {
+	b, at := begin(b, KindReplace)
+	return end(appendBool(append(b, m.Version), m.Force), at)
+}
+
+// Parse reads a Replace, of whatever version; what a later one adds is not for us.
+func (m *Replace) Parse(p []byte) error {
+	d := decoder{b: p}
+	*m = Replace{Version: d.u8(), Force: d.bool()}
+	if d.bad {
+		return ErrMalformed
+	}
+	return nil
+}
+
 // AppendBare adds a frame without fields: KindGo or KindWait.
 func AppendBare(b []byte, k Kind) []byte {
 	b, at := begin(b, k)

@@ -33,6 +33,20 @@ var messages = map[Kind]message{
 	KindReply:   &Reply{Code: 3, Data: []byte("{}")},
 }
 
+// TestReplaceOfLaterVersions: a manager is replaced by one that it knows nothing of.
+func TestReplaceOfLaterVersions(t *testing.T) {
+	want := Replace{Version: 200, Force: true}
+	frame := want.Append(nil)
+	k, fields, _, _, err := Next(frame)
+	var got Replace
+	if err != nil || k != KindReplace || got.Parse(append(fields, "more"...)) != nil || got != want {
+		t.Errorf("kind %d, %+v, %v", k, got, err)
+	}
+	if err := got.Parse(fields[:1]); err != ErrMalformed {
+		t.Errorf("half of it: %v", err)
+	}
+}
+
 func blank(m message) message {
 	return reflect.New(reflect.TypeOf(m).Elem()).Interface().(message)
 }

@@ -25,6 +25,18 @@
 // While the manager has a question to answer it sends Wait every WaitEvery, so
 // that a wrapper can tell a long queue from a manager that hangs.
 //
+// A manager is replaced in the midst of a build by one that asks it for its socket:
+//
+//	new manager                            old manager
+//	  Replace ───────────────────────────▶
+//	  ◀────── Reply, the socket and its lock    (or Reply with a code: no)
+//	  serves, beside the old one
+//	  Go ────────────────────────────────▶   takes nothing new, finishes what it has
+//	  ◀───────────────────────────── Reply   has given up its other addresses too
+//
+// As both hold the same socket, who connects meanwhile waits in its queue or is served.
+// These frames do not change from version to version.
+//
 // The package is linked into the wrapper: raw system calls, no reflection, no
 // package net. The manager's end is package ipcserver.
 package ipc
@@ -75,6 +87,7 @@ const (
 	KindControl                 // W: a subcommand of rdistcc
 	KindReply                   // M
 	KindWait                    // M, no fields: the answer is still to come
+	KindReplace                 // W: another manager wants to take over; the same in all versions
 )
 
 // Gate says which turn a local command waits for.
@@ -151,6 +164,12 @@ type Leased struct {
 	// NativeOrder: the compiler gets its options in another order then. That shows
 	// where it records them, and nowhere else.
 	NativeOrder bool
+}
+
+// Replace asks a manager for its socket.
+type Replace struct {
+	Version uint8 // of the protocol that the new one speaks
+	Force   bool  // also if that is no newer one
 }
 
 // GoLocal says: run the command here. When Trouble is set the user gets Detail

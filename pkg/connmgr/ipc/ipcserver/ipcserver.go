@@ -135,6 +135,57 @@ func (l *Listener) Close() error {
 	return errors.Join(err, l.UnixListener.Close(), l.lock.Close())
 }
 
+// Lend calls f with the descriptors of the socket and of its lock: whoever gets copies
+// of both holds what l holds.
+func (l *Listener) Lend(f func(socket, lock int) error) error {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return err
+	}
+	cerr := raw.Control(func(fd uintptr) { err = f(int(fd), int(l.lock.Fd())) })
+	return errors.Join(cerr, err)
+}
+
+// Leave stops listening; the socket and its lock stay with who got copies of them.
+func (l *Listener) Leave() error { return errors.Join(l.UnixListener.Close(), l.lock.Close()) }
+
+// Adopt is the listener of the socket path with the descriptors that its holder has
+// lent. It owns them, also when it fails.
+func Adopt(path string, socket, lock int) (*Listener, error) {
+	s, k := os.NewFile(uintptr(socket), path), os.NewFile(uintptr(lock), path+".lock")
+	defer s.Close() // FileListener has its own copy
+	listens, err := syscall.GetsockoptInt(socket, syscall.SOL_SOCKET, syscall.SO_ACCEPTCONN)
+	if err == nil && listens == 0 {
+		err = syscall.EINVAL
+	}
+	var own, there os.FileInfo
+	if err == nil {
+		own, err = k.Stat()
+	}
+	if err == nil {
+		there, err = os.Lstat(path + ".lock")
+	}
+	if err == nil && !os.SameFile(own, there) {
+		err = errors.New("its lock is another file's")
+	}
+	var l net.Listener
+	if err == nil {
+		l, err = net.FileListener(s)
+	}
+	if err != nil {
+		k.Close()
+		return nil, fmt.Errorf("socket %s, from another manager: %w", path, err)
+	}
+	u, ok := l.(*net.UnixListener)
+	if !ok {
+		l.Close()
+		k.Close()
+		return nil, fmt.Errorf("socket %s, from another manager: it is %s", path, l.Addr())
+	}
+	u.SetUnlinkOnClose(false)
+	return &Listener{UnixListener: u, path: path, lock: k}, nil
+}
+
 // AcceptConn waits for the next wrapper.
 func (l *Listener) AcceptConn() (*Conn, error) {
 	c, err := l.AcceptUnix()
@@ -205,7 +256,7 @@ func (c *Conn) Recv() (ipc.Kind, []byte, error) {
 		if n > 0 {
 			c.used += n
 			switch k {
-			case ipc.KindLease, ipc.KindSubmit, ipc.KindLocal, ipc.KindControl:
+			case ipc.KindLease, ipc.KindSubmit, ipc.KindLocal, ipc.KindControl, ipc.KindReplace:
 				c.owe()
 			}
 			return k, fields, nil

@@ -1,0 +1,226 @@
+package connmgr
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+)
+
+// succeed starts a manager that takes the socket over from the rig's.
+func (r *rig) succeed() *rig {
+	r.t.Helper()
+	t, err := TakeOver(r.socket, true)
+	if err != nil || t == nil {
+		r.t.Fatalf("nothing taken over: %v", err)
+	}
+	next := newRig(r.t, nil)
+	own := next.socket
+	next.socket = r.socket
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- next.m.Serve(ctx, t.Listener) }()
+	r.t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			r.t.Errorf("successor's Serve: %v", err)
+		}
+		next.socket = own
+	})
+	if err := t.Done(); err != nil {
+		r.t.Errorf("Done: %v", err)
+	}
+	return next
+}
+
+// TestReplacedInMidBuild: commands under way end with the old manager, new ones come to
+// the new one, and nobody finds the socket without a manager.
+func TestReplacedInMidBuild(t *testing.T) {
+	var replaced atomic.Bool
+	r := newRig(t, func(o *Options) { o.Replaced = func() { replaced.Store(true) } })
+	started, goOn := make(chan struct{}, 1), make(chan struct{})
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.onJob = func(c *fakeConn, j *fakeJob) {
+			if strings.Contains(string(j.text), "slow") {
+				started <- struct{}{}
+				<-goOn
+			}
+			c.finish(j, compiled(j))
+		}
+	})
+	slow := make(chan struct{})
+	go func() {
+		defer close(slow)
+		r.remote(d.addr, "int slow;")
+	}()
+	<-started
+	leased := r.dial() // it has its slot from the old manager
+	defer leased.close()
+	if !leased.lease(leaseOf(d.addr)) {
+		t.FailNow()
+	}
+	stop, calling := make(chan struct{}), sync.WaitGroup{}
+	calls := 0
+	calling.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if res := r.remote(d.addr, "int x;"); res.Host == "" {
+					return
+				}
+				calls++
+			}
+		}
+	})
+	next := r.succeed()
+	if !replaced.Load() {
+		t.Error("nobody was told to give up what else the manager has")
+	}
+	eventually(t, "commands with the new manager", func() bool {
+		r.remote(d.addr, "int y;")
+		return len(next.m.Status().Recent) > 0
+	})
+	close(stop)
+	calling.Wait()
+	t.Logf("%d compiles meanwhile", calls)
+	leased.send(leased.preprocess("int z;"))
+	if _, ok := leased.recv().(*ipc.Result); !ok {
+		t.Error("a command with a slot was cut off")
+	}
+	leased.send(&ipc.Finish{Where: ipc.WhereRemote, Closed: true})
+	close(goOn)
+	<-slow
+	if err := <-r.serving; err != nil {
+		t.Errorf("Serve of the old one: %v", err)
+	}
+	r.serving <- nil // for close
+	if err := r.m.Drain(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if _, err := Listen(r.socket, nil); !errors.Is(err, ErrInUse) {
+		t.Errorf("a third manager: %v, want ErrInUse", err)
+	}
+}
+
+// TestSuccessorThatDoesNotServe: until the new manager serves, the old one does.
+func TestSuccessorThatDoesNotServe(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	for range 3 {
+		got, err := TakeOver(r.socket, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.conn.Close() // as if it had been killed
+		if err := got.own.Leave(); err != nil {
+			t.Fatal(err)
+		}
+		r.remote(d.addr, "int x;")
+	}
+	if err := r.m.Ready(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhoIsNotReplaced(t *testing.T) {
+	r := newRig(t, nil)
+	if _, err := TakeOver(r.socket, false); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "speaks version") {
+		t.Errorf("by one of the same version: %v", err)
+	}
+	if got, err := TakeOver(filepath.Join(t.TempDir(), "s", "cm.sock"), true); got != nil || err != nil {
+		t.Errorf("nobody: %v, %v", got, err)
+	}
+	w := r.dial()
+	defer w.close()
+	w.send(goAheadFrame{})
+	if _, _, err := w.conn.Recv(); !errors.Is(err, ipc.ErrClosed) {
+		t.Errorf("a word to go ahead with nothing: %v", err)
+	}
+
+	// The service manager's socket stays with it.
+	path := filepath.Join(t.TempDir(), "cm.sock")
+	u, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	f, err := u.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Listen("", f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { served <- r.m.Serve(ctx, l) }()
+	if _, err := TakeOver(path, true); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "systemctl") {
+		t.Errorf("one of the service manager's: %v", err)
+	}
+	cancel()
+	<-served
+}
+
+type goAheadFrame struct{}
+
+func (goAheadFrame) Append(b []byte) []byte { return ipc.AppendBare(b, ipc.KindGo) }
+
+// TestOlderManagerIsStopped: one that knows no Replace, and speaks another version, ends
+// as it always did.
+func TestOlderManagerIsStopped(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s", "cm.sock")
+	if err := ipcserver.MakeDir(filepath.Dir(path)); err != nil {
+		t.Fatal(err)
+	}
+	l, err := ipcserver.Listen(path, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			c, err := l.AcceptConn()
+			if err != nil {
+				return
+			}
+			kind, fields, err := c.Recv()
+			switch {
+			case err != nil:
+			case kind != ipc.KindControl: // it knows nothing else
+			case fields[0] != ipc.Version-1:
+				_ = c.Send((&ipc.GoLocal{Reason: "manager", Code: ipc.ExitProtocol}).Append(nil)) // seen by the other end
+			default:
+				_ = c.Send((&ipc.Reply{Data: []byte("{}")}).Append(nil)) // as above
+				_ = l.Close()
+			}
+			_ = c.Close()
+		}
+	}()
+	got, err := TakeOver(path, false)
+	if got != nil || err != nil {
+		t.Errorf("took %v over, %v", got, err)
+	}
+	<-ended
+	next, err := Listen(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Close(); err != nil {
+		t.Error(err)
+	}
+}
