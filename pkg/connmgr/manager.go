@@ -160,7 +160,8 @@ type Manager struct {
 	links    sync.WaitGroup // goroutines of links
 	clients  sync.WaitGroup // goroutines of wrappers
 
-	replacing sync.Mutex // one successor at a time; before mu
+	replacing sync.Mutex  // one successor at a time; before mu
+	left      atomic.Bool // another manager serves now
 
 	stopping chan struct{} // closed by Stop
 	stopOnce sync.Once

@@ -51,9 +51,10 @@ func (m *Manager) learn(a *attempt, speed float64) {
 	}
 }
 
-// saveHistory writes what was learned. Without it the next manager knows less.
+// saveHistory writes what was learned. Without it the next manager knows less. The file
+// of a manager that was replaced is its successor's.
 func (m *Manager) saveHistory() {
-	if m.o.History == "" {
+	if m.o.History == "" || m.left.Load() {
 		return
 	}
 	if err := m.history.Save(); err != nil {

@@ -47,6 +47,8 @@ func (c *client) onReplace(f *ipc.Replace) error {
 		return nil
 	}
 	m.o.Log.Info("another manager serves the socket now; what runs is finished here")
+	m.saveHistory()
+	m.left.Store(true)
 	m.mu.Lock()
 	l.left = true
 	m.mu.Unlock()
