@@ -132,7 +132,6 @@ func (s *Scheduler) choose(now time.Time, j *Job, not string, w *waiting, no *ob
 	t := s.clock(now)
 	hosts := s.resolve(j.Hosts)
 	s.found = s.found[:0]
-	var probe candidate
 	at := 0
 	if j.Random && len(hosts) > 0 {
 		at = int(s.c.Rand() * float64(len(hosts)))
@@ -163,17 +162,15 @@ func (s *Scheduler) choose(now time.Time, j *Job, not string, w *waiting, no *ob
 			c.places = h.places(e)
 			s.found = append(s.found, c)
 			best = best.orSooner(c)
-			if s.unheard(h, t) {
-				probe = probe.orSooner(c)
-			}
 		}
 	}
 	if best.h == nil {
 		return best, later
 	}
-	if probe.h != nil && not == "" && probe.h != best.h && probe.finish <= best.finish+probeLoss*best.length && best.one <= s.ordinary() {
-		probe.h.probed, s.probed = t, t
-		return probe, candidate{}
+	if not == "" {
+		if c := s.probe(t, best); c.h != nil {
+			return c, candidate{}
+		}
 	}
 	limit := best.finish + best.length/tieOf
 	tie := candidate{}
@@ -185,9 +182,21 @@ func (s *Scheduler) choose(now time.Time, j *Job, not string, w *waiting, no *ob
 	return tie, later
 }
 
-// unheard says that h is due for a job just to hear of it.
-func (s *Scheduler) unheard(h *host, t time.Duration) bool {
-	return len(h.runs) == 0 && t-s.probed >= probePause && t-max(h.heard, h.probed, h.sinceAt) >= probeAfter
+// probe finds a host, other than the best, that is due for a job just to hear of it.
+func (s *Scheduler) probe(t time.Duration, best candidate) (found candidate) {
+	if t-s.probed < probePause || best.one > s.ordinary() {
+		return found
+	}
+	for _, c := range s.found {
+		h := c.h
+		if h != best.h && len(h.runs) == 0 && t-max(h.heard, h.probed, h.sinceAt) >= probeAfter && c.finish <= best.finish+probeLoss*best.length {
+			found = found.orSooner(c)
+		}
+	}
+	if found.h != nil {
+		found.h.probed, s.probed = t, t
+	}
+	return found
 }
 
 // resolve is the hosts of a list, nil for those that are not known.
