@@ -350,21 +350,74 @@ func TestRandomHistories(t *testing.T) {
 }
 
 func BenchmarkPick(b *testing.B) {
-	for _, n := range []int{2, 100, 1000} {
-		b.Run(fmt.Sprint(n, "hosts"), func(b *testing.B) {
+	for _, n := range []struct{ hosts, dead int }{{2, 0}, {100, 0}, {1000, 900}, {1000, 0}} {
+		b.Run(fmt.Sprintf("%dhosts,%ddead", n.hosts, n.dead), func(b *testing.B) {
 			s := fixed(0)
 			var list []Host
-			for i := range n {
+			for i := range n.hosts {
 				list = append(list, Host{Addr: fmt.Sprint("h", i)})
-				up(s, t0, list[i].Addr, 8)
 			}
-			j := job(list...)
+			s.Ensure(t0, list)
+			for i := range list {
+				if i < n.dead {
+					s.Connecting(t0, list[i].Addr)
+					s.Lost(t0, list[i].Addr, "refused", false)
+				} else {
+					up(s, t0, list[i].Addr, 8)
+				}
+			}
+			j := known(time.Second, list...)
+			id := uint64(0)
 			b.ReportAllocs()
 			for b.Loop() {
+				id++
 				d := s.Pick(t0, j)
-				s.Done(t0, d.Host, OK, Report{})
+				s.Started(t0, id, d.Host, j)
+				s.Done(t0, d.Host, OK, Report{ID: id, CPU: time.Second, Wall: time.Second})
 				s.Credits(t0, d.Host, 8)
 			}
 		})
+	}
+}
+
+// BenchmarkQueue is a turn of the manager's with a full farm and many jobs that wait:
+// one has ended, and one takes its place.
+func BenchmarkQueue(b *testing.B) {
+	s := fixed(0)
+	var list []Host
+	for i := range 32 {
+		list = append(list, Host{Addr: fmt.Sprint("h", i)})
+		up(s, t0, list[i].Addr, 16)
+	}
+	id := uint64(0)
+	waiting := make([]*Job, 512)
+	for i := range waiting {
+		waiting[i] = known(time.Duration(i+1)*100*time.Millisecond, list...)
+	}
+	var first []string
+	for range 512 {
+		id++
+		j := known(time.Second, list...)
+		d := s.Pick(t0, j)
+		s.Started(t0, id, d.Host, j)
+		first = append(first, d.Host)
+	}
+	now := t0
+	ends := uint64(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		now = now.Add(time.Millisecond)
+		addr := first[(ends-1)%512]
+		s.Done(now, addr, OK, Report{ID: ends, CPU: time.Second})
+		s.Credits(now, addr, 1)
+		ends++
+		s.Hedges(now)
+		for _, i := range s.Order(now, waiting) {
+			if d := s.Pick(now, waiting[i]); d.Verdict == Run {
+				id++
+				s.Started(now, id, d.Host, waiting[i])
+				first[(id-1)%512] = d.Host
+			}
+		}
 	}
 }

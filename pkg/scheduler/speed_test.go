@@ -67,3 +67,79 @@ func TestDepth(t *testing.T) {
 		t.Errorf("depth of an unknown host is %d", n)
 	}
 }
+
+// ended lets n jobs that should take a second each take as long as said at a.
+func ended(t *testing.T, s *Scheduler, addr string, n int, sure bool, took time.Duration) {
+	t.Helper()
+	for range n {
+		j := known(time.Second, hosts(addr)...)
+		j.Cost.Known = sure
+		s.Credits(t0, addr, 1)
+		launch(t, s, t0, 1, j)
+		s.Done(t0, addr, OK, Report{ID: 1, CPU: took})
+	}
+}
+
+// TestNewHostIsAsOthers: nothing known of a host, it is taken for one like the others.
+func TestNewHostIsAsOthers(t *testing.T) {
+	s := fixed(0)
+	up(s, t0, "a", 1)
+	ended(t, s, "a", 20, true, 250*time.Millisecond)
+	up(s, t0, "new", 1)
+	if v := s.Speed("new", tool); math.Abs(v-4) > 0.2 {
+		t.Errorf("speed is %v beside others of 4", v)
+	}
+	s.Up(t0, "new", Capacity{Jobs: 1, Toolchains: 1, Speed: map[[16]byte]float64{tool: 2}})
+	if v := s.Speed("new", tool); v != 2 {
+		t.Errorf("speed is %v, it says 2", v)
+	}
+	// What it does counts, whatever it says.
+	s.Toolchains("new", tool)
+	ended(t, s, "new", 20, true, 10*time.Second)
+	if v := s.Speed("new", tool); v > 0.12 {
+		t.Errorf("speed is %v, its jobs say 0.1", v)
+	}
+}
+
+// TestChangedHostIsNoticed within a few jobs, and one odd job moves little.
+func TestChangedHostIsNoticed(t *testing.T) {
+	s := fixed(0)
+	up(s, t0, "a", 1)
+	ended(t, s, "a", 40, true, time.Second)
+	ended(t, s, "a", 1, true, 30*time.Second)
+	if v := s.Speed("a", tool); v < 0.8 {
+		t.Errorf("speed is %v after one odd job", v)
+	}
+	ended(t, s, "a", 2, true, 30*time.Second)
+	if v := s.Speed("a", tool); v > 0.3 {
+		t.Errorf("speed is %v after three that took 30 times as long", v)
+	}
+	ended(t, s, "a", 4, true, 30*time.Second)
+	if v := s.Speed("a", tool); v > 0.06 {
+		t.Errorf("speed is %v after seven of them, want about 0.03", v)
+	}
+	ended(t, s, "a", 8, true, time.Second)
+	if v := s.Speed("a", tool); v < 0.7 {
+		t.Errorf("speed is %v when it is well again", v)
+	}
+	for i := range 40 { // in turns is no change
+		ended(t, s, "a", 1, true, []time.Duration{4, 1}[i%2]*500*time.Millisecond)
+	}
+	if v := s.Speed("a", tool); math.Abs(v-1) > 0.15 {
+		t.Errorf("speed is %v between 0.5 and 2", v)
+	}
+}
+
+// TestGuessedTimesTellLess of a host than known ones.
+func TestGuessedTimesTellLess(t *testing.T) {
+	after := func(sure bool) float64 {
+		s := fixed(0)
+		up(s, t0, "a", 1)
+		ended(t, s, "a", 10, true, time.Second)
+		ended(t, s, "a", 2, sure, 500*time.Millisecond)
+		return s.Speed("a", tool) - 1
+	}
+	if sure, guess := after(true), after(false); guess <= 0 || guess > sure/3 {
+		t.Errorf("speed moves by %v after guessed times, by %v after known ones", guess, sure)
+	}
+}
