@@ -10,10 +10,14 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
+// tickTime is how often a link is looked at: twice a heartbeat, as a silence ends with
+// the interval in which it has lasted long enough.
+func (o *Options) tickTime() time.Duration { return max(o.Heartbeat/2, 1) }
+
 // tick sends heartbeats, and ends a link whose daemon is silent or does not
 // answer a Cancel. It ends with the link.
 func (l *link) tick() {
-	t := time.NewTicker(l.m.o.Heartbeat)
+	t := time.NewTicker(l.m.o.tickTime())
 	defer t.Stop()
 	for {
 		select {
@@ -46,18 +50,18 @@ func (l *link) tickLocked(now time.Time) {
 	heard := int64(s.FPDUsReceived+s.SendsReceived) - int64(l.board.reads)
 	quiet := heard <= l.heard
 	if quiet && !l.movesLocked(&s) {
-		l.silent += l.m.o.Heartbeat
+		l.silent += l.m.o.tickTime()
 	} else {
 		l.silent = 0
 	}
 	l.heard, l.sent, l.unacked, l.acked = max(heard, l.heard), s.FPDUsSent, s.Unacked, s.Path.Acked
 	if now.Sub(l.h.lastWant) < wantedFor {
-		l.refreshLocked(now, l.m.o.Heartbeat/2) // half: the last one was asked for a little after the tick
+		l.refreshLocked(now, l.m.o.Heartbeat*3/4) // less than one: the last was asked for a little after a tick
 	}
 	switch {
 	case l.silent >= l.m.o.HeartbeatDead:
 		l.failLocked(fmt.Errorf("silent for %v", l.silent))
-	case quiet && l.ready && l.beatSeq == l.beatAcked:
+	case quiet && l.ready && l.beatSeq == l.beatAcked && now.Sub(l.beatAt) > l.m.o.Heartbeat*3/4:
 		l.beatSeq++
 		l.beatAt = now
 		l.beatMark = s.Path.Acked + s.Unacked + l.turns.posted

@@ -125,7 +125,7 @@ var errNoRoom = errors.New("no memory for a large result (buffers.large)")
 // checkPullsLocked ends a link whose daemon does not answer our Reads, which no
 // message can take back.
 func (l *link) checkPullsLocked() bool {
-	quiet := l.puller.Tick(l.m.o.Heartbeat)
+	quiet := l.puller.Tick(l.m.o.tickTime())
 	if quiet > job.WindowTime || l.stopping > 0 && quiet > l.m.o.CancelTimeout {
 		l.failLocked(fmt.Errorf("no answer to an RDMA Read for %v", quiet))
 		return false
