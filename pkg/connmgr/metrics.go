@@ -47,7 +47,7 @@ var (
 	descConnections = prometheus.NewDesc("rdistcc_cm_connections", "Live connections to hosts.", []string{"host"}, nil)
 	descCredits     = prometheus.NewDesc("rdistcc_cm_credits", "Unspent credits: compiles that may be placed at once.", []string{"host"}, nil)
 	descSlots       = prometheus.NewDesc("rdistcc_cm_slots", "Slots of shared memory: leased to a wrapper, or kept ready.", []string{"state"}, nil)
-	descLarge       = prometheus.NewDesc("rdistcc_cm_large_bytes", "Memory of sources and results that are too big for a slot or a sink.", nil, nil)
+	descLarge       = prometheus.NewDesc("rdistcc_cm_large_bytes", "Memory of sources beyond what slots keep, of copies of other users' sources, and of results that are too big for a sink.", nil, nil)
 	descViewAge     = prometheus.NewDesc("rdistcc_cm_view_age_seconds", "Age of what is known of a host's load.", []string{"host"}, nil)
 	descWaiting     = prometheus.NewDesc("rdistcc_cm_waiting", "Commands that wait for a credit or for a turn on this machine.", []string{"for"}, nil)
 )

@@ -49,10 +49,8 @@ func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
 		return nil, noSlot(err)
 	}
 	text = text[f.BodyOff:][:total]
-	if c.uid != c.m.uid {
-		// Text that changes while it is sent breaks a frame's CRC, and with it the
-		// connection for all users' jobs.
-		text = bytes.Clone(text)
+	if c.foreign() {
+		text = bytes.Clone(text) // takeLarge has counted it
 	}
 	body, err := job.ParseBody(text[:f.BodyLen])
 	if err != nil {

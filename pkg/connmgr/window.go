@@ -16,27 +16,44 @@ import (
 // it. It must be well below job.WindowTime.
 const largeWait = job.WindowTime / 3
 
-// takeLarge counts a source that does not fit an ordinary slot against what such
-// sources and results may take together, until the last drop. The memory has been
-// written already, so the preprocessor's turn is kept while this waits: what is not
-// counted yet is bounded by their number.
+// takeLarge counts a source of n bytes, as far as slots do not keep memory for it,
+// and the copy of another user's, against what all of these may take together, until
+// the last drop. The source has been written already, so the preprocessor's turn is
+// kept while this waits: what is not counted yet is bounded by their number.
 func (c *client) takeLarge(n uint64) *ipc.GoLocal {
-	if n <= uint64(c.m.o.SlotSize) || n > uint64(c.m.o.Source) { // compile has words for the latter
+	if n > uint64(c.m.o.Source) { // compile has words for it
 		return nil
 	}
-	if n > uint64(c.m.o.Large) {
-		return &ipc.GoLocal{Reason: "too-big",
-			Detail: fmt.Sprintf("the source takes %d bytes, all large ones together may take %d (buffers.large)", n, c.m.o.Large)}
+	need := uint64(0)
+	if n > uint64(c.m.o.Prefault) {
+		need = n
 	}
-	if !c.m.large.TryAcquire(int64(n)) {
+	if c.foreign() {
+		need += n
+	}
+	switch {
+	case need == 0:
+		return nil
+	case need > uint64(c.m.o.Large) && n <= uint64(c.m.o.SlotSize):
+		return nil // their number bounds them
+	case need > uint64(c.m.o.Large):
+		return &ipc.GoLocal{Reason: "too-big",
+			Detail: fmt.Sprintf("the source takes %d bytes, all large ones together may take %d (buffers.large)", need, c.m.o.Large)}
+	}
+	if !c.m.large.TryAcquire(int64(need)) {
 		c.watch()
-		if c.m.large.Acquire(c.ctx, int64(n)) != nil {
+		if c.m.large.Acquire(c.ctx, int64(need)) != nil {
 			return interrupted
 		}
 	}
-	c.source.count(int64(n))
+	c.source.count(int64(need))
 	return nil
 }
+
+// foreign says whether the wrapper is another user's. Its text is copied before it
+// is used: text that changes while it is sent breaks a frame's CRC, and with it the
+// connection for all users' jobs.
+func (c *client) foreign() bool { return c.uid != c.m.uid }
 
 // fetch gets a result that the daemon offers in a window into the sink, and ends
 // the window, whatever came of it. An error is why the result is not there; the

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
@@ -387,4 +388,61 @@ func TestDaemonThatStopsInAFetch(t *testing.T) {
 			r.given()
 		})
 	}
+}
+
+// TestWhatIsCountedOfSources: what slots do not keep memory for, and the copy of
+// another user's text, counts against the bound of all; who finds it used up waits.
+func TestWhatIsCountedOfSources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, func(o *Options) { o.Prefault, o.Large, o.Source = 64<<10, 1<<20, 8<<20 })
+		lease := func(foreign bool) *client {
+			c := &client{m: s.m, uid: s.m.uid, watched: true, list: s.m.listOf("10.0.0.1:7632")}
+			if foreign {
+				c.uid++
+			}
+			c.ctx, c.cancel = context.WithCancel(t.Context())
+			if no := c.takeSlot(); no != nil {
+				t.Fatalf("no slot: %+v", no)
+			}
+			c.free = true
+			return c
+		}
+		for _, x := range []struct {
+			n       uint64
+			foreign bool
+			used    int64
+			no      bool
+		}{
+			{64 << 10, false, 0, false}, {64 << 10, true, 64 << 10, false}, {100 << 10, false, 100 << 10, false}, {100 << 10, true, 200 << 10, false},
+			{3 << 20, false, 0, false}, // fits a slot: their number bounds it
+			{6 << 20, false, 0, true},
+		} {
+			c := lease(x.foreign)
+			if no := c.takeLarge(x.n); (no != nil) != x.no || s.m.largeUsed.Load() != x.used {
+				t.Errorf("%d bytes, another user's %t: %d counted, want %d; %+v", x.n, x.foreign, s.m.largeUsed.Load(), x.used, no)
+			}
+			c.endLease()
+			c.cancel()
+		}
+		a, b := lease(true), lease(true)
+		if no := a.takeLarge(400 << 10); no != nil {
+			t.Fatalf("answer %+v", no)
+		}
+		took := make(chan bool)
+		go func() { took <- b.takeLarge(400<<10) == nil }()
+		synctest.Wait()
+		if n := s.m.largeUsed.Load(); n != 800<<10 {
+			t.Errorf("%d bytes counted, want the first one's", n)
+		}
+		a.endLease()
+		if !<-took {
+			t.Error("the second one did not get its memory")
+		}
+		b.endLease()
+		if n := s.m.largeUsed.Load(); n != 0 {
+			t.Errorf("%d bytes are counted for nobody", n)
+		}
+		a.cancel()
+		b.cancel()
+	})
 }
