@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -57,6 +60,13 @@ func statsText(s *connmgr.Stats, now time.Time) []byte {
 	fmt.Fprintf(&b, "\n%s, %s (%d first), %s here because of trouble, %s ended from outside\n",
 		count(int(s.Retries), "retry"), count(int(s.Hedges), "second host"), s.HedgesWon, count(int(s.Troubles), "compile"), count(int(s.Gone), "command"))
 	fmt.Fprintf(&b, "%s of sources sent, %s of results received\n", amount(s.BytesOut), amount(s.BytesIn))
+	if len(s.Audits) > 0 {
+		var parts []string
+		for _, result := range slices.Sorted(maps.Keys(s.Audits)) {
+			parts = append(parts, fmt.Sprintf("%d %s", s.Audits[result], result))
+		}
+		fmt.Fprintf(&b, "audits by a second host: %s\n", strings.Join(parts, ", "))
+	}
 	p := &s.Prediction
 	switch {
 	case p.Count > 0:

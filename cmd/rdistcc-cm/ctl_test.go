@@ -269,7 +269,7 @@ func TestDrainForPeople(t *testing.T) {
 func TestStatsForPeople(t *testing.T) {
 	s := newShell(t)
 	s.want(100, "", "no connection manager runs", "stats")
-	st := connmgr.Stats{Version: "v1", Since: time.Now().Add(-time.Hour), Jobs: sample().Jobs, Retries: 1, Hedges: 3, HedgesWon: 2, Troubles: 4,
+	st := connmgr.Stats{Version: "v1", Since: time.Now().Add(-time.Hour), Jobs: sample().Jobs, Retries: 1, Hedges: 3, HedgesWon: 2, Troubles: 4, Audits: map[string]uint64{"same": 5, "differs": 1},
 		BytesOut: 3 << 20, BytesIn: 5000, Hosts: []connmgr.HostStats{{Host: "a:7632", OK: 120, Failed: 1}},
 		Phases:     []connmgr.Quantiles{{Phase: "total", Count: 120, P50: 1500, P90: 90000, P99: 2100000, Max: 130e6}},
 		Prediction: connmgr.Prediction{Count: 100, Near: 80, Twice: 99, Median: 1.02}}
@@ -278,7 +278,7 @@ func TestStatsForPeople(t *testing.T) {
 	for _, want := range []string{
 		"connection manager v1, up 1h0m", "remote a:7632 120 77% 0", "1 retry, 3 second hosts (2 first), 4 compiles here because of trouble, 0 commands ended",
 		"3.0MiB of sources sent, 4.9KiB of results received", "foreseen for 100 compiles: 80% within a quarter, 99% within a factor of two",
-		"total 1.5 ms 90 ms 2.1 s 2m10s", "a:7632 120 1 0B 0B",
+		"total 1.5 ms 90 ms 2.1 s 2m10s", "audits by a second host: 1 differs, 5 same", "a:7632 120 1 0B 0B",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("stats lacks %q:\n%s", want, out)
@@ -305,7 +305,7 @@ func TestWhyForPeople(t *testing.T) {
 	w.Jobs = []connmgr.JobRecord{
 		{ID: 7, Began: time.Now().Add(-3 * time.Second), Source: "x.c", Output: "x.o", Compiler: "/usr/bin/gcc", Cwd: "/src", Host: "a:7632", Finished: true,
 			Expected: 200 * time.Millisecond, CompileUS: 180000, TotalUS: 190000, Attempts: 2, Hedged: "a:7632", BytesOut: 3000,
-			Considered: []connmgr.Considered{{Host: "a:7632", Finish: 210 * time.Millisecond}, {Host: "b:7632", Why: "is draining"}}},
+			Considered: []connmgr.Considered{{Host: "a:7632", Finish: 210 * time.Millisecond}, {Host: "b:7632", Why: "b:7632 is draining"}}},
 		{ID: 6, Began: time.Now(), Source: "x.c", Local: true, Reason: "unknown-option:-fnew", Finished: true},
 		{ID: 5, Began: time.Now(), Source: "x.c", Local: true, Reason: "host-lost", Detail: "b:7632 lost (reset)"},
 	}

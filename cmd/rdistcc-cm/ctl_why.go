@@ -137,7 +137,7 @@ func jobText(b *bytes.Buffer, r *connmgr.JobRecord, now time.Time) {
 func consideredLines(r *connmgr.JobRecord) []byte {
 	return table(func(w io.Writer) {
 		for _, h := range r.Considered {
-			what := h.Why
+			what := strings.TrimPrefix(h.Why, h.Host+" ")
 			if what == "" {
 				what = "would have been done after " + digits(h.Finish)
 			}

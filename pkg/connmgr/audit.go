@@ -63,7 +63,7 @@ func (m *Manager) audited(req *request, won *attempt) bool {
 			}
 		})
 		a := &audit{t: won.task, job: req.job, ctx: ctx, first: won}
-		m.metrics.audits.WithLabelValues(a.run()).Inc()
+		m.auditDone(a.run())
 		for _, x := range a.tries {
 			x.release()
 		}

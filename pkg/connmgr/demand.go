@@ -86,8 +86,8 @@ func (m *Manager) usesLocked() map[string]*use {
 	for key, u := range lists {
 		for i := range hosts[key] {
 			addr := hosts[key][i].Addr
-			if m.hosts[addr] == nil || m.hosts[addr].link == nil {
-				continue
+			if m.hosts[addr] == nil || m.hosts[addr].link == nil || m.drains.on[addr] {
+				continue // nothing new goes there
 			}
 			if uses[addr] == nil {
 				uses[addr] = new(use)

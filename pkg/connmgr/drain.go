@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
@@ -107,12 +108,12 @@ func (m *Manager) drain(name string, on bool, list *parsedList) (Drained, error)
 	if h := m.hosts[addr]; h != nil && h.link != nil {
 		d.Running = len(h.link.flights)
 		if on {
-			// What the host grants from now on it may keep lent to us: it asks for that
-			// back when others need it.
+			// Told that we have no use for more, it lends us one at most from now on.
 			h.link.returnLocked(len(h.link.credits))
 		}
 	}
 	m.dispatchLocked()
+	m.demandsLocked(time.Now())
 	m.o.Log.Info("told by hand", "host", addr, "drained", on)
 	return d, nil
 }

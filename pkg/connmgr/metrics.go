@@ -40,6 +40,8 @@ type metrics struct {
 	boards      *prometheus.CounterVec
 	packing     *prometheus.CounterVec
 	digests     *prometheus.CounterVec
+	foresight   prometheus.Histogram
+	unforeseen  prometheus.Counter
 }
 
 var (
@@ -49,6 +51,13 @@ var (
 	descSlots       = prometheus.NewDesc("rdistcc_cm_slots", "Slots of shared memory: leased to a wrapper, or kept ready.", []string{"state"}, nil)
 	descLarge       = prometheus.NewDesc("rdistcc_cm_large_bytes", "Memory of sources beyond what slots keep, of copies of other users' sources, and of results that are too big for a sink.", nil, nil)
 	descViewAge     = prometheus.NewDesc("rdistcc_cm_view_age_seconds", "Age of what is known of a host's load.", []string{"host"}, nil)
+	descRunning     = prometheus.NewDesc("rdistcc_cm_running", "Jobs of this manager's at a host, or on the way there.", []string{"host"}, nil)
+	descPlaces      = prometheus.NewDesc("rdistcc_cm_places", "Compiles at a time that a connected host runs, for all managers.", []string{"host"}, nil)
+	descDemand      = prometheus.NewDesc("rdistcc_cm_demand", "Jobs that a host was told this manager has use for.", []string{"host"}, nil)
+	descRTT         = prometheus.NewDesc("rdistcc_cm_link_rtt_seconds", "Round trip to a host, as TCP measures it.", []string{"host"}, nil)
+	descRate        = prometheus.NewDesc("rdistcc_cm_link_bytes_per_second", "Bytes a second that the way to a host has carried.", []string{"host"}, nil)
+	descSpeed       = prometheus.NewDesc("rdistcc_cm_host_speed", "Speed of a host's core beside the average, as its compiles showed.", []string{"host"}, nil)
+	descDrained     = prometheus.NewDesc("rdistcc_cm_drained", "Hosts that were drained by hand.", nil, nil)
 	descWaiting     = prometheus.NewDesc("rdistcc_cm_waiting", "Commands that wait for a credit or for a turn on this machine.", []string{"for"}, nil)
 )
 
@@ -86,6 +95,11 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 	for _, what := range []string{"source", "result"} {
 		x.digests.WithLabelValues(what)
 	}
+	x.foresight = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "rdistcc_cm_prediction_ratio",
+		Help:    "What remote compiles took, divided by what they were expected to take on their host.",
+		Buckets: []float64{0.25, 0.5, 0.67, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 4}})
+	x.unforeseen = prometheus.NewCounter(prometheus.CounterOpts{Name: "rdistcc_cm_unpredicted_total",
+		Help: "Remote compiles of which nothing was known before."})
 	for _, result := range []string{"ok", "torn"} {
 		x.boards.WithLabelValues(result)
 	}
@@ -107,7 +121,7 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 		x.phases.WithLabelValues(phase)
 	}
 	if r != nil {
-		r.MustRegister(x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.windows, x.boards, x.packing, x.digests, x)
+		r.MustRegister(x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x)
 	}
 	return x
 }
@@ -116,7 +130,7 @@ func (x *metrics) unregister(r prometheus.Registerer) {
 	if r == nil {
 		return
 	}
-	for _, c := range []prometheus.Collector{x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.windows, x.boards, x.packing, x.digests, x} {
+	for _, c := range []prometheus.Collector{x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x} {
 		r.Unregister(c)
 	}
 }
@@ -154,6 +168,11 @@ func (x *metrics) done(r *JobRecord) {
 		return
 	}
 	x.jobs.WithLabelValues("remote", "", r.Host, result).Inc()
+	if ratio := r.ratio(); ratio > 0 {
+		x.foresight.Observe(ratio)
+	} else {
+		x.unforeseen.Inc()
+	}
 	for _, p := range [...]struct {
 		phase string
 		us    uint32
@@ -174,6 +193,9 @@ func (x *metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descWaiting
 	ch <- descLarge
 	ch <- descViewAge
+	for _, d := range []*prometheus.Desc{descRunning, descPlaces, descDemand, descRTT, descRate, descSpeed, descDrained} {
+		ch <- d
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -192,6 +214,17 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(descConnections, connected, h.Addr)
 		gauge(descCredits, h.Credits, h.Addr)
+		gauge(descRunning, h.Running, h.Addr)
+		gauge(descPlaces, h.Jobs, h.Addr)
+		gauge(descDemand, h.Demand, h.Addr)
+		for _, x := range [...]struct {
+			desc  *prometheus.Desc
+			value float64
+		}{{descRTT, float64(h.RTTUS) / 1e6}, {descRate, h.Rate}, {descSpeed, h.Speed}} {
+			if x.value > 0 { // it is not known at once
+				ch <- prometheus.MustNewConstMetric(x.desc, prometheus.GaugeValue, x.value, h.Addr)
+			}
+		}
 		if h.Load != nil {
 			ch <- prometheus.MustNewConstMetric(descViewAge, prometheus.GaugeValue, float64(h.LoadAgeMS)/1000, h.Addr)
 		}
@@ -200,6 +233,7 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descHosts, n, hostState(state).String())
 	}
 	ch <- prometheus.MustNewConstMetric(descLarge, prometheus.GaugeValue, float64(x.m.largeUsed.Load()))
+	ch <- prometheus.MustNewConstMetric(descDrained, prometheus.GaugeValue, float64(len(s.Drained)))
 	gauge(descSlots, s.Slots.Leased, "leased")
 	gauge(descSlots, s.Slots.Free, "free")
 	gauge(descWaiting, s.Waiting.Credit, "credit")

@@ -191,6 +191,10 @@ func TestMetrics(t *testing.T) {
 		`rdistcc_cm_slots{state="free"} 1`,
 		`rdistcc_cm_slots{state="leased"} 0`,
 		`rdistcc_cm_fallbacks_total 0`,
+		`rdistcc_cm_places{host="HOST"} 2`,
+		`rdistcc_cm_running{host="HOST"} 0`,
+		`rdistcc_cm_drained 0`,
+		`rdistcc_cm_unpredicted_total 1`,
 		`rdistcc_cm_retries_total 0`,
 		`rdistcc_cm_hedges_total{result="won"} 0`,
 	} {

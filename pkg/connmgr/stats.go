@@ -1,6 +1,7 @@
 package connmgr
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -19,6 +20,9 @@ type Stats struct {
 	HedgesWon uint64 `json:"hedges_won"` // of these, those where it was first
 	Troubles  uint64 `json:"troubles"`   // compiles done here because of trouble
 	Gone      uint64 `json:"gone"`       // commands that were ended from outside
+
+	// Audits are jobs that a second host compiled for comparison, by what came of it.
+	Audits map[string]uint64 `json:"audits,omitempty"`
 
 	BytesOut uint64 `json:"bytes_out"` // of sources, before they are packed
 	BytesIn  uint64 `json:"bytes_in"`
@@ -63,6 +67,18 @@ type sums struct {
 	phases                               [len(phaseNames)]histogram
 	ratio                                histogram // in millionths
 	unknown, near, twice                 uint64
+	audits                               map[string]uint64
+}
+
+// auditDone counts what an audit came to.
+func (m *Manager) auditDone(result string) {
+	m.metrics.audits.WithLabelValues(result).Inc()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.sums.audits == nil {
+		m.sums.audits = make(map[string]uint64)
+	}
+	m.sums.audits[result]++
 }
 
 // phaseNames are those of rdistcc_cm_phase_seconds.
@@ -159,7 +175,7 @@ func (m *Manager) Stats() Stats {
 	defer m.mu.Unlock()
 	x := &m.sums
 	s.Retries, s.Hedges, s.HedgesWon, s.Troubles, s.Gone = x.retries, x.hedges, x.won, x.troubles, x.gone
-	s.BytesOut, s.BytesIn = x.out, x.in
+	s.BytesOut, s.BytesIn, s.Audits = x.out, x.in, maps.Clone(x.audits)
 	s.Jobs = append(s.Jobs, m.recent.counts()...)
 	for _, h := range m.hosts {
 		s.Hosts = append(s.Hosts, HostStats{Host: h.addr, OK: h.jobs.ok, Failed: h.jobs.failed, BytesOut: h.jobs.out, BytesIn: h.jobs.in})

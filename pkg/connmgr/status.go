@@ -50,6 +50,7 @@ type HostStatus struct {
 	Rate    float64 `json:"rate,omitempty"`  // bytes a second on the way there
 	Speed   float64 `json:"speed,omitempty"` // beside a core of speed 1, as its jobs showed; 0 = not yet
 	Depth   int     `json:"depth"`           // jobs worth having at it, or on the way, beyond Jobs
+	Demand  int     `json:"demand"`          // jobs that it was told we have use for
 	// OnTrial: it takes one job at a time until one went well. PauseMS is until it is
 	// dialled again, or takes jobs again; DoubtMS until its quarantine ends, for Doubt.
 	OnTrial bool      `json:"on_trial,omitempty"`
@@ -347,7 +348,7 @@ func (h *host) statusLocked(known map[string]scheduler.Status) HostStatus {
 		load := l.view.load
 		s.Credits, s.Running, s.Load = len(l.credits), len(l.flights), &load
 		s.LoadFrom, s.LoadAgeMS, s.Pressure = l.view.from, time.Since(l.view.at).Milliseconds(), l.view.pressure
-		s.Jobs, s.Tools, s.Tree = int(l.welcome.Jobs), len(l.ids), l.welcome.Tree
+		s.Jobs, s.Tools, s.Tree, s.Demand = int(l.welcome.Jobs), len(l.ids), l.welcome.Tree, l.demand.jobs
 	}
 	return s
 }
