@@ -50,6 +50,7 @@ type Limits struct {
 	Silence        time.Duration `yaml:"silence"`         // without one for so long a peer is lost
 	Wrappers       int           `yaml:"wrappers"`        // commands that a manager serves at a time
 	Clients        int           `yaml:"clients"`         // managers that a daemon serves at a time
+	DiskFloor      Size          `yaml:"disk-floor"`      // bytes free in the work directory without which a daemon takes no work
 }
 
 // Toolchains says where a daemon looks for compilers.
@@ -122,6 +123,7 @@ func Default() *Config {
 			Silence:        4 * time.Second,
 			Wrappers:       1024,
 			Clients:        256,
+			DiskFloor:      64 * MiB,
 		},
 		Toolchains: Toolchains{Dirs: []string{"/usr/local/bin", "/usr/bin"}},
 		HTTP:       HTTP{Manager: "127.0.0.1:7634", Daemon: "127.0.0.1:7633"},

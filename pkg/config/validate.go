@@ -30,6 +30,7 @@ func (c *Config) Validate() error {
 		{"limits.silence", within(c.Limits.Silence, 2*c.Limits.Heartbeat, 24*time.Hour)},
 		{"limits.wrappers", between(c.Limits.Wrappers, 1, 65536)},
 		{"limits.clients", between(c.Limits.Clients, 1, 65536)},
+		{"limits.disk-floor", sized(c.Limits.DiskFloor, 0, 1024*GiB)},
 		{"toolchains.dirs", absolute(c.Toolchains.Dirs...)},
 		{"http.manager", httpAddr(c.HTTP.Manager)},
 		{"http.daemon", httpAddr(c.HTTP.Daemon)},

@@ -55,6 +55,13 @@ func dial(t testing.TB, addr string, hello *job.Hello) *testClient {
 	return dialWith(t, addr, hello, &iwarp.ConnParam{ORD: 8, IRD: 8})
 }
 
+// dialAs connects as a manager of that boot number.
+func dialAs(t testing.TB, addr string, boot byte, hello *job.Hello) *testClient {
+	t.Helper()
+	g := job.Greeting{Version: job.Version, Boot: [16]byte{boot}}
+	return dialWith(t, addr, hello, &iwarp.ConnParam{ORD: 8, IRD: 8, PrivateData: g.Append(nil)})
+}
+
 func dialWith(t testing.TB, addr string, hello *job.Hello, p *iwarp.ConnParam) *testClient {
 	t.Helper()
 	dev, err := iwarp.Open(iwarp.Config{})
@@ -85,7 +92,9 @@ func dialWith(t testing.TB, addr string, hello *job.Hello, p *iwarp.ConnParam) *
 		must(c.postRecv(uint64(i)))
 	}
 	g := job.Greeting{Version: job.Version}
-	p.PrivateData = g.Append(nil)
+	if p.PrivateData == nil {
+		p.PrivateData = g.Append(nil)
+	}
 	info, err := dev.Dial(context.Background(), addr, c.qp, p)
 	must(err)
 	if _, err := job.ParseGreeting(info.PrivateData); err != nil {

@@ -25,6 +25,7 @@ type conn struct {
 	id     uint64
 	remote net.Addr
 	since  time.Time
+	boot   [16]byte // of the Greeting
 
 	// set once by open, before the first message
 	pd     iwarp.PD
@@ -41,9 +42,9 @@ type conn struct {
 
 	// guarded by s.mu
 	name      string
-	want      int  // credits it can hold; 0 = any number
-	demand    int  // places it has use for; -1 = it did not say
-	ready     bool // Hello came, and the QP has not ended
+	client    *client // nil before Hello
+	want      int     // credits it can hold; 0 = any number
+	ready     bool    // Hello came, and the QP has not ended
 	ended     bool
 	credits   map[uint64]*credit // on loan, by id
 	tasks     map[uint64]*task   // unanswered, by the client's id
@@ -83,18 +84,18 @@ func newConn(s *Server, id uint64, remote net.Addr) *conn {
 		tasks:   make(map[uint64]*task),
 		sending: make(map[uint64]*credit),
 		offers:  make(map[uint64]*offer),
-		demand:  -1,
 	}
 }
 
 // recvDepth is how many receives are posted at all times: each credit that the
 // client can hold may become a Job or a Return, the job's window a Release, and
 // job.Spare for the rest.
-func (s *Server) recvDepth() int { return s.spare() + 1 + job.Spare }
+func (s *Server) recvDepth() int { return s.most() + 1 + job.Spare }
 
 // serve runs the connection from its request to its end.
 func (c *conn) serve(req iwarp.ConnRequest) {
-	if err := c.open(); err != nil {
+	defer c.s.rescue(c.log, c.lost)
+	if err := c.safely(c.open); err != nil {
 		c.log.Error("connection", "err", err)
 		r := job.Rejection{Cause: job.CauseFull, Detail: "no resources for another connection"}
 		_ = req.Reject(r.Append(nil))
@@ -116,8 +117,23 @@ func (c *conn) serve(req iwarp.ConnRequest) {
 	c.connected = true
 	c.s.mu.Unlock()
 	c.log.Debug("connected")
-	err := c.receive()
+	err := c.safely(c.receive)
 	c.close(err)
+}
+
+// lost drops a connection that cannot be taken down in order: the last thing is that
+// it is not counted any more.
+func (c *conn) lost() {
+	s := c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.qp != nil {
+		c.qp.Abort()
+	}
+	c.ready, c.ended = false, true
+	delete(s.conns, c)
+	s.leaveLocked(c)
+	s.checkIdleLocked()
 }
 
 // agreed is what becomes of our wish for Reads, and the peer's.
@@ -265,6 +281,7 @@ func (c *conn) hello(m *job.Hello) error {
 		return errors.New("a second Hello")
 	}
 	c.name, c.want, c.ready = m.Name, int(m.Want), true
+	s.joinLocked(c, m)
 	c.log = c.log.With("name", m.Name)
 	c.log.Info("client connected")
 	err := c.openBoardLocked()

@@ -10,12 +10,17 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
-// A client's share: each may hold one credit, so that a first job never waits for
-// others; the spare ones are divided among the clients that build now, or among
-// all when none does. What a client holds are its unspent credits, its jobs that
-// are not answered yet, and the results that it has not fetched. The sum of the
-// shares never exceeds the number of credits, so when every client is down to its
-// share each can have its own.
+// Shares: each client may hold one credit, so that a first job never waits for
+// others. The spare ones, for the cores and for jobs on their way to them, are
+// divided by weight among those that have use for them (divide). What is left then
+// lies with the clients that build, where a next job finds it without a round trip,
+// until another one asks: those above their share are asked to return what they do
+// not use.
+//
+// What a client holds are its unspent credits, its jobs that are not answered yet,
+// and the results that it has not fetched. The sum of the shares never exceeds the
+// number of credits, so when every client is down to its share each can have its own;
+// and as a job spends a credit, the queue is never longer than they are many.
 
 // credit is a slot on loan: to the peer, until its Job or Return, then to the job.
 type credit struct {
@@ -64,70 +69,92 @@ func (c *conn) newCreditLocked() *credit {
 	return &credit{id: c.s.lastID, buf: buf, mr: mr}
 }
 
-// heldLocked counts against the share.
+// heldLocked counts against the client's share.
 func (c *conn) heldLocked() int { return len(c.credits) + len(c.tasks) + len(c.offers) }
 
-func (c *conn) activeLocked(now time.Time) bool {
-	return len(c.tasks) > 0 || !c.lastJob.IsZero() && now.Sub(c.lastJob) < activeTime
+// maxDepth bounds Server.depth: so many jobs are on their way to the cores of a host
+// at most. That is enough for compiles of a sixth of a round trip; shorter ones are
+// not worth it.
+func maxDepth(jobs int) int { return max(16, 4*jobs) }
+
+// minDepth is as many jobs as there are cores: enough over one round trip for
+// compiles as long as that.
+func minDepth(jobs int) int { return max(2, jobs) }
+
+// most is the largest number of spare credits there can be.
+func (s *Server) most() int { return s.o.Jobs + maxDepth(s.o.Jobs) }
+
+// spareLocked is the number of credits beyond the one that every client may hold: for
+// the cores that there is memory for, and depth.
+func (s *Server) spareLocked() int {
+	cores, depth := s.o.Jobs, s.depth
+	h := s.host.Load()
+	if h.memoryFree > 0 && s.meanRSS > 0 {
+		cores = min(cores, s.running+int(float64(h.memoryFree)/s.meanRSS))
+	}
+	if h.pressure.Memory != job.NoPressure && h.pressure.Memory > tightMemory {
+		depth = 0 // what lies here waiting takes memory as well
+	}
+	return max(1, cores) + depth
 }
 
-// shareLocked is how many credits c may hold now.
-func (c *conn) shareLocked(now time.Time, clients, active int) int {
-	n := 1
-	switch {
-	case active == 0:
-		n += c.s.spare() / max(1, clients)
-	case c.activeLocked(now):
-		n += c.s.spare() / active
+// tightMemory: some process waited for memory for a fifth of the last ten seconds.
+const tightMemory = 2000
+
+// freeLocked is how many credits can be granted.
+func (s *Server) freeLocked(spare int) int {
+	free := spare + len(s.clients)
+	for _, cl := range s.clients {
+		free -= cl.heldLocked()
 	}
-	if c.want > 0 {
-		n = min(n, c.want)
-	}
-	if c.demand >= 0 {
-		n = min(n, max(1, c.demand))
-	}
-	return n
+	return free
 }
 
-// demanded takes a client's word on how much work it has.
-func (c *conn) demanded(m *job.Demand) {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	c.demand = int(m.Jobs)
-	c.s.rebalanceLocked()
-}
-
-// countLocked gives the numbers that shares depend on.
-func (s *Server) countLocked(now time.Time) (clients, active, free int) {
-	free = s.spare()
-	for c := range s.conns {
-		free++
-		free -= c.heldLocked()
-		if !c.ready {
-			continue
+// divideLocked sets the shares.
+func (s *Server) divideLocked(now time.Time) (spare int) {
+	spare = s.spareLocked()
+	claims := make([]claim, len(s.clients))
+	anyActive := false
+	for i, cl := range s.clients {
+		active := cl.activeLocked(now)
+		anyActive = anyActive || active
+		need := cl.demand - 1 // beyond the one that each may hold
+		if cl.demand < 0 && active {
+			need = unlimited
 		}
-		clients++
-		if c.activeLocked(now) {
-			active++
+		claims[i] = claim{cl.weight, max(0, min(need, cl.mostLocked()-1))}
+	}
+	left := spare
+	for i, n := range divide(spare, claims) {
+		cl := s.clients[i]
+		cl.share = 1 + n
+		left -= n
+		claims[i].need = 0
+		if !anyActive || cl.activeLocked(now) {
+			claims[i].need = cl.mostLocked() - cl.share
 		}
 	}
-	return clients, active, free
+	for i, n := range divide(left, claims) {
+		s.clients[i].share += n
+	}
+	return spare
 }
 
 // rebalanceLocked grants free credits to those below their share. When some stay
-// below it, those above are asked to return what they do not use.
+// below it, or there are to be fewer, those above are asked to return what they do
+// not use.
 func (s *Server) rebalanceLocked() {
 	if s.draining || s.closing {
 		return
 	}
-	now := time.Now()
-	clients, active, free := s.countLocked(now)
-	short := false
-	for c := range s.conns {
-		if !c.ready {
-			continue
-		}
-		for n := c.shareLocked(now, clients, active) - c.heldLocked(); n > 0; n-- {
+	free := s.freeLocked(s.divideLocked(time.Now()))
+	short := free < 0
+	for _, cl := range s.clients {
+		for n := cl.share - cl.heldLocked(); n > 0 && s.unfit == nil; n-- {
+			c := cl.emptiestLocked()
+			if c == nil {
+				break
+			}
 			var k *credit
 			if free > 0 {
 				k = c.newCreditLocked()
@@ -140,28 +167,32 @@ func (s *Server) rebalanceLocked() {
 			c.credits[k.id] = k
 			c.toGrant = append(c.toGrant, k.id)
 		}
-		c.pumpLocked()
 	}
-	for c := range s.conns {
-		over := c.heldLocked() - c.shareLocked(now, clients, active)
-		c.toRecall = 0
-		if short && c.ready && over > 0 {
-			c.toRecall = min(over, len(c.credits), math.MaxUint16)
+	for _, cl := range s.clients {
+		over := 0
+		switch {
+		case s.unfit != nil:
+			over = unlimited
+		case short:
+			over = cl.heldLocked() - cl.share
+		}
+		for _, c := range cl.conns {
+			c.toRecall = max(0, min(over, len(c.credits), math.MaxUint16))
+			over -= c.toRecall
 			c.pumpLocked()
 		}
 	}
 }
 
-// nextLocked gives the credit that rides back on a result, if c's share has room.
-// The job that it replaces is not counted any more.
+// nextLocked gives the credit that rides back on a result, if the client's share has
+// room. The job that it replaces is not counted any more.
 func (c *conn) nextLocked() *credit {
 	s := c.s
-	if s.draining || s.closing || !c.ready {
+	if s.draining || s.closing || s.unfit != nil || !c.ready {
 		return nil
 	}
-	now := time.Now()
-	clients, active, free := s.countLocked(now)
-	if free <= 0 || c.heldLocked() >= c.shareLocked(now, clients, active) {
+	free := s.freeLocked(s.divideLocked(time.Now()))
+	if free <= 0 || c.client.heldLocked() >= c.client.share || c.want > 0 && c.heldLocked() >= c.want {
 		return nil
 	}
 	k := c.newCreditLocked()
@@ -169,4 +200,28 @@ func (c *conn) nextLocked() *credit {
 		c.credits[k.id] = k
 	}
 	return k
+}
+
+// starvedLocked is called by a core that finds nothing to do. If some client has work
+// that it has no credit for, too few jobs are on their way: there shall be more
+// (which grows to what the round trips take); quietLocked takes them back.
+func (s *Server) starvedLocked() {
+	if s.unfit != nil || s.draining || s.depth >= maxDepth(s.o.Jobs) {
+		return
+	}
+	for _, cl := range s.clients {
+		if cl.demand > cl.heldLocked() {
+			s.depth++
+			s.rebalanceLocked()
+			return
+		}
+	}
+}
+
+// quietLocked is called once a tick: where jobs always wait, one less would do.
+func (s *Server) quietLocked() {
+	if s.lowQueue > 1 && s.depth > minDepth(s.o.Jobs) {
+		s.depth--
+	}
+	s.lowQueue = s.queued
 }

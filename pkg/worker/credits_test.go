@@ -1,7 +1,11 @@
 package worker
 
 import (
+	"log/slog"
+	"math"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
@@ -161,5 +165,184 @@ func TestWarmCompileMessages(t *testing.T) {
 	}
 	if got := after.WritesReceived - before.WritesReceived; got != n {
 		t.Errorf("%d results came in %d RDMA Writes", n, got)
+	}
+}
+
+// Managers of different weights share by them, whatever each asks for beyond.
+func TestWeights(t *testing.T) {
+	ts := startServer(t, func(o *Options) { o.Jobs = 4 }) // 8 spare credits and one for each client
+	a := dialAs(t, ts.addr, 1, &job.Hello{Name: "a", Weight: 3})
+	b := dialAs(t, ts.addr, 2, &job.Hello{Name: "b"})
+	a.send(&job.Demand{Seq: 1, Jobs: 100, Builds: 1})
+	b.send(&job.Demand{Seq: 1, Jobs: 100, Builds: 2})
+	a.wait("three quarters", func() bool { return len(a.credits) == 7 && a.acks[job.KindDemand] == 1 })
+	b.wait("a quarter", func() bool { return len(b.credits) == 3 && b.acks[job.KindDemand] == 1 })
+}
+
+// Nobody holds what another has use for: a client's share is no more than its demand.
+func TestDemandBoundsTheShare(t *testing.T) {
+	ts := startServer(t, func(o *Options) { o.Jobs = 4 })
+	a := dialAs(t, ts.addr, 1, &job.Hello{Name: "a"})
+	a.wait("all credits", func() bool { return len(a.credits) == 9 })
+	b := dialAs(t, ts.addr, 2, &job.Hello{Name: "b"})
+	a.send(&job.Demand{Seq: 1, Jobs: 3})
+	b.send(&job.Demand{Seq: 1, Jobs: 100})
+	b.wait("what a leaves", func() bool { return len(b.credits) == 7 })
+	a.wait("what it asked for", func() bool { return len(a.credits) == 3 })
+	// Who needs nothing keeps one, for its next job.
+	a.send(&job.Demand{Seq: 2, Jobs: 0})
+	b.wait("all but one", func() bool { return len(b.credits) == 9 })
+	a.wait("one", func() bool { return len(a.credits) == 1 })
+}
+
+// All connections of one manager are one client.
+func TestConnectionsOfOneManager(t *testing.T) {
+	ts := startServer(t, func(o *Options) { o.Jobs = 4 })
+	a := dialAs(t, ts.addr, 1, &job.Hello{})
+	more := dialAs(t, ts.addr, 1, nil)
+	third := dialAs(t, ts.addr, 1, nil)
+	for _, c := range []*testClient{more, third} {
+		c.send(&job.Hello{})
+		c.wait("a welcome", func() bool { return c.welcome != nil })
+	}
+	b := dialAs(t, ts.addr, 2, &job.Hello{})
+	b.wait("half, not a quarter", func() bool { return len(b.credits) == 5 })
+	until(t, "the other half", func() bool { return a.count()+more.count()+third.count() == 5 })
+	// It stays one as long as one connection does.
+	a.qp.Abort()
+	<-a.done
+	until(t, "the half of those that are left", func() bool { return more.count()+third.count() == 5 && b.count() == 5 })
+	if r := more.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Exit != 0 {
+		t.Errorf("%+v", r.Result)
+	}
+}
+
+// TestDepthFollowsTheRoundTrip: where cores stand idle although a client has work, more
+// jobs are put on their way, and fewer once some always wait.
+func TestDepthFollowsTheRoundTrip(t *testing.T) {
+	s := &Server{o: Options{Jobs: 2, Log: slog.New(slog.DiscardHandler)}, depth: minDepth(2)}
+	s.host.Store(&hostLoad{})
+	cl := &client{weight: 1, demand: 0}
+	s.clients = []*client{cl}
+	s.starvedLocked()
+	if s.depth != minDepth(2) {
+		t.Errorf("depth %d though there is no work", s.depth)
+	}
+	cl.demand = 100
+	for range 100 {
+		s.starvedLocked()
+	}
+	if s.depth != maxDepth(2) {
+		t.Errorf("depth %d, want the most, %d", s.depth, maxDepth(2))
+	}
+	s.queued = 5
+	for range 100 {
+		s.quietLocked()
+	}
+	if s.depth != minDepth(2) {
+		t.Errorf("depth %d though five jobs always wait", s.depth)
+	}
+}
+
+// simulated clients keep the queue of a server full, each with jobs of its own length,
+// in simulated time. It returns the core time that each got.
+func simulate(weights []int, lengths []time.Duration, expect bool, cores int, until time.Duration) []time.Duration {
+	s := &Server{o: Options{Jobs: cores}, runs: make(map[*task]bool)}
+	s.wake = sync.NewCond(&s.mu)
+	s.host.Store(&hostLoad{})
+	got := make([]time.Duration, len(weights))
+	number := map[*client]int{}
+	for i, w := range weights {
+		cl := &client{weight: w}
+		s.clients = append(s.clients, cl)
+		number[cl] = i
+	}
+	now := time.Unix(0, 0)
+	end := map[*task]time.Time{}
+	for now.Sub(time.Unix(0, 0)) < until {
+		for i, cl := range s.clients {
+			for len(cl.queue) < 4 {
+				m := &job.Job{}
+				if expect {
+					m.Expect = uint32(lengths[i].Milliseconds())
+				}
+				s.enqueueLocked(&task{c: &conn{s: s, client: cl}, m: m, queued: now})
+			}
+		}
+		for s.running < cores {
+			t := s.nextTaskLocked(now)
+			end[t] = now.Add(lengths[number[t.c.client]])
+		}
+		first := now.Add(time.Hour)
+		for _, e := range end {
+			if e.Before(first) {
+				first = e
+			}
+		}
+		now = first
+		for t, e := range end {
+			if e.Equal(now) {
+				got[number[t.c.client]] += now.Sub(t.started)
+				s.ranLocked(t, now)
+				delete(end, t)
+			}
+		}
+	}
+	return got
+}
+
+// TestCoresAreSharedByWeight: whoever has short jobs gets as much of the cores as one
+// with long ones, and one of twice the weight twice as much, whether or not their
+// lengths are known beforehand. No core idles: simulate would not end.
+func TestCoresAreSharedByWeight(t *testing.T) {
+	const span = 2000 * time.Second
+	weights := []int{1, 1, 2, 4}
+	lengths := []time.Duration{100 * time.Millisecond, 5 * time.Second, 700 * time.Millisecond, 3 * time.Second}
+	for _, expect := range []bool{false, true} {
+		for _, cores := range []int{1, 4} {
+			got := simulate(weights, lengths, expect, cores, span)
+			for i, w := range weights {
+				want := span.Seconds() * float64(cores) * float64(w) / 8
+				if d := got[i].Seconds() - want; math.Abs(d) > 0.03*want+10 {
+					t.Errorf("%d cores, lengths known %v: client %d got %.0f s of them, want %.0f", cores, expect, i, got[i].Seconds(), want)
+				}
+			}
+		}
+	}
+}
+
+// A client that comes late is served at once, and does not make up for the time before.
+func TestLateClientIsServedNext(t *testing.T) {
+	s := &Server{o: Options{Jobs: 1}, runs: make(map[*task]bool)}
+	s.wake = sync.NewCond(&s.mu)
+	s.host.Store(&hostLoad{})
+	now := time.Unix(0, 0)
+	run := func() *client {
+		x := s.nextTaskLocked(now)
+		now = now.Add(time.Second)
+		s.ranLocked(x, now)
+		return x.c.client
+	}
+	add := func(cl *client, n int) {
+		for range n {
+			s.enqueueLocked(&task{c: &conn{s: s, client: cl}, m: &job.Job{}, queued: now})
+		}
+	}
+	early, late := &client{weight: 1}, &client{weight: 1}
+	s.clients = []*client{early, late}
+	add(early, 200)
+	for range 100 {
+		run()
+	}
+	add(late, 50)
+	got := map[*client]int{}
+	for i := range 40 {
+		cl := run()
+		if got[cl]++; i == 1 && got[late] == 0 {
+			t.Error("the late client's first job waits behind two others")
+		}
+	}
+	if d := got[early] - got[late]; d < -2 || d > 2 {
+		t.Errorf("of 40 jobs the early client had %d, the late one %d", got[early], got[late])
 	}
 }

@@ -62,8 +62,15 @@ func (c *capture) written(i int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.buf[i].Bytes()[:min(n, outSize)], nil
+	b := c.buf[i].Bytes()
+	if n <= outKept {
+		return b[:n], nil
+	}
+	return append(b[:outKept], outCut...), nil // in place
 }
+
+// outCut stands behind what is kept of a flood.
+const outCut = "\nrdistccd: the compiler wrote more than 1 MiB here; the rest is cut\n"
 
 // outputsFunc adds the files that a compile made to its result.
 type outputsFunc func(b *job.Body, out *capture, res *job.Result, g *gathering) error

@@ -67,7 +67,10 @@ func (c *conn) end(graceful bool) {
 // killed, and what it held is freed after the last runner has let go of it.
 func (c *conn) close(why error) {
 	s := c.s
-	if why != nil {
+	switch {
+	case errors.Is(why, errPanic):
+		c.qp.Abort()
+	case why != nil:
 		c.log.Warn("client broke the protocol", "err", why)
 		s.o.Metrics.refused(job.CauseMalformed)
 		c.qp.Abort()
@@ -122,6 +125,7 @@ func (c *conn) release() {
 		c.log.Error("connection taken down", "err", err)
 	}
 	delete(s.conns, c)
+	s.leaveLocked(c)
 	s.rebalanceLocked()
 	s.checkIdleLocked()
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"os"
@@ -294,8 +295,10 @@ func testFloodIsCut(t *testing.T, b job.Body) {
 	id := ts.fake("gcc-13", "s=x; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18; do s=$s$s; done; for i in 1 2 3 4 5 6 7 8 9; do printf %s $s; printf %s $s >&2; done; echo x >$out\n")
 	c := dial(t, ts.addr, &job.Hello{})
 	r := c.do(id, request{body: b, sink: 4 << 20})
-	if r.Status != job.StatusRan || r.Stdout.Len != outSize || r.Stderr.Len < 1<<19 || r.Stderr.Len > outSize {
+	if r.Status != job.StatusRan || r.Stdout.Len != outKept+uint64(len(outCut)) || r.Stderr.Len != r.Stdout.Len {
 		t.Errorf("%+v", r.Result)
+	} else if b := r.bytes(r.Stderr); !bytes.HasSuffix(b, []byte("x"+outCut)) {
+		t.Errorf("the end is %q", b[len(b)-100:])
 	}
 	id = ts.fake("gcc-13", "echo x >$out\n")
 	if r = c.do(id, request{body: b}); r.Exit != 0 || r.Stdout.Len != 0 {

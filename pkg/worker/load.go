@@ -14,34 +14,57 @@ import (
 type hostLoad struct {
 	loadAvg    uint32 // x 100
 	memoryFree uint64 // bytes
+	oomKills   uint64
 	pressure   job.Pressure
 }
 
 func (s *Server) readHostLoad() {
 	var h hostLoad
-	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+	if b, err := os.ReadFile(s.o.Proc + "/loadavg"); err == nil {
 		first, _, _ := bytes.Cut(b, []byte(" "))
 		if f, err := strconv.ParseFloat(string(first), 64); err == nil {
 			h.loadAvg = uint32(min(f*100, math.MaxUint32))
 		}
 	}
-	if b, err := os.ReadFile("/proc/meminfo"); err == nil {
-		if _, rest, ok := bytes.Cut(b, []byte("MemAvailable:")); ok {
-			line, _, _ := bytes.Cut(rest, []byte("\n"))
-			kib, err := strconv.ParseUint(string(bytes.TrimSuffix(bytes.TrimSpace(line), []byte(" kB"))), 10, 54)
-			if err == nil {
-				h.memoryFree = kib << 10
-			}
-		}
-	}
-	h.pressure = job.Pressure{CPU: pressure("cpu"), Memory: pressure("memory"), IO: pressure("io")}
+	h.memoryFree = s.readMemory()
+	h.oomKills = s.readOOMKills()
+	h.pressure = job.Pressure{CPU: s.pressure("cpu"), Memory: s.pressure("memory"), IO: s.pressure("io")}
 	s.host.Store(&h)
+}
+
+// readMemory is how many bytes programs could have without swapping; 0 = not known.
+func (s *Server) readMemory() uint64 {
+	b, err := os.ReadFile(s.o.Proc + "/meminfo")
+	if err != nil {
+		return 0
+	}
+	return number(b, "MemAvailable:") << 10
+}
+
+// readOOMKills is how many processes the system has killed for want of memory.
+func (s *Server) readOOMKills() uint64 {
+	b, err := os.ReadFile(s.o.Proc + "/vmstat")
+	if err != nil {
+		return 0
+	}
+	return number(b, "oom_kill ")
+}
+
+// number is what stands behind a name in a file of lines; 0 if it is not there.
+func number(b []byte, name string) uint64 {
+	_, rest, _ := bytes.Cut(b, []byte(name))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	n, err := strconv.ParseUint(string(bytes.TrimSuffix(bytes.TrimSpace(line), []byte(" kB"))), 10, 54)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // pressure reads how long processes waited for a resource (Linux PSI), where the
 // kernel tells.
-func pressure(resource string) uint16 {
-	b, err := os.ReadFile("/proc/pressure/" + resource)
+func (s *Server) pressure(resource string) uint16 {
+	b, err := os.ReadFile(s.o.Proc + "/pressure/" + resource)
 	if err != nil {
 		return job.NoPressure
 	}
@@ -57,15 +80,11 @@ func pressure(resource string) uint16 {
 // loadLocked is what messages say about this host.
 func (s *Server) loadLocked() job.Load {
 	h := s.host.Load()
-	held := 0
-	for c := range s.conns {
-		held += c.heldLocked()
-	}
 	return job.Load{
 		Jobs:       clip16(s.o.Jobs),
 		Running:    clip16(s.running),
-		Queued:     clip16(len(s.queue)),
-		Free:       clip16(s.spare() + len(s.conns) - held),
+		Queued:     clip16(s.queued),
+		Free:       clip16(s.freeLocked(s.spareLocked())),
 		Draining:   s.draining,
 		LoadAvg:    h.loadAvg,
 		MemoryFree: h.memoryFree,
@@ -84,33 +103,50 @@ func (s *Server) tick() {
 		case <-s.ctx.Done():
 			return
 		case <-t.C:
-			s.readHostLoad()
-			s.mu.Lock()
-			for c := range s.conns {
-				c.checkLifeLocked(every)
-			}
-			s.rebalanceLocked()
-			s.publishLocked()
-			idle := len(s.conns) == 0
-			now := time.Now()
-			scan := now.After(s.nextScan) && !s.draining
-			if scan {
-				s.nextScan = now.Add(rescanTime)
-			}
-			s.mu.Unlock()
-			if idle {
-				s.slots.Trim(0)
-				s.outputs.Trim(0)
-				s.large.trim()
-			}
-			if scan {
-				s.serving.Go(s.rescan) // it may take seconds
-			}
+			s.look(every)
 		}
 	}
 }
 
+// look is one tick.
+func (s *Server) look(every time.Duration) {
+	defer s.rescue(s.o.Log, nil)
+	s.readHostLoad()
+	idle, scan := s.lookAround(every)
+	if idle {
+		s.slots.Trim(0)
+		s.outputs.Trim(0)
+		s.large.trim()
+	}
+	if scan {
+		s.serving.Go(s.rescan) // it may take seconds
+	}
+}
+
+// lookAround is its part under the lock: idle says that nobody is there, scan that it is
+// time to look for compilers.
+func (s *Server) lookAround(every time.Duration) (idle, scan bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for c := range s.conns {
+		c.checkLifeLocked(every)
+	}
+	s.checkFitLocked(now)
+	s.quietLocked()
+	s.rebalanceLocked()
+	s.publishLocked()
+	if s.queued > 0 {
+		s.wake.Broadcast() // one that waits for memory may have it now
+	}
+	if scan = now.After(s.nextScan) && !s.draining; scan {
+		s.nextScan = now.Add(rescanTime)
+	}
+	return len(s.conns) == 0, scan
+}
+
 func (s *Server) rescan() {
+	defer s.rescue(s.o.Log, nil)
 	if err := s.Rescan(s.ctx); err != nil && s.ctx.Err() == nil {
 		s.o.Log.Error("look for compilers", "err", err)
 	}
@@ -153,8 +189,11 @@ func (s *Server) Status() Status {
 func (s *Server) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.draining {
+	switch {
+	case s.draining:
 		return errDraining
+	case s.unfit != nil:
+		return s.unfit
 	}
 	if len(*s.listed.Load()) == 0 {
 		return errNoToolchain

@@ -18,6 +18,7 @@ type Metrics struct {
 	cpu      prometheus.Histogram
 	memory   prometheus.Histogram
 	windows  *prometheus.CounterVec
+	panics   prometheus.Counter
 }
 
 // NewMetrics makes the metrics; Register makes them known together with a
@@ -48,6 +49,15 @@ func NewMetrics() *Metrics {
 		windows: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rdistccd_windows_total", Help: "Sources fetched, and results offered, by RDMA Read as they were too big for a slot or a sink.",
 		}, []string{"what"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "rdistccd_panics_total", Help: "Connections and jobs that met a bug of the daemon's: its log has the stack.",
+		}),
+	}
+}
+
+func (m *Metrics) panicked() {
+	if m != nil {
+		m.panics.Inc()
 	}
 }
 
@@ -57,7 +67,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(s.Status()) })
 	}
 	for _, c := range []prometheus.Collector{
-		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory, m.windows,
+		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory, m.windows, m.panics,
 		gauge("rdistccd_jobs_running", "Compiles under way.", func(st Status) float64 { return float64(st.Load.Running) }),
 		gauge("rdistccd_jobs_queued", "Jobs that wait for a core.", func(st Status) float64 { return float64(st.Load.Queued) }),
 		gauge("rdistccd_tree", "1: jobs that depend on paths are taken, as the host can show private trees.", func(st Status) float64 {

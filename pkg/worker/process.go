@@ -87,7 +87,7 @@ func (p *process) runHere(c *command) (outcome, error) {
 	})
 	if err != nil {
 		p.mu.Unlock()
-		return outcome{}, fmt.Errorf("start %s: %w", c.argv[0], err)
+		return outcome{}, &startError{fmt.Errorf("start %s: %w", c.argv[0], err)}
 	}
 	p.pid = pid
 	p.mu.Unlock()
@@ -191,5 +191,8 @@ func (p *process) runIn(tr *tree.Tree, c *tree.Command, limit time.Duration) (ou
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.run = nil
+	if err != nil && !errors.Is(err, tree.ErrGone) {
+		err = &startError{err}
+	}
 	return outcome{exit: o.Exit, signal: o.Signal, cpu: o.CPU, maxRSS: o.MaxRSS, stopped: p.stopped}, err
 }

@@ -68,20 +68,32 @@ func (r *runner) loop() {
 		}
 	}
 	for t := r.s.take(); t != nil; t = r.s.take() {
-		start := time.Now()
-		queue := start.Sub(t.queued)
-		res, n := r.run(t)
-		res.Queue, res.Wall = micros(queue), micros(time.Since(start))
-		r.s.mu.Lock()
-		r.s.running--
-		if res.Status == job.StatusRan && res.Exit == 0 && res.Signal == 0 {
-			r.s.timedLocked(t.m.Toolchain, t.m.TextLen, time.Duration(res.CPU)*time.Microsecond)
-		}
-		r.s.mu.Unlock()
-		t.answer(res, n)
-		r.log(t, res, n)
-		r.clean()
-		t.c.work.Done()
+		r.do(t)
+	}
+}
+
+// do takes a task to its end.
+func (r *runner) do(t *task) {
+	defer t.c.work.Done()
+	defer r.clean()
+	defer r.s.rescue(t.c.log, t.c.qp.Abort) // a client that has no answer may not wait for one
+	res, n := r.runSafely(t)
+	res.Queue, res.Wall = micros(t.started.Sub(t.queued)), micros(time.Since(t.started))
+	r.s.ran(t, res)
+	t.answer(res, n)
+	r.log(t, res, n)
+}
+
+// ran learns from a job that has left its core.
+func (s *Server) ran(t *task, res *job.Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ranLocked(t, time.Now())
+	if res.MaxRSS > 0 {
+		s.meanRSS += (float64(res.MaxRSS) - s.meanRSS) / 8
+	}
+	if res.Status == job.StatusRan && res.Exit == 0 && res.Signal == 0 {
+		s.timedLocked(t.m.Toolchain, t.m.TextLen, time.Duration(res.CPU)*time.Microsecond)
 	}
 }
 
@@ -135,12 +147,12 @@ func (r *runner) runText(t *task, body *job.Body) (*job.Result, int) {
 	}
 	text := t.content()[t.m.TextOff:][:t.m.TextLen]
 	if err := r.src.write(body.Name, text); err != nil {
-		return failed(err), 0
+		return r.unable(t, err), 0
 	}
 	t.dropSource() // it is a file now
 	out, err := r.newCapture()
 	if err != nil {
-		return failed(err), 0
+		return r.unable(t, err), 0
 	}
 	defer out.close()
 	c := &command{
@@ -156,20 +168,34 @@ func (r *runner) runText(t *task, body *job.Body) (*job.Result, int) {
 // opens the files that it made.
 func (r *runner) conclude(t *task, b *job.Body, out *capture, o outcome, err error, outputs outputsFunc) (*job.Result, int) {
 	if err != nil {
-		return failed(err), 0
+		return r.unable(t, err), 0
 	}
 	res := &job.Result{Exit: uint8(o.exit), Signal: uint8(o.signal), CPU: micros(o.cpu), MaxRSS: o.maxRSS}
 	if o.stopped != job.CauseNone {
 		res.Status, res.Cause = job.StatusFailed, o.stopped
 		return res, 0
 	}
-	n, err := r.gather(t, b, out, res, outputs)
+	n := 0
+	if err = r.outOfMemory(t, out, res); err == nil {
+		n, err = r.gather(t, b, out, res, outputs)
+	}
 	if err != nil {
+		r.s.noted(t, err)
 		f := failed(err)
 		f.CPU, f.MaxRSS = res.CPU, res.MaxRSS
 		return f, 0
 	}
 	return res, n
+}
+
+// unable makes the answer of a job that could not be started, and looks at what that
+// says about the host.
+func (r *runner) unable(t *task, err error) *job.Result {
+	r.s.noted(t, err)
+	if unstartable(err) {
+		return refused(refuse(job.CauseToolchain, "%v", err))
+	}
+	return failed(err)
 }
 
 // failed makes the answer of a job that this host could not do.
@@ -181,6 +207,10 @@ func failed(err error) *job.Result {
 		r.Cause = why.cause
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EIO), errors.Is(err, unix.EROFS):
 		r.Cause = job.CauseDisk
+	case errors.Is(err, unix.ENOMEM):
+		r.Status, r.Cause = job.StatusRefused, job.CauseMemory
+	case scarce(err):
+		r.Status, r.Cause = job.StatusRefused, job.CauseFull
 	}
 	return r
 }

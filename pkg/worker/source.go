@@ -17,31 +17,40 @@ var errCancelled = errors.New("cancelled")
 // the task. It has a goroutine of its own, of which a client has as many as it
 // has credits; the connection waits for it. No core stands idle meanwhile.
 func (t *task) fetch(ctx context.Context) {
-	c, s := t.c, t.c.s
+	c := t.c
+	queued := false
+	defer func() {
+		if !queued {
+			c.work.Done()
+		}
+	}()
+	defer c.s.rescue(c.log, c.qp.Abort)
 	src, err := t.pull(ctx)
-	if err != nil {
-		r := failed(err)
+	if queued = err == nil && t.fetched(ctx, src); queued {
+		return
+	}
+	r := &job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}
+	if err != nil && ctx.Err() == nil {
+		r = failed(err)
 		var no *refusal
 		if errors.As(err, &no) {
 			r = refused(err)
 		}
-		if ctx.Err() != nil {
-			r = &job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}
-		}
-		t.answer(r, 0)
-		c.work.Done()
-		return
 	}
+	t.answer(r, 0)
+}
+
+// fetched queues a task whose source is here, unless nobody wants it any more.
+func (t *task) fetched(ctx context.Context, src *large) bool {
+	s := t.c.s
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	t.src = src
-	if c.ended || ctx.Err() != nil {
-		s.mu.Unlock()
-		t.answer(&job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}, 0)
-		c.work.Done()
-		return
+	if t.c.ended || ctx.Err() != nil {
+		return false
 	}
 	s.enqueueLocked(t)
-	s.mu.Unlock()
+	return true
 }
 
 // pull reads the window into memory of ours. When it returns no Read of it is
@@ -60,12 +69,7 @@ func (t *task) pull(ctx context.Context) (*large, error) {
 	}
 	done := make(chan error, 1)
 	x := &fetch.Pull{Sink: mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: w.Len, Done: func(err error) { done <- err }}
-	s.mu.Lock()
-	if err := c.puller.Start(x); err != nil {
-		c.log.Debug("fetch", "job", t.m.ID, "err", err)
-		c.qp.Abort() // which ends x
-	}
-	s.mu.Unlock()
+	c.startPull(x)
 	select {
 	case err = <-done:
 	case <-ctx.Done():
@@ -83,6 +87,15 @@ func (t *task) pull(ctx context.Context) (*large, error) {
 	}
 	s.o.Metrics.window("source")
 	return src, nil
+}
+
+func (c *conn) startPull(x *fetch.Pull) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if err := c.puller.Start(x); err != nil {
+		c.log.Debug("fetch", "err", err)
+		c.qp.Abort() // which ends x
+	}
 }
 
 // content is where body and text lie.

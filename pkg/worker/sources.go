@@ -40,12 +40,15 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 	}
 	r.used, r.undone = true, false
 	if err := lay(r.stand.tree, b, t.content()[t.m.TextOff:][:t.m.TextLen]); err != nil {
-		return unlaid(err), 0
+		if res := unlaid(err); res != nil {
+			return res, 0
+		}
+		return r.unable(t, err), 0
 	}
 	t.dropSource() // it is files now
 	out, err := r.newCapture()
 	if err != nil {
-		return failed(err), 0
+		return r.unable(t, err), 0
 	}
 	defer out.close()
 	c := &tree.Command{
@@ -75,7 +78,8 @@ func (r *runner) compileIn(t *task, b *job.Body, plan *compile.Plan, c *tree.Com
 		if f, err := r.stand.tree.Open(treeTemp); err == nil {
 			unix.Close(f.FD)
 		}
-		if o.signal == 0 && o.exit <= 1 {
+		// Killed from outside it says nothing, and would be killed again.
+		if o.signal == 0 && o.exit <= 1 || o.signal == int(unix.SIGKILL) {
 			r.undone = o.exit != 0
 			return o, nil
 		}
@@ -190,7 +194,8 @@ func seenFrom(cwd, name string) string {
 	return cwd + "/" + name
 }
 
-// unlaid makes the answer of a job whose files could not be made.
+// unlaid makes the answer of a job whose files could not be made; nil if that is the
+// host's own trouble.
 func unlaid(err error) *job.Result {
 	switch {
 	case errors.Is(err, tree.ErrTaken), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ELOOP):
@@ -200,7 +205,7 @@ func unlaid(err error) *job.Result {
 	case errors.Is(err, unix.ENOSPC):
 		err = refuse(job.CauseTooBig, "%v", err)
 	default:
-		return failed(err)
+		return nil
 	}
 	return refused(err)
 }

@@ -25,6 +25,11 @@ type task struct {
 	plain []byte             // the unpacked source, in src or in its runner's memory; nil: it is where it came
 	abort context.CancelFunc // of a source that is to be fetched, else nil
 
+	no       *refusal      // why it is not run
+	oomKills uint64        // of the host, before it ran
+	started  time.Time     // when a core took it
+	charge   time.Duration // that its client was charged with then
+
 	result *large // from the runner to answer: the result, when it is to be offered
 
 	// the runner's, from the body
@@ -41,25 +46,12 @@ var (
 func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 	s := c.s
 	t := &task{c: c, m: m, queued: time.Now()}
-	s.mu.Lock()
-	var err error
-	if t.k, err = c.spendLocked(m.Credit, w); err != nil {
-		s.mu.Unlock()
+	no, err := t.accept(w)
+	if err != nil {
 		return err
 	}
-	if c.tasks[m.ID] != nil || c.offers[m.ID] != nil || m.Sink.STag == 0 {
-		err := t.k.free()
-		s.mu.Unlock()
-		return errors.Join(fmt.Errorf("job %d has a number in use, or no sink", m.ID), err)
-	}
-	c.tasks[m.ID] = t
-	c.lastJob = t.queued
-	c.jobs++
-	draining := s.draining
-	s.mu.Unlock()
-
-	if err = t.check(); err == nil && draining {
-		err = refuse(job.CauseDraining, "going down")
+	if err = t.check(); err == nil && no != nil {
+		err = no
 	}
 	if err == nil {
 		t.tc, err = s.toolchain(m.Toolchain)
@@ -82,11 +74,25 @@ func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 	return nil
 }
 
-// enqueueLocked gives t to the runners.
-func (s *Server) enqueueLocked(t *task) {
-	s.queue = append(s.queue, t)
-	s.wake.Signal()
-	s.publishLocked()
+// accept makes t one of its connection's tasks, in place of the credit; no is why the
+// host does not do it.
+func (t *task) accept(w *iwarp.WC) (no *refusal, err error) {
+	c, s, m := t.c, t.c.s, t.m
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.k, err = c.spendLocked(m.Credit, w); err != nil {
+		return nil, err
+	}
+	if c.tasks[m.ID] != nil || c.offers[m.ID] != nil || m.Sink.STag == 0 {
+		return nil, errors.Join(fmt.Errorf("job %d has a number in use, or no sink", m.ID), t.k.free())
+	}
+	c.tasks[m.ID] = t
+	c.lastJob = t.queued
+	c.jobs++
+	if s.draining {
+		return refuse(job.CauseDraining, "going down"), nil
+	}
+	return s.unfit, nil
 }
 
 // stop ends a task that is not queued: what it fetches or runs.
@@ -145,21 +151,7 @@ func refused(err error) *job.Result {
 // cancel ends jobs of this connection: queued ones are answered at once, running
 // ones by their runner once the compiler is dead.
 func (c *conn) cancel(ids []uint64) {
-	s := c.s
-	var queued, running []*task
-	s.mu.Lock()
-	for _, id := range ids {
-		t := c.tasks[id]
-		if t == nil {
-			continue // answered: the Result is on its way
-		}
-		if s.dequeueLocked(t) {
-			queued = append(queued, t)
-		} else {
-			running = append(running, t)
-		}
-	}
-	s.mu.Unlock()
+	queued, running := c.find(ids)
 	for _, t := range running {
 		t.stop(job.CauseCancelled)
 	}
@@ -167,6 +159,24 @@ func (c *conn) cancel(ids []uint64) {
 		t.answer(&job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}, 0)
 		c.work.Done()
 	}
+}
+
+// find takes those of its tasks that wait out of the queue.
+func (c *conn) find(ids []uint64) (queued, running []*task) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	for _, id := range ids {
+		t := c.tasks[id]
+		if t == nil {
+			continue // answered: the Result is on its way
+		}
+		if c.s.dequeueLocked(t) {
+			queued = append(queued, t)
+		} else {
+			running = append(running, t)
+		}
+	}
+	return queued, running
 }
 
 // dropLocked takes the tasks of a connection that has ended out of the queue and
@@ -186,34 +196,21 @@ func (s *Server) dropLocked(c *conn) []*task {
 	return running
 }
 
-// dequeueLocked takes t out of the queue, if it is there still.
-func (s *Server) dequeueLocked(t *task) bool {
-	for i, q := range s.queue {
-		if q == t {
-			copy(s.queue[i:], s.queue[i+1:])
-			s.queue[len(s.queue)-1] = nil
-			s.queue = s.queue[:len(s.queue)-1]
-			return true
-		}
-	}
-	return false
-}
-
 // take waits for the next task; nil when the server closes.
 func (s *Server) take() *task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.queue) == 0 && !s.closing {
+	for !s.closing {
+		if t := s.nextTaskLocked(time.Now()); t != nil {
+			s.publishLocked()
+			return t
+		}
+		if s.queued == 0 {
+			s.starvedLocked()
+		}
 		s.wake.Wait()
 	}
-	if s.closing {
-		return nil
-	}
-	t := s.queue[0]
-	s.dequeueLocked(t)
-	s.running++
-	s.publishLocked()
-	return t
+	return nil
 }
 
 func (c *conn) nextWRLocked() uint64 {
@@ -230,36 +227,11 @@ func (t *task) answer(r *job.Result, n int) {
 	if t.abort != nil {
 		t.abort() // the context's end, for its own sake
 	}
-	s.mu.Lock()
-	delete(c.tasks, t.m.ID)
-	id := c.nextWRLocked()
-	c.sending[id] = t.k
-	if t.result != nil && !c.ended {
-		if w, err := t.offerLocked(); err == nil {
-			r.Window = w
-		} else {
-			f := failed(err)
-			f.Queue, f.Wall, f.CPU, f.MaxRSS = r.Queue, r.Wall, r.CPU, r.MaxRSS
-			*r = *f
-		}
-	}
-	t.result.free() // unless it was offered
-	t.result = nil
-	r.ID = t.m.ID
-	r.Detail = job.Clip(r.Detail, job.MaxDetail)
-	if c.ended {
-		s.mu.Unlock()
-		s.o.Metrics.answered(t, r)
-		return // nobody to tell; the slot goes with the connection
-	}
-	if k := c.nextLocked(); k != nil {
-		r.Next = &job.Credit{ID: k.id, Slot: k.window()}
-	}
-	r.Load = s.loadLocked()
-	s.publishLocked()
-	s.mu.Unlock()
+	id, tell := t.conclude(r)
 	s.o.Metrics.answered(t, r)
-
+	if !tell {
+		return // nobody is there; the slot goes with the connection
+	}
 	var err error
 	if n > 0 {
 		err = c.qp.PostSend(&iwarp.SendWR{
@@ -280,4 +252,37 @@ func (t *task) answer(r *job.Result, n int) {
 		c.log.Debug("answer", "job", t.m.ID, "err", err)
 		c.qp.Abort()
 	}
+}
+
+// conclude completes an answer, with the credit that rides on it, and gives the work
+// request with which the slot is free again. Without tell there is no client any more.
+func (t *task) conclude(r *job.Result) (id uint64, tell bool) {
+	c, s := t.c, t.c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(c.tasks, t.m.ID)
+	id = c.nextWRLocked()
+	c.sending[id] = t.k
+	if t.result != nil && !c.ended {
+		if w, err := t.offerLocked(); err == nil {
+			r.Window = w
+		} else {
+			f := failed(err)
+			f.Queue, f.Wall, f.CPU, f.MaxRSS = r.Queue, r.Wall, r.CPU, r.MaxRSS
+			*r = *f
+		}
+	}
+	t.result.free() // unless it was offered
+	t.result = nil
+	r.ID = t.m.ID
+	r.Detail = job.Clip(r.Detail, job.MaxDetail)
+	if c.ended {
+		return id, false
+	}
+	if k := c.nextLocked(); k != nil {
+		r.Next = &job.Credit{ID: k.id, Slot: k.window()}
+	}
+	r.Load = s.loadLocked()
+	s.publishLocked()
+	return id, true
 }

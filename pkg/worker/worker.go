@@ -52,6 +52,8 @@ type Options struct {
 	// source unanswered. 0 = job.WindowTime, the least that the protocol allows.
 	WindowTime time.Duration
 	Tree       TreeMode
+	DiskFloor  int64  // bytes free below WorkBase without which no work is taken
+	Proc       string // where the system tells about itself; "" = /proc
 	Settings
 }
 
@@ -63,17 +65,15 @@ type Settings struct {
 	Dirs       []string // with compilers
 }
 
-// queueDepth is how many jobs may wait beside those that run. As many again keep
-// the cores busy over one round trip for compiles as short as that; a manager's
-// scheduler prefers an idle host anyway.
-func queueDepth(jobs int) int { return max(2, jobs) }
-
 // activeTime is how long after its last job a client counts as one that builds.
 const activeTime = 10 * time.Second
 
-// outSize bounds what is kept of a compiler's standard output and of its
-// standard error, in bytes; writing past it fails.
-const outSize = 1 << 20
+// outKept is how much is kept of a compiler's standard output and of its standard
+// error, in bytes. Writing past outSize fails.
+const (
+	outKept = 1 << 20
+	outSize = 2 * outKept
+)
 
 // Server is a daemon without its flags and signals.
 type Server struct {
@@ -108,10 +108,21 @@ type Server struct {
 	looked   map[job.ToolchainID]time.Time // when a toolchain's files were looked at
 	nextScan time.Time
 	lastConn uint64
-	lastID   uint64 // of credits
-	queue    []*task
-	wake     *sync.Cond // runners wait for queue or closing
+	lastID   uint64         // of credits
+	clients  []*client      // in order of arrival
+	queued   int            // in their queues
+	lowQueue int            // the smallest of it since the last tick
+	depth    int            // spare credits beside one for each core
+	vtime    float64        // client.pass of the one that was served last
+	wake     *sync.Cond     // runners wait for something that they can do, or closing
+	runs     map[*task]bool // under way
 	running  int
+	meanWall time.Duration                 // of compiles, the last ones most
+	meanRSS  float64                       // bytes, the same
+	unfit    *refusal                      // why the host takes no work now
+	rest     time.Time                     // until then, whatever else
+	memory   time.Time                     // when it was looked at
+	benched  map[job.ToolchainID]time.Time // toolchains that could not be started, until when they are not offered
 	draining bool
 	// impatient: it has drained for Options.Grace.
 	impatient bool
@@ -131,7 +142,11 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if o.WindowTime == 0 {
 		o.WindowTime = job.WindowTime
 	}
-	s := &Server{o: o, tools: toolchain.Cache{File: o.Compilers}, conns: make(map[*conn]bool), started: time.Now()}
+	if o.Proc == "" {
+		o.Proc = "/proc"
+	}
+	s := &Server{o: o, tools: toolchain.Cache{File: o.Compilers}, conns: make(map[*conn]bool), runs: make(map[*task]bool),
+		benched: make(map[job.ToolchainID]time.Time), depth: minDepth(o.Jobs), started: time.Now()}
 	s.wake = sync.NewCond(&s.mu)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	rand.Read(s.boot[:]) // never fails, says its documentation
@@ -176,7 +191,7 @@ func (s *Server) open() error {
 		return err
 	}
 	// Beside the credits, one buffer for each result that is still being sent.
-	most := 2*s.spare() + s.o.Clients
+	most := 2*s.most() + s.o.Clients
 	if s.slots, err = arena.NewPool(arena.Options{Name: "rdistccd-slot", Size: s.o.Slot, Prefault: s.o.Prefault, Max: most}); err != nil {
 		return err
 	}
@@ -192,9 +207,6 @@ func (s *Server) open() error {
 	s.guard, err = startGuard(s.area)
 	return err
 }
-
-// spare is the number of credits beyond the one that every client may hold.
-func (s *Server) spare() int { return s.o.Jobs + queueDepth(s.o.Jobs) }
 
 func (s *Server) release() {
 	s.stop()
@@ -254,7 +266,10 @@ func (s *Server) Rescan(ctx context.Context) error {
 	s.skipped = skipped
 	// Clients hold at most a 16-bit number of them.
 	list = list[:min(len(list), 1<<16-1)]
+	s.mu.Lock()
+	list = slices.DeleteFunc(list, func(t toolchain.Toolchain) bool { return time.Now().Before(s.benched[t.ID]) })
 	before := s.listed.Swap(&list)
+	s.mu.Unlock()
 	if before != nil && slices.EqualFunc(*before, list, toolchain.Toolchain.Equal) {
 		return nil
 	}
@@ -273,6 +288,25 @@ func (s *Server) Rescan(ctx context.Context) error {
 		c.listToolchainsLocked()
 	}
 	return nil
+}
+
+// benchTime is how long a toolchain that cannot be started is not offered.
+const benchTime = 30 * time.Second
+
+// withdrawLocked takes a toolchain from the list; a scan after benchTime may bring it
+// back.
+func (s *Server) withdrawLocked(id job.ToolchainID) {
+	until := time.Now().Add(benchTime)
+	s.benched[id] = until
+	if s.nextScan.After(until) {
+		s.nextScan = until
+	}
+	list := slices.DeleteFunc(slices.Clone(*s.listed.Load()), func(t toolchain.Toolchain) bool { return t.ID == id })
+	s.listed.Store(&list)
+	s.o.Log.Warn("toolchain withdrawn: it cannot be started", "id", fmt.Sprintf("%x", id))
+	for c := range s.conns {
+		c.listToolchainsLocked()
+	}
 }
 
 // rescanSoon makes the next tick look for compilers.
@@ -359,6 +393,9 @@ func (s *Server) admit(req iwarp.ConnRequest) {
 	defer s.mu.Unlock()
 	s.lastConn++
 	c := newConn(s, s.lastConn, remote)
+	if g, err := job.ParseGreeting(req.Info().PrivateData); err == nil {
+		c.boot = g.Boot
+	}
 	s.conns[c] = true
 	s.serving.Go(func() { c.serve(req) })
 }

@@ -1,0 +1,160 @@
+package worker
+
+import (
+	"bytes"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+const (
+	// memoryFloor is what a host keeps for itself, in bytes.
+	memoryFloor = 64 << 20
+	// memoryWait is how long a job waits for memory before another host is to try.
+	memoryWait = 5 * time.Second
+	// growTime is how long a compile of unknown length takes to have its memory.
+	growTime = 2 * time.Second
+	// freshMemory is how old a look at the memory may be that decides about a job.
+	freshMemory = 50 * time.Millisecond
+	// restTime is how long a host that had no process or descriptor left takes no work.
+	restTime = time.Second
+)
+
+// checkFitLocked looks whether the host can work at all, and revokes or grants the
+// credits when that changes.
+func (s *Server) checkFitLocked(now time.Time) {
+	var no *refusal
+	var st unix.Statfs_t
+	switch err := unix.Statfs(s.area.path, &st); {
+	case now.Before(s.rest):
+		no = s.unfit
+	case err != nil:
+		no = refuse(job.CauseDisk, "work directory: %v", err)
+	case st.Bavail*uint64(st.Bsize) < uint64(s.o.DiskFloor):
+		no = refuse(job.CauseDisk, "%d bytes free in %s, fewer than limits.disk-floor", st.Bavail*uint64(st.Bsize), s.o.WorkBase)
+	default:
+		if free := s.host.Load().memoryFree; free > 0 && free < memoryFloor {
+			no = refuse(job.CauseMemory, "%d bytes of memory free", free)
+		}
+	}
+	s.setFitLocked(no)
+}
+
+func (s *Server) setFitLocked(no *refusal) {
+	was := s.unfit
+	s.unfit = no
+	switch {
+	case was == nil && no != nil:
+		s.o.Log.Warn("no work taken", "cause", no.cause.String(), "detail", no.detail)
+	case was != nil && no == nil:
+		s.o.Log.Info("work taken again")
+	default:
+		return
+	}
+	s.rebalanceLocked()
+	s.publishLocked()
+}
+
+// noted looks at why a job could not be done, for what it says about the host.
+func (s *Server) noted(t *task, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case scarce(err):
+		s.rest = time.Now().Add(restTime)
+		s.setFitLocked(refuse(job.CauseFull, "%v", err))
+	case failed(err).Cause == job.CauseDisk:
+		s.checkFitLocked(time.Now())
+	case unstartable(err):
+		s.withdrawLocked(t.tc.ID)
+	}
+}
+
+// scarce: the system is out of processes, descriptors or memory. That passes.
+func scarce(err error) bool {
+	return errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
+}
+
+// unstartable: this program cannot be executed, whatever is asked of it.
+func unstartable(err error) bool {
+	var start *startError
+	return errors.As(err, &start) && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ETXTBSY) || errors.Is(err, unix.EACCES) ||
+		errors.Is(err, unix.ENOEXEC) || errors.Is(err, unix.EPERM))
+}
+
+// startError is a program that was not started.
+type startError struct{ error }
+
+func (e *startError) Unwrap() error { return e.error }
+
+// roomForLocked says whether there is memory for t beside what runs, which may still
+// have to grow to what was predicted of it.
+func (s *Server) roomForLocked(t *task, now time.Time) *refusal {
+	if t.m.Memory == 0 {
+		return nil
+	}
+	if now.Sub(s.memory) > freshMemory {
+		s.memory = now
+		h := *s.host.Load()
+		h.memoryFree = s.readMemory()
+		s.host.Store(&h)
+	}
+	free := s.host.Load().memoryFree
+	if free == 0 {
+		return nil // not known here
+	}
+	grow := 0.0
+	for r := range s.runs {
+		takes := growTime
+		if r.m.Expect > 0 {
+			takes = time.Duration(r.m.Expect) * time.Millisecond
+		}
+		grow += float64(r.m.Memory) * max(0, 1-now.Sub(r.started).Seconds()/takes.Seconds())
+	}
+	if float64(t.m.Memory)+grow+memoryFloor > float64(free) {
+		return refuse(job.CauseMemory, "%d bytes of memory expected, %d free beside %d jobs", t.m.Memory, free, s.running)
+	}
+	return nil
+}
+
+// outOfMemory tells a compiler that had no memory, or was killed, from one that said
+// no: that is this host's fault, and another one may have more. A driver reports a
+// killed part of itself as a failure of its own.
+func (r *runner) outOfMemory(t *task, out *capture, res *job.Result) error {
+	if res.Exit == 0 && res.Signal == 0 {
+		return nil
+	}
+	words, err := out.written(1)
+	if err != nil {
+		return err
+	}
+	if res.Signal == uint8(unix.SIGKILL) || containsAny(words, killedWords) {
+		if r.s.readOOMKills() > t.oomKills {
+			return refuse(job.CauseMemory, "the host ran out of memory, and its kernel killed the compiler")
+		}
+		res.Exit, res.Signal = 0, uint8(unix.SIGKILL)
+		return nil
+	}
+	if res.Signal == 0 && containsAny(words, memoryWords) {
+		return refuse(job.CauseMemory, "the compiler had no memory")
+	}
+	return nil
+}
+
+// What drivers say of a part that was killed, and programs that got no memory.
+var (
+	killedWords = []string{"Killed signal terminated program", "unable to execute command: Killed"}
+	memoryWords = []string{"out of memory allocating", "virtual memory exhausted", "memory exhausted", "LLVM ERROR: out of memory", "std::bad_alloc"}
+)
+
+func containsAny(b []byte, words []string) bool {
+	for _, w := range words {
+		if bytes.Contains(b, []byte(w)) {
+			return true
+		}
+	}
+	return false
+}
