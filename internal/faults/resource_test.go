@@ -83,7 +83,7 @@ func TestDescriptorsRunOut(t *testing.T) {
 		{s.Manager, 0, "local:"},
 		{s.Manager, 3, "local:no-slot"}, // a wrapper's connection, but not both ends of a slot
 		{s.Manager, 12, ""},
-		{d, 0, "local:host-lost"},
+		{d, 0, "local:refused:full"},
 		{d, 6, ""},
 	} {
 		var old unix.Rlimit
@@ -278,7 +278,7 @@ func TestDiskFullThere(t *testing.T) {
 	s := newSite(t)
 	area := filepath.Join(s.root, "area")
 	s.mount(area, 200<<10)
-	d := s.daemon("d1", "daemon: {work-dir: "+area+", tree: off}\n", "--jobs", "1")
+	d := s.daemon("d1", "daemon: {work-dir: "+area+", tree: off}\nlimits: {disk-floor: 0}\n", "--jobs", "1")
 	s.manager(d.Addr, "")
 	s.remote(d.Addr)
 	s.atRest()

@@ -123,7 +123,7 @@ func Default() *Config {
 			Silence:        4 * time.Second,
 			Wrappers:       1024,
 			Clients:        256,
-			DiskFloor:      64 * MiB,
+			DiskFloor:      32 * MiB,
 		},
 		Toolchains: Toolchains{Dirs: []string{"/usr/local/bin", "/usr/bin"}},
 		HTTP:       HTTP{Manager: "127.0.0.1:7634", Daemon: "127.0.0.1:7633"},

@@ -35,6 +35,9 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 		return refused(err), 0
 	}
 	if err := r.stand.open(r.s.ctx, r.s.shown.Load()); err != nil {
+		if scarce(err) {
+			return r.unable(t, err), 0
+		}
 		r.s.o.Log.Error("private tree", "err", err)
 		return refused(refuse(job.CauseTree, "%v", err)), 0
 	}
