@@ -57,16 +57,22 @@ func (c *conn) newCreditLocked() *credit {
 	if !c.s.o.Device.Attr().ReadRight {
 		clear(buf.Bytes()) // the peer could read what an earlier one has left
 	}
+	var k *credit
+	defer func() {
+		if k == nil {
+			buf.Put()
+		}
+	}()
 	// Bound to this QP: no other stream may write it, and this one's Job or Return
 	// may invalidate it.
 	mr, err := c.pd.RegMR(buf.Bytes(), iwarp.LocalWrite|iwarp.RemoteWrite, &iwarp.MROptions{QP: c.qp})
 	if err != nil {
 		c.log.Warn("no slot", "err", err)
-		buf.Put()
 		return nil
 	}
 	c.s.lastID++
-	return &credit{id: c.s.lastID, buf: buf, mr: mr}
+	k = &credit{id: c.s.lastID, buf: buf, mr: mr}
+	return k
 }
 
 // heldLocked counts against the client's share.

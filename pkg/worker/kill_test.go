@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -33,7 +34,7 @@ func serveForTest(base, bin string) {
 	if err != nil {
 		panic(err)
 	}
-	l, err := dev.Listen(context.Background(), "127.0.0.1:0", nil)
+	l, err := dev.Listen(context.Background(), cmp.Or(os.Getenv("RDISTCCD_TEST_LISTEN"), "127.0.0.1:0"), nil)
 	if err != nil {
 		panic(err)
 	}

@@ -104,6 +104,11 @@ func (c *conn) release() {
 	for _, k := range c.sending {
 		errs = append(errs, k.free())
 	}
+	for _, t := range c.tasks { // of those that met a panic
+		errs = append(errs, t.k.free())
+		t.dropSource()
+	}
+	clear(c.tasks)
 	for id := range c.offers {
 		errs = append(errs, c.endOfferLocked(id))
 	}

@@ -55,16 +55,20 @@ func (t *task) fetched(ctx context.Context, src *large) bool {
 
 // pull reads the window into memory of ours. When it returns no Read of it is
 // under way any more: the answer that follows ends the window.
-func (t *task) pull(ctx context.Context) (*large, error) {
+func (t *task) pull(ctx context.Context) (pulled *large, err error) {
 	c, s := t.c, t.c.s
 	w := t.m.Source
 	src, err := s.large.get(ctx, int64(w.Len))
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if pulled == nil {
+			src.free()
+		}
+	}()
 	mr, err := c.pd.RegMR(src.mem, iwarp.LocalWrite, &iwarp.MROptions{QP: c.qp})
 	if err != nil {
-		src.free()
 		return nil, fmt.Errorf("register memory for a source: %w", err)
 	}
 	done := make(chan error, 1)
@@ -82,7 +86,6 @@ func (t *task) pull(ctx context.Context) (*large, error) {
 	}
 	err = errors.Join(err, mr.Dereg())
 	if err != nil {
-		src.free()
 		return nil, err
 	}
 	s.o.Metrics.window("source")

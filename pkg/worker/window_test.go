@@ -159,18 +159,31 @@ func TestLargeMemoryIsBounded(t *testing.T) {
 
 // TestResultThatNobodyFetches: a client that neither reads nor releases loses the
 // window after a time, and keeps its connection; one that reads on does not, until
-// the time is over that a compile may take.
+// the time is over that a compile may take. The time is what the ticks say.
 func TestResultThatNobodyFetches(t *testing.T) {
 	ts := startServer(t, func(o *Options) {
 		small(o)
-		o.Heartbeat, o.WindowTime, o.JobTimeout = 20*time.Millisecond, 2*time.Second, 5*time.Second
+		o.Silence, o.WindowTime, o.JobTimeout = 1000*time.Hour, time.Hour, 1000*time.Hour
 	})
+	pass := func(d time.Duration) {
+		ts.mu.Lock()
+		defer ts.mu.Unlock()
+		for c := range ts.conns {
+			c.checkLifeLocked(d)
+		}
+	}
 	c := dial(t, ts.addr, &job.Hello{})
 	id := ts.fake("gcc-13", "head -c 1000000 /dev/zero >$out\n")
 	q := request{body: compileBody("cpp-output", "a.c"), fetch: 8 << 20, sink: 32 << 10}
 	if r := c.do(id, q); r.Window.STag == 0 {
 		t.Fatalf("%+v", r.Result)
 	}
+	pass(50 * time.Minute)
+	if ts.large.used.Load() == 0 {
+		t.Error("a window was closed too early")
+	}
+	// What is not acknowledged yet counts as reading.
+	until(t, "the window to be closed", func() bool { pass(50 * time.Minute); return ts.large.used.Load() == 0 })
 	ts.given()
 	if r := c.do(ts.tool("gcc"), request{body: q.body, text: hello}); r.Exit != 0 {
 		t.Errorf("after it: %+v", r.Result)
@@ -178,29 +191,22 @@ func TestResultThatNobodyFetches(t *testing.T) {
 	r := c.do(id, q)
 	part := r.Window
 	part.Len = 10
-	// Each Read makes the window last WindowTime more: well past that it is there.
-	for range 30 {
+	// Each Read makes the window last WindowTime more.
+	for range 10 {
 		c.read(part)
-		time.Sleep(100 * time.Millisecond)
+		pass(50 * time.Minute)
 	}
 	if ts.large.used.Load() == 0 {
 		t.Error("a window that is read was closed")
 	}
-	for !c.gone() { // ends with a Read from an STag that is gone
-		c.steal(part.STag, part.TO)
-		time.Sleep(20 * time.Millisecond)
-	}
+	limits := ts.Settings()
+	limits.JobTimeout = 5 * time.Hour // it is older than that
+	ts.Apply(limits)
+	c.read(part)
+	pass(50 * time.Minute)
 	ts.given()
-}
-
-// gone says whether the connection has ended.
-func (c *testClient) gone() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
+	c.steal(part.STag, part.TO) // a Read from an STag that is gone
+	<-c.done
 }
 
 // TestWindowsEndWithTheConnection: whatever is under way then, and in a drain only

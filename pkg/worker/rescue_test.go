@@ -1,0 +1,134 @@
+package worker
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// trapDevice has a memory registration that panics, when it is armed, as a bug of
+// ours would.
+type trapDevice struct {
+	iwarp.Device
+	armed atomic.Bool
+}
+
+type trapPD struct {
+	iwarp.PD
+	d *trapDevice
+}
+
+func (d *trapDevice) AllocPD() (iwarp.PD, error) {
+	pd, err := d.Device.AllocPD()
+	return &trapPD{pd, d}, err
+}
+
+func (p *trapPD) RegMR(mem []byte, a iwarp.Access, o *iwarp.MROptions) (iwarp.MR, error) {
+	if p.d.armed.CompareAndSwap(true, false) {
+		panic("a trap")
+	}
+	return p.PD.RegMR(mem, a, o)
+}
+
+// panics is what the metric says.
+func (ts *testServer) panics() float64 {
+	ts.t.Helper()
+	r := prometheus.NewRegistry()
+	if err := r.Register(ts.o.Metrics.panics); err != nil {
+		ts.t.Fatal(err)
+	}
+	list, err := r.Gather()
+	if err != nil || len(list) != 1 {
+		ts.t.Fatal(list, err)
+	}
+	return list[0].Metric[0].Counter.GetValue()
+}
+
+// TestPanics: a bug costs the job or the connection that meets it. All else goes on,
+// nothing is left, and it is counted.
+func TestPanics(t *testing.T) {
+	trap := &trapDevice{}
+	ts := startServer(t, func(o *Options) {
+		small(o)
+		trap.Device = o.Device
+		o.Device = trap
+	})
+	gcc := ts.tool("gcc")
+	q := request{body: compileBody("cpp-output", "a.c"), text: hello}
+	other := dial(t, ts.addr, &job.Hello{Name: "other"})
+	wantOther := func() {
+		t.Helper()
+		if r := other.do(gcc, q); r.Status != job.StatusRan || r.Exit != 0 {
+			t.Errorf("the other client: %+v", r.Result)
+		}
+	}
+	var want float64
+	wantCounted := func() {
+		t.Helper()
+		want++
+		until(t, "the panic to be counted", func() bool { return ts.panics() == want })
+		wantOther()
+	}
+
+	// In a connection's goroutine: while it is made, and with a message.
+	trap.armed.Store(true)
+	c := dialRefused(t, ts.addr)
+	if !strings.Contains(c, "no resources") {
+		t.Errorf("a connection that met a panic was told %q", c)
+	}
+	wantCounted()
+	c2 := dial(t, ts.addr, nil)
+	until(t, "the connection", func() bool { return len(ts.Status().Clients) == 2 })
+	trap.armed.Store(true)
+	c2.send(&job.Hello{}) // grants credits
+	<-c2.done
+	wantCounted()
+
+	// In a fetch.
+	c3 := dial(t, ts.addr, &job.Hello{})
+	c3.wait("credits", func() bool { return len(c3.credits) > 1 })
+	other.wait("credits", func() bool { return len(other.credits) > 1 })
+	offer := q
+	offer.offer = true
+	trap.armed.Store(true)
+	c3.start(gcc, offer)
+	<-c3.done
+	wantCounted()
+
+	// In a job: that one is answered, and the next one of the same runner is done.
+	c4 := dial(t, ts.addr, &job.Hello{})
+	outputs := ts.outputs
+	ts.mu.Lock()
+	ts.outputs = nil
+	ts.mu.Unlock()
+	for range 4 {
+		if r := c4.do(gcc, q); r.Status != job.StatusFailed || r.Cause != job.CauseInternal || r.Next == nil {
+			t.Errorf("a job that met a panic: %+v", r.Result)
+		}
+		want++
+	}
+	ts.mu.Lock()
+	ts.outputs = outputs
+	ts.mu.Unlock()
+	want--
+	wantCounted()
+	if r := c4.do(gcc, q); r.Status != job.StatusRan || r.Exit != 0 {
+		t.Errorf("its next job: %+v", r.Result)
+	}
+	if st := ts.Status(); st.Load.Running != 0 || st.Load.Queued != 0 {
+		t.Errorf("load is %+v", st.Load)
+	}
+	ts.given()
+}
+
+// dialRefused connects and gives the words of the rejection.
+func dialRefused(t *testing.T, addr string) string {
+	t.Helper()
+	g := job.Greeting{Version: job.Version}
+	return rejection(t, addr, g.Append(nil)).Detail
+}
