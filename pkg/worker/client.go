@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -112,6 +113,34 @@ func (cl *client) emptiestLocked() *conn {
 		}
 	}
 	return best
+}
+
+// lackingLocked says whether some connection can take no job at all.
+func (cl *client) lackingLocked() bool {
+	return slices.ContainsFunc(cl.conns, func(c *conn) bool { return c.heldLocked() == 0 && !c.ended })
+}
+
+// recallLocked asks for n unspent credits, from where there are most, and sends what
+// else is due.
+func (cl *client) recallLocked(n int) {
+	for _, c := range cl.conns {
+		c.toRecall = 0
+	}
+	for ; n > 0; n-- {
+		var most *conn
+		for _, c := range cl.conns {
+			if left := len(c.credits) - c.toRecall; left > 0 && c.toRecall < math.MaxUint16 && (most == nil || left > len(most.credits)-most.toRecall) {
+				most = c
+			}
+		}
+		if most == nil {
+			break
+		}
+		most.toRecall++
+	}
+	for _, c := range cl.conns {
+		c.pumpLocked()
+	}
 }
 
 // enqueueLocked gives t to the runners.

@@ -386,10 +386,9 @@ func (c *conn) acked(m *job.Ack) error {
 		return fmt.Errorf("an Ack of message %d of kind %d, which was not sent", m.Seq, m.Of)
 	}
 	w.waiting = false
+	// What a Recall brought came before this. If that was nothing the client needs its
+	// credits: it is asked again when something changes, and not at once.
 	c.pumpLocked()
-	if m.Of == job.KindRecall {
-		c.s.rebalanceLocked()
-	}
 	return nil
 }
 

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
@@ -10,12 +9,15 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
-// Shares: each client may hold one credit, so that a first job never waits for
+// Shares: each connection may hold one credit, so that a first job never waits for
 // others. The spare ones, for the cores and for jobs on their way to them, are
 // divided by weight among those that have use for them (divide). What is left then
 // lies with the clients that build, where a next job finds it without a round trip,
 // until another one asks: those above their share are asked to return what they do
 // not use.
+//
+// Among connections of one client credits go to the one that has fewest; one that has
+// none gets one from the one that has most.
 //
 // What a client holds are its unspent credits, its jobs that are not answered yet,
 // and the results that it has not fetched. The sum of the shares never exceeds the
@@ -90,7 +92,7 @@ func minDepth(jobs int) int { return max(2, jobs) }
 // most is the largest number of spare credits there can be.
 func (s *Server) most() int { return s.o.Jobs + maxDepth(s.o.Jobs) }
 
-// spareLocked is the number of credits beyond the one that every client may hold: for
+// spareLocked is the number of credits beyond the one that every connection may hold: for
 // the cores that there is memory for, and depth.
 func (s *Server) spareLocked() int {
 	cores, depth := s.o.Jobs, s.depth
@@ -109,9 +111,9 @@ const tightMemory = 2000
 
 // freeLocked is how many credits can be granted.
 func (s *Server) freeLocked(spare int) int {
-	free := spare + len(s.clients)
+	free := spare
 	for _, cl := range s.clients {
-		free -= cl.heldLocked()
+		free += len(cl.conns) - cl.heldLocked()
 	}
 	return free
 }
@@ -124,16 +126,16 @@ func (s *Server) divideLocked(now time.Time) (spare int) {
 	for i, cl := range s.clients {
 		active := cl.activeLocked(now)
 		anyActive = anyActive || active
-		need := cl.demand - 1 // beyond the one that each may hold
+		need := cl.demand - len(cl.conns) // beyond the one that each may hold
 		if cl.demand < 0 && active {
 			need = unlimited
 		}
-		claims[i] = claim{cl.weight, max(0, min(need, cl.mostLocked()-1))}
+		claims[i] = claim{cl.weight, max(0, min(need, cl.mostLocked()-len(cl.conns)))}
 	}
 	left := spare
 	for i, n := range divide(spare, claims) {
 		cl := s.clients[i]
-		cl.share = 1 + n
+		cl.share = len(cl.conns) + n
 		left -= n
 		claims[i].need = 0
 		if !anyActive || cl.activeLocked(now) {
@@ -182,11 +184,10 @@ func (s *Server) rebalanceLocked() {
 		case short:
 			over = cl.heldLocked() - cl.share
 		}
-		for _, c := range cl.conns {
-			c.toRecall = max(0, min(over, len(c.credits), math.MaxUint16))
-			over -= c.toRecall
-			c.pumpLocked()
+		if over <= 0 && cl.heldLocked() >= cl.share && cl.lackingLocked() {
+			over = 1 // of one that can spare it
 		}
+		cl.recallLocked(over)
 	}
 }
 

@@ -203,15 +203,15 @@ func TestConnectionsOfOneManager(t *testing.T) {
 	third := dialAs(t, ts.addr, 1, nil)
 	for _, c := range []*testClient{more, third} {
 		c.send(&job.Hello{})
-		c.wait("a welcome", func() bool { return c.welcome != nil })
+		c.wait("a credit", func() bool { return c.welcome != nil && len(c.credits) > 0 })
 	}
 	b := dialAs(t, ts.addr, 2, &job.Hello{})
-	b.wait("half, not a quarter", func() bool { return len(b.credits) == 5 })
-	until(t, "the other half", func() bool { return a.count()+more.count()+third.count() == 5 })
+	b.wait("half of the spare ones, not a quarter", func() bool { return len(b.credits) == 5 })
+	until(t, "the other half", func() bool { return a.count()+more.count()+third.count() == 7 && more.count() > 0 && third.count() > 0 })
 	// It stays one as long as one connection does.
 	a.qp.Abort()
 	<-a.done
-	until(t, "the half of those that are left", func() bool { return more.count()+third.count() == 5 && b.count() == 5 })
+	until(t, "the half of those that are left", func() bool { return more.count()+third.count() == 6 && b.count() == 5 })
 	if r := more.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Exit != 0 {
 		t.Errorf("%+v", r.Result)
 	}

@@ -43,7 +43,9 @@ func (p *fakeProc) memory(free uint64) {
 	p.put("meminfo", fmt.Sprintf("MemTotal:       99999999 kB\nMemAvailable:   %d kB\nBuffers: 3 kB\n", free>>10))
 }
 
-func (p *fakeProc) kills(n int) { p.put("vmstat", fmt.Sprintf("nr_free_pages 12\noom_kill %d\nlast 1\n", n)) }
+func (p *fakeProc) kills(n int) {
+	p.put("vmstat", fmt.Sprintf("nr_free_pages 12\noom_kill %d\nlast 1\n", n))
+}
 
 // TestMemoryAdmission: a job that needs more than there is goes elsewhere; one for
 // which there is memory once others have ended waits for that.
