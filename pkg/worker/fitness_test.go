@@ -281,11 +281,15 @@ func TestRestartAtOnce(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	<-c.done
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatalf("the address is still taken: %v", err)
-	}
-	l.Close()
+	// A child that was just being started may hold it for a moment more.
+	until(t, "the address to be free", func() bool {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			return false
+		}
+		l.Close()
+		return true
+	})
 	t.Setenv("RDISTCCD_TEST_LISTEN", addr)
 	_, again, _ := startProcess(t, base, ts.bin)
 	if again != addr {
