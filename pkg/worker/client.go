@@ -200,6 +200,7 @@ func (s *Server) nextTaskLocked(now time.Time) *task {
 	best.runs++
 	t.started, t.oomKills = now, s.host.Load().oomKills
 	s.running++
+	s.worked = true
 	s.runs[t] = true
 	s.lowQueue = min(s.lowQueue, s.queued)
 	return t

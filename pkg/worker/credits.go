@@ -225,10 +225,16 @@ func (s *Server) starvedLocked() {
 	}
 }
 
-// quietLocked is called once a tick: where jobs always wait, one less would do.
+// quietLocked is called once a tick: where jobs always wait, one less would do, and
+// where none comes most are of no use.
 func (s *Server) quietLocked() {
-	if s.lowQueue > 1 && s.depth > minDepth(s.o.Jobs) {
+	more := s.depth - minDepth(s.o.Jobs)
+	switch {
+	case more <= 0:
+	case !s.worked && s.running == 0:
+		s.depth -= (more + 1) / 2
+	case s.lowQueue > 1:
 		s.depth--
 	}
-	s.lowQueue = s.queued
+	s.lowQueue, s.worked = s.queued, false
 }

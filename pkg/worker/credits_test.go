@@ -235,12 +235,23 @@ func TestDepthFollowsTheRoundTrip(t *testing.T) {
 	if s.depth != maxDepth(2) {
 		t.Errorf("depth %d, want the most, %d", s.depth, maxDepth(2))
 	}
-	s.queued = 5
 	for range 100 {
+		s.queued, s.worked = 5, true
 		s.quietLocked()
 	}
 	if s.depth != minDepth(2) {
 		t.Errorf("depth %d though five jobs always wait", s.depth)
+	}
+	s.starvedLocked()
+	s.queued, s.lowQueue = 0, 0
+	s.worked = true
+	s.quietLocked()
+	if s.depth != minDepth(2)+1 {
+		t.Errorf("depth %d while jobs come", s.depth)
+	}
+	s.quietLocked()
+	if s.depth != minDepth(2) {
+		t.Errorf("depth %d though nobody builds", s.depth)
 	}
 }
 

@@ -112,6 +112,7 @@ type Server struct {
 	clients  []*client      // in order of arrival
 	queued   int            // in their queues
 	lowQueue int            // the smallest of it since the last tick
+	worked   bool           // a job was begun since then
 	depth    int            // spare credits beside one for each core
 	vtime    float64        // client.pass of the one that was served last
 	wake     *sync.Cond     // runners wait for something that they can do, or closing
