@@ -21,8 +21,8 @@ const module = "github.com/rdistcc/rdistcc/"
 // needs a new edge adds it here and argues for it.
 var edges = map[string][]string{
 	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/job", "pkg/jobserver", "pkg/sources"},
-	"cmd/rdistcc-cm":   {"pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/hostlist", "pkg/iwarp", "pkg/telemetry"},
-	"cmd/rdistccd":     {"pkg/config", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/telemetry", "pkg/toolchain", "pkg/tree", "pkg/worker"},
+	"cmd/rdistcc-cm":   {"pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/discover", "pkg/hostlist", "pkg/iwarp", "pkg/telemetry"},
+	"cmd/rdistccd":     {"pkg/config", "pkg/discover", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/telemetry", "pkg/toolchain", "pkg/tree", "pkg/worker"},
 	"cmd/rdistcc-perf": {"pkg/iwarp", "pkg/job", "pkg/toolchain"},
 
 	"pkg/iwarp":           {"pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
@@ -39,6 +39,7 @@ var edges = map[string][]string{
 	"pkg/job":            {},
 	"pkg/pack":           {},
 	"pkg/jobserver":      {}, // what the wrapper asks of a make above it
+	"pkg/discover":       {"pkg/hostlist"},
 	"pkg/hostlist":       {"pkg/scheduler"},
 	"pkg/scheduler":      {},
 	"pkg/history":        {"pkg/scheduler"}, // for what it predicts, a Cost

@@ -87,6 +87,11 @@ func (c *ctl) hostsWithoutManager(asJSON bool) error {
 			hosts = append(hosts, connmgr.HostStatus{Addr: h.Addr(), State: "unused", Jobs: h.Slots})
 		}
 	}
+	for i := range list.Sources {
+		if s := &list.Sources[i]; !s.Down {
+			hosts = append(hosts, connmgr.HostStatus{Addr: s.Text, State: "source"})
+		}
+	}
 	if asJSON {
 		return c.marshal(hosts)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/config"
 	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/discover"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/telemetry"
 )
@@ -87,6 +88,11 @@ func serve(load func() (*config.Config, error), replace string) (err error) {
 	o.Cores = fewThreads()
 	o.Device, o.Log, o.Registry, o.Version = dev, d.log.Logger, registry, version
 	o.Hosts, o.Home = d.hosts.get, os.Getenv("HOME")
+	found := discover.New(discover.Options{
+		Interval: d.cfg.Discovery.Interval, Timeout: d.cfg.Discovery.Timeout, Interfaces: d.cfg.Discovery.Interfaces, Log: d.log.Logger,
+	})
+	defer found.Close()
+	o.Find = found.List
 	o.Compilers = filepath.Join(ipc.StateDir(os.Getenv), "cm.compilers")
 	o.History = filepath.Join(historyDir(os.Getenv), "history")
 	o.Drains = filepath.Join(ipc.StateDir(os.Getenv), "cm.drained")

@@ -72,6 +72,7 @@ var flags = []struct {
 	{"jobs", "daemon.jobs", "run `N` compiles at a time; 0 = the cores", false},
 	{"nice", "daemon.nice", "run compilers at this nice `LEVEL`", false},
 	{"allow", "daemon.allow", "take jobs from this `NETWORK` (10.0.0.0/8) beside this machine; may be given several times", true},
+	{"announce", "discovery.mdns", "say in the local network, by mDNS, that jobs are taken here", false},
 	{"http", "http.daemon", "serve metrics and the status page on `ADDR:PORT`; \"\" = not at all", false},
 	{"user", "daemon.user", "become this `USER` when started as root", false},
 	{"pid-file", "daemon.pid-file", "write the process number to `FILE`", false},
@@ -105,6 +106,9 @@ func rootCommand() *cobra.Command {
 		} else {
 			v := c.Flags().String(f.name, "", f.usage)
 			values[f.name] = func() []string { return []string{*v} }
+			if f.key == "discovery.mdns" {
+				c.Flags().Lookup(f.name).NoOptDefVal = "true" // or --announce=false
+			}
 		}
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {

@@ -37,6 +37,7 @@ type daemon struct {
 	dev    iwarp.Device
 	w      *worker.Server
 	listen []iwarp.Listener
+	quiet  func() // ends the announcements; nil = there are none
 }
 
 // serve runs the daemon until a signal ends it. What can fail for a wrong setting
@@ -205,6 +206,14 @@ func (d *daemon) work() (err error) {
 			_ = web.Close(ctx) // a scrape that takes longer is cut off
 		}()
 	}
+	announcer, err := d.announce()
+	if err != nil {
+		return err
+	}
+	if announcer != nil {
+		defer announcer.Close()
+		d.quiet = announcer.Close
+	}
 	for _, l := range d.listen {
 		d.w.Serve(l)
 		d.log.Info("listening", "addr", l.Addr().String(), "jobs", jobs, "version", version, "config", c.Path())
@@ -242,6 +251,9 @@ func (d *daemon) run(signals <-chan os.Signal) error {
 			default:
 				d.log.Info("draining: what runs is finished", "signal", s.String())
 				d.say(d.notify.Stopping("finishing what runs"))
+				if d.quiet != nil {
+					d.quiet()
+				}
 				drained = make(chan error, 1)
 				go func() { drained <- d.w.Drain(ctx) }()
 			}
@@ -292,6 +304,8 @@ func fixed(a, b *config.Config) []string {
 		same bool
 	}{
 		{"daemon.listen", slices.Equal(a.Daemon.Listen, b.Daemon.Listen)},
+		{"discovery.mdns", a.Discovery.MDNS == b.Discovery.MDNS},
+		{"discovery.interfaces", slices.Equal(a.Discovery.Interfaces, b.Discovery.Interfaces)},
 		{"daemon.provider", a.Daemon.Provider == b.Daemon.Provider},
 		{"daemon.jobs", a.Daemon.Jobs == b.Daemon.Jobs},
 		{"daemon.user", a.Daemon.User == b.Daemon.User},

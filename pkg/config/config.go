@@ -14,6 +14,7 @@ import (
 // Config holds every setting. Its zero value is of no use: see Default and Load.
 type Config struct {
 	Hosts       []string   `yaml:"hosts"`
+	Discovery   Discovery  `yaml:"discovery"`
 	Local       Local      `yaml:"local"`
 	Fallback    Fallback   `yaml:"fallback"`
 	Diagnostics string     `yaml:"diagnostics"` // exact or fast: see deploy/config.yaml
@@ -28,6 +29,14 @@ type Config struct {
 
 	path    string            // of the file, or empty
 	origins map[string]string // key: where its value came from; absent = default
+}
+
+// Discovery are the settings of finding hosts, and of being found.
+type Discovery struct {
+	Interval   time.Duration `yaml:"interval"`   // between two looks at a name of DNS
+	Timeout    time.Duration `yaml:"timeout"`    // of one look
+	Interfaces []string      `yaml:"interfaces"` // for mDNS; empty = all that take multicast, but the loopback
+	MDNS       bool          `yaml:"mdns"`       // rdistccd announces itself
 }
 
 // Local bounds what runs on the build host itself.
@@ -115,6 +124,7 @@ type Daemon struct {
 func Default() *Config {
 	return &Config{
 		Fallback:    Fallback{Allow: true, Attempts: 2},
+		Discovery:   Discovery{Interval: 5 * time.Second, Timeout: 2 * time.Second},
 		Diagnostics: "exact",
 		Limits: Limits{
 			IOTimeout:      5 * time.Minute,

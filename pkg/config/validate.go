@@ -20,6 +20,8 @@ func (c *Config) Validate() error {
 		err error
 	}{
 		{"hosts", hosts(c.Hosts)},
+		{"discovery.interval", within(c.Discovery.Interval, time.Second, time.Hour)},
+		{"discovery.timeout", within(c.Discovery.Timeout, 10*time.Millisecond, time.Minute)},
 		{"local.slots", between(c.Local.Slots, 0, 10000)},
 		{"local.preprocess", between(c.Local.Preprocess, 0, 10000)},
 		{"fallback.attempts", between(c.Fallback.Attempts, 1, 16)},

@@ -300,7 +300,7 @@ func (c *client) prepare() *ipc.GoLocal {
 		return &ipc.GoLocal{Reason: "mode"}
 	}
 	if c.list.empty() {
-		return &ipc.GoLocal{Reason: "no-hosts", Code: ipc.ExitNoHosts, Detail: "no hosts are configured; set RDISTCC_HOSTS"}
+		return &ipc.GoLocal{Reason: "no-hosts", Code: ipc.ExitNoHosts, Detail: c.list.whyEmpty()}
 	}
 	var eager *time.Duration
 	switch ms := c.lease.BackoffMS; ms {

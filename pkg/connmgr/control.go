@@ -1,6 +1,7 @@
 package connmgr
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -93,6 +94,11 @@ func (m *Manager) hostStatus(list *parsedList) []HostStatus {
 			out = append(out, h.statusLocked(known))
 		} else {
 			out = append(out, HostStatus{Addr: addr, State: "unused", Drained: m.drains.on[addr]})
+		}
+	}
+	for i := range list.Sources { // those that find nothing, or nothing newer
+		if s := &list.Sources[i]; !s.Down && (s.Found == 0 || s.Problem != "") {
+			out = append(out, HostStatus{Addr: s.Text, State: "source", Error: cmp.Or(s.Problem, "nobody is there")})
 		}
 	}
 	return out

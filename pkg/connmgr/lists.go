@@ -1,6 +1,8 @@
 package connmgr
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
@@ -21,6 +23,10 @@ type parsedList struct {
 	sched []scheduler.Host // what may be used
 
 	compress map[string]hostlist.Compression // by address, where it asks for one
+
+	// With what its sources found, for a list that has some; guarded by listCache.mu.
+	found *parsedList
+	stamp uint64
 }
 
 func newParsedList(l hostlist.List, err error) *parsedList {
@@ -37,6 +43,16 @@ func newParsedList(l hostlist.List, err error) *parsedList {
 }
 
 func (p *parsedList) empty() bool { return len(p.sched) == 0 }
+
+// whyEmpty is one line for a person about a list without hosts.
+func (p *parsedList) whyEmpty() string {
+	for i := range p.Sources {
+		if s := &p.Sources[i]; !s.Down {
+			return "no host is found by " + s.Text + ": " + cmp.Or(s.Problem, "nobody is there")
+		}
+	}
+	return "no hosts are configured; set RDISTCC_HOSTS"
+}
 
 // preprocessors is how many may run at a time for a job of this list.
 func (p *parsedList) preprocessors(m *Manager) int {
@@ -77,11 +93,34 @@ func (c *listCache) ownLocked(l HostList) *parsedList {
 // sameList says that a and b are one list: whoever changes one makes another array.
 func sameList(a, b *hostlist.List) bool {
 	return len(a.Hosts) == len(b.Hosts) && (len(a.Hosts) == 0 || &a.Hosts[0] == &b.Hosts[0]) &&
+		len(a.Sources) == len(b.Sources) && (len(a.Sources) == 0 || &a.Sources[0] == &b.Sources[0]) &&
 		a.Share == b.Share && a.Local == b.Local && a.LocalCPP == b.LocalCPP && a.Randomize == b.Randomize
 }
 
-// listOf is the list for a job whose environment has text.
+// listOf is the list for a job whose environment has text, with all hosts that are
+// known now. The first job that names a source of hosts may wait for it, a second.
 func (m *Manager) listOf(text string) *parsedList {
+	raw := m.written(text)
+	if raw.err != nil || len(raw.Sources) == 0 || m.o.Find == nil {
+		return raw
+	}
+	list, stamp := m.o.Find(raw.List)
+	c := &m.lists
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case raw.found == nil || stamp > raw.stamp && !slices.Equal(list.Hosts, raw.found.Hosts):
+		raw.found, raw.stamp = newParsedList(list, nil), stamp
+	case stamp > raw.stamp: // the same array, other words about it
+		same := *raw.found
+		same.Notes, same.Sources = list.Notes, list.Sources
+		raw.found, raw.stamp = &same, stamp
+	}
+	return raw.found
+}
+
+// written is a list as it was written, without what its sources find.
+func (m *Manager) written(text string) *parsedList {
 	c := &m.lists
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -25,6 +25,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/history"
+	"github.com/rdistcc/rdistcc/pkg/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
@@ -40,6 +41,9 @@ type Options struct {
 
 	// Hosts is the list for jobs that bring none; it is asked for each job.
 	Hosts func() HostList
+	// Find adds the hosts that a list's sources stand for (a discover.Finder's List);
+	// nil: none. stamp grows with each change of any source.
+	Find func(hostlist.List) (list hostlist.List, stamp uint64)
 	// Identify says what the compiler at an absolute path is (a toolchain.Cache
 	// whose compilers have Home).
 	Identify func(ctx context.Context, path string, env toolchain.Env) (toolchain.Toolchain, error)

@@ -34,7 +34,7 @@ type Status struct {
 // HostStatus is one host's part of Status.
 type HostStatus struct {
 	Addr    string  `json:"addr"`
-	State   string  `json:"state"` // unused, connecting, up, draining, down
+	State   string  `json:"state"` // unused, connecting, up, draining, down; source: what hosts are looked for by
 	Error   string  `json:"error,omitempty"`
 	Credits int     `json:"credits"` // unspent
 	Running int     `json:"running"` // our jobs on it

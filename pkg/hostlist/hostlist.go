@@ -2,9 +2,13 @@
 // files in the same form. It does no I/O; what it reads is handed to it.
 //
 //	list    = entry { white-space entry }         '#' starts a comment, to the end of the line
-//	entry   = host | "localhost" ["/" SLOTS] | switch
+//	entry   = host | source | "localhost" ["/" SLOTS] | switch
 //	host    = NAME [":" PORT] ["/" SLOTS] { "," option }
 //	        | NAME "/" SLOTS ":" PORT { "," option }        distcc's old form
+//	source  = "dns+" NAME [":" PORT] ["/" SLOTS] { "," option }
+//	        | "srv+" SERVICE ["/" SLOTS] { "," option }
+//	        | "mdns+" [SERVICE] ["/" SLOTS] { "," option }
+//	        | "file+" PATH { "," option }
 //	NAME    = host name | IPv4 address | "[" IPv6 address "]"
 //	option  = "zstd" | "plain" | "down" | "lzo" | "cpp" | "auth" [ "=" NAME ]
 //	switch  = "--localslots=" N | "--localslots_cpp=" N | "--randomize"
@@ -28,6 +32,7 @@ const (
 	DefaultPort = 7632
 	MaxText     = 1 << 20 // bytes; 1,000 hosts take some 30 KB
 	MaxHosts    = 4096
+	MaxSources  = 16
 	MaxSlots    = 10000
 
 	defaultLocalShare = 2 // as distcc's for a bare "localhost"
@@ -64,10 +69,11 @@ func (h Host) Addr() string {
 
 // List is a parsed host list.
 type List struct {
-	Hosts     []Host // in the list's order, each address once
-	Share     int    // localhost/N: compiles at a time that may run here though a host could take them
-	Local     int    // --localslots: local commands at a time; 0 = not given
-	LocalCPP  int    // --localslots_cpp: preprocessors at a time; 0 = not given
+	Hosts     []Host   // in the list's order, each address once
+	Sources   []Source // of more hosts: see With
+	Share     int      // localhost/N: compiles at a time that may run here though a host could take them
+	Local     int      // --localslots: local commands at a time; 0 = not given
+	LocalCPP  int      // --localslots_cpp: preprocessors at a time; 0 = not given
 	Randomize bool
 	Notes     []string // what was left out, one line each, for a person
 }
@@ -179,8 +185,12 @@ func (p *parser) entry(s string) *Error {
 	case strings.HasPrefix(s, "--"):
 		return p.flag(s)
 	case strings.HasPrefix(s, "+"):
-		return &Error{Problem: "finding hosts by zeroconf is distcc's own", Remedy: "name the hosts, as in build7:7632/8"}
-	case strings.Contains(s, "@"):
+		return &Error{Problem: "finding hosts by zeroconf is distcc's own", Remedy: "write mdns+ for daemons that announce themselves, or name the hosts, as in build7:7632/8"}
+	}
+	if err, ok := p.source(s); ok {
+		return err
+	}
+	if strings.Contains(s, "@") {
 		name := s[strings.Index(s, "@")+1:]
 		if i := strings.IndexAny(name, ":/,"); i >= 0 {
 			name = name[:i]
@@ -218,7 +228,28 @@ func (p *parser) flag(s string) *Error {
 func (p *parser) host(s string) *Error {
 	h := Host{Text: s}
 	words := strings.Split(s, ",")
-	name, rest, err := cutName(words[0])
+	if err := h.read(words[0], words[1:]); err != nil {
+		return err
+	}
+	local := h.Port == 0 && h.Name == "localhost"
+	if h.Port == 0 {
+		h.Port = DefaultPort
+	}
+	if local {
+		if h.Slots == 0 {
+			h.Slots = defaultLocalShare
+		}
+		if !h.Down {
+			p.list.Share = min(p.list.Share+h.Slots, MaxSlots)
+		}
+		return nil
+	}
+	return p.add(h)
+}
+
+// read takes a host's words: its name with port and slots, and its options.
+func (h *Host) read(word string, more []string) *Error {
+	name, rest, err := cutName(word)
 	if err != nil {
 		return err
 	}
@@ -248,23 +279,7 @@ func (p *parser) host(s string) *Error {
 			return &Error{Problem: "has a port or a number of slots twice", Remedy: "write HOST:PORT/SLOTS; an IPv6 address goes in brackets, as in [::1]:7632"}
 		}
 	}
-	local := h.Port == 0 && h.Name == "localhost"
-	if h.Port == 0 {
-		h.Port = DefaultPort
-	}
-	if err := options(&h, words[1:]); err != nil {
-		return err
-	}
-	if local {
-		if h.Slots == 0 {
-			h.Slots = defaultLocalShare
-		}
-		if !h.Down {
-			p.list.Share = min(p.list.Share+h.Slots, MaxSlots)
-		}
-		return nil
-	}
-	return p.add(h)
+	return options(h, more)
 }
 
 // add appends h. An address named twice is one host: the first entry keeps its

@@ -223,7 +223,7 @@ func TestFirstFileThatExistsDecides(t *testing.T) {
 // FuzzParse: any text gives a list within the limits or one line of error, and
 // an entry that was taken means the same when it is read alone.
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"a:1/2,zstd b/3:4 [::1]:5 localhost/2 # x\n--localslots=3", "@a", "+zeroconf", "::1", "[fe80::1%e]:1/2", "--randomize\n\n#", "a,,b", "a/4:5/6"} {
+	for _, s := range []string{"a:1/2,zstd b/3:4 [::1]:5 localhost/2 # x\n--localslots=3", "@a", "+zeroconf", "::1", "[fe80::1%e]:1/2", "--randomize\n\n#", "a,,b", "a/4:5/6", "dns+a:1/2,zstd b srv+_x._tcp.y mdns+/3 file+/a"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

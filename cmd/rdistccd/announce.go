@@ -1,0 +1,29 @@
+package main
+
+import (
+	"net/netip"
+
+	"github.com/rdistcc/rdistcc/pkg/discover"
+)
+
+// announce says in the local network where jobs are taken, if that is wished; nil
+// if not. What is bound to the loopback only is not announced, as nobody else could
+// reach it, unless the loopback itself was named.
+func (d *daemon) announce() (*discover.Announcer, error) {
+	c := d.cfg.Discovery
+	if !c.MDNS {
+		return nil, nil
+	}
+	a := discover.Announcement{Interfaces: c.Interfaces, Log: d.log.Logger}
+	for _, l := range d.listen {
+		at, err := netip.ParseAddrPort(l.Addr().String())
+		if err == nil && (!at.Addr().IsLoopback() || len(c.Interfaces) > 0) {
+			a.Listen = append(a.Listen, at)
+		}
+	}
+	if len(a.Listen) == 0 {
+		d.log.Warn("nothing to announce: jobs are taken from this machine only; listen on an address that others reach (--listen 0.0.0.0:7632 --allow NETWORK)")
+		return nil, nil
+	}
+	return discover.Announce(a)
+}
