@@ -298,6 +298,7 @@ func options(c *config.Config) connmgr.Options {
 		Prefault:      int64(c.Buffers.Prefault),
 		Preprocessors: c.Local.Preprocess,
 		LocalJobs:     c.Local.Slots,
+		LocalShare:    c.Local.Share,
 		MaxWrappers:   c.Limits.Wrappers,
 		NoFallback:    !c.Fallback.Allow,
 		Fast:          c.Diagnostics == "fast",

@@ -41,8 +41,9 @@ type Discovery struct {
 
 // Local bounds what runs on the build host itself.
 type Local struct {
-	Slots      int `yaml:"slots"`      // compiles, links and the like at a time; 0 = cores
-	Preprocess int `yaml:"preprocess"` // preprocessors at a time; 0 = twice the cores
+	Slots      int  `yaml:"slots"`      // compiles, links and the like at a time; 0 = cores
+	Share      bool `yaml:"share"`      // compile here what a host could do, where that is sooner
+	Preprocess int  `yaml:"preprocess"` // preprocessors at a time; 0 = twice the cores
 }
 
 // Fallback says what happens when hosts give trouble.
@@ -123,6 +124,7 @@ type Daemon struct {
 // Default returns the settings without any file or flag.
 func Default() *Config {
 	return &Config{
+		Local:       Local{Share: true},
 		Fallback:    Fallback{Allow: true, Attempts: 2},
 		Discovery:   Discovery{Interval: 5 * time.Second, Timeout: 2 * time.Second},
 		Diagnostics: "exact",

@@ -12,7 +12,6 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
-	"github.com/rdistcc/rdistcc/pkg/scheduler"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
@@ -38,10 +37,11 @@ type client struct {
 	toolchain toolchain.Toolchain
 	source    *hold
 	sink      *hold
-	prepares  bool  // counted as one that wants a place soon
-	free      bool  // the wrapper has said that nobody else holds the source
-	turn      *gate // held for the wrapper, or nil
-	share     bool  // it runs here by the local share
+	prepares  bool      // counted as one that wants a place soon
+	free      bool      // the wrapper has said that nobody else holds the source
+	turn      *gate     // held for the wrapper, or nil
+	share     bool      // it runs here as the scheduler placed it here
+	began     time.Time // when it was told to run here
 	record    JobRecord
 }
 
@@ -70,9 +70,7 @@ func (c *client) run() {
 	}
 	c.endTurn()
 	c.endLease()
-	if c.share {
-		c.m.giveBack(grant{decision: scheduler.Decision{Share: true}})
-	}
+	c.endShare()
 	c.logJob()
 }
 
@@ -412,6 +410,7 @@ func (c *client) goLocal(no *ipc.GoLocal) error {
 	if c.takeTurn(&c.m.local, c.list.localJobs(c.m)) != nil {
 		return nil // the wrapper is gone
 	}
+	c.began = time.Now()
 	return c.send(no)
 }
 

@@ -33,6 +33,7 @@ func (m *Manager) pick(ctx context.Context, r *request) (grant, error) {
 	m.mu.Lock()
 	// Those that came earlier go first; what none of them can use may serve r.
 	m.waiting = append(m.waiting, r)
+	m.hereLocked(time.Now())
 	m.dispatchLocked()
 	m.demandsLocked(time.Now())
 	m.mu.Unlock()
@@ -110,10 +111,13 @@ func (m *Manager) wake() {
 
 // tryLocked asks the scheduler once.
 func (m *Manager) tryLocked(now time.Time, r *request) (grant, bool) {
-	d := m.sched.Pick(now, &r.job)
+	d := m.chooseLocked(now, &r.job)
 	switch d.Verdict {
 	case scheduler.Local:
 		r.why = m.sched.Consider(now, &r.job, &d)
+		if d.Share {
+			m.startHereLocked(now, r.id, &r.job)
+		}
 		return grant{req: r, decision: d}, true
 	case scheduler.Run:
 		r.why = m.sched.Consider(now, &r.job, &d)
@@ -138,10 +142,13 @@ func (m *Manager) hopeless(c *client) *ipc.GoLocal {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	d := m.sched.Pick(now, &j)
+	m.hereLocked(now)
+	d := m.chooseLocked(now, &j)
 	switch d.Verdict {
 	case scheduler.Local:
-		c.share = d.Share
+		if c.share = d.Share; c.share {
+			m.startHereLocked(now, c.id, &j)
+		}
 		c.record.consider(m.sched.Consider(now, &j, &d))
 		return localDecision(d)
 	case scheduler.Run: // but not yet: the credit would lie idle while the preprocessor runs
@@ -214,7 +221,7 @@ func (m *Manager) giveBack(g grant) {
 		}
 		m.dispatchLocked()
 	case g.decision.Share:
-		m.sched.ShareDone()
+		m.endHereLocked(scheduler.Unused, scheduler.Report{ID: g.req.id})
 	}
 }
 

@@ -63,18 +63,20 @@ type Options struct {
 	// AnyUser serves every user who may open the socket, not only this one and root.
 	AnyUser bool
 
-	Cores         int   // of this machine (GOMAXPROCS)
-	Slots         int   // leases at a time (64)
-	SlotSize      int64 // bytes of a source and its arguments that are written to a host (32 MiB)
-	SinkSize      int64 // bytes of a result that a host writes (32 MiB)
-	Source        int64 // bytes of a source and its arguments; beyond SlotSize, hosts fetch them (SlotSize)
-	Result        int64 // bytes of a result; beyond SinkSize it is fetched (SinkSize)
-	Large         int64 // bytes that what is fetched, and leased for it, may take together (none)
-	Prefault      int64 // bytes that each keeps allocated (1 MiB)
-	Preprocessors int   // at a time (twice the cores)
-	LocalJobs     int   // at a time (the cores)
-	MaxWrappers   int   // connections at a time (1024)
+	LoadAverage   func() float64 // of this machine (the system's)
+	Cores         int            // of this machine (GOMAXPROCS)
+	Slots         int            // leases at a time (64)
+	SlotSize      int64          // bytes of a source and its arguments that are written to a host (32 MiB)
+	SinkSize      int64          // bytes of a result that a host writes (32 MiB)
+	Source        int64          // bytes of a source and its arguments; beyond SlotSize, hosts fetch them (SlotSize)
+	Result        int64          // bytes of a result; beyond SinkSize it is fetched (SinkSize)
+	Large         int64          // bytes that what is fetched, and leased for it, may take together (none)
+	Prefault      int64          // bytes that each keeps allocated (1 MiB)
+	Preprocessors int            // at a time (twice the cores)
+	LocalJobs     int            // at a time (the cores)
+	MaxWrappers   int            // connections at a time (1024)
 
+	LocalShare    bool          // jobs run here where that is sooner than on any host
 	Fast          bool          // what a host's compiler prints stands, even where ours might word it otherwise
 	NoFallback    bool          // wrappers that do not say otherwise fail where a host gave trouble
 	Audit         float64       // part of the jobs that two hosts compile, for comparison (none)
@@ -118,6 +120,9 @@ func (o *Options) defaults() {
 	}
 	if o.Identify == nil {
 		o.Identify = (&toolchain.Cache{Home: o.Home, Trust: trustCompiler, File: o.Compilers}).IdentifyIn
+	}
+	if o.LoadAverage == nil {
+		o.LoadAverage = loadAverage
 	}
 	if o.Hosts == nil {
 		o.Hosts = func() HostList { return HostList{} }
@@ -183,6 +188,8 @@ type Manager struct {
 	// listener is what Serve takes wrappers from, while it does.
 	listener *Listener
 	lastUse  time.Time // a compile came or went
+	looked   time.Time // at this machine's load
+	here     int       // jobs that the scheduler placed here
 	recent   recentJobs
 
 	preparing map[*scheduler.Host]*preparing // by the first host of the list
@@ -228,6 +235,7 @@ func New(o Options) (*Manager, error) {
 		return nil, fmt.Errorf("connection manager: %w", err)
 	}
 	m.openHistory()
+	m.openHere()
 	m.openDrains()
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.alarm = time.AfterFunc(time.Hour, m.wake)

@@ -87,7 +87,7 @@ func (c *client) request(size uint64, tree bool) scheduler.Job {
 		Hosts: c.list.sched, Tried: make(map[string]bool), Toolchain: c.toolchain.ID, Size: size,
 		Since: time.Now(), Share: c.list.Share, Random: c.list.Randomize,
 		Tree: tree, NoLocal: c.lease.Mode == ipc.ModeRemote,
-		Bytes: size, Build: c.record.Build,
+		Bytes: size, Build: c.record.Build, Local: c.m.o.LocalShare && c.lease.Mode == ipc.ModeAuto,
 	}
 }
 

@@ -1,0 +1,83 @@
+package connmgr
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// TestBusyFarmLeavesJobsHere: where hosts have to be waited for and this machine is
+// idle, it compiles too; not where that is forbidden, and not while a host is free.
+func TestBusyFarmLeavesJobsHere(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		share bool
+		mode  ipc.Mode
+		want  int // of 4 jobs, those that run here
+	}{
+		{"one host with one place", true, ipc.ModeAuto, 2},
+		{"switched off", false, ipc.ModeAuto, 0},
+		{"RDISTCC_MODE=remote", true, ipc.ModeRemote, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSimulated(t, func(o *Options) { o.LocalShare, o.LocalJobs, o.Slots = c.share, 2, 8 })
+				turn := make(chan struct{})
+				d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
+					d.jobs = 1
+					d.onJob = func(c *fakeConn, j *fakeJob) {
+						if string(j.text) != "short" {
+							<-turn
+						}
+						c.finish(j, known(j))
+					}
+				})
+				s.acquaint(d.addr)
+				if s.m.here != 0 {
+					t.Fatalf("%d jobs here with a free host", s.m.here)
+				}
+				var mu sync.Mutex
+				here := 0
+				var wg sync.WaitGroup
+				for range 4 {
+					wg.Go(func() {
+						f := leaseOf(d.addr)
+						f.Mode = c.mode
+						_, no := s.run(context.Background(), f, "long!")
+						if no == nil {
+							return
+						}
+						if no.Reason != "local-share" || no.Trouble {
+							t.Errorf("answer %+v, want local-share", no)
+						}
+						mu.Lock()
+						here++
+						mu.Unlock()
+					})
+					synctest.Wait()
+				}
+				close(turn)
+				wg.Wait()
+				if here != c.want {
+					t.Errorf("%d jobs here, want %d", here, c.want)
+				}
+			})
+		})
+	}
+}
+
+// TestColdFarmIsWaitedFor: a first connection is no reason to compile here.
+func TestColdFarmIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, func(o *Options) { o.LocalShare = true })
+		d := startFake(t, s.far, "10.0.0.1:7632", nil)
+		began := time.Now()
+		if _, no := s.run(context.Background(), leaseOf(d.addr), "int x;"); no != nil {
+			t.Errorf("answer %+v after %v, want a result", no, time.Since(began))
+		}
+	})
+}
