@@ -27,8 +27,12 @@ const (
 	stopTimeout  = 15 * time.Second
 )
 
-// noSettings is an empty configuration.
-const noSettings = "empty.yaml"
+// settings is the farm's configuration: all jobs go to its hosts, and once, as who
+// has a farm counts them.
+const (
+	settingsFile = "farm.yaml"
+	settings     = "local: {share: false}\nscheduler: {audit: 0}\n"
+)
 
 // Farm is a running farm.
 type Farm struct {
@@ -73,7 +77,7 @@ type running struct {
 // dir, which must exist. Stop ends what is started later.
 func New(bin, dir string) *Farm {
 	// Else the user's own would be read. Where it cannot be written the programs say so.
-	_ = os.WriteFile(filepath.Join(dir, noSettings), nil, 0o600)
+	_ = os.WriteFile(filepath.Join(dir, settingsFile), []byte(settings), 0o600)
 	return &Farm{Dir: dir, Wrapper: filepath.Join(bin, "rdistcc"), bin: bin}
 }
 
@@ -180,13 +184,13 @@ func (f *Farm) StartManagerAt(ctx context.Context, place Place, page string, arg
 }
 
 // Env is the environment for commands that are to use this farm: the caller's
-// without any setting of rdistcc or distcc, the farm's own directory, and no
-// configuration file.
+// without any setting of rdistcc or distcc, and the farm's own directory and
+// configuration.
 func (f *Farm) Env() []string {
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
 		return strings.HasPrefix(s, "RDISTCC_") || strings.HasPrefix(s, "DISTCC_")
 	})
-	env = append(env, "RDISTCC_DIR="+f.Dir, "XDG_STATE_HOME="+f.Dir, "RDISTCC_CONFIG="+filepath.Join(f.Dir, noSettings))
+	env = append(env, "RDISTCC_DIR="+f.Dir, "XDG_STATE_HOME="+f.Dir, "RDISTCC_CONFIG="+filepath.Join(f.Dir, settingsFile))
 	return append(env, f.Vars...)
 }
 

@@ -586,10 +586,10 @@ func TestLocalShare(t *testing.T) {
 	// The share is taken: this one waits for the host.
 	wg.Go(func() { r.remote(hosts, "on the host, later") })
 	eventually(t, "the third to wait", func() bool { return r.m.Status().Waiting.Credit == 1 })
-	share.send(&ipc.Finish{Where: ipc.WhereLocal, Reason: "local-share"})
-	share.close()
 	close(finish)
 	wg.Wait()
+	share.send(&ipc.Finish{Where: ipc.WhereLocal, Reason: "local-share"})
+	share.close()
 	r.idle()
 }
 
