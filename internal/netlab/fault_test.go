@@ -292,7 +292,7 @@ func TestWholeFarmLost(t *testing.T) {
 func TestSleep(t *testing.T) {
 	x := newTrouble(t, 2, size(400, 240), 500*time.Millisecond)
 	d := x.daemons.Daemons[0]
-	away := time.Duration(size(60, 8)) * time.Second
+	away := time.Duration(size(20, 8)) * time.Second
 
 	asleep := family(d.PID())
 	cut := x.mark("host sleeps")
