@@ -304,7 +304,7 @@ func TestWhyForPeople(t *testing.T) {
 	s.want(100, "", "nothing is known of x.c: 12 commands since ", "why", "x.c")
 	w.Jobs = []connmgr.JobRecord{
 		{ID: 7, Began: time.Now().Add(-3 * time.Second), Source: "x.c", Output: "x.o", Compiler: "/usr/bin/gcc", Cwd: "/src", Host: "a:7632", Finished: true,
-			Expected: 200 * time.Millisecond, CompileUS: 180000, TotalUS: 190000, Attempts: 2, Hedged: "a:7632", BytesOut: 3000,
+			Expected: 200 * time.Millisecond, CompileUS: 180000, CPUUS: 170000, TotalUS: 190000, Attempts: 2, Hedged: "a:7632", BytesOut: 3000,
 			Considered: []connmgr.Considered{{Host: "a:7632", Finish: 210 * time.Millisecond}, {Host: "b:7632", Why: "b:7632 is draining"}}},
 		{ID: 6, Began: time.Now(), Source: "x.c", Local: true, Reason: "unknown-option:-fnew", Finished: true},
 		{ID: 5, Began: time.Now(), Source: "x.c", Local: true, Reason: "host-lost", Detail: "b:7632 lost (reset)"},
@@ -313,7 +313,7 @@ func TestWhyForPeople(t *testing.T) {
 	for _, want := range []string{
 		"x.c: ran on a:7632, 3s ago, exit status 0 (job 7) output x.o directory /src compiler /usr/bin/gcc",
 		"considered a:7632 would have been done after 210 ms (chosen) b:7632 is draining",
-		"second host a:7632, as the first one was slow foreseen 200 ms for the compile there; it took 180 ms",
+		"second host a:7632, as the first one was slow foreseen 200 ms of a processor there; it took 170 ms",
 		"phases compile 180 ms, total 190 ms bytes 2.9KiB sent",
 		"x.c: ran here, 0s ago, exit status 0 (job 6) reason unknown-option:-fnew: -fnew is not known for certain; is it misspelt?",
 		"reason host-lost: the host could not be reached, or the connection broke b:7632 lost (reset) end the command was ended from outside",

@@ -108,11 +108,11 @@ func jobText(b *bytes.Buffer, r *connmgr.JobRecord, now time.Time) {
 	if r.Hedged != "" {
 		line("second host", "%s, as the first one was slow", r.Hedged)
 	}
-	took := time.Duration(r.CompileUS) * time.Microsecond
+	took := time.Duration(r.CPUUS) * time.Microsecond
 	switch {
 	case r.Local:
 	case r.Expected > 0 && took > 0:
-		line("foreseen", "%s for the compile there; it took %s", digits(r.Expected), digits(took))
+		line("foreseen", "%s of a processor there; it took %s", digits(r.Expected), digits(took))
 	case took > 0:
 		line("foreseen", "nothing: the first compile of its kind")
 	}

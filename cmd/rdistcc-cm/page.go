@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr"
@@ -15,22 +17,52 @@ const rowsOfJobs = 30
 
 // page is the status page of now.
 func (d *daemon) page() telemetry.Page {
-	s := d.m.Status()
+	s, sums := d.m.Status(), d.m.Stats()
 	name, _ := os.Hostname() // empty is shown as such
+	return pageOf(&s, &sums, name)
+}
+
+// pageOf shows the farm as this manager sees it.
+func pageOf(s *connmgr.Status, sums *connmgr.Stats, name string) telemetry.Page {
+	up, running, places := 0, 0, 0
+	for i := range s.Hosts {
+		if h := &s.Hosts[i]; h.State == "up" && !h.Drained {
+			up++
+			running += h.Running
+			places += h.Jobs
+		}
+	}
+	var remote, all uint64
+	for _, j := range s.Jobs {
+		n := j.OK + j.Failed
+		if all += n; j.Place == "remote" {
+			remote += n
+		}
+	}
+	share := "no commands yet"
+	if all > 0 {
+		share = percent(remote, all)
+	}
 	p := telemetry.Page{
 		Program: "rdistcc-cm", Host: name, Version: version, State: "ready",
 		Facts: []telemetry.Fact{
 			{Name: "serving since", Value: s.Since.Format(time.DateTime)},
+			{Name: "hosts that take jobs", Value: fmt.Sprintf("%d of %d", up, len(s.Hosts))},
+			{Name: "our jobs there", Value: fmt.Sprintf("%d, with %d places", running, places)},
 			{Name: "commands under way", Value: strconv.Itoa(s.Running)},
-			{Name: "waiting for a host", Value: strconv.Itoa(s.Waiting.Credit)},
-			{Name: "waiting to preprocess", Value: strconv.Itoa(s.Waiting.Preprocess)},
-			{Name: "waiting to run here", Value: strconv.Itoa(s.Waiting.Local)},
+			{Name: "waiting: host, list, here", Value: fmt.Sprintf("%d, %d, %d", s.Waiting.Credit, s.Waiting.Preprocess, s.Waiting.Local)},
+			{Name: "done on hosts", Value: share},
+			{Name: "retries, second hosts", Value: fmt.Sprintf("%d, %d", sums.Retries, sums.Hedges)},
+			{Name: "here because of trouble", Value: strconv.FormatUint(sums.Troubles, 10)},
 			{Name: "slots", Value: fmt.Sprintf("%d leased, %d kept, at most %d", s.Slots.Leased, s.Slots.Free, s.Slots.Max)},
 		},
-		Tables: []telemetry.Table{hostTable(&s), countTable(&s), jobTable(&s)},
+		Tables: []telemetry.Table{hostTable(s), countTable(s.Jobs, all), phaseTable(sums), jobTable(s)},
 	}
 	if s.ListError != "" {
 		p.Notes = append(p.Notes, s.ListError)
+	}
+	if len(s.Drained) > 0 {
+		p.Notes = append(p.Notes, "drained by hand: "+strings.Join(s.Drained, ", "))
 	}
 	if s.NoHosts > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%d compiles ran here because no hosts were configured; set RDISTCC_HOSTS", s.NoHosts))
@@ -40,52 +72,98 @@ func (d *daemon) page() telemetry.Page {
 
 func hostTable(s *connmgr.Status) telemetry.Table {
 	t := telemetry.Table{Title: "Hosts", Empty: "none was named yet",
-		Columns: []string{"host", "state", "running", "credits", "places", "toolchains", "compiled", "failed", "note"}}
+		Columns: []string{"host", "state", "our jobs", "all jobs", "credits", "round trip", "rate", "speed", "done", "failed", "sent, received", "note"}}
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
-		state := telemetry.Cell{Text: h.State, Tone: telemetry.ToneWarn}
-		switch h.State {
+		state := telemetry.Cell{Text: stateOf(h), Tone: telemetry.ToneWarn}
+		switch state.Text {
 		case "up":
 			state.Tone = telemetry.ToneGood
-		case "down":
+		case "down", "quarantined":
 			state.Tone = telemetry.ToneBad
 		}
-		running := telemetry.Cell{Text: strconv.Itoa(h.Running)}
+		ours, theirs := telemetry.Cell{Text: strconv.Itoa(h.Running)}, telemetry.Cell{Text: "-"}
 		if h.Jobs > 0 {
-			running.Share = float64(h.Running) / float64(h.Jobs)
+			ours.Share = float64(h.Running) / float64(h.Jobs)
+			if h.Load != nil {
+				theirs = telemetry.Cell{Text: fmt.Sprintf("%d of %d", h.Load.Running, h.Jobs), Share: float64(h.Load.Running) / float64(h.Jobs)}
+				if h.Load.Queued > 0 {
+					theirs.Text += fmt.Sprintf(", %d queued", h.Load.Queued)
+				}
+			}
 		}
-		t.Rows = append(t.Rows, append([]telemetry.Cell{{Text: h.Addr}, state, running},
-			cells(h.Credits, h.Jobs, h.Tools, h.OK, h.Failed, h.Note())...))
+		rtt, rate, speed := "-", "-", "-"
+		if h.RTTUS > 0 {
+			rtt = micros(uint64(h.RTTUS))
+		}
+		if h.Rate > 0 {
+			rate = amount(uint64(h.Rate)) + "/s"
+		}
+		if h.Speed > 0 {
+			speed = fmt.Sprintf("%.2f", h.Speed)
+		}
+		t.Rows = append(t.Rows, append([]telemetry.Cell{{Text: h.Addr}, state, ours, theirs},
+			cells(h.Credits, rtt, rate, speed, h.OK, h.Failed, amount(h.Out)+", "+amount(h.In), h.Note())...))
 	}
 	return t
 }
 
-func countTable(s *connmgr.Status) telemetry.Table {
-	t := telemetry.Table{Title: "Commands", Empty: "none yet", Columns: []string{"place", "host", "reason", "ok", "failed"}}
-	for _, j := range s.Jobs {
-		t.Rows = append(t.Rows, cells(j.Place, j.Host, j.Reason, j.OK, j.Failed))
+func countTable(jobs []connmgr.JobCount, all uint64) telemetry.Table {
+	t := telemetry.Table{Title: "Commands", Empty: "none yet", Columns: []string{"place", "host or reason", "jobs", "share", "failed", "because"}}
+	for _, j := range jobs {
+		n := j.OK + j.Failed
+		because := ""
+		if j.Reason != "" {
+			because = explain(j.Reason)
+		}
+		row := cells(j.Place, cmp.Or(j.Host, j.Reason, "-"), n, percent(n, all), j.Failed, because)
+		row[3].Share = float64(n) / float64(max(all, 1))
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+func phaseTable(sums *connmgr.Stats) telemetry.Table {
+	t := telemetry.Table{Title: "Phases of remote compiles", Empty: "none yet", Columns: []string{"phase", "median", "90 %", "99 %", "most"}}
+	for _, q := range sums.Phases {
+		if q.Count > 0 {
+			t.Rows = append(t.Rows, cells(q.Phase, micros(q.P50), micros(q.P90), micros(q.P99), micros(q.Max)))
+		}
 	}
 	return t
 }
 
 func jobTable(s *connmgr.Status) telemetry.Table {
 	t := telemetry.Table{Title: "Recent", Empty: "none yet",
-		Columns: []string{"job", "source", "where", "exit", "preprocess", "compile", "total", "why"}}
+		Columns: []string{"job", "source", "where", "exit", "list", "wait", "compile", "of it processor", "foreseen", "total", "why"}}
 	for i := range s.Recent[:min(len(s.Recent), rowsOfJobs)] {
 		r := &s.Recent[i]
-		where := telemetry.Cell{Text: r.Host}
+		where, why := telemetry.Cell{Text: r.Host}, r.Detail
 		if r.Local {
 			where.Text = "here: " + r.Reason
+			if why == "" {
+				why = explain(r.Reason)
+			}
 			if r.Trouble {
 				where.Tone = telemetry.ToneBad
 			}
 		}
-		ms := func(us uint32) string {
-			return (time.Duration(us) * time.Microsecond).Round(time.Millisecond / 10).String()
+		if r.Hedged != "" {
+			why = "second host: " + r.Hedged
+		}
+		exit := telemetry.Cell{Text: strconv.Itoa(int(r.Exit))}
+		if r.Exit != 0 {
+			exit.Tone = telemetry.ToneWarn
+		}
+		ms := func(us uint32) telemetry.Cell {
+			if us == 0 {
+				return telemetry.Cell{}
+			}
+			return telemetry.Cell{Text: micros(uint64(us))}
 		}
 		t.Rows = append(t.Rows, []telemetry.Cell{
-			{Text: strconv.FormatUint(r.ID, 10)}, {Text: r.Source}, where, {Text: strconv.Itoa(int(r.Exit))},
-			{Text: ms(r.PreprocessUS)}, {Text: ms(r.CompileUS)}, {Text: ms(r.TotalUS)}, {Text: r.Detail},
+			{Text: strconv.FormatUint(r.ID, 10)}, {Text: cmp.Or(r.Source, r.Output)}, where, exit,
+			ms(r.PreprocessUS), ms(r.CreditUS), ms(r.CompileUS), ms(r.CPUUS), ms(uint32(r.Expected.Microseconds())), ms(r.TotalUS), {Text: why},
 		})
 	}
 	return t

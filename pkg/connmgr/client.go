@@ -211,7 +211,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 	}
 	c.begin()
 	c.lease = f
-	c.record.Compiler, c.record.Source, c.record.Output = f.Compiler, f.Source, f.Output
+	c.record.Compiler, c.record.Source, c.record.Output, c.record.Cwd = f.Compiler, f.Source, f.Output, f.Cwd
 	c.record.Build = c.build()
 	if no := c.prepare(); no != nil {
 		return c.goLocal(no)

@@ -177,7 +177,7 @@ func TestStatsAndWhy(t *testing.T) {
 	}
 	var w Why
 	r.ask(&w, "", "why", "/src/x.c", "x.c")
-	if !w.Jobs[0].Local || w.Jobs[0].Reason != "no-hosts" || w.Jobs[1].Host != a.addr || w.Jobs[1].TotalUS != 5000 {
+	if w.Jobs[1].Cwd != "/src" || !w.Jobs[0].Local || w.Jobs[0].Reason != "no-hosts" || w.Jobs[1].Host != a.addr || w.Jobs[1].TotalUS != 5000 {
 		t.Errorf("the newest first: %+v", w.Jobs)
 	}
 	if code, _ := r.ask(nil, "", "why"); code != ipc.ExitArguments {
@@ -224,9 +224,9 @@ func TestQuantiles(t *testing.T) {
 func TestForesight(t *testing.T) {
 	var s sums
 	for _, r := range []JobRecord{
-		{Expected: time.Second, CompileUS: 1_100_000, Finished: true},
-		{Expected: time.Second, CompileUS: 1_900_000, Finished: true, Attempts: 2, Hedged: "b", Host: "b"},
-		{Expected: time.Second, CompileUS: 9_000_000, Finished: true, Attempts: 3, Hedged: "b", Host: "a"},
+		{Expected: time.Second, CPUUS: 1_100_000, Finished: true},
+		{Expected: time.Second, CPUUS: 1_900_000, Finished: true, Attempts: 2, Hedged: "b", Host: "b"},
+		{Expected: time.Second, CPUUS: 9_000_000, Finished: true, Attempts: 3, Hedged: "b", Host: "a"},
 		{CompileUS: 100, Finished: true},
 		{Local: true, Trouble: true},
 	} {

@@ -105,14 +105,17 @@ func (m *Manager) drain(name string, on bool, list *parsedList) (Drained, error)
 		delete(m.drains.on, addr)
 	}
 	m.sched.Drain(addr, on)
+	m.dispatchLocked()
 	if h := m.hosts[addr]; h != nil && h.link != nil {
 		d.Running = len(h.link.flights)
 		if on {
-			// Told that we have no use for more, it lends us one at most from now on.
+			// Told first that we have no use for more, it lends us one at most from now on.
+			h.link.demand.peak = 0
+			m.counted = time.Time{}
+			m.demandsLocked(time.Now())
 			h.link.returnLocked(len(h.link.credits))
 		}
 	}
-	m.dispatchLocked()
 	m.demandsLocked(time.Now())
 	m.o.Log.Info("told by hand", "host", addr, "drained", on)
 	return d, nil

@@ -96,7 +96,7 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 		x.digests.WithLabelValues(what)
 	}
 	x.foresight = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "rdistcc_cm_prediction_ratio",
-		Help:    "What remote compiles took, divided by what they were expected to take on their host.",
+		Help:    "Processor time of remote compiles, divided by what was expected on their host.",
 		Buckets: []float64{0.25, 0.5, 0.67, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 4}})
 	x.unforeseen = prometheus.NewCounter(prometheus.CounterOpts{Name: "rdistcc_cm_unpredicted_total",
 		Help: "Remote compiles of which nothing was known before."})

@@ -56,6 +56,7 @@ func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 	}
 	res := won.answer(r.started)
 	c.record.note(res)
+	c.record.CPUUS = won.out.result.CPU
 	if won.sink != c.sink {
 		c.sink.drop()
 		c.sink, res.Moved = won.sink.share(), true

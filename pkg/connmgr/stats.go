@@ -50,8 +50,8 @@ type Quantiles struct {
 	Max   uint64 `json:"max_us"`
 }
 
-// Prediction is how well compile times were foreseen: the ratio of what a compile took
-// to what it was expected to take on that host.
+// Prediction is how well compile times were foreseen: the ratio of the processor time
+// that a compile took to what it was expected to take on that host.
 type Prediction struct {
 	Count   uint64  `json:"count"`   // compiles that were predicted
 	Unknown uint64  `json:"unknown"` // those that nothing was known of
@@ -128,12 +128,13 @@ func (s *sums) add(r *JobRecord) {
 	}
 }
 
-// ratio is what the compile took to what it was expected to take there; 0: nobody knew.
+// ratio is the processor time that the compile took, to what it was expected to take
+// there; 0: nobody knew.
 func (r *JobRecord) ratio() float64 {
-	if r.Local || r.Expected <= 0 || r.CompileUS == 0 {
+	if r.Local || r.Expected <= 0 || r.CPUUS == 0 {
 		return 0
 	}
-	return float64(time.Duration(r.CompileUS)*time.Microsecond) / float64(r.Expected)
+	return float64(time.Duration(r.CPUUS)*time.Microsecond) / float64(r.Expected)
 }
 
 // histogram counts values in buckets that grow by 2^(1/8), so that a quantile is off by

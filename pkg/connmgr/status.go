@@ -137,6 +137,7 @@ type JobRecord struct {
 	WriteUS      uint32 `json:"write_us,omitempty"`
 	QueueUS      uint32 `json:"queue_us,omitempty"`
 	CompileUS    uint32 `json:"compile_us,omitempty"`
+	CPUUS        uint32 `json:"cpu_us,omitempty"` // of the compile at the host
 	ReturnUS     uint32 `json:"return_us,omitempty"`
 	TotalUS      uint32 `json:"total_us,omitempty"`
 	BytesOut     uint64 `json:"bytes_out,omitempty"`
@@ -149,7 +150,7 @@ type JobRecord struct {
 	Predicted  time.Duration `json:"predicted_ns,omitempty"`
 	Considered []Considered  `json:"considered,omitempty"`
 	Hedged     string        `json:"hedged,omitempty"`
-	Expected   time.Duration `json:"expected_ns,omitempty"` // Predicted, by the speed of the host that did it
+	Expected   time.Duration `json:"expected_ns,omitempty"` // processor time, as Predicted, by the speed of the host that did it
 
 	remote bool // a host gave a result
 }

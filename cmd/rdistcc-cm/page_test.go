@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/telemetry"
+)
+
+// TestPageShowsTheFarm: how busy each host is, who was drained, and why what ran here
+// did.
+func TestPageShowsTheFarm(t *testing.T) {
+	s := sample()
+	s.Hosts[0].Load = &job.Load{Running: 6, Queued: 2}
+	s.Hosts[2].Drained = true
+	s.Drained = []string{"c:7632"}
+	s.Recent = append(s.Recent, connmgr.JobRecord{ID: 9, Source: "z.c", Host: "a:7632", CompileUS: 150000, CPUUS: 130000, Expected: 140 * time.Millisecond, Hedged: "a:7632", Exit: 1})
+	p := pageOf(&s, &connmgr.Stats{Retries: 4, Hedges: 5, Phases: []connmgr.Quantiles{{Phase: "total", Count: 1, P50: 2000}}}, "here")
+	var rows []string
+	bars := map[string]int{}
+	for _, table := range p.Tables {
+		for _, row := range table.Rows {
+			if len(row) > len(table.Columns) {
+				t.Errorf("%s: a row of %d cells for %d columns", table.Title, len(row), len(table.Columns))
+			}
+			var words []string
+			for _, c := range row {
+				words = append(words, c.Text)
+				if c.Share > 0 {
+					bars[row[0].Text+" "+c.Text] = c.Percent()
+				}
+			}
+			rows = append(rows, strings.Join(words, "|"))
+		}
+	}
+	text := fmt.Sprint(p.Facts, p.Notes) + "\n" + strings.Join(rows, "\n")
+	for _, want := range []string{
+		"{hosts that take jobs 1 of 3}", "{our jobs there 2, with 8 places}", "{done on hosts 77%}", "{retries, second hosts 4, 5}", "drained by hand: c:7632",
+		"a:7632|up|2|6 of 8, 2 queued|6|-|-|-|120|0|3.0MiB, 4.9KiB|",
+		"b:7632|down|0|-|0|-|-|-|0|0|0B, 0B|connection refused",
+		"c:7632|drained|",
+		"local|link|10|6%|0|what links runs here",
+		"total|2 ms|",
+		"9|z.c|a:7632|1|||150 ms|130 ms|140 ms||second host: a:7632",
+		"y.c|here: link|0|||||||what links runs here",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if bars["a:7632 2"] != 25 || bars["a:7632 6 of 8, 2 queued"] != 75 {
+		t.Errorf("bars are %v", bars)
+	}
+	if p.Tables[0].Rows[1][1].Tone != telemetry.ToneBad || p.Tables[0].Rows[0][1].Tone != telemetry.ToneGood {
+		t.Error("states have the wrong colours")
+	}
+}
