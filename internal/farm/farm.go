@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -373,11 +374,19 @@ func (p Process) Ended(ctx context.Context) (status int, err error) {
 // Signal sends sig to the process alone.
 func (p Process) Signal(sig syscall.Signal) error { return p.run.cmd.Process.Signal(sig) }
 
+// Ports of the farm's are from below those that Linux gives to connections (32768 on,
+// net.ipv4.ip_local_port_range): else one that is free now may be some connection's own
+// a moment later, or while a daemon that is to be started again is down.
+const firstPort, portRange = 10000, 22000
+
 // freePorts returns n different loopback addresses that nobody listens on now.
 func freePorts(n int) (addrs []string, err error) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+	for tries := 0; len(addrs) < n; tries++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(portRange)))
+		switch {
+		case errors.Is(err, syscall.EADDRINUSE) && tries < 1000:
+			continue
+		case err != nil:
 			return nil, err
 		}
 		defer l.Close()
