@@ -24,6 +24,7 @@ import (
 type accounting struct {
 	source string
 	root   string // directory of our groups; empty: no control groups
+	shared string // directory of the one group that all share the processors in; empty: none
 	exact  bool
 }
 
@@ -44,21 +45,49 @@ func newAccounting() *accounting {
 	}
 	for line := range strings.SplitSeq(string(mounts), "\n") {
 		f := strings.Fields(line)
-		if len(f) < 4 || f[2] != "cgroup" || !strings.Contains(","+f[3]+",", ",cpuacct,") {
+		if len(f) < 4 || f[2] != "cgroup" {
 			continue
 		}
+		options := "," + f[3] + ","
 		dir := filepath.Join(f[1], fmt.Sprintf("rdistcc-bench-%d", os.Getpid()))
-		if os.Mkdir(dir, 0o755) == nil {
-			a.root, a.exact, a.source = dir, true, "cpuacct control groups"
+		switch {
+		case strings.Contains(options, ",cpuacct,"):
+			if os.Mkdir(dir, 0o755) == nil {
+				a.root, a.exact, a.source = dir, true, "cpuacct control groups"
+			}
+		case strings.Contains(options, ",cpu,"):
+			a.share(dir)
 		}
-		return a
 	}
 	return a
+}
+
+// share makes a group of this process and all that it starts. Outside of groups the
+// kernel gives every session a share of the processors, and a daemon whose workers are
+// sessions of their own would get more of a busy machine than its rivals.
+func (a *accounting) share(dir string) {
+	if os.Mkdir(dir, 0o755) != nil {
+		return
+	}
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
+		_ = os.Remove(dir)
+		return
+	}
+	a.shared = dir
 }
 
 // close removes the groups. Their processes have ended; the last threads may take
 // a moment.
 func (a *accounting) close() {
+	if a.shared != "" {
+		_ = os.WriteFile(filepath.Join(filepath.Dir(a.shared), "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0o644)
+		for range 100 {
+			if os.Remove(a.shared) == nil {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
 	if a.root == "" {
 		return
 	}
