@@ -3,6 +3,7 @@ package netlab
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -235,6 +236,47 @@ func TestSlowLink(t *testing.T) {
 		t.Logf("%d jobs of %v, source of 100 kB, object of 50: %v; %v", n, each, took[i], places(all))
 	}
 	t.Logf("with the slow host the build took %.3f of what it takes without (goal: 1.2)", took[1].took.Seconds()/took[0].took.Seconds())
+}
+
+// TestLoss: lines that lose one packet in a hundred cost time, and nothing else.
+func TestLoss(t *testing.T) {
+	t.Parallel()
+	s := newSiteAway(t, 1, 2, 4, 20*time.Millisecond)
+	line := Line{Delay: 10 * time.Millisecond, Loss: 0.01}
+	set(t, s.Hosts[0], line, line)
+	n, each := size(300, 120), 300*time.Millisecond
+	all := s.start(s.managers[0], n, 24, job{sleep: each, output: 50000, source: 100000}, strict).wait(15 * time.Minute)
+	lost := s.Hosts[0].Stats()
+	t.Logf("%d jobs of %v, 20 ms away, 1 %% of packets lost (%d of %d): %v", n, each, lost.Lost, lost.Sent+lost.Received, measure(all, s.slots, each))
+	if lost.Lost == 0 {
+		t.Error("no packet was lost")
+	}
+}
+
+// TestDeadHosts: of a thousand hosts in the list nine hundred do not answer at all. A
+// build that has two others takes hardly longer for them.
+func TestDeadHosts(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1, 2, 4)
+	var hosts []string
+	addr := s.Hosts[len(s.Hosts)-1].Addr
+	for i := range 900 {
+		// Nobody has these addresses: what is sent to them is lost.
+		a := addr.As4()
+		a[3] = byte(100 + i%100)
+		hosts = append(hosts, netip.AddrPortFrom(netip.AddrFrom4(a), uint16(7000+i/100)).String())
+	}
+	live := []string{s.daemons.Daemons[0].Addr, s.daemons.Daemons[1].Addr}
+	hosts = slices.Insert(hosts, 450, live...)
+	n, each := size(300, 120), 300*time.Millisecond
+	var took [2]usage
+	for i, list := range [][]string{live, hosts} {
+		stop := peak(s.managers[0].Manager)
+		all := s.start(s.managers[0], n, 24, job{sleep: each, output: 4000, source: 20000}, strict, "RDISTCC_HOSTS="+strings.Join(list, " ")).wait(15 * time.Minute)
+		took[i] = measure(all, s.slots, each)
+		t.Logf("%d jobs of %v, %d hosts in the list: %v; the manager held at most %v", n, each, len(list), took[i], stop())
+	}
+	t.Logf("the dead hosts cost %.2f s (goal: 1)", (took[1].took - took[0].took).Seconds())
 }
 
 // family is a process with all that it started, itself first.

@@ -143,12 +143,21 @@ func (l *Lab) Set(line Line) error {
 func (h *Host) Set(up, down Line) error {
 	h.port.up.Store(&up)
 	h.port.down.Store(&down)
-	// Segments of 64 KiB cross whole as long as losing one is not losing 45 packets,
-	// and none of them holds up others for long.
-	return h.port.offload(whole(up) && whole(down))
+	// Segments of 64 KiB cross whole as long as losing one is not losing 45 packets, and
+	// none of them holds up others for long, on any line.
+	whole := true
+	for _, h := range h.lab.Hosts {
+		for _, l := range []*Line{h.port.up.Load(), h.port.down.Load()} {
+			whole = whole && l.Loss == 0 && (l.Rate == 0 || l.Rate >= 200e6)
+		}
+	}
+	for _, h := range h.lab.Hosts {
+		if err := h.port.offload(whole); err != nil {
+			return err
+		}
+	}
+	return nil
 }
-
-func whole(l Line) bool { return l.Loss == 0 && (l.Rate == 0 || l.Rate >= 200e6) }
 
 // Lines are the properties of the host's cable.
 func (h *Host) Lines() (up, down Line) { return *h.port.up.Load(), *h.port.down.Load() }

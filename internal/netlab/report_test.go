@@ -81,7 +81,7 @@ func picture(t *testing.T, name, title string, slots int, series map[string][]co
 		}
 		c.Series = append(c.Series, s)
 	}
-	f, err := os.Create(filepath.Join(dir, name+".svg"))
+	f, err := os.Create(filepath.Join(dir, strings.NewReplacer(" ", "-", ",", "").Replace(name)+".svg"))
 	if err != nil {
 		t.Fatal(err)
 	}
