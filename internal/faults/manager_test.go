@@ -401,3 +401,37 @@ func (s *site) descriptorLimit(p farm.Process) (soft, hard uint64) {
 	}
 	return soft, hard
 }
+
+// TestDrainedByHand: a host that was drained by hand gets nothing new, from the next
+// manager neither, until it is undrained.
+func TestDrainedByHand(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	d := s.daemon("d1", "", "--jobs", "8")
+	s.manager(d.Addr, "")
+	s.remote(d.Addr)
+	if out, err := s.command(nil, s.Wrapper, "drain", d.Addr).CombinedOutput(); err != nil {
+		t.Fatalf("drain: %v: %s", err, out)
+	}
+	if o := s.run(nil, "gcc", "-c", "hello.c"); o.report != "local:refused:draining" {
+		t.Errorf("on a drained host: %+v", o)
+	}
+	next := s.further(filepath.Join(filepath.Dir(s.Wrapper), "rdistcc-cm"), "--replace", "--hosts", d.Addr)
+	s.eventually("a connection of the next manager", func() string {
+		if n := s.metrics(d)["rdistccd_clients"]; n < 1 {
+			return fmt.Sprint(n)
+		}
+		return ""
+	})
+	if o := s.run(nil, "gcc", "-c", "hello.c"); o.report != "local:refused:draining" {
+		t.Errorf("with the next manager: %+v", o)
+	}
+	if out, err := s.command(nil, s.Wrapper, "undrain", d.Addr).CombinedOutput(); err != nil {
+		t.Fatalf("undrain: %v: %s", err, out)
+	}
+	s.remote(d.Addr)
+	if out, err := s.command(nil, s.Wrapper, "stop").CombinedOutput(); err != nil {
+		t.Errorf("stop: %v: %s", err, out)
+	}
+	_ = next.Wait() // it was told to
+}

@@ -109,16 +109,25 @@ func (m *Manager) drain(name string, on bool, list *parsedList) (Drained, error)
 	if h := m.hosts[addr]; h != nil && h.link != nil {
 		d.Running = len(h.link.flights)
 		if on {
-			// Told first that we have no use for more, it lends us one at most from now on.
-			h.link.demand.peak = 0
-			m.counted = time.Time{}
-			m.demandsLocked(time.Now())
-			h.link.returnLocked(len(h.link.credits))
+			h.link.spareLocked()
 		}
 	}
 	m.demandsLocked(time.Now())
 	m.o.Log.Info("told by hand", "host", addr, "drained", on)
 	return d, nil
+}
+
+// spareLocked gives the credits of a drained host back. It hears first that there is no
+// use for more than what runs there: what it lends us from then on is what nobody else
+// wants, and it asks for that back when somebody does.
+func (l *link) spareLocked() {
+	u := new(use)
+	for _, f := range l.flights {
+		u.add(1, f.build)
+	}
+	l.demand.peak, l.demand.jobs = 0, -1 // said even if it was the last word
+	l.demandLocked(time.Now(), u)
+	l.returnLocked(len(l.credits))
 }
 
 // known is the address of a host that some list has: name is one, without a port if

@@ -349,7 +349,7 @@ func (h *host) statusLocked(known map[string]scheduler.Status) HostStatus {
 		load := l.view.load
 		s.Credits, s.Running, s.Load = len(l.credits), len(l.flights), &load
 		s.LoadFrom, s.LoadAgeMS, s.Pressure = l.view.from, time.Since(l.view.at).Milliseconds(), l.view.pressure
-		s.Jobs, s.Tools, s.Tree, s.Demand = int(l.welcome.Jobs), len(l.ids), l.welcome.Tree, l.demand.jobs
+		s.Jobs, s.Tools, s.Tree, s.Demand = int(l.welcome.Jobs), len(l.ids), l.welcome.Tree, max(l.demand.jobs, 0)
 	}
 	return s
 }
