@@ -29,6 +29,8 @@ type credit struct {
 	id  uint64
 	buf *arena.Buffer
 	mr  iwarp.MR
+
+	given time.Time
 }
 
 func (k *credit) window() job.Window {
@@ -73,7 +75,7 @@ func (c *conn) newCreditLocked() *credit {
 		return nil
 	}
 	c.s.lastID++
-	k = &credit{id: c.s.lastID, buf: buf, mr: mr}
+	k = &credit{id: c.s.lastID, buf: buf, mr: mr, given: time.Now()}
 	return k
 }
 
@@ -211,18 +213,38 @@ func (c *conn) nextLocked() *credit {
 
 // starvedLocked is called by a core that finds nothing to do. If some client has work
 // that it has no credit for, too few jobs are on their way: there shall be more
-// (which grows to what the round trips take); quietLocked takes them back.
+// (which grows to what the round trips take); quietLocked takes them back. A client
+// that has held a credit for longer than its way takes is behind with other things: it
+// would only hold more.
 func (s *Server) starvedLocked() {
 	if s.unfit != nil || s.draining || s.depth >= maxDepth(s.o.Jobs) {
 		return
 	}
+	now := time.Now()
 	for _, cl := range s.clients {
-		if cl.demand > cl.heldLocked() {
+		if cl.demand > cl.heldLocked() && !cl.slackLocked(now) {
 			s.depth++
 			s.rebalanceLocked()
 			return
 		}
 	}
+}
+
+// slackTime is how long a manager may take to use a credit, beside the round trip.
+const slackTime = 20 * time.Millisecond
+
+// slackLocked says whether the client leaves a credit unused.
+func (cl *client) slackLocked(now time.Time) bool {
+	for _, c := range cl.conns {
+		var oldest time.Duration
+		for _, k := range c.credits {
+			oldest = max(oldest, now.Sub(k.given))
+		}
+		if oldest > slackTime && oldest > slackTime+2*c.qp.Stats().Path.RTT {
+			return true
+		}
+	}
+	return false
 }
 
 // quietLocked is called once a tick: where jobs always wait, one less would do, and

@@ -222,7 +222,7 @@ func TestConnectionsOfOneManager(t *testing.T) {
 func TestDepthFollowsTheRoundTrip(t *testing.T) {
 	s := &Server{o: Options{Jobs: 2, Log: slog.New(slog.DiscardHandler)}, depth: minDepth(2)}
 	s.host.Store(&hostLoad{})
-	cl := &client{weight: 1, demand: 0}
+	cl := &client{weight: 1, demand: 0, conns: []*conn{{ended: true}}}
 	s.clients = []*client{cl}
 	s.starvedLocked()
 	if s.depth != minDepth(2) {
