@@ -179,7 +179,7 @@ func (d *daemon) work() (err error) {
 		Slot: slot, Prefault: prefault, WorkBase: base, Compilers: compilersFile(os.Getenv),
 		Source: int64(c.Buffers.Source), Result: int64(c.Buffers.Result), Large: int64(c.Buffers.Large),
 		Heartbeat: c.Limits.Heartbeat, Silence: c.Limits.Silence, Grace: drainGrace, Tree: treeMode[c.Daemon.Tree],
-		DiskFloor: int64(c.Limits.DiskFloor), Settings: settings(c),
+		Memory: int64(c.Limits.Memory), DiskFloor: int64(c.Limits.DiskFloor), Settings: settings(c),
 	})
 	if err != nil {
 		return err

@@ -60,6 +60,7 @@ type Limits struct {
 	Silence        time.Duration `yaml:"silence"`         // without one for so long a peer is lost
 	Wrappers       int           `yaml:"wrappers"`        // commands that a manager serves at a time
 	Clients        int           `yaml:"clients"`         // managers that a daemon serves at a time
+	Memory         Size          `yaml:"memory"`          // that each program of a compile may take; 0 = no limit
 	DiskFloor      Size          `yaml:"disk-floor"`      // bytes free in the work directory without which a daemon takes no work
 }
 

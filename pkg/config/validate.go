@@ -32,6 +32,7 @@ func (c *Config) Validate() error {
 		{"limits.silence", within(c.Limits.Silence, 2*c.Limits.Heartbeat, 24*time.Hour)},
 		{"limits.wrappers", between(c.Limits.Wrappers, 1, 65536)},
 		{"limits.clients", between(c.Limits.Clients, 1, 65536)},
+		{"limits.memory", memoryLimit(c.Limits.Memory)},
 		{"limits.disk-floor", sized(c.Limits.DiskFloor, 0, 1024*GiB)},
 		{"toolchains.dirs", absolute(c.Toolchains.Dirs...)},
 		{"http.manager", httpAddr(c.HTTP.Manager)},
@@ -75,6 +76,14 @@ func part(v float64) error {
 		return nil
 	}
 	return fmt.Errorf("%v is not between 0 and 1", v)
+}
+
+// memoryLimit: below 64 MiB a compiler does not even start.
+func memoryLimit(s Size) error {
+	if s == 0 {
+		return nil
+	}
+	return sized(s, 64*MiB, 1024*GiB)
 }
 
 func hosts(entries []string) error {

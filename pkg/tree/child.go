@@ -239,6 +239,9 @@ func (c *child) runAll(req *request, files []int, r *reply) error {
 			_ = unix.Setpriority(unix.PRIO_PGRP, pid, int(req.nice))
 		}
 		_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: limit}, nil)
+		if m := uint64(req.memMax); m > 0 {
+			_ = unix.Prlimit(pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: m, Max: m}, nil)
+		}
 		r.killed = c.wait(req.seq, pidfd)
 		r.add(pid)
 		unix.Close(pidfd)

@@ -52,7 +52,7 @@ func (t *Tree) Start(c *Command) (*Run, error) {
 	}
 	t.big = t.big || len(b) > blockKeep
 	t.seq++
-	req := request{op: opStart, nice: int32(c.Nice), seq: t.seq, block: uint64(len(b)), fileMax: c.FileMax}
+	req := request{op: opStart, nice: int32(c.Nice), seq: t.seq, block: uint64(len(b)), fileMax: c.FileMax, memMax: c.MemoryMax}
 	if err := t.send(&req, unix.UnixRights(c.Stdin, c.Stdout, c.Stderr)); err != nil {
 		return nil, fmt.Errorf("start %s: %w", file, err)
 	}

@@ -74,6 +74,9 @@ type Command struct {
 
 	Nice    int   // level; 0: the caller's
 	FileMax int64 // bytes that a file may have; past it SIGXFSZ ends the command; 0: no limit
+	// MemoryMax is how many bytes of memory each process may map; past it it gets no
+	// more. 0: no limit.
+	MemoryMax int64
 }
 
 // Program is a process that shares all but these with the one before.

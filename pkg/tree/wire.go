@@ -27,9 +27,10 @@ type request struct {
 	seq     uint64 // of the run; a kill that comes too late meets another one
 	block   uint64 // bytes in the block
 	fileMax int64
+	memMax  int64
 }
 
-const requestSize = 32
+const requestSize = 40
 
 func (r *request) encode() []byte {
 	le := binary.LittleEndian
@@ -38,7 +39,8 @@ func (r *request) encode() []byte {
 	b = le.AppendUint32(b, uint32(r.nice))
 	b = le.AppendUint64(b, r.seq)
 	b = le.AppendUint64(b, r.block)
-	return le.AppendUint64(b, uint64(r.fileMax))
+	b = le.AppendUint64(b, uint64(r.fileMax))
+	return le.AppendUint64(b, uint64(r.memMax))
 }
 
 func (r *request) decode(b []byte) error {
@@ -48,7 +50,7 @@ func (r *request) decode(b []byte) error {
 	le := binary.LittleEndian
 	r.op, r.nice = le.Uint32(b), int32(le.Uint32(b[4:]))
 	r.seq, r.block = le.Uint64(b[8:]), le.Uint64(b[16:])
-	r.fileMax = int64(le.Uint64(b[24:]))
+	r.fileMax, r.memMax = int64(le.Uint64(b[24:])), int64(le.Uint64(b[32:]))
 	return nil
 }
 

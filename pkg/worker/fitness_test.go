@@ -305,3 +305,26 @@ func TestRestartAtOnce(t *testing.T) {
 	d.start(d.ids[0], request{body: compileBody("cpp-output", "a.c"), text: hello})
 	<-d.done // what was the dead one's is nobody's: the connection ends
 }
+
+// TestMemoryLimit: a compile that needs more than it may have does not fail: another
+// host is to try. The next one is not concerned.
+func TestMemoryLimit(t *testing.T) { forms(t, testMemoryLimit) }
+
+func testMemoryLimit(t *testing.T, b job.Body) {
+	ts := startServer(t, func(o *Options) { o.Memory = 96 << 20 })
+	c := dial(t, ts.addr, &job.Hello{})
+	q := request{body: b, text: "int table[] = {\n" + strings.Repeat("1,1,1,1,1,1,1,1,\n", 200000) + "};\n"}
+	small := request{body: b, text: "int x;\n"}
+	for _, q := range []*request{&q, &small} {
+		if b.Files != nil {
+			q.body.Argv0 = "gcc"
+			q.body.Files = []job.SourceFile{{Name: "a.c", Len: uint64(len(q.text))}}
+		}
+	}
+	if r := c.do(ts.tool("gcc"), q); r.Status != job.StatusFailed || r.Cause != job.CauseMemory {
+		t.Errorf("%+v: %s", r.Result, r.bytes(r.Stderr))
+	}
+	if r := c.do(ts.tool("gcc"), small); r.Status != job.StatusRan || r.Exit != 0 {
+		t.Errorf("one that takes less: %+v", r.Result)
+	}
+}

@@ -27,6 +27,7 @@ type command struct {
 	stdout int
 	stderr int
 	nice   int
+	memory int64         // bytes that each process may map; 0 = no limit
 	limit  time.Duration // of wall time
 }
 
@@ -97,6 +98,9 @@ func (p *process) runHere(c *command) (outcome, error) {
 		_ = unix.Setpriority(unix.PRIO_PGRP, pid, c.nice)
 	}
 	_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: maxFile, Max: maxFile}, nil)
+	if m := uint64(c.memory); m > 0 {
+		_ = unix.Prlimit(pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: m, Max: m}, nil)
+	}
 
 	if err := p.wait(pidfd, c.limit); err != nil {
 		p.stop(job.CauseInternal)

@@ -158,7 +158,7 @@ func (r *runner) runText(t *task, body *job.Body) (*job.Result, int) {
 	c := &command{
 		env: env, dir: r.src.path,
 		stdin: int(r.s.devNull.Fd()), stdout: out.fd[0], stderr: out.fd[1],
-		nice: r.s.settings.Load().Nice, limit: r.limit(t),
+		nice: r.s.settings.Load().Nice, memory: r.s.o.Memory, limit: r.limit(t),
 	}
 	o, err := r.compile(t, body, c)
 	return r.conclude(t, body, out, o, err, r.textOutputs)

@@ -56,7 +56,7 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 	defer out.close()
 	c := &tree.Command{
 		Env: env, Dir: b.Cwd, Stdin: int(r.s.devNull.Fd()), Stdout: out.fd[0], Stderr: out.fd[1],
-		Nice: r.s.settings.Load().Nice, FileMax: maxFile,
+		Nice: r.s.settings.Load().Nice, FileMax: maxFile, MemoryMax: r.s.o.Memory,
 	}
 	o, err := r.compileIn(t, b, plan, c, out)
 	return r.conclude(t, b, out, o, err, r.treeOutputs)

@@ -52,6 +52,7 @@ type Options struct {
 	// source unanswered. 0 = job.WindowTime, the least that the protocol allows.
 	WindowTime time.Duration
 	Tree       TreeMode
+	Memory     int64  // bytes that each program of a compile may take; 0 = no limit
 	DiskFloor  int64  // bytes free below WorkBase without which no work is taken
 	Proc       string // where the system tells about itself; "" = /proc
 	Settings
