@@ -145,6 +145,10 @@ func (s *site) compilers() string {
 // manager starts the manager with hosts and the settings of a yaml text.
 func (s *site) manager(hosts, settings string, args ...string) {
 	s.t.Helper()
+	// All jobs go to the hosts, where tests look for them.
+	if settings != "" && !strings.Contains(settings, "local:") {
+		settings += "\nlocal: {share: false}\n"
+	}
 	args = append(s.settings("cm", settings), args...)
 	if hosts != "" {
 		args = append(args, "--hosts", hosts)

@@ -267,7 +267,7 @@ func TestManagerKilledWithAHundredJobs(t *testing.T) {
 	d := s.daemon("d1", "toolchains: {dirs: ["+cc+"]}\n", "--jobs", "100")
 	cc = filepath.Join(cc, "gcc")
 	s.Vars = append(s.Vars, "RDISTCC_HOSTS="+d.Addr)
-	s.manager("", "buffers: {slots: 128}\nlocal: {preprocess: 100}\n")
+	s.manager("", "buffers: {slots: 128}\nlocal: {share: false, preprocess: 100}\n")
 	s.atRest()
 	// Long at the host; the wrappers go on here with a quick one.
 	var sources []string

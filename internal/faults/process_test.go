@@ -318,7 +318,7 @@ func TestMakeEnds(t *testing.T) {
 	}
 	s := newSite(t)
 	d := s.daemon("d1", "", "--jobs", "16")
-	s.manager(d.Addr, "local: {preprocess: 16}\n")
+	s.manager(d.Addr, "local: {share: false, preprocess: 16}\n")
 	s.remote(d.Addr)
 	s.atRest()
 	s.file("Makefile", "all: $(patsubst %,unit%.o,1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)\nunit%.o: long.cc\n\t@"+
