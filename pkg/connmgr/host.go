@@ -3,6 +3,7 @@ package connmgr
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
@@ -41,6 +42,8 @@ type host struct {
 	m    *Manager
 	addr string
 	kick chan struct{} // capacity 1: a job does not want to wait for the next attempt
+
+	reached netip.Addr // where it was connected last; owned by run
 
 	// guarded by m.mu
 	state    hostState

@@ -125,10 +125,11 @@ func dialLink(ctx context.Context, m *Manager, h *host) (*link, error) {
 	p := &iwarp.ConnParam{PrivateData: hi.Append(nil), Timeout: m.o.DialTimeout}
 	p.Unsent = unsent
 	p.ORD, p.IRD = fetch.Depths(m.o.Device.Attr())
-	info, err := m.o.Device.Dial(ctx, h.addr, l.qp, p)
+	info, err := m.o.Device.Dial(ctx, h.dialAddr(ctx), l.qp, p)
 	if err != nil {
 		return nil, dialError(err)
 	}
+	h.reachedAt(info.Remote)
 	answer, err := job.ParseGreeting(info.PrivateData)
 	if err != nil {
 		return nil, fmt.Errorf("answer: %w", err)

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"runtime"
 	"sync"
@@ -44,6 +45,8 @@ type Options struct {
 	// Find adds the hosts that a list's sources stand for (a discover.Finder's List);
 	// nil: none. stamp grows with each change of any source.
 	Find func(hostlist.List) (list hostlist.List, stamp uint64)
+	// Resolver is asked whether names can be resolved (nil: the system's).
+	Resolver *net.Resolver
 	// Identify says what the compiler at an absolute path is (a toolchain.Cache
 	// whose compilers have Home).
 	Identify func(ctx context.Context, path string, env toolchain.Env) (toolchain.Toolchain, error)
