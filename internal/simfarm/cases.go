@@ -10,12 +10,13 @@ import (
 type Scale struct {
 	Hosts int // at least 8
 	Jobs  int // of each build, about
+	List  int // hosts of the list of dead ones, of which a tenth answers
 }
 
 // Sizes: of the test suite, and of the report.
 var (
-	Small = Scale{Hosts: 8, Jobs: 1500}
-	Large = Scale{Hosts: 100, Jobs: 12000}
+	Small = Scale{Hosts: 8, Jobs: 1500, List: 80}
+	Large = Scale{Hosts: 48, Jobs: 6000, List: 1000}
 )
 
 // Cases are the situations that a scheduler is judged by, drawn from a seed.
@@ -185,7 +186,7 @@ func (b *builder) tail() *Case {
 }
 
 func (b *builder) dead() *Case {
-	hosts := b.unequal(10 * b.Hosts)
+	hosts := b.unequal(b.List)
 	for i := range hosts {
 		if i%10 != 3 {
 			hosts[i].Fate = Closed
@@ -194,7 +195,7 @@ func (b *builder) dead() *Case {
 			}
 		}
 	}
-	return &Case{Name: "dead hosts", About: "a list ten times as long of which nine tenths do not answer", Hosts: hosts, Warm: true, Noise: 0.05,
+	return &Case{Name: "dead hosts", About: "a list of which nine tenths do not answer", Hosts: hosts, Warm: true, Noise: 0.05,
 		Clients: []Client{b.client("a", hosts, b.build())}}
 }
 

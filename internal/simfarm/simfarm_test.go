@@ -102,7 +102,7 @@ func TestLinksCarryOneMessageAtATime(t *testing.T) {
 }
 
 func TestSameSeedSameOutcome(t *testing.T) {
-	cases, err := Cases(Scale{Hosts: 8, Jobs: 200}, 7)
+	cases, err := Cases(Scale{Hosts: 8, Jobs: 200, List: 80}, 7)
 	if err != nil {
 		t.Fatal(err)
 	}
