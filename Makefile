@@ -118,7 +118,7 @@ netns:
 	@RDISTCC_NETNS=$(or $(NETNS),full) RDISTCC_PLOTS=$(abspath $(PLOTS)) $(GO) test -count=1 -v -timeout 30m ./internal/netlab $(NETNSFLAGS)
 
 install: all
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc lib/systemd/system lib/systemd/user share/doc/rdistcc \
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc lib/systemd/system lib/systemd/user share/doc/rdistcc/img \
 		share/rdistcc/prometheus/targets share/rdistcc/grafana share/bash-completion/completions \
 		share/man/man1 share/man/man8)
 	install -m 0755 $(addprefix bin/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
@@ -126,6 +126,7 @@ install: all
 	for u in $(patsubst deploy/systemd/%,%,$(wildcard deploy/systemd/*/*)); do \
 		sed 's,@PREFIX@,$(PREFIX),g' deploy/systemd/$$u > $(DESTDIR)$(PREFIX)/lib/systemd/$$u; done
 	install -m 0644 README.md ARCHITECTURE.md CHANGELOG.md $(wildcard deploy/config.yaml docs/*.md) $(DESTDIR)$(PREFIX)/share/doc/rdistcc
+	install -m 0644 $(wildcard docs/img/*.svg) $(DESTDIR)$(PREFIX)/share/doc/rdistcc/img
 	install -m 0644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 0644 man/*.8 $(DESTDIR)$(PREFIX)/share/man/man8
 	install -m 0644 deploy/prometheus/*.yml $(DESTDIR)$(PREFIX)/share/rdistcc/prometheus
