@@ -46,20 +46,27 @@ func (d *daemon) page() telemetry.Page {
 func clients(st worker.Status) telemetry.Table {
 	t := telemetry.Table{
 		Title: "Managers", Empty: "no manager is connected",
-		Columns: []string{"name", "address", "for", "jobs", "in hand", "credits", "received", "sent"},
+		Columns: []string{"name", "address", "for", "jobs", "in hand", "credits", "weight", "has use for", "received", "sent"},
 	}
 	slices.SortFunc(st.Clients, func(a, b worker.ClientStatus) int { return strings.Compare(a.Name+a.Remote, b.Name+b.Remote) })
 	for _, c := range st.Clients {
 		var row []telemetry.Cell
 		for _, text := range []string{
 			c.Name, c.Remote, time.Since(c.Since).Round(time.Second).String(), strconv.FormatUint(c.Jobs, 10),
-			strconv.Itoa(c.InHand), strconv.Itoa(c.Credits), kib(c.BytesIn), kib(c.BytesOut),
+			strconv.Itoa(c.InHand), strconv.Itoa(c.Credits), strconv.Itoa(c.Weight), demand(c.Demand), kib(c.BytesIn), kib(c.BytesOut),
 		} {
 			row = append(row, telemetry.Cell{Text: text})
 		}
 		t.Rows = append(t.Rows, row)
 	}
 	return t
+}
+
+func demand(n int) string {
+	if n < 0 {
+		return "any number"
+	}
+	return strconv.Itoa(n)
 }
 
 func kib(n uint64) string { return fmt.Sprintf("%d KiB", n>>10) }

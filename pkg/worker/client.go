@@ -21,7 +21,7 @@ type client struct {
 	share  int     // credits that it may hold
 
 	// Waiting jobs, the first one next. pass is the core time that it has had, in
-	// seconds divided by weight, and not less than that of those who wait: whoever has
+	// seconds divided by its part, and not less than that of those who wait: whoever has
 	// least of it is served next.
 	queue []*task
 	runs  int // its jobs that run
@@ -48,6 +48,13 @@ func (s *Server) joinLocked(c *conn, m *job.Hello) {
 
 // maxWeight bounds what a manager can say of itself: nobody gets everything.
 const maxWeight = 100
+
+// maxBuilds is how many builds of one manager count.
+const maxBuilds = 8
+
+// part is what it gets when there is not enough for all: so much for each of its
+// builds, that those of one manager do not go slower than those of many.
+func (cl *client) part() int { return cl.weight * max(1, min(cl.builds, maxBuilds)) }
 
 // leaveLocked takes a connection that has ended, with nothing under way, from its client.
 func (s *Server) leaveLocked(c *conn) {
@@ -168,7 +175,7 @@ func (s *Server) dequeueLocked(t *task) bool {
 }
 
 // nextTaskLocked is what a free core does next: the first job of the client that has
-// had least of the cores for its weight. One that has no memory here now is passed
+// had least of the cores for its part. One that has no memory here now is passed
 // over; one that nothing is to be waited for, or that has waited for long, is
 // returned all the same, with its refusal. Nil: nothing can be done now.
 func (s *Server) nextTaskLocked(now time.Time) *task {
@@ -220,5 +227,5 @@ func (s *Server) ranLocked(t *task, now time.Time) {
 }
 
 func (cl *client) chargeLocked(d time.Duration) {
-	cl.pass += d.Seconds() / float64(cl.weight)
+	cl.pass += d.Seconds() / float64(cl.part())
 }

@@ -132,7 +132,7 @@ func (s *Server) divideLocked(now time.Time) (spare int) {
 		if cl.demand < 0 && active {
 			need = unlimited
 		}
-		claims[i] = claim{cl.weight, max(0, min(need, cl.mostLocked()-len(cl.conns)))}
+		claims[i] = claim{cl.part(), max(0, min(need, cl.mostLocked()-len(cl.conns)))}
 	}
 	left := spare
 	for i, n := range divide(spare, claims) {

@@ -174,9 +174,13 @@ func TestWeights(t *testing.T) {
 	a := dialAs(t, ts.addr, 1, &job.Hello{Name: "a", Weight: 3})
 	b := dialAs(t, ts.addr, 2, &job.Hello{Name: "b"})
 	a.send(&job.Demand{Seq: 1, Jobs: 100, Builds: 1})
-	b.send(&job.Demand{Seq: 1, Jobs: 100, Builds: 2})
+	b.send(&job.Demand{Seq: 1, Jobs: 100, Builds: 1})
 	a.wait("three quarters", func() bool { return len(a.credits) == 7 && a.acks[job.KindDemand] == 1 })
 	b.wait("a quarter", func() bool { return len(b.credits) == 3 && b.acks[job.KindDemand] == 1 })
+	// With as many builds each of them goes as fast as the other manager's one.
+	b.send(&job.Demand{Seq: 2, Jobs: 100, Builds: 3})
+	b.wait("half", func() bool { return len(b.credits) == 5 && b.acks[job.KindDemand] == 2 })
+	a.wait("half", func() bool { return len(a.credits) == 5 })
 }
 
 // Nobody holds what another has use for: a client's share is no more than its demand.

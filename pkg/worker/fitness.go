@@ -26,19 +26,21 @@ const (
 // checkFitLocked looks whether the host can work at all, and revokes or grants the
 // credits when that changes.
 func (s *Server) checkFitLocked(now time.Time) {
+	h := s.host.Load()
+	disk, memory := uint64(s.o.DiskFloor), uint64(memoryFloor)
+	if s.unfit != nil { // a little more, so that it does not come and go
+		disk, memory = disk+disk/4, memory+memory/4
+	}
 	var no *refusal
-	var st unix.Statfs_t
-	switch err := unix.Statfs(s.area.path, &st); {
+	switch {
 	case now.Before(s.rest):
 		no = s.unfit
-	case err != nil:
-		no = refuse(job.CauseDisk, "work directory: %v", err)
-	case st.Bavail*uint64(st.Bsize) < uint64(s.o.DiskFloor):
-		no = refuse(job.CauseDisk, "%d bytes free in %s, fewer than limits.disk-floor", st.Bavail*uint64(st.Bsize), s.o.WorkBase)
-	default:
-		if free := s.host.Load().memoryFree; free > 0 && free < memoryFloor {
-			no = refuse(job.CauseMemory, "%d bytes of memory free", free)
-		}
+	case h.diskErr != nil:
+		no = refuse(job.CauseDisk, "work directory: %v", h.diskErr)
+	case h.diskFree < disk:
+		no = refuse(job.CauseDisk, "%d bytes free in %s, fewer than limits.disk-floor", h.diskFree, s.o.WorkBase)
+	case h.memoryFree > 0 && h.memoryFree < memory:
+		no = refuse(job.CauseMemory, "%d bytes of memory free", h.memoryFree)
 	}
 	s.setFitLocked(no)
 }
@@ -60,13 +62,17 @@ func (s *Server) setFitLocked(no *refusal) {
 
 // noted looks at why a job could not be done, for what it says about the host.
 func (s *Server) noted(t *task, err error) {
+	disk := failed(err).Cause == job.CauseDisk
+	if disk {
+		s.readHostLoad() // which may take a while: without the lock
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case scarce(err):
 		s.rest = time.Now().Add(restTime)
 		s.setFitLocked(refuse(job.CauseFull, "%v", err))
-	case failed(err).Cause == job.CauseDisk:
+	case disk:
 		s.checkFitLocked(time.Now())
 	case unstartable(err):
 		s.withdrawLocked(t.tc.ID)

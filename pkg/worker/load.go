@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
@@ -15,6 +17,8 @@ type hostLoad struct {
 	loadAvg    uint32 // x 100
 	memoryFree uint64 // bytes
 	oomKills   uint64
+	diskFree   uint64 // bytes, for the work area
+	diskErr    error
 	pressure   job.Pressure
 }
 
@@ -28,6 +32,9 @@ func (s *Server) readHostLoad() {
 	}
 	h.memoryFree = s.readMemory()
 	h.oomKills = s.readOOMKills()
+	var st unix.Statfs_t
+	h.diskErr = unix.Statfs(s.o.WorkBase, &st)
+	h.diskFree = st.Bavail * uint64(st.Bsize)
 	h.pressure = job.Pressure{CPU: s.pressure("cpu"), Memory: s.pressure("memory"), IO: s.pressure("io")}
 	s.host.Store(&h)
 }
@@ -80,11 +87,15 @@ func (s *Server) pressure(resource string) uint16 {
 // loadLocked is what messages say about this host.
 func (s *Server) loadLocked() job.Load {
 	h := s.host.Load()
+	free := s.freeLocked(s.spareLocked())
+	if s.unfit != nil || s.draining {
+		free = 0 // nobody gets one
+	}
 	return job.Load{
 		Jobs:       clip16(s.o.Jobs),
 		Running:    clip16(s.running),
 		Queued:     clip16(s.queued),
-		Free:       clip16(s.freeLocked(s.spareLocked())),
+		Free:       clip16(free),
 		Draining:   s.draining,
 		LoadAvg:    h.loadAvg,
 		MemoryFree: h.memoryFree,
@@ -164,6 +175,7 @@ type Status struct {
 type ClientStatus struct {
 	Name, Remote      string
 	Credits, InHand   int // unspent; queued or running
+	Weight, Demand    int // of its manager; a demand of -1: it did not say
 	Jobs              uint64
 	Since             time.Time
 	BytesIn, BytesOut uint64
@@ -176,6 +188,9 @@ func (s *Server) Status() Status {
 	st := Status{Load: s.loadLocked(), Large: s.large.used.Load(), Tree: s.trees}
 	for c := range s.conns {
 		q := ClientStatus{Name: c.name, Remote: c.remote.String(), Credits: len(c.credits), InHand: len(c.tasks), Jobs: c.jobs, Since: c.since}
+		if c.client != nil {
+			q.Weight, q.Demand = c.client.weight, c.client.demand
+		}
 		if c.qp != nil {
 			qs := c.qp.Stats()
 			q.BytesIn, q.BytesOut = qs.BytesReceived, qs.BytesSent
