@@ -142,12 +142,19 @@ func (s *site) compilers() string {
 	return dir
 }
 
-// manager starts the manager with hosts and the settings of a yaml text.
+// manager starts the manager with hosts and the settings of a yaml text. As the farm's
+// own it gives its hosts all jobs, and each once: tests count them.
 func (s *site) manager(hosts, settings string, args ...string) {
 	s.t.Helper()
-	// All jobs go to the hosts, where tests look for them.
-	if settings != "" && !strings.Contains(settings, "local:") {
-		settings += "\nlocal: {share: false}\n"
+	switch {
+	case settings == "" || strings.Contains(settings, "share:"):
+	case strings.Contains(settings, "local: {"):
+		settings = strings.Replace(settings, "local: {", "local: {share: false, ", 1)
+	default:
+		settings += "local: {share: false}\n"
+	}
+	if settings != "" && !strings.Contains(settings, "scheduler:") {
+		settings += "scheduler: {audit: 0}\n"
 	}
 	args = append(s.settings("cm", settings), args...)
 	if hosts != "" {

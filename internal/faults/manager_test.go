@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -434,4 +435,46 @@ func TestDrainedByHand(t *testing.T) {
 		t.Errorf("stop: %v: %s", err, out)
 	}
 	_ = next.Wait() // it was told to
+}
+
+// TestSixtyFourCommandsKilled: the group of a make and its 64 commands is killed; their
+// compiles end at the host, and the manager holds what it held before.
+func TestSixtyFourCommandsKilled(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("no make")
+	}
+	s := newSite(t)
+	cc := s.standin()
+	d := s.daemon("d1", "toolchains: {dirs: ["+cc+"]}\n", "--jobs", "64")
+	cc = filepath.Join(cc, "gcc")
+	s.manager(d.Addr, "local: {preprocess: 64}\n")
+	s.file("long.c", "/* stand-in: sleep 600000 output 2000 */\n")
+	s.file("Makefile", "all: $(patsubst %,unit%.o,$(shell seq 64))\nunit%.o: long.c\n\t@"+s.Wrapper+" "+cc+" -c long.c -o $@\n")
+	s.file("quick.c", "/* stand-in: output 2000 */\n")
+	if o := s.run(nil, cc, "-c", "quick.c"); o.report != "remote:"+d.Addr {
+		t.Fatalf("%+v", o)
+	}
+	s.atRest()
+	cmd := s.command([]string{"MAKEFLAGS="}, "make", "-j64")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("64 compiles", func() string {
+		if n := s.metrics(d)["rdistccd_jobs_running"]; n != 64 {
+			return fmt.Sprint(n, " run")
+		}
+		return ""
+	})
+	killed := time.Now()
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait() // it was killed
+	s.clean()
+	t.Logf("at rest %v after the kill", time.Since(killed).Round(time.Millisecond))
+	if o := s.run(nil, cc, "-c", "quick.c"); o.report != "remote:"+d.Addr {
+		t.Errorf("afterwards: %+v", o)
+	}
 }
