@@ -108,7 +108,7 @@ func (m *Manager) hostStatus(list *parsedList) []HostStatus {
 type Places struct {
 	Hosts int `json:"hosts"` // at hosts that are up and take jobs, with those on the way to far ones
 	Guess int `json:"guess"` // at hosts that nobody has connected to yet
-	Local int `json:"local"` // on this machine
+	Local int `json:"local"` // on this machine, which does its part when the hosts are busy
 }
 
 // GuessedPlaces counts for a host that nobody has asked yet how many jobs it takes:
@@ -118,6 +118,9 @@ const GuessedPlaces = 4
 // room counts the places of a list. A host that is drained, down or closed gives none.
 func (m *Manager) room(list *parsedList) Places {
 	p := Places{Local: list.Share}
+	if m.o.LocalShare && !list.empty() {
+		p.Local = max(p.Local, list.localJobs(m))
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p.Hosts = m.sched.Live(list.sched)

@@ -144,6 +144,10 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 	var p Places
+	r.m.o.LocalShare = true // nobody reads it now
+	if r.ask(&p, a.addr+" localhost/3", "places"); p.Local != 8 {
+		t.Errorf("with the cores here: %+v", p)
+	}
 	r.ask(nil, a.addr, "drain", a.addr)
 	if r.ask(&p, a.addr, "places"); p.Hosts != 0 {
 		t.Errorf("a drained host has %d places", p.Hosts)
