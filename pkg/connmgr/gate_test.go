@@ -3,8 +3,10 @@ package connmgr
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestGateServesInOrder(t *testing.T) {
@@ -70,4 +72,62 @@ func TestGateGivesUpWithContext(t *testing.T) {
 			t.Errorf("acquire with an ended context: %v", err)
 		}
 	})
+}
+
+// TestGateMindsMemory: with little memory one process runs at a time, and more as
+// soon as there is some; what has just begun counts before it shows.
+func TestGateMindsMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		now := Memory{Total: 8 << 30, Free: 400 << 20}
+		set := func(m Memory) {
+			mu.Lock()
+			defer mu.Unlock()
+			now = m
+		}
+		guard := &memoryGuard{read: func() Memory {
+			mu.Lock()
+			defer mu.Unlock()
+			return now
+		}}
+		g := &gate{room: func() bool { return guard.admits(time.Now(), localMemory) }}
+		const n = 8
+		for range n {
+			go func() { _ = g.acquire(context.Background(), n) }()
+		}
+		wants := func(held int, when string) {
+			t.Helper()
+			synctest.Wait()
+			if got, _ := g.load(); got != held {
+				t.Errorf("%s: %d run, want %d", when, got, held)
+			}
+		}
+		wants(1, "with no memory to spare")
+		time.Sleep(10 * time.Second)
+		wants(1, "and none later")
+		// Room for two beside the twentieth that is left to others.
+		set(Memory{Total: 8 << 30, Free: 410<<20 + 2*localMemory})
+		time.Sleep(time.Second)
+		wants(3, "with room for two")
+		set(Memory{Total: 8 << 30, Free: 4 << 30, Stalled: 30})
+		time.Sleep(10 * time.Second)
+		wants(3, "when processes wait for memory")
+		set(Memory{Total: 8 << 30, Free: 4 << 30})
+		time.Sleep(time.Second)
+		wants(n, "with memory for all")
+		for range n {
+			g.release()
+		}
+		wants(0, "at the end")
+	})
+}
+
+func TestMemoryOfThisMachine(t *testing.T) {
+	m := readMemory()
+	if m.Total == 0 {
+		t.Skip("the kernel does not say how much memory is available")
+	}
+	if m.Free > m.Total || m.Total < 1<<20 || m.Stalled < 0 || m.Stalled > 100 {
+		t.Errorf("%+v makes no sense", m)
+	}
 }

@@ -67,6 +67,7 @@ type Options struct {
 	AnyUser bool
 
 	LoadAverage   func() float64 // of this machine (the system's)
+	Memory        func() Memory  // of this machine (the system's)
 	Cores         int            // of this machine (GOMAXPROCS)
 	Slots         int            // leases at a time (64)
 	SlotSize      int64          // bytes of a source and its arguments that are written to a host (32 MiB)
@@ -123,6 +124,9 @@ func (o *Options) defaults() {
 	}
 	if o.Identify == nil {
 		o.Identify = (&toolchain.Cache{Home: o.Home, Trust: trustCompiler, File: o.Compilers}).IdentifyIn
+	}
+	if o.Memory == nil {
+		o.Memory = readMemory
 	}
 	if o.LoadAverage == nil {
 		o.LoadAverage = loadAverage
@@ -237,6 +241,9 @@ func New(o Options) (*Manager, error) {
 	if m.pd, err = o.Device.AllocPD(); err != nil {
 		return nil, fmt.Errorf("connection manager: %w", err)
 	}
+	guard := &memoryGuard{read: o.Memory}
+	m.cpp.room = func() bool { return guard.admits(time.Now(), cppMemory) }
+	m.local.room = func() bool { return guard.admits(time.Now(), localMemory) }
 	m.openHistory()
 	m.openHere()
 	m.openDrains()

@@ -64,7 +64,7 @@ func newRigOn(t testing.TB, near, far iwarp.Device, change func(o *Options)) *ri
 	o := Options{
 		Device: r.dev, Registry: r.reg, Identify: identifyTest, Name: "test",
 		Slots: 8, SlotSize: 4 << 20, SinkSize: 4 << 20, Prefault: 64 << 10,
-		Preprocessors: 8, LocalJobs: 8,
+		Preprocessors: 8, LocalJobs: 8, Memory: func() Memory { return Memory{} },
 		Log: slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {
