@@ -107,6 +107,7 @@ func (f *flow) lostManager(err error) *ipc.GoLocal {
 	case ipc.ErrSilent:
 		code = ipc.ExitTimeout
 	}
+	f.managerGone = err == ipc.ErrClosed
 	return &ipc.GoLocal{Reason: reasonManager, Trouble: true, Code: code, Detail: err.Error()}
 }
 

@@ -12,17 +12,19 @@ import (
 
 // flow is one command on its way through this program.
 type flow struct {
-	set     *settings
-	cmd     command // as it was typed
-	cc      command // the same, but where that is a script around a compiler the compiler's
-	plan    compile.Plan
-	conn    *ipc.Conn    // to the manager; nil where there is none
-	slot    *slot        // leased; nil where there is none
-	front   uint32       // job.Body.Front
-	outputs []job.Output // that are to come back
-	in      *interrupts
-	rec     record
-	units   []*flow // the compiles of a command of several, which are done
+	set  *settings
+	cmd  command // as it was typed
+	cc   command // the same, but where that is a script around a compiler the compiler's
+	plan compile.Plan
+	conn *ipc.Conn // to the manager; nil where there is none
+	slot *slot     // leased; nil where there is none
+	// managerGone: it ended the connection, or died, and owed an answer.
+	managerGone bool
+	front       uint32       // job.Body.Front
+	outputs     []job.Output // that are to come back
+	in          *interrupts
+	rec         record
+	units       []*flow // the compiles of a command of several, which are done
 }
 
 // detour is why a command runs here: by rule, with a documented word and the turn
@@ -53,8 +55,19 @@ func (f *flow) run() int {
 }
 
 // compile has a host do the compile of the plan. It returns the answer, or why
-// the command runs here.
+// the command runs here. A manager that dies meanwhile does not count, once: the
+// next one, which is started if need be, gets the job anew.
 func (f *flow) compile() (*result, *detour) {
+	result, d := f.try()
+	if d == nil || !f.managerGone || f.in.caught() != 0 {
+		return result, d
+	}
+	f.release()
+	return f.try()
+}
+
+// try is one attempt at that.
+func (f *flow) try() (*result, *detour) {
 	// A command that is not one compile of one source runs here, as does
 	// everything on request.
 	if f.plan.Local {

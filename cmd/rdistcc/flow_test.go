@@ -507,12 +507,19 @@ func TestResultThatCannotBe(t *testing.T) {
 
 func TestManagerDies(t *testing.T) {
 	m := newTestManager(t)
-	m.die = true
+	m.die = 3
 	b := m.bench()
 	b.write("hello.c", hello)
 	b.wants(b.run(rdistcc, "gcc", "-c", "hello.c"), 0, "rdistcc: connection manager closed the connection; compiled here")
 	b.read("hello.o")
 	b.reported("local:manager")
+	// The one after has the job.
+	b.wants(b.run(rdistcc, "gcc", "-c", "hello.c"), 0, "")
+	b.read("hello.o")
+	b.reported("local:manager", "remote:farm:7632")
+	if m.wait(); len(m.leases) != 4 || m.die != 0 {
+		t.Errorf("%d leases, and %d more ends of the manager, want 4 and 0", len(m.leases), m.die)
+	}
 }
 
 func TestNoManager(t *testing.T) {

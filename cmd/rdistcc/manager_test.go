@@ -32,9 +32,9 @@ type testManager struct {
 	onSubmit func(*ipc.Submit) (*ipc.Result, *ipc.GoLocal) // not nil: in place of a compile
 	hang     chan struct{}                                 // not nil: a Submit has no answer; closed when the wrapper has gone
 	gone     sync.Once                                     // closes hang
-	die      bool                                          // ends the connection in place of an answer to Submit
 
 	mu       sync.Mutex
+	die      int // so many Submits are answered by the connection's end
 	leases   []ipc.Lease
 	submits  []ipc.Submit
 	locals   []ipc.Local
@@ -139,8 +139,12 @@ func (m *testManager) serve(c *ipcserver.Conn) {
 			m.check(s.Parse(fields))
 			m.mu.Lock()
 			m.submits = append(m.submits, s)
+			dies := m.die > 0
+			if dies {
+				m.die--
+			}
 			m.mu.Unlock()
-			if m.die {
+			if dies {
 				return
 			}
 			var fds []int
