@@ -44,6 +44,7 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.width, "j", 8, "compiles at a time")
 	flag.DurationVar(&o.settle, "settle", 10*time.Second, "how long all may take to come to rest after the last job")
 	svg := flag.String("svg", "", "file for a plot of the farm's utilisation")
+	flag.BoolVar(&o.keep, "keep", false, "leave the farm's directory even if nothing went wrong")
 	show := flag.Bool("plan", false, "print each seed's faults")
 	only := flag.String("only", "", "only faults of these kinds, by comma, as the report calls them")
 	flag.Parse()

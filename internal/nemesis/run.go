@@ -18,6 +18,7 @@ type options struct {
 	hosts, width int
 	settle       time.Duration // for all to come to rest
 	most         time.Duration // that a fault may last; 0: as its kind has it
+	keep         bool          // the farm's directory, in any case
 	only         []kind        // nil: all that this machine can
 	log          func(format string, args ...any)
 }
@@ -44,7 +45,7 @@ func runSeed(ctx context.Context, o options, seed uint64) (r *result, err error)
 		return nil, err
 	}
 	defer func() {
-		if err == nil && len(r.wrong) == 0 {
+		if err == nil && len(r.wrong) == 0 && !o.keep {
 			err = os.RemoveAll(root)
 		} else {
 			o.log("kept: %s", root)
