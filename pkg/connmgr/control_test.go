@@ -144,16 +144,16 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 	var p Places
-	r.m.o.LocalShare = true // nobody reads it now
-	if r.ask(&p, a.addr+" localhost/3", "places"); p.Local != 8 {
-		t.Errorf("with the cores here: %+v", p)
-	}
 	r.ask(nil, a.addr, "drain", a.addr)
 	if r.ask(&p, a.addr, "places"); p.Hosts != 0 {
 		t.Errorf("a drained host has %d places", p.Hosts)
 	}
 	if code, _ := r.ask(nil, "a@b", "places"); code != ipc.ExitHostList {
 		t.Errorf("of a bad list: %d", code)
+	}
+	r = newRig(t, func(o *Options) { o.LocalShare = true })
+	if r.ask(&p, "nobody:1/3 localhost/3", "places"); p.Local != 8 || p.Guess != 3 {
+		t.Errorf("with the cores here: %+v", p)
 	}
 }
 
