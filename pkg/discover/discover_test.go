@@ -175,7 +175,7 @@ func wantSoon(t *testing.T, f *Finder, l hostlist.List, want ...string) {
 
 func TestNameWithSeveralAddresses(t *testing.T) {
 	s := newNameServer(t)
-	s.a["farm.example.org."] = []string{"192.0.2.9", "192.0.2.10"}
+	s.set(func() { s.a["farm.example.org."] = []string{"192.0.2.9", "192.0.2.10"} })
 	f := s.finder(Options{})
 	l := mustParse(t, "first/2 dns+farm.example.org:7700/8,zstd last")
 	if got, want := found(f, l), []string{"first:7632/2", "192.0.2.9:7700/8", "192.0.2.10:7700/8", "last:7632/0"}; !slices.Equal(got, want) {
@@ -199,9 +199,11 @@ func TestServiceRecords(t *testing.T) {
 	record := func(priority uint16, target string, port uint16) dnsmessage.SRVResource {
 		return dnsmessage.SRVResource{Priority: priority, Weight: 1, Port: port, Target: dnsmessage.MustNewName(target)}
 	}
-	s.srv["_rdistcc._tcp.example.org."] = []dnsmessage.SRVResource{record(20, "c.example.org.", 7002), record(10, "b.example.org.", 7001), record(10, "a.example.org.", 7000)}
-	s.a["a.example.org."] = []string{"192.0.2.1"}
-	s.a["b.example.org."] = []string{"192.0.2.3", "192.0.2.2"}
+	s.set(func() {
+		s.srv["_rdistcc._tcp.example.org."] = []dnsmessage.SRVResource{record(20, "c.example.org.", 7002), record(10, "b.example.org.", 7001), record(10, "a.example.org.", 7000)}
+		s.a["a.example.org."] = []string{"192.0.2.1"}
+		s.a["b.example.org."] = []string{"192.0.2.3", "192.0.2.2"}
+	})
 	f := s.finder(Options{})
 	l := mustParse(t, "srv+_rdistcc._tcp.example.org/4")
 	wantSoon(t, f, l, "192.0.2.1:7000/4", "192.0.2.2:7001/4", "c.example.org:7002/4")
@@ -224,11 +226,11 @@ func TestServiceRecords(t *testing.T) {
 
 func TestTruncatedAnswersAreAskedForByTCP(t *testing.T) {
 	s := newNameServer(t)
-	s.how = "truncate"
+	s.set(func() { s.how = "truncate" })
 	var want []string
 	for i := range 100 {
 		a := fmt.Sprintf("192.0.2.%d", i+1)
-		s.a["farm.example.org."] = append(s.a["farm.example.org."], a)
+		s.set(func() { s.a["farm.example.org."] = append(s.a["farm.example.org."], a) })
 		want = append(want, a+":7632/0")
 	}
 	f := s.finder(Options{})
@@ -245,7 +247,7 @@ func TestNameServerInTrouble(t *testing.T) {
 	for _, how := range []string{"hang", "garbage", "refuse"} {
 		t.Run(how, func(t *testing.T) {
 			s := newNameServer(t)
-			s.a["farm.example.org."] = []string{"192.0.2.9"}
+			s.set(func() { s.a["farm.example.org."] = []string{"192.0.2.9"} })
 			f := s.finder(Options{Timeout: 50 * time.Millisecond})
 			l := mustParse(t, "dns+farm.example.org")
 			wantSoon(t, f, l, "192.0.2.9:7632/0")
@@ -277,7 +279,7 @@ func TestNameServerInTrouble(t *testing.T) {
 // A source that never answered is waited for once, and not by those who come later.
 func TestHangingNameServerIsWaitedForOnce(t *testing.T) {
 	s := newNameServer(t)
-	s.how = "hang"
+	s.set(func() { s.how = "hang" })
 	f := s.finder(Options{FirstWait: 300 * time.Millisecond, Timeout: time.Minute})
 	l := mustParse(t, "dns+farm.example.org build7")
 	began := time.Now()
@@ -345,7 +347,7 @@ func TestWatchedFile(t *testing.T) {
 
 func TestSourceThatNobodyWantsIsForgotten(t *testing.T) {
 	s := newNameServer(t)
-	s.a["farm.example.org."] = []string{"192.0.2.9"}
+	s.set(func() { s.a["farm.example.org."] = []string{"192.0.2.9"} })
 	f := s.finder(Options{Forget: 50 * time.Millisecond})
 	wantSoon(t, f, mustParse(t, "dns+farm.example.org"), "192.0.2.9:7632/0")
 	for end := time.Now().Add(20 * time.Second); len(f.Status()) > 0; time.Sleep(5 * time.Millisecond) {

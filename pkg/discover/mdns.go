@@ -78,8 +78,16 @@ func (w *watch) browse() {
 			return
 		case <-tick.C:
 		case p := <-m.in:
-			if p.from.Port() == mdnsPort { // others do not speak for the group (RFC 6762 §6)
-				o.heard(time.Now(), p.data)
+			// All that came together at once: a look at what is known takes longer.
+			for more := true; more; {
+				if p.from.Port() == mdnsPort { // others do not speak for the group (RFC 6762 §6)
+					o.heard(time.Now(), p.data)
+				}
+				select {
+				case p = <-m.in:
+				default:
+					more = false
+				}
 			}
 		}
 	}

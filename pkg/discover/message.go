@@ -80,7 +80,6 @@ func (o *offers) heard(now time.Time, msg []byte) {
 		return
 	}
 	o.section(now, fresh, p.AdditionalHeader, &p, p.SkipAdditional)
-	o.expire(now)
 }
 
 func (o *offers) section(now time.Time, fresh map[string]bool, next func() (dnsmessage.ResourceHeader, error), p *dnsmessage.Parser, skip func() error) {
