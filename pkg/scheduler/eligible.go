@@ -89,7 +89,7 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 	}
 	full := e.Slots > 0 && len(h.runs) >= e.Slots || h.halfOpen() && len(h.runs) > 0
 	if e.Slots == 0 && h.capacity.Jobs > 0 {
-		full = full || len(h.runs) >= h.capacity.Jobs+h.depth()
+		full = full || len(h.runs) >= h.capacity.Jobs+h.deep
 	}
 	if h.credits > 0 && !full {
 		return free

@@ -21,9 +21,9 @@ func (s *Scheduler) time(j *Job) time.Duration {
 	case j.Cost.Time > 0:
 		return j.Cost.Time
 	case j.Size > 0 && s.typical.rate.weight > 0:
-		return seconds(float64(j.Size) / s.typical.rate.value(1, 0))
+		return seconds(float64(j.Size) / s.typical.rate.exp)
 	case s.typical.time.weight > 0:
-		return seconds(s.typical.time.value(1, 0))
+		return seconds(s.typical.time.exp)
 	}
 	return aJob
 }
@@ -42,9 +42,8 @@ func (h *host) slow(t time.Duration) float64 {
 		f := h.foreign * (1 - age.Seconds()/viewOld.Seconds())
 		v = max(1, (f+float64(len(h.runs)+1))/float64(h.cores()))
 	}
-	if h.stretch > 1 || h.stretchAt > 0 {
-		w := math.Exp2(-(t - h.stretchAt).Seconds() / stretchHalf.Seconds())
-		v += (h.stretch - v) * w
+	if h.stretchAt > 0 {
+		v += (h.stretch - v) * h.plan.recent
 	}
 	return v * max(h.plan.lag, 1+h.stalls)
 }
@@ -67,7 +66,7 @@ func (h *host) arrive(t time.Duration, n uint64) time.Duration {
 
 // back is how long an ordinary result takes from h.
 func (s *Scheduler) back(h *host) time.Duration {
-	return h.link.RTT/2 + h.moves(uint64(s.typical.result.value(0, 0)))
+	return h.link.RTT/2 + h.moves(uint64(s.typical.result.or(0)))
 }
 
 // othersAt is how many jobs other managers have at h: as its view says, and the
@@ -84,12 +83,13 @@ func (h *host) othersAt(t time.Duration) int {
 // start of list scheduling (R. L. Graham, 1969), where each job takes the core that
 // is free first.
 type plan struct {
-	free  []time.Duration
-	stale time.Duration // to be made anew from then on
-	ok    bool
-	round uint64          // in which held was held
-	lag   float64         // by how much longer than expected its jobs take that run now
-	held  []time.Duration // lengths of jobs that wait for this host, of this round
+	free   []time.Duration
+	stale  time.Duration // to be made anew from then on
+	ok     bool
+	round  uint64          // in which held was held
+	lag    float64         // by how much longer than expected its jobs take that run now
+	recent float64         // what the contention of the latest jobs still counts
+	held   []time.Duration // lengths of jobs that wait for this host, of this round
 }
 
 // freeAt is when a core of h will be free for one more job.
@@ -120,6 +120,7 @@ func (s *Scheduler) replan(h *host, t time.Duration) {
 	if mine+others > n {
 		run = min(mine, max(n-others, (n*mine+mine+others-1)/(mine+others)))
 	}
+	p.recent = math.Exp2(-(t - h.stretchAt).Seconds() / stretchHalf.Seconds())
 	var lags [maxLags]float64
 	late, known, lateKnown := 0, 0, 0
 	for i, r := range h.runs[:run] {
@@ -197,7 +198,7 @@ func (p *plan) hold(t, length time.Duration) {
 }
 
 // mean length of a job at h.
-func (h *host) mean() time.Duration { return seconds(h.learned.time.value(aJob.Seconds(), 0)) }
+func (h *host) mean() time.Duration { return seconds(h.learned.time.or(aJob.Seconds())) }
 
 const (
 	maxLags     = 64 // late jobs of a host that are looked at

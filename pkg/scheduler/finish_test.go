@@ -377,3 +377,77 @@ func TestEmptyHistory(t *testing.T) {
 		t.Errorf("what is predicted is not used: %v", got)
 	}
 }
+
+// TestWhatAJobWaitsForStands from one round to the next, until something is as good,
+// it is gone, or it takes longer than thought.
+func TestWhatAJobWaitsForStands(t *testing.T) {
+	setUp := func() (*Scheduler, *Job) {
+		s := fixed(0)
+		fast(s, "quick", 1, 10)
+		fast(s, "slow", 4, 1)
+		fast(s, "other", 1, 9)
+		launch(t, s, t0, 1, known(50*time.Second, hosts("quick")...)) // for 5 s
+		launch(t, s, t0, 2, known(900*time.Second, hosts("other")...))
+		j := known(100*time.Second, hosts("slow", "quick", "other")...)
+		if d := s.Pick(t0, j); d.Verdict != Wait || d.Until.Sub(t0) != againLate {
+			t.Fatalf("%+v, want Wait for 2 s", d)
+		}
+		if j.note.h.addr != "quick" || j.note.declined.addr != "slow" {
+			t.Fatalf("it waits for %+v", j.note)
+		}
+		return s, j
+	}
+	at := func(s *Scheduler, j *Job, d time.Duration) Decision {
+		s.Order(t0.Add(d), []*Job{j})
+		return s.Pick(t0.Add(d), j)
+	}
+	s, j := setUp()
+	for i := range 10 {
+		if d := at(s, j, time.Duration(i)*100*ms); d.Verdict != Wait || !d.Until.Equal(t0.Add(againLate)) {
+			t.Fatalf("%+v, want to wait as before", d)
+		}
+		if len(s.hosts["quick"].plan.held) != 1 {
+			t.Fatalf("%d jobs hold a place there", len(s.hosts["quick"].plan.held))
+		}
+	}
+	if d := at(s, j, againLate); d.Verdict != Wait || !d.Until.Equal(t0.Add(2*againLate)) {
+		t.Errorf("%+v, want to wait for another time", d)
+	}
+
+	s, j = setUp()
+	s.Done(t0.Add(time.Second), "quick", OK, Report{ID: 1})
+	s.Credits(t0.Add(time.Second), "quick", 1)
+	wantRun(t, at(s, j, time.Second), "quick")
+
+	s, j = setUp()
+	s.Done(t0.Add(time.Second), "other", OK, Report{ID: 2})
+	s.Credits(t0.Add(time.Second), "other", 1)
+	wantRun(t, at(s, j, time.Second), "other")
+
+	s, j = setUp() // a place of which there is one already is no news
+	launch(t, s, t0, 3, known(time.Second, hosts("slow")...))
+	s.Done(t0.Add(time.Second), "slow", OK, Report{ID: 3})
+	s.Credits(t0.Add(time.Second), "slow", 4)
+	if d := at(s, j, time.Second); d.Verdict != Wait {
+		t.Errorf("%+v", d)
+	}
+
+	s, j = setUp()
+	s.Lost(t0, "quick", "reset", false)
+	wantRun(t, at(s, j, ms), "slow")
+
+	s, j = setUp() // rounds in which it was not asked for
+	s.Order(t0, nil)
+	s.Order(t0, nil)
+	s.Done(t0, "other", OK, Report{ID: 2})
+	s.Order(t0, nil)
+	s.Order(t0, nil)
+	s.Credits(t0, "other", 1)
+	s.freed, s.freedBefore = nil, nil
+	wantRun(t, at(s, j, ms), "other")
+
+	s, j = setUp()
+	s.hosts["quick"].runs[0].length = 2000 * time.Second
+	s.hosts["quick"].plan.ok = false
+	wantRun(t, at(s, j, 100*ms), "slow")
+}

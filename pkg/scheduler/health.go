@@ -97,8 +97,8 @@ func (s *Scheduler) Drain(addr string, on bool) {
 	} else {
 		delete(s.drains, addr)
 	}
-	s.changed()
 	if h := s.hosts[addr]; h != nil {
+		s.free(h)
 		h.drained = on
 		if !on { // a person has looked at it
 			h.suspect, h.doubt = time.Time{}, ""

@@ -23,6 +23,7 @@ const (
 	someCopies = 2
 	runsACopy  = 20
 	hedgeAgain = 250 * time.Millisecond
+	mostMisses = 4 // jobs that are looked at each time without finding a place
 	never      = time.Duration(math.MaxInt64)
 )
 
@@ -54,13 +55,19 @@ func (s *Scheduler) Hedges(now time.Time) (list []Hedge, next time.Time) {
 	slices.SortFunc(late, func(a, b *run) int { return cmp.Or(cmp.Compare(a.late, b.late), cmp.Compare(a.id, b.id)) })
 	budget := someCopies + len(s.runs)/runsACopy - s.copies
 	at := s.hedgeAt
+	misses := 0
 	for _, r := range late {
-		if budget > 0 {
-			if c := s.second(now, t, r); c.h != nil {
+		if budget > 0 && misses < mostMisses && r.again <= t {
+			c, free := s.second(now, t, r)
+			if c.h != nil {
 				s.place(now, r.job, c)
 				list = append(list, Hedge{ID: r.id, Host: c.h.addr})
 				budget--
 				continue
+			}
+			misses++
+			if free {
+				r.again = t + hedgeAgain
 			}
 		}
 		// The first place that comes free may be it, or some time will tell.
@@ -75,24 +82,26 @@ func (s *Scheduler) Hedges(now time.Time) (list []Hedge, next time.Time) {
 	return list, next
 }
 
-// second is where a duplicate of r would end before r.
-func (s *Scheduler) second(now time.Time, t time.Duration, r *run) candidate {
+// second is where a duplicate of r would end before r; free says whether there was
+// any place.
+func (s *Scheduler) second(now time.Time, t time.Duration, r *run) (c candidate, free bool) {
 	var w waiting
 	var no objections
-	c, _ := s.choose(now, r.job, r.host, &w, &no)
-	if c.h == nil {
-		return c
+	if c, _ = s.choose(now, r.job, r.host, &w, &no); c.h == nil {
+		return c, false
 	}
-	// What is late takes half as long again as it has taken, at least.
+	// What is late takes half as long again as it has taken, at least; a long job,
+	// there and elsewhere, as long again.
 	elapsed := t - r.arrive
-	if left := elapsed / 2; !s.blamed(r) {
-		// The job is a long one, there and elsewhere.
+	left := elapsed / 2
+	if !s.blamed(r) {
+		left = elapsed
 		c.finish += max(time.Duration(float64(c.length)*(float64(elapsed+left)/float64(r.length)-1)), 0)
 	}
-	if c.finish > t+elapsed/2 {
-		return candidate{}
+	if c.finish > t+left {
+		return candidate{}, true
 	}
-	return c
+	return c, true
 }
 
 // blamed says whether it is the host of r that is late, not just r: it is known how

@@ -104,7 +104,7 @@ func TestLongJobIsNoStraggler(t *testing.T) {
 	}
 	// A host on which even a long one would be done before.
 	s.hosts["good"].capacity.Speed = map[[16]byte]float64{tool: 4}
-	if got := hedgesAt(s, now.Add(ms), jobs); len(got) != 1 {
+	if got := hedgesAt(s, now.Add(hedgeAgain), jobs); len(got) != 1 {
 		t.Errorf("%v, want one on the fast host", got)
 	}
 	s, jobs = stuck(t, 2, Cost{})
@@ -211,7 +211,7 @@ func TestQueueIsNoDelay(t *testing.T) {
 	s := fixed(0)
 	up(s, t0, "a", 1)
 	s.Credits(t0, "a", 2)
-	s.hosts["a"].link.RTT = time.Second
+	s.Link(t0, "a", Link{RTT: time.Second})
 	for id := range uint64(2) {
 		launch(t, s, t0, id+1, known(10*time.Second, hosts("a")...))
 	}

@@ -128,6 +128,7 @@ func (s *Scheduler) Up(now time.Time, addr string, c Capacity) {
 	h.refused = ""
 	h.open = time.Time{}
 	h.sinceAt = s.clock(now)
+	h.deepen()
 	h.plan.ok = false
 	s.changed()
 }
@@ -138,7 +139,7 @@ func (s *Scheduler) Toolchains(addr string, ids ...[16]byte) {
 		for _, id := range ids {
 			h.toolchains[id] = true
 		}
-		s.changed()
+		s.free(h)
 	}
 }
 
@@ -146,7 +147,7 @@ func (s *Scheduler) Toolchains(addr string, ids ...[16]byte) {
 func (s *Scheduler) Credits(now time.Time, addr string, n int) {
 	if h := s.hosts[addr]; h != nil && h.credits != n {
 		h.credits, h.moved = max(n, 0), now
-		s.changed()
+		s.free(h)
 	}
 }
 
@@ -173,6 +174,7 @@ func (s *Scheduler) Load(now time.Time, addr string, l Load) {
 func (s *Scheduler) Link(now time.Time, addr string, l Link) {
 	if h := s.hosts[addr]; h != nil {
 		h.link = l
+		h.deepen()
 		s.changed()
 	}
 }

@@ -1,6 +1,9 @@
 package scheduler
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // candidate is a host for a job, and what is expected of it there.
 type candidate struct {
@@ -33,6 +36,9 @@ func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
 	}
 	if d, ok := s.isFull(j); ok {
 		return d
+	}
+	if s.still(t, j) {
+		return Decision{Verdict: Wait, Until: s.began.Add(j.note.until)}
 	}
 	var w waiting
 	var no objections
@@ -71,6 +77,7 @@ func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
 	if now1.h != nil { // what it waits for may not come in time
 		w.add(now.Add(min(max((now1.finish-later.finish)/2, againSoon), againLate)))
 		d.Until = w.until
+		j.note = note{round: s.round, until: s.clock(d.Until), tried: len(j.Tried), declined: now1.h, candidate: later}
 	} else if of, ok := like(j); ok && !w.own {
 		s.full = append(s.full, fullList{of, j.Size, d})
 	}
@@ -106,6 +113,7 @@ func (j *Job) waits(now time.Time) time.Duration {
 func (s *Scheduler) newRound(t time.Duration) {
 	s.roundAt = t
 	s.round++
+	s.freed, s.freedBefore = s.freedBefore[:0], s.freed
 	s.changed()
 }
 
@@ -123,6 +131,15 @@ func (s *Scheduler) candidate(h *host, t time.Duration, j *Job) candidate {
 	at := max(c.arrive, s.freeAt(h, t)) // and how much it lags
 	c.length = s.length(h, t, c.one, j.Toolchain)
 	c.finish = at + c.length + s.back(h)
+	return c
+}
+
+// afterAnother is h for j, in the place of a job that runs: its end has to come here,
+// and j to go there.
+func (s *Scheduler) afterAnother(h *host, t time.Duration, j *Job) candidate {
+	c := s.candidate(h, t, j)
+	back := s.back(h)
+	c.finish = max(c.finish, s.freeAt(h, t)+back+h.moves(j.Bytes)+h.link.RTT/2+c.length+back)
 	return c
 }
 
@@ -152,11 +169,7 @@ func (s *Scheduler) choose(now time.Time, j *Job, not string, w *waiting, no *ob
 		switch s.takes(now, h, e, j, w, no) {
 		case nowhere:
 		case busy:
-			c := s.candidate(h, t, j)
-			// The end of a job has to come here, and this one to go there.
-			back := s.back(h)
-			c.finish = max(c.finish, s.freeAt(h, t)+back+h.moves(j.Bytes)+h.link.RTT/2+c.length+back)
-			later = later.orSooner(c)
+			later = later.orSooner(s.afterAnother(h, t, j))
 		case free:
 			c := s.candidate(h, t, j)
 			c.places = h.places(e)
@@ -197,6 +210,53 @@ func (s *Scheduler) probe(t time.Duration, best candidate) (found candidate) {
 		found.h.probed, s.probed = t, t
 	}
 	return found
+}
+
+// note is why a job waits though a host has a place: for another one. It stands in
+// the next round too, unless a place has come free that is as good.
+type note struct {
+	candidate
+	declined *host
+	round    uint64
+	until    time.Duration
+	tried    int
+}
+
+// still says whether what j waits for is still worth it, without looking at all
+// hosts again, and holds its place there.
+func (s *Scheduler) still(t time.Duration, j *Job) bool {
+	n := &j.note
+	if n.h == nil || n.round+1 < s.round || t >= n.until || n.tried != len(j.Tried) || n.h.state != Up {
+		return false
+	}
+	later := s.afterAnother(n.h, t, j)
+	if later.finish > n.finish+later.length/worthIt || s.asGood(n.declined, later, t, j) {
+		return false
+	}
+	for _, freed := range [2][]*host{s.freedBefore, s.freed} {
+		for _, h := range freed {
+			if (h.credits > 0 && h.state == Up && len(h.runs) < h.cores()+h.deep || h == &s.local) && s.asGood(h, later, t, j) {
+				return false
+			}
+		}
+	}
+	n.round = s.round
+	n.h.plan.hold(later.arrive, later.length)
+	return true
+}
+
+// asGood says whether a place at h now is as good as a later one.
+func (s *Scheduler) asGood(h *host, later candidate, t time.Duration, j *Job) bool {
+	c := s.candidate(h, t, j)
+	return c.finish <= later.finish+c.length/worthIt
+}
+
+// free notes that h may have a place more.
+func (s *Scheduler) free(h *host) {
+	if !slices.Contains(s.freed, h) {
+		s.freed = append(s.freed, h)
+	}
+	s.changed()
 }
 
 // resolve is the hosts of a list, nil for those that are not known.

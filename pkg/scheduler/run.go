@@ -22,6 +22,7 @@ type run struct {
 	copy    bool          // a duplicate
 	twin    *run          // the other attempt at the same job
 	started bool
+	again   time.Duration // no duplicate before: the last time none would have ended sooner
 }
 
 // A job and its duplicate have one number, and different hosts.
@@ -116,7 +117,7 @@ func (s *Scheduler) ended(now time.Time, h *host, addr string, o Outcome, rep Re
 	r = h.runs[i]
 	h.runs = slices.Delete(h.runs, i, i+1)
 	h.plan.ok = false
-	s.changed()
+	s.free(h)
 	if o == OK {
 		s.learn(t, h, r, rep)
 	}

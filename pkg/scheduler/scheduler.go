@@ -41,6 +41,8 @@ type Job struct {
 	Bytes uint64 // to be moved to the host
 	Build uint64 // jobs of one build have one number: builds share the hosts evenly
 	Local bool   // it may run here if it is expected to be done earlier
+
+	note note // Pick's
 }
 
 // Verdict of Pick.
@@ -106,11 +108,12 @@ type Scheduler struct {
 	probed  time.Duration // when a host was tried last just to hear of it
 
 	// Pick's and Order's memory.
-	round   uint64 // of asking for all that wait; changes with Order or the time
-	roundAt time.Duration
-	full    []fullList
-	found   []candidate
-	order   []int
+	round              uint64 // of asking for all that wait; changes with Order or the time
+	roundAt            time.Duration
+	full               []fullList
+	freed, freedBefore []*host // that may have got a place, in this round and in the last
+	found              []candidate
+	order              []int
 }
 
 // New makes a Scheduler that knows no host.

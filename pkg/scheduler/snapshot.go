@@ -63,7 +63,7 @@ func (s *Scheduler) Live(list []Host) int {
 		if h := s.hosts[list[i].Addr]; h != nil && h.state == Up && !h.drained {
 			n += h.places(&list[i])
 			if list[i].Slots == 0 {
-				n += h.depth()
+				n += h.deep
 			}
 		}
 	}

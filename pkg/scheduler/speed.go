@@ -9,13 +9,15 @@ import (
 // the same. Newer samples count for more.
 type mean struct {
 	log, weight float64
-	off         int // samples running that were far above (far below: negative)
+	exp         float64 // of log
+	off         int     // samples running that were far above (far below: negative)
 }
 
 // add counts v with weight w, against at most limit of what came before. Where
 // several samples running are far off on the same side, what came before is over.
 func (m *mean) add(v, w, limit float64) {
 	switch d := math.Log(v) - m.log; {
+	case w < 1: // a guess is often far off
 	case m.weight > 0 && d > farOff:
 		m.off = max(m.off, 0) + 1
 	case m.weight > 0 && d < -farOff:
@@ -28,44 +30,57 @@ func (m *mean) add(v, w, limit float64) {
 	}
 	m.weight = min(m.weight, limit) + w
 	m.log += (math.Log(v) - m.log) * w / m.weight
+	m.exp = math.Exp(m.log)
 }
 
-// value is the mean together with a prior that weighs as much as said.
-func (m *mean) value(prior, weight float64) float64 {
-	switch {
-	case m.weight == 0:
-		return prior
-	case weight == 0:
-		return math.Exp(m.log)
+// or is the mean, or v without any sample.
+func (m *mean) or(v float64) float64 {
+	if m.weight == 0 {
+		return v
 	}
-	return math.Exp((m.log*m.weight + math.Log(prior)*weight) / (m.weight + weight))
+	return m.exp
+}
+
+// with is the mean together with a prior that weighs priorOf.
+func (m *mean) with(prior float64) float64 {
+	if m.weight == 0 {
+		return prior
+	}
+	return math.Exp((m.log*m.weight + math.Log(prior)*priorOf) / (m.weight + priorOf))
 }
 
 // What is learned of a host from the jobs that it ran.
 type learned struct {
-	speed     mean               // beside a core of speed 1
-	speeds    map[[16]byte]*mean // the same, of one toolchain
-	time      mean               // of a compile there, seconds
-	bytes     mean               // moved for one
-	stretch   float64            // wall time beside CPU time, lately
+	speed     mean                    // beside a core of speed 1
+	speeds    map[[16]byte]*speedWith // the same, of one toolchain
+	time      mean                    // of a compile there, seconds
+	bytes     mean                    // moved for one
+	deep      int                     // what Depth says
+	stretch   float64                 // wall time beside CPU time, lately
 	stretchAt time.Duration
 	stalls    float64 // lost races against duplicates, fading with each job that went well
 	heard     time.Duration
 	probed    time.Duration
 }
 
+// speedWith is a speed with its prior.
+type speedWith struct {
+	mean
+	now float64
+}
+
 // What is learned of jobs, for those that nobody can tell anything of.
 type typical struct {
-	time   mean // of a core of speed 1, seconds
-	rate   mean // bytes of source in such a second
-	speed  mean // of hosts
-	result mean // bytes of an answer
+	time   mean      // of a core of speed 1, seconds
+	rate   mean      // bytes of source in such a second
+	speed  speedWith // of hosts
+	result mean      // bytes of an answer
 }
 
 const (
 	remembered = 30  // samples that a mean goes back
 	guessed    = 0.2 // weight of a sample of a job whose time was guessed
-	priorOf    = 0.5 // weight of a prior
+	priorOf    = 1 // weight of a prior
 	stretchOf  = 0.3 // weight of the latest stretch
 	farOff     = 0.9 // in logarithms: 2.5 times
 	changed    = 3   // samples running that are far off: it is another host now
@@ -91,15 +106,17 @@ func (s *Scheduler) learn(t time.Duration, h *host, x *run, r Report) {
 	v = min(max(v, 1./absurd), absurd)
 	h.learned.speed.add(v, w, remembered)
 	s.typical.speed.add(v, w, 10*remembered)
+	s.typical.speed.now = s.typical.speed.with(1)
 	m := h.speeds[j.Toolchain]
 	if m == nil {
 		if h.speeds == nil {
-			h.speeds = make(map[[16]byte]*mean)
+			h.speeds = make(map[[16]byte]*speedWith)
 		}
-		m = new(mean)
+		m = new(speedWith)
 		h.speeds[j.Toolchain] = m
 	}
 	m.add(v, w, remembered)
+	m.now = m.with(s.prior(h, j.Toolchain))
 	if r.Wall > 0 {
 		v := min(max(float64(r.Wall)/float64(r.CPU), 1), absurd)
 		if h.stretchAt > 0 {
@@ -111,6 +128,7 @@ func (s *Scheduler) learn(t time.Duration, h *host, x *run, r Report) {
 	if n := max(r.Bytes, j.Bytes); n > 0 {
 		h.bytes.add(float64(n), 1, remembered)
 	}
+	h.deepen()
 	if r.Result > 0 {
 		s.typical.result.add(float64(r.Result), 1, 10*remembered)
 	}
@@ -122,21 +140,30 @@ func (s *Scheduler) learn(t time.Duration, h *host, x *run, r Report) {
 }
 
 // ordinary is what a job takes that is not a long one.
-func (s *Scheduler) ordinary() time.Duration { return seconds(s.typical.time.value(aJob.Seconds(), 0)) }
+func (s *Scheduler) ordinary() time.Duration { return seconds(s.typical.time.or(aJob.Seconds())) }
 
-// speed of h with a toolchain: what its jobs took, with a prior that is what it
-// says of itself, or what is known of it with other toolchains, or of other hosts.
+// speed of h with a toolchain: what its jobs took, with a prior.
 func (s *Scheduler) speed(h *host, toolchain [16]byte) float64 {
-	prior := s.typical.speed.value(1, priorOf)
-	if v := h.capacity.Speed[toolchain]; v > 0 {
-		prior = v
-	} else if h.learned.speed.weight > 0 {
-		prior = h.learned.speed.value(prior, priorOf)
-	}
 	if m := h.speeds[toolchain]; m != nil {
-		return m.value(prior, priorOf)
+		return m.now
 	}
-	return prior
+	return s.prior(h, toolchain)
+}
+
+// prior is what h says of its speed with a toolchain, else what is known of it with
+// others, else what is known of other hosts.
+func (s *Scheduler) prior(h *host, toolchain [16]byte) float64 {
+	if v := h.capacity.Speed[toolchain]; v > 0 {
+		return v
+	}
+	usual := 1.0
+	if s.typical.speed.weight > 0 {
+		usual = s.typical.speed.now
+	}
+	if h.learned.speed.weight > 0 {
+		return h.learned.speed.with(usual)
+	}
+	return usual
 }
 
 // Speed of addr with a toolchain, beside a core of speed 1: by this, what is
@@ -150,7 +177,7 @@ func (s *Scheduler) Speed(addr string, toolchain [16]byte) float64 {
 }
 
 // known is the learned speed with any toolchain, 0 = none.
-func (h *host) known() float64 { return h.learned.speed.value(0, 0) }
+func (h *host) known() float64 { return h.learned.speed.or(0) }
 
 // Depth is how many jobs to have at addr, or on the way there, beyond those that
 // its cores run, so that a core whose job has ended finds the next one: as many as
@@ -161,17 +188,18 @@ func (s *Scheduler) Depth(addr string) int {
 	if h == nil {
 		return 0
 	}
-	return h.depth()
+	return h.deep
 }
 
 // shortWay is the part of a compile's time that a core may idle between two.
 const shortWay = 0.02
 
-func (h *host) depth() int {
-	way := h.link.RTT + h.moves(uint64(h.bytes.value(0, 0)))
+// deepen renews deep.
+func (h *host) deepen() {
+	way := h.link.RTT + h.moves(uint64(h.bytes.or(0)))
 	part := way.Seconds() / max(h.mean().Seconds(), 1e-3)
-	if part < shortWay {
-		return 0
+	h.deep = 0
+	if part >= shortWay {
+		h.deep = int(math.Ceil(float64(h.cores()) * min(part, 1)))
 	}
-	return int(math.Ceil(float64(h.cores()) * min(part, 1)))
 }
