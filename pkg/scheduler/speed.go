@@ -80,7 +80,7 @@ type typical struct {
 const (
 	remembered = 30  // samples that a mean goes back
 	guessed    = 0.2 // weight of a sample of a job whose time was guessed
-	priorOf    = 1 // weight of a prior
+	priorOf    = 1   // weight of a prior
 	stretchOf  = 0.3 // weight of the latest stretch
 	farOff     = 0.9 // in logarithms: 2.5 times
 	changed    = 3   // samples running that are far off: it is another host now
