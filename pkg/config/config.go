@@ -23,6 +23,7 @@ type Config struct {
 	HTTP        HTTP       `yaml:"http"`
 	Log         Log        `yaml:"log"`
 	Scheduler   Scheduler  `yaml:"scheduler"`
+	Links       Links      `yaml:"links"`
 	Buffers     Buffers    `yaml:"buffers"`
 	Manager     Manager    `yaml:"manager"`
 	Daemon      Daemon     `yaml:"daemon"`
@@ -90,6 +91,13 @@ type Scheduler struct {
 	ConnectGrace time.Duration `yaml:"connect-grace"` // how long a job waits for a host that is being connected
 }
 
+// Links are the settings of a manager's connections to one host.
+type Links struct {
+	Min  int           `yaml:"min"`  // that are kept
+	Max  int           `yaml:"max"`  // at most, when there is much to do
+	Idle time.Duration `yaml:"idle"` // without work, until one beyond min ends
+}
+
 // Buffers sizes the memory of jobs. Source and sink of a slot are sparse files:
 // only what was written takes memory.
 type Buffers struct {
@@ -147,6 +155,7 @@ func Default() *Config {
 			ConnectGrace: time.Second,
 			Audit:        0.002,
 		},
+		Links:   Links{Min: 1, Max: 2, Idle: time.Minute},
 		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Slots: 64},
 		Manager: Manager{IdleExit: 10 * time.Minute},
 		Daemon: Daemon{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
@@ -183,7 +184,7 @@ func (a *attempt) notRegistered(err error) outcome {
 func (l *link) keepCredit(c job.Credit) {
 	l.m.mu.Lock()
 	defer l.m.mu.Unlock()
-	if l.h.link == l {
+	if slices.Contains(l.h.links, l) {
 		l.addCreditLocked(c)
 	}
 }

@@ -103,6 +103,9 @@ func TestViewIsRenewedForAChoice(t *testing.T) {
 		all = append(all, d)
 		list += d.addr + " "
 	}
+	r.m.mu.Lock()
+	r.m.counted = time.Now().Add(time.Hour) // no Demand, whose Ack would bring a view too
+	r.m.mu.Unlock()
 	r.warm(list)
 	age := func() {
 		r.m.mu.Lock()

@@ -117,11 +117,18 @@ func (m *Manager) demandsLocked(now time.Time) {
 		if u == nil {
 			u = new(use)
 		}
-		for _, f := range h.link.flights {
-			u.add(1, f.build)
+		for _, l := range h.links {
+			for _, f := range l.flights {
+				u.add(1, f.build)
+			}
 		}
 		h.link.demandLocked(now, u)
 	}
+}
+
+// inherit takes over what another link of the host's has said.
+func (d *demand) inherit(from *demand) {
+	d.jobs, d.builds, d.peak, d.low, d.lowPeak = from.jobs, from.builds, from.peak, from.low, from.lowPeak
 }
 
 // demandLocked tells the daemon, if the last word is acknowledged and no longer true.

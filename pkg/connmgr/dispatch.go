@@ -129,7 +129,7 @@ func (m *Manager) tryLocked(now time.Time, r *request) (grant, bool) {
 
 // grantLocked takes the credit that the scheduler has chosen for r.
 func (m *Manager) grantLocked(now time.Time, r *request, addr string) grant {
-	l := m.hosts[addr].link
+	l := m.hosts[addr].bestLocked()
 	m.sched.Started(now, r.id, addr, &r.job)
 	r.job.Tried[addr] = true
 	return grant{req: r, link: l, credit: l.takeCreditLocked()}
@@ -216,7 +216,7 @@ func (m *Manager) giveBack(g grant) {
 	case g.link != nil:
 		m.sched.Done(time.Now(), g.link.h.addr, scheduler.Unused, scheduler.Report{ID: g.req.id})
 		delete(g.req.job.Tried, g.link.h.addr)
-		if g.link.h.link == g.link { // otherwise the credit has ended with the link
+		if slices.Contains(g.link.h.links, g.link) { // otherwise the credit has ended with the link
 			g.link.addCreditLocked(g.credit)
 		}
 		m.dispatchLocked()
@@ -284,7 +284,7 @@ func (m *Manager) wantHosts(list *parsedList, eager *time.Duration) {
 func (m *Manager) hostLocked(addr string) *host {
 	h := m.hosts[addr]
 	if h == nil {
-		h = &host{m: m, addr: addr, kick: make(chan struct{}, 1), lastWant: time.Now()}
+		h = &host{m: m, addr: addr, grow: make(chan struct{}, 1), kick: make(chan struct{}, 1), lastWant: time.Now()}
 		m.hosts[addr] = h
 		m.hostsRun.Go(func() { h.run(m.ctx) })
 	}

@@ -107,9 +107,9 @@ func (m *Manager) drain(name string, on bool, list *parsedList) (Drained, error)
 	m.sched.Drain(addr, on)
 	m.dispatchLocked()
 	if h := m.hosts[addr]; h != nil && h.link != nil {
-		d.Running = len(h.link.flights)
+		d.Running = h.runningLocked()
 		if on {
-			h.link.spareLocked()
+			h.spareLocked()
 		}
 	}
 	m.demandsLocked(time.Now())
@@ -120,14 +120,19 @@ func (m *Manager) drain(name string, on bool, list *parsedList) (Drained, error)
 // spareLocked gives the credits of a drained host back. It hears first that there is no
 // use for more than what runs there: what it lends us from then on is what nobody else
 // wants, and it asks for that back when somebody does.
-func (l *link) spareLocked() {
+func (h *host) spareLocked() {
 	u := new(use)
-	for _, f := range l.flights {
-		u.add(1, f.build)
+	for _, l := range h.links {
+		for _, f := range l.flights {
+			u.add(1, f.build)
+		}
 	}
-	l.demand.peak, l.demand.jobs = 0, -1 // said even if it was the last word
-	l.demandLocked(time.Now(), u)
-	l.returnLocked(len(l.credits))
+	d := &h.link.demand
+	d.peak, d.jobs = 0, -1 // said even if it was the last word
+	h.link.demandLocked(time.Now(), u)
+	for _, l := range h.links {
+		l.returnLocked(len(l.credits))
+	}
 }
 
 // known is the address of a host that some list has: name is one, without a port if

@@ -50,6 +50,7 @@ func (l *link) startLocked(f *flight) {
 	}
 	l.turns.again(f)
 	l.postLocked()
+	l.h.growLocked(f.began)
 }
 
 // jobLocked posts f's Job, behind its last Write if it has any.

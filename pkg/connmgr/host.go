@@ -41,13 +41,17 @@ const (
 type host struct {
 	m    *Manager
 	addr string
+	grow chan struct{} // capacity 1: one more link is wanted; serve takes it
 	kick chan struct{} // capacity 1: a job does not want to wait for the next attempt
 
 	reached netip.Addr // where it was connected last; owned by run
 
 	// guarded by m.mu
 	state    hostState
-	link     *link // while up or draining
+	link     *link   // while up or draining: the one that speaks for the host
+	links    []*link // and all
+	growing  bool    // one more is asked for or dialled
+	nextGrow time.Time
 	lastErr  error // of the last attempt or loss
 	lastWant time.Time
 	lostAt   time.Time
@@ -116,30 +120,10 @@ func (h *host) pause(ctx context.Context) {
 	}
 }
 
-// serve lends l to the jobs until it ends.
-func (h *host) serve(ctx context.Context, l *link) {
-	m := h.m
-	m.mu.Lock()
-	select {
-	case <-l.dead: // lost between its Welcome and now
-		h.downLocked(l.cause)
-	default:
-		h.upLocked(l)
-	}
-	m.dispatchLocked()
-	m.mu.Unlock()
-	select {
-	case <-l.dead:
-	case <-ctx.Done():
-		l.close()
-	}
-	l.destroy()
-}
-
 // upLocked opens h for jobs.
 func (h *host) upLocked(l *link) {
 	now := time.Now()
-	h.link, h.lastErr, h.state = l, nil, hostUp
+	h.link, h.links, h.lastErr, h.state = l, []*link{l}, nil, hostUp
 	h.m.sched.Up(now, h.addr, scheduler.Capacity{
 		Jobs: int(l.welcome.Jobs), MaxBody: max(l.welcome.MaxBody, l.maxSource()), Toolchains: l.idsSeen, Tree: l.welcome.Tree,
 	})
@@ -165,18 +149,11 @@ func (h *host) downLocked(err error) {
 	if h.m.ctx.Err() == nil && (h.lastErr == nil || h.lastErr.Error() != err.Error()) {
 		h.m.o.Log.Warn("host lost", "host", h.addr, "err", err)
 	}
-	h.link, h.lastErr, h.state = nil, err, hostDown
+	h.link, h.links, h.lastErr, h.state = nil, nil, err, hostDown
 	var no *rejection
 	denied := errors.As(err, &no) && (no.Cause == job.CauseDenied || no.Cause == job.CauseVersion)
 	h.lostAt = time.Now()
 	h.retry = h.m.sched.Lost(h.lostAt, h.addr, err.Error(), denied)
-}
-
-// lostLocked is called when l has ended, before its jobs look for another host.
-func (h *host) lostLocked(l *link) {
-	if h.link == l {
-		h.downLocked(l.cause)
-	}
 }
 
 // What follows passes on what the link learns while it is the host's.
@@ -201,7 +178,7 @@ func (h *host) loadLocked(load job.Load) {
 
 func (h *host) creditsLocked() {
 	if h.link != nil {
-		h.m.sched.Credits(time.Now(), h.addr, len(h.link.credits))
+		h.m.sched.Credits(time.Now(), h.addr, h.unspentLocked())
 	}
 }
 

@@ -37,6 +37,8 @@ func (l *link) tickLocked(now time.Time) {
 	s := l.qp.Stats()
 	l.pathLocked(now, s.Path)
 	l.m.demandsLocked(now)
+	l.h.growLocked(now)
+	l.retireLocked(now)
 	for _, f := range l.flights {
 		if !f.cancelled.IsZero() && now.Sub(f.cancelled) > l.m.o.CancelTimeout {
 			l.failLocked(errors.New("no answer to a cancelled job"))

@@ -48,6 +48,7 @@ type link struct {
 	// peerReads: the daemon may send RDMA Reads.
 	peerReads bool
 	up        chan struct{} // closed once Welcome and the toolchains are here
+	retire    chan struct{} // closed when it is not needed any more
 	dead      chan struct{} // closed when no completion is to come any more
 
 	// guarded by m.mu
@@ -66,6 +67,7 @@ type link struct {
 	spare    []int         // receive buffers that are not posted
 	landed   bool          // a flight of those completions that are being handled
 	draining bool
+	used     time.Time // when it had something to do last
 	turns    turns
 	demand   demand
 	path     path
@@ -92,6 +94,7 @@ func dialLink(ctx context.Context, m *Manager, h *host) (*link, error) {
 	l := &link{
 		m: m, h: h,
 		up:      make(chan struct{}),
+		retire:  make(chan struct{}),
 		dead:    make(chan struct{}),
 		ids:     make(map[job.ToolchainID]bool),
 		flights: make(map[uint64]*flight),
@@ -363,6 +366,7 @@ func (l *link) takeCreditLocked() job.Credit {
 	last := len(l.credits) - 1
 	c := l.credits[last]
 	l.credits = l.credits[:last]
+	l.used = time.Now()
 	return c
 }
 

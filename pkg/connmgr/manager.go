@@ -91,6 +91,9 @@ type Options struct {
 	HeartbeatDead time.Duration // (5 s)
 	CancelTimeout time.Duration // a daemon's answer to a Cancel (5 s)
 	IdleExit      time.Duration // without a wrapper: Serve ends (never)
+	LinksMin      int           // connections to a host (1)
+	LinksMax      int           // of these at most, when there is much to do (LinksMin)
+	LinksIdle     time.Duration // one beyond LinksMin ends when it had nothing to do for so long (1 min)
 	Backoff       time.Duration // pause after a host's first loss (the scheduler's)
 	BackoffMax    time.Duration // longest pause (the scheduler's)
 	ConnectGrace  time.Duration // how long a job waits for a first connection (the scheduler's)
@@ -119,6 +122,9 @@ func (o *Options) defaults() {
 	setDefault(&o.Heartbeat, time.Second)
 	setDefault(&o.HeartbeatDead, 5*time.Second)
 	setDefault(&o.CancelTimeout, 5*time.Second)
+	setDefault(&o.LinksMin, 1)
+	o.LinksMax = max(o.LinksMax, o.LinksMin)
+	setDefault(&o.LinksIdle, time.Minute)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -208,11 +208,7 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
 		states[h.state]++
-		connected := 0
-		if h.state == hostUp || h.state == hostDraining {
-			connected = 1
-		}
-		gauge(descConnections, connected, h.Addr)
+		gauge(descConnections, h.Links, h.Addr)
 		gauge(descCredits, h.Credits, h.Addr)
 		gauge(descRunning, h.Running, h.Addr)
 		gauge(descPlaces, h.Jobs, h.Addr)

@@ -36,6 +36,7 @@ type HostStatus struct {
 	Addr    string  `json:"addr"`
 	State   string  `json:"state"` // unused, connecting, up, draining, down; source: what hosts are looked for by
 	Error   string  `json:"error,omitempty"`
+	Links   int     `json:"connections"`
 	Credits int     `json:"credits"` // unspent
 	Running int     `json:"running"` // our jobs on it
 	OK      uint64  `json:"ok"`
@@ -347,7 +348,7 @@ func (h *host) statusLocked(known map[string]scheduler.Status) HostStatus {
 	}
 	if l := h.link; l != nil {
 		load := l.view.load
-		s.Credits, s.Running, s.Load = len(l.credits), len(l.flights), &load
+		s.Links, s.Credits, s.Running, s.Load = len(h.links), h.unspentLocked(), h.runningLocked(), &load
 		s.LoadFrom, s.LoadAgeMS, s.Pressure = l.view.from, time.Since(l.view.at).Milliseconds(), l.view.pressure
 		s.Jobs, s.Tools, s.Tree, s.Demand = int(l.welcome.Jobs), len(l.ids), l.welcome.Tree, max(l.demand.jobs, 0)
 	}

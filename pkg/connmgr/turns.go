@@ -69,6 +69,17 @@ func (t *turns) drop(f *flight) {
 	t.fresh, t.going = slices.DeleteFunc(t.fresh, same), slices.DeleteFunc(t.going, same)
 }
 
+// backlog is how many bytes are to be posted or under way.
+func (t *turns) backlog() uint64 {
+	n := t.posted
+	for _, q := range [][]*flight{t.fresh, t.going} {
+		for _, f := range q {
+			n += f.length - f.off
+		}
+	}
+	return n
+}
+
 // chunk is how many bytes a Write may have now.
 func (l *link) chunk() uint64 {
 	if l.path.rate == 0 || l.path.floor && l.path.rate*chunkTime.Seconds() < chunkFirst {
