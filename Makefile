@@ -115,7 +115,7 @@ interop: all
 # PLOTS=DIR: pictures of how busy the farms were.
 netns:
 	$(call need,$(GO) gcc make)
-	@RDISTCC_NETNS=$(or $(NETNS),full) RDISTCC_PLOTS=$(abspath $(PLOTS)) $(GO) test -count=1 -v -timeout 30m ./internal/netlab $(NETNSFLAGS)
+	@RDISTCC_NETNS=$(or $(NETNS),full) RDISTCC_PLOTS=$(abspath $(PLOTS)) $(GO) test -count=1 -v -parallel 4 -timeout 30m ./internal/netlab $(NETNSFLAGS)
 
 install: all
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc lib/systemd/system lib/systemd/user share/doc/rdistcc/img \
