@@ -79,14 +79,12 @@ func (w *watch) browse() {
 		case <-tick.C:
 		case p := <-m.in:
 			// All that came together at once: a look at what is known takes longer.
-			for more := true; more; {
+			for more := len(m.in); more >= 0; more-- {
 				if p.from.Port() == mdnsPort { // others do not speak for the group (RFC 6762 §6)
 					o.heard(time.Now(), p.data)
 				}
-				select {
-				case p = <-m.in:
-				default:
-					more = false
+				if more > 0 {
+					p = <-m.in // nobody else takes from it
 				}
 			}
 		}
