@@ -150,6 +150,9 @@ func (c *ctl) showHostsCommand() *cobra.Command {
 			for _, h := range list.Hosts {
 				fmt.Fprintln(&b, h.Text)
 			}
+			for i := range list.Sources {
+				fmt.Fprintln(&b, list.Sources[i].Text)
+			}
 			return c.print([]byte(b.String()))
 		},
 	}

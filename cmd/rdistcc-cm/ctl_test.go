@@ -114,11 +114,11 @@ func TestWithoutManager(t *testing.T) {
 	s.env["RDISTCC_HOSTS"] = ""
 	s.want(0, "no hosts configured", "", "hosts")
 	s.want(0, "6\n", "", "-j") // the cores
-	s.env["RDISTCC_HOSTS"] = "build7/8 [::1]:8000,zstd old,down localhost/3"
-	if out := s.want(0, "hosts of RDISTCC_HOSTS", "", "hosts"); !strings.Contains(out, "[::1]:8000") || strings.Contains(out, "old") {
+	s.env["RDISTCC_HOSTS"] = "build7/8 [::1]:8000,zstd old,down mdns+/4 localhost/3"
+	if out := s.want(0, "hosts of RDISTCC_HOSTS", "", "hosts"); !strings.Contains(out, "[::1]:8000") || !strings.Contains(out, "mdns+/4 ") || strings.Contains(out, "old") {
 		t.Errorf("hosts are\n%s", out)
 	}
-	s.want(0, "localhost/3\nbuild7/8\n[::1]:8000,zstd\nold,down\n", "", "--show-hosts")
+	s.want(0, "localhost/3\nbuild7/8\n[::1]:8000,zstd\nold,down\nmdns+/4\n", "", "--show-hosts")
 	s.want(0, "15\n", "", "-j") // 8 + 4 assumed + 3
 	s.env["RDISTCC_HOSTS"] = "build7:x"
 	for _, cmd := range []string{"hosts", "--show-hosts", "-j"} {
