@@ -240,13 +240,23 @@ func (c *child) runAll(req *request, files []int, r *reply) error {
 		}
 		_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: limit}, nil)
 		if m := uint64(req.memMax); m > 0 {
-			_ = unix.Prlimit(pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: m, Max: m}, nil)
+			limitMemory(pid, m)
 		}
 		r.killed = c.wait(req.seq, pidfd)
 		r.add(pid)
 		unix.Close(pidfd)
 	}
 	return nil
+}
+
+// limitMemory bounds what a process may map, and what it has started already: in a
+// namespace where nothing else runs those have the next numbers.
+func limitMemory(pid int, max uint64) {
+	for missing := 0; missing < 16; pid++ {
+		if unix.Prlimit(pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: max, Max: max}, nil) != nil {
+			missing++
+		}
+	}
 }
 
 // add reaps a process that has ended, with all that it has left.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -98,14 +100,30 @@ func (p *process) runHere(c *command) (outcome, error) {
 		_ = unix.Setpriority(unix.PRIO_PGRP, pid, c.nice)
 	}
 	_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: maxFile, Max: maxFile}, nil)
-	if m := uint64(c.memory); m > 0 {
-		_ = unix.Prlimit(pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: m, Max: m}, nil)
+	if c.memory > 0 {
+		limitMemory(pid, uint64(c.memory))
 	}
 
 	if err := p.wait(pidfd, c.limit); err != nil {
 		p.stop(job.CauseInternal)
 	}
 	return p.reap(pid)
+}
+
+// limitMemory bounds what a process and its children may map. On a busy machine a
+// driver may have started its first child before we get here; what it starts later
+// inherits the limit.
+func limitMemory(pid int, max uint64) {
+	_ = unix.Prlimit(pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: max, Max: max}, nil) // ESRCH: it has ended
+	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return
+	}
+	for _, f := range strings.Fields(string(list)) {
+		if child, err := strconv.Atoi(f); err == nil {
+			limitMemory(child, max)
+		}
+	}
 }
 
 // wait returns when the leader is a zombie, killing the group at the limit.
