@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/farm"
+	"github.com/rdistcc/rdistcc/internal/relay"
 )
 
 // smallBuffers makes windows out of sources and objects of some hundred KB.
@@ -89,7 +90,7 @@ func TestEndsInAFetch(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
 			d1 := s.daemon("d1", smallBuffers, "--jobs", "2")
-			s.manager("", smallBuffers+"scheduler: {backoff: 10ms, backoff-max: 20ms}\n")
+			s.manager("", smallBuffers+"scheduler: {backoff: 10ms, backoff-max: 20ms, connect-grace: 30s}\n")
 			s.file("object.c", smallObject)
 			s.file("source.c", variables(60000)) // 2.7 MB
 			s.atRest()                           // without any connection
@@ -110,10 +111,19 @@ func TestEndsInAFetch(t *testing.T) {
 
 			d2 := s.daemon("d2", smallBuffers, "--jobs", "2")
 			slow2 := crooked(t, d2.Addr, bend{rate: 1 << 20}, bend{rate: 1 << 20})
-			j = s.start([]string{"RDISTCC_HOSTS=" + slow2 + plain + " " + d1.Addr + plain}, "gcc", "-c", file)
+			// The other host is out of reach until the job is on its way to this one: it
+			// is quicker, and on a busy machine may be there first.
+			other, err := relay.New(d1.Addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(other.Close)
+			other.Hold()
+			j = s.start([]string{"RDISTCC_HOSTS=" + slow2 + plain + " " + other.Addr() + plain}, "gcc", "-c", file)
 			s.fetching(d2, series)
+			other.Release()
 			d2.Kill()
-			if o := j.wait(); o.status != 0 || o.report != "remote:"+d1.Addr {
+			if o := j.wait(); o.status != 0 || o.report != "remote:"+other.Addr() {
 				t.Errorf("%s: %+v, want it at the other host", what, o)
 			}
 			s.sameObject(what+".o", "gcc", "-c", file)
