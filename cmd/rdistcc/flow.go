@@ -55,16 +55,23 @@ func (f *flow) run() int {
 }
 
 // compile has a host do the compile of the plan. It returns the answer, or why
-// the command runs here. A manager that dies meanwhile does not count, once: the
-// next one, which is started if need be, gets the job anew.
+// the command runs here. A manager that dies meanwhile does not count: the next one,
+// which is started if need be, gets the job anew. One that is dying can still take a
+// connection, so that is done twice.
 func (f *flow) compile() (*result, *detour) {
-	result, d := f.try()
-	if d == nil || !f.managerGone || f.in.caught() != 0 {
-		return result, d
+	for again := 2; ; again-- {
+		f.managerGone = false
+		result, d := f.try()
+		if d == nil || !f.managerGone || again == 0 || f.in.caught() != 0 {
+			return result, d
+		}
+		f.release()
+		time.Sleep(managerPause)
 	}
-	f.release()
-	return f.try()
 }
+
+// managerPause is long enough for the kernel to take down what a killed manager had.
+const managerPause = 10 * time.Millisecond
 
 // try is one attempt at that.
 func (f *flow) try() (*result, *detour) {

@@ -270,7 +270,7 @@ func TestManagerKilledWithAHundredJobs(t *testing.T) {
 	s.Vars = append(s.Vars, "RDISTCC_HOSTS="+d.Addr)
 	s.manager("", "buffers: {slots: 128}\nlocal: {share: false, preprocess: 100}\n")
 	s.atRest()
-	// Long at the host; the wrappers go on here with a quick one.
+	// Long at the host; the wrappers go on with a quick one.
 	var sources []string
 	for i := range 100 {
 		name := fmt.Sprintf("long%d.c", i)
@@ -295,12 +295,18 @@ func TestManagerKilledWithAHundredJobs(t *testing.T) {
 		s.Manager.Kill()
 	})
 	t.Logf("all hundred done %v after the kill", time.Since(killed).Round(time.Millisecond))
+	here := 0
 	for i, o := range results {
-		if o.status != 0 || o.report != "local:manager" {
+		switch {
+		case o.status == 0 && o.stderr == "" && o.report == "remote:"+d.Addr:
+		case o.status == 0 && o.report == "local:manager": // the next one did not start in time
+			s.oneLine(o.stderr, "rdistcc: connection manager .*; compiled here")
+			here++
+		default:
 			t.Errorf("%s: %+v", sources[i], o)
 		}
-		s.oneLine(o.stderr, "rdistcc: connection manager closed the connection; compiled here")
 	}
+	t.Logf("%d of them here", here)
 	s.rightStandin(cc, sources[0])
 	s.eventually("end of the jobs at the host", func() string {
 		if n := s.metrics(d)["rdistccd_jobs_running"]; n != 0 {
