@@ -451,3 +451,38 @@ func TestWhatAJobWaitsForStands(t *testing.T) {
 	s.hosts["quick"].plan.ok = false
 	wantRun(t, at(s, j, 100*ms), "slow")
 }
+
+// TestFullHostIsAsFarAsItIs: for the place of a job that runs, its end has to come
+// here, and the next one to go there.
+func TestFullHostIsAsFarAsItIs(t *testing.T) {
+	s := fixed(0)
+	fast(s, "far", 1, 10)
+	fast(s, "slow", 1, 1)
+	launch(t, s, t0, 1, known(10*time.Second, hosts("far")...))
+	s.Link(t0, "far", Link{RTT: 10 * ms, Rate: 1e6})
+	j := known(100*time.Second, hosts("slow", "far")...)
+	j.Bytes = 1e6
+	if d := s.Pick(t0, j); d.Verdict != Wait {
+		t.Fatalf("%+v", d)
+	}
+	if want := time.Second + 5*ms + time.Second + 5*ms + 10*time.Second + 5*ms; j.note.finish != want {
+		t.Errorf("finish is %v, want %v: the end of the other, the news of it, the bytes, the way there, the job and the way back", j.note.finish, want)
+	}
+}
+
+func TestListMayAllowMoreThanCores(t *testing.T) {
+	s := fixed(0.5) // which moves nothing without Random
+	up(s, t0, "a", 2)
+	up(s, t0, "b", 2)
+	s.Credits(t0, "a", 8)
+	n := 0
+	for ; s.Pick(t0, job(Host{Addr: "a", Slots: 5})).Verdict == Run; n++ {
+	}
+	if n != 5 {
+		t.Errorf("%d jobs at a host of 2 cores, the list says 5", n)
+	}
+	s = fixed(0.5)
+	up(s, t0, "a", 2)
+	up(s, t0, "b", 2)
+	wantRun(t, s.Pick(t0, job(hosts("a", "b")...)), "a")
+}

@@ -189,3 +189,53 @@ func TestSnapshot(t *testing.T) {
 		t.Error("states have other names")
 	}
 }
+
+func TestRefusalIsForgotten(t *testing.T) {
+	s := fixed(0.5)
+	s.Ensure(t0, hosts("a"))
+	s.Lost(t0, "a", "not in its allow list", true)
+	wantLocal(t, s.Pick(t0, job(hosts("a")...)), ReasonDenied, "")
+	s.Lost(t0, "a", "reset", false)
+	wantLocal(t, s.Pick(t0, job(hosts("a")...)), ReasonLost, "reset")
+}
+
+// TestIdleConnectionIsNoDoubt: nothing was lost with it.
+func TestIdleConnectionIsNoDoubt(t *testing.T) {
+	s := fixed(0.5)
+	for range 3 {
+		up(s, t0, "a", 2)
+		s.Lost(t0, "a", "reset", false)
+	}
+	up(s, t0, "a", 2)
+	if s.hosts["a"].halfOpen() {
+		t.Error("half open by connections that took no job with them")
+	}
+}
+
+// TestPausesOfABadHostGrow, and its jobs are counted.
+func TestPausesOfABadHostGrow(t *testing.T) {
+	s := fixed(0.5)
+	up(s, t0, "a", 8)
+	now := t0
+	fault := func() {
+		s.Credits(now, "a", 8)
+		wantRun(t, s.Pick(now, job(hosts("a")...)), "a")
+		s.Done(now, "a", Fault, Report{})
+	}
+	for range 2 {
+		fault()
+	}
+	for _, want := range []time.Duration{100, 200, 400, 800} {
+		fault()
+		if got := s.hosts["a"].open.Sub(now); got != want*ms {
+			t.Errorf("pause is %v, want %v ms", got, want)
+		}
+		now = s.hosts["a"].open
+	}
+	s.Credits(now, "a", 8)
+	wantRun(t, s.Pick(now, job(hosts("a")...)), "a")
+	s.Done(now, "a", OK, Report{})
+	if st := s.Snapshot(now)[0]; st.OK != 1 || st.Failed != 6 {
+		t.Errorf("%d jobs went well and %d failed, want 1 and 6", st.OK, st.Failed)
+	}
+}
