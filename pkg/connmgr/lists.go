@@ -130,10 +130,26 @@ func (m *Manager) written(text string) *parsedList {
 	if p := c.parsed[text]; p != nil {
 		return p
 	}
-	p := newParsedList(hostlist.Parse(text))
+	list, err := hostlist.Parse(text)
+	if err == nil && m.o.AnyUser {
+		err = noFiles(&list)
+	}
+	p := newParsedList(list, err)
 	if c.parsed == nil || len(c.parsed) >= maxLists {
 		c.parsed = make(map[string]*parsedList)
 	}
 	c.parsed[text] = p
 	return p
+}
+
+// noFiles refuses files in the list of any user's: what the manager may read and says
+// of it, that user may not.
+func noFiles(l *hostlist.List) error {
+	for i := range l.Sources {
+		if s := &l.Sources[i]; s.Kind == hostlist.ByFile {
+			return &hostlist.Error{Entry: s.Text, Problem: "this connection manager serves several users and reads no files for them",
+				Remedy: "name the file in the manager's own list, or the hosts in yours"}
+		}
+	}
+	return nil
 }

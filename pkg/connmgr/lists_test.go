@@ -1,0 +1,76 @@
+package connmgr
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/hostlist"
+)
+
+// A list with sources is one array as long as it has the same hosts: the scheduler
+// knows it by that.
+func TestListsWithSources(t *testing.T) {
+	var found []hostlist.Host
+	stamp := uint64(1)
+	problem := ""
+	own := hostlist.List{}
+	m := &Manager{o: Options{
+		Hosts: func() HostList { return HostList{List: own} },
+		Find: func(l hostlist.List) (hostlist.List, uint64) {
+			return l.With(func(s *hostlist.Source) []hostlist.Host {
+				s.Problem = problem
+				return found
+			}), stamp
+		},
+	}}
+	const text = "build7 mdns+/2"
+	first := m.listOf(text)
+	if len(first.sched) != 1 {
+		t.Fatalf("hosts are %v, want build7", first.sched)
+	}
+	stamp++ // something else has changed, and there are other words to say
+	problem = "nobody answers"
+	second := m.listOf(text)
+	if &second.sched[0] != &first.sched[0] || second.Sources[0].Problem != problem {
+		t.Error("the same hosts are another array, or what is said of them is old")
+	}
+	found = []hostlist.Host{{Name: "192.0.2.7", Port: 7000}}
+	if got := m.listOf(text); len(got.sched) != 1 {
+		t.Error("other hosts without another stamp are looked at")
+	}
+	stamp++
+	third := m.listOf(text)
+	if len(third.sched) != 2 || third.sched[1].Addr != "192.0.2.7:7000" || third.sched[1].Slots != 2 {
+		t.Errorf("hosts are %v, want the one that was found too", third.sched)
+	}
+	stamp = 1 // an answer that was on its way for long
+	if got := m.listOf(text); got != third {
+		t.Error("an old answer comes after a newer one")
+	}
+
+	var err error
+	if own, err = hostlist.Parse("mdns+"); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.listOf(""); len(got.sched) != 1 {
+		t.Errorf("hosts of the manager's own list are %v, want the one that was found", got.sched)
+	}
+	found, stamp = nil, stamp+1
+	if got := m.listOf(""); !got.empty() || !strings.Contains(got.whyEmpty(), "mdns+: nobody answers") {
+		t.Errorf("the list is %v: %s", got.sched, got.whyEmpty())
+	}
+}
+
+func TestNoFilesForOtherUsers(t *testing.T) {
+	own, err := hostlist.Parse("file+/etc/farm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Manager{o: Options{AnyUser: true, Hosts: func() HostList { return HostList{List: own} }}}
+	if l := m.listOf("file+/etc/shadow"); l.err == nil || !strings.Contains(l.err.Error(), "several users") {
+		t.Errorf("a user's file is read: %v", l.err)
+	}
+	if l := m.listOf(""); l.err != nil {
+		t.Errorf("the manager's own list is refused: %v", l.err)
+	}
+}
