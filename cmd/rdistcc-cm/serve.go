@@ -124,16 +124,21 @@ func serve(load func() (*config.Config, error), replace string) (err error) {
 		}
 	}
 	d.log.Info("connection manager serves", "version", version, "socket", path, "config", d.cfg.Path())
-	return d.run(listener, func() {
+	return d.run(listener, func() error {
 		if takeover == nil {
-			return
+			return nil
 		}
-		if err := takeover.Done(); err != nil {
+		switch err := takeover.Done(); {
+		case errors.Is(err, connmgr.ErrInUse):
+			d.m.StepBack(listener)
+			return err
+		case err != nil:
 			d.log.Warn("the manager before this one ended early", "err", err)
 		}
 		if err := web(); err != nil { // no reason to leave the socket to nobody
 			d.log.Error("no status page and metrics", "err", err)
 		}
+		return nil
 	})
 }
 
@@ -193,14 +198,16 @@ func fewThreads() (cores int) {
 }
 
 // run serves until a signal, a request to stop or idleness, then drains. begun is called
-// when it serves.
-func (d *daemon) run(l *connmgr.Listener, begun func()) error {
+// when it serves; with an error it ends again.
+func (d *daemon) run(l *connmgr.Listener, begun func() error) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	served := make(chan error, 1)
 	go func() { served <- d.m.Serve(context.Background(), l) }()
-	begun()
+	if err := begun(); err != nil {
+		return errors.Join(err, <-served, d.m.Drain(context.Background()))
+	}
 	d.tellReady()
 
 	told := false          // to stop, by a signal

@@ -13,6 +13,7 @@ const (
 	readyWithin = 3 * time.Second  // until it serves
 	lockWithin  = 10 * time.Second // for others that are starting one
 	notAgain    = 10 * time.Second // after a failure, for all wrappers together
+	overWithin  = 10 * time.Second // until it has taken over from another one
 )
 
 // readyEnv names the descriptor to which a manager writes one byte when it serves.
@@ -158,9 +159,13 @@ func (s *settings) spawnManager(path, dir string, words ...string) error {
 	if err != nil {
 		return managerError(file + ": " + err.Error())
 	}
-	if !readable(ready[0], readyWithin) {
+	limit := readyWithin
+	if len(words) > 0 {
+		limit = overWithin // killed in between it would take the socket with it
+	}
+	if !readable(ready[0], limit) {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // our child still: nobody is to meet it half started
-		return managerError("connection manager did not start within 3 s (see " + dir + "/" + ipc.LogName + ")")
+		return managerError("connection manager did not start within " + itoa(int(limit/time.Second)) + " s (see " + dir + "/" + ipc.LogName + ")")
 	}
 	var b [1]byte
 	if n, _ := syscall.Read(ready[0], b[:]); n != 1 {

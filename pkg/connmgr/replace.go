@@ -1,6 +1,7 @@
 package connmgr
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,7 +13,7 @@ import (
 )
 
 // readyWithin is how long a successor may take from getting the socket to serving it.
-const readyWithin = 10 * time.Second
+var readyWithin = 10 * time.Second
 
 // onReplace gives the socket to another manager of the same user. Until that one serves
 // nothing changes here: should it end before, it was never there.
@@ -35,7 +36,9 @@ func (c *client) onReplace(f *ipc.Replace) error {
 	case !f.Force && f.Version <= ipc.Version:
 		return c.refuse(ipc.ExitProtocol, fmt.Sprintf("the connection manager speaks version %d of the local protocol, you speak %d", ipc.Version, f.Version))
 	}
-	err := l.own.Lend(func(socket, lock int) error { return c.send(&ipc.Reply{Data: []byte("{}")}, socket, lock) })
+	err := l.own.Lend(func(socket, lock int) error {
+		return c.send(&ipc.Reply{Data: fmt.Appendf(nil, `{"pid":%d}`, os.Getpid())}, socket, lock)
+	})
 	if err != nil {
 		return fmt.Errorf("hand the socket over: %w", err)
 	}
@@ -48,10 +51,7 @@ func (c *client) onReplace(f *ipc.Replace) error {
 	}
 	m.o.Log.Info("another manager serves the socket now; what runs is finished here")
 	m.saveHistory()
-	m.left.Store(true)
-	m.mu.Lock()
-	l.left = true
-	m.mu.Unlock()
+	m.handOn(l)
 	m.Stop()
 	if m.o.Replaced != nil {
 		m.o.Replaced()
@@ -63,6 +63,9 @@ func (c *client) onReplace(f *ipc.Replace) error {
 type Takeover struct {
 	*Listener
 	conn *ipc.Conn
+	old  struct {
+		PID int `json:"pid"`
+	}
 }
 
 // TakeOver asks the manager that serves path for its socket. It is nil where there is
@@ -107,18 +110,39 @@ func TakeOver(path string, force bool) (*Takeover, error) {
 		conn.Close()
 		return nil, err
 	}
-	return &Takeover{conn: conn.Conn, Listener: &Listener{UnixListener: own.UnixListener, Path: path, Group: group, own: own}}, nil
+	t := &Takeover{conn: conn.Conn, Listener: &Listener{UnixListener: own.UnixListener, Path: path, Group: group, own: own}}
+	_ = json.Unmarshal(r.Data, &t.old) // without it the old one counts as gone when it does not answer
+	return t, nil
 }
 
 // Done tells the old manager that this one serves, and returns when it has given up what
-// else it held. An error says that it ended meanwhile.
+// else it held. An error that wraps ErrInUse says that it has not waited so long and
+// serves on: then this one is to step back. Another error says that it ended meanwhile.
 func (t *Takeover) Done() error {
 	defer t.conn.Close()
-	if err := t.conn.Send(ipc.AppendBare(nil, ipc.KindGo)); err != nil {
-		return err
+	err := t.conn.Send(ipc.AppendBare(nil, ipc.KindGo))
+	if err == nil {
+		_, err = (&incumbent{t.conn}).reply()
 	}
-	_, err := (&incumbent{t.conn}).reply()
+	if err != nil && t.old.PID > 0 && syscall.Kill(t.old.PID, 0) == nil {
+		return fmt.Errorf("socket %s: %w: it serves on", t.Path, ErrInUse)
+	}
 	return err
+}
+
+// StepBack ends Serve of l, whose socket is another manager's after all; what was taken
+// in is served to its end.
+func (m *Manager) StepBack(l *Listener) {
+	m.handOn(l)
+	m.Stop()
+}
+
+// handOn leaves socket and history to another manager.
+func (m *Manager) handOn(l *Listener) {
+	m.left.Store(true)
+	m.mu.Lock()
+	l.left = true
+	m.mu.Unlock()
 }
 
 // incumbent is a connection to another manager.

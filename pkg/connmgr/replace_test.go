@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
@@ -130,6 +131,40 @@ func TestSuccessorThatDoesNotServe(t *testing.T) {
 	if err := r.m.Ready(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestSuccessorThatComesLate: one that the old manager has given up steps back, and
+// leaves it the socket.
+func TestSuccessorThatComesLate(t *testing.T) {
+	defer func(d time.Duration) { readyWithin = d }(readyWithin)
+	readyWithin = 10 * time.Millisecond
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	r.remote(d.addr, "int x;")
+	late, err := TakeOver(r.socket, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := late.conn.Recv(); !errors.Is(err, ipc.ErrClosed) {
+		t.Fatalf("the old manager waits on: %v", err)
+	}
+	next := newRig(t, nil)
+	served := make(chan error, 1)
+	go func() { served <- next.m.Serve(context.Background(), late.Listener) }()
+	if err := late.Done(); !errors.Is(err, ErrInUse) {
+		t.Errorf("Done: %v, want ErrInUse", err)
+	}
+	next.m.StepBack(late.Listener)
+	if err := <-served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	r.remote(d.addr, "int x;")
+	if err := r.m.Ready(); err != nil {
+		t.Error(err)
+	}
+	next.close()
+	d.stop()
+	r.close() // nobody looks at readyWithin any more
 }
 
 func TestWhoIsNotReplaced(t *testing.T) {
