@@ -163,6 +163,7 @@ func TestStatsAndWhy(t *testing.T) {
 	for range 3 {
 		r.remote(a.addr, "int x;")
 	}
+	eventually(t, "three to be counted", func() bool { return len(r.m.Status().Recent) == 3 })
 	r.goLocal("", "int x;")
 	r.idle()
 	eventually(t, "all four to be counted", func() bool { return len(r.m.Status().Recent) == 4 })
