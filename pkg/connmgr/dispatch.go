@@ -129,7 +129,9 @@ func (m *Manager) tryLocked(now time.Time, r *request) (grant, bool) {
 
 // grantLocked takes the credit that the scheduler has chosen for r.
 func (m *Manager) grantLocked(now time.Time, r *request, addr string) grant {
-	l := m.hosts[addr].bestLocked()
+	h := m.hosts[addr]
+	l := h.bestLocked()
+	h.served = h.link
 	m.sched.Started(now, r.id, addr, &r.job)
 	r.job.Tried[addr] = true
 	return grant{req: r, link: l, credit: l.takeCreditLocked()}

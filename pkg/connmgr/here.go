@@ -58,8 +58,8 @@ func (m *Manager) chooseLocked(now time.Time, j *scheduler.Job) scheduler.Decisi
 	}
 	switch d.Verdict {
 	case scheduler.Wait:
-		if !m.anyUpLocked(j.Hosts) {
-			return d // a first connection takes no time worth speaking of
+		if !m.servedLocked(j.Hosts) {
+			return d // a connection, and its first credits, are about to be there
 		}
 	case scheduler.Run:
 		if !j.Cost.Known || !plainly(m.sched.Consider(now, j, &d), d.Finish) {
@@ -84,9 +84,10 @@ func plainly(list []scheduler.Considered, finish time.Duration) bool {
 	return false
 }
 
-func (m *Manager) anyUpLocked(list []scheduler.Host) bool {
+// servedLocked says that some host of a list is up and has taken a job since.
+func (m *Manager) servedLocked(list []scheduler.Host) bool {
 	for i := range list {
-		if h := m.hosts[list[i].Addr]; h != nil && h.state == hostUp {
+		if h := m.hosts[list[i].Addr]; h != nil && h.state == hostUp && h.served == h.link {
 			return true
 		}
 	}

@@ -52,6 +52,7 @@ type host struct {
 	links    []*link // and all
 	growing  bool    // one more is asked for or dialled
 	nextGrow time.Time
+	served   *link // the link that spoke for it when a job was placed last
 	lastErr  error // of the last attempt or loss
 	lastWant time.Time
 	lostAt   time.Time
