@@ -59,8 +59,8 @@ const limit = 24 * time.Hour
 // Run runs a case with a rule, one of Rules. The same seed gives the same jobs and
 // the same outcome.
 func Run(c *Case, rule string, seed uint64) (*Outcome, error) {
-	make := rules[rule]
-	if make == nil {
+	plan := rules[rule]
+	if plan == nil {
 		return nil, fmt.Errorf("no rule %q", rule)
 	}
 	f := &farm{Case: c, e: new(engine)}
@@ -72,9 +72,9 @@ func Run(c *Case, rule string, seed uint64) (*Outcome, error) {
 		cl := f.addClient(c.Clients[i], rand.New(rand.NewPCG(seed, uint64(i))))
 		left += cl.left
 	}
-	plan := make(f, seed)
+	ruleOf := plan(f, seed)
 	for i, cl := range f.clients {
-		cl.rule = plan(cl)
+		cl.rule = ruleOf(cl)
 		f.e.at(c.Clients[i].Start, cl.begin)
 	}
 	if c.Sample > 0 {

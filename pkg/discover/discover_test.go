@@ -23,13 +23,12 @@ type nameServer struct {
 	t    *testing.T
 	addr string
 
-	mu     sync.Mutex
-	a      map[string][]string // addresses by name, lower case with a final dot
-	srv    map[string][]dnsmessage.SRVResource
-	how    string // "", or: hang, garbage, truncate, refuse, none
-	asked  int
-	by     map[string]int // questions by network
-	closed []func() error
+	mu    sync.Mutex
+	a     map[string][]string // addresses by name, lower case with a final dot
+	srv   map[string][]dnsmessage.SRVResource
+	how   string // "", or: hang, garbage, truncate, refuse, none
+	asked int
+	by    map[string]int // questions by network
 }
 
 func newNameServer(t *testing.T) *nameServer {

@@ -53,14 +53,14 @@ func run(scale string, seeds int, only, doc string, verbose bool) error {
 	if err != nil {
 		return err
 	}
-	print(os.Stdout, rows)
+	table(os.Stdout, rows)
 	if doc == "" {
 		return nil
 	}
 	return write(doc, rows, fmt.Sprintf("go run ./internal/simfarm/report -scale %s -seeds %d -doc %s", scale, seeds, doc))
 }
 
-func print(w io.Writer, rows []simfarm.Row) {
+func table(w io.Writer, rows []simfarm.Row) {
 	fmt.Fprintf(w, "%-14s %-13s %9s %7s %7s %7s %7s %6s %7s\n", "case", "rule", "makespan", "/oracle", "p50", "p95", "p99", "local", "hedges")
 	for i := range rows {
 		r := &rows[i]
