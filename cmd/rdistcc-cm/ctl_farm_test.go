@@ -1,0 +1,126 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+func TestDrainForPeople(t *testing.T) {
+	s := newShell(t)
+	s.want(100, "", "no connection manager runs", "drain", "a")
+	s.want(101, "", "accepts 1 arg(s)", "drain")
+	answer := connmgr.Drained{Host: "a:7632", Drained: true, Running: 2}
+	s.manager(func(q *ipc.Control) *ipc.Reply {
+		if q.Args[1] == "x" {
+			return &ipc.Reply{Code: 101, Data: []byte("no host x: the hosts are a:7632")}
+		}
+		return reply(t, answer)
+	})
+	s.want(0, "a:7632 gets nothing new; 2 jobs of this machine will be finished there\n", "", "drain", "a")
+	s.want(0, `"running": 2`, "", "drain", "a", "--json")
+	s.want(101, "", "rdistcc: no host x: the hosts are a:7632\n", "drain", "x")
+	answer = connmgr.Drained{Host: "a:7632", Drained: true, Was: true}
+	s.want(0, "a:7632 was drained already\n", "", "drain", "a")
+	answer = connmgr.Drained{Host: "a:7632"}
+	s.want(0, "a:7632 gets jobs again\n", "", "undrain", "a")
+	answer.Was = true
+	s.want(0, "a:7632 was not drained\n", "", "undrain", "a")
+}
+
+func TestStatsForPeople(t *testing.T) {
+	s := newShell(t)
+	s.want(100, "", "no connection manager runs", "stats")
+	st := connmgr.Stats{Version: "v1", Since: time.Now().Add(-time.Hour), Jobs: sample().Jobs, Retries: 1, Hedges: 3, HedgesWon: 2, Troubles: 4, Audits: map[string]uint64{"same": 5, "differs": 1},
+		BytesOut: 3 << 20, BytesIn: 5000, Hosts: []connmgr.HostStats{{Host: "a:7632", OK: 120, Failed: 1}},
+		Phases:     []connmgr.Quantiles{{Phase: "total", Count: 120, P50: 1500, P90: 90000, P99: 2100000, Max: 130e6}},
+		Prediction: connmgr.Prediction{Count: 100, Near: 80, Twice: 99, Median: 1.02}}
+	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, st) })
+	out := strings.Join(strings.Fields(s.want(0, "", "", "stats")), " ")
+	for _, want := range []string{
+		"connection manager v1, up 1h0m", "remote a:7632 120 77% 0", "1 retry, 3 second hosts (2 first), 4 compiles here because of trouble, 0 commands ended",
+		"3.0MiB of sources sent, 4.9KiB of results received", "foreseen for 100 compiles: 80% within a quarter, 99% within a factor of two",
+		"total 1.5 ms 90 ms 2.1 s 2m10s", "audits by a second host: 1 differs, 5 same", "a:7632 120 1 0B 0B",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("stats lacks %q:\n%s", want, out)
+		}
+	}
+	s.want(0, `"hedges_won": 2`, "", "stats", "--json")
+	if text := string(statsText(&connmgr.Stats{}, time.Now())); !strings.Contains(text, "no commands yet") {
+		t.Errorf("without commands: %s", text)
+	}
+}
+
+func TestWhyForPeople(t *testing.T) {
+	s := newShell(t)
+	s.want(100, "", "nothing is known of x.c: no connection manager runs", "why", "x.c")
+	s.want(101, "", "name a file", "why", "")
+	w := connmgr.Why{Remembered: 12, Since: time.Now()}
+	s.manager(func(q *ipc.Control) *ipc.Reply {
+		if len(q.Args) != 3 || !filepath.IsAbs(q.Args[1]) || q.Args[2] != "x.c" {
+			t.Errorf("asked %q", q.Args)
+		}
+		return reply(t, w)
+	})
+	s.want(100, "", "nothing is known of x.c: 12 commands since ", "why", "x.c")
+	w.Jobs = []connmgr.JobRecord{
+		{ID: 7, Began: time.Now().Add(-3 * time.Second), Source: "x.c", Output: "x.o", Compiler: "/usr/bin/gcc", Cwd: "/src", Host: "a:7632", Finished: true,
+			Expected: 200 * time.Millisecond, CompileUS: 180000, CPUUS: 170000, TotalUS: 190000, Attempts: 2, Hedged: "a:7632", BytesOut: 3000,
+			Considered: []connmgr.Considered{{Host: "a:7632", Finish: 210 * time.Millisecond}, {Host: "b:7632", Why: "b:7632 is draining"}}},
+		{ID: 6, Began: time.Now(), Source: "x.c", Local: true, Reason: "unknown-option:-fnew", Finished: true},
+		{ID: 5, Began: time.Now(), Source: "x.c", Local: true, Reason: "host-lost", Detail: "b:7632 lost (reset)"},
+	}
+	out := strings.Join(strings.Fields(s.want(0, "", "", "why", "x.c")), " ")
+	for _, want := range []string{
+		"x.c: ran on a:7632, 3s ago, exit status 0 (job 7) output x.o directory /src compiler /usr/bin/gcc",
+		"considered a:7632 would have been done after 210 ms (chosen) b:7632 is draining",
+		"second host a:7632, as the first one was slow foreseen 200 ms of a processor there; it took 170 ms",
+		"phases compile 180 ms, total 190 ms bytes 2.9KiB sent",
+		"x.c: ran here, 0s ago, exit status 0 (job 6) reason unknown-option:-fnew: -fnew is not known for certain; is it misspelt?",
+		"reason host-lost: the host could not be reached, or the connection broke b:7632 lost (reset) end the command was ended from outside",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("why lacks %q:\n%s", want, out)
+		}
+	}
+	s.want(0, `"remembered": 12`, "", "why", "x.c", "--json")
+}
+
+// TestReasonsAreExplained: each reason of the documentation has a few words here.
+func TestReasonsAreExplained(t *testing.T) {
+	text, err := os.ReadFile("../../docs/reasons.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, _, _ := strings.Cut(string(text), "## What is not reproducible")
+	found := 0
+	for line := range strings.Lines(rules) {
+		reason, _, ok := strings.Cut(strings.TrimPrefix(line, "| `"), "`")
+		if !ok || !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		found++
+		if strings.HasSuffix(explain(reason), "has more") {
+			t.Errorf("%s is not explained", reason)
+		}
+	}
+	if found < 20 {
+		t.Errorf("%d reasons in the documentation", found)
+	}
+}
+
+func TestTopDrawsAnew(t *testing.T) {
+	s := newShell(t)
+	s.want(101, "", "at least 100ms", "top", "--every", "1ms")
+	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, sample()) })
+	out := s.want(0, "", "", "top", "--every", "100ms", "--times", "2")
+	if strings.Count(out, clearScreen+"connection manager v1") != 2 {
+		t.Errorf("top prints %q", out)
+	}
+}
