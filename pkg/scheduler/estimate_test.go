@@ -124,4 +124,10 @@ func TestPauseIsNoView(t *testing.T) {
 	if v := s.hosts["a"].usual; v < 1 || v > 1.5 {
 		t.Errorf("usual are %v jobs of others, want what 10 s of 8 come to in a minute", v)
 	}
+	for i := range 600 {
+		s.Load(t0.Add(time.Hour+time.Duration(i)*time.Second), "a", Load{Running: 8})
+	}
+	if v := s.hosts["a"].usual; v < 7.9 || v > 8 {
+		t.Errorf("usual are %v jobs of others, where there are 8 all the time", v)
+	}
 }

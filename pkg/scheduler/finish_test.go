@@ -301,6 +301,18 @@ func TestLocalCores(t *testing.T) {
 	s.Done(t0, LocalHost, OK, Report{}) // the other way to say so
 	wantLocal(t, s.Pick(t0, local(list...)), ReasonShare, "")
 
+	// This machine may be worth waiting for.
+	s = fixed(0)
+	s.Up(t0, LocalHost, Capacity{Jobs: 1})
+	fast(s, "a", 1, 0.1)
+	wantLocal(t, s.Pick(t0, local(list...)), ReasonShare, "")
+	if d := s.Pick(t0.Add(ms), local(list...)); d.Verdict != Wait {
+		t.Errorf("%+v, want to wait a second for this machine, not 10 s for that host", d)
+	}
+	s.ShareDone()
+	wantLocal(t, s.Pick(t0.Add(2*ms), local(list...)), ReasonShare, "")
+	s.ShareDone()
+
 	// A host that is not faster is used before this machine, by the weight of it.
 	s = fixed(0)
 	s.Up(t0, LocalHost, Capacity{Jobs: 2})
