@@ -85,20 +85,23 @@ func (s *Scheduler) Hedges(now time.Time) (list []Hedge, next time.Time) {
 // second is where a duplicate of r would end before r; free says whether there was
 // any place.
 func (s *Scheduler) second(now time.Time, t time.Duration, r *run) (c candidate, free bool) {
-	var w waiting
-	var no objections
-	if c, _ = s.choose(now, r.job, r.host, &w, &no); c.h == nil {
-		return c, false
-	}
 	// What is late takes half as long again as it has taken, at least; a long job,
 	// there and elsewhere, as long again.
-	elapsed := t - r.arrive
+	j := *r.job
+	elapsed := t - max(r.arrive, r.begin)
 	left := elapsed / 2
 	if !s.blamed(r) {
 		left = elapsed
-		c.finish += max(time.Duration(float64(c.length)*(float64(elapsed+left)/float64(r.length)-1)), 0)
+		there := s.length(s.hosts[r.host], t, time.Second, j.Toolchain).Seconds()
+		j.Cost.Time = max(s.time(&j), time.Duration(float64(elapsed+left)/there))
 	}
-	if c.finish > t+left {
+	var w waiting
+	var no objections
+	c, later := s.choose(now, &j, r.host, &w, &no)
+	if c.h == nil {
+		return c, false
+	}
+	if c.finish > t+left || later.h != nil && later.finish+c.length/worthIt < c.finish {
 		return candidate{}, true
 	}
 	return c, true

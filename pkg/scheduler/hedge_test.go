@@ -107,6 +107,15 @@ func TestLongJobIsNoStraggler(t *testing.T) {
 	if got := hedgesAt(s, now.Add(hedgeAgain), jobs); len(got) != 1 {
 		t.Errorf("%v, want one on the fast host", got)
 	}
+	// By what is known now, not when it was sent.
+	s, jobs = stuck(t, 2, Cost{})
+	s.Done(t0.Add(5*time.Second), "bad", OK, Report{ID: 2})
+	s.typical.time.add(20, 1000, 1000)
+	s.hosts["bad"].capacity.Speed = map[[16]byte]float64{tool: 4}
+	s.hosts["good"].capacity.Speed = map[[16]byte]float64{tool: 10}
+	if got := hedgesAt(s, now, jobs); len(got) != 1 {
+		t.Errorf("%v, want one: what it has had there takes 4 s elsewhere", got)
+	}
 	s, jobs = stuck(t, 2, Cost{})
 	if got := hedgesAt(s, now, jobs); len(got) != 2 {
 		t.Errorf("%v, want both: the host has not answered anything", got)
