@@ -90,7 +90,7 @@ builds:
 # The scheduler beside simple rules and an oracle, in simulated time: rewrites tables and plots of docs/scheduling.md.
 sim:
 	$(call need,$(GO))
-	$(GO) run ./internal/simfarm/report -scale large -seeds $(or $(SEEDS),2) -doc docs/scheduling.md $(SIMFLAGS)
+	$(GO) run ./internal/simfarm/report -scale $(or $(SCALE),large) -seeds $(or $(SEEDS),3) -doc docs/scheduling.md $(SIMFLAGS)
 
 # Random command lines, plain and with rdistcc: RUNS of them from SEED on.
 random:

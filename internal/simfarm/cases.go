@@ -13,10 +13,12 @@ type Scale struct {
 	List  int // hosts of the list of dead ones, of which a tenth answers
 }
 
-// Sizes: of the test suite, and of the report.
+// Sizes: of the test suite, of the report (a minute or two of CPU), and one that takes
+// half an hour.
 var (
 	Small = Scale{Hosts: 8, Jobs: 1500, List: 80}
-	Large = Scale{Hosts: 48, Jobs: 6000, List: 1000}
+	Large = Scale{Hosts: 32, Jobs: 4000, List: 320}
+	Huge  = Scale{Hosts: 100, Jobs: 12000, List: 1000}
 )
 
 // Cases are the situations that a scheduler is judged by, drawn from a seed.

@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	scale := flag.String("scale", "small", "small (of the test suite) or large")
+	scale := flag.String("scale", "small", "small (of the test suite), large, or huge (half an hour)")
 	seeds := flag.Int("seeds", 3, "how many farms and builds are drawn for each case")
 	only := flag.String("only", "", "cases, separated by commas")
 	verbose := flag.Bool("v", false, "say how long each run takes")
@@ -36,8 +36,10 @@ func run(scale string, seeds int, only, doc string, verbose bool) error {
 	case "small":
 	case "large":
 		s = simfarm.Large
+	case "huge":
+		s = simfarm.Huge
 	default:
-		return fmt.Errorf("no scale %q: small or large", scale)
+		return fmt.Errorf("no scale %q: small, large or huge", scale)
 	}
 	var want func(string) bool
 	if only != "" {
