@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,21 +16,22 @@ func TestDrainForPeople(t *testing.T) {
 	s := newShell(t)
 	s.want(100, "", "no connection manager runs", "drain", "a")
 	s.want(101, "", "accepts 1 arg(s)", "drain")
-	answer := connmgr.Drained{Host: "a:7632", Drained: true, Running: 2}
+	var answer atomic.Pointer[connmgr.Drained]
+	answer.Store(&connmgr.Drained{Host: "a:7632", Drained: true, Running: 2})
 	s.manager(func(q *ipc.Control) *ipc.Reply {
 		if q.Args[1] == "x" {
 			return &ipc.Reply{Code: 101, Data: []byte("no host x: the hosts are a:7632")}
 		}
-		return reply(t, answer)
+		return reply(t, answer.Load())
 	})
 	s.want(0, "a:7632 gets nothing new; 2 jobs of this machine will be finished there\n", "", "drain", "a")
 	s.want(0, `"running": 2`, "", "drain", "a", "--json")
 	s.want(101, "", "rdistcc: no host x: the hosts are a:7632\n", "drain", "x")
-	answer = connmgr.Drained{Host: "a:7632", Drained: true, Was: true}
+	answer.Store(&connmgr.Drained{Host: "a:7632", Drained: true, Was: true})
 	s.want(0, "a:7632 was drained already\n", "", "drain", "a")
-	answer = connmgr.Drained{Host: "a:7632"}
+	answer.Store(&connmgr.Drained{Host: "a:7632"})
 	s.want(0, "a:7632 gets jobs again\n", "", "undrain", "a")
-	answer.Was = true
+	answer.Store(&connmgr.Drained{Host: "a:7632", Was: true})
 	s.want(0, "a:7632 was not drained\n", "", "undrain", "a")
 }
 
@@ -61,21 +63,22 @@ func TestWhyForPeople(t *testing.T) {
 	s := newShell(t)
 	s.want(100, "", "nothing is known of x.c: no connection manager runs", "why", "x.c")
 	s.want(101, "", "name a file", "why", "")
-	w := connmgr.Why{Remembered: 12, Since: time.Now()}
+	var answer atomic.Pointer[connmgr.Why]
+	answer.Store(&connmgr.Why{Remembered: 12, Since: time.Now()})
 	s.manager(func(q *ipc.Control) *ipc.Reply {
 		if len(q.Args) != 3 || !filepath.IsAbs(q.Args[1]) || q.Args[2] != "x.c" {
 			t.Errorf("asked %q", q.Args)
 		}
-		return reply(t, w)
+		return reply(t, answer.Load())
 	})
 	s.want(100, "", "nothing is known of x.c: 12 commands since ", "why", "x.c")
-	w.Jobs = []connmgr.JobRecord{
+	answer.Store(&connmgr.Why{Remembered: 12, Since: time.Now(), Jobs: []connmgr.JobRecord{
 		{ID: 7, Began: time.Now().Add(-3 * time.Second), Source: "x.c", Output: "x.o", Compiler: "/usr/bin/gcc", Cwd: "/src", Host: "a:7632", Finished: true,
 			Expected: 200 * time.Millisecond, CompileUS: 180000, CPUUS: 170000, TotalUS: 190000, Attempts: 2, Hedged: "a:7632", BytesOut: 3000,
 			Considered: []connmgr.Considered{{Host: "a:7632", Finish: 210 * time.Millisecond}, {Host: "b:7632", Why: "b:7632 is draining"}}},
 		{ID: 6, Began: time.Now(), Source: "x.c", Local: true, Reason: "unknown-option:-fnew", Finished: true},
 		{ID: 5, Began: time.Now(), Source: "x.c", Local: true, Reason: "host-lost", Detail: "b:7632 lost (reset)"},
-	}
+	}})
 	out := strings.Join(strings.Fields(s.want(0, "", "", "why", "x.c")), " ")
 	for _, want := range []string{
 		"x.c: ran on a:7632, 3s ago, exit status 0 (job 7) output x.o directory /src compiler /usr/bin/gcc",
