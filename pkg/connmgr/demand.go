@@ -43,7 +43,9 @@ func (m *Manager) prepareLocked(list []scheduler.Host, n int) {
 	if p.jobs += n; p.jobs == 0 {
 		delete(m.preparing, &list[0])
 	}
-	m.demandsLocked(time.Now())
+	if n > 0 {
+		m.demandsLocked(time.Now())
+	}
 }
 
 // use is what there is for one host to do.
@@ -98,7 +100,8 @@ func (m *Manager) usesLocked() map[string]*use {
 	return uses
 }
 
-// demandsLocked tells all daemons what there is for them to do, where that changed.
+// demandsLocked tells all daemons what there is for them to do, where that changed. It
+// is called where that may have grown; what became less a link's next tick sees.
 func (m *Manager) demandsLocked(now time.Time) {
 	if wait := demandPause - now.Sub(m.counted); wait > 0 {
 		if !m.recount {

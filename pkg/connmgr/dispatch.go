@@ -35,7 +35,9 @@ func (m *Manager) pick(ctx context.Context, r *request) (grant, error) {
 	m.waiting = append(m.waiting, r)
 	m.hereLocked(time.Now())
 	m.dispatchLocked()
-	m.demandsLocked(time.Now())
+	if len(m.waiting) > 0 { // else it was counted while it was prepared
+		m.demandsLocked(time.Now())
+	}
 	m.mu.Unlock()
 	select {
 	case g := <-r.ready:

@@ -212,7 +212,6 @@ func (l *link) serve() {
 			l.m.dispatchLocked()
 		}
 		l.landed = false
-		l.m.demandsLocked(time.Now())
 		l.m.mu.Unlock()
 	}
 	<-stop
