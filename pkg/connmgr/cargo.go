@@ -67,6 +67,9 @@ func (a *attempt) packs() (source, result bool) {
 	case hostlist.CompressPlain:
 		return false, false
 	}
+	if l.path.near { // which does not change
+		return false, false
+	}
 	now := l.qp.Stats().Path
 	a.m.mu.Lock()
 	defer a.m.mu.Unlock()
