@@ -87,6 +87,7 @@ type plan struct {
 	stale  time.Duration // to be made anew from then on
 	ok     bool
 	round  uint64          // in which held was held
+	ours   time.Duration   // when the first of our jobs ends
 	lag    float64         // by how much longer than expected its jobs take that run now
 	recent float64         // what the contention of the latest jobs still counts
 	held   []time.Duration // lengths of jobs that wait for this host, of this round
@@ -115,7 +116,7 @@ func (s *Scheduler) replan(h *host, t time.Duration) {
 	n, mine, others := h.cores(), len(h.runs), h.othersAt(t)
 	p.free = slices.Grow(p.free[:0], n)[:n]
 	clear(p.free)
-	p.ok, p.stale = true, t+time.Second
+	p.ok, p.stale, p.ours = true, t+time.Second, never
 	run := min(mine, n)
 	if mine+others > n {
 		run = min(mine, max(n-others, (n*mine+mine+others-1)/(mine+others)))
@@ -145,6 +146,7 @@ func (s *Scheduler) replan(h *host, t time.Duration) {
 			}
 		}
 		p.free[i] = end
+		p.ours = min(p.ours, end)
 		p.stale = min(p.stale, max(end, t+5*time.Millisecond))
 	}
 	// A late job says little of its host. If most of them are, it is the host; all,

@@ -482,6 +482,25 @@ func TestFullHostIsAsFarAsItIs(t *testing.T) {
 	}
 }
 
+// TestOneAtATime: a host that takes one job of ours at a time is not free before that
+// has ended, whatever cores it has.
+func TestOneAtATime(t *testing.T) {
+	for what, set := range map[string]func(h *host, e *Host){
+		"half open": func(h *host, _ *Host) { h.doubts = 2 },
+		"by list":   func(_ *host, e *Host) { e.Slots = 1 },
+	} {
+		s := fixed(0)
+		fast(s, "quick", 8, 2)
+		fast(s, "slow", 8, 1)
+		list := hosts("slow", "quick")
+		set(s.hosts["quick"], &list[1])
+		launch(t, s, t0, 1, known(200*time.Second, hosts("quick")...))
+		if d := s.Pick(t0, known(4*time.Second, list...)); d.Host != "slow" {
+			t.Errorf("%s: %+v, want slow, as quick takes none for 100 s", what, d)
+		}
+	}
+}
+
 func TestListMayAllowMoreThanCores(t *testing.T) {
 	s := fixed(0.5) // which moves nothing without Random
 	up(s, t0, "a", 2)

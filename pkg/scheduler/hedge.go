@@ -16,12 +16,14 @@ type Hedge struct {
 
 // Duplicates: a job is late soonest after it began, and by guessP95 times its
 // prediction where there is no percentile. At most someCopies at a time, and
-// one more for so many jobs that run.
+// one more for so many jobs that run; or one for so many that were started, as far as
+// none was needed for those: a host that stalls leaves many at once.
 const (
 	soonest    = 500 * time.Millisecond
 	guessP95   = 3
 	someCopies = 2
 	runsACopy  = 20
+	mostSpare  = 50
 	hedgeAgain = 250 * time.Millisecond
 	mostMisses = 4 // jobs that are looked at each time without finding a place
 	never      = time.Duration(math.MaxInt64)
@@ -53,7 +55,7 @@ func (s *Scheduler) Hedges(now time.Time) (list []Hedge, next time.Time) {
 		}
 	}
 	slices.SortFunc(late, func(a, b *run) int { return cmp.Or(cmp.Compare(a.late, b.late), cmp.Compare(a.id, b.id)) })
-	budget := someCopies + len(s.runs)/runsACopy - s.copies
+	budget := max(someCopies+len(s.runs)/runsACopy-s.copies, int(s.spare))
 	at := s.hedgeAt
 	misses := 0
 	for _, r := range late {
@@ -63,6 +65,7 @@ func (s *Scheduler) Hedges(now time.Time) (list []Hedge, next time.Time) {
 				s.place(now, r.job, c)
 				list = append(list, Hedge{ID: r.id, Host: c.h.addr})
 				budget--
+				s.spare = max(s.spare-1, 0)
 				continue
 			}
 			misses++

@@ -56,6 +56,27 @@ func TestBudgetOfDuplicates(t *testing.T) {
 	}
 }
 
+// TestSpareDuplicates: one for twenty jobs that went well is kept for a bad moment.
+func TestSpareDuplicates(t *testing.T) {
+	for before, want := range map[int]int{0: 2, 20: 2, 101: 5, 201: 10, 2000: 10} {
+		s, jobs := stuck(t, 10, second)
+		s.spare = 0
+		for range before {
+			launch(t, s, t0, 99, known(time.Second, hosts("good")...))
+			s.Done(t0, "good", OK, Report{ID: 99})
+			s.Credits(t0, "good", 64)
+		}
+		now := t0.Add(10 * time.Second)
+		got := hedgesAt(s, now, jobs)
+		if len(got) != want {
+			t.Errorf("after %d jobs %d of 10 late ones are duplicated, want %d", before, len(got), want)
+		}
+		if s.spare > mostSpare {
+			t.Errorf("%v duplicates are kept", s.spare)
+		}
+	}
+}
+
 func TestNoDuplicate(t *testing.T) {
 	now := t0.Add(10 * time.Second)
 	for what, change := range map[string]func(s *Scheduler, j *Job){

@@ -139,7 +139,11 @@ func (s *Scheduler) candidate(h *host, t time.Duration, j *Job) candidate {
 func (s *Scheduler) afterAnother(h *host, t time.Duration, j *Job) candidate {
 	c := s.candidate(h, t, j)
 	back := s.back(h)
-	c.finish = max(c.finish, s.freeAt(h, t)+back+h.moves(j.Bytes)+h.link.RTT/2+c.length+back)
+	at := s.freeAt(h, t)
+	if len(h.runs) > 0 && len(h.runs) < h.cores() { // it is not for want of cores that it takes none
+		at = max(at, h.plan.ours)
+	}
+	c.finish = max(c.finish, at+back+h.moves(j.Bytes)+h.link.RTT/2+c.length+back)
 	return c
 }
 

@@ -146,7 +146,7 @@ func (w *world) hedge() {
 		}
 		w.takeOn(x, h.Host)
 	}
-	if n, most := w.s.copies, someCopies+1+len(w.s.runs)/runsACopy; n > most {
+	if n, most := w.s.copies, someCopies+1+(len(w.s.runs)+int(w.next))/runsACopy; n > most {
 		w.t.Fatalf("%d duplicates of %d runs", n, len(w.s.runs))
 	}
 }

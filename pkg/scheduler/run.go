@@ -51,6 +51,7 @@ func (s *Scheduler) place(now time.Time, j *Job, c candidate) {
 	s.hedgeAt = min(s.hedgeAt, r.late)
 	h.sent = max(t, h.sent) + h.moves(j.Bytes)
 	h.runs = append(h.runs, r)
+	h.plan.ours = min(h.plan.ours, max(free, r.arrive)+r.length)
 	h.plan.add(r.arrive, r.length)
 	h.moved = now
 	if h != &s.local {
@@ -84,6 +85,9 @@ func (s *Scheduler) Started(now time.Time, id uint64, addr string, j *Job) {
 			r.copy, r.twin, x.twin = true, x, r
 			s.copies++
 		}
+	}
+	if !r.copy {
+		s.spare = min(s.spare+1./runsACopy, mostSpare)
 	}
 }
 

@@ -103,6 +103,7 @@ type Scheduler struct {
 	runs    map[runKey]*run
 	builds  map[uint64]int // runs of each build
 	copies  int            // runs that are duplicates
+	spare   float64        // duplicates that jobs have earned and not needed
 	typical typical
 	hedgeAt time.Duration // when Hedges is to look again
 	probed  time.Duration // when a host was tried last just to hear of it
