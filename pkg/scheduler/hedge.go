@@ -47,7 +47,7 @@ func (s *Scheduler) Hedges(now time.Time) (list []Hedge, next time.Time) {
 	s.hedgeAt = never
 	for _, r := range s.runs {
 		switch {
-		case r.twin != nil || r.host == LocalHost || len(r.job.Hosts) < 2:
+		case r.twin != nil || s.hosts[r.host] == nil || len(r.job.Hosts) < 2:
 		case r.late > t:
 			s.hedgeAt = min(s.hedgeAt, r.late)
 		default:
@@ -93,9 +93,11 @@ func (s *Scheduler) second(now time.Time, t time.Duration, r *run) (c candidate,
 	j := *r.job
 	elapsed := t - max(r.arrive, r.begin)
 	left := elapsed / 2
-	if !s.blamed(r) {
+	there := s.length(s.hosts[r.host], t, time.Second, j.Toolchain).Seconds()
+	if s.blamed(r) { // by what is known of its host by now
+		left = max(left, time.Duration(float64(r.one)*there)-elapsed)
+	} else {
 		left = elapsed
-		there := s.length(s.hosts[r.host], t, time.Second, j.Toolchain).Seconds()
 		j.Cost.Time = max(s.time(&j), time.Duration(float64(elapsed+left)/there))
 	}
 	var w waiting
@@ -133,6 +135,10 @@ func (s *Scheduler) stalled(now time.Time, r *run) {
 		h.doubts = max(h.doubts, 2)
 		h.open = now.Add(s.pause(h.failures))
 		h.why = "its jobs do not end"
+		for _, x := range h.runs { // nor will these
+			x.late = min(x.late, s.clock(now))
+			s.hedgeAt = min(s.hedgeAt, x.late)
+		}
 	}
 }
 

@@ -301,3 +301,43 @@ func TestContention(t *testing.T) {
 		t.Errorf("hosts are %v, want b until the contention is forgotten", got)
 	}
 }
+
+// TestJobsOfAForgottenHost are their owner's to end.
+func TestJobsOfAForgottenHost(t *testing.T) {
+	s, jobs := stuck(t, 2, second)
+	s.Forget("bad")
+	if got := hedgesAt(s, t0.Add(10*time.Second), jobs); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+	for id := range jobs {
+		s.Done(t0, "bad", Gone, Report{ID: id})
+	}
+	if len(s.runs)+len(s.builds) != 0 {
+		t.Errorf("%d runs and %d builds are left", len(s.runs), len(s.builds))
+	}
+}
+
+// TestJobsOfAHostThatStalls are late with those that were overtaken there.
+func TestJobsOfAHostThatStalls(t *testing.T) {
+	s, jobs := stuck(t, 3, second)
+	long := known(60*time.Second, jobs[1].Hosts...)
+	long.Tried = map[string]bool{"good": true}
+	launch(t, s, t0, 4, long)
+	long.Tried = nil
+	jobs[4] = long
+	now := t0.Add(10 * time.Second)
+	for id := uint64(1); id <= 3; {
+		for _, h := range hedgesAt(s, now, jobs) {
+			if h.ID == 4 {
+				t.Fatal("the long one is duplicated before its host is known to stall")
+			}
+			s.Done(now, h.Host, OK, Report{ID: h.ID})
+			s.Done(now, "bad", Unused, Report{ID: h.ID})
+			id++
+		}
+	}
+	// Twice as slow by what is believed of it now: 110 s are left, 60 s elsewhere.
+	if got := hedgesAt(s, now.Add(ms), jobs); len(got) != 1 || got[0].ID != 4 {
+		t.Errorf("%v, want the long one too", got)
+	}
+}
