@@ -52,9 +52,10 @@
 //   - A job that is later than 19 of 20 of its like, beyond any queue, gets a
 //     duplicate on another host where it would end sooner, within a budget (Hedges;
 //     J. Dean, L. A. Barroso: The Tail at Scale, CACM 56(2), 2013). Where its time was
-//     a guess and the host answers others, it is taken for a long job.
+//     a guess and the host answers others, it is taken for a long job: what it has
+//     had so far then tells its length, there and elsewhere.
 //   - A host whose jobs are overtaken so looks slower with each, and after three of
-//     them gets none for a while. So does one that loses jobs, fails them, or kills
+//     them gets none for a while, and the jobs it has count as late. So does one that loses jobs, fails them, or kills
 //     compilers of three different sources; never one whose compiler objects.
 //     Pauses double. Then it is half open: one job at a time, until one went well.
 //   - A host that grants no credit is waited for with Patience, and not suspected
