@@ -91,7 +91,11 @@ func (h *host) run(ctx context.Context) {
 		h.state = hostConnecting
 		h.m.sched.Connecting(time.Now(), h.addr)
 		h.m.mu.Unlock()
+		if h.m.dials.Acquire(ctx, 1) != nil {
+			return // ctx has ended
+		}
 		l, err := dialLink(ctx, h.m, h)
+		h.m.dials.Release(1)
 		if err == nil {
 			h.serve(ctx, l)
 		} else if ctx.Err() == nil {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
@@ -79,6 +80,7 @@ type Options struct {
 	Preprocessors int            // at a time (twice the cores)
 	LocalJobs     int            // at a time (the cores)
 	MaxWrappers   int            // connections at a time (1024)
+	Dials         int            // hosts that are dialled at a time (512, and half of the descriptors at most)
 
 	LocalShare    bool          // jobs run here where that is sooner than on any host
 	Fast          bool          // what a host's compiler prints stands, even where ours might word it otherwise
@@ -116,6 +118,7 @@ func (o *Options) defaults() {
 	setDefault(&o.Preprocessors, 2*o.Cores)
 	setDefault(&o.LocalJobs, o.Cores)
 	setDefault(&o.MaxWrappers, 1024)
+	setDefault(&o.Dials, dialsAtATime())
 	setDefault(&o.Attempts, 2)
 	setDefault(&o.IOTimeout, 5*time.Minute)
 	setDefault(&o.DialTimeout, 4*time.Second)
@@ -170,6 +173,7 @@ type Manager struct {
 	native  recipes.NativeCache
 	search  recipes.SearchCache
 	places  *semaphore.Weighted // for wrappers
+	dials   *semaphore.Weighted // of hosts that are not connected
 	ctx     context.Context     // ends all hosts
 	cancel  context.CancelCauseFunc
 	ids     atomic.Uint64 // the last job's
@@ -213,6 +217,19 @@ type Manager struct {
 	drains    drains
 }
 
+// maxDials is how many hosts are dialled at a time: a long list with dead hosts is
+// tried within some seconds, for the memory of so many connections.
+const maxDials = 512
+
+// dialsAtATime leaves half of the descriptors to wrappers and their slots.
+func dialsAtATime() int {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return maxDials
+	}
+	return int(max(min(l.Cur/2, maxDials), 1))
+}
+
 // New makes a Manager; it owns neither the device nor the registry.
 func New(o Options) (*Manager, error) {
 	o.defaults()
@@ -234,6 +251,7 @@ func New(o Options) (*Manager, error) {
 	}
 	_, _ = rand.Read(m.boot[:]) // never fails
 	m.places = semaphore.NewWeighted(int64(o.MaxWrappers))
+	m.dials = semaphore.NewWeighted(int64(o.Dials))
 	m.large = semaphore.NewWeighted(o.Large)
 	m.scratch = newScratch(max(2*o.SlotSize, 1<<maxScratchKept))
 	var err error

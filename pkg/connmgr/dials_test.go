@@ -1,0 +1,66 @@
+package connmgr
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestDialsAreBounded: of a long list of hosts that take a connection and say nothing,
+// some are dialled at a time, and each of them in the end.
+func TestDialsAreBounded(t *testing.T) {
+	ln, err := net.Listen("tcp4", "0.0.0.0:0")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer ln.Close()
+	const dials, hosts = 3, 12
+	var mu sync.Mutex
+	open, most := 0, 0
+	seen := make(map[string]bool) // addresses of the hosts
+	go func() {                   // ends with ln
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			open++
+			most = max(most, open)
+			seen[c.LocalAddr().String()] = true
+			mu.Unlock()
+			go func() { // ends with the connection
+				var b [512]byte
+				for err := error(nil); err == nil; {
+					_, err = c.Read(b[:])
+				}
+				mu.Lock()
+				open--
+				mu.Unlock()
+				_ = c.Close() // the other side has
+			}()
+		}
+	}()
+	r := newRig(t, func(o *Options) { o.Dials, o.DialTimeout = dials, 100*time.Millisecond })
+	var list []string
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	for i := range hosts {
+		list = append(list, fmt.Sprintf("127.0.0.%d:%s", i+1, port))
+	}
+	w := r.dial()
+	w.send(leaseOf(strings.Join(list, " ")))
+	eventually(t, "a dial of every host", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(seen) == hosts
+	})
+	w.close()
+	// A connection that one side has given up can be seen by the other beside the next one.
+	if mu.Lock(); most > 2*dials {
+		t.Errorf("%d hosts were dialled at a time, want %d", most, dials)
+	}
+	mu.Unlock()
+}
