@@ -98,11 +98,13 @@ func checkResult(r *job.Result, body *job.Body, window uint64) error {
 // refusal is a host that does not want this job: another one may.
 func refusal(h string, r *job.Result) outcome {
 	no := &ipc.GoLocal{Reason: "refused:policy", Trouble: true, Host: h, Code: ipc.ExitDenied, Detail: refusalDetail(h, r)}
+	blame := scheduler.Refused
 	switch r.Cause {
 	case job.CauseToolchain:
 		no.Reason, no.Trouble, no.Code = "refused:toolchain", false, ipc.ExitNoCompiler
 	case job.CauseFull:
 		no.Reason, no.Code = "refused:full", ipc.ExitConnect
+		blame = scheduler.Full
 	case job.CauseMemory:
 		no.Reason, no.Code = scheduler.ReasonMemory, ipc.ExitConnect
 	case job.CauseDraining:
@@ -114,7 +116,7 @@ func refusal(h string, r *job.Result) outcome {
 	case job.CauseTree:
 		no.Reason, no.Trouble = "not-reproducible:paths", false
 	}
-	return outcome{blame: scheduler.Refused, local: no}
+	return outcome{blame: blame, local: no}
 }
 
 func refusalDetail(h string, r *job.Result) string {

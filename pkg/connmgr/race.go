@@ -171,7 +171,7 @@ func (r *race) failed(a *attempt) *ipc.GoLocal {
 	switch a.out.blame {
 	case scheduler.Gone, scheduler.Killed, scheduler.Fault:
 		r.trouble++
-	case scheduler.Unused, scheduler.OK, scheduler.Refused:
+	case scheduler.Unused, scheduler.OK, scheduler.Refused, scheduler.Full:
 	}
 	if a.out.final || len(r.running) == 0 && (r.trouble >= r.c.m.o.Attempts || r.started >= maxRefusals) {
 		return r.last

@@ -16,6 +16,7 @@ const (
 	Gone                   // the connection was lost under it: Lost counts that
 	Killed                 // the compiler was killed by a signal or ran out of memory
 	Fault                  // the host could not do it: disk, time-out, broken result
+	Full                   // the host had no room, though it had granted the credit
 )
 
 // strikesOut is after how many faults, or killed compilers of different sources,
@@ -50,7 +51,7 @@ func (s *Scheduler) Done(now time.Time, addr string, o Outcome, r Report) {
 	switch o {
 	case OK:
 		h.ok++
-		h.failures, h.doubts, h.strikes = 0, 0, nil
+		h.failures, h.doubts, h.strikes, h.fulls = 0, 0, nil, 0
 		h.stalls /= 2
 	case Killed:
 		h.failed++
@@ -65,9 +66,22 @@ func (s *Scheduler) Done(now time.Time, addr string, o Outcome, r Report) {
 		s.strike(now, h, "", "jobs failed")
 	case Gone:
 		h.failed++
+	case Full:
+		// Now and then it is the truth. One that grants and takes nothing costs each
+		// job a way there and back.
+		if h.fulls++; h.fulls >= fullsOut && h.state == Up {
+			h.fulls = 0
+			h.failures++
+			h.open = now.Add(s.pause(h.failures))
+			h.why = "it takes no job that it has granted a place"
+		}
 	case Unused, Refused:
 	}
 }
+
+// fullsOut is how many jobs running must be refused for want of room until the host
+// is left alone for a while.
+const fullsOut = 3
 
 // strike counts a fault of a connected host.
 func (s *Scheduler) strike(now time.Time, h *host, source, what string) {

@@ -13,7 +13,7 @@ func TestLostHostIsTriedAgainWithGrowingPauses(t *testing.T) {
 	if addrs, next := s.Due(t0); !slices.Equal(addrs, []string{"a", "b"}) || !next.IsZero() {
 		t.Errorf("due are %q, next %v, want both now", addrs, next)
 	}
-	s.Connecting(t0, "b")
+	up(s, t0, "b", 2)
 	now := t0
 	for _, want := range []time.Duration{100, 200, 400, 800, 1600, 3200, 5000, 5000} {
 		s.Connecting(now, "a")
@@ -40,6 +40,64 @@ func TestLostHostIsTriedAgainWithGrowingPauses(t *testing.T) {
 	if retry := s.Lost(now, "a", "reset", false); retry.Sub(now) != 100*time.Millisecond {
 		t.Errorf("pause after a job went well is %v, want the first one", retry.Sub(now))
 	}
+}
+
+// TestLostFarmIsLookedForOften: while no host is up nobody pays for an attempt.
+func TestLostFarmIsLookedForOften(t *testing.T) {
+	s := fixed(0.5)
+	s.Ensure(t0, hosts("a", "b"))
+	now := t0
+	for _, want := range []time.Duration{100, 200, 400, 800, 1000, 1000, 1000} {
+		s.Connecting(now, "a")
+		retry := s.Lost(now, "a", "refused", false)
+		if got := retry.Sub(now); got != want*time.Millisecond {
+			t.Errorf("pause is %v, want %v", got, want*time.Millisecond)
+		}
+		now = retry
+	}
+	up(s, now, "b", 2)
+	s.Connecting(now, "a")
+	if got := s.Lost(now, "a", "refused", false).Sub(now); got != 5*time.Second {
+		t.Errorf("pause beside a host that is up is %v, want %v", got, 5*time.Second)
+	}
+	s = New(Config{Backoff: time.Minute, BackoffMax: time.Minute, Rand: func() float64 { return 0.5 }})
+	s.Ensure(t0, hosts("a"))
+	s.Connecting(t0, "a")
+	if got := s.Lost(t0, "a", "refused", false).Sub(t0); got != time.Minute {
+		t.Errorf("pause is %v, want the minute that was asked for", got)
+	}
+}
+
+// TestHostThatGrantsAndTakesNothing is left alone for longer and longer; a job that
+// it does ends that, and now and then a full host is just full.
+func TestHostThatGrantsAndTakesNothing(t *testing.T) {
+	s := fixed(0.5)
+	up(s, t0, "a", 8)
+	up(s, t0, "b", 8)
+	s.Credits(t0, "b", 0)
+	j := job(hosts("a")...)
+	refuse := func(now time.Time, n int) {
+		t.Helper()
+		for range n {
+			s.Credits(now, "a", 8)
+			wantRun(t, s.Pick(now, j), "a")
+			s.Done(now, "a", Full, Report{})
+		}
+	}
+	refuse(t0, 2)
+	s.Credits(t0, "a", 8)
+	wantRun(t, s.Pick(t0, j), "a")
+	s.Done(t0, "a", OK, Report{})
+	now := t0
+	for _, pause := range []time.Duration{100, 200, 400} {
+		refuse(now, 3)
+		s.Credits(now, "a", 8)
+		wantLocal(t, s.Pick(now, j), ReasonLost, "takes no job")
+		now = now.Add(pause*time.Millisecond - 1)
+		wantLocal(t, s.Pick(now, j), ReasonLost, "takes no job")
+		now = now.Add(1)
+	}
+	wantRun(t, s.Pick(now, j), "a")
 }
 
 func TestPausesAreSpread(t *testing.T) {

@@ -91,6 +91,7 @@ type host struct {
 	doubts   int
 	open     time.Time // Up: takes no job before
 	strikes  []string  // sources, oldest first
+	fulls    int       // jobs running that it had granted and then no room for
 
 	ok, failed uint64 // jobs since the start
 }
@@ -224,11 +225,26 @@ func (s *Scheduler) Lost(now time.Time, addr, why string, denied bool) time.Time
 	}
 	h.set(now, Lost)
 	h.why = why
+	if !denied && !s.anyUp() {
+		pause = min(pause, s.spread(max(aloneMax, s.c.Backoff)))
+	}
 	h.retry = now.Add(pause)
-	h.toolchains, h.credits, h.strikes = nil, 0, nil
+	h.toolchains, h.credits, h.strikes, h.fulls = nil, 0, nil, 0
 	h.viewed = false
 	s.changed()
 	return h.retry
+}
+
+// aloneMax is the longest pause while no host is up: nothing is done until one is back.
+const aloneMax = time.Second
+
+func (s *Scheduler) anyUp() bool {
+	for _, h := range s.hosts {
+		if h.state == Up {
+			return true
+		}
+	}
+	return false
 }
 
 // pause after the n-th failure running: doubling, and spread over a quarter to
@@ -238,6 +254,9 @@ func (s *Scheduler) pause(n int) time.Duration {
 	for ; n > 1 && d < s.c.BackoffMax; n-- {
 		d *= 2
 	}
-	d = min(d, s.c.BackoffMax)
+	return s.spread(min(d, s.c.BackoffMax))
+}
+
+func (s *Scheduler) spread(d time.Duration) time.Duration {
 	return d*3/4 + time.Duration(s.c.Rand()*float64(d)/2)
 }
