@@ -83,7 +83,8 @@ func TestNamedBuilds(t *testing.T) {
 		c := &client{uid: uid, pid: int32(os.Getpid()), lease: &ipc.Lease{Build: name}}
 		return c.build()
 	}
-	if of(1, "a") != of(1, "a") || of(1, "a") == of(1, "b") || of(1, "a") == of(2, "a") || of(1, "") == of(1, "a") {
+	again := of(1, "a")
+	if of(1, "a") != again || of(1, "a") == of(1, "b") || of(1, "a") == of(2, "a") || of(1, "") == of(1, "a") {
 		t.Error("names do not tell builds apart")
 	}
 }

@@ -257,9 +257,9 @@ func (c *Client) CloseOnPanic() {
 
 // pollFD is struct pollfd.
 type pollFD struct {
-	fd      int32
-	events  int16
-	revents int16
+	fd     int32
+	events int16
+	_      int16 // what happened: the call's result tells
 }
 
 const pollIn = 0x01
