@@ -3,8 +3,9 @@ package connmgr
 import (
 	"bytes"
 	"hash/maphash"
-	"os"
 	"strconv"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,7 +18,27 @@ func (c *client) build() uint64 {
 	if c.lease.Build != "" {
 		return maphash.Bytes(buildSeed, append(strconv.AppendUint(nil, uint64(c.uid), 10), "\x00"+c.lease.Build...))
 	}
-	return buildOf(int(c.pid))
+	return c.m.families.buildOf(int(c.pid))
+}
+
+const (
+	// familyLast is how long a group's outermost one is taken for known: the ids of a
+	// group that has ended are given to another one much later.
+	familyLast  = 2 * time.Second
+	maxFamilies = 256
+)
+
+// families knows the outermost groups of those that were asked for lately: a file of
+// /proc costs more than all else that a job begins with, and make's commands share
+// one group. The zero value knows none.
+type families struct {
+	mu    sync.Mutex
+	known map[uint64]family // by session and group
+}
+
+type family struct {
+	outermost int
+	since     time.Time
 }
 
 // buildOf tells builds apart by process group: a shell gives one to each command
@@ -25,7 +46,7 @@ func (c *client) build() uint64 {
 // command, so a group whose leader was started out of another one of the same
 // session, by somebody else than the session's leader, belongs to that. 0, for all
 // whose processes cannot be seen (another pid namespace), is one build too.
-func buildOf(pid int) uint64 {
+func (f *families) buildOf(pid int) uint64 {
 	session, err := unix.Getsid(pid)
 	if err != nil || pid <= 0 {
 		return 0
@@ -34,31 +55,66 @@ func buildOf(pid int) uint64 {
 	if err != nil {
 		return 0
 	}
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	const deep = 8 // builds that start builds
-	for range deep {
-		parent := parentOf(group)
-		if parent <= 1 || parent == session {
+	var inner [deep]int
+	n := 0
+	for ; n < deep; n++ {
+		if k, ok := f.known[familyOf(session, group)]; ok && now.Sub(k.since) < familyLast {
+			group = k.outermost
 			break
 		}
-		if s, err := unix.Getsid(parent); err != nil || s != session {
-			break
-		}
-		outer, err := unix.Getpgid(parent)
-		if err != nil || outer == group {
+		inner[n] = group
+		outer := outerOf(session, group)
+		if outer == 0 {
+			n++
 			break
 		}
 		group = outer
 	}
-	return uint64(session)<<32 | uint64(group)
+	if f.known == nil || len(f.known)+n > maxFamilies {
+		f.known = make(map[uint64]family)
+	}
+	for _, g := range inner[:n] {
+		f.known[familyOf(session, g)] = family{group, now}
+	}
+	return familyOf(session, group)
+}
+
+func familyOf(session, group int) uint64 { return uint64(session)<<32 | uint64(group) }
+
+// outerOf is the group that one was started out of, 0 if it belongs to none.
+func outerOf(session, group int) int {
+	parent := parentOf(group)
+	if parent <= 1 || parent == session {
+		return 0
+	}
+	if s, err := unix.Getsid(parent); err != nil || s != session {
+		return 0
+	}
+	outer, err := unix.Getpgid(parent)
+	if err != nil || outer == group {
+		return 0
+	}
+	return outer
 }
 
 // parentOf is the parent of a process, 0 if it cannot be told.
 func parentOf(pid int) int {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0
+	}
+	defer closeFD(fd)
+	var buf [256]byte // the name has at most 64 bytes
+	n, err := unix.Read(fd, buf[:])
 	if err != nil {
 		return 0
 	}
 	// The name in brackets may hold anything: what follows its end is state and parent.
+	stat := buf[:n]
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 2 {
 		return 0

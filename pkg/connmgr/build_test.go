@@ -11,6 +11,9 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
@@ -56,6 +59,8 @@ func TestBuildsAreToldApart(t *testing.T) {
 	// A terminal's shell: each command line has a process group.
 	pids := processes(t, &syscall.SysProcAttr{Setsid: true},
 		`exec 3<&0; set -m; bash -c 'echo $$; cat <&3; :' & bash -c 'bash -c "echo \$\$; cat <&3; :"; :' & echo $$; cat <&3; wait`, 3)
+	var f families
+	buildOf := f.buildOf
 	seen := make(map[uint64]bool)
 	for _, pid := range pids {
 		seen[buildOf(pid)] = true
@@ -78,9 +83,43 @@ func TestBuildsAreToldApart(t *testing.T) {
 	}
 }
 
+// TestBuildsAreNotKnownForGood: what is known of a group is used again, for a while,
+// and there is a bound on it.
+func TestBuildsAreNotKnownForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f families
+		pid := os.Getpid()
+		first := f.buildOf(pid)
+		session, err := unix.Getsid(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := familyOf(session, unix.Getpgrp())
+		if _, ok := f.known[own]; !ok {
+			t.Fatalf("after its build was told nothing is known of group %d", unix.Getpgrp())
+		}
+		const other = 12345
+		f.known[own] = family{other, time.Now()}
+		if got, want := f.buildOf(pid), familyOf(session, other); got != want {
+			t.Errorf("build %x, want %x, which is known", got, want)
+		}
+		time.Sleep(familyLast)
+		if got := f.buildOf(pid); got != first {
+			t.Errorf("build %x, want %x: what was known is old", got, first)
+		}
+		for i := range maxFamilies {
+			f.known[uint64(i)] = family{}
+		}
+		delete(f.known, own)
+		if got := f.buildOf(pid); got != first || len(f.known) > maxFamilies {
+			t.Errorf("build %x, want %x, and %d groups are known, want at most %d", got, first, len(f.known), maxFamilies)
+		}
+	})
+}
+
 func TestNamedBuilds(t *testing.T) {
 	of := func(uid uint32, name string) uint64 {
-		c := &client{uid: uid, pid: int32(os.Getpid()), lease: &ipc.Lease{Build: name}}
+		c := &client{m: new(Manager), uid: uid, pid: int32(os.Getpid()), lease: &ipc.Lease{Build: name}}
 		return c.build()
 	}
 	again := of(1, "a")

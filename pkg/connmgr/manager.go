@@ -154,29 +154,30 @@ func setDefault[T int | int64 | time.Duration](v *T, d T) {
 // Manager serves wrappers. Make it with New, run it with Serve, end it with Close.
 type Manager struct {
 	// set once in New
-	o       Options
-	uid     uint32 // that it runs as
-	boot    [16]byte
-	started time.Time
-	pd      iwarp.PD
-	sources *arena.Pool
-	sinks   *arena.Pool
-	large   *semaphore.Weighted // bytes: see takeLarge
-	scratch *scratch            // to pack and unpack in
-	cpp     gate                // preprocessors
-	local   gate                // compiles, links and the like
-	metrics *metrics
-	lists   listCache
-	history *history.Store
-	hungry  hungry
-	recipes recipes.Cache
-	native  recipes.NativeCache
-	search  recipes.SearchCache
-	places  *semaphore.Weighted // for wrappers
-	dials   *semaphore.Weighted // of hosts that are not connected
-	ctx     context.Context     // ends all hosts
-	cancel  context.CancelCauseFunc
-	ids     atomic.Uint64 // the last job's
+	o        Options
+	uid      uint32 // that it runs as
+	boot     [16]byte
+	started  time.Time
+	pd       iwarp.PD
+	sources  *arena.Pool
+	sinks    *arena.Pool
+	large    *semaphore.Weighted // bytes: see takeLarge
+	scratch  *scratch            // to pack and unpack in
+	cpp      gate                // preprocessors
+	local    gate                // compiles, links and the like
+	metrics  *metrics
+	lists    listCache
+	history  *history.Store
+	families families
+	hungry   hungry
+	recipes  recipes.Cache
+	native   recipes.NativeCache
+	search   recipes.SearchCache
+	places   *semaphore.Weighted // for wrappers
+	dials    *semaphore.Weighted // of hosts that are not connected
+	ctx      context.Context     // ends all hosts
+	cancel   context.CancelCauseFunc
+	ids      atomic.Uint64 // the last job's
 
 	auditing  atomic.Int32 // audits under way
 	largeUsed atomic.Int64 // bytes taken of large
