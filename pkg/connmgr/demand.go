@@ -147,7 +147,8 @@ func (l *link) demandLocked(now time.Time, u *use) {
 	default:
 		d.peak, d.low = max(d.lowPeak, u.jobs), time.Time{}
 	}
-	jobs, builds := min(d.peak, math.MaxUint16), len(u.builds)
+	jobs := min(d.peak, math.MaxUint16)
+	builds := max(len(u.builds), min(jobs, 1)) // of a job that is being prepared the build is not known yet
 	if d.seq != d.acked || jobs == d.jobs && (builds <= d.builds || jobs == 0) {
 		return
 	}
