@@ -28,13 +28,25 @@ func TestExamplesOurClient(t *testing.T) {
 	g := Boot(t)
 	for _, r := range exampleRuns {
 		t.Run(r.client+strings.ReplaceAll(r.theirs, " ", ""), func(t *testing.T) {
-			row(t, r.server, strings.TrimSpace(r.client+" of ours "+r.theirs))
-			port, addr := g.Port()
-			server := g.Listen(t, fmt.Sprintf("%s -p %d %s", r.server, port, r.theirs), port, perfLimit)
-			if out := runPerf(t, addr, append([]string{"example", r.client}, r.ours...)...); !strings.Contains(out, "done") {
-				t.Errorf("our %s: %s", r.client, out)
+			note := row(t, r.server, strings.TrimSpace(r.client+" of ours "+r.theirs))
+			var out string
+			var status int
+			for again := 0; ; again++ {
+				port, addr := g.Port()
+				server := g.Listen(t, fmt.Sprintf("%s -p %d %s", r.server, port, r.theirs), port, perfLimit)
+				ours, err := run(t, perfLimit, "rdistcc-perf", append(append([]string{"example", r.client}, r.ours...), "-c", addr, "--settle", perfSettle)...)
+				out, status = server.Wait(t)
+				// Our receiver has refused what siw sent: what became of a frame in the guest
+				// is not ours to mend, as long as it happens seldom.
+				if err != nil && strings.Contains(err.Error(), siwSplitCRC) && again < 2 {
+					*note = fmt.Sprintf("%d times a frame of siw's had a wrong CRC", again+1)
+					continue
+				}
+				if err != nil || !strings.Contains(ours, "done") {
+					t.Errorf("our %s: %v\n%s", r.client, err, ours)
+				}
+				break
 			}
-			out, status := server.Wait(t)
 			if status != 0 || !strings.Contains(out, r.says) {
 				t.Errorf("%s: exit status %d\n%s", r.server, status, tail(out, 10))
 			}

@@ -137,10 +137,11 @@ const (
 	maxSplit    = 4 * sources
 )
 
-// config is a file of settings, patient with an emulated machine.
+// config is a file of settings, patient with an emulated machine: jobs would be done
+// sooner here.
 func config(t *testing.T, dir string) string {
 	path := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(path, []byte("limits: {connect-timeout: 30s, silence: 30s}\nscheduler: {connect-grace: 30s}\nhttp: {manager: \"\"}\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("limits: {connect-timeout: 30s, silence: 30s}\nscheduler: {connect-grace: 30s}\nlocal: {share: false}\nhttp: {manager: \"\"}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
