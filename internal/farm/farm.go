@@ -32,7 +32,7 @@ const (
 // has a farm counts them.
 const (
 	settingsFile = "farm.yaml"
-	settings     = "local: {share: false}\nscheduler: {audit: 0}\n"
+	settings     = "local: {share: false}\nscheduler: {audit: 0}\nlinks: {idle: 1s}\n"
 )
 
 // Farm is a running farm.

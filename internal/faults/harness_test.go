@@ -156,6 +156,9 @@ func (s *site) manager(hosts, settings string, args ...string) {
 	if settings != "" && !strings.Contains(settings, "scheduler:") {
 		settings += "scheduler: {audit: 0}\n"
 	}
+	if settings != "" && !strings.Contains(settings, "links:") {
+		settings += "links: {idle: 1s}\n" // at rest there is one a host again
+	}
 	args = append(s.settings("cm", settings), args...)
 	if hosts != "" {
 		args = append(args, "--hosts", hosts)

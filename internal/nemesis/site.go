@@ -117,7 +117,7 @@ func openSite(ctx context.Context, bin, root string, n int, trees bool) (s *site
 		hosts = append(hosts, strconv.Quote(h.relay.Addr()))
 	}
 	// What runs here is to run here because of a fault.
-	text := "hosts: [" + strings.Join(hosts, ", ") + "]\nhttp: {manager: \"127.0.0.1:0\"}\nlocal: {share: false}\n"
+	text := "hosts: [" + strings.Join(hosts, ", ") + "]\nhttp: {manager: \"127.0.0.1:0\"}\nlocal: {share: false}\nlinks: {idle: 1s}\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return s, err
 	}
