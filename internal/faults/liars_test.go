@@ -67,6 +67,10 @@ func TestLiarsAreFoundOut(t *testing.T) {
 				q.onJob(p, m)
 			}
 			host := l.serve(t, id)
+			// It is known, and has had a job, before there is a better host to choose.
+			if o := s.run([]string{"RDISTCC_HOSTS=" + host}, "gcc", "-O2", "-c", s.units(1)[0]); o.status != 0 || !strings.HasPrefix(o.report, "local:") {
+				t.Errorf("with the liar alone: %+v, want it done here", o)
+			}
 			env := []string{"RDISTCC_HOSTS=" + host + " " + d.Addr, "RDISTCC_FALLBACK=0"}
 			for i, u := range s.units(many) {
 				if o := s.run(env, "gcc", "-O2", "-c", u); o.status != 0 || o.stderr != "" || o.report != "remote:"+d.Addr {
