@@ -23,6 +23,10 @@ type Options struct {
 	Map      int64  // bytes at the start that stay mapped, rounded up to whole pages; 0 = all
 	Prefault int64  // bytes at the start that stay allocated; at most Map
 	Max      int    // buffers in existence at most; Get waits beyond
+	// Wipe makes a buffer that comes back serve another owner too, all zeros: for
+	// buffers whose descriptors no other process has been given. Without it each owner
+	// has buffers of its own.
+	Wipe bool
 }
 
 // ErrClosed is what Get returns once the pool is closed.
@@ -62,8 +66,9 @@ func NewPool(o Options) (*Pool, error) {
 func (p *Pool) Size() int64 { return p.o.Size }
 
 // Get returns a buffer for owner, waiting in order of arrival while Max are in
-// use. Its content is whatever the same owner left there; what was given to one
-// owner is never given to another. Errors are ctx's, ErrClosed, or the kernel's
+// use. Its content is whatever the same owner left there. What was given to one
+// owner is never given to another, or with Options.Wipe not before it is all zeros.
+// Errors are ctx's, ErrClosed, or the kernel's
 // refusal of memory or descriptors, which leaves the pool as it was.
 func (p *Pool) Get(ctx context.Context, owner uint32) (*Buffer, error) {
 	if err := p.turn.Acquire(ctx, 1); err != nil {
@@ -95,6 +100,10 @@ func (p *Pool) take(owner uint32) (*Buffer, error) {
 			break
 		}
 	}
+	wipe := b == nil && p.o.Wipe && len(p.free) > 0
+	if wipe {
+		b = p.removeLocked(0) // the one that its owner misses least
+	}
 	if b == nil && len(p.free)+p.out >= p.o.Max {
 		evicted = p.removeLocked(0) // another owner's: it makes room, it is not reused
 	}
@@ -102,6 +111,9 @@ func (p *Pool) take(owner uint32) (*Buffer, error) {
 	p.mu.Unlock()
 	if evicted != nil {
 		evicted.destroy()
+	}
+	if wipe {
+		b.wipe(owner)
 	}
 	if b != nil {
 		return b, nil

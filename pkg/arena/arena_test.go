@@ -331,3 +331,37 @@ func BenchmarkRecycle(b *testing.B) {
 		buf.Put()
 	}
 }
+
+func TestWipedForAnotherOwner(t *testing.T) {
+	p, err := NewPool(Options{Name: "test", Size: testSize, Prefault: testPrefault, Max: 2, Wipe: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	fill := func(b *Buffer) {
+		for i := range b.Bytes() {
+			b.Bytes()[i] = 0x5c
+		}
+	}
+	a := get(t, p, 1000)
+	fill(a)
+	a.Put()
+	if again := get(t, p, 1000); again != a || again.Bytes()[0] != 0x5c {
+		t.Error("its owner does not get it back as it was")
+	}
+	a.Put()
+	b := get(t, p, 1001)
+	if b != a {
+		t.Error("a free buffer does not serve another owner")
+	}
+	for i, x := range b.Bytes() {
+		if x != 0 {
+			t.Fatalf("another owner finds %02x at %d", x, i)
+		}
+	}
+	fill(b)
+	b.Put()
+	if back := get(t, p, 1000); back.Bytes()[0] != 0 {
+		t.Error("the first owner finds what the second one left")
+	}
+}

@@ -144,6 +144,13 @@ func (b *Buffer) punch() error {
 	return unix.Fallocate(b.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, o.Prefault, o.Size-o.Prefault)
 }
 
+// wipe gives a free buffer to another owner: what Put has left of it is the part
+// that stays allocated.
+func (b *Buffer) wipe(owner uint32) {
+	clear(b.mem[:b.pool.o.Prefault])
+	b.owner = owner
+}
+
 // destroy unmaps and closes.
 func (b *Buffer) destroy() {
 	b.shrink()
