@@ -18,6 +18,11 @@ func changedByEnvironment(f Family, getenv func(string) (string, bool)) bool {
 			return true
 		}
 	}
+	for _, name := range travelling {
+		if value, set := getenv(name); set && !FitsEnvironment(name, value) {
+			return true
+		}
+	}
 	return false
 }
 
@@ -51,13 +56,22 @@ var clangVariables = [...]string{
 	"SUNPRO_DEPENDENCIES",
 }
 
+// travelling are the variables that go along with a job, some of them with sources
+// alone.
+var travelling = [...]string{
+	"LANG", "LANGUAGE", "LC_ALL", "LC_ADDRESS", "LC_COLLATE", "LC_CTYPE", "LC_IDENTIFICATION", "LC_MEASUREMENT", "LC_MESSAGES",
+	"LC_MONETARY", "LC_NAME", "LC_NUMERIC", "LC_PAPER", "LC_TELEPHONE", "LC_TIME", "SOURCE_DATE_EPOCH",
+	"PWD", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "OBJC_INCLUDE_PATH", "OBJCPLUS_INCLUDE_PATH",
+	"COLUMNS", "TERM", "COLORTERM", "VTE_VERSION", "NO_COLOR", "GCC_COLORS", "GCC_URLS", "TERM_URLS", "GCC_EXTRA_DIAGNOSTIC_OUTPUT",
+}
+
 // IsLocale reports whether a variable chooses the language of messages. Others whose
 // names begin with LC_, as terminals set them, mean nothing to a compiler.
 func IsLocale(name string) bool {
-	switch name {
-	case "LANG", "LANGUAGE", "LC_ALL", "LC_ADDRESS", "LC_COLLATE", "LC_CTYPE", "LC_IDENTIFICATION", "LC_MEASUREMENT", "LC_MESSAGES",
-		"LC_MONETARY", "LC_NAME", "LC_NUMERIC", "LC_PAPER", "LC_TELEPHONE", "LC_TIME":
-		return true
+	for _, n := range travelling[:15] {
+		if n == name {
+			return true
+		}
 	}
 	return false
 }
@@ -69,12 +83,35 @@ func GoesWithText(name string) bool { return IsLocale(name) || name == "SOURCE_D
 // GoesWithSources reports whether a variable goes along with sources: it says besides
 // where headers are, where the compile works, and what its messages look like.
 func GoesWithSources(name string) bool {
-	switch name {
-	case "PWD", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "OBJC_INCLUDE_PATH", "OBJCPLUS_INCLUDE_PATH",
-		"COLUMNS", "TERM", "COLORTERM", "VTE_VERSION", "NO_COLOR", "GCC_COLORS", "GCC_URLS", "TERM_URLS", "GCC_EXTRA_DIAGNOSTIC_OUTPUT":
-		return true
+	for _, n := range travelling {
+		if n == name {
+			return true
+		}
 	}
-	return GoesWithText(name)
+	return false
+}
+
+// FitsEnvironment reports whether a variable that goes along may have a value. Else the
+// command runs here, and is refused there.
+func FitsEnvironment(name, value string) bool {
+	switch name {
+	case "SOURCE_DATE_EPOCH":
+		return value != "" && onlyOf(value, digitBytes, 20)
+	case "PWD":
+		return strings.HasPrefix(value, "/") && plain(value, maxPath)
+	case "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "OBJC_INCLUDE_PATH", "OBJCPLUS_INCLUDE_PATH":
+		return plain(value, maxText)
+	case "COLUMNS", "VTE_VERSION":
+		return onlyOf(value, digitBytes, 9)
+	case "GCC_COLORS":
+		return onlyOf(value, letterBytes+digitBytes+"=;:,_-", maxPath)
+	case "NO_COLOR":
+		return plain(value, maxWord)
+	case "TERM", "COLORTERM", "GCC_URLS", "TERM_URLS", "GCC_EXTRA_DIAGNOSTIC_OUTPUT":
+		return onlyOf(value, letterBytes+digitBytes+"_.+:-", maxWord)
+	}
+	// Of a locale, which names directories and files below the toolchain's.
+	return IsLocale(name) && onlyOf(value, letterBytes+digitBytes+"_.@:-", maxWord) && !strings.Contains(value, "..")
 }
 
 // headerDirs are the directories for headers that variables name.

@@ -17,6 +17,7 @@ type spec struct {
 	name       string
 	form       form
 	gcc, clang class
+	value      value // what may stand there
 }
 
 func (s *spec) class(f Family) class {
@@ -110,8 +111,8 @@ func find(word string) *spec {
 }
 
 var (
-	anyWarning = spec{"-W", joined, warning, both} // clang has errors that go by names of warnings
-	anyFlag    = spec{"-f", joined, both, both}
+	anyWarning = spec{"-W", joined, warning, both, warningName} // clang has errors that go by names of warnings
+	anyFlag    = spec{"-f", joined, both, both, flagValue}
 )
 
 // isFlag looks name up in one of the lists of flags.go.
@@ -154,5 +155,21 @@ func negated(name string) *spec {
 	if row == nil || row.gcc == hereComments || row.gcc == herePCH {
 		return nil // it would undo what our own half asks for
 	}
+	if row.form != alone && row.name != "-f"+name && !isListed("f"+name) && !inList(negatives, name) {
+		return nil // the row takes whatever begins so
+	}
 	return &anyFlag
 }
+
+// negatives are what -fno- may stand before of the options that a row takes by their
+// beginning, sorted: from the help of gcc 11 and 12 and clang 13 to 19.
+const negatives = "" +
+	" coverage-mapping coverage-mcdc dbg-cnt-list dump-core dump-d-original dump-fortran-global dump-fortran-optimized" +
+	" dump-fortran-original dump-internal-locations dump-noaddr dump-parse-tree dump-passes dump-system-exports" +
+	" dump-unnumbered dump-unnumbered-links implicit-module-maps implicit-modules lang-info-include-translate" +
+	" lang-info-include-translate-not lang-info-module-cmi lto-odr-type-merging lto-report lto-report-wpa lto-unit" +
+	" mem-report-wpa module-file-deps module-implicit-inline module-lazy module-private module-version-ignore" +
+	" modules-check-relocated modules-decluse modules-error-recovery modules-global-index" +
+	" modules-prune-non-affecting-module-map-files modules-search-all modules-share-filemanager modules-ts" +
+	" modules-validate-system-headers modules-validate-textual-header-includes prebuilt-implicit-modules profile-report" +
+	" profile-sample-use time-report-details vtv-counts vtv-debug" + " "

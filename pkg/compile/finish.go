@@ -78,6 +78,10 @@ func isProbe(source string) bool {
 // unfit names what else speaks against another machine, or "".
 func (p *parser) unfit(getenv func(string) (string, bool)) string {
 	switch {
+	case strings.HasPrefix(base(p.Source), "@") || strings.HasPrefix(base(p.output), "@"):
+		// Drivers make words of their own of base names, -dumpbase @x.c, and what
+		// begins so is a list of words to the programs that they start.
+		return "source-name"
 	case p.outputs > 0 && p.output == "":
 		return "output"
 	case p.output == "-":

@@ -18,7 +18,7 @@ func TestList(t *testing.T) {
 	}{
 		{"gcc", 12, "-O2 -Iinc -DX=1 -g -c a.c -o d/a.o -lm", "-E -fdirectives-only -fno-canonical-system-headers -w -MD -MF - -o /dev/null -O2 -Iinc -DX=1 a.c"},
 		{"gcc", 12, "-W -Wall --warn-undef -Werror -Weffc++ -pedantic -c a.c", "-E -fdirectives-only -fno-canonical-system-headers -w -MD -MF - -o /dev/null -pedantic a.c"},
-		{"clang", 14, "-Wall -mllvm -x86-y -c a.c", "-M -w -Qunused-arguments -Wall a.c"},
+		{"clang", 14, "-Wall -mllvm -x86-asm-syntax=intel -c a.c", "-M -w -Qunused-arguments -Wall a.c"},
 		{"gcc", 10, "-O2 -c a.c", "-M -fno-canonical-system-headers -O2 a.c"},
 		{"gcc", 12, "-traditional-cpp -c a.c", "-M -fno-canonical-system-headers -traditional-cpp a.c"},
 		{"gcc", 12, "-MD -MP -MT t -MFx.d -MG -c a.c", "-E -fdirectives-only -fno-canonical-system-headers -w -MD -MF - -o /dev/null a.c"},

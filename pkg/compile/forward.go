@@ -9,6 +9,9 @@ func (p *parser) preprocessorWords(list string) {
 		// clang's driver takes this form for its own -MMD and -MF.
 		for _, option := range [...]string{"-MD,", "-MMD,"} {
 			if name, ok := strings.CutPrefix(list, option); ok && strings.IndexByte(name, ',') < 0 {
+				if strings.HasPrefix(name, "@") {
+					p.refuse(ReasonUnknownOption + "-Wp,@")
+				}
 				p.dependencyFile(name)
 				p.deps, p.depFile = true, true
 				return
@@ -28,6 +31,8 @@ func (p *parser) preprocessorWord(w string) {
 	p.pending = ""
 	gcc := p.Driver.Family == GCC
 	switch {
+	case strings.HasPrefix(w, "@"):
+		p.refuse(ReasonUnknownOption + "-Wp,@") // cc1 reads lists of words too
 	case option == "-MD", option == "-MMD", option == "-MF":
 		p.dependencyFile(w)
 	case option != "": // -MT, -MQ
@@ -59,6 +64,9 @@ func isListing(name string) bool {
 	return ok && strings.Trim(strings.TrimSuffix(letters, "="), "cdghilmns") == ""
 }
 
+// symbolBytes are those of NAME=VALUE behind --defsym.
+const symbolBytes = letterBytes + digitBytes + "_$.=+-"
+
 // assemblerWord knows the assembler's options that name no file but a listing's, and
 // do not describe the assembly text, whose name is a temporary file's.
 func (p *parser) assemblerWord(w string) {
@@ -68,6 +76,9 @@ func (p *parser) assemblerWord(w string) {
 	}
 	if p.symbol {
 		p.symbol = false
+		if !onlyOf(w, symbolBytes, maxWord) {
+			p.refuse(ReasonUnknownOption + "-Wa,--defsym") // as reads lists of words, "@FILE", wherever they stand
+		}
 		return
 	}
 	if strings.HasPrefix(w, "-I") && len(w) > 2 {
@@ -98,7 +109,10 @@ func (p *parser) assemblerWord(w string) {
 		"-mno-warn-deprecated", "-mwarn-deprecated", "--size-check=", "--elf-stt-common=", "--generate-missing-build-notes=",
 		"--reduce-memory-overheads", "--strip-local-absolute", "-no-pad-sections", "--no-pad-sections",
 		"--keep-locals", "-L", "--traditional-format", "-mtls-check=":
-		if strings.HasSuffix(w, "=native") {
+		switch {
+		case !onlyOf(file, letterBytes+digitBytes+"_+.-", maxWord):
+			p.refuse(ReasonUnknownOption + "-Wa," + optionName(w))
+		case strings.HasSuffix(w, "=native"):
 			p.refuse(ReasonNotReproducible + "native")
 		}
 	default:
@@ -117,20 +131,5 @@ func forwarded(w string) bool {
 		return true
 	}
 	// What changes nothing but code keeps its name in clang's inner half.
-	return len(w) > 2 && strings.HasPrefix(w, "-W") || find(w) == &anyFlag
-}
-
-// codeOnly knows the words behind -mllvm that change nothing but code.
-func codeOnly(w string) bool {
-	w = strings.TrimLeft(w, "-")
-	for _, begin := range [...]string{
-		"aarch64-", "arm-", "asan-", "asan=", "align-all-", "emulated-tls", "enable-machine-outliner", "force-vector-", "generate-arange-section",
-		"hot-cold-split=", "hwasan-", "import-instr-limit=", "inline-threshold=", "inlinehint-threshold=", "inlinecold-threshold=", "instcombine-",
-		"msan-", "ppc-", "riscv-", "slp-", "split-threshold-for-reg-with-hint=", "tsan-", "unroll-", "vectorize-", "x86-",
-	} {
-		if strings.HasPrefix(w, begin) {
-			return !strings.Contains(w, "file") && !strings.Contains(w, "print") && !strings.Contains(w, "dump")
-		}
-	}
-	return false
+	return len(w) > 2 && strings.HasPrefix(w, "-W") && warningName.fits(w, "") || find(w) == &anyFlag && flagFits(w)
 }

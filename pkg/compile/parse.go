@@ -20,6 +20,7 @@ func Parse(argv []string, d Driver, getenv func(string) (string, bool)) Plan {
 // parser is a Plan in the making.
 type parser struct {
 	Plan
+	value     value  // of the option at hand
 	x         string // language that -x set for the files behind it, or ""
 	sources   int
 	spoken    bool // the word before, but for options, was -x
@@ -56,6 +57,7 @@ func (p *parser) word(argv []string) int {
 	}
 	if w == "--" && p.Driver.Family == Clang {
 		p.filesOnly = true
+		p.value = none
 		p.add(preproc, argv[:1], "")
 		return 1
 	}
@@ -63,12 +65,22 @@ func (p *parser) word(argv []string) int {
 	if row == nil || more && len(argv) < 2 {
 		// Without its argument it is the driver's own error, and the driver the one to say so.
 		p.refuse(ReasonUnknownOption + optionName(w))
+		p.value = never
 		p.add(both, argv[:1], "")
 		return 1
 	}
 	words := argv[:1]
 	if more {
 		words, arg = argv[:2], argv[1]
+	}
+	full := w
+	if strings.HasPrefix(w, "--") && !strings.HasPrefix(row.name, "--") {
+		full = translated(w)
+	}
+	p.value = row.value
+	// "@FILE" is a list of words wherever it stands, and joined ones come to cc1 as words of their own.
+	if !row.value.fits(full, arg) || arg != "" && arg[0] == '@' {
+		p.refuse(ReasonUnknownOption + optionName(w))
 	}
 	if row == &anyWarning || w == "-w" {
 		p.warning(w)
@@ -186,6 +198,9 @@ func (p *parser) option(c class, words []string, arg string) {
 		switch {
 		case p.feature: // +avx2, -egpr
 			p.feature = false
+			if !onlyOf(arg, wordBytes, maxWord) {
+				p.refuse(ReasonUnknownOption + "-target-feature")
+			}
 		case arg == "-target-feature":
 			p.feature = true
 		case !forwarded(arg):
@@ -246,6 +261,10 @@ func (p *parser) sanitize(kinds string) {
 // file takes an input, a word of its own.
 func (p *parser) file(words []string) {
 	name := words[0]
+	p.value = path
+	if len(name) > maxPath {
+		p.refuse(ReasonNotReproducible + "source-name")
+	}
 	if strings.HasPrefix(name, "@") {
 		p.refuse(ReasonNotReproducible + "response-file")
 		p.add(source, words, name)
@@ -282,7 +301,7 @@ func (p *parser) file(words []string) {
 
 // add appends what was read, so that the words of all options are the command.
 func (p *parser) add(c class, words []string, arg string) {
-	p.options = append(p.options, option{words: words, arg: arg, class: c})
+	p.options = append(p.options, option{words: words, arg: arg, class: c, value: p.value})
 }
 
 // refuse notes the first reason that an option gives for staying here.

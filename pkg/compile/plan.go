@@ -71,6 +71,7 @@ type option struct {
 	words []string // with its argument
 	arg   string   // the argument alone, or the file
 	class class
+	value value // what arg may be
 }
 
 // Gate says which turn a local command waits for.

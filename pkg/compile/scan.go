@@ -16,7 +16,7 @@ func (p *Plan) ScanText(text []byte, dir string) (reason string) {
 	if what := scanText(text, p.Source); what != "" {
 		return ReasonNotReproducible + what
 	}
-	if p.Precompiled(dir) {
+	if p.Precompiled(dir) || p.Driver.Family == GCC && LoadsHeader(text) {
 		return ReasonNotReproducible + "pch"
 	}
 	if p.macros && p.Driver.Family == GCC && !p.Raw && !bytes.Contains(text, []byte("#define ")) {

@@ -44,6 +44,32 @@ func (c *Cache) Need(ctx context.Context, id, path string, args, env []string, d
 	return c.get(ctx, key(id, path, args, env), path, args, env, dir)
 }
 
+// Runner runs the driver with args, and gives what it prints on standard error.
+type Runner func(args []string) (stderr string, err error)
+
+// GetBy is Get, or Need, by a caller that runs the driver itself: args may be the words of
+// somebody who is not trusted, and -### executes nothing, but a driver reads files and writes temporary ones.
+func (c *Cache) GetBy(id, path string, args, env []string, need bool, run Runner) *driver.Recipe {
+	k := key(id, path, args, env)
+	if _, asked := c.recipes.known(k); !need && !asked && c.isNew(k) {
+		return nil
+	}
+	return c.recipes.get(k, maxRecipes, func() *driver.Recipe {
+		if isScript(path) {
+			return nil
+		}
+		text, err := run(append([]string{"-###"}, args...))
+		if err != nil {
+			return nil
+		}
+		r, err := driver.Parse(text)
+		if err != nil {
+			return nil
+		}
+		return r
+	})
+}
+
 func (c *Cache) get(ctx context.Context, key, path string, args, env []string, dir string) *driver.Recipe {
 	return c.recipes.get(key, maxRecipes, func() *driver.Recipe {
 		r, err := Expand(ctx, path, args, env, dir)

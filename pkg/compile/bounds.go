@@ -1,0 +1,60 @@
+package compile
+
+import "strings"
+
+// Bounds of a command that has come from elsewhere. Linux does not start programs with
+// more bytes than that.
+const (
+	maxWords   = 1 << 15
+	maxCommand = 2 << 20 // bytes
+)
+
+// TooLong says of a command that has come from elsewhere what is too much of it, or "".
+func TooLong(argv []string) string {
+	sum := 0
+	for _, w := range argv {
+		sum += len(w) + 1
+	}
+	switch {
+	case len(argv) > maxWords:
+		return "too many words"
+	case sum > maxCommand:
+		return "too long"
+	}
+	return ""
+}
+
+// NamesFile finds in a command of the text form a word that may name a file: one with
+// a slash, where it is no text that is only compared with paths or written into the
+// object. The last two words are not looked at: they are the mode and the source, which
+// whoever runs the command has added. "" means that there is none.
+func (p *Plan) NamesFile() string {
+	for _, o := range p.options[:max(len(p.options)-2, 0)] {
+		w := o.words[0]
+		if o.mapped() || !strings.Contains(strings.Join(o.words, " "), "/") {
+			continue
+		}
+		return w
+	}
+	return ""
+}
+
+// mapped reports whether paths in an option are no names of files.
+func (o *option) mapped() bool {
+	switch o.value {
+	case pathText, macroText, seed:
+		return true
+	case flagValue:
+		name, _, _ := strings.Cut(o.words[0], "=")
+		return strings.HasSuffix(name, "-prefix-map") || name == "-finstrument-functions-exclude-file-list"
+	}
+	return false
+}
+
+// CompilerName reports whether a compiler may be called so: by a path or a name of
+// plain characters.
+func CompilerName(argv0 string) bool {
+	name := base(argv0)
+	return name != "" && strings.IndexByte(letterBytes+digitBytes, name[0]) >= 0 &&
+		onlyOf(name, letterBytes+digitBytes+"_.+-", maxWord) && plain(argv0, maxPath) && argv0[0] != '@'
+}
