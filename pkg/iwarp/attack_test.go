@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -278,6 +279,16 @@ func TestWireAttacks(t *testing.T) {
 		{"send without a receive", raw(sendFrame(1, 0, true, 8)), end{1, 2, 2}},
 		{"send of a later MSN", raw(sendFrame(2, 0, true, 8)), end{1, 2, 3}},
 		{"send of MSN 0", raw(sendFrame(0, 0, true, 8)), end{1, 2, 3}},
+		{"send of MSN 2^32-1", raw(sendFrame(1<<32-1, 0, true, 8)), end{1, 2, 3}},
+		{"send from beyond the receive", func(s *siege) []byte {
+			s.victim.Recv(s, 77, 64)
+			return sendFrame(1, 64, true, 8)
+		}, end{1, 2, 4}},
+		{"send whose last segment comes twice", func(s *siege) []byte {
+			s.victim.Recv(s, 77, 64)
+			s.victim.Recv(s, 78, 64)
+			return slices.Concat(sendFrame(1, 0, false, 8), sendFrame(1, 8, true, 8), sendFrame(1, 16, true, 8))
+		}, end{1, 2, 3}},
 		{"send twice", func(s *siege) []byte {
 			s.victim.Recv(s, 77, 64)
 			s.victim.Recv(s, 78, 64)
@@ -297,8 +308,12 @@ func TestWireAttacks(t *testing.T) {
 		{"send on queue 2^32-1", raw(untaggedFrame(ddp.Untagged{Last: true, QN: 1<<32 - 1, MSN: 1}, 3, nil)), end{1, 2, 1}},
 		{"send on the queue of atomic responses", raw(untaggedFrame(ddp.Untagged{Last: true, QN: 3, MSN: 1}, 3, nil)), end{1, 2, 1}},
 		{"opcode 8, extensions off", raw(untaggedFrame(ddp.Untagged{Last: true, MSN: 1}, 8, make([]byte, 8))), end{0, 2, 6}},
+		{"opcode 9, extensions off", raw(untaggedFrame(ddp.Untagged{Last: true, MSN: 1}, 9, make([]byte, 8))), end{0, 2, 6}},
 		{"opcode 10, extensions off", raw(untaggedFrame(ddp.Untagged{Last: true, QN: 1, MSN: 1}, 10, make([]byte, 52))), end{0, 2, 6}},
+		{"opcode 11, extensions off", raw(untaggedFrame(ddp.Untagged{Last: true, QN: 3, MSN: 1}, 11, make([]byte, 12))), end{0, 2, 6}},
 		{"opcode 12", raw(untaggedFrame(ddp.Untagged{Last: true, MSN: 1}, 12, nil)), end{0, 2, 6}},
+		{"opcode 13", raw(untaggedFrame(ddp.Untagged{Last: true, MSN: 1}, 13, nil)), end{0, 2, 6}},
+		{"opcode 14", raw(untaggedFrame(ddp.Untagged{Last: true, MSN: 1}, 14, nil)), end{0, 2, 6}},
 		{"opcode 15", raw(untaggedFrame(ddp.Untagged{Last: true, MSN: 1}, 15, nil)), end{0, 2, 6}},
 		{"read response to no read", func(s *siege) []byte { return taggedFrame(2, s.window.STag(), base, make([]byte, 8)) }, end{0, 2, 6}},
 		{"ULPDU of 0 octets", short(0), end{0, 2, 0xff}},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
 )
 
 // CRCMode says whether FPDUs carry a CRC32C.
@@ -32,6 +34,10 @@ const DepthAny = 0x3fff
 // ConnParam are a side's wishes for one connection.
 type ConnParam struct {
 	PrivateData []byte // at most 252 bytes for every known peer, 508 for us
+	// Private, when set, makes a responder's private data in place of PrivateData, of
+	// what start-up comes to: Request and Reply are the frames' heads, CRC, markers,
+	// ORD and IRD what will be in force. It is called once, by Accept.
+	Private func(ConnInfo) []byte
 	// ORD is how many RDMA Reads and atomics this side wants outstanding
 	// (initiator_depth of rdma_cm), IRD how many of the peer's it will hold
 	// (responder_resources). 0 = none. ConnInfo has what became of it.
@@ -89,7 +95,19 @@ type ConnInfo struct {
 	MarkersIn        bool // this side receives them
 	MarkersOut       bool // this side sends them
 	Local, Remote    net.Addr
+	// Peer is who the peer has proven to be, where the connection's net.Conn says so
+	// by a method PeerName() string, as one under TLS can; else "".
+	Peer string
+	// Request and Reply are the heads of the start-up frames as this side has sent or
+	// received them, for a ULP that has to know that nobody has altered them. All zero
+	// where the device does not tell; of a ConnRequest that is not decided about only
+	// Request is there.
+	Request, Reply FrameHead
 }
+
+// FrameHead is what a start-up frame says beside its private data, as it stands on
+// the wire: flags, revision, IRD and ORD words (RFC 5044 §7.1.1, RFC 6581 §9).
+type FrameHead = mpa.Head
 
 // ListenOptions of a Listener.
 type ListenOptions struct {

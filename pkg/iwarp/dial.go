@@ -152,6 +152,7 @@ func (d *soft) initiate(ctx context.Context, c net.Conn, q *qp, p *ConnParam, st
 	}
 	t, err := settle(&request, &reply, p, d.depths())
 	info := infoOf(&reply, c, &t)
+	info.Request, info.Reply = request.Head(), reply.Head()
 	if reply.Reject {
 		return nil, &RejectedError{PrivateData: info.PrivateData, PeerORD: info.PeerORD, PeerIRD: info.PeerIRD}
 	}

@@ -31,6 +31,9 @@ var (
 	ErrInvalid   = errors.New("iwarp: invalid argument")
 	ErrLimit     = errors.New("iwarp: device limit reached")
 
+	// ErrPeerTLS: whoever was dialled answers with an alert of TLS, which nobody speaks here.
+	ErrPeerTLS = errors.New("it speaks TLS: set auth.tls here as it is there")
+
 	ErrUnsupported = errors.New("iwarp: the device cannot do that") // see DeviceAttr
 )
 

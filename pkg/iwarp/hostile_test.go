@@ -466,3 +466,55 @@ func TestRejectedInitiatorClosesFirst(t *testing.T) {
 		}
 	})
 }
+
+// TestSilentHostsMakeRoom covers SEC-15: all places taken by hosts that say nothing, a
+// peer of another host is served at once, and so is one of theirs that has fewer; the
+// start-ups that have waited longest make room.
+func TestSilentHostsMakeRoom(t *testing.T) {
+	bubble(t, func(t *testing.T, n *iwarptest.Network) {
+		var from netip.Addr
+		cfg := n.Config()
+		cfg.Listen = func(ctx context.Context, addr string) (net.Listener, error) {
+			ln, err := n.Listen(ctx, addr)
+			return &posing{ln, &from}, err
+		}
+		e := iwarptest.NewEnd(t, iwarptest.Open(t, cfg), iwarp.QPInitAttr{})
+		l, err := e.Dev.Listen(t.Context(), "127.0.0.1:0", &iwarp.ListenOptions{MaxPending: 40})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := frame(t, request)
+		for i := range 10 {
+			from = netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})
+			flood(t, n, l, 16, req[:19])
+		}
+		if got := e.Dev.Stats().HalfOpen; got != 40 {
+			t.Fatalf("%d start-ups are half open, want 40", got)
+		}
+		start := time.Now()
+		for i := range 5 {
+			from = netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})
+			put(t, rawDial(t, n, l), req)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			r, err := l.Accept(ctx)
+			cancel()
+			if err != nil {
+				t.Fatalf("an honest peer: %v", err)
+			}
+			if got := e.Dev.Stats().HalfOpen; got != 40 {
+				t.Errorf("%d start-ups are half open, want 40", got)
+			}
+			if err := r.Reject(nil); err != nil {
+				t.Error(err)
+			}
+		}
+		if d := time.Since(start); d > 5*time.Second { // Reject waits a little for its peer
+			t.Errorf("honest peers took %v", d)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if got := e.Dev.Stats().HalfOpen; got != 0 {
+			t.Errorf("%d start-ups are half open after that", got)
+		}
+	})
+}

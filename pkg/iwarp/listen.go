@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
-
-	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
 )
 
 // defaultPending bounds half-open start-ups, each of which costs a goroutine, a
@@ -32,8 +29,16 @@ type listener struct {
 
 	mu      sync.Mutex // guards what follows
 	closed  bool
-	pending map[net.Conn]netip.Addr // by whom
-	hosts   map[netip.Addr]int      // how many of them
+	pending map[net.Conn]pending
+	hosts   map[netip.Addr]int // how many of them
+	arrived uint64             // connections so far
+}
+
+// pending is a start-up that is not decided about.
+type pending struct {
+	host  netip.Addr // by whom
+	age   uint64     // listener.arrived when it came
+	asked bool       // its Request is complete
 }
 
 func (d *soft) Listen(ctx context.Context, addr string, o *ListenOptions) (Listener, error) {
@@ -41,7 +46,7 @@ func (d *soft) Listen(ctx context.Context, addr string, o *ListenOptions) (Liste
 		o = &ListenOptions{}
 	}
 	l := &listener{dev: d, o: *o, ln: o.Listener, done: make(chan struct{}),
-		pending: make(map[net.Conn]netip.Addr), hosts: make(map[netip.Addr]int)}
+		pending: make(map[net.Conn]pending), hosts: make(map[netip.Addr]int)}
 	if o.RequestTimeout < 0 || o.DecideTimeout < 0 || o.MaxPending < 0 || o.MaxPendingPerHost < 0 {
 		return nil, fmt.Errorf("%w: negative limit in ListenOptions", ErrInvalid)
 	}
@@ -122,29 +127,91 @@ func (l *listener) halfOpen() int {
 
 // admit takes a place for c among the half-open start-ups.
 func (l *listener) admit(c net.Conn) bool {
+	refused := &l.dev.refused
 	if l.o.Admit != nil && l.o.Admit(c.RemoteAddr()) != nil {
+		refused.add(RefusedAdmit)
 		return false
 	}
 	host := hostOf(c.RemoteAddr())
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || len(l.pending) >= l.o.MaxPending || l.hosts[host] >= l.o.MaxPendingPerHost {
+	switch {
+	case l.closed:
 		return false
+	case l.hosts[host] >= l.o.MaxPendingPerHost:
+		refused.add(RefusedHost)
+		return false
+	case len(l.pending) >= l.o.MaxPending:
+		refused.add(RefusedPlaces)
+		if !l.makeRoomLocked(host) {
+			return false
+		}
 	}
-	l.pending[c] = host
+	l.arrived++
+	l.pending[c] = pending{host: host, age: l.arrived}
 	l.hosts[host]++
 	return true
+}
+
+// makeRoomLocked ends a start-up for one of host, if another host has more of them: its
+// oldest one whose Request is still to come, which an honest peer sends at once. Else a
+// few hosts that say nothing would keep all others out.
+func (l *listener) makeRoomLocked(host netip.Addr) bool {
+	most := netip.Addr{}
+	for h, n := range l.hosts {
+		if n > l.hosts[most] {
+			most = h
+		}
+	}
+	if l.hosts[most] <= l.hosts[host] {
+		return false
+	}
+	var oldest net.Conn
+	for c, p := range l.pending {
+		if p.host == most && !p.asked && (oldest == nil || p.age < l.pending[oldest].age) {
+			oldest = c
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	l.releaseLocked(oldest)
+	_ = oldest.Close() // its start-up ends, and is counted already
+	return true
+}
+
+// requested notes that the Request of c is complete. False: c has been given up.
+func (l *listener) requested(c net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, ok := l.pending[c]
+	if ok {
+		p.asked = true
+		l.pending[c] = p
+	}
+	return ok
 }
 
 // release gives c's place back; the connection is decided about or dead.
 func (l *listener) release(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if host, ok := l.pending[c]; ok {
+	l.releaseLocked(c)
+}
+
+func (l *listener) releaseLocked(c net.Conn) {
+	if p, ok := l.pending[c]; ok {
 		delete(l.pending, c)
-		if l.hosts[host]--; l.hosts[host] == 0 {
-			delete(l.hosts, host)
+		if l.hosts[p.host]--; l.hosts[p.host] == 0 {
+			delete(l.hosts, p.host)
 		}
+	}
+}
+
+// refuse counts a start-up that err ends, unless we have ended it.
+func (l *listener) refuse(err error) {
+	if !errors.Is(err, net.ErrClosed) && !l.isClosed() && !errors.Is(err, context.Canceled) {
+		l.dev.refused.add(startupRefusal(err))
 	}
 }
 
@@ -162,16 +229,25 @@ func (l *listener) startUp(c net.Conn) {
 	_ = c.SetDeadline(time.Now().Add(l.o.RequestTimeout))
 	var fr frameReader
 	f, rest, err := fr.read(c, false)
-	if err != nil || len(rest) > 0 {
+	if err == nil && len(rest) > 0 {
+		err = errEarly
+	}
+	if err == nil && !l.requested(c) {
+		err = net.ErrClosed
+	}
+	if err != nil {
+		l.refuse(err)
 		l.release(c)
 		_ = c.Close() // malformed, late or gone: no reply (RFC 5044 §7.1.2, rule 5)
 		return
 	}
 	r := &connRequest{l: l, c: c, frame: f, info: infoOf(&f, c, nil), watched: make(chan struct{})}
+	r.info.Request = f.Head()
 	_ = c.SetDeadline(time.Now().Add(l.o.DecideTimeout))
 	select {
 	case l.ready <- r:
 	default: // full of requests that died waiting
+		l.dev.refused.add(RefusedPlaces)
 		l.release(c)
 		_ = c.Close()
 		return
@@ -182,8 +258,9 @@ func (l *listener) startUp(c net.Conn) {
 	if !r.decided {
 		r.lost = err
 		if err == nil {
-			r.lost = errors.New("sent data before the Reply")
+			r.lost = errEarly
 		}
+		l.refuse(r.lost)
 		_ = c.Close() // nobody will use it
 		l.release(c)
 	} else if err == nil {
@@ -229,213 +306,4 @@ func (l *listener) Close() error {
 	delete(l.dev.listeners, l)
 	l.dev.mu.Unlock()
 	return err
-}
-
-// connRequest is a peer that waits for a decision.
-type connRequest struct {
-	l       *listener
-	c       net.Conn
-	frame   mpa.Frame
-	info    ConnInfo
-	watched chan struct{} // closed when startUp no longer reads
-
-	mu      sync.Mutex // guards what follows
-	decided bool
-	early   bool  // a byte came before the Reply
-	lost    error // the peer went away, or broke a rule, before the decision
-}
-
-func (r *connRequest) Info() ConnInfo { return r.info }
-
-func (r *connRequest) isLost() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.lost != nil
-}
-
-// decide takes the connection from startUp.
-func (r *connRequest) decide() error {
-	r.mu.Lock()
-	if r.decided {
-		r.mu.Unlock()
-		return fmt.Errorf("%w: the request from %s is decided about already", ErrInvalid, r.info.Remote)
-	}
-	r.decided = true
-	lost := r.lost
-	_ = r.c.SetReadDeadline(past) // startUp stops watching
-	r.mu.Unlock()
-	<-r.watched
-	if r.early {
-		lost = errors.New("sent data before the Reply")
-	}
-	if lost != nil {
-		_ = r.c.Close() // closed already, or to be closed for its early data
-		r.l.release(r.c)
-		return fmt.Errorf("iwarp: %s: %w", r.info.Remote, lost)
-	}
-	r.l.release(r.c)
-	return nil
-}
-
-func (r *connRequest) Accept(ctx context.Context, qpair QP, p *ConnParam) error {
-	q, ok := qpair.(*qp)
-	if !ok || q.dev != r.l.dev {
-		return fmt.Errorf("%w: the QP is of another device", ErrInvalid)
-	}
-	if p == nil {
-		p = &ConnParam{}
-	}
-	if err := p.check(q.dev.depths()); err != nil {
-		return err
-	}
-	if err := private(p, r.frame.Enhanced != nil); err != nil {
-		return err
-	}
-	if e := r.frame.Enhanced; e != nil && e.IRD < p.MinORD {
-		// "the Reply MUST contain the ORD that is required" (after RFC 6581 §9.1).
-		if err := r.reject(p, p.MinORD); err != nil {
-			return err
-		}
-		return fmt.Errorf("iwarp: %s holds %d Reads, fewer than MinORD %d: rejected", r.info.Remote, e.IRD, p.MinORD)
-	}
-	if err := q.begin(); err != nil {
-		return err
-	}
-	limitUnsent(r.c, p.Unsent)
-	if err := r.accept(ctx, q, p); err != nil {
-		return err
-	}
-	return nil
-}
-
-// accept answers and starts q, which is in state RTR.
-func (r *connRequest) accept(ctx context.Context, q *qp, p *ConnParam) error {
-	err := r.decide()
-	if err == nil {
-		if err = q.attach(r.c); err != nil {
-			_ = r.c.Close() // nobody will use it
-		}
-	}
-	if err != nil {
-		q.startFailed(err)
-		return err
-	}
-	step := p.Timeout
-	orDefault(&step, defaultStep)
-	reply, t := r.answer(p)
-	frame, err := reply.Append(nil)
-	if err == nil {
-		_ = r.c.SetDeadline(time.Time{})
-		// Armed before the Reply: what answers it finds the receiver ready.
-		err = q.start(startParam{
-			link: newLink(r.c, p, &t), responder: true, enhanced: reply.Enhanced != nil,
-			ord: t.ord, ird: t.ird, extensions: p.Extensions, rtr: t.rtr,
-		})
-	}
-	if err != nil {
-		_ = r.c.Close() // no goroutine of q has it
-		q.startFailed(err)
-		return err
-	}
-	_ = r.c.SetWriteDeadline(time.Now().Add(step))
-	if _, err := r.c.Write(frame); err != nil {
-		q.Abort()
-		return fmt.Errorf("iwarp: reply to %s: %w", r.info.Remote, err)
-	}
-	// The write deadline stays: the sending side sets its own when it writes.
-	peerToPeer := reply.Enhanced != nil && reply.Enhanced.PeerToPeer
-	if !peerToPeer {
-		if p.SendFirst <= 0 {
-			return nil
-		}
-		step = p.SendFirst
-	}
-	timer := time.NewTimer(step)
-	defer timer.Stop()
-	select {
-	case <-q.rx.first:
-		return nil
-	case <-q.done:
-		if err = q.Err(); err == nil {
-			err = errors.New("closed the connection")
-		}
-	case <-timer.C:
-		if !peerToPeer {
-			q.openGate()
-			return nil
-		}
-		err = context.DeadlineExceeded
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	q.Abort()
-	return fmt.Errorf("iwarp: %s did not open the stream after our Reply: %w", r.info.Remote, err)
-}
-
-// answer is the accepting Reply, and what is in force here with it.
-func (r *connRequest) answer(p *ConnParam) (reply mpa.Frame, t terms) {
-	dev := r.l.dev.depths()
-	t = terms{ord: min(p.ORD, dev.ord), ird: min(p.IRD, dev.ird)}
-	reply = mpa.Frame{
-		Reply: true, Rev: r.frame.Rev, Private: p.PrivateData, Markers: p.Markers,
-		CRC: r.frame.CRC || p.CRC == CRCRequired,
-	}
-	if e := r.frame.Enhanced; e != nil {
-		var a mpa.Enhanced
-		a, t = answerEnhanced(e, p, dev)
-		reply.Enhanced = &a
-	}
-	t.crc, t.in, t.out = reply.CRC, p.Markers, r.frame.Markers
-	return reply, t
-}
-
-func (r *connRequest) Reject(privateData []byte) error {
-	return r.reject(&ConnParam{PrivateData: privateData}, 0)
-}
-
-// reject answers with R=1. ord is what the initiator would have to hold, or 0.
-func (r *connRequest) reject(p *ConnParam, ord uint16) error {
-	if err := private(p, r.frame.Enhanced != nil); err != nil {
-		return err
-	}
-	if err := r.decide(); err != nil {
-		return err
-	}
-	reply, _ := r.answer(p)
-	reply.Reject, reply.CRC, reply.Markers = true, false, false
-	if ord > 0 {
-		reply.Enhanced.ORD = ord
-	}
-	frame, err := reply.Append(nil)
-	if err != nil {
-		return err
-	}
-	defer r.c.Close()
-	_ = r.c.SetDeadline(time.Now().Add(r.l.dev.cfg.LingerTimeout))
-	if _, err := r.c.Write(frame); err != nil {
-		return fmt.Errorf("iwarp: reject %s: %w", r.info.Remote, err)
-	}
-	// The initiator is to close first: siw takes a FIN that it sees before it has
-	// read the Reply for a reset, and its program never hears of a rejection. One
-	// that waits for our FIN gets it soon.
-	_ = r.c.SetReadDeadline(time.Now().Add(min(rejectGrace, r.l.dev.cfg.LingerTimeout)))
-	if discard(r.c) {
-		closeWrite(r.c)
-		_ = r.c.SetReadDeadline(time.Now().Add(r.l.dev.cfg.LingerTimeout))
-		discard(r.c) // closing now could reset the Reply away
-	}
-	return nil
-}
-
-// rejectGrace is how long a rejected initiator has to close first.
-const rejectGrace = 500 * time.Millisecond
-
-// discard reads c until it ends, or its deadline passes, which it reports.
-func discard(c net.Conn) (late bool) {
-	var b [64]byte
-	for {
-		if _, err := c.Read(b[:]); err != nil {
-			return errors.Is(err, os.ErrDeadlineExceeded)
-		}
-	}
 }

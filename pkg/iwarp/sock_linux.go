@@ -16,8 +16,8 @@ import (
 // and an end after stall for a peer that acknowledges nothing, or no keepalive:
 // the kernel alone would try for a quarter of an hour.
 func tuneConn(c net.Conn, stall time.Duration) {
-	t, ok := c.(*net.TCPConn)
-	if !ok {
+	t := socketOf(c)
+	if t == nil {
 		return
 	}
 	_ = t.SetNoDelay(true) // it is Go's default as well
@@ -28,7 +28,7 @@ func tuneConn(c net.Conn, stall time.Duration) {
 }
 
 // segmentSize is the payload of a full TCP segment of c in bytes (EMSS), or 0
-// where it is not known.
+// where it is not known: below TLS it is, but no FPDU ends where a segment does there.
 func segmentSize(c net.Conn) int {
 	n := 0
 	if t, ok := c.(*net.TCPConn); ok {
@@ -47,10 +47,10 @@ func socketSegment(fd int) int {
 	return n
 }
 
-// unacked is how many bytes c has taken that the peer's host has not acknowledged.
+// unacked is how many bytes the socket below c has taken that the peer's host has not acknowledged.
 func unacked(c net.Conn) uint64 {
 	n := 0
-	if t, ok := c.(*net.TCPConn); ok {
+	if t := socketOf(c); t != nil {
 		control(t, func(fd int) {
 			if v, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ); err == nil {
 				n = v
@@ -62,8 +62,8 @@ func unacked(c net.Conn) uint64 {
 
 // pathStats is what the kernel knows of c's way, TCP_INFO.
 func pathStats(c net.Conn) (s PathStats) {
-	t, ok := c.(*net.TCPConn)
-	if !ok {
+	t := socketOf(c)
+	if t == nil {
 		return s
 	}
 	control(t, func(fd int) {
@@ -86,7 +86,7 @@ func pathStats(c net.Conn) (s PathStats) {
 
 // limitUnsent sets ConnParam.Unsent.
 func limitUnsent(c net.Conn, n int) {
-	if t, ok := c.(*net.TCPConn); ok && n > 0 {
+	if t := socketOf(c); t != nil && n > 0 {
 		control(t, func(fd int) { _ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, n) }) // always there
 	}
 }

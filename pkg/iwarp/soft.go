@@ -18,6 +18,7 @@ type soft struct {
 	bytesSent, bytesReceived atomic.Uint64
 	crcErrors, eventsLost    atomic.Uint64
 	nextQP                   atomic.Uint32
+	refused                  refusals
 
 	events   chan AsyncEvent // cap eventsCap
 	evMu     sync.Mutex      // guards evClosed, and sending to events
@@ -176,6 +177,7 @@ func (d *soft) Stats() DeviceStats {
 		CRCErrors:     d.crcErrors.Load(),
 		EventsLost:    d.eventsLost.Load(),
 		Terminates:    make(map[TerminateKey]uint64),
+		Refused:       d.refused.load(),
 	}
 	s.MRs, s.MWs, s.RegisteredBytes = int(d.mrs.mrs.Load()), int(d.mrs.mws.Load()), d.mrs.bytes.Load()
 	d.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
@@ -56,6 +57,56 @@ func returnBatch(b *mpa.Batch) {
 	batches.Put(b)
 }
 
+// socketOf is the TCP connection that c is, or is on: what TLS is spoken over. nil:
+// there is none.
+func socketOf(c net.Conn) *net.TCPConn {
+	for range 4 { // as deep as anybody stacks them
+		switch below := c.(type) {
+		case *net.TCPConn:
+			return below
+		case interface{ NetConn() net.Conn }:
+			c = below.NetConn()
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// gatherSize is how much is gathered for one Write to a connection that is no socket,
+// in bytes: some records of TLS, which would make a record of each piece otherwise.
+const gatherSize = 64 << 10
+
+var gathers = sync.Pool{New: func() any { b := make([]byte, 0, gatherSize); return &b }}
+
+// writeGathered writes all of bufs to a connection that takes one buffer at a time.
+func writeGathered(c net.Conn, bufs [][]byte) error {
+	g := gathers.Get().(*[]byte)
+	defer gathers.Put(g)
+	b := (*g)[:0]
+	for _, p := range bufs {
+		for len(p) > 0 {
+			n := min(len(p), gatherSize-len(b))
+			b, p = append(b, p[:n]...), p[n:]
+			if len(b) == gatherSize {
+				if _, err := c.Write(b); err != nil {
+					return err
+				}
+				b = b[:0]
+			}
+		}
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	_, err := c.Write(b)
+	return err
+}
+
+// isAlert says whether a peer answered with an alert of TLS that is not encrypted (RFC
+// 8446 §5.1), as one does that took our Request for a broken handshake.
+func isAlert(b []byte) bool { return len(b) >= 3 && b[0] == 21 && b[1] == 3 && b[2] <= 4 }
+
 var errClosedEarly = errors.New("closed the connection during MPA start-up")
 
 // frameReader collects one start-up frame from a connection.
@@ -72,6 +123,8 @@ func (fr *frameReader) read(c net.Conn, reply bool) (f mpa.Frame, rest []byte, e
 		fr.n += n
 		f, size, perr := mpa.ParseFrame(fr.buf[:fr.n], reply)
 		switch {
+		case reply && isAlert(fr.buf[:fr.n]):
+			return f, nil, ErrPeerTLS
 		case perr != nil:
 			return f, nil, perr
 		case size > 0:
@@ -118,6 +171,9 @@ func infoOf(peer *mpa.Frame, c net.Conn, t *terms) ConnInfo {
 		MarkersOut:  peer.Markers,
 		Local:       c.LocalAddr(),
 		Remote:      c.RemoteAddr(),
+	}
+	if who, ok := c.(interface{ PeerName() string }); ok {
+		info.Peer = who.PeerName()
 	}
 	if e := peer.Enhanced; e != nil {
 		info.PeerORD, info.PeerIRD, info.PeerToPeer = e.ORD, e.IRD, e.PeerToPeer

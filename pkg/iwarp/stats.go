@@ -14,7 +14,8 @@ type DeviceStats struct {
 	BytesSent, BytesReceived uint64 // FPDU bytes, framing included
 	CRCErrors                uint64
 	Terminates               map[TerminateKey]uint64
-	EventsLost               uint64 // nobody read Device.Events in time
+	Refused                  [NumStartupRefusals]uint64 // start-ups that listeners gave up
+	EventsLost               uint64                     // nobody read Device.Events in time
 	PDs, QPs, CQs, SRQs      int
 	MRs, MWs                 int
 	HalfOpen                 int // start-ups that are not finished, of all listeners

@@ -207,6 +207,11 @@ func (r *request) Accept(ctx context.Context, qi iwarp.QP, p *iwarp.ConnParam) e
 	if p == nil {
 		p = new(iwarp.ConnParam)
 	}
+	if p.Private != nil { // the frames are the driver's, and it does not tell of them
+		made := *p
+		made.PrivateData, made.Private = p.Private(r.info), nil
+		p = &made
+	}
 	if err := checkParam(p); err != nil {
 		return err
 	}

@@ -364,13 +364,14 @@ func (q *qp) Modify(s iwarp.QPState) error {
 	q.mu.Lock()
 	switch {
 	case q.state == iwarp.StateRTS && s == iwarp.StateClosing:
-		outstanding := q.sqHead != q.sqTail || q.staged > 0
-		q.mu.Unlock()
-		if outstanding {
+		if q.sqHead != q.sqTail || q.staged > 0 {
+			q.mu.Unlock()
 			q.Abort()
 			return nil
 		}
-		go func() { _ = q.Disconnect(context.Background()) }() // Done and Err tell of it
+		emptied := q.closingLocked() // at once: nothing may be posted behind this
+		q.mu.Unlock()
+		go q.drain(context.Background(), emptied) // Done and Err tell of it
 		return nil
 	case (q.state == iwarp.StateRTS || q.state == iwarp.StateIdle) && s == iwarp.StateError:
 		q.mu.Unlock()
@@ -400,14 +401,7 @@ func (q *qp) Disconnect(ctx context.Context) error {
 	done := q.done
 	switch q.state {
 	case iwarp.StateRTS:
-		q.state = iwarp.StateClosing
-		err := q.flushStagedLocked()
-		emptied := make(chan struct{})
-		if q.sqHead == q.sqTail || err != nil {
-			close(emptied)
-		} else {
-			q.emptied = emptied
-		}
+		emptied := q.closingLocked()
 		q.mu.Unlock()
 		q.drain(ctx, emptied)
 	case iwarp.StateClosing, iwarp.StateTerminate, iwarp.StateError:
@@ -425,6 +419,20 @@ func (q *qp) Disconnect(ctx context.Context) error {
 		<-done
 		return ctx.Err()
 	}
+}
+
+// closingLocked takes no more requests; emptied is closed when those that there are have
+// completed.
+func (q *qp) closingLocked() (emptied chan struct{}) {
+	q.state = iwarp.StateClosing
+	err := q.flushStagedLocked()
+	emptied = make(chan struct{})
+	if q.sqHead == q.sqTail || err != nil {
+		close(emptied)
+	} else {
+		q.emptied = emptied
+	}
+	return emptied
 }
 
 // drain waits until the SQ is empty and asks the device to close.

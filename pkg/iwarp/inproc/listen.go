@@ -222,6 +222,11 @@ func (r *connRequest) Accept(ctx context.Context, qpair iwarp.QP, p *iwarp.ConnP
 	if !ok || q.dev != r.l.dev {
 		return fmt.Errorf("%w: the QP is of another device", iwarp.ErrInvalid)
 	}
+	if p != nil && p.Private != nil { // there are no frames here to tell of
+		made := *p
+		made.PrivateData, made.Private = p.Private(r.info), nil
+		p = &made
+	}
 	if err := r.accept(q, p); err != nil {
 		return err
 	}

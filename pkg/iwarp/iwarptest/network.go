@@ -146,11 +146,6 @@ func (l *memListener) Close() error {
 	return err
 }
 
-// Pipe is a connection without a network: both its ends.
-func Pipe() (a, b net.Conn) {
-	return pipe(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2})
-}
-
 func pipe(a, b net.Addr) (*memConn, *memConn) {
 	ab, ba := newStream(), newStream()
 	return &memConn{in: ba, out: ab, local: a, remote: b}, &memConn{in: ab, out: ba, local: b, remote: a}

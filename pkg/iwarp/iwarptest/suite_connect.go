@@ -12,6 +12,7 @@ import (
 
 var connectCases = []suiteCase{
 	{"PrivateDataBothWays", (*conn).privateData},
+	{"PrivateDataOfWhatIsAgreed", (*conn).privateMade},
 	{"Reject", (*conn).reject},
 	{"RejectSizes", (*conn).rejectSizes},
 	{"Revision1", (*conn).revision1},
@@ -77,6 +78,46 @@ func (c *conn) privateData() {
 		if a.QP.State() != iwarp.StateRTS || b.QP.State() != iwarp.StateRTS {
 			c.Errorf("states %s and %s, want RTS", a.QP.State(), b.QP.State())
 		}
+	}
+}
+
+// privateMade: a responder makes its private data of what start-up comes to, and both
+// sides know the same heads of the frames, or none.
+func (c *conn) privateMade() {
+	a, b := NewEnd(c, c.da, iwarp.QPInitAttr{}), NewEnd(c, c.db, iwarp.QPInitAttr{})
+	ctx := Context(c)
+	l, err := c.db.Listen(ctx, c.addr, nil)
+	if err != nil {
+		c.Fatal(err)
+	}
+	accepted := make(chan error, 1)
+	var made []iwarp.ConnInfo
+	go func() {
+		r, err := l.Accept(ctx)
+		if err == nil {
+			err = r.Accept(ctx, b.QP, &iwarp.ConnParam{ORD: 3, IRD: 7, PrivateData: []byte("not this"), Private: func(i iwarp.ConnInfo) []byte {
+				made = append(made, i)
+				return append([]byte("to "), i.PrivateData...)
+			}})
+		}
+		accepted <- err
+	}()
+	info, err := c.da.Dial(ctx, l.Addr().String(), a.QP, &iwarp.ConnParam{ORD: 5, IRD: 2, PrivateData: []byte("ask")})
+	if err := errors.Join(err, <-accepted, l.Close()); err != nil {
+		c.Fatal(err)
+	}
+	if len(made) != 1 {
+		c.Fatalf("Private was called %d times, want once", len(made))
+	}
+	if got := string(info.PrivateData); got != "to ask" {
+		c.Errorf("the initiator got %q, want \"to ask\"", got)
+	}
+	var none iwarp.FrameHead
+	if m := made[0]; m.Request != none && info.Request != none && (m.Request != info.Request || m.Reply != info.Reply || m.Reply == none) {
+		c.Errorf("heads: the responder has %x and %x, the initiator %x and %x", m.Request, m.Reply, info.Request, info.Reply)
+	}
+	if c.da.Attr().Provider == "soft" && info.Request == none || c.db.Attr().Provider == "soft" && made[0].Request == none {
+		c.Error("the software device does not tell the frames' heads")
 	}
 }
 

@@ -118,6 +118,24 @@ func (f *Frame) Append(b []byte) ([]byte, error) {
 	return append(b, f.Private...), nil
 }
 
+// Head is what a start-up frame says beside its private data: flags, revision, and the
+// two words of an enhanced block, as they stand on the wire. Two frames of one head ask
+// for the same.
+//
+//	0       1     2             4            6 bytes
+//	| flags | rev | |A|B|  IRD  | |C|D| ORD  |
+type Head [6]byte
+
+// Head is f's. Reserved flags of a peer's are left out, as nobody acts on them.
+func (f *Frame) Head() (h Head) {
+	bare := *f
+	bare.Private = nil
+	b, _ := bare.Append(nil) // never too long
+	h[0], h[1] = b[16], b[17]
+	copy(h[2:], b[FrameSize:])
+	return h
+}
+
 // ParseFrame reads the start-up frame at the head of b. n is its length in
 // bytes; n = 0 without an error means that b holds only a part of it. The
 // private data is a slice of b. An error is a *Error with CodeStartup: close
