@@ -32,14 +32,6 @@ type Options struct {
 	Log        *slog.Logger  // (none)
 }
 
-// Status is what is known of a source, for people.
-type Status struct {
-	Source string        // as in a host list, without options
-	Hosts  int           // found
-	Age    time.Duration // of that answer; < 0: there was none yet
-	Err    string        // of the last look, or empty
-}
-
 // Finder keeps the sources of all lists. It is safe for concurrent use.
 type Finder struct {
 	o    Options
@@ -137,25 +129,6 @@ func (f *Finder) await(sources []hostlist.Source) {
 		}
 		t.Stop()
 	}
-}
-
-// Status lists all sources, by name.
-func (f *Finder) Status() []Status {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	out := make([]Status, 0, len(f.watches))
-	for key, w := range f.watches {
-		st := Status{Source: key, Hosts: len(w.hosts), Age: -1}
-		if !w.good.IsZero() {
-			st.Age = time.Since(w.good)
-		}
-		if w.err != nil {
-			st.Err = w.err.Error()
-		}
-		out = append(out, st)
-	}
-	slices.SortFunc(out, func(a, b Status) int { return cmp.Compare(a.Source, b.Source) })
-	return out
 }
 
 // watch is one source, looked at while it is asked for.

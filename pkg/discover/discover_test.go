@@ -252,9 +252,10 @@ func TestNameServerInTrouble(t *testing.T) {
 			wantSoon(t, f, l, "192.0.2.9:7632/0")
 			s.set(func() { s.how = how })
 			for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-				if st := f.Status(); len(st) == 1 && st[0].Err != "" {
-					if st[0].Hosts != 1 || st[0].Source != "dns+farm.example.org" || strings.Contains(st[0].Err, s.addr) {
-						t.Errorf("status is %+v", st)
+				list, _ := f.List(l)
+				if p := list.Sources[0].Problem; p != "" {
+					if len(list.Hosts) != 1 || strings.Contains(p, s.addr) {
+						t.Errorf("hosts %v, problem %q", list.Hosts, p)
 					}
 					break
 				}
@@ -332,9 +333,11 @@ func TestWatchedFile(t *testing.T) {
 	write("d\n")
 	wantSoon(t, f, l, "d:7632/0", "build7:7632/0")
 	write("d:x\n") // what stood there stands
-	for end := time.Now().Add(20 * time.Second); f.Status()[0].Err == "" && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if list, _ = f.List(l); list.Sources[0].Problem != "" {
+			break
+		}
 	}
-	list, _ = f.List(l)
 	if p := list.Sources[0].Problem; len(list.Hosts) != 2 || !strings.Contains(p, `"d:x"`) {
 		t.Errorf("hosts %v, problem %q; want the old ones and what is wrong", list.Hosts, p)
 	}
@@ -349,7 +352,7 @@ func TestSourceThatNobodyWantsIsForgotten(t *testing.T) {
 	s.set(func() { s.a["farm.example.org."] = []string{"192.0.2.9"} })
 	f := s.finder(Options{Forget: 50 * time.Millisecond})
 	wantSoon(t, f, mustParse(t, "dns+farm.example.org"), "192.0.2.9:7632/0")
-	for end := time.Now().Add(20 * time.Second); len(f.Status()) > 0; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); watching(f) > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it is still looked at")
 		}
@@ -363,7 +366,14 @@ func TestManySources(t *testing.T) {
 	for i := range 2 * maxWatches {
 		f.List(mustParse(t, fmt.Sprintf("file+/nonexistent/%d", i)))
 	}
-	if n := len(f.Status()); n > maxWatches {
+	if n := watching(f); n > maxWatches {
 		t.Errorf("%d sources are looked at, want at most %d", n, maxWatches)
 	}
+}
+
+// watching is how many sources are looked at.
+func watching(f *Finder) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.watches)
 }
