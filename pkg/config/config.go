@@ -18,6 +18,8 @@ type Config struct {
 	Local       Local      `yaml:"local"`
 	Fallback    Fallback   `yaml:"fallback"`
 	Diagnostics string     `yaml:"diagnostics"` // exact or fast: see deploy/config.yaml
+	Auth        Auth       `yaml:"auth"`
+	Sandbox     string     `yaml:"sandbox"` // of compiles on a daemon: auto, strict, off
 	Limits      Limits     `yaml:"limits"`
 	Toolchains  Toolchains `yaml:"toolchains"`
 	HTTP        HTTP       `yaml:"http"`
@@ -53,6 +55,20 @@ type Fallback struct {
 	Attempts int  `yaml:"attempts"` // hosts that are tried for one job
 }
 
+// Auth says how both sides of a connection prove who they are: by a key that they
+// share, or by certificates. Only one of the two may be set.
+type Auth struct {
+	PSKFile string `yaml:"psk-file"`
+	TLS     TLS    `yaml:"tls"`
+}
+
+// TLS are the files, PEM, of mutual TLS: all three or none.
+type TLS struct {
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+	CA   string `yaml:"ca"` // who signs the other side's certificate
+}
+
 // Limits bound waiting and how many may come.
 type Limits struct {
 	IOTimeout      time.Duration `yaml:"io-timeout"`      // a job's whole remote part
@@ -63,6 +79,13 @@ type Limits struct {
 	Clients        int           `yaml:"clients"`         // managers that a daemon serves at a time
 	Memory         Size          `yaml:"memory"`          // that each program of a compile may take; 0 = no limit
 	DiskFloor      Size          `yaml:"disk-floor"`      // bytes free in the work directory without which a daemon takes no work
+	JobMemory      Size          `yaml:"job-memory"`      // that all processes of one compile may have together; 0 = three quarters of the machine's
+	Processes      int           `yaml:"processes"`       // that one compile may have at a time
+	File           Size          `yaml:"file"`            // largest file that a compile may write
+	Output         Size          `yaml:"output"`          // of a compiler's words, on each of stdout and stderr
+	ClientRunning  int           `yaml:"client-running"`  // compiles that one client may have running on a daemon; 0 = all places
+	ClientQueued   int           `yaml:"client-queued"`   // and waiting
+	ClientBytes    Size          `yaml:"client-bytes"`    // of a daemon's memory for sources and results that one client may hold; 0 = half of what is large
 }
 
 // Toolchains says where a daemon looks for compilers.
@@ -81,6 +104,7 @@ type HTTP struct {
 type Log struct {
 	File  string `yaml:"file"` // empty = stderr
 	Level string `yaml:"level"`
+	Audit string `yaml:"audit"` // a daemon's, who had what compiled, JSON; empty = none
 }
 
 // Scheduler are the settings of the choice of a host.
@@ -128,6 +152,9 @@ type Daemon struct {
 	JobTimeout time.Duration `yaml:"job-timeout"`
 	PIDFile    string        `yaml:"pid-file"`
 	Tree       string        `yaml:"tree"` // private trees for compiles: auto, require, off
+	// CompileUsers is the first of the user numbers that confined compiles run as, one for each at a time, where the
+	// daemon stays root; 0 = its own.
+	CompileUsers int `yaml:"compile-users"`
 }
 
 // Default returns the settings without any file or flag.
@@ -137,6 +164,7 @@ func Default() *Config {
 		Fallback:    Fallback{Allow: true, Attempts: 2},
 		Discovery:   Discovery{Interval: 5 * time.Second, Timeout: 2 * time.Second},
 		Diagnostics: "exact",
+		Sandbox:     "auto",
 		Limits: Limits{
 			IOTimeout:      5 * time.Minute,
 			ConnectTimeout: 4 * time.Second,
@@ -145,6 +173,10 @@ func Default() *Config {
 			Wrappers:       1024,
 			Clients:        256,
 			DiskFloor:      32 * MiB,
+			Processes:      64,
+			File:           GiB,
+			Output:         MiB,
+			ClientQueued:   1024,
 		},
 		Toolchains: Toolchains{Dirs: []string{"/usr/local/bin", "/usr/bin"}},
 		HTTP:       HTTP{Manager: "127.0.0.1:7634", Daemon: "127.0.0.1:7633"},
@@ -164,6 +196,8 @@ func Default() *Config {
 			Nice:       5,
 			JobTimeout: 10 * time.Minute,
 			Tree:       "auto",
+			// Of the numbers that systemd gives to services for as long as they run.
+			CompileUsers: 61184,
 		},
 	}
 }

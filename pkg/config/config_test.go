@@ -147,6 +147,9 @@ func TestErrorsNameLineAndKey(t *testing.T) {
 		{"log:\n  level: loud\n", `f:2: log.level: "loud" is none of debug, info, warn, error`},
 		{"fallback:\n  allow: maybe\n", `"maybe" is not true or false`},
 		{"daemon:\n  allow: [10.0.0.1/8]\n", "did you mean 10.0.0.0/8?"},
+		{"auth:\n  psk-file: key\n", `f:2: auth.psk-file: "key" is not an absolute path`},
+		{"auth:\n  tls:\n    cert: /a\n    ca: /b\n", "auth.tls.key: not set: TLS takes all three"},
+		{"auth:\n  psk-file: /k\n  tls: {cert: /a, key: /b, ca: /c}\n", "f:2: auth.psk-file: auth.tls is set too"},
 		{"daemon:\n  allow: [everybody]\n", "is not a network"},
 		{"daemon:\n  listen: []\n", "names no address"},
 		{"daemon:\n  listen: 7632\n", "is not ADDR:PORT"},
@@ -161,7 +164,7 @@ func TestErrorsNameLineAndKey(t *testing.T) {
 		{"- a\n", "list of"},
 		{"[", "f: "},
 		{"hosts: [a]\n---\nhosts: [b]\n", "more than one yaml document"},
-		{"auth:\n  psk-file: /x\n", `unknown key "auth"`},
+		{"identity:\n  psk-file: /x\n", `unknown key "identity"`},
 	}
 	for _, tt := range tests {
 		_, err := Parse("f", []byte(tt.text))
@@ -172,6 +175,7 @@ func TestErrorsNameLineAndKey(t *testing.T) {
 	}
 }
 
+// config-permissions
 func TestAliasBombIsRefused(t *testing.T) {
 	text := "a: &a [x,x,x,x,x,x,x,x,x]\n"
 	for c := 'b'; c < 'l'; c++ {
@@ -202,6 +206,9 @@ func TestSetRefuses(t *testing.T) {
 	}
 }
 
+// TestLoadRefusesUnsafeFiles: what others may write, and what nobody wrote by hand.
+//
+// config-permissions
 func TestLoadRefusesUnsafeFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "config.yaml")

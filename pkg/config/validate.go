@@ -33,6 +33,14 @@ func (c *Config) Validate() error {
 		{"limits.wrappers", between(c.Limits.Wrappers, 1, 65536)},
 		{"limits.clients", between(c.Limits.Clients, 1, 65536)},
 		{"limits.memory", memoryLimit(c.Limits.Memory)},
+		{"sandbox", oneOf(c.Sandbox, "auto", "strict", "off")},
+		{"limits.job-memory", memoryLimit(c.Limits.JobMemory)},
+		{"limits.processes", between(c.Limits.Processes, 8, 65536)},
+		{"limits.file", sized(c.Limits.File, MiB, 1024*GiB)},
+		{"limits.output", sized(c.Limits.Output, 4*KiB, 64*MiB)},
+		{"limits.client-running", between(c.Limits.ClientRunning, 0, 10000)},
+		{"limits.client-queued", between(c.Limits.ClientQueued, 1, 65536)},
+		{"limits.client-bytes", sized(c.Limits.ClientBytes, 0, 1024*GiB)},
 		{"limits.disk-floor", sized(c.Limits.DiskFloor, 0, 1024*GiB)},
 		{"toolchains.dirs", absolute(c.Toolchains.Dirs...)},
 		{"http.manager", httpAddr(c.HTTP.Manager)},
@@ -52,6 +60,15 @@ func (c *Config) Validate() error {
 		{"buffers.large", sized(c.Buffers.Large, 0, 1024*GiB)},
 		{"buffers.prefault", sized(c.Buffers.Prefault, 0, min(c.Buffers.Slot, c.Buffers.Sink))},
 		{"buffers.slots", between(c.Buffers.Slots, 1, 4096)},
+		{"auth.psk-file", oneMethod(&c.Auth)},
+		// Whose directory would a relative one be in? A manager is started from anywhere.
+		{"auth.psk-file", absoluteOrEmpty(c.Auth.PSKFile)},
+		{"auth.tls.cert", absoluteOrEmpty(c.Auth.TLS.Cert)},
+		{"auth.tls.key", absoluteOrEmpty(c.Auth.TLS.Key)},
+		{"auth.tls.ca", absoluteOrEmpty(c.Auth.TLS.CA)},
+		{"auth.tls.cert", allOrNone(&c.Auth.TLS, c.Auth.TLS.Cert)},
+		{"auth.tls.key", allOrNone(&c.Auth.TLS, c.Auth.TLS.Key)},
+		{"auth.tls.ca", allOrNone(&c.Auth.TLS, c.Auth.TLS.CA)},
 		{"daemon.listen", listen(c.Daemon.Listen)},
 		{"daemon.provider", provider(c.Daemon.Provider)},
 		{"daemon.jobs", between(c.Daemon.Jobs, 0, 10000)},
@@ -59,6 +76,7 @@ func (c *Config) Validate() error {
 		{"daemon.allow", networks(c.Daemon.Allow)},
 		{"daemon.work-dir", absoluteOrEmpty(c.Daemon.WorkDir)},
 		{"daemon.tree", oneOf(c.Daemon.Tree, "auto", "require", "off")},
+		{"daemon.compile-users", between(c.Daemon.CompileUsers, 0, 1<<31-1<<16)},
 		{"daemon.job-timeout", within(c.Daemon.JobTimeout, time.Second, 24*time.Hour)},
 	}
 	for _, ch := range checks {
@@ -70,6 +88,33 @@ func (c *Config) Validate() error {
 			where = "defaults" // wrong only beside another value
 		}
 		return &Error{where, ch.key + ": " + ch.err.Error()}
+	}
+	return nil
+}
+
+// Absolute is what a flag says as a value for key: files of an identity are named from
+// the directory that the program was started in, wherever it is when it reads them.
+func Absolute(key, value string) string {
+	if !strings.HasPrefix(key, "auth.") || value == "" {
+		return value
+	}
+	if abs, err := filepath.Abs(value); err == nil {
+		return abs
+	}
+	return value
+}
+
+func oneMethod(a *Auth) error {
+	if a.PSKFile != "" && a.TLS != (TLS{}) {
+		return fmt.Errorf("auth.tls is set too: choose one of the two, the same on all hosts")
+	}
+	return nil
+}
+
+// allOrNone blames the one of the three that is not set.
+func allOrNone(t *TLS, file string) error {
+	if *t != (TLS{}) && file == "" {
+		return fmt.Errorf("not set: TLS takes all three of cert, key and ca")
 	}
 	return nil
 }
