@@ -18,6 +18,7 @@ var (
 	iwarpBytes      = prometheus.NewDesc("iwarp_bytes_total", "Bytes of MPA frames, framing included.", []string{"direction"}, nil)
 	iwarpCRCErrors  = prometheus.NewDesc("iwarp_crc_errors_total", "MPA frames with a wrong CRC.", []string{"direction"}, nil)
 	iwarpTerminates = prometheus.NewDesc("iwarp_terminates_total", "RDMAP Terminate messages, by what they say.", []string{"direction", "layer", "type", "code"}, nil)
+	iwarpRefused    = prometheus.NewDesc("iwarp_startups_refused_total", "Connections given up before there was a stream, by why.", []string{"cause"}, nil)
 	iwarpQPs        = prometheus.NewDesc("iwarp_qps", "Queue pairs.", nil, nil)
 	iwarpMRs        = prometheus.NewDesc("iwarp_memory_regions", "Registered memory regions.", nil, nil)
 	iwarpHalfOpen   = prometheus.NewDesc("iwarp_half_open", "Connections whose start-up is not finished.", nil, nil)
@@ -31,7 +32,7 @@ func NewIWARPCollector(stats func() iwarp.DeviceStats) prometheus.Collector {
 }
 
 func (c iwarpCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{iwarpFPDUs, iwarpBytes, iwarpCRCErrors, iwarpTerminates, iwarpQPs, iwarpHalfOpen, iwarpMRs, iwarpRegistered} {
+	for _, d := range []*prometheus.Desc{iwarpFPDUs, iwarpBytes, iwarpCRCErrors, iwarpTerminates, iwarpRefused, iwarpQPs, iwarpHalfOpen, iwarpMRs, iwarpRegistered} {
 		ch <- d
 	}
 }
@@ -55,6 +56,9 @@ func (c iwarpCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for t, n := range sums {
 		counter(iwarpTerminates, n, t.direction, t.layer, t.kind, t.code)
+	}
+	for why, n := range s.Refused { // each is there from the start, as it may be rare
+		counter(iwarpRefused, n, iwarp.StartupRefusal(why).String())
 	}
 	gauge(iwarpQPs, float64(s.QPs))
 	gauge(iwarpHalfOpen, float64(s.HalfOpen))

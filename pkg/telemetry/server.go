@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 )
 
 // NewRegistry returns a registry of the program's own with the Go runtime's and
@@ -36,6 +37,9 @@ type ServerOptions struct {
 	Page     func() Page  // of the status page
 	Pprof    bool         // serve /debug/pprof
 	Log      *slog.Logger
+	// WriteTime is how long a reader may take for one answer; 0 = 10 s. A profile has
+	// its own time.
+	WriteTime time.Duration
 }
 
 // Server serves /metrics, /healthz, /readyz, the status page at /, and on demand
@@ -45,6 +49,9 @@ type Server struct {
 	addr net.Addr
 	done chan struct{} // closed when the serving goroutine has ended
 }
+
+// maxConns bounds open connections; each is a descriptor that compiles could use.
+const maxConns = 64
 
 // Serve opens the address and serves it until Close. When the address is in use
 // the error is syscall.EADDRINUSE (exit status 102).
@@ -56,6 +63,9 @@ func Serve(o ServerOptions) (*Server, error) {
 			return nil, err
 		}
 	}
+	if o.WriteTime == 0 {
+		o.WriteTime = 10 * time.Second
+	}
 	s := &Server{
 		http: &http.Server{
 			Handler: handler(o),
@@ -63,19 +73,24 @@ func Serve(o ServerOptions) (*Server, error) {
 			// not hold a goroutine for ever.
 			ReadHeaderTimeout: 5 * time.Second,
 			IdleTimeout:       2 * time.Minute,
-			MaxHeaderBytes:    16 << 10,
-			ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+			// Nor a scrape, of which there are few at a time.
+			WriteTimeout:   o.WriteTime,
+			MaxHeaderBytes: 16 << 10,
+			ErrorLog:       slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 		},
 		addr: l.Addr(),
 		done: make(chan struct{}),
 	}
 	go func() {
 		defer close(s.done)
-		if err := s.http.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(netutil.LimitListener(l, maxConns)); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			o.Log.Error("http server ended", "addr", s.addr, "err", err)
 		}
 	}()
 	o.Log.Info("http server listens", "addr", s.addr)
+	if a, ok := s.addr.(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+		o.Log.Warn("whoever reaches this address can read metrics and the status page: hosts, loads and names of sources", "addr", s.addr)
+	}
 	return s, nil
 }
 
@@ -146,11 +161,19 @@ func handler(o ServerOptions) http.Handler {
 	if o.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/profile", unhurried(pprof.Profile))
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+		mux.HandleFunc("/debug/pprof/trace", unhurried(pprof.Trace))
 	}
 	return mux
+}
+
+// unhurried lets a handler take as long as its asker wants.
+func unhurried(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it is a connection of the server's own
+		h(w, r)
+	}
 }
 
 func plain(w http.ResponseWriter, code int, line string) {

@@ -72,6 +72,7 @@ func TestServerAnswers(t *testing.T) {
 	reg.MustRegister(NewIWARPCollector(func() iwarp.DeviceStats {
 		return iwarp.DeviceStats{
 			FPDUsSent: 11, FPDUsReceived: 12, BytesSent: 13, BytesReceived: 14, CRCErrors: 15, QPs: 16, MRs: 17, RegisteredBytes: 18, HalfOpen: 19,
+			Refused: [iwarp.NumStartupRefusals]uint64{iwarp.RefusedLate: 7},
 			Terminates: map[iwarp.TerminateKey]uint64{
 				{Sent: true, Layer: 1, Type: 1, Code: 4}: 3,
 				{Layer: 2, Type: 0, Code: 2}:             1,
@@ -105,6 +106,7 @@ func TestServerAnswers(t *testing.T) {
 		`iwarp_terminates_total{code="0xff",direction="received",layer="rdmap",type="operation"} 1`,
 		`iwarp_terminates_total{code="other",direction="received",layer="rdmap",type="protection"} 1`,
 		`iwarp_terminates_total{code="other",direction="received",layer="other",type="other"} 42`,
+		`iwarp_startups_refused_total{cause="late"} 7`, `iwarp_startups_refused_total{cause="malformed"} 0`,
 		"go_goroutines ", "process_open_fds ",
 	} {
 		if !strings.Contains(body, "\n"+line) {
