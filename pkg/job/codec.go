@@ -69,6 +69,8 @@ func newMessage(k Kind) Message {
 		return new(Release)
 	case KindDemand:
 		return new(Demand)
+	case KindProof:
+		return new(Proof)
 	}
 	return nil
 }

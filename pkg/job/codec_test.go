@@ -28,9 +28,9 @@ var golden = []struct {
 }{
 	{&Hello{Name: "build7", Want: 4, Weight: 3}, "01 06 6275696c6437 0400 0300"},
 	{&Welcome{Boot: sixteen, Jobs: 8, MaxBody: 1 << 25, MaxSource: 1 << 28, MaxResult: 1 << 26, Toolchains: 2,
-		Board: Window{STag: 1, TO: 2, Len: 256}, Tree: true, Zstd: true, Load: load},
+		Board: Window{STag: 1, TO: 2, Len: 256}, Tree: true, Zstd: true, Sandbox: 0x0203, Clock: 0x0102, Program: "v1", Load: load},
 		"02" + sixteenHex + "0800 0000000200000000 0000001000000000 0000000400000000 0200" +
-			"01000000 0200000000000000 0001000000000000 01 01" + loadHex},
+			"01000000 0200000000000000 0001000000000000 01 01 0302 0201000000000000 02 7631" + loadHex},
 	{&Toolchains{Seq: 1, First: 1, Total: 2, IDs: []ToolchainID{sixteen}}, "03 01000000 0100 0200 01" + sixteenHex},
 	{&Grant{Seq: 2, Credits: []Credit{credit}}, "04 02000000 01" + creditHex},
 	{&Recall{Seq: 3, Count: 2}, "05 03000000 0200"},
@@ -56,6 +56,7 @@ var golden = []struct {
 	{&Release{ID: 5}, "0d 0500000000000000"},
 	{&Demand{Seq: 7, Jobs: 12, Builds: 2}, "0e 07000000 0c00 0200"},
 	{&Ack{Of: KindDemand, Seq: 7, Load: load}, "0c 0e 07000000" + loadHex},
+	{&Proof{MAC: [ProofLen]byte{0: 1, 31: 2}}, "0f 01" + strings.Repeat("00", 30) + "02"},
 }
 
 func unhex(t testing.TB, s string) []byte {
@@ -114,7 +115,7 @@ func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ name, hex, want string }{
 		{"empty", "", "length"},
 		{"kind 0", "00", "kind"},
-		{"kind 15", "0f", "kind"},
+		{"kind 16", "10", "kind"},
 		{"name too long", "01 41" + strings.Repeat("61", 65) + "0000", "too long"},
 		{"escape in a name", "01 01 1b 0000", "control"},
 		{"too many credits", "04 00000000 11" + strings.Repeat(creditHex, 17), "list too long"},
@@ -132,31 +133,41 @@ func TestParseRefuses(t *testing.T) {
 
 func TestGreeting(t *testing.T) {
 	g := Greeting{Version: Version, Boot: sixteen}
-	want := unhex(t, "52444343 0400"+sixteenHex)
+	want := unhex(t, "52444343 0500"+sixteenHex)
 	if got := g.Append(nil); !bytes.Equal(got, want) || len(got) != GreetingLen {
 		t.Errorf("Append = %x, want %x", got, want)
 	}
-	if got, err := ParseGreeting(want); err != nil || got != g {
+	for _, n := range []int{AskLen, AnswerLen} {
+		with := Greeting{Version: Version, Boot: sixteen, Auth: bytes.Repeat([]byte{7}, n)}
+		b := with.Append(nil)
+		if got, err := ParseGreeting(b); err != nil || !reflect.DeepEqual(got, with) || len(b) != GreetingLen+n {
+			t.Errorf("ParseGreeting with %d bytes of a proof = %+v, %v", n, got, err)
+		}
+		if _, err := ParseGreeting(b[:len(b)-1]); !errors.Is(err, ErrMalformed) {
+			t.Errorf("a proof cut short: error is %v", err)
+		}
+	}
+	if got, err := ParseGreeting(want); err != nil || !reflect.DeepEqual(got, g) {
 		t.Errorf("ParseGreeting = %+v, %v", got, err)
 	}
 	if _, err := ParseGreeting(append(want, 0)); err == nil {
 		t.Error("a longer greeting of this version is taken")
 	}
-	for _, s := range []string{"", "GET / HTTP/1.1", "RDCC", "RDCC\x01", "RDCC\x04\x00short"} {
+	for _, s := range []string{"", "GET / HTTP/1.1", "RDCC", "RDCC\x01", "RDCC\x05\x00short"} {
 		if _, err := ParseGreeting([]byte(s)); !errors.Is(err, ErrMalformed) {
 			t.Errorf("ParseGreeting(%q): error is %v", s, err)
 		}
 	}
 	// A later version may have another form; its number is all that counts.
-	if got, err := ParseGreeting([]byte("RDCC\x05\x00anything")); err != nil || got.Version != 5 {
-		t.Errorf("greeting of version 5 = %+v, %v", got, err)
+	if got, err := ParseGreeting([]byte("RDCC\x06\x00anything")); err != nil || got.Version != 6 {
+		t.Errorf("greeting of version 6 = %+v, %v", got, err)
 	}
 }
 
 func TestRejection(t *testing.T) {
 	j := Rejection{Cause: CauseDenied, Detail: "10.0.0.1 is in no --allow network"}
 	b := j.Append(nil)
-	if want := "RDCC\x04\x00\x06\x21" + j.Detail; string(b) != want {
+	if want := "RDCC\x05\x00\x06\x21" + j.Detail; string(b) != want {
 		t.Errorf("Append = %q, want %q", b, want)
 	}
 	if got, err := ParseRejection(b); err != nil || got != j {

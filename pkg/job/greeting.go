@@ -3,14 +3,15 @@ package job
 // magic opens the private data of both sides' MPA start-up.
 const magic = "RDCC"
 
-// GreetingLen is the length of a Greeting, in bytes.
+// GreetingLen is the length of a Greeting without Auth, in bytes.
 const GreetingLen = 4 + 2 + 16
 
 // Append encodes g as MPA private data.
 func (g *Greeting) Append(dst []byte) []byte {
 	dst = append(dst, magic...)
 	dst = le.AppendUint16(dst, g.Version)
-	return append(dst, g.Boot[:]...)
+	dst = append(dst, g.Boot[:]...)
+	return append(dst, g.Auth...)
 }
 
 // ParseGreeting decodes the private data of a Request, or of a Reply with R=0.
@@ -26,6 +27,9 @@ func ParseGreeting(b []byte) (Greeting, error) {
 		return g, nil
 	}
 	g.Boot = r.array16()
+	if n := len(r.b); n == AskLen || n == AnswerLen {
+		g.Auth = append([]byte(nil), r.take(n)...)
+	}
 	if err := r.end(); err != nil {
 		return Greeting{}, err
 	}

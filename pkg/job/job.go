@@ -12,7 +12,7 @@
 // What is too big for slot or sink stays where it is: Job or Result offer a
 // window, from which the other side fetches it by RDMA Reads.
 //
-// Everything else is rare: Hello/Welcome once a connection; unasked messages
+// Everything else is rare: Proof and Hello/Welcome once a connection; unasked messages
 // (Toolchains, Grant, Recall, Drain, Heartbeat, Cancel, Demand) of one kind wait for the
 // Ack of the last of that kind, so the receives that a side must have posted
 // are bounded: one an answer due, and Spare more.
@@ -25,7 +25,7 @@ import (
 
 // Limits of the protocol.
 const (
-	Version    = 4
+	Version    = 5
 	MaxMessage = 1024    // bytes; every posted receive is this long
 	Spare      = 16      // receives posted beyond the answers that are due
 	MaxOutputs = 16      // files a job may bring back
@@ -36,6 +36,9 @@ const (
 	MaxName    = 64      // bytes of Hello.Name
 	MaxDetail  = 200     // bytes of a line for a person
 	MaxBodyLen = 4 << 20 // bytes of an encoded Body; Linux gives a command 2 MiB at most
+	AskLen     = 45      // bytes of a manager's Greeting.Auth, where there is one
+	AnswerLen  = 69      // of a daemon's
+	ProofLen   = 32      // bytes of a Proof
 )
 
 // WindowTime is how long what Result offers is kept at least, after the Result or
@@ -62,6 +65,7 @@ const (
 	KindAck                        // both
 	KindRelease                    // M, Send with Invalidate of the window that a Result offered
 	KindDemand                     // M, acked
+	KindProof                      // M, the first message where there is a pre-shared key
 
 	// NumKinds is one more than the largest kind: the length of a table by Kind.
 	NumKinds = iota + 1
@@ -84,6 +88,7 @@ type Window struct {
 type Greeting struct {
 	Version uint16
 	Boot    [16]byte // a random number a process start; tells a restarted peer
+	Auth    []byte   // what begins a proof of a pre-shared key (package psk), or nothing
 }
 
 // Rejection is the private data of a rejecting Reply.
@@ -92,7 +97,11 @@ type Rejection struct {
 	Detail string // one line for a person, at most MaxDetail bytes
 }
 
-// Hello is the manager's first Send.
+// Proof is the manager's first Send where it has a pre-shared key (package psk).
+// Nothing else is looked at before it.
+type Proof struct{ MAC [ProofLen]byte }
+
+// Hello is the manager's first Send, but for a Proof.
 type Hello struct {
 	Name string // of the build host, for the daemon's log; at most MaxName bytes
 	Want uint16 // credits it can hold at most; 0 = as many as there are
@@ -112,6 +121,9 @@ type Welcome struct {
 	Board      Window // the load board, BoardLen bytes; or none
 	Tree       bool   // the host can show private trees: it takes bodies with Files
 	Zstd       bool   // it unpacks zstd: Job.Packed may be set
+	Sandbox    uint16 // measures that confine its compiles (sandbox.Set)
+	Clock      uint64 // its wall clock, milliseconds since 1970
+	Program    string // what it calls its version, at most MaxName bytes
 	Load       Load
 }
 
@@ -197,6 +209,8 @@ const (
 	CauseUndeclared       // failed: the compiler made a file that the body does not name
 	CauseDigest           // failed: the source is not the one that was sent
 	CauseMemory           // refused or failed: not enough memory on the host
+	CauseSandbox          // refused: the host cannot confine compiles as well as it was told to
+	CauseLimit            // failed: the compile went past a limit of the host's, or did what its sandbox forbids
 	numCauses
 )
 
@@ -209,7 +223,7 @@ func (c Cause) String() string {
 }
 
 var causeWords = [numCauses]string{"none", "toolchain", "policy", "full", "draining", "malformed",
-	"denied", "version", "timeout", "cancelled", "too-big", "disk", "internal", "tree", "undeclared", "digest", "memory"}
+	"denied", "version", "timeout", "cancelled", "too-big", "disk", "internal", "tree", "undeclared", "digest", "memory", "sandbox", "limit"}
 
 // Segment is one part of a result, in the sink or in the window that was offered:
 // Len bytes at Off.

@@ -16,6 +16,7 @@ func (*Drain) Kind() Kind      { return KindDrain }
 func (*Ack) Kind() Kind        { return KindAck }
 func (*Release) Kind() Kind    { return KindRelease }
 func (*Demand) Kind() Kind     { return KindDemand }
+func (*Proof) Kind() Kind      { return KindProof }
 
 // Fields follow the kind byte in the order of the types' declarations;
 // docs/protocol.md has the tables.
@@ -40,6 +41,9 @@ func (m *Welcome) appendTo(b []byte) []byte {
 	b = le.AppendUint16(b, m.Toolchains)
 	b = m.Board.appendTo(b)
 	b = appendBool(appendBool(b, m.Tree), m.Zstd)
+	b = le.AppendUint16(b, m.Sandbox)
+	b = le.AppendUint64(b, m.Clock)
+	b = appendShort(b, m.Program, MaxName)
 	return m.Load.appendTo(b)
 }
 
@@ -53,6 +57,9 @@ func (m *Welcome) parse(r *reader) {
 	m.Board.parse(r)
 	m.Tree = r.bool()
 	m.Zstd = r.bool()
+	m.Sandbox = r.u16()
+	m.Clock = r.u64()
+	m.Program = r.short(MaxName)
 	m.Load.parse(r)
 }
 
@@ -251,6 +258,10 @@ func (m *Demand) parse(r *reader) {
 	m.Jobs = r.u16()
 	m.Builds = r.u16()
 }
+
+func (m *Proof) appendTo(b []byte) []byte { return append(b, m.MAC[:]...) }
+
+func (m *Proof) parse(r *reader) { copy(m.MAC[:], r.take(ProofLen)) }
 
 func (m *Ack) appendTo(b []byte) []byte {
 	b = le.AppendUint32(append(b, byte(m.Of)), m.Seq)
