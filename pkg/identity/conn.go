@@ -1,0 +1,124 @@
+package identity
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Conn is a connection under TLS. A daemon's has its handshake in its first Read, so
+// that accepting costs nothing, and within the deadline that is set for it.
+//
+// Its Close ends the TCP connection at once and says nothing to the peer, so that it
+// never waits for one that does not read; CloseWrite says that this side is done. Where a
+// peer's connection ends without that, Read fails with io.ErrUnexpectedEOF: somebody
+// may have cut the stream.
+type Conn struct {
+	*tls.Conn
+	id   *Identity
+	own  *credentials // what this side shows; a daemon has it since the client's first word
+	wire *wire
+
+	begin sync.Once // the handshake of a daemon's side
+	err   error     // of it; read after begin
+	peer  atomic.Pointer[string]
+}
+
+func newConn(c net.Conn, id *Identity, own *credentials) *Conn {
+	return &Conn{id: id, own: own, wire: &wire{Conn: c, budget: handshakeMost}}
+}
+
+// NetConn is the TCP connection below.
+func (c *Conn) NetConn() net.Conn { return c.wire.Conn }
+
+// PeerName is what the peer's certificate calls it, once it has been checked; "" before.
+func (c *Conn) PeerName() string {
+	if p := c.peer.Load(); p != nil {
+		return *p
+	}
+	return ""
+}
+
+// agreed notes that the handshake is over.
+func (c *Conn) agreed() {
+	c.wire.established()
+	name, _ := nameOf(c.Conn.ConnectionState().PeerCertificates[0]) // has been checked
+	c.peer.Store(&name)
+}
+
+// handshake is a daemon's.
+func (c *Conn) handshake() {
+	if c.PeerName() != "" {
+		return // a client's, which is done
+	}
+	err := c.Conn.Handshake()
+	if err == nil {
+		c.agreed()
+		c.id.door.passed(c.RemoteAddr())
+		return
+	}
+	e := explain(err, Daemon, c.own, c.id.now())
+	c.id.door.failed(c.RemoteAddr(), e.Cause, e.Text)
+	c.err = e
+	c.farewell(e)
+}
+
+// farewellTime is how long a peer has to take what it is told at the end.
+const farewellTime = 500 * time.Millisecond
+
+// farewell lets the peer read the alert that says why: what it has sent since must
+// not be left unread, or the kernel resets the connection, and the alert with it.
+func (c *Conn) farewell(e *Error) {
+	_ = c.wire.Conn.SetDeadline(time.Now().Add(farewellTime))
+	if e.Cause == CausePlaintext {
+		// crypto/tls says nothing to one that speaks something else. Ours understands.
+		_, _ = c.wire.Conn.Write(alertRecord(alertUnexpected))
+	}
+	if h, ok := c.wire.Conn.(interface{ CloseWrite() error }); ok && h.CloseWrite() == nil {
+		_, _ = io.CopyN(io.Discard, c.wire.Conn, handshakeMost)
+	}
+	_ = c.wire.Conn.Close() // nobody is to use it
+}
+
+// alertRecord is a fatal alert that is not encrypted (RFC 8446 §5.1, §6).
+func alertRecord(number byte) []byte { return []byte{21, 3, 3, 0, 2, 2, number} }
+
+// Read reads what the peer has written, after the handshake.
+func (c *Conn) Read(p []byte) (int, error) {
+	if c.begin.Do(c.handshake); c.err != nil {
+		return 0, c.err
+	}
+	n, err := c.Conn.Read(p)
+	if err != nil && err != io.EOF {
+		if alert, ok := alertOf(err); ok {
+			err = refused(alert, err, c.own, c.id.now())
+		} else if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = fmt.Errorf("the connection was cut off: %w", err)
+		}
+	}
+	return n, err
+}
+
+// Write encrypts and writes p; what is long goes to the kernel many records at a time.
+func (c *Conn) Write(p []byte) (int, error) {
+	if c.begin.Do(c.handshake); c.err != nil {
+		return 0, c.err
+	}
+	if len(p) <= recordMost {
+		return c.Conn.Write(p)
+	}
+	c.wire.hold()
+	n, err := c.Conn.Write(p)
+	if ferr := c.wire.release(); err == nil && ferr != nil {
+		n, err = 0, ferr
+	}
+	return n, err
+}
+
+// Close ends the connection at once.
+func (c *Conn) Close() error { return c.wire.Conn.Close() }

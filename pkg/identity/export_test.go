@@ -1,0 +1,20 @@
+package identity
+
+import "time"
+
+// NewAt is New with another clock.
+func NewAt(role Role, s Settings, now func() time.Time) (*Identity, error) {
+	return newAt(role, s, now)
+}
+
+// Unchecked is an identity that shows like's certificate whatever its own role, and
+// trusts whom trust does: a hostile peer's.
+func Unchecked(role Role, like, trust *Identity) *Identity {
+	id := &Identity{role: role, mode: TLS, s: like.s, now: time.Now}
+	id.door = newDoorman(id.now, id.logger)
+	c := *like.current.Load()
+	c.roots = trust.current.Load().roots
+	id.current.Store(&c)
+	id.looked = time.Now().Add(time.Hour)
+	return id
+}
