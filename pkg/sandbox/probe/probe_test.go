@@ -1,0 +1,209 @@
+package probe
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	if os.Args[0] == Arg0 {
+		Main()
+	}
+	os.Exit(m.Run())
+}
+
+// unconfined runs the probe with nothing around it.
+func unconfined(t *testing.T, targets *Targets) Report {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", targets.Args()...)
+	cmd.Args[0] = Arg0
+	cmd.Dir = t.TempDir()
+	cmd.Env = []string{"TMPDIR=" + t.TempDir()}
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("probe: %v\n%s", err, errs.Bytes())
+	}
+	r, err := Parse(out)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, dir := range []string{cmd.Dir, cmd.Env[0][len("TMPDIR="):]} {
+		if left, _ := os.ReadDir(dir); len(left) > 0 {
+			t.Errorf("the probe left %v in %s", left, dir)
+		}
+	}
+	return r
+}
+
+func testHost(t *testing.T) (*Host, *Targets) {
+	t.Helper()
+	h, err := NewHost(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	targets := h.Targets()
+	targets.Toolchain, targets.Program = "/bin/ls", "/bin/ls"
+	return h, targets
+}
+
+// everywhere is what an ordinary user reaches on any Linux where nothing confines it.
+var everywhere = strings.Fields(`read-secret read-secret-upwards read-secret-through-link read-secret-hard-link read-other-runner list-other-runner list-area
+	read-passwd read-process-environ read-process-maps read-process-mem read-process-root read-process-cwd read-process-descriptors
+	write-secret write-tmp write-var-tmp write-area write-other-runner truncate-secret touch-secret write-process-mem
+	watch-secret exec-shell exec-env exec-own-file exec-own-file-by-descriptor exec-own-script exec-memfd load-own-file
+	tcp-connect tcp-bind udp-send udp-bind unix-connect unix-connect-abstract unix-bind-abstract unix-datagram
+	ptrace process-vm-readv process-vm-writev signal-none signal-continue signal-group signal-thread signal-by-descriptor
+	read-limits set-limits set-priority set-affinity see-process new-session new-group set-id-bit personality list-sys`)
+
+// tracers are what Yama keeps from ordinary users where it is set to.
+var tracers = []string{"ptrace", "process-vm-readv", "process-vm-writev", "read-process-mem", "write-process-mem"}
+
+// TestUnconfined: what a sandbox is to prevent does happen without one, else its
+// prevention would prove nothing.
+func TestUnconfined(t *testing.T) {
+	h, targets := testHost(t)
+	r := unconfined(t, targets)
+	if err := r.Works(); err != nil {
+		t.Error(err)
+	}
+	reached := r.Reachable()
+	yama, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
+	kept := os.Getuid() != 0 && len(yama) > 0 && yama[0] != '0'
+	for _, name := range everywhere {
+		if kept && slices.Contains(tracers, name) {
+			continue
+		}
+		if !slices.Contains(reached, name) {
+			l, _ := r.Result(name)
+			t.Errorf("%s is refused (%s) where nothing confines it", name, l.Why)
+		}
+	}
+	if os.Getuid() == 0 {
+		for _, name := range []string{"write-root", "write-etc", "write-beside-toolchain"} {
+			if !slices.Contains(reached, name) {
+				t.Errorf("%s is refused to root where nothing confines it", name)
+			}
+		}
+	}
+	for _, l := range r {
+		if !l.Reachable {
+			t.Logf("not here as user %d: %s (%s)", os.Getuid(), l.Name, l.Why)
+		}
+	}
+	t.Logf("user %d: %d of %d attempts reach something", os.Getuid(), len(reached), len(r))
+	if len(h.Touched()) == 0 {
+		t.Error("the host has noticed nothing")
+	}
+}
+
+// TestNoDamage: what the probe has changed is as it was.
+func TestNoDamage(t *testing.T) {
+	h, targets := testHost(t)
+	unconfined(t, targets)
+	for _, what := range h.Touched() {
+		if !strings.Contains(what, "connections") {
+			t.Error(what)
+		}
+	}
+	state, err := os.ReadFile("/proc/" + strconv.Itoa(targets.Process) + "/stat")
+	if err != nil || !bytes.Contains(state, []byte(") S ")) {
+		t.Errorf("the other process is not as it was: %.40s, %v", state, err)
+	}
+}
+
+func TestAttempts(t *testing.T) {
+	names := map[string]bool{}
+	classes := map[string]int{}
+	for _, a := range Attempts() {
+		if names[a.Name] || a.Name == "" || a.Do == nil || strings.ContainsAny(a.Name, " \t\n") {
+			t.Errorf("attempt %q", a.Name)
+		}
+		names[a.Name] = true
+		classes[a.Class]++
+	}
+	for _, c := range []string{Read, Write, Exec, Net, Process, Privilege, Kernel, Info, Need} {
+		if classes[c] == 0 {
+			t.Errorf("no attempt of class %s", c)
+		}
+	}
+	if n := len(names) - classes[Need] - classes[Oracle]; n < 33 {
+		t.Errorf("%d attempts", n)
+	}
+}
+
+func TestTargetsTravel(t *testing.T) {
+	want := Targets{Token: "a=b", Secret: "/x y/z", Process: 7, ShmKey: -3, Program: "/bin/x"}
+	got, err := ParseTargets(want.Args())
+	if err != nil || *got != want {
+		t.Errorf("%q became %+v, %v", want.Args(), got, err)
+	}
+	for _, bad := range []string{"Nobody=1", "", "Process=x", "t=1"} {
+		if _, err := ParseTargets([]string{bad}); err == nil {
+			t.Errorf("target %q is taken", bad)
+		}
+	}
+}
+
+// TestPrivateDirectories: what has a name of the host's and is not the host's is no way
+// out.
+func TestPrivateDirectories(t *testing.T) {
+	_, targets := testHost(t)
+	targets.Root, targets.Etc, targets.Beside = "1:1", "1:1", "1:1"
+	r := unconfined(t, targets)
+	for _, name := range []string{"write-root", "write-etc", "write-beside-toolchain"} {
+		if l, _ := r.Result(name); l.Reachable || l.Why != "ENODEV" {
+			t.Errorf("%s in another directory than the host's: %+v", name, l)
+		}
+	}
+}
+
+// whole is a report in which everything is as why says.
+func whole(reach func(*Attempt) bool) []byte {
+	var b bytes.Buffer
+	all := Attempts()
+	for i := range all {
+		word := "refused EPERM"
+		if reach(&all[i]) {
+			word = "reachable -"
+		}
+		b.WriteString(all[i].Name + " " + all[i].Class + " " + word + "\n")
+	}
+	b.WriteString("end " + strconv.Itoa(len(all)) + "\n")
+	return b.Bytes()
+}
+
+func TestReports(t *testing.T) {
+	parse := func(out []byte) Report {
+		t.Helper()
+		r, err := Parse(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	good := parse(whole(func(a *Attempt) bool { return a.Class == Need || a.Class == Oracle }))
+	if err := good.Works(); err != nil || len(good.Reachable()) != 0 {
+		t.Errorf("a good sandbox: %v, %v", err, good.Reachable())
+	}
+	if r := parse(whole(func(*Attempt) bool { return false })); r.Works() == nil {
+		t.Error("a sandbox in which nothing works is good")
+	}
+	if r := parse(whole(func(*Attempt) bool { return true })); len(r.Reachable()) < 33 {
+		t.Errorf("without a sandbox there is %v", r.Reachable())
+	}
+	out := whole(func(*Attempt) bool { return false })
+	cut := bytes.LastIndexByte(out[:len(out)-1], '\n') + 1
+	for _, bad := range [][]byte{nil, out[:cut], out[:cut/2], []byte("end 0\n"), []byte("x\n"), append([]byte("fatal error: out of memory\n"), out...)} {
+		if _, err := Parse(bad); err == nil {
+			t.Errorf("%.40q... is a report", bad)
+		}
+	}
+}
