@@ -21,9 +21,9 @@ const module = "github.com/rdistcc/rdistcc/"
 // needs a new edge adds it here and argues for it.
 var edges = map[string][]string{
 	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/job", "pkg/jobserver", "pkg/sources"},
-	"cmd/rdistcc-cm":   {"pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/discover", "pkg/hostlist", "pkg/iwarp", "pkg/telemetry"},
-	"cmd/rdistccd":     {"pkg/config", "pkg/discover", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/telemetry", "pkg/toolchain", "pkg/tree", "pkg/worker"},
-	"cmd/rdistcc-perf": {"pkg/iwarp", "pkg/job", "pkg/toolchain"},
+	"cmd/rdistcc-cm":   {"internal/rawjob", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/discover", "pkg/hostlist", "pkg/identity", "pkg/identity/authority", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/sandbox", "pkg/telemetry", "pkg/toolchain"}, // what doctor asks by itself
+	"cmd/rdistccd":     {"pkg/config", "pkg/discover", "pkg/identity", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/sandbox", "pkg/sandbox/probe", "pkg/telemetry", "pkg/toolchain", "pkg/tree", "pkg/worker"},
+	"cmd/rdistcc-perf": {"internal/rawjob", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/toolchain"}, // a raw job is also what the hostile ones are sent by
 
 	"pkg/iwarp":           {"pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 	"pkg/iwarp/mpa":       {},
@@ -33,32 +33,41 @@ var edges = map[string][]string{
 	"pkg/iwarp/iwarptest": {"pkg/iwarp", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 	"pkg/iwarp/inproc":    {"pkg/iwarp"},
 
-	"pkg/arena":          {},
-	"pkg/digest":         {},
-	"pkg/fetch":          {"pkg/iwarp"},
-	"pkg/job":            {},
-	"pkg/pack":           {},
-	"pkg/jobserver":      {}, // what the wrapper asks of a make above it
-	"pkg/discover":       {"pkg/hostlist"},
-	"pkg/hostlist":       {"pkg/scheduler"},
-	"pkg/scheduler":      {},
-	"pkg/history":        {"pkg/scheduler"}, // for what it predicts, a Cost
-	"pkg/compile":        {"pkg/driver", "pkg/job"},
-	"pkg/driver":         {},
-	"pkg/sources":        {"pkg/job"},
-	"pkg/driver/recipes": {"pkg/driver"},
-	"pkg/toolchain":      {"pkg/job"},
-	"pkg/tree":           {},
-	"pkg/config":         {"pkg/hostlist"},
-	"pkg/telemetry":      {"pkg/iwarp"},
-	"pkg/connmgr": {"pkg/arena", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/digest", "pkg/driver/recipes", "pkg/fetch", "pkg/history", "pkg/hostlist", "pkg/iwarp", "pkg/job",
-		"pkg/pack", "pkg/scheduler", "pkg/telemetry", "pkg/toolchain"},
+	"pkg/sandbox":             {},
+	"pkg/sandbox/sandboxtest": {},
+	"pkg/sandbox/probe":       {}, // what an attacker inside would try
+	"pkg/arena":               {},
+	"pkg/digest":              {},
+	"pkg/fetch":               {"pkg/iwarp"},
+	"pkg/identity/psk":        {},
+	"pkg/job":                 {},
+	"pkg/pack":                {},
+	"pkg/jobserver":           {}, // what the wrapper asks of a make above it
+	"pkg/discover":            {"pkg/hostlist"},
+	"pkg/hostlist":            {"pkg/scheduler"},
+	"pkg/scheduler":           {},
+	"pkg/history":             {"pkg/scheduler"}, // for what it predicts, a Cost
+	"pkg/compile":             {"pkg/driver", "pkg/job"},
+	"pkg/driver":              {},
+	"pkg/sources":             {"pkg/job"},
+	"pkg/driver/recipes":      {"pkg/driver"},
+	"pkg/toolchain":           {"pkg/job"},
+	"pkg/tree":                {"pkg/sandbox"},
+	"pkg/config":              {"pkg/hostlist"},
+	"pkg/telemetry":           {"pkg/iwarp"},
+	"pkg/artifact":            {},
+	"pkg/connmgr": {"pkg/arena", "pkg/artifact", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/digest", "pkg/driver/recipes", "pkg/fetch", "pkg/history", "pkg/hostlist", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job",
+		"pkg/pack", "pkg/sandbox", "pkg/scheduler", "pkg/telemetry", "pkg/toolchain"},
 	"pkg/connmgr/ipc":           {"pkg/job"},
 	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},
-	"pkg/worker":                {"pkg/arena", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/fetch", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/telemetry", "pkg/toolchain", "pkg/tree"},
+	"pkg/worker":                {"pkg/arena", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/sandbox", "pkg/sandbox/probe", "pkg/telemetry", "pkg/toolchain", "pkg/tree"},
+
+	"pkg/identity":           {"pkg/identity/psk"},
+	"pkg/identity/authority": {"pkg/identity"}, // whose roles a certificate is for
 
 	"deploy":           {},
 	"interop":          {},                                                                                                            // tests only
+	"internal/attacks": {},                                                                                                            // tests only
 	"internal/bench":   {"internal/debsrc", "internal/netlab", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp/iwarptest"}, // and the programs, as processes
 	"internal/debsrc":  {},
 	"internal/demo":    {"internal/farm"}, // the same
@@ -66,7 +75,10 @@ var edges = map[string][]string{
 	"internal/farm":    {},
 	"internal/faults":  {},                                  // tests only
 	"internal/nemesis": {"internal/farm", "internal/relay"}, // and the programs, as processes
+	"internal/rawjob":  {"pkg/identity/psk", "pkg/iwarp", "pkg/job"},
 	"internal/relay":   {},
+
+	"internal/wireattacks": {}, // tests only
 
 	"internal/simfarm":        {"pkg/history", "pkg/scheduler"},
 	"internal/simfarm/record": {},

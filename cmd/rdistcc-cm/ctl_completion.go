@@ -82,11 +82,11 @@ _rdistcc() {
       return ;;
   esac
   case ${COMP_WORDS[1]} in
-    drain|undrain) opts="$opts $(${COMP_WORDS[0]} --show-hosts 2>/dev/null | sed 's/[\/,].*//')" ;;
+    drain|undrain|doctor) opts="$opts $(${COMP_WORDS[0]} --show-hosts 2>/dev/null | sed 's/[\/,].*//')" ;;
   esac
   COMPREPLY=($(compgen -W "$opts" -- "$cur"))
   case ${COMP_WORDS[1]} in
-    install-links) COMPREPLY+=($(compgen -d -- "$cur")) ;;
+    install-links|certs) COMPREPLY+=($(compgen -d -- "$cur")) ;;
     why) COMPREPLY+=($(compgen -f -- "$cur")) ;;
   esac
 }
@@ -105,8 +105,8 @@ case ${words[2]} in
     *) shift words; (( CURRENT-- )); _normal; return ;;
 esac
 case ${words[2]} in
-    drain|undrain) opts="$opts ${(f)"$(${words[1]} --show-hosts 2>/dev/null | sed 's/[\/,].*//')"}" ;;
-    install-links) _files -/ ;;
+    drain|undrain|doctor) opts="$opts ${(f)"$(${words[1]} --show-hosts 2>/dev/null | sed 's/[\/,].*//')"}" ;;
+    install-links|certs) _files -/ ;;
     why) _files ;;
 esac
 compadd -- ${=opts}
@@ -115,5 +115,5 @@ compadd -- ${=opts}
 const fishHead = `# fish completion of rdistcc
 complete -c rdistcc -n __fish_use_subcommand -a '(__fish_complete_command)'
 complete -c rdistcc -n __fish_use_subcommand -l help -l version -l show-hosts
-complete -c rdistcc -n '__fish_seen_subcommand_from drain undrain' -f -a "(rdistcc --show-hosts 2>/dev/null | string replace -r '[/,].*' '')"
+complete -c rdistcc -n '__fish_seen_subcommand_from drain undrain doctor' -f -a "(rdistcc --show-hosts 2>/dev/null | string replace -r '[/,].*' '')"
 `

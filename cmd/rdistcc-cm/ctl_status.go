@@ -144,7 +144,7 @@ func table(write func(w io.Writer)) []byte {
 
 func hostLines(hosts []connmgr.HostStatus) []byte {
 	return table(func(w io.Writer) {
-		fmt.Fprintln(w, "HOST\tSTATE\tRUNNING\tJOBS\tCREDITS\tDONE\tFAILED\tSENT\tRECEIVED\tLOAD\tSEEN\t")
+		fmt.Fprintln(w, "HOST\tSTATE\tRUNNING\tJOBS\tCREDITS\tDONE\tFAILED\tSENT\tRECEIVED\tLOAD\tSANDBOX\tSEEN\t")
 		for i := range hosts {
 			h := &hosts[i]
 			jobs, load, seen := "-", "-", "-"
@@ -155,8 +155,8 @@ func hostLines(hosts []connmgr.HostStatus) []byte {
 				load = fmt.Sprintf("%.2f", float64(h.Load.LoadAvg)/100)
 				seen = fmt.Sprintf("%s ago, %s", viewAge(h.LoadAgeMS), cmp.Or(h.LoadFrom, "unknown"))
 			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", h.Addr, stateOf(h), h.Running, jobs, h.Credits,
-				h.OK, h.Failed, amount(h.Out), amount(h.In), load, seen, h.Note())
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", h.Addr, stateOf(h), h.Running, jobs, h.Credits,
+				h.OK, h.Failed, amount(h.Out), amount(h.In), load, cmp.Or(h.Sandbox, "-"), seen, h.Note())
 		}
 	})
 }

@@ -170,9 +170,9 @@ func TestStatusForPeople(t *testing.T) {
 		"connection manager v1, process 42, up 1h30m",
 		"3 commands under way, 2 of 64 slots taken; 1 wait for a host",
 		"host list of its own: /etc/rdistcc/hosts",
-		"a:7632 up 2 8 6 120 0 3.0MiB 4.9KiB 1.50 0.3 s ago, board",
-		"b:7632 down 0 - 0 0 0 0B 0B - - connection refused",
-		"c:7632 up 0 4 0 0 0 0B 0B 0.00 0.0 s ago, welcome shows no private trees",
+		"a:7632 up 2 8 6 120 0 3.0MiB 4.9KiB 1.50 - 0.3 s ago, board",
+		"b:7632 down 0 - 0 0 0 0B 0B - - - connection refused",
+		"c:7632 up 0 4 0 0 0 0B 0B 0.00 - 0.0 s ago, welcome shows no private trees",
 		"remote a:7632 120 77% 0",
 		"local diagnostics 25 16% 5",
 		"local link 10 6% 0",
@@ -217,7 +217,7 @@ func TestHostsOfTheAskingSide(t *testing.T) {
 			return reply(t, connmgr.Places{Hosts: 11, Guess: 5, Local: 1})
 		}
 		return reply(t, []connmgr.HostStatus{
-			{Addr: "a:7632", State: "up", Jobs: 8, Running: 3, Credits: 2, RTTUS: 1500, Rate: 12 << 20, Speed: 1.25, Load: &job.Load{LoadAvg: 150}, Tree: true, Out: 5 << 20, In: 300},
+			{Addr: "a:7632", State: "up", Jobs: 8, Running: 3, Credits: 2, RTTUS: 1500, Rate: 12 << 20, Speed: 1.25, Load: &job.Load{LoadAvg: 150}, Tree: true, Sandbox: "full", Out: 5 << 20, In: 300},
 			{Addr: "b:7632", State: "up", Jobs: 8, Drained: true}, {Addr: "c:7632", State: "down", Error: "refused", PauseMS: 2100},
 			{Addr: "d:7632", State: "unused"}, {Addr: "e:7632", State: "up", Jobs: 2, Tree: true, DoubtMS: 600000, Doubt: "another object"},
 			{Addr: "f:7632", State: "up", Jobs: 2, Tree: true, OnTrial: true}})
@@ -228,13 +228,13 @@ func TestHostsOfTheAskingSide(t *testing.T) {
 		lines = append(lines, strings.Join(strings.Fields(l), " "))
 	}
 	for _, want := range []string{
-		"HOST STATE JOBS RUNNING CREDITS RTT RATE SPEED LOAD TREE SENT RECEIVED NOTE",
-		"a:7632 up 8 3 2 1.5 ms 12.0MiB/s 1.25 1.50 yes 5.0MiB 300B",
-		"b:7632 drained 8 0 0 - - - - no 0B 0B drained by hand: rdistcc undrain ends that",
-		"c:7632 down - 0 0 - - - - - 0B 0B refused; again in 3s",
-		"d:7632 unused - 0 0 - - - - - 0B 0B",
-		"e:7632 quarantined 2 0 0 - - - - yes 0B 0B in quarantine for 10m0s: another object",
-		"f:7632 up 2 0 0 - - - - yes 0B 0B on trial, one job at a time: its jobs failed",
+		"HOST STATE JOBS RUNNING CREDITS RTT RATE SPEED LOAD TREE SANDBOX SENT RECEIVED NOTE",
+		"a:7632 up 8 3 2 1.5 ms 12.0MiB/s 1.25 1.50 yes full 5.0MiB 300B",
+		"b:7632 drained 8 0 0 - - - - no - 0B 0B drained by hand: rdistcc undrain ends that",
+		"c:7632 down - 0 0 - - - - - - 0B 0B refused; again in 3s",
+		"d:7632 unused - 0 0 - - - - - - 0B 0B",
+		"e:7632 quarantined 2 0 0 - - - - yes - 0B 0B in quarantine for 10m0s: another object",
+		"f:7632 up 2 0 0 - - - - yes - 0B 0B on trial, one job at a time: its jobs failed",
 	} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("hosts lacks %q:\n%s", want, out)
@@ -370,7 +370,7 @@ func TestWrongWords(t *testing.T) {
 func TestHelp(t *testing.T) {
 	s := newShell(t)
 	all := s.want(0, "", "", "--help")
-	for _, sub := range []string{"status", "top", "stats", "why", "hosts", "drain", "undrain", "config", "stop", "install-links", "completion"} {
+	for _, sub := range []string{"status", "top", "stats", "why", "hosts", "drain", "undrain", "config", "stop", "install-links", "certs", "completion"} {
 		if !strings.Contains(all, sub) {
 			t.Errorf("help does not name %s", sub)
 		}

@@ -184,6 +184,7 @@ var reasons = map[string]string{
 	"refused:toolchain":       "no host has this very compiler; install the same packages there",
 	"refused:full":            "every host is busy with other builds",
 	"refused:draining":        "the hosts that are left are shutting down, or were drained by hand (rdistcc undrain)",
+	"refused:sandbox":         "the hosts that are left cannot confine compiles as they were told to; their logs say why",
 	"refused:memory":          "no host has as much memory free as this compile is expected to take",
 	"refused:quarantine":      "the hosts that are left gave other objects than a second one; look at them, then rdistcc undrain",
 	"refused:policy":          "the host does not allow something in this command; its log says what",

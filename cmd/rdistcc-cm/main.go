@@ -68,6 +68,10 @@ var flags = []struct{ name, key, usage string }{
 	{"hosts", "hosts", "compile hosts for jobs that name none: a `LIST` as in RDISTCC_HOSTS"},
 	{"http", "http.manager", "serve metrics and the status page on `ADDR:PORT`"},
 	{"idle-exit", "manager.idle-exit", "end after `DUR` without a compile; 0 = never"},
+	{"psk-file", "auth.psk-file", "ask the other side for a proof that it has the key in this `FILE`, and prove the same"},
+	{"tls-cert", "auth.tls.cert", "speak TLS 1.3 with the certificate in this `FILE`, and ask the other side for one"},
+	{"tls-key", "auth.tls.key", "key of --tls-cert, a `FILE`"},
+	{"tls-ca", "auth.tls.ca", "`FILE` with who signs the other side's certificate"},
 	{"log-file", "log.file", "log to `FILE` instead of stderr"},
 	{"log-level", "log.level", "`LEVEL` of the log: debug, info, warn, error"},
 }
@@ -102,7 +106,7 @@ func rootCommand() *cobra.Command {
 					if !c.Flags().Changed(f.name) {
 						continue
 					}
-					if err := cfg.Set(f.key, "--"+f.name, *values[i]); err != nil {
+					if err := cfg.Set(f.key, "--"+f.name, config.Absolute(f.key, *values[i])); err != nil {
 						return err
 					}
 				}

@@ -72,7 +72,7 @@ func pageOf(s *connmgr.Status, sums *connmgr.Stats, name string) telemetry.Page 
 
 func hostTable(s *connmgr.Status) telemetry.Table {
 	t := telemetry.Table{Title: "Hosts", Empty: "none was named yet",
-		Columns: []string{"host", "state", "our jobs", "all jobs", "credits", "round trip", "rate", "speed", "done", "failed", "sent, received", "note"}}
+		Columns: []string{"host", "state", "our jobs", "all jobs", "credits", "round trip", "rate", "speed", "sandbox", "done", "failed", "sent, received", "note"}}
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
 		state := telemetry.Cell{Text: stateOf(h), Tone: telemetry.ToneWarn}
@@ -103,7 +103,7 @@ func hostTable(s *connmgr.Status) telemetry.Table {
 			speed = fmt.Sprintf("%.2f", h.Speed)
 		}
 		t.Rows = append(t.Rows, append([]telemetry.Cell{{Text: h.Addr}, state, ours, theirs},
-			cells(h.Credits, rtt, rate, speed, h.OK, h.Failed, amount(h.Out)+", "+amount(h.In), h.Note())...))
+			cells(h.Credits, rtt, rate, speed, cmp.Or(h.Sandbox, "-"), h.OK, h.Failed, amount(h.Out)+", "+amount(h.In), h.Note())...))
 	}
 	return t
 }

@@ -40,8 +40,8 @@ func TestPageShowsTheFarm(t *testing.T) {
 	text := fmt.Sprint(p.Facts, p.Notes) + "\n" + strings.Join(rows, "\n")
 	for _, want := range []string{
 		"{hosts that take jobs 1 of 3}", "{our jobs there 2, with 8 places}", "{done on hosts 77%}", "{retries, second hosts 4, 5}", "drained by hand: c:7632",
-		"a:7632|up|2|6 of 8, 2 queued|6|-|-|-|120|0|3.0MiB, 4.9KiB|",
-		"b:7632|down|0|-|0|-|-|-|0|0|0B, 0B|connection refused",
+		"a:7632|up|2|6 of 8, 2 queued|6|-|-|-|-|120|0|3.0MiB, 4.9KiB|",
+		"b:7632|down|0|-|0|-|-|-|-|0|0|0B, 0B|connection refused",
 		"c:7632|drained|",
 		"local|link|10|6%|0|what links runs here",
 		"total|2 ms|",

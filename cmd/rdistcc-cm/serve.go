@@ -17,12 +17,16 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/discover"
+	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/telemetry"
 )
 
 // closeTime bounds what is left to do at the end: a scrape, a goodbye.
 const closeTime = time.Second
+
+// soon is when a certificate that expires is worth a warning at the start.
+const soon = 14 * 24 * time.Hour
 
 // daemon is a running connection manager.
 type daemon struct {
@@ -31,6 +35,7 @@ type daemon struct {
 	log    *telemetry.Log
 	notify telemetry.Notifier
 	hosts  *hostSource
+	id     *identity.Identity
 	m      *connmgr.Manager
 	web    atomic.Pointer[telemetry.Server] // nil: none, or not any more
 
@@ -50,8 +55,19 @@ func serve(load func() (*config.Config, error), replace string) (err error) {
 	if d.cfg, err = load(); err != nil {
 		return err
 	}
+	if err := closeUp(d.cfg); err != nil { // before any key is read
+		return err
+	}
+	a := d.cfg.Auth
+	if d.id, err = identity.New(identity.Client, identity.Settings{PSKFile: a.PSKFile, Cert: a.TLS.Cert, Key: a.TLS.Key, CA: a.TLS.CA}); err != nil {
+		return usageError{err}
+	}
 	if d.log, err = telemetry.OpenLog(d.cfg.Log.File, d.cfg.Log.Level); err != nil {
 		return err
+	}
+	d.id.SetLog(d.log.Logger)
+	if to := d.id.Expires(); !to.IsZero() && time.Until(to) < soon {
+		d.log.Warn("this side's certificate expires soon: no host will take jobs any more", "expires", to)
 	}
 	defer d.log.Close()
 	sockets, err := telemetry.Sockets(os.Getenv, os.Getpid())
@@ -75,7 +91,7 @@ func serve(load func() (*config.Config, error), replace string) (err error) {
 	if err != nil {
 		return err
 	}
-	dev, err := iwarp.Open(iwarp.Config{})
+	dev, err := iwarp.Open(iwarp.Config{Dial: d.id.Dial})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -86,6 +102,7 @@ func serve(load func() (*config.Config, error), replace string) (err error) {
 	d.hosts = newHostSource(d.cfg, os.Getenv)
 	o := options(d.cfg)
 	o.Cores = fewThreads()
+	o.Key = d.id.Key
 	o.Device, o.Log, o.Registry, o.Version = dev, d.log.Logger, registry, version
 	o.Hosts, o.Home = d.hosts.get, os.Getenv("HOME")
 	found := discover.New(discover.Options{
@@ -282,6 +299,12 @@ func (d *daemon) reload() {
 	}
 	if err := d.log.Reopen(); err != nil {
 		d.log.Error("reload: reopen the log", "err", err)
+	}
+	if err := d.id.Reload(); err != nil {
+		d.log.Error("reload: certificates and keys stay as they are", "err", err)
+	}
+	if cfg.Auth != d.cfg.Auth {
+		d.log.Warn("reload: takes a restart", "setting", "auth")
 	}
 	d.hosts.configure(cfg)
 	d.log.Info("reloaded", "config", cfg.Path())

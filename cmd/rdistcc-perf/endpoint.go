@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rdistcc/rdistcc/pkg/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -32,6 +33,7 @@ type endpoint struct {
 	peer     iwarp.STag
 	peerTO   uint64
 	info     iwarp.ConnInfo
+	proof    []byte // goes behind the next control message; empty: nothing is to be proven
 	provider string
 	posted   int   // requests without a completion yet
 	sent     int64 // messages of a bandwidth test, once it has ended
@@ -46,7 +48,7 @@ type shape struct {
 
 // shape is what a test between two rdistcc-perf needs.
 func (o *options) shape() shape {
-	s := shape{sends: o.depth + ctlRecvs, recvs: ctlRecvs, recvLen: ctlSize, window: int(o.size)}
+	s := shape{sends: o.depth + ctlRecvs, recvs: ctlRecvs, recvLen: ctlSize + psk.ProofLen, window: int(o.size)}
 	if o.t.id == testSendBW || o.t.id == testSendLat {
 		s.recvs += o.depth
 		s.recvLen = max(s.recvLen, int(o.size))
@@ -229,7 +231,8 @@ func (e *endpoint) receive(ctx context.Context, f func(wc *iwarp.WC) bool) error
 // from data.
 func (e *endpoint) control(ctx context.Context, a, b uint64) error {
 	m := binary.BigEndian.AppendUint64(nil, a)
-	m = binary.BigEndian.AppendUint64(m, b)
+	m = append(binary.BigEndian.AppendUint64(m, b), e.proof...)
+	e.proof = nil
 	return e.post(ctx, &iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Inline | iwarp.Solicited, Data: m})
 }
 

@@ -100,7 +100,7 @@ func (x *example) check() error {
 }
 
 func (x *example) run(ctx context.Context, out io.Writer) error {
-	dev, err := iwarp.Open(iwarp.Config{})
+	dev, err := openDevice(ctx, sideRole(x.o.server))
 	if err != nil {
 		return err
 	}

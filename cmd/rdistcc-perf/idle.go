@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/spf13/cobra"
 )
@@ -123,8 +124,8 @@ type idler struct {
 	qps []iwarp.QP
 }
 
-func newIdler(depth int) (*idler, error) {
-	dev, err := iwarp.Open(iwarp.Config{})
+func newIdler(ctx context.Context, role identity.Role, depth int) (*idler, error) {
+	dev, err := openDevice(ctx, role)
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +201,7 @@ func (x *idler) drop() {
 }
 
 func measureIdle(ctx context.Context, o *options, conns int) (*idleResult, error) {
-	x, err := newIdler(o.depth)
+	x, err := newIdler(ctx, identity.Client, o.depth)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +260,7 @@ func measureIdle(ctx context.Context, o *options, conns int) (*idleResult, error
 
 // serveIdle answers clients one after the other.
 func serveIdle(ctx context.Context, o *options, log io.Writer) error {
-	x, err := newIdler(1)
+	x, err := newIdler(ctx, identity.Daemon, 1)
 	if err != nil {
 		return err
 	}

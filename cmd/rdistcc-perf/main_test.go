@@ -41,7 +41,13 @@ func startServerWith(t *testing.T, o *options) (addr string, wait func() error) 
 // it once wait has returned.
 func startServerLog(t *testing.T, o *options, said io.Writer) (addr string, wait func() error) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+	return startServerIn(t, t.Context(), o, said)
+}
+
+// startServerIn has the identity of a context, too.
+func startServerIn(t *testing.T, ctx context.Context, o *options, said io.Writer) (addr string, wait func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/identity"
+	"github.com/rdistcc/rdistcc/pkg/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -14,17 +16,17 @@ func measure(ctx context.Context, o *options) (*result, error) {
 	if o.t.tcp {
 		return measureTCP(ctx, o)
 	}
-	dev, err := iwarp.Open(iwarp.Config{})
+	if o.perftest {
+		return measurePerftest(ctx, o)
+	}
+	dev, key, err := openProving(ctx, identity.Client)
 	if err != nil {
 		return nil, err
 	}
 	defer dev.Close()
-	if o.perftest {
-		return measurePerftest(ctx, dev, o)
-	}
 	ends := make([]*endpoint, o.qps)
 	for i := range ends {
-		e, err := connect(ctx, dev, o)
+		e, err := connect(ctx, dev, key, o)
 		if err != nil {
 			return nil, err
 		}
@@ -73,13 +75,28 @@ func (r *result) run(ctx context.Context, ends []*endpoint) error {
 	return ctx.Err()
 }
 
-// connect makes one connection and exchanges windows with the server.
-func connect(ctx context.Context, dev iwarp.Device, o *options) (*endpoint, error) {
+// connect makes one connection and exchanges windows with the server. With a key the
+// server has to prove first that it has it too, and the first message does for us.
+func connect(ctx context.Context, dev iwarp.Device, key *psk.Key, o *options) (*endpoint, error) {
 	e, err := newEndpoint(dev, o, o.shape())
 	if err != nil {
 		return nil, err
 	}
-	if err := e.dial(ctx, dev, o.params()); err != nil {
+	private := o.params()
+	var proving *psk.Dialing
+	if key != nil {
+		proving = key.Dial(private, dev.Attr().StartUp)
+		private = proving.PrivateData()
+	}
+	err = e.dial(ctx, dev, private)
+	if err == nil && proving != nil {
+		var proof [psk.ProofLen]byte
+		if _, proof, err = proving.Finish(e.info.Request, e.info.Reply, e.info.PrivateData); err != nil {
+			err = &exitError{exitConnect, fmt.Errorf("%s does not prove that it has our key: %w", o.client, err)}
+		}
+		e.proof = proof[:]
+	}
+	if err != nil {
 		e.close()
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -17,7 +18,12 @@ const (
 
 // measurePerftest is the client of a perftest server. CPU time is this side's
 // only, and a message is done when the provider says so, as perftest counts.
-func measurePerftest(ctx context.Context, dev iwarp.Device, o *options) (*result, error) {
+func measurePerftest(ctx context.Context, o *options) (*result, error) {
+	dev, err := openDevice(ctx, identity.Client)
+	if err != nil {
+		return nil, err
+	}
+	defer dev.Close()
 	ctl, err := ptControl(dev, o)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/spf13/cobra"
 )
@@ -271,7 +272,7 @@ func (r *rpingResult) print(w io.Writer, asJSON bool) error {
 
 // ping is the client.
 func (o *rpingOptions) ping(ctx context.Context, out io.Writer) (*rpingResult, error) {
-	dev, err := iwarp.Open(iwarp.Config{})
+	dev, err := openDevice(ctx, identity.Client)
 	if err != nil {
 		return nil, err
 	}

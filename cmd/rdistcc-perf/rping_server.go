@@ -9,12 +9,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // serve answers clients until ctx ends, or one client with --once.
 func (o *rpingOptions) serve(ctx context.Context, out, log io.Writer) error {
-	dev, err := iwarp.Open(iwarp.Config{})
+	dev, err := openDevice(ctx, identity.Daemon)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/identity"
+	"github.com/rdistcc/rdistcc/pkg/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -21,7 +23,14 @@ func serve(ctx context.Context, o *options, log io.Writer) error {
 	if o.t.tcp {
 		return serveAllTCP(ctx, o, log)
 	}
-	dev, err := iwarp.Open(iwarp.Config{})
+	open := openProving
+	if o.perftest {
+		open = func(ctx context.Context, role identity.Role) (iwarp.Device, *psk.Key, error) {
+			dev, err := openDevice(ctx, role)
+			return dev, nil, err
+		}
+	}
+	dev, key, err := open(ctx, identity.Daemon)
 	if err != nil {
 		return err
 	}
@@ -48,7 +57,7 @@ func serve(ctx context.Context, o *options, log io.Writer) error {
 			return err
 		}
 		wg.Go(func() {
-			last, err := serveQP(ctx, dev, req, o.t)
+			last, err := serveQP(ctx, dev, key, req, o.t)
 			if err != nil && ctx.Err() == nil {
 				say(log, "%v: %v", req.Info().Remote, err)
 			}
@@ -69,8 +78,12 @@ func listenError(o *options, err error) error {
 
 // serveQP answers one connection. last says that it came about, and that its
 // client did not promise another one.
-func serveQP(ctx context.Context, dev iwarp.Device, req iwarp.ConnRequest, t *test) (last bool, err error) {
-	o, err := parseParams(req.Info().PrivateData, t)
+func serveQP(ctx context.Context, dev iwarp.Device, key *psk.Key, req iwarp.ConnRequest, t *test) (last bool, err error) {
+	private, claim, err := claimOf(key, req.Info().PrivateData)
+	if err != nil {
+		return false, errors.Join(err, req.Reject([]byte(err.Error())))
+	}
+	o, err := parseParams(private, t)
 	if err != nil {
 		return false, errors.Join(err, req.Reject([]byte(err.Error())))
 	}
@@ -79,13 +92,23 @@ func serveQP(ctx context.Context, dev iwarp.Device, req iwarp.ConnRequest, t *te
 		return false, errors.Join(err, req.Reject([]byte("the server says: "+err.Error())))
 	}
 	defer e.close()
-	if err := req.Accept(ctx, e.qp, o.connParam(dev)); err != nil {
+	p := o.connParam(dev)
+	if claim != nil {
+		clear(e.recvBuf[ctlSize:][:psk.ProofLen])
+		p.Private = func(i iwarp.ConnInfo) []byte { return claim.Answer(nil, i.Request, i.Reply) }
+	}
+	if err := req.Accept(ctx, e.qp, p); err != nil {
 		return false, err
 	}
 	last = !o.more
 	var stag uint64
 	if stag, e.peerTO, _, err = e.awaitControl(ctx); err != nil {
 		return last, err
+	}
+	if claim != nil {
+		if err := claim.Check(e.recvBuf[ctlSize:][:psk.ProofLen]); err != nil {
+			return false, err // and it has not been told of our window
+		}
 	}
 	e.peer = iwarp.STag(stag)
 	if err := e.control(ctx, uint64(e.data.STag()), e.data.Base()); err != nil {
@@ -109,6 +132,25 @@ func serveQP(ctx context.Context, dev iwarp.Device, req iwarp.ConnRequest, t *te
 	case <-ctx.Done():
 	}
 	return last, nil
+}
+
+// claimOf takes what a client says of a key from its private data. Who has one does
+// not serve one without, and the reverse.
+func claimOf(key *psk.Key, private []byte) (params []byte, claim *psk.Claim, err error) {
+	switch {
+	case key == nil && psk.Offered(private):
+		return nil, nil, errors.New("this server has no key: start it with --psk-file, or leave it out")
+	case key == nil:
+		return private, nil, nil
+	}
+	claim, err = key.Judge(private)
+	switch {
+	case errors.Is(err, psk.ErrMissing):
+		return nil, nil, errors.New("this server wants a key: --psk-file")
+	case err != nil:
+		return nil, nil, err
+	}
+	return claim.Greeting(), claim, nil
 }
 
 // arrived is the number of Writes, or of Read Requests, that the QP has counted.
@@ -174,6 +216,9 @@ func (e *endpoint) answer(ctx context.Context) (n int64, told uint64, err error)
 }
 
 func serveAllTCP(ctx context.Context, o *options, log io.Writer) error {
+	if err := noAuth(ctx, o); err != nil {
+		return err
+	}
 	ln, err := net.Listen("tcp", o.listen)
 	if err != nil {
 		return listenError(o, err)

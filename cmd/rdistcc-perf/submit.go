@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdistcc/rdistcc/internal/rawjob"
+	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
@@ -29,6 +31,11 @@ const (
 type submitOptions struct {
 	argv, env, source, object, stderr string
 	timeout                           time.Duration
+
+	unsourced     bool
+	limit, cancel time.Duration
+	repeat        int
+	raw           rawOptions
 }
 
 func submitCommand() *cobra.Command {
@@ -43,16 +50,25 @@ is what the compiler is called. The protocol has fields of its own for what -c, 
 -x LANG, -o FILE and the source's name say, so these are taken out; the source's name is
 a word that ends like --source, or a last word that is no option. All other words go as
 they stand, and so do those of --env. The source is sent as it is: it should be
-preprocessed.
+preprocessed. --no-source sends none.
+
+With --form sources the command runs in a tree with the files that are named and no
+others: --file NAME=PATH is a file of that name with the content of PATH (NAME=@N: the
+same as the Nth, a hard link), --link NAME=TARGET a symbolic link, --dir a directory;
+--source, if given, is one more file under its base name. No word is taken out then, or
+with --raw: what the fields of the protocol say is told by --lang, --name, --cwd,
+--front, --compiler and --output [object:|assembly:|stack-usage:|side:|dependency:]NAME.
 
 The compiler is the one that the first word names here, or gcc when it names none: the
-daemon must have the same. Exit status: 0 the compile ran, 1 the compiler failed,
-3 the daemon refused the job.`,
+daemon must have the same. --toolchain names another one. --repeat sends the job so many
+times at once over one connection, --cancel takes it back after a time.
+
+Exit status: 0 the compile ran, 1 the compiler failed, 3 the daemon refused the job.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return &exitError{exitArguments, errors.New("submit: one HOST:PORT is needed")}
 			}
-			if o.argv == "" || o.source == "" {
+			if o.argv == "" || o.source == "" && !o.unsourced && o.raw.form != formSources {
 				return &exitError{exitArguments, errors.New("submit: --argv and --source are needed")}
 			}
 			return nil
@@ -63,68 +79,146 @@ daemon must have the same. Exit status: 0 the compile ran, 1 the compiler failed
 	f.StringVar(&o.argv, "argv", "", "`file` with the command's words, each ended by a NUL")
 	f.StringVar(&o.env, "env", "", "`file` with NAME=VALUE words, each ended by a NUL")
 	f.StringVar(&o.source, "source", "", "`file` with the preprocessed source")
+	f.BoolVar(&o.unsourced, "no-source", false, "send no source")
 	f.StringVar(&o.object, "object", "", "`file` that the object is written to")
 	f.StringVar(&o.stderr, "stderr", "", "`file` that the compiler's messages are written to")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait for the answer")
+	f.DurationVar(&o.limit, "limit", 0, "wall time that the daemon is asked to give the compile; 0: its own limit")
+	f.DurationVar(&o.cancel, "cancel", 0, "take the job back after `so long`")
+	f.IntVar(&o.repeat, "repeat", 1, "send it `N` times at once")
+	o.raw.flags(f)
 	return c
 }
 
 // submit does the whole of it.
 func submit(ctx context.Context, addr string, o *submitOptions) error {
-	argv, err := words(o.argv)
-	if err != nil {
-		return err
-	}
-	if len(argv) == 0 {
-		return &exitError{exitArguments, fmt.Errorf("%s holds no word", o.argv)}
-	}
-	body := parseArgv(argv, filepath.Base(o.source))
-	if o.env != "" {
-		if body.Env, err = words(o.env); err != nil {
-			return err
-		}
-	}
-	if body.Name == "" {
-		body.Name = filepath.Base(o.source)
-	}
-	if body.Language == "" {
-		body.Language = "cpp-output"
-		if strings.Contains(filepath.Base(body.Argv0), "++") {
-			body.Language = "c++-cpp-output"
-		}
-	}
-	if body.Cwd, err = os.Getwd(); err != nil {
-		return err
-	}
-	text, err := os.ReadFile(o.source)
-	if err != nil {
-		return &exitError{exitArguments, err}
-	}
-	tc, err := identify(ctx, body.Argv0)
+	j, err := o.job(ctx)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	dev, err := iwarp.Open(iwarp.Config{})
+	id, err := identityOf(ctx, identity.Client)
+	if err != nil {
+		return err
+	}
+	dev, err := iwarp.Open(iwarp.Config{Dial: id.Dial})
 	if err != nil {
 		return err
 	}
 	defer dev.Close()
-	s, err := newSubmitter(ctx, dev, addr)
+	c, err := rawjob.DialWith(ctx, dev, addr, rawjob.Options{Want: o.repeat, Key: id.Key()})
 	if err != nil {
-		return err
+		return exitOf(err)
 	}
-	defer s.close()
-	r, err := s.run(ctx, tc, body, text)
+	defer c.Close()
+	r, err := o.send(ctx, c, j)
 	if err != nil {
-		return err
+		return exitOf(err)
 	}
 	return o.report(r)
 }
 
+// exitOf gives an error of the connection its exit status.
+func exitOf(err error) error {
+	var rejected *rawjob.Rejected
+	switch {
+	case errors.As(err, &rejected):
+		return &exitError{exitRefused, err}
+	case errors.Is(err, rawjob.ErrConnect):
+		return &exitError{exitConnect, err}
+	case errors.Is(err, rawjob.ErrProtocol):
+		return &exitError{exitProtocol, err}
+	}
+	return err
+}
+
+// job is what the command line asks to be sent.
+func (o *submitOptions) job(ctx context.Context) (*rawjob.Job, error) {
+	argv, err := words(o.argv)
+	if err != nil {
+		return nil, err
+	}
+	if len(argv) == 0 {
+		return nil, &exitError{exitArguments, fmt.Errorf("%s holds no word", o.argv)}
+	}
+	j := &rawjob.Job{Timeout: o.limit}
+	if o.source != "" {
+		if j.Text, err = os.ReadFile(o.source); err != nil {
+			return nil, &exitError{exitArguments, err}
+		}
+	}
+	if o.raw.form == formSources || o.raw.words {
+		j.Body = &job.Body{Argv0: argv[0], Args: argv[1:]}
+	} else {
+		j.Body = parseArgv(argv, filepath.Base(o.source))
+	}
+	b := j.Body
+	if o.env != "" {
+		if b.Env, err = words(o.env); err != nil {
+			return nil, err
+		}
+	}
+	if err := o.raw.fill(j, filepath.Base(o.source)); err != nil {
+		return nil, &exitError{exitArguments, err}
+	}
+	if b.Name == "" {
+		b.Name = filepath.Base(o.source)
+	}
+	if b.Language == "" {
+		b.Language = "cpp-output"
+		if strings.Contains(filepath.Base(b.Argv0), "++") {
+			b.Language = "c++-cpp-output"
+		}
+	}
+	if b.Cwd == "" {
+		if b.Cwd, err = os.Getwd(); err != nil {
+			return nil, err
+		}
+	}
+	of := b.Argv0
+	if o.raw.toolchain != "" {
+		of = o.raw.toolchain
+	}
+	j.Toolchain, err = identify(ctx, of)
+	return j, err
+}
+
+// send sends the job, as often as asked, and returns the first answer that is no success,
+// else the last one.
+func (o *submitOptions) send(ctx context.Context, c *rawjob.Client, j *rawjob.Job) (*rawjob.Result, error) {
+	var all []*rawjob.Pending
+	for range max(o.repeat, 1) {
+		p, err := c.Start(ctx, j)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	if o.cancel > 0 {
+		select {
+		case <-time.After(o.cancel):
+		case <-ctx.Done():
+		}
+		if err := c.Cancel(all...); err != nil {
+			return nil, err
+		}
+	}
+	var answer *rawjob.Result
+	for _, p := range all {
+		r, err := c.Wait(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if answer == nil || answer.Status == job.StatusRan && answer.Exit == 0 && answer.Signal == 0 {
+			answer = r
+		}
+	}
+	return answer, nil
+}
+
 // report writes the files and turns the result into an exit status.
-func (o *submitOptions) report(r *submitResult) error {
+func (o *submitOptions) report(r *rawjob.Result) error {
 	switch r.Status {
 	case job.StatusRefused:
 		return &exitError{exitRefused, fmt.Errorf("refused (%v): %s", r.Cause, r.Detail)}
@@ -132,7 +226,7 @@ func (o *submitOptions) report(r *submitResult) error {
 		return &exitError{exitCompilerFailed, fmt.Errorf("failed (%v): %s", r.Cause, r.Detail)}
 	}
 	if o.stderr != "" {
-		if err := os.WriteFile(o.stderr, r.segment(r.Stderr), 0o666); err != nil {
+		if err := os.WriteFile(o.stderr, r.Segment(r.Stderr), 0o666); err != nil {
 			return err
 		}
 	}
@@ -141,7 +235,7 @@ func (o *submitOptions) report(r *submitResult) error {
 			if f.Index != 0 {
 				continue
 			}
-			if err := os.WriteFile(o.object, r.segment(f.Segment), 0o666); err != nil {
+			if err := os.WriteFile(o.object, r.Segment(f.Segment), 0o666); err != nil {
 				return err
 			}
 		}

@@ -30,6 +30,9 @@ func dialTCP(ctx context.Context, o *options) (*net.TCPConn, error) {
 }
 
 func measureTCP(ctx context.Context, o *options) (*result, error) {
+	if err := noAuth(ctx, o); err != nil {
+		return nil, err
+	}
 	conns := make([]*net.TCPConn, o.qps)
 	for i := range conns {
 		c, err := dialTCP(ctx, o)

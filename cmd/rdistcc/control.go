@@ -18,8 +18,10 @@ commands:
   why FILE      where a file was compiled last, and why there
   hosts         the hosts that a job would use now
   drain HOST    give a host nothing new; undrain HOST ends that
+  doctor [HOST] check this machine and the hosts, and say what to do
   config        the settings in force
   stop          end the connection manager
+  certs DIR     make certificates for TLS between build and compile hosts
   install-links DIR
                 make links named like the compilers: DIR first on PATH
                 distributes every build
@@ -37,7 +39,7 @@ environment: RDISTCC_HOSTS="build1 build2/8 localhost/2", RDISTCC_VERBOSE,
 // reached by its path.
 func isControl(word string) bool {
 	switch word {
-	case "status", "top", "stats", "why", "hosts", "drain", "undrain", "config", "stop", "install-links", "completion", "--show-hosts", "-j":
+	case "status", "top", "stats", "why", "hosts", "drain", "undrain", "doctor", "config", "stop", "install-links", "certs", "completion", "--show-hosts", "-j":
 		return true
 	}
 	return false

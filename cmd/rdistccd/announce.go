@@ -22,7 +22,7 @@ func (d *daemon) announce() (*discover.Announcer, error) {
 		}
 	}
 	if len(a.Listen) == 0 {
-		d.log.Warn("nothing to announce: jobs are taken from this machine only; listen on an address that others reach (--listen 0.0.0.0:7632 --allow NETWORK)")
+		d.log.Warn("nothing to announce: jobs are taken from this machine only; listen on an address that others reach (--listen 0.0.0.0:7632)")
 		return nil, nil
 	}
 	return discover.Announce(a)

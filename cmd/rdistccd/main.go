@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
 	"github.com/rdistcc/rdistcc/pkg/tree"
 	"github.com/rdistcc/rdistcc/pkg/worker"
 )
@@ -30,6 +31,8 @@ func main() {
 		worker.Guard()
 	case tree.Arg0:
 		tree.Main()
+	case probe.Arg0:
+		probe.Main()
 	}
 	os.Exit(run(os.Args[1:]))
 }
@@ -71,8 +74,13 @@ var flags = []struct {
 	{"provider", "daemon.provider", "speak iWARP by `PROVIDER`: soft, ibverbs or ibverbs:DEVICE", false},
 	{"jobs", "daemon.jobs", "run `N` compiles at a time; 0 = the cores", false},
 	{"nice", "daemon.nice", "run compilers at this nice `LEVEL`", false},
-	{"allow", "daemon.allow", "take jobs from this `NETWORK` (10.0.0.0/8) beside this machine; may be given several times", true},
+	{"allow", "daemon.allow", "take jobs from this `NETWORK` (10.0.0.0/8) beside this machine, and no other, of those who prove who they are; may be given several times", true},
+	{"psk-file", "auth.psk-file", "ask the other side for a proof that it has the key in this `FILE`, and prove the same", false},
+	{"tls-cert", "auth.tls.cert", "speak TLS 1.3 with the certificate in this `FILE`, and ask the other side for one", false},
+	{"tls-key", "auth.tls.key", "key of --tls-cert, a `FILE`", false},
+	{"tls-ca", "auth.tls.ca", "`FILE` with who signs the other side's certificate", false},
 	{"announce", "discovery.mdns", "say in the local network, by mDNS, that jobs are taken here", false},
+	{"sandbox", "sandbox", "confine compiles by `MODE`: auto (all that the system offers), strict (nothing less than is needed), off", false},
 	{"http", "http.daemon", "serve metrics and the status page on `ADDR:PORT`; \"\" = not at all", false},
 	{"user", "daemon.user", "become this `USER` when started as root", false},
 	{"pid-file", "daemon.pid-file", "write the process number to `FILE`", false},
@@ -105,7 +113,7 @@ func rootCommand() *cobra.Command {
 			values[f.name] = func() []string { return *v }
 		} else {
 			v := c.Flags().String(f.name, "", f.usage)
-			values[f.name] = func() []string { return []string{*v} }
+			values[f.name] = func() []string { return []string{config.Absolute(f.key, *v)} }
 			if f.key == "discovery.mdns" {
 				c.Flags().Lookup(f.name).NoOptDefVal = "true" // or --announce=false
 			}

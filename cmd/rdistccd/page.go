@@ -26,6 +26,10 @@ func (d *daemon) page() telemetry.Page {
 			{Name: "memory available", Value: fmt.Sprintf("%d MiB", st.Load.MemoryFree>>20)},
 		},
 	}
+	p.Facts = append(p.Facts, telemetry.Fact{Name: "compiles are confined", Value: confinement(st.Sandbox)})
+	if st.Sandbox.Breach != "" {
+		p.Notes = append(p.Notes, "The last canary found that the sandbox leaks or fails: "+st.Sandbox.Breach)
+	}
 	if err := d.w.Ready(); err != nil {
 		p.State = err.Error()
 	}
@@ -41,6 +45,15 @@ func (d *daemon) page() telemetry.Page {
 	}
 	p.Tables = []telemetry.Table{clients(st), d.toolchains()}
 	return p
+}
+
+// confinement is how compiles are kept in, in a line.
+func confinement(s worker.SandboxStatus) string {
+	text := s.Measures.Level().String()
+	if names := s.Measures.Names(); len(names) > 0 {
+		text += " (" + strings.Join(names, ", ") + ")"
+	}
+	return text + ", set to " + s.Mode.String()
 }
 
 func clients(st worker.Status) telemetry.Table {

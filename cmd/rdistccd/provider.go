@@ -4,14 +4,15 @@ import (
 	"strings"
 
 	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/ibverbs"
 )
 
 // openDevice opens what the setting names.
-func openDevice(c *config.Config) (iwarp.Device, error) {
+func openDevice(c *config.Config, id *identity.Identity) (iwarp.Device, error) {
 	if c.Daemon.Provider == "soft" {
-		return iwarp.Open(iwarp.Config{})
+		return iwarp.Open(iwarp.Config{Dial: id.Dial, Listen: id.Listen})
 	}
 	_, device, _ := strings.Cut(c.Daemon.Provider, ":")
 	dev, err := ibverbs.Open(ibverbs.Config{Device: device})

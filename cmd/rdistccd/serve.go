@@ -16,7 +16,9 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/telemetry"
 	"github.com/rdistcc/rdistcc/pkg/worker"
 )
@@ -30,14 +32,17 @@ const drainGrace = 10 * time.Second
 
 // daemon is a running rdistccd.
 type daemon struct {
-	load   func() (*config.Config, error)
-	cfg    *config.Config
-	log    *telemetry.Log
-	notify telemetry.Notifier
-	dev    iwarp.Device
-	w      *worker.Server
-	listen []iwarp.Listener
-	quiet  func() // ends the announcements; nil = there are none
+	load    func() (*config.Config, error)
+	cfg     *config.Config
+	log     *telemetry.Log
+	notify  telemetry.Notifier
+	id      *identity.Identity
+	metrics *worker.Metrics
+	dev     iwarp.Device
+	w       *worker.Server
+	audit   *worker.Audit // nil: none is kept
+	listen  []iwarp.Listener
+	quiet   func() // ends the announcements; nil = there are none
 }
 
 // serve runs the daemon until a signal ends it. What can fail for a wrong setting
@@ -47,7 +52,10 @@ func serve(load func() (*config.Config, error)) (err error) {
 	if d.cfg, err = load(); err != nil {
 		return err
 	}
-	if err := checkListen(d.cfg); err != nil {
+	if d.id, err = openIdentity(d.cfg); err != nil {
+		return err
+	}
+	if err := checkListen(d.cfg, d.id.Mode()); err != nil {
 		return err
 	}
 	sockets, err := telemetry.Sockets(os.Getenv, os.Getpid())
@@ -61,7 +69,9 @@ func serve(load func() (*config.Config, error)) (err error) {
 		return err
 	}
 	defer d.log.Close()
-	if d.dev, err = openDevice(d.cfg); err != nil {
+	d.metrics = worker.NewMetrics()
+	d.watchIdentity(d.metrics)
+	if d.dev, err = openDevice(d.cfg, d.id); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.dev.Close()) }()
@@ -74,29 +84,13 @@ func serve(load func() (*config.Config, error)) (err error) {
 		}
 		defer os.Remove(file)
 	}
-	if err := become(d.cfg.Daemon.User, d.log.Logger); err != nil {
+	if err := become(d.cfg.Daemon.User); err != nil {
 		return err
 	}
-	// No core dumps of compilers in the work directory.
-	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
+	if err := seclude(); err != nil {
+		return err
+	}
 	return d.work()
-}
-
-// checkListen refuses to be open to the network for everybody.
-func checkListen(c *config.Config) error {
-	if len(c.Daemon.Allow) > 0 {
-		return nil
-	}
-	for _, addr := range c.Daemon.Listen {
-		host, port, err := net.SplitHostPort(addr)
-		if err != nil {
-			return usageError{fmt.Errorf("listen on %s: %w", addr, err)}
-		}
-		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			return usageError{fmt.Errorf("listen on %s: anybody who reaches it could run compilers here; add --allow NETWORK (say 10.0.0.0/8), or listen on 127.0.0.1:%s", addr, port)}
-		}
-	}
-	return nil
 }
 
 // open makes the listeners: of the sockets that systemd gave, or of the settings.
@@ -107,7 +101,11 @@ func (d *daemon) open(sockets []telemetry.Socket) error {
 		if err != nil {
 			return fmt.Errorf("socket from systemd: %w", err)
 		}
-		if err := d.listenOn(l.Addr().String(), l); err != nil {
+		if d.id.Mode() == identity.Open && !isLoopback(l.Addr()) {
+			_ = l.Close() // nobody has used it
+			return usageError{exposed(l.Addr().String())}
+		}
+		if err := d.listenOn(l.Addr().String(), d.id.Wrap(l)); err != nil {
 			return err
 		}
 	}
@@ -131,8 +129,8 @@ func (d *daemon) listenOn(addr string, given net.Listener) error {
 		return fmt.Errorf("listen on %s: %w", addr, err)
 	}
 	d.listen = append(d.listen, l)
-	if ap, ok := l.Addr().(*net.TCPAddr); !ok || !ap.IP.IsLoopback() {
-		d.log.Warn("listening beyond this machine without encryption: only for networks whose every member may run compilers here", "addr", l.Addr().String(), "allow", d.cfg.Daemon.Allow)
+	if d.id.Mode() == identity.PSK && !isLoopback(l.Addr()) {
+		d.log.Warn("listening beyond this machine by a shared key: who sits between can read what travels, and change it; TLS is for such networks", "addr", l.Addr().String())
 	}
 	return nil
 }
@@ -173,18 +171,32 @@ func (d *daemon) work() (err error) {
 		base = worker.DefaultBase(os.Getenv("TMPDIR"))
 	}
 	slot, prefault := slotSize(c)
-	metrics := worker.NewMetrics()
+	metrics := d.metrics
+	d.checkIdentity()
+	if c.Log.Audit != "" {
+		if d.audit, err = worker.OpenAudit(c.Log.Audit, d.log.Logger); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, d.audit.Close()) }()
+	}
 	d.w, err = worker.New(context.Background(), worker.Options{
-		Device: d.dev, Log: d.log.Logger, Metrics: metrics, Jobs: jobs, Clients: c.Limits.Clients,
+		Device: d.dev, Log: d.log.Logger, Audit: d.audit, Metrics: metrics, Jobs: jobs, Clients: c.Limits.Clients,
 		Slot: slot, Prefault: prefault, WorkBase: base, Compilers: compilersFile(os.Getenv),
 		Source: int64(c.Buffers.Source), Result: int64(c.Buffers.Result), Large: int64(c.Buffers.Large),
 		Heartbeat: c.Limits.Heartbeat, Silence: c.Limits.Silence, Grace: drainGrace, Tree: treeMode[c.Daemon.Tree],
-		Memory: int64(c.Limits.Memory), DiskFloor: int64(c.Limits.DiskFloor), Settings: settings(c),
+		ClientRunning: c.Limits.ClientRunning, ClientQueued: c.Limits.ClientQueued, ClientBytes: int64(c.Limits.ClientBytes),
+		Sandbox: sandboxMode[c.Sandbox], Users: compileUsers(c), JobMemory: int64(c.Limits.JobMemory), Processes: c.Limits.Processes,
+		File: int64(c.Limits.File), Output: int64(c.Limits.Output), Cgroup: d.cgroup(),
+		Memory: int64(c.Limits.Memory), DiskFloor: int64(c.Limits.DiskFloor), Settings: settings(c, d.id.Mode()),
+		Key: d.id.Key, AuthFailed: d.id.Failed, AuthPassed: d.id.Passed, Program: version,
 	})
 	if err != nil {
 		return err
 	}
 	defer d.w.Close()
+	if err := d.checkConfined(); err != nil {
+		return err
+	}
 	registry := telemetry.NewRegistry()
 	registry.MustRegister(telemetry.NewIWARPCollector(d.dev.Stats))
 	if err := metrics.Register(registry, d.w); err != nil {
@@ -216,18 +228,62 @@ func (d *daemon) work() (err error) {
 	}
 	for _, l := range d.listen {
 		d.w.Serve(l)
-		d.log.Info("listening", "addr", l.Addr().String(), "jobs", jobs, "version", version, "config", c.Path())
+		d.log.Info("listening", "addr", l.Addr().String(), "jobs", jobs, "identity", d.id.Mode().String(), "version", version, "config", c.Path())
 	}
 	d.say(d.notify.Ready("serving"))
 	return d.run(signals)
+}
+
+// sandboxMode is what the setting sandbox stands for.
+var sandboxMode = map[string]worker.SandboxMode{"auto": worker.SandboxAuto, "strict": worker.SandboxStrict, "off": worker.SandboxOff}
+
+// compileUsers is the first user that compiles run as: a daemon that was to become another
+// user has given up the right to have others still.
+func compileUsers(c *config.Config) int {
+	if c.Daemon.User != "" || os.Geteuid() != 0 {
+		return 0
+	}
+	return c.Daemon.CompileUsers
+}
+
+// cgroup is where control groups can be made for compiles; empty: they do without.
+func (d *daemon) cgroup() string {
+	if d.cfg.Sandbox == "off" {
+		return ""
+	}
+	dir, err := sandbox.Delegated()
+	if err != nil {
+		d.log.Debug("control groups", "err", err)
+		return ""
+	}
+	return dir
+}
+
+// checkConfined speaks of what a network may do to this host: without a sandbox nobody should be
+// let in from there, and only who says so gets that.
+func (d *daemon) checkConfined() error {
+	st := d.w.Status().Sandbox
+	if st.Measures.Level() != sandbox.Off {
+		return nil
+	}
+	for _, l := range d.listen {
+		if ap, ok := l.Addr().(*net.TCPAddr); ok && ap.IP.IsLoopback() {
+			continue
+		}
+		if st.Mode != worker.SandboxOff {
+			return fmt.Errorf("listen on %s: compiles cannot be confined here, and whoever may send some could do what this user can (the log says what is missing); listen on 127.0.0.1, or accept it with --sandbox off", l.Addr())
+		}
+		d.log.Warn("COMPILES ARE NOT CONFINED, as set, and jobs are taken from beyond this machine: whoever may send some can do here what this process's user can; --sandbox auto confines them", "addr", l.Addr().String())
+	}
+	return nil
 }
 
 // treeMode is what the setting daemon.tree stands for.
 var treeMode = map[string]worker.TreeMode{"auto": worker.TreeAuto, "off": worker.TreeOff, "require": worker.TreeRequire}
 
 // settings are those that a reload changes.
-func settings(c *config.Config) worker.Settings {
-	return worker.Settings{Allow: c.Networks(), Nice: c.Daemon.Nice, JobTimeout: c.Daemon.JobTimeout, Dirs: c.Toolchains.Dirs}
+func settings(c *config.Config, mode identity.Mode) worker.Settings {
+	return worker.Settings{Allow: networks(c, mode), Nice: c.Daemon.Nice, JobTimeout: c.Daemon.JobTimeout, Dirs: c.Toolchains.Dirs}
 }
 
 // run waits for signals, drains, and returns when all is done.
@@ -272,12 +328,12 @@ func (d *daemon) say(err error) {
 func (d *daemon) reload() {
 	d.say(d.notify.Reloading())
 	defer func() { d.say(d.notify.Ready("serving")) }()
-	if err := d.log.Reopen(); err != nil {
+	if err := errors.Join(d.log.Reopen(), d.audit.Reopen()); err != nil {
 		d.log.Error("reload", "err", err)
 	}
 	c, err := d.load()
 	if err == nil {
-		err = checkListen(c)
+		err = checkListen(c, d.id.Mode())
 	}
 	if err != nil {
 		d.log.Error("reload: settings stay as they are", "err", err)
@@ -289,7 +345,10 @@ func (d *daemon) reload() {
 	for _, f := range fixed(d.cfg, c) {
 		d.log.Warn("reload: takes a restart", "setting", f)
 	}
-	d.w.Apply(settings(c))
+	if err := d.id.Reload(); err != nil {
+		d.log.Error("reload: certificates and keys stay as they are", "err", err)
+	}
+	d.w.Apply(settings(c, d.id.Mode()))
 	if err := d.w.Rescan(context.Background()); err != nil {
 		d.log.Error("reload", "err", err)
 	}
@@ -303,6 +362,7 @@ func fixed(a, b *config.Config) []string {
 		name string
 		same bool
 	}{
+		{"auth", a.Auth == b.Auth},
 		{"daemon.listen", slices.Equal(a.Daemon.Listen, b.Daemon.Listen)},
 		{"discovery.mdns", a.Discovery.MDNS == b.Discovery.MDNS},
 		{"discovery.interfaces", slices.Equal(a.Discovery.Interfaces, b.Discovery.Interfaces)},
@@ -312,10 +372,13 @@ func fixed(a, b *config.Config) []string {
 		{"daemon.work-dir", a.Daemon.WorkDir == b.Daemon.WorkDir},
 		{"daemon.pid-file", a.Daemon.PIDFile == b.Daemon.PIDFile},
 		{"daemon.tree", a.Daemon.Tree == b.Daemon.Tree},
+		{"daemon.compile-users", a.Daemon.CompileUsers == b.Daemon.CompileUsers},
+		{"sandbox", a.Sandbox == b.Sandbox},
 		{"http.daemon", a.HTTP.Daemon == b.HTTP.Daemon},
 		{"buffers", a.Buffers == b.Buffers},
 		{"limits", a.Limits == b.Limits},
 		{"log.file", a.Log.File == b.Log.File},
+		{"log.audit", a.Log.Audit == b.Log.Audit},
 	} {
 		if !s.same {
 			names = append(names, s.name)

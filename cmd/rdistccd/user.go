@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/user"
 	"strconv"
@@ -14,7 +13,7 @@ import (
 
 // become gives up root's rights for good. Compilers are run for others: as root
 // they could do to this machine whatever a source makes them do.
-func become(name string, log *slog.Logger) error {
+func become(name string) error {
 	if os.Geteuid() != 0 {
 		if name != "" {
 			if u, err := user.Current(); err != nil || u.Username != name {
@@ -24,8 +23,7 @@ func become(name string, log *slog.Logger) error {
 		return nil
 	}
 	if name == "" {
-		log.Warn("compilers run as root; name another user with --user")
-		return nil
+		return nil // compiles get users of their own
 	}
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -39,9 +37,18 @@ func become(name string, log *slog.Logger) error {
 	if err := errors.Join(syscall.Setgroups([]int{gid}), syscall.Setgid(gid), syscall.Setuid(uid)); err != nil {
 		return fmt.Errorf("become user %s: %w", name, err)
 	}
-	// A change of user takes the right to open one's own descriptors anew.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become user %s: %w", name, err)
+	return nil
+}
+
+// seclude keeps this process's memory, environment and descriptors from other processes of the same
+// user, compiles above all: they have no file in /proc for those, and cannot trace it. Nobody dumps
+// core: its memory has keys and sources, and compilers would do it in the work directory.
+func seclude() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("keep this process private: %w", err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return fmt.Errorf("forbid core dumps: %w", err)
 	}
 	return nil
 }

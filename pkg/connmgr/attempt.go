@@ -151,8 +151,11 @@ func (a *attempt) fly() outcome {
 		}
 	}
 	if out.result != nil {
-		if err := a.unload(ctx, out.result, mem); err != nil {
+		if mem, err = a.unload(ctx, out.result, mem); err != nil {
 			return a.notFetched(ctx, err)
+		}
+		if no := a.distrust(out.result, mem); no != nil {
+			return *no
 		}
 	}
 	return out

@@ -126,7 +126,7 @@ func (a *audit) words(what, good string, third *attempt) string {
 // quarantine takes a host away from all jobs, until someone has looked at it.
 func (m *Manager) quarantine(addr, why string) {
 	m.o.Log.Error("host in quarantine: "+why+"; rdistcc undrain gives it jobs again", "host", addr)
-	m.metrics.quarantines.WithLabelValues(addr).Inc()
+	m.metrics.quarantines.WithLabelValues(m.metrics.hosts.of(addr)).Inc()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sched.Quarantine(time.Now(), addr, why)

@@ -84,19 +84,19 @@ func (g *cargo) drop() { g.lent.give() }
 var errDigest = errors.New("the result is not the one that it sent: its digest differs")
 
 // unload makes a's result, which lies in mem, plain and holds it against its digest.
-// By now the host cannot write it any more.
-func (a *attempt) unload(ctx context.Context, r *job.Result, mem []byte) error {
+// By now the host cannot write it any more. It returns where it is then.
+func (a *attempt) unload(ctx context.Context, r *job.Result, mem []byte) ([]byte, error) {
 	end := resultEnd(r)
 	if r.Packed != 0 {
 		var err error
 		if mem, err = a.unpack(ctx, r, mem); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if r.Digest != ([digest.Size]byte{}) && digest.Sum(mem[:end]) != r.Digest {
-		return errDigest
+		return nil, errDigest
 	}
-	return nil
+	return mem, nil
 }
 
 // unpack puts a result in the place of its frame, at the sink's start.

@@ -277,7 +277,7 @@ func (c *client) direct(tree bool) []string {
 	if tree {
 		words = c.lease.List
 	}
-	if len(words) == 0 || c.toolchain.Family != "gcc" {
+	if len(words) == 0 || c.toolchain.Family != "gcc" || c.foreign() { // whose words are not for us to run anything with
 		return nil
 	}
 	r := c.m.recipes.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, words, driverEnv, "/")
@@ -310,7 +310,10 @@ func (c *client) prepare() *ipc.GoLocal {
 		eager = &d
 	}
 	c.m.wantHosts(c.list, eager)
-	var err error
+	err := c.mayAsk()
+	if err != nil {
+		return &ipc.GoLocal{Reason: "refused:toolchain", Code: ipc.ExitNoCompiler, Detail: err.Error()}
+	}
 	c.toolchain, err = c.m.o.Identify(c.ctx, c.lease.Compiler, toolchain.Env{Path: c.lease.Path, Libraries: c.lease.Libraries})
 	if err != nil {
 		return &ipc.GoLocal{Reason: "refused:toolchain", Code: ipc.ExitNoCompiler, Detail: err.Error()}

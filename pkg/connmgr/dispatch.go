@@ -247,7 +247,7 @@ func (m *Manager) endedLocking(a *attempt) float64 {
 	case scheduler.Unused:
 	default:
 		h.jobs.failed++
-		m.metrics.jobs.WithLabelValues("remote", "", h.addr, "retried").Inc()
+		m.metrics.jobs.WithLabelValues("remote", "", m.metrics.hosts.of(h.addr), "retried").Inc()
 	}
 	m.dispatchLocked()
 	return m.sched.Speed(h.addr, a.toolchain)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/pkg/digest"
+	"github.com/rdistcc/rdistcc/pkg/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/pack"
@@ -29,6 +30,7 @@ type fakeDaemon struct {
 	// set before start
 	jobs       int
 	tree       bool
+	sandbox    uint16
 	zstd       bool // takes packed sources, and packs results where it may
 	slotSize   int
 	fetches    int           // bytes of a source that it fetches; 0 = it offers and takes no windows
@@ -39,6 +41,8 @@ type fakeDaemon struct {
 	boardGuard sync.Locker                      // of what board returns
 	mute       bool                             // takes no receive in: says nothing after the Welcome
 	version    uint16                           // of the greeting, 0 = ours
+	key        *psk.Key                         // wants a proof, and gives one
+	bend       func(private []byte) []byte      // of the Reply's private data
 	onHello    func(c *fakeConn)                // default: Welcome, Toolchains, Grant
 	onJob      func(c *fakeConn, j *fakeJob)    // in a goroutine of its own; default: compiled
 	onCancel   func(c *fakeConn, m *job.Cancel) // default: acknowledged, and the jobs' ctx ends
@@ -68,7 +72,10 @@ type fakeConn struct {
 	recv []byte
 	rmr  iwarp.MR
 
+	claim *psk.Claim // nil: there is nothing to prove, or it is proven
+
 	mu      sync.Mutex
+	heard   int                 // messages
 	slots   map[uint64]fakeSlot // by credit
 	next    uint64
 	running map[uint64]*fakeJob
@@ -186,6 +193,22 @@ func (c *fakeConn) open(r iwarp.ConnRequest) (err error) {
 		hi.Version = c.d.version
 	}
 	p := &iwarp.ConnParam{PrivateData: hi.Append(nil)}
+	if k := c.d.key; k != nil {
+		if c.claim, err = k.Judge(r.Info().PrivateData); err != nil {
+			return errors.Join(err, r.Reject((&job.Rejection{Cause: job.CauseDenied, Detail: err.Error()}).Append(nil)))
+		}
+		p.Private = func(i iwarp.ConnInfo) []byte { return c.claim.Answer(hi.Append(nil), i.Request, i.Reply) }
+	}
+	if bend := c.d.bend; bend != nil {
+		made := p.Private
+		p.Private = func(i iwarp.ConnInfo) []byte {
+			b := p.PrivateData
+			if made != nil {
+				b = made(i)
+			}
+			return bend(b)
+		}
+	}
 	if c.d.fetches > 0 || c.d.board != nil {
 		p.ORD, p.IRD = 4, 4
 	}
@@ -246,6 +269,18 @@ func (c *fakeConn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGro
 	}
 	if err := c.post(i); err != nil {
 		c.d.t.Logf("fake daemon: %v", err)
+	}
+	c.mu.Lock()
+	c.heard++
+	c.mu.Unlock()
+	if c.claim != nil {
+		p, ok := m.(*job.Proof)
+		if !ok || c.claim.Check(p.MAC[:]) != nil {
+			c.d.t.Errorf("fake daemon: %T %+v where a right proof is due", m, m)
+			c.qp.Abort()
+		}
+		c.claim = nil
+		return
 	}
 	switch m := m.(type) {
 	case *job.Hello:
@@ -361,7 +396,7 @@ func (c *fakeConn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGro
 
 // welcome says all that a manager waits for.
 func (c *fakeConn) welcome() {
-	w := &job.Welcome{Tree: c.d.tree, Zstd: c.d.zstd, Jobs: uint16(c.d.jobs), MaxBody: uint64(c.d.slotSize), MaxSource: uint64(c.d.fetches), MaxResult: 1 << 30, Toolchains: uint16(len(c.d.ids))}
+	w := &job.Welcome{Tree: c.d.tree, Sandbox: c.d.sandbox, Zstd: c.d.zstd, Jobs: uint16(c.d.jobs), MaxBody: uint64(c.d.slotSize), MaxSource: uint64(c.d.fetches), MaxResult: 1 << 30, Toolchains: uint16(len(c.d.ids))}
 	if c.d.board != nil {
 		w.Board = c.offer(0, c.d.board())
 	}

@@ -146,7 +146,7 @@ func newSimulated(t *testing.T, change func(o *Options)) *simulated {
 		return dev
 	}
 	s.far = open()
-	o := Options{Device: open(), Registry: prometheus.NewRegistry(), Identify: identifyTest, Slots: 4, SlotSize: 4 << 20, SinkSize: 4 << 20, Prefault: 4096,
+	o := Options{Device: open(), Registry: prometheus.NewRegistry(), Identify: identifyTest, Object: fakeObject, Slots: 4, SlotSize: 4 << 20, SinkSize: 4 << 20, Prefault: 4096,
 		LoadAverage: func() float64 { return 0 }, Memory: func() Memory { return Memory{} }}
 	if change != nil {
 		change(&o)

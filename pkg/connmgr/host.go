@@ -6,6 +6,9 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/identity"
+	"github.com/rdistcc/rdistcc/pkg/identity/psk"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
@@ -156,9 +159,20 @@ func (h *host) downLocked(err error) {
 	}
 	h.link, h.links, h.lastErr, h.state = nil, nil, err, hostDown
 	var no *rejection
-	denied := errors.As(err, &no) && (no.Cause == job.CauseDenied || no.Cause == job.CauseVersion)
+	denied := errors.As(err, &no) && (no.Cause == job.CauseDenied || no.Cause == job.CauseVersion) ||
+		errors.Is(err, psk.ErrMissing) || errors.Is(err, psk.ErrWrong) || unproven(err)
 	h.lostAt = time.Now()
 	h.retry = h.m.sched.Lost(h.lostAt, h.addr, err.Error(), denied)
+}
+
+// unproven says that one side's certificate is not to the other's liking: that does not
+// change by trying.
+func unproven(err error) bool {
+	if errors.Is(err, iwarp.ErrPeerTLS) {
+		return true
+	}
+	var e *identity.Error
+	return errors.As(err, &e) && e.Cause != identity.CauseClosed && e.Cause != identity.CauseTimeout && e.Cause != identity.CauseTooMany
 }
 
 // What follows passes on what the link learns while it is the host's.

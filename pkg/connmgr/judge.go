@@ -1,6 +1,7 @@
 package connmgr
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,6 +108,8 @@ func refusal(h string, r *job.Result) outcome {
 		blame = scheduler.Full
 	case job.CauseMemory:
 		no.Reason, no.Code = scheduler.ReasonMemory, ipc.ExitConnect
+	case job.CauseSandbox:
+		no.Reason, no.Code = "refused:sandbox", ipc.ExitConnect
 	case job.CauseDraining:
 		no.Reason, no.Code = "refused:draining", ipc.ExitConnect
 	case job.CauseTooBig:
@@ -162,6 +165,8 @@ func failure(h string, r *job.Result) outcome {
 			Detail: h + " ended the compile at its time limit"}}
 	case job.CauseMemory:
 		return outcome{blame: scheduler.Killed, died: true, local: lostHost(h, "its compiler had not enough memory")}
+	case job.CauseLimit: // the source's doing, as far as anybody knows
+		return outcome{blame: scheduler.Killed, died: true, local: lostHost(h, "it ended the compiler: "+cmp.Or(r.Detail, "a limit"))}
 	}
 	return outcome{blame: scheduler.Fault, local: &ipc.GoLocal{Reason: "host-lost", Trouble: true, Code: ipc.ExitConnect, Host: h,
 		Detail: h + " could not finish the job (" + why + ")"}}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/fetch"
+	"github.com/rdistcc/rdistcc/pkg/identity"
+	"github.com/rdistcc/rdistcc/pkg/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
@@ -126,9 +128,20 @@ func dialLink(ctx context.Context, m *Manager, h *host) (*link, error) {
 	}
 	hi := job.Greeting{Version: job.Version, Boot: m.boot}
 	p := &iwarp.ConnParam{PrivateData: hi.Append(nil), Timeout: m.o.DialTimeout}
+	var proving *psk.Dialing // nil: there is no key
+	if m.o.Key != nil {
+		if k := m.o.Key(); k != nil {
+			proving = k.Dial(p.PrivateData, m.o.Device.Attr().StartUp)
+			p.PrivateData = proving.PrivateData()
+		}
+	}
 	p.Unsent = unsent
 	p.ORD, p.IRD = fetch.Depths(m.o.Device.Attr())
-	info, err := m.o.Device.Dial(ctx, h.dialAddr(ctx), l.qp, p)
+	name, _, serr := net.SplitHostPort(h.addr)
+	if serr != nil {
+		name = h.addr
+	}
+	info, err := m.o.Device.Dial(identity.WithHost(ctx, name), h.dialAddr(ctx), l.qp, p)
 	if err != nil {
 		return nil, dialError(err)
 	}
@@ -141,11 +154,24 @@ func dialLink(ctx context.Context, m *Manager, h *host) (*link, error) {
 		err = fmt.Errorf("speaks version %d of the job protocol, we speak %d; install the same rdistcc on both", answer.Version, job.Version)
 		return nil, err
 	}
+	var proof *job.Proof
+	if proving != nil {
+		// Before anything is sent: a host that does not prove that it has the key gets
+		// no word of ours, and there is no way without.
+		proof = new(job.Proof)
+		if _, proof.MAC, err = proving.Finish(info.Request, info.Reply, info.PrivateData); err != nil {
+			err = fmt.Errorf("does not prove that it has our pre-shared key: %w", err)
+			return nil, err
+		}
+	}
 	l.path = newPath(info)
 	l.puller, l.peerReads = fetch.New(l.qp, int(info.ORD), wrRead), info.IRD > 0
 	m.links.Go(l.serve)
 	m.links.Go(l.tick)
 	m.mu.Lock()
+	if proof != nil {
+		l.sendLocked(proof, 0)
+	}
 	l.sendLocked(&job.Hello{Name: job.Clip(m.o.Name, job.MaxName), Want: maxInFlight}, 0)
 	m.mu.Unlock()
 	if l.welcomed(ctx) {
@@ -164,7 +190,12 @@ func dialError(err error) error {
 	if !errors.As(err, &no) {
 		var op *net.OpError
 		var errno syscall.Errno
+		var unproven *identity.Error
 		switch {
+		case errors.As(err, &unproven): // "hung up on TLS" says more than "connection reset"
+			return unproven
+		case errors.Is(err, iwarp.ErrPeerTLS):
+			return iwarp.ErrPeerTLS
 		case errors.As(err, &errno):
 			return errno
 		case errors.As(err, &op):

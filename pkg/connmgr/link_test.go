@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
@@ -17,10 +18,12 @@ func TestDialErrorSaysTheCause(t *testing.T) {
 	unknown := &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "build7"}}
 	no := job.Rejection{Cause: job.CauseDenied, Detail: "not in its allow list"}
 	for want, err := range map[string]error{
-		"connection refused":                       fmt.Errorf("iwarp: dial build7:7632: %w", refused),
-		"lookup build7: no such host":              fmt.Errorf("iwarp: dial build7:7632: %w", unknown),
-		"rejected (denied): not in its allow list": &iwarp.RejectedError{PrivateData: no.Append(nil)},
-		"something else":                           fmt.Errorf("something else"),
+		"connection refused":                              fmt.Errorf("iwarp: dial build7:7632: %w", refused),
+		"lookup build7: no such host":                     fmt.Errorf("iwarp: dial build7:7632: %w", unknown),
+		"rejected (denied): not in its allow list":        &iwarp.RejectedError{PrivateData: no.Append(nil)},
+		"it hung up":                                      fmt.Errorf("iwarp: dial build7:7632: %w", &identity.Error{Cause: identity.CauseClosed, Text: "it hung up", Err: syscall.ECONNRESET}),
+		"it speaks TLS: set auth.tls here as it is there": fmt.Errorf("iwarp: dial build7:7632: %w", iwarp.ErrPeerTLS),
+		"something else":                                  fmt.Errorf("something else"),
 	} {
 		if got := dialError(err).Error(); got != want {
 			t.Errorf("dialError(%v) says %q, want %q", err, got, want)

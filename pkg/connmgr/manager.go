@@ -28,6 +28,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/history"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
+	"github.com/rdistcc/rdistcc/pkg/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
@@ -41,6 +42,10 @@ type Options struct {
 	Name     string                // of this build host, for the daemons' logs
 	Version  string                // of the program, for status
 
+	// Key is the pre-shared key that hosts are to prove to have, and this side proves;
+	// it is asked for each connection. Nil, or nil from it: there is none.
+	Key func() *psk.Key
+
 	// Hosts is the list for jobs that bring none; it is asked for each job.
 	Hosts func() HostList
 	// Find adds the hosts that a list's sources stand for (a discover.Finder's List);
@@ -51,6 +56,9 @@ type Options struct {
 	// Identify says what the compiler at an absolute path is (a toolchain.Cache
 	// whose compilers have Home).
 	Identify func(ctx context.Context, path string, env toolchain.Env) (toolchain.Toolchain, error)
+
+	// Object says how objects begin that the compiler here makes (asks it).
+	Object objectMaker
 
 	// Replaced is called when another manager has taken the socket over, before that one
 	// goes on: what else it needs is to be given up.
@@ -131,6 +139,9 @@ func (o *Options) defaults() {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Object == nil {
+		o.Object = makeObject
+	}
 	if o.Identify == nil {
 		o.Identify = (&toolchain.Cache{Home: o.Home, Trust: trustCompiler, File: o.Compilers}).IdentifyIn
 	}
@@ -172,6 +183,7 @@ type Manager struct {
 	hungry   hungry
 	recipes  recipes.Cache
 	native   recipes.NativeCache
+	objects  recipes.ObjectCache
 	search   recipes.SearchCache
 	places   *semaphore.Weighted // for wrappers
 	dials    *semaphore.Weighted // of hosts that are not connected

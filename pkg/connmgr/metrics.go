@@ -2,6 +2,7 @@ package connmgr
 
 import (
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,9 +26,39 @@ func reasonLabel(reason string) string {
 	return "other"
 }
 
+// maxHostLabels bounds the values of the label host: whoever may use the manager can
+// name hosts without end. A thousand is a large farm.
+const maxHostLabels = 1024
+
+// otherHosts is the label of the hosts beyond.
+const otherHosts = "other"
+
+// hostLabels are the hosts that have time series of their own: the first ones.
+type hostLabels struct {
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+// of is the label's value for a host.
+func (l *hostLabels) of(addr string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.seen[addr] {
+		if len(l.seen) >= maxHostLabels {
+			return otherHosts
+		}
+		if l.seen == nil {
+			l.seen = make(map[string]bool)
+		}
+		l.seen[addr] = true
+	}
+	return addr
+}
+
 // metrics are the manager's time series. Gauges are read at each scrape.
 type metrics struct {
 	m           *Manager
+	hosts       hostLabels
 	jobs        *prometheus.CounterVec
 	phases      *prometheus.HistogramVec
 	traffic     *prometheus.CounterVec
@@ -36,6 +67,7 @@ type metrics struct {
 	hedges      *prometheus.CounterVec
 	audits      *prometheus.CounterVec
 	quarantines *prometheus.CounterVec
+	distrusts   *prometheus.CounterVec
 	windows     *prometheus.CounterVec
 	boards      *prometheus.CounterVec
 	packing     *prometheus.CounterVec
@@ -105,6 +137,11 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 	}
 	x.audits = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_audits_total",
 		Help: "Jobs that a second host compiled for comparison, by what came of it."}, []string{"result"})
+	x.distrusts = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_distrusted_results_total",
+		Help: "Results that were not taken: forged, as no compiler makes them, or doubtful, and compiled here to be sure."}, []string{"why"})
+	for _, why := range []string{"forged", "doubt"} {
+		x.distrusts.WithLabelValues(why)
+	}
 	x.quarantines = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_quarantines_total",
 		Help: "Times that a host was found to give other results than two others, and was left alone."}, []string{"host"})
 	for _, result := range []string{auditSame, auditDiffers, auditUnsound, auditOpen, auditVoid} {
@@ -121,7 +158,7 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 		x.phases.WithLabelValues(phase)
 	}
 	if r != nil {
-		r.MustRegister(x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x)
+		r.MustRegister(x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x)
 	}
 	return x
 }
@@ -130,7 +167,7 @@ func (x *metrics) unregister(r prometheus.Registerer) {
 	if r == nil {
 		return
 	}
-	for _, c := range []prometheus.Collector{x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x} {
+	for _, c := range []prometheus.Collector{x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x} {
 		r.Unregister(c)
 	}
 }
@@ -140,6 +177,7 @@ func (x *metrics) hedged(result string) { x.hedges.WithLabelValues(result).Inc()
 
 // bytes counts payload to and from a host.
 func (x *metrics) bytes(host string, out, in uint64) {
+	host = x.hosts.of(host)
 	if out > 0 {
 		x.traffic.WithLabelValues("out", host).Add(float64(out))
 	}
@@ -167,7 +205,7 @@ func (x *metrics) done(r *JobRecord) {
 		}
 		return
 	}
-	x.jobs.WithLabelValues("remote", "", r.Host, result).Inc()
+	x.jobs.WithLabelValues("remote", "", x.hosts.of(r.Host), result).Inc()
 	if ratio := r.ratio(); ratio > 0 {
 		x.foresight.Observe(ratio)
 	} else {
@@ -208,6 +246,9 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
 		states[h.state]++
+		if x.hosts.of(h.Addr) != h.Addr {
+			continue // gauges of several hosts are no sum
+		}
 		gauge(descConnections, h.Links, h.Addr)
 		gauge(descCredits, h.Credits, h.Addr)
 		gauge(descRunning, h.Running, h.Addr)

@@ -142,7 +142,7 @@ func TestTooManyCreditsGoBack(t *testing.T) {
 func TestFailuresOfAHost(t *testing.T) {
 	for cause, want := range map[job.Cause]string{
 		job.CauseDisk: "host-lost", job.CauseInternal: "host-lost", job.CauseTimeout: "timeout", job.CauseTooBig: "too-big",
-		job.CauseUndeclared: "not-reproducible:outputs",
+		job.CauseUndeclared: "not-reproducible:outputs", job.CauseLimit: "host-lost",
 	} {
 		t.Run(cause.String(), func(t *testing.T) {
 			r := newRig(t, nil)

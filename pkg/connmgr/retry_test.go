@@ -47,6 +47,7 @@ func TestLostJobIsUnderWayElsewhereAtOnce(t *testing.T) {
 func TestHungrySource(t *testing.T) {
 	for name, a := range map[string]answer{
 		"memory": {Result: job.Result{Status: job.StatusFailed, Cause: job.CauseMemory}},
+		"limit":  {Result: job.Result{Status: job.StatusFailed, Cause: job.CauseLimit}},
 		"killed": {Result: job.Result{Signal: 9}},
 	} {
 		t.Run(name, func(t *testing.T) {

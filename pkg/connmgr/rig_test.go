@@ -35,6 +35,9 @@ type rig struct {
 	before  int // goroutines
 }
 
+// fakeObject: the compiler here makes what the fake hosts do, of no known format.
+func fakeObject(*client, string, []string) []byte { return []byte("object") }
+
 func identifyTest(_ context.Context, path string, _ toolchain.Env) (toolchain.Toolchain, error) {
 	if strings.HasPrefix(path, "/unknown") {
 		return toolchain.Toolchain{}, toolchain.ErrUnknown
@@ -62,7 +65,7 @@ func newRigOn(t testing.TB, near, far iwarp.Device, change func(o *Options)) *ri
 	t.Helper()
 	r := &rig{t: t, before: runtime.NumGoroutine(), dev: near, far: far, reg: prometheus.NewRegistry(), serving: make(chan error, 1)}
 	o := Options{
-		Device: r.dev, Registry: r.reg, Identify: identifyTest, Name: "test",
+		Device: r.dev, Registry: r.reg, Identify: identifyTest, Object: fakeObject, Name: "test",
 		Slots: 8, SlotSize: 4 << 20, SinkSize: 4 << 20, Prefault: 64 << 10,
 		Preprocessors: 8, LocalJobs: 8, Memory: func() Memory { return Memory{} },
 		Log: slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelDebug})),

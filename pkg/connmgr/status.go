@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -33,25 +34,29 @@ type Status struct {
 
 // HostStatus is one host's part of Status.
 type HostStatus struct {
-	Addr    string  `json:"addr"`
-	State   string  `json:"state"` // unused, connecting, up, draining, down; source: what hosts are looked for by
-	Error   string  `json:"error,omitempty"`
-	Links   int     `json:"connections"`
-	Credits int     `json:"credits"` // unspent
-	Running int     `json:"running"` // our jobs on it
-	OK      uint64  `json:"ok"`
-	Failed  uint64  `json:"failed"` // attempts that gave no result
-	Out     uint64  `json:"bytes_out"`
-	In      uint64  `json:"bytes_in"`
-	Jobs    int     `json:"jobs"`       // compiles at a time that the host allows
-	Tools   int     `json:"toolchains"` // that it can run
-	Tree    bool    `json:"tree"`       // it shows private trees: it takes the sources form
-	Drained bool    `json:"drained"`    // by hand: nothing new goes there
-	RTTUS   int64   `json:"rtt_us,omitempty"`
-	Rate    float64 `json:"rate,omitempty"`  // bytes a second on the way there
-	Speed   float64 `json:"speed,omitempty"` // beside a core of speed 1, as its jobs showed; 0 = not yet
-	Depth   int     `json:"depth"`           // jobs worth having at it, or on the way, beyond Jobs
-	Demand  int     `json:"demand"`          // jobs that it was told we have use for
+	Addr    string `json:"addr"`
+	State   string `json:"state"` // unused, connecting, up, draining, down; source: what hosts are looked for by
+	Error   string `json:"error,omitempty"`
+	Links   int    `json:"connections"`
+	Credits int    `json:"credits"` // unspent
+	Running int    `json:"running"` // our jobs on it
+	OK      uint64 `json:"ok"`
+	Failed  uint64 `json:"failed"` // attempts that gave no result
+	Out     uint64 `json:"bytes_out"`
+	In      uint64 `json:"bytes_in"`
+	Jobs    int    `json:"jobs"`       // compiles at a time that the host allows
+	Tools   int    `json:"toolchains"` // that it can run
+	Tree    bool   `json:"tree"`       // it shows private trees: it takes the sources form
+	Drained bool   `json:"drained"`    // by hand: nothing new goes there
+	// Sandbox is how well the host confines compiles: off, partial, confined, full; empty: not
+	// known yet. Measures name what it does for that.
+	Sandbox  string   `json:"sandbox,omitempty"`
+	Measures []string `json:"measures,omitempty"`
+	RTTUS    int64    `json:"rtt_us,omitempty"`
+	Rate     float64  `json:"rate,omitempty"`  // bytes a second on the way there
+	Speed    float64  `json:"speed,omitempty"` // beside a core of speed 1, as its jobs showed; 0 = not yet
+	Depth    int      `json:"depth"`           // jobs worth having at it, or on the way, beyond Jobs
+	Demand   int      `json:"demand"`          // jobs that it was told we have use for
 	// OnTrial: it takes one job at a time until one went well. PauseMS is until it is
 	// dialled again, or takes jobs again; DoubtMS until its quarantine ends, for Doubt.
 	OnTrial bool      `json:"on_trial,omitempty"`
@@ -350,6 +355,8 @@ func (h *host) statusLocked(known map[string]scheduler.Status) HostStatus {
 		load := l.view.load
 		s.Links, s.Credits, s.Running, s.Load = len(h.links), h.unspentLocked(), h.runningLocked(), &load
 		s.LoadFrom, s.LoadAgeMS, s.Pressure = l.view.from, time.Since(l.view.at).Milliseconds(), l.view.pressure
+		measures := sandbox.Set(l.welcome.Sandbox)
+		s.Sandbox, s.Measures = measures.Level().String(), measures.Names()
 		s.Jobs, s.Tools, s.Tree, s.Demand = int(l.welcome.Jobs), len(l.ids), l.welcome.Tree, max(l.demand.jobs, 0)
 	}
 	return s

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/artifact"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/history"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
@@ -29,6 +30,7 @@ type task struct {
 	textOff   uint32
 	textLen   uint64
 	key       history.Key
+	object    func() (artifact.Object, bool)  // what the compiler here makes; false: not known
 	cost      scheduler.Cost                  // what it is expected to take
 	compress  map[string]hostlist.Compression // by address, where the list asks for one
 }
@@ -58,6 +60,7 @@ func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
 	}
 	t := &task{m: c.m, id: c.id, uid: c.uid, toolchain: c.toolchain.ID, name: c.record.Source, limit: c.timeLimit(),
 		compress: c.list.compress, source: c.source, text: text, body: body, bodyLen: f.BodyLen, textOff: f.TextOff, textLen: f.TextLen}
+	t.object = c.expectObject(body)
 	c.predict(t)
 	return t, nil
 }

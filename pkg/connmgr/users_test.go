@@ -16,6 +16,9 @@ import (
 // hosts behind it, and write a text of its own into that.
 const leaseAs = "RDISTCC_TEST_LEASE"
 
+// leaseCompiler names another compiler for that.
+const leaseCompiler = "RDISTCC_TEST_COMPILER"
+
 // stranger is a user that is neither root nor, when root runs the tests, us.
 const stranger = 65534
 
@@ -33,7 +36,11 @@ func leaseFrom(socket, hosts string) string {
 		return err.Error()
 	}
 	defer c.Close()
-	if err := c.Send(leaseOf(hosts).Append(nil)); err != nil {
+	l := leaseOf(hosts)
+	if cc := os.Getenv(leaseCompiler); cc != "" {
+		l.Compiler = cc
+	}
+	if err := c.Send(l.Append(nil)); err != nil {
 		return err.Error()
 	}
 	kind, fields, err := c.Recv()

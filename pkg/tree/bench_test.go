@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
 
 // static builds a program without libraries that ends at once, as little as a
@@ -48,7 +50,7 @@ func BenchmarkRun(b *testing.B) {
 	fd := int(null(b).Fd())
 	b.Run("tree", func(b *testing.B) {
 		tr := newTree(b, Spec{Files: []string{file}})
-		c := &Command{Argv: []string{file}, Env: os.Environ(), Dir: "/", Stdin: fd, Stdout: fd, Stderr: fd, FileMax: 1 << 30}
+		c := &Command{Argv: []string{file}, Env: os.Environ(), Dir: "/", Stdin: fd, Stdout: fd, Stderr: fd, Limits: sandbox.Limits{File: 1 << 30}}
 		for b.Loop() {
 			r, err := tr.Start(c)
 			if err != nil {
@@ -59,6 +61,41 @@ func BenchmarkRun(b *testing.B) {
 			}
 		}
 	})
+	for name, kind := range confinedKinds(b) {
+		b.Run("confined/"+name, func(b *testing.B) {
+			s := kind(Spec{Files: []string{file}})
+			for dir := filepath.Dir(file); len(dir) > len("/tmp"); dir = filepath.Dir(dir) {
+				must(b, os.Chmod(dir, 0o755)) //nolint:gosec // for another user
+			}
+			tr := newTree(b, s)
+			c := &Command{Argv: []string{file}, Env: os.Environ(), Dir: "/", Stdin: fd, Stdout: fd, Stderr: fd,
+				Limits: sandbox.Limits{File: 1 << 30, Memory: 8 << 30, JobMemory: 16 << 30, Processes: 64, CPU: time.Minute}}
+			for b.Loop() {
+				r, err := tr.Start(c)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if o, err := r.Wait(); err != nil || o.Exit != 0 {
+					b.Fatal(o, err)
+				}
+			}
+		})
+	}
+	if mayMount() {
+		b.Run("own user", func(b *testing.B) {
+			tr := newTree(b, Spec{Files: []string{file}, UID: 65533, GID: 65533})
+			c := &Command{Argv: []string{file}, Env: os.Environ(), Dir: "/", Stdin: fd, Stdout: fd, Stderr: fd}
+			for b.Loop() {
+				r, err := tr.Start(c)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if o, err := r.Wait(); err != nil || o.Exit != 0 {
+					b.Fatal(o, err)
+				}
+			}
+		})
+	}
 	b.Run("plain", func(b *testing.B) {
 		for b.Loop() {
 			pid, _, err := syscall.StartProcess(file, []string{file}, &syscall.ProcAttr{

@@ -68,6 +68,7 @@ func (b *builder) build(s *Spec) (int, error) {
 		}
 	}
 	b.proc()
+	boundTasks()
 	if err := unix.Unmount(host, unix.MNT_DETACH); err != nil {
 		return -1, &stepError{"leave the host's root", err, true}
 	}
@@ -152,12 +153,30 @@ func (b *builder) symlink(target, name string) error {
 	return nil
 }
 
+// boundTasks bounds the processes and threads of this pid namespace, where the kernel has a bound for
+// each: before Linux 6.14 this would be the whole machine's.
+func boundTasks() {
+	var u unix.Utsname
+	var major, minor int
+	if unix.Uname(&u) != nil {
+		return
+	}
+	if n, _ := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor); n == 2 && (major > 6 || major == 6 && minor >= 14) {
+		// After the first time around numbers below 300 are not given out again.
+		_ = os.WriteFile(host+"/proc/sys/kernel/pid_max", fmt.Append(nil, 300+sharedTasks), 0) // best effort: limits.go has others
+	}
+}
+
 // proc shows /proc, which clang finds itself by. A new procfs shows this
 // namespace's processes only. The kernel refuses one where the host's own is partly
 // covered, as in containers: then it is the host's.
 func (b *builder) proc() {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_RDONLY
-	err := unix.Mount("proc", "/proc", "proc", flags, "")
+	// Of the machine itself, its kernel's symbols, settings and devices, nothing (since Linux 5.8).
+	err := unix.Mount("proc", "/proc", "proc", flags, "subset=pid")
+	if err != nil {
+		err = unix.Mount("proc", "/proc", "proc", flags, "")
+	}
 	if err == nil {
 		return
 	}

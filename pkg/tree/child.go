@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
 
 // Descriptors of a tree's process.
@@ -20,21 +22,60 @@ const (
 )
 
 // child is a tree's process. It works on one thread: capabilities, and what a
-// sandbox forbids, are a thread's, and commands have them of the one that starts them.
+// sandbox forbids, are a thread's, and commands have them of the one that starts them. What
+// that thread may not do itself another one does for it (ask).
 type child struct {
-	cred *syscall.Credential // of commands; nil: this process's own
-	buf  [requestSize]byte
-	oob  [64]byte
+	cred     *syscall.Credential // of commands; nil: this process's own
+	measures sandbox.Set
+	buf      [requestSize]byte
+	oob      [64]byte
+
+	hold  *sandbox.Hold // over commands; nil: they are not confined
+	alone bool          // this is the first process of a pid namespace
+	bare  string        // Spec.Bare
+	size  int64         // Spec.Size
+
+	// limits.go
+	own           [len(momentary)]unix.Rlimit
+	mapped        uint64 // bytes
+	countsTasks   bool   // commands' user has no other tasks than theirs
+	otherTasks    int    // that it has, if not
+	userNamespace bool
+	mayLook       bool
+	asked         chan func()
+	answered      chan struct{}
+
+	group int // the process group of the command that runs; 0: none
 }
 
 // Main is a tree's process; it does not return.
 func Main() {
+	c := &child{asked: make(chan func()), answered: make(chan struct{})}
+	go c.main()
+	for f := range c.asked {
+		f()
+		c.answered <- struct{}{}
+	}
+}
+
+// ask has f done by a thread that is not confined.
+func (c *child) ask(f func()) {
+	c.asked <- f
+	<-c.answered
+}
+
+// main runs on a thread that is not the process's first: that one stands for the process
+// when others send it a signal, and must not be in the commands' domain.
+func (c *child) main() {
 	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		go c.main()
+		select {} // with the first thread
+	}
 	// What commands send to the first process of their namespace has no effect. A
 	// signal that is caught, unlike one that is ignored, is the default again in them.
 	signal.Notify(make(chan os.Signal, 1))
 	calmRuntime()
-	c := &child{}
 	if err := c.setup(); err != nil {
 		r := reply{errno: uint32(unix.EIO), text: err.Error()}
 		var no syscall.Errno
@@ -50,13 +91,13 @@ func Main() {
 	for {
 		req, files, err := c.next()
 		if err != nil {
-			os.Exit(0) // the kernel kills what is left in the namespace
+			c.exit()
 		}
 		if req.op != opStart { // a kill that came too late
 			continue
 		}
 		if err := c.send(c.run(req, files)); err != nil {
-			os.Exit(0)
+			c.exit()
 		}
 	}
 }
@@ -100,7 +141,10 @@ func (c *child) setup() error {
 		return err
 	}
 	r := reader{b: block}
-	s := Spec{Size: req.fileMax, UID: int(r.uint32()), GID: int(r.uint32()), Files: r.strings(), Dirs: r.strings()}
+	s := Spec{Size: req.limits.File, UID: int(r.uint32()), GID: int(r.uint32()), Confine: r.uint32()&confineBit != 0, Files: r.strings(), Dirs: r.strings()}
+	if bare := r.strings(); len(bare) == 1 {
+		s.Bare = bare[0]
+	}
 	if r.err != nil {
 		return r.err
 	}
@@ -113,17 +157,30 @@ func (c *child) setup() error {
 		return &stepError{"pidfd_open, which needs Linux 5.3", err, true}
 	}
 	unix.Close(pidfd)
-	var b builder
-	root, err := b.build(&s)
+	root, lacks, err := c.root(&s)
 	if err != nil {
 		return err
 	}
-	if err := confine(); err != nil {
+	defer unix.Close(root)
+	if err := c.confine(&s); err != nil {
 		return err
 	}
-	defer unix.Close(root)
-	ready := reply{text: strings.Join(b.lacks, "\n")}
+	ready := reply{text: strings.Join(lacks, "\n"), measures: c.measures}
 	return unix.Sendmsg(childSock, ready.encode(), unix.UnixRights(root), nil, unix.MSG_NOSIGNAL)
+}
+
+// root makes what commands have for their root, and gives a descriptor of it.
+func (c *child) root(s *Spec) (fd int, lacks []string, err error) {
+	c.bare, c.size, c.alone = s.Bare, s.Size, s.Bare == ""
+	if c.alone {
+		var b builder
+		fd, err = b.build(s)
+		c.measures |= sandbox.Tree | sandbox.Processes | sandbox.Network | sandbox.IPC
+		c.userNamespace = ownUsers()
+		return fd, b.lacks, err
+	}
+	fd, err = c.bareRoot(s)
+	return fd, nil, err
 }
 
 // closeOnExec keeps all descriptors from commands, those too that the caller itself
@@ -136,32 +193,6 @@ func closeOnExec() error {
 		}
 	}
 	return err
-}
-
-// confine takes from commands what they do not need. More of a sandbox goes here.
-func confine() error {
-	// Those of the same user must not reach this process, its memory and its socket.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return &stepError{"make the tree's process private", err, false}
-	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return &stepError{"set no_new_privs", err, false}
-	}
-	// A program that is executed gets no capability that is not in this set, as root
-	// too. This thread keeps its own, to kill and to become another user.
-	for bit := uintptr(0); ; bit++ {
-		err := unix.Prctl(unix.PR_CAPBSET_DROP, bit, 0, 0, 0)
-		if errors.Is(err, unix.EINVAL) {
-			break // past the last one
-		}
-		if err != nil {
-			return &stepError{"drop capabilities", err, true}
-		}
-	}
-	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
-		return &stepError{"drop ambient capabilities", err, false}
-	}
-	return nil
 }
 
 // next waits for a request. The caller's end is io.EOF.
@@ -211,126 +242,206 @@ func (c *child) runAll(req *request, files []int, r *reply) error {
 	}
 	in := reader{b: block}
 	where, env := in.strings(), in.strings()
-	if in.err != nil || len(where) != 1 || len(files) != 3 {
+	if in.err != nil || len(where) != 1 || len(files) < 3 || len(files) > 4 {
 		return unix.EINVAL
-	}
-	limit, err := limitFiles(uint64(req.fileMax))
-	if err != nil {
-		return err
 	}
 	pidfd := -1
 	attr := &syscall.ProcAttr{
 		Dir:   where[0],
 		Env:   env,
 		Files: []uintptr{uintptr(files[0]), uintptr(files[1]), uintptr(files[2])},
-		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd, Credential: c.cred},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, Pgid: c.hold.Int(0), PidFD: &pidfd, Credential: c.cred},
 	}
-	for len(in.b) > 0 && !r.killed && r.exit == 0 && r.signal == 0 {
+	for len(in.b) > 0 && !r.ended() {
 		path, argv := in.strings(), in.strings()
 		if in.err != nil || len(path) != 1 {
 			return unix.EINVAL
 		}
-		pid, err := syscall.ForkExec(path[0], argv, attr)
+		if len(files) == 4 {
+			path[0] = "/proc/self/fd/" + strconv.Itoa(files[3])
+		}
+		pid, b, err := c.fork(&req.limits, path[0], argv, attr)
 		if err != nil {
 			return err
 		}
+		c.group = pid
 		// The group, as the command may have children already.
 		if req.nice != 0 {
-			_ = unix.Setpriority(unix.PRIO_PGRP, pid, int(req.nice))
+			err := unix.Setpriority(unix.PRIO_PGRP, c.hold.Int(pid), int(req.nice))
+			if errors.Is(err, unix.EPERM) && c.cred != nil {
+				// Another user's, without CAP_SYS_NICE: the next ones have it of this thread.
+				_ = unix.Setpriority(unix.PRIO_PROCESS, c.hold.Int(0), int(req.nice))
+			}
 		}
-		_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: limit}, nil)
-		if m := uint64(req.memMax); m > 0 {
-			limitMemory(pid, m)
-		}
-		r.killed = c.wait(req.seq, pidfd)
-		r.add(pid)
+		c.after(&b, pid)
+		c.wait(req, pidfd, len(files) == 4, r)
+		c.reap(pid, r)
 		unix.Close(pidfd)
 	}
 	return nil
 }
 
-// limitMemory bounds what a process may map, and what it has started already: in a
-// namespace where nothing else runs those have the next numbers.
-func limitMemory(pid int, max uint64) {
-	for missing := 0; missing < 16; pid++ {
-		if unix.Prlimit(pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: max, Max: max}, nil) != nil {
-			missing++
-		}
+// fork starts a program with its bounds.
+func (c *child) fork(l *sandbox.Limits, path string, argv []string, attr *syscall.ProcAttr) (pid int, b bounds, err error) {
+	if b, err = c.before(l); err == nil {
+		pid, err = syscall.ForkExec(path, argv, attr)
 	}
+	c.restore(&b)
+	if errors.Is(err, unix.EAGAIN) && b.tasks > 0 && !c.countsTasks && c.otherTasks >= 0 {
+		c.otherTasks = -1 // the user has more, where /proc does not show them: the bound would hit others
+		return c.fork(l, path, argv, attr)
+	}
+	return pid, b, err
 }
 
-// add reaps a process that has ended, with all that it has left.
-func (r *reply) add(pid int) {
+// ended says that no further program of the command is to run.
+func (r *reply) ended() bool {
+	return r.killed || r.excess != sandbox.ExcessNone || r.exit != 0 || r.signal != 0
+}
+
+// reap takes the status of a process that has ended, and ends all that it has left.
+func (c *child) reap(pid int, r *reply) {
+	if !c.alone {
+		c.kill() // as long as it is not waited for, its number is the group's and no other's
+	}
 	var status unix.WaitStatus
 	var use unix.Rusage
 	if err := wait4(pid, &status, 0, &use); err != nil {
 		r.errno = uint32(unix.ECHILD)
 	}
-	killRest()
+	c.killRest()
+	c.group = 0
+	r.exit, r.signal = 0, 0
 	if status.Signaled() {
 		r.signal = int32(status.Signal())
 	} else {
 		r.exit = int32(status.ExitStatus())
 	}
+	if r.excess == sandbox.ExcessNone {
+		r.excess = excessOf(unix.Signal(r.signal))
+	}
 	r.cpu += use.Utime.Nano() + use.Stime.Nano()
 	r.maxRSS = max(r.maxRSS, uint64(use.Maxrss)<<10)
 }
 
-// limitFiles bounds the files of commands, in bytes: softly this process's own, which
-// writes none, so that commands have the bound from their first instruction on.
-func limitFiles(limit uint64) (uint64, error) {
-	if limit == 0 {
-		limit = unix.RLIM_INFINITY
+// excessOf is what the kernel means by a signal.
+func excessOf(s unix.Signal) sandbox.Excess {
+	switch s {
+	case unix.SIGXFSZ:
+		return sandbox.ExcessFile
+	case unix.SIGXCPU:
+		return sandbox.ExcessCPU
+	case unix.SIGSYS:
+		return sandbox.ExcessDenied
 	}
-	var old unix.Rlimit
-	if err := unix.Prlimit(0, unix.RLIMIT_FSIZE, nil, &old); err != nil {
-		return 0, err
-	}
-	limit = min(limit, old.Max)
-	if limit == old.Cur {
-		return limit, nil
-	}
-	return limit, unix.Prlimit(0, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: old.Max}, nil)
+	return sandbox.ExcessNone
 }
 
-// wait returns when the command has ended, and says whether the caller asked to
-// kill it. When the caller itself has ended, so does this process.
-func (c *child) wait(seq uint64, pidfd int) (killed bool) {
-	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}, {Fd: childSock, Events: unix.POLLIN}}
+// wait returns when the command has ended, and notes whether the caller has asked to
+// kill it, or it was killed for what it took. When the caller itself has ended, so does this process. A
+// probe is not killed for what it tries.
+func (c *child) wait(req *request, pidfd int, probe bool, r *reply) {
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}, {Fd: childSock, Events: unix.POLLIN}, {Fd: int32(c.hold.Listener()), Events: unix.POLLIN}}
+	pause := -1
+	if c.watched(&req.limits) {
+		pause = int(firstLook.Milliseconds())
+	}
 	for {
-		if _, err := unix.Poll(fds, -1); err != nil {
-			continue // EINTR: no other error is possible here
-		}
-		if fds[0].Revents != 0 {
-			return killed
-		}
-		if fds[1].Revents == 0 {
+		n, err := unix.Poll(fds, pause)
+		switch {
+		case err != nil: // EINTR: no other error is possible here
+			continue
+		case n == 0:
+			pause = int(nextLook.Milliseconds())
+			var e sandbox.Excess
+			c.ask(func() { e = c.look(&req.limits) })
+			c.stop(e, r)
 			continue
 		}
-		req, _, err := c.next()
-		if err != nil {
-			os.Exit(0)
+		if fds[2].Revents&unix.POLLIN != 0 {
+			c.denied(probe, r)
 		}
-		if req.op == opKill && req.seq == seq {
-			killed = true
-			_ = unix.Kill(-1, unix.SIGKILL) // all of the namespace but this process
+		if fds[2].Revents&^unix.POLLIN != 0 || r.excess == sandbox.ExcessDenied && !probe {
+			fds[2].Fd = -1 // nobody is left who could be heard of, or one is enough
+		}
+		if fds[0].Revents != 0 {
+			return
+		}
+		if fds[1].Revents != 0 {
+			c.heard(req.seq, r)
 		}
 	}
 }
 
-// killRest kills and reaps whatever a command has left: every process of the
-// namespace whose parent is gone is this one's child.
-func killRest() {
+// denied deals with a call that no compiler makes.
+func (c *child) denied(probe bool, r *reply) {
+	if !probe {
+		c.stop(sandbox.ExcessDenied, r)
+		return
+	}
+	if _, err := c.hold.Refuse(); err == nil {
+		r.excess = sandbox.ExcessDenied
+	}
+}
+
+// stop kills the command for an excess, if there is one.
+func (c *child) stop(e sandbox.Excess, r *reply) {
+	if e != sandbox.ExcessNone {
+		r.excess = e
+		c.kill()
+	}
+}
+
+// heard takes what the caller says while a command runs.
+func (c *child) heard(seq uint64, r *reply) {
+	req, _, err := c.next()
+	if err != nil {
+		c.exit()
+	}
+	if req.op == opKill && req.seq == seq {
+		r.killed = true
+		c.kill()
+	}
+}
+
+// kill kills the command that runs, with all that comes from it.
+func (c *child) kill() {
+	switch {
+	case c.alone:
+		_ = unix.Kill(c.hold.Int(-1), unix.SIGKILL) // all of the namespace but this process
+	case c.group != 0:
+		_ = unix.Kill(c.hold.Int(-c.group), unix.SIGKILL)
+		c.killStrays()
+	}
+}
+
+// killRest kills and reaps whatever a command has left: every process whose parent is
+// gone is this one's child, in its namespace or as it is a subreaper.
+func (c *child) killRest() {
 	for flags := unix.WNOHANG; ; {
 		pid, err := unix.Wait4(-1, nil, flags|unix.WALL, nil)
 		switch {
 		case errors.Is(err, unix.ECHILD):
 			return
 		case err == nil && pid == 0:
-			_ = unix.Kill(-1, unix.SIGKILL)
+			if c.alone {
+				c.kill()
+			} else {
+				c.killStrays()
+			}
 			flags = 0
+		case err == nil && !c.alone:
+			flags = unix.WNOHANG // others may have come
 		}
 	}
+}
+
+// exit ends this process, and with it, by the kernel or here, what runs.
+func (c *child) exit() {
+	if !c.alone {
+		c.kill()
+	}
+	os.Exit(0)
 }
 
 func wait4(pid int, status *unix.WaitStatus, flags int, use *unix.Rusage) error {

@@ -17,6 +17,14 @@ func TestMain(m *testing.M) {
 		limited()
 	case coveredArg0:
 		covered()
+	case attemptArg0:
+		attempt()
+	case reachArg0:
+		reach()
+	case lackingArg0:
+		lacking()
+	case forbiddenArg0:
+		forbidden()
 	}
 	unix.Umask(0o022) // files that the caller makes have its umask
 	os.Exit(m.Run())

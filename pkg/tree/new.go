@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"strings"
 	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
 
 const defaultSize = 1 << 30 // bytes
@@ -22,7 +25,7 @@ func New(ctx context.Context, s Spec) (*Tree, error) {
 	if s.Size == 0 {
 		s.Size = defaultSize
 	}
-	t := &Tree{root: -1, block: -1, uid: s.UID, gid: s.GID}
+	t := &Tree{root: -1, block: -1, uid: s.UID, gid: s.GID, bare: s.Bare}
 	t.job.begin()
 	t.close = sync.OnceValue(t.end)
 	if err := t.make(ctx, &s); err != nil {
@@ -33,8 +36,11 @@ func New(ctx context.Context, s Spec) (*Tree, error) {
 }
 
 func (t *Tree) make(ctx context.Context, s *Spec) error {
-	if (s.UID != 0 || s.GID != 0) && !mayMount() {
+	if (s.UID != 0 || s.GID != 0) && !(mayMount() || s.Bare != "" && sandbox.MayBecome()) {
 		return fmt.Errorf("%w: run commands as user %d: needs root", ErrNoRight, s.UID)
+	}
+	if s.Bare != "" && !path.IsAbs(s.Bare) {
+		return fmt.Errorf("%s: not an absolute name", s.Bare)
 	}
 	if err := t.start(s); err != nil {
 		return err
@@ -69,22 +75,33 @@ func (t *Tree) start(s *Spec) error {
 	if t.block, err = unix.MemfdCreate("tree", unix.MFD_CLOEXEC); err != nil {
 		return err
 	}
-	if t.proc, err = startChild(theirs, t.block); err != nil {
+	if s.Cgroup != "" {
+		if t.group, err = sandbox.NewGroup(s.Cgroup); err != nil {
+			return err
+		}
+	}
+	if t.proc, err = startChild(theirs, t.block, s.Bare == "", t.group); err != nil {
 		return err
 	}
 	b := binary.LittleEndian.AppendUint32(nil, uint32(s.UID))
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.GID))
+	b = binary.LittleEndian.AppendUint32(b, uint32(bit(s.Confine))*confineBit)
 	b = appendStrings(b, s.Files...)
 	b = appendStrings(b, s.Dirs...)
+	b = appendStrings(b, s.Bare)
 	if err := writeBlock(t.block, b); err != nil {
 		return err
 	}
 	t.big = len(b) > blockKeep
-	return t.send(&request{block: uint64(len(b)), fileMax: s.Size}, nil)
+	return t.send(&request{block: uint64(len(b)), limits: sandbox.Limits{File: s.Size}}, nil)
 }
 
-// startChild re-executes this program in new namespaces.
-func startChild(sock *os.File, block int) (*os.Process, error) {
+// confineBit is Spec.Confine in what the process is told.
+const confineBit = 1
+
+// startChild re-executes this program, in new namespaces if apart, and in a control group if
+// there is one.
+func startChild(sock *os.File, block int, apart bool, group *sandbox.Group) (*os.Process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -97,11 +114,19 @@ func startChild(sock *os.File, block int) (*os.Process, error) {
 	}
 	mem := os.NewFile(uintptr(dup), "tree")
 	defer mem.Close()
-	sys := &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWNET,
-		Setsid:     true, // the terminal's signals are for the caller
+	sys := &syscall.SysProcAttr{Setsid: true} // the terminal's signals are for the caller
+	if apart {
+		sys.Cloneflags = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWNET
 	}
-	if !mayMount() {
+	if group != nil {
+		dir, err := group.Open()
+		if err != nil {
+			return nil, err
+		}
+		defer dir.Close()
+		sys.UseCgroupFD, sys.CgroupFD = true, int(dir.Fd())
+	}
+	if apart && !mayMount() {
 		sys.Cloneflags |= unix.CLONE_NEWUSER
 		sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 		sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
@@ -112,10 +137,10 @@ func startChild(sock *os.File, block int) (*os.Process, error) {
 		Files: []*os.File{null, null, os.Stderr, sock, mem},
 		Sys:   sys,
 	})
-	if err != nil {
+	if err != nil && apart {
 		return nil, noRight("start a process in new namespaces", err)
 	}
-	return p, nil
+	return p, err
 }
 
 // ready waits until the tree's process has made the tree.
@@ -139,7 +164,10 @@ func (t *Tree) ready() error {
 	if len(files) != 1 {
 		return errors.New("the tree's process sent no root")
 	}
-	t.root = files[0]
+	t.root, t.measures = files[0], r.measures
+	if t.group != nil && t.group.Limited() {
+		t.measures |= sandbox.Cgroup
+	}
 	if r.text != "" {
 		t.lacks = strings.Split(r.text, "\n")
 	}

@@ -9,11 +9,19 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
 
 // blockKeep is how much of the block stays in memory between commands, in bytes;
 // most argument lists are far smaller.
 const blockKeep = 256 << 10
+
+// What the tree's process takes of a control group's bounds for itself, about.
+const (
+	groupMemory = 64 << 20 // bytes
+	groupTasks  = 32
+)
 
 // Run is a command that was started.
 type Run struct {
@@ -52,8 +60,17 @@ func (t *Tree) Start(c *Command) (*Run, error) {
 	}
 	t.big = t.big || len(b) > blockKeep
 	t.seq++
-	req := request{op: opStart, nice: int32(c.Nice), seq: t.seq, block: uint64(len(b)), fileMax: c.FileMax, memMax: c.MemoryMax}
-	if err := t.send(&req, unix.UnixRights(c.Stdin, c.Stdout, c.Stderr)); err != nil {
+	req := request{op: opStart, nice: int32(c.Nice), seq: t.seq, block: uint64(len(b)), limits: c.Limits}
+	if t.measures.Has(sandbox.Cgroup) {
+		if err := t.group.Limit(c.Limits, groupMemory, groupTasks); err != nil {
+			return nil, fmt.Errorf("start %s: %w", file, err)
+		}
+	}
+	fds := append(make([]int, 0, 4), c.Stdin, c.Stdout, c.Stderr)
+	if c.ExecFD != 0 {
+		fds = append(fds, c.ExecFD)
+	}
+	if err := t.send(&req, unix.UnixRights(fds...)); err != nil {
 		return nil, fmt.Errorf("start %s: %w", file, err)
 	}
 	t.busy = true
@@ -91,9 +108,12 @@ func (r *Run) Wait() (Outcome, error) {
 	if in.errno != 0 {
 		return Outcome{}, fmt.Errorf("start %s: %w", r.cmd, syscall.Errno(in.errno))
 	}
+	if in.excess == sandbox.ExcessNone && (in.exit != 0 || in.signal != 0) && r.t.measures.Has(sandbox.Cgroup) && r.t.group.OutOfMemory() {
+		in.excess = sandbox.ExcessMemory
+	}
 	return Outcome{
 		Exit: int(in.exit), Signal: int(in.signal), Killed: in.killed,
-		CPU: time.Duration(in.cpu), MaxRSS: in.maxRSS,
+		CPU: time.Duration(in.cpu), MaxRSS: in.maxRSS, Excess: in.excess,
 	}, nil
 }
 

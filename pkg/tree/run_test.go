@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
 
 // shell makes a tree with a shell and more programs.
@@ -321,7 +323,7 @@ func TestLimits(t *testing.T) {
 	fd := int(null(t).Fd())
 	r, err := tr.Start(&Command{
 		Argv: []string{"/bin/sh", "-c", "until [ $(nice) -gt 0 ]; do :; done; nice >/tmp/nice; ulimit -f >/tmp/limit; exec head -c 2000000 /dev/zero >/tmp/big"},
-		Env:  []string{"PATH=/usr/bin:/bin"}, Dir: "/", Stdin: fd, Stdout: fd, Stderr: fd, Nice: 7, FileMax: 1 << 20,
+		Env:  []string{"PATH=/usr/bin:/bin"}, Dir: "/", Stdin: fd, Stdout: fd, Stderr: fd, Nice: 7, Limits: sandbox.Limits{File: 1 << 20},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -18,10 +18,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
 
 // Arg0 is how the program is called when it is to be a tree's process: main, and a
@@ -59,6 +62,19 @@ type Spec struct {
 	// UID and GID own what jobs write, and their commands run as them. Zero is the
 	// caller's own; another one needs root. Commands have no capabilities, as root too.
 	UID, GID int
+
+	// Confine takes more from commands, by package sandbox: files, programs and system calls
+	// that are not needed.
+	Confine bool
+
+	// Bare, if it is not empty, is an empty private directory of this host that takes the place of the root where
+	// namespaces are not to be had: names of the job lie below it (Path), and those of the toolchain are the
+	// host's own.
+	Bare string
+
+	// Cgroup is a directory of control groups, version 2, in which the caller may make others, with
+	// the controllers memory and pids; "" is none.
+	Cgroup string
 }
 
 // Command is what to run in a tree: one process, or several one after the other.
@@ -72,11 +88,12 @@ type Command struct {
 	Stdout int
 	Stderr int
 
-	Nice    int   // level; 0: the caller's
-	FileMax int64 // bytes that a file may have; past it SIGXFSZ ends the command; 0: no limit
-	// MemoryMax is how many bytes of memory each process may map; past it it gets no
-	// more. 0: no limit.
-	MemoryMax int64
+	Nice   int            // level; 0: the caller's
+	Limits sandbox.Limits // past that of a file's bytes SIGXFSZ ends the command
+
+	// ExecFD is the program where it is not a file of the tree: a descriptor of the caller, a memfd for a tree that is
+	// confined; 0: there is none, and Path counts. Then is for files only.
+	ExecFD int
 }
 
 // Program is a process that shares all but these with the one before.
@@ -87,11 +104,12 @@ type Program struct {
 
 // Outcome is how a command ended.
 type Outcome struct {
-	Exit   int           // the status of the last process that ran, if no signal ended it
-	Signal int           // 0: none
-	CPU    time.Duration // of all processes of the command and all whom they waited for
-	MaxRSS uint64        // bytes, of the largest of them
-	Killed bool          // Run.Kill came before the end
+	Exit   int            // the status of the last process that ran, if no signal ended it
+	Signal int            // 0: none
+	CPU    time.Duration  // of all processes of the command and all whom they waited for
+	MaxRSS uint64         // bytes, of the largest of them
+	Killed bool           // Run.Kill came before the end
+	Excess sandbox.Excess // what it was ended for, of Limits and of what the sandbox forbids
 }
 
 // File is a regular file of the tree, open for reading. The caller closes FD.
@@ -113,6 +131,9 @@ type Tree struct {
 	dev      uint64 // of the tmpfs: what is mounted in it has another
 	uid, gid int    // that own what jobs write; 0: the caller
 	lacks    []string
+	measures sandbox.Set
+	bare     string               // Spec.Bare
+	group    *sandbox.Group       // nil: none
 	standing *standing            // the root directory, as it is between jobs
 	byIno    map[uint64]*standing // it and those below
 	close    func() error
@@ -131,6 +152,12 @@ type Tree struct {
 // Lacks says what this host could not give the tree, one line each.
 func (t *Tree) Lacks() []string { return t.lacks }
 
+// Measures are those that hold for all commands in the tree.
+func (t *Tree) Measures() sandbox.Set { return t.measures }
+
+// Path is the name, absolute in the tree, by which commands know a file of the job.
+func (t *Tree) Path(name string) string { return path.Join("/", t.bare, name) }
+
 // Close kills all that runs in the tree, waits until it is dead, and frees the tree.
 func (t *Tree) Close() error { return t.close() }
 
@@ -139,7 +166,15 @@ func (t *Tree) end() error {
 	if t.proc != nil {
 		// The end of a namespace's first process waits for all others.
 		_ = t.proc.Kill() // it may have ended already
-		_, err = t.proc.Wait()
+		if t.bare != "" {
+			err = sandbox.KillSession(t.proc.Pid) // not waited for: its number is no other's
+		}
+		_, werr := t.proc.Wait()
+		err = errors.Join(err, werr)
+	}
+	if t.group != nil {
+		_ = t.group.Kill() // what there is lives no more, but for a fault of ours
+		err = errors.Join(err, t.group.Remove())
 	}
 	t.job.end()
 	if t.conn != nil {

@@ -44,7 +44,7 @@ func runIn(t testing.TB, tr *Tree, dir string, argv ...string) (Outcome, string)
 	}
 	defer in.Close()
 	r, err := tr.Start(&Command{
-		Argv: argv, Env: []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}, Dir: dir,
+		Argv: argv, Env: []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "TMPDIR=" + tr.Path("/tmp")}, Dir: dir,
 		Stdin: int(in.Fd()), Stdout: int(out.Fd()), Stderr: int(out.Fd()),
 	})
 	if err != nil {

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
 
 // Caller and tree talk over a SOCK_SEQPACKET pair in packets of a fixed size, as
@@ -20,17 +23,17 @@ const (
 	opKill
 )
 
-// request goes to the tree. With opStart come three descriptors.
+// request goes to the tree. With opStart come three descriptors, or four if the last is
+// the program.
 type request struct {
-	op      uint32
-	nice    int32
-	seq     uint64 // of the run; a kill that comes too late meets another one
-	block   uint64 // bytes in the block
-	fileMax int64
-	memMax  int64
+	op     uint32
+	nice   int32
+	seq    uint64 // of the run; a kill that comes too late meets another one
+	block  uint64 // bytes in the block
+	limits sandbox.Limits
 }
 
-const requestSize = 40
+const requestSize = 64
 
 func (r *request) encode() []byte {
 	le := binary.LittleEndian
@@ -39,8 +42,11 @@ func (r *request) encode() []byte {
 	b = le.AppendUint32(b, uint32(r.nice))
 	b = le.AppendUint64(b, r.seq)
 	b = le.AppendUint64(b, r.block)
-	b = le.AppendUint64(b, uint64(r.fileMax))
-	return le.AppendUint64(b, uint64(r.memMax))
+	l := &r.limits
+	for _, v := range [...]uint64{uint64(l.File), uint64(l.Memory), uint64(l.JobMemory), uint64(l.Processes), uint64(l.CPU)} {
+		b = le.AppendUint64(b, v)
+	}
+	return b
 }
 
 func (r *request) decode(b []byte) error {
@@ -50,22 +56,27 @@ func (r *request) decode(b []byte) error {
 	le := binary.LittleEndian
 	r.op, r.nice = le.Uint32(b), int32(le.Uint32(b[4:]))
 	r.seq, r.block = le.Uint64(b[8:]), le.Uint64(b[16:])
-	r.fileMax, r.memMax = int64(le.Uint64(b[24:])), int64(le.Uint64(b[32:]))
+	r.limits = sandbox.Limits{
+		File: int64(le.Uint64(b[24:])), Memory: int64(le.Uint64(b[32:])), JobMemory: int64(le.Uint64(b[40:])),
+		Processes: int(le.Uint64(b[48:])), CPU: time.Duration(le.Uint64(b[56:])),
+	}
 	return nil
 }
 
 // reply comes from the tree: one when it is ready, with the root's descriptor, or
 // could not be made; then one for each start.
 type reply struct {
-	seq    uint64
-	errno  uint32 // why nothing ran; 0: it ran
-	right  bool   // what failed is a matter of rights
-	killed bool
-	exit   int32
-	signal int32
-	cpu    int64  // nanoseconds
-	maxRSS uint64 // bytes
-	text   string // what failed, or what the host lacks
+	seq      uint64
+	errno    uint32 // why nothing ran; 0: it ran
+	right    bool   // what failed is a matter of rights
+	killed   bool
+	exit     int32
+	signal   int32
+	cpu      int64  // nanoseconds
+	maxRSS   uint64 // bytes
+	excess   sandbox.Excess
+	measures sandbox.Set // of the tree, when it is ready
+	text     string      // what failed, or what the host lacks
 }
 
 const (
@@ -78,12 +89,12 @@ func (r *reply) encode() []byte {
 	b := make([]byte, 0, replySize+len(r.text))
 	b = le.AppendUint64(b, r.seq)
 	b = le.AppendUint32(b, r.errno)
-	b = append(b, bit(r.right), bit(r.killed), 0, 0)
+	b = append(b, bit(r.right), bit(r.killed), byte(r.excess), 0)
 	b = le.AppendUint32(b, uint32(r.exit))
 	b = le.AppendUint32(b, uint32(r.signal))
 	b = le.AppendUint64(b, uint64(r.cpu))
 	b = le.AppendUint64(b, r.maxRSS)
-	b = le.AppendUint32(b, 0)
+	b = le.AppendUint32(b, uint32(r.measures))
 	return append(b, r.text[:min(len(r.text), maxText)]...)
 }
 
@@ -103,6 +114,7 @@ func (r *reply) decode(b []byte) error {
 	r.right, r.killed = b[12] != 0, b[13] != 0
 	r.exit, r.signal = int32(le.Uint32(b[16:])), int32(le.Uint32(b[20:]))
 	r.cpu, r.maxRSS = int64(le.Uint64(b[24:])), le.Uint64(b[32:])
+	r.excess, r.measures = sandbox.Excess(b[14]), sandbox.Set(le.Uint32(b[40:]))
 	r.text = string(b[replySize:])
 	return nil
 }

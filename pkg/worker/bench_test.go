@@ -25,7 +25,7 @@ func shm(b *testing.B) string {
 }
 
 // BenchmarkEmptyJob compiles an empty C file on a daemon in a process of its own,
-// in both forms, and reports the CPU time a job of all that it starts.
+// in both forms, unconfined and not, and reports the CPU time a job of all that it starts.
 func BenchmarkEmptyJob(b *testing.B) {
 	path, err := exec.LookPath("gcc")
 	if err != nil {
@@ -54,7 +54,12 @@ func BenchmarkEmptyJob(b *testing.B) {
 		{"sources", request{body: sources, text: predef}},
 		{"sources-200", request{body: many, text: text}},
 	} {
-		b.Run(form.name, func(b *testing.B) { benchmarkJob(b, bin, form.req) })
+		for _, mode := range []string{"off", "strict"} {
+			b.Run(form.name+"/"+mode, func(b *testing.B) {
+				b.Setenv(sandboxVariable, strings.TrimPrefix(mode, "off"))
+				benchmarkJob(b, bin, form.req)
+			})
+		}
 	}
 }
 

@@ -8,11 +8,13 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
-// client is a manager: all connections that come from one start of it, as credits and
-// cores are divided among managers and not among connections.
+// client is a manager: all connections that come from one start of it, as a tenant's
+// credits and cores are divided among managers and not among connections. The boot
+// number that makes it one is the peer's word: it counts among the tenant's own.
 //
 // All of it is guarded by Server.mu.
 type client struct {
+	tenant *tenant
 	boot   [16]byte
 	conns  []*conn // that have introduced themselves, in order of arrival
 	weight int     // > 0
@@ -32,8 +34,9 @@ type client struct {
 // boot number is a client by itself.
 func (s *Server) joinLocked(c *conn, m *job.Hello) {
 	weight := min(max(1, int(m.Weight)), maxWeight)
+	t := c.tenant
 	if c.boot != ([16]byte{}) {
-		for _, cl := range s.clients {
+		for _, cl := range t.clients {
 			if cl.boot == c.boot {
 				cl.conns = append(cl.conns, c)
 				cl.weight = weight
@@ -42,11 +45,13 @@ func (s *Server) joinLocked(c *conn, m *job.Hello) {
 			}
 		}
 	}
-	c.client = &client{boot: c.boot, conns: []*conn{c}, weight: weight, demand: -1, pass: s.vtime}
+	c.client = &client{tenant: t, boot: c.boot, conns: []*conn{c}, weight: weight, demand: -1, pass: t.vtime}
+	t.clients = append(t.clients, c.client)
 	s.clients = append(s.clients, c.client)
 }
 
-// maxWeight bounds what a manager can say of itself: nobody gets everything.
+// maxWeight bounds what a manager can say of itself: nobody gets everything of its
+// tenant's part, and nothing of others'.
 const maxWeight = 100
 
 // maxBuilds is how many builds of one manager count.
@@ -58,13 +63,17 @@ func (cl *client) part() int { return cl.weight * max(1, min(cl.builds, maxBuild
 
 // leaveLocked takes a connection that has ended, with nothing under way, from its client.
 func (s *Server) leaveLocked(c *conn) {
-	cl := c.client
+	cl, t := c.client, c.tenant
+	t.conns--
+	t.left = time.Now()
 	if cl == nil {
 		return // it said nothing
 	}
 	cl.conns = slices.DeleteFunc(cl.conns, func(x *conn) bool { return x == c })
 	if len(cl.conns) == 0 {
-		s.clients = slices.DeleteFunc(s.clients, func(x *client) bool { return x == cl })
+		same := func(x *client) bool { return x == cl }
+		s.clients = slices.DeleteFunc(s.clients, same)
+		t.clients = slices.DeleteFunc(t.clients, same)
 	}
 }
 
@@ -152,11 +161,15 @@ func (cl *client) recallLocked(n int) {
 
 // enqueueLocked gives t to the runners.
 func (s *Server) enqueueLocked(t *task) {
-	cl := t.c.client
+	cl, tn := t.c.client, t.c.client.tenant
 	if len(cl.queue) == 0 && cl.runs == 0 {
-		cl.pass = max(cl.pass, s.vtime) // no claims from when it wanted nothing
+		cl.pass = max(cl.pass, tn.vtime) // no claims from when it wanted nothing
+	}
+	if tn.queued == 0 && tn.runs == 0 {
+		tn.pass = max(tn.pass, s.vtime)
 	}
 	cl.queue = append(cl.queue, t)
+	tn.queued++
 	s.queued++
 	s.wake.Signal()
 	s.publishLocked()
@@ -170,41 +183,43 @@ func (s *Server) dequeueLocked(t *task) bool {
 		return false
 	}
 	cl.queue = slices.Delete(cl.queue, i, i+1)
+	cl.tenant.queued--
 	s.queued--
 	return true
 }
 
-// nextTaskLocked is what a free core does next: the first job of the client that has
-// had least of the cores for its part. One that has no memory here now is passed
-// over; one that nothing is to be waited for, or that has waited for long, is
-// returned all the same, with its refusal. Nil: nothing can be done now.
+// nextTaskLocked is what a free core does next: a job of the tenant that has had least
+// of the cores, and of its clients the first job of the one that has had least for
+// its part. One that has no memory here now is passed over; one that nothing is to be
+// waited for, or that has waited for long, is returned all the same, with its refusal.
+// Nil: nothing can be done now.
 func (s *Server) nextTaskLocked(now time.Time) *task {
 	var best *client
-	for _, cl := range s.clients {
-		if len(cl.queue) == 0 || best != nil && best.pass <= cl.pass {
+	for _, tn := range s.tenants {
+		if tn.queued == 0 || best != nil && best.tenant.pass <= tn.pass || !s.mayRunLocked(tn, now) {
 			continue
 		}
-		t := cl.queue[0]
-		if err := s.roomForLocked(t, now); err != nil {
-			if s.running > 0 && now.Sub(t.queued) < memoryWait {
-				continue
-			}
-			t.no = err
+		if cl := s.nextOfLocked(tn, now); cl != nil {
+			best = cl
 		}
-		best = cl
 	}
 	if best == nil {
 		return nil
 	}
+	tn := best.tenant
 	t := best.queue[0]
 	s.dequeueLocked(t)
-	s.vtime = max(s.vtime, best.pass)
+	s.vtime, tn.vtime = max(s.vtime, tn.pass), max(tn.vtime, best.pass)
+	// Until it is known what the job took it counts as much as the tenant's jobs do: who
+	// says that his are short gets no more cores meanwhile.
 	t.charge = s.meanWall
-	if t.m.Expect > 0 {
-		t.charge = time.Duration(t.m.Expect) * time.Millisecond
+	if tn.meanWall > 0 {
+		t.charge = tn.meanWall
 	}
+	t.charge = max(t.charge, time.Duration(t.m.Expect)*time.Millisecond)
 	best.chargeLocked(t.charge)
 	best.runs++
+	tn.runs++
 	t.started, t.oomKills = now, s.host.Load().oomKills
 	s.running++
 	s.worked = true
@@ -213,12 +228,35 @@ func (s *Server) nextTaskLocked(now time.Time) *task {
 	return t
 }
 
+// nextOfLocked is the client of a tenant whose first job is next.
+func (s *Server) nextOfLocked(tn *tenant, now time.Time) (best *client) {
+	for _, cl := range tn.clients {
+		if len(cl.queue) == 0 || best != nil && best.pass <= cl.pass {
+			continue
+		}
+		t := cl.queue[0]
+		t.no = nil
+		if err := s.roomForLocked(t, now); err != nil {
+			if s.running > 0 && now.Sub(t.queued) < memoryWait {
+				continue
+			}
+			t.no = err
+		}
+		best = cl
+	}
+	return best
+}
+
 // ranLocked ends what nextTaskLocked began: the job has left its core.
 func (s *Server) ranLocked(t *task, now time.Time) {
 	cl := t.c.client
 	took := now.Sub(t.started)
 	cl.chargeLocked(took - t.charge)
 	cl.runs--
+	cl.tenant.runs--
+	if t.yields {
+		cl.tenant.yielding--
+	}
 	s.running--
 	delete(s.runs, t)
 	if t.no == nil {
@@ -228,4 +266,5 @@ func (s *Server) ranLocked(t *task, now time.Time) {
 
 func (cl *client) chargeLocked(d time.Duration) {
 	cl.pass += d.Seconds() / float64(cl.part())
+	cl.tenant.pass += d.Seconds()
 }

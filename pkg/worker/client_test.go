@@ -24,6 +24,7 @@ type testClient struct {
 	src    []byte // where texts are written from
 	srcMR  iwarp.MR
 	done   chan struct{}
+	info   *iwarp.ConnInfo
 
 	mu       sync.Mutex
 	cond     *sync.Cond
@@ -64,7 +65,12 @@ func dialAs(t testing.TB, addr string, boot byte, hello *job.Hello) *testClient 
 
 func dialWith(t testing.TB, addr string, hello *job.Hello, p *iwarp.ConnParam) *testClient {
 	t.Helper()
-	dev, err := iwarp.Open(iwarp.Config{})
+	return dialOn(t, iwarp.Config{}, addr, hello, p)
+}
+
+func dialOn(t testing.TB, config iwarp.Config, addr string, hello *job.Hello, p *iwarp.ConnParam) *testClient {
+	t.Helper()
+	dev, err := iwarp.Open(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,6 +106,7 @@ func dialWith(t testing.TB, addr string, hello *job.Hello, p *iwarp.ConnParam) *
 	if _, err := job.ParseGreeting(info.PrivateData); err != nil {
 		t.Fatal(err)
 	}
+	c.info = info
 	go c.receive()
 	t.Cleanup(c.close)
 	if hello != nil {

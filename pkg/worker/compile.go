@@ -11,13 +11,14 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/driver"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
 // compile runs the compiler on the text: by its driver, or where it is known
 // what that would start, by running cc1 and as themselves.
 func (r *runner) compile(t *task, b *job.Body, c *command) (outcome, error) {
 	names := driver.Names{Source: b.Name, Output: "../out/" + outputName(b.Outputs[0].Kind), Temp: "../tmp/cc.s"}
-	recipe := r.recipe(t, b, c)
+	recipe := r.recipe(&t.tc, b, c.dir)
 	if recipe == nil {
 		c.argv = append([]string{t.tc.Exec}, driver.Fill(arguments(b), names)...)
 		return t.proc.runHere(c)
@@ -47,11 +48,11 @@ func (r *runner) compile(t *task, b *job.Body, c *command) (outcome, error) {
 
 // recipe returns what the driver would run, or nil: then the driver runs. Side
 // files get their names from the driver.
-func (r *runner) recipe(t *task, b *job.Body, c *command) *driver.Recipe {
-	if t.tc.Family != "gcc" || len(b.Outputs) != 1 {
+func (r *runner) recipe(tc *toolchain.Toolchain, b *job.Body, dir string) *driver.Recipe {
+	if tc.Family != "gcc" || len(b.Outputs) != 1 {
 		return nil
 	}
-	return r.s.recipes.Get(r.s.ctx, string(t.tc.ID[:]), t.tc.Exec, arguments(b), []string{"PATH=" + searchPath, "LC_ALL=C"}, c.dir)
+	return r.ask(tc, arguments(b), dir, false)
 }
 
 // arguments makes the driver's words behind its name, with placeholders for the
@@ -109,12 +110,19 @@ func (r *runner) roomLeft(out *capture) error {
 	if err != nil || !bytes.Contains(words, []byte("No space left on device")) {
 		return err
 	}
+	place := r.s.area.path
+	if r.out != nil {
+		place = r.out.path
+	} else if !r.s.cage.bare {
+		r.s.o.Metrics.denial(deniedDisk)
+		return refuse(job.CauseTooBig, "the compile needs more than the %d bytes that a job may write", r.s.treeRoom())
+	}
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(r.out.fd, &st); err != nil {
+	if err := unix.Statfs(place, &st); err != nil {
 		return err
 	}
-	if st.Bavail*uint64(st.Bsize) >= uint64(r.s.o.Jobs)*maxFile {
+	if st.Bavail*uint64(st.Bsize) >= uint64(r.s.o.Jobs)*uint64(r.s.o.File) {
 		return nil
 	}
-	return fmt.Errorf("compile in %s: %w", r.out.path, unix.ENOSPC)
+	return fmt.Errorf("compile in %s: %w", place, unix.ENOSPC)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/fetch"
+	"github.com/rdistcc/rdistcc/pkg/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
@@ -26,6 +27,7 @@ type conn struct {
 	remote net.Addr
 	since  time.Time
 	boot   [16]byte // of the Greeting
+	peer   peerName
 
 	// set once by open, before the first message
 	pd     iwarp.PD
@@ -37,12 +39,18 @@ type conn struct {
 	// peerReads: the client may send RDMA Reads.
 	peerReads bool
 	board     *board // nil: there is none
+	// claim is of a client that has yet to prove that it has the key; nil: none has to.
+	// Written by serve's goroutine, or before it, under s.mu.
+	claim   *psk.Claim
+	proveBy *time.Timer // guarded by s.mu
 
 	work sync.WaitGroup // tasks that runners may hold
 
 	// guarded by s.mu
 	name      string
-	client    *client // nil before Hello
+	tenant    *tenant // set once, by admit
+	proof     string  // how it proves who it is, for the audit log; as above
+	client    *client // of the tenant's; nil before Hello
 	want      int     // credits it can hold; 0 = any number
 	ready     bool    // Hello came, and the QP has not ended
 	ended     bool
@@ -58,6 +66,7 @@ type conn struct {
 	wrote     uint64        // the same
 	unacked   uint64        // bytes under way then
 	silent    time.Duration // without a sign of life
+	ending    ending        // why we end it, if that is decided here
 	jobs      uint64
 	unasked   [job.NumKinds]window // by kind
 	toGrant   []uint64             // credits of which no Grant has told yet
@@ -95,6 +104,7 @@ func (s *Server) recvDepth() int { return s.most() + 1 + job.Spare }
 // serve runs the connection from its request to its end.
 func (c *conn) serve(req iwarp.ConnRequest) {
 	defer c.s.rescue(c.log, c.lost)
+	defer c.leftUnproven()
 	if err := c.safely(c.open); err != nil {
 		c.log.Error("connection", "err", err)
 		r := job.Rejection{Cause: job.CauseFull, Detail: "no resources for another connection"}
@@ -102,14 +112,18 @@ func (c *conn) serve(req iwarp.ConnRequest) {
 		c.release()
 		return
 	}
-	g := job.Greeting{Version: job.Version, Boot: c.s.boot}
-	p := &iwarp.ConnParam{PrivateData: g.Append(nil)}
+	p := &iwarp.ConnParam{Private: c.privateData}
 	p.ORD, p.IRD = fetch.Depths(c.s.o.Device.Attr())
 	info := req.Info()
 	c.puller = fetch.New(c.qp, agreed(p.ORD, info.PeerIRD), readID)
 	c.peerReads = agreed(p.IRD, info.PeerORD) > 0
+	c.expectProof()
 	if err := req.Accept(c.s.ctx, c.qp, p); err != nil {
-		c.log.Warn("connection not made", "err", err)
+		level := slog.LevelWarn
+		if c.claim != nil {
+			level = slog.LevelDebug // anybody could fill the log
+		}
+		c.log.Log(context.Background(), level, "connection not made", "err", err)
 		c.release()
 		return
 	}
@@ -231,6 +245,9 @@ func (c *conn) receive() error {
 func (c *conn) message(w *iwarp.WC) error {
 	at := int(w.ID) * job.MaxMessage
 	m, err := job.Parse(c.recvs[at : at+int(w.ByteLen)])
+	if err != nil && c.claim != nil {
+		return errUnproven
+	}
 	if err != nil {
 		return err
 	}
@@ -239,6 +256,9 @@ func (c *conn) message(w *iwarp.WC) error {
 			return nil // being closed in order, which an error would spoil for what is on its way
 		}
 		return err
+	}
+	if c.claim != nil {
+		return c.prove(m)
 	}
 	if _, hello := m.(*job.Hello); !hello && !c.isReady() {
 		return errors.New("message before Hello")
@@ -284,13 +304,15 @@ func (c *conn) hello(m *job.Hello) error {
 	s.joinLocked(c, m)
 	c.log = c.log.With("name", m.Name)
 	c.log.Info("client connected")
+	s.o.Audit.event("client connected", c.who()...)
 	err := c.openBoardLocked()
 	if err != nil {
 		return err
 	}
 	err = c.sendLocked(&job.Welcome{
 		Boot: s.boot, Jobs: clip16(s.o.Jobs), MaxBody: uint64(s.slots.Size()), MaxSource: c.maxSource(), MaxResult: uint64(s.slots.Size()),
-		Toolchains: uint16(len(*s.listed.Load())), Board: c.board.window(), Tree: s.trees, Zstd: true, Load: s.loadLocked(),
+		Toolchains: uint16(len(*s.listed.Load())), Board: c.board.window(), Tree: s.trees, Zstd: true, Sandbox: uint16(s.measuresLocked()),
+		Clock: uint64(time.Now().UnixMilli()), Program: job.Clip(s.o.Program, job.MaxName), Load: s.loadLocked(),
 	})
 	if err != nil {
 		return err
@@ -403,6 +425,7 @@ func (c *conn) returned(m *job.Return, w *iwarp.WC) error {
 	if err := k.free(); err != nil {
 		return err
 	}
+	c.tenant.lapsedLocked(time.Now())
 	c.s.rebalanceLocked()
 	c.s.checkIdleLocked()
 	return nil

@@ -11,7 +11,8 @@ import (
 
 // Shares: each connection may hold one credit, so that a first job never waits for
 // others. The spare ones, for the cores and for jobs on their way to them, are
-// divided by weight among those that have use for them (divide). What is left then
+// divided among the tenants that have use for them, evenly, and of each tenant's among
+// its clients by weight (spreadLocked). What is left then
 // lies with the clients that build, where a next job finds it without a round trip,
 // until another one asks: those above their share are asked to return what they do
 // not use.
@@ -51,7 +52,9 @@ func (k *credit) free() error {
 // newCreditLocked lends a slot to c; nil when all are in use or the system gives
 // no memory: a later rebalance tries again.
 func (c *conn) newCreditLocked() *credit {
-	buf, err := c.s.slots.TryGet(0)
+	// The connection is the owner: a job may name more text than its client has
+	// written, and be compiled from what an earlier one has left.
+	buf, err := c.s.slots.TryGet(uint32(c.id))
 	if err != nil {
 		c.log.Warn("no slot", "err", err)
 	}
@@ -123,30 +126,24 @@ func (s *Server) freeLocked(spare int) int {
 // divideLocked sets the shares.
 func (s *Server) divideLocked(now time.Time) (spare int) {
 	spare = s.spareLocked()
-	claims := make([]claim, len(s.clients))
 	anyActive := false
-	for i, cl := range s.clients {
-		active := cl.activeLocked(now)
-		anyActive = anyActive || active
+	for _, cl := range s.clients {
+		cl.share = len(cl.conns)
+		anyActive = anyActive || cl.activeLocked(now)
+	}
+	left := s.spreadLocked(spare, func(cl *client) int {
 		need := cl.demand - len(cl.conns) // beyond the one that each may hold
-		if cl.demand < 0 && active {
+		if cl.demand < 0 && cl.activeLocked(now) {
 			need = unlimited
 		}
-		claims[i] = claim{cl.part(), max(0, min(need, cl.mostLocked()-len(cl.conns)))}
-	}
-	left := spare
-	for i, n := range divide(spare, claims) {
-		cl := s.clients[i]
-		cl.share = len(cl.conns) + n
-		left -= n
-		claims[i].need = 0
-		if !anyActive || cl.activeLocked(now) {
-			claims[i].need = cl.mostLocked() - cl.share
+		return max(0, min(need, cl.mostLocked()-len(cl.conns)))
+	})
+	s.spreadLocked(left, func(cl *client) int {
+		if anyActive && !cl.activeLocked(now) {
+			return 0
 		}
-	}
-	for i, n := range divide(left, claims) {
-		s.clients[i].share += n
-	}
+		return max(0, cl.mostLocked()-cl.share)
+	})
 	return spare
 }
 
@@ -157,16 +154,22 @@ func (s *Server) rebalanceLocked() {
 	if s.draining || s.closing {
 		return
 	}
-	free := s.freeLocked(s.divideLocked(time.Now()))
+	now := time.Now()
+	free := s.freeLocked(s.divideLocked(now))
 	short := free < 0
 	for _, cl := range s.clients {
+		if cl.tenant.triedLocked(now) {
+			continue
+		}
 		for n := cl.share - cl.heldLocked(); n > 0 && s.unfit == nil; n-- {
 			c := cl.emptiestLocked()
 			if c == nil {
 				break
 			}
 			var k *credit
-			if free > 0 {
+			// The one that each connection may hold waits for nobody: who is asked for
+			// credits need not give them back.
+			if free > 0 || c.heldLocked() == 0 {
 				k = c.newCreditLocked()
 			}
 			if k == nil {
@@ -200,8 +203,9 @@ func (c *conn) nextLocked() *credit {
 	if s.draining || s.closing || s.unfit != nil || !c.ready {
 		return nil
 	}
-	free := s.freeLocked(s.divideLocked(time.Now()))
-	if free <= 0 || c.client.heldLocked() >= c.client.share || c.want > 0 && c.heldLocked() >= c.want {
+	now := time.Now()
+	free := s.freeLocked(s.divideLocked(now))
+	if free <= 0 || c.client.tenant.triedLocked(now) || c.client.heldLocked() >= c.client.share || c.want > 0 && c.heldLocked() >= c.want {
 		return nil
 	}
 	k := c.newCreditLocked()

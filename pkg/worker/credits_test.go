@@ -226,8 +226,7 @@ func TestConnectionsOfOneManager(t *testing.T) {
 func TestDepthFollowsTheRoundTrip(t *testing.T) {
 	s := &Server{o: Options{Jobs: 2, Log: slog.New(slog.DiscardHandler)}, depth: minDepth(2)}
 	s.host.Store(&hostLoad{})
-	cl := &client{weight: 1, demand: 0, conns: []*conn{{ended: true}}}
-	s.clients = []*client{cl}
+	cl := s.add(localTenant, &client{weight: 1, demand: 0, conns: []*conn{{ended: true}}})
 	s.starvedLocked()
 	if s.depth != minDepth(2) {
 		t.Errorf("depth %d though there is no work", s.depth)
@@ -268,8 +267,7 @@ func simulate(weights []int, lengths []time.Duration, expect bool, cores int, un
 	got := make([]time.Duration, len(weights))
 	number := map[*client]int{}
 	for i, w := range weights {
-		cl := &client{weight: w}
-		s.clients = append(s.clients, cl)
+		cl := s.add(localTenant, &client{weight: w})
 		number[cl] = i
 	}
 	now := time.Unix(0, 0)
@@ -343,8 +341,7 @@ func TestLateClientIsServedNext(t *testing.T) {
 			s.enqueueLocked(&task{c: &conn{s: s, client: cl}, m: &job.Job{}, queued: now})
 		}
 	}
-	early, late := &client{weight: 1}, &client{weight: 1}
-	s.clients = []*client{early, late}
+	early, late := s.add(localTenant, &client{weight: 1}), s.add(localTenant, &client{weight: 1})
 	add(early, 200)
 	for range 100 {
 		run()

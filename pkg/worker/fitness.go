@@ -33,6 +33,8 @@ func (s *Server) checkFitLocked(now time.Time) {
 	}
 	var no *refusal
 	switch {
+	case s.cage.lost != nil:
+		no = s.cage.lost
 	case now.Before(s.rest):
 		no = s.unfit
 	case h.diskErr != nil:
@@ -97,20 +99,26 @@ type startError struct{ error }
 func (e *startError) Unwrap() error { return e.error }
 
 // roomForLocked says whether there is memory for t beside what runs, which may still
-// have to grow to what was predicted of it.
+// have to grow to what is expected of it. What a job takes is at best a guess, and its
+// client's word on it may be a lie: so beside others none starts while the host is short
+// of memory, whatever is expected.
 func (s *Server) roomForLocked(t *task, now time.Time) *refusal {
-	if t.m.Memory == 0 {
-		return nil
-	}
 	if now.Sub(s.memory) > freshMemory {
 		s.memory = now
 		h := *s.host.Load()
 		h.memoryFree = s.readMemory()
 		s.host.Store(&h)
 	}
-	free := s.host.Load().memoryFree
+	free, waits := s.host.Load().memoryFree, s.host.Load().pressure.Memory
+	if s.running > 0 && waits != job.NoPressure && waits > tightMemory {
+		return refuse(job.CauseMemory, "the host is short of memory beside %d jobs", s.running)
+	}
 	if free == 0 {
 		return nil // not known here
+	}
+	need := s.memoryLocked(t)
+	if need == 0 && s.running == 0 {
+		return nil
 	}
 	grow := 0.0
 	for r := range s.runs {
@@ -118,10 +126,10 @@ func (s *Server) roomForLocked(t *task, now time.Time) *refusal {
 		if r.m.Expect > 0 {
 			takes = time.Duration(r.m.Expect) * time.Millisecond
 		}
-		grow += float64(r.m.Memory) * max(0, 1-now.Sub(r.started).Seconds()/takes.Seconds())
+		grow += float64(s.memoryLocked(r)) * max(0, 1-now.Sub(r.started).Seconds()/takes.Seconds())
 	}
-	if float64(t.m.Memory)+grow+memoryFloor > float64(free) {
-		return refuse(job.CauseMemory, "%d bytes of memory expected, %d free beside %d jobs", t.m.Memory, free, s.running)
+	if float64(need)+grow+memoryFloor > float64(free) {
+		return refuse(job.CauseMemory, "%d bytes of memory expected, %d free beside %d jobs", need, free, s.running)
 	}
 	return nil
 }

@@ -82,12 +82,12 @@ func TestMemoryAdmission(t *testing.T) {
 func TestMemoryWaitEnds(t *testing.T) {
 	s := &Server{o: Options{Jobs: 2, Proc: newFakeProc(t, 1<<30).dir}, runs: make(map[*task]bool)}
 	s.host.Store(&hostLoad{})
-	cl := &client{weight: 1}
-	s.clients = []*client{cl}
+	cl := s.add(localTenant, &client{weight: 1})
 	now := time.Unix(1e9, 0)
 	add := func() *task {
 		x := &task{c: &conn{s: s, client: cl}, m: &job.Job{Memory: 600 << 20, Expect: 3600e3}, queued: now}
 		cl.queue = append(cl.queue, x)
+		cl.tenant.queued++
 		s.queued++
 		return x
 	}

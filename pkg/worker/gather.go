@@ -7,70 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
-
-// capture holds a compiler's standard output and error: memfds of a fixed size,
-// each opened anew, so that its offset tells how much was written and writing
-// past the end fails. No pipe, no goroutine to empty it, and a flood is bounded.
-type capture struct {
-	buf [2]*arena.Buffer
-	fd  [2]int
-}
-
-func (r *runner) newCapture() (*capture, error) {
-	c := &capture{fd: [2]int{-1, -1}}
-	for i := range c.buf {
-		var err error
-		if c.buf[i], err = r.s.outputs.Get(r.s.ctx, 0); err != nil {
-			c.close()
-			return nil, err
-		}
-		if c.fd[i], err = c.buf[i].OpenWriter(); err != nil {
-			c.close()
-			return nil, err
-		}
-	}
-	return c, nil
-}
-
-func (c *capture) close() {
-	for i := range c.buf {
-		if c.fd[i] >= 0 {
-			unix.Close(c.fd[i])
-		}
-		if c.buf[i] != nil {
-			c.buf[i].Put()
-		}
-	}
-}
-
-// rewind makes as if nothing was written.
-func (c *capture) rewind() error {
-	for _, fd := range c.fd {
-		if _, err := unix.Seek(fd, 0, io.SeekStart); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// written is what went to output i.
-func (c *capture) written(i int) ([]byte, error) {
-	n, err := unix.Seek(c.fd[i], 0, io.SeekCurrent)
-	if err != nil {
-		return nil, err
-	}
-	b := c.buf[i].Bytes()
-	if n <= outKept {
-		return b[:n], nil
-	}
-	return append(b[:outKept], outCut...), nil // in place
-}
-
-// outCut stands behind what is kept of a flood.
-const outCut = "\nrdistccd: the compiler wrote more than 1 MiB here; the rest is cut\n"
 
 // outputsFunc adds the files that a compile made to its result.
 type outputsFunc func(b *job.Body, out *capture, res *job.Result, g *gathering) error
@@ -104,7 +42,7 @@ func (r *runner) gather(t *task, b *job.Body, out *capture, res *job.Result, out
 	if g.n > t.m.Fetch || g.n > uint64(r.s.o.Result) || !t.c.peerReads {
 		return 0, refuse(job.CauseTooBig, "result is larger than the buffer of %d bytes", room)
 	}
-	big, err := r.s.large.tryGet(int64(g.n), job.CauseTooBig)
+	big, err := r.s.large.tryGet(t.c.tenant, int64(g.n), job.CauseTooBig)
 	if err != nil {
 		return 0, err
 	}

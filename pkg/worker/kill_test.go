@@ -20,6 +20,9 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
+// sandboxVariable says how a daemon in a process of its own confines compiles; empty: not.
+const sandboxVariable = "RDISTCCD_TEST_SANDBOX"
+
 // serveForTest is this program as a daemon that can be killed: it says where it
 // listens and serves until then.
 func serveForTest(base, bin string) {
@@ -27,8 +30,10 @@ func serveForTest(base, bin string) {
 	if err != nil {
 		panic(err)
 	}
+	mode := map[string]SandboxMode{"": SandboxOff, "auto": SandboxAuto, "strict": SandboxStrict}[os.Getenv(sandboxVariable)]
 	s, err := New(context.Background(), Options{
-		Device: dev, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Jobs: 2, Clients: 8, Slot: 1 << 20,
+		Sandbox: mode,
+		Device:  dev, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Jobs: 2, Clients: 8, Slot: 1 << 20,
 		WorkBase: base, Heartbeat: time.Second, Silence: patience, Grace: time.Millisecond, Settings: Settings{JobTimeout: patience, Dirs: []string{bin}},
 	})
 	if err != nil {

@@ -26,6 +26,8 @@ type large struct {
 	buf  *arena.Buffer
 	mem  []byte
 	n    int64
+	room *semaphore.Weighted // of the tenant, and how much of it
+	part int64
 }
 
 // newLargeMemory makes room for max bytes, of which one source or result may take
@@ -42,29 +44,40 @@ func newLargeMemory(maximum, biggest int64, count int) (*largeMemory, error) {
 	return m, err
 }
 
-// get waits for n bytes; ctx bounds that.
-func (m *largeMemory) get(ctx context.Context, n int64) (*large, error) {
+// get waits for n bytes of a tenant's; ctx bounds that. Who has had its part waits for
+// itself, and in nobody's way.
+func (m *largeMemory) get(ctx context.Context, t *tenant, n int64) (*large, error) {
 	if n > m.max {
 		return nil, refuse(job.CauseTooBig, "%d bytes are more than buffers.large and buffers.source or buffers.result allow here (%d)", n, m.max)
 	}
-	if err := m.room.Acquire(ctx, n); err != nil {
+	part := min(t.most, n)
+	if err := t.room.Acquire(ctx, part); err != nil {
 		return nil, err
 	}
-	return m.take(n, job.CauseFull)
+	if err := m.room.Acquire(ctx, n); err != nil {
+		t.room.Release(part)
+		return nil, err
+	}
+	return m.take(t, part, n, job.CauseFull)
 }
 
 // tryGet is get that does not wait; no is the cause when there is no room now.
-func (m *largeMemory) tryGet(n int64, no job.Cause) (*large, error) {
-	if n > m.max || !m.room.TryAcquire(n) {
+func (m *largeMemory) tryGet(t *tenant, n int64, no job.Cause) (*large, error) {
+	part := min(t.most, n) // what is larger than a tenant's part takes all of that
+	if n > m.max || !t.room.TryAcquire(part) {
+		return nil, refuse(no, "no room for a source or result of %d bytes (buffers.large, limits.client-bytes)", n)
+	}
+	if !m.room.TryAcquire(n) {
+		t.room.Release(part)
 		return nil, refuse(no, "no room for a source or result of %d bytes (buffers.large)", n)
 	}
-	return m.take(n, no)
+	return m.take(t, part, n, no)
 }
 
 // take makes a part whose bytes have been acquired; no is the cause when the
 // system has not got them.
-func (m *largeMemory) take(n int64, no job.Cause) (*large, error) {
-	l := &large{from: m, n: n}
+func (m *largeMemory) take(t *tenant, part, n int64, no job.Cause) (*large, error) {
+	l := &large{from: m, n: n, room: t.room, part: part}
 	m.used.Add(n)
 	var err error
 	if l.buf, err = m.pool.TryGet(0); l.buf == nil && err == nil {
@@ -90,6 +103,7 @@ func (l *large) free() {
 	}
 	l.from.used.Add(-l.n)
 	l.from.room.Release(l.n)
+	l.room.Release(l.part)
 }
 
 func (m *largeMemory) trim() {

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
@@ -25,6 +26,7 @@ func (c *conn) checkLifeLocked(every time.Duration) {
 	c.reads = st.ReadsReceived
 	if quiet := c.puller.Tick(every); quiet > c.s.o.WindowTime {
 		c.log.Warn("client does not answer RDMA Reads", "for", quiet)
+		c.ending = endedUnread
 		c.qp.Abort()
 		return
 	}
@@ -37,6 +39,7 @@ func (c *conn) checkLifeLocked(every time.Duration) {
 	c.received, c.wrote, c.unacked = heard, st.FPDUsSent, st.Unacked
 	if c.silent > c.s.o.Silence {
 		c.log.Warn("client is silent", "for", c.silent)
+		c.ending = endedSilent
 		c.qp.Abort()
 		return
 	}
@@ -70,6 +73,8 @@ func (c *conn) close(why error) {
 	switch {
 	case errors.Is(why, errPanic):
 		c.qp.Abort()
+	case errors.Is(why, errUnproven):
+		c.qp.Abort()
 	case why != nil:
 		c.log.Warn("client broke the protocol", "err", why)
 		s.o.Metrics.refused(job.CauseMalformed)
@@ -80,12 +85,19 @@ func (c *conn) close(why error) {
 	c.ready, c.ended = false, true
 	c.puller.End(errLost)
 	tasks := s.dropLocked(c)
+	given := c.ending
 	s.mu.Unlock()
+	c.markEnded(why, given)
 	for _, t := range tasks {
 		t.stop(job.CauseCancelled)
 	}
 	c.work.Wait()
-	c.log.Info("client gone", "jobs", c.jobs, "err", c.qp.Err())
+	level := slog.LevelInfo
+	if c.client == nil {
+		level = slog.LevelDebug // anybody could fill the log
+	}
+	c.gone(c.qp.Err())
+	c.log.Log(context.Background(), level, "client gone", "jobs", c.jobs, "err", c.qp.Err())
 	c.release()
 }
 

@@ -123,7 +123,10 @@ func (s *Server) tick() {
 func (s *Server) look(every time.Duration) {
 	defer s.rescue(s.o.Log, nil)
 	s.readHostLoad()
-	idle, scan := s.lookAround(every)
+	idle, scan, victims := s.lookAround(every)
+	for _, t := range victims {
+		t.stop(job.CauseCancelled)
+	}
 	if idle {
 		s.slots.Trim(0)
 		s.outputs.Trim(0)
@@ -135,8 +138,8 @@ func (s *Server) look(every time.Duration) {
 }
 
 // lookAround is its part under the lock: idle says that nobody is there, scan that it is
-// time to look for compilers.
-func (s *Server) lookAround(every time.Duration) (idle, scan bool) {
+// time to look for compilers, victims are jobs to be stopped.
+func (s *Server) lookAround(every time.Duration) (idle, scan bool, victims []*task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -144,16 +147,19 @@ func (s *Server) lookAround(every time.Duration) (idle, scan bool) {
 		c.checkLifeLocked(every)
 	}
 	s.checkFitLocked(now)
+	s.canariesLocked(now)
 	s.quietLocked()
+	s.forgetLocked(now)
 	s.rebalanceLocked()
 	s.publishLocked()
+	victims = s.yieldLocked(now)
 	if s.queued > 0 {
 		s.wake.Broadcast() // one that waits for memory may have it now
 	}
 	if scan = now.After(s.nextScan) && !s.draining; scan {
 		s.nextScan = now.Add(rescanTime)
 	}
-	return len(s.conns) == 0, scan
+	return len(s.conns) == 0, scan, victims
 }
 
 func (s *Server) rescan() {
@@ -168,11 +174,15 @@ type Status struct {
 	Load    job.Load
 	Large   int64 // bytes of sources and results beyond slots and sinks
 	Tree    bool  // jobs of the sources form are taken
+	Sandbox SandboxStatus
+	Tenants int // whom the clients work for
 	Clients []ClientStatus
 }
 
 // ClientStatus is one connection's part of a Status.
 type ClientStatus struct {
+	// Tenant is whom it counts for, Name what it says of itself.
+	Tenant            string
 	Name, Remote      string
 	Credits, InHand   int // unspent; queued or running
 	Weight, Demand    int // of its manager; a demand of -1: it did not say
@@ -185,9 +195,17 @@ type ClientStatus struct {
 func (s *Server) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Status{Load: s.loadLocked(), Large: s.large.used.Load(), Tree: s.trees}
+	st := Status{Load: s.loadLocked(), Large: s.large.used.Load(), Tree: s.trees, Sandbox: s.sandboxLocked()}
+	for _, t := range s.tenants {
+		if t.conns > 0 {
+			st.Tenants++
+		}
+	}
 	for c := range s.conns {
-		q := ClientStatus{Name: c.name, Remote: c.remote.String(), Credits: len(c.credits), InHand: len(c.tasks), Jobs: c.jobs, Since: c.since}
+		if c.claim != nil {
+			continue // no client yet
+		}
+		q := ClientStatus{Tenant: c.tenant.name, Name: c.name, Remote: c.remote.String(), Credits: len(c.credits), InHand: len(c.tasks), Jobs: c.jobs, Since: c.since}
 		if c.client != nil {
 			q.Weight, q.Demand = c.client.weight, c.client.demand
 		}

@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
 	"github.com/rdistcc/rdistcc/pkg/tree"
 )
 
@@ -19,6 +20,8 @@ func TestMain(m *testing.M) {
 		Guard()
 	case tree.Arg0:
 		tree.Main()
+	case probe.Arg0:
+		probe.Main()
 	case serverArg0:
 		serveForTest(os.Args[1], os.Args[2])
 	}

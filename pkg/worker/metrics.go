@@ -18,7 +18,12 @@ type Metrics struct {
 	cpu      prometheus.Histogram
 	memory   prometheus.Histogram
 	windows  *prometheus.CounterVec
+	endings  *prometheus.CounterVec
+	cancels  *prometheus.CounterVec
+	limits   *prometheus.CounterVec
 	panics   prometheus.Counter
+	canaries *prometheus.CounterVec
+	denials  *prometheus.CounterVec
 }
 
 // NewMetrics makes the metrics; Register makes them known together with a
@@ -49,6 +54,21 @@ func NewMetrics() *Metrics {
 		windows: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rdistccd_windows_total", Help: "Sources fetched, and results offered, by RDMA Read as they were too big for a slot or a sink.",
 		}, []string{"what"}),
+		endings: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rdistccd_connections_ended_total", Help: "Connections that have ended, by why.",
+		}, []string{"cause"}),
+		cancels: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rdistccd_cancels_total", Help: "Jobs that clients wanted to have cancelled, by where they were; unknown: answered already, or none of the client's.",
+		}, []string{"job"}),
+		limits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rdistccd_client_limits_total", Help: "Connections, jobs and cores that one client could not have beside others, by which limit.",
+		}, []string{"limit"}),
+		canaries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rdistccd_sandbox_canaries_total", Help: "Times that a runner had to prove how compiles are confined, by result.",
+		}, []string{"result"}),
+		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rdistccd_sandbox_denials_total", Help: "Compiles that were ended or cut for what they took or did, by cause.",
+		}, []string{"cause"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "rdistccd_panics_total", Help: "Connections and jobs that met a bug of the daemon's: its log has the stack.",
 		}),
@@ -67,7 +87,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(s.Status()) })
 	}
 	for _, c := range []prometheus.Collector{
-		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory, m.windows, m.panics,
+		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory, m.windows, m.endings, m.cancels, m.limits, m.panics, m.canaries, m.denials,
 		gauge("rdistccd_jobs_running", "Compiles under way.", func(st Status) float64 { return float64(st.Load.Running) }),
 		gauge("rdistccd_jobs_queued", "Jobs that wait for a core.", func(st Status) float64 { return float64(st.Load.Queued) }),
 		gauge("rdistccd_tree", "1: jobs that depend on paths are taken, as the host can show private trees.", func(st Status) float64 {
@@ -76,7 +96,12 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 			}
 			return 0
 		}),
+		gauge("rdistccd_sandbox_level", "How compiles are confined, as far as canaries have shown: 0 not at all, 1 in part, 2 wholly, 3 in namespaces of their own too.",
+			func(st Status) float64 { return float64(st.Sandbox.Measures.Level()) }),
 		gauge("rdistccd_clients", "Connected managers.", func(st Status) float64 { return float64(len(st.Clients)) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "rdistccd_audit_lost_total", Help: "Lines of the audit log that could not be written."},
+			func() float64 { return float64(s.o.Audit.Lost()) }),
+		gauge("rdistccd_tenants", "Whom the connected managers work for: names in certificates, or addresses.", func(st Status) float64 { return float64(st.Tenants) }),
 		gauge("rdistccd_large_bytes", "Memory of sources and results that are too big for a slot or a sink.", func(st Status) float64 { return float64(st.Large) }),
 		gauge("rdistccd_credits", "Credits that clients hold unspent.", func(st Status) float64 {
 			n := 0
@@ -85,6 +110,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 			}
 			return float64(n)
 		}),
+		measures{s},
 	} {
 		if err := r.Register(c); err != nil {
 			return fmt.Errorf("register metrics: %w", err)
@@ -96,11 +122,41 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		m.refusals.WithLabelValues(c.String())
 	}
 	m.refusals.WithLabelValues(job.CauseTree.String())
-	m.auth.WithLabelValues(authNetwork)
+	m.refusals.WithLabelValues(job.CauseSandbox.String())
+	for _, cause := range authCauses {
+		m.auth.WithLabelValues(cause)
+	}
+	for _, cause := range denials() {
+		m.denials.WithLabelValues(cause)
+	}
+	for _, result := range []string{canaryPassed, canaryFailed} {
+		m.canaries.WithLabelValues(result)
+	}
+	for _, e := range endings {
+		m.endings.WithLabelValues(string(e))
+	}
+	m.cancelled(0, 0, 0)
 	for _, what := range []string{"source", "result"} {
 		m.windows.WithLabelValues(what)
 	}
+	for _, limit := range []string{limitConnections, limitQueued, limitYield, limitViolations} {
+		m.limits.WithLabelValues(limit)
+	}
 	return nil
+}
+
+// What one client can have too much of.
+const (
+	limitConnections = "connections" // half of limits.clients
+	limitViolations  = "violations"  // of iWARP's rules, or the job protocol's: kept off for a while
+	limitQueued      = "queued"      // limits.client-queued
+	limitYield       = "yield"       // more than its part of the cores, which another one waited for
+)
+
+func (m *Metrics) limited(limit string) {
+	if m != nil {
+		m.limits.WithLabelValues(limit).Inc()
+	}
 }
 
 // window counts what went by RDMA Read: "source" or "result".
@@ -113,9 +169,17 @@ func (m *Metrics) window(what string) {
 // authNetwork: the address is in no network of --allow.
 const authNetwork = "network"
 
-func (m *Metrics) denied() {
+// AuthCauses has these causes of AuthFailed there from the start.
+func (m *Metrics) AuthCauses(causes []string) {
+	for _, c := range causes {
+		m.auth.WithLabelValues(c)
+	}
+}
+
+// AuthFailed counts a peer that may not use this host, by what spoke against it.
+func (m *Metrics) AuthFailed(cause string) {
 	if m != nil {
-		m.auth.WithLabelValues(authNetwork).Inc()
+		m.auth.WithLabelValues(cause).Inc()
 	}
 }
 

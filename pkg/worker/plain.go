@@ -41,7 +41,7 @@ func (r *runner) unpack(t *task) *job.Result {
 		to = r.room(int(n))
 	} else {
 		var err error
-		if mem, err = r.s.large.tryGet(int64(n), job.CauseFull); err != nil {
+		if mem, err = r.s.large.tryGet(t.c.tenant, int64(n), job.CauseFull); err != nil {
 			return refused(err)
 		}
 		to = mem.mem
@@ -90,7 +90,7 @@ func (r *runner) sealLarge(t *task, l *large, res *job.Result) *large {
 	if !t.m.Zstd {
 		return l
 	}
-	to, err := r.s.large.tryGet(int64(pack.Bound(len(l.mem))), job.CauseFull)
+	to, err := r.s.large.tryGet(t.c.tenant, int64(pack.Bound(len(l.mem))), job.CauseFull)
 	if err != nil {
 		return l // as it is, then
 	}

@@ -25,7 +25,7 @@ func refuse(cause job.Cause, format string, args ...any) *refusal {
 // checkBody decides whether a body of the text form may be handed to a compiler:
 // what a client names is neither run, nor read, nor written.
 func checkBody(b *job.Body, tc *toolchain.Toolchain) error {
-	if b.Name[0] == '-' || b.Name[0] == '@' {
+	if b.Name == "" || b.Name[0] == '-' || b.Name[0] == '@' {
 		return refuse(job.CausePolicy, "source name %q would be taken for an option", b.Name)
 	}
 	if _, ok := languages[b.Language]; !ok {
@@ -70,17 +70,18 @@ func metricLanguage(x string) string {
 // option table, applied to the list as to a user's command, finds nothing that
 // would have to stay at home and gives the very same list for the far half. So
 // an option that is not known here is refused, and one that the table keeps from
-// leaving is refused when it comes.
+// leaving is refused when it comes; and each value is one that the table has a rule
+// for. What the daemon adds stands behind it all.
 func checkArgs(b *job.Body, tc *toolchain.Toolchain) error {
 	args := b.Args
+	if what := compile.TooLong(args); what != "" {
+		return refuse(job.CausePolicy, "a command that is %s", what)
+	}
 	d := compile.Driver{Family: compile.GCC, CXX: strings.HasPrefix(languages[b.Language].label, "c++")}
 	if tc.Family == "clang" {
 		d.Family = compile.Clang
 	} else if len(args) >= 2 && args[0] == "-fpreprocessed" && args[1] == "-fdirectives-only" {
 		args = args[2:]
-	}
-	if err := checkPaths(args); err != nil {
-		return err
 	}
 	mode := "-c"
 	if b.Outputs[0].Kind == job.OutputAssembly {
@@ -92,6 +93,9 @@ func checkArgs(b *job.Body, tc *toolchain.Toolchain) error {
 	}
 	if p.Text != "" {
 		return refuse(job.CausePolicy, "%s", compile.ReasonNotReproducible+p.Text)
+	}
+	if w := p.NamesFile(); w != "" {
+		return refuse(job.CausePolicy, "option %q names a path", w)
 	}
 	if p.Machine() != nil {
 		return refuse(job.CausePolicy, "native, which is another processor here")
@@ -108,60 +112,35 @@ func checkArgs(b *job.Body, tc *toolchain.Toolchain) error {
 	return nil
 }
 
-// pathOptions may hold a path, as a text: it is compared with the paths in the
-// source, or written into the object.
-var pathOptions = []string{
-	"-fdebug-prefix-map=", "-ffile-prefix-map=", "-fmacro-prefix-map=", "-fcoverage-prefix-map=",
-	"-fdebug-compilation-dir=", "-ffile-compilation-dir=", "-fcoverage-compilation-dir=", "-D", "-U",
-	"-frandom-seed=", "-finstrument-functions-exclude-file-list=",
-}
-
-// checkPaths is the second line: whatever the table says, no word names a file.
-func checkPaths(args []string) error {
-	for i, a := range args {
-		if !strings.Contains(a, "/") {
-			continue
-		}
-		ok := slices.ContainsFunc(pathOptions, func(p string) bool { return strings.HasPrefix(a, p) })
-		if i > 0 && !ok {
-			ok = args[i-1] == "-fdebug-compilation-dir" || args[i-1] == "-D"
-		}
-		if !ok {
-			return refuse(job.CausePolicy, "option %q names a path", a)
-		}
-	}
-	return nil
-}
-
 // environment makes the compiler's environment from nothing. The client's words
 // can choose the language of messages and the date of __DATE__, no more.
 func environment(b *job.Body, tmp string) ([]string, error) {
 	env := []string{"PATH=" + searchPath, "TMPDIR=" + tmp}
-	spoken := false
-	for _, e := range b.Env {
-		name, value, _ := strings.Cut(e, "=")
-		allowed := ""
-		switch {
-		case compile.IsLocale(name):
-			allowed = letters + digits + "_.@:-"
-			spoken = true
-		case name == "SOURCE_DATE_EPOCH" && value != "":
-			allowed = digits
-		default:
+	env, err := allowed(env, b.Env, compile.GoesWithText)
+	if err == nil && !slices.ContainsFunc(b.Env, func(e string) bool { name, _, _ := strings.Cut(e, "="); return compile.IsLocale(name) }) {
+		env = append(env, "LC_ALL=C")
+	}
+	return env, err
+}
+
+// maxVariables is more than there are names of variables that go along.
+const maxVariables = 64
+
+// allowed appends a client's variables to env, if all of them go along and each has a
+// value that it may have.
+func allowed(env, more []string, goes func(name string) bool) ([]string, error) {
+	if len(more) > maxVariables {
+		return nil, refuse(job.CausePolicy, "%d variables", len(more))
+	}
+	for _, e := range more {
+		name, value, ok := strings.Cut(e, "=")
+		if !ok || !goes(name) {
 			return nil, refuse(job.CausePolicy, "variable %q", name)
 		}
-		if strings.Trim(value, allowed) != "" || strings.Contains(value, "..") {
-			return nil, refuse(job.CausePolicy, "variable %s", name)
+		if !compile.FitsEnvironment(name, value) {
+			return nil, refuse(job.CausePolicy, "value of the variable %s", name)
 		}
 		env = append(env, e)
 	}
-	if !spoken {
-		env = append(env, "LC_ALL=C")
-	}
 	return env, nil
 }
-
-const (
-	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	digits  = "0123456789"
-)

@@ -31,6 +31,15 @@ func checkSources(b *job.Body, tc *toolchain.Toolchain, text uint64) (*compile.P
 	if b.Compiler != "" && b.Compiler != tc.Path {
 		return nil, refuse(job.CauseToolchain, "the compiler is %s here, and %s there", tc.Path, b.Compiler)
 	}
+	if what := compile.TooLong(b.Args); what != "" {
+		return nil, refuse(job.CausePolicy, "a command that is %s", what)
+	}
+	if !compile.CompilerName(b.Argv0) {
+		return nil, refuse(job.CausePolicy, "compiler's name %q", b.Argv0)
+	}
+	if err := checkNames(b); err != nil {
+		return nil, err
+	}
 	if err := checkPrograms(b.Args); err != nil {
 		return nil, err
 	}
@@ -103,14 +112,34 @@ func environmentOf(b *job.Body) func(string) (string, bool) {
 
 // treeEnvironment makes the environment of a compile in a tree.
 func treeEnvironment(b *job.Body) ([]string, error) {
-	env := make([]string, 0, len(b.Env)+2)
-	env = append(env, "PATH="+searchPath, "TMPDIR=/tmp")
-	for _, e := range b.Env {
-		name, _, ok := strings.Cut(e, "=")
-		if !ok || !compile.GoesWithSources(name) {
-			return nil, refuse(job.CausePolicy, "variable %q", name)
-		}
-		env = append(env, e)
+	return allowed([]string{"PATH=" + searchPath, "TMPDIR=/tmp"}, b.Env, compile.GoesWithSources)
+}
+
+// checkText refuses text that would make gcc load a precompiled header: it takes what a
+// file holds for its own memory. The file would be the text itself, or came with it.
+func checkText(lang string, tc *toolchain.Toolchain, text []byte) error {
+	if tc.Family == "gcc" && compile.LoadsHeader(text) {
+		return refuse(job.CausePolicy, "%s text that loads a precompiled header", lang)
 	}
-	return env, nil
+	return nil
+}
+
+// checkNames keeps files from a tree that a compiler would load as memory, and not
+// read as text: headers that are precompiled. It looks for them by itself, beside a header that is
+// named. Our wrapper sends none.
+func checkNames(b *job.Body) error {
+	loads := func(name string) bool {
+		return strings.HasSuffix(name, ".gch") || strings.HasSuffix(name, ".pch") || strings.Contains(name, ".gch/")
+	}
+	for i := range b.Files {
+		if loads(b.Files[i].Name) {
+			return refuse(job.CausePolicy, "file %q", b.Files[i].Name)
+		}
+	}
+	for i := range b.Links {
+		if loads(b.Links[i].Name) {
+			return refuse(job.CausePolicy, "link %q", b.Links[i].Name)
+		}
+	}
+	return nil
 }

@@ -79,6 +79,16 @@ func TestBodiesThatDoNotFit(t *testing.T) {
 		"another output":       {job.CausePolicy, func(b *job.Body) { b.Outputs[0].Name = "b.o" }},
 		"an output too many":   {job.CausePolicy, func(b *job.Body) { b.Outputs = append(b.Outputs, job.Output{Kind: job.OutputSide, Name: "x"}) }},
 		"an output too few":    {job.CausePolicy, func(b *job.Body) { b.Outputs = nil }},
+		"a precompiled header": {job.CausePolicy, func(b *job.Body) { b.Files[0].Name = "inc/x.h.gch" }},
+		"one of clang's":       {job.CausePolicy, func(b *job.Body) { b.Files[0].Name = "/inc/x.h.pch" }},
+		"one of several":       {job.CausePolicy, func(b *job.Body) { b.Files[0].Name = "x.h.gch/c" }},
+		"a link to one":        {job.CausePolicy, func(b *job.Body) { b.Links = []job.Link{{Name: "/src/x.h.gch", Target: "/src/x"}} }},
+		"a name from nowhere":  {job.CausePolicy, func(b *job.Body) { b.Argv0 = "/usr/bin/.." }},
+		"a name with blanks":   {job.CausePolicy, func(b *job.Body) { b.Argv0 = "gcc x" }},
+		"no name":              {job.CausePolicy, func(b *job.Body) { b.Argv0 = "" }},
+		"a list for a name":    {job.CausePolicy, func(b *job.Body) { b.Argv0 = "@gcc" }},
+		"too many words":       {job.CausePolicy, func(b *job.Body) { b.Args = append(b.Args, make([]string, 1<<16)...) }},
+		"too long a word":      {job.CausePolicy, func(b *job.Body) { b.Args = append(b.Args, "-D"+strings.Repeat("x", 1<<17)) }},
 		"a word in front":      {job.CausePolicy, func(b *job.Body) { b.Front = 1 }},
 	} {
 		b := sourcesBody(tc, "-c", "a.c")
@@ -100,13 +110,15 @@ func TestBodiesThatDoNotFit(t *testing.T) {
 }
 
 func TestTreeEnvironment(t *testing.T) {
-	b := &job.Body{Env: []string{"PWD=/l", "LC_ALL=C.UTF-8", "CPATH=/a:b", "SOURCE_DATE_EPOCH=x", "GCC_COLORS=", "TERM=dumb"}}
+	b := &job.Body{Env: []string{"PWD=/l", "LC_ALL=C.UTF-8", "CPATH=/a:b", "SOURCE_DATE_EPOCH=1", "GCC_COLORS=", "TERM=dumb"}}
 	env, err := treeEnvironment(b)
 	if want := append([]string{"PATH=" + searchPath, "TMPDIR=/tmp"}, b.Env...); err != nil || !slices.Equal(env, want) {
 		t.Errorf("environment = %q, %v; want %q", env, err, want)
 	}
 	for _, e := range []string{"LD_PRELOAD=x", "GCC_EXEC_PREFIX=/", "COMPILER_PATH=/", "PATH=/x", "TMPDIR=/", "DEPENDENCIES_OUTPUT=x", "SUNPRO_DEPENDENCIES=x",
-		"CCC_OVERRIDE_OPTIONS=x", "GCONV_PATH=/x", "LOCPATH=/x", "PWD", "", "=", "TZ=UTC", "HOME=/"} {
+		"CCC_OVERRIDE_OPTIONS=x", "GCONV_PATH=/x", "LOCPATH=/x", "PWD", "", "=", "TZ=UTC", "HOME=/",
+		"PWD=x", "PWD=/a\nb", "PWD=", "SOURCE_DATE_EPOCH=x", "SOURCE_DATE_EPOCH=", "LANG=../x", "LANGUAGE=/x", "COLUMNS=x", "TERM=/x", "GCC_COLORS=a\nb", "GCC_COLORS=$(id)",
+		"CPATH=/a\x01", "GCC_URLS=/x", "NO_COLOR=\x1b", "GCC_EXTRA_DIAGNOSTIC_OUTPUT=/x", "C_INCLUDE_PATH=" + strings.Repeat("x", 1<<17)} {
 		b.Env = []string{e}
 		_, err := treeEnvironment(b)
 		wantRefused(t, err, e)

@@ -40,9 +40,21 @@ func TestHostileArguments(t *testing.T) {
 		"-cc1", "-fpass-plugin=x.so", "-E", "-M", "-###", "--version", "-v", "-x c", "-c", "-S", "-fsyntax-only", "-march=native", "-mtune=native",
 		"-fsanitize-ignorelist=x", "-fcrash-diagnostics-dir=/x", "-ftime-trace", "-gsplit-dwarf", "--param", "-fopt-info-all=x",
 		"-fdebug-prefix-map", "-T x", "-L/tmp", "-lfoo",
+		// The daemon's own words stand behind; these would undo them, or make more of them.
+		"-o a -o b", "-x none", "-x c-header", "-S -c", "-c -E", "--help", "-fhelp", "-dumpbase x", "-dumpdir x", "-dumpbase-ext .x", "-foffload=x", "-fuse-ld=/x",
+		"-fno-preprocessed", "-fpreprocessed", "-fpch-preprocess", "-no-canonical-prefixes", "--", "-Wp,-DX",
+		// Values.
+		"-mllvm -x86-lvi-load-opt-plugin=a.so", "-Wa,--defsym,@a.c", "-Wa,--defsym -Wa,@a.c", "-Wa,-march=x,@a.c", "-mtune=@a.c", "-std=/x", "-O@a.c", "-ggdb/x", "-gz=/x",
+		"-fsanitize=/x", "-fvisibility=a/b", "-fexec-charset=/x", "-fcrash-diagnostics-dir=..", "-fcrash-diagnostics-dir=x", "-W/etc/passwd", "-Wno-/", "--param=x/y=1",
+		"-march=a\nb", "-fno-builtin-/x", "-ffile-prefix-map=\x01=x", "-Xclang -fplugin", "-Xclang -W/x", "-Xclang -target-feature -Xclang @x", "-mcpu=../x", "--target=../../x",
+		"-Xclang -plugin-arg-x", "-Xclang -ast-dump", "-Xclang -emit-pch", "-Xclang -code-completion-at=x:1:1", "-mllvm -stats", "-mllvm -info-output-file=x", "-mllvm -print-after-all",
 	} {
 		for _, tc := range []*toolchain.Toolchain{&gcc12, &clang14} {
-			wantRefused(t, checkBody(policyBody(strings.Fields(list)...), tc), list)
+			words := strings.Fields(list)
+			for i := range words {
+				words[i] = strings.NewReplacer(`\n`, "\n", `\x01`, "\x01").Replace(words[i])
+			}
+			wantRefused(t, checkBody(policyBody(words...), tc), list)
 		}
 	}
 }

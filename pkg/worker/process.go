@@ -13,12 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/tree"
 )
-
-// maxFile bounds every file that a compiler writes, in bytes: an assembly is
-// several times its object. Past it the kernel ends the compiler with SIGXFSZ.
-const maxFile = 1 << 30
 
 // command is one compiler run.
 type command struct {
@@ -29,6 +26,7 @@ type command struct {
 	stdout int
 	stderr int
 	nice   int
+	file   int64         // bytes of every file that it writes; past them the kernel ends it with SIGXFSZ
 	memory int64         // bytes that each process may map; 0 = no limit
 	limit  time.Duration // of wall time
 }
@@ -40,6 +38,7 @@ type outcome struct {
 	cpu     time.Duration
 	maxRSS  uint64 // bytes; not below this daemon's own, as exec hands that on
 	stopped job.Cause
+	excess  sandbox.Excess // what it was ended for beside that; only in a tree
 }
 
 // process is one compiler: in a process group of its own that ends with it, or in
@@ -99,7 +98,7 @@ func (p *process) runHere(c *command) (outcome, error) {
 	if c.nice != 0 {
 		_ = unix.Setpriority(unix.PRIO_PGRP, pid, c.nice)
 	}
-	_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: maxFile, Max: maxFile}, nil)
+	_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: uint64(c.file), Max: uint64(c.file)}, nil)
 	if c.memory > 0 {
 		limitMemory(pid, uint64(c.memory))
 	}
@@ -216,5 +215,5 @@ func (p *process) runIn(tr *tree.Tree, c *tree.Command, limit time.Duration) (ou
 	if err != nil && !errors.Is(err, tree.ErrGone) {
 		err = &startError{err}
 	}
-	return outcome{exit: o.Exit, signal: o.Signal, cpu: o.CPU, maxRSS: o.MaxRSS, stopped: p.stopped}, err
+	return outcome{exit: o.Exit, signal: o.Signal, cpu: o.CPU, maxRSS: o.MaxRSS, stopped: p.stopped, excess: o.Excess}, err
 }

@@ -159,7 +159,12 @@ func (c *testClient) postRaw(data []byte) {
 // rejection dials and wants to be turned away.
 func rejection(t *testing.T, addr string, private []byte) job.Rejection {
 	t.Helper()
-	dev, err := iwarp.Open(iwarp.Config{})
+	return rejectionOn(t, iwarp.Config{}, addr, private)
+}
+
+func rejectionOn(t *testing.T, config iwarp.Config, addr string, private []byte) job.Rejection {
+	t.Helper()
+	dev, err := iwarp.Open(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +196,7 @@ func rejection(t *testing.T, addr string, private []byte) job.Rejection {
 
 func TestRejections(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Clients = 1 })
-	if j := rejection(t, ts.addr, []byte("RDCC\x63\x00something else")); j.Cause != job.CauseVersion || !strings.Contains(j.Detail, "version 4, not 99") {
+	if j := rejection(t, ts.addr, []byte("RDCC\x63\x00something else")); j.Cause != job.CauseVersion || !strings.Contains(j.Detail, "version 5, not 99") {
 		t.Errorf("another version: %+v", j)
 	}
 	if j := rejection(t, ts.addr, []byte("who is there")); j.Cause != job.CauseMalformed {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/tree"
 )
 
 // searchPath is what compilers find their assembler on; package toolchain
@@ -25,33 +26,57 @@ const segmentAlign = 64
 // it is this goroutine's alone.
 type runner struct {
 	s             *Server
-	src, out, tmp *jobDir
+	i             int
+	dir           string
+	src, out, tmp *jobDir // nil where compiles are confined
 	stand         stand
-	used          bool // the stand, by the job of now
-	undone        bool // a program failed without its driver, which would remove the main output
+	proven        *tree.Spec // what the stand showed when a canary was there last
+	round         int        // of confinement, when that was
+	drains        [2]*drain  // nil: not made yet
+	used          bool       // the stand, by the job of now
+	undone        bool       // a program failed without its driver, which would remove the main output
 	scratch       []byte
 }
 
 func newRunner(s *Server, i int) (*runner, error) {
-	dir := s.runnerDir(i)
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	r := &runner{s: s, i: i, dir: s.runnerDir(i)}
+	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make work directory: %w", err)
 	}
-	r := &runner{s: s}
-	for name, d := range map[string]**jobDir{"src": &r.src, "out": &r.out, "tmp": &r.tmp} {
-		var err error
-		if *d, err = newJobDir(filepath.Join(dir, name)); err != nil {
-			r.close()
-			return nil, err
-		}
+	r.stand.confine, r.stand.cgroup = s.o.Sandbox != SandboxOff, s.o.Cgroup
+	if s.ownUsers {
+		r.stand.user = s.o.Users + i
 	}
 	return r, nil
+}
+
+// settle gives the runner what it needs, once it is known how compiles are confined.
+func (r *runner) settle() error {
+	r.stand.confine = r.s.confined
+	if r.s.cage.bare {
+		r.stand.bare = r.dir
+	}
+	if r.s.confined {
+		return nil
+	}
+	for name, d := range map[string]**jobDir{"src": &r.src, "out": &r.out, "tmp": &r.tmp} {
+		var err error
+		if *d, err = newJobDir(filepath.Join(r.dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *runner) close() {
 	for _, d := range []*jobDir{r.src, r.out, r.tmp} {
 		if d != nil {
 			d.close()
+		}
+	}
+	for _, d := range r.drains {
+		if d != nil {
+			d.end()
 		}
 	}
 	if err := r.stand.close(); err != nil {
@@ -63,12 +88,20 @@ func (r *runner) close() {
 func (r *runner) loop() {
 	defer r.close()
 	if r.s.trees { // now, and not while a first job waits
-		if err := r.stand.open(r.s.ctx, r.s.shown.Load()); err != nil && r.s.ctx.Err() == nil {
+		if err := r.prepare(r.s.ctx); err != nil && r.s.ctx.Err() == nil {
 			r.s.o.Log.Error("private tree", "err", err)
 		}
 	}
-	for t := r.s.take(); t != nil; t = r.s.take() {
-		r.do(t)
+	for {
+		t, canary := r.s.take(r)
+		switch {
+		case canary:
+			r.proveNow()
+		case t == nil:
+			return
+		default:
+			r.do(t)
+		}
 	}
 }
 
@@ -88,7 +121,9 @@ func (r *runner) do(t *task) {
 func (s *Server) ran(t *task, res *job.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ranLocked(t, time.Now())
+	now := time.Now()
+	s.ranLocked(t, now)
+	t.c.tenant.learnLocked(now.Sub(t.started), t.m.Memory, res.MaxRSS)
 	if res.MaxRSS > 0 {
 		s.meanRSS += (float64(res.MaxRSS) - s.meanRSS) / 8
 	}
@@ -110,6 +145,9 @@ func (r *runner) clean() {
 		return
 	}
 	for _, dir := range []*jobDir{r.src, r.out, r.tmp} {
+		if dir == nil {
+			continue
+		}
 		if err := dir.empty(); err != nil {
 			r.s.o.Log.Error("clean up after a job", "err", err)
 		}
@@ -130,22 +168,33 @@ func (r *runner) run(t *task) (*job.Result, int) {
 	if len(body.Files) > 0 {
 		return r.runSources(t, body)
 	}
-	return r.runText(t, body)
-}
-
-// runText does a task of the text form, in the runner's own directories.
-func (r *runner) runText(t *task, body *job.Body) (*job.Result, int) {
-	if err := checkBody(body, &t.tc); err != nil {
+	text := t.content()[t.m.TextOff:][:t.m.TextLen]
+	if err := r.checkTextJob(t, body, text); err != nil {
 		return refused(err), 0
 	}
+	if r.s.confined {
+		return r.runTextConfined(t, body, text)
+	}
+	return r.runText(t, body, text)
+}
+
+// checkTextJob decides whether a job of the text form may run, confined or not.
+func (r *runner) checkTextJob(t *task, body *job.Body, text []byte) error {
+	if err := checkBody(body, &t.tc); err != nil {
+		return err
+	}
+	if err := checkText(body.Language, &t.tc, text); err != nil {
+		return err
+	}
+	return r.s.verify(r.s.ctx, &t.tc)
+}
+
+// runText does a task of the text form without a sandbox, in the runner's own directories.
+func (r *runner) runText(t *task, body *job.Body, text []byte) (*job.Result, int) {
 	env, err := environment(body, r.tmp.path)
 	if err != nil {
 		return refused(err), 0
 	}
-	if err := r.s.verify(r.s.ctx, &t.tc); err != nil {
-		return refused(err), 0
-	}
-	text := t.content()[t.m.TextOff:][:t.m.TextLen]
 	if err := r.src.write(body.Name, text); err != nil {
 		return r.unable(t, err), 0
 	}
@@ -157,8 +206,8 @@ func (r *runner) runText(t *task, body *job.Body) (*job.Result, int) {
 	defer out.close()
 	c := &command{
 		env: env, dir: r.src.path,
-		stdin: int(r.s.devNull.Fd()), stdout: out.fd[0], stderr: out.fd[1],
-		nice: r.s.settings.Load().Nice, memory: r.s.o.Memory, limit: r.limit(t),
+		stdin: int(r.s.devNull.Fd()), stdout: out.to[0].fd(), stderr: out.to[1].fd(),
+		nice: r.s.settings.Load().Nice, file: r.s.o.File, memory: r.s.o.Memory, limit: r.limit(t),
 	}
 	o, err := r.compile(t, body, c)
 	return r.conclude(t, body, out, o, err, r.textOutputs)
@@ -170,10 +219,24 @@ func (r *runner) conclude(t *task, b *job.Body, out *capture, o outcome, err err
 	if err != nil {
 		return r.unable(t, err), 0
 	}
+	t.excess = o.excess
 	res := &job.Result{Exit: uint8(o.exit), Signal: uint8(o.signal), CPU: micros(o.cpu), MaxRSS: o.maxRSS}
 	if o.stopped != job.CauseNone {
 		res.Status, res.Cause = job.StatusFailed, o.stopped
+		if o.stopped == job.CauseTimeout {
+			r.s.o.Metrics.denial(deniedTime)
+		}
 		return res, 0
+	}
+	limits := r.s.limits(r.limit(t))
+	if no := r.s.exceeded(o.excess, &limits); no != nil {
+		r.s.o.Metrics.denial(denial(o.excess))
+		f := failed(no)
+		f.CPU, f.MaxRSS = res.CPU, res.MaxRSS
+		return f, 0
+	}
+	if out.cut() {
+		r.s.o.Metrics.denial(deniedOutput)
 	}
 	n := 0
 	if err = r.outOfMemory(t, out, res); err == nil {

@@ -58,7 +58,7 @@ func (t *task) fetched(ctx context.Context, src *large) bool {
 func (t *task) pull(ctx context.Context) (pulled *large, err error) {
 	c, s := t.c, t.c.s
 	w := t.m.Source
-	src, err := s.large.get(ctx, int64(w.Len))
+	src, err := s.large.get(ctx, c.tenant, int64(w.Len))
 	if err != nil {
 		return nil, err
 	}

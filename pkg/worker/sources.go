@@ -31,17 +31,17 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 	if err != nil {
 		return refused(err), 0
 	}
+	if plan.Raw {
+		if err := checkText(plan.Language, &t.tc, t.content()[t.m.TextOff:][:t.m.TextLen]); err != nil {
+			return refused(err), 0
+		}
+	}
 	if err := r.s.verify(r.s.ctx, &t.tc); err != nil {
 		return refused(err), 0
 	}
-	if err := r.stand.open(r.s.ctx, r.s.shown.Load()); err != nil {
-		if scarce(err) {
-			return r.unable(t, err), 0
-		}
-		r.s.o.Log.Error("private tree", "err", err)
-		return refused(refuse(job.CauseTree, "%v", err)), 0
+	if res := r.enter(t); res != nil {
+		return res, 0
 	}
-	r.used, r.undone = true, false
 	if err := lay(r.stand.tree, b, t.content()[t.m.TextOff:][:t.m.TextLen]); err != nil {
 		if res := unlaid(err); res != nil {
 			return res, 0
@@ -54,10 +54,7 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 		return r.unable(t, err), 0
 	}
 	defer out.close()
-	c := &tree.Command{
-		Env: env, Dir: b.Cwd, Stdin: int(r.s.devNull.Fd()), Stdout: out.fd[0], Stderr: out.fd[1],
-		Nice: r.s.settings.Load().Nice, FileMax: maxFile, MemoryMax: r.s.o.Memory,
-	}
+	c := r.command(env, b.Cwd, out, r.limit(t))
 	o, err := r.compileIn(t, b, plan, c, out)
 	return r.conclude(t, b, out, o, err, r.treeOutputs)
 }
@@ -125,12 +122,8 @@ func (r *runner) wholeRecipe(t *task, b *job.Body, plan *compile.Plan) (*driver.
 		return nil, names
 	}
 	names.Temp = treeTemp
-	env := []string{"PATH=" + searchPath, "LC_ALL=C"}
-	if b.Front == 0 {
-		return r.s.recipes.Get(r.s.ctx, string(t.tc.ID[:]), t.tc.Exec, words, env, "/"), names
-	}
-	recipe := r.s.recipes.Need(r.s.ctx, string(t.tc.ID[:]), t.tc.Exec, words, env, "/")
-	if recipe != nil {
+	recipe := r.ask(&t.tc, words, "/", b.Front > 0)
+	if recipe != nil && b.Front > 0 {
 		recipe = recipe.Front(b.Args[:b.Front])
 	}
 	return recipe, names
@@ -203,7 +196,7 @@ func unlaid(err error) *job.Result {
 	switch {
 	case errors.Is(err, tree.ErrTaken), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ELOOP):
 		err = refuse(job.CauseTree, "%v", err) // no fault of the client's
-	case errors.Is(err, fs.ErrExist), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR):
+	case errors.Is(err, fs.ErrExist), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR), errors.Is(err, fs.ErrInvalid), errors.Is(err, unix.EINVAL):
 		err = refuse(job.CauseMalformed, "%v", err) // it was not so on the client
 	case errors.Is(err, unix.ENOSPC):
 		err = refuse(job.CauseTooBig, "%v", err)
@@ -213,6 +206,17 @@ func unlaid(err error) *job.Result {
 	return refused(err)
 }
 
+// strange says that an output's name stands for what is no file of the job's: a directory,
+// a link, a device, one of the toolchain's. Whoever declared it knew, so it is no fault of this host.
+func strange(err error) bool {
+	for _, e := range []error{tree.ErrTaken, fs.ErrInvalid, unix.ELOOP, unix.ENOTDIR, unix.ENXIO, unix.ENAMETOOLONG} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 // treeOutputs opens the files that the compiler made, whatever its status: a .d
 // file is there after a failed compile as well. A file that nobody foresaw makes
 // the job void: the client would lack it.
@@ -220,13 +224,17 @@ func (r *runner) treeOutputs(b *job.Body, out *capture, res *job.Result, g *gath
 	tr := r.stand.tree
 	if res.Exit != 0 {
 		if words, err := out.written(1); err != nil || bytes.Contains(words, []byte("No space left on device")) {
-			return errors.Join(err, refuse(job.CauseTooBig, "the compile needs more than the %d bytes that a job may write", treeRoom))
+			r.s.o.Metrics.denial(deniedDisk)
+			return errors.Join(err, refuse(job.CauseTooBig, "the compile needs more than the %d bytes that a job may write", r.s.treeRoom()))
 		}
 	}
 	for i := range b.Outputs {
 		f, err := tr.Open(seenFrom(b.Cwd, b.Outputs[i].Name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
+		}
+		if strange(err) {
+			return refuse(job.CauseUndeclared, "%v", err)
 		}
 		if err != nil {
 			return err

@@ -110,11 +110,17 @@ func TestUndeclaredFile(t *testing.T) {
 	if r := c.do(id, request{body: treeBody("gcc-13")}); r.Status != job.StatusRan || len(r.Files) != 0 {
 		t.Errorf("no output: %+v", r.Result)
 	}
-	// Nor does a link lead out.
-	b := treeBody("gcc-13")
-	b.Links = []job.Link{{Name: "/src/x.o", Target: "/etc/passwd"}}
-	if r := c.do(id, request{body: b}); r.Status == job.StatusRan && len(r.Files) != 0 {
-		t.Errorf("a link in the place of the output: %+v", r.Result)
+	// Nor does a link lead out; and no such thing is this host's fault.
+	for what, change := range map[string]func(*job.Body){
+		"a link":                  func(b *job.Body) { b.Links = []job.Link{{Name: "/src/x.o", Target: "/etc/passwd"}} },
+		"a directory":             func(b *job.Body) { b.Dirs = []string{"/src/x.o"} },
+		"a file of the toolchain": func(b *job.Body) { b.Args[len(b.Args)-1], b.Outputs[0].Name = "/dev/null", "/dev/null" },
+	} {
+		b := treeBody("gcc-13")
+		change(&b)
+		if r := c.do(id, request{body: b}); r.Status != job.StatusFailed || r.Cause != job.CauseUndeclared || len(r.Files) != 0 {
+			t.Errorf("%s in the place of the output: %+v", what, r.Result)
+		}
 	}
 }
 
@@ -140,6 +146,9 @@ func TestNamesOfTheToolchain(t *testing.T) {
 		"a path that is too long": func(b *job.Body) {
 			b.Files = append(b.Files, job.SourceFile{Name: strings.Repeat("d/", 3000) + "n"})
 		},
+		"a directory's name for a file": func(b *job.Body) { b.Files = append(b.Files, job.SourceFile{Name: "a/"}) },
+		"dots for a file":               func(b *job.Body) { b.Files = append(b.Files, job.SourceFile{Name: ".."}) },
+		"a link for the root":           func(b *job.Body) { b.Links = []job.Link{{Name: "/", Target: "/x"}} },
 		"a loop of links": func(b *job.Body) {
 			b.Links = []job.Link{{Name: "/x", Target: "/y"}, {Name: "/y", Target: "/x"}}
 			b.Files = append(b.Files, job.SourceFile{Name: "/x/h.h"})

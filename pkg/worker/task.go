@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
@@ -28,13 +29,15 @@ type task struct {
 	no       *refusal      // why it is not run
 	oomKills uint64        // of the host, before it ran
 	started  time.Time     // when a core took it
+	yields   bool          // it is being ended for another tenant's; guarded by Server.mu
 	charge   time.Duration // that its client was charged with then
 
 	result *large // from the runner to answer: the result, when it is to be offered
 
 	// the runner's, from the body
 	source, language string
-	files            int // of the sources form; 0: it is of the text form
+	excess           sandbox.Excess // what a compile was ended for
+	files            int            // of the sources form; 0: it is of the text form
 }
 
 var (
@@ -92,7 +95,10 @@ func (t *task) accept(w *iwarp.WC) (no *refusal, err error) {
 	if s.draining {
 		return refuse(job.CauseDraining, "going down"), nil
 	}
-	return s.unfit, nil
+	if s.unfit != nil {
+		return s.unfit, nil
+	}
+	return s.admissibleLocked(c.tenant), nil
 }
 
 // stop ends a task that is not queued: what it fetches or runs.
@@ -152,6 +158,7 @@ func refused(err error) *job.Result {
 // ones by their runner once the compiler is dead.
 func (c *conn) cancel(ids []uint64) {
 	queued, running := c.find(ids)
+	c.s.o.Metrics.cancelled(len(queued), len(running), max(0, len(ids)-len(queued)-len(running)))
 	for _, t := range running {
 		t.stop(job.CauseCancelled)
 	}
@@ -196,21 +203,25 @@ func (s *Server) dropLocked(c *conn) []*task {
 	return running
 }
 
-// take waits for the next task; nil when the server closes.
-func (s *Server) take() *task {
+// take waits for the next task; nil when the server closes. canary says that r has nothing to
+// do and is to prove itself.
+func (s *Server) take(r *runner) (t *task, canary bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for !s.closing {
 		if t := s.nextTaskLocked(time.Now()); t != nil {
 			s.publishLocked()
-			return t
+			return t, false
 		}
 		if s.queued == 0 {
+			if s.canaryForLocked(r) {
+				return nil, true
+			}
 			s.starvedLocked()
 		}
 		s.wake.Wait()
 	}
-	return nil
+	return nil, false
 }
 
 func (c *conn) nextWRLocked() uint64 {
@@ -229,6 +240,7 @@ func (t *task) answer(r *job.Result, n int) {
 	}
 	id, tell := t.conclude(r)
 	s.o.Metrics.answered(t, r)
+	s.o.Audit.job(t, r, n)
 	if !tell {
 		return // nobody is there; the slot goes with the connection
 	}
@@ -261,6 +273,10 @@ func (t *task) conclude(r *job.Result) (id uint64, tell bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(c.tasks, t.m.ID)
+	t.yielded(r)
+	if r.Status == job.StatusRefused && !t.yields {
+		c.tenant.lapsedLocked(time.Now())
+	}
 	id = c.nextWRLocked()
 	c.sending[id] = t.k
 	if t.result != nil && !c.ended {

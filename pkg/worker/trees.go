@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
@@ -20,14 +22,10 @@ const (
 	TreeRequire                 // New fails where it cannot
 )
 
-// treeRoom is how many bytes a job may write beside its own sources: a large file,
-// and its assembly in the meantime.
-const treeRoom = 2 * maxFile
-
 // show makes runners replace their trees, before they use them again, by ones
 // that show every toolchain of the list.
 func (s *Server) show(list []toolchain.Toolchain) {
-	spec := &tree.Spec{Size: treeRoom + s.o.Source}
+	spec := &tree.Spec{Size: s.treeRoom() + s.o.Source}
 	for i := range list {
 		spec.Files = append(spec.Files, list[i].Files...)
 		spec.Dirs = append(spec.Dirs, list[i].Dirs...)
@@ -52,6 +50,10 @@ func (s *Server) tryTrees(ctx context.Context, first *stand) error {
 		}
 		return nil
 	}
+	if s.confined && scarce(err) {
+		// This passes: to be less confined for good because of it is no answer.
+		return err
+	}
 	if s.o.Tree == TreeRequire {
 		return fmt.Errorf("daemon.tree is \"require\": %w", err)
 	}
@@ -59,9 +61,15 @@ func (s *Server) tryTrees(ctx context.Context, first *stand) error {
 	return nil
 }
 
-// stand is where a runner's jobs of the sources form run: a tree, which is made
-// anew when other toolchains are offered than it shows, or when it is spoiled.
+// stand is where a runner's jobs run, those of the sources form and all that are
+// confined: a tree, which is made anew when other toolchains are offered than it shows, or when
+// it is spoiled.
 type stand struct {
+	confine bool
+	bare    string // directory that takes the place of a root; "": there are namespaces
+	user    int    // that commands run as; 0: this process's
+	cgroup  string
+
 	tree *tree.Tree // nil: to be made
 	spec *tree.Spec // that it was made of
 }
@@ -74,12 +82,34 @@ func (d *stand) open(ctx context.Context, spec *tree.Spec) error {
 	if err := d.close(); err != nil {
 		return err
 	}
-	t, err := tree.New(ctx, *spec)
+	own := *spec
+	own.Confine, own.Bare, own.UID, own.GID, own.Cgroup = d.confine, d.bare, d.user, d.user, d.cgroup
+	if d.bare != "" {
+		if err := d.sweep(); err != nil {
+			return err
+		}
+	}
+	t, err := openTree(ctx, own)
 	if err != nil {
 		return err
 	}
 	d.tree, d.spec = t, spec
 	return nil
+}
+
+// sweep makes the bare directory as it was, whatever a tree before has left there.
+func (d *stand) sweep() error {
+	entries, err := os.ReadDir(d.bare)
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(d.bare, e.Name())))
+	}
+	if err == nil {
+		err = os.Chmod(d.bare, 0o700)
+	}
+	if err == nil && d.user != 0 {
+		err = os.Chown(d.bare, d.user, d.user)
+	}
+	return err
 }
 
 // clean makes it ready for the next job.

@@ -93,7 +93,7 @@ func stale(path string, unnamed bool) bool {
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
-	if unix.Fstat(fd, &st) != nil || int(st.Uid) != os.Geteuid() || st.Mode&0o7777 != 0o700 {
+	if unix.Fstat(fd, &st) != nil || int(st.Uid) != os.Geteuid() || st.Mode&0o7777&^0o011 != 0o700 {
 		return false
 	}
 	if unnamed && time.Since(time.Unix(st.Mtim.Unix())) < time.Hour {

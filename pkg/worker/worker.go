@@ -9,6 +9,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -18,42 +19,75 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
+	"github.com/rdistcc/rdistcc/pkg/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/tree"
 )
 
 // Options of a Server.
 type Options struct {
-	Device    iwarp.Device
-	Log       *slog.Logger
-	Metrics   *Metrics // nil: not counted
-	Jobs      int      // compiles at a time
-	Clients   int      // connections at a time
-	Slot      int64    // bytes of a slot: body and text, and the result
-	Prefault  int64    // of these, kept in memory
-	Source    int64    // bytes of a source that is fetched, when a slot is too small
-	Result    int64    // bytes of a result that is offered, when slot or sink are too small
-	Large     int64    // bytes that those may take together
-	WorkBase  string   // directory for the work area
-	Compilers string   // file that remembers which compilers there are; empty: none
-	Heartbeat time.Duration
-	Silence   time.Duration // without a sign of life a client is lost
-	Grace     time.Duration // how long Drain waits for credits to come back, or be spent
+	Device  iwarp.Device
+	Log     *slog.Logger
+	Audit   *Audit   // nil: none is kept
+	Metrics *Metrics // nil: not counted
+	Program string   // what the daemon calls its version
+	// Key is the pre-shared key of connections that begin now. Nil, or nil from it:
+	// there is none, and a client that has one is turned away.
+	Key func() *psk.Key
+	// AuthFailed is told of each peer that has not proven who it is, by the word for
+	// it in metrics and a line for a person; nil: that is counted and logged here.
+	// AuthPassed is told of one that has. They must not call the server.
+	AuthFailed func(remote net.Addr, cause, detail string)
+	AuthPassed func(remote net.Addr)
+	ProveTime  time.Duration // from our Reply to the client's proof; 0 = 10 s
+	Jobs       int           // compiles at a time
+	Clients    int           // connections at a time
+	Slot       int64         // bytes of a slot: body and text, and the result
+	Prefault   int64         // of these, kept in memory
+	Source     int64         // bytes of a source that is fetched, when a slot is too small
+	Result     int64         // bytes of a result that is offered, when slot or sink are too small
+	Large      int64         // bytes that those may take together
+	WorkBase   string        // directory for the work area
+	Compilers  string        // file that remembers which compilers there are; empty: none
+	Heartbeat  time.Duration
+	Silence    time.Duration // without a sign of life a client is lost
+	Grace      time.Duration // how long Drain waits for credits to come back, or be spent
 	// WindowTime is how long a client may leave a result unread, or our Read of its
 	// source unanswered. 0 = job.WindowTime, the least that the protocol allows.
 	WindowTime time.Duration
 	Tree       TreeMode
-	Memory     int64  // bytes that each program of a compile may take; 0 = no limit
-	DiskFloor  int64  // bytes free below WorkBase without which no work is taken
-	Proc       string // where the system tells about itself; "" = /proc
+
+	// How compiles are confined, and what each may take: Processes at a time, File bytes of a
+	// file, Output bytes of its words, JobMemory bytes of memory in all. 0 is a default of this package.
+	Sandbox    SandboxMode
+	JobMemory  int64
+	Processes  int
+	File       int64
+	Output     int64
+	Users      int           // that confined compiles run as: this number and the next ones, where this process is root; 0 = none
+	Cgroup     string        // directory of control groups that is delegated to us (tree.Spec.Cgroup); "" = none
+	CanaryMean time.Duration // between two canaries; 0 = 10 minutes
+
+	// Of one tenant: jobs that run and that wait, 0 = as many as there are places for;
+	// and bytes of slots and of large memory, 0 = half of the latter.
+	ClientRunning, ClientQueued int
+	ClientBytes                 int64
+
+	Memory    int64  // bytes that each program of a compile may take; 0 = no limit
+	DiskFloor int64  // bytes free below WorkBase without which no work is taken
+	Proc      string // where the system tells about itself; "" = /proc
 	Settings
 }
 
@@ -67,13 +101,6 @@ type Settings struct {
 
 // activeTime is how long after its last job a client counts as one that builds.
 const activeTime = 10 * time.Second
-
-// outKept is how much is kept of a compiler's standard output and of its standard
-// error, in bytes. Writing past outSize fails.
-const (
-	outKept = 1 << 20
-	outSize = 2 * outKept
-)
 
 // Server is a daemon without its flags and signals.
 type Server struct {
@@ -89,7 +116,10 @@ type Server struct {
 	guard    *guard
 	devNull  *os.File
 	listed   atomic.Pointer[[]toolchain.Toolchain]
-	trees    bool                      // jobs of the sources form are taken; set once by New
+	trees    bool // jobs of the sources form are taken; set once by New
+	confined bool // jobs run confined, in stands; set once by New
+	ownUsers bool // each runner's as another user; set once by New
+	cage     confinement
 	shown    atomic.Pointer[tree.Spec] // what trees have to show
 	settings atomic.Pointer[Settings]
 	host     atomic.Pointer[hostLoad]
@@ -103,28 +133,32 @@ type Server struct {
 	serving sync.WaitGroup // accept loops, connections, ticker
 	runners sync.WaitGroup
 
-	mu       sync.Mutex
-	conns    map[*conn]bool
-	looked   map[job.ToolchainID]time.Time // when a toolchain's files were looked at
-	nextScan time.Time
-	lastConn uint64
-	lastID   uint64         // of credits
-	clients  []*client      // in order of arrival
-	queued   int            // in their queues
-	lowQueue int            // the smallest of it since the last tick
-	worked   bool           // a job was begun since then
-	depth    int            // spare credits beside one for each core
-	vtime    float64        // client.pass of the one that was served last
-	wake     *sync.Cond     // runners wait for something that they can do, or closing
-	runs     map[*task]bool // under way
-	running  int
-	meanWall time.Duration                 // of compiles, the last ones most
-	meanRSS  float64                       // bytes, the same
-	unfit    *refusal                      // why the host takes no work now
-	rest     time.Time                     // until then, whatever else
-	memory   time.Time                     // when it was looked at
-	benched  map[job.ToolchainID]time.Time // toolchains that could not be started, until when they are not offered
-	draining bool
+	mu        sync.Mutex
+	conns     map[*conn]bool
+	unproven  int                           // of them, those whose client has not proven that it has the key
+	looked    map[job.ToolchainID]time.Time // when a toolchain's files were looked at
+	nextScan  time.Time
+	lastConn  uint64
+	offenders offenders
+	lastID    uint64         // of credits
+	tenants   []*tenant      // in order of arrival
+	clients   []*client      // of all tenants, in order of arrival
+	claims    []claim        // of spreadLocked
+	queued    int            // in their queues
+	lowQueue  int            // the smallest of it since the last tick
+	worked    bool           // a job was begun since then
+	depth     int            // spare credits beside one for each core
+	vtime     float64        // tenant.pass of the one that was served last
+	wake      *sync.Cond     // runners wait for something that they can do, or closing
+	runs      map[*task]bool // under way
+	running   int
+	meanWall  time.Duration                 // of compiles, the last ones most
+	meanRSS   float64                       // bytes, the same
+	unfit     *refusal                      // why the host takes no work now
+	rest      time.Time                     // until then, whatever else
+	memory    time.Time                     // when it was looked at
+	benched   map[job.ToolchainID]time.Time // toolchains that could not be started, until when they are not offered
+	draining  bool
 	// impatient: it has drained for Options.Grace.
 	impatient bool
 	closing   bool
@@ -143,16 +177,19 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if o.WindowTime == 0 {
 		o.WindowTime = job.WindowTime
 	}
-	if o.Proc == "" {
-		o.Proc = "/proc"
-	}
-	s := &Server{o: o, tools: toolchain.Cache{File: o.Compilers}, conns: make(map[*conn]bool), runs: make(map[*task]bool),
+	o.Proc = cmp.Or(o.Proc, "/proc")
+	o.Processes, o.File, o.Output = cmp.Or(o.Processes, defaultProcesses), cmp.Or(o.File, defaultFile), cmp.Or(o.Output, defaultOutput)
+	s := &Server{o: o, tools: toolchain.Cache{File: o.Compilers}, conns: make(map[*conn]bool), offenders: make(offenders), runs: make(map[*task]bool),
 		benched: make(map[job.ToolchainID]time.Time), depth: minDepth(o.Jobs), started: time.Now()}
 	s.wake = sync.NewCond(&s.mu)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	rand.Read(s.boot[:]) // never fails, says its documentation
 	s.settings.Store(&o.Settings)
 	s.readHostLoad()
+	if s.o.JobMemory == 0 {
+		s.o.JobMemory = s.jobMemory()
+	}
+	s.cage.held, s.cage.schedule.mean = make([]sandbox.Set, o.Jobs), cmp.Or(o.CanaryMean, canaryMean)
 	if err := s.open(); err != nil {
 		s.release()
 		return nil, err
@@ -162,22 +199,67 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	s.nextScan = time.Now().Add(rescanTime)
-	for i := range o.Jobs {
-		r, err := newRunner(s, i)
-		if err == nil && i == 0 {
-			if err = s.tryTrees(ctx, &r.stand); err != nil {
-				r.close()
-			}
-		}
-		if err != nil {
-			s.endRunners()
-			s.release()
-			return nil, err
-		}
-		s.runners.Go(r.loop)
+	if err := s.startRunners(ctx); err != nil {
+		s.endRunners()
+		s.release()
+		return nil, err
 	}
 	s.serving.Go(s.tick)
 	return s, nil
+}
+
+// startRunners makes the runners, and starts them when each has proven how its compiles are
+// confined.
+func (s *Server) startRunners(ctx context.Context) error {
+	list := make([]*runner, 0, s.o.Jobs)
+	err := s.makeRunners(ctx, &list)
+	if err == nil && s.confined {
+		err = s.proveAll(ctx, list)
+	}
+	if err != nil {
+		for _, r := range list {
+			r.close()
+		}
+		return err
+	}
+	s.tellSandbox()
+	for _, r := range list {
+		s.runners.Go(r.loop)
+	}
+	return nil
+}
+
+func (s *Server) makeRunners(ctx context.Context, list *[]*runner) error {
+	for i := range s.o.Jobs {
+		r, err := newRunner(s, i)
+		if err != nil {
+			return err
+		}
+		*list = append(*list, r)
+		if i == 0 {
+			if err := s.setSandbox(ctx, r); err != nil {
+				return err
+			}
+		}
+		if err := r.settle(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// proveAll has a canary on every runner, as many at a time as there are cores.
+func (s *Server) proveAll(ctx context.Context, list []*runner) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.NumCPU())
+	for _, r := range list {
+		g.Go(func() error { return r.prepare(ctx) })
+	}
+	err := g.Wait()
+	if err != nil && s.o.Sandbox == SandboxStrict {
+		return fmt.Errorf("sandbox is \"strict\": %w", err)
+	}
+	return err
 }
 
 // open gets the server's resources; release gives back what it got.
@@ -193,10 +275,10 @@ func (s *Server) open() error {
 	}
 	// Beside the credits, one buffer for each result that is still being sent.
 	most := 2*s.most() + s.o.Clients
-	if s.slots, err = arena.NewPool(arena.Options{Name: "rdistccd-slot", Size: s.o.Slot, Prefault: s.o.Prefault, Max: most}); err != nil {
+	if s.slots, err = arena.NewPool(arena.Options{Name: "rdistccd-slot", Size: s.o.Slot, Prefault: s.o.Prefault, Max: most, Wipe: true}); err != nil {
 		return err
 	}
-	if s.outputs, err = arena.NewPool(arena.Options{Name: "rdistccd-out", Size: outSize, Max: 2 * s.o.Jobs}); err != nil {
+	if s.outputs, err = arena.NewPool(arena.Options{Name: "rdistccd-out", Size: 2 * s.o.Output, Max: 2 * s.o.Jobs}); err != nil {
 		return err
 	}
 	if s.large, err = newLargeMemory(s.o.Large, max(s.o.Source, s.o.Result), most); err != nil {
@@ -263,80 +345,6 @@ func (s *Server) Serve(l iwarp.Listener) {
 			s.admit(req)
 		}
 	})
-}
-
-// admit rejects a peer, or starts its connection.
-func (s *Server) admit(req iwarp.ConnRequest) {
-	remote := req.Info().Remote
-	if r := s.judge(req); r != nil {
-		s.o.Log.Warn("connection rejected", "remote", remote.String(), "cause", r.Cause.String(), "detail", r.Detail)
-		s.o.Metrics.refused(r.Cause)
-		if r.Cause == job.CauseDenied {
-			s.o.Metrics.denied()
-		}
-		if err := req.Reject(r.Append(nil)); err != nil {
-			s.o.Log.Debug("reject", "remote", remote.String(), "err", err)
-		}
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lastConn++
-	c := newConn(s, s.lastConn, remote)
-	if g, err := job.ParseGreeting(req.Info().PrivateData); err == nil {
-		c.boot = g.Boot
-	}
-	s.conns[c] = true
-	s.serving.Go(func() { c.serve(req) })
-}
-
-// judge says why a peer may not come in.
-func (s *Server) judge(req iwarp.ConnRequest) *job.Rejection {
-	info := req.Info()
-	if !s.allowed(info.Remote) {
-		return &job.Rejection{Cause: job.CauseDenied, Detail: fmt.Sprintf("%s is in no network of --allow", hostOf(info.Remote))}
-	}
-	g, err := job.ParseGreeting(info.PrivateData)
-	if err != nil {
-		return &job.Rejection{Cause: job.CauseMalformed, Detail: err.Error()}
-	}
-	if g.Version != job.Version {
-		return &job.Rejection{Cause: job.CauseVersion, Detail: fmt.Sprintf("the daemon speaks version %d, not %d", job.Version, g.Version)}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining {
-		return &job.Rejection{Cause: job.CauseDraining, Detail: "going down"}
-	}
-	if len(s.conns) >= s.o.Clients {
-		return &job.Rejection{Cause: job.CauseFull, Detail: fmt.Sprintf("%d clients are connected", s.o.Clients)}
-	}
-	return nil
-}
-
-func (s *Server) allowed(remote net.Addr) bool {
-	ap, err := netip.ParseAddrPort(remote.String())
-	if err != nil {
-		return false
-	}
-	ip := ap.Addr().Unmap()
-	if ip.IsLoopback() {
-		return true
-	}
-	for _, p := range s.settings.Load().Allow {
-		if p.Contains(ip.WithZone("")) {
-			return true
-		}
-	}
-	return false
-}
-
-func hostOf(a net.Addr) string {
-	host, _, err := net.SplitHostPort(a.String())
-	if err != nil {
-		return a.String()
-	}
-	return host
 }
 
 // Drain ends the server in order: no new connection, no new job; the clients are

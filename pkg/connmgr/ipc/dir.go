@@ -34,7 +34,8 @@ func CheckDir(dir string) error {
 // Trusted says whether a manager of user uid behind the socket path may serve
 // this user: it is the user himself, root, or the manager of the machine: then
 // the socket and its directory are uid's own, nobody else may write to the
-// directory, and it is open to a group, not to all (0750).
+// directory, it is open to a group, not to all (0750), and only root, or uid, can have
+// put it where it is: in /tmp everybody can.
 func Trusted(path string, uid uint32) error {
 	if uid == 0 || int(uid) == syscall.Geteuid() {
 		return nil
@@ -55,6 +56,41 @@ func Trusted(path string, uid uint32) error {
 	}
 	if d.Uid != uid || s.Uid != uid || d.Mode&0o027 != 0 || d.Mode&0o050 != 0o050 {
 		return ErrOwner
+	}
+	return placedBy(dir, uid)
+}
+
+// placedBy says whether only root and uid can decide what lies at dir: all that is above
+// it, where links lead to, is theirs and closed to others.
+func placedBy(dir string, uid uint32) error {
+	var fd int
+	err := retry(func() (err error) {
+		fd, err = syscall.Open(dir, oPath|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer syscall.Close(fd)
+	var buf [syscall.PathMax]byte
+	n, err := syscall.Readlink("/proc/self/fd/"+strconv.Itoa(fd), buf[:])
+	if err != nil {
+		return err
+	}
+	for n > 1 {
+		for n--; n > 0 && buf[n] != '/'; n-- {
+		}
+		above := string(buf[:max(n, 1)])
+		var st syscall.Stat_t
+		if err := retry(func() error { return syscall.Lstat(above, &st) }); err != nil {
+			return err
+		}
+		if st.Uid != 0 && st.Uid != uid {
+			return ErrOwner
+		}
+		if st.Mode&0o022 != 0 {
+			return ErrWritable
+		}
 	}
 	return nil
 }

@@ -317,8 +317,56 @@ func TestCheckDir(t *testing.T) {
 	if err := os.Chown(sock, 12345, -1); err != nil {
 		t.Fatal(err)
 	}
+	if err := ipc.Trusted(sock, 12345); err != ipc.ErrWritable {
+		t.Errorf("one below /tmp, where everybody can put it: %v, want ErrWritable", err)
+	}
+	top, err := os.MkdirTemp("/run", "rdistcc-test-")
+	if err != nil {
+		t.Skipf("needs a directory of root's alone: %v", err)
+	}
+	t.Cleanup(func() { os.RemoveAll(top) })
+	if err := os.Chmod(top, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir, filepath.Join(top, "rdistcc")); err != nil {
+		dir2 := filepath.Join(top, "rdistcc") // another file system
+		for _, err := range []error{os.Mkdir(dir2, 0o750), os.Chown(dir2, 12345, -1), os.WriteFile(filepath.Join(dir2, "s"), nil, 0o600), os.Chown(filepath.Join(dir2, "s"), 12345, -1)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	dir = filepath.Join(top, "rdistcc")
+	sock = filepath.Join(dir, "s")
 	if err := ipc.Trusted(sock, 12345); err != nil {
 		t.Errorf("the machine's manager: %v", err)
+	}
+	link = filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := ipc.Trusted(filepath.Join(link, "s"), 12345); err != nil {
+		t.Errorf("through a link of ours: %v", err)
+	}
+	for _, bad := range []func() error{func() error { return os.Chmod(top, 0o777) }, func() error { return os.Chmod(top, 0o1777) }} {
+		if err := bad(); err != nil {
+			t.Fatal(err)
+		}
+		if err := ipc.Trusted(sock, 12345); err != ipc.ErrWritable {
+			t.Errorf("in a directory that all may write: %v, want ErrWritable", err)
+		}
+	}
+	if err := os.Chmod(top, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(top, 54321, -1); err != nil {
+		t.Fatal(err)
+	}
+	if err := ipc.Trusted(sock, 12345); err != ipc.ErrOwner {
+		t.Errorf("in a third user's directory: %v, want ErrOwner", err)
+	}
+	if err := os.Chown(top, 0, -1); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/pkg/identity"
+	"github.com/rdistcc/rdistcc/pkg/worker"
+)
+
+// openIdentity reads the files that say who this daemon is. What is wrong with them is
+// a wrong setting.
+func openIdentity(c *config.Config) (*identity.Identity, error) {
+	a := c.Auth
+	id, err := identity.New(identity.Daemon, identity.Settings{PSKFile: a.PSKFile, Cert: a.TLS.Cert, Key: a.TLS.Key, CA: a.TLS.CA})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	if id.Mode() == identity.TLS && c.Daemon.Provider != "soft" {
+		return nil, usageError{fmt.Errorf("provider %s does no TLS: what it sends does not go through this program; use a shared key (--psk-file), or --provider soft", c.Daemon.Provider)}
+	}
+	return id, nil
+}
+
+// watchIdentity has failures counted and logged. Others than root may have to read the files
+// again: said now, not in the night when they change.
+func (d *daemon) watchIdentity(m *worker.Metrics) {
+	d.id.OnFailure(m.AuthFailed)
+	m.AuthCauses(identity.Causes())
+	d.id.SetLog(d.log.Logger)
+}
+
+// checkIdentity says at the start what will be wrong later.
+func (d *daemon) checkIdentity() {
+	if err := d.id.Reload(); err != nil {
+		d.log.Warn("the files of this daemon's identity cannot be read again as this user: changes will need a restart", "err", err)
+	}
+	if to := d.id.Expires(); !to.IsZero() && time.Until(to) < soon {
+		d.log.Warn("this daemon's certificate expires soon: nobody will connect any more", "expires", to)
+	}
+}
+
+// soon is when a certificate that expires is worth a warning at the start.
+const soon = 14 * 24 * time.Hour
+
+// networks are those that may send jobs: without a word about them all, from where
+// everybody proves who they are; else this machine alone.
+func networks(c *config.Config, mode identity.Mode) []netip.Prefix {
+	if len(c.Daemon.Allow) == 0 && mode != identity.Open {
+		return []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+	}
+	return c.Networks()
+}
+
+// checkListen refuses to be open to whoever reaches this host: --allow alone is no
+// reason, as addresses are not proven.
+func checkListen(c *config.Config, mode identity.Mode) error {
+	for _, addr := range c.Daemon.Listen {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			return usageError{fmt.Errorf("listen on %s: %w", addr, err)}
+		}
+		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) && mode == identity.Open {
+			return usageError{exposed(addr)}
+		}
+	}
+	return nil
+}
+
+// exposed says why an address is not listened on, and the two ways to change that, each
+// a line to copy.
+func exposed(addr string) error {
+	return errors.New("listen on " + addr + ": whoever reaches it could run compilers here, whatever --allow says; both sides have to prove who they are (or listen on 127.0.0.1). Do one of these, and take the files to the build hosts:\n" +
+		"  rdistcc certs /etc/rdistcc && rdistccd --listen " + addr + " --tls-cert /etc/rdistcc/rdistccd.crt --tls-key /etc/rdistcc/rdistccd.key --tls-ca /etc/rdistcc/ca.crt\n" +
+		"  (umask 077; mkdir -p /etc/rdistcc; openssl rand -hex 32 >/etc/rdistcc/key) && rdistccd --listen " + addr + " --psk-file /etc/rdistcc/key")
+}
+
+// isLoopback says whether only this machine reaches an address.
+func isLoopback(a net.Addr) bool {
+	t, ok := a.(*net.TCPAddr)
+	return ok && t.IP.IsLoopback()
+}

@@ -1,0 +1,282 @@
+// Package rawjob sends jobs to a daemon as they stand: without the wrapper's
+// checks, without the manager's care, and without compiling anything here when
+// the daemon does not want them. It is there to judge a daemon.
+package rawjob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/rdistcc/rdistcc/pkg/identity/psk"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// maxCredits is how many jobs a client can have with the daemon at a time.
+const maxCredits = 8
+
+// recvs are a client's receives: the spare ones that the protocol asks for, an
+// answer for each job, and the one to Hello.
+const recvs = job.Spare + maxCredits + 1
+
+// Errors of a connection, which the errors of this package wrap.
+var (
+	ErrConnect  = errors.New("connect")
+	ErrProtocol = errors.New("the connection ended")
+)
+
+// Rejected is what Dial returns when the daemon wants no connection.
+type Rejected struct {
+	Addr string
+	job.Rejection
+}
+
+func (r *Rejected) Error() string {
+	return fmt.Sprintf("%s refuses (%v): %s", r.Addr, r.Cause, r.Detail)
+}
+
+// Client is one connection. It is one goroutine's at a time.
+type Client struct {
+	pd   iwarp.PD
+	cq   iwarp.CQ
+	qp   iwarp.QP
+	recv []byte
+	rmr  iwarp.MR
+	wcs  []iwarp.WC
+	seq  uint32
+	last uint64 // job's number
+
+	info    *iwarp.ConnInfo
+	welcome *job.Welcome
+	ids     []job.ToolchainID // as many as have been listed
+	credits []job.Credit
+	echoed  uint32 // the last Heartbeat that was
+	due     map[uint64]*Pending
+}
+
+// Options of a connection.
+type Options struct {
+	Want int      // credits that it asks for: at most that many jobs are with the daemon at a time; 0 = 1
+	Key  *psk.Key // the pre-shared key; nil: there is none
+}
+
+// Dial connects and introduces itself without a key. want is Options.Want.
+func Dial(ctx context.Context, dev iwarp.Device, addr string, want int) (*Client, error) {
+	return DialWith(ctx, dev, addr, Options{Want: want})
+}
+
+// DialWith connects and introduces itself. What is wrong with a key is psk.ErrMissing
+// or psk.ErrWrong, where the daemon does not say so itself by a *Rejected.
+func DialWith(ctx context.Context, dev iwarp.Device, addr string, o Options) (*Client, error) {
+	c := &Client{recv: make([]byte, recvs*job.MaxMessage), wcs: make([]iwarp.WC, recvs), due: map[uint64]*Pending{}}
+	if err := c.dial(ctx, dev, addr, o); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Client) dial(ctx context.Context, dev iwarp.Device, addr string, o Options) error {
+	var err error
+	if c.pd, err = dev.AllocPD(); err != nil {
+		return err
+	}
+	if c.cq, err = dev.CreateCQ(4 * recvs); err != nil {
+		return err
+	}
+	if c.rmr, err = c.pd.RegMR(c.recv, iwarp.LocalWrite, nil); err != nil {
+		return err
+	}
+	if c.qp, err = c.pd.CreateQP(iwarp.QPInitAttr{SendCQ: c.cq, RecvCQ: c.cq, MaxSend: 2 * recvs, MaxRecv: recvs}); err != nil {
+		return err
+	}
+	for i := range uint64(recvs) {
+		if err := c.postRecv(i); err != nil {
+			return err
+		}
+	}
+	hi := job.Greeting{Version: job.Version}
+	p := &iwarp.ConnParam{PrivateData: hi.Append(nil)}
+	var proving *psk.Dialing
+	if o.Key != nil {
+		proving = o.Key.Dial(p.PrivateData, dev.Attr().StartUp)
+		p.PrivateData = proving.PrivateData()
+	}
+	c.info, err = dev.Dial(ctx, addr, c.qp, p)
+	var rejected *iwarp.RejectedError
+	if errors.As(err, &rejected) {
+		if r, perr := job.ParseRejection(rejected.PrivateData); perr == nil {
+			return &Rejected{addr, r}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConnect, err)
+	}
+	if err := c.agree(proving); err != nil {
+		return err
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		name = "unknown"
+	}
+	return c.send(&job.Hello{Name: job.Clip(name, job.MaxName), Want: uint16(min(max(o.Want, 1), maxCredits))}, 0)
+}
+
+// agree looks at the daemon's answer, and proves that this side has the key where
+// the daemon has proven it.
+func (c *Client) agree(proving *psk.Dialing) error {
+	g, err := job.ParseGreeting(c.info.PrivateData)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	if g.Version != job.Version {
+		return fmt.Errorf("%w: it speaks version %d of the job protocol, we speak %d", ErrProtocol, g.Version, job.Version)
+	}
+	if proving == nil {
+		return nil
+	}
+	m := new(job.Proof)
+	if _, m.MAC, err = proving.Finish(c.info.Request, c.info.Reply, c.info.PrivateData); err != nil {
+		return fmt.Errorf("it does not prove that it has our pre-shared key: %w", err)
+	}
+	return c.send(m, 0)
+}
+
+// Introduced waits until the daemon has said what it is and has.
+func (c *Client) Introduced(ctx context.Context) (*job.Welcome, []job.ToolchainID, error) {
+	err := c.until(ctx, func() bool { return c.welcome != nil && len(c.ids) >= int(c.welcome.Toolchains) })
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.welcome, c.ids, nil
+}
+
+// Echo waits for the answer to a Heartbeat.
+func (c *Client) Echo(ctx context.Context) error {
+	c.seq++
+	seq := c.seq
+	if err := c.send(&job.Heartbeat{Seq: seq}, 0); err != nil {
+		return err
+	}
+	return c.until(ctx, func() bool { return c.echoed == seq })
+}
+
+// Close ends the connection, and with it whatever runs for it.
+func (c *Client) Close() {
+	if c.qp != nil {
+		_ = c.qp.Destroy()
+	}
+	for _, p := range c.due {
+		p.free()
+	}
+	if c.rmr != nil {
+		_ = c.rmr.Dereg()
+	}
+	if c.cq != nil {
+		_ = c.cq.Close()
+	}
+	if c.pd != nil {
+		_ = c.pd.Dealloc()
+	}
+}
+
+// Welcome is the daemon's introduction, once a first job has got its credit.
+func (c *Client) Welcome() *job.Welcome { return c.welcome }
+
+func (c *Client) postRecv(i uint64) error {
+	return c.qp.PostRecv(&iwarp.RecvWR{ID: i, SGL: []iwarp.SGE{{
+		Addr: c.rmr.Base() + i*job.MaxMessage, Length: job.MaxMessage, LKey: c.rmr.STag(),
+	}}})
+}
+
+// send sends one message, and invalidates an STag of the peer's where it is not 0.
+func (c *Client) send(m job.Message, inv iwarp.STag) error {
+	wr := &iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Unsignaled | iwarp.Inline, Data: job.Append(nil, m)}
+	if inv != 0 {
+		wr.Op, wr.InvSTag = iwarp.OpSendInv, inv
+	}
+	return c.qp.PostSend(wr)
+}
+
+// until takes messages until done.
+func (c *Client) until(ctx context.Context, done func() bool) error {
+	for !done() {
+		n := c.cq.Poll(c.wcs)
+		if n == 0 {
+			if err := c.cq.Wait(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, wc := range c.wcs[:n] {
+			if wc.Status != iwarp.StatusSuccess {
+				<-c.qp.Done()
+				return fmt.Errorf("%w: %w", ErrProtocol, c.qp.Err())
+			}
+			if wc.Op != iwarp.OpRecv {
+				continue
+			}
+			m, err := job.Parse(c.recv[wc.ID*job.MaxMessage:][:wc.ByteLen])
+			if err != nil {
+				return fmt.Errorf("%w: %w", ErrProtocol, err)
+			}
+			if err := c.postRecv(wc.ID); err != nil {
+				return err
+			}
+			if err := c.take(m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// take takes one message, and echoes it where that is asked for.
+func (c *Client) take(m job.Message) error {
+	switch m := m.(type) {
+	case *job.Welcome:
+		c.welcome = m
+	case *job.Ack:
+		if m.Of == job.KindHeartbeat {
+			c.echoed = m.Seq
+		}
+	case *job.Toolchains:
+		if m.First == 0 {
+			c.ids = nil
+		}
+		c.ids = append(c.ids, m.IDs...)
+		return c.send(&job.Ack{Of: job.KindToolchains, Seq: m.Seq}, 0)
+	case *job.Grant:
+		c.credits = append(c.credits, m.Credits...)
+		return c.send(&job.Ack{Of: job.KindGrant, Seq: m.Seq}, 0)
+	case *job.Recall:
+		return c.recall(m)
+	case *job.Drain:
+		return c.send(&job.Ack{Of: job.KindDrain, Seq: m.Seq}, 0)
+	case *job.Heartbeat:
+		return c.send(&job.Ack{Of: job.KindHeartbeat, Seq: m.Seq}, 0)
+	case *job.Result:
+		if m.Next != nil {
+			c.credits = append(c.credits, *m.Next)
+		}
+		if p := c.due[m.ID]; p != nil {
+			p.result = m
+			delete(c.due, m.ID)
+		}
+	}
+	return nil
+}
+
+// recall gives unspent credits back.
+func (c *Client) recall(m *job.Recall) error {
+	for range min(int(m.Count), len(c.credits)) {
+		last := c.credits[len(c.credits)-1]
+		c.credits = c.credits[:len(c.credits)-1]
+		if err := c.send(&job.Return{Credit: last.ID}, iwarp.STag(last.Slot.STag)); err != nil {
+			return err
+		}
+	}
+	return c.send(&job.Ack{Of: job.KindRecall, Seq: m.Seq}, 0)
+}

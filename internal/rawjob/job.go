@@ -1,0 +1,137 @@
+package rawjob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// maxSink bounds the memory that a result may come to, in bytes.
+const maxSink = 64 << 20
+
+// Job is what is sent.
+type Job struct {
+	Toolchain job.ToolchainID
+	Body      *job.Body
+	Text      []byte        // the source; of the sources form the contents of its files, one behind the other
+	Encoded   []byte        // in place of Body, as it is: it may be no body at all
+	Timeout   time.Duration // of the compile; 0 = the daemon's
+	Sink      int           // bytes for the result; 0 = as many as the daemon writes, but not past 64 MiB
+}
+
+// Result is a result with the memory that it speaks of.
+type Result struct {
+	*job.Result
+	sink []byte
+}
+
+// Segment is a part of the sink: Wait has seen that it lies inside.
+func (r *Result) Segment(s job.Segment) []byte { return r.sink[s.Off : s.Off+s.Len] }
+
+// Pending is a job that the daemon has.
+type Pending struct {
+	ID     uint64
+	sink   []byte
+	mrs    []iwarp.MR
+	result *job.Result
+}
+
+// free takes the memory from the daemon's reach.
+func (p *Pending) free() {
+	for _, mr := range p.mrs {
+		_ = mr.Dereg()
+	}
+	p.mrs = nil
+}
+
+// Run submits a job and waits for its result.
+func (c *Client) Run(ctx context.Context, j *Job) (*Result, error) {
+	p, err := c.Start(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	return c.Wait(ctx, p)
+}
+
+// Start submits a job, once there is a credit for it.
+func (c *Client) Start(ctx context.Context, j *Job) (*Pending, error) {
+	if err := c.until(ctx, func() bool { return c.welcome != nil && len(c.credits) > 0 }); err != nil {
+		return nil, fmt.Errorf("waiting for a credit: %w", err)
+	}
+	credit := c.credits[0]
+	slot := j.Encoded
+	if slot == nil {
+		slot = j.Body.Append(nil)
+	}
+	bodyLen := len(slot)
+	off := job.TextOffset(bodyLen)
+	slot = append(append(slot[:bodyLen:bodyLen], make([]byte, off-bodyLen)...), j.Text...)
+	if uint64(len(slot)) > credit.Slot.Len {
+		return nil, fmt.Errorf("body and source are %d bytes: the host's slot has %d", len(slot), credit.Slot.Len)
+	}
+	most := uint64(maxSink)
+	if j.Sink > 0 {
+		most = uint64(j.Sink)
+	}
+	c.last++
+	p := &Pending{ID: c.last, sink: make([]byte, min(max(c.welcome.MaxResult, 1), most))}
+	smr, err := c.pd.RegMR(slot, 0, nil)
+	if err != nil {
+		return nil, err
+	}
+	p.mrs = append(p.mrs, smr)
+	kmr, err := c.pd.RegMR(p.sink, iwarp.LocalWrite|iwarp.RemoteWrite, &iwarp.MROptions{QP: c.qp})
+	if err != nil {
+		p.free()
+		return nil, err
+	}
+	p.mrs = append(p.mrs, kmr)
+	c.credits = c.credits[1:]
+	c.due[p.ID] = p
+	err = c.qp.PostSend(&iwarp.SendWR{
+		Op: iwarp.OpWrite, STag: iwarp.STag(credit.Slot.STag), TO: credit.Slot.TO,
+		SGL: []iwarp.SGE{{Addr: smr.Base(), Length: uint32(len(slot)), LKey: smr.STag()}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	m := &job.Job{
+		ID: p.ID, Credit: credit.ID, Toolchain: j.Toolchain, BodyLen: uint32(bodyLen), TextOff: uint32(off), TextLen: uint64(len(j.Text)),
+		Sink:    job.Window{STag: uint32(kmr.STag()), TO: kmr.Base(), Len: uint64(len(p.sink))},
+		Timeout: uint32(j.Timeout.Milliseconds()),
+	}
+	return p, c.send(m, iwarp.STag(credit.Slot.STag))
+}
+
+// Cancel asks the daemon to end jobs; each still has its result.
+func (c *Client) Cancel(jobs ...*Pending) error {
+	c.seq++
+	m := &job.Cancel{Seq: c.seq}
+	for _, p := range jobs {
+		m.Jobs = append(m.Jobs, p.ID)
+	}
+	return c.send(m, 0)
+}
+
+// Wait waits for the result of a job that was started.
+func (c *Client) Wait(ctx context.Context, p *Pending) (*Result, error) {
+	if err := c.until(ctx, func() bool { return p.result != nil }); err != nil {
+		return nil, fmt.Errorf("waiting for the result: %w", err)
+	}
+	p.free()
+	r := p.result
+	all := []job.Segment{r.Stdout, r.Stderr}
+	for _, f := range r.Files {
+		all = append(all, f.Segment)
+	}
+	for _, x := range all {
+		if x.Off > uint64(len(p.sink)) || x.Len > uint64(len(p.sink))-x.Off {
+			return nil, fmt.Errorf("%w: %w", ErrProtocol, errors.New("the result speaks of bytes outside of the sink"))
+		}
+	}
+	return &Result{Result: r, sink: p.sink}, nil
+}

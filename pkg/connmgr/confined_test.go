@@ -1,0 +1,43 @@
+package connmgr
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/sandbox"
+)
+
+// TestHowAHostConfines: users see what a host says of its sandbox.
+func TestHowAHostConfines(t *testing.T) {
+	for set, want := range map[sandbox.Set]string{
+		0:              "off",
+		sandbox.Bounds: "partial",
+		sandbox.Landlock | sandbox.Seccomp | sandbox.NoNewPrivs | sandbox.Bounds: "confined",
+	} {
+		r := newRig(t, nil)
+		d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.sandbox = uint16(set) })
+		r.warm(d.addr)
+		if h := r.m.Status().Hosts[0]; h.Sandbox != want || !slices.Equal(h.Measures, set.Names()) {
+			t.Errorf("a host with %v is shown as %q with %q, want %q", set, h.Sandbox, h.Measures, want)
+		}
+	}
+}
+
+// TestHostThatCannotConfine: another host does what one refuses that has lost its sandbox, and
+// that is none of its failures.
+func TestHostThatCannotConfine(t *testing.T) {
+	r := newRig(t, nil)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.onJob = func(c *fakeConn, j *fakeJob) {
+			c.finish(j, &answer{Result: job.Result{Status: job.StatusRefused, Cause: job.CauseSandbox, Detail: "a file was reachable"}})
+		}
+	})
+	if no := r.goLocal(d.addr, "int x;"); no.Reason != "refused:sandbox" || !no.Trouble || d.jobsSeen() != 1 {
+		t.Errorf("answer %+v after %d attempts, want refused:sandbox after one", no, d.jobsSeen())
+	}
+	if h := r.m.Status().Hosts[0]; h.PauseMS != 0 || h.OnTrial {
+		t.Errorf("its health suffers: %+v", h)
+	}
+	r.idle()
+}

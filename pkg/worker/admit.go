@@ -1,0 +1,113 @@
+package worker
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/identity/psk"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// admit rejects a peer, or starts its connection.
+func (s *Server) admit(req iwarp.ConnRequest) {
+	remote := req.Info().Remote
+	g, claim, r := s.judge(req)
+	if r != nil {
+		s.o.Audit.event("client refused", slog.String("tenant", word(tenantOf(req.Info()))), slog.String("remote", remote.String()),
+			slog.String("cause", r.Cause.String()), slog.String("detail", word(r.Detail)))
+		s.o.Metrics.refused(r.Cause)
+		if r.Cause != job.CauseDenied { // authFailed has said so
+			s.o.Log.Warn("connection rejected", "remote", remote.String(), "cause", r.Cause.String(), "detail", r.Detail)
+		}
+		if err := req.Reject(r.Append(nil)); err != nil {
+			s.o.Log.Debug("reject", "remote", remote.String(), "err", err)
+		}
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastConn++
+	c := newConn(s, s.lastConn, remote)
+	c.tenant = s.tenantLocked(tenantOf(req.Info()))
+	c.tenant.conns++
+	c.boot, c.peer = g.Boot, peerOf(req.Info())
+	c.proof = "address"
+	if req.Info().Peer != "" {
+		c.proof = "certificate"
+	}
+	if c.claim = claim; claim != nil {
+		c.proof = "key"
+		s.unproven++
+	}
+	s.conns[c] = true
+	s.serving.Go(func() { c.serve(req) })
+}
+
+// judge says why a peer may not come in; or what it says of itself, and the claim
+// that it has yet to prove, if any.
+func (s *Server) judge(req iwarp.ConnRequest) (g job.Greeting, claim *psk.Claim, no *job.Rejection) {
+	info := req.Info()
+	if !s.allowed(info.Remote) {
+		detail := fmt.Sprintf("%s is in no network of --allow", hostOf(info.Remote))
+		s.authFailed(info.Remote, authNetwork, detail)
+		return g, nil, &job.Rejection{Cause: job.CauseDenied, Detail: detail}
+	}
+	g, err := job.ParseGreeting(info.PrivateData)
+	if err != nil {
+		return g, nil, &job.Rejection{Cause: job.CauseMalformed, Detail: err.Error()}
+	}
+	if g.Version != job.Version {
+		return g, nil, &job.Rejection{Cause: job.CauseVersion, Detail: fmt.Sprintf("the daemon speaks version %d, not %d", job.Version, g.Version)}
+	}
+	if claim, no = s.credentials(&info, &g); no != nil {
+		return g, nil, no
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.draining:
+		no = &job.Rejection{Cause: job.CauseDraining, Detail: "going down"}
+	case len(s.conns)-s.unproven >= s.o.Clients:
+		no = &job.Rejection{Cause: job.CauseFull, Detail: fmt.Sprintf("%d clients are connected", s.o.Clients)}
+	case claim != nil && s.unproven >= s.maxUnproven():
+		no = &job.Rejection{Cause: job.CauseFull, Detail: fmt.Sprintf("%d connections have yet to prove that they have the key", s.unproven)}
+	}
+	if d := s.offenders.wait(peerOf(info), time.Now()); no == nil && d > 0 {
+		s.o.Metrics.limited(limitViolations)
+		no = &job.Rejection{Cause: job.CauseFull, Detail: fmt.Sprintf("broke the rules of the protocol too often; again in %v", d.Round(time.Second/10))}
+	}
+	if n := s.connsLocked(tenantOf(info)); no == nil && n >= s.mostConns() {
+		s.o.Metrics.limited(limitConnections)
+		no = &job.Rejection{Cause: job.CauseFull, Detail: fmt.Sprintf("%d connections from this client (half of limits.clients)", n)}
+	}
+	return g, claim, no
+}
+
+func (s *Server) allowed(remote net.Addr) bool {
+	ap, err := netip.ParseAddrPort(remote.String())
+	if err != nil {
+		return false
+	}
+	ip := ap.Addr().Unmap()
+	if ip.IsLoopback() {
+		return true
+	}
+	for _, p := range s.settings.Load().Allow {
+		if p.Contains(ip.WithZone("")) {
+			return true
+		}
+	}
+	return false
+}
+
+func hostOf(a net.Addr) string {
+	host, _, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String()
+	}
+	return host
+}

@@ -1,0 +1,397 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/sandbox"
+	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
+	"github.com/rdistcc/rdistcc/pkg/tree"
+)
+
+const (
+	// canaryMean is the time between two canaries of a server, on average: nobody can tell
+	// when the next one comes.
+	canaryMean = 10 * time.Minute
+	// canaryAgain is how long after a failed one all runners have to prove themselves.
+	canaryAgain = time.Minute
+	// canaryTime bounds a canary's compile, and its probe.
+	canaryTime = 20 * time.Second
+)
+
+// schedule says when canaries are due: at random, as if at every moment alike.
+type schedule struct {
+	mean time.Duration
+	next time.Time // zero: not set yet
+}
+
+// due says whether one is now, and then sets the next. chance is uniform in [0, 1).
+func (s *schedule) due(now time.Time, chance func() float64) bool {
+	was := s.next
+	if !was.IsZero() && now.Before(was) {
+		return false
+	}
+	s.next = now.Add(time.Duration(min(-math.Log(1-chance()), 10) * float64(s.mean)))
+	return !was.IsZero()
+}
+
+// verdict is what a canary found.
+type verdict struct {
+	held      sandbox.Set
+	reachable []string    // beyond need
+	doubt     sandbox.Set // measures that should have kept it from that
+	broken    error       // what must work and does not
+}
+
+func (v *verdict) String() string {
+	var what []string
+	if len(v.reachable) > 0 {
+		what = append(what, "reachable: "+strings.Join(v.reachable, ", "))
+	}
+	if v.broken != nil {
+		what = append(what, v.broken.Error())
+	}
+	return strings.Join(what, "; ")
+}
+
+// prepare makes the stand ready for commands: where compiles are confined it has
+// been proven since it shows what it shows now.
+func (r *runner) prepare(ctx context.Context) error {
+	spec := r.s.shown.Load()
+	if err := r.stand.open(ctx, spec); err != nil {
+		return err
+	}
+	if !r.s.confined || r.proven == spec {
+		return nil
+	}
+	if len(spec.Files) == 0 { // no toolchain, no job
+		return r.s.holds(r, r.stand.tree.Measures())
+	}
+	return r.prove(ctx, spec)
+}
+
+// prove runs a canary in the stand. An error means that no job may run there.
+func (r *runner) prove(ctx context.Context, spec *tree.Spec) error {
+	began := time.Now()
+	r.s.mu.Lock()
+	round := r.s.cage.round
+	r.s.mu.Unlock()
+	v := r.canary(ctx)
+	if err := r.stand.clean(); err != nil {
+		r.s.o.Log.Error("clean up after a canary", "err", err)
+		v.broken = errors.Join(v.broken, err)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	r.proven, r.round = spec, round
+	return r.s.judged(r, v, time.Since(began))
+}
+
+// canary compiles something honest in the stand, then has a program there that tries every way out.
+func (r *runner) canary(ctx context.Context) *verdict {
+	v := &verdict{}
+	if err := r.stand.open(ctx, r.s.shown.Load()); err != nil {
+		v.broken = err
+		return v
+	}
+	v.held = r.stand.tree.Measures()
+	if err := r.honest(); err != nil {
+		v.broken = fmt.Errorf("an honest compile: %w", err)
+		return v
+	}
+	v.broken = r.probe(v)
+	return v
+}
+
+// honest is nil if one of the toolchains compiles.
+func (r *runner) honest() (err error) {
+	list := r.s.Toolchains()
+	for i := range list {
+		for _, language := range []string{"cpp-output", "c++-cpp-output"} {
+			if err = r.honestBy(i, language); err == nil {
+				return nil
+			}
+		}
+	}
+	return err
+}
+
+func (r *runner) honestBy(i int, language string) error {
+	tc := &r.s.Toolchains()[i]
+	out, err := r.newCapture()
+	if err != nil {
+		return err
+	}
+	defer out.close()
+	b := &job.Body{Name: "canary.c", Language: language, Outputs: []job.Output{{Kind: job.OutputObject, Name: "canary.o"}}}
+	env, err := environment(b, r.temporary())
+	if err != nil {
+		return err
+	}
+	var p process
+	defer context.AfterFunc(r.s.ctx, func() { p.stop(job.CauseCancelled) })()
+	x := &textJob{tc: tc, body: b, text: []byte("int canary(int x) { return x + 1; }\n"), env: env, out: out, wall: canaryTime}
+	o, err := r.compileConfined(&p, x, func() {})
+	if err == nil && (o.exit != 0 || o.signal != 0 || o.stopped != job.CauseNone || o.excess != sandbox.ExcessNone) {
+		words, _ := out.written(1)
+		first, _, _ := strings.Cut(string(words), "\n")
+		err = fmt.Errorf("%s ended with status %d, signal %d (%s) %s", tc.Exec, o.exit, o.signal, o.excess, first)
+	}
+	if err == nil {
+		var f tree.File
+		if f, err = r.stand.tree.Open(textOutput + "/o.o"); err == nil {
+			unix.Close(f.FD)
+			if f.Size == 0 {
+				err = fmt.Errorf("%s made an empty object", tc.Exec)
+			}
+		}
+	}
+	return errors.Join(err, r.stand.clean(), r.stand.open(r.s.ctx, r.s.shown.Load()))
+}
+
+// probe runs the probe in the stand, as compiles are run, against what this daemon has.
+func (r *runner) probe(v *verdict) error {
+	host, err := probe.NewHost(r.s.area.path)
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	if lacks := host.Lacks(); len(lacks) > 0 { // nothing to worry about: what is not there cannot be reached
+		r.s.o.Log.Debug("targets that a canary does without", "lacks", lacks)
+	}
+	exe, err := self()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(exe)
+	t := host.Targets()
+	tc := &r.s.Toolchains()[0]
+	t.Toolchain, t.Program = tc.Exec, tc.Exec
+	tr := r.stand.tree
+	for _, d := range []string{textSource, textTemp} {
+		if err := tr.Mkdirs(d); err != nil {
+			return err
+		}
+	}
+	out, err := r.newCapture()
+	if err != nil {
+		return err
+	}
+	defer out.close()
+	c := r.command([]string{"PATH=" + searchPath, "LC_ALL=C", "TMPDIR=" + r.temporary()}, tr.Path(textSource), out, canaryTime)
+	c.ExecFD, c.Argv = exe, append([]string{probe.Arg0}, t.Args()...)
+	c.Limits.Memory = 0 // Go's runtime maps much, and holds little
+	var p process
+	defer context.AfterFunc(r.s.ctx, func() { p.stop(job.CauseCancelled) })()
+	o, err := p.runIn(tr, c, canaryTime)
+	if err != nil {
+		return fmt.Errorf("the probe: %w", err)
+	}
+	words, err := out.written(0)
+	if err != nil {
+		return err
+	}
+	report, err := probe.Parse(words)
+	if err != nil {
+		said, _ := out.written(1)
+		first, _, _ := strings.Cut(string(said), "\n")
+		return fmt.Errorf("%w (status %d, signal %d, excess %s) %s", err, o.exit, o.signal, o.excess, first)
+	}
+	for _, name := range report.Reachable() {
+		if ownThing(name, v.held) {
+			continue
+		}
+		v.reachable = append(v.reachable, name)
+		line, _ := report.Result(name)
+		v.doubt |= doubts[line.Class]
+	}
+	if touched := host.Touched(); len(touched) > 0 {
+		v.reachable = append(v.reachable, touched...)
+		v.doubt |= doubts[probe.Write]
+	}
+	if len(v.reachable) > 0 {
+		v.doubt |= sandbox.Seccomp
+	}
+	return report.Works()
+}
+
+// ownThing says that what an attempt reaches is the job's own anyhow: who can make a program load code that he has
+// written runs code of his own already. Only a mount keeps from it.
+func ownThing(name string, held sandbox.Set) bool {
+	return name == "load-own-file" && !held.Has(sandbox.Tree)
+}
+
+// doubts are the measures that do not hold when something of a class was reachable.
+var doubts = map[string]sandbox.Set{
+	probe.Read: sandbox.Tree | sandbox.Landlock, probe.Write: sandbox.Tree | sandbox.Landlock, probe.Exec: sandbox.Landlock,
+	probe.Net: sandbox.Network, probe.Process: sandbox.Processes, probe.Privilege: sandbox.NoNewPrivs,
+}
+
+// self is a copy of this program that can be executed wherever files cannot: the
+// caller closes it.
+func self() (int, error) {
+	exe, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return -1, err
+	}
+	defer exe.Close()
+	const execute = 0x10 // MFD_EXEC, which kernels before 6.3 do not know
+	fd, err := unix.MemfdCreate(probe.Arg0, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|execute)
+	if errors.Is(err, unix.EINVAL) {
+		fd, err = unix.MemfdCreate(probe.Arg0, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("copy this program: %w", err)
+	}
+	for n := 1; n > 0 && err == nil; { // by the kernel: read, it would be 30 MB of garbage
+		if n, err = unix.Sendfile(fd, int(exe.Fd()), nil, 1<<30); errors.Is(err, unix.EINTR) {
+			n, err = 1, nil
+		}
+	}
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("copy this program: %w", err)
+	}
+	return fd, nil
+}
+
+// holds notes what a runner's stand has, without a proof.
+func (s *Server) holds(r *runner, held sandbox.Set) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.holdsLocked(r, held)
+}
+
+func (s *Server) holdsLocked(r *runner, held sandbox.Set) error {
+	c, before := &s.cage, s.measuresLocked()
+	c.held[r.i] = held
+	if now := s.measuresLocked(); before != 0 && now.Level() < before.Level() {
+		s.o.Log.Error("COMPILES ARE CONFINED LESS THAN BEFORE", "level", now.Level().String(), "before", before.Level().String(), "measures", now.String())
+	}
+	if s.o.Sandbox == SandboxStrict && held.Level() < sandbox.Confined {
+		c.breach, c.passed, c.again = remedies(held), 0, time.Now().Add(canaryAgain)
+		s.loseLocked(refuse(job.CauseSandbox, "compiles would be %s here: %s", held.Level(), c.breach))
+	}
+	return s.lostLocked()
+}
+
+// lostLocked is why no job may run, as an error.
+func (s *Server) lostLocked() error {
+	if s.cage.lost != nil {
+		return s.cage.lost
+	}
+	return nil
+}
+
+// loseLocked takes the host from its clients.
+func (s *Server) loseLocked(why *refusal) {
+	s.cage.lost = why
+	s.setFitLocked(why)
+}
+
+// judged acts on what a canary found. The error means that no job may run.
+func (s *Server) judged(r *runner, v *verdict, took time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &s.cage
+	if v.held.Level() < sandbox.Confined && v.broken == nil {
+		// That more is reachable than in a sandbox nobody has claimed otherwise.
+		if len(v.reachable) > 0 {
+			s.o.Log.Warn("compiles are confined in part only", "level", v.held.Level().String(), "reachable", v.reachable)
+		}
+		s.o.Metrics.canary(canaryPassed)
+		return s.holdsLocked(r, v.held)
+	}
+	if len(v.reachable) == 0 && v.broken == nil {
+		s.o.Metrics.canary(canaryPassed)
+		s.o.Log.Debug("canary passed", "runner", r.i, "measures", v.held.String(), "took", took)
+		s.passedLocked(r)
+		return s.holdsLocked(r, v.held)
+	}
+	s.o.Metrics.canary(canaryFailed)
+	s.o.Log.Error("the sandbox leaks or fails", "runner", r.i, "measures", v.held.String(), "found", v.String())
+	c.breach, c.passed, c.again = v.String(), 0, time.Now().Add(canaryAgain)
+	c.doubt |= v.doubt
+	if v.broken != nil {
+		c.doubt |= sandbox.Seccomp // nothing is proven
+	}
+	if v.held != 0 {
+		c.held[r.i] = v.held
+	}
+	if s.o.Sandbox == SandboxStrict {
+		s.loseLocked(refuse(job.CauseSandbox, "the canary failed: %s", c.breach))
+	}
+	return s.lostLocked()
+}
+
+// passedLocked counts towards the end of a breach: all runners have to pass, after it.
+func (s *Server) passedLocked(r *runner) {
+	c := &s.cage
+	if c.breach == "" || r.round != c.round {
+		return
+	}
+	if c.passed++; c.passed < s.o.Jobs {
+		return
+	}
+	s.o.Log.Info("the sandbox holds again: every runner has proven it", "found before", c.breach)
+	c.breach, c.doubt, c.lost, c.passed = "", 0, nil, 0
+	s.checkFitLocked(time.Now())
+}
+
+// canariesLocked makes canaries due; it is part of a tick.
+func (s *Server) canariesLocked(now time.Time) {
+	c := &s.cage
+	if !s.confined {
+		return
+	}
+	if c.breach != "" && now.After(c.again) {
+		c.round++
+		c.passed, c.again = 0, now.Add(canaryAgain)
+		s.wake.Broadcast()
+	}
+	if c.schedule.due(now, rand.Float64) {
+		c.wanted = true
+		s.wake.Broadcast()
+	}
+}
+
+// canaryForLocked says whether a runner that has nothing else to do should prove itself.
+func (s *Server) canaryForLocked(r *runner) bool {
+	c := &s.cage
+	switch {
+	case !s.confined || len(*s.listed.Load()) == 0:
+		return false
+	case c.breach != "" && r.round != c.round:
+		return true
+	case c.wanted:
+		c.wanted = false
+		return true
+	}
+	return false
+}
+
+// proveNow is a canary on a runner that has nothing else to do.
+func (r *runner) proveNow() {
+	defer r.s.rescue(r.s.o.Log, func() {
+		if err := r.stand.close(); err != nil {
+			r.s.o.Log.Error("end private tree", "err", err)
+		}
+	})
+	spec := r.s.shown.Load()
+	if err := r.prove(r.s.ctx, spec); err != nil && r.s.ctx.Err() == nil {
+		r.s.o.Log.Debug("canary", "runner", r.i, "err", err)
+	}
+}

@@ -1,0 +1,252 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/sandbox"
+)
+
+// gathered is a metric's value, of the series with that label value; "" where it has none.
+func gathered(t *testing.T, ts *testServer, name, label string) float64 {
+	t.Helper()
+	r := prometheus.NewRegistry()
+	if err := ts.o.Metrics.Register(r, ts.Server); err != nil {
+		t.Fatal(err)
+	}
+	rec := httptest.NewRecorder()
+	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	for line := range strings.Lines(rec.Body.String()) {
+		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		metric, labels, _ := strings.Cut(series, "{")
+		if metric != name || label != "" && !strings.HasSuffix(labels, `="`+label+`"}`) {
+			continue
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	t.Fatalf("no metric %s %s", name, label)
+	return 0
+}
+
+// TestCanaryBeforeTheFirstJob: each runner has proven itself when the server is there, and what
+// holds is told everywhere.
+func TestCanaryBeforeTheFirstJob(t *testing.T) {
+	confined(t, func(t *testing.T, on func(*Options)) {
+		ts := startServer(t, func(o *Options) { on(o); o.Jobs = 3 })
+		ts.needLevel(sandbox.Confined)
+		st := ts.Status().Sandbox
+		if st.Breach != "" {
+			t.Fatalf("breach: %s", st.Breach)
+		}
+		if got := gathered(t, ts, "rdistccd_sandbox_canaries_total", canaryPassed); got != 3 {
+			t.Errorf("%v canaries passed, want 3", got)
+		}
+		if got := gathered(t, ts, "rdistccd_sandbox_level", ""); got != float64(st.Measures.Level()) {
+			t.Errorf("level is %v, want %v", got, st.Measures.Level())
+		}
+		for i, name := range sandbox.Set(sandbox.All).Names() {
+			if got := gathered(t, ts, "rdistccd_sandbox_measure", name); (got == 1) != st.Measures.Has(1<<i) {
+				t.Errorf("measure %s is %v, and %v hold", name, got, st.Measures)
+			}
+		}
+		if log := ts.log.String(); !strings.Contains(log, `msg="compiles are confined" level=`+st.Measures.Level().String()) {
+			t.Error("the log does not tell of the level")
+		}
+		if c := dial(t, ts.addr, &job.Hello{}); sandbox.Set(c.welcome.Sandbox) != st.Measures {
+			t.Errorf("the welcome tells of %v", sandbox.Set(c.welcome.Sandbox))
+		}
+	})
+}
+
+// TestCanaryFindsALeak: the probe itself, in a tree that takes nothing from commands, finds what is
+// open, and the verdict doubts the measures for it.
+func TestCanaryFindsALeak(t *testing.T) {
+	ts := startServer(t, func(o *Options) { o.Sandbox, o.Jobs = SandboxAuto, 1 })
+	ts.needLevel(sandbox.Confined)
+	r := leaky(t, ts)
+	v := r.canary(t.Context())
+	if len(v.reachable) == 0 || v.broken != nil || !v.doubt.Has(sandbox.Seccomp) {
+		t.Errorf("found %q, doubts %v", v, v.doubt)
+	}
+}
+
+// leaky is another runner of a server, whose stand does not confine.
+func leaky(t *testing.T, ts *testServer) *runner {
+	t.Helper()
+	r, err := newRunner(ts.Server, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.close)
+	r.stand.confine = false
+	if ts.cage.bare {
+		t.Skip("needs the right to make namespaces")
+	}
+	return r
+}
+
+// TestBreach: what a canary finds takes a strict host from its clients, and lowers what others claim, until
+// every runner has passed again.
+func TestBreach(t *testing.T) {
+	for _, mode := range []SandboxMode{SandboxAuto, SandboxStrict} {
+		t.Run(mode.String(), func(t *testing.T) {
+			ts := startServer(t, func(o *Options) { o.Sandbox, o.Jobs = SandboxAuto, 2 })
+			ts.needLevel(sandbox.Confined)
+			ts.o.Sandbox = mode
+			before := ts.Status().Sandbox.Measures
+			r := &runner{s: ts.Server, i: 0}
+			v := &verdict{held: before, reachable: []string{"tcp-connect"}, doubt: sandbox.Network | sandbox.Seccomp}
+			err := ts.judged(r, v, 0)
+			c := dial(t, ts.addr, nil)
+			c.send(&job.Hello{})
+			c.wait("the welcome", func() bool { return c.welcome != nil })
+			st := ts.Status().Sandbox
+			if st.Measures.Level() != sandbox.Partial || st.Breach != "reachable: tcp-connect" || sandbox.Set(c.welcome.Sandbox) != st.Measures {
+				t.Errorf("after a breach: %+v, the welcome tells of %v", st, sandbox.Set(c.welcome.Sandbox))
+			}
+			if !strings.Contains(ts.log.String(), "the sandbox leaks") || gathered(t, ts, "rdistccd_sandbox_canaries_total", canaryFailed) != 1 {
+				t.Error("nobody is told of the breach")
+			}
+			if ready := ts.Ready(); (mode == SandboxStrict) != (err != nil) || (err != nil) != (ready != nil) {
+				t.Errorf("a job may run: %v; ready: %v", err, ready)
+			}
+			var no *refusal
+			if err != nil && (!errors.As(err, &no) || no.cause != job.CauseSandbox) {
+				t.Errorf("refused by %v", err)
+			}
+			// A minute later every runner is asked again, and passes.
+			ts.mu.Lock()
+			ts.canariesLocked(time.Now().Add(2 * canaryAgain))
+			ts.mu.Unlock()
+			until(t, "the runners to pass", func() bool { return ts.Status().Sandbox.Breach == "" })
+			if st := ts.Status().Sandbox; st.Measures != before || ts.Ready() != nil {
+				t.Errorf("after all have passed: %+v, %v", st, ts.Ready())
+			}
+		})
+	}
+}
+
+// TestStrictRefusesJobsWhenItHasLost: a job that came before the host was withdrawn is told why.
+func TestStrictRefusesJobsWhenItHasLost(t *testing.T) {
+	ts := startServer(t, func(o *Options) { o.Sandbox, o.Jobs = SandboxAuto, 1 })
+	ts.needLevel(sandbox.Confined)
+	c := dial(t, ts.addr, &job.Hello{})
+	ts.o.Sandbox = SandboxStrict
+	ts.mu.Lock()
+	ts.cage.lost = refuse(job.CauseSandbox, "reachable: tcp-connect")
+	ts.unfit = ts.cage.lost
+	ts.mu.Unlock()
+	r := c.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello})
+	if r.Status != job.StatusRefused || r.Cause != job.CauseSandbox || !strings.Contains(r.Detail, "tcp-connect") {
+		t.Errorf("answer %+v", r.Result)
+	}
+}
+
+// TestStrictNeedsASandbox: where there is less than it asks for, strict does not start, and says what is missing.
+func TestStrictNeedsASandbox(t *testing.T) {
+	held := sandbox.Set(sandbox.Landlock | sandbox.NoNewPrivs | sandbox.Bounds)
+	text := remedies(held)
+	if !strings.Contains(text, "lacks seccomp (") || !strings.Contains(text, "CONFIG_SECCOMP_FILTER") || strings.Contains(text, "landlock") {
+		t.Errorf("remedies of %v: %s", held, text)
+	}
+	if text := remedies(sandbox.Seccomp | sandbox.NoNewPrivs | sandbox.Bounds); !strings.Contains(text, "tree or landlock") || !strings.Contains(text, "user namespaces") || !strings.Contains(text, "5.13") {
+		t.Errorf("remedies: %s", text)
+	}
+}
+
+// TestCanarySchedule: canaries come at random, on average when they should, and never two at once.
+func TestCanarySchedule(t *testing.T) {
+	chance := rand.New(rand.NewPCG(1, 2)).Float64
+	s := schedule{mean: 10 * time.Minute}
+	start := time.Unix(0, 0)
+	var last time.Time
+	n, short, long := 0, 0, 0
+	const days = 100
+	for now := start; now.Before(start.Add(days * 24 * time.Hour)); now = now.Add(time.Second) {
+		if !s.due(now, chance) {
+			continue
+		}
+		if n++; n == 1 {
+			last = now
+			continue
+		}
+		switch gap := now.Sub(last); {
+		case gap < 2*time.Minute:
+			short++
+		case gap > 30*time.Minute:
+			long++
+		}
+		last = now
+	}
+	if per := float64(n) / (days * 144); per < 0.97 || per > 1.03 {
+		t.Errorf("%d canaries in %d days", n, days)
+	}
+	// Of an exponential distribution 18 % are below a fifth of the mean, 5 % above three times it.
+	if s, l := float64(short)/float64(n), float64(long)/float64(n); s < 0.16 || s > 0.20 || l < 0.04 || l > 0.06 {
+		t.Errorf("%.3f of the gaps are short, %.3f long", s, l)
+	}
+}
+
+// TestCanaryOnAnIdleRunner: one that is due runs while nothing else does, and only once.
+func TestCanaryOnAnIdleRunner(t *testing.T) {
+	ts := startServer(t, func(o *Options) { o.Sandbox, o.Jobs = SandboxAuto, 2 })
+	ts.needLevel(sandbox.Confined)
+	before := gathered(t, ts, "rdistccd_sandbox_canaries_total", canaryPassed)
+	ts.mu.Lock()
+	ts.cage.schedule.next = time.Unix(1, 0)
+	ts.canariesLocked(time.Now())
+	wanted := ts.cage.wanted
+	ts.mu.Unlock()
+	if !wanted {
+		t.Error("a canary that is due is not wanted")
+	}
+	passed := func() float64 { return gathered(t, ts, "rdistccd_sandbox_canaries_total", canaryPassed) }
+	until(t, "the canary", func() bool { return passed() == before+1 })
+	c := dial(t, ts.addr, &job.Hello{})
+	if r := c.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Status != job.StatusRan || r.Exit != 0 {
+		t.Errorf("after the canary: %+v", r.Result)
+	}
+	if got := passed(); got != before+1 {
+		t.Errorf("%v canaries, want one more than %v", got, before)
+	}
+}
+
+// TestNoToolchainNoCanary: a host without compilers starts, and proves itself when there are some.
+func TestNoToolchainNoCanary(t *testing.T) {
+	ts := startServer(t, func(o *Options) {
+		o.Sandbox, o.Jobs = SandboxAuto, 1
+		if err := os.Remove(o.Dirs[0] + "/gcc"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if got := gathered(t, ts, "rdistccd_sandbox_canaries_total", canaryPassed); got != 0 {
+		t.Errorf("%v canaries without a compiler", got)
+	}
+	ts.link("gcc")
+	if err := ts.Rescan(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	ts.needLevel(sandbox.Confined)
+	c := dial(t, ts.addr, &job.Hello{})
+	if r := c.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Status != job.StatusRan || r.Exit != 0 {
+		t.Errorf("the first job: %+v", r.Result)
+	}
+	if got := gathered(t, ts, "rdistccd_sandbox_canaries_total", canaryPassed); got != 1 {
+		t.Errorf("%v canaries before the first job, want 1", got)
+	}
+}

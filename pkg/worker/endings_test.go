@@ -1,0 +1,125 @@
+package worker
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// counted are the values of a metric by its only label.
+func counted(t *testing.T, r prometheus.Gatherer, name string) map[string]float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := make(map[string]float64)
+	for _, f := range families {
+		if f.GetName() == name {
+			for _, m := range f.GetMetric() {
+				values[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	return values
+}
+
+// TestEndingsAreCounted: each connection counts once by why it ended, and what no
+// honest client does is held against its address.
+func TestEndingsAreCounted(t *testing.T) {
+	ts := startServer(t, func(o *Options) { o.Heartbeat, o.Silence = 20*time.Millisecond, 200*time.Millisecond })
+	held := func() (n float64) { // against this address
+		ts.mu.Lock()
+		defer ts.mu.Unlock()
+		for _, x := range ts.offenders {
+			n += localViolations - x.left
+		}
+		return n
+	}
+	reg := prometheus.NewRegistry()
+	if err := ts.o.Metrics.Register(reg, ts.Server); err != nil {
+		t.Fatal(err)
+	}
+	id := ts.tool("gcc")
+	for _, x := range []struct {
+		cause ending
+		do    func(c *testClient)
+		bad   bool
+	}{
+		{endedClosed, func(c *testClient) { c.qp.Abort() }, false},
+		{endedClosed, func(c *testClient) { _ = c.qp.Disconnect(t.Context()) }, false},
+		{endedProtocol, func(c *testClient) { c.send(&job.Hello{}) }, true},
+		{endedStream, func(c *testClient) {
+			_ = c.qp.PostSend(&iwarp.SendWR{Op: iwarp.OpWrite, Flags: iwarp.Inline, Data: []byte("x"), STag: 1})
+		}, true},
+		{endedTerminated, func(c *testClient) { // by a result for memory that it has not
+			c.start(id, request{body: compileBody("cpp-output", "a.c"), text: hello, change: func(m *job.Job) { m.Sink.STag ^= 1 << 31 }})
+		}, false},
+		{endedSilent, func(c *testClient) { c.mu.Lock(); defer c.mu.Unlock(); <-c.qp.Done() }, false}, // it takes nothing
+	} {
+		before, bad := counted(t, reg, "rdistccd_connections_ended_total"), held()
+		c := dial(t, ts.addr, &job.Hello{Name: string(x.cause)})
+		x.do(c)
+		<-c.done
+		until(t, "the end of a connection: "+string(x.cause), func() bool {
+			return counted(t, reg, "rdistccd_connections_ended_total")[string(x.cause)] == before[string(x.cause)]+1
+		})
+		if got := held() - bad; (got > 0.5) != x.bad {
+			t.Errorf("%s: %v violations are held against the client", x.cause, got)
+		}
+	}
+}
+
+// TestCancelOfAnother: a job can be cancelled, and its result fetched, by nobody
+// else's connection; cancels that meet nothing are counted.
+func TestCancelOfAnother(t *testing.T) {
+	ts := startServer(t, func(o *Options) { o.Source, o.Result, o.Large = 8<<20, 8<<20, 32<<20 })
+	reg := prometheus.NewRegistry()
+	if err := ts.o.Metrics.Register(reg, ts.Server); err != nil {
+		t.Fatal(err)
+	}
+	gate := t.TempDir() + "/gate"
+	id := ts.fake("gcc-13", "while [ ! -e "+gate+" ]; do sleep 0.02; done; cat a.c >$out\n")
+	first, second := dial(t, ts.addr, &job.Hello{Name: "first"}), dial(t, ts.addr, &job.Hello{Name: "second"})
+	n := first.start(id, request{body: compileBody("cpp-output", "a.c"), text: "its own text"})
+	second.send(&job.Cancel{Seq: 1, Jobs: []uint64{n, n + 1, 1 << 63}})
+	second.wait("the Ack", func() bool { return second.acks[job.KindCancel] == 1 })
+	if got := counted(t, reg, "rdistccd_cancels_total"); got["unknown"] != 3 || got["running"]+got["queued"] != 0 {
+		t.Errorf("cancels are counted as %v", got)
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := first.result(n); r.Status != job.StatusRan || string(r.bytes(r.Files[0].Segment)) != "its own text" {
+		t.Errorf("after another's Cancel: %+v", r.Result)
+	}
+	// A result that lies in a window of the first one's.
+	r := first.do(id, request{body: compileBody("cpp-output", "a.c"), text: poison, sink: 1, fetch: 1 << 20})
+	if r.Window.Len != uint64(len(poison)) {
+		t.Fatalf("%+v, want a window", r.Result)
+	}
+	mem := make([]byte, len(poison))
+	mr, err := second.pd.RegMR(mem, iwarp.LocalWrite, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.qp.PostSend(&iwarp.SendWR{Op: iwarp.OpRead, STag: iwarp.STag(r.Window.STag), TO: r.Window.TO,
+		SGL: []iwarp.SGE{{Addr: mr.Base(), Length: uint32(len(mem)), LKey: mr.STag()}}}); err != nil {
+		t.Fatal(err)
+	}
+	<-second.done
+	if string(mem) != string(make([]byte, len(poison))) {
+		t.Errorf("another connection read %q", mem)
+	}
+	third := dial(t, ts.addr, &job.Hello{Name: "third"})
+	third.post(&job.Release{ID: r.ID}, r.Window.STag)
+	<-third.done
+	if got := first.read(r.Window); string(got) != poison {
+		t.Errorf("after another's Read and Release its window holds %q", got)
+	}
+}

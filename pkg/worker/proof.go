@@ -1,0 +1,149 @@
+package worker
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/identity/psk"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// proveTime is how long a client may take from our Reply to its proof: a message that
+// it sends at once.
+const proveTime = 10 * time.Second
+
+// What speaks against a peer, as metrics have it, beside authNetwork.
+const (
+	authMissing  = "psk-missing"  // it offers no proof
+	authWrong    = "psk-wrong"    // its key is another one, or somebody has altered what it said
+	authUnproven = "psk-unproven" // it left, or was left, before its proof
+	authNone     = "psk-unwanted" // it has a key, and this daemon has none
+)
+
+var authCauses = []string{authNetwork, authMissing, authWrong, authUnproven, authNone}
+
+// key is the pre-shared key for connections that begin now; nil: there is none.
+func (s *Server) key() *psk.Key {
+	if s.o.Key == nil {
+		return nil
+	}
+	return s.o.Key()
+}
+
+// authFailed counts and logs a peer that has not proven who it is.
+func (s *Server) authFailed(remote net.Addr, cause, detail string) {
+	if f := s.o.AuthFailed; f != nil {
+		f(remote, cause, detail)
+		return
+	}
+	s.o.Metrics.AuthFailed(cause)
+	s.o.Log.Warn("peer turned away", "remote", remote.String(), "cause", cause, "detail", detail)
+}
+
+// credentials judges what a Greeting brings of a proof: a claim, nil where neither
+// side has a key; or why the peer may not come in. There is no way between: who has
+// a key never does without.
+func (s *Server) credentials(info *iwarp.ConnInfo, g *job.Greeting) (*psk.Claim, *job.Rejection) {
+	k := s.key()
+	var cause, detail string
+	switch {
+	case k == nil && len(g.Auth) == 0:
+		return nil, nil
+	case k == nil:
+		cause, detail = authNone, "this daemon has no pre-shared key: give it --psk-file, or leave it out here"
+	default:
+		claim, err := k.Judge(info.PrivateData)
+		if err == nil {
+			return claim, nil
+		}
+		cause, detail = authWrong, "wrong key: this daemon has another pre-shared key"
+		if errors.Is(err, psk.ErrMissing) {
+			cause, detail = authMissing, "this daemon wants a pre-shared key: set auth.psk-file (--psk-file) to a copy of its key"
+		}
+	}
+	s.authFailed(info.Remote, cause, detail)
+	return nil, &job.Rejection{Cause: job.CauseDenied, Detail: detail}
+}
+
+// errUnproven ends a connection whose client has not proven that it has the key.
+var errUnproven = errors.New("no proof of the pre-shared key")
+
+// maxUnproven is how many connections may stand before their proof at a time: they
+// take none of the places that Options.Clients gives.
+func (s *Server) maxUnproven() int { return max(16, s.o.Clients/4) }
+
+// privateData makes the Reply's: the greeting and, where there is a key, the proof.
+func (c *conn) privateData(info iwarp.ConnInfo) []byte {
+	g := job.Greeting{Version: job.Version, Boot: c.s.boot}
+	if c.claim == nil {
+		return g.Append(nil)
+	}
+	return c.claim.Answer(g.Append(nil), info.Request, info.Reply)
+}
+
+// expectProof bounds the time until the client's proof.
+func (c *conn) expectProof() {
+	s := c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.claim == nil {
+		return
+	}
+	limit := s.o.ProveTime
+	if limit <= 0 {
+		limit = proveTime
+	}
+	c.proveBy = time.AfterFunc(limit, func() {
+		s.mu.Lock()
+		late := c.claim != nil && !c.ended
+		s.mu.Unlock()
+		if late {
+			c.qp.Abort()
+		}
+	})
+}
+
+// prove judges the client's proof, or what it sends in its place. Before it the
+// client holds nothing here but its connection and the receives of that.
+func (c *conn) prove(m job.Message) error {
+	p, ok := m.(*job.Proof)
+	if !ok {
+		return errUnproven
+	}
+	err := c.claim.Check(p.MAC[:])
+	c.s.mu.Lock()
+	c.provedLocked()
+	c.s.mu.Unlock()
+	if err != nil {
+		c.s.authFailed(c.remote, authWrong, "the proof is wrong: another pre-shared key, or what start-up said was altered on the way")
+		return errUnproven
+	}
+	if f := c.s.o.AuthPassed; f != nil {
+		f(c.remote)
+	}
+	return nil
+}
+
+// provedLocked ends the wait for a proof.
+func (c *conn) provedLocked() {
+	c.claim = nil
+	c.s.unproven--
+	if c.proveBy != nil {
+		c.proveBy.Stop()
+	}
+}
+
+// leftUnproven notes that the connection ends before the client's proof, if so.
+func (c *conn) leftUnproven() {
+	c.s.mu.Lock()
+	left := c.claim != nil
+	if left {
+		c.provedLocked()
+	}
+	c.s.mu.Unlock()
+	if left {
+		c.s.authFailed(c.remote, authUnproven, "the connection ended before the proof of the pre-shared key")
+	}
+}

@@ -1,0 +1,305 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/sandbox"
+	"github.com/rdistcc/rdistcc/pkg/tree"
+)
+
+// SandboxMode says how compiles are confined.
+type SandboxMode uint8
+
+// Modes.
+const (
+	SandboxOff    SandboxMode = iota // not: a compile can do what this process's user can
+	SandboxAuto                      // by all that the system offers
+	SandboxStrict                    // by nothing less than sandbox.Confined: else New fails, and jobs are refused
+)
+
+func (m SandboxMode) String() string { return [...]string{"off", "auto", "strict"}[m] }
+
+// Bounds of a compile where Options has none.
+const (
+	defaultProcesses = 64
+	defaultFile      = 1 << 30 // bytes: an assembly is several times its object
+	defaultOutput    = 1 << 20 // bytes
+)
+
+// cpuPerWall is how much processor time a compile may take for each second of its
+// time limit. Those that are honest use one core; what starts more has that many.
+const cpuPerWall = 2
+
+// confinement is what is known of how compiles are kept in.
+type confinement struct {
+	bare bool // runners' trees are directories of the host; set once by New
+
+	// guarded by Server.mu
+	held     []sandbox.Set // by runner: the measures of its tree; 0: it has none yet
+	breach   string        // what was found reachable, or did not work; "": nothing
+	doubt    sandbox.Set   // measures that did not hold then
+	lost     *refusal      // strict: why no work is taken
+	round    int           // of proofs that are due from all runners; runner.round of those that have passed it
+	passed   int           // runners that passed in this round, as long as there is a breach
+	again    time.Time     // when the next round begins
+	wanted   bool          // a canary, on the next runner that is idle
+	schedule schedule
+}
+
+// measuresLocked are those that hold for every compile, as far as canaries have shown.
+func (s *Server) measuresLocked() sandbox.Set {
+	all, any := sandbox.Set(sandbox.All), false
+	for _, m := range s.cage.held {
+		if m != 0 {
+			all, any = all&m, true
+		}
+	}
+	if !any {
+		return 0
+	}
+	return all &^ s.cage.doubt
+}
+
+// setSandbox finds out how compiles can be confined, by making the first runner's stand.
+func (s *Server) setSandbox(ctx context.Context, first *runner) error {
+	if s.o.Sandbox == SandboxOff {
+		if os.Geteuid() == 0 {
+			s.o.Log.Warn("compiles run as root; name another user with --user")
+		}
+		return s.tryTrees(ctx, &first.stand)
+	}
+	s.confined = true
+	if s.o.Users != 0 {
+		err := ownUsers(s.o.Users, s.o.Jobs)
+		if s.ownUsers = err == nil; s.ownUsers {
+			first.stand.user = s.o.Users
+		} else {
+			s.o.Log.Info("compiles have no users of their own", "err", err)
+		}
+	}
+	var why error // there is no tree
+	if s.o.Tree != TreeOff {
+		if why = s.tryTrees(ctx, &first.stand); why != nil {
+			return why // required
+		}
+	}
+	if !s.trees {
+		s.cage.bare = true
+		first.stand.bare = first.dir
+		if dir := closedTo(filepath.Dir(s.area.path)); s.ownUsers && dir != "" {
+			s.o.Log.Warn("compiles have no users of their own: they could not get to the work directory; set daemon.work-dir to one that they can", "closed", dir)
+			s.ownUsers, first.stand.user = false, 0
+		}
+		if s.ownUsers { // they have to get to their own directories, and see no more of it
+			if err := os.Chmod(s.area.path, 0o711); err != nil {
+				return err
+			}
+		}
+		if err := first.stand.open(ctx, s.shown.Load()); err != nil {
+			err = fmt.Errorf("confine compiles: %w", err)
+			if scarce(err) {
+				return err
+			}
+			return s.cannotConfine(err)
+		}
+	}
+	if os.Geteuid() == 0 && !s.ownUsers {
+		s.o.Log.Warn("compiles run as root; name another user with --user")
+	}
+	held := first.stand.tree.Measures()
+	switch level := held.Level(); {
+	case level >= sandbox.Confined:
+	case s.o.Sandbox == SandboxStrict:
+		return fmt.Errorf("sandbox is \"strict\": compiles would be %s here: %s", level, remedies(held))
+	case level == sandbox.Off:
+		return s.cannotConfine(fmt.Errorf("confine compiles: %s", remedies(held)))
+	}
+	return nil
+}
+
+// cannotConfine is the end of the attempt to.
+func (s *Server) cannotConfine(err error) error {
+	if s.o.Sandbox == SandboxStrict {
+		return fmt.Errorf("sandbox is \"strict\": %w; \"sandbox: auto\" would run compiles unconfined", err)
+	}
+	s.confined, s.cage.bare = false, false
+	s.o.Log.Error("COMPILES ARE NOT CONFINED: whoever may send jobs can do here whatever this process's user can", "err", err)
+	return nil
+}
+
+// missing are measures that a host may lack, and how it gets them.
+var missing = []struct {
+	m      sandbox.Set
+	remedy string
+}{
+	{sandbox.Tree, "private trees: permit user namespaces, or start as root (the line about private trees says what is in the way)"},
+	{sandbox.User, "an own user for each compile: start as root, without --user"},
+	{sandbox.Landlock, "landlock: a kernel of 5.13 or later with landlock among lsm=, and a container profile that permits landlock_create_ruleset"},
+	{sandbox.Seccomp, "seccomp: a kernel with CONFIG_SECCOMP_FILTER, and a container profile that permits seccomp"},
+	{sandbox.NoNewPrivs, "no-new-privs: a container profile that permits prctl"},
+	{sandbox.Bounds, "limits: a container profile that permits prlimit64"},
+	{sandbox.Cgroup, "cgroup: control groups of version 2 that are delegated (systemd: Delegate=memory pids)"},
+}
+
+// remedies say what a set lacks for sandbox.Confined, and how to get it.
+func remedies(held sandbox.Set) string {
+	lacks := strings.Join(held.Missing(), ", ")
+	var how []string
+	for _, x := range missing {
+		if !held.Has(x.m) && strings.Contains(lacks, x.m.String()) {
+			how = append(how, x.remedy)
+		}
+	}
+	return "lacks " + lacks + " (" + strings.Join(how, "; ") + ")"
+}
+
+// tellSandbox logs at the start how compiles are confined.
+func (s *Server) tellSandbox() {
+	if !s.confined {
+		return
+	}
+	s.mu.Lock()
+	held := s.measuresLocked()
+	s.mu.Unlock()
+	s.o.Log.Info("compiles are confined", "level", held.Level().String(), "measures", held.String())
+	for _, x := range missing {
+		if !held.Has(x.m) {
+			s.o.Log.Info("not among the measures", "lacks", x.remedy)
+		}
+	}
+}
+
+// hidden is held while this process can be looked into, which is while it starts the process of a
+// tree: the kernel gives the files in /proc by which a user namespace is set up only to those who may.
+var hidden sync.Mutex
+
+// unhidden runs f while this process is dumpable. What is confined already can neither see it nor
+// ask for its memory.
+func unhidden(f func() error) error {
+	hidden.Lock()
+	defer hidden.Unlock()
+	d, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	if err != nil || d != 0 || os.Geteuid() == 0 {
+		return f()
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
+		return f()
+	}
+	return errors.Join(f(), unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
+}
+
+// ownUsers says whether compiles can run as the users first to first+count-1.
+func ownUsers(first, count int) error {
+	if !sandbox.MayBecome() {
+		return errors.New("only root can, with the capabilities to change users, to give files away and to kill")
+	}
+	for _, name := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if !mapped(string(text), first, count) {
+			return fmt.Errorf("%s has not the numbers %d to %d", name, first, first+count-1)
+		}
+	}
+	return nil
+}
+
+// closedTo is the directory on the way to path, itself included, that other users cannot
+// enter; "" if there is none.
+func closedTo(path string) string {
+	for ; ; path = filepath.Dir(path) {
+		if fi, err := os.Stat(path); err != nil || fi.Mode().Perm()&0o001 == 0 {
+			return path
+		}
+		if path == "/" || path == "." {
+			return ""
+		}
+	}
+}
+
+// mapped says whether one line of a map of a user namespace has all of count numbers.
+func mapped(text string, first, count int) bool {
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line) // inside, outside, length
+		if len(f) != 3 {
+			continue
+		}
+		inside, err := strconv.Atoi(f[0])
+		length, lerr := strconv.Atoi(f[2])
+		if err == nil && lerr == nil && first >= inside && first+count <= inside+length {
+			return true
+		}
+	}
+	return false
+}
+
+// limits bound a confined compile that may take that much wall time.
+func (s *Server) limits(wall time.Duration) sandbox.Limits {
+	return sandbox.Limits{
+		File: s.o.File, Memory: s.o.Memory, JobMemory: s.o.JobMemory, Processes: s.o.Processes, CPU: cpuPerWall * wall,
+	}
+}
+
+// jobMemory is what a compile may take where nobody says: three quarters of the
+// machine's memory, in bytes; 0: that is not known.
+func (s *Server) jobMemory() int64 {
+	b, err := os.ReadFile(s.o.Proc + "/meminfo")
+	if err != nil {
+		return 0
+	}
+	return int64(number(b, "MemTotal:")<<10) / 4 * 3
+}
+
+// exceeded is the answer to a compile that was ended for what it did, or nil.
+func (s *Server) exceeded(x sandbox.Excess, l *sandbox.Limits) *refusal {
+	switch x {
+	case sandbox.ExcessMemory:
+		return refuse(job.CauseMemory, "the compile took more than %d bytes of memory (limits.job-memory)", l.JobMemory)
+	case sandbox.ExcessProcesses:
+		return refuse(job.CauseLimit, "the compile had more than %d processes at a time (limits.processes)", l.Processes)
+	case sandbox.ExcessFile:
+		return refuse(job.CauseTooBig, "the compile wrote more than %d bytes to a file, or %d in all (limits.file)", l.File, s.treeRoom())
+	case sandbox.ExcessCPU:
+		return refuse(job.CauseTimeout, "the compile took more than %v of processor time", l.CPU)
+	case sandbox.ExcessDenied:
+		return refuse(job.CauseLimit, "the compile did what the sandbox forbids")
+	case sandbox.ExcessNone:
+	}
+	return nil
+}
+
+// treeRoom is how many bytes a job may write beside its own sources: a large file,
+// and its assembly in the meantime.
+func (s *Server) treeRoom() int64 { return 2 * s.o.File }
+
+// SandboxStatus is what is known of how compiles are confined.
+type SandboxStatus struct {
+	Mode     SandboxMode
+	Measures sandbox.Set
+	Breach   string // what the last canary found reachable, or what did not work; "": nothing
+}
+
+func (s *Server) sandboxLocked() SandboxStatus {
+	return SandboxStatus{Mode: s.o.Sandbox, Measures: s.measuresLocked(), Breach: s.cage.breach}
+}
+
+// openTree makes a runner's tree.
+func openTree(ctx context.Context, spec tree.Spec) (t *tree.Tree, err error) {
+	err = unhidden(func() (err error) {
+		t, err = tree.New(ctx, spec)
+		return err
+	})
+	return t, err
+}
