@@ -317,21 +317,6 @@ func (j *Job) Wait(t *testing.T) (out string, status int) {
 	return j.Output(), status
 }
 
-// Expect waits until the job has printed s.
-func (j *Job) Expect(t *testing.T, s string) {
-	t.Helper()
-	j.until(t, 20*time.Second, fmt.Sprintf("print %q", s), func() bool {
-		_, done := j.status() // before the output: no end is missed
-		if strings.Contains(j.Output(), s) {
-			return true
-		}
-		if done {
-			t.Fatalf("in the guest: %.200s: ended without %q\n%s", j.cmd, s, tail(j.Output(), 30))
-		}
-		return false
-	})
-}
-
 // Kill ends the job and all that it started.
 func (j *Job) Kill(t *testing.T) {
 	t.Helper()

@@ -40,13 +40,15 @@ func TestIbverbsDaemon(t *testing.T) {
 
 	port, host := g.Port()
 	daemon := g.Put(t, filepath.Join(dir, "rdistccd"))
-	job := g.Start(t, fmt.Sprintf("TMPDIR=/tmp exec %s --provider ibverbs:%s --listen %s --allow 10.0.2.0/24 --http '' --jobs 2",
-		daemon, guestDevice, net.JoinHostPort(guestAddr, fmt.Sprint(port))), 10*time.Minute)
+	// There is no TLS on siw, so a shared key.
+	key := strings.Repeat("interop ", 4)
+	job := g.Start(t, fmt.Sprintf("(umask 077; echo '%s' >/tmp/key); TMPDIR=/tmp exec %s --provider ibverbs:%s --listen %s --allow 10.0.2.0/24 --psk-file /tmp/key --http '' --jobs 2",
+		key, daemon, guestDevice, net.JoinHostPort(guestAddr, fmt.Sprint(port))), 10*time.Minute)
 	job.until(t, 4*time.Minute, "listen", func() bool { return strings.Contains(job.Output(), "msg=listening") })
 
 	report := filepath.Join(dir, "report")
 	env := append(os.Environ(), "RDISTCC_HOSTS="+host+"/2", "RDISTCC_FALLBACK=0", "RDISTCC_DIR="+dir+"/state", "RDISTCC_REPORT="+report,
-		"RDISTCC_CONFIG="+config(t, dir), "RDISTCC_IO_TIMEOUT=120", "PATH="+dir+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+dir)
+		"RDISTCC_CONFIG="+config(t, dir, key), "RDISTCC_IO_TIMEOUT=120", "PATH="+dir+":"+os.Getenv("PATH"), "XDG_STATE_HOME="+dir)
 	var split atomic.Int32
 	run := func(args ...string) error {
 		for {
@@ -139,9 +141,12 @@ const (
 
 // config is a file of settings, patient with an emulated machine: jobs would be done
 // sooner here.
-func config(t *testing.T, dir string) string {
+func config(t *testing.T, dir, key string) string {
+	if err := os.WriteFile(filepath.Join(dir, "key"), []byte(key+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	path := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(path, []byte("limits: {connect-timeout: 30s, silence: 30s}\nscheduler: {connect-grace: 30s}\nlocal: {share: false}\nhttp: {manager: \"\"}\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("limits: {connect-timeout: 30s, silence: 30s}\nscheduler: {connect-grace: 30s}\nlocal: {share: false}\nhttp: {manager: \"\"}\nauth: {psk-file: "+dir+"/key}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path

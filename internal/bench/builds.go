@@ -56,7 +56,7 @@ func (b *bench) contestOn(at ground, name, options string, words []string) (side
 	if err := add(&side{name: "gcc", argv: words, env: b.env()}, plain); err != nil {
 		return nil, nil, done, err
 	}
-	if f, err = b.farmOn(at, name+"-rdistcc", nil); err != nil {
+	if f, err = b.newFarm(farmSpec{name: name + "-rdistcc", at: at}); err != nil {
 		return nil, nil, done, err
 	}
 	undo = append(undo, f.close)

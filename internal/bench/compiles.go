@@ -28,7 +28,8 @@ type side struct {
 
 // compiles measures P1, P2 and P4: an empty C file by the plain compiler, by
 // rdistcc with a warm manager and by distcc, in turns; and the same file
-// preprocessed by the plain compiler, which is what a daemon cannot do without.
+// preprocessed by the plain compiler, which is what a daemon cannot do without. rdistcc
+// takes part three times: as distccd is, without a sandbox; with it; and with TLS as well.
 func (b *bench) compiles() error {
 	if err := os.WriteFile(filepath.Join(b.tmp, "empty.c"), nil, 0o644); err != nil {
 		return err
@@ -42,17 +43,33 @@ func (b *bench) compiles() error {
 	if err != nil {
 		return err
 	}
-	f, err := b.newFarm("rdistcc", nil)
-	if err != nil {
-		return err
+	var farms []*farm
+	defer func() {
+		for _, f := range farms {
+			f.close()
+		}
+	}()
+	for _, s := range []farmSpec{
+		{name: "rdistcc"},
+		{name: "rdistcc, sandbox", sandbox: "strict"},
+		{name: "rdistcc, sandbox and TLS", sandbox: "strict", tls: true},
+	} {
+		f, err := b.newFarm(s)
+		if err != nil {
+			return err
+		}
+		farms = append(farms, f)
 	}
-	defer f.close()
 	sides := []*side{
 		{name: "gcc", argv: []string{b.gcc, "-c", "empty.c", "-o", "plain.o"}, env: b.env()},
 		{name: "gcc of the text", argv: []string{b.gcc, "-c", "text.i", "-o", "text.o"}, env: b.env()},
-		{name: "rdistcc", argv: []string{filepath.Join(b.bin, "rdistcc"), "gcc", "-c", "empty.c", "-o", "rdistcc.o"}, env: f.env, host: f.host, manager: f.manager},
 	}
-	groups := []*group{plain, plain, f.g}
+	groups := []*group{plain, plain}
+	for i, f := range farms {
+		sides = append(sides, &side{name: f.name, argv: []string{filepath.Join(b.bin, "rdistcc"), "gcc", "-c", "empty.c", "-o", fmt.Sprintf("rdistcc%d.o", i)},
+			env: f.env, host: f.host, manager: f.manager})
+		groups = append(groups, f.g)
+	}
 	r, err := b.newRival("distcc", "", nil)
 	switch {
 	case errors.Is(err, errNoRival):
@@ -71,11 +88,13 @@ func (b *bench) compiles() error {
 		defer s.run.close()
 	}
 
-	if err := b.compete("P1", sides, b.rounds, f); err != nil {
+	if err := b.compete("P1", sides, b.rounds, farms[0]); err != nil {
 		return err
 	}
-	if err := f.check(); err != nil {
-		return err
+	for _, f := range farms {
+		if err := f.check(); err != nil {
+			return err
+		}
 	}
 	b.addCompiles(sides)
 	return nil
@@ -115,24 +134,36 @@ func (b *bench) addCompiles(sides []*side) {
 	if !b.acct.exact {
 		mid = mean
 	}
-	base, text, ours := sides[0], sides[1], sides[2]
+	base, text := sides[0], sides[1]
 	for _, s := range sides {
 		fmt.Printf("# CPU of %s: client with its preprocessor %.2f ms, manager %.2f, daemon with its compiler %.2f\n",
 			s.name, median(s.client), median(s.mgr), mid(s.far))
 	}
 	// A daemon's own is what it takes beyond the plain compiler: less than nothing
 	// for one that does without the compiler's driver.
-	wall, cpu, own := median(diff(ours.wall, base.wall)), mid(diff(ours.cpu, base.cpu)), mid(diff(ours.far, text.client))
-	if len(sides) < 4 {
-		b.table.note("P1", "wall added, empty C file", fmt.Sprintf("%.2f ms", wall), "no distcc", "<= 0.60")
-		b.table.note("P2", "CPU added, the same job", fmt.Sprintf("%.2f ms", cpu), "no distcc", "<= 0.60")
-		b.table.note("P4", "daemon's CPU beyond the compiler's", fmt.Sprintf("%.2f ms", own), "no distcc", "<= 0.50")
-		return
+	figures := func(s *side) [3]float64 {
+		return [3]float64{median(diff(s.wall, base.wall)), mid(diff(s.cpu, base.cpu)), mid(diff(s.far, text.client))}
 	}
-	rival := sides[3]
-	b.table.ratio("P1", "wall added, empty C file", "ms", wall, median(diff(rival.wall, base.wall)), "<= 0.60")
-	b.table.ratio("P2", "CPU added, the same job", "ms", cpu, mid(diff(rival.cpu, base.cpu)), "<= 0.60")
-	b.table.ratio("P4", "daemon's CPU beyond the compiler's", "ms", own, mid(diff(rival.far, text.client)), "<= 0.50")
+	rows := [3]struct{ name, what, goal string }{
+		{"P1", "wall added, empty C file", "<= 0.60"}, {"P2", "CPU added, the same job", "<= 0.60"}, {"P4", "daemon's CPU beyond the compiler's", "<= 0.50"},
+	}
+	plain, confined, both := sides[2], sides[3], sides[4]
+	for _, c := range []struct {
+		s    *side
+		what string
+	}{{plain, ""}, {confined, ", confined"}, {both, ", confined, TLS"}} {
+		ours := figures(c.s)
+		for i, r := range rows {
+			if len(sides) < 6 {
+				b.table.note(r.name, r.what+c.what, fmt.Sprintf("%.2f ms", ours[i]), "no distcc", r.goal)
+				continue
+			}
+			b.table.ratio(r.name, r.what+c.what, "ms", ours[i], figures(sides[5])[i], r.goal)
+		}
+	}
+	b.table.note("S4", "wall that the sandbox adds to a job", fmt.Sprintf("%.2f ms", median(diff(confined.wall, plain.wall))), "", "<= 0.50 ms")
+	b.table.note("S4", "CPU that it adds", fmt.Sprintf("%.2f ms", mid(diff(confined.cpu, plain.cpu))), "", "")
+	b.table.note("S6", "wall that TLS adds to a job", fmt.Sprintf("%.2f ms", median(diff(both.wall, confined.wall))), "", "")
 }
 
 // roundTrips measures P9 by a proxy between client and host that counts
@@ -168,7 +199,7 @@ func (b *bench) roundTrips() error {
 		}
 		return proxy.Addr(), nil
 	}
-	f, err := b.newFarm("rdistcc-p9", via)
+	f, err := b.newFarm(farmSpec{name: "rdistcc-p9", via: via})
 	if proxy != nil {
 		defer proxy.Close()
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +17,7 @@ import (
 // the daemons and their compilers are a part of it.
 type farm struct {
 	b       *bench
+	name    string
 	g, host *group
 	daemons []*daemon
 	manager *daemon
@@ -59,15 +62,21 @@ func (b *bench) group(name string, place *netlab.Host) (*group, error) {
 	return g, err
 }
 
-// newFarm starts a daemon on loopback, and a manager that knows it as host; via, when set, is
-// asked for the address that the manager is to use instead of the daemon's own.
-func (b *bench) newFarm(name string, via func(addr string) (string, error)) (*farm, error) {
-	return b.farmOn(ground{}, name, via)
+// farmSpec is what a farm is like.
+type farmSpec struct {
+	name string
+	at   ground
+	// via, when set, is asked for the address that the manager is to use instead of a
+	// daemon's own.
+	via     func(addr string) (string, error)
+	sandbox string // "": off, as a rival has none
+	tls     bool   // both sides have certificates; else those beyond loopback a key
 }
 
-// farmOn starts a daemon on each host, and a manager that knows them.
-func (b *bench) farmOn(at ground, name string, via func(addr string) (string, error)) (f *farm, err error) {
-	f = &farm{b: b}
+// newFarm starts a daemon on each host, and a manager that knows them.
+func (b *bench) newFarm(s farmSpec) (f *farm, err error) {
+	at, name, via := s.at, s.name, s.via
+	f = &farm{b: b, name: name}
 	defer func() {
 		if err != nil {
 			f.close()
@@ -82,6 +91,11 @@ func (b *bench) farmOn(at ground, name string, via func(addr string) (string, er
 	}
 	f.report = filepath.Join(dir, "report")
 	env := b.env("RDISTCC_DIR="+dir, "HOME="+dir, "XDG_STATE_HOME="+dir)
+	daemon, client, err := b.identity(dir, s.tls, at.Lab != nil)
+	if err != nil {
+		return nil, err
+	}
+	daemon = append(daemon, "--sandbox", cmp.Or(s.sandbox, "off"))
 	var hosts []string
 	for _, h := range at.hosts() {
 		// One group for all of them: what they take together is what counts.
@@ -93,9 +107,7 @@ func (b *bench) farmOn(at ground, name string, via func(addr string) (string, er
 			return nil, err
 		}
 		args := []string{filepath.Join(b.bin, "rdistccd"), "--listen", addr, "--jobs", "4", "--http", "127.0.0.1:0", "--nice", "0"}
-		if h != nil {
-			args = append(args, "--allow", at.allow())
-		}
+		args = append(args, daemon...)
 		d, err := b.startDaemon(f.host, "rdistccd", env, args...)
 		if err != nil {
 			return nil, err
@@ -114,8 +126,8 @@ func (b *bench) farmOn(at ground, name string, via func(addr string) (string, er
 	}
 	f.host.daemons = f.daemons
 	socket := filepath.Join(dir, "cm.sock")
-	f.manager, err = b.startDaemon(f.g, "rdistcc-cm", env,
-		filepath.Join(b.bin, "rdistcc-cm"), "--socket", socket, "--hosts", strings.Join(hosts, " "), "--http", "127.0.0.1:0")
+	f.manager, err = b.startDaemon(f.g, "rdistcc-cm", env, append([]string{
+		filepath.Join(b.bin, "rdistcc-cm"), "--socket", socket, "--hosts", strings.Join(hosts, " "), "--http", "127.0.0.1:0"}, client...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -124,6 +136,30 @@ func (b *bench) farmOn(at ground, name string, via func(addr string) (string, er
 	}
 	f.env = append(env, "RDISTCC_CM_SOCKET="+socket, "RDISTCC_MODE=remote", "RDISTCC_FALLBACK=0", "RDISTCC_REPORT="+f.report)
 	return f, nil
+}
+
+// identity makes the words by which daemons and clients prove who they are: none
+// on loopback.
+func (b *bench) identity(dir string, tls, beyond bool) (daemon, client []string, err error) {
+	switch {
+	case tls:
+		certs := filepath.Join(dir, "certs")
+		if out, err := exec.CommandContext(b.ctx, filepath.Join(b.bin, "rdistcc"), "certs", certs).CombinedOutput(); err != nil {
+			return nil, nil, fmt.Errorf("rdistcc certs: %w: %s", err, strings.TrimSpace(string(out)))
+		}
+		pair := func(name string) []string {
+			return []string{"--tls-cert", filepath.Join(certs, name+".crt"), "--tls-key", filepath.Join(certs, name+".key"), "--tls-ca", filepath.Join(certs, "ca.crt")}
+		}
+		return pair("rdistccd"), pair("client"), nil
+	case beyond:
+		file := filepath.Join(dir, "psk")
+		if err := os.WriteFile(file, []byte(rand.Text()+rand.Text()+"\n"), 0o600); err != nil {
+			return nil, nil, err
+		}
+		words := []string{"--psk-file", file}
+		return words, words, nil
+	}
+	return nil, nil, nil
 }
 
 // trouble is err with the last words of all programs.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -17,8 +18,8 @@ type perfResult struct {
 }
 
 // perfServer starts rdistcc-perf as server of a test and returns its address.
-func (b *bench) perfServer(g *group, test string) (*daemon, string, error) {
-	d, err := b.startDaemon(g, test, b.env(), filepath.Join(b.bin, "rdistcc-perf"), test, "-s", "--listen", "127.0.0.1:0")
+func (b *bench) perfServer(g *group, test string, words ...string) (*daemon, string, error) {
+	d, err := b.startDaemon(g, test, b.env(), append([]string{filepath.Join(b.bin, "rdistcc-perf"), test, "-s", "--listen", "127.0.0.1:0"}, words...)...)
 	if err != nil {
 		return nil, "", err
 	}
@@ -54,6 +55,7 @@ func (b *bench) perf(args ...string) (perfResult, error) {
 type transportSide struct {
 	name, test string
 	args       []string
+	server     []string // words for the server
 	addr       string
 
 	gbps, gbpcpu, p50 []float64
@@ -67,15 +69,16 @@ func (b *bench) inTurns(figure string, rounds int, sides []*transportSide) error
 	}
 	servers := make(map[string]string)
 	for _, s := range sides {
-		if servers[s.test] == "" {
-			d, addr, err := b.perfServer(g, s.test)
+		kind := strings.Join(append([]string{s.test}, s.server...), " ")
+		if servers[kind] == "" {
+			d, addr, err := b.perfServer(g, s.test, s.server...)
 			if err != nil {
 				return err
 			}
 			defer d.stop()
-			servers[s.test] = addr
+			servers[kind] = addr
 		}
-		s.addr = servers[s.test]
+		s.addr = servers[kind]
 	}
 	for round := -1; round < rounds; round++ { // the first one warms up
 		for i := range sides {
@@ -126,5 +129,40 @@ func (b *bench) latency() error {
 	b.table.ratio("P12", "Send and Receive, 64 bytes, p50 of the round trip", "us", median(send.p50), median(tcp.p50), "<= 1.30")
 	b.table.ratio("P12", "RDMA Write and its notice, the same", "us", median(write.p50), median(tcp.p50), "")
 	b.table.ratio("P12", "RDMA Read, the same", "us", median(read.p50), median(tcp.p50), "")
+	return nil
+}
+
+// secrecy measures what TLS under MPA takes: goodput, CPU and round trip beside the
+// same without. Its frames have their CRC as well.
+func (b *bench) secrecy(seconds float64) error {
+	dir := filepath.Join(b.tmp, "perf")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	server, client, err := b.identity(dir, true, false)
+	if err != nil {
+		return err
+	}
+	write := []string{"--size", "1MiB", "--duration", fmt.Sprintf("%.0fms", seconds*1000)}
+	send := []string{"--size", "64", "--iters", "4000"}
+	side := func(name, test string, args []string, tls bool) *transportSide {
+		s := &transportSide{name: name, test: test, args: args}
+		if tls {
+			s.args, s.server = slices.Concat(args, client), server
+		}
+		return s
+	}
+	open, secret := side("write", "write_bw", write, false), side("write, TLS", "write_bw", write, true)
+	ping, whisper := side("send", "send_lat", send, false), side("send, TLS", "send_lat", send, true)
+	if err := b.inTurns("S6", 5, []*transportSide{open, secret, ping, whisper}); err != nil {
+		return err
+	}
+	t := &b.table
+	t.ratio("S6", "RDMA Write 1 MiB, TLS / without", "GB/s", median(secret.gbps), median(open.gbps), "")
+	t.ratio("S6", "a CPU second, TLS / without", "GB", median(secret.gbpcpu), median(open.gbpcpu), "")
+	if a, p := median(secret.gbpcpu), median(open.gbpcpu); a > 0 && p > 0 {
+		t.note("S6", "CPU that TLS takes for a MB, both ends", fmt.Sprintf("%.2f ms", 1/a-1/p), "", "<= 1 ms")
+	}
+	t.ratio("S6", "Send of 64 bytes, p50, TLS / without", "us", median(whisper.p50), median(ping.p50), "")
 	return nil
 }

@@ -26,6 +26,7 @@ func main() {
 	flag.StringVar(&o.bin, "bin", "bin", "directory of the programs")
 	flag.BoolVar(&o.keep, "keep", false, "leave everything running, with Prometheus where it is installed, until interrupted")
 	flag.IntVar(&o.jobs, "jobs", 2*runtime.NumCPU(), "jobs at a time")
+	o.security.Flags(flag.CommandLine)
 	flag.StringVar(&o.only, "only", "", "one code base, for a short look: libwebp, zstd or flatbuffers")
 	flag.Parse()
 
@@ -42,6 +43,8 @@ type options struct {
 	keep bool
 	jobs int
 	only string
+
+	security farm.Security
 }
 
 // deadline ends a demo that hangs; on two cores it takes some three minutes.
@@ -68,7 +71,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 
-	f, err := farm.Start(ctx, bin, dir, 2, runtime.NumCPU())
+	f, err := farm.StartSecure(ctx, bin, dir, 2, runtime.NumCPU(), o.security)
 	if err != nil {
 		return err
 	}

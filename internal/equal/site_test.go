@@ -28,6 +28,7 @@ import (
 var (
 	keepDir    = flag.String("keep", "", "copy what differs to this directory")
 	textual    = flag.Bool("text", false, "daemons without private trees: places and debug information are not looked at")
+	security   farm.Security
 	daemonUser = flag.String("daemon-user", "", "`USER` that the daemons become, where root runs the tests")
 )
 
@@ -65,6 +66,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	security.Flags(flag.CommandLine)
 	flag.Parse()
 	status := m.Run()
 	if g := theGround; g != nil {
@@ -127,6 +129,11 @@ func newGround(ctx context.Context) (g *ground, err error) {
 	g.Farm = farm.New(bin, state)
 	g.Hidden = g.client
 	g.Vars = []string{"TMPDIR=" + tmp, "LC_ALL=C"}
+	if security != (farm.Security{}) {
+		if err := g.Secure(ctx, security); err != nil {
+			return nil, err
+		}
+	}
 	args := []string{"--jobs", "3"}
 	if *textual {
 		settings := filepath.Join(state, "text.yaml")

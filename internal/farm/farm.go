@@ -44,8 +44,9 @@ type Farm struct {
 	Vars    []string // further NAME=VALUE for the farm's processes
 	Hidden  string   // directory that daemons find empty, as on another machine; "": none
 
-	bin    string
-	others []Process
+	bin        string
+	daemonFile string // the daemons' own settings, in Dir; "": the farm's
+	others     []Process
 }
 
 // Process is one program of the farm.
@@ -85,12 +86,23 @@ func New(bin, dir string) *Farm {
 // Start starts n daemons of jobs jobs each, and a manager that has them as its
 // hosts. It returns when all are ready, or with everything stopped again.
 func Start(ctx context.Context, bin, dir string, n, jobs int) (f *Farm, err error) {
+	return StartSecure(ctx, bin, dir, n, jobs, Security{})
+}
+
+// StartSecure does the same for programs that prove who they are, or confine compiles
+// in another way than by themselves.
+func StartSecure(ctx context.Context, bin, dir string, n, jobs int, s Security) (f *Farm, err error) {
 	f = New(bin, dir)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.Stop())
 		}
 	}()
+	if s != (Security{}) {
+		if err := f.Secure(ctx, s); err != nil {
+			return f, err
+		}
+	}
 	var hosts []string
 	for i := range n {
 		d, err := f.StartDaemon(ctx, "rdistccd-"+strconv.Itoa(i+1), "--jobs", strconv.Itoa(jobs))
@@ -114,7 +126,11 @@ func (f *Farm) StartDaemon(ctx context.Context, name string, args ...string) (Pr
 // StartDaemonAt starts a daemon with addresses, in another network if place is not nil.
 func (f *Farm) StartDaemonAt(ctx context.Context, place Place, name, addr, page string, args ...string) (Process, error) {
 	line := slices.Concat(f.apart(), []string{filepath.Join(f.bin, "rdistccd"), "--listen", addr, "--http", page}, args)
-	p, err := f.launch(ctx, place, name, page, f.Env(), line[0], line[1:]...)
+	env := f.Env()
+	if f.daemonFile != "" {
+		env = append(env, "RDISTCC_CONFIG="+filepath.Join(f.Dir, f.daemonFile))
+	}
+	p, err := f.launch(ctx, place, name, page, env, line[0], line[1:]...)
 	if err != nil {
 		return p, err
 	}

@@ -44,13 +44,16 @@ func TestClockJumps(t *testing.T) {
 // wallClock are the files that read what a wall clock says, and what for. Everything
 // else goes by what time.Now has of the monotonic clock, which nobody sets.
 var wallClock = map[string]string{
-	"cmd/rdistcc/record.go":       "a record says when",
-	"cmd/rdistcc/several.go":      "a seed",
-	"cmd/rdistcc/start.go":        "an mtime, in both directions",
-	"pkg/iwarp/lastwords.go":      "a deadline that has passed",
-	"pkg/iwarp/iwarptest/pcap.go": "a file's format",
-	"pkg/worker/workdir.go":       "an mtime; a work area that is not seen as old is so an hour later",
-	"pkg/toolchain/content.go":    "mtimes as identity",
+	"cmd/rdistcc/record.go":         "a record says when",
+	"cmd/rdistcc/several.go":        "a seed",
+	"cmd/rdistcc/start.go":          "an mtime, in both directions",
+	"pkg/iwarp/lastwords.go":        "a deadline that has passed",
+	"pkg/iwarp/iwarptest/pcap.go":   "a file's format",
+	"pkg/worker/workdir.go":         "an mtime; a work area that is not seen as old is so an hour later",
+	"pkg/worker/confined.go":        "an mtime, as a compiler sees it",
+	"pkg/worker/conn.go":            "what the clock says is told to clients, for rdistcc doctor",
+	"cmd/rdistcc-cm/doctor_host.go": "two machines' clocks are compared",
+	"pkg/toolchain/content.go":      "mtimes as identity",
 }
 
 // TestTimeOutsGoByTheMonotonicClock looks for what takes the monotonic clock's reading

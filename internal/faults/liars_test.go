@@ -15,7 +15,7 @@ import (
 // compile comes to harm or fails to be done there, and the liar is soon asked no more.
 func TestLiarsAreFoundOut(t *testing.T) {
 	t.Parallel()
-	const object = "this is no object, and nobody shall take it for one"
+	object := objectHead + "this is no object, and nobody shall take it for one"
 	sealed := func(change func(r *job.Result)) func(p *peer, m *job.Job) {
 		return answered(object, func(r *job.Result) {
 			r.Digest = digest.Sum([]byte(object))

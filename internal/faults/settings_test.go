@@ -87,7 +87,7 @@ func TestWrongSettings(t *testing.T) {
 		"rdistccd": {
 			{nil, []string{"--listen", port}, 102, ".*" + regexp.QuoteMeta(port) + ".*in use.*--listen.*"},
 			{nil, []string{"--listen", "nonsense"}, 101, ".*nonsense.*"},
-			{nil, []string{"--listen", "0.0.0.0:0"}, 101, ".*--allow.*"},
+			{nil, []string{"--listen", "0.0.0.0:0", "--psk-file", "/nowhere/key"}, 101, ".*/nowhere/key.*"}, // without: TestExposedIsRefused
 			{nil, []string{"--jobs", "-1"}, 101, ".*-1.*"},
 			{nil, []string{"--jobs", "many"}, 101, ".*many.*"},
 			{nil, []string{"--allow", "everybody"}, 101, ".*everybody.*"},

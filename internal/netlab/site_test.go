@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/farm"
+	"github.com/rdistcc/rdistcc/pkg/identity"
+	"github.com/rdistcc/rdistcc/pkg/identity/authority"
 )
 
 // patience ends a test that waits for what does not happen.
@@ -101,6 +103,7 @@ func newSiteAway(t *testing.T, managers, daemons, jobs int, rtt time.Duration) *
 		set(t, h, Line{Delay: rtt / 2}, Line{Delay: rtt / 2})
 	}
 	s.daemons = s.farm(bin, "daemons")
+	s.certificates()
 	t.Cleanup(s.finish)
 	settings := s.file("daemon.yaml", fmt.Sprintf("toolchains: {dirs: [%q]}\n", filepath.Dir(s.cc)))
 	errs := make(chan error)
@@ -113,7 +116,7 @@ func newSiteAway(t *testing.T, managers, daemons, jobs int, rtt time.Duration) *
 			f := farm.New(bin, s.daemons.Dir)
 			f.Vars = s.daemons.Vars
 			p, err := f.StartDaemonAt(t.Context(), h, "rdistccd-"+strconv.Itoa(i+1), addr, "127.0.0.1:7633", "--config", settings,
-				"--jobs", strconv.Itoa(jobs), "--allow", Net.String(), "--nice", "0")
+				"--jobs", strconv.Itoa(jobs), "--tls-cert", s.at("daemon.crt"), "--tls-key", s.at("daemon.key"), "--tls-ca", s.at("ca.crt"), "--nice", "0")
 			mu.Lock()
 			s.daemons.Daemons = append(s.daemons.Daemons, p)
 			mu.Unlock()
@@ -134,11 +137,43 @@ func newSiteAway(t *testing.T, managers, daemons, jobs int, rtt time.Duration) *
 	for i, h := range s.Hosts[:managers] {
 		f := s.farm(bin, "manager-"+strconv.Itoa(i+1))
 		s.managers = append(s.managers, f)
-		if err := f.StartManagerAt(t.Context(), h, "127.0.0.1:7634", "--hosts", strings.Join(hosts, " ")); err != nil {
+		if err := f.StartManagerAt(t.Context(), h, "127.0.0.1:7634", "--hosts", strings.Join(hosts, " "),
+			"--tls-cert", s.at("client.crt"), "--tls-key", s.at("client.key"), "--tls-ca", s.at("ca.crt")); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return s
+}
+
+// certificates makes those that daemons and managers prove themselves with: nobody is
+// served beyond loopback without.
+func (s *site) certificates() {
+	s.t.Helper()
+	now := time.Now()
+	ca, pair, err := authority.New("netlab", now, 24*time.Hour)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.secret("ca.crt", pair.Cert)
+	for _, r := range []authority.Request{{Role: identity.Daemon, Names: []string{identity.Anyone}}, {Role: identity.Client, Names: []string{"manager"}}} {
+		r.From, r.To = ca.Valid(now, 24*time.Hour)
+		if pair, err = ca.Issue(r); err != nil {
+			s.t.Fatal(err)
+		}
+		name := map[identity.Role]string{identity.Daemon: "daemon", identity.Client: "client"}[r.Role]
+		s.secret(name+".crt", pair.Cert)
+		s.secret(name+".key", pair.Key)
+	}
+}
+
+func (s *site) at(name string) string { return filepath.Join(s.root, name) }
+
+// secret writes a file for this user alone.
+func (s *site) secret(name string, text []byte) {
+	s.t.Helper()
+	if err := os.WriteFile(s.at(name), text, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // farm is one with a directory of its own.
