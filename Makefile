@@ -12,7 +12,7 @@ PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 # Not c89 and c99: they are scripts around gcc, which they find on PATH.
 LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
-.PHONY: all test race fuzz lint bench demo e2e builds random sim interop netns nemesis ibverbs install clean deps $(PROGRAMS)
+.PHONY: all test race fuzz lint bench demo e2e builds random sim interop netns nemesis attacks wireattacks ibverbs install clean deps $(PROGRAMS)
 
 all: $(PROGRAMS)
 
@@ -103,6 +103,18 @@ nemesis: all
 	$(call need,$(GO) gcc g++)
 	nice $(GO) run ./internal/nemesis -jobs $(or $(JOBS),2000) -seeds $(or $(SEEDS),5) -seed $(or $(SEED),1) -svg bin/nemesis.svg $(NEMESISFLAGS)
 
+# Attacks on the wire at full size (docs/wire-attacks.md): in process, and over loopback with real daemons.
+wireattacks:
+	$(call need,$(GO) gcc)
+	RDISTCC_GUESSES=$(or $(GUESSES),100000000) $(GO) test -count=1 -v -timeout 1h -run 'TestMillionGuesses|TestStaleSTag' ./pkg/iwarp
+	RDISTCC_WIREATTACKS=full $(GO) test -count=1 -v -timeout 1h ./internal/wireattacks
+
+# Hostile jobs on real daemons, all of them, in every way in which one can be run: half an hour. Root, for all ways but one.
+# ATTACKS: of the test, say -mode user, -only exec, -tell.
+attacks:
+	$(call need,$(GO) gcc g++)
+	$(GO) test -count=1 -v -timeout 3h ./internal/attacks -full $(ATTACKS)
+
 # Against the kernel's soft-iWARP driver and rdma-core's programs, in a QEMU guest (interop/siw-vm). INTEROP=ci: the
 # small sizes; INTEROPFLAGS: of go test, say -run TestRping -v.
 interop: all
@@ -125,7 +137,7 @@ install: all
 	for n in $(LINKS); do ln -sf ../../bin/rdistcc $(DESTDIR)$(PREFIX)/lib/rdistcc/$$n; done
 	for u in $(patsubst deploy/systemd/%,%,$(wildcard deploy/systemd/*/*)); do \
 		sed 's,@PREFIX@,$(PREFIX),g' deploy/systemd/$$u > $(DESTDIR)$(PREFIX)/lib/systemd/$$u; done
-	install -m 0644 README.md ARCHITECTURE.md CHANGELOG.md $(wildcard deploy/config.yaml docs/*.md) $(DESTDIR)$(PREFIX)/share/doc/rdistcc
+	install -m 0644 README.md ARCHITECTURE.md CHANGELOG.md SECURITY.md $(wildcard deploy/config.yaml docs/*.md) $(DESTDIR)$(PREFIX)/share/doc/rdistcc
 	install -m 0644 $(wildcard docs/img/*.svg) $(DESTDIR)$(PREFIX)/share/doc/rdistcc/img
 	install -m 0644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 0644 man/*.8 $(DESTDIR)$(PREFIX)/share/man/man8
@@ -140,7 +152,7 @@ clean:
 # What the tests and targets beyond `make test` and `make demo` can use. Go itself (see go.mod) is not in Debian 12.
 compilers := gcc g++ clang gcc-11 g++-11 clang-13 clang-14 clang-15 clang-16 clang-19 gobjc gcc-aarch64-linux-gnu g++-aarch64-linux-gnu
 builders  := make ccache cmake meson ninja-build autoconf automake libtool pkg-config dpkg-dev tcl bc flex bison libelf-dev
-packages   = $(compilers) $(builders) git ca-certificates distcc iproute2 strace tshark prometheus groff-base libibverbs-dev librdmacm-dev $$(interop/siw-vm/siw-vm deps)
+packages   = $(compilers) $(builders) systemd git ca-certificates distcc iproute2 strace tshark prometheus groff-base libibverbs-dev librdmacm-dev $$(interop/siw-vm/siw-vm deps)
 deps:
 	@command -v apt-get >/dev/null || { echo "make deps: knows Debian's apt-get only; it would install $(packages)" >&2; exit 1; }
 	$(call need,$(GO))

@@ -120,6 +120,12 @@ func checkMetricsDocumented(ctx context.Context, t *testing.T, f *farm.Farm) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		// metrics-exposed: nothing of what was compiled, nor where, nor with which words.
+		for _, private := range []string{"u0_0", f.Dir, "-O2", "gcc"} {
+			if strings.Contains(string(page), private) {
+				t.Errorf("%s: %q is in the metrics", p.Name, private)
+			}
+		}
 		for line := range strings.Lines(string(page)) {
 			words := strings.Fields(line)
 			if len(words) != 4 || words[1] != "TYPE" || !strings.HasPrefix(words[2], "rdistcc") && !strings.HasPrefix(words[2], "iwarp") {
