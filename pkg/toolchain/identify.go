@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // searchPath is where a driver finds what is not beside it, such as the
@@ -397,34 +399,40 @@ func interpreter(path string) (string, error) {
 	return "", nil
 }
 
-// run gives what a program prints on both its outputs.
+// printMax is how much of what a driver tells about itself is read.
+const printMax = 64 << 10
+
+// run gives what a program prints on both its outputs. It prints into memory, not
+// into a pipe: the end of a pipe comes late where something that the driver left
+// behind holds it, or where the whole machine was paused.
 func (f *finding) run(path string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(f.ctx, probeTime)
 	defer cancel()
+	fd, err := unix.MemfdCreate("driver", unix.MFD_CLOEXEC)
+	if err != nil {
+		return "", fmt.Errorf("memory for what %s prints: %w", path, err)
+	}
+	out := os.NewFile(uintptr(fd), "driver")
+	defer out.Close()
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = f.env
 	cmd.Dir = "/"
-	cmd.WaitDelay = time.Second
-	var out limited
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
-			return "", context.Cause(ctx)
-		}
-		return "", fmt.Errorf("%w: %s", err, firstLine(out.b))
+	cmd.Stdout, cmd.Stderr = out, out
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
 	}
-	return string(out.b), nil
+	printed, readErr := io.ReadAll(io.NewSectionReader(out, 0, printMax))
+	if readErr != nil {
+		return "", readErr
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, firstLine(printed))
+	}
+	return string(printed), nil
 }
 
 func firstLine(b []byte) string {
 	line, _, _ := bytes.Cut(bytes.TrimSpace(b), []byte("\n"))
 	return string(line)
-}
-
-// limited keeps the first 64 KiB.
-type limited struct{ b []byte }
-
-func (l *limited) Write(p []byte) (int, error) {
-	l.b = append(l.b, p[:min(len(p), 64<<10-len(l.b))]...)
-	return len(p), nil
 }

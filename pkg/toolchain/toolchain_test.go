@@ -289,6 +289,33 @@ func TestIdentifyObeysContext(t *testing.T) {
 	}
 }
 
+// TestDriverLeavesAProcess has a driver, a script around the real one, that starts
+// something which outlives it with the driver's outputs open.
+func TestDriverLeavesAProcess(t *testing.T) {
+	dir := t.TempDir()
+	real := fakeGCC(t, dir, "real")
+	fifo := filepath.Join(dir, "fifo")
+	if err := exec.Command("mkfifo", fifo).Run(); err != nil {
+		t.Skip("needs mkfifo")
+	}
+	path := filepath.Join(dir, "gcc")
+	write(t, path, "#!/bin/sh\n(read x <"+fifo+") &\nexec "+real+" \"$@\"\n")
+	t.Cleanup(func() {
+		f, err := os.OpenFile(fifo, os.O_RDWR, 0) // who waits to read is let go by it
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.WriteString(strings.Repeat("\n", 1000)); err != nil {
+			t.Error(err)
+		}
+	})
+	var c Cache
+	if got := identifyOK(t, &c, path); got.Version == "" {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestDiscover(t *testing.T) {
 	dir := t.TempDir()
 	fakeGCC(t, dir, "gcc")
