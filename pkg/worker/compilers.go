@@ -17,9 +17,11 @@ func (s *Server) Rescan(ctx context.Context) error {
 	s.scan.Lock()
 	defer s.scan.Unlock()
 	skipped := make(map[string]string)
+	news := false
 	list, err := s.tools.Discover(ctx, s.settings.Load().Dirs, func(path string, err error) {
 		skipped[path] = err.Error()
 		if s.skipped[path] != err.Error() {
+			news = true
 			s.o.Log.Warn("compiler not offered", "path", path, "err", err)
 		}
 	})
@@ -30,6 +32,9 @@ func (s *Server) Rescan(ctx context.Context) error {
 	// Clients hold at most a 16-bit number of them.
 	list = list[:min(len(list), 1<<16-1)]
 	s.mu.Lock()
+	if again := time.Now().Add(retryTime); news && s.nextScan.After(again) {
+		s.nextScan = again
+	}
 	list = slices.DeleteFunc(list, func(t toolchain.Toolchain) bool { return time.Now().Before(s.benched[t.ID]) })
 	before := s.listed.Swap(&list)
 	s.mu.Unlock()
@@ -89,6 +94,10 @@ const toolchainTrust = 100 * time.Millisecond
 // rescanTime is how often compilers are looked for. With nothing changed that is
 // a directory and some stats.
 const rescanTime = time.Minute
+
+// retryTime is when a compiler is looked at again that told nothing, or nothing
+// sensible, the first time: on a machine that has just started it may only be late.
+const retryTime = 5 * time.Second
 
 // toolchain finds what an ID stands for.
 func (s *Server) toolchain(id job.ToolchainID) (toolchain.Toolchain, error) {

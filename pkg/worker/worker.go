@@ -194,11 +194,11 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		s.release()
 		return nil, err
 	}
+	s.nextScan = time.Now().Add(rescanTime)
 	if err := s.Rescan(ctx); err != nil {
 		s.release()
 		return nil, err
 	}
-	s.nextScan = time.Now().Add(rescanTime)
 	if err := s.startRunners(ctx); err != nil {
 		s.endRunners()
 		s.release()
