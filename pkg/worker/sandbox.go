@@ -83,7 +83,8 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 	if s.o.Users != 0 {
 		err := ownUsers(s.o.Users, s.o.Jobs)
 		if s.ownUsers = err == nil; s.ownUsers {
-			first.stand.user = s.o.Users
+			s.users = claimUsers(s.o.Users, s.o.Jobs, usersTried, s.o.Log)
+			first.stand.user = s.users.first
 		} else {
 			s.o.Log.Info("compiles have no users of their own", "err", err)
 		}
@@ -99,6 +100,7 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 		first.stand.bare = first.dir
 		if dir := closedTo(filepath.Dir(s.area.path)); s.ownUsers && dir != "" {
 			s.o.Log.Warn("compiles have no users of their own: they could not get to the work directory; set daemon.work-dir to one that they can", "closed", dir)
+			s.users.release()
 			s.ownUsers, first.stand.user = false, 0
 		}
 		if s.ownUsers { // they have to get to their own directories, and see no more of it

@@ -76,7 +76,7 @@ type Options struct {
 	Processes  int
 	File       int64
 	Output     int64
-	Users      int           // that confined compiles run as: this number and the next ones, where this process is root; 0 = none
+	Users      int           // that confined compiles run as: this number and the next ones that no other daemon has, where this process is root; 0 = none
 	Cgroup     string        // directory of control groups that is delegated to us (tree.Spec.Cgroup); "" = none
 	CanaryMean time.Duration // between two canaries; 0 = 10 minutes
 
@@ -119,6 +119,7 @@ type Server struct {
 	trees    bool // jobs of the sources form are taken; set once by New
 	confined bool // jobs run confined, in stands; set once by New
 	ownUsers bool // each runner's as another user; set once by New
+	users    users
 	cage     confinement
 	shown    atomic.Pointer[tree.Spec] // what trees have to show
 	settings atomic.Pointer[Settings]
@@ -310,6 +311,7 @@ func (s *Server) release() {
 		}
 	}
 	s.large.close()
+	s.users.release()
 	if s.devNull != nil {
 		s.devNull.Close()
 	}
