@@ -11,6 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
@@ -37,11 +38,11 @@ type client struct {
 	toolchain toolchain.Toolchain
 	source    *hold
 	sink      *hold
-	prepares  bool      // counted as one that wants a place soon
-	free      bool      // the wrapper has said that nobody else holds the source
-	turn      *gate     // held for the wrapper, or nil
-	share     bool      // it runs here as the scheduler placed it here
-	began     time.Time // when it was told to run here
+	prepares  bool          // counted as one that wants a place soon
+	free      bool          // the wrapper has said that nobody else holds the source
+	turn      *machine.Gate // held for the wrapper, or nil
+	share     bool          // it runs here as the scheduler placed it here
+	began     time.Time     // when it was told to run here
 	record    JobRecord
 }
 
@@ -462,10 +463,10 @@ func (c *client) onFinish(f *ipc.Finish) {
 }
 
 // takeTurn waits at a gate; an error says that the wrapper is gone.
-func (c *client) takeTurn(g *gate, limit int) error {
-	if !g.try(limit) {
+func (c *client) takeTurn(g *machine.Gate, limit int) error {
+	if !g.Try(limit) {
 		c.watch()
-		if err := g.acquire(c.ctx, limit); err != nil {
+		if err := g.Acquire(c.ctx, limit); err != nil {
 			return err
 		}
 	}
@@ -475,7 +476,7 @@ func (c *client) takeTurn(g *gate, limit int) error {
 
 func (c *client) endTurn() {
 	if c.turn != nil {
-		c.turn.release()
+		c.turn.Release()
 		c.turn = nil
 	}
 }

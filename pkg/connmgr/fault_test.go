@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/job"
@@ -147,7 +148,7 @@ func newSimulated(t *testing.T, change func(o *Options)) *simulated {
 	}
 	s.far = open()
 	o := Options{Device: open(), Registry: prometheus.NewRegistry(), Identify: identifyTest, Object: fakeObject, Slots: 4, SlotSize: 4 << 20, SinkSize: 4 << 20, Prefault: 4096,
-		LoadAverage: func() float64 { return 0 }, Memory: func() Memory { return Memory{} }}
+		LoadAverage: func() float64 { return 0 }, Memory: func() machine.Memory { return machine.Memory{} }}
 	if change != nil {
 		change(&o)
 	}

@@ -3,8 +3,6 @@ package connmgr
 import (
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -24,18 +22,9 @@ func (m *Manager) hereLocked(now time.Time) {
 		return
 	}
 	m.looked = now
-	cpp, _ := m.cpp.load()
-	local, queued := m.local.load()
+	cpp, _ := m.cpp.Load()
+	local, queued := m.local.Load()
 	m.sched.Load(now, scheduler.LocalHost, scheduler.Load{Running: cpp + local, Queued: queued, Average: m.o.LoadAverage()})
-}
-
-// loadAverage is the machine's, of one minute.
-func loadAverage() float64 {
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) != nil {
-		return 0
-	}
-	return float64(info.Loads[0]) / (1 << 16)
 }
 
 // A job that a host could have at once runs here only if that is a plain benefit: it

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/history"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
@@ -75,20 +76,20 @@ type Options struct {
 	// AnyUser serves every user who may open the socket, not only this one and root.
 	AnyUser bool
 
-	LoadAverage   func() float64 // of this machine (the system's)
-	Memory        func() Memory  // of this machine (the system's)
-	Cores         int            // of this machine (GOMAXPROCS)
-	Slots         int            // leases at a time (64)
-	SlotSize      int64          // bytes of a source and its arguments that are written to a host (32 MiB)
-	SinkSize      int64          // bytes of a result that a host writes (32 MiB)
-	Source        int64          // bytes of a source and its arguments; beyond SlotSize, hosts fetch them (SlotSize)
-	Result        int64          // bytes of a result; beyond SinkSize it is fetched (SinkSize)
-	Large         int64          // bytes that what is fetched, and leased for it, may take together (none)
-	Prefault      int64          // bytes that each keeps allocated (1 MiB)
-	Preprocessors int            // at a time (twice the cores)
-	LocalJobs     int            // at a time (the cores)
-	MaxWrappers   int            // connections at a time (1024)
-	Dials         int            // hosts that are dialled at a time (512, and half of the descriptors at most)
+	LoadAverage   func() float64        // of this machine (the system's)
+	Memory        func() machine.Memory // of this machine (the system's)
+	Cores         int                   // of this machine (GOMAXPROCS)
+	Slots         int                   // leases at a time (64)
+	SlotSize      int64                 // bytes of a source and its arguments that are written to a host (32 MiB)
+	SinkSize      int64                 // bytes of a result that a host writes (32 MiB)
+	Source        int64                 // bytes of a source and its arguments; beyond SlotSize, hosts fetch them (SlotSize)
+	Result        int64                 // bytes of a result; beyond SinkSize it is fetched (SinkSize)
+	Large         int64                 // bytes that what is fetched, and leased for it, may take together (none)
+	Prefault      int64                 // bytes that each keeps allocated (1 MiB)
+	Preprocessors int                   // at a time (twice the cores)
+	LocalJobs     int                   // at a time (the cores)
+	MaxWrappers   int                   // connections at a time (1024)
+	Dials         int                   // hosts that are dialled at a time (512, and half of the descriptors at most)
 
 	LocalShare    bool          // jobs run here where that is sooner than on any host
 	Fast          bool          // what a host's compiler prints stands, even where ours might word it otherwise
@@ -146,10 +147,10 @@ func (o *Options) defaults() {
 		o.Identify = (&toolchain.Cache{Home: o.Home, Trust: trustCompiler, File: o.Compilers}).IdentifyIn
 	}
 	if o.Memory == nil {
-		o.Memory = readMemory
+		o.Memory = machine.ReadMemory
 	}
 	if o.LoadAverage == nil {
-		o.LoadAverage = loadAverage
+		o.LoadAverage = machine.LoadAverage
 	}
 	if o.Hosts == nil {
 		o.Hosts = func() HostList { return HostList{} }
@@ -165,31 +166,31 @@ func setDefault[T int | int64 | time.Duration](v *T, d T) {
 // Manager serves wrappers. Make it with New, run it with Serve, end it with Close.
 type Manager struct {
 	// set once in New
-	o        Options
-	uid      uint32 // that it runs as
-	boot     [16]byte
-	started  time.Time
-	pd       iwarp.PD
-	sources  *arena.Pool
-	sinks    *arena.Pool
-	large    *semaphore.Weighted // bytes: see takeLarge
-	scratch  *scratch            // to pack and unpack in
-	cpp      gate                // preprocessors
-	local    gate                // compiles, links and the like
-	metrics  *metrics
-	lists    listCache
-	history  *history.Store
-	families families
-	hungry   hungry
-	recipes  recipes.Cache
-	native   recipes.NativeCache
-	objects  recipes.ObjectCache
-	search   recipes.SearchCache
-	places   *semaphore.Weighted // for wrappers
-	dials    *semaphore.Weighted // of hosts that are not connected
-	ctx      context.Context     // ends all hosts
-	cancel   context.CancelCauseFunc
-	ids      atomic.Uint64 // the last job's
+	o       Options
+	uid     uint32 // that it runs as
+	boot    [16]byte
+	started time.Time
+	pd      iwarp.PD
+	sources *arena.Pool
+	sinks   *arena.Pool
+	large   *semaphore.Weighted // bytes: see takeLarge
+	scratch *scratch            // to pack and unpack in
+	cpp     machine.Gate        // preprocessors
+	local   machine.Gate        // compiles, links and the like
+	metrics *metrics
+	lists   listCache
+	history *history.Store
+	builds  machine.Builds
+	hungry  hungry
+	recipes recipes.Cache
+	native  recipes.NativeCache
+	objects recipes.ObjectCache
+	search  recipes.SearchCache
+	places  *semaphore.Weighted // for wrappers
+	dials   *semaphore.Weighted // of hosts that are not connected
+	ctx     context.Context     // ends all hosts
+	cancel  context.CancelCauseFunc
+	ids     atomic.Uint64 // the last job's
 
 	auditing  atomic.Int32 // audits under way
 	largeUsed atomic.Int64 // bytes taken of large
@@ -278,9 +279,9 @@ func New(o Options) (*Manager, error) {
 	if m.pd, err = o.Device.AllocPD(); err != nil {
 		return nil, fmt.Errorf("connection manager: %w", err)
 	}
-	guard := &memoryGuard{read: o.Memory}
-	m.cpp.room = func() bool { return guard.admits(time.Now(), cppMemory) }
-	m.local.room = func() bool { return guard.admits(time.Now(), localMemory) }
+	guard := &machine.Guard{Read: o.Memory}
+	m.cpp.Room = func() bool { return guard.Admits(time.Now(), machine.PreprocessMemory) }
+	m.local.Room = func() bool { return guard.Admits(time.Now(), machine.CompileMemory) }
 	m.openHistory()
 	m.openHere()
 	m.openDrains()

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
@@ -67,7 +68,7 @@ func newRigOn(t testing.TB, near, far iwarp.Device, change func(o *Options)) *ri
 	o := Options{
 		Device: r.dev, Registry: r.reg, Identify: identifyTest, Object: fakeObject, Name: "test",
 		Slots: 8, SlotSize: 4 << 20, SinkSize: 4 << 20, Prefault: 64 << 10,
-		Preprocessors: 8, LocalJobs: 8, Memory: func() Memory { return Memory{} },
+		Preprocessors: 8, LocalJobs: 8, Memory: func() machine.Memory { return machine.Memory{} },
 		Log: slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {
@@ -128,8 +129,8 @@ func (r *rig) idle() {
 		s := r.m.Status()
 		return s.Running == 0 && s.Slots.Leased == 0 && s.Waiting == WaitingStatus{}
 	})
-	held, _ := r.m.cpp.load()
-	local, _ := r.m.local.load()
+	held, _ := r.m.cpp.Load()
+	local, _ := r.m.local.Load()
 	if held != 0 || local != 0 {
 		r.t.Errorf("%d preprocessors' and %d local turns are held", held, local)
 	}

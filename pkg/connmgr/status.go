@@ -296,8 +296,8 @@ func (m *Manager) Status() Status {
 	}
 	free := m.sources.Stats()
 	s.Slots = SlotStatus{Max: free.Max, Free: free.Free, Leased: free.Total - free.Free}
-	_, s.Waiting.Preprocess = m.cpp.load()
-	_, s.Waiting.Local = m.local.load()
+	_, s.Waiting.Preprocess = m.cpp.Load()
+	_, s.Waiting.Local = m.local.Load()
 
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/artifact"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/history"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/job"
@@ -92,6 +93,15 @@ func (c *client) request(size uint64, tree bool) scheduler.Job {
 		Tree: tree, NoLocal: c.lease.Mode == ipc.ModeRemote,
 		Bytes: size, Build: c.record.Build, Local: c.m.o.LocalShare && c.lease.Mode == ipc.ModeAuto,
 	}
+}
+
+// build says which build the wrapper belongs to, for a fair share among builds: the
+// one that RDISTCC_BUILD names, else that of its process.
+func (c *client) build() uint64 {
+	if c.lease.Build != "" {
+		return machine.NamedBuild(c.uid, c.lease.Build)
+	}
+	return c.m.builds.Of(int(c.pid))
 }
 
 // attempt makes ready to bring t to the host of g, with sink for its result. ctx

@@ -1,4 +1,4 @@
-package connmgr
+package machine
 
 import (
 	"bytes"
@@ -10,15 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var buildSeed = maphash.MakeSeed()
+var seed = maphash.MakeSeed()
 
-// build says which build a wrapper belongs to, for a fair share among builds: the
-// one that RDISTCC_BUILD names, else that of its process.
-func (c *client) build() uint64 {
-	if c.lease.Build != "" {
-		return maphash.Bytes(buildSeed, append(strconv.AppendUint(nil, uint64(c.uid), 10), "\x00"+c.lease.Build...))
-	}
-	return c.m.families.buildOf(int(c.pid))
+// NamedBuild is the build that a user has named (RDISTCC_BUILD), for a fair share among
+// builds: two users' of one name are two.
+func NamedBuild(uid uint32, name string) uint64 {
+	return maphash.Bytes(seed, append(strconv.AppendUint(nil, uint64(uid), 10), "\x00"+name...))
 }
 
 const (
@@ -28,10 +25,11 @@ const (
 	maxFamilies = 256
 )
 
-// families knows the outermost groups of those that were asked for lately: a file of
+// Builds says which build a process belongs to that has not been given a name. It knows
+// the outermost groups of those that were asked for lately: a file of
 // /proc costs more than all else that a job begins with, and make's commands share
-// one group. The zero value knows none.
-type families struct {
+// one group. The zero value knows none; it is safe for concurrent use.
+type Builds struct {
 	mu    sync.Mutex
 	known map[uint64]family // by session and group
 }
@@ -41,12 +39,12 @@ type family struct {
 	since     time.Time
 }
 
-// buildOf tells builds apart by process group: a shell gives one to each command
+// Of tells builds apart by process group: a shell gives one to each command
 // line that is typed, and what that starts keeps it. Tools as ninja give one to each
 // command, so a group whose leader was started out of another one of the same
 // session, by somebody else than the session's leader, belongs to that. 0, for all
 // whose processes cannot be seen (another pid namespace), is one build too.
-func (f *families) buildOf(pid int) uint64 {
+func (b *Builds) Of(pid int) uint64 {
 	session, err := unix.Getsid(pid)
 	if err != nil || pid <= 0 {
 		return 0
@@ -56,13 +54,13 @@ func (f *families) buildOf(pid int) uint64 {
 		return 0
 	}
 	now := time.Now()
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	const deep = 8 // builds that start builds
 	var inner [deep]int
 	n := 0
 	for ; n < deep; n++ {
-		if k, ok := f.known[familyOf(session, group)]; ok && now.Sub(k.since) < familyLast {
+		if k, ok := b.known[familyOf(session, group)]; ok && now.Sub(k.since) < familyLast {
 			group = k.outermost
 			break
 		}
@@ -74,11 +72,11 @@ func (f *families) buildOf(pid int) uint64 {
 		}
 		group = outer
 	}
-	if f.known == nil || len(f.known)+n > maxFamilies {
-		f.known = make(map[uint64]family)
+	if b.known == nil || len(b.known)+n > maxFamilies {
+		b.known = make(map[uint64]family)
 	}
 	for _, g := range inner[:n] {
-		f.known[familyOf(session, g)] = family{group, now}
+		b.known[familyOf(session, g)] = family{group, now}
 	}
 	return familyOf(session, group)
 }
@@ -107,8 +105,8 @@ func parentOf(pid int) int {
 	if err != nil {
 		return 0
 	}
-	defer closeFD(fd)
-	var buf [256]byte // the name has at most 64 bytes
+	defer func() { _ = unix.Close(fd) }() // EINTR and EIO mean nothing for what was only read
+	var buf [256]byte                     // the name has at most 64 bytes
 	n, err := unix.Read(fd, buf[:])
 	if err != nil {
 		return 0

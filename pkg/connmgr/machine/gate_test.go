@@ -1,4 +1,4 @@
-package connmgr
+package machine
 
 import (
 	"context"
@@ -11,32 +11,32 @@ import (
 
 func TestGateServesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g gate
+		var g Gate
 		ctx := context.Background()
-		if err := g.acquire(ctx, 1); err != nil {
+		if err := g.Acquire(ctx, 1); err != nil {
 			t.Fatal(err)
 		}
 		order := make(chan int, 3)
 		for i := range 3 {
 			go func() {
-				if err := g.acquire(ctx, 1); err != nil {
+				if err := g.Acquire(ctx, 1); err != nil {
 					t.Error(err)
 				}
 				order <- i
 			}()
 			synctest.Wait() // each one stands in the queue before the next comes
 		}
-		if held, waiting := g.load(); held != 1 || waiting != 3 {
+		if held, waiting := g.Load(); held != 1 || waiting != 3 {
 			t.Errorf("held %d, waiting %d, want 1 and 3", held, waiting)
 		}
 		for want := range 3 {
-			g.release()
+			g.Release()
 			if got := <-order; got != want {
 				t.Errorf("turn %d went to %d", want, got)
 			}
 		}
-		g.release()
-		if held, waiting := g.load(); held != 0 || waiting != 0 {
+		g.Release()
+		if held, waiting := g.Load(); held != 0 || waiting != 0 {
 			t.Errorf("held %d, waiting %d at the end, want none", held, waiting)
 		}
 	})
@@ -44,17 +44,17 @@ func TestGateServesInOrder(t *testing.T) {
 
 func TestGateGivesUpWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g gate
-		if err := g.acquire(context.Background(), 1); err != nil {
+		var g Gate
+		if err := g.Acquire(context.Background(), 1); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		gaveUp := make(chan error, 1)
-		go func() { gaveUp <- g.acquire(ctx, 1) }()
+		go func() { gaveUp <- g.Acquire(ctx, 1) }()
 		synctest.Wait()
 		// Behind it one whose limit allows it to run already.
 		served := make(chan error, 1)
-		go func() { served <- g.acquire(context.Background(), 2) }()
+		go func() { served <- g.Acquire(context.Background(), 2) }()
 		synctest.Wait()
 		cancel()
 		if err := <-gaveUp; !errors.Is(err, context.Canceled) {
@@ -63,12 +63,12 @@ func TestGateGivesUpWithContext(t *testing.T) {
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
-		g.release()
-		g.release()
-		if held, _ := g.load(); held != 0 {
+		g.Release()
+		g.Release()
+		if held, _ := g.Load(); held != 0 {
 			t.Errorf("held %d at the end, want 0", held)
 		}
-		if err := g.acquire(ctx, 1); !errors.Is(err, context.Canceled) {
+		if err := g.Acquire(ctx, 1); !errors.Is(err, context.Canceled) {
 			t.Errorf("acquire with an ended context: %v", err)
 		}
 	})
@@ -85,20 +85,20 @@ func TestGateMindsMemory(t *testing.T) {
 			defer mu.Unlock()
 			now = m
 		}
-		guard := &memoryGuard{read: func() Memory {
+		guard := &Guard{Read: func() Memory {
 			mu.Lock()
 			defer mu.Unlock()
 			return now
 		}}
-		g := &gate{room: func() bool { return guard.admits(time.Now(), localMemory) }}
+		g := &Gate{Room: func() bool { return guard.Admits(time.Now(), CompileMemory) }}
 		const n = 8
 		for range n {
-			go func() { _ = g.acquire(context.Background(), n) }()
+			go func() { _ = g.Acquire(context.Background(), n) }()
 		}
 		wants := func(held int, when string) {
 			t.Helper()
 			synctest.Wait()
-			if got, _ := g.load(); got != held {
+			if got, _ := g.Load(); got != held {
 				t.Errorf("%s: %d run, want %d", when, got, held)
 			}
 		}
@@ -106,7 +106,7 @@ func TestGateMindsMemory(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		wants(1, "and none later")
 		// Room for two beside the twentieth that is left to others.
-		set(Memory{Total: 8 << 30, Free: 410<<20 + 2*localMemory})
+		set(Memory{Total: 8 << 30, Free: 410<<20 + 2*CompileMemory})
 		time.Sleep(time.Second)
 		wants(3, "with room for two")
 		set(Memory{Total: 8 << 30, Free: 4 << 30, Stalled: 30})
@@ -116,14 +116,14 @@ func TestGateMindsMemory(t *testing.T) {
 		time.Sleep(time.Second)
 		wants(n, "with memory for all")
 		for range n {
-			g.release()
+			g.Release()
 		}
 		wants(0, "at the end")
 	})
 }
 
 func TestMemoryOfThisMachine(t *testing.T) {
-	m := readMemory()
+	m := ReadMemory()
 	if m.Total == 0 {
 		t.Skip("the kernel does not say how much memory is available")
 	}

@@ -1,4 +1,4 @@
-package connmgr
+package machine
 
 import (
 	"context"
@@ -7,35 +7,35 @@ import (
 	"time"
 )
 
-// gate lets a limited number of local processes run at a time, in order of
+// Gate lets a limited number of local processes run at a time, in order of
 // arrival. The limit comes with each request, as each command's host list may
 // name its own (--localslots, --localslots_cpp). Where the machine's memory is
 // short, one runs at a time.
-type gate struct {
-	room func() bool // whether there is memory for one more; set once, nil = always
+type Gate struct {
+	Room func() bool // whether there is memory for one more; set once, nil = always; asked with the gate locked
 
 	mu      sync.Mutex
 	held    int
-	waiters []*gateWaiter
+	waiters []*waiter
 	again   *time.Timer // looks for memory while someone waits for it
 }
 
 // askAgain is when a gate looks for memory again.
 const askAgain = 200 * time.Millisecond
 
-type gateWaiter struct {
+type waiter struct {
 	limit int
 	turn  chan struct{} // closed when the turn is the waiter's
 }
 
-// try takes a turn if there is one at once.
-func (g *gate) try(limit int) bool {
+// Try takes a turn if there is one at once.
+func (g *Gate) Try(limit int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.tryLocked(limit)
 }
 
-func (g *gate) tryLocked(limit int) bool {
+func (g *Gate) tryLocked(limit int) bool {
 	if len(g.waiters) > 0 || !g.opensLocked(limit) {
 		return false
 	}
@@ -45,12 +45,12 @@ func (g *gate) tryLocked(limit int) bool {
 
 // opensLocked says whether one more may begin. The only one always may: nothing of
 // ours would come to an end and give memory back.
-func (g *gate) opensLocked(limit int) bool {
-	return g.held < limit && (g.held == 0 || g.room == nil || g.room())
+func (g *Gate) opensLocked(limit int) bool {
+	return g.held < limit && (g.held == 0 || g.Room == nil || g.Room())
 }
 
-// acquire waits for a turn; only ctx's end makes it fail.
-func (g *gate) acquire(ctx context.Context, limit int) error {
+// Acquire waits for a turn; only ctx's end makes it fail.
+func (g *Gate) Acquire(ctx context.Context, limit int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (g *gate) acquire(ctx context.Context, limit int) error {
 		g.mu.Unlock()
 		return nil
 	}
-	w := &gateWaiter{limit: limit, turn: make(chan struct{})}
+	w := &waiter{limit: limit, turn: make(chan struct{})}
 	g.waiters = append(g.waiters, w)
 	g.wakeLocked()
 	g.mu.Unlock()
@@ -79,14 +79,15 @@ func (g *gate) acquire(ctx context.Context, limit int) error {
 	return ctx.Err()
 }
 
-func (g *gate) release() {
+// Release ends a turn.
+func (g *Gate) Release() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.held--
 	g.wakeLocked()
 }
 
-func (g *gate) wakeLocked() {
+func (g *Gate) wakeLocked() {
 	for len(g.waiters) > 0 && g.opensLocked(g.waiters[0].limit) {
 		close(g.waiters[0].turn)
 		g.waiters = slices.Delete(g.waiters, 0, 1)
@@ -102,14 +103,14 @@ func (g *gate) wakeLocked() {
 	}
 }
 
-func (g *gate) wake() {
+func (g *Gate) wake() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.wakeLocked()
 }
 
-// load is how many hold a turn and how many wait.
-func (g *gate) load() (held, waiting int) {
+// Load is how many hold a turn and how many wait.
+func (g *Gate) Load() (held, waiting int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.held, len(g.waiters)

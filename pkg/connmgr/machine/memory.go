@@ -1,4 +1,4 @@
-package connmgr
+package machine
 
 import (
 	"bytes"
@@ -18,20 +18,20 @@ type Memory struct {
 
 // What local processes take until it shows, and what is left to others.
 const (
-	cppMemory   = 64 << 20  // of one that lists or preprocesses
-	localMemory = 256 << 20 // of a compile or link
-	leastFree   = 128 << 20
-	freePart    = 20 // of all memory, this part is left as well
-	mostStalled = 10 // percent
+	PreprocessMemory = 64 << 20  // of one that lists or preprocesses
+	CompileMemory    = 256 << 20 // of a compile or link
+	leastFree        = 128 << 20
+	freePart         = 20 // of all memory, this part is left as well
+	mostStalled      = 10 // percent
 	// settle is how long a process needs to take what it takes.
 	settle     = 2 * time.Second
 	lookMemory = 100 * time.Millisecond
 )
 
-// memoryGuard says whether there is memory for one more process here: a make with
+// Guard says whether there is memory for one more process here: a make with
 // far too many jobs must not bring the machine to swap. It is safe for concurrent use.
-type memoryGuard struct {
-	read func() Memory
+type Guard struct {
+	Read func() Memory // set once: what there is, ReadMemory in earnest
 	mu   sync.Mutex
 	at   time.Time
 	last Memory
@@ -45,12 +45,12 @@ type begun struct {
 	n  uint64
 }
 
-// admits says whether there is room for n bytes, and takes it that they are used then.
-func (g *memoryGuard) admits(now time.Time, n uint64) bool {
+// Admits says whether there is room for n bytes, and takes it that they are used then.
+func (g *Guard) Admits(now time.Time, n uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if now.Sub(g.at) >= lookMemory {
-		g.at, g.last = now, g.read()
+		g.at, g.last = now, g.Read()
 	}
 	for len(g.begun) > 0 && now.Sub(g.begun[0].at) >= settle {
 		g.begun = g.begun[1:]
@@ -68,8 +68,8 @@ func (g *memoryGuard) admits(now time.Time, n uint64) bool {
 	return true
 }
 
-// readMemory asks the kernel.
-func readMemory() (m Memory) {
+// ReadMemory asks the kernel.
+func ReadMemory() (m Memory) {
 	info, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return m
