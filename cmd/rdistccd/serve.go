@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/cgroup"
 	"github.com/rdistcc/rdistcc/pkg/config"
 	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -164,7 +165,7 @@ func (d *daemon) work() (err error) {
 	c := d.cfg
 	jobs := c.Daemon.Jobs
 	if jobs == 0 {
-		jobs = runtime.NumCPU()
+		jobs = cgroup.Find("/proc").CPUs(runtime.NumCPU())
 	}
 	base := c.Daemon.WorkDir
 	if base == "" {

@@ -79,7 +79,7 @@ type Limits struct {
 	Clients        int           `yaml:"clients"`         // managers that a daemon serves at a time
 	Memory         Size          `yaml:"memory"`          // that each program of a compile may take; 0 = no limit
 	DiskFloor      Size          `yaml:"disk-floor"`      // bytes free in the work directory without which a daemon takes no work
-	JobMemory      Size          `yaml:"job-memory"`      // that all processes of one compile may have together; 0 = three quarters of the machine's
+	JobMemory      Size          `yaml:"job-memory"`      // that all processes of one compile may have together; 0 = three quarters of the machine's, or of the control group's
 	Processes      int           `yaml:"processes"`       // that one compile may have at a time
 	File           Size          `yaml:"file"`            // largest file that a compile may write
 	Output         Size          `yaml:"output"`          // of a compiler's words, on each of stdout and stderr

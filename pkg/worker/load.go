@@ -39,13 +39,16 @@ func (s *Server) readHostLoad() {
 	s.host.Store(&h)
 }
 
-// readMemory is how many bytes programs could have without swapping; 0 = not known.
-func (s *Server) readMemory() uint64 {
-	b, err := os.ReadFile(s.o.Proc + "/meminfo")
-	if err != nil {
-		return 0
+// readMemory is how many bytes programs could have without swapping, on this machine and in
+// the control groups around this process; 0 = not known.
+func (s *Server) readMemory() (free uint64) {
+	if b, err := os.ReadFile(s.o.Proc + "/meminfo"); err == nil {
+		free = number(b, "MemAvailable:") << 10
 	}
-	return number(b, "MemAvailable:") << 10
+	if n, ok := s.groups.MemoryFree(); ok && (free == 0 || n < free) {
+		free = n
+	}
+	return free
 }
 
 // readOOMKills is how many processes the system has killed for want of memory.

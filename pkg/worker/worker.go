@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/pkg/cgroup"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -122,6 +123,7 @@ type Server struct {
 	users    users
 	cage     confinement
 	shown    atomic.Pointer[tree.Spec] // what trees have to show
+	groups   *cgroup.Groups            // around this process; set once by New
 	settings atomic.Pointer[Settings]
 	host     atomic.Pointer[hostLoad]
 	started  time.Time
@@ -186,6 +188,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	rand.Read(s.boot[:]) // never fails, says its documentation
 	s.settings.Store(&o.Settings)
+	s.groups = cgroup.Find(o.Proc)
 	s.readHostLoad()
 	if s.o.JobMemory == 0 {
 		s.o.JobMemory = s.jobMemory()

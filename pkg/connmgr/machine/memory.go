@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/cgroup"
 )
 
 // Memory is what this machine has left.
@@ -68,6 +70,9 @@ func (g *Guard) Admits(now time.Time, n uint64) bool {
 	return true
 }
 
+// around are the control groups around this process.
+var around = sync.OnceValue(func() *cgroup.Groups { return cgroup.Find("/proc") })
+
 // ReadMemory asks the kernel.
 func ReadMemory() (m Memory) {
 	info, err := os.ReadFile("/proc/meminfo")
@@ -75,6 +80,10 @@ func ReadMemory() (m Memory) {
 		return m
 	}
 	m.Total, m.Free = kibibytes(info, "MemTotal:"), kibibytes(info, "MemAvailable:")
+	if most, g := around().Memory(), around(); most > 0 { // a container has less than the machine
+		free, _ := g.MemoryFree()
+		m.Total, m.Free = min(m.Total, uint64(most)), min(m.Free, free)
+	}
 	if m.Free == 0 { // a kernel that does not say, or one where it makes no difference
 		m.Total = 0
 	}

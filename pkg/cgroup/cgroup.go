@@ -1,0 +1,234 @@
+// Package cgroup tells what the control groups around this process leave it of the
+// machine: memory and processor time, by version 1 and 2. A container's limits are such, and
+// those of a service; /proc/meminfo and the number of processors know nothing of them.
+package cgroup
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Groups are the control groups around this process. A nil *Groups limits nothing.
+type Groups struct {
+	memory, cpu hierarchy
+}
+
+// hierarchy is where one controller's files are.
+type hierarchy struct {
+	v2   bool
+	dirs []string // the process's own group first, then those around it, as far as they can be seen
+}
+
+// Find looks where this process is, as proc says: "/proc". What cannot be found out
+// limits nothing. Limits may change later, the place does not.
+func Find(proc string) *Groups {
+	own, err := os.ReadFile(filepath.Join(proc, "self/cgroup"))
+	if err != nil {
+		return nil
+	}
+	mounts, err := os.ReadFile(filepath.Join(proc, "self/mountinfo"))
+	if err != nil {
+		return nil
+	}
+	return &Groups{find("memory", string(own), string(mounts)), find("cpu", string(own), string(mounts))}
+}
+
+// find finds a controller. It is in one hierarchy at most: of version 1 its own, or that of
+// version 2, which may be there without it.
+func find(controller, own, mounts string) (h hierarchy) {
+	for line := range strings.Lines(own) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3) // number, controllers, path
+		if len(f) != 3 {
+			continue
+		}
+		v2 := f[0] == "0" && f[1] == ""
+		if !v2 && !has(f[1], controller) {
+			continue
+		}
+		dirs := locate(f[2], controller, v2, mounts)
+		if len(dirs) == 0 {
+			continue
+		}
+		if h = (hierarchy{v2, dirs}); !v2 {
+			break
+		}
+	}
+	return h
+}
+
+func has(list, word string) bool { return strings.Contains(","+list+",", ","+word+",") }
+
+// locate gives the directories of the group own and of those around it.
+func locate(own, controller string, v2 bool, mounts string) (dirs []string) {
+	for line := range strings.Lines(mounts) {
+		// 35 31 0:32 ROOT AT OPTIONS [...] - TYPE SOURCE OPTIONS
+		head, tail, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " - ")
+		f, kind := strings.Fields(head), strings.Fields(tail)
+		if len(f) < 5 || len(kind) < 3 {
+			continue
+		}
+		if v2 && kind[0] != "cgroup2" || !v2 && (kind[0] != "cgroup" || !has(kind[2], controller)) {
+			continue
+		}
+		root, at := unquote(f[3]), unquote(f[4])
+		// Where the group is outside of what is mounted, as in some containers, what
+		// is mounted is the container's.
+		rel, err := filepath.Rel(root, own)
+		if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+			rel = "."
+		}
+		for dir := filepath.Join(at, rel); len(dir) > len(at); dir = filepath.Dir(dir) {
+			if _, err := os.Stat(dir); err == nil {
+				dirs = append(dirs, dir)
+			}
+		}
+		return append(dirs, at)
+	}
+	return nil
+}
+
+// unquote undoes what mountinfo does to characters that would end a field.
+func unquote(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
+
+// unlimited is more bytes than any limit: version 1 says the largest number of pages.
+const unlimited = 1 << 60
+
+// number reads a file that holds one; ok is false for none, or for no limit.
+func number(dir, file string) (n int64, ok bool) {
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return 0, false
+	}
+	n, err = strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64) // "max" is none
+	return n, err == nil && n >= 0 && n < unlimited
+}
+
+// limitOf is what a group's processes may have of memory, in bytes.
+func (h *hierarchy) limitOf(dir string) (n int64, ok bool) {
+	if !h.v2 {
+		return number(dir, "memory.limit_in_bytes")
+	}
+	n, ok = number(dir, "memory.max")
+	// Past this one they are not killed, but made to wait for as long as it lasts.
+	if high, too := number(dir, "memory.high"); too && (!ok || high < n) {
+		return high, true
+	}
+	return n, ok
+}
+
+// statistics are those lines of memory.stat that are named.
+func statistics(dir string, names ...string) (sum int64) {
+	b, err := os.ReadFile(filepath.Join(dir, "memory.stat"))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		for _, name := range names {
+			if len(f) == 2 && f[0] == name {
+				n, _ := strconv.ParseInt(f[1], 10, 64) // 0 if it is none
+				sum += n
+			}
+		}
+	}
+	return sum
+}
+
+// usedOf is how much of it the group's processes have that the kernel could not take back:
+// without the pages of files, which is what MemAvailable counts as well.
+func (h *hierarchy) usedOf(dir string) int64 {
+	if !h.v2 {
+		n, _ := number(dir, "memory.usage_in_bytes")
+		return n - statistics(dir, "total_inactive_file", "total_active_file")
+	}
+	n, _ := number(dir, "memory.current")
+	return n - statistics(dir, "inactive_file", "active_file", "slab_reclaimable")
+}
+
+// limits calls f with each limit of memory, and the group that it is of.
+func (h *hierarchy) limits(f func(dir string, limit int64)) {
+	for _, dir := range h.dirs {
+		if n, ok := h.limitOf(dir); ok {
+			f(dir, n)
+		}
+	}
+	if h.v2 || len(h.dirs) == 0 {
+		return
+	}
+	// Of groups that cannot be seen version 1 tells the smallest one's.
+	if n := statistics(h.dirs[0], "hierarchical_memory_limit"); n > 0 && n < unlimited {
+		f(h.dirs[len(h.dirs)-1], n)
+	}
+}
+
+// Memory is how many bytes all processes of a group around this one may have together:
+// the smallest such limit; 0: there is none.
+func (g *Groups) Memory() (least int64) {
+	if g == nil {
+		return 0
+	}
+	g.memory.limits(func(_ string, n int64) {
+		if least == 0 || n < least {
+			least = max(n, 1)
+		}
+	})
+	return least
+}
+
+// MemoryFree is how many bytes more they could have now, one at least; ok is false without a limit.
+func (g *Groups) MemoryFree() (least uint64, ok bool) {
+	if g == nil {
+		return 0, false
+	}
+	g.memory.limits(func(dir string, n int64) {
+		free := uint64(max(1, n-max(0, g.memory.usedOf(dir))))
+		if !ok || free < least {
+			least, ok = free, true
+		}
+	})
+	return least, ok
+}
+
+// CPUs is how many of online processors this process can keep busy: no more than the
+// quotas of the groups around it, rounded up, and one at least.
+func (g *Groups) CPUs(online int) int {
+	if g == nil {
+		return online
+	}
+	n := float64(online)
+	for _, dir := range g.cpu.dirs {
+		n = min(n, g.cpu.quotaOf(dir))
+	}
+	return max(1, int(math.Ceil(n)))
+}
+
+// quotaOf is how many processors' time a group may have.
+func (h *hierarchy) quotaOf(dir string) float64 {
+	var quota, period string
+	if h.v2 {
+		b, err := os.ReadFile(filepath.Join(dir, "cpu.max")) // "max 100000", "150000 100000"
+		f := strings.Fields(string(b))
+		if err != nil || len(f) != 2 {
+			return math.Inf(1)
+		}
+		quota, period = f[0], f[1]
+	} else {
+		q, qerr := os.ReadFile(filepath.Join(dir, "cpu.cfs_quota_us")) // -1: none
+		p, perr := os.ReadFile(filepath.Join(dir, "cpu.cfs_period_us"))
+		if qerr != nil || perr != nil {
+			return math.Inf(1)
+		}
+		quota, period = strings.TrimSpace(string(q)), strings.TrimSpace(string(p))
+	}
+	q, qerr := strconv.ParseFloat(quota, 64)
+	p, perr := strconv.ParseFloat(period, 64)
+	if qerr != nil || perr != nil || q <= 0 || p <= 0 {
+		return math.Inf(1)
+	}
+	return q / p
+}
