@@ -59,7 +59,8 @@ func TestEveryQueryHasData(t *testing.T) {
 	if err := farm.Build(ctx, bin); err != nil {
 		t.Fatal(err)
 	}
-	f, err := farm.Start(ctx, bin, state, 2, 2)
+	// With certificates, as the dashboard shows when they expire.
+	f, err := farm.StartSecure(ctx, bin, state, 2, 2, farm.Security{Auth: "tls"})
 	if err != nil {
 		t.Fatal(err)
 	}

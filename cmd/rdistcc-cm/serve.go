@@ -97,7 +97,7 @@ func serve(load func() (*config.Config, error), replace string) (err error) {
 	}
 	defer dev.Close()
 	registry := telemetry.NewRegistry()
-	registry.MustRegister(telemetry.NewIWARPCollector(dev.Stats))
+	registry.MustRegister(telemetry.NewIWARPCollector(dev.Stats), telemetry.NewExpiryCollector("rdistcc_cm", d.id.Expires))
 	d.publish(d.cfg)
 	d.hosts = newHostSource(d.cfg, os.Getenv)
 	o := options(d.cfg)

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,6 +84,11 @@ func TestServesByCertificates(t *testing.T) {
 	}
 	shows("second")
 	_, metrics := get(t, page+"/metrics")
+	if m := regexp.MustCompile(`(?m)^rdistccd_certificate_expiry_timestamp_seconds (\S+)$`).FindStringSubmatch(metrics); m == nil {
+		t.Error("the metrics do not say when the certificate expires")
+	} else if at, err := strconv.ParseFloat(m[1], 64); err != nil || time.Until(time.Unix(int64(at), 0)) > time.Hour || at < float64(time.Now().Unix()) {
+		t.Errorf("the certificate expires at %s, %v: want within the hour", m[1], err)
+	}
 	if strings.Contains(metrics, `rdistccd_auth_failures_total{cause="tls-no-certificate"} 0`) || !strings.Contains(metrics, `rdistccd_auth_failures_total{cause="tls-expired"} 0`) {
 		t.Errorf("failures are not counted:\n%s", metrics)
 	}

@@ -199,7 +199,7 @@ func (d *daemon) work() (err error) {
 		return err
 	}
 	registry := telemetry.NewRegistry()
-	registry.MustRegister(telemetry.NewIWARPCollector(d.dev.Stats))
+	registry.MustRegister(telemetry.NewIWARPCollector(d.dev.Stats), telemetry.NewExpiryCollector("rdistccd", d.id.Expires))
 	if err := metrics.Register(registry, d.w); err != nil {
 		return err
 	}

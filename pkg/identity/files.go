@@ -26,6 +26,7 @@ const maxFile = 1 << 20
 type credentials struct {
 	cert  tls.Certificate
 	leaf  *x509.Certificate // of cert
+	end   time.Time         // when it, or the CA that it hangs on, expires
 	name  string            // in it
 	roots *x509.CertPool
 	ca    []byte // PEM
@@ -85,7 +86,7 @@ func load(role Role, mode Mode, s Settings, now time.Time) (*credentials, error)
 	if !slices.Contains(c.leaf.ExtKeyUsage, usage) {
 		return nil, fmt.Errorf("certificate %s: is not for %s: it lacks the extended key usage %s; `rdistcc certs` makes such ones", s.Cert, roleWord(role), word)
 	}
-	if err := verify(c.leaf, chain[1:], c.roots, usage, now); err != nil {
+	if c.end, err = validUntil(c.leaf, chain[1:], c.roots, usage, now); err != nil {
 		var unknown x509.UnknownAuthorityError
 		switch {
 		case errors.As(err, &unknown):

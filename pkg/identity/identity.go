@@ -156,10 +156,12 @@ func (id *Identity) Failed(remote net.Addr, cause, detail string) {
 // Passed notes that a peer at remote did prove it.
 func (id *Identity) Passed(remote net.Addr) { id.door.passed(remote) }
 
-// Expires is when this side's certificate does; zero without one.
+// Expires is when this side's certificate does, or the CA that it hangs on if that is
+// earlier: nobody accepts it then. Zero without one. New files are seen, as a new connection
+// would see them.
 func (id *Identity) Expires() time.Time {
-	if c := id.current.Load(); c != nil && c.leaf != nil {
-		return c.leaf.NotAfter
+	if id.mode != TLS {
+		return time.Time{}
 	}
-	return time.Time{}
+	return id.credentials().end
 }

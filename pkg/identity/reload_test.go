@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/identity"
+	"github.com/rdistcc/rdistcc/pkg/identity/authority"
 )
 
 // clock is one that a test moves.
@@ -157,5 +158,37 @@ func TestKeyFile(t *testing.T) {
 	}
 	if _, err := identity.New(identity.Client, identity.Settings{PSKFile: path + "x"}); err == nil || !strings.Contains(err.Error(), path+"x") {
 		t.Errorf("a key file that is not there: %v", err)
+	}
+}
+
+// TestExpires: the end is the certificate's, or of the CA above it if that is earlier; that of new
+// files is seen without a connection.
+func TestExpires(t *testing.T) {
+	a := newCA(t) // for an hour
+	k := &clock{at: time.Now()}
+	in := func(d time.Duration) time.Time { return k.now().Add(d).Truncate(time.Second) }
+	issue := func(d time.Duration) identity.Settings {
+		return a.issue("daemon", authority.Request{Role: identity.Daemon, Names: []string{"x"}, From: k.now().Add(-time.Hour), To: in(d)})
+	}
+	id, err := identity.NewAt(identity.Daemon, issue(20*time.Minute), k.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := id.Expires(), in(20*time.Minute); !got.Equal(want) {
+		t.Errorf("expires at %v, want %v", got, want)
+	}
+	want := in(40 * time.Minute)
+	issue(40 * time.Minute)
+	k.advance(2 * time.Second) // it looks once a second
+	if got := id.Expires(); !got.Equal(want) {
+		t.Errorf("of new files: expires at %v, want %v", got, want)
+	}
+	issue(5 * time.Hour)
+	k.advance(2 * time.Second)
+	if got, want := id.Expires(), a.ca.Expires(); !got.Equal(want) {
+		t.Errorf("of a CA that ends before: expires at %v, want %v", got, want)
+	}
+	if got := mustNew(t, identity.Client, identity.Settings{}).Expires(); !got.IsZero() {
+		t.Errorf("without certificates: expires at %v", got)
 	}
 }

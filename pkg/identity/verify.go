@@ -27,14 +27,33 @@ func roleWord(r Role) string {
 // verify checks a certificate and its chain. The usage must be named: x509 by itself
 // takes one that names none for any.
 func verify(leaf *x509.Certificate, rest []*x509.Certificate, roots *x509.CertPool, usage x509.ExtKeyUsage, now time.Time) error {
+	_, err := validUntil(leaf, rest, roots, usage, now)
+	return err
+}
+
+// validUntil is verify, and tells when it will say no: when the certificate expires, or one
+// that it hangs on.
+func validUntil(leaf *x509.Certificate, rest []*x509.Certificate, roots *x509.CertPool, usage x509.ExtKeyUsage, now time.Time) (end time.Time, err error) {
 	o := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}}
 	for _, c := range rest {
 		o.Intermediates.AddCert(c)
 	}
-	if _, err := leaf.Verify(o); err != nil {
-		return err
+	chains, err := leaf.Verify(o)
+	if err != nil {
+		return end, err
 	}
-	return named(leaf, usage)
+	for _, chain := range chains {
+		first := leaf.NotAfter
+		for _, c := range chain {
+			if c.NotAfter.Before(first) {
+				first = c.NotAfter
+			}
+		}
+		if first.After(end) {
+			end = first
+		}
+	}
+	return end, named(leaf, usage)
 }
 
 // errRole: the certificate is not for the peer's side of a connection.
