@@ -49,6 +49,7 @@ var edges = map[string][]string{
 	"pkg/scheduler":           {},
 	"pkg/history":             {"pkg/scheduler"}, // for what it predicts, a Cost
 	"pkg/compile":             {"pkg/driver", "pkg/job"},
+	"pkg/policy":              {"pkg/compile", "pkg/job"},
 	"pkg/driver":              {},
 	"pkg/sources":             {"pkg/job"},
 	"pkg/driver/recipes":      {"pkg/driver"},
@@ -62,7 +63,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/machine":       {"pkg/cgroup"},
 	"pkg/connmgr/ipc":           {"pkg/job"},
 	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},
-	"pkg/worker":                {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/sandbox", "pkg/sandbox/probe", "pkg/telemetry", "pkg/toolchain", "pkg/tree"},
+	"pkg/worker":                {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/telemetry", "pkg/toolchain", "pkg/tree"},
 
 	"pkg/identity":           {"pkg/identity/psk"},
 	"pkg/identity/authority": {"pkg/identity"}, // whose roles a certificate is for
@@ -92,7 +93,7 @@ var edges = map[string][]string{
 // pure packages do no I/O, start no goroutine and read no clock: the engine can
 // be fed byte by byte, the scheduler can be simulated.
 var pure = []string{
-	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/job", "pkg/scheduler", "pkg/hostlist",
+	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/job", "pkg/scheduler", "pkg/hostlist", "pkg/policy",
 }
 
 // only lists what just some packages (or trees, with a final slash) may import

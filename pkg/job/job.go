@@ -225,6 +225,15 @@ func (c Cause) String() string {
 var causeWords = [numCauses]string{"none", "toolchain", "policy", "full", "draining", "malformed",
 	"denied", "version", "timeout", "cancelled", "too-big", "disk", "internal", "tree", "undeclared", "digest", "memory", "sandbox", "limit"}
 
+// Refusal is why a job is not run, or why nothing comes of one that was, as an error:
+// the Cause and the Detail of its answer.
+type Refusal struct {
+	Cause  Cause
+	Detail string // one line for a person
+}
+
+func (r *Refusal) Error() string { return r.Detail }
+
 // Segment is one part of a result, in the sink or in the window that was offered:
 // Len bytes at Off.
 type Segment struct {

@@ -134,7 +134,7 @@ func (r *runner) honestBy(i int, language string) error {
 	}
 	defer out.close()
 	b := &job.Body{Name: "canary.c", Language: language, Outputs: []job.Output{{Kind: job.OutputObject, Name: "canary.o"}}}
-	env, err := environment(b, r.temporary())
+	env, err := textEnvironment(b, r.temporary())
 	if err != nil {
 		return err
 	}
@@ -297,7 +297,7 @@ func (s *Server) lostLocked() error {
 }
 
 // loseLocked takes the host from its clients.
-func (s *Server) loseLocked(why *refusal) {
+func (s *Server) loseLocked(why *job.Refusal) {
 	s.cage.lost = why
 	s.setFitLocked(why)
 }

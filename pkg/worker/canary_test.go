@@ -125,8 +125,8 @@ func TestBreach(t *testing.T) {
 			if ready := ts.Ready(); (mode == SandboxStrict) != (err != nil) || (err != nil) != (ready != nil) {
 				t.Errorf("a job may run: %v; ready: %v", err, ready)
 			}
-			var no *refusal
-			if err != nil && (!errors.As(err, &no) || no.cause != job.CauseSandbox) {
+			var no *job.Refusal
+			if err != nil && (!errors.As(err, &no) || no.Cause != job.CauseSandbox) {
 				t.Errorf("refused by %v", err)
 			}
 			// A minute later every runner is asked again, and passes.

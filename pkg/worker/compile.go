@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/driver"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/policy"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
@@ -65,6 +66,24 @@ func arguments(b *job.Body) []string {
 	argv := make([]string, 0, len(b.Args)+6)
 	argv = append(argv, b.Args...)
 	return append(argv, "-x", b.Language, mode, driver.Source, "-o", driver.Output)
+}
+
+// compilerOf is what the policy is told of a compiler.
+func compilerOf(tc *toolchain.Toolchain) policy.Compiler {
+	return policy.Compiler{Family: tc.Family, Major: tc.Major, Exec: tc.Exec, Path: tc.Path}
+}
+
+// textEnvironment makes the environment of a compile of text from nothing but what the policy
+// lets a client choose.
+func textEnvironment(b *job.Body, tmp string) ([]string, error) {
+	client, err := policy.TextVariables(b.Env)
+	return append([]string{"PATH=" + searchPath, "TMPDIR=" + tmp}, client...), err
+}
+
+// sourcesEnvironment makes that of a compile in a tree.
+func sourcesEnvironment(b *job.Body) ([]string, error) {
+	client, err := policy.SourcesVariables(b.Env)
+	return append([]string{"PATH=" + searchPath, "TMPDIR=/tmp"}, client...), err
 }
 
 // lookPath finds a program on searchPath, once; what is not there keeps its name,

@@ -37,7 +37,7 @@ func (r *runner) runTextConfined(t *task, body *job.Body, text []byte) (*job.Res
 	if res := r.enter(t); res != nil {
 		return res, 0
 	}
-	env, err := environment(body, r.temporary())
+	env, err := textEnvironment(body, r.temporary())
 	if err != nil {
 		return refused(err), 0
 	}
@@ -62,7 +62,7 @@ func (r *runner) enter(t *task) *job.Result {
 		return r.unable(t, err)
 	}
 	r.s.o.Log.Error("private tree", "err", err)
-	var no *refusal
+	var no *job.Refusal
 	switch {
 	case errors.As(err, &no):
 	case r.s.confined:

@@ -31,7 +31,7 @@ func (s *Server) checkFitLocked(now time.Time) {
 	if s.unfit != nil { // a little more, so that it does not come and go
 		disk, memory = disk+disk/4, memory+memory/4
 	}
-	var no *refusal
+	var no *job.Refusal
 	switch {
 	case s.cage.lost != nil:
 		no = s.cage.lost
@@ -47,12 +47,12 @@ func (s *Server) checkFitLocked(now time.Time) {
 	s.setFitLocked(no)
 }
 
-func (s *Server) setFitLocked(no *refusal) {
+func (s *Server) setFitLocked(no *job.Refusal) {
 	was := s.unfit
 	s.unfit = no
 	switch {
 	case was == nil && no != nil:
-		s.o.Log.Warn("no work taken", "cause", no.cause.String(), "detail", no.detail)
+		s.o.Log.Warn("no work taken", "cause", no.Cause.String(), "detail", no.Detail)
 	case was != nil && no == nil:
 		s.o.Log.Info("work taken again")
 	default:
@@ -102,7 +102,7 @@ func (e *startError) Unwrap() error { return e.error }
 // have to grow to what is expected of it. What a job takes is at best a guess, and its
 // client's word on it may be a lie: so beside others none starts while the host is short
 // of memory, whatever is expected.
-func (s *Server) roomForLocked(t *task, now time.Time) *refusal {
+func (s *Server) roomForLocked(t *task, now time.Time) *job.Refusal {
 	if now.Sub(s.memory) > freshMemory {
 		s.memory = now
 		h := *s.host.Load()

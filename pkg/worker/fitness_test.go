@@ -100,7 +100,7 @@ func TestMemoryWaitEnds(t *testing.T) {
 		t.Fatalf("the second runs without memory: %+v", got)
 	}
 	now = now.Add(time.Millisecond)
-	if got := s.nextTaskLocked(now); got != second || got.no == nil || got.no.cause != job.CauseMemory {
+	if got := s.nextTaskLocked(now); got != second || got.no == nil || got.no.Cause != job.CauseMemory {
 		t.Errorf("the second after %v: %+v", memoryWait, got)
 	}
 }

@@ -148,7 +148,7 @@ func TestExcessHasItsCause(t *testing.T) {
 		sandbox.ExcessCPU: job.CauseTimeout, sandbox.ExcessDenied: job.CauseLimit,
 	} {
 		no := s.exceeded(x, &sandbox.Limits{})
-		if no == nil || no.cause != want || failed(no).Status != job.StatusFailed {
+		if no == nil || no.Cause != want || failed(no).Status != job.StatusFailed {
 			t.Errorf("%v: %+v, want %v", x, no, want)
 		}
 	}

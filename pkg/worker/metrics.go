@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/policy"
 )
 
 // Metrics counts what a Server does. A nil *Metrics counts nothing.
@@ -206,7 +207,7 @@ func (m *Metrics) answered(t *task, r *job.Result) {
 	case r.Exit != 0:
 		result = "failed"
 	}
-	m.jobs.WithLabelValues(result, metricLanguage(t.language)).Inc()
+	m.jobs.WithLabelValues(result, policy.Label(t.language)).Inc()
 	if r.CPU != 0 || r.Wall != 0 {
 		m.seconds.Observe(float64(r.Wall) / 1e6)
 		m.cpu.Observe(float64(r.CPU) / 1e6)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/policy"
 	"github.com/rdistcc/rdistcc/pkg/tree"
 )
 
@@ -180,10 +181,7 @@ func (r *runner) run(t *task) (*job.Result, int) {
 
 // checkTextJob decides whether a job of the text form may run, confined or not.
 func (r *runner) checkTextJob(t *task, body *job.Body, text []byte) error {
-	if err := checkBody(body, &t.tc); err != nil {
-		return err
-	}
-	if err := checkText(body.Language, &t.tc, text); err != nil {
+	if err := policy.Text(body, compilerOf(&t.tc), text); err != nil {
 		return err
 	}
 	return r.s.verify(r.s.ctx, &t.tc)
@@ -191,7 +189,7 @@ func (r *runner) checkTextJob(t *task, body *job.Body, text []byte) error {
 
 // runText does a task of the text form without a sandbox, in the runner's own directories.
 func (r *runner) runText(t *task, body *job.Body, text []byte) (*job.Result, int) {
-	env, err := environment(body, r.tmp.path)
+	env, err := textEnvironment(body, r.tmp.path)
 	if err != nil {
 		return refused(err), 0
 	}
@@ -264,10 +262,10 @@ func (r *runner) unable(t *task, err error) *job.Result {
 // failed makes the answer of a job that this host could not do.
 func failed(err error) *job.Result {
 	r := &job.Result{Status: job.StatusFailed, Cause: job.CauseInternal, Detail: err.Error()}
-	var why *refusal
+	var why *job.Refusal
 	switch {
 	case errors.As(err, &why):
-		r.Cause = why.cause
+		r.Cause = why.Cause
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EIO), errors.Is(err, unix.EROFS):
 		r.Cause = job.CauseDisk
 	case errors.Is(err, unix.ENOMEM):

@@ -49,7 +49,7 @@ type confinement struct {
 	held     []sandbox.Set // by runner: the measures of its tree; 0: it has none yet
 	breach   string        // what was found reachable, or did not work; "": nothing
 	doubt    sandbox.Set   // measures that did not hold then
-	lost     *refusal      // strict: why no work is taken
+	lost     *job.Refusal  // strict: why no work is taken
 	round    int           // of proofs that are due from all runners; runner.round of those that have passed it
 	passed   int           // runners that passed in this round, as long as there is a breach
 	again    time.Time     // when the next round begins
@@ -268,7 +268,7 @@ func (s *Server) jobMemory() (n int64) {
 }
 
 // exceeded is the answer to a compile that was ended for what it did, or nil.
-func (s *Server) exceeded(x sandbox.Excess, l *sandbox.Limits) *refusal {
+func (s *Server) exceeded(x sandbox.Excess, l *sandbox.Limits) *job.Refusal {
 	switch x {
 	case sandbox.ExcessMemory:
 		return refuse(job.CauseMemory, "the compile took more than %d bytes of memory (limits.job-memory)", l.JobMemory)

@@ -32,7 +32,7 @@ func (t *task) fetch(ctx context.Context) {
 	r := &job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}
 	if err != nil && ctx.Err() == nil {
 		r = failed(err)
-		var no *refusal
+		var no *job.Refusal
 		if errors.As(err, &no) {
 			r = refused(err)
 		}

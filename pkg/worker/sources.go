@@ -14,6 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/driver"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/policy"
 	"github.com/rdistcc/rdistcc/pkg/tree"
 )
 
@@ -23,18 +24,14 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 	if !r.s.trees {
 		return refused(refuse(job.CauseTree, "the host cannot show private trees")), 0
 	}
-	plan, err := checkSources(b, &t.tc, t.m.TextLen)
+	text := t.content()[t.m.TextOff:][:t.m.TextLen]
+	plan, err := policy.Sources(b, compilerOf(&t.tc), text)
 	if err != nil {
 		return refused(err), 0
 	}
-	env, err := treeEnvironment(b)
+	env, err := sourcesEnvironment(b)
 	if err != nil {
 		return refused(err), 0
-	}
-	if plan.Raw {
-		if err := checkText(plan.Language, &t.tc, t.content()[t.m.TextOff:][:t.m.TextLen]); err != nil {
-			return refused(err), 0
-		}
 	}
 	if err := r.s.verify(r.s.ctx, &t.tc); err != nil {
 		return refused(err), 0
@@ -42,7 +39,7 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 	if res := r.enter(t); res != nil {
 		return res, 0
 	}
-	if err := lay(r.stand.tree, b, t.content()[t.m.TextOff:][:t.m.TextLen]); err != nil {
+	if err := lay(r.stand.tree, b, text); err != nil {
 		if res := unlaid(err); res != nil {
 			return res, 0
 		}

@@ -26,7 +26,7 @@ type task struct {
 	plain []byte             // the unpacked source, in src or in its runner's memory; nil: it is where it came
 	abort context.CancelFunc // of a source that is to be fetched, else nil
 
-	no       *refusal      // why it is not run
+	no       *job.Refusal  // why it is not run
 	oomKills uint64        // of the host, before it ran
 	started  time.Time     // when a core took it
 	yields   bool          // it is being ended for another tenant's; guarded by Server.mu
@@ -79,7 +79,7 @@ func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 
 // accept makes t one of its connection's tasks, in place of the credit; no is why the
 // host does not do it.
-func (t *task) accept(w *iwarp.WC) (no *refusal, err error) {
+func (t *task) accept(w *iwarp.WC) (no *job.Refusal, err error) {
 	c, s, m := t.c, t.c.s, t.m
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,12 +142,16 @@ func (t *task) check() error {
 	return nil
 }
 
+func refuse(cause job.Cause, format string, args ...any) *job.Refusal {
+	return &job.Refusal{Cause: cause, Detail: fmt.Sprintf(format, args...)}
+}
+
 // refused makes the answer of a job that did not run.
 func refused(err error) *job.Result {
 	r := &job.Result{Status: job.StatusRefused, Cause: job.CauseInternal, Detail: err.Error()}
-	var why *refusal
+	var why *job.Refusal
 	if errors.As(err, &why) {
-		r.Cause = why.cause
+		r.Cause = why.Cause
 	} else if errors.Is(err, job.ErrMalformed) {
 		r.Cause = job.CauseMalformed
 	}

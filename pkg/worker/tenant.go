@@ -143,7 +143,7 @@ func (t *tenant) mostLocked(o *Options) int {
 
 // admissible says why a further job of t's may not wait here; its others that do are
 // those that no core has taken yet.
-func (s *Server) admissibleLocked(t *tenant) *refusal {
+func (s *Server) admissibleLocked(t *tenant) *job.Refusal {
 	waiting := -t.runs
 	for _, cl := range t.clients {
 		for _, c := range cl.conns {

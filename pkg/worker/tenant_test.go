@@ -264,7 +264,7 @@ func TestNothingStartsUnderPressure(t *testing.T) {
 			t.Errorf("%s: a second job starts", name)
 		}
 		s.memory = s.now.Add(memoryWait)
-		if got := s.nextTaskLocked(s.now.Add(memoryWait)); got != second || got.no == nil || got.no.cause != job.CauseMemory {
+		if got := s.nextTaskLocked(s.now.Add(memoryWait)); got != second || got.no == nil || got.no.Cause != job.CauseMemory {
 			t.Errorf("%s: the second job is not sent elsewhere in time: %+v", name, got)
 		}
 	}

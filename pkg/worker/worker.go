@@ -157,7 +157,7 @@ type Server struct {
 	running   int
 	meanWall  time.Duration                 // of compiles, the last ones most
 	meanRSS   float64                       // bytes, the same
-	unfit     *refusal                      // why the host takes no work now
+	unfit     *job.Refusal                  // why the host takes no work now
 	rest      time.Time                     // until then, whatever else
 	memory    time.Time                     // when it was looked at
 	benched   map[job.ToolchainID]time.Time // toolchains that could not be started, until when they are not offered

@@ -1,4 +1,4 @@
-package worker
+package policy
 
 import (
 	"bufio"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
 // honestLists reads the argument lists of testdata/honest.txt: the first word is the
@@ -48,9 +47,9 @@ func TestHonestLists(t *testing.T) {
 			t.Errorf("twice: %s", line)
 		}
 		seen[line] = true
-		tc := toolchain.Toolchain{Family: "gcc", Major: 12, Exec: "/usr/bin/" + name, Path: "/usr/bin/x86_64-linux-gnu-" + name + "-12"}
+		tc := Compiler{Family: "gcc", Major: 12, Exec: "/usr/bin/" + name, Path: "/usr/bin/x86_64-linux-gnu-" + name + "-12"}
 		if strings.HasPrefix(name, "clang") {
-			tc = toolchain.Toolchain{Family: "clang", Major: 14, Exec: "/usr/bin/" + name, Path: "/usr/lib/llvm-14/bin/clang"}
+			tc = Compiler{Family: "clang", Major: 14, Exec: "/usr/bin/" + name, Path: "/usr/lib/llvm-14/bin/clang"}
 		}
 		d, ok := compile.DriverOf(tc.Exec, tc.Path)
 		if !ok {
@@ -66,8 +65,8 @@ func TestHonestLists(t *testing.T) {
 			b := &job.Body{Name: "a" + p.Source[strings.LastIndexByte(p.Source, '.'):], Outputs: slices.DeleteFunc(slices.Clone(p.Outputs), func(o job.Output) bool {
 				return o.Kind == job.OutputDependency || o.Kind == job.OutputSide
 			})}
-			b.Args, b.Language = p.Remote(int(tc.Major), "/home/user/src")
-			if err := checkBody(b, &tc); err != nil {
+			b.Args, b.Language = p.Remote(tc.Major, "/home/user/src")
+			if err := Text(b, tc, nil); err != nil {
 				t.Errorf("text: %v: %s", err, line)
 			}
 			texts++
@@ -77,7 +76,7 @@ func TestHonestLists(t *testing.T) {
 				Argv0: tc.Exec, Compiler: tc.Path, Args: args, Language: p.Language, Name: "a", Cwd: "/src", Outputs: p.Outputs,
 				Files: []job.SourceFile{{Name: p.Source, Len: 3}},
 			}
-			if err := checked(b, &tc, 3); err != nil {
+			if err := checked(b, tc, three); err != nil {
 				t.Errorf("sources: %v: %s", err, line)
 			}
 			wholes++

@@ -1,4 +1,4 @@
-package worker
+package policy
 
 import (
 	"errors"
@@ -8,11 +8,10 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
 // sourcesBody is the body of a command as our own wrapper makes it.
-func sourcesBody(tc *toolchain.Toolchain, args ...string) *job.Body {
+func sourcesBody(tc Compiler, args ...string) *job.Body {
 	d, _ := compile.DriverOf(tc.Exec, tc.Path)
 	p := compile.Parse(args, d, nil)
 	return &job.Body{
@@ -21,13 +20,16 @@ func sourcesBody(tc *toolchain.Toolchain, args ...string) *job.Body {
 	}
 }
 
-// checked is checkSources' error.
-func checked(b *job.Body, tc *toolchain.Toolchain, text uint64) error {
-	_, err := checkSources(b, tc, text)
+// checked is the error of Sources.
+func checked(b *job.Body, tc Compiler, text []byte) error {
+	_, err := Sources(b, tc, text)
 	return err
 }
 
-var treeTools = []*toolchain.Toolchain{
+// three is the content of sourcesBody's file.
+var three = []byte("x;\n")
+
+var treeTools = []Compiler{
 	{Family: "gcc", Major: 12, Exec: "/usr/bin/gcc", Path: "/usr/bin/x86_64-linux-gnu-gcc-12"},
 	{Family: "clang", Major: 14, Exec: "/usr/bin/clang", Path: "/usr/lib/llvm-14/bin/clang"},
 }
@@ -42,7 +44,7 @@ func TestHostileCommands(t *testing.T) {
 	} {
 		for _, tc := range treeTools {
 			b := sourcesBody(tc, append([]string{"-c", "a.c"}, strings.Fields(list)...)...)
-			wantRefused(t, checked(b, tc, 3), list)
+			wantRefused(t, checked(b, tc, three), list)
 		}
 	}
 }
@@ -57,7 +59,7 @@ func TestHonestCommands(t *testing.T) {
 			if strings.Contains(list, "fcolor") && tc.Family == "gcc" {
 				continue
 			}
-			if err := checked(sourcesBody(tc, append([]string{"-c", "a.c"}, strings.Fields(list)...)...), tc, 3); err != nil {
+			if err := checked(sourcesBody(tc, append([]string{"-c", "a.c"}, strings.Fields(list)...)...), tc, three); err != nil {
 				t.Errorf("%s %q: %v", tc.Family, list, err)
 			}
 		}
@@ -93,34 +95,32 @@ func TestBodiesThatDoNotFit(t *testing.T) {
 	} {
 		b := sourcesBody(tc, "-c", "a.c")
 		c.change(b)
-		var r *refusal
-		if err := checked(b, tc, 3); !errors.As(err, &r) || r.cause != c.cause {
+		var r *job.Refusal
+		if err := checked(b, tc, three); !errors.As(err, &r) || r.Cause != c.cause {
 			t.Errorf("%s: %v, want a refusal for %v", name, err, c.cause)
 		}
 	}
 	b := sourcesBody(treeTools[1], "-c", "a.c")
 	for _, name := range []string{"clang++", "clang-cl", "clang-cpp"} {
 		b.Argv0 = name
-		wantRefused(t, checked(b, treeTools[1], 3), name)
+		wantRefused(t, checked(b, treeTools[1], three), name)
 	}
 	b.Argv0 = "x86_64-linux-gnu-clang-14"
-	if err := checked(b, treeTools[1], 3); err != nil {
+	if err := checked(b, treeTools[1], three); err != nil {
 		t.Errorf("the same compiler under another name: %v", err)
 	}
 }
 
-func TestTreeEnvironment(t *testing.T) {
-	b := &job.Body{Env: []string{"PWD=/l", "LC_ALL=C.UTF-8", "CPATH=/a:b", "SOURCE_DATE_EPOCH=1", "GCC_COLORS=", "TERM=dumb"}}
-	env, err := treeEnvironment(b)
-	if want := append([]string{"PATH=" + searchPath, "TMPDIR=/tmp"}, b.Env...); err != nil || !slices.Equal(env, want) {
-		t.Errorf("environment = %q, %v; want %q", env, err, want)
+func TestVariablesWithSources(t *testing.T) {
+	good := []string{"PWD=/l", "LC_ALL=C.UTF-8", "CPATH=/a:b", "SOURCE_DATE_EPOCH=1", "GCC_COLORS=", "TERM=dumb"}
+	if env, err := SourcesVariables(good); err != nil || !slices.Equal(env, good) {
+		t.Errorf("variables = %q, %v; want %q", env, err, good)
 	}
 	for _, e := range []string{"LD_PRELOAD=x", "GCC_EXEC_PREFIX=/", "COMPILER_PATH=/", "PATH=/x", "TMPDIR=/", "DEPENDENCIES_OUTPUT=x", "SUNPRO_DEPENDENCIES=x",
 		"CCC_OVERRIDE_OPTIONS=x", "GCONV_PATH=/x", "LOCPATH=/x", "PWD", "", "=", "TZ=UTC", "HOME=/",
 		"PWD=x", "PWD=/a\nb", "PWD=", "SOURCE_DATE_EPOCH=x", "SOURCE_DATE_EPOCH=", "LANG=../x", "LANGUAGE=/x", "COLUMNS=x", "TERM=/x", "GCC_COLORS=a\nb", "GCC_COLORS=$(id)",
 		"CPATH=/a\x01", "GCC_URLS=/x", "NO_COLOR=\x1b", "GCC_EXTRA_DIAGNOSTIC_OUTPUT=/x", "C_INCLUDE_PATH=" + strings.Repeat("x", 1<<17)} {
-		b.Env = []string{e}
-		_, err := treeEnvironment(b)
+		_, err := SourcesVariables([]string{e})
 		wantRefused(t, err, e)
 	}
 }

@@ -1,4 +1,4 @@
-package worker
+package policy
 
 import (
 	"slices"
@@ -6,14 +6,13 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
-// checkSources decides whether a body of the sources form may be handed to a
-// compiler, and returns what its command asks for. It may name any path, as there is nothing in the tree but the
-// toolchain and what came with the job. But it must be a command that our own
-// wrapper would send, and choose no program.
-func checkSources(b *job.Body, tc *toolchain.Toolchain, text uint64) (*compile.Plan, error) {
+// Sources decides whether a job of the sources form may be handed to a compiler, and
+// returns what its command asks for. text is the content of its files. It may name any
+// path, as there is nothing in the tree but the toolchain and what came with the job. But
+// it must be a command that our own wrapper would send, and choose no program.
+func Sources(b *job.Body, tc Compiler, text []byte) (*compile.Plan, error) {
 	if !strings.HasPrefix(b.Cwd, "/") {
 		return nil, refuse(job.CauseMalformed, "working directory %q", b.Cwd)
 	}
@@ -21,8 +20,8 @@ func checkSources(b *job.Body, tc *toolchain.Toolchain, text uint64) (*compile.P
 	for i := range b.Files {
 		sum += b.Files[i].Len
 	}
-	if sum != text {
-		return nil, refuse(job.CauseMalformed, "files of %d bytes together in a text of %d", sum, text)
+	if sum != uint64(len(text)) {
+		return nil, refuse(job.CauseMalformed, "files of %d bytes together in a text of %d", sum, len(text))
 	}
 	if slices.Contains(b.Dirs, "") {
 		return nil, refuse(job.CauseMalformed, "directory without a name")
@@ -65,6 +64,11 @@ func checkSources(b *job.Body, tc *toolchain.Toolchain, text uint64) (*compile.P
 	}
 	if !slices.Equal(p.Outputs, b.Outputs) {
 		return nil, refuse(job.CausePolicy, "outputs are not those of the command")
+	}
+	if p.Raw {
+		if err := checkText(p.Language, tc, text); err != nil {
+			return nil, err
+		}
 	}
 	return &p, nil
 }
@@ -110,16 +114,11 @@ func environmentOf(b *job.Body) func(string) (string, bool) {
 	}
 }
 
-// treeEnvironment makes the environment of a compile in a tree.
-func treeEnvironment(b *job.Body) ([]string, error) {
-	return allowed([]string{"PATH=" + searchPath, "TMPDIR=/tmp"}, b.Env, compile.GoesWithSources)
-}
-
 // checkText refuses text that would make gcc load a precompiled header: it takes what a
 // file holds for its own memory. The file would be the text itself, or came with it.
-func checkText(lang string, tc *toolchain.Toolchain, text []byte) error {
+func checkText(language string, tc Compiler, text []byte) error {
 	if tc.Family == "gcc" && compile.LoadsHeader(text) {
-		return refuse(job.CausePolicy, "%s text that loads a precompiled header", lang)
+		return refuse(job.CausePolicy, "%s text that loads a precompiled header", language)
 	}
 	return nil
 }

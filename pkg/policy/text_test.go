@@ -1,4 +1,4 @@
-package worker
+package policy
 
 import (
 	"errors"
@@ -8,12 +8,11 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
 var (
-	gcc12   = toolchain.Toolchain{Family: "gcc", Major: 12}
-	clang14 = toolchain.Toolchain{Family: "clang", Major: 14}
+	gcc12   = Compiler{Family: "gcc", Major: 12}
+	clang14 = Compiler{Family: "clang", Major: 14}
 )
 
 func policyBody(args ...string) *job.Body {
@@ -22,8 +21,8 @@ func policyBody(args ...string) *job.Body {
 
 func wantRefused(t *testing.T, err error, what any) {
 	t.Helper()
-	var r *refusal
-	if !errors.As(err, &r) || r.cause != job.CausePolicy {
+	var r *job.Refusal
+	if !errors.As(err, &r) || r.Cause != job.CausePolicy {
 		t.Errorf("%q: error is %v, want a refusal by policy", what, err)
 	}
 }
@@ -49,12 +48,12 @@ func TestHostileArguments(t *testing.T) {
 		"-march=a\nb", "-fno-builtin-/x", "-ffile-prefix-map=\x01=x", "-Xclang -fplugin", "-Xclang -W/x", "-Xclang -target-feature -Xclang @x", "-mcpu=../x", "--target=../../x",
 		"-Xclang -plugin-arg-x", "-Xclang -ast-dump", "-Xclang -emit-pch", "-Xclang -code-completion-at=x:1:1", "-mllvm -stats", "-mllvm -info-output-file=x", "-mllvm -print-after-all",
 	} {
-		for _, tc := range []*toolchain.Toolchain{&gcc12, &clang14} {
+		for _, tc := range []Compiler{gcc12, clang14} {
 			words := strings.Fields(list)
 			for i := range words {
 				words[i] = strings.NewReplacer(`\n`, "\n", `\x01`, "\x01").Replace(words[i])
 			}
-			wantRefused(t, checkBody(policyBody(words...), tc), list)
+			wantRefused(t, Text(policyBody(words...), tc, nil), list)
 		}
 	}
 }
@@ -65,7 +64,7 @@ func TestHonestArguments(t *testing.T) {
 		"-O3 -fvisibility=hidden -ffunction-sections -fdata-sections -fstack-protector-strong",
 		"-ffile-prefix-map=/src/x=/y", "-fdebug-prefix-map=/a=/b", "-w", "-pedantic",
 	} {
-		for _, tc := range []*toolchain.Toolchain{&gcc12, &clang14} {
+		for _, tc := range []Compiler{gcc12, clang14} {
 			// The wrapper's own far half of the command, as it would come here.
 			d := compile.Driver{Family: compile.GCC}
 			if tc.Family == "clang" {
@@ -77,7 +76,7 @@ func TestHonestArguments(t *testing.T) {
 			}
 			b := policyBody()
 			b.Args, b.Language = p.Remote(tc.Major, "/home/user/src")
-			if err := checkBody(b, tc); err != nil {
+			if err := Text(b, tc, nil); err != nil {
 				t.Errorf("%s %q: %v", tc.Family, b.Args, err)
 			}
 		}
@@ -88,37 +87,48 @@ func TestBodyNamesAndKinds(t *testing.T) {
 	b := policyBody()
 	for _, name := range []string{"-o", "@list"} {
 		b.Name = name
-		wantRefused(t, checkBody(b, &gcc12), name)
+		wantRefused(t, Text(b, gcc12, nil), name)
 	}
 	b = policyBody()
 	for _, lang := range []string{"", "assembler", "assembler-with-cpp", "none", "c-header", "ada", "c -E"} {
 		b.Language = lang
-		wantRefused(t, checkBody(b, &gcc12), lang)
+		wantRefused(t, Text(b, gcc12, nil), lang)
 	}
 	b = policyBody()
 	b.Outputs = nil
-	if err := checkBody(b, &gcc12); err == nil {
+	if err := Text(b, gcc12, nil); err == nil {
 		t.Error("a compile without an output is taken")
 	}
 	b = policyBody()
 	b.Outputs = append(b.Outputs, job.Output{Kind: job.OutputObject, Name: "b.o"})
-	if err := checkBody(b, &gcc12); err == nil {
+	if err := Text(b, gcc12, nil); err == nil {
 		t.Error("two objects of one compile are taken")
 	}
 }
 
-func TestEnvironmentIsMadeFromNothing(t *testing.T) {
-	b := policyBody()
-	b.Env = []string{"LANG=de_DE.UTF-8", "LANGUAGE=de:en", "LC_ALL=C.UTF-8", "SOURCE_DATE_EPOCH=1700000000"}
-	env, err := environment(b, "/w/tmp")
-	want := []string{"PATH=" + searchPath, "TMPDIR=/w/tmp", "LANG=de_DE.UTF-8", "LANGUAGE=de:en", "LC_ALL=C.UTF-8", "SOURCE_DATE_EPOCH=1700000000"}
-	if err != nil || !slices.Equal(env, want) {
-		t.Errorf("environment = %q, %v; want %q", env, err, want)
+// TestTextIsNoPrecompiledHeader: gcc would take what the word names for its own memory.
+func TestTextIsNoPrecompiledHeader(t *testing.T) {
+	text := []byte("#pragma GCC pch_preprocess \"a.c\"\nint x;\n")
+	wantRefused(t, Text(policyBody(), gcc12, text), text)
+	if err := Text(policyBody(), clang14, text); err != nil {
+		t.Errorf("clang does not know the word: %v", err)
+	}
+	b := sourcesBody(treeTools[0], "-c", "a.i")
+	b.Files[0] = job.SourceFile{Name: "a.i", Len: uint64(len(text))}
+	wantRefused(t, checked(b, treeTools[0], text), text)
+}
+
+func TestVariablesWithText(t *testing.T) {
+	good := []string{"LANG=de_DE.UTF-8", "LANGUAGE=de:en", "LC_ALL=C.UTF-8", "SOURCE_DATE_EPOCH=1700000000"}
+	if env, err := TextVariables(good); err != nil || !slices.Equal(env, good) {
+		t.Errorf("variables = %q, %v; want %q", env, err, good)
+	}
+	if env, err := TextVariables(good[3:]); err != nil || !slices.Equal(env, []string{good[3], "LC_ALL=C"}) {
+		t.Errorf("variables = %q, %v; want a language", env, err)
 	}
 	for _, e := range []string{"LD_PRELOAD=x", "GCC_EXEC_PREFIX=/", "COMPILER_PATH=/", "PATH=/x", "TMPDIR=/", "SOURCE_DATE_EPOCH=",
 		"SOURCE_DATE_EPOCH=1x", "LC_ALL=../x", "LC_ALL=/x", "LANG=/x", "LC_=C", "LC_x=C", "", "DEPENDENCIES_OUTPUT=x", "GCONV_PATH=/x"} {
-		b.Env = []string{e}
-		_, err := environment(b, "/w/tmp")
+		_, err := TextVariables([]string{e})
 		wantRefused(t, err, e)
 	}
 }

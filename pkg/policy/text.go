@@ -1,4 +1,11 @@
-package worker
+// Package policy decides whether a command that came over the network may be handed to
+// a compiler: whether it is one that our own wrapper would send, each option with a value that it
+// may have, and nothing in it that runs or loads code (docs/policy.md). It does no I/O: a job's
+// body and what is known of the compiler are all that it looks at.
+//
+// What it refuses it refuses with a *job.Refusal. There is a check for each form of a job, Text and
+// Sources, and one for the environment of each.
+package policy
 
 import (
 	"fmt"
@@ -7,24 +14,24 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
-// refusal is why a job is not run.
-type refusal struct {
-	cause  job.Cause
-	detail string
+// Compiler is what is known of the one that a job is for.
+type Compiler struct {
+	Family string // "gcc" or "clang"
+	Major  int    // of its version
+	Exec   string // the name to run it by, absolute
+	Path   string // the same, links resolved
 }
 
-func (r *refusal) Error() string { return r.detail }
-
-func refuse(cause job.Cause, format string, args ...any) *refusal {
-	return &refusal{cause, fmt.Sprintf(format, args...)}
+func refuse(cause job.Cause, format string, args ...any) *job.Refusal {
+	return &job.Refusal{Cause: cause, Detail: fmt.Sprintf(format, args...)}
 }
 
-// checkBody decides whether a body of the text form may be handed to a compiler:
-// what a client names is neither run, nor read, nor written.
-func checkBody(b *job.Body, tc *toolchain.Toolchain) error {
+// Text decides whether a job of the text form may be handed to a compiler: what a client
+// names is neither run, nor read, nor written. The caller's own words, which name the
+// language, the source and the output, have to stand behind b.Args.
+func Text(b *job.Body, tc Compiler, text []byte) error {
 	if b.Name == "" || b.Name[0] == '-' || b.Name[0] == '@' {
 		return refuse(job.CausePolicy, "source name %q would be taken for an option", b.Name)
 	}
@@ -39,7 +46,10 @@ func checkBody(b *job.Body, tc *toolchain.Toolchain) error {
 			return refuse(job.CauseMalformed, "outputs of a wrong kind or in a wrong order")
 		}
 	}
-	return checkArgs(b, tc)
+	if err := checkArgs(b, tc); err != nil {
+		return err
+	}
+	return checkText(b.Language, tc, text)
 }
 
 // languages are the -x values of text that is preprocessed, or all but: each with
@@ -58,9 +68,10 @@ var languages = map[string]struct{ suffix, label string }{
 	"objc++-cpp-output":        {".mm", "objective-c++"},
 }
 
-// metricLanguage is a label's value: bounded, whatever a client says.
-func metricLanguage(x string) string {
-	if l, ok := languages[x]; ok {
+// Label is a language in a word for metrics, "c" for "cpp-output" say: one of a few, and
+// "other" for what Text would not take, whatever a client says.
+func Label(language string) string {
+	if l, ok := languages[language]; ok {
 		return l.label
 	}
 	return "other"
@@ -72,7 +83,7 @@ func metricLanguage(x string) string {
 // an option that is not known here is refused, and one that the table keeps from
 // leaving is refused when it comes; and each value is one that the table has a rule
 // for. What the daemon adds stands behind it all.
-func checkArgs(b *job.Body, tc *toolchain.Toolchain) error {
+func checkArgs(b *job.Body, tc Compiler) error {
 	args := b.Args
 	if what := compile.TooLong(args); what != "" {
 		return refuse(job.CausePolicy, "a command that is %s", what)
@@ -112,27 +123,32 @@ func checkArgs(b *job.Body, tc *toolchain.Toolchain) error {
 	return nil
 }
 
-// environment makes the compiler's environment from nothing. The client's words
-// can choose the language of messages and the date of __DATE__, no more.
-func environment(b *job.Body, tmp string) ([]string, error) {
-	env := []string{"PATH=" + searchPath, "TMPDIR=" + tmp}
-	env, err := allowed(env, b.Env, compile.GoesWithText)
-	if err == nil && !slices.ContainsFunc(b.Env, func(e string) bool { name, _, _ := strings.Cut(e, "="); return compile.IsLocale(name) }) {
+// TextVariables are those of a client's variables, NAME=value each, that its text may be
+// compiled with: they can choose the language of messages and the date of __DATE__, no
+// more. Where they choose no language, one that is always there is added.
+func TextVariables(client []string) ([]string, error) {
+	env, err := allowed(client, compile.GoesWithText)
+	if err == nil && !slices.ContainsFunc(env, func(e string) bool { name, _, _ := strings.Cut(e, "="); return compile.IsLocale(name) }) {
 		env = append(env, "LC_ALL=C")
 	}
 	return env, err
 }
 
+// SourcesVariables are the same for a compile of the sources form.
+func SourcesVariables(client []string) ([]string, error) {
+	return allowed(client, compile.GoesWithSources)
+}
+
 // maxVariables is more than there are names of variables that go along.
 const maxVariables = 64
 
-// allowed appends a client's variables to env, if all of them go along and each has a
-// value that it may have.
-func allowed(env, more []string, goes func(name string) bool) ([]string, error) {
-	if len(more) > maxVariables {
-		return nil, refuse(job.CausePolicy, "%d variables", len(more))
+// allowed gives a client's variables anew, if all of them go along and each has a value
+// that it may have.
+func allowed(client []string, goes func(name string) bool) ([]string, error) {
+	if len(client) > maxVariables {
+		return nil, refuse(job.CausePolicy, "%d variables", len(client))
 	}
-	for _, e := range more {
+	for _, e := range client {
 		name, value, ok := strings.Cut(e, "=")
 		if !ok || !goes(name) {
 			return nil, refuse(job.CausePolicy, "variable %q", name)
@@ -140,7 +156,6 @@ func allowed(env, more []string, goes func(name string) bool) ([]string, error) 
 		if !compile.FitsEnvironment(name, value) {
 			return nil, refuse(job.CausePolicy, "value of the variable %s", name)
 		}
-		env = append(env, e)
 	}
-	return env, nil
+	return slices.Clone(client), nil
 }
