@@ -42,6 +42,9 @@ func (f *flow) collect() (sub *ipc.Submit, reason string) {
 	}
 	s.unsure = pack.Unsure || f.plan.Raw // the text names files that are not here
 	body.Files, body.Dirs, body.Links = pack.Files, append(body.Dirs, pack.Dirs...), pack.Links
+	if _, what := compile.Unasked(f.plan.Driver.Family, body); what != "" {
+		return nil, compile.ReasonNotReproducible + what
+	}
 	enc := body.Append(nil)
 	room := uint64(job.TextOffset(len(enc)))
 	if room > o.Off || len(enc) > job.MaxBodyLen {

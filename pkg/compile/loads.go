@@ -1,6 +1,11 @@
 package compile
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
 
 // loader is the pragma by which gcc takes a precompiled header out of a file that the
 // text names: it maps the file into its memory, and believes the pointers in it.
@@ -68,4 +73,55 @@ func goesOn(text []byte, rest string) bool {
 		}
 	}
 	return true
+}
+
+// Unasked looks through the names that a job of the sources form makes for one under
+// which a compiler of family f loads what no word of the command names: a precompiled
+// header, which is its memory, beside the header; or more words, which nobody has looked at, beside its
+// driver. what is the word behind "not-reproducible:" for such a job, which stays at
+// home and is refused where it comes; "": there is no such name.
+//
+// Where a name leads is not asked, as links lead everywhere: names count as they are spelled, those of
+// directories on the way too.
+func Unasked(f Family, b *job.Body) (name, what string) {
+	for i := range b.Files {
+		if what = f.unasked(b.Files[i].Name); what != "" {
+			return b.Files[i].Name, what
+		}
+	}
+	for i := range b.Links {
+		for _, name = range [...]string{b.Links[i].Name, b.Links[i].Target} {
+			if what = f.unasked(name); what != "" {
+				return name, what
+			}
+		}
+	}
+	for _, name = range b.Dirs {
+		if what = f.unasked(name + "/"); what != "" {
+			return name, what
+		}
+	}
+	for i := range b.Outputs { // they are written when all is read
+		name = b.Outputs[i].Name
+		if what = f.unasked(name[:strings.LastIndexByte(name, '/')+1]); what != "" {
+			return name, what
+		}
+	}
+	return b.Cwd, f.unasked(b.Cwd + "/")
+}
+
+// unasked says what is loaded from under a name; one with a slash at its end is a directory's.
+func (f Family) unasked(name string) string {
+	for _, suffix := range [...]string{".gch", ".pch"} {
+		// In a directory of that name compilers try all that there is.
+		if strings.HasSuffix(name, suffix) || strings.Contains(name, suffix+"/") {
+			return hereOf[herePCH]
+		}
+	}
+	// gcc looks for specs in the directories of its parts. clang looks for a configuration beside itself, by
+	// its own name and by that of what it compiles for, which a command chooses.
+	if f == GCC && (name == "specs" || strings.HasSuffix(name, "/specs")) || f == Clang && strings.HasSuffix(name, ".cfg") {
+		return hereOf[hereSpecs]
+	}
+	return ""
 }

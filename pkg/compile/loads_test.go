@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 func TestLoadsHeader(t *testing.T) {
@@ -21,6 +23,60 @@ func TestLoadsHeader(t *testing.T) {
 	for _, text := range []string{"", "\n", "\\\n", "pch_\npreprocess", "pch_\\\n\npreprocess", "pch_preproces\\\n", "pch\\\n preprocess", "#pragma GCC poison x\n", "p\\", "??/\n"} {
 		if LoadsHeader([]byte(text)) {
 			t.Errorf("%q loads a header", text)
+		}
+	}
+}
+
+// TestUnasked: names count wherever a job says them, and as they are spelled.
+func TestUnasked(t *testing.T) {
+	honest := func() *job.Body {
+		return &job.Body{
+			Cwd: "/src/specs", Files: []job.SourceFile{{Name: "a.c"}, {Name: "specs.h"}, {Name: "/usr/include/c++/12/bits/stdc++.h"}, {Name: "clang.cfg.h"}, {Name: "x.gch.h"}},
+			Dirs: []string{"specs", "x.cfg"}, Links: []job.Link{{Name: "/l", Target: "/src/specs/dir"}}, Outputs: []job.Output{{Name: "x.o"}, {Name: "specs"}},
+		}
+	}
+	for _, f := range []Family{GCC, Clang} {
+		if name, what := Unasked(f, honest()); what != "" {
+			t.Errorf("%q: %s", name, what)
+		}
+	}
+	for _, test := range []struct {
+		name, gcc, clang string
+	}{
+		{"h.gch", "pch", "pch"}, {"/x/h.pch", "pch", "pch"}, {"h.gch/c", "pch", "pch"}, {"h.pch/../c", "pch", "pch"},
+		{"specs", "specs", ""}, {"/usr/lib/gcc/x/specs", "specs", ""}, {"d/../specs", "specs", ""},
+		{"clang.cfg", "", "specs"}, {"/usr/bin/x-clang++.cfg", "", "specs"}, {".cfg", "", "specs"},
+	} {
+		for _, f := range []Family{GCC, Clang} {
+			want := test.gcc
+			if f == Clang {
+				want = test.clang
+			}
+			for where, put := range map[string]func(*job.Body){
+				"file":   func(b *job.Body) { b.Files = append(b.Files, job.SourceFile{Name: test.name}) },
+				"link":   func(b *job.Body) { b.Links = append(b.Links, job.Link{Name: test.name, Target: "/x"}) },
+				"target": func(b *job.Body) { b.Links = append(b.Links, job.Link{Name: "/x", Target: test.name}) },
+			} {
+				b := honest()
+				put(b)
+				if _, what := Unasked(f, b); what != want {
+					t.Errorf("family %d, %s %q: %q, want %q", f, where, test.name, what, want)
+				}
+			}
+			if want != "pch" {
+				continue
+			}
+			for where, put := range map[string]func(*job.Body){
+				"directory":         func(b *job.Body) { b.Dirs = append(b.Dirs, test.name) },
+				"working directory": func(b *job.Body) { b.Cwd = "/x/" + test.name },
+				"output's":          func(b *job.Body) { b.Outputs = append(b.Outputs, job.Output{Name: test.name + "/x.d"}) },
+			} {
+				b := honest()
+				put(b)
+				if _, what := Unasked(f, b); what != want {
+					t.Errorf("family %d, %s %q: %q, want %q", f, where, test.name, what, want)
+				}
+			}
 		}
 	}
 }

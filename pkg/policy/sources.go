@@ -36,9 +36,6 @@ func Sources(b *job.Body, tc Compiler, text []byte) (*compile.Plan, error) {
 	if !compile.CompilerName(b.Argv0) {
 		return nil, refuse(job.CausePolicy, "compiler's name %q", b.Argv0)
 	}
-	if err := checkNames(b); err != nil {
-		return nil, err
-	}
 	if err := checkPrograms(b.Args); err != nil {
 		return nil, err
 	}
@@ -51,6 +48,9 @@ func Sources(b *job.Body, tc Compiler, text []byte) (*compile.Plan, error) {
 	// One clang acts as several compilers, by its name.
 	if here, _ := compile.DriverOf(tc.Exec, tc.Path); !ok || d != here {
 		return nil, refuse(job.CausePolicy, "compiler's name %q", b.Argv0)
+	}
+	if name, what := compile.Unasked(d.Family, b); what != "" {
+		return nil, refuse(job.CausePolicy, "name %q, which the compiler would look for by itself", name)
 	}
 	p := compile.Parse(b.Args, d, environmentOf(b))
 	if p.Local {
@@ -119,26 +119,6 @@ func environmentOf(b *job.Body) func(string) (string, bool) {
 func checkText(language string, tc Compiler, text []byte) error {
 	if tc.Family == "gcc" && compile.LoadsHeader(text) {
 		return refuse(job.CausePolicy, "%s text that loads a precompiled header", language)
-	}
-	return nil
-}
-
-// checkNames keeps files from a tree that a compiler would load as memory, and not
-// read as text: headers that are precompiled. It looks for them by itself, beside a header that is
-// named. Our wrapper sends none.
-func checkNames(b *job.Body) error {
-	loads := func(name string) bool {
-		return strings.HasSuffix(name, ".gch") || strings.HasSuffix(name, ".pch") || strings.Contains(name, ".gch/")
-	}
-	for i := range b.Files {
-		if loads(b.Files[i].Name) {
-			return refuse(job.CausePolicy, "file %q", b.Files[i].Name)
-		}
-	}
-	for i := range b.Links {
-		if loads(b.Links[i].Name) {
-			return refuse(job.CausePolicy, "link %q", b.Links[i].Name)
-		}
 	}
 	return nil
 }
