@@ -18,7 +18,8 @@ import (
 
 var (
 	full  = flag.Bool("full", false, "every attack, by every compiler, in every mode; else a part")
-	only  = flag.String("only", "", "attacks whose id or class contains this")
+	only  = flag.String("only", "", "attacks whose class is this, or whose id contains it; several with commas")
+	by    = flag.String("by", "", "attacks by compilers whose name begins so")
 	where = flag.String("mode", "", "modes with this name only")
 	tell  = flag.Bool("tell", false, "say what came of each attack")
 )
@@ -117,7 +118,11 @@ func chosen(t *testing.T, have map[string]bool, seed int) []trial {
 		list = some(list, seed)
 	}
 	return slices.DeleteFunc(list, func(tr trial) bool {
-		return *only != "" && !strings.Contains(tr.id, *only) && tr.class != *only
+		asked := *only == ""
+		for _, w := range strings.Split(*only, ",") {
+			asked = asked || strings.Contains(tr.id, w) || tr.class == w
+		}
+		return !asked || !strings.HasPrefix(tr.cc, *by)
 	})
 }
 

@@ -21,6 +21,8 @@
 //	on COMPILERS            args and leak that follow, up to source, are for these
 //	lang, name, argv0, cwd  of the body; the defaults are what an honest client says
 //	output KIND:NAME...     the body's outputs, or "none"
+//	since FAMILY VERSION    compilers before that do not have what it needs; where one does, the control must be
+//	                        breached by it. Without the version: all of the family have it
 //	limit, cancel DURATION  that the job asks for; when it is taken back
 //	repeat N, sink N        so many at once on one connection; bytes for the result
 //	with tenant             another client's job runs meanwhile
@@ -28,8 +30,9 @@
 //	form sources            with file, bring, same, link, dir, front, compiler: see sources.txt
 //	source, sourcefile F, nosource
 //
-// In each line {NAME} is a place of the judge's (see plant), %N|text| is N times text; a
-// line of a source that begins with %N% is N lines, %i in it the line's number.
+// In each line {NAME} is a place of the judge's (see plant) or of the compiler's (see
+// site.about), %N|text| is N times text; a line of a source that begins with %N% is N lines,
+// %i in it the line's number.
 package attacks
 
 import (
@@ -56,6 +59,7 @@ type attack struct {
 	compilers               []string
 	args, leaks             map[string][]string // by compiler
 	oracles                 []string
+	since                   map[string]int // by family
 	env                     []string
 	lang, name, argv0, cwd  *string
 	outputs                 []string
@@ -153,7 +157,7 @@ func parseCorpus(text string) ([]*attack, error) {
 			if len(f) != 5 {
 				return nil, fmt.Errorf("line %d: %q", i+1, line)
 			}
-			a = &attack{id: f[0], class: f[1], vector: f[2], compilers: compilerList(f[3]), must: f[4], args: map[string][]string{}, leaks: map[string][]string{}, repeat: 1}
+			a = &attack{id: f[0], class: f[1], vector: f[2], compilers: compilerList(f[3]), must: f[4], args: map[string][]string{}, leaks: map[string][]string{}, since: map[string]int{}, repeat: 1}
 			all = append(all, a)
 			on, into = a.compilers, nil
 			continue
@@ -202,6 +206,14 @@ func (a *attack) line(word, rest string, on *[]string, into **string) error {
 		*map[string]**string{"lang": &a.lang, "name": &a.name, "argv0": &a.argv0, "cwd": &a.cwd, "encoded": &a.encoded}[word] = &v
 	case "output":
 		a.outputs = strings.Fields(rest)
+	case "since":
+		family, version, _ := strings.Cut(rest, " ")
+		n, err := strconv.Atoi("0" + version)
+		if family != "gcc" && family != "clang" {
+			err = fmt.Errorf("since %s: no such family", rest)
+		}
+		a.since[family] = n
+		return err
 	case "limit", "cancel":
 		d, err := time.ParseDuration(rest)
 		*map[string]*time.Duration{"limit": &a.limit, "cancel": &a.cancel}[word] = d
@@ -329,6 +341,12 @@ func repeated(s string) string {
 		n, _ := strconv.Atoi(f[1])
 		return strings.Repeat(strings.ReplaceAll(f[2], `\0`, "\x00"), n)
 	})
+}
+
+// works reports whether the control has to be breached by a trial with a compiler.
+func (t trial) works(family string, major int) bool {
+	since, ok := t.since[family]
+	return ok && major >= since
 }
 
 // trials are the attacks, each by the compilers of have that it is for.

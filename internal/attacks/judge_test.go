@@ -125,9 +125,17 @@ func (s *site) dial(ctx context.Context) (*rawjob.Client, error) {
 	return s.client, nil
 }
 
+// about makes the places of a compiler known: where its driver lies and is called, where it has
+// its parts, and what it compiles for.
+func (s *site) about(tc *toolchain.Toolchain) {
+	s.c.names["DRIVERDIR"], s.c.names["CALLDIR"], s.c.names["TARGET"] = filepath.Dir(tc.Path), filepath.Dir(tc.Exec), tc.Target
+	s.c.names["PARTS"] = filepath.Join("/usr/lib/gcc", tc.Target, strconv.Itoa(tc.Major))
+}
+
 // job makes what is sent.
 func (s *site) job(t trial) (*rawjob.Job, error) {
-	a := t.attack
+	a, tc := t.attack, s.tcs[t.cc]
+	s.about(&tc)
 	b := &job.Body{Argv0: t.cc, Language: "cpp-output", Name: "in.c", Cwd: "/src", Outputs: []job.Output{{Name: "out.o"}}}
 	if strings.HasSuffix(t.cc, "++") {
 		b.Language, b.Name = "c++-cpp-output", "in.cc"
