@@ -13,7 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/config"
 	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
 	"github.com/rdistcc/rdistcc/pkg/tree"
-	"github.com/rdistcc/rdistcc/pkg/worker"
+	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
 var version = "devel" // set by the Makefile
@@ -27,8 +27,8 @@ const (
 
 func main() {
 	switch os.Args[0] {
-	case worker.GuardArg0:
-		worker.Guard()
+	case workdir.Arg0:
+		workdir.Main()
 	case tree.Arg0:
 		tree.Main()
 	case probe.Arg0:

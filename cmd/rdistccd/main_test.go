@@ -20,7 +20,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
 	"github.com/rdistcc/rdistcc/pkg/tree"
-	"github.com/rdistcc/rdistcc/pkg/worker"
+	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
 // patience bounds every wait; it is reached only when something is wrong.
@@ -28,7 +28,7 @@ const patience = 60 * time.Second
 
 func TestMain(m *testing.M) {
 	switch os.Args[0] {
-	case worker.GuardArg0, tree.Arg0, probe.Arg0, "rdistccd":
+	case workdir.Arg0, tree.Arg0, probe.Arg0, "rdistccd":
 		main()
 	}
 	os.Exit(m.Run())

@@ -22,6 +22,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/telemetry"
 	"github.com/rdistcc/rdistcc/pkg/worker"
+	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
 // closeTime bounds what is left to do at the end: a scrape.
@@ -169,7 +170,7 @@ func (d *daemon) work() (err error) {
 	}
 	base := c.Daemon.WorkDir
 	if base == "" {
-		base = worker.DefaultBase(os.Getenv("TMPDIR"))
+		base = workdir.DefaultBase(os.Getenv("TMPDIR"))
 	}
 	slot, prefault := slotSize(c)
 	metrics := d.metrics

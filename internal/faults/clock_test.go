@@ -49,7 +49,7 @@ var wallClock = map[string]string{
 	"cmd/rdistcc/start.go":          "an mtime, in both directions",
 	"pkg/iwarp/lastwords.go":        "a deadline that has passed",
 	"pkg/iwarp/iwarptest/pcap.go":   "a file's format",
-	"pkg/worker/workdir.go":         "an mtime; a work area that is not seen as old is so an hour later",
+	"pkg/worker/workdir/area.go":    "an mtime; a work area that is not seen as old is so an hour later",
 	"pkg/worker/confined.go":        "an mtime, as a compiler sees it",
 	"pkg/worker/conn.go":            "what the clock says is told to clients, for rdistcc doctor",
 	"cmd/rdistcc-cm/doctor_host.go": "two machines' clocks are compared",

@@ -148,7 +148,7 @@ type Daemon struct {
 	Nice       int           `yaml:"nice"`
 	Allow      []string      `yaml:"allow"`    // networks; needed beyond loopback
 	User       string        `yaml:"user"`     // to become when started as root
-	WorkDir    string        `yaml:"work-dir"` // base of the work area; empty = worker.DefaultBase
+	WorkDir    string        `yaml:"work-dir"` // base of the work area; empty = workdir.DefaultBase
 	JobTimeout time.Duration `yaml:"job-timeout"`
 	PIDFile    string        `yaml:"pid-file"`
 	Tree       string        `yaml:"tree"` // private trees for compiles: auto, require, off

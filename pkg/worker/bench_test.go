@@ -11,12 +11,13 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
 // shm is a directory where the daemon would make its work area.
 func shm(b *testing.B) string {
 	b.Helper()
-	dir, err := os.MkdirTemp(DefaultBase(""), "rdistcc-bench-")
+	dir, err := os.MkdirTemp(workdir.DefaultBase(""), "rdistcc-bench-")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -161,7 +161,7 @@ func (r *runner) honestBy(i int, language string) error {
 
 // probe runs the probe in the stand, as compiles are run, against what this daemon has.
 func (r *runner) probe(v *verdict) error {
-	host, err := probe.NewHost(r.s.area.path)
+	host, err := probe.NewHost(r.s.area.Path)
 	if err != nil {
 		return err
 	}

@@ -109,7 +109,7 @@ func (r *runner) textOutputs(b *job.Body, out *capture, res *job.Result, g *gath
 	}
 	for i := range b.Outputs {
 		name := outputName(b.Outputs[i].Kind)
-		fd, st, err := r.out.open(name)
+		fd, st, err := r.out.Open(name)
 		if errors.Is(err, unix.ENOENT) {
 			continue
 		}
@@ -129,9 +129,9 @@ func (r *runner) roomLeft(out *capture) error {
 	if err != nil || !bytes.Contains(words, []byte("No space left on device")) {
 		return err
 	}
-	place := r.s.area.path
+	place := r.s.area.Path
 	if r.out != nil {
-		place = r.out.path
+		place = r.out.Path
 	} else if !r.s.cage.bare {
 		r.s.o.Metrics.denial(deniedDisk)
 		return refuse(job.CauseTooBig, "the compile needs more than the %d bytes that a job may write", r.s.treeRoom())

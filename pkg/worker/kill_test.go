@@ -9,12 +9,9 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
@@ -112,83 +109,5 @@ func TestDaemonThatEndsLeavesNothing(t *testing.T) {
 	}
 	if left, err := os.ReadDir(base); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
-	}
-}
-
-// Daemon and guard killed at once: the next daemon cleans up, and leaves alone
-// what is somebody else's.
-func TestStaleAreasAreRemoved(t *testing.T) {
-	base := t.TempDir()
-	held, err := newWorkArea(base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stale, err := newWorkArea(base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stale.dir.Close() // as the kernel does for the dead
-	src := filepath.Join(stale.path, "job0", "src")
-	if err := os.MkdirAll(src, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	orphan := exec.Command("sleep", "1000")
-	orphan.Dir = src
-	orphan.SysProcAttr = newGroup
-	if err := orphan.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- orphan.Wait() }()
-	for name, mode := range map[string]os.FileMode{"rdistccd-open": 0o755, "other": 0o700, newPrefix + "young": 0o700} {
-		if err := os.Mkdir(filepath.Join(base, name), mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Symlink("/etc", filepath.Join(base, "rdistccd-link")); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := removeStale(base); n != 1 || err != nil {
-		t.Errorf("removed %d, %v", n, err)
-	}
-	<-ended
-	for _, name := range []string{filepath.Base(held.path), "rdistccd-open", "other", newPrefix + "young", "rdistccd-link"} {
-		if _, err := os.Lstat(filepath.Join(base, name)); err != nil {
-			t.Error(err)
-		}
-	}
-	if _, err := os.Lstat(stale.path); err == nil {
-		t.Error("the stale area is still there")
-	}
-	if err := held.remove(); err != nil {
-		t.Error(err)
-	}
-}
-
-// The guard is in a session of its own, where no terminal reaches it, and the area
-// is not left over as long as it lives.
-func TestGuardHoldsTheArea(t *testing.T) {
-	base := t.TempDir()
-	area, err := newWorkArea(base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := startGuard(area)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if sid, err := unix.Getsid(g.cmd.Process.Pid); err != nil || sid != g.cmd.Process.Pid {
-		t.Errorf("the guard is in session %d, %v", sid, err)
-	}
-	area.dir.Close()
-	// It holds the lock on until it has cleaned up.
-	if stale(area.path, false) {
-		t.Error("the area counts as left over while its guard lives")
-	}
-	if err := g.stop(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Lstat(area.path); err == nil {
-		t.Error("the guard left the area")
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
 	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
 // serverArg0 is how this program is called when it is to be a daemon.
@@ -16,8 +17,8 @@ var newGroup = &syscall.SysProcAttr{Setpgid: true}
 
 func TestMain(m *testing.M) {
 	switch os.Args[0] {
-	case GuardArg0:
-		Guard()
+	case workdir.Arg0:
+		workdir.Main()
 	case tree.Arg0:
 		tree.Main()
 	case probe.Arg0:

@@ -12,6 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/policy"
 	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
 // searchPath is what compilers find their assembler on; package toolchain
@@ -29,7 +30,7 @@ type runner struct {
 	s             *Server
 	i             int
 	dir           string
-	src, out, tmp *jobDir // nil where compiles are confined
+	src, out, tmp *workdir.Dir // nil where compiles are confined
 	stand         stand
 	proven        *tree.Spec // what the stand showed when a canary was there last
 	round         int        // of confinement, when that was
@@ -60,9 +61,9 @@ func (r *runner) settle() error {
 	if r.s.confined {
 		return nil
 	}
-	for name, d := range map[string]**jobDir{"src": &r.src, "out": &r.out, "tmp": &r.tmp} {
+	for name, d := range map[string]**workdir.Dir{"src": &r.src, "out": &r.out, "tmp": &r.tmp} {
 		var err error
-		if *d, err = newJobDir(filepath.Join(r.dir, name)); err != nil {
+		if *d, err = workdir.NewDir(filepath.Join(r.dir, name)); err != nil {
 			return err
 		}
 	}
@@ -70,9 +71,9 @@ func (r *runner) settle() error {
 }
 
 func (r *runner) close() {
-	for _, d := range []*jobDir{r.src, r.out, r.tmp} {
+	for _, d := range []*workdir.Dir{r.src, r.out, r.tmp} {
 		if d != nil {
-			d.close()
+			d.Close()
 		}
 	}
 	for _, d := range r.drains {
@@ -145,11 +146,11 @@ func (r *runner) clean() {
 		}
 		return
 	}
-	for _, dir := range []*jobDir{r.src, r.out, r.tmp} {
+	for _, dir := range []*workdir.Dir{r.src, r.out, r.tmp} {
 		if dir == nil {
 			continue
 		}
-		if err := dir.empty(); err != nil {
+		if err := dir.Empty(); err != nil {
 			r.s.o.Log.Error("clean up after a job", "err", err)
 		}
 	}
@@ -189,11 +190,11 @@ func (r *runner) checkTextJob(t *task, body *job.Body, text []byte) error {
 
 // runText does a task of the text form without a sandbox, in the runner's own directories.
 func (r *runner) runText(t *task, body *job.Body, text []byte) (*job.Result, int) {
-	env, err := textEnvironment(body, r.tmp.path)
+	env, err := textEnvironment(body, r.tmp.Path)
 	if err != nil {
 		return refused(err), 0
 	}
-	if err := r.src.write(body.Name, text); err != nil {
+	if err := r.src.Write(body.Name, text); err != nil {
 		return r.unable(t, err), 0
 	}
 	t.dropSource() // it is a file now
@@ -203,7 +204,7 @@ func (r *runner) runText(t *task, body *job.Body, text []byte) (*job.Result, int
 	}
 	defer out.close()
 	c := &command{
-		env: env, dir: r.src.path,
+		env: env, dir: r.src.Path,
 		stdin: int(r.s.devNull.Fd()), stdout: out.to[0].fd(), stderr: out.to[1].fd(),
 		nice: r.s.settings.Load().Nice, file: r.s.o.File, memory: r.s.o.Memory, limit: r.limit(t),
 	}

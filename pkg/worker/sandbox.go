@@ -98,13 +98,13 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 	if !s.trees {
 		s.cage.bare = true
 		first.stand.bare = first.dir
-		if dir := closedTo(filepath.Dir(s.area.path)); s.ownUsers && dir != "" {
+		if dir := closedTo(filepath.Dir(s.area.Path)); s.ownUsers && dir != "" {
 			s.o.Log.Warn("compiles have no users of their own: they could not get to the work directory; set daemon.work-dir to one that they can", "closed", dir)
 			s.users.release()
 			s.ownUsers, first.stand.user = false, 0
 		}
 		if s.ownUsers { // they have to get to their own directories, and see no more of it
-			if err := os.Chmod(s.area.path, 0o711); err != nil {
+			if err := os.Chmod(s.area.Path, 0o711); err != nil {
 				return err
 			}
 		}

@@ -95,8 +95,14 @@ func (ts *testServer) finish() {
 	if left, err := os.ReadDir(ts.base); err != nil || len(left) > 0 {
 		ts.t.Errorf("left in the work base: %v, %v", left, err)
 	}
-	for _, p := range processesBelow(ts.base) {
-		ts.t.Errorf("process %d still works in the work base", p)
+	links, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		ts.t.Error(err)
+	}
+	for _, link := range links {
+		if cwd, err := os.Readlink(link); err == nil && strings.HasPrefix(cwd, ts.base+"/") {
+			ts.t.Errorf("%s: still in %s", link, cwd)
+		}
 	}
 	if ts.t.Failed() {
 		ts.t.Logf("server's log:\n%s", ts.log)

@@ -35,6 +35,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
 // Options of a Server.
@@ -113,8 +114,8 @@ type Server struct {
 	slots    *arena.Pool
 	outputs  *arena.Pool
 	large    *largeMemory
-	area     *workArea
-	guard    *guard
+	area     *workdir.Area
+	guard    *workdir.Guard
 	devNull  *os.File
 	listed   atomic.Pointer[[]toolchain.Toolchain]
 	trees    bool // jobs of the sources form are taken; set once by New
@@ -268,7 +269,7 @@ func (s *Server) proveAll(ctx context.Context, list []*runner) error {
 
 // open gets the server's resources; release gives back what it got.
 func (s *Server) open() error {
-	if n, err := removeStale(s.o.WorkBase); err != nil {
+	if n, err := workdir.RemoveStale(s.o.WorkBase); err != nil {
 		s.o.Log.Warn("old work directories", "err", err)
 	} else if n > 0 {
 		s.o.Log.Info("removed work directories of daemons that were killed", "count", n)
@@ -288,10 +289,10 @@ func (s *Server) open() error {
 	if s.large, err = newLargeMemory(s.o.Large, max(s.o.Source, s.o.Result), most); err != nil {
 		return err
 	}
-	if s.area, err = newWorkArea(s.o.WorkBase); err != nil {
+	if s.area, err = workdir.New(s.o.WorkBase); err != nil {
 		return err
 	}
-	s.guard, err = startGuard(s.area)
+	s.guard, err = workdir.StartGuard(s.area)
 	return err
 }
 
@@ -299,12 +300,12 @@ func (s *Server) release() {
 	s.stop()
 	s.serving.Wait()
 	if s.area != nil {
-		if err := s.area.remove(); err != nil {
+		if err := s.area.Remove(); err != nil {
 			s.o.Log.Error("remove work directory", "err", err)
 		}
 	}
 	if s.guard != nil {
-		if err := s.guard.stop(); err != nil {
+		if err := s.guard.Stop(); err != nil {
 			s.o.Log.Error("end", "err", err)
 		}
 	}
@@ -425,4 +426,4 @@ func (s *Server) Close() {
 }
 
 // runnerDir is where a runner's jobs are compiled.
-func (s *Server) runnerDir(i int) string { return filepath.Join(s.area.path, fmt.Sprintf("job%d", i)) }
+func (s *Server) runnerDir(i int) string { return filepath.Join(s.area.Path, fmt.Sprintf("job%d", i)) }

@@ -1,9 +1,11 @@
-package worker
+// Package workdir is where a daemon's compiles work on disk, or in memory that looks so: an
+// Area, one directory a daemon, and in it a Dir for each kind of file of a job. Whatever way a daemon
+// ends, nothing of it stays and nothing works on in it: it removes the area itself, its guard
+// does when it was killed, and a later daemon when both were.
+package workdir
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,11 +13,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
-// A daemon's work area is one directory. While the daemon or its guard lives, a
+// A work area is one directory. While the daemon or its guard lives, a
 // lock (flock) on it is held, so a later daemon knows which ones are left over. It
 // gets its final name only once it is locked.
 const (
@@ -23,14 +23,14 @@ const (
 	newPrefix  = ".rdistccd-"
 )
 
-// workArea is a locked private directory.
-type workArea struct {
-	path string
+// Area is a locked private directory.
+type Area struct {
+	Path string   // as the kernel names it
 	dir  *os.File // carries the lock
 }
 
-// newWorkArea makes a work area below base, mode 0700.
-func newWorkArea(base string) (*workArea, error) {
+// New makes a work area below base, mode 0700. Remove ends it.
+func New(base string) (*Area, error) {
 	named := base
 	base, err := filepath.EvalSymlinks(base) // as the kernel will name it
 	if err != nil {
@@ -45,7 +45,7 @@ func newWorkArea(base string) (*workArea, error) {
 		if err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 			path := filepath.Join(base, areaPrefix+filepath.Base(tmp)[len(newPrefix):])
 			if err = os.Rename(tmp, path); err == nil {
-				return &workArea{path: path, dir: dir}, nil
+				return &Area{Path: path, dir: dir}, nil
 			}
 		}
 		dir.Close()
@@ -54,16 +54,16 @@ func newWorkArea(base string) (*workArea, error) {
 	return nil, fmt.Errorf("lock work directory: %w", err)
 }
 
-// remove deletes the area; processes that still work in it are killed.
-func (w *workArea) remove() error {
-	err := clearArea(w.path)
+// Remove deletes the area; processes that still work in it are killed.
+func (w *Area) Remove() error {
+	err := clearArea(w.Path)
 	w.dir.Close()
 	return err
 }
 
-// removeStale deletes the work areas of daemons that are gone, and kills what
+// RemoveStale deletes the work areas below base of daemons that are gone, and kills what
 // still works in them. It returns how many there were.
-func removeStale(base string) (int, error) {
+func RemoveStale(base string) (int, error) {
 	entries, err := os.ReadDir(base)
 	if err != nil {
 		return 0, fmt.Errorf("look for old work directories: %w", err)
@@ -166,94 +166,4 @@ func DefaultBase(tmpdir string) string {
 		return shm
 	}
 	return "/tmp"
-}
-
-// jobDir is a directory that jobs use one after another.
-type jobDir struct {
-	path string
-	fd   int
-	buf  [2048]byte // directory entries
-}
-
-func newJobDir(path string) (*jobDir, error) {
-	if err := os.Mkdir(path, 0o700); err != nil {
-		return nil, fmt.Errorf("make work directory: %w", err)
-	}
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("make work directory: %w", err)
-	}
-	return &jobDir{path: path, fd: fd}, nil
-}
-
-func (d *jobDir) close() { unix.Close(d.fd) }
-
-// empty removes what a job has left. An entry that was removed may shift others
-// past the reader, so it looks until it finds nothing.
-func (d *jobDir) empty() error {
-	for {
-		if _, err := unix.Seek(d.fd, 0, unix.SEEK_SET); err != nil {
-			return &os.PathError{Op: "seek", Path: d.path, Err: err}
-		}
-		n, err := unix.ReadDirent(d.fd, d.buf[:])
-		if err != nil {
-			return &os.PathError{Op: "readdir", Path: d.path, Err: err}
-		}
-		_, _, names := unix.ParseDirent(d.buf[:n], -1, nil) // without . and ..
-		if len(names) == 0 {
-			return nil
-		}
-		for _, name := range names {
-			err := unix.Unlinkat(d.fd, name, 0)
-			if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
-				err = os.RemoveAll(filepath.Join(d.path, name))
-			}
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return &os.PathError{Op: "remove", Path: filepath.Join(d.path, name), Err: err}
-			}
-		}
-	}
-}
-
-// write makes a file that was not there.
-func (d *jobDir) write(name string, b []byte) error {
-	fd, err := unix.Openat(d.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return &os.PathError{Op: "create", Path: name, Err: err}
-	}
-	for len(b) > 0 && err == nil {
-		var n int
-		n, err = unix.Write(fd, b)
-		if errors.Is(err, unix.EINTR) {
-			err = nil
-			continue
-		}
-		b = b[max(n, 0):]
-	}
-	if cerr := unix.Close(fd); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return &os.PathError{Op: "write", Path: name, Err: err}
-	}
-	return nil
-}
-
-// open gives a file of the directory to read. Only a regular file of ours counts:
-// no link, no device.
-func (d *jobDir) open(name string) (fd int, st *unix.Stat_t, err error) {
-	fd, err = unix.Openat(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, nil, &os.PathError{Op: "open", Path: name, Err: err}
-	}
-	st = new(unix.Stat_t)
-	if err := unix.Fstat(fd, st); err != nil {
-		unix.Close(fd)
-		return -1, nil, &os.PathError{Op: "stat", Path: name, Err: err}
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Nlink != 1 {
-		unix.Close(fd)
-		return -1, nil, refuse(job.CauseInternal, "%s is not the compiler's own regular file", name)
-	}
-	return fd, st, nil
 }

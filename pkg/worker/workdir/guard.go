@@ -1,4 +1,4 @@
-package worker
+package workdir
 
 import (
 	"fmt"
@@ -9,15 +9,15 @@ import (
 	"syscall"
 )
 
-// GuardArg0 is how the program is called when it is to be the guard: main, and the
-// test's main, look at os.Args[0] and hand over to Guard.
-const GuardArg0 = "rdistccd-guard"
+// Arg0 is how the program is called when it is to be the guard: main, and the test's
+// main, look at os.Args[0] and hand over to Main.
+const Arg0 = "rdistccd-guard"
 
-// Guard outlives a daemon that was killed: it waits until the pipe on its standard
+// Main is the guard, and does not return. It outlives a daemon that was killed: it waits until the pipe on its standard
 // input closes, kills every process that works below the work area named by its
 // first argument, and removes it. In a session of its own and deaf to the
 // terminal's signals it is not killed together with the daemon.
-func Guard() {
+func Main() {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	if len(os.Args) != 2 {
 		os.Exit(101)
@@ -31,16 +31,16 @@ func Guard() {
 	os.Exit(0)
 }
 
-// guard is the daemon's end.
-type guard struct {
+// Guard is the daemon's end.
+type Guard struct {
 	cmd  *exec.Cmd
 	pipe io.WriteCloser
 }
 
-// startGuard re-executes this program as the guard of area.
-func startGuard(area *workArea) (*guard, error) {
-	cmd := exec.Command("/proc/self/exe", area.path)
-	cmd.Args[0] = GuardArg0
+// StartGuard re-executes this program as the guard of area. Stop ends it.
+func StartGuard(area *Area) (*Guard, error) {
+	cmd := exec.Command("/proc/self/exe", area.Path)
+	cmd.Args[0] = Arg0
 	cmd.Env = []string{"GOMAXPROCS=1"}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -54,11 +54,11 @@ func startGuard(area *workArea) (*guard, error) {
 		pipe.Close()
 		return nil, fmt.Errorf("start guard: %w", err)
 	}
-	return &guard{cmd, pipe}, nil
+	return &Guard{cmd, pipe}, nil
 }
 
-// stop ends the guard, which clears the area if that is still there.
-func (g *guard) stop() error {
+// Stop ends the guard, which clears the area if that is still there.
+func (g *Guard) Stop() error {
 	g.pipe.Close()
 	if err := g.cmd.Wait(); err != nil {
 		return fmt.Errorf("guard: %w", err)
