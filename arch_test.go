@@ -21,7 +21,7 @@ const module = "github.com/rdistcc/rdistcc/"
 // needs a new edge adds it here and argues for it.
 var edges = map[string][]string{
 	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/job", "pkg/jobserver", "pkg/sources"},
-	"cmd/rdistcc-cm":   {"internal/rawjob", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/discover", "pkg/hostlist", "pkg/identity", "pkg/identity/authority", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/sandbox", "pkg/telemetry", "pkg/toolchain"}, // what doctor asks by itself
+	"cmd/rdistcc-cm":   {"internal/rawjob", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/discover", "pkg/hostlist", "pkg/identity", "pkg/identity/authority", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/sandbox", "pkg/telemetry", "pkg/toolchain"}, // what doctor asks by itself
 	"cmd/rdistccd":     {"pkg/cgroup", "pkg/config", "pkg/discover", "pkg/identity", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/sandbox", "pkg/sandbox/probe", "pkg/telemetry", "pkg/toolchain", "pkg/tree", "pkg/worker", "pkg/worker/workdir"},
 	"cmd/rdistcc-perf": {"internal/rawjob", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/toolchain"}, // a raw job is also what the hostile ones are sent by
 
@@ -58,9 +58,10 @@ var edges = map[string][]string{
 	"pkg/config":              {"pkg/hostlist"},
 	"pkg/telemetry":           {"pkg/iwarp"},
 	"pkg/artifact":            {},
-	"pkg/connmgr": {"pkg/arena", "pkg/artifact", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/machine", "pkg/digest", "pkg/driver/recipes", "pkg/fetch", "pkg/history", "pkg/hostlist", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job",
+	"pkg/connmgr": {"pkg/arena", "pkg/artifact", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/digest", "pkg/driver/recipes", "pkg/fetch", "pkg/history", "pkg/hostlist", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job",
 		"pkg/pack", "pkg/sandbox", "pkg/scheduler", "pkg/telemetry", "pkg/toolchain"},
 	"pkg/connmgr/machine":       {"pkg/cgroup"},
+	"pkg/connmgr/report":        {"pkg/job"}, // a host's load
 	"pkg/connmgr/ipc":           {"pkg/job"},
 	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},
 	"pkg/worker": {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/telemetry", "pkg/toolchain", "pkg/tree",

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdistcc/rdistcc/pkg/config"
-	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/identity"
 )
@@ -210,7 +210,7 @@ func (d *doctor) hosts(f *findings) []hostlist.Host {
 		add(h)
 	}
 	if len(list.Sources) > 0 {
-		var found []connmgr.HostStatus
+		var found []report.HostStatus
 		if _, err := d.c.ask(&found, "hosts"); err != nil {
 			f.warn("hosts", "the list has names that stand for several hosts, which only a connection manager looks up", "compile something, then ask again; or name a host")
 		}
@@ -284,7 +284,7 @@ func (d *doctor) expiry(f *findings, what string, end, now time.Time) {
 
 // managerLine says whether a manager runs, and whether it is of this version.
 func (d *doctor) managerLine(f *findings) {
-	var s connmgr.Status
+	var s report.Status
 	_, err := d.c.ask(&s, "status")
 	switch {
 	case errors.Is(err, errNoManager):

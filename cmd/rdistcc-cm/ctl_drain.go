@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
 func (c *ctl) drainCommand() *cobra.Command {
@@ -31,7 +31,7 @@ func (c *ctl) drainOrNot(verb, short, long string) *cobra.Command {
 		Example: "  rdistcc " + verb + " build7\n  rdistcc " + verb + " '[2001:db8::7]:7632'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			var d connmgr.Drained
+			var d report.Drained
 			data, err := c.ask(&d, verb, args[0])
 			if errors.Is(err, errNoManager) {
 				return c.noManager()
@@ -49,7 +49,7 @@ func (c *ctl) drainOrNot(verb, short, long string) *cobra.Command {
 	return cmd
 }
 
-func drainText(d *connmgr.Drained) string {
+func drainText(d *report.Drained) string {
 	switch {
 	case d.Drained && d.Was:
 		return d.Host + " was drained already"

@@ -8,16 +8,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
 func TestDrainForPeople(t *testing.T) {
 	s := newShell(t)
 	s.want(100, "", "no connection manager runs", "drain", "a")
 	s.want(101, "", "accepts 1 arg(s)", "drain")
-	var answer atomic.Pointer[connmgr.Drained]
-	answer.Store(&connmgr.Drained{Host: "a:7632", Drained: true, Running: 2})
+	var answer atomic.Pointer[report.Drained]
+	answer.Store(&report.Drained{Host: "a:7632", Drained: true, Running: 2})
 	s.manager(func(q *ipc.Control) *ipc.Reply {
 		if q.Args[1] == "x" {
 			return &ipc.Reply{Code: 101, Data: []byte("no host x: the hosts are a:7632")}
@@ -27,21 +27,21 @@ func TestDrainForPeople(t *testing.T) {
 	s.want(0, "a:7632 gets nothing new; 2 jobs of this machine will be finished there\n", "", "drain", "a")
 	s.want(0, `"running": 2`, "", "drain", "a", "--json")
 	s.want(101, "", "rdistcc: no host x: the hosts are a:7632\n", "drain", "x")
-	answer.Store(&connmgr.Drained{Host: "a:7632", Drained: true, Was: true})
+	answer.Store(&report.Drained{Host: "a:7632", Drained: true, Was: true})
 	s.want(0, "a:7632 was drained already\n", "", "drain", "a")
-	answer.Store(&connmgr.Drained{Host: "a:7632"})
+	answer.Store(&report.Drained{Host: "a:7632"})
 	s.want(0, "a:7632 gets jobs again\n", "", "undrain", "a")
-	answer.Store(&connmgr.Drained{Host: "a:7632", Was: true})
+	answer.Store(&report.Drained{Host: "a:7632", Was: true})
 	s.want(0, "a:7632 was not drained\n", "", "undrain", "a")
 }
 
 func TestStatsForPeople(t *testing.T) {
 	s := newShell(t)
 	s.want(100, "", "no connection manager runs", "stats")
-	st := connmgr.Stats{Version: "v1", Since: time.Now().Add(-time.Hour), Jobs: sample().Jobs, Retries: 1, Hedges: 3, HedgesWon: 2, Troubles: 4, Audits: map[string]uint64{"same": 5, "differs": 1},
-		BytesOut: 3 << 20, BytesIn: 5000, Hosts: []connmgr.HostStats{{Host: "a:7632", OK: 120, Failed: 1}},
-		Phases:     []connmgr.Quantiles{{Phase: "total", Count: 120, P50: 1500, P90: 90000, P99: 2100000, Max: 130e6}},
-		Prediction: connmgr.Prediction{Count: 100, Near: 80, Twice: 99, Median: 1.02}}
+	st := report.Stats{Version: "v1", Since: time.Now().Add(-time.Hour), Jobs: sample().Jobs, Retries: 1, Hedges: 3, HedgesWon: 2, Troubles: 4, Audits: map[string]uint64{"same": 5, "differs": 1},
+		BytesOut: 3 << 20, BytesIn: 5000, Hosts: []report.HostStats{{Host: "a:7632", OK: 120, Failed: 1}},
+		Phases:     []report.Quantiles{{Phase: "total", Count: 120, P50: 1500, P90: 90000, P99: 2100000, Max: 130e6}},
+		Prediction: report.Prediction{Count: 100, Near: 80, Twice: 99, Median: 1.02}}
 	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, st) })
 	out := strings.Join(strings.Fields(s.want(0, "", "", "stats")), " ")
 	for _, want := range []string{
@@ -54,7 +54,7 @@ func TestStatsForPeople(t *testing.T) {
 		}
 	}
 	s.want(0, `"hedges_won": 2`, "", "stats", "--json")
-	if text := string(statsText(&connmgr.Stats{}, time.Now())); !strings.Contains(text, "no commands yet") {
+	if text := string(statsText(&report.Stats{}, time.Now())); !strings.Contains(text, "no commands yet") {
 		t.Errorf("without commands: %s", text)
 	}
 }
@@ -63,8 +63,8 @@ func TestWhyForPeople(t *testing.T) {
 	s := newShell(t)
 	s.want(100, "", "nothing is known of x.c: no connection manager runs", "why", "x.c")
 	s.want(101, "", "name a file", "why", "")
-	var answer atomic.Pointer[connmgr.Why]
-	answer.Store(&connmgr.Why{Remembered: 12, Since: time.Now()})
+	var answer atomic.Pointer[report.Why]
+	answer.Store(&report.Why{Remembered: 12, Since: time.Now()})
 	s.manager(func(q *ipc.Control) *ipc.Reply {
 		if len(q.Args) != 3 || !filepath.IsAbs(q.Args[1]) || q.Args[2] != "x.c" {
 			t.Errorf("asked %q", q.Args)
@@ -72,10 +72,10 @@ func TestWhyForPeople(t *testing.T) {
 		return reply(t, answer.Load())
 	})
 	s.want(100, "", "nothing is known of x.c: 12 commands since ", "why", "x.c")
-	answer.Store(&connmgr.Why{Remembered: 12, Since: time.Now(), Jobs: []connmgr.JobRecord{
+	answer.Store(&report.Why{Remembered: 12, Since: time.Now(), Jobs: []report.JobRecord{
 		{ID: 7, Began: time.Now().Add(-3 * time.Second), Source: "x.c", Output: "x.o", Compiler: "/usr/bin/gcc", Cwd: "/src", Host: "a:7632", Finished: true,
 			Expected: 200 * time.Millisecond, CompileUS: 180000, CPUUS: 170000, TotalUS: 190000, Attempts: 2, Hedged: "a:7632", BytesOut: 3000,
-			Considered: []connmgr.Considered{{Host: "a:7632", Finish: 210 * time.Millisecond}, {Host: "b:7632", Why: "b:7632 is draining"}}},
+			Considered: []report.Considered{{Host: "a:7632", Finish: 210 * time.Millisecond}, {Host: "b:7632", Why: "b:7632 is draining"}}},
 		{ID: 6, Began: time.Now(), Source: "x.c", Local: true, Reason: "unknown-option:-fnew", Finished: true},
 		{ID: 5, Began: time.Now(), Source: "x.c", Local: true, Reason: "host-lost", Detail: "b:7632 lost (reset)"},
 	}})

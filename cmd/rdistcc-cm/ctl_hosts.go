@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdistcc/rdistcc/pkg/config"
-	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
 )
 
@@ -56,7 +56,7 @@ func (c *ctl) hostsCommand() *cobra.Command {
 		Example: "  rdistcc hosts\n  RDISTCC_HOSTS='build7/8 build8' rdistcc hosts --json",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			var hosts []connmgr.HostStatus
+			var hosts []report.HostStatus
 			data, err := c.ask(&hosts, "hosts")
 			if errors.Is(err, errNoManager) {
 				return c.hostsWithoutManager(asJSON)
@@ -83,15 +83,15 @@ func (c *ctl) hostsWithoutManager(asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	hosts := []connmgr.HostStatus{}
+	hosts := []report.HostStatus{}
 	for _, h := range list.Hosts {
 		if !h.Down {
-			hosts = append(hosts, connmgr.HostStatus{Addr: h.Addr(), State: "unused", Jobs: h.Slots})
+			hosts = append(hosts, report.HostStatus{Addr: h.Addr(), State: "unused", Jobs: h.Slots})
 		}
 	}
 	for i := range list.Sources {
 		if s := &list.Sources[i]; !s.Down {
-			hosts = append(hosts, connmgr.HostStatus{Addr: s.Text, State: "source"})
+			hosts = append(hosts, report.HostStatus{Addr: s.Text, State: "source"})
 		}
 	}
 	if asJSON {
@@ -105,7 +105,7 @@ func (c *ctl) hostsWithoutManager(asJSON bool) error {
 }
 
 // hostTableLines has what a job would find, a line a host.
-func hostTableLines(hosts []connmgr.HostStatus) []byte {
+func hostTableLines(hosts []report.HostStatus) []byte {
 	return table(func(w io.Writer) {
 		fmt.Fprintln(w, "HOST\tSTATE\tJOBS\tRUNNING\tCREDITS\tRTT\tRATE\tSPEED\tLOAD\tTREE\tSANDBOX\tSENT\tRECEIVED\tNOTE")
 		for i := range hosts {
@@ -179,12 +179,12 @@ func (c *ctl) slotsCommand() *cobra.Command {
 // far ones, and the local share, as the manager knows them. Without one it is what the
 // list says. Where that leaves nothing it is the cores.
 func (c *ctl) slots() (int, error) {
-	var p connmgr.Places
+	var p report.Places
 	_, err := c.ask(&p, "places")
 	n := p.Hosts + p.Guess + p.Local
 	if errors.Is(err, errNoManager) {
 		list, _, lerr := c.list()
-		n, err = list.Slots(connmgr.GuessedPlaces), lerr
+		n, err = list.Slots(report.GuessedPlaces), lerr
 	}
 	if err != nil {
 		return 0, err

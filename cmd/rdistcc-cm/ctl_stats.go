@@ -16,8 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
 func (c *ctl) statsCommand() *cobra.Command {
@@ -30,7 +30,7 @@ func (c *ctl) statsCommand() *cobra.Command {
 		Example: "  rdistcc stats\n  rdistcc stats --json | jq '.phases[] | select(.phase == \"total\").p99_us'",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			var s connmgr.Stats
+			var s report.Stats
 			data, err := c.ask(&s, "stats")
 			if errors.Is(err, errNoManager) {
 				return c.noManager()
@@ -49,7 +49,7 @@ func (c *ctl) statsCommand() *cobra.Command {
 }
 
 // statsText is Stats for people.
-func statsText(s *connmgr.Stats, now time.Time) []byte {
+func statsText(s *report.Stats, now time.Time) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "connection manager %s, up %s\n\n", cmp.Or(s.Version, "of unknown version"), age(now.Sub(s.Since)))
 	if len(s.Jobs) == 0 {
@@ -136,7 +136,7 @@ func (c *ctl) topCommand() *cobra.Command {
 			defer t.Stop()
 			for n := 1; ; n++ {
 				text := []byte("no connection manager runs; the first compile starts one\n")
-				var s connmgr.Status
+				var s report.Status
 				if _, err := c.ask(&s, "status"); err == nil {
 					text = statusText(&s, time.Now())
 				} else if !errors.Is(err, errNoManager) {

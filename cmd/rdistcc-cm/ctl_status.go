@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdistcc/rdistcc/pkg/config"
-	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
 func (c *ctl) statusCommand() *cobra.Command {
@@ -29,7 +29,7 @@ func (c *ctl) statusCommand() *cobra.Command {
 		Example: "  rdistcc status\n  rdistcc status --json | jq '.jobs[] | select(.place == \"local\")'\n  watch -n1 rdistcc status",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			var s connmgr.Status
+			var s report.Status
 			data, err := c.ask(&s, "status")
 			if errors.Is(err, errNoManager) {
 				return c.noManager()
@@ -56,7 +56,7 @@ func (c *ctl) marshal(v any) error {
 }
 
 // statusText is a status for people.
-func statusText(s *connmgr.Status, now time.Time) []byte {
+func statusText(s *report.Status, now time.Time) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "connection manager %s, process %d, up %s\n", cmp.Or(s.Version, "of unknown version"), s.PID, age(now.Sub(s.Since)))
 	fmt.Fprintf(&b, "%s under way, %d of %d slots taken", count(s.Running, "command"), s.Slots.Leased, s.Slots.Max)
@@ -96,9 +96,9 @@ func statusText(s *connmgr.Status, now time.Time) []byte {
 }
 
 // offList are drained hosts that s does not show otherwise.
-func offList(s *connmgr.Status) (off []string) {
+func offList(s *report.Status) (off []string) {
 	for _, addr := range s.Drained {
-		if !slices.ContainsFunc(s.Hosts, func(h connmgr.HostStatus) bool { return h.Addr == addr }) {
+		if !slices.ContainsFunc(s.Hosts, func(h report.HostStatus) bool { return h.Addr == addr }) {
 			off = append(off, addr)
 		}
 	}
@@ -106,7 +106,7 @@ func offList(s *connmgr.Status) (off []string) {
 }
 
 // stateOf is a host's state in a word.
-func stateOf(h *connmgr.HostStatus) string {
+func stateOf(h *report.HostStatus) string {
 	switch {
 	case h.Drained:
 		return "drained"
@@ -116,7 +116,7 @@ func stateOf(h *connmgr.HostStatus) string {
 	return h.State
 }
 
-func waitingText(s *connmgr.Status) string {
+func waitingText(s *report.Status) string {
 	var parts []string
 	for _, w := range []struct {
 		n    int
@@ -142,7 +142,7 @@ func table(write func(w io.Writer)) []byte {
 	return []byte(strings.Join(lines, "\n"))
 }
 
-func hostLines(hosts []connmgr.HostStatus) []byte {
+func hostLines(hosts []report.HostStatus) []byte {
 	return table(func(w io.Writer) {
 		fmt.Fprintln(w, "HOST\tSTATE\tRUNNING\tJOBS\tCREDITS\tDONE\tFAILED\tSENT\tRECEIVED\tLOAD\tSANDBOX\tSEEN\t")
 		for i := range hosts {
@@ -171,10 +171,10 @@ func viewAge(ms int64) string {
 
 // jobLines lists where jobs ran, the remote ones first, and what reason is most
 // frequent first.
-func jobLines(jobs []connmgr.JobCount) []byte {
+func jobLines(jobs []report.JobCount) []byte {
 	jobs = slices.Clone(jobs)
-	total := func(j connmgr.JobCount) uint64 { return j.OK + j.Failed }
-	slices.SortStableFunc(jobs, func(a, b connmgr.JobCount) int {
+	total := func(j report.JobCount) uint64 { return j.OK + j.Failed }
+	slices.SortStableFunc(jobs, func(a, b report.JobCount) int {
 		return cmp.Or(cmp.Compare(b.Place, a.Place), cmp.Compare(total(b), total(a)))
 	})
 	var all uint64
@@ -193,7 +193,7 @@ func jobLines(jobs []connmgr.JobCount) []byte {
 const maxTroubles = 5
 
 // troubles are the newest jobs that had to be done here because of trouble.
-func troubles(recent []connmgr.JobRecord, now time.Time) []string {
+func troubles(recent []report.JobRecord, now time.Time) []string {
 	var out []string
 	for i := range recent {
 		r := &recent[i]

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/config"
-	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
@@ -138,20 +138,20 @@ func TestOwnListInItsOrder(t *testing.T) {
 	s.want(0, "env\n", "", "--show-hosts")
 }
 
-func sample() connmgr.Status {
-	return connmgr.Status{
+func sample() report.Status {
+	return report.Status{
 		Version: "v1", PID: 42, Since: time.Now().Add(-90 * time.Minute), ListFrom: "/etc/rdistcc/hosts", Running: 3,
-		Slots:   connmgr.SlotStatus{Max: 64, Leased: 2},
-		Waiting: connmgr.WaitingStatus{Credit: 1},
-		Hosts: []connmgr.HostStatus{
+		Slots:   report.SlotStatus{Max: 64, Leased: 2},
+		Waiting: report.WaitingStatus{Credit: 1},
+		Hosts: []report.HostStatus{
 			{Addr: "a:7632", State: "up", Jobs: 8, Running: 2, Credits: 6, OK: 120, Out: 3 << 20, In: 5000, Load: &job.Load{LoadAvg: 150}, LoadFrom: "board", LoadAgeMS: 320, Tree: true},
 			{Addr: "b:7632", State: "down", Error: "connection refused"},
 			{Addr: "c:7632", State: "up", Jobs: 4, Load: &job.Load{}, LoadFrom: "welcome"},
 		},
-		Jobs: []connmgr.JobCount{
+		Jobs: []report.JobCount{
 			{Place: "local", Reason: "link", OK: 10}, {Place: "local", Reason: "diagnostics", OK: 20, Failed: 5}, {Place: "remote", Host: "a:7632", OK: 120},
 		},
-		Recent: []connmgr.JobRecord{
+		Recent: []report.JobRecord{
 			{Began: time.Now().Add(-5 * time.Second), Source: "x.c", Local: true, Reason: "host-lost", Detail: "b:7632 lost (reset)", Trouble: true},
 			{Source: "y.c", Reason: "link", Local: true},
 		},
@@ -188,7 +188,7 @@ func TestStatusForPeople(t *testing.T) {
 
 	st := sample()
 	st.Hosts, st.NoHosts = nil, 7
-	st.Jobs = []connmgr.JobCount{{Place: "local", Reason: "no-hosts", OK: 7}}
+	st.Jobs = []report.JobCount{{Place: "local", Reason: "no-hosts", OK: 7}}
 	st.ListError = "host list /etc/rdistcc/hosts: bad"
 	out = string(statusText(&st, time.Now()))
 	if strings.Count(out, "no hosts configured") != 1 || !strings.Contains(out, "host list cannot be used: host list /etc/rdistcc/hosts: bad\n") {
@@ -200,7 +200,7 @@ func TestStatusForPrograms(t *testing.T) {
 	s := newShell(t)
 	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, sample()) })
 	out := s.want(0, "", "", "status", "--json")
-	var got connmgr.Status
+	var got report.Status
 	if err := json.Unmarshal([]byte(out), &got); err != nil || got.PID != 42 || len(got.Hosts) != 3 {
 		t.Errorf("JSON is %v, %+v", err, got)
 	}
@@ -214,9 +214,9 @@ func TestHostsOfTheAskingSide(t *testing.T) {
 			t.Errorf("asked %q with list %q", q.Args, q.Hosts)
 		}
 		if q.Args[0] == "places" {
-			return reply(t, connmgr.Places{Hosts: 11, Guess: 5, Local: 1})
+			return reply(t, report.Places{Hosts: 11, Guess: 5, Local: 1})
 		}
-		return reply(t, []connmgr.HostStatus{
+		return reply(t, []report.HostStatus{
 			{Addr: "a:7632", State: "up", Jobs: 8, Running: 3, Credits: 2, RTTUS: 1500, Rate: 12 << 20, Speed: 1.25, Load: &job.Load{LoadAvg: 150}, Tree: true, Sandbox: "full", Out: 5 << 20, In: 300},
 			{Addr: "b:7632", State: "up", Jobs: 8, Drained: true}, {Addr: "c:7632", State: "down", Error: "refused", PauseMS: 2100},
 			{Addr: "d:7632", State: "unused"}, {Addr: "e:7632", State: "up", Jobs: 2, Tree: true, DoubtMS: 600000, Doubt: "another object"},

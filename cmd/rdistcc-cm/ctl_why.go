@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
 func (c *ctl) whyCommand() *cobra.Command {
@@ -33,7 +33,7 @@ func (c *ctl) whyCommand() *cobra.Command {
 			if abs, err := filepath.Abs(args[0]); err == nil {
 				names = []string{abs, args[0]}
 			}
-			var w connmgr.Why
+			var w report.Why
 			data, err := c.ask(&w, append([]string{"why"}, names...)...)
 			if errors.Is(err, errNoManager) {
 				return failf(ipc.ExitGeneral, "nothing is known of %s: no connection manager runs. Compile it again; RDISTCC_REPORT=FILE has a line for each command", args[0])
@@ -57,7 +57,7 @@ func (c *ctl) whyCommand() *cobra.Command {
 }
 
 // whyText is a Why for people.
-func whyText(w *connmgr.Why, now time.Time) []byte {
+func whyText(w *report.Why, now time.Time) []byte {
 	var b bytes.Buffer
 	for i := range w.Jobs {
 		if i > 0 {
@@ -68,7 +68,7 @@ func whyText(w *connmgr.Why, now time.Time) []byte {
 	return b.Bytes()
 }
 
-func jobText(b *bytes.Buffer, r *connmgr.JobRecord, now time.Time) {
+func jobText(b *bytes.Buffer, r *report.JobRecord, now time.Time) {
 	place := "on " + r.Host
 	if r.Local {
 		place = "here"
@@ -134,7 +134,7 @@ func jobText(b *bytes.Buffer, r *connmgr.JobRecord, now time.Time) {
 	}
 }
 
-func consideredLines(r *connmgr.JobRecord) []byte {
+func consideredLines(r *report.JobRecord) []byte {
 	return table(func(w io.Writer) {
 		for _, h := range r.Considered {
 			what := strings.TrimPrefix(h.Why, h.Host+" ")

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -465,7 +465,7 @@ func TestDoctorOfThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	local("manager", doctorOK, "none runs")
-	s.manager(func(q *ipc.Control) *ipc.Reply { return reply(t, connmgr.Status{Version: "v0.0", PID: 7}) })
+	s.manager(func(q *ipc.Control) *ipc.Reply { return reply(t, report.Status{Version: "v0.0", PID: 7}) })
 	local("manager", doctorWarn, "version v0.0")
 	s.configure("hosts: ['127.0.0.1:1']\n")
 	if err := os.Chmod(s.env["RDISTCC_CONFIG"], 0o620); err != nil {

@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
 // runAsProgram makes the test binary behave as rdistcc-cm.
@@ -107,7 +107,7 @@ func (p *program) dial() *ipc.Conn {
 }
 
 // status asks for the manager's state.
-func (p *program) status() connmgr.Status {
+func (p *program) status() report.Status {
 	p.t.Helper()
 	c := p.dial()
 	defer c.Close()
@@ -119,7 +119,7 @@ func (p *program) status() connmgr.Status {
 	if err != nil || kind != ipc.KindReply || reply.Parse(fields) != nil || reply.Code != 0 {
 		p.t.Fatalf("status: frame %d, %v, %s", kind, err, reply.Data)
 	}
-	var s connmgr.Status
+	var s report.Status
 	if err := json.Unmarshal(reply.Data, &s); err != nil {
 		p.t.Fatal(err)
 	}

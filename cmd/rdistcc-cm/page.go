@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/telemetry"
 )
 
@@ -23,7 +23,7 @@ func (d *daemon) page() telemetry.Page {
 }
 
 // pageOf shows the farm as this manager sees it.
-func pageOf(s *connmgr.Status, sums *connmgr.Stats, name string) telemetry.Page {
+func pageOf(s *report.Status, sums *report.Stats, name string) telemetry.Page {
 	up, running, places := 0, 0, 0
 	for i := range s.Hosts {
 		if h := &s.Hosts[i]; h.State == "up" && !h.Drained {
@@ -70,7 +70,7 @@ func pageOf(s *connmgr.Status, sums *connmgr.Stats, name string) telemetry.Page 
 	return p
 }
 
-func hostTable(s *connmgr.Status) telemetry.Table {
+func hostTable(s *report.Status) telemetry.Table {
 	t := telemetry.Table{Title: "Hosts", Empty: "none was named yet",
 		Columns: []string{"host", "state", "our jobs", "all jobs", "credits", "round trip", "rate", "speed", "sandbox", "done", "failed", "sent, received", "note"}}
 	for i := range s.Hosts {
@@ -108,7 +108,7 @@ func hostTable(s *connmgr.Status) telemetry.Table {
 	return t
 }
 
-func countTable(jobs []connmgr.JobCount, all uint64) telemetry.Table {
+func countTable(jobs []report.JobCount, all uint64) telemetry.Table {
 	t := telemetry.Table{Title: "Commands", Empty: "none yet", Columns: []string{"place", "host or reason", "jobs", "share", "failed", "because"}}
 	for _, j := range jobs {
 		n := j.OK + j.Failed
@@ -123,7 +123,7 @@ func countTable(jobs []connmgr.JobCount, all uint64) telemetry.Table {
 	return t
 }
 
-func phaseTable(sums *connmgr.Stats) telemetry.Table {
+func phaseTable(sums *report.Stats) telemetry.Table {
 	t := telemetry.Table{Title: "Phases of remote compiles", Empty: "none yet", Columns: []string{"phase", "median", "90 %", "99 %", "most"}}
 	for _, q := range sums.Phases {
 		if q.Count > 0 {
@@ -133,7 +133,7 @@ func phaseTable(sums *connmgr.Stats) telemetry.Table {
 	return t
 }
 
-func jobTable(s *connmgr.Status) telemetry.Table {
+func jobTable(s *report.Status) telemetry.Table {
 	t := telemetry.Table{Title: "Recent", Empty: "none yet",
 		Columns: []string{"job", "source", "where", "exit", "list", "wait", "compile", "of it processor", "foreseen", "total", "why"}}
 	for i := range s.Recent[:min(len(s.Recent), rowsOfJobs)] {

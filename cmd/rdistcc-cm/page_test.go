@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/telemetry"
 )
@@ -18,8 +18,8 @@ func TestPageShowsTheFarm(t *testing.T) {
 	s.Hosts[0].Load = &job.Load{Running: 6, Queued: 2}
 	s.Hosts[2].Drained = true
 	s.Drained = []string{"c:7632"}
-	s.Recent = append(s.Recent, connmgr.JobRecord{ID: 9, Source: "z.c", Host: "a:7632", CompileUS: 150000, CPUUS: 130000, Expected: 140 * time.Millisecond, Hedged: "a:7632", Exit: 1})
-	p := pageOf(&s, &connmgr.Stats{Retries: 4, Hedges: 5, Phases: []connmgr.Quantiles{{Phase: "total", Count: 1, P50: 2000}}}, "here")
+	s.Recent = append(s.Recent, report.JobRecord{ID: 9, Source: "z.c", Host: "a:7632", CompileUS: 150000, CPUUS: 130000, Expected: 140 * time.Millisecond, Hedged: "a:7632", Exit: 1})
+	p := pageOf(&s, &report.Stats{Retries: 4, Hedges: 5, Phases: []report.Quantiles{{Phase: "total", Count: 1, P50: 2000}}}, "here")
 	var rows []string
 	bars := map[string]int{}
 	for _, table := range p.Tables {

@@ -42,6 +42,14 @@ type audit struct {
 	tries []*attempt
 }
 
+// auditDone counts what an audit came to.
+func (m *Manager) auditDone(result string) {
+	m.metrics.audits.WithLabelValues(result).Inc()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.book.AddAudit(result)
+}
+
 // audited takes a job of which won is the answer: it will release it. Not every one
 // is sampled; false leaves it with the caller.
 func (m *Manager) audited(req *request, won *attempt) bool {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
@@ -31,14 +32,14 @@ func (b *boards) set(x *job.Board) {
 }
 
 // status is what the manager says of a host.
-func (r *rig) status(addr string) HostStatus {
+func (r *rig) status(addr string) report.HostStatus {
 	r.t.Helper()
 	for _, h := range r.m.Status().Hosts {
 		if h.Addr == addr {
 			return h
 		}
 	}
-	return HostStatus{}
+	return report.HostStatus{}
 }
 
 // TestViews: while jobs want a host its board is read, so that the manager knows of

@@ -12,6 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
@@ -43,7 +44,8 @@ type client struct {
 	turn      *machine.Gate // held for the wrapper, or nil
 	share     bool          // it runs here as the scheduler placed it here
 	began     time.Time     // when it was told to run here
-	record    JobRecord
+	record    report.JobRecord
+	remote    bool // a host gave a result
 }
 
 // message is a parsed frame of a wrapper's.

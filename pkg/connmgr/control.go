@@ -6,10 +6,11 @@ import (
 	"fmt"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
 // onControl answers a subcommand of rdistcc, always with JSON or, with a code
-// that is not 0, with one line.
+// that is not 0, with one line. The types are package report's.
 //
 //	status            Status
 //	hosts             []HostStatus of the asking side's host list
@@ -83,41 +84,30 @@ func (c *client) reply(v any) error {
 
 // hostStatus is the state of the hosts of a list, in its order; one that no job
 // has asked for yet is "unused".
-func (m *Manager) hostStatus(list *parsedList) []HostStatus {
+func (m *Manager) hostStatus(list *parsedList) []report.HostStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := []HostStatus{}
+	out := []report.HostStatus{}
 	known := m.snapshotLocked()
 	for i := range list.sched {
 		addr := list.sched[i].Addr
 		if h := m.hosts[addr]; h != nil {
 			out = append(out, h.statusLocked(known))
 		} else {
-			out = append(out, HostStatus{Addr: addr, State: "unused", Drained: m.drains.on[addr]})
+			out = append(out, report.HostStatus{Addr: addr, State: "unused", Drained: m.drains.on[addr]})
 		}
 	}
 	for i := range list.Sources { // those that find nothing, or nothing newer
 		if s := &list.Sources[i]; !s.Down && (s.Found == 0 || s.Problem != "") {
-			out = append(out, HostStatus{Addr: s.Text, State: "source", Error: cmp.Or(s.Problem, "nobody is there")})
+			out = append(out, report.HostStatus{Addr: s.Text, State: "source", Error: cmp.Or(s.Problem, "nobody is there")})
 		}
 	}
 	return out
 }
 
-// Places is how many jobs a build may have under way.
-type Places struct {
-	Hosts int `json:"hosts"` // at hosts that are up and take jobs, with those on the way to far ones
-	Guess int `json:"guess"` // at hosts that nobody has connected to yet
-	Local int `json:"local"` // on this machine, which does its part when the hosts are busy
-}
-
-// GuessedPlaces counts for a host that nobody has asked yet how many jobs it takes:
-// distcc's number.
-const GuessedPlaces = 4
-
 // room counts the places of a list. A host that is drained, down or closed gives none.
-func (m *Manager) room(list *parsedList) Places {
-	p := Places{Local: list.Share}
+func (m *Manager) room(list *parsedList) report.Places {
+	p := report.Places{Local: list.Share}
 	if m.o.LocalShare && !list.empty() {
 		p.Local = max(p.Local, list.localJobs(m))
 	}
@@ -134,7 +124,7 @@ func (m *Manager) room(list *parsedList) Places {
 			if e.Slots > 0 {
 				p.Guess += e.Slots
 			} else {
-				p.Guess += GuessedPlaces
+				p.Guess += report.GuessedPlaces
 			}
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
 // ask sends a question as a subcommand does, and decodes the answer into v.
@@ -48,7 +48,7 @@ func TestDrainByHand(t *testing.T) {
 		r.remote(a.addr, "int first;")
 	}()
 	<-started
-	var d Drained
+	var d report.Drained
 	if code, data := r.ask(&d, a.addr, "drain", a.addr); code != 0 || !d.Drained || d.Was || d.Running != 1 || d.Host != a.addr {
 		t.Fatalf("drain: %d %s", code, data)
 	}
@@ -122,7 +122,7 @@ func TestDrainOfWhatIsNone(t *testing.T) {
 	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	var d Drained
+	var d report.Drained
 	if code, data := r.ask(&d, "[2001:db8::7]:80 b:9", "drain", "b"); code != 0 || d.Host != "b:9" {
 		t.Errorf("a name without its port: %d %s", code, data)
 	}
@@ -136,14 +136,14 @@ func TestPlaces(t *testing.T) {
 		list string
 		want int
 	}{
-		{a.addr, 6}, {a.addr + "/2", 2}, {a.addr + " nobody:1/3 other:1 localhost/5", 6 + 3 + GuessedPlaces + 5}, {"localhost/2", 2},
+		{a.addr, 6}, {a.addr + "/2", 2}, {a.addr + " nobody:1/3 other:1 localhost/5", 6 + 3 + report.GuessedPlaces + 5}, {"localhost/2", 2},
 	} {
-		var p Places
+		var p report.Places
 		if code, data := r.ask(&p, c.list, "places"); code != 0 || p.Hosts+p.Guess+p.Local != c.want {
 			t.Errorf("%s: %d %s, want %d", c.list, code, data, c.want)
 		}
 	}
-	var p Places
+	var p report.Places
 	r.ask(nil, a.addr, "drain", a.addr)
 	if r.ask(&p, a.addr, "places"); p.Hosts != 0 {
 		t.Errorf("a drained host has %d places", p.Hosts)
@@ -167,78 +167,25 @@ func TestStatsAndWhy(t *testing.T) {
 	r.goLocal("", "int x;")
 	r.idle()
 	eventually(t, "all four to be counted", func() bool { return len(r.m.Status().Recent) == 4 })
-	var s Stats
+	var s report.Stats
 	if code, data := r.ask(&s, "", "stats"); code != 0 || len(s.Jobs) != 2 || s.Jobs[0].OK != 3 || len(s.Hosts) != 1 || s.Hosts[0].OK != 3 ||
 		s.Phases[len(s.Phases)-1].Count != 3 || s.Prediction.Count+s.Prediction.Unknown != 3 || s.BytesOut == 0 {
 		t.Errorf("%d %s", code, data)
 	}
 	for name, n := range map[string]int{"/src/x.c": 4, "/src/x.o": 4, "/elsewhere/src/x.c": 0, "/other/x.c": 4, "/src/y.c": 0} {
-		var w Why
+		var w report.Why
 		if code, data := r.ask(&w, "", "why", name, filepath.Base(name)); code != 0 || len(w.Jobs) != n || w.Remembered != 4 {
 			if name != "/elsewhere/src/x.c" || len(w.Jobs) != 4 { // its base name is better than nothing
 				t.Errorf("%s: %d %s, want %d jobs", name, code, data, n)
 			}
 		}
 	}
-	var w Why
+	var w report.Why
 	r.ask(&w, "", "why", "/src/x.c", "x.c")
 	if w.Jobs[1].Cwd != "/src" || !w.Jobs[0].Local || w.Jobs[0].Reason != "no-hosts" || w.Jobs[1].Host != a.addr || w.Jobs[1].TotalUS != 5000 {
 		t.Errorf("the newest first: %+v", w.Jobs)
 	}
 	if code, _ := r.ask(nil, "", "why"); code != ipc.ExitArguments {
 		t.Errorf("why nothing: %d", code)
-	}
-}
-
-func TestLikeness(t *testing.T) {
-	for _, c := range []struct {
-		file, cwd, name string
-		want            int
-	}{
-		{"x.c", "/src", "/src/x.c", 3}, {"../lib/x.c", "/src/a", "/src/lib/x.c", 3}, {"/src/x.c", "", "/src/x.c", 3},
-		{"lib/x.c", "", "/src/lib/x.c", 2}, {"/src/lib/x.c", "", "lib/x.c", 2}, {"x.c", "/src", "x.c", 2},
-		{"x.c", "/src", "/other/x.c", 1}, {"ax.c", "/src", "x.c", 0}, {"", "/src", "x.c", 0}, {"x.c", "/src", "", 0},
-	} {
-		if got := likeness(c.file, c.cwd, c.name); got != c.want {
-			t.Errorf("%q in %q is like %q: %d, want %d", c.file, c.cwd, c.name, got, c.want)
-		}
-	}
-}
-
-func TestQuantiles(t *testing.T) {
-	var h histogram
-	if h.quantile(0.5) != 0 {
-		t.Error("a quantile of nothing")
-	}
-	for v := uint64(1); v <= 100_000; v++ {
-		h.add(v)
-	}
-	for _, q := range []float64{0.01, 0.5, 0.9, 0.99, 1} {
-		got, want := float64(h.quantile(q)), q*100_000
-		if got < 0.95*want || got > 1.1*want {
-			t.Errorf("%v: %v, want %v", q, got, want)
-		}
-	}
-	h.add(1 << 50)
-	if h.max != 1<<50 {
-		t.Error("the largest is forgotten")
-	}
-}
-
-// TestForesight: what counts is the ratio to what was expected on that host.
-func TestForesight(t *testing.T) {
-	var s sums
-	for _, r := range []JobRecord{
-		{Expected: time.Second, CPUUS: 1_100_000, Finished: true},
-		{Expected: time.Second, CPUUS: 1_900_000, Finished: true, Attempts: 2, Hedged: "b", Host: "b"},
-		{Expected: time.Second, CPUUS: 9_000_000, Finished: true, Attempts: 3, Hedged: "b", Host: "a"},
-		{CompileUS: 100, Finished: true},
-		{Local: true, Trouble: true},
-	} {
-		s.add(&r)
-	}
-	if s.near != 1 || s.twice != 2 || s.ratio.n != 3 || s.unknown != 1 || s.hedges != 2 || s.won != 1 || s.retries != 1 || s.troubles != 1 || s.gone != 1 {
-		t.Errorf("%+v", struct{ near, twice, n, unknown, hedges, won, retries, troubles, gone uint64 }{
-			s.near, s.twice, s.ratio.n, s.unknown, s.hedges, s.won, s.retries, s.troubles, s.gone})
 	}
 }

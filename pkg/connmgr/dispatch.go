@@ -153,7 +153,7 @@ func (m *Manager) hopeless(c *client) *ipc.GoLocal {
 		if c.share = d.Share; c.share {
 			m.startHereLocked(now, c.id, &j)
 		}
-		c.record.consider(m.sched.Consider(now, &j, &d))
+		c.consider(m.sched.Consider(now, &j, &d))
 		return localDecision(d)
 	case scheduler.Run: // but not yet: the credit would lie idle while the preprocessor runs
 		m.sched.Done(now, d.Host, scheduler.Unused, scheduler.Report{})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
 )
 
@@ -21,14 +22,6 @@ type drains struct {
 	mu   sync.Mutex      // one change at a time; before Manager.mu
 	file string          // one address a line; empty: nothing outlives the manager
 	on   map[string]bool // guarded by Manager.mu
-}
-
-// Drained is the answer to drain and undrain.
-type Drained struct {
-	Host    string `json:"host"`
-	Drained bool   `json:"drained"`
-	Running int    `json:"running"` // jobs of this manager's that are still finished there
-	Was     bool   `json:"was"`     // it was so before
 }
 
 // openDrains reads what earlier managers were told.
@@ -73,15 +66,15 @@ func saveDrains(file string, addrs []string) error {
 
 // drain keeps new jobs away from the host that name means, or lets them go there again.
 // The error names what is wrong for a person.
-func (m *Manager) drain(name string, on bool, list *parsedList) (Drained, error) {
+func (m *Manager) drain(name string, on bool, list *parsedList) (report.Drained, error) {
 	addr, err := m.known(name, list)
 	if err != nil {
-		return Drained{}, err
+		return report.Drained{}, err
 	}
 	m.drains.mu.Lock()
 	defer m.drains.mu.Unlock()
 	m.mu.Lock()
-	d := Drained{Host: addr, Drained: on, Was: m.drains.on[addr] == on}
+	d := report.Drained{Host: addr, Drained: on, Was: m.drains.on[addr] == on}
 	var all []string
 	for a := range m.drains.on {
 		if a != addr {
@@ -95,7 +88,7 @@ func (m *Manager) drain(name string, on bool, list *parsedList) (Drained, error)
 	slices.Sort(all)
 	// First, as what is not written down would end with this manager.
 	if err := saveDrains(m.drains.file, all); err != nil {
-		return Drained{}, fmt.Errorf("remember that %s is drained: %w", addr, err)
+		return report.Drained{}, fmt.Errorf("remember that %s is drained: %w", addr, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -26,6 +26,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/history"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
@@ -221,13 +222,12 @@ type Manager struct {
 	lastUse  time.Time // a compile came or went
 	looked   time.Time // at this machine's load
 	here     int       // jobs that the scheduler placed here
-	recent   recentJobs
 
 	preparing map[*scheduler.Host]*preparing // by the first host of the list
 	counted   time.Time                      // when demands were counted last
 	counter   *time.Timer                    // counts them again, if recount
 	recount   bool
-	sums      sums
+	book      report.Book
 	drains    drains
 }
 

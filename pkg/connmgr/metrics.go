@@ -1,30 +1,13 @@
 package connmgr
 
 import (
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
-
-// reasonWords are the documented reasons. Wrappers name theirs; a word that is
-// not here must not become a time series.
-var reasonWords = map[string]bool{
-	"link": true, "preprocess": true, "dependencies-only": true, "query": true, "no-source": true,
-	"stdin": true, "assembler": true, "probe": true, "unknown-option": true, "not-reproducible": true,
-	"local-share": true, "mode": true, "no-hosts": true, "no-slot": true, "too-big": true,
-	"diagnostics": true, "host-lost": true, "timeout": true, "refused": true, "denied": true, "manager": true,
-}
-
-// reasonLabel is the word before the colon.
-func reasonLabel(reason string) string {
-	word, _, _ := strings.Cut(reason, ":")
-	if reasonWords[word] {
-		return word
-	}
-	return "other"
-}
 
 // maxHostLabels bounds the values of the label host: whoever may use the manager can
 // name hosts without end. A thousand is a large farm.
@@ -193,20 +176,20 @@ func (x *metrics) packed(plain, packed int, direction string) {
 }
 
 // done counts a command that has ended.
-func (x *metrics) done(r *JobRecord) {
+func (x *metrics) done(r *report.JobRecord) {
 	result := "ok"
 	if r.Exit != 0 || !r.Finished {
 		result = "failed"
 	}
 	if r.Local {
-		x.jobs.WithLabelValues("local", reasonLabel(r.Reason), "", result).Inc()
+		x.jobs.WithLabelValues("local", report.ReasonLabel(r.Reason), "", result).Inc()
 		if r.Trouble {
 			x.fallbacks.Inc()
 		}
 		return
 	}
 	x.jobs.WithLabelValues("remote", "", x.hosts.of(r.Host), result).Inc()
-	if ratio := r.ratio(); ratio > 0 {
+	if ratio := r.Ratio(); ratio > 0 {
 		x.foresight.Observe(ratio)
 	} else {
 		x.unforeseen.Inc()
@@ -242,10 +225,10 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), label)
 	}
 	s := x.m.Status()
-	var states [numHostStates]int
+	states := make(map[string]int)
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
-		states[h.state]++
+		states[h.State]++
 		if x.hosts.of(h.Addr) != h.Addr {
 			continue // gauges of several hosts are no sum
 		}
@@ -266,8 +249,8 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(descViewAge, prometheus.GaugeValue, float64(h.LoadAgeMS)/1000, h.Addr)
 		}
 	}
-	for state, n := range states {
-		gauge(descHosts, n, hostState(state).String())
+	for _, state := range hostStateWords {
+		gauge(descHosts, states[state], state)
 	}
 	ch <- prometheus.MustNewConstMetric(descLarge, prometheus.GaugeValue, float64(x.m.largeUsed.Load()))
 	ch <- prometheus.MustNewConstMetric(descDrained, prometheus.GaugeValue, float64(len(s.Drained)))

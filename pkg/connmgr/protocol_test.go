@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
@@ -231,11 +232,11 @@ func TestControl(t *testing.T) {
 		return m.Code, string(m.Data)
 	}
 	code, data := ask("", "status")
-	var s Status
+	var s report.Status
 	if err := json.Unmarshal([]byte(data), &s); code != 0 || err != nil || len(s.Hosts) != 1 || s.Hosts[0].State != "up" || s.PID != os.Getpid() {
 		t.Errorf("status: %d %s (%v)", code, data, err)
 	}
-	var hosts []HostStatus
+	var hosts []report.HostStatus
 	code, data = ask(d.addr+" nobody:1", "hosts")
 	if err := json.Unmarshal([]byte(data), &hosts); code != 0 || err != nil || len(hosts) != 2 || hosts[1].State != "unused" {
 		t.Errorf("hosts: %d %s (%v)", code, data, err)

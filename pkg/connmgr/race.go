@@ -55,7 +55,7 @@ func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 		return nil, no
 	}
 	res := won.answer(r.started)
-	c.record.note(res)
+	c.note(res)
 	c.record.CPUUS = won.out.result.CPU
 	if won.sink != c.sink {
 		c.sink.drop()
@@ -106,7 +106,7 @@ func (r *race) next() *ipc.GoLocal {
 	if err != nil {
 		return interrupted
 	}
-	c.record.consider(r.req.why)
+	c.consider(r.req.why)
 	if g.link == nil {
 		if r.last != nil {
 			c.m.giveBack(g)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
@@ -127,7 +128,7 @@ func (r *rig) idle() {
 	r.t.Helper()
 	eventually(r.t, "an idle manager", func() bool {
 		s := r.m.Status()
-		return s.Running == 0 && s.Slots.Leased == 0 && s.Waiting == WaitingStatus{}
+		return s.Running == 0 && s.Slots.Leased == 0 && s.Waiting == report.WaitingStatus{}
 	})
 	held, _ := r.m.cpp.Load()
 	local, _ := r.m.local.Load()

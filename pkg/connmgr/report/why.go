@@ -1,4 +1,4 @@
-package connmgr
+package report
 
 import (
 	"path/filepath"
@@ -50,16 +50,14 @@ func (r *JobRecord) likeness(names []string) (best int) {
 }
 
 // Why looks for the last jobs of a source or output file. names are its absolute name
-// and what was typed.
-func (m *Manager) Why(names []string) Why {
-	w := Why{File: names[len(names)-1], Jobs: []JobRecord{}, Since: m.started}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := min(m.recent.n, maxRecent)
+// and what was typed; the book was begun at since.
+func (b *Book) Why(names []string, since time.Time) Why {
+	w := Why{File: names[len(names)-1], Jobs: []JobRecord{}, Since: since}
+	n := min(b.n, maxRecent)
 	w.Remembered = int(n)
 	best := 1
 	for i := range n {
-		r := &m.recent.ring[(m.recent.n-1-i)%maxRecent]
+		r := &b.ring[(b.n-1-i)%maxRecent]
 		switch like := r.likeness(names); {
 		case like > best:
 			best, w.Jobs = like, append(w.Jobs[:0], *r)
@@ -68,7 +66,7 @@ func (m *Manager) Why(names []string) Why {
 		}
 	}
 	if n == maxRecent {
-		w.Since = m.recent.ring[m.recent.n%maxRecent].Began
+		w.Since = b.ring[b.n%maxRecent].Began
 	}
 	return w
 }

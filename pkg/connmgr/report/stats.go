@@ -1,10 +1,8 @@
-package connmgr
+package report
 
 import (
 	"maps"
 	"math"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -60,7 +58,7 @@ type Prediction struct {
 	Median  float64 `json:"median"`  // of the ratios
 }
 
-// sums are the figures behind Stats, guarded by Manager.mu.
+// sums are the figures behind Stats.
 type sums struct {
 	retries, hedges, won, troubles, gone uint64
 	out, in                              uint64
@@ -70,15 +68,12 @@ type sums struct {
 	audits                               map[string]uint64
 }
 
-// auditDone counts what an audit came to.
-func (m *Manager) auditDone(result string) {
-	m.metrics.audits.WithLabelValues(result).Inc()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.sums.audits == nil {
-		m.sums.audits = make(map[string]uint64)
+// AddAudit counts what an audit came to.
+func (b *Book) AddAudit(result string) {
+	if b.sums.audits == nil {
+		b.sums.audits = make(map[string]uint64)
 	}
-	m.sums.audits[result]++
+	b.sums.audits[result]++
 }
 
 // phaseNames are those of rdistcc_cm_phase_seconds.
@@ -114,7 +109,7 @@ func (s *sums) add(r *JobRecord) {
 	for i, us := range r.phases() {
 		s.phases[i].add(uint64(us))
 	}
-	switch ratio := r.ratio(); {
+	switch ratio := r.Ratio(); {
 	case ratio == 0:
 		s.unknown++
 	default:
@@ -128,9 +123,9 @@ func (s *sums) add(r *JobRecord) {
 	}
 }
 
-// ratio is the processor time that the compile took, to what it was expected to take
+// Ratio is the processor time that the compile took, to what it was expected to take
 // there; 0: nobody knew.
-func (r *JobRecord) ratio() float64 {
+func (r *JobRecord) Ratio() float64 {
 	if r.Local || r.Expected <= 0 || r.CPUUS == 0 {
 		return 0
 	}
@@ -169,19 +164,12 @@ func (h *histogram) quantile(q float64) uint64 {
 	return h.max
 }
 
-// Stats is what came of all commands so far.
-func (m *Manager) Stats() Stats {
-	s := Stats{Version: m.o.Version, Since: m.started, Jobs: []JobCount{}, Hosts: []HostStats{}}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	x := &m.sums
-	s.Retries, s.Hedges, s.HedgesWon, s.Troubles, s.Gone = x.retries, x.hedges, x.won, x.troubles, x.gone
-	s.BytesOut, s.BytesIn, s.Audits = x.out, x.in, maps.Clone(x.audits)
-	s.Jobs = append(s.Jobs, m.recent.counts()...)
-	for _, h := range m.hosts {
-		s.Hosts = append(s.Hosts, HostStats{Host: h.addr, OK: h.jobs.ok, Failed: h.jobs.failed, BytesOut: h.jobs.out, BytesIn: h.jobs.in})
-	}
-	slices.SortFunc(s.Hosts, func(a, b HostStats) int { return strings.Compare(a.Host, b.Host) })
+// Stats are the sums of all commands; Version, Since and Hosts are the owner's to fill in.
+func (b *Book) Stats() Stats {
+	x := &b.sums
+	s := Stats{Jobs: append([]JobCount{}, b.Counts()...), Hosts: []HostStats{},
+		Retries: x.retries, Hedges: x.hedges, HedgesWon: x.won, Troubles: x.troubles, Gone: x.gone,
+		BytesOut: x.out, BytesIn: x.in, Audits: maps.Clone(x.audits)}
 	for i := range x.phases {
 		h := &x.phases[i]
 		s.Phases = append(s.Phases, Quantiles{Phase: phaseNames[i], Count: h.n,

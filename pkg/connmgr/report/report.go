@@ -1,0 +1,184 @@
+// Package report is what a connection manager tells of itself: the answers to rdistcc's
+// questions (Status, Stats, Why, Places, Drained), as JSON over the control socket and as
+// words for the status page, and the Book that they are taken from.
+//
+// Nothing in it knows of hosts that can be dialled, of connections or of the manager: a
+// program that asks imports this package and not that.
+package report
+
+import (
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// Status is what a manager shows of itself, as JSON over the control socket.
+type Status struct {
+	Version string       `json:"version"`
+	PID     int          `json:"pid"`
+	Since   time.Time    `json:"since"`
+	Hosts   []HostStatus `json:"hosts"`
+	// ListFrom names the file or flag of the manager's own host list; empty: there is none.
+	ListFrom string `json:"list_from,omitempty"`
+	// ListError says why that list cannot be used.
+	ListError string        `json:"list_error,omitempty"`
+	Drained   []string      `json:"drained,omitempty"` // hosts that were drained by hand, on a list or not
+	NoHosts   uint64        `json:"no_hosts"`          // compiles done here because no host was configured
+	Jobs      []JobCount    `json:"jobs"`
+	Running   int           `json:"running"` // commands under way
+	Slots     SlotStatus    `json:"slots"`
+	Waiting   WaitingStatus `json:"waiting"`
+	Recent    []JobRecord   `json:"recent"` // the newest first
+}
+
+// HostStatus is one host's part of Status.
+type HostStatus struct {
+	Addr    string `json:"addr"`
+	State   string `json:"state"` // unused, connecting, up, draining, down; source: what hosts are looked for by
+	Error   string `json:"error,omitempty"`
+	Links   int    `json:"connections"`
+	Credits int    `json:"credits"` // unspent
+	Running int    `json:"running"` // our jobs on it
+	OK      uint64 `json:"ok"`
+	Failed  uint64 `json:"failed"` // attempts that gave no result
+	Out     uint64 `json:"bytes_out"`
+	In      uint64 `json:"bytes_in"`
+	Jobs    int    `json:"jobs"`       // compiles at a time that the host allows
+	Tools   int    `json:"toolchains"` // that it can run
+	Tree    bool   `json:"tree"`       // it shows private trees: it takes the sources form
+	Drained bool   `json:"drained"`    // by hand: nothing new goes there
+	// Sandbox is how well the host confines compiles: off, partial, confined, full; empty: not
+	// known yet. Measures name what it does for that.
+	Sandbox  string   `json:"sandbox,omitempty"`
+	Measures []string `json:"measures,omitempty"`
+	RTTUS    int64    `json:"rtt_us,omitempty"`
+	Rate     float64  `json:"rate,omitempty"`  // bytes a second on the way there
+	Speed    float64  `json:"speed,omitempty"` // beside a core of speed 1, as its jobs showed; 0 = not yet
+	Depth    int      `json:"depth"`           // jobs worth having at it, or on the way, beyond Jobs
+	Demand   int      `json:"demand"`          // jobs that it was told we have use for
+	// OnTrial: it takes one job at a time until one went well. PauseMS is until it is
+	// dialled again, or takes jobs again; DoubtMS until its quarantine ends, for Doubt.
+	OnTrial bool      `json:"on_trial,omitempty"`
+	PauseMS int64     `json:"pause_ms,omitempty"`
+	DoubtMS int64     `json:"doubt_ms,omitempty"`
+	Doubt   string    `json:"doubt,omitempty"`
+	Load    *job.Load `json:"load,omitempty"`
+	// LoadFrom is where Load comes from (board, result, heartbeat, welcome), LoadAgeMS
+	// its age in milliseconds.
+	LoadFrom  string        `json:"load_from,omitempty"`
+	LoadAgeMS int64         `json:"load_age_ms,omitempty"`
+	Pressure  *job.Pressure `json:"pressure,omitempty"` // as the board last had it
+}
+
+// Note is what its user should know of a host: why it is not up, gets no jobs, or what
+// it cannot do.
+func (s *HostStatus) Note() string {
+	pause := func(ms int64) string {
+		return (time.Duration(ms+999) * time.Millisecond).Truncate(time.Second).String()
+	}
+	switch {
+	case s.Drained:
+		return "drained by hand: rdistcc undrain ends that"
+	case s.DoubtMS > 0:
+		return "in quarantine for " + pause(s.DoubtMS) + ": " + s.Doubt
+	case s.State != "up" && s.PauseMS >= 1000 && s.Error != "":
+		return s.Error + "; again in " + pause(s.PauseMS)
+	case s.State != "up":
+		return s.Error
+	case s.PauseMS > 0:
+		return "left alone for " + pause(s.PauseMS) + ": its jobs failed"
+	case s.OnTrial:
+		return "on trial, one job at a time: its jobs failed"
+	case !s.Tree:
+		return "shows no private trees"
+	}
+	return ""
+}
+
+// JobCount counts commands by where they ran and why.
+type JobCount struct {
+	Place  string `json:"place"` // remote or local
+	Reason string `json:"reason,omitempty"`
+	Host   string `json:"host,omitempty"`
+	OK     uint64 `json:"ok"`
+	Failed uint64 `json:"failed"`
+}
+
+// SlotStatus counts slots.
+type SlotStatus struct {
+	Max    int `json:"max"`
+	Leased int `json:"leased"`
+	Free   int `json:"free"`
+}
+
+// WaitingStatus counts commands that wait.
+type WaitingStatus struct {
+	Credit     int `json:"credit"`
+	Preprocess int `json:"preprocess"`
+	Local      int `json:"local"`
+}
+
+// JobRecord is the account of one command.
+type JobRecord struct {
+	ID       uint64    `json:"id"`
+	Began    time.Time `json:"began"`
+	Compiler string    `json:"compiler,omitempty"`
+	Source   string    `json:"source,omitempty"`
+	Output   string    `json:"output,omitempty"`
+	Cwd      string    `json:"cwd,omitempty"`
+	Local    bool      `json:"local"`
+	Host     string    `json:"host,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+	Detail   string    `json:"detail,omitempty"`
+	Trouble  bool      `json:"trouble,omitempty"`
+	Exit     uint8     `json:"exit"`
+	Finished bool      `json:"finished"` // the wrapper said so; otherwise it went away
+	Attempts uint8     `json:"attempts,omitempty"`
+
+	PreprocessUS uint32 `json:"preprocess_us,omitempty"`
+	CreditUS     uint32 `json:"credit_us,omitempty"`
+	WriteUS      uint32 `json:"write_us,omitempty"`
+	QueueUS      uint32 `json:"queue_us,omitempty"`
+	CompileUS    uint32 `json:"compile_us,omitempty"`
+	CPUUS        uint32 `json:"cpu_us,omitempty"` // of the compile at the host
+	ReturnUS     uint32 `json:"return_us,omitempty"`
+	TotalUS      uint32 `json:"total_us,omitempty"`
+	BytesOut     uint64 `json:"bytes_out,omitempty"`
+	BytesIn      uint64 `json:"bytes_in,omitempty"`
+
+	// How its host was chosen. Build tells builds apart; Predicted is what the compile
+	// was expected to take on a host of speed 1, 0 when nothing was known; Considered
+	// are the hosts of the last choice; Hedged is the second host of a straggler.
+	Build      uint64        `json:"build,omitempty"`
+	Predicted  time.Duration `json:"predicted_ns,omitempty"`
+	Considered []Considered  `json:"considered,omitempty"`
+	Hedged     string        `json:"hedged,omitempty"`
+	Expected   time.Duration `json:"expected_ns,omitempty"` // processor time, as Predicted, by the speed of the host that did it
+}
+
+// Considered is one host in the choice for a job: when it was expected to be done
+// there, counted from then, or why it could not go there.
+type Considered struct {
+	Host   string        `json:"host"`
+	Finish time.Duration `json:"finish_ns,omitempty"`
+	Why    string        `json:"why,omitempty"`
+}
+
+// Drained is the answer to drain and undrain.
+type Drained struct {
+	Host    string `json:"host"`
+	Drained bool   `json:"drained"`
+	Running int    `json:"running"` // jobs of this manager's that are still finished there
+	Was     bool   `json:"was"`     // it was so before
+}
+
+// Places is how many jobs a build may have under way.
+type Places struct {
+	Hosts int `json:"hosts"` // at hosts that are up and take jobs, with those on the way to far ones
+	Guess int `json:"guess"` // at hosts that nobody has connected to yet
+	Local int `json:"local"` // on this machine, which does its part when the hosts are busy
+}
+
+// GuessedPlaces counts for a host that nobody has asked yet how many jobs it takes:
+// distcc's number.
+const GuessedPlaces = 4

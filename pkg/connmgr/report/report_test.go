@@ -1,0 +1,59 @@
+package report
+
+import (
+	"testing"
+	"time"
+)
+
+func TestLikeness(t *testing.T) {
+	for _, c := range []struct {
+		file, cwd, name string
+		want            int
+	}{
+		{"x.c", "/src", "/src/x.c", 3}, {"../lib/x.c", "/src/a", "/src/lib/x.c", 3}, {"/src/x.c", "", "/src/x.c", 3},
+		{"lib/x.c", "", "/src/lib/x.c", 2}, {"/src/lib/x.c", "", "lib/x.c", 2}, {"x.c", "/src", "x.c", 2},
+		{"x.c", "/src", "/other/x.c", 1}, {"ax.c", "/src", "x.c", 0}, {"", "/src", "x.c", 0}, {"x.c", "/src", "", 0},
+	} {
+		if got := likeness(c.file, c.cwd, c.name); got != c.want {
+			t.Errorf("%q in %q is like %q: %d, want %d", c.file, c.cwd, c.name, got, c.want)
+		}
+	}
+}
+
+func TestQuantiles(t *testing.T) {
+	var h histogram
+	if h.quantile(0.5) != 0 {
+		t.Error("a quantile of nothing")
+	}
+	for v := uint64(1); v <= 100_000; v++ {
+		h.add(v)
+	}
+	for _, q := range []float64{0.01, 0.5, 0.9, 0.99, 1} {
+		got, want := float64(h.quantile(q)), q*100_000
+		if got < 0.95*want || got > 1.1*want {
+			t.Errorf("%v: %v, want %v", q, got, want)
+		}
+	}
+	h.add(1 << 50)
+	if h.max != 1<<50 {
+		t.Error("the largest is forgotten")
+	}
+}
+
+// TestForesight: what counts is the ratio to what was expected on that host.
+func TestForesight(t *testing.T) {
+	var s sums
+	for _, r := range []JobRecord{
+		{Expected: time.Second, CPUUS: 1_100_000, Finished: true},
+		{Expected: time.Second, CPUUS: 1_900_000, Finished: true, Attempts: 2, Hedged: "b", Host: "b"},
+		{Expected: time.Second, CPUUS: 9_000_000, Finished: true, Attempts: 3, Hedged: "b", Host: "a"},
+		{CompileUS: 100, Finished: true},
+		{Local: true, Trouble: true},
+	} {
+		s.add(&r)
+	}
+	if s.near != 1 || s.twice != 2 || s.ratio.n != 3 || s.unknown != 1 || s.hedges != 2 || s.won != 1 || s.retries != 1 || s.troubles != 1 || s.gone != 1 {
+		t.Errorf("%+v", struct{ near, twice, n, unknown, hedges, won, retries, troubles, gone uint64 }{
+			s.near, s.twice, s.ratio.n, s.unknown, s.hedges, s.won, s.retries, s.troubles, s.gone})
+	}
+}
