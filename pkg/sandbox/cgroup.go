@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -81,12 +83,18 @@ func cgroupMount() (root, at string, err error) {
 // Delegated finds the control group that was delegated to this process and prepares it: as none
 // with processes may have others in it with controllers, this process moves itself, and what else is there, into the group
 // "daemon" below. The name is for NewGroup. To call it again gives the same.
+//
+// Root may write to every group, and a user to all of his session: what others are in too counts as delegated
+// only if it says so, or is all that there is to be seen, as in a container.
 func Delegated() (string, error) {
 	dir, err := delegated()
 	if err != nil {
 		return "", err
 	}
-	return prepare(dir)
+	if dir, err = prepare(dir); err == nil {
+		sweep(dir)
+	}
+	return dir, err
 }
 
 const leaf = "daemon"
@@ -98,16 +106,9 @@ func prepare(dir string) (string, error) {
 			return up, nil
 		}
 	}
-	sub := filepath.Join(dir, leaf)
-	if err := os.Mkdir(sub, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // as the kernel makes others
-		return "", err
-	}
-	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	if err != nil {
-		return "", err
-	}
-	for pid := range bytes.FieldsSeq(procs) {
-		if err := put(sub, "cgroup.procs", string(pid)); err != nil && !errors.Is(err, unix.ESRCH) {
+	// The machine's root is no group, and may have processes beside groups with controllers.
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.type")); err == nil {
+		if err := moveDown(dir); err != nil {
 			return "", err
 		}
 	}
@@ -115,6 +116,73 @@ func prepare(dir string) (string, error) {
 		return "", fmt.Errorf("%w: %w", errNoCgroup, err)
 	}
 	return dir, nil
+}
+
+// moveDown empties a group.
+func moveDown(dir string) error {
+	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return err
+	}
+	if n := others(procs); n > 0 && !marked(dir) && !isTop(dir) {
+		return fmt.Errorf("%w: %d other processes are in %s", errNoCgroup, n, dir)
+	}
+	sub := filepath.Join(dir, leaf)
+	if err := os.Mkdir(sub, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // as the kernel makes others
+		return err
+	}
+	for pid := range bytes.FieldsSeq(procs) {
+		if err := put(sub, "cgroup.procs", string(pid)); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+// others counts the processes of a list that are neither this one nor its children.
+func others(procs []byte) (n int) {
+	self := strconv.Itoa(os.Getpid())
+	own, _ := children(self, []string{self})
+	for pid := range bytes.FieldsSeq(procs) {
+		if !slices.Contains(own, string(pid)) {
+			n++
+		}
+	}
+	return n
+}
+
+// marked says whether a group says of itself that it was delegated, as systemd's do.
+func marked(dir string) bool {
+	for _, name := range []string{"user.delegate", "trusted.delegate"} {
+		var v [2]byte
+		if n, err := unix.Getxattr(dir, name, v[:]); err == nil && n == 1 && v[0] == '1' {
+			return true
+		}
+	}
+	return false
+}
+
+// isTop says whether there is nothing above a group for this process.
+func isTop(dir string) bool {
+	root, at, err := cgroupMount()
+	return err == nil && root == "/" && dir == filepath.Clean(at)
+}
+
+// groupName begins the names of groups; the number of the process that made it and a random one follow.
+const groupName = "runner-"
+
+// sweep removes the groups that a process has left which was killed.
+func sweep(dir string) {
+	left, err := filepath.Glob(filepath.Join(dir, groupName+"*"))
+	if err != nil {
+		return
+	}
+	for _, name := range left {
+		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(name), groupName), "-")
+		if pid, err := strconv.Atoi(number); err == nil && pid > 0 && (pid == os.Getpid() || errors.Is(unix.Kill(pid, 0), unix.ESRCH)) {
+			_ = unix.Rmdir(name) // not if something lives in it
+		}
+	}
 }
 
 // put writes a file of a control group.
@@ -132,19 +200,26 @@ type Group struct {
 	dir   string
 	now   Limits // those in force
 	kills uint64 // by the kernel for want of memory, as last seen
+	stops uint64 // tasks that the kernel did not start, as last seen
 }
 
 // NewGroup makes a group in dir, which Delegated gave or which is like that.
 func NewGroup(dir string) (*Group, error) {
-	name, err := os.MkdirTemp(dir, "runner-")
+	name, err := os.MkdirTemp(dir, groupName+strconv.Itoa(os.Getpid())+"-")
 	if err != nil {
 		return nil, fmt.Errorf("make a control group: %w", err)
 	}
 	return &Group{dir: name}, nil
 }
 
-// Open gives a descriptor of the group for SysProcAttr.CgroupFD.
-func (g *Group) Open() (*os.File, error) { return os.Open(g.dir) }
+// Add moves a process into the group. What it starts from then on is there too; what memory it has stays
+// the group's that it comes from.
+func (g *Group) Add(pid int) error {
+	if err := put(g.dir, "cgroup.procs", strconv.Itoa(pid)); err != nil {
+		return fmt.Errorf("move into a control group: %w", err)
+	}
+	return nil
+}
 
 // Limited says whether the group bounds memory and processes: whether it has the controllers.
 func (g *Group) Limited() bool {
@@ -179,16 +254,25 @@ func number(n, more int64) string {
 }
 
 // OutOfMemory says whether the kernel has killed one of the group, as it had no memory, since the last call.
-func (g *Group) OutOfMemory() bool {
-	b, err := os.ReadFile(filepath.Join(g.dir, "memory.events"))
+func (g *Group) OutOfMemory() bool { return g.more("memory.events", "oom_kill ", &g.kills) }
+
+// OutOfTasks says whether the kernel has refused to start a process or thread of the group, as it had too many,
+// since the last call.
+func (g *Group) OutOfTasks() bool { return g.more("pids.events", "max ", &g.stops) }
+
+// more says whether a counter of the kernel's is higher than it was.
+func (g *Group) more(file, name string, was *uint64) bool {
+	b, err := os.ReadFile(filepath.Join(g.dir, file))
 	if err != nil {
 		return false
 	}
 	for line := range strings.Lines(string(b)) {
-		if n, ok := strings.CutPrefix(line, "oom_kill "); ok {
-			kills, err := strconv.ParseUint(strings.TrimSpace(n), 10, 64)
-			more := err == nil && kills > g.kills
-			g.kills = kills
+		if n, ok := strings.CutPrefix(line, name); ok {
+			now, err := strconv.ParseUint(strings.TrimSpace(n), 10, 64)
+			more := err == nil && now > *was
+			if err == nil {
+				*was = now
+			}
 			return more
 		}
 	}
@@ -198,5 +282,15 @@ func (g *Group) OutOfMemory() bool {
 // Kill kills all that is in the group.
 func (g *Group) Kill() error { return put(g.dir, "cgroup.kill", "1") }
 
-// Remove removes the group, in which nothing lives any more.
-func (g *Group) Remove() error { return unix.Rmdir(g.dir) }
+// removing is how long Remove waits for what has been killed to end.
+const removing = 5 * time.Second
+
+// Remove removes the group, of which all has ended or has been killed.
+func (g *Group) Remove() error {
+	for until := time.Now().Add(removing); ; time.Sleep(time.Millisecond) {
+		// The kernel's end of a process is not the end of its threads.
+		if err := unix.Rmdir(g.dir); !errors.Is(err, unix.EBUSY) || time.Now().After(until) {
+			return err
+		}
+	}
+}

@@ -1,14 +1,17 @@
 package sandbox
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // fakeCgroup is a directory with the files of a delegated control group, and a machine that
@@ -17,7 +20,10 @@ func fakeCgroup(t *testing.T, controllers string) string {
 	t.Helper()
 	root := t.TempDir()
 	dir := filepath.Join(root, "system.slice", "rdistccd.service")
-	for name, text := range map[string]string{"cgroup.controllers": controllers, "cgroup.procs": "4711\n4712\n", "cgroup.subtree_control": "", "daemon/cgroup.procs": ""} {
+	for name, text := range map[string]string{
+		"cgroup.type": "domain\n", "cgroup.controllers": controllers, "cgroup.procs": strconv.Itoa(os.Getpid()) + "\n",
+		"cgroup.subtree_control": "", "daemon/cgroup.procs": "",
+	} {
 		write(t, filepath.Join(dir, name), text)
 	}
 	write(t, filepath.Join(root, "cgroup"), "2:pids:/x\n0::/system.slice/rdistccd.service\n")
@@ -50,8 +56,7 @@ func TestDelegated(t *testing.T) {
 	if err != nil || got != dir {
 		t.Fatalf("got %q, %v, want %q", got, err, dir)
 	}
-	// Our files keep the last write; the kernel takes one at a time.
-	if procs := text(t, dir+"/daemon/cgroup.procs"); procs != "4712" {
+	if procs := text(t, dir+"/daemon/cgroup.procs"); procs != strconv.Itoa(os.Getpid()) {
 		t.Errorf("moved %q", procs)
 	}
 	if on := text(t, dir+"/cgroup.subtree_control"); on != "+memory +pids" {
@@ -61,7 +66,7 @@ func TestDelegated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"memory.max", "memory.swap.max", "pids.max", "cgroup.controllers", "memory.events", "cgroup.kill"} {
+	for _, name := range []string{"memory.max", "memory.swap.max", "pids.max", "cgroup.controllers", "memory.events", "pids.events", "cgroup.kill"} {
 		write(t, g.dir+"/"+name, "")
 	}
 	write(t, g.dir+"/cgroup.controllers", "memory pids\n")
@@ -88,6 +93,115 @@ func TestDelegated(t *testing.T) {
 	if !g.OutOfMemory() || g.OutOfMemory() {
 		t.Error("not out of memory, or for ever")
 	}
+	if g.OutOfTasks() {
+		t.Error("out of tasks at once")
+	}
+	write(t, g.dir+"/pids.events", "max 3\n")
+	if !g.OutOfTasks() || g.OutOfTasks() {
+		t.Error("not out of tasks, or for ever")
+	}
+}
+
+// TestSweep: what a killed process has left goes, what another one has stays.
+func TestSweep(t *testing.T) {
+	dir := fakeCgroup(t, "memory pids\n")
+	gone := exec.Command("/bin/true")
+	if err := gone.Run(); err != nil {
+		t.Skip(err)
+	}
+	left, other := fmt.Sprintf("%s/runner-%d-1", dir, gone.Process.Pid), fmt.Sprintf("%s/runner-%d-1", dir, os.Getppid())
+	for _, name := range []string{left, other} {
+		if err := os.Mkdir(name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Delegated(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("the group of a process that is dead stays")
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error("the group of a process that lives is gone")
+	}
+}
+
+// TestOthersAreNotMoved: a group in which others are was not given to this process, unless it says so.
+func TestOthersAreNotMoved(t *testing.T) {
+	dir := fakeCgroup(t, "memory pids\n")
+	write(t, dir+"/cgroup.procs", fmt.Sprintf("%d\n%d\n", os.Getppid(), os.Getpid()))
+	if got, err := Delegated(); !errors.Is(err, errNoCgroup) || text(t, dir+"/daemon/cgroup.procs") != "" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	t.Run("marked", func(t *testing.T) {
+		if err := unix.Setxattr(dir, "user.delegate", []byte("1"), 0); err != nil {
+			t.Skipf("needs a file system with attributes: %v", err)
+		}
+		if got, err := Delegated(); err != nil || got != dir {
+			t.Errorf("got %q, %v", got, err)
+		}
+	})
+	// The machine's root has no type, and nothing needs to be moved.
+	t.Run("root", func(t *testing.T) {
+		if err := os.Remove(dir + "/cgroup.type"); err != nil {
+			t.Fatal(err)
+		}
+		write(t, dir+"/daemon/cgroup.procs", "")
+		if got, err := Delegated(); err != nil || got != dir || text(t, dir+"/daemon/cgroup.procs") != "" {
+			t.Errorf("got %q, %v", got, err)
+		}
+	})
+}
+
+// TestLimitsOfTheKernel: one group runs into its bounds, and the other one does not notice.
+func TestLimitsOfTheKernel(t *testing.T) {
+	dir, err := Delegated()
+	if err != nil {
+		t.Skip(err)
+	}
+	start := func(l Limits, script string) (*Group, *exec.Cmd, *bytes.Buffer) {
+		t.Helper()
+		g, err := NewGroup(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !g.Limited() {
+			t.Fatal("the group has no limits")
+		}
+		if err := g.Limit(l, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		cmd := exec.Command("/bin/sh", "-c", "read moved; "+script)
+		cmd.Stdout, cmd.Stderr = &out, &out
+		begin(t, g, cmd)
+		return g, cmd, &out
+	}
+	neighbour, sleeper, _ := start(Limits{JobMemory: 32 << 20, Processes: 10}, "sleep 1000")
+	hog, cmd, out := start(Limits{JobMemory: 32 << 20}, "head -c 300000000 /dev/zero | tail -c 200000000")
+	if err := cmd.Wait(); err == nil || !hog.OutOfMemory() || hog.OutOfTasks() {
+		t.Errorf("who takes 200 MB of 32: %v: %.100s", err, out)
+	}
+	bomb, cmd, out := start(Limits{Processes: 5}, "for i in 1 2 3 4 5 6 7 8 9; do sleep 1000 & done; wait")
+	// The shell ends when it cannot start one; what it has started lives on.
+	if state, err := cmd.Process.Wait(); err != nil || state.Success() || !bomb.OutOfTasks() || bomb.OutOfMemory() {
+		t.Errorf("who starts 9 of 5: %v, %v: %s", state, err, out)
+	}
+	if n := len(strings.Fields(text(t, bomb.dir+"/cgroup.procs"))); n == 0 || n > 5 {
+		t.Errorf("%d processes, of 5", n)
+	}
+	if len(strings.Fields(text(t, neighbour.dir+"/cgroup.procs"))) == 0 || neighbour.OutOfMemory() || neighbour.OutOfTasks() {
+		t.Error("the neighbour was disturbed")
+	}
+	for _, g := range []*Group{neighbour, hog, bomb} {
+		if err := errors.Join(g.Kill(), g.Remove()); err != nil {
+			t.Error(err)
+		}
+	}
+	_ = sleeper.Wait() // was killed
+	if left, err := filepath.Glob(dir + "/" + groupName + "*"); err != nil || len(left) != 0 {
+		t.Errorf("left: %q, %v", left, err)
+	}
 }
 
 func TestNothingDelegated(t *testing.T) {
@@ -111,18 +225,10 @@ func TestGroupOfTheKernel(t *testing.T) {
 	if err != nil {
 		t.Skipf("needs to make control groups: %v", err)
 	}
-	f, err := g.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	cmd := exec.Command("/bin/sh", "-c", "sleep 1000 & sleep 1000 & wait")
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(f.Fd())}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	cmd := exec.Command("/bin/sh", "-c", "read moved; sleep 1000 & sleep 1000 & wait")
+	begin(t, g, cmd)
 	if text(t, g.dir+"/cgroup.procs") == "" {
-		t.Error("started elsewhere")
+		t.Error("it is elsewhere")
 	}
 	if err := g.Kill(); err != nil {
 		t.Fatal(err)
@@ -130,13 +236,27 @@ func TestGroupOfTheKernel(t *testing.T) {
 	if err := cmd.Wait(); err == nil {
 		t.Error("it was not killed")
 	}
-	for range 10_000 {
-		if err = g.Remove(); err == nil {
-			return
-		}
-		time.Sleep(time.Millisecond)
+	if err := g.Remove(); err != nil {
+		t.Error(err)
 	}
-	t.Error(err)
+}
+
+// begin starts a command that goes on when it can read a line, which it can when it is in the group.
+func begin(t *testing.T, g *Group, cmd *exec.Cmd) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Add(cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestParseStat(t *testing.T) {

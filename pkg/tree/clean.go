@@ -126,8 +126,12 @@ func openDir(fd int, name string) (int, error) {
 
 // Clean removes all that a job has made or left, wherever that is, when no command
 // runs. It returns ErrSpoiled when a command has changed what was there before,
-// which no compiler does, or has made what cannot be removed.
+// which no compiler does, or has made what cannot be removed, and ErrGone where an Outcome has told already
+// what has ended the tree's process.
 func (t *Tree) Clean() error {
+	if t.gone {
+		return ErrGone
+	}
 	if t.busy {
 		return fmt.Errorf("%w: a command was not waited for", ErrSpoiled)
 	}

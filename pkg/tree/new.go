@@ -80,8 +80,15 @@ func (t *Tree) start(s *Spec) error {
 			return err
 		}
 	}
-	if t.proc, err = startChild(theirs, t.block, s.Bare == "", t.group); err != nil {
+	if t.proc, err = startChild(theirs, t.block, s.Bare == ""); err != nil {
 		return err
+	}
+	if t.group != nil {
+		// It waits for the specification, so nothing has been started by it. Not by clone3, which could make it
+		// there: systemd's RestrictNamespaces= forbids that call, whose flags no filter sees.
+		if err := t.group.Add(t.proc.Pid); err != nil {
+			return err
+		}
 	}
 	b := binary.LittleEndian.AppendUint32(nil, uint32(s.UID))
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.GID))
@@ -99,9 +106,8 @@ func (t *Tree) start(s *Spec) error {
 // confineBit is Spec.Confine in what the process is told.
 const confineBit = 1
 
-// startChild re-executes this program, in new namespaces if apart, and in a control group if
-// there is one.
-func startChild(sock *os.File, block int, apart bool, group *sandbox.Group) (*os.Process, error) {
+// startChild re-executes this program, in new namespaces if apart.
+func startChild(sock *os.File, block int, apart bool) (*os.Process, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -117,14 +123,6 @@ func startChild(sock *os.File, block int, apart bool, group *sandbox.Group) (*os
 	sys := &syscall.SysProcAttr{Setsid: true} // the terminal's signals are for the caller
 	if apart {
 		sys.Cloneflags = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWNET
-	}
-	if group != nil {
-		dir, err := group.Open()
-		if err != nil {
-			return nil, err
-		}
-		defer dir.Close()
-		sys.UseCgroupFD, sys.CgroupFD = true, int(dir.Fd())
 	}
 	if apart && !mayMount() {
 		sys.Cloneflags |= unix.CLONE_NEWUSER

@@ -65,6 +65,8 @@ func (t *Tree) Start(c *Command) (*Run, error) {
 		if err := t.group.Limit(c.Limits, groupMemory, groupTasks); err != nil {
 			return nil, fmt.Errorf("start %s: %w", file, err)
 		}
+		t.group.OutOfMemory() // what was before is not this command's
+		t.group.OutOfTasks()
 	}
 	fds := append(make([]int, 0, 4), c.Stdin, c.Stdout, c.Stderr)
 	if c.ExecFD != 0 {
@@ -93,6 +95,12 @@ func (r *Run) Wait() (Outcome, error) {
 		if err == nil {
 			err = in.decode(r.t.in[:n])
 		}
+		if errors.Is(err, ErrGone) && r.t.measures.Has(sandbox.Cgroup) && r.t.group.OutOfMemory() {
+			// Files in memory are nobody's: where a command wrote too many the kernel takes whoever is largest,
+			// and that is this tree's process.
+			r.t.gone = true
+			return Outcome{Signal: int(unix.SIGKILL), Excess: sandbox.ExcessMemory}, nil
+		}
 		if err != nil {
 			return Outcome{}, fmt.Errorf("run %s: %w", r.cmd, err)
 		}
@@ -108,8 +116,13 @@ func (r *Run) Wait() (Outcome, error) {
 	if in.errno != 0 {
 		return Outcome{}, fmt.Errorf("start %s: %w", r.cmd, syscall.Errno(in.errno))
 	}
-	if in.excess == sandbox.ExcessNone && (in.exit != 0 || in.signal != 0) && r.t.measures.Has(sandbox.Cgroup) && r.t.group.OutOfMemory() {
-		in.excess = sandbox.ExcessMemory
+	if in.excess == sandbox.ExcessNone && (in.exit != 0 || in.signal != 0) && r.t.measures.Has(sandbox.Cgroup) {
+		switch {
+		case r.t.group.OutOfMemory():
+			in.excess = sandbox.ExcessMemory
+		case r.t.group.OutOfTasks():
+			in.excess = sandbox.ExcessProcesses
+		}
 	}
 	return Outcome{
 		Exit: int(in.exit), Signal: int(in.signal), Killed: in.killed,

@@ -141,6 +141,7 @@ type Tree struct {
 	// owned by the goroutine that uses the tree
 	seq  uint64
 	busy bool // a command was started, and not waited for
+	gone bool // the process has ended, with a command
 	buf  []byte
 	in   [replySize]byte
 	big  bool // the block is larger than it needs to be

@@ -117,7 +117,11 @@ func (d *stand) clean() error {
 	if d.tree == nil {
 		return nil
 	}
-	if err := d.tree.Clean(); err != nil {
+	err := d.tree.Clean()
+	if errors.Is(err, tree.ErrGone) { // with its job, of which that was told
+		return d.close()
+	}
+	if err != nil {
 		return errors.Join(err, d.close())
 	}
 	return nil
