@@ -24,8 +24,9 @@ const (
 	canaryMean = 10 * time.Minute
 	// canaryAgain is how long after a failed one all runners have to prove themselves.
 	canaryAgain = time.Minute
-	// canaryTime bounds a canary's compile, and its probe.
-	canaryTime = 20 * time.Second
+	// canaryTime bounds a canary's compile, and its probe: only what hangs should meet it, as it counts
+	// as a sandbox that fails, and a busy machine has taken half a minute.
+	canaryTime = 3 * time.Minute
 )
 
 // schedule says when canaries are due: at random, as if at every moment alike.

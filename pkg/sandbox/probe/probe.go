@@ -51,6 +51,11 @@ func Attempts() []Attempt {
 // patience is how long an attempt may take. What blocks has come to nothing.
 const patience = 3 * time.Second
 
+// needPatience are those for what a compile needs, one after the other. None of that blocks; but a machine may be slow, or
+// stand still for some seconds, and a forked process hangs where another thread held a lock of
+// Go's runtime in that moment. Neither is a fault of the sandbox.
+var needPatience = []time.Duration{patience, 2 * patience, 20 * patience}
+
 // Main makes the attempts on the targets that the program's arguments name, and
 // ends the program: with 0, whatever came of them, or 1 if they cannot be made.
 func Main() {
@@ -77,15 +82,28 @@ func Main() {
 	os.Exit(0)
 }
 
-// try makes an attempt in a forked process. It returns "" if it came about, else
-// one word: an error's name, or the signal's that killed it.
-func try(a *Attempt, t *Targets) string {
+// try makes an attempt. It returns "" if it came about, else one word: an error's name, or the
+// signal's that killed it.
+func try(a *Attempt, t *Targets) (why string) {
 	if a.here {
 		if err := a.Do(t); err != nil {
 			return word(err)
 		}
 		return ""
 	}
+	if a.Class != Need {
+		return tryOnce(a, t, patience)
+	}
+	for _, limit := range needPatience {
+		if why = tryOnce(a, t, limit); why != word(unix.ETIMEDOUT) {
+			break
+		}
+	}
+	return why
+}
+
+// tryOnce makes an attempt in a forked process.
+func tryOnce(a *Attempt, t *Targets, limit time.Duration) string {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		return "pipe:" + word(err)
@@ -100,7 +118,7 @@ func try(a *Attempt, t *Targets) string {
 		report(p[1], a.Do(t))
 	}
 	unix.Close(p[1])
-	answer, err := await(p[0])
+	answer, err := await(p[0], limit)
 	status, ended := reap(pid)
 	switch {
 	case err != nil:
@@ -142,9 +160,9 @@ func leave(status int) {
 }
 
 // await reads what the child says until its end of the pipe is closed.
-func await(fd int) ([]byte, error) {
+func await(fd int, limit time.Duration) ([]byte, error) {
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	for until := time.Now().Add(patience); ; {
+	for until := time.Now().Add(limit); ; {
 		left := time.Until(until)
 		if left <= 0 {
 			return nil, unix.ETIMEDOUT

@@ -63,7 +63,7 @@ func inChild(do func() error) error {
 		report(p[1], do())
 	}
 	unix.Close(p[1])
-	answer, err := await(p[0])
+	answer, err := await(p[0], patience)
 	status, _ := reap(pid)
 	switch {
 	case err != nil:
