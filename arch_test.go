@@ -22,7 +22,7 @@ const module = "github.com/rdistcc/rdistcc/"
 var edges = map[string][]string{
 	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/job", "pkg/jobserver", "pkg/sources"},
 	"cmd/rdistcc-cm":   {"internal/rawjob", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/discover", "pkg/hostlist", "pkg/identity", "pkg/identity/authority", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/sandbox", "pkg/telemetry", "pkg/toolchain"}, // what doctor asks by itself
-	"cmd/rdistccd":     {"pkg/cgroup", "pkg/config", "pkg/discover", "pkg/identity", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/sandbox", "pkg/sandbox/probe", "pkg/telemetry", "pkg/toolchain", "pkg/tree", "pkg/worker", "pkg/worker/workdir"},
+	"cmd/rdistccd":     {"pkg/cgroup", "pkg/config", "pkg/discover", "pkg/identity", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/sandbox", "pkg/sandbox/probe", "pkg/telemetry", "pkg/toolchain", "pkg/tree", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/workdir"},
 	"cmd/rdistcc-perf": {"internal/rawjob", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/toolchain"}, // a raw job is also what the hostile ones are sent by
 
 	"pkg/iwarp":           {"pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
@@ -65,8 +65,9 @@ var edges = map[string][]string{
 	"pkg/connmgr/ipc":           {"pkg/job"},
 	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},
 	"pkg/worker": {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/telemetry", "pkg/toolchain", "pkg/tree",
-		"pkg/worker/workdir"},
-	"pkg/worker/workdir": {},
+		"pkg/worker/auditlog", "pkg/worker/workdir"},
+	"pkg/worker/auditlog": {"pkg/job"},
+	"pkg/worker/workdir":  {},
 
 	"pkg/identity":           {"pkg/identity/psk"},
 	"pkg/identity/authority": {"pkg/identity"}, // whose roles a certificate is for

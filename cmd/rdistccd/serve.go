@@ -22,6 +22,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/telemetry"
 	"github.com/rdistcc/rdistcc/pkg/worker"
+	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
@@ -42,7 +43,7 @@ type daemon struct {
 	metrics *worker.Metrics
 	dev     iwarp.Device
 	w       *worker.Server
-	audit   *worker.Audit // nil: none is kept
+	audit   *auditlog.Log // nil: none is kept
 	listen  []iwarp.Listener
 	quiet   func() // ends the announcements; nil = there are none
 }
@@ -176,7 +177,7 @@ func (d *daemon) work() (err error) {
 	metrics := d.metrics
 	d.checkIdentity()
 	if c.Log.Audit != "" {
-		if d.audit, err = worker.OpenAudit(c.Log.Audit, d.log.Logger); err != nil {
+		if d.audit, err = auditlog.Open(c.Log.Audit, d.log.Logger); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, d.audit.Close()) }()

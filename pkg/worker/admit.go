@@ -2,7 +2,6 @@ package worker
 
 import (
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"time"
@@ -17,8 +16,7 @@ func (s *Server) admit(req iwarp.ConnRequest) {
 	remote := req.Info().Remote
 	g, claim, r := s.judge(req)
 	if r != nil {
-		s.o.Audit.event("client refused", slog.String("tenant", word(tenantOf(req.Info()))), slog.String("remote", remote.String()),
-			slog.String("cause", r.Cause.String()), slog.String("detail", word(r.Detail)))
+		s.o.Audit.Refused(tenantOf(req.Info()), remote.String(), r)
 		s.o.Metrics.refused(r.Cause)
 		if r.Cause != job.CauseDenied { // authFailed has said so
 			s.o.Log.Warn("connection rejected", "remote", remote.String(), "cause", r.Cause.String(), "detail", r.Detail)

@@ -304,7 +304,7 @@ func (c *conn) hello(m *job.Hello) error {
 	s.joinLocked(c, m)
 	c.log = c.log.With("name", m.Name)
 	c.log.Info("client connected")
-	s.o.Audit.event("client connected", c.who()...)
+	s.o.Audit.Connected(c.audited())
 	err := c.openBoardLocked()
 	if err != nil {
 		return err

@@ -244,7 +244,7 @@ func (t *task) answer(r *job.Result, n int) {
 	}
 	id, tell := t.conclude(r)
 	s.o.Metrics.answered(t, r)
-	s.o.Audit.job(t, r, n)
+	t.audit(r, n)
 	if !tell {
 		return // nobody is there; the slot goes with the connection
 	}

@@ -35,6 +35,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
@@ -42,9 +43,9 @@ import (
 type Options struct {
 	Device  iwarp.Device
 	Log     *slog.Logger
-	Audit   *Audit   // nil: none is kept
-	Metrics *Metrics // nil: not counted
-	Program string   // what the daemon calls its version
+	Audit   *auditlog.Log // nil: none is kept
+	Metrics *Metrics      // nil: not counted
+	Program string        // what the daemon calls its version
 	// Key is the pre-shared key of connections that begin now. Nil, or nil from it:
 	// there is none, and a client that has one is turned away.
 	Key func() *psk.Key
