@@ -133,7 +133,7 @@ func (r *runner) honestBy(i int, language string) error {
 	if err != nil {
 		return err
 	}
-	defer out.close()
+	defer out.Close()
 	b := &job.Body{Name: "canary.c", Language: language, Outputs: []job.Output{{Kind: job.OutputObject, Name: "canary.o"}}}
 	env, err := textEnvironment(b, r.temporary())
 	if err != nil {
@@ -144,7 +144,7 @@ func (r *runner) honestBy(i int, language string) error {
 	x := &textJob{tc: tc, body: b, text: []byte("int canary(int x) { return x + 1; }\n"), env: env, out: out, wall: canaryTime}
 	o, err := r.compileConfined(&p, x, func() {})
 	if err == nil && (o.exit != 0 || o.signal != 0 || o.stopped != job.CauseNone || o.excess != sandbox.ExcessNone) {
-		words, _ := out.written(1)
+		words, _ := out.Written(1)
 		first, _, _ := strings.Cut(string(words), "\n")
 		err = fmt.Errorf("%s ended with status %d, signal %d (%s) %s", tc.Exec, o.exit, o.signal, o.excess, first)
 	}
@@ -188,7 +188,7 @@ func (r *runner) probe(v *verdict) error {
 	if err != nil {
 		return err
 	}
-	defer out.close()
+	defer out.Close()
 	c := r.command([]string{"PATH=" + searchPath, "LC_ALL=C", "TMPDIR=" + r.temporary()}, tr.Path(textSource), out, canaryTime)
 	c.ExecFD, c.Argv = exe, append([]string{probe.Arg0}, t.Args()...)
 	c.Limits.Memory = 0 // Go's runtime maps much, and holds little
@@ -198,13 +198,13 @@ func (r *runner) probe(v *verdict) error {
 	if err != nil {
 		return fmt.Errorf("the probe: %w", err)
 	}
-	words, err := out.written(0)
+	words, err := out.Written(0)
 	if err != nil {
 		return err
 	}
 	report, err := probe.Parse(words)
 	if err != nil {
-		said, _ := out.written(1)
+		said, _ := out.Written(1)
 		first, _, _ := strings.Cut(string(said), "\n")
 		return fmt.Errorf("%w (status %d, signal %d, excess %s) %s", err, o.exit, o.signal, o.excess, first)
 	}

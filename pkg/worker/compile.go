@@ -13,6 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/policy"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
+	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
 // compile runs the compiler on the text: by its driver, or where it is known
@@ -103,7 +104,7 @@ func (s *Server) lookPath(name string) string {
 }
 
 // textOutputs opens the files that a compile of the text form made.
-func (r *runner) textOutputs(b *job.Body, out *capture, res *job.Result, g *gathering) error {
+func (r *runner) textOutputs(b *job.Body, out *capture.Capture, res *job.Result, g *gathering) error {
 	if res.Exit != 0 {
 		return r.roomLeft(out)
 	}
@@ -124,8 +125,8 @@ func (r *runner) textOutputs(b *job.Body, out *capture, res *job.Result, g *gath
 // roomLeft tells a compiler that had no room for its files from one that said no:
 // that is this host's fault, and another one may have room. A file system with
 // more room than the jobs together may take was not full.
-func (r *runner) roomLeft(out *capture) error {
-	words, err := out.written(1)
+func (r *runner) roomLeft(out *capture.Capture) error {
+	words, err := out.Written(1)
 	if err != nil || !bytes.Contains(words, []byte("No space left on device")) {
 		return err
 	}

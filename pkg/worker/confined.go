@@ -12,6 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
 // Where a job of the text form lies in its stand. The names that the compiler is
@@ -28,7 +29,7 @@ type textJob struct {
 	body *job.Body
 	text []byte
 	env  []string
-	out  *capture
+	out  *capture.Capture
 	wall time.Duration
 }
 
@@ -45,7 +46,7 @@ func (r *runner) runTextConfined(t *task, body *job.Body, text []byte) (*job.Res
 	if err != nil {
 		return r.unable(t, err), 0
 	}
-	defer out.close()
+	defer out.Close()
 	x := &textJob{tc: &t.tc, body: body, text: text, env: env, out: out, wall: r.limit(t)}
 	o, err := r.compileConfined(&t.proc, x, t.dropSource)
 	return r.conclude(t, body, out, o, err, r.textOutputsConfined)
@@ -97,9 +98,9 @@ func (r *runner) compileConfined(p *process, x *textJob, laid func()) (outcome, 
 }
 
 // command is one in the stand, without its words.
-func (r *runner) command(env []string, dir string, out *capture, wall time.Duration) *tree.Command {
+func (r *runner) command(env []string, dir string, out *capture.Capture, wall time.Duration) *tree.Command {
 	c := &tree.Command{
-		Env: env, Dir: dir, Stdin: int(r.s.devNull.Fd()), Stdout: out.to[0].fd(), Stderr: out.to[1].fd(),
+		Env: env, Dir: dir, Stdin: int(r.s.devNull.Fd()), Stdout: out.FD(0), Stderr: out.FD(1),
 		Nice: r.s.settings.Load().Nice,
 	}
 	c.Limits.File, c.Limits.Memory = r.s.o.File, r.s.o.Memory
@@ -130,12 +131,13 @@ func (r *runner) ask(tc *toolchain.Toolchain, words []string, dir string, need b
 }
 
 func (r *runner) askConfined(path string, args, env []string, dir string) (string, error) {
-	d, err := newDrain(r.s.o.Output)
+	pipes := capture.NewPipes(r.s.o.Output)
+	defer pipes.Close()
+	out, err := pipes.Joined()
 	if err != nil {
 		return "", err
 	}
-	defer d.end()
-	c := r.command(append(env, "TMPDIR="+r.temporary()), dir, &capture{to: [2]outlet{d, d}}, askTime)
+	c := r.command(append(env, "TMPDIR="+r.temporary()), dir, out, askTime)
 	c.Argv = append([]string{path}, args...)
 	var p process
 	o, err := p.runIn(r.stand.tree, c, askTime)
@@ -145,12 +147,12 @@ func (r *runner) askConfined(path string, args, env []string, dir string) (strin
 	if o.exit != 0 || o.signal != 0 || o.stopped != job.CauseNone {
 		return "", fmt.Errorf("%s -###: exit %d, signal %d", path, o.exit, o.signal)
 	}
-	words, _, err := d.written()
+	words, err := out.Written(0)
 	return string(words), err
 }
 
 // textOutputsConfined opens the files that a confined compile of the text form made.
-func (r *runner) textOutputsConfined(b *job.Body, out *capture, res *job.Result, g *gathering) error {
+func (r *runner) textOutputsConfined(b *job.Body, out *capture.Capture, res *job.Result, g *gathering) error {
 	if res.Exit != 0 {
 		return r.roomLeft(out)
 	}

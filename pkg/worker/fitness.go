@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
 const (
@@ -137,11 +138,11 @@ func (s *Server) roomForLocked(t *task, now time.Time) *job.Refusal {
 // outOfMemory tells a compiler that had no memory, or was killed, from one that said
 // no: that is this host's fault, and another one may have more. A driver reports a
 // killed part of itself as a failure of its own.
-func (r *runner) outOfMemory(t *task, out *capture, res *job.Result) error {
+func (r *runner) outOfMemory(t *task, out *capture.Capture, res *job.Result) error {
 	if res.Exit == 0 && res.Signal == 0 {
 		return nil
 	}
-	words, err := out.written(1)
+	words, err := out.Written(1)
 	if err != nil {
 		return err
 	}

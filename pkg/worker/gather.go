@@ -8,19 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
 // outputsFunc adds the files that a compile made to its result.
-type outputsFunc func(b *job.Body, out *capture, res *job.Result, g *gathering) error
+type outputsFunc func(b *job.Body, out *capture.Capture, res *job.Result, g *gathering) error
 
 // gather puts the outputs, the standard ones first, to the start of the slot,
 // where the text is not needed any more; or, when they are too big for that or for
 // the sink, into memory of their own, for the client to fetch.
-func (r *runner) gather(t *task, b *job.Body, out *capture, res *job.Result, outputs outputsFunc) (int, error) {
+func (r *runner) gather(t *task, b *job.Body, out *capture.Capture, res *job.Result, outputs outputsFunc) (int, error) {
 	var g gathering
 	defer g.close()
 	for i, seg := range []*job.Segment{&res.Stdout, &res.Stderr} {
-		data, err := out.written(i)
+		data, err := out.Written(i)
 		if err != nil {
 			return 0, err
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
 // slow makes a compiler of two processes that stop until they are released. pids
@@ -295,9 +296,9 @@ func testFloodIsCut(t *testing.T, b job.Body) {
 	id := ts.fake("gcc-13", "s=x; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18; do s=$s$s; done; for i in 1 2 3 4 5 6 7 8 9; do printf %s $s; printf %s $s >&2; done; echo x >$out\n")
 	c := dial(t, ts.addr, &job.Hello{})
 	r := c.do(id, request{body: b, sink: 4 << 20})
-	if r.Status != job.StatusRan || r.Stdout.Len != uint64(ts.o.Output)+uint64(len(outNote(ts.o.Output))) || r.Stderr.Len != r.Stdout.Len {
+	if r.Status != job.StatusRan || r.Stdout.Len != uint64(ts.o.Output)+uint64(len(capture.Note(ts.o.Output))) || r.Stderr.Len != r.Stdout.Len {
 		t.Errorf("%+v", r.Result)
-	} else if b := r.bytes(r.Stderr); !bytes.HasSuffix(b, []byte("x"+outNote(ts.o.Output))) {
+	} else if b := r.bytes(r.Stderr); !bytes.HasSuffix(b, []byte("x"+capture.Note(ts.o.Output))) {
 		t.Errorf("the end is %q", b[len(b)-100:])
 	}
 	id = ts.fake("gcc-13", "echo x >$out\n")

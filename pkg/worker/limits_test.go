@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
+	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
 // residentSet is this process's memory, in bytes.
@@ -96,7 +95,7 @@ func TestFloodOfWords(t *testing.T) {
 			t.Fatalf("%+v\n%.200s", r.Result, r.bytes(r.Stderr))
 		}
 		for _, s := range []job.Segment{r.Stdout, r.Stderr} {
-			if b := r.bytes(s); len(b) != 64<<10+len(outNote(64<<10)) || !strings.HasPrefix(string(b), "0123456789abcdef0") || !strings.HasSuffix(string(b), outNote(64<<10)) {
+			if b := r.bytes(s); len(b) != 64<<10+len(capture.Note(64<<10)) || !strings.HasPrefix(string(b), "0123456789abcdef0") || !strings.HasSuffix(string(b), capture.Note(64<<10)) {
 				t.Errorf("%d bytes came back, the last %q", len(b), b[max(0, len(b)-80):])
 			}
 		}
@@ -112,32 +111,6 @@ func TestFloodOfWords(t *testing.T) {
 			t.Errorf("after it: %q, %q", r.bytes(r.Stdout), r.bytes(r.Stderr))
 		}
 	})
-}
-
-// TestChangedPipe: a pipe that a command has changed for those after it is replaced.
-func TestChangedPipe(t *testing.T) {
-	ts := startServer(t, nil)
-	r := &runner{s: ts.Server}
-	defer func() {
-		for _, d := range r.drains {
-			if d != nil {
-				d.end()
-			}
-		}
-	}()
-	first, err := r.drain(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := r.drain(0); err != nil || again != first {
-		t.Errorf("a pipe that nobody touched is replaced: %v", err)
-	}
-	if err := unix.SetNonblock(first.fd(), true); err != nil {
-		t.Fatal(err)
-	}
-	if again, err := r.drain(0); err != nil || again == first {
-		t.Errorf("a pipe that does not wait any more is kept: %v", err)
-	}
 }
 
 // TestExcessHasItsCause: whoever is told of it does not take it for the host's trouble.

@@ -12,6 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/policy"
 	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
@@ -32,16 +33,16 @@ type runner struct {
 	dir           string
 	src, out, tmp *workdir.Dir // nil where compiles are confined
 	stand         stand
-	proven        *tree.Spec // what the stand showed when a canary was there last
-	round         int        // of confinement, when that was
-	drains        [2]*drain  // nil: not made yet
-	used          bool       // the stand, by the job of now
-	undone        bool       // a program failed without its driver, which would remove the main output
+	proven        *tree.Spec     // what the stand showed when a canary was there last
+	round         int            // of confinement, when that was
+	pipes         *capture.Pipes // for words of confined commands
+	used          bool           // the stand, by the job of now
+	undone        bool           // a program failed without its driver, which would remove the main output
 	scratch       []byte
 }
 
 func newRunner(s *Server, i int) (*runner, error) {
-	r := &runner{s: s, i: i, dir: s.runnerDir(i)}
+	r := &runner{s: s, i: i, dir: s.runnerDir(i), pipes: capture.NewPipes(s.o.Output)}
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make work directory: %w", err)
 	}
@@ -76,11 +77,7 @@ func (r *runner) close() {
 			d.Close()
 		}
 	}
-	for _, d := range r.drains {
-		if d != nil {
-			d.end()
-		}
-	}
+	r.pipes.Close()
 	if err := r.stand.close(); err != nil {
 		r.s.o.Log.Error("end private tree", "err", err)
 	}
@@ -202,19 +199,28 @@ func (r *runner) runText(t *task, body *job.Body, text []byte) (*job.Result, int
 	if err != nil {
 		return r.unable(t, err), 0
 	}
-	defer out.close()
+	defer out.Close()
 	c := &command{
 		env: env, dir: r.src.Path,
-		stdin: int(r.s.devNull.Fd()), stdout: out.to[0].fd(), stderr: out.to[1].fd(),
+		stdin: int(r.s.devNull.Fd()), stdout: out.FD(0), stderr: out.FD(1),
 		nice: r.s.settings.Load().Nice, file: r.s.o.File, memory: r.s.o.Memory, limit: r.limit(t),
 	}
 	o, err := r.compile(t, body, c)
 	return r.conclude(t, body, out, o, err, r.textOutputs)
 }
 
+// newCapture makes what takes a command's words. A confined command's go to pipes, so that a
+// flood has no say in how the compile ends.
+func (r *runner) newCapture() (*capture.Capture, error) {
+	if r.s.confined {
+		return r.pipes.Capture()
+	}
+	return capture.InMemory(r.s.ctx, r.s.outputs, r.s.o.Output)
+}
+
 // conclude makes the answer of a compile that has ended, or could not start. outputs
 // opens the files that it made.
-func (r *runner) conclude(t *task, b *job.Body, out *capture, o outcome, err error, outputs outputsFunc) (*job.Result, int) {
+func (r *runner) conclude(t *task, b *job.Body, out *capture.Capture, o outcome, err error, outputs outputsFunc) (*job.Result, int) {
 	if err != nil {
 		return r.unable(t, err), 0
 	}
@@ -234,7 +240,7 @@ func (r *runner) conclude(t *task, b *job.Body, out *capture, o outcome, err err
 		f.CPU, f.MaxRSS = res.CPU, res.MaxRSS
 		return f, 0
 	}
-	if out.cut() {
+	if out.Cut() {
 		r.s.o.Metrics.denial(deniedOutput)
 	}
 	n := 0

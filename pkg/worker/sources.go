@@ -16,6 +16,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/policy"
 	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
 // runSources does a task of the sources form: the client's command over the
@@ -50,7 +51,7 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 	if err != nil {
 		return r.unable(t, err), 0
 	}
-	defer out.close()
+	defer out.Close()
 	c := r.command(env, b.Cwd, out, r.limit(t))
 	o, err := r.compileIn(t, b, plan, c, out)
 	return r.conclude(t, b, out, o, err, r.treeOutputs)
@@ -58,7 +59,7 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 
 // compileIn runs the command in the tree: by its driver, or where it is known what
 // that would start, by running cc1 and as themselves.
-func (r *runner) compileIn(t *task, b *job.Body, plan *compile.Plan, c *tree.Command, out *capture) (outcome, error) {
+func (r *runner) compileIn(t *task, b *job.Body, plan *compile.Plan, c *tree.Command, out *capture.Capture) (outcome, error) {
 	until := time.Now().Add(r.limit(t))
 	recipe, names := r.wholeRecipe(t, b, plan)
 	if recipe == nil && b.Front > 0 {
@@ -81,7 +82,7 @@ func (r *runner) compileIn(t *task, b *job.Body, plan *compile.Plan, c *tree.Com
 			return o, nil
 		}
 		// The driver has its own words for a compiler that crashed.
-		if err := out.rewind(); err != nil {
+		if err := out.Rewind(); err != nil {
 			return o, err
 		}
 		direct = o
@@ -217,10 +218,10 @@ func strange(err error) bool {
 // treeOutputs opens the files that the compiler made, whatever its status: a .d
 // file is there after a failed compile as well. A file that nobody foresaw makes
 // the job void: the client would lack it.
-func (r *runner) treeOutputs(b *job.Body, out *capture, res *job.Result, g *gathering) error {
+func (r *runner) treeOutputs(b *job.Body, out *capture.Capture, res *job.Result, g *gathering) error {
 	tr := r.stand.tree
 	if res.Exit != 0 {
-		if words, err := out.written(1); err != nil || bytes.Contains(words, []byte("No space left on device")) {
+		if words, err := out.Written(1); err != nil || bytes.Contains(words, []byte("No space left on device")) {
 			r.s.o.Metrics.denial(deniedDisk)
 			return errors.Join(err, refuse(job.CauseTooBig, "the compile needs more than the %d bytes that a job may write", r.s.treeRoom()))
 		}
