@@ -58,9 +58,10 @@ var edges = map[string][]string{
 	"pkg/config":              {"pkg/hostlist"},
 	"pkg/telemetry":           {"pkg/iwarp"},
 	"pkg/artifact":            {},
-	"pkg/connmgr": {"pkg/arena", "pkg/artifact", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/digest", "pkg/driver/recipes", "pkg/fetch", "pkg/history", "pkg/hostlist", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job",
-		"pkg/pack", "pkg/sandbox", "pkg/scheduler", "pkg/telemetry", "pkg/toolchain"},
+	"pkg/connmgr": {"pkg/arena", "pkg/artifact", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/link", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/digest", "pkg/driver/recipes", "pkg/history", "pkg/hostlist", "pkg/identity/psk", "pkg/iwarp", "pkg/job",
+		"pkg/pack", "pkg/sandbox", "pkg/scheduler", "pkg/toolchain"},
 	"pkg/connmgr/machine":       {"pkg/cgroup"},
+	"pkg/connmgr/link":          {"pkg/fetch", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job"},
 	"pkg/connmgr/report":        {"pkg/job"}, // a host's load
 	"pkg/connmgr/ipc":           {"pkg/job"},
 	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},

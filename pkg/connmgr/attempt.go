@@ -8,31 +8,31 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// Why a flight came to nothing.
-var (
-	errCancelled = errors.New("cancelled")
-	errTimeout   = errors.New("time limit")
-)
+// errTimeout is why an attempt ends that takes too long.
+var errTimeout = errors.New("time limit")
 
 // attempt is a task on its way to one host and back, with a registration of the
 // source and a sink of its own: hosts that race for a task must not write into the
 // same memory. One goroutine runs it.
 type attempt struct {
 	*task
-	req    *request
-	link   *link
-	fl     *flight
-	sink   *hold
-	asked  time.Time // when its credit was asked for
-	hedge  bool      // the second of two at the same time; the race's
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	out    outcome // once run has ended
+	req     *request
+	at      *host
+	link    *link.Link // to at
+	fl      *link.Flight
+	fetched time.Time // its result, if that was offered
+	sink    *hold
+	asked   time.Time // when its credit was asked for
+	hedge   bool      // the second of two at the same time; the race's
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	out     outcome // once run has ended
 }
 
 // outcome of one attempt on one host.
@@ -43,9 +43,6 @@ type outcome struct {
 	final  bool              // no other host would do better
 	died   bool              // the compiler was killed, or had not enough memory
 }
-
-// host is where it goes.
-func (a *attempt) host() *host { return a.link.h }
 
 // run brings the task to the host and the result back. When it returns the host can
 // touch neither source nor sink any more, and the scheduler knows.
@@ -61,7 +58,7 @@ func (a *attempt) report() scheduler.Report {
 	if r := a.out.result; r != nil {
 		x.Failed = r.Exit != 0
 		x.Wall, x.CPU = time.Duration(r.Wall)*time.Microsecond, time.Duration(r.CPU)*time.Microsecond
-		x.RSS, x.Bytes, x.Result = r.MaxRSS, a.fl.total, resultBytes(r)
+		x.RSS, x.Bytes, x.Result = r.MaxRSS, a.fl.Total, resultBytes(r)
 	}
 	return x
 }
@@ -74,15 +71,15 @@ func (a *attempt) release() {
 
 // fly puts the job on its way and waits until it has landed.
 func (a *attempt) fly() outcome {
-	l, fl, h := a.link, a.fl, a.link.h
+	l, fl, h := a.link, a.fl, a.at
 	ctx, cancel := context.WithTimeoutCause(a.ctx, a.limit, errTimeout)
 	defer cancel()
-	window := min(uint64(a.m.o.SinkSize), l.welcome.MaxResult)
-	slot := min(fl.credit.Slot.Len, l.welcome.MaxBody)
-	if fl.total > max(slot, l.maxSource()) || window == 0 {
-		l.keepCredit(fl.credit)
+	window := min(uint64(a.m.o.SinkSize), l.Welcome().MaxResult)
+	slot := min(fl.Credit.Slot.Len, l.Welcome().MaxBody)
+	if fl.Total > max(slot, l.MaxSource()) || window == 0 {
+		h.keepCredit(l, fl.Credit)
 		return outcome{blame: scheduler.Unused, local: &ipc.GoLocal{Reason: "too-big", Host: h.addr,
-			Detail: fmt.Sprintf("the source takes %d bytes, %s takes %d", fl.total, h.addr, max(slot, l.maxSource()))}}
+			Detail: fmt.Sprintf("the source takes %d bytes, %s takes %d", fl.Total, h.addr, max(slot, l.MaxSource()))}}
 	}
 	load := a.load(ctx)
 	defer load.drop()
@@ -90,60 +87,62 @@ func (a *attempt) fly() outcome {
 	// over, or the QP is gone.
 	var access iwarp.Access
 	var bound iwarp.QP
-	if fl.length = uint64(len(load.mem)); fl.length > slot {
-		fl.length, access, bound = 0, iwarp.RemoteRead, l.qp
+	if fl.Length = uint64(len(load.mem)); fl.Length > slot {
+		fl.Length, access, bound = 0, iwarp.RemoteRead, l.QP()
 	}
 	var err error
-	if fl.src, err = a.m.register(load.mem, access, bound); err != nil {
+	if fl.Source, err = a.m.register(load.mem, access, bound); err != nil {
 		return a.notRegistered(err)
 	}
-	defer a.m.dereg(fl.src)
-	fl.sink, err = a.m.register(a.sink.Bytes()[:window], iwarp.LocalWrite|iwarp.RemoteWrite, l.qp)
+	defer a.m.dereg(fl.Source)
+	fl.Sink, err = a.m.register(a.sink.Bytes()[:window], iwarp.LocalWrite|iwarp.RemoteWrite, l.QP())
 	if err != nil {
 		return a.notRegistered(err)
 	}
 	// By now the sink is shut by the Result, or the QP is gone.
-	defer a.m.dereg(fl.sink)
+	defer a.m.dereg(fl.Sink)
 	var source job.Window
-	if fl.length == 0 {
-		source = job.Window{STag: uint32(fl.src.STag()), TO: fl.src.Base(), Len: uint64(len(load.mem))}
+	if fl.Length == 0 {
+		source = job.Window{STag: uint32(fl.Source.STag()), TO: fl.Source.Base(), Len: uint64(len(load.mem))}
 		a.m.metrics.windows.WithLabelValues("source").Inc()
 	}
-	if l.puller.Can() && a.m.o.Result > a.m.o.SinkSize {
-		fl.fetch = uint64(a.m.o.Result)
+	if l.CanFetch() && a.m.o.Result > a.m.o.SinkSize {
+		fl.Fetch = uint64(a.m.o.Result)
 	}
 
-	fl.done = make(chan struct{})
-	fl.msg = job.Append(nil, &job.Job{
-		ID: fl.id, Credit: fl.credit.ID, Toolchain: a.toolchain,
+	fl.Msg = job.Append(nil, &job.Job{
+		ID: fl.ID, Credit: fl.Credit.ID, Toolchain: a.toolchain,
 		BodyLen: a.bodyLen, TextOff: a.textOff, TextLen: a.textLen,
-		Sink:    job.Window{STag: uint32(fl.sink.STag()), TO: fl.sink.Base(), Len: window},
+		Sink:    job.Window{STag: uint32(fl.Sink.STag()), TO: fl.Sink.Base(), Len: window},
 		Source:  source,
-		Fetch:   fl.fetch,
+		Fetch:   fl.Fetch,
 		Timeout: milliseconds(max(a.limit, time.Millisecond)),
 		Memory:  a.cost.Memory,
 		Expect:  milliseconds(a.cost.Time),
 		Digest:  load.sum, Packed: load.packed, Zstd: load.zstd,
 	})
 	a.m.mu.Lock()
-	l.startLocked(fl)
+	l.StartLocked(fl)
+	if fl.Length > 0 {
+		h.growLocked(time.Now())
+	}
 	a.m.mu.Unlock()
 	select {
-	case <-fl.done:
+	case <-fl.Done():
 	case <-ctx.Done():
 		a.m.mu.Lock()
-		l.cancelLocked(fl)
+		l.CancelLocked(fl)
 		a.m.mu.Unlock()
-		<-fl.done // at the latest when the link is given up, CancelTimeout from now
+		<-fl.Done() // at the latest when the link is given up, CancelTimeout from now
 	}
 	out := a.judge(ctx, window, load.zstd)
 	mem := a.sink.Bytes()
-	if fl.result != nil && fl.result.Window.STag != 0 {
+	if fl.Result != nil && fl.Result.Window.STag != 0 {
 		// The result is still there. What nobody wants any more is only released.
 		fctx := ctx
 		if out.result == nil {
 			canceled, cancel := context.WithCancelCause(ctx)
-			cancel(errCancelled)
+			cancel(link.ErrCancelled)
 			fctx = canceled
 		}
 		if mem, err = a.fetch(fctx); err != nil && out.result != nil {
@@ -174,35 +173,35 @@ func (m *Manager) dereg(mr iwarp.MR) {
 // notRegistered is the end of an attempt that did not spend its credit.
 func (a *attempt) notRegistered(err error) outcome {
 	l := a.link
-	l.keepCredit(a.fl.credit)
+	a.at.keepCredit(l, a.fl.Credit)
 	select {
-	case <-l.dead: // a QP that is gone takes no registration
-		return outcome{blame: scheduler.Gone, local: lostHost(l.h.addr, l.err().Error())}
+	case <-l.Dead(): // a QP that is gone takes no registration
+		return outcome{blame: scheduler.Gone, local: lostHost(a.at.addr, l.Err().Error())}
 	default:
 		return outcome{final: true, local: noSlot(err)}
 	}
 }
 
 // keepCredit takes back a credit that an attempt did not spend.
-func (l *link) keepCredit(c job.Credit) {
-	l.m.mu.Lock()
-	defer l.m.mu.Unlock()
-	if slices.Contains(l.h.links, l) {
-		l.addCreditLocked(c)
+func (h *host) keepCredit(l *link.Link, c job.Credit) {
+	h.m.mu.Lock()
+	defer h.m.mu.Unlock()
+	if slices.Contains(h.links, l) {
+		l.AddCreditLocked(c)
 	}
 }
 
 // answer makes the wrapper's result of an attempt that went well, the n-th.
 func (a *attempt) answer(n uint8) *ipc.Result {
 	fl := a.fl
-	r := fl.result
+	r := fl.Result
 	out := &ipc.Result{
-		Host: a.host().addr, Exit: r.Exit, Signal: r.Signal,
+		Host: a.at.addr, Exit: r.Exit, Signal: r.Signal,
 		Stdout: ipc.Segment(r.Stdout), Stderr: ipc.Segment(r.Stderr),
-		CreditUS:  microseconds(fl.began.Sub(a.asked)),
+		CreditUS:  microseconds(fl.Began.Sub(a.asked)),
 		QueueUS:   r.Queue,
 		CompileUS: r.Wall,
-		BytesOut:  fl.total,
+		BytesOut:  fl.Total,
 		BytesIn:   resultBytes(r),
 		Attempts:  n,
 	}
@@ -210,17 +209,17 @@ func (a *attempt) answer(n uint8) *ipc.Result {
 		out.Files = append(out.Files, ipc.File{Index: r.Files[i].Index, Segment: ipc.Segment(r.Files[i].Segment)})
 	}
 	// The answer can be here before the completion of the Write that it answers.
-	wrote, answered := fl.wrote, fl.answered
-	if fl.length == 0 {
-		wrote = fl.began // it was fetched: the daemon counts that as waiting
+	wrote, answered := fl.Wrote, fl.Answered
+	if fl.Length == 0 {
+		wrote = fl.Began // it was fetched: the daemon counts that as waiting
 	}
 	if answered.Before(wrote) {
 		wrote = answered
 	}
-	if !fl.fetched.IsZero() {
-		answered = fl.fetched
+	if !a.fetched.IsZero() {
+		answered = a.fetched
 	}
-	out.WriteUS = microseconds(wrote.Sub(fl.began))
+	out.WriteUS = microseconds(wrote.Sub(fl.Began))
 	out.ReturnUS = microseconds(answered.Sub(wrote) - time.Duration(r.Queue)*time.Microsecond - time.Duration(r.Wall)*time.Microsecond)
 	return out
 }

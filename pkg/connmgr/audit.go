@@ -83,7 +83,7 @@ func (m *Manager) audited(req *request, won *attempt) bool {
 
 // run does the audit and gives what it came to.
 func (a *audit) run() string {
-	one := a.first.host().addr
+	one := a.first.at.addr
 	second := a.compile(func(addr string) bool { return addr != one })
 	if second == nil {
 		return auditVoid
@@ -92,7 +92,7 @@ func (a *audit) run() string {
 	if what == "" {
 		return auditSame
 	}
-	two := second.host().addr
+	two := second.at.addr
 	m, log := a.t.m, a.t.m.o.Log
 	log.Info("two hosts differ", "job", a.t.id, "source", a.t.name, "what", what, "hosts", []string{one, two})
 	again := func(x *attempt, addr string) (same, ok bool) {
@@ -120,7 +120,7 @@ func (a *audit) run() string {
 	case second.differs(third) == "" && (sameTwo || !sameOne):
 		odd, why = one, a.words(what, two, third)
 	default:
-		log.Warn("three hosts give three results", "source", a.t.name, "what", what, "hosts", []string{one, two, third.host().addr})
+		log.Warn("three hosts give three results", "source", a.t.name, "what", what, "hosts", []string{one, two, third.at.addr})
 		return auditOpen
 	}
 	m.quarantine(odd, why)
@@ -128,7 +128,7 @@ func (a *audit) run() string {
 }
 
 func (a *audit) words(what, good string, third *attempt) string {
-	return "its " + what + " of " + a.t.name + " is not that of " + good + " and " + third.host().addr
+	return "its " + what + " of " + a.t.name + " is not that of " + good + " and " + third.at.addr
 }
 
 // quarantine takes a host away from all jobs, until someone has looked at it.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
@@ -108,13 +109,7 @@ func TestViewIsRenewedForAChoice(t *testing.T) {
 	r.m.counted = time.Now().Add(time.Hour) // no Demand, whose Ack would bring a view too
 	r.m.mu.Unlock()
 	r.warm(list)
-	age := func() {
-		r.m.mu.Lock()
-		defer r.m.mu.Unlock()
-		for _, h := range r.m.hosts {
-			h.link.view.at = time.Now().Add(-time.Minute)
-		}
-	}
+	age := func() { time.Sleep(viewFresh) }
 	reads := func() (n float64) { return r.count("rdistcc_cm_board_reads_total", "ok") }
 	age()
 	r.remote(all[0].addr, "int x;") // alone: nothing to choose
@@ -130,7 +125,7 @@ func TestViewIsRenewedForAChoice(t *testing.T) {
 	}
 	for _, d := range all {
 		s := r.status(d.addr)
-		if s.LoadAgeMS > 30000 || s.LoadFrom == fromBoard && s.Load.Running != 1 || s.LoadFrom != fromBoard && s.LoadFrom != fromResult {
+		if s.LoadAgeMS > 30000 || s.LoadFrom == link.FromBoard && s.Load.Running != 1 || s.LoadFrom != link.FromBoard && s.LoadFrom != link.FromResult {
 			t.Errorf("%+v", s)
 		}
 	}

@@ -57,24 +57,18 @@ func (a *attempt) load(ctx context.Context) *cargo {
 // where they are there sooner.
 func (a *attempt) packs() (source, result bool) {
 	l := a.link
-	if !l.welcome.Zstd {
+	if !l.Welcome().Zstd {
 		return false, false
 	}
 	long := len(a.text) >= packable
-	switch a.compress[l.h.addr] {
+	switch a.compress[a.at.addr] {
 	case hostlist.CompressZstd:
 		return long, true
 	case hostlist.CompressPlain:
 		return false, false
 	}
-	if l.path.near { // which does not change
-		return false, false
-	}
-	now := l.qp.Stats().Path
-	a.m.mu.Lock()
-	defer a.m.mu.Unlock()
-	l.path.tell(now)
-	return long && l.path.packs(uint64(len(a.text)), sourceLeft), l.path.packs(likelyResult, resultLeft)
+	source, result = l.Packing(uint64(len(a.text)), likelyResult)
+	return long && source, result
 }
 
 // drop ends the cargo's memory.

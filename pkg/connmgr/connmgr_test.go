@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
@@ -38,7 +39,7 @@ func TestWarmCompileMessages(t *testing.T) {
 	d := startFake(t, r.far, "127.0.0.1:0", nil)
 	r.remote(d.addr, "int warm;")
 	r.idle()
-	qp := r.link(d.addr).qp
+	qp := r.link(d.addr).QP()
 	// The Acks of what the daemon said first may still be on their way out.
 	before := qp.Stats()
 	eventually(t, "quiet", func() bool {
@@ -65,7 +66,7 @@ func TestWarmCompileMessages(t *testing.T) {
 	if got := after.SendsReceived - before.SendsReceived; got != jobs {
 		t.Errorf("%d Sends back for %d jobs, want one each", got, jobs)
 	}
-	if r.link(d.addr).qp != qp || r.dev.Stats().QPs != qps || len(d.conns) != 1 {
+	if r.link(d.addr).QP() != qp || r.dev.Stats().QPs != qps || len(d.conns) != 1 {
 		t.Error("a warm compile made a connection")
 	}
 }
@@ -74,7 +75,7 @@ func TestLongSourceIsCutIntoWrites(t *testing.T) {
 	r := newRig(t, nil)
 	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
 	r.remote(d.addr, strings.Repeat("x", 3<<20))
-	if got := r.link(d.addr).qp.Stats().WritesSent; got < 4 || got > 49 {
+	if got := r.link(d.addr).QP().Stats().WritesSent; got < 4 || got > 49 {
 		t.Errorf("%d Writes for a little over 3 MiB, want some of 64 KiB to 1 MiB", got)
 	}
 	r.idle()
@@ -244,7 +245,7 @@ func TestUnreachableHostGoesLocal(t *testing.T) {
 }
 
 // link is the live connection to a host.
-func (r *rig) link(addr string) *link {
+func (r *rig) link(addr string) *link.Link {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
 	return r.m.hosts[addr].link
@@ -271,7 +272,7 @@ func TestHostComesBack(t *testing.T) {
 	r.remote(d.addr, "int x;")
 	l := r.link(d.addr)
 	d.kill()
-	<-l.dead
+	<-l.Dead()
 	r.warm(d.addr)
 	r.remote(d.addr, "int y;")
 	r.idle()

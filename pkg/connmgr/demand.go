@@ -5,26 +5,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// A daemon divides its credits among the managers by what each has use for, so it is
-// told: a rise at once, as a core may be waiting for it; a fall when it has lasted, as
-// the next jobs of a build mostly follow.
-const (
-	demandPause = 20 * time.Millisecond // between two counts: a build starts many jobs at a time
-	demandLast  = 500 * time.Millisecond
-)
-
-// demand is what a link's daemon has been told, and is to be told.
-type demand struct {
-	seq, acked   uint32
-	jobs, builds int       // said last
-	peak         int       // the jobs, less falls that did not last
-	low          time.Time // when there were fewer for the first time since; zero: there are not
-	lowPeak      int       // the most since then
-}
+// demandPause is between two counts of what there is for the daemons to do: a build
+// starts many jobs at a time.
+const demandPause = 20 * time.Millisecond
 
 // preparing are the leased jobs of one host list whose wrappers are listing or
 // preprocessing: they want a place soon.
@@ -113,7 +99,7 @@ func (m *Manager) demandsLocked(now time.Time) {
 	m.counted, m.recount = now, false
 	uses := m.usesLocked()
 	for addr, h := range m.hosts {
-		if h.link == nil || !h.link.ready || h.link.ended {
+		if h.link == nil {
 			continue
 		}
 		u := uses[addr]
@@ -121,40 +107,12 @@ func (m *Manager) demandsLocked(now time.Time) {
 			u = new(use)
 		}
 		for _, l := range h.links {
-			for _, f := range l.flights {
-				u.add(1, f.build)
+			for f := range l.FlightsLocked() {
+				u.add(1, f.Build)
 			}
 		}
-		h.link.demandLocked(now, u)
+		h.link.DemandLocked(now, u.jobs, len(u.builds))
 	}
-}
-
-// inherit takes over what another link of the host's has said.
-func (d *demand) inherit(from *demand) {
-	d.jobs, d.builds, d.peak, d.low, d.lowPeak = from.jobs, from.builds, from.peak, from.low, from.lowPeak
-}
-
-// demandLocked tells the daemon, if the last word is acknowledged and no longer true.
-func (l *link) demandLocked(now time.Time, u *use) {
-	d := &l.demand
-	switch {
-	case u.jobs >= d.peak:
-		d.peak, d.low = u.jobs, time.Time{}
-	case d.low.IsZero():
-		d.low, d.lowPeak = now, u.jobs
-	case now.Sub(d.low) < demandLast:
-		d.lowPeak = max(d.lowPeak, u.jobs)
-	default:
-		d.peak, d.low = max(d.lowPeak, u.jobs), time.Time{}
-	}
-	jobs := min(d.peak, math.MaxUint16)
-	builds := max(len(u.builds), min(jobs, 1)) // of a job that is being prepared the build is not known yet
-	if d.seq != d.acked || jobs == d.jobs && (builds <= d.builds || jobs == 0) {
-		return
-	}
-	d.jobs, d.builds = jobs, builds
-	d.seq++
-	l.sendLocked(&job.Demand{Seq: d.seq, Jobs: uint16(jobs), Builds: uint16(builds)}, 0)
 }
 
 // count is the timer's: what changed meanwhile is counted.

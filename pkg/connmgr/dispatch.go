@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
@@ -23,7 +24,8 @@ type request struct {
 // that no host gets the job.
 type grant struct {
 	req      *request
-	link     *link
+	host     *host
+	link     *link.Link // one of host's
 	credit   job.Credit
 	decision scheduler.Decision
 }
@@ -136,7 +138,7 @@ func (m *Manager) grantLocked(now time.Time, r *request, addr string) grant {
 	h.served = h.link
 	m.sched.Started(now, r.id, addr, &r.job)
 	r.job.Tried[addr] = true
-	return grant{req: r, link: l, credit: l.takeCreditLocked()}
+	return grant{req: r, host: h, link: l, credit: l.TakeCreditLocked()}
 }
 
 // hopeless says whether the job can be done here without further ado: before the
@@ -218,10 +220,10 @@ func (m *Manager) giveBack(g grant) {
 	defer m.mu.Unlock()
 	switch {
 	case g.link != nil:
-		m.sched.Done(time.Now(), g.link.h.addr, scheduler.Unused, scheduler.Report{ID: g.req.id})
-		delete(g.req.job.Tried, g.link.h.addr)
-		if slices.Contains(g.link.h.links, g.link) { // otherwise the credit has ended with the link
-			g.link.addCreditLocked(g.credit)
+		m.sched.Done(time.Now(), g.host.addr, scheduler.Unused, scheduler.Report{ID: g.req.id})
+		delete(g.req.job.Tried, g.host.addr)
+		if slices.Contains(g.host.links, g.link) { // otherwise the credit has ended with the link
+			g.link.AddCreditLocked(g.credit)
 		}
 		m.dispatchLocked()
 	case g.decision.Share:
@@ -236,14 +238,14 @@ func (m *Manager) ended(a *attempt) {
 
 // endedLocking gives the speed of the host too.
 func (m *Manager) endedLocking(a *attempt) float64 {
-	h := a.host()
+	h := a.at
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sched.Done(time.Now(), h.addr, a.out.blame, a.report())
 	switch a.out.blame {
 	case scheduler.OK:
 		h.jobs.ok++
-		h.bytesLocked(0, resultBytes(a.out.result))
+		h.MovedLocked(0, resultBytes(a.out.result))
 	case scheduler.Unused:
 	default:
 		h.jobs.failed++
@@ -293,4 +295,20 @@ func (m *Manager) hostLocked(addr string) *host {
 		m.hostsRun.Go(func() { h.run(m.ctx) })
 	}
 	return h
+}
+
+// viewFresh is how old a view of a host's load may be when one is about to be chosen.
+const viewFresh = 500 * time.Millisecond
+
+// refreshViewsLocked has the views of a list's hosts renewed where that helps to
+// choose: what is asked now is there when the preprocessor has ended.
+func (m *Manager) refreshViewsLocked(now time.Time, list *parsedList) {
+	if len(list.sched) < 2 {
+		return
+	}
+	for i := range list.sched {
+		if h := m.hosts[list.sched[i].Addr]; h != nil && h.link != nil {
+			h.link.RefreshLocked(now, viewFresh)
+		}
+	}
 }

@@ -116,15 +116,13 @@ func (m *Manager) drain(name string, on bool, list *parsedList) (report.Drained,
 func (h *host) spareLocked() {
 	u := new(use)
 	for _, l := range h.links {
-		for _, f := range l.flights {
-			u.add(1, f.build)
+		for f := range l.FlightsLocked() {
+			u.add(1, f.Build)
 		}
 	}
-	d := &h.link.demand
-	d.peak, d.jobs = 0, -1 // said even if it was the last word
-	h.link.demandLocked(time.Now(), u)
+	h.link.NoMoreLocked(time.Now(), u.jobs, len(u.builds))
 	for _, l := range h.links {
-		l.returnLocked(len(l.credits))
+		l.ReturnLocked(l.CreditsLocked())
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
@@ -398,18 +399,18 @@ func TestCancelBeforeTheJobIsSent(t *testing.T) {
 		c.list = s.m.listOf(d.addr)
 		s.m.mu.Lock()
 		l := s.m.hosts[d.addr].link
-		fl := &flight{id: 99, credit: l.takeCreditLocked(), length: 4 << 20, done: make(chan struct{})}
-		src, err := s.m.pd.RegMR(make([]byte, fl.length), 0, nil)
+		fl := &link.Flight{ID: 99, Credit: l.TakeCreditLocked(), Length: 4 << 20}
+		src, err := s.m.pd.RegMR(make([]byte, fl.Length), 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fl.src = src
-		l.startLocked(fl)
-		l.cancelLocked(fl)
+		fl.Source = src
+		l.StartLocked(fl)
+		l.CancelLocked(fl)
 		s.m.mu.Unlock()
-		<-fl.done
-		if !errors.Is(fl.err, errCancelled) {
-			t.Errorf("flight ended with %v, want cancelled", fl.err)
+		<-fl.Done()
+		if !errors.Is(fl.Err, link.ErrCancelled) {
+			t.Errorf("flight ended with %v, want cancelled", fl.Err)
 		}
 		if err := src.Dereg(); err != nil {
 			t.Error(err)

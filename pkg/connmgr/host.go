@@ -6,9 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/identity"
-	"github.com/rdistcc/rdistcc/pkg/identity/psk"
-	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
@@ -51,12 +49,12 @@ type host struct {
 
 	// guarded by m.mu
 	state    hostState
-	link     *link   // while up or draining: the one that speaks for the host
-	links    []*link // and all
-	growing  bool    // one more is asked for or dialled
+	link     *link.Link   // while up or draining: the one that speaks for the host
+	links    []*link.Link // and all
+	growing  bool         // one more is asked for or dialled
 	nextGrow time.Time
-	served   *link // the link that spoke for it when a job was placed last
-	lastErr  error // of the last attempt or loss
+	served   *link.Link // the link that spoke for it when a job was placed last
+	lastErr  error      // of the last attempt or loss
 	lastWant time.Time
 	lostAt   time.Time
 	retry    time.Time // after a loss: when to dial again
@@ -97,7 +95,7 @@ func (h *host) run(ctx context.Context) {
 		if h.m.dials.Acquire(ctx, 1) != nil {
 			return // ctx has ended
 		}
-		l, err := dialLink(ctx, h.m, h)
+		l, err := h.dial(ctx)
 		h.m.dials.Release(1)
 		if err == nil {
 			h.serve(ctx, l)
@@ -129,19 +127,21 @@ func (h *host) pause(ctx context.Context) {
 }
 
 // upLocked opens h for jobs.
-func (h *host) upLocked(l *link) {
+func (h *host) upLocked(l *link.Link) {
 	now := time.Now()
-	h.link, h.links, h.lastErr, h.state = l, []*link{l}, nil, hostUp
+	h.link, h.links, h.lastErr, h.state = l, []*link.Link{l}, nil, hostUp
+	can := l.Welcome()
+	ids, listed := l.ToolchainsLocked()
 	h.m.sched.Up(now, h.addr, scheduler.Capacity{
-		Jobs: int(l.welcome.Jobs), MaxBody: max(l.welcome.MaxBody, l.maxSource()), Toolchains: l.idsSeen, Tree: l.welcome.Tree,
+		Jobs: int(can.Jobs), MaxBody: max(can.MaxBody, l.MaxSource()), Toolchains: listed, Tree: can.Tree,
 	})
 	h.toolchainsLocked()
 	h.creditsLocked()
-	h.loadLocked(l.view.load)
-	if l.draining {
+	h.loadLocked(l.ViewLocked().Load)
+	if l.DrainingLocked() {
 		h.drainingLocked()
 	}
-	h.m.o.Log.Info("host connected", "host", h.addr, "jobs", l.welcome.Jobs, "toolchains", len(l.ids))
+	h.m.o.Log.Info("host connected", "host", h.addr, "jobs", can.Jobs, "toolchains", len(ids))
 }
 
 // drainingLocked closes h for new jobs.
@@ -158,30 +158,60 @@ func (h *host) downLocked(err error) {
 		h.m.o.Log.Warn("host lost", "host", h.addr, "err", err)
 	}
 	h.link, h.links, h.lastErr, h.state = nil, nil, err, hostDown
-	var no *rejection
-	denied := errors.As(err, &no) && (no.Cause == job.CauseDenied || no.Cause == job.CauseVersion) ||
-		errors.Is(err, psk.ErrMissing) || errors.Is(err, psk.ErrWrong) || unproven(err)
 	h.lostAt = time.Now()
-	h.retry = h.m.sched.Lost(h.lostAt, h.addr, err.Error(), denied)
+	h.retry = h.m.sched.Lost(h.lostAt, h.addr, err.Error(), link.Hopeless(err))
 }
 
-// unproven says that one side's certificate is not to the other's liking: that does not
-// change by trying.
-func unproven(err error) bool {
-	if errors.Is(err, iwarp.ErrPeerTLS) {
-		return true
+// dial makes one more connection.
+func (h *host) dial(ctx context.Context) (*link.Link, error) {
+	ctx, cancel := context.WithTimeout(ctx, h.m.o.DialTimeout)
+	defer cancel()
+	return link.Dial(ctx, &h.m.dialling, h, h.addr, h.dialAddr(ctx))
+}
+
+// What follows makes the host its links' link.Owner: it passes on what they learn.
+
+// LearnedLocked implements link.Owner.
+func (h *host) LearnedLocked(l *link.Link, what link.News) {
+	switch what {
+	case link.CreditsChanged:
+		h.creditsLocked()
+	case link.ToolchainsChanged:
+		h.toolchainsLocked()
+	case link.LoadChanged:
+		h.loadLocked(l.ViewLocked().Load)
+	case link.DrainBegun:
+		h.drainingLocked()
+	case link.DemandHeard:
+		h.m.demandsLocked(time.Now())
+	case link.BoardRead:
+		h.m.metrics.boards.WithLabelValues("ok").Inc()
+	case link.BoardTorn:
+		h.m.metrics.boards.WithLabelValues("torn").Inc()
 	}
-	var e *identity.Error
-	return errors.As(err, &e) && e.Cause != identity.CauseClosed && e.Cause != identity.CauseTimeout && e.Cause != identity.CauseTooMany
 }
 
-// What follows passes on what the link learns while it is the host's.
+// TickLocked implements link.Owner.
+func (h *host) TickLocked(l *link.Link, now time.Time) (wanted bool) {
+	if h.link == l {
+		rtt, rate := l.PathLocked()
+		h.m.sched.Link(now, h.addr, scheduler.Link{RTT: rtt, Rate: rate})
+	}
+	h.m.demandsLocked(now)
+	h.growLocked(now)
+	h.retireLocked(l, now)
+	return now.Sub(h.lastWant) < wantedFor
+}
+
+// SettledLocked implements link.Owner.
+func (h *host) SettledLocked() { h.m.dispatchLocked() }
 
 func (h *host) toolchainsLocked() {
 	if h.link == nil {
 		return
 	}
-	for id := range h.link.ids {
+	ids, _ := h.link.ToolchainsLocked()
+	for id := range ids {
 		h.m.sched.Toolchains(h.addr, id)
 	}
 }
@@ -201,8 +231,8 @@ func (h *host) creditsLocked() {
 	}
 }
 
-// bytesLocked counts payload.
-func (h *host) bytesLocked(out, in uint64) {
+// MovedLocked implements link.Owner.
+func (h *host) MovedLocked(out, in uint64) {
 	h.jobs.out += out
 	h.jobs.in += in
 	h.m.metrics.bytes(h.addr, out, in)

@@ -13,18 +13,18 @@ import (
 
 // judge says what a flight that has ended means; zstd: its result may be packed.
 func (a *attempt) judge(ctx context.Context, window uint64, zstd bool) outcome {
-	l, fl, h := a.link, a.fl, a.link.h.addr
-	if ctx.Err() != nil && (fl.result == nil || fl.result.Status != job.StatusRan) {
+	l, fl, h := a.link, a.fl, a.at.addr
+	if ctx.Err() != nil && (fl.Result == nil || fl.Result.Status != job.StatusRan) {
 		if errors.Is(context.Cause(ctx), errTimeout) {
 			return outcome{blame: scheduler.Killed, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,
 				Detail: h + " took longer than the time limit"}}
 		}
 		return outcome{final: true, local: interrupted}
 	}
-	if fl.err != nil {
-		return outcome{blame: scheduler.Gone, local: lostHost(h, fl.err.Error())}
+	if fl.Err != nil {
+		return outcome{blame: scheduler.Gone, local: lostHost(h, fl.Err.Error())}
 	}
-	r := fl.result
+	r := fl.Result
 	switch r.Status {
 	case job.StatusRefused:
 		return refusal(h, r)
@@ -47,7 +47,7 @@ func (a *attempt) judge(ctx context.Context, window uint64, zstd bool) outcome {
 	if err != nil {
 		// What else it says cannot be trusted either.
 		a.m.mu.Lock()
-		l.failLocked(err)
+		l.FailLocked(err)
 		a.m.mu.Unlock()
 		return outcome{blame: scheduler.Fault, local: lostHost(h, err.Error())}
 	}
@@ -132,7 +132,7 @@ func refusalDetail(h string, r *job.Result) string {
 
 // notFetched is a result that the host has and that did not come over.
 func (a *attempt) notFetched(ctx context.Context, err error) outcome {
-	h := a.link.h.addr
+	h := a.at.addr
 	switch {
 	case errors.Is(err, errTimeout):
 		return outcome{blame: scheduler.Killed, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,

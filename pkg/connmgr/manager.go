@@ -2,9 +2,25 @@
 // to the compile hosts and a pool of shared-memory slots, and serves the
 // wrappers of all build commands over a Unix socket.
 //
+// What can be understood alone has a package of its own: ipc (what wrappers say), link
+// (one connection to one host), machine (this build host), report (what the manager
+// tells of itself). Here is what ties these together:
+//
+//	listen serve reserve replace   the socket, and how it goes to a successor
+//	client control drain           one wrapper, or one question
+//	lists                          which hosts a job may go to
+//	host pool resolve              a host and the links to it
+//	dispatch hedge here demand     the scheduler's word for jobs, and theirs for hosts
+//	task race attempt              one job: attempts at it, one after the other and side by side
+//	cargo window hold scratch      the memory that it takes
+//	judge trust foreign audit      what to believe of hosts, and of other users
+//	predict hungry                 what earlier compiles took
+//	status metrics                 figures
+//
 // A wrapper is served by one goroutine (and one that reads its socket); a host
-// by one that dials, one that handles completions and one that watches the time.
-// Manager.mu guards all that they share: hosts, links, flights, the scheduler.
+// by one that dials, and each link by two of its own. Manager.mu guards all that they
+// share: hosts, links, flights, the scheduler, the book of what was done. Manager.replacing
+// and drains.mu come before it.
 package connmgr
 
 import (
@@ -25,6 +41,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
@@ -167,38 +184,37 @@ func setDefault[T int | int64 | time.Duration](v *T, d T) {
 // Manager serves wrappers. Make it with New, run it with Serve, end it with Close.
 type Manager struct {
 	// set once in New
-	o       Options
-	uid     uint32 // that it runs as
-	boot    [16]byte
-	started time.Time
-	pd      iwarp.PD
-	sources *arena.Pool
-	sinks   *arena.Pool
-	large   *semaphore.Weighted // bytes: see takeLarge
-	scratch *scratch            // to pack and unpack in
-	cpp     machine.Gate        // preprocessors
-	local   machine.Gate        // compiles, links and the like
-	metrics *metrics
-	lists   listCache
-	history *history.Store
-	builds  machine.Builds
-	hungry  hungry
-	recipes recipes.Cache
-	native  recipes.NativeCache
-	objects recipes.ObjectCache
-	search  recipes.SearchCache
-	places  *semaphore.Weighted // for wrappers
-	dials   *semaphore.Weighted // of hosts that are not connected
-	ctx     context.Context     // ends all hosts
-	cancel  context.CancelCauseFunc
-	ids     atomic.Uint64 // the last job's
+	o        Options
+	uid      uint32 // that it runs as
+	started  time.Time
+	pd       iwarp.PD
+	dialling link.Config // of all hosts
+	sources  *arena.Pool
+	sinks    *arena.Pool
+	large    *semaphore.Weighted // bytes: see takeLarge
+	scratch  *scratch            // to pack and unpack in
+	cpp      machine.Gate        // preprocessors
+	local    machine.Gate        // compiles, links and the like
+	metrics  *metrics
+	lists    listCache
+	history  *history.Store
+	builds   machine.Builds
+	hungry   hungry
+	recipes  recipes.Cache
+	native   recipes.NativeCache
+	objects  recipes.ObjectCache
+	search   recipes.SearchCache
+	places   *semaphore.Weighted // for wrappers
+	dials    *semaphore.Weighted // of hosts that are not connected
+	ctx      context.Context     // ends all hosts
+	cancel   context.CancelCauseFunc
+	ids      atomic.Uint64 // the last job's
 
 	auditing  atomic.Int32 // audits under way
 	largeUsed atomic.Int64 // bytes taken of large
 	saved     atomic.Int64 // when history was, or was begun to be: nanoseconds since started
 
 	hostsRun sync.WaitGroup // host.run
-	links    sync.WaitGroup // goroutines of links
 	clients  sync.WaitGroup // goroutines of wrappers
 
 	replacing sync.Mutex  // one successor at a time; before mu
@@ -263,7 +279,6 @@ func New(o Options) (*Manager, error) {
 		racing:    make(map[uint64]*request),
 		stopping:  make(chan struct{}),
 	}
-	_, _ = rand.Read(m.boot[:]) // never fails
 	m.places = semaphore.NewWeighted(int64(o.MaxWrappers))
 	m.dials = semaphore.NewWeighted(int64(o.Dials))
 	m.large = semaphore.NewWeighted(o.Large)
@@ -279,6 +294,9 @@ func New(o Options) (*Manager, error) {
 	if m.pd, err = o.Device.AllocPD(); err != nil {
 		return nil, fmt.Errorf("connection manager: %w", err)
 	}
+	m.dialling = link.Config{Device: o.Device, PD: m.pd, Mu: &m.mu, Log: o.Log, Name: o.Name, Key: o.Key,
+		DialTimeout: o.DialTimeout, Heartbeat: o.Heartbeat, HeartbeatDead: o.HeartbeatDead, CancelTimeout: o.CancelTimeout}
+	_, _ = rand.Read(m.dialling.Boot[:]) // never fails
 	guard := &machine.Guard{Read: o.Memory}
 	m.cpp.Room = func() bool { return guard.Admits(time.Now(), machine.PreprocessMemory) }
 	m.local.Room = func() bool { return guard.Admits(time.Now(), machine.CompileMemory) }
@@ -323,7 +341,6 @@ func (m *Manager) Close() error {
 	m.mu.Unlock()
 	m.clients.Wait()
 	m.hostsRun.Wait()
-	m.links.Wait()
 	m.alarm.Stop()
 	m.counter.Stop()
 	m.saveHistory()

@@ -7,26 +7,23 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 )
 
 // A host has one connection as a rule: it stays warm, and sources go by turns on it.
-// A further one is opened when the jobs that it may carry become few, or when what
-// waits on it would keep the network busy for long: one TCP stream does not fill
-// every network. The daemon takes those of one manager for one client.
-const (
-	poolJobs    = maxInFlight / 2
-	poolBacklog = time.Second
-	poolBytes   = 16 << 20 // the same where the rate is not known
+// A further one is opened when all that there are have too much to do (BusyLocked). The
+// daemon takes those of one manager for one client.
 
-	poolPause = 5 * time.Second // after one that could not be opened, or was lost
-)
+// poolPause follows a connection that could not be opened, or was lost.
+const poolPause = 5 * time.Second
 
 // errIdle is why a connection that was not needed any more ended.
 var errIdle = errors.New("idle")
 
 // serve lends l to the jobs, and further links as they are needed, until none is
 // left.
-func (h *host) serve(ctx context.Context, l *link) {
+func (h *host) serve(ctx context.Context, l *link.Link) {
 	m := h.m
 	dialing, cancel := context.WithCancel(ctx) // without a link, run dials
 	defer cancel()
@@ -57,13 +54,13 @@ func (h *host) serve(ctx context.Context, l *link) {
 }
 
 // carry lends l to the jobs until it ends.
-func (h *host) carry(ctx context.Context, l *link) {
+func (h *host) carry(ctx context.Context, l *link.Link) {
 	m := h.m
 	m.mu.Lock()
-	switch {
-	case l.ended: // lost between its Welcome and now
+	switch err := l.EndedLocked(); {
+	case err != nil: // lost between its Welcome and now
 		if len(h.links) == 0 && h.state != hostDown {
-			h.downLocked(l.cause)
+			h.downLocked(err)
 		}
 	case len(h.links) == 0:
 		h.upLocked(l)
@@ -72,20 +69,13 @@ func (h *host) carry(ctx context.Context, l *link) {
 	}
 	m.dispatchLocked()
 	m.mu.Unlock()
-	select {
-	case <-l.dead:
-	case <-l.retire:
-		l.close()
-	case <-ctx.Done():
-		l.close()
-	}
-	l.destroy()
+	l.Run(ctx, errShutdown)
 }
 
 // extend dials one more link and lends it.
 func (h *host) extend(ctx, dialing context.Context) {
 	m := h.m
-	l, err := dialLink(dialing, m, h)
+	l, err := h.dial(dialing)
 	m.mu.Lock()
 	h.growing = false
 	if err != nil {
@@ -105,36 +95,35 @@ func (h *host) pauseGrowLocked() {
 }
 
 // joinLocked adds a link to those that there are.
-func (h *host) joinLocked(l *link) {
+func (h *host) joinLocked(l *link.Link) {
 	h.links = append(h.links, l)
-	l.used = time.Now()
 	h.creditsLocked()
-	if l.draining {
+	if l.DrainingLocked() {
 		h.drainingLocked()
 	}
 	h.m.o.Log.Info("further connection", "host", h.addr, "connections", len(h.links))
 }
 
-// lostLocked is called when l has ended, before its jobs look for another host. The
+// LostLocked implements link.Owner: it comes before l's jobs look for another host. The
 // other links go on.
-func (h *host) lostLocked(l *link) {
+func (h *host) LostLocked(l *link.Link, why error) {
 	i := slices.Index(h.links, l)
 	if i < 0 {
 		return
 	}
 	h.links = slices.Delete(h.links, i, i+1)
 	if len(h.links) == 0 {
-		h.downLocked(l.cause)
+		h.downLocked(why)
 		return
 	}
 	h.pauseGrowLocked()
 	if h.link == l {
 		h.link = h.links[0]
-		h.link.demand.inherit(&l.demand)
-		h.loadLocked(h.link.view.load)
+		h.link.InheritLocked(l)
+		h.loadLocked(h.link.ViewLocked().Load)
 	}
 	if h.m.ctx.Err() == nil {
-		h.m.o.Log.Warn("connection lost", "host", h.addr, "left", len(h.links), "err", l.cause)
+		h.m.o.Log.Warn("connection lost", "host", h.addr, "left", len(h.links), "err", why)
 	}
 	h.creditsLocked()
 }
@@ -147,7 +136,7 @@ func (h *host) growLocked(now time.Time) {
 	}
 	if len(h.links) >= o.LinksMin {
 		for _, l := range h.links {
-			if !l.busyLocked() {
+			if !l.BusyLocked() {
 				return
 			}
 		}
@@ -156,29 +145,17 @@ func (h *host) growLocked(now time.Time) {
 	h.grow <- struct{}{} // there is room: growing was not set
 }
 
-// busyLocked says whether l has more to do than one link should.
-func (l *link) busyLocked() bool {
-	if len(l.flights) >= poolJobs {
-		return true
-	}
-	n := l.turns.backlog()
-	if l.path.rate > 0 && !l.path.floor {
-		return float64(n) > l.path.rate*poolBacklog.Seconds()
-	}
-	return n > poolBytes
-}
-
 // bestLocked is the link whose credit a job gets: the first one on which no source
 // waits, so that what suffices stays warm, or the one with the fewest bytes waiting.
 // Some link has a credit.
-func (h *host) bestLocked() *link {
-	var best *link
+func (h *host) bestLocked() *link.Link {
+	var best *link.Link
 	var least uint64
 	for _, l := range h.links {
-		if len(l.credits) == 0 {
+		if l.CreditsLocked() == 0 {
 			continue
 		}
-		n := l.turns.backlog()
+		n := l.BacklogLocked()
 		if best == nil || n < least {
 			best, least = l, n
 		}
@@ -191,27 +168,18 @@ func (h *host) bestLocked() *link {
 
 // retireLocked ends l if it is beyond those that are to be kept and had nothing to
 // do for long.
-func (l *link) retireLocked(now time.Time) {
-	h := l.h
-	if len(l.flights) > 0 || l.offers > 0 {
-		l.used = now
-	}
-	if l == h.link || len(h.links) <= h.m.o.LinksMin || now.Sub(l.used) < h.m.o.LinksIdle || !slices.Contains(h.links, l) {
+func (h *host) retireLocked(l *link.Link, now time.Time) {
+	if idle := l.IdleLocked(now); l == h.link || len(h.links) <= h.m.o.LinksMin || idle < h.m.o.LinksIdle || !slices.Contains(h.links, l) {
 		return
 	}
-	l.returnLocked(len(l.credits))
-	h.links = slices.DeleteFunc(h.links, func(x *link) bool { return x == l })
-	h.creditsLocked()
-	if l.cause == nil {
-		l.cause = errIdle
-	}
-	close(l.retire) // once: it is in links no more
+	h.links = slices.DeleteFunc(h.links, func(x *link.Link) bool { return x == l })
+	l.RetireLocked(errIdle) // once: it is in links no more
 }
 
 // runningLocked counts our jobs on the host.
 func (h *host) runningLocked() (n int) {
 	for _, l := range h.links {
-		n += len(l.flights)
+		n += l.RunningLocked()
 	}
 	return n
 }
@@ -219,7 +187,7 @@ func (h *host) runningLocked() (n int) {
 // unspentLocked counts our credits.
 func (h *host) unspentLocked() (n int) {
 	for _, l := range h.links {
-		n += len(l.credits)
+		n += l.CreditsLocked()
 	}
 	return n
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
@@ -45,8 +46,8 @@ func TestDaemonBreaksTheProtocol(t *testing.T) {
 			r.warm(d.addr)
 			l := r.link(d.addr)
 			breach(d.conns[0])
-			<-l.dead
-			if err := l.err(); err == nil {
+			<-l.Dead()
+			if err := l.Err(); err == nil {
 				t.Error("the connection ended without a reason")
 			}
 			// The next connection is a new chance.
@@ -122,7 +123,7 @@ func TestTooManyCreditsGoBack(t *testing.T) {
 		d.slotSize = 4 << 10
 		d.onHello = func(c *fakeConn) {
 			c.welcome()
-			for range maxInFlight / job.MaxCredits {
+			for range link.MaxInFlight / job.MaxCredits {
 				c.grant(job.MaxCredits)
 			}
 		}
@@ -134,8 +135,8 @@ func TestTooManyCreditsGoBack(t *testing.T) {
 		defer c.mu.Unlock()
 		return len(c.returns) == d.jobs
 	})
-	if got := r.m.Status().Hosts[0].Credits; got != maxInFlight {
-		t.Errorf("%d credits kept, want %d", got, maxInFlight)
+	if got := r.m.Status().Hosts[0].Credits; got != link.MaxInFlight {
+		t.Errorf("%d credits kept, want %d", got, link.MaxInFlight)
 	}
 	r.remote(d.addr, "int x;")
 }

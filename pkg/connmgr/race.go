@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -134,8 +135,8 @@ func (r *race) hedge(g grant) {
 		c.m.giveBack(g)
 		return
 	}
-	c.m.o.Log.Info("second host", "job", r.t.id, "host", g.link.h.addr, "slow", r.running[0].host().addr)
-	c.record.Hedged = g.link.h.addr
+	c.m.o.Log.Info("second host", "job", r.t.id, "host", g.host.addr, "slow", r.running[0].at.addr)
+	c.record.Hedged = g.host.addr
 	r.start(g, newHold(c.m, sink), time.Now()).hedge = true
 }
 
@@ -163,7 +164,7 @@ func (r *race) failed(a *attempt) *ipc.GoLocal {
 	if r.c.ctx.Err() != nil {
 		return interrupted
 	}
-	r.c.m.o.Log.Info("attempt failed", "job", r.t.id, "host", a.host().addr, "reason", a.out.local.Reason, "detail", a.out.local.Detail)
+	r.c.m.o.Log.Info("attempt failed", "job", r.t.id, "host", a.at.addr, "reason", a.out.local.Reason, "detail", a.out.local.Detail)
 	r.last = a.out.local
 	if a.out.died {
 		r.died++
@@ -195,7 +196,7 @@ func (r *race) stop() {
 		return
 	}
 	for _, a := range r.running {
-		a.cancel(errCancelled)
+		a.cancel(link.ErrCancelled)
 		if a.hedge {
 			r.c.m.metrics.hedged("lost")
 		}

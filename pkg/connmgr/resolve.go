@@ -35,8 +35,8 @@ func (h *host) dialAddr(ctx context.Context) string {
 	return h.addr
 }
 
-// reachedAt notes where a dial came to.
-func (h *host) reachedAt(remote net.Addr) {
+// Reached implements link.Owner.
+func (h *host) Reached(remote net.Addr) {
 	if a, ok := remote.(*net.TCPAddr); ok {
 		h.reached = a.AddrPort().Addr().Unmap()
 	}

@@ -132,12 +132,13 @@ func (h *host) statusLocked(known map[string]scheduler.Status) report.HostStatus
 		s.Error = h.lastErr.Error()
 	}
 	if l := h.link; l != nil {
-		load := l.view.load
-		s.Links, s.Credits, s.Running, s.Load = len(h.links), h.unspentLocked(), h.runningLocked(), &load
-		s.LoadFrom, s.LoadAgeMS, s.Pressure = l.view.from, time.Since(l.view.at).Milliseconds(), l.view.pressure
-		measures := sandbox.Set(l.welcome.Sandbox)
+		view, can := l.ViewLocked(), l.Welcome()
+		s.Links, s.Credits, s.Running, s.Load = len(h.links), h.unspentLocked(), h.runningLocked(), &view.Load
+		s.LoadFrom, s.LoadAgeMS, s.Pressure = view.From, time.Since(view.At).Milliseconds(), view.Pressure
+		measures := sandbox.Set(can.Sandbox)
 		s.Sandbox, s.Measures = measures.Level().String(), measures.Names()
-		s.Jobs, s.Tools, s.Tree, s.Demand = int(l.welcome.Jobs), len(l.ids), l.welcome.Tree, max(l.demand.jobs, 0)
+		ids, _ := l.ToolchainsLocked()
+		s.Jobs, s.Tools, s.Tree, s.Demand = int(can.Jobs), len(ids), can.Tree, l.SaidLocked()
 	}
 	return s
 }

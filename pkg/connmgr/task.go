@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/artifact"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/history"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
@@ -107,8 +108,8 @@ func (c *client) build() uint64 {
 // attempt makes ready to bring t to the host of g, with sink for its result. ctx
 // ends it early. It holds both memories until release.
 func (t *task) attempt(ctx context.Context, g grant, sink *hold, asked time.Time) *attempt {
-	a := &attempt{task: t, req: g.req, link: g.link, sink: sink, asked: asked}
-	a.fl = &flight{id: t.m.ids.Add(1), credit: g.credit, total: t.total(), build: g.req.job.Build}
+	a := &attempt{task: t, req: g.req, at: g.host, link: g.link, sink: sink, asked: asked}
+	a.fl = &link.Flight{ID: t.m.ids.Add(1), Credit: g.credit, Total: t.total(), Build: g.req.job.Build}
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	t.source.share()
 	return a

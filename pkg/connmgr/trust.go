@@ -66,7 +66,7 @@ func (a *attempt) distrust(r *job.Result, mem []byte) *outcome {
 	if err == nil {
 		return nil
 	}
-	l, h := a.link, a.link.h.addr
+	l, h := a.link, a.at.addr
 	if !errors.Is(err, artifact.ErrForged) {
 		a.m.o.Log.Info("a result is not taken: compiled here to be sure", "job", a.id, "source", a.name, "host", h, "what", what, "err", err)
 		a.m.metrics.distrusts.WithLabelValues("doubt").Inc()
@@ -75,7 +75,7 @@ func (a *attempt) distrust(r *job.Result, mem []byte) *outcome {
 	a.m.metrics.distrusts.WithLabelValues("forged").Inc()
 	err = errors.New(what + " is " + err.Error())
 	a.m.mu.Lock()
-	l.failLocked(err)
+	l.FailLocked(err)
 	a.m.mu.Unlock()
 	return &outcome{blame: scheduler.Fault, local: lostHost(h, err.Error())}
 }

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // TestShortSourceOvertakesALongOne: on a slow line a short job that comes in the
@@ -50,88 +48,6 @@ func TestShortSourceOvertakesALongOne(t *testing.T) {
 	})
 }
 
-// TestTurns: new ones come first, but half of the turns are for those that
-// have begun.
-func TestTurns(t *testing.T) {
-	var q turns
-	long, other := &flight{id: 1, off: 1, length: 9}, &flight{id: 2, off: 1, length: 9}
-	q.again(long)
-	q.again(other)
-	for id := range uint64(4) {
-		q.again(&flight{id: 10 + id, length: 1})
-	}
-	var got []uint64
-	for f := q.next(); f != nil; f = q.next() {
-		got = append(got, f.id)
-		if f.off++; f.off < 4 && f.length > 1 {
-			q.again(f)
-		}
-	}
-	want := []uint64{10, 1, 11, 2, 12, 1, 13, 2, 1, 2}
-	if len(got) != len(want) {
-		t.Fatalf("turns %v, want %v", got, want)
-	}
-	for i := range want {
-		if got[i] != want[i] {
-			t.Fatalf("turns %v, want %v", got, want)
-		}
-	}
-	q.again(long)
-	q.again(other)
-	q.drop(long)
-	if f := q.next(); f != other || q.next() != nil {
-		t.Errorf("next is %+v once one was dropped", f)
-	}
-}
-
-// TestPath: what is made of what the transport tells.
-func TestPath(t *testing.T) {
-	tell := func(s ...iwarp.PathStats) (p path) {
-		for i := range s {
-			p.tell(s[i])
-		}
-		return p
-	}
-	const ms = time.Millisecond
-	slow := tell(iwarp.PathStats{RTT: 10 * ms, Window: 1 << 20, Rate: 1e6})
-	if d := slow.transfer(2e6); d != 2*time.Second {
-		t.Errorf("2 MB at 1 MB/s: %v", d)
-	}
-	far := tell(iwarp.PathStats{RTT: 50 * ms, Window: 14 << 10, Rate: 280e3, Floor: true})
-	if d := far.transfer(1 << 20); d != 300*ms { // 14, 28, 56 ... 896 KiB: the seventh window holds the rest
-		t.Errorf("1 MiB through a window of 14 KiB, 50 ms: %v, want 6 round trips", d)
-	}
-	lan := tell(iwarp.PathStats{RTT: ms / 5, Window: 1 << 20, Rate: 1.2e9})
-	gigabit := tell(iwarp.PathStats{RTT: ms / 5, Window: 1 << 20, Rate: 110e6})
-	near := slow
-	near.near = true
-	unknown := path{}
-	for _, x := range []struct {
-		name string
-		p    *path
-		n    uint64
-		want bool
-	}{
-		{"slow", &slow, 1 << 20, true}, {"slow", &slow, 100, false},
-		{"far", &far, 1 << 20, true}, {"far", &far, 10 << 10, false},
-		{"10 Gbit/s", &lan, 1 << 20, false}, {"1 Gbit/s", &gigabit, 1 << 20, true}, {"1 Gbit/s", &gigabit, 4 << 10, false},
-		{"loopback", &near, 1 << 20, false}, {"not known", &unknown, 1 << 20, false},
-	} {
-		if got := x.p.packs(x.n, sourceLeft); got != x.want {
-			t.Errorf("%s: %d bytes packed: %t, want %t", x.name, x.n, got, x.want)
-		}
-	}
-	// A sample of a connection that had little to send lowers nothing; others do, bit by bit.
-	faded := tell(iwarp.PathStats{RTT: ms, Rate: 1e8}, iwarp.PathStats{RTT: ms, Rate: 1e4, Floor: true})
-	if faded.rate != 1e8 || faded.floor {
-		t.Errorf("rate %g, floor %t after a sample that says nothing", faded.rate, faded.floor)
-	}
-	faded.tell(iwarp.PathStats{RTT: ms, Rate: 1e4})
-	if faded.rate != 0.8e8 {
-		t.Errorf("rate %g after a slow moment, want 0.8e8", faded.rate)
-	}
-}
-
 // TestPathWithoutAWord: where the transport tells nothing, our own Writes do.
 func TestPathWithoutAWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -143,8 +59,8 @@ func TestPathWithoutAWord(t *testing.T) {
 		}
 		s.m.mu.Lock()
 		defer s.m.mu.Unlock()
-		if p := s.m.hosts[d.addr].link.path; p.rate < 1.8e6 || p.rate > 2.2e6 {
-			t.Errorf("rate %g of a line of 2 MiB/s", p.rate)
+		if _, rate := s.m.hosts[d.addr].link.PathLocked(); rate < 1.8e6 || rate > 2.2e6 {
+			t.Errorf("rate %g of a line of 2 MiB/s", rate)
 		}
 	})
 }

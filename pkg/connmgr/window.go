@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/fetch"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
@@ -60,14 +60,9 @@ func (c *client) foreign() bool { return c.uid != c.m.uid }
 // link may have ended. When it returns nothing writes into the sink any more.
 func (a *attempt) fetch(ctx context.Context) ([]byte, error) {
 	l, fl := a.link, a.fl
-	w := fl.result.Window
+	w := fl.Result.Window
 	mem, err := a.fetchInto(ctx, l, fl, w)
-	a.m.mu.Lock()
-	defer a.m.mu.Unlock()
-	l.offers--
-	if !l.ended {
-		l.sendLocked(&job.Release{ID: fl.id}, w.STag)
-	}
+	l.Release(fl)
 	return mem, err
 }
 
@@ -87,7 +82,7 @@ func (a *attempt) takeSink(ctx context.Context, n int64) error {
 	return nil
 }
 
-func (a *attempt) fetchInto(ctx context.Context, l *link, fl *flight, w job.Window) ([]byte, error) {
+func (a *attempt) fetchInto(ctx context.Context, l *link.Link, fl *link.Flight, w job.Window) ([]byte, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -99,38 +94,18 @@ func (a *attempt) fetchInto(ctx context.Context, l *link, fl *flight, w job.Wind
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoRoom, err)
 	}
-	mr, err := a.m.pd.RegMR(mem, iwarp.LocalWrite, &iwarp.MROptions{QP: l.qp})
+	mr, err := a.m.pd.RegMR(mem, iwarp.LocalWrite, &iwarp.MROptions{QP: l.QP()})
 	if err != nil {
 		select {
-		case <-l.dead:
-			return nil, l.err()
+		case <-l.Dead():
+			return nil, l.Err()
 		default:
 			return nil, fmt.Errorf("%w: %w", errNoRoom, err)
 		}
 	}
 	defer a.m.dereg(mr)
-	done := make(chan error, 1)
-	x := &fetch.Pull{Sink: mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: w.Len, Done: func(err error) { done <- err }}
-	a.m.mu.Lock()
-	if err := l.puller.Start(x); err != nil {
-		l.failLocked(err) // which ends x
-	}
-	a.m.mu.Unlock()
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		a.m.mu.Lock()
-		l.puller.Stop(x)
-		l.stopping++
-		a.m.mu.Unlock()
-		<-done // at the latest when the link is given up, CancelTimeout from now
-		a.m.mu.Lock()
-		l.stopping--
-		a.m.mu.Unlock()
-		err = context.Cause(ctx)
-	}
-	if err == nil {
-		fl.fetched = time.Now()
+	if err = l.Fetch(ctx, fl, mr); err == nil {
+		a.fetched = time.Now()
 		a.m.metrics.windows.WithLabelValues("result").Inc()
 	}
 	return mem, err
@@ -138,14 +113,3 @@ func (a *attempt) fetchInto(ctx context.Context, l *link, fl *flight, w job.Wind
 
 // errNoRoom: a result cannot be fetched for want of memory here.
 var errNoRoom = errors.New("no memory for a large result (buffers.large)")
-
-// checkPullsLocked ends a link whose daemon does not answer our Reads, which no
-// message can take back.
-func (l *link) checkPullsLocked() bool {
-	quiet := l.puller.Tick(l.m.o.tickTime())
-	if quiet > job.WindowTime || l.stopping > 0 && quiet > l.m.o.CancelTimeout {
-		l.failLocked(fmt.Errorf("no answer to an RDMA Read for %v", quiet))
-		return false
-	}
-	return true
-}

@@ -49,8 +49,11 @@ func (r *rig) given() {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
 	for _, h := range r.m.hosts {
-		if l := h.link; l != nil && (l.offers != 0 || l.stopping != 0 || l.puller.Busy() != 0) {
-			r.t.Errorf("%s: %d offers, %d stopping, %d Reads", h.addr, l.offers, l.stopping, l.puller.Busy())
+		if h.link == nil {
+			continue
+		}
+		if offers, reads := h.link.PendingLocked(); offers != 0 || reads != 0 {
+			r.t.Errorf("%s: %d offers, %d Reads", h.addr, offers, reads)
 		}
 	}
 }
@@ -107,7 +110,7 @@ func (r *rig) writes(d *fakeDaemon) uint64 {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
 	if h := r.m.hosts[d.addr]; h != nil && h.link != nil {
-		return h.link.qp.Stats().WritesSent
+		return h.link.QP().Stats().WritesSent
 	}
 	return 0
 }
@@ -255,7 +258,7 @@ func TestWindowOfAJobThatNobodyWants(t *testing.T) {
 	w.close()
 	r.given()
 	eventually(t, "a Release", func() bool { return d.offers() == 0 })
-	if got := r.link(d.addr).qp.Stats().ReadsSent; got != 0 {
+	if got := r.link(d.addr).QP().Stats().ReadsSent; got != 0 {
 		t.Errorf("%d Reads of a result that nobody wants", got)
 	}
 }
@@ -367,7 +370,11 @@ func TestDaemonThatStopsInAFetch(t *testing.T) {
 					r.m.mu.Lock()
 					defer r.m.mu.Unlock()
 					l := r.m.hosts[d.addr].link
-					return l == nil || l.puller.Busy() > 0
+					if l == nil {
+						return true
+					}
+					_, reads := l.PendingLocked()
+					return reads > 0
 				})
 				w.close()
 			} else {

@@ -1,4 +1,4 @@
-package connmgr
+package link
 
 import (
 	"context"
@@ -19,7 +19,7 @@ const (
 )
 
 // welcomed waits until l is up, or dead: then it returns false.
-func (l *link) welcomed(ctx context.Context) bool {
+func (l *Link) welcomed(ctx context.Context) bool {
 	pause := nudgeFirst
 	t := time.NewTimer(pause)
 	defer t.Stop()
@@ -30,9 +30,9 @@ func (l *link) welcomed(ctx context.Context) bool {
 		case <-l.dead:
 			return false
 		case <-ctx.Done():
-			l.m.mu.Lock()
-			l.failLocked(errors.New("no Welcome in time"))
-			l.m.mu.Unlock()
+			l.c.Mu.Lock()
+			l.FailLocked(errors.New("no Welcome in time"))
+			l.c.Mu.Unlock()
 			<-l.dead
 			return false
 		case <-t.C:
@@ -45,7 +45,7 @@ func (l *link) welcomed(ctx context.Context) bool {
 
 // nudge sends an RDMA Write of nothing: nobody's memory is named or looked at
 // ("if the DDP Segment is of zero length, the STag and TO MUST NOT be checked").
-func (l *link) nudge() {
+func (l *Link) nudge() {
 	// A full queue or an ended QP has other troubles.
 	_ = l.qp.PostSend(&iwarp.SendWR{ID: wrOther, Op: iwarp.OpWrite, Flags: iwarp.Unsignaled})
 }

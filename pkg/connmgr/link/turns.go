@@ -1,4 +1,4 @@
-package connmgr
+package link
 
 import (
 	"fmt"
@@ -30,9 +30,9 @@ const (
 // the others, each in their order, by turns. So a short job overtakes long ones, and
 // many short ones do not starve a long one.
 //
-// It is guarded by Manager.mu.
+// It is guarded by Config.Mu.
 type turns struct {
-	fresh, going []*flight
+	fresh, going []*Flight
 	other        bool      // the last one was fresh: it is the others' turn
 	posted       uint64    // bytes of Writes that are not completed
 	busy         time.Time // when posted was 0 last
@@ -40,7 +40,7 @@ type turns struct {
 }
 
 // next takes out the flight whose turn it is, or nil.
-func (t *turns) next() *flight {
+func (t *turns) next() *Flight {
 	q := &t.fresh
 	if len(t.fresh) == 0 || t.other && len(t.going) > 0 {
 		q = &t.going
@@ -55,7 +55,7 @@ func (t *turns) next() *flight {
 }
 
 // again puts f back: it has more to post.
-func (t *turns) again(f *flight) {
+func (t *turns) again(f *Flight) {
 	if f.off == 0 {
 		t.fresh = append(t.fresh, f)
 	} else {
@@ -64,24 +64,24 @@ func (t *turns) again(f *flight) {
 }
 
 // drop takes f out, wherever it is.
-func (t *turns) drop(f *flight) {
-	same := func(g *flight) bool { return g == f }
+func (t *turns) drop(f *Flight) {
+	same := func(g *Flight) bool { return g == f }
 	t.fresh, t.going = slices.DeleteFunc(t.fresh, same), slices.DeleteFunc(t.going, same)
 }
 
 // backlog is how many bytes are to be posted or under way.
 func (t *turns) backlog() uint64 {
 	n := t.posted
-	for _, q := range [][]*flight{t.fresh, t.going} {
+	for _, q := range [][]*Flight{t.fresh, t.going} {
 		for _, f := range q {
-			n += f.length - f.off
+			n += f.Length - f.off
 		}
 	}
 	return n
 }
 
 // chunk is how many bytes a Write may have now.
-func (l *link) chunk() uint64 {
+func (l *Link) chunk() uint64 {
 	if l.path.rate == 0 || l.path.floor && l.path.rate*chunkTime.Seconds() < chunkFirst {
 		return chunkFirst
 	}
@@ -90,7 +90,7 @@ func (l *link) chunk() uint64 {
 
 // postLocked posts what may be posted now: Writes by turns, and behind the last one
 // of a flight its Job. An error ends the link, which ends all flights.
-func (l *link) postLocked() {
+func (l *Link) postLocked() {
 	for l.cause == nil {
 		chunk := l.chunk()
 		if l.turns.posted >= chunksPosted*chunk {
@@ -100,11 +100,11 @@ func (l *link) postLocked() {
 		if f == nil {
 			return
 		}
-		if !l.writeLocked(f, min(f.length-f.off, chunk)) {
+		if !l.writeLocked(f, min(f.Length-f.off, chunk)) {
 			return
 		}
 		switch {
-		case f.off == f.length:
+		case f.off == f.Length:
 			l.jobLocked(f)
 		case f.writes < chunksPosted: // or a completion puts it back
 			l.turns.again(f)
@@ -113,21 +113,21 @@ func (l *link) postLocked() {
 }
 
 // writeLocked posts one Write of f; false says that the link ends.
-func (l *link) writeLocked(f *flight, n uint64) bool {
+func (l *Link) writeLocked(f *Flight, n uint64) bool {
 	var more iwarp.SendFlags
-	if f.off+n == f.length {
+	if f.off+n == f.Length {
 		more = iwarp.More // the Job follows
 	}
 	err := l.qp.PostSend(&iwarp.SendWR{
-		ID:    wrWrite | f.id,
+		ID:    wrWrite | f.ID,
 		Op:    iwarp.OpWrite,
 		Flags: more,
-		SGL:   []iwarp.SGE{{Addr: f.src.Base() + f.off, Length: uint32(n), LKey: f.src.STag()}},
-		STag:  iwarp.STag(f.credit.Slot.STag),
-		TO:    f.credit.Slot.TO + f.off,
+		SGL:   []iwarp.SGE{{Addr: f.Source.Base() + f.off, Length: uint32(n), LKey: f.Source.STag()}},
+		STag:  iwarp.STag(f.Credit.Slot.STag),
+		TO:    f.Credit.Slot.TO + f.off,
 	})
 	if err != nil {
-		l.failLocked(fmt.Errorf("post a source: %w", err))
+		l.FailLocked(fmt.Errorf("post a source: %w", err))
 		return false
 	}
 	if l.turns.posted == 0 {
@@ -141,7 +141,7 @@ func (l *link) writeLocked(f *flight, n uint64) bool {
 }
 
 // wroteLocked counts one completed Write, the oldest of f's.
-func (l *link) wroteLocked(f *flight, ok bool) {
+func (l *Link) wroteLocked(f *Flight, ok bool) {
 	n := f.sizes[0]
 	copy(f.sizes[:], f.sizes[1:])
 	f.writes--
@@ -152,14 +152,14 @@ func (l *link) wroteLocked(f *flight, ok bool) {
 	if l.turns.moved += n; l.turns.posted == 0 {
 		l.path.wrote(l.turns.moved, time.Since(l.turns.busy))
 	}
-	if f.writes == 0 && f.off == f.length {
-		f.wrote = time.Now()
-		l.h.bytesLocked(f.length, 0)
+	if f.writes == 0 && f.off == f.Length {
+		f.Wrote = time.Now()
+		l.owner.MovedLocked(f.Length, 0)
 	}
 	switch {
 	case !f.cancelled.IsZero() && !f.sent:
 		l.unspentLocked(f)
-	case f.off < f.length && f.writes == chunksPosted-1:
+	case f.off < f.Length && f.writes == chunksPosted-1:
 		l.turns.again(f)
 	}
 	l.postLocked()

@@ -1,11 +1,10 @@
-package connmgr
+package link
 
 import (
 	"net"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
 // path is what is known of the network between here and a host: from the transport
@@ -107,15 +106,24 @@ func (p *path) packs(n uint64, left float64) bool {
 // packLeast is what must be gained at least, for the trouble.
 const packLeast = 200 * time.Microsecond
 
-// pathLocked renews what is known of the network, and tells the scheduler.
-func (l *link) pathLocked(now time.Time, s iwarp.PathStats) {
-	l.path.tell(s)
-	if l.h.link != l {
-		return
+// Packing says whether a source and a result of so many bytes are there sooner if they are
+// packed. It takes Mu.
+func (l *Link) Packing(source, result uint64) (out, in bool) {
+	if l.path.near { // which does not change
+		return false, false
 	}
-	view := scheduler.Link{RTT: l.path.rtt}
+	now := l.qp.Stats().Path
+	l.c.Mu.Lock()
+	defer l.c.Mu.Unlock()
+	l.path.tell(now)
+	return l.path.packs(source, sourceLeft), l.path.packs(result, resultLeft)
+}
+
+// PathLocked is what is known of the way to the daemon: a round trip, and bytes a second;
+// 0: not known.
+func (l *Link) PathLocked() (rtt time.Duration, rate float64) {
 	if !l.path.floor {
-		view.Rate = l.path.rate
+		rate = l.path.rate
 	}
-	l.m.sched.Link(now, l.h.addr, view)
+	return l.path.rtt, rate
 }

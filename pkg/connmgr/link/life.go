@@ -1,4 +1,4 @@
-package connmgr
+package link
 
 import (
 	"context"
@@ -12,36 +12,34 @@ import (
 
 // tickTime is how often a link is looked at: twice a heartbeat, as a silence ends with
 // the interval in which it has lasted long enough.
-func (o *Options) tickTime() time.Duration { return max(o.Heartbeat/2, 1) }
+func (c *Config) tickTime() time.Duration { return max(c.Heartbeat/2, 1) }
 
 // tick sends heartbeats, and ends a link whose daemon is silent or does not
 // answer a Cancel. It ends with the link.
-func (l *link) tick() {
-	t := time.NewTicker(l.m.o.tickTime())
+func (l *Link) tick() {
+	t := time.NewTicker(l.c.tickTime())
 	defer t.Stop()
 	for {
 		select {
 		case <-l.dead:
 			return
 		case now := <-t.C:
-			l.m.mu.Lock()
+			l.c.Mu.Lock()
 			l.tickLocked(now)
-			l.m.mu.Unlock()
+			l.c.Mu.Unlock()
 		}
 	}
 }
 
 // tickLocked counts intervals rather than looking at the clock: a manager that
 // was stopped itself must not take that for the daemon's silence.
-func (l *link) tickLocked(now time.Time) {
+func (l *Link) tickLocked(now time.Time) {
 	s := l.qp.Stats()
-	l.pathLocked(now, s.Path)
-	l.m.demandsLocked(now)
-	l.h.growLocked(now)
-	l.retireLocked(now)
+	l.path.tell(s.Path)
+	wanted := l.owner.TickLocked(l, now)
 	for _, f := range l.flights {
-		if !f.cancelled.IsZero() && now.Sub(f.cancelled) > l.m.o.CancelTimeout {
-			l.failLocked(errors.New("no answer to a cancelled job"))
+		if !f.cancelled.IsZero() && now.Sub(f.cancelled) > l.c.CancelTimeout {
+			l.FailLocked(errors.New("no answer to a cancelled job"))
 			return
 		}
 	}
@@ -52,18 +50,18 @@ func (l *link) tickLocked(now time.Time) {
 	heard := int64(s.FPDUsReceived+s.SendsReceived) - int64(l.board.reads)
 	quiet := heard <= l.heard
 	if quiet && !l.movesLocked(&s) {
-		l.silent += l.m.o.tickTime()
+		l.silent += l.c.tickTime()
 	} else {
 		l.silent = 0
 	}
 	l.heard, l.sent, l.unacked, l.acked = max(heard, l.heard), s.FPDUsSent, s.Unacked, s.Path.Acked
-	if now.Sub(l.h.lastWant) < wantedFor {
-		l.refreshLocked(now, l.m.o.Heartbeat*3/4) // less than one: the last was asked for a little after a tick
+	if wanted {
+		l.RefreshLocked(now, l.c.Heartbeat*3/4) // less than one: the last was asked for a little after a tick
 	}
 	switch {
-	case l.silent >= l.m.o.HeartbeatDead:
-		l.failLocked(fmt.Errorf("silent for %v", l.silent))
-	case quiet && l.ready && l.beatSeq == l.beatAcked && now.Sub(l.beatAt) > l.m.o.Heartbeat*3/4:
+	case l.silent >= l.c.HeartbeatDead:
+		l.FailLocked(fmt.Errorf("silent for %v", l.silent))
+	case quiet && l.ready && l.beatSeq == l.beatAcked && now.Sub(l.beatAt) > l.c.Heartbeat*3/4:
 		l.beatSeq++
 		l.beatAt = now
 		l.beatMark = s.Path.Acked + s.Unacked + l.turns.posted
@@ -76,7 +74,7 @@ func (l *link) tickLocked(now time.Time) {
 // what the kernel has buffered goes on when the Writes have completed. Once a
 // heartbeat has reached the daemon's machine, behind all that, it is the daemon's
 // turn: a frozen one's kernel takes megabytes in.
-func (l *link) movesLocked(s *iwarp.QPStats) bool {
+func (l *Link) movesLocked(s *iwarp.QPStats) bool {
 	if l.path.told {
 		return s.Path.Acked != l.acked && (l.beatSeq == l.beatAcked || s.Path.Acked <= l.beatMark)
 	}
@@ -87,23 +85,25 @@ func (l *link) movesLocked(s *iwarp.QPStats) bool {
 		return false
 	}
 	for _, f := range l.flights {
-		if f.writes > 0 || f.sent && f.length == 0 {
+		if f.writes > 0 || f.sent && f.Length == 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// failLocked ends the link for a reason of ours; the first one counts.
-func (l *link) failLocked(err error) {
+// FailLocked ends the link for a reason of ours; the first one counts.
+func (l *Link) FailLocked(err error) {
 	if l.cause == nil {
 		l.cause = err
 	}
 	l.qp.Abort()
 }
 
+var errClosedByPeer = errors.New("connection closed by the daemon")
+
 // endLocked gives every flight its error, after which no memory of theirs is used.
-func (l *link) endLocked() {
+func (l *Link) endLocked() {
 	if l.cause == nil {
 		l.cause = errClosedByPeer
 		if err := l.qp.Err(); err != nil {
@@ -116,37 +116,81 @@ func (l *link) endLocked() {
 		delete(l.flights, id)
 		f.endLocked(nil, l.cause)
 	}
-	l.h.lostLocked(l)
+	l.owner.LostLocked(l, l.cause)
 	l.ended = true
 	close(l.dead)
 }
 
-// err says why the link ended, once dead is closed.
-func (l *link) err() error {
-	l.m.mu.Lock()
-	defer l.m.mu.Unlock()
+// Dead is closed when the link has ended: all flights have, and nothing follows.
+func (l *Link) Dead() <-chan struct{} { return l.dead }
+
+// Err says why the link ended, once Dead is closed. It takes Mu.
+func (l *Link) Err() error {
+	l.c.Mu.Lock()
+	defer l.c.Mu.Unlock()
 	return l.cause
 }
 
-// close ends the link when the manager does: in order when nothing runs on it,
-// otherwise at once, which ends the jobs on the host as well.
-func (l *link) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), l.m.o.CancelTimeout)
-	defer cancel()
-	l.m.mu.Lock()
+// EndedLocked says why the link has ended; nil: it has not.
+func (l *Link) EndedLocked() error {
+	if !l.ended {
+		return nil
+	}
+	return l.cause
+}
+
+// IdleLocked is for how long there has been nothing to do.
+func (l *Link) IdleLocked(now time.Time) time.Duration {
+	if len(l.flights) > 0 || l.offers > 0 {
+		l.used = now
+	}
+	return now.Sub(l.used)
+}
+
+// RetireLocked ends the link as it is not needed any more, for the reason why: it gives
+// its credits back, and Run returns. It is for a link on which nothing runs, and called
+// once.
+func (l *Link) RetireLocked(why error) {
+	l.ReturnLocked(len(l.credits))
 	if l.cause == nil {
-		l.cause = errShutdown
+		l.cause = why
+	}
+	close(l.retire)
+}
+
+// Run waits until the link has ended and frees it: by itself, because it was retired, or
+// because ctx has ended, for the reason why. Who has dialled it calls it, once.
+func (l *Link) Run(ctx context.Context, why error) {
+	select {
+	case <-l.dead:
+	case <-l.retire:
+		l.close(why)
+	case <-ctx.Done():
+		l.close(why)
+	}
+	l.destroy()
+}
+
+// close ends the link: in order when nothing runs on it, otherwise at once, which ends
+// the jobs on the host as well.
+func (l *Link) close(why error) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.c.CancelTimeout)
+	defer cancel()
+	l.c.Mu.Lock()
+	if l.cause == nil {
+		l.cause = why
 	}
 	busy := len(l.flights) > 0 || l.offers > 0
-	l.m.mu.Unlock()
+	l.c.Mu.Unlock()
 	if busy || l.qp.Disconnect(ctx) != nil {
 		l.qp.Abort()
 	}
 	<-l.dead
 }
 
-// destroy frees what the device holds for the link.
-func (l *link) destroy() {
+// destroy frees what the device holds for the link, which has ended or was never up.
+func (l *Link) destroy() {
+	l.running.Wait()
 	var err error
 	if l.qp != nil {
 		err = errors.Join(err, l.qp.Destroy())
@@ -160,6 +204,6 @@ func (l *link) destroy() {
 		err = errors.Join(err, l.cq.Close())
 	}
 	if err != nil {
-		l.m.o.Log.Warn("free a connection", "host", l.h.addr, "err", err)
+		l.c.Log.Warn("free a connection", "host", l.addr, "err", err)
 	}
 }

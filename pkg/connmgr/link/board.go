@@ -1,0 +1,100 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/fetch"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// A daemon's load board is read when its owner asks for it, as a host is about to be
+// chosen, and once a heartbeat while jobs ask for the host; never more often than once in
+// boardPause. The daemon's program notices nothing.
+const boardPause = 100 * time.Millisecond
+
+// Where a view comes from.
+const (
+	FromWelcome   = "welcome"
+	FromResult    = "result"
+	FromHeartbeat = "heartbeat"
+	FromBoard     = "board"
+)
+
+// View is what is known of a host's load.
+type View struct {
+	Load     job.Load
+	Pressure *job.Pressure // of a board; it is not changed
+	From     string        // see above
+	At       time.Time
+}
+
+// boardReader is a link's reading of the daemon's board, guarded by Config.Mu.
+type boardReader struct {
+	mem   [job.BoardLen]byte
+	mr    iwarp.MR // of mem; nil: there is no board to be read
+	busy  bool
+	asked time.Time
+	reads uint64 // that were answered: each is a frame that no program sent
+}
+
+// setViewLocked takes a host's word about itself.
+func (l *Link) setViewLocked(load job.Load, from string) {
+	l.view.Load, l.view.From, l.view.At = load, from, time.Now()
+	l.owner.LearnedLocked(l, LoadChanged)
+}
+
+// openBoardLocked makes ready to read the board that the Welcome names.
+func (l *Link) openBoardLocked() error {
+	if !l.puller.Can() || l.welcome.Board.STag == 0 {
+		return nil
+	}
+	if n := l.welcome.Board.Len; n != job.BoardLen {
+		return fmt.Errorf("daemon names a load board of %d bytes, not %d", n, job.BoardLen)
+	}
+	var err error
+	if l.board.mr, err = l.c.PD.RegMR(l.board.mem[:], iwarp.LocalWrite, &iwarp.MROptions{QP: l.qp}); err != nil {
+		return fmt.Errorf("register memory for the load board: %w", err)
+	}
+	return nil
+}
+
+// ViewLocked is what is known of the daemon's load.
+func (l *Link) ViewLocked() View { return l.view }
+
+// RefreshLocked has the board read if the view is older than most.
+func (l *Link) RefreshLocked(now time.Time, most time.Duration) {
+	b := &l.board
+	if l.ended || !l.ready || b.mr == nil || b.busy || now.Sub(l.view.At) < most || now.Sub(b.asked) < boardPause {
+		return
+	}
+	b.busy, b.asked = true, now
+	w := l.welcome.Board
+	err := l.puller.Start(&fetch.Pull{Sink: b.mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: job.BoardLen, Done: l.boardLocked})
+	if err != nil {
+		l.FailLocked(err)
+	}
+}
+
+// boardLocked takes what was read.
+func (l *Link) boardLocked(err error) {
+	b := &l.board
+	b.busy = false
+	if err != nil {
+		return // the link ends
+	}
+	b.reads++
+	x, err := job.ParseBoard(b.mem[:])
+	switch {
+	case errors.Is(err, job.ErrTorn): // the next one is better
+		l.owner.LearnedLocked(l, BoardTorn)
+	case err != nil:
+		l.FailLocked(fmt.Errorf("daemon's load board is a %w", err))
+	default:
+		l.owner.LearnedLocked(l, BoardRead)
+		l.view.Pressure = &x.Pressure
+		l.setViewLocked(x.Load, FromBoard)
+	}
+}

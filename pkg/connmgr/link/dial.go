@@ -1,0 +1,161 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+
+	"github.com/rdistcc/rdistcc/pkg/fetch"
+	"github.com/rdistcc/rdistcc/pkg/identity"
+	"github.com/rdistcc/rdistcc/pkg/identity/psk"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// Dial connects to the daemon of the host addr, which is to be dialled at at, and returns
+// once the daemon has said what it can do; ctx bounds all of that. It takes Mu.
+//
+// An error is in words for a person who knows which host is meant; Hopeless says whether
+// it is one that trying again does not mend. The link is its caller's to Run.
+func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, error) {
+	l := &Link{
+		c: c, owner: owner, addr: addr,
+		up:      make(chan struct{}),
+		retire:  make(chan struct{}),
+		dead:    make(chan struct{}),
+		ids:     make(map[job.ToolchainID]bool),
+		flights: make(map[uint64]*Flight),
+		recvMem: make([]byte, recvBuffers*job.MaxMessage),
+	}
+	var err error
+	defer func() {
+		if err != nil {
+			l.destroy()
+		}
+	}()
+	if l.cq, err = c.Device.CreateCQ(maxSend + recvBuffers); err != nil {
+		return nil, fmt.Errorf("completion queue: %w", err)
+	}
+	if l.recvMR, err = c.PD.RegMR(l.recvMem, iwarp.LocalWrite, nil); err != nil {
+		return nil, fmt.Errorf("register receives: %w", err)
+	}
+	l.qp, err = c.PD.CreateQP(iwarp.QPInitAttr{SendCQ: l.cq, RecvCQ: l.cq, MaxSend: maxSend, MaxRecv: recvBuffers, MaxSGE: 1})
+	if err != nil {
+		return nil, fmt.Errorf("queue pair: %w", err)
+	}
+	for i := recvBuffers - 1; i >= 0; i-- {
+		l.spare = append(l.spare, i)
+	}
+	for range job.Spare + 1 {
+		if err = l.postRecvLocked(); err != nil { // nobody else knows l yet
+			return nil, err
+		}
+	}
+	hi := job.Greeting{Version: job.Version, Boot: c.Boot}
+	p := &iwarp.ConnParam{PrivateData: hi.Append(nil), Timeout: c.DialTimeout}
+	var proving *psk.Dialing // nil: there is no key
+	if c.Key != nil {
+		if k := c.Key(); k != nil {
+			proving = k.Dial(p.PrivateData, c.Device.Attr().StartUp)
+			p.PrivateData = proving.PrivateData()
+		}
+	}
+	p.Unsent = unsent
+	p.ORD, p.IRD = fetch.Depths(c.Device.Attr())
+	name, _, serr := net.SplitHostPort(addr)
+	if serr != nil {
+		name = addr
+	}
+	info, err := c.Device.Dial(identity.WithHost(ctx, name), at, l.qp, p)
+	if err != nil {
+		return nil, dialError(err)
+	}
+	owner.Reached(info.Remote)
+	answer, err := job.ParseGreeting(info.PrivateData)
+	if err != nil {
+		return nil, fmt.Errorf("answer: %w", err)
+	}
+	if answer.Version != job.Version {
+		err = fmt.Errorf("speaks version %d of the job protocol, we speak %d; install the same rdistcc on both", answer.Version, job.Version)
+		return nil, err
+	}
+	var proof *job.Proof
+	if proving != nil {
+		// Before anything is sent: a host that does not prove that it has the key gets
+		// no word of ours, and there is no way without.
+		proof = new(job.Proof)
+		if _, proof.MAC, err = proving.Finish(info.Request, info.Reply, info.PrivateData); err != nil {
+			err = fmt.Errorf("does not prove that it has our pre-shared key: %w", err)
+			return nil, err
+		}
+	}
+	l.path = newPath(info)
+	l.puller, l.peerReads = fetch.New(l.qp, int(info.ORD), wrRead), info.IRD > 0
+	l.running.Go(l.serve)
+	l.running.Go(l.tick)
+	c.Mu.Lock()
+	if proof != nil {
+		l.sendLocked(proof, 0)
+	}
+	l.sendLocked(&job.Hello{Name: job.Clip(c.Name, job.MaxName), Want: MaxInFlight}, 0)
+	c.Mu.Unlock()
+	if l.welcomed(ctx) {
+		return l, nil
+	}
+	err = l.Err()
+	return nil, err
+}
+
+// dialError says what a Dial or a connection ran into, in the daemon's own words
+// if it rejected.
+// Whoever shows it names the host: "connection refused" says all that is left of
+// an operation, an address and a system call.
+func dialError(err error) error {
+	var no *iwarp.RejectedError
+	if !errors.As(err, &no) {
+		var op *net.OpError
+		var errno syscall.Errno
+		var unproven *identity.Error
+		switch {
+		case errors.As(err, &unproven): // "hung up on TLS" says more than "connection reset"
+			return unproven
+		case errors.Is(err, iwarp.ErrPeerTLS):
+			return iwarp.ErrPeerTLS
+		case errors.As(err, &errno):
+			return errno
+		case errors.As(err, &op):
+			return op.Err
+		}
+		return err
+	}
+	r, perr := job.ParseRejection(no.PrivateData)
+	if perr != nil {
+		return fmt.Errorf("rejected by a peer that is no rdistccd: %w", err)
+	}
+	return &rejection{r}
+}
+
+// Hopeless says of an error of Dial's, or of a link's end, that trying again does not
+// mend it: what one side is, or can prove, is not to the other's liking.
+func Hopeless(err error) bool {
+	var no *rejection
+	return errors.As(err, &no) && (no.Cause == job.CauseDenied || no.Cause == job.CauseVersion) ||
+		errors.Is(err, psk.ErrMissing) || errors.Is(err, psk.ErrWrong) || unproven(err)
+}
+
+// unproven says that one side's certificate is not to the other's liking: that does not
+// change by trying.
+func unproven(err error) bool {
+	if errors.Is(err, iwarp.ErrPeerTLS) {
+		return true
+	}
+	var e *identity.Error
+	return errors.As(err, &e) && e.Cause != identity.CauseClosed && e.Cause != identity.CauseTimeout && e.Cause != identity.CauseTooMany
+}
+
+// rejection is a daemon's refusal of the connection.
+type rejection struct{ job.Rejection }
+
+func (r *rejection) Error() string { return "rejected (" + r.Cause.String() + "): " + r.Detail }
