@@ -66,10 +66,11 @@ var edges = map[string][]string{
 	"pkg/connmgr/ipc":           {"pkg/job"},
 	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},
 	"pkg/worker": {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/telemetry", "pkg/toolchain", "pkg/tree",
-		"pkg/worker/auditlog", "pkg/worker/capture", "pkg/worker/workdir"},
+		"pkg/worker/auditlog", "pkg/worker/capture", "pkg/worker/shares", "pkg/worker/workdir"},
 	"pkg/worker/capture":  {"pkg/arena"},
 	"pkg/worker/auditlog": {"pkg/job"},
 	"pkg/worker/workdir":  {},
+	"pkg/worker/shares":   {},
 
 	"pkg/identity":           {"pkg/identity/psk"},
 	"pkg/identity/authority": {"pkg/identity"}, // whose roles a certificate is for
@@ -99,7 +100,7 @@ var edges = map[string][]string{
 // pure packages do no I/O, start no goroutine and read no clock: the engine can
 // be fed byte by byte, the scheduler can be simulated.
 var pure = []string{
-	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/job", "pkg/scheduler", "pkg/hostlist", "pkg/policy",
+	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/job", "pkg/scheduler", "pkg/hostlist", "pkg/policy", "pkg/worker/shares",
 }
 
 // only lists what just some packages (or trees, with a final slash) may import

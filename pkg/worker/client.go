@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/worker/shares"
 )
 
 // client is a manager: all connections that come from one start of it, as a tenant's
@@ -112,7 +113,7 @@ func (cl *client) mostLocked() int {
 	n := 0
 	for _, c := range cl.conns {
 		if c.want == 0 {
-			return unlimited
+			return shares.Unlimited
 		}
 		n += c.want
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/worker/shares"
 )
 
 // Shares: each connection may hold one credit, so that a first job never waits for
@@ -134,7 +135,7 @@ func (s *Server) divideLocked(now time.Time) (spare int) {
 	left := s.spreadLocked(spare, func(cl *client) int {
 		need := cl.demand - len(cl.conns) // beyond the one that each may hold
 		if cl.demand < 0 && cl.activeLocked(now) {
-			need = unlimited
+			need = shares.Unlimited
 		}
 		return max(0, min(need, cl.mostLocked()-len(cl.conns)))
 	})
@@ -185,7 +186,7 @@ func (s *Server) rebalanceLocked() {
 		over := 0
 		switch {
 		case s.unfit != nil:
-			over = unlimited
+			over = shares.Unlimited
 		case short:
 			over = cl.heldLocked() - cl.share
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/worker/shares"
 )
 
 // tenant is whom managers work for, as far as this host can tell by itself: the name in
@@ -136,9 +137,9 @@ func (s *Server) largePart() int64 {
 // and one for each connection in any case.
 func (t *tenant) mostLocked(o *Options) int {
 	if o.ClientBytes <= 0 {
-		return unlimited
+		return shares.Unlimited
 	}
-	return max(t.conns, int(min(o.ClientBytes/o.Slot, unlimited)))
+	return max(t.conns, int(min(o.ClientBytes/o.Slot, shares.Unlimited)))
 }
 
 // admissible says why a further job of t's may not wait here; its others that do are
@@ -166,21 +167,21 @@ func (s *Server) spreadLocked(total int, need func(cl *client) int) (left int) {
 		sum, has := 0, 0
 		for _, cl := range t.clients {
 			has += cl.share
-			sum = min(sum+need(cl), unlimited)
+			sum = min(sum+need(cl), shares.Unlimited)
 		}
-		s.claims = append(s.claims, claim{1, max(0, min(sum, t.mostLocked(&s.o)-has))})
+		s.claims = append(s.claims, shares.Claim{Weight: 1, Need: max(0, min(sum, t.mostLocked(&s.o)-has))})
 	}
 	left = total
-	for i, n := range divide(total, s.claims) {
+	for i, n := range shares.Divide(total, s.claims) {
 		if n == 0 {
 			continue
 		}
 		t := s.tenants[i]
-		claims := make([]claim, len(t.clients))
+		claims := make([]shares.Claim, len(t.clients))
 		for i, cl := range t.clients {
-			claims[i] = claim{cl.part(), need(cl)}
+			claims[i] = shares.Claim{Weight: cl.part(), Need: need(cl)}
 		}
-		for i, n := range divide(n, claims) {
+		for i, n := range shares.Divide(n, claims) {
 			t.clients[i].share += n
 			left -= n
 		}

@@ -36,6 +36,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/tree"
 	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
+	"github.com/rdistcc/rdistcc/pkg/worker/shares"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
@@ -148,7 +149,7 @@ type Server struct {
 	lastID    uint64         // of credits
 	tenants   []*tenant      // in order of arrival
 	clients   []*client      // of all tenants, in order of arrival
-	claims    []claim        // of spreadLocked
+	claims    []shares.Claim // of spreadLocked
 	queued    int            // in their queues
 	lowQueue  int            // the smallest of it since the last tick
 	worked    bool           // a job was begun since then
