@@ -66,11 +66,12 @@ var edges = map[string][]string{
 	"pkg/connmgr/ipc":           {"pkg/job"},
 	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},
 	"pkg/worker": {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/telemetry", "pkg/toolchain", "pkg/tree",
-		"pkg/worker/auditlog", "pkg/worker/capture", "pkg/worker/shares", "pkg/worker/workdir"},
+		"pkg/worker/auditlog", "pkg/worker/capture", "pkg/worker/shares", "pkg/worker/users", "pkg/worker/workdir"},
 	"pkg/worker/capture":  {"pkg/arena"},
 	"pkg/worker/auditlog": {"pkg/job"},
 	"pkg/worker/workdir":  {},
 	"pkg/worker/shares":   {},
+	"pkg/worker/users":    {"pkg/sandbox"},
 
 	"pkg/identity":           {"pkg/identity/psk"},
 	"pkg/identity/authority": {"pkg/identity"}, // whose roles a certificate is for

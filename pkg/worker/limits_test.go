@@ -129,19 +129,3 @@ func TestExcessHasItsCause(t *testing.T) {
 		t.Errorf("no excess: %+v", no)
 	}
 }
-
-// TestUserNumbers: only numbers that a user namespace has can be taken.
-func TestUserNumbers(t *testing.T) {
-	for _, q := range []struct {
-		text         string
-		first, count int
-		want         bool
-	}{
-		{"         0          0 4294967295\n", 61184, 64, true}, {"0 1000 1\n", 61184, 1, false},
-		{"0 100000 65536\n", 61184, 64, true}, {"0 100000 65536\n", 65500, 64, false}, {"0 0 10\n61184 5 4\n", 61184, 4, true}, {"", 1, 1, false},
-	} {
-		if got := mapped(q.text, q.first, q.count); got != q.want {
-			t.Errorf("%d from %d on in %q: %v", q.count, q.first, q.text, got)
-		}
-	}
-}

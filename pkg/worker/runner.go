@@ -48,7 +48,7 @@ func newRunner(s *Server, i int) (*runner, error) {
 	}
 	r.stand.confine, r.stand.cgroup = s.o.Sandbox != SandboxOff, s.o.Cgroup
 	if s.ownUsers {
-		r.stand.user = s.users.first + i
+		r.stand.user = s.users.First + i
 	}
 	return r, nil
 }

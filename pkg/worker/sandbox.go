@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/pkg/worker/users"
 )
 
 // SandboxMode says how compiles are confined.
@@ -81,10 +81,10 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 	}
 	s.confined = true
 	if s.o.Users != 0 {
-		err := ownUsers(s.o.Users, s.o.Jobs)
+		err := users.May(s.o.Users, s.o.Jobs)
 		if s.ownUsers = err == nil; s.ownUsers {
-			s.users = claimUsers(s.o.Users, s.o.Jobs, usersTried, s.o.Log)
-			first.stand.user = s.users.first
+			s.users = users.Claim(s.o.Users, s.o.Jobs, users.Tried, s.o.Log)
+			first.stand.user = s.users.First
 		} else {
 			s.o.Log.Info("compiles have no users of their own", "err", err)
 		}
@@ -98,9 +98,9 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 	if !s.trees {
 		s.cage.bare = true
 		first.stand.bare = first.dir
-		if dir := closedTo(filepath.Dir(s.area.Path)); s.ownUsers && dir != "" {
+		if dir := users.ClosedTo(filepath.Dir(s.area.Path)); s.ownUsers && dir != "" {
 			s.o.Log.Warn("compiles have no users of their own: they could not get to the work directory; set daemon.work-dir to one that they can", "closed", dir)
-			s.users.release()
+			s.users.Release()
 			s.ownUsers, first.stand.user = false, 0
 		}
 		if s.ownUsers { // they have to get to their own directories, and see no more of it
@@ -199,52 +199,6 @@ func unhidden(f func() error) error {
 		return f()
 	}
 	return errors.Join(f(), unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
-}
-
-// ownUsers says whether compiles can run as the users first to first+count-1.
-func ownUsers(first, count int) error {
-	if !sandbox.MayBecome() {
-		return errors.New("only root can, with the capabilities to change users, to give files away and to kill")
-	}
-	for _, name := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		if !mapped(string(text), first, count) {
-			return fmt.Errorf("%s has not the numbers %d to %d", name, first, first+count-1)
-		}
-	}
-	return nil
-}
-
-// closedTo is the directory on the way to path, itself included, that other users cannot
-// enter; "" if there is none.
-func closedTo(path string) string {
-	for ; ; path = filepath.Dir(path) {
-		if fi, err := os.Stat(path); err != nil || fi.Mode().Perm()&0o001 == 0 {
-			return path
-		}
-		if path == "/" || path == "." {
-			return ""
-		}
-	}
-}
-
-// mapped says whether one line of a map of a user namespace has all of count numbers.
-func mapped(text string, first, count int) bool {
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line) // inside, outside, length
-		if len(f) != 3 {
-			continue
-		}
-		inside, err := strconv.Atoi(f[0])
-		length, lerr := strconv.Atoi(f[2])
-		if err == nil && lerr == nil && first >= inside && first+count <= inside+length {
-			return true
-		}
-	}
-	return false
 }
 
 // limits bound a confined compile that may take that much wall time.

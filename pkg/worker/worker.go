@@ -37,6 +37,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/tree"
 	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
 	"github.com/rdistcc/rdistcc/pkg/worker/shares"
+	"github.com/rdistcc/rdistcc/pkg/worker/users"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
@@ -123,7 +124,7 @@ type Server struct {
 	trees    bool // jobs of the sources form are taken; set once by New
 	confined bool // jobs run confined, in stands; set once by New
 	ownUsers bool // each runner's as another user; set once by New
-	users    users
+	users    users.Range
 	cage     confinement
 	shown    atomic.Pointer[tree.Spec] // what trees have to show
 	groups   *cgroup.Groups            // around this process; set once by New
@@ -317,7 +318,7 @@ func (s *Server) release() {
 		}
 	}
 	s.large.close()
-	s.users.release()
+	s.users.Release()
 	if s.devNull != nil {
 		s.devNull.Close()
 	}
