@@ -2,7 +2,6 @@ package worker
 
 import (
 	"os"
-	"syscall"
 	"testing"
 
 	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
@@ -12,8 +11,6 @@ import (
 
 // serverArg0 is how this program is called when it is to be a daemon.
 const serverArg0 = "rdistccd-for-test"
-
-var newGroup = &syscall.SysProcAttr{Setpgid: true}
 
 func TestMain(m *testing.M) {
 	switch os.Args[0] {
