@@ -39,7 +39,9 @@ func (s *Server) admit(req iwarp.ConnRequest) {
 	}
 	if c.claim = claim; claim != nil {
 		c.proof = "key"
+		s.makeRoomLocked()
 		s.unproven++
+		c.tenant.unproven++
 	}
 	s.conns[c] = true
 	s.serving.Go(func() { c.serve(req) })
@@ -71,8 +73,6 @@ func (s *Server) judge(req iwarp.ConnRequest) (g job.Greeting, claim *psk.Claim,
 		no = &job.Rejection{Cause: job.CauseDraining, Detail: "going down"}
 	case len(s.conns)-s.unproven >= s.o.Clients:
 		no = &job.Rejection{Cause: job.CauseFull, Detail: fmt.Sprintf("%d clients are connected", s.o.Clients)}
-	case claim != nil && s.unproven >= s.maxUnproven():
-		no = &job.Rejection{Cause: job.CauseFull, Detail: fmt.Sprintf("%d connections have yet to prove that they have the key", s.unproven)}
 	}
 	if d := s.offenders.wait(peerOf(info), time.Now()); no == nil && d > 0 {
 		s.o.Metrics.limited(limitViolations)

@@ -155,7 +155,11 @@ func (cl *client) recallLocked(n int) {
 		}
 		most.toRecall++
 	}
+	now := time.Now()
 	for _, c := range cl.conns {
+		if c.toRecall > 0 {
+			c.askedLocked(c.toRecall, now)
+		}
 		c.pumpLocked()
 	}
 }
@@ -171,6 +175,7 @@ func (s *Server) enqueueLocked(t *task) {
 	}
 	cl.queue = append(cl.queue, t)
 	tn.queued++
+	tn.width = max(tn.width, tn.queued+tn.runs)
 	s.queued++
 	s.wake.Signal()
 	s.publishLocked()
@@ -196,8 +201,9 @@ func (s *Server) dequeueLocked(t *task) bool {
 // Nil: nothing can be done now.
 func (s *Server) nextTaskLocked(now time.Time) *task {
 	var best *client
+	p := s.partsLocked(now)
 	for _, tn := range s.tenants {
-		if tn.queued == 0 || best != nil && best.tenant.pass <= tn.pass || !s.mayRunLocked(tn, now) {
+		if tn.queued == 0 || best != nil && best.tenant.pass <= tn.pass || !s.mayRunLocked(tn, p, now) {
 			continue
 		}
 		if cl := s.nextOfLocked(tn, now); cl != nil {
@@ -261,6 +267,7 @@ func (s *Server) ranLocked(t *task, now time.Time) {
 	s.running--
 	delete(s.runs, t)
 	if t.no == nil {
+		cl.tenant.ended = now
 		s.meanWall += (took - s.meanWall) / 8
 	}
 }

@@ -43,6 +43,7 @@ type conn struct {
 	// Written by serve's goroutine, or before it, under s.mu.
 	claim   *psk.Claim
 	proveBy *time.Timer // guarded by s.mu
+	ousted  bool        // the same: it has to make room for another one
 
 	work sync.WaitGroup // tasks that runners may hold
 

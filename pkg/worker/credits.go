@@ -1,7 +1,10 @@
 package worker
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
@@ -26,6 +29,11 @@ import (
 // number of credits, so when every client is down to its share each can have its own;
 // and as a job spends a credit, the queue is never longer than they are many.
 
+// A client that keeps what it is asked to return, and does not use it, would leave the others
+// with the one credit that each connection may hold. What it has kept beyond its share for
+// hoardTime does not count any more: others are given theirs as if it had come back.
+// There are slots for as many such as there are spare credits.
+
 // credit is a slot on loan: to the peer, until its Job or Return, then to the job.
 type credit struct {
 	id  uint64
@@ -33,6 +41,7 @@ type credit struct {
 	mr  iwarp.MR
 
 	given time.Time
+	asked time.Time // when its client was asked to return it; zero: it was not
 }
 
 func (k *credit) window() job.Window {
@@ -115,13 +124,46 @@ func (s *Server) spareLocked() int {
 // tightMemory: some process waited for memory for a fifth of the last ten seconds.
 const tightMemory = 2000
 
-// freeLocked is how many credits can be granted.
-func (s *Server) freeLocked(spare int) int {
-	free := spare
+// hoardTime is how long a client may hold an unspent credit that it was asked for before it
+// does not count. A manager returns what it has no use for at once, and uses the others as
+// soon as their sources are ready.
+const hoardTime = time.Second
+
+// hoardedLocked is how many credits a client keeps beyond its share, unspent, although it
+// was asked for them.
+func (cl *client) hoardedLocked(now time.Time) (n int) {
+	over := cl.heldLocked() - cl.share
+	for i := 0; i < len(cl.conns) && n < over; i++ {
+		for _, k := range cl.conns[i].credits {
+			if !k.asked.IsZero() && now.Sub(k.asked) >= hoardTime {
+				n++
+			}
+		}
+	}
+	return max(0, min(n, over))
+}
+
+// askedLocked marks the n oldest unspent credits as those that the client was asked for.
+func (c *conn) askedLocked(n int, now time.Time) {
+	list := slices.SortedFunc(maps.Values(c.credits), func(a, b *credit) int { return cmp.Compare(a.id, b.id) })
+	for _, k := range list[:min(n, len(list))] {
+		if k.asked.IsZero() {
+			k.asked = now
+		}
+	}
+}
+
+// freeLocked is how many credits can be granted; of these, hoarded are in the hands of
+// clients who should have returned them.
+func (s *Server) freeLocked(spare int) (free, hoarded int) {
+	now := time.Now()
+	free = spare
 	for _, cl := range s.clients {
 		free += len(cl.conns) - cl.heldLocked()
+		hoarded += cl.hoardedLocked(now)
 	}
-	return free
+	hoarded = min(hoarded, s.most())
+	return free + hoarded, hoarded
 }
 
 // divideLocked sets the shares.
@@ -156,8 +198,8 @@ func (s *Server) rebalanceLocked() {
 		return
 	}
 	now := time.Now()
-	free := s.freeLocked(s.divideLocked(now))
-	short := free < 0
+	free, hoarded := s.freeLocked(s.divideLocked(now))
+	short := free-hoarded < 0 // what is hoarded is asked for still
 	for _, cl := range s.clients {
 		if cl.tenant.triedLocked(now) {
 			continue
@@ -205,7 +247,7 @@ func (c *conn) nextLocked() *credit {
 		return nil
 	}
 	now := time.Now()
-	free := s.freeLocked(s.divideLocked(now))
+	free, _ := s.freeLocked(s.divideLocked(now))
 	if free <= 0 || c.client.tenant.triedLocked(now) || c.client.heldLocked() >= c.client.share || c.want > 0 && c.heldLocked() >= c.want {
 		return nil
 	}

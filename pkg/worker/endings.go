@@ -19,9 +19,10 @@ const (
 	endedUnread     ending = "unread"     // no answer to our RDMA Reads for Options.WindowTime
 	endedPanic      ending = "panic"      // a bug of ours
 	endedUnproven   ending = "unproven"   // no proof of the pre-shared key: AuthFailed was told
+	endedCrowded    ending = "crowded"    // proven, but there was no place any more
 )
 
-var endings = []ending{endedClosed, endedProtocol, endedStream, endedTerminated, endedSilent, endedUnread, endedPanic, endedUnproven}
+var endings = []ending{endedClosed, endedProtocol, endedStream, endedTerminated, endedSilent, endedUnread, endedPanic, endedUnproven, endedCrowded}
 
 // endingOf tells why the QP of a connection that has ended did: why is receive's
 // reason, given what was decided elsewhere, end the QP's own word.
@@ -32,6 +33,8 @@ func endingOf(why error, given ending, end error) ending {
 		return endedPanic
 	case errors.Is(why, errUnproven):
 		return endedUnproven
+	case errors.Is(why, errCrowded):
+		return endedCrowded
 	case why != nil:
 		return endedProtocol
 	case given != "":

@@ -73,7 +73,7 @@ func (c *conn) close(why error) {
 	switch {
 	case errors.Is(why, errPanic):
 		c.qp.Abort()
-	case errors.Is(why, errUnproven):
+	case errors.Is(why, errUnproven), errors.Is(why, errCrowded):
 		c.qp.Abort()
 	case why != nil:
 		c.log.Warn("client broke the protocol", "err", why)

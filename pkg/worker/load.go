@@ -90,7 +90,7 @@ func (s *Server) pressure(resource string) uint16 {
 // loadLocked is what messages say about this host.
 func (s *Server) loadLocked() job.Load {
 	h := s.host.Load()
-	free := s.freeLocked(s.spareLocked())
+	free, _ := s.freeLocked(s.spareLocked())
 	if s.unfit != nil || s.draining {
 		free = 0 // nobody gets one
 	}
@@ -152,6 +152,7 @@ func (s *Server) lookAround(every time.Duration) (idle, scan bool, victims []*ta
 	s.checkFitLocked(now)
 	s.canariesLocked(now)
 	s.quietLocked()
+	s.widthsLocked()
 	s.forgetLocked(now)
 	s.rebalanceLocked()
 	s.publishLocked()

@@ -140,7 +140,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 	for _, what := range []string{"source", "result"} {
 		m.windows.WithLabelValues(what)
 	}
-	for _, limit := range []string{limitConnections, limitQueued, limitYield, limitViolations} {
+	for _, limit := range []string{limitConnections, limitQueued, limitYield, limitViolations, limitUnproven} {
 		m.limits.WithLabelValues(limit)
 	}
 	return nil
@@ -151,6 +151,7 @@ const (
 	limitConnections = "connections" // half of limits.clients
 	limitViolations  = "violations"  // of iWARP's rules, or the job protocol's: kept off for a while
 	limitQueued      = "queued"      // limits.client-queued
+	limitUnproven    = "unproven"    // without a proof of the key, and others came: ended before its time
 	limitYield       = "yield"       // more than its part of the cores, which another one waited for
 )
 

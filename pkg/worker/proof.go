@@ -70,9 +70,41 @@ func (s *Server) credentials(info *iwarp.ConnInfo, g *job.Greeting) (*psk.Claim,
 // errUnproven ends a connection whose client has not proven that it has the key.
 var errUnproven = errors.New("no proof of the pre-shared key")
 
+// errCrowded ends a connection that has proven itself when others had taken the last
+// place in the meantime.
+var errCrowded = errors.New("no place is left for another connection")
+
 // maxUnproven is how many connections may stand before their proof at a time: they
 // take none of the places that Options.Clients gives.
 func (s *Server) maxUnproven() int { return max(16, s.o.Clients/4) }
+
+// makeRoomLocked ends a connection whose client has yet to prove that it has the key, if
+// there are as many as there may be: of the address that has most of them the oldest. A
+// client that has the key proves it one round trip after our Reply; so whoever says
+// nothing can fill these places, but keeps nobody out, at its own address or others.
+func (s *Server) makeRoomLocked() {
+	if s.unproven < s.maxUnproven() {
+		return
+	}
+	var oldest *conn
+	for c := range s.conns {
+		if c.claim == nil || c.ousted {
+			continue
+		}
+		if oldest == nil || c.tenant.unproven > oldest.tenant.unproven || c.tenant.unproven == oldest.tenant.unproven && c.id < oldest.id {
+			oldest = c
+		}
+	}
+	if oldest == nil {
+		return
+	}
+	oldest.uncountLocked()
+	oldest.ousted = true
+	s.o.Metrics.limited(limitUnproven)
+	if oldest.qp != nil {
+		oldest.qp.Abort() // else expectProof does it
+	}
+}
 
 // privateData makes the Reply's: the greeting and, where there is a key, the proof.
 func (c *conn) privateData(info iwarp.ConnInfo) []byte {
@@ -89,6 +121,10 @@ func (c *conn) expectProof() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.claim == nil {
+		return
+	}
+	if c.ousted {
+		c.qp.Abort()
 		return
 	}
 	limit := s.o.ProveTime
@@ -113,23 +149,38 @@ func (c *conn) prove(m job.Message) error {
 		return errUnproven
 	}
 	err := c.claim.Check(p.MAC[:])
-	c.s.mu.Lock()
+	s := c.s
+	s.mu.Lock()
 	c.provedLocked()
-	c.s.mu.Unlock()
+	// Many can have been let in to prove themselves when there was one place.
+	crowded := len(s.conns)-s.unproven > s.o.Clients || c.tenant.conns-c.tenant.unproven > s.mostConns()
+	s.mu.Unlock()
 	if err != nil {
 		c.s.authFailed(c.remote, authWrong, "the proof is wrong: another pre-shared key, or what start-up said was altered on the way")
 		return errUnproven
 	}
-	if f := c.s.o.AuthPassed; f != nil {
+	if f := s.o.AuthPassed; f != nil {
 		f(c.remote)
+	}
+	if crowded {
+		s.o.Metrics.limited(limitConnections)
+		s.o.Metrics.refused(job.CauseFull)
+		return errCrowded
 	}
 	return nil
 }
 
 // provedLocked ends the wait for a proof.
 func (c *conn) provedLocked() {
-	c.claim = nil
+	if c.claim = nil; !c.ousted {
+		c.uncountLocked()
+	}
+}
+
+// uncountLocked ends counting the connection as one without a proof.
+func (c *conn) uncountLocked() {
 	c.s.unproven--
+	c.tenant.unproven--
 	if c.proveBy != nil {
 		c.proveBy.Stop()
 	}

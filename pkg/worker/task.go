@@ -222,6 +222,8 @@ func (s *Server) take(r *runner) (t *task, canary bool) {
 				return nil, true
 			}
 			s.starvedLocked()
+		} else {
+			s.awaitPauseLocked(time.Now())
 		}
 		s.wake.Wait()
 	}

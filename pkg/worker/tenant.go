@@ -24,10 +24,16 @@ type tenant struct {
 	name    string
 	clients []*client // with a connection that has introduced itself, in order of arrival
 	conns   int       // connections, introduced or not
-	left    time.Time // when the last of them ended
+	// unproven are those of conns whose client has yet to prove that it has the key.
+	unproven int
+	left     time.Time // when the last of them ended
 
 	queued, runs int // jobs of all its clients
-	yielding     int // of runs, those that are being ended for somebody else
+	// width is how many these were at most since the last tick, widthLast before that one;
+	// ended is when the last one left its core.
+	width, widthLast int
+	ended            time.Time
+	yielding         int // of runs, those that are being ended for somebody else
 
 	// pass is the core time that it has had, in seconds; vtime is client.pass of that of
 	// its clients which was served last.
@@ -80,11 +86,12 @@ const (
 	tenantsKept = 1024
 )
 
-// connsLocked is how many connections the tenant of that name has.
+// connsLocked is how many connections the tenant of that name has, without those whose
+// client has proven nothing yet: anybody at its address can make such.
 func (s *Server) connsLocked(name string) int {
 	for _, t := range s.tenants {
 		if t.name == name {
-			return t.conns
+			return t.conns - t.unproven
 		}
 	}
 	return 0
@@ -248,22 +255,97 @@ func (s *Server) memoryLocked(t *task) uint64 {
 	return uint64(max(said, min(said*tn.excess, 2*usual, math.MaxInt64)))
 }
 
-// fairLocked is how many cores a tenant has for itself while all those that have work
-// want more.
-func (s *Server) fairLocked() int {
-	n := 0
+// A build has pauses shorter than any of its compiles: from the end of one to the next job
+// the client writes the object and make starts another command. A core that somebody else
+// gets in such a pause is gone for as long as that one's job takes, which may be far longer
+// than the build's own. So a tenant's part is kept for it over a pause, as far as it has
+// used it lately.
+const (
+	// pauseLeast and pauseMost bound how long: what its jobs take, so that no more than half
+	// of its own part is idle.
+	pauseLeast, pauseMost = 20 * time.Millisecond, 200 * time.Millisecond
+	// heldPause is how long against a tenant that had to yield.
+	heldPause = 2 * time.Second
+)
+
+func (t *tenant) pause() time.Duration { return min(max(t.meanWall, pauseLeast), pauseMost) }
+
+// pauses says whether it is about to have the next job, as it looks.
+func (t *tenant) pauses(now time.Time, least time.Duration) bool {
+	return now.Sub(t.ended) < max(least, t.pause())
+}
+
+// kept is how many cores beside those that it has are kept for it.
+func (t *tenant) kept(fair int, now time.Time) int {
+	if !t.pauses(now, 0) {
+		return 0
+	}
+	return max(0, min(fair, max(t.width, t.widthLast))-t.runs)
+}
+
+// widthsLocked is called once a tick: what counts of widths is the last one or two.
+func (s *Server) widthsLocked() {
 	for _, t := range s.tenants {
-		if t.queued+t.runs > 0 {
-			n++
+		t.widthLast, t.width = t.width, t.queued+t.runs
+	}
+}
+
+// parts are how the cores are divided now.
+type parts struct {
+	fair int // cores that each tenant has for itself while all those that build want more
+	held int // the same for one that had to yield
+	kept int // cores that are kept for tenants that pause
+}
+
+func (s *Server) partsLocked(now time.Time) (p parts) {
+	build, pause := 0, 0
+	for _, t := range s.tenants {
+		switch {
+		case t.queued+t.runs > 0 || t.pauses(now, 0):
+			build++
+		case t.pauses(now, heldPause):
+			pause++
 		}
 	}
-	return max(1, s.o.Jobs/max(1, n))
+	p.fair = max(1, s.o.Jobs/max(1, build))
+	p.held = max(1, s.o.Jobs/max(1, build+pause))
+	for _, t := range s.tenants {
+		p.kept += t.kept(p.fair, now)
+	}
+	return p
 }
 
 // mayRunLocked says whether a further job of the tenant's may start.
-func (s *Server) mayRunLocked(t *tenant, now time.Time) bool {
-	if s.o.ClientRunning > 0 && t.runs >= s.o.ClientRunning {
+func (s *Server) mayRunLocked(t *tenant, p parts, now time.Time) bool {
+	switch {
+	case s.o.ClientRunning > 0 && t.runs >= s.o.ClientRunning:
 		return false
+	case now.Before(t.held):
+		return t.runs < p.held
 	}
-	return !now.Before(t.held) || t.runs < s.fairLocked()
+	return t.runs < p.fair || s.o.Jobs-s.running > p.kept-t.kept(p.fair, now)
+}
+
+// awaitPauseLocked has the cores look again when the first pause ends for which some stand
+// idle.
+func (s *Server) awaitPauseLocked(now time.Time) {
+	if s.awaiting || s.running >= s.o.Jobs {
+		return
+	}
+	first := pauseMost + 1
+	for _, t := range s.tenants {
+		if left := t.pause() - now.Sub(t.ended); left > 0 {
+			first = min(first, left)
+		}
+	}
+	if first > pauseMost {
+		return
+	}
+	s.awaiting = true
+	time.AfterFunc(first+time.Millisecond, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.awaiting = false
+		s.wake.Broadcast()
+	})
 }

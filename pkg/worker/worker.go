@@ -159,6 +159,7 @@ type Server struct {
 	wake      *sync.Cond     // runners wait for something that they can do, or closing
 	runs      map[*task]bool // under way
 	running   int
+	awaiting  bool                          // the cores are going to be woken
 	meanWall  time.Duration                 // of compiles, the last ones most
 	meanRSS   float64                       // bytes, the same
 	unfit     *job.Refusal                  // why the host takes no work now
@@ -281,8 +282,9 @@ func (s *Server) open() error {
 	if s.devNull, err = os.Open(os.DevNull); err != nil {
 		return err
 	}
-	// Beside the credits, one buffer for each result that is still being sent.
-	most := 2*s.most() + s.o.Clients
+	// Beside the credits, one buffer for each result that is still being sent, and for
+	// each credit that is hoarded.
+	most := 3*s.most() + s.o.Clients
 	if s.slots, err = arena.NewPool(arena.Options{Name: "rdistccd-slot", Size: s.o.Slot, Prefault: s.o.Prefault, Max: most, Wipe: true}); err != nil {
 		return err
 	}

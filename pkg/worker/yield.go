@@ -45,9 +45,10 @@ func (s *Server) yieldLocked(now time.Time) (victims []*task) {
 	if s.running < s.o.Jobs {
 		return nil // there is a core: what waits has another reason
 	}
-	fair := s.fairLocked()
+	p := s.partsLocked(now)
+	fair := p.fair
 	for _, t := range s.tenants {
-		if t.queued == 0 || t.runs >= fair || !s.mayRunLocked(t, now) || !t.waitsLocked(now) {
+		if t.queued == 0 || t.runs >= fair || !s.mayRunLocked(t, p, now) || !t.waitsLocked(now) {
 			continue
 		}
 		var most *tenant

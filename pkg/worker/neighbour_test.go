@@ -1,0 +1,309 @@
+package worker
+
+import (
+	"bytes"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/sandbox"
+)
+
+// TestUnprovenKeepNobodyOut: as many connections as there may be that prove nothing, from the
+// address of a client that has the key: it gets in at once, and the oldest of those is ended.
+func TestUnprovenKeepNobodyOut(t *testing.T) {
+	k := testKey(t, "k")
+	ts := keyServer(t, k, func(o *Options) { o.Clients, o.ProveTime = 4, time.Hour }) // 16 unproven ones, 2 of one client
+	var silent []*testClient
+	for range ts.maxUnproven() {
+		c, _, err := dialKey(t, ts.addr, k, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		silent = append(silent, c)
+	}
+	var honest []*testClient
+	for n := range 2 {
+		c, p, err := dialKey(t, ts.addr, k, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.send(p)
+		c.send(&job.Hello{})
+		c.wait("a welcome beside them", func() bool { return c.welcome != nil })
+		honest = append(honest, c)
+		// The first one made room for it; in the place that its proof left there is no other.
+		<-silent[0].done
+		if got := gathered(t, ts, "rdistccd_client_limits_total", limitUnproven); got != 1 {
+			t.Errorf("after connection %d: %v unproven ones were ended, want 1", n, got)
+		}
+	}
+	for i, c := range silent[1:] {
+		select {
+		case <-c.done:
+			t.Errorf("silent connection %d was ended, too", i+1)
+		default:
+		}
+	}
+	// A third one is too many for one client: it learns so before its proof, and no place is lost.
+	d := k.Dial((&job.Greeting{Version: job.Version}).Append(nil), true)
+	if j := rejection(t, ts.addr, d.PrivateData()); j.Cause != job.CauseFull {
+		t.Errorf("a third connection: %+v", j)
+	}
+	honest[0].close2()
+	until(t, "a place", func() bool {
+		c, p, err := dialKey(t, ts.addr, k, nil)
+		if err != nil {
+			return false
+		}
+		c.send(p)
+		c.send(&job.Hello{})
+		select {
+		case <-c.done:
+			return false // too early
+		case <-time.After(patience):
+			return false
+		case <-welcomed(c):
+			return true
+		}
+	})
+}
+
+// welcomed is closed once c has its Welcome.
+func welcomed(c *testClient) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for c.welcome == nil && !c.ended {
+			c.cond.Wait()
+		}
+	}()
+	return done
+}
+
+// TestUnprovenOfWhomMakeRoom: room is made by the address that has most unproven connections, its
+// oldest one; of equals by the oldest of all.
+func TestUnprovenOfWhomMakeRoom(t *testing.T) {
+	k := testKey(t, "k")
+	claim, err := k.Judge(k.Dial((&job.Greeting{Version: job.Version}).Append(nil), true).PrivateData())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []struct {
+		of   string // a letter a connection: its tenant; capitals have proven themselves
+		want []int  // in this order
+	}{
+		{"ab" + strings.Repeat("c", 14), []int{2, 3, 4}},
+		{strings.Repeat("c", 14) + "ba", []int{0, 1, 2}},
+		{strings.Repeat("ab", 8), []int{0, 1, 2, 3}},
+		{"aaaabbbbccccdddd", []int{0, 4, 8, 12, 1}},
+		{"AAAAAAAA" + strings.Repeat("abcd", 4), []int{8, 9, 10}},
+		{strings.Repeat("c", 15), nil}, // there is room
+	} {
+		s := &Server{o: Options{Clients: 16, Log: slog.New(slog.DiscardHandler)}, conns: make(map[*conn]bool)}
+		var list []*conn
+		for i, r := range q.of {
+			c := newConn(s, uint64(i), &net.TCPAddr{})
+			c.tenant = s.tenantLocked(strings.ToLower(string(r)))
+			c.tenant.conns++
+			if r >= 'a' {
+				c.claim = claim
+				c.tenant.unproven++
+				s.unproven++
+			}
+			s.conns[c] = true
+			list = append(list, c)
+		}
+		var got []int
+		for range max(1, len(q.want)) {
+			s.makeRoomLocked()
+			for i, c := range list {
+				if c.ousted && !slices.Contains(got, i) {
+					got = append(got, i)
+				}
+			}
+			if len(q.want) > 0 { // the new one takes the place and proves itself; another stranger comes
+				s.unproven++
+			}
+		}
+		if !slices.Equal(got, q.want) {
+			t.Errorf("%s: made room: %v, want %v", q.of, got, q.want)
+		}
+	}
+}
+
+// TestHoarder: a client that holds all credits, is asked for them, says that it has heard, and neither
+// uses nor returns any, leaves another one its whole share.
+func TestHoarder(t *testing.T) {
+	ts, addr := startNamed(t, func(o *Options) { o.Jobs, o.Clients = 4, 16 }) // 8 spare ones
+	hoarder := dialFrom(t, "127.0.0.3", addr, 9, &job.Hello{})
+	hoarder.mu.Lock()
+	hoarder.keep = true
+	hoarder.mu.Unlock()
+	hoarder.send(&job.Demand{Seq: 1, Jobs: 60000, Builds: 8})
+	hoarder.wait("all credits", func() bool { return len(hoarder.credits) == 9 })
+	hears := func() {
+		hoarder.mu.Lock()
+		defer hoarder.mu.Unlock()
+		for _, m := range hoarder.recalls {
+			hoarder.send(&job.Ack{Of: job.KindRecall, Seq: m.Seq})
+		}
+		hoarder.recalls = nil
+	}
+	honest := dialFrom(t, "127.0.0.2", addr, 1, &job.Hello{})
+	honest.send(&job.Demand{Seq: 1, Jobs: 100, Builds: 1})
+	until(t, "its share", func() bool { hears(); return honest.count() >= 5 })
+	// And it keeps that: each result brings the next credit.
+	for range 20 {
+		hears()
+		if r := honest.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Exit != 0 || r.Next == nil {
+			t.Fatalf("%+v", r.Result)
+		}
+	}
+	if n := hoarder.count(); n != 9 {
+		t.Errorf("the hoarder has %d credits, want all 9 still", n)
+	}
+	// What it has kept it may use: jobs are done, and what it gets for them is no more than its share.
+	hoarder.mu.Lock()
+	hoarder.keep = false
+	hoarder.mu.Unlock()
+	var ids []uint64
+	for range 9 {
+		ids = append(ids, hoarder.start(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello}))
+	}
+	for _, id := range ids {
+		if r := hoarder.result(id); r.Status != job.StatusRan || r.Exit != 0 {
+			t.Errorf("%+v", r.Result)
+		}
+	}
+	until(t, "both to have their shares", func() bool {
+		hears()
+		a, b := hoarder.count(), honest.count()
+		return a >= 1 && a <= 5 && b >= 5 && a+b <= 10
+	})
+}
+
+// TestPausesKeepAPart: between two jobs of a build its part of the cores is not given to somebody else,
+// whose jobs take longer; when the build is over they all are.
+func TestPausesKeepAPart(t *testing.T) {
+	s := newSite(Options{Jobs: 4})
+	honest, hostile := s.add("10.0.0.1", &client{weight: 1}), s.add("10.0.0.2", &client{weight: 1})
+	submit := func() {
+		for hostile.tenant.queued < 8 {
+			s.submit(hostile, 10*time.Second, job.Job{Expect: 1})
+		}
+	}
+	start := func() (list []*task) {
+		for {
+			x := s.nextTaskLocked(s.now)
+			if x == nil {
+				return list
+			}
+			list = append(list, x)
+		}
+	}
+	end := func(list []*task) {
+		for _, x := range list {
+			s.ranLocked(x, s.now)
+			x.c.tenant.learnLocked(100*time.Millisecond, 0, 0)
+		}
+	}
+	// Two jobs at a time of 100 ms, 10 ms apart; the other one's run for as long.
+	var mine []*task
+	for range 2 {
+		mine = append(mine, s.submit(honest, 0, job.Job{}))
+	}
+	start()
+	submit()
+	if n := len(start()); n != 2 {
+		t.Fatalf("%d jobs of the flood began beside two, want 2", n)
+	}
+	for round := range 50 {
+		s.now = s.now.Add(100 * time.Millisecond)
+		if round%10 == 9 {
+			s.widthsLocked() // as often as it looks around
+		}
+		end(mine)
+		if list := start(); len(list) > 0 {
+			t.Fatalf("round %d: %d jobs of the flood got a core in a pause of 10 ms", round, len(list))
+		}
+		s.now = s.now.Add(10 * time.Millisecond)
+		mine = mine[:0]
+		for range 2 {
+			mine = append(mine, s.submit(honest, 0, job.Job{}))
+		}
+		if list := start(); len(list) != 2 || list[0].c.client != honest || list[1].c.client != honest {
+			t.Fatalf("round %d: %d jobs began, want the two of the build", round, len(list))
+		}
+	}
+	end(mine)
+	s.now = s.now.Add(pauseMost)
+	if n := len(start()); n != 2 {
+		t.Errorf("after the build %d jobs of the flood began, want 2", n)
+	}
+	// One that had to yield waits for longer.
+	for r := range s.runs {
+		if r.c.client == hostile {
+			end([]*task{r})
+		}
+	}
+	hostile.tenant.held = s.now.Add(time.Hour)
+	honest.tenant.ended = s.now.Add(-pauseMost)
+	if n := len(start()); n != 2 {
+		t.Errorf("held, %d of its jobs began in a pause of the other's, want 2", n)
+	}
+	s.now = s.now.Add(heldPause)
+	if n := len(start()); n != 2 {
+		t.Errorf("held, %d more began when nobody builds, want 2", n)
+	}
+}
+
+// TestBombs: a client whose compiles start more processes than they may is counted by that cause, and one whose
+// compiles open all files that they may fails by itself: neither is in the way of another client, or of the
+// host's word that it can work.
+func TestBombs(t *testing.T) {
+	confined(t, func(t *testing.T, on func(*Options)) {
+		ts, addr := startNamed(t, func(o *Options) { on(o); o.Jobs, o.Processes = 2, 12 })
+		ts.needLevel(sandbox.Confined)
+		id := ts.fake("gcc-13", ". ./a.c\n")
+		hostile := dialFrom(t, "127.0.0.3", addr, 9, &job.Hello{})
+		honest := dialFrom(t, "127.0.0.2", addr, 1, &job.Hello{})
+		body := compileBody("cpp-output", "a.c")
+		denied := func() float64 { return gathered(t, ts, "rdistccd_sandbox_denials_total", "processes") }
+		for range 3 {
+			before := denied()
+			// Each of them lives until it is killed.
+			bomb := hostile.start(id, request{body: body, text: "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do (while :; do :; done) & done; wait\n"})
+			if r := honest.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c", "-O2"), text: hello}); r.Status != job.StatusRan || r.Exit != 0 {
+				t.Errorf("beside a bomb: %+v", r.Result)
+			}
+			r := hostile.result(bomb)
+			// Where the kernel counts first (a control group, or the compile's own user) the shell is told that it cannot fork.
+			if told := bytes.Contains(r.bytes(r.Stderr), []byte("fork")); r.Status != job.StatusRan && !(r.Status == job.StatusFailed && r.Cause == job.CauseLimit) || r.Status == job.StatusRan && !told {
+				t.Errorf("a bomb: %+v\n%.300s", r.Result, r.bytes(r.Stderr))
+			} else if got := denied(); r.Status == job.StatusFailed && got != before+1 {
+				t.Errorf("%v denials for processes, want %v", got, before+1)
+			}
+		}
+		r := hostile.do(id, request{body: body, text: "ulimit -n; ulimit -Hn; echo x >$out\n"})
+		most := strings.Fields(string(r.bytes(r.Stdout)))
+		for _, w := range most {
+			if n, err := strconv.Atoi(w); err != nil || n > 4096 {
+				t.Errorf("a compile's process may have %s files open, want some thousand at most", w)
+			}
+		}
+		if len(most) != 2 {
+			t.Errorf("the limits are %q", most)
+		}
+		if err := ts.Ready(); err != nil {
+			t.Errorf("after the bombs: %v", err)
+		}
+	})
+}
