@@ -76,18 +76,19 @@ var edges = map[string][]string{
 	"pkg/identity":           {"pkg/identity/psk"},
 	"pkg/identity/authority": {"pkg/identity"}, // whose roles a certificate is for
 
-	"deploy":           {},
-	"interop":          {},                                                                                                            // tests only
-	"internal/attacks": {},                                                                                                            // tests only
-	"internal/bench":   {"internal/debsrc", "internal/netlab", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp/iwarptest"}, // and the programs, as processes
-	"internal/debsrc":  {},
-	"internal/demo":    {"internal/farm"}, // the same
-	"internal/equal":   {},                // tests only
-	"internal/farm":    {},
-	"internal/faults":  {},                                  // tests only
-	"internal/nemesis": {"internal/farm", "internal/relay"}, // and the programs, as processes
-	"internal/rawjob":  {"pkg/identity/psk", "pkg/iwarp", "pkg/job"},
-	"internal/relay":   {},
+	"deploy":                  {},
+	"interop":                 {}, // tests only
+	"internal/attacks/corpus": {},
+	"internal/attacks":        {},                                                                                                                                                                                                                                       // tests only
+	"internal/bench":          {"internal/attacks/corpus", "internal/debsrc", "internal/netlab", "internal/rawjob", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/iwarp/iwarptest", "pkg/job", "pkg/toolchain"}, // and the programs, as processes; the hostile client of S7 is its own
+	"internal/debsrc":         {},
+	"internal/demo":           {"internal/farm"}, // the same
+	"internal/equal":          {},                // tests only
+	"internal/farm":           {},
+	"internal/faults":         {},                                  // tests only
+	"internal/nemesis":        {"internal/farm", "internal/relay"}, // and the programs, as processes
+	"internal/rawjob":         {"pkg/identity/psk", "pkg/iwarp", "pkg/job"},
+	"internal/relay":          {},
 
 	"internal/wireattacks": {}, // tests only
 

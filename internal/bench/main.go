@@ -41,6 +41,13 @@ type bench struct {
 }
 
 func main() {
+	if text := os.Getenv(hostileVar); text != "" {
+		if err := beHostile(text); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx); err != nil {
@@ -57,7 +64,7 @@ func run(ctx context.Context) error {
 	turns := flag.Int("turns", 3, "rounds of whole builds")
 	sources := flag.String("sources", "", "directory of Debian's source packages, which are fetched by apt-get if need be; by default in the user's cache")
 	seconds := flag.Float64("seconds", 1, "length of one transport sample")
-	only := flag.String("only", "", "only these figures, by comma: P1,P3,P5,P6,P7,P8,P9,P10,P12,P13,P14,P15,S6,scaling (P2, P4 and S4 come with P1, P11 with P10; scaling is left out otherwise)")
+	only := flag.String("only", "", "only these figures, by comma: P1,P3,P5,P6,P7,P8,P9,P10,P12,P13,P14,P15,S6,S7,scaling (P2, P4 and S4 come with P1, P11 with P10; scaling is left out otherwise)")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q", flag.Arg(0))
@@ -117,6 +124,7 @@ func run(ctx context.Context) error {
 		{"P14", b.client},
 		{"P15", b.equality},
 		{"S6", func() error { return b.secrecy(*seconds) }},
+		{"S7", b.neighbour},
 		{"scaling", func() error { return b.scaling(*seconds) }},
 	}
 	want := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })

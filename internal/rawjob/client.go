@@ -46,7 +46,9 @@ type Client struct {
 	rmr  iwarp.MR
 	wcs  []iwarp.WC
 	seq  uint32
-	last uint64 // job's number
+	last uint64     // job's number
+	keep bool       // Options.Keep
+	mrs  []iwarp.MR // of Fill
 
 	info    *iwarp.ConnInfo
 	welcome *job.Welcome
@@ -60,6 +62,11 @@ type Client struct {
 type Options struct {
 	Want int      // credits that it asks for: at most that many jobs are with the daemon at a time; 0 = 1
 	Key  *psk.Key // the pre-shared key; nil: there is none
+
+	// Demand is how many places it says that it has use for; 0: it does not say. Keep: a
+	// Recall is acknowledged, and no credit comes back.
+	Demand uint16
+	Keep   bool
 }
 
 // Dial connects and introduces itself without a key. want is Options.Want.
@@ -70,7 +77,7 @@ func Dial(ctx context.Context, dev iwarp.Device, addr string, want int) (*Client
 // DialWith connects and introduces itself. What is wrong with a key is psk.ErrMissing
 // or psk.ErrWrong, where the daemon does not say so itself by a *Rejected.
 func DialWith(ctx context.Context, dev iwarp.Device, addr string, o Options) (*Client, error) {
-	c := &Client{recv: make([]byte, recvs*job.MaxMessage), wcs: make([]iwarp.WC, recvs), due: map[uint64]*Pending{}}
+	c := &Client{keep: o.Keep, recv: make([]byte, recvs*job.MaxMessage), wcs: make([]iwarp.WC, recvs), due: map[uint64]*Pending{}}
 	if err := c.dial(ctx, dev, addr, o); err != nil {
 		c.Close()
 		return nil, err
@@ -121,7 +128,11 @@ func (c *Client) dial(ctx context.Context, dev iwarp.Device, addr string, o Opti
 	if err != nil {
 		name = "unknown"
 	}
-	return c.send(&job.Hello{Name: job.Clip(name, job.MaxName), Want: uint16(min(max(o.Want, 1), maxCredits))}, 0)
+	err = c.send(&job.Hello{Name: job.Clip(name, job.MaxName), Want: uint16(min(max(o.Want, 1), maxCredits))}, 0)
+	if err == nil && o.Demand > 0 {
+		err = c.send(&job.Demand{Seq: 1, Jobs: o.Demand, Builds: 1}, 0)
+	}
+	return err
 }
 
 // agree looks at the daemon's answer, and proves that this side has the key where
@@ -163,6 +174,29 @@ func (c *Client) Echo(ctx context.Context) error {
 	return c.until(ctx, func() bool { return c.echoed == seq })
 }
 
+// Fill writes over all of the slots that it has credits for, once there are any, and keeps
+// those.
+func (c *Client) Fill(ctx context.Context) error {
+	if err := c.until(ctx, func() bool { return len(c.credits) > 0 }); err != nil {
+		return err
+	}
+	for _, k := range c.credits {
+		mr, err := c.pd.RegMR(make([]byte, k.Slot.Len), 0, nil)
+		if err != nil {
+			return err
+		}
+		c.mrs = append(c.mrs, mr)
+		err = c.qp.PostSend(&iwarp.SendWR{
+			Op: iwarp.OpWrite, Flags: iwarp.Unsignaled, STag: iwarp.STag(k.Slot.STag), TO: k.Slot.TO,
+			SGL: []iwarp.SGE{{Addr: mr.Base(), Length: uint32(k.Slot.Len), LKey: mr.STag()}},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Close ends the connection, and with it whatever runs for it.
 func (c *Client) Close() {
 	if c.qp != nil {
@@ -170,6 +204,9 @@ func (c *Client) Close() {
 	}
 	for _, p := range c.due {
 		p.free()
+	}
+	for _, mr := range c.mrs {
+		_ = mr.Dereg()
 	}
 	if c.rmr != nil {
 		_ = c.rmr.Dereg()
@@ -271,7 +308,11 @@ func (c *Client) take(m job.Message) error {
 
 // recall gives unspent credits back.
 func (c *Client) recall(m *job.Recall) error {
-	for range min(int(m.Count), len(c.credits)) {
+	n := min(int(m.Count), len(c.credits))
+	if c.keep {
+		n = 0
+	}
+	for range n {
 		last := c.credits[len(c.credits)-1]
 		c.credits = c.credits[:len(c.credits)-1]
 		if err := c.send(&job.Return{Credit: last.ID}, iwarp.STag(last.Slot.STag)); err != nil {
