@@ -1,13 +1,12 @@
 package connmgr
 
 import (
-	"bytes"
 	"context"
 	"math/rand/v2"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -184,39 +183,10 @@ func (a *audit) compile(may func(addr string) bool) *attempt {
 
 // inSink says that all of the result lies in the memory that a sink always has.
 func (a *attempt) inSink() bool {
-	return a.out.result.Window.STag == 0 && checkResult(a.out.result, a.body, uint64(len(a.sink.Bytes()))) == nil
+	return a.out.result.Window.STag == 0 && trust.Result(a.out.result, a.body, uint64(len(a.sink.Bytes()))) == nil
 }
 
 // differs says what of the results of a and b differs, or is empty.
 func (a *attempt) differs(b *attempt) string {
-	x, y := a.out.result, b.out.result
-	part := func(c *attempt, s job.Segment) []byte { return c.sink.Bytes()[s.Off:][:s.Len] }
-	same := func(s, t job.Segment) bool { return bytes.Equal(part(a, s), part(b, t)) }
-	switch {
-	case x.Exit != y.Exit:
-		return "exit status"
-	// In the text form words may name directories of the host.
-	case len(a.body.Files) > 0 && !same(x.Stdout, y.Stdout):
-		return "output"
-	case len(a.body.Files) > 0 && !same(x.Stderr, y.Stderr):
-		return "messages"
-	case len(x.Files) != len(y.Files):
-		return "number of files"
-	}
-	for _, f := range x.Files {
-		found := false
-		for _, g := range y.Files {
-			if f.Index != g.Index {
-				continue
-			}
-			found = true
-			if f.Exec != g.Exec || !same(f.Segment, g.Segment) {
-				return a.body.Outputs[f.Index].Name
-			}
-		}
-		if !found {
-			return a.body.Outputs[f.Index].Name
-		}
-	}
-	return ""
+	return trust.Differ(a.body, a.out.result, a.sink.Bytes(), b.out.result, b.sink.Bytes())
 }

@@ -179,9 +179,4 @@ func TestPackedResultsThatLie(t *testing.T) {
 			r.idle()
 		})
 	}
-	t.Run("not asked for", func(t *testing.T) {
-		if err := checkPacked(&job.Result{Packed: 1}, 100, false); err == nil {
-			t.Error("a packed result is taken without having been asked for")
-		}
-	})
 }

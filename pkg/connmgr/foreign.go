@@ -5,7 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
 )
 
 // A manager of a machine serves users that may not act for it, and asks their compilers
@@ -21,7 +22,7 @@ func (c *client) mayAsk() error {
 		return nil
 	}
 	l := c.lease
-	if l.Libraries != "" || !c.m.installed(l.Compiler) {
+	if l.Libraries != "" || !trust.Installed(l.Compiler, c.m.uid) {
 		return errForeign
 	}
 	for _, w := range l.Machine {
@@ -33,49 +34,10 @@ func (c *client) mayAsk() error {
 	for _, dir := range filepath.SplitList(l.Path) {
 		for _, name := range [...]string{"as", "objcopy", "ld"} {
 			file := dir + "/" + name
-			if _, err := os.Stat(file); err == nil && !c.m.installed(file) {
+			if _, err := os.Stat(file); err == nil && !trust.Installed(file, c.m.uid) {
 				return errForeign
 			}
 		}
 	}
 	return nil
-}
-
-// installed says whether only root and the manager's user can decide what file is: it and
-// all above it, on the way by its name and where that leads, are theirs and closed to
-// others' writing.
-func (m *Manager) installed(file string) bool {
-	if !filepath.IsAbs(file) || strings.Contains(file+"/", "/../") { // behind a link .. is elsewhere
-		return false
-	}
-	// Each link on the way has a way of its own; few are more than two.
-	for range 40 {
-		at := "/"
-		next := ""
-		for _, name := range strings.Split(filepath.Clean(file), "/")[1:] {
-			if !m.ours(at) {
-				return false
-			}
-			at = filepath.Join(at, name)
-			if to, err := os.Readlink(at); err == nil {
-				if !filepath.IsAbs(to) {
-					to = filepath.Join(filepath.Dir(at), to)
-				}
-				next = filepath.Join(to, strings.TrimPrefix(filepath.Clean(file), at))
-				break
-			}
-		}
-		if next == "" {
-			return m.ours(at)
-		}
-		file = next
-	}
-	return false
-}
-
-// ours says whether a file or directory is root's or the manager's user's, and closed to
-// others' writing.
-func (m *Manager) ours(name string) bool {
-	var st syscall.Stat_t
-	return syscall.Lstat(name, &st) == nil && (st.Uid == 0 || st.Uid == m.uid) && st.Mode&0o022 == 0
 }

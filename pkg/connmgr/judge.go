@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
@@ -37,12 +38,12 @@ func (a *attempt) judge(ctx context.Context, window uint64, zstd bool) outcome {
 	if r.Window.STag != 0 {
 		window = r.Window.Len
 	}
-	err := checkPacked(r, window, zstd)
+	err := trust.Packed(r, window, zstd)
 	if r.Packed != 0 {
 		window = uint64(max(a.m.o.SinkSize, a.m.o.Result))
 	}
 	if err == nil {
-		err = checkResult(r, a.body, window)
+		err = trust.Result(r, a.body, window)
 	}
 	if err != nil {
 		// What else it says cannot be trusted either.
@@ -59,41 +60,6 @@ func (a *attempt) judge(ctx context.Context, window uint64, zstd bool) outcome {
 
 func lostHost(h, why string) *ipc.GoLocal {
 	return &ipc.GoLocal{Reason: "host-lost", Trouble: true, Code: ipc.ExitConnect, Host: h, Detail: h + " lost (" + why + ")"}
-}
-
-// checkPacked holds a packed result against its place, of window bytes.
-func checkPacked(r *job.Result, window uint64, zstd bool) error {
-	switch {
-	case r.Packed != 0 && !zstd:
-		return errors.New("result is packed, which was not asked for")
-	case r.Packed > window:
-		return errors.New("result lies outside its buffer")
-	}
-	return nil
-}
-
-// checkResult holds a result against what was asked: parts outside the sink, or
-// files that the job does not name, are a daemon's fault or worse.
-func checkResult(r *job.Result, body *job.Body, window uint64) error {
-	inside := func(s job.Segment) bool { return s.Len <= window && s.Off <= window-s.Len }
-	if !inside(r.Stdout) || !inside(r.Stderr) {
-		return errors.New("result lies outside its buffer")
-	}
-	var seen [job.MaxOutputs]bool
-	for i := range r.Files {
-		f := &r.Files[i]
-		switch {
-		case int(f.Index) >= len(body.Outputs) || seen[f.Index]:
-			return fmt.Errorf("result has a file %d, which was not asked for", f.Index)
-		case !inside(f.Segment):
-			return errors.New("result lies outside its buffer")
-		}
-		seen[f.Index] = true
-	}
-	if r.Exit == 0 && r.Signal == 0 && len(body.Outputs) > 0 && !body.Outputs[0].Optional && !seen[0] {
-		return errors.New("result of a compile that went well lacks its file")
-	}
-	return nil
 }
 
 // refusal is a host that does not want this job: another one may.

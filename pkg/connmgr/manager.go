@@ -4,7 +4,7 @@
 //
 // What can be understood alone has a package of its own: ipc (what wrappers say), link
 // (one connection to one host), machine (this build host), report (what the manager
-// tells of itself). Here is what ties these together:
+// tells of itself), trust (what to believe of others). Here is what ties these together:
 //
 //	listen serve reserve replace   the socket, and how it goes to a successor
 //	client control drain           one wrapper, or one question
@@ -13,7 +13,7 @@
 //	dispatch hedge here demand     the scheduler's word for jobs, and theirs for hosts
 //	task race attempt              one job: attempts at it, one after the other and side by side
 //	cargo window hold scratch      the memory that it takes
-//	judge trust foreign audit      what to believe of hosts, and of other users
+//	judge trust foreign audit      what follows where hosts, or other users, are not believed
 //	predict hungry                 what earlier compiles took
 //	status metrics                 figures
 //

@@ -1,0 +1,63 @@
+package trust
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// TestPackedAndBounds: what does not lie where it may is not looked at.
+func TestPackedAndBounds(t *testing.T) {
+	body := &job.Body{Outputs: []job.Output{{Name: "x.o"}}}
+	file := func(off, n uint64) []job.File {
+		return []job.File{{Segment: job.Segment{Off: off, Len: n}}}
+	}
+	for what, c := range map[string]struct {
+		r    job.Result
+		zstd bool
+		bad  bool
+	}{
+		"good":            {job.Result{Files: file(0, 100)}, false, false},
+		"packed, unasked": {job.Result{Packed: 1, Files: file(0, 100)}, false, true},
+		"packed":          {job.Result{Packed: 1, Files: file(0, 100)}, true, false},
+		"packed, outside": {job.Result{Packed: 101, Files: file(0, 100)}, true, true},
+		"outside":         {job.Result{Files: file(1, 100)}, false, true},
+		"wraps":           {job.Result{Files: file(1<<64-1, 2)}, false, true},
+		"lacks its file":  {job.Result{}, false, true},
+		"failed, no file": {job.Result{Exit: 1}, false, false},
+	} {
+		err := Packed(&c.r, 100, c.zstd)
+		if err == nil {
+			err = Result(&c.r, body, 100)
+		}
+		if (err != nil) != c.bad {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestInstalled: a program is another user's as soon as one directory on the way is open
+// to others' writing.
+func TestInstalled(t *testing.T) {
+	uid := uint32(os.Geteuid())
+	if !ours("/", uid) {
+		t.Skip("the root directory is neither root's nor this user's")
+	}
+	if !Installed("/bin/sh", uid) {
+		t.Error("/bin/sh does not count as installed")
+	}
+	open := t.TempDir()
+	dir := filepath.Join(open, "d")
+	file := filepath.Join(dir, "cc")
+	if err := errors.Join(os.Chmod(open, 0o777), os.Mkdir(dir, 0o755), os.WriteFile(file, nil, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{file, "cc", dir + "/../d/cc", "/nowhere/cc"} {
+		if Installed(name, uid) {
+			t.Errorf("%s counts as installed", name)
+		}
+	}
+}
