@@ -86,8 +86,10 @@ var edges = map[string][]string{
 	"internal/demo":           {"internal/farm"}, // the same
 	"internal/equal":          {},                // tests only
 	"internal/farm":           {},
-	"internal/faults":         {},                                  // tests only
-	"internal/nemesis":        {"internal/farm", "internal/relay"}, // and the programs, as processes
+	"internal/faults":         {}, // tests only
+	"internal/honest":         {},
+	"internal/honest/harvest": {"internal/debsrc", "internal/honest", "pkg/compile"}, // response files are read as the wrapper does
+	"internal/nemesis":        {"internal/farm", "internal/relay"},                   // and the programs, as processes
 	"internal/rawjob":         {"pkg/identity/psk", "pkg/iwarp", "pkg/job"},
 	"internal/relay":          {},
 

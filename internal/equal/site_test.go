@@ -39,9 +39,10 @@ const patience = 2 * time.Minute
 // directory, which daemons find empty, and the farm.
 type ground struct {
 	*farm.Farm
-	root   string
-	client string // places lie here
-	places chan *place
+	root    string
+	client  string // places lie here
+	places  chan *place
+	sandbox string // how the daemons confine compiles
 }
 
 // place is a directory that commands run in, one at a time.
@@ -105,12 +106,13 @@ func newGround(ctx context.Context) (g *ground, err error) {
 	if g.root, err = os.MkdirTemp("", "rdistcc-equal-"); err != nil {
 		return nil, err
 	}
+	made := g // g is nil where this returns with an error
 	defer func() {
 		if err != nil {
-			if g.Farm != nil {
-				err = errors.Join(err, g.Stop())
+			if made.Farm != nil {
+				err = errors.Join(err, made.Stop())
 			}
-			_ = os.RemoveAll(g.root)
+			_ = os.RemoveAll(made.root)
 		}
 	}()
 	g.client = filepath.Join(g.root, "client")
@@ -129,8 +131,16 @@ func newGround(ctx context.Context) (g *ground, err error) {
 	g.Farm = farm.New(bin, state)
 	g.Hidden = g.client
 	g.Vars = []string{"TMPDIR=" + tmp, "LC_ALL=C"}
-	if security != (farm.Security{}) {
-		if err := g.Secure(ctx, security); err != nil {
+	s := security
+	if s.Sandbox == "" && !*textual {
+		s.Sandbox = "strict" // no daemon starts so where the machine does not offer it
+		if err := g.tries(ctx, s); err != nil {
+			s.Sandbox = "auto"
+		}
+	}
+	g.sandbox = s.Sandbox
+	if s != (farm.Security{}) {
+		if err := g.Secure(ctx, s); err != nil {
 			return nil, err
 		}
 	}
@@ -165,6 +175,23 @@ func newGround(ctx context.Context) (g *ground, err error) {
 		g.places <- p
 	}
 	return g, g.makeLinks()
+}
+
+// tries starts a daemon with s and ends it.
+func (g *ground) tries(ctx context.Context, s farm.Security) error {
+	dir := filepath.Join(g.root, "trial")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	f := farm.New(filepath.Join(g.root, "bin"), dir)
+	if err := f.Secure(ctx, s); err != nil {
+		return err
+	}
+	if _, err := f.StartDaemon(ctx, "trial"); err != nil {
+		_ = f.Stop() // it has ended
+		return err
+	}
+	return f.Stop()
 }
 
 // makeLinks makes two directories for PATH: one with links to rdistcc that are

@@ -1,53 +1,38 @@
 package policy
 
 import (
-	"bufio"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/honest"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
-// honestLists reads the argument lists of testdata/honest.txt: the first word is the
-// compiler, \x20 is a blank in a word.
-func honestLists(t *testing.T) [][]string {
-	t.Helper()
-	f, err := os.Open("testdata/honest.txt")
+// TestHonestLists: what real builds ask for is taken, in each form that the wrapper
+// would send it in, and what stays at home does so for a reason that docs/policy.md lists.
+func TestHonestLists(t *testing.T) {
+	lists, err := honest.All()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	var lists [][]string
-	s := bufio.NewScanner(f)
-	for s.Buffer(nil, 1<<20); s.Scan(); {
-		if strings.HasPrefix(s.Text(), "#") {
-			continue
-		}
-		words := strings.Fields(s.Text())
-		for i := range words {
-			words[i] = strings.ReplaceAll(words[i], `\x20`, " ")
-		}
-		lists = append(lists, words)
+	page, err := os.ReadFile("../../docs/policy.md")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return lists
-}
-
-// TestHonestLists: what real builds ask for is taken, in each form that the wrapper
-// would send it in.
-func TestHonestLists(t *testing.T) {
-	seen := map[string]bool{}
+	atHome := honest.AtHome(string(page))
+	seen, shapes, packages, home := map[string]bool{}, map[string]bool{}, map[string]int{}, map[string]int{}
 	texts, wholes := 0, 0
-	for _, list := range honestLists(t) {
-		name, args := list[0], list[1:]
-		line := strings.Join(list, " ")
+	for _, list := range lists {
+		name, args, line := list.Words[0], list.Expanded()[1:], list.String()
 		if seen[line] {
 			t.Errorf("twice: %s", line)
 		}
-		seen[line] = true
-		tc := Compiler{Family: "gcc", Major: 12, Exec: "/usr/bin/" + name, Path: "/usr/bin/x86_64-linux-gnu-" + name + "-12"}
+		seen[line], shapes[list.Shape()] = true, true
+		packages[list.Package]++
+		tc := Compiler{Family: "gcc", Major: 12, Exec: "/usr/bin/" + name, Path: "/usr/bin/x86_64-linux-gnu-" + strings.TrimPrefix(name, "x86_64-linux-gnu-") + "-12"}
 		if strings.HasPrefix(name, "clang") {
 			tc = Compiler{Family: "clang", Major: 14, Exec: "/usr/bin/" + name, Path: "/usr/lib/llvm-14/bin/clang"}
 		}
@@ -56,34 +41,52 @@ func TestHonestLists(t *testing.T) {
 			t.Errorf("no compiler: %s", line)
 			continue
 		}
-		p := compile.Parse(args, d, nil)
-		if p.Local {
-			t.Errorf("stays here (%s): %s", p.Reason, line)
-			continue
+		commands := [][]string{args}
+		if compile.Parse(args, d, nil).Several {
+			if s := compile.Split(args, d); s != nil {
+				commands = nil
+				for i := range s.Sources {
+					commands = append(commands, s.Unit(i, "/a.o"))
+				}
+			}
 		}
-		if p.Text == "" {
-			b := &job.Body{Name: "a" + p.Source[strings.LastIndexByte(p.Source, '.'):], Outputs: slices.DeleteFunc(slices.Clone(p.Outputs), func(o job.Output) bool {
-				return o.Kind == job.OutputDependency || o.Kind == job.OutputSide
-			})}
-			b.Args, b.Language = p.Remote(tc.Major, "/home/user/src")
-			if err := Text(b, tc, nil); err != nil {
-				t.Errorf("text: %v: %s", err, line)
+		for _, args := range commands {
+			p := compile.Parse(args, d, nil)
+			if p.Local {
+				home[p.Reason]++
+				if !atHome[p.Reason] {
+					t.Errorf("stays here (%s): %s: %s", p.Reason, list.Package, line)
+				}
+				break
 			}
-			texts++
-		}
-		if p.Sources == "" {
-			b := &job.Body{
-				Argv0: tc.Exec, Compiler: tc.Path, Args: args, Language: p.Language, Name: "a", Cwd: "/src", Outputs: p.Outputs,
-				Files: []job.SourceFile{{Name: p.Source, Len: 3}},
+			if p.Text == "" {
+				b := &job.Body{Name: "a" + p.Source[strings.LastIndexByte(p.Source, '.'):], Outputs: slices.DeleteFunc(slices.Clone(p.Outputs), func(o job.Output) bool {
+					return o.Kind == job.OutputDependency || o.Kind == job.OutputSide
+				})}
+				b.Args, b.Language = p.Remote(tc.Major, "/home/user/src")
+				if err := Text(b, tc, nil); err != nil {
+					t.Errorf("text: %v: %s", err, line)
+				}
+				texts++
 			}
-			if err := checked(b, tc, three); err != nil {
-				t.Errorf("sources: %v: %s", err, line)
+			if p.Sources == "" {
+				b := &job.Body{
+					Argv0: tc.Exec, Compiler: tc.Path, Args: args, Language: p.Language, Name: "a", Cwd: "/src", Outputs: p.Outputs,
+					Files: []job.SourceFile{{Name: p.Source, Len: 3}},
+				}
+				if err := checked(b, tc, three); err != nil {
+					t.Errorf("sources: %v: %s", err, line)
+				}
+				wholes++
 			}
-			wholes++
 		}
 	}
-	if len(seen) < 500 || texts < 500 || wholes < 500 {
-		t.Errorf("%d lists: %d as text, %d as sources; want 500 of each at least", len(seen), texts, wholes)
+	byHand := packages[""]
+	delete(packages, "")
+	const want = 1000
+	if len(packages) < 15 || len(seen) < want || texts < want || wholes < want {
+		t.Errorf("%d lists, %d packages; %d as text, %d as sources; want %d of each and 15 packages at least", len(seen), len(packages), texts, wholes, want)
 	}
-	t.Logf("%d lists: %d as text, %d as sources", len(seen), texts, wholes)
+	t.Logf("%d lists of %d shapes, %d of them by hand, the others of %d packages: %d as text, %d as sources; at home: %v",
+		len(seen), len(shapes), byHand, len(packages), texts, wholes, home)
 }

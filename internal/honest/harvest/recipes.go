@@ -1,0 +1,151 @@
+package main
+
+// recipe is how a package is built by its own build system. The commands, for sh, run
+// in the directory with its sources and find the variables of variant.env.
+// What autotools configure is configured once; the other variants tell make.
+type recipe struct {
+	name      string
+	more      map[string]string // further packages, by the directory that they belong into
+	configure string            // with the real compilers
+	make      string            // with those that record; commands that it prints, as ninja and make -n do, are taken as well
+}
+
+// Build systems, as most packages use them.
+const (
+	autotools = `[ "$V" != 1 ] || { [ -x configure ] || { [ -x autogen.sh ] && NOCONFIGURE=1 ./autogen.sh; } || autoreconf -fi; }; [ "$V" != 1 ] || ./configure --cache-file="$CACHE" `
+	automake  = `find . -name '*.o' -o -name '*.lo' | xargs rm -f; make -k -j4 V=1 CC="$CC" CXX="$CXX" ${CFLAGS:+CFLAGS="$CFLAGS" CXXFLAGS="$CFLAGS" CPPFLAGS="$CPPFLAGS"}`
+	cmake     = `cmake -S . -B out-$CC -G Ninja -DCMAKE_C_COMPILER="$CC" -DCMAKE_CXX_COMPILER="$CXX" -DCMAKE_C_FLAGS="$CPPFLAGS $CFLAGS" -DCMAKE_CXX_FLAGS="$CPPFLAGS $CFLAGS" \
+	-DCMAKE_BUILD_TYPE="$TYPE" -DCMAKE_POSITION_INDEPENDENT_CODE="$PIC" `
+	cmakeMake = `ninja -C out-$CC -t commands`
+	meson     = `meson setup out$V --buildtype="$MESONTYPE" --wrap-mode=nodownload `
+	mesonMake = `ninja -C out$V -t commands`
+	plain     = `make -n -k V=1 CC="$CC" CXX="$CXX" `
+)
+
+var recipes = []recipe{
+	{name: "abseil", configure: cmake, make: cmakeMake},
+	{name: "bash", configure: autotools, make: automake},
+	{name: "brotli", configure: cmake, make: cmakeMake},
+	{name: "busybox", configure: `make defconfig`, make: `make -k -j4 V=1 CC="$CC" HOSTCC=/usr/bin/gcc SKIP_STRIP=y CONFIG_EXTRA_CFLAGS="$CPPFLAGS $CFLAGS"; find . -name '*.o' | xargs rm -f`},
+	{name: "bzip2", make: `make -n -k CC="$CC" ${CFLAGS:+CFLAGS="$CPPFLAGS $CFLAGS"} all; make -n -k -f Makefile-libbz2_so CC="$CC" ${CFLAGS:+CFLAGS="$CPPFLAGS $CFLAGS -fpic"}`},
+	{name: "capnproto", configure: cmake, make: cmakeMake},
+	{name: "cjson", configure: cmake, make: cmakeMake},
+	{name: "coreutils", configure: `FORCE_UNSAFE_CONFIGURE=1; export FORCE_UNSAFE_CONFIGURE; ` + autotools, make: automake},
+	{name: "curl", configure: autotools + `--without-ssl --without-libpsl`, make: automake},
+	{name: "dash", configure: autotools, make: automake},
+	{name: "dav1d", configure: meson + `-Denable_asm=false`, make: mesonMake},
+	{name: "dropbear", configure: autotools + `--disable-zlib`, make: automake},
+	{name: "double-conversion", configure: cmake, make: cmakeMake},
+	{name: "expat", configure: cmake, make: cmakeMake},
+	{name: "ffmpeg", configure: `[ "$V" != 1 ] || ./configure --disable-x86asm --disable-doc`, make: `make -n -k V=1 CC="$CC" CXX="$CXX" ECFLAGS="$CPPFLAGS $CFLAGS"`},
+	{name: "findutils", configure: autotools, make: automake},
+	{name: "fmtlib", configure: cmake, make: cmakeMake},
+	{name: "fribidi", configure: meson + `-Ddocs=false`, make: mesonMake},
+	{name: "gawk", configure: autotools, make: automake},
+	{name: "git", make: plain + `NO_OPENSSL=1 NO_CURL=1 NO_EXPAT=1 NO_GETTEXT=1 NO_TCLTK=1 ${CFLAGS:+CFLAGS="$CPPFLAGS $CFLAGS"} all`},
+	{name: "gmp", configure: autotools, make: automake},
+	{name: "googletest", configure: cmake, make: cmakeMake},
+	{name: "grep", configure: autotools, make: automake},
+	{name: "gzip", configure: autotools, make: automake},
+	{name: "harfbuzz", configure: meson + `-Dtests=enabled -Ddocs=disabled -Dglib=disabled -Dgobject=disabled -Dfreetype=disabled`, make: mesonMake},
+	{name: "hello", configure: autotools, make: automake},
+	{name: "json-c", configure: cmake, make: cmakeMake},
+	{name: "leveldb", more: map[string]string{"third_party/googletest": "googletest", "third_party/benchmark": "benchmark"}, configure: cmake + `-DBENCHMARK_ENABLE_TESTING=OFF`, make: cmakeMake},
+	{name: "libarchive", configure: cmake, make: cmakeMake},
+	{name: "libevent", configure: autotools + `--disable-openssl`, make: automake},
+	{name: "libffi", configure: autotools, make: automake},
+	{name: "libgit2", configure: cmake + `-DUSE_HTTPS=OFF -DUSE_SSH=OFF`, make: cmakeMake},
+	{name: "libjsoncpp", configure: cmake, make: cmakeMake},
+	{name: "libpng1.6", configure: cmake, make: cmakeMake},
+	{name: "libsodium", configure: autotools, make: automake},
+	{name: "libzstd", make: plain + `${CFLAGS:+CFLAGS="$CPPFLAGS $CFLAGS"} -C lib; ` + plain + `${CFLAGS:+CFLAGS="$CPPFLAGS $CFLAGS"} -C programs`},
+	{name: "libuv1", configure: cmake, make: cmakeMake},
+	{name: "libwebp", configure: cmake, make: cmakeMake},
+	{name: "libxml2", configure: autotools + `--without-python`, make: automake},
+	{name: "linux", configure: `case $V in 1|4) ;; *) exit 1; esac; make -s O=out ARCH=x86 CC="$CC" HOSTCC=/usr/bin/gcc $KCONFIG`, make: `make -k -j4 V=1 O=out ARCH=x86 CC="$CC" HOSTCC=/usr/bin/gcc init/ kernel/ mm/ lib/ crypto/ net/core/ arch/x86/; find out -name '*.o' | xargs rm -f`},
+	{name: "lua5.4", make: `make -n -k -C src a CC="$CC -std=gnu99" MYCFLAGS="$CPPFLAGS $CFLAGS"`},
+	{name: "lz4", make: plain + `${CFLAGS:+CFLAGS="$CPPFLAGS $CFLAGS"} lib lz4`},
+	{name: "m4", configure: autotools, make: automake},
+	{name: "make-dfsg", configure: autotools, make: automake},
+	{name: "mbedtls", configure: cmake, make: cmakeMake},
+	{name: "musl", configure: `./configure CC="$CC" CFLAGS="$CFLAGS"`, make: `make -n -k`},
+	{name: "nginx", configure: `auto/configure --without-http_rewrite_module --without-http_gzip_module --with-cc="$CC" --with-cc-opt="$CPPFLAGS $CFLAGS" || ./configure --without-http_rewrite_module --without-http_gzip_module --with-cc="$CC" --with-cc-opt="$CPPFLAGS $CFLAGS"`, make: `make -n -k`},
+	{name: "openssl", configure: `CC="$CC" ./Configure linux-x86_64 no-asm $CPPFLAGS $CFLAGS`, make: `make -k -j4 build_libs apps/openssl; find . -name '*.o' | xargs rm -f`},
+	{name: "opus", configure: meson, make: mesonMake},
+	{name: "pcre2", configure: autotools + `--enable-pcre2-16 --enable-jit`, make: automake},
+	{name: "pixman", configure: meson, make: mesonMake},
+	{name: "protobuf", configure: cmake + `-Dprotobuf_BUILD_TESTS=OFF`, make: cmakeMake},
+	{name: "python3.11", configure: `[ "$V" != 1 ] || ./configure`, make: `make -k -j4 CC="$CC" ${CFLAGS:+OPT="$CPPFLAGS $CFLAGS"}; find . -name '*.o' | xargs rm -f`},
+	{name: "re2", configure: cmake, make: cmakeMake},
+	{name: "redis", make: `make -n -k MALLOC=libc USE_SYSTEMD=no CC="$CC" CXX="$CXX" V=1 ${CFLAGS:+OPTIMIZATION="$CFLAGS"} REDIS_CFLAGS="$CPPFLAGS" all`},
+	{name: "sed", configure: autotools, make: automake},
+	{name: "snappy", more: map[string]string{"third_party/googletest": "googletest", "third_party/benchmark": "benchmark"}, configure: cmake + `-DBENCHMARK_ENABLE_TESTING=OFF`, make: cmakeMake},
+	{name: "sqlite3", configure: autotools + `--disable-tcl`, make: automake},
+	{name: "strace", configure: autotools + `--disable-mpers`, make: automake},
+	{name: "tcl8.6", configure: `cd unix && ` + autotools, make: `cd unix && ` + automake},
+	{name: "tinyxml2", configure: cmake, make: cmakeMake},
+	{name: "tmux", configure: autotools, make: automake},
+	{name: "u-boot", configure: `make sandbox_defconfig HOSTCC=/usr/bin/gcc`, make: `make -k -j4 V=1 NO_SDL=1 NO_PYTHON=1 CC="$CC" HOSTCC=/usr/bin/gcc KCFLAGS="$KCFLAGS"; find . -name '*.o' | xargs rm -f`},
+	{name: "xz-utils", configure: autotools, make: automake},
+	{name: "yaml-cpp", configure: cmake, make: cmakeMake},
+	{name: "zlib", configure: `CC="$CC" CFLAGS="$CPPFLAGS $CFLAGS" ./configure`, make: `make -n -k all`},
+}
+
+// variant is a way of building: the compiler, and what a distribution or a developer
+// adds to what the package asks for by itself.
+type variant struct {
+	number, cc, cxx  string
+	cppflags, cflags string // $PWD stands for the package's directory
+	cmakeType, meson string
+	pic, kconfig     string // of CMake and of the kernel
+}
+
+var variants = []variant{
+	// As the package comes.
+	{number: "1", cc: "gcc", cxx: "g++", cmakeType: "Release", meson: "debugoptimized", kconfig: "defconfig"},
+	// Debian: dpkg-buildflags with hardening=+all; its cmake has no type.
+	{
+		number: "2", cc: "gcc", cxx: "g++", cppflags: "-Wdate-time -D_FORTIFY_SOURCE=2",
+		cflags:    "-g -O2 -ffile-prefix-map=$PWD=. -fstack-protector-strong -fstack-clash-protection -Wformat -Werror=format-security -fcf-protection",
+		cmakeType: "None", meson: "plain", kconfig: "tinyconfig",
+	},
+	// In the manner of Arch, with link-time optimisation.
+	{
+		number: "3", cc: "gcc", cxx: "g++",
+		cflags: "-march=x86-64-v2 -mtune=generic -O2 -pipe -fno-plt -fexceptions -Wp,-D_FORTIFY_SOURCE=2 -Wformat -Werror=format-security -fstack-clash-protection " +
+			"-fcf-protection -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -flto=auto -fdebug-prefix-map=$PWD=/usr/src/debug",
+		cmakeType: "RelWithDebInfo", meson: "release", kconfig: "allnoconfig",
+	},
+	// A developer's, with clang and sanitizers.
+	{
+		number: "4", cc: "clang", cxx: "clang++", cflags: "-O1 -g3 -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=all",
+		cmakeType: "Debug", meson: "debug", pic: "ON", kconfig: "tinyconfig",
+	},
+	// In the manner of Fedora, without its specs.
+	{
+		number: "5", cc: "gcc", cxx: "g++",
+		cflags: "-O2 -fexceptions -g1 -grecord-gcc-switches -pipe -Wall -Wp,-U_FORTIFY_SOURCE,-D_FORTIFY_SOURCE=2 -Wp,-D_GLIBCXX_ASSERTIONS -m64 -mtune=generic " +
+			"-fasynchronous-unwind-tables -frandom-seed=harvest -Wa,--noexecstack --param=ssp-buffer-size=4",
+		cmakeType: "MinSizeRel", meson: "minsize", kconfig: "tinyconfig",
+	},
+	// For coverage.
+	{number: "6", cc: "gcc", cxx: "g++", cflags: "-O0 -g --coverage -fprofile-abs-path", cmakeType: "None", meson: "debug", kconfig: "tinyconfig"},
+	// A developer's, who looks for races and at what functions take.
+	{number: "7", cc: "gcc", cxx: "g++", cflags: "-Og -ggdb3 -gz -gsplit-dwarf -fstack-usage -fsanitize=thread -fdiagnostics-color=always", cmakeType: "Debug", meson: "debug", pic: "ON"},
+	// In the manner of Yocto and of Nix.
+	{
+		number: "8", cc: "gcc", cxx: "g++", cppflags: "-isystem /usr/local/include -idirafter /usr/include",
+		cflags: "-m64 -march=x86-64-v3 -O3 -pipe -feliminate-unused-debug-types -fmacro-prefix-map=$PWD=/usr/src/debug/p -fdebug-prefix-map=$PWD=/usr/src/debug/p " +
+			"-ffunction-sections -fdata-sections -fvisibility=hidden -frandom-seed=0abcdefgh1 -fno-strict-overflow -Wa,--compress-debug-sections",
+		cmakeType: "MinSizeRel", meson: "plain",
+	},
+	// In the manner of Chromium and of Android.
+	{
+		number: "9", cc: "clang", cxx: "clang++",
+		cflags: "-O2 -g2 -gdwarf-4 -flto=thin -fsplit-lto-unit -fvisibility=hidden -ffunction-sections -fdata-sections -fcolor-diagnostics -fno-addrsig " +
+			"-fcrash-diagnostics-dir=../crash -mllvm -inline-threshold=500 -ffp-contract=off -no-canonical-prefixes -fdebug-compilation-dir=. -Wno-unused-command-line-argument",
+		cmakeType: "RelWithDebInfo", meson: "release",
+	},
+	// For coverage, with clang.
+	{number: "10", cc: "clang", cxx: "clang++", cflags: "-O0 -gline-tables-only -fprofile-instr-generate -fcoverage-mapping -fstack-protector-all -ftrivial-auto-var-init=pattern", cmakeType: "None", meson: "plain"},
+}

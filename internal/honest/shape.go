@@ -1,0 +1,102 @@
+package honest
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// Files that a word names, by the option that it stands behind.
+var (
+	dirOptions  = []string{"-I", "-isystem", "-iquote", "-idirafter", "-L", "-include", "-imacros"}
+	fileOptions = []string{"-o", "-MF", "-MT", "-MQ"}
+)
+
+// Shape is what is left of a list when names are taken from it: of directories only
+// whether they are absolute, below or beside is kept, of macros what kind of
+// value they have, and several of one kind in a row are as one. Lists of one shape ask
+// a daemon for the same.
+func (l List) Shape() string {
+	var shape []string
+	add := func(s string) {
+		if len(shape) == 0 || shape[len(shape)-1] != s || !strings.HasPrefix(s, "*") {
+			shape = append(shape, s)
+		}
+	}
+	words := l.Expanded()
+	for i := 0; i < len(words); i++ {
+		w := words[i]
+		if i+1 < len(words) && (slices.Contains(dirOptions, w) || slices.Contains(fileOptions, w) || w == "-D" || w == "-U") {
+			i++
+			switch {
+			case slices.Contains(dirOptions, w):
+				add("*" + w + " " + place(words[i]))
+			case w[1] == 'D' || w[1] == 'U':
+				add("*" + w + " " + value(words[i]))
+			default:
+				add(w + " *" + path.Ext(words[i]))
+			}
+			continue
+		}
+		j := slices.IndexFunc(dirOptions, func(o string) bool { return strings.HasPrefix(w, o) && w != o })
+		switch {
+		case strings.HasPrefix(w, "-D"), strings.HasPrefix(w, "-U"):
+			add("*" + w[:2] + value(w[2:]))
+		case j >= 0:
+			add("*" + dirOptions[j] + place(w[len(dirOptions[j]):]))
+		case strings.HasPrefix(w, "-Wp,-M"):
+			add(strings.Join(strings.Split(w, ",")[:2], ","))
+		case i > 0 && IsSource(w):
+			add("*" + place(w) + path.Ext(w))
+		default:
+			add(w)
+		}
+	}
+	return strings.Join(shape, " ")
+}
+
+func place(name string) string {
+	switch {
+	case strings.HasPrefix(name, "/"):
+		return "/"
+	case strings.HasPrefix(name, "../"), name == "..":
+		return ".."
+	}
+	return "."
+}
+
+// value is the kind of a macro's value.
+func value(macro string) string {
+	name, v, ok := strings.Cut(macro, "=")
+	kind := ""
+	switch {
+	case !ok:
+	case v == "":
+		kind = "="
+	case strings.Trim(v, "0123456789.xXuUlL") == "":
+		kind = "=1"
+	case strings.ContainsAny(v, `"'`) && strings.Contains(v, "/"):
+		kind = `="/"`
+	case strings.ContainsAny(v, `"'`):
+		kind = `=""`
+	case strings.Contains(v, "/"):
+		kind = "=/"
+	case strings.ContainsAny(v, " (),<>"):
+		kind = "=()"
+	default:
+		kind = "=x"
+	}
+	if strings.Contains(name, "(") {
+		kind = "()" + kind
+	}
+	return kind
+}
+
+// IsSource says whether a word is a file that compilers compile, by its name.
+func IsSource(w string) bool {
+	switch path.Ext(w) {
+	case ".c", ".cc", ".cpp", ".cxx", ".c++", ".C", ".cp", ".CPP", ".i", ".ii", ".m", ".mm", ".s", ".S", ".sx", ".h", ".hh", ".hpp":
+		return !strings.HasPrefix(w, "-")
+	}
+	return false
+}
