@@ -81,9 +81,9 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 	}
 	s.confined = true
 	if s.o.Users != 0 {
-		err := users.May(s.o.Users, s.o.Jobs)
+		var err error
+		s.users, err = users.Claim(s.o.Users, s.o.Jobs, s.o.Log)
 		if s.ownUsers = err == nil; s.ownUsers {
-			s.users = users.Claim(s.o.Users, s.o.Jobs, users.Tried, s.o.Log)
 			first.stand.user = s.users.First
 		} else {
 			s.o.Log.Info("compiles have no users of their own", "err", err)

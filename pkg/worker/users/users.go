@@ -17,9 +17,9 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
 
-// Tried is how many numbers a daemon looks at for some that no other daemon of this
+// maxTried is how many numbers a daemon looks at for some that no other daemon of this
 // machine has: as many as systemd keeps for such users (61184 to 65519).
-const Tried = 65519 - 61184 + 1
+const maxTried = 65519 - 61184 + 1
 
 // Range is one of user numbers that this daemon alone has among those of the machine: the
 // kernel counts a user's processes on the whole machine, and a compile of one daemon's
@@ -30,25 +30,29 @@ type Range struct {
 	sockets []int
 }
 
-// May says why compiles cannot run as the users first to first+count-1, if so.
-func May(first, count int) error {
+// Claim takes count numbers in a row, first or behind it, that no other daemon has and
+// that this process can become. An error says why compiles cannot have users. Where other daemons have all
+// of them, it takes the first ones without a claim, which is said in the log: whoever keeps names
+// of sockets taken must not decide that compiles run as this process's own user.
+func Claim(first, count int, log *slog.Logger) (Range, error) {
 	if !sandbox.MayBecome() {
-		return errors.New("only root can, with the capabilities to change users, to give files away and to kill")
+		return Range{}, errors.New("only root can, with the capabilities to change users, to give files away and to kill")
 	}
+	tried := maxTried
 	for _, name := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
-			return err
+			return Range{}, err
 		}
-		if !mapped(string(text), first, count) {
-			return fmt.Errorf("%s has not the numbers %d to %d", name, first, first+count-1)
+		if tried = min(tried, mapped(string(text), first)); tried < count {
+			return Range{}, fmt.Errorf("%s has not the numbers %d to %d", name, first, first+count-1)
 		}
 	}
-	return nil
+	return claimAmong(first, count, tried, log), nil
 }
 
-// mapped says whether one line of a map of a user namespace has all of count numbers.
-func mapped(text string, first, count int) bool {
+// mapped is how many numbers in a row, first and those behind it, one line of a map of a user namespace has.
+func mapped(text string, first int) int {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line) // inside, outside, length
 		if len(f) != 3 {
@@ -56,17 +60,15 @@ func mapped(text string, first, count int) bool {
 		}
 		inside, err := strconv.Atoi(f[0])
 		length, lerr := strconv.Atoi(f[2])
-		if err == nil && lerr == nil && first >= inside && first+count <= inside+length {
-			return true
+		if err == nil && lerr == nil && first >= inside && first < inside+length {
+			return inside + length - first
 		}
 	}
-	return false
+	return 0
 }
 
-// Claim takes count numbers in a row of the tried ones from first on. Where none
-// are free, it takes the first ones without a claim, which is said in the log: whoever keeps names
-// of sockets taken must not decide that compiles run as this process's own user.
-func Claim(first, count, tried int, log *slog.Logger) Range {
+// claimAmong is Claim among the tried numbers from first on.
+func claimAmong(first, count, tried int, log *slog.Logger) Range {
 	for at := first; at+count <= first+tried; {
 		u := Range{First: at}
 		n, err := u.claim(count)

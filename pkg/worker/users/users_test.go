@@ -14,30 +14,30 @@ func TestUsersAreClaimed(t *testing.T) {
 	const first, tried = 3_000_000_000, 20 // of no real daemon
 	var said bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&said, nil))
-	a := Claim(first, 3, tried, log)
-	b := Claim(first, 2, tried, log)
-	c := Claim(first+1, 2, tried, log)
+	a := claimAmong(first, 3, tried, log)
+	b := claimAmong(first, 2, tried, log)
+	c := claimAmong(first+1, 2, tried, log)
 	if a.First != first || b.First != first+3 || c.First != first+5 {
 		t.Errorf("ranges begin at %d, %d, %d", a.First-first, b.First-first, c.First-first)
 	}
 	b.Release()
-	d := Claim(first, 3, tried, log) // two are free, three are not
-	e := Claim(first, 2, tried, log)
+	d := claimAmong(first, 3, tried, log) // two are free, three are not
+	e := claimAmong(first, 2, tried, log)
 	if d.First != first+7 || e.First != first+3 {
 		t.Errorf("behind a release at %d, %d", d.First-first, e.First-first)
 	}
-	all := Claim(first+10, tried, tried, log)
+	all := claimAmong(first+10, tried, tried, log)
 	if said.Len() > 0 {
 		t.Errorf("said without need: %s", &said)
 	}
-	none := Claim(first+10, 1, tried, log)
+	none := claimAmong(first+10, 1, tried, log)
 	if none.First != first+10 || len(none.sockets) != 0 || !strings.Contains(said.String(), "daemon.compile-users") {
 		t.Errorf("with all taken: %+v, said %q", none, &said)
 	}
 	for _, u := range []*Range{&a, &c, &d, &e, &all} {
 		u.Release()
 	}
-	if again := Claim(first, 20, tried, log); again.First != first {
+	if again := claimAmong(first, 20, tried, log); again.First != first {
 		t.Errorf("behind all releases at %d", again.First-first)
 	} else {
 		again.Release()
@@ -47,15 +47,14 @@ func TestUsersAreClaimed(t *testing.T) {
 // TestUserNumbers: only numbers that a user namespace has can be taken.
 func TestUserNumbers(t *testing.T) {
 	for _, q := range []struct {
-		text         string
-		first, count int
-		want         bool
+		text        string
+		first, want int
 	}{
-		{"         0          0 4294967295\n", 61184, 64, true}, {"0 1000 1\n", 61184, 1, false},
-		{"0 100000 65536\n", 61184, 64, true}, {"0 100000 65536\n", 65500, 64, false}, {"0 0 10\n61184 5 4\n", 61184, 4, true}, {"", 1, 1, false},
+		{"         0          0 4294967295\n", 61184, 4294906111}, {"0 1000 1\n", 61184, 0}, {"0 100000 65536\n", 61184, 4352},
+		{"0 100000 65536\n", 65535, 1}, {"0 100000 65536\n", 65536, 0}, {"0 0 10\n61184 5 4\n", 61184, 4}, {"", 1, 0},
 	} {
-		if got := mapped(q.text, q.first, q.count); got != q.want {
-			t.Errorf("%d from %d on in %q: %v", q.count, q.first, q.text, got)
+		if got := mapped(q.text, q.first); got != q.want {
+			t.Errorf("%d numbers from %d on in %q, want %d", got, q.first, q.text, q.want)
 		}
 	}
 }
