@@ -216,7 +216,7 @@ func TestOperationsOurServer(t *testing.T) {
 
 func acceptOne(t *testing.T, l iwarp.Listener) iwarp.ConnRequest {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), peerTime)
 	defer cancel()
 	req, err := l.Accept(ctx)
 	if err != nil {

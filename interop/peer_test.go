@@ -25,6 +25,8 @@ const (
 	// siw, with itself as well, closes about one in a thousand connections at a Read
 	// Request that arrives before its own Send has returned to the program.
 	readPause = 20 * time.Millisecond
+	// peerTime is how long any step of the guest's may take: it is slow, and may stand still for some time.
+	peerTime = time.Minute
 )
 
 // peerInfo is the private data of both ends.
@@ -170,7 +172,7 @@ func same(b []byte, seed uint32) bool {
 
 // next waits for one completion of cq.
 func (p *peer) next(ctx context.Context, cq iwarp.CQ) (iwarp.WC, error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, peerTime)
 	defer cancel()
 	var wc [1]iwarp.WC
 	for cq.Poll(wc[:]) == 0 {
@@ -484,7 +486,7 @@ func (p *peer) mixed(ctx context.Context, limit int64, seed uint64) (count int, 
 
 // close ends the conversation in good order.
 func (p *peer) close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, peerTime)
 	defer cancel()
 	return p.qp.Disconnect(ctx)
 }
