@@ -116,7 +116,7 @@ wireattacks:
 	RDISTCC_WIREATTACKS=full $(GO) test -count=1 -v -timeout 1h ./internal/wireattacks
 
 # Hostile jobs on real daemons, all of them, in every way in which one can be run: half an hour. Root, for all ways but one.
-# ATTACKS: of the test, say -mode user, -only exec, -tell.
+# ATTACKS: of the test, say -mode user, -only exec, -by clang, -tell; or -run TestLadder -ladder 1. Which compilers: RDISTCC_ATTACKS_GCC, _GXX, _CLANG, _CLANGXX.
 attacks:
 	$(call need,$(GO) gcc g++)
 	$(GO) test -count=1 -v -timeout 3h ./internal/attacks -full $(ATTACKS)

@@ -269,6 +269,8 @@ func (c *canaries) fired(root string) []string {
 			kind := "temp"
 			if i == 0 {
 				kind = "write"
+			} else if strings.HasPrefix(e.Name(), "rdistccd-probe-") {
+				continue // the daemon's own bait for its canaries
 			}
 			all = append(all, kind+": "+e.Name())
 			_ = os.RemoveAll(filepath.Join(dir, e.Name()))
