@@ -134,14 +134,20 @@ func (b *Buffer) Discard() { b.pool.put(b, false) }
 // punch frees the pages behind the pre-faulted part, if any were touched.
 func (b *Buffer) punch() error {
 	o := &b.pool.o
-	var st unix.Stat_t
-	if err := unix.Fstat(b.fd, &st); err != nil {
-		return err
-	}
-	if st.Blocks*512 <= o.Prefault {
+	if b.Touched() == 0 {
 		return nil
 	}
 	return unix.Fallocate(b.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, o.Prefault, o.Size-o.Prefault)
+}
+
+// Touched is how many bytes of memory the buffer has beyond those that stay
+// pre-faulted: what somebody has written there since it was given out.
+func (b *Buffer) Touched() int64 {
+	var st unix.Stat_t
+	if err := unix.Fstat(b.fd, &st); err != nil {
+		return 0
+	}
+	return max(0, st.Blocks*512-b.pool.o.Prefault)
 }
 
 // wipe gives a free buffer to another owner: what Put has left of it is the part

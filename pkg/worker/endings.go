@@ -20,9 +20,10 @@ const (
 	endedPanic      ending = "panic"      // a bug of ours
 	endedUnproven   ending = "unproven"   // no proof of the pre-shared key: AuthFailed was told
 	endedCrowded    ending = "crowded"    // proven, but there was no place any more
+	endedHoarding   ending = "hoarding"   // memory was short, and most of what lay in slots without a job was its client's
 )
 
-var endings = []ending{endedClosed, endedProtocol, endedStream, endedTerminated, endedSilent, endedUnread, endedPanic, endedUnproven, endedCrowded}
+var endings = []ending{endedClosed, endedProtocol, endedStream, endedTerminated, endedSilent, endedUnread, endedPanic, endedUnproven, endedCrowded, endedHoarding}
 
 // endingOf tells why the QP of a connection that has ended did: why is receive's
 // reason, given what was decided elsewhere, end the QP's own word.

@@ -154,6 +154,7 @@ func (s *Server) lookAround(every time.Duration) (idle, scan bool, victims []*ta
 	s.quietLocked()
 	s.widthsLocked()
 	s.forgetLocked(now)
+	s.reclaimLocked(now)
 	s.rebalanceLocked()
 	s.publishLocked()
 	victims = s.yieldLocked(now)

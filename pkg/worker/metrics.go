@@ -140,7 +140,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 	for _, what := range []string{"source", "result"} {
 		m.windows.WithLabelValues(what)
 	}
-	for _, limit := range []string{limitConnections, limitQueued, limitYield, limitViolations, limitUnproven} {
+	for _, limit := range []string{limitConnections, limitQueued, limitYield, limitViolations, limitUnproven, limitSlots} {
 		m.limits.WithLabelValues(limit)
 	}
 	return nil
@@ -152,6 +152,7 @@ const (
 	limitViolations  = "violations"  // of iWARP's rules, or the job protocol's: kept off for a while
 	limitQueued      = "queued"      // limits.client-queued
 	limitUnproven    = "unproven"    // without a proof of the key, and others came: ended before its time
+	limitSlots       = "slots"       // more than others in slots that it sent no jobs for, while memory was short: a connection was ended
 	limitYield       = "yield"       // more than its part of the cores, which another one waited for
 )
 
