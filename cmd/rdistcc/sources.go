@@ -122,6 +122,16 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 			o.Probe = append(o.Probe, dir) // the compiler says that it is none
 		}
 	}
+	if len(body.Dirs) == 0 && o.Twins && !f.plan.Raw && ownFilesOnly(f.plan.Source, names) {
+		// gcc says "no include path in which to search" where none of its directories
+		// is there, which nothing that is brought shows the way to.
+		for _, dir := range o.Own() {
+			var st syscall.Stat_t
+			if stat(dir, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR {
+				body.Dirs = append(body.Dirs, dir)
+			}
+		}
+	}
 	words := body.Args
 	for i, w := range words {
 		o.AsmDirs = o.AsmDirs || w == "-Xassembler" || strings.HasPrefix(w, "-Wa,") && strings.Contains(w, "-I")
@@ -147,6 +157,17 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 	}
 	o.Off = uint64(job.TextOffset(size))
 	return o, body
+}
+
+// ownFilesOnly says that none of the names but the source's is absolute, as those of
+// system headers are.
+func ownFilesOnly(source string, names []string) bool {
+	for _, name := range names {
+		if name != source && strings.HasPrefix(name, "/") {
+			return false
+		}
+	}
+	return true
 }
 
 // fileEntry is what a file takes in an encoded body beside its name, in bytes, at most.
