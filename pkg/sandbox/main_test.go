@@ -36,6 +36,9 @@ func TestMain(m *testing.M) {
 		confineHere()
 		os.Exit(0)
 	}
+	// No test gets the main thread, which does not end with a goroutine that is locked to it: Go's runtime
+	// keeps it, and it would stay confined.
+	runtime.LockOSThread()
 	os.Exit(m.Run())
 }
 
