@@ -33,7 +33,7 @@ var edges = map[string][]string{
 	"pkg/iwarp/iwarptest": {"pkg/iwarp", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 	"pkg/iwarp/inproc":    {"pkg/iwarp"},
 
-	"pkg/sandbox":             {},
+	"pkg/sandbox":             {"pkg/cgroup"},
 	"pkg/sandbox/sandboxtest": {},
 	"pkg/sandbox/probe":       {}, // what an attacker inside would try
 	"pkg/arena":               {},

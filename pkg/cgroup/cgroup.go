@@ -4,6 +4,8 @@
 package cgroup
 
 import (
+	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -63,31 +65,72 @@ func has(list, word string) bool { return strings.Contains(","+list+",", ","+wor
 
 // locate gives the directories of the group own and of those around it.
 func locate(own, controller string, v2 bool, mounts string) (dirs []string) {
+	m, ok := mounted(mounts, func(kind, options string) bool {
+		return v2 && kind == "cgroup2" || !v2 && kind == "cgroup" && has(options, controller)
+	})
+	if !ok {
+		return nil
+	}
+	// Where the group is outside of what is mounted, as in some containers, what
+	// is mounted is the container's.
+	dir, ok := m.Dir(own)
+	if !ok {
+		dir = m.At
+	}
+	for ; len(dir) > len(m.At); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); err == nil {
+			dirs = append(dirs, dir)
+		}
+	}
+	return append(dirs, m.At)
+}
+
+// Mount is a hierarchy of groups as this process sees it: its group Root is the directory At.
+type Mount struct{ Root, At string }
+
+// Dir is the directory of a group; false if the group is outside of what is mounted.
+func (m Mount) Dir(group string) (string, bool) {
+	rel, err := filepath.Rel(m.Root, group)
+	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+		return "", false
+	}
+	return filepath.Join(m.At, rel), true
+}
+
+// Unified finds the hierarchy of version 2, and the group in it that this process is in, as proc
+// says: "/proc". An error is what the system says, or fs.ErrNotExist where there is no such hierarchy.
+func Unified(proc string) (own string, m Mount, err error) {
+	groups, err := os.ReadFile(filepath.Join(proc, "self/cgroup"))
+	if err != nil {
+		return "", m, err
+	}
+	mounts, err := os.ReadFile(filepath.Join(proc, "self/mountinfo"))
+	if err != nil {
+		return "", m, err
+	}
+	for line := range strings.Lines(string(groups)) {
+		if name, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok { // 0::/system.slice/rdistccd.service
+			own = name
+		}
+	}
+	m, ok := mounted(string(mounts), func(kind, _ string) bool { return kind == "cgroup2" })
+	if !ok || own == "" {
+		return "", m, fmt.Errorf("control groups of version 2: %w", fs.ErrNotExist)
+	}
+	return own, m, nil
+}
+
+// mounted is the first mount of a list whose kind and options are those that are wanted.
+func mounted(mounts string, wanted func(kind, options string) bool) (Mount, bool) {
 	for line := range strings.Lines(mounts) {
 		// 35 31 0:32 ROOT AT OPTIONS [...] - TYPE SOURCE OPTIONS
 		head, tail, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " - ")
 		f, kind := strings.Fields(head), strings.Fields(tail)
-		if len(f) < 5 || len(kind) < 3 {
-			continue
+		if len(f) >= 5 && len(kind) >= 3 && wanted(kind[0], kind[2]) {
+			return Mount{unquote(f[3]), unquote(f[4])}, true
 		}
-		if v2 && kind[0] != "cgroup2" || !v2 && (kind[0] != "cgroup" || !has(kind[2], controller)) {
-			continue
-		}
-		root, at := unquote(f[3]), unquote(f[4])
-		// Where the group is outside of what is mounted, as in some containers, what
-		// is mounted is the container's.
-		rel, err := filepath.Rel(root, own)
-		if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
-			rel = "."
-		}
-		for dir := filepath.Join(at, rel); len(dir) > len(at); dir = filepath.Dir(dir) {
-			if _, err := os.Stat(dir); err == nil {
-				dirs = append(dirs, dir)
-			}
-		}
-		return append(dirs, at)
 	}
-	return nil
+	return Mount{}, false
 }
 
 // unquote undoes what mountinfo does to characters that would end a field.

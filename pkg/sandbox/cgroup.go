@@ -13,39 +13,30 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/cgroup"
 )
 
 // errNoCgroup means that no control group was delegated to this process.
 var errNoCgroup = errors.New("no control group, version 2, with memory and pids is delegated; remedy for a service of systemd: Delegate=memory pids")
 
-// Where the kernel says what a process is in, and what is mounted.
-var (
-	ownCgroup = "/proc/self/cgroup"
-	mounts    = "/proc/self/mountinfo"
-)
+// proc is where the kernel says what this process is in, and what is mounted.
+var proc = "/proc"
 
 // delegated finds this process's own control group, if it may make others in it that have the
 // controllers.
 func delegated() (string, error) {
-	b, err := os.ReadFile(ownCgroup)
+	own, mount, err := cgroup.Unified(proc)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = errNoCgroup
+	}
 	if err != nil {
 		return "", err
 	}
-	var own string // 0::/system.slice/rdistccd.service
-	for line := range strings.Lines(string(b)) {
-		if name, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
-			own = name
-		}
-	}
-	root, at, err := cgroupMount()
-	if err != nil || own == "" {
-		return "", errors.Join(errNoCgroup, err)
-	}
-	rel, err := filepath.Rel(root, own)
-	if err != nil || strings.HasPrefix(rel, "..") {
+	dir, ok := mount.Dir(own)
+	if !ok {
 		return "", errNoCgroup
 	}
-	dir := filepath.Join(at, rel)
 	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
 		return "", err
@@ -62,22 +53,6 @@ func hasControllers(list []byte) bool {
 		have[c] = true
 	}
 	return have["memory"] && have["pids"]
-}
-
-// cgroupMount finds where version 2 is mounted, and which group is the root of that.
-func cgroupMount() (root, at string, err error) {
-	b, err := os.ReadFile(mounts)
-	if err != nil {
-		return "", "", err
-	}
-	for line := range strings.Lines(string(b)) {
-		// 30 23 0:26 ROOT AT OPTIONS [...] - cgroup2 ...
-		head, tail, _ := strings.Cut(line, " - ")
-		if f := strings.Fields(head); len(f) >= 5 && strings.HasPrefix(tail, "cgroup2 ") {
-			return f[3], f[4], nil
-		}
-	}
-	return "", "", errNoCgroup
 }
 
 // Delegated finds the control group that was delegated to this process and prepares it: as none
@@ -164,8 +139,8 @@ func marked(dir string) bool {
 
 // isTop says whether there is nothing above a group for this process.
 func isTop(dir string) bool {
-	root, at, err := cgroupMount()
-	return err == nil && root == "/" && dir == filepath.Clean(at)
+	_, mount, err := cgroup.Unified(proc)
+	return err == nil && mount.Root == "/" && dir == filepath.Clean(mount.At)
 }
 
 // groupName begins the names of groups; the number of the process that made it and a random one follow.

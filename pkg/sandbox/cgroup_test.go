@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/cgroup"
 )
 
 // fakeCgroup is a directory with the files of a delegated control group, and a machine that
@@ -26,11 +28,11 @@ func fakeCgroup(t *testing.T, controllers string) string {
 	} {
 		write(t, filepath.Join(dir, name), text)
 	}
-	write(t, filepath.Join(root, "cgroup"), "2:pids:/x\n0::/system.slice/rdistccd.service\n")
-	write(t, filepath.Join(root, "mountinfo"), "22 1 0:21 / / rw - ext4 /dev/sda rw\n30 23 0:26 / "+root+" rw,nosuid shared:4 - cgroup2 cgroup2 rw\n")
-	oldOwn, oldMounts := ownCgroup, mounts
-	ownCgroup, mounts = filepath.Join(root, "cgroup"), filepath.Join(root, "mountinfo")
-	t.Cleanup(func() { ownCgroup, mounts = oldOwn, oldMounts })
+	write(t, filepath.Join(root, "self/cgroup"), "2:pids:/x\n0::/system.slice/rdistccd.service\n")
+	write(t, filepath.Join(root, "self/mountinfo"), "22 1 0:21 / / rw - ext4 /dev/sda rw\n30 23 0:26 / "+root+" rw,nosuid shared:4 - cgroup2 cgroup2 rw\n")
+	before := proc
+	proc = root
+	t.Cleanup(func() { proc = before })
 	return dir
 }
 
@@ -209,7 +211,7 @@ func TestNothingDelegated(t *testing.T) {
 	if dir, err := Delegated(); !errors.Is(err, errNoCgroup) || !strings.Contains(err.Error(), "Delegate=") {
 		t.Errorf("got %q, %v", dir, err)
 	}
-	mounts = os.DevNull
+	write(t, filepath.Join(proc, "self/mountinfo"), "")
 	if dir, err := Delegated(); !errors.Is(err, errNoCgroup) {
 		t.Errorf("got %q, %v", dir, err)
 	}
@@ -217,11 +219,11 @@ func TestNothingDelegated(t *testing.T) {
 
 // TestGroupOfTheKernel is what works without controllers.
 func TestGroupOfTheKernel(t *testing.T) {
-	_, at, err := cgroupMount()
+	_, mount, err := cgroup.Unified("/proc")
 	if err != nil {
 		t.Skip(err)
 	}
-	g, err := NewGroup(at)
+	g, err := NewGroup(mount.At)
 	if err != nil {
 		t.Skipf("needs to make control groups: %v", err)
 	}
