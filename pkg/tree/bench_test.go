@@ -162,7 +162,7 @@ func BenchmarkFiles(b *testing.B) {
 		write(b, tr)
 		b.ReportAllocs()
 		for b.Loop() {
-			if left, err := tr.Unexpected(); err != nil || len(left) != 0 {
+			if left, err := tr.Unexpected(anyTime); err != nil || len(left) != 0 {
 				b.Fatal(left, err)
 			}
 		}

@@ -266,10 +266,14 @@ func (t *Tree) remove(fd int, e *entry, depth int) error {
 // caller nor by New, and has not been opened by Open: what a command made unasked. The job's
 // directories are those that a function of t was told of, and those in which it
 // made files; /tmp is one of them only then. Names of directories end in a slash. One that
-// stands where the caller had made another one is listed as a whole.
-func (t *Tree) Unexpected() ([]string, error) {
+// stands where the caller had made another one is listed as a whole. check is asked before each
+// directory; its error ends the search.
+func (t *Tree) Unexpected(check func() error) ([]string, error) {
 	var found []string
 	for ino, d := range t.job.dirs {
+		if err := check(); err != nil {
+			return nil, err
+		}
 		list, err := t.listJob(d)
 		if errors.Is(err, unix.ENOENT) {
 			continue // a command has removed it

@@ -124,9 +124,30 @@ func TestCleanAtOnce(t *testing.T) {
 	}
 }
 
+// anyTime lets Unexpected look at all there is.
+func anyTime() error { return nil }
+
+// TestUnexpectedEndsWhenTold: how many directories there are the job says, and how long they may take its time limit.
+func TestUnexpectedEndsWhenTold(t *testing.T) {
+	tr := shell(t)
+	for i := range 10 {
+		must(t, tr.Mkdirs(fmt.Sprintf("/w/d%d", i)))
+	}
+	enough, asked := errors.New("enough"), 0
+	_, err := tr.Unexpected(func() error {
+		if asked++; asked == 3 {
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) || asked != 3 {
+		t.Errorf("got %v after %d directories", err, asked)
+	}
+}
+
 func TestUnexpected(t *testing.T) {
 	tr := shell(t, "mkdir", "ln", "mv", "rm")
-	if left, err := tr.Unexpected(); err != nil || len(left) != 0 {
+	if left, err := tr.Unexpected(anyTime); err != nil || len(left) != 0 {
 		t.Errorf("new: got %q, %v", left, err)
 	}
 	must(t, tr.Symlink("/p/work", "/p/pwd"))
@@ -136,7 +157,7 @@ func TestUnexpected(t *testing.T) {
 	must(t, tr.Write("/p/work/build/../inc/a.h", []byte("text"), when, false))
 	must(t, tr.Hardlink("/p/work/src/a.c", "/p/work/src/b.c"))
 	must(t, tr.Mkdirs("/usr/bin")) // the toolchain's
-	if left, err := tr.Unexpected(); err != nil || len(left) != 0 {
+	if left, err := tr.Unexpected(anyTime); err != nil || len(left) != 0 {
 		t.Errorf("before: got %q, %v", left, err)
 	}
 	o, out := runIn(t, tr, "/p/pwd/build", "/bin/sh", "-c", `
@@ -152,22 +173,22 @@ echo >../../out/a.o; echo >a.d; echo >a.su; echo >../src/a.gcno; echo >/tmp/ccx.
 		unix.Close(f.FD)
 	}
 	want := []string{"/p/work/build/a.su", "/p/work/build/dump/", "/p/work/build/l", "/p/work/inc/x", "/p/work/src/a.gcno"}
-	if left, err := tr.Unexpected(); err != nil || !slices.Equal(left, want) {
+	if left, err := tr.Unexpected(anyTime); err != nil || !slices.Equal(left, want) {
 		t.Errorf("got %q, %v; want %q", left, err, want)
 	}
 	if o, out := runIn(t, tr, "/", "/bin/sh", "-c", "mv /p/out /p/old; mkdir /p/out; rm -r /p/work/build; mkdir /p/work/build"); o.Exit != 0 {
 		t.Fatal(out)
 	}
 	want = []string{"/p/old/", "/p/out/", "/p/work/build/", "/p/work/inc/x", "/p/work/src/a.gcno"}
-	if left, err := tr.Unexpected(); err != nil || !slices.Equal(left, want) {
+	if left, err := tr.Unexpected(anyTime); err != nil || !slices.Equal(left, want) {
 		t.Errorf("directories that were replaced: got %q, %v; want %q", left, err, want)
 	}
 	must(t, tr.Mkdirs("/tmp"))
-	if left, err := tr.Unexpected(); err != nil || !slices.Contains(left, "/tmp/ccx.s") {
+	if left, err := tr.Unexpected(anyTime); err != nil || !slices.Contains(left, "/tmp/ccx.s") {
 		t.Errorf("with /tmp: got %q, %v", left, err)
 	}
 	must(t, tr.Clean())
-	if left, err := tr.Unexpected(); err != nil || len(left) != 0 {
+	if left, err := tr.Unexpected(anyTime); err != nil || len(left) != 0 {
 		t.Errorf("after Clean: got %q, %v", left, err)
 	}
 }

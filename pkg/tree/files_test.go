@@ -259,7 +259,7 @@ func TestManyDirectories(t *testing.T) {
 	if n := len(tr.job.open); n > maxOpenDirs {
 		t.Errorf("%d directories are open", n)
 	}
-	if left, err := tr.Unexpected(); err != nil || len(left) != 0 {
+	if left, err := tr.Unexpected(anyTime); err != nil || len(left) != 0 {
 		t.Errorf("unexpected: %q, %v", left, err)
 	}
 	must(t, tr.Clean())

@@ -144,7 +144,7 @@ func TestCompilers(t *testing.T) {
 						t.Errorf("%s differs: %d bytes, here %d", name, len(got), len(want))
 					}
 				}
-				if left, err := tr.Unexpected(); err != nil || len(left) != 0 {
+				if left, err := tr.Unexpected(anyTime); err != nil || len(left) != 0 {
 					t.Errorf("unexpected: %q, %v", left, err)
 				}
 				must(t, tr.Clean())

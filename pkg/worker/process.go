@@ -61,6 +61,21 @@ func (p *process) stop(why job.Cause) {
 	p.killLocked()
 }
 
+// stopError says that work of this daemon's for a job has ended, as the job had to.
+type stopError struct{ cause job.Cause }
+
+func (e *stopError) Error() string { return "stopped: " + e.cause.String() }
+
+// check is an error once the job has to stop: for what the daemon does before its programs run, and after.
+func (p *process) check() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped != job.CauseNone {
+		return &stopError{p.stopped}
+	}
+	return nil
+}
+
 func (p *process) killLocked() {
 	if p.run != nil {
 		p.run.Kill()

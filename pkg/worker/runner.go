@@ -227,11 +227,9 @@ func (r *runner) conclude(t *task, b *job.Body, out *capture.Capture, o outcome,
 	t.excess = o.excess
 	res := &job.Result{Exit: uint8(o.exit), Signal: uint8(o.signal), CPU: micros(o.cpu), MaxRSS: o.maxRSS}
 	if o.stopped != job.CauseNone {
-		res.Status, res.Cause = job.StatusFailed, o.stopped
-		if o.stopped == job.CauseTimeout {
-			r.s.o.Metrics.denial(deniedTime)
-		}
-		return res, 0
+		s := r.stopped(&stopError{o.stopped})
+		s.CPU, s.MaxRSS = res.CPU, res.MaxRSS
+		return s, 0
 	}
 	limits := r.s.limits(r.limit(t))
 	if no := r.s.exceeded(o.excess, &limits); no != nil {
@@ -248,12 +246,27 @@ func (r *runner) conclude(t *task, b *job.Body, out *capture.Capture, o outcome,
 		n, err = r.gather(t, b, out, res, outputs)
 	}
 	if err != nil {
-		r.s.noted(t, err)
-		f := failed(err)
+		f := r.stopped(err)
+		if f == nil {
+			r.s.noted(t, err)
+			f = failed(err)
+		}
 		f.CPU, f.MaxRSS = res.CPU, res.MaxRSS
 		return f, 0
 	}
 	return res, n
+}
+
+// stopped makes the answer of a job that had to stop; nil if err says something else.
+func (r *runner) stopped(err error) *job.Result {
+	var stop *stopError
+	if !errors.As(err, &stop) {
+		return nil
+	}
+	if stop.cause == job.CauseTimeout {
+		r.s.o.Metrics.denial(deniedTime)
+	}
+	return &job.Result{Status: job.StatusFailed, Cause: stop.cause}
 }
 
 // unable makes the answer of a job that could not be started, and looks at what that

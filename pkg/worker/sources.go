@@ -40,7 +40,13 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 	if res := r.enter(t); res != nil {
 		return res, 0
 	}
-	if err := lay(r.stand.tree, b, text); err != nil {
+	// How many files and directories there are the client says, so what is done about those takes of its time.
+	until := time.Now().Add(r.limit(t))
+	defer time.AfterFunc(time.Until(until), func() { t.proc.stop(job.CauseTimeout) }).Stop()
+	if err := lay(r.stand.tree, b, text, t.proc.check); err != nil {
+		if res := r.stopped(err); res != nil {
+			return res, 0
+		}
 		if res := unlaid(err); res != nil {
 			return res, 0
 		}
@@ -53,14 +59,13 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 	}
 	defer out.Close()
 	c := r.command(env, b.Cwd, out, r.limit(t))
-	o, err := r.compileIn(t, b, plan, c, out)
+	o, err := r.compileIn(t, b, plan, c, out, until)
 	return r.conclude(t, b, out, o, err, r.treeOutputs)
 }
 
 // compileIn runs the command in the tree: by its driver, or where it is known what
 // that would start, by running cc1 and as themselves.
-func (r *runner) compileIn(t *task, b *job.Body, plan *compile.Plan, c *tree.Command, out *capture.Capture) (outcome, error) {
-	until := time.Now().Add(r.limit(t))
+func (r *runner) compileIn(t *task, b *job.Body, plan *compile.Plan, c *tree.Command, out *capture.Capture, until time.Time) (outcome, error) {
 	recipe, names := r.wholeRecipe(t, b, plan)
 	if recipe == nil && b.Front > 0 {
 		return outcome{}, refuse(job.CausePolicy, "the driver is needed, which has an order of its own for what native means")
@@ -133,9 +138,12 @@ func calledAs(exec, argv0 string) string {
 	return filepath.Join(filepath.Dir(exec), filepath.Base(argv0))
 }
 
-// lay makes in the tree what the compile finds on the client.
-func lay(tr *tree.Tree, b *job.Body, text []byte) error {
+// lay makes in the tree what the compile finds on the client. An error of check ends it.
+func lay(tr *tree.Tree, b *job.Body, text []byte, check func() error) error {
 	for i := range b.Links {
+		if err := check(); err != nil {
+			return err
+		}
 		if err := tr.Symlink(b.Links[i].Target, b.Links[i].Name); err != nil {
 			return err
 		}
@@ -148,6 +156,9 @@ func lay(tr *tree.Tree, b *job.Body, text []byte) error {
 		}
 	}
 	for _, d := range b.Dirs {
+		if err := check(); err != nil {
+			return err
+		}
 		if err := tr.Mkdirs(seenFrom(b.Cwd, d)); err != nil {
 			return err
 		}
@@ -163,6 +174,9 @@ func lay(tr *tree.Tree, b *job.Body, text []byte) error {
 		}
 	}
 	for i := range b.Files {
+		if err := check(); err != nil {
+			return err
+		}
 		f := &b.Files[i]
 		name := seenFrom(b.Cwd, f.Name)
 		if f.Same != 0 {
@@ -218,7 +232,7 @@ func strange(err error) bool {
 // treeOutputs opens the files that the compiler made, whatever its status: a .d
 // file is there after a failed compile as well. A file that nobody foresaw makes
 // the job void: the client would lack it.
-func (r *runner) treeOutputs(b *job.Body, out *capture.Capture, res *job.Result, g *gathering) error {
+func (r *runner) treeOutputs(t *task, b *job.Body, out *capture.Capture, res *job.Result, g *gathering) error {
 	tr := r.stand.tree
 	if res.Exit != 0 {
 		if words, err := out.Written(1); err != nil || bytes.Contains(words, []byte("No space left on device")) {
@@ -243,7 +257,7 @@ func (r *runner) treeOutputs(b *job.Body, out *capture.Capture, res *job.Result,
 		}
 		g.addFile(f.FD, uint64(f.Size), b.Outputs[i].Name, job.File{Index: uint8(i), Exec: f.Exec}, res)
 	}
-	more, err := tr.Unexpected()
+	more, err := tr.Unexpected(t.proc.check)
 	if err != nil {
 		return err
 	}

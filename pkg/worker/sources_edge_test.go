@@ -299,6 +299,37 @@ func TestTimeLimitInATree(t *testing.T) {
 	}
 }
 
+// TestFilesTakeOfTheTime: what the daemon makes for a job counts as the job's time, which ends that. To
+// the last file it would not come: a tree has no room for so many.
+func TestFilesTakeOfTheTime(t *testing.T) {
+	ts, c := startTrees(t, func(o *Options) { o.Slot, o.Jobs = 4<<20, 1 })
+	id := ts.fake("gcc-13", "while :; do :; done\n")
+	many := func(change func(b *job.Body, i int)) job.Body {
+		b := treeBody("gcc-13")
+		for i := range 80000 {
+			change(&b, i)
+		}
+		return b
+	}
+	for what, b := range map[string]job.Body{
+		"directories": many(func(b *job.Body, i int) { b.Dirs = append(b.Dirs, "d"+itoa(i)) }),
+		"files":       many(func(b *job.Body, i int) { b.Files = append(b.Files, job.SourceFile{Name: "f" + itoa(i)}) }),
+		"links":       many(func(b *job.Body, i int) { b.Links = append(b.Links, job.Link{Name: "/l" + itoa(i), Target: "/a"}) }),
+	} {
+		before := gathered(t, ts, "rdistccd_sandbox_denials_total", deniedTime)
+		r := c.do(id, request{body: b, timeout: 20 * time.Millisecond})
+		if r.Status != job.StatusFailed || r.Cause != job.CauseTimeout || r.CPU != 0 {
+			t.Errorf("%s: %+v", what, r.Result)
+		}
+		if got := gathered(t, ts, "rdistccd_sandbox_denials_total", deniedTime); got != before+1 {
+			t.Errorf("%s: %v denials, want %v", what, got, before+1)
+		}
+		if r := c.do(ts.tool("gcc"), request{body: treeBody("gcc")}); r.Status != job.StatusRan || r.Exit != 0 {
+			t.Errorf("%s: an honest job after it: %+v", what, r.Result)
+		}
+	}
+}
+
 // TestTreesOfAnotherUser: a daemon that is not root shows trees too, where the system
 // lets users have namespaces.
 func TestTreesOfAnotherUser(t *testing.T) {
