@@ -237,6 +237,24 @@ ln -s /proc/self/cwd cwd`)
 	must(t, tr.Clean())
 }
 
+// TestEndlessNames: the kernel would not take them either, and to look at all beginnings of one of 4 MiB took minutes.
+func TestEndlessNames(t *testing.T) {
+	tr := shell(t)
+	must(t, tr.Write("/w/f", nil, when, false))
+	dir := "/w" + strings.Repeat("/a/..", unix.PathMax/5)
+	_, openErr := tr.Open(dir + "/f")
+	for what, err := range map[string]error{
+		"a directory": tr.Mkdirs(dir), "a file": tr.Write(dir+"/g", nil, when, false), "a link": tr.Symlink("/", dir+"/l"),
+		"an output": openErr, "a link's file": tr.Hardlink(dir+"/f", "/w/h"), "its other name": tr.Hardlink("/w/f", dir+"/h"),
+	} {
+		if !errors.Is(err, unix.ENAMETOOLONG) {
+			t.Errorf("%s: got %v, want ENAMETOOLONG", what, err)
+		}
+	}
+	must(t, tr.Mkdirs("/w"+strings.Repeat("/a/..", 800)))
+	must(t, tr.Clean())
+}
+
 func TestManyDirectories(t *testing.T) {
 	tr := shell(t)
 	text := bytes.Repeat([]byte("y"), 100)

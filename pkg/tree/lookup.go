@@ -31,7 +31,8 @@ type frame struct {
 	name string // in the one before
 }
 
-// maxName bounds a name, in bytes, as the kernel does: links may make it grow.
+// maxName bounds a name, in bytes, as the kernel does: who brings a longer one has not got it from there, and
+// links may make it grow.
 const maxName = unix.PathMax
 
 // top is the directory where the walk is.
@@ -204,6 +205,9 @@ func (t *Tree) dir(name string, make bool) (*dir, error) {
 	if name == "" || name[0] != '/' {
 		return nil, fs.ErrInvalid
 	}
+	if len(name) > maxName { // before it is looked for by all of its beginnings
+		return nil, unix.ENAMETOOLONG
+	}
 	j := &t.job
 	l := lookup{t: t, hops: maxHops, make: make}
 	rest := name
@@ -230,6 +234,9 @@ func (t *Tree) dir(name string, make bool) (*dir, error) {
 // find opens what a name leads to for reading, links followed, the toolchain's files
 // too.
 func (t *Tree) find(name string) (int, error) {
+	if len(name) > maxName {
+		return -1, unix.ENAMETOOLONG
+	}
 	l := lookup{t: t, hops: maxHops, cross: true}
 	defer l.end()
 	file, err := l.follow(name)
