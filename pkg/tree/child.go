@@ -275,7 +275,7 @@ func (c *child) runAll(req *request, files []int, r *reply) error {
 		}
 		c.after(&b, pid)
 		c.wait(req, pidfd, len(files) == 4, r)
-		c.reap(pid, r)
+		c.reap(&req.limits, pid, r)
 		unix.Close(pidfd)
 	}
 	return nil
@@ -299,8 +299,9 @@ func (r *reply) ended() bool {
 	return r.killed || r.excess != sandbox.ExcessNone || r.exit != 0 || r.signal != 0
 }
 
-// reap takes the status of a process that has ended, and ends all that it has left.
-func (c *child) reap(pid int, r *reply) {
+// reap takes the status of a process that has ended, and ends all that it has left. A command that
+// was refused further processes may end by itself before it is looked at: what it left tells.
+func (c *child) reap(l *sandbox.Limits, pid int, r *reply) {
 	if !c.alone {
 		c.kill() // as long as it is not waited for, its number is the group's and no other's
 	}
@@ -309,7 +310,7 @@ func (c *child) reap(pid int, r *reply) {
 	if err := wait4(pid, &status, 0, &use); err != nil {
 		r.errno = uint32(unix.ECHILD)
 	}
-	c.killRest()
+	left := c.killRest()
 	c.group = 0
 	r.exit, r.signal = 0, 0
 	if status.Signaled() {
@@ -319,6 +320,9 @@ func (c *child) reap(pid int, r *reply) {
 	}
 	if r.excess == sandbox.ExcessNone {
 		r.excess = excessOf(unix.Signal(r.signal))
+	}
+	if r.excess == sandbox.ExcessNone && !r.killed && l.Processes > 0 && left > l.Processes {
+		r.excess = sandbox.ExcessProcesses
 	}
 	r.cpu += use.Utime.Nano() + use.Stime.Nano()
 	r.maxRSS = max(r.maxRSS, uint64(use.Maxrss)<<10)
@@ -416,13 +420,18 @@ func (c *child) kill() {
 }
 
 // killRest kills and reaps whatever a command has left: every process whose parent is
-// gone is this one's child, in its namespace or as it is a subreaper.
-func (c *child) killRest() {
+// gone is this one's child, in its namespace or as it is a subreaper. It counts those that lived until
+// they were killed.
+func (c *child) killRest() (lived int) {
+	var status unix.WaitStatus
 	for flags := unix.WNOHANG; ; {
-		pid, err := unix.Wait4(-1, nil, flags|unix.WALL, nil)
+		pid, err := unix.Wait4(-1, &status, flags|unix.WALL, nil)
+		if err == nil && pid > 0 && status.Signaled() && status.Signal() == unix.SIGKILL {
+			lived++
+		}
 		switch {
 		case errors.Is(err, unix.ECHILD):
-			return
+			return lived
 		case err == nil && pid == 0:
 			if c.alone {
 				c.kill()

@@ -188,6 +188,9 @@ func TestExcess(t *testing.T) {
 				{"echo fine", sandbox.Limits{JobMemory: 1 << 30, Processes: 8, CPU: time.Minute, File: 1 << 20, Memory: 4 << 30}, sandbox.ExcessNone},
 				{"head -c 200000000 /dev/zero | tail -c 100000000 & wait; " + spin, sandbox.Limits{JobMemory: 30 << 20}, sandbox.ExcessMemory},
 				{"for i in 1 2 3 4 5 6; do sleep 1000 & done; wait", sandbox.Limits{Processes: 5}, sandbox.ExcessProcesses},
+				// It ends before anybody has looked.
+				{"for i in 1 2 3 4 5 6; do sleep 1000 & done; exit 3", sandbox.Limits{Processes: 5}, sandbox.ExcessProcesses},
+				{"for i in 1 2 3 4; do sleep 1000 & done", sandbox.Limits{Processes: 5}, sandbox.ExcessNone},
 				{"(" + spin + ") & (" + spin + ") & wait", sandbox.Limits{CPU: 100 * time.Millisecond}, sandbox.ExcessCPU},
 				{"exec head -c 2000000 /dev/zero >$TMPDIR/big", sandbox.Limits{File: 1 << 20}, sandbox.ExcessFile},
 			} {

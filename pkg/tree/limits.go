@@ -29,8 +29,9 @@ const (
 // spareMemory is what this process may map in the moment in which it has a command's limit.
 const spareMemory = 256 << 20 // bytes
 
-// spareTasks are processes and threads that count as the command's user has them beside its own.
-const spareTasks = 16
+// spareTasks are processes and threads that count as the command's user has them beside its own. With them the bound
+// is above that of a control group, which tells when it was met: this one would only make a command fail.
+const spareTasks = groupTasks + 32
 
 // sharedTasks is how many more than at the start those of the same user may become, where several runners
 // share it: so many that no honest compile meets the limit, and few enough for a machine to bear until the next look.
