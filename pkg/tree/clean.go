@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"path"
 	"slices"
 
@@ -13,6 +14,11 @@ import (
 // maxDepth bounds how deep directories may lie in one another, as each takes a
 // descriptor while it is looked at. No build goes deeper.
 const maxDepth = 128
+
+// maxRemoved bounds the entries that Clean removes one by one. So many take about as long as a new tree, 15 ms; more of
+// them bring no compile's headers and leave no compile's files. The kernel frees those of a tree that ends at
+// once, a tenth of the time.
+const maxRemoved = 4096
 
 // standing is a directory that is there between jobs, as it was when the tree was new.
 type standing struct {
@@ -126,7 +132,8 @@ func openDir(fd int, name string) (int, error) {
 
 // Clean removes all that a job has made or left, wherever that is, when no command
 // runs. It returns ErrSpoiled when a command has changed what was there before,
-// which no compiler does, or has made what cannot be removed, and ErrGone where an Outcome has told already
+// which no compiler does, or has made what cannot be removed, ErrLittered where there is too much of it (but not in a bare
+// tree, whose directory stays the caller's), and ErrGone where an Outcome has told already
 // what has ended the tree's process.
 func (t *Tree) Clean() error {
 	if t.gone {
@@ -136,7 +143,15 @@ func (t *Tree) Clean() error {
 		return fmt.Errorf("%w: a command was not waited for", ErrSpoiled)
 	}
 	t.job.end()
-	if err := t.restore(t.standing); err != nil {
+	t.left = maxRemoved
+	if t.bare != "" {
+		t.left = math.MaxInt // nobody else would remove it
+	}
+	err := t.restore(t.standing)
+	if errors.Is(err, ErrLittered) {
+		return err
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %w", ErrSpoiled, err)
 	}
 	return nil
@@ -223,6 +238,9 @@ func (s *standing) settle(fd int) error {
 
 // remove removes an entry with all that is in it.
 func (t *Tree) remove(fd int, e *entry, depth int) error {
+	if t.left--; t.left < 0 {
+		return ErrLittered
+	}
 	if e.typ != unix.DT_DIR {
 		return unix.Unlinkat(fd, e.name, 0)
 	}

@@ -3,6 +3,7 @@ package tree
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -94,6 +95,32 @@ func TestSpoiledTrees(t *testing.T) {
 				t.Errorf("got %v, want ErrSpoiled", err)
 			}
 		})
+	}
+}
+
+// TestMuchLitter: how much there is to remove a command decides, so that is not done one by one without end.
+func TestMuchLitter(t *testing.T) {
+	for what, left := range map[string]string{
+		"files":       "cd /tmp; seq 5000 | xargs touch",
+		"directories": "cd /tmp; for i in $(seq 50); do mkdir $i; cd $i; mkdir $(seq 1000 1100); cd ..; done",
+	} {
+		tr := shell(t, "mkdir", "seq", "touch", "xargs")
+		if o, out := runIn(t, tr, "/", "/bin/sh", "-c", left); o.Exit != 0 {
+			t.Fatal(o, out)
+		}
+		if err := tr.Clean(); !errors.Is(err, ErrLittered) {
+			t.Errorf("%s: got %v, want ErrLittered", what, err)
+		}
+	}
+	// A bare tree leaves its directory behind.
+	dir := bareDir(t)
+	tr := newTree(t, Spec{Bare: dir})
+	for i := range maxRemoved + 10 {
+		must(t, tr.Mkdirs(fmt.Sprintf("/tmp/d%d", i)))
+	}
+	must(t, tr.Clean())
+	if list, err := os.ReadDir(dir + "/tmp"); err != nil || len(list) > 0 {
+		t.Errorf("left in a bare tree: %v, %v", list, err)
 	}
 }
 

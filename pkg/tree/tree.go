@@ -43,6 +43,9 @@ var (
 	// ErrSpoiled means that a tree is not as it was: close it and make a new one.
 	ErrSpoiled = errors.New("tree is spoiled")
 
+	// ErrLittered means that so much was left in a tree that a new one costs less than to remove it: close the tree.
+	ErrLittered = errors.New("tree is littered")
+
 	// ErrGone means that the tree's process has ended: close the tree.
 	ErrGone = errors.New("tree's process has ended")
 )
@@ -142,6 +145,7 @@ type Tree struct {
 	seq  uint64
 	busy bool // a command was started, and not waited for
 	gone bool // the process has ended, with a command
+	left int  // entries that Clean may still remove one by one
 	buf  []byte
 	in   [replySize]byte
 	big  bool // the block is larger than it needs to be

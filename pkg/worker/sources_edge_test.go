@@ -330,6 +330,24 @@ func TestFilesTakeOfTheTime(t *testing.T) {
 	}
 }
 
+// TestLitteredTree: a job that leaves very much has a clean place behind it like any other.
+func TestLitteredTree(t *testing.T) {
+	ts, c := startTrees(t, func(o *Options) { o.Jobs = 1 })
+	id := ts.fake("gcc-13", ". ./a.c\n") // a compiler that does what its source says
+	for _, script := range []string{"i=0; while [ $i -lt 5000 ]; do : >/tmp/f$i; i=$((i+1)); done", ":"} {
+		script = "for f in /tmp/f*; do echo $f; done; " + script + "; echo x >$out\n"
+		b := treeBody("gcc-13")
+		b.Files[0].Len = uint64(len(script))
+		r := c.do(id, request{body: b, text: script})
+		if r.Status != job.StatusRan || r.Exit != 0 || len(r.Files) != 1 || string(r.bytes(r.Stdout)) != "/tmp/f*\n" {
+			t.Errorf("%+v: %.200s", r.Result, r.bytes(r.Stdout))
+		}
+	}
+	if log := ts.log.String(); strings.Contains(log, "level=ERROR") {
+		t.Errorf("as if something were wrong with the host:\n%s", log)
+	}
+}
+
 // TestTreesOfAnotherUser: a daemon that is not root shows trees too, where the system
 // lets users have namespaces.
 func TestTreesOfAnotherUser(t *testing.T) {

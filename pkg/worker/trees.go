@@ -118,7 +118,8 @@ func (d *stand) clean() error {
 		return nil
 	}
 	err := d.tree.Clean()
-	if errors.Is(err, tree.ErrGone) { // with its job, of which that was told
+	// Gone: with its job, of which that was told.
+	if errors.Is(err, tree.ErrGone) || errors.Is(err, tree.ErrLittered) {
 		return d.close()
 	}
 	if err != nil {
