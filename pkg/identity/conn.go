@@ -23,6 +23,8 @@ type Conn struct {
 	id   *Identity
 	own  *credentials // what this side shows; a daemon has it since the client's first word
 	wire *wire
+	// visit is a daemon's attempt that its doorman waits for; guarded by that one's mu.
+	visit *visitor
 
 	begin sync.Once // the handshake of a daemon's side
 	err   error     // of it; read after begin
@@ -60,10 +62,12 @@ func (c *Conn) handshake() {
 	if err == nil {
 		c.agreed()
 		c.id.door.passed(c.RemoteAddr())
+		c.id.door.settle(&c.visit)
 		return
 	}
 	e := explain(err, Daemon, c.own, c.id.now())
 	c.id.door.failed(c.RemoteAddr(), e.Cause, e.Text)
+	c.id.door.settle(&c.visit)
 	c.err = e
 	c.farewell(e)
 }
@@ -121,4 +125,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 }
 
 // Close ends the connection at once.
-func (c *Conn) Close() error { return c.wire.Conn.Close() }
+func (c *Conn) Close() error {
+	c.id.door.settle(&c.visit) // nobody has read, so nothing was decided
+	return c.wire.Conn.Close()
+}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -216,6 +217,60 @@ func TestOtherTLSClients(t *testing.T) {
 		}
 	}
 }
+
+// An address that may fail once more has one handshake at a time, not as many as it can begin before the first has failed.
+func TestHandshakesUnderWay(t *testing.T) {
+	a := newCA(t)
+	now := time.Now()
+	var later atomic.Int64
+	d, err := identity.NewAt(identity.Daemon, a.daemon(), func() time.Time { return now.Add(time.Duration(later.Load())) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r record
+	r.of(d)
+	addr, got := listen(t, d)
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		return c
+	}
+	turnedAway := func(c net.Conn) {
+		t.Helper()
+		if b, err := io.ReadAll(c); len(b) == 0 || err != nil {
+			t.Errorf("read %x, %v of a connection that should be turned away", b, err)
+		}
+	}
+	for range 199 { // of 200, from loopback
+		d.Failed(dialled, identity.CauseUnknownCA, "x")
+	}
+	first := dial()
+	for range 3 {
+		turnedAway(dial())
+	}
+	first.Close() // which is a failure
+	if h := <-got; h.err == nil {
+		t.Errorf("heard %+v", h)
+	}
+	turnedAway(dial())
+	later.Store(int64(time.Second))
+	if answer, err := ask(t, mustNew(t, identity.Client, a.client()), addr); answer != "yes" {
+		t.Errorf("the address may try again: %q, %v", answer, err)
+	}
+	if h := <-got; h.text != "hello" {
+		t.Errorf("heard %+v", h)
+	}
+	if n := strings.Count(r.failed(), identity.CauseTooMany); n != 4 {
+		t.Errorf("%d were turned away, want 4", n)
+	}
+}
+
+// dialled is where connections of tests come from.
+var dialled = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
 
 // A recorded session, played again: no byte of it gets through, as there is no early
 // data and nothing to resume.

@@ -43,6 +43,9 @@ type visitor struct {
 	left float64   // failures that it has
 	at   time.Time // when that was so
 	told map[string]time.Time
+	// trying are handshakes under way that were let in since it failed: each may take one of left. Without that as many as may
+	// be under way at a time would fail for the price of one.
+	trying int
 }
 
 func newDoorman(now func() time.Time, log func() *slog.Logger) *doorman {
@@ -80,22 +83,37 @@ func (v *visitor) refillLocked(ip netip.Addr, now time.Time) {
 	v.at = now
 }
 
-// admit says whether a connection from there may try.
-func (d *doorman) admit(remote net.Addr) bool {
+// admit says whether a connection from there may try. Once that is decided settle follows, with
+// v, which is nil where the address has failed nothing.
+func (d *doorman) admit(remote net.Addr) (v *visitor, ok bool) {
 	ip := hostOf(remote)
 	d.mu.Lock()
-	v := d.visitors[ip]
+	v = d.visitors[ip]
 	if v == nil {
 		d.mu.Unlock()
-		return true
+		return nil, true
 	}
 	v.refillLocked(ip, d.now())
-	ok := v.left >= 1
+	if ok = v.left-float64(v.trying) >= 1; ok {
+		v.trying++
+	}
 	d.mu.Unlock()
 	if !ok {
 		d.failed(remote, CauseTooMany, "closed unheard: too many failed attempts from there; it may try again in a moment")
+		return nil, false
 	}
-	return ok
+	return v, true
+}
+
+// settle ends an attempt that admit has let in: it has passed, failed, or was given up. It clears
+// *v, so that this happens once.
+func (d *doorman) settle(v **visitor) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if *v != nil {
+		(*v).trying--
+		*v = nil
+	}
 }
 
 // passed forgets what an address has failed: one of those there is ours.

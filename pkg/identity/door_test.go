@@ -27,6 +27,13 @@ func newRigDoor() *rigDoor {
 	return r
 }
 
+// admit is an attempt that is decided at once.
+func (r *rigDoor) admit(remote net.Addr) bool {
+	v, ok := r.doorman.admit(remote)
+	r.settle(&v)
+	return ok
+}
+
 func from(ip string) net.Addr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(ip), 1234))
 }
@@ -79,6 +86,55 @@ func TestFailingAddressWaits(t *testing.T) {
 		}
 		if !d.admit(from(tt.ip)) {
 			t.Errorf("%s has passed, and is kept out for what was before", tt.ip)
+		}
+	}
+}
+
+// Attempts that are under way together are no more than those one after the other may be.
+func TestAttemptsTogether(t *testing.T) {
+	for _, ip := range []string{"192.0.2.7", "127.0.0.1"} {
+		most, rate := allowance(netip.MustParseAddr(ip))
+		d := newRigDoor()
+		// together begins as many as the door lets in, of n, and then ends them all.
+		together := func(n int, end func(net.Addr)) (tries int) {
+			var under []*visitor
+			for range n {
+				if v, ok := d.doorman.admit(from(ip)); ok {
+					under = append(under, v)
+				}
+			}
+			for i := range under {
+				end(from(ip))
+				d.settle(&under[i])
+			}
+			return len(under)
+		}
+		fail := func(a net.Addr) { d.failed(a, CauseUnknownCA, "x") }
+		// Whoever has failed nothing may be a whole network of honest hosts that come back at once.
+		if n := together(1000, func(net.Addr) {}); n != 1000 {
+			t.Errorf("%s: %d of 1000 honest attempts were let in", ip, n)
+		}
+		for range int(most) {
+			fail(from(ip))
+		}
+		tries := 0
+		for range 600 {
+			d.at = d.at.Add(100 * time.Millisecond)
+			tries += together(64, fail)
+		}
+		if want := int(60 * rate); tries < want-2 || tries > want+2 {
+			t.Errorf("%s had %d tries in a minute, 64 at a time, want %d", ip, tries, want)
+		}
+		// What is given up, or passes, takes nothing.
+		d.at = d.at.Add(time.Second)
+		if n := together(64, func(net.Addr) {}); n != int(rate) {
+			t.Errorf("%s: %d were under way, want %v", ip, n, rate)
+		}
+		if n := together(64, d.passed); n != int(rate) {
+			t.Errorf("%s: %d were under way after others were given up, want %v", ip, n, rate)
+		}
+		if n := together(1000, func(net.Addr) {}); n != int(most) {
+			t.Errorf("%s: %d were under way after one has passed, want %v", ip, n, most)
 		}
 	}
 }

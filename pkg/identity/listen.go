@@ -42,7 +42,8 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !l.id.door.admit(c.RemoteAddr()) {
+		visit, ok := l.id.door.admit(c.RemoteAddr())
+		if !ok {
 			if l.id.mode == TLS {
 				_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // never waits: the socket is empty
 				_, _ = c.Write(alertRecord(alertAccessDenied))
@@ -51,9 +52,11 @@ func (l *listener) Accept() (net.Conn, error) {
 			continue
 		}
 		if l.id.mode != TLS {
+			l.id.door.settle(&visit) // whoever proves the key, or does not, is judged elsewhere
 			return c, nil
 		}
 		t := newConn(c, l.id, nil)
+		t.visit = visit
 		cfg := l.id.common()
 		// In the handshake, which others do not wait for: a look at the files may take its time.
 		cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
