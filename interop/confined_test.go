@@ -59,7 +59,7 @@ cd %[1]s && mkdir -p proc sys dev tmp etc bin run && chmod 1777 tmp && cp /bin/b
 for p in sh head tail sleep true seq; do ln -s busybox bin/$p; done &&
 cp %[3]s bin/ && rm %[3]s && cp -r /etc/hosts /etc/nsswitch.conf etc/ &&
 printf 'root:x:0:0:root:/root:/bin/sh\nworker:x:%[4]d:%[4]d::/tmp:/bin/sh\n' >etc/passwd &&
-mount -t cgroup2 cgroup2 /sys/fs/cgroup && echo '+memory +pids' >/sys/fs/cgroup/cgroup.subtree_control`,
+mount -t cgroup2 cgroup2 /sys/fs/cgroup && echo '+cpu +memory +pids' >/sys/fs/cgroup/cgroup.subtree_control`,
 		confinedRoot, g.Put(t, tools), g.Put(t, program(t, "rdistccd")), confinedUser))
 	t.Cleanup(func() { g.Run(t, "umount /sys/fs/cgroup; umount -l "+confinedRoot) })
 	return g
@@ -272,8 +272,8 @@ func TestGroupsOfTheKernel(t *testing.T) {
 	g := confinedGuest(t)
 	dir := t.TempDir()
 	type tests struct{ pkg, run string }
-	all := []tests{{"tree", "^TestGroupsBoundCommands$"}, {"sandbox", "^TestLimitsOfTheKernel$"}}
-	for _, p := range all[:pick(2, 1)] {
+	all := []tests{{"tree", "^TestGroupsBoundCommands$"}, {"sandbox", "^(TestLimitsOfTheKernel|TestGroupsShareTheProcessor)$"}}
+	for _, p := range all {
 		bin := filepath.Join(dir, p.pkg+".test")
 		cmd := exec.Command("go", "test", "-c", "-o", bin, "../pkg/"+p.pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -284,7 +284,7 @@ func TestGroupsOfTheKernel(t *testing.T) {
 		g.Run(t, "cp "+at+" "+confinedRoot+"/bin/ && rm "+at)
 		for _, user := range []int{confinedUser, 0}[:pick(2, 1)] {
 			t.Run(fmt.Sprintf("%s, user %d", p.pkg, user), func(t *testing.T) {
-				row(t, "cgroup v2, Landlock ABI 2", fmt.Sprintf("tests of pkg/%s, user %d: memory, tasks, neighbours", p.pkg, user))
+				row(t, "cgroup v2, Landlock ABI 2", fmt.Sprintf("tests of pkg/%s, user %d: memory, tasks, processor, neighbours", p.pkg, user))
 				group := fmt.Sprintf("test-%s-%d", p.pkg, user)
 				out, status := g.Exec(t, fmt.Sprintf("busybox unshare -m sh /share/confine.sh %s %d /bin/%s.test -test.v -test.timeout 4m -test.run '%s'; s=$?; find /sys/fs/cgroup/%[1]s -type d; rmdir /sys/fs/cgroup/%[1]s/daemon /sys/fs/cgroup/%[1]s; exit $s", group, user, p.pkg, p.run), 5*time.Minute)
 				if status != 0 || !strings.Contains(out, "--- PASS") || strings.Contains(out, "--- SKIP") {

@@ -18,7 +18,7 @@ import (
 )
 
 // errNoCgroup means that no control group was delegated to this process.
-var errNoCgroup = errors.New("no control group, version 2, with memory and pids is delegated; remedy for a service of systemd: Delegate=memory pids")
+var errNoCgroup = errors.New("no control group, version 2, with memory and pids is delegated; remedy for a service of systemd: Delegate=cpu memory pids")
 
 // proc is where the kernel says what this process is in, and what is mounted.
 var proc = "/proc"
@@ -48,11 +48,11 @@ func delegated() (string, error) {
 }
 
 func hasControllers(list []byte) bool {
-	have := map[string]bool{}
-	for _, c := range strings.Fields(string(list)) {
-		have[c] = true
-	}
-	return have["memory"] && have["pids"]
+	return hasController(list, "memory") && hasController(list, "pids")
+}
+
+func hasController(list []byte, name string) bool {
+	return slices.Contains(strings.Fields(string(list)), name)
 }
 
 // Delegated finds the control group that was delegated to this process and prepares it: as none
@@ -74,6 +74,9 @@ func Delegated() (string, error) {
 
 const leaf = "daemon"
 
+// leafWeight is the processor time that the leaf may have where there is not enough, beside 100 for each runner.
+const leafWeight = 1000
+
 func prepare(dir string) (string, error) {
 	if filepath.Base(dir) == leaf {
 		up := filepath.Dir(dir)
@@ -86,6 +89,12 @@ func prepare(dir string) (string, error) {
 		if err := moveDown(dir); err != nil {
 			return "", err
 		}
+	}
+	// With cpu each group has the same share, and not each process: sixty of one job do not leave another's a sixtieth.
+	if have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers")); err == nil && hasController(have, "cpu") &&
+		put(dir, "cgroup.subtree_control", "+memory +pids +cpu") == nil {
+		_ = put(dir, leaf+"/cpu.weight", strconv.Itoa(leafWeight)) // the machine's root has no leaf
+		return dir, nil
 	}
 	if err := put(dir, "cgroup.subtree_control", "+memory +pids"); err != nil {
 		return "", fmt.Errorf("%w: %w", errNoCgroup, err)

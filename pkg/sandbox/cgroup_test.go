@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,7 +25,7 @@ func fakeCgroup(t *testing.T, controllers string) string {
 	dir := filepath.Join(root, "system.slice", "rdistccd.service")
 	for name, text := range map[string]string{
 		"cgroup.type": "domain\n", "cgroup.controllers": controllers, "cgroup.procs": strconv.Itoa(os.Getpid()) + "\n",
-		"cgroup.subtree_control": "", "daemon/cgroup.procs": "",
+		"cgroup.subtree_control": "", "daemon/cgroup.procs": "", "daemon/cpu.weight": "100",
 	} {
 		write(t, filepath.Join(dir, name), text)
 	}
@@ -61,8 +62,11 @@ func TestDelegated(t *testing.T) {
 	if procs := text(t, dir+"/daemon/cgroup.procs"); procs != strconv.Itoa(os.Getpid()) {
 		t.Errorf("moved %q", procs)
 	}
-	if on := text(t, dir+"/cgroup.subtree_control"); on != "+memory +pids" {
+	if on := text(t, dir+"/cgroup.subtree_control"); on != "+memory +pids +cpu" {
 		t.Errorf("switched on %q", on)
+	}
+	if w := text(t, dir+"/daemon/cpu.weight"); w != "1000" {
+		t.Errorf("own weight %q", w)
 	}
 	g, err := NewGroup(dir)
 	if err != nil {
@@ -125,6 +129,14 @@ func TestSweep(t *testing.T) {
 	}
 	if _, err := os.Stat(other); err != nil {
 		t.Error("the group of a process that lives is gone")
+	}
+}
+
+// TestDelegatedWithoutCPU: shares of the processor are not needed.
+func TestDelegatedWithoutCPU(t *testing.T) {
+	dir := fakeCgroup(t, "memory pids\n")
+	if got, err := Delegated(); err != nil || got != dir || text(t, dir+"/cgroup.subtree_control") != "+memory +pids" || text(t, dir+"/daemon/cpu.weight") != "100" {
+		t.Errorf("got %q, %v; switched on %q", got, err, text(t, dir+"/cgroup.subtree_control"))
 	}
 }
 
@@ -204,6 +216,56 @@ func TestLimitsOfTheKernel(t *testing.T) {
 	if left, err := filepath.Glob(dir + "/" + groupName + "*"); err != nil || len(left) != 0 {
 		t.Errorf("left: %q, %v", left, err)
 	}
+}
+
+// TestGroupsShareTheProcessor: many processes of one group take no more of it than the one of another.
+func TestGroupsShareTheProcessor(t *testing.T) {
+	dir, err := Delegated()
+	if err != nil {
+		t.Skip(err)
+	}
+	one, err := NewGroup(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = errors.Join(one.Kill(), one.Remove()) }()
+	if have := text(t, one.dir+"/cgroup.controllers"); !hasController([]byte(have), "cpu") {
+		t.Skipf("cpu is not delegated, only %s", have)
+	}
+	many, err := NewGroup(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = errors.Join(many.Kill(), many.Remove()) }()
+	spin := "while :; do :; done"
+	begin(t, many, exec.Command("/bin/sh", "-c", "read moved; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do ("+spin+") & done; wait"))
+	for used(t, many) < 300*time.Millisecond { // all of them have begun
+		time.Sleep(10 * time.Millisecond)
+	}
+	before := used(t, many)
+	begin(t, one, exec.Command("/bin/sh", "-c", "read moved; "+spin))
+	for used(t, one)+used(t, many)-before < 3*time.Second {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if a, b := used(t, one), used(t, many)-before; b > 4*a {
+		t.Errorf("one process had %v, beside sixteen with %v together", a, b)
+	}
+}
+
+// used is the processor time that a group has had.
+func used(t *testing.T, g *Group) time.Duration {
+	t.Helper()
+	for line := range strings.Lines(text(t, g.dir+"/cpu.stat")) {
+		if us, ok := strings.CutPrefix(line, "usage_usec "); ok {
+			n, err := strconv.Atoi(strings.TrimSpace(us))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return time.Duration(n) * time.Microsecond
+		}
+	}
+	t.Fatal("cpu.stat tells no use")
+	return 0
 }
 
 func TestNothingDelegated(t *testing.T) {

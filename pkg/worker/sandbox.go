@@ -151,7 +151,7 @@ var missing = []struct {
 	{sandbox.Seccomp, "seccomp: a kernel with CONFIG_SECCOMP_FILTER, and a container profile that permits seccomp"},
 	{sandbox.NoNewPrivs, "no-new-privs: a container profile that permits prctl"},
 	{sandbox.Bounds, "limits: a container profile that permits prlimit64"},
-	{sandbox.Cgroup, "cgroup: control groups of version 2 that are delegated (systemd: Delegate=memory pids)"},
+	{sandbox.Cgroup, "cgroup: control groups of version 2 that are delegated (systemd: Delegate=cpu memory pids)"},
 }
 
 // remedies say what a set lacks for sandbox.Confined, and how to get it.
