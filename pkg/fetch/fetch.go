@@ -74,14 +74,6 @@ func New(qp iwarp.QP, depth int, tag uint64) *Puller {
 // Can says whether the connection has RDMA Reads at all.
 func (p *Puller) Can() bool { return p != nil && p.depth > 0 }
 
-// Busy is how many Reads are under way.
-func (p *Puller) Busy() int {
-	if p == nil {
-		return 0
-	}
-	return len(p.under)
-}
-
 // Start begins x. An error, also of Completed, is a QP at its end: End follows.
 func (p *Puller) Start(x *Pull) error {
 	if x.Len == 0 || p.over != nil {

@@ -51,10 +51,6 @@ func (l *Link) Release(f *Flight) {
 	}
 }
 
-// PendingLocked is how many results the daemon keeps for us, and how many Reads are to be
-// answered, or waited for as they were stopped.
-func (l *Link) PendingLocked() (offers, reads int) { return l.offers, l.puller.Busy() + l.stopping }
-
 // checkPullsLocked ends a link whose daemon does not answer our Reads, which no
 // message can take back.
 func (l *Link) checkPullsLocked() bool {
