@@ -184,7 +184,7 @@ func (q *qp) receiveOnce() error {
 		return io.EOF
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("iwarp: %s closed the connection inside a message", q.conn.RemoteAddr())
-	case errors.Is(err, os.ErrDeadlineExceeded) && q.kicked():
+	case errors.Is(err, os.ErrDeadlineExceeded) && (q.kicked() || q.lookAgain()):
 		return nil
 	}
 	return fmt.Errorf("iwarp: receive from %s: %w", q.conn.RemoteAddr(), err)

@@ -36,6 +36,19 @@ func (q *qp) sendFailed(err error) {
 	_ = q.conn.SetReadDeadline(time.Now().Add(sayLast))
 }
 
+// lookAgain says whether rx has to read once more after the deadline that sendFailed set. On a busy machine rx may run only
+// when that has passed, and then a read fails without a look at what has come meanwhile.
+func (q *qp) lookAgain() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.rx.final || q.txErr == nil || q.ended {
+		return false
+	}
+	q.rx.final = true
+	_ = q.conn.SetReadDeadline(time.Now().Add(sayLast))
+	return true
+}
+
 // sayLast is how long a peer's last words are waited for after a failed write.
 const sayLast = 100 * time.Millisecond
 

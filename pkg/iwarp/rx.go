@@ -26,6 +26,7 @@ type rxState struct {
 	small bool          // the last read was a short one
 	woke  bool          // a completion met a waiter
 	work  bool          // something came that the sending side may have waited for
+	final bool          // the last look for a peer's last words is under way
 
 	streak int         // lone messages in a row, or less than 0 after a bad loan
 	watch  *time.Timer // of a loan: see lend
