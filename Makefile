@@ -122,7 +122,7 @@ attacks:
 	$(GO) test -count=1 -v -timeout 3h ./internal/attacks -full $(ATTACKS)
 
 # Against the kernel's soft-iWARP driver and rdma-core's programs, in a QEMU guest (interop/siw-vm). INTEROP=ci: the
-# small sizes; INTEROPFLAGS: of go test, say -run TestRping -v.
+# small sizes; INTEROPFLAGS: of the compiled test, say -test.run TestRping -test.v.
 interop: all
 	$(call need,$(GO))
 	@$(GO) test -c -o bin/interop.test ./interop
