@@ -16,6 +16,10 @@ type perftestRun struct {
 	client           []string // further options of ours as client
 }
 
+// Where messages of a few bytes are sent without waiting, TCP puts many FPDUs into a segment, and QEMU's network ends one in
+// the middle of an FPDU. siw takes a CRC for wrong that does not come in one piece with the padding before it
+// (docs/interop.md). FPDUs, and what QEMU cuts, are multiples of four octets: a cut falls between padding and CRC or not at all, so
+// sizes are multiples of four, without padding, or all of a connection's messages are fewer octets than one segment.
 var perftestRuns = []perftestRun{
 	{test: "write_bw", size: 65536, iters: 100, qps: 1},
 	{test: "read_bw", size: 65536, iters: 100, qps: 1},
@@ -26,7 +30,8 @@ var perftestRuns = []perftestRun{
 
 	{test: "write_bw", size: 1, iters: 50, qps: 3, client: []string{"--rtr", "none"}},
 	{test: "read_bw", size: 4097, iters: 60, qps: 2, client: []string{"--rtr", "read"}},
-	{test: "send_bw", size: 3, iters: 1300, qps: 2, client: []string{"--rtr", "none"}},
+	{test: "send_bw", size: 3, iters: 50, qps: 2, client: []string{"--rtr", "none"}},
+	{test: "send_bw", size: 4, iters: 1300, qps: 2, client: []string{"--rtr", "none"}}, // more than there are receives
 	{test: "write_lat", size: 5000, iters: 50, qps: 1, load: "param peer_to_peer=1 mpa_crc_required=1"},
 	{test: "send_lat", size: 5000, iters: 50, qps: 1, load: "param peer_to_peer=1 mpa_crc_required=1", client: []string{"--crc=false"}},
 }
