@@ -22,9 +22,10 @@ const (
 	// siw may miss what comes to it within some milliseconds of its Reply: more of them in
 	// a guest without KVM that shares its cores (35 ms were, with 20 others).
 	settleTime = 250 * time.Millisecond
-	// siw, with itself as well, closes about one in a thousand connections at a Read
-	// Request that arrives before its own Send has returned to the program.
-	readPause = 20 * time.Millisecond
+	// What arrives before siw's own Send has returned to the program: at a Read Request siw,
+	// with itself as well, closes about one in a thousand connections; for a broken rule it
+	// sends no Terminate.
+	returnPause = 20 * time.Millisecond
 	// peerTime is how long any step of the guest's may take: it is slow, and may stand still for some time.
 	peerTime = time.Minute
 )
@@ -305,10 +306,7 @@ func (p *peer) serve(ctx context.Context) error {
 				err = answer(true)
 			}
 		case 'R':
-			select {
-			case <-time.After(readPause):
-			case <-ctx.Done():
-			}
+			letReturn(ctx)
 			if err = p.read(ctx, 0, n); err == nil {
 				ok := same(p.buf[:n], seed)
 				pattern(p.buf, 1)
@@ -321,6 +319,14 @@ func (p *peer) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+	}
+}
+
+// letReturn leaves siw's Send, which has been heard, the time to return.
+func letReturn(ctx context.Context) {
+	select {
+	case <-time.After(returnPause):
+	case <-ctx.Done():
 	}
 }
 
@@ -385,6 +391,7 @@ func (p *peer) do(ctx context.Context, op string, n int, seed uint32) error {
 	case "fread":
 		clear(p.buf[:n])
 		if err = ask('F'); err == nil {
+			letReturn(ctx)
 			err = p.read(ctx, 0, n)
 		}
 		if err == nil {
@@ -433,6 +440,7 @@ func (p *peer) reads(ctx context.Context, k, n int) error {
 		return err
 	}
 	clear(p.buf[:k*n])
+	letReturn(ctx)
 	for i := range k {
 		if err := p.qp.PostSend(p.readWR(i*n, n)); err != nil {
 			return err

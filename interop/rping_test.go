@@ -92,7 +92,7 @@ func TestRpingServer(t *testing.T) {
 			if c.load != "" {
 				g.Load(t, c.load)
 			}
-			s := serve(t, "rdistcc-perf", append([]string{"rping", "-s", "--pause", readPause.String()}, strings.Fields(c.args)...)...)
+			s := serve(t, "rdistcc-perf", append([]string{"rping", "-s", "--pause", returnPause.String()}, strings.Fields(c.args)...)...)
 			// Four at a time: most of an rping's second is its own sleep. When all is done
 			// rping frees its event channel, and its thread that waits on it may find it
 			// gone and end the process with 255: both pings must then have been shown.
