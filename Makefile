@@ -98,7 +98,7 @@ random:
 	$(GO) test -count=1 -v -timeout 10h -run '^TestRandom$$' ./internal/equal -random $(or $(RUNS),5000) -seed $(or $(SEED),1)
 
 # What real builds ask for, all of it, plain and with rdistcc: no list may be refused, or stay here without need.
-# HONEST: the name of one Debian package. New lists: go run ./internal/honest/harvest -out internal/honest/packages.txt.
+# HONEST: names of Debian packages, with commas between. New lists: go run ./internal/honest/harvest -out internal/honest/packages.txt.
 honest:
 	$(call need,$(GO) gcc g++)
 	$(GO) test -count=1 -v -timeout 3h -run '^TestHonest$$' ./internal/equal -honest $(or $(HONEST),all)

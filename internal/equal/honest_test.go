@@ -18,7 +18,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/honest"
 )
 
-var honestOf = flag.String("honest", "", "lists that TestHonest takes: of this Debian package, or all; without: some, evenly")
+var honestOf = flag.String("honest", "", "lists that TestHonest takes: of these Debian packages, with commas between, or all; without: some, evenly")
 
 // someHonest is how many that are.
 const someHonest = 60
@@ -52,7 +52,7 @@ func TestHonest(t *testing.T) {
 		}
 		lists = some
 	default:
-		lists = slices.DeleteFunc(lists, func(l honest.List) bool { return l.Package != *honestOf })
+		lists = slices.DeleteFunc(lists, func(l honest.List) bool { return !slices.Contains(strings.Split(*honestOf, ","), l.Package) })
 	}
 	var mu sync.Mutex
 	home := make(map[string]int) // by reason; guarded by mu, as all below
