@@ -60,7 +60,7 @@ func All() (lists []List, err error) {
 		if err != nil {
 			return nil, err
 		}
-		some, err := parse(string(text))
+		some, err := Parse(string(text))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -69,7 +69,8 @@ func All() (lists []List, err error) {
 	return lists, nil
 }
 
-func parse(text string) (lists []List, err error) {
+// Parse reads a file. The error names the line that is none.
+func Parse(text string) (lists []List, err error) {
 	pkg, lets := "", map[string][]string{}
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)

@@ -6,7 +6,7 @@ import (
 )
 
 func TestLinesGiveTheirWords(t *testing.T) {
-	lists, err := parse("# x\npackage p 1\nlet 1 -O2 -DX=\\x22a\\x20b\\x22\ngcc $1 -c a.c\ngcc @x.rsp -c << $1 -I.\npackage q 2\ngcc -c \\x24x\n")
+	lists, err := Parse("# x\npackage p 1\nlet 1 -O2 -DX=\\x22a\\x20b\\x22\ngcc $1 -c a.c\ngcc @x.rsp -c << $1 -I.\npackage q 2\ngcc -c \\x24x\n")
 	want := []List{
 		{Package: "p", Words: []string{"gcc", "-O2", `-DX="a b"`, "-c", "a.c"}},
 		{Package: "p", Words: []string{"gcc", "@x.rsp", "-c"}, Response: []string{"-O2", `-DX="a b"`, "-I."}},
@@ -16,13 +16,13 @@ func TestLinesGiveTheirWords(t *testing.T) {
 		t.Fatalf("%q, %v; want %q", lists, err, want)
 	}
 	for _, l := range lists {
-		again, err := parse(l.String())
+		again, err := Parse(l.String())
 		if err != nil || len(again) != 1 || !reflect.DeepEqual(again[0].Expanded(), l.Expanded()) {
 			t.Errorf("%q is read as %q, %v", l.String(), again, err)
 		}
 	}
 	for _, bad := range []string{"gcc $1", "package p", "let 1", "package p 1\nlet 1 x\npackage q 1\ngcc $1"} {
-		if l, err := parse(bad); err == nil {
+		if l, err := Parse(bad); err == nil {
 			t.Errorf("%q is read as %q", bad, l)
 		}
 	}
@@ -30,7 +30,7 @@ func TestLinesGiveTheirWords(t *testing.T) {
 
 func TestShape(t *testing.T) {
 	shape := func(line string) string {
-		l, err := parse(line)
+		l, err := Parse(line)
 		if err != nil || len(l) != 1 {
 			t.Fatal(line, l, err)
 		}

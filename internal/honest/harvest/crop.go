@@ -147,30 +147,66 @@ const head = `# Argument lists of builds of Debian's packages: doc.go says how t
 # in the manner of other distributions and of developers, with gcc and clang. Of lists of one shape a few are kept.
 `
 
-// text is the file.
-func text(all []crop) string {
+// text is the file: what was taken, and of an old one the packages that are not among that.
+// No list stands there twice: what two packages ask for alike is the old one's, or the first's.
+func text(all []crop, old string) (string, error) {
+	sections := map[string]string{} // by package
+	name := ""
+	for line := range strings.Lines(old) {
+		if rest, ok := strings.CutPrefix(line, "package "); ok {
+			name, _, _ = strings.Cut(rest, " ")
+		}
+		if name != "" {
+			sections[name] += line
+		}
+	}
+	lists, err := honest.Parse(old)
+	if err != nil {
+		return "", err
+	}
+	seen := map[string]bool{}
+	for _, l := range lists {
+		if !slices.ContainsFunc(all, func(c crop) bool { return c.name == l.Package }) {
+			seen[l.String()] = true
+		}
+	}
+	for _, c := range all {
+		c.lists = slices.DeleteFunc(c.lists, func(l honest.List) bool {
+			was := seen[l.String()]
+			seen[l.String()] = true
+			return was
+		})
+		sections[c.name] = c.text()
+	}
 	var b strings.Builder
 	b.WriteString(head)
-	for _, c := range all {
-		fmt.Fprintf(&b, "package %s %s\n", c.name, c.version)
-		lines := make([][]string, len(c.lists))
-		for i, l := range c.lists {
-			lines[i] = strings.Fields(l.String())
+	for _, name := range slices.Sorted(maps.Keys(sections)) {
+		b.WriteString(sections[name])
+	}
+	return b.String(), nil
+}
+
+// text is the package's part of the file.
+func (c *crop) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "package %s %s\n", c.name, c.version)
+	lines := make([][]string, len(c.lists))
+	for i, l := range c.lists {
+		lines[i] = strings.Fields(l.String())
+	}
+	for n := 1; n <= 40; n++ {
+		run := longest(lines)
+		if len(run) == 0 {
+			break
 		}
-		for n := 1; n <= 40; n++ {
-			run := longest(lines)
-			if len(run) == 0 {
-				break
-			}
-			name := fmt.Sprint(n)
-			fmt.Fprintf(&b, "let %s %s\n", name, strings.Join(run, " "))
-			for i := range lines {
-				lines[i] = replaced(lines[i], run, "$"+name)
-			}
+		name := fmt.Sprint(n)
+		fmt.Fprintf(&b, "let %s %s\n", name, strings.Join(run, " "))
+		for i := range lines {
+			lines[i] = replaced(lines[i], run, "$"+name)
 		}
-		for _, l := range lines {
-			fmt.Fprintln(&b, strings.Join(l, " "))
-		}
+	}
+	for _, l := range lines {
+		fmt.Fprintln(&b, strings.Join(l, " "))
 	}
 	return b.String()
 }

@@ -30,7 +30,7 @@ import (
 )
 
 // patience is for one step of a build.
-const patience = 4 * time.Minute
+const patience = 15 * time.Minute
 
 func main() {
 	if slices.Contains(compilers, filepath.Base(os.Args[0])) {
@@ -39,7 +39,7 @@ func main() {
 	var h harvest
 	var out, names string
 	flag.StringVar(&out, "out", "", "the file to write")
-	flag.StringVar(&names, "packages", "", "only these, with commas between")
+	flag.StringVar(&names, "packages", "", "only these, with commas between; in the file the lists of others stay")
 	flag.StringVar(&h.dir, "dir", "", "directory to build in; what is recorded there already is not built again (default: a new one)")
 	flag.IntVar(&h.each, "each", 4, "lists of one shape that are taken of a package")
 	flag.IntVar(&h.most, "most", 120, "lists that are taken of a package")
@@ -65,6 +65,9 @@ func (h *harvest) run(ctx context.Context, out, names string) (err error) {
 			return err
 		}
 		defer os.RemoveAll(h.dir)
+	}
+	if h.dir, err = filepath.Abs(h.dir); err != nil { // builds find the compilers there from where they run
+		return err
 	}
 	if h.archives, err = debsrc.New(""); err != nil {
 		return err
@@ -94,7 +97,19 @@ func (h *harvest) run(ctx context.Context, out, names string) (err error) {
 		return nil
 	}
 	all = slices.DeleteFunc(all, func(c crop) bool { return c.lists == nil })
-	return os.WriteFile(out, []byte(text(all)), 0o644)
+	old := ""
+	if names != "" {
+		b, err := os.ReadFile(out)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		old = string(b)
+	}
+	file, err := text(all, old)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(out, []byte(file), 0o644)
 }
 
 // order are the recipes with these names, or all.

@@ -58,8 +58,10 @@ func standIn(argv []string) int {
 // run becomes the compiler that is next on PATH.
 func run(argv []string) int {
 	if strings.HasPrefix(argv[0], "clang") {
-		// The sanitizers' libraries need not be installed for configure to link.
-		argv = slices.DeleteFunc(argv, func(w string) bool { return strings.HasPrefix(w, "-fsanitize=") })
+		// What links such objects need not be installed for configure to link.
+		argv = slices.DeleteFunc(argv, func(w string) bool {
+			return slices.ContainsFunc([]string{"-fsanitize", "-fno-sanitize", "-fprofile-instr-", "-fcoverage-mapping", "-flto", "-fsplit-lto-unit"}, func(p string) bool { return strings.HasPrefix(w, p) })
+		})
 	}
 	self, _ := os.Executable()
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
