@@ -277,9 +277,15 @@ func TestOurTerminates(t *testing.T) {
 			g.Run(t, "dmesg -c >/dev/null")
 			j := g.Start(t, fmt.Sprintf("siw-peer -c %s -p %d %s reply:1", HostAddr, port, c.op), time.Minute)
 			req := acceptOne(t, l)
+			change := func([]byte) []byte { return nil }
 			if c.change != nil {
-				m.in.set(c.change(f))
+				change = c.change(f)
 			}
+			// siw's Send, or Write, fails if our Terminate and FIN come before it has returned: siw then reads no more.
+			m.in.set(func(fpdu []byte) []byte {
+				letReturn(t.Context())
+				return change(fpdu)
+			})
 			if err := f.accept(t.Context(), req, iwarp.ConnParam{}); err != nil {
 				t.Fatal(err)
 			}
