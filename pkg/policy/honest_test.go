@@ -84,8 +84,9 @@ func TestHonestLists(t *testing.T) {
 	byHand := packages[""]
 	delete(packages, "")
 	const want = 1000
-	if len(packages) < 20 || len(seen) < want || texts < want || wholes < want {
-		t.Errorf("%d lists, %d packages; %d as text, %d as sources; want %d of each and 20 packages at least", len(seen), len(packages), texts, wholes, want)
+	if recorded := len(seen) - byHand; len(packages) < 50 || recorded < 2*want || texts < want || wholes < want {
+		t.Errorf("%d recorded lists, %d packages; %d as text, %d as sources; want %d and 50 packages, and %d of each form, at least",
+			recorded, len(packages), texts, wholes, 2*want, want)
 	}
 	t.Logf("%d lists of %d shapes, %d of them by hand, the others of %d packages: %d as text, %d as sources; at home: %v",
 		len(seen), len(shapes), byHand, len(packages), texts, wholes, home)
