@@ -290,6 +290,35 @@ func TestServesAndDrains(t *testing.T) {
 	}
 }
 
+// TestEndsWhileItStarts: a compiler that tells nothing does not hold up the end.
+func TestEndsWhileItStarts(t *testing.T) {
+	dir := t.TempDir()
+	asked := filepath.Join(dir, "asked")
+	if err := syscall.Mkfifo(asked, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "gcc"), []byte("#!/bin/sh\n: >"+asked+"\nexec sleep 1000\n"), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	cmd := command(t, "--listen", "127.0.0.1:0", "--http", "", "--jobs", "1")
+	config := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(config, []byte("toolchains: {dirs: ["+dir+"]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(cmd.Env, "RDISTCC_CONFIG="+config)
+	r := start(t, cmd)
+	if _, err := os.ReadFile(asked); err != nil { // ends when the compiler has opened it, and closed it
+		t.Fatal(err)
+	}
+	r.signal(syscall.SIGTERM)
+	r.stops(0)
+	for _, line := range r.log {
+		if strings.Contains(line, "listening") || strings.Contains(line, "level=ERROR") {
+			t.Errorf("it went on: %s", line)
+		}
+	}
+}
+
 func TestReload(t *testing.T) {
 	conf := configFile(t, "daemon: {jobs: 1}\n")
 	logFile := filepath.Join(t.TempDir(), "log")
