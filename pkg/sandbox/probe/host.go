@@ -163,11 +163,16 @@ func (h *Host) share() {
 	})
 }
 
-// sleeper starts a process that does nothing, in a group of its own.
+// sleeper starts a process that does nothing, in a group of its own. It reads from a pipe of this
+// process's, so that it ends with this one, however that ends.
 func (h *Host) sleeper() error {
-	cmd := exec.Command("sleep", "86400")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: 0}
-	if err := cmd.Start(); err != nil {
+	cmd := exec.Command("cat")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	_, err := cmd.StdinPipe() // Wait closes it
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
 		return fmt.Errorf("targets of the probe: %w", err)
 	}
 	h.t.Process = cmd.Process.Pid

@@ -2,19 +2,63 @@ package probe
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) {
-	if os.Args[0] == Arg0 {
+	switch os.Args[0] {
+	case Arg0:
 		Main()
+	case hostArg0:
+		var h Host
+		if err := h.sleeper(); err != nil {
+			panic(err)
+		}
+		fmt.Println(h.t.Process)
+		select {}
 	}
 	os.Exit(m.Run())
+}
+
+// hostArg0 makes this program one that has targets until it is killed.
+const hostArg0 = "probe-host"
+
+// TestKilledHostLeavesNoProcess: what a canary is to reach ends with the daemon, even if that is killed.
+func TestKilledHostLeavesNoProcess(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args[0] = hostArg0
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	_, err = fmt.Fscan(out, &pid)
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait() // it was killed
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Kill(pid, unix.SIGKILL) }()
+	for range 3000 { // whoever is its parent now may take his time to wait for it
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if _, after, ok := strings.Cut(string(stat), ") "); err != nil || ok && after[0] == 'Z' {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("process %d lives on", pid)
 }
 
 // unconfined runs the probe with nothing around it.
