@@ -24,8 +24,10 @@ import (
 
 // How long a process may take until it answers, and until it is gone.
 const (
-	startTimeout = 2 * time.Minute // a daemon looks at every compiler first, and a machine may be busy
-	stopTimeout  = 15 * time.Second
+	// A daemon looks at every compiler first, and has a canary in every place: at a load of 10, with a hundred places, that took
+	// more than two minutes.
+	startTimeout = 10 * time.Minute
+	stopTimeout  = time.Minute
 )
 
 // settings is the farm's configuration: all jobs go to its hosts, and once, as who
