@@ -15,6 +15,7 @@ func (c *testClient) fill(n int) {
 	c.wait("a credit", func() bool { return len(c.credits) > 0 })
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.keep = true // else it may be asked for the credit, and what is written then goes with it
 	slot := c.credits[0].Slot
 	part := make([]byte, 1<<20)
 	mr, err := c.pd.RegMR(part, iwarp.LocalWrite, nil)
