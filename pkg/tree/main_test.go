@@ -2,10 +2,19 @@ package tree
 
 import (
 	"os"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
+
+// init keeps an attempt on the first thread: one of another that asked to be traced could be reaped by its parent's
+// thread only, which waits for the process.
+func init() {
+	if os.Args[0] == attemptArg0 {
+		runtime.LockOSThread()
+	}
+}
 
 func TestMain(m *testing.M) {
 	switch os.Args[0] {
