@@ -182,7 +182,8 @@ func (d *daemon) work() (err error) {
 		}
 		defer func() { err = errors.Join(err, d.audit.Close()) }()
 	}
-	starting, started := untilEnd()
+	// The start may take its time: it looks at every compiler, and proves how compiles are confined.
+	starting, started := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	d.w, err = worker.New(starting, worker.Options{
 		Device: d.dev, Log: d.log.Logger, Audit: d.audit, Metrics: metrics, Jobs: jobs, Clients: c.Limits.Clients,
 		Slot: slot, Prefault: prefault, WorkBase: base, Compilers: compilersFile(os.Getenv),
@@ -197,8 +198,10 @@ func (d *daemon) work() (err error) {
 	if err == nil {
 		defer d.w.Close()
 	}
-	if by := started(); by != nil { // whatever else New says is because of that
-		d.log.Info("ended before it served anybody", "signal", by.String())
+	told := context.Cause(starting)
+	started()
+	if told != nil { // whatever else New says is because of that
+		d.log.Info("ended before it served anybody", "cause", told)
 		return nil
 	}
 	if err != nil {
@@ -242,28 +245,6 @@ func (d *daemon) work() (err error) {
 	}
 	d.say(d.notify.Ready("serving"))
 	return d.run(signals)
-}
-
-// untilEnd is a context for the start, which may take its time: it looks at every compiler, and proves how compiles are
-// confined. A signal to end cancels it. The function is called when all has started, and
-// says which signal has come; the context is left as it is then.
-func untilEnd() (context.Context, func() os.Signal) {
-	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	by := make(chan os.Signal)
-	go func() {
-		s, came := <-signals
-		if came {
-			cancel()
-		}
-		by <- s
-	}()
-	return ctx, func() os.Signal {
-		signal.Stop(signals)
-		close(signals) // Stop has returned: nothing is sent any more
-		return <-by
-	}
 }
 
 // sandboxMode is what the setting sandbox stands for.
