@@ -104,7 +104,7 @@ func (s *Server) lookPath(name string) string {
 }
 
 // textOutputs opens the files that a compile of the text form made.
-func (r *runner) textOutputs(_ *task, b *job.Body, out *capture.Capture, res *job.Result, g *gathering) error {
+func (r *runner) textOutputs(b *job.Body, out *capture.Capture, res *job.Result, g *gathering) error {
 	if res.Exit != 0 {
 		return r.roomLeft(out)
 	}

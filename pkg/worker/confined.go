@@ -152,7 +152,7 @@ func (r *runner) askConfined(path string, args, env []string, dir string) (strin
 }
 
 // textOutputsConfined opens the files that a confined compile of the text form made.
-func (r *runner) textOutputsConfined(_ *task, b *job.Body, out *capture.Capture, res *job.Result, g *gathering) error {
+func (r *runner) textOutputsConfined(b *job.Body, out *capture.Capture, res *job.Result, g *gathering) error {
 	if res.Exit != 0 {
 		return r.roomLeft(out)
 	}

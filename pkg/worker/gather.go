@@ -12,7 +12,7 @@ import (
 )
 
 // outputsFunc adds the files that a compile made to its result.
-type outputsFunc func(t *task, b *job.Body, out *capture.Capture, res *job.Result, g *gathering) error
+type outputsFunc func(b *job.Body, out *capture.Capture, res *job.Result, g *gathering) error
 
 // gather puts the outputs, the standard ones first, to the start of the slot,
 // where the text is not needed any more; or, when they are too big for that or for
@@ -28,7 +28,7 @@ func (r *runner) gather(t *task, b *job.Body, out *capture.Capture, res *job.Res
 		g.add(uint64(len(data)), seg, func(to []byte) error { copy(to, data); return nil })
 	}
 	if res.Signal == 0 { // else what it may have left is not an output
-		if err := outputs(t, b, out, res, &g); err != nil {
+		if err := outputs(b, out, res, &g); err != nil {
 			return 0, err
 		}
 	}

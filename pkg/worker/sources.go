@@ -60,7 +60,9 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 	defer out.Close()
 	c := r.command(env, b.Cwd, out, r.limit(t))
 	o, err := r.compileIn(t, b, plan, c, out, until)
-	return r.conclude(t, b, out, o, err, r.treeOutputs)
+	return r.conclude(t, b, out, o, err, func(b *job.Body, out *capture.Capture, res *job.Result, g *gathering) error {
+		return r.treeOutputs(b, out, res, g, t.proc.check)
+	})
 }
 
 // compileIn runs the command in the tree: by its driver, or where it is known what
@@ -231,8 +233,8 @@ func strange(err error) bool {
 
 // treeOutputs opens the files that the compiler made, whatever its status: a .d
 // file is there after a failed compile as well. A file that nobody foresaw makes
-// the job void: the client would lack it.
-func (r *runner) treeOutputs(t *task, b *job.Body, out *capture.Capture, res *job.Result, g *gathering) error {
+// the job void: the client would lack it. An error of check ends the search.
+func (r *runner) treeOutputs(b *job.Body, out *capture.Capture, res *job.Result, g *gathering, check func() error) error {
 	tr := r.stand.tree
 	if res.Exit != 0 {
 		if words, err := out.Written(1); err != nil || bytes.Contains(words, []byte("No space left on device")) {
@@ -257,7 +259,7 @@ func (r *runner) treeOutputs(t *task, b *job.Body, out *capture.Capture, res *jo
 		}
 		g.addFile(f.FD, uint64(f.Size), b.Outputs[i].Name, job.File{Index: uint8(i), Exec: f.Exec}, res)
 	}
-	more, err := tr.Unexpected(t.proc.check)
+	more, err := tr.Unexpected(check)
 	if err != nil {
 		return err
 	}
