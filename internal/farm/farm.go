@@ -27,7 +27,7 @@ const (
 	// A daemon looks at every compiler first, and has a canary in every place: at a load of 10, with a hundred places, that took
 	// more than two minutes.
 	startTimeout = 10 * time.Minute
-	stopTimeout  = time.Minute
+	stopTimeout  = 15 * time.Second
 )
 
 // settings is the farm's configuration: all jobs go to its hosts, and once, as who
