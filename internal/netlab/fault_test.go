@@ -25,7 +25,8 @@ import (
 type trouble struct {
 	*site
 	m     *farm.Farm
-	b     *build
+	b     *build   // the last one
+	over  []*build // those before it
 	marks []plot.Mark
 	each  time.Duration
 }
@@ -37,7 +38,7 @@ func newTrouble(t *testing.T, daemons, n int, each time.Duration) *trouble {
 	t.Parallel() // most of its time it waits
 	s := newSite(t, 1, daemons, 4)
 	x := &trouble{site: s, m: s.managers[0], each: each}
-	x.b = s.start(x.m, n, 2*s.slots, job{sleep: each, output: 4000, source: 20000})
+	x.build(n)
 	x.eventually("first jobs", func() string {
 		if n := len(x.b.compiles()); n < s.slots {
 			return fmt.Sprintf("%d done", n)
@@ -47,10 +48,40 @@ func newTrouble(t *testing.T, daemons, n int, each time.Duration) *trouble {
 	return x
 }
 
+// build starts a build of n jobs.
+func (x *trouble) build(n int) {
+	x.t.Helper()
+	x.b = x.start(x.m, n, 2*x.slots, job{sleep: x.each, output: 4000, source: 20000})
+}
+
+// goOn starts another build when the last one is over: on a slow machine what is waited
+// for may come later than the end of the first, and without jobs never.
+func (x *trouble) goOn() {
+	x.t.Helper()
+	select {
+	case <-x.b.ended:
+		x.over = append(x.over, x.b)
+		x.build(4 * x.slots)
+	default:
+	}
+}
+
+// all are the compiles of all builds so far.
+func (x *trouble) all() (all []compiled) {
+	x.t.Helper()
+	for _, b := range append(slices.Clone(x.over), x.b) {
+		all = append(all, b.compiles()...)
+	}
+	return all
+}
+
 // mark notes a moment, for the picture.
 func (x *trouble) mark(name string) time.Time {
-	now := time.Now()
-	x.marks = append(x.marks, plot.Mark{X: now.Sub(x.b.began).Seconds(), Name: name})
+	now, first := time.Now(), x.b
+	if len(x.over) > 0 {
+		first = x.over[0]
+	}
+	x.marks = append(x.marks, plot.Mark{X: now.Sub(first.began).Seconds(), Name: name})
 	return now
 }
 
@@ -63,7 +94,10 @@ func (x *trouble) connections(d farm.Process) float64 {
 // here or more than once, how long the slowest took, and what came of the host.
 func (x *trouble) end(name string) []compiled {
 	x.t.Helper()
-	all := x.b.wait(15 * time.Minute)
+	var all []compiled
+	for _, b := range append(x.over, x.b) {
+		all = append(all, b.wait(15*time.Minute)...)
+	}
 	slowest, again, here := 0.0, 0, 0
 	for i := range all {
 		slowest = max(slowest, all[i].MS.Total)
@@ -122,7 +156,8 @@ func (x *trouble) works(d farm.Process, since time.Time) time.Duration {
 	x.t.Helper()
 	first := math.Inf(1)
 	x.eventually("job done by "+d.Name, func() string {
-		for _, c := range x.b.compiles() {
+		x.goOn()
+		for _, c := range x.all() {
 			if end := c.Start + c.MS.Total; c.Host == d.Addr && end > float64(since.UnixMicro())/1e3 {
 				first = min(first, end)
 			}
@@ -312,7 +347,7 @@ func TestWholeFarmLost(t *testing.T) {
 	}
 	away := time.Duration(size(20, 5)) * time.Second
 	time.Sleep(away)
-	done := len(x.b.compiles())
+	done := len(x.all())
 	for i := range x.daemons.Daemons {
 		if err := x.daemons.StartDaemonAgain(t.Context(), i); err != nil {
 			t.Fatal(err)
@@ -348,6 +383,7 @@ func TestSleep(t *testing.T) {
 	t.Logf("awake: the host had done a job %.2f s later", x.works(d, awake).Seconds())
 
 	// The build host: make, wrappers, manager.
+	x.goOn()
 	asleep = append(family(x.b.cmd.Process.Pid), x.m.Manager.PID())
 	x.mark("build host sleeps")
 	signal(syscall.SIGSTOP, asleep...)

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rdistcc/rdistcc/internal/farm"
 	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/identity/authority"
@@ -115,7 +117,7 @@ func newSiteAway(t *testing.T, managers, daemons, jobs int, rtt time.Duration) *
 		go func() {
 			f := farm.New(bin, s.daemons.Dir)
 			f.Vars = s.daemons.Vars
-			p, err := f.StartDaemonAt(t.Context(), h, "rdistccd-"+strconv.Itoa(i+1), addr, "127.0.0.1:7633", "--config", settings,
+			p, err := f.StartDaemonAt(t.Context(), device{h, daemonAhead}, "rdistccd-"+strconv.Itoa(i+1), addr, "127.0.0.1:7633", "--config", settings,
 				"--jobs", strconv.Itoa(jobs), "--tls-cert", s.at("daemon.crt"), "--tls-key", s.at("daemon.key"), "--tls-ca", s.at("ca.crt"), "--nice", "0")
 			mu.Lock()
 			s.daemons.Daemons = append(s.daemons.Daemons, p)
@@ -137,7 +139,7 @@ func newSiteAway(t *testing.T, managers, daemons, jobs int, rtt time.Duration) *
 	for i, h := range s.Hosts[:managers] {
 		f := s.farm(bin, "manager-"+strconv.Itoa(i+1))
 		s.managers = append(s.managers, f)
-		if err := f.StartManagerAt(t.Context(), h, "127.0.0.1:7634", "--hosts", strings.Join(hosts, " "),
+		if err := f.StartManagerAt(t.Context(), device{h, managerAhead}, "127.0.0.1:7634", "--hosts", strings.Join(hosts, " "),
 			"--tls-cert", s.at("client.crt"), "--tls-key", s.at("client.key"), "--tls-ca", s.at("ca.crt")); err != nil {
 			t.Fatal(err)
 		}
@@ -212,6 +214,29 @@ func (s *site) file(name, text string) string {
 	return path
 }
 
+// device is a machine that its processes have for themselves, as far as that can be where
+// all share one: they go before what goes less far ahead.
+type device struct {
+	*Host
+	ahead int // niceness, from 0 down to -20
+}
+
+// Enter implements farm.Place.
+func (d device) Enter() error {
+	if err := d.Host.Enter(); err != nil {
+		return err
+	}
+	return unix.Setpriority(unix.PRIO_PROCESS, 0, d.ahead) // on Linux: this thread, and what it starts
+}
+
+// In a real farm hundreds of wrappers would not keep a daemon from the processor, nor
+// another build host's manager. Here they would, for seconds, and a host that is silent
+// for that long is lost.
+const (
+	daemonAhead  = -10
+	managerAhead = -5
+)
+
 // host is the one that a daemon runs on.
 func (s *site) host(d farm.Process) *Host {
 	addr := netip.MustParseAddrPort(d.Addr).Addr()
@@ -228,7 +253,8 @@ type build struct {
 	took   time.Duration
 	cmd    *exec.Cmd
 	out    bytes.Buffer
-	done   chan error
+	ended  chan struct{} // closed when make has ended
+	err    error         // what became of it; set before ended is closed
 }
 
 // job says what each compile of a build takes.
@@ -255,7 +281,7 @@ func (s *site) prepare(m *farm.Farm, n, jobs int, j job, env ...string) *build {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	b := &build{s: s, dir: dir, n: n, output: j.output, done: make(chan error, 1)}
+	b := &build{s: s, dir: dir, n: n, output: j.output, ended: make(chan struct{})}
 	var objects strings.Builder
 	filler := strings.Repeat("/* nothing to be compiled here */\n", j.source/34)
 	for i := range n {
@@ -285,9 +311,9 @@ func (b *build) start() {
 		b.s.t.Fatal(err)
 	}
 	go func() {
-		err := b.cmd.Wait()
+		b.err = b.cmd.Wait()
 		b.took = time.Since(b.began)
-		b.done <- err
+		close(b.ended)
 	}()
 }
 
@@ -298,13 +324,13 @@ func (b *build) trace() string { return filepath.Join(b.dir, "trace") }
 func (b *build) wait(limit time.Duration) []compiled {
 	b.s.t.Helper()
 	select {
-	case err := <-b.done:
-		if err != nil {
-			b.s.t.Errorf("make: %v: %s", err, tail(b.out.String(), 1000))
+	case <-b.ended:
+		if b.err != nil {
+			b.s.t.Errorf("make: %v: %s", b.err, tail(b.out.String(), 1000))
 		}
 	case <-time.After(limit):
 		_ = syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL)
-		<-b.done
+		<-b.ended
 		b.s.t.Fatalf("the build has not ended after %v; %d of %d compiles have: %s", limit, len(b.compiles()), b.n, tail(b.out.String(), 1000))
 	}
 	wrong := 0
