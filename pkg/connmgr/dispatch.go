@@ -231,6 +231,14 @@ func (m *Manager) giveBack(g grant) {
 	}
 }
 
+// again lets a job be placed once more on a host that was lost under it.
+func (m *Manager) again(r *request, h *host) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(r.job.Tried, h.addr)
+	r.job.Lost = time.Now()
+}
+
 // ended tells the scheduler, and the history, what an attempt came to.
 func (m *Manager) ended(a *attempt) {
 	m.learn(a, m.endedLocking(a))

@@ -27,7 +27,12 @@ type race struct {
 	last    *ipc.GoLocal // what the last attempt ran into
 	trouble int          // attempts that ended in trouble
 	died    int          // those of them whose compiler died
+	lost    int          // attempts whose host was lost, of a job that may not be done here
 }
+
+// strictLosses is how many hosts a job may lose that may not be done here: its end would be
+// the build's. But a job that brings daemons down must not come to all of a farm.
+const strictLosses = 4
 
 // compile runs the job of a leased slot on a host, on another one if that meets
 // trouble, and gives either the result or the reason why it has to be done here.
@@ -170,11 +175,18 @@ func (r *race) failed(a *attempt) *ipc.GoLocal {
 		r.died++
 	}
 	switch a.out.blame {
-	case scheduler.Gone, scheduler.Killed, scheduler.Fault:
+	case scheduler.Gone:
+		if !r.req.job.NoLocal {
+			r.trouble++
+			break
+		}
+		r.lost++
+		r.c.m.again(r.req, a.at) // when it is back, it is as good as any
+	case scheduler.Killed, scheduler.Fault:
 		r.trouble++
 	case scheduler.Unused, scheduler.OK, scheduler.Refused, scheduler.Full:
 	}
-	if a.out.final || len(r.running) == 0 && (r.trouble >= r.c.m.o.Attempts || r.started >= maxRefusals) {
+	if a.out.final || len(r.running) == 0 && (r.trouble >= r.c.m.o.Attempts || r.lost >= strictLosses || r.started >= maxRefusals) {
 		return r.last
 	}
 	return nil

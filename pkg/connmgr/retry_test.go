@@ -42,6 +42,41 @@ func TestLostJobIsUnderWayElsewhereAtOnce(t *testing.T) {
 	})
 }
 
+// TestLostHostsAreTriedAgain: a job that may not be done here outlives the loss of every
+// host, while one may come back; a job that brings all of them down is not sent for ever.
+func TestLostHostsAreTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		falls := func(d *fakeDaemon) {
+			had := false
+			d.onJob = func(c *fakeConn, j *fakeJob) {
+				if !had || strings.Contains(string(j.text), "poison") {
+					had = true
+					c.qp.Abort()
+					return
+				}
+				c.finish(j, compiled(j))
+			}
+		}
+		one := startFake(t, s.far, "10.0.0.1:7632", falls)
+		two := startFake(t, s.far, "10.0.0.2:7632", falls)
+		strict := leaseOf(one.addr + " " + two.addr)
+		strict.Mode = ipc.ModeRemote
+		s.m.wantHosts(s.m.listOf(strict.Hosts), nil)
+		synctest.Wait()
+		if res, no := s.run(context.Background(), strict, "int x;"); no != nil || res.Attempts != 3 {
+			t.Fatalf("answer %+v %+v, want a result of the third attempt", res, no)
+		}
+		before := one.jobsSeen() + two.jobsSeen()
+		if _, no := s.run(context.Background(), strict, "poison"); no == nil || no.Reason != "host-lost" {
+			t.Errorf("answer %+v, want host-lost", no)
+		}
+		if n := one.jobsSeen() + two.jobsSeen() - before; n < 2 || n > strictLosses {
+			t.Errorf("the poison was sent to %d hosts, want at most %d", n, strictLosses)
+		}
+	})
+}
+
 // TestHungrySource: a compile that dies on two hosts is not sent to any for a while;
 // others of the same hosts are.
 func TestHungrySource(t *testing.T) {

@@ -21,6 +21,7 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 	if since.IsZero() {
 		since = now
 	}
+	asked := later(since, j.Lost) // from then on it is worth a moment that a host comes back
 	switch h.state {
 	case Unknown, Connecting:
 		// The first connection is worth a moment; one to a lost host is not, as
@@ -28,7 +29,7 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 		first := h.why == ""
 		end := h.firstDue.Add(s.c.Grace)
 		if j.NoLocal {
-			first, end = true, later(end, since.Add(s.c.Grace))
+			first, end = true, later(end, asked.Add(s.c.Grace))
 		}
 		if first && now.Before(end) {
 			w.add(end)
@@ -38,7 +39,7 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 		return nowhere
 	case Lost:
 		// Where this job's end would be the build's, a restart is waited for.
-		if end := since.Add(s.c.Grace); j.NoLocal && now.Before(end) {
+		if end := asked.Add(s.c.Grace); j.NoLocal && now.Before(end) {
 			w.add(end)
 		} else {
 			no.lost(h)

@@ -32,6 +32,7 @@ type Job struct {
 	Toolchain [16]byte
 	Size      uint64    // bytes that must fit the host's slot, 0 = unknown
 	Since     time.Time // when it was first asked for; zero = now
+	Lost      time.Time // when its last host was lost; zero = none was
 	Share     int       // localhost/N: jobs that may run here though a host could take them
 	Random    bool      // --randomize
 	Tree      bool      // only a host that shows private trees will do
