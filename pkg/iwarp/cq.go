@@ -15,10 +15,11 @@ type cq struct {
 	failed chan struct{} // closed when the queue has overflowed
 	wake   chan struct{} // cap 1: one token wakes one waiter, who passes it on
 	bell   chan struct{} // cap 1: what Events returns
+	depth  int
 	ending sync.WaitGroup
 
 	mu        sync.Mutex // guards what follows
-	ring      []WC
+	ring      []WC       // of depth; made for the first completion
 	head, n   int
 	waiters   int
 	reserved  int         // places promised to QPs
@@ -41,7 +42,7 @@ const (
 
 func newCQ(d *soft, depth int) *cq {
 	return &cq{
-		dev: d, ring: make([]WC, depth), users: make(map[*qp]int),
+		dev: d, depth: depth, users: make(map[*qp]int),
 		done: make(chan struct{}), failed: make(chan struct{}),
 		wake: make(chan struct{}, 1), bell: make(chan struct{}, 1),
 	}
@@ -57,9 +58,9 @@ func (c *cq) reserve(q *qp, n int, receives, overcommit bool) error {
 		return ErrClosed
 	case c.broken:
 		return c.overflow()
-	case !overcommit && c.reserved+n > len(c.ring):
+	case !overcommit && c.reserved+n > c.depth:
 		return fmt.Errorf("%w: CQ of depth %d cannot hold the %d completions that its QPs may have: make it deeper",
-			ErrLimit, len(c.ring), c.reserved+n)
+			ErrLimit, c.depth, c.reserved+n)
 	}
 	c.reserved += n
 	c.users[q]++
@@ -83,17 +84,20 @@ func (c *cq) unreserve(q *qp, n int, receives bool) {
 
 // overflow is why the QPs of a queue that has overflowed end.
 func (c *cq) overflow() error {
-	return fmt.Errorf("%w: a CQ of depth %d has overflowed: poll it sooner, or make it deeper", ErrLimit, len(c.ring))
+	return fmt.Errorf("%w: a CQ of depth %d has overflowed: poll it sooner, or make it deeper", ErrLimit, c.depth)
 }
 
 // push adds a completion. It never blocks. by is the QP whose receiving side
 // pushes, or nil. It returns whether somebody was waiting. The QP's lock is held.
 func (c *cq) push(wc *WC, by *qp) bool {
 	c.mu.Lock()
-	if c.broken || c.n == len(c.ring) {
+	if c.broken || c.n == c.depth {
 		c.dropLocked(wc)
 		c.mu.Unlock()
 		return false
+	}
+	if c.ring == nil {
+		c.ring = make([]WC, c.depth)
 	}
 	i := c.head + c.n
 	if i >= len(c.ring) {

@@ -53,7 +53,7 @@ func (q *qp) PostSend(wr *SendWR) error {
 	switch {
 	case q.state == StateError:
 		defer q.mu.Unlock()
-		if !take(&q.sqHeld, len(q.sq)) {
+		if !take(&q.sqHeld, q.maxSend) {
 			return ErrQueueFull
 		}
 		q.sendCQ.push(&WC{ID: wr.ID, QP: q, Op: wr.Op, Status: StatusWRFlushErr}, nil)
@@ -67,7 +67,7 @@ func (q *qp) PostSend(wr *SendWR) error {
 		q.mu.Unlock()
 		return err
 	}
-	if !take(&q.sqHeld, len(q.sq)) {
+	if !take(&q.sqHeld, q.maxSend) {
 		q.mu.Unlock()
 		return ErrQueueFull
 	}
@@ -200,6 +200,9 @@ func (q *qp) PostRecv(wr *RecvWR) error {
 	if q.state == StateError {
 		q.recvCQ.push(&WC{ID: wr.ID, QP: q, Op: OpRecv, Status: StatusWRFlushErr}, nil)
 		return nil
+	}
+	if q.rq == nil {
+		q.rq = make([]recvSlot, q.maxRecv)
 	}
 	q.rq[q.rqTail%uint64(len(q.rq))].set(wr, length)
 	q.rqTail++

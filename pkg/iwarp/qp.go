@@ -48,6 +48,7 @@ type qp struct {
 	sendCQ, recvCQ *cq
 	srq            *srq // nil: rq is its own
 	maxSGE         int
+	maxSend        int // requests that it may hold
 	maxRecv        int // receives that it may hold: posted or, of an SRQ, taken
 
 	sqHeld, rqHeld atomic.Int32  // places taken: posted, or completed and not yet polled
@@ -55,8 +56,8 @@ type qp struct {
 	stats          qpStats
 
 	mu        sync.Mutex // guards the two queues, and stream's second half
-	sq        []sendSlot
-	rq        []recvSlot
+	sq        []sendSlot // made by the first start: most that are dialled in a long list never answer
+	rq        []recvSlot // made for the first receive
 	destroyed bool
 
 	stream
@@ -143,13 +144,10 @@ func (p *pd) CreateQP(a QPInitAttr) (QP, error) {
 	}
 	q := &qp{
 		dev: p.dev, pd: p, num: p.dev.nextQP.Add(1),
-		sendCQ: scq, recvCQ: rcq, maxSGE: a.MaxSGE, maxRecv: a.MaxRecv,
-		sq:     make([]sendSlot, a.MaxSend),
+		sendCQ: scq, recvCQ: rcq, maxSGE: a.MaxSGE, maxSend: a.MaxSend, maxRecv: a.MaxRecv,
 		stream: newStream(),
 	}
-	if a.SRQ == nil {
-		q.rq = make([]recvSlot, a.MaxRecv)
-	} else {
+	if a.SRQ != nil {
 		s, ok := a.SRQ.(*srq)
 		if !ok || s.pd != p {
 			return nil, fmt.Errorf("%w: the SRQ is of another protection domain", ErrInvalid)
@@ -182,10 +180,10 @@ func (q *qp) reserve(overcommit bool) (err error) {
 		}
 		undo = append(undo, q.srq.unuse)
 	}
-	if err = q.sendCQ.reserve(q, len(q.sq), false, overcommit); err != nil {
+	if err = q.sendCQ.reserve(q, q.maxSend, false, overcommit); err != nil {
 		return err
 	}
-	undo = append(undo, func() { q.sendCQ.unreserve(q, len(q.sq), false) })
+	undo = append(undo, func() { q.sendCQ.unreserve(q, q.maxSend, false) })
 	if err = q.recvCQ.reserve(q, q.maxRecv, true, overcommit); err != nil {
 		return err
 	}
@@ -303,6 +301,9 @@ func (q *qp) start(p startParam) error {
 		err := q.cause
 		q.mu.Unlock()
 		return err
+	}
+	if q.sq == nil {
+		q.sq = make([]sendSlot, q.maxSend)
 	}
 	q.crc, q.tx.marks = p.link.crc, p.link.marks
 	q.tx.path.wish, q.tx.path.strict = p.link.wish, p.link.strict
@@ -434,7 +435,7 @@ func (q *qp) Destroy() error {
 		q.srq.release(dropped)
 		q.srq.unuse()
 	}
-	q.sendCQ.unreserve(q, len(q.sq), false)
+	q.sendCQ.unreserve(q, q.maxSend, false)
 	q.recvCQ.unreserve(q, q.maxRecv, true)
 	q.pd.leave()
 	return nil
