@@ -27,7 +27,6 @@ func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, 
 		dead:    make(chan struct{}),
 		ids:     make(map[job.ToolchainID]bool),
 		flights: make(map[uint64]*Flight),
-		recvMem: make([]byte, recvBuffers*job.MaxMessage),
 	}
 	var err error
 	defer func() {
@@ -38,20 +37,9 @@ func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, 
 	if l.cq, err = c.Device.CreateCQ(maxSend + recvBuffers); err != nil {
 		return nil, fmt.Errorf("completion queue: %w", err)
 	}
-	if l.recvMR, err = c.PD.RegMR(l.recvMem, iwarp.LocalWrite, nil); err != nil {
-		return nil, fmt.Errorf("register receives: %w", err)
-	}
 	l.qp, err = c.PD.CreateQP(iwarp.QPInitAttr{SendCQ: l.cq, RecvCQ: l.cq, MaxSend: maxSend, MaxRecv: recvBuffers, MaxSGE: 1})
 	if err != nil {
 		return nil, fmt.Errorf("queue pair: %w", err)
-	}
-	for i := recvBuffers - 1; i >= 0; i-- {
-		l.spare = append(l.spare, i)
-	}
-	for range job.Spare + 1 {
-		if err = l.postRecvLocked(); err != nil { // nobody else knows l yet
-			return nil, err
-		}
 	}
 	hi := job.Greeting{Version: job.Version, Boot: c.Boot}
 	p := &iwarp.ConnParam{PrivateData: hi.Append(nil), Timeout: c.DialTimeout}
@@ -91,6 +79,9 @@ func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, 
 			return nil, err
 		}
 	}
+	if err = l.openReceives(); err != nil {
+		return nil, err
+	}
 	l.path = newPath(info)
 	l.puller, l.peerReads = fetch.New(l.qp, int(info.ORD), wrRead), info.IRD > 0
 	l.running.Go(l.serve)
@@ -106,6 +97,25 @@ func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, 
 	}
 	err = l.Err()
 	return nil, err
+}
+
+// openReceives makes the receives of a connection that is made. That is early enough, as
+// the daemon says nothing before our Hello; earlier, each of the hosts in a long list that
+// do not answer would have its own.
+func (l *Link) openReceives() (err error) {
+	l.recvMem = make([]byte, recvBuffers*job.MaxMessage)
+	if l.recvMR, err = l.c.PD.RegMR(l.recvMem, iwarp.LocalWrite, nil); err != nil {
+		return fmt.Errorf("register receives: %w", err)
+	}
+	for i := recvBuffers - 1; i >= 0; i-- {
+		l.spare = append(l.spare, i)
+	}
+	for range job.Spare + 1 {
+		if err := l.postRecvLocked(); err != nil { // nobody else knows l yet
+			return err
+		}
+	}
+	return nil
 }
 
 // dialError says what a Dial or a connection ran into, in the daemon's own words

@@ -99,7 +99,7 @@ type Link struct {
 	running sync.WaitGroup // serve and tick
 	qp      iwarp.QP
 	cq      iwarp.CQ
-	recvMem []byte // recvBuffers messages
+	recvMem []byte // recvBuffers messages; nil before the connection is made
 	recvMR  iwarp.MR
 	// peerReads: the daemon may send RDMA Reads.
 	peerReads bool
