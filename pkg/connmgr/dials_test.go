@@ -64,3 +64,26 @@ func TestDialsAreBounded(t *testing.T) {
 	}
 	mu.Unlock()
 }
+
+// TestKnownHostsDoNotWaitForTheDead: a host that was connected is dialled again though
+// every dial that may be under way is one of hosts that do not answer.
+func TestKnownHostsDoNotWaitForTheDead(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	r := newRig(t, func(o *Options) { o.Dials, o.DialTimeout = 1, time.Hour })
+	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	r.warm(d.addr)
+	r.m.wantHosts(r.m.listOf(ln.Addr().String()), nil)
+	silent, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	l := r.link(d.addr)
+	d.kill()
+	<-l.Dead()
+	r.warm(d.addr)
+}

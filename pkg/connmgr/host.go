@@ -92,11 +92,15 @@ func (h *host) run(ctx context.Context) {
 		h.state = hostConnecting
 		h.m.sched.Connecting(time.Now(), h.addr)
 		h.m.mu.Unlock()
-		if h.m.dials.Acquire(ctx, 1) != nil {
+		dials := h.m.dials
+		if h.reached.IsValid() {
+			dials = h.m.redials
+		}
+		if dials.Acquire(ctx, 1) != nil {
 			return // ctx has ended
 		}
 		l, err := h.dial(ctx)
-		h.m.dials.Release(1)
+		dials.Release(1)
 		if err == nil {
 			h.serve(ctx, l)
 		} else if ctx.Err() == nil {

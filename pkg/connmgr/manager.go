@@ -107,7 +107,7 @@ type Options struct {
 	Preprocessors int                   // at a time (twice the cores)
 	LocalJobs     int                   // at a time (the cores)
 	MaxWrappers   int                   // connections at a time (1024)
-	Dials         int                   // hosts that are dialled at a time (512, and half of the descriptors at most)
+	Dials         int                   // hosts never connected that are dialled at a time, and as many that were (512, and half of the descriptors at most)
 
 	LocalShare    bool          // jobs run here where that is sooner than on any host
 	Fast          bool          // what a host's compiler prints stands, even where ours might word it otherwise
@@ -205,7 +205,8 @@ type Manager struct {
 	objects  recipes.ObjectCache
 	search   recipes.SearchCache
 	places   *semaphore.Weighted // for wrappers
-	dials    *semaphore.Weighted // of hosts that are not connected
+	dials    *semaphore.Weighted // of hosts that were never connected
+	redials  *semaphore.Weighted // of those that were: they do not wait for others that do not answer
 	ctx      context.Context     // ends all hosts
 	cancel   context.CancelCauseFunc
 	ids      atomic.Uint64 // the last job's
@@ -280,7 +281,7 @@ func New(o Options) (*Manager, error) {
 		stopping:  make(chan struct{}),
 	}
 	m.places = semaphore.NewWeighted(int64(o.MaxWrappers))
-	m.dials = semaphore.NewWeighted(int64(o.Dials))
+	m.dials, m.redials = semaphore.NewWeighted(int64(o.Dials)), semaphore.NewWeighted(int64(o.Dials))
 	m.large = semaphore.NewWeighted(o.Large)
 	m.scratch = newScratch(max(2*o.SlotSize, 1<<maxScratchKept))
 	var err error
