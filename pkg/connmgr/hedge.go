@@ -32,14 +32,18 @@ func (m *Manager) hedgesLocked(now time.Time) time.Time {
 		return time.Time{}
 	}
 	list, next := m.sched.Hedges(now)
+	var back []*host
 	for _, x := range list {
 		r := m.racing[x.ID]
 		if r == nil || len(r.second) > 0 { // its race has just ended
 			m.sched.Done(now, x.Host, scheduler.Unused, scheduler.Report{})
-			m.hosts[x.Host].creditsLocked()
+			back = append(back, m.hosts[x.Host])
 			continue
 		}
 		r.second <- m.grantLocked(now, r, x.Host)
+	}
+	for _, h := range back { // not before: those of the list are counted until they are taken
+		h.creditsLocked()
 	}
 	return next
 }

@@ -47,7 +47,7 @@ func (s *Scheduler) Hedges(now time.Time) (list []Hedge, next time.Time) {
 	s.hedgeAt = never
 	for _, r := range s.runs {
 		switch {
-		case r.twin != nil || s.hosts[r.host] == nil || len(r.job.Hosts) < 2:
+		case r.twin != nil || r.over || s.hosts[r.host] == nil || len(r.job.Hosts) < 2:
 		case r.late > t:
 			s.hedgeAt = min(s.hedgeAt, r.late)
 		default:

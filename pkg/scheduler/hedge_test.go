@@ -56,6 +56,38 @@ func TestBudgetOfDuplicates(t *testing.T) {
 	}
 }
 
+// TestAnsweredJobIsNotDuplicated: the one that was slower is cancelled, and needs no other host.
+func TestAnsweredJobIsNotDuplicated(t *testing.T) {
+	for name, o := range map[string]Outcome{"answered": OK, "lost": Gone} {
+		s, jobs := stuck(t, 1, second)
+		now := t0.Add(10 * time.Second)
+		if got := hedgesAt(s, now, jobs); len(got) != 1 || got[0].Host != "good" {
+			t.Fatalf("duplicates %v, want one on good", got)
+		}
+		up(s, now, "third", 64)
+		jobs[1].Hosts = hosts("bad", "good", "third")
+		s.Done(now, "good", o, Report{ID: 1})
+		got := hedgesAt(s, now.Add(time.Second), jobs)
+		if want := o != OK; (len(got) > 0) != want {
+			t.Errorf("%s: duplicates %v of a job whose first duplicate ended", name, got)
+		}
+	}
+}
+
+// TestDuplicatesOfDifferentLength: of two that one call names for a host, each is known as what it is.
+func TestDuplicatesOfDifferentLength(t *testing.T) {
+	s, jobs := stuck(t, 2, second)
+	jobs[2].Cost.Time, jobs[2].Cost.P95 = 5*time.Second, 6*time.Second
+	s.runs[runKey{2, "bad"}].one = jobs[2].Cost.Time
+	if got := hedgesAt(s, t0.Add(20*time.Second), jobs); len(got) != 2 {
+		t.Fatalf("duplicates %v, want two", got)
+	}
+	one, five := s.runs[runKey{1, "good"}].one, s.runs[runKey{2, "good"}].one
+	if one >= five {
+		t.Errorf("the job of a second is known with %v, that of five with %v", one, five)
+	}
+}
+
 // TestSpareDuplicates: one for twenty jobs that went well is kept for a bad moment.
 func TestSpareDuplicates(t *testing.T) {
 	for before, want := range map[int]int{0: 2, 20: 2, 101: 5, 201: 10, 2000: 10} {

@@ -22,6 +22,7 @@ type run struct {
 	copy    bool          // a duplicate
 	twin    *run          // the other attempt at the same job
 	started bool
+	over    bool          // its twin has the answer: it is being cancelled
 	again   time.Duration // no duplicate before: the last time none would have ended sooner
 }
 
@@ -68,7 +69,7 @@ func (s *Scheduler) Started(now time.Time, id uint64, addr string, j *Job) {
 		return
 	}
 	var r *run
-	for _, x := range slices.Backward(h.runs) {
+	for _, x := range h.runs { // in the order in which they were placed
 		if !x.started {
 			r = x
 			break
@@ -112,7 +113,7 @@ func (s *Scheduler) ended(now time.Time, h *host, addr string, o Outcome, rep Re
 			s.stalled(now, w)
 		}
 		s.copies--
-		r.twin.twin, r.twin.copy = nil, false
+		r.twin.twin, r.twin.copy, r.twin.over = nil, false, o == OK
 		s.hedgeAt = min(s.hedgeAt, r.twin.late)
 	}
 	if i < 0 {
