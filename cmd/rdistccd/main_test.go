@@ -290,6 +290,34 @@ func TestServesAndDrains(t *testing.T) {
 	}
 }
 
+// TestPagesInUse: an address that somebody else has is said before any compiler is asked
+// what it is, which takes its time on a busy host.
+func TestPagesInUse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dir := t.TempDir()
+	asked := filepath.Join(dir, "asked")
+	if err := os.WriteFile(filepath.Join(dir, "gcc"), []byte("#!/bin/sh\n: >"+asked+"\n"), 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(config, []byte("toolchains: {dirs: ["+dir+"]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := command(t, "--listen", "127.0.0.1:0", "--http", l.Addr().String(), "--jobs", "1")
+	cmd.Env = append(cmd.Env, "RDISTCC_CONFIG="+config)
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "choose another port with --http") {
+		t.Errorf("it ends with %v: %s", err, out)
+	}
+	if _, err := os.Stat(asked); err == nil {
+		t.Error("a compiler was asked")
+	}
+}
+
 // TestEndsWhileItStarts: a compiler that tells nothing does not hold up the end.
 func TestEndsWhileItStarts(t *testing.T) {
 	dir := t.TempDir()

@@ -176,6 +176,14 @@ func (d *daemon) work() (err error) {
 	slot, prefault := slotSize(c)
 	metrics := d.metrics
 	d.checkIdentity()
+	// Before the long start: it is served only behind that, but an address that cannot be had ends it.
+	pages, err := listenHTTP(c.HTTP.Daemon)
+	if err != nil {
+		return err
+	}
+	if pages != nil {
+		defer pages.Close()
+	}
 	if c.Log.Audit != "" {
 		if d.audit, err = auditlog.Open(c.Log.Audit, d.log.Logger); err != nil {
 			return err
@@ -215,14 +223,11 @@ func (d *daemon) work() (err error) {
 	if err := metrics.Register(registry, d.w); err != nil {
 		return err
 	}
-	if c.HTTP.Daemon != "" {
+	if pages != nil {
 		web, err := telemetry.Serve(telemetry.ServerOptions{
-			Addr: c.HTTP.Daemon, Registry: registry, Ready: d.w.Ready, Page: d.page, Pprof: c.HTTP.Pprof, Log: d.log.Logger,
+			Listener: pages, Registry: registry, Ready: d.w.Ready, Page: d.page, Pprof: c.HTTP.Pprof, Log: d.log.Logger,
 		})
 		if err != nil {
-			if errors.Is(err, syscall.EADDRINUSE) {
-				err = fmt.Errorf("serve metrics on %s: %w; choose another port with --http, or none with --http \"\"", c.HTTP.Daemon, syscall.EADDRINUSE)
-			}
 			return err
 		}
 		defer func() {
@@ -245,6 +250,18 @@ func (d *daemon) work() (err error) {
 	}
 	d.say(d.notify.Ready("serving"))
 	return d.run(signals)
+}
+
+// listenHTTP takes the address of the pages; nil: there are to be none.
+func listenHTTP(addr string) (net.Listener, error) {
+	if addr == "" {
+		return nil, nil
+	}
+	l, err := telemetry.Listen(addr, false)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = fmt.Errorf("serve metrics on %s: %w; choose another port with --http, or none with --http \"\"", addr, syscall.EADDRINUSE)
+	}
+	return l, err
 }
 
 // sandboxMode is what the setting sandbox stands for.

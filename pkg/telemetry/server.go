@@ -59,7 +59,7 @@ func Serve(o ServerOptions) (*Server, error) {
 	l := o.Listener
 	if l == nil {
 		var err error
-		if l, err = listen(o.Addr, o.AnyPort); err != nil {
+		if l, err = Listen(o.Addr, o.AnyPort); err != nil {
 			return nil, err
 		}
 	}
@@ -94,7 +94,10 @@ func Serve(o ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-func listen(addr string, anyPort bool) (net.Listener, error) {
+// Listen takes an address for a server, for who wants to know before the rest is there
+// whether it can be had. With anyPort another port does where this one is in use. The
+// listener is the caller's, or that Server's to whose Serve it is given. An error names the address.
+func Listen(addr string, anyPort bool) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(context.Background(), "tcp", addr)
 	if anyPort && errors.Is(err, syscall.EADDRINUSE) {
