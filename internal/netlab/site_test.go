@@ -231,10 +231,10 @@ func (d device) Enter() error {
 
 // In a real farm hundreds of wrappers would not keep a daemon from the processor, nor
 // another build host's manager. Here they would, for seconds, and a host that is silent
-// for that long is lost.
+// for that long is lost. Nor would 32 daemons keep a manager from it.
 const (
 	daemonAhead  = -10
-	managerAhead = -5
+	managerAhead = -15
 )
 
 // host is the one that a daemon runs on.
@@ -447,6 +447,17 @@ func (s *site) metrics(p farm.Process) map[string]float64 {
 		}
 	}
 	return m
+}
+
+// connected waits until a manager has its connections to so many hosts.
+func (s *site) connected(manager farm.Process, hosts int) {
+	s.t.Helper()
+	s.eventually("connection of "+manager.Name+" to every host", func() string {
+		if up := s.metrics(manager)[`rdistcc_cm_hosts{state="up"}`]; up != float64(hosts) {
+			return fmt.Sprintf("%v of %d", up, hosts)
+		}
+		return ""
+	})
 }
 
 // eventually waits until wrong returns "": what is still wrong.
