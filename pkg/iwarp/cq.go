@@ -19,7 +19,7 @@ type cq struct {
 	ending sync.WaitGroup
 
 	mu        sync.Mutex // guards what follows
-	ring      []WC       // of depth; made for the first completion
+	ring      []WC       // of depth; one that is not shared is made for the first completion
 	head, n   int
 	waiters   int
 	reserved  int         // places promised to QPs
@@ -40,12 +40,20 @@ const (
 	armedAny
 )
 
+// sharedDepth is from which depth on a queue is taken for one that many QPs share: it is
+// made once, so its places are made at once, and no connection's memory is thought to grow by them.
+const sharedDepth = 4096
+
 func newCQ(d *soft, depth int) *cq {
-	return &cq{
+	c := &cq{
 		dev: d, depth: depth, users: make(map[*qp]int),
 		done: make(chan struct{}), failed: make(chan struct{}),
 		wake: make(chan struct{}, 1), bell: make(chan struct{}, 1),
 	}
+	if depth >= sharedDepth {
+		c.ring = make([]WC, depth)
+	}
+	return c
 }
 
 // reserve promises n places to q; unreserve gives them back. receives says that
