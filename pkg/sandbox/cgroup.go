@@ -126,7 +126,11 @@ func moveDown(dir string) error {
 // others counts the processes of a list that are neither this one nor its children.
 func others(procs []byte) (n int) {
 	self := strconv.Itoa(os.Getpid())
-	own, _ := children(self, []string{self})
+	own := []string{self}
+	if f, err := OpenFamily(); err == nil {
+		own, _ = f.children(self, own)
+		f.close()
+	}
 	for pid := range bytes.FieldsSeq(procs) {
 		if !slices.Contains(own, string(pid)) {
 			n++

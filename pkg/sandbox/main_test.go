@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 		must(err)
 		fmt.Println(set)
 		os.Exit(0)
+	case familyArg0:
+		lookAtFamily(os.Args[1:])
+		os.Exit(0)
 	case confineArg0:
 		confineHere()
 		os.Exit(0)

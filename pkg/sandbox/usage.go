@@ -2,9 +2,9 @@ package sandbox
 
 import (
 	"bytes"
-	"errors"
+	"cmp"
 	"fmt"
-	"io/fs"
+	"io"
 	"os"
 	"strconv"
 	"time"
@@ -22,57 +22,143 @@ type Usage struct {
 // tick is the unit of times in /proc, USER_HZ.
 const tick = time.Second / 100
 
-// Below looks at all processes that come from this one, or at as many as most, if that is not
-// zero, and one more. Each is shown to visit, if not nil, by its number in /proc.
-func Below(most int, visit func(pid int)) (Usage, error) {
-	var u Usage
-	self, err := os.Readlink("/proc/self") // the number that /proc knows it by
-	if err != nil {
-		return u, err
+// Family is what comes from this process: what it has started, and what that has. It is looked at several times a
+// second for each command that runs, so a look takes few system calls and no memory. Not for use by several
+// goroutines at a time.
+type Family struct {
+	proc int    // the directory /proc
+	self string // the number that it knows this process by
+	text [4096]byte
+	dir  [8192]byte
+}
+
+// OpenFamily needs a /proc. It is for the life of this process.
+func OpenFamily() (*Family, error) {
+	f := &Family{}
+	var err error
+	if f.proc, err = unix.Open("/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, fmt.Errorf("look at processes: /proc: %w", err)
 	}
-	todo := []string{self}
+	if f.self, err = os.Readlink("/proc/self"); err == nil && !f.alone() {
+		_, err = f.children(f.self, nil)
+	}
+	if err != nil {
+		f.close()
+		return nil, fmt.Errorf("look at processes: %w", err)
+	}
+	return f, nil
+}
+
+func (f *Family) close() { unix.Close(f.proc) }
+
+// alone says that all processes which /proc shows come from this one, as it is the first of
+// its namespace.
+func (f *Family) alone() bool { return f.self == "1" }
+
+// Usage looks at all of them, or at as many as most, if that is not zero, and one more. Each
+// is shown to visit, if not nil, by its number in /proc.
+func (f *Family) Usage(most int, visit func(pid int)) (u Usage, err error) {
+	if f.alone() {
+		if _, err := unix.Seek(f.proc, 0, io.SeekStart); err != nil {
+			return u, fmt.Errorf("look at processes: %w", err)
+		}
+		return u, f.each(f.proc, func(pid string) bool {
+			if pid != f.self && pid[0] <= '9' {
+				f.visit(pid, &u, visit)
+			}
+			return most == 0 || u.Processes <= most
+		})
+	}
+	todo, err := f.children(f.self, nil)
+	if err != nil {
+		return u, fmt.Errorf("look at processes: %w", err)
+	}
 	for len(todo) > 0 && (most == 0 || u.Processes <= most) {
 		pid := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if pid != self {
-			u.add(pid)
-			if n, err := strconv.Atoi(pid); err == nil && visit != nil {
-				visit(n)
-			}
-		}
-		if todo, err = children(pid, todo); err != nil && pid == self {
-			return u, fmt.Errorf("look at processes: %w", err)
-		}
+		f.visit(pid, &u, visit)
+		todo, _ = f.children(pid, todo) // none if it has ended
 	}
 	return u, nil
 }
 
+func (f *Family) visit(pid string, u *Usage, visit func(pid int)) {
+	u.add(f.read(pid + "/stat"))
+	if visit == nil {
+		return
+	}
+	if n, err := strconv.Atoi(pid); err == nil {
+		visit(n)
+	}
+}
+
 // children appends the processes that were started by any thread of pid.
-func children(pid string, list []string) ([]string, error) {
-	tasks := "/proc/" + pid + "/task"
-	threads, err := os.ReadDir(tasks)
+func (f *Family) children(pid string, list []string) ([]string, error) {
+	tasks, err := unix.Openat(f.proc, pid+"/task", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return list, err
 	}
-	for _, t := range threads {
-		b, err := os.ReadFile(tasks + "/" + t.Name() + "/children")
-		if errors.Is(err, fs.ErrNotExist) && t.Name() == pid {
-			return list, err // the kernel lacks CONFIG_PROC_CHILDREN, or it has ended
+	defer unix.Close(tasks)
+	missing := error(nil)
+	err = f.each(tasks, func(thread string) bool {
+		fd, err := unix.Openat(tasks, thread+"/children", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			if thread == pid {
+				missing = err // the kernel lacks CONFIG_PROC_CHILDREN, or it has ended
+			}
+			return true
 		}
-		for f := range bytes.FieldsSeq(b) {
-			list = append(list, string(f))
+		defer unix.Close(fd)
+		for rest := []byte(nil); ; {
+			n, err := unix.Read(fd, f.text[len(rest):])
+			if err != nil || n <= 0 {
+				return true // each number has a space behind it
+			}
+			line := f.text[:len(rest)+n]
+			end := bytes.LastIndexByte(line, ' ') + 1
+			for child := range bytes.FieldsSeq(line[:end]) {
+				list = append(list, string(child))
+			}
+			rest = f.text[:copy(f.text[:], line[end:])]
 		}
-	}
-	return list, nil
+	})
+	return list, cmp.Or(err, missing)
 }
 
-// add counts a process, unless it has ended.
-func (u *Usage) add(pid string) {
-	b, err := os.ReadFile("/proc/" + pid + "/stat")
-	if err != nil {
-		return
+// each calls do with every name in a directory, until it returns false.
+func (f *Family) each(dir int, do func(name string) bool) error {
+	var names []string
+	for {
+		n, err := unix.ReadDirent(dir, f.dir[:])
+		if err != nil || n <= 0 {
+			return err
+		}
+		_, _, names = unix.ParseDirent(f.dir[:n], -1, names[:0])
+		for _, name := range names {
+			if !do(name) {
+				return nil
+			}
+		}
 	}
-	st, ok := parseStat(b)
+}
+
+// read gives a short file's text, up to the next call; nil if it is not there.
+func (f *Family) read(name string) []byte {
+	fd, err := unix.Openat(f.proc, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	n, err := unix.Read(fd, f.text[:])
+	if err != nil {
+		return nil
+	}
+	return f.text[:n]
+}
+
+// add counts a process by its line of /proc/PID/stat, unless it has ended.
+func (u *Usage) add(line []byte) {
+	st, ok := parseStat(line)
 	if !ok {
 		return
 	}

@@ -50,11 +50,11 @@ func (c *child) bareRoot(s *Spec) (int, error) {
 
 // killStrays kills what has left its process group: nothing can where system calls are by list.
 func (c *child) killStrays() {
-	if c.measures.Has(sandbox.Seccomp) {
+	if c.measures.Has(sandbox.Seccomp) || c.family == nil {
 		return
 	}
 	c.ask(func() {
-		_, _ = sandbox.Below(0, func(pid int) { _ = unix.Kill(pid, unix.SIGKILL) })
+		_, _ = c.family.Usage(0, func(pid int) { _ = unix.Kill(pid, unix.SIGKILL) })
 	})
 }
 

@@ -41,7 +41,7 @@ type child struct {
 	countsTasks   bool   // commands' user has no other tasks than theirs
 	otherTasks    int    // that it has, if not
 	userNamespace bool
-	mayLook       bool
+	family        *sandbox.Family // for ask; nil: there is no looking at it here
 	asked         chan func()
 	answered      chan struct{}
 

@@ -63,9 +63,9 @@ func (c *child) limitSelf() error {
 	if !c.countsTasks {
 		c.otherTasks = tasksOf(uint32(unix.Getuid()))
 	}
-	if _, err := sandbox.Below(0, nil); err == nil {
+	if family, err := sandbox.OpenFamily(); err == nil {
 		c.measures |= sandbox.Bounds
-		c.mayLook = true
+		c.family = family
 	}
 	return nil
 }
@@ -202,12 +202,12 @@ func mapped() uint64 {
 
 // watched says whether a command's processes need to be looked at.
 func (c *child) watched(l *sandbox.Limits) bool {
-	return c.mayLook && (l.JobMemory > 0 || l.Processes > 0 || l.CPU > 0 || c.bare != "")
+	return c.family != nil && (l.JobMemory > 0 || l.Processes > 0 || l.CPU > 0 || c.bare != "")
 }
 
 // look says whether a command has more than it may.
 func (c *child) look(l *sandbox.Limits) sandbox.Excess {
-	u, err := sandbox.Below(l.Processes, nil)
+	u, err := c.family.Usage(l.Processes, nil)
 	switch {
 	case err != nil:
 	case l.JobMemory > 0 && u.Memory > l.JobMemory:
