@@ -122,7 +122,7 @@ func peak(processes ...farm.Process) (stop func() holds) {
 	end, result := make(chan struct{}), make(chan holds)
 	go func() {
 		var most holds
-		tick := time.NewTicker(200 * time.Millisecond)
+		tick := time.NewTicker(max(200*time.Millisecond, time.Duration(len(processes))*25*time.Millisecond)) // not much of the processor
 		defer tick.Stop()
 		for {
 			for _, p := range processes {
