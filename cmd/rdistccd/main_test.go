@@ -18,8 +18,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/config"
 	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
 	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/pkg/worker/users"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
@@ -467,4 +469,11 @@ func TestBecomesAnotherUser(t *testing.T) {
 	}
 	r.signal(syscall.SIGTERM)
 	r.stops(0)
+}
+
+// TestDefaultUsers: the setting's default is the number that daemons in containers spread from.
+func TestDefaultUsers(t *testing.T) {
+	if n := config.Default().Daemon.CompileUsers; n != users.Default {
+		t.Errorf("daemon.compile-users is %d where nobody has set it, want %d", n, users.Default)
+	}
 }

@@ -5,8 +5,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestUsersAreClaimed: servers of one machine never have a user in common while they run.
@@ -14,33 +17,111 @@ func TestUsersAreClaimed(t *testing.T) {
 	const first, tried = 3_000_000_000, 20 // of no real daemon
 	var said bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&said, nil))
-	a := claimAmong(first, 3, tried, log)
-	b := claimAmong(first, 2, tried, log)
-	c := claimAmong(first+1, 2, tried, log)
+	a := claimAmong(first, first, 3, tried, log)
+	b := claimAmong(first, first, 2, tried, log)
+	c := claimAmong(first+1, first+1, 2, tried, log)
 	if a.First != first || b.First != first+3 || c.First != first+5 {
 		t.Errorf("ranges begin at %d, %d, %d", a.First-first, b.First-first, c.First-first)
 	}
 	b.Release()
-	d := claimAmong(first, 3, tried, log) // two are free, three are not
-	e := claimAmong(first, 2, tried, log)
+	d := claimAmong(first, first, 3, tried, log) // two are free, three are not
+	e := claimAmong(first, first, 2, tried, log)
 	if d.First != first+7 || e.First != first+3 {
 		t.Errorf("behind a release at %d, %d", d.First-first, e.First-first)
 	}
-	all := claimAmong(first+10, tried, tried, log)
+	all := claimAmong(first+10, first+10, tried, tried, log)
 	if said.Len() > 0 {
 		t.Errorf("said without need: %s", &said)
 	}
-	none := claimAmong(first+10, 1, tried, log)
+	none := claimAmong(first+10, first+10, 1, tried, log)
 	if none.First != first+10 || len(none.sockets) != 0 || !strings.Contains(said.String(), "daemon.compile-users") {
 		t.Errorf("with all taken: %+v, said %q", none, &said)
 	}
 	for _, u := range []*Range{&a, &c, &d, &e, &all} {
 		u.Release()
 	}
-	if again := claimAmong(first, 20, tried, log); again.First != first {
+	if again := claimAmong(first, first, 20, tried, log); again.First != first {
 		t.Errorf("behind all releases at %d", again.First-first)
 	} else {
 		again.Release()
+	}
+}
+
+// TestUsersOfAnotherNamespace: daemons of two network namespaces do not begin at the same number,
+// and have all numbers all the same.
+func TestUsersOfAnotherNamespace(t *testing.T) {
+	const tried = 100
+	seen := make(map[int]uint64)
+	for ns := uint64(firstNamespace); ns < firstNamespace+tried/4; ns++ {
+		d := spread(ns, 4, tried)
+		if other, ok := seen[d]; ok || d < 0 || d%4 != 0 || d+4 > tried {
+			t.Errorf("namespace %d begins %d behind the first, and %d there too: %v", ns, d, other, ok)
+		}
+		seen[d] = ns
+	}
+	for _, q := range [][3]int{{firstNamespace - 7, 4, tried}, {0, 4, tried}, {firstNamespace, 4, tried}, {firstNamespace + 5, 101, tried}, {firstNamespace + 5, 0, tried}} {
+		if d := spread(uint64(q[0]), q[1], q[2]); d != 0 {
+			t.Errorf("spread%v = %d", q, d)
+		}
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	const first = 3_100_000_000
+	var ranges []Range
+	for _, want := range []int{8, 11, 0, 3} {
+		r := claimAmong(first, first+8, 3, 15, log)
+		ranges = append(ranges, r)
+		if r.First != first+want {
+			t.Errorf("a range begins at %d, want %d", r.First-first, want)
+		}
+	}
+	ranges[0].Release()
+	ranges = append(ranges, claimAmong(first, first+8, 1, 15, log), claimAmong(first, first+9, 4, 15, log)) // 8; then 6, 7, 9, 10, 14 are left
+	if a, b := ranges[4], ranges[5]; a.First != first+8 || len(b.sockets) != 0 {
+		t.Errorf("ranges begin at %d and %d (%d claimed), want 8 and none", a.First-first, b.First-first, len(b.sockets))
+	}
+	ranges[4].Release()
+	if r := claimAmong(first, first+9, 4, 15, log); r.First != first+6 { // across where others begin
+		t.Errorf("a range begins at %d, want 6", r.First-first)
+	} else {
+		r.Release()
+	}
+	for i := range ranges {
+		ranges[i].Release()
+	}
+}
+
+// TestDaemonsInContainers: a daemon in a network namespace of its own, as those in containers are, takes other
+// users than one outside, whose claims it cannot see.
+func TestDaemonsInContainers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: a network namespace")
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	claim := func() (r Range) {
+		r, err := Claim(Default, 4, log)
+		if err != nil {
+			t.Skip(err)
+		}
+		return r
+	}
+	seen := make(map[int]bool)
+	for range 4 {
+		done := make(chan Range)
+		go func() {
+			runtime.LockOSThread() // for good: the thread ends, and its namespace when the claims do
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				t.Error(err)
+			}
+			done <- claim()
+		}()
+		r := <-done
+		defer r.Release()
+		for n := r.First; n < r.First+4; n++ {
+			if seen[n] {
+				t.Errorf("number %d is in two namespaces", n)
+			}
+			seen[n] = true
+		}
 	}
 }
 
