@@ -37,7 +37,7 @@ func measurePerftest(ctx context.Context, o *options) (*result, error) {
 	guarded, release := s.guarded(ctx)
 	defer release()
 	r, err := s.measure(guarded, ctx, dev)
-	return r, explain(guarded, err)
+	return r, s.explain(guarded, err)
 }
 
 // measure is the client's part. outer does not end with the first connection:

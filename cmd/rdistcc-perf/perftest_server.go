@@ -50,7 +50,7 @@ func answerPerftest(ctx context.Context, dev iwarp.Device, ln iwarp.Listener, re
 	guarded, release := s.guarded(ctx)
 	defer release()
 	rep, err = s.answer(guarded, ctx, dev, ln)
-	return rep, explain(guarded, err)
+	return rep, s.explain(guarded, err)
 }
 
 // answer is the server's part; outer is as in measure.

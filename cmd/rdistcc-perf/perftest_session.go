@@ -365,8 +365,21 @@ func (s *ptSession) guarded(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// explain prefers the reason of a canceled wait to the cancellation.
-func explain(ctx context.Context, err error) error {
+// explain prefers the reason of a canceled wait to the cancellation, and to both that a
+// measured connection was ended by a fault: behind that perftest closes the first one without a word.
+func (s *ptSession) explain(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	for i, e := range s.ends {
+		select {
+		case <-e.qp.Done():
+			if why := e.qp.Err(); why != nil && !errors.Is(err, why) {
+				return &exitError{exitIO, fmt.Errorf("measured connection %d of %d: %w", i+1, len(s.ends), why)}
+			}
+		default:
+		}
+	}
 	if errors.Is(err, context.Canceled) {
 		if cause := context.Cause(ctx); errors.Is(cause, errPeerLeft) {
 			return &exitError{exitIO, cause}

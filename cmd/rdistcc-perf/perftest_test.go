@@ -407,20 +407,41 @@ func TestPerftestLostClient(t *testing.T) {
 	}
 }
 
-// TestPerftestCrossed: perftest connects its QPs at the same time, so that the
-// server may list them in another order than the client. Each may use the memory
-// of all.
-func TestPerftestCrossed(t *testing.T) {
-	o := perftestOptions(t, "write_bw", 64, 5, 2)
-	o.server, o.listen, o.once = true, "127.0.0.1:0", true
-	addr, wait := startServerWith(t, o)
+// TestPerftestTellsOfAFault: where a measured connection ends by a fault and the client then closes the
+// first one, the server tells of the fault.
+func TestPerftestTellsOfAFault(t *testing.T) {
+	o := perftestOptions(t, "write_bw", 64, 5, 1)
+	o.server, o.listen = true, "127.0.0.1:0"
+	r, w := io.Pipe()
+	lines := bufio.NewScanner(r)
+	addr, _ := startServerLog(t, o, w)
+	s := dialSession(t, o, addr)
+	e := s.ends[0]
+	e.peer ^= 0x100               // not what the server has offered
+	_, err := e.push(t.Context()) // a Write has completed before the server objects, or not
+	<-e.qp.Done()
+	if why := e.qp.Err(); why == nil || !strings.Contains(why.Error(), "terminate 1/1/00") {
+		t.Errorf("Writes to a wrong STag: %v, %v", err, why)
+	}
+	if err := s.ctl.qp.Disconnect(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if !lines.Scan() || !strings.Contains(lines.Text(), "measured connection 1 of 1: ") || !strings.Contains(lines.Text(), "terminate 1/1/00") {
+		t.Errorf("the server says %q", lines.Text())
+	}
+	go func() { _, _ = io.Copy(io.Discard, r) }()
+}
+
+// dialSession is a client's session with a server, up to the measurement.
+func dialSession(t *testing.T, o *options, addr string) *ptSession {
+	t.Helper()
 	c := *o
 	c.server, c.client = false, addr
 	dev, err := iwarp.Open(iwarp.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dev.Close()
+	t.Cleanup(func() { dev.Close() })
 	ctl, err := ptControl(dev, &c)
 	if err != nil {
 		t.Fatal(err)
@@ -429,7 +450,7 @@ func TestPerftestCrossed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newPTSession(&c, true, ctl)
-	defer s.close()
+	t.Cleanup(s.close)
 	err = s.setUp(t.Context(), func(ctx context.Context) error {
 		for range c.qps {
 			e, err := s.dialEnd(ctx, dev)
@@ -443,6 +464,18 @@ func TestPerftestCrossed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+// TestPerftestCrossed: perftest connects its QPs at the same time, so that the
+// server may list them in another order than the client. Each may use the memory
+// of all.
+func TestPerftestCrossed(t *testing.T) {
+	o := perftestOptions(t, "write_bw", 64, 5, 2)
+	o.server, o.listen, o.once = true, "127.0.0.1:0", true
+	addr, wait := startServerWith(t, o)
+	s := dialSession(t, o, addr)
+	ctl := s.ctl
 	a, b := s.ends[0], s.ends[1]
 	a.peer, b.peer = b.peer, a.peer
 	for _, e := range s.ends {
