@@ -2,6 +2,7 @@ package interop
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -28,24 +29,39 @@ func (s *server) wantEnd(t *testing.T) {
 	}
 }
 
-// runPerf runs a client of rdistcc-perf, which must succeed, against a port of the
-// guest.
-func runPerf(t *testing.T, addr string, args ...string) string {
-	t.Helper()
-	out, err := run(t, perfLimit, "rdistcc-perf", append(args, "-c", addr, "--settle", perfSettle)...)
-	if err != nil {
-		t.Fatalf("our client: %v", err)
+// maxSpoilt is how often a run is repeated in which our side ended the stream as a frame of siw's had a wrong CRC: what
+// became of a frame in the guest is not ours to mend, as long as it happens seldom (docs/interop.md).
+const maxSpoilt = 2
+
+// spoilt says that it did, for at most the second time, and notes it.
+func spoilt(said string, again int, note *string) bool {
+	if again > maxSpoilt || !strings.Contains(said, siwSplitCRC) {
+		return false
 	}
-	return out
+	*note = fmt.Sprintf("%d times a frame of siw's had a wrong CRC", again)
+	return true
 }
 
-// inGuest runs a program of the guest against ours; it must succeed.
-func (g *Guest) inGuest(t *testing.T, format string, args ...any) string {
+// against runs a program of the guest, which must succeed, against a server of ours.
+func (g *Guest) against(t *testing.T, note *string, ours []string, theirs func(port string) string) (s *server, out string) {
 	t.Helper()
-	cmd := fmt.Sprintf(format, args...)
-	out, status := g.Exec(t, cmd, perfLimit)
-	if status != 0 {
-		t.Errorf("in the guest: %s: exit status %d\n%s", cmd, status, tail(out, 15))
+	for again := 1; ; again++ {
+		s = startPerf(t, ours...)
+		cmd := theirs(s.port)
+		out, status := g.Exec(t, cmd, perfLimit)
+		if status == 0 {
+			return s, out
+		}
+		s.until(siwSplitCRC, 5*time.Second)
+		if !spoilt(s.log(), again, note) {
+			t.Errorf("in the guest: %s: exit status %d\n%s", cmd, status, tail(out, 15))
+			return s, out
+		}
 	}
-	return out
+}
+
+// runPerf runs a client of rdistcc-perf against a port of the guest.
+func runPerf(t *testing.T, addr string, args ...string) (string, error) {
+	t.Helper()
+	return run(t, perfLimit, "rdistcc-perf", append(args, "-c", addr, "--settle", perfSettle)...)
 }

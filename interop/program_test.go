@@ -113,6 +113,13 @@ func (s *server) Write(b []byte) (int, error) {
 	return s.said.Write(b)
 }
 
+// until waits until the server has said something, or for so long.
+func (s *server) until(text string, limit time.Duration) {
+	for end := time.Now().Add(limit); !strings.Contains(s.log(), text) && time.Now().Before(end); {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 // log is what the server has said since it listens.
 func (s *server) log() string {
 	s.mu.Lock()
