@@ -26,8 +26,8 @@
 // Shared receive queues, memory windows, fast registration, local invalidation,
 // atomics and Immediate Data are not offered, whatever the device has.
 //
-// What the device has no word for is done here: limits of the queues and the order
-// of completions at the end of a stream, Inline data beyond the device's maximum
+// What the device has no word for is done here: limits of the queues, the order
+// of completions (siw's is another where a Read is under way, and at the end of a stream), Inline data beyond the device's maximum
 // (copied into registered memory), completions of Unsignaled requests (made, and
 // hidden), local use of a region after it was invalidated (by a second
 // registration, made at the first such use). Statistics count messages: FPDUs are

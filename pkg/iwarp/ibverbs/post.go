@@ -338,25 +338,33 @@ func (q *qp) receivedLocked(c *cq, w *C.struct_shim_wc, status iwarp.Status, seq
 	c.pushLocked(wc)
 }
 
+// sentLocked completes requests in the order of posting, whatever the device's is: siw completes what it has
+// sent, also behind a Read whose answer has not come, and a completion promises that all before it are complete.
 func (q *qp) sentLocked(c *cq, status iwarp.Status, seq uint32) {
 	before := (seq - q.sqHead) & wrSeq
 	if before >= q.sqTail-q.sqHead {
 		return
 	}
-	for range before { // the device has left them out: they went before this one
-		q.completeSendLocked(c, iwarp.StatusSuccess)
+	s := &q.sq[(q.sqHead+before)%uint32(len(q.sq))]
+	s.over, s.status = true, status
+	for q.sqHead != q.sqTail && q.sq[q.sqHead%uint32(len(q.sq))].over {
+		q.completeSendLocked(c)
 	}
-	q.completeSendLocked(c, status)
 	if q.sqHead == q.sqTail && q.emptied != nil {
 		close(q.emptied)
 		q.emptied = nil
 	}
 }
 
-func (q *qp) completeSendLocked(c *cq, status iwarp.Status) {
+// completeSendLocked completes the oldest request, which is over.
+func (q *qp) completeSendLocked(c *cq) {
 	s := q.popSend()
-	wc := iwarp.WC{ID: s.id, QP: q, Op: s.op, Status: status}
-	if status == iwarp.StatusSuccess {
+	if q.failed && s.status == iwarp.StatusSuccess {
+		s.status = iwarp.StatusWRFlushErr
+	}
+	q.failed = q.failed || s.status != iwarp.StatusSuccess
+	wc := iwarp.WC{ID: s.id, QP: q, Op: s.op, Status: s.status}
+	if s.status == iwarp.StatusSuccess {
 		switch s.op {
 		case iwarp.OpWrite:
 			q.stats.writesSent.Add(1)

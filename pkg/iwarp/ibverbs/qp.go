@@ -40,6 +40,7 @@ type qp struct {
 	staged   int               // requests in wrs that the device does not have yet
 	sq       []sendSlot        // outstanding from sqHead to sqTail, at seq % len
 	rq       []recvSlot
+	failed   bool // a request has completed otherwise than with success: those behind it are flushed
 	sqHead   uint32
 	sqTail   uint32
 	rqHead   uint32
@@ -62,6 +63,8 @@ type sendSlot struct {
 	silent bool
 	length uint64
 	bounce bounce
+	over   bool // the device has completed it, with
+	status iwarp.Status
 }
 
 type recvSlot struct{ id uint64 }
@@ -353,7 +356,10 @@ func (q *qp) lockCQs() (unlock func()) {
 func (q *qp) flushLocked() {
 	for q.sqHead != q.sqTail {
 		s := q.popSend()
-		q.sendCQ.pushLocked(iwarp.WC{ID: s.id, QP: q, Op: s.op, Status: iwarp.StatusWRFlushErr})
+		if s.status == iwarp.StatusSuccess { // not over, or behind one that is not
+			s.status = iwarp.StatusWRFlushErr
+		}
+		q.sendCQ.pushLocked(iwarp.WC{ID: s.id, QP: q, Op: s.op, Status: s.status})
 	}
 	for ; q.rqHead != q.rqTail; q.rqHead++ {
 		q.recvCQ.pushLocked(iwarp.WC{ID: q.rq[q.rqHead%uint32(len(q.rq))].id, QP: q, Op: iwarp.OpRecv, Status: iwarp.StatusWRFlushErr})

@@ -264,27 +264,35 @@ func (c *conn) readAfterWrite() {
 // completionsInOrder: a Send behind a Read arrives, and completes after it.
 func (c *conn) completionsInOrder() {
 	a, b := c.readPair(1)
-	const size = 1 << 20
-	sm := b.Reg(c, pattern(size, 1), iwarp.RemoteRead, nil)
-	dm := a.Reg(c, make([]byte, size), sinkRights, nil)
-	for i := range uint64(8) {
+	const n, size = 8, 1 << 20
+	src, dst := pattern(size, 1), make([]byte, n*size)
+	sm := b.Reg(c, src, iwarp.RemoteRead, nil)
+	dm := a.Reg(c, dst, sinkRights, nil)
+	for i := range uint64(n) {
 		b.Recv(c, i, 8)
 	}
-	for i := range uint64(8) {
+	for i := range uint64(n) {
 		flags := iwarp.SendFlags(0)
 		if i%2 == 1 {
 			flags = iwarp.Unsignaled // a Read that nobody hears of
 		}
-		wr := read(10*i, dm, 0, size, sm.STag(), sm.Base())
+		wr := read(10*i, dm, int(i)*size, size, sm.STag(), sm.Base())
 		wr.Flags = flags
 		a.Post(c, wr)
 		a.Post(c, &iwarp.SendWR{ID: 10*i + 1, Op: iwarp.OpSend, Flags: iwarp.Inline, Data: []byte("behind")})
 	}
-	for i := range uint64(8) {
+	for i := range uint64(n) {
 		if i%2 == 0 {
 			a.WaitOK(c, 10*i)
+		} else {
+			a.WaitOK(c, 10*i+1)
 		}
-		a.WaitOK(c, 10*i+1)
+		if !bytes.Equal(dst[i*size:][:size], src) {
+			c.Errorf("Read %d is not there when it, or the Send behind it, has completed", i)
+		}
+		if i%2 == 0 {
+			a.WaitOK(c, 10*i+1)
+		}
 		b.WaitOK(c, i)
 	}
 }
