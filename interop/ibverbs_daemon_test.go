@@ -42,7 +42,7 @@ func TestIbverbsDaemon(t *testing.T) {
 	daemon := g.Put(t, filepath.Join(dir, "rdistccd"))
 	// There is no TLS on siw, so a shared key.
 	key := strings.Repeat("interop ", 4)
-	job := g.Start(t, fmt.Sprintf("(umask 077; echo '%s' >/tmp/key); echo 'limits: {silence: 1m}' >/tmp/rdistccd.yaml; TMPDIR=/tmp exec %s --config /tmp/rdistccd.yaml --provider ibverbs:%s --listen %s --allow 10.0.2.0/24 --psk-file /tmp/key --http '' --jobs 2",
+	job := g.Start(t, fmt.Sprintf("(umask 077; echo '%s' >/tmp/key); printf 'limits: {silence: 1m}\nsandbox: strict\n' >/tmp/rdistccd.yaml; TMPDIR=/tmp exec %s --config /tmp/rdistccd.yaml --provider ibverbs:%s --listen %s --allow 10.0.2.0/24 --psk-file /tmp/key --http '' --jobs 2",
 		key, daemon, guestDevice, net.JoinHostPort(guestAddr, fmt.Sprint(port))), 10*time.Minute)
 	job.until(t, 4*time.Minute, "listen", func() bool { return strings.Contains(job.Output(), "msg=listening") })
 

@@ -189,7 +189,11 @@ func (r *runner) probe(v *verdict) error {
 		return err
 	}
 	defer out.Close()
-	c := r.command([]string{"PATH=" + searchPath, "LC_ALL=C", "TMPDIR=" + r.temporary()}, tr.Path(textSource), out, canaryTime)
+	env := []string{"PATH=" + searchPath, "LC_ALL=C", "TMPDIR=" + r.temporary()}
+	if dirs := libraryDirs(ownLibraries()); dirs != "" {
+		env = append(env, "LD_LIBRARY_PATH="+dirs)
+	}
+	c := r.command(env, tr.Path(textSource), out, canaryTime)
 	c.ExecFD, c.Argv = exe, append([]string{probe.Arg0}, t.Args()...)
 	c.Limits.Memory = 0 // Go's runtime maps much, and holds little
 	var p process

@@ -30,6 +30,9 @@ func (s *Server) show(list []toolchain.Toolchain) {
 		spec.Files = append(spec.Files, list[i].Files...)
 		spec.Dirs = append(spec.Dirs, list[i].Dirs...)
 	}
+	if len(list) > 0 && s.o.Sandbox != SandboxOff {
+		spec.Files = append(spec.Files, ownLibraries()...)
+	}
 	slices.Sort(spec.Files)
 	spec.Files = slices.Compact(spec.Files)
 	slices.Sort(spec.Dirs)
