@@ -93,7 +93,7 @@ func Boot(t *testing.T) *Guest {
 		j := g.begin(t, "dmesg | grep -v 'speed is unknown\\|SoftiWARP'", time.Minute)
 		answers := j.wait(time.Minute, j.done)
 		log := j.Output()
-		t.Logf("kernel log of the guest:\n%s", tail(log, 8))
+		t.Logf("kernel log of the guest:\n%s", kernelLog(log))
 		if !answers || strings.Contains(log, "kernel BUG") || strings.Contains(log, "Oops") {
 			t.Log("the guest's kernel has crashed: the next test gets another one")
 			g.stop()
@@ -101,6 +101,16 @@ func Boot(t *testing.T) *Guest {
 		}
 	})
 	return g
+}
+
+// kernelLog is the end of a kernel's log, from its first complaint on where it has one.
+func kernelLog(log string) string {
+	for _, begin := range []string{"cut here", "BUG: ", "Oops", "general protection"} {
+		if i := strings.Index(log, begin); i >= 0 {
+			return log[i:]
+		}
+	}
+	return tail(log, 8)
 }
 
 // guestPrefix begins the names of our guests; the number of the process that uses it follows.
