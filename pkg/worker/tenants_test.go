@@ -38,9 +38,9 @@ func TestNothingOfAnotherClient(t *testing.T) {
 	// Slots that are written into and given back unused carry nothing either.
 	first.wait("a credit", func() bool { return len(first.credits) > 0 })
 	first.mu.Lock()
+	copy(first.src, secret)
 	for len(first.credits) > 0 {
 		k := first.credits[0]
-		copy(first.src, secret)
 		if err := first.qp.PostSend(&iwarp.SendWR{Op: iwarp.OpWrite, Flags: iwarp.Unsignaled, STag: iwarp.STag(k.Slot.STag), TO: k.Slot.TO,
 			SGL: []iwarp.SGE{{Addr: first.srcMR.Base(), Length: uint32(len(secret)), LKey: first.srcMR.STag()}}}); err != nil {
 			t.Fatal(err)
