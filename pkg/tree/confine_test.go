@@ -198,6 +198,7 @@ func prober(t testing.TB) int {
 // runProbe runs an attempt in a tree.
 func runProbe(t testing.TB, tr *Tree, fd int, arg0 string, args ...string) (Outcome, string) {
 	t.Helper()
+	needStatic(t)
 	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	must(t, err)
 	defer out.Close()

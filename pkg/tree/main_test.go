@@ -1,8 +1,10 @@
 package tree
 
 import (
+	"debug/elf"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -37,4 +39,16 @@ func TestMain(m *testing.M) {
 	}
 	unix.Umask(0o022) // files that the caller makes have its umask
 	os.Exit(m.Run())
+}
+
+// needStatic skips a test that starts this program in a tree, which shows no libraries: the race detector
+// makes it need some.
+func needStatic(t testing.TB) {
+	t.Helper()
+	f, err := elf.Open("/proc/self/exe")
+	must(t, err)
+	defer f.Close()
+	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		t.Skip("needs a static test program: not with -race")
+	}
 }
