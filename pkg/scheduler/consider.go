@@ -84,11 +84,19 @@ func (s *Scheduler) opinion(now time.Time, t time.Duration, h *host, e *Host, j 
 		return s.candidate(h, t, j).finish - t, "busy"
 	case nowhere:
 	}
-	if w.any {
-		if h.state == Up {
-			return 0, "no place yet"
-		}
+	switch {
+	case !w.any && !w.gone:
+	case h.state == Up && !h.toolchains[j.Toolchain]:
+		return 0, "starting: it has not found this compiler yet"
+	case h.state == Up && w.any:
+		return 0, "no place yet"
+	case h.state == Connecting && !h.answered.IsZero():
+		return 0, "starting"
+	case h.state == Unknown, h.state == Connecting:
 		return 0, "being connected"
+	default:
+		no = objections{}
+		no.lost(h)
 	}
 	return 0, no.decision().Detail
 }

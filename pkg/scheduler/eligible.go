@@ -21,48 +21,40 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 	if since.IsZero() {
 		since = now
 	}
-	asked := later(since, j.Lost) // from then on it is worth a moment that a host comes back
-	switch h.state {
-	case Unknown, Connecting:
-		// The first connection is worth a moment; one to a lost host is not, as
-		// every job of a build would pay for it.
-		first := h.why == ""
-		end := h.firstDue.Add(s.c.Grace)
-		if j.NoLocal {
-			first, end = true, later(end, asked.Add(s.c.Grace))
-		}
-		if first && now.Before(end) {
-			w.add(end)
-		} else {
-			no.lost(h)
-		}
-		return nowhere
-	case Lost:
-		// Where this job's end would be the build's, a restart is waited for.
-		if end := asked.Add(s.c.Grace); j.NoLocal && now.Before(end) {
-			w.add(end)
-		} else {
-			no.lost(h)
-		}
-		return nowhere
-	case Draining:
-		no.draining = h.addr
-		return nowhere
-	case Up:
-	}
-	if h.drained {
+	switch {
+	case h.drained:
 		no.drained = h.addr
 		return nowhere
-	}
-	if now.Before(h.suspect) {
+	case now.Before(h.suspect):
 		no.suspect = h
 		return nowhere
 	}
-	if !h.toolchains[j.Toolchain] {
-		if end := h.since.Add(s.c.Grace); !h.capable() && now.Before(end) {
-			w.add(end)
+	switch h.state {
+	case Unknown, Connecting, Lost:
+		s.absent(now, h, j, w, no)
+		return nowhere
+	case Draining:
+		// Mostly to be started anew.
+		if end := s.strictEnd(now, j); j.Strict && now.Before(end) {
+			w.back(end)
 		} else {
-			no.toolchain = h.addr
+			no.draining = h.addr
+		}
+		return nowhere
+	case Up:
+	}
+	if !h.toolchains[j.Toolchain] {
+		end := h.since.Add(s.c.Grace)
+		if h.identifying && j.Strict {
+			end = later(end, s.strictEnd(now, j))
+		}
+		switch {
+		case h.capable() && !h.identifying || !now.Before(end):
+			no.toolchain, no.identifying = h.addr, h.identifying
+		case now.Before(h.since.Add(s.c.Grace)):
+			w.add(h.since.Add(s.c.Grace))
+		default:
+			w.back(end)
 		}
 		return nowhere
 	}
@@ -75,7 +67,12 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 		return nowhere
 	}
 	if now.Before(h.open) {
-		no.lost(h)
+		if end := s.strictEnd(now, j); j.Strict && now.Before(end) {
+			w.back(end)
+			w.look(h.open)
+		} else {
+			no.lost(h)
+		}
 		return nowhere
 	}
 	if n := j.Cost.Memory; n > 0 && !h.fits(s.clock(now), n) {
@@ -98,8 +95,8 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 	// What runs there ends, and brings a credit back. Where nothing of ours runs
 	// the credits are with others, or the host gives none.
 	patience := s.c.Patience
-	if j.NoLocal {
-		patience *= strictPatience
+	if j.Strict || j.NoLocal {
+		patience = max(patience, s.c.Strict)
 	}
 	end := later(h.moved, since).Add(patience)
 	switch {
@@ -138,11 +135,6 @@ func (s *Scheduler) Trees(now time.Time, list []Host, toolchain [16]byte) (tree 
 	}
 	return !known, until
 }
-
-// strictPatience is how many times longer a job waits for a credit that may not be
-// done here: its end would be the build's. But not for ever, as a daemon owes
-// every client a credit.
-const strictPatience = 12
 
 // places is how many jobs of ours h may have at a time by entry e.
 func (h *host) places(e *Host) int {
@@ -211,11 +203,25 @@ func later(a, b time.Time) time.Time {
 type waiting struct {
 	any   bool
 	own   bool // by what this job needs
+	gone  bool // for a host that is not there, or closed, and may come back
+	stale bool // one of those is worth an attempt to connect it
 	until time.Time
 }
 
+// add says that a host is busy, or about to be there.
 func (w *waiting) add(until time.Time) {
 	w.any = true
+	w.look(until)
+}
+
+// back says that a host that is not there is worth waiting for.
+func (w *waiting) back(until time.Time) {
+	w.gone = true
+	w.look(until)
+}
+
+// look says when to look again.
+func (w *waiting) look(until time.Time) {
 	if !until.IsZero() && (w.until.IsZero() || until.Before(w.until)) {
 		w.until = until
 	}
@@ -228,6 +234,7 @@ type objections struct {
 	memory, drained                         string
 	gone, denied, suspect                   *host
 	unlisted                                bool
+	identifying                             bool // toolchain: it may yet have the compiler
 }
 
 func (o *objections) lost(h *host) {
@@ -259,10 +266,14 @@ func (o *objections) decision() Decision {
 		return Decision{Reason: ReasonSuspect, Detail: o.suspect.addr + " is in quarantine (" + o.suspect.doubt + ")"}
 	case o.tree != "":
 		return Decision{Reason: ReasonPaths, Detail: o.tree + " cannot show private trees"}
+	case o.toolchain != "" && o.identifying:
+		return Decision{Reason: ReasonToolchain, Detail: o.toolchain + " is starting: it has not found this compiler yet"}
 	case o.toolchain != "":
 		return Decision{Reason: ReasonToolchain, Detail: o.toolchain + " does not have this compiler"}
 	case o.denied != nil:
 		return Decision{Reason: ReasonDenied, Detail: o.denied.addr + " refuses this machine (" + o.denied.why + ")"}
+	case o.gone != nil && !o.gone.answered.IsZero():
+		return Decision{Reason: ReasonLost, Detail: o.gone.addr + " is starting: it has not said yet what it can do"}
 	case o.gone != nil && o.gone.why != "":
 		return Decision{Reason: ReasonLost, Detail: fmt.Sprintf("%s lost (%s)", o.gone.addr, o.gone.why)}
 	case o.gone != nil:

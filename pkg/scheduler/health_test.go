@@ -253,6 +253,7 @@ func TestRefusalIsForgotten(t *testing.T) {
 	s.Ensure(t0, hosts("a"))
 	s.Lost(t0, "a", "not in its allow list", true)
 	wantLocal(t, s.Pick(t0, job(hosts("a")...)), ReasonDenied, "")
+	s.Connecting(t0, "a")
 	s.Lost(t0, "a", "reset", false)
 	wantLocal(t, s.Pick(t0, job(hosts("a")...)), ReasonLost, "reset")
 }

@@ -58,14 +58,18 @@ type host struct {
 
 	firstDue time.Time // when the first connection was asked for
 	retry    time.Time // Unknown, Lost: not to be connected before
+	began    time.Time // when the last attempt to connect did
+	answered time.Time // Connecting: when something took the connection first, and has said nothing since
 
 	// Of the connection, while Up or Draining.
 	capacity   Capacity
 	toolchains map[[16]byte]bool
-	credits    int
-	moved      time.Time // when a credit came or went, or a job ended
-	link       Link
-	sent       time.Duration // when all is on its way that was sent
+	// identifying: further toolchains may follow those that the host announced.
+	identifying bool
+	credits     int
+	moved       time.Time // when a credit came or went, or a job ended
+	link        Link
+	sent        time.Duration // when all is on its way that was sent
 
 	// Its view of itself, and what follows from it.
 	load    Load
@@ -113,6 +117,25 @@ func (h *host) halfOpen() bool { return h.doubts >= 2 }
 func (s *Scheduler) Connecting(now time.Time, addr string) {
 	if h := s.hosts[addr]; h != nil {
 		h.set(now, Connecting)
+		h.began = now
+		s.changed()
+	}
+}
+
+// Starting says that something at addr has taken the connection, and not said yet what
+// it can do. That stands until Up or Lost, whatever attempts follow.
+func (s *Scheduler) Starting(now time.Time, addr string) {
+	if h := s.hosts[addr]; h != nil && h.state == Connecting && h.answered.IsZero() {
+		h.answered = now
+		s.changed()
+	}
+}
+
+// Identifying says whether addr, which is up, may announce further toolchains soon.
+func (s *Scheduler) Identifying(addr string, still bool) {
+	if h := s.hosts[addr]; h != nil && h.identifying != still {
+		h.identifying = still
+		s.changed()
 	}
 }
 
@@ -127,7 +150,8 @@ func (s *Scheduler) Up(now time.Time, addr string, c Capacity) {
 	h.toolchains = make(map[[16]byte]bool)
 	h.credits, h.moved = 0, now
 	h.refused = ""
-	h.open = time.Time{}
+	h.open, h.answered = time.Time{}, time.Time{}
+	h.identifying = false
 	h.sinceAt = s.clock(now)
 	h.deepen()
 	h.plan.ok = false
@@ -224,7 +248,7 @@ func (s *Scheduler) Lost(now time.Time, addr, why string, denied bool) time.Time
 		pause = s.c.BackoffMax // it will not change its mind soon
 	}
 	h.set(now, Lost)
-	h.why = why
+	h.why, h.answered, h.identifying = why, time.Time{}, false
 	if !denied && !s.anyUp() {
 		pause = min(pause, s.spread(max(aloneMax, s.c.Backoff)))
 	}

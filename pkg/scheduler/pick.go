@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -28,13 +29,15 @@ type candidate struct {
 //     local share.
 //   - Wait while some host can be expected to have a place, or is earlier though
 //     the job has to wait for it: but not several times what it would take elsewhere.
+//   - Wait a moment for what comes of an attempt to connect a lost host, where there is
+//     no other; with Strict, for any host that can come up.
 //   - Local, with the reason that is nearest to a cure.
 func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
 	t := s.clock(now)
 	if t != s.roundAt {
 		s.newRound(t)
 	}
-	if d, ok := s.isFull(j); ok {
+	if d, ok := s.isFull(now, j); ok {
 		return d
 	}
 	if s.still(t, j) {
@@ -65,21 +68,29 @@ func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
 		s.place(now, j, here)
 		return Decision{Verdict: Local, Reason: ReasonShare, Share: true, Finish: here.finish - t}
 	}
-	if !busy {
+	if !busy && !w.gone {
 		d := no.decision()
 		d.Verdict = Local
+		if d.Reason == ReasonLost && j.Strict && !now.Before(s.strictEnd(now, j)) {
+			d.Detail += fmt.Sprintf("; waited %v for it", s.c.Strict)
+		}
 		return d
 	}
 	if later.h != nil {
 		later.h.plan.hold(later.arrive, later.length)
 	}
-	d := Decision{Verdict: Wait, Until: w.until}
+	d := Decision{Verdict: Wait, Until: w.until, Gone: !busy}
+	if d.Redial = d.Gone && w.stale; d.Redial {
+		s.redial(now, j)
+	}
 	if now1.h != nil { // what it waits for may not come in time
 		w.add(now.Add(min(max((now1.finish-later.finish)/2, againSoon), againLate)))
 		d.Until = w.until
 		j.note = note{round: s.round, until: s.clock(d.Until), tried: len(j.Tried), declined: now1.h, candidate: later}
-	} else if of, ok := like(j); ok && !w.own {
-		s.full = append(s.full, fullList{of, j.Size, d})
+	} else if of, ok := like(j); ok && !w.own && (j.Strict || !w.gone) {
+		f := fullList{of, j.Size, d}
+		f.d.Redial = false // once is enough
+		s.full = append(s.full, f)
 	}
 	return d
 }
@@ -295,11 +306,11 @@ type fullList struct {
 
 // likeness of jobs: what, beside the size, tells whether any host has a place.
 type likeness struct {
-	list                 *Host
-	hosts                int
-	toolchain            [16]byte
-	share                int
-	tree, noLocal, local bool
+	list                         *Host
+	hosts                        int
+	toolchain                    [16]byte
+	share                        int
+	tree, noLocal, local, strict bool
 }
 
 // like is j's; there is none of a job with a history of its own.
@@ -307,16 +318,30 @@ func like(j *Job) (likeness, bool) {
 	if len(j.Hosts) == 0 || len(j.Tried) > 0 {
 		return likeness{}, false
 	}
-	return likeness{&j.Hosts[0], len(j.Hosts), j.Toolchain, j.Share, j.Tree, j.NoLocal, j.Local}, true
+	return likeness{&j.Hosts[0], len(j.Hosts), j.Toolchain, j.Share, j.Tree, j.NoLocal, j.Local, j.Strict}, true
 }
 
-func (s *Scheduler) isFull(j *Job) (Decision, bool) {
-	if of, ok := like(j); ok {
-		for i := range s.full {
-			if f := &s.full[i]; f.of == of && j.Size <= f.size {
-				return f.d, true
+func (s *Scheduler) isFull(now time.Time, j *Job) (Decision, bool) {
+	of, ok := like(j)
+	if !ok {
+		return Decision{}, false
+	}
+	for i := range s.full {
+		f := &s.full[i]
+		if f.of != of || j.Size > f.size {
+			continue
+		}
+		d := f.d
+		if d.Gone { // which ends for each by itself
+			end := s.strictEnd(now, j)
+			if !now.Before(end) {
+				return Decision{}, false
+			}
+			if end.Before(d.Until) {
+				d.Until = end
 			}
 		}
+		return d, true
 	}
 	return Decision{}, false
 }

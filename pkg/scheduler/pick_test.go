@@ -160,8 +160,8 @@ func TestReasonsWhyNoHostWillDo(t *testing.T) {
 	s.Lost(t0, "b", "no route", false)
 	wantLocal(t, s.Pick(t0, job(list...)), ReasonLost, "a lost (connection refused)")
 
-	s.Connecting(t0, "b") // another attempt is no reason to wait
-	wantLocal(t, s.Pick(t0, job(hosts("b")...)), ReasonLost, "b lost (no route)")
+	s.Connecting(t0, "b") // another attempt is no reason to wait for long
+	wantLocal(t, s.Pick(t0.Add(recheckTime), job(hosts("b")...)), ReasonLost, "b lost (no route)")
 	s.Lost(t0, "b", "not in its allow list", true)
 	wantLocal(t, s.Pick(t0, job(hosts("b")...)), ReasonDenied, "b refuses this machine (not in its allow list)")
 
@@ -236,21 +236,6 @@ func TestFirstConnectionIsWorthAMoment(t *testing.T) {
 	wantRun(t, s.Pick(now, job(list...)), "a")
 }
 
-// A job of RDISTCC_MODE=remote would fail the build: it waits where another one
-// would be compiled here.
-func TestRemoteModeWaitsForAReturn(t *testing.T) {
-	s := fixed(0)
-	up(s, t0, "a", 1)
-	s.Lost(t0, "a", "reset", false)
-	j := job(hosts("a")...)
-	wantLocal(t, s.Pick(t0, j), ReasonLost, "reset")
-	j.NoLocal = true
-	wantWait(t, s.Pick(t0, j), t0.Add(time.Second))
-	s.Connecting(t0, "a")
-	wantWait(t, s.Pick(t0, j), t0.Add(time.Second))
-	wantLocal(t, s.Pick(t0.Add(time.Second), j), ReasonLost, "reset")
-}
-
 // A daemon that gives no credits is found out; one where our own jobs run is not
 // suspected.
 func TestHostWithoutCredits(t *testing.T) {
@@ -261,7 +246,7 @@ func TestHostWithoutCredits(t *testing.T) {
 	wantWait(t, s.Pick(t0, j), t0.Add(5*time.Second))
 	later := t0.Add(5 * time.Second)
 	wantLocal(t, s.Pick(later, j), ReasonFull, "a has no free place")
-	j.NoLocal = true
+	j.Strict = true
 	wantWait(t, s.Pick(later, j), t0.Add(time.Minute))
 	wantLocal(t, s.Pick(t0.Add(time.Minute), j), ReasonFull, "a has no free place")
 

@@ -36,7 +36,10 @@ type Job struct {
 	Share     int       // localhost/N: jobs that may run here though a host could take them
 	Random    bool      // --randomize
 	Tree      bool      // only a host that shows private trees will do
-	NoLocal   bool      // RDISTCC_MODE=remote: never a local share, and more patience
+	NoLocal   bool      // RDISTCC_MODE=remote: never a local share
+	Strict    bool      // it may not be done here because of trouble: it waits for hosts that can come up
+	Asked     time.Time // Strict: when its command came; zero = Since
+	NoBackoff bool      // what a lost host was like before the job came says nothing
 
 	Cost  Cost
 	Bytes uint64 // to be moved to the host
@@ -64,6 +67,8 @@ type Decision struct {
 	Detail  string // one line for a person
 	Until   time.Time
 	Share   bool          // Local: it took a place here, ShareDone is due
+	Gone    bool          // Wait: there is nothing to wait for but hosts that are not there, or not ready
+	Redial  bool          // Gone: Due has some that are to be connected for it
 	Finish  time.Duration // Run, or Local with Share: when its result is expected, from now on
 }
 
@@ -88,6 +93,7 @@ type Config struct {
 	BackoffMax time.Duration  // longest pause (5 s)
 	Grace      time.Duration  // how long jobs wait for a host's first connection (1 s)
 	Patience   time.Duration  // how long jobs wait for a host that gives no credit (5 s)
+	Strict     time.Duration  // how long a Strict one waits for that, and for a host that can come up (1 min)
 	Quarantine time.Duration  // how long a host is left alone whose results are in doubt (1 h)
 	Rand       func() float64 // in [0, 1) (math/rand/v2)
 }
@@ -129,6 +135,7 @@ func New(c Config) *Scheduler {
 	fill(&c.BackoffMax, 5*time.Second)
 	fill(&c.Grace, time.Second)
 	fill(&c.Patience, 5*time.Second)
+	fill(&c.Strict, time.Minute)
 	fill(&c.Quarantine, time.Hour)
 	if c.Rand == nil {
 		c.Rand = rand.Float64

@@ -1,0 +1,116 @@
+package scheduler
+
+import "time"
+
+// Bounds of waiting for hosts that are not connected, where no other host can have a job.
+const (
+	// recheckTime is what the outcome of an attempt to connect is worth to a job that may
+	// be done here: a port where nobody listens, and one where a daemon does, tell within
+	// a round trip or a few; a machine that is off does not tell at all.
+	recheckTime = 100 * time.Millisecond
+	recheckRTTs = 4
+
+	// redialEach bounds the attempts that jobs ask for: one host each so often.
+	redialEach = 10 * time.Millisecond
+
+	// strictPace is how often a host is tried again for a job that waits for it, and
+	// deniedPace one that refused this machine.
+	strictPace = 500 * time.Millisecond
+	deniedPace = time.Second
+)
+
+// asked says from when on it is worth a moment to j that a host comes back.
+func (j *Job) asked(now time.Time) time.Time {
+	asked := j.Since
+	if asked.IsZero() {
+		asked = now
+	}
+	if j.Strict && !j.Asked.IsZero() {
+		asked = j.Asked
+	}
+	return later(asked, j.Lost)
+}
+
+// strictEnd is until when j, which may not be done here, waits for a host that can come up.
+func (s *Scheduler) strictEnd(now time.Time, j *Job) time.Time { return j.asked(now).Add(s.c.Strict) }
+
+// recheck is how long the outcome of an attempt to connect h is waited for.
+func (h *host) recheck() time.Duration { return recheckTime + recheckRTTs*h.link.RTT }
+
+// absent says in w until when h, which is not connected, is worth waiting for, or in no
+// that it is not.
+func (s *Scheduler) absent(now time.Time, h *host, j *Job, w *waiting, no *objections) {
+	asked := j.asked(now)
+	var end time.Time // how long jobs wait that could be done here
+	switch {
+	case h.state == Lost:
+		if s.stale(now, h, j) {
+			w.stale, end = true, later(asked, h.since).Add(h.recheck())
+		}
+	case h.why == "":
+		if first := h.firstDue.Add(s.c.Grace); now.Before(first) {
+			w.add(first)
+			return
+		}
+	default: // all jobs of a build would pay for more
+		end = h.began.Add(h.recheck())
+	}
+	if !h.answered.IsZero() {
+		end = later(end, h.answered.Add(s.c.Grace))
+	}
+	if j.Strict && h.refused == "" {
+		end = later(end, s.strictEnd(now, j))
+		if at := s.redialAt(h, j, asked); h.state == Lost && now.Before(at) {
+			w.look(at)
+		}
+	}
+	if now.Before(end) {
+		w.back(end)
+	} else {
+		no.lost(h)
+	}
+}
+
+// stale says whether what is known of a lost host is so old that j is worth another attempt.
+func (s *Scheduler) stale(now time.Time, h *host, j *Job) bool {
+	if h.state != Lost || h.drained || h.refused != "" && !j.Strict {
+		return false
+	}
+	asked := j.asked(now)
+	if !j.Strict && !now.Before(later(asked, h.since).Add(h.recheck())) {
+		return false
+	}
+	return !now.Before(s.redialAt(h, j, asked))
+}
+
+// redialAt is when j, which was asked for at that time, wants a lost host to be tried
+// again. What was tried since then need not be, but for a job that goes on waiting.
+func (s *Scheduler) redialAt(h *host, j *Job, asked time.Time) time.Time {
+	all := time.Duration(len(j.Hosts)) * redialEach
+	pause := max(s.c.Backoff, all)
+	switch {
+	case h.refused != "":
+		pause = max(pause, deniedPace)
+	case j.NoBackoff:
+		pause = 0
+	}
+	if h.began.Before(asked) {
+		return h.began.Add(pause)
+	}
+	if j.Strict && h.refused == "" {
+		return h.began.Add(max(strictPace, all))
+	}
+	return neverAgain
+}
+
+// neverAgain is later than any time that is asked for.
+var neverAgain = time.Unix(1<<40, 0)
+
+// redial makes the lost hosts of j due where that is worth it.
+func (s *Scheduler) redial(now time.Time, j *Job) {
+	for _, h := range s.resolve(j.Hosts) {
+		if h != nil && s.stale(now, h, j) && h.retry.After(now) {
+			h.retry = now
+		}
+	}
+}

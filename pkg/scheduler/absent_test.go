@@ -1,0 +1,206 @@
+package scheduler
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// lost is a host that was connected, and is lost at now.
+func lost(s *Scheduler, now time.Time, addr string) {
+	up(s, now.Add(-time.Hour), addr, 1)
+	s.Lost(now, addr, "reset", false)
+}
+
+// at is a job that came then.
+func at(now time.Time, list ...Host) *Job {
+	j := job(list...)
+	j.Since = now
+	return j
+}
+
+// wantRedial checks which hosts are to be connected for a job that waits for them.
+func wantRedial(t *testing.T, s *Scheduler, now time.Time, d Decision, want ...string) {
+	t.Helper()
+	addrs, _ := s.Due(now)
+	if d.Verdict != Wait || !d.Gone || d.Redial != (len(want) > 0) || !slices.Equal(addrs, want) {
+		t.Errorf("%v after the start: %+v, %q are due; want to wait, %q due", now.Sub(t0), d, addrs, want)
+	}
+}
+
+// A job that has no other host has a lost one tried again at once, and waits for what
+// comes of that, but not for more.
+func TestLostHostIsTriedAgainForAJob(t *testing.T) {
+	s := fixed(0)
+	lost(s, t0, "a")
+	s.Connecting(t0, "a")
+	s.Lost(t0, "a", "refused", false)
+	list := hosts("a")
+	wantLocal(t, s.Pick(t0, at(t0, list...)), ReasonLost, "refused") // this moment
+	now := t0.Add(s.c.Backoff)
+	d := s.Pick(now, at(now, list...))
+	wantRedial(t, s, now, d, "a")
+	s.Connecting(now, "a")
+	d = s.Pick(now, at(now, list...))
+	wantWait(t, d, now.Add(recheckTime))
+	wantRedial(t, s, now, d)
+	s.Lost(now.Add(ms), "a", "refused again", false)
+	wantLocal(t, s.Pick(now.Add(ms), at(now, list...)), ReasonLost, "refused again")
+	// Others that come now know as much: a build is no storm of attempts.
+	wantLocal(t, s.Pick(now.Add(2*ms), at(now.Add(2*ms), list...)), ReasonLost, "refused again")
+	// But not one without back-off.
+	j := at(now.Add(2*ms), list...)
+	j.NoBackoff = true
+	wantRedial(t, s, now.Add(2*ms), s.Pick(now.Add(2*ms), j), "a")
+
+	// A machine that is off does not answer.
+	now = now.Add(time.Hour)
+	s.Connecting(now, "a")
+	wantLocal(t, s.Pick(now.Add(recheckTime), at(now.Add(recheckTime), list...)), ReasonLost, "refused again")
+
+	// One that is busy is better than one that is lost.
+	s.Lost(now, "a", "timeout", false)
+	up(s, now, "b", 1)
+	now = now.Add(time.Second)
+	both := hosts("a", "b")
+	wantRun(t, s.Pick(now, at(now, both...)), "b")
+	if d := s.Pick(now, at(now, both...)); d.Verdict != Wait || d.Gone || d.Redial {
+		t.Errorf("%+v, want to wait for the busy host", d)
+	}
+}
+
+// A long list of lost hosts is tried at the pace of a short one.
+func TestAttemptsForJobsAreSpread(t *testing.T) {
+	s := fixed(0)
+	var list []Host
+	for i := range 50 {
+		addr := string(rune('A' + i))
+		list = append(list, hosts(addr)...)
+		lost(s, t0, addr)
+		s.Connecting(t0, addr)
+		s.Lost(t0, addr, "refused", false)
+	}
+	pause := 50 * redialEach
+	now := t0.Add(pause - 1)
+	wantLocal(t, s.Pick(now, at(now, list...)), ReasonLost, "refused")
+	now = t0.Add(pause)
+	if d := s.Pick(now, at(now, list...)); !d.Redial {
+		t.Errorf("%+v, want attempts", d)
+	}
+}
+
+// A job that may not be done here waits for a host that can come up, and has it tried
+// again all the while.
+func TestStrictJobWaitsForAReturn(t *testing.T) {
+	s := fixed(0)
+	lost(s, t0, "a")
+	j := at(t0, hosts("a")...)
+	j.Strict = true
+	end := t0.Add(s.c.Strict)
+	d := s.Pick(t0, j)
+	wantWait(t, d, end)
+	wantRedial(t, s, t0, d, "a")
+	s.Connecting(t0, "a")
+	wantWait(t, s.Pick(t0, j), end)
+	retry := s.Lost(t0, "a", "refused", false)
+	for range 10 { // which makes pauses long
+		s.Connecting(t0, "a")
+		retry = s.Lost(t0, "a", "refused", false)
+	}
+	d = s.Pick(t0, j)
+	wantWait(t, d, t0.Add(strictPace))
+	if !retry.After(d.Until) {
+		t.Fatalf("by itself it is tried at %v", retry)
+	}
+	wantRedial(t, s, d.Until, s.Pick(d.Until, j), "a")
+	j.Asked = t0.Add(-time.Second) // its command came earlier
+	wantWait(t, s.Pick(end.Add(-1500*ms), j), end.Add(-time.Second))
+	wantLocal(t, s.Pick(end.Add(-time.Second), j), ReasonLost, "a lost (refused); waited 1m0s for it")
+	// What waits as long for each is counted for each.
+	young, old := at(t0.Add(2*time.Second), j.Hosts...), at(t0, j.Hosts...)
+	young.Strict, old.Strict = true, true
+	s.Connecting(end.Add(-ms), "a")
+	wantWait(t, s.Pick(end.Add(-ms), young), end.Add(2*time.Second))
+	wantWait(t, s.Pick(end.Add(-ms), old), end)
+	// Its own host went later.
+	j.Lost = end
+	wantWait(t, s.Pick(end, j), end.Add(s.c.Strict))
+}
+
+// A job that may not be done here fails at once where no host can come up for it.
+func TestStrictJobDoesNotWaitInVain(t *testing.T) {
+	s := fixed(0)
+	strict := func(now time.Time, list ...Host) *Job {
+		j := at(now, list...)
+		j.Strict = true
+		return j
+	}
+	up(s, t0, "other", 1)
+	j := strict(t0, hosts("other")...)
+	j.Toolchain = [16]byte{9}
+	wantLocal(t, s.Pick(t0, j), ReasonToolchain, "other does not have this compiler")
+	wantLocal(t, s.Pick(t0, strict(t0)), ReasonNoHosts, "no hosts")
+	lost(s, t0, "drained")
+	s.Drain("drained", true)
+	wantLocal(t, s.Pick(t0, strict(t0, hosts("drained")...)), ReasonDraining, "by hand")
+
+	// One that refuses is asked again, in case that was mended, and believed.
+	s.Ensure(t0, hosts("no"))
+	s.Connecting(t0, "no")
+	s.Lost(t0, "no", "not allowed", true)
+	wantLocal(t, s.Pick(t0, strict(t0, hosts("no")...)), ReasonDenied, "not allowed")
+	now := t0.Add(deniedPace)
+	wantLocal(t, s.Pick(now, at(now, hosts("no")...)), ReasonDenied, "not allowed")
+	j = strict(now, hosts("no")...)
+	wantRedial(t, s, now, s.Pick(now, j), "drained", "no") // the former is only due
+	s.Connecting(now, "no")
+	wantWait(t, s.Pick(now, j), now.Add(recheckTime))
+	s.Lost(now, "no", "not allowed", true)
+	wantLocal(t, s.Pick(now, j), ReasonDenied, "not allowed")
+}
+
+// A host that took the connection and says nothing is starting: it is waited for as one
+// that was never connected, though it was lost before.
+func TestStartingHost(t *testing.T) {
+	s := fixed(0)
+	lost(s, t0, "a")
+	s.Connecting(t0, "a")
+	now := t0.Add(time.Second)
+	s.Starting(now, "a")
+	j := at(now, hosts("a")...)
+	wantWait(t, s.Pick(now, j), now.Add(s.c.Grace))
+	s.Connecting(now.Add(s.c.Grace/2), "a") // the same again does not count anew
+	s.Starting(now.Add(s.c.Grace/2), "a")
+	late := now.Add(s.c.Grace)
+	wantLocal(t, s.Pick(late, j), ReasonLost, "a is starting")
+	j.Strict = true
+	wantWait(t, s.Pick(late, j), now.Add(s.c.Strict))
+
+	s.Ensure(t0, hosts("new"))
+	s.Connecting(t0, "new")
+	s.Starting(t0, "new")
+	wantLocal(t, s.Pick(late, at(late, hosts("new")...)), ReasonLost, "new is starting")
+}
+
+// A host that looks at its compilers still may have one yet.
+func TestIdentifyingHost(t *testing.T) {
+	s := fixed(0)
+	up(s, t0, "a", 1)
+	s.Identifying("a", true)
+	wantRun(t, s.Pick(t0, job(hosts("a")...)), "a")
+	s.Done(t0, "a", Unused, Report{})
+	s.Credits(t0, "a", 1)
+	j := job(hosts("a")...)
+	j.Toolchain = [16]byte{9}
+	wantWait(t, s.Pick(t0, j), t0.Add(s.c.Grace))
+	late := t0.Add(s.c.Grace)
+	wantLocal(t, s.Pick(late, j), ReasonToolchain, "a is starting")
+	j.Strict = true
+	wantWait(t, s.Pick(late, j), t0.Add(s.c.Strict))
+	s.Toolchains("a", j.Toolchain)
+	wantRun(t, s.Pick(late, j), "a")
+	j.Toolchain = [16]byte{8}
+	wantWait(t, s.Pick(late, j), t0.Add(s.c.Strict))
+	s.Identifying("a", false)
+	wantLocal(t, s.Pick(late, j), ReasonToolchain, "does not have")
+}
