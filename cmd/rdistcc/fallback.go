@@ -64,8 +64,8 @@ func (f *flow) fallback(here *ipc.GoLocal) int {
 		return 128 + int(s)
 	}
 	f.rec.reason, f.rec.host = here.Reason, here.Host
-	forbidden, by := f.set.noFallback, "; not compiled here (RDISTCC_FALLBACK=0 or RDISTCC_MODE=remote)"
-	if !forbidden && here.NoFallback && !f.set.fallback {
+	forbidden, by := f.set.fallback == ipc.FallbackForbidden, "; not compiled here ("+f.set.forbiddenBy+")"
+	if here.NoFallback && f.set.fallback == ipc.FallbackUnsaid {
 		forbidden, by = true, "; not compiled here (fallback.allow is off; RDISTCC_FALLBACK=1 overrides it)"
 	}
 	if forbidden && (here.Trouble || here.Code != 0) {

@@ -449,7 +449,8 @@ func TestTroubleIsOneLine(t *testing.T) {
 		{"lost", nil, lost, "", 0, "rdistcc: build7 lost (connection reset); compiled here\n", "local:host-lost"},
 		{"quiet", nil, lost, "RDISTCC_VERBOSE=0", 0, "", "local:host-lost"},
 		{"forbidden", nil, lost, "RDISTCC_FALLBACK=0", 103, "rdistcc: build7 lost (connection reset); not compiled here", "local:host-lost"},
-		{"remote mode", nil, lost, "RDISTCC_MODE=remote", 103, "not compiled here", "local:host-lost"},
+		{"remote mode", nil, lost, "RDISTCC_MODE=remote", 103, "not compiled here (RDISTCC_MODE=remote)", "local:host-lost"},
+		{"distcc's word", nil, lost, "DISTCC_FALLBACK=0", 103, "not compiled here (DISTCC_FALLBACK=0)", "local:host-lost"},
 		{"no hosts", none, nil, "", 0, "", "local:no-hosts"},
 		{"no hosts, forbidden", none, nil, "RDISTCC_FALLBACK=0", 116, "rdistcc: no hosts are configured; not compiled here", "local:no-hosts"},
 		{"by rule", rule, nil, "RDISTCC_FALLBACK=0", 0, "", "local:local-share"},
@@ -458,7 +459,13 @@ func TestTroubleIsOneLine(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newTestManager(t)
-			m.onLease = func(*ipc.Lease) *ipc.GoLocal { return c.lease }
+			forbidden := strings.HasSuffix(c.env, "FALLBACK=0") || c.env == "RDISTCC_MODE=remote"
+			m.onLease = func(f *ipc.Lease) *ipc.GoLocal {
+				if forbidden != (f.Fallback == ipc.FallbackForbidden) {
+					t.Errorf("the manager was told %d of fallback", f.Fallback)
+				}
+				return c.lease
+			}
 			m.onSubmit = func(*ipc.Submit) (*ipc.Result, *ipc.GoLocal) { return nil, c.later }
 			b := m.bench()
 			if c.env != "" {

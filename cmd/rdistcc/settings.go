@@ -31,10 +31,10 @@ type settings struct {
 	log    string
 	errFD  int // where lines of ours go
 
-	noFallback bool // RDISTCC_FALLBACK=0 or RDISTCC_MODE=remote
-	fallback   bool // RDISTCC_FALLBACK with another value: the manager's settings may not forbid it
-	skipRetry  bool // show the remote compiler's messages, do not compile again
-	verbose    int  // 0: not a word, 1: trouble, 2: each job
+	fallback    ipc.Fallback
+	forbiddenBy string // the variable that forbids it, with its value
+	skipRetry   bool   // show the remote compiler's messages, do not compile again
+	verbose     int    // 0: not a word, 1: trouble, 2: each job
 
 	ioTimeoutMS, backoffMS uint32
 
@@ -42,10 +42,12 @@ type settings struct {
 }
 
 // readSettings looks once at every variable. The list of hosts in RDISTCC_HOSTS
-// hides the one of DISTCC_HOSTS even when it is empty: then there are none.
+// hides the one of DISTCC_HOSTS even when it is empty: then there are none. In the same
+// way distcc's names for the fallback and the back-off count where ours are not set.
 func readSettings(env []string) *settings {
 	s := &settings{env: env, path: "/bin:/usr/bin", errFD: 2, verbose: 1} // the path of a shell that has none
-	var hosts, distccHosts *string
+	var hosts, distccHosts, distccFallback, distccBackoff *string
+	var fallback, backoff bool // ours are set
 	for _, kv := range env {
 		if len(kv) < 4 {
 			continue
@@ -73,8 +75,10 @@ func readSettings(env []string) *settings {
 		case "RDISTCC_BUILD":
 			s.build = value
 		case "RDISTCC_FALLBACK":
-			s.noFallback = s.noFallback || value == "0"
-			s.fallback = value != "" && value != "0"
+			fallback = true
+			s.readFallback(name, value)
+		case "DISTCC_FALLBACK":
+			distccFallback = &value
 		case "RDISTCC_SKIP_LOCAL_RETRY":
 			s.skipRetry = value != "" && value != "0"
 		case "RDISTCC_REPORT":
@@ -88,9 +92,10 @@ func readSettings(env []string) *settings {
 		case "RDISTCC_IO_TIMEOUT":
 			s.ioTimeoutMS = s.milliseconds(name, value)
 		case "RDISTCC_BACKOFF_PERIOD":
-			if s.backoffMS = s.milliseconds(name, value); s.backoffMS == 0 && value == "0" {
-				s.backoffMS = ipc.NoBackoff
-			}
+			backoff = true
+			s.readBackoff(name, value)
+		case "DISTCC_BACKOFF_PERIOD":
+			distccBackoff = &value
 		case "UNCACHED_ERR_FD":
 			if fd, err := strconv.Atoi(value); err == nil && fd >= 0 {
 				s.errFD = fd
@@ -102,6 +107,12 @@ func readSettings(env []string) *settings {
 		s.hosts = oneList(*hosts)
 	case distccHosts != nil:
 		s.hosts = oneList(*distccHosts)
+	}
+	if !fallback && distccFallback != nil {
+		s.readFallback("DISTCC_FALLBACK", *distccFallback)
+	}
+	if !backoff && distccBackoff != nil {
+		s.readBackoff("DISTCC_BACKOFF_PERIOD", *distccBackoff)
 	}
 	return s
 }
@@ -120,11 +131,29 @@ func (s *settings) readMode(value string) {
 	case "", "auto":
 	case "remote":
 		s.mode = ipc.ModeRemote
-		s.noFallback = true
+		s.forbid("RDISTCC_MODE=remote")
 	case "local":
 		s.mode = ipc.ModeLocal
 	default:
 		s.complaints = append(s.complaints, "RDISTCC_MODE="+value+" is taken as auto (auto, remote and local exist)")
+	}
+}
+
+// readFallback takes what a variable says, unless that is forbidden already.
+func (s *settings) readFallback(name, value string) {
+	switch {
+	case value == "0":
+		s.forbid(name + "=0")
+	case value != "" && s.fallback == ipc.FallbackUnsaid:
+		s.fallback = ipc.FallbackAllowed
+	}
+}
+
+func (s *settings) forbid(by string) { s.fallback, s.forbiddenBy = ipc.FallbackForbidden, by }
+
+func (s *settings) readBackoff(name, value string) {
+	if s.backoffMS = s.milliseconds(name, value); s.backoffMS == 0 && value == "0" {
+		s.backoffMS = ipc.NoBackoff
 	}
 }
 

@@ -29,7 +29,7 @@ func (m *Lease) Append(b []byte) []byte {
 	b, at := begin(b, KindLease)
 	b = append(b, m.Version)
 	b = appendString(b, m.Hosts)
-	b = append(b, uint8(m.Mode))
+	b = append(b, uint8(m.Mode), uint8(m.Fallback))
 	b = appendString(b, m.Compiler)
 	b = appendString(b, m.Source)
 	b = appendString(b, m.Output)
@@ -56,6 +56,7 @@ func (m *Lease) Parse(p []byte) error {
 	}
 	m.Hosts = d.string()
 	m.Mode = Mode(d.u8())
+	m.Fallback = Fallback(d.u8())
 	m.Compiler = d.string()
 	m.Source = d.string()
 	m.Output = d.string()
@@ -70,7 +71,7 @@ func (m *Lease) Parse(p []byte) error {
 	m.Path = d.string()
 	m.Libraries = d.string()
 	m.Build = d.string()
-	if m.Mode > ModeLocal {
+	if m.Mode > ModeLocal || m.Fallback > FallbackForbidden {
 		d.bad = true
 	}
 	return d.end()

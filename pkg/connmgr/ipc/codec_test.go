@@ -16,7 +16,7 @@ type message interface {
 
 // messages has one of each kind, with every field set.
 var messages = map[Kind]message{
-	KindLease: &Lease{Version: Version, Hosts: "a b", Mode: ModeRemote, Compiler: "/usr/bin/gcc", Source: "a b.c",
+	KindLease: &Lease{Version: Version, Hosts: "a b", Mode: ModeRemote, Fallback: FallbackForbidden, Compiler: "/usr/bin/gcc", Source: "a b.c",
 		Output: "o/a.o", Cwd: "/src", IOTimeoutMS: 5000, BackoffMS: NoBackoff, List: []string{"-M"}, Preprocess: []string{"-E", "x"},
 		Language: "c++", NeedTree: true, Machine: []string{"-march=native"}, Path: "/bin", Libraries: "/l", Build: "b"},
 	KindLeased: &Leased{Job: 1 << 40, SourceMax: 32 << 20, Family: "gcc", Major: 12, Direct: []string{"/cc1", "-E"},
@@ -97,8 +97,8 @@ func TestTruncatedAndLongFrames(t *testing.T) {
 }
 
 func TestLeaseBytes(t *testing.T) {
-	m := Lease{Version: 1, Hosts: "h", Mode: ModeRemote, Compiler: "/c", Source: "s", Output: "", Cwd: "/", IOTimeoutMS: 0x01020304, BackoffMS: 5}
-	want := "2a000000" + "01" + "01" + "01000000" + "68" + "01" + "02000000" + "2f63" + "01000000" + "73" + "00000000" + "01000000" + "2f" +
+	m := Lease{Version: 1, Hosts: "h", Mode: ModeRemote, Fallback: FallbackForbidden, Compiler: "/c", Source: "s", Output: "", Cwd: "/", IOTimeoutMS: 0x01020304, BackoffMS: 5}
+	want := "2a000000" + "01" + "01" + "01000000" + "68" + "01" + "02" + "02000000" + "2f63" + "01000000" + "73" + "00000000" + "01000000" + "2f" +
 		"04030201" + "05000000" + "00000000" + "00000000" + "00000000" + "00" + "00000000" + "00000000" + "00000000" + "00000000"
 	want = strings.Replace(want, "2a", hex.EncodeToString([]byte{byte(len(want)/2 - 4)}), 1)
 	if got := hex.EncodeToString(m.Append(nil)); got != want {

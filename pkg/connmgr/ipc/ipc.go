@@ -44,7 +44,7 @@ package ipc
 import "time"
 
 // Version of this protocol; a manager refuses another one by GoLocal("manager").
-const Version = 3
+const Version = 4
 
 // MaxFrame bounds a frame, in bytes behind the length.
 const MaxFrame = 4 << 20
@@ -110,11 +110,23 @@ const (
 	ModeLocal
 )
 
+// Fallback is RDISTCC_FALLBACK: whether the command may be compiled here where the farm
+// is in trouble.
+type Fallback uint8
+
+// What a command says of fallback. RDISTCC_MODE=remote forbids it too.
+const (
+	FallbackUnsaid    Fallback = iota // the manager's settings decide
+	FallbackAllowed                   // whatever those say
+	FallbackForbidden                 // so the manager is patient with hosts
+)
+
 // Lease asks for a slot and a host for one compile.
 type Lease struct {
 	Version     uint8
 	Hosts       string // host list of the environment; empty: the manager's own
 	Mode        Mode
+	Fallback    Fallback
 	Compiler    string // absolute path of the real compiler
 	Source      string // as on the command line, for status pages and `why`
 	Output      string
