@@ -331,6 +331,7 @@ func options(c *config.Config) connmgr.Options {
 		LocalShare:    c.Local.Share,
 		MaxWrappers:   c.Limits.Wrappers,
 		NoFallback:    !c.Fallback.Allow,
+		Patience:      c.Fallback.Patience,
 		Fast:          c.Diagnostics == "fast",
 		Attempts:      c.Fallback.Attempts,
 		IOTimeout:     c.Limits.IOTimeout,

@@ -52,7 +52,9 @@ type Local struct {
 // Fallback says what happens when hosts give trouble.
 type Fallback struct {
 	Allow    bool `yaml:"allow"`    // compile here in the end; RDISTCC_FALLBACK overrides
-	Attempts int  `yaml:"attempts"` // hosts that are tried for one job
+	Attempts int  `yaml:"attempts"` // hosts that are tried for one job that fails there; for one that loses its hosts a third at least
+	// Patience is how long a command that may not be compiled here waits for a host that can come up.
+	Patience time.Duration `yaml:"patience"`
 }
 
 // Auth says how both sides of a connection prove who they are: by a key that they
@@ -161,7 +163,7 @@ type Daemon struct {
 func Default() *Config {
 	return &Config{
 		Local:       Local{Share: true},
-		Fallback:    Fallback{Allow: true, Attempts: 2},
+		Fallback:    Fallback{Allow: true, Attempts: 2, Patience: time.Minute},
 		Discovery:   Discovery{Interval: 5 * time.Second, Timeout: 2 * time.Second},
 		Diagnostics: "exact",
 		Sandbox:     "auto",

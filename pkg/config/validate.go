@@ -25,6 +25,7 @@ func (c *Config) Validate() error {
 		{"local.slots", between(c.Local.Slots, 0, 10000)},
 		{"local.preprocess", between(c.Local.Preprocess, 0, 10000)},
 		{"fallback.attempts", between(c.Fallback.Attempts, 1, 16)},
+		{"fallback.patience", within(c.Fallback.Patience, time.Millisecond, time.Hour)},
 		{"diagnostics", oneOf(c.Diagnostics, "exact", "fast")},
 		{"limits.io-timeout", within(c.Limits.IOTimeout, time.Second, 24*time.Hour)},
 		{"limits.connect-timeout", within(c.Limits.ConnectTimeout, 10*time.Millisecond, time.Minute)},

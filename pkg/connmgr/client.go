@@ -35,6 +35,7 @@ type client struct {
 
 	id        uint64 // the job's
 	lease     *ipc.Lease
+	asked     time.Time // when that came
 	list      *parsedList
 	toolchain toolchain.Toolchain
 	source    *hold
@@ -213,7 +214,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 		return errProtocol
 	}
 	c.begin()
-	c.lease = f
+	c.lease, c.asked = f, time.Now()
 	c.record.Compiler, c.record.Source, c.record.Output, c.record.Cwd = f.Compiler, f.Source, f.Output, f.Cwd
 	c.record.Build = c.build()
 	if no := c.prepare(); no != nil {

@@ -18,6 +18,7 @@ type request struct {
 	ready  chan grant             // capacity 1
 	why    []scheduler.Considered // of the last word; guarded by Manager.mu while it waits
 	second chan grant             // capacity 1: of a further host, as the one that has the job is slow; nil = not wanted
+	early  bool                   // it is not made yet: the word is due once a host is there, and takes no credit
 }
 
 // grant is the scheduler's word: a link with one of its credits, or a decision
@@ -124,9 +125,20 @@ func (m *Manager) tryLocked(now time.Time, r *request) (grant, bool) {
 		}
 		return grant{req: r, decision: d}, true
 	case scheduler.Run:
+		if r.early { // the credit would lie idle while the preprocessor runs
+			m.sched.Done(now, d.Host, scheduler.Unused, scheduler.Report{})
+			m.hosts[d.Host].creditsLocked()
+			return grant{req: r, decision: d}, true
+		}
 		r.why = m.sched.Consider(now, &r.job, &d)
 		return m.grantLocked(now, r, d.Host), true
 	case scheduler.Wait:
+		if d.Redial {
+			m.redialLocked(now)
+		}
+		if r.early && !d.Gone {
+			return grant{req: r, decision: d}, true
+		}
 	}
 	return grant{decision: d}, false
 }
@@ -142,27 +154,27 @@ func (m *Manager) grantLocked(now time.Time, r *request, addr string) grant {
 }
 
 // hopeless says whether the job can be done here without further ado: before the
-// preprocessor has run for nothing.
+// preprocessor has run for nothing. Where all hosts that it could go to are not there, it
+// waits as long for one as the scheduler does.
 func (m *Manager) hopeless(c *client) *ipc.GoLocal {
-	j := c.request(0, c.lease.NeedTree)
-	now := time.Now()
+	r := &request{id: c.id, job: c.request(0, c.lease.NeedTree), ready: make(chan grant, 1), early: true}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.hereLocked(now)
-	d := m.chooseLocked(now, &j)
-	switch d.Verdict {
-	case scheduler.Local:
-		if c.share = d.Share; c.share {
-			m.startHereLocked(now, c.id, &j)
+	m.hereLocked(time.Now())
+	g, ok := m.tryLocked(time.Now(), r)
+	m.mu.Unlock()
+	if !ok {
+		c.watch()
+		var err error
+		if g, err = m.pick(c.ctx, r); err != nil {
+			return interrupted
 		}
-		c.consider(m.sched.Consider(now, &j, &d))
-		return localDecision(d)
-	case scheduler.Run: // but not yet: the credit would lie idle while the preprocessor runs
-		m.sched.Done(now, d.Host, scheduler.Unused, scheduler.Report{})
-		m.hosts[d.Host].creditsLocked()
-	case scheduler.Wait:
 	}
-	return nil
+	if g.decision.Verdict != scheduler.Local {
+		return nil
+	}
+	c.share = g.decision.Share
+	c.consider(r.why)
+	return localDecision(g.decision)
 }
 
 // question is a job that waits for its form: whether a host shows private trees is

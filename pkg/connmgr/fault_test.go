@@ -125,7 +125,8 @@ type simulated struct {
 	m   *Manager
 	far iwarp.Device
 
-	slow map[string]int // bytes a second to an address
+	slow    map[string]int    // bytes a second to an address
+	dialled func(addr string) // nil, or called for each attempt to connect
 }
 
 func newSimulated(t *testing.T, change func(o *Options)) *simulated {
@@ -135,6 +136,9 @@ func newSimulated(t *testing.T, change func(o *Options)) *simulated {
 		cfg := s.net.Config()
 		dial := cfg.Dial
 		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			if s.dialled != nil {
+				s.dialled(addr)
+			}
 			c, err := dial(ctx, addr)
 			if rate := s.slow[addr]; err == nil && rate > 0 {
 				c = slowConn{c, rate}
@@ -173,7 +177,7 @@ func newSimulated(t *testing.T, change func(o *Options)) *simulated {
 // run does what a wrapper's Lease and Submit lead to.
 func (s *simulated) run(ctx context.Context, f *ipc.Lease, text string) (*ipc.Result, *ipc.GoLocal) {
 	s.t.Helper()
-	c := &client{m: s.m, lease: f, id: s.m.ids.Add(1)}
+	c := &client{m: s.m, lease: f, id: s.m.ids.Add(1), asked: time.Now(), watched: true} // there is no wrapper
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	defer c.cancel()
 	c.record.Source, c.record.Build = f.Source, c.build()

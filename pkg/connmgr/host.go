@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
@@ -16,13 +17,14 @@ type hostState uint8
 
 const (
 	hostConnecting hostState = iota // an attempt is under way
+	hostStarting                    // the same: something took the connection, and has not said yet what it can do
 	hostUp                          // takes jobs
 	hostDraining                    // finishes what it has
 	hostDown                        // the last attempt failed; another one follows
 	numHostStates
 )
 
-var hostStateWords = [numHostStates]string{"connecting", "up", "draining", "down"}
+var hostStateWords = [numHostStates]string{"connecting", "starting", "up", "draining", "down"}
 
 func (s hostState) String() string { return hostStateWords[s] }
 
@@ -57,6 +59,7 @@ type host struct {
 	lastErr  error      // of the last attempt or loss
 	lastWant time.Time
 	lostAt   time.Time
+	answered time.Time // when something took the connection first, of attempts on which nothing has been said
 	retry    time.Time // after a loss: when to dial again
 	jobs     hostCounts
 }
@@ -72,10 +75,7 @@ func (h *host) wantLocked(now time.Time, eager *time.Duration) {
 	slow := now.Sub(h.lastWant) > wantedFor && now.After(h.retry)
 	h.lastWant = now
 	if h.state == hostDown && (slow || eager != nil && !now.Before(h.lostAt.Add(*eager))) {
-		select {
-		case h.kick <- struct{}{}:
-		default:
-		}
+		h.kickLocked()
 	}
 }
 
@@ -90,6 +90,10 @@ func (h *host) run(ctx context.Context) {
 			return
 		}
 		h.state = hostConnecting
+		select {
+		case <-h.kick: // this is it
+		default:
+		}
 		h.m.sched.Connecting(time.Now(), h.addr)
 		h.m.mu.Unlock()
 		dials := h.m.dials
@@ -105,12 +109,49 @@ func (h *host) run(ctx context.Context) {
 			h.serve(ctx, l)
 		} else if ctx.Err() == nil {
 			h.m.mu.Lock()
-			h.downLocked(err)
-			h.m.dispatchLocked()
+			if !h.startsLocked(err) {
+				h.downLocked(err)
+				h.m.dispatchLocked()
+			}
 			h.m.mu.Unlock()
 		}
 		h.pause(ctx)
 	}
+}
+
+// startPause is between two attempts to connect a host that is starting.
+const startPause = 100 * time.Millisecond
+
+// startsLocked says of an attempt that has failed that the host may yet come up: something
+// takes connections there and says nothing, for less than the patience of jobs that wait
+// for that. Such a host is not lost, and there is no back-off.
+func (h *host) startsLocked(err error) bool {
+	now := time.Now()
+	if h.state != hostStarting || !errors.Is(err, errSilent) || now.Sub(h.answered) >= h.m.o.Patience {
+		return false
+	}
+	h.retry = now.Add(startPause)
+	return true
+}
+
+// errSilent ends an attempt to connect in which something took the connection and said
+// nothing in time.
+var errSilent = errors.New("takes connections and does not answer")
+
+// Connected implements link.Owner.
+func (h *host) Connected() {
+	h.m.mu.Lock()
+	defer h.m.mu.Unlock()
+	if h.state != hostConnecting || errors.Is(h.lastErr, errSilent) { // this is a further link; it did not start
+		return
+	}
+	now := time.Now()
+	h.state = hostStarting
+	if h.answered.IsZero() {
+		h.answered = now
+	}
+	h.m.sched.Starting(now, h.addr)
+	h.m.dispatchLocked()
 }
 
 // pause waits until the host is to be dialled again.
@@ -134,6 +175,7 @@ func (h *host) pause(ctx context.Context) {
 func (h *host) upLocked(l *link.Link) {
 	now := time.Now()
 	h.link, h.links, h.lastErr, h.state = l, []*link.Link{l}, nil, hostUp
+	h.answered = time.Time{}
 	can := l.Welcome()
 	ids, listed := l.ToolchainsLocked()
 	h.m.sched.Up(now, h.addr, scheduler.Capacity{
@@ -162,6 +204,7 @@ func (h *host) downLocked(err error) {
 		h.m.o.Log.Warn("host lost", "host", h.addr, "err", err)
 	}
 	h.link, h.links, h.lastErr, h.state = nil, nil, err, hostDown
+	h.answered = time.Time{}
 	h.lostAt = time.Now()
 	h.retry = h.m.sched.Lost(h.lostAt, h.addr, err.Error(), link.Hopeless(err))
 }
@@ -170,7 +213,33 @@ func (h *host) downLocked(err error) {
 func (h *host) dial(ctx context.Context) (*link.Link, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.m.o.DialTimeout)
 	defer cancel()
-	return link.Dial(ctx, &h.m.dialling, h, h.addr, h.dialAddr(ctx))
+	l, err := link.Dial(ctx, &h.m.dialling, h, h.addr, h.dialAddr(ctx))
+	if errors.Is(err, os.ErrDeadlineExceeded) || err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		h.m.mu.Lock()
+		defer h.m.mu.Unlock()
+		if h.state == hostStarting || errors.Is(h.lastErr, errSilent) {
+			err = errSilent
+		}
+	}
+	return l, err
+}
+
+// redialLocked has the hosts dialled that the scheduler has made due.
+func (m *Manager) redialLocked(now time.Time) {
+	due, _ := m.sched.Due(now)
+	for _, addr := range due {
+		if h := m.hosts[addr]; h != nil && h.state == hostDown {
+			h.kickLocked()
+		}
+	}
+}
+
+// kickLocked ends h's pause.
+func (h *host) kickLocked() {
+	select {
+	case h.kick <- struct{}{}:
+	default:
+	}
 }
 
 // What follows makes the host its links' link.Owner: it passes on what they learn.

@@ -112,6 +112,7 @@ type Options struct {
 	LocalShare    bool          // jobs run here where that is sooner than on any host
 	Fast          bool          // what a host's compiler prints stands, even where ours might word it otherwise
 	NoFallback    bool          // wrappers that do not say otherwise fail where a host gave trouble
+	Patience      time.Duration // how long a job that may not run here waits for a host (1 min)
 	Audit         float64       // part of the jobs that two hosts compile, for comparison (none)
 	Attempts      int           // hosts that are tried for a job that met trouble (2)
 	IOTimeout     time.Duration // a job's remote part (5 min)
@@ -147,6 +148,7 @@ func (o *Options) defaults() {
 	setDefault(&o.MaxWrappers, 1024)
 	setDefault(&o.Dials, dialsAtATime())
 	setDefault(&o.Attempts, 2)
+	setDefault(&o.Patience, time.Minute)
 	setDefault(&o.IOTimeout, 5*time.Minute)
 	setDefault(&o.DialTimeout, 4*time.Second)
 	setDefault(&o.Heartbeat, time.Second)
@@ -269,7 +271,7 @@ func New(o Options) (*Manager, error) {
 	}
 	m := &Manager{
 		o:       o,
-		sched:   scheduler.New(scheduler.Config{Backoff: o.Backoff, BackoffMax: o.BackoffMax, Grace: o.ConnectGrace}),
+		sched:   scheduler.New(scheduler.Config{Backoff: o.Backoff, BackoffMax: o.BackoffMax, Grace: o.ConnectGrace, Strict: o.Patience}),
 		uid:     uint32(os.Geteuid()),
 		started: time.Now(),
 		lastUse: time.Now(),

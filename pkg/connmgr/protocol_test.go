@@ -67,17 +67,28 @@ func TestDaemonOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// TestDaemonWithoutWelcome: a daemon that connects and says nothing is left after
-// DialTimeout.
+// TestDaemonWithoutWelcome: a daemon that connects and says nothing is starting, not lost,
+// though an attempt ends after DialTimeout; but not for ever.
 func TestDaemonWithoutWelcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
 		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) { d.onHello = func(*fakeConn) {} })
 		s.m.wantHosts(s.m.listOf(d.addr), nil)
-		time.Sleep(s.m.o.DialTimeout + time.Millisecond)
+		for range 3 {
+			time.Sleep(s.m.o.DialTimeout + time.Millisecond)
+			synctest.Wait()
+			if h := s.m.Status().Hosts[0]; h.State != "starting" || h.PauseMS != 0 || h.Error != "" {
+				t.Errorf("host %+v, want it starting", h)
+			}
+		}
+		time.Sleep(s.m.o.Patience - 2*s.m.o.DialTimeout)
 		synctest.Wait()
-		if h := s.m.Status().Hosts[0]; h.State != "down" || !strings.Contains(h.Error, "Welcome") {
-			t.Errorf("host %+v, want it down for want of a Welcome", h)
+		for range 2 {
+			if h := s.m.Status().Hosts[0]; h.State == "starting" || !strings.Contains(h.Error, "does not answer") {
+				t.Errorf("host %+v, want it lost as it does not answer", h)
+			}
+			time.Sleep(2 * s.m.o.DialTimeout)
+			synctest.Wait()
 		}
 	})
 }
@@ -109,8 +120,8 @@ func TestToolchainsInParts(t *testing.T) {
 		defer c.mu.Unlock()
 		return len(c.acks) == 2 // Grant, Toolchains
 	})
-	if h := r.m.Status().Hosts[0]; h.State != "connecting" {
-		t.Errorf("host is %s with half of its list, want connecting", h.State)
+	if h := r.m.Status().Hosts[0]; h.State != "starting" {
+		t.Errorf("host is %s with half of its list, want starting", h.State)
 	}
 	close(rest)
 	r.remote(d.addr, "int x;")

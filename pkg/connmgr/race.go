@@ -27,12 +27,16 @@ type race struct {
 	last    *ipc.GoLocal // what the last attempt ran into
 	trouble int          // attempts that ended in trouble
 	died    int          // those of them whose compiler died
-	lost    int          // attempts whose host was lost, of a job that may not be done here
+	lost    int          // attempts whose host was lost
 }
 
-// strictLosses is how many hosts a job may lose that may not be done here: its end would be
-// the build's. But a job that brings daemons down must not come to all of a farm.
-const strictLosses = 4
+// mostLosses is how many hosts a job may lose, strictLosses the same of one that may not be
+// done here: its end would be the build's. That is no trouble of the job's, and mostly
+// another host is well; but a job that brings daemons down must not come to all of a farm.
+const (
+	mostLosses   = 3
+	strictLosses = 4
+)
 
 // compile runs the job of a leased slot on a host, on another one if that meets
 // trouble, and gives either the result or the reason why it has to be done here.
@@ -44,7 +48,7 @@ func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 	}
 	r := &race{c: c, t: t, ended: make(chan *attempt, maxAttempts),
 		req: &request{id: t.id, job: c.request(t.total(), f.Tree), ready: make(chan grant, 1), second: make(chan grant, 1)}}
-	if !r.req.job.NoLocal {
+	if !r.req.job.Strict {
 		if no := c.m.hungry.objects(time.Now(), t.key); no != nil {
 			return nil, no
 		}
@@ -176,17 +180,19 @@ func (r *race) failed(a *attempt) *ipc.GoLocal {
 	}
 	switch a.out.blame {
 	case scheduler.Gone:
-		if !r.req.job.NoLocal {
-			r.trouble++
-			break
-		}
 		r.lost++
-		r.c.m.again(r.req, a.at) // when it is back, it is as good as any
+		if r.req.job.Strict {
+			r.c.m.again(r.req, a.at) // when it is back, it is as good as any
+		}
 	case scheduler.Killed, scheduler.Fault:
 		r.trouble++
 	case scheduler.Unused, scheduler.OK, scheduler.Refused, scheduler.Full:
 	}
-	if a.out.final || len(r.running) == 0 && (r.trouble >= r.c.m.o.Attempts || r.lost >= strictLosses || r.started >= maxRefusals) {
+	losses := max(mostLosses, r.c.m.o.Attempts)
+	if r.req.job.Strict {
+		losses = max(strictLosses, losses)
+	}
+	if a.out.final || len(r.running) == 0 && (r.trouble >= r.c.m.o.Attempts || r.lost >= losses || r.started >= maxRefusals) {
 		return r.last
 	}
 	return nil

@@ -149,7 +149,7 @@ func (r *rig) idle() {
 			switch h.State {
 			case "up", "draining":
 				connected++
-			case "connecting":
+			case "connecting", "starting":
 				dialled++
 			}
 		}

@@ -91,8 +91,22 @@ func (c *client) request(size uint64, tree bool) scheduler.Job {
 	return scheduler.Job{
 		Hosts: c.list.sched, Tried: make(map[string]bool), Toolchain: c.toolchain.ID, Size: size,
 		Since: time.Now(), Share: c.list.Share, Random: c.list.Randomize,
-		Tree: tree, NoLocal: c.lease.Mode == ipc.ModeRemote,
-		Bytes: size, Build: c.record.Build, Local: c.m.o.LocalShare && c.lease.Mode == ipc.ModeAuto,
+		Tree: tree, NoLocal: c.lease.Mode == ipc.ModeRemote, Strict: c.strict(), Asked: c.asked,
+		NoBackoff: c.lease.BackoffMS == ipc.NoBackoff,
+		Bytes:     size, Build: c.record.Build, Local: c.m.o.LocalShare && c.lease.Mode == ipc.ModeAuto,
+	}
+}
+
+// strict says that the command fails if the farm does not compile it, whichever setting
+// forbids to do it here.
+func (c *client) strict() bool {
+	switch c.lease.Fallback {
+	case ipc.FallbackForbidden:
+		return true
+	case ipc.FallbackAllowed:
+		return c.lease.Mode == ipc.ModeRemote
+	default:
+		return c.lease.Mode == ipc.ModeRemote || c.m.o.NoFallback
 	}
 }
 

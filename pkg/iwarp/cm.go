@@ -38,6 +38,9 @@ type ConnParam struct {
 	// what start-up comes to: Request and Reply are the frames' heads, CRC, markers,
 	// ORD and IRD what will be in force. It is called once, by Accept.
 	Private func(ConnInfo) []byte
+	// Connected, when set, is called in Dial when the stream is connected, before the
+	// peer has answered the Request; a device that does not see that does not call it.
+	Connected func(remote net.Addr)
 	// ORD is how many RDMA Reads and atomics this side wants outstanding
 	// (initiator_depth of rdma_cm), IRD how many of the peer's it will hold
 	// (responder_resources). 0 = none. ConnInfo has what became of it.

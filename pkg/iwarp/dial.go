@@ -78,6 +78,9 @@ func (d *soft) dialOnce(ctx context.Context, addr string, q *qp, p *ConnParam) (
 	}
 	tuneConn(c, d.cfg.StallTimeout)
 	limitUnsent(c, p.Unsent)
+	if p.Connected != nil {
+		p.Connected(c.RemoteAddr())
+	}
 	info, err := d.initiate(ctx, c, q, p, step)
 	if err != nil {
 		_ = c.Close() // the error that counts is err

@@ -50,7 +50,7 @@ func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, 
 			p.PrivateData = proving.PrivateData()
 		}
 	}
-	p.Unsent = unsent
+	p.Unsent, p.Connected = unsent, func(net.Addr) { owner.Connected() }
 	p.ORD, p.IRD = fetch.Depths(c.Device.Attr())
 	name, _, serr := net.SplitHostPort(addr)
 	if serr != nil {

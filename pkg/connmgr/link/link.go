@@ -47,8 +47,11 @@ type Config struct {
 
 // Owner is who dials links to a host, and is told what they learn.
 type Owner interface {
-	// Reached says where a Dial came to, before the daemon has said a word. It is called
-	// without Mu.
+	// Connected says that something has taken the connection of a Dial, and has not said a
+	// word. It is called in Dial, without Mu; not by all devices.
+	Connected()
+	// Reached says where a Dial came to, once start-up is over and before the daemon's
+	// first message. It is called in Dial, without Mu.
 	Reached(remote net.Addr)
 	// LearnedLocked says that something is new, which is to be asked of l. It comes from
 	// the first message on, so before Dial has returned.

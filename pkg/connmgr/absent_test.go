@@ -1,0 +1,211 @@
+package connmgr
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// forbidding are the ways to say that a command may not be compiled here.
+var forbidding = map[string]func(o *Options, f *ipc.Lease){
+	"RDISTCC_FALLBACK=0":  func(_ *Options, f *ipc.Lease) { f.Fallback = ipc.FallbackForbidden },
+	"RDISTCC_MODE=remote": func(_ *Options, f *ipc.Lease) { f.Mode, f.Fallback = ipc.ModeRemote, ipc.FallbackForbidden },
+	"fallback.allow":      func(o *Options, _ *ipc.Lease) { o.NoFallback = true },
+}
+
+// TestPatienceIsOneRule: whatever says that a command may not be compiled here, it waits
+// a minute for a host, and no longer.
+func TestPatienceIsOneRule(t *testing.T) {
+	const addr = "10.0.0.1:7632"
+	for name, forbid := range forbidding {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := leaseOf(addr)
+				s := newSimulated(t, func(o *Options) { forbid(o, f) })
+				began := time.Now()
+				_, no := s.run(context.Background(), f, "int x;")
+				if no == nil || no.Reason != "host-lost" || no.Code != ipc.ExitConnect {
+					t.Errorf("answer %+v, want host-lost", no)
+				}
+				if d := time.Since(began); d != time.Minute {
+					t.Errorf("it failed after %v, want a minute", d)
+				}
+				time.AfterFunc(30*time.Second, func() { startFake(t, s.far, addr, nil) })
+				began = time.Now()
+				res, no := s.run(context.Background(), f, "int x;")
+				if d := time.Since(began); no != nil || res.Host != addr || d < 30*time.Second || d > 31*time.Second {
+					t.Errorf("answer %+v %+v after %v, want a result of the host once it is there", res, no, d)
+				}
+			})
+		})
+	}
+}
+
+// TestFallbackMayBeAllowed: what a command says comes before the settings.
+func TestFallbackMayBeAllowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, func(o *Options) { o.NoFallback = true })
+		f := leaseOf("10.0.0.1:7632")
+		f.Fallback = ipc.FallbackAllowed
+		began := time.Now()
+		if _, no := s.run(context.Background(), f, "int x;"); no == nil || no.Reason != "host-lost" {
+			t.Errorf("answer %+v, want host-lost", no)
+		}
+		if d := time.Since(began); d > 2*time.Second {
+			t.Errorf("a job that may run here waited %v", d)
+		}
+	})
+}
+
+// TestRestartedDaemonHasTheNextJob: a host that was lost and serves again is tried again by
+// a job that has no other, at once, be it one that may run here.
+func TestRestartedDaemonHasTheNextJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, func(o *Options) { o.Backoff, o.BackoffMax = time.Second, time.Hour })
+		up := startFake(t, s.far, "10.0.0.2:7632", func(d *fakeDaemon) { d.ids = nil }) // so that pauses may be long
+		d := startFake(t, s.far, "10.0.0.1:7632", nil)
+		f := leaseOf(d.addr + " " + up.addr)
+		strict := leaseOf(f.Hosts)
+		strict.Fallback = ipc.FallbackForbidden
+		for i := range 8 {
+			s.m.wantHosts(s.m.listOf(f.Hosts), nil)
+			synctest.Wait()
+			d.stop()
+			time.Sleep(time.Duration(i) * time.Second) // of attempts in vain
+			d = startFake(t, s.far, d.addr, nil)
+			time.Sleep(time.Second) // jobs ask no more often
+			lease := f
+			if i%2 == 1 {
+				lease = strict
+			}
+			began := time.Now()
+			if res, no := s.run(context.Background(), lease, "int x;"); no != nil || res.Host != d.addr {
+				t.Errorf("answer %+v %+v, want a result of the host that is back", res, no)
+			}
+			if took := time.Since(began); took > 10*time.Millisecond {
+				t.Errorf("the job waited %v", took)
+			}
+		}
+	})
+}
+
+// TestNoBackoff: with a back-off of 0 that is so whenever the last attempt was.
+func TestNoBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, func(o *Options) { o.Backoff, o.BackoffMax = time.Hour, time.Hour })
+		d := startFake(t, s.far, "10.0.0.1:7632", nil)
+		f := leaseOf(d.addr)
+		f.BackoffMS = ipc.NoBackoff
+		d.stop()
+		if _, no := s.run(context.Background(), f, "int x;"); no == nil || no.Reason != "host-lost" {
+			t.Errorf("answer %+v, want host-lost", no)
+		}
+		d = startFake(t, s.far, d.addr, nil)
+		time.Sleep(time.Microsecond)
+		if res, no := s.run(context.Background(), f, "int x;"); no != nil || res.Host != d.addr {
+			t.Errorf("answer %+v %+v, want a result of the host that is back", res, no)
+		}
+	})
+}
+
+// TestJobsOfABuildAreNoStorm: jobs that come together have a lost host tried once.
+func TestJobsOfABuildAreNoStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		dials := 0
+		s := newSimulated(t, nil)
+		s.dialled = func(string) {
+			mu.Lock()
+			defer mu.Unlock()
+			dials++
+		}
+		f := leaseOf("10.0.0.1:7632")
+		_, _ = s.run(context.Background(), f, "int x;") // the first connection is worth more
+		time.Sleep(10 * time.Second)
+		mu.Lock()
+		before := dials
+		mu.Unlock()
+		var all sync.WaitGroup
+		for range 32 {
+			all.Go(func() {
+				if _, no := s.run(context.Background(), f, "int x;"); no == nil || no.Reason != "host-lost" {
+					t.Errorf("answer %+v, want host-lost", no)
+				}
+			})
+		}
+		all.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if n := dials - before; n > 2 {
+			t.Errorf("%d attempts for jobs that came together", n)
+		}
+	})
+}
+
+// TestThirdHostIsTried: a job whose second host is lost under it goes to a third one that
+// is well, but not to all of a farm.
+func TestThirdHostIsTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		hosts, sent := "", 0
+		var mu sync.Mutex
+		for _, addr := range []string{"10.0.0.1:7632", "10.0.0.2:7632", "10.0.0.3:7632", "10.0.0.4:7632", "10.0.0.5:7632"} {
+			startFake(t, s.far, addr, func(d *fakeDaemon) {
+				d.onJob = func(c *fakeConn, j *fakeJob) {
+					mu.Lock()
+					sent++
+					last := sent > 2 && string(j.text) != "poison"
+					mu.Unlock()
+					if last {
+						c.finish(j, compiled(j))
+						return
+					}
+					c.qp.Abort()
+				}
+			})
+			hosts += addr + " "
+		}
+		s.m.wantHosts(s.m.listOf(hosts), nil)
+		synctest.Wait()
+		if res, no := s.run(context.Background(), leaseOf(hosts), "int x;"); no != nil || res.Attempts != 3 {
+			t.Errorf("answer %+v %+v, want a result of the third host", res, no)
+		}
+		time.Sleep(time.Minute)
+		sent = 0
+		if _, no := s.run(context.Background(), leaseOf(hosts), "poison"); no == nil || no.Reason != "host-lost" || sent != mostLosses {
+			t.Errorf("answer %+v after %d hosts, want host-lost after %d", no, sent, mostLosses)
+		}
+	})
+}
+
+// TestStartingHostIsWaitedFor: a daemon that takes the connection and says what it can do
+// only later has the job of those that may not do it themselves.
+func TestStartingHostIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulated(t, nil)
+		ready := time.Now().Add(10 * time.Second)
+		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
+			d.onHello = func(c *fakeConn) {
+				if time.Now().After(ready) {
+					c.welcome()
+				}
+			}
+		})
+		f := leaseOf(d.addr)
+		began := time.Now()
+		if _, no := s.run(context.Background(), f, "int x;"); no == nil || no.Detail != d.addr+" is starting: it has not said yet what it can do" {
+			t.Errorf("answer %+v, want that the host is starting", no)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("a job that may run here waited %v", took)
+		}
+		f.Fallback = ipc.FallbackForbidden
+		if res, no := s.run(context.Background(), f, "int x;"); no != nil || res.Host != d.addr {
+			t.Errorf("answer %+v %+v, want a result of the host", res, no)
+		}
+	})
+}
