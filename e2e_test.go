@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,6 +27,7 @@ const patience = 30 * time.Second
 //
 //	daemon NAME [FLAG...]    starts rdistccd; $NAME is its address
 //	cm [NAME...] [FLAG...]   starts rdistcc-cm with these daemons as hosts
+//	again NAME               starts a daemon that has ended once more, at its address
 //	stop NAME, crash NAME    SIGTERM and SIGKILL ("cm" is the manager)
 //	waitlog NAME REGEXP      waits for a line in its log
 //	waitproc [!] REGEXP      waits until a process with such a command line runs (or none)
@@ -64,7 +66,7 @@ func scripts(ctx context.Context, dir, bin string) testscript.Params {
 		},
 		Setup: func(e *testscript.Env) error { return setup(ctx, e, bin) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"daemon": startDaemon, "cm": startManager, "stop": stop, "crash": crash,
+			"daemon": startDaemon, "again": startAgain, "cm": startManager, "stop": stop, "crash": crash,
 			"waitlog": waitLog, "waitproc": waitProcess, "proxy": startProxy, "status": exitsWith, "twice": twice,
 		},
 	}
@@ -172,6 +174,19 @@ func startDaemon(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	s.names[args[0]] = p
 	ts.Setenv(args[0], p.Addr)
+}
+
+func startAgain(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: again NAME")
+	}
+	s := of(ts)
+	i := slices.IndexFunc(s.Daemons, func(p farm.Process) bool { return p.Name == args[0] })
+	if i < 0 {
+		ts.Fatalf("no daemon %q was started", args[0])
+	}
+	ts.Check(s.StartDaemonAgain(s.ctx, i))
+	s.names[args[0]] = s.Daemons[i]
 }
 
 func startManager(ts *testscript.TestScript, neg bool, args []string) {

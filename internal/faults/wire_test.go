@@ -366,7 +366,7 @@ func TestStrangersAreCalled(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	d := s.daemon("d1", "", "--jobs", "2")
-	s.manager("", "limits: {connect-timeout: 1s}\nscheduler: {backoff: 5m, backoff-max: 5m}\n")
+	s.manager("", "limits: {connect-timeout: 1s}\nfallback: {patience: 100ms}\nscheduler: {backoff: 5m, backoff-max: 5m}\n")
 	if o := s.run([]string{"RDISTCC_HOSTS=" + d.Addr}, "gcc", "-c", s.file("hello.c", "int hello;\n")); o.report != "remote:"+d.Addr {
 		t.Fatalf("%+v", o)
 	}

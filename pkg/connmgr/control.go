@@ -120,7 +120,7 @@ func (m *Manager) room(list *parsedList) report.Places {
 		h := m.hosts[e.Addr]
 		switch {
 		case m.drains.on[e.Addr]:
-		case h == nil || h.state == hostConnecting && known[e.Addr].Why == "":
+		case h == nil || (h.state == hostConnecting || h.state == hostStarting) && known[e.Addr].Why == "":
 			if e.Slots > 0 {
 				p.Guess += e.Slots
 			} else {

@@ -34,7 +34,7 @@ type Status struct {
 // HostStatus is one host's part of Status.
 type HostStatus struct {
 	Addr    string `json:"addr"`
-	State   string `json:"state"` // unused, connecting, up, draining, down; source: what hosts are looked for by
+	State   string `json:"state"` // unused, connecting, starting, up, draining, down; source: what hosts are looked for by
 	Error   string `json:"error,omitempty"`
 	Links   int    `json:"connections"`
 	Credits int    `json:"credits"` // unspent
@@ -83,6 +83,8 @@ func (s *HostStatus) Note() string {
 		return "in quarantine for " + pause(s.DoubtMS) + ": " + s.Doubt
 	case s.State != "up" && s.PauseMS >= 1000 && s.Error != "":
 		return s.Error + "; again in " + pause(s.PauseMS)
+	case s.State == "starting":
+		return "takes connections, and has not said yet what it can do"
 	case s.State != "up":
 		return s.Error
 	case s.PauseMS > 0:
