@@ -1,8 +1,8 @@
 // Package scheduler chooses the host of a job. It does no I/O, starts no
 // goroutine and is told the time.
 //
-// Its owner tells it what happens to hosts (Ensure, Connecting, Up, Toolchains,
-// Credits, Load, Link, Draining, Lost) and to jobs (Started, Done). After each change
+// Its owner tells it what happens to hosts (Ensure, Connecting, Starting, Up, Toolchains,
+// Identifying, Credits, Load, Link, Draining, Lost) and to jobs (Started, Done). After each change
 // it asks Hedges for jobs that are late, Order and Pick for those that wait, and
 // Hedges again for when to come back.
 //
@@ -58,6 +58,9 @@
 //     them gets none for a while, and the jobs it has count as late. So does one that loses jobs, fails them, or kills
 //     compilers of three different sources; never one whose compiler objects.
 //     Pauses double. Then it is half open: one job at a time, until one went well.
+//   - A job that has no other host makes lost ones due at once (Decision.Redial) and waits
+//     for what comes of the attempt; a Strict one waits for any host that can come up.
+//     Who asks next to each other shares an attempt.
 //   - A host that grants no credit is waited for with Patience, and not suspected
 //     while jobs of ours run there.
 //   - A host that was not heard of for long gets a short job now and then, so that
