@@ -388,6 +388,8 @@ func TestManagersThatLie(t *testing.T) {
 					said = true
 					l.say(p, m.Credits[0])
 				}
+			case *job.Compilers:
+				p.send(&job.Ack{Of: job.KindCompilers, Seq: m.Seq}, 0)
 			case *job.Toolchains:
 				p.send(&job.Ack{Of: job.KindToolchains, Seq: m.Seq}, 0)
 			case *job.Result:

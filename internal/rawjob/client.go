@@ -279,6 +279,8 @@ func (c *Client) take(m job.Message) error {
 		if m.Of == job.KindHeartbeat {
 			c.echoed = m.Seq
 		}
+	case *job.Compilers:
+		return c.send(&job.Ack{Of: job.KindCompilers, Seq: m.Seq}, 0)
 	case *job.Toolchains:
 		if m.First == 0 {
 			c.ids = nil

@@ -272,6 +272,8 @@ func (r *raw) frame() (e event, tell bool) {
 	switch m := m.(type) {
 	case *job.Welcome:
 		r.welcome = m
+	case *job.Compilers:
+		r.send(&job.Ack{Of: job.KindCompilers, Seq: m.Seq}, 0)
 	case *job.Toolchains:
 		r.ids = append(r.ids[:m.First], m.IDs...)
 		r.send(&job.Ack{Of: job.KindToolchains, Seq: m.Seq}, 0)

@@ -71,6 +71,8 @@ func newMessage(k Kind) Message {
 		return new(Demand)
 	case KindProof:
 		return new(Proof)
+	case KindCompilers:
+		return new(Compilers)
 	}
 	return nil
 }

@@ -56,6 +56,7 @@ var golden = []struct {
 	{&Release{ID: 5}, "0d 0500000000000000"},
 	{&Demand{Seq: 7, Jobs: 12, Builds: 2}, "0e 07000000 0c00 0200"},
 	{&Ack{Of: KindDemand, Seq: 7, Load: load}, "0c 0e 07000000" + loadHex},
+	{&Compilers{Seq: 7, Names: []string{"gcc 12.2.0", "clang 16"}}, "10 07000000 02 0a" + hex.EncodeToString([]byte("gcc 12.2.0")) + "08" + hex.EncodeToString([]byte("clang 16"))},
 	{&Proof{MAC: [ProofLen]byte{0: 1, 31: 2}}, "0f 01" + strings.Repeat("00", 30) + "02"},
 }
 
@@ -115,7 +116,7 @@ func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ name, hex, want string }{
 		{"empty", "", "length"},
 		{"kind 0", "00", "kind"},
-		{"kind 16", "10", "kind"},
+		{"kind 17", "11", "kind"},
 		{"name too long", "01 41" + strings.Repeat("61", 65) + "0000", "too long"},
 		{"escape in a name", "01 01 1b 0000", "control"},
 		{"too many credits", "04 00000000 11" + strings.Repeat(creditHex, 17), "list too long"},
@@ -133,7 +134,7 @@ func TestParseRefuses(t *testing.T) {
 
 func TestGreeting(t *testing.T) {
 	g := Greeting{Version: Version, Boot: sixteen}
-	want := unhex(t, "52444343 0500"+sixteenHex)
+	want := unhex(t, "52444343 0600"+sixteenHex)
 	if got := g.Append(nil); !bytes.Equal(got, want) || len(got) != GreetingLen {
 		t.Errorf("Append = %x, want %x", got, want)
 	}
@@ -153,21 +154,21 @@ func TestGreeting(t *testing.T) {
 	if _, err := ParseGreeting(append(want, 0)); err == nil {
 		t.Error("a longer greeting of this version is taken")
 	}
-	for _, s := range []string{"", "GET / HTTP/1.1", "RDCC", "RDCC\x01", "RDCC\x05\x00short"} {
+	for _, s := range []string{"", "GET / HTTP/1.1", "RDCC", "RDCC\x01", "RDCC\x06\x00short"} {
 		if _, err := ParseGreeting([]byte(s)); !errors.Is(err, ErrMalformed) {
 			t.Errorf("ParseGreeting(%q): error is %v", s, err)
 		}
 	}
 	// A later version may have another form; its number is all that counts.
-	if got, err := ParseGreeting([]byte("RDCC\x06\x00anything")); err != nil || got.Version != 6 {
-		t.Errorf("greeting of version 6 = %+v, %v", got, err)
+	if got, err := ParseGreeting([]byte("RDCC\x07\x00anything")); err != nil || got.Version != 7 {
+		t.Errorf("greeting of version 7 = %+v, %v", got, err)
 	}
 }
 
 func TestRejection(t *testing.T) {
 	j := Rejection{Cause: CauseDenied, Detail: "10.0.0.1 is in no --allow network"}
 	b := j.Append(nil)
-	if want := "RDCC\x05\x00\x06\x21" + j.Detail; string(b) != want {
+	if want := "RDCC\x06\x00\x06\x21" + j.Detail; string(b) != want {
 		t.Errorf("Append = %q, want %q", b, want)
 	}
 	if got, err := ParseRejection(b); err != nil || got != j {

@@ -13,7 +13,7 @@
 // window, from which the other side fetches it by RDMA Reads.
 //
 // Everything else is rare: Proof and Hello/Welcome once a connection; unasked messages
-// (Toolchains, Grant, Recall, Drain, Heartbeat, Cancel, Demand) of one kind wait for the
+// (Toolchains, Compilers, Grant, Recall, Drain, Heartbeat, Cancel, Demand) of one kind wait for the
 // Ack of the last of that kind, so the receives that a side must have posted
 // are bounded: one an answer due, and Spare more.
 package job
@@ -25,13 +25,15 @@ import (
 
 // Limits of the protocol.
 const (
-	Version    = 5
+	Version    = 6
 	MaxMessage = 1024    // bytes; every posted receive is this long
 	Spare      = 16      // receives posted beyond the answers that are due
 	MaxOutputs = 16      // files a job may bring back
 	MaxCredits = 16      // in one Grant
 	MaxCancels = 64      // jobs in one Cancel
 	MaxIDs     = 48      // toolchains in one Toolchains message
+	MaxNames   = 32      // compilers in one Compilers message
+	MaxVersion = 28      // bytes of each of them
 	BodyAlign  = 64      // the text starts at the next multiple behind the Body
 	MaxName    = 64      // bytes of Hello.Name
 	MaxDetail  = 200     // bytes of a line for a person
@@ -66,6 +68,7 @@ const (
 	KindRelease                    // M, Send with Invalidate of the window that a Result offered
 	KindDemand                     // M, acked
 	KindProof                      // M, the first message where there is a pre-shared key
+	KindCompilers                  // D, acked
 
 	// NumKinds is one more than the largest kind: the length of a table by Kind.
 	NumKinds = iota + 1
@@ -133,6 +136,14 @@ type Toolchains struct {
 	First uint16
 	Total uint16
 	IDs   []ToolchainID
+}
+
+// Compilers names the families and versions behind Toolchains, say "gcc 12.2.0", for
+// people: an ID says nothing to them. Each one counts once, however many programs there
+// are of it. A later message replaces the one before.
+type Compilers struct {
+	Seq   uint32
+	Names []string // at most MaxNames of at most MaxVersion bytes
 }
 
 // Credit is the right to place and queue one compile, with the slot for its

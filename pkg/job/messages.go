@@ -17,6 +17,7 @@ func (*Ack) Kind() Kind        { return KindAck }
 func (*Release) Kind() Kind    { return KindRelease }
 func (*Demand) Kind() Kind     { return KindDemand }
 func (*Proof) Kind() Kind      { return KindProof }
+func (*Compilers) Kind() Kind  { return KindCompilers }
 
 // Fields follow the kind byte in the order of the types' declarations;
 // docs/protocol.md has the tables.
@@ -85,6 +86,22 @@ func (m *Toolchains) parse(r *reader) {
 	}
 	for range n {
 		m.IDs = append(m.IDs, r.array16())
+	}
+}
+
+func (m *Compilers) appendTo(b []byte) []byte {
+	b = le.AppendUint32(b, m.Seq)
+	b = appendCount(b, len(m.Names), MaxNames)
+	for _, name := range m.Names {
+		b = appendShort(b, name, MaxVersion)
+	}
+	return b
+}
+
+func (m *Compilers) parse(r *reader) {
+	m.Seq = r.u32()
+	for range r.count(MaxNames) {
+		m.Names = append(m.Names, r.short(MaxVersion))
 	}
 }
 
@@ -271,7 +288,7 @@ func (m *Ack) appendTo(b []byte) []byte {
 func (m *Ack) parse(r *reader) {
 	m.Of = Kind(r.u8())
 	switch m.Of {
-	case KindToolchains, KindGrant, KindRecall, KindCancel, KindHeartbeat, KindDrain, KindDemand:
+	case KindToolchains, KindCompilers, KindGrant, KindRecall, KindCancel, KindHeartbeat, KindDrain, KindDemand:
 	default:
 		r.fail("acknowledges what needs none")
 	}

@@ -34,6 +34,9 @@ type Toolchain struct {
 	Files, Dirs []string
 }
 
+// Name is what people call it, say "gcc 12.2.0".
+func (t *Toolchain) Name() string { return t.Family + " " + t.Version }
+
 // Equal says whether all is equal, the places of the files included.
 func (t Toolchain) Equal(u Toolchain) bool {
 	return t.ID == u.ID && t.Exec == u.Exec && t.Path == u.Path && slices.Equal(t.Files, u.Files) && slices.Equal(t.Dirs, u.Dirs)

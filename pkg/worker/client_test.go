@@ -181,6 +181,8 @@ func (c *testClient) message(w iwarp.WC) {
 	switch m := m.(type) {
 	case *job.Welcome:
 		c.welcome = m
+	case *job.Compilers:
+		c.send(&job.Ack{Of: job.KindCompilers, Seq: m.Seq})
 	case *job.Toolchains:
 		c.ids = append(c.ids[:m.First], m.IDs...)
 		c.send(&job.Ack{Of: job.KindToolchains, Seq: m.Seq})

@@ -87,6 +87,17 @@ func (s *Server) rescanSoon() {
 // Toolchains are those that the server offers.
 func (s *Server) Toolchains() []toolchain.Toolchain { return *s.listed.Load() }
 
+// names are what people call the compilers of a list, each family and version once.
+func names(list []toolchain.Toolchain) (out []string) {
+	for i := range list {
+		if name := job.Clip(list[i].Name(), job.MaxVersion); !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out[:min(len(out), job.MaxNames)]
+}
+
 // toolchainTrust is how long a look at a toolchain's files holds. A compile under
 // way may see them change as well, and one look takes some 20 system calls.
 const toolchainTrust = 100 * time.Millisecond

@@ -1,10 +1,16 @@
 package worker
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
 // TestLateCompiler: a compiler that cannot tell about itself at first, on a machine
@@ -33,5 +39,23 @@ func TestLateCompiler(t *testing.T) {
 	}
 	if got := due(); got <= retryTime {
 		t.Errorf("the same failure again: looked at in %v, want %v", got, rescanTime)
+	}
+}
+
+func TestNamesOfCompilers(t *testing.T) {
+	list := []toolchain.Toolchain{
+		{Family: "gcc", Version: "13.2.0", Exec: "/usr/bin/g++"}, {Family: "gcc", Version: "13.2.0", Exec: "/usr/bin/gcc"},
+		{Family: "clang", Version: "16.0.6"}, {Family: "gcc", Version: strings.Repeat("9", 2*job.MaxVersion)},
+	}
+	want := []string{"clang 16.0.6", "gcc 13.2.0", "gcc " + strings.Repeat("9", job.MaxVersion-4)}
+	if got := names(list); !slices.Equal(got, want) {
+		t.Errorf("names are %q, want %q", got, want)
+	}
+	list = list[:0]
+	for i := range 2 * job.MaxNames {
+		list = append(list, toolchain.Toolchain{Family: "gcc", Version: fmt.Sprint(i)})
+	}
+	if got := names(list); len(got) != job.MaxNames {
+		t.Errorf("%d names, want %d", len(got), job.MaxNames)
 	}
 }

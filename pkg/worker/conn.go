@@ -75,6 +75,7 @@ type conn struct {
 	wantDrain bool
 	listNext  int // index of the next toolchain to tell of
 	list      []job.ToolchainID
+	tellNames bool // of the compilers behind them
 }
 
 // errLost ends what a connection that is gone had under way.
@@ -334,7 +335,7 @@ func (c *conn) listToolchainsLocked() {
 	for _, t := range *c.s.listed.Load() {
 		c.list = append(c.list, t.ID)
 	}
-	c.listNext = 0
+	c.listNext, c.tellNames = 0, true
 	c.pumpLocked()
 }
 
@@ -342,6 +343,10 @@ func (c *conn) listToolchainsLocked() {
 func (c *conn) pumpLocked() {
 	if !c.ready || c.ended {
 		return
+	}
+	if w := &c.unasked[job.KindCompilers]; !w.waiting && c.tellNames { // before the toolchains, which let a manager begin
+		c.tellNames = false
+		c.tellLocked(&job.Compilers{Seq: w.open(), Names: names(*c.s.listed.Load())})
 	}
 	if w := &c.unasked[job.KindToolchains]; !w.waiting && c.listNext >= 0 {
 		n := min(len(c.list)-c.listNext, job.MaxIDs)

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -196,7 +197,7 @@ func rejectionOn(t *testing.T, config iwarp.Config, addr string, private []byte)
 
 func TestRejections(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Clients = 1 })
-	if j := rejection(t, ts.addr, []byte("RDCC\x63\x00something else")); j.Cause != job.CauseVersion || !strings.Contains(j.Detail, "version 5, not 99") {
+	if j := rejection(t, ts.addr, []byte("RDCC\x63\x00something else")); j.Cause != job.CauseVersion || !strings.Contains(j.Detail, fmt.Sprintf("version %d, not 99", job.Version)) {
 		t.Errorf("another version: %+v", j)
 	}
 	if j := rejection(t, ts.addr, []byte("who is there")); j.Cause != job.CauseMalformed {

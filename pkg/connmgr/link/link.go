@@ -118,6 +118,7 @@ type Link struct {
 	ids      map[job.ToolchainID]bool
 	idsTotal int // of the toolchains that were listed
 	idsSeen  int
+	names    []string     // of the compilers behind them
 	credits  []job.Credit // unspent; the last one is the next
 	flights  map[uint64]*Flight
 	puller   *fetch.Puller // of results and of the load board; nil until the connection is made
@@ -163,6 +164,10 @@ func (l *Link) MaxSource() uint64 {
 // ToolchainsLocked are those that the daemon can run, and how many it has listed. The map
 // is the link's: it is read under Mu and not kept.
 func (l *Link) ToolchainsLocked() (ids map[job.ToolchainID]bool, listed int) { return l.ids, l.idsSeen }
+
+// CompilersLocked are the families and versions behind the toolchains, say "gcc 12.2.0",
+// as far as the daemon has told. The slice is not changed.
+func (l *Link) CompilersLocked() []string { return l.names }
 
 // DrainingLocked says that the daemon wants no new jobs.
 func (l *Link) DrainingLocked() bool { return l.draining }

@@ -106,6 +106,9 @@ func (l *Link) receivedLocked(wc *iwarp.WC) {
 		return
 	case *job.Toolchains:
 		l.toolchainsLocked(msg)
+	case *job.Compilers:
+		l.names = msg.Names
+		l.ackLocked(job.KindCompilers, msg.Seq)
 	case *job.Grant:
 		for _, c := range msg.Credits {
 			l.AddCreditLocked(c)
