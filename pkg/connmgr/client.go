@@ -13,7 +13,6 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
-	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
@@ -46,6 +45,7 @@ type client struct {
 	share     bool          // it runs here as the scheduler placed it here
 	began     time.Time     // when it was told to run here
 	record    report.JobRecord
+	untried   bool // why it runs here holds without any host having been asked
 	remote    bool // a host gave a result
 }
 
@@ -218,6 +218,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 	c.record.Compiler, c.record.Source, c.record.Output, c.record.Cwd = f.Compiler, f.Source, f.Output, f.Cwd
 	c.record.Build = c.build()
 	if no := c.prepare(); no != nil {
+		c.untried = true
 		return c.goLocal(no)
 	}
 	native, ok := c.native()
@@ -253,44 +254,6 @@ func (c *client) onLease(f *ipc.Lease) error {
 	return err
 }
 
-// native is what the command's words that end in "=native" stand for, if it has any.
-func (c *client) native() (n recipes.Native, ok bool) {
-	if len(c.lease.Machine) == 0 {
-		return n, true
-	}
-	return c.m.native.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, c.toolchain.Family, c.lease.Machine, driverEnv)
-}
-
-// include lists where the job's compiler looks for headers by itself, if that is
-// known or ask is set; else it is nil.
-func (c *client) include(ask bool) []string {
-	if c.lease.Language == "" {
-		return nil
-	}
-	return c.m.search.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, c.lease.Language, driverEnv, ask)
-}
-
-// driverEnv is all that a driver is told when it is asked for its recipe. The
-// variables that would change the answer keep a command from coming here.
-var driverEnv = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"}
-
-// direct is what the compiler's driver would run to list the sources, or without a
-// tree to preprocess, or nil when the wrapper has to run the driver.
-func (c *client) direct(tree bool) []string {
-	words := c.lease.Preprocess
-	if tree {
-		words = c.lease.List
-	}
-	if len(words) == 0 || c.toolchain.Family != "gcc" || c.foreign() { // whose words are not for us to run anything with
-		return nil
-	}
-	r := c.m.recipes.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, words, driverEnv, "/")
-	if r == nil || r.Steps() != 1 {
-		return nil
-	}
-	return r.Words(0)
-}
-
 // prepare finds the job's hosts and toolchain, and starts what connections it
 // will need while the preprocessor runs.
 func (c *client) prepare() *ipc.GoLocal {
@@ -302,7 +265,7 @@ func (c *client) prepare() *ipc.GoLocal {
 		return &ipc.GoLocal{Reason: "mode"}
 	}
 	if c.list.empty() {
-		return &ipc.GoLocal{Reason: "no-hosts", Code: ipc.ExitNoHosts, Detail: c.list.whyEmpty()}
+		return &ipc.GoLocal{Reason: "no-hosts", Code: ipc.ExitNoHosts, Detail: c.noHostsLine()}
 	}
 	var eager *time.Duration
 	switch ms := c.lease.BackoffMS; ms {
@@ -322,7 +285,14 @@ func (c *client) prepare() *ipc.GoLocal {
 	if err != nil {
 		return &ipc.GoLocal{Reason: "refused:toolchain", Code: ipc.ExitNoCompiler, Detail: err.Error()}
 	}
-	return c.m.hopeless(c)
+	c.m.mu.Lock()
+	c.m.usedLocked(c.toolchain.ID, c.toolchain.Name())
+	c.m.mu.Unlock()
+	no := c.m.hopeless(c)
+	if no != nil {
+		c.explain(no)
+	}
+	return no
 }
 
 // takeSlot leases the pair of buffers.
@@ -410,6 +380,9 @@ func (c *client) sendResult(r *ipc.Result) error {
 func (c *client) goLocal(no *ipc.GoLocal) error {
 	c.record.Reason, c.record.Detail, c.record.Trouble = no.Reason, no.Detail, no.Trouble
 	no.NoFallback = c.m.o.NoFallback
+	if c.untried {
+		c.tell(no)
+	}
 	c.endTurn()
 	if c.free {
 		c.endLease() // the compile there needs the memory

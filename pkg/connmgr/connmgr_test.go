@@ -146,15 +146,49 @@ func TestCompilerSaysNo(t *testing.T) {
 	}
 }
 
+// TestNoHostsIsNoTrouble: it is said once a build and counts as no trouble.
 func TestNoHostsIsNoTrouble(t *testing.T) {
 	r := newRig(t, nil)
-	no := r.goLocal("", "int x;")
-	if no.Reason != "no-hosts" || no.Trouble {
-		t.Errorf("answer %+v, want no-hosts without trouble", no)
+	for i := range 3 {
+		if no := r.goLocal("", "int x;"); no.Reason != "no-hosts" || no.Trouble != (i == 0) {
+			t.Errorf("answer %d is %+v, want no-hosts, told at the first", i, no)
+		}
 	}
 	r.idle()
-	if s := r.m.Status(); s.NoHosts != 1 {
-		t.Errorf("status counts %d compiles without hosts, want 1", s.NoHosts)
+	s := r.m.Status()
+	if s.NoHosts != 3 {
+		t.Errorf("status counts %d compiles without hosts, want 3", s.NoHosts)
+	}
+	for _, j := range s.Recent {
+		if j.Trouble {
+			t.Errorf("counts as trouble: %+v", j)
+		}
+	}
+}
+
+// TestBuildsAreToldOnce: each build hears each reason once, and again when it has been
+// quiet for so long that it may be another one.
+func TestBuildsAreToldOnce(t *testing.T) {
+	now := time.Now()
+	told := make(told)
+	for _, c := range []struct {
+		after  time.Duration
+		build  uint64
+		reason string
+		want   bool
+	}{
+		{0, 1, "a", true}, {1, 1, "a", false}, {2, 1, "b", true}, {3, 2, "a", true}, {4, 1, "a", false},
+		{forgetBuild, 1, "a", false}, {2 * forgetBuild, 1, "a", false}, {3*forgetBuild + 1, 1, "a", true}, {3*forgetBuild + 1, 2, "a", true},
+	} {
+		if got := told.news(now.Add(c.after), c.build, c.reason); got != c.want {
+			t.Errorf("after %v build %d hears %s: %v, want %v", c.after, c.build, c.reason, got, c.want)
+		}
+	}
+	for b := range uint64(3 * maxBuilds) {
+		told.news(now, b, "a")
+	}
+	if len(told) > maxBuilds {
+		t.Errorf("%d builds are remembered, want at most %d", len(told), maxBuilds)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
 // onControl answers a subcommand of rdistcc, always with JSON or, with a code
@@ -105,7 +106,7 @@ func (m *Manager) hostStatus(list *parsedList) []report.HostStatus {
 	return out
 }
 
-// room counts the places of a list. A host that is drained, down or closed gives none.
+// room counts the places of a list. A host that gets no jobs gives none (HostStatus.Usable).
 func (m *Manager) room(list *parsedList) report.Places {
 	p := report.Places{Local: list.Share}
 	if m.o.LocalShare && !list.empty() {
@@ -113,20 +114,26 @@ func (m *Manager) room(list *parsedList) report.Places {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p.Hosts = m.sched.Live(list.sched)
 	known := m.snapshotLocked()
+	var up []scheduler.Host
 	for i := range list.sched {
 		e := &list.sched[i]
 		h := m.hosts[e.Addr]
-		switch {
-		case m.drains.on[e.Addr]:
-		case h == nil || (h.state == hostConnecting || h.state == hostStarting) && known[e.Addr].Why == "":
+		if m.drains.on[e.Addr] {
+			continue
+		}
+		if h == nil || (h.state == hostConnecting || h.state == hostStarting) && known[e.Addr].Why == "" {
 			if e.Slots > 0 {
 				p.Guess += e.Slots
 			} else {
 				p.Guess += report.GuessedPlaces
 			}
+			continue
+		}
+		if s := h.statusLocked(known); s.Usable() {
+			up = append(up, *e)
 		}
 	}
+	p.Hosts = m.sched.Live(up)
 	return p
 }

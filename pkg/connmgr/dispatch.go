@@ -3,6 +3,7 @@ package connmgr
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
@@ -265,10 +266,14 @@ func (m *Manager) endedLocking(a *attempt) float64 {
 	switch a.out.blame {
 	case scheduler.OK:
 		h.jobs.ok++
+		h.refused = ""
 		h.MovedLocked(0, resultBytes(a.out.result))
 	case scheduler.Unused:
 	default:
 		h.jobs.failed++
+		if a.out.local != nil && (a.out.blame == scheduler.Refused || a.out.blame == scheduler.Full) {
+			h.refused = strings.TrimPrefix(a.out.local.Detail, h.addr+" ")
+		}
 		m.metrics.jobs.WithLabelValues("remote", "", m.metrics.hosts.of(h.addr), "retried").Inc()
 	}
 	m.dispatchLocked()

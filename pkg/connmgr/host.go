@@ -62,6 +62,7 @@ type host struct {
 	answered time.Time // when something took the connection first, of attempts on which nothing has been said
 	retry    time.Time // after a loss: when to dial again
 	jobs     hostCounts
+	refused  string // why it refused the last job; empty: it did not
 }
 
 // hostCounts are a host's jobs since the manager started.
@@ -175,7 +176,7 @@ func (h *host) pause(ctx context.Context) {
 func (h *host) upLocked(l *link.Link) {
 	now := time.Now()
 	h.link, h.links, h.lastErr, h.state = l, []*link.Link{l}, nil, hostUp
-	h.answered = time.Time{}
+	h.answered, h.refused = time.Time{}, ""
 	can := l.Welcome()
 	ids, listed := l.ToolchainsLocked()
 	h.m.sched.Up(now, h.addr, scheduler.Capacity{

@@ -7,7 +7,8 @@
 // tells of itself), trust (what to believe of others). Here is what ties these together:
 //
 //	listen serve reserve replace   the socket, and how it goes to a successor
-//	client control drain           one wrapper, or one question
+//	client compiler control drain  one wrapper, or one question
+//	tell                           what a build hears once
 //	lists                          which hosts a job may go to
 //	host pool resolve              a host and the links to it
 //	dispatch hedge here demand     the scheduler's word for jobs, and theirs for hosts
@@ -49,6 +50,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
@@ -248,6 +250,8 @@ type Manager struct {
 	recount   bool
 	book      report.Book
 	drains    drains
+	told      told
+	used      map[job.ToolchainID]string // compilers that jobs have asked for, by what people call them
 }
 
 // maxDials is how many hosts are dialled at a time: a long list with dead hosts is
@@ -281,6 +285,7 @@ func New(o Options) (*Manager, error) {
 		preparing: make(map[*scheduler.Host]*preparing),
 		racing:    make(map[uint64]*request),
 		stopping:  make(chan struct{}),
+		told:      make(told),
 	}
 	m.places = semaphore.NewWeighted(int64(o.MaxWrappers))
 	m.dials, m.redials = semaphore.NewWeighted(int64(o.Dials)), semaphore.NewWeighted(int64(o.Dials))

@@ -123,7 +123,10 @@ func (r *race) next() *ipc.GoLocal {
 			return r.last
 		}
 		c.share = g.decision.Share
-		return localDecision(g.decision)
+		no := localDecision(g.decision)
+		c.untried = true
+		c.explain(no)
+		return no
 	}
 	if r.started > 0 {
 		c.m.metrics.retries.Inc()

@@ -7,6 +7,9 @@
 package report
 
 import (
+	"cmp"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
@@ -58,10 +61,17 @@ type HostStatus struct {
 	Demand   int      `json:"demand"`          // jobs that it was told we have use for
 	// OnTrial: it takes one job at a time until one went well. PauseMS is until it is
 	// dialled again, or takes jobs again; DoubtMS until its quarantine ends, for Doubt.
-	OnTrial bool      `json:"on_trial,omitempty"`
-	PauseMS int64     `json:"pause_ms,omitempty"`
-	DoubtMS int64     `json:"doubt_ms,omitempty"`
-	Doubt   string    `json:"doubt,omitempty"`
+	OnTrial bool   `json:"on_trial,omitempty"`
+	PauseMS int64  `json:"pause_ms,omitempty"`
+	DoubtMS int64  `json:"doubt_ms,omitempty"`
+	Doubt   string `json:"doubt,omitempty"`
+	// Compilers are the families and versions that the host has, Lacks those that jobs of
+	// this machine have asked for and it has not. Foreign: it has none that was asked for.
+	Compilers []string `json:"compilers,omitempty"`
+	Lacks     []string `json:"lacks,omitempty"`
+	Foreign   bool     `json:"foreign,omitempty"`
+	// Refused is why it refused the last job that it was sent; empty: it did not.
+	Refused string    `json:"refused,omitempty"`
 	Load    *job.Load `json:"load,omitempty"`
 	// LoadFrom is where Load comes from (board, result, heartbeat, welcome), LoadAgeMS
 	// its age in milliseconds.
@@ -85,16 +95,53 @@ func (s *HostStatus) Note() string {
 		return s.Error + "; again in " + pause(s.PauseMS)
 	case s.State == "starting":
 		return "takes connections, and has not said yet what it can do"
+	case s.State == "draining":
+		return cmp.Or(s.Error, "is going down: it finishes what it has")
+	case s.State == "connecting":
+		return cmp.Or(s.Error, "no answer yet")
 	case s.State != "up":
 		return s.Error
+	case s.Foreign && len(s.Compilers) > 0:
+		return fmt.Sprintf("has none of the compilers used here (%s): it has %s", strings.Join(s.Lacks, ", "), strings.Join(s.Compilers, ", "))
+	case s.Foreign:
+		return fmt.Sprintf("has none of the compilers used here (%s)", strings.Join(s.Lacks, ", "))
+	case s.Tools == 0:
+		return "has no compilers; its log says where it looked"
 	case s.PauseMS > 0:
 		return "left alone for " + pause(s.PauseMS) + ": its jobs failed"
 	case s.OnTrial:
 		return "on trial, one job at a time: its jobs failed"
-	case !s.Tree:
-		return "shows no private trees"
+	case s.Refused != "":
+		return s.Refused
+	case s.Credits+s.Running == 0 && s.Load != nil && s.Load.Running == 0 && s.Load.Queued == 0 && s.Load.MemoryFree > 0 && s.Load.MemoryFree < littleMemory:
+		return fmt.Sprintf("takes nothing: %d MiB of memory are free", s.Load.MemoryFree>>20)
 	}
-	return ""
+	var notes []string
+	if len(s.Lacks) > 0 {
+		notes = append(notes, "lacks "+strings.Join(s.Lacks, ", "))
+	}
+	if !s.Tree {
+		notes = append(notes, "shows no private trees")
+	}
+	return strings.Join(notes, "; ")
+}
+
+// littleMemory is what a host wants to have free, in bytes, at the most, or it takes no jobs.
+const littleMemory = 128 << 20
+
+// Usable reports whether the host is there for jobs, or on its way up as far as anybody
+// knows: what is down, going down, drained or in quarantine is not, nor is what has no
+// compiler in common with this machine.
+func (s *HostStatus) Usable() bool {
+	switch {
+	case s.Drained, s.DoubtMS > 0, s.Foreign, s.Refused != "" && s.Running == 0:
+		return false
+	case s.State == "up":
+		return s.PauseMS == 0 && s.Tools > 0
+	case s.State == "connecting", s.State == "starting":
+		return s.Error == ""
+	}
+	return s.State == "unused"
 }
 
 // JobCount counts commands by where they ran and why.
