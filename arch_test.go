@@ -21,7 +21,7 @@ const module = "github.com/rdistcc/rdistcc/"
 // needs a new edge adds it here and argues for it.
 var edges = map[string][]string{
 	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/job", "pkg/jobserver", "pkg/sources"},
-	"cmd/rdistcc-cm":   {"internal/rawjob", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/discover", "pkg/hostlist", "pkg/identity", "pkg/identity/authority", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/sandbox", "pkg/telemetry", "pkg/toolchain"}, // what doctor asks by itself
+	"cmd/rdistcc-cm":   {"internal/rawjob", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/discover", "pkg/hostlist", "pkg/identity", "pkg/identity/authority", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/sandbox", "pkg/telemetry", "pkg/textfile", "pkg/toolchain"}, // what doctor asks by itself
 	"cmd/rdistccd":     {"pkg/cgroup", "pkg/config", "pkg/discover", "pkg/identity", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/sandbox", "pkg/sandbox/probe", "pkg/telemetry", "pkg/toolchain", "pkg/tree", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/workdir"},
 	"cmd/rdistcc-perf": {"internal/rawjob", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/toolchain"}, // a raw job is also what the hostile ones are sent by
 
@@ -55,7 +55,8 @@ var edges = map[string][]string{
 	"pkg/driver/recipes":      {"pkg/driver"},
 	"pkg/toolchain":           {"pkg/job"},
 	"pkg/tree":                {"pkg/sandbox"},
-	"pkg/config":              {"pkg/hostlist"},
+	"pkg/config":              {"pkg/hostlist", "pkg/textfile"},
+	"pkg/textfile":            {},
 	"pkg/telemetry":           {"pkg/iwarp"},
 	"pkg/artifact":            {},
 	"pkg/connmgr": {"pkg/arena", "pkg/artifact", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/link", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/trust", "pkg/digest", "pkg/driver/recipes", "pkg/history", "pkg/hostlist", "pkg/identity/psk", "pkg/iwarp", "pkg/job",

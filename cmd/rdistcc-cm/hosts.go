@@ -10,6 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/config"
 	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
+	"github.com/rdistcc/rdistcc/pkg/textfile"
 )
 
 // lookEvery is how often the files of a host list are looked at.
@@ -76,14 +77,11 @@ func (s *hostSource) get() connmgr.HostList {
 	return s.list
 }
 
+// readFile is how the files of a host list are read.
 func readFile(path string) (content []byte, exists bool, err error) {
-	content, err = os.ReadFile(path)
+	content, _, err = textfile.Read(path, hostlist.MaxText)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
-	}
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		err = pe.Err // the caller names the file
 	}
 	return content, true, err
 }

@@ -233,7 +233,7 @@ func TestLoadRefusesUnsafeFiles(t *testing.T) {
 	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "longer") {
 		t.Errorf("file over MaxFile: %v", err)
 	}
-	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "regular") {
+	if _, err := Load(dir); err == nil || err.Error() != dir+": is a directory" {
 		t.Errorf("directory: %v", err)
 	}
 	if _, err := Load(filepath.Join(dir, "none")); err == nil || !strings.Contains(err.Error(), "no such file") {

@@ -3,13 +3,14 @@ package config
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/rdistcc/rdistcc/pkg/textfile"
 )
 
 // MaxFile bounds a configuration file, in bytes.
@@ -64,30 +65,12 @@ func Load(path string) (*Config, error) {
 }
 
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		var pe *fs.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err
-		}
-		return nil, &Error{path, err.Error()}
-	}
-	defer f.Close()
-	st, err := f.Stat()
+	text, info, err := textfile.Read(path, MaxFile)
 	switch {
 	case err != nil:
 		return nil, &Error{path, err.Error()}
-	case !st.Mode().IsRegular():
-		return nil, &Error{path, "not a regular file"}
-	case st.Mode().Perm()&0o002 != 0:
+	case info.Mode().Perm()&0o002 != 0:
 		return nil, &Error{path, "may be written by anybody; use chmod o-w " + path}
-	}
-	text, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
-	switch {
-	case err != nil:
-		return nil, &Error{path, err.Error()}
-	case len(text) > MaxFile:
-		return nil, &Error{path, fmt.Sprintf("longer than %d bytes", MaxFile)}
 	}
 	return text, nil
 }

@@ -1,0 +1,109 @@
+// Package textfile reads the short files that people edit while programs use them:
+// configuration and host lists.
+package textfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+)
+
+// A file that changes while it is read is read anew, after a pause in which an editor
+// that writes in pieces gets on.
+const (
+	attempts = 5
+	pause    = 20 * time.Millisecond
+)
+
+// settle is for how long a file must have been left alone for an edit to be taken for
+// finished: an editor that does not rename empties the file first, and an empty file
+// means something, too.
+const settle = 300 * time.Millisecond
+
+// Read returns the regular file at path whole, of at most `most` bytes, and what it was
+// when it was read. Anything else than a regular file is an error, and opening it does not
+// wait, as that of a pipe would. Errors do not name the file, but for errors.Is they are
+// the system's.
+func Read(path string, most int64) (text []byte, info fs.FileInfo, err error) {
+	for i := range attempts {
+		if i > 0 {
+			time.Sleep(pause)
+		}
+		text, info, err = once(path, most)
+		if !errors.Is(err, errChanging) {
+			return text, info, err
+		}
+	}
+	return nil, nil, err
+}
+
+var errChanging = errors.New("is being written again and again")
+
+func once(path string, most int64) ([]byte, fs.FileInfo, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, bare(err)
+	}
+	defer f.Close()
+	before, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, nil, bare(err)
+	case before.IsDir():
+		return nil, nil, syscall.EISDIR
+	case !before.Mode().IsRegular():
+		return nil, nil, errors.New("is not a regular file")
+	}
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	switch {
+	case err != nil:
+		return nil, nil, bare(err)
+	case int64(len(text)) > most:
+		return nil, nil, fmt.Errorf("longer than %d bytes", most)
+	}
+	after, err := f.Stat()
+	if err != nil {
+		return nil, nil, bare(err)
+	}
+	if int64(len(text)) != after.Size() || !after.ModTime().Equal(before.ModTime()) {
+		return nil, nil, errChanging
+	}
+	return text, after, nil
+}
+
+// bare is an error without the operation and the file, which the caller names.
+func bare(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// Stamp tells whether a file is still the same. The zero Stamp is that of no file.
+type Stamp struct {
+	dev, ino uint64 // another file may have been renamed over it
+	size     int64
+	written  int64 // nanoseconds
+	changed  int64 // its mode, say; nanoseconds
+}
+
+// Look returns the Stamp of the file at path, behind links; zero if there is none.
+func Look(path string) Stamp {
+	var st syscall.Stat_t
+	if path == "" || syscall.Stat(path, &st) != nil {
+		return Stamp{}
+	}
+	return Stamp{dev: st.Dev, ino: st.Ino, size: st.Size, written: st.Mtim.Nano(), changed: st.Ctim.Nano()}
+}
+
+// Settled reports whether the file was left alone long enough before now to be read.
+// A time in the future says nothing and does not count.
+func (s Stamp) Settled(now time.Time) bool {
+	age := now.Sub(time.Unix(0, max(s.written, s.changed)))
+	return s == Stamp{} || age < 0 || age >= settle
+}
