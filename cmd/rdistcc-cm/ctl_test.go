@@ -296,7 +296,7 @@ func TestConfigWithOrigins(t *testing.T) {
 		t.Errorf("printed configuration with origins: %v", err)
 	}
 	s.env["RDISTCC_CONFIG"] = s.file("bad.yaml", "slots: 3\n")
-	s.want(101, "", `bad.yaml:1: unknown key "slots"; did you mean "local.slots"?`, "config")
+	s.want(101, "", `bad.yaml:1: unknown key "slots" (did you mean "local.slots"?)`, "config")
 
 	// A manager knows its flags.
 	s.manager(func(*ipc.Control) *ipc.Reply {

@@ -32,6 +32,7 @@ type Config struct {
 
 	path    string            // of the file, or empty
 	origins map[string]string // key: where its value came from; absent = default
+	entries []string          // of hosts, where each came from; nil = all from one place
 }
 
 // Discovery are the settings of finding hosts, and of being found.

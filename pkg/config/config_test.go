@@ -122,11 +122,11 @@ func TestValues(t *testing.T) {
 
 func TestErrorsNameLineAndKey(t *testing.T) {
 	tests := []struct{ text, want string }{
-		{"daemon:\n  jobs: 1\n  job: 2\n", `f:3: unknown key "daemon.job"; did you mean "daemon.jobs"?`},
-		{"deamon:\n  jobs: 1\n", `f:1: unknown key "deamon"; did you mean "daemon"?`},
-		{"jobs: 1\n", `f:1: unknown key "jobs"; did you mean "daemon.jobs"?`},
+		{"daemon:\n  jobs: 1\n  job: 2\n", `f:3: unknown key "daemon.job" (did you mean "daemon.jobs"?)`},
+		{"deamon:\n  jobs: 1\n", `f:1: unknown key "deamon" (did you mean "daemon"?)`},
+		{"jobs: 1\n", `f:1: unknown key "jobs" (did you mean "daemon.jobs"?)`},
 		{"qwertz: 1\n", `f:1: unknown key "qwertz"`},
-		{"limits:\n  io_timeout: 5m\n", `did you mean "limits.io-timeout"?`},
+		{"limits:\n  io_timeout: 5m\n", `(did you mean "limits.io-timeout"?)`},
 		{"daemon:\n  jobs: 1\n  jobs: 2\n", `f:3: "daemon.jobs" is already set in line 2`},
 		{"daemon:\n  jobs: many\n", `f:2: daemon.jobs: "many" is not a whole number`},
 		{"daemon:\n  jobs: [1]\n", `f:2: daemon.jobs: wants one value`},
@@ -156,13 +156,16 @@ func TestErrorsNameLineAndKey(t *testing.T) {
 		{"daemon:\n  listen: \"::1:7632\"\n", "is not ADDR:PORT"},
 		{"http:\n  daemon: \"127.0.0.1:x\"\n", "f:2: http.daemon"},
 		{"toolchains:\n  dirs: [bin]\n", "not an absolute path"},
-		{"hosts: [a:x]\n", `"a:x"`},
+		{"hosts: [a:x]\n", `f:1: hosts: "a:x": "x" is not a port; write HOST:PORT`},
+		{"hosts:\n- a\n- b,foo\n", `f:3: hosts: "b,foo": unknown option "foo"`},
+		{"fallbak:\n  allow: true\n", `f:1: unknown key "fallbak" (did you mean "fallback"?)`},
+		{"hosts: [a]\nlocal: x: y\n", "f:2: mapping values are not allowed"},
 		{"a: &x [1]\n", "unknown key"},
 		{"hosts: &x [a]\n", "anchors and aliases"},
 		{"hosts: [&x a, *x]\n", "anchors and aliases"},
 		{"daemon: &d\n  jobs: 1\n", "anchors and aliases"},
 		{"- a\n", "list of"},
-		{"[", "f: "},
+		{"[", "f:1: "},
 		{"hosts: [a]\n---\nhosts: [b]\n", "more than one yaml document"},
 		{"identity:\n  psk-file: /x\n", `unknown key "identity"`},
 	}
@@ -292,4 +295,26 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("error has several lines: %q", err)
 		}
 	})
+}
+
+// TestDiffering: what a reload takes, and what it leaves for a restart.
+func TestDiffering(t *testing.T) {
+	old, err := Parse("f", []byte("daemon: {jobs: 3}\nhosts: [a]\nlog:\n  file: /x\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Parse("f", []byte("# moved down\ndaemon: {jobs: 3}\nhosts: [a, b]\nbuffers: {slots: 3}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.Differing(old), []string{"hosts", "log.file", "buffers.slots"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("differing are %q, want %q", got, want)
+	}
+	c.Keep(old, "log.file", "buffers.slots")
+	if got := c.Differing(old); !reflect.DeepEqual(got, []string{"hosts"}) {
+		t.Errorf("beside those that were kept %q differ", got)
+	}
+	if c.Log.File != "/x" || c.Origin("log.file") != "f:4" || c.Buffers.Slots != 64 || c.Origin("buffers.slots") != "default" {
+		t.Errorf("kept were %+v of %s, %d of %s", c.Log, c.Origin("log.file"), c.Buffers.Slots, c.Origin("buffers.slots"))
+	}
 }

@@ -85,6 +85,12 @@ func (c *Config) section(file string, n *yaml.Node, prefix string, all []field) 
 			return at(v, "%s: %v", key, err)
 		}
 		c.origin(key, fmt.Sprintf("%s:%d", file, k.Line))
+		if key == "hosts" {
+			c.entries = nil
+			for _, item := range v.Content {
+				c.entries = append(c.entries, fmt.Sprintf("%s:%d", file, item.Line))
+			}
+		}
 	}
 	return nil
 }
@@ -102,6 +108,9 @@ func (c *Config) Set(key, where string, values ...string) error {
 		return &Error{where, err.Error()}
 	}
 	c.origin(key, where)
+	if key == "hosts" {
+		c.entries = nil
+	}
 	return nil
 }
 
@@ -191,7 +200,7 @@ func nearest(all []field, key string) string {
 	if best == "" {
 		return ""
 	}
-	return fmt.Sprintf("; did you mean %q?", best)
+	return fmt.Sprintf(" (did you mean %q?)", best)
 }
 
 // distance is Levenshtein's: insertions, deletions and changes of a byte.
@@ -230,4 +239,33 @@ func (c *Config) Settings() []Setting {
 		out = append(out, Setting{Key: f.key, Value: formatValue(f.v.Interface()), Origin: c.Origin(f.key)})
 	}
 	return out
+}
+
+// Differing lists the keys whose values are not those of old, in the order of
+// deploy/config.yaml.
+func (c *Config) Differing(old *Config) []string {
+	var keys []string
+	before := old.fields()
+	for i, f := range c.fields() {
+		if formatValue(f.v.Interface()) != formatValue(before[i].v.Interface()) {
+			keys = append(keys, f.key)
+		}
+	}
+	return keys
+}
+
+// Keep gives keys the values that they have in old, with what set them there.
+func (c *Config) Keep(old *Config, keys ...string) {
+	before := old.fields()
+	for i, f := range c.fields() {
+		if !slices.Contains(keys, f.key) {
+			continue
+		}
+		f.v.Set(before[i].v)
+		if o, ok := old.origins[f.key]; ok {
+			c.origin(f.key, o)
+		} else {
+			delete(c.origins, f.key)
+		}
+	}
 }

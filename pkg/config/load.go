@@ -86,7 +86,7 @@ func Parse(name string, text []byte) (*Config, error) {
 	case errors.Is(err, io.EOF):
 		return c, nil // empty, or comments alone
 	case err != nil:
-		return nil, &Error{name, yamlProblem(err)}
+		return nil, yamlError(name, err)
 	}
 	if err := dec.Decode(&next); !errors.Is(err, io.EOF) {
 		return nil, &Error{name, "holds more than one yaml document"}
@@ -101,8 +101,13 @@ func Parse(name string, text []byte) (*Config, error) {
 	return c, nil
 }
 
-// yamlProblem makes the library's message one line without its name.
-func yamlProblem(err error) string {
-	s := strings.TrimPrefix(err.Error(), "yaml: ")
-	return strings.Join(strings.Fields(s), " ")
+// yamlError is the library's error as ours: one line, which begins with file and line.
+func yamlError(name string, err error) error {
+	problem := strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")
+	if rest, ok := strings.CutPrefix(problem, "line "); ok {
+		if line, rest, ok := strings.Cut(rest, ": "); ok {
+			name, problem = name+":"+line, rest
+		}
+	}
+	return &Error{name, problem}
 }

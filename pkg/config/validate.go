@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -15,11 +16,13 @@ import (
 // Validate checks values against each other and against what makes sense. Its
 // errors name the key and what set it.
 func (c *Config) Validate() error {
+	if err := c.checkHosts(); err != nil {
+		return err
+	}
 	checks := []struct {
 		key string
 		err error
 	}{
-		{"hosts", hosts(c.Hosts)},
 		{"discovery.interval", within(c.Discovery.Interval, time.Second, time.Hour)},
 		{"discovery.timeout", within(c.Discovery.Timeout, 10*time.Millisecond, time.Minute)},
 		{"local.slots", between(c.Local.Slots, 0, 10000)},
@@ -135,9 +138,35 @@ func memoryLimit(s Size) error {
 	return sized(s, 64*MiB, 1024*GiB)
 }
 
-func hosts(entries []string) error {
-	_, err := hostlist.ParseEntries(entries)
-	return err
+// checkHosts names the line of the entry that cannot be used.
+func (c *Config) checkHosts() error {
+	bad := func(where string, err error) error {
+		var e *hostlist.Error
+		if !errors.As(err, &e) {
+			return &Error{where, "hosts: " + err.Error()}
+		}
+		problem := e.Problem
+		if e.Entry != "" {
+			problem = fmt.Sprintf("%q: %s", e.Entry, problem)
+		}
+		if e.Remedy != "" {
+			problem += "; " + e.Remedy
+		}
+		return &Error{where, "hosts: " + problem}
+	}
+	for i, entry := range c.Hosts {
+		if _, err := hostlist.ParseEntries([]string{entry}); err != nil {
+			where := c.Origin("hosts")
+			if i < len(c.entries) {
+				where = c.entries[i]
+			}
+			return bad(where, err)
+		}
+	}
+	if _, err := hostlist.ParseEntries(c.Hosts); err != nil { // too many of them
+		return bad(c.Origin("hosts"), err)
+	}
+	return nil
 }
 
 func provider(p string) error {
