@@ -24,14 +24,16 @@ type ctl struct {
 
 // exitError ends a subcommand with one of rdistcc's own exit codes and a line.
 type exitError struct {
-	code int
-	line string
+	code  int
+	line  string
+	cause error // nil: the line is all there is
 }
 
 func (e *exitError) Error() string { return e.line }
+func (e *exitError) Unwrap() error { return e.cause }
 
 func failf(code int, format string, args ...any) error {
-	return &exitError{code, fmt.Sprintf(format, args...)}
+	return &exitError{code: code, line: fmt.Sprintf(format, args...)}
 }
 
 // runCtl runs a subcommand of rdistcc and returns the exit status.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,8 +22,12 @@ func (c *ctl) list() (list hostlist.List, where string, err error) {
 	if where == "" && err == nil {
 		list, where, err = c.ownList()
 	}
-	if err != nil {
-		return list, where, failf(ipc.ExitHostList, "%v", err)
+	var setting *config.Error
+	switch {
+	case errors.As(err, &setting):
+		return list, where, &exitError{code: ipc.ExitArguments, line: err.Error(), cause: err}
+	case err != nil:
+		return list, where, &exitError{code: ipc.ExitHostList, line: err.Error(), cause: err}
 	}
 	return list, where, nil
 }
@@ -142,20 +147,21 @@ func (c *ctl) showHostsCommand() *cobra.Command {
 		Args:   cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			list, _, err := c.list()
-			if err != nil {
+			var bad *hostlist.Error
+			if err != nil && !(errors.As(err, &bad) && bad.Distcc) {
 				return err
 			}
+			if list.Randomize {
+				rand.Shuffle(len(list.Words), func(i, j int) { list.Words[i], list.Words[j] = list.Words[j], list.Words[i] })
+			}
 			var b strings.Builder
-			if list.Share > 0 {
-				fmt.Fprintf(&b, "localhost/%d\n", list.Share)
+			for _, w := range list.Words {
+				fmt.Fprintln(&b, w)
 			}
-			for _, h := range list.Hosts {
-				fmt.Fprintln(&b, h.Text)
+			if perr := c.print([]byte(b.String())); perr != nil {
+				return perr
 			}
-			for i := range list.Sources {
-				fmt.Fprintln(&b, list.Sources[i].Text)
-			}
-			return c.print([]byte(b.String()))
+			return err
 		},
 	}
 }

@@ -32,7 +32,7 @@ func (c *ctl) ask(v any, words ...string) ([]byte, error) {
 		return nil, failf(ipc.ExitProtocol, "%s: %v", path, err)
 	}
 	if reply.Code != 0 {
-		return nil, &exitError{int(reply.Code), string(reply.Data)}
+		return nil, &exitError{code: int(reply.Code), line: string(reply.Data)}
 	}
 	if v != nil {
 		if err := json.Unmarshal(reply.Data, v); err != nil {

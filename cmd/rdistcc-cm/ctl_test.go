@@ -118,12 +118,38 @@ func TestWithoutManager(t *testing.T) {
 	if out := s.want(0, "hosts of RDISTCC_HOSTS", "", "hosts"); !strings.Contains(out, "[::1]:8000") || !strings.Contains(out, "mdns+/4 ") || strings.Contains(out, "old") {
 		t.Errorf("hosts are\n%s", out)
 	}
-	s.want(0, "localhost/3\nbuild7/8\n[::1]:8000,zstd\nold,down\nmdns+/4\n", "", "--show-hosts")
+	s.want(0, "build7/8\n[::1]:8000,zstd\nold,down\nmdns+/4\nlocalhost/3\n", "", "--show-hosts")
 	s.want(0, "15\n", "", "-j") // 8 + 4 assumed + 3
 	s.env["RDISTCC_HOSTS"] = "build7:x"
 	for _, cmd := range []string{"hosts", "--show-hosts", "-j"} {
 		s.want(106, "", `rdistcc: host list RDISTCC_HOSTS: "build7:x"`, cmd)
 	}
+	// What distcc takes and rdistcc does not is shown as distcc shows it, with our word for it.
+	s.env["RDISTCC_HOSTS"] = "localhost joe@build7/3,lzo # home\nlocalhost/2 --localslots=3"
+	s.want(106, "localhost\njoe@build7/3,lzo\nlocalhost/2\n", `host list RDISTCC_HOSTS line 1: "joe@build7/3,lzo": hosts behind ssh`, "--show-hosts")
+	s.env["RDISTCC_HOSTS"] = "--randomize a b c d e f g h"
+	out := strings.Fields(s.want(0, "", "", "--show-hosts"))
+	if slices.Sort(out); strings.Join(out, " ") != "a b c d e f g h" {
+		t.Errorf("in random order: %q", out)
+	}
+}
+
+// TestListsThatAreNone: each is one line that names the file and the line in it.
+func TestListsThatAreNone(t *testing.T) {
+	s := newShell(t)
+	list := s.file(".config/rdistcc/hosts", "a\n# b\nc,zst\n")
+	s.want(106, "", "rdistcc: host list "+list+`:3: "c,zst": unknown option "zst"; known are zstd, plain, down; lzo, cpp and auth are ignored`+"\n", "hosts")
+	cfg := s.file(".config/rdistcc/config.yaml", "fallback:\n  allow: true\nhosts: [a,\n  'b:x']\n")
+	for _, cmd := range []string{"hosts", "--show-hosts", "-j", "config"} {
+		s.want(101, "", "rdistcc: "+cfg+`:4: hosts: "b:x": "x" is not a port`, cmd)
+	}
+	if err := os.Remove(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(cfg, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.want(101, "", "rdistcc: "+cfg+": is a directory\n", "hosts")
 }
 
 func TestOwnListInItsOrder(t *testing.T) {

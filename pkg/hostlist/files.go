@@ -1,6 +1,9 @@
 package hostlist
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // File is a place where a host list may stand.
 type File struct {
@@ -10,7 +13,8 @@ type File struct {
 
 // Files are the places to look at, the first that exists decides; there is no
 // merging. dir is RDISTCC_DIR, or empty; getenv is asked for HOME,
-// XDG_CONFIG_HOME and DISTCC_DIR.
+// XDG_CONFIG_HOME and DISTCC_DIR. As for distcc, with DISTCC_DIR the home directory's
+// list is not looked at.
 func Files(dir string, getenv func(string) string) []File {
 	home := getenv("HOME")
 	var files []File
@@ -65,12 +69,21 @@ func FromEnv(lookup func(string) (string, bool)) (list List, where string, err e
 	return List{}, "", nil
 }
 
-// at adds the place to an error of parse.
+// at adds the place to an error of parse: a variable's name, or a file's and the line,
+// as FILE:LINE.
 func at(where string, err error) error {
-	if e, ok := err.(*Error); ok && e != nil {
-		c := *e
-		c.Where = strings.TrimSpace(where + " " + e.Where)
-		return &c
+	e, ok := err.(*Error)
+	if !ok || e == nil {
+		return err
 	}
-	return err
+	c := *e
+	switch {
+	case c.line == 0:
+		c.Where = where
+	case strings.HasPrefix(where, "/"):
+		c.Where = where + ":" + strconv.Itoa(c.line)
+	default:
+		c.Where = where + " line " + strconv.Itoa(c.line)
+	}
+	return &c
 }

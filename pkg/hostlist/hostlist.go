@@ -76,6 +76,9 @@ type List struct {
 	LocalCPP  int      // --localslots_cpp: preprocessors at a time; 0 = not given
 	Randomize bool
 	Notes     []string // what was left out, one line each, for a person
+	// Words are the entries as typed, in their order, but switches: what distcc's
+	// --show-hosts prints. A list that cannot be used has them, too.
+	Words []string
 }
 
 // Slots is the sum of the slots that the list names, where a host without a
@@ -107,17 +110,23 @@ func (l List) Usable() int {
 
 // Error is a list that cannot be used: exit status 106 where one is needed.
 type Error struct {
-	Where   string // variable or file, and the line
+	Where   string // variable, or file and line
 	Entry   string // as typed
 	Problem string
 	Remedy  string
+	Distcc  bool // for distcc the entry is right
+
+	line int // of the text; 0 = it has just one
 }
 
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("host list")
-	if e.Where != "" {
+	switch {
+	case e.Where != "":
 		b.WriteString(" " + e.Where)
+	case e.line > 0:
+		fmt.Fprintf(&b, " line %d", e.line)
 	}
 	if e.Entry != "" {
 		fmt.Fprintf(&b, ": %q", e.Entry)
@@ -147,18 +156,29 @@ func parse(text string, foreign bool) (List, error) {
 		return List{}, &Error{Problem: fmt.Sprintf("longer than %d bytes", MaxText), Remedy: "is this the right file?"}
 	}
 	p := parser{foreign: foreign, seen: make(map[string]int)}
+	var words []string
+	var bad *Error // the first
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		for _, entry := range strings.Fields(line) {
-			if err := p.entry(entry); err != nil {
-				err.Entry = clip(entry)
+			if !strings.HasPrefix(entry, "--") && !p.leftOut(entry) {
+				words = append(words, entry)
+			}
+			if bad != nil {
+				continue
+			}
+			if bad = p.entry(entry); bad != nil {
+				bad.Entry = clip(entry)
 				if i > 0 || strings.Contains(text, "\n") {
-					err.Where = "line " + strconv.Itoa(i+1)
+					bad.line = i + 1
 				}
-				return List{}, err
 			}
 		}
 	}
+	if bad != nil {
+		return List{Words: words}, bad
+	}
+	p.list.Words = words
 	return p.list, nil
 }
 
@@ -171,6 +191,9 @@ func clip(s string) string {
 	return s
 }
 
+// leftOut says that an entry of distcc's own file is none of ours.
+func (p *parser) leftOut(s string) bool { return p.foreign && (s == "+zeroconf" || s == "127.0.0.1") }
+
 type parser struct {
 	list    List
 	foreign bool
@@ -179,13 +202,13 @@ type parser struct {
 
 func (p *parser) entry(s string) *Error {
 	switch {
-	case p.foreign && (s == "+zeroconf" || s == "127.0.0.1"):
+	case p.leftOut(s):
 		p.list.Notes = append(p.list.Notes, s+" of distcc's host file is left out; for rdistcc name hosts in a list of its own")
 		return nil
 	case strings.HasPrefix(s, "--"):
 		return p.flag(s)
 	case strings.HasPrefix(s, "+"):
-		return &Error{Problem: "finding hosts by zeroconf is distcc's own", Remedy: "write mdns+ for daemons that announce themselves, or name the hosts, as in build7:7632/8"}
+		return &Error{Distcc: s == "+zeroconf", Problem: "finding hosts by zeroconf is distcc's own", Remedy: "write mdns+ for daemons that announce themselves, or name the hosts, as in build7:7632/8"}
 	}
 	if err, ok := p.source(s); ok {
 		return err
@@ -195,7 +218,7 @@ func (p *parser) entry(s string) *Error {
 		if i := strings.IndexAny(name, ":/,"); i >= 0 {
 			name = name[:i]
 		}
-		return &Error{Problem: "hosts behind ssh are not supported", Remedy: fmt.Sprintf("run rdistccd there and write %q, or forward a port to it", name)}
+		return &Error{Distcc: true, Problem: "hosts behind ssh are not supported", Remedy: fmt.Sprintf("run rdistccd there and write %q, or forward a port to it", name)}
 	}
 	return p.host(s)
 }
@@ -222,7 +245,7 @@ func (p *parser) flag(s string) *Error {
 		p.list.Randomize = true
 		return nil
 	}
-	return &Error{Problem: "unknown switch", Remedy: "known are --localslots=N, --localslots_cpp=N, --randomize"}
+	return &Error{Problem: fmt.Sprintf("unknown option %q", clip(name)), Remedy: "known are --localslots=N, --localslots_cpp=N, --randomize"}
 }
 
 func (p *parser) host(s string) *Error {

@@ -106,7 +106,7 @@ func TestErrorsNameEntryAndRemedy(t *testing.T) {
 		{"@build7", "@build7", `write "build7"`},
 		{"me@build7/4:/usr/bin/distccd", "me@build7/4:/usr/bin/distccd", "ssh"},
 		{"+zeroconf", "+zeroconf", "name the hosts"},
-		{"--randomise", "--randomise", "unknown switch"},
+		{"--randomise", "--randomise", `unknown option "--randomise"`},
 		{"--randomize=1", "--randomize=1", "no value"},
 		{"--localslots", "--localslots", "--localslots=N"},
 		{"--localslots_cpp=0", "--localslots_cpp=0", "--localslots_cpp=N"},
@@ -215,8 +215,8 @@ func TestFirstFileThatExistsDecides(t *testing.T) {
 		t.Errorf("error is %v, want it to name /bad", err)
 	}
 	content["/b"] = "x\ny:z\n"
-	if _, _, err = FromFiles([]File{{Path: "/b"}}, read); err == nil || !strings.Contains(err.Error(), "/b line 2") {
-		t.Errorf("error is %v, want it to name /b line 2", err)
+	if _, _, err = FromFiles([]File{{Path: "/b"}}, read); err == nil || !strings.Contains(err.Error(), "host list /b:2: ") {
+		t.Errorf("error is %v, want it to name /b:2", err)
 	}
 }
 
@@ -248,4 +248,33 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestWords: what --show-hosts prints, as distcc 3.4 does for the same lists.
+func TestWords(t *testing.T) {
+	for _, tt := range []struct {
+		text    string
+		words   []string
+		refused bool
+	}{
+		{"localhost localhost/3 127.0.0.1", []string{"localhost", "localhost/3", "127.0.0.1"}, false},
+		{"--randomize a,down b:3632/4,lzo,cpp --localslots=3 [::1]:33/2 a/2:99", []string{"a,down", "b:3632/4,lzo,cpp", "[::1]:33/2", "a/2:99"}, false},
+		{"a # b\n \tc a a:7632\r\n#d\n", []string{"a", "c", "a", "a:7632"}, false},
+		{"joe@a/3:/bin/distccd,lzo b", []string{"joe@a/3:/bin/distccd,lzo", "b"}, true},
+		{"+zeroconf b", []string{"+zeroconf", "b"}, true},
+		{"mdns+ file+/x", []string{"mdns+", "file+/x"}, false},
+	} {
+		l, err := Parse(tt.text)
+		var e *Error
+		if !reflect.DeepEqual(l.Words, tt.words) || errors.As(err, &e) != tt.refused || tt.refused && !e.Distcc {
+			t.Errorf("Parse(%q): words %q, %v; want %q", tt.text, l.Words, err, tt.words)
+		}
+	}
+	if l, _ := parse("127.0.0.1 a", true); !reflect.DeepEqual(l.Words, []string{"a"}) {
+		t.Errorf("of distcc's file: %q", l.Words)
+	}
+	var e *Error
+	if _, err := Parse("a:x"); !errors.As(err, &e) || e.Distcc {
+		t.Errorf("a port that is none: %v", err)
+	}
 }
