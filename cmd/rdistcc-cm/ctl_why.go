@@ -180,6 +180,7 @@ var reasons = map[string]string{
 	"local-share":             "this machine does its part (localhost/N), or was expected to be done earlier than any host",
 	"diagnostics":             "the compiler printed something that a host might have put otherwise",
 	"too-big":                 "source or result is larger than the buffers (buffers in config.yaml)",
+	"host-list":               "the host list cannot be understood; rdistcc hosts says where",
 	"no-hosts":                "no hosts are configured; set RDISTCC_HOSTS",
 	"refused:toolchain":       "no host has this very compiler; install the same packages there",
 	"refused:full":            "every host is busy with other builds",

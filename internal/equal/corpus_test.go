@@ -202,4 +202,4 @@ func (c testCase) misplaced(report []string) (wrong []string) {
 }
 
 // trouble is the reasons that are none by rule, and that tell of a fault here.
-var trouble = []string{"no-hosts", "no-slot", "host-lost", "timeout", "refused:policy", "refused:full", "refused:draining", "denied", "manager"}
+var trouble = []string{"no-hosts", "host-list", "no-slot", "host-lost", "timeout", "refused:policy", "refused:full", "refused:draining", "denied", "manager"}

@@ -175,7 +175,7 @@ func TestWrongHostLists(t *testing.T) {
 	} {
 		env := []string{"RDISTCC_HOSTS=" + list}
 		o := s.run(env, "gcc", "-c", "hello.c")
-		if o.status != 0 || o.report != "local:no-hosts" {
+		if o.status != 0 || o.report != "local:host-list" {
 			t.Errorf("%.40q: %+v, want it compiled here", list, o)
 		}
 		s.oneLine(o.stderr, "rdistcc: [ -~]{1,400}"+names+"[ -~]*; compiled here")

@@ -259,7 +259,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 func (c *client) prepare() *ipc.GoLocal {
 	c.list = c.m.listOf(c.lease.Hosts)
 	if c.list.err != nil {
-		return &ipc.GoLocal{Reason: "no-hosts", Trouble: true, Code: ipc.ExitHostList, Detail: c.list.err.Error()}
+		return &ipc.GoLocal{Reason: "host-list", Trouble: true, Code: ipc.ExitHostList, Detail: c.list.err.Error()}
 	}
 	if c.lease.Mode == ipc.ModeLocal {
 		return &ipc.GoLocal{Reason: "mode"}

@@ -195,8 +195,12 @@ func TestBuildsAreToldOnce(t *testing.T) {
 func TestBadHostList(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.NoFallback = true })
 	no := r.goLocal("user@host", "int x;")
-	if no.Reason != "no-hosts" || !no.Trouble || !no.NoFallback || no.Code != ipc.ExitHostList || !strings.Contains(no.Detail, "ssh") {
+	if no.Reason != "host-list" || !no.Trouble || !no.NoFallback || no.Code != ipc.ExitHostList || !strings.Contains(no.Detail, "ssh") {
 		t.Errorf("answer %+v, want trouble with exit code 106 that names ssh", no)
+	}
+	eventually(t, "the job to be counted", func() bool { return len(r.m.Status().Jobs) == 1 })
+	if s := r.m.Status(); s.NoHosts != 0 || s.Jobs[0].Reason != "host-list" {
+		t.Errorf("counted as %+v, %d without hosts", s.Jobs, s.NoHosts)
 	}
 	r.idle()
 }

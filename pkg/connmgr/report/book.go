@@ -86,7 +86,7 @@ func (b *Book) Recent() (list []JobRecord) {
 var reasonWords = map[string]bool{
 	"link": true, "preprocess": true, "dependencies-only": true, "query": true, "no-source": true,
 	"stdin": true, "assembler": true, "probe": true, "unknown-option": true, "not-reproducible": true,
-	"local-share": true, "mode": true, "no-hosts": true, "no-slot": true, "too-big": true,
+	"local-share": true, "mode": true, "host-list": true, "no-hosts": true, "no-slot": true, "too-big": true,
 	"diagnostics": true, "host-lost": true, "timeout": true, "refused": true, "denied": true, "manager": true,
 }
 
