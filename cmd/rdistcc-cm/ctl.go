@@ -88,7 +88,7 @@ func (c *ctl) command() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	root.AddCommand(c.statusCommand(), c.hostsCommand(), c.configCommand(), c.stopCommand(), c.linksCommand(),
-		c.statsCommand(), c.whyCommand(), c.drainCommand(), c.undrainCommand(), c.doctorCommand(), c.topCommand(),
+		c.statsCommand(), c.whyCommand(), c.reloadCommand(), c.drainCommand(), c.undrainCommand(), c.doctorCommand(), c.topCommand(),
 		c.certsCommand(), c.completionCommand(), c.slotsCommand(), c.showHostsCommand())
 	return root
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -293,6 +294,12 @@ func (d *doctor) managerLine(f *findings) {
 		f.fail("manager", err.Error(), "rdistcc stop, or end the process that serves the socket; the next compile starts another one")
 	case s.Version != version:
 		f.warn("manager", fmt.Sprintf("process %d is of version %s, this is %s", s.PID, s.Version, version), "rdistcc stop: the next compile starts this version")
+	case len(settingNotes(&s)) > 0:
+		remedy := "rdistcc stop: the next compile starts one with the new settings"
+		if s.ListError != "" || s.Config.Error != "" {
+			remedy = "correct the file: the connection manager takes it within seconds"
+		}
+		f.warn("manager", fmt.Sprintf("process %d: %s", s.PID, strings.Join(settingNotes(&s), "; ")), remedy)
 	default:
 		f.ok("manager", "%s, process %d, up %s", s.Version, s.PID, age(time.Since(s.Since)))
 	}

@@ -64,11 +64,11 @@ func statusText(s *report.Status, now time.Time) []byte {
 		b.WriteString("; " + w)
 	}
 	b.WriteString("\n")
-	switch {
-	case s.ListError != "":
-		fmt.Fprintf(&b, "its host list cannot be used: %s\n", s.ListError)
-	case s.ListFrom != "":
+	if s.ListFrom != "" && (s.ListError == "" || s.ListKept) {
 		fmt.Fprintf(&b, "host list of its own: %s\n", s.ListFrom)
+	}
+	for _, note := range settingNotes(s) {
+		b.WriteString(note + "\n")
 	}
 	b.WriteString("\n")
 	if len(s.Hosts) > 0 {
@@ -93,6 +93,25 @@ func statusText(s *report.Status, now time.Time) []byte {
 		}
 	}
 	return b.Bytes()
+}
+
+// settingNotes are what is wrong with a manager's settings and its list, a line each.
+func settingNotes(s *report.Status) (notes []string) {
+	if c := s.Config; c != nil {
+		if c.Error != "" {
+			notes = append(notes, "its configuration was edited and cannot be used, so the one before stays in force: "+c.Error)
+		}
+		if len(c.Restart) > 0 {
+			notes = append(notes, "its configuration was edited, and takes a restart (rdistcc stop) for "+strings.Join(c.Restart, ", "))
+		}
+	}
+	switch {
+	case s.ListError != "" && s.ListKept:
+		notes = append(notes, "its host list was edited and cannot be used, so the one before stays in force: "+s.ListError)
+	case s.ListError != "":
+		notes = append(notes, "its host list cannot be used: "+s.ListError)
+	}
+	return notes
 }
 
 // offList are drained hosts that s does not show otherwise.

@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"io/fs"
-	"os"
+	"log/slog"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/config"
@@ -13,29 +15,24 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/textfile"
 )
 
-// lookEvery is how often the files of a host list are looked at.
+// lookEvery is how often the files of a host list, and the configuration, are looked at.
 const lookEvery = time.Second
 
 // hostSource gives the manager's own host list: that of --hosts or the
 // configuration, else of the first file that exists, read again when it changes.
 type hostSource struct {
 	files []hostlist.File
+	log   *slog.Logger
 
 	mu     sync.Mutex
 	fixed  bool // list is of the flag or the configuration
 	list   connmgr.HostList
 	looked time.Time
-	seen   []stamp // of files, when list was read
+	seen   []textfile.Stamp // of files, when list was read; nil: it was not
 }
 
-// stamp tells whether a file is still the same; zero: there is none.
-type stamp struct {
-	changed time.Time
-	size    int64
-}
-
-func newHostSource(c *config.Config, getenv func(string) string) *hostSource {
-	s := &hostSource{files: hostlist.Files(getenv("RDISTCC_DIR"), getenv)}
+func newHostSource(c *config.Config, getenv func(string) string, log *slog.Logger) *hostSource {
+	s := &hostSource{files: hostlist.Files(getenv("RDISTCC_DIR"), getenv), log: log}
 	s.configure(c)
 	return s
 }
@@ -44,35 +41,55 @@ func newHostSource(c *config.Config, getenv func(string) string) *hostSource {
 func (s *hostSource) configure(c *config.Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fixed, s.seen, s.looked = len(c.Hosts) > 0, nil, time.Time{}
-	if !s.fixed {
+	if len(c.Hosts) > 0 {
+		list, err := hostlist.ParseEntries(c.Hosts)
+		s.fixed, s.list = true, connmgr.HostList{List: list, Where: c.Origin("hosts"), Err: err}
 		return
 	}
-	list, err := hostlist.ParseEntries(c.Hosts)
-	s.list = connmgr.HostList{List: list, Where: c.Origin("hosts"), Err: err}
+	if s.fixed {
+		s.list, s.seen = connmgr.HostList{}, nil
+	}
+	s.fixed, s.looked = false, time.Time{}
 }
 
-// get is the list of now.
+// look is what the files are known by.
+func (s *hostSource) look() []textfile.Stamp {
+	stamps := make([]textfile.Stamp, len(s.files))
+	for i, f := range s.files {
+		stamps[i] = textfile.Look(f.Path)
+	}
+	return stamps
+}
+
+// get is the list of now. One that was edited to something that cannot be used stays
+// what it was.
 func (s *hostSource) get() connmgr.HostList {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fixed || time.Since(s.looked) < lookEvery {
 		return s.list
 	}
-	s.looked = time.Now()
-	seen := make([]stamp, len(s.files))
-	same := len(s.seen) == len(seen)
-	for i, f := range s.files {
-		if st, err := os.Stat(f.Path); err == nil {
-			seen[i] = stamp{st.ModTime(), st.Size()}
-		}
-		same = same && seen[i] == s.seen[i]
+	seen := s.look()
+	if s.seen != nil && !slices.Equal(seen, s.seen) {
+		seen = textfile.Settled(s.look, slices.Equal)
 	}
-	if same {
+	s.looked = time.Now()
+	if s.seen != nil && slices.Equal(seen, s.seen) {
 		return s.list
 	}
+	first := s.seen == nil
 	s.seen = seen
 	list, where, err := hostlist.FromFiles(s.files, readFile)
+	switch {
+	case err != nil && !first && s.list.Err == nil:
+		s.log.Error("host list stays as it is", "err", err)
+		s.list.Stale = err
+		return s.list
+	case err != nil:
+		s.log.Error("host list", "err", err)
+	case !first:
+		s.log.Info("host list has changed", "file", where, "hosts", len(list.Hosts), "sources", len(list.Sources))
+	}
 	s.list = connmgr.HostList{List: list, Where: where, Err: err}
 	return s.list
 }
@@ -80,7 +97,7 @@ func (s *hostSource) get() connmgr.HostList {
 // readFile is how the files of a host list are read.
 func readFile(path string) (content []byte, exists bool, err error) {
 	content, _, err = textfile.Read(path, hostlist.MaxText)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) { // below /dev/null, say
 		return nil, false, nil
 	}
 	return content, true, err

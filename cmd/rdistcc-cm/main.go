@@ -118,7 +118,7 @@ func rootCommand() *cobra.Command {
 		default:
 			return usageError{fmt.Errorf("--replace=%s: there are any and older", *replace)}
 		}
-		return serve(load, *replace)
+		return serve(load, *path, *replace)
 	}
 	return c
 }

@@ -58,9 +58,7 @@ func pageOf(s *report.Status, sums *report.Stats, name string) telemetry.Page {
 		},
 		Tables: []telemetry.Table{hostTable(s), countTable(s.Jobs, all), phaseTable(sums), jobTable(s)},
 	}
-	if s.ListError != "" {
-		p.Notes = append(p.Notes, s.ListError)
-	}
+	p.Notes = append(p.Notes, settingNotes(s)...)
 	if len(s.Drained) > 0 {
 		p.Notes = append(p.Notes, "drained by hand: "+strings.Join(s.Drained, ", "))
 	}

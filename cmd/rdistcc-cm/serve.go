@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/config"
 	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/discover"
 	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -30,28 +32,28 @@ const soon = 14 * 24 * time.Hour
 
 // daemon is a running connection manager.
 type daemon struct {
-	load   func() (*config.Config, error)
-	cfg    *config.Config
-	log    *telemetry.Log
-	notify telemetry.Notifier
-	hosts  *hostSource
-	id     *identity.Identity
-	m      *connmgr.Manager
-	web    atomic.Pointer[telemetry.Server] // nil: none, or not any more
+	load       func() (*config.Config, error)
+	configFile string // that --config names; empty: the one that is there
+	log        *telemetry.Log
+	notify     telemetry.Notifier
+	hosts      *hostSource
+	id         *identity.Identity
+	m          *connmgr.Manager
+	web        atomic.Pointer[telemetry.Server] // nil: none, or not any more
 
-	replace  string                           // which manager this one may replace: replaceOlder, replaceAny; empty: none
-	settings atomic.Pointer[[]config.Setting] // in force, for who asks
-}
+	replace   string // which manager this one may replace: replaceOlder, replaceAny; empty: none
+	byWrapper bool   // it was started by one
 
-// publish shows the settings of cfg to who asks.
-func (d *daemon) publish(cfg *config.Config) {
-	s := cfg.Settings()
-	d.settings.Store(&s)
+	reloading sync.Mutex                  // one reload at a time
+	cfg       *config.Config              // in force; guarded by reloading, once it serves
+	seen      configLook                  // of the file that was read last; guarded by reloading
+	current   atomic.Pointer[configState] // for who asks
 }
 
 // serve runs the connection manager until it is told to stop, or idle.
-func serve(load func() (*config.Config, error), replace string) (err error) {
-	d := &daemon{load: load, replace: replace, notify: telemetry.NewNotifier(os.Getenv("NOTIFY_SOCKET"))}
+func serve(load func() (*config.Config, error), file, replace string) (err error) {
+	d := &daemon{load: load, configFile: file, replace: replace, notify: telemetry.NewNotifier(os.Getenv("NOTIFY_SOCKET")), byWrapper: os.Getenv("RDISTCC_READY_FD") != ""}
+	d.seen = d.lookAtConfig()
 	if d.cfg, err = load(); err != nil {
 		return err
 	}
@@ -98,9 +100,9 @@ func serve(load func() (*config.Config, error), replace string) (err error) {
 	defer dev.Close()
 	registry := telemetry.NewRegistry()
 	registry.MustRegister(telemetry.NewIWARPCollector(dev.Stats), telemetry.NewExpiryCollector("rdistcc_cm", d.id.Expires))
-	d.publish(d.cfg)
-	d.hosts = newHostSource(d.cfg, os.Getenv)
-	o := options(d.cfg)
+	d.publish(nil, nil)
+	d.hosts = newHostSource(d.cfg, os.Getenv, d.log.Logger)
+	o := d.options(d.cfg)
 	o.Cores = fewThreads()
 	o.Key = d.id.Key
 	o.Device, o.Log, o.Registry, o.Version = dev, d.log.Logger, registry, version
@@ -115,7 +117,11 @@ func serve(load func() (*config.Config, error), replace string) (err error) {
 	o.Drains = filepath.Join(ipc.StateDir(os.Getenv), "cm.drained")
 	o.AnyUser = listener.Group
 	o.Replaced = func() { d.closeWeb() } // its address is the successor's
-	o.Control = map[string]func() (any, error){"config": func() (any, error) { return d.settings.Load(), nil }}
+	o.Config = func() *report.Configuration { return &d.state().Configuration }
+	o.Control = map[string]func() (any, error){
+		"config": func() (any, error) { return d.state().settings, nil },
+		"reload": func() (any, error) { return d.reload("asked by rdistcc reload"), nil },
+	}
 	if d.m, err = connmgr.New(o); err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -227,6 +233,8 @@ func (d *daemon) run(l *connmgr.Listener, begun func() error) error {
 	}
 	d.tellReady()
 
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
 	told := false          // to stop, by a signal
 	var drained chan error // while draining
 	for {
@@ -241,10 +249,12 @@ func (d *daemon) run(l *connmgr.Listener, begun func() error) error {
 			go func() { drained <- d.m.Drain(context.Background()) }() // ends with Close at the latest
 		case <-drained:
 			return nil
+		case <-look.C:
+			d.follow()
 		case s := <-signals:
 			switch {
 			case s == syscall.SIGHUP:
-				d.reload()
+				d.reload("SIGHUP")
 			case told || served == nil:
 				d.log.Warn("connection manager stops at once", "signal", s)
 				if served != nil {
@@ -284,39 +294,13 @@ func (d *daemon) say(err error) {
 	}
 }
 
-// reload reads settings and files again. Hosts and the log follow at once; what
-// is fixed at the start stays, and is named.
-func (d *daemon) reload() {
-	d.say(d.notify.Reloading())
-	defer func() { d.say(d.notify.Ready("serving")) }()
-	cfg, err := d.load()
-	if err != nil {
-		d.log.Error("reload: settings stay as they are", "err", err)
-		return
-	}
-	if err := d.log.SetLevel(cfg.Log.Level); err != nil {
-		d.log.Error("reload", "err", err)
-	}
-	if err := d.log.Reopen(); err != nil {
-		d.log.Error("reload: reopen the log", "err", err)
-	}
-	if err := d.id.Reload(); err != nil {
-		d.log.Error("reload: certificates and keys stay as they are", "err", err)
-	}
-	if cfg.Auth != d.cfg.Auth {
-		d.log.Warn("reload: takes a restart", "setting", "auth")
-	}
-	d.hosts.configure(cfg)
-	d.log.Info("reloaded", "config", cfg.Path())
-	d.publish(cfg)
-}
-
 // options are the manager's as the settings have them.
-func options(c *config.Config) connmgr.Options {
+func (d *daemon) options(c *config.Config) connmgr.Options {
 	name, err := os.Hostname()
 	if err != nil {
 		name = fmt.Sprintf("uid %d", os.Getuid())
 	}
+	live := d.live(c)
 	return connmgr.Options{
 		Name:          name,
 		Slots:         c.Buffers.Slots,
@@ -326,33 +310,33 @@ func options(c *config.Config) connmgr.Options {
 		Result:        int64(c.Buffers.Result),
 		Large:         int64(c.Buffers.Large),
 		Prefault:      int64(c.Buffers.Prefault),
-		Preprocessors: c.Local.Preprocess,
-		LocalJobs:     c.Local.Slots,
-		LocalShare:    c.Local.Share,
+		Preprocessors: live.Preprocessors,
+		LocalJobs:     live.LocalJobs,
+		LocalShare:    live.LocalShare,
 		MaxWrappers:   c.Limits.Wrappers,
-		NoFallback:    !c.Fallback.Allow,
+		NoFallback:    live.NoFallback,
 		Patience:      c.Fallback.Patience,
-		Fast:          c.Diagnostics == "fast",
-		Attempts:      c.Fallback.Attempts,
-		IOTimeout:     c.Limits.IOTimeout,
+		Fast:          live.Fast,
+		Attempts:      live.Attempts,
+		IOTimeout:     live.IOTimeout,
 		DialTimeout:   c.Limits.ConnectTimeout,
 		Heartbeat:     c.Limits.Heartbeat,
 		HeartbeatDead: c.Limits.Silence,
-		IdleExit:      idleExit(c, os.Getenv),
+		IdleExit:      live.IdleExit,
 		LinksMin:      c.Links.Min,
 		LinksMax:      c.Links.Max,
 		LinksIdle:     c.Links.Idle,
-		Backoff:       c.Scheduler.Backoff,
-		BackoffMax:    c.Scheduler.BackoffMax,
-		ConnectGrace:  c.Scheduler.ConnectGrace,
-		Audit:         c.Scheduler.Audit,
+		Backoff:       live.Backoff,
+		BackoffMax:    live.BackoffMax,
+		ConnectGrace:  live.ConnectGrace,
+		Audit:         live.Audit,
 	}
 }
 
 // idleExit is after how long without work the manager ends. By default only one
 // that a wrapper started does: nobody else would end it.
-func idleExit(c *config.Config, getenv func(string) string) time.Duration {
-	if getenv("RDISTCC_READY_FD") == "" && c.Origin("manager.idle-exit") == "default" {
+func idleExit(c *config.Config, byWrapper bool) time.Duration {
+	if !byWrapper && c.Origin("manager.idle-exit") == "default" {
 		return 0
 	}
 	return c.Manager.IdleExit

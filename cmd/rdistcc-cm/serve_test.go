@@ -22,7 +22,7 @@ func TestIdleExit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := idleExit(c, func(string) string { return tt.ready }); got != tt.want {
+		if got := idleExit(c, tt.ready != ""); got != tt.want {
 			t.Errorf("settings %q, started by a wrapper: %t: idle exit after %v, want %v", tt.text, tt.ready != "", got, tt.want)
 		}
 	}

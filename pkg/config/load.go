@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 
 	"gopkg.in/yaml.v3"
 
@@ -38,16 +39,21 @@ func Locate(getenv func(string) string) (path string, explicit bool) {
 	}
 	if base != "" {
 		p := strings.TrimSuffix(base, "/") + "/rdistcc/config.yaml"
-		// Any other error than absence is for Load to report.
-		if _, err := os.Stat(p); !errors.Is(err, fs.ErrNotExist) {
+		if there(p) {
 			return p, false
 		}
 	}
 	const system = "/etc/rdistcc/config.yaml"
-	if _, err := os.Stat(system); !errors.Is(err, fs.ErrNotExist) {
+	if there(system) {
 		return system, false
 	}
 	return "", false
+}
+
+// there reports whether a file exists. Any other error than absence is for Load to report.
+func there(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
 }
 
 // Load returns the defaults overlaid by the file at path; an empty path means

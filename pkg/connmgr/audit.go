@@ -52,7 +52,7 @@ func (m *Manager) auditDone(result string) {
 // audited takes a job of which won is the answer: it will release it. Not every one
 // is sampled; false leaves it with the caller.
 func (m *Manager) audited(req *request, won *attempt) bool {
-	if m.o.Audit <= 0 || rand.Float64() >= m.o.Audit || len(req.job.Hosts) < 2 || !won.inSink() {
+	if part := m.live().Audit; part <= 0 || rand.Float64() >= part || len(req.job.Hosts) < 2 || !won.inSink() {
 		return false
 	}
 	if m.auditing.Add(1) > maxAudits {

@@ -247,7 +247,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 	defer closeFD(r)
 	err = c.send(&ipc.Leased{Job: c.id, SourceMax: uint64(c.m.sources.Size()),
 		Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Direct: c.direct(tree),
-		Tree: tree, Fast: c.m.o.Fast, Include: c.include(false), Native: native.Words, NativeOrder: native.Order}, w, r)
+		Tree: tree, Fast: c.m.live().Fast, Include: c.include(false), Native: native.Words, NativeOrder: native.Order}, w, r)
 	if err == nil {
 		c.include(true) // for the next one, while the wrapper is busy
 	}
@@ -379,7 +379,7 @@ func (c *client) sendResult(r *ipc.Result) error {
 // goLocal answers that the wrapper has to do it, once it is its turn.
 func (c *client) goLocal(no *ipc.GoLocal) error {
 	c.record.Reason, c.record.Detail, c.record.Trouble = no.Reason, no.Detail, no.Trouble
-	no.NoFallback = c.m.o.NoFallback
+	no.NoFallback = c.m.live().NoFallback
 	if c.untried {
 		c.tell(no)
 	}

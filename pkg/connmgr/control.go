@@ -29,7 +29,7 @@ func (c *client) onControl(f *ipc.Control) error {
 		verb, words = f.Args[0], len(f.Args)-1
 	}
 	switch verb {
-	case "drain", "undrain", "stop", "replace":
+	case "drain", "undrain", "stop", "replace", "reload":
 		if c.uid != 0 && c.uid != c.m.uid {
 			return c.refuse(ipc.ExitDenied, fmt.Sprintf("the connection manager is user %d's: only that user and root may %s", c.m.uid, verb))
 		}
@@ -109,7 +109,7 @@ func (m *Manager) hostStatus(list *parsedList) []report.HostStatus {
 // room counts the places of a list. A host that gets no jobs gives none (HostStatus.Usable).
 func (m *Manager) room(list *parsedList) report.Places {
 	p := report.Places{Local: list.Share}
-	if m.o.LocalShare && !list.empty() {
+	if m.live().LocalShare && !list.empty() {
 		p.Local = max(p.Local, list.localJobs(m))
 	}
 	m.mu.Lock()

@@ -12,7 +12,7 @@ const lookHere = 100 * time.Millisecond
 // openHere makes this machine's cores known to the scheduler: a job may run here
 // where that is sooner.
 func (m *Manager) openHere() {
-	m.sched.Up(m.started, scheduler.LocalHost, scheduler.Capacity{Jobs: m.o.LocalJobs})
+	m.sched.Up(m.started, scheduler.LocalHost, scheduler.Capacity{Jobs: m.live().LocalJobs})
 }
 
 // hereLocked tells the scheduler what this machine does beside the jobs that it has
@@ -42,7 +42,7 @@ func (m *Manager) chooseLocked(now time.Time, j *scheduler.Job) scheduler.Decisi
 	j.Local = false
 	d := m.sched.Pick(now, j)
 	j.Local = local
-	if !local || m.here >= m.o.LocalJobs {
+	if !local || m.here >= m.live().LocalJobs {
 		return d
 	}
 	switch d.Verdict {

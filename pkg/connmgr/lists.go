@@ -14,6 +14,9 @@ type HostList struct {
 	List  hostlist.List
 	Where string // a file or flag, or empty without any
 	Err   error  // why the list cannot be used
+	// Stale says why List is still what the file had before: what it has now cannot be
+	// used.
+	Stale error
 }
 
 // parsedList is a host list in the form that jobs need; it is never changed.
@@ -59,7 +62,7 @@ func (p *parsedList) preprocessors(m *Manager) int {
 	if p.LocalCPP > 0 {
 		return p.LocalCPP
 	}
-	return m.o.Preprocessors
+	return m.live().Preprocessors
 }
 
 // localJobs is how many commands may run here at a time for a job of this list.
@@ -67,7 +70,7 @@ func (p *parsedList) localJobs(m *Manager) int {
 	if p.Local > 0 {
 		return p.Local
 	}
-	return m.o.LocalJobs
+	return m.live().LocalJobs
 }
 
 // maxLists bounds the cache; builds bring one or two.

@@ -17,6 +17,7 @@
 //	judge trust foreign audit      what follows where hosts, or other users, are not believed
 //	predict hungry                 what earlier compiles took
 //	status metrics                 figures
+//	live                           what of its options can change
 //
 // A wrapper is served by one goroutine (and one that reads its socket); a host
 // by one that dials, and each link by two of its own. Manager.mu guards all that they
@@ -80,6 +81,9 @@ type Options struct {
 
 	// Object says how objects begin that the compiler here makes (asks it).
 	Object objectMaker
+
+	// Config says for the status what the settings come from (nil: nothing is said).
+	Config func() *report.Configuration
 
 	// Replaced is called when another manager has taken the socket over, before that one
 	// goes on: what else it needs is to be given up.
@@ -145,13 +149,9 @@ func (o *Options) defaults() {
 		o.Source, o.Result = o.SlotSize, o.SinkSize
 	}
 	setDefault(&o.Prefault, min(1<<20, o.SlotSize, o.SinkSize))
-	setDefault(&o.Preprocessors, 2*o.Cores)
-	setDefault(&o.LocalJobs, o.Cores)
 	setDefault(&o.MaxWrappers, 1024)
 	setDefault(&o.Dials, dialsAtATime())
-	setDefault(&o.Attempts, 2)
 	setDefault(&o.Patience, time.Minute)
-	setDefault(&o.IOTimeout, 5*time.Minute)
 	setDefault(&o.DialTimeout, 4*time.Second)
 	setDefault(&o.Heartbeat, time.Second)
 	setDefault(&o.HeartbeatDead, 5*time.Second)
@@ -225,6 +225,9 @@ type Manager struct {
 	replacing sync.Mutex  // one successor at a time; before mu
 	left      atomic.Bool // another manager serves now
 
+	now         atomic.Pointer[Live] // see live and Apply
+	idleChanged chan struct{}        // capacity 1: Live.IdleExit may be another one
+
 	stopping chan struct{} // closed by Stop
 	stopOnce sync.Once
 
@@ -286,7 +289,12 @@ func New(o Options) (*Manager, error) {
 		racing:    make(map[uint64]*request),
 		stopping:  make(chan struct{}),
 		told:      make(told),
+
+		idleChanged: make(chan struct{}, 1),
 	}
+	live := o.live()
+	live.defaults(o.Cores)
+	m.now.Store(&live)
 	m.places = semaphore.NewWeighted(int64(o.MaxWrappers))
 	m.dials, m.redials = semaphore.NewWeighted(int64(o.Dials)), semaphore.NewWeighted(int64(o.Dials))
 	m.large = semaphore.NewWeighted(o.Large)

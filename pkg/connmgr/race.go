@@ -59,7 +59,7 @@ func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
 	r.stop()
 	c.m.leave(r.req)
 	if no != nil {
-		if r.died >= c.m.o.Attempts {
+		if r.died >= c.m.live().Attempts {
 			c.m.hungry.add(time.Now(), t.key)
 		}
 		return nil, no
@@ -191,11 +191,11 @@ func (r *race) failed(a *attempt) *ipc.GoLocal {
 		r.trouble++
 	case scheduler.Unused, scheduler.OK, scheduler.Refused, scheduler.Full:
 	}
-	losses := max(mostLosses, r.c.m.o.Attempts)
+	losses := max(mostLosses, r.c.m.live().Attempts)
 	if r.req.job.Strict {
 		losses = max(strictLosses, losses)
 	}
-	if a.out.final || len(r.running) == 0 && (r.trouble >= r.c.m.o.Attempts || r.lost >= losses || r.started >= maxRefusals) {
+	if a.out.final || len(r.running) == 0 && (r.trouble >= r.c.m.live().Attempts || r.lost >= losses || r.started >= maxRefusals) {
 		return r.last
 	}
 	return nil

@@ -105,11 +105,13 @@ func (m *Manager) accept(ctx context.Context, l *Listener) error {
 
 // watch ends Serve when it is time: it cancels ctx and wakes accept.
 func (m *Manager) watch(ctx context.Context, cancel context.CancelFunc, l *Listener) {
-	every := time.Minute
-	if m.o.IdleExit > 0 {
-		every = min(every, max(m.o.IdleExit/4, 10*time.Millisecond))
+	every := func() time.Duration {
+		if exit := m.live().IdleExit; exit > 0 {
+			return min(time.Minute, max(exit/4, 10*time.Millisecond))
+		}
+		return time.Minute
 	}
-	t := time.NewTicker(every)
+	t := time.NewTicker(every())
 	defer t.Stop()
 	defer func() {
 		cancel()
@@ -121,13 +123,15 @@ func (m *Manager) watch(ctx context.Context, cancel context.CancelFunc, l *Liste
 			return
 		case <-m.stopping:
 			return
+		case <-m.idleChanged:
+			t.Reset(every())
 		case <-t.C:
 			idle := m.idleFor()
 			if idle > time.Minute {
 				m.sources.Trim(keepSlots)
 				m.sinks.Trim(keepSlots)
 			}
-			if m.o.IdleExit > 0 && idle >= m.o.IdleExit {
+			if exit := m.live().IdleExit; exit > 0 && idle >= exit {
 				m.o.Log.Info("idle, stopping", "for", idle.Round(time.Second))
 				return
 			}

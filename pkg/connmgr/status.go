@@ -75,6 +75,11 @@ func (m *Manager) Status() report.Status {
 	s := report.Status{Version: m.o.Version, PID: os.Getpid(), Since: m.started, ListFrom: own.Where}
 	if own.Err != nil {
 		s.ListError = own.Err.Error()
+	} else if own.Stale != nil {
+		s.ListError, s.ListKept = own.Stale.Error(), true
+	}
+	if m.o.Config != nil {
+		s.Config = m.o.Config()
 	}
 	free := m.sources.Stats()
 	s.Slots = report.SlotStatus{Max: free.Max, Free: free.Free, Leased: free.Total - free.Free}

@@ -83,7 +83,7 @@ func (c *client) timeLimit() time.Duration {
 	if ms := c.lease.IOTimeoutMS; ms > 0 {
 		return time.Duration(ms) * time.Millisecond
 	}
-	return c.m.o.IOTimeout
+	return c.m.live().IOTimeout
 }
 
 // request is the job as the scheduler sees it; size is 0 while it is not known.
@@ -93,7 +93,7 @@ func (c *client) request(size uint64, tree bool) scheduler.Job {
 		Since: time.Now(), Share: c.list.Share, Random: c.list.Randomize,
 		Tree: tree, NoLocal: c.lease.Mode == ipc.ModeRemote, Strict: c.strict(), Asked: c.asked,
 		NoBackoff: c.lease.BackoffMS == ipc.NoBackoff,
-		Bytes:     size, Build: c.record.Build, Local: c.m.o.LocalShare && c.lease.Mode == ipc.ModeAuto,
+		Bytes:     size, Build: c.record.Build, Local: c.m.live().LocalShare && c.lease.Mode == ipc.ModeAuto,
 	}
 }
 
@@ -106,7 +106,7 @@ func (c *client) strict() bool {
 	case ipc.FallbackAllowed:
 		return c.lease.Mode == ipc.ModeRemote
 	default:
-		return c.lease.Mode == ipc.ModeRemote || c.m.o.NoFallback
+		return c.lease.Mode == ipc.ModeRemote || c.m.live().NoFallback
 	}
 }
 

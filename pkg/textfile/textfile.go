@@ -19,11 +19,6 @@ const (
 	pause    = 20 * time.Millisecond
 )
 
-// settle is for how long a file must have been left alone for an edit to be taken for
-// finished: an editor that does not rename empties the file first, and an empty file
-// means something, too.
-const settle = 300 * time.Millisecond
-
 // Read returns the regular file at path whole, of at most `most` bytes, and what it was
 // when it was read. Anything else than a regular file is an error, and opening it does not
 // wait, as that of a pipe would. Errors do not name the file, but for errors.Is they are
@@ -101,9 +96,23 @@ func Look(path string) Stamp {
 	return Stamp{dev: st.Dev, ino: st.Ino, size: st.Size, written: st.Mtim.Nano(), changed: st.Ctim.Nano()}
 }
 
-// Settled reports whether the file was left alone long enough before now to be read.
-// A time in the future says nothing and does not count.
-func (s Stamp) Settled(now time.Time) bool {
-	age := now.Sub(time.Unix(0, max(s.written, s.changed)))
-	return s == Stamp{} || age < 0 || age >= settle
+// settle is for how long a file must be left alone for an edit to be taken for
+// finished: some editors move the file away, or empty it, before they write it, and no
+// file and an empty one mean something, too.
+const settle = 100 * time.Millisecond
+
+// Settled calls look, which returns what the caller goes by, until it says the same twice
+// with settle between, or has said something else a few times in a row, and returns the
+// last. It waits for settle at least.
+func Settled[T any](look func() T, same func(a, b T) bool) T {
+	now := look()
+	for range attempts {
+		time.Sleep(settle)
+		next := look()
+		if same(now, next) {
+			return next
+		}
+		now = next
+	}
+	return now
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -47,17 +48,13 @@ func TestStamp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s := Look(path); s != (Stamp{}) || !s.Settled(time.Now()) {
+	if s := Look(path); s != (Stamp{}) {
 		t.Errorf("of no file: %+v", s)
 	}
 	write(path, "a")
 	first := Look(path)
 	if first == (Stamp{}) || first != Look(path) {
 		t.Error("a file that nobody touched is another one")
-	}
-	now := time.Unix(0, max(first.written, first.changed))
-	if first.Settled(now.Add(settle/2)) || !first.Settled(now.Add(settle)) || !first.Settled(now.Add(-time.Hour)) {
-		t.Error("Settled is wrong about the time since the last edit")
 	}
 	write(filepath.Join(dir, "other"), "a")
 	if err := os.Chtimes(filepath.Join(dir, "other"), time.Time{}, time.Unix(0, first.written)); err != nil {
@@ -72,4 +69,19 @@ func TestStamp(t *testing.T) {
 	if s := Look(path); os.Chmod(path, 0o400) != nil || Look(path) == s {
 		t.Error("another mode is not noticed")
 	}
+}
+
+// TestSettled: what changes at every look is not waited for without end.
+func TestSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		same := func(a, b int) bool { return a == b }
+		if got := Settled(func() int { looks++; return min(looks, 3) }, same); got != 3 || looks != 4 {
+			t.Errorf("%d after %d looks, want the third, seen twice", got, looks)
+		}
+		looks = 0
+		if got := Settled(func() int { looks++; return looks }, same); got != looks || looks > 2*attempts {
+			t.Errorf("%d after %d looks", got, looks)
+		}
+	})
 }

@@ -23,15 +23,36 @@ type Status struct {
 	Hosts   []HostStatus `json:"hosts"`
 	// ListFrom names the file or flag of the manager's own host list; empty: there is none.
 	ListFrom string `json:"list_from,omitempty"`
-	// ListError says why that list cannot be used.
-	ListError string        `json:"list_error,omitempty"`
-	Drained   []string      `json:"drained,omitempty"` // hosts that were drained by hand, on a list or not
-	NoHosts   uint64        `json:"no_hosts"`          // compiles done here because no host was configured
-	Jobs      []JobCount    `json:"jobs"`
-	Running   int           `json:"running"` // commands under way
-	Slots     SlotStatus    `json:"slots"`
-	Waiting   WaitingStatus `json:"waiting"`
-	Recent    []JobRecord   `json:"recent"` // the newest first
+	// ListError says why that list cannot be used, as its file is now. ListKept: what it was
+	// before is in force.
+	ListError string `json:"list_error,omitempty"`
+	ListKept  bool   `json:"list_kept,omitempty"`
+	// Config is what the settings come from; nil: the manager does not say.
+	Config  *Configuration `json:"config,omitempty"`
+	Drained []string       `json:"drained,omitempty"` // hosts that were drained by hand, on a list or not
+	NoHosts uint64         `json:"no_hosts"`          // compiles done here because no host was configured
+	Jobs    []JobCount     `json:"jobs"`
+	Running int            `json:"running"` // commands under way
+	Slots   SlotStatus     `json:"slots"`
+	Waiting WaitingStatus  `json:"waiting"`
+	Recent  []JobRecord    `json:"recent"` // the newest first
+}
+
+// Configuration is what a manager knows of its settings.
+type Configuration struct {
+	File    string   `json:"file,omitempty"`    // empty: there is none
+	Error   string   `json:"error,omitempty"`   // why the file as it is now was not taken; what was in force stays
+	Restart []string `json:"restart,omitempty"` // keys that have other values in the file than in force, until another manager starts
+}
+
+// Reloaded is the answer to reload.
+type Reloaded struct {
+	Configuration
+	Changed []string `json:"changed,omitempty"` // keys whose new values are in force now
+	// The manager's own host list after that, as in Status.
+	ListFrom  string `json:"list_from,omitempty"`
+	ListError string `json:"list_error,omitempty"`
+	ListKept  bool   `json:"list_kept,omitempty"`
 }
 
 // HostStatus is one host's part of Status.

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+)
+
+func (c *ctl) reloadCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "reload",
+		Short: "Have the connection manager read its configuration again",
+		Long: "Has the connection manager read its configuration, its host list and the files of its identity again, as SIGHUP\n" +
+			"does. It also does so by itself, within two seconds of an edit. A configuration that cannot be used changes\n" +
+			"nothing: the line says what is wrong, and the exit status is 101. Settings that are fixed while a manager runs are\n" +
+			"named; rdistcc stop has the next compile start one with them.",
+		Example: "  rdistcc reload",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			var r report.Reloaded
+			data, err := c.ask(&r, "reload")
+			if errors.Is(err, errNoManager) {
+				return c.reloadWithoutManager()
+			}
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				if err := c.printJSON(data); err != nil {
+					return err
+				}
+			} else if r.Error == "" {
+				if err := c.print([]byte(reloadedText(&r))); err != nil {
+					return err
+				}
+			}
+			switch {
+			case r.Error != "":
+				return failf(ipc.ExitArguments, "%s; the settings before stay in force", r.Error)
+			case r.ListKept:
+				return failf(ipc.ExitHostList, "%s; the list before stays in force", r.ListError)
+			case r.ListError != "":
+				return failf(ipc.ExitHostList, "%s", r.ListError)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// reloadWithoutManager only looks whether a manager could start.
+func (c *ctl) reloadWithoutManager() error {
+	path, _ := config.Locate(c.getenv)
+	if _, err := config.Load(path); err != nil {
+		return failf(ipc.ExitArguments, "%v", err)
+	}
+	return c.print([]byte("no connection manager runs: the first compile starts one with the settings as they are\n"))
+}
+
+// reloadedText says what a reload has changed.
+func reloadedText(r *report.Reloaded) string {
+	var b strings.Builder
+	from := "no configuration file: the defaults"
+	if r.File != "" {
+		from = r.File
+	}
+	switch {
+	case len(r.Changed) > 0:
+		fmt.Fprintf(&b, "%s: in force now: %s\n", from, strings.Join(r.Changed, ", "))
+	case len(r.Restart) > 0:
+		fmt.Fprintf(&b, "%s: nothing of what can change while the connection manager runs\n", from)
+	default:
+		fmt.Fprintf(&b, "%s: nothing has changed\n", from)
+	}
+	if len(r.Restart) > 0 {
+		fmt.Fprintf(&b, "a restart (rdistcc stop) is needed for: %s\n", strings.Join(r.Restart, ", "))
+	}
+	return b.String()
+}

@@ -1,0 +1,53 @@
+package connmgr
+
+import "time"
+
+// Live are those Options that can change while a Manager serves. A zero field takes the
+// default that it has there.
+type Live struct {
+	NoFallback    bool
+	Fast          bool
+	LocalShare    bool
+	Preprocessors int
+	LocalJobs     int
+	Attempts      int
+	Audit         float64
+	IOTimeout     time.Duration
+	IdleExit      time.Duration
+	Backoff       time.Duration
+	BackoffMax    time.Duration
+	ConnectGrace  time.Duration
+}
+
+// live are the options that a Manager begins with.
+func (o *Options) live() Live {
+	return Live{NoFallback: o.NoFallback, Fast: o.Fast, LocalShare: o.LocalShare, Preprocessors: o.Preprocessors, LocalJobs: o.LocalJobs,
+		Attempts: o.Attempts, Audit: o.Audit, IOTimeout: o.IOTimeout, IdleExit: o.IdleExit,
+		Backoff: o.Backoff, BackoffMax: o.BackoffMax, ConnectGrace: o.ConnectGrace}
+}
+
+func (l *Live) defaults(cores int) {
+	setDefault(&l.Preprocessors, 2*cores)
+	setDefault(&l.LocalJobs, cores)
+	setDefault(&l.Attempts, 2)
+	setDefault(&l.IOTimeout, 5*time.Minute)
+}
+
+// Apply puts l in force for what comes from now on; what is under way goes on as it
+// began.
+func (m *Manager) Apply(l Live) {
+	l.defaults(m.o.Cores)
+	m.mu.Lock()
+	m.now.Store(&l)
+	m.sched.Pace(l.Backoff, l.BackoffMax, l.ConnectGrace)
+	m.sched.Resize(l.LocalJobs)
+	m.dispatchLocked()
+	m.mu.Unlock()
+	select {
+	case m.idleChanged <- struct{}{}:
+	default: // watch has not yet heard of the change before
+	}
+}
+
+// live are the changeable options in force.
+func (m *Manager) live() *Live { return m.now.Load() }

@@ -1,0 +1,41 @@
+package connmgr
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+)
+
+// TestApply: what can change while a manager serves does.
+func TestApply(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.LocalShare = true })
+	if no := r.goLocal("", "int x;"); no.NoFallback {
+		t.Errorf("answer %+v before", no)
+	}
+	live := r.m.o.live()
+	live.NoFallback, live.LocalJobs = true, 17
+	r.m.Apply(live)
+	if no := r.goLocal("", "int x;"); !no.NoFallback || no.Code != ipc.ExitNoHosts {
+		t.Errorf("answer %+v, want one that forbids compiling here", no)
+	}
+	var p report.Places
+	if r.ask(&p, "nobody:1/3", "places"); p.Local != 17 {
+		t.Errorf("%d places here, want 17", p.Local)
+	}
+	r.m.Apply(Live{})
+	if l := r.m.live(); l.Attempts != 2 || l.IOTimeout != 5*time.Minute || l.Preprocessors != 2*r.m.o.Cores {
+		t.Errorf("what was not given is %+v, want the defaults", l)
+	}
+}
+
+// TestIdleExitChanges: a manager that was to stay ends by a new setting.
+func TestIdleExitChanges(t *testing.T) {
+	r := newRig(t, nil)
+	r.m.Apply(Live{IdleExit: 10 * time.Millisecond})
+	if err := <-r.serving; err != nil {
+		t.Error(err)
+	}
+	r.serving <- nil
+}
