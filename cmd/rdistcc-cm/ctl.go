@@ -82,13 +82,40 @@ func (c *ctl) command() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return failf(ipc.ExitArguments, "no subcommand %q; rdistcc --help names them", strings.Join(args, " "))
+			return failf(ipc.ExitArguments, "no subcommand %q; rdistcc help names them", strings.Join(args, " "))
 		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetHelpCommand(&cobra.Command{Hidden: true})
+	root.SetHelpCommand(helpCommand())
+	root.SuggestionsMinimumDistance = 2
 	root.AddCommand(c.statusCommand(), c.hostsCommand(), c.configCommand(), c.stopCommand(), c.linksCommand(),
 		c.statsCommand(), c.whyCommand(), c.reloadCommand(), c.drainCommand(), c.undrainCommand(), c.doctorCommand(), c.topCommand(),
 		c.certsCommand(), c.completionCommand(), c.slotsCommand(), c.showHostsCommand())
 	return root
+}
+
+// helpCommand is `rdistcc help COMMAND`; without a word rdistcc itself answers.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:                "help [COMMAND]",
+		DisableFlagParsing: true, // help -j
+		Short:              "Show what a command does",
+		Args:               cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root := cmd.Root()
+			if len(args) == 0 {
+				return root.Help()
+			}
+			word := strings.TrimLeft(args[0], "-") // -j and --show-hosts are words of distcc's
+			for _, sub := range root.Commands() {
+				if sub.Name() == word {
+					return sub.Help()
+				}
+			}
+			if near := root.SuggestionsFor(word); len(near) > 0 {
+				return failf(ipc.ExitArguments, "no command %q; did you mean %q?", args[0], near[0])
+			}
+			return failf(ipc.ExitArguments, "no command %q; rdistcc help names them", args[0])
+		},
+	}
 }

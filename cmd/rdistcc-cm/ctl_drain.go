@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdistcc/rdistcc/pkg/config"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
@@ -65,5 +66,9 @@ func drainText(d *report.Drained) string {
 
 // noManager is the end of a command that has nobody to ask.
 func (c *ctl) noManager() error {
+	path, _ := config.Locate(c.getenv)
+	if _, err := config.Load(path); err != nil {
+		return failf(ipc.ExitArguments, "%v; no connection manager runs, and with this none starts", err)
+	}
 	return failf(ipc.ExitGeneral, "no connection manager runs at %s; the first compile starts one", ipc.SocketPath(c.getenv))
 }

@@ -46,6 +46,14 @@ func (c *ctl) ownList() (hostlist.List, string, error) {
 	return hostlist.FromFiles(hostlist.Files(c.getenv("RDISTCC_DIR"), c.getenv), readFile)
 }
 
+// warnSettings says what of the configuration, or the host list in a file, a manager that
+// runs cannot have taken.
+func (c *ctl) warnSettings() {
+	if _, _, err := c.ownList(); err != nil {
+		fmt.Fprintf(c.err, "rdistcc: %v; the connection manager goes on with what it had before\n", err)
+	}
+}
+
 const noHosts = "no hosts configured: set RDISTCC_HOSTS, or write them into ~/.config/rdistcc/hosts; all jobs are compiled here\n"
 
 func (c *ctl) hostsCommand() *cobra.Command {
@@ -69,6 +77,7 @@ func (c *ctl) hostsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			c.warnSettings()
 			if asJSON {
 				return c.printJSON(data)
 			}
@@ -143,6 +152,7 @@ func hostTableLines(hosts []report.HostStatus) []byte {
 func (c *ctl) showHostsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "show-hosts",
+		Short:  "Print the host list, an entry a line as it is written (said as --show-hosts)",
 		Hidden: true, // said as --show-hosts
 		Args:   cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -169,6 +179,7 @@ func (c *ctl) showHostsCommand() *cobra.Command {
 func (c *ctl) slotsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "j",
+		Short:  "Print a number for make -j: places at the hosts (said as -j)",
 		Hidden: true, // said as -j
 		Args:   cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

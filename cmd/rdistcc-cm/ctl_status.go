@@ -286,6 +286,8 @@ func (c *ctl) configCommand() *cobra.Command {
 					return failf(ipc.ExitArguments, "%v", lerr)
 				}
 				settings, err = cfg.Settings(), nil
+			} else if err == nil {
+				c.warnSettings()
 			}
 			if err != nil {
 				return err

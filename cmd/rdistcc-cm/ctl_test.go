@@ -325,6 +325,7 @@ func TestConfigWithOrigins(t *testing.T) {
 	s.want(101, "", `bad.yaml:1: unknown key "slots" (did you mean "local.slots"?)`, "config")
 
 	// A manager knows its flags.
+	delete(s.env, "RDISTCC_CONFIG")
 	s.manager(func(*ipc.Control) *ipc.Reply {
 		return reply(t, []config.Setting{{Key: "local.slots", Value: "9", Origin: "--x"}})
 	})

@@ -35,6 +35,7 @@ func run(args []string) int {
 		return 0
 	}
 	fmt.Fprintln(os.Stderr, "rdistcc-cm:", err)
+	tellFailed(exitCode(err), err)
 	return exitCode(err)
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -272,19 +273,33 @@ func (d *daemon) run(l *connmgr.Listener, begun func() error) error {
 // tellReady tells whoever started the manager that it serves.
 func (d *daemon) tellReady() {
 	d.say(d.notify.Ready("serving"))
+	d.say(tell([]byte{1}))
+}
+
+// maxLine bounds what a starter is told, in bytes.
+const maxLine = 1000
+
+// tellFailed tells whoever started the manager why it does not serve: the exit status,
+// a byte, and the line. It does nothing once it has served.
+func tellFailed(code int, err error) {
+	line := strings.Join(strings.Fields(err.Error()), " ")
+	_ = tell(append([]byte{byte(code)}, line[:min(len(line), maxLine)]...)) // it stands in the log, too
+}
+
+// tell writes to the descriptor that a starter waits at, if there is one, and closes it.
+func tell(word []byte) error {
 	text := os.Getenv("RDISTCC_READY_FD")
 	if text == "" {
-		return
+		return nil
 	}
 	_ = os.Unsetenv("RDISTCC_READY_FD")
 	fd, err := strconv.Atoi(text)
 	if err != nil || fd < 3 {
-		d.log.Warn("RDISTCC_READY_FD is no descriptor", "value", text)
-		return
+		return fmt.Errorf("RDISTCC_READY_FD=%s is no descriptor", text)
 	}
 	f := os.NewFile(uintptr(fd), "ready")
-	_, werr := f.Write([]byte{1})
-	d.say(errors.Join(werr, f.Close()))
+	_, werr := f.Write(word)
+	return errors.Join(werr, f.Close())
 }
 
 // say logs what went wrong in telling somebody else: nothing depends on it.

@@ -31,8 +31,9 @@ func (s *settings) connect(start bool) (*ipc.Conn, error) {
 		conn, err = s.startManager(path)
 	}
 	if err != nil {
-		if m, ok := err.(managerError); ok {
-			return nil, m
+		switch err.(type) {
+		case managerError, *startRefusal:
+			return nil, err
 		}
 		return nil, managerError(path + ": " + err.Error())
 	}

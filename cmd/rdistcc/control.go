@@ -19,13 +19,16 @@ commands:
   hosts         the hosts that a job would use now
   drain HOST    give a host nothing new; undrain HOST ends that
   doctor [HOST] check this machine and the hosts, and say what to do
-  config        the settings in force
+  config        the settings in force; config --origins: where each comes from
+  reload        have the connection manager read its settings again
   stop          end the connection manager
   certs DIR     make certificates for TLS between build and compile hosts
   install-links DIR
                 make links named like the compilers: DIR first on PATH
                 distributes every build
   completion SHELL
+                a script for bash, zsh or fish
+  help [COMMAND]
   --show-hosts  the host list, one line a host
   -j            jobs at a time for make -j
   --help  --version
@@ -35,14 +38,56 @@ environment: RDISTCC_HOSTS="build1 build2/8 localhost/2", RDISTCC_VERBOSE,
   RDISTCC_TRACE=FILE, RDISTCC_DIR, RDISTCC_CONFIG
 `
 
-// isControl says that a first word is a subcommand. A compiler of such a name is
-// reached by its path.
+// subcommands are the words that a first word may be instead of a compiler. A compiler
+// of such a name is reached by its path.
+var subcommands = [...]string{"status", "top", "stats", "why", "hosts", "drain", "undrain", "doctor", "config", "reload", "stop",
+	"install-links", "certs", "completion", "help", "--show-hosts", "-j"}
+
 func isControl(word string) bool {
-	switch word {
-	case "status", "top", "stats", "why", "hosts", "drain", "undrain", "doctor", "config", "stop", "install-links", "certs", "completion", "--show-hosts", "-j":
-		return true
+	for _, c := range &subcommands {
+		if word == c {
+			return true
+		}
 	}
 	return false
+}
+
+// meant is the subcommand that a word was probably to be, which is none and no program
+// either; empty where nothing is near.
+func meant(word string) string {
+	best, least := "", 1+len(word)/4 // in four letters one may be wrong, in eight two
+	for _, c := range &subcommands {
+		if d := distance(word, c); c[0] != '-' && d <= least {
+			best, least = c, d-1
+		}
+	}
+	return best
+}
+
+// distance counts letters that are wrong, missing, too many, or swapped with the next.
+func distance(a, b string) int {
+	const most = 16 // longer than any subcommand
+	if len(a) >= most || len(b) >= most {
+		return most
+	}
+	var d [most][most]int
+	for i := range len(a) + 1 {
+		for j := range len(b) + 1 {
+			if i == 0 || j == 0 {
+				d[i][j] = i + j
+				continue
+			}
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			d[i][j] = min(d[i-1][j]+1, d[i][j-1]+1, d[i-1][j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
+			}
+		}
+	}
+	return d[len(a)][len(b)]
 }
 
 // control hands a subcommand to rdistcc-cm, which links what it takes.

@@ -113,7 +113,11 @@ func (f *flow) lostManager(err error) *ipc.GoLocal {
 
 // noManager is the answer when there is none to ask.
 func noManager(err error) *ipc.GoLocal {
-	return &ipc.GoLocal{Reason: reasonManager, Trouble: true, Code: ipc.ExitConnect, Detail: err.Error()}
+	code := uint8(ipc.ExitConnect)
+	if r, ok := err.(*startRefusal); ok {
+		code = r.code
+	}
+	return &ipc.GoLocal{Reason: reasonManager, Trouble: true, Code: code, Detail: err.Error()}
 }
 
 // hangUp ends the connection; the manager cancels what it was doing for us.

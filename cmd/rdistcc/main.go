@@ -36,7 +36,7 @@ func run(argv, env []string) int {
 		return ipc.ExitArguments
 	}
 	switch word := argv[1]; {
-	case word == "--help":
+	case word == "--help", word == "help" && len(argv) == 2:
 		return write(1, usage)
 	case word == "--version":
 		return write(1, "rdistcc "+version+"\n")
@@ -81,7 +81,11 @@ func (s *settings) find(name string, args []string, behind bool) (c command, cod
 	case exitNotExecutable:
 		s.say(0, name, ": not executable")
 	default:
-		s.say(0, name, ": no such compiler")
+		if c := meant(name); c != "" && !behind {
+			s.say(0, name, ": neither a command of rdistcc nor a compiler; did you mean \"rdistcc ", c, "\"?")
+		} else {
+			s.say(0, name, ": no such compiler")
+		}
 	}
 	s.childPath = path
 	if strings.IndexByte(name, '/') >= 0 {

@@ -16,7 +16,8 @@ const (
 	overWithin  = 10 * time.Second // until it has taken over from another one
 )
 
-// readyEnv names the descriptor to which a manager writes one byte when it serves.
+// readyEnv names the descriptor to which a manager writes one byte, 1, when it serves,
+// or why it does not (see startRefusal).
 const readyEnv = "RDISTCC_READY_FD"
 
 // startManager starts a manager for the socket path, or waits for the one that
@@ -74,11 +75,11 @@ func (s *settings) starting(path string, there func() bool, words ...string) err
 	if there() {
 		return nil
 	}
-	if failedLately(lock) {
-		return managerError("connection manager did not start a moment ago (see " + dir + "/" + ipc.LogName + ")")
+	if err := s.failedLately(lock, dir+"/"+ipc.LogName); err != nil {
+		return err
 	}
 	if err := s.spawnManager(path, dir, words...); err != nil {
-		_, _ = syscall.Pwrite(lock, []byte("failed\n"), 0) // only saves time
+		keepFailure(lock, err)
 		return err
 	}
 	_ = syscall.Ftruncate(lock, 0) // as above
@@ -107,17 +108,6 @@ func flockWithin(fd int, limit time.Duration) bool {
 	case <-time.After(limit):
 		return false
 	}
-}
-
-// failedLately: the last attempt failed, and is not long ago. Then a big build
-// does not wait for it file by file.
-func failedLately(lock int) bool {
-	var st syscall.Stat_t
-	if syscall.Fstat(lock, &st) != nil || st.Size == 0 {
-		return false
-	}
-	age := time.Since(time.Unix(st.Mtim.Unix()))
-	return age >= 0 && age < notAgain
 }
 
 // spawnManager starts rdistcc-cm, detached and with further words, and waits until it
@@ -167,8 +157,12 @@ func (s *settings) spawnManager(path, dir string, words ...string) error {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // our child still: nobody is to meet it half started
 		return managerError("connection manager did not start within " + itoa(int(limit/time.Second)) + " s (see " + dir + "/" + ipc.LogName + ")")
 	}
-	var b [1]byte
-	if n, _ := syscall.Read(ready[0], b[:]); n != 1 {
+	var b [maxRefusal]byte
+	n, _ := syscall.Read(ready[0], b[:])
+	if r := parseRefusal(b[:max(n, 0)]); r != nil {
+		return r
+	}
+	if n != 1 {
 		return managerError("connection manager did not start (see " + dir + "/" + ipc.LogName + ")")
 	}
 	return nil

@@ -40,6 +40,9 @@ func managerMain() int {
 	case "fails":
 		fmt.Fprintln(os.Stderr, "no config")
 		return 101
+	case "refuses":
+		fmt.Fprintf(os.NewFile(3, "ready"), "\x65%s:7: unknown key", os.Getenv("MANAGER_CONFIG"))
+		return 101
 	case "hangs":
 		time.Sleep(time.Minute) // until the test kills it
 		return 0
@@ -178,6 +181,29 @@ func TestManagerThatDoesNotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.env = append(b.env, "MANAGER=")
+	b.wants(b.run(program, "gcc", "-c", "hello.c"), ipc.ExitNoHosts, "no-hosts")
+}
+
+// TestManagerThatRefuses: its own line is said by each command, with the status of a
+// wrong setting, until the file that it names is edited.
+func TestManagerThatRefuses(t *testing.T) {
+	b := newBench(t, "MANAGER=refuses")
+	b.write("hello.c", "int x;\n")
+	b.write("config.yaml", "x\n")
+	b.env = append(b.env, "MANAGER_CONFIG="+b.path("config.yaml"))
+	program := b.install()
+	line := "rdistcc: " + b.path("config.yaml") + ":7: unknown key; "
+	b.wants(b.run(program, "gcc", "-c", "hello.c"), 0, line+"compiled here")
+	b.env = append(b.env, "RDISTCC_FALLBACK=0")
+	b.wants(b.run(program, "gcc", "-c", "hello.c"), ipc.ExitArguments, line+"not compiled here")
+	if n := strings.Count(b.read("notes"), "\n"); n != 1 {
+		t.Errorf("%d attempts, want 1: the second would only cost time", n)
+	}
+	b.env = append(b.env, "MANAGER=")
+	b.wants(b.run(program, "gcc", "-c", "hello.c"), ipc.ExitArguments, line+"not compiled here")
+	if err := os.Chmod(b.path("config.yaml"), 0o640); err != nil { // any change will do
+		t.Fatal(err)
+	}
 	b.wants(b.run(program, "gcc", "-c", "hello.c"), ipc.ExitNoHosts, "no-hosts")
 }
 

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+)
+
+// startRefusal is why a manager ended at its start, in its own words: a wrong setting,
+// say, with file and line. It comes through the pipe that a manager says by that it
+// serves, and is kept in the lock file for the next commands.
+type startRefusal struct {
+	code uint8  // one of rdistcc's exit statuses
+	line string // for a person
+}
+
+func (r *startRefusal) Error() string {
+	if r.code == ipc.ExitArguments {
+		return r.line // a setting: the line says all
+	}
+	return "connection manager did not start: " + r.line
+}
+
+// maxRefusal bounds what is read of one, in bytes.
+const maxRefusal = 1024
+
+// parseRefusal reads the exit status, a byte, and the line behind it; nil if that is
+// none.
+func parseRefusal(b []byte) *startRefusal {
+	if len(b) < 2 || b[0] < ipc.ExitGeneral {
+		return nil
+	}
+	return &startRefusal{code: b[0], line: string(b[1:])}
+}
+
+// keepFailure notes in the lock file that a manager did not start, for failedLately.
+func keepFailure(lock int, err error) {
+	text := []byte("\nfailed") // no refusal
+	if r, ok := err.(*startRefusal); ok {
+		text = append([]byte{r.code}, r.line...)
+	}
+	// Only saves time.
+	_ = syscall.Ftruncate(lock, 0)
+	_, _ = syscall.Pwrite(lock, text, 0)
+}
+
+// failedLately is why the last attempt failed, if that is not long ago. Then a big
+// build does not wait for it file by file. Where the reason is a file that has been
+// edited since, a new attempt is worth its time.
+func (s *settings) failedLately(lock int, log string) error {
+	var st syscall.Stat_t
+	if syscall.Fstat(lock, &st) != nil || st.Size == 0 {
+		return nil
+	}
+	failed := time.Unix(st.Mtim.Unix())
+	if age := time.Since(failed); age < 0 || age >= notAgain {
+		return nil
+	}
+	var buf [maxRefusal]byte
+	n, _ := syscall.Pread(lock, buf[:], 0)
+	r := parseRefusal(buf[:max(n, 0)])
+	switch {
+	case r == nil:
+		return managerError("connection manager did not start a moment ago (see " + log + ")")
+	case r.code == ipc.ExitArguments && s.edited(r.line, failed):
+		return nil
+	}
+	return r
+}
+
+// edited reports whether the file that a line begins with is another one, or gone, since
+// then.
+func (s *settings) edited(line string, then time.Time) bool {
+	file, _, ok := strings.Cut(line, ":")
+	if !ok || !strings.HasPrefix(file, "/") {
+		return false
+	}
+	if own := s.getenv("RDISTCC_CONFIG"); own != "" && absolute(own, workingDir(s)) != file {
+		return true
+	}
+	var st syscall.Stat_t
+	if stat(file, &st) != nil {
+		return !strings.HasSuffix(line, syscall.ENOENT.Error())
+	}
+	return time.Unix(st.Ctim.Unix()).After(then)
+}
