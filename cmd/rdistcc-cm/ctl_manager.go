@@ -107,6 +107,11 @@ func (c *ctl) hostText() string {
 			return text
 		}
 	}
+	if dir := c.getenv("DISTCC_DIR"); dir != "" {
+		if text, there, err := readFile(dir + "/hosts"); there && err == nil {
+			return ipc.DistccList + string(text)
+		}
+	}
 	return ""
 }
 

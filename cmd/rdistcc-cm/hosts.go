@@ -90,7 +90,8 @@ func (s *hostSource) get() connmgr.HostList {
 	case !first:
 		s.log.Info("host list has changed", "file", where, "hosts", len(list.Hosts), "sources", len(list.Sources))
 	}
-	s.list = connmgr.HostList{List: list, Where: where, Err: err}
+	foreign := slices.ContainsFunc(s.files, func(f hostlist.File) bool { return f.Path == where && f.Foreign })
+	s.list = connmgr.HostList{List: list, Where: where, Err: err, Distcc: foreign}
 	return s.list
 }
 

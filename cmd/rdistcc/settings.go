@@ -3,6 +3,7 @@ package main
 import (
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
@@ -24,6 +25,7 @@ type settings struct {
 	childPath string // PATH of the compilers that we run
 
 	hosts  string // "" = the manager's own
+	distcc string // DISTCC_DIR, where no variable has the hosts
 	mode   ipc.Mode
 	build  string // which one, for shares among builds; "" = the manager finds out
 	report string
@@ -70,6 +72,8 @@ func readSettings(env []string) *settings {
 			hosts = &value
 		case "DISTCC_HOSTS":
 			distccHosts = &value
+		case "DISTCC_DIR":
+			s.distcc = value
 		case "RDISTCC_MODE":
 			s.readMode(value)
 		case "RDISTCC_BUILD":
@@ -104,9 +108,9 @@ func readSettings(env []string) *settings {
 	}
 	switch {
 	case hosts != nil:
-		s.hosts = oneList(*hosts)
+		s.hosts, s.distcc = oneList(*hosts), ""
 	case distccHosts != nil:
-		s.hosts = oneList(*distccHosts)
+		s.hosts, s.distcc = oneList(*distccHosts), ""
 	}
 	if !fallback && distccFallback != nil {
 		s.readFallback("DISTCC_FALLBACK", *distccFallback)
@@ -115,6 +119,29 @@ func readSettings(env []string) *settings {
 		s.readBackoff("DISTCC_BACKOFF_PERIOD", *distccBackoff)
 	}
 	return s
+}
+
+// hostText is the host list that goes with a job.
+func (s *settings) hostText() string {
+	if s.distcc == "" {
+		return s.hosts
+	}
+	const most = 1 << 20 // as hostlist.MaxText
+	fd, err := syscall.Open(s.distcc+"/hosts", syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return "" // distcc looks further, too
+	}
+	defer syscall.Close(fd)
+	var st syscall.Stat_t
+	if syscall.Fstat(fd, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG || st.Size > most {
+		return ""
+	}
+	text := make([]byte, st.Size)
+	n, err := syscall.Read(fd, text)
+	if err != nil {
+		return ""
+	}
+	return ipc.DistccList + string(text[:n])
 }
 
 // oneList keeps a list that is set but empty apart from none: a line break is a

@@ -38,7 +38,7 @@ func (f *flow) lease() *ipc.GoLocal {
 	}
 	names.Source = f.plan.Source
 	kind, fields, here := f.request(&ipc.Lease{
-		Version: ipc.Version, Hosts: f.set.hosts, Mode: f.set.mode, Fallback: f.set.fallback,
+		Version: ipc.Version, Hosts: f.set.hostText(), Mode: f.set.mode, Fallback: f.set.fallback,
 		Compiler: absolute(f.cc.file, cwd), Source: f.rec.source, Output: f.rec.output, Cwd: cwd,
 		IOTimeoutMS: f.set.ioTimeoutMS, BackoffMS: f.set.backoffMS,
 		List: list, Preprocess: words, Language: f.plan.Language, NeedTree: f.plan.Text != "",

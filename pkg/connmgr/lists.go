@@ -3,8 +3,10 @@ package connmgr
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"sync"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
@@ -13,7 +15,10 @@ import (
 type HostList struct {
 	List  hostlist.List
 	Where string // a file or flag, or empty without any
-	Err   error  // why the list cannot be used
+	// Distcc says that it stands in a file of distcc's, which is for those that have
+	// nothing better.
+	Distcc bool
+	Err    error // why the list cannot be used
 	// Stale says why List is still what the file had before: what it has now cannot be
 	// used.
 	Stale error
@@ -130,10 +135,19 @@ func (m *Manager) written(text string) *parsedList {
 	if text == "" {
 		return c.ownLocked(m.o.Hosts())
 	}
+	content, distcc := strings.CutPrefix(text, ipc.DistccList)
+	if distcc {
+		if own := m.o.Hosts(); own.Where != "" && !own.Distcc {
+			return c.ownLocked(own)
+		}
+	}
 	if p := c.parsed[text]; p != nil {
 		return p
 	}
 	list, err := hostlist.Parse(text)
+	if distcc {
+		list, err = hostlist.Foreign("$DISTCC_DIR/hosts", content)
+	}
 	if err == nil && m.o.AnyUser {
 		err = noFiles(&list)
 	}

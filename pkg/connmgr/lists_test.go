@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
 )
 
@@ -73,4 +74,40 @@ func TestNoFilesForOtherUsers(t *testing.T) {
 	if l := m.listOf(""); l.err != nil {
 		t.Errorf("the manager's own list is refused: %v", l.err)
 	}
+}
+
+// TestListOfDistcc: $DISTCC_DIR/hosts comes behind what was written for rdistcc, and
+// before the other files of distcc's.
+func TestListOfDistcc(t *testing.T) {
+	own := HostList{}
+	m := &Manager{o: Options{Hosts: func() HostList { return own }}}
+	const text = ipc.DistccList + "+zeroconf\na/3 # mine\n"
+	for _, tt := range []struct {
+		entries, where string
+		distcc         bool
+		want           string
+	}{
+		{"", "", false, "a:7632"},
+		{"b", "/etc/distcc/hosts", true, "a:7632"},
+		{"b", "/etc/rdistcc/hosts", false, "b:7632"},
+		{"", "/etc/rdistcc/hosts", false, ""}, // there are to be none
+	} {
+		list, err := hostlist.Parse(tt.entries)
+		own = HostList{List: list, Where: tt.where, Distcc: tt.distcc, Err: err}
+		got := m.listOf(text)
+		if addr := strings.Join(addrs(got), " "); addr != tt.want || got.err != nil {
+			t.Errorf("beside %q of %s: %q, %v; want %q", tt.entries, tt.where, addr, got.err, tt.want)
+		}
+	}
+	own = HostList{}
+	if got := m.listOf(ipc.DistccList + "a\nb:x\n"); got.err == nil || !strings.Contains(got.err.Error(), "$DISTCC_DIR/hosts:2: ") {
+		t.Errorf("a bad list: %v", got.err)
+	}
+}
+
+func addrs(p *parsedList) (out []string) {
+	for i := range p.sched {
+		out = append(out, p.sched[i].Addr)
+	}
+	return out
 }

@@ -13,8 +13,7 @@ type File struct {
 
 // Files are the places to look at, the first that exists decides; there is no
 // merging. dir is RDISTCC_DIR, or empty; getenv is asked for HOME,
-// XDG_CONFIG_HOME and DISTCC_DIR. As for distcc, with DISTCC_DIR the home directory's
-// list is not looked at.
+// XDG_CONFIG_HOME and DISTCC_DIR.
 func Files(dir string, getenv func(string) string) []File {
 	home := getenv("HOME")
 	var files []File
@@ -30,11 +29,8 @@ func Files(dir string, getenv func(string) string) []File {
 		add(false, home, "/.config/rdistcc/hosts")
 	}
 	files = append(files, File{Path: "/etc/rdistcc/hosts"})
-	if d := getenv("DISTCC_DIR"); d != "" {
-		add(true, d, "/hosts")
-	} else {
-		add(true, home, "/.distcc/hosts")
-	}
+	add(true, getenv("DISTCC_DIR"), "/hosts")
+	add(true, home, "/.distcc/hosts")
 	return append(files, File{Path: "/etc/distcc/hosts", Foreign: true})
 }
 
@@ -54,6 +50,12 @@ func FromFiles(files []File, read func(path string) (content []byte, exists bool
 		return list, f.Path, at(f.Path, err)
 	}
 	return List{}, "", nil
+}
+
+// Foreign reads the content of a file of distcc's.
+func Foreign(where, content string) (List, error) {
+	list, err := parse(content, true)
+	return list, at(where, err)
 }
 
 // FromEnv reads RDISTCC_HOSTS, or DISTCC_HOSTS when that is unset; one that is
@@ -80,7 +82,7 @@ func at(where string, err error) error {
 	switch {
 	case c.line == 0:
 		c.Where = where
-	case strings.HasPrefix(where, "/"):
+	case strings.Contains(where, "/"):
 		c.Where = where + ":" + strconv.Itoa(c.line)
 	default:
 		c.Where = where + " line " + strconv.Itoa(c.line)

@@ -185,12 +185,12 @@ func TestEnvBeforeFilesInOrder(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Files = %q, want %q", got, want)
 	}
-	env["XDG_CONFIG_HOME"], env["DISTCC_DIR"], env["HOME"] = "/c", "/d", ""
+	env["XDG_CONFIG_HOME"], env["DISTCC_DIR"] = "/c", "/d"
 	got = nil
 	for _, f := range Files("", get) {
 		got = append(got, f.Path)
 	}
-	if want = []string{"/c/rdistcc/hosts", "/etc/rdistcc/hosts", "/d/hosts", "/etc/distcc/hosts"}; !reflect.DeepEqual(got, want) {
+	if want = []string{"/c/rdistcc/hosts", "/etc/rdistcc/hosts", "/d/hosts", "/home/u/.distcc/hosts", "/etc/distcc/hosts"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("Files = %q, want %q", got, want)
 	}
 }

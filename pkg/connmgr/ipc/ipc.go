@@ -46,6 +46,11 @@ import "time"
 // Version of this protocol; a manager refuses another one by GoLocal("manager").
 const Version = 4
 
+// DistccList begins the host list of a wrapper that has it from $DISTCC_DIR/hosts, as
+// distcc would: a comment. It is for jobs of which the manager has no list that was
+// written for rdistcc.
+const DistccList = "# of DISTCC_DIR\n"
+
 // MaxFrame bounds a frame, in bytes behind the length.
 const MaxFrame = 4 << 20
 
