@@ -17,6 +17,7 @@ import (
 // kept small, execs `rdistcc-cm ctl WORD...` for them.
 type ctl struct {
 	lookup   func(string) (string, bool) // of the environment
+	environ  func() []string             // all of it
 	out, err io.Writer
 	self     string // this program's file
 	cores    int
@@ -42,7 +43,7 @@ func runCtl(args []string, out, errOut io.Writer) int {
 	if err != nil {
 		self = os.Args[0]
 	}
-	c := &ctl{lookup: os.LookupEnv, out: out, err: errOut, self: self, cores: runtime.NumCPU()}
+	c := &ctl{lookup: os.LookupEnv, environ: os.Environ, out: out, err: errOut, self: self, cores: runtime.NumCPU()}
 	return c.run(args)
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdistcc/rdistcc/pkg/config"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
@@ -265,63 +264,4 @@ func amount(n uint64) string {
 		x /= 1024
 	}
 	return fmt.Sprintf("%.1fTiB", x)
-}
-
-func (c *ctl) configCommand() *cobra.Command {
-	var origins, asJSON bool
-	cmd := &cobra.Command{
-		Use:   "config",
-		Short: "Show the settings in force, and where each comes from",
-		Long: "Shows the settings in force as a yaml file: those of the connection manager if one runs, else those\n" +
-			"that it would start with. With --origins each line says what set it: a flag, the file's line, or nothing.",
-		Example: "  rdistcc config --origins\n  rdistcc config > ~/.config/rdistcc/config.yaml",
-		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			var settings []config.Setting
-			_, err := c.ask(&settings, "config")
-			if errors.Is(err, errNoManager) {
-				path, _ := config.Locate(c.getenv)
-				cfg, lerr := config.Load(path)
-				if lerr != nil {
-					return failf(ipc.ExitArguments, "%v", lerr)
-				}
-				settings, err = cfg.Settings(), nil
-			} else if err == nil {
-				c.warnSettings()
-			}
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return c.marshal(settings)
-			}
-			return c.print(settingsText(settings, origins))
-		},
-	}
-	cmd.Flags().BoolVar(&origins, "origins", false, "say where each value comes from")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
-}
-
-// settingsText writes settings as the yaml file that would make them.
-func settingsText(settings []config.Setting, origins bool) []byte {
-	text := table(func(w io.Writer) {
-		section := ""
-		for _, s := range settings {
-			head, key, nested := strings.Cut(s.Key, ".")
-			line := s.Key + ": " + s.Value
-			if nested {
-				if head != section {
-					section = head
-					fmt.Fprintf(w, "%s:\n", head)
-				}
-				line = "  " + key + ": " + s.Value
-			}
-			if origins {
-				line += "\t# " + s.Origin
-			}
-			fmt.Fprintln(w, line)
-		}
-	})
-	return text
 }

@@ -53,7 +53,14 @@ func (s *shell) run(args ...string) (code int, out, errOut string) {
 	var o, e bytes.Buffer
 	c := &ctl{
 		lookup: func(k string) (string, bool) { v, ok := s.env[k]; return v, ok },
-		out:    &o, err: &e, self: filepath.Join(s.dir, "bin", "rdistcc-cm"), cores: 6,
+		environ: func() (kv []string) {
+			for k, v := range s.env {
+				kv = append(kv, k+"="+v)
+			}
+			slices.Sort(kv)
+			return kv
+		},
+		out: &o, err: &e, self: filepath.Join(s.dir, "bin", "rdistcc-cm"), cores: 6,
 	}
 	code = c.run(args)
 	return code, o.String(), e.String()
@@ -329,8 +336,38 @@ func TestConfigWithOrigins(t *testing.T) {
 	s.manager(func(*ipc.Control) *ipc.Reply {
 		return reply(t, []config.Setting{{Key: "local.slots", Value: "9", Origin: "--x"}})
 	})
-	s.want(0, "local:\n  slots: 9  # --x\n", "", "config", "--origins")
+	s.want(0, "# in force in the connection manager that runs\nlocal:\n  slots: 9  # --x\n", "", "config", "--origins")
 	s.want(0, `"origin": "--x"`, "", "config", "--json")
+}
+
+// TestOriginsOfTheEnvironment: variables override settings, say which files count, or are
+// read by nobody.
+func TestOriginsOfTheEnvironment(t *testing.T) {
+	s := newShell(t)
+	list := s.file(".distcc/hosts", "a\n")
+	origins := func(want ...string) {
+		t.Helper()
+		out := strings.Join(strings.Fields(s.want(0, "", "", "config", "--origins")), " ")
+		for _, w := range want {
+			if !strings.Contains(out, w) {
+				t.Errorf("origins lack %q:\n%s", w, out)
+			}
+		}
+	}
+	origins("hosts: [] # default; they are those of "+list+" discovery:", "socket: \"\" # default; overridden here by RDISTCC_DIR=")
+	path := s.file("other.yaml", "limits: {io-timeout: 1m}\n")
+	for k, v := range map[string]string{"RDISTCC_CONFIG": path, "RDISTCC_HOSTS": "x/3\ty", "DISTCC_HOSTS": "z", "RDISTCC_IO_TIMEOUT": "9", "RDISTCC_MODE": "remote",
+		"RDISTCC_FALLBAK": "0", "DISTCC_FALLBACK": "0", "DISTCC_SSH": "ssh", "RDISTCC_SKIP_LOCAL_RETRY": "0"} {
+		s.env[k] = v
+	}
+	origins("# configuration file: "+path+", by RDISTCC_CONFIG #", "hosts: [] # default; overridden here by RDISTCC_HOSTS=x/3 y discovery:",
+		"io-timeout: 1m # "+path+":1; overridden here by RDISTCC_IO_TIMEOUT=9", "allow: true # default; overridden here by RDISTCC_MODE=remote",
+		"# RDISTCC_FALLBAK=0 is not read; did you mean RDISTCC_FALLBACK?", "# DISTCC_FALLBACK=0 is not read; it is distcc's, rdistcc has RDISTCC_FALLBACK",
+		"# DISTCC_SSH=ssh is not read; it is distcc's", "diagnostics: exact # default auth:")
+	s.want(0, `"environment": "RDISTCC_HOSTS=x/3\ty"`, "", "config", "--json")
+	if _, err := config.Parse("printed", []byte(s.want(0, "", "", "config", "--origins"))); err != nil {
+		t.Errorf("what it prints is no configuration: %v", err)
+	}
 }
 
 func TestInstallLinks(t *testing.T) {

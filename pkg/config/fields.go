@@ -203,6 +203,18 @@ func nearest(all []field, key string) string {
 	return fmt.Sprintf(" (did you mean %q?)", best)
 }
 
+// Nearest returns the name that differs from word in the fewest bytes, if those are few;
+// else it is empty.
+func Nearest(word string, names []string) string {
+	best, least := "", 3
+	for _, name := range names {
+		if d := distance(word, name); d < least {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
 // distance is Levenshtein's: insertions, deletions and changes of a byte.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
