@@ -280,3 +280,15 @@ func FuzzChecks(f *testing.F) {
 		_ = CheckText(b)
 	})
 }
+
+// TestUnquote: names as gcc quotes them for make.
+func TestUnquote(t *testing.T) {
+	for word, want := range map[string]string{
+		`a.h`: `a.h`, `a\ b.h`: `a b.h`, `x\\\ y.h`: `x\ y.h`, `x\y.h`: `x\y.h`, `x\\y.h`: `x\\y.h`, `a\#b`: `a#b`, `c\:d`: `c:d`,
+		`$$x`: `$x`, `$`: `$`, `$(X)`: `$(X)`, `end\`: `end\`, `\\\`: `\\\`,
+	} {
+		if got := unquote(word); got != want {
+			t.Errorf("%s: %s, want %s", word, got, want)
+		}
+	}
+}

@@ -127,13 +127,35 @@ func ruleWords(line string) (words []string, colon int, err error) {
 	return words, colon, nil
 }
 
-var unquoter = strings.NewReplacer(`\ `, " ", `\#`, "#", `\:`, ":", "$$", "$")
-
+// unquote is the name that a word of a rule stands for. Backslashes before a space are
+// doubled, and the space has one more; elsewhere they stand for themselves.
 func unquote(w string) string {
 	if !strings.ContainsAny(w, `\$`) {
 		return w
 	}
-	return unquoter.Replace(w)
+	b := make([]byte, 0, len(w))
+	slashes := 0 // right before w[i]
+	for i := 0; i < len(w); i++ {
+		switch c := w[i]; {
+		case c == '\\':
+			slashes++
+			continue
+		case slashes > 0 && c == ' ':
+			slashes /= 2
+		case slashes > 0 && (c == '#' || c == ':'):
+			slashes--
+		case c == '$' && i+1 < len(w) && w[i+1] == '$':
+			i++
+		}
+		for ; slashes > 0; slashes-- {
+			b = append(b, '\\')
+		}
+		b = append(b, w[i])
+	}
+	for ; slashes > 0; slashes-- {
+		b = append(b, '\\')
+	}
+	return string(b)
 }
 
 // Targets are the words that a command's rules may have as targets, as they stand in the

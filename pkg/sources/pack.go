@@ -176,12 +176,15 @@ func (p *pack) add(name string, st *syscall.Stat_t, size uint64) bool {
 	return false
 }
 
-// absolute is the one name of name, as long as no link is in the way.
+// absolute is one for all names that a file of one directory has, and that are the same
+// but for dots and slashes. Behind a link a ".." leads elsewhere, where the file may have
+// a second name: it has to be there over there, too.
 func (p *pack) absolute(name string) string {
+	dir, _ := p.follow(name[:strings.LastIndexByte(name, '/')+1])
 	if name[0] != '/' {
 		name = p.o.Cwd + "/" + name
 	}
-	return path.Clean(name)
+	return dir + "\x00" + path.Clean(name)
 }
 
 // firstHeaders is how far down the list gcc may take a precompiled header: it takes one

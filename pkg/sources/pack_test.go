@@ -112,6 +112,25 @@ func TestLinksInTheWay(t *testing.T) {
 	}
 }
 
+// TestSecondNameBehindALink: "link/../v.h" looks like v.h, and is another name of the same
+// file in another directory. The tree needs both.
+func TestSecondNameBehindALink(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write(t, "x.c", "int x;")
+	write(t, "v.h", "int v;")
+	if err := errors.Join(os.MkdirAll("z/y", 0o777), os.Link("v.h", "z/v.h"), os.Symlink("z/y", "link")); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Make(&Options{FD: memfd(t, 1<<20), Max: 1 << 20, Cwd: dir, Since: future, Names: []string{"x.c", "v.h", "link/../v.h"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Files) != 3 || p.Files[2].Name != "link/../v.h" || p.Files[2].Same != 2 {
+		t.Errorf("packs %+v", p.Files)
+	}
+}
+
 // TestWhatCannotBePacked: nothing that is not there, not a file, new, or too large.
 func TestWhatCannotBePacked(t *testing.T) {
 	dir := t.TempDir()

@@ -114,8 +114,18 @@ func rules(content []byte, b *job.Body) error {
 	for i := range b.Files {
 		files[b.Files[i].Name] = true
 	}
-	return artifact.CheckRules(string(content), func(w string) bool { return targets[w] },
-		func(name string) bool { return files[name] || files[strings.TrimPrefix(name, "./")] })
+	// Nearly all names are spelled as the job has them. A file that has several has one
+	// there: what the others mean is found out only when one of them comes.
+	var meant *names
+	return artifact.CheckRules(string(content), func(w string) bool { return targets[w] }, func(name string) bool {
+		if files[name] {
+			return true
+		}
+		if meant == nil {
+			meant = namesOf(b)
+		}
+		return meant.brought(name)
+	})
 }
 
 // part is a segment of a result, which Result has found inside.
