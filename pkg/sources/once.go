@@ -6,10 +6,17 @@ import (
 	"syscall"
 )
 
-// gcc leaves a file out of its list that it has not read because of a #pragma once in
-// another one with the same content: a link to it, or a copy. But it looks for that file,
-// and fails without it. So where headers have the pragma, whatever is included by the
-// name of one of them is packed, wherever it may be found.
+// gcc leaves a file out of its list that it has not read because of a #pragma once, or an
+// #import, in or of another one with the same content: a link to it, or a copy. But it looks
+// for that file, and fails without it. So where headers have the pragma, whatever is included
+// by the name of one of them is packed, wherever it may be found; by a name that is nowhere in
+// the list, what is as large and as old: gcc compares the contents of no others.
+
+// likeness is what two files have in common before gcc compares them.
+type likeness struct {
+	size  uint64
+	mtime int64 // seconds since 1970
+}
 
 // noteOnce notes a header that is read once only.
 func (p *pack) noteOnce(name string) {
@@ -21,8 +28,21 @@ func (p *pack) noteOnce(name string) {
 
 // packTwins looks through what is packed once more, for the names of such headers.
 func (p *pack) packTwins() error {
-	if p.onces == nil || !p.o.Twins {
+	if p.onces == nil && !p.imports || !p.o.Twins {
 		return nil
+	}
+	listed := make(map[string]struct{}, len(p.o.Names))
+	if !p.imports { // which looks at files of all names
+		for _, name := range p.o.Names {
+			listed[base(name)] = struct{}{}
+		}
+	}
+	p.like = make(map[likeness]struct{})
+	for i := range p.Files {
+		f := &p.Files[i]
+		if _, once := p.onces[base(f.Name)]; once || p.imports {
+			p.like[likeness{f.Len, f.MTime / 1e9}] = struct{}{}
+		}
 	}
 	if err := p.flush(); err != nil {
 		return err
@@ -43,15 +63,16 @@ func (p *pack) packTwins() error {
 		if n, err := syscall.Pread(p.o.FD, b, int64(from)); err != nil || n < len(b) {
 			return ErrTooBig // no memory left for the slot
 		}
-		if err := p.twins(newText(f.Name, b, false)); err != nil {
+		if err := p.twins(newText(f.Name, b, false), listed); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// twins packs what t includes by the name of a header that is read once.
-func (p *pack) twins(t *text) error {
+// twins packs what t includes by the name of a header that is read once, or by a name
+// that is not listed.
+func (p *pack) twins(t *text, listed map[string]struct{}) error {
 	for rest := t.b; ; {
 		i := bytes.IndexByte(rest, '#')
 		if i < 0 {
@@ -71,6 +92,11 @@ func (p *pack) twins(t *text) error {
 			continue
 		}
 		if _, once := p.onces[base(name)]; !once {
+			if _, ok := listed[base(name)]; !ok {
+				if err := p.alike(t, name, quoted); err != nil {
+					return err
+				}
+			}
 			continue
 		}
 		if dirs, known := p.searchList(); !known || len(dirs) == 0 {
@@ -83,6 +109,39 @@ func (p *pack) twins(t *text) error {
 			return err
 		}
 	}
+}
+
+// alike packs the files that a header's name in t may mean and that are like one which is
+// read once.
+func (p *pack) alike(t *text, name string, quoted bool) error {
+	look := func(file string) error {
+		var st syscall.Stat_t
+		if p.known(file) || stat(file, &st) != nil {
+			return nil
+		}
+		if _, like := p.like[likeness{uint64(st.Size), st.Mtim.Sec}]; !like {
+			return nil
+		}
+		return p.further(file, false)
+	}
+	if name[0] == '/' {
+		return look(name)
+	}
+	if quoted {
+		if err := look(t.dir + name); err != nil {
+			return err
+		}
+	}
+	if p.wasAsked("=" + name) {
+		return nil
+	}
+	dirs, _ := p.searchList() // where else, nobody can tell
+	for _, dir := range dirs {
+		if err := look(join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func base(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }

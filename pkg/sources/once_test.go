@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"strings"
@@ -42,6 +43,41 @@ func TestTwinsOfOnce(t *testing.T) {
 		got := names(p)
 		if (len(p.Links) == 1) != twins || twins && p.Links[0].Name != dir+"/inc/a.h" || strings.Contains(got, "copy/a.h=20") != twins {
 			t.Errorf("twins %v: %s", twins, got)
+		}
+	}
+}
+
+// TestTwinsOfAnotherName: a link to a header that is read once is left out of gcc's list
+// also where nothing in the list has its name. What is not like such a header stays away.
+func TestTwinsOfAnotherName(t *testing.T) {
+	cc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("gcc is not installed")
+	}
+	for word, text := range map[string]string{"include": "#pragma once\nint a;\n", "import": "int a;\n"} {
+		dir := t.TempDir()
+		t.Chdir(dir)
+		write(t, "a.h", text)
+		write(t, "inc/unlike.h", "")
+		if err := errors.Join(os.Symlink("a.h", "b.h"), os.Symlink("../a.h", "inc/c.h"), os.Link("a.h", "inc/d.h")); err != nil {
+			t.Fatal(err)
+		}
+		write(t, "y.c", strings.ReplaceAll("#W \"a.h\"\n#W \"b.h\"\n#W <c.h>\n#W <d.h>\n#if 0\n#W <unlike.h>\n#W \"none.h\"\n#endif\n", "W", word))
+		rule, err := exec.Command(cc, "-M", "-w", "-Iinc", "y.c").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := ParseRule(rule)
+		if err != nil || strings.Contains(strings.Join(list, " "), "b.h") {
+			t.Fatal(list, err)
+		}
+		p, err := Make(&Options{FD: memfd(t, 1<<20), Max: 1 << 20, Cwd: dir, Since: future, Names: list,
+			Dirs: []string{"inc"}, Own: func() []string { return []string{"/nowhere"} }, Twins: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := names(p); len(p.Links) != 2 || !strings.Contains(got, "inc/d.h=0") || strings.Contains(got, "unlike") {
+			t.Errorf("%s: %s, links %v", word, got, p.Links)
 		}
 	}
 }

@@ -111,18 +111,20 @@ type pack struct {
 	o      *Options
 	finder finder
 
-	names  map[string]struct{} // that are packed, or are going to be
-	inode  map[inode]uint32    // 1 + index in Files, of those with their content
-	ways   map[string]struct{} // directories whose links are noted
-	onces  map[string]struct{} // base names of headers with #pragma once
-	asked  map[string]struct{} // headers whose candidates are packed
-	others []string            // other names for __has_include
-	search []string            // directories for headers
-	marked int                 // files that are here for messages
-	queue  []queued            // to be packed behind the list
-	probes []string            // to be packed behind these, without content
-	once   map[string]struct{} // absolute names of files that have several
-	real   map[string]string   // directories without links
+	names   map[string]struct{}   // that are packed, or are going to be
+	inode   map[inode]uint32      // 1 + index in Files, of those with their content
+	ways    map[string]struct{}   // directories whose links are noted
+	onces   map[string]struct{}   // base names of headers with #pragma once
+	like    map[likeness]struct{} // of these headers
+	asked   map[string]struct{}   // headers whose candidates are packed
+	others  []string              // other names for __has_include
+	search  []string              // directories for headers
+	imports bool                  // something is read by #import
+	marked  int                   // files that are here for messages
+	queue   []queued              // to be packed behind the list
+	probes  []string              // to be packed behind these, without content
+	once    map[string]struct{}   // absolute names of files that have several
+	real    map[string]string     // directories without links
 
 	// buf holds contents that belong at base in the slot: they are looked at while they
 	// are warm, and written many at a time.

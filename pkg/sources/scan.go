@@ -51,6 +51,9 @@ func (p *pack) scan(name, file string, b []byte) error {
 	if err == nil {
 		p.marks(t)
 	}
+	if _, once := p.onces[base(name)]; once {
+		p.noteOnce(file)
+	}
 	return err
 }
 
@@ -71,6 +74,8 @@ func (p *pack) judge(t *text, tok token, at int) error {
 		}
 	case tokOnce:
 		p.noteOnce(t.name)
+	case tokImport:
+		p.imports = true
 	}
 	return nil
 }
@@ -190,10 +195,9 @@ func (p *pack) candidates(t *text, name string, quoted, content bool) error {
 	if content {
 		key = "@" + name
 	}
-	if _, done := p.asked[key]; done {
+	if p.wasAsked(key) {
 		return nil
 	}
-	p.asked[key] = struct{}{}
 	dirs, known := p.searchList()
 	if !known {
 		return ErrHasInclude
@@ -204,6 +208,13 @@ func (p *pack) candidates(t *text, name string, quoted, content bool) error {
 		}
 	}
 	return nil
+}
+
+// wasAsked says whether it was asked for key before.
+func (p *pack) wasAsked(key string) bool {
+	_, was := p.asked[key]
+	p.asked[key] = struct{}{}
+	return was
 }
 
 // join is the name of a file in dir, as a compiler spells it.

@@ -16,6 +16,7 @@ const (
 	tokDependency              // #pragma GCC dependency
 	tokPCH                     // #pragma GCC pch_preprocess
 	tokOnce                    // #pragma once
+	tokImport                  // #import
 	numTokens
 )
 
@@ -35,6 +36,7 @@ var tokenWords = [numTokens]struct {
 	tokDependency: {"dependency", 3},
 	tokPCH:        {"pch_preprocess", 0},
 	tokOnce:       {"pragma once", 3},
+	tokImport:     {"#import", 0},
 }
 
 // finder finds tokens. Of a window of seven bytes, one whole word of four lies at a
