@@ -8,28 +8,31 @@ import (
 // killedWithin is how long a killed process group may take to be gone.
 const killedWithin = time.Second
 
+// firstWords is more than a message's first line takes, in bytes.
+const firstWords = 4 << 10
+
 // runFirst runs what comes before a remote compile, the preprocessor or the run that
 // lists the files, with the slot as its standard output. It reports whether all went
 // well without a word: at the first byte on its standard error it is stopped, because
-// the whole command will run here anyway.
+// the whole command will run here anyway. words are the first that it said.
 //
 // It has a process group of its own, so that nothing of it is left behind when
 // it is stopped, and it dies with us.
-func (f *flow) runFirst(c command) (clean bool) {
-	var words [2]int // its standard error
-	if err := syscall.Pipe2(words[:], syscall.O_CLOEXEC); err != nil {
-		return false
+func (f *flow) runFirst(c command) (clean bool, words []byte) {
+	var errs [2]int // its standard error
+	if err := syscall.Pipe2(errs[:], syscall.O_CLOEXEC); err != nil {
+		return false, nil
 	}
-	defer syscall.Close(words[0])
+	defer syscall.Close(errs[0])
 	if !c.alone {
 		f.in.watch()
 	}
 	pidfd := -1 // stays so before Linux 5.4
-	pid, err := start(c, f.set.childEnv(), []uintptr{0, uintptr(f.slot.source), uintptr(words[1])},
+	pid, err := start(c, f.set.childEnv(), []uintptr{0, uintptr(f.slot.source), uintptr(errs[1])},
 		&syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd})
-	syscall.Close(words[1])
+	syscall.Close(errs[1])
 	if err != nil {
-		return false
+		return false, nil
 	}
 	f.slot.closed = false
 	f.in.holds(f.conn, -pid)
@@ -37,13 +40,16 @@ func (f *flow) runFirst(c command) (clean bool) {
 
 	// Its standard error ends with the last process that it started. One that
 	// stays behind must not keep us: the end of the first is enough to go on.
-	wait := []pollFD{{fd: int32(words[0]), events: pollIn}, {fd: int32(pidfd), events: pollIn}}
+	wait := []pollFD{{fd: int32(errs[0]), events: pollIn}, {fd: int32(pidfd), events: pollIn}}
 	poll(wait, -1)
 	if wait[0].revents == 0 {
 		poll(wait[:1], 0) // all that the first has said is in the pipe by now
 	}
 	spoke := wait[0].revents&pollIn != 0
 	if spoke {
+		words = make([]byte, firstWords)
+		n, _ := syscall.Read(errs[0], words)
+		words = words[:max(n, 0)]
 		_ = syscall.Kill(-pid, syscall.SIGKILL) // not reaped yet: the group is its own
 		wait[0].events = 0                      // nothing but the end
 		poll(wait[:1], killedWithin)
@@ -53,7 +59,7 @@ func (f *flow) runFirst(c command) (clean bool) {
 	if pidfd >= 0 {
 		syscall.Close(pidfd)
 	}
-	return err == nil && !spoke && ws.Exited() && ws.ExitStatus() == 0 && f.in.caught() == 0
+	return err == nil && !spoke && ws.Exited() && ws.ExitStatus() == 0 && f.in.caught() == 0, words
 }
 
 // maxAnswer bounds what a compiler says of itself, in bytes.

@@ -35,7 +35,7 @@ func (f *flow) preprocess() (text *ipc.Submit, reason string) {
 	if f.plan.Raw {
 		clean = copyFile(s.source, f.plan.Source)
 	} else {
-		clean = f.runFirst(f.preprocessor())
+		clean, _ = f.runFirst(f.preprocessor())
 	}
 	end, err := syscall.Seek(s.source, 0, 1)
 	switch {
