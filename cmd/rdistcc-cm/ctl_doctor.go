@@ -302,5 +302,30 @@ func (d *doctor) managerLine(f *findings) {
 		f.warn("manager", fmt.Sprintf("process %d: %s", s.PID, strings.Join(settingNotes(&s), "; ")), remedy)
 	default:
 		f.ok("manager", "%s, process %d, up %s", s.Version, s.PID, age(time.Since(s.Since)))
+		d.twiceLine(f)
 	}
+}
+
+// fewTwice is how many of the commands that the manager remembers may have run on a host and
+// then here: a source that quotes an escape sequence, a compile that fails.
+const fewTwice = 4
+
+// twiceLine says what was compiled on a host and then here again, if that was more than a few.
+func (d *doctor) twiceLine(f *findings) {
+	var s report.Stats
+	if _, err := d.c.ask(&s, "stats"); err != nil || len(s.Again) == 0 {
+		return
+	}
+	n := 0
+	for _, t := range s.Again {
+		n += t.Jobs
+	}
+	if n <= fewTwice {
+		return
+	}
+	remedy := "docs/reasons.md says what that means; please report it, with what `rdistcc why " + s.Again[0].Source + "` prints"
+	if s.Again[0].Reason == "diagnostics" {
+		remedy = "the compiler had something to say: `diagnostics: fast` in config.yaml takes a host's words as they are, a pipe (2>&1 | cat) is no terminal"
+	}
+	f.warn("twice", fmt.Sprintf("%s of the last %d ran on a host and then here again%s", count(n, "command"), s.Remembered, twiceReasons(s.Again)), remedy)
 }

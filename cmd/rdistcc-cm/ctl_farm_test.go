@@ -38,7 +38,9 @@ func TestDrainForPeople(t *testing.T) {
 func TestStatsForPeople(t *testing.T) {
 	s := newShell(t)
 	s.want(100, "", "no connection manager runs", "stats")
-	st := report.Stats{Version: "v1", Since: time.Now().Add(-time.Hour), Jobs: sample().Jobs, Retries: 1, Hedges: 3, HedgesWon: 2, Troubles: 4, Audits: map[string]uint64{"same": 5, "differs": 1},
+	st := report.Stats{Version: "v1", Since: time.Now().Add(-time.Hour), Jobs: sample().Jobs, Retries: 1, Hedges: 3, HedgesWon: 2, Troubles: 4, Twice: 7,
+		Again:    []report.TwiceCount{{Reason: "diagnostics", Jobs: 4, Source: "w.c"}, {Reason: "doubt:dependency-file", Jobs: 1, Source: "x.c"}},
+		Audits:   map[string]uint64{"same": 5, "differs": 1},
 		BytesOut: 3 << 20, BytesIn: 5000, Hosts: []report.HostStats{{Host: "a:7632", OK: 120, Failed: 1}},
 		Phases:     []report.Quantiles{{Phase: "total", Count: 120, P50: 1500, P90: 90000, P99: 2100000, Max: 130e6}},
 		Prediction: report.Prediction{Count: 100, Near: 80, Twice: 99, Median: 1.02}}
@@ -46,6 +48,7 @@ func TestStatsForPeople(t *testing.T) {
 	out := strings.Join(strings.Fields(s.want(0, "", "", "stats")), " ")
 	for _, want := range []string{
 		"connection manager v1, up 1h0m", "remote a:7632 120 77% 0", "1 retry, 3 second hosts (2 first), 4 compiles here because of trouble, 0 commands ended",
+		"7 compiles ran on a host and then here again: diagnostics 4 (w.c), doubt:dependency-file 1 (x.c)",
 		"3.0MiB of sources sent, 4.9KiB of results received", "foreseen for 100 compiles: 80% within a quarter, 99% within a factor of two",
 		"total 1.5 ms 90 ms 2.1 s 2m10s", "audits by a second host: 1 differs, 5 same", "a:7632 120 1 0B 0B",
 	} {

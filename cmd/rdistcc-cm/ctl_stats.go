@@ -59,6 +59,7 @@ func statsText(s *report.Stats, now time.Time) []byte {
 	b.Write(jobLines(s.Jobs))
 	fmt.Fprintf(&b, "\n%s, %s (%d first), %s here because of trouble, %s ended from outside\n",
 		count(int(s.Retries), "retry"), count(int(s.Hedges), "second host"), s.HedgesWon, count(int(s.Troubles), "compile"), count(int(s.Gone), "command"))
+	fmt.Fprintf(&b, "%s ran on a host and then here again%s\n", count(int(s.Twice), "compile"), twiceReasons(s.Again))
 	fmt.Fprintf(&b, "%s of sources sent, %s of results received\n", amount(s.BytesOut), amount(s.BytesIn))
 	if len(s.Audits) > 0 {
 		var parts []string
@@ -94,6 +95,18 @@ func statsText(s *report.Stats, now time.Time) []byte {
 		}))
 	}
 	return b.Bytes()
+}
+
+// twiceReasons are the reasons of what was compiled twice lately, with a file for each.
+func twiceReasons(list []report.TwiceCount) string {
+	var parts []string
+	for _, t := range list {
+		parts = append(parts, fmt.Sprintf("%s %d (%s)", t.Reason, t.Jobs, t.Source))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(parts, ", ")
 }
 
 func percent(part, of uint64) string {

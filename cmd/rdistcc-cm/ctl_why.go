@@ -179,6 +179,7 @@ var reasons = map[string]string{
 	"mode":                    "RDISTCC_MODE=local",
 	"local-share":             "this machine does its part (localhost/N), or was expected to be done earlier than any host",
 	"diagnostics":             "the compiler printed something that a host might have put otherwise",
+	"doubt":                   "the WHAT that a host made holds what only an unusual source would bring; compiled here to be sure",
 	"too-big":                 "source or result is larger than the buffers (buffers in config.yaml)",
 	"host-list":               "the host list cannot be understood; rdistcc hosts says where",
 	"no-hosts":                "no hosts are configured; set RDISTCC_HOSTS",

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -125,6 +126,34 @@ func TestDoctorOfAGoodHost(t *testing.T) {
 	s.env["RDISTCC_HOSTS"] = addr
 	out := s.want(0, "\n"+addr+"\n  ok    tcp ", "", "doctor")
 	for _, want := range []string{"this machine\n  ok    config      none: defaults\n", "  ok    manager     none runs", "  ok    hosts       1 host of RDISTCC_HOSTS\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("doctor lacks %q:\n%s", want, out)
+		}
+	}
+}
+
+// TestDoctorTellsOfCompilesDoneTwice: of more than a few, with a reason and a file.
+func TestDoctorTellsOfCompilesDoneTwice(t *testing.T) {
+	s := doctorShell(t)
+	var stats atomic.Pointer[report.Stats]
+	s.manager(func(q *ipc.Control) *ipc.Reply {
+		if q.Args[0] == "stats" {
+			return reply(t, stats.Load())
+		}
+		st := sample()
+		st.Version = version
+		return reply(t, st)
+	})
+	stats.Store(&report.Stats{Remembered: 100, Again: []report.TwiceCount{{Reason: "doubt:dependency-file", Jobs: fewTwice, Source: "x.c"}}})
+	if _, out, _ := s.run("doctor"); strings.Contains(out, "twice") {
+		t.Errorf("doctor tells of a few:\n%s", out)
+	}
+	stats.Store(&report.Stats{Remembered: 100, Again: []report.TwiceCount{{Reason: "doubt:dependency-file", Jobs: fewTwice, Source: "x.c"}, {Reason: "diagnostics", Jobs: 1, Source: "w.c"}}})
+	_, out, _ := s.run("doctor")
+	for _, want := range []string{
+		"  warn  twice       5 commands of the last 100 ran on a host and then here again: doubt:dependency-file 4 (x.c), diagnostics 1 (w.c)\n",
+		"-> docs/reasons.md says what that means; please report it, with what `rdistcc why x.c` prints\n",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("doctor lacks %q:\n%s", want, out)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -56,6 +57,11 @@ func (r *record) where() string {
 	return "local:" + r.reason
 }
 
+// twice says that a host compiled it before it ran here.
+func (r *record) twice() bool {
+	return !r.remote && (r.result.Host != "" || strings.HasPrefix(r.reason, "doubt:"))
+}
+
 // oneLine keeps a reason that quotes an option to its line.
 func oneLine(s string) []byte {
 	b := []byte(s)
@@ -82,6 +88,9 @@ func (r *record) appendJSON(b []byte) []byte {
 			f.value = ""
 		}
 		b = appendJSONString(append(b, f.name...), f.value)
+	}
+	if r.twice() {
+		b = append(b, `,"twice":true`...)
 	}
 	b = strconv.AppendInt(append(b, `,"exit":`...), int64(r.exit), 10)
 	b = appendMS(append(b, `,"start":`...), time.Duration(r.start.UnixNano()))

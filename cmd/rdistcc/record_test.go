@@ -13,6 +13,7 @@ type traced struct {
 	Exit                                                    *int
 	Start                                                   float64
 	Attempts                                                int
+	Twice                                                   bool
 	Bytes                                                   struct{ Source, Out, In *int64 }
 	MS                                                      map[string]float64
 }
@@ -48,7 +49,7 @@ func TestTrace(t *testing.T) {
 	}
 	r := all[0]
 	if r.ID == "" || r.ID == all[1].ID || !strings.HasPrefix(r.Compiler, "/") || r.Source != "hello.c" || r.Output != "hello.o" ||
-		r.Where != "remote" || r.Host != "farm:7632" || r.Reason != "" || r.Exit == nil || *r.Exit != 0 || r.Attempts != 1 {
+		r.Where != "remote" || r.Host != "farm:7632" || r.Reason != "" || r.Twice || r.Exit == nil || *r.Exit != 0 || r.Attempts != 1 {
 		t.Errorf("remote: %+v", r)
 	}
 	if *r.Bytes.Source == 0 || *r.Bytes.Out == 0 || *r.Bytes.In == 0 || r.Start < 1e12 {
@@ -65,7 +66,7 @@ func TestTrace(t *testing.T) {
 	if want := strings.ToValidUTF8(odd, "\ufffd"); all[1].Source != want {
 		t.Errorf("source %q, want %q", all[1].Source, want)
 	}
-	if r := all[2]; r.Where != "local" || r.Reason != "diagnostics" || *r.Exit != 1 || r.MS["local"] <= 0 {
+	if r := all[2]; r.Where != "local" || r.Reason != "diagnostics" || !r.Twice || *r.Exit != 1 || r.MS["local"] <= 0 {
 		t.Errorf("local: %+v", r)
 	}
 }

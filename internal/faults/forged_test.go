@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -92,24 +93,33 @@ func TestAttackResultNotAnObject(t *testing.T) {
 	}
 	// What could be an unusual source's: the compiler here has the last word, and
 	// nobody is blamed.
+	doubts := 0.0
 	for name, q := range map[string]struct {
 		args   []string
+		what   string
 		answer func(p *peer, m *job.Job)
 	}{
-		"a title":              {plain, answers(0, "\x1b]0;pwned\a", file{0, objectHead + "x"})},
-		"colours unasked for":  {plain, answers(0, "\x1b[31mred\x1b[m\n", file{0, objectHead + "x"})},
-		"a C1 control":         {plain, answers(0, "\u009b2J\n", file{0, objectHead + "x"})},
-		"an overwritten line":  {plain, answers(0, "all is well\rno\n", file{0, objectHead + "x"})},
-		"a failure, with bell": {plain, answers(1, "error: \a\n")},
-		"a foreign target":     {[]string{"gcc", "-c", "-MD", "hello.c"}, answers(0, "", file{0, objectHead + "x"}, file{1, "all: hello.c\n"})},
-		"a foreign file":       {[]string{"gcc", "-c", "-MD", "hello.c"}, answers(0, "", file{0, objectHead + "x"}, file{1, "hello.o: hello.c clean\n"})},
+		"a title":              {plain, "messages", answers(0, "\x1b]0;pwned\a", file{0, objectHead + "x"})},
+		"colours unasked for":  {plain, "messages", answers(0, "\x1b[31mred\x1b[m\n", file{0, objectHead + "x"})},
+		"a C1 control":         {plain, "messages", answers(0, "\u009b2J\n", file{0, objectHead + "x"})},
+		"an overwritten line":  {plain, "messages", answers(0, "all is well\rno\n", file{0, objectHead + "x"})},
+		"a failure, with bell": {plain, "messages", answers(1, "error: \a\n")},
+		"a foreign target":     {[]string{"gcc", "-c", "-MD", "hello.c"}, "dependency-file", answers(0, "", file{0, objectHead + "x"}, file{1, "all: hello.c\n"})},
+		"a foreign file":       {[]string{"gcc", "-c", "-MD", "hello.c"}, "dependency-file", answers(0, "", file{0, objectHead + "x"}, file{1, "hello.o: hello.c clean\n"})},
 	} {
 		host := liar{credits: 2, slot: 1 << 20, listed: 1, onJob: q.answer}.serve(t, id)
-		if o := s.run([]string{"RDISTCC_HOSTS=" + host}, q.args...); o.status != 0 || o.stderr != "" || o.report != "local:diagnostics" {
+		if o := s.run([]string{"RDISTCC_HOSTS=" + host}, q.args...); o.status != 0 || o.stderr != "" || o.report != "local:doubt:"+q.what {
 			t.Errorf("%s: %+v, want it compiled here", name, o)
 		}
 		s.sameObject("hello.o", q.args...)
+		doubts++
 	}
+	s.eventually("account of compiles done twice", func() string {
+		if n := s.metrics(s.Manager)[`rdistcc_cm_compiled_twice_total{reason="doubt"}`]; n != doubts {
+			return fmt.Sprintf("%v, want %v", n, doubts)
+		}
+		return ""
+	})
 	s.eventually("end of all connections", s.busy)
 }
 

@@ -47,6 +47,7 @@ type client struct {
 	record    report.JobRecord
 	untried   bool // why it runs here holds without any host having been asked
 	remote    bool // a host gave a result
+	compiled  bool // a host compiled it, whether or not that stood
 }
 
 // message is a parsed frame of a wrapper's.

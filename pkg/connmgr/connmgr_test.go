@@ -106,6 +106,9 @@ func TestResultTooBigGoesLocal(t *testing.T) {
 		t.Errorf("answer %+v, want too-big without trouble", no)
 	}
 	r.idle()
+	if rec := r.m.Status().Recent[0]; !rec.Twice {
+		t.Errorf("record %+v: a host had compiled it", rec)
+	}
 }
 
 // TestCompilerSaysNo: a failing compile is a result, not an error, and is not
@@ -143,6 +146,8 @@ func TestCompilerSaysNo(t *testing.T) {
 	}
 	if rec := r.m.Status().Recent[0]; !rec.Local || rec.Reason != "diagnostics" || rec.Trouble {
 		t.Errorf("record %+v, want local for diagnostics", rec)
+	} else if s := r.m.Stats(); !rec.Twice || s.Twice != 1 || len(s.Again) != 1 || s.Again[0].Reason != "diagnostics" || counter(t, r.m, "rdistcc_cm_compiled_twice_total", "diagnostics") != 1 {
+		t.Errorf("a command that ran twice counts as %+v: %+v", rec, s)
 	}
 }
 

@@ -46,6 +46,7 @@ type metrics struct {
 	phases      *prometheus.HistogramVec
 	traffic     *prometheus.CounterVec
 	fallbacks   prometheus.Counter
+	twice       *prometheus.CounterVec
 	retries     prometheus.Counter
 	hedges      *prometheus.CounterVec
 	audits      *prometheus.CounterVec
@@ -125,6 +126,11 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 	for _, why := range []string{"forged", "doubt"} {
 		x.distrusts.WithLabelValues(why)
 	}
+	x.twice = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_compiled_twice_total",
+		Help: "Commands that a host had compiled and that then ran here, by why they did."}, []string{"reason"})
+	for _, reason := range []string{"diagnostics", "doubt"} {
+		x.twice.WithLabelValues(reason)
+	}
 	x.quarantines = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_quarantines_total",
 		Help: "Times that a host was found to give other results than two others, and was left alone."}, []string{"host"})
 	for _, result := range []string{auditSame, auditDiffers, auditUnsound, auditOpen, auditVoid} {
@@ -141,7 +147,7 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 		x.phases.WithLabelValues(phase)
 	}
 	if r != nil {
-		r.MustRegister(x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x)
+		r.MustRegister(x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts, x.twice, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x)
 	}
 	return x
 }
@@ -150,7 +156,7 @@ func (x *metrics) unregister(r prometheus.Registerer) {
 	if r == nil {
 		return
 	}
-	for _, c := range []prometheus.Collector{x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x} {
+	for _, c := range []prometheus.Collector{x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts, x.twice, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x} {
 		r.Unregister(c)
 	}
 }
@@ -185,6 +191,9 @@ func (x *metrics) done(r *report.JobRecord) {
 		x.jobs.WithLabelValues("local", report.ReasonLabel(r.Reason), "", result).Inc()
 		if r.Trouble {
 			x.fallbacks.Inc()
+		}
+		if r.Twice {
+			x.twice.WithLabelValues(report.ReasonLabel(r.Reason)).Inc()
 		}
 		return
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
+	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -178,6 +179,10 @@ func (r *race) failed(a *attempt) *ipc.GoLocal {
 	}
 	r.c.m.o.Log.Info("attempt failed", "job", r.t.id, "host", a.at.addr, "reason", a.out.local.Reason, "detail", a.out.local.Detail)
 	r.last = a.out.local
+	if x := a.fl.Result; x != nil {
+		done := x.Status == job.StatusFailed && (x.Cause == job.CauseTooBig || x.Cause == job.CauseUndeclared)
+		r.c.compiled = r.c.compiled || done || x.Status == job.StatusRan && x.Signal == 0
+	}
 	if a.out.died {
 		r.died++
 	}

@@ -23,7 +23,7 @@ func (c *client) consider(list []scheduler.Considered) {
 
 // note takes the figures of a result.
 func (c *client) note(x *ipc.Result) {
-	c.remote = true
+	c.remote, c.compiled = true, true
 	r := &c.record
 	r.Host, r.Attempts = x.Host, x.Attempts
 	r.CreditUS, r.WriteUS, r.QueueUS, r.CompileUS, r.ReturnUS = x.CreditUS, x.WriteUS, x.QueueUS, x.CompileUS, x.ReturnUS
@@ -44,6 +44,7 @@ func (c *client) logJob() {
 	}
 	if r.Local {
 		r.Host = ""
+		r.Twice = r.Finished && c.compiled
 	}
 	c.m.mu.Lock()
 	if r.Predicted > 0 && !r.Local {
@@ -58,6 +59,9 @@ func (c *client) logJob() {
 	}
 	if r.Local {
 		attrs = append(attrs, "place", "local", "reason", r.Reason)
+		if r.Twice {
+			attrs = append(attrs, "twice", true)
+		}
 		if r.Detail != "" {
 			attrs = append(attrs, "detail", r.Detail)
 		}

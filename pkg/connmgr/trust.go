@@ -47,6 +47,9 @@ func (c *client) expectObject(body *job.Body) func() (want artifact.Object, ok b
 	}
 }
 
+// reasonDoubt stands before what was doubted of a result.
+const reasonDoubt = "doubt:"
+
 // distrust holds a result that went well, plain in mem, against what the compiler here
 // would have made: nobody has looked at more than its numbers yet. An outcome says that
 // it does not stand.
@@ -57,12 +60,13 @@ func (a *attempt) distrust(r *job.Result, mem []byte) *outcome {
 	}
 	l, h := a.link, a.at.addr
 	if !errors.Is(err, artifact.ErrForged) {
-		a.m.o.Log.Info("a result is not taken: compiled here to be sure", "job", a.id, "source", a.name, "host", h, "what", what, "err", err)
+		a.m.o.Log.Info("a result is not taken: compiled here to be sure", "job", a.id, "source", a.name, "host", h, "what", "its "+what, "err", err)
 		a.m.metrics.distrusts.WithLabelValues("doubt").Inc()
-		return &outcome{final: true, blame: scheduler.Unused, local: &ipc.GoLocal{Reason: "diagnostics", Host: h}}
+		return &outcome{final: true, blame: scheduler.Unused, local: &ipc.GoLocal{Reason: reasonDoubt + strings.ReplaceAll(what, " ", "-"), Host: h,
+			Detail: "the " + what + " of " + h + " has " + err.Error()}}
 	}
 	a.m.metrics.distrusts.WithLabelValues("forged").Inc()
-	err = errors.New(what + " is " + err.Error())
+	err = errors.New("its " + what + " is " + err.Error())
 	a.m.mu.Lock()
 	l.FailLocked(err)
 	a.m.mu.Unlock()

@@ -87,7 +87,7 @@ var reasonWords = map[string]bool{
 	"link": true, "preprocess": true, "dependencies-only": true, "query": true, "no-source": true,
 	"stdin": true, "assembler": true, "probe": true, "unknown-option": true, "not-reproducible": true,
 	"local-share": true, "mode": true, "host-list": true, "no-hosts": true, "no-slot": true, "too-big": true,
-	"diagnostics": true, "host-lost": true, "timeout": true, "refused": true, "denied": true, "manager": true,
+	"diagnostics": true, "doubt": true, "host-lost": true, "timeout": true, "refused": true, "denied": true, "manager": true,
 }
 
 // ReasonLabel is the word before the colon, or "other" for one that is not documented.

@@ -204,6 +204,7 @@ type JobRecord struct {
 	Exit     uint8     `json:"exit"`
 	Finished bool      `json:"finished"` // the wrapper said so; otherwise it went away
 	Attempts uint8     `json:"attempts,omitempty"`
+	Twice    bool      `json:"twice,omitempty"` // compiled on a host, and then here
 
 	PreprocessUS uint32 `json:"preprocess_us,omitempty"`
 	CreditUS     uint32 `json:"credit_us,omitempty"`

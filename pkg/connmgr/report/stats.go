@@ -3,6 +3,7 @@ package report
 import (
 	"maps"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -18,6 +19,11 @@ type Stats struct {
 	HedgesWon uint64 `json:"hedges_won"` // of these, those where it was first
 	Troubles  uint64 `json:"troubles"`   // compiles done here because of trouble
 	Gone      uint64 `json:"gone"`       // commands that were ended from outside
+	Twice     uint64 `json:"twice"`      // compiles that a host had done and that then ran here
+
+	// Again are those of the last Remembered commands, by why; the most frequent reason first.
+	Again      []TwiceCount `json:"again,omitempty"`
+	Remembered int          `json:"remembered"`
 
 	// Audits are jobs that a second host compiled for comparison, by what came of it.
 	Audits map[string]uint64 `json:"audits,omitempty"`
@@ -36,6 +42,13 @@ type HostStats struct {
 	Failed   uint64 `json:"failed"` // attempts that gave no result
 	BytesOut uint64 `json:"bytes_out"`
 	BytesIn  uint64 `json:"bytes_in"`
+}
+
+// TwiceCount counts commands that were compiled on a host and then here, for one reason.
+type TwiceCount struct {
+	Reason string `json:"reason"`
+	Jobs   int    `json:"jobs"`
+	Source string `json:"source"` // of the newest one
 }
 
 // Quantiles of one phase, in microseconds, to within a tenth.
@@ -61,6 +74,7 @@ type Prediction struct {
 // sums are the figures behind Stats.
 type sums struct {
 	retries, hedges, won, troubles, gone uint64
+	repeated                             uint64
 	out, in                              uint64
 	phases                               [len(phaseNames)]histogram
 	ratio                                histogram // in millionths
@@ -100,6 +114,9 @@ func (s *sums) add(r *JobRecord) {
 	}
 	if !r.Finished {
 		s.gone++
+	}
+	if r.Twice {
+		s.repeated++
 	}
 	if r.Local {
 		return
@@ -164,17 +181,38 @@ func (h *histogram) quantile(q float64) uint64 {
 	return h.max
 }
 
+// again counts what was compiled twice, of the commands that are remembered.
+func (b *Book) again() (list []TwiceCount) {
+	at := make(map[string]int)
+	for i := range min(b.n, maxRecent) { // the newest first
+		r := &b.ring[(b.n-1-i)%maxRecent]
+		if !r.Twice {
+			continue
+		}
+		k, known := at[r.Reason]
+		if !known {
+			k = len(list)
+			at[r.Reason] = k
+			list = append(list, TwiceCount{Reason: r.Reason, Source: r.Source})
+		}
+		list[k].Jobs++
+	}
+	slices.SortStableFunc(list, func(x, y TwiceCount) int { return y.Jobs - x.Jobs })
+	return list
+}
+
 // Stats are the sums of all commands; Version, Since and Hosts are the owner's to fill in.
 func (b *Book) Stats() Stats {
 	x := &b.sums
 	s := Stats{Jobs: append([]JobCount{}, b.Counts()...), Hosts: []HostStats{},
-		Retries: x.retries, Hedges: x.hedges, HedgesWon: x.won, Troubles: x.troubles, Gone: x.gone,
+		Retries: x.retries, Hedges: x.hedges, HedgesWon: x.won, Troubles: x.troubles, Gone: x.gone, Twice: x.repeated,
+		Again: b.again(), Remembered: int(min(b.n, maxRecent)),
 		BytesOut: x.out, BytesIn: x.in, Audits: maps.Clone(x.audits)}
 	for i := range x.phases {
 		h := &x.phases[i]
 		s.Phases = append(s.Phases, Quantiles{Phase: phaseNames[i], Count: h.n,
 			P50: h.quantile(0.5), P90: h.quantile(0.9), P99: h.quantile(0.99), Max: h.max})
 	}
-	s.Prediction = Prediction{Count: x.ratio.n, Unknown: x.unknown, Near: x.near, Twice: x.twice, Median: float64(x.ratio.quantile(0.5)) / 1e6}
+	s.Prediction = Prediction{Count: x.ratio.n, Unknown: x.unknown, Near: x.near, Twice: x.repeated, Median: float64(x.ratio.quantile(0.5)) / 1e6}
 	return s
 }

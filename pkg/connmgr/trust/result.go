@@ -58,8 +58,8 @@ func Result(r *job.Result, body *job.Body, window uint64) error {
 
 // Contents holds what a result that went well has brought, plain in mem, against what the
 // compiler here would have made of body: files and messages. object waits for what kind of
-// object that is; false: nobody knows. An error is about what, and wraps artifact.ErrForged
-// or artifact.ErrDoubt.
+// object that is; false: nobody knows. An error is about what, say "dependency file", and wraps
+// artifact.ErrForged or artifact.ErrDoubt.
 func Contents(r *job.Result, mem []byte, body *job.Body, object func() (artifact.Object, bool)) (what string, err error) {
 	if what, err = files(r, mem, body, object); err != nil {
 		return what, err
@@ -67,7 +67,7 @@ func Contents(r *job.Result, mem []byte, body *job.Body, object func() (artifact
 	style := artifact.StyleOf(body.Args)
 	for _, s := range [...]job.Segment{r.Stdout, r.Stderr} {
 		if err := artifact.CheckWords(part(mem, s), style); err != nil {
-			return "its messages", err
+			return "messages", err
 		}
 	}
 	return "", nil
@@ -79,7 +79,7 @@ func files(r *job.Result, mem []byte, body *job.Body, object func() (artifact.Ob
 		out := &body.Outputs[r.Files[i].Index]
 		content := part(mem, r.Files[i].Segment)
 		head := content[:min(len(content), 4096)]
-		what = "its " + kindWords[out.Kind]
+		what = kindWords[out.Kind]
 		suffix := out.Name[strings.LastIndexByte(out.Name, '.')+1:]
 		switch {
 		case out.Kind == job.OutputObject || out.Kind == job.OutputSide && (suffix == "o" || suffix == "dwo"):
