@@ -15,7 +15,7 @@ import (
 // taken are the settings that a running manager takes. All others of its own are fixed
 // when it starts.
 var taken = []string{
-	"hosts", "local.slots", "local.share", "local.preprocess", "fallback.allow", "fallback.attempts", "diagnostics",
+	"hosts", "local.slots", "local.share", "local.preprocess", "fallback.allow", "fallback.attempts", "fallback.patience", "diagnostics",
 	"limits.io-timeout", "log.level", "scheduler.backoff", "scheduler.backoff-max", "scheduler.audit", "scheduler.connect-grace",
 	"manager.idle-exit",
 }
@@ -138,6 +138,7 @@ func (d *daemon) live(c *config.Config) connmgr.Live {
 		Preprocessors: c.Local.Preprocess,
 		LocalJobs:     c.Local.Slots,
 		Attempts:      c.Fallback.Attempts,
+		Patience:      c.Fallback.Patience,
 		Audit:         c.Scheduler.Audit,
 		IOTimeout:     c.Limits.IOTimeout,
 		IdleExit:      idleExit(c, d.byWrapper),

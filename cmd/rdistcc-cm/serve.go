@@ -330,7 +330,7 @@ func (d *daemon) options(c *config.Config) connmgr.Options {
 		LocalShare:    live.LocalShare,
 		MaxWrappers:   c.Limits.Wrappers,
 		NoFallback:    live.NoFallback,
-		Patience:      c.Fallback.Patience,
+		Patience:      live.Patience,
 		Fast:          live.Fast,
 		Attempts:      live.Attempts,
 		IOTimeout:     live.IOTimeout,

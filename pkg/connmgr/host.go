@@ -128,7 +128,7 @@ const startPause = 100 * time.Millisecond
 // for that. Such a host is not lost, and there is no back-off.
 func (h *host) startsLocked(err error) bool {
 	now := time.Now()
-	if h.state != hostStarting || !errors.Is(err, errSilent) || now.Sub(h.answered) >= h.m.o.Patience {
+	if h.state != hostStarting || !errors.Is(err, errSilent) || now.Sub(h.answered) >= h.m.live().Patience {
 		return false
 	}
 	h.retry = now.Add(startPause)

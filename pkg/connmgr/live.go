@@ -1,6 +1,10 @@
 package connmgr
 
-import "time"
+import (
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
 
 // Live are those Options that can change while a Manager serves. A zero field takes the
 // default that it has there.
@@ -11,6 +15,7 @@ type Live struct {
 	Preprocessors int
 	LocalJobs     int
 	Attempts      int
+	Patience      time.Duration
 	Audit         float64
 	IOTimeout     time.Duration
 	IdleExit      time.Duration
@@ -22,7 +27,7 @@ type Live struct {
 // live are the options that a Manager begins with.
 func (o *Options) live() Live {
 	return Live{NoFallback: o.NoFallback, Fast: o.Fast, LocalShare: o.LocalShare, Preprocessors: o.Preprocessors, LocalJobs: o.LocalJobs,
-		Attempts: o.Attempts, Audit: o.Audit, IOTimeout: o.IOTimeout, IdleExit: o.IdleExit,
+		Attempts: o.Attempts, Patience: o.Patience, Audit: o.Audit, IOTimeout: o.IOTimeout, IdleExit: o.IdleExit,
 		Backoff: o.Backoff, BackoffMax: o.BackoffMax, ConnectGrace: o.ConnectGrace}
 }
 
@@ -30,6 +35,7 @@ func (l *Live) defaults(cores int) {
 	setDefault(&l.Preprocessors, 2*cores)
 	setDefault(&l.LocalJobs, cores)
 	setDefault(&l.Attempts, 2)
+	setDefault(&l.Patience, time.Minute)
 	setDefault(&l.IOTimeout, 5*time.Minute)
 }
 
@@ -39,7 +45,7 @@ func (m *Manager) Apply(l Live) {
 	l.defaults(m.o.Cores)
 	m.mu.Lock()
 	m.now.Store(&l)
-	m.sched.Pace(l.Backoff, l.BackoffMax, l.ConnectGrace)
+	m.sched.Pace(scheduler.Config{Backoff: l.Backoff, BackoffMax: l.BackoffMax, Grace: l.ConnectGrace, Strict: l.Patience})
 	m.sched.Resize(l.LocalJobs)
 	m.dispatchLocked()
 	m.mu.Unlock()

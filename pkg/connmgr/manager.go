@@ -151,7 +151,6 @@ func (o *Options) defaults() {
 	setDefault(&o.Prefault, min(1<<20, o.SlotSize, o.SinkSize))
 	setDefault(&o.MaxWrappers, 1024)
 	setDefault(&o.Dials, dialsAtATime())
-	setDefault(&o.Patience, time.Minute)
 	setDefault(&o.DialTimeout, 4*time.Second)
 	setDefault(&o.Heartbeat, time.Second)
 	setDefault(&o.HeartbeatDead, 5*time.Second)
@@ -276,9 +275,11 @@ func New(o Options) (*Manager, error) {
 	if o.Device == nil {
 		return nil, errors.New("connection manager: no device")
 	}
+	live := o.live()
+	live.defaults(o.Cores)
 	m := &Manager{
 		o:       o,
-		sched:   scheduler.New(scheduler.Config{Backoff: o.Backoff, BackoffMax: o.BackoffMax, Grace: o.ConnectGrace, Strict: o.Patience}),
+		sched:   scheduler.New(scheduler.Config{Backoff: o.Backoff, BackoffMax: o.BackoffMax, Grace: o.ConnectGrace, Strict: live.Patience}),
 		uid:     uint32(os.Geteuid()),
 		started: time.Now(),
 		lastUse: time.Now(),
@@ -292,8 +293,6 @@ func New(o Options) (*Manager, error) {
 
 		idleChanged: make(chan struct{}, 1),
 	}
-	live := o.live()
-	live.defaults(o.Cores)
 	m.now.Store(&live)
 	m.places = semaphore.NewWeighted(int64(o.MaxWrappers))
 	m.dials, m.redials = semaphore.NewWeighted(int64(o.Dials)), semaphore.NewWeighted(int64(o.Dials))

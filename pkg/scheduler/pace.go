@@ -2,13 +2,14 @@ package scheduler
 
 import "time"
 
-// Pace changes the pauses after losses and the wait for first connections, from now on;
-// 0 leaves one as it is. Pauses that have begun stay.
-func (s *Scheduler) Pace(backoff, backoffMax, grace time.Duration) {
+// Pace changes the pauses after losses and how long jobs wait for hosts that can come up,
+// from now on; a field of c that is 0 leaves its own as it is, and others are not looked
+// at. Pauses that have begun stay.
+func (s *Scheduler) Pace(c Config) {
 	for _, d := range []struct {
 		at *time.Duration
 		to time.Duration
-	}{{&s.c.Backoff, backoff}, {&s.c.BackoffMax, backoffMax}, {&s.c.Grace, grace}} {
+	}{{&s.c.Backoff, c.Backoff}, {&s.c.BackoffMax, c.BackoffMax}, {&s.c.Grace, c.Grace}, {&s.c.Strict, c.Strict}} {
 		if d.to != 0 {
 			*d.at = d.to
 		}
