@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,6 +36,7 @@ type ServerOptions struct {
 	Registry *prometheus.Registry
 	Ready    func() error // nil, or why the program takes no work now
 	Page     func() Page  // of the status page
+	Status   func() any   // the same for programs, as JSON
 	Pprof    bool         // serve /debug/pprof
 	Log      *slog.Logger
 	// WriteTime is how long a reader may take for one answer; 0 = 10 s. A profile has
@@ -42,7 +44,7 @@ type ServerOptions struct {
 	WriteTime time.Duration
 }
 
-// Server serves /metrics, /healthz, /readyz, the status page at /, and on demand
+// Server serves /metrics, /healthz, /readyz, the status page at / and /status.json, and on demand
 // /debug/pprof.
 type Server struct {
 	http *http.Server
@@ -161,6 +163,18 @@ func handler(o ServerOptions) http.Handler {
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
 		_, _ = w.Write(body) // the reader may have gone
 	})
+	if o.Status != nil {
+		mux.HandleFunc("GET /status.json", func(w http.ResponseWriter, _ *http.Request) {
+			body, err := json.MarshalIndent(o.Status(), "", "  ")
+			if err != nil {
+				plain(w, http.StatusInternalServerError, err.Error())
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Cache-Control", "no-store")
+			_, _ = w.Write(append(body, '\n')) // the reader may have gone
+		})
+	}
 	if o.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
