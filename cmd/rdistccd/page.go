@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -43,7 +44,7 @@ func (d *daemon) page() telemetry.Page {
 	if allow := d.w.Settings().Allow; len(allow) > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("Takes jobs, not encrypted, from this machine and from %s.", strings.Trim(fmt.Sprint(allow), "[]")))
 	}
-	p.Tables = []telemetry.Table{clients(st), d.toolchains()}
+	p.Tables = []telemetry.Table{jobs(st), clients(st), d.toolchains()}
 	return p
 }
 
@@ -71,6 +72,20 @@ func clients(st worker.Status) telemetry.Table {
 			row = append(row, telemetry.Cell{Text: text})
 		}
 		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// rowsOfJobs is how many jobs under way the page shows.
+const rowsOfJobs = 100
+
+func jobs(st worker.Status) telemetry.Table {
+	t := telemetry.Table{Title: "Under way", Empty: "nothing", Columns: []string{"file", "manager", "address", "phase", "age"}}
+	for i := range st.Jobs[:min(len(st.Jobs), rowsOfJobs)] {
+		j := &st.Jobs[i]
+		t.Rows = append(t.Rows, []telemetry.Cell{
+			{Text: cmp.Or(j.Source, "-")}, {Text: j.Client}, {Text: j.Remote}, {Text: j.Phase}, {Text: j.Age.Round(100 * time.Millisecond).String()},
+		})
 	}
 	return t
 }

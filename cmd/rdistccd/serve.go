@@ -225,7 +225,7 @@ func (d *daemon) work() (err error) {
 	}
 	if pages != nil {
 		web, err := telemetry.Serve(telemetry.ServerOptions{
-			Listener: pages, Registry: registry, Ready: d.w.Ready, Page: d.page, Pprof: c.HTTP.Pprof, Log: d.log.Logger,
+			Listener: pages, Registry: registry, Ready: d.w.Ready, Page: d.page, Status: func() any { return d.w.Status() }, Pprof: c.HTTP.Pprof, Log: d.log.Logger,
 		})
 		if err != nil {
 			return err

@@ -27,7 +27,11 @@ type Board struct {
 
 // Pressure is the share of the last ten seconds in which some process waited for
 // a resource, in hundredths of a percent, or NoPressure (Linux PSI, "some avg10").
-type Pressure struct{ CPU, Memory, IO uint16 }
+type Pressure struct {
+	CPU    uint16 `json:"cpu"`
+	Memory uint16 `json:"memory"`
+	IO     uint16 `json:"io"`
+}
 
 // Speed is how fast a toolchain compiles here.
 type Speed struct {

@@ -280,10 +280,13 @@ type Result struct {
 
 // Load is a host's state.
 type Load struct {
-	Jobs, Running, Queued, Free uint16 // limit, compiling, waiting, credits not granted
-	Draining                    bool
-	LoadAvg                     uint32 // one-minute load average x 100
-	MemoryFree                  uint64 // bytes available
+	Jobs       uint16 `json:"jobs"` // compiles at a time
+	Running    uint16 `json:"running"`
+	Queued     uint16 `json:"queued"`
+	Free       uint16 `json:"free"` // credits not granted
+	Draining   bool   `json:"draining"`
+	LoadAvg    uint32 `json:"load_avg_percent"`  // one-minute load average x 100
+	MemoryFree uint64 `json:"memory_free_bytes"` // available
 }
 
 // Cancel asks that jobs end; each is answered by its Result.

@@ -2,8 +2,10 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -176,24 +178,38 @@ func (s *Server) rescan() {
 
 // Status is what a status page shows.
 type Status struct {
-	Load    job.Load
-	Large   int64 // bytes of sources and results beyond slots and sinks
-	Tree    bool  // jobs of the sources form are taken
-	Sandbox SandboxStatus
-	Tenants int // whom the clients work for
-	Clients []ClientStatus
+	Load    job.Load       `json:"load"`
+	Large   int64          `json:"large_bytes"` // of sources and results beyond slots and sinks
+	Tree    bool           `json:"tree"`        // jobs of the sources form are taken
+	Sandbox SandboxStatus  `json:"sandbox"`
+	Tenants int            `json:"tenants"` // whom the clients work for
+	Clients []ClientStatus `json:"clients"`
+	Jobs    []JobStatus    `json:"underway"` // the oldest first
+}
+
+// JobStatus is one job that the server has now.
+type JobStatus struct {
+	Client string        `json:"client"` // what its manager says of itself
+	Remote string        `json:"remote"` // and its address
+	Source string        `json:"source"` // as its command names it; empty: that was not read yet
+	Phase  string        `json:"phase"`  // fetches, waits, compiles or answers
+	Age    time.Duration `json:"age_ns"`
 }
 
 // ClientStatus is one connection's part of a Status.
 type ClientStatus struct {
 	// Tenant is whom it counts for, Name what it says of itself.
-	Tenant            string
-	Name, Remote      string
-	Credits, InHand   int // unspent; queued or running
-	Weight, Demand    int // of its manager; a demand of -1: it did not say
-	Jobs              uint64
-	Since             time.Time
-	BytesIn, BytesOut uint64
+	Tenant   string    `json:"tenant"`
+	Name     string    `json:"name"`
+	Remote   string    `json:"remote"`
+	Credits  int       `json:"credits"` // unspent
+	InHand   int       `json:"in_hand"` // queued or running
+	Weight   int       `json:"weight"`  // of its manager
+	Demand   int       `json:"demand"`  // the same; -1: it did not say
+	Jobs     uint64    `json:"jobs"`
+	Since    time.Time `json:"since"`
+	BytesIn  uint64    `json:"bytes_in"`
+	BytesOut uint64    `json:"bytes_out"`
 }
 
 // Status returns the state of now.
@@ -219,8 +235,28 @@ func (s *Server) Status() Status {
 			q.BytesIn, q.BytesOut = qs.BytesReceived, qs.BytesSent
 		}
 		st.Clients = append(st.Clients, q)
+		for _, t := range c.tasks {
+			st.Jobs = append(st.Jobs, s.jobLocked(t))
+		}
 	}
+	slices.SortFunc(st.Jobs, func(a, b JobStatus) int { return cmp.Compare(b.Age, a.Age) })
 	return st
+}
+
+func (s *Server) jobLocked(t *task) JobStatus {
+	j := JobStatus{Client: t.c.name, Remote: t.c.remote.String(), Phase: "fetches", Age: time.Since(t.queued)}
+	switch {
+	case s.runs[t]:
+		j.Phase = "compiles"
+	case t.c.client != nil && slices.Contains(t.c.client.queue, t):
+		j.Phase = "waits"
+	case !t.started.IsZero():
+		j.Phase = "answers"
+	}
+	if name := t.shown.Load(); name != nil {
+		j.Source = *name
+	}
+	return j
 }
 
 // Ready says whether the server takes jobs, or why not.

@@ -164,6 +164,7 @@ func (r *runner) run(t *task) (*job.Result, int) {
 		return refused(err), 0
 	}
 	t.source, t.language, t.files = body.Name, body.Language, len(body.Files)
+	t.shown.Store(&t.source)
 	if len(body.Files) > 0 {
 		return r.runSources(t, body)
 	}

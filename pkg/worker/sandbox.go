@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -252,6 +253,16 @@ type SandboxStatus struct {
 	Mode     SandboxMode
 	Measures sandbox.Set
 	Breach   string // what the last canary found reachable, or what did not work; "": nothing
+}
+
+// MarshalJSON writes it in words.
+func (s SandboxStatus) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Mode     string   `json:"mode"`
+		Level    string   `json:"level"`
+		Measures []string `json:"measures"`
+		Breach   string   `json:"breach,omitempty"`
+	}{s.Mode.String(), s.Measures.Level().String(), s.Measures.Names(), s.Breach})
 }
 
 func (s *Server) sandboxLocked() SandboxStatus {

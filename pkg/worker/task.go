@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -38,6 +39,8 @@ type task struct {
 	source, language string
 	excess           sandbox.Excess // what a compile was ended for
 	files            int            // of the sources form; 0: it is of the text form
+
+	shown atomic.Pointer[string] // source, for those who look; nil: not read yet
 }
 
 var (
