@@ -81,7 +81,7 @@ func TestDaemonWithoutWelcome(t *testing.T) {
 				t.Errorf("host %+v, want it starting", h)
 			}
 		}
-		time.Sleep(s.m.o.Patience - 2*s.m.o.DialTimeout)
+		time.Sleep(s.m.live().Patience - 2*s.m.o.DialTimeout)
 		synctest.Wait()
 		for range 2 {
 			if h := s.m.Status().Hosts[0]; h.State == "starting" || !strings.Contains(h.Error, "does not answer") {
