@@ -45,6 +45,7 @@ func TestClockJumps(t *testing.T) {
 // else goes by what time.Now has of the monotonic clock, which nobody sets.
 var wallClock = map[string]string{
 	"cmd/rdistcc/record.go":         "a record says when",
+	"cmd/rdistcc/refusal.go":        "files' times, in both directions; an edit that they hide is seen when the refusal is old",
 	"cmd/rdistcc/several.go":        "a seed",
 	"cmd/rdistcc/start.go":          "an mtime, in both directions",
 	"pkg/iwarp/lastwords.go":        "a deadline that has passed",

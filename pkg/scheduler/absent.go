@@ -100,11 +100,12 @@ func (s *Scheduler) redialAt(h *host, j *Job, asked time.Time) time.Time {
 	if j.Strict && h.refused == "" {
 		return h.began.Add(max(strictPace, all))
 	}
-	return neverAgain
+	return h.began.Add(neverAgain)
 }
 
-// neverAgain is later than any time that is asked for.
-var neverAgain = time.Unix(1<<40, 0)
+// neverAgain is longer than any job waits. Added to a time of the monotonic clock it
+// gives another one.
+const neverAgain = 100 * 365 * 24 * time.Hour
 
 // redial makes the lost hosts of j due where that is worth it.
 func (s *Scheduler) redial(now time.Time, j *Job) {
