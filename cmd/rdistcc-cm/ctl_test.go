@@ -177,9 +177,9 @@ func sample() report.Status {
 		Slots:   report.SlotStatus{Max: 64, Leased: 2},
 		Waiting: report.WaitingStatus{Credit: 1},
 		Hosts: []report.HostStatus{
-			{Addr: "a:7632", State: "up", Jobs: 8, Running: 2, Credits: 6, OK: 120, Out: 3 << 20, In: 5000, Load: &job.Load{LoadAvg: 150}, LoadFrom: "board", LoadAgeMS: 320, Tree: true},
+			{Addr: "a:7632", State: "up", Tools: 2, Jobs: 8, Running: 2, Credits: 6, OK: 120, Out: 3 << 20, In: 5000, Load: &job.Load{LoadAvg: 150}, LoadFrom: "board", LoadAgeMS: 320, Tree: true},
 			{Addr: "b:7632", State: "down", Error: "connection refused"},
-			{Addr: "c:7632", State: "up", Jobs: 4, Load: &job.Load{}, LoadFrom: "welcome"},
+			{Addr: "c:7632", State: "up", Tools: 2, Jobs: 4, Load: &job.Load{}, LoadFrom: "welcome"},
 		},
 		Jobs: []report.JobCount{
 			{Place: "local", Reason: "link", OK: 10}, {Place: "local", Reason: "diagnostics", OK: 20, Failed: 5}, {Place: "remote", Host: "a:7632", OK: 120},
@@ -250,10 +250,10 @@ func TestHostsOfTheAskingSide(t *testing.T) {
 			return reply(t, report.Places{Hosts: 11, Guess: 5, Local: 1})
 		}
 		return reply(t, []report.HostStatus{
-			{Addr: "a:7632", State: "up", Jobs: 8, Running: 3, Credits: 2, RTTUS: 1500, Rate: 12 << 20, Speed: 1.25, Load: &job.Load{LoadAvg: 150}, Tree: true, Sandbox: "full", Out: 5 << 20, In: 300},
-			{Addr: "b:7632", State: "up", Jobs: 8, Drained: true}, {Addr: "c:7632", State: "down", Error: "refused", PauseMS: 2100},
-			{Addr: "d:7632", State: "unused"}, {Addr: "e:7632", State: "up", Jobs: 2, Tree: true, DoubtMS: 600000, Doubt: "another object"},
-			{Addr: "f:7632", State: "up", Jobs: 2, Tree: true, OnTrial: true}})
+			{Addr: "a:7632", State: "up", Tools: 2, Jobs: 8, Running: 3, Credits: 2, RTTUS: 1500, Rate: 12 << 20, Speed: 1.25, Load: &job.Load{LoadAvg: 150}, Tree: true, Sandbox: "full", Out: 5 << 20, In: 300},
+			{Addr: "b:7632", State: "up", Tools: 2, Jobs: 8, Drained: true}, {Addr: "c:7632", State: "down", Error: "refused", PauseMS: 2100},
+			{Addr: "d:7632", State: "unused"}, {Addr: "e:7632", State: "up", Tools: 2, Jobs: 2, Tree: true, DoubtMS: 600000, Doubt: "another object"},
+			{Addr: "f:7632", State: "up", Tools: 2, Jobs: 2, Tree: true, OnTrial: true}})
 	})
 	out := s.want(0, "", "", "hosts")
 	var lines []string
@@ -423,7 +423,7 @@ func TestInstallLinks(t *testing.T) {
 func TestWrongWords(t *testing.T) {
 	s := newShell(t)
 	s.want(101, "", `unknown command "nonsense"`, "nonsense")
-	s.want(101, "", `no subcommand ""; rdistcc --help names them`)
+	s.want(101, "", `no subcommand ""; rdistcc help names them`)
 	s.want(101, "", "unknown flag: --jsn", "status", "--jsn")
 	s.want(101, "", `unknown command "x"`, "status", "x")
 	s.want(101, "", "unknown command", "-j", "4")
