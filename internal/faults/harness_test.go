@@ -208,7 +208,8 @@ type running struct {
 	report string
 }
 
-// start begins a command through rdistcc.
+// start begins a command through rdistcc, as a build of its own: a build is told once
+// what holds for all that it compiles, and the tests look at each command.
 func (s *site) start(env []string, args ...string) *running {
 	s.t.Helper()
 	j := &running{s: s}
@@ -218,7 +219,7 @@ func (s *site) start(env []string, args ...string) *running {
 	}
 	f.Close()
 	j.report = f.Name()
-	j.cmd = s.command(append([]string{"RDISTCC_REPORT=" + j.report}, env...), append([]string{s.Wrapper}, args...)...)
+	j.cmd = s.command(append([]string{"RDISTCC_REPORT=" + j.report, "RDISTCC_BUILD=" + j.report}, env...), append([]string{s.Wrapper}, args...)...)
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.err
 	if err := j.cmd.Start(); err != nil {
 		s.t.Fatal(err)

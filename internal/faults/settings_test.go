@@ -48,11 +48,11 @@ func TestWrongSettings(t *testing.T) {
 	}
 	configs := map[string]string{ // file: what the line says of it
 		filepath.Join(s.work, "missing.yaml"):   "missing.yaml: no such file or directory",
-		s.work:                                  "work: not a regular file",
+		s.work:                                  "work: is a directory",
 		file("open.yaml", "hosts: []\n", 0o666): `open.yaml: may be written by anybody; use chmod o-w .*`,
 		file("key.yaml", "log:\n  level: info\n  colour: red\n", 0o600):     `key.yaml:3: .*colour.*`,
 		file("value.yaml", "limits:\n  silence: soon\n", 0o600):             `value.yaml:2: .*soon.*`,
-		file("noyaml.yaml", "log: {level: info\nhosts: ]\n", 0o600):         `noyaml.yaml: line \d+: .*`,
+		file("noyaml.yaml", "log: {level: info\nhosts: ]\n", 0o600):         `noyaml.yaml:\d+: .*`,
 		file("binary.yaml", "\x00\x01\x02\xff\xfe", 0o600):                  `binary.yaml: .*`,
 		file("list.yaml", "- a\n- b\n", 0o600):                              `list.yaml:1: .*`,
 		file("huge.yaml", strings.Repeat("# nothing\n", 200_000), 0o600):    `huge.yaml: longer than \d+ bytes`,
@@ -137,11 +137,11 @@ func TestWrongSettingsOfAManagerOnDemand(t *testing.T) {
 		if o.status != 0 || o.report != "local:manager" {
 			t.Errorf("%+v, want it compiled here", o)
 		}
-		s.oneLine(o.stderr, "rdistcc: .*"+s.Dir+".*; compiled here")
+		s.oneLine(o.stderr, "rdistcc: .*wrong\\.yaml:1: .*colour.*; compiled here")
 		s.sameObject("hello.o", "gcc", "-c", "hello.c")
 	}
-	if o := s.run(append(env, "RDISTCC_FALLBACK=0"), "gcc", "-c", "hello.c"); o.status != 103 {
-		t.Errorf("%+v, want exit status 103", o)
+	if o := s.run(append(env, "RDISTCC_FALLBACK=0"), "gcc", "-c", "hello.c"); o.status != 101 {
+		t.Errorf("%+v, want exit status 101", o)
 	}
 	log, err := os.ReadFile(filepath.Join(s.Dir, "cm.log"))
 	if err != nil || strings.Count(string(log), "wrong.yaml:1: ") != 1 {
