@@ -151,6 +151,10 @@ func (s *site) Close() error {
 	for _, h := range s.hosts {
 		h.relay.Close()
 	}
+	// A manager that was told to stop ends when what it is about has ended.
+	for began := time.Now(); len(belonging(s.root)) > 0 && time.Since(began) < stopTime; {
+		time.Sleep(20 * time.Millisecond)
+	}
 	for _, p := range belonging(s.root) {
 		err = errors.Join(err, fmt.Errorf("left at the end: %v", p))
 		_ = syscall.Kill(p.pid, syscall.SIGKILL) // it may be gone by now
@@ -163,6 +167,9 @@ func (s *site) Close() error {
 	}
 	return err
 }
+
+// stopTime is how long programs may take to end that were told to.
+const stopTime = 5 * time.Second
 
 // command is one of rdistcc's, run where the sources are.
 func (s *site) command(args ...string) *exec.Cmd {
