@@ -2,6 +2,7 @@ package connmgr
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -180,6 +181,58 @@ func TestThirdHostIsTried(t *testing.T) {
 			t.Errorf("answer %+v after %d hosts, want host-lost after %d", no, sent, mostLosses)
 		}
 	})
+}
+
+// TestLostHostHasTheJobAgain: a job that may run here goes to a host once more that was
+// lost under it and serves again, where all others were lost too; one that brings a host
+// down each time does not go on.
+func TestLostHostHasTheJobAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		hosts []string
+		lives time.Duration // of a host with the job
+		sent  int           // of a job that brings every host down
+	}{
+		"alone":       {[]string{"10.0.0.1:7632"}, 0, 2},
+		"two":         {[]string{"10.0.0.1:7632", "10.0.0.2:7632"}, time.Second, mostLosses},
+		"two at once": {[]string{"10.0.0.1:7632", "10.0.0.2:7632"}, 0, mostLosses},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSimulated(t, nil)
+				var mu sync.Mutex
+				sent, had := 0, make(map[string]bool)
+				for _, addr := range c.hosts {
+					startFake(t, s.far, addr, func(d *fakeDaemon) {
+						d.onJob = func(conn *fakeConn, j *fakeJob) {
+							mu.Lock()
+							sent++
+							falls := !had[addr] || string(j.text) == "poison"
+							had[addr] = true
+							mu.Unlock()
+							if falls {
+								time.Sleep(c.lives)
+								conn.qp.Abort()
+								return
+							}
+							conn.finish(j, compiled(j))
+						}
+					})
+				}
+				f := leaseOf(strings.Join(c.hosts, " "))
+				s.m.wantHosts(s.m.listOf(f.Hosts), nil)
+				time.Sleep(time.Minute)
+				res, no := s.run(context.Background(), f, "int x;")
+				if no != nil || int(res.Attempts) != len(c.hosts)+1 {
+					t.Errorf("answer %+v %+v, want a result of a host that is back", res, no)
+				}
+				time.Sleep(time.Minute)
+				sent = 0
+				if _, no := s.run(context.Background(), f, "poison"); no == nil || no.Reason != "host-lost" || sent != c.sent {
+					t.Errorf("answer %+v after the job was sent %d times, want host-lost after %d", no, sent, c.sent)
+				}
+			})
+		})
+	}
 }
 
 // TestStartingHostIsWaitedFor: a daemon that takes the connection and says what it can do

@@ -244,12 +244,19 @@ func (m *Manager) giveBack(g grant) {
 	}
 }
 
-// again lets a job be placed once more on a host that was lost under it.
+// again lets a job be placed once more on a host that was lost under it, where there is no
+// other way. The one that loses it twice may be brought down by it: then only a job that
+// may not be done here goes there again.
 func (m *Manager) again(r *request, h *host) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(r.job.Tried, h.addr)
-	r.job.Lost = time.Now()
+	j := &r.job
+	j.Lost = time.Now()
+	if j.Again == nil {
+		j.Again = make(map[string]bool)
+	}
+	_, before := j.Again[h.addr]
+	j.Again[h.addr] = !before || j.Strict
 }
 
 // ended tells the scheduler, and the history, what an attempt came to.

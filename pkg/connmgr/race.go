@@ -189,9 +189,7 @@ func (r *race) failed(a *attempt) *ipc.GoLocal {
 	switch a.out.blame {
 	case scheduler.Gone:
 		r.lost++
-		if r.req.job.Strict {
-			r.c.m.again(r.req, a.at) // when it is back, it is as good as any
-		}
+		r.c.m.again(r.req, a.at)
 	case scheduler.Killed, scheduler.Fault:
 		r.trouble++
 	case scheduler.Unused, scheduler.OK, scheduler.Refused, scheduler.Full:

@@ -69,6 +69,44 @@ func TestLostHostIsTriedAgainForAJob(t *testing.T) {
 	}
 }
 
+// A job may go once more to a host that was lost under it: where there is no other way.
+func TestLostHostMayHaveTheJobAgain(t *testing.T) {
+	s := fixed(0)
+	up(s, t0, "a", 1)
+	up(s, t0, "b", 1)
+	j := at(t0, hosts("a", "b")...)
+	wantRun(t, s.Pick(t0, j), "a")
+	s.Lost(t0, "a", "reset", false)
+	s.Done(t0, "a", Gone, Report{})
+	j.Tried, j.Again, j.Lost = map[string]bool{"a": true}, map[string]bool{"a": true}, t0
+	s.Up(t0, "a", Capacity{Jobs: 1, Toolchains: 1})
+	s.Toolchains("a", tool)
+	s.Credits(t0, "a", 1)
+	wantRun(t, s.Pick(t0, j), "b")
+	if d := s.Pick(t0, j); d.Verdict != Wait || d.Gone {
+		t.Errorf("%+v, want to wait for the other host, where one of our jobs ends", d)
+	}
+	s.Lost(t0, "b", "reset", false)
+	s.Done(t0, "b", Gone, Report{})
+	j.Tried["b"] = true
+	wantRun(t, s.Pick(t0, j), "a")
+	s.Credits(t0, "a", 1)
+	j.Again["a"] = false
+	wantLocal(t, s.Pick(t0, j), ReasonLost, "every host was tried")
+
+	// While it is away it is tried again, as any other.
+	j.Again["b"] = true
+	s.Connecting(t0, "b")
+	s.Lost(t0.Add(ms), "b", "refused", false)
+	now := t0.Add(s.c.Backoff)
+	j.Lost = now
+	wantRedial(t, s, now, s.Pick(now, j), "b")
+	s.Connecting(now, "b")
+	wantWait(t, s.Pick(now, j), now.Add(recheckTime))
+	s.Lost(now.Add(ms), "b", "refused again", false)
+	wantLocal(t, s.Pick(now.Add(ms), j), ReasonLost, "b lost (refused again)")
+}
+
 // A long list of lost hosts is tried at the pace of a short one.
 func TestAttemptsForJobsAreSpread(t *testing.T) {
 	s := fixed(0)

@@ -102,7 +102,7 @@ func (s *Scheduler) second(now time.Time, t time.Duration, r *run) (c candidate,
 	}
 	var w waiting
 	var no objections
-	c, later := s.choose(now, &j, r.host, &w, &no)
+	c, later := s.choose(now, &j, r.host, false, &w, &no)
 	if c.h == nil {
 		return c, false
 	}

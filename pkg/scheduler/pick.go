@@ -29,6 +29,7 @@ type candidate struct {
 //     local share.
 //   - Wait while some host can be expected to have a place, or is earlier though
 //     the job has to wait for it: but not several times what it would take elsewhere.
+//   - Any of these on a host that was lost under the job and may have it again.
 //   - Wait a moment for what comes of an attempt to connect a lost host, where there is
 //     no other; with Strict, for any host that can come up.
 //   - Local, with the reason that is nearest to a cure.
@@ -45,7 +46,10 @@ func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
 	}
 	var w waiting
 	var no objections
-	now1, later := s.choose(now, j, "", &w, &no)
+	now1, later := s.choose(now, j, "", false, &w, &no)
+	if now1.h == nil && later.h == nil && len(j.Again) > 0 {
+		now1, later = s.choose(now, j, "", true, &w, &no)
+	}
 	if h := &s.local; j.Local && !j.NoLocal && len(j.Tried) == 0 && h.state == Up && (w.any || now1.h != nil) {
 		here := s.candidate(h, t, j)
 		here.finish += time.Duration(float64(here.length) * (localWeight - 1))
@@ -159,8 +163,9 @@ func (s *Scheduler) afterAnother(h *host, t time.Duration, j *Job) candidate {
 }
 
 // choose finds the best host but not for j: of those that have a place now, and of
-// those where one of our jobs has to end first.
-func (s *Scheduler) choose(now time.Time, j *Job, not string, w *waiting, no *objections) (best, later candidate) {
+// those where one of our jobs has to end first. With again it looks at those only that
+// were lost under j.
+func (s *Scheduler) choose(now time.Time, j *Job, not string, again bool, w *waiting, no *objections) (best, later candidate) {
 	t := s.clock(now)
 	hosts := s.resolve(j.Hosts)
 	s.found = s.found[:0]
@@ -177,7 +182,9 @@ func (s *Scheduler) choose(now time.Time, j *Job, not string, w *waiting, no *ob
 		case h == nil:
 			no.lost(nil)
 			continue
-		case e.Addr == not || len(j.Tried) > 0 && j.Tried[e.Addr]:
+		case again && !j.Again[e.Addr]: // it was looked at
+			continue
+		case e.Addr == not || !again && len(j.Tried) > 0 && j.Tried[e.Addr]:
 			no.tried++
 			continue
 		}

@@ -29,6 +29,7 @@ type Cost struct {
 type Job struct {
 	Hosts     []Host          // eligible by the job's host list, in its order; the array is never changed
 	Tried     map[string]bool // hosts that failed it already
+	Again     map[string]bool // those of Tried that were lost under it, and may have it again where there is no other way
 	Toolchain [16]byte
 	Size      uint64    // bytes that must fit the host's slot, 0 = unknown
 	Since     time.Time // when it was first asked for; zero = now
