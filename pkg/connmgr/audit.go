@@ -140,8 +140,8 @@ func (m *Manager) quarantine(addr, why string) {
 	m.dispatchLocked()
 }
 
-// compile has a host that may do it compile the task once more. Nil says that none
-// did.
+// compile has a host that may do it compile the task once more, out of those that take
+// jobs: none is waited for. Nil says that none did.
 func (a *audit) compile(may func(addr string) bool) *attempt {
 	m := a.t.m
 	ctx, cancel := context.WithTimeout(a.ctx, auditPatience)
@@ -149,14 +149,19 @@ func (a *audit) compile(may func(addr string) bool) *attempt {
 	j := a.job
 	j.Tried = make(map[string]bool)
 	j.Since, j.Share, j.Local, j.NoLocal, j.Build = time.Now(), 0, false, true, auditBuild
+	// The build has its answer, whatever it would have waited for.
+	j.Strict, j.Again, j.Asked, j.Lost = false, nil, time.Time{}, time.Time{}
 	some := false
+	m.mu.Lock()
 	for i := range j.Hosts {
-		if addr := j.Hosts[i].Addr; may(addr) {
+		addr := j.Hosts[i].Addr
+		if h := m.hosts[addr]; may(addr) && h != nil && h.state == hostUp {
 			some = true
 		} else {
 			j.Tried[addr] = true
 		}
 	}
+	m.mu.Unlock()
 	if !some {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -145,6 +146,36 @@ func TestAuditBlamesNobody(t *testing.T) {
 				for _, d := range all {
 					if s.quarantined(d.addr) {
 						t.Errorf("%s is in quarantine", d.addr)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestAuditWaitsForNoHost: hosts that were lost, or were never there, are no reason to keep
+// a slot from builds, even if the job itself would have waited for one.
+func TestAuditWaitsForNoHost(t *testing.T) {
+	for name, forbid := range map[string]func(f *ipc.Lease){
+		"may run here":     func(*ipc.Lease) {},
+		"may not run here": func(f *ipc.Lease) { f.Fallback = ipc.FallbackForbidden },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log strings.Builder
+				s, hosts, all := auditFarm(t, 2, &log, nil)
+				f := leaseOf(hosts + "10.0.0.9:7632")
+				f.NeedTree = true
+				forbid(f)
+				all[1].stop()
+				for i := range 3 {
+					time.Sleep(10 * time.Minute)
+					if _, no := s.run(context.Background(), f, "int x;"); no != nil {
+						t.Fatalf("answer %+v", no)
+					}
+					synctest.Wait()
+					if void := counter(t, s.m, "rdistcc_cm_audits_total", auditVoid); int(void) != i+1 || s.m.auditing.Load() != 0 {
+						t.Errorf("after the answer %v audits have ended and %d go on, want %d and none", void, s.m.auditing.Load(), i+1)
 					}
 				}
 			})
