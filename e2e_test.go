@@ -28,7 +28,7 @@ const patience = 30 * time.Second
 //	daemon NAME [FLAG...]    starts rdistccd; $NAME is its address
 //	cm [NAME...] [FLAG...]   starts rdistcc-cm with these daemons as hosts
 //	again NAME               starts a daemon that has ended once more, at its address
-//	stop NAME, crash NAME    SIGTERM and SIGKILL ("cm" is the manager)
+//	end NAME, crash NAME     SIGTERM and SIGKILL ("cm" is the manager)
 //	waitlog NAME REGEXP      waits for a line in its log
 //	waitproc [!] REGEXP      waits until a process with such a command line runs (or none)
 //	proxy NAME DAEMON FAULT  a relay that misbehaves, see startProxy
@@ -49,6 +49,10 @@ func TestScripts(t *testing.T) {
 	if err := farm.Build(t.Context(), bin); err != nil {
 		t.Fatal(err)
 	}
+	perf := exec.Command("go", "build", "-o", bin+"/", "./cmd/rdistcc-perf")
+	if out, err := perf.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	testscript.Run(t, scripts(t.Context(), "testdata/script", bin))
 }
 
@@ -66,9 +70,36 @@ func scripts(ctx context.Context, dir, bin string) testscript.Params {
 		},
 		Setup: func(e *testscript.Env) error { return setup(ctx, e, bin) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"daemon": startDaemon, "again": startAgain, "cm": startManager, "stop": stop, "crash": crash,
+			"daemon": startDaemon, "again": startAgain, "cm": startManager, "end": end, "crash": crash,
 			"waitlog": waitLog, "waitproc": waitProcess, "proxy": startProxy, "status": exitsWith, "twice": twice,
 		},
+	}
+}
+
+// TestScriptsRunToTheirEnd: testscript's own stop ends a script as one that passed, and
+// its own commands come before ours of the same name.
+func TestScriptsRunToTheirEnd(t *testing.T) {
+	own := []string{"cd", "chmod", "cmp", "cmpenv", "cp", "env", "exec", "exists", "grep", "kill", "mkdir", "mv", "rm", "skip",
+		"stderr", "stdin", "stdout", "stop", "symlink", "ttyin", "ttyout", "unix2dos", "unquote", "wait"}
+	for name := range scripts(t.Context(), "", "").Cmds {
+		if slices.Contains(own, name) {
+			t.Errorf("testscript has a command %s of its own: ours is never run", name)
+		}
+	}
+	files, err := filepath.Glob("testdata/*/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	stops := regexp.MustCompile(`(?m)^stop\b`)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		script, _, _ := strings.Cut(string(text), "\n-- ")
+		if line := stops.FindString(script); line != "" {
+			t.Errorf("%s: %q: what follows is never run", file, line)
+		}
 	}
 }
 
@@ -206,7 +237,7 @@ func startManager(ts *testscript.TestScript, neg bool, args []string) {
 	s.names["cm"] = s.Manager
 }
 
-func stop(ts *testscript.TestScript, _ bool, args []string) {
+func end(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(of(ts).process(ts, args).Stop())
 }
 
