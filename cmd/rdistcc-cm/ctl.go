@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
@@ -21,6 +22,7 @@ type ctl struct {
 	out, err io.Writer
 	self     string // this program's file
 	cores    int
+	terminal bool // out is one
 }
 
 // exitError ends a subcommand with one of rdistcc's own exit codes and a line.
@@ -43,8 +45,19 @@ func runCtl(args []string, out, errOut io.Writer) int {
 	if err != nil {
 		self = os.Args[0]
 	}
-	c := &ctl{lookup: os.LookupEnv, environ: os.Environ, out: out, err: errOut, self: self, cores: runtime.NumCPU()}
+	c := &ctl{lookup: os.LookupEnv, environ: os.Environ, out: out, err: errOut, self: self, cores: runtime.NumCPU(), terminal: isTerminal(out)}
 	return c.run(args)
+}
+
+// isTerminal reports whether w shows what is written to a person, or at least obeys the
+// escape codes of terminals.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }
 
 func (c *ctl) run(args []string) int {
@@ -79,6 +92,7 @@ func (c *ctl) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "rdistcc",
 		Short:         "Compile C and C++ on a farm of machines",
+		Version:       build.Version, // for a wrapper that does not know its own
 		Long:          "Subcommands of rdistcc. Any other first word is a compiler: rdistcc gcc -c x.c",
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -87,6 +101,7 @@ func (c *ctl) command() *cobra.Command {
 		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetVersionTemplate("rdistcc {{.Version}}\n")
 	root.SetHelpCommand(helpCommand())
 	root.SuggestionsMinimumDistance = 2
 	root.AddCommand(c.statusCommand(), c.hostsCommand(), c.configCommand(), c.stopCommand(), c.linksCommand(),

@@ -292,8 +292,8 @@ func (d *doctor) managerLine(f *findings) {
 		f.ok("manager", "none runs: the first compile starts one")
 	case err != nil:
 		f.fail("manager", err.Error(), "rdistcc stop, or end the process that serves the socket; the next compile starts another one")
-	case s.Version != version:
-		f.warn("manager", fmt.Sprintf("process %d is of version %s, this is %s", s.PID, s.Version, version), "rdistcc stop: the next compile starts this version")
+	case s.Version != build.Version:
+		f.warn("manager", fmt.Sprintf("process %d is of version %s, this is %s", s.PID, s.Version, build.Version), "rdistcc stop: the next compile starts this version")
 	case len(settingNotes(&s)) > 0:
 		remedy := "rdistcc stop: the next compile starts one with the new settings"
 		if s.ListError != "" || s.Config.Error != "" {

@@ -126,6 +126,11 @@ func TestTopDrawsAnew(t *testing.T) {
 	s.want(101, "", "at least 100ms", "top", "--every", "1ms")
 	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, sample()) })
 	out := s.want(0, "", "", "top", "--every", "100ms", "--times", "2")
+	if strings.Count(out, "connection manager v1") != 2 || strings.Contains(out, "\x1b") {
+		t.Errorf("top prints %q into a pipe", out)
+	}
+	s.terminal = true
+	out = s.want(0, "", "", "top", "--every", "100ms", "--times", "2")
 	if strings.Count(out, clearScreen+"connection manager v1") != 2 {
 		t.Errorf("top prints %q", out)
 	}

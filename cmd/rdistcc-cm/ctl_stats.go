@@ -133,9 +133,10 @@ func (c *ctl) topCommand() *cobra.Command {
 	var every time.Duration
 	var times int
 	cmd := &cobra.Command{
-		Use:     "top",
-		Short:   "Show the status again and again",
-		Long:    "Shows what `rdistcc status` shows, drawn anew every second, until it is interrupted.",
+		Use:   "top",
+		Short: "Show the status, refreshed every second",
+		Long: "Shows what `rdistcc status` shows, refreshed every second, until it is interrupted. Into a file or a pipe\n" +
+			"it writes one status below the other, without a terminal's escape codes.",
 		Example: "  rdistcc top\n  rdistcc top --every 5s --times 3",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -155,7 +156,13 @@ func (c *ctl) topCommand() *cobra.Command {
 				} else if !errors.Is(err, errNoManager) {
 					return err
 				}
-				if err := c.print(append([]byte(clearScreen), text...)); err != nil {
+				switch {
+				case c.terminal:
+					text = append([]byte(clearScreen), text...)
+				case n > 1:
+					text = append([]byte("\n"), text...)
+				}
+				if err := c.print(text); err != nil {
 					return err
 				}
 				if n == times {

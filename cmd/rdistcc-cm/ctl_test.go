@@ -23,6 +23,8 @@ type shell struct {
 	t   *testing.T
 	dir string
 	env map[string]string
+
+	terminal bool // its output is one
 }
 
 func newShell(t *testing.T) *shell {
@@ -52,6 +54,7 @@ func (s *shell) run(args ...string) (code int, out, errOut string) {
 	s.t.Helper()
 	var o, e bytes.Buffer
 	c := &ctl{
+		terminal: s.terminal,
 		lookup: func(k string) (string, bool) { v, ok := s.env[k]; return v, ok },
 		environ: func() (kv []string) {
 			for k, v := range s.env {

@@ -235,8 +235,8 @@ func (d *doctor) identityOK(f *findings, x *doctorDial) {
 }
 
 func (d *doctor) versionOf(f *findings, w *job.Welcome) {
-	if w.Program != version {
-		f.warn("version", fmt.Sprintf("%s there, %s here; both speak job protocol %d", cmp.Or(w.Program, "not told"), version, job.Version), "install the same version on both when it suits")
+	if w.Program != build.Version {
+		f.warn("version", fmt.Sprintf("%s there, %s here; both speak job protocol %d", cmp.Or(w.Program, "not told"), build.Version, job.Version), "install the same version on both when it suits")
 		return
 	}
 	f.ok("version", "%s, job protocol %d", w.Program, job.Version)

@@ -57,7 +57,7 @@ func (s *shell) server(config *iwarp.Config, change func(*worker.Options), dirs 
 		s.t.Fatal(err)
 	}
 	o := worker.Options{
-		Device: dev, Log: slog.New(slog.DiscardHandler), Program: version, Jobs: 1, Clients: 4, Slot: 1 << 20, WorkBase: s.t.TempDir(),
+		Device: dev, Log: slog.New(slog.DiscardHandler), Program: build.Version, Jobs: 1, Clients: 4, Slot: 1 << 20, WorkBase: s.t.TempDir(),
 		Heartbeat: time.Second, Silence: time.Minute, Grace: time.Millisecond, Settings: worker.Settings{JobTimeout: time.Minute, Dirs: dirs},
 	}
 	if change != nil {
@@ -114,7 +114,7 @@ func TestDoctorOfAGoodHost(t *testing.T) {
 	s := doctorShell(t)
 	addr := s.server(nil, nil, s.env["PATH"])
 	by := s.examine(addr, 0)
-	for check, text := range map[string]string{"tcp": addr, "identity": "on this machine", "version": version, "clock": "within", "toolchains": "gcc",
+	for check, text := range map[string]string{"tcp": addr, "identity": "on this machine", "version": build.Version, "clock": "within", "toolchains": "gcc",
 		"places": "1 job at a time", "round trip": "s", "compile": "gcc gives the same object as here"} {
 		wantFinding(t, by, check, doctorOK, text)
 	}
@@ -141,7 +141,7 @@ func TestDoctorTellsOfCompilesDoneTwice(t *testing.T) {
 			return reply(t, stats.Load())
 		}
 		st := sample()
-		st.Version = version
+		st.Version = build.Version
 		return reply(t, st)
 	})
 	stats.Store(&report.Stats{Remembered: 100, Again: []report.TwiceCount{{Reason: "doubt:dependency-file", Jobs: fewTwice, Source: "x.c"}}})
@@ -305,7 +305,7 @@ func TestDoctorOfCertificates(t *testing.T) {
 	wantFinding(t, by, "identity", doctorOK, "days left")
 	wantFinding(t, by, "compile", doctorOK, "same object")
 	// A clock that is an hour off: certificates that are made there are not valid here.
-	wrong := &job.Welcome{Jobs: 1, Clock: uint64(time.Now().Add(time.Hour).UnixMilli()), Program: version}
+	wrong := &job.Welcome{Jobs: 1, Clock: uint64(time.Now().Add(time.Hour).UnixMilli()), Program: build.Version}
 	wantFinding(t, s.examine(fakeHost(t, iwarp.Config{Listen: id.Listen}, 0, wrong), 100), "clock", doctorFail, "certificates")
 	use(foreign)
 	by = s.examine(addr, 100)
@@ -325,7 +325,7 @@ func TestDoctorOfCertificates(t *testing.T) {
 func TestDoctorOfAFake(t *testing.T) {
 	s := doctorShell(t)
 	good := func() *job.Welcome {
-		return &job.Welcome{Jobs: 2, MaxBody: 1 << 20, MaxResult: 1 << 20, Clock: uint64(time.Now().UnixMilli()), Program: version, Tree: true}
+		return &job.Welcome{Jobs: 2, MaxBody: 1 << 20, MaxResult: 1 << 20, Clock: uint64(time.Now().UnixMilli()), Program: build.Version, Tree: true}
 	}
 	for name, q := range map[string]struct {
 		change              func(*job.Welcome)

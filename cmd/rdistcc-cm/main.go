@@ -11,12 +11,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdistcc/rdistcc/internal/release"
 	"github.com/rdistcc/rdistcc/pkg/config"
 	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-var version = "devel" // set by the Makefile
+// version is set by the Makefile.
+var version string
+
+var build = release.Of(version)
 
 // exitInUse: an address that is to be listened on is taken.
 const exitInUse = 102
@@ -82,7 +86,7 @@ func rootCommand() *cobra.Command {
 		Use:           "rdistcc-cm",
 		Short:         "connection manager of rdistcc",
 		Long:          "rdistcc-cm keeps the connections to the compile hosts and serves the rdistcc commands of a build.\nrdistcc starts one by itself when none runs.",
-		Version:       version,
+		Version:       build.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

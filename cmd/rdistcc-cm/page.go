@@ -44,7 +44,7 @@ func pageOf(s *report.Status, sums *report.Stats, name string) telemetry.Page {
 		share = percent(remote, all)
 	}
 	p := telemetry.Page{
-		Program: "rdistcc-cm", Host: name, Version: version, State: "ready",
+		Program: "rdistcc-cm", Host: name, Version: build.Version, State: "ready",
 		Facts: []telemetry.Fact{
 			{Name: "serving since", Value: s.Since.Format(time.DateTime)},
 			{Name: "hosts that take jobs", Value: fmt.Sprintf("%d of %d", up, len(s.Hosts))},

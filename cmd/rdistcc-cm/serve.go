@@ -22,6 +22,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/discover"
 	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/telemetry"
 )
 
@@ -100,13 +101,14 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 	}
 	defer dev.Close()
 	registry := telemetry.NewRegistry()
-	registry.MustRegister(telemetry.NewIWARPCollector(dev.Stats), telemetry.NewExpiryCollector("rdistcc_cm", d.id.Expires))
+	registry.MustRegister(telemetry.NewIWARPCollector(dev.Stats), telemetry.NewExpiryCollector("rdistcc_cm", d.id.Expires),
+		telemetry.NewBuildCollector("rdistcc", build.Version, build.Revision, job.Version))
 	d.publish(nil, nil)
 	d.hosts = newHostSource(d.cfg, os.Getenv, d.log.Logger)
 	o := d.options(d.cfg)
 	o.Cores = fewThreads()
 	o.Key = d.id.Key
-	o.Device, o.Log, o.Registry, o.Version = dev, d.log.Logger, registry, version
+	o.Device, o.Log, o.Registry, o.Version = dev, d.log.Logger, registry, build.Version
 	o.Hosts, o.Home = d.hosts.get, os.Getenv("HOME")
 	found := discover.New(discover.Options{
 		Interval: d.cfg.Discovery.Interval, Timeout: d.cfg.Discovery.Timeout, Interfaces: d.cfg.Discovery.Interfaces, Log: d.log.Logger,
@@ -147,7 +149,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 			return errors.Join(err, listener.Close())
 		}
 	}
-	d.log.Info("connection manager serves", "version", version, "socket", path, "config", d.cfg.Path())
+	d.log.Info("connection manager serves", "version", build.Version, "socket", path, "config", d.cfg.Path())
 	return d.run(listener, func() error {
 		if takeover == nil {
 			return nil

@@ -20,7 +20,12 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/rdistcc/rdistcc/internal/release"
 )
+
+// version is set by the Makefile.
+var version string
 
 // Exit codes, of the list that all our programs share.
 const (
@@ -52,6 +57,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:           "rdistcc-perf",
 		Short:         "Measure the iWARP transport of rdistcc",
+		Version:       release.Of(version).Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -386,6 +386,7 @@ func TestHelp(t *testing.T) {
 		{[]string{"read_bw", "--help"}, []string{"-s, --server", "-c, --client", "--listen", "--once", "--size", "--iters", "--duration", "--qps", "--depth",
 			"--fpdu", "--crc", "--markers", "--mpa", "--rtr", "--settle", "--perftest", "--json", "--all", "ADDR:PORT", "1MiB"}},
 		{[]string{"tcp_lat", "--help"}, []string{"--listen", "--json"}},
+		{[]string{"--version"}, []string{"rdistcc-perf version "}},
 	} {
 		var out, stderr bytes.Buffer
 		if code := run(t.Context(), c.args, &out, &stderr); code != 0 || stderr.Len() > 0 {

@@ -324,8 +324,19 @@ func TestExitCodes(t *testing.T) {
 	if o := b.run(rdistcc, "--help"); o.code != 0 || !strings.Contains(o.stdout, "rdistcc COMPILER") {
 		t.Errorf("--help: %+v", o)
 	}
-	if o := b.run(rdistcc, "--version"); o.code != 0 || !strings.HasPrefix(o.stdout, "rdistcc ") {
+	// A plain build knows no version, and has no rdistcc-cm beside it to ask here.
+	if o := b.run("env", "-u", "PATH", rdistcc, "--version"); o.code != 0 || o.stdout != "rdistcc devel\n" {
 		t.Errorf("--version: %+v", o)
+	}
+	script := filepath.Join(b.dir, "rdistcc-cm")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if o := b.run("env", "PATH="+b.dir, rdistcc, "--version"); o.code != 0 || o.stdout != "ctl --version\n" {
+		t.Errorf("--version beside rdistcc-cm: %+v", o)
+	}
+	if err := os.Remove(script); err != nil {
+		t.Fatal(err)
 	}
 	b.env = append(b.env, "RDISTCC_VERBOSE=x")
 	b.wants(b.run(rdistcc, "./seven"), 7, "RDISTCC_VERBOSE=x is not a number; ignored")

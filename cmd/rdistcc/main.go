@@ -14,8 +14,9 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// version is set by the linker.
-var version = "unknown"
+// version is set by the Makefile. Without it, as after a plain go build, rdistcc-cm says
+// which build it is: to find out takes packages that every compile would pay for.
+var version string
 
 func main() {
 	os.Exit(run(os.Args, syscall.Environ()))
@@ -39,7 +40,7 @@ func run(argv, env []string) int {
 	case word == "--help", word == "help" && len(argv) == 2:
 		return write(1, usage)
 	case word == "--version":
-		return write(1, "rdistcc "+version+"\n")
+		return set.tellVersion()
 	case isControl(word):
 		return set.control(argv[1:])
 	case implicit(word):
@@ -47,6 +48,18 @@ func run(argv, env []string) int {
 	default:
 		return set.compile(word, argv[2:])
 	}
+}
+
+// tellVersion prints which build this is, and returns the exit status.
+func (s *settings) tellVersion() int {
+	v := version
+	if v == "" {
+		if _, ok := findSibling("rdistcc-cm", s.path); ok {
+			return s.control([]string{"--version"})
+		}
+		v = "devel"
+	}
+	return write(1, "rdistcc "+v+"\n")
 }
 
 // masquerade runs as the compiler named called, found on PATH behind ourselves.

@@ -10,13 +10,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdistcc/rdistcc/internal/release"
 	"github.com/rdistcc/rdistcc/pkg/config"
 	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
 	"github.com/rdistcc/rdistcc/pkg/tree"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
-var version = "devel" // set by the Makefile
+// version is set by the Makefile.
+var version string
+
+var build = release.Of(version)
 
 // Exit statuses, as in the documentation.
 const (
@@ -88,12 +92,20 @@ var flags = []struct {
 	{"log-level", "log.level", "`LEVEL` of the log: debug, info, warn, error", false},
 }
 
+// yesNo is the value of a flag that help shows as a boolean one. It takes any text: what is
+// wrong with that is the configuration's to say.
+type yesNo string
+
+func (v *yesNo) String() string     { return string(*v) }
+func (v *yesNo) Set(s string) error { *v = yesNo(s); return nil }
+func (v *yesNo) Type() string       { return "bool" }
+
 func rootCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:           "rdistccd",
 		Short:         "compile daemon of rdistcc",
 		Long:          "rdistccd runs compilers for other machines. It stays in the foreground.\nSIGTERM finishes what runs and ends; a second one ends at once; SIGHUP reads the settings again.",
-		Version:       version,
+		Version:       build.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args: func(c *cobra.Command, args []string) error {
@@ -108,15 +120,16 @@ func rootCommand() *cobra.Command {
 	path := c.Flags().String("config", "", "read settings from this `FILE`")
 	values := make(map[string]func() []string)
 	for _, f := range flags {
-		if f.many {
+		if f.key == "discovery.mdns" {
+			v := new(yesNo)
+			c.Flags().VarPF(v, f.name, "", f.usage).NoOptDefVal = "true" // or --announce=false
+			values[f.name] = func() []string { return []string{string(*v)} }
+		} else if f.many {
 			v := c.Flags().StringArray(f.name, nil, f.usage)
 			values[f.name] = func() []string { return *v }
 		} else {
 			v := c.Flags().String(f.name, "", f.usage)
 			values[f.name] = func() []string { return []string{config.Absolute(f.key, *v)} }
-			if f.key == "discovery.mdns" {
-				c.Flags().Lookup(f.name).NoOptDefVal = "true" // or --announce=false
-			}
 		}
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error {

@@ -176,6 +176,7 @@ func TestExitStatuses(t *testing.T) {
 		{"a word too many", 101, `unknown command "extra"`, []string{"extra"}},
 		{"an unknown flag", 101, "unknown flag: --psk-fil", []string{"--psk-fil", "x"}},
 		{"a number that is none", 101, `--jobs: "many" is not a whole number`, []string{"--jobs", "many"}},
+		{"an announcement that is none", 101, `--announce: "maybe" is not true or false`, []string{"--announce=maybe"}},
 		{"a network that is none", 101, "--allow", []string{"--allow", "10.0.0.0/99"}},
 		{"an unknown key", 101, bad + ":3:", []string{"--config", bad}},
 		{"a missing file", 101, "/does/not/exist: no such file", []string{"--config", "/does/not/exist"}},
@@ -232,6 +233,9 @@ func TestHelpAndVersion(t *testing.T) {
 		out, err := command(t, flag).Output()
 		if err != nil || !strings.Contains(string(out), "rdistccd") {
 			t.Errorf("%s: %v\n%s", flag, err, out)
+		}
+		if strings.Contains(string(out), `[="`) {
+			t.Errorf("%s shows a flag as no person would write it:\n%s", flag, out)
 		}
 	}
 }

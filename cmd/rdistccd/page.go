@@ -18,7 +18,7 @@ func (d *daemon) page() telemetry.Page {
 	st := d.w.Status()
 	host, _ := os.Hostname() // a page without a name is still of use
 	p := telemetry.Page{
-		Program: "rdistccd", Host: host, Version: version, State: "ready",
+		Program: "rdistccd", Host: host, Version: build.Version, State: "ready",
 		Facts: []telemetry.Fact{
 			{Name: "compiling", Value: fmt.Sprintf("%d of %d", st.Load.Running, st.Load.Jobs)},
 			{Name: "waiting", Value: strconv.Itoa(int(st.Load.Queued))},

@@ -19,6 +19,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/config"
 	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/telemetry"
 	"github.com/rdistcc/rdistcc/pkg/worker"
@@ -201,7 +202,7 @@ func (d *daemon) work() (err error) {
 		Sandbox: sandboxMode[c.Sandbox], Users: compileUsers(c), JobMemory: int64(c.Limits.JobMemory), Processes: c.Limits.Processes,
 		File: int64(c.Limits.File), Output: int64(c.Limits.Output), Cgroup: d.cgroup(),
 		Memory: int64(c.Limits.Memory), DiskFloor: int64(c.Limits.DiskFloor), Settings: settings(c, d.id.Mode()),
-		Key: d.id.Key, AuthFailed: d.id.Failed, AuthPassed: d.id.Passed, Program: version,
+		Key: d.id.Key, AuthFailed: d.id.Failed, AuthPassed: d.id.Passed, Program: build.Version,
 	})
 	if err == nil {
 		defer d.w.Close()
@@ -219,7 +220,8 @@ func (d *daemon) work() (err error) {
 		return err
 	}
 	registry := telemetry.NewRegistry()
-	registry.MustRegister(telemetry.NewIWARPCollector(d.dev.Stats), telemetry.NewExpiryCollector("rdistccd", d.id.Expires))
+	registry.MustRegister(telemetry.NewIWARPCollector(d.dev.Stats), telemetry.NewExpiryCollector("rdistccd", d.id.Expires),
+		telemetry.NewBuildCollector("rdistccd", build.Version, build.Revision, job.Version))
 	if err := metrics.Register(registry, d.w); err != nil {
 		return err
 	}
@@ -246,7 +248,7 @@ func (d *daemon) work() (err error) {
 	}
 	for _, l := range d.listen {
 		d.w.Serve(l)
-		d.log.Info("listening", "addr", l.Addr().String(), "jobs", jobs, "identity", d.id.Mode().String(), "version", version, "config", c.Path())
+		d.log.Info("listening", "addr", l.Addr().String(), "jobs", jobs, "identity", d.id.Mode().String(), "version", build.Version, "config", c.Path())
 	}
 	d.say(d.notify.Ready("serving"))
 	return d.run(signals)
