@@ -100,7 +100,7 @@ func (c *ctl) hostsWithoutManager(asJSON bool) error {
 	hosts := []report.HostStatus{}
 	for _, h := range list.Hosts {
 		if !h.Down {
-			hosts = append(hosts, report.HostStatus{Addr: h.Addr(), State: "unused", Jobs: h.Slots})
+			hosts = append(hosts, report.HostStatus{Addr: h.Addr(), State: report.StateUnused, Jobs: h.Slots})
 		}
 	}
 	for i := range list.Sources {

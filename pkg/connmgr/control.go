@@ -95,7 +95,7 @@ func (m *Manager) hostStatus(list *parsedList) []report.HostStatus {
 		if h := m.hosts[addr]; h != nil {
 			out = append(out, h.statusLocked(known))
 		} else {
-			out = append(out, report.HostStatus{Addr: addr, State: "unused", Drained: m.drains.on[addr]})
+			out = append(out, m.unusedLocked(addr))
 		}
 	}
 	for i := range list.Sources { // those that find nothing, or nothing newer

@@ -281,7 +281,7 @@ func (m *Manager) endedLocking(a *attempt) float64 {
 		if a.out.local != nil && (a.out.blame == scheduler.Refused || a.out.blame == scheduler.Full) {
 			h.refused = strings.TrimPrefix(a.out.local.Detail, h.addr+" ")
 		}
-		m.metrics.jobs.WithLabelValues("remote", "", m.metrics.hosts.of(h.addr), "retried").Inc()
+		m.metrics.jobs.WithLabelValues("remote", "", m.metrics.hosts.of(h.addr), resultRetried).Inc()
 	}
 	m.dispatchLocked()
 	return m.sched.Speed(h.addr, a.toolchain)

@@ -127,6 +127,18 @@ func (m *Manager) listOf(text string) *parsedList {
 	return raw.found
 }
 
+// ownNow is the manager's own list, with the hosts that its sources have found so far: it
+// waits for nothing.
+func (m *Manager) ownNow() *parsedList {
+	list := m.written("")
+	m.lists.mu.Lock()
+	defer m.lists.mu.Unlock()
+	if list.found != nil {
+		return list.found
+	}
+	return list
+}
+
 // written is a list as it was written, without what its sources find.
 func (m *Manager) written(text string) *parsedList {
 	c := &m.lists

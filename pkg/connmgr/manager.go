@@ -322,6 +322,9 @@ func New(o Options) (*Manager, error) {
 	m.alarm = time.AfterFunc(time.Hour, m.wake)
 	m.counter = time.AfterFunc(time.Hour, m.count)
 	m.metrics = newMetrics(m, o.Registry)
+	for _, h := range m.ownNow().sched {
+		m.metrics.host(h.Addr)
+	}
 	return m, nil
 }
 

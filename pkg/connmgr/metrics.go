@@ -142,7 +142,13 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 	for _, what := range []string{"source", "result"} {
 		x.windows.WithLabelValues(what)
 	}
-	// There from the start, so that a rate over the first events is right.
+	// There from the start, so that a rate over the first events is right. What has a host's
+	// label is there from when the host is first named (host).
+	for _, reason := range report.ReasonLabels() {
+		for _, result := range []string{resultOK, resultFailed} {
+			x.jobs.WithLabelValues("local", reason, "", result)
+		}
+	}
 	for _, phase := range []string{"preprocess", "credit", "write", "compile", "return", "total"} {
 		x.phases.WithLabelValues(phase)
 	}
@@ -159,6 +165,25 @@ func (x *metrics) unregister(r prometheus.Registerer) {
 	for _, c := range []prometheus.Collector{x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts, x.twice, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x} {
 		r.Unregister(c)
 	}
+}
+
+// Results of commands, as label values.
+const (
+	resultOK      = "ok"
+	resultFailed  = "failed"
+	resultRetried = "retried"
+)
+
+// host has the counters of a host there before it has done anything.
+func (x *metrics) host(addr string) {
+	addr = x.hosts.of(addr)
+	for _, result := range []string{resultOK, resultFailed, resultRetried} {
+		x.jobs.WithLabelValues("remote", "", addr, result)
+	}
+	for _, direction := range []string{"out", "in"} {
+		x.traffic.WithLabelValues(direction, addr)
+	}
+	x.quarantines.WithLabelValues(addr)
 }
 
 // hedged counts a second host that was first, or was not.
@@ -183,9 +208,9 @@ func (x *metrics) packed(plain, packed int, direction string) {
 
 // done counts a command that has ended.
 func (x *metrics) done(r *report.JobRecord) {
-	result := "ok"
+	result := resultOK
 	if r.Exit != 0 || !r.Finished {
-		result = "failed"
+		result = resultFailed
 	}
 	if r.Local {
 		x.jobs.WithLabelValues("local", report.ReasonLabel(r.Reason), "", result).Inc()
@@ -238,6 +263,7 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
 		states[h.State]++
+		x.host(h.Addr)
 		if x.hosts.of(h.Addr) != h.Addr {
 			continue // gauges of several hosts are no sum
 		}
@@ -258,6 +284,7 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(descViewAge, prometheus.GaugeValue, float64(h.LoadAgeMS)/1000, h.Addr)
 		}
 	}
+	gauge(descHosts, states[report.StateUnused], report.StateUnused)
 	for _, state := range hostStateWords {
 		gauge(descHosts, states[state], state)
 	}

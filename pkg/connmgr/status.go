@@ -76,7 +76,8 @@ func (c *client) logJob() {
 // Status is the manager's state of now.
 func (m *Manager) Status() report.Status {
 	own := m.o.Hosts()
-	s := report.Status{Version: m.o.Version, PID: os.Getpid(), Since: m.started, ListFrom: own.Where}
+	named := m.ownNow().sched
+	s := report.Status{Hosts: []report.HostStatus{}, Version: m.o.Version, PID: os.Getpid(), Since: m.started, ListFrom: own.Where}
 	if own.Err != nil {
 		s.ListError = own.Err.Error()
 	} else if own.Stale != nil {
@@ -102,6 +103,11 @@ func (m *Manager) Status() report.Status {
 	for _, h := range m.hosts {
 		s.Hosts = append(s.Hosts, h.statusLocked(known))
 	}
+	for i := range named {
+		if addr := named[i].Addr; m.hosts[addr] == nil { // no job has asked for it yet
+			s.Hosts = append(s.Hosts, m.unusedLocked(addr))
+		}
+	}
 	slices.SortFunc(s.Hosts, func(a, b report.HostStatus) int { return cmp.Compare(a.Addr, b.Addr) })
 	s.Jobs = m.book.Counts()
 	for _, c := range s.Jobs {
@@ -115,6 +121,11 @@ func (m *Manager) Status() report.Status {
 	}
 	slices.Sort(s.Drained)
 	return s
+}
+
+// unusedLocked is the state of a host that no job has asked for yet.
+func (m *Manager) unusedLocked(addr string) report.HostStatus {
+	return report.HostStatus{Addr: addr, State: report.StateUnused, Drained: m.drains.on[addr]}
 }
 
 // snapshotLocked is what the scheduler knows of the hosts.

@@ -77,6 +77,16 @@ func Label(language string) string {
 	return "other"
 }
 
+// Labels are the values that Label can have, in order.
+func Labels() []string {
+	list := []string{"other"}
+	for _, l := range languages {
+		list = append(list, l.label)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
 // checkArgs takes an argument list if it is one that our own wrapper makes: its
 // option table, applied to the list as to a user's command, finds nothing that
 // would have to stay at home and gives the very same list for the far half. So

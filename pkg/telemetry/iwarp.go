@@ -51,6 +51,9 @@ func (c iwarpCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(iwarpBytes, s.BytesReceived, "received")
 	counter(iwarpCRCErrors, s.CRCErrors, "received")
 	sums := make(map[terminate]uint64)
+	for _, t := range knownTerminates {
+		sums[t] = 0
+	}
 	for k, n := range s.Terminates {
 		sums[terminateLabels(k)] += n
 	}
@@ -72,6 +75,30 @@ type terminate struct{ direction, layer, kind, code string }
 // other stands for numbers that no RFC defines: a peer may send any of them, and
 // must not be able to make new time series.
 const other = "other"
+
+// knownTerminates are there from the start, in both directions: a rate over a series that
+// appears with its first count misses that count.
+var knownTerminates = func() (list []terminate) {
+	for _, k := range []struct {
+		layer, kind uint8
+		codes       string
+	}{ // as RFC 6580 registers them
+		{0, 0, "\x00"},
+		{0, 1, "\x00\x01\x02\x03\x04\x09\xff"},
+		{0, 2, "\x05\x06\x07\x08\x09\xff"},
+		{1, 0, "\x00"},
+		{1, 1, "\x00\x01\x02\x03\x04"},
+		{1, 2, "\x01\x02\x03\x04\x05\x06"},
+		{2, 0, "\x01\x02\x03\x04\x05\x06\x07"},
+	} {
+		for _, code := range []byte(k.codes) {
+			for _, sent := range []bool{true, false} {
+				list = append(list, terminateLabels(iwarp.TerminateKey{Sent: sent, Layer: k.layer, Type: k.kind, Code: code}))
+			}
+		}
+	}
+	return append(list, terminate{"sent", other, other, other}, terminate{"received", other, other, other})
+}()
 
 // terminateLabels names layer and error type as RFC 5040 §4.8 does; the code
 // stays a number, as its meaning depends on both.

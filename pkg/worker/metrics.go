@@ -122,8 +122,19 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 	for c := job.CauseToolchain; c <= job.CauseVersion; c++ {
 		m.refusals.WithLabelValues(c.String())
 	}
-	m.refusals.WithLabelValues(job.CauseTree.String())
-	m.refusals.WithLabelValues(job.CauseSandbox.String())
+	for _, c := range []job.Cause{job.CauseTree, job.CauseMemory, job.CauseSandbox} {
+		m.refusals.WithLabelValues(c.String())
+	}
+	results := []string{resultOK, resultRefused, resultSignal, resultFailed}
+	for _, c := range []job.Cause{job.CauseTimeout, job.CauseCancelled, job.CauseTooBig, job.CauseDisk, job.CauseInternal,
+		job.CauseUndeclared, job.CauseDigest, job.CauseMemory, job.CauseLimit} {
+		results = append(results, c.String())
+	}
+	for _, result := range results {
+		for _, language := range policy.Labels() {
+			m.jobs.WithLabelValues(result, language)
+		}
+	}
 	for _, cause := range authCauses {
 		m.auth.WithLabelValues(cause)
 	}
@@ -192,22 +203,30 @@ func (m *Metrics) refused(c job.Cause) {
 	}
 }
 
+// Results of jobs, as label values; a job that failed on the host has its cause instead.
+const (
+	resultOK      = "ok"
+	resultRefused = "refused"
+	resultSignal  = "signal" // the compiler died of one
+	resultFailed  = "failed" // the compiler's exit status is not 0
+)
+
 // answered counts one answer.
 func (m *Metrics) answered(t *task, r *job.Result) {
 	if m == nil {
 		return
 	}
-	result := "ok"
+	result := resultOK
 	switch {
 	case r.Status == job.StatusRefused:
-		result = "refused"
+		result = resultRefused
 		m.refused(r.Cause)
 	case r.Status == job.StatusFailed:
 		result = r.Cause.String()
 	case r.Signal != 0:
-		result = "signal"
+		result = resultSignal
 	case r.Exit != 0:
-		result = "failed"
+		result = resultFailed
 	}
 	m.jobs.WithLabelValues(result, policy.Label(t.language)).Inc()
 	if r.CPU != 0 || r.Wall != 0 {

@@ -90,11 +90,26 @@ var reasonWords = map[string]bool{
 	"diagnostics": true, "doubt": true, "host-lost": true, "timeout": true, "refused": true, "denied": true, "manager": true,
 }
 
+// ReasonLabels are the values that ReasonLabel can have, in order.
+func ReasonLabels() []string {
+	return slices.Sorted(func(yield func(string) bool) {
+		for word := range reasonWords {
+			if !yield(word) {
+				return
+			}
+		}
+		yield(otherReason)
+	})
+}
+
+// otherReason is the label of reasons that are not documented.
+const otherReason = "other"
+
 // ReasonLabel is the word before the colon, or "other" for one that is not documented.
 func ReasonLabel(reason string) string {
 	word, _, _ := strings.Cut(reason, ":")
 	if reasonWords[word] {
 		return word
 	}
-	return "other"
+	return otherReason
 }

@@ -55,6 +55,9 @@ type Reloaded struct {
 	ListKept  bool   `json:"list_kept,omitempty"`
 }
 
+// StateUnused is the state of a host that no job has asked for yet: nothing has dialled it.
+const StateUnused = "unused"
+
 // HostStatus is one host's part of Status.
 type HostStatus struct {
 	Addr    string `json:"addr"`
@@ -162,7 +165,7 @@ func (s *HostStatus) Usable() bool {
 	case s.State == "connecting", s.State == "starting":
 		return s.Error == ""
 	}
-	return s.State == "unused"
+	return s.State == StateUnused
 }
 
 // JobCount counts commands by where they ran and why.
