@@ -73,13 +73,17 @@ func (c *ctl) run(args []string) int {
 	if err == nil {
 		return 0
 	}
-	code := ipc.ExitArguments // what cobra objects to
+	fmt.Fprintf(c.err, "rdistcc: %s\n", strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", " "))
+	return exitCodeOf(err)
+}
+
+// exitCodeOf is the exit status of a subcommand that ends with err, which is not nil.
+func exitCodeOf(err error) int {
 	var e *exitError
 	if errors.As(err, &e) {
-		code = e.code
+		return e.code
 	}
-	fmt.Fprintf(c.err, "rdistcc: %s\n", strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", " "))
-	return code
+	return ipc.ExitArguments // what cobra objects to
 }
 
 // getenv is lookup for what may as well be empty.

@@ -78,14 +78,15 @@ func TestWhyForPeople(t *testing.T) {
 	answer.Store(&report.Why{Remembered: 12, Since: time.Now(), Jobs: []report.JobRecord{
 		{ID: 7, Began: time.Now().Add(-3 * time.Second), Source: "x.c", Output: "x.o", Compiler: "/usr/bin/gcc", Cwd: "/src", Host: "a:7632", Finished: true,
 			Expected: 200 * time.Millisecond, CompileUS: 180000, CPUUS: 170000, TotalUS: 190000, Attempts: 2, Hedged: "a:7632", BytesOut: 3000,
-			Considered: []report.Considered{{Host: "a:7632", Finish: 210 * time.Millisecond}, {Host: "b:7632", Why: "b:7632 is draining"}}},
+			Considered: []report.Considered{{Host: "a:7632", Finish: 210 * time.Millisecond}, {Host: "b:7632", Why: "b:7632 is draining"},
+				{Host: "c:7632", Finish: 220 * time.Millisecond, Why: "busy"}}, Rule: "so it is"},
 		{ID: 6, Began: time.Now(), Source: "x.c", Local: true, Reason: "unknown-option:-fnew", Finished: true},
 		{ID: 5, Began: time.Now(), Source: "x.c", Local: true, Reason: "host-lost", Detail: "b:7632 lost (reset)"},
 	}})
 	out := strings.Join(strings.Fields(s.want(0, "", "", "why", "x.c")), " ")
 	for _, want := range []string{
 		"x.c: ran on a:7632, 3s ago, exit status 0 (job 7) output x.o directory /src compiler /usr/bin/gcc",
-		"considered a:7632 would have been done after 210 ms (chosen) b:7632 is draining",
+		"considered a:7632 would have been done after 210 ms (chosen) b:7632 is draining c:7632 busy: would have been done after 220 ms on a free core rule so it is",
 		"second host a:7632, as the first one was slow foreseen 200 ms of a processor there; it took 170 ms",
 		"phases compile 180 ms, total 190 ms bytes 2.9KiB sent",
 		"x.c: ran here, 0s ago, exit status 0 (job 6) reason unknown-option:-fnew: -fnew is not known for certain; is it misspelt?",
@@ -96,6 +97,36 @@ func TestWhyForPeople(t *testing.T) {
 		}
 	}
 	s.want(0, `"remembered": 12`, "", "why", "x.c", "--json")
+}
+
+// TestWhyWithoutAFile lists the last commands.
+func TestWhyWithoutAFile(t *testing.T) {
+	s := newShell(t)
+	s.want(100, "", "no connection manager runs", "why")
+	s.want(101, "", "accepts at most 1 arg(s)", "why", "a", "b")
+	var answer atomic.Pointer[report.Status]
+	answer.Store(&report.Status{})
+	s.manager(func(q *ipc.Control) *ipc.Reply { return reply(t, answer.Load()) })
+	s.want(0, "no commands yet\n", "", "why")
+	s.want(0, "[]\n", "", "why", "--json")
+	st := &report.Status{Recent: []report.JobRecord{
+		{Began: time.Now(), Source: "x.c", Host: "a:7632", Rule: "no other could take it", TotalUS: 1500},
+		{Began: time.Now(), Compiler: "/usr/bin/gcc", Local: true, Reason: "link", Exit: 1, TotalUS: 20000},
+	}}
+	for range 30 {
+		st.Recent = append(st.Recent, report.JobRecord{Source: "old.c"})
+	}
+	answer.Store(st)
+	out := s.want(0, "", "", "why")
+	text := strings.Join(strings.Fields(out), " ")
+	for _, want := range []string{"0s x.c a:7632 no other could take it 0 1.5 ms", "0s gcc here link 1 20 ms", "rdistcc why FILE says more"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("why lacks %q:\n%s", want, out)
+		}
+	}
+	if n := strings.Count(out, "\n"); n != 1+shownCommands+2 {
+		t.Errorf("%d lines", n)
+	}
 }
 
 // TestReasonsAreExplained: each reason of the documentation has a few words here.

@@ -26,14 +26,14 @@ func (c *ctl) statsCommand() *cobra.Command {
 		Use:   "stats",
 		Short: "Sum up what came of all commands since the connection manager started",
 		Long: "Sums up where commands ran and why, how long the phases of remote compiles took, how well times were\n" +
-			"foreseen, and how often something was done twice.",
+			"foreseen, and how often something was done twice. Without a manager it shows what the last one wrote down.",
 		Example: "  rdistcc stats\n  rdistcc stats --json | jq '.phases[] | select(.phase == \"total\").p99_us'",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			var s report.Stats
 			data, err := c.ask(&s, "stats")
 			if errors.Is(err, errNoManager) {
-				return c.noManager()
+				return c.lastStats(asJSON)
 			}
 			if err != nil {
 				return err
@@ -48,10 +48,28 @@ func (c *ctl) statsCommand() *cobra.Command {
 	return cmd
 }
 
+// lastStats shows what the last manager had counted, as none runs.
+func (c *ctl) lastStats(asJSON bool) error {
+	k := c.kept()
+	if err := c.noManager(); k == nil || exitCodeOf(err) != ipc.ExitGeneral {
+		return err
+	}
+	_, s := k.Last()
+	if asJSON {
+		return c.marshal(s)
+	}
+	return c.print(append([]byte(c.lastLine(s.NotRunning, s.Version, s.Since, time.Now())+"\n"), statsBody(s)...))
+}
+
 // statsText is Stats for people.
 func statsText(s *report.Stats, now time.Time) []byte {
+	head := fmt.Sprintf("connection manager %s, up %s\n\n", cmp.Or(s.Version, "of unknown version"), age(now.Sub(s.Since)))
+	return append([]byte(head), statsBody(s)...)
+}
+
+// statsBody is Stats behind the first line.
+func statsBody(s *report.Stats) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "connection manager %s, up %s\n\n", cmp.Or(s.Version, "of unknown version"), age(now.Sub(s.Since)))
 	if len(s.Jobs) == 0 {
 		b.WriteString("no commands yet\n")
 		return b.Bytes()
@@ -155,6 +173,9 @@ func (c *ctl) topCommand() *cobra.Command {
 					text = statusText(&s, time.Now())
 				} else if !errors.Is(err, errNoManager) {
 					return err
+				} else if k := c.kept(); k != nil {
+					last, _ := k.Last()
+					text = c.lastStatusText(last, time.Now())
 				}
 				switch {
 				case c.terminal:

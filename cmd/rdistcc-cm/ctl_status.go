@@ -24,14 +24,14 @@ func (c *ctl) statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show hosts, jobs and reasons of this user's connection manager",
 		Long: "Shows what the connection manager is doing: its hosts and their state, how many jobs ran where and,\n" +
-			"for those that ran here, why. Without a manager it exits with 100.",
+			"for those that ran here, why. Without a manager it shows what the last one wrote down, and exits with 100 if there is none.",
 		Example: "  rdistcc status\n  rdistcc status --json | jq '.jobs[] | select(.place == \"local\")'\n  watch -n1 rdistcc status",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			var s report.Status
 			data, err := c.ask(&s, "status")
 			if errors.Is(err, errNoManager) {
-				return c.noManager()
+				return c.lastStatus(asJSON)
 			}
 			if err != nil {
 				return err
@@ -44,6 +44,24 @@ func (c *ctl) statusCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// lastStatus shows what the last manager knew, as none runs.
+func (c *ctl) lastStatus(asJSON bool) error {
+	k := c.kept()
+	if err := c.noManager(); k == nil || exitCodeOf(err) != ipc.ExitGeneral {
+		return err
+	}
+	s, _ := k.Last()
+	if asJSON {
+		return c.marshal(s)
+	}
+	return c.print(c.lastStatusText(s, time.Now()))
+}
+
+// lastStatusText is the status of a manager that does not run any more, for people.
+func (c *ctl) lastStatusText(s *report.Status, now time.Time) []byte {
+	return append([]byte(c.lastLine(s.NotRunning, s.Version, s.Since, now)), statusBody(s, now)...)
 }
 
 func (c *ctl) marshal(v any) error {
@@ -63,6 +81,12 @@ func statusText(s *report.Status, now time.Time) []byte {
 		b.WriteString("; " + w)
 	}
 	b.WriteString("\n")
+	return append(b.Bytes(), statusBody(s, now)...)
+}
+
+// statusBody is a status behind its first lines.
+func statusBody(s *report.Status, now time.Time) []byte {
+	var b bytes.Buffer
 	if s.ListFrom != "" && (s.ListError == "" || s.ListKept) {
 		fmt.Fprintf(&b, "host list of its own: %s\n", s.ListFrom)
 	}
@@ -70,6 +94,10 @@ func statusText(s *report.Status, now time.Time) []byte {
 		b.WriteString(note + "\n")
 	}
 	b.WriteString("\n")
+	if len(s.Underway) > 0 {
+		b.Write(underwayLines(s.Underway))
+		b.WriteString("\n")
+	}
 	if len(s.Hosts) > 0 {
 		b.Write(hostLines(s.Hosts))
 	} else {
@@ -92,6 +120,24 @@ func statusText(s *report.Status, now time.Time) []byte {
 		}
 	}
 	return b.Bytes()
+}
+
+// maxUnderway is how many commands under way a status shows.
+const maxUnderway = 20
+
+// underwayLines lists what runs now, the oldest first.
+func underwayLines(list []report.Underway) []byte {
+	text := table(func(w io.Writer) {
+		fmt.Fprintln(w, "NOW\tPHASE\tPLACE\tAGE")
+		for i := range list[:min(len(list), maxUnderway)] {
+			u := &list[i]
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", u.Source, u.Phase, u.Place(), viewAge(u.AgeMS))
+		}
+	})
+	if n := len(list) - maxUnderway; n > 0 {
+		text = fmt.Appendf(text, "and %d more\n", n)
+	}
+	return text
 }
 
 // settingNotes are what is wrong with a manager's settings and its list, a line each.

@@ -55,7 +55,7 @@ func (s *shell) run(args ...string) (code int, out, errOut string) {
 	var o, e bytes.Buffer
 	c := &ctl{
 		terminal: s.terminal,
-		lookup: func(k string) (string, bool) { v, ok := s.env[k]; return v, ok },
+		lookup:   func(k string) (string, bool) { v, ok := s.env[k]; return v, ok },
 		environ: func() (kv []string) {
 			for k, v := range s.env {
 				kv = append(kv, k+"="+v)
@@ -187,6 +187,11 @@ func sample() report.Status {
 		Jobs: []report.JobCount{
 			{Place: "local", Reason: "link", OK: 10}, {Place: "local", Reason: "diagnostics", OK: 20, Failed: 5}, {Place: "remote", Host: "a:7632", OK: 120},
 		},
+		Underway: []report.Underway{
+			{ID: 3, Source: "z.c", Phase: report.PhaseCompiles, Hosts: []string{"a:7632", "c:7632"}, AgeMS: 1500},
+			{ID: 4, Source: "prog", Phase: report.PhaseRuns, Here: true, AgeMS: 65000},
+			{ID: 5, Source: "w.c", Phase: report.PhaseWaits},
+		},
 		Recent: []report.JobRecord{
 			{Began: time.Now().Add(-5 * time.Second), Source: "x.c", Local: true, Reason: "host-lost", Detail: "b:7632 lost (reset)", Trouble: true},
 			{Source: "y.c", Reason: "link", Local: true},
@@ -213,6 +218,7 @@ func TestStatusForPeople(t *testing.T) {
 		"local diagnostics 25 16% 5",
 		"local link 10 6% 0",
 		"5s ago x.c host-lost b:7632 lost (reset)",
+		"z.c compiles a:7632, c:7632 1.5 s", "prog runs here 1m5s", "w.c waits - 0.0 s",
 	} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("status lacks %q:\n%s", want, out)
@@ -220,6 +226,14 @@ func TestStatusForPeople(t *testing.T) {
 	}
 	if strings.Contains(out, "no hosts") || strings.Contains(out, "y.c") {
 		t.Errorf("status says too much:\n%s", out)
+	}
+
+	many := sample()
+	for range 30 {
+		many.Underway = append(many.Underway, report.Underway{Source: "m.c"})
+	}
+	if text := string(statusText(&many, time.Now())); strings.Count(text, "m.c") != maxUnderway-3 || !strings.Contains(text, "\nand 13 more\n") {
+		t.Errorf("with 33 commands under way it says\n%s", text)
 	}
 
 	st := sample()

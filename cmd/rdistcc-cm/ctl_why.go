@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,13 +20,17 @@ import (
 func (c *ctl) whyCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "why FILE",
+		Use:   "why [FILE]",
 		Short: "Say where a file was compiled last, and why there",
 		Long: "Looks for the last commands with a source or output file of this name, the newest first: where each ran and\n" +
-			"for what reason, which hosts were considered, what it was expected to take and what it took.",
-		Example: "  rdistcc why src/x.c\n  rdistcc why build/x.o --json",
-		Args:    cobra.ExactArgs(1),
+			"for what reason, which hosts were considered, which rule decided, what it was expected to take and what it took.\n" +
+			"Without FILE it lists the last commands, a line each.",
+		Example: "  rdistcc why\n  rdistcc why src/x.c\n  rdistcc why build/x.o --json",
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return c.lastCommands(asJSON)
+			}
 			if args[0] == "" {
 				return failf(ipc.ExitArguments, "name a file")
 			}
@@ -35,6 +40,10 @@ func (c *ctl) whyCommand() *cobra.Command {
 			}
 			var w report.Why
 			data, err := c.ask(&w, append([]string{"why"}, names...)...)
+			if k := c.kept(); errors.Is(err, errNoManager) && k != nil {
+				w = k.OfFile(names)
+				data, err = json.Marshal(&w)
+			}
 			if errors.Is(err, errNoManager) {
 				return failf(ipc.ExitGeneral, "nothing is known of %s: no connection manager runs. Compile it again; RDISTCC_REPORT=FILE has a line for each command", args[0])
 			}
@@ -54,6 +63,46 @@ func (c *ctl) whyCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// shownCommands is how many commands why without a file lists.
+const shownCommands = 20
+
+// lastCommands lists the newest commands of the manager, or of the last one.
+func (c *ctl) lastCommands(asJSON bool) error {
+	var s report.Status
+	if _, err := c.ask(&s, "status"); errors.Is(err, errNoManager) {
+		k := c.kept()
+		if k == nil {
+			return c.noManager()
+		}
+		s = k.Status
+	} else if err != nil {
+		return err
+	}
+	jobs := s.Recent[:min(len(s.Recent), shownCommands)]
+	switch {
+	case asJSON:
+		return c.marshal(append([]report.JobRecord{}, jobs...))
+	case len(jobs) == 0:
+		return c.print([]byte("no commands yet\n"))
+	}
+	return c.print(append(commandLines(jobs, time.Now()), "\nrdistcc why FILE says more of one of them\n"...))
+}
+
+// commandLines has a line for each command.
+func commandLines(jobs []report.JobRecord, now time.Time) []byte {
+	return table(func(w io.Writer) {
+		fmt.Fprintln(w, "AGO\tFILE\tWHERE\tWHY\tEXIT\tTOOK")
+		for i := range jobs {
+			r := &jobs[i]
+			where, why := r.Host, r.Rule
+			if r.Local {
+				where, why = "here", r.Reason
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", age(now.Sub(r.Began)), cmp.Or(r.Source, r.Output, filepath.Base(r.Compiler)), where, cmp.Or(why, "-"), r.Exit, micros(uint64(r.TotalUS)))
+		}
+	})
 }
 
 // whyText is a Why for people.
@@ -102,6 +151,9 @@ func jobText(b *bytes.Buffer, r *report.JobRecord, now time.Time) {
 			line(name, "%s", text)
 		}
 	}
+	if r.Rule != "" {
+		line("rule", "%s", r.Rule)
+	}
 	if r.Attempts > 1 {
 		line("attempts", "%d", r.Attempts)
 	}
@@ -138,8 +190,11 @@ func consideredLines(r *report.JobRecord) []byte {
 	return table(func(w io.Writer) {
 		for _, h := range r.Considered {
 			what := strings.TrimPrefix(h.Why, h.Host+" ")
-			if what == "" {
+			switch {
+			case what == "":
 				what = "would have been done after " + digits(h.Finish)
+			case h.Finish > 0:
+				what += ": would have been done after " + digits(h.Finish) + " on a free core"
 			}
 			if h.Host == r.Host && !r.Local {
 				what += " (chosen)"

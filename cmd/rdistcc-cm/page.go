@@ -12,8 +12,11 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/telemetry"
 )
 
-// rowsOfJobs is how many recent commands the status page shows.
-const rowsOfJobs = 30
+// Rows of the status page: recent commands, and those under way.
+const (
+	rowsOfJobs     = 30
+	rowsOfUnderway = 100
+)
 
 // page is the status page of now.
 func (d *daemon) page() telemetry.Page {
@@ -56,7 +59,7 @@ func pageOf(s *report.Status, sums *report.Stats, name string) telemetry.Page {
 			{Name: "here because of trouble", Value: strconv.FormatUint(sums.Troubles, 10)},
 			{Name: "slots", Value: fmt.Sprintf("%d leased, %d kept, at most %d", s.Slots.Leased, s.Slots.Free, s.Slots.Max)},
 		},
-		Tables: []telemetry.Table{hostTable(s), countTable(s.Jobs, all), phaseTable(sums), jobTable(s)},
+		Tables: []telemetry.Table{hostTable(s), underwayTable(s), countTable(s.Jobs, all), phaseTable(sums), jobTable(s)},
 	}
 	p.Notes = append(p.Notes, settingNotes(s)...)
 	if len(s.Drained) > 0 {
@@ -102,6 +105,15 @@ func hostTable(s *report.Status) telemetry.Table {
 		}
 		t.Rows = append(t.Rows, append([]telemetry.Cell{{Text: h.Addr}, state, ours, theirs},
 			cells(h.Credits, rtt, rate, speed, cmp.Or(h.Sandbox, "-"), h.OK, h.Failed, amount(h.Out)+", "+amount(h.In), h.Note())...))
+	}
+	return t
+}
+
+func underwayTable(s *report.Status) telemetry.Table {
+	t := telemetry.Table{Title: "Under way", Empty: "nothing", Columns: []string{"job", "file", "phase", "where", "age"}}
+	for i := range s.Underway[:min(len(s.Underway), rowsOfUnderway)] {
+		u := &s.Underway[i]
+		t.Rows = append(t.Rows, cells(u.ID, u.Source, u.Phase, u.Place(), viewAge(u.AgeMS)))
 	}
 	return t
 }

@@ -44,7 +44,7 @@ func TestPageShowsTheFarm(t *testing.T) {
 		"b:7632|down|0|-|0|-|-|-|-|0|0|0B, 0B|connection refused",
 		"c:7632|drained|",
 		"local|link|10|6%|0|what links runs here",
-		"total|2 ms|",
+		"total|2 ms|", "3|z.c|compiles|a:7632, c:7632|1.5 s", "4|prog|runs|here|1m5s",
 		"9|z.c|a:7632|1|||150 ms|130 ms|140 ms||second host: a:7632",
 		"y.c|here: link|0|||||||what links runs here",
 	} {

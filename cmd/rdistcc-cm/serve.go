@@ -118,6 +118,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 	o.Compilers = filepath.Join(ipc.StateDir(os.Getenv), "cm.compilers")
 	o.History = filepath.Join(historyDir(os.Getenv), "history")
 	o.Drains = filepath.Join(ipc.StateDir(os.Getenv), "cm.drained")
+	o.Kept = report.KeptFile(path)
 	o.AnyUser = listener.Group
 	o.Replaced = func() { d.closeWeb() } // its address is the successor's
 	o.Config = func() *report.Configuration { return &d.state().Configuration }
@@ -137,7 +138,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 		}
 		web, err := telemetry.Serve(telemetry.ServerOptions{
 			Addr: d.cfg.HTTP.Manager, AnyPort: d.cfg.Origin("http.manager") == "default",
-			Registry: registry, Ready: d.m.Ready, Page: d.page, Pprof: d.cfg.HTTP.Pprof, Log: d.log.Logger,
+			Registry: registry, Ready: d.m.Ready, Page: d.page, Status: func() any { return d.m.Status() }, Pprof: d.cfg.HTTP.Pprof, Log: d.log.Logger,
 		})
 		if err == nil {
 			d.web.Store(web)

@@ -12,10 +12,11 @@ const usage = `usage:
   rdistcc COMMAND ...
 
 commands:
-  status        what the connection manager knows: hosts, jobs, reasons
-  top           the same, drawn anew every second
+  status        what the connection manager knows: what runs, hosts, reasons
+  top           the same, refreshed every second
   stats         sums since the manager started: places, reasons, times
-  why FILE      where a file was compiled last, and why there
+  why [FILE]    where a file was compiled last, and why there; without FILE the
+                last commands
   hosts         the hosts that a job would use now
   drain HOST    give a host nothing new; undrain HOST ends that
   doctor [HOST] check this machine and the hosts, and say what to do

@@ -30,9 +30,10 @@ type client struct {
 	watched bool         // a frame, or nil for the end, is going to be in frames
 	frames  chan message // capacity 1
 
-	counts bool // a compile or a local command, not a question; guarded by m.mu
+	counts bool  // a compile or a local command, not a question; guarded by m.mu
+	stage  stage // guarded by m.mu
 
-	id        uint64 // the job's
+	id        uint64 // the job's; set before counts is
 	lease     *ipc.Lease
 	asked     time.Time // when that came
 	list      *parsedList
@@ -200,23 +201,13 @@ func (c *client) send(m interface{ Append([]byte) []byte }, fds ...int) error {
 	return c.conn.Send(m.Append(nil), fds...)
 }
 
-// begin marks c as a command that keeps an idle manager alive.
-func (c *client) begin() {
-	c.m.mu.Lock()
-	c.counts = true
-	c.m.mu.Unlock()
-	c.id = c.m.ids.Add(1)
-	c.record.ID, c.record.Began = c.id, time.Now()
-}
-
 // onLease answers with a slot, or with the reason to compile there.
 func (c *client) onLease(f *ipc.Lease) error {
 	if c.id != 0 {
 		return errProtocol
 	}
-	c.begin()
-	c.lease, c.asked = f, time.Now()
-	c.record.Compiler, c.record.Source, c.record.Output, c.record.Cwd = f.Compiler, f.Source, f.Output, f.Cwd
+	c.begin(f.Source, f.Output, f.Compiler)
+	c.lease, c.asked, c.record.Cwd = f, time.Now(), f.Cwd
 	c.record.Build = c.build()
 	if no := c.prepare(); no != nil {
 		c.untried = true
@@ -246,6 +237,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 		return c.goLocal(noSlot(err))
 	}
 	defer closeFD(r)
+	c.enter(report.PhaseLists)
 	err = c.send(&ipc.Leased{Job: c.id, SourceMax: uint64(c.m.sources.Size()),
 		Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Direct: c.direct(tree),
 		Tree: tree, Fast: c.m.live().Fast, Include: c.include(false), Native: native.Words, NativeOrder: native.Order}, w, r)
@@ -346,6 +338,7 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 	}
 	c.free = true // the preprocessor has ended
 	c.record.PreprocessUS = f.PreprocessUS
+	c.enter(report.PhaseWaits)
 	var r *ipc.Result
 	no := c.takeLarge(slotEnd(f))
 	c.endTurn()
@@ -361,6 +354,7 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 		return c.goLocal(no)
 	}
 	c.record.Host = r.Host
+	c.enter(report.PhaseReturns)
 	return c.sendResult(r)
 }
 
@@ -384,6 +378,7 @@ func (c *client) goLocal(no *ipc.GoLocal) error {
 	if c.untried {
 		c.tell(no)
 	}
+	c.enterHere(report.PhaseWaits)
 	c.endTurn()
 	if c.free {
 		c.endLease() // the compile there needs the memory
@@ -392,6 +387,7 @@ func (c *client) goLocal(no *ipc.GoLocal) error {
 		return nil // the wrapper is gone
 	}
 	c.began = time.Now()
+	c.enterHere(report.PhaseRuns)
 	return c.send(no)
 }
 
@@ -399,18 +395,19 @@ func (c *client) goLocal(no *ipc.GoLocal) error {
 func (c *client) onLocal(f *ipc.Local) error {
 	switch {
 	case c.id == 0:
-		c.begin()
+		c.begin(f.Source, f.Output, f.Compiler)
 		c.list = c.m.listOf("")
-		c.record.Compiler, c.record.Source, c.record.Output = f.Compiler, f.Source, f.Output
 	case c.turn != nil && c.turn != &c.m.cpp:
 		return errProtocol // it has its turn
 	}
 	c.record.Reason = f.Reason
+	c.enterHere(report.PhaseWaits)
 	c.endTurn()
 	c.free = c.free || f.Closed
 	c.endLease()
 	switch f.Gate {
 	case ipc.GateNone:
+		c.enterHere(report.PhaseRuns)
 		return nil
 	case ipc.GateCPP:
 		if c.takeTurn(&c.m.cpp, c.list.preprocessors(c.m)) != nil {
@@ -421,6 +418,7 @@ func (c *client) onLocal(f *ipc.Local) error {
 			return nil
 		}
 	}
+	c.enterHere(report.PhaseRuns)
 	return c.conn.Send(ipc.AppendBare(nil, ipc.KindGo))
 }
 

@@ -18,6 +18,7 @@ type request struct {
 	job    scheduler.Job          // guarded by Manager.mu from pick on
 	ready  chan grant             // capacity 1
 	why    []scheduler.Considered // of the last word; guarded by Manager.mu while it waits
+	rule   string                 // and which rule made it, for people; as why
 	second chan grant             // capacity 1: of a further host, as the one that has the job is slow; nil = not wanted
 	early  bool                   // it is not made yet: the word is due once a host is there, and takes no credit
 }
@@ -121,6 +122,7 @@ func (m *Manager) tryLocked(now time.Time, r *request) (grant, bool) {
 	switch d.Verdict {
 	case scheduler.Local:
 		r.why = m.sched.Consider(now, &r.job, &d)
+		r.rule = ruleOf(r.why, &d, &r.job)
 		if d.Share {
 			m.startHereLocked(now, r.id, &r.job)
 		}
@@ -132,6 +134,7 @@ func (m *Manager) tryLocked(now time.Time, r *request) (grant, bool) {
 			return grant{req: r, decision: d}, true
 		}
 		r.why = m.sched.Consider(now, &r.job, &d)
+		r.rule = ruleOf(r.why, &d, &r.job)
 		return m.grantLocked(now, r, d.Host), true
 	case scheduler.Wait:
 		if d.Redial {
@@ -174,7 +177,7 @@ func (m *Manager) hopeless(c *client) *ipc.GoLocal {
 		return nil
 	}
 	c.share = g.decision.Share
-	c.consider(r.why)
+	c.consider(r)
 	return localDecision(g.decision)
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -50,18 +49,7 @@ func saveDrains(file string, addrs []string) error {
 	for _, a := range addrs {
 		text += a + "\n"
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".")
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name()) // it may have been the rename that failed
-	}
-	return err
+	return writeWhole(file, []byte(text))
 }
 
 // drain keeps new jobs away from the host that name means, or lets them go there again.

@@ -96,6 +96,7 @@ type Options struct {
 	Compilers string // file that remembers which compilers there are (none)
 	History   string // file that remembers what compiles took (none: nothing outlives the manager)
 	Drains    string // file that remembers which hosts were drained by hand (none, as above)
+	Kept      string // file that has a report.Kept for when no manager runs (none)
 
 	// AnyUser serves every user who may open the socket, not only this one and root.
 	AnyUser bool
@@ -231,6 +232,7 @@ type Manager struct {
 	stopOnce sync.Once
 
 	mu      sync.Mutex
+	keeps   keeps
 	sched   *scheduler.Scheduler
 	hosts   map[string]*host
 	waiting []*request          // jobs that wait for a credit, in order of arrival
@@ -240,6 +242,10 @@ type Manager struct {
 	alarm   *time.Timer
 	open    map[*client]struct{} // wrappers that are served
 	serving bool
+	// everServed says that serving was true once; endedBy is why it is not any more, empty
+	// where something outside ended it.
+	everServed bool
+	endedBy    string
 	// listener is what Serve takes wrappers from, while it does.
 	listener *Listener
 	lastUse  time.Time // a compile came or went
@@ -351,6 +357,7 @@ func (m *Manager) Drain(ctx context.Context) error {
 // have ended and the device's objects are freed.
 func (m *Manager) Close() error {
 	m.Stop()
+	m.keepLast()
 	m.cancel(errShutdown)
 	m.mu.Lock()
 	for c := range m.open {

@@ -117,7 +117,7 @@ func (r *race) next() *ipc.GoLocal {
 	if err != nil {
 		return interrupted
 	}
-	c.consider(r.req.why)
+	c.consider(r.req)
 	if g.link == nil {
 		if r.last != nil {
 			c.m.giveBack(g)
@@ -158,6 +158,7 @@ func (r *race) start(g grant, sink *hold, asked time.Time) *attempt {
 	a := r.t.attempt(r.c.ctx, g, sink, asked)
 	r.started++
 	r.running = append(r.running, a)
+	r.c.sent(g.host.addr)
 	ended := r.ended
 	r.c.m.clients.Go(func() {
 		a.run()
@@ -208,6 +209,8 @@ func (r *race) remove(a *attempt) {
 	for i, b := range r.running {
 		if a == b {
 			r.running = append(r.running[:i], r.running[i+1:]...)
+			r.c.taken(a.at.addr)
+			return
 		}
 	}
 }

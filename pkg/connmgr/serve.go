@@ -22,7 +22,7 @@ func (m *Manager) Serve(ctx context.Context, l *Listener) error {
 	defer cancel()
 	m.clients.Go(func() { m.watch(ctx, cancel, l) })
 	m.mu.Lock()
-	m.serving, m.listener = true, l
+	m.serving, m.everServed, m.listener = true, true, l
 	m.mu.Unlock()
 	if own := m.o.Hosts(); own.Err == nil && len(own.List.Hosts) > 0 {
 		m.wantHosts(newParsedList(own.List, nil), nil) // the first job shall not wait for them
@@ -36,6 +36,7 @@ func (m *Manager) Serve(ctx context.Context, l *Listener) error {
 	if left { // whoever has connected is served by the other one
 		return errors.Join(err, l.Close())
 	}
+	m.keepLast() // who finds no socket finds this; Close has the last word
 	// Wrappers that are connected but not accepted would only find a closed
 	// connection. The name goes first, so that no more come; a successor cannot
 	// take it before Close, which gives up the lock.
@@ -111,6 +112,7 @@ func (m *Manager) watch(ctx context.Context, cancel context.CancelFunc, l *Liste
 		}
 		return time.Minute
 	}
+	m.keepNow(time.Now()) // else one that is killed soon would pass for the one before it
 	t := time.NewTicker(every())
 	defer t.Stop()
 	defer func() {
@@ -122,6 +124,7 @@ func (m *Manager) watch(ctx context.Context, cancel context.CancelFunc, l *Liste
 		case <-ctx.Done():
 			return
 		case <-m.stopping:
+			m.ending("it was told to end")
 			return
 		case <-m.idleChanged:
 			t.Reset(every())
@@ -133,10 +136,19 @@ func (m *Manager) watch(ctx context.Context, cancel context.CancelFunc, l *Liste
 			}
 			if exit := m.live().IdleExit; exit > 0 && idle >= exit {
 				m.o.Log.Info("idle, stopping", "for", idle.Round(time.Second))
+				m.ending("nothing was compiled for " + exit.String())
 				return
 			}
+			m.keepNow(time.Now())
 		}
 	}
+}
+
+// ending notes why the manager ends.
+func (m *Manager) ending(why string) {
+	m.mu.Lock()
+	m.endedBy = why
+	m.mu.Unlock()
 }
 
 // keepSlots is how many slots an idle manager keeps ready.

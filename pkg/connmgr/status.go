@@ -13,10 +13,10 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// consider notes the scheduler's view of the hosts.
-func (c *client) consider(list []scheduler.Considered) {
-	c.record.Considered = c.record.Considered[:0:0]
-	for _, x := range list {
+// consider notes the scheduler's view of the hosts, and its rule.
+func (c *client) consider(r *request) {
+	c.record.Considered, c.record.Rule = c.record.Considered[:0:0], r.rule
+	for _, x := range r.why {
 		c.record.Considered = append(c.record.Considered, report.Considered(x))
 	}
 }
@@ -94,11 +94,8 @@ func (m *Manager) Status() report.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s.Waiting.Credit = len(m.waiting)
-	for c := range m.open {
-		if c.counts {
-			s.Running++
-		}
-	}
+	s.Underway = m.underwayLocked(time.Now())
+	s.Running = len(s.Underway)
 	known := m.snapshotLocked()
 	for _, h := range m.hosts {
 		s.Hosts = append(s.Hosts, h.statusLocked(known))

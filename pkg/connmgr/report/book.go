@@ -62,6 +62,9 @@ func (b *Book) Add(r *JobRecord) {
 	}
 }
 
+// Noted returns how many commands the book was ever told of.
+func (b *Book) Noted() uint64 { return b.n }
+
 // Counts are all commands by where they ran and why, remote ones first.
 func (b *Book) Counts() (list []JobCount) {
 	for _, c := range b.counts {

@@ -17,6 +17,9 @@ import (
 
 // Status is what a manager shows of itself, as JSON over the control socket.
 type Status struct {
+	// NotRunning says that no manager runs: this is what the last one knew. nil: it runs.
+	NotRunning *NotRunning `json:"not_running,omitempty"`
+
 	Version string       `json:"version"`
 	PID     int          `json:"pid"`
 	Since   time.Time    `json:"since"`
@@ -33,9 +36,42 @@ type Status struct {
 	NoHosts uint64         `json:"no_hosts"`          // compiles done here because no host was configured
 	Jobs    []JobCount     `json:"jobs"`
 	Running int            `json:"running"` // commands under way
-	Slots   SlotStatus     `json:"slots"`
-	Waiting WaitingStatus  `json:"waiting"`
-	Recent  []JobRecord    `json:"recent"` // the newest first
+	// Underway are these, the oldest first.
+	Underway []Underway    `json:"underway"`
+	Slots    SlotStatus    `json:"slots"`
+	Waiting  WaitingStatus `json:"waiting"`
+	Recent   []JobRecord   `json:"recent"` // the newest first
+}
+
+// Kept is what a manager writes down for when it does not run any more: at its end, and
+// now and then before.
+type Kept struct {
+	At time.Time `json:"at"`
+	// Ended says that it was written at the end, Why what for. Otherwise the manager went on,
+	// and was killed if none runs.
+	Ended  bool   `json:"ended"`
+	Why    string `json:"why,omitempty"`
+	Status Status `json:"status"`
+	Stats  Stats  `json:"stats"`
+}
+
+// KeptFile returns the file with the Kept of the manager that serves a socket; both are
+// paths.
+func KeptFile(socket string) string { return strings.TrimSuffix(socket, ".sock") + ".kept" }
+
+// NotRunning says in an answer that it is the last manager's, and none runs.
+type NotRunning struct {
+	Kept  time.Time `json:"kept"`  // when the answer was written down
+	Ended bool      `json:"ended"` // that was at its end; otherwise it was killed some time later
+	Why   string    `json:"why,omitempty"`
+}
+
+// Last returns the answers of a manager that runs no more; both say so.
+func (k *Kept) Last() (*Status, *Stats) {
+	status, stats := k.Status, k.Stats
+	gone := &NotRunning{Kept: k.At, Ended: k.Ended, Why: k.Why}
+	status.NotRunning, stats.NotRunning = gone, gone
+	return &status, &stats
 }
 
 // Configuration is what a manager knows of its settings.
@@ -177,6 +213,36 @@ type JobCount struct {
 	Failed uint64 `json:"failed"`
 }
 
+// Underway is one command under way.
+type Underway struct {
+	ID     uint64   `json:"id"`
+	Source string   `json:"source"` // as the command names it; without one its output, or its program
+	Phase  string   `json:"phase"`
+	Here   bool     `json:"here"`            // it is this machine's to do
+	Hosts  []string `json:"hosts,omitempty"` // that have it: two where a second one got it as well
+	AgeMS  int64    `json:"age_ms"`
+}
+
+// Phases of a command under way.
+const (
+	PhaseWaits    = "waits"    // for a host, or for its turn on this machine
+	PhaseLists    = "lists"    // here: what it reads is listed and collected, or preprocessed
+	PhaseCompiles = "compiles" // at a host
+	PhaseReturns  = "returns"  // the wrapper takes its result
+	PhaseRuns     = "runs"     // here
+)
+
+// Place is where a command is, for people: hosts, or this machine.
+func (u *Underway) Place() string {
+	switch {
+	case len(u.Hosts) > 0:
+		return strings.Join(u.Hosts, ", ")
+	case u.Here, u.Phase == PhaseLists, u.Phase == PhaseReturns:
+		return "here"
+	}
+	return "-"
+}
+
 // SlotStatus counts slots.
 type SlotStatus struct {
 	Max    int `json:"max"`
@@ -222,10 +288,12 @@ type JobRecord struct {
 
 	// How its host was chosen. Build tells builds apart; Predicted is what the compile
 	// was expected to take on a host of speed 1, 0 when nothing was known; Considered
-	// are the hosts of the last choice; Hedged is the second host of a straggler.
+	// are the hosts of the last choice, and Rule is what decided it, a line for people;
+	// Hedged is the second host of a straggler.
 	Build      uint64        `json:"build,omitempty"`
 	Predicted  time.Duration `json:"predicted_ns,omitempty"`
 	Considered []Considered  `json:"considered,omitempty"`
+	Rule       string        `json:"rule,omitempty"`
 	Hedged     string        `json:"hedged,omitempty"`
 	Expected   time.Duration `json:"expected_ns,omitempty"` // processor time, as Predicted, by the speed of the host that did it
 }

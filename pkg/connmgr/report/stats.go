@@ -9,6 +9,8 @@ import (
 
 // Stats is what came of all commands since the manager started.
 type Stats struct {
+	NotRunning *NotRunning `json:"not_running,omitempty"` // as in Status
+
 	Version string      `json:"version"`
 	Since   time.Time   `json:"since"`
 	Jobs    []JobCount  `json:"jobs"` // by place, host and reason
@@ -213,6 +215,6 @@ func (b *Book) Stats() Stats {
 		s.Phases = append(s.Phases, Quantiles{Phase: phaseNames[i], Count: h.n,
 			P50: h.quantile(0.5), P90: h.quantile(0.9), P99: h.quantile(0.99), Max: h.max})
 	}
-	s.Prediction = Prediction{Count: x.ratio.n, Unknown: x.unknown, Near: x.near, Twice: x.repeated, Median: float64(x.ratio.quantile(0.5)) / 1e6}
+	s.Prediction = Prediction{Count: x.ratio.n, Unknown: x.unknown, Near: x.near, Twice: x.twice, Median: float64(x.ratio.quantile(0.5)) / 1e6}
 	return s
 }

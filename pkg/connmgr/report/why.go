@@ -52,21 +52,34 @@ func (r *JobRecord) likeness(names []string) (best int) {
 // Why looks for the last jobs of a source or output file. names are its absolute name
 // and what was typed; the book was begun at since.
 func (b *Book) Why(names []string, since time.Time) Why {
-	w := Why{File: names[len(names)-1], Jobs: []JobRecord{}, Since: since}
 	n := min(b.n, maxRecent)
-	w.Remembered = int(n)
+	if n == maxRecent {
+		since = b.ring[b.n%maxRecent].Began
+	}
+	return why(names, since, int(n), func(i int) *JobRecord { return &b.ring[(b.n-1-uint64(i))%maxRecent] })
+}
+
+// OfFile is Book.Why of what a manager kept: of its newest commands only.
+func (k *Kept) OfFile(names []string) Why {
+	recent, since := k.Status.Recent, k.Status.Since
+	if n := len(recent); n == maxShown {
+		since = recent[n-1].Began
+	}
+	return why(names, since, len(recent), func(i int) *JobRecord { return &recent[i] })
+}
+
+// why looks through n commands since then, the newest of which is at(0).
+func why(names []string, since time.Time, n int, at func(int) *JobRecord) Why {
+	w := Why{File: names[len(names)-1], Jobs: []JobRecord{}, Since: since, Remembered: n}
 	best := 1
 	for i := range n {
-		r := &b.ring[(b.n-1-i)%maxRecent]
+		r := at(i)
 		switch like := r.likeness(names); {
 		case like > best:
 			best, w.Jobs = like, append(w.Jobs[:0], *r)
 		case like == best && len(w.Jobs) < maxWhy:
 			w.Jobs = append(w.Jobs, *r)
 		}
-	}
-	if n == maxRecent {
-		w.Since = b.ring[b.n%maxRecent].Began
 	}
 	return w
 }

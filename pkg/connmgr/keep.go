@@ -1,0 +1,77 @@
+package connmgr
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+)
+
+// keepEvery is how often a manager that compiles writes down what it knows: one that is
+// killed cannot do it at its end.
+const keepEvery = time.Minute
+
+// keeps is what Manager.keepNow goes by; Manager.mu guards it.
+type keeps struct {
+	last  time.Time
+	jobs  uint64 // commands that the file tells of
+	known bool   // it is this manager's
+}
+
+// keepNow and then: where something has come of it since.
+func (m *Manager) keepNow(now time.Time) {
+	if m.o.Kept == "" {
+		return
+	}
+	m.mu.Lock()
+	due := now.Sub(m.keeps.last) >= keepEvery && !(m.keeps.known && m.keeps.jobs == m.book.Noted())
+	if due {
+		m.keeps = keeps{now, m.book.Noted(), true}
+	}
+	m.mu.Unlock()
+	if !due {
+		return
+	}
+	m.keep(report.Kept{Status: m.Status(), Stats: m.Stats()})
+}
+
+// keepLast is what the manager knew at its end, as long as its connections are there.
+func (m *Manager) keepLast() {
+	m.mu.Lock()
+	served, why := m.everServed, m.endedBy
+	m.mu.Unlock()
+	if m.o.Kept != "" && served && !m.left.Load() { // a successor's is worth more
+		m.keep(report.Kept{Ended: true, Why: why, Status: m.Status(), Stats: m.Stats()})
+	}
+}
+
+// keep writes k for those who ask when no manager runs. The file is always whole.
+func (m *Manager) keep(k report.Kept) {
+	k.At = time.Now()
+	data, err := json.Marshal(&k)
+	if err == nil {
+		err = writeWhole(m.o.Kept, data)
+	}
+	if err != nil {
+		m.o.Log.Warn("keep the status for later", "file", m.o.Kept, "err", err)
+	}
+}
+
+// writeWhole puts a file in the place of another, or leaves that one.
+func writeWhole(file string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // it may have been the rename that failed
+	}
+	return err
+}
