@@ -12,7 +12,7 @@ PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 # Not c89 and c99: they are scripts around gcc, which they find on PATH.
 LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
-.PHONY: all test race fuzz lint bench demo e2e builds random honest sim interop netns nemesis attacks wireattacks ibverbs install clean deps $(PROGRAMS)
+.PHONY: all test race fuzz lint bench demo e2e builds random honest sim interop netns nemesis attacks wireattacks ibverbs install install-docs clean deps $(PROGRAMS)
 
 all: $(PROGRAMS)
 
@@ -135,22 +135,27 @@ netns:
 	$(call need,$(GO) gcc make)
 	@RDISTCC_NETNS=$(or $(NETNS),full) RDISTCC_PLOTS=$(abspath $(PLOTS)) $(GO) test -count=1 -v -parallel 4 -timeout 30m ./internal/netlab $(NETNSFLAGS)
 
-install: all
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc lib/systemd/system lib/systemd/user share/doc/rdistcc/img \
-		share/rdistcc/prometheus/targets share/rdistcc/grafana share/bash-completion/completions \
-		share/man/man1 share/man/man8)
+install: all install-docs
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc share/rdistcc/prometheus/targets share/rdistcc/grafana share/bash-completion/completions)
 	install -m 0755 $(addprefix bin/,$(PROGRAMS)) $(DESTDIR)$(PREFIX)/bin
 	for n in $(LINKS); do ln -sf ../../bin/rdistcc $(DESTDIR)$(PREFIX)/lib/rdistcc/$$n; done
-	for u in $(patsubst deploy/systemd/%,%,$(wildcard deploy/systemd/*/*)); do \
-		sed 's,@PREFIX@,$(PREFIX),g' deploy/systemd/$$u > $(DESTDIR)$(PREFIX)/lib/systemd/$$u; done
-	install -m 0644 README.md ARCHITECTURE.md CHANGELOG.md SECURITY.md $(wildcard deploy/config.yaml docs/*.md) $(DESTDIR)$(PREFIX)/share/doc/rdistcc
-	install -m 0644 $(wildcard docs/img/*.svg) $(DESTDIR)$(PREFIX)/share/doc/rdistcc/img
-	install -m 0644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 0644 man/*.8 $(DESTDIR)$(PREFIX)/share/man/man8
 	install -m 0644 deploy/prometheus/*.yml $(DESTDIR)$(PREFIX)/share/rdistcc/prometheus
 	install -m 0644 deploy/prometheus/targets/*.yml $(DESTDIR)$(PREFIX)/share/rdistcc/prometheus/targets
 	install -m 0644 deploy/grafana/*.json $(DESTDIR)$(PREFIX)/share/rdistcc/grafana
 	bin/rdistcc completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/rdistcc
+
+# What is read: units, manual pages, and documents in the order that their links expect.
+install-docs: doc := $(DESTDIR)$(PREFIX)/share/doc/rdistcc
+install-docs:
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,lib/systemd/system lib/systemd/user share/man/man1 share/man/man8) $(doc)/docs/img $(doc)/deploy
+	for u in $(patsubst deploy/systemd/%,%,$(wildcard deploy/systemd/*/*)); do \
+		sed 's,@PREFIX@,$(PREFIX),g' deploy/systemd/$$u > $(DESTDIR)$(PREFIX)/lib/systemd/$$u; done
+	install -m 0644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 0644 man/*.8 $(DESTDIR)$(PREFIX)/share/man/man8
+	install -m 0644 README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md $(doc)
+	install -m 0644 docs/*.md $(doc)/docs
+	install -m 0644 docs/img/*.svg $(doc)/docs/img
+	install -m 0644 deploy/config.yaml $(doc)/deploy
 
 clean:
 	rm -rf bin dist

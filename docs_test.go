@@ -1,15 +1,19 @@
 package rdistcc
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 // TestReasonsAreDocumented collects the reasons that the code gives: constants
@@ -89,6 +93,124 @@ func TestWordsOfSourcesAreDocumented(t *testing.T) {
 			t.Errorf("not-reproducible:%s is not in docs/reasons.md", w[1])
 		}
 	}
+}
+
+// TestReasonsStandOnce checks that no word of a table in docs/reasons.md has two lines, and
+// that each line has all columns.
+func TestReasonsStandOnce(t *testing.T) {
+	text, err := os.ReadFile("docs/reasons.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words, columns := make(map[string]int), 0
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "|") { // the next table may mean something else by a word
+			words, columns = make(map[string]int), 0
+			continue
+		}
+		n := strings.Count(strings.ReplaceAll(line, `\|`, ""), "|")
+		if columns == 0 {
+			columns = n
+		}
+		if n != columns {
+			t.Errorf("%d columns instead of %d: %s", n-1, columns-1, line)
+		}
+		if word, ok := strings.CutPrefix(line, "| `"); ok {
+			word, _, _ = strings.Cut(word, "`")
+			if words[word]++; words[word] == 2 {
+				t.Errorf("%s stands twice", word)
+			}
+		}
+	}
+}
+
+// TestInstalledLinksResolve checks that documents and units, as they are installed, name
+// files and headings that are there.
+func TestInstalledLinksResolve(t *testing.T) {
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("make is not installed")
+	}
+	root := t.TempDir()
+	if out, err := exec.Command("make", "install-docs", "DESTDIR="+root, "PREFIX=/usr").CombinedOutput(); err != nil {
+		t.Fatalf("make install-docs: %v\n%s", err, out)
+	}
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	links, units := 0, 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if strings.HasSuffix(path, ".md") {
+			for _, m := range link.FindAllStringSubmatch(string(data), -1) {
+				if strings.Contains(m[1], "://") {
+					continue
+				}
+				links++
+				if err := leads(path, m[1]); err != nil {
+					t.Errorf("%s links to %s: %v", path[len(root):], m[1], err)
+				}
+			}
+		}
+		for line := range strings.Lines(string(data)) {
+			files, ok := strings.CutPrefix(strings.TrimSpace(line), "Documentation=")
+			if !ok || !strings.Contains(path, "/systemd/") {
+				continue
+			}
+			units++
+			for _, f := range strings.Fields(files) {
+				if _, err := os.Stat(root + strings.TrimPrefix(f, "file://")); strings.HasPrefix(f, "file://") && err != nil {
+					t.Errorf("%s names %s: %v", path[len(root):], f, err)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if links < 50 || units < 3 {
+		t.Errorf("found only %d links and %d units", links, units)
+	}
+}
+
+// leads says why a relative link of a document leads nowhere.
+func leads(doc, link string) error {
+	file, anchor, _ := strings.Cut(link, "#")
+	to := doc
+	if file != "" {
+		to = filepath.Join(filepath.Dir(doc), file)
+	}
+	if _, err := os.Stat(to); err != nil || anchor == "" {
+		return err
+	}
+	text, err := os.ReadFile(to)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		if heading := strings.TrimLeft(line, "#"); heading != line && anchorOf(heading) == anchor {
+			return nil
+		}
+	}
+	return fmt.Errorf("no heading #%s in it", anchor)
+}
+
+// anchorOf is a heading as links name it.
+func anchorOf(heading string) string {
+	heading = strings.ToLower(strings.TrimSpace(heading))
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+			return r
+		}
+		return -1
+	}, heading)
 }
 
 // TestLinksResolve checks that relative links in the documents lead somewhere.
