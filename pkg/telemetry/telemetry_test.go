@@ -106,6 +106,8 @@ func TestServerAnswers(t *testing.T) {
 		`iwarp_terminates_total{code="0xff",direction="received",layer="rdmap",type="operation"} 1`,
 		`iwarp_terminates_total{code="other",direction="received",layer="rdmap",type="protection"} 1`,
 		`iwarp_terminates_total{code="other",direction="received",layer="other",type="other"} 42`,
+		`iwarp_terminates_total{code="0x00",direction="sent",layer="rdmap",type="catastrophic"} 0`, // from the start
+		`iwarp_terminates_total{code="0x06",direction="received",layer="ddp",type="untagged"} 0`,
 		`iwarp_startups_refused_total{cause="late"} 7`, `iwarp_startups_refused_total{cause="malformed"} 0`,
 		"go_goroutines ", "process_open_fds ",
 	} {

@@ -57,3 +57,22 @@ func TestForesight(t *testing.T) {
 			s.near, s.twice, s.ratio.n, s.unknown, s.hedges, s.won, s.retries, s.troubles, s.gone})
 	}
 }
+
+// TestPredictionIsCounted: what was foreseen well, and what was compiled twice, are two counts.
+func TestPredictionIsCounted(t *testing.T) {
+	var b Book
+	ran := func(took time.Duration) *JobRecord {
+		return &JobRecord{Finished: true, Host: "a:1", Expected: 100 * time.Millisecond, CPUUS: uint32(took.Microseconds())}
+	}
+	for _, took := range []time.Duration{100 * time.Millisecond, 150 * time.Millisecond, 300 * time.Millisecond} {
+		b.Add(ran(took))
+	}
+	b.Add(&JobRecord{Finished: true, Local: true, Reason: "diagnostics", Twice: true})
+	s := b.Stats()
+	if p := s.Prediction; p.Count != 3 || p.Near != 1 || p.Twice != 2 {
+		t.Errorf("%+v, want 3 foreseen, 1 of them within a quarter, 2 within a factor of two", p)
+	}
+	if s.Twice != 1 {
+		t.Errorf("%d compiled twice, want 1", s.Twice)
+	}
+}
