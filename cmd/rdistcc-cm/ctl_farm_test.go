@@ -119,7 +119,7 @@ func TestWhyWithoutAFile(t *testing.T) {
 	answer.Store(st)
 	out := s.want(0, "", "", "why")
 	text := strings.Join(strings.Fields(out), " ")
-	for _, want := range []string{"0s x.c a:7632 no other could take it 0 1.5 ms", "0s gcc here link 1 20 ms", "rdistcc why FILE says more"} {
+	for _, want := range []string{"0s x.c a:7632 - 0 1.5 ms", "0s gcc here link 1 20 ms", "rdistcc why FILE says more"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("why lacks %q:\n%s", want, out)
 		}

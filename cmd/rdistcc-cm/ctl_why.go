@@ -93,14 +93,14 @@ func (c *ctl) lastCommands(asJSON bool) error {
 // commandLines has a line for each command.
 func commandLines(jobs []report.JobRecord, now time.Time) []byte {
 	return table(func(w io.Writer) {
-		fmt.Fprintln(w, "AGO\tFILE\tWHERE\tWHY\tEXIT\tTOOK")
+		fmt.Fprintln(w, "AGO\tFILE\tWHERE\tREASON\tEXIT\tTOOK")
 		for i := range jobs {
 			r := &jobs[i]
-			where, why := r.Host, r.Rule
+			where := r.Host
 			if r.Local {
-				where, why = "here", r.Reason
+				where = "here"
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", age(now.Sub(r.Began)), cmp.Or(r.Source, r.Output, filepath.Base(r.Compiler)), where, cmp.Or(why, "-"), r.Exit, micros(uint64(r.TotalUS)))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", age(now.Sub(r.Began)), cmp.Or(r.Source, r.Output, filepath.Base(r.Compiler)), where, cmp.Or(r.Reason, "-"), r.Exit, micros(uint64(r.TotalUS)))
 		}
 	})
 }
