@@ -146,7 +146,8 @@ func TestErrorsNameLineAndKey(t *testing.T) {
 		{"limits:\n  heartbeat: 10s\n", "limits.silence: 4s is not between 20s and 24h"},
 		{"log:\n  level: loud\n", `f:2: log.level: "loud" is none of debug, info, warn, error`},
 		{"fallback:\n  allow: maybe\n", `"maybe" is not true or false`},
-		{"daemon:\n  allow: [10.0.0.1/8]\n", "did you mean 10.0.0.0/8?"},
+		{"daemon:\n  allow: [10.0.0.1/33]\n", "is not a network; write ADDR/BITS"},
+		{"daemon:\n  allow: [localhost]\n", "is not a network; write ADDR/BITS"},
 		{"auth:\n  psk-file: key\n", `f:2: auth.psk-file: "key" is not an absolute path`},
 		{"auth:\n  tls:\n    cert: /a\n    ca: /b\n", "auth.tls.key: not set: TLS takes all three"},
 		{"auth:\n  psk-file: /k\n  tls: {cert: /a, key: /b, ca: /c}\n", "f:2: auth.psk-file: auth.tls is set too"},
@@ -316,5 +317,29 @@ func TestDiffering(t *testing.T) {
 	}
 	if c.Log.File != "/x" || c.Origin("log.file") != "f:4" || c.Buffers.Slots != 64 || c.Origin("buffers.slots") != "default" {
 		t.Errorf("kept were %+v of %s, %d of %s", c.Log, c.Origin("log.file"), c.Buffers.Slots, c.Origin("buffers.slots"))
+	}
+}
+
+// TestParseNetwork: a network is what its bits say, however much of an address stands
+// before them.
+func TestParseNetwork(t *testing.T) {
+	for text, want := range map[string]string{
+		"10.0.0.0/8":              "10.0.0.0/8",
+		"10.1.2.3/8":              "10.0.0.0/8",
+		"192.168.1.64/28":         "192.168.1.64/28",
+		"192.168.1.70/28":         "192.168.1.64/28",
+		"192.168.1.5":             "192.168.1.5/32",
+		"fd00:1:2::3/16":          "fd00::/16",
+		"::1":                     "::1/128",
+		"fe80::1%eth0":            "fe80::1/128", // peers are compared without their zones
+		"::ffff:192.168.1.70":     "192.168.1.70/32",
+		"::ffff:192.168.1.70/124": "192.168.1.64/28",
+		"0.0.0.0/0":               "0.0.0.0/0",
+		"::/0":                    "::/0",
+	} {
+		got, err := ParseNetwork(text)
+		if err != nil || got.String() != want {
+			t.Errorf("%s: %v, %v, want %s", text, got, err, want)
+		}
 	}
 }

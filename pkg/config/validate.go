@@ -271,19 +271,23 @@ func networks(list []string) error {
 	return nil
 }
 
-// ParseNetwork reads "10.0.0.0/8", or an address for that host alone.
+// ParseNetwork reads "10.0.0.0/8", or an address for that host alone. Bits beyond the
+// length mean nothing, as in distcc: 10.1.2.3/8 is 10.0.0.0/8. An IPv4 network that is
+// written as one of IPv6 is the IPv4 network.
 func ParseNetwork(s string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
-		return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()), nil
+		a = a.Unmap().WithZone("")
+		return netip.PrefixFrom(a, a.BitLen()), nil
 	}
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
 		return p, fmt.Errorf("%q is not a network; write ADDR/BITS, as in 192.168.0.0/16", s)
 	}
-	if p != p.Masked() {
-		return p, fmt.Errorf("%q has bits set beyond its length; did you mean %s?", s, p.Masked())
+	const mapped = 96 // bits before the IPv4 address
+	if p.Addr().Is4In6() && p.Bits() >= mapped {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mapped)
 	}
-	return p, nil
+	return p.Masked(), nil
 }
 
 // Networks are the parsed daemon.allow.
