@@ -125,6 +125,9 @@ func TestEveryOption(t *testing.T) {
 					if row.value == path && v != "@x" && len(v) <= maxPath {
 						continue // a file may be called so
 					}
+					if row.value == macroText && strings.Trim(v, "ab\n") == "" {
+						continue // a definition ends there
+					}
 					if more && travelsWhole(d, o, v) || row.form != alone && strings.HasSuffix(o, "=") && v != "@x" && travelsWhole(d, o+v) {
 						t.Errorf("%q travels with the value %.20q", o, v)
 					}

@@ -23,7 +23,7 @@ const (
 	warningName               // behind -W
 	judged                    // words of another program's, which are judged one by one
 	text                      // any text
-	macroText                 // the same, of a macro
+	macroText                 // the same, of a macro, which ends at the first newline
 	pathText                  // paths that are compared with others, or written into the object, but never opened
 	path                      // of a file or a directory: in the sources form it is the job's own
 )
@@ -100,12 +100,17 @@ func (v value) fits(w, arg string) bool {
 	case warningName:
 		return onlyOf(w, wordBytes+"#", maxWord)
 	case macroText:
-		return plain(strings.ReplaceAll(arg, "\t", " "), maxText)
+		return plain(macroBlanks.Replace(arg), maxText)
 	case path:
 		return len(arg) <= maxPath // names of files have all bytes, ends of lines too
 	}
 	return plain(arg, maxText) // judged, text, pathText
 }
+
+// macroBlanks are control characters that the definition of a macro may have. Compilers
+// cut it off at a newline ("the definition is truncated by embedded newline characters"),
+// wherever they run.
+var macroBlanks = strings.NewReplacer("\t", " ", "\n", " ")
 
 // isNumber takes numbers as compilers do, none of more than 20 digits.
 func isNumber(s string) bool {

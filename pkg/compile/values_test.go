@@ -59,7 +59,7 @@ var valued = []struct{ family, good, bad string }{
 	{"both", "-g -g3 -ggdb3 -gdwarf-4 -gno-column-info -gz=zlib -gno-record-gcc-switches -gsplit-dwarf=split", "-gdwarf-x -ggdbx -gz/x -gno-such -gsplit-dwarf=/x -gdwarf-4=/x"},
 	{"both", "-flto -flto=4 -flto=auto", "-flto-cache=/x -flto=/x -flto-incremental=x"},
 	{"both", "-fno-builtin-memcpy -fno-builtin-printf -ffixed-x18 -fcall-used-r9", "-fno-builtin-/x -ffixed-a=b"},
-	{"both", "-DX=1 -DX=\"a\x20b\" -DX(a)=a@b -D_FORTIFY_SOURCE=2 -UX -DT=a\tb", "-DX=a\nb -U\x01"},
+	{"both", "-DX=1 -DX=\"a\x20b\" -DX(a)=a@b -D_FORTIFY_SOURCE=2 -UX -DT=a\tb -DX=a\nb -DX=\n -DX(a)=a\\\nb", "-DX=a\rb -DX=a\x00 -U\x01"},
 	{"both", "-Iinc -I/usr/include/x -I.. -isystem=x -Ia\nb", "-I@x"},
 	{"both", "-Wa,--noexecstack -Wa,-march=haswell -Wa,--defsym,A=1 -Wa,--defsym,A=-0x10+B -Wa,--compress-debug-sections=zlib",
 		"-Wa,--defsym,@a.c -Wa,@a.c -Wa,-march=/x -Wa,-march=x,@a.c -Wa,--defsym,A=/ -Wa,a.s -Wa,-o,x -Wa,--MD,x -Wa,-mtune=@x"},
