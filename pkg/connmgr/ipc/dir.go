@@ -102,19 +102,37 @@ const (
 	LogName    = "cm.log"
 )
 
-// StateDir is the directory of the socket, from the environment: RDISTCC_DIR,
-// else XDG_RUNTIME_DIR/rdistcc, else HOME/.cache/rdistcc, else /tmp/rdistcc-UID.
+// StateDir is the directory of the socket, from the environment: RDISTCC_DIR, else the
+// first of XDG_RUNTIME_DIR/rdistcc, HOME/.cache/rdistcc and /tmp/rdistcc-UID that this
+// user can write to, or make. A package is built with a HOME that does not exist, su
+// keeps the XDG_RUNTIME_DIR of somebody else, and a container's home is read-only.
 func StateDir(getenv func(string) string) string {
 	if d := getenv("RDISTCC_DIR"); d != "" {
 		return d
 	}
-	if d := getenv("XDG_RUNTIME_DIR"); d != "" {
+	if d := getenv("XDG_RUNTIME_DIR"); d != "" && ours(d, "/rdistcc") {
 		return d + "/rdistcc"
 	}
-	if d := getenv("HOME"); d != "" {
+	if d := getenv("HOME"); d != "" && ours(d, "/.cache", "/rdistcc") {
 		return d + "/.cache/rdistcc"
 	}
 	return "/tmp/rdistcc-" + strconv.Itoa(syscall.Geteuid())
+}
+
+// ours reports whether this user can write to what lies below base by these names, or
+// make it. base itself has to be there.
+func ours(base string, names ...string) bool {
+	const modeWX = 3 // W_OK | X_OK
+	for i := len(names); ; i-- {
+		dir := base
+		for _, name := range names[:i] {
+			dir += name
+		}
+		err := retry(func() error { return syscall.Access(dir, modeWX) })
+		if err != syscall.ENOENT || i == 0 {
+			return err == nil
+		}
+	}
 }
 
 // SocketPath is the manager's socket, from the environment: RDISTCC_CM_SOCKET,
