@@ -118,6 +118,9 @@ func (l *Link) openReceives() (err error) {
 	return nil
 }
 
+// errUnknownName is a host that nobody knows: it may be mistyped.
+var errUnknownName = errors.New("no such host: correct its name in the host list, or in DNS or /etc/hosts")
+
 // dialError says what a Dial or a connection ran into, in the daemon's own words
 // if it rejected.
 // Whoever shows it names the host: "connection refused" says all that is left of
@@ -127,12 +130,17 @@ func dialError(err error) error {
 	if !errors.As(err, &no) {
 		var op *net.OpError
 		var errno syscall.Errno
+		var name *net.DNSError
 		var unproven *identity.Error
 		switch {
 		case errors.As(err, &unproven): // "hung up on TLS" says more than "connection reset"
 			return unproven
 		case errors.Is(err, iwarp.ErrPeerTLS):
 			return iwarp.ErrPeerTLS
+		case errors.As(err, &name) && name.IsNotFound:
+			return errUnknownName
+		case errors.As(err, &name): // without the server that was asked
+			return fmt.Errorf("lookup %s: %s", name.Name, name.Err)
 		case errors.As(err, &errno):
 			return errno
 		case errors.As(err, &op):
