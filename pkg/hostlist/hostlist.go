@@ -215,6 +215,9 @@ func (p *parser) entry(s string) *Error {
 	}
 	if strings.Contains(s, "@") {
 		name := s[strings.Index(s, "@")+1:]
+		if name == "" {
+			return &Error{Problem: "names no host", Remedy: "write HOST[:PORT][/SLOTS][,OPTION...]"}
+		}
 		if i := strings.IndexAny(name, ":/,"); i >= 0 {
 			name = name[:i]
 		}
@@ -356,7 +359,7 @@ func cutName(s string) (name, rest string, e *Error) {
 	case len(name) > 253:
 		return "", "", &Error{Problem: "name is longer than 253 bytes", Remedy: "write HOST[:PORT][/SLOTS][,OPTION...]"}
 	case name[0] == '-' || !only(name, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_", false):
-		return "", "", &Error{Problem: fmt.Sprintf("%q is not a host name", clip(name)), Remedy: "names have letters, digits, '.', '-' and '_'"}
+		return "", "", &Error{Problem: fmt.Sprintf("%q is not a host name", clip(name)), Remedy: "names have letters, digits, '.', '-' and '_'; hosts are separated by blanks"}
 	}
 	return name, rest, nil
 }
@@ -392,7 +395,7 @@ func options(h *Host, words []string) *Error {
 		case w == "lzo", w == "cpp", w == "auth", name == "auth" && has:
 			// distcc's; they say nothing about a connection of ours.
 		default:
-			return &Error{Problem: fmt.Sprintf("unknown option %q", clip(w)), Remedy: "known are zstd, plain, down; lzo, cpp and auth are ignored"}
+			return &Error{Problem: fmt.Sprintf("unknown option %q", clip(w)), Remedy: "known are zstd, plain, down; lzo, cpp and auth are ignored; hosts are separated by blanks"}
 		}
 	}
 	return nil
