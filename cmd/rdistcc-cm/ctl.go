@@ -114,6 +114,21 @@ func (c *ctl) command() *cobra.Command {
 	return root
 }
 
+// one is the rule of a command with one argument, a what: its error has an example.
+func one(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return nil
+		}
+		problem := "needs a " + what
+		if len(args) > 1 {
+			problem = "takes one " + what
+		}
+		example, _, _ := strings.Cut(strings.TrimSpace(cmd.Example), "\n")
+		return failf(ipc.ExitArguments, "%s %s, as in: %s", cmd.Name(), problem, example)
+	}
+}
+
 // helpCommand is `rdistcc help COMMAND`; without a word rdistcc itself answers.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{

@@ -51,7 +51,7 @@ func (c *ctl) certsCommand() *cobra.Command {
 			"keep ca.key where nobody else comes. It prints what goes where.",
 		Example: "  rdistcc certs farm\n" +
 			"  rdistcc certs farm --daemon build7,10.0.0.7 --daemon build8 --client alice --client ci --days 90",
-		Args: cobra.ExactArgs(1),
+		Args: one("DIR"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			m.dir = args[0]
 			text, err := m.run(time.Now())

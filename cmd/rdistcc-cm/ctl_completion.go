@@ -19,7 +19,7 @@ func (c *ctl) completionCommand() *cobra.Command {
 		Example: "  source <(rdistcc completion bash)\n" +
 			"  rdistcc completion zsh > ~/.zfunc/_rdistcc\n" +
 			"  rdistcc completion fish > ~/.config/fish/completions/rdistcc.fish",
-		Args:      cobra.ExactArgs(1),
+		Args:      one("SHELL"),
 		ValidArgs: []string{"bash", "zsh", "fish"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			script, err := completion(cmd.Root(), args[0])

@@ -30,7 +30,7 @@ func (c *ctl) drainOrNot(verb, short, long string) *cobra.Command {
 		Short:   short,
 		Long:    long,
 		Example: "  rdistcc " + verb + " build7\n  rdistcc " + verb + " '[2001:db8::7]:7632'",
-		Args:    cobra.ExactArgs(1),
+		Args:    one("HOST"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var d report.Drained
 			data, err := c.ask(&d, verb, args[0])

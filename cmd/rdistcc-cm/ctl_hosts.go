@@ -97,6 +97,11 @@ func (c *ctl) hostsWithoutManager(asJSON bool) error {
 	if err != nil {
 		return err
 	}
+	if path, _ := config.Locate(c.getenv); path != "" {
+		if _, err := config.Load(path); err != nil {
+			return c.noManager() // nor will the first compile start one
+		}
+	}
 	hosts := []report.HostStatus{}
 	for _, h := range list.Hosts {
 		if !h.Down {

@@ -22,7 +22,7 @@ func (c *ctl) linksCommand() *cobra.Command {
 			"their versions (gcc-12) and targets (aarch64-linux-gnu-gcc). With DIR first on PATH a build uses the farm\n" +
 			"without knowing. It may be run again at any time; a file that is not such a link is left alone.",
 		Example: "  rdistcc install-links ~/.local/lib/rdistcc\n  PATH=~/.local/lib/rdistcc:$PATH make -j$(rdistcc -j)",
-		Args:    cobra.ExactArgs(1),
+		Args:    one("DIR"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return c.installLinks(args[0])
 		},

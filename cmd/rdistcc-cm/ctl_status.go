@@ -98,9 +98,12 @@ func statusBody(s *report.Status, now time.Time) []byte {
 		b.Write(underwayLines(s.Underway))
 		b.WriteString("\n")
 	}
-	if len(s.Hosts) > 0 {
+	switch {
+	case len(s.Hosts) > 0:
 		b.Write(hostLines(s.Hosts))
-	} else {
+	case s.ListError != "" && !s.ListKept: // which says more
+		b.WriteString("no hosts: all jobs are compiled here until the list is mended\n")
+	default:
 		b.WriteString(noHosts)
 	}
 	if off := offList(s); len(off) > 0 {

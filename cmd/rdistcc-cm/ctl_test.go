@@ -148,7 +148,7 @@ func TestWithoutManager(t *testing.T) {
 func TestListsThatAreNone(t *testing.T) {
 	s := newShell(t)
 	list := s.file(".config/rdistcc/hosts", "a\n# b\nc,zst\n")
-	s.want(106, "", "rdistcc: host list "+list+`:3: "c,zst": unknown option "zst"; known are zstd, plain, down; lzo, cpp and auth are ignored`+"\n", "hosts")
+	s.want(106, "", "rdistcc: host list "+list+`:3: "c,zst": unknown option "zst"; known are zstd, plain, down; lzo, cpp and auth are ignored; hosts are separated by blanks`+"\n", "hosts")
 	cfg := s.file(".config/rdistcc/config.yaml", "fallback:\n  allow: true\nhosts: [a,\n  'b:x']\n")
 	for _, cmd := range []string{"hosts", "--show-hosts", "-j", "config"} {
 		s.want(101, "", "rdistcc: "+cfg+`:4: hosts: "b:x": "x" is not a port`, cmd)
@@ -239,9 +239,12 @@ func TestStatusForPeople(t *testing.T) {
 	st := sample()
 	st.Hosts, st.NoHosts = nil, 7
 	st.Jobs = []report.JobCount{{Place: "local", Reason: "no-hosts", OK: 7}}
+	if out = string(statusText(&st, time.Now())); strings.Count(out, "no hosts configured") != 1 {
+		t.Errorf("without hosts it says\n%s", out)
+	}
 	st.ListError = "host list /etc/rdistcc/hosts: bad"
 	out = string(statusText(&st, time.Now()))
-	if strings.Count(out, "no hosts configured") != 1 || !strings.Contains(out, "host list cannot be used: host list /etc/rdistcc/hosts: bad\n") {
+	if strings.Contains(out, "no hosts configured") || !strings.Contains(out, "host list cannot be used: host list /etc/rdistcc/hosts: bad\n") {
 		t.Errorf("without hosts it says\n%s", out)
 	}
 }
@@ -434,7 +437,7 @@ func TestInstallLinks(t *testing.T) {
 	if to, err := os.Readlink(links + "/c++"); err != nil || to != rdistcc {
 		t.Errorf("c++ leads to %q, %v", to, err)
 	}
-	s.want(101, "", "accepts 1 arg", "install-links")
+	s.want(101, "", "rdistcc: install-links needs a DIR, as in: rdistcc install-links ~", "install-links")
 }
 
 func TestWrongWords(t *testing.T) {

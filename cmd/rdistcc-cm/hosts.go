@@ -62,7 +62,7 @@ func (s *hostSource) look() []textfile.Stamp {
 }
 
 // get is the list of now. One that was edited to something that cannot be used stays
-// what it was.
+// what it was, where there was one.
 func (s *hostSource) get() connmgr.HostList {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +81,7 @@ func (s *hostSource) get() connmgr.HostList {
 	s.seen = seen
 	list, where, err := hostlist.FromFiles(s.files, readFile)
 	switch {
-	case err != nil && !first && s.list.Err == nil:
+	case err != nil && !first && s.list.Err == nil && s.list.Where != "":
 		s.log.Error("host list stays as it is", "err", err)
 		s.list.Stale = err
 		return s.list
