@@ -63,7 +63,7 @@ func build(ctx context.Context, f *farm.Farm, base fetched, jobs int) (result, e
 	if r.local, _, err = compileAll(ctx, base.root, local, []string{base.cc}, os.Environ(), units, runtime.NumCPU()); err != nil {
 		return r, err
 	}
-	fmt.Printf("  locally       %6.1f s\n", r.local.Seconds())
+	fmt.Printf("  here alone    %6.1f s\n", r.local.Seconds())
 	remote := filepath.Join(base.out, "remote")
 	var said string
 	trace := filepath.Join(base.out, "trace")

@@ -2,7 +2,7 @@
 // daemons and a connection manager on loopback, compiles three real code bases
 // through them with no local share, compares every object with what the local
 // compiler makes of the same command, links and runs the results, and removes
-// everything again. It fails when one job was done locally or one object differs.
+// everything again. It fails when one job was compiled here or one object differs.
 package main
 
 import (

@@ -48,7 +48,7 @@ func report(w io.Writer, f *farm.Farm, results []result, whole bool) error {
 
 	switch {
 	case sum.localJobs() > 0:
-		return fmt.Errorf("%d jobs were done locally: %s; %s", sum.localJobs(), reasons(sum.fallbacks), sum.sample)
+		return fmt.Errorf("%d jobs were compiled here: %s; %s", sum.localJobs(), reasons(sum.fallbacks), sum.sample)
 	case len(sum.differing) > 0:
 		return fmt.Errorf("objects that differ from the local compiler's: %s", strings.Join(sum.differing, " "))
 	case whole && sum.units < minUnits:
