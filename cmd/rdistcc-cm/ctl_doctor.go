@@ -286,10 +286,13 @@ func (d *doctor) expiry(f *findings, what string, end, now time.Time) {
 // managerLine says whether a manager runs, and whether it is of this version.
 func (d *doctor) managerLine(f *findings) {
 	var s report.Status
+	var no *exitError
 	_, err := d.c.ask(&s, "status")
 	switch {
 	case errors.Is(err, errNoManager):
 		f.ok("manager", "none runs: the first compile starts one")
+	case errors.As(err, &no) && no.code == ipc.ExitDenied:
+		f.fail("manager", err.Error(), "a directory of your own, which nobody else can write to, is named by RDISTCC_DIR")
 	case err != nil:
 		f.fail("manager", err.Error(), "rdistcc stop, or end the process that serves the socket; the next compile starts another one")
 	case s.Version != build.Version:
