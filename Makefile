@@ -82,7 +82,7 @@ e2e: all
 	$(GO) test -count=1 -v -run '^(TestScripts|TestBuildSystems)$$' . && $(GO) test -count=1 ./internal/faults
 
 # Real projects of Debian's, and the kernel, built plain and with rdistcc; every object is compared, and each project's own
-# tests run. BUILDS: lua,zlib,redis,jsoncpp,tinyxml2,leveldb,snappy,yaml-cpp,linux; BUILDFLAGS: say -options 'gcc:-O2 -g'.
+# tests run. BUILDS: lua,zlib,curl,pcre2,redis,jsoncpp,tinyxml2,leveldb,snappy,yaml-cpp,linux; BUILDFLAGS: say -options 'gcc:-O2 -g'.
 builds:
 	$(call need,$(GO) gcc g++ cmake ninja)
 	$(GO) test -count=1 -v -timeout 10h -run '^TestBuilds$$' ./internal/equal -builds $(or $(BUILDS),all) $(BUILDFLAGS)

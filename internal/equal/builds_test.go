@@ -27,6 +27,9 @@ var (
 	buildJobs    = flag.Int("jobs", 3, "compiles at a time of TestBuilds")
 )
 
+// lacksTools is how a project's configuring ends that needs what is not installed.
+const lacksTools = 77
+
 const kernelSources = "/usr/src/linux-source-*.tar.xz"
 
 // TestBuilds builds real projects in one directory, first plain and then with
@@ -56,6 +59,10 @@ func TestBuilds(t *testing.T) {
 					t.Skipf("%s cannot be built with -O0", p.name)
 				}
 				r, err := b.compare(t.Context(), a)
+				var ended *exec.ExitError
+				if errors.As(err, &ended) && ended.ExitCode() == lacksTools {
+					t.Skipf("no autoreconf, and the sources of %s have no configure", p.name)
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -81,6 +88,7 @@ type build struct {
 type built struct {
 	objects map[string]string // content by name
 	report  map[string]int    // jobs by place
+	twice   []string          // lines of the trace: compiled on a host, and then here again
 	seconds float64
 }
 
@@ -90,6 +98,7 @@ type result struct {
 	objects, equal, stripped int
 	unstable                 []string // not even the same twice without rdistcc
 	report                   map[string]int
+	twice                    int     // commands that a host had compiled before they ran here
 	plain, rdistcc           float64 // seconds
 	checked                  bool
 	wrong                    []string
@@ -111,6 +120,9 @@ func (r result) String() string {
 	}
 	s := fmt.Sprintf("| %s | %s | %d | %d | %d | %d | %s | %s | %.0f s, plain %.0f s |", r.name, r.how, r.objects, r.equal, r.stripped, remote,
 		strings.Join(local, ", "), tests, r.rdistcc, r.plain)
+	if r.twice > 0 {
+		s += fmt.Sprintf(" compiled twice: %d", r.twice)
+	}
 	if len(r.unstable) > 0 {
 		s += " not deterministic: " + strings.Join(r.unstable, " ")
 	}
@@ -127,7 +139,10 @@ func (b *build) compare(ctx context.Context, a *debsrc.Archives) (result, error)
 	if err != nil {
 		return r, fmt.Errorf("build with rdistcc: %w", err)
 	}
-	r.plain, r.rdistcc, r.report = plain.seconds, wrapped.seconds, wrapped.report
+	r.plain, r.rdistcc, r.report, r.twice = plain.seconds, wrapped.seconds, wrapped.report, len(wrapped.twice)
+	if b.once && r.twice > 0 {
+		r.wrong = append(r.wrong, fmt.Sprintf("%d commands were compiled on a host and then here again, say %s", r.twice, wrapped.twice[0]))
+	}
 	if b.check != "" {
 		if err := b.shell(ctx, b.check, true); err != nil {
 			r.wrong = append(r.wrong, fmt.Sprintf("the project's own tests: %v", err))
@@ -190,8 +205,8 @@ func (b *build) compare(ctx context.Context, a *debsrc.Archives) (result, error)
 // run unpacks, configures and builds.
 func (b *build) run(ctx context.Context, a *debsrc.Archives, wrapped bool) (built, error) {
 	res := built{report: map[string]int{}}
-	report := b.dir + ".report"
-	if err := errors.Join(b.lay(ctx, a), b.shell(ctx, b.configure, wrapped), os.RemoveAll(report)); err != nil {
+	report, trace := b.dir+".report", b.dir+".trace"
+	if err := errors.Join(b.lay(ctx, a), b.shell(ctx, b.configure, wrapped), os.RemoveAll(report), os.RemoveAll(trace)); err != nil {
 		return res, err
 	}
 	start := time.Now()
@@ -209,6 +224,14 @@ func (b *build) run(ctx context.Context, a *debsrc.Archives, wrapped bool) (buil
 			where = "remote"
 		}
 		res.report[where]++
+	}
+	if lines, err = os.ReadFile(trace); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return res, err
+	}
+	for line := range strings.Lines(string(lines)) {
+		if strings.Contains(line, `,"twice":true,`) {
+			res.twice = append(res.twice, line)
+		}
 	}
 	res.objects, err = objects(b.dir)
 	return res, err
@@ -274,7 +297,7 @@ func (b *build) shell(ctx context.Context, line string, wrapped bool) error {
 	cmd.Env = slices.DeleteFunc(b.g.Env(), func(s string) bool {
 		return strings.HasPrefix(s, "MAKE") || strings.HasPrefix(s, "MFLAGS") || strings.HasPrefix(s, "CFLAGS") || strings.HasPrefix(s, "CXXFLAGS")
 	})
-	cmd.Env = append(cmd.Env, "PWD="+b.dir, "RDISTCC_REPORT="+b.dir+".report", "RDISTCC_FALLBACK=0", "W="+w, "PCC="+b.cc, "PCXX="+cxx,
+	cmd.Env = append(cmd.Env, "PWD="+b.dir, "RDISTCC_REPORT="+b.dir+".report", "RDISTCC_TRACE="+b.dir+".trace", "RDISTCC_FALLBACK=0", "W="+w, "PCC="+b.cc, "PCXX="+cxx,
 		"CC="+strings.TrimSpace(w+" "+b.cc), "CXX="+strings.TrimSpace(w+" "+cxx), "FLAGS="+flags, "OPT="+opt, "DEBUG="+debug, "KCONFIG="+kconfig,
 		"JOBS="+strconv.Itoa(*buildJobs), "MAKEFLAGS=-j"+strconv.Itoa(*buildJobs), "SOURCE_DATE_EPOCH=1700000000")
 	return try(cmd)

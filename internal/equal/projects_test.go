@@ -10,11 +10,18 @@ type project struct {
 	make      string
 	check     string // the project's own tests, run on what rdistcc has built
 	optimise  bool   // cannot be built without optimisation
+	once      bool   // nothing of it may be compiled on a host and then here again
 }
 
 // cmake configures for Ninja; the launcher stands before each compile.
 const cmake = `cmake -S . -B out -G Ninja -DCMAKE_C_COMPILER="$PCC" -DCMAKE_CXX_COMPILER="$PCXX" -DCMAKE_C_FLAGS="$FLAGS" -DCMAKE_CXX_FLAGS="$FLAGS" \
 	-DCMAKE_BUILD_TYPE=None -DCMAKE_C_COMPILER_LAUNCHER="$W" -DCMAKE_CXX_COMPILER_LAUNCHER="$W" `
+
+// autotools configures out of the tree, as packages do: with -I../../lib and the like, and
+// dependency files that name a header in several ways. Libtool compiles each source twice,
+// for the shared library and for the static one. Sources that come without a configure
+// have one made, by autotools that may be missing.
+const autotools = `{ test -x configure || command -v autoreconf >/dev/null || exit 77; } && { test -x configure || autoreconf -fi; } && mkdir out && cd out && CC="$PCC" CFLAGS="$FLAGS" ../configure --enable-shared --enable-static `
 
 var projects = []project{
 	{
@@ -28,6 +35,19 @@ var projects = []project{
 		configure: `CC="$PCC" CFLAGS="$FLAGS" ./configure`,
 		make:      `make CC="$CC" all`,
 		check:     `make CC="$CC" check`,
+	},
+	{
+		name: "curl", source: "curl", once: true,
+		configure: autotools + `--without-ssl --without-zlib --without-brotli --without-zstd --without-libpsl --without-nghttp2 --without-libidn2 --without-librtmp --without-libssh2 --disable-ldap --disable-manual`,
+		make:      `make -C out CC="$CC" V=1`,
+		check:     `test "$(out/src/curl -s "file://$PWD/out/libcurl.pc" | head -c 1)" = "#"`,
+	},
+	{
+		name: "pcre2", source: "pcre2", once: true,
+		configure: autotools + `--enable-pcre2-16 --enable-pcre2-32 --disable-pcre2test-libreadline`,
+		make:      `make -C out CC="$CC" V=1`,
+		check: `test "$(printf 'abc\nxyz\n' | out/pcre2grep -c '^a(b|c)')" = 1 &&
+			for width in 8 16 32; do printf '/a(b)c/\n  abc\n' | out/pcre2test -q -$width | grep -q '1: b' || exit; done`,
 	},
 	{
 		name: "redis", source: "redis",
