@@ -25,8 +25,13 @@ func (c *ctl) whyCommand() *cobra.Command {
 		Long: "Looks for the last commands with a source or output file of this name, the newest first: where each ran and\n" +
 			"for what reason, which hosts were considered, which rule decided, what it was expected to take and what it took.\n" +
 			"Without FILE it lists the last commands, a line each.",
-		Example: "  rdistcc why\n  rdistcc why src/x.c\n  rdistcc why build/x.o --json",
-		Args:    cobra.MaximumNArgs(1),
+		Example: "  rdistcc why src/x.c\n  rdistcc why build/x.o --json\n  rdistcc why",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return one("FILE")(cmd, args)
+		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return c.lastCommands(asJSON)
