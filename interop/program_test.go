@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/rdistcc/rdistcc/internal/farm"
 )
 
 // programs are what has been built for this run, by name.
@@ -35,10 +37,8 @@ func program(t *testing.T, name string) string {
 		programs.dir = dir
 	}
 	p := filepath.Join(programs.dir, name)
-	cmd := exec.Command("go", "build", "-o", p, "github.com/rdistcc/rdistcc/cmd/"+name)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := farm.BuildOnly(t.Context(), programs.dir, nil, name); err != nil {
+		t.Fatal(err)
 	}
 	programs.path[name] = p
 	return p

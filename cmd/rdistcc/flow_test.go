@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	rdistcc = filepath.Join(dir, "rdistcc")
-	build := exec.Command("go", "build", "-o", rdistcc, ".")
+	build := exec.Command("go", "build", "-trimpath", "-o", rdistcc, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	build.Stderr = os.Stderr
 	code := 1

@@ -2,30 +2,43 @@ package farm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
-// Build builds the programs into dir as `make` does, for tests, which may be
-// run without it.
+// Build builds the programs into dir as `make` does, for tests, which may be run
+// without it.
 func Build(ctx context.Context, dir string) error {
-	args := []string{"build", "-trimpath", "-o", dir + "/"}
-	for _, p := range []string{"rdistcc", "rdistcc-cm", "rdistccd"} {
-		args = append(args, "github.com/rdistcc/rdistcc/cmd/"+p)
-	}
+	return BuildOnly(ctx, dir, nil, "rdistcc", "rdistcc-cm", "rdistccd")
+}
+
+// BuildOnly builds some programs of cmd into dir, with flags of the go command's. `go run`
+// keeps what it has linked in the build cache, while `go build` links anew each time: a
+// dozen tests begin with this.
+func BuildOnly(ctx context.Context, dir string, flags []string, programs ...string) error {
 	if err := look(); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w: %s", err, strings.TrimSpace(string(out)))
+	errs := make([]error, len(programs))
+	var wait sync.WaitGroup
+	for i, p := range programs {
+		wait.Go(func() {
+			args := append([]string{"run", "-trimpath", "-exec", "cp -t '" + dir + "'"}, flags...)
+			cmd := exec.CommandContext(ctx, "go", append(args, "github.com/rdistcc/rdistcc/cmd/"+p)...)
+			cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				errs[i] = fmt.Errorf("build of %s: %w: %s", p, err, strings.TrimSpace(string(out)))
+			}
+		})
 	}
-	return nil
+	wait.Wait()
+	return errors.Join(errs...)
 }
 
 // look reads the directories of the programs' sources: the go command takes what

@@ -203,10 +203,8 @@ func (s *site) otherVersion() (wrapper, manager string) {
 	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	cmd := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", dir+"/", "../../cmd/rdistcc", "../../cmd/rdistcc-cm")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		s.t.Fatalf("go build: %v: %s", err, out)
+	if err := farm.BuildOnly(s.t.Context(), dir, []string{"-overlay", filepath.Join(dir, "overlay.json")}, "rdistcc", "rdistcc-cm"); err != nil {
+		s.t.Fatal(err)
 	}
 	return filepath.Join(dir, "rdistcc"), filepath.Join(dir, "rdistcc-cm")
 }
