@@ -91,6 +91,8 @@ func TestPanics(t *testing.T) {
 
 	// In a fetch.
 	c3 := dial(t, ts.addr, &job.Hello{})
+	c3.send(&job.Demand{Seq: 1, Jobs: 100, Builds: 1})
+	other.send(&job.Demand{Seq: 1, Jobs: 100, Builds: 1})
 	c3.wait("credits", func() bool { return len(c3.credits) > 1 })
 	other.wait("credits", func() bool { return len(other.credits) > 1 })
 	offer := q
