@@ -24,6 +24,9 @@ import (
 //	                    so many commands ran there since the last time: PLACE is
 //	                    "remote" or what the report says
 func TestBuildSystems(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the programs and starts farms")
+	}
 	for _, tool := range []string{"gcc", "g++", "make"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("no %s", tool)

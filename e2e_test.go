@@ -40,6 +40,9 @@ const patience = 30 * time.Second
 // A script begins without daemon and manager, with RDISTCC_REPORT=$WORK/report.
 // When it ends all programs must end well, and leave no process and no file.
 func TestScripts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the programs and starts farms")
+	}
 	for _, tool := range []string{"gcc", "g++"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("no %s", tool)

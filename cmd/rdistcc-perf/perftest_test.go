@@ -32,6 +32,9 @@ func perftestOptions(t *testing.T, name string, size, iters, qps int) *options {
 
 // Both roles of every test of perftest, with ourselves at the other side.
 func TestPerftestPairs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for seconds")
+	}
 	for _, c := range []struct {
 		name              string
 		size, iters, qps  int

@@ -54,6 +54,9 @@ func severalBench(t *testing.T, m *testManager) *bench {
 // TestSeveralIsTheDriver: every file that a command of several sources, or a
 // compile and link in one, leaves is what the driver by itself leaves.
 func TestSeveralIsTheDriver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs hundreds of compiles")
+	}
 	for _, c := range []struct {
 		words string
 		units int // compiles on a host; 0: the whole command runs here

@@ -86,6 +86,9 @@ func TestMain(m *testing.M) {
 // stand gives a test the ground, or skips it.
 func stand(t *testing.T) *ground {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a farm")
+	}
 	for _, tool := range []string{"gcc", "g++", "unshare"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("no %s", tool)

@@ -62,6 +62,9 @@ type level struct{ descriptors, qps, regions int }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a farm")
+	}
 	for _, tool := range []string{"gcc", "g++"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("no %s", tool)

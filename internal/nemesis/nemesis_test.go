@@ -46,6 +46,9 @@ func TestPlan(t *testing.T) {
 // or failed job, nothing left behind. How many jobs stay here is only told: so many
 // faults in so few jobs are not what a farm meets.
 func TestNemesis(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a farm")
+	}
 	for _, tool := range []string{"gcc", "g++"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("no %s", tool)

@@ -28,6 +28,9 @@ var bounds = map[string]float64{
 const simpleBound = 1.02
 
 func TestBounds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("simulates hundreds of builds")
+	}
 	rows, err := Compare(Small, 3, nil, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -86,6 +86,9 @@ type level struct{ descriptors, qps, regions, halfOpen, goroutines int }
 // newScene starts a daemon, and a client that does its jobs between the attacks.
 func newScene(t *testing.T, more string) *scene {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a farm")
+	}
 	t.Parallel() // each has a daemon of its own
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {

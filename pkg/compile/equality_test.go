@@ -443,6 +443,9 @@ func TestPrecompiledHeader(t *testing.T) {
 
 // TestEqual: a compile in two halves leaves what the plain one leaves.
 func TestEqual(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs hundreds of compiles")
+	}
 	for _, cc := range []string{"gcc", "g++", "clang", "clang++"} {
 		t.Run(cc, func(t *testing.T) {
 			t.Parallel()

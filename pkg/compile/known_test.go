@@ -89,6 +89,9 @@ var deliberate = map[Family]*regexp.Regexp{
 // TestKnowsInstalledOptions: every option that a compiler lists of itself has a row
 // or a place among the flags, and takes its argument as the compiler says.
 func TestKnowsInstalledOptions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the compiler for each of its options")
+	}
 	for _, name := range installed() {
 		t.Run(name, func(t *testing.T) {
 			path, err := exec.LookPath(name)

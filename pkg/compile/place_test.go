@@ -110,6 +110,9 @@ func planOf(cc string, w written, dir string) *Plan {
 // TestPlaceAsCompiler makes the same starting point twice, lets the compiler
 // write its output over one and Place over the other, and compares what is there.
 func TestPlaceAsCompiler(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs hundreds of compiles")
+	}
 	const text = "int f(int x) { return x * 2; }\n"
 	forWritten(t, text, func(t *testing.T, cc string, w written, made compiled) {
 		for name, start := range starts(t) {
@@ -134,6 +137,9 @@ func TestPlaceAsCompiler(t *testing.T) {
 // TestFailedAsCompiler does the same with compiles that fail, of which another
 // machine has made some files, or none.
 func TestFailedAsCompiler(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs hundreds of compiles")
+	}
 	for _, text := range []string{
 		"int f(int x) { int y = 0 for (;;); return x; }\n",
 		"#pragma GCC diagnostic error \"-Wunused-variable\"\nint f(int x) { int y; return x * 2; }\n",

@@ -44,6 +44,9 @@ var randomSources = map[string]string{
 
 // TestRandom: what no table of cases thought of.
 func TestRandom(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs hundreds of compiles")
+	}
 	for _, cc := range []string{"gcc", "g++", "clang", "clang++"} {
 		t.Run(cc, func(t *testing.T) {
 			t.Parallel()

@@ -36,6 +36,9 @@ var wholeLines = []string{
 // TestSharedWholeIsWhole: the programs that the shared words of a whole command
 // stand for write what the driver would have written, side files included.
 func TestSharedWholeIsWhole(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs hundreds of compiles")
+	}
 	for _, name := range []string{"gcc-11", "gcc-12"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -310,6 +310,9 @@ func TestHangingNameServerIsWaitedForOnce(t *testing.T) {
 }
 
 func TestWatchedFile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for seconds")
+	}
 	path := filepath.Join(t.TempDir(), "farm")
 	write := func(text string) {
 		t.Helper()

@@ -112,6 +112,9 @@ std::string f(std::vector<int> &v) { v.push_back(1); return std::to_string(v.siz
 // compile under their own names, compilers write the objects and messages that
 // they write outside.
 func TestShown(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs many compiles")
+	}
 	for _, name := range []string{"cc", "gcc-11", "g++", "aarch64-linux-gnu-gcc", "clang", "clang++-13", "clang++-15", "clang++-16", "clang-19", "clang++-19"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

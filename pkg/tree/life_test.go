@@ -200,6 +200,9 @@ func TestCloseEndsARun(t *testing.T) {
 
 // TestWithoutRoot runs the package's tests as a user without rights.
 func TestWithoutRoot(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs all tests anew")
+	}
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to become another user")
 	}

@@ -30,6 +30,9 @@ func residentSet(t *testing.T) int {
 // TestHungryCompiles: a compiler that takes all it can get is ended, with a cause that tells it from a host
 // in trouble; another job beside it does not notice, and nothing of it is left.
 func TestHungryCompiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	confined(t, func(t *testing.T, on func(*Options)) {
 		ts := startServer(t, func(o *Options) {
 			on(o)
@@ -82,6 +85,9 @@ func TestHungryCompiles(t *testing.T) {
 // TestFloodOfWords: a compiler's words are cut at the limit, take no memory beyond it, and have no say in how
 // the job ends.
 func TestFloodOfWords(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	confined(t, func(t *testing.T, on func(*Options)) {
 		ts := startServer(t, func(o *Options) { on(o); o.Output = 64 << 10 })
 		ts.needLevel(sandbox.Confined)

@@ -142,6 +142,9 @@ func TestUnprovenOfWhomMakeRoom(t *testing.T) {
 // TestHoarder: a client that holds all credits, is asked for them, says that it has heard, and neither
 // uses nor returns any, leaves another one its whole share.
 func TestHoarder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	ts, addr := startNamed(t, func(o *Options) { o.Jobs, o.Clients = 4, 16 }) // 8 spare ones
 	hoarder := dialFrom(t, "127.0.0.3", addr, 9, &job.Hello{})
 	hoarder.mu.Lock()
@@ -269,6 +272,9 @@ func TestPausesKeepAPart(t *testing.T) {
 // compiles open all files that they may fails by itself: neither is in the way of another client, or of the
 // host's word that it can work.
 func TestBombs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	confined(t, func(t *testing.T, on func(*Options)) {
 		ts, addr := startNamed(t, func(o *Options) { on(o); o.Jobs, o.Processes = 2, 12 })
 		ts.needLevel(sandbox.Confined)

@@ -64,6 +64,9 @@ func (c *testClient) whole(r *testResult) []byte {
 // A source that is packed compiles to what the plain one does, wherever it lies and
 // however long it is, and a result that is packed is the plain one.
 func TestPacked(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	ts := startServer(t, small)
 	c := dial(t, ts.addr, &job.Hello{})
 	if !c.welcome.Zstd {

@@ -190,6 +190,9 @@ func TestProgramsAreNotBrought(t *testing.T) {
 // TestCompilerCrashes: what the driver says of it is the same, though cc1 ran without
 // it, and the output is gone.
 func TestCompilerCrashes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	ts, c := startTrees(t, nil)
 	const deep = 400000
 	p := newProject(t, "gcc", map[string]string{

@@ -24,6 +24,9 @@ double root(double x) { return __builtin_sqrt(x); }
 // TestNative: the words that stand for `native` give the object that `native`
 // gives, also among options that add and take features.
 func TestNative(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs hundreds of compiles")
+	}
 	for _, cc := range []struct{ name, family string }{
 		{"gcc-11", "gcc"}, {"gcc-12", "gcc"}, {"g++", "gcc"},
 		{"clang-13", "clang"}, {"clang-14", "clang"}, {"clang-15", "clang"}, {"clang-16", "clang"}, {"clang-19", "clang"},

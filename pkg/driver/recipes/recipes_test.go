@@ -15,6 +15,9 @@ import (
 // TestRunWithoutDriver: cc1 and as run by recipe write the driver's own object,
 // and cc1 -E its own text and dependency file.
 func TestRunWithoutDriver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs hundreds of compiles")
+	}
 	for _, lang := range []struct{ cc, ext, x, text string }{
 		{"gcc", ".c", "c", "#include <stdio.h>\n#define P(x) printf(\"%d\\n\", x)\nint main(void) { P(A); return __LINE__; }\n"},
 		{"g++", ".cc", "c++", "#include <vector>\nint f(std::vector<int> &v) { v.push_back(A); return v.size(); }\n"},
