@@ -126,7 +126,7 @@ const disconnectTime = 2 * time.Second
 // Who has said the last word lets the other side close, for so long: a FIN that
 // reaches siw before it has completed its own last message flushes that, and the
 // program fails. perftest's two sides close at the same time, each after a while.
-const (
+var ( // shorter in tests
 	ptClientStays = 2 * time.Second
 	ptServerStays = 4 * time.Second
 )

@@ -30,6 +30,10 @@ func perftestOptions(t *testing.T, name string, size, iters, qps int) *options {
 	return o
 }
 
+func init() {
+	ptClientStays, ptServerStays = ptClientStays/4, ptServerStays/4
+}
+
 // Both roles of every test of perftest, with ourselves at the other side.
 func TestPerftestPairs(t *testing.T) {
 	if testing.Short() {
