@@ -53,9 +53,12 @@ type site struct {
 	work string // where commands run
 	tmp  string // TMPDIR of all programs; the daemons' work areas are in it
 
-	levels map[string]level  // by process, at rest
-	local  map[string][]byte // objects made here, by command and source
+	levels map[string]level // by process, at rest
 }
+
+// local has the objects made here, by command and source: tests compile the same units.
+// Those with debug information name the directory, and are a site's own.
+var local sync.Map // of []byte
 
 // level is what a process holds.
 type level struct{ descriptors, qps, regions int }
@@ -74,7 +77,7 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{t: t, root: t.TempDir(), levels: make(map[string]level), local: make(map[string][]byte)}
+	s := &site{t: t, root: t.TempDir(), levels: make(map[string]level)}
 	s.work, s.tmp = filepath.Join(s.root, "work"), filepath.Join(s.root, "tmp")
 	for _, dir := range []string{"state", "work", "tmp"} {
 		if err := os.Mkdir(filepath.Join(s.root, dir), 0o700); err != nil {
@@ -308,8 +311,11 @@ func (s *site) here(argv []string) []byte {
 			key += string(text)
 		}
 	}
-	if object, ok := s.local[key]; ok {
-		return object
+	if slices.ContainsFunc(argv, func(a string) bool { return strings.HasPrefix(a, "-g") }) {
+		key += s.root
+	}
+	if object, ok := local.Load(key); ok {
+		return object.([]byte)
 	}
 	file := filepath.Join(s.root, "local.o")
 	if out, err := s.command(nil, append(argv, "-o", file)...).CombinedOutput(); err != nil {
@@ -319,7 +325,7 @@ func (s *site) here(argv []string) []byte {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.local[key] = object
+	local.Store(key, object)
 	return object
 }
 
@@ -364,9 +370,9 @@ func (s *site) startLong(env []string, name string) *running {
 // eventually waits until wrong returns "": what is still wrong.
 func (s *site) eventually(what string, wrong func() string) {
 	s.t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(patience); ; <-tick.C {
+	pause := 2 * time.Millisecond // and then longer: to look costs processor time that what is waited for needs
+	for end := time.Now().Add(patience); ; time.Sleep(pause) {
+		pause = min(pause*5/4, 50*time.Millisecond)
 		w := wrong()
 		if w == "" {
 			return
