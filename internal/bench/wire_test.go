@@ -62,7 +62,7 @@ func TestCompileOnTheWire(t *testing.T) {
 	sources := map[string]string{
 		"empty.c": "",
 		"hello.c": "#include <stdio.h>\nint main(void) { return printf(\"hello\\n\") < 0; }\n",
-		"big.cc":  "#include <iostream>\n#include <map>\n#include <regex>\nint main() { std::map<int, std::string> m; std::cout << m[3]; return std::regex_match(m[1], std::regex(\"a*\")); }\n",
+		"big.cc":  "#include <iostream>\nint main() { std::cout << 3; }\nchar big[300000] = {1};\n",
 	}
 	compile := func(source string) {
 		t.Helper()
