@@ -17,6 +17,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
 // patience bounds every wait of a test: it is reached only when something is
@@ -62,9 +63,13 @@ func startServer(t *testing.T, change func(*Options)) *testServer {
 	}
 	ts := &testServer{t: t, dev: dev, base: t.TempDir(), bin: t.TempDir(), log: new(syncBuffer)}
 	ts.link("gcc")
+	known := filepath.Join(t.TempDir(), "compilers")
+	if err := os.WriteFile(known, knownCompilers(), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	o := Options{
 		Device: dev, Log: slog.New(slog.NewTextHandler(ts.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Metrics: NewMetrics(),
-		Jobs: 2, Clients: 8, Slot: 4 << 20, Prefault: 64 << 10, WorkBase: ts.base, Heartbeat: time.Second, Silence: patience, Grace: time.Millisecond,
+		Jobs: 2, Clients: 8, Slot: 4 << 20, Prefault: 64 << 10, WorkBase: ts.base, Compilers: known, Heartbeat: time.Second, Silence: patience, Grace: time.Millisecond,
 		Settings: Settings{JobTimeout: patience, Dirs: []string{ts.bin}},
 	}
 	if change != nil {
@@ -82,6 +87,22 @@ func startServer(t *testing.T, change func(*Options)) *testServer {
 	t.Cleanup(ts.finish)
 	return ts
 }
+
+// knownCompilers is what a server remembers of gcc for the next one: without it each of
+// them reads 90 MB, and asks gcc 20 times.
+var knownCompilers = sync.OnceValue(func() []byte {
+	dir, err := os.MkdirTemp("", "rdistccd-test-")
+	if err != nil {
+		return nil
+	}
+	defer os.RemoveAll(dir)
+	c := toolchain.Cache{File: filepath.Join(dir, "compilers")}
+	if path, err := exec.LookPath("gcc"); err == nil {
+		_, _ = c.Identify(context.Background(), path)
+	}
+	text, _ := os.ReadFile(c.File) // without it all is done as without
+	return text
+})
 
 // finish closes the server and wants nothing left of it.
 func (ts *testServer) finish() {
