@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	randomRuns = flag.Int("random", 200, "random command lines that TestRandom tries")
+	randomRuns = flag.Int("random", 120, "random command lines that TestRandom tries")
 	randomSeed = flag.Uint64("seed", 1, "where TestRandom starts")
 	randomFrom = flag.Int("from", 0, "first run of TestRandom")
 )
