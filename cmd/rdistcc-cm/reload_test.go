@@ -134,6 +134,9 @@ func TestReload(t *testing.T) {
 // TestEditsAreTaken: nobody has to say so, whether the file is made, renamed over,
 // written in place, or taken away.
 func TestEditsAreTaken(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for seconds")
+	}
 	p := start(t, t.TempDir())
 	until := func(what string, ok func() bool) {
 		t.Helper()

@@ -12,6 +12,9 @@ import (
 // TestIbverbsIsConfined: a daemon with the provider ibverbs, which is not static, proves that compiles
 // are confined as another one does: its probe finds the daemon's libraries.
 func TestIbverbsIsConfined(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the daemon with cgo")
+	}
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
 		t.Skip("needs gcc")

@@ -76,6 +76,7 @@ func TestClean(t *testing.T) {
 }
 
 func TestSpoiledTrees(t *testing.T) {
+	long(t)
 	for _, script := range []string{
 		"mv /usr /usr2",
 		"chmod 700 /tmp",
@@ -100,6 +101,7 @@ func TestSpoiledTrees(t *testing.T) {
 
 // TestMuchLitter: how much there is to remove a command decides, so that is not done one by one without end.
 func TestMuchLitter(t *testing.T) {
+	long(t)
 	for what, left := range map[string]string{
 		"files":       "cd /tmp; seq 5000 | xargs touch",
 		"directories": "cd /tmp; for i in $(seq 50); do mkdir $i; cd $i; mkdir $(seq 1000 1100); cd ..; done",

@@ -71,6 +71,7 @@ func confined(t testing.TB, kind func(Spec) Spec, s Spec) *Tree {
 
 // TestConfinedCompilers compiles as honest users do, and compares with what the compiler makes out here.
 func TestConfinedCompilers(t *testing.T) {
+	long(t)
 	c := "#include <stdio.h>\n#include <math.h>\nint f(int n) { return printf(\"%d %f\\n\", n, sin(n)); }\n"
 	cxx := "#include <vector>\nstd::vector<int> v;\nvoid f() { v.push_back(1); }\n"
 	options := []string{"-O2", "-g -pipe", "-O2 -flto", "-save-temps", "-ftime-report", "-g -gsplit-dwarf", "-O3 -fopenmp -MD -MF a.d", "-S", "-c -Wall -std=gnu2x"}
@@ -149,6 +150,7 @@ func headers(t testing.TB, cc string) []string {
 // TestEveryCommandIsConfined: what a sandbox forbids is one thread's, and the Go runtime has many. Under load, and
 // with several trees, no command may come from another one.
 func TestEveryCommandIsConfined(t *testing.T) {
+	long(t)
 	const trees, commands = 4, 150
 	for name, kind := range confinedKinds(t) {
 		t.Run(name, func(t *testing.T) {

@@ -176,6 +176,7 @@ func TestReach(t *testing.T) {
 
 // TestExcess: who takes too much is ended, the outcome says for what, and nothing is left of it.
 func TestExcess(t *testing.T) {
+	long(t)
 	spin := "while :; do :; done"
 	for name, kind := range confinedKinds(t) {
 		t.Run(name, func(t *testing.T) {

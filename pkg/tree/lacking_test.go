@@ -56,6 +56,7 @@ func lacking() {
 // TestLackingSystems: where something is missing a tree says so by its measures, or is refused;
 // never is it taken for one that has it.
 func TestLackingSystems(t *testing.T) {
+	long(t)
 	newTree(t, Spec{}) // or skip
 	const base = sandbox.NoNewPrivs | sandbox.Bounds
 	const all = base | sandbox.Landlock | sandbox.Seccomp

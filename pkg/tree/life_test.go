@@ -212,7 +212,7 @@ func TestWithoutRoot(t *testing.T) {
 	must(t, os.Chmod(tmp, 0o711)) //nolint:gosec // the other user looks into it
 	must(t, os.Chown(tmp, 65534, 65534))
 	cmd := again("tree.test", "-test.v", "-test.short", "-test.timeout=5m")
-	cmd.Env = append(cmd.Environ(), "TMPDIR="+tmp, "HOME="+tmp)
+	cmd.Env = append(cmd.Environ(), "TMPDIR="+tmp, "HOME="+tmp, allTests+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -41,6 +41,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// allTests is set where short mode means fewer compilers only: below TestWithoutRoot.
+const allTests = "TREE_TEST_ALL"
+
+// long leaves a test that takes seconds out of short mode.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() && os.Getenv(allTests) == "" {
+		t.Skip("takes seconds")
+	}
+}
+
 // needStatic skips a test that starts this program in a tree, which shows no libraries: the race detector
 // makes it need some.
 func needStatic(t testing.TB) {

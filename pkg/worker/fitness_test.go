@@ -308,7 +308,12 @@ func TestRestartAtOnce(t *testing.T) {
 
 // TestMemoryLimit: a compile that needs more than it may have does not fail: another
 // host is to try. The next one is not concerned.
-func TestMemoryLimit(t *testing.T) { forms(t, testMemoryLimit) }
+func TestMemoryLimit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	forms(t, testMemoryLimit)
+}
 
 func testMemoryLimit(t *testing.T, b job.Body) {
 	ts := startServer(t, func(o *Options) { o.Memory = 96 << 20 })

@@ -17,6 +17,9 @@ const poison = "poison of the first client;"
 // one can read or gets: a text that it names and never wrote, results and what lies
 // between their segments, windows, the load board.
 func TestNothingOfAnotherClient(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	ts := startServer(t, func(o *Options) { o.Source, o.Result, o.Large = 8<<20, 8<<20, 32<<20 })
 	// It says what it was given, on all three ways back.
 	id := ts.fake("gcc-13", "cat a.c >$out; cat a.c; cat a.c >&2\n")

@@ -67,6 +67,9 @@ func objectOf(t *testing.T, text string) []byte {
 // TestBigSourceIsFetched: a source that no slot would hold is read from its
 // window, compiled, and nothing of it is kept.
 func TestBigSourceIsFetched(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	ts := startServer(t, small)
 	c := dial(t, ts.addr, &job.Hello{})
 	if c.welcome.MaxSource != 8<<20 || c.welcome.MaxBody != 64<<10 {
