@@ -71,7 +71,7 @@ var edges = map[string][]string{
 		"pkg/worker/auditlog", "pkg/worker/capture", "pkg/worker/shares", "pkg/worker/users", "pkg/worker/workdir"},
 	"pkg/worker/capture":  {"pkg/arena"},
 	"pkg/worker/auditlog": {"pkg/job"},
-	"pkg/worker/workdir":  {},
+	"pkg/worker/workdir":  {"pkg/sandbox/probe"}, // names what it removes
 	"pkg/worker/shares":   {},
 	"pkg/worker/users":    {"pkg/sandbox"},
 

@@ -21,6 +21,7 @@ type Host struct {
 	t       Targets
 	dir     string
 	made    []string // directories and files, removed by Close
+	locks   []int    // descriptors of the shared ones
 	closers []func()
 	touched atomic.Int64 // connections and datagrams
 	secret  os.FileInfo
@@ -30,15 +31,20 @@ type Host struct {
 // NewHost makes targets below dir, which should be where the daemon has its things;
 // "" is a directory for temporary files. What this machine does not have (IPv6, a /dev/shm) is
 // left out: Lacks names it. Program and Toolchain are the caller's to set.
-func NewHost(dir string) (h *Host, err error) {
-	h = &Host{}
-	defer func() {
-		if err != nil {
-			h.Close()
-		}
-	}()
-	if h.dir, err = os.MkdirTemp(dir, "probe-"); err != nil {
+//
+// An error says that a target cannot be made here; nothing is left of the others.
+func NewHost(dir string) (*Host, error) {
+	h := &Host{}
+	if err := h.open(dir); err != nil {
+		h.Close()
 		return nil, fmt.Errorf("targets of the probe: %w", err)
+	}
+	return h, nil
+}
+
+func (h *Host) open(dir string) (err error) {
+	if h.dir, err = os.MkdirTemp(dir, "probe-"); err != nil {
+		return err
 	}
 	h.made = append(h.made, h.dir)
 	t := &h.t
@@ -46,25 +52,23 @@ func NewHost(dir string) (h *Host, err error) {
 	t.Token = "token-" + rand.Text()
 	t.Secret, t.Area, t.Other = filepath.Join(h.dir, "secret"), h.dir, filepath.Join(h.dir, "other")
 	if err = os.Mkdir(t.Other, 0o700); err != nil {
-		return nil, err
+		return err
 	}
 	for _, name := range []string{t.Secret, filepath.Join(t.Other, "source.c")} {
 		if err = os.WriteFile(name, []byte(t.Token+"\n"), 0o600); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if h.secret, err = os.Stat(t.Secret); err != nil {
-		return nil, err
+		return err
 	}
 	for _, d := range []struct {
 		in   string
 		name *string
 	}{{"/tmp", &t.Temp}, {"/var/tmp", &t.VarTmp}, {"/dev/shm", &t.Shm}} {
-		if *d.name, err = os.MkdirTemp(d.in, "rdistccd-probe-"); err != nil {
+		if *d.name, err = h.shared(d.in); err != nil {
 			h.lacks = append(h.lacks, err.Error())
-			continue
 		}
-		h.made = append(h.made, *d.name)
 	}
 	h.listen("tcp", "127.0.0.1:0", &t.TCP4)
 	h.listen("tcp", "[::1]:0", &t.TCP6)
@@ -72,10 +76,39 @@ func NewHost(dir string) (h *Host, err error) {
 	h.listen("unix", "@rdistccd-probe-"+rand.Text(), &t.Abstract)
 	h.receive()
 	h.share()
-	if err = h.sleeper(); err != nil {
-		return nil, err
+	return h.sleeper()
+}
+
+// Shared is how the names of directories begin that a Host makes in /tmp, /var/tmp and
+// /dev/shm. Each is locked (flock) while its Host lives, and has another name before it is.
+const (
+	Shared    = "rdistccd-probe-"
+	newShared = ".rdistccd-probe-"
+)
+
+// shared makes a directory in a place that others use too.
+func (h *Host) shared(in string) (string, error) {
+	tmp, err := os.MkdirTemp(in, newShared)
+	if err != nil {
+		return "", err
 	}
-	return h, nil
+	path := filepath.Join(in, Shared+filepath.Base(tmp)[len(newShared):])
+	fd, err := unix.Open(tmp, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		_ = os.Remove(tmp)
+		return "", &os.PathError{Op: "open", Path: tmp, Err: err}
+	}
+	if err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		unix.Close(fd)
+		_ = os.Remove(tmp)
+		return "", fmt.Errorf("lock %s: %w", tmp, err)
+	}
+	h.made = append(h.made, path)
+	h.locks = append(h.locks, fd)
+	return path, nil
 }
 
 // Targets are the host's; the caller may change its copy.
@@ -173,7 +206,7 @@ func (h *Host) sleeper() error {
 		err = cmd.Start()
 	}
 	if err != nil {
-		return fmt.Errorf("targets of the probe: %w", err)
+		return err
 	}
 	h.t.Process = cmd.Process.Pid
 	h.closers = append(h.closers, func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
@@ -211,5 +244,8 @@ func (h *Host) Close() {
 	}
 	for _, name := range h.made {
 		_ = os.RemoveAll(name)
+	}
+	for _, fd := range h.locks {
+		unix.Close(fd)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -248,6 +249,64 @@ func TestReports(t *testing.T) {
 	for _, bad := range [][]byte{nil, out[:cut], out[:cut/2], []byte("end 0\n"), []byte("x\n"), append([]byte("fatal error: out of memory\n"), out...)} {
 		if _, err := Parse(bad); err == nil {
 			t.Errorf("%.40q... is a report", bad)
+		}
+	}
+}
+
+// TestTargetsThatCannotBeMade: that is an error, and leaves nothing.
+func TestTargetsThatCannotBeMade(t *testing.T) {
+	shared := func() []string {
+		var all []string
+		for _, place := range []string{"/tmp", "/var/tmp", "/dev/shm"} {
+			found, _ := filepath.Glob(place + "/" + Shared + "*")
+			all = append(all, found...)
+		}
+		return all
+	}
+	if h, err := NewHost(filepath.Join(t.TempDir(), "missing")); h != nil || err == nil {
+		t.Errorf("below no directory: %v, %v", h, err)
+	}
+	t.Setenv("PATH", "") // no process can be made
+	before := shared()
+	dir := t.TempDir()
+	if h, err := NewHost(dir); h != nil || err == nil {
+		t.Errorf("without a process: %v, %v", h, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+	for _, path := range shared() {
+		if !slices.Contains(before, path) && !held(path) { // another test's, which runs beside
+			t.Errorf("left %s", path)
+		}
+	}
+}
+
+// held reports whether some process holds the lock of a directory.
+func held(path string) bool {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return true // removed meanwhile
+	}
+	defer unix.Close(fd)
+	return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil
+}
+
+// TestSharedDirectoriesAreLocked: what is left over can be told from what is in use.
+func TestSharedDirectoriesAreLocked(t *testing.T) {
+	h, targets := testHost(t)
+	for _, path := range []string{targets.Temp, targets.VarTmp, targets.Shm} {
+		if path == "" {
+			continue // not on this machine
+		}
+		if !strings.HasPrefix(filepath.Base(path), Shared) || !held(path) {
+			t.Errorf("%s is not locked", path)
+		}
+	}
+	h.Close()
+	if targets.Temp != "" {
+		if _, err := os.Lstat(targets.Temp); err == nil {
+			t.Errorf("%s is still there", targets.Temp)
 		}
 	}
 }

@@ -13,15 +13,23 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
 )
 
 // A work area is one directory. While the daemon or its guard lives, a
 // lock (flock) on it is held, so a later daemon knows which ones are left over. It
 // gets its final name only once it is locked.
+//
+// What a canary is not to reach in /tmp, /var/tmp and /dev/shm (package probe) is locked and
+// named alike, so it is told from what is left over in the same way.
 const (
 	areaPrefix = "rdistccd-"
 	newPrefix  = ".rdistccd-"
 )
+
+// sharedPlaces are where canaries make directories.
+var sharedPlaces = []string{"/tmp", "/var/tmp", "/dev/shm"}
 
 // Area is a locked private directory.
 type Area struct {
@@ -83,6 +91,22 @@ func RemoveStale(base string) (int, error) {
 		}
 	}
 	return n, nil
+}
+
+// RemoveTargets deletes what the canaries of daemons that are gone have left in places that
+// others use too. What cannot be looked at or removed stays. It returns how many there were.
+func RemoveTargets() (n int) {
+	for _, place := range sharedPlaces {
+		entries, _ := os.ReadDir(place) // what is not there holds nothing
+		for _, e := range entries {
+			made := strings.HasPrefix(e.Name(), "."+probe.Shared)
+			path := filepath.Join(place, e.Name())
+			if (made || strings.HasPrefix(e.Name(), probe.Shared)) && e.IsDir() && stale(path, made) && os.RemoveAll(path) == nil {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // stale says that a directory is a work area of ours that nobody holds.

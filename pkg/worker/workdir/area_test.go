@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
 )
 
 func TestMain(m *testing.M) {
@@ -92,5 +94,29 @@ func TestGuardHoldsTheArea(t *testing.T) {
 	}
 	if _, err := os.Lstat(area.Path); err == nil {
 		t.Error("the guard left the area")
+	}
+}
+
+// TestTargetsOfCanariesAreRemoved: those of a daemon that was killed, and of no other.
+func TestTargetsOfCanariesAreRemoved(t *testing.T) {
+	stale, err := os.MkdirTemp("/tmp", probe.Shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(stale)
+	if err := os.WriteFile(filepath.Join(stale, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	host, err := probe.NewHost(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	RemoveTargets()
+	if _, err := os.Lstat(stale); err == nil {
+		t.Error("what a dead daemon left is still there")
+	}
+	if _, err := os.Lstat(host.Targets().Temp); err != nil {
+		t.Error(err)
 	}
 }

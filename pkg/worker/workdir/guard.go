@@ -15,7 +15,7 @@ const Arg0 = "rdistccd-guard"
 
 // Main is the guard, and does not return. It outlives a daemon that was killed: it waits until the pipe on its standard
 // input closes, kills every process that works below the work area named by its
-// first argument, and removes it. In a session of its own and deaf to the
+// first argument, and removes it, and what the daemon's canaries have left elsewhere. In a session of its own and deaf to the
 // terminal's signals it is not killed together with the daemon.
 func Main() {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
@@ -25,7 +25,9 @@ func Main() {
 	// A daemon that ends in order has removed the area before; then nothing is
 	// left to do.
 	_, _ = io.Copy(io.Discard, os.Stdin)
-	if err := clearArea(os.Args[1]); err != nil {
+	err := clearArea(os.Args[1])
+	RemoveTargets() // of a canary that was under way
+	if err != nil {
 		os.Exit(107)
 	}
 	os.Exit(0)
