@@ -381,9 +381,7 @@ func (d *daemon) reload() {
 		d.log.Error("reload: certificates and keys stay as they are", "err", err)
 	}
 	d.w.Apply(settings(c, d.id.Mode()))
-	if err := d.w.Rescan(context.Background()); err != nil {
-		d.log.Error("reload", "err", err)
-	}
+	d.w.Look()
 	d.log.Info("settings are in force", "config", c.Path())
 }
 

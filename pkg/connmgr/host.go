@@ -288,6 +288,7 @@ func (h *host) toolchainsLocked() {
 	for id := range ids {
 		h.m.sched.Toolchains(h.addr, id)
 	}
+	h.m.sched.Identifying(h.addr, h.link.IdentifyingLocked())
 }
 
 func (h *host) loadLocked(load job.Load) {

@@ -127,6 +127,79 @@ func TestToolchainsInParts(t *testing.T) {
 	r.remote(d.addr, "int x;")
 }
 
+// TestIdentifyingHost: a host that is still finding out which compilers it has is up. Jobs
+// wait for it a while, and no build is told that it lacks a compiler before it knows.
+func TestIdentifyingHost(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.ConnectGrace = time.Minute })
+	more := make(chan []job.ToolchainID)
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.onHello = func(c *fakeConn) {
+			c.send(&job.Welcome{Jobs: 1, MaxBody: 1 << 20, MaxResult: 1 << 20, Identifying: true}, 0)
+			c.send(&job.Toolchains{Seq: 1, More: true}, 0)
+			c.grant(1)
+			d.wg.Go(func() {
+				for ids := range more {
+					c.send(&job.Toolchains{Seq: uint32(len(ids) + 1), Total: uint16(len(ids)), IDs: ids, More: ids[len(ids)-1] != testID}, 0)
+				}
+			})
+		}
+	})
+	r.m.wantHosts(r.m.listOf(d.addr), nil)
+	status := func() report.HostStatus { return r.m.Status().Hosts[0] }
+	eventually(t, "the host", func() bool { return status().State == "up" })
+	if h := status(); !h.Identifying || !h.Usable() || !strings.Contains(h.Note(), "finding out") {
+		t.Errorf("host %+v, note %q, usable: %v; want an identifying one", h, h.Note(), h.Usable())
+	}
+	done := make(chan *ipc.Result)
+	go func() { done <- r.remote(d.addr, "int x;") }()
+	eventually(t, "the job to wait", func() bool { return r.m.Status().Waiting.Credit == 1 })
+	more <- []job.ToolchainID{{9}}
+	eventually(t, "the first compiler", func() bool { return status().Tools == 1 })
+	if h := status(); !h.Identifying {
+		t.Errorf("host %+v, want it identifying", h)
+	}
+	more <- []job.ToolchainID{{9}, testID}
+	if res := <-done; res.Host != d.addr {
+		t.Errorf("result %+v", res)
+	}
+	if h := status(); h.Identifying || h.Tools != 2 {
+		t.Errorf("host %+v, want two compilers", h)
+	}
+	close(more)
+	r.idle()
+}
+
+// TestIdentifyingForLong: a job that may run here does not wait for ever, and its line says
+// what the matter is. What a host lacks is told once that is known.
+func TestIdentifyingForLong(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.ConnectGrace = time.Millisecond })
+	known := make(chan struct{})
+	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+		d.onHello = func(c *fakeConn) {
+			c.send(&job.Welcome{Jobs: 1, MaxBody: 1 << 20, MaxResult: 1 << 20, Identifying: true}, 0)
+			c.grant(1)
+			d.wg.Go(func() {
+				<-known
+				c.send(&job.Toolchains{Seq: 1}, 0)
+			})
+		}
+	})
+	r.m.wantHosts(r.m.listOf(d.addr), nil)
+	status := func() report.HostStatus { return r.m.Status().Hosts[0] }
+	eventually(t, "the host", func() bool { return status().State == "up" })
+	time.Sleep(2 * time.Millisecond) // the grace is over
+	for _, told := range []bool{true, false} {
+		if no := r.goLocal(d.addr, "int x;"); no.Reason != "refused:toolchain" || !strings.Contains(no.Detail, d.addr+" is starting: it has not found this compiler yet") || no.Trouble != told {
+			t.Errorf("answer %+v, want one that says that the host is starting, told: %v", no, told)
+		}
+	}
+	close(known)
+	eventually(t, "the end of that", func() bool { return !status().Identifying })
+	if no := r.goLocal(d.addr, "int x;"); no.Reason != "refused:toolchain" || !strings.Contains(no.Detail, "no host has") || !no.Trouble {
+		t.Errorf("answer %+v, want one that says what hosts lack", no)
+	}
+}
+
 // TestTooManyCreditsGoBack: what one connection could never use is returned.
 func TestTooManyCreditsGoBack(t *testing.T) {
 	r := newRig(t, nil)

@@ -156,6 +156,7 @@ func (h *host) statusLocked(known map[string]scheduler.Status) report.HostStatus
 		s.Sandbox, s.Measures = measures.Level().String(), measures.Names()
 		ids, _ := l.ToolchainsLocked()
 		s.Jobs, s.Tools, s.Tree, s.Demand = int(can.Jobs), len(ids), can.Tree, l.SaidLocked()
+		s.Identifying = l.IdentifyingLocked()
 		lacks, common := h.lacksLocked()
 		s.Compilers, s.Lacks, s.Foreign, s.Refused = l.CompilersLocked(), lacks, !common, h.refused
 	}

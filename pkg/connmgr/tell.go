@@ -64,7 +64,11 @@ func (c *client) tell(no *ipc.GoLocal) {
 		if c.list.err == nil && c.list.Share > 0 && len(c.list.Sources) == 0 {
 			return
 		}
-	case scheduler.ReasonLost, scheduler.ReasonToolchain, scheduler.ReasonDraining, scheduler.ReasonFull,
+	case scheduler.ReasonToolchain:
+		if c.identifying() {
+			about += ":starting" // which hosts lack is said when that is known
+		}
+	case scheduler.ReasonLost, scheduler.ReasonDraining, scheduler.ReasonFull,
 		scheduler.ReasonMemory, scheduler.ReasonSuspect, scheduler.ReasonDenied:
 	default:
 		return
@@ -76,9 +80,22 @@ func (c *client) tell(no *ipc.GoLocal) {
 
 // explain says more of a refusal than the scheduler knows.
 func (c *client) explain(no *ipc.GoLocal) {
-	if no.Reason == scheduler.ReasonToolchain {
+	if no.Reason == scheduler.ReasonToolchain && !c.identifying() {
 		no.Detail = c.lackLine()
 	}
+}
+
+// identifying reports whether a host of c's list is still finding out which compilers it
+// has: then nobody knows yet what it lacks.
+func (c *client) identifying() bool {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	for i := range c.list.sched {
+		if h := c.m.hosts[c.list.sched[i].Addr]; h != nil && h.link != nil && h.link.IdentifyingLocked() {
+			return true
+		}
+	}
+	return false
 }
 
 // noHostsLine is one line for a person about c's list, which has no hosts.

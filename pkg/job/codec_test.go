@@ -27,11 +27,12 @@ var golden = []struct {
 	hex string
 }{
 	{&Hello{Name: "build7", Want: 4, Weight: 3}, "01 06 6275696c6437 0400 0300"},
-	{&Welcome{Boot: sixteen, Jobs: 8, MaxBody: 1 << 25, MaxSource: 1 << 28, MaxResult: 1 << 26, Toolchains: 2,
+	{&Welcome{Boot: sixteen, Jobs: 8, MaxBody: 1 << 25, MaxSource: 1 << 28, MaxResult: 1 << 26, Toolchains: 2, Identifying: true,
 		Board: Window{STag: 1, TO: 2, Len: 256}, Tree: true, Zstd: true, Sandbox: 0x0203, Clock: 0x0102, Program: "v1", Load: load},
-		"02" + sixteenHex + "0800 0000000200000000 0000001000000000 0000000400000000 0200" +
+		"02" + sixteenHex + "0800 0000000200000000 0000001000000000 0000000400000000 0200 01" +
 			"01000000 0200000000000000 0001000000000000 01 01 0302 0201000000000000 02 7631" + loadHex},
-	{&Toolchains{Seq: 1, First: 1, Total: 2, IDs: []ToolchainID{sixteen}}, "03 01000000 0100 0200 01" + sixteenHex},
+	{&Toolchains{Seq: 1, First: 1, Total: 2, More: true, IDs: []ToolchainID{sixteen}}, "03 01000000 0100 0200 01 01" + sixteenHex},
+	{&Toolchains{Seq: 2}, "03 02000000 0000 0000 00 00"},
 	{&Grant{Seq: 2, Credits: []Credit{credit}}, "04 02000000 01" + creditHex},
 	{&Recall{Seq: 3, Count: 2}, "05 03000000 0200"},
 	{&Return{Credit: 9}, "06 0900000000000000"},
@@ -120,7 +121,7 @@ func TestParseRefuses(t *testing.T) {
 		{"name too long", "01 41" + strings.Repeat("61", 65) + "0000", "too long"},
 		{"escape in a name", "01 01 1b 0000", "control"},
 		{"too many credits", "04 00000000 11" + strings.Repeat(creditHex, 17), "list too long"},
-		{"toolchains past total", "03 00000000 0200 0200 01" + sixteenHex, "past their total"},
+		{"toolchains past total", "03 00000000 0200 0200 00 01" + sixteenHex, "past their total"},
 		{"window that wraps", "04 00000000 01 0000000000000000 01000000 ffffffffffffffff 0100000000000000", "wraps"},
 		{"ack of an ack", "0c 0c 00000000" + loadHex, "acknowledges"},
 		{"bool of 2", "0c 0b 00000000 0000 0000 0000 0000 02 00000000 0000000000000000", "neither"},
@@ -134,7 +135,7 @@ func TestParseRefuses(t *testing.T) {
 
 func TestGreeting(t *testing.T) {
 	g := Greeting{Version: Version, Boot: sixteen}
-	want := unhex(t, "52444343 0600"+sixteenHex)
+	want := unhex(t, "52444343 0700"+sixteenHex)
 	if got := g.Append(nil); !bytes.Equal(got, want) || len(got) != GreetingLen {
 		t.Errorf("Append = %x, want %x", got, want)
 	}
@@ -154,21 +155,21 @@ func TestGreeting(t *testing.T) {
 	if _, err := ParseGreeting(append(want, 0)); err == nil {
 		t.Error("a longer greeting of this version is taken")
 	}
-	for _, s := range []string{"", "GET / HTTP/1.1", "RDCC", "RDCC\x01", "RDCC\x06\x00short"} {
+	for _, s := range []string{"", "GET / HTTP/1.1", "RDCC", "RDCC\x01", "RDCC\x07\x00short"} {
 		if _, err := ParseGreeting([]byte(s)); !errors.Is(err, ErrMalformed) {
 			t.Errorf("ParseGreeting(%q): error is %v", s, err)
 		}
 	}
 	// A later version may have another form; its number is all that counts.
-	if got, err := ParseGreeting([]byte("RDCC\x07\x00anything")); err != nil || got.Version != 7 {
-		t.Errorf("greeting of version 7 = %+v, %v", got, err)
+	if got, err := ParseGreeting([]byte("RDCC\x08\x00anything")); err != nil || got.Version != 8 {
+		t.Errorf("greeting of version 8 = %+v, %v", got, err)
 	}
 }
 
 func TestRejection(t *testing.T) {
 	j := Rejection{Cause: CauseDenied, Detail: "10.0.0.1 is in no --allow network"}
 	b := j.Append(nil)
-	if want := "RDCC\x06\x00\x06\x21" + j.Detail; string(b) != want {
+	if want := "RDCC\x07\x00\x06\x21" + j.Detail; string(b) != want {
 		t.Errorf("Append = %q, want %q", b, want)
 	}
 	if got, err := ParseRejection(b); err != nil || got != j {

@@ -25,7 +25,7 @@ import (
 
 // Limits of the protocol.
 const (
-	Version    = 6
+	Version    = 7
 	MaxMessage = 1024    // bytes; every posted receive is this long
 	Spare      = 16      // receives posted beyond the answers that are due
 	MaxOutputs = 16      // files a job may bring back
@@ -121,20 +121,26 @@ type Welcome struct {
 	MaxSource  uint64 // of those together that the daemon will fetch; 0 = it fetches nothing
 	MaxResult  uint64 // bytes that the daemon will write back at most
 	Toolchains uint16 // that follow in Toolchains messages
-	Board      Window // the load board, BoardLen bytes; or none
-	Tree       bool   // the host can show private trees: it takes bodies with Files
-	Zstd       bool   // it unpacks zstd: Job.Packed may be set
-	Sandbox    uint16 // measures that confine its compiles (sandbox.Set)
-	Clock      uint64 // its wall clock, milliseconds since 1970
-	Program    string // what it calls its version, at most MaxName bytes
-	Load       Load
+	// Identifying: the daemon is still finding out which compilers it has. Toolchains
+	// messages follow as it knows them; one without More says that it is done.
+	Identifying bool
+	Board       Window // the load board, BoardLen bytes; or none
+	Tree        bool   // the host can show private trees: it takes bodies with Files
+	Zstd        bool   // it unpacks zstd: Job.Packed may be set
+	Sandbox     uint16 // measures that confine its compiles (sandbox.Set)
+	Clock       uint64 // its wall clock, milliseconds since 1970
+	Program     string // what it calls its version, at most MaxName bytes
+	Load        Load
 }
 
-// Toolchains lists what the host can run. First is the index of IDs[0].
+// Toolchains lists what the host can run. First is the index of IDs[0]: a list that
+// begins at 0 again replaces the one before. More says that a longer list may follow
+// soon, as the host is still finding out which compilers it has.
 type Toolchains struct {
 	Seq   uint32
 	First uint16
 	Total uint16
+	More  bool
 	IDs   []ToolchainID
 }
 

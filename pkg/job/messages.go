@@ -39,7 +39,7 @@ func (m *Welcome) appendTo(b []byte) []byte {
 	b = le.AppendUint64(b, m.MaxBody)
 	b = le.AppendUint64(b, m.MaxSource)
 	b = le.AppendUint64(b, m.MaxResult)
-	b = le.AppendUint16(b, m.Toolchains)
+	b = appendBool(le.AppendUint16(b, m.Toolchains), m.Identifying)
 	b = m.Board.appendTo(b)
 	b = appendBool(appendBool(b, m.Tree), m.Zstd)
 	b = le.AppendUint16(b, m.Sandbox)
@@ -55,6 +55,7 @@ func (m *Welcome) parse(r *reader) {
 	m.MaxSource = r.u64()
 	m.MaxResult = r.u64()
 	m.Toolchains = r.u16()
+	m.Identifying = r.bool()
 	m.Board.parse(r)
 	m.Tree = r.bool()
 	m.Zstd = r.bool()
@@ -67,7 +68,7 @@ func (m *Welcome) parse(r *reader) {
 func (m *Toolchains) appendTo(b []byte) []byte {
 	b = le.AppendUint32(b, m.Seq)
 	b = le.AppendUint16(b, m.First)
-	b = le.AppendUint16(b, m.Total)
+	b = appendBool(le.AppendUint16(b, m.Total), m.More)
 	b = appendCount(b, len(m.IDs), MaxIDs)
 	for i := range m.IDs {
 		b = append(b, m.IDs[i][:]...)
@@ -79,6 +80,7 @@ func (m *Toolchains) parse(r *reader) {
 	m.Seq = r.u32()
 	m.First = r.u16()
 	m.Total = r.u16()
+	m.More = r.bool()
 	n := r.count(MaxIDs)
 	if int(m.First)+n > int(m.Total) {
 		r.fail("toolchains past their total")

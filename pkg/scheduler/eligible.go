@@ -126,6 +126,8 @@ func (s *Scheduler) Trees(now time.Time, list []Host, toolchain [16]byte) (tree 
 				return true, time.Time{}
 			}
 			known = true
+		case h.state == Up && h.identifying && !h.capacity.Tree:
+			known = true // it may have the compiler, and takes only the other form
 		case h.why != "":
 		case h.state == Unknown || h.state == Connecting:
 			if end := h.firstDue.Add(s.c.Grace); now.Before(end) {

@@ -217,6 +217,20 @@ func TestTrees(t *testing.T) {
 	want("it is being connected again", t0, false, never)
 }
 
+// TestTreesOfIdentifyingHosts: what shows no trees takes the other form only, whichever
+// compilers it turns out to have.
+func TestTreesOfIdentifyingHosts(t *testing.T) {
+	for _, tree := range []bool{false, true} {
+		s := fixed(0)
+		s.Ensure(t0, hosts("a"))
+		s.Up(t0, "a", Capacity{Jobs: 1, Tree: tree})
+		s.Identifying("a", true)
+		if got, until := s.Trees(t0, hosts("a"), tool); got != tree || !until.IsZero() {
+			t.Errorf("trees shown: %v; a job is made for trees: %v, until %v", tree, got, until)
+		}
+	}
+}
+
 func TestFirstConnectionIsWorthAMoment(t *testing.T) {
 	s := fixed(0)
 	list := hosts("a")

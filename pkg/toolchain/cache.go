@@ -1,6 +1,7 @@
 package toolchain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,8 +33,19 @@ type Cache struct {
 	// that only this user may write to; empty for none. Set before the first use.
 	File string
 
+	// Answer bounds how long a compiler may take for one question; 0 = 20 s. Set before
+	// the first use.
+	Answer time.Duration
+
+	begin  sync.Once
+	ctx    context.Context // of all runs of compilers; set by begun
+	cancel context.CancelFunc
+	asking sync.RWMutex // held, to read, while a compiler is asked
+
 	loading sync.Once
 	saving  sync.Mutex // held while the file is written; before mu
+	saved   time.Time  // when that was last; guarded by saving
+	unsaved bool       // something is newer; guarded by saving
 
 	sums   sums
 	flight singleflight.Group
@@ -99,19 +111,16 @@ func (c *Cache) IdentifyIn(ctx context.Context, path string, env Env) (Toolchain
 	if !filepath.IsAbs(path) {
 		return Toolchain{}, fmt.Errorf("identify compiler: %s is not an absolute path", path)
 	}
-	c.loading.Do(c.load)
-	env = c.reduced(env)
-	key := c.Home + "\x00" + path + "\x00" + env.Path + "\x00" + env.Libraries
-	c.mu.Lock()
-	e := c.entries[key]
-	c.mu.Unlock()
-	if e != nil && e.fresh(c.Trust) {
+	key, env, e := c.look(path, env)
+	if e != nil {
 		return e.tc, e.err
 	}
 	ch := c.flight.DoChan(key, func() (any, error) {
 		// Not the caller's context: others may be waiting too. Each run of a
 		// program has a limit of its own.
-		f, err := identify(context.Background(), &c.sums, c.Home, path, env)
+		c.asking.RLock()
+		defer c.asking.RUnlock()
+		f, err := identify(c.begun(), c.answer(), &c.sums, c.Home, path, env)
 		e := &entry{tc: f.tc, err: err}
 		if err != nil {
 			e.tc = Toolchain{}
@@ -138,7 +147,7 @@ func (c *Cache) IdentifyIn(ctx context.Context, path string, env Env) (Toolchain
 		}
 		c.entries[key] = e
 		c.mu.Unlock()
-		c.save()
+		c.saveSoon()
 		return e, nil
 	})
 	select {
@@ -148,6 +157,49 @@ func (c *Cache) IdentifyIn(ctx context.Context, path string, env Env) (Toolchain
 	case <-ctx.Done():
 		return Toolchain{}, context.Cause(ctx)
 	}
+}
+
+// Known is Identify, for what is known from an earlier look at files that have not changed:
+// nothing is run. ok reports whether that is so.
+func (c *Cache) Known(path string) (tc Toolchain, err error, ok bool) {
+	_, _, e := c.look(path, Env{})
+	if e == nil {
+		return Toolchain{}, nil, false
+	}
+	return e.tc, e.err, true
+}
+
+// look returns what is known of a compiler, or nil, with the key of that and what of env
+// counts.
+func (c *Cache) look(path string, env Env) (key string, reduced Env, known *entry) {
+	c.loading.Do(c.load)
+	env = c.reduced(env)
+	key = c.Home + "\x00" + path + "\x00" + env.Path + "\x00" + env.Libraries
+	c.mu.Lock()
+	e := c.entries[key]
+	c.mu.Unlock()
+	if e == nil || !e.fresh(c.Trust) {
+		return key, env, nil
+	}
+	return key, env, e
+}
+
+// begun returns the context of everything that the cache runs.
+func (c *Cache) begun() context.Context {
+	c.begin.Do(func() { c.ctx, c.cancel = context.WithCancel(context.Background()) })
+	return c.ctx
+}
+
+func (c *Cache) answer() time.Duration { return cmp.Or(c.Answer, probeTime) }
+
+// Close kills the compilers that are being asked, and waits for their end. After it none
+// is asked.
+func (c *Cache) Close() {
+	c.begun()
+	c.cancel()
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	c.Flush()
 }
 
 func (e *entry) fresh(trust time.Duration) bool {

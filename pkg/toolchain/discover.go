@@ -1,60 +1,135 @@
 package toolchain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
-// Discover identifies the compilers in directories, by path. Of several
-// names of one toolchain the first is kept: gcc rather than gcc-12 for the same
-// file. A directory that is not there is skipped; a compiler that cannot be
-// identified is given to skipped, if that is not nil.
-func (c *Cache) Discover(ctx context.Context, dirs []string, skipped func(path string, err error)) ([]Toolchain, error) {
-	paths, err := candidates(dirs)
-	if err != nil {
-		return nil, err
+// Discovery is what Discover has found so far.
+type Discovery struct {
+	List    []Toolchain      // identified, by path, each toolchain once
+	Skipped map[string]error // compilers that cannot be identified, by path; not to be changed
+	Left    int              // compilers that are still to be identified
+}
+
+const (
+	// overdue is how long a compiler may take to be identified before the next one is
+	// asked beside it: it hangs, or waits for something slow.
+	overdue = 500 * time.Millisecond
+	// maxAsked is how many are asked at a time at the most, those that hang included.
+	maxAsked = 64
+)
+
+// Discover identifies the compilers in directories. Of several names of one toolchain
+// the first by path is kept: gcc rather than gcc-12 for the same file. A directory that
+// is not there is skipped; one that cannot be read is among those Skipped. The error is
+// that of ctx.
+//
+// progress, if it is not nil, is told what is known from the files alone, before any
+// compiler is asked, and then after each one that was. It is called by one goroutine at
+// a time. The last Discovery, with nothing left, is the result.
+func (c *Cache) Discover(ctx context.Context, dirs []string, progress func(Discovery)) (Discovery, error) {
+	paths, unread := candidates(dirs)
+	type answer struct {
+		i   int
+		tc  Toolchain
+		err error
 	}
-	found := make([]Toolchain, len(paths))
-	errs := make([]error, len(paths))
-	var g errgroup.Group
-	g.SetLimit(runtime.GOMAXPROCS(0))
+	known := make([]*answer, len(paths))
+	var ask []int
 	for i, path := range paths {
-		g.Go(func() error {
-			found[i], errs[i] = c.Identify(ctx, path)
-			return nil
-		})
-	}
-	_ = g.Wait() // they keep their errors
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	var list []Toolchain
-	for i := range found {
-		switch {
-		case errs[i] != nil && skipped != nil:
-			skipped(paths[i], errs[i])
-		case errs[i] == nil && !slices.ContainsFunc(list, func(t Toolchain) bool { return t.ID == found[i].ID }):
-			list = append(list, found[i])
+		if tc, err, ok := c.Known(path); ok {
+			known[i] = &answer{i, tc, err}
+		} else {
+			ask = append(ask, i)
 		}
 	}
-	return list, nil
+	left := len(ask)
+	sum := func() Discovery {
+		d := Discovery{Left: left, Skipped: maps.Clone(unread)}
+		ids := make(map[job.ToolchainID]bool)
+		for i, a := range known {
+			switch {
+			case a == nil:
+			case a.err != nil:
+				d.Skipped[paths[i]] = a.err
+			case !ids[a.tc.ID]:
+				ids[a.tc.ID] = true
+				d.List = append(d.List, a.tc)
+			}
+		}
+		return d
+	}
+	if progress != nil {
+		progress(sum())
+	}
+	// The plainest names first: they are what most commands use.
+	slices.SortStableFunc(ask, func(a, b int) int {
+		return cmp.Compare(len(filepath.Base(paths[a])), len(filepath.Base(paths[b])))
+	})
+	answers := make(chan answer, len(ask))
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	asking.Go(func() {
+		turns, room := make(chan struct{}, runtime.GOMAXPROCS(0)), make(chan struct{}, maxAsked)
+		for _, i := range ask {
+			for _, c := range []chan struct{}{room, turns} {
+				select {
+				case c <- struct{}{}:
+				case <-ctx.Done():
+					return
+				}
+			}
+			asking.Go(func() {
+				var once sync.Once
+				next := func() { once.Do(func() { <-turns }) }
+				late := time.AfterFunc(overdue, next)
+				tc, err := c.Identify(ctx, paths[i])
+				late.Stop()
+				next()
+				<-room
+				answers <- answer{i, tc, err}
+			})
+		}
+	})
+	for left > 0 {
+		select {
+		case a := <-answers:
+			known[a.i] = &a
+			left--
+			if ctx.Err() != nil {
+				return Discovery{}, context.Cause(ctx)
+			}
+			if progress != nil {
+				progress(sum())
+			}
+		case <-ctx.Done():
+			return Discovery{}, context.Cause(ctx)
+		}
+	}
+	return sum(), nil
 }
 
 // candidates lists what may be compilers in directories, one name for each that
-// could be a toolchain of its own.
-func candidates(dirs []string) ([]string, error) {
+// could be a toolchain of its own, and the directories that cannot be read.
+func candidates(dirs []string) ([]string, map[string]error) {
 	type key struct{ dir, real, name string }
 	seen := make(map[key]bool)
 	var paths []string
+	unread := make(map[string]error)
 	add := func(path string) {
 		if !compilerName(filepath.Base(path)) || !executable(path) {
 			return
@@ -75,7 +150,8 @@ func candidates(dirs []string) ([]string, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("look for compilers: %w", err)
+			unread[dir] = fmt.Errorf("look for compilers: %w", err)
+			continue
 		}
 		for _, d := range names {
 			path := filepath.Join(dir, d.Name())
@@ -87,7 +163,7 @@ func candidates(dirs []string) ([]string, error) {
 			}
 		}
 	}
-	return paths, nil
+	return paths, unread
 }
 
 // linked is what a link names in another directory, or empty. Debian's

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -63,6 +64,7 @@ const probeTime = 20 * time.Second
 // finding is one identification under way.
 type finding struct {
 	ctx   context.Context
+	limit time.Duration // of one run of a program
 	sums  *sums
 	env   []string
 	path  []string // directories of PATH
@@ -75,9 +77,9 @@ type finding struct {
 }
 
 // identify does the work of Identify, without a cache of results.
-func identify(ctx context.Context, s *sums, home, path string, env Env) (*finding, error) {
+func identify(ctx context.Context, limit time.Duration, s *sums, home, path string, env Env) (*finding, error) {
 	f := &finding{
-		ctx: ctx, sums: s,
+		ctx: ctx, limit: limit, sums: s,
 		env:    []string{"PATH=" + env.Path, "LC_ALL=C"},
 		path:   filepath.SplitList(env.Path),
 		stamps: map[string]stamp{path: stampOf(path)},
@@ -406,7 +408,7 @@ const printMax = 64 << 10
 // into a pipe: the end of a pipe comes late where something that the driver left
 // behind holds it, or where the whole machine was paused.
 func (f *finding) run(path string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(f.ctx, probeTime)
+	ctx, cancel := context.WithTimeoutCause(f.ctx, f.limit, fmt.Errorf("no answer for %v", f.limit))
 	defer cancel()
 	fd, err := unix.MemfdCreate("driver", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -418,6 +420,9 @@ func (f *finding) run(path string, args ...string) (string, error) {
 	cmd.Env = f.env
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = out, out
+	// In a group of its own, which goes with it: a script would leave what it has started.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	err = cmd.Run()
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)

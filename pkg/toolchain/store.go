@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,14 +55,35 @@ func (c *Cache) load() {
 	c.sums.restore(s.Sums)
 }
 
-// save writes the file anew. Without it the next program asks again, so errors do
+// saveEvery is how often the file is written while one compiler after the other is
+// identified, at the most. Flush writes the rest.
+const saveEvery = time.Second
+
+// saveSoon writes the file, unless that was done a moment ago.
+func (c *Cache) saveSoon() {
+	c.saving.Lock()
+	defer c.saving.Unlock()
+	if c.unsaved = true; time.Since(c.saved) >= saveEvery {
+		c.saveLocked()
+	}
+}
+
+// Flush writes to the file what is not there yet.
+func (c *Cache) Flush() {
+	c.saving.Lock()
+	defer c.saving.Unlock()
+	if c.unsaved {
+		c.saveLocked()
+	}
+}
+
+// saveLocked writes the file anew. Without it the next program asks again, so errors do
 // not matter.
-func (c *Cache) save() {
+func (c *Cache) saveLocked() {
+	c.unsaved, c.saved = false, time.Now()
 	if c.File == "" {
 		return
 	}
-	c.saving.Lock()
-	defer c.saving.Unlock()
 	s := stored{Program: stampOf("/proc/self/exe"), Sums: c.sums.list()}
 	c.mu.Lock()
 	for key, e := range c.entries {

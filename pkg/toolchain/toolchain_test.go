@@ -1,16 +1,21 @@
 package toolchain
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // fakeGCC writes a driver that tells about itself as gcc does; its cc1 and as are
@@ -98,12 +103,12 @@ func TestRealClangActsByName(t *testing.T) {
 	}
 	// Some clangs look for gcc's headers from where they were called. A link
 	// elsewhere is as good as the name at the end of the links.
-	list, err := c.Discover(t.Context(), []string{filepath.Dir(clangxx)}, nil)
+	d, err := c.Discover(t.Context(), []string{filepath.Dir(clangxx)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := identifyOK(t, &c, link)
-	if !slices.ContainsFunc(list, func(tc Toolchain) bool { return tc.ID == l.ID }) {
+	if !slices.ContainsFunc(d.List, func(tc Toolchain) bool { return tc.ID == l.ID }) {
 		t.Error("clang++ by the name c++ is not among the offered")
 	}
 }
@@ -113,7 +118,7 @@ func TestRealClangActsByName(t *testing.T) {
 func TestRealGCCParts(t *testing.T) {
 	gcc := look(t, "gcc")
 	var s sums
-	f, err := identify(context.Background(), &s, "", gcc, Env{}.reduced())
+	f, err := identify(context.Background(), time.Minute, &s, "", gcc, Env{}.reduced())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,18 +333,121 @@ func TestDiscover(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, "clang"), "#!/bin/sh\nexit 3\n")
 	var c Cache
-	var skipped []string
-	list, err := c.Discover(context.Background(), []string{"/does/not/exist", dir}, func(path string, err error) {
-		skipped = append(skipped, filepath.Base(path))
+	var left []int
+	d, err := c.Discover(context.Background(), []string{"/does/not/exist", dir, filepath.Join(dir, "gcc")}, func(d Discovery) {
+		left = append(left, d.Left)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list) != 1 || list[0].Exec != filepath.Join(dir, "gcc") {
-		t.Errorf("found %+v", list)
+	if len(d.List) != 1 || d.List[0].Exec != filepath.Join(dir, "gcc") {
+		t.Errorf("found %+v", d.List)
 	}
-	if len(skipped) != 1 || skipped[0] != "clang" {
-		t.Errorf("skipped %v", skipped)
+	if len(d.Skipped) != 2 || !errors.Is(d.Skipped[filepath.Join(dir, "gcc")], unix.ENOTDIR) || d.Skipped[filepath.Join(dir, "clang")] == nil {
+		t.Errorf("skipped %v, want clang and a directory that is a file", d.Skipped)
+	}
+	if !slices.Equal(left, []int{2, 1, 0}) {
+		t.Errorf("left at a time: %v, want 2, 1, 0", left)
+	}
+	// Now the one is known from its files, and what ended with an error is asked again.
+	var first *Discovery
+	if _, err = c.Discover(context.Background(), []string{dir}, func(d Discovery) {
+		if first == nil {
+			first = &d
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(first.List) != 1 || !first.List[0].Equal(d.List[0]) || first.Left != 1 {
+		t.Errorf("the second look began with %+v", first)
+	}
+}
+
+// TestDiscoverBesideOnesThatHang: compilers that do not answer are told of, leave nothing
+// behind, and hold up no others, whose names come after theirs.
+func TestDiscoverBesideOnesThatHang(t *testing.T) {
+	dir := t.TempDir()
+	fakeGCC(t, dir, "x86_64-linux-gnu-gcc")
+	pids := filepath.Join(dir, "pids")
+	const hang = 4
+	for i := range hang {
+		write(t, filepath.Join(dir, fmt.Sprintf("gcc-%d", i)), "#!/bin/sh\nsleep 1000 & echo $! >> "+pids+"\nwait\n")
+	}
+	c := Cache{Answer: 5 * time.Second}
+	found := -1 // how many were left when the compiler was
+	d, err := c.Discover(t.Context(), []string{dir}, func(d Discovery) {
+		if found < 0 && len(d.List) > 0 {
+			found = d.Left
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.List) != 1 || len(d.Skipped) != hang {
+		t.Errorf("found %+v, skipped %v", d.List, d.Skipped)
+	}
+	for path, err := range d.Skipped {
+		if want := "identify compiler: " + path + " -v: no answer for 5s"; err.Error() != want {
+			t.Errorf("error %q, want %q", err, want)
+		}
+	}
+	if found != hang {
+		t.Errorf("the compiler that answers was found when %d were left, want all %d that hang", found, hang)
+	}
+	list, err := os.ReadFile(pids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range strings.Fields(string(list)) {
+		pid, err := strconv.Atoi(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for start := time.Now(); running(pid); time.Sleep(10 * time.Millisecond) {
+			if time.Since(start) > 20*time.Second {
+				t.Fatalf("process %d of a compiler that hung lives on", pid)
+			}
+		}
+	}
+}
+
+// running reports whether a process exists and is no zombie.
+func running(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := bytes.Cut(b, []byte(") "))
+	return err == nil && len(rest) > 0 && rest[0] != 'Z'
+}
+
+// TestCloseEndsWhatIsAsked: no compiler that was asked outlives the cache.
+func TestCloseEndsWhatIsAsked(t *testing.T) {
+	dir := t.TempDir()
+	mark := filepath.Join(dir, "pid")
+	write(t, filepath.Join(dir, "gcc"), "#!/bin/sh\necho $$ > "+mark+".new; mv "+mark+".new "+mark+"; sleep 1000\n")
+	var c Cache
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error)
+	go func() {
+		_, err := c.Discover(ctx, []string{dir}, nil)
+		done <- err
+	}()
+	var b []byte
+	for start := time.Now(); len(b) == 0; time.Sleep(time.Millisecond) {
+		if b, _ = os.ReadFile(mark); time.Since(start) > time.Minute {
+			t.Fatal("the compiler is not asked")
+		}
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("the look was ended with %v", err)
+	}
+	c.Close()
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || running(pid) {
+		t.Errorf("process %d lives on, %v", pid, err)
+	}
+	if _, err := c.Identify(t.Context(), filepath.Join(dir, "gcc")); !errors.Is(err, context.Canceled) {
+		t.Errorf("after Close: %v", err)
 	}
 }
 

@@ -64,17 +64,30 @@ func (v *verdict) String() string {
 	return strings.Join(what, "; ")
 }
 
+// proofTime is how long compiles may go on in trees that have not proven themselves since
+// compilers changed, where the mode is not strict: a canary waits for a runner that has
+// nothing else to do. What it finds would not stop them anyhow.
+const proofTime = 10 * time.Second
+
 // prepare makes the stand ready for commands: where compiles are confined it has
-// been proven since it shows what it shows now.
+// been proven since it shows what it shows now, in time (proofTime) or, if the mode is strict,
+// in any case.
 func (r *runner) prepare(ctx context.Context) error {
 	spec := r.s.shown.Load()
 	if err := r.stand.open(ctx, spec); err != nil {
 		return err
 	}
-	if !r.s.confined || r.proven == spec {
+	if !r.s.confined {
 		return nil
 	}
-	if len(spec.Files) == 0 { // no toolchain, no job
+	r.s.mu.Lock()
+	proven := r.s.cage.proven[r.i] == spec
+	late := r.s.o.Sandbox == SandboxStrict || time.Since(r.s.cage.shownAt) > proofTime
+	r.s.mu.Unlock()
+	switch {
+	case proven:
+		return nil
+	case len(spec.Files) == 0, !late: // no toolchain, no job
 		return r.s.holds(r, r.stand.tree.Measures())
 	}
 	return r.prove(ctx, spec)
@@ -94,8 +107,12 @@ func (r *runner) prove(ctx context.Context, spec *tree.Spec) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	r.proven, r.round = spec, round
-	return r.s.judged(r, v, time.Since(began))
+	r.s.mu.Lock()
+	r.s.cage.proven[r.i], r.round = spec, round
+	r.s.mu.Unlock()
+	err := r.s.judged(r, v, time.Since(began))
+	r.s.tellSandbox()
+	return err
 }
 
 // canary compiles something honest in the stand, then has a program there that tries every way out.
@@ -379,6 +396,12 @@ func (s *Server) canaryForLocked(r *runner) bool {
 	switch {
 	case !s.confined || len(*s.listed.Load()) == 0:
 		return false
+	case s.cage.proven[r.i] != s.shown.Load():
+		// Not while that would be in vain, nor all at a time: a job may come.
+		if s.identifying && s.o.Sandbox != SandboxStrict || s.cage.proving >= max(1, s.o.Jobs/2) {
+			return false
+		}
+		return true
 	case c.breach != "" && r.round != c.round:
 		return true
 	case c.wanted:
@@ -388,8 +411,15 @@ func (s *Server) canaryForLocked(r *runner) bool {
 	return false
 }
 
-// proveNow is a canary on a runner that has nothing else to do.
+// proveNow is a canary on a runner that has nothing else to do. It is counted in
+// confinement.proving, by take.
 func (r *runner) proveNow() {
+	defer func() {
+		r.s.mu.Lock()
+		defer r.s.mu.Unlock()
+		r.s.cage.proving--
+		r.s.wake.Broadcast() // the next one
+	}()
 	defer r.s.rescue(r.s.o.Log, func() {
 		if err := r.stand.close(); err != nil {
 			r.s.o.Log.Error("end private tree", "err", err)

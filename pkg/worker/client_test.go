@@ -30,6 +30,7 @@ type testClient struct {
 	cond     *sync.Cond
 	ended    bool
 	welcome  *job.Welcome
+	listed   bool // the whole list is there
 	ids      []job.ToolchainID
 	credits  []job.Credit
 	results  map[uint64]*testResult
@@ -112,7 +113,7 @@ func dialOn(t testing.TB, config iwarp.Config, addr string, hello *job.Hello, p 
 	if hello != nil {
 		c.send(hello)
 		c.wait("a welcome, toolchains and credits", func() bool {
-			return c.welcome != nil && len(c.ids) == int(c.welcome.Toolchains) && len(c.credits) > 0
+			return c.welcome != nil && c.listed && len(c.credits) > 0
 		})
 	}
 	return c
@@ -185,6 +186,7 @@ func (c *testClient) message(w iwarp.WC) {
 		c.send(&job.Ack{Of: job.KindCompilers, Seq: m.Seq})
 	case *job.Toolchains:
 		c.ids = append(c.ids[:m.First], m.IDs...)
+		c.listed = len(c.ids) == int(m.Total) && !m.More
 		c.send(&job.Ack{Of: job.KindToolchains, Seq: m.Seq})
 	case *job.Grant:
 		c.credits = append(c.credits, m.Credits...)

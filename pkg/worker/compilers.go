@@ -4,59 +4,175 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
-// Rescan looks for compilers anew. If there are others than before, the clients
-// are told. It happens by itself every rescanTime, and soon after a job found its
-// compiler changed.
-func (s *Server) Rescan(ctx context.Context) error {
+// answerTime bounds how long a compiler may take for one question about itself. One that
+// takes longer is asked again: after retryTime, then with every scan.
+const answerTime = 5 * time.Second
+
+// announceTime is between two lists that clients get while compilers are being
+// identified: each costs a runner a new tree.
+const announceTime = 200 * time.Millisecond
+
+// Rescan looks for compilers anew, and returns when all have been asked. If there are
+// others than before, the clients are told: of new ones as they become known. It happens
+// by itself at the start, every rescanTime, and soon after a job found its compiler changed.
+func (s *Server) Rescan(ctx context.Context) error { return s.find(ctx, func() {}) }
+
+// find does Rescan. known is called once those are offered that are known from before, for
+// which nothing has to be run.
+func (s *Server) find(ctx context.Context, known func()) error {
 	s.scan.Lock()
 	defer s.scan.Unlock()
-	skipped := make(map[string]string)
-	news := false
-	list, err := s.tools.Discover(ctx, s.settings.Load().Dirs, func(path string, err error) {
-		skipped[path] = err.Error()
-		if s.skipped[path] != err.Error() {
-			news = true
-			s.o.Log.Warn("compiler not offered", "path", path, "err", err)
+	var announced time.Time
+	var once sync.Once
+	d, err := s.tools.Discover(ctx, s.settings.Load().Dirs, func(d toolchain.Discovery) {
+		s.skip(d.Skipped)
+		if d.Left == 0 {
+			return // what follows says so
 		}
+		if time.Since(announced) >= announceTime {
+			announced = time.Now()
+			s.offer(d.List, true)
+		}
+		once.Do(known)
 	})
 	if err != nil {
 		return err
 	}
-	s.skipped = skipped
-	// Clients hold at most a 16-bit number of them.
-	list = list[:min(len(list), 1<<16-1)]
-	s.mu.Lock()
-	if again := time.Now().Add(retryTime); news && s.nextScan.After(again) {
-		s.nextScan = again
+	s.tools.Flush()
+	for path := range s.skipped {
+		if d.Skipped[path] == nil {
+			delete(s.skipped, path) // mended, or gone
+		}
 	}
-	list = slices.DeleteFunc(list, func(t toolchain.Toolchain) bool { return time.Now().Before(s.benched[t.ID]) })
-	before := s.listed.Swap(&list)
-	s.mu.Unlock()
-	if before != nil && slices.EqualFunc(*before, list, toolchain.Toolchain.Equal) {
-		return nil
+	s.offer(d.List, false)
+	once.Do(known)
+	if len(d.List) == 0 && !s.lacking {
+		s.o.Log.Warn("no compiler found: every job is refused; install one, or name the directories with compilers in toolchains.dirs", "dirs", s.settings.Load().Dirs)
 	}
-	s.show(list)
-	for i := range list {
-		t := &list[i]
-		s.o.Log.Info("toolchain", "id", fmt.Sprintf("%x", t.ID), "path", t.Exec, "family", t.Family, "version", t.Version, "target", t.Target)
+	s.lacking = len(d.List) == 0
+	return nil
+}
+
+// skip logs the compilers that cannot be offered, each once for a reason. The caller holds
+// scan.
+func (s *Server) skip(list map[string]error) {
+	news := false
+	for path, err := range list {
+		if s.skipped[path] == err.Error() {
+			continue
+		}
+		if s.skipped == nil {
+			s.skipped = make(map[string]string)
+		}
+		s.skipped[path], news = err.Error(), true
+		s.o.Log.Warn("compiler not offered", "path", path, "err", err)
 	}
-	if len(list) == 0 {
-		s.o.Log.Warn("no compiler found: every job will be refused", "dirs", s.settings.Load().Dirs)
+	if !news {
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.looked = make(map[job.ToolchainID]time.Time)
+	if again := time.Now().Add(retryTime); s.nextScan.After(again) {
+		s.nextScan = again
+	}
+}
+
+// offer makes found the toolchains that clients are told of. more: not all have been asked
+// yet; then those of the list before stay. The caller holds scan.
+func (s *Server) offer(found []toolchain.Toolchain, more bool) {
+	s.mu.Lock()
+	before, now := *s.listed.Load(), time.Now()
+	benched := func(t toolchain.Toolchain) bool { return now.Before(s.benched[t.ID]) }
+	list := slices.DeleteFunc(slices.Clone(found), benched)
+	s.mu.Unlock()
+	if more {
+		for i := range before {
+			if !slices.ContainsFunc(list, func(t toolchain.Toolchain) bool { return t.ID == before[i].ID }) {
+				list = append(list, before[i])
+			}
+		}
+	}
+	list = list[:min(len(list), 1<<16-1)] // clients hold at most a 16-bit number of them
+	changed := !slices.EqualFunc(before, list, toolchain.Toolchain.Equal)
+	if changed {
+		s.show(list) // before a job can name one
+	}
+	s.mu.Lock()
+	list = slices.DeleteFunc(list, benched) // meanwhile
+	s.listed.Store(&list)
+	ended := !more && s.identifying
+	s.identifying = s.identifying && more
+	if changed {
+		s.looked = make(map[job.ToolchainID]time.Time)
+		s.cage.shownAt = now
+	}
+	if changed || ended {
+		for c := range s.conns {
+			c.listToolchainsLocked()
+		}
+		s.wake.Broadcast() // runners have something to prove
+	}
+	s.mu.Unlock()
+	for i := range list {
+		t := &list[i]
+		if !slices.ContainsFunc(before, t.Equal) {
+			s.o.Log.Info("toolchain", "id", fmt.Sprintf("%x", t.ID), "path", t.Exec, "family", t.Family, "version", t.Version, "target", t.Target)
+		}
+	}
+	if ended {
+		s.o.Log.Info("compilers are known", "toolchains", len(list), "after", time.Since(s.started).Round(time.Millisecond))
+		s.tellSandbox()
+	}
+}
+
+// knownTime is how long the start waits for the compilers that are known from before. Files
+// may be on a network that does not answer.
+const knownTime = 100 * time.Millisecond
+
+// firstFind looks for compilers beside everything else, and returns once those are offered
+// that are known from before, or after knownTime.
+func (s *Server) firstFind() {
+	known := make(chan struct{})
+	s.serving.Go(func() {
+		defer s.rescue(s.o.Log, nil)
+		var once sync.Once
+		ready := func() { once.Do(func() { close(known) }) }
+		defer ready()
+		defer s.identified()
+		if err := s.find(s.ctx, ready); err != nil && s.ctx.Err() == nil {
+			s.o.Log.Error("look for compilers", "err", err)
+		}
+	})
+	t := time.NewTimer(knownTime)
+	defer t.Stop()
+	select {
+	case <-known:
+	case <-t.C:
+	}
+}
+
+// identified ends identifying where that has failed: clients need not wait for more.
+func (s *Server) identified() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.identifying {
+		return
+	}
+	s.identifying = false
 	for c := range s.conns {
 		c.listToolchainsLocked()
 	}
-	return nil
 }
+
+// Look looks for compilers anew, beside everything else.
+func (s *Server) Look() { s.serving.Go(s.rescan) }
 
 // benchTime is how long a toolchain that cannot be started is not offered.
 const benchTime = 30 * time.Second
@@ -86,6 +202,13 @@ func (s *Server) rescanSoon() {
 
 // Toolchains are those that the server offers.
 func (s *Server) Toolchains() []toolchain.Toolchain { return *s.listed.Load() }
+
+// Identifying reports whether compilers are still being identified since the start.
+func (s *Server) Identifying() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.identifying
+}
 
 // names are what people call the compilers of a list, each family and version once.
 func names(list []toolchain.Toolchain) (out []string) {

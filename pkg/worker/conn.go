@@ -313,7 +313,7 @@ func (c *conn) hello(m *job.Hello) error {
 	}
 	err = c.sendLocked(&job.Welcome{
 		Boot: s.boot, Jobs: clip16(s.o.Jobs), MaxBody: uint64(s.slots.Size()), MaxSource: c.maxSource(), MaxResult: uint64(s.slots.Size()),
-		Toolchains: uint16(len(*s.listed.Load())), Board: c.board.window(), Tree: s.trees, Zstd: true, Sandbox: uint16(s.measuresLocked()),
+		Toolchains: uint16(len(*s.listed.Load())), Identifying: s.identifying, Board: c.board.window(), Tree: s.trees, Zstd: true, Sandbox: uint16(s.measuresLocked()),
 		Clock: uint64(time.Now().UnixMilli()), Program: job.Clip(s.o.Program, job.MaxName), Load: s.loadLocked(),
 	})
 	if err != nil {
@@ -350,7 +350,7 @@ func (c *conn) pumpLocked() {
 	}
 	if w := &c.unasked[job.KindToolchains]; !w.waiting && c.listNext >= 0 {
 		n := min(len(c.list)-c.listNext, job.MaxIDs)
-		m := &job.Toolchains{Seq: w.open(), First: uint16(c.listNext), Total: uint16(len(c.list)), IDs: c.list[c.listNext : c.listNext+n]}
+		m := &job.Toolchains{Seq: w.open(), First: uint16(c.listNext), Total: uint16(len(c.list)), More: c.s.identifying, IDs: c.list[c.listNext : c.listNext+n]}
 		if c.listNext += n; c.listNext == len(c.list) {
 			c.listNext = -1
 		}

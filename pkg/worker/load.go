@@ -269,7 +269,7 @@ func (s *Server) Ready() error {
 	case s.unfit != nil:
 		return s.unfit
 	}
-	if len(*s.listed.Load()) == 0 {
+	if len(*s.listed.Load()) == 0 && !s.identifying {
 		return errNoToolchain
 	}
 	return nil

@@ -11,7 +11,6 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/policy"
-	"github.com/rdistcc/rdistcc/pkg/tree"
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
@@ -33,7 +32,6 @@ type runner struct {
 	dir           string
 	src, out, tmp *workdir.Dir // nil where compiles are confined
 	stand         stand
-	proven        *tree.Spec     // what the stand showed when a canary was there last
 	round         int            // of confinement, when that was
 	pipes         *capture.Pipes // for words of confined commands
 	used          bool           // the stand, by the job of now

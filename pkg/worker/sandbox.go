@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -51,6 +52,11 @@ type confinement struct {
 	breach   string        // what was found reachable, or did not work; "": nothing
 	doubt    sandbox.Set   // measures that did not hold then
 	lost     *job.Refusal  // strict: why no work is taken
+	proven   []*tree.Spec  // by runner: what its tree showed when a canary was there last
+	shownAt  time.Time     // when the compilers changed last, which trees show
+	proving  int           // runners that prove themselves as they have nothing else to do
+	begun    bool          // there are runners: how they can be confined is known
+	told     bool          // tellSandbox has spoken
 	round    int           // of proofs that are due from all runners; runner.round of those that have passed it
 	passed   int           // runners that passed in this round, as long as there is a breach
 	again    time.Time     // when the next round begins
@@ -167,14 +173,28 @@ func remedies(held sandbox.Set) string {
 	return "lacks " + lacks + " (" + strings.Join(how, "; ") + ")"
 }
 
-// tellSandbox logs at the start how compiles are confined.
-func (s *Server) tellSandbox() {
-	if !s.confined {
-		return
+// settledLocked reports whether the start is over: compilers are identified, and every runner
+// has proven how compiles are confined, if there is a compiler to prove it by.
+func (s *Server) settledLocked() bool {
+	if s.identifying || !s.cage.begun {
+		return false
 	}
+	if !s.confined || len(*s.listed.Load()) == 0 {
+		return true
+	}
+	return !slices.ContainsFunc(s.cage.proven, func(p *tree.Spec) bool { return p == nil })
+}
+
+// tellSandbox logs at the end of the start, once, how compiles are confined.
+func (s *Server) tellSandbox() {
 	s.mu.Lock()
+	tell := s.settledLocked() && s.confined && !s.cage.told
+	s.cage.told = s.cage.told || tell
 	held, doubt := s.measuresLocked(), s.cage.doubt
 	s.mu.Unlock()
+	if !tell {
+		return
+	}
 	s.o.Log.Info("compiles are confined", "level", held.Level().String(), "measures", held.String())
 	for _, x := range missing {
 		switch {

@@ -52,9 +52,17 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// startServer runs a server whose compilers are those in bin: real ones through
-// links, or scripts. It is closed, and looked over for leaks, at the test's end.
+// startServer is beginServer, and waits for the end of the server's start.
 func startServer(t *testing.T, change func(*Options)) *testServer {
+	t.Helper()
+	ts := beginServer(t, change)
+	ts.settle()
+	return ts
+}
+
+// beginServer runs a server whose compilers are those in bin: real ones through
+// links, or scripts. It is closed, and looked over for leaks, at the test's end.
+func beginServer(t *testing.T, change func(*Options)) *testServer {
 	t.Helper()
 	checkLeaks(t)
 	dev, err := iwarp.Open(iwarp.Config{})
@@ -103,6 +111,16 @@ var knownCompilers = sync.OnceValue(func() []byte {
 	text, _ := os.ReadFile(c.File) // without it all is done as without
 	return text
 })
+
+// settle waits for the end of the server's start.
+func (ts *testServer) settle() {
+	ts.t.Helper()
+	until(ts.t, "the end of the start", func() bool {
+		ts.mu.Lock()
+		defer ts.mu.Unlock()
+		return ts.settledLocked()
+	})
+}
 
 // finish closes the server and wants nothing left of it.
 func (ts *testServer) finish() {

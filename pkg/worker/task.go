@@ -222,6 +222,7 @@ func (s *Server) take(r *runner) (t *task, canary bool) {
 		}
 		if s.queued == 0 {
 			if s.canaryForLocked(r) {
+				s.cage.proving++
 				return nil, true
 			}
 			s.starvedLocked()

@@ -19,12 +19,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/cgroup"
@@ -66,6 +63,7 @@ type Options struct {
 	Large      int64         // bytes that those may take together
 	WorkBase   string        // directory for the work area
 	Compilers  string        // file that remembers which compilers there are; empty: none
+	Answer     time.Duration // to one question to a compiler about itself; 0 = 5 s
 	Heartbeat  time.Duration
 	Silence    time.Duration // without a sign of life a client is lost
 	Grace      time.Duration // how long Drain waits for credits to come back, or be spent
@@ -132,41 +130,44 @@ type Server struct {
 	host     atomic.Pointer[hostLoad]
 	started  time.Time
 
-	scan    sync.Mutex        // held by Rescan; before mu
+	scan    sync.Mutex        // held by find; before mu
 	skipped map[string]string // guarded by scan: compilers not offered, and why
+	lacking bool              // the same: there is none, which was told
 
 	stop    context.CancelFunc // ends the accept loops and the ticker
 	ctx     context.Context
 	serving sync.WaitGroup // accept loops, connections, ticker
 	runners sync.WaitGroup
 
-	mu        sync.Mutex
-	conns     map[*conn]bool
-	unproven  int                           // of them, those whose client has not proven that it has the key
-	looked    map[job.ToolchainID]time.Time // when a toolchain's files were looked at
-	nextScan  time.Time
-	lastConn  uint64
-	offenders offenders
-	lastID    uint64         // of credits
-	tenants   []*tenant      // in order of arrival
-	clients   []*client      // of all tenants, in order of arrival
-	claims    []shares.Claim // of spreadLocked
-	queued    int            // in their queues
-	lowQueue  int            // the smallest of it since the last tick
-	worked    bool           // a job was begun since then
-	depth     int            // spare credits beside one for each core
-	vtime     float64        // tenant.pass of the one that was served last
-	wake      *sync.Cond     // runners wait for something that they can do, or closing
-	runs      map[*task]bool // under way
-	running   int
-	awaiting  bool                          // the cores are going to be woken
-	meanWall  time.Duration                 // of compiles, the last ones most
-	meanRSS   float64                       // bytes, the same
-	unfit     *job.Refusal                  // why the host takes no work now
-	rest      time.Time                     // until then, whatever else
-	memory    time.Time                     // when it was looked at
-	benched   map[job.ToolchainID]time.Time // toolchains that could not be started, until when they are not offered
-	draining  bool
+	mu       sync.Mutex
+	conns    map[*conn]bool
+	unproven int                           // of them, those whose client has not proven that it has the key
+	looked   map[job.ToolchainID]time.Time // when a toolchain's files were looked at
+	nextScan time.Time
+	// identifying: not all compilers have been asked since the start.
+	identifying bool
+	lastConn    uint64
+	offenders   offenders
+	lastID      uint64         // of credits
+	tenants     []*tenant      // in order of arrival
+	clients     []*client      // of all tenants, in order of arrival
+	claims      []shares.Claim // of spreadLocked
+	queued      int            // in their queues
+	lowQueue    int            // the smallest of it since the last tick
+	worked      bool           // a job was begun since then
+	depth       int            // spare credits beside one for each core
+	vtime       float64        // tenant.pass of the one that was served last
+	wake        *sync.Cond     // runners wait for something that they can do, or closing
+	runs        map[*task]bool // under way
+	running     int
+	awaiting    bool                          // the cores are going to be woken
+	meanWall    time.Duration                 // of compiles, the last ones most
+	meanRSS     float64                       // bytes, the same
+	unfit       *job.Refusal                  // why the host takes no work now
+	rest        time.Time                     // until then, whatever else
+	memory      time.Time                     // when it was looked at
+	benched     map[job.ToolchainID]time.Time // toolchains that could not be started, until when they are not offered
+	draining    bool
 	// impatient: it has drained for Options.Grace.
 	impatient bool
 	closing   bool
@@ -176,8 +177,11 @@ type Server struct {
 	idle      chan struct{} // made by Drain; closed when nothing runs, waits or is being sent
 }
 
-// New makes a server: it clears what dead daemons left, makes the work area,
-// starts the guard and the runners, and looks for compilers.
+// New makes a server: it clears what dead daemons left, makes the work area, and
+// starts the guard and the runners. Serve can follow at once: what takes longer goes on
+// beside it. These are compilers that are not known from before (Options.Compilers), which
+// clients are told of as they are identified; and the proofs of how compiles are confined, for which jobs
+// wait if the mode is SandboxStrict.
 func New(ctx context.Context, o Options) (*Server, error) {
 	if o.WorkBase == "" || o.Jobs <= 0 || o.Clients <= 0 || o.Slot <= 0 || o.Heartbeat <= 0 || o.Silence <= 0 || o.Grace <= 0 || o.JobTimeout <= 0 {
 		return nil, errors.New("worker: jobs, clients, slot, heartbeat, silence and job-timeout must be positive, and a work directory named")
@@ -187,7 +191,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	}
 	o.Proc = cmp.Or(o.Proc, "/proc")
 	o.Processes, o.File, o.Output = cmp.Or(o.Processes, defaultProcesses), cmp.Or(o.File, defaultFile), cmp.Or(o.Output, defaultOutput)
-	s := &Server{o: o, tools: toolchain.Cache{File: o.Compilers}, conns: make(map[*conn]bool), offenders: make(offenders), runs: make(map[*task]bool),
+	s := &Server{o: o, tools: toolchain.Cache{File: o.Compilers, Answer: cmp.Or(o.Answer, answerTime)}, identifying: true, conns: make(map[*conn]bool), offenders: make(offenders), runs: make(map[*task]bool),
 		benched: make(map[job.ToolchainID]time.Time), depth: minDepth(o.Jobs), started: time.Now()}
 	s.wake = sync.NewCond(&s.mu)
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -199,38 +203,47 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		s.o.JobMemory = s.jobMemory()
 	}
 	s.cage.held, s.cage.schedule.mean = make([]sandbox.Set, o.Jobs), cmp.Or(o.CanaryMean, canaryMean)
+	s.cage.proven, s.cage.shownAt = make([]*tree.Spec, o.Jobs), time.Now()
+	s.listed.Store(new([]toolchain.Toolchain))
+	s.show(nil)
 	if err := s.open(); err != nil {
 		s.release()
 		return nil, err
 	}
 	s.nextScan = time.Now().Add(rescanTime)
-	if err := s.Rescan(ctx); err != nil {
-		s.release()
-		return nil, err
-	}
+	s.firstFind()
 	if err := s.startRunners(ctx); err != nil {
 		s.endRunners()
 		s.release()
 		return nil, err
 	}
+	s.serving.Go(func() {
+		if n := workdir.RemoveTargets(); n > 0 {
+			s.o.Log.Info("removed what canaries of daemons that were killed left", "count", n)
+		}
+	})
 	s.serving.Go(s.tick)
 	return s, nil
 }
 
-// startRunners makes the runners, and starts them when each has proven how its compiles are
-// confined.
+// startRunners makes the runners and starts them. Each proves how its compiles are confined
+// when it has nothing else to do, or, if the mode is strict, before its first job.
 func (s *Server) startRunners(ctx context.Context) error {
 	list := make([]*runner, 0, s.o.Jobs)
-	err := s.makeRunners(ctx, &list)
-	if err == nil && s.confined {
-		err = s.proveAll(ctx, list)
-	}
-	if err != nil {
+	if err := s.makeRunners(ctx, &list); err != nil {
 		for _, r := range list {
 			r.close()
 		}
 		return err
 	}
+	s.mu.Lock()
+	if s.confined {
+		for i := range s.cage.held { // which a canary may put in doubt
+			s.cage.held[i] = list[0].stand.tree.Measures()
+		}
+	}
+	s.cage.begun = true
+	s.mu.Unlock()
 	s.tellSandbox()
 	for _, r := range list {
 		s.runners.Go(r.loop)
@@ -255,20 +268,6 @@ func (s *Server) makeRunners(ctx context.Context, list *[]*runner) error {
 		}
 	}
 	return nil
-}
-
-// proveAll has a canary on every runner, as many at a time as there are cores.
-func (s *Server) proveAll(ctx context.Context, list []*runner) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.NumCPU())
-	for _, r := range list {
-		g.Go(func() error { return r.prepare(ctx) })
-	}
-	err := g.Wait()
-	if err != nil && s.o.Sandbox == SandboxStrict {
-		return fmt.Errorf("sandbox is \"strict\": %w", err)
-	}
-	return err
 }
 
 // open gets the server's resources; release gives back what it got.
@@ -304,6 +303,7 @@ func (s *Server) open() error {
 func (s *Server) release() {
 	s.stop()
 	s.serving.Wait()
+	s.tools.Close()
 	if s.area != nil {
 		if err := s.area.Remove(); err != nil {
 			s.o.Log.Error("remove work directory", "err", err)

@@ -116,8 +116,9 @@ type Link struct {
 	ready    bool  // up is closed
 	welcome  *job.Welcome
 	ids      map[job.ToolchainID]bool
-	idsTotal int // of the toolchains that were listed
 	idsSeen  int
+	listed   bool         // one list has come whole
+	more     bool         // the daemon is still finding out which compilers it has
 	names    []string     // of the compilers behind them
 	credits  []job.Credit // unspent; the last one is the next
 	flights  map[uint64]*Flight
@@ -164,6 +165,10 @@ func (l *Link) MaxSource() uint64 {
 // ToolchainsLocked are those that the daemon can run, and how many it has listed. The map
 // is the link's: it is read under Mu and not kept.
 func (l *Link) ToolchainsLocked() (ids map[job.ToolchainID]bool, listed int) { return l.ids, l.idsSeen }
+
+// IdentifyingLocked reports whether the daemon is still finding out which compilers it
+// has: it may list further ones soon.
+func (l *Link) IdentifyingLocked() bool { return l.more }
 
 // CompilersLocked are the families and versions behind the toolchains, say "gcc 12.2.0",
 // as far as the daemon has told. The slice is not changed.

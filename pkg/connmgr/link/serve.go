@@ -96,7 +96,7 @@ func (l *Link) receivedLocked(wc *iwarp.WC) {
 			l.FailLocked(errors.New("daemon sent a second Welcome"))
 			return
 		}
-		l.welcome = msg
+		l.welcome, l.more = msg, msg.Identifying
 		if err := l.openBoardLocked(); err != nil {
 			l.FailLocked(err)
 			return
@@ -160,8 +160,10 @@ func (l *Link) toolchainsLocked(msg *job.Toolchains) {
 		clear(l.ids)
 		l.idsSeen = 0
 	}
-	l.idsTotal = int(msg.Total)
 	l.idsSeen += len(msg.IDs)
+	if int(msg.First)+len(msg.IDs) == int(msg.Total) {
+		l.listed, l.more = true, msg.More
+	}
 	for _, id := range msg.IDs {
 		l.ids[id] = true
 	}
@@ -172,7 +174,7 @@ func (l *Link) toolchainsLocked(msg *job.Toolchains) {
 
 // checkReadyLocked opens the link for jobs once all that must be known is.
 func (l *Link) checkReadyLocked() {
-	if l.ready || l.welcome == nil || l.idsSeen < max(l.idsTotal, int(l.welcome.Toolchains)) {
+	if l.ready || l.welcome == nil || l.welcome.Toolchains > 0 && !l.listed {
 		return
 	}
 	l.ready, l.used = true, time.Now()

@@ -108,8 +108,10 @@ type HostStatus struct {
 	In      uint64 `json:"bytes_in"`
 	Jobs    int    `json:"jobs"`       // compiles at a time that the host allows
 	Tools   int    `json:"toolchains"` // that it can run
-	Tree    bool   `json:"tree"`       // it shows private trees: it takes the sources form
-	Drained bool   `json:"drained"`    // by hand: nothing new goes there
+	// Identifying: it is still finding out which compilers it has.
+	Identifying bool `json:"identifying,omitempty"`
+	Tree        bool `json:"tree"`    // it shows private trees: it takes the sources form
+	Drained     bool `json:"drained"` // by hand: nothing new goes there
 	// Sandbox is how well the host confines compiles: off, partial, confined, full; empty: not
 	// known yet. Measures name what it does for that.
 	Sandbox  string   `json:"sandbox,omitempty"`
@@ -161,6 +163,8 @@ func (s *HostStatus) Note() string {
 		return cmp.Or(s.Error, "no answer yet")
 	case s.State != "up":
 		return s.Error
+	case s.Identifying && (s.Foreign || s.Tools == 0):
+		return identifies
 	case s.Foreign && len(s.Compilers) > 0:
 		return fmt.Sprintf("has none of the compilers used here (%s): it has %s", strings.Join(s.Lacks, ", "), strings.Join(s.Compilers, ", "))
 	case s.Foreign:
@@ -177,7 +181,9 @@ func (s *HostStatus) Note() string {
 		return fmt.Sprintf("takes nothing: %d MiB of memory are free", s.Load.MemoryFree>>20)
 	}
 	var notes []string
-	if len(s.Lacks) > 0 {
+	if s.Identifying {
+		notes = append(notes, identifies)
+	} else if len(s.Lacks) > 0 {
 		notes = append(notes, "lacks "+strings.Join(s.Lacks, ", "))
 	}
 	if !s.Tree {
@@ -185,6 +191,9 @@ func (s *HostStatus) Note() string {
 	}
 	return strings.Join(notes, "; ")
 }
+
+// identifies is the note of a host that has not told of all its compilers yet.
+const identifies = "has just started: it is finding out which compilers it has"
 
 // littleMemory is what a host wants to have free, in bytes, at the most, or it takes no jobs.
 const littleMemory = 128 << 20
@@ -194,10 +203,10 @@ const littleMemory = 128 << 20
 // compiler in common with this machine.
 func (s *HostStatus) Usable() bool {
 	switch {
-	case s.Drained, s.DoubtMS > 0, s.Foreign, s.Refused != "" && s.Running == 0:
+	case s.Drained, s.DoubtMS > 0, s.Foreign && !s.Identifying, s.Refused != "" && s.Running == 0:
 		return false
 	case s.State == "up":
-		return s.PauseMS == 0 && s.Tools > 0
+		return s.PauseMS == 0 && (s.Tools > 0 || s.Identifying)
 	case s.State == "connecting", s.State == "starting":
 		return s.Error == ""
 	}
