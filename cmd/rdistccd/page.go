@@ -27,6 +27,9 @@ func (d *daemon) page() telemetry.Page {
 			{Name: "memory available", Value: fmt.Sprintf("%d MiB", st.Load.MemoryFree>>20)},
 		},
 	}
+	if note := d.note(); note != "" {
+		p.Notes = append(p.Notes, "Just started: "+note+".")
+	}
 	p.Facts = append(p.Facts, telemetry.Fact{Name: "compiles are confined", Value: confinement(st.Sandbox)})
 	if st.Sandbox.Breach != "" {
 		p.Notes = append(p.Notes, "The last canary found that the sandbox leaks or fails: "+st.Sandbox.Breach)

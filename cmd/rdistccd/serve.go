@@ -177,7 +177,7 @@ func (d *daemon) work() (err error) {
 	slot, prefault := slotSize(c)
 	metrics := d.metrics
 	d.checkIdentity()
-	// Before the long start: it is served only behind that, but an address that cannot be had ends it.
+	// It is served only behind the start, but an address that cannot be had ends that.
 	pages, err := listenHTTP(c.HTTP.Daemon)
 	if err != nil {
 		return err
@@ -191,7 +191,8 @@ func (d *daemon) work() (err error) {
 		}
 		defer func() { err = errors.Join(err, d.audit.Close()) }()
 	}
-	// The start may take its time: it looks at every compiler, and proves how compiles are confined.
+	// Compilers that are not known from before are identified beside serving, and the same goes for proofs of
+	// how compiles are confined: connections are answered a moment after listen(2).
 	starting, started := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	d.w, err = worker.New(starting, worker.Options{
 		Device: d.dev, Log: d.log.Logger, Audit: d.audit, Metrics: metrics, Jobs: jobs, Clients: c.Limits.Clients,
@@ -227,7 +228,7 @@ func (d *daemon) work() (err error) {
 	}
 	if pages != nil {
 		web, err := telemetry.Serve(telemetry.ServerOptions{
-			Listener: pages, Registry: registry, Ready: d.w.Ready, Page: d.page, Status: func() any { return d.w.Status() }, Pprof: c.HTTP.Pprof, Log: d.log.Logger,
+			Listener: pages, Registry: registry, Ready: d.w.Ready, Note: d.note, Page: d.page, Status: func() any { return d.w.Status() }, Pprof: c.HTTP.Pprof, Log: d.log.Logger,
 		})
 		if err != nil {
 			return err
@@ -252,6 +253,14 @@ func (d *daemon) work() (err error) {
 	}
 	d.say(d.notify.Ready("serving"))
 	return d.run(signals)
+}
+
+// note is what /readyz adds.
+func (d *daemon) note() string {
+	if st := d.w.Status(); st.Identifying {
+		return fmt.Sprintf("compilers are being identified, %d are known", st.Toolchains)
+	}
+	return ""
 }
 
 // listenHTTP takes the address of the pages; nil: there are to be none.

@@ -4,6 +4,7 @@
 package farm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -268,7 +269,9 @@ func (p Process) WaitReady(ctx context.Context, path string) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if _, err := p.Get(ctx, path); err == nil {
+		// A daemon says that it is ready while it still identifies compilers; what is measured
+		// or tested on it wants to be without that.
+		if b, err := p.Get(ctx, path); err == nil && !bytes.Contains(b, []byte("being identified")) {
 			return nil
 		}
 		select {

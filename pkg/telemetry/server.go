@@ -34,10 +34,11 @@ type ServerOptions struct {
 	// nobody configured, such as a manager that a wrapper started.
 	AnyPort  bool
 	Registry *prometheus.Registry
-	Ready    func() error // nil, or why the program takes no work now
-	Page     func() Page  // of the status page
-	Status   func() any   // the same for programs, as JSON
-	Pprof    bool         // serve /debug/pprof
+	Ready    func() error  // nil, or why the program takes no work now
+	Note     func() string // what /readyz says of a program that is ready, beside that; nil, or "" from it: nothing
+	Page     func() Page   // of the status page
+	Status   func() any    // the same for programs, as JSON
+	Pprof    bool          // serve /debug/pprof
 	Log      *slog.Logger
 	// WriteTime is how long a reader may take for one answer; 0 = 10 s. A profile has
 	// its own time.
@@ -145,7 +146,13 @@ func handler(o ServerOptions) http.Handler {
 			plain(w, http.StatusServiceUnavailable, err.Error())
 			return
 		}
-		plain(w, http.StatusOK, "ready")
+		text := "ready"
+		if o.Note != nil {
+			if note := o.Note(); note != "" {
+				text += "; " + note
+			}
+		}
+		plain(w, http.StatusOK, text)
 	})
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		page := o.Page()

@@ -84,7 +84,8 @@ func TestServerAnswers(t *testing.T) {
 		}
 	}))
 	var notReady error
-	s := serve(t, ServerOptions{Registry: reg, Ready: func() error { return notReady }, Page: func() Page {
+	note := ""
+	s := serve(t, ServerOptions{Registry: reg, Ready: func() error { return notReady }, Note: func() string { return note }, Page: func() Page {
 		return Page{
 			Program: "rdistccd", Host: "build7", Version: "v1", State: "ready", Notes: []string{"no hosts configured"},
 			Facts:  []Fact{{"jobs", "3 of 8"}},
@@ -128,6 +129,10 @@ func TestServerAnswers(t *testing.T) {
 
 	if code, body = get(t, s, "/readyz"); code != 200 || body != "ready\n" {
 		t.Errorf("/readyz: %d %q", code, body)
+	}
+	note = "compilers are being identified"
+	if code, body = get(t, s, "/readyz"); code != 200 || body != "ready; compilers are being identified\n" {
+		t.Errorf("/readyz with a note: %d %q", code, body)
 	}
 	notReady = errors.New("draining")
 	if code, body = get(t, s, "/readyz"); code != 503 || body != "draining\n" {

@@ -10,11 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
 // sandboxVariable says how a daemon in a process of its own confines compiles; empty: not.
@@ -82,6 +84,8 @@ func testKilledDaemonLeavesNothing(t *testing.T, b job.Body) {
 	base := t.TempDir()
 	ts := &testServer{t: t, bin: t.TempDir()}
 	ts.Server = &Server{o: Options{Log: slog.New(slog.DiscardHandler)}}
+	ts.wake = sync.NewCond(&ts.mu)
+	ts.listed.Store(new([]toolchain.Toolchain))
 	ts.settings.Store(&Settings{Dirs: []string{ts.bin}})
 	id, pids, _ := ts.slow()
 	cmd, addr, _ := startProcess(t, base, ts.bin)

@@ -178,13 +178,16 @@ func (s *Server) rescan() {
 
 // Status is what a status page shows.
 type Status struct {
-	Load    job.Load       `json:"load"`
-	Large   int64          `json:"large_bytes"` // of sources and results beyond slots and sinks
-	Tree    bool           `json:"tree"`        // jobs of the sources form are taken
-	Sandbox SandboxStatus  `json:"sandbox"`
-	Tenants int            `json:"tenants"` // whom the clients work for
-	Clients []ClientStatus `json:"clients"`
-	Jobs    []JobStatus    `json:"underway"` // the oldest first
+	Load       job.Load      `json:"load"`
+	Large      int64         `json:"large_bytes"` // of sources and results beyond slots and sinks
+	Tree       bool          `json:"tree"`        // jobs of the sources form are taken
+	Sandbox    SandboxStatus `json:"sandbox"`
+	Toolchains int           `json:"toolchains"` // that clients are offered
+	// Identifying: not all compilers have been asked since the start.
+	Identifying bool           `json:"identifying"`
+	Tenants     int            `json:"tenants"` // whom the clients work for
+	Clients     []ClientStatus `json:"clients"`
+	Jobs        []JobStatus    `json:"underway"` // the oldest first
 }
 
 // JobStatus is one job that the server has now.
@@ -216,7 +219,8 @@ type ClientStatus struct {
 func (s *Server) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Status{Load: s.loadLocked(), Large: s.large.used.Load(), Tree: s.trees, Sandbox: s.sandboxLocked()}
+	st := Status{Load: s.loadLocked(), Large: s.large.used.Load(), Tree: s.trees, Sandbox: s.sandboxLocked(),
+		Toolchains: len(*s.listed.Load()), Identifying: s.identifying}
 	for _, t := range s.tenants {
 		if t.conns > 0 {
 			st.Tenants++
@@ -259,7 +263,8 @@ func (s *Server) jobLocked(t *task) JobStatus {
 	return j
 }
 
-// Ready says whether the server takes jobs, or why not.
+// Ready says whether the server takes jobs, or why not. While compilers are being
+// identified it does: a client that knows of none yet waits for the list.
 func (s *Server) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -91,6 +91,13 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory, m.windows, m.endings, m.cancels, m.limits, m.panics, m.canaries, m.denials,
 		gauge("rdistccd_jobs_running", "Compiles under way.", func(st Status) float64 { return float64(st.Load.Running) }),
 		gauge("rdistccd_jobs_queued", "Jobs that wait for a core.", func(st Status) float64 { return float64(st.Load.Queued) }),
+		gauge("rdistccd_toolchains", "Compilers that clients are offered.", func(st Status) float64 { return float64(st.Toolchains) }),
+		gauge("rdistccd_identifying", "1: compilers are still being identified since the start.", func(st Status) float64 {
+			if st.Identifying {
+				return 1
+			}
+			return 0
+		}),
 		gauge("rdistccd_tree", "1: jobs that depend on paths are taken, as the host can show private trees.", func(st Status) float64 {
 			if st.Tree {
 				return 1

@@ -112,7 +112,19 @@ func TestTargetsOfCanariesAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer host.Close()
-	RemoveTargets()
+	// By the guard of a daemon that ends; the next daemon's start calls RemoveTargets.
+	area, err := New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := StartGuard(area)
+	if err != nil {
+		t.Fatal(err)
+	}
+	area.dir.Close()
+	if err := g.Stop(); err != nil {
+		t.Error(err)
+	}
 	if _, err := os.Lstat(stale); err == nil {
 		t.Error("what a dead daemon left is still there")
 	}
