@@ -324,14 +324,15 @@ func TestPagesInUse(t *testing.T) {
 	}
 }
 
-// TestEndsWhileItStarts: a compiler that tells nothing does not hold up the end.
+// TestEndsWhileItStarts: a compiler that tells nothing holds up neither serving nor the end,
+// and ends with the daemon.
 func TestEndsWhileItStarts(t *testing.T) {
 	dir := t.TempDir()
 	asked := filepath.Join(dir, "asked")
 	if err := syscall.Mkfifo(asked, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "gcc"), []byte("#!/bin/sh\n: >"+asked+"\nexec sleep 1000\n"), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(filepath.Join(dir, "gcc"), []byte("#!/bin/sh\necho $$ >"+asked+"\nsleep 1000\n"), 0o700); err != nil { //nolint:gosec // a program
 		t.Fatal(err)
 	}
 	cmd := command(t, "--listen", "127.0.0.1:0", "--http", "", "--jobs", "1")
@@ -341,15 +342,24 @@ func TestEndsWhileItStarts(t *testing.T) {
 	}
 	cmd.Env = append(cmd.Env, "RDISTCC_CONFIG="+config)
 	r := start(t, cmd)
-	if _, err := os.ReadFile(asked); err != nil { // ends when the compiler has opened it, and closed it
+	said, err := os.ReadFile(asked) // ends when the compiler has opened it, and closed it
+	if err != nil {
 		t.Fatal(err)
 	}
+	r.find("msg=listening")
 	r.signal(syscall.SIGTERM)
 	r.stops(0)
 	for _, line := range r.log {
-		if strings.Contains(line, "listening") || strings.Contains(line, "level=ERROR") {
-			t.Errorf("it went on: %s", line)
+		if strings.Contains(line, "level=ERROR") {
+			t.Errorf("it did not end well: %s", line)
 		}
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(said)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat"); err == nil && !strings.Contains(string(stat), ") Z ") {
+		t.Errorf("the compiler that was asked lives on: %s", stat)
 	}
 }
 
