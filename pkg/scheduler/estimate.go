@@ -28,6 +28,9 @@ func (s *Scheduler) time(j *Job) time.Duration {
 	return aJob
 }
 
+// blind reports whether nothing is known to tell j's time by.
+func (s *Scheduler) blind(j *Job) bool { return j.Cost.Time == 0 && s.typical.time.weight == 0 }
+
 // length of a job on h that a core of speed 1 does in one.
 func (s *Scheduler) length(h *host, t, one time.Duration, toolchain [16]byte) time.Duration {
 	return time.Duration(float64(one) / s.speed(h, toolchain) * h.slow(t))

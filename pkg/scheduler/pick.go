@@ -11,6 +11,7 @@ type candidate struct {
 	h      *host
 	places int
 	one    time.Duration // of a core of speed 1
+	blind  bool          // which nothing is known to tell by
 	length time.Duration // there
 	arrive time.Duration // when it is there
 	finish time.Duration // when its result is here
@@ -142,7 +143,7 @@ func (a candidate) orSooner(b candidate) candidate {
 
 // candidate is h for j, with a place there.
 func (s *Scheduler) candidate(h *host, t time.Duration, j *Job) candidate {
-	c := candidate{h: h, one: s.time(j), arrive: h.arrive(t, j.Bytes)}
+	c := candidate{h: h, one: s.time(j), blind: s.blind(j), arrive: h.arrive(t, j.Bytes)}
 	at := max(c.arrive, s.freeAt(h, t)) // and how much it lags
 	c.length = s.length(h, t, c.one, j.Toolchain)
 	c.finish = at + c.length + s.back(h)

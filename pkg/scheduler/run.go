@@ -12,6 +12,7 @@ type run struct {
 	job  *Job // nil until Started
 
 	one     time.Duration // what a core of speed 1 takes for it
+	blind   bool          // which nothing was known to tell by
 	length  time.Duration // what it takes there
 	p95     time.Duration // not exceeded by 19 of 20 such jobs
 	arrive  time.Duration // at the host
@@ -36,7 +37,7 @@ type runKey struct {
 func (s *Scheduler) place(now time.Time, j *Job, c candidate) {
 	t := s.clock(now)
 	h := c.h
-	r := &run{host: h.addr, one: c.one, length: c.length, arrive: c.arrive, begin: -1, memory: j.Cost.Memory, known: j.Cost.Known}
+	r := &run{host: h.addr, one: c.one, blind: c.blind, length: c.length, arrive: c.arrive, begin: -1, memory: j.Cost.Memory, known: j.Cost.Known}
 	p95 := j.Cost.P95
 	if p95 < c.one {
 		p95 = guessP95 * c.one

@@ -37,7 +37,7 @@ func (s *Scheduler) Snapshot(now time.Time) []Status {
 			Addr: h.addr, State: h.state, Since: now.Sub(h.since), Why: h.why, HalfOpen: h.halfOpen(),
 			Jobs: h.capacity.Jobs, Credits: h.credits, Running: len(h.runs), Toolchains: len(h.toolchains),
 			Load: h.load, OK: h.ok, Failed: h.failed,
-			Drained: h.drained, Doubt: h.doubt, Quarantine: max(h.suspect.Sub(now), 0), Link: h.link, Speed: h.known(),
+			Drained: h.drained, Doubt: h.doubt, Quarantine: max(h.suspect.Sub(now), 0), Link: h.link, Speed: s.shown(h),
 		}
 		switch h.state {
 		case Unknown, Lost:

@@ -97,26 +97,10 @@ func (s *Scheduler) learn(t time.Duration, h *host, x *run, r Report) {
 	if x.job == nil || r.CPU <= 0 || r.Failed {
 		return
 	}
+	if !x.blind {
+		s.learnSpeed(h, x, r)
+	}
 	j := x.job
-	w := 1.0
-	if !j.Cost.Known {
-		w = guessed
-	}
-	v := float64(x.one) / float64(r.CPU)
-	v = min(max(v, 1./absurd), absurd)
-	h.learned.speed.add(v, w, remembered)
-	s.typical.speed.add(v, w, 10*remembered)
-	s.typical.speed.now = s.typical.speed.with(1)
-	m := h.speeds[j.Toolchain]
-	if m == nil {
-		if h.speeds == nil {
-			h.speeds = make(map[[16]byte]*speedWith)
-		}
-		m = new(speedWith)
-		h.speeds[j.Toolchain] = m
-	}
-	m.add(v, w, remembered)
-	m.now = m.with(s.prior(h, j.Toolchain))
 	if r.Wall > 0 {
 		v := min(max(float64(r.Wall)/float64(r.CPU), 1), absurd)
 		if h.stretchAt > 0 {
@@ -137,6 +121,31 @@ func (s *Scheduler) learn(t time.Duration, h *host, x *run, r Report) {
 	if j.Size > 0 {
 		s.typical.rate.add(float64(j.Size)/one, 1, remembered)
 	}
+}
+
+// learnSpeed takes what the job says of h's speed: nothing if its time was no more than a
+// number out of the air.
+func (s *Scheduler) learnSpeed(h *host, x *run, r Report) {
+	j := x.job
+	w := 1.0
+	if !j.Cost.Known {
+		w = guessed
+	}
+	v := float64(x.one) / float64(r.CPU)
+	v = min(max(v, 1./absurd), absurd)
+	h.learned.speed.add(v, w, remembered)
+	s.typical.speed.add(v, w, 10*remembered)
+	s.typical.speed.now = s.typical.speed.with(1)
+	m := h.speeds[j.Toolchain]
+	if m == nil {
+		if h.speeds == nil {
+			h.speeds = make(map[[16]byte]*speedWith)
+		}
+		m = new(speedWith)
+		h.speeds[j.Toolchain] = m
+	}
+	m.add(v, w, remembered)
+	m.now = m.with(s.prior(h, j.Toolchain))
 }
 
 // ordinary is what a job takes that is not a long one.
@@ -176,8 +185,14 @@ func (s *Scheduler) Speed(addr string, toolchain [16]byte) float64 {
 	return s.speed(h, toolchain)
 }
 
-// known is the learned speed with any toolchain, 0 = none.
-func (h *host) known() float64 { return h.learned.speed.or(0) }
+// shown is the learned speed with any toolchain, for people; 0 = none. As in decisions, a few
+// jobs say little beside what is usual: hosts that are alike look alike.
+func (s *Scheduler) shown(h *host) float64 {
+	if h.learned.speed.weight == 0 {
+		return 0
+	}
+	return h.learned.speed.with(s.typical.speed.with(1))
+}
 
 // Depth is how many jobs to have at addr, or on the way there, beyond those that
 // its cores run, so that a core whose job has ended finds the next one: as many as

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -149,5 +150,40 @@ func TestGuessedTimesTellLess(t *testing.T) {
 	}
 	if sure, guess := after(true), after(false); guess <= 0 || guess > sure/3 {
 		t.Errorf("speed moves by %v after guessed times, by %v after known ones", guess, sure)
+	}
+}
+
+// TestEqualHostsLookEqual: in a first build, whose jobs' times nobody knows, hosts that are
+// alike are shown so, and scheduled so, however long the first jobs took beside a mere guess.
+func TestEqualHostsLookEqual(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for _, ms := range []int{10, 30, 300, 5000} { // of an ordinary job
+		for _, jobs := range []int{2, 6, 40} {
+			s := fixed(0)
+			for _, a := range []string{"a", "b"} {
+				up(s, t0, a, 1)
+			}
+			for id := range uint64(jobs) {
+				a := []string{"a", "b"}[id%2]
+				size := 1000 + rnd.IntN(100_000)
+				took := time.Duration(float64(ms) * float64(time.Millisecond) * float64(size) / 50_000 * (0.7 + 0.6*rnd.Float64()))
+				j := job(hosts(a)...)
+				j.Size = uint64(size)
+				s.Credits(t0, a, 1)
+				launch(t, s, t0, id, j)
+				s.Done(t0, a, OK, Report{ID: id, CPU: took})
+			}
+			var shown []float64
+			for _, h := range s.Snapshot(t0) {
+				shown = append(shown, h.Speed)
+			}
+			a, b := s.Speed("a", tool), s.Speed("b", tool)
+			if math.Abs(math.Log(a/b)) > 0.25 || shown[0] > 0 && shown[1] > 0 && math.Abs(math.Log(shown[0]/shown[1])) > 0.25 {
+				t.Errorf("%d jobs of about %d ms: speeds %.2f and %.2f of hosts that are alike, shown as %.2f", jobs, ms, a, b, shown)
+			}
+			if a < 0.5 || a > 2 {
+				t.Errorf("%d jobs of about %d ms: speed %.2f where nothing says that it is not 1", jobs, ms, a)
+			}
+		}
 	}
 }
