@@ -15,7 +15,7 @@ func openDevice(c *config.Config, id *identity.Identity) (iwarp.Device, error) {
 		return iwarp.Open(iwarp.Config{Dial: id.Dial, Listen: id.Listen})
 	}
 	_, device, _ := strings.Cut(c.Daemon.Provider, ":")
-	dev, err := ibverbs.Open(ibverbs.Config{Device: device})
+	dev, err := ibverbs.Open(ibverbs.Config{Device: device, At: c.Daemon.Listen})
 	if err != nil && !ibverbs.Built {
 		err = usageError{err}
 	}

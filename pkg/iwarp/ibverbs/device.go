@@ -7,12 +7,12 @@ package ibverbs
 import "C"
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -80,7 +80,7 @@ func Open(cfg Config) (iwarp.Device, error) {
 }
 
 func (d *device) open(cfg Config) error {
-	if err := d.find(cfg.Device); err != nil {
+	if err := d.find(cfg); err != nil {
 		return err
 	}
 	if err := d.query(); err != nil {
@@ -114,7 +114,7 @@ func (d *device) open(cfg Config) error {
 
 // find looks the device up in librdmacm's own list: connections come with its
 // contexts.
-func (d *device) find(name string) error {
+func (d *device) find(cfg Config) error {
 	var n C.int
 	list, err := C.rdma_get_devices(&n)
 	if list == nil || n == 0 {
@@ -128,28 +128,46 @@ func (d *device) find(name string) error {
 	}
 	d.list = list
 	var names []string
+	found := make(map[string]*C.struct_ibv_context)
 	for _, ctx := range unsafe.Slice(list, int(n)) {
 		dev := C.GoString(C.ibv_get_device_name(ctx.device))
 		switch {
-		case name != "" && dev != name:
-		case ctx.device.transport_type != C.IBV_TRANSPORT_IWARP:
-			if dev == name {
-				return fmt.Errorf("ibverbs: %s is no iWARP device", name)
-			}
-		default:
+		case ctx.device.transport_type == C.IBV_TRANSPORT_IWARP:
 			names = append(names, dev)
-			d.name, d.ctx = dev, ctx
+			found[dev] = ctx
+		case dev == cfg.Device:
+			return fmt.Errorf("ibverbs: %s is no iWARP device", dev)
 		}
 	}
-	switch {
-	case len(names) == 1:
-		return nil
-	case len(names) > 1:
-		return fmt.Errorf("ibverbs: several iWARP devices here: name one of %s", strings.Join(names, ", "))
-	case name != "":
-		return fmt.Errorf("ibverbs: no device %s here; ibv_devices lists them", name)
+	if d.name, err = choose(names, cfg.Device, cfg.At, d.owner); err != nil {
+		return err
 	}
-	return errors.New("ibverbs: no iWARP device here; ibv_devices lists what there is")
+	d.ctx = found[d.name]
+	return nil
+}
+
+// owner is the device that has an address. The port does not matter: another process may
+// listen on it.
+func (d *device) owner(addr string) (string, error) {
+	a, err := d.cAddr(context.Background(), addr)
+	if err != nil {
+		return "", err
+	}
+	a.port = 0
+	ch, err := C.rdma_create_event_channel()
+	if ch == nil {
+		return "", fmt.Errorf("connection manager's events: %w", why(err))
+	}
+	defer C.rdma_destroy_event_channel(ch)
+	var errno C.int
+	ctx := C.shim_owner(ch, a, &errno)
+	switch {
+	case errno != 0:
+		return "", syscall.Errno(errno)
+	case ctx == nil: // a wildcard
+		return "", errors.New("no address of one device")
+	}
+	return C.GoString(C.ibv_get_device_name(ctx.device)), nil
 }
 
 func (d *device) query() error {

@@ -47,6 +47,9 @@ package ibverbs
 // Config of a device.
 type Config struct {
 	// Device is its name, as ibv_devices lists it ("siw0"). Empty = the only iWARP
-	// device of the machine.
+	// device of the machine, or the one that has an address of At.
 	Device string
+	// At are addresses (HOST:PORT) that are going to be listened on. They tell among several
+	// devices the one that is meant, where Device is empty; loopback and wildcards tell nothing.
+	At []string
 }

@@ -243,6 +243,24 @@ static int shim_listen(struct rdma_cm_id *id, const struct shim_addr *at, int ba
 	return rdma_listen(id, backlog) ? errno : 0;
 }
 
+// shim_owner is the device that an address belongs to; NULL and an errno in *err if it is none's.
+static struct ibv_context *shim_owner(struct rdma_event_channel *ch, const struct shim_addr *at, int *err)
+{
+	struct rdma_cm_id *id = shim_create_id(ch, 0);
+	struct ibv_context *ctx;
+	struct sockaddr_storage ss;
+
+	if (!id) {
+		*err = errno;
+		return NULL;
+	}
+	shim_to_sockaddr(at, &ss);
+	*err = rdma_bind_addr(id, (struct sockaddr *)&ss) ? errno : 0;
+	ctx = *err ? NULL : id->verbs;
+	rdma_destroy_id(id);
+	return ctx;
+}
+
 static void shim_addrs(struct rdma_cm_id *id, struct shim_addr *local, struct shim_addr *remote)
 {
 	shim_from_sockaddr(rdma_get_local_addr(id), local);
