@@ -63,6 +63,12 @@ func (d *doctor) host(f *findings, h hostlist.Host) {
 	d.identityOK(f, x)
 	d.versionOf(f, w)
 	d.clock(f, x, int64(w.Clock), sent.Add(took/2))
+	if w.Identifying {
+		if ids, err = c.Identified(step); err != nil {
+			f.warn("toolchains", "the host has just started, and is still finding out which compilers it has", "ask again in a moment")
+			return
+		}
+	}
 	found := d.toolchains(f, ids)
 	d.places(f, w)
 	d.confinement(f, w)

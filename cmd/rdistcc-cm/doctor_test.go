@@ -344,6 +344,7 @@ func TestDoctorOfAFake(t *testing.T) {
 		"whole sandbox":   {func(w *job.Welcome) { w.Sandbox = 1<<10 - 1 }, 0, 100, "sandbox", doctorOK, "full"},
 		"no trees":        {func(w *job.Welcome) { w.Tree = false }, 0, 100, "trees", doctorWarn, "no private trees"},
 		"little memory":   {func(w *job.Welcome) { w.Load.MemoryFree = 1 << 20 }, 0, 100, "places", doctorWarn, "of memory left"},
+		"identifying":     {func(w *job.Welcome) { w.Identifying = true }, 0, 0, "toolchains", doctorWarn, "still finding out"},
 		"mute after that": {nil, 0, 100, "round trip", doctorFail, "broke"},
 	} {
 		t.Run(name, func(t *testing.T) {

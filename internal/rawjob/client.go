@@ -53,6 +53,8 @@ type Client struct {
 	info    *iwarp.ConnInfo
 	welcome *job.Welcome
 	ids     []job.ToolchainID // as many as have been listed
+	listed  bool              // one list has come whole
+	more    bool              // a longer one may follow
 	credits []job.Credit
 	echoed  uint32 // the last Heartbeat that was
 	due     map[uint64]*Pending
@@ -155,13 +157,22 @@ func (c *Client) agree(proving *psk.Dialing) error {
 	return c.send(m, 0)
 }
 
-// Introduced waits until the daemon has said what it is and has.
+// Introduced waits until the daemon has said what it is, and which compilers it knows by then.
 func (c *Client) Introduced(ctx context.Context) (*job.Welcome, []job.ToolchainID, error) {
-	err := c.until(ctx, func() bool { return c.welcome != nil && len(c.ids) >= int(c.welcome.Toolchains) })
+	err := c.until(ctx, func() bool { return c.welcome != nil && (c.listed || c.welcome.Toolchains == 0) })
 	if err != nil {
 		return nil, nil, err
 	}
 	return c.welcome, c.ids, nil
+}
+
+// Identified waits until the daemon has said which compilers it has, all of them.
+func (c *Client) Identified(ctx context.Context) ([]job.ToolchainID, error) {
+	err := c.until(ctx, func() bool { return c.listed && !c.more })
+	if err != nil {
+		return nil, err
+	}
+	return c.ids, nil
 }
 
 // Echo waits for the answer to a Heartbeat.
@@ -274,7 +285,7 @@ func (c *Client) until(ctx context.Context, done func() bool) error {
 func (c *Client) take(m job.Message) error {
 	switch m := m.(type) {
 	case *job.Welcome:
-		c.welcome = m
+		c.welcome, c.more = m, m.Identifying
 	case *job.Ack:
 		if m.Of == job.KindHeartbeat {
 			c.echoed = m.Seq
@@ -286,6 +297,9 @@ func (c *Client) take(m job.Message) error {
 			c.ids = nil
 		}
 		c.ids = append(c.ids, m.IDs...)
+		if len(c.ids) == int(m.Total) {
+			c.listed, c.more = true, m.More
+		}
 		return c.send(&job.Ack{Of: job.KindToolchains, Seq: m.Seq}, 0)
 	case *job.Grant:
 		c.credits = append(c.credits, m.Credits...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -57,10 +58,14 @@ func (c *Client) Run(ctx context.Context, j *Job) (*Result, error) {
 	return c.Wait(ctx, p)
 }
 
-// Start submits a job, once there is a credit for it.
+// Start submits a job, once there is a credit for it. While the daemon is still finding out
+// which compilers it has it waits for the job's.
 func (c *Client) Start(ctx context.Context, j *Job) (*Pending, error) {
 	if err := c.until(ctx, func() bool { return c.welcome != nil && len(c.credits) > 0 }); err != nil {
 		return nil, fmt.Errorf("waiting for a credit: %w", err)
+	}
+	if err := c.until(ctx, func() bool { return !c.more || slices.Contains(c.ids, j.Toolchain) }); err != nil {
+		return nil, fmt.Errorf("waiting for the host's compilers: %w", err)
 	}
 	credit := c.credits[0]
 	slot := j.Encoded

@@ -240,6 +240,9 @@ func (s *Server) toolchain(id job.ToolchainID) (toolchain.Toolchain, error) {
 			return t, nil
 		}
 	}
+	if s.Identifying() {
+		return toolchain.Toolchain{}, refuse(job.CauseToolchain, "the host has just started: it has not found this compiler yet")
+	}
 	return toolchain.Toolchain{}, refuse(job.CauseToolchain, "no such compiler on the host")
 }
 
