@@ -118,6 +118,7 @@ type Link struct {
 	ids      map[job.ToolchainID]bool
 	idsSeen  int
 	listed   bool         // one list has come whole
+	relisted bool         // a later list has begun: it may be shorter than the Welcome said
 	more     bool         // the daemon is still finding out which compilers it has
 	names    []string     // of the compilers behind them
 	credits  []job.Credit // unspent; the last one is the next

@@ -157,6 +157,7 @@ func (l *Link) receivedLocked(wc *iwarp.WC) {
 // at 0 replaces the one before.
 func (l *Link) toolchainsLocked(msg *job.Toolchains) {
 	if msg.First == 0 {
+		l.relisted = l.relisted || l.idsSeen > 0
 		clear(l.ids)
 		l.idsSeen = 0
 	}
@@ -174,7 +175,10 @@ func (l *Link) toolchainsLocked(msg *job.Toolchains) {
 
 // checkReadyLocked opens the link for jobs once all that must be known is.
 func (l *Link) checkReadyLocked() {
-	if l.ready || l.welcome == nil || l.welcome.Toolchains > 0 && !l.listed {
+	if l.ready || l.welcome == nil {
+		return
+	}
+	if want := int(l.welcome.Toolchains); want > 0 && (!l.listed || l.idsSeen < want && !l.relisted) {
 		return
 	}
 	l.ready, l.used = true, time.Now()
