@@ -73,7 +73,8 @@ const proofTime = 10 * time.Second
 // been proven since it shows what it shows now, in time (proofTime) or, if the mode is strict,
 // in any case.
 func (r *runner) prepare(ctx context.Context) error {
-	spec := r.s.shown.Load()
+	shown := r.s.shown.Load()
+	spec := shown.spec
 	if err := r.stand.open(ctx, spec); err != nil {
 		return err
 	}
@@ -90,16 +91,16 @@ func (r *runner) prepare(ctx context.Context) error {
 	case len(spec.Files) == 0, !late: // no toolchain, no job
 		return r.s.holds(r, r.stand.tree.Measures())
 	}
-	return r.prove(ctx, spec)
+	return r.prove(ctx, shown)
 }
 
 // prove runs a canary in the stand. An error means that no job may run there.
-func (r *runner) prove(ctx context.Context, spec *tree.Spec) error {
+func (r *runner) prove(ctx context.Context, shown *display) error {
 	began := time.Now()
 	r.s.mu.Lock()
 	round := r.s.cage.round
 	r.s.mu.Unlock()
-	v := r.canary(ctx)
+	v := r.canary(ctx, shown)
 	if err := r.stand.clean(); err != nil {
 		r.s.o.Log.Error("clean up after a canary", "err", err)
 		v.broken = errors.Join(v.broken, err)
@@ -108,7 +109,7 @@ func (r *runner) prove(ctx context.Context, spec *tree.Spec) error {
 		return ctx.Err()
 	}
 	r.s.mu.Lock()
-	r.s.cage.proven[r.i], r.round = spec, round
+	r.s.cage.proven[r.i], r.round = shown.spec, round
 	r.s.mu.Unlock()
 	err := r.s.judged(r, v, time.Since(began))
 	r.s.tellSandbox()
@@ -116,27 +117,30 @@ func (r *runner) prove(ctx context.Context, spec *tree.Spec) error {
 }
 
 // canary compiles something honest in the stand, then has a program there that tries every way out.
-func (r *runner) canary(ctx context.Context) *verdict {
+// Which compilers are offered may change meanwhile: it stays with those that are shown.
+func (r *runner) canary(ctx context.Context, shown *display) *verdict {
 	v := &verdict{}
-	if err := r.stand.open(ctx, r.s.shown.Load()); err != nil {
+	if err := r.stand.open(ctx, shown.spec); err != nil {
 		v.broken = err
 		return v
 	}
 	v.held = r.stand.tree.Measures()
-	if err := r.honest(); err != nil {
+	if len(shown.list) == 0 { // no toolchain, no job, no proof
+		return v
+	}
+	if err := r.honest(shown); err != nil {
 		v.broken = fmt.Errorf("an honest compile: %w", err)
 		return v
 	}
-	v.broken = r.probe(v)
+	v.broken = r.probe(v, shown)
 	return v
 }
 
 // honest is nil if one of the toolchains compiles.
-func (r *runner) honest() (err error) {
-	list := r.s.Toolchains()
-	for i := range list {
+func (r *runner) honest(shown *display) (err error) {
+	for i := range shown.list {
 		for _, language := range []string{"cpp-output", "c++-cpp-output"} {
-			if err = r.honestBy(i, language); err == nil {
+			if err = r.honestBy(shown, i, language); err == nil {
 				return nil
 			}
 		}
@@ -144,8 +148,8 @@ func (r *runner) honest() (err error) {
 	return err
 }
 
-func (r *runner) honestBy(i int, language string) error {
-	tc := &r.s.Toolchains()[i]
+func (r *runner) honestBy(shown *display, i int, language string) error {
+	tc := &shown.list[i]
 	out, err := r.newCapture()
 	if err != nil {
 		return err
@@ -174,11 +178,11 @@ func (r *runner) honestBy(i int, language string) error {
 			}
 		}
 	}
-	return errors.Join(err, r.stand.clean(), r.stand.open(r.s.ctx, r.s.shown.Load()))
+	return errors.Join(err, r.stand.clean(), r.stand.open(r.s.ctx, shown.spec))
 }
 
 // probe runs the probe in the stand, as compiles are run, against what this daemon has.
-func (r *runner) probe(v *verdict) error {
+func (r *runner) probe(v *verdict, shown *display) error {
 	host, err := probe.NewHost(r.s.area.Path)
 	if err != nil {
 		return err
@@ -193,7 +197,7 @@ func (r *runner) probe(v *verdict) error {
 	}
 	defer unix.Close(exe)
 	t := host.Targets()
-	tc := &r.s.Toolchains()[0]
+	tc := &shown.list[0]
 	t.Toolchain, t.Program = tc.Exec, tc.Exec
 	tr := r.stand.tree
 	for _, d := range []string{textSource, textTemp} {
@@ -396,7 +400,7 @@ func (s *Server) canaryForLocked(r *runner) bool {
 	switch {
 	case !s.confined || len(*s.listed.Load()) == 0:
 		return false
-	case s.cage.proven[r.i] != s.shown.Load():
+	case s.cage.proven[r.i] != s.shown.Load().spec:
 		// Not while that would be in vain, nor all at a time: a job may come.
 		if s.identifying && s.o.Sandbox != SandboxStrict || s.cage.proving >= max(1, s.o.Jobs/2) {
 			return false
@@ -425,8 +429,7 @@ func (r *runner) proveNow() {
 			r.s.o.Log.Error("end private tree", "err", err)
 		}
 	})
-	spec := r.s.shown.Load()
-	if err := r.prove(r.s.ctx, spec); err != nil && r.s.ctx.Err() == nil {
+	if err := r.prove(r.s.ctx, r.s.shown.Load()); err != nil && r.s.ctx.Err() == nil {
 		r.s.o.Log.Debug("canary", "runner", r.i, "err", err)
 	}
 }

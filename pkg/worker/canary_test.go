@@ -79,7 +79,7 @@ func TestCanaryFindsALeak(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Sandbox, o.Jobs = SandboxAuto, 1 })
 	ts.needLevel(sandbox.Confined)
 	r := leaky(t, ts)
-	v := r.canary(t.Context())
+	v := r.canary(t.Context(), ts.shown.Load())
 	if len(v.reachable) == 0 || v.broken != nil || !v.doubt.Has(sandbox.Seccomp) {
 		t.Errorf("found %q, doubts %v", v, v.doubt)
 	}
@@ -255,5 +255,29 @@ func TestNoToolchainNoCanary(t *testing.T) {
 	}
 	if got := gathered(t, ts, "rdistccd_sandbox_canaries_total", canaryPassed); got != 1 {
 		t.Errorf("%v canaries before the first job, want 1", got)
+	}
+}
+
+// TestCanaryStaysWithWhatIsShown: compilers that become known while a canary runs are not in its
+// tree, and no part of its verdict.
+func TestCanaryStaysWithWhatIsShown(t *testing.T) {
+	ts := startServer(t, func(o *Options) { o.Sandbox, o.Jobs = SandboxAuto, 1 })
+	ts.needLevel(sandbox.Confined)
+	shown := ts.shown.Load()
+	ts.fake("cc", "cp $0 $out") // listed before gcc
+	if first := ts.Toolchains()[0].Exec; !strings.HasSuffix(first, "/cc") {
+		t.Fatalf("%s is listed first", first)
+	}
+	r, err := newRunner(ts.Server, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.close)
+	if ts.cage.bare {
+		t.Skip("needs the right to make namespaces")
+	}
+	r.stand.confine = true
+	if v := r.canary(t.Context(), shown); v.broken != nil || len(v.reachable) > 0 {
+		t.Errorf("verdict: %v", v)
 	}
 }

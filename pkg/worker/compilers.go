@@ -29,22 +29,21 @@ func (s *Server) Rescan(ctx context.Context) error { return s.find(ctx, func() {
 func (s *Server) find(ctx context.Context, known func()) error {
 	s.scan.Lock()
 	defer s.scan.Unlock()
-	var announced time.Time
+	a := announcer{s: s}
+	defer a.end()
 	var once sync.Once
 	d, err := s.tools.Discover(ctx, s.settings.Load().Dirs, func(d toolchain.Discovery) {
 		s.skip(d.Skipped)
 		if d.Left == 0 {
 			return // what follows says so
 		}
-		if time.Since(announced) >= announceTime {
-			announced = time.Now()
-			s.offer(d.List, true)
-		}
+		a.tell(d.List)
 		once.Do(known)
 	})
 	if err != nil {
 		return err
 	}
+	a.end()
 	s.tools.Flush()
 	for path := range s.skipped {
 		if d.Skipped[path] == nil {
@@ -58,6 +57,53 @@ func (s *Server) find(ctx context.Context, known func()) error {
 	}
 	s.lacking = len(d.List) == 0
 	return nil
+}
+
+// announcer offers compilers while they are being identified, each list at most announceTime
+// late: the next one to answer may be one that hangs.
+type announcer struct {
+	s *Server
+
+	mu    sync.Mutex // before Server.mu
+	last  time.Time  // when a list was offered
+	list  []toolchain.Toolchain
+	timer *time.Timer // nil: list has been offered
+	ended bool
+}
+
+func (a *announcer) tell(list []toolchain.Toolchain) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.list = list
+	if wait := announceTime - time.Since(a.last); a.timer == nil && wait > 0 {
+		a.timer = time.AfterFunc(wait, a.late)
+	} else if a.timer == nil {
+		a.offerLocked()
+	}
+}
+
+func (a *announcer) late() {
+	defer a.s.rescue(a.s.o.Log, nil)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.timer = nil; !a.ended {
+		a.offerLocked()
+	}
+}
+
+func (a *announcer) offerLocked() {
+	a.last = time.Now()
+	a.s.offer(a.list, true)
+}
+
+// end offers nothing any more.
+func (a *announcer) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = true
+	if a.timer != nil {
+		a.timer.Stop()
+	}
 }
 
 // skip logs the compilers that cannot be offered, each once for a reason. The caller holds
@@ -85,7 +131,7 @@ func (s *Server) skip(list map[string]error) {
 }
 
 // offer makes found the toolchains that clients are told of. more: not all have been asked
-// yet; then those of the list before stay. The caller holds scan.
+// yet; then those of the list before stay. One call at a time, within find.
 func (s *Server) offer(found []toolchain.Toolchain, more bool) {
 	s.mu.Lock()
 	before, now := *s.listed.Load(), time.Now()
@@ -93,6 +139,11 @@ func (s *Server) offer(found []toolchain.Toolchain, more bool) {
 	list := slices.DeleteFunc(slices.Clone(found), benched)
 	s.mu.Unlock()
 	if more {
+		for i := range list { // by the name that it has had, as another one makes trees new
+			if j := slices.IndexFunc(before, func(t toolchain.Toolchain) bool { return t.ID == list[i].ID }); j >= 0 {
+				list[i] = before[j]
+			}
+		}
 		for i := range before {
 			if !slices.ContainsFunc(list, func(t toolchain.Toolchain) bool { return t.ID == before[i].ID }) {
 				list = append(list, before[i])

@@ -115,7 +115,7 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 				return err
 			}
 		}
-		if err := first.stand.open(ctx, s.shown.Load()); err != nil {
+		if err := first.stand.open(ctx, s.shown.Load().spec); err != nil {
 			err = fmt.Errorf("confine compiles: %w", err)
 			if scarce(err) {
 				return err

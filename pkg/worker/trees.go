@@ -22,6 +22,12 @@ const (
 	TreeRequire                 // New fails where it cannot
 )
 
+// display is what trees have to show, and the toolchains for which that is. It does not change.
+type display struct {
+	spec *tree.Spec
+	list []toolchain.Toolchain
+}
+
 // show makes runners replace their trees, before they use them again, by ones
 // that show every toolchain of the list.
 func (s *Server) show(list []toolchain.Toolchain) {
@@ -37,7 +43,7 @@ func (s *Server) show(list []toolchain.Toolchain) {
 	spec.Files = slices.Compact(spec.Files)
 	slices.Sort(spec.Dirs)
 	spec.Dirs = slices.Compact(spec.Dirs)
-	s.shown.Store(spec)
+	s.shown.Store(&display{spec, list})
 }
 
 // tryTrees finds out whether there can be trees, by making the first runner's.
@@ -45,7 +51,7 @@ func (s *Server) tryTrees(ctx context.Context, first *stand) error {
 	if s.o.Tree == TreeOff {
 		return nil
 	}
-	err := first.open(ctx, s.shown.Load())
+	err := first.open(ctx, s.shown.Load().spec)
 	if err == nil {
 		s.trees = true
 		for _, what := range first.tree.Lacks() {

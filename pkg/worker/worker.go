@@ -124,8 +124,8 @@ type Server struct {
 	ownUsers bool // each runner's as another user; set once by New
 	users    users.Range
 	cage     confinement
-	shown    atomic.Pointer[tree.Spec] // what trees have to show
-	groups   *cgroup.Groups            // around this process; set once by New
+	shown    atomic.Pointer[display] // what trees have to show
+	groups   *cgroup.Groups          // around this process; set once by New
 	settings atomic.Pointer[Settings]
 	host     atomic.Pointer[hostLoad]
 	started  time.Time
