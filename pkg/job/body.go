@@ -1,6 +1,9 @@
 package job
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Append encodes b behind dst. It panics on more than MaxOutputs outputs; the
 // caller refuses a result past MaxBodyLen.
@@ -28,17 +31,22 @@ func (b *Body) Append(dst []byte) []byte {
 		dst = appendBool(le.AppendUint32(dst, f.Same), f.Exec)
 	}
 	dst = appendStrings(dst, b.Dirs)
-	dst = le.AppendUint32(dst, uint32(len(b.Links)))
-	for i := range b.Links {
-		dst = appendString(dst, b.Links[i].Name)
-		dst = appendString(dst, b.Links[i].Target)
+	dst = appendLinks(dst, b.Links)
+	dst = le.AppendUint32(dst, uint32(len(b.Blobs)))
+	for i := range b.Blobs {
+		dst = append(dst, b.Blobs[i].ID[:]...)
+		dst = le.AppendUint64(dst, b.Blobs[i].Len)
+	}
+	dst = le.AppendUint32(dst, uint32(len(b.Lists)))
+	for i := range b.Lists {
+		dst = append(dst, b.Lists[i][:]...)
 	}
 	return dst
 }
 
 // ParseBody decodes the whole of b and keeps no part of it. Strings hold no NUL,
-// Name is a plain file name, every list is no longer than b can hold. Of files, the
-// sum of lengths does not wrap, and Same names an earlier one.
+// Name is a plain file name, every list is no longer than b can hold. Of files and blobs,
+// the sum of lengths does not wrap; of files, Same names an earlier one.
 func ParseBody(b []byte) (*Body, error) {
 	if len(b) == 0 || len(b) > MaxBodyLen {
 		return nil, malformed("body length")
@@ -85,7 +93,7 @@ func ParseBody(b []byte) (*Body, error) {
 
 // files reads what the sources form has.
 func (r *bodyReader) files(v *Body) {
-	var sum uint64
+	var sum lengths
 	if n := r.count(4 + 8 + 8 + 4 + 1); n > 0 {
 		v.Files = make([]SourceFile, n)
 	}
@@ -96,30 +104,79 @@ func (r *bodyReader) files(v *Body) {
 		f.MTime = int64(r.u64())
 		f.Same = r.u32()
 		f.Exec = r.bool()
-		if sum += f.Len; sum < f.Len {
-			r.fail("files wrap")
-		}
-		if int64(f.Same) > int64(i) || f.Same != 0 && f.Len != 0 {
-			r.fail("file is the same as none before it")
-		}
-		if f.Name == "" {
-			r.fail("file without a name")
-		}
+		r.fits(&sum, i, f.Name, f.Len, f.Same)
 	}
 	v.Dirs = r.strings()
-	if n := r.count(4 + 4); n > 0 {
-		v.Links = make([]Link, n)
+	v.Links = r.links()
+	if n := r.count(len(ContentID{}) + 8); n > 0 {
+		v.Blobs = make([]Blob, n)
 	}
-	for i := range v.Links {
-		l := &v.Links[i]
+	for i := range v.Blobs {
+		b := &v.Blobs[i]
+		b.ID, b.Len = r.contentID(), r.u64()
+		if b.Len == 0 {
+			r.fail("empty blob")
+		}
+		r.add(&sum, b.Len)
+	}
+	n := r.count(len(ContentID{}))
+	if n > MaxLists {
+		r.fail("too many lists of files")
+		n = 0
+	}
+	for range n {
+		v.Lists = append(v.Lists, r.contentID())
+	}
+	for i, id := range v.Lists {
+		if slices.Contains(v.Lists[:i], id) {
+			r.fail("list of files that is named twice")
+		}
+	}
+	if !v.HasFiles() && len(v.Dirs)+len(v.Links)+len(v.Blobs) > 0 {
+		r.fail("directories, links or blobs without files")
+	}
+}
+
+// lengths is a sum of bytes.
+type lengths uint64
+
+// add counts n bytes more.
+func (r *bodyReader) add(sum *lengths, n uint64) {
+	if *sum += lengths(n); *sum < lengths(n) {
+		r.fail("lengths wrap")
+	}
+}
+
+// fits looks at what a Body's files and a List's have: i is the index among them.
+func (r *bodyReader) fits(sum *lengths, i int, name string, n uint64, same uint32) {
+	r.add(sum, n)
+	if int64(same) > int64(i) || same != 0 && n != 0 {
+		r.fail("file is the same as none before it")
+	}
+	if name == "" {
+		r.fail("file without a name")
+	}
+}
+
+func (r *bodyReader) links() []Link {
+	n := r.count(4 + 4)
+	if n == 0 {
+		return nil
+	}
+	list := make([]Link, n)
+	for i := range list {
+		l := &list[i]
 		l.Name, l.Target = r.string(), r.string()
 		if !strings.HasPrefix(l.Name, "/") || !strings.HasPrefix(l.Target, "/") {
 			r.fail("link is not absolute")
 		}
 	}
-	if len(v.Files) == 0 && len(v.Dirs)+len(v.Links) > 0 {
-		r.fail("directories or links without files")
-	}
+	return list
+}
+
+func (r *bodyReader) contentID() (id ContentID) {
+	copy(id[:], r.take(len(id)))
+	return id
 }
 
 // plainName says that s can name a file in a directory of ours.
@@ -212,6 +269,15 @@ func (r *bodyReader) strings() []string {
 		list[i] = r.string()
 	}
 	return list
+}
+
+func appendLinks(dst []byte, list []Link) []byte {
+	dst = le.AppendUint32(dst, uint32(len(list)))
+	for i := range list {
+		dst = appendString(dst, list[i].Name)
+		dst = appendString(dst, list[i].Target)
+	}
+	return dst
 }
 
 func appendString(dst []byte, s string) []byte {

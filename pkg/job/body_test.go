@@ -16,7 +16,7 @@ var body = Body{
 
 const bodyHex = "03000000 676363  00000000  02000000 03000000 2d4f32 00000000  00000000  01000000 63  03000000 612e63" +
 	"04000000 2f737263  01000000 08000000 4c435f414c4c3d43  02 00 00 03000000 612e6f 02 00 04000000 612e7375" +
-	"00000000 00000000 00000000"
+	"00000000 00000000 00000000 00000000 00000000"
 
 // sources is a body of the sources form.
 var sources = Body{
@@ -28,13 +28,18 @@ var sources = Body{
 	},
 	Dirs:  []string{"i"},
 	Links: []Link{{Name: "/l", Target: "/s"}},
+	Blobs: []Blob{{ID: ContentID{0: 0xb0, 31: 0xb1}, Len: 0x0304}},
+	Lists: []ContentID{{0: 0xc0, 31: 0xc1}, {0: 0xd0}},
 }
 
 const sourcesHex = "02000000 6363  04000000 2f676363  02000000 02000000 2d63 03000000 612e63  01000000  01000000 63  03000000 612e63" +
 	"02000000 2f73  00000000  02 00 00 03000000 612e6f 04 01 03000000 612e64" +
 	"02000000 03000000 612e63 0201000000000000 feffffffffffffff 00000000 00" +
 	"06000000 2e2e2f622e68 0000000000000000 0000000000010000 01000000 01" +
-	"01000000 01000000 69  01000000 02000000 2f6c 02000000 2f73"
+	"01000000 01000000 69  01000000 02000000 2f6c 02000000 2f73" +
+	"01000000 b0" + zeros30 + "b1 0403000000000000  02000000 c0" + zeros30 + "c1 d0" + zeros30 + "00"
+
+const zeros30 = "000000000000000000000000000000000000000000000000000000000000"
 
 func TestGoldenBody(t *testing.T) {
 	for _, c := range []struct {
@@ -85,8 +90,18 @@ func TestParseBodyRefuses(t *testing.T) {
 		"no name":                  func(b *Body) { b.Files = []SourceFile{{Len: 1}} },
 		"relative link":            func(b *Body) { b.Links = []Link{{Name: "l", Target: "/s"}} },
 		"link to a relative path":  func(b *Body) { b.Links = []Link{{Name: "/l", Target: "s"}} },
-		"directory without a file": func(b *Body) { b.Files, b.Links = nil, nil },
-		"link without a file":      func(b *Body) { b.Files, b.Dirs = nil, nil },
+		"directory without a file": func(b *Body) { b.Files, b.Links, b.Blobs, b.Lists = nil, nil, nil, nil },
+		"link without a file":      func(b *Body) { b.Files, b.Dirs, b.Blobs, b.Lists = nil, nil, nil, nil },
+		"blob without a file":      func(b *Body) { b.Files, b.Dirs, b.Links, b.Lists = nil, nil, nil, nil },
+		"empty blob":               func(b *Body) { b.Blobs = []Blob{{}} },
+		"lengths of blobs wrap":    func(b *Body) { b.Blobs = []Blob{{Len: 1<<64 - 1}} },
+		"list twice":               func(b *Body) { b.Lists = []ContentID{{1}, {2}, {1}} },
+		"too many lists": func(b *Body) {
+			b.Lists = make([]ContentID, MaxLists+1)
+			for i := range b.Lists {
+				b.Lists[i] = ContentID{byte(i), byte(i >> 8)}
+			}
+		},
 	} {
 		b := sources
 		change(&b)
@@ -102,6 +117,19 @@ func TestParseBodyRefuses(t *testing.T) {
 		}
 	}); n > 4 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// A body whose files are all in lists is of the sources form, too.
+func TestBodyOfLists(t *testing.T) {
+	b := sources
+	b.Files = nil
+	got, err := ParseBody(b.Append(nil))
+	if err != nil || !reflect.DeepEqual(*got, b) || !got.HasFiles() {
+		t.Errorf("ParseBody = %+v, %v", got, err)
+	}
+	if body.HasFiles() {
+		t.Error("the text form has files")
 	}
 }
 

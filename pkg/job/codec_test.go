@@ -28,9 +28,9 @@ var golden = []struct {
 }{
 	{&Hello{Name: "build7", Want: 4, Weight: 3}, "01 06 6275696c6437 0400 0300"},
 	{&Welcome{Boot: sixteen, Jobs: 8, MaxBody: 1 << 25, MaxSource: 1 << 28, MaxResult: 1 << 26, Toolchains: 2, Identifying: true,
-		Board: Window{STag: 1, TO: 2, Len: 256}, Tree: true, Zstd: true, Sandbox: 0x0203, Clock: 0x0102, Program: "v1", Load: load},
+		Board: Window{STag: 1, TO: 2, Len: 256}, Tree: true, Zstd: true, Sandbox: 0x0203, Clock: 0x0102, Program: "v1", Store: 1 << 30, StoreEpoch: 0x0506, Load: load},
 		"02" + sixteenHex + "0800 0000000200000000 0000001000000000 0000000400000000 0200 01" +
-			"01000000 0200000000000000 0001000000000000 01 01 0302 0201000000000000 02 7631" + loadHex},
+			"01000000 0200000000000000 0001000000000000 01 01 0302 0201000000000000 02 7631 0000004000000000 0605000000000000" + loadHex},
 	{&Toolchains{Seq: 1, First: 1, Total: 2, More: true, IDs: []ToolchainID{sixteen}}, "03 01000000 0100 0200 01 01" + sixteenHex},
 	{&Toolchains{Seq: 2}, "03 02000000 0000 0000 00 00"},
 	{&Grant{Seq: 2, Credits: []Credit{credit}}, "04 02000000 01" + creditHex},
@@ -38,10 +38,10 @@ var golden = []struct {
 	{&Return{Credit: 9}, "06 0900000000000000"},
 	{&Job{ID: 5, Credit: 6, Toolchain: sixteen, BodyLen: 100, TextOff: 128, TextLen: 4096,
 		Sink: Window{STag: 7, TO: 8, Len: 9}, Source: Window{STag: 10, TO: 11, Len: 12}, Fetch: 1 << 28, Timeout: 60000, Digest: sixteen,
-		Packed: 700, Memory: 1 << 29, Expect: 2500, Zstd: true},
+		Packed: 700, Memory: 1 << 29, Expect: 2500, Zstd: true, Store: true},
 		"07 0500000000000000 0600000000000000" + sixteenHex + "64000000 80000000 0010000000000000" +
 			"07000000 0800000000000000 0900000000000000 0a000000 0b00000000000000 0c00000000000000" +
-			"0000001000000000 60ea0000" + sixteenHex + "bc02000000000000 0000002000000000 c4090000 01"},
+			"0000001000000000 60ea0000" + sixteenHex + "bc02000000000000 0000002000000000 c4090000 01 01"},
 	{&Result{ID: 5, Status: StatusFailed, Cause: CauseTooBig, Exit: 1, Signal: 9,
 		Stdout: Segment{1, 2}, Stderr: Segment{3, 4}, Files: []File{{Index: 1, Exec: true, Segment: Segment{5, 6}}},
 		Queue: 10, Wall: 11, CPU: 12, MaxRSS: 13, Window: Window{STag: 14, TO: 15, Len: 16}, Load: load, Next: &credit, Digest: sixteen, Packed: 800, Detail: "big"},

@@ -37,7 +37,8 @@ const (
 	BodyAlign  = 64      // the text starts at the next multiple behind the Body
 	MaxName    = 64      // bytes of Hello.Name
 	MaxDetail  = 200     // bytes of a line for a person
-	MaxBodyLen = 4 << 20 // bytes of an encoded Body; Linux gives a command 2 MiB at most
+	MaxBodyLen = 4 << 20 // bytes of an encoded Body, or of all Lists of one; Linux gives a command 2 MiB at most
+	MaxLists   = 1024    // in one Body
 	AskLen     = 45      // bytes of a manager's Greeting.Auth, where there is one
 	AnswerLen  = 69      // of a daemon's
 	ProofLen   = 32      // bytes of a Proof
@@ -130,6 +131,8 @@ type Welcome struct {
 	Sandbox     uint16 // measures that confine its compiles (sandbox.Set)
 	Clock       uint64 // its wall clock, milliseconds since 1970
 	Program     string // what it calls its version, at most MaxName bytes
+	Store       uint64 // bytes of contents that it keeps for this tenant at most; 0 = none: no Blobs, no Lists
+	StoreEpoch  uint64 // changes when what it kept for this tenant was wiped; 0 = there is no store
 	Load        Load
 }
 
@@ -192,6 +195,7 @@ type Job struct {
 	Memory    uint64   // bytes that the compile is expected to take; 0 = not known
 	Expect    uint32   // milliseconds of wall time that it is expected to take; 0 = not known
 	Zstd      bool     // the result may come packed
+	Store     bool     // Body has Blobs or Lists; those are looked at before the job is queued
 }
 
 // Status says what became of a job.
@@ -228,6 +232,7 @@ const (
 	CauseMemory           // refused or failed: not enough memory on the host
 	CauseSandbox          // refused: the host cannot confine compiles as well as it was told to
 	CauseLimit            // failed: the compile went past a limit of the host's, or did what its sandbox forbids
+	CauseLacks            // refused: the host has not, or not any more, a content that the job names; again with all Blobs
 	numCauses
 )
 
@@ -240,7 +245,7 @@ func (c Cause) String() string {
 }
 
 var causeWords = [numCauses]string{"none", "toolchain", "policy", "full", "draining", "malformed",
-	"denied", "version", "timeout", "cancelled", "too-big", "disk", "internal", "tree", "undeclared", "digest", "memory", "sandbox", "limit"}
+	"denied", "version", "timeout", "cancelled", "too-big", "disk", "internal", "tree", "undeclared", "digest", "memory", "sandbox", "limit", "lacks"}
 
 // Refusal is why a job is not run, or why nothing comes of one that was, as an error:
 // the Cause and the Detail of its answer.
@@ -353,9 +358,11 @@ const (
 // The text form has no Files. Behind the body lies preprocessed text; Args are
 // options, without input, output, -c or -S.
 //
-// The sources form has Files: what the compile reads on the client, the contents one
-// behind the other, in this order and with nothing between, in place of the text.
-// Args is the whole command behind the compiler's name, as typed, with response
+// The sources form has Files or Lists: what the compile reads on the client. The
+// contents of Files lie one behind the other, in this order and with nothing between, in
+// place of the text, and those of Blobs behind them. A list's files and their contents
+// are known to the host by then: they came with this job, or with an earlier one. A job
+// with Blobs or Lists has Job.Store set. No name stands twice, whatever it is in. Args is the whole command behind the compiler's name, as typed, with response
 // files and "native" expanded. It runs in a tree that has these files only, beside
 // the toolchain's. Relative names are seen from Cwd. They may be spelled oddly, with
 // ".." and links: they are used as they are.
@@ -372,6 +379,20 @@ type Body struct {
 	Files    []SourceFile // sources form: what the compile reads
 	Dirs     []string     // sources form: more directories that exist on the client and that the command names
 	Links    []Link       // sources form: made first
+	Blobs    []Blob       // sources form: contents that the host is to keep for this tenant
+	Lists    []ContentID  // sources form: contents that are Lists, whose files are there as well; at most MaxLists, none twice
+}
+
+// HasFiles reports whether b is of the sources form.
+func (b *Body) HasFiles() bool { return len(b.Files)+len(b.Lists) > 0 }
+
+// ContentID names a content: its SHA-256. The host computes it anew of what comes.
+type ContentID [32]byte
+
+// Blob is a content that travels with a job, but is none of its files by itself.
+type Blob struct {
+	ID  ContentID
+	Len uint64 // bytes, not 0: every host has the empty content
 }
 
 // SourceFile is a file that a compile reads.

@@ -45,6 +45,8 @@ func (m *Welcome) appendTo(b []byte) []byte {
 	b = le.AppendUint16(b, m.Sandbox)
 	b = le.AppendUint64(b, m.Clock)
 	b = appendShort(b, m.Program, MaxName)
+	b = le.AppendUint64(b, m.Store)
+	b = le.AppendUint64(b, m.StoreEpoch)
 	return m.Load.appendTo(b)
 }
 
@@ -62,6 +64,8 @@ func (m *Welcome) parse(r *reader) {
 	m.Sandbox = r.u16()
 	m.Clock = r.u64()
 	m.Program = r.short(MaxName)
+	m.Store = r.u64()
+	m.StoreEpoch = r.u64()
 	m.Load.parse(r)
 }
 
@@ -153,7 +157,7 @@ func (m *Job) appendTo(b []byte) []byte {
 	b = le.AppendUint64(b, m.Packed)
 	b = le.AppendUint64(b, m.Memory)
 	b = le.AppendUint32(b, m.Expect)
-	return appendBool(b, m.Zstd)
+	return appendBool(appendBool(b, m.Zstd), m.Store)
 }
 
 func (m *Job) parse(r *reader) {
@@ -172,6 +176,7 @@ func (m *Job) parse(r *reader) {
 	m.Memory = r.u64()
 	m.Expect = r.u32()
 	m.Zstd = r.bool()
+	m.Store = r.bool()
 }
 
 func (m *Result) appendTo(b []byte) []byte {
