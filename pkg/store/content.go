@@ -1,0 +1,307 @@
+package store
+
+import (
+	"bytes"
+	"container/list"
+	"crypto/sha256"
+	"hash/maphash"
+)
+
+// Content is one that is pinned: it stays in memory, as it is, until Unpin.
+type Content struct {
+	t  *Tenant
+	id ID
+	n  int // bytes
+
+	// guarded by Store.mu
+	mem     block         // none: it is on disk only
+	sum     uint64        // of mem, against memory that forgets
+	pins    int           // mem stays while there are any
+	gone    bool          // not the tenant's any more: mem goes with the last pin
+	recent  *list.Element // in Tenant.recent; nil: not in memory
+	stored  *list.Element // in Tenant.stored; nil: not on disk
+	loading chan struct{} // closed once it was read from disk, or could not be
+}
+
+// empty is the name of the content of no bytes, which is always there.
+var empty = sha256.Sum256(nil)
+
+// Bytes are the content, not to be changed; no part may be kept beyond Unpin.
+func (c *Content) Bytes() []byte { return c.mem.bytes[:c.n] }
+
+// Len is how many bytes it has.
+func (c *Content) Len() int { return c.n }
+
+// Intact reports whether memory still holds what was put there. A content that is not
+// intact is not found any more.
+func (c *Content) Intact() bool {
+	if c.n == 0 || maphash.Bytes(c.t.s.seed, c.Bytes()) == c.sum {
+		return true
+	}
+	c.spoiled()
+	return false
+}
+
+// spoiled drops a pinned content that is not what it was.
+func (c *Content) spoiled() {
+	s := c.t.s
+	s.o.Log.Error("a content in memory has changed by itself: this machine's memory may be bad", "bytes", c.n)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !c.gone {
+		c.t.removeFileLocked(c) // it may have been written when it was spoiled already
+		c.t.dropLocked(c)
+	}
+}
+
+// Unpin lets go of a content.
+func (c *Content) Unpin() {
+	if c.n == 0 {
+		return
+	}
+	s := c.t.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.unpinLocked()
+}
+
+func (c *Content) unpinLocked() {
+	if c.pins--; c.pins == 0 && c.gone {
+		c.t.freeLocked(c)
+	}
+}
+
+// freeLocked gives its memory back.
+func (t *Tenant) freeLocked(c *Content) {
+	if c.mem.bytes == nil {
+		return
+	}
+	n := c.mem.size() + overhead
+	t.mem.free(c.mem)
+	c.mem = block{}
+	t.bytes -= n
+	t.s.bytes -= n
+}
+
+// dropLocked makes a content one that is not there.
+func (t *Tenant) dropLocked(c *Content) {
+	c.gone = true
+	if t.contents[c.id] == c {
+		delete(t.contents, c.id)
+	}
+	if c.recent != nil {
+		t.recent.Remove(c.recent)
+		c.recent = nil
+	}
+	if c.pins == 0 {
+		t.freeLocked(c)
+	}
+}
+
+// Put keeps a content and returns it pinned. Its error is ErrOther or ErrFull: then nothing
+// is kept.
+func (t *Tenant) Put(id ID, b []byte) (*Content, error) {
+	if t == nil {
+		return nil, ErrFull
+	}
+	s := t.s
+	s.mu.Lock()
+	c := t.inMemoryLocked(id)
+	s.mu.Unlock()
+	if c != nil && bytes.Equal(c.Bytes(), b) { // sooner than a sum
+		return c, nil
+	}
+	right := sha256.Sum256(b) == id
+	if c != nil {
+		if right {
+			c.spoiled()
+		}
+		c.Unpin()
+	}
+	switch {
+	case !right:
+		return nil, ErrOther
+	case len(b) == 0:
+		return &Content{t: t, id: id}, nil
+	}
+	return t.insert(id, b)
+}
+
+// inMemoryLocked pins a content that is in memory; nil: it is not.
+func (t *Tenant) inMemoryLocked(id ID) *Content {
+	c := t.contents[id]
+	if c == nil || c.recent == nil {
+		return nil
+	}
+	c.pins++
+	t.recent.MoveToFront(c.recent)
+	if c.stored != nil {
+		t.stored.MoveToFront(c.stored)
+	}
+	return c
+}
+
+// insert puts a content into memory whose sum is right.
+func (t *Tenant) insert(id ID, b []byte) (*Content, error) {
+	s := t.s
+	s.mu.Lock()
+	if c := t.inMemoryLocked(id); c != nil { // another connection's was sooner
+		s.mu.Unlock()
+		return c, nil
+	}
+	mem, ok := t.allocateLocked(len(b))
+	s.mu.Unlock()
+	if !ok {
+		return nil, ErrFull
+	}
+	copy(mem.bytes, b) // without the lock: the pages are yet to be got
+	return t.settle(id, mem, len(b), nil), nil
+}
+
+// settle makes memory that was filled a content of the tenant's, pinned. of is the one
+// that it was read for, or nil.
+func (t *Tenant) settle(id ID, mem block, n int, of *Content) *Content {
+	s := t.s
+	sum := maphash.Bytes(s.seed, mem.bytes[:n])
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := t.contents[id]
+	if c != nil && c.recent != nil { // meanwhile
+		t.freeLocked(&Content{t: t, mem: mem})
+		c.pins++
+		return c
+	}
+	if c == nil {
+		if c = of; c == nil {
+			c = &Content{t: t, id: id, n: n, gone: s.tenants[t.name] != t}
+		}
+	}
+	c.mem, c.sum = mem, sum
+	c.pins++
+	if c.gone {
+		return c
+	}
+	t.contents[id] = c
+	c.recent = t.recent.PushFront(c)
+	if c.stored == nil && s.disk != nil {
+		s.disk.write(c)
+	}
+	return c
+}
+
+// Pin returns the content of that name, or nil if it is not there.
+func (t *Tenant) Pin(id ID) *Content {
+	if t == nil {
+		return nil
+	}
+	if id == empty {
+		return &Content{t: t, id: id}
+	}
+	s := t.s
+	s.mu.Lock()
+	c := t.contents[id]
+	if wait := t.looking; c == nil && wait != nil {
+		s.mu.Unlock()
+		<-wait
+		s.mu.Lock()
+		c = t.contents[id]
+	}
+	for c != nil && c.loading != nil {
+		wait := c.loading
+		s.mu.Unlock()
+		<-wait
+		s.mu.Lock()
+		c = t.contents[id]
+	}
+	if c != nil && c.recent == nil {
+		if c = t.loadLocked(c); c != nil { // pinned
+			s.count.hits++
+			s.mu.Unlock()
+			return c
+		}
+	}
+	defer s.mu.Unlock()
+	if c == nil {
+		s.count.lacks++
+		return nil
+	}
+	s.count.hits++
+	return t.inMemoryLocked(id)
+}
+
+// allocateLocked gets memory for n bytes of the tenant's, and makes room for it.
+func (t *Tenant) allocateLocked(n int) (block, bool) {
+	s := t.s
+	size := pages(n)*pageSize + overhead
+	part := tenantPart(s.limit)
+	if size > part {
+		return block{}, false
+	}
+	for t.bytes+size > part {
+		c := t.oldestLocked()
+		if c == nil {
+			return block{}, false
+		}
+		s.yieldLocked(c)
+	}
+	for s.bytes+size > s.limit {
+		if !s.evictLocked(t, size) {
+			return block{}, false
+		}
+	}
+	b, err := t.mem.allocate(n)
+	if err != nil {
+		return block{}, false
+	}
+	t.bytes += size
+	s.bytes += size
+	return b, true
+}
+
+// evictLocked drops from memory what the tenant that has most of it has not used for longest. Where t
+// is to have size bytes more it counts with them: none that has less than it would have
+// then loses anything. It reports false if there is nothing to drop.
+func (s *Store) evictLocked(t *Tenant, size int64) bool {
+	var worst *Content
+	most := int64(-1)
+	for _, x := range s.tenants {
+		has := x.bytes
+		if x == t {
+			has += size
+		}
+		if has <= most || t != nil && x != t && has <= t.bytes+size {
+			continue
+		}
+		if c := x.oldestLocked(); c != nil {
+			worst, most = c, has
+		}
+	}
+	if worst == nil {
+		return false
+	}
+	s.yieldLocked(worst)
+	return true
+}
+
+// yieldLocked drops a content from memory that is not pinned.
+func (s *Store) yieldLocked(c *Content) {
+	t := c.t
+	if c.stored == nil {
+		s.count.evictions++
+		t.dropLocked(c)
+		return
+	}
+	t.recent.Remove(c.recent)
+	c.recent = nil
+	t.freeLocked(c)
+}
+
+// oldestLocked is the content in memory that was not used for longest and is not pinned.
+func (t *Tenant) oldestLocked() *Content {
+	for e := t.recent.Back(); e != nil; e = e.Prev() {
+		if c := e.Value.(*Content); c.pins == 0 {
+			return c
+		}
+	}
+	return nil
+}
