@@ -101,7 +101,7 @@ func FuzzPolicy(f *testing.F) {
 			Argv0: tc.Exec, Compiler: tc.Path, Args: args, Language: "c", Name: "a.c", Cwd: "/src", Outputs: p.Outputs,
 			Files: []job.SourceFile{{Name: "a.c", Len: 3}},
 		}
-		if _, err := Sources(b, tc, three); err != nil {
+		if _, err := Sources(b, tc, [][]byte{three}); err != nil {
 			return
 		}
 		if what := judge(args, false); what != "" {

@@ -9,19 +9,21 @@ import (
 )
 
 // Sources decides whether a job of the sources form may be handed to a compiler, and
-// returns what its command asks for. text is the content of its files. It may name any
+// returns what its command asks for. b has the files, directories and links of the job's lists among its
+// own, and text the content of each file, none of those that are the same as an earlier one. It may name any
 // path, as there is nothing in the tree but the toolchain and what came with the job. But
 // it must be a command that our own wrapper would send, and choose no program.
-func Sources(b *job.Body, tc Compiler, text []byte) (*compile.Plan, error) {
+func Sources(b *job.Body, tc Compiler, text [][]byte) (*compile.Plan, error) {
 	if !strings.HasPrefix(b.Cwd, "/") {
 		return nil, refuse(job.CauseMalformed, "working directory %q", b.Cwd)
 	}
-	var sum uint64
-	for i := range b.Files {
-		sum += b.Files[i].Len
+	if len(text) != len(b.Files) {
+		return nil, refuse(job.CauseMalformed, "%d contents of %d files", len(text), len(b.Files))
 	}
-	if sum != uint64(len(text)) {
-		return nil, refuse(job.CauseMalformed, "files of %d bytes together in a text of %d", sum, len(text))
+	for i := range b.Files {
+		if f := &b.Files[i]; f.Len != uint64(len(text[i])) {
+			return nil, refuse(job.CauseMalformed, "file %q of %d bytes, not of %d", f.Name, len(text[i]), f.Len)
+		}
 	}
 	if slices.Contains(b.Dirs, "") {
 		return nil, refuse(job.CauseMalformed, "directory without a name")
@@ -66,8 +68,10 @@ func Sources(b *job.Body, tc Compiler, text []byte) (*compile.Plan, error) {
 		return nil, refuse(job.CausePolicy, "outputs are not those of the command")
 	}
 	if p.Raw {
-		if err := checkText(p.Language, tc, text); err != nil {
-			return nil, err
+		for _, part := range text {
+			if err := checkText(p.Language, tc, part); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return &p, nil

@@ -22,7 +22,7 @@ func sourcesBody(tc Compiler, args ...string) *job.Body {
 
 // checked is the error of Sources.
 func checked(b *job.Body, tc Compiler, text []byte) error {
-	_, err := Sources(b, tc, text)
+	_, err := Sources(b, tc, [][]byte{text})
 	return err
 }
 

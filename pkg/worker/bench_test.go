@@ -58,20 +58,55 @@ func BenchmarkEmptyJob(b *testing.B) {
 		for _, mode := range []string{"off", "strict"} {
 			b.Run(form.name+"/"+mode, func(b *testing.B) {
 				b.Setenv(sandboxVariable, strings.TrimPrefix(mode, "off"))
-				benchmarkJob(b, bin, form.req)
+				benchmarkJob(b, bin, form.req, form.req)
 			})
 		}
 	}
 }
 
-func benchmarkJob(b *testing.B, bin string, q request) {
+// BenchmarkManyHeaders does the same for an empty file beside 350 headers, 4.8 MB: those that
+// come with each job, and those that the host was sent once.
+func BenchmarkManyHeaders(b *testing.B) {
+	path, err := exec.LookPath("gcc")
+	if err != nil {
+		b.Skip("needs gcc")
+	}
+	bin := b.TempDir()
+	if err := os.Symlink(path, filepath.Join(bin, "gcc")); err != nil {
+		b.Fatal(err)
+	}
+	q := request{body: treeBody("gcc")}
+	q.body.Files = []job.SourceFile{{Name: "a.c"}}
+	var text strings.Builder
+	for i := range 350 {
+		header := strings.Repeat(fmt.Sprintf("int v%d[] = {%d};\n", i, i), 1000)[:14<<10]
+		text.WriteString(header)
+		q.body.Files = append(q.body.Files, job.SourceFile{Name: fmt.Sprintf("/usr/include/dir%d/header%d.h", i%20, i), Len: uint64(len(header))})
+	}
+	q.text = text.String()
+	all := inParts(q)
+	first := all.named(true)
+	for _, mode := range []string{"off", "strict"} {
+		b.Run("inline/"+mode, func(b *testing.B) {
+			b.Setenv(sandboxVariable, strings.TrimPrefix(mode, "off"))
+			benchmarkJob(b, bin, q, q)
+		})
+		b.Run("lists/"+mode, func(b *testing.B) {
+			b.Setenv(sandboxVariable, strings.TrimPrefix(mode, "off"))
+			benchmarkJob(b, bin, first, all.named(false))
+		})
+	}
+}
+
+// benchmarkJob does first once and then q.
+func benchmarkJob(b *testing.B, bin string, first, q request) {
 	cmd, addr, stdin := startProcess(b, shm(b), bin)
 	c := dial(b, addr, &job.Hello{})
-	if len(q.body.Files) > 0 && !c.welcome.Tree {
+	if q.body.HasFiles() && !c.welcome.Tree {
 		b.Skip("needs the right to make namespaces")
 	}
-	q.sink = 64 << 10
-	do := func() {
+	first.sink, q.sink = 64<<10, 64<<10
+	do := func(q request) {
 		r := c.do(c.ids[0], q)
 		if r.Status != job.StatusRan || r.Exit != 0 {
 			b.Fatalf("%+v\n%s", r.Result, r.bytes(r.Stderr))
@@ -80,10 +115,11 @@ func benchmarkJob(b *testing.B, bin string, q request) {
 			b.Fatal(err)
 		}
 	}
-	do()
+	do(first)
+	do(q)
 	before := daemonTicks(b, cmd.Process.Pid)
 	for b.Loop() {
-		do()
+		do(q)
 	}
 	after := daemonTicks(b, cmd.Process.Pid)
 	for i, what := range []string{"daemon-ms/op", "trees-ms/op", "compilers-ms/op"} {

@@ -311,6 +311,7 @@ func (c *testClient) start(tc job.ToolchainID, q request) uint64 {
 		Sink:    job.Window{STag: uint32(r.mr.STag()), TO: r.mr.Base(), Len: uint64(q.sink)},
 		Timeout: uint32(q.timeout.Milliseconds()),
 		Fetch:   q.fetch,
+		Store:   len(q.body.Blobs)+len(q.body.Lists) > 0,
 	}
 	if q.offer {
 		if r.source, err = c.pd.RegMR(raw, iwarp.RemoteRead, &iwarp.MROptions{QP: c.qp}); err != nil {

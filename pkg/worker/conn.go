@@ -13,6 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/store"
 )
 
 // closeTime bounds a graceful disconnect.
@@ -45,7 +46,8 @@ type conn struct {
 	proveBy *time.Timer // guarded by s.mu
 	ousted  bool        // the same: it has to make room for another one
 
-	work sync.WaitGroup // tasks that runners may hold
+	work  sync.WaitGroup // tasks that runners may hold
+	keeps *store.Tenant  // where its contents are kept; set by hello, until the end; nil: nowhere
 
 	// guarded by s.mu
 	name      string
@@ -57,6 +59,7 @@ type conn struct {
 	ended     bool
 	credits   map[uint64]*credit // on loan, by id
 	tasks     map[uint64]*task   // unanswered, by the client's id
+	taking    []chan struct{}    // task.taken of those that are not closed, in order of arrival
 	sending   map[uint64]*credit // slots from which a result is sent, by work request
 	offers    map[uint64]*offer  // results to be fetched, by the client's id of the job
 	lastWR    uint64
@@ -141,6 +144,7 @@ func (c *conn) serve(req iwarp.ConnRequest) {
 // it is not counted any more.
 func (c *conn) lost() {
 	s := c.s
+	defer c.leaveStore()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.qp != nil {
@@ -150,6 +154,14 @@ func (c *conn) lost() {
 	delete(s.conns, c)
 	s.leaveLocked(c)
 	s.checkIdleLocked()
+}
+
+// leaveStore ends its part in what is kept for its tenant. It may take a while: it is called
+// without the lock.
+func (c *conn) leaveStore() {
+	keeps := c.keeps
+	c.keeps = nil
+	keeps.Close()
 }
 
 // agreed is what becomes of our wish for Reads, and the peer's.
@@ -297,11 +309,14 @@ func (c *conn) isReady() bool {
 // hello answers the first message: the host's figures, its toolchains, credits.
 func (c *conn) hello(m *job.Hello) error {
 	s := c.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c.ready {
+	if c.isReady() {
 		return errors.New("a second Hello")
 	}
+	if s.keep != nil {
+		c.keeps = s.keep.Open(c.tenant.name)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	c.name, c.want, c.ready = m.Name, int(m.Want), true
 	s.joinLocked(c, m)
 	c.log = c.log.With("name", m.Name)
@@ -314,7 +329,7 @@ func (c *conn) hello(m *job.Hello) error {
 	err = c.sendLocked(&job.Welcome{
 		Boot: s.boot, Jobs: clip16(s.o.Jobs), MaxBody: uint64(s.slots.Size()), MaxSource: c.maxSource(), MaxResult: uint64(s.slots.Size()),
 		Toolchains: uint16(len(*s.listed.Load())), Identifying: s.identifying, Board: c.board.window(), Tree: s.trees, Zstd: true, Sandbox: uint16(s.measuresLocked()),
-		Clock: uint64(time.Now().UnixMilli()), Program: job.Clip(s.o.Program, job.MaxName), Load: s.loadLocked(),
+		Clock: uint64(time.Now().UnixMilli()), Program: job.Clip(s.o.Program, job.MaxName), Store: s.keepsFor(c), StoreEpoch: c.keeps.Epoch(), Load: s.loadLocked(),
 	})
 	if err != nil {
 		return err

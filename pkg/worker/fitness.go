@@ -129,10 +129,24 @@ func (s *Server) roomForLocked(t *task, now time.Time) *job.Refusal {
 		}
 		grow += float64(s.memoryLocked(r)) * max(0, 1-now.Sub(r.started).Seconds()/takes.Seconds())
 	}
-	if float64(need)+grow+memoryFloor > float64(free) {
+	short := float64(need) + grow + memoryFloor - float64(free)
+	if short > 0 && s.yieldContentsLocked(short, float64(need) <= 2*t.c.client.tenant.meanRSS) {
+		s.memory = time.Time{} // look again
+		return s.roomForLocked(t, now)
+	}
+	if short > 0 {
 		return refuse(job.CauseMemory, "%d bytes of memory expected, %d free beside %d jobs", need, free, s.running)
 	}
 	return nil
+}
+
+// yieldContentsLocked drops contents that clients have sent for short bytes, if that is enough, and says
+// whether it did. Contents are others' as well: the word of a client that was never borne out moves none.
+func (s *Server) yieldContentsLocked(short float64, borneOut bool) bool {
+	if s.keep == nil || !borneOut || short > float64(s.keep.Stats().Bytes) {
+		return false
+	}
+	return s.keep.Shrink(int64(short)) > 0
 }
 
 // outOfMemory tells a compiler that had no memory, or was killed, from one that said

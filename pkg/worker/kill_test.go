@@ -32,7 +32,7 @@ func serveForTest(base, bin string) {
 	mode := map[string]SandboxMode{"": SandboxOff, "auto": SandboxAuto, "strict": SandboxStrict}[os.Getenv(sandboxVariable)]
 	s, err := New(context.Background(), Options{
 		Sandbox: mode,
-		Device:  dev, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Jobs: 2, Clients: 8, Slot: 1 << 20,
+		Device:  dev, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Jobs: 2, Clients: 8, Slot: 8 << 20,
 		WorkBase: base, Heartbeat: time.Second, Silence: patience, Grace: time.Millisecond, Settings: Settings{JobTimeout: patience, Dirs: []string{bin}},
 	})
 	if err != nil {

@@ -104,6 +104,7 @@ func (c *conn) close(why error) {
 // release frees what open made and all loans, and forgets the connection.
 func (c *conn) release() {
 	s := c.s
+	defer c.leaveStore()
 	var errs []error
 	if c.qp != nil {
 		errs = append(errs, c.qp.Destroy())
@@ -118,7 +119,7 @@ func (c *conn) release() {
 	}
 	for _, t := range c.tasks { // of those that met a panic
 		errs = append(errs, t.k.free())
-		t.dropSource()
+		t.drop()
 	}
 	clear(c.tasks)
 	for id := range c.offers {

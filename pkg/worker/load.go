@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/store"
 )
 
 // hostLoad is the machine's state, read once a tick as it costs some files.
@@ -128,6 +129,7 @@ func (s *Server) tick() {
 func (s *Server) look(every time.Duration) {
 	defer s.rescue(s.o.Log, nil)
 	s.readHostLoad()
+	s.fitStore()
 	idle, scan, victims := s.lookAround(every)
 	for _, t := range victims {
 		t.stop(job.CauseCancelled)
@@ -182,12 +184,19 @@ type Status struct {
 	Large      int64         `json:"large_bytes"` // of sources and results beyond slots and sinks
 	Tree       bool          `json:"tree"`        // jobs of the sources form are taken
 	Sandbox    SandboxStatus `json:"sandbox"`
+	Store      StoreStatus   `json:"store"`
 	Toolchains int           `json:"toolchains"` // that clients are offered
 	// Identifying: not all compilers have been asked since the start.
 	Identifying bool           `json:"identifying"`
 	Tenants     int            `json:"tenants"` // whom the clients work for
 	Clients     []ClientStatus `json:"clients"`
 	Jobs        []JobStatus    `json:"underway"` // the oldest first
+}
+
+// StoreStatus is of contents that clients send once.
+type StoreStatus struct {
+	store.Stats
+	Most int64 `json:"most_bytes"` // of one tenant's; 0: none are kept
 }
 
 // JobStatus is one job that the server has now.
@@ -219,8 +228,11 @@ type ClientStatus struct {
 func (s *Server) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Status{Load: s.loadLocked(), Large: s.large.used.Load(), Tree: s.trees, Sandbox: s.sandboxLocked(),
+	st := Status{Load: s.loadLocked(), Large: s.large.used.Load(), Tree: s.trees, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats()},
 		Toolchains: len(*s.listed.Load()), Identifying: s.identifying}
+	if s.keep != nil {
+		st.Store.Most = s.keep.Most()
+	}
 	for _, t := range s.tenants {
 		if t.conns > 0 {
 			st.Tenants++

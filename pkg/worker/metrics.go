@@ -118,7 +118,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 			}
 			return float64(n)
 		}),
-		measures{s},
+		measures{s}, contents{s},
 	} {
 		if err := r.Register(c); err != nil {
 			return fmt.Errorf("register metrics: %w", err)
@@ -129,7 +129,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 	for c := job.CauseToolchain; c <= job.CauseVersion; c++ {
 		m.refusals.WithLabelValues(c.String())
 	}
-	for _, c := range []job.Cause{job.CauseTree, job.CauseMemory, job.CauseSandbox} {
+	for _, c := range []job.Cause{job.CauseTree, job.CauseMemory, job.CauseSandbox, job.CauseLacks} {
 		m.refusals.WithLabelValues(c.String())
 	}
 	results := []string{resultOK, resultRefused, resultSignal, resultFailed}
@@ -250,7 +250,7 @@ func (r *runner) log(t *task, res *job.Result, n int) {
 		slog.Uint64("job", t.m.ID),
 		slog.String("toolchain", t.tc.Family+"-"+t.tc.Version),
 		slog.String("source", t.source),
-		slog.Uint64("text", t.m.TextLen),
+		slog.Uint64("text", t.size()),
 		slog.Int("result", n),
 		slog.Int("exit", int(res.Exit)),
 		slog.Uint64("queue_us", uint64(res.Queue)),
@@ -265,7 +265,9 @@ func (r *runner) log(t *task, res *job.Result, n int) {
 		attrs = append(attrs, slog.Int("signal", int(res.Signal)))
 	}
 	if res.Status != job.StatusRan {
-		level = slog.LevelWarn
+		if level = slog.LevelWarn; res.Cause == job.CauseLacks { // it comes again
+			level = slog.LevelInfo
+		}
 		attrs = append(attrs, slog.String("cause", res.Cause.String()), slog.String("detail", res.Detail))
 	}
 	t.c.log.LogAttrs(r.s.ctx, level, "job", attrs...)

@@ -8,7 +8,7 @@ import (
 
 // Bounds of packing, in bytes.
 const (
-	// scratchSize is what a runner keeps to pack and unpack in; what is larger takes
+	// scratchSize is what a runner, or an intake, keeps to pack and unpack in; what is larger takes
 	// large memory, which is counted.
 	scratchSize = 4 << 20
 	// packLeast is the shortest result that is packed: a shorter one goes in a segment
@@ -19,29 +19,33 @@ const (
 // open makes a task's source plain and holds it against its digest, before any of it
 // is looked at: the client cannot write it any more, as the Job has invalidated the
 // slot, or it was fetched. A result is why the job ends here.
-func (r *runner) open(t *task) *job.Result {
+func (t *task) open(scratch *scratch) *job.Result {
 	if t.m.Packed != 0 {
-		if res := r.unpack(t); res != nil {
+		if res := t.unpack(scratch); res != nil {
 			return res
 		}
 	}
-	text := t.content()[:uint64(t.m.TextOff)+t.m.TextLen]
-	if t.m.Digest != ([digest.Size]byte{}) && digest.Sum(text) != t.m.Digest {
+	return t.sumUp(t.content()[:uint64(t.m.TextOff)+t.m.TextLen], t.m.Digest)
+}
+
+// sumUp holds plain bytes of the source's against a digest, if there is one.
+func (t *task) sumUp(plain []byte, sum [digest.Size]byte) *job.Result {
+	if sum != ([digest.Size]byte{}) && digest.Sum(plain) != sum {
 		return failed(refuse(job.CauseDigest, "the source is not the one that was sent"))
 	}
 	return nil
 }
 
 // unpack puts the content of the source's frame in its place.
-func (r *runner) unpack(t *task) *job.Result {
+func (t *task) unpack(scratch *scratch) *job.Result {
 	n := uint64(t.m.TextOff) + t.m.TextLen
 	var to []byte
 	var mem *large
 	if n <= scratchSize {
-		to = r.room(int(n))
+		to = scratch.room(int(n))
 	} else {
 		var err error
-		if mem, err = r.s.large.tryGet(t.c.tenant, int64(n), job.CauseFull); err != nil {
+		if mem, err = t.c.s.large.tryGet(t.c.tenant, int64(n), job.CauseFull); err != nil {
 			return refused(err)
 		}
 		to = mem.mem
@@ -59,12 +63,15 @@ func (r *runner) unpack(t *task) *job.Result {
 	return nil
 }
 
-// room is n bytes of the runner's, until it asks again.
-func (r *runner) room(n int) []byte {
-	if n > len(r.scratch) {
-		r.scratch = make([]byte, n)
+// scratch is what its one user packs and unpacks in.
+type scratch struct{ mem []byte }
+
+// room is n bytes, until it is asked for again.
+func (s *scratch) room(n int) []byte {
+	if n > len(s.mem) {
+		s.mem = make([]byte, n)
 	}
-	return r.scratch[:n]
+	return s.mem[:n]
 }
 
 // seal ends a result: its digest, and if the client wants that and it is worth it, a
@@ -76,7 +83,7 @@ func (r *runner) seal(t *task, mem []byte, res *job.Result) int {
 	if !t.m.Zstd || n < packLeast || bound > scratchSize {
 		return n
 	}
-	if p, err := pack.Pack(r.room(bound)[:0], mem); err == nil && worthIt(len(p), n) {
+	if p, err := pack.Pack(r.scratch.room(bound)[:0], mem); err == nil && worthIt(len(p), n) {
 		copy(mem, p)
 		res.Packed = uint64(len(p))
 		return len(p)

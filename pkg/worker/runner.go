@@ -36,7 +36,7 @@ type runner struct {
 	pipes         *capture.Pipes // for words of confined commands
 	used          bool           // the stand, by the job of now
 	undone        bool           // a program failed without its driver, which would remove the main output
-	scratch       []byte
+	scratch       scratch
 }
 
 func newRunner(s *Server, i int) (*runner, error) {
@@ -125,7 +125,7 @@ func (s *Server) ran(t *task, res *job.Result) {
 		s.meanRSS += (float64(res.MaxRSS) - s.meanRSS) / 8
 	}
 	if res.Status == job.StatusRan && res.Exit == 0 && res.Signal == 0 {
-		s.timedLocked(t.m.Toolchain, t.m.TextLen, time.Duration(res.CPU)*time.Microsecond)
+		s.timedLocked(t.m.Toolchain, t.size(), time.Duration(res.CPU)*time.Microsecond)
 	}
 }
 
@@ -154,19 +154,27 @@ func (r *runner) clean() {
 // run does a task: the answer, and how many bytes at the start of its slot are
 // the content of the answer's segments.
 func (r *runner) run(t *task) (*job.Result, int) {
-	if res := r.open(t); res != nil {
+	if t.in != nil { // it was looked at when it came
+		if res := t.sumUp(t.in.own, t.in.sum); res != nil {
+			return res, 0
+		}
+		return r.runSources(t, t.in)
+	}
+	if res := t.open(&r.scratch); res != nil {
 		return res, 0
 	}
-	body, err := job.ParseBody(t.content()[:t.m.BodyLen])
+	body, err := t.readBody()
 	if err != nil {
 		return refused(err), 0
 	}
-	t.source, t.language, t.files = body.Name, body.Language, len(body.Files)
-	t.shown.Store(&t.source)
-	if len(body.Files) > 0 {
-		return r.runSources(t, body)
-	}
 	text := t.content()[t.m.TextOff:][:t.m.TextLen]
+	if body.HasFiles() {
+		in, err := ownInputs(body, text)
+		if err != nil {
+			return refused(err), 0
+		}
+		return r.runSources(t, in)
+	}
 	if err := r.checkTextJob(t, body, text); err != nil {
 		return refused(err), 0
 	}
@@ -174,6 +182,20 @@ func (r *runner) run(t *task) (*job.Result, int) {
 		return r.runTextConfined(t, body, text)
 	}
 	return r.runText(t, body, text)
+}
+
+// readBody reads a task's body, and what is told of the task.
+func (t *task) readBody() (*job.Body, error) {
+	body, err := job.ParseBody(t.content()[:t.m.BodyLen])
+	if err != nil {
+		return nil, err
+	}
+	if (len(body.Blobs)+len(body.Lists) > 0) != t.m.Store {
+		return nil, refuse(job.CauseMalformed, "the job says that it has contents to be kept or lists: %v; its body has %d and %d", t.m.Store, len(body.Blobs), len(body.Lists))
+	}
+	t.source, t.language, t.files = body.Name, body.Language, len(body.Files)
+	t.shown.Store(&t.source)
+	return body, nil
 }
 
 // checkTextJob decides whether a job of the text form may run, confined or not.

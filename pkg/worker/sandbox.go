@@ -236,14 +236,18 @@ func (s *Server) limits(wall time.Duration) sandbox.Limits {
 // jobMemory is what a compile may take where nobody says: three quarters of the
 // machine's memory, or of what the control groups around this process leave of it, in
 // bytes; 0: that is not known.
-func (s *Server) jobMemory() (n int64) {
+func (s *Server) jobMemory() int64 { return s.machineMemory() / 4 * 3 }
+
+// machineMemory is the memory of the machine, or what the control groups around this process
+// leave of it, in bytes; 0: that is not known.
+func (s *Server) machineMemory() (n int64) {
 	if b, err := os.ReadFile(s.o.Proc + "/meminfo"); err == nil {
 		n = int64(number(b, "MemTotal:") << 10)
 	}
 	if most := s.groups.Memory(); most > 0 && (n == 0 || most < n) {
 		n = most
 	}
-	return n / 4 * 3
+	return n
 }
 
 // exceeded is the answer to a compile that was ended for what it did, or nil.

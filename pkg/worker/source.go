@@ -13,10 +13,11 @@ import (
 // errCancelled ends what was asked to end.
 var errCancelled = errors.New("cancelled")
 
-// fetch gets the source of a task that the client offered in a window, and queues
-// the task. It has a goroutine of its own, of which a client has as many as it
-// has credits; the connection waits for it. No core stands idle meanwhile.
-func (t *task) fetch(ctx context.Context) {
+// bring gets what a task needs before it can be queued, and queues it: its source, where the
+// client offered that in a window, and the contents that it names. It has a goroutine of its
+// own, of which a client has as many as it has credits; the connection waits for it. No core
+// stands idle meanwhile.
+func (t *task) bring(ctx context.Context) {
 	c := t.c
 	queued := false
 	defer func() {
@@ -24,28 +25,44 @@ func (t *task) fetch(ctx context.Context) {
 			c.work.Done()
 		}
 	}()
+	defer t.tookIn() // whatever comes: later ones wait for that
 	defer c.s.rescue(c.log, c.qp.Abort)
-	src, err := t.pull(ctx)
-	if queued = err == nil && t.fetched(ctx, src); queued {
+	r := t.fetch(ctx)
+	if r == nil && t.m.Store {
+		r = t.takeIn(ctx)
+	}
+	if queued = r == nil && t.here(ctx); queued {
 		return
 	}
-	r := &job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}
-	if err != nil && ctx.Err() == nil {
-		r = failed(err)
-		var no *job.Refusal
-		if errors.As(err, &no) {
-			r = refused(err)
-		}
+	if r == nil || ctx.Err() != nil {
+		r = &job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}
 	}
 	t.answer(r, 0)
 }
 
-// fetched queues a task whose source is here, unless nobody wants it any more.
-func (t *task) fetched(ctx context.Context, src *large) bool {
+// fetch gets the source out of the window that it lies in, if it does. A result is why
+// the job ends here.
+func (t *task) fetch(ctx context.Context) *job.Result {
+	if t.m.Source.STag == 0 {
+		return nil
+	}
+	src, err := t.pull(ctx)
+	if err == nil {
+		t.src = src
+		return nil
+	}
+	var no *job.Refusal
+	if errors.As(err, &no) {
+		return refused(err)
+	}
+	return failed(err)
+}
+
+// here queues a task that has all that it needs, unless nobody wants it any more.
+func (t *task) here(ctx context.Context) bool {
 	s := t.c.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.src = src
 	if t.c.ended || ctx.Err() != nil {
 		return false
 	}
@@ -110,6 +127,12 @@ func (t *task) content() []byte {
 		return t.src.mem
 	}
 	return t.k.buf.Bytes()
+}
+
+// drop gives back all that came with a task, or is held for it.
+func (t *task) drop() {
+	t.dropSource()
+	t.in.free()
 }
 
 // dropSource gives back what was fetched or unpacked.

@@ -21,12 +21,12 @@ import (
 
 // runSources does a task of the sources form: the client's command over the
 // client's files, under the client's names, in the runner's tree.
-func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
+func (r *runner) runSources(t *task, in *inputs) (*job.Result, int) {
 	if !r.s.trees {
-		return refused(refuse(job.CauseTree, "the host cannot show private trees")), 0
+		return refused(errNoTrees), 0
 	}
-	text := t.content()[t.m.TextOff:][:t.m.TextLen]
-	plan, err := policy.Sources(b, compilerOf(&t.tc), text)
+	b := in.body
+	plan, err := policy.Sources(b, compilerOf(&t.tc), in.text)
 	if err != nil {
 		return refused(err), 0
 	}
@@ -43,16 +43,19 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 	// How many files and directories there are the client says, so what is done about those takes of its time.
 	until := time.Now().Add(r.limit(t))
 	defer time.AfterFunc(time.Until(until), func() { t.proc.stop(job.CauseTimeout) }).Stop()
-	if err := lay(r.stand.tree, b, text, t.proc.check); err != nil {
+	if err := lay(r.stand.tree, in, t.proc.check); err != nil {
 		if res := r.stopped(err); res != nil {
 			return res, 0
+		}
+		if errors.Is(err, errSpoiled) {
+			return failed(err), 0
 		}
 		if res := unlaid(err); res != nil {
 			return res, 0
 		}
 		return r.unable(t, err), 0
 	}
-	t.dropSource() // it is files now
+	t.drop() // it is files now
 	out, err := r.newCapture()
 	if err != nil {
 		return r.unable(t, err), 0
@@ -64,6 +67,9 @@ func (r *runner) runSources(t *task, b *job.Body) (*job.Result, int) {
 		return r.treeOutputs(b, out, res, g, t.proc.check)
 	})
 }
+
+// errNoTrees answers a job of the sources form where there can be no trees.
+var errNoTrees = refuse(job.CauseTree, "the host cannot show private trees")
 
 // compileIn runs the command in the tree: by its driver, or where it is known what
 // that would start, by running cc1 and as themselves.
@@ -141,7 +147,8 @@ func calledAs(exec, argv0 string) string {
 }
 
 // lay makes in the tree what the compile finds on the client. An error of check ends it.
-func lay(tr *tree.Tree, b *job.Body, text []byte, check func() error) error {
+func lay(tr *tree.Tree, in *inputs, check func() error) error {
+	b := in.body
 	for i := range b.Links {
 		if err := check(); err != nil {
 			return err
@@ -187,10 +194,13 @@ func lay(tr *tree.Tree, b *job.Body, text []byte, check func() error) error {
 			}
 			continue
 		}
-		if err := tr.Write(name, text[:f.Len], f.MTime, f.Exec); err != nil {
+		text, err := in.file(i)
+		if err == nil {
+			err = tr.Write(name, text, f.MTime, f.Exec)
+		}
+		if err != nil {
 			return err
 		}
-		text = text[f.Len:]
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,9 +24,13 @@ type task struct {
 	queued time.Time
 	proc   process
 
+	in     *inputs         // of one that says Job.Store, once it is queued
+	before []chan struct{} // taken of tasks of this connection that came before it and had something to be kept
+	taken  chan struct{}   // closed once what it brings is kept; nil: it brings nothing
+
 	src   *large             // the source, when it was fetched or is large and unpacked; the holder's of the task
 	plain []byte             // the unpacked source, in src or in its runner's memory; nil: it is where it came
-	abort context.CancelFunc // of a source that is to be fetched, else nil
+	abort context.CancelFunc // of one that is not queued at once, else nil
 
 	no       *job.Refusal  // why it is not run
 	oomKills uint64        // of the host, before it ran
@@ -62,6 +67,11 @@ func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 	if err == nil {
 		t.tc, err = s.toolchain(m.Toolchain)
 	}
+	if err == nil && m.Store && s.keep == nil {
+		if err = errNoTrees; s.trees {
+			err = refuse(job.CauseMalformed, "this host keeps no contents, and has said so")
+		}
+	}
 	if err != nil {
 		t.answer(refused(err), 0)
 		return nil
@@ -70,10 +80,14 @@ func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 	defer s.mu.Unlock()
 	// The task may not outlive the connection, which waits for it.
 	c.work.Add(1)
-	if m.Source.STag != 0 {
+	if m.Source.STag != 0 || m.Store {
+		if m.Store {
+			t.before, t.taken = slices.Clone(c.taking), make(chan struct{})
+			c.taking = append(c.taking, t.taken)
+		}
 		ctx, cancel := context.WithCancel(s.ctx)
 		t.abort = cancel
-		go t.fetch(ctx) // waited for by c.work
+		go t.bring(ctx) // waited for by c.work
 		return nil
 	}
 	s.enqueueLocked(t)
@@ -104,7 +118,7 @@ func (t *task) accept(w *iwarp.WC) (no *job.Refusal, err error) {
 	return s.admissibleLocked(c.tenant), nil
 }
 
-// stop ends a task that is not queued: what it fetches or runs.
+// stop ends a task that is not queued: what it fetches, waits for or runs.
 func (t *task) stop(why job.Cause) {
 	if t.abort != nil {
 		t.abort()
@@ -203,7 +217,7 @@ func (s *Server) dropLocked(c *conn) []*task {
 			continue
 		}
 		delete(c.tasks, id)
-		t.dropSource()
+		t.drop()
 		c.sending[c.nextWRLocked()] = t.k // freed with the connection
 		c.work.Done()
 	}
@@ -244,7 +258,7 @@ func (c *conn) nextWRLocked() uint64 {
 // A result that is offered stays until the client releases it.
 func (t *task) answer(r *job.Result, n int) {
 	c, s := t.c, t.c.s
-	t.dropSource()
+	t.drop()
 	if t.abort != nil {
 		t.abort() // the context's end, for its own sake
 	}

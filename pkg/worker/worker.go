@@ -30,6 +30,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
+	"github.com/rdistcc/rdistcc/pkg/store"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/tree"
 	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
@@ -71,6 +72,11 @@ type Options struct {
 	// source unanswered. 0 = job.WindowTime, the least that the protocol allows.
 	WindowTime time.Duration
 	Tree       TreeMode
+
+	// Store is of contents that clients send once; Memory 0 = a sixteenth of the machine's.
+	// There is none where NoStore says so, or no trees.
+	Store   store.Options
+	NoStore bool
 
 	// How compiles are confined, and what each may take: Processes at a time, File bytes of a
 	// file, Output bytes of its words, JobMemory bytes of memory in all. 0 is a default of this package.
@@ -115,6 +121,8 @@ type Server struct {
 	slots    *arena.Pool
 	outputs  *arena.Pool
 	large    *largeMemory
+	keep     *store.Store  // of what clients have sent; nil: there is none; set once by New
+	intakes  chan *scratch // one for each place: so many tasks are taken in at a time
 	area     *workdir.Area
 	guard    *workdir.Guard
 	devNull  *os.File
@@ -222,6 +230,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 			s.o.Log.Info("removed what canaries of daemons that were killed left", "count", n)
 		}
 	})
+	s.openStore()
 	s.serving.Go(s.tick)
 	return s, nil
 }
@@ -320,6 +329,9 @@ func (s *Server) release() {
 		}
 	}
 	s.large.close()
+	if s.keep != nil {
+		s.keep.Close()
+	}
 	s.users.Release()
 	if s.devNull != nil {
 		s.devNull.Close()

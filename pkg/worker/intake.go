@@ -1,0 +1,342 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/digest"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/store"
+)
+
+// A job that says Job.Store is taken in before it is queued: what it brings for the store
+// is put there, and what its lists name is looked up and held for it until its files are laid
+// out. Whatever came on the connection before it has been put by then. What is left of its source, its
+// own files, waits in its slot.
+
+// errLacks answers a job that names what is not here.
+var errLacks = refuse(job.CauseLacks, "a content that the job names is not here, or not any more")
+
+// openStore makes the store, where jobs could use one.
+func (s *Server) openStore() {
+	if s.o.NoStore || !s.trees {
+		return
+	}
+	o := s.o.Store
+	o.Log = s.o.Log
+	if o.Memory == 0 {
+		o.Memory = min(max(s.machineMemory()/storePart, storeLeast), storeMost)
+	}
+	s.o.Store = o
+	s.intakes = make(chan *scratch, s.o.Jobs)
+	for range s.o.Jobs {
+		s.intakes <- new(scratch)
+	}
+	s.keep = store.New(o)
+}
+
+// What contents may take of a machine's memory where nobody says.
+const (
+	storePart  = 16
+	storeLeast = 32 << 20
+	storeMost  = 1 << 30
+)
+
+// storeStats are the store's figures; zero where there is none.
+func (s *Server) storeStats() store.Stats {
+	if s.keep == nil {
+		return store.Stats{}
+	}
+	return s.keep.Stats()
+}
+
+// keepsFor is what a client is told that is kept for it, in bytes.
+func (s *Server) keepsFor(c *conn) uint64 {
+	if c.keeps == nil {
+		return 0
+	}
+	return uint64(s.keep.Most())
+}
+
+// takeIn makes a task's inputs. A result is why the job ends here.
+func (t *task) takeIn(ctx context.Context) *job.Result {
+	in, put, res := t.putIn(ctx)
+	t.tookIn()
+	defer func() {
+		for _, c := range put { // what it needs of these is held by now
+			c.Unpin()
+		}
+	}()
+	if res != nil {
+		return res
+	}
+	for _, earlier := range t.before {
+		select {
+		case <-earlier:
+		case <-ctx.Done():
+			return failed(ctx.Err())
+		}
+	}
+	t.before = nil
+	if err := t.lookUp(ctx, in, len(put) < len(in.body.Blobs)); err != nil {
+		in.free()
+		return refused(err)
+	}
+	in.body.Blobs, in.body.Lists = nil, nil
+	t.in, t.files = in, len(in.body.Files)
+	return nil
+}
+
+// tookIn says that what the task brought, if anything, is where later ones find it, or will not
+// be. A second call does nothing.
+func (t *task) tookIn() {
+	c := t.c
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if i := slices.Index(c.taking, t.taken); i >= 0 {
+		close(t.taken)
+		c.taking = slices.Delete(c.taking, i, i+1)
+	}
+}
+
+// intake waits for a turn to do what takes time of a core: unpacking, sums. The scratch is
+// to be given back.
+func (s *Server) intake(ctx context.Context) (*scratch, error) {
+	select {
+	case x := <-s.intakes:
+		return x, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// charged counts time of a core that a task took before it was queued: who has much
+// unpacked and summed up has had its part of the cores.
+func (t *task) charged(d time.Duration) {
+	t.c.s.mu.Lock()
+	defer t.c.s.mu.Unlock()
+	t.c.client.chargeLocked(d)
+}
+
+// putIn puts what a task brings into the store, pinned, and its own files in order.
+func (t *task) putIn(ctx context.Context) (in *inputs, put []*store.Content, res *job.Result) {
+	x, err := t.c.s.intake(ctx)
+	if err != nil {
+		return nil, nil, failed(err)
+	}
+	defer func(began time.Time) {
+		t.c.s.intakes <- x
+		t.charged(time.Since(began))
+	}(time.Now())
+	if res := t.open(x); res != nil {
+		return nil, nil, res
+	}
+	body, err := t.readBody()
+	if err != nil {
+		return nil, nil, refused(err)
+	}
+	in = &inputs{body: body}
+	text := t.content()[t.m.TextOff:][:t.m.TextLen]
+	rest, err := in.cut(text)
+	if err == nil {
+		put, rest, err = t.putBlobs(ctx, body.Blobs, rest)
+	}
+	if err == nil && len(rest) > 0 {
+		err = refuse(job.CauseMalformed, "files and contents of %d bytes together in a text of %d", len(text)-len(rest), len(text))
+	}
+	if err == nil {
+		err = t.settleOwn(in)
+	}
+	if err != nil {
+		return nil, put, refused(err)
+	}
+	return in, put, nil
+}
+
+// putBlobs puts the contents at the start of text. One for which there is no room is left out.
+func (t *task) putBlobs(ctx context.Context, blobs []job.Blob, text []byte) (put []*store.Content, rest []byte, err error) {
+	for i := range blobs {
+		b := &blobs[i]
+		switch {
+		case ctx.Err() != nil:
+			return put, nil, ctx.Err()
+		case b.Len > uint64(len(text)):
+			return put, nil, refuse(job.CauseMalformed, "contents of more bytes together than the text has")
+		}
+		c, err := t.c.keeps.Put(b.ID, text[:b.Len])
+		switch {
+		case err == nil:
+			put = append(put, c)
+		case errors.Is(err, store.ErrOther):
+			return put, nil, refuse(job.CauseMalformed, "content %x... is not the one that its name stands for", b.ID[:6])
+		}
+		text = text[b.Len:]
+	}
+	return put, text, nil
+}
+
+// settleOwn puts the body's own files, which in.text holds, to where the task may wait with them: in its
+// slot, or in large memory if they are too big for that. What they came in is given back.
+func (t *task) settleOwn(in *inputs) error {
+	var n int
+	for _, f := range in.text {
+		n += len(f)
+	}
+	from := t.content()[t.m.TextOff:][:n]
+	to := t.k.buf.Bytes()[:t.k.mr.Len()]
+	switch {
+	case t.src == nil && t.plain == nil: // it is in the slot
+		in.own = from
+	case n <= len(to):
+		in.own = to[:copy(to, from)]
+		t.dropSource()
+	case t.plain == nil || t.src != nil:
+		in.own = from // in large memory
+	default:
+		mem, err := t.c.s.large.tryGet(t.c.tenant, int64(n), job.CauseFull)
+		if err != nil {
+			return err
+		}
+		in.own = mem.mem[:copy(mem.mem, from)]
+		t.src, t.plain = mem, nil
+	}
+	in.sum = digest.Sum(in.own)
+	if _, err := in.cut(in.own); err != nil {
+		return fmt.Errorf("its files, once more: %w", err) // cannot be
+	}
+	return nil
+}
+
+// lookUp adds what the body's lists name. noRoom says that some of what came with it could not
+// be kept.
+func (t *task) lookUp(ctx context.Context, in *inputs, noRoom bool) error {
+	x, err := t.c.s.intake(ctx)
+	if err != nil {
+		return err
+	}
+	defer func(began time.Time) {
+		t.c.s.intakes <- x
+		t.charged(time.Since(began))
+	}(time.Now())
+	pin := func(id job.ContentID) (*store.Content, error) {
+		c := t.c.keeps.Pin(id)
+		switch {
+		case c != nil:
+			in.held = append(in.held, c)
+			return c, nil
+		case noRoom:
+			return nil, refuse(job.CauseFull, "no room to keep what the job brings (store.memory)")
+		}
+		return nil, errLacks
+	}
+	e := expansion{in: in, most: t.mostText(), sum: in.size(), names: make(map[string]struct{}, len(in.body.Files))}
+	for i := range in.body.Files {
+		if err := e.named(in.body.Files[i].Name); err != nil {
+			return err
+		}
+	}
+	for _, id := range in.body.Lists {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		c, err := pin(id)
+		if err == nil {
+			err = e.list(c.Bytes(), pin)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mostText is how long all files of a job may be together: as long as they could be if they
+// came with it.
+func (t *task) mostText() uint64 { return max(uint64(t.k.mr.Len()), t.c.maxSource()) }
+
+// expansion adds the files of lists to inputs.
+type expansion struct {
+	in    *inputs
+	names map[string]struct{} // of all files
+	most  uint64              // bytes that they may have together
+	sum   uint64              // that they have
+	lists int                 // bytes of lists
+}
+
+func (e *expansion) named(name string) error {
+	if _, twice := e.names[name]; twice {
+		return refuse(job.CauseMalformed, "file %q is there twice", name)
+	}
+	e.names[name] = struct{}{}
+	return nil
+}
+
+// list adds those of one.
+func (e *expansion) list(encoded []byte, pin func(job.ContentID) (*store.Content, error)) error {
+	if e.lists += len(encoded); e.lists > job.MaxBodyLen {
+		return refuse(job.CauseMalformed, "lists of more than %d bytes together", job.MaxBodyLen)
+	}
+	l, err := job.ParseList(encoded)
+	if err != nil {
+		return err
+	}
+	b := e.in.body
+	first := uint32(len(b.Files))
+	b.Files = slices.Grow(b.Files, len(l.Files))
+	e.in.text = slices.Grow(e.in.text, len(l.Files))
+	e.in.kept = slices.Grow(e.in.kept, len(l.Files))
+	for i := range l.Files {
+		f := &l.Files[i]
+		if err := e.named(f.Name); err != nil {
+			return err
+		}
+		file := job.SourceFile{Name: f.Name, Len: f.Len, MTime: f.MTime, Exec: f.Exec}
+		var text []byte
+		var c *store.Content
+		if f.Same != 0 {
+			file.Same = first + f.Same
+		} else {
+			if e.sum > e.most || f.Len > e.most-e.sum {
+				return refuse(job.CauseTooBig, "files of more than %d bytes together", e.most)
+			}
+			e.sum += f.Len
+			if c, err = pin(f.Content); err != nil {
+				return err
+			}
+			if text = c.Bytes(); uint64(len(text)) != f.Len {
+				return refuse(job.CauseMalformed, "file %q is %d bytes long in its list, and its content %d", f.Name, f.Len, len(text))
+			}
+		}
+		b.Files = append(b.Files, file)
+		e.in.text = append(e.in.text, text)
+		e.in.kept = append(e.in.kept, c)
+	}
+	b.Dirs = append(b.Dirs, l.Dirs...)
+	b.Links = append(b.Links, l.Links...)
+	return nil
+}
+
+// fitStore gives memory back that the machine is short of, and lets the store grow where
+// it is not; and drops what nobody has come back for.
+func (s *Server) fitStore() {
+	if s.keep == nil {
+		return
+	}
+	h := s.host.Load()
+	has := s.keep.Stats().Bytes
+	switch spare := int64(h.memoryFree) - storeFloor; {
+	case h.memoryFree == 0: // not known here
+	case spare < 0, h.pressure.Memory != job.NoPressure && h.pressure.Memory > tightMemory:
+		s.keep.Limit(min(has/2, has+spare))
+	default:
+		s.keep.Limit(has + spare/2)
+	}
+	s.keep.Tick(time.Now())
+}
+
+// storeFloor is the memory free, in bytes, below which contents have to go: more than jobs
+// are refused for.
+const storeFloor = 4 * memoryFloor

@@ -1,0 +1,39 @@
+package worker
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// contents are the metrics of the store: all 0 where there is none.
+type contents struct{ s *Server }
+
+var (
+	storeBytesDesc     = prometheus.NewDesc("rdistccd_store_bytes", "Memory of contents that clients have sent, kept for their later jobs.", nil, nil)
+	storeDiskDesc      = prometheus.NewDesc("rdistccd_store_disk_bytes", "The same on disk.", nil, nil)
+	storeFilesDesc     = prometheus.NewDesc("rdistccd_store_files", "Contents that are kept.", nil, nil)
+	storeEvictionsDesc = prometheus.NewDesc("rdistccd_store_evictions_total", "Contents dropped to make room.", nil, nil)
+	storeHitsDesc      = prometheus.NewDesc("rdistccd_store_hits_total", "Contents that a job named and that were there.", nil, nil)
+	storeLacksDesc     = prometheus.NewDesc("rdistccd_store_lacks_total", "Contents that a job named and that were not there: it was refused, and comes again with all.", nil, nil)
+)
+
+func (c contents) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{storeBytesDesc, storeDiskDesc, storeFilesDesc, storeEvictionsDesc, storeHitsDesc, storeLacksDesc} {
+		to <- d
+	}
+}
+
+func (c contents) Collect(to chan<- prometheus.Metric) {
+	st := c.s.storeStats()
+	for _, m := range []struct {
+		d     *prometheus.Desc
+		kind  prometheus.ValueType
+		value float64
+	}{
+		{storeBytesDesc, prometheus.GaugeValue, float64(st.Bytes)},
+		{storeDiskDesc, prometheus.GaugeValue, float64(st.DiskBytes)},
+		{storeFilesDesc, prometheus.GaugeValue, float64(st.Contents)},
+		{storeEvictionsDesc, prometheus.CounterValue, float64(st.Evictions)},
+		{storeHitsDesc, prometheus.CounterValue, float64(st.Hits)},
+		{storeLacksDesc, prometheus.CounterValue, float64(st.Lacks)},
+	} {
+		to <- prometheus.MustNewConstMetric(m.d, m.kind, m.value)
+	}
+}
