@@ -23,7 +23,7 @@ var taken = []string{
 // daemons are rdistccd's settings, and those that begin with one of them: a manager
 // does not care.
 var daemons = []string{
-	"daemon.", "toolchains.", "sandbox", "http.daemon", "log.audit", "discovery.mdns", "limits.clients", "limits.client-",
+	"daemon.", "store.", "toolchains.", "sandbox", "http.daemon", "log.audit", "discovery.mdns", "limits.clients", "limits.client-",
 	"limits.memory", "limits.disk-floor", "limits.job-memory", "limits.processes", "limits.file", "limits.output",
 }
 

@@ -30,6 +30,7 @@ func (d *daemon) page() telemetry.Page {
 	if note := d.note(); note != "" {
 		p.Notes = append(p.Notes, "Just started: "+note+".")
 	}
+	p.Facts = append(p.Facts, telemetry.Fact{Name: "files kept for clients", Value: kept(st.Store)})
 	p.Facts = append(p.Facts, telemetry.Fact{Name: "compiles are confined", Value: confinement(st.Sandbox)})
 	if st.Sandbox.Breach != "" {
 		p.Notes = append(p.Notes, "The last canary found that the sandbox leaks or fails: "+st.Sandbox.Breach)
@@ -49,6 +50,18 @@ func (d *daemon) page() telemetry.Page {
 	}
 	p.Tables = []telemetry.Table{jobs(st), clients(st), d.toolchains()}
 	return p
+}
+
+// kept is what the store holds, in a line.
+func kept(s worker.StoreStatus) string {
+	if s.Most == 0 {
+		return "none"
+	}
+	text := fmt.Sprintf("%d, %d MiB of memory", s.Contents, s.Bytes>>20)
+	if s.DiskBytes > 0 {
+		text += fmt.Sprintf(", %d MiB on disk", s.DiskBytes>>20)
+	}
+	return text
 }
 
 // confinement is how compiles are kept in, in a line.

@@ -21,6 +21,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
+	"github.com/rdistcc/rdistcc/pkg/store"
 	"github.com/rdistcc/rdistcc/pkg/telemetry"
 	"github.com/rdistcc/rdistcc/pkg/worker"
 	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
@@ -143,6 +144,15 @@ func (d *daemon) listenOn(addr string, given net.Listener) error {
 // all of them takes seconds: in the directory that systemd gives us, else in the state
 // directory, else in the user's cache. Empty if there is none.
 func compilersFile(getenv func(string) string) string {
+	dir := cacheDir(getenv)
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, "rdistccd.compilers")
+}
+
+// cacheDir is that directory; empty if there is none.
+func cacheDir(getenv func(string) string) string {
 	dir, _, _ := strings.Cut(getenv("CACHE_DIRECTORY"), ":")
 	if dir == "" {
 		dir = getenv("RDISTCC_DIR")
@@ -157,7 +167,16 @@ func compilersFile(getenv func(string) string) string {
 	if os.MkdirAll(dir, 0o700) != nil {
 		return ""
 	}
-	return filepath.Join(dir, "rdistccd.compilers")
+	return dir
+}
+
+// storeOptions are those of what is kept for clients.
+func storeOptions(c *config.Config) store.Options {
+	o := store.Options{Memory: int64(c.Store.Memory), Disk: int64(c.Store.Disk), Dir: c.Store.Dir, Keep: c.Store.Keep}
+	if dir := cacheDir(os.Getenv); o.Disk > 0 && o.Dir == "" && dir != "" {
+		o.Dir = filepath.Join(dir, "store")
+	}
+	return o
 }
 
 // work starts the worker and serves until the signals say otherwise.
@@ -203,6 +222,7 @@ func (d *daemon) work() (err error) {
 		Sandbox: sandboxMode[c.Sandbox], Users: compileUsers(c), JobMemory: int64(c.Limits.JobMemory), Processes: c.Limits.Processes,
 		File: int64(c.Limits.File), Output: int64(c.Limits.Output), Cgroup: d.cgroup(),
 		Memory: int64(c.Limits.Memory), DiskFloor: int64(c.Limits.DiskFloor), Settings: settings(c, d.id.Mode()),
+		Store: storeOptions(c), NoStore: !c.Store.Use,
 		Key: d.id.Key, AuthFailed: d.id.Failed, AuthPassed: d.id.Passed, Program: build.Version,
 	})
 	if err == nil {
@@ -415,6 +435,7 @@ func fixed(a, b *config.Config) []string {
 		{"sandbox", a.Sandbox == b.Sandbox},
 		{"http.daemon", a.HTTP.Daemon == b.HTTP.Daemon},
 		{"buffers", a.Buffers == b.Buffers},
+		{"store", a.Store == b.Store},
 		{"limits", a.Limits == b.Limits},
 		{"log.file", a.Log.File == b.Log.File},
 		{"log.audit", a.Log.Audit == b.Log.Audit},

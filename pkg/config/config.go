@@ -27,6 +27,7 @@ type Config struct {
 	Scheduler   Scheduler  `yaml:"scheduler"`
 	Links       Links      `yaml:"links"`
 	Buffers     Buffers    `yaml:"buffers"`
+	Store       Store      `yaml:"store"`
 	Manager     Manager    `yaml:"manager"`
 	Daemon      Daemon     `yaml:"daemon"`
 
@@ -137,6 +138,15 @@ type Buffers struct {
 	Slots    int  `yaml:"slots"`    // jobs in flight at a time
 }
 
+// Store are the settings of what a daemon keeps of its clients' files for their later jobs.
+type Store struct {
+	Use    bool          `yaml:"use"`
+	Memory Size          `yaml:"memory"` // of all clients; 0 = a sixteenth of the machine's, or of the control group's
+	Disk   Size          `yaml:"disk"`   // beside that, of all clients; 0 = none
+	Dir    string        `yaml:"dir"`    // empty = store in the daemon's cache directory
+	Keep   time.Duration `yaml:"keep"`   // how long a client's outlive its last connection; 0 = not at all
+}
+
 // Manager are rdistcc-cm's own settings.
 type Manager struct {
 	Socket   string        `yaml:"socket"`    // empty = cm.sock in the state directory
@@ -192,6 +202,7 @@ func Default() *Config {
 		},
 		Links:   Links{Min: 1, Max: 2, Idle: time.Minute},
 		Buffers: Buffers{Slot: 32 * MiB, Sink: 32 * MiB, Source: 256 * MiB, Result: 256 * MiB, Large: 512 * MiB, Prefault: MiB, Slots: 64},
+		Store:   Store{Use: true, Keep: 10 * time.Minute},
 		Manager: Manager{IdleExit: 10 * time.Minute},
 		Daemon: Daemon{
 			Listen:     []string{"127.0.0.1:7632"},

@@ -64,6 +64,10 @@ func (c *Config) Validate() error {
 		{"buffers.large", sized(c.Buffers.Large, 0, 1024*GiB)},
 		{"buffers.prefault", sized(c.Buffers.Prefault, 0, min(c.Buffers.Slot, c.Buffers.Sink))},
 		{"buffers.slots", between(c.Buffers.Slots, 1, 4096)},
+		{"store.memory", storeMemory(c.Store.Memory)},
+		{"store.disk", sized(c.Store.Disk, 0, 64*1024*GiB)},
+		{"store.dir", absoluteOrEmpty(c.Store.Dir)},
+		{"store.keep", within(c.Store.Keep, 0, 365*24*time.Hour)},
 		{"auth.psk-file", oneMethod(&c.Auth)},
 		// Whose directory would a relative one be in? A manager is started from anywhere.
 		{"auth.psk-file", absoluteOrEmpty(c.Auth.PSKFile)},
@@ -136,6 +140,14 @@ func memoryLimit(s Size) error {
 		return nil
 	}
 	return sized(s, 64*MiB, 1024*GiB)
+}
+
+// storeMemory: with less than 16 MiB not even one compile's headers would stay.
+func storeMemory(s Size) error {
+	if s == 0 {
+		return nil
+	}
+	return sized(s, 16*MiB, 1024*GiB)
 }
 
 // checkHosts names the line of the entry that cannot be used.
