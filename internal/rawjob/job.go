@@ -18,8 +18,9 @@ const maxSink = 64 << 20
 type Job struct {
 	Toolchain job.ToolchainID
 	Body      *job.Body
-	Text      []byte        // the source; of the sources form the contents of its files, one behind the other
+	Text      []byte        // the source; of the sources form the contents of its files and blobs, one behind the other
 	Encoded   []byte        // in place of Body, as it is: it may be no body at all
+	Store     bool          // say that the body has blobs or lists, whatever it has; if Body has any that is said anyway
 	Timeout   time.Duration // of the compile; 0 = the daemon's
 	Sink      int           // bytes for the result; 0 = as many as the daemon writes, but not past 64 MiB
 }
@@ -108,6 +109,7 @@ func (c *Client) Start(ctx context.Context, j *Job) (*Pending, error) {
 		ID: p.ID, Credit: credit.ID, Toolchain: j.Toolchain, BodyLen: uint32(bodyLen), TextOff: uint32(off), TextLen: uint64(len(j.Text)),
 		Sink:    job.Window{STag: uint32(kmr.STag()), TO: kmr.Base(), Len: uint64(len(p.sink))},
 		Timeout: uint32(j.Timeout.Milliseconds()),
+		Store:   j.Store || j.Body != nil && len(j.Body.Blobs)+len(j.Body.Lists) > 0,
 	}
 	return p, c.send(m, iwarp.STag(credit.Slot.STag))
 }
