@@ -9,15 +9,15 @@ import (
 // maxAliases is how many other names for __has_include one compile may have.
 const maxAliases = 32
 
-// alias notes another name for __has_include:
+// Alias notes another name for __has_include:
 //
 //	#define HAS_INCLUDE      __has_include
 //	#define HAS_INCLUDE_(x)  __has_include(x)
 //
 // It may be used in a file that was looked at before.
-func (p *pack) alias(name []byte) {
-	if !slices.Contains(p.others, string(name)) {
-		p.others = append(p.others, string(name))
+func (p *pack) Alias(name string) {
+	if !slices.Contains(p.others, name) {
+		p.others = append(p.others, name)
 	}
 }
 
@@ -61,7 +61,7 @@ func (p *pack) scanAliases() error {
 }
 
 func (p *pack) scanAlias(file string, b []byte, word string) error {
-	t := newText(file, b, p.o.Asm)
+	t := NewText(file, b, p.o.Asm)
 	for from := 0; ; {
 		i := bytes.Index(b[from:], []byte(word))
 		if i < 0 {
@@ -70,7 +70,7 @@ func (p *pack) scanAlias(file string, b []byte, word string) error {
 		at := from + i
 		from = at + len(word)
 		if t.place(at) == inCode {
-			if err := p.asks(t, at, b[from:], false); err != nil {
+			if err := t.asks(at, b[from:], false, p); err != nil {
 				return err
 			}
 		}

@@ -63,7 +63,7 @@ func (p *pack) packTwins() error {
 		if n, err := syscall.Pread(p.o.FD, b, int64(from)); err != nil || n < len(b) {
 			return ErrTooBig // no memory left for the slot
 		}
-		if err := p.twins(newText(f.Name, b, false), listed); err != nil {
+		if err := p.twins(NewText(f.Name, b, false), listed); err != nil {
 			return err
 		}
 	}
@@ -72,7 +72,7 @@ func (p *pack) packTwins() error {
 
 // twins packs what t includes by the name of a header that is read once, or by a name
 // that is not listed.
-func (p *pack) twins(t *text, listed map[string]struct{}) error {
+func (p *pack) twins(t *Text, listed map[string]struct{}) error {
 	for rest := t.b; ; {
 		i := bytes.IndexByte(rest, '#')
 		if i < 0 {
@@ -113,7 +113,7 @@ func (p *pack) twins(t *text, listed map[string]struct{}) error {
 
 // alike packs the files that a header's name in t may mean and that are like one which is
 // read once.
-func (p *pack) alike(t *text, name string, quoted bool) error {
+func (p *pack) alike(t *Text, name string, quoted bool) error {
 	look := func(file string) error {
 		var st syscall.Stat_t
 		if p.known(file) || stat(file, &st) != nil {

@@ -24,63 +24,109 @@ const (
 	ErrPragma     = Reason("pragma")
 )
 
-// text is one file while it is looked at.
-type text struct {
+// Text is one file while it is looked at.
+type Text struct {
 	name    string
 	dir     string // of name, with a slash at its end; or empty
 	realDir string // the same of what name, a link, leads to; or dir
 	b       []byte
 	asm     bool // assembly: comments are others
-	defined [3]bool
+	defined [numClocks]bool
 }
 
-func newText(name string, b []byte, asm bool) *text {
+// NewText returns the text b of the file name. asm says that it is assembly.
+func NewText(name string, b []byte, asm bool) *Text {
 	dir := name[:strings.LastIndexByte(name, '/')+1]
-	return &text{name: name, dir: dir, realDir: dir, b: b, asm: asm}
+	return &Text{name: name, dir: dir, realDir: dir, b: b, asm: asm}
 }
 
-// scan looks for what a list of files cannot know. file is what name leads to.
-func (p *pack) scan(name, file string, b []byte) error {
-	t := newText(name, b, p.o.Asm)
-	t.realDir = file[:strings.LastIndexByte(file, '/')+1]
+// Notes takes what a Scanner finds in a text and no list of files knows. The first
+// error ends the scan.
+type Notes interface {
+	// Header is a header's name in a place where a compiler asks whether the file is there
+	// (__has_include), or with content reads it as data (#embed, __has_embed).
+	Header(t *Text, name string, quoted, content bool) error
+	// Assembly is a file that the assembler reads: as data (.incbin), or with more as
+	// assembly (.include).
+	Assembly(name string, more bool) error
+	// Line is a file that a line directive names: messages may quote it. Unsure says
+	// that there may be further files of that kind.
+	Line(name string)
+	Unsure()
+	// Alias is a macro that stands for __has_include.
+	Alias(macro string)
+	// Once says that t has #pragma once, Import that some text has an #import.
+	Once(t *Text)
+	Import()
+	// Clock is the use of a macro that tells the time of the compile, where the text
+	// has not defined it.
+	Clock(c Clock) error
+	// Doubt is anything else that a scan cannot be certain about.
+	Doubt(r Reason) error
+}
+
+// Clock is a macro that tells the time of the compile.
+type Clock uint8
+
+// Clocks, in the order of Options.Clock.
+const (
+	Time Clock = iota
+	Date
+	Timestamp
+	numClocks
+)
+
+// Scanner looks through texts. It is for one goroutine at a time.
+type Scanner struct{ finder finder }
+
+// NewScanner returns a Scanner.
+func NewScanner() *Scanner {
+	s := new(Scanner)
+	s.finder.init()
+	return s
+}
+
+// Scan looks through t for what a list of files cannot know, and tells n.
+func (s *Scanner) Scan(t *Text, n Notes) error { return s.finder.scan(t, n) }
+
+func (f *finder) scan(t *Text, n Notes) error {
 	var err error
-	p.finder.find(b, func(tok token, at int) bool {
-		err = p.judge(t, tok, at)
+	f.find(t.b, func(tok token, at int) bool {
+		err = t.judge(tok, at, n)
 		return err == nil
 	})
 	if err == nil {
-		p.marks(t)
-	}
-	if _, once := p.onces[base(name)]; once {
-		p.noteOnce(file)
+		t.lines(n)
 	}
 	return err
 }
 
 // judge looks at one token.
-func (p *pack) judge(t *text, tok token, at int) error {
+func (t *Text) judge(tok token, at int, n Notes) error {
 	after := t.b[at+len(tokenWords[tok].text):]
 	switch tok {
 	case tokTime, tokDate, tokTimestamp:
-		return p.clock(t, tok, at, after)
-	case tokHasInclude, tokHasEmbed:
-		return p.hasInclude(t, tok, at, after)
+		return t.clock(tok, at, after, n)
+	case tokHasInclude:
+		return t.asks(at, bytes.TrimPrefix(after, []byte("_next")), false, n)
+	case tokHasEmbed:
+		return t.asks(at, after, true, n)
 	case tokIncbin, tokAsmInclude:
-		return p.assembler(t, tok, at, after)
+		return t.assembler(tok, at, after, n)
 	case tokDependency, tokPCH:
 		before := bytes.TrimRight(t.b[max(0, at-16):at], " \t")
 		if bytes.HasSuffix(before, []byte("GCC")) && t.place(at) != inComment {
-			return ErrPragma // it compares the times of files, or reads one
+			return n.Doubt(ErrPragma) // it compares the times of files, or reads one
 		}
 	case tokOnce:
-		p.noteOnce(t.name)
+		n.Once(t)
 	case tokImport:
-		p.imports = true
+		n.Import()
 	}
 	return nil
 }
 
-func (t *text) place(at int) place {
+func (t *Text) place(at int) place {
 	if t.asm {
 		return inCode
 	}
@@ -89,8 +135,8 @@ func (t *text) place(at int) place {
 
 // clock judges __TIME__ and the like: the moment of the compile is another one over
 // there. A name that the command or this file defines is a macro like any other.
-func (p *pack) clock(t *text, tok token, at int, after []byte) error {
-	if p.o.Clock[tok] || at > 0 && isWord(t.b[at-1]) || len(after) > 0 && isWord(after[0]) {
+func (t *Text) clock(tok token, at int, after []byte, n Notes) error {
+	if at > 0 && isWord(t.b[at-1]) || len(after) > 0 && isWord(after[0]) {
 		return nil
 	}
 	switch before := bytes.TrimRight(t.b[max(0, at-32):at], " \t"); {
@@ -104,21 +150,12 @@ func (p *pack) clock(t *text, tok token, at int, after []byte) error {
 	if t.defined[tok] || t.place(at) != inCode {
 		return nil
 	}
-	return ErrTime
+	return n.Clock(Clock(tok))
 }
 
-// hasInclude judges __has_include(<x>): a file that is there and is not read is not
-// in the list. Wherever the compiler may look, what exists is packed.
-func (p *pack) hasInclude(t *text, tok token, at int, after []byte) error {
-	if tok == tokHasInclude {
-		after = bytes.TrimPrefix(after, []byte("_next"))
-	}
-	return p.asks(t, at, after, tok == tokHasEmbed)
-}
-
-// asks judges a word that asks for a file, at a place in t and with what follows it.
+// asks judges __has_include(<x>), or another word that asks for a file, at a place in t and with what follows it.
 // embed: what is in the file counts, too.
-func (p *pack) asks(t *text, at int, after []byte, embed bool) error {
+func (t *Text) asks(at int, after []byte, embed bool, n Notes) error {
 	if at > 0 && isWord(t.b[at-1]) || len(after) > 0 && isWord(after[0]) {
 		return nil
 	}
@@ -142,23 +179,23 @@ func (p *pack) asks(t *text, at int, after []byte, embed bool) error {
 			return nil // is it defined?
 		}
 		if params != nil || embed {
-			return ErrHasInclude
+			return n.Doubt(ErrHasInclude)
 		}
-		p.alias(macro)
+		n.Alias(string(macro))
 		return nil
 	}
 	name, quoted, ok := headerName(operand)
 	if ok && params == nil {
-		return p.candidates(t, name, quoted, embed)
+		return n.Header(t, name, quoted, embed)
 	}
 	switch {
 	case t.place(at) == inComment:
 		return nil
 	case params != nil && !embed && passesOn(params, operand):
-		p.alias(macro)
+		n.Alias(string(macro))
 		return nil
 	}
-	return ErrHasInclude
+	return n.Doubt(ErrHasInclude)
 }
 
 // headerName reads <name> or "name".
@@ -177,60 +214,9 @@ func headerName(b []byte) (name string, quoted, ok bool) {
 	return string(b[1 : 1+n]), end == '"', true
 }
 
-// candidates packs every file that a header's name in t may mean. content: also
-// what is in it.
-func (p *pack) candidates(t *text, name string, quoted, content bool) error {
-	if name[0] == '/' {
-		return p.candidate(name, content)
-	}
-	if quoted {
-		for _, dir := range [...]string{t.dir, t.realDir} {
-			if err := p.candidate(dir+name, content); err != nil {
-				return err
-			}
-		}
-	}
-	// The rest of the search is the same wherever the name stands.
-	key := "<" + name
-	if content {
-		key = "@" + name
-	}
-	if p.wasAsked(key) {
-		return nil
-	}
-	dirs, known := p.searchList()
-	if !known {
-		return ErrHasInclude
-	}
-	for _, dir := range dirs {
-		if err := p.candidate(join(dir, name), content); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// wasAsked says whether it was asked for key before.
-func (p *pack) wasAsked(key string) bool {
-	_, was := p.asked[key]
-	p.asked[key] = struct{}{}
-	return was
-}
-
-// join is the name of a file in dir, as a compiler spells it.
-func join(dir, name string) string {
-	switch {
-	case dir == "." || dir == "":
-		return "./" + name
-	case dir[len(dir)-1] == '/':
-		return dir + name
-	}
-	return dir + "/" + name
-}
-
 // assembler judges .incbin and .include: the assembler reads a file. They stand in
 // the strings of an asm statement, or for themselves in assembly.
-func (p *pack) assembler(t *text, tok token, at int, after []byte) error {
+func (t *Text) assembler(tok token, at int, after []byte, notes Notes) error {
 	if len(after) > 0 && isWord(after[0]) {
 		return nil
 	}
@@ -247,7 +233,7 @@ func (p *pack) assembler(t *text, tok token, at int, after []byte) error {
 		if tok == tokIncbin && !t.asm && t.place(at) == inCode {
 			return nil
 		}
-		return ErrIncbin
+		return notes.Doubt(ErrIncbin)
 	}
 	name := rest[1:]
 	n := bytes.IndexAny(name, "\"\n")
@@ -257,37 +243,25 @@ func (p *pack) assembler(t *text, tok token, at int, after []byte) error {
 			name = bytes.TrimSuffix(name, []byte(`\`))
 		}
 	}
-	if n <= 0 || len(name) == 0 || bytes.ContainsAny(name, `\%`) || escaped && len(name) == n || !escaped && !t.asm && t.place(at) == inString && !p.rawString(t, at) {
+	if n <= 0 || len(name) == 0 || bytes.ContainsAny(name, `\%`) || escaped && len(name) == n || !escaped && !t.asm && t.place(at) == inString && !t.rawString(at) {
 		if t.place(at) == inComment {
 			return nil
 		}
-		return ErrIncbin
+		return notes.Doubt(ErrIncbin)
 	}
-	if p.o.AsmDirs {
-		return ErrIncbin
-	}
-	for _, dir := range append([]string{""}, p.o.Dirs...) {
-		file := string(name)
-		if dir != "" && file[0] != '/' {
-			file = join(dir, file)
-		}
-		if err := p.further(file, tok == tokAsmInclude); err != nil {
-			return err
-		}
-	}
-	return nil
+	return notes.Assembly(string(name), tok == tokAsmInclude)
 }
 
 // rawString reports whether the string around at is one in which a quote stands for itself.
-func (p *pack) rawString(t *text, at int) bool {
+func (t *Text) rawString(at int) bool {
 	i := bytes.LastIndex(t.b[:at], []byte(`R"`))
 	return i >= 0 && at < literalEnd(t.b, i+1)
 }
 
-// marks looks at the directives that name files for messages or for data:
+// lines looks at the directives that name files for messages or for data:
 //
 //	#line 7 "x.y"    # 7 "x.y"    #embed <x>
-func (p *pack) marks(t *text) {
+func (t *Text) lines(n Notes) {
 	for from := 0; ; {
 		i := bytes.IndexByte(t.b[from:], '#')
 		if i < 0 || from+i+8 > len(t.b) {
@@ -296,20 +270,23 @@ func (p *pack) marks(t *text) {
 		at := from + i
 		from = at + 1
 		c := t.b[from]
-		for n := from; c == ' ' || c == '\t'; {
-			if n++; n >= len(t.b) {
+		for k := from; c == ' ' || c == '\t'; {
+			if k++; k >= len(t.b) {
 				return
 			}
-			c, from = t.b[n], n
+			c, from = t.b[k], k
 		}
 		switch {
 		case c != 'l' && c != 'e' && (c < '0' || c > '9') || !opensLine(t.b, at):
 		case c != 'l' && c != 'e':
-			p.mark(t, t.b[from:])
+			line(t.b[from:], n)
 		case c == 'l' && bytes.HasPrefix(t.b[from:], []byte("line")) && from+4 < len(t.b) && !isWord(t.b[from+4]):
-			p.mark(t, skipBlank(t.b[from+4:]))
+			line(skipBlank(t.b[from+4:]), n)
 		case c == 'e' && bytes.HasPrefix(t.b[from:], []byte("embed")):
-			p.embed(t, skipBlank(t.b[from+5:]))
+			// Compilers list it, those that we have seen.
+			if name, quoted, ok := headerName(skipBlank(t.b[from+5:])); ok && n.Header(t, name, quoted, true) != nil {
+				n.Unsure()
+			}
 		}
 	}
 }
@@ -321,11 +298,8 @@ func opensLine(b []byte, at int) bool {
 	return at < 0 || b[at] == '\n'
 }
 
-// maxMarks is how many files may be packed for the sake of messages alone.
-const maxMarks = 64
-
-// mark packs the file that a line directive names: its lines are quoted in messages.
-func (p *pack) mark(t *text, rest []byte) {
+// line tells of the file that a line directive names; rest is what stands behind its word.
+func line(rest []byte, notes Notes) {
 	n := 0
 	for n < len(rest) && '0' <= rest[n] && rest[n] <= '9' {
 		n++
@@ -336,32 +310,19 @@ func (p *pack) mark(t *text, rest []byte) {
 	}
 	name, quoted, ok := headerName(rest)
 	if n == 0 || !ok || !quoted {
-		p.Unsure = p.Unsure || len(rest) > 0 && (isWord(rest[0]) || rest[0] == '"') // a macro, perhaps
+		if len(rest) > 0 && (isWord(rest[0]) || rest[0] == '"') {
+			notes.Unsure() // a macro, perhaps
+		}
 		return
 	}
 	if strings.IndexByte(name, '\\') >= 0 {
 		var err error
-		if name, err = strconv.Unquote(`"` + name + `"`); err != nil {
-			p.Unsure = true
+		if name, err = strconv.Unquote(`"` + name + `"`); err != nil || name == "" {
+			notes.Unsure()
 			return
 		}
 	}
-	if name[0] == '<' || p.known(name) {
-		return
-	}
-	if p.marked >= maxMarks {
-		p.Unsure = true
-		return
-	}
-	p.marked++
-	if p.further(name, false) != nil {
-		p.Unsure = true
-	}
-}
-
-// embed packs what #embed may read. Compilers list it, those that we have seen.
-func (p *pack) embed(t *text, rest []byte) {
-	if name, quoted, ok := headerName(rest); ok && p.candidates(t, name, quoted, true) != nil {
-		p.Unsure = true
+	if name[0] != '<' {
+		notes.Line(name)
 	}
 }
