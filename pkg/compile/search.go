@@ -1,0 +1,142 @@
+package compile
+
+import "strings"
+
+// Search is where a command has the compiler look for headers, as far as the command and
+// the environment say so. Directories are as typed, each list in the order of the search.
+type Search struct {
+	Quote  []string // -iquote: for "x" alone
+	Angle  []string // -I and CPATH
+	System []string // -isystem and the variable of the language
+	After  []string // -idirafter
+	// Ask are the words that choose the compiler's own directories, which come between
+	// System and After. They stand for themselves: a compiler that is asked with them
+	// and no others (driver.SearchWords) says the same list.
+	Ask []string
+	// Forced are the files of -include and -imacros, in order.
+	Forced []string
+}
+
+// Search returns where the command has the compiler look for headers. ok is false where
+// words are among them that change the search in a way that is not known here.
+func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
+	var f forwardFilter
+	for _, o := range p.options {
+		switch o.class {
+		case incDir:
+			if o.arg == "" || o.arg == "-" || o.arg[0] == '=' || strings.HasPrefix(o.arg, "$SYSROOT") {
+				return s, false
+			}
+			switch w := o.words[0]; {
+			case strings.HasPrefix(w, "-iquote"):
+				s.Quote = append(s.Quote, o.arg)
+			case strings.HasPrefix(w, "-isystem-after"), strings.HasPrefix(w, "-cxx-isystem"), strings.HasPrefix(w, "-stdlib++"):
+				return s, false
+			case strings.HasPrefix(w, "-isystem"):
+				s.System = append(s.System, o.arg)
+			case strings.HasPrefix(w, "-idirafter"):
+				s.After = append(s.After, o.arg)
+			case strings.HasPrefix(w, "-I"):
+				s.Angle = append(s.Angle, o.arg)
+			default: // a long form
+				return s, false
+			}
+		case include:
+			if w := o.words[0]; !strings.HasPrefix(w, "-include") && !strings.HasPrefix(w, "-imacros") || o.arg == "" {
+				return s, false
+			}
+			s.Forced = append(s.Forced, o.arg)
+		case wp:
+			for w := range strings.SplitSeq(f.joined(o.words[0]), ",") {
+				if w != "" && w != "-Wp" && !strings.HasPrefix(w, "-D") && !strings.HasPrefix(w, "-U") {
+					return s, false
+				}
+			}
+		case xpre:
+			if w := o.words[1]; f.keep(w) && !strings.HasPrefix(w, "-D") && !strings.HasPrefix(w, "-U") {
+				return s, false
+			}
+		case search, searchGCC, driverFile, xclang, inputFile, inputProfile, inputBlocks, profileDir, emitLLVM:
+			return s, false
+		case preproc:
+			switch w := o.words[0]; {
+			case strings.HasPrefix(w, "-finput-charset"), strings.HasPrefix(w, "--"):
+				return s, false // nothing in the text is what it seems
+			case w != "-undef" && !strings.HasPrefix(w, "-A") && !strings.HasPrefix(w, "-fcrash-diagnostics-dir"):
+				s.Ask = append(s.Ask, o.words...)
+			}
+		case both, arch:
+			if w := o.words[0]; strings.HasPrefix(w, "-m") || strings.HasPrefix(w, "--target") || w == "-target" ||
+				!strings.HasPrefix(w, "-f") && !strings.HasPrefix(w, "-std") && !strings.HasPrefix(w, "-O") && !strings.HasPrefix(w, "-W") {
+				s.Ask = append(s.Ask, o.words...)
+			}
+		}
+	}
+	if getenv == nil {
+		return s, true
+	}
+	add := func(to *[]string, name string) {
+		list, _ := getenv(name)
+		if list == "" {
+			return
+		}
+		for dir := range strings.SplitSeq(list, ":") {
+			if dir == "" {
+				dir = "."
+			}
+			*to = append(*to, dir)
+		}
+	}
+	add(&s.Angle, "CPATH")
+	switch p.Language {
+	case langC:
+		add(&s.System, "C_INCLUDE_PATH")
+	case langCXX:
+		add(&s.System, "CPLUS_INCLUDE_PATH")
+	case langObjC:
+		add(&s.System, "OBJC_INCLUDE_PATH")
+	case langObjCXX:
+		add(&s.System, "OBJCPLUS_INCLUDE_PATH")
+	default:
+		return s, false
+	}
+	return s, true
+}
+
+// AsmDirs reports whether the command names directories to the assembler.
+func (p *Plan) AsmDirs() bool {
+	for _, w := range p.argv {
+		if w == "-Xassembler" || strings.HasPrefix(w, "-Wa,") && strings.Contains(w, "-I") {
+			return true
+		}
+	}
+	return false
+}
+
+// clocks are in the order of sources.Options.
+var clocks = [3]string{"__TIME__", "__DATE__", "__TIMESTAMP__"}
+
+// Clocks says of __TIME__, __DATE__ and __TIMESTAMP__ whether the command, or with epoch the
+// variable SOURCE_DATE_EPOCH, says what they are. major is the compiler's major version.
+func (p *Plan) Clocks(major int, epoch bool) (known [3]bool) {
+	for i, w := range p.argv {
+		name, ok := strings.CutPrefix(w, "-D")
+		if !ok {
+			continue
+		}
+		if name == "" && i+1 < len(p.argv) {
+			name = p.argv[i+1]
+		}
+		name, _, _ = strings.Cut(name, "=")
+		for k, clock := range clocks {
+			known[k] = known[k] || name == clock
+		}
+	}
+	if epoch {
+		// gcc's time stamp is the file's own, in the time zone of this machine.
+		gcc := p.Driver.Family == GCC
+		fixed := gcc && major >= 7 || !gcc && major >= 16
+		known = [3]bool{known[0] || fixed, known[1] || fixed, known[2] || fixed && !gcc}
+	}
+	return known
+}

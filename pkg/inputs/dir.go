@@ -1,0 +1,218 @@
+package inputs
+
+import (
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// dir is a directory as it is spelled: what the Table has asked about it, and what the
+// answers were. Guarded by Table.mu.
+type dir struct {
+	path   string // absolute; no slash at its end
+	parent *dir   // whose entry base it is; nil: it is looked at by its path alone
+	base   string
+
+	gen     uint64 // of the last look; 0: there was none
+	there   bool
+	err     *Doubt // it cannot be looked at
+	st      stamp
+	settled bool
+	way     way
+	names   map[string]*entry
+	loose   []*entry // of names: links, whose answers can change while the directory does not
+
+	// version grows when an answer changes: that it is there, where it is, or whether there
+	// is a file of one of the names.
+	version uint64
+}
+
+// way is what lies on the way to a directory.
+type way struct {
+	real   string // the directory without links
+	links  []link
+	system bool // through a link that distributions have at the top, and that need not be the same elsewhere
+	plain  bool // the path has no dots and no further slashes
+}
+
+// link is a symbolic link on the way.
+type link struct {
+	job.Link
+	st stamp
+}
+
+// follow finds the way to the directory path, which is there.
+func follow(dir string) (w way, ok bool) {
+	w.plain = path.Clean(dir) == dir
+	for word := range strings.SplitSeq(dir, "/") {
+		switch word {
+		case "", ".":
+			continue
+		case "..":
+			w.real = w.real[:max(0, strings.LastIndexByte(w.real, '/'))]
+			continue
+		}
+		next := w.real + "/" + word
+		var st unix.Stat_t
+		if lstat(next, &st) != nil {
+			return w, false
+		}
+		w.real = next
+		if st.Mode&unix.S_IFMT != unix.S_IFLNK {
+			continue
+		}
+		if w.real = realPath(next); w.real == "" {
+			return w, false
+		}
+		w.links = append(w.links, link{job.Link{Name: next, Target: w.real}, stampOf(&st)})
+		w.system = w.system || system(next)
+	}
+	return w, true
+}
+
+// same reports whether the links on the way are those that they were.
+func (w *way) same() bool {
+	for i := range w.links {
+		var st unix.Stat_t
+		if lstat(w.links[i].Name, &st) != nil || stampOf(&st) != w.links[i].st || realPath(w.links[i].Name) != w.links[i].Target {
+			return false
+		}
+	}
+	return true
+}
+
+// system reports whether name is one of the links that distributions have at the top.
+func system(name string) bool {
+	switch name {
+	case "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32":
+		return true
+	}
+	return false
+}
+
+// realPath returns name without links, or "".
+func realPath(name string) string {
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, 4096)
+	n, err := unix.Readlink("/proc/self/fd/"+strconv.Itoa(fd), buf)
+	if err != nil || n == len(buf) || n == 0 || buf[0] != '/' {
+		return ""
+	}
+	return string(buf[:n])
+}
+
+// dirAt returns what is known of the directory path, which is absolute.
+func (t *Table) dirAt(path string) *dir {
+	d := t.dirs[path]
+	if d == nil {
+		d = &dir{path: path, names: make(map[string]*entry)}
+		t.dirs[path] = d
+	}
+	return d
+}
+
+// sub returns what is known of a directory in d.
+func (t *Table) sub(d *dir, base string) *dir {
+	path := d.path + "/" + base
+	s := t.dirs[path]
+	if s == nil {
+		s = &dir{path: path, parent: d, base: base, names: make(map[string]*entry)}
+		t.dirs[path] = s
+	}
+	return s
+}
+
+// check has what is known of d be true as of this generation.
+func (t *Table) check(d *dir) *Doubt {
+	if d.gen == t.gen {
+		return d.err
+	}
+	first := d.gen == 0
+	d.gen = t.gen
+	t.used = append(t.used, d)
+	d.err = nil
+	there := true
+	if d.parent != nil { // an answer for its names is one for this directory
+		if d.err = t.check(d.parent); d.err != nil {
+			return d.err
+		}
+		there = d.parent.there
+		if there {
+			there = t.entry(d.parent, d.base).kind == isDir
+		}
+	}
+	var st stamp
+	now := t.now()
+	if there {
+		var u unix.Stat_t
+		err := stat(d.path, &u)
+		st = stampOf(&u)
+		switch {
+		case err != nil && !absent(err):
+			d.err = &Doubt{Why: DoubtFile, Name: d.path}
+			return d.err
+		case err != nil || !st.is(unix.S_IFDIR):
+			there = false
+		default:
+			if d.err = t.trust(&st, d.path); d.err != nil {
+				return d.err
+			}
+		}
+	}
+	switch {
+	case !there:
+		if d.there {
+			d.version++
+		}
+		d.there, d.settled = false, false
+		return nil
+	case d.there && d.st == st && d.settled && d.way.same():
+		for _, e := range d.loose {
+			t.look(e)
+		}
+		return nil
+	}
+	if !d.there || d.st.dev != st.dev || d.st.ino != st.ino || !d.way.same() {
+		w, ok := follow(d.path)
+		if !ok { // it went away a moment ago
+			d.err = &Doubt{Why: DoubtChanged, Name: d.path}
+			return d.err
+		}
+		d.way = w
+		if !first {
+			d.version++
+		}
+	}
+	d.there, d.st, d.settled = true, st, st.settled(now)
+	d.loose = d.loose[:0]
+	for _, e := range d.names {
+		e.gen = 0
+		t.look(e)
+		if e.isLink {
+			d.loose = append(d.loose, e)
+		}
+	}
+	return nil
+}
+
+// trust reports whether the file system of a file can be relied on to tell of changes.
+func (t *Table) trust(st *stamp, path string) *Doubt {
+	good, known := t.devices[st.dev]
+	if !known {
+		var fs unix.Statfs_t
+		good = unix.Statfs(path, &fs) == nil && (faithful[int64(fs.Type)] || t.o.AnyFileSystem)
+		t.devices[st.dev] = good
+	}
+	if !good {
+		return &Doubt{Why: DoubtFileSystem, Name: path}
+	}
+	return nil
+}

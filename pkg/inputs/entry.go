@@ -1,0 +1,242 @@
+package inputs
+
+import (
+	"crypto/sha256"
+	"errors"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// kind is what there is of a name, as a compiler sees it that wants to read it.
+type kind uint8
+
+const (
+	isAbsent kind = iota
+	isFile        // a regular file, or a link to one
+	isDir         // or a link to one: to a compiler that looks for a header as good as absent
+	isOther       // a pipe, a device, or something that may not be looked at
+)
+
+// entry is a name in a directory. Guarded by Table.mu.
+type entry struct {
+	dir  *dir
+	base string
+
+	gen    uint64 // of the last look; 0: there was none
+	kind   kind
+	isLink bool
+	st     stamp  // of the name itself
+	target stamp  // of the file that a link leads to; else st
+	real   string // where a link leads
+	file   *file  // its content; nil: not read
+	input  *Input // what a Set has of it; nil: to be made
+
+	// version grows when its content, or what else a compile may see of it, changes.
+	version uint64
+}
+
+func (e *entry) path() string { return e.dir.path + "/" + e.base }
+
+// entry returns what there is of a name in d, which was checked in this generation and is there.
+func (t *Table) entry(d *dir, base string) *entry {
+	e := d.names[base]
+	if e == nil {
+		e = &entry{dir: d, base: base}
+		d.names[base] = e
+		t.entries++
+		t.look(e)
+		if e.isLink {
+			d.loose = append(d.loose, e)
+		}
+		return e
+	}
+	if e.kind == isFile {
+		t.look(e) // its content may be another one
+	}
+	return e
+}
+
+// look has what is known of e be true as of this generation.
+func (t *Table) look(e *entry) {
+	if e.gen == t.gen {
+		return
+	}
+	first := e.gen == 0 && e.version == 0
+	e.gen = t.gen
+	was, st, target, real := e.kind, e.st, e.target, e.real
+	path := e.path()
+	var u unix.Stat_t
+	err := lstat(path, &u)
+	e.st, e.real = stampOf(&u), ""
+	e.isLink = err == nil && e.st.is(unix.S_IFLNK)
+	if e.isLink {
+		err = stat(path, &u)
+	}
+	e.target = stampOf(&u)
+	switch {
+	case err != nil && absent(err), errors.Is(err, unix.ELOOP):
+		e.kind, e.target = isAbsent, stamp{}
+		if !e.isLink {
+			e.st = stamp{}
+		}
+	case err != nil:
+		e.kind, e.st, e.target = isOther, stamp{}, stamp{}
+	case e.target.is(unix.S_IFREG):
+		e.kind = isFile
+		if e.isLink {
+			if e.real = realPath(path); e.real == "" {
+				e.kind = isOther
+			}
+		}
+	case e.target.is(unix.S_IFDIR):
+		e.kind = isDir
+		if !e.isLink {
+			e.st, e.target = stamp{}, stamp{} // the directory's own matter
+		}
+	default:
+		e.kind = isOther
+	}
+	if first {
+		e.version = 1
+		return
+	}
+	if e.kind != was {
+		e.dir.version++
+	}
+	if e.kind != was || e.st != st || e.target != target || e.real != real {
+		e.version++
+		e.file, e.input = nil, nil
+	}
+	if e.file != nil && !e.file.settled {
+		// A change a moment later could have left no trace.
+		old := e.file
+		e.file = nil
+		if t.load(e) != nil || e.file.id != old.id {
+			e.version++
+			e.input = nil
+		}
+	}
+}
+
+// file is the content of an inode while its stamp is the same. It does not change.
+type file struct {
+	st      stamp
+	settled bool
+	id      ContentID
+	text    *text // nil: too long to be text
+}
+
+// inode is a key for files.
+type inode struct{ dev, ino uint64 }
+
+// maxText is how long a file may be that is looked through for directives, in bytes.
+const maxText = 32 << 20
+
+// load reads e, a file, unless its content is known.
+func (t *Table) load(e *entry) *Doubt {
+	if e.file != nil {
+		return nil
+	}
+	at := inode{e.target.dev, e.target.ino}
+	if f := t.files[at]; f != nil && f.st == e.target && f.settled {
+		e.file = f
+		return nil
+	}
+	if d := t.trust(&e.target, e.path()); d != nil {
+		return d
+	}
+	if e.target.size > t.o.MaxFile {
+		return &Doubt{Why: DoubtSize, Name: e.path()}
+	}
+	now := t.now()
+	b, err := readFile(e.path(), &e.target, t.buf[:0])
+	if err != nil {
+		return &Doubt{Why: reasonOf(err), Name: e.path()}
+	}
+	f := &file{st: e.target, settled: e.target.settled(now), id: sha256.Sum256(b)}
+	if len(b) <= maxText {
+		// The same text need not be looked at again.
+		if old := t.files[at]; old != nil && old.id == f.id {
+			f.text = old.text
+		} else {
+			f.text = t.read(b)
+		}
+	}
+	if cap(b) <= keepBuffer {
+		t.buf = b
+	}
+	t.files[at] = f
+	e.file = f
+	return nil
+}
+
+// keepBuffer is the largest buffer that is kept from one file to the next, in bytes.
+const keepBuffer = 1 << 20
+
+// ErrChanged means that a file is no longer the one that it was.
+var ErrChanged = errors.New("file has changed")
+
+func reasonOf(err error) string {
+	if errors.Is(err, ErrChanged) {
+		return DoubtChanged
+	}
+	return DoubtFile
+}
+
+// readFile appends the content of the file path to buf. It is that of the stamp st, or
+// the error is ErrChanged.
+func readFile(path string, st *stamp, buf []byte) ([]byte, error) {
+	fd, err := open(path)
+	if err != nil {
+		if absent(err) {
+			err = ErrChanged
+		}
+		return nil, err
+	}
+	defer unix.Close(fd)
+	if err := still(fd, st); err != nil {
+		return nil, err
+	}
+	start := len(buf)
+	end := start + int(st.size)
+	buf = slices.Grow(buf, int(st.size)+1)
+	for {
+		n, err := unix.Read(fd, buf[len(buf):end+1])
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		buf = buf[:len(buf)+n]
+		switch {
+		case len(buf) > end || n == 0 && len(buf) < end:
+			return nil, ErrChanged
+		case len(buf) == end:
+			return buf, still(fd, st)
+		}
+	}
+}
+
+// still reports by ErrChanged that fd is not the file with the stamp st any more.
+func still(fd int, st *stamp) error {
+	var u unix.Stat_t
+	if err := unix.Fstat(fd, &u); err != nil {
+		return err
+	}
+	if stampOf(&u) != *st {
+		return ErrChanged
+	}
+	return nil
+}
+
+func open(path string) (fd int, err error) {
+	for {
+		// Not to be kept by a pipe that came in the place of a file.
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package inputs
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/sources"
+)
+
+// ContentID names a content: its SHA-256.
+type ContentID = [32]byte
+
+// Options of a Table. A zero field takes the default in parentheses.
+type Options struct {
+	MaxFile  int64 // bytes of a file that a Set may have (64 MiB)
+	MaxFiles int   // of a Set (20,000)
+	// Entries and Units bound what is kept: names in directories (200,000), and compile
+	// commands (4,000). Beyond, the Table forgets all and begins anew.
+	Entries, Units int
+	// AnyFileSystem believes the times of every file system. It is for tests.
+	AnyFileSystem bool
+	Now           func() time.Time // (time.Now)
+}
+
+// Table knows files, directories and units. It is for any number of goroutines.
+type Table struct {
+	o Options
+
+	mu      sync.Mutex
+	gen     uint64 // of looks: one for each Resolve and Learn
+	dirs    map[string]*dir
+	files   map[inode]*file
+	devices map[uint64]bool // by device: whether its file system is faithful
+	units   map[string]*unit
+	entries int
+	scanner *sources.Scanner
+	buf     []byte // to read files into
+
+	used []*dir // directories that were looked at in this generation
+}
+
+// New makes a Table.
+func New(o Options) *Table {
+	if o.MaxFile == 0 {
+		o.MaxFile = 64 << 20
+	}
+	if o.MaxFiles == 0 {
+		o.MaxFiles = 20000
+	}
+	if o.Entries == 0 {
+		o.Entries = 200000
+	}
+	if o.Units == 0 {
+		o.Units = 4000
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	t := &Table{o: o, scanner: sources.NewScanner()}
+	t.forget()
+	return t
+}
+
+// forget empties the table.
+func (t *Table) forget() {
+	t.dirs, t.files = make(map[string]*dir), make(map[inode]*file)
+	t.devices, t.units = make(map[uint64]bool), make(map[string]*unit)
+	t.entries, t.used = 0, nil
+}
+
+// Stats says how much a Table knows.
+type Stats struct{ Files, Dirs, Units int }
+
+// Stats says how much t knows.
+func (t *Table) Stats() Stats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return Stats{Files: len(t.files), Dirs: len(t.dirs), Units: len(t.units)}
+}
+
+func (t *Table) now() int64 { return t.o.Now().UnixNano() }
+
+// begin starts a generation of looks.
+func (t *Table) begin() {
+	t.gen++
+	t.used = t.used[:0]
+	if t.entries > t.o.Entries || len(t.units) > t.o.Units || len(t.files) > t.o.Entries/4 {
+		t.forget()
+	}
+}
+
+// Query is one compile whose inputs are asked for.
+type Query struct {
+	// Key stands for all that the answer rests on beside the files: compiler, words,
+	// environment, working directory.
+	Key    string
+	Source string // as typed
+	Cwd    string // absolute
+
+	// Where headers are looked for, as typed, each list in the order of the search.
+	Quote, Angle, System, After []string
+	// Own are the compiler's own directories between System and After, and Missing those that it
+	// would have if they were there.
+	Own, Missing []string
+	Forced       []string // files of -include and -imacros
+	More         []string // further files that it reads by name, if they exist
+	GCC          bool     // of the gcc family: as it includes stdc-predef.h, and takes precompiled headers
+	Clock        [3]bool  // of __TIME__, __DATE__, __TIMESTAMP__: the command says what it is
+	AsmDirs      bool     // the command names directories to the assembler
+}
+
+// Set is what one compile may read. It does not change.
+type Set struct {
+	Files []*Input // the source first, then by name; each name once
+	Dirs  []string // to be there, though nothing of Files may be in them; absolute
+	Links []job.Link
+	Len   uint64 // of all contents, in bytes
+	// Unsure: a message may quote a file that is not among these.
+	Unsure bool
+	Memo   bool // the compiler has been asked, some time
+	Took   time.Duration
+}
+
+// Input is a file of a Set. It does not change.
+type Input struct {
+	Name  string // absolute, without links
+	Len   uint64
+	MTime int64 // nanoseconds since 1970
+	Exec  bool
+	ID    ContentID
+	st    stamp
+}
+
+// Inode tells files apart that have several names.
+func (i *Input) Inode() (dev, ino uint64) { return i.st.dev, i.st.ino }
+
+// Append appends the content to buf. It returns ErrChanged if the file is not the one of
+// the Set any more.
+func (i *Input) Append(buf []byte) ([]byte, error) { return readFile(i.Name, &i.st, buf) }
+
+// Doubt says why a compiler has to be asked what it reads.
+type Doubt struct {
+	Why  string // one of those below
+	Name string // of the file or directory that gives rise to it
+}
+
+// Reasons for a Doubt.
+const (
+	DoubtComputed   = "computed"    // a macro says which file is included
+	DoubtSpelling   = "spelling"    // a directive that cannot be read for certain
+	DoubtHasInclude = "has-include" // a macro says which file __has_include asks for
+	DoubtClock      = "time"        // __TIME__ and the like
+	DoubtPCH        = "pch"         // a precompiled header
+	DoubtIncbin     = "incbin"      // a file of the assembler's that is not certain
+	DoubtFile       = "file"        // it is no regular file, or cannot be read
+	DoubtPaths      = "paths"       // the way leads through a link that other machines need not have
+	DoubtFileSystem = "file-system" // whose times tell too little
+	DoubtChanged    = "changed"     // while it was looked at
+	DoubtSize       = "size"
+	DoubtMany       = "many" // files
+)
+
+func (d *Doubt) Error() string { return d.Name + ": " + d.Why }
+
+// unit is a compile command and what its inputs were.
+type unit struct {
+	dirs    []dirState
+	entries []entryState
+	set     *Set   // nil: the compiler has to be asked
+	doubt   *Doubt // why
+	at      int64  // when that was found
+}
+
+type dirState struct {
+	*dir
+	version uint64
+}
+
+type entryState struct {
+	*entry
+	version uint64
+}
+
+// holds reports whether all that u rests on is as it was.
+func (t *Table) holds(u *unit) bool {
+	for _, s := range u.dirs {
+		if t.check(s.dir) != nil || s.dir.version != s.version {
+			return false
+		}
+	}
+	for _, s := range u.entries {
+		if t.look(s.entry); s.entry.version != s.version {
+			return false
+		}
+	}
+	return true
+}
+
+// Resolve finds what a compile may read. The error is a *Doubt: then the compiler has to
+// be asked, and Learn may be told what it said.
+func (t *Table) Resolve(q *Query) (*Set, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.begin()
+	if u := t.units[q.Key]; u != nil && t.holds(u) {
+		if u.set == nil {
+			u.at = t.now()
+			return nil, u.doubt
+		}
+		return u.set, nil
+	}
+	at := t.now()
+	w := newWalk(t, q)
+	d := w.all()
+	u := t.unit(w)
+	u.at = at
+	if d != nil {
+		if w.whole {
+			u.doubt = d
+			t.units[q.Key] = u
+		} else {
+			delete(t.units, q.Key)
+		}
+		return nil, d
+	}
+	u.set = w.finish()
+	t.units[q.Key] = u
+	return u.set, nil
+}
+
+// Learn keeps what the compiler said that the compile of q reads: names, as it spells them, of the
+// files that are there, after Resolve was in doubt. absent are names that it may have looked for in vain.
+func (t *Table) Learn(q *Query, names, absent []string, unsure bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.begin()
+	before := t.units[q.Key]
+	if before == nil || before.set != nil || !t.holds(before) {
+		return // something changed while the compiler was asked
+	}
+	w := newWalk(t, q)
+	w.told = true
+	if w.all() != nil && !w.whole || w.listed(names, absent, before.at) != nil {
+		return
+	}
+	u := t.unit(w)
+	u.set = w.finish()
+	u.set.Memo, u.set.Unsure = true, unsure
+	t.units[q.Key] = u
+}
+
+// unit makes a unit of all that w has looked at.
+func (t *Table) unit(w *walk) *unit {
+	u := &unit{dirs: make([]dirState, 0, len(t.used)), entries: make([]entryState, 0, len(w.hits))}
+	for _, d := range t.used {
+		u.dirs = append(u.dirs, dirState{d, d.version})
+	}
+	for _, e := range w.hits {
+		u.entries = append(u.entries, entryState{e, e.version})
+	}
+	u.dirs, u.entries = slices.Clip(u.dirs), slices.Clip(u.entries)
+	return u
+}

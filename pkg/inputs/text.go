@@ -1,0 +1,90 @@
+package inputs
+
+import (
+	"github.com/rdistcc/rdistcc/pkg/sources"
+)
+
+// text is what a look at a file's text found. It does not change.
+type text struct {
+	includes []sources.Include
+	asked    []asked
+	assembly []assembly
+	lines    []string // files that messages may quote
+	unsure   bool     // messages may quote others
+	clocks   [3]bool
+	doubt    string // why a compiler has to be asked if this text counts; "": it need not
+}
+
+// asked is a header of which a compiler asks whether it is there, or that it reads as data.
+type asked struct {
+	name   string
+	quoted bool
+}
+
+// assembly is a file that the assembler reads.
+type assembly struct {
+	name string
+	more bool // for more such words
+}
+
+// read looks through a file's text.
+func (t *Table) read(b []byte) *text {
+	x := &text{}
+	src := sources.NewText("", b, false)
+	if sources.Includes(src, func(i sources.Include) {
+		if i.Computed {
+			x.because(DoubtComputed)
+			return
+		}
+		x.includes = append(x.includes, i)
+	}) {
+		x.because(DoubtSpelling)
+	}
+	_ = t.scanner.Scan(src, x) // no note is an error
+	return x
+}
+
+func (x *text) because(why string) {
+	if x.doubt == "" {
+		x.doubt = why
+	}
+}
+
+// Header notes a header that is asked for.
+func (x *text) Header(_ *sources.Text, name string, quoted, _ bool) error {
+	x.asked = append(x.asked, asked{name, quoted})
+	return nil
+}
+
+// Assembly notes a file that the assembler reads.
+func (x *text) Assembly(name string, more bool) error {
+	x.assembly = append(x.assembly, assembly{name, more})
+	return nil
+}
+
+// Line notes a file that messages may quote.
+func (x *text) Line(name string) { x.lines = append(x.lines, name) }
+
+// Unsure notes that there may be others.
+func (x *text) Unsure() { x.unsure = true }
+
+// Alias is a doubt: other files may ask by the macro.
+func (x *text) Alias(string) { x.because(DoubtHasInclude) }
+
+// Once and Import mean nothing where all files that a name may mean are found.
+func (x *text) Once(*sources.Text) {}
+
+// Import see Once.
+func (x *text) Import() {}
+
+// Clock notes the use of a clock.
+func (x *text) Clock(c sources.Clock) error {
+	x.clocks[c] = true
+	return nil
+}
+
+// Doubt notes a doubt.
+func (x *text) Doubt(r sources.Reason) error {
+	x.because(string(r))
+	return nil
+}

@@ -1,0 +1,618 @@
+package inputs
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// walk finds all that one compile may read. Guarded by Table.mu.
+type walk struct {
+	t *Table
+	q *Query
+
+	search search
+	hits   []*entry            // in the order in which they were found
+	seen   map[*entry]struct{} // those of hits
+	read   map[string]struct{} // real names of files that were followed, with what they include
+	queue  []*entry            // to be followed
+	marks  int
+	unsure bool
+	doubt  *Doubt // the first
+	whole  bool   // the walk came to its end, in doubt or not
+	told   bool   // the compiler has been asked: doubts do not count
+}
+
+// search is a search list, without what a compiler leaves out.
+type search struct {
+	quote []*dir // for "x" alone
+	angle []*dir // for both: -I, then the system's
+	user  []*dir // all that the command names and is there, as it names them
+	own   []*dir // the compiler's own
+	all   []*dir // all of them, for the assembler too
+}
+
+func newWalk(t *Table, q *Query) *walk {
+	return &walk{t: t, q: q, seen: make(map[*entry]struct{}), read: make(map[string]struct{})}
+}
+
+// abs is a name as seen from the working directory. It is not made shorter.
+func (w *walk) abs(name string) string {
+	if strings.HasPrefix(name, "/") {
+		return name
+	}
+	return w.q.Cwd + "/" + name
+}
+
+// noticed takes the first doubt, and says whether the walk has to end.
+func (w *walk) noticed(why, name string) {
+	if w.doubt == nil {
+		w.doubt = &Doubt{Why: why, Name: name}
+	}
+}
+
+// all walks from the source. It returns the first doubt.
+func (w *walk) all() *Doubt {
+	if d := w.lists(); d != nil {
+		return d
+	}
+	if d := w.roots(); d != nil {
+		return d
+	}
+	if d := w.follow(); d != nil {
+		return d
+	}
+	w.whole = true
+	if w.told {
+		return nil
+	}
+	return w.doubt
+}
+
+// roots notes what is read before any directive says so.
+func (w *walk) roots() *Doubt {
+	q := w.q
+	source, d := w.at(q.Source)
+	if d != nil {
+		return d
+	}
+	if source == nil {
+		return &Doubt{Why: DoubtFile, Name: q.Source}
+	}
+	if d := w.hit(source, true); d != nil {
+		return d
+	}
+	cwd := w.t.dirAt(q.Cwd)
+	if d := w.t.check(cwd); d != nil || !cwd.there {
+		return &Doubt{Why: DoubtFile, Name: q.Cwd}
+	}
+	for _, name := range q.Forced {
+		if d := w.precompiled(cwd, name); d != nil {
+			return d
+		}
+		// Of a forced file the working directory takes the place of the source's.
+		if d := w.header(name, true, false, cwd); d != nil {
+			return d
+		}
+	}
+	// gcc includes it by itself.
+	if d := w.header("stdc-predef.h", false, false); d != nil {
+		return d
+	}
+	for _, name := range q.More {
+		e, d := w.at(name)
+		if d != nil {
+			return d
+		}
+		if e != nil {
+			if d := w.hit(e, false); d != nil {
+				return d
+			}
+		}
+	}
+	return nil
+}
+
+// follow looks at what the files of the queue include, until there is none left.
+func (w *walk) follow() *Doubt {
+	for len(w.queue) > 0 {
+		e := w.queue[len(w.queue)-1]
+		w.queue = w.queue[:len(w.queue)-1]
+		if d := w.include(e); d != nil {
+			return d
+		}
+	}
+	return nil
+}
+
+// include follows all that the text of e names.
+func (w *walk) include(e *entry) *Doubt {
+	x := e.file.text
+	if x == nil {
+		w.noticed(DoubtSize, e.path())
+		return nil
+	}
+	if x.doubt != "" {
+		w.noticed(x.doubt, e.path())
+	}
+	for c, used := range x.clocks {
+		if used && !w.q.Clock[c] {
+			w.noticed(DoubtClock, e.path())
+		}
+	}
+	w.unsure = w.unsure || x.unsure
+	// A header that is a link is in two directories; which one counts depends on the compiler.
+	from := []*dir{e.dir}
+	if e.isLink {
+		if d := w.t.dirAt(e.real[:max(1, strings.LastIndexByte(e.real, '/'))]); d != e.dir {
+			from = append(from, d)
+		}
+	}
+	source := len(w.hits) > 0 && e == w.hits[0]
+	for _, i := range x.includes {
+		if source && w.q.GCC {
+			if d := w.precompiled(e.dir, i.Name); d != nil {
+				return d
+			}
+		}
+		if d := w.header(i.Name, i.Quoted, i.Next, from...); d != nil {
+			return d
+		}
+	}
+	for _, a := range x.asked {
+		if d := w.every(a.name, a.quoted, false, from...); d != nil {
+			return d
+		}
+	}
+	for _, a := range x.assembly {
+		if d := w.assembly(a); d != nil {
+			return d
+		}
+	}
+	for _, name := range x.lines {
+		if d := w.line(name); d != nil {
+			return d
+		}
+	}
+	return nil
+}
+
+// header follows a header by its name in a file of the directories from: the first file that
+// the search finds; with next all, as which is next depends on how the file was found.
+func (w *walk) header(name string, quoted, next bool, from ...*dir) *Doubt {
+	if name[0] == '/' {
+		return w.first(nil, name)
+	}
+	if next {
+		return w.every(name, true, true, from...)
+	}
+	if quoted {
+		found := len(from) > 0
+		for _, dir := range from {
+			e, d := w.find(dir, name)
+			if d != nil {
+				return d
+			}
+			if e == nil {
+				found = false
+			} else if d := w.hit(e, true); d != nil {
+				return d
+			}
+		}
+		if found {
+			return nil
+		}
+		for _, dir := range w.search.quote {
+			e, d := w.find(dir, name)
+			if d != nil {
+				return d
+			}
+			if e != nil {
+				return w.hit(e, true)
+			}
+		}
+	}
+	for _, dir := range w.search.angle {
+		e, d := w.find(dir, name)
+		if d != nil {
+			return d
+		}
+		if e != nil {
+			return w.hit(e, true)
+		}
+	}
+	return nil
+}
+
+// first follows the file name below from, or with nil an absolute one, if it is there.
+func (w *walk) first(from *dir, name string) *Doubt {
+	var e *entry
+	var d *Doubt
+	if from == nil {
+		e, d = w.at(name)
+	} else {
+		e, d = w.find(from, name)
+	}
+	if d != nil || e == nil {
+		return d
+	}
+	return w.hit(e, true)
+}
+
+// every notes all files that a header's name may mean; with text it follows them.
+func (w *walk) every(name string, quoted, text bool, from ...*dir) *Doubt {
+	if name[0] == '/' {
+		e, d := w.at(name)
+		if d != nil || e == nil {
+			return d
+		}
+		return w.hit(e, text)
+	}
+	lists := [][]*dir{from, w.search.quote, w.search.angle}
+	if !quoted {
+		lists = lists[2:]
+	}
+	for _, list := range lists {
+		for _, dir := range list {
+			e, d := w.find(dir, name)
+			if d != nil {
+				return d
+			}
+			if e != nil {
+				if d := w.hit(e, text); d != nil {
+					return d
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// precompiled is a doubt where there is a precompiled header in the place of one.
+func (w *walk) precompiled(from *dir, name string) *Doubt {
+	for _, suffix := range [...]string{".gch", ".pch"} {
+		if w.q.GCC && suffix == ".pch" {
+			continue
+		}
+		for _, list := range [...][]*dir{{from}, w.search.quote, w.search.angle} {
+			for _, d := range list {
+				if name[0] == '/' {
+					d = nil
+				}
+				there, doubt := w.there(d, name+suffix)
+				if doubt != nil {
+					return doubt
+				}
+				if there {
+					w.noticed(DoubtPCH, name+suffix)
+					return nil
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// there reports whether anything is there by a name.
+func (w *walk) there(from *dir, name string) (bool, *Doubt) {
+	e, d := w.lookUp(from, name)
+	return e != nil && e.kind != isAbsent, d
+}
+
+// maxMarks is how many files may be taken for the sake of messages alone.
+const maxMarks = 64
+
+// line notes a file that messages may quote.
+func (w *walk) line(name string) *Doubt {
+	e, d := w.at(name)
+	if d != nil || e == nil {
+		return nil // whatever it is, it is not read
+	}
+	if _, known := w.seen[e]; known {
+		return nil
+	}
+	if w.marks++; w.marks > maxMarks || e.target.size > w.t.o.MaxFile {
+		w.unsure = true
+		return nil
+	}
+	return w.hit(e, false)
+}
+
+// assembly notes what the assembler reads, wherever it may find it.
+func (w *walk) assembly(a assembly) *Doubt {
+	if w.q.AsmDirs {
+		w.noticed(DoubtIncbin, a.name)
+		return nil
+	}
+	dirs := append([]*dir{w.t.dirAt(w.q.Cwd)}, w.search.user...)
+	if a.name[0] == '/' {
+		return w.first(nil, a.name)
+	}
+	for _, dir := range dirs {
+		if d := w.first(dir, a.name); d != nil {
+			return d
+		}
+	}
+	return nil
+}
+
+// at finds the file name, as seen from the working directory; nil: there is none.
+func (w *walk) at(name string) (*entry, *Doubt) { return readable(w.lookUp(nil, w.abs(name))) }
+
+// find finds the file name as seen from a directory; nil: there is none.
+func (w *walk) find(from *dir, name string) (*entry, *Doubt) { return readable(w.lookUp(from, name)) }
+
+// readable keeps of an entry what a compiler would read.
+func readable(e *entry, d *Doubt) (*entry, *Doubt) {
+	switch {
+	case d != nil || e == nil || e.kind == isAbsent || e.kind == isDir:
+		return nil, d
+	case e.kind == isOther:
+		return nil, &Doubt{Why: DoubtFile, Name: e.path()}
+	}
+	return e, nil
+}
+
+// maxName bounds a name, in bytes: beyond, the kernel has its own opinion.
+const maxName = 4000
+
+// lookUp returns what there is of name in dir; with a nil dir, of an absolute name. nil: its
+// directory is not there.
+func (w *walk) lookUp(at *dir, name string) (*entry, *Doubt) {
+	t := w.t
+	if len(name) > maxName {
+		return nil, &Doubt{Why: DoubtFile, Name: name[:64] + "..."}
+	}
+	if at == nil {
+		i := strings.LastIndexByte(name, '/')
+		at, name = t.dirAt(trimSlash(name[:i])), name[i+1:]
+	}
+	for {
+		i := strings.IndexByte(name, '/')
+		if i < 0 {
+			break
+		}
+		switch part := name[:i]; part {
+		case "", ".", "..": // the kernel knows
+			k := strings.LastIndexByte(name, '/')
+			at, name = t.dirAt(at.path+"/"+name[:k]), name[k+1:]
+		default:
+			at, name = t.sub(at, part), name[i+1:]
+		}
+	}
+	if name == "" || name == "." || name == ".." {
+		return nil, nil // a directory
+	}
+	if d := t.check(at); d != nil {
+		return nil, d
+	}
+	if !at.there {
+		return nil, nil
+	}
+	return t.entry(at, name), nil
+}
+
+// hit takes a file into the set; with text it is followed.
+func (w *walk) hit(e *entry, text bool) *Doubt {
+	if _, known := w.seen[e]; !known {
+		if e.dir.way.system {
+			w.noticed(DoubtPaths, e.path())
+		}
+		if d := w.t.load(e); d != nil {
+			return d
+		}
+		w.seen[e] = struct{}{}
+		w.hits = append(w.hits, e)
+		if len(w.hits) > w.t.o.MaxFiles {
+			return &Doubt{Why: DoubtMany, Name: w.q.Source}
+		}
+	}
+	if !text {
+		return nil
+	}
+	real := e.dir.way.real + "/" + e.base
+	if _, known := w.read[real]; known {
+		return nil // spelled otherwise, it includes the same files
+	}
+	w.read[real] = struct{}{}
+	w.queue = append(w.queue, e)
+	return nil
+}
+
+// lists makes the search list of what the command and the compiler say.
+func (w *walk) lists() *Doubt {
+	q := w.q
+	list := func(names []string) (dirs []*dir, d *Doubt) {
+		for _, name := range names {
+			dir := w.t.dirAt(trimSlash(w.abs(name)))
+			if d := w.t.check(dir); d != nil {
+				return nil, d
+			}
+			if dir.there {
+				dirs = append(dirs, dir)
+			}
+		}
+		return dirs, nil
+	}
+	var lists [5][]*dir
+	for i, names := range [...][]string{q.Quote, q.Angle, q.System, q.Own, q.After} {
+		var d *Doubt
+		if lists[i], d = list(names); d != nil {
+			return d
+		}
+	}
+	if missing, d := list(q.Missing); d != nil || len(missing) > 0 {
+		return &Doubt{Why: DoubtChanged, Name: "directories for headers"}
+	}
+	s := &w.search
+	s.user = slices.Concat(lists[0], lists[1], lists[2], lists[4])
+	s.own = lists[3]
+	system := unique(slices.Concat(lists[2], lists[3], lists[4]), nil)
+	angle := unique(lists[1], system) // one that is the system's as well counts as that
+	s.quote = lists[0]
+	if q.GCC {
+		s.quote = unique(lists[0], system)
+	}
+	s.angle = append(angle, system...)
+	s.all = append(slices.Clone(s.quote), s.angle...)
+	return nil
+}
+
+// trimSlash cuts slashes at the end of a directory's name.
+func trimSlash(name string) string {
+	if cut := strings.TrimRight(name, "/"); cut != "" {
+		return cut
+	}
+	return "/."
+}
+
+// unique keeps the first of each directory, and none of those that are in not.
+func unique(list, not []*dir) []*dir {
+	type id struct{ dev, ino uint64 }
+	seen := make(map[id]bool, len(list)+len(not))
+	for _, d := range not {
+		seen[id{d.st.dev, d.st.ino}] = true
+	}
+	out := make([]*dir, 0, len(list))
+	for _, d := range list {
+		if at := (id{d.st.dev, d.st.ino}); !seen[at] {
+			seen[at] = true
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// listed takes into the set what the compiler has listed, which has been asked at the time
+// began, in nanoseconds since 1970.
+func (w *walk) listed(names, absent []string, began int64) *Doubt {
+	known := len(w.hits)
+	var computed []*entry
+	for _, name := range names {
+		e, d := w.at(name)
+		if d != nil {
+			return d
+		}
+		if e == nil {
+			return &Doubt{Why: DoubtChanged, Name: name}
+		}
+		if _, known := w.seen[e]; !known {
+			computed = append(computed, e)
+		}
+		if d := w.hit(e, true); d != nil {
+			return d
+		}
+	}
+	if d := w.follow(); d != nil {
+		return d
+	}
+	for _, name := range absent {
+		if e, d := w.at(name); d != nil || e != nil {
+			return &Doubt{Why: DoubtChanged, Name: name}
+		}
+	}
+	// How a macro's name led to a file is not known: it may have been looked for wherever
+	// a part of its path could be a name, in vain; and is from now on.
+	dirs := slices.Clone(w.search.all)
+	for _, e := range w.hits {
+		if !slices.Contains(dirs, e.dir) && e.file.text != nil && e.file.text.doubt != "" {
+			dirs = append(dirs, e.dir)
+		}
+	}
+	for _, e := range computed {
+		path := e.path()
+		for _, dir := range dirs {
+			rest, ok := strings.CutPrefix(path, dir.path+"/")
+			if !ok {
+				continue
+			}
+			for _, other := range dirs {
+				found, d := w.find(other, rest)
+				if d != nil {
+					return d
+				}
+				if found != nil {
+					if d := w.hit(found, true); d != nil {
+						return d
+					}
+				}
+			}
+		}
+	}
+	if d := w.follow(); d != nil {
+		return d
+	}
+	// What was not looked at before the compiler was asked must not have changed since.
+	for _, e := range w.hits[min(known, len(w.hits)):] {
+		if e.st.ctime >= began-tick || e.target.ctime >= began-tick {
+			return &Doubt{Why: DoubtChanged, Name: e.path()}
+		}
+	}
+	return nil
+}
+
+// finish makes the set of what was found.
+func (w *walk) finish() *Set {
+	s := &Set{Unsure: w.unsure}
+	links := make(map[string]bool)
+	dirs := make(map[string]bool)
+	way := func(d *dir) {
+		for _, l := range d.way.links {
+			if !system(l.Name) && !links[l.Name] {
+				links[l.Name] = true
+				s.Links = append(s.Links, l.Link)
+			}
+		}
+		if !d.way.plain && !dirs[d.path] {
+			dirs[d.path] = true
+			s.Dirs = append(s.Dirs, d.path)
+		}
+	}
+	way(w.t.dirAt(w.q.Cwd))
+	named := make(map[string]bool, len(w.hits))
+	var own bool // a file shows the way to one of the compiler's directories
+	for _, e := range w.hits {
+		way(e.dir)
+		real := e.dir.way.real + "/" + e.base
+		if e.isLink {
+			if !links[real] {
+				links[real] = true
+				s.Links = append(s.Links, job.Link{Name: real, Target: e.real})
+			}
+			real = e.real
+		}
+		if named[real] {
+			continue
+		}
+		named[real] = true
+		for _, d := range w.search.own {
+			own = own || strings.HasPrefix(real, d.way.real+"/")
+		}
+		if e.input == nil || e.input.Name != real {
+			e.input = &Input{Name: real, Len: uint64(e.target.size), MTime: e.target.mtime, Exec: e.target.mode&0o111 != 0, ID: e.file.id, st: e.target}
+		}
+		s.Files = append(s.Files, e.input)
+		s.Len += e.input.Len
+	}
+	slices.SortFunc(s.Files[1:], func(a, b *Input) int { return cmp.Compare(a.Name, b.Name) })
+	user := w.search.user
+	if len(user) == 0 && !own && w.q.GCC {
+		// gcc says "no include path in which to search" where none of its directories is there.
+		user = w.search.own
+	}
+	for _, d := range user {
+		for _, l := range d.way.links {
+			if !system(l.Name) && !links[l.Name] {
+				links[l.Name] = true
+				s.Links = append(s.Links, l.Link)
+			}
+		}
+		if !dirs[d.path] {
+			dirs[d.path] = true
+			s.Dirs = append(s.Dirs, d.path)
+		}
+	}
+	return s
+}
