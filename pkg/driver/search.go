@@ -34,3 +34,17 @@ func ParseSearch(text string) []string {
 	}
 	return dirs
 }
+
+// ParseMissing reads, of what ParseSearch reads, the directories that would be in the search
+// list if they were there.
+//
+//	|ignoring nonexistent directory "/usr/local/include/x86_64-linux-gnu"
+func ParseMissing(text string) []string {
+	var dirs []string
+	for line := range strings.SplitSeq(text, "\n") {
+		if rest, ok := strings.CutPrefix(line, `ignoring nonexistent directory "`); ok && strings.HasSuffix(rest, `"`) {
+			dirs = append(dirs, rest[:len(rest)-1])
+		}
+	}
+	return dirs
+}

@@ -55,3 +55,10 @@ func (m *memo[V]) len() int {
 	defer m.mu.Unlock()
 	return len(m.answers)
 }
+
+// forget has the next one ask again.
+func (m *memo[V]) forget(key string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.answers, key)
+}

@@ -186,17 +186,17 @@ func TestSearchIsAskedOnce(t *testing.T) {
 	}
 	var c SearchCache
 	env := []string{"LC_ALL=C", "PATH=/usr/bin:/bin"}
-	if dirs := c.Get(t.Context(), "id", cc, "c", env, false); dirs != nil {
+	if dirs := c.Get(t.Context(), "id", cc, "c", nil, env, false).Dirs; dirs != nil {
 		t.Errorf("known before anybody asked: %q", dirs)
 	}
-	asked := c.Get(t.Context(), "id", cc, "c", env, true)
+	asked := c.Get(t.Context(), "id", cc, "c", nil, env, true).Dirs
 	if len(asked) == 0 {
 		t.Fatal("gcc does not say where it looks for headers")
 	}
-	if dirs := c.Get(t.Context(), "id", cc, "c", env, false); len(dirs) != len(asked) {
+	if dirs := c.Get(t.Context(), "id", cc, "c", nil, env, false).Dirs; len(dirs) != len(asked) {
 		t.Errorf("%q is not kept: %q", asked, dirs)
 	}
-	if dirs := c.Get(t.Context(), "id", cc, "c++", env, false); dirs != nil {
+	if dirs := c.Get(t.Context(), "id", cc, "c++", nil, env, false).Dirs; dirs != nil {
 		t.Errorf("the answer for C serves C++: %q", dirs)
 	}
 }

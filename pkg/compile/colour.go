@@ -1,0 +1,22 @@
+package compile
+
+import "strings"
+
+// Coloured is the command args with the word that makes the compiler colour what it prints,
+// as it would by itself on a terminal; unless the command decides that, or records
+// its words in the object.
+func Coloured(args []string, family Family, term string) []string {
+	if term == "" || term == "dumb" {
+		return args
+	}
+	for _, w := range args {
+		if strings.Contains(w, "diagnostics") || strings.Contains(w, "record") {
+			return args
+		}
+	}
+	word := "-fdiagnostics-color=always"
+	if family == Clang {
+		word = "-fcolor-diagnostics"
+	}
+	return append([]string{word}, args...)
+}
