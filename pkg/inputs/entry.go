@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // kind is what there is of a name, as a compiler sees it that wants to read it.
@@ -123,7 +125,7 @@ func (t *Table) look(e *entry) {
 type file struct {
 	st      stamp
 	settled bool
-	id      ContentID
+	id      job.ContentID
 	text    *text // nil: too long to be text
 }
 

@@ -1,6 +1,7 @@
 package inputs
 
 import (
+	"crypto/sha256"
 	"slices"
 	"sync"
 	"time"
@@ -8,9 +9,6 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/sources"
 )
-
-// ContentID names a content: its SHA-256.
-type ContentID = [32]byte
 
 // Options of a Table. A zero field takes the default in parentheses.
 type Options struct {
@@ -120,7 +118,35 @@ type Set struct {
 	// Unsure: a message may quote a file that is not among these.
 	Unsure bool
 	Memo   bool // the compiler has been asked, some time
-	Took   time.Duration
+
+	listOnce sync.Once
+	listID   job.ContentID
+	listLen  int
+}
+
+// List names the list of all files but the source, with Dirs and Links: its content ID, and
+// its length in bytes.
+func (s *Set) List() (id job.ContentID, n int) {
+	s.listOnce.Do(func() {
+		b := s.AppendList(nil)
+		s.listID, s.listLen = sha256.Sum256(b), len(b)
+	})
+	return s.listID, s.listLen
+}
+
+// AppendList appends that list to b (job.List).
+func (s *Set) AppendList(b []byte) []byte {
+	l := job.List{Files: make([]job.ListedFile, len(s.Files)-1), Dirs: s.Dirs, Links: s.Links}
+	first := make(map[inode]uint32, len(l.Files))
+	for i, f := range s.Files[1:] {
+		at := inode{f.st.dev, f.st.ino}
+		l.Files[i] = job.ListedFile{Name: f.Name, MTime: f.MTime, Exec: f.Exec, Same: first[at]}
+		if first[at] == 0 {
+			first[at] = uint32(i + 1)
+			l.Files[i].Len, l.Files[i].Content = f.Len, f.ID
+		}
+	}
+	return l.Append(b)
 }
 
 // Input is a file of a Set. It does not change.
@@ -129,12 +155,9 @@ type Input struct {
 	Len   uint64
 	MTime int64 // nanoseconds since 1970
 	Exec  bool
-	ID    ContentID
+	ID    job.ContentID
 	st    stamp
 }
-
-// Inode tells files apart that have several names.
-func (i *Input) Inode() (dev, ino uint64) { return i.st.dev, i.st.ino }
 
 // Append appends the content to buf. It returns ErrChanged if the file is not the one of
 // the Set any more.
@@ -159,7 +182,8 @@ const (
 	DoubtFileSystem = "file-system" // whose times tell too little
 	DoubtChanged    = "changed"     // while it was looked at
 	DoubtSize       = "size"
-	DoubtMany       = "many" // files
+	DoubtMany       = "many"   // files
+	DoubtSearch     = "search" // the compiler's own directories are no longer those of Query
 )
 
 func (d *Doubt) Error() string { return d.Name + ": " + d.Why }

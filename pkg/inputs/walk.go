@@ -18,6 +18,7 @@ type walk struct {
 	seen   map[*entry]struct{} // those of hits
 	read   map[string]struct{} // real names of files that were followed, with what they include
 	queue  []*entry            // to be followed
+	odd    []*entry            // files in the place of directories for headers
 	marks  int
 	unsure bool
 	doubt  *Doubt // the first
@@ -100,6 +101,11 @@ func (w *walk) roots() *Doubt {
 	// gcc includes it by itself.
 	if d := w.header("stdc-predef.h", false, false); d != nil {
 		return d
+	}
+	for _, e := range w.odd {
+		if d := w.hit(e, false); d != nil {
+			return d
+		}
 	}
 	for _, name := range q.More {
 		e, d := w.at(name)
@@ -432,6 +438,15 @@ func (w *walk) lists() *Doubt {
 			}
 			if dir.there {
 				dirs = append(dirs, dir)
+				continue
+			}
+			// The compiler says so if it is something else.
+			e, d := w.at(name)
+			if d != nil {
+				return nil, d
+			}
+			if e != nil {
+				w.odd = append(w.odd, e)
 			}
 		}
 		return dirs, nil
@@ -443,8 +458,12 @@ func (w *walk) lists() *Doubt {
 			return d
 		}
 	}
-	if missing, d := list(q.Missing); d != nil || len(missing) > 0 {
-		return &Doubt{Why: DoubtChanged, Name: "directories for headers"}
+	missing, d := list(q.Missing)
+	if d != nil {
+		return d
+	}
+	if len(missing) > 0 {
+		return &Doubt{Why: DoubtSearch, Name: missing[0].path}
 	}
 	s := &w.search
 	s.user = slices.Concat(lists[0], lists[1], lists[2], lists[4])
