@@ -95,6 +95,14 @@ func (f *flow) try() (*result, *detour) {
 	if here := f.lease(); here != nil {
 		return nil, &detour{farm: here}
 	}
+	if f.slot.Known {
+		// The manager knew what the compile reads, and a host has compiled it.
+		f.rec.form, f.outputs = "sources", f.plan.Outputs
+		f.slot.unsure = f.slot.Unsure
+		f.rec.inputs, f.rec.files = f.slot.Inputs, int(f.slot.Files)
+		result, here := f.answer()
+		return f.judge(result, here)
+	}
 	var limit syscall.Rlimit // of the slot too, though nobody sees it as a file
 	if syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit) == nil && limit.Cur < f.slot.SourceMax {
 		return nil, byRule(reasonTooBig)
@@ -117,13 +125,18 @@ func (f *flow) try() (*result, *detour) {
 	// A host compiles. Where what its compiler had to say may differ from what
 	// ours would, the command runs here too, and that result stands.
 	result, here := f.submit(sub)
+	return f.judge(result, here)
+}
+
+// judge takes a host's result if it is what the command would have come to here.
+func (f *flow) judge(r *result, here *ipc.GoLocal) (*result, *detour) {
 	if here != nil {
 		return nil, &detour{farm: here}
 	}
-	if !f.stands(result) {
+	if !f.stands(r) {
 		return nil, byRule(reasonDiagnostics)
 	}
-	return result, nil
+	return r, nil
 }
 
 // here runs the command here after all.
@@ -156,13 +169,13 @@ func (f *flow) makePlan() {
 // bySources says that the job is made in the sources form. A device as the output is
 // for the client's own eyes.
 func (f *flow) bySources() bool {
-	return f.slot.Tree && f.plan.Sources == "" && !strings.HasPrefix(f.plan.Outputs[0].Name, "/dev/")
+	return f.slot.Tree && f.set.inputs != inputsText && f.plan.Sources == "" && !strings.HasPrefix(f.plan.Outputs[0].Name, "/dev/")
 }
 
 // fill makes the job's form. A reason says that the command must run here.
 func (f *flow) fill() (*ipc.Submit, string) {
 	if f.bySources() {
-		f.rec.form, f.outputs = "sources", f.plan.Outputs
+		f.rec.form, f.outputs, f.rec.inputs = "sources", f.plan.Outputs, "list"
 		return f.collect()
 	}
 	if f.plan.Text != "" {
@@ -171,7 +184,7 @@ func (f *flow) fill() (*ipc.Submit, string) {
 	if f.slot.Tree {
 		f.slot.Direct = nil // it would list the files
 	}
-	f.rec.form, f.outputs = "text", f.plan.TextOutputs()
+	f.rec.form, f.outputs, f.rec.inputs = "text", f.plan.TextOutputs(), "text"
 	return f.preprocess()
 }
 

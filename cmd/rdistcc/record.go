@@ -18,6 +18,8 @@ type record struct {
 	source   string
 	form     string // what the host got: "sources", "text", or empty
 	output   string
+	inputs   string // how it was known what is read: "scan", "memo", "list", "text", or empty
+	files    int    // that are read, as far as that is known
 
 	remote bool
 	host   string
@@ -82,7 +84,7 @@ func (r *record) appendJSON(b []byte) []byte {
 	}
 	for i, f := range [...]struct{ name, value string }{
 		{`{"id":`, itoa(syscall.Getpid()) + "-" + itoa(int(r.start.UnixMicro()))}, {`,"compiler":`, r.compiler}, {`,"source":`, r.source}, {`,"output":`, r.output},
-		{`,"where":`, where}, {`,"host":`, r.host}, {`,"reason":`, r.reason}, {`,"form":`, r.form},
+		{`,"where":`, where}, {`,"host":`, r.host}, {`,"reason":`, r.reason}, {`,"form":`, r.form}, {`,"inputs":`, r.inputs},
 	} {
 		if i == 6 && r.remote {
 			f.value = ""
@@ -93,6 +95,9 @@ func (r *record) appendJSON(b []byte) []byte {
 		b = append(b, `,"twice":true`...)
 	}
 	b = strconv.AppendInt(append(b, `,"exit":`...), int64(r.exit), 10)
+	b = strconv.AppendInt(append(b, `,"files":`...), int64(r.files), 10)
+	b = strconv.AppendUint(append(b, `,"sent_files":`...), uint64(r.result.SentFiles), 10)
+	b = strconv.AppendUint(append(b, `,"bytes_sent":`...), r.result.BytesOut, 10)
 	b = appendMS(append(b, `,"start":`...), time.Duration(r.start.UnixNano()))
 	b = strconv.AppendUint(append(b, `,"attempts":`...), uint64(r.result.Attempts), 10)
 	b = strconv.AppendUint(append(b, `,"bytes":{"source":`...), r.sourceBytes, 10)

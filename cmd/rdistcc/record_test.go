@@ -9,13 +9,17 @@ import (
 
 // traced is the contract of RDISTCC_TRACE.
 type traced struct {
-	ID, Compiler, Source, Output, Where, Host, Reason, Form string
-	Exit                                                    *int
-	Start                                                   float64
-	Attempts                                                int
-	Twice                                                   bool
-	Bytes                                                   struct{ Source, Out, In *int64 }
-	MS                                                      map[string]float64
+	ID, Compiler, Source, Output, Where, Host, Reason, Form, Inputs string
+
+	Files     int
+	SentFiles int   `json:"sent_files"`
+	BytesSent int64 `json:"bytes_sent"`
+	Exit      *int
+	Start     float64
+	Attempts  int
+	Twice     bool
+	Bytes     struct{ Source, Out, In *int64 }
+	MS        map[string]float64
 }
 
 func (b *bench) trace() (all []traced) {
@@ -48,6 +52,9 @@ func TestTrace(t *testing.T) {
 		t.Fatalf("%d records, want 3", len(all))
 	}
 	r := all[0]
+	if r.Inputs != "text" || r.BytesSent != *r.Bytes.Out {
+		t.Errorf("remote: inputs %q, %d bytes sent", r.Inputs, r.BytesSent)
+	}
 	if r.ID == "" || r.ID == all[1].ID || !strings.HasPrefix(r.Compiler, "/") || r.Source != "hello.c" || r.Output != "hello.o" ||
 		r.Where != "remote" || r.Host != "farm:7632" || r.Reason != "" || r.Twice || r.Exit == nil || *r.Exit != 0 || r.Attempts != 1 {
 		t.Errorf("remote: %+v", r)

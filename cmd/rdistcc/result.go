@@ -20,11 +20,17 @@ func (f *flow) submit(text *ipc.Submit) (*result, *ipc.GoLocal) {
 	if err := f.conn.Send(text.Append(nil)); err != nil {
 		return nil, f.lostManager(err)
 	}
+	r, here := f.answer()
+	f.rec.submit = time.Since(began)
+	return r, here
+}
+
+// answer is the manager's about a job that a host has, or had.
+func (f *flow) answer() (*result, *ipc.GoLocal) {
 	kind, fields, err := f.conn.Recv()
 	if err != nil {
 		return nil, f.lostManager(err)
 	}
-	f.rec.submit = time.Since(began)
 	switch kind {
 	case ipc.KindGoLocal:
 		return nil, f.goLocal(fields)

@@ -27,6 +27,7 @@ type settings struct {
 	hosts  string // "" = the manager's own
 	distcc string // DISTCC_DIR, where no variable has the hosts
 	mode   ipc.Mode
+	inputs string // RDISTCC_INPUTS: "", inputsList or inputsText
 	build  string // which one, for shares among builds; "" = the manager finds out
 	report string
 	trace  string
@@ -78,6 +79,8 @@ func readSettings(env []string) *settings {
 			s.readMode(value)
 		case "RDISTCC_BUILD":
 			s.build = value
+		case "RDISTCC_INPUTS":
+			s.readInputs(value)
 		case "RDISTCC_FALLBACK":
 			fallback = true
 			s.readFallback(name, value)
@@ -119,6 +122,22 @@ func readSettings(env []string) *settings {
 		s.readBackoff("DISTCC_BACKOFF_PERIOD", *distccBackoff)
 	}
 	return s
+}
+
+// Values of RDISTCC_INPUTS, beside auto.
+const (
+	inputsList = "list" // the compiler here lists what is read
+	inputsText = "text" // preprocessed text
+)
+
+func (s *settings) readInputs(value string) {
+	switch value {
+	case "", "auto":
+	case inputsList, inputsText:
+		s.inputs = value
+	default:
+		s.complaints = append(s.complaints, "RDISTCC_INPUTS="+value+" is taken as auto (auto, list and text exist)")
+	}
 }
 
 // hostText is the host list that goes with a job.

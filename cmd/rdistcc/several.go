@@ -232,7 +232,9 @@ func (f *flow) words(r *result) (w segments, d *detour) {
 // release gives back what a finished compile holds.
 func (f *flow) release() {
 	if f.slot != nil {
-		syscall.Close(f.slot.source)
+		if f.slot.source >= 0 {
+			syscall.Close(f.slot.source)
+		}
 		syscall.Close(f.slot.sink)
 		f.slot = nil
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/compile"
@@ -43,6 +44,7 @@ func (f *flow) lease() *ipc.GoLocal {
 		IOTimeoutMS: f.set.ioTimeoutMS, BackoffMS: f.set.backoffMS,
 		List: list, Preprocess: words, Language: f.plan.Language, NeedTree: f.plan.Text != "",
 		Machine: f.plan.Machine(), Path: f.set.childPath, Libraries: f.set.getenv("LD_LIBRARY_PATH"), Build: f.set.build,
+		Command: f.command(cwd),
 	})
 	if here != nil {
 		return here
@@ -55,6 +57,15 @@ func (f *flow) lease() *ipc.GoLocal {
 		s := &slot{closed: true, cwd: cwd}
 		if err := s.Parse(fields); err != nil {
 			return f.lostManager(err)
+		}
+		if s.Known {
+			fds, err := f.conn.TakeFDs(1)
+			if err != nil {
+				return f.lostManager(err)
+			}
+			s.source, s.sink = -1, fds[0]
+			f.slot = s
+			return nil
 		}
 		fds, err := f.conn.TakeFDs(2)
 		if err != nil {
@@ -71,6 +82,33 @@ func (f *flow) lease() *ipc.GoLocal {
 		return nil
 	}
 	return f.lostManager(ipc.ErrMalformed)
+}
+
+// maxCommand is how long the words of a command may be together that the manager makes
+// the job of, in bytes: they come in a frame with others.
+const maxCommand = 512 << 10
+
+// command is what the manager needs to make the job by itself; nil where it is not to.
+func (f *flow) command(cwd string) *ipc.Command {
+	if f.set.inputs != "" || f.plan.Sources != "" || f.plan.Raw || strings.HasPrefix(f.plan.Outputs[0].Name, "/dev/") {
+		return nil
+	}
+	c := &ipc.Command{Argv0: f.cc.argv[0], Real: f.rec.compiler, Args: f.plan.Whole(), Env: treeEnv(f.set.env, cwd),
+		Terminal: isTerminal(2), Words: f.set.skipRetry, View: ipc.Look(".")}
+	size := 0
+	for _, w := range c.Args {
+		size += len(w)
+	}
+	if len(c.Env) > ipc.MaxWords || size > maxCommand {
+		return nil
+	}
+	for _, kv := range f.set.env {
+		// What the loader of a compiler here would say to that, no host can tell.
+		if strings.HasPrefix(kv, "LD_") && !strings.HasPrefix(kv, "LD_LIBRARY_PATH=") || strings.HasPrefix(kv, "GLIBC_TUNABLES=") {
+			return nil
+		}
+	}
+	return c
 }
 
 // request connects and gives the manager's answer to l. A manager of another version is

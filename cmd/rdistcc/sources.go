@@ -56,7 +56,10 @@ func (f *flow) collect() (sub *ipc.Submit, reason string) {
 	if pwriteAll(s.source, enc, int64(sub.BodyOff)) != nil {
 		return nil, reasonTooBig
 	}
-	f.rec.sourceBytes = pack.Len
+	f.rec.sourceBytes, f.rec.files = pack.Len, len(pack.Files)
+	if s.Inputs != "" && len(pack.Absent) <= ipc.MaxAbsent {
+		sub.Absent, sub.Unsure = pack.Absent, s.unsure
+	}
 	f.rec.preprocess = time.Since(began)
 	sub.PreprocessUS = micros(f.rec.preprocess)
 	return sub, ""
@@ -117,7 +120,7 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 		Asm:   strings.HasPrefix(f.plan.Language, "assembler"),
 	}
 	if f.takesWords() && isTerminal(2) {
-		body.Args = coloured(body.Args, f.plan.Driver.Family, f.set.getenv("TERM"))
+		body.Args = compile.Coloured(body.Args, f.plan.Driver.Family, f.set.getenv("TERM"))
 	}
 	var known bool
 	o.Dirs, known = f.plan.IncludeDirs()
@@ -142,25 +145,8 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 			}
 		}
 	}
-	words := body.Args
-	for i, w := range words {
-		o.AsmDirs = o.AsmDirs || w == "-Xassembler" || strings.HasPrefix(w, "-Wa,") && strings.Contains(w, "-I")
-		if name, ok := strings.CutPrefix(w, "-D"); ok {
-			if name == "" && i+1 < len(words) {
-				name = words[i+1]
-			}
-			name, _, _ = strings.Cut(name, "=")
-			for k, clock := range clocks {
-				o.Clock[k] = o.Clock[k] || name == clock
-			}
-		}
-	}
-	if f.set.getenv("SOURCE_DATE_EPOCH") != "" {
-		// gcc's time stamp is the file's own, in the time zone of this machine.
-		gcc := f.plan.Driver.Family == compile.GCC
-		fixed := gcc && s.Major >= 7 || !gcc && s.Major >= 16
-		o.Clock = [3]bool{o.Clock[0] || fixed, o.Clock[1] || fixed, o.Clock[2] || fixed && !gcc}
-	}
+	o.AsmDirs = f.plan.AsmDirs()
+	o.Clock = f.plan.Clocks(int(s.Major), f.set.getenv("SOURCE_DATE_EPOCH") != "")
 	size := len(body.Append(nil)) + bodySlack
 	for _, name := range names {
 		size += len(name) + fileEntry
@@ -182,9 +168,6 @@ func ownFilesOnly(source string, names []string) bool {
 
 // fileEntry is what a file takes in an encoded body beside its name, in bytes, at most.
 const fileEntry = 32
-
-// clocks are in the order of sources.Options.
-var clocks = [3]string{"__TIME__", "__DATE__", "__TIMESTAMP__"}
 
 // outputDirs reports whether the directories of all outputs exist: in the tree over
 // there they do.

@@ -36,25 +36,6 @@ func (f *flow) stands(r *result) bool {
 // takesWords: what the host's compiler prints is good enough, whatever it is.
 func (f *flow) takesWords() bool { return f.set.skipRetry || f.slot.Fast }
 
-// coloured is the command args with the word that makes the compiler colour what it prints,
-// as it would by itself on a terminal; unless the command decides that, or records
-// its words in the object.
-func coloured(args []string, family compile.Family, term string) []string {
-	if term == "" || term == "dumb" {
-		return args
-	}
-	for _, w := range args {
-		if strings.Contains(w, "diagnostics") || strings.Contains(w, "record") {
-			return args
-		}
-	}
-	word := "-fdiagnostics-color=always"
-	if family == compile.Clang {
-		word = "-fcolor-diagnostics"
-	}
-	return append([]string{word}, args...)
-}
-
 // maxWords is more than anybody reads, in bytes.
 const maxWords = 16 << 20
 

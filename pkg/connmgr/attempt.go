@@ -30,6 +30,8 @@ type attempt struct {
 	sink    *hold
 	asked   time.Time // when its credit was asked for
 	hedge   bool      // the second of two at the same time; the race's
+	whole   bool      // bring all that the job reads
+	sent    uint32    // files whose contents it brought
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	out     outcome // once run has ended
@@ -42,6 +44,7 @@ type outcome struct {
 	blame  scheduler.Outcome // what the scheduler hears
 	final  bool              // no other host would do better
 	died   bool              // the compiler was killed, or had not enough memory
+	lacks  bool              // the host has not a content that it was believed to have
 }
 
 // run brings the task to the host and the result back. When it returns the host can
@@ -65,7 +68,9 @@ func (a *attempt) report() scheduler.Report {
 
 // release ends the attempt's part in the memory; after that there is no result.
 func (a *attempt) release() {
-	a.source.drop()
+	if a.source != nil {
+		a.source.drop()
+	}
 	a.sink.drop()
 }
 
@@ -76,13 +81,18 @@ func (a *attempt) fly() outcome {
 	defer cancel()
 	window := min(uint64(a.m.o.SinkSize), l.Welcome().MaxResult)
 	slot := min(fl.Credit.Slot.Len, l.Welcome().MaxBody)
-	if fl.Total > max(slot, l.MaxSource()) || window == 0 {
-		h.keepCredit(l, fl.Credit)
-		return outcome{blame: scheduler.Unused, local: &ipc.GoLocal{Reason: "too-big", Host: h.addr,
-			Detail: fmt.Sprintf("the source takes %d bytes, %s takes %d", fl.Total, h.addr, max(slot, l.MaxSource()))}}
+	if a.known == nil && fl.Total > max(slot, l.MaxSource()) || window == 0 {
+		return a.tooBig(max(slot, l.MaxSource()))
 	}
-	load := a.load(ctx)
+	load, err := a.load(ctx)
+	if err != nil {
+		return a.notLoaded(ctx, err)
+	}
 	defer load.drop()
+	if fl.Total = uint64(len(load.plain)); fl.Total > max(slot, l.MaxSource()) {
+		return a.tooBig(max(slot, l.MaxSource()))
+	}
+	a.sent, fl.Posted = load.files, load.contents.posted
 	// Written into the slot, or offered: then by the Result the daemon's Reads are
 	// over, or the QP is gone.
 	var access iwarp.Access
@@ -90,7 +100,6 @@ func (a *attempt) fly() outcome {
 	if fl.Length = uint64(len(load.mem)); fl.Length > slot {
 		fl.Length, access, bound = 0, iwarp.RemoteRead, l.QP()
 	}
-	var err error
 	if fl.Source, err = a.m.register(load.mem, access, bound); err != nil {
 		return a.notRegistered(err)
 	}
@@ -112,7 +121,7 @@ func (a *attempt) fly() outcome {
 
 	fl.Msg = job.Append(nil, &job.Job{
 		ID: fl.ID, Credit: fl.Credit.ID, Toolchain: a.toolchain,
-		BodyLen: a.bodyLen, TextOff: a.textOff, TextLen: a.textLen,
+		BodyLen: load.bodyLen, TextOff: load.textOff, TextLen: uint64(len(load.plain)) - uint64(load.textOff),
 		Sink:    job.Window{STag: uint32(fl.Sink.STag()), TO: fl.Sink.Base(), Len: window},
 		Source:  source,
 		Fetch:   fl.Fetch,
@@ -120,6 +129,7 @@ func (a *attempt) fly() outcome {
 		Memory:  a.cost.Memory,
 		Expect:  milliseconds(a.cost.Time),
 		Digest:  load.sum, Packed: load.packed, Zstd: load.zstd,
+		Store: load.contents != nil,
 	})
 	a.m.mu.Lock()
 	l.StartLocked(fl)
@@ -135,6 +145,7 @@ func (a *attempt) fly() outcome {
 		a.m.mu.Unlock()
 		<-fl.Done() // at the latest when the link is given up, CancelTimeout from now
 	}
+	load.contents.end(fl.Result != nil && fl.Result.Status == job.StatusRan)
 	out := a.judge(ctx, window, load.zstd)
 	mem := a.sink.Bytes()
 	if fl.Result != nil && fl.Result.Window.STag != 0 {
@@ -170,6 +181,34 @@ func (m *Manager) dereg(mr iwarp.MR) {
 	}
 }
 
+// tooBig is the end of an attempt whose source is larger than the host's most.
+func (a *attempt) tooBig(most uint64) outcome {
+	a.at.keepCredit(a.link, a.fl.Credit)
+	return outcome{blame: scheduler.Unused, local: &ipc.GoLocal{Reason: "too-big", Host: a.at.addr,
+		Detail: fmt.Sprintf("the source takes %d bytes, %s takes %d", a.fl.Total, a.at.addr, most)}}
+}
+
+// notLoaded is the end of an attempt whose source could not be made.
+func (a *attempt) notLoaded(ctx context.Context, err error) outcome {
+	a.at.keepCredit(a.link, a.fl.Credit)
+	select {
+	case <-a.link.Dead():
+		return outcome{blame: scheduler.Gone, local: lostHost(a.at.addr, a.link.Err().Error())}
+	default:
+	}
+	switch {
+	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errTimeout):
+		return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: a.at.addr,
+			Detail: "the time limit passed before the job was sent to " + a.at.addr}}
+	case ctx.Err() != nil:
+		return outcome{blame: scheduler.Unused, final: true, local: interrupted}
+	case errors.Is(err, errTooBig):
+		return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: "too-big", Detail: err.Error()}}
+	}
+	// It was there a moment ago: who changes a file that is being compiled gets what the compiler here makes of it.
+	return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: "not-reproducible:changed"}}
+}
+
 // notRegistered is the end of an attempt that did not spend its credit.
 func (a *attempt) notRegistered(err error) outcome {
 	l := a.link
@@ -203,6 +242,7 @@ func (a *attempt) answer(n uint8) *ipc.Result {
 		CompileUS: r.Wall,
 		BytesOut:  fl.Total,
 		BytesIn:   resultBytes(r),
+		SentFiles: a.sent,
 		Attempts:  n,
 	}
 	for i := range r.Files {

@@ -1,12 +1,15 @@
 package connmgr
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/rdistcc/rdistcc/pkg/digest"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
+	"github.com/rdistcc/rdistcc/pkg/inputs"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/pack"
 )
@@ -19,6 +22,12 @@ type cargo struct {
 	sum    [digest.Size]byte
 	zstd   bool // the result may come packed
 	lent   *lent
+
+	plain            []byte // body and text
+	bodyLen, textOff uint32
+	contents         *load  // that it brings; nil: of a job whose inputs are not known
+	files            uint32 // whose contents are in it
+	text             *lent  // of a job whose inputs are known: plain's memory
 }
 
 // Sources and results that are shorter than packable bytes go in a segment or two of
@@ -31,48 +40,147 @@ const likelyResult = 64 << 10
 
 // load makes a's source ready to travel over its link. drop it when the host can
 // read it no more.
-func (a *attempt) load(ctx context.Context) *cargo {
-	g := &cargo{mem: a.text, sum: digest.Sum(a.text)}
+func (a *attempt) load(ctx context.Context) (*cargo, error) {
+	g := &cargo{plain: a.text, bodyLen: a.bodyLen, textOff: a.textOff}
+	if a.known != nil {
+		if err := a.assemble(ctx, g); err != nil {
+			g.drop()
+			return nil, err
+		}
+	} else {
+		g.files = uint32(len(a.body.Files))
+	}
+	g.mem, g.sum = g.plain, digest.Sum(g.plain)
 	var source bool
-	source, g.zstd = a.packs()
+	source, g.zstd = a.packs(len(g.plain))
 	if !source {
-		return g
+		return g, nil
 	}
-	l := a.m.scratch.take(ctx, pack.Bound(len(a.text)))
+	l := a.m.scratch.take(ctx, pack.Bound(len(g.plain)))
 	if l == nil {
-		return g
+		return g, nil
 	}
-	p, err := pack.Pack(l.mem[:0], a.text)
-	if err != nil || len(p) > len(a.text)-len(a.text)/8 { // what is saved has to pay for unpacking
+	p, err := pack.Pack(l.mem[:0], g.plain)
+	if err != nil || len(p) > len(g.plain)-len(g.plain)/8 { // what is saved has to pay for unpacking
 		l.give()
-		return g
+		return g, nil
 	}
 	g.lent = l.fit(len(p))
 	g.mem, g.packed = g.lent.mem[:len(p)], uint64(len(p))
-	a.m.metrics.packed(len(a.text), len(p), "out")
-	return g
+	a.m.metrics.packed(len(g.plain), len(p), "out")
+	return g, nil
 }
 
-// packs says whether source and result are to be packed: as the host list has it, or
+// assemble makes the text of a job whose inputs are known: the source, and of the other
+// files the contents that the host has not yet. A host that keeps none gets all, as files of the body.
+func (a *attempt) assemble(ctx context.Context, g *cargo) error {
+	set, body := a.known.set, *a.body
+	w := a.link.Welcome()
+	send := set.Files
+	list := -1 // where the list's content comes among those that are sent
+	if w.Store/2 >= set.Len && !a.whole {
+		listID, listLen := set.List()
+		ids := make([]job.ContentID, 0, len(set.Files))
+		for _, f := range set.Files[1:] {
+			if f.Len > 0 {
+				ids = append(ids, f.ID)
+			}
+		}
+		slices.SortFunc(ids, func(a, b job.ContentID) int { return bytes.Compare(a[:], b[:]) })
+		ids = append(slices.Compact(ids), listID)
+		contents, err := a.at.holds.need(ctx, a.link, ids)
+		if err != nil {
+			return err
+		}
+		g.contents = contents
+		want := make(map[job.ContentID]bool, len(contents.ids))
+		for _, id := range contents.ids {
+			want[id] = true
+		}
+		body.Dirs, body.Links, body.Lists = nil, nil, []job.ContentID{listID}
+		body.Files = body.Files[:1]
+		body.Blobs = make([]job.Blob, 0, len(want))
+		send = append(make([]*inputs.Input, 0, len(want)+1), set.Files[0])
+		sent := uint64(0)
+		for _, f := range set.Files[1:] {
+			if want[f.ID] {
+				delete(want, f.ID)
+				send = append(send, f)
+				body.Blobs = append(body.Blobs, job.Blob{ID: f.ID, Len: f.Len})
+				sent += f.Len
+			}
+		}
+		if want[listID] {
+			list = len(send)
+			body.Blobs = append(body.Blobs, job.Blob{ID: listID, Len: uint64(listLen)})
+		}
+		held := set.Len - set.Files[0].Len - sent
+		a.at.holds.count(sent, held)
+		a.m.metrics.carried(sent, held)
+	}
+	enc := body.Append(nil)
+	total := job.TextOffset(len(enc))
+	g.bodyLen, g.textOff = uint32(len(enc)), uint32(total)
+	for _, f := range send {
+		total += int(f.Len)
+	}
+	if list >= 0 {
+		_, n := set.List()
+		total += n
+	}
+	if len(enc) > job.MaxBodyLen || int64(total) > a.m.o.Source {
+		return errTooBig
+	}
+	if g.text = a.m.texts.take(ctx, total+1); g.text == nil { // one more: reading looks for the end
+		return errTooBig
+	}
+	b := append(g.text.mem[:0], enc...)
+	for len(b) < int(g.textOff) {
+		b = append(b, 0)
+	}
+	var err error
+	for _, f := range send {
+		if b, err = f.Append(b); err != nil {
+			return err
+		}
+	}
+	if list >= 0 {
+		b = set.AppendList(b)
+	}
+	if g.contents == nil {
+		a.m.metrics.carried(set.Len-set.Files[0].Len, 0)
+	}
+	g.plain, g.files = b, uint32(len(send))
+	return nil
+}
+
+// errTooBig: a job is larger than any that is sent.
+var errTooBig = errors.New("the source and what it reads are too big")
+
+// packs says whether a source of n bytes and its result are to be packed: as the host list has it, or
 // where they are there sooner.
-func (a *attempt) packs() (source, result bool) {
+func (a *attempt) packs(n int) (source, result bool) {
 	l := a.link
 	if !l.Welcome().Zstd {
 		return false, false
 	}
-	long := len(a.text) >= packable
+	long := n >= packable
 	switch a.compress[a.at.addr] {
 	case hostlist.CompressZstd:
 		return long, true
 	case hostlist.CompressPlain:
 		return false, false
 	}
-	source, result = l.Packing(uint64(len(a.text)), likelyResult)
+	source, result = l.Packing(uint64(n), likelyResult)
 	return long && source, result
 }
 
 // drop ends the cargo's memory.
-func (g *cargo) drop() { g.lent.give() }
+func (g *cargo) drop() {
+	g.lent.give()
+	g.text.give()
+	g.contents.end(false) // if nothing better was said
+}
 
 // errDigest: what came is not what the host made.
 var errDigest = errors.New("the result is not the one that it sent: its digest differs")

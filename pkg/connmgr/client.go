@@ -13,6 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/inputs"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
@@ -38,6 +39,7 @@ type client struct {
 	asked     time.Time // when that came
 	list      *parsedList
 	toolchain toolchain.Toolchain
+	query     *inputs.Query // that was answered by a doubt, or nil
 	source    *hold
 	sink      *hold
 	prepares  bool          // counted as one that wants a place soon
@@ -221,6 +223,18 @@ func (c *client) onLease(f *ipc.Lease) error {
 	if err != nil {
 		return nil // the wrapper is gone
 	}
+	why := ""
+	if tree {
+		var k *knownJob
+		if k, why = c.know(native); k != nil {
+			how := ipc.InputsScan
+			if k.set.Memo {
+				how = ipc.InputsMemo
+			}
+			c.m.metrics.inputs(how)
+			return c.onKnown(k, native, how)
+		}
+	}
 	if err := c.takeTurn(&c.m.cpp, c.list.preprocessors(c.m)); err != nil {
 		return nil // the wrapper is gone
 	}
@@ -240,7 +254,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 	c.enter(report.PhaseLists)
 	err = c.send(&ipc.Leased{Job: c.id, SourceMax: uint64(c.m.sources.Size()),
 		Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Direct: c.direct(tree),
-		Tree: tree, Fast: c.m.live().Fast, Include: c.include(false), Native: native.Words, NativeOrder: native.Order}, w, r)
+		Tree: tree, Fast: c.m.live().Fast, Include: c.include(false), Native: native.Words, NativeOrder: native.Order, Inputs: why}, w, r)
 	if err == nil {
 		c.include(true) // for the next one, while the wrapper is busy
 	}
@@ -339,13 +353,17 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 	c.free = true // the preprocessor has ended
 	c.record.PreprocessUS = f.PreprocessUS
 	c.enter(report.PhaseWaits)
+	c.m.metrics.inputs(howListed(f))
 	var r *ipc.Result
 	no := c.takeLarge(slotEnd(f))
 	c.endTurn()
 	c.prepared()
 	c.watch()
 	if no == nil {
-		r, no = c.compile(f)
+		var t *task
+		if t, no = c.task(f); no == nil {
+			r, no = c.compile(t, f.Tree)
+		}
 	}
 	switch {
 	case c.ctx.Err() != nil:
@@ -460,13 +478,15 @@ func (c *client) endTurn() {
 // is used again only when nobody can write it any more: a preprocessor that
 // outlived its wrapper would scribble over the next job's text.
 func (c *client) endLease() {
-	if c.source == nil {
+	if c.sink == nil {
 		return
 	}
 	c.prepared()
-	c.source.spoiled.Store(!c.free)
 	c.sink.drop()
-	c.source.drop()
+	if c.source != nil { // else the manager has made the job by itself
+		c.source.spoiled.Store(!c.free)
+		c.source.drop()
+	}
 	c.source, c.sink = nil, nil
 }
 

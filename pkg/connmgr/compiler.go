@@ -18,7 +18,7 @@ func (c *client) include(ask bool) []string {
 	if c.lease.Language == "" {
 		return nil
 	}
-	return c.m.search.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, c.lease.Language, driverEnv, ask)
+	return c.m.search.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, c.lease.Language, nil, driverEnv, ask).Dirs
 }
 
 // driverEnv is all that a driver is told when it is asked for its recipe. The

@@ -197,7 +197,11 @@ func (s *simulated) run(ctx context.Context, f *ipc.Lease, text string) (*ipc.Re
 	n := len(b.Append(c.source.Bytes()[:0]))
 	off := job.TextOffset(n)
 	copy(c.source.Bytes()[off:], text)
-	return c.compile(&ipc.Submit{BodyLen: uint32(n), TextOff: uint32(off), TextLen: uint64(len(text)), Tree: f.NeedTree})
+	t, no := c.task(&ipc.Submit{BodyLen: uint32(n), TextOff: uint32(off), TextLen: uint64(len(text)), Tree: f.NeedTree})
+	if no != nil {
+		return nil, no
+	}
+	return c.compile(t, f.NeedTree)
 }
 
 // TestSilentHostIsLost: a host that neither answers nor closes is given up after

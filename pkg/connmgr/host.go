@@ -49,6 +49,8 @@ type host struct {
 
 	reached netip.Addr // where it was connected last; owned by run
 
+	holds holdings // which of our contents it has
+
 	// guarded by m.mu
 	state    hostState
 	link     *link.Link   // while up or draining: the one that speaks for the host

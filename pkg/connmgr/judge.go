@@ -82,6 +82,8 @@ func refusal(h string, r *job.Result) outcome {
 		no.Reason, no.Trouble = "too-big", false
 	case job.CauseDenied:
 		no.Reason = "denied"
+	case job.CauseLacks:
+		return outcome{blame: scheduler.Unused, lacks: true, local: no}
 	case job.CauseTree:
 		no.Reason, no.Trouble = "not-reproducible:paths", false
 	}

@@ -50,6 +50,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/history"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/identity/psk"
+	"github.com/rdistcc/rdistcc/pkg/inputs"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
@@ -208,6 +209,8 @@ type Manager struct {
 	native   recipes.NativeCache
 	objects  recipes.ObjectCache
 	search   recipes.SearchCache
+	inputs   *inputs.Table
+	texts    *scratch            // for jobs whose inputs are known
 	places   *semaphore.Weighted // for wrappers
 	dials    *semaphore.Weighted // of hosts that were never connected
 	redials  *semaphore.Weighted // of those that were: they do not wait for others that do not answer
@@ -304,6 +307,8 @@ func New(o Options) (*Manager, error) {
 	m.dials, m.redials = semaphore.NewWeighted(int64(o.Dials)), semaphore.NewWeighted(int64(o.Dials))
 	m.large = semaphore.NewWeighted(o.Large)
 	m.scratch = newScratch(max(2*o.SlotSize, 1<<maxScratchKept))
+	m.texts = newScratch(max(2*o.Source, 1<<maxScratchKept))
+	m.inputs = inputs.New(inputs.Options{MaxFile: min(o.Source, 64<<20)})
 	var err error
 	if m.sources, err = arena.NewPool(arena.Options{Name: "rdistcc-source", Size: o.Source, Map: o.SlotSize, Prefault: o.Prefault, Max: o.Slots}); err != nil {
 		return nil, err

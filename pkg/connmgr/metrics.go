@@ -40,6 +40,7 @@ func (l *hostLabels) of(addr string) string {
 
 // metrics are the manager's time series. Gauges are read at each scrape.
 type metrics struct {
+	*inputMetrics
 	m           *Manager
 	hosts       hostLabels
 	jobs        *prometheus.CounterVec
@@ -79,7 +80,7 @@ var (
 
 func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 	x := &metrics{
-		m: m,
+		m: m, inputMetrics: newInputMetrics(m),
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_jobs_total",
 			Help: "Commands by where they ran and why; retried ones are counted again where they ended."},
 			[]string{"place", "reason", "host", "result"}),
@@ -154,6 +155,7 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 	}
 	if r != nil {
 		r.MustRegister(x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts, x.twice, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x)
+		r.MustRegister(x.collectors()...)
 	}
 	return x
 }
@@ -162,7 +164,7 @@ func (x *metrics) unregister(r prometheus.Registerer) {
 	if r == nil {
 		return
 	}
-	for _, c := range []prometheus.Collector{x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts, x.twice, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x} {
+	for _, c := range append(x.collectors(), x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts, x.twice, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x) {
 		r.Unregister(c)
 	}
 }

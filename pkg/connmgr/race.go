@@ -39,16 +39,12 @@ const (
 	strictLosses = 4
 )
 
-// compile runs the job of a leased slot on a host, on another one if that meets
-// trouble, and gives either the result or the reason why it has to be done here.
+// compile runs a task on a host, on another one if that meets trouble, and gives either
+// the result or the reason why it has to be done here. tree: only on hosts that show trees.
 // Hosts may still be at it then: what they use is not the client's any more.
-func (c *client) compile(f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
-	t, no := c.task(f)
-	if no != nil {
-		return nil, no
-	}
+func (c *client) compile(t *task, tree bool) (*ipc.Result, *ipc.GoLocal) {
 	r := &race{c: c, t: t, ended: make(chan *attempt, maxAttempts),
-		req: &request{id: t.id, job: c.request(t.total(), f.Tree), ready: make(chan grant, 1), second: make(chan grant, 1)}}
+		req: &request{id: t.id, job: c.request(t.total(), tree), ready: make(chan grant, 1), second: make(chan grant, 1)}}
 	if !r.req.job.Strict {
 		if no := c.m.hungry.objects(time.Now(), t.key); no != nil {
 			return nil, no
@@ -186,6 +182,9 @@ func (r *race) failed(a *attempt) *ipc.GoLocal {
 	}
 	if a.out.died {
 		r.died++
+	}
+	if a.out.lacks {
+		r.c.m.lacked(r.req, a)
 	}
 	switch a.out.blame {
 	case scheduler.Gone:

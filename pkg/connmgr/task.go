@@ -25,8 +25,9 @@ type task struct {
 	toolchain job.ToolchainID
 	name      string // of the source, as the command has it
 	limit     time.Duration
-	source    *hold
-	text      []byte // encoded body and what follows it
+	known     *knownJob // its inputs are known: each attempt makes the text that its host needs
+	source    *hold     // nil: known
+	text      []byte    // encoded body and what follows it; nil: known
 	body      *job.Body
 	bodyLen   uint32
 	textOff   uint32
@@ -37,8 +38,13 @@ type task struct {
 	compress  map[string]hostlist.Compression // by address, where the list asks for one
 }
 
-// total is the bytes of body and text.
-func (t *task) total() uint64 { return uint64(len(t.text)) }
+// total is the bytes of body and text, where a host has nothing of it.
+func (t *task) total() uint64 {
+	if t.known != nil {
+		return t.known.set.Len
+	}
+	return uint64(len(t.text))
+}
 
 // task reads what was submitted. The memory stays the client's, who shares it.
 func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
@@ -64,6 +70,7 @@ func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
 		compress: c.list.compress, source: c.source, text: text, body: body, bodyLen: f.BodyLen, textOff: f.TextOff, textLen: f.TextLen}
 	t.object = c.expectObject(body)
 	c.predict(t)
+	c.learnInputs(f, body)
 	return t, nil
 }
 
@@ -125,6 +132,8 @@ func (t *task) attempt(ctx context.Context, g grant, sink *hold, asked time.Time
 	a := &attempt{task: t, req: g.req, at: g.host, link: g.link, sink: sink, asked: asked}
 	a.fl = &link.Flight{ID: t.m.ids.Add(1), Credit: g.credit, Total: t.total(), Build: g.req.job.Build}
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
-	t.source.share()
+	if t.source != nil {
+		t.source.share()
+	}
 	return a
 }

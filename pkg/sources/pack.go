@@ -43,6 +43,8 @@ type Pack struct {
 	Len   uint64 // of all contents
 	// Unsure: a message may quote a file that is not among these.
 	Unsure bool
+	// Absent are names that were looked for in vain.
+	Absent []string
 }
 
 // Make packs the files of o. An error is a Reason.
@@ -332,6 +334,7 @@ func (p *pack) further(name string, look bool) error {
 	}
 	var st syscall.Stat_t
 	if stat(name, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG {
+		p.Absent = append(p.Absent, name)
 		return nil
 	}
 	p.names[name] = struct{}{}
@@ -357,6 +360,7 @@ func (p *pack) candidate(name string, content bool) error {
 func (p *pack) probe(name string) error {
 	var st syscall.Stat_t
 	if stat(name, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG {
+		p.Absent = append(p.Absent, name)
 		return nil
 	}
 	if err := p.way(name); err != nil {

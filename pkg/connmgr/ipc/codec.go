@@ -10,6 +10,9 @@ import (
 const (
 	maxFiles = 64
 	MaxWords = 1024 // in a list of words
+	// MaxAbsent is how many names a Submit may tell of that were looked for in vain.
+	MaxAbsent = 16 << 10
+	maxArgs   = 64 << 10 // words of a command; a frame has room for no more
 )
 
 // HeaderLen is the length of what stands before a frame's fields.
@@ -44,7 +47,34 @@ func (m *Lease) Append(b []byte) []byte {
 	b = appendString(b, m.Path)
 	b = appendString(b, m.Libraries)
 	b = appendString(b, m.Build)
+	b = m.Command.append(b)
 	return end(b, at)
+}
+
+// append adds c, which may be nil.
+func (c *Command) append(b []byte) []byte {
+	b = appendBool(b, c != nil)
+	if c == nil {
+		return b
+	}
+	b = appendString(b, c.Argv0)
+	b = appendString(b, c.Real)
+	b = appendStrings(b, c.Args)
+	b = appendStrings(b, c.Env)
+	b = appendBool(b, c.Terminal)
+	b = appendBool(b, c.Words)
+	for _, n := range [...]uint64{c.View.Mounts, c.View.RootDev, c.View.Root, c.View.CwdDev, c.View.CwdIno, c.View.Rights} {
+		b = binary.LittleEndian.AppendUint64(b, n)
+	}
+	return b
+}
+
+func (d *decoder) command() *Command {
+	if !d.bool() {
+		return nil
+	}
+	return &Command{Argv0: d.string(), Real: d.string(), Args: d.stringsUpTo(maxArgs), Env: d.strings(), Terminal: d.bool(), Words: d.bool(),
+		View: View{d.u64(), d.u64(), d.u64(), d.u64(), d.u64(), d.u64()}}
 }
 
 // Parse reads a Lease. ErrVersion leaves all fields but Version unset.
@@ -71,6 +101,7 @@ func (m *Lease) Parse(p []byte) error {
 	m.Path = d.string()
 	m.Libraries = d.string()
 	m.Build = d.string()
+	m.Command = d.command()
 	if m.Mode > ModeLocal || m.Fallback > FallbackForbidden {
 		d.bad = true
 	}
@@ -90,6 +121,10 @@ func (m *Leased) Append(b []byte) []byte {
 	b = appendStrings(b, m.Include)
 	b = appendStrings(b, m.Native)
 	b = appendBool(b, m.NativeOrder)
+	b = appendBool(b, m.Known)
+	b = appendString(b, m.Inputs)
+	b = binary.LittleEndian.AppendUint32(b, m.Files)
+	b = appendBool(b, m.Unsure)
 	return end(b, at)
 }
 
@@ -97,7 +132,8 @@ func (m *Leased) Append(b []byte) []byte {
 func (m *Leased) Parse(p []byte) error {
 	d := decoder{b: p}
 	*m = Leased{Job: d.u64(), SourceMax: d.u64(), Family: d.string(), Major: d.u32(), Direct: d.strings(),
-		Tree: d.bool(), Fast: d.bool(), Include: d.strings(), Native: d.strings(), NativeOrder: d.bool()}
+		Tree: d.bool(), Fast: d.bool(), Include: d.strings(), Native: d.strings(), NativeOrder: d.bool(),
+		Known: d.bool(), Inputs: d.string(), Files: d.u32(), Unsure: d.bool()}
 	return d.end()
 }
 
@@ -129,6 +165,8 @@ func (m *Submit) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, m.TextLen)
 	b = binary.LittleEndian.AppendUint32(b, m.PreprocessUS)
 	b = appendBool(b, m.Tree)
+	b = appendStrings(b, m.Absent)
+	b = appendBool(b, m.Unsure)
 	return end(b, at)
 }
 
@@ -136,7 +174,7 @@ func (m *Submit) Append(b []byte) []byte {
 // them against the slot's size.
 func (m *Submit) Parse(p []byte) error {
 	d := decoder{b: p}
-	*m = Submit{BodyOff: d.u32(), BodyLen: d.u32(), TextOff: d.u32(), TextLen: d.u64(), PreprocessUS: d.u32(), Tree: d.bool()}
+	*m = Submit{BodyOff: d.u32(), BodyLen: d.u32(), TextOff: d.u32(), TextLen: d.u64(), PreprocessUS: d.u32(), Tree: d.bool(), Absent: d.stringsUpTo(MaxAbsent), Unsure: d.bool()}
 	return d.end()
 }
 
@@ -157,6 +195,7 @@ func (m *Result) Append(b []byte) []byte {
 	}
 	b = binary.LittleEndian.AppendUint64(b, m.BytesOut)
 	b = binary.LittleEndian.AppendUint64(b, m.BytesIn)
+	b = binary.LittleEndian.AppendUint32(b, m.SentFiles)
 	b = append(b, m.Attempts)
 	b = appendBool(b, m.Moved)
 	return end(b, at)
@@ -174,6 +213,7 @@ func (m *Result) Parse(p []byte) error {
 	}
 	m.BytesOut = d.u64()
 	m.BytesIn = d.u64()
+	m.SentFiles = d.u32()
 	m.Attempts = d.u8()
 	m.Moved = d.bool()
 	return d.end()
@@ -400,9 +440,11 @@ func (d *decoder) string() string {
 	return string(d.take(int(n)))
 }
 
-func (d *decoder) strings() []string {
+func (d *decoder) strings() []string { return d.stringsUpTo(MaxWords) }
+
+func (d *decoder) stringsUpTo(limit uint32) []string {
 	var list []string
-	for range d.count(MaxWords) {
+	for range d.count(limit) {
 		list = append(list, d.string())
 	}
 	return list

@@ -99,7 +99,7 @@ func TestTruncatedAndLongFrames(t *testing.T) {
 func TestLeaseBytes(t *testing.T) {
 	m := Lease{Version: 1, Hosts: "h", Mode: ModeRemote, Fallback: FallbackForbidden, Compiler: "/c", Source: "s", Output: "", Cwd: "/", IOTimeoutMS: 0x01020304, BackoffMS: 5}
 	want := "2a000000" + "01" + "01" + "01000000" + "68" + "01" + "02" + "02000000" + "2f63" + "01000000" + "73" + "00000000" + "01000000" + "2f" +
-		"04030201" + "05000000" + "00000000" + "00000000" + "00000000" + "00" + "00000000" + "00000000" + "00000000" + "00000000"
+		"04030201" + "05000000" + "00000000" + "00000000" + "00000000" + "00" + "00000000" + "00000000" + "00000000" + "00000000" + "00"
 	want = strings.Replace(want, "2a", hex.EncodeToString([]byte{byte(len(want)/2 - 4)}), 1)
 	if got := hex.EncodeToString(m.Append(nil)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

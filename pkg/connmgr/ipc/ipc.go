@@ -7,13 +7,20 @@
 // One connection is one command:
 //
 //	wrapper                                manager
-//	  Lease ─────────────────────────────▶   waits for a preprocessor's turn, a slot
-//	  ◀──────────────── Leased, 2 descriptors   (or GoLocal)
-//	  body and files, or the text, go into the slot
-//	  Submit ────────────────────────────▶   a host compiles
-//	  ◀──────────────────────────── Result   (or GoLocal: do it here, and why)
+//	  Lease ─────────────────────────────▶   knows what the compile reads: a host compiles
+//	  ◀───────────── Leased, Result, 1 descriptor
 //	  places the files
-//	  Finish ────────────────────────────▶   counted; the slot is free again
+//	  Finish ────────────────────────────▶   counted
+//
+// or, where the manager does not know what the compile reads:
+//
+//	Lease ─────────────────────────────▶   waits for a preprocessor's turn, a slot
+//	◀──────────────── Leased, 2 descriptors   (or GoLocal)
+//	body and files, or the text, go into the slot
+//	Submit ────────────────────────────▶   a host compiles
+//	◀──────────────────────────── Result   (or GoLocal: do it here, and why)
+//	places the files
+//	Finish ────────────────────────────▶   counted; the slot is free again
 //
 // A command that is not for the farm says Local instead of Lease, waits for Go
 // unless its gate is GateNone, runs, and says Finish. A wrapper that was leased
@@ -44,7 +51,7 @@ package ipc
 import "time"
 
 // Version of this protocol; a manager refuses another one by GoLocal("manager").
-const Version = 4
+const Version = 5
 
 // DistccList begins the host list of a wrapper that has it from $DISTCC_DIR/hosts, as
 // distcc would: a comment. It is for jobs of which the manager has no list that was
@@ -152,6 +159,21 @@ type Lease struct {
 	// its assembler by the one, and all of them their libraries by the other.
 	Path, Libraries string
 	Build           string // RDISTCC_BUILD: which build this is of; empty: the manager tells builds apart by the process
+	// Command is what the manager needs to make the job by itself, if it knows what the
+	// compile reads; nil: it is not to.
+	Command *Command
+}
+
+// Command is one compile as it was typed, and how its wrapper sees the file system: paths
+// mean the same to a manager only if it sees the same one.
+type Command struct {
+	Argv0    string   // as the compiler would be called
+	Real     string   // its path without links
+	Args     []string // behind its name, with response files expanded
+	Env      []string // the variables that go along with sources (compile.GoesWithSources)
+	Terminal bool     // standard error is one
+	Words    bool     // what a host's compiler prints is good enough, whatever it is
+	View     View
 }
 
 // NoBackoff in Lease.BackoffMS: a lost host is tried again at once.
@@ -181,7 +203,22 @@ type Leased struct {
 	// NativeOrder: the compiler gets its options in another order then. That shows
 	// where it records them, and nowhere else.
 	NativeOrder bool
+	// Known: the manager has made the job by itself, in the sources form, and a host has
+	// compiled it. A Result follows at once. There is only one descriptor, the sink's.
+	Known bool
+	// Inputs says how the manager knew what the compile reads, InputsScan or InputsMemo;
+	// where it did not, why not, a word. Files is how many there are.
+	Inputs string
+	Files  uint32
+	// Unsure: a message may quote a file that the job has not brought.
+	Unsure bool
 }
+
+// What Leased.Inputs says of a job that is Known.
+const (
+	InputsScan = "scan" // by a look at the files
+	InputsMemo = "memo" // the compiler had been asked, and nothing has changed
+)
 
 // Replace asks a manager for its socket.
 type Replace struct {
@@ -212,6 +249,10 @@ type Submit struct {
 	TextLen      uint64
 	PreprocessUS uint32
 	Tree         bool // the sources form: only for hosts that show trees
+	// Absent are names that were looked for in vain, and Unsure as in Leased: for a manager
+	// that remembers what the compiler has listed.
+	Absent []string
+	Unsure bool
 }
 
 // Segment is Len bytes at Off of the sink.
@@ -235,6 +276,7 @@ type Result struct {
 	// daemon's queue and compile; the rest of the round trip.
 	CreditUS, WriteUS, QueueUS, CompileUS, ReturnUS uint32
 	BytesOut, BytesIn                               uint64
+	SentFiles                                       uint32 // contents that were sent; the host had the others
 	Attempts                                        uint8
 	// Moved: the result lies in another sink than the leased one, whose descriptor
 	// (read) comes along; the wrapper owns it and closes it.

@@ -22,6 +22,7 @@ type Flight struct {
 	Length       uint64 // of these, to be written: all, or none as the daemon fetches them
 	Build        uint64 // whose job it is, as Job.Build of the scheduler's
 	Fetch        uint64 // bytes of a result that it may offer
+	Posted       func() // called under Config.Mu once the Job is posted; nil: nothing is
 
 	// What it came to: set once Done is closed. Result is nil if the link ended first,
 	// for Err, or if it was cancelled before its Job was sent (ErrCancelled).
@@ -76,6 +77,9 @@ func (l *Link) jobLocked(f *Flight) {
 	})
 	if err != nil {
 		l.FailLocked(fmt.Errorf("post a job: %w", err))
+	}
+	if f.Posted != nil {
+		f.Posted()
 	}
 }
 

@@ -1,0 +1,158 @@
+package connmgr
+
+import (
+	"context"
+	"sync"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// holdings is what a host holds of this manager's contents, as far as that is believed:
+// it may drop any of them at any time, and says so when a job names it.
+//
+// A content is sent by one job at a time. Others that need it wait until that job's message is
+// posted: the daemon looks at jobs in the order in which they come.
+type holdings struct {
+	mu     sync.Mutex // behind Manager.mu
+	epoch  uint64     // of the host's store
+	known  map[job.ContentID]*holding
+	sent   uint64 // bytes of contents that were sent
+	spared uint64 // and that did not need to be
+}
+
+// holding is one content.
+type holding struct {
+	posted chan struct{} // closed when its job is posted, or comes to nothing
+	link   *link.Link    // that it went over; nil: the host has confirmed it
+}
+
+// maxHoldings bounds what is remembered of a host; beyond, all is forgotten.
+const maxHoldings = 200_000
+
+// load is the contents that one job brings to a host.
+type load struct {
+	h   *holdings
+	l   *link.Link
+	ids []job.ContentID
+	ch  chan struct{} // posted, of all of them; nil once it is closed
+}
+
+// need finds out which of the contents ids a job on link l must bring. It waits for
+// other jobs that are about to bring some of them. The load is to be ended.
+func (h *holdings) need(ctx context.Context, l *link.Link, ids []job.ContentID) (*load, error) {
+	for {
+		wait := h.claim(l, ids)
+		if wait.ch == nil || wait.h != nil {
+			return wait, nil
+		}
+		select {
+		case <-wait.ch:
+		case <-l.Dead():
+			return nil, l.Err()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// claim is need, but that it does not wait: what is to be waited for is a load without
+// holdings.
+func (h *holdings) claim(l *link.Link, ids []job.ContentID) *load {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if epoch := l.Welcome().StoreEpoch; h.known == nil || h.epoch != epoch || len(h.known) > maxHoldings {
+		h.epoch, h.known = epoch, make(map[job.ContentID]*holding)
+	}
+	w := &load{h: h, l: l}
+	for _, id := range ids {
+		x := h.known[id]
+		if x == nil {
+			w.ids = append(w.ids, id)
+			continue
+		}
+		select {
+		case <-x.posted:
+		default:
+			return &load{ch: x.posted}
+		}
+	}
+	if len(w.ids) > 0 {
+		w.ch = make(chan struct{})
+		for _, id := range w.ids {
+			h.known[id] = &holding{posted: w.ch, link: l}
+		}
+	}
+	return w
+}
+
+// posted says that the job's message is on its way.
+func (w *load) posted() {
+	if w == nil || w.ch == nil {
+		return
+	}
+	close(w.ch)
+	w.ch = nil
+}
+
+// end says what came of the job: held, the host has all that it brought; else nothing of it
+// is believed to be there. The first word counts.
+func (w *load) end(held bool) {
+	if w == nil {
+		return
+	}
+	w.h.mu.Lock()
+	ids := w.ids
+	w.ids = nil
+	for _, id := range ids {
+		x := w.h.known[id]
+		switch {
+		case x == nil || x.link != w.l:
+		case held:
+			x.link = nil
+		default:
+			delete(w.h.known, id)
+		}
+	}
+	w.h.mu.Unlock()
+	w.posted()
+}
+
+// forget has contents be sent again that the host has not.
+func (h *holdings) forget(ids []job.ContentID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range ids {
+		if x := h.known[id]; x != nil {
+			select {
+			case <-x.posted:
+				delete(h.known, id)
+			default: // it is on its way again
+			}
+		}
+	}
+}
+
+// count notes bytes of contents that a job brought, and that it named.
+func (h *holdings) count(sent, spared uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sent += sent
+	h.spared += spared
+}
+
+// lacked has a job whose host has dropped a content be sent to it again, with all of them.
+func (m *Manager) lacked(r *request, a *attempt) {
+	if a.known != nil {
+		ids := make([]job.ContentID, 0, len(a.known.set.Files))
+		for _, f := range a.known.set.Files {
+			ids = append(ids, f.ID)
+		}
+		id, _ := a.known.set.List()
+		a.at.holds.forget(append(ids, id))
+	}
+	m.metrics.lacks.Inc()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(r.job.Tried, a.at.addr)
+}
