@@ -194,7 +194,7 @@ func (c testCase) misplaced(report []string) (wrong []string) {
 		switch {
 		case where == "local" && slices.Contains(trouble, reason):
 			wrong = append(wrong, fmt.Sprint("trouble: ", line))
-		case c.place == "R" && where != "remote" && !*textual, c.place == "L" && where != "local":
+		case c.place == "R" && where != "remote" && !asText(), c.place == "L" && where != "local":
 			wrong = append(wrong, fmt.Sprintf("ran %s, want %s", line, c.place))
 		}
 	}

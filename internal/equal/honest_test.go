@@ -31,7 +31,7 @@ const below = "d/d/d/d"
 // refused, and what stays here has a reason that docs/policy.md lists.
 func TestHonest(t *testing.T) {
 	g := stand(t)
-	if *textual {
+	if asText() {
 		t.Skip("what travels as text only is not what the lists are about")
 	}
 	lists, err := honest.All()

@@ -7,6 +7,7 @@ package equal
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -28,9 +29,13 @@ import (
 var (
 	keepDir    = flag.String("keep", "", "copy what differs to this directory")
 	textual    = flag.Bool("text", false, "daemons without private trees: places and debug information are not looked at")
+	inputs     = flag.String("inputs", "", "RDISTCC_INPUTS of the commands: auto, list or text; \"\": not set")
 	security   farm.Security
 	daemonUser = flag.String("daemon-user", "", "`USER` that the daemons become, where root runs the tests")
 )
+
+// asText reports whether commands travel as text, whatever they are.
+func asText() bool { return *textual || *inputs == "text" }
 
 // patience ends a command that hangs.
 const patience = 2 * time.Minute
@@ -43,6 +48,8 @@ type ground struct {
 	client  string // places lie here
 	places  chan *place
 	sandbox string // how the daemons confine compiles
+	hosts   string // that the manager was told of
+	other   string // RDISTCC_DIR of a second manager; "": there is none
 }
 
 // place is a directory that commands run in, one at a time.
@@ -166,7 +173,8 @@ func newGround(ctx context.Context) (g *ground, err error) {
 		}
 		hosts = append(hosts, d.Addr+"/4")
 	}
-	if err := g.StartManager(ctx, "--hosts", strings.Join(hosts, " ")); err != nil {
+	g.hosts = strings.Join(hosts, " ")
+	if err := g.StartManager(ctx, "--hosts", g.hosts); err != nil {
 		return nil, err
 	}
 	for i := range parallel {
@@ -313,6 +321,7 @@ type outcome struct {
 	files          map[string]entry // what it made, changed or removed, by name
 	left           []string         // in TMPDIR
 	report         []string         // a line for each job of rdistcc's
+	jobs           []traced         // the same, as traced
 }
 
 // run lays the fixtures and runs a shell command, which finds in $W what stands
@@ -322,33 +331,9 @@ func (p *place) run(ctx context.Context, f *fixtures, c command, wrapped bool) (
 	if err := p.lay(f); err != nil {
 		return outcome{}, err
 	}
-	report := filepath.Join(p.dir, "report")
-	if err := os.RemoveAll(report); err != nil {
-		return outcome{}, err
-	}
-	w, links := "", filepath.Join(p.g.root, "nolinks")
-	if wrapped {
-		w, links = p.g.Wrapper, filepath.Join(p.g.root, "links")
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "sh", "-c", c.line)
-	cmd.Dir = p.work
-	cmd.Env = append(p.g.Env(), "PWD="+p.work, "TMPDIR="+p.tmp, "RDISTCC_REPORT="+report, "W="+w, "LINKS="+links,
-		"CC="+strings.TrimSpace(w+" "+c.cc), "CXX="+strings.TrimSpace(w+" "+c.cxx), "PCC="+c.cc, "PCXX="+c.cxx)
-	cmd.Env = slices.DeleteFunc(cmd.Env, func(s string) bool { return strings.HasPrefix(s, "MAKEFLAGS=") })
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	if err := cmd.Run(); ctx.Err() != nil {
-		return outcome{}, fmt.Errorf("%q hung", c.line)
-	} else if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
-		return outcome{}, err
-	}
-	o := outcome{status: cmd.ProcessState.ExitCode(), stdout: out.String(), stderr: errs.String()}
-	if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); ws.Signaled() {
-		o.status = 128 + int(ws.Signal())
+	o, err := p.execute(ctx, c.line, c, wrapped)
+	if err != nil {
+		return o, err
 	}
 	after, err := snapshot(p.work, p.before)
 	if err != nil {
@@ -364,10 +349,64 @@ func (p *place) run(ctx context.Context, f *fixtures, c command, wrapped bool) (
 	for name := range tmp {
 		o.left = append(o.left, name)
 	}
+	return o, nil
+}
+
+// execute runs a shell command in the place's working directory as it is, with
+// vars of the form NAME=VALUE. The outcome tells of no files.
+func (p *place) execute(ctx context.Context, line string, c command, wrapped bool, vars ...string) (outcome, error) {
+	report := filepath.Join(p.dir, "report")
+	trace := filepath.Join(p.dir, "trace")
+	if err := errors.Join(os.RemoveAll(report), os.RemoveAll(trace)); err != nil {
+		return outcome{}, err
+	}
+	w, links := "", filepath.Join(p.g.root, "nolinks")
+	if wrapped {
+		w, links = p.g.Wrapper, filepath.Join(p.g.root, "links")
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", line)
+	cmd.Dir = p.work
+	cmd.Env = append(p.g.Env(), "PWD="+p.work, "TMPDIR="+p.tmp, "RDISTCC_REPORT="+report, "RDISTCC_TRACE="+trace, "W="+w, "LINKS="+links,
+		"CC="+strings.TrimSpace(w+" "+c.cc), "CXX="+strings.TrimSpace(w+" "+c.cxx), "PCC="+c.cc, "PCXX="+c.cxx)
+	if *inputs != "" {
+		cmd.Env = append(cmd.Env, "RDISTCC_INPUTS="+*inputs)
+	}
+	cmd.Env = slices.DeleteFunc(append(cmd.Env, vars...), func(s string) bool { return strings.HasPrefix(s, "MAKEFLAGS=") })
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	if err := cmd.Run(); ctx.Err() != nil {
+		return outcome{}, fmt.Errorf("%q hung (with rdistcc: %v)", line, wrapped)
+	} else if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+		return outcome{}, err
+	}
+	o := outcome{status: cmd.ProcessState.ExitCode(), stdout: out.String(), stderr: errs.String()}
+	if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); ws.Signaled() {
+		o.status = 128 + int(ws.Signal())
+	}
 	lines, err := os.ReadFile(report)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return o, err
 	}
 	o.report = strings.FieldsFunc(string(lines), func(r rune) bool { return r == '\n' })
+	if lines, err = os.ReadFile(trace); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return o, err
+	}
+	for text := range strings.Lines(string(lines)) {
+		var job traced
+		if err := json.Unmarshal([]byte(text), &job); err != nil {
+			return o, fmt.Errorf("RDISTCC_TRACE: %w: %s", err, text)
+		}
+		o.jobs = append(o.jobs, job)
+	}
 	return o, nil
+}
+
+// traced is what RDISTCC_TRACE tells of a job.
+type traced struct {
+	Where, Reason, Inputs string
+	Twice                 bool // on a host, and then here
 }
