@@ -12,7 +12,7 @@ PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 # Not c89 and c99: they are scripts around gcc, which they find on PATH.
 LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
-.PHONY: all test race fuzz lint bench demo e2e builds random honest sim interop netns nemesis attacks wireattacks ibverbs install install-docs clean deps $(PROGRAMS)
+.PHONY: all test race fuzz lint bench demo e2e builds random sequences honest sim interop netns nemesis attacks wireattacks ibverbs install install-docs clean deps $(PROGRAMS)
 
 all: $(PROGRAMS)
 
@@ -92,10 +92,16 @@ sim:
 	$(call need,$(GO))
 	$(GO) run ./internal/simfarm/report -scale $(or $(SCALE),large) -seeds $(or $(SEEDS),3) -doc docs/scheduling.md $(SIMFLAGS)
 
-# Random command lines, plain and with rdistcc: RUNS of them from SEED on.
+# Random command lines, plain and with rdistcc: RUNS of them from SEED on. And TREES random trees of files, compiled after
+# each of the changes that happen to them. RANDOMFLAGS: of the test, say -inputs list.
 random:
 	$(call need,$(GO) gcc g++)
-	$(GO) test -count=1 -v -timeout 10h -run '^TestRandom$$' ./internal/equal -random $(or $(RUNS),5000) -seed $(or $(SEED),1)
+	$(GO) test -count=1 -v -timeout 10h -run '^TestRandom(Trees)?$$' ./internal/equal -random $(or $(RUNS),5000) -trees $(or $(TREES),1000) -seed $(or $(SEED),1) $(RANDOMFLAGS)
+
+# All that is known to happen to files between compiles, with every kind of compile. SEQUENCES: names with commas between.
+sequences:
+	$(call need,$(GO) gcc g++)
+	$(GO) test -count=1 -v -timeout 10h -run '^TestSequences$$' ./internal/equal -sequences $(or $(SEQUENCES),all) $(RANDOMFLAGS)
 
 # What real builds ask for, all of it, plain and with rdistcc: no list may be refused, or stay here without need.
 # HONEST: names of Debian packages, with commas between. New lists: go run ./internal/honest/harvest -out internal/honest/packages.txt.

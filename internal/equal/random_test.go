@@ -16,7 +16,7 @@ import (
 
 var (
 	randomRuns = flag.Int("random", 120, "random command lines that TestRandom tries")
-	randomSeed = flag.Uint64("seed", 1, "where TestRandom starts")
+	randomSeed = flag.Uint64("seed", 1, "where TestRandom and TestRandomTrees start")
 	randomFrom = flag.Int("from", 0, "first run of TestRandom")
 )
 
@@ -152,7 +152,7 @@ func (d draw) command() command {
 // few words as still differ.
 func TestRandom(t *testing.T) {
 	g := stand(t)
-	if *textual {
+	if asText() {
 		t.Skip("preprocessed text differs in known ways")
 	}
 	f := readFixtures(t, "testdata/random.txtar")
