@@ -52,6 +52,7 @@ var edges = map[string][]string{
 	"pkg/policy":              {"pkg/compile", "pkg/job"},
 	"pkg/driver":              {},
 	"pkg/sources":             {"pkg/job"},
+	"pkg/inputs":              {"pkg/job", "pkg/sources"}, // looks through texts as the wrapper does
 	"pkg/driver/recipes":      {"pkg/driver"},
 	"pkg/store":               {}, // contents by their sums, whoever names them
 	"pkg/toolchain":           {"pkg/job"},
@@ -60,8 +61,8 @@ var edges = map[string][]string{
 	"pkg/textfile":            {},
 	"pkg/telemetry":           {"pkg/iwarp"},
 	"pkg/artifact":            {},
-	"pkg/connmgr": {"pkg/arena", "pkg/artifact", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/link", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/trust", "pkg/digest", "pkg/driver/recipes", "pkg/history", "pkg/hostlist", "pkg/identity/psk", "pkg/iwarp", "pkg/job",
-		"pkg/pack", "pkg/sandbox", "pkg/scheduler", "pkg/toolchain"},
+	"pkg/connmgr": {"pkg/arena", "pkg/artifact", "pkg/compile", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/link", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/trust", "pkg/digest", "pkg/driver/recipes", "pkg/history", "pkg/hostlist", "pkg/identity/psk", "pkg/inputs", "pkg/iwarp", "pkg/job",
+		"pkg/pack", "pkg/sandbox", "pkg/scheduler", "pkg/toolchain"}, // compile: it makes jobs of commands whose inputs it knows
 	"pkg/connmgr/machine":       {"pkg/cgroup"},
 	"pkg/connmgr/link":          {"pkg/fetch", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job"},
 	"pkg/connmgr/report":        {"pkg/job"}, // a host's load
