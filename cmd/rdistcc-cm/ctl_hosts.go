@@ -65,7 +65,8 @@ func (c *ctl) hostsCommand() *cobra.Command {
 			"where one is set, else of the connection manager's own list; and how the manager is connected to them.\n" +
 			"JOBS are compiles at a time that a host runs, RUNNING and CREDITS this machine's; RTT and RATE are those of the\n" +
 			"connection, SPEED is a core's, beside the average, as its compiles showed. SANDBOX is how well the\n" +
-			"host keeps compiles in: off, partial, confined or full. NOTE says why a host gets no jobs.",
+			"host keeps compiles in: off, partial, confined or full. HOLDS is how many of this machine's files it keeps,\n" +
+			"which jobs need not bring. NOTE says why a host gets no jobs.",
 		Example: "  rdistcc hosts\n  RDISTCC_HOSTS='build7/8 build8' rdistcc hosts --json",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -126,7 +127,7 @@ func (c *ctl) hostsWithoutManager(asJSON bool) error {
 // hostTableLines has what a job would find, a line a host.
 func hostTableLines(hosts []report.HostStatus) []byte {
 	return table(func(w io.Writer) {
-		fmt.Fprintln(w, "HOST\tSTATE\tJOBS\tRUNNING\tCREDITS\tRTT\tRATE\tSPEED\tLOAD\tTREE\tSANDBOX\tSENT\tRECEIVED\tNOTE")
+		fmt.Fprintln(w, "HOST\tSTATE\tJOBS\tRUNNING\tCREDITS\tRTT\tRATE\tSPEED\tLOAD\tTREE\tSANDBOX\tHOLDS\tSENT\tRECEIVED\tNOTE")
 		for i := range hosts {
 			h := &hosts[i]
 			jobs, rtt, rate, speed, load, tree := "-", "-", "-", "-", "-", "-"
@@ -148,8 +149,12 @@ func hostTableLines(hosts []report.HostStatus) []byte {
 			if h.Load != nil {
 				load = fmt.Sprintf("%.2f", float64(h.Load.LoadAvg)/100)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.Addr, stateOf(h), jobs, h.Running, h.Credits,
-				rtt, rate, speed, load, tree, cmp.Or(h.Sandbox, "-"), amount(h.Out), amount(h.In), h.Note())
+			holds := "-"
+			if h.HeldFiles > 0 {
+				holds = fmt.Sprint(h.HeldFiles)
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.Addr, stateOf(h), jobs, h.Running, h.Credits,
+				rtt, rate, speed, load, tree, cmp.Or(h.Sandbox, "-"), holds, amount(h.Out), amount(h.In), h.Note())
 		}
 	})
 }

@@ -186,6 +186,9 @@ func jobText(b *bytes.Buffer, r *report.JobRecord, now time.Time) {
 	if len(phases) > 0 {
 		line("phases", "%s", strings.Join(phases, ", "))
 	}
+	if r.Inputs != "" {
+		line("inputs", "%s", inputsText(r))
+	}
 	if r.BytesOut+r.BytesIn > 0 {
 		line("bytes", "%s sent, %s received", amount(r.BytesOut), amount(r.BytesIn))
 	}
@@ -255,4 +258,24 @@ var reasons = map[string]string{
 	"denied":                  "the host, or the manager, does not serve this user or machine",
 	"no-slot":                 "no shared memory for the source",
 	"manager":                 "the connection manager could not be used; cm.log in RDISTCC_DIR says more",
+}
+
+// inputsText says how it was known what a compile reads.
+func inputsText(r *report.JobRecord) string {
+	sent := ""
+	if r.SentFiles > 0 {
+		sent = fmt.Sprintf("; %d of %s sent", r.SentFiles, count(int(r.Files), "file"))
+	}
+	switch r.Inputs {
+	case "scan":
+		return "known from the files" + sent
+	case "memo":
+		return "known, as the compiler has listed them before" + sent
+	case "list":
+		if r.Doubt != "" {
+			return "listed by the compiler here (" + r.Doubt + ")" + sent
+		}
+		return "listed by the compiler here" + sent
+	}
+	return "preprocessed here"
 }

@@ -57,8 +57,8 @@ func (f *flow) collect() (sub *ipc.Submit, reason string) {
 		return nil, reasonTooBig
 	}
 	f.rec.sourceBytes, f.rec.files = pack.Len, len(pack.Files)
-	if s.Inputs != "" && len(pack.Absent) <= ipc.MaxAbsent {
-		sub.Absent, sub.Unsure = pack.Absent, s.unsure
+	if s.Inputs != "" { // the manager asks, as it does not know
+		sub.Absent, sub.Unsure = told(pack.Absent), s.unsure
 	}
 	f.rec.preprocess = time.Since(began)
 	sub.PreprocessUS = micros(f.rec.preprocess)
@@ -168,6 +168,21 @@ func ownFilesOnly(source string, names []string) bool {
 
 // fileEntry is what a file takes in an encoded body beside its name, in bytes, at most.
 const fileEntry = 32
+
+// maxAbsent bounds the names of files that were looked for in vain, in bytes.
+const maxAbsent = 2 << 20
+
+// told is what the manager is told of such names: all, or that they are too many.
+func told(absent []string) []string {
+	room := maxAbsent
+	for _, name := range absent {
+		room -= len(name) + 4
+	}
+	if room < 0 || len(absent) > ipc.MaxAbsent {
+		return ipc.TooMany
+	}
+	return absent
+}
 
 // outputDirs reports whether the directories of all outputs exist: in the tree over
 // there they do.

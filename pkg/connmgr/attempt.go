@@ -30,7 +30,6 @@ type attempt struct {
 	sink    *hold
 	asked   time.Time // when its credit was asked for
 	hedge   bool      // the second of two at the same time; the race's
-	whole   bool      // bring all that the job reads
 	sent    uint32    // files whose contents it brought
 	ctx     context.Context
 	cancel  context.CancelCauseFunc

@@ -78,7 +78,7 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 	w := a.link.Welcome()
 	send := set.Files
 	list := -1 // where the list's content comes among those that are sent
-	if w.Store/2 >= set.Len && !a.whole {
+	if w.Store/2 >= set.Len && !a.whole.Load() {
 		listID, listLen := set.List()
 		ids := make([]job.ContentID, 0, len(set.Files))
 		for _, f := range set.Files[1:] {
@@ -115,7 +115,7 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 			body.Blobs = append(body.Blobs, job.Blob{ID: listID, Len: uint64(listLen)})
 		}
 		held := set.Len - set.Files[0].Len - sent
-		a.at.holds.count(sent, held)
+		a.at.holds.spare(held)
 		a.m.metrics.carried(sent, held)
 	}
 	enc := body.Append(nil)

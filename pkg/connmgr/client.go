@@ -232,9 +232,11 @@ func (c *client) onLease(f *ipc.Lease) error {
 				how = ipc.InputsMemo
 			}
 			c.m.metrics.inputs(how)
+			c.record.Inputs, c.record.Files = how, uint32(len(k.set.Files))
 			return c.onKnown(k, native, how)
 		}
 	}
+	c.record.Doubt = why
 	if err := c.takeTurn(&c.m.cpp, c.list.preprocessors(c.m)); err != nil {
 		return nil // the wrapper is gone
 	}
@@ -353,7 +355,8 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 	c.free = true // the preprocessor has ended
 	c.record.PreprocessUS = f.PreprocessUS
 	c.enter(report.PhaseWaits)
-	c.m.metrics.inputs(howListed(f))
+	c.record.Inputs = howListed(f)
+	c.m.metrics.inputs(c.record.Inputs)
 	var r *ipc.Result
 	no := c.takeLarge(slotEnd(f))
 	c.endTurn()

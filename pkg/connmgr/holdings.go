@@ -17,8 +17,7 @@ type holdings struct {
 	mu     sync.Mutex // behind Manager.mu
 	epoch  uint64     // of the host's store
 	known  map[job.ContentID]*holding
-	sent   uint64 // bytes of contents that were sent
-	spared uint64 // and that did not need to be
+	spared uint64 // bytes of contents that did not need to be sent
 }
 
 // holding is one content.
@@ -133,12 +132,19 @@ func (h *holdings) forget(ids []job.ContentID) {
 	}
 }
 
-// count notes bytes of contents that a job brought, and that it named.
-func (h *holdings) count(sent, spared uint64) {
+// spare notes bytes of contents that a job named and did not bring.
+func (h *holdings) spare(n uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.sent += sent
-	h.spared += spared
+	h.spared += n
+}
+
+// stats says how many contents the host is believed to hold, and how many bytes jobs did
+// not need to send there for that.
+func (h *holdings) stats() (files int, spared uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.known), h.spared
 }
 
 // lacked has a job whose host has dropped a content be sent to it again, with all of them.

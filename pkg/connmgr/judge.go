@@ -28,6 +28,9 @@ func (a *attempt) judge(ctx context.Context, window uint64, zstd bool) outcome {
 	r := fl.Result
 	switch r.Status {
 	case job.StatusRefused:
+		if r.Cause == job.CauseFull && a.known != nil {
+			a.whole.Store(true) // its store may be what is full
+		}
 		return refusal(h, r)
 	case job.StatusFailed:
 		if r.Cause == job.CauseDigest {

@@ -3,6 +3,7 @@ package connmgr
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rdistcc/rdistcc/pkg/compile"
@@ -123,7 +124,7 @@ func (c *client) resolve(q *inputs.Query, language string, words []string) (*inp
 
 // learnInputs keeps what the compiler has said that the job reads, which is in its body.
 func (c *client) learnInputs(f *ipc.Submit, body *job.Body) {
-	if c.query == nil || !f.Tree {
+	if c.query == nil || !f.Tree || slices.Contains(f.Absent, "") { // ipc.TooMany
 		return
 	}
 	names := make([]string, len(body.Files))

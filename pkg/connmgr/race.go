@@ -29,6 +29,7 @@ type race struct {
 	trouble int          // attempts that ended in trouble
 	died    int          // those of them whose compiler died
 	lost    int          // attempts whose host was lost
+	lacks   int          // attempts whose host had dropped what it was believed to hold
 }
 
 // mostLosses is how many hosts a job may lose, strictLosses the same of one that may not be
@@ -184,6 +185,9 @@ func (r *race) failed(a *attempt) *ipc.GoLocal {
 		r.died++
 	}
 	if a.out.lacks {
+		if r.lacks++; r.lacks > 1 {
+			r.t.whole.Store(true)
+		}
 		r.c.m.lacked(r.req, a)
 	}
 	switch a.out.blame {

@@ -27,7 +27,7 @@ func (c *client) note(x *ipc.Result) {
 	r := &c.record
 	r.Host, r.Attempts = x.Host, x.Attempts
 	r.CreditUS, r.WriteUS, r.QueueUS, r.CompileUS, r.ReturnUS = x.CreditUS, x.WriteUS, x.QueueUS, x.CompileUS, x.ReturnUS
-	r.BytesOut, r.BytesIn = x.BytesOut, x.BytesIn
+	r.BytesOut, r.BytesIn, r.SentFiles = x.BytesOut, x.BytesIn, x.SentFiles
 }
 
 // logJob counts and logs a command that has ended.
@@ -148,6 +148,7 @@ func (h *host) statusLocked(known map[string]scheduler.Status) report.HostStatus
 	if h.lastErr != nil {
 		s.Error = h.lastErr.Error()
 	}
+	s.HeldFiles, s.HeldBytes = h.holds.stats()
 	if l := h.link; l != nil {
 		view, can := l.ViewLocked(), l.Welcome()
 		s.Links, s.Credits, s.Running, s.Load = len(h.links), h.unspentLocked(), h.runningLocked(), &view.Load

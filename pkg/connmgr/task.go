@@ -3,6 +3,7 @@ package connmgr
 import (
 	"bytes"
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/artifact"
@@ -17,7 +18,7 @@ import (
 
 // task is a job as its wrapper submitted it: all that attempts at it need. They may
 // go on when the wrapper has its answer, so nothing here is the client's.
-// It does not change once it is made.
+// It does not change once it is made, but for whole.
 type task struct {
 	m         *Manager
 	id        uint64 // the job's
@@ -25,9 +26,10 @@ type task struct {
 	toolchain job.ToolchainID
 	name      string // of the source, as the command has it
 	limit     time.Duration
-	known     *knownJob // its inputs are known: each attempt makes the text that its host needs
-	source    *hold     // nil: known
-	text      []byte    // encoded body and what follows it; nil: known
+	known     *knownJob   // its inputs are known: each attempt makes the text that its host needs
+	whole     atomic.Bool // of known: a host is to get all that it reads, whatever it holds
+	source    *hold       // nil: known
+	text      []byte      // encoded body and what follows it; nil: known
 	body      *job.Body
 	bodyLen   uint32
 	textOff   uint32
@@ -70,6 +72,7 @@ func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
 		compress: c.list.compress, source: c.source, text: text, body: body, bodyLen: f.BodyLen, textOff: f.TextOff, textLen: f.TextLen}
 	t.object = c.expectObject(body)
 	c.predict(t)
+	c.record.Files = uint32(len(body.Files))
 	c.learnInputs(f, body)
 	return t, nil
 }

@@ -255,6 +255,9 @@ type Submit struct {
 	Unsure bool
 }
 
+// TooMany in Submit.Absent: there are more such names than a frame has room for.
+var TooMany = []string{""}
+
 // Segment is Len bytes at Off of the sink.
 type Segment struct{ Off, Len uint64 }
 

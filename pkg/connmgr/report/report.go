@@ -121,6 +121,10 @@ type HostStatus struct {
 	Speed    float64  `json:"speed,omitempty"` // beside a core of speed 1, as its jobs showed; 0 = not yet
 	Depth    int      `json:"depth"`           // jobs worth having at it, or on the way, beyond Jobs
 	Demand   int      `json:"demand"`          // jobs that it was told we have use for
+	// HeldFiles is how many of our files it holds, as far as that is believed; HeldBytes are
+	// those that jobs did not need to send there.
+	HeldFiles int    `json:"held_files,omitempty"`
+	HeldBytes uint64 `json:"held_bytes,omitempty"`
 	// OnTrial: it takes one job at a time until one went well. PauseMS is until it is
 	// dialled again, or takes jobs again; DoubtMS until its quarantine ends, for Doubt.
 	OnTrial bool   `json:"on_trial,omitempty"`
@@ -294,6 +298,14 @@ type JobRecord struct {
 	TotalUS      uint32 `json:"total_us,omitempty"`
 	BytesOut     uint64 `json:"bytes_out,omitempty"`
 	BytesIn      uint64 `json:"bytes_in,omitempty"`
+
+	// Inputs is how it was known what the compile reads: scan, memo, list or text; Doubt is why
+	// the compiler here was asked. Files are those that it reads, as far as that is known, and
+	// SentFiles those that its host did not hold.
+	Inputs    string `json:"inputs,omitempty"`
+	Doubt     string `json:"doubt,omitempty"`
+	Files     uint32 `json:"files,omitempty"`
+	SentFiles uint32 `json:"sent_files,omitempty"`
 
 	// How its host was chosen. Build tells builds apart; Predicted is what the compile
 	// was expected to take on a host of speed 1, 0 when nothing was known; Considered
