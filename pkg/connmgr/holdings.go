@@ -5,7 +5,9 @@ import (
 	"sync"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
+	"github.com/rdistcc/rdistcc/pkg/inputs"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
 // holdings is what a host holds of this manager's contents, as far as that is believed:
@@ -161,4 +163,49 @@ func (m *Manager) lacked(r *request, a *attempt) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(r.job.Tried, a.at.addr)
+}
+
+// maxWeighed is how many hosts are asked content by content what they hold of a job. In a
+// longer list a host counts as one that holds all of it or nothing.
+const maxWeighed = 16
+
+// heldOf is how many bytes of t each of the hosts is believed to hold; nil: nothing, or
+// there is no choice.
+func (m *Manager) heldOf(t *task, hosts []scheduler.Host) map[string]uint64 {
+	if t.known == nil || len(hosts) < 2 {
+		return nil
+	}
+	there := make(map[string]*holdings, len(hosts))
+	m.mu.Lock()
+	for i := range hosts {
+		if h := m.hosts[hosts[i].Addr]; h != nil && h.link != nil {
+			there[h.addr] = &h.holds
+		}
+	}
+	m.mu.Unlock()
+	held := make(map[string]uint64, len(there))
+	for addr, h := range there {
+		if n := h.bytes(t.known.set, len(hosts) <= maxWeighed); n > 0 {
+			held[addr] = n
+		}
+	}
+	return held
+}
+
+// bytes is how many bytes of a set the host is believed to hold.
+func (h *holdings) bytes(set *inputs.Set, each bool) (n uint64) {
+	list, _ := set.List()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.known[list] != nil {
+		return set.Len - set.Files[0].Len
+	}
+	if each {
+		for _, f := range set.Files[1:] {
+			if h.known[f.ID] != nil {
+				n += f.Len
+			}
+		}
+	}
+	return n
 }

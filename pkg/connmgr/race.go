@@ -52,6 +52,7 @@ func (c *client) compile(t *task, tree bool) (*ipc.Result, *ipc.GoLocal) {
 		}
 	}
 	r.req.job.Cost = t.cost
+	r.req.job.Held = c.m.heldOf(t, r.req.job.Hosts)
 	c.m.join(r.req)
 	won, no := r.run()
 	r.stop()

@@ -61,6 +61,9 @@ func (h *host) moves(n uint64) time.Duration {
 	return seconds(float64(n) / h.link.Rate)
 }
 
+// bytes is how many bytes of j have to be moved to h.
+func (j *Job) bytes(h *host) uint64 { return j.Bytes - min(j.Bytes, j.Held[h.addr]) }
+
 // arrive is when n bytes that are sent at t are at h: one after the other, behind
 // what was sent before.
 func (h *host) arrive(t time.Duration, n uint64) time.Duration {

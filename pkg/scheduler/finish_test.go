@@ -44,6 +44,7 @@ func TestEarliestFinish(t *testing.T) {
 		link  Link
 		load  *Load
 		ours  []time.Duration // jobs of ours that run there
+		held  uint64          // bytes of what is to be sent that it has already
 	}
 	for _, c := range []struct {
 		what string
@@ -62,6 +63,8 @@ func TestEarliestFinish(t *testing.T) {
 		{"far and fast, a short job", hostSpec{link: Link{RTT: 300 * ms}, speed: 2}, hostSpec{}, Cost{Time: 100 * ms}, 0, "b"},
 		{"a slow line, much to send", hostSpec{link: Link{Rate: 1e6}, speed: 2}, hostSpec{}, Cost{Time: time.Second}, 1e6, "b"},
 		{"a slow line, little to send", hostSpec{link: Link{Rate: 1e6}, speed: 2}, hostSpec{}, Cost{Time: time.Second}, 1e4, "a"},
+		{"a slow line, much to send, nearly all of which it holds", hostSpec{link: Link{Rate: 1e6}, speed: 2, held: 99e4}, hostSpec{}, Cost{Time: time.Second}, 1e6, "a"},
+		{"slow lines: the one that holds most of it", hostSpec{link: Link{Rate: 1e6}}, hostSpec{link: Link{Rate: 1e6}, held: 9e5}, Cost{Time: time.Second}, 1e6, "b"},
 		{"full of others' jobs", hostSpec{load: &Load{Running: 4, Queued: 4}, speed: 1.2}, hostSpec{}, Cost{Time: time.Second}, 0, "b"},
 		{"others' jobs, and cores left", hostSpec{load: &Load{Running: 3}, speed: 1.2}, hostSpec{}, Cost{Time: time.Second}, 0, "a"},
 		{"processes that are no compiles", hostSpec{load: &Load{Average: 8}, speed: 2}, hostSpec{}, Cost{Time: time.Second}, 0, "b"},
@@ -94,7 +97,7 @@ func TestEarliestFinish(t *testing.T) {
 			}
 		}
 		j := known(0, list...)
-		j.Cost, j.Bytes = c.job, c.size
+		j.Cost, j.Bytes, j.Held = c.job, c.size, map[string]uint64{"a": c.a.held, "b": c.b.held}
 		j.Cost.Known = true
 		d := s.Pick(t0, j)
 		got := d.Host

@@ -143,7 +143,7 @@ func (a candidate) orSooner(b candidate) candidate {
 
 // candidate is h for j, with a place there.
 func (s *Scheduler) candidate(h *host, t time.Duration, j *Job) candidate {
-	c := candidate{h: h, one: s.time(j), blind: s.blind(j), arrive: h.arrive(t, j.Bytes)}
+	c := candidate{h: h, one: s.time(j), blind: s.blind(j), arrive: h.arrive(t, j.bytes(h))}
 	at := max(c.arrive, s.freeAt(h, t)) // and how much it lags
 	c.length = s.length(h, t, c.one, j.Toolchain)
 	c.finish = at + c.length + s.back(h)
@@ -159,7 +159,7 @@ func (s *Scheduler) afterAnother(h *host, t time.Duration, j *Job) candidate {
 	if len(h.runs) > 0 && len(h.runs) < h.cores() { // it is not for want of cores that it takes none
 		at = max(at, h.plan.ours)
 	}
-	c.finish = max(c.finish, at+back+h.moves(j.Bytes)+h.link.RTT/2+c.length+back)
+	c.finish = max(c.finish, at+back+h.moves(j.bytes(h))+h.link.RTT/2+c.length+back)
 	return c
 }
 

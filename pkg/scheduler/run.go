@@ -51,7 +51,7 @@ func (s *Scheduler) place(now time.Time, j *Job, c candidate) {
 		r.late = r.arrive + max(free-r.arrive, 0)*2 + s.back(h) + r.p95
 	}
 	s.hedgeAt = min(s.hedgeAt, r.late)
-	h.sent = max(t, h.sent) + h.moves(j.Bytes)
+	h.sent = max(t, h.sent) + h.moves(j.bytes(h))
 	h.runs = append(h.runs, r)
 	h.plan.ours = min(h.plan.ours, max(free, r.arrive)+r.length)
 	h.plan.add(r.arrive, r.length)

@@ -43,7 +43,9 @@ type Job struct {
 	NoBackoff bool      // what a lost host was like before the job came says nothing
 
 	Cost  Cost
-	Bytes uint64 // to be moved to the host
+	Bytes uint64 // to be moved to a host that has nothing of it
+	// Held is how many of Bytes a host has already, by its address. The map does not change.
+	Held  map[string]uint64
 	Build uint64 // jobs of one build have one number: builds share the hosts evenly
 	Local bool   // it may run here if it is expected to be done earlier
 
