@@ -2,6 +2,7 @@ package main
 
 import (
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/compile"
@@ -84,6 +85,9 @@ func (f *flow) lease() *ipc.GoLocal {
 	return f.lostManager(ipc.ErrMalformed)
 }
 
+// maxFile is beyond what a command may ask of the manager under a limit for files, in bytes.
+const maxFile = 1 << 40
+
 // maxCommand is how long the words of a command may be together that the manager makes
 // the job of, in bytes: they come in a frame with others.
 const maxCommand = 512 << 10
@@ -95,6 +99,11 @@ func (f *flow) command(cwd string) *ipc.Command {
 	}
 	c := &ipc.Command{Argv0: f.cc.argv[0], Real: f.rec.compiler, Args: f.plan.Whole(), Env: treeEnv(f.set.env, cwd),
 		Terminal: isTerminal(2), Words: f.set.skipRetry, View: ipc.Look(".")}
+	// What is too big for a file is too big for a slot, and compiled here.
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit) == nil && limit.Cur < maxFile {
+		return nil
+	}
 	size := 0
 	for _, w := range c.Args {
 		size += len(w)

@@ -56,6 +56,10 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 			if w := o.words[1]; f.keep(w) && !strings.HasPrefix(w, "-D") && !strings.HasPrefix(w, "-U") {
 				return s, false
 			}
+		case sanitize:
+			if p.Driver.Family == Clang { // which reads lists of its own for that
+				return s, false
+			}
 		case search, searchGCC, driverFile, xclang, inputFile, inputProfile, inputBlocks, profileDir, emitLLVM:
 			return s, false
 		case preproc:

@@ -204,8 +204,7 @@ func (a *attempt) notLoaded(ctx context.Context, err error) outcome {
 	case errors.Is(err, errTooBig):
 		return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: "too-big", Detail: err.Error()}}
 	}
-	// It was there a moment ago: who changes a file that is being compiled gets what the compiler here makes of it.
-	return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: "not-reproducible:changed"}}
+	return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: reasonChanged}}
 }
 
 // notRegistered is the end of an attempt that did not spend its credit.

@@ -139,8 +139,10 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 		b = append(b, 0)
 	}
 	var err error
-	for _, f := range send {
-		if b, err = f.Append(b); err != nil {
+	for i, f := range send {
+		if i == 0 && a.known.source != nil {
+			b = append(b, a.known.source...)
+		} else if b, err = f.Append(b); err != nil {
 			return err
 		}
 	}

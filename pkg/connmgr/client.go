@@ -227,13 +227,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 	if tree {
 		var k *knownJob
 		if k, why = c.know(native); k != nil {
-			how := ipc.InputsScan
-			if k.set.Memo {
-				how = ipc.InputsMemo
-			}
-			c.m.metrics.inputs(how)
-			c.record.Inputs, c.record.Files = how, uint32(len(k.set.Files))
-			return c.onKnown(k, native, how)
+			return c.onKnown(k, native)
 		}
 	}
 	c.record.Doubt = why

@@ -21,13 +21,24 @@ import (
 type knownJob struct {
 	set  *inputs.Set
 	body *job.Body // with all files of the set, for those who judge its result
+	// source is the source's content, so that a second host compiles what the first one was
+	// to compile, whatever has become of the file; nil where it is long.
+	source []byte
 }
+
+// maxKnownFile bounds a file of a job whose inputs are known, in bytes: larger ones are read and
+// sent by way of a slot, which keeps no copy.
+const maxKnownFile = 8 << 20
+
+// maxKept bounds a source that is kept for a second host, in bytes.
+const maxKept = 1 << 20
 
 // Words for why the inputs of a compile are not known, beside those of an inputs.Doubt.
 const (
 	unknownAsked   = "asked"   // the wrapper has asked for the list (RDISTCC_INPUTS)
 	unknownUser    = "user"    // the wrapper is another user's
 	unknownView    = "view"    // the wrapper sees another file system
+	unknownSize    = "size"    // together the files are too big
 	unknownCommand = "command" // words that change what is read in a way that is not known
 )
 
@@ -78,6 +89,9 @@ func (c *client) know(native recipes.Native) (k *knownJob, why string) {
 	if why != "" {
 		return nil, why
 	}
+	if set.Len > uint64(c.m.o.SlotSize)/2 {
+		return nil, unknownSize
+	}
 	args := plan.Whole()
 	if cmd.Terminal && (cmd.Words || c.m.live().Fast) {
 		term, _ := getenv("TERM")
@@ -93,6 +107,12 @@ func (c *client) know(native recipes.Native) (k *knownJob, why string) {
 	}
 	if _, what := compile.Unasked(driver.Family, k.body); what != "" {
 		return nil, unknownCommand // the wrapper has the words for it
+	}
+	if set.Files[0].Len <= maxKept {
+		var err error
+		if k.source, err = set.Files[0].Append(make([]byte, 0, set.Files[0].Len+1)); err != nil {
+			return nil, inputs.DoubtChanged
+		}
 	}
 	return k, ""
 }
@@ -158,7 +178,7 @@ func outputDirs(outputs []job.Output, cwd string) bool {
 func sees(v ipc.View, cwd string) bool { return v.Mounts != 0 && v.CwdIno != 0 && v == ipc.Look(cwd) }
 
 // onKnown has a host compile a job whose inputs are known, and answers with its result.
-func (c *client) onKnown(k *knownJob, native recipes.Native, how string) error {
+func (c *client) onKnown(k *knownJob, native recipes.Native) error {
 	sink, err := c.takeBuffer(c.m.sinks)
 	if err != nil {
 		return c.goLocal(noSlot(err))
@@ -172,12 +192,25 @@ func (c *client) onKnown(k *knownJob, native recipes.Native, how string) error {
 	defer closeFD(fd)
 	c.watch()
 	r, no := c.compile(c.knownTask(k), true)
+	if no != nil && no.Reason == reasonChanged {
+		// Between the look at a file and its sending. Once more, as it is now.
+		if again, _ := c.know(native); again != nil {
+			k = again
+			r, no = c.compile(c.knownTask(k), true)
+		}
+	}
 	switch {
 	case c.ctx.Err() != nil:
 		return nil
 	case no != nil:
 		return c.goLocal(no)
 	}
+	how := ipc.InputsScan
+	if k.set.Memo {
+		how = ipc.InputsMemo
+	}
+	c.m.metrics.inputs(how)
+	c.record.Inputs, c.record.Files = how, uint32(len(k.set.Files))
 	c.record.Host = r.Host
 	// The result may lie in another sink, whose descriptor comes with it.
 	err = c.send(&ipc.Leased{Job: c.id, Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Tree: true, Fast: c.m.live().Fast,
@@ -187,6 +220,9 @@ func (c *client) onKnown(k *knownJob, native recipes.Native, how string) error {
 	}
 	return c.sendResult(r)
 }
+
+// reasonChanged is why a job is not made of which a file changed meanwhile.
+const reasonChanged = compile.ReasonNotReproducible + inputs.DoubtChanged
 
 // knownTask makes the task of a job whose inputs are known.
 func (c *client) knownTask(k *knownJob) *task {

@@ -307,8 +307,8 @@ func New(o Options) (*Manager, error) {
 	m.dials, m.redials = semaphore.NewWeighted(int64(o.Dials)), semaphore.NewWeighted(int64(o.Dials))
 	m.large = semaphore.NewWeighted(o.Large)
 	m.scratch = newScratch(max(2*o.SlotSize, 1<<maxScratchKept))
-	m.texts = newScratch(max(2*o.Source, 1<<maxScratchKept))
-	m.inputs = inputs.New(inputs.Options{MaxFile: min(o.Source, 64<<20)})
+	m.texts = newScratch(max(2*o.SlotSize, 1<<maxScratchKept))
+	m.inputs = inputs.New(inputs.Options{MaxFile: min(o.SlotSize, maxKnownFile)})
 	var err error
 	if m.sources, err = arena.NewPool(arena.Options{Name: "rdistcc-source", Size: o.Source, Map: o.SlotSize, Prefault: o.Prefault, Max: o.Slots}); err != nil {
 		return nil, err
