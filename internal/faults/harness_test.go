@@ -7,6 +7,7 @@ package faults
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -431,6 +432,7 @@ func (s *site) atRest() {
 	s.t.Helper()
 	s.eventually("rest", s.busy)
 	for _, p := range s.members() {
+		s.proven(p)
 		var last level
 		s.eventually("stable level of "+p.Name, func() string {
 			now := s.level(p)
@@ -444,6 +446,34 @@ func (s *site) atRest() {
 		})
 		s.levels[p.Name] = last
 	}
+}
+
+// proven waits until every place of a daemon has been proven to confine compiles: only then
+// does each have the process that it keeps.
+func (s *site) proven(p farm.Process) {
+	s.t.Helper()
+	page, err := farm.Get(s.t.Context(), "http://"+p.HTTP+"/status.json")
+	if err != nil {
+		s.t.Fatalf("%s: %v", p.Name, err)
+	}
+	var st struct {
+		Load    struct{ Jobs float64 }
+		Sandbox struct{ Mode string }
+	}
+	if err := json.Unmarshal(page, &st); err != nil {
+		s.t.Fatalf("%s: %v", p.Name, err)
+	}
+	if st.Sandbox.Mode == "" || st.Sandbox.Mode == "off" {
+		return // no daemon, or one that proves nothing
+	}
+	s.eventually("proof of all places of "+p.Name, func() string {
+		m := s.metrics(p)
+		n := m[`rdistccd_sandbox_canaries_total{result="passed"}`] + m[`rdistccd_sandbox_canaries_total{result="failed"}`]
+		if n < st.Load.Jobs {
+			return fmt.Sprint(n, " canaries")
+		}
+		return ""
+	})
 }
 
 // clean wants that nothing is under way any more and that no process holds more

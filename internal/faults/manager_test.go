@@ -271,13 +271,6 @@ func TestManagerKilledWithAHundredJobs(t *testing.T) {
 	cc = filepath.Join(cc, "gcc")
 	s.Vars = append(s.Vars, "RDISTCC_HOSTS="+d.Addr)
 	s.manager("", "buffers: {slots: 128}\nlocal: {share: false, preprocess: 100}\n")
-	s.eventually("every place proven, for which each has its process", func() string {
-		m := s.metrics(d)
-		if n := m[`rdistccd_sandbox_canaries_total{result="passed"}`] + m[`rdistccd_sandbox_canaries_total{result="failed"}`]; n < 100 {
-			return fmt.Sprint(n, " canaries")
-		}
-		return ""
-	})
 	s.atRest()
 	// Long at the host; the wrappers go on with a quick one.
 	var sources []string
