@@ -33,7 +33,7 @@ const parts = 3
 
 // always are in each part: what fires the canaries that little else does.
 var always = []string{"vector-giant/clang", "giant-asm-align/clang", "giant-asm-space/clang", "fork-bomb/gcc", "orphan-background/gcc", "rept-warning/gcc", "zero-linemarker/gcc",
-	"output-errors/clang", "fifo-include/gcc", "wrapper/gcc", "mapper-unix/g++"}
+	"disk-fill/gcc", "output-errors/clang", "fifo-include/gcc", "wrapper/gcc", "mapper-unix/g++"}
 
 // some is a part of the trials: each attack by one compiler, and of those that want the
 // machine, which take their time, one in four.
