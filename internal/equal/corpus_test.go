@@ -164,13 +164,22 @@ func real(name string) string {
 	return path
 }
 
-var tool = regexp.MustCompile(`(?:\$W|\|\||&&|;|^)\s*((?:clang|gcc|g|cc|c|ccache|c99|c89|x86_64-linux-gnu-gcc|aarch64-linux-gnu-g(?:cc|\+\+))[-+\w]*)\s`)
+var (
+	// tool finds the compilers that a command line runs: at the start of a command, behind variables, or asked for by name.
+	tool = regexp.MustCompile(`(?:\$W|\|\||&&|;|^|command -v)\s*(?:\w+=\S*\s+)*(?:env\s+)?((?:clang|gcc|g|cc|c|ccache|c99|c89|x86_64-linux-gnu-gcc|aarch64-linux-gnu-g(?:cc|\+\+))[-+\w]*)[\s)]`)
+	// toolPath finds those that it runs by their path.
+	toolPath = regexp.MustCompile(`\$W\s+(/\S+)`)
+	// objective finds gcc's compiles of Objective-C, for which gcc needs a part that is installed by itself.
+	objective = regexp.MustCompile(`\bgcc\s.*(?:\.mm?\b|-x objective-c)`)
+)
 
-// missingTool is a program that the command needs and that is not here.
+// missingTool returns the first program that the command needs and that is not installed, or "".
 func missingTool(c command) string {
 	names := []string{c.cc, c.cxx}
-	for _, m := range tool.FindAllStringSubmatch(c.line, -1) {
-		names = append(names, m[1])
+	for _, re := range []*regexp.Regexp{tool, toolPath} {
+		for _, m := range re.FindAllStringSubmatch(c.line, -1) {
+			names = append(names, m[1])
+		}
 	}
 	for _, name := range names {
 		if name == "" || name == "cd" || name == "cp" || name == "cat" || name == "chmod" || strings.HasPrefix(name, "nosuch") {
@@ -180,7 +189,49 @@ func missingTool(c command) string {
 			return name
 		}
 	}
+	if objective.MatchString(c.line) {
+		// gcc prints a path for what it has, and the bare name for what it lacks.
+		if out, err := exec.Command("gcc", "-print-prog-name=cc1obj").Output(); err != nil || !filepath.IsAbs(strings.TrimSpace(string(out))) {
+			return "cc1obj"
+		}
+	}
 	return ""
+}
+
+// TestMissingTool takes the corpus to a machine that has a gcc for C and C++ and nothing else.
+func TestMissingTool(t *testing.T) {
+	bin := t.TempDir()
+	for _, name := range []string{"gcc", "g++", "cc", "c++"} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\necho \"${1#-print-prog-name=}\"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", bin)
+	for line, want := range map[string]string{
+		`$W gcc -c a.c`: "",
+		`PATH=$LINKS:$PATH env gcc -c a.c -o x.o`:      "",
+		`PATH=$LINKS:$PATH cc -MD -c a.c`:              "",
+		`$W gcc -c o.m`:                                "cc1obj",
+		`$W gcc -g -c o.m`:                             "cc1obj",
+		`$W gcc -x objective-c -c a.c`:                 "cc1obj",
+		`$W gcc -c main.c`:                             "",
+		`PATH=$LINKS:$PATH clang -c a.c`:               "clang",
+		`PATH=$LINKS:$PATH env clang -c a.c`:           "clang",
+		`$W "$(command -v clang)" -g -c a.c`:           "clang",
+		`$W "$(command -v gcc)" -g -c a.c`:             "",
+		`$W /nowhere/llvm-14/bin/clang -g -c a.c`:      "/nowhere/llvm-14/bin/clang",
+		`$W ` + bin + `/gcc -g -c a.c`:                 "",
+		`CC_PRINT_HEADERS=1 $W clang -c a.c`:           "clang",
+		`$W gcc -c a.c && ccache gcc -c a.c`:           "ccache",
+		`CCACHE_DISABLE=1 ccache gcc -c a.c`:           "ccache",
+		`$W nosuch-gcc -c a.c`:                         "",
+		`$W ./mycc -g -c a.c`:                          "",
+		`ln -s "$(command -v gcc)" mycc && $W ./mycc `: "",
+	} {
+		if got := missingTool(command{line: line}); got != want {
+			t.Errorf("%s: %q is missing, want %q", line, got, want)
+		}
+	}
 }
 
 // misplaced are the jobs that did not run where the case wants them, and those
