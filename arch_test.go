@@ -103,6 +103,7 @@ var edges = map[string][]string{
 	"internal/simfarm/record": {},
 	"internal/simfarm/report": {"internal/simfarm"},
 	"internal/netlab":         {},
+	"internal/need":           {},
 	"internal/plot":           {},
 }
 

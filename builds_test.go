@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/rdistcc/rdistcc/internal/farm"
+	"github.com/rdistcc/rdistcc/internal/need"
 )
 
 // TestBuildSystems runs testdata/build: the recipes of docs/build-systems.md, each
@@ -29,7 +30,7 @@ func TestBuildSystems(t *testing.T) {
 	}
 	for _, tool := range []string{"gcc", "g++", "make"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("no %s", tool)
+			need.Skipf(t, need.Tools, "no %s", tool)
 		}
 	}
 	bin := t.TempDir()

@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/rdistcc/rdistcc/internal/farm"
+	"github.com/rdistcc/rdistcc/internal/need"
 )
 
 // patience bounds what a script waits for; a script that waits as long fails.
@@ -45,7 +46,7 @@ func TestScripts(t *testing.T) {
 	}
 	for _, tool := range []string{"gcc", "g++"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("no %s", tool)
+			need.Skipf(t, need.Tools, "no %s", tool)
 		}
 	}
 	bin := t.TempDir()

@@ -6,13 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/need"
 )
 
 // systemd itself reads the units, as `make install` writes them.
 func TestUnitsAreValid(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		t.Skip("systemd-analyze is not installed")
+		need.Skipf(t, need.Tools, "systemd-analyze is not installed")
 	}
 	units, err := filepath.Glob("deploy/systemd/*/*")
 	if err != nil || len(units) == 0 {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/farm"
+	"github.com/rdistcc/rdistcc/internal/need"
 )
 
 // patience bounds the wait for Prometheus to have seen something; nothing is
@@ -27,7 +28,7 @@ const patience = 2 * time.Minute
 
 func TestPromtoolAcceptsConfiguration(t *testing.T) {
 	if _, err := exec.LookPath("promtool"); err != nil {
-		t.Skip("promtool is not installed (Debian package prometheus)")
+		need.Skipf(t, need.Tools, "promtool is not installed (Debian package prometheus)")
 	}
 	out, err := exec.Command("promtool", "check", "config", "prometheus/prometheus.yml").CombinedOutput()
 	if err != nil {
@@ -44,7 +45,7 @@ func TestEveryQueryHasData(t *testing.T) {
 	}
 	for _, tool := range []string{"prometheus", "gcc"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%s is not installed", tool)
+			need.Skipf(t, need.Tools, "%s is not installed", tool)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)

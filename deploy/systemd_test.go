@@ -8,13 +8,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/need"
 )
 
 // TestUnits: systemd reads the units without a complaint, and finds them as hard as
 // they can be made: what it still counts against them is what they are for.
 func TestUnits(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
-		t.Skip("systemd-analyze is not installed (Debian package systemd)")
+		need.Skipf(t, need.Tools, "systemd-analyze is not installed (Debian package systemd)")
 	}
 	for _, u := range []struct {
 		file    string

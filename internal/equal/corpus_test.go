@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/need"
 )
 
 var compilers = flag.String("compilers", "gcc clang", "compilers that TestCorpus runs every case with")
@@ -39,7 +41,7 @@ func TestCorpus(t *testing.T) {
 			t.Run(c.id, func(t *testing.T) {
 				t.Parallel()
 				if tool := missingTool(c.command); tool != "" {
-					t.Skipf("no %s", tool)
+					need.Skipf(t, need.Tools, "no %s", tool)
 				}
 				p := <-g.places
 				defer func() { g.places <- p }()

@@ -24,6 +24,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/rdistcc/rdistcc/internal/farm"
+	"github.com/rdistcc/rdistcc/internal/need"
 )
 
 var (
@@ -98,11 +99,11 @@ func stand(t *testing.T) *ground {
 	}
 	for _, tool := range []string{"gcc", "g++", "unshare"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("no %s", tool)
+			need.Skipf(t, need.Tools, "no %s", tool)
 		}
 	}
 	if err := farm.CanHide(t.Context()); err != nil {
-		t.Skipf("a daemon would see the client's files: %v", err)
+		need.Skipf(t, need.Sandbox, "a daemon would see the client's files: %v", err)
 	}
 	makeGround()
 	if noGround != nil {

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/farm"
+	"github.com/rdistcc/rdistcc/internal/need"
 )
 
 // patience ends a test that waits for what does not happen.
@@ -71,7 +72,7 @@ func newSite(t *testing.T) *site {
 	}
 	for _, tool := range []string{"gcc", "g++"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("no %s", tool)
+			need.Skipf(t, need.Tools, "no %s", tool)
 		}
 	}
 	bin, err := programs()

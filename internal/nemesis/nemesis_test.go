@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/farm"
+	"github.com/rdistcc/rdistcc/internal/need"
 )
 
 // TestPlan: a seed gives the same plan again, another one another, and no kind is
@@ -51,7 +52,7 @@ func TestNemesis(t *testing.T) {
 	}
 	for _, tool := range []string{"gcc", "g++"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("no %s", tool)
+			need.Skipf(t, need.Tools, "no %s", tool)
 		}
 	}
 	o := options{bin: t.TempDir(), jobs: 120, every: 6, hosts: 3, width: 6, settle: 30 * time.Second, most: 1500 * time.Millisecond, log: t.Logf}

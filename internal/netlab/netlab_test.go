@@ -12,13 +12,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rdistcc/rdistcc/internal/need"
 )
 
 // newLab is a network of n hosts, or the test is left out.
 func newLab(t *testing.T, n int, seed uint64) *Lab {
 	t.Helper()
 	if err := Available(); err != nil {
-		t.Skip("left out: ", err)
+		need.Skipf(t, need.Network, "left out: %v", err)
 	}
 	l, err := New(n, seed)
 	if err != nil {
@@ -281,7 +283,7 @@ func TestUnplug(t *testing.T) {
 func TestProcess(t *testing.T) {
 	ip, err := exec.LookPath("ip")
 	if err != nil {
-		t.Skip("left out: no ip here (make deps)")
+		need.Skipf(t, need.Network, "left out: no ip here (make deps)")
 	}
 	l := newLab(t, 2, 1)
 	for _, h := range l.Hosts {

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/farm"
+	"github.com/rdistcc/rdistcc/internal/need"
 	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/identity/authority"
 )
@@ -95,7 +96,7 @@ func newSiteAway(t *testing.T, managers, daemons, jobs int, rtt time.Duration) *
 	}
 	for _, tool := range []string{"gcc", "make"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("left out: no %s", tool)
+			need.Skipf(t, need.Tools, "left out: no %s", tool)
 		}
 	}
 	bin, err := programs()

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/farm"
+	"github.com/rdistcc/rdistcc/internal/need"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
@@ -92,7 +93,7 @@ func newScene(t *testing.T, more string) *scene {
 	t.Parallel() // each has a daemon of its own
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
-		t.Skip("no gcc")
+		need.Skipf(t, need.Tools, "no gcc")
 	}
 	bin, err := programs()
 	if err != nil {

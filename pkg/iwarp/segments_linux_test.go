@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/internal/need"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
@@ -40,7 +41,7 @@ func ethernet(t *testing.T, mtu int) (do func(f func())) {
 	}()
 	t.Cleanup(func() { close(work) })
 	if err := <-ready; err != nil {
-		t.Skipf("no network namespace with an Ethernet's packets: %v (needs root)", err)
+		need.Skipf(t, need.Network, "no network namespace with an Ethernet's packets: %v (needs root)", err)
 	}
 	return func(f func()) {
 		done := make(chan struct{})
@@ -103,7 +104,7 @@ func sniff(t *testing.T, do func(func())) (stop func() []segmentOf) {
 		err = unix.SetsockoptTimeval(s, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000})
 	}
 	if err != nil {
-		t.Skipf("no packet socket: %v", err)
+		need.Skipf(t, need.Network, "no packet socket: %v", err)
 	}
 	return func() (all []segmentOf) {
 		defer unix.Close(s)

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/internal/need"
 	"github.com/rdistcc/rdistcc/pkg/sandbox/sandboxtest"
 )
 
@@ -76,7 +77,7 @@ func confined() (Set, error) {
 func TestStartTakesWhatThereIs(t *testing.T) {
 	const all = Landlock | Seccomp | NoNewPrivs
 	if here, err := confined(); err != nil || here != all {
-		t.Skipf("this machine offers %v only (%v)", here, err)
+		need.Skipf(t, need.Sandbox, "this machine offers %v only (%v)", here, err)
 	}
 	for _, test := range []struct {
 		without []string
@@ -172,7 +173,7 @@ func TestLandlockRights(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if bytes.HasPrefix(out, []byte("no")) {
-		t.Skip("needs Landlock")
+		need.Skipf(t, need.Sandbox, "needs Landlock")
 	}
 	//                 file   names  change make   execute
 	want := "read true true false false false\n" +
@@ -188,7 +189,7 @@ func TestLandlockRights(t *testing.T) {
 // TestHandledRights: each ABI's rights are all handled; what is not handled is permitted everywhere.
 func TestHandledRights(t *testing.T) {
 	if landlockABI() == 0 {
-		t.Skip("needs Landlock")
+		need.Skipf(t, need.Sandbox, "needs Landlock")
 	}
 	for abi := 1; abi <= landlockABI(); abi++ {
 		a := handled(abi)

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/internal/need"
 )
 
 // familyArg0 is how this program is called to look at what it starts: in the second word's number of rounds, and
@@ -80,7 +82,7 @@ func family(t testing.TB, rounds int, alone bool) (numbers []int64) {
 	}
 	out, err := cmd.Output()
 	if alone && errors.Is(err, unix.EPERM) {
-		t.Skipf("no right to a pid namespace: %v", err)
+		need.Skipf(t, need.Sandbox, "no right to a pid namespace: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/need"
 	"github.com/rdistcc/rdistcc/pkg/tree"
 )
 
@@ -32,7 +33,7 @@ func newShown(t *testing.T, tc *Toolchain) *shown {
 	t.Helper()
 	tr, err := tree.New(t.Context(), tree.Spec{Files: tc.Files, Dirs: tc.Dirs})
 	if errors.Is(err, tree.ErrNoRight) {
-		t.Skip(err)
+		need.Skipf(t, need.Sandbox, "%v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

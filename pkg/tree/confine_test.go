@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/internal/need"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
 
@@ -341,7 +342,7 @@ func TestSystemCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tr := confined(t, kind, Spec{})
 			if !tr.Measures().Has(sandbox.Seccomp) {
-				t.Skip("needs seccomp")
+				need.Skipf(t, need.Sandbox, "needs seccomp")
 			}
 			o, out := runProbe(t, tr, fd, attemptArg0, tr.Path("/tmp"))
 			if o.Exit != 0 || o.Excess != sandbox.ExcessDenied {

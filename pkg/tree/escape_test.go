@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/internal/need"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
 
@@ -152,7 +153,7 @@ func TestReach(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tr := confined(t, kind, Spec{})
 			if !tr.Measures().Has(sandbox.Landlock | sandbox.Seccomp) {
-				t.Skip("needs Landlock and seccomp")
+				need.Skipf(t, need.Sandbox, "needs Landlock and seccomp")
 			}
 			secret, dir := owner(tr.uid)
 			o, out := runProbe(t, tr, fd, reachArg0, pid, secret, dir, tr.Path("/tmp"))
@@ -442,7 +443,7 @@ func TestForbiddenCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tr := confined(t, kind, Spec{Files: append(libraries(t, self), self)})
 			if !tr.Measures().Has(sandbox.Seccomp) {
-				t.Skip("needs seccomp")
+				need.Skipf(t, need.Sandbox, "needs seccomp")
 			}
 			fd := int(null(t).Fd())
 			for _, what := range []string{"nothing", "bpf", "x32", "key", "child"} {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/internal/need"
 )
 
 // newTree makes a tree that ends with the test.
@@ -17,7 +19,7 @@ func newTree(t testing.TB, s Spec) *Tree {
 	t.Helper()
 	tr, err := New(t.Context(), s)
 	if errors.Is(err, ErrNoRight) {
-		t.Skip(err)
+		need.Skipf(t, need.Sandbox, "%v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/rdistcc/rdistcc/internal/need"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
@@ -95,7 +96,7 @@ func leaky(t *testing.T, ts *testServer) *runner {
 	t.Cleanup(r.close)
 	r.stand.confine = false
 	if ts.cage.bare {
-		t.Skip("needs the right to make namespaces")
+		need.Skipf(t, need.Sandbox, "needs the right to make namespaces")
 	}
 	return r
 }

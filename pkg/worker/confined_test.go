@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/need"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
@@ -43,7 +44,7 @@ func (ts *testServer) needLevel(l sandbox.Level) {
 	if st := ts.Status().Sandbox; st.Breach != "" {
 		ts.t.Fatalf("breach: %s", st.Breach)
 	} else if st.Measures.Level() < l {
-		ts.t.Skipf("compiles are %s here (%v), and the test needs %s", st.Measures.Level(), st.Measures, l)
+		need.Skipf(ts.t, need.Sandbox, "compiles are %s here (%v), and the test needs %s", st.Measures.Level(), st.Measures, l)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/internal/need"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/tree"
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
@@ -82,7 +83,7 @@ func forms(t *testing.T, test func(t *testing.T, b job.Body)) {
 	t.Run("sources", func(t *testing.T) {
 		tr, err := tree.New(t.Context(), tree.Spec{})
 		if err != nil {
-			t.Skip(err)
+			need.Skipf(t, need.Sandbox, "%v", err)
 		}
 		if err := tr.Close(); err != nil {
 			t.Fatal(err)

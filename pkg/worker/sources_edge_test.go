@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/internal/need"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/tree"
 )
@@ -395,7 +396,7 @@ func TestTreesOfAnotherUser(t *testing.T) {
 	}
 	c := dial(t, strings.TrimSpace(line), &job.Hello{})
 	if !c.welcome.Tree {
-		t.Skip("needs namespaces for users")
+		need.Skipf(t, need.Sandbox, "needs namespaces for users")
 	}
 	p := newProject(t, "gcc", map[string]string{"a.c": "#include <stdio.h>\nint main(void) { int u; return puts(__FILE__); }\n"})
 	p.compare(c, c.ids[0], []string{"-c", "-g", "-Wall", "a.c", "-MD"})

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/need"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
@@ -244,7 +245,7 @@ func startTrees(t *testing.T, change func(*Options), more ...string) (*testServe
 	t.Helper()
 	ts := startServer(t, change)
 	if !ts.trees {
-		t.Skip("needs the right to make namespaces")
+		need.Skipf(t, need.Sandbox, "needs the right to make namespaces")
 	}
 	if len(more) > 0 {
 		ts.link(more...)

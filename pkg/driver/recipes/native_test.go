@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/need"
 	"github.com/rdistcc/rdistcc/pkg/driver"
 )
 
@@ -35,7 +36,7 @@ func TestNative(t *testing.T) {
 			t.Parallel()
 			path, err := exec.LookPath(cc.name)
 			if err != nil {
-				t.Skip(cc.name + " is not installed")
+				need.Skipf(t, need.Tools, "%s is not installed", cc.name)
 			}
 			dir := t.TempDir()
 			src := filepath.Join(dir, "x.c")

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/need"
 	"github.com/rdistcc/rdistcc/pkg/driver"
 )
 
@@ -24,7 +25,7 @@ func TestRunWithoutDriver(t *testing.T) {
 	} {
 		cc, err := exec.LookPath(lang.cc)
 		if err != nil {
-			t.Skipf("%s is not installed", lang.cc)
+			need.Skipf(t, need.Tools, "%s is not installed", lang.cc)
 		}
 		for _, opts := range [][]string{{"-O2"}, {"-g", "-O0"}, {"-O2", "-fPIC", "-Wall", "-Wextra"}, {"-g3", "-gdwarf-4"}, {"-O2", "-flto", "-frandom-seed=1"}, {"-O1", "-fsanitize=address,undefined"}} {
 			dir := t.TempDir()
@@ -69,7 +70,7 @@ func TestCacheAsksAtTheSecondTime(t *testing.T) {
 	dir := t.TempDir()
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
-		t.Skip("gcc is not installed")
+		need.Skipf(t, need.Tools, "gcc is not installed")
 	}
 	script := filepath.Join(dir, "cc")
 	write(t, script, "#!/bin/sh\n>"+dir+"/ran\nexec "+gcc+" \"$@\"\n")
@@ -182,7 +183,7 @@ func same(t *testing.T, a, b string) {
 func TestSearchIsAskedOnce(t *testing.T) {
 	cc, err := exec.LookPath("gcc")
 	if err != nil {
-		t.Skip("gcc is not installed")
+		need.Skipf(t, need.Tools, "gcc is not installed")
 	}
 	var c SearchCache
 	env := []string{"LC_ALL=C", "PATH=/usr/bin:/bin"}

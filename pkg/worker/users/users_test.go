@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/internal/need"
 )
 
 // TestUsersAreClaimed: servers of one machine never have a user in common while they run.
@@ -94,13 +96,13 @@ func TestUsersOfAnotherNamespace(t *testing.T) {
 // users than one outside, whose claims it cannot see.
 func TestDaemonsInContainers(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root: a network namespace")
+		need.Skipf(t, need.Network, "needs root: a network namespace")
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	claim := func() (r Range) {
 		r, err := Claim(Default, 4, log)
 		if err != nil {
-			t.Skip(err)
+			need.Skipf(t, need.Network, "%v", err)
 		}
 		return r
 	}
