@@ -41,8 +41,8 @@ type unit struct {
 }
 
 // build compiles base locally and on the farm, compares, links the farm's
-// objects and runs what they give.
-func build(ctx context.Context, f *farm.Farm, base fetched, jobs int) (result, error) {
+// objects and runs what they give. It says on out how far it is.
+func build(ctx context.Context, out screen, f *farm.Farm, base fetched, jobs int) (result, error) {
 	r := result{name: base.name, shown: base.shown, hosts: map[string]int{}, fallbacks: map[string]int{}}
 	sources, err := base.sources(base.root, base.out)
 	if err != nil {
@@ -58,20 +58,23 @@ func build(ctx context.Context, f *farm.Farm, base fetched, jobs int) (result, e
 		units[i] = unit{s, strings.ReplaceAll(strings.TrimPrefix(s, base.out+"/"), "/", "_") + ".o", append(args, "-c", s)}
 	}
 
-	fmt.Printf("%s: %d files with %s\n", base.name, len(units), base.cc)
+	fmt.Fprintf(out, "%s: %d files with %s\n", base.name, len(units), base.cc)
 	local := filepath.Join(base.out, "local")
-	if r.local, _, err = compileAll(ctx, base.root, local, []string{base.cc}, os.Environ(), units, runtime.NumCPU()); err != nil {
+	compiling := out.begin("here alone", len(units))
+	_, err = compileAll(ctx, base.root, local, []string{base.cc}, os.Environ(), units, runtime.NumCPU(), compiling.add)
+	if r.local = compiling.end(); err != nil {
 		return r, err
 	}
-	fmt.Printf("  here alone    %6.1f s\n", r.local.Seconds())
+	fmt.Fprintf(out, "  here alone    %6.1f s\n", r.local.Seconds())
 	remote := filepath.Join(base.out, "remote")
-	var said string
 	trace := filepath.Join(base.out, "trace")
 	env := append(f.Env(), "RDISTCC_MODE=remote", "RDISTCC_TRACE="+trace)
-	if r.farm, said, err = compileAll(ctx, base.root, remote, []string{f.Wrapper, base.cc}, env, units, jobs); err != nil {
+	compiling = out.begin("with rdistcc", len(units))
+	said, err := compileAll(ctx, base.root, remote, []string{f.Wrapper, base.cc}, env, units, jobs, compiling.add)
+	if r.farm = compiling.end(); err != nil {
 		return r, err
 	}
-	fmt.Printf("  with rdistcc  %6.1f s\n", r.farm.Seconds())
+	fmt.Fprintf(out, "  with rdistcc  %6.1f s\n", r.farm.Seconds())
 	r.sample = firstLine(said)
 
 	if err := r.readTrace(trace); err != nil {
@@ -95,16 +98,15 @@ func build(ctx context.Context, f *farm.Farm, base fetched, jobs int) (result, e
 }
 
 // compileAll compiles units into the new directory out, jobs at a time, and
-// returns the wall time and what was printed.
-func compileAll(ctx context.Context, root, out string, command, env []string, units []unit, jobs int) (time.Duration, string, error) {
+// returns what was printed. It calls done after each, from several goroutines.
+func compileAll(ctx context.Context, root, out string, command, env []string, units []unit, jobs int, done func()) (string, error) {
 	if err := os.Mkdir(out, 0o755); err != nil {
-		return 0, "", err
+		return "", err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(jobs)
 	var mu sync.Mutex
 	var printed bytes.Buffer // guarded by mu
-	start := time.Now()
 	for _, u := range units {
 		g.Go(func() error {
 			args := append(slices.Clone(command[1:]), u.args...)
@@ -117,11 +119,12 @@ func compileAll(ctx context.Context, root, out string, command, env []string, un
 			if err != nil {
 				return fmt.Errorf("%s: %w: %s", u.source, err, firstLine(string(text)))
 			}
+			done()
 			return nil
 		})
 	}
 	err := g.Wait()
-	return time.Since(start), printed.String(), err
+	return printed.String(), err
 }
 
 // run links a program from the farm's objects, here: linking is never sent.

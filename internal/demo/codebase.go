@@ -114,9 +114,16 @@ type fetched struct {
 }
 
 // fetch has the go command bring the code bases, or only one; it keeps them in
-// its cache.
-func fetch(ctx context.Context, dir, only string) ([]fetched, error) {
+// its cache. It says on out how far it is.
+func fetch(ctx context.Context, out screen, dir, only string) ([]fetched, error) {
 	var all []fetched
+	fmt.Fprintln(out, "fetching the code bases, unless they are in the go command's cache")
+	total := len(codebases)
+	if only != "" {
+		total = 1
+	}
+	fetching := out.begin("fetched", total)
+	defer fetching.end()
 	for _, c := range codebases {
 		if only != "" && only != c.name {
 			continue
@@ -125,9 +132,9 @@ func fetch(ctx context.Context, dir, only string) ([]fetched, error) {
 		cmd.Dir = dir
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
-		out, err := cmd.Output()
+		answer, err := cmd.Output()
 		var m struct{ Dir, Error string }
-		if jerr := json.Unmarshal(out, &m); err != nil || jerr != nil || m.Dir == "" {
+		if jerr := json.Unmarshal(answer, &m); err != nil || jerr != nil || m.Dir == "" {
 			why := firstLine(m.Error, stderr.String(), fmt.Sprint(err))
 			return nil, fmt.Errorf("cannot fetch %s, which the demo compiles: is there a network? (%s)", c.module, why)
 		}
@@ -140,6 +147,7 @@ func fetch(ctx context.Context, dir, only string) ([]fetched, error) {
 				return nil, err
 			}
 		}
+		fetching.add()
 		all = append(all, fetched{c, ctl{module: m.Dir, root: filepath.Join(m.Dir, c.sub), out: own}})
 	}
 	if len(all) == 0 {

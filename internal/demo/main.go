@@ -66,11 +66,13 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	bases, err := fetch(ctx, dir, o.only)
+	out := newScreen(os.Stdout)
+	bases, err := fetch(ctx, out, dir, o.only)
 	if err != nil {
 		return err
 	}
 
+	fmt.Fprintln(out, "starting two daemons and a connection manager")
 	f, err := farm.StartSecure(ctx, bin, dir, 2, runtime.NumCPU(), o.security)
 	if err != nil {
 		return err
@@ -87,7 +89,7 @@ func run(ctx context.Context, o options) (err error) {
 	defer cancel()
 	var results []result
 	for _, base := range bases {
-		r, err := build(building, f, base, o.jobs)
+		r, err := build(building, out, f, base, o.jobs)
 		switch {
 		case errors.Is(building.Err(), context.DeadlineExceeded):
 			return fmt.Errorf("%s: not done after %v, which is far too long", base.name, deadline)
@@ -98,11 +100,11 @@ func run(ctx context.Context, o options) (err error) {
 		}
 		results = append(results, r)
 	}
-	if err := report(os.Stdout, f, results, o.only == ""); err != nil {
+	if err := report(out, f, results, o.only == ""); err != nil {
 		return err
 	}
 	if o.keep {
-		describe(os.Stdout, f, graphs)
+		describe(out, f, graphs)
 		<-ctx.Done()
 	}
 	return nil
