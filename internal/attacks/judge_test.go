@@ -445,7 +445,13 @@ func (s *site) room() int64 {
 
 // own says that a process is one of the daemon's program.
 func (s *site) own(pid int) bool {
-	fi, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/exe")
+	dir := "/proc/" + strconv.Itoa(pid)
+	fi, err := os.Stat(dir + "/exe")
+	if errors.Is(err, os.ErrPermission) {
+		// An ordinary user cannot look into its own daemon, which is not dumpable, and can into every compile.
+		name, err := os.ReadFile(dir + "/comm")
+		return err == nil && string(name) == "rdistccd\n"
+	}
 	return err == nil && os.SameFile(fi, s.exe)
 }
 

@@ -2,6 +2,7 @@ package equal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -41,6 +42,11 @@ type node struct {
 func snapshot(dir string, before map[string]entry) (map[string]entry, error) {
 	all := make(map[string]entry)
 	first := make(map[uint64]string)
+	var closed []func() error // closes again what an ordinary user could not read
+	open := func(path string, mode os.FileMode) error {
+		closed = append(closed, func() error { return os.Chmod(path, mode) })
+		return os.Chmod(path, mode|0o700)
+	}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -62,6 +68,11 @@ func snapshot(dir string, before map[string]entry) (map[string]entry, error) {
 				e.data = old.data
 			} else {
 				text, err := os.ReadFile(path)
+				if errors.Is(err, os.ErrPermission) {
+					if err = open(path, e.mode); err == nil {
+						text, err = os.ReadFile(path)
+					}
+				}
 				if err != nil {
 					return err
 				}
@@ -75,6 +86,11 @@ func snapshot(dir string, before map[string]entry) (map[string]entry, error) {
 			}
 		case fs.ModeDir:
 			e.kind, e.node = 'd', node{} // its times are those of what lies in it
+			if e.mode&0o500 != 0o500 && os.Geteuid() != 0 {
+				if err := open(path, e.mode); err != nil {
+					return err
+				}
+			}
 		case fs.ModeSymlink:
 			e.kind, e.mode = 'l', 0
 			if e.data, err = os.Readlink(path); err != nil {
@@ -84,6 +100,9 @@ func snapshot(dir string, before map[string]entry) (map[string]entry, error) {
 		all[name] = e
 		return nil
 	})
+	for _, again := range slices.Backward(closed) { // what lies in a directory before that
+		err = errors.Join(err, again())
+	}
 	return all, err
 }
 

@@ -269,6 +269,7 @@ func (p *place) lay(f *fixtures) error {
 		}
 		p.laid = f
 	} else if len(p.touched) > 0 {
+		slices.Sort(p.touched) // a directory before what lies in it, which cannot go where that is read-only
 		for _, name := range p.touched {
 			if err := remove(filepath.Join(p.work, name)); err != nil {
 				return err

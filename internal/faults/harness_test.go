@@ -553,8 +553,8 @@ func (s *site) level(p farm.Process) level {
 	l := level{qps: int(m["iwarp_qps"]), regions: int(m["iwarp_memory_regions"])}
 	dir := fmt.Sprintf("/proc/%d/fd", p.PID())
 	names, err := os.ReadDir(dir)
-	if err != nil {
-		s.t.Fatal(err)
+	if err != nil && (os.Geteuid() == 0 || !errors.Is(err, os.ErrPermission)) {
+		s.t.Fatal(err) // only root sees the descriptors of what is not dumpable
 	}
 	for _, n := range names {
 		to, err := os.Readlink(filepath.Join(dir, n.Name()))
