@@ -12,7 +12,7 @@ PROGRAMS := $(notdir $(patsubst %/,%,$(wildcard cmd/*/)))
 # Not c89 and c99: they are scripts around gcc, which they find on PATH.
 LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell uname -m)-linux-gnu-g++
 
-.PHONY: all test race fuzz lint bench demo e2e builds random sequences honest sim interop netns nemesis attacks wireattacks ibverbs install install-docs clean deps $(PROGRAMS)
+.PHONY: all test check bare race fuzz lint bench demo e2e builds random sequences honest sim interop netns nemesis attacks wireattacks ibverbs install install-docs clean deps $(PROGRAMS)
 
 all: $(PROGRAMS)
 
@@ -45,6 +45,17 @@ test:
 	@if $(have_rdma); then CGO_ENABLED=1 $(GO) vet -tags ibverbs ./pkg/iwarp/ibverbs ./cmd/rdistccd; \
 	else echo "make $@: libibverbs-dev or librdmacm-dev is missing: the provider ibverbs is not looked at (on Debian: make deps)"; fi
 	$(GO) test -timeout 45m ./...
+
+# A quick look at most of it, in a minute: the tests' -short.
+check:
+	$(call need,$(GO) gcc g++)
+	$(GO) test -short ./...
+
+# `make demo` and `make test` on the committed files in a Debian of their own with gcc, g++, make and Go alone, as an ordinary user.
+# Root. BARE=DIR keeps that Debian for the next time; BAREFLAGS: say '-root', or 'go test ./internal/equal' instead.
+bare:
+	$(call need,$(GO) git)
+	@.ci/bare $(BAREFLAGS)
 
 race:
 	$(call need,$(GO) gcc g++)

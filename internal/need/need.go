@@ -1,5 +1,5 @@
 // Package need leaves tests out for what a machine lacks, and has them fail for that on a machine that is said to have it:
-// a test that skips itself where it should run would go unnoticed otherwise.
+// a test that skips itself where it should run would go unnoticed.
 package need
 
 import (
