@@ -30,8 +30,11 @@ func (s *site) limit(p farm.Process, resource int, n uint64) {
 // next is the number that a process's next descriptor will have.
 func (s *site) next(p farm.Process) (fd uint64) {
 	for ; ; fd++ {
-		if _, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", p.PID(), fd)); errors.Is(err, os.ErrNotExist) {
+		switch _, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", p.PID(), fd)); {
+		case errors.Is(err, os.ErrNotExist):
 			return fd
+		case err != nil:
+			s.t.Fatal(err)
 		}
 	}
 }
@@ -86,6 +89,10 @@ func TestDescriptorsRunOut(t *testing.T) {
 		{d, 0, "local:refused:full"},
 		{d, 6, ""},
 	} {
+		if q.p.Name == d.Name && os.Geteuid() != 0 {
+			t.Log("only root sees how many descriptors a daemon has: its limit is left out")
+			break
+		}
 		var old unix.Rlimit
 		if err := unix.Prlimit(q.p.PID(), unix.RLIMIT_NOFILE, nil, &old); err != nil {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -81,10 +82,14 @@ func belonging(root string) []process {
 }
 
 // descriptors counts what a process has open, but for what the runtime has of its
-// own, and buffers kept ready, whose number is bounded.
+// own, and buffers kept ready, whose number is bounded. It returns 0 where that
+// cannot be seen: only root can look into a daemon.
 func descriptors(pid int) (int, error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	names, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
+		return 0, nil
+	}
 	if err != nil {
 		return 0, err
 	}
