@@ -389,6 +389,9 @@ func (p *place) execute(ctx context.Context, line string, c command, wrapped boo
 	if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); ws.Signaled() {
 		o.status = 128 + int(ws.Signal())
 	}
+	for _, name := range []string{report, trace} {
+		_ = os.Chmod(name, 0o600) // the command's umask may have closed it
+	}
 	lines, err := os.ReadFile(report)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return o, err
