@@ -51,9 +51,11 @@ func policy(s *Spec) *sandbox.Policy {
 		p.Write = []string{"/"}
 		return p
 	}
-	// A compiler looks for its parts, say gcc's for clang, in directories that hold one for each version.
+	// A compiler looks for its parts, say gcc's for clang, in directories that hold one for each version. A right is for all
+	// below too: none that holds the commands' directory is listed, as other commands' lie beside that.
 	for _, name := range p.Exec {
-		if dir := path.Dir(path.Dir(name)); strings.Count(dir, "/") > 1 && !slices.Contains(p.List, dir) {
+		dir := path.Dir(path.Dir(name))
+		if strings.Count(dir, "/") > 1 && !strings.HasPrefix(s.Bare, dir+"/") && !slices.Contains(p.List, dir) {
 			p.List = append(p.List, dir)
 		}
 	}

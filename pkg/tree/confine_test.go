@@ -360,3 +360,15 @@ func TestSystemCalls(t *testing.T) {
 		})
 	}
 }
+
+// TestListedDirectories: a compiler may list the directories beside its own, but not where those of commands lie.
+func TestListedDirectories(t *testing.T) {
+	p := policy(&Spec{
+		Bare:  "/home/user/work/runner1",
+		Files: []string{"/usr/lib/llvm-14/bin/clang", "/usr/bin/gcc", "/home/user/bin/gcc"},
+		Dirs:  []string{"/usr/lib/gcc/x86_64-linux-gnu/12", "/home/user/work/gcc/lib"},
+	})
+	if want := []string{"/usr/lib/llvm-14", "/usr/lib/gcc"}; !slices.Equal(p.List, want) {
+		t.Errorf("may list %q, want %q", p.List, want)
+	}
+}
