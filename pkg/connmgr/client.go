@@ -284,7 +284,7 @@ func (c *client) prepare() *ipc.GoLocal {
 	if err != nil {
 		return &ipc.GoLocal{Reason: "refused:toolchain", Code: ipc.ExitNoCompiler, Detail: err.Error()}
 	}
-	c.toolchain, err = c.m.o.Identify(c.ctx, c.lease.Compiler, toolchain.Env{Path: c.lease.Path, Libraries: c.lease.Libraries})
+	c.toolchain, err = c.m.o.Identify(c.ctx, c.lease.Compiler, toolchain.Env{Path: c.lease.Path, Cwd: c.lease.Cwd, Libraries: c.lease.Libraries})
 	if err != nil {
 		return &ipc.GoLocal{Reason: "refused:toolchain", Code: ipc.ExitNoCompiler, Detail: err.Error()}
 	}

@@ -30,11 +30,24 @@ func (c *client) mayAsk() error {
 			return errForeign
 		}
 	}
-	// Where a driver looks for its assembler, it runs one.
+	// Where a driver looks for its assembler, it runs one. clang's may have a target before
+	// its name.
 	for _, dir := range filepath.SplitList(l.Path) {
+		if !filepath.IsAbs(dir) {
+			dir = filepath.Join(l.Cwd, dir)
+		}
 		for _, name := range [...]string{"as", "objcopy", "ld"} {
 			file := dir + "/" + name
 			if _, err := os.Stat(file); err == nil && !trust.Installed(file, c.m.uid) {
+				return errForeign
+			}
+		}
+		if trust.Installed(dir, c.m.uid) {
+			continue
+		}
+		files, _ := os.ReadDir(dir) // where there is nothing to read no driver finds anything
+		for _, f := range files {
+			if strings.HasSuffix(f.Name(), "-as") || strings.HasSuffix(f.Name(), "-objcopy") {
 				return errForeign
 			}
 		}

@@ -137,10 +137,6 @@ type Options struct {
 	ConnectGrace  time.Duration // how long a job waits for a first connection (the scheduler's)
 }
 
-// trustCompiler is how long the parts of a compiler are believed not to change
-// behind an unchanged driver: a look at all of them takes some twenty system calls.
-const trustCompiler = time.Second
-
 func (o *Options) defaults() {
 	setDefault(&o.Cores, runtime.GOMAXPROCS(0))
 	setDefault(&o.Slots, 64)
@@ -167,7 +163,7 @@ func (o *Options) defaults() {
 		o.Object = makeObject
 	}
 	if o.Identify == nil {
-		o.Identify = (&toolchain.Cache{Home: o.Home, Trust: trustCompiler, File: o.Compilers}).IdentifyIn
+		o.Identify = (&toolchain.Cache{Home: o.Home, File: o.Compilers}).IdentifyIn
 	}
 	if o.Memory == nil {
 		o.Memory = machine.ReadMemory

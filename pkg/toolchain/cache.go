@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -19,16 +18,13 @@ import (
 const maxEntries = 1024
 
 // Cache identifies compilers. The first look at one runs it a few times and reads
-// its files; later ones compare the files' identity (device, inode, size, times).
-// It is safe for concurrent use. The zero value is ready.
+// its files; each later one compares the identity (device, inode, size, times) of all
+// files that count, and looks again at all places where the driver would have found
+// another program first. It is safe for concurrent use. The zero value is ready.
 type Cache struct {
 	// Home is the HOME that compilers run with, as clang may read a configuration
 	// there; empty for none. Set before the first use.
 	Home string
-	// Trust is how long after a look at all files of a compiler only the compiler
-	// itself is looked at; 0 = all of them each time. Set before the first use.
-	Trust time.Duration
-
 	// File remembers what was found for the next run of this program, in a directory
 	// that only this user may write to; empty for none. Set before the first use.
 	File string
@@ -51,46 +47,32 @@ type Cache struct {
 	flight singleflight.Group
 
 	mu      sync.Mutex
-	entries map[string]*entry // guarded by mu
-	paths   map[string]lookup // guarded by mu: a PATH, and what counts of it
+	entries map[string]*entry   // guarded by mu
+	called  map[string][]string // guarded by mu: names of the helpers of a compiler, by its path
 }
 
-// lookup is what of a PATH counts, as it was at a time since start.
-type lookup struct {
-	path string
-	at   time.Duration
-}
-
-// reduced is Env.reduced, trusted for as long as a look at a compiler's files.
-func (c *Cache) reduced(env Env) Env {
-	now := time.Since(start)
-	c.mu.Lock()
-	l, ok := c.paths[env.Path]
-	c.mu.Unlock()
-	if ok && now-l.at < c.Trust {
-		env.Path = l.path
-		return env
-	}
-	whole := env.Path
-	env = env.reduced()
+// names returns the names by which the compiler at path looks up its helpers on PATH.
+// Before the first identification those of most compilers are assumed.
+func (c *Cache) names(path string) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.paths == nil || len(c.paths) >= maxEntries {
-		c.paths = make(map[string]lookup)
+	if names := c.called[path]; names != nil {
+		return names
 	}
-	c.paths[whole] = lookup{env.Path, now}
-	return env
+	return helpers
+}
+
+// key returns what of an identification's circumstances decides its result.
+func (c *Cache) key(path string, env Env) string {
+	return c.Home + "\x00" + path + "\x00" + env.Path + "\x00" + env.Libraries
 }
 
 type entry struct {
 	tc     Toolchain
-	err    error        // of the kind that only a change of the files can cure
-	stamps []stamped    // the compiler's own first
-	looked atomic.Int64 // when all were compared, in nanoseconds since start
+	err    error     // of the kind that only a change of the files can cure
+	stamps []stamped // the compiler's own first
+	names  []string  // of its helpers
 }
-
-// start is what the looks are counted from: the clock that nobody sets.
-var start = time.Now()
 
 type stamped struct {
 	Path string
@@ -111,7 +93,7 @@ func (c *Cache) IdentifyIn(ctx context.Context, path string, env Env) (Toolchain
 	if !filepath.IsAbs(path) {
 		return Toolchain{}, fmt.Errorf("identify compiler: %s is not an absolute path", path)
 	}
-	key, env, e := c.look(path, env)
+	key, e := c.look(path, env)
 	if e != nil {
 		return e.tc, e.err
 	}
@@ -121,7 +103,7 @@ func (c *Cache) IdentifyIn(ctx context.Context, path string, env Env) (Toolchain
 		c.asking.RLock()
 		defer c.asking.RUnlock()
 		f, err := identify(c.begun(), c.answer(), &c.sums, c.Home, path, env)
-		e := &entry{tc: f.tc, err: err}
+		e := &entry{tc: f.tc, err: err, names: f.names}
 		if err != nil {
 			e.tc = Toolchain{}
 			if !errors.Is(err, ErrUnknown) && !errors.Is(err, fs.ErrNotExist) {
@@ -145,7 +127,11 @@ func (c *Cache) IdentifyIn(ctx context.Context, path string, env Env) (Toolchain
 		if c.entries == nil || len(c.entries) >= maxEntries {
 			c.entries = make(map[string]*entry)
 		}
-		c.entries[key] = e
+		if c.called == nil || len(c.called) >= maxEntries {
+			c.called = make(map[string][]string)
+		}
+		c.called[path] = f.names
+		c.entries[c.key(path, f.counts)] = e
 		c.mu.Unlock()
 		c.saveSoon()
 		return e, nil
@@ -162,26 +148,24 @@ func (c *Cache) IdentifyIn(ctx context.Context, path string, env Env) (Toolchain
 // Known is Identify, for what is known from an earlier look at files that have not changed:
 // nothing is run. ok reports whether that is so.
 func (c *Cache) Known(path string) (tc Toolchain, err error, ok bool) {
-	_, _, e := c.look(path, Env{})
+	_, e := c.look(path, Env{})
 	if e == nil {
 		return Toolchain{}, nil, false
 	}
 	return e.tc, e.err, true
 }
 
-// look returns what is known of a compiler, or nil, with the key of that and what of env
-// counts.
-func (c *Cache) look(path string, env Env) (key string, reduced Env, known *entry) {
+// look returns what is known of a compiler, or nil, and the key of that.
+func (c *Cache) look(path string, env Env) (key string, known *entry) {
 	c.loading.Do(c.load)
-	env = c.reduced(env)
-	key = c.Home + "\x00" + path + "\x00" + env.Path + "\x00" + env.Libraries
+	key = c.key(path, env.reduced(c.names(path)))
 	c.mu.Lock()
 	e := c.entries[key]
 	c.mu.Unlock()
-	if e == nil || !e.fresh(c.Trust) {
-		return key, env, nil
+	if e == nil || !e.fresh() {
+		return key, nil
 	}
-	return key, env, e
+	return key, e
 }
 
 // begun returns the context of everything that the cache runs.
@@ -202,19 +186,12 @@ func (c *Cache) Close() {
 	c.Flush()
 }
 
-func (e *entry) fresh(trust time.Duration) bool {
-	now := int64(time.Since(start))
-	stamps := e.stamps
-	if now-e.looked.Load() < int64(trust) {
-		stamps = stamps[:min(1, len(stamps))]
-	}
-	for i := range stamps {
-		if stampOf(stamps[i].Path) != stamps[i].At {
+// fresh reports whether all files are those that they were.
+func (e *entry) fresh() bool {
+	for i := range e.stamps {
+		if stampOf(e.stamps[i].Path) != e.stamps[i].At {
 			return false
 		}
-	}
-	if len(stamps) == len(e.stamps) {
-		e.looked.Store(now)
 	}
 	return true
 }

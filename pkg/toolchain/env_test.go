@@ -44,6 +44,83 @@ func TestPathChoosesTheAssembler(t *testing.T) {
 	}
 }
 
+// TestPathIsLookedAtEachTime: programs that come to be first on PATH count at once, also
+// where PATH names directories relative to the working directory.
+func TestPathIsLookedAtEachTime(t *testing.T) {
+	gcc := look(t, "gcc")
+	if as := printed(t, gcc, "-print-prog-name=as"); as != "as" {
+		t.Skipf("gcc runs %s", as)
+	}
+	real := look(t, "as")
+	for _, c := range []struct{ name, path, dir string }{
+		{"absolute", "/:CWD/in-front:/usr/bin:/bin", "in-front"},
+		{"relative", "in-front:/usr/bin:/bin", "in-front"},
+		{"dot", ".:/usr/bin:/bin", "."},
+		{"empty", ":/usr/bin:/bin", "."},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cwd := t.TempDir()
+			env := Env{Path: strings.ReplaceAll(c.path, "CWD", cwd), Cwd: cwd}
+			var cache Cache
+			id := func() any {
+				t.Helper()
+				tc, err := cache.IdentifyIn(t.Context(), gcc, env)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return tc.ID
+			}
+			usual := id()
+			if err := os.MkdirAll(filepath.Join(cwd, c.dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			as := filepath.Join(cwd, c.dir, "as")
+			if err := os.WriteFile(as, []byte("#!/bin/sh\nexec "+real+" \"$@\"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if id() != usual {
+				t.Error("a file that cannot be run makes another compiler")
+			}
+			if err := os.Chmod(as, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if id() == usual {
+				t.Error("an assembler that is new on PATH is not noticed")
+			}
+			if err := os.Remove(as); err != nil {
+				t.Fatal(err)
+			}
+			if id() != usual {
+				t.Error("an assembler that is gone from PATH still counts")
+			}
+		})
+	}
+}
+
+// TestClangPrefersPrograms: clang runs an assembler whose name begins with the target before
+// one that is only called as.
+func TestClangPrefersPrograms(t *testing.T) {
+	clang := look(t, "clang")
+	dir := t.TempDir()
+	var c Cache
+	id := func() Toolchain {
+		t.Helper()
+		tc, err := c.IdentifyIn(t.Context(), clang, Env{Path: dir + ":/usr/bin:/bin"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tc
+	}
+	usual := id()
+	write(t, filepath.Join(dir, usual.Target+"-as"), "#!/bin/sh\nexec as \"$@\"\n")
+	if printed(t, "env", "PATH="+dir+":/usr/bin:/bin", clang, "-print-prog-name=as") == printed(t, clang, "-print-prog-name=as") {
+		t.Skip("this clang does not")
+	}
+	if id().ID == usual.ID {
+		t.Error("its assembler that is new on PATH is not noticed")
+	}
+}
+
 // TestLibraryPath: LD_LIBRARY_PATH can put another library under a compiler.
 func TestLibraryPath(t *testing.T) {
 	gcc := look(t, "gcc")

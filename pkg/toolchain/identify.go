@@ -29,6 +29,7 @@ const searchPath = "/usr/local/bin:/usr/bin:/bin"
 // finds.
 type Env struct {
 	Path      string // PATH; empty: the daemon's
+	Cwd       string // what relative directories in Path lie below; empty: those do not count
 	Libraries string // LD_LIBRARY_PATH
 }
 
@@ -37,25 +38,45 @@ type Env struct {
 // takes the debug information out of its object for -gsplit-dwarf.
 var helpers = []string{"as", "objcopy"}
 
-// reduced leaves of a PATH the directories that count: users change it often.
-func (e Env) reduced() Env {
+// reduced leaves of a PATH the directories that count, which hold the first program of one
+// of the names: users change the others often.
+func (e Env) reduced(names []string) Env {
 	if e.Path == "" {
 		e.Path = searchPath
 	}
-	missing := slices.Clone(helpers)
+	var buf [8]string
+	missing := append(buf[:0], names...)
 	var dirs []string
-	for _, dir := range filepath.SplitList(e.Path) {
-		if !filepath.IsAbs(dir) || len(missing) == 0 {
-			continue
+	for dir := range strings.SplitSeq(e.Path, ":") {
+		if !filepath.IsAbs(dir) {
+			if e.Cwd == "" {
+				continue
+			}
+			dir = filepath.Join(e.Cwd, dir)
 		}
 		before := len(missing)
-		missing = slices.DeleteFunc(missing, func(name string) bool { return executable(filepath.Join(dir, name)) })
+		for i := 0; i < len(missing); {
+			if !runnable(dir + "/" + missing[i]) {
+				i++
+				continue
+			}
+			missing = append(missing[:i], missing[i+1:]...)
+		}
 		if len(missing) < before {
 			dirs = append(dirs, dir)
 		}
+		if len(missing) == 0 {
+			break
+		}
 	}
-	e.Path = strings.Join(dirs, ":")
+	e.Path, e.Cwd = strings.Join(dirs, ":"), ""
 	return e
+}
+
+// runnable reports whether a look-up on PATH ends at a file.
+func runnable(path string) bool {
+	var st unix.Stat_t
+	return unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o111 != 0
 }
 
 // probeTime bounds one run of a driver that tells about itself.
@@ -63,25 +84,27 @@ const probeTime = 20 * time.Second
 
 // finding is one identification under way.
 type finding struct {
-	ctx   context.Context
-	limit time.Duration // of one run of a program
-	sums  *sums
-	env   []string
-	path  []string // directories of PATH
-	tc    Toolchain
-	parts []part
+	ctx    context.Context
+	limit  time.Duration // of one run of a program
+	sums   *sums
+	env    []string
+	whole  Env      // as it was given
+	names  []string // by which helpers are looked up on PATH
+	counts Env      // what of whole counts for them
+	tc     Toolchain
+	parts  []part
 	// files whose change makes the result void, the absent ones included
 	stamps     map[string]stamp
 	shown      map[string]bool // for Toolchain.Files
 	candidates []string        // installations of gcc that a clang has found
+	dirs       []string        // in which the driver looks for programs, before PATH
 }
 
 // identify does the work of Identify, without a cache of results.
 func identify(ctx context.Context, limit time.Duration, s *sums, home, path string, env Env) (*finding, error) {
 	f := &finding{
-		ctx: ctx, limit: limit, sums: s,
-		env:    []string{"PATH=" + env.Path, "LC_ALL=C"},
-		path:   filepath.SplitList(env.Path),
+		ctx: ctx, limit: limit, sums: s, whole: env,
+		env:    []string{"", "LC_ALL=C"},
 		stamps: map[string]stamp{path: stampOf(path)},
 	}
 	if home != "" {
@@ -90,6 +113,7 @@ func identify(ctx context.Context, limit time.Duration, s *sums, home, path stri
 	if env.Libraries != "" {
 		f.env = append(f.env, "LD_LIBRARY_PATH="+env.Libraries)
 	}
+	f.lookUp(helpers)
 	f.tc.Exec = path
 	var err error
 	if f.tc.Path, err = filepath.EvalSymlinks(path); err != nil {
@@ -104,7 +128,13 @@ func identify(ctx context.Context, limit time.Duration, s *sums, home, path stri
 	if err := f.program("driver", f.tc.Path); err != nil {
 		return f, err
 	}
+	if f.tc.Family == "clang" {
+		f.lookUp(prefixed(f.tc.Target, helpers))
+	}
+	f.dirs = f.ownDirs()
+	f.lacks(f.names...)
 	if f.tc.Family == "gcc" {
+		f.lacks(gccPrograms...)
 		if err := f.gccParts(); err != nil {
 			return f, err
 		}
@@ -122,6 +152,12 @@ func identify(ctx context.Context, limit time.Duration, s *sums, home, path stri
 	f.tc.ID = identity(f.tc.Family, mode, f.tc.Target, f.parts)
 	f.lists()
 	return f, nil
+}
+
+// lookUp leaves of PATH what counts for programs of these names.
+func (f *finding) lookUp(names []string) {
+	f.names, f.counts = names, f.whole.reduced(names)
+	f.env[0] = "PATH=" + f.counts.Path
 }
 
 // launcher names the known programs that stand before a compiler under its name.
@@ -213,10 +249,13 @@ func firstWord(s string) string {
 	return s
 }
 
+// gccPrograms are the compilers proper that the driver of a gcc runs.
+var gccPrograms = []string{"cc1", "cc1plus", "cc1obj", "cc1objplus"}
+
 // gccParts finds what the driver of a gcc runs for a compile.
 func (f *finding) gccParts() error {
 	found := false
-	for _, name := range []string{"cc1", "cc1plus", "cc1obj", "cc1objplus"} {
+	for _, name := range gccPrograms {
 		path, err := f.progName(name)
 		if err != nil {
 			return err
@@ -271,6 +310,54 @@ func (f *finding) defaults() {
 	}
 }
 
+// prefixed returns names and, before them, each with a target before it: clang prefers
+// those.
+func prefixed(target string, names []string) []string {
+	list := make([]string, 0, 2*len(names))
+	for _, name := range names {
+		list = append(list, target+"-"+name)
+	}
+	return append(list, names...)
+}
+
+// ownDirs returns the directories in which the driver looks for programs before it looks
+// on PATH, or nil if it does not tell.
+func (f *finding) ownDirs() (dirs []string) {
+	out, err := f.run(f.tc.Exec, "-print-search-dirs")
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(out) {
+		list, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), "programs: =")
+		if !ok {
+			continue
+		}
+		for dir := range strings.SplitSeq(list, ":") {
+			if dir = strings.TrimRight(dir, "/"); filepath.IsAbs(dir) && !slices.Contains(dirs, dir) {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	return dirs
+}
+
+// lacks watches the places among the driver's own directories where programs of these names
+// may come to be. One look at the first directory that is not there does for all below it.
+func (f *finding) lacks(names ...string) {
+	for _, name := range names {
+		for _, dir := range f.dirs {
+			path := dir + "/" + name
+			for above := dir; above != "" && stampOf(above).Absent; above = above[:strings.LastIndexByte(above, '/')] {
+				path = above
+			}
+			f.watch(path)
+			if runnable(path) {
+				break // what comes later is not looked at
+			}
+		}
+	}
+}
+
 // helper adds a program that the driver runs beside the compiler proper.
 func (f *finding) helper(name string) error {
 	path, err := f.progName(name)
@@ -282,10 +369,10 @@ func (f *finding) helper(name string) error {
 		// before it are watched too.
 		called := path
 		path = ""
-		for _, dir := range f.path {
+		for _, dir := range filepath.SplitList(f.counts.Path) {
 			p := filepath.Join(dir, called)
 			f.watch(p)
-			if executable(p) {
+			if runnable(p) {
 				path = p
 				break
 			}

@@ -25,6 +25,7 @@ type storedEntry struct {
 	Key       string
 	Toolchain Toolchain
 	Stamps    []stamped
+	Names     []string // of its helpers
 }
 
 type storedSum struct {
@@ -47,9 +48,10 @@ func (c *Cache) load() {
 		return
 	}
 	c.mu.Lock()
-	c.entries = make(map[string]*entry)
+	c.entries, c.called = make(map[string]*entry), make(map[string][]string)
 	for _, e := range s.Entries {
-		c.entries[e.Key] = &entry{tc: e.Toolchain, stamps: e.Stamps}
+		c.entries[e.Key] = &entry{tc: e.Toolchain, stamps: e.Stamps, names: e.Names}
+		c.called[e.Toolchain.Exec] = e.Names
 	}
 	c.mu.Unlock()
 	c.sums.restore(s.Sums)
@@ -88,7 +90,7 @@ func (c *Cache) saveLocked() {
 	c.mu.Lock()
 	for key, e := range c.entries {
 		if e.err == nil {
-			s.Entries = append(s.Entries, storedEntry{key, e.tc, e.stamps})
+			s.Entries = append(s.Entries, storedEntry{key, e.tc, e.stamps, e.names})
 		}
 	}
 	c.mu.Unlock()

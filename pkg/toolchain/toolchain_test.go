@@ -118,7 +118,7 @@ func TestRealClangActsByName(t *testing.T) {
 func TestRealGCCParts(t *testing.T) {
 	gcc := look(t, "gcc")
 	var s sums
-	f, err := identify(context.Background(), time.Minute, &s, "", gcc, Env{}.reduced())
+	f, err := identify(context.Background(), time.Minute, &s, "", gcc, Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,22 +206,39 @@ func TestLookUpsShareOneRun(t *testing.T) {
 	}
 }
 
-// TestTrust: between two looks at all parts only a change of the driver counts.
-func TestTrust(t *testing.T) {
-	dir := t.TempDir()
+// TestProgramsToCome: a program that comes to be where the driver looks first is another
+// part, and so is a language that comes to be there; the next look sees it.
+func TestProgramsToCome(t *testing.T) {
+	dir, first := t.TempDir(), t.TempDir()
 	gcc := fakeGCC(t, dir, "gcc")
-	c := Cache{Trust: time.Hour}
-	first := identifyOK(t, &c, gcc)
-	write(t, filepath.Join(dir, "cc1"), "another")
-	if id := identifyOK(t, &c, gcc).ID; id != first.ID {
-		t.Error("all parts were looked at within the time of trust")
-	}
-	now := time.Now().Add(time.Minute)
-	if err := os.Chtimes(gcc, now, now); err != nil {
+	script, err := os.ReadFile(gcc)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if id := identifyOK(t, &c, gcc).ID; id == first.ID {
-		t.Error("a changed driver made nobody look at the parts")
+	later := filepath.Join(first, "later", "bin") // is not there yet
+	write(t, gcc, strings.Replace(string(script), "-print-prog-name=cc1)", `-print-search-dirs) echo "programs: =`+first+"/:"+later+`/:$here/";;
+-print-prog-name=*)
+	name=${1#*=}
+	for d in `+first+" "+later+` $here; do if test -x $d/$name; then echo $d/$name; exit; fi; done
+	echo $name;;
+-print-prog-name=cc1)`, 1))
+	var c Cache
+	seen := map[any]string{identifyOK(t, &c, gcc).ID: "at first"}
+	for _, p := range []string{first + "/cc1", first + "/cc1plus", later + "/as", first + "/as", later + "/objcopy"} {
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, p, "the one in "+p)
+		id := identifyOK(t, &c, gcc).ID
+		if was, ok := seen[id]; ok {
+			t.Errorf("with %s the ID is as %s", p, was)
+		}
+		seen[id] = "with " + p
+	}
+	n := runs(t, dir)
+	identifyOK(t, &c, gcc)
+	if again := runs(t, dir) - n; again != 0 {
+		t.Errorf("with nothing changed the driver was asked %d times more", again)
 	}
 }
 
@@ -488,21 +505,31 @@ func TestParseList(t *testing.T) {
 	}
 }
 
-// A warm look-up happens for every compile.
+// A warm look-up happens for every compile, with a PATH like this.
 func BenchmarkIdentifyWarm(b *testing.B) {
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
-		b.Skip("needs gcc")
-	}
-	var c Cache
-	ctx := context.Background()
-	if _, err := c.Identify(ctx, gcc); err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := c.Identify(ctx, gcc); err != nil {
-			b.Fatal(err)
-		}
+	for _, name := range []string{"gcc", "clang"} {
+		b.Run(name, func(b *testing.B) {
+			cc, err := exec.LookPath(name)
+			if err != nil {
+				b.Skip("needs " + name)
+			}
+			var c Cache
+			ctx := context.Background()
+			env := Env{Path: "/root/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", Cwd: "/"}
+			if _, err := c.IdentifyIn(ctx, cc, env); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			var before, after unix.Rusage
+			_ = unix.Getrusage(unix.RUSAGE_SELF, &before)
+			for b.Loop() {
+				if _, err := c.IdentifyIn(ctx, cc, env); err != nil {
+					b.Fatal(err)
+				}
+			}
+			_ = unix.Getrusage(unix.RUSAGE_SELF, &after)
+			cpu := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
+			b.ReportMetric(float64(cpu)/float64(b.N), "cpu-ns/op")
+		})
 	}
 }

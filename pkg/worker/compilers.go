@@ -161,7 +161,6 @@ func (s *Server) offer(found []toolchain.Toolchain, more bool) {
 	ended := !more && s.identifying
 	s.identifying = s.identifying && more
 	if changed {
-		s.looked = make(map[job.ToolchainID]time.Time)
 		s.cage.shownAt = now
 	}
 	if changed || ended {
@@ -272,10 +271,6 @@ func names(list []toolchain.Toolchain) (out []string) {
 	return out[:min(len(out), job.MaxNames)]
 }
 
-// toolchainTrust is how long a look at a toolchain's files holds. A compile under
-// way may see them change as well, and one look takes some 20 system calls.
-const toolchainTrust = 100 * time.Millisecond
-
 // rescanTime is how often compilers are looked for. With nothing changed that is
 // a directory and some stats.
 const rescanTime = time.Minute
@@ -301,19 +296,10 @@ func (s *Server) toolchain(id job.ToolchainID) (toolchain.Toolchain, error) {
 // When they were touched they are read again, which takes a second, or several on
 // a busy machine: this is for runners, not for a connection's goroutine.
 func (s *Server) verify(ctx context.Context, t *toolchain.Toolchain) error {
-	s.mu.Lock()
-	trusted := time.Since(s.looked[t.ID]) < toolchainTrust
-	s.mu.Unlock()
-	if trusted {
-		return nil
-	}
 	now, err := s.tools.Identify(ctx, t.Exec)
 	if err != nil || now.ID != t.ID {
 		s.rescanSoon()
 		return refuse(job.CauseToolchain, "%s has changed on the host", t.Exec)
 	}
-	s.mu.Lock()
-	s.looked[t.ID] = time.Now()
-	s.mu.Unlock()
 	return nil
 }

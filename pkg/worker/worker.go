@@ -149,8 +149,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	conns    map[*conn]bool
-	unproven int                           // of them, those whose client has not proven that it has the key
-	looked   map[job.ToolchainID]time.Time // when a toolchain's files were looked at
+	unproven int // of them, those whose client has not proven that it has the key
 	nextScan time.Time
 	// identifying: not all compilers have been asked since the start.
 	identifying bool
