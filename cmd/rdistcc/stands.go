@@ -62,7 +62,8 @@ func readOut(sink int, s ipc.Segment) ([]byte, bool) {
 // it missed a file, was out of room, or fell over.
 func notItsFault(words []byte) bool {
 	for _, w := range [...]string{
-		"fatal error", "No such file", "file not found", "no include path", "cannot open", "can't open", "unable to", "No space left", "Permission denied",
+		"fatal error", "o such file", "not found", "no include path", "ould not find", "ould not open", "ould not read", "annot open", "annot read", "an't open",
+		"an't read", "rror opening", "rror reading", "nable to", "No space left", "Permission denied",
 		"Read-only file", "not permitted", "annot allocate", "memory exhausted", "out of memory",
 		"internal compiler error", "PLEASE submit", "LLVM ERROR", "Stack dump", "cannot execute", "due to signal",
 		"Assembler messages", // they name a temporary file
