@@ -12,8 +12,8 @@ import (
 )
 
 // maxDepth bounds how deep directories may lie in one another, as each takes a
-// descriptor while it is looked at. No build goes deeper.
-const maxDepth = 128
+// descriptor of maxOpen while it is looked at. No build goes deeper.
+const maxDepth = 512
 
 // maxRemoved bounds the entries that Clean removes one by one. So many take about as long as a new tree, 15 ms; more of
 // them bring no compile's headers and leave no compile's files. The kernel frees those of a tree that ends at

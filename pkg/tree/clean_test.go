@@ -84,7 +84,7 @@ func TestSpoiledTrees(t *testing.T) {
 		"rm /dev/fd",
 		"rm /dev/fd; ln -s /tmp /dev/fd",
 		"mv /dev/fd /dev/fd2; ln -s /tmp /dev/fd",
-		"cd /tmp; for i in $(seq 200); do mkdir d; cd d; done",
+		"cd /tmp; for i in $(seq 600); do mkdir d; cd d; done",
 	} {
 		t.Run(script, func(t *testing.T) {
 			tr := shell(t, "mkdir", "mv", "chmod", "rm", "ln", "seq")

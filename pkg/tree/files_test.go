@@ -237,6 +237,28 @@ ln -s /proc/self/cwd cwd`)
 	must(t, tr.Clean())
 }
 
+// TestDeepDirectories: directories that lie deep in one another are made, found and removed,
+// down to a bound.
+func TestDeepDirectories(t *testing.T) {
+	tr := newTree(t, Spec{})
+	before := everything(t, tr)
+	for _, depth := range []int{150, maxDepth - 1} {
+		dir := strings.Repeat("/d", depth)
+		must(t, tr.Write(dir+"/f", []byte("text"), when, false))
+		f, err := tr.Open(dir + "/f")
+		must(t, err)
+		unix.Close(f.FD)
+		must(t, tr.Clean())
+		if after := everything(t, tr); !slices.Equal(before, after) {
+			t.Errorf("%d directories: left %q, want %q", depth, after, before)
+		}
+	}
+	if err := tr.Mkdirs(strings.Repeat("/d", 2*maxDepth)); !errors.Is(err, unix.ENAMETOOLONG) {
+		t.Errorf("beyond the bound: %v", err)
+	}
+	must(t, tr.Clean())
+}
+
 // TestEndlessNames: the kernel would not take them either, and to look at all beginnings of one of 4 MiB took minutes.
 func TestEndlessNames(t *testing.T) {
 	tr := shell(t)
