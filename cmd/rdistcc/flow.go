@@ -86,6 +86,9 @@ func (f *flow) try() (*result, *detour) {
 	if f.set.mode == ipc.ModeLocal {
 		return nil, byRule(reasonMode)
 	}
+	if closedUmask() {
+		return nil, byRule(reasonDiagnostics) // the compiler here cannot open its own files again
+	}
 	if sameFile(f.plan.Outputs[0].Name, f.plan.Source) {
 		return nil, byRule(reasonDiagnostics) // gcc says so, whatever the names
 	}

@@ -148,4 +148,11 @@ func workingDir(s *settings) string {
 	return dir
 }
 
+// closedUmask reports whether this user cannot open the files again that it makes.
+func closedUmask() bool {
+	mask := syscall.Umask(0)
+	syscall.Umask(mask)
+	return mask&0o600 != 0 && syscall.Geteuid() != 0
+}
+
 func micros(d time.Duration) uint32 { return uint32(min(d/time.Microsecond, 1<<32-1)) }

@@ -15,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/rdistcc/rdistcc/internal/farm"
+	"github.com/rdistcc/rdistcc/internal/need"
 )
 
 var (
@@ -31,6 +32,7 @@ var (
 //
 //	# ...             a remark
 //	only WORD...      is left out unless all of these are so: gcc, clang, c, c++, -g, -O2, -MD, root, list (and other values of -inputs)
+//	needs PROGRAM...  is left out where one of these is not installed
 //	slow              only with -sequences: long, or unlikely to find what others do not
 //	cmd LINE          from here on this is the command; it runs
 //	do LINE           shell commands change the tree; the command runs
@@ -53,6 +55,7 @@ type sequence struct {
 	name  string
 	place string // file:line
 	only  []string
+	needs []string // programs beside the compiler's
 	slow  bool
 	farm  bool
 	all   step // about all steps
@@ -191,6 +194,8 @@ func parseSequence(text, file string, line int) (sequence, error) {
 		case "", "#":
 		case "only":
 			s.only = words
+		case "needs":
+			s.needs = words
 		case "slow":
 			s.slow = true
 		case "pre":
@@ -309,6 +314,11 @@ func TestSequences(t *testing.T) {
 			for _, v := range s.variants() {
 				t.Run(s.name+"/"+v.String(), func(t *testing.T) {
 					t.Parallel()
+					for _, program := range s.needs {
+						if _, err := exec.LookPath(program); err != nil {
+							need.Skipf(t, need.Tools, "no %s", program)
+						}
+					}
 					p := <-g.places
 					defer func() { g.places <- p }()
 					run(t, s, v, p)
