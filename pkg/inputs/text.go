@@ -71,10 +71,10 @@ func (x *text) Unsure() { x.unsure = true }
 // Alias is a doubt: other files may ask by the macro.
 func (x *text) Alias(string) { x.because(DoubtHasInclude) }
 
-// Once and Import mean nothing where all files that a name may mean are found.
+// Once means nothing here, as all files that a name may mean are found.
 func (x *text) Once(*sources.Text) {}
 
-// Import see Once.
+// Import means nothing, as Once does.
 func (x *text) Import() {}
 
 // Clock notes the use of a clock.

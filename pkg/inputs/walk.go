@@ -47,7 +47,7 @@ func (w *walk) abs(name string) string {
 	return w.q.Cwd + "/" + name
 }
 
-// noticed takes the first doubt, and says whether the walk has to end.
+// noticed keeps the first doubt. The walk goes on, so that all that it would look at is known.
 func (w *walk) noticed(why, name string) {
 	if w.doubt == nil {
 		w.doubt = &Doubt{Why: why, Name: name}
