@@ -250,7 +250,27 @@ func TestAttackFdBomb(t *testing.T) {
 	if n := opened(); n != before {
 		t.Errorf("%d descriptors are left", n-before)
 	}
+	forgotten(t, int(null.Fd()))
 	r.remote(d.addr, "int x;")
+}
+
+// forgotten waits until the kernel lets this user send a descriptor again: it collects those that
+// were in flight on a closed socket some time later.
+func forgotten(t *testing.T, fd int) {
+	t.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	eventually(t, "the kernel to forget descriptors in flight", func() bool {
+		err := unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(fd), nil, 0)
+		if err != nil && !errors.Is(err, unix.ETOOMANYREFS) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 // TestAttackUnixForeignUID (unix-foreign-uid): what a manager of the machine is told by
