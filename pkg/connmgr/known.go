@@ -123,8 +123,7 @@ func (c *client) resolve(q *inputs.Query, language string, words []string) (*inp
 	id := string(c.toolchain.ID[:])
 	for again := false; ; again = true {
 		own := c.m.search.Get(c.m.ctx, id, c.lease.Compiler, language, words, driverEnv, true)
-		if own.Dirs == nil { // it could not say, perhaps for want of time: it is asked again for the next job
-			c.m.search.Forget(id, c.lease.Compiler, language, words)
+		if own.Dirs == nil {
 			return nil, unknownCommand
 		}
 		q.Own, q.Missing = own.Dirs, own.Missing
