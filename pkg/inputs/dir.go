@@ -2,12 +2,13 @@ package inputs
 
 import (
 	"path"
-	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/sources"
 )
 
 // dir is a directory as it is spelled: what the Table has asked about it, and what the
@@ -65,11 +66,11 @@ func follow(dir string) (w way, ok bool) {
 		if st.Mode&unix.S_IFMT != unix.S_IFLNK {
 			continue
 		}
-		if w.real = realPath(next); w.real == "" {
+		if w.real = sources.RealPath(next); w.real == "" {
 			return w, false
 		}
 		w.links = append(w.links, link{job.Link{Name: next, Target: w.real}, stampOf(&st)})
-		w.system = w.system || system(next)
+		w.system = w.system || sources.SystemLink(next)
 	}
 	return w, true
 }
@@ -78,35 +79,11 @@ func follow(dir string) (w way, ok bool) {
 func (w *way) same() bool {
 	for i := range w.links {
 		var st unix.Stat_t
-		if lstat(w.links[i].Name, &st) != nil || stampOf(&st) != w.links[i].st || realPath(w.links[i].Name) != w.links[i].Target {
+		if lstat(w.links[i].Name, &st) != nil || stampOf(&st) != w.links[i].st || sources.RealPath(w.links[i].Name) != w.links[i].Target {
 			return false
 		}
 	}
 	return true
-}
-
-// system reports whether name is one of the links that distributions have at the top.
-func system(name string) bool {
-	switch name {
-	case "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32":
-		return true
-	}
-	return false
-}
-
-// realPath returns name without links, or "".
-func realPath(name string) string {
-	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return ""
-	}
-	defer unix.Close(fd)
-	buf := make([]byte, 4096)
-	n, err := unix.Readlink("/proc/self/fd/"+strconv.Itoa(fd), buf)
-	if err != nil || n == len(buf) || n == 0 || buf[0] != '/' {
-		return ""
-	}
-	return string(buf[:n])
 }
 
 // dirAt returns what is known of the directory path, which is absolute.
@@ -150,7 +127,7 @@ func (t *Table) check(d *dir) *Doubt {
 		}
 	}
 	var st stamp
-	now := t.now()
+	now := time.Now().UnixNano()
 	if there {
 		var u unix.Stat_t
 		err := stat(d.path, &u)
@@ -208,7 +185,7 @@ func (t *Table) trust(st *stamp, path string) *Doubt {
 	good, known := t.devices[st.dev]
 	if !known {
 		var fs unix.Statfs_t
-		good = unix.Statfs(path, &fs) == nil && (faithful[int64(fs.Type)] || t.o.AnyFileSystem)
+		good = unix.Statfs(path, &fs) == nil && faithful[int64(fs.Type)]
 		t.devices[st.dev] = good
 	}
 	if !good {

@@ -4,10 +4,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/sources"
 )
 
 // kind is what there is of a name, as a compiler sees it that wants to read it.
@@ -87,7 +89,7 @@ func (t *Table) look(e *entry) {
 	case e.target.is(unix.S_IFREG):
 		e.kind = isFile
 		if e.isLink {
-			if e.real = realPath(path); e.real == "" {
+			if e.real = sources.RealPath(path); e.real == "" {
 				e.kind = isOther
 			}
 		}
@@ -151,7 +153,7 @@ func (t *Table) load(e *entry) *Doubt {
 	if e.target.size > t.o.MaxFile {
 		return &Doubt{Why: DoubtSize, Name: e.path()}
 	}
-	now := t.now()
+	now := time.Now().UnixNano()
 	b, err := readFile(e.path(), &e.target, t.buf[:0])
 	if err != nil {
 		return &Doubt{Why: reasonOf(err), Name: e.path()}

@@ -1,12 +1,10 @@
 package inputs
 
 import (
-	"crypto/sha256"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/sources"
 )
 
@@ -17,9 +15,6 @@ type Options struct {
 	// Entries and Units bound what is kept: names in directories (200,000), and compile
 	// commands (4,000). Beyond, the Table forgets all and begins anew.
 	Entries, Units int
-	// AnyFileSystem believes the times of every file system. It is for tests.
-	AnyFileSystem bool
-	Now           func() time.Time // (time.Now)
 }
 
 // Table knows files, directories and units. It is for any number of goroutines.
@@ -53,9 +48,6 @@ func New(o Options) *Table {
 	if o.Units == 0 {
 		o.Units = 4000
 	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	t := &Table{o: o, scanner: sources.NewScanner()}
 	t.forget()
 	return t
@@ -77,8 +69,6 @@ func (t *Table) Stats() Stats {
 	defer t.mu.Unlock()
 	return Stats{Files: len(t.files), Dirs: len(t.dirs), Units: len(t.units)}
 }
-
-func (t *Table) now() int64 { return t.o.Now().UnixNano() }
 
 // begin starts a generation of looks.
 func (t *Table) begin() {
@@ -108,60 +98,6 @@ type Query struct {
 	Clock        [3]bool  // of __TIME__, __DATE__, __TIMESTAMP__: the command says what it is
 	AsmDirs      bool     // the command names directories to the assembler
 }
-
-// Set is what one compile may read. It does not change.
-type Set struct {
-	Files []*Input // the source first, then by name; each name once
-	Dirs  []string // to be there, though nothing of Files may be in them; absolute
-	Links []job.Link
-	Len   uint64 // of all contents, in bytes
-	// Unsure: a message may quote a file that is not among these.
-	Unsure bool
-	Memo   bool // the compiler has been asked, some time
-
-	listOnce sync.Once
-	listID   job.ContentID
-	listLen  int
-}
-
-// List names the list of all files but the source, with Dirs and Links: its content ID, and
-// its length in bytes.
-func (s *Set) List() (id job.ContentID, n int) {
-	s.listOnce.Do(func() {
-		b := s.AppendList(nil)
-		s.listID, s.listLen = sha256.Sum256(b), len(b)
-	})
-	return s.listID, s.listLen
-}
-
-// AppendList appends that list to b (job.List).
-func (s *Set) AppendList(b []byte) []byte {
-	l := job.List{Files: make([]job.ListedFile, len(s.Files)-1), Dirs: s.Dirs, Links: s.Links}
-	first := make(map[inode]uint32, len(l.Files))
-	for i, f := range s.Files[1:] {
-		at := inode{f.st.dev, f.st.ino}
-		l.Files[i] = job.ListedFile{Name: f.Name, MTime: f.MTime, Exec: f.Exec, Same: first[at]}
-		if first[at] == 0 {
-			first[at] = uint32(i + 1)
-			l.Files[i].Len, l.Files[i].Content = f.Len, f.ID
-		}
-	}
-	return l.Append(b)
-}
-
-// Input is a file of a Set. It does not change.
-type Input struct {
-	Name  string // absolute, without links
-	Len   uint64
-	MTime int64 // nanoseconds since 1970
-	Exec  bool
-	ID    job.ContentID
-	st    stamp
-}
-
-// Append appends the content to buf. It returns ErrChanged if the file is not the one of
-// the Set any more.
-func (i *Input) Append(buf []byte) ([]byte, error) { return readFile(i.Name, &i.st, buf) }
 
 // Doubt says why a compiler has to be asked what it reads.
 type Doubt struct {
@@ -230,12 +166,12 @@ func (t *Table) Resolve(q *Query) (*Set, error) {
 	t.begin()
 	if u := t.units[q.Key]; u != nil && t.holds(u) {
 		if u.set == nil {
-			u.at = t.now()
+			u.at = time.Now().UnixNano()
 			return nil, u.doubt
 		}
 		return u.set, nil
 	}
-	at := t.now()
+	at := time.Now().UnixNano()
 	w := newWalk(t, q)
 	d := w.all()
 	u := t.unit(w)
@@ -252,27 +188,6 @@ func (t *Table) Resolve(q *Query) (*Set, error) {
 	u.set = w.finish()
 	t.units[q.Key] = u
 	return u.set, nil
-}
-
-// Learn keeps what the compiler said that the compile of q reads: names, as it spells them, of the
-// files that are there, after Resolve was in doubt. absent are names that it may have looked for in vain.
-func (t *Table) Learn(q *Query, names, absent []string, unsure bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.begin()
-	before := t.units[q.Key]
-	if before == nil || before.set != nil || !t.holds(before) {
-		return // something changed while the compiler was asked
-	}
-	w := newWalk(t, q)
-	w.told = true
-	if w.all() != nil && !w.whole || w.listed(names, absent, before.at) != nil {
-		return
-	}
-	u := t.unit(w)
-	u.set = w.finish()
-	u.set.Memo, u.set.Unsure = true, unsure
-	t.units[q.Key] = u
 }
 
 // unit makes a unit of all that w has looked at.

@@ -1,11 +1,7 @@
 package inputs
 
 import (
-	"cmp"
-	"slices"
 	"strings"
-
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // walk finds all that one compile may read. Guarded by Table.mu.
@@ -24,15 +20,6 @@ type walk struct {
 	doubt  *Doubt // the first
 	whole  bool   // the walk came to its end, in doubt or not
 	told   bool   // the compiler has been asked: doubts do not count
-}
-
-// search is a search list, without what a compiler leaves out.
-type search struct {
-	quote []*dir // for "x" alone
-	angle []*dir // for both: -I, then the system's
-	user  []*dir // all that the command names and is there, as it names them
-	own   []*dir // the compiler's own
-	all   []*dir // all of them, for the assembler too
 }
 
 func newWalk(t *Table, q *Query) *walk {
@@ -404,6 +391,9 @@ func (w *walk) lookUp(at *dir, name string) (*entry, *Doubt) {
 func (w *walk) hit(e *entry, text bool) *Doubt {
 	if _, known := w.seen[e]; !known {
 		if e.dir.way.system {
+			if w.told { // which is no answer to where it lies elsewhere
+				return &Doubt{Why: DoubtPaths, Name: e.path()}
+			}
 			w.noticed(DoubtPaths, e.path())
 		}
 		if d := w.t.load(e); d != nil {
@@ -425,213 +415,4 @@ func (w *walk) hit(e *entry, text bool) *Doubt {
 	w.read[real] = struct{}{}
 	w.queue = append(w.queue, e)
 	return nil
-}
-
-// lists makes the search list of what the command and the compiler say.
-func (w *walk) lists() *Doubt {
-	q := w.q
-	list := func(names []string) (dirs []*dir, d *Doubt) {
-		for _, name := range names {
-			dir := w.t.dirAt(trimSlash(w.abs(name)))
-			if d := w.t.check(dir); d != nil {
-				return nil, d
-			}
-			if dir.there {
-				dirs = append(dirs, dir)
-				continue
-			}
-			// The compiler says so if it is something else.
-			e, d := w.at(name)
-			if d != nil {
-				return nil, d
-			}
-			if e != nil {
-				w.odd = append(w.odd, e)
-			}
-		}
-		return dirs, nil
-	}
-	var lists [5][]*dir
-	for i, names := range [...][]string{q.Quote, q.Angle, q.System, q.Own, q.After} {
-		var d *Doubt
-		if lists[i], d = list(names); d != nil {
-			return d
-		}
-	}
-	missing, d := list(q.Missing)
-	if d != nil {
-		return d
-	}
-	if len(missing) > 0 {
-		return &Doubt{Why: DoubtSearch, Name: missing[0].path}
-	}
-	s := &w.search
-	s.user = slices.Concat(lists[0], lists[1], lists[2], lists[4])
-	s.own = lists[3]
-	system := unique(slices.Concat(lists[2], lists[3], lists[4]), nil)
-	angle := unique(lists[1], system) // one that is the system's as well counts as that
-	s.quote = lists[0]
-	if q.GCC {
-		s.quote = unique(lists[0], system)
-	}
-	s.angle = append(angle, system...)
-	s.all = append(slices.Clone(s.quote), s.angle...)
-	return nil
-}
-
-// trimSlash cuts slashes at the end of a directory's name.
-func trimSlash(name string) string {
-	if cut := strings.TrimRight(name, "/"); cut != "" {
-		return cut
-	}
-	return "/."
-}
-
-// unique keeps the first of each directory, and none of those that are in not.
-func unique(list, not []*dir) []*dir {
-	type id struct{ dev, ino uint64 }
-	seen := make(map[id]bool, len(list)+len(not))
-	for _, d := range not {
-		seen[id{d.st.dev, d.st.ino}] = true
-	}
-	out := make([]*dir, 0, len(list))
-	for _, d := range list {
-		if at := (id{d.st.dev, d.st.ino}); !seen[at] {
-			seen[at] = true
-			out = append(out, d)
-		}
-	}
-	return out
-}
-
-// listed takes into the set what the compiler has listed, which has been asked at the time
-// began, in nanoseconds since 1970.
-func (w *walk) listed(names, absent []string, began int64) *Doubt {
-	known := len(w.hits)
-	var computed []*entry
-	for _, name := range names {
-		e, d := w.at(name)
-		if d != nil {
-			return d
-		}
-		if e == nil {
-			return &Doubt{Why: DoubtChanged, Name: name}
-		}
-		if _, known := w.seen[e]; !known {
-			computed = append(computed, e)
-		}
-		if d := w.hit(e, true); d != nil {
-			return d
-		}
-	}
-	if d := w.follow(); d != nil {
-		return d
-	}
-	for _, name := range absent {
-		if e, d := w.at(name); d != nil || e != nil {
-			return &Doubt{Why: DoubtChanged, Name: name}
-		}
-	}
-	// How a macro's name led to a file is not known: it may have been looked for wherever
-	// a part of its path could be a name, in vain; and is from now on.
-	dirs := slices.Clone(w.search.all)
-	for _, e := range w.hits {
-		if !slices.Contains(dirs, e.dir) && e.file.text != nil && e.file.text.doubt != "" {
-			dirs = append(dirs, e.dir)
-		}
-	}
-	for _, e := range computed {
-		path := e.path()
-		for _, dir := range dirs {
-			rest, ok := strings.CutPrefix(path, dir.path+"/")
-			if !ok {
-				continue
-			}
-			for _, other := range dirs {
-				found, d := w.find(other, rest)
-				if d != nil {
-					return d
-				}
-				if found != nil {
-					if d := w.hit(found, true); d != nil {
-						return d
-					}
-				}
-			}
-		}
-	}
-	if d := w.follow(); d != nil {
-		return d
-	}
-	// What was not looked at before the compiler was asked must not have changed since.
-	for _, e := range w.hits[min(known, len(w.hits)):] {
-		if e.st.ctime >= began-tick || e.target.ctime >= began-tick {
-			return &Doubt{Why: DoubtChanged, Name: e.path()}
-		}
-	}
-	return nil
-}
-
-// finish makes the set of what was found.
-func (w *walk) finish() *Set {
-	s := &Set{Unsure: w.unsure}
-	links := make(map[string]bool)
-	dirs := make(map[string]bool)
-	way := func(d *dir) {
-		for _, l := range d.way.links {
-			if !system(l.Name) && !links[l.Name] {
-				links[l.Name] = true
-				s.Links = append(s.Links, l.Link)
-			}
-		}
-		if !d.way.plain && !dirs[d.path] {
-			dirs[d.path] = true
-			s.Dirs = append(s.Dirs, d.path)
-		}
-	}
-	way(w.t.dirAt(w.q.Cwd))
-	named := make(map[string]bool, len(w.hits))
-	var own bool // a file shows the way to one of the compiler's directories
-	for _, e := range w.hits {
-		way(e.dir)
-		real := e.dir.way.real + "/" + e.base
-		if e.isLink {
-			if !links[real] {
-				links[real] = true
-				s.Links = append(s.Links, job.Link{Name: real, Target: e.real})
-			}
-			real = e.real
-		}
-		if named[real] {
-			continue
-		}
-		named[real] = true
-		for _, d := range w.search.own {
-			own = own || strings.HasPrefix(real, d.way.real+"/")
-		}
-		if e.input == nil || e.input.Name != real {
-			e.input = &Input{Name: real, Len: uint64(e.target.size), MTime: e.target.mtime, Exec: e.target.mode&0o111 != 0, ID: e.file.id, st: e.target}
-		}
-		s.Files = append(s.Files, e.input)
-		s.Len += e.input.Len
-	}
-	slices.SortFunc(s.Files[1:], func(a, b *Input) int { return cmp.Compare(a.Name, b.Name) })
-	user := w.search.user
-	if len(user) == 0 && !own && w.q.GCC {
-		// gcc says "no include path in which to search" where none of its directories is there.
-		user = w.search.own
-	}
-	for _, d := range user {
-		for _, l := range d.way.links {
-			if !system(l.Name) && !links[l.Name] {
-				links[l.Name] = true
-				s.Links = append(s.Links, l.Link)
-			}
-		}
-		if !dirs[d.path] {
-			dirs[d.path] = true
-			s.Dirs = append(s.Dirs, d.path)
-		}
-	}
-	return s
 }

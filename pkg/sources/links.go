@@ -31,10 +31,10 @@ func (p *pack) follow(dir string) (at string, all bool) {
 			real = next
 			var st syscall.Stat_t
 			if lstat(next, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFLNK {
-				if real = realPath(next); real == "" {
+				if real = RealPath(next); real == "" {
 					return next, false
 				}
-				if !system(next) {
+				if !SystemLink(next) {
 					p.Links = append(p.Links, job.Link{Name: next, Target: real})
 				}
 			}
@@ -43,14 +43,14 @@ func (p *pack) follow(dir string) (at string, all bool) {
 			}
 			p.real[next] = real
 		}
-		all = all && (real == next || !system(next))
+		all = all && (real == next || !SystemLink(next))
 		at = real
 	}
 	return at, all
 }
 
-// system reports whether name is one of the links that distributions have at the top.
-func system(name string) bool {
+// SystemLink reports whether name is one of the links that distributions have at the top.
+func SystemLink(name string) bool {
 	switch name {
 	case "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32":
 		return true
@@ -80,7 +80,7 @@ func (p *pack) way(name string) error {
 
 // link notes a file that is a link, and returns the file that it leads to; or nothing.
 func (p *pack) link(name string) string {
-	real := realPath(name)
+	real := RealPath(name)
 	if real == "" {
 		return ""
 	}
@@ -93,8 +93,8 @@ func (p *pack) link(name string) string {
 	return real
 }
 
-// realPath is name without links, or empty.
-func realPath(name string) string {
+// RealPath returns name without links, or "".
+func RealPath(name string) string {
 	const oPath = 0x200000 // O_PATH, which package syscall lacks
 	fd, err := syscall.Open(name, oPath|syscall.O_CLOEXEC, 0)
 	if err != nil {

@@ -1,0 +1,92 @@
+package inputs
+
+import (
+	"slices"
+	"strings"
+)
+
+// search is a search list, without what a compiler leaves out.
+type search struct {
+	quote []*dir // for "x" alone
+	angle []*dir // for both: -I, then the system's
+	user  []*dir // all that the command names and is there, as it names them
+	own   []*dir // the compiler's own
+	all   []*dir // all of them, for the assembler too
+}
+
+// lists makes the search list of what the command and the compiler say.
+func (w *walk) lists() *Doubt {
+	q := w.q
+	list := func(names []string) (dirs []*dir, d *Doubt) {
+		for _, name := range names {
+			dir := w.t.dirAt(trimSlash(w.abs(name)))
+			if d := w.t.check(dir); d != nil {
+				return nil, d
+			}
+			if dir.there {
+				dirs = append(dirs, dir)
+				continue
+			}
+			// The compiler says so if it is something else.
+			e, d := w.at(name)
+			if d != nil {
+				return nil, d
+			}
+			if e != nil {
+				w.odd = append(w.odd, e)
+			}
+		}
+		return dirs, nil
+	}
+	var lists [5][]*dir
+	for i, names := range [...][]string{q.Quote, q.Angle, q.System, q.Own, q.After} {
+		var d *Doubt
+		if lists[i], d = list(names); d != nil {
+			return d
+		}
+	}
+	missing, d := list(q.Missing)
+	if d != nil {
+		return d
+	}
+	if len(missing) > 0 {
+		return &Doubt{Why: DoubtSearch, Name: missing[0].path}
+	}
+	s := &w.search
+	s.user = slices.Concat(lists[0], lists[1], lists[2], lists[4])
+	s.own = lists[3]
+	system := unique(slices.Concat(lists[2], lists[3], lists[4]), nil)
+	angle := unique(lists[1], system) // one that is the system's as well counts as that
+	s.quote = lists[0]
+	if q.GCC {
+		s.quote = unique(lists[0], system)
+	}
+	s.angle = append(angle, system...)
+	s.all = append(slices.Clone(s.quote), s.angle...)
+	return nil
+}
+
+// trimSlash cuts slashes at the end of a directory's name.
+func trimSlash(name string) string {
+	if cut := strings.TrimRight(name, "/"); cut != "" {
+		return cut
+	}
+	return "/."
+}
+
+// unique keeps the first of each directory, and none of those that are in not.
+func unique(list, not []*dir) []*dir {
+	type id struct{ dev, ino uint64 }
+	seen := make(map[id]bool, len(list)+len(not))
+	for _, d := range not {
+		seen[id{d.st.dev, d.st.ino}] = true
+	}
+	out := make([]*dir, 0, len(list))
+	for _, d := range list {
+		if at := (id{d.st.dev, d.st.ino}); !seen[at] {
+			seen[at] = true
+			out = append(out, d)
+		}
+	}
+	return out
+}
