@@ -113,9 +113,16 @@ func (b *bench) newFarm(s farmSpec) (f *farm, err error) {
 			return nil, err
 		}
 		f.daemons, f.g.daemons = append(f.daemons, d), append(f.g.daemons, d)
-		// It takes connections before it has looked at its compilers.
-		if err := d.await(b.ctx, d.said("msg=listening")); err != nil {
-			return nil, err
+		// It serves before it has looked at its compilers and proven how it confines compiles, and
+		// what that takes is not a job's.
+		known := []string{"compilers are known"}
+		if s.sandbox != "" && s.sandbox != "off" {
+			known = append(known, "compiles are confined")
+		}
+		for _, words := range known {
+			if err := d.await(b.ctx, d.said(words)); err != nil {
+				return nil, err
+			}
 		}
 		if via != nil {
 			if addr, err = via(addr); err != nil {

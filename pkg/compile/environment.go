@@ -120,16 +120,22 @@ func headerDirs(getenv func(string) (string, bool)) (dirs []string) {
 		return nil
 	}
 	for _, name := range [...]string{"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "OBJC_INCLUDE_PATH", "OBJCPLUS_INCLUDE_PATH"} {
-		list, _ := getenv(name)
-		if list == "" {
-			continue
+		dirs = appendDirs(dirs, getenv, name)
+	}
+	return dirs
+}
+
+// appendDirs appends the directories for headers that the variable name lists.
+func appendDirs(dirs []string, getenv func(string) (string, bool), name string) []string {
+	list, _ := getenv(name)
+	if list == "" {
+		return dirs
+	}
+	for dir := range strings.SplitSeq(list, ":") {
+		if dir == "" {
+			dir = "."
 		}
-		for dir := range strings.SplitSeq(list, ":") {
-			if dir == "" {
-				dir = "."
-			}
-			dirs = append(dirs, dir)
-		}
+		dirs = append(dirs, dir)
 	}
 	return dirs
 }

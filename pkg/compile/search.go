@@ -79,28 +79,16 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 	if getenv == nil {
 		return s, true
 	}
-	add := func(to *[]string, name string) {
-		list, _ := getenv(name)
-		if list == "" {
-			return
-		}
-		for dir := range strings.SplitSeq(list, ":") {
-			if dir == "" {
-				dir = "."
-			}
-			*to = append(*to, dir)
-		}
-	}
-	add(&s.Angle, "CPATH")
+	s.Angle = appendDirs(s.Angle, getenv, "CPATH")
 	switch p.Language {
 	case langC:
-		add(&s.System, "C_INCLUDE_PATH")
+		s.System = appendDirs(s.System, getenv, "C_INCLUDE_PATH")
 	case langCXX:
-		add(&s.System, "CPLUS_INCLUDE_PATH")
+		s.System = appendDirs(s.System, getenv, "CPLUS_INCLUDE_PATH")
 	case langObjC:
-		add(&s.System, "OBJC_INCLUDE_PATH")
+		s.System = appendDirs(s.System, getenv, "OBJC_INCLUDE_PATH")
 	case langObjCXX:
-		add(&s.System, "OBJCPLUS_INCLUDE_PATH")
+		s.System = appendDirs(s.System, getenv, "OBJCPLUS_INCLUDE_PATH")
 	default:
 		return s, false
 	}

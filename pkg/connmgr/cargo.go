@@ -77,7 +77,7 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 	set, body := a.known.set, *a.body
 	w := a.link.Welcome()
 	send := set.Files
-	list := -1 // where the list's content comes among those that are sent
+	list := false // the content of the list of files comes behind those of send
 	if w.Store/2 >= set.Len && !a.whole.Load() {
 		listID, listLen := set.List()
 		ids := make([]job.ContentID, 0, len(set.Files))
@@ -111,7 +111,7 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 			}
 		}
 		if want[listID] {
-			list = len(send)
+			list = true
 			body.Blobs = append(body.Blobs, job.Blob{ID: listID, Len: uint64(listLen)})
 		}
 		held := set.Len - set.Files[0].Len - sent
@@ -124,7 +124,7 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 	for _, f := range send {
 		total += int(f.Len)
 	}
-	if list >= 0 {
+	if list {
 		_, n := set.List()
 		total += n
 	}
@@ -146,7 +146,7 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 			return err
 		}
 	}
-	if list >= 0 {
+	if list {
 		b = set.AppendList(b)
 	}
 	if g.contents == nil {

@@ -214,7 +214,7 @@ func (c *client) onKnown(k *knownJob, native recipes.Native) error {
 	c.record.Host = r.Host
 	// The result may lie in another sink, whose descriptor comes with it.
 	err = c.send(&ipc.Leased{Job: c.id, Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Tree: true, Fast: c.m.live().Fast,
-		Native: native.Words, NativeOrder: native.Order, Known: true, Inputs: how, Files: uint32(len(k.set.Files)), Unsure: k.set.Unsure}, fd)
+		Known: true, Inputs: how, Files: uint32(len(k.set.Files)), Unsure: k.set.Unsure}, fd)
 	if err != nil {
 		return err
 	}
