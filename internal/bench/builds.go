@@ -115,15 +115,15 @@ func (b *bench) builds() error {
 		ours := median(diff(sides[1].cpu, base.cpu)) / 1e3
 		what := "CPU that a build of " + p.name + " adds"
 		if len(sides) < 3 {
-			b.table.note("P8", what, fmt.Sprintf("%.2f s", ours), "no distcc", "<= 0.75")
+			b.table.note("P8", what, fmt.Sprintf("%.2f s", ours), "no distcc", "<= 0.30")
 			continue
 		}
 		rival := median(diff(sides[2].cpu, base.cpu)) / 1e3
-		b.table.ratio("P8", what, "s", ours, rival, "<= 0.75")
+		b.table.ratio("P8", what, "s", ours, rival, "<= 0.30")
 		sumOurs, sumRival, projectsDone = sumOurs+ours, sumRival+rival, projectsDone+1
 	}
 	if projectsDone > 1 {
-		b.table.ratio("P8", "CPU that these builds add together", "s", sumOurs, sumRival, "<= 0.75")
+		b.table.ratio("P8", "CPU that these builds add together", "s", sumOurs, sumRival, "<= 0.30")
 	}
 	return nil
 }

@@ -53,10 +53,10 @@ func (b *bench) client() error {
 	}
 	const what = "build host's CPU, 1 MB of preprocessed source"
 	if len(sides) < 3 {
-		b.table.note("P14", what, fmt.Sprintf("%.2f ms", near(sides[1])), "no distcc", "<= 0.90")
+		b.table.note("P14", what, fmt.Sprintf("%.2f ms", near(sides[1])), "no distcc", "<= 0.10")
 		return nil
 	}
-	b.table.ratio("P14", what, "ms", near(sides[1]), near(sides[2]), "<= 0.90")
+	b.table.ratio("P14", what, "ms", near(sides[1]), near(sides[2]), "<= 0.10")
 	return nil
 }
 
