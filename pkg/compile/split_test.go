@@ -129,6 +129,9 @@ func splitDir(t *testing.T) string {
 // TestSplitAsDriver: the compiles and the link that Split makes of a command are
 // those that the driver itself would start.
 func TestSplitAsDriver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the driver hundreds of times")
+	}
 	dir := splitDir(t)
 	for cc, d := range drivers(t) {
 		for _, c := range []struct {
