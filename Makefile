@@ -46,10 +46,10 @@ test:
 	else echo "make $@: libibverbs-dev or librdmacm-dev is missing: the provider ibverbs is not looked at (on Debian: make deps)"; fi
 	$(GO) test -timeout 45m ./...
 
-# A quick look at most of it, in a minute: the tests' -short.
+# A quick look at most of it, in a minute: the tests' -short. Four packages at a time, as they wait more than they compute.
 check:
 	$(call need,$(GO) gcc g++)
-	$(GO) test -short ./...
+	$(GO) test -short -p 4 -ldflags=-w ./...
 
 # `make demo` and `make test` on the committed files in a Debian of their own with gcc, g++, make and Go alone, as an ordinary user.
 # Root. BARE=DIR keeps that Debian for the next time; BAREFLAGS: say '-root', or 'go test ./internal/equal' instead.

@@ -46,6 +46,9 @@ func TestList(t *testing.T) {
 func TestListRuns(t *testing.T) {
 	for _, cc := range []string{"gcc", "g++", "gcc-11", "clang", "clang++", "clang-13", "clang-19"} {
 		t.Run(cc, func(t *testing.T) {
+			if testing.Short() && cc != "gcc" {
+				t.Skip("one compiler is enough for a short look")
+			}
 			b := newBench(t, cc)
 			for _, args := range []string{
 				"-Iinc -Wall -Wextra -c main.c", "-MD -MF x/y.d -Iinc -c main.c -o out/x.o", "-Wp,-MMD,x.d -H -Iinc -c main.c",

@@ -234,6 +234,9 @@ func takesNext(t *testing.T, path string, f Family, options []string) map[string
 // TestForwarded: what may stand behind -Xclang, because the driver takes it as a flag
 // of code, takes no further word there either.
 func TestForwarded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs clang for every option")
+	}
 	separate := regexp.MustCompile(`(?m)^  (-[a-zA-Z][^ ]*) <`)
 	for _, name := range lookedAt {
 		path, err := exec.LookPath(name)

@@ -213,6 +213,9 @@ func TestSplitAsDriver(t *testing.T) {
 // changes a compile because there is a link, and none is a word without effect
 // in a link that was not one in the command.
 func TestSplitEveryOption(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the driver for every option")
+	}
 	dir := splitDir(t)
 	for _, cc := range []string{"gcc", "clang"} {
 		d, ok := drivers(t)[cc]

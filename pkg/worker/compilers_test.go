@@ -166,6 +166,9 @@ func TestNoCompiler(t *testing.T) {
 
 // TestManyCompilers: 200 toolchains are more than a message holds, and all of them run.
 func TestManyCompilers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts hundreds of programs")
+	}
 	const many = 200
 	ts := beginServer(t, func(o *Options) {
 		o.Sandbox = SandboxAuto

@@ -51,6 +51,9 @@ func (ts *testServer) needLevel(l sandbox.Level) {
 // TestConfinedObjectsEqualLocal: by the driver and by its parts, an object is the same
 // wherever it is made.
 func TestConfinedObjectsEqualLocal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles for seconds; TestObjectEqualsLocal has one way")
+	}
 	grounds(t, func(t *testing.T, on func(*Options)) {
 		ts := startServer(t, on)
 		ts.link("g++", "clang")

@@ -261,6 +261,9 @@ const macros = "#define TWICE(x) ((x) + (x))\n#define CALL(f, x) f(TWICE(x))\nin
 // TestSourcesGiveTheLocalFiles: object with debug information, dependency file
 // and messages are those that the compiler makes here.
 func TestSourcesGiveTheLocalFiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles for seconds; the programs' own tests do so in short as well")
+	}
 	ts, c := startTrees(t, nil, "g++", "clang")
 	if !c.welcome.Tree {
 		t.Error("the welcome does not tell of trees")
