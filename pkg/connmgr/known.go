@@ -81,7 +81,7 @@ func (c *client) know(native recipes.Native) (k *knownJob, why string) {
 	_, epoch := getenv("SOURCE_DATE_EPOCH")
 	q := &inputs.Query{
 		Source: plan.Source, Cwd: l.Cwd, Quote: search.Quote, Angle: search.Angle, System: search.System, After: search.After,
-		Forced: search.Forced, More: plan.Inputs, GCC: driver.Family == compile.GCC,
+		Forced: search.Forced, Words: plan.Whole(), More: plan.Inputs, GCC: driver.Family == compile.GCC,
 		Clock: plan.Clocks(c.toolchain.Major, epoch), AsmDirs: plan.AsmDirs(),
 	}
 	q.Key = strings.Join([]string{string(c.toolchain.ID[:]), l.Compiler, cmd.Argv0, l.Cwd, plan.Language, strings.Join(plan.Whole(), "\x00"), strings.Join(cmd.Env, "\x00")}, "\x01")

@@ -14,7 +14,36 @@ func TestDoubts(t *testing.T) {
 		change     func(q *Query, dir string)
 	}{
 		{text: "int x;\n"},
-		{text: "#define H <stdio.h>\n#include H\n", want: DoubtComputed},
+		{text: "#include H(x)\n", want: DoubtComputed},
+		{text: "#ifdef H\n#include H\n#endif\n"},
+		{text: "#define H <stdio.h>\n#include H\n"},
+		{text: "#ifdef A\n#define H <assert.h>\n#else\n#define H \"h.h\"\n#endif\n#include H\n"},
+		{text: "#include \"d.h\"\n#include H\n", change: func(_ *Query, dir string) {
+			put(t, dir+"/d.h", "#define H \"e.h\"\n")
+			put(t, dir+"/e.h", "#define G <h.h>\n#include G\n")
+		}},
+		{text: "#include \"d.h\"\n#include H\n", want: DoubtComputed, change: func(_ *Query, dir string) {
+			put(t, dir+"/d.h", "#define H \"e.h\"\n")
+			put(t, dir+"/e.h", "#undef H\n#define H h.h\n")
+		}},
+		{text: "#define H G\n#include H\n", want: DoubtComputed},
+		{text: "#define H <a b.h>\n#include H\n", want: DoubtComputed},
+		{text: "#define H <sys/linux/h.h>\n#include H\n", want: DoubtComputed},
+		{text: "#define H <h.h>\n#define h 1\n#include H\n", want: DoubtComputed},
+		{text: "#define H <h.h>\n#define h <h.h>\n#include H\n", want: DoubtComputed},
+		{text: "#define H <h.h>\n#define h(x) 1\n#include H\n"},
+		{text: "#define H <h.h>\n#include H\n", want: DoubtComputed, change: func(q *Query, _ string) { q.Words = []string{"-Dh=1"} }},
+		{text: "#define H <h.h>\n#include H\n", want: DoubtComputed, change: func(q *Query, _ string) { q.Words = []string{"-Wp,-Dx,-Dh"} }},
+		{text: "#define HH <h.h>\n#include HH\n", change: func(q *Query, _ string) { q.Words = []string{"-Dhh", "-O2", "-fother"} }},
+		{text: "#define HH \"h.h\"\n#include HH\n", want: DoubtComputed, change: func(q *Query, _ string) { q.Words = []string{"-traditional-cpp"} }},
+		{text: "#include HH\n", want: DoubtComputed, change: func(q *Query, _ string) { q.Words = []string{"-DHH"} }},
+		{text: "#include HH\n", want: DoubtComputed, change: func(q *Query, _ string) { q.Words = []string{"-DHH=h.h"} }},
+		{text: "#include HH\n", change: func(q *Query, _ string) { q.Words = []string{`-DHH="h.h"`, "-D", "HH=<h.h>"} }},
+		{text: "#include __FILE__\n", want: DoubtComputed},
+		{text: "#include _H\n", want: DoubtComputed},
+		{text: "#def\\\nine H <stdio.h>\n#include H\n", want: DoubtComputed},
+		{text: "#define H\\\nH <stdio.h>\n#include H\n", want: DoubtComputed},
+		{text: "#include MACRO\n#define MACRO \"h.h\"\n", want: DoubtPCH, change: func(_ *Query, dir string) { put(t, dir+"/h.h.gch", "") }},
 		{text: "#inc\\\nlude <stdio.h>\n", want: DoubtSpelling},
 		{text: "char *s = __TIME__;\n", want: DoubtClock},
 		{text: "char *s = __TIME__;\n", change: func(q *Query, _ string) { q.Clock[0] = true }},

@@ -58,7 +58,7 @@ func (w *walk) listed(names, absent []string, began int64) *Doubt {
 	// a part of its path could be a name, in vain; and is from now on.
 	dirs := slices.Clone(w.search.all)
 	for _, e := range w.hits {
-		if !slices.Contains(dirs, e.dir) && e.file.text != nil && e.file.text.doubt != "" {
+		if !slices.Contains(dirs, e.dir) && e.file.text != nil && (e.file.text.doubt != "" || len(e.file.text.macros) > 0) {
 			dirs = append(dirs, e.dir)
 		}
 	}

@@ -93,6 +93,7 @@ type Query struct {
 	// would have if they were there.
 	Own, Missing []string
 	Forced       []string // files of -include and -imacros
+	Words        []string // of the command: all that may define a macro
 	More         []string // further files that it reads by name, if they exist
 	GCC          bool     // of the gcc family: as it includes stdc-predef.h, and takes precompiled headers
 	Clock        [3]bool  // of __TIME__, __DATE__, __TIMESTAMP__: the command says what it is

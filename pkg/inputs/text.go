@@ -1,12 +1,18 @@
 package inputs
 
 import (
+	"slices"
+
 	"github.com/rdistcc/rdistcc/pkg/sources"
 )
 
 // text is what a look at a file's text found. It does not change.
 type text struct {
 	includes []sources.Include
+	macros   []sources.Include // those of which a macro alone says what they read
+	values   []value           // what macros are that could say so
+	defined  []uint32          // sums of the names of all others (sumOf)
+	blurred  bool              // it defines some whose names cannot be read
 	asked    []asked
 	assembly []assembly
 	lines    []string // files that messages may quote
@@ -21,6 +27,12 @@ type asked struct {
 	quoted bool
 }
 
+// value is a macro whose value is a header's name.
+type value struct {
+	macro, header string
+	quoted        bool
+}
+
 // assembly is a file that the assembler reads.
 type assembly struct {
 	name string
@@ -32,16 +44,31 @@ func (t *Table) read(b []byte) *text {
 	x := &text{}
 	src := sources.NewText("", b, false)
 	if sources.Includes(src, func(i sources.Include) {
-		if i.Computed {
+		switch {
+		case i.Macro != "":
+			x.macros = append(x.macros, i)
+		case i.Computed:
 			x.because(DoubtComputed)
-			return
+		default:
+			x.includes = append(x.includes, i)
 		}
-		x.includes = append(x.includes, i)
-	}) {
+	}, x.define) {
 		x.because(DoubtSpelling)
 	}
+	x.defined = slices.Clip(x.defined)
 	_ = t.scanner.Scan(src, x) // no note is an error
 	return x
+}
+
+func (x *text) define(d sources.Define) {
+	switch {
+	case len(d.Name) == 0:
+		x.blurred = true
+	case d.Header != "":
+		x.values = append(x.values, value{string(d.Name), d.Header, d.Quoted})
+	default:
+		x.defined = append(x.defined, sumOf(d.Name))
+	}
 }
 
 func (x *text) because(why string) {

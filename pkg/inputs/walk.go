@@ -15,6 +15,8 @@ type walk struct {
 	read   map[string]struct{} // real names of files that were followed, with what they include
 	queue  []*entry            // to be followed
 	odd    []*entry            // files in the place of directories for headers
+	texts  []*text             // of those in read
+	named  []macro             // includes by a macro
 	marks  int
 	unsure bool
 	doubt  *Doubt // the first
@@ -110,14 +112,18 @@ func (w *walk) roots() *Doubt {
 
 // follow looks at what the files of the queue include, until there is none left.
 func (w *walk) follow() *Doubt {
-	for len(w.queue) > 0 {
-		e := w.queue[len(w.queue)-1]
-		w.queue = w.queue[:len(w.queue)-1]
-		if d := w.include(e); d != nil {
+	for {
+		for len(w.queue) > 0 {
+			e := w.queue[len(w.queue)-1]
+			w.queue = w.queue[:len(w.queue)-1]
+			if d := w.include(e); d != nil {
+				return d
+			}
+		}
+		if d := w.macros(); d != nil || len(w.queue) == 0 {
 			return d
 		}
 	}
-	return nil
 }
 
 // include follows all that the text of e names.
@@ -142,6 +148,10 @@ func (w *walk) include(e *entry) *Doubt {
 		if d := w.t.dirAt(e.real[:max(1, strings.LastIndexByte(e.real, '/'))]); d != e.dir {
 			from = append(from, d)
 		}
+	}
+	w.texts = append(w.texts, x)
+	for _, i := range x.macros {
+		w.named = append(w.named, macro{i, from, e})
 	}
 	source := len(w.hits) > 0 && e == w.hits[0]
 	for _, i := range x.includes {

@@ -1,6 +1,9 @@
 package sources
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // Include is a directive that reads a header.
 type Include struct {
@@ -9,20 +12,27 @@ type Include struct {
 	Next   bool // #include_next
 	// Computed: a macro says which header. There is no name.
 	Computed bool
+	// Macro is the macro's name, where that is all that the directive has.
+	Macro string
+}
+
+// Define is a directive that gives a macro without parameters its value.
+type Define struct {
+	Name []byte // valid during the call; empty: a name that cannot be read
+	// Header and Quoted are the value where that is a header's name and nothing else; else Header is "".
+	Header string
+	Quoted bool
 }
 
 // Includes calls hit with every directive of t that reads a header, under whatever
 // condition it stands, and also with what only looks like one, as in a string: a
-// header too many does no harm. Of those that are computed it tells once. It reports whether there may be directives that it
+// header too many does no harm. Of those that are computed it tells once for each macro, and once
+// for all others. It calls def alike with what defines macros without parameters.
+// It reports whether there may be directives that it
 // cannot read, as they are written by trigraphs or with a name that goes on in the next line.
-func Includes(t *Text, hit func(Include)) (doubt bool) {
-	b, computed := t.b, false
-	once := func(inc Include) {
-		if !inc.Computed || !computed {
-			hit(inc)
-		}
-		computed = computed || inc.Computed
-	}
+func Includes(t *Text, hit func(Include), def func(Define)) (doubt bool) {
+	b := t.b
+	r := reader{t: t, hit: hit, def: def}
 	for from := 0; ; {
 		i := bytes.IndexByte(b[from:], '#')
 		if i < 0 {
@@ -35,11 +45,15 @@ func Includes(t *Text, hit func(Include)) (doubt bool) {
 			for c < len(b) && (b[c] == ' ' || b[c] == '\t') {
 				c++
 			}
-			if c < len(b) && b[c] != 'i' && b[c] != '/' && b[c] != '\\' && b[c] != '?' && (b[c] >= ' ' || b[c] == '\n') {
+			if c < len(b) && b[c] == 'd' && bytes.HasPrefix(b[c:], []byte("define")) {
+				r.define(b[c+len("define"):])
+				continue
+			}
+			if c < len(b) && b[c] != 'i' && b[c] != 'd' && b[c] != '/' && b[c] != '\\' && b[c] != '?' && (b[c] >= ' ' || b[c] == '\n') {
 				continue
 			}
 		}
-		doubt = include(t, at, b[from:], computed, once) || doubt
+		doubt = r.directive(at, b[from:]) || doubt
 	}
 	// The other ways to write the sign, which hardly anybody uses.
 	for _, sign := range [...]string{"%:", "??="} {
@@ -49,15 +63,28 @@ func Includes(t *Text, hit func(Include)) (doubt bool) {
 				break
 			}
 			rest = rest[i+len(sign):]
-			doubt = include(t, len(b)-len(rest)-1, rest, computed, once) || doubt
+			doubt = r.directive(len(b)-len(rest)-1, rest) || doubt
 		}
 	}
 	return doubt || bytes.Contains(b, []byte("include_alias"))
 }
 
-// include reads the directive whose sign ends before rest and stands at at. It reports
-// whether it could be one that cannot be read. computed: such a one was met before.
-func include(t *Text, at int, rest []byte, computed bool, hit func(Include)) (doubt bool) {
+// reader tells of the directives of a text.
+type reader struct {
+	t      *Text
+	hit    func(Include)
+	def    func(Define)
+	macros []string // that were told to say which header
+	others bool     // a computed one without a macro's name was told
+	looks  int      // at places of a text, which are slow
+}
+
+// maxLooks bounds the looks at where in its text a computed include stands. Beyond, all are taken for code.
+const maxLooks = 64
+
+// directive reads the one whose sign ends before rest and stands at at. It reports whether it
+// could be an include that cannot be read.
+func (r *reader) directive(at int, rest []byte) (doubt bool) {
 	rest = skipSpace(rest)
 	n := 0
 	for n < len(rest) && n < len("include_next")+1 && isWord(rest[n]) {
@@ -73,9 +100,15 @@ func include(t *Text, at int, rest []byte, computed bool, hit func(Include)) (do
 		}
 	case "include_next":
 		inc.Next = true
+	case "define":
+		r.define(rest)
+		return false
 	default:
+		if cut(rest) && hasPrefix("define", word) {
+			r.def(Define{})
+		}
 		// The line goes on in the midst of the word, or of the sign of a comment.
-		return (cut(rest) || len(rest) > 1 && rest[0] == '/' && cut(rest[1:])) && (hasPrefix("include_next", word) || hasPrefix("import", word)) && t.place(at) != inComment
+		return (cut(rest) || len(rest) > 1 && rest[0] == '/' && cut(rest[1:])) && (hasPrefix("include_next", word) || hasPrefix("import", word)) && r.t.place(at) != inComment
 	}
 	rest = skipSpace(rest)
 	name, quoted, ok := headerName(rest)
@@ -84,15 +117,78 @@ func include(t *Text, at int, rest []byte, computed bool, hit func(Include)) (do
 		return true
 	case ok:
 		inc.Name, inc.Quoted = name, quoted
-	case computed || t.place(at) != inCode:
-		return false // words of a comment or a string
-	case len(rest) > 0 && (rest[0] == '\n' || rest[0] == '\r'):
-		return false // an error where it counts
 	default:
-		inc.Computed = true
+		inc.Computed, inc.Macro = true, macroAlone(rest)
+		if inc.Macro == "" && r.others || inc.Macro != "" && slices.Contains(r.macros, inc.Macro) {
+			return false
+		}
+		if r.looks++; r.looks <= maxLooks && r.t.place(at) != inCode {
+			return false // words of a comment or a string
+		}
+		if len(rest) > 0 && (rest[0] == '\n' || rest[0] == '\r') {
+			return false // an error where it counts
+		}
+		if inc.Macro != "" {
+			r.macros = append(r.macros, inc.Macro)
+		} else {
+			r.others = true
+		}
 	}
-	hit(inc)
+	r.hit(inc)
 	return false
+}
+
+// macroAlone returns the name that is all of a directive's rest; "": it is not, or one that
+// could be spelled in another way.
+func macroAlone(rest []byte) string {
+	word, rest := cutWord(rest)
+	if len(word) == 0 || word[0] <= '9' || !endsLine(rest) || slices.ContainsFunc(word, func(c byte) bool { return c >= 0x80 }) {
+		return ""
+	}
+	return string(word)
+}
+
+// endsLine reports whether nothing but blanks and comments follows in a directive.
+func endsLine(rest []byte) bool {
+	if cut(rest) {
+		return false // what goes on may belong to the word before
+	}
+	rest = skipSpace(rest)
+	return len(rest) == 0 || rest[0] == '\n' || bytes.HasPrefix(rest, []byte("//"))
+}
+
+// define reads what follows the word define.
+func (r *reader) define(rest []byte) {
+	if len(rest) > 0 && isWord(rest[0]) {
+		return
+	}
+	name, rest := cutWord(skipSpace(rest))
+	switch {
+	case len(name) == 0:
+		return // not in letters that an include could name it by
+	case cut(rest):
+		r.def(Define{}) // the name may go on
+		return
+	case len(rest) > 0 && (rest[0] == '(' || rest[0] == '$' || rest[0] == '\\'):
+		return // it has parameters, or another name
+	}
+	d := Define{Name: name}
+	rest = skipSpace(rest)
+	if header, quoted, ok := headerName(rest); ok && plainName(header) && endsLine(rest[len(header)+2:]) {
+		d.Header, d.Quoted = header, quoted
+	}
+	r.def(d)
+}
+
+// plainName reports whether a header's name means the same whether it is one token or several.
+func plainName(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if c >= 0x80 || !isWord(c) && c != '.' && c != '/' && c != '+' && c != '-' || c == '/' && i > 0 && name[i-1] == '/' {
+			return false
+		}
+	}
+	return true
 }
 
 // skipSpace skips all that compilers take for nothing between the words of a directive.
@@ -132,3 +228,10 @@ func cut(text []byte) bool {
 }
 
 func hasPrefix(s, prefix string) bool { return len(prefix) <= len(s) && s[:len(prefix)] == prefix }
+
+// HeaderName reads s as a header's name, <name> or "name", that is spelled in letters which a macro's
+// value can have whether it is one token or several.
+func HeaderName(s string) (name string, quoted, ok bool) {
+	name, quoted, ok = headerName([]byte(s))
+	return name, quoted, ok && plainName(name) && len(name)+2 == len(s)
+}

@@ -23,8 +23,14 @@ func TestIncludes(t *testing.T) {
 		{"??=include \"x.h\"\n", `"x.h"`},
 		{"\xef\xbb\xbf#include \"x.h\"\r\n", `"x.h"`},
 		{"R\"(#include \"x.h\"\n)\"", `"x.h"`},
-		{"#include MACRO\n", "computed"},
-		{"#include MACRO\n#include OTHER(1)\n#include \"x.h\"", `computed "x.h"`},
+		{"#include MACRO\n", "computedMACRO"},
+		{"#include MACRO /* c */ // d\n#include MACRO\n# include M2", "computedMACRO computedM2"},
+		{"#include MACRO\n#include OTHER(1)\n#include <x\n#include \"x.h\"", `computedMACRO computed "x.h"`},
+		{"#include MACRO X\n", "computed"},
+		{"#include MAC\\\nRO\n", "computed"},
+		{"#include M$\n", "computed"},
+		{"#include M\\u00c0\n", "computed"},
+		{"#include M\xc3\x80\n", "computed"},
 		{"// #include MACRO\n", ""},
 		{"/* see\n#include what you use\n*/", ""},
 		{"#include\n", ""},
@@ -47,16 +53,54 @@ func TestIncludes(t *testing.T) {
 				s = fmt.Sprintf("%q", i.Name)
 			}
 			if i.Computed {
-				s = "computed"
+				s = "computed" + i.Macro
 			}
 			if i.Next {
 				s = "next " + s
 			}
 			got = append(got, s)
-		})
+		}, func(Define) {})
 		if doubt {
 			got = append(got, "doubt")
 		}
+		if s := strings.Join(got, " "); s != c.want {
+			t.Errorf("%q: got %s, want %s", c.text, s, c.want)
+		}
+	}
+}
+
+// TestDefines: however a macro gets its value, that is told, and which header it is where it is one.
+func TestDefines(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"#define A <x.h>\n", "A=<x.h>"},
+		{"#define A \"a/x-1.h\" /* c */ // d\r\n", `A="a/x-1.h"`},
+		{" /* c */ # /* d */ define /* e */ A/**/<x.h>", "A=<x.h>"},
+		{"#\\\ndefine \\\nA \\\n<x.h>\n", "A=<x.h>"},
+		{"%:define A <x.h>\n??=define B \"y.h\"\n", `A=<x.h> B="y.h"`},
+		{"#if 0\n#define A <x.h>\n#endif\n", "A=<x.h>"},
+		{"#define A 1\n#define B\n#define C", "A B C"},
+		{"#define A B\n#define A <x.h> y\n#define A <a b.h>\n#define A <a//b.h>\n#define A L\"x.h\"\n", "A A A A A"},
+		{"#define A <x.h> \\\n y\n#define B <x.h>\\\n\n", "A B"},
+		{"#define A(x) <x.h>\n#define A$B <x.h>\n#defined A\n#undef A\n#define", ""},
+		{"#define A\\\nB <x.h>\n", "?"},
+		{"#define A?" + "?/\nB <x.h>\n", "?"},
+		{"#def\\\nine A <x.h>\n", "?"},
+		{"#define\\\nd A\n", "d"}, // too much,
+		{"#define\\\n A 1\n", "A"},
+	} {
+		var got []string
+		Includes(NewText("x.c", []byte(c.text), false), func(Include) {}, func(d Define) {
+			s := string(d.Name)
+			switch {
+			case s == "":
+				s = "?"
+			case d.Quoted:
+				s += fmt.Sprintf("=%q", d.Header)
+			case d.Header != "":
+				s += "=<" + d.Header + ">"
+			}
+			got = append(got, s)
+		})
 		if s := strings.Join(got, " "); s != c.want {
 			t.Errorf("%q: got %s, want %s", c.text, s, c.want)
 		}

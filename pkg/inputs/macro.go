@@ -1,0 +1,108 @@
+package inputs
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/rdistcc/rdistcc/pkg/sources"
+)
+
+// An include may leave it to a macro which header it reads, as where a project's user may have one of
+// his own. If all that the compile reads, and its command, give that macro header names alone,
+// all of these are followed, whichever counts. Where there is any other way for
+// the macro to come to a value, the compiler is asked.
+
+// macro is an include by a macro, and where it stands.
+type macro struct {
+	sources.Include
+	from []*dir
+	in   *entry
+}
+
+// macros notes what macros name in the texts that were read. It is to be called again where that
+// leads to further texts.
+func (w *walk) macros() *Doubt {
+	for _, m := range w.named {
+		certain := plainMacro(m.Macro) && !slices.ContainsFunc(w.q.Words, func(s string) bool { return strings.Contains(s, "traditional") })
+		var values []value
+		for _, word := range w.q.Words {
+			if !strings.Contains(word, m.Macro) {
+				continue
+			}
+			header, quoted, ok := sources.HeaderName(strings.TrimPrefix(strings.TrimPrefix(word, "-D"), m.Macro+"="))
+			if certain = certain && ok; ok {
+				values = append(values, value{m.Macro, header, quoted})
+			}
+		}
+		for _, x := range w.texts {
+			for _, v := range x.values {
+				if v.macro == m.Macro {
+					values = append(values, v)
+				}
+			}
+		}
+		certain = certain && !w.otherwise(m.Macro)
+		for _, v := range values {
+			certain = certain && (v.quoted || w.literal(v.header))
+			if d := w.header(v.header, v.quoted, m.Next, m.from...); d != nil {
+				return d
+			}
+			if m.in == w.hits[0] && w.q.GCC {
+				if d := w.precompiled(m.in.dir, v.header); d != nil {
+					return d
+				}
+			}
+		}
+		if !certain {
+			w.noticed(DoubtComputed, m.in.path())
+		}
+	}
+	return nil
+}
+
+// otherwise reports whether a text may define the macro as anything but a header's name.
+func (w *walk) otherwise(name string) bool {
+	sum := sumOf(name)
+	return slices.ContainsFunc(w.texts, func(x *text) bool { return x.blurred || slices.Contains(x.defined, sum) })
+}
+
+// literal reports whether a header's name in <> is free of words that are macros: they would be replaced.
+func (w *walk) literal(header string) bool {
+	for word := range strings.FieldsFuncSeq(header, func(r rune) bool { return strings.ContainsRune("./+-", r) }) {
+		if !plainMacro(word) || slices.Contains(predefined[:], word) || w.otherwise(word) {
+			return false
+		}
+		for _, x := range w.texts {
+			if slices.ContainsFunc(x.values, func(v value) bool { return v.macro == word }) {
+				return false
+			}
+		}
+		for _, s := range w.q.Words {
+			if before, after, ok := strings.Cut(s, word); ok && (before == "" || strings.HasSuffix(before, "-D") || strings.Contains(before, ",")) && (after == "" || after[0] == '=' || after[0] == ',') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// plainMacro reports whether a name is none that compilers define by themselves as something that
+// could be a header's name, such as __FILE__.
+func plainMacro(name string) bool {
+	return !strings.HasPrefix(name, "__") && (len(name) < 2 || name[0] != '_' || name[1] < 'A' || name[1] > 'Z')
+}
+
+// predefined are macros of compilers that look like words of a path.
+var predefined = [...]string{
+	"linux", "unix", "i386", "arm", "mips", "sparc", "sun", "vax", "m68k", "pdp11", "PPC", "hppa", "sgi", "hpux", "tahoe", "spur", "n16", "mc68000", "R3000", "R4000",
+	"vector", "pixel", "bool", "LANGUAGE_C", "MIPSEB", "MIPSEL", "WIN32", "WINNT", "cris", "sh", "ia64", "nios2", "near", "far", "huge",
+}
+
+// sumOf sums up a macro's name. Names with the same sum make a doubt too many.
+func sumOf[S string | []byte](name S) uint32 {
+	h := uint32(2166136261) // FNV-1a
+	for i := range len(name) {
+		h = (h ^ uint32(name[i])) * 16777619
+	}
+	return h
+}
