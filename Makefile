@@ -44,7 +44,7 @@ test:
 	$(skips)
 	@if $(have_rdma); then CGO_ENABLED=1 $(GO) vet -tags ibverbs ./pkg/iwarp/ibverbs ./cmd/rdistccd; \
 	else echo "make $@: libibverbs-dev or librdmacm-dev is missing: the provider ibverbs is not looked at (on Debian: make deps)"; fi
-	$(GO) test -timeout 45m ./...
+	$(GO) test -ldflags=-w -timeout 45m ./...
 
 # A quick look at most of it, in a minute: the tests' -short. Four packages at a time, as they wait more than they compute.
 check:
