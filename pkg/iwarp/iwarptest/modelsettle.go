@@ -106,6 +106,20 @@ func (r *run) wait(got map[iwarp.QP]*polled, poll func() error) error {
 		r.quiet()
 		return nil
 	}
+	// A QP that has as many of an SRQ's receives as it may gets no more until they are polled: what
+	// is to find it so must arrive before.
+	for _, qps := range r.m.qps {
+		for _, q := range qps {
+			if q.srq == nil || !q.fresh {
+				continue
+			}
+			select {
+			case <-q.real.Done():
+			case <-r.ctx.Done():
+				return fmt.Errorf("%s does not end before a poll: state %s", q.name, q.real.State())
+			}
+		}
+	}
 	more := func(side int) error {
 		if err := r.cq[side].Wait(r.ctx); err != nil {
 			return fmt.Errorf("%c: waiting for completions: %w", 'a'+side, err)
