@@ -170,7 +170,7 @@ func TestHoarder(t *testing.T) {
 			t.Fatalf("%+v", r.Result)
 		}
 	}
-	if n := hoarder.count(); n < 9 { // there may be more by now, as there are for short jobs
+	if n := hoarder.count(); n < 9 || n > 1+ts.most() { // there are more where places wait for jobs
 		t.Errorf("the hoarder has %d credits, want at least the 9 that it has kept", n)
 	}
 	// What it has kept it may use: jobs are done, and what it gets for them is no more than its share.
@@ -189,7 +189,7 @@ func TestHoarder(t *testing.T) {
 	until(t, "both to have their shares", func() bool {
 		hears()
 		a, b := hoarder.count(), honest.count()
-		return a >= 1 && b >= 5 && a <= b && a+b <= 2+8+4
+		return a >= 1 && a <= 5 && b >= 5 && a+b <= 10
 	})
 }
 
