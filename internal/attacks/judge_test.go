@@ -1,6 +1,7 @@
 package attacks
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
@@ -123,6 +125,16 @@ func (s *site) dial(ctx context.Context) (*rawjob.Client, error) {
 		}
 	}
 	return s.client, nil
+}
+
+// rest waits for a moment. The connection answers meanwhile, as a client that does not is dropped.
+func (s *site) rest() {
+	time.Sleep(20 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if s.client != nil && s.client.Echo(ctx) != nil {
+		s.hangUp()
+	}
 }
 
 // about makes the places of a compiler known: where its driver lies and is called, where it has
@@ -455,14 +467,21 @@ func (s *site) own(pid int) bool {
 	return err == nil && os.SameFile(fi, s.exe)
 }
 
-// left are the processes and the bytes that are there when no job is. A place that proves itself has
-// some too, on a busy machine for seconds; what an attack leaves stays for minutes.
+// canary says that a process is what a place proves itself with, or on: the probe, and the cat that it
+// may not reach. On a busy machine that takes seconds. No attack runs a cat.
+func canary(pid int) bool {
+	line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	arg0, more, _ := bytes.Cut(line, []byte{0})
+	return err == nil && (string(arg0) == probe.Arg0 || string(arg0) == "cat" && len(more) == 0)
+}
+
+// left are the processes and the bytes that are there when no job is. A daemon may need a moment.
 func (s *site) left() []string {
 	var all []string
-	for range 1500 {
+	for range 150 {
 		all = nil
 		for pid, p := range processes() {
-			if !s.own(pid) {
+			if !s.own(pid) && !canary(pid) {
 				if _, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe"); errors.Is(err, os.ErrNotExist) {
 					continue // it is ending
 				}
@@ -475,10 +494,10 @@ func (s *site) left() []string {
 		if len(all) == 0 {
 			return nil
 		}
-		time.Sleep(20 * time.Millisecond)
+		s.rest()
 	}
 	for pid := range processes() {
-		if !s.own(pid) {
+		if !s.own(pid) && !canary(pid) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
