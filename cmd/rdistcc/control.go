@@ -1,8 +1,6 @@
 package main
 
 import (
-	"syscall"
-
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
@@ -98,7 +96,7 @@ func (s *settings) control(words []string) int {
 		s.say(0, words[0], ": rdistcc-cm is neither beside rdistcc nor on PATH")
 		return ipc.ExitGeneral
 	}
-	err := syscall.Exec(file, append([]string{"rdistcc-cm", "ctl"}, words...), s.env)
+	err := become(file, append([]string{"rdistcc-cm", "ctl"}, words...), s.env)
 	s.say(0, file, ": ", err.Error())
 	return ipc.ExitGeneral
 }

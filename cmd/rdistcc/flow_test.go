@@ -7,9 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
@@ -26,7 +28,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	rdistcc = filepath.Join(dir, "rdistcc")
-	build := exec.Command("go", "build", "-trimpath", "-o", rdistcc, ".")
+	build := exec.Command("go", slices.Concat([]string{"build", "-trimpath", "-o", rdistcc}, farm.Link("rdistcc"), []string{"."})...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	build.Stderr = os.Stderr
 	code := 1

@@ -3,7 +3,7 @@
 //
 // It is started once a source file, so it is small and links little: what a
 // subcommand needs lives in rdistcc-cm. Only this file, settings.go and run.go
-// look at the process they run in.
+// look at the process they run in; entry.go begins it.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 var version string
 
 func main() {
-	os.Exit(run(os.Args, syscall.Environ()))
+	os.Exit(run(os.Args, environment()))
 }
 
 // run is the program; it returns the exit status.

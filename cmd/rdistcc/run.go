@@ -23,10 +23,10 @@ func (c command) shellFor() command {
 // replace executes c in place of this process. It returns only an exit code.
 func (s *settings) replace(c command) int {
 	env := s.childEnv()
-	err := syscall.Exec(c.file, c.argv, env)
+	err := become(c.file, c.argv, env)
 	if err == syscall.ENOEXEC {
 		sh := c.shellFor()
-		err = syscall.Exec(sh.file, sh.argv, env)
+		err = become(sh.file, sh.argv, env)
 	}
 	return s.cannotRun(c, err)
 }
@@ -43,10 +43,10 @@ func (s *settings) cannotRun(c command, err error) int {
 // start runs c as a child with the given standard descriptors.
 func start(c command, env []string, files []uintptr, sys *syscall.SysProcAttr) (pid int, err error) {
 	attr := &syscall.ProcAttr{Env: env, Files: files, Sys: sys}
-	pid, err = syscall.ForkExec(c.file, c.argv, attr)
+	pid, err = startProgram(c.file, c.argv, attr)
 	if err == syscall.ENOEXEC {
 		sh := c.shellFor()
-		pid, err = syscall.ForkExec(sh.file, sh.argv, attr)
+		pid, err = startProgram(sh.file, sh.argv, attr)
 	}
 	return pid, err
 }

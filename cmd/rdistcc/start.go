@@ -137,7 +137,7 @@ func (s *settings) spawnManager(path, dir string, words ...string) error {
 	// What a build passes on to its children (make's job server, pipes that
 	// somebody reads to the end) is not for a process that outlives it.
 	restore := closeOnExec()
-	pid, err := syscall.ForkExec(file, append([]string{"rdistcc-cm", "--socket", absolute(path, cwd)}, words...),
+	pid, err := startProgram(file, append([]string{"rdistcc-cm", "--socket", absolute(path, cwd)}, words...),
 		&syscall.ProcAttr{
 			Dir:   "/", // a build tree can be unmounted
 			Env:   managerEnv(s.env, cwd),

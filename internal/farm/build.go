@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -29,7 +31,7 @@ func BuildOnly(ctx context.Context, dir string, flags []string, programs ...stri
 	var wait sync.WaitGroup
 	for i, p := range programs {
 		wait.Go(func() {
-			args := append([]string{"run", "-trimpath", "-exec", "cp -t '" + dir + "'"}, flags...)
+			args := slices.Concat([]string{"run", "-trimpath", "-exec", "cp -t '" + dir + "'"}, Link(p), flags)
 			cmd := exec.CommandContext(ctx, "go", append(args, "github.com/rdistcc/rdistcc/cmd/"+p)...)
 			cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
 			if out, err := cmd.CombinedOutput(); err != nil {
@@ -39,6 +41,14 @@ func BuildOnly(ctx context.Context, dir string, flags []string, programs ...stri
 	}
 	wait.Wait()
 	return errors.Join(errs...)
+}
+
+// Link returns the flags of the go command's by which a program of cmd is linked as `make` does.
+func Link(program string) []string {
+	if program == "rdistcc" && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64") {
+		return []string{"-ldflags=-E main.entry"}
+	}
+	return nil
 }
 
 // look reads the directories of the programs' sources: the go command takes what
