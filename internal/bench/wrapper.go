@@ -15,11 +15,10 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 )
 
-// stub is a manager that answers at once and does nothing: every compile gives
-// the same object. What remains is the wrapper's own work.
+// stub is a manager that answers at once, as one does that knows what a compile reads, and does
+// nothing: every compile gives the same object. What remains is the wrapper's own work.
 type stub struct {
 	ln     *ipcserver.Listener
-	source int
 	sink   int
 	object int // bytes at the sink's start
 	wg     sync.WaitGroup
@@ -32,13 +31,7 @@ type stub struct {
 func newStub(socket string, object []byte) (*stub, error) {
 	s := &stub{object: len(object)}
 	var err error
-	if s.source, err = unix.MemfdCreate("source", unix.MFD_CLOEXEC); err != nil {
-		return nil, err
-	}
 	if s.sink, err = unix.MemfdCreate("sink", unix.MFD_CLOEXEC); err != nil {
-		return nil, err
-	}
-	if err := unix.Ftruncate(s.source, 1<<20); err != nil {
 		return nil, err
 	}
 	if _, err := unix.Pwrite(s.sink, object, 0); err != nil {
@@ -74,20 +67,16 @@ func (s *stub) serve(c *ipcserver.Conn) error {
 		}
 		switch kind {
 		case ipc.KindLease:
-			// Opened anew, as each lease is: with an offset of its own.
-			src, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", s.source), unix.O_RDWR|unix.O_CLOEXEC, 0)
-			if err != nil {
+			var l ipc.Lease
+			if err := l.Parse(fields); err != nil {
 				return err
 			}
-			m := ipc.Leased{Job: 1, SourceMax: 1 << 20, Family: "gcc", Major: 12}
-			err = c.Send(m.Append(nil), src, s.sink)
-			_ = unix.Close(src)
-			if err != nil {
-				return err
+			if l.Command == nil {
+				return errors.New("the wrapper wants to list by itself what the compile reads")
 			}
-		case ipc.KindSubmit:
-			m := ipc.Result{Host: "stub", Attempts: 1, Files: []ipc.File{{Segment: ipc.Segment{Len: uint64(s.object)}}}}
-			if err := c.Send(m.Append(nil)); err != nil {
+			m := ipc.Leased{Job: 1, Family: "gcc", Major: 12, Tree: true, Known: true, Inputs: ipc.InputsScan, Files: 1}
+			r := ipc.Result{Host: "stub", Attempts: 1, Files: []ipc.File{{Segment: ipc.Segment{Len: uint64(s.object)}}}}
+			if err := c.Send(r.Append(m.Append(nil)), s.sink); err != nil {
 				return err
 			}
 			s.mu.Lock()
@@ -107,7 +96,6 @@ func (s *stub) serve(c *ipcserver.Conn) error {
 func (s *stub) close() error {
 	err := s.ln.Close()
 	s.wg.Wait()
-	_ = unix.Close(s.source)
 	_ = unix.Close(s.sink)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,11 +106,10 @@ func (s *stub) close() error {
 }
 
 // wrapper measures P3: the wrapper with a manager that answers at once, against
-// the start of distcc's client. The source is preprocessed already, so the wrapper
-// starts no other program: all that counts is its own.
+// the start of distcc's client.
 func (b *bench) wrapper() error {
-	source := filepath.Join(b.tmp, "empty.i")
-	if err := os.WriteFile(source, []byte("# 1 \"empty.c\"\n"), 0o644); err != nil {
+	source := filepath.Join(b.tmp, "empty.c")
+	if err := os.WriteFile(source, nil, 0o644); err != nil {
 		return err
 	}
 	object := filepath.Join(b.tmp, "stub.o")
@@ -152,7 +139,7 @@ func (b *bench) wrapper() error {
 	}
 	defer r.close()
 	env := b.env("HOME="+dir, "RDISTCC_DIR="+dir, "RDISTCC_CM_SOCKET="+socket, "RDISTCC_MODE=remote", "RDISTCC_FALLBACK=0")
-	ours := &side{name: "rdistcc", argv: []string{filepath.Join(b.bin, "rdistcc"), "gcc", "-c", "empty.i", "-o", "p3.o"}, env: env}
+	ours := &side{name: "rdistcc", argv: []string{filepath.Join(b.bin, "rdistcc"), "gcc", "-c", "empty.c", "-o", "p3.o"}, env: env}
 	sides := []*side{ours}
 	if client, err := exec.LookPath("distcc"); err == nil {
 		sides = append(sides, &side{name: "distcc", argv: []string{client, "--version"}, env: b.env("DISTCC_DIR=" + dir)})

@@ -212,10 +212,13 @@ func (c *client) onKnown(k *knownJob, native recipes.Native) error {
 	c.m.metrics.inputs(how)
 	c.record.Inputs, c.record.Files = how, uint32(len(k.set.Files))
 	c.record.Host = r.Host
-	// The result may lie in another sink, whose descriptor comes with it.
-	err = c.send(&ipc.Leased{Job: c.id, Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Tree: true, Fast: c.m.live().Fast,
-		Known: true, Inputs: how, Files: uint32(len(k.set.Files)), Unsure: k.set.Unsure}, fd)
-	if err != nil {
+	leased := (&ipc.Leased{Job: c.id, Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Tree: true, Fast: c.m.live().Fast,
+		Known: true, Inputs: how, Files: uint32(len(k.set.Files)), Unsure: k.set.Unsure}).Append(nil)
+	if !r.Moved {
+		return c.conn.Send(r.Append(leased), fd) // both at once: the wrapper wakes up once
+	}
+	// The result lies in another sink, whose descriptor comes with it.
+	if err := c.conn.Send(leased, fd); err != nil {
 		return err
 	}
 	return c.sendResult(r)
