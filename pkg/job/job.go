@@ -387,7 +387,7 @@ type Body struct {
 func (b *Body) HasFiles() bool { return len(b.Files)+len(b.Lists) > 0 }
 
 // ContentID names a content: its SHA-256. The host computes it anew of what comes.
-type ContentID [32]byte
+type ContentID = [32]byte
 
 // Blob is a content that travels with a job, but is none of its files by itself.
 type Blob struct {

@@ -229,6 +229,43 @@ func (t *Tenant) Pin(id ID) *Content {
 	return t.inMemoryLocked(id)
 }
 
+// PinAll returns the contents of those names, in their order, with nil for each that is not there.
+func (t *Tenant) PinAll(ids []ID) []*Content {
+	all := make([]*Content, len(ids))
+	if t == nil {
+		return all
+	}
+	s := t.s
+	s.mu.Lock()
+	for i, id := range ids {
+		if all[i] = t.inMemoryLocked(id); all[i] != nil {
+			s.count.hits++
+		}
+	}
+	s.mu.Unlock()
+	for i, c := range all {
+		if c == nil { // it may be on disk, or on its way from there
+			all[i] = t.Pin(ids[i])
+		}
+	}
+	return all
+}
+
+// UnpinAll lets go of contents that are one tenant's.
+func UnpinAll(all []*Content) {
+	if len(all) == 0 {
+		return
+	}
+	s := all[0].t.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range all {
+		if c.n > 0 {
+			c.unpinLocked()
+		}
+	}
+}
+
 // allocateLocked gets memory for n bytes of the tenant's, and makes room for it.
 func (t *Tenant) allocateLocked(n int) (block, bool) {
 	s := t.s

@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -145,7 +146,13 @@ type Tenant struct {
 	mem      memory
 	looking  chan struct{} // closed once what is on disk is known; nil: nothing is to be looked at
 	touched  time.Time     // when its directory was said to be in use
+
+	wiped atomic.Bool
 }
+
+// Wiped reports whether all that was kept for the tenant is gone for good: what was made of it has
+// to go as well.
+func (t *Tenant) Wiped() bool { return t.wiped.Load() }
 
 // Open returns the tenant of that name, for one more connection of it. Close is due.
 func (s *Store) Open(name string) *Tenant {
@@ -203,8 +210,9 @@ func (t *Tenant) Close() {
 	}
 }
 
-// Tick wipes what nobody has come back for. It is to be called now and then.
-func (s *Store) Tick(now time.Time) {
+// Tick wipes what nobody has come back for, and reports whether there was any. It is to be called now
+// and then.
+func (s *Store) Tick(now time.Time) (wiped bool) {
 	var live []*Tenant
 	s.mu.Lock()
 	var idle []*Tenant
@@ -214,6 +222,7 @@ func (s *Store) Tick(now time.Time) {
 			live = append(live, t)
 		case now.Sub(t.left) >= s.o.Keep:
 			t.wipeLocked()
+			wiped = true
 		default:
 			idle = append(idle, t)
 		}
@@ -222,12 +231,14 @@ func (s *Store) Tick(now time.Time) {
 		slices.SortFunc(idle, func(a, b *Tenant) int { return a.left.Compare(b.left) })
 		for _, t := range idle[:len(idle)-away] {
 			t.wipeLocked()
+			wiped = true
 		}
 	}
 	s.mu.Unlock()
 	for _, t := range live {
 		t.touch(now)
 	}
+	return wiped
 }
 
 // wipeLocked ends a tenant: what is pinned goes with its last pin.
@@ -241,6 +252,7 @@ func (t *Tenant) wipeLocked() {
 // forgetLocked frees its memory, and leaves the disk as it is.
 func (t *Tenant) forgetLocked() {
 	s := t.s
+	t.wiped.Store(true)
 	for _, c := range t.contents {
 		t.unstoreLocked(c)
 		t.dropLocked(c)

@@ -35,9 +35,9 @@ type builder struct {
 	lacks []string
 }
 
-// maxInodes bounds the files of a job, the tree's own included. An inode
+// maxInodes bounds the files of a job, the tree's own and those that it keeps included. An inode
 // and its entry take about 1 KiB of kernel memory, which the size does not count.
-const maxInodes = 1 << 16
+const maxInodes = 1<<16 + mostKept
 
 // build makes the tree the root of this namespace and returns a descriptor of it.
 func (b *builder) build(s *Spec) (int, error) {

@@ -30,6 +30,8 @@ type standing struct {
 	attrs   int               // bytes that the names of its extended attributes take
 	entries map[string]uint64 // inode numbers, of what mounts cover where there is one
 	dirs    []*standing       // those that nothing is mounted on
+	above   *standing         // of one that is there for kept files alone, in which it lies; else nil
+	holds   int               // kept files and such directories in it
 	// ctime is when it was last changed, if it was looked at later than that by the clock
 	// that the kernel's stamps come from: with this stamp it is as it was. Else zero.
 	ctime unix.Timespec
@@ -100,10 +102,7 @@ func (t *Tree) learn(fd int, name string) (*standing, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &standing{name: name, ino: st.Ino, mode: st.Mode, uid: st.Uid, gid: st.Gid, entries: make(map[string]uint64, len(list))}
-	if n, err := unix.Flistxattr(fd, nil); err == nil {
-		s.attrs = n
-	}
+	s := newStanding(fd, name, &st)
 	for _, e := range list {
 		s.entries[e.name] = e.ino
 		if e.typ != unix.DT_DIR {
@@ -125,12 +124,20 @@ func (t *Tree) learn(fd int, name string) (*standing, error) {
 	return s, nil
 }
 
+func newStanding(fd int, name string, st *unix.Stat_t) *standing {
+	s := &standing{name: name, ino: st.Ino, mode: st.Mode, uid: st.Uid, gid: st.Gid, entries: map[string]uint64{}}
+	if n, err := unix.Flistxattr(fd, nil); err == nil {
+		s.attrs = n
+	}
+	return s
+}
+
 // openDir opens an entry of a directory that is one itself, no link, for reading.
 func openDir(fd int, name string) (int, error) {
 	return openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
-// Clean removes all that a job has made or left, wherever that is, when no command
+// Clean removes all that a job has made or left but the files that are kept, wherever that is, when no command
 // runs. It returns ErrSpoiled when a command has changed what was there before,
 // which no compiler does, or has made what cannot be removed, ErrLittered where there is too much of it (but not in a bare
 // tree, whose directory stays the caller's), and ErrGone where an Outcome has told already
@@ -151,6 +158,10 @@ func (t *Tree) Clean() error {
 	if errors.Is(err, ErrLittered) {
 		return err
 	}
+	if err == nil && t.began != (unix.Timespec{}) {
+		err = t.checkKept()
+	}
+	t.began = unix.Timespec{}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrSpoiled, err)
 	}
@@ -230,8 +241,8 @@ func (s *standing) settle(fd int) error {
 		return err
 	}
 	s.ctime = unix.Timespec{}
-	if c := st.Ctim; c.Sec < now.Sec || c.Sec == now.Sec && c.Nsec < now.Nsec {
-		s.ctime = c
+	if before(st.Ctim, now) {
+		s.ctime = st.Ctim
 	}
 	return nil
 }
@@ -316,8 +327,48 @@ func (t *Tree) Unexpected(check func() error) ([]string, error) {
 			found = append(found, name)
 		}
 	}
+	for _, s := range t.kept.dirs {
+		if t.job.dirs[s.ino] != nil {
+			continue
+		}
+		if err := check(); err != nil {
+			return nil, err
+		}
+		more, err := t.unforeseen(s)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, more...)
+	}
 	slices.Sort(found)
 	return found, nil
+}
+
+// unforeseen lists what was put into a directory that is there for kept files.
+func (t *Tree) unforeseen(s *standing) (found []string, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(t.root, s.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Ino != s.ino || st.Ctim == s.ctime {
+		return nil, nil // as it was; or not there, of which Clean will tell
+	}
+	fd, err := openDir(t.root, s.name)
+	if err != nil {
+		return nil, fmt.Errorf("read /%s: %w", s.name, err)
+	}
+	defer unix.Close(fd)
+	list, err := t.list(fd)
+	for i := range list {
+		e := &list[i]
+		_, opened := t.job.opened[e.ino]
+		if _, used := t.job.dirs[e.ino]; used || opened || t.stands(s.ino, e) {
+			continue
+		}
+		name := "/" + path.Join(s.name, e.name)
+		if e.typ == unix.DT_DIR {
+			name += "/"
+		}
+		found = append(found, name)
+	}
+	return found, err
 }
 
 // listJob lists a directory of the job.

@@ -161,15 +161,7 @@ func (t *Tree) write(name string, content []byte, mtime int64, exec bool) error 
 		return err
 	}
 	d.names[base] = struct{}{}
-	for len(content) > 0 && err == nil {
-		var n int
-		n, err = unix.Write(fd, content)
-		if errors.Is(err, unix.EINTR) {
-			err = nil
-		}
-		content = content[max(n, 0):]
-	}
-	if err == nil {
+	if err = fill(fd, content); err == nil {
 		err = setTime(fd, mtime)
 	}
 	if err == nil && (t.uid != 0 || t.gid != 0) {
@@ -179,6 +171,18 @@ func (t *Tree) write(name string, content []byte, mtime int64, exec bool) error 
 		err = cerr
 	}
 	return err
+}
+
+// fill writes all of content.
+func fill(fd int, content []byte) error {
+	for len(content) > 0 {
+		n, err := unix.Write(fd, content)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		content = content[max(n, 0):]
+	}
+	return nil
 }
 
 // setTime sets a file's times of access and modification, in nanoseconds since 1970.

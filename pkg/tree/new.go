@@ -25,8 +25,12 @@ func New(ctx context.Context, s Spec) (*Tree, error) {
 	if s.Size == 0 {
 		s.Size = defaultSize
 	}
+	if s.Bare != "" {
+		s.Keep = 0 // it is the caller who empties that directory
+	}
 	t := &Tree{root: -1, block: -1, uid: s.UID, gid: s.GID, bare: s.Bare}
 	t.job.begin()
+	t.kept.begin(s.Keep)
 	t.close = sync.OnceValue(t.end)
 	if err := t.make(ctx, &s); err != nil {
 		_ = t.Close() // nothing has come of it
@@ -100,7 +104,7 @@ func (t *Tree) start(s *Spec) error {
 		return err
 	}
 	t.big = len(b) > blockKeep
-	return t.send(&request{block: uint64(len(b)), limits: sandbox.Limits{File: s.Size}}, nil)
+	return t.send(&request{block: uint64(len(b)), limits: sandbox.Limits{File: s.Size + s.Keep}}, nil)
 }
 
 // confineBit is Spec.Confine in what the process is told.

@@ -68,6 +68,11 @@ func (t *Tree) Start(c *Command) (*Run, error) {
 		t.group.OutOfMemory() // what was before is not this command's
 		t.group.OutOfTasks()
 	}
+	if t.began == (unix.Timespec{}) {
+		if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &t.began); err != nil {
+			return nil, fmt.Errorf("start %s: %w", file, err)
+		}
+	}
 	fds := append(make([]int, 0, 4), c.Stdin, c.Stdout, c.Stderr)
 	if c.ExecFD != 0 {
 		fds = append(fds, c.ExecFD)

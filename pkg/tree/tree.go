@@ -61,6 +61,7 @@ type Spec struct {
 	Files, Dirs []string
 
 	Size int64 // bytes that a job may write, its sources included; 0: 1 GiB
+	Keep int64 // bytes beside Size that files may take which stay from one job to the next; 0: none stay
 
 	// UID and GID own what jobs write, and their commands run as them. Zero is the
 	// caller's own; another one needs root. Commands have no capabilities, as root too.
@@ -150,6 +151,9 @@ type Tree struct {
 	in   [replySize]byte
 	big  bool // the block is larger than it needs to be
 	job  job
+	kept kept
+	// began is the time of the clock that the kernel's stamps come from, when the job's first command started.
+	began unix.Timespec
 
 	dirents []byte // for list
 }

@@ -124,6 +124,10 @@ func (r *runner) canary(ctx context.Context, shown *display) *verdict {
 		v.broken = err
 		return v
 	}
+	if err := r.stand.forget(); err != nil { // nobody's files are there for it
+		v.broken = err
+		return v
+	}
 	v.held = r.stand.tree.Measures()
 	if len(shown.list) == 0 { // no toolchain, no job, no proof
 		return v

@@ -35,7 +35,7 @@ type textJob struct {
 
 // runTextConfined does a task of the text form in the runner's stand.
 func (r *runner) runTextConfined(t *task, body *job.Body, text []byte) (*job.Result, int) {
-	if res := r.enter(t); res != nil {
+	if res := r.enter(t, false); res != nil {
 		return res, 0
 	}
 	env, err := textEnvironment(body, r.temporary())
@@ -52,9 +52,13 @@ func (r *runner) runTextConfined(t *task, body *job.Body, text []byte) (*job.Res
 	return r.conclude(t, body, out, o, err, r.textOutputsConfined)
 }
 
-// enter makes the stand ready for a task, or gives the task's answer.
-func (r *runner) enter(t *task) *job.Result {
+// enter makes the stand ready for a task, or gives the task's answer. Without lists the task
+// finds nothing there of any that was before.
+func (r *runner) enter(t *task, lists bool) *job.Result {
 	err := r.prepare(r.s.ctx)
+	if err == nil && !lists {
+		err = r.stand.forget()
+	}
 	if err == nil {
 		r.used, r.undone = true, false
 		return nil

@@ -159,9 +159,14 @@ func (c *conn) lost() {
 // leaveStore ends its part in what is kept for its tenant. It may take a while: it is called
 // without the lock.
 func (c *conn) leaveStore() {
-	keeps := c.keeps
+	keeps, s := c.keeps, c.s
 	c.keeps = nil
 	keeps.Close()
+	if keeps != nil && keeps.Wiped() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.wake.Broadcast() // what trees keep for it has to go too
+	}
 }
 
 // agreed is what becomes of our wish for Reads, and the peer's.

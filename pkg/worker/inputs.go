@@ -12,6 +12,11 @@ type inputs struct {
 	text [][]byte         // of each file; nothing for one that is the same as an earlier one
 	kept []*store.Content // what text lies in, of the last files, which are the lists'; nil for one that is the same
 	held []*store.Content // pinned until free
+	// lists are those that the last files are of. Of each of these, as in kept: the name of its content, and whether
+	// it shares its inode with another one.
+	lists  []job.ContentID
+	ids    []job.ContentID
+	shared []bool
 
 	// Of those that were taken in: the part of the source that is needed still, and its digest, as
 	// it waits for a core.
@@ -43,10 +48,13 @@ func (in *inputs) cut(text []byte) (rest []byte, err error) {
 	return rest, nil
 }
 
+// listed is how many of the files are not of lists: the index of the first one that is.
+func (in *inputs) listed() int { return len(in.text) - len(in.kept) }
+
 // file is the content of one of the files. Of one of a list's it is looked at now, when it is
 // about to be written and in the processor's cache anyway: it may have waited in memory for days.
 func (in *inputs) file(i int) ([]byte, error) {
-	if k := i - (len(in.text) - len(in.kept)); k >= 0 && in.kept[k] != nil && !in.kept[k].Intact() {
+	if k := i - in.listed(); k >= 0 && in.kept[k] != nil && !in.kept[k].Intact() {
 		return nil, errSpoiled
 	}
 	return in.text[i], nil
@@ -60,9 +68,7 @@ func (in *inputs) free() {
 	if in == nil {
 		return
 	}
-	for _, c := range in.held {
-		c.Unpin()
-	}
+	store.UnpinAll(in.held)
 	in.held, in.kept = nil, nil
 }
 

@@ -25,16 +25,12 @@ func (s *Server) openStore() {
 	if s.o.NoStore || !s.trees {
 		return
 	}
-	o := s.o.Store
-	o.Log = s.o.Log
-	if o.Memory == 0 {
-		o.Memory = min(max(s.machineMemory()/storePart, storeLeast), storeMost)
-	}
-	s.o.Store = o
 	s.intakes = make(chan *scratch, s.o.Jobs)
 	for range s.o.Jobs {
 		s.intakes <- new(scratch)
 	}
+	o := s.o.Store
+	o.Log = s.o.Log
 	s.keep = store.New(o)
 }
 
@@ -221,30 +217,20 @@ func (t *task) lookUp(ctx context.Context, in *inputs, noRoom bool) error {
 		t.c.s.intakes <- x
 		t.charged(time.Since(began))
 	}(time.Now())
-	pin := func(id job.ContentID) (*store.Content, error) {
-		c := t.c.keeps.Pin(id)
-		switch {
-		case c != nil:
-			in.held = append(in.held, c)
-			return c, nil
-		case noRoom:
-			return nil, refuse(job.CauseFull, "no room to keep what the job brings (store.memory)")
-		}
-		return nil, errLacks
-	}
-	e := expansion{in: in, most: t.mostText(), sum: in.size(), names: make(map[string]struct{}, len(in.body.Files))}
+	e := expansion{in: in, keeps: t.c.keeps, noRoom: noRoom, most: t.mostText(), sum: in.size(), names: make(map[string]struct{}, len(in.body.Files))}
 	for i := range in.body.Files {
 		if err := e.named(in.body.Files[i].Name); err != nil {
 			return err
 		}
 	}
-	for _, id := range in.body.Lists {
+	in.lists = in.body.Lists
+	for i := range in.lists {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		c, err := pin(id)
+		c, err := e.pin(in.lists[i : i+1])
 		if err == nil {
-			err = e.list(c.Bytes(), pin)
+			err = e.list(c[0].Bytes())
 		}
 		if err != nil {
 			return err
@@ -259,11 +245,33 @@ func (t *task) mostText() uint64 { return max(uint64(t.k.mr.Len()), t.c.maxSourc
 
 // expansion adds the files of lists to inputs.
 type expansion struct {
-	in    *inputs
-	names map[string]struct{} // of all files
-	most  uint64              // bytes that they may have together
-	sum   uint64              // that they have
-	lists int                 // bytes of lists
+	in     *inputs
+	keeps  *store.Tenant
+	noRoom bool                // not all that came with the job could be kept
+	names  map[string]struct{} // of all files
+	most   uint64              // bytes that they may have together
+	sum    uint64              // that they have
+	lists  int                 // bytes of lists
+}
+
+// pin has contents be held for the inputs.
+func (e *expansion) pin(ids []job.ContentID) ([]*store.Content, error) {
+	all := e.keeps.PinAll(ids)
+	lacks := false
+	for _, c := range all {
+		if c == nil {
+			lacks = true
+		} else {
+			e.in.held = append(e.in.held, c)
+		}
+	}
+	switch {
+	case !lacks:
+		return all, nil
+	case e.noRoom:
+		return nil, refuse(job.CauseFull, "no room to keep what the job brings (store.memory)")
+	}
+	return nil, errLacks
 }
 
 func (e *expansion) named(name string) error {
@@ -275,7 +283,7 @@ func (e *expansion) named(name string) error {
 }
 
 // list adds those of one.
-func (e *expansion) list(encoded []byte, pin func(job.ContentID) (*store.Content, error)) error {
+func (e *expansion) list(encoded []byte) error {
 	if e.lists += len(encoded); e.lists > job.MaxBodyLen {
 		return refuse(job.CauseMalformed, "lists of more than %d bytes together", job.MaxBodyLen)
 	}
@@ -283,36 +291,49 @@ func (e *expansion) list(encoded []byte, pin func(job.ContentID) (*store.Content
 	if err != nil {
 		return err
 	}
-	b := e.in.body
+	in, b := e.in, e.in.body
 	first := uint32(len(b.Files))
 	b.Files = slices.Grow(b.Files, len(l.Files))
-	e.in.text = slices.Grow(e.in.text, len(l.Files))
-	e.in.kept = slices.Grow(e.in.kept, len(l.Files))
+	in.text = slices.Grow(in.text, len(l.Files))
+	in.kept, in.ids = slices.Grow(in.kept, len(l.Files)), slices.Grow(in.ids, len(l.Files))
+	of := len(in.shared)
+	in.shared = append(in.shared, make([]bool, len(l.Files))...)
+	ids := make([]job.ContentID, 0, len(l.Files))
 	for i := range l.Files {
 		f := &l.Files[i]
 		if err := e.named(f.Name); err != nil {
 			return err
 		}
+		if f.Same != 0 {
+			in.shared[of+i], in.shared[of+int(f.Same)-1] = true, true
+			continue
+		}
+		if e.sum > e.most || f.Len > e.most-e.sum {
+			return refuse(job.CauseTooBig, "files of more than %d bytes together", e.most)
+		}
+		e.sum += f.Len
+		ids = append(ids, f.Content)
+	}
+	contents, err := e.pin(ids)
+	if err != nil {
+		return err
+	}
+	for i := range l.Files {
+		f := &l.Files[i]
 		file := job.SourceFile{Name: f.Name, Len: f.Len, MTime: f.MTime, Exec: f.Exec}
 		var text []byte
 		var c *store.Content
 		if f.Same != 0 {
 			file.Same = first + f.Same
 		} else {
-			if e.sum > e.most || f.Len > e.most-e.sum {
-				return refuse(job.CauseTooBig, "files of more than %d bytes together", e.most)
-			}
-			e.sum += f.Len
-			if c, err = pin(f.Content); err != nil {
-				return err
-			}
+			c, contents = contents[0], contents[1:]
 			if text = c.Bytes(); uint64(len(text)) != f.Len {
 				return refuse(job.CauseMalformed, "file %q is %d bytes long in its list, and its content %d", f.Name, f.Len, len(text))
 			}
 		}
 		b.Files = append(b.Files, file)
-		e.in.text = append(e.in.text, text)
-		e.in.kept = append(e.in.kept, c)
+		in.text = append(in.text, text)
+		in.kept, in.ids = append(in.kept, c), append(in.ids, f.Content)
 	}
 	b.Dirs = append(b.Dirs, l.Dirs...)
 	b.Links = append(b.Links, l.Links...)
@@ -320,10 +341,11 @@ func (e *expansion) list(encoded []byte, pin func(job.ContentID) (*store.Content
 }
 
 // fitStore gives memory back that the machine is short of, and lets the store grow where
-// it is not; and drops what nobody has come back for.
-func (s *Server) fitStore() {
+// it is not; and drops what nobody has come back for. It reports
+// whether what trees keep may have to go, too.
+func (s *Server) fitStore() (stale bool) {
 	if s.keep == nil {
-		return
+		return false
 	}
 	h := s.host.Load()
 	has := s.keep.Stats().Bytes
@@ -331,10 +353,12 @@ func (s *Server) fitStore() {
 	case h.memoryFree == 0: // not known here
 	case spare < 0, h.pressure.Memory != job.NoPressure && h.pressure.Memory > tightMemory:
 		s.keep.Limit(min(has/2, has+spare))
+		s.forgets.Add(1)
+		stale = true
 	default:
 		s.keep.Limit(has + spare/2)
 	}
-	s.keep.Tick(time.Now())
+	return s.keep.Tick(time.Now()) || stale
 }
 
 // storeFloor is the memory free, in bytes, below which contents have to go: more than jobs

@@ -625,15 +625,8 @@ func FuzzLists(f *testing.F) {
 	c.Unpin()
 	f.Fuzz(func(t *testing.T, encoded []byte, most uint64) {
 		in := &inputs{body: &job.Body{Files: []job.SourceFile{{Name: "own"}}}, text: [][]byte{nil}}
-		e := expansion{in: in, most: most, names: map[string]struct{}{"own": {}}}
-		err := e.list(encoded, func(id job.ContentID) (*store.Content, error) {
-			c := x.Pin(id)
-			if c == nil {
-				return nil, errLacks
-			}
-			in.held = append(in.held, c)
-			return c, nil
-		})
+		e := expansion{in: in, keeps: x, most: most, names: map[string]struct{}{"own": {}}}
+		err := e.list(encoded)
 		defer in.free()
 		if err != nil {
 			return

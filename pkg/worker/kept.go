@@ -7,6 +7,7 @@ type contents struct{ s *Server }
 
 var (
 	storeBytesDesc     = prometheus.NewDesc("rdistccd_store_bytes", "Memory of contents that clients have sent, kept for their later jobs.", nil, nil)
+	storeTreesDesc     = prometheus.NewDesc("rdistccd_store_tree_bytes", "Memory of files that private trees keep from one job to the next.", nil, nil)
 	storeDiskDesc      = prometheus.NewDesc("rdistccd_store_disk_bytes", "The same on disk.", nil, nil)
 	storeFilesDesc     = prometheus.NewDesc("rdistccd_store_files", "Contents that are kept.", nil, nil)
 	storeEvictionsDesc = prometheus.NewDesc("rdistccd_store_evictions_total", "Contents dropped to make room.", nil, nil)
@@ -15,7 +16,7 @@ var (
 )
 
 func (c contents) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{storeBytesDesc, storeDiskDesc, storeFilesDesc, storeEvictionsDesc, storeHitsDesc, storeLacksDesc} {
+	for _, d := range []*prometheus.Desc{storeBytesDesc, storeTreesDesc, storeDiskDesc, storeFilesDesc, storeEvictionsDesc, storeHitsDesc, storeLacksDesc} {
 		to <- d
 	}
 }
@@ -28,6 +29,7 @@ func (c contents) Collect(to chan<- prometheus.Metric) {
 		value float64
 	}{
 		{storeBytesDesc, prometheus.GaugeValue, float64(st.Bytes)},
+		{storeTreesDesc, prometheus.GaugeValue, float64(c.s.kept.Load())},
 		{storeDiskDesc, prometheus.GaugeValue, float64(st.DiskBytes)},
 		{storeFilesDesc, prometheus.GaugeValue, float64(st.Contents)},
 		{storeEvictionsDesc, prometheus.CounterValue, float64(st.Evictions)},

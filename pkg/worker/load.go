@@ -129,8 +129,7 @@ func (s *Server) tick() {
 func (s *Server) look(every time.Duration) {
 	defer s.rescue(s.o.Log, nil)
 	s.readHostLoad()
-	s.fitStore()
-	idle, scan, victims := s.lookAround(every)
+	idle, scan, victims := s.lookAround(every, s.fitStore())
 	for _, t := range victims {
 		t.stop(job.CauseCancelled)
 	}
@@ -144,9 +143,9 @@ func (s *Server) look(every time.Duration) {
 	}
 }
 
-// lookAround is its part under the lock: idle says that nobody is there, scan that it is
+// lookAround is its part under the lock. stale says that trees may keep what has to go. idle says that nobody is there, scan that it is
 // time to look for compilers, victims are jobs to be stopped.
-func (s *Server) lookAround(every time.Duration) (idle, scan bool, victims []*task) {
+func (s *Server) lookAround(every time.Duration, stale bool) (idle, scan bool, victims []*task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -162,8 +161,8 @@ func (s *Server) lookAround(every time.Duration) (idle, scan bool, victims []*ta
 	s.rebalanceLocked()
 	s.publishLocked()
 	victims = s.yieldLocked(now)
-	if s.queued > 0 {
-		s.wake.Broadcast() // one that waits for memory may have it now
+	if s.queued > 0 || stale {
+		s.wake.Broadcast() // one that waits for memory may have it now, and what a tree keeps may have to go
 	}
 	if scan = now.After(s.nextScan) && !s.draining; scan {
 		s.nextScan = now.Add(rescanTime)
@@ -197,6 +196,8 @@ type Status struct {
 type StoreStatus struct {
 	store.Stats
 	Most int64 `json:"most_bytes"` // of one tenant's; 0: none are kept
+	// Trees is how many bytes trees keep from one job to the next.
+	Trees int64 `json:"tree_bytes"`
 }
 
 // JobStatus is one job that the server has now.
@@ -228,7 +229,7 @@ type ClientStatus struct {
 func (s *Server) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Status{Load: s.loadLocked(), Large: s.large.used.Load(), Tree: s.trees, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats()},
+	st := Status{Load: s.loadLocked(), Large: s.large.used.Load(), Tree: s.trees, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats(), Trees: s.kept.Load()},
 		Toolchains: len(*s.listed.Load()), Identifying: s.identifying}
 	if s.keep != nil {
 		st.Store.Most = s.keep.Most()

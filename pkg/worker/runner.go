@@ -44,6 +44,7 @@ func newRunner(s *Server, i int) (*runner, error) {
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make work directory: %w", err)
 	}
+	r.stand.total = &s.kept
 	r.stand.confine, r.stand.cgroup = s.o.Sandbox != SandboxOff, s.o.Cgroup
 	if s.ownUsers {
 		r.stand.user = s.users.First + i
@@ -90,14 +91,15 @@ func (r *runner) loop() {
 		}
 	}
 	for {
-		t, canary := r.s.take(r)
-		switch {
-		case canary:
-			r.proveNow()
-		case t == nil:
+		switch what, t := r.s.take(r); what {
+		case turnEnd:
 			return
-		default:
+		case turnTask:
 			r.do(t)
+		case turnCanary:
+			r.proveNow()
+		case turnForget:
+			r.forget()
 		}
 	}
 }
@@ -131,6 +133,16 @@ func (s *Server) ran(t *task, res *job.Result) {
 
 func micros(d time.Duration) uint32 {
 	return uint32(min(max(d.Microseconds(), 0), 1<<32-1))
+}
+
+// forget drops what the stand's tree keeps.
+func (r *runner) forget() {
+	if err := r.stand.forget(); err != nil {
+		r.s.o.Log.Error("drop kept files", "err", err)
+		if err := r.stand.close(); err != nil {
+			r.s.o.Log.Error("end private tree", "err", err)
+		}
+	}
 }
 
 func (r *runner) clean() {

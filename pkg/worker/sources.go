@@ -37,13 +37,13 @@ func (r *runner) runSources(t *task, in *inputs) (*job.Result, int) {
 	if err := r.s.verify(r.s.ctx, &t.tc); err != nil {
 		return refused(err), 0
 	}
-	if res := r.enter(t); res != nil {
+	if res := r.enter(t, len(in.lists) > 0); res != nil {
 		return res, 0
 	}
 	// How many files and directories there are the client says, so what is done about those takes of its time.
 	until := time.Now().Add(r.limit(t))
 	defer time.AfterFunc(time.Until(until), func() { t.proc.stop(job.CauseTimeout) }).Stop()
-	if err := lay(r.stand.tree, in, t.proc.check); err != nil {
+	if err := r.stand.lay(t.c.keeps, r.s.forgets.Load(), in, t.proc.check); err != nil {
 		if res := r.stopped(err); res != nil {
 			return res, 0
 		}
@@ -146,8 +146,21 @@ func calledAs(exec, argv0 string) string {
 	return filepath.Join(filepath.Dir(exec), filepath.Base(argv0))
 }
 
-// lay makes in the tree what the compile finds on the client. An error of check ends it.
+// lay makes in a new tree what the compile finds on the client. An error of check ends it.
 func lay(tr *tree.Tree, in *inputs, check func() error) error {
+	if err := layAround(tr, in, check); err != nil {
+		return err
+	}
+	for i := in.listed(); i < len(in.text); i++ {
+		if err := layFile(tr, in, i, check); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// layAround makes all but the files of lists.
+func layAround(tr *tree.Tree, in *inputs, check func() error) error {
 	b := in.body
 	for i := range b.Links {
 		if err := check(); err != nil {
@@ -182,27 +195,30 @@ func lay(tr *tree.Tree, in *inputs, check func() error) error {
 			last = dir
 		}
 	}
-	for i := range b.Files {
-		if err := check(); err != nil {
-			return err
-		}
-		f := &b.Files[i]
-		name := seenFrom(b.Cwd, f.Name)
-		if f.Same != 0 {
-			if err := tr.Hardlink(seenFrom(b.Cwd, b.Files[f.Same-1].Name), name); err != nil {
-				return err
-			}
-			continue
-		}
-		text, err := in.file(i)
-		if err == nil {
-			err = tr.Write(name, text, f.MTime, f.Exec)
-		}
-		if err != nil {
+	for i := range in.listed() {
+		if err := layFile(tr, in, i, check); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// layFile makes one file.
+func layFile(tr *tree.Tree, in *inputs, i int, check func() error) error {
+	if err := check(); err != nil {
+		return err
+	}
+	b := in.body
+	f := &b.Files[i]
+	name := seenFrom(b.Cwd, f.Name)
+	if f.Same != 0 {
+		return tr.Hardlink(seenFrom(b.Cwd, b.Files[f.Same-1].Name), name)
+	}
+	text, err := in.file(i)
+	if err != nil {
+		return err
+	}
+	return tr.Write(name, text, f.MTime, f.Exec)
 }
 
 // seenFrom is a name that stands alone. It is not made shorter: "a/.." is not

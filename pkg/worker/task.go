@@ -224,20 +224,32 @@ func (s *Server) dropLocked(c *conn) []*task {
 	return running
 }
 
-// take waits for the next task; nil when the server closes. canary says that r has nothing to
-// do and is to prove itself.
-func (s *Server) take(r *runner) (t *task, canary bool) {
+// turn is what a runner does next.
+type turn uint8
+
+const (
+	turnEnd    turn = iota // the server closes
+	turnTask               // a task
+	turnCanary             // it proves itself, as it has nothing else to do
+	turnForget             // it drops what its tree keeps
+)
+
+// take waits for what r is to do next.
+func (s *Server) take(r *runner) (turn, *task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for !s.closing {
+		if r.stand.stale(s.forgets.Load()) {
+			return turnForget, nil
+		}
 		if t := s.nextTaskLocked(time.Now()); t != nil {
 			s.publishLocked()
-			return t, false
+			return turnTask, t
 		}
 		if s.queued == 0 {
 			if s.canaryForLocked(r) {
 				s.cage.proving++
-				return nil, true
+				return turnCanary, nil
 			}
 			s.starvedLocked()
 		} else {
@@ -245,7 +257,7 @@ func (s *Server) take(r *runner) (t *task, canary bool) {
 		}
 		s.wake.Wait()
 	}
-	return nil, false
+	return turnEnd, nil
 }
 
 func (c *conn) nextWRLocked() uint64 {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/tree"
@@ -31,7 +32,7 @@ type display struct {
 // show makes runners replace their trees, before they use them again, by ones
 // that show every toolchain of the list.
 func (s *Server) show(list []toolchain.Toolchain) {
-	spec := &tree.Spec{Size: s.treeRoom() + s.o.Source}
+	spec := &tree.Spec{Size: s.treeRoom() + s.o.Source, Keep: s.keepsEach()}
 	for i := range list {
 		spec.Files = append(spec.Files, list[i].Files...)
 		spec.Dirs = append(spec.Dirs, list[i].Dirs...)
@@ -79,8 +80,11 @@ type stand struct {
 	user    int    // that commands run as; 0: this process's
 	cgroup  string
 
-	tree *tree.Tree // nil: to be made
-	spec *tree.Spec // that it was made of
+	tree   *tree.Tree // nil: to be made
+	spec   *tree.Spec // that it was made of
+	layout layout
+	total  *atomic.Int64 // bytes that all stands' trees keep
+	kept   int64         // of these, what this one's does
 }
 
 // open makes sure that there is a tree of spec.
@@ -126,6 +130,7 @@ func (d *stand) clean() error {
 	if d.tree == nil {
 		return nil
 	}
+	defer d.count()
 	err := d.tree.Clean()
 	// Gone: with its job, of which that was told.
 	if errors.Is(err, tree.ErrGone) || errors.Is(err, tree.ErrLittered) {
@@ -142,6 +147,7 @@ func (d *stand) close() error {
 		return nil
 	}
 	err := d.tree.Close()
-	d.tree, d.spec = nil, nil
+	d.tree, d.spec, d.layout = nil, nil, layout{}
+	d.count()
 	return err
 }

@@ -122,6 +122,8 @@ type Server struct {
 	outputs  *arena.Pool
 	large    *largeMemory
 	keep     *store.Store  // of what clients have sent; nil: there is none; set once by New
+	kept     atomic.Int64  // bytes that trees keep from job to job
+	forgets  atomic.Uint64 // grows while the machine is short of memory: trees drop what they keep
 	intakes  chan *scratch // one for each place: so many tasks are taken in at a time
 	area     *workdir.Area
 	guard    *workdir.Guard
@@ -208,6 +210,9 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s.readHostLoad()
 	if s.o.JobMemory == 0 {
 		s.o.JobMemory = s.jobMemory()
+	}
+	if s.o.Store.Memory == 0 {
+		s.o.Store.Memory = min(max(s.machineMemory()/storePart, storeLeast), storeMost)
 	}
 	s.cage.held, s.cage.schedule.mean = make([]sandbox.Set, o.Jobs), cmp.Or(o.CanaryMean, canaryMean)
 	s.cage.proven, s.cage.shownAt = make([]*tree.Spec, o.Jobs), time.Now()
