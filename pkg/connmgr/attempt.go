@@ -44,6 +44,7 @@ type outcome struct {
 	final  bool              // no other host would do better
 	died   bool              // the compiler was killed, or had not enough memory
 	lacks  bool              // the host has not a content that it was believed to have
+	lacked []job.ContentID   // which; nil: it does not say
 }
 
 // run brings the task to the host and the result back. When it returns the host can
@@ -147,6 +148,9 @@ func (a *attempt) fly() outcome {
 	load.contents.end(fl.Result != nil && fl.Result.Status == job.StatusRan)
 	out := a.judge(ctx, window, load.zstd)
 	mem := a.sink.Bytes()
+	if out.lacks {
+		out.lacked = lackedOf(fl.Result, mem[:window])
+	}
 	if fl.Result != nil && fl.Result.Window.STag != 0 {
 		// The result is still there. What nobody wants any more is only released.
 		fctx := ctx

@@ -2,9 +2,10 @@ package connmgr
 
 import (
 	"context"
+	"slices"
 	"sync"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
+	"github.com/rdistcc/rdistcc/pkg/digest"
 	"github.com/rdistcc/rdistcc/pkg/inputs"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
@@ -25,7 +26,14 @@ type holdings struct {
 // holding is one content.
 type holding struct {
 	posted chan struct{} // closed when its job is posted, or comes to nothing
-	link   *link.Link    // that it went over; nil: the host has confirmed it
+	way    way           // that it went over; nil: the host has confirmed it
+}
+
+// way is what contents travel over: a *link.Link.
+type way interface {
+	Welcome() *job.Welcome
+	Dead() <-chan struct{}
+	Err() error
 }
 
 // maxHoldings bounds what is remembered of a host; beyond, all is forgotten.
@@ -34,14 +42,14 @@ const maxHoldings = 200_000
 // load is the contents that one job brings to a host.
 type load struct {
 	h   *holdings
-	l   *link.Link
+	way way
 	ids []job.ContentID
 	ch  chan struct{} // posted, of all of them; nil once it is closed
 }
 
-// need finds out which of the contents ids a job on link l must bring. It waits for
+// need finds out which of the contents ids a job that goes over l must bring. It waits for
 // other jobs that are about to bring some of them. The load is to be ended.
-func (h *holdings) need(ctx context.Context, l *link.Link, ids []job.ContentID) (*load, error) {
+func (h *holdings) need(ctx context.Context, l way, ids []job.ContentID) (*load, error) {
 	for {
 		wait := h.claim(l, ids)
 		if wait.ch == nil || wait.h != nil {
@@ -59,13 +67,13 @@ func (h *holdings) need(ctx context.Context, l *link.Link, ids []job.ContentID) 
 
 // claim is need, but that it does not wait: what is to be waited for is a load without
 // holdings.
-func (h *holdings) claim(l *link.Link, ids []job.ContentID) *load {
+func (h *holdings) claim(l way, ids []job.ContentID) *load {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if epoch := l.Welcome().StoreEpoch; h.known == nil || h.epoch != epoch || len(h.known) > maxHoldings {
 		h.epoch, h.known = epoch, make(map[job.ContentID]*holding)
 	}
-	w := &load{h: h, l: l}
+	w := &load{h: h, way: l}
 	for _, id := range ids {
 		x := h.known[id]
 		if x == nil {
@@ -81,7 +89,7 @@ func (h *holdings) claim(l *link.Link, ids []job.ContentID) *load {
 	if len(w.ids) > 0 {
 		w.ch = make(chan struct{})
 		for _, id := range w.ids {
-			h.known[id] = &holding{posted: w.ch, link: l}
+			h.known[id] = &holding{posted: w.ch, way: l}
 		}
 	}
 	return w
@@ -108,9 +116,9 @@ func (w *load) end(held bool) {
 	for _, id := range ids {
 		x := w.h.known[id]
 		switch {
-		case x == nil || x.link != w.l:
+		case x == nil || x.way != w.way:
 		case held:
-			x.link = nil
+			x.way = nil
 		default:
 			delete(w.h.known, id)
 		}
@@ -149,20 +157,36 @@ func (h *holdings) stats() (files int, spared uint64) {
 	return len(h.known), h.spared
 }
 
-// lacked has a job whose host has dropped a content be sent to it again, with all of them.
+// lacked has a job whose host has dropped contents be sent to it again, with those; where it does not say
+// which, or has dropped the list of them, with all.
 func (m *Manager) lacked(r *request, a *attempt) {
 	if a.known != nil {
-		ids := make([]job.ContentID, 0, len(a.known.set.Files))
-		for _, f := range a.known.set.Files {
-			ids = append(ids, f.ID)
+		ids := a.out.lacked
+		if id, _ := a.known.set.List(); len(ids) == 0 || slices.Contains(ids, id) {
+			ids = append(make([]job.ContentID, 0, len(a.known.set.Files)+1), id)
+			for _, f := range a.known.set.Files {
+				ids = append(ids, f.ID)
+			}
 		}
-		id, _ := a.known.set.List()
-		a.at.holds.forget(append(ids, id))
+		a.at.holds.forget(ids)
 	}
 	m.metrics.lacks.Inc()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(r.job.Tried, a.at.addr)
+}
+
+// lackedOf reads which contents a host lacks from its answer, whose content lies in mem; nil: it does not say.
+func lackedOf(r *job.Result, mem []byte) (ids []job.ContentID) {
+	const size = uint64(len(job.ContentID{}))
+	n := r.Stdout.Len
+	if r.Stdout.Off != 0 || n == 0 || n%size != 0 || n > uint64(len(mem)) || digest.Sum(mem[:n]) != r.Digest {
+		return nil
+	}
+	for mem = mem[:n]; len(mem) > 0; mem = mem[size:] {
+		ids = append(ids, job.ContentID(mem[:size]))
+	}
+	return ids
 }
 
 // maxWeighed is how many hosts are asked content by content what they hold of a job. In a

@@ -232,7 +232,7 @@ const (
 	CauseMemory           // refused or failed: not enough memory on the host
 	CauseSandbox          // refused: the host cannot confine compiles as well as it was told to
 	CauseLimit            // failed: the compile went past a limit of the host's, or did what its sandbox forbids
-	CauseLacks            // refused: the host has not, or not any more, a content that the job names; again with all Blobs
+	CauseLacks            // refused: the host has not, or not any more, contents that the job names, whose IDs are what it Wrote as stdout
 	numCauses
 )
 

@@ -232,11 +232,30 @@ func (t *task) lookUp(ctx context.Context, in *inputs, noRoom bool) error {
 		if err == nil {
 			err = e.list(c[0].Bytes())
 		}
+		if err == nil { // used later than its files, it is not dropped before them: who lacks it lacks all
+			_, err = e.pin(in.lists[i : i+1])
+		}
 		if err != nil {
+			t.lacks = e.lacks
 			return err
 		}
 	}
 	return nil
+}
+
+// tellLacking puts into the task's slot what it lacks, as the content of its answer, so that it comes again with
+// that and no more. It returns how many bytes these are.
+func (t *task) tellLacking(r *job.Result) int {
+	room := min(uint64(t.k.mr.Len()), t.m.Sink.Len) / uint64(len(job.ContentID{}))
+	if uint64(len(t.lacks)) > room {
+		return 0 // it comes with everything
+	}
+	to := t.k.buf.Bytes()[:0]
+	for _, id := range t.lacks {
+		to = append(to, id[:]...)
+	}
+	r.Stdout.Len, r.Digest = uint64(len(to)), digest.Sum(to)
+	return len(to)
 }
 
 // mostText is how long all files of a job may be together: as long as they could be if they
@@ -252,21 +271,21 @@ type expansion struct {
 	most   uint64              // bytes that they may have together
 	sum    uint64              // that they have
 	lists  int                 // bytes of lists
+	lacks  []job.ContentID     // what is not here, of a list and of all its files
 }
 
 // pin has contents be held for the inputs.
 func (e *expansion) pin(ids []job.ContentID) ([]*store.Content, error) {
 	all := e.keeps.PinAll(ids)
-	lacks := false
-	for _, c := range all {
+	for i, c := range all {
 		if c == nil {
-			lacks = true
+			e.lacks = append(e.lacks, ids[i])
 		} else {
 			e.in.held = append(e.in.held, c)
 		}
 	}
 	switch {
-	case !lacks:
+	case len(e.lacks) == 0:
 		return all, nil
 	case e.noRoom:
 		return nil, refuse(job.CauseFull, "no room to keep what the job brings (store.memory)")

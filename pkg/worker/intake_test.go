@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/pkg/digest"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/store"
 )
@@ -640,4 +641,46 @@ func FuzzLists(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestLacksSaysWhich: a job that is refused for what it names says which contents these are, and no more.
+func TestLacksSaysWhich(t *testing.T) {
+	ts, c := startTrees(t, nil)
+	p := listsProject(t, "gcc")
+	all := inParts(request{body: p.body, text: p.text, sink: 4 << 20})
+	gcc := ts.tool("gcc")
+	wants := func(what string, q request, ids ...job.ContentID) {
+		t.Helper()
+		r := c.do(gcc, q)
+		var want []byte
+		for _, id := range ids {
+			want = append(want, id[:]...)
+		}
+		if r.Status != job.StatusRefused || r.Cause != job.CauseLacks {
+			t.Fatalf("%s: %+v", what, r.Result)
+		}
+		if got := r.bytes(r.Stdout); !bytes.Equal(got, want) || len(want) > 0 && r.Digest != digest.Sum(want) {
+			t.Errorf("%s: it says %x, want %x", what, got, want)
+		}
+	}
+	q := all.named(false)
+	wants("nothing is there", q, q.body.Lists[0])
+	if r := c.do(gcc, all.named(true)); r.Status != job.StatusRan || r.Exit != 0 {
+		t.Fatalf("%+v", r.Result)
+	}
+	more := *all
+	more.list.Files = append(slices.Clone(all.list.Files), job.ListedFile{Name: "/x/1.h", Len: 1, Content: idOf("1")}, job.ListedFile{Name: "/x/2.h", Len: 1, Content: idOf("2")})
+	more.blobs, more.text = nil, ""
+	wants("two of many are not", more.named(true), idOf("1"), idOf("2"))
+	few := q
+	few.body.Lists = append(slices.Clone(q.body.Lists), idOf("no list"))
+	wants("a second list is not", few, idOf("no list"))
+	few = more.named(false)
+	few.sink = 63
+	wants("there is no room to say it", few)
+	more.blob("1")
+	more.blob("2")
+	if r := c.do(gcc, more.named(true)); r.Status != job.StatusRan || r.Exit != 0 {
+		t.Errorf("with what it lacked: %+v\n%s", r.Result, r.bytes(r.Stderr))
+	}
 }

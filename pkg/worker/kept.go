@@ -12,7 +12,7 @@ var (
 	storeFilesDesc     = prometheus.NewDesc("rdistccd_store_files", "Contents that are kept.", nil, nil)
 	storeEvictionsDesc = prometheus.NewDesc("rdistccd_store_evictions_total", "Contents dropped to make room.", nil, nil)
 	storeHitsDesc      = prometheus.NewDesc("rdistccd_store_hits_total", "Contents that a job named and that were there.", nil, nil)
-	storeLacksDesc     = prometheus.NewDesc("rdistccd_store_lacks_total", "Contents that a job named and that were not there: it was refused, and comes again with all.", nil, nil)
+	storeLacksDesc     = prometheus.NewDesc("rdistccd_store_lacks_total", "Contents that a job named and that were not there: it was refused, and comes again with them.", nil, nil)
 )
 
 func (c contents) Describe(to chan<- *prometheus.Desc) {

@@ -37,7 +37,11 @@ func (t *task) bring(ctx context.Context) {
 	if r == nil || ctx.Err() != nil {
 		r = &job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}
 	}
-	t.answer(r, 0)
+	n := 0
+	if r.Cause == job.CauseLacks {
+		n = t.tellLacking(r)
+	}
+	t.answer(r, n)
 }
 
 // fetch gets the source out of the window that it lies in, if it does. A result is why

@@ -38,6 +38,8 @@ type task struct {
 	yields   bool          // it is being ended for another tenant's; guarded by Server.mu
 	charge   time.Duration // that its client was charged with then
 
+	lacks []job.ContentID // what it names and is not here: it is not done
+
 	result *large // from the runner to answer: the result, when it is to be offered
 
 	// the runner's, from the body

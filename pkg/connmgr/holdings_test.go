@@ -1,0 +1,103 @@
+package connmgr
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/digest"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// openWay is a connection that stays up.
+type openWay struct{ welcome job.Welcome }
+
+func (l *openWay) Welcome() *job.Welcome { return &l.welcome }
+func (*openWay) Dead() <-chan struct{}   { return nil }
+func (*openWay) Err() error              { return nil }
+
+// TestHoldings: a content goes to a host with one job at a time, later jobs name it, and what the host has
+// not goes there again.
+func TestHoldings(t *testing.T) {
+	a, b, c := job.ContentID{1}, job.ContentID{2}, job.ContentID{3}
+	var h holdings
+	l := &openWay{}
+	brings := func(ids ...job.ContentID) *load {
+		t.Helper()
+		w, err := h.need(t.Context(), l, ids)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	is := func(what string, w *load, ids ...job.ContentID) {
+		t.Helper()
+		if !slices.Equal(w.ids, ids) {
+			t.Errorf("%s: the job brings %x, want %x", what, w.ids, ids)
+		}
+	}
+	first := brings(a, b)
+	is("nothing is there", first, a, b)
+
+	ended, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("the wrapper is gone")
+	cancel(gone)
+	if _, err := h.need(ended, l, []job.ContentID{b, c}); !errors.Is(err, gone) {
+		t.Errorf("beside a job that is about to bring one of them: %v, want a wait for it", err)
+	}
+	first.posted()
+	second := brings(a, b, c)
+	is("two are on their way", second, c)
+	second.end(false)
+	is("the job that brought it came to nothing", brings(c), c)
+	first.end(true)
+	if w := brings(a, b); len(w.ids) != 0 {
+		t.Errorf("held by the host: the job brings %x", w.ids)
+	}
+
+	h.forget([]job.ContentID{b, c})
+	w := brings(a, b)
+	is("the host has dropped one", w, b)
+	h.forget([]job.ContentID{b})
+	w.end(true)
+	is("dropped before it came", brings(b))
+	if n, _ := h.stats(); n != 3 {
+		t.Errorf("%d contents, want 3: c is on its way", n)
+	}
+	l.welcome.StoreEpoch++
+	is("the store is another one", brings(a, b, c), a, b, c)
+}
+
+// TestLackedOf: what a host says that it lacks is believed only whole.
+func TestLackedOf(t *testing.T) {
+	ids := []job.ContentID{{1}, {2}, {3}}
+	mem := make([]byte, 0, 128)
+	for _, id := range ids {
+		mem = append(mem, id[:]...)
+	}
+	says := func(off, n uint64) *job.Result {
+		r := &job.Result{Stdout: job.Segment{Off: off, Len: n}}
+		if n <= uint64(len(mem)) {
+			r.Digest = digest.Sum(mem[:n])
+		}
+		return r
+	}
+	if got := lackedOf(says(0, 96), mem[:128]); !slices.Equal(got, ids) {
+		t.Errorf("%x, want %x", got, ids)
+	}
+	other := says(0, 64)
+	other.Digest[0] ^= 1
+	for what, r := range map[string]*job.Result{
+		"nothing":        says(0, 0),
+		"half a name":    says(0, 80),
+		"elsewhere":      says(32, 64),
+		"more than came": says(0, 160),
+		"beyond all":     says(0, 1<<63),
+		"other bytes":    other,
+	} {
+		if got := lackedOf(r, mem); got != nil {
+			t.Errorf("%s: %x", what, got)
+		}
+	}
+}
