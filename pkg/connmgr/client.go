@@ -359,7 +359,7 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 	if no == nil {
 		var t *task
 		if t, no = c.task(f); no == nil {
-			r, no = c.compile(t, f.Tree)
+			r, no = c.compileListed(t, f)
 		}
 	}
 	switch {

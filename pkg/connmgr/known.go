@@ -142,16 +142,34 @@ func (c *client) resolve(q *inputs.Query, language string, words []string) (*inp
 	}
 }
 
-// learnInputs keeps what the compiler has said that the job reads, which is in its body.
-func (c *client) learnInputs(f *ipc.Submit, body *job.Body) {
+// compileListed has a host compile a job that the wrapper has made. Where what the compiler listed
+// for it is enough to know what it reads, its host gets only what it has not yet.
+func (c *client) compileListed(t *task, f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
+	if c.learnInputs(f, t.body) {
+		if native, ok := c.native(); ok {
+			if k, _ := c.know(native); k != nil {
+				r, no := c.compile(c.knownTask(k), true)
+				if no == nil || no.Reason != reasonChanged {
+					return r, no
+				}
+			}
+		}
+	}
+	return c.compile(t, f.Tree)
+}
+
+// learnInputs keeps what the compiler has said that the job reads, which is in its body, and reports
+// whether there was a question to which that is an answer.
+func (c *client) learnInputs(f *ipc.Submit, body *job.Body) bool {
 	if c.query == nil || !f.Tree || slices.Contains(f.Absent, "") { // ipc.TooMany
-		return
+		return false
 	}
 	names := make([]string, len(body.Files))
 	for i := range body.Files {
 		names[i] = body.Files[i].Name
 	}
 	c.m.inputs.Learn(c.query, names, f.Absent, f.Unsure)
+	return true
 }
 
 // outputDirs reports whether the directories of all outputs exist: where a host compiles

@@ -73,7 +73,6 @@ func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
 	t.object = c.expectObject(body)
 	c.predict(t)
 	c.record.Files = uint32(len(body.Files))
-	c.learnInputs(f, body)
 	return t, nil
 }
 
