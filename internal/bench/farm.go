@@ -69,6 +69,7 @@ type farmSpec struct {
 	// via, when set, is asked for the address that the manager is to use instead of a
 	// daemon's own.
 	via     func(addr string) (string, error)
+	options string // of each host: ",zstd"
 	sandbox string // "": off, as a rival has none
 	tls     bool   // both sides have certificates; else those beyond loopback a key
 }
@@ -129,7 +130,7 @@ func (b *bench) newFarm(s farmSpec) (f *farm, err error) {
 				return nil, err
 			}
 		}
-		hosts = append(hosts, addr)
+		hosts = append(hosts, addr+s.options)
 	}
 	f.host.daemons = f.daemons
 	socket := filepath.Join(dir, "cm.sock")

@@ -2,17 +2,20 @@ package main
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // project is real code from a Debian source package, and how to build it.
 type project struct {
 	name    string
-	source  string                          // name of the source package
+	source  string                          // name of the source package; "": module
+	module  string                          // of Go, that carries the sources: path@version
 	needs   []string                        // programs
 	prepare func(cc, flags string) []string // shell commands before the measured one, with the compiler under test; nil: none
 	build   func(cc, flags string) []string // words of the measured command
@@ -60,6 +63,30 @@ var projects = []project{
 	},
 }
 
+// Projects whose headers are most of what a compile reads, and which P16 builds.
+var heavy = []project{
+	{
+		name: "flatbuffers", module: "github.com/google/flatbuffers@v25.12.19+incompatible", // the demo's, 38 units of C++
+		prepare: func(string, string) []string {
+			return []string{`printf 'all: $(patsubst %%,%%.o,$(wildcard src/*.cpp grpc/src/compiler/*.cc include/codegen/*.cc))\n%%.cc.o: %%.cc\n\t$(COMPILE)\n%%.cpp.o: %%.cpp\n\t$(COMPILE)\nCOMPILE = $(CXX) -std=c++17 -Iinclude -Igrpc -Isrc -c -o $@ $<\n' >Makefile`}
+		},
+		build: func(cc, _ string) []string { return []string{"make", buildJobs, "CXX=" + gxx(cc)} },
+	},
+	{
+		name: "git", source: "git",
+		build: func(cc, _ string) []string {
+			argv := []string{"make", buildJobs, "CC=" + cc}
+			for _, without := range []string{"OPENSSL", "CURL", "EXPAT", "GETTEXT", "TCLTK", "PERL", "PYTHON"} {
+				argv = append(argv, "NO_"+without+"=1")
+			}
+			return argv
+		},
+	},
+}
+
+// gxx is the compiler of C++ that belongs to cc, a command whose last word is gcc.
+func gxx(cc string) string { return strings.TrimSuffix(cc, "gcc") + "g++" }
+
 // ready says why the project cannot be built here.
 func (p project) ready(b *bench) error {
 	for _, t := range append([]string{"make", "tar", "strip"}, p.needs...) {
@@ -67,8 +94,39 @@ func (p project) ready(b *bench) error {
 			return fmt.Errorf("%s: %s is not installed (make deps)", p.name, t)
 		}
 	}
+	if p.module != "" {
+		_, err := p.moduleDir(b)
+		return err
+	}
 	_, err := b.sources.Find(b.ctx, p.source)
 	return err
+}
+
+// moduleDir has the go command bring the module, and says where it is.
+func (p project) moduleDir(b *bench) (string, error) {
+	out, err := exec.CommandContext(b.ctx, "go", "mod", "download", "-json", p.module).Output()
+	var m struct{ Dir, Error string }
+	if jerr := json.Unmarshal(out, &m); err != nil || jerr != nil || m.Dir == "" {
+		return "", fmt.Errorf("%s: go mod download %s: %v %s", p.name, p.module, err, m.Error)
+	}
+	return m.Dir, nil
+}
+
+// copyTo puts the sources into dir, which is not there yet.
+func (p project) copyTo(b *bench, dir string) error {
+	if p.module == "" {
+		return b.sources.Unpack(b.ctx, p.source, dir)
+	}
+	from, err := p.moduleDir(b)
+	if err != nil {
+		return err
+	}
+	for _, argv := range [][]string{{"cp", "-r", from, dir}, {"chmod", "-R", "u+w", dir}} {
+		if out, err := exec.CommandContext(b.ctx, argv[0], argv[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, lastLines(out, 1))
+		}
+	}
+	return nil
 }
 
 // unpack makes dir anew, with the project in it, ready for its build by cc.
@@ -76,7 +134,7 @@ func (p project) unpack(b *bench, dir, cc, flags string, env []string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	if err := b.sources.Unpack(b.ctx, p.source, dir); err != nil {
+	if err := p.copyTo(b, dir); err != nil {
 		return err
 	}
 	if p.prepare == nil {
