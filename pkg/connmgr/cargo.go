@@ -77,9 +77,9 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 	set, body := a.known.set, *a.body
 	w := a.link.Welcome()
 	send := set.Files
-	list := false // the content of the list of files comes behind those of send
+	var lists []*inputs.Set // whose lists of files come behind the contents of send
 	if w.Store/2 >= set.Len && !a.whole.Load() {
-		listID, listLen := set.List()
+		id, _ := set.List()
 		ids := make([]job.ContentID, 0, len(set.Files))
 		for _, f := range set.Files[1:] {
 			if f.Len > 0 {
@@ -87,7 +87,7 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 			}
 		}
 		slices.SortFunc(ids, func(a, b job.ContentID) int { return bytes.Compare(a[:], b[:]) })
-		ids = append(slices.Compact(ids), listID)
+		ids = append(slices.Compact(ids), listsOf(set)...)
 		contents, err := a.at.holds.need(ctx, a.link, ids)
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 		for _, id := range contents.ids {
 			want[id] = true
 		}
-		body.Dirs, body.Links, body.Lists = nil, nil, []job.ContentID{listID}
+		body.Dirs, body.Links, body.Lists = nil, nil, []job.ContentID{id}
 		body.Files = body.Files[:1]
 		body.Blobs = make([]job.Blob, 0, len(want))
 		send = append(make([]*inputs.Input, 0, len(want)+1), set.Files[0])
@@ -110,9 +110,11 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 				sent += f.Len
 			}
 		}
-		if want[listID] {
-			list = true
-			body.Blobs = append(body.Blobs, job.Blob{ID: listID, Len: uint64(listLen)})
+		for s := set; s != nil; s = s.Base() {
+			if id, n := s.List(); want[id] {
+				lists = append(lists, s)
+				body.Blobs = append(body.Blobs, job.Blob{ID: id, Len: uint64(n)})
+			}
 		}
 		held := set.Len - set.Files[0].Len - sent
 		a.at.holds.spare(held)
@@ -124,8 +126,8 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 	for _, f := range send {
 		total += int(f.Len)
 	}
-	if list {
-		_, n := set.List()
+	for _, s := range lists {
+		_, n := s.List()
 		total += n
 	}
 	if len(enc) > job.MaxBodyLen || int64(total) > a.m.o.Source {
@@ -146,14 +148,23 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 			return err
 		}
 	}
-	if list {
-		b = set.AppendList(b)
+	for _, s := range lists {
+		b = s.AppendList(b)
 	}
 	if g.contents == nil {
 		a.m.metrics.carried(set.Len-set.Files[0].Len, 0)
 	}
 	g.plain, g.files = b, uint32(len(send))
 	return nil
+}
+
+// listsOf names the list of a set, and the one that it rests on.
+func listsOf(set *inputs.Set) (ids []job.ContentID) {
+	for ; set != nil; set = set.Base() {
+		id, _ := set.List()
+		ids = append(ids, id)
+	}
+	return ids
 }
 
 // errTooBig: a job is larger than any that is sent.

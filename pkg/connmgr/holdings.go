@@ -161,9 +161,9 @@ func (h *holdings) stats() (files int, spared uint64) {
 // which, or has dropped the list of them, with all.
 func (m *Manager) lacked(r *request, a *attempt) {
 	if a.known != nil {
-		ids := a.out.lacked
-		if id, _ := a.known.set.List(); len(ids) == 0 || slices.Contains(ids, id) {
-			ids = append(make([]job.ContentID, 0, len(a.known.set.Files)+1), id)
+		ids, lists := a.out.lacked, listsOf(a.known.set)
+		if len(ids) == 0 || slices.ContainsFunc(lists, func(id job.ContentID) bool { return slices.Contains(ids, id) }) {
+			ids = lists
 			for _, f := range a.known.set.Files {
 				ids = append(ids, f.ID)
 			}

@@ -21,13 +21,20 @@ type Set struct {
 	Unsure bool
 	Memo   bool // the compiler has been asked, some time
 
+	base   *Set   // whose list that of this one rests on, or nil
+	delta         // from that
+	linked []bool // files, but for the source, that share an inode with another one; nil: none
+
 	listOnce sync.Once
 	listID   job.ContentID
 	listLen  int
 }
 
+// Base is the Set whose list belongs to that of this one, and has no Base itself; nil: none does.
+func (s *Set) Base() *Set { return s.base }
+
 // List names the list of all files but the source, with Dirs and Links: its content ID, and
-// its length in bytes.
+// its length in bytes. Who takes it takes that of Base as well.
 func (s *Set) List() (id job.ContentID, n int) {
 	s.listOnce.Do(func() {
 		b := s.AppendList(nil)
@@ -38,9 +45,15 @@ func (s *Set) List() (id job.ContentID, n int) {
 
 // AppendList appends that list to b (job.List).
 func (s *Set) AppendList(b []byte) []byte {
-	l := job.List{Files: make([]job.ListedFile, len(s.Files)-1), Dirs: s.Dirs, Links: s.Links}
-	first := make(map[inode]uint32, len(l.Files))
-	for i, f := range s.Files[1:] {
+	l := job.List{Dirs: s.Dirs, Links: s.Links}
+	files := s.Files[1:]
+	if s.base != nil {
+		l.Base, _ = s.base.List()
+		l.Without, files = s.without, s.more
+	}
+	l.Files = make([]job.ListedFile, len(files))
+	first := make(map[inode]uint32, len(files))
+	for i, f := range files {
 		at := inode{f.st.dev, f.st.ino}
 		l.Files[i] = job.ListedFile{Name: f.Name, MTime: f.MTime, Exec: f.Exec, Same: first[at]}
 		if first[at] == 0 {
@@ -126,5 +139,6 @@ func (w *walk) finish() *Set {
 			s.Dirs = append(s.Dirs, d.path)
 		}
 	}
+	w.t.relate(s)
 	return s
 }

@@ -31,6 +31,8 @@ type Table struct {
 	scanner *sources.Scanner
 	buf     []byte // to read files into
 
+	bases []*Set // that other sets rest on, the one used last first
+
 	used []*dir // directories that were looked at in this generation
 }
 
@@ -57,7 +59,7 @@ func New(o Options) *Table {
 func (t *Table) forget() {
 	t.dirs, t.files = make(map[string]*dir), make(map[inode]*file)
 	t.devices, t.units = make(map[uint64]bool), make(map[string]*unit)
-	t.entries, t.used = 0, nil
+	t.entries, t.used, t.bases = 0, nil, nil
 }
 
 // Stats says how much a Table knows.

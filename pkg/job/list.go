@@ -1,13 +1,20 @@
 package job
 
+import "slices"
+
 // List is files that jobs see, named by the content that they have: a content itself, kept by
 // the host like any other, and named by jobs in Body.Lists. So what a thousand jobs read is
 // told once. Names, Dirs and Links are as in a Body; a relative name is seen from the working
 // directory of the job that names the list.
 type List struct {
-	Files []ListedFile
-	Dirs  []string
-	Links []Link
+	// Base is the content of another List, whose files belong to this one as well, but for those
+	// of Without: what two sources read differs by little mostly. It has no Base itself, and its Dirs
+	// and Links do not count here. Zero: none.
+	Base    ContentID
+	Without []uint32 // indices of Base's files, in rising order
+	Files   []ListedFile
+	Dirs    []string
+	Links   []Link
 }
 
 // ListedFile is a file of a List.
@@ -15,13 +22,18 @@ type ListedFile struct {
 	Name    string
 	Len     uint64 // bytes of Content
 	MTime   int64  // nanoseconds since 1970
-	Same    uint32 // 0, or 1 + index of an earlier file of the list that is the same inode; then Len is 0, and Content zero
+	Same    uint32 // 0, or 1 + index of an earlier one of Files that is the same inode; then Len is 0, and Content zero
 	Exec    bool
 	Content ContentID
 }
 
 // Append encodes l behind dst. Of no use is one of more than MaxBodyLen bytes.
 func (l *List) Append(dst []byte) []byte {
+	dst = append(dst, l.Base[:]...)
+	dst = le.AppendUint32(dst, uint32(len(l.Without)))
+	for _, i := range l.Without {
+		dst = le.AppendUint32(dst, i)
+	}
 	dst = le.AppendUint32(dst, uint32(len(l.Files)))
 	for i := range l.Files {
 		f := &l.Files[i]
@@ -42,7 +54,19 @@ func ParseList(b []byte) (*List, error) {
 		return nil, malformed("list length")
 	}
 	r := bodyReader{s: string(b)}
-	var v List
+	v := List{Base: r.contentID()}
+	if n := r.count(4); n > 0 {
+		v.Without = make([]uint32, n)
+	}
+	for i := range v.Without {
+		v.Without[i] = r.u32()
+		if i > 0 && v.Without[i] <= v.Without[i-1] {
+			r.fail("files left out of a base are in no order")
+		}
+	}
+	if v.Base == (ContentID{}) && len(v.Without) > 0 {
+		r.fail("files left out of no base")
+	}
 	var sum lengths
 	if n := r.count(4 + 8 + 8 + 4 + 1 + len(ContentID{})); n > 0 {
 		v.Files = make([]ListedFile, n)
@@ -69,4 +93,44 @@ func ParseList(b []byte) (*List, error) {
 		return nil, malformed(r.what)
 	}
 	return &v, nil
+}
+
+// On returns l, whose Base is the list base, as a list without one: base's files come first. Its error is
+// an ErrMalformed; neither list is changed.
+func (l *List) On(base *List) (*List, error) {
+	if base.Base != (ContentID{}) {
+		return nil, malformed("the base of a list has a base itself")
+	}
+	if n := len(l.Without); n > 0 && l.Without[n-1] >= uint32(len(base.Files)) {
+		return nil, malformed("left out of a base is a file that it has not")
+	}
+	v := &List{Files: make([]ListedFile, 0, len(base.Files)-len(l.Without)+len(l.Files)), Dirs: l.Dirs, Links: l.Links}
+	without := l.Without
+	var place []uint32 // of each of base's files, 1 + its index in v; 0: it is left out
+	if slices.ContainsFunc(base.Files, func(f ListedFile) bool { return f.Same != 0 }) {
+		place = make([]uint32, len(base.Files))
+	}
+	for i, f := range base.Files {
+		if len(without) > 0 && without[0] == uint32(i) {
+			without = without[1:]
+			continue
+		}
+		if f.Same != 0 {
+			if f.Same = place[f.Same-1]; f.Same == 0 {
+				return nil, malformed("file is the same as one of a base that is left out")
+			}
+		}
+		v.Files = append(v.Files, f)
+		if place != nil {
+			place[i] = uint32(len(v.Files))
+		}
+	}
+	first := uint32(len(v.Files))
+	for _, f := range l.Files {
+		if f.Same != 0 {
+			f.Same += first
+		}
+		v.Files = append(v.Files, f)
+	}
+	return v, nil
 }

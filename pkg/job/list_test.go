@@ -8,6 +8,8 @@ import (
 )
 
 var list = List{
+	Base:    ContentID{0: 0xc0, 31: 0xc1},
+	Without: []uint32{1, 0x0302},
 	Files: []ListedFile{
 		{Name: "/i/a.h", Len: 0x0102, MTime: -2, Content: ContentID{0: 0xb0, 31: 0xb1}},
 		{Name: "b.h", MTime: 1 << 40, Same: 1, Exec: true},
@@ -16,7 +18,8 @@ var list = List{
 	Links: []Link{{Name: "/l", Target: "/s"}},
 }
 
-const listHex = "02000000 06000000 2f692f612e68 0201000000000000 feffffffffffffff 00000000 00 b0" + zeros30 + "b1" +
+const listHex = "c0" + zeros30 + "c1 02000000 01000000 02030000 " +
+	"02000000 06000000 2f692f612e68 0201000000000000 feffffffffffffff 00000000 00 b0" + zeros30 + "b1" +
 	"03000000 622e68 0000000000000000 0000000000010000 01000000 01 00" + zeros30 + "00" +
 	"01000000 02000000 2f69  01000000 02000000 2f6c 02000000 2f73"
 
@@ -49,6 +52,9 @@ func TestParseListRefuses(t *testing.T) {
 		"NUL in a name":           {Files: []ListedFile{{Name: "a\x00"}}},
 		"relative link":           {Links: []Link{{Name: "l", Target: "/s"}}},
 		"link to a relative path": {Links: []Link{{Name: "/l", Target: "s"}}},
+		"left out twice":          {Base: ContentID{1}, Without: []uint32{1, 1}},
+		"left out in no order":    {Base: ContentID{1}, Without: []uint32{2, 1}},
+		"left out of no base":     {Without: []uint32{1}},
 		"longer than a body":      {Dirs: []string{string(make([]byte, MaxBodyLen))}},
 	} {
 		if _, err := ParseList(bad.Append(nil)); !errors.Is(err, ErrMalformed) {
@@ -56,13 +62,52 @@ func TestParseListRefuses(t *testing.T) {
 		}
 	}
 	// A count may not make the parser allocate more than the list could hold.
-	huge := unhex(t, "ffffffff 00000000 00000000")
-	if n := testing.AllocsPerRun(10, func() {
-		if _, err := ParseList(huge); err == nil {
-			t.Error("a list of 2^32-1 files in 12 bytes is taken")
+	for _, huge := range []string{
+		"c0" + zeros30 + "c1 00000000 ffffffff 00000000 00000000",
+		"c0" + zeros30 + "c1 ffffffff 00000000 00000000 00000000",
+	} {
+		b := unhex(t, huge)
+		if n := testing.AllocsPerRun(10, func() {
+			if _, err := ParseList(b); err == nil {
+				t.Error("a list of 2^32-1 files in 48 bytes is taken")
+			}
+		}); n > 4 {
+			t.Errorf("%v allocations", n)
 		}
-	}); n > 4 {
-		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestListOn: a list and its base are one list, in which files that are the same stay so.
+func TestListOn(t *testing.T) {
+	file := func(name string, same uint32) ListedFile { return ListedFile{Name: name, Same: same} }
+	base := &List{Dirs: []string{"/b"}, Files: []ListedFile{file("a", 0), file("b", 0), file("c", 2), file("d", 3), file("e", 0)}}
+	for _, c := range []struct {
+		without []uint32
+		more    []ListedFile
+		want    []ListedFile
+	}{
+		{nil, nil, base.Files},
+		{[]uint32{0}, nil, []ListedFile{file("b", 0), file("c", 1), file("d", 2), file("e", 0)}},
+		{[]uint32{0, 3, 4}, []ListedFile{file("x", 0), file("y", 1)}, []ListedFile{file("b", 0), file("c", 1), file("x", 0), file("y", 3)}},
+		{[]uint32{0, 1, 2, 3, 4}, []ListedFile{file("x", 0)}, []ListedFile{file("x", 0)}},
+		{[]uint32{1}, nil, nil},
+		{[]uint32{1, 2}, nil, nil},
+		{[]uint32{5}, nil, nil},
+	} {
+		l := &List{Base: ContentID{1}, Without: c.without, Files: c.more, Dirs: []string{"/l"}, Links: []Link{{Name: "/x", Target: "/y"}}}
+		got, err := l.On(base)
+		if c.want == nil {
+			if !errors.Is(err, ErrMalformed) {
+				t.Errorf("without %v: %+v, %v", c.without, got, err)
+			}
+			continue
+		}
+		if want := (&List{Files: c.want, Dirs: l.Dirs, Links: l.Links}); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("without %v: %+v, %v", c.without, got, err)
+		}
+	}
+	if _, err := (&List{Base: ContentID{1}}).On(&List{Base: ContentID{2}}); !errors.Is(err, ErrMalformed) {
+		t.Errorf("a base of a base: %v", err)
 	}
 }
 

@@ -228,14 +228,7 @@ func (t *task) lookUp(ctx context.Context, in *inputs, noRoom bool) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		c, err := e.pin(in.lists[i : i+1])
-		if err == nil {
-			err = e.list(c[0].Bytes())
-		}
-		if err == nil { // used later than its files, it is not dropped before them: who lacks it lacks all
-			_, err = e.pin(in.lists[i : i+1])
-		}
-		if err != nil {
+		if err := e.list(in.lists[i]); err != nil {
 			t.lacks = e.lacks
 			return err
 		}
@@ -302,14 +295,39 @@ func (e *expansion) named(name string) error {
 }
 
 // list adds those of one.
-func (e *expansion) list(encoded []byte) error {
-	if e.lists += len(encoded); e.lists > job.MaxBodyLen {
-		return refuse(job.CauseMalformed, "lists of more than %d bytes together", job.MaxBodyLen)
+func (e *expansion) list(id job.ContentID) error {
+	ids := []job.ContentID{id}
+	l, err := e.read(ids)
+	if err == nil && l.Base != (job.ContentID{}) {
+		var base *job.List
+		ids = append(ids, l.Base)
+		if base, err = e.read(ids[1:]); err == nil {
+			l, err = l.On(base)
+		}
 	}
-	l, err := job.ParseList(encoded)
+	if err == nil {
+		err = e.add(l)
+	}
+	if err == nil { // used later than its files, it is not dropped before them: who lacks it lacks all
+		_, err = e.pin(ids)
+	}
+	return err
+}
+
+// read gets the list that is the one of ids.
+func (e *expansion) read(ids []job.ContentID) (*job.List, error) {
+	c, err := e.pin(ids)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	if e.lists += c[0].Len(); e.lists > job.MaxBodyLen {
+		return nil, refuse(job.CauseMalformed, "lists of more than %d bytes together", job.MaxBodyLen)
+	}
+	return job.ParseList(c[0].Bytes())
+}
+
+// add adds the files, directories and links of a list that has no base.
+func (e *expansion) add(l *job.List) error {
 	in, b := e.in, e.in.body
 	first := uint32(len(b.Files))
 	b.Files = slices.Grow(b.Files, len(l.Files))

@@ -143,6 +143,30 @@ func TestLists(t *testing.T) {
 					t.Errorf("without files of its own: %+v\n%s", r.Result, r.bytes(r.Stderr))
 				}
 			}
+			// A list that rests on another one, which has a file that this job does not see, and one too few.
+			part := inParts(q)
+			last := len(part.list.Files) - 1
+			for part.list.Files[last].Same != 0 || slices.ContainsFunc(part.list.Files, func(f job.ListedFile) bool { return int(f.Same) == last+1 }) {
+				last--
+			}
+			its := part.list.Files[last]
+			part.list.Files[last] = job.ListedFile{Name: "src/m.h.not", Content: idOf("")}
+			base := string((&job.List{Files: part.list.Files}).Append(nil))
+			part.list.Base, part.list.Without, part.list.Files = idOf(base), []uint32{uint32(last)}, []job.ListedFile{its}
+			if r := c.do(tc, part.named(true)); r.Cause != job.CauseLacks || !bytes.Equal(r.bytes(r.Stdout), part.list.Base[:]) {
+				t.Errorf("without the base: %+v", r.Result)
+			}
+			part.blob(base)
+			for _, with := range []bool{true, false} {
+				if r := c.do(tc, part.named(with)); r.Status != job.StatusRan || r.Exit != 0 || !bytes.Equal(r.bytes(r.Files[0].Segment), inline.bytes(inline.Files[0].Segment)) {
+					t.Errorf("with a base: %+v\n%s", r.Result, r.bytes(r.Stderr))
+				}
+			}
+			part.list.Without = nil
+			part.list.Files = append(part.list.Files, job.ListedFile{Name: "src/m.h.not", Content: idOf("")})
+			if r := c.do(tc, part.named(true)); r.Cause != job.CauseMalformed {
+				t.Errorf("a file of the base, once more: %+v", r.Result)
+			}
 		})
 	}
 	st := ts.Status()
@@ -617,17 +641,32 @@ func FuzzLists(f *testing.F) {
 	seed := job.List{Files: []job.ListedFile{{Name: "a", Len: 7, Content: id}, {Name: "b", Same: 1}, {Name: "c", Content: idOf("")}}, Dirs: []string{"d"}}
 	f.Add(seed.Append(nil), uint64(100))
 	f.Add((&job.List{}).Append(nil), uint64(0))
-	s := store.New(store.Options{Memory: 1 << 20})
-	x := s.Open("x")
-	c, err := x.Put(id, []byte(content))
-	if err != nil {
-		f.Fatal(err)
+	base := string(seed.Append(nil))
+	for _, l := range []job.List{
+		{Base: idOf(base), Without: []uint32{2}, Files: []job.ListedFile{{Name: "d"}, {Name: "e", Same: 1}}},
+		{Base: idOf(base), Without: []uint32{0, 1}},
+		{Base: idOf(base), Without: []uint32{0}},
+		{Base: idOf(base), Without: []uint32{3}},
+		{Base: id},
+	} {
+		f.Add(l.Append(nil), uint64(100))
 	}
-	c.Unpin()
+	s := store.New(store.Options{Memory: 64 << 20})
+	x := s.Open("x")
+	put := func(content string) {
+		c, err := x.Put(idOf(content), []byte(content))
+		if err != nil {
+			f.Fatal(err)
+		}
+		c.Unpin()
+	}
+	put(content)
+	put(base)
 	f.Fuzz(func(t *testing.T, encoded []byte, most uint64) {
 		in := &inputs{body: &job.Body{Files: []job.SourceFile{{Name: "own"}}}, text: [][]byte{nil}}
 		e := expansion{in: in, keeps: x, most: most, names: map[string]struct{}{"own": {}}}
-		err := e.list(encoded)
+		put(string(encoded))
+		err := e.list(idOf(string(encoded)))
 		defer in.free()
 		if err != nil {
 			return
