@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
@@ -20,8 +21,9 @@ type side struct {
 	run     *runner
 	env     []string
 	argv    []string
-	host    *group  // the daemon and its compilers; nil: none
-	manager *daemon // nil: none
+	unit    func(round int) string // that stands for anyUnit in argv; nil: argv has none
+	host    *group                 // the daemon and its compilers; nil: none
+	manager *daemon                // nil: none
 
 	wall, cpu, client, mgr, far []float64 // milliseconds, one a round
 }
@@ -100,6 +102,9 @@ func (b *bench) compiles() error {
 	return nil
 }
 
+// anyUnit stands in a side's words for a source that is another one in each round.
+const anyUnit = "%s"
+
 // compete runs the commands of all sides, one after the other, rounds times, and
 // five times before that for nothing.
 func (b *bench) compete(figure string, sides []*side, rounds int, f *farm) error {
@@ -108,7 +113,13 @@ func (b *bench) compete(figure string, sides []*side, rounds int, f *farm) error
 		for i := range sides {
 			s := sides[(i+round+warmup)%len(sides)]
 			far0, mgr0 := s.host.usage(), s.manager.ownCPU()
-			t, err := s.run.run(b.ctx, settle, s.env, b.tmp, s.argv...)
+			argv := slices.Clone(s.argv)
+			for i := range argv {
+				if s.unit != nil && argv[i] == anyUnit {
+					argv[i] = s.unit(round)
+				}
+			}
+			t, err := s.run.run(b.ctx, settle, s.env, b.tmp, argv...)
 			if err != nil {
 				return f.trouble(err)
 			}

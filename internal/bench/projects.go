@@ -75,7 +75,7 @@ var heavy = []project{
 	{
 		name: "git", source: "git",
 		build: func(cc, _ string) []string {
-			argv := []string{"make", buildJobs, "CC=" + cc}
+			argv := []string{"make", buildJobs, "CC=" + cc, "CFLAGS=-O0"}
 			for _, without := range []string{"OPENSSL", "CURL", "EXPAT", "GETTEXT", "TCLTK", "PERL", "PYTHON"} {
 				argv = append(argv, "NO_"+without+"=1")
 			}
