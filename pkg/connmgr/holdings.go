@@ -17,11 +17,17 @@ import (
 // A content is sent by one job at a time. Others that need it wait until that job's message is
 // posted: the daemon looks at jobs in the order in which they come.
 type holdings struct {
-	mu     sync.Mutex // behind Manager.mu
-	epoch  uint64     // of the host's store
-	known  map[job.ContentID]*holding
+	mu    sync.Mutex // behind Manager.mu
+	epoch uint64     // of the host's store
+	known map[job.ContentID]*holding
+	// wrong are contents of the system's headers that the host was taken to have itself (job.IsSystemFile), and
+	// has not. Beyond maxWrong its system is another one: then it is sent all.
+	wrong  map[job.ContentID]bool
 	spared uint64 // bytes of contents that did not need to be sent
 }
+
+// maxWrong is how often a host may lack a header of the system's before it is not taken to have any.
+const maxWrong = 64
 
 // holding is one content.
 type holding struct {
@@ -48,10 +54,11 @@ type load struct {
 }
 
 // need finds out which of the contents ids a job that goes over l must bring. It waits for
-// other jobs that are about to bring some of them. The load is to be ended.
-func (h *holdings) need(ctx context.Context, l way, ids []job.ContentID) (*load, error) {
+// other jobs that are about to bring some of them. own are those that the host may have itself. The load is
+// to be ended.
+func (h *holdings) need(ctx context.Context, l way, ids []job.ContentID, own map[job.ContentID]bool) (*load, error) {
 	for {
-		wait := h.claim(l, ids)
+		wait := h.claim(l, ids, own)
 		if wait.ch == nil || wait.h != nil {
 			return wait, nil
 		}
@@ -67,17 +74,19 @@ func (h *holdings) need(ctx context.Context, l way, ids []job.ContentID) (*load,
 
 // claim is need, but that it does not wait: what is to be waited for is a load without
 // holdings.
-func (h *holdings) claim(l way, ids []job.ContentID) *load {
+func (h *holdings) claim(l way, ids []job.ContentID, own map[job.ContentID]bool) *load {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if epoch := l.Welcome().StoreEpoch; h.known == nil || h.epoch != epoch || len(h.known) > maxHoldings {
-		h.epoch, h.known = epoch, make(map[job.ContentID]*holding)
+		h.epoch, h.known, h.wrong = epoch, make(map[job.ContentID]*holding), make(map[job.ContentID]bool)
 	}
 	w := &load{h: h, way: l}
 	for _, id := range ids {
 		x := h.known[id]
 		if x == nil {
-			w.ids = append(w.ids, id)
+			if !own[id] || h.wrong[id] || len(h.wrong) > maxWrong {
+				w.ids = append(w.ids, id)
+			}
 			continue
 		}
 		select {
@@ -127,17 +136,28 @@ func (w *load) end(held bool) {
 	w.posted()
 }
 
-// forget has contents be sent again that the host has not.
-func (h *holdings) forget(ids []job.ContentID) {
+// forget has contents be sent again that the host may not have. lacks are those that it has not, for certain.
+func (h *holdings) forget(ids, lacks []job.ContentID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	drop := func(id job.ContentID) (known bool) {
+		x := h.known[id]
+		if x == nil {
+			return false
+		}
+		select {
+		case <-x.posted:
+			delete(h.known, id)
+		default: // it is on its way again
+		}
+		return true
+	}
 	for _, id := range ids {
-		if x := h.known[id]; x != nil {
-			select {
-			case <-x.posted:
-				delete(h.known, id)
-			default: // it is on its way again
-			}
+		drop(id)
+	}
+	for _, id := range lacks {
+		if !drop(id) {
+			h.wrong[id] = true
 		}
 	}
 }
@@ -161,14 +181,18 @@ func (h *holdings) stats() (files int, spared uint64) {
 // which, or has dropped the list of them, with all.
 func (m *Manager) lacked(r *request, a *attempt) {
 	if a.known != nil {
-		ids, lists := a.out.lacked, listsOf(a.known.set)
-		if len(ids) == 0 || slices.ContainsFunc(lists, func(id job.ContentID) bool { return slices.Contains(ids, id) }) {
+		var ids []job.ContentID
+		lacks, lists := a.out.lacked, listsOf(a.known.set)
+		if len(lacks) == 0 || slices.ContainsFunc(lists, func(id job.ContentID) bool { return slices.Contains(lacks, id) }) {
 			ids = lists
 			for _, f := range a.known.set.Files {
 				ids = append(ids, f.ID)
 			}
 		}
-		a.at.holds.forget(ids)
+		if len(lacks) == 0 {
+			lacks, ids = ids, nil
+		}
+		a.at.holds.forget(ids, lacks)
 	}
 	m.metrics.lacks.Inc()
 	m.mu.Lock()
@@ -226,7 +250,7 @@ func (h *holdings) bytes(set *inputs.Set, each bool) (n uint64) {
 	}
 	if each {
 		for _, f := range set.Files[1:] {
-			if h.known[f.ID] != nil {
+			if h.known[f.ID] != nil || len(h.wrong) <= maxWrong && !h.wrong[f.ID] && job.IsSystemFile(f.Name) {
 				n += f.Len
 			}
 		}

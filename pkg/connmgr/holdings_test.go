@@ -23,9 +23,10 @@ func TestHoldings(t *testing.T) {
 	a, b, c := job.ContentID{1}, job.ContentID{2}, job.ContentID{3}
 	var h holdings
 	l := &openWay{}
+	own := map[job.ContentID]bool{}
 	brings := func(ids ...job.ContentID) *load {
 		t.Helper()
-		w, err := h.need(t.Context(), l, ids)
+		w, err := h.need(t.Context(), l, ids, own)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +44,7 @@ func TestHoldings(t *testing.T) {
 	ended, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("the wrapper is gone")
 	cancel(gone)
-	if _, err := h.need(ended, l, []job.ContentID{b, c}); !errors.Is(err, gone) {
+	if _, err := h.need(ended, l, []job.ContentID{b, c}, nil); !errors.Is(err, gone) {
 		t.Errorf("beside a job that is about to bring one of them: %v, want a wait for it", err)
 	}
 	first.posted()
@@ -56,10 +57,10 @@ func TestHoldings(t *testing.T) {
 		t.Errorf("held by the host: the job brings %x", w.ids)
 	}
 
-	h.forget([]job.ContentID{b, c})
+	h.forget([]job.ContentID{b, c}, nil)
 	w := brings(a, b)
 	is("the host has dropped one", w, b)
-	h.forget([]job.ContentID{b})
+	h.forget([]job.ContentID{b}, nil)
 	w.end(true)
 	is("dropped before it came", brings(b))
 	if n, _ := h.stats(); n != 3 {
@@ -67,6 +68,23 @@ func TestHoldings(t *testing.T) {
 	}
 	l.welcome.StoreEpoch++
 	is("the store is another one", brings(a, b, c), a, b, c)
+
+	// What the host may have itself is not sent, until it says that it has not.
+	l.welcome.StoreEpoch++
+	own[b], own[c] = true, true
+	is("two are of the system", brings(a, b, c), a)
+	h.forget([]job.ContentID{a}, []job.ContentID{c})
+	w = brings(b, c)
+	is("the host has one of them not", w, c)
+	w.end(true)
+	h.forget(nil, []job.ContentID{c})
+	is("it has dropped it since", brings(b, c), c)
+	for i := range byte(maxWrong) {
+		h.forget(nil, []job.ContentID{{9, i}})
+	}
+	is("its system is another one", brings(b), b)
+	l.welcome.StoreEpoch++
+	is("or was, with another store", brings(b))
 }
 
 // TestLackedOf: what a host says that it lacks is believed only whole.

@@ -1,6 +1,10 @@
 package job
 
-import "slices"
+import (
+	"path"
+	"slices"
+	"strings"
+)
 
 // List is files that jobs see, named by the content that they have: a content itself, kept by
 // the host like any other, and named by jobs in Body.Lists. So what a thousand jobs read is
@@ -133,4 +137,10 @@ func (l *List) On(base *List) (*List, error) {
 		v.Files = append(v.Files, f)
 	}
 	return v, nil
+}
+
+// IsSystemFile reports whether name is one of the system's headers, which hosts mostly have themselves: what a job
+// names of these need not have been sent before. It is absolute and has no dots to resolve.
+func IsSystemFile(name string) bool {
+	return (strings.HasPrefix(name, "/usr/include/") || strings.HasPrefix(name, "/usr/lib/")) && path.Clean(name) == name
 }

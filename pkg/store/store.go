@@ -115,6 +115,7 @@ type Stats struct {
 	Contents  int    `json:"contents"`
 	Hits      uint64 `json:"hits"`  // contents that were asked for and there
 	Lacks     uint64 `json:"lacks"` // and that were not
+	Own       uint64 `json:"own"`   // not there, but found among this machine's own files; for who looks there to fill in
 	Evictions uint64 `json:"evictions"`
 }
 

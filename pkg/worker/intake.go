@@ -46,7 +46,10 @@ func (s *Server) storeStats() store.Stats {
 	if s.keep == nil {
 		return store.Stats{}
 	}
-	return s.keep.Stats()
+	st := s.keep.Stats()
+	st.Own = s.own.Load()
+	st.Lacks -= min(st.Own, st.Lacks) // these were looked for in vain first
+	return st
 }
 
 // keepsFor is what a client is told that is kept for it, in bytes.
@@ -217,7 +220,9 @@ func (t *task) lookUp(ctx context.Context, in *inputs, noRoom bool) error {
 		t.c.s.intakes <- x
 		t.charged(time.Since(began))
 	}(time.Now())
-	e := expansion{in: in, keeps: t.c.keeps, noRoom: noRoom, most: t.mostText(), sum: in.size(), names: make(map[string]struct{}, len(in.body.Files))}
+	e := expansion{in: in, keeps: t.c.keeps, noRoom: noRoom, most: t.mostText(), sum: in.size(), names: make(map[string]struct{}, len(in.body.Files)),
+		own: ownFiles{keeps: t.c.keeps}}
+	defer func() { t.c.s.own.Add(e.found) }()
 	for i := range in.body.Files {
 		if err := e.named(in.body.Files[i].Name); err != nil {
 			return err
@@ -265,11 +270,30 @@ type expansion struct {
 	sum    uint64              // that they have
 	lists  int                 // bytes of lists
 	lacks  []job.ContentID     // what is not here, of a list and of all its files
+	own    ownFiles
+	found  uint64 // contents that this machine has itself
 }
 
 // pin has contents be held for the inputs.
 func (e *expansion) pin(ids []job.ContentID) ([]*store.Content, error) {
+	return e.hold(ids, e.keeps.PinAll(ids))
+}
+
+// pinFiles is pin for the contents ids of files, which this machine may have itself.
+func (e *expansion) pinFiles(ids []job.ContentID, files []*job.ListedFile) ([]*store.Content, error) {
 	all := e.keeps.PinAll(ids)
+	for i, c := range all {
+		if c == nil {
+			if all[i] = e.own.find(files[i]); all[i] != nil {
+				e.found++
+			}
+		}
+	}
+	return e.hold(ids, all)
+}
+
+// hold has contents be let go of with the inputs. Nil stands for one that is not here.
+func (e *expansion) hold(ids []job.ContentID, all []*store.Content) ([]*store.Content, error) {
 	for i, c := range all {
 		if c == nil {
 			e.lacks = append(e.lacks, ids[i])
@@ -336,6 +360,7 @@ func (e *expansion) add(l *job.List) error {
 	of := len(in.shared)
 	in.shared = append(in.shared, make([]bool, len(l.Files))...)
 	ids := make([]job.ContentID, 0, len(l.Files))
+	files := make([]*job.ListedFile, 0, len(l.Files))
 	for i := range l.Files {
 		f := &l.Files[i]
 		if err := e.named(f.Name); err != nil {
@@ -349,9 +374,9 @@ func (e *expansion) add(l *job.List) error {
 			return refuse(job.CauseTooBig, "files of more than %d bytes together", e.most)
 		}
 		e.sum += f.Len
-		ids = append(ids, f.Content)
+		ids, files = append(ids, f.Content), append(files, f)
 	}
-	contents, err := e.pin(ids)
+	contents, err := e.pinFiles(ids, files)
 	if err != nil {
 		return err
 	}

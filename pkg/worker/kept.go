@@ -12,11 +12,12 @@ var (
 	storeFilesDesc     = prometheus.NewDesc("rdistccd_store_files", "Contents that are kept.", nil, nil)
 	storeEvictionsDesc = prometheus.NewDesc("rdistccd_store_evictions_total", "Contents dropped to make room.", nil, nil)
 	storeHitsDesc      = prometheus.NewDesc("rdistccd_store_hits_total", "Contents that a job named and that were there.", nil, nil)
+	storeOwnDesc       = prometheus.NewDesc("rdistccd_store_own_total", "Contents that a job named and that this machine had among the system's headers.", nil, nil)
 	storeLacksDesc     = prometheus.NewDesc("rdistccd_store_lacks_total", "Contents that a job named and that were not there: it was refused, and comes again with them.", nil, nil)
 )
 
 func (c contents) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{storeBytesDesc, storeTreesDesc, storeDiskDesc, storeFilesDesc, storeEvictionsDesc, storeHitsDesc, storeLacksDesc} {
+	for _, d := range []*prometheus.Desc{storeBytesDesc, storeTreesDesc, storeDiskDesc, storeFilesDesc, storeEvictionsDesc, storeHitsDesc, storeOwnDesc, storeLacksDesc} {
 		to <- d
 	}
 }
@@ -34,6 +35,7 @@ func (c contents) Collect(to chan<- prometheus.Metric) {
 		{storeFilesDesc, prometheus.GaugeValue, float64(st.Contents)},
 		{storeEvictionsDesc, prometheus.CounterValue, float64(st.Evictions)},
 		{storeHitsDesc, prometheus.CounterValue, float64(st.Hits)},
+		{storeOwnDesc, prometheus.CounterValue, float64(st.Own)},
 		{storeLacksDesc, prometheus.CounterValue, float64(st.Lacks)},
 	} {
 		to <- prometheus.MustNewConstMetric(m.d, m.kind, m.value)

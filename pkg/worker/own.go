@@ -1,0 +1,80 @@
+package worker
+
+import (
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/store"
+)
+
+// Hosts mostly have the same packages as their clients: a header of the system's need not travel. A job
+// names it as it names all others, and where its tenant has no such content the file of that name here is looked at.
+// It counts if its content is the one that was named, to the last bit.
+
+// ownFiles looks at this machine's own files for what a job names.
+type ownFiles struct {
+	keeps *store.Tenant
+	dirs  map[string]bool // those that were looked at: any user may pass
+	buf   []byte
+}
+
+// find returns the content of f, pinned, from the file of that name here; nil: there is none that any user may
+// read, or it is another one.
+func (o *ownFiles) find(f *job.ListedFile) *store.Content {
+	if !job.IsSystemFile(f.Name) || !o.passable(path.Dir(f.Name)) {
+		return nil
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, f.Name, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NOCTTY | unix.O_NONBLOCK,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil // a kernel before 5.6 among the reasons
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&unix.S_IROTH == 0 || uint64(st.Size) != f.Len || f.Len > mostOwnFile {
+		return nil
+	}
+	if uint64(cap(o.buf)) < f.Len {
+		o.buf = make([]byte, max(f.Len, 64<<10))
+	}
+	text := o.buf[:f.Len]
+	for got := 0; got < len(text); {
+		n, err := unix.Read(fd, text[got:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			return nil
+		}
+		got += n
+	}
+	c, err := o.keeps.Put(f.Content, text)
+	if err != nil {
+		return nil // of another content, or there is no room for it
+	}
+	return c
+}
+
+// mostOwnFile bounds what is read of a file of this machine's, in bytes.
+const mostOwnFile = 16 << 20
+
+// passable reports whether any user may look for names in dir, whatever this process may.
+func (o *ownFiles) passable(dir string) bool {
+	if dir == "/" {
+		return true
+	}
+	ok, known := o.dirs[dir]
+	if !known {
+		var st unix.Stat_t
+		ok = o.passable(path.Dir(dir)) && unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&unix.S_IXOTH != 0
+		if o.dirs == nil {
+			o.dirs = make(map[string]bool)
+		}
+		o.dirs[dir] = ok
+	}
+	return ok
+}

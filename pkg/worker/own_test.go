@@ -1,0 +1,120 @@
+package worker
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/store"
+)
+
+// TestSystemHeaders: a header of the system's that a job names need not come with it, or have come before,
+// if this machine has the very same.
+func TestSystemHeaders(t *testing.T) {
+	const header = "/usr/include/errno.h"
+	text, err := os.ReadFile(header)
+	if err != nil {
+		t.Skip("needs libc's headers: ", err)
+	}
+	ts, c := startTrees(t, nil)
+	gcc := ts.tool("gcc")
+	body := treeBody("gcc")
+	source := "#if __has_include(<errno.h>)\nint there;\n#endif\n"
+	body.Files[0].Len = uint64(len(source))
+	list := func(name, content string) request {
+		p := &listed{q: request{body: body, text: source, sink: 64 << 10}}
+		p.list.Files = []job.ListedFile{{Name: name, Len: uint64(len(content)), MTime: 1e18, Content: idOf(content)}}
+		q := p.named(false)
+		l := string(p.list.Append(nil))
+		q.body.Blobs = []job.Blob{{ID: idOf(l), Len: uint64(len(l))}}
+		q.text += l
+		return q
+	}
+	r := c.do(gcc, list(header, string(text)))
+	if r.Status != job.StatusRan || r.Exit != 0 || !bytes.Contains(r.bytes(r.Files[0].Segment), []byte("there")) {
+		t.Fatalf("%+v\n%s", r.Result, r.bytes(r.Stderr))
+	}
+	if st := ts.Status().Store; st.Own != 1 || st.Lacks != 0 {
+		t.Errorf("%+v: want one content of this machine's own, and none that is lacking", st)
+	}
+	other := bytes.Clone(text)
+	other[len(other)/2] ^= 1
+	for what, q := range map[string]request{
+		"another content":         list(header, string(other)),
+		"another length":          list(header, string(text)+"\n"),
+		"not one of the system's": list("/etc/hostname.h", "x"),
+	} {
+		if r := c.do(gcc, q); r.Cause != job.CauseLacks || r.Stdout.Len != 32 {
+			t.Errorf("%s: %+v", what, r.Result)
+		}
+	}
+}
+
+// TestOwnFiles: no file of this machine's is looked at that not any user could look at himself.
+func TestOwnFiles(t *testing.T) {
+	dir := "/usr/lib/rdistcc-test"
+	if os.Getuid() != 0 || os.Mkdir(dir, 0o755) != nil {
+		t.Skip("only root may write to /usr/lib")
+	}
+	defer os.RemoveAll(dir)
+	const content = "a content of some length\n"
+	put := func(name string, mode os.FileMode) string {
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, []byte(content), mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(name, mode); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	for name, mode := range map[string]os.FileMode{"open": 0o755, "closed": 0o750} {
+		if err := os.Mkdir(filepath.Join(dir, name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("open", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("open/a.h", filepath.Join(dir, "link.h")); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(filepath.Join(dir, "fifo.h"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	good := put("open/a.h", 0o644)
+	x := store.New(store.Options{Memory: 1 << 20}).Open("x")
+	own := ownFiles{keeps: x}
+	find := func(name string) bool {
+		c := own.find(&job.ListedFile{Name: name, Len: uint64(len(content)), Content: idOf(content)})
+		if c != nil {
+			c.Unpin()
+		}
+		return c != nil
+	}
+	if !find(good) {
+		t.Error("a file that any user may read is not found")
+	}
+	for what, name := range map[string]string{
+		"a file that not any user may read":      put("open/b.h", 0o640),
+		"one in a directory that is closed":      put("closed/c.h", 0o644),
+		"a link":                                 filepath.Join(dir, "link.h"),
+		"a file behind a link":                   filepath.Join(dir, "link/a.h"),
+		"a FIFO":                                 filepath.Join(dir, "fifo.h"),
+		"a directory":                            filepath.Join(dir, "open"),
+		"a file that is not there":               filepath.Join(dir, "open/d.h"),
+		"a name with dots":                       dir + "/../rdistcc-test/open/a.h",
+		"a name that is none of the system's":    "/etc/passwd",
+		"a relative name":                        "usr/lib/rdistcc-test/open/a.h",
+		"a name with a slash too many":           dir + "//open/a.h",
+		"a file that a name with NUL would lead": good + "\x00",
+	} {
+		if find(name) {
+			t.Errorf("%s is taken", what)
+		}
+	}
+}
