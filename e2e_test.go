@@ -72,6 +72,7 @@ func scripts(ctx context.Context, dir, bin string) testscript.Params {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"daemon": startDaemon, "again": startAgain, "cm": startManager, "end": end, "crash": crash,
 			"waitlog": waitLog, "waitproc": waitProcess, "proxy": startProxy, "status": exitsWith, "twice": twice,
+			"systemdir": systemDir,
 		},
 	}
 }
@@ -205,6 +206,18 @@ func startDaemon(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	s.names[args[0]] = p
 	ts.Setenv(args[0], p.Addr)
+}
+
+// systemDir makes a directory among those of the system's headers, and says where in SYSTEM.
+func systemDir(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 0 {
+		ts.Fatalf("usage: systemdir")
+	}
+	dir, err := os.MkdirTemp("/usr/lib", "rdistcc-test-")
+	ts.Check(err)
+	ts.Defer(func() { _ = os.RemoveAll(dir) }) // what is left shows in its name whose it is
+	ts.Check(os.Chmod(dir, 0o755))
+	ts.Setenv("SYSTEM", dir)
 }
 
 func startAgain(ts *testscript.TestScript, neg bool, args []string) {

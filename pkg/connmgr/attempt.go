@@ -31,9 +31,11 @@ type attempt struct {
 	asked   time.Time // when its credit was asked for
 	hedge   bool      // the second of two at the same time; the race's
 	sent    uint32    // files whose contents it brought
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	out     outcome // once run has ended
+	// abridged: with a list that its host is to make whole
+	abridged bool
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	out      outcome // once run has ended
 }
 
 // outcome of one attempt on one host.

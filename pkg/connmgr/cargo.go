@@ -77,7 +77,7 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 	set, body := a.known.set, *a.body
 	w := a.link.Welcome()
 	send := set.Files
-	var lists []*inputs.Set // whose lists of files come behind the contents of send
+	var lists [][]byte // of files, which come behind the contents of send
 	if w.Store/2 >= set.Len && !a.whole.Load() {
 		id, _ := set.List()
 		ids := make([]job.ContentID, 0, len(set.Files))
@@ -113,9 +113,11 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 			}
 		}
 		for s := set; s != nil; s = s.Base() {
-			if id, n := s.List(); want[id] {
-				lists = append(lists, s)
-				body.Blobs = append(body.Blobs, job.Blob{ID: id, Len: uint64(n)})
+			if id, _ := s.List(); want[id] {
+				list, abridged := listFor(s, a.at.holds.alike())
+				a.abridged = a.abridged || abridged
+				lists = append(lists, list)
+				body.Blobs = append(body.Blobs, job.Blob{ID: id, Len: uint64(len(list)), Abridged: abridged})
 			}
 		}
 		held := set.Len - set.Files[0].Len - sent
@@ -128,9 +130,8 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 	for _, f := range send {
 		total += int(f.Len)
 	}
-	for _, s := range lists {
-		_, n := s.List()
-		total += n
+	for _, list := range lists {
+		total += len(list)
 	}
 	if len(enc) > job.MaxBodyLen || int64(total) > a.m.o.Source {
 		return errTooBig
@@ -150,8 +151,8 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 			return err
 		}
 	}
-	for _, s := range lists {
-		b = s.AppendList(b)
+	for _, list := range lists {
+		b = append(b, list...)
 	}
 	if g.contents == nil {
 		a.m.metrics.carried(set.Len-set.Files[0].Len, 0)
@@ -167,6 +168,26 @@ func listsOf(set *inputs.Set) (ids []job.ContentID) {
 		ids = append(ids, id)
 	}
 	return ids
+}
+
+// fewOwn is how many system's headers a list has at least for it to be abridged.
+const fewOwn = 4
+
+// listFor is the list of a set as it travels: abridged if its host is alike this machine and that makes it shorter.
+func listFor(s *inputs.Set, alike bool) (list []byte, abridged bool) {
+	list = s.AppendList(nil)
+	if !alike {
+		return list, false
+	}
+	short, n := s.AppendAbridged(nil)
+	if n < fewOwn {
+		return list, false
+	}
+	frame, err := pack.Pack(nil, short)
+	if err != nil || len(frame) >= len(list) {
+		return list, false
+	}
+	return frame, true
 }
 
 // errTooBig: a job is larger than any that is sent.

@@ -23,6 +23,7 @@ type holdings struct {
 	// wrong are contents of the system's headers that the host was taken to have itself (job.IsSystemFile), and
 	// has not. Beyond maxWrong its system is another one: then it is sent all.
 	wrong  map[job.ContentID]bool
+	unlike bool   // it could not make a list whole that was abridged
 	spared uint64 // bytes of contents that did not need to be sent
 }
 
@@ -79,6 +80,7 @@ func (h *holdings) claim(l way, ids []job.ContentID, own map[job.ContentID]bool)
 	defer h.mu.Unlock()
 	if epoch := l.Welcome().StoreEpoch; h.known == nil || h.epoch != epoch || len(h.known) > maxHoldings {
 		h.epoch, h.known, h.wrong = epoch, make(map[job.ContentID]*holding), make(map[job.ContentID]bool)
+		h.unlike = false
 	}
 	w := &load{h: h, way: l}
 	for _, id := range ids {
@@ -169,6 +171,20 @@ func (h *holdings) spare(n uint64) {
 	h.spared += n
 }
 
+// differs says that the host has not, of the system's headers, all that this machine has.
+func (h *holdings) differs() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unlike = true
+}
+
+// alike reports whether the host has the system's headers that this machine has, as far as that is known.
+func (h *holdings) alike() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.unlike && len(h.wrong) == 0
+}
+
 // stats says how many contents the host is believed to hold, and how many bytes jobs did
 // not need to send there for that.
 func (h *holdings) stats() (files int, spared uint64) {
@@ -183,7 +199,11 @@ func (m *Manager) lacked(r *request, a *attempt) {
 	if a.known != nil {
 		var ids []job.ContentID
 		lacks, lists := a.out.lacked, listsOf(a.known.set)
-		if len(lacks) == 0 || slices.ContainsFunc(lists, func(id job.ContentID) bool { return slices.Contains(lacks, id) }) {
+		noList := slices.ContainsFunc(lists, func(id job.ContentID) bool { return slices.Contains(lacks, id) })
+		switch {
+		case noList && a.abridged: // what else it has, it has not said yet
+			a.at.holds.differs()
+		case noList, len(lacks) == 0:
 			ids = lists
 			for _, f := range a.known.set.Files {
 				ids = append(ids, f.ID)

@@ -40,6 +40,10 @@ const (
 	strictLosses = 4
 )
 
+// mostLacks is how often a host may lack what a job names before it is sent all: a list that it was to make whole, the
+// contents of that, and those once more.
+const mostLacks = 2
+
 // compile runs a task on a host, on another one if that meets trouble, and gives either
 // the result or the reason why it has to be done here. tree: only on hosts that show trees.
 // Hosts may still be at it then: what they use is not the client's any more.
@@ -186,7 +190,7 @@ func (r *race) failed(a *attempt) *ipc.GoLocal {
 		r.died++
 	}
 	if a.out.lacks {
-		if r.lacks++; r.lacks > 1 {
+		if r.lacks++; r.lacks > mostLacks {
 			r.t.whole.Store(true)
 		}
 		r.c.m.lacked(r.req, a)

@@ -44,7 +44,17 @@ func (s *Set) List() (id job.ContentID, n int) {
 }
 
 // AppendList appends that list to b (job.List).
-func (s *Set) AppendList(b []byte) []byte {
+func (s *Set) AppendList(b []byte) []byte { return s.list().Append(b) }
+
+// AppendAbridged appends that list as it is where a host has the system's headers itself, and says of how many
+// of them the content is left out.
+func (s *Set) AppendAbridged(b []byte) ([]byte, int) {
+	l := s.list()
+	n := l.Abridge()
+	return l.Append(b), n
+}
+
+func (s *Set) list() *job.List {
 	l := job.List{Dirs: s.Dirs, Links: s.Links}
 	files := s.Files[1:]
 	if s.base != nil {
@@ -61,7 +71,7 @@ func (s *Set) AppendList(b []byte) []byte {
 			l.Files[i].Len, l.Files[i].Content = f.Len, f.ID
 		}
 	}
-	return l.Append(b)
+	return &l
 }
 
 // Input is a file of a Set. It does not change.

@@ -35,7 +35,7 @@ func (b *Body) Append(dst []byte) []byte {
 	dst = le.AppendUint32(dst, uint32(len(b.Blobs)))
 	for i := range b.Blobs {
 		dst = append(dst, b.Blobs[i].ID[:]...)
-		dst = le.AppendUint64(dst, b.Blobs[i].Len)
+		dst = appendBool(le.AppendUint64(dst, b.Blobs[i].Len), b.Blobs[i].Abridged)
 	}
 	dst = le.AppendUint32(dst, uint32(len(b.Lists)))
 	for i := range b.Lists {
@@ -108,12 +108,12 @@ func (r *bodyReader) files(v *Body) {
 	}
 	v.Dirs = r.strings()
 	v.Links = r.links()
-	if n := r.count(len(ContentID{}) + 8); n > 0 {
+	if n := r.count(len(ContentID{}) + 8 + 1); n > 0 {
 		v.Blobs = make([]Blob, n)
 	}
 	for i := range v.Blobs {
 		b := &v.Blobs[i]
-		b.ID, b.Len = r.contentID(), r.u64()
+		b.ID, b.Len, b.Abridged = r.contentID(), r.u64(), r.bool()
 		if b.Len == 0 {
 			r.fail("empty blob")
 		}

@@ -393,6 +393,9 @@ type ContentID = [32]byte
 type Blob struct {
 	ID  ContentID
 	Len uint64 // bytes, not 0: every host has the empty content
+	// Abridged: what travels is not the content, which is a List, but a zstd frame (RFC 8878) of that List without
+	// the Content of some files: the host looks among its own for those (IsSystemFile).
+	Abridged bool
 }
 
 // SourceFile is a file that a compile reads.

@@ -51,6 +51,18 @@ func (l *List) Append(dst []byte) []byte {
 	return appendLinks(dst, l.Links)
 }
 
+// Abridge takes the Content of the system's files away, and says of how many. A content that is all zero stands
+// for one that the host is to find.
+func (l *List) Abridge() (n int) {
+	for i := range l.Files {
+		if f := &l.Files[i]; f.Len > 0 && IsSystemFile(f.Name) {
+			f.Content = ContentID{}
+			n++
+		}
+	}
+	return n
+}
+
 // ParseList decodes the whole of b, and keeps no part of it. What it holds is bounded as in
 // ParseBody. Its error is an ErrMalformed.
 func ParseList(b []byte) (*List, error) {

@@ -62,7 +62,7 @@ func (s *Server) keepsFor(c *conn) uint64 {
 
 // takeIn makes a task's inputs. A result is why the job ends here.
 func (t *task) takeIn(ctx context.Context) *job.Result {
-	in, put, res := t.putIn(ctx)
+	in, put, noRoom, res := t.putIn(ctx)
 	t.tookIn()
 	defer func() {
 		for _, c := range put { // what it needs of these is held by now
@@ -80,7 +80,7 @@ func (t *task) takeIn(ctx context.Context) *job.Result {
 		}
 	}
 	t.before = nil
-	if err := t.lookUp(ctx, in, len(put) < len(in.body.Blobs)); err != nil {
+	if err := t.lookUp(ctx, in, noRoom); err != nil {
 		in.free()
 		return refused(err)
 	}
@@ -120,28 +120,29 @@ func (t *task) charged(d time.Duration) {
 	t.c.client.chargeLocked(d)
 }
 
-// putIn puts what a task brings into the store, pinned, and its own files in order.
-func (t *task) putIn(ctx context.Context) (in *inputs, put []*store.Content, res *job.Result) {
+// putIn puts what a task brings into the store, pinned, and its own files in order. noRoom says that not all
+// of it could be kept.
+func (t *task) putIn(ctx context.Context) (in *inputs, put []*store.Content, noRoom bool, res *job.Result) {
 	x, err := t.c.s.intake(ctx)
 	if err != nil {
-		return nil, nil, failed(err)
+		return nil, nil, false, failed(err)
 	}
 	defer func(began time.Time) {
 		t.c.s.intakes <- x
 		t.charged(time.Since(began))
 	}(time.Now())
 	if res := t.open(x); res != nil {
-		return nil, nil, res
+		return nil, nil, false, res
 	}
 	body, err := t.readBody()
 	if err != nil {
-		return nil, nil, refused(err)
+		return nil, nil, false, refused(err)
 	}
 	in = &inputs{body: body}
 	text := t.content()[t.m.TextOff:][:t.m.TextLen]
 	rest, err := in.cut(text)
 	if err == nil {
-		put, rest, err = t.putBlobs(ctx, body.Blobs, rest)
+		put, rest, noRoom, err = t.putBlobs(ctx, body.Blobs, rest)
 	}
 	if err == nil && len(rest) > 0 {
 		err = refuse(job.CauseMalformed, "files and contents of %d bytes together in a text of %d", len(text)-len(rest), len(text))
@@ -150,31 +151,48 @@ func (t *task) putIn(ctx context.Context) (in *inputs, put []*store.Content, res
 		err = t.settleOwn(in)
 	}
 	if err != nil {
-		return nil, put, refused(err)
+		return nil, put, noRoom, refused(err)
 	}
-	return in, put, nil
+	return in, put, noRoom, nil
 }
 
-// putBlobs puts the contents at the start of text. One for which there is no room is left out.
-func (t *task) putBlobs(ctx context.Context, blobs []job.Blob, text []byte) (put []*store.Content, rest []byte, err error) {
+// putBlobs puts the contents at the start of text. One for which there is no room is left out, and so is an abridged
+// list of what is not all here.
+func (t *task) putBlobs(ctx context.Context, blobs []job.Blob, text []byte) (put []*store.Content, rest []byte, noRoom bool, err error) {
 	for i := range blobs {
 		b := &blobs[i]
 		switch {
 		case ctx.Err() != nil:
-			return put, nil, ctx.Err()
+			return put, nil, noRoom, ctx.Err()
 		case b.Len > uint64(len(text)):
-			return put, nil, refuse(job.CauseMalformed, "contents of more bytes together than the text has")
+			return put, nil, noRoom, refuse(job.CauseMalformed, "contents of more bytes together than the text has")
 		}
-		c, err := t.c.keeps.Put(b.ID, text[:b.Len])
+		content := text[:b.Len]
+		if b.Abridged {
+			var own []*store.Content
+			content, own, err = t.complete(ctx, content)
+			put = append(put, own...)
+			if err != nil {
+				return put, nil, noRoom, err
+			}
+			if content == nil {
+				text = text[b.Len:]
+				continue // it comes again, whole
+			}
+		}
+		c, err := t.c.keeps.Put(b.ID, content)
 		switch {
 		case err == nil:
 			put = append(put, c)
+		case b.Abridged && errors.Is(err, store.ErrOther): // a file here is another one
 		case errors.Is(err, store.ErrOther):
-			return put, nil, refuse(job.CauseMalformed, "content %x... is not the one that its name stands for", b.ID[:6])
+			return put, nil, noRoom, refuse(job.CauseMalformed, "content %x... is not the one that its name stands for", b.ID[:6])
+		default:
+			noRoom = true
 		}
 		text = text[b.Len:]
 	}
-	return put, text, nil
+	return put, text, noRoom, nil
 }
 
 // settleOwn puts the body's own files, which in.text holds, to where the task may wait with them: in its

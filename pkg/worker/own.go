@@ -1,11 +1,14 @@
 package worker
 
 import (
+	"context"
+	"crypto/sha256"
 	"path"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/pack"
 	"github.com/rdistcc/rdistcc/pkg/store"
 )
 
@@ -20,8 +23,47 @@ type ownFiles struct {
 	buf   []byte
 }
 
+// complete makes the list whole of which frame is the abridged form, from files of this machine's, whose contents
+// are pinned. Nil: it lacks one of them.
+func (t *task) complete(ctx context.Context, frame []byte) (list []byte, own []*store.Content, err error) {
+	n, err := pack.Len(frame)
+	if err != nil || n > job.MaxBodyLen {
+		return nil, nil, refuse(job.CauseMalformed, "an abridged list that is no zstd frame, or longer than %d bytes", job.MaxBodyLen)
+	}
+	b, err := pack.Unpack(nil, frame, n)
+	if err != nil {
+		return nil, nil, refuse(job.CauseMalformed, "an abridged list: %v", err)
+	}
+	l, err := job.ParseList(b)
+	if err != nil {
+		return nil, nil, err
+	}
+	o := ownFiles{keeps: t.c.keeps}
+	defer func() { t.c.s.own.Add(uint64(len(own))) }()
+	sum := uint64(0)
+	for i := range l.Files {
+		f := &l.Files[i]
+		if f.Len == 0 || f.Same != 0 || f.Content != (job.ContentID{}) {
+			continue
+		}
+		if ctx.Err() != nil {
+			return nil, own, ctx.Err()
+		}
+		if f.Len > t.mostText() || sum > t.mostText() {
+			return nil, own, nil
+		}
+		sum += f.Len
+		c := o.find(f)
+		if c == nil {
+			return nil, own, nil
+		}
+		own = append(own, c)
+	}
+	return l.Append(b[:0]), own, nil
+}
+
 // find returns the content of f, pinned, from the file of that name here; nil: there is none that any user may
-// read, or it is another one.
+// read, or it is another one. If f does not say which content it is that is filled in.
 func (o *ownFiles) find(f *job.ListedFile) *store.Content {
 	if !job.IsSystemFile(f.Name) || !o.passable(path.Dir(f.Name)) {
 		return nil
@@ -51,6 +93,9 @@ func (o *ownFiles) find(f *job.ListedFile) *store.Content {
 			return nil
 		}
 		got += n
+	}
+	if f.Content == (job.ContentID{}) {
+		f.Content = sha256.Sum256(text)
 	}
 	c, err := o.keeps.Put(f.Content, text)
 	if err != nil {

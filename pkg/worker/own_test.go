@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/pack"
 	"github.com/rdistcc/rdistcc/pkg/store"
 )
 
@@ -51,6 +53,77 @@ func TestSystemHeaders(t *testing.T) {
 		if r := c.do(gcc, q); r.Cause != job.CauseLacks || r.Stdout.Len != 32 {
 			t.Errorf("%s: %+v", what, r.Result)
 		}
+	}
+}
+
+// TestAbridgedLists: a list may come without what this machine has itself, and is the one that is named, or is not taken.
+func TestAbridgedLists(t *testing.T) {
+	const header = "/usr/include/errno.h"
+	text, err := os.ReadFile(header)
+	if err != nil {
+		t.Skip("needs libc's headers: ", err)
+	}
+	ts, c := startTrees(t, nil)
+	gcc := ts.tool("gcc")
+	body := treeBody("gcc")
+	source := "#if __has_include(<errno.h>)\nint there;\n#endif\n"
+	body.Files[0].Len = uint64(len(source))
+	list := job.List{Files: []job.ListedFile{
+		{Name: header, Len: uint64(len(text)), MTime: 1e18, Content: idOf(string(text))},
+		{Name: "/usr/include/same.h", MTime: 1e18, Same: 1},
+		{Name: "/usr/include/empty.h", MTime: 1e18, Content: idOf("")},
+	}}
+	ask := func(id job.ContentID, frame []byte) *testResult {
+		q := request{body: body, text: source + string(frame), sink: 64 << 10}
+		q.body.Lists = []job.ContentID{id}
+		q.body.Blobs = []job.Blob{{ID: id, Len: uint64(len(frame)), Abridged: true}}
+		return c.do(gcc, q)
+	}
+	abridged := func(l job.List) []byte {
+		l.Files = slices.Clone(l.Files)
+		if l.Abridge() == 0 {
+			t.Fatal("nothing is left out")
+		}
+		frame, err := pack.Pack(nil, l.Append(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return frame
+	}
+	id := idOf(string(list.Append(nil)))
+	other := list
+	other.Files = slices.Clone(list.Files)
+	other.Files[0].Content[5] ^= 1
+	longer := list
+	longer.Files = slices.Clone(list.Files)
+	longer.Files[0].Len++
+	for what, l := range map[string]job.List{"another content here": other, "another length here": longer} {
+		id := idOf(string(l.Append(nil)))
+		if r := ask(id, abridged(l)); r.Cause != job.CauseLacks || !bytes.Equal(r.bytes(r.Stdout), id[:]) {
+			t.Errorf("%s: %+v", what, r.Result)
+		}
+	}
+	frame := abridged(list)
+	huge, err := pack.Pack(nil, make([]byte, job.MaxBodyLen+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	noList, err := pack.Pack(nil, []byte("no list at all"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, frame := range map[string][]byte{"no frame": []byte("x"), "half a frame": frame[:len(frame)/2], "too long a list": huge, "no list": noList} {
+		if r := ask(id, frame); r.Cause != job.CauseMalformed {
+			t.Errorf("%s: %+v", what, r.Result)
+		}
+	}
+	if r := ask(id, frame); r.Status != job.StatusRan || r.Exit != 0 || !bytes.Contains(r.bytes(r.Files[0].Segment), []byte("there")) {
+		t.Fatalf("%+v\n%s", r.Result, r.bytes(r.Stderr))
+	}
+	q := request{body: body, text: source, sink: 64 << 10}
+	q.body.Lists = []job.ContentID{id}
+	if r := c.do(gcc, q); r.Status != job.StatusRan || r.Exit != 0 {
+		t.Errorf("named, once it is there: %+v\n%s", r.Result, r.bytes(r.Stderr))
 	}
 }
 
