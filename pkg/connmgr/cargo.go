@@ -1,11 +1,9 @@
 package connmgr
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/rdistcc/rdistcc/pkg/digest"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
@@ -80,17 +78,7 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 	var lists [][]byte // of files, which come behind the contents of send
 	if w.Store/2 >= set.Len && !a.whole.Load() {
 		id, _ := set.List()
-		ids := make([]job.ContentID, 0, len(set.Files))
-		own := make(map[job.ContentID]bool, len(set.Files))
-		for _, f := range set.Files[1:] {
-			if f.Len > 0 {
-				ids = append(ids, f.ID)
-				own[f.ID] = own[f.ID] || job.IsSystemFile(f.Name)
-			}
-		}
-		slices.SortFunc(ids, func(a, b job.ContentID) int { return bytes.Compare(a[:], b[:]) })
-		ids = append(slices.Compact(ids), listsOf(set)...)
-		contents, err := a.at.holds.need(ctx, a.link, ids, own)
+		contents, err := a.at.holds.need(ctx, a.link, set)
 		if err != nil {
 			return err
 		}

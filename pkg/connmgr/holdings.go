@@ -54,12 +54,11 @@ type load struct {
 	ch  chan struct{} // posted, of all of them; nil once it is closed
 }
 
-// need finds out which of the contents ids a job that goes over l must bring. It waits for
-// other jobs that are about to bring some of them. own are those that the host may have itself. The load is
-// to be ended.
-func (h *holdings) need(ctx context.Context, l way, ids []job.ContentID, own map[job.ContentID]bool) (*load, error) {
+// need finds out which contents a job of set that goes over l must bring, of its files but the source, and of its
+// lists. It waits for other jobs that are about to bring some of them. The load is to be ended.
+func (h *holdings) need(ctx context.Context, l way, set *inputs.Set) (*load, error) {
 	for {
-		wait := h.claim(l, ids, own)
+		wait := h.claim(l, set)
 		if wait.ch == nil || wait.h != nil {
 			return wait, nil
 		}
@@ -75,7 +74,7 @@ func (h *holdings) need(ctx context.Context, l way, ids []job.ContentID, own map
 
 // claim is need, but that it does not wait: what is to be waited for is a load without
 // holdings.
-func (h *holdings) claim(l way, ids []job.ContentID, own map[job.ContentID]bool) *load {
+func (h *holdings) claim(l way, set *inputs.Set) *load {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if epoch := l.Welcome().StoreEpoch; h.known == nil || h.epoch != epoch || len(h.known) > maxHoldings {
@@ -83,18 +82,32 @@ func (h *holdings) claim(l way, ids []job.ContentID, own map[job.ContentID]bool)
 		h.unlike = false
 	}
 	w := &load{h: h, way: l}
-	for _, id := range ids {
-		x := h.known[id]
+	look := func(id *job.ContentID, own bool) (wait chan struct{}) {
+		x := h.known[*id]
 		if x == nil {
-			if !own[id] || h.wrong[id] || len(h.wrong) > maxWrong {
-				w.ids = append(w.ids, id)
+			if !own || h.wrong[*id] || len(h.wrong) > maxWrong {
+				w.ids = append(w.ids, *id)
 			}
-			continue
+			return nil
 		}
 		select {
 		case <-x.posted:
+			return nil
 		default:
-			return &load{ch: x.posted}
+			return x.posted
+		}
+	}
+	for _, f := range set.Files[1:] {
+		if f.Len == 0 {
+			continue
+		}
+		if wait := look(&f.ID, f.System); wait != nil {
+			return &load{ch: wait}
+		}
+	}
+	for _, id := range listsOf(set) {
+		if wait := look(&id, false); wait != nil {
+			return &load{ch: wait}
 		}
 	}
 	if len(w.ids) > 0 {
@@ -270,7 +283,7 @@ func (h *holdings) bytes(set *inputs.Set, each bool) (n uint64) {
 	}
 	if each {
 		for _, f := range set.Files[1:] {
-			if h.known[f.ID] != nil || len(h.wrong) <= maxWrong && !h.wrong[f.ID] && job.IsSystemFile(f.Name) {
+			if h.known[f.ID] != nil || len(h.wrong) <= maxWrong && !h.wrong[f.ID] && f.System {
 				n += f.Len
 			}
 		}

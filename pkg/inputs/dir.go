@@ -173,7 +173,7 @@ func (t *Table) check(d *dir) *Doubt {
 	for _, e := range d.names {
 		e.gen = 0
 		t.look(e)
-		if e.isLink {
+		if e.isLink() {
 			d.loose = append(d.loose, e)
 		}
 	}

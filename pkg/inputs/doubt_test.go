@@ -51,6 +51,14 @@ func TestDoubts(t *testing.T) {
 		{text: "#include \"/proc/version\"\n", want: DoubtFileSystem}, // as a network file system's, its times tell nothing
 		{text: "#include \"/dev/null\"\n", want: DoubtFile},
 		{text: "#include \"h.h\"\n", want: DoubtPCH, change: func(_ *Query, dir string) { put(t, dir+"/h.h.gch", "") }},
+		// gcc looks for it in each directory until it finds the header.
+		{text: "#include <h.h>\n", want: DoubtPCH, change: inDirs(t, "a/h.h.gch", "b/h.h")},
+		{text: "#include <h.h>\n", want: DoubtPCH, change: inDirs(t, "b/h.h.gch", "b/h.h")},
+		{text: "#include <h.h>\n", change: inDirs(t, "a/h.h", "b/h.h.gch")},
+		{text: "#include <h.h>\n", change: inDirs(t, "h.h.gch", "b/h.h")},
+		{text: "#include \"h.h\"\n", change: inDirs(t, "a/h.h.gch", "b/h.h")},
+		{text: "#include \"g.h\"\n", want: DoubtPCH, change: inDirs(t, "a/g.h.gch", "b/g.h")},
+		{text: "#include \"g.h\"\n", want: DoubtPCH, change: inDirs(t, "g.h.gch", "b/g.h")},
 		{text: "int x;\n", want: DoubtSearch, change: func(q *Query, dir string) { q.Missing = []string{dir} }},
 	} {
 		dir := t.TempDir()
@@ -64,6 +72,21 @@ func TestDoubts(t *testing.T) {
 		var d *Doubt
 		if errors.As(err, &d); x.want == "" && err != nil || x.want != "" && (d == nil || d.Why != x.want) {
 			t.Errorf("%q: %v, want %q", x.text, err, x.want)
+		}
+	}
+}
+
+// inDirs makes files, and has headers be looked for in the directories a and b.
+func inDirs(t *testing.T, names ...string) func(q *Query, dir string) {
+	return func(q *Query, dir string) {
+		for _, sub := range []string{"/a", "/b"} {
+			if err := os.Mkdir(dir+sub, 0o777); err != nil {
+				t.Fatal(err)
+			}
+			q.Angle = append(q.Angle, dir+sub)
+		}
+		for _, name := range names {
+			put(t, dir+"/"+name, "")
 		}
 	}
 }

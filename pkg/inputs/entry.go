@@ -27,17 +27,31 @@ type entry struct {
 	dir  *dir
 	base string
 
-	gen    uint64 // of the last look; 0: there was none
-	kind   kind
-	isLink bool
-	st     stamp  // of the name itself
-	target stamp  // of the file that a link leads to; else st
-	real   string // where a link leads
-	file   *file  // its content; nil: not read
-	input  *Input // what a Set has of it; nil: to be made
+	gen   uint64 // of the last look; 0: there was none
+	kind  kind
+	st    stamp  // of the name itself
+	leads *leads // of a link; else nil
+	file  *file  // its content; nil: not read
+	input *Input // what a Set has of it; nil: to be made
 
 	// version grows when its content, or what else a compile may see of it, changes.
 	version uint64
+}
+
+// leads is where a link leads. Few names are links, and there are many names.
+type leads struct {
+	st   stamp // of the file there
+	real string
+}
+
+func (e *entry) isLink() bool { return e.leads != nil }
+
+// target is the stamp of the file that the name stands for.
+func (e *entry) target() *stamp {
+	if e.leads != nil {
+		return &e.leads.st
+	}
+	return &e.st
 }
 
 func (e *entry) path() string { return e.dir.path + "/" + e.base }
@@ -50,7 +64,7 @@ func (t *Table) entry(d *dir, base string) *entry {
 		d.names[base] = e
 		t.entries++
 		t.look(e)
-		if e.isLink {
+		if e.isLink() {
 			d.loose = append(d.loose, e)
 		}
 		return e
@@ -68,35 +82,32 @@ func (t *Table) look(e *entry) {
 	}
 	first := e.gen == 0 && e.version == 0
 	e.gen = t.gen
-	was, st, target, real := e.kind, e.st, e.target, e.real
-	path := e.path()
+	was, st, led := e.kind, e.st, e.leads
 	var u unix.Stat_t
-	err := lstat(path, &u)
-	e.st, e.real = stampOf(&u), ""
-	e.isLink = err == nil && e.st.is(unix.S_IFLNK)
-	if e.isLink {
-		err = stat(path, &u)
+	err := lstatIn(&t.path, &u, e.dir.path, "/", e.base)
+	e.st, e.leads = stampOf(&u), nil
+	if err == nil && e.st.is(unix.S_IFLNK) {
+		e.leads = new(leads)
+		err = stat(e.path(), &u)
+		e.leads.st = stampOf(&u)
 	}
-	e.target = stampOf(&u)
 	switch {
 	case err != nil && absent(err), errors.Is(err, unix.ELOOP):
-		e.kind, e.target = isAbsent, stamp{}
-		if !e.isLink {
-			e.st = stamp{}
-		}
+		e.kind, *e.target() = isAbsent, stamp{}
 	case err != nil:
-		e.kind, e.st, e.target = isOther, stamp{}, stamp{}
-	case e.target.is(unix.S_IFREG):
+		e.kind = isOther
+		e.st, *e.target() = stamp{}, stamp{}
+	case e.target().is(unix.S_IFREG):
 		e.kind = isFile
-		if e.isLink {
-			if e.real = sources.RealPath(path); e.real == "" {
+		if e.isLink() {
+			if e.leads.real = sources.RealPath(e.path()); e.leads.real == "" {
 				e.kind = isOther
 			}
 		}
-	case e.target.is(unix.S_IFDIR):
+	case e.target().is(unix.S_IFDIR):
 		e.kind = isDir
-		if !e.isLink {
-			e.st, e.target = stamp{}, stamp{} // the directory's own matter
+		if !e.isLink() {
+			e.st = stamp{} // the directory's own matter
 		}
 	default:
 		e.kind = isOther
@@ -108,7 +119,7 @@ func (t *Table) look(e *entry) {
 	if e.kind != was {
 		e.dir.version++
 	}
-	if e.kind != was || e.st != st || e.target != target || e.real != real {
+	if e.kind != was || e.st != st || (e.leads == nil) != (led == nil) || e.leads != nil && *e.leads != *led {
 		e.version++
 		e.file, e.input = nil, nil
 	}
@@ -142,23 +153,23 @@ func (t *Table) load(e *entry) *Doubt {
 	if e.file != nil {
 		return nil
 	}
-	at := inode{e.target.dev, e.target.ino}
-	if f := t.files[at]; f != nil && f.st == e.target && f.settled {
+	at := inode{e.target().dev, e.target().ino}
+	if f := t.files[at]; f != nil && f.st == *e.target() && f.settled {
 		e.file = f
 		return nil
 	}
-	if d := t.trust(&e.target, e.path()); d != nil {
+	if d := t.trust(e.target(), e.path()); d != nil {
 		return d
 	}
-	if e.target.size > t.o.MaxFile {
+	if e.target().size > t.o.MaxFile {
 		return &Doubt{Why: DoubtSize, Name: e.path()}
 	}
 	now := time.Now().UnixNano()
-	b, err := readFile(e.path(), &e.target, t.buf[:0])
+	b, err := readFile(e.path(), e.target(), t.buf[:0])
 	if err != nil {
 		return &Doubt{Why: reasonOf(err), Name: e.path()}
 	}
-	f := &file{st: e.target, settled: e.target.settled(now), id: sha256.Sum256(b)}
+	f := &file{st: *e.target(), settled: e.target().settled(now), id: sha256.Sum256(b)}
 	if len(b) <= maxText {
 		// The same text need not be looked at again.
 		if old := t.files[at]; old != nil && old.id == f.id {

@@ -87,7 +87,7 @@ func (w *walk) listed(names, absent []string, began int64) *Doubt {
 	}
 	// What was not looked at before the compiler was asked must not have changed since.
 	for _, e := range w.hits[min(known, len(w.hits)):] {
-		if e.st.ctime >= began-tick || e.target.ctime >= began-tick {
+		if e.st.ctime >= began-tick || e.target().ctime >= began-tick {
 			return &Doubt{Why: DoubtChanged, Name: e.path()}
 		}
 	}

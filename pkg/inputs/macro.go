@@ -48,7 +48,7 @@ func (w *walk) macros() *Doubt {
 				return d
 			}
 			if m.in == w.hits[0] && w.q.GCC {
-				if d := w.precompiled(m.in.dir, v.header); d != nil {
+				if d := w.precompiled(m.in.dir, v.header, v.quoted); d != nil {
 					return d
 				}
 			}

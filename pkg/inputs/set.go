@@ -80,8 +80,10 @@ type Input struct {
 	Len   uint64
 	MTime int64 // nanoseconds since 1970
 	Exec  bool
-	ID    job.ContentID
-	st    stamp
+	// System: it is one of the system's headers, which hosts may have themselves (job.IsSystemFile).
+	System bool
+	ID     job.ContentID
+	st     stamp
 }
 
 // Append appends the content to buf. It returns ErrChanged if the file is not the one of
@@ -111,12 +113,12 @@ func (w *walk) finish() *Set {
 	for _, e := range w.hits {
 		way(e.dir)
 		real := e.dir.way.real + "/" + e.base
-		if e.isLink {
+		if e.isLink() {
 			if !links[real] {
 				links[real] = true
-				s.Links = append(s.Links, job.Link{Name: real, Target: e.real})
+				s.Links = append(s.Links, job.Link{Name: real, Target: e.leads.real})
 			}
-			real = e.real
+			real = e.leads.real
 		}
 		if named[real] {
 			continue
@@ -126,7 +128,7 @@ func (w *walk) finish() *Set {
 			own = own || strings.HasPrefix(real, d.way.real+"/")
 		}
 		if e.input == nil || e.input.Name != real {
-			e.input = &Input{Name: real, Len: uint64(e.target.size), MTime: e.target.mtime, Exec: e.target.mode&0o111 != 0, ID: e.file.id, st: e.target}
+			e.input = &Input{Name: real, Len: uint64(e.target().size), MTime: e.target().mtime, Exec: e.target().mode&0o111 != 0, System: job.IsSystemFile(real), ID: e.file.id, st: *e.target()}
 		}
 		s.Files = append(s.Files, e.input)
 		s.Len += e.input.Len

@@ -30,6 +30,7 @@ type Table struct {
 	entries int
 	scanner *sources.Scanner
 	buf     []byte // to read files into
+	path    []byte // to put paths together in
 
 	bases []*Set // that other sets rest on, the one used last first
 

@@ -57,7 +57,18 @@ func (t *Table) read(b []byte) *text {
 	}
 	x.defined = slices.Clip(x.defined)
 	_ = t.scanner.Scan(src, x) // no note is an error
+	if x.nothing() {
+		return &nothing
+	}
 	return x
+}
+
+// nothing is what most files have that include nothing.
+var nothing text
+
+func (x *text) nothing() bool {
+	return len(x.includes)+len(x.macros)+len(x.values)+len(x.defined)+len(x.asked)+len(x.assembly)+len(x.lines) == 0 &&
+		!x.blurred && !x.unsure && x.clocks == nothing.clocks && x.doubt == ""
 }
 
 func (x *text) define(d sources.Define) {

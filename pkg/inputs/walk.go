@@ -1,6 +1,7 @@
 package inputs
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -79,7 +80,7 @@ func (w *walk) roots() *Doubt {
 		return &Doubt{Why: DoubtFile, Name: q.Cwd}
 	}
 	for _, name := range q.Forced {
-		if d := w.precompiled(cwd, name); d != nil {
+		if d := w.precompiled(cwd, name, true); d != nil {
 			return d
 		}
 		// Of a forced file the working directory takes the place of the source's.
@@ -144,8 +145,8 @@ func (w *walk) include(e *entry) *Doubt {
 	w.unsure = w.unsure || x.unsure
 	// A header that is a link is in two directories; which one counts depends on the compiler.
 	from := []*dir{e.dir}
-	if e.isLink {
-		if d := w.t.dirAt(e.real[:max(1, strings.LastIndexByte(e.real, '/'))]); d != e.dir {
+	if e.isLink() {
+		if d := w.t.dirAt(e.leads.real[:max(1, strings.LastIndexByte(e.leads.real, '/'))]); d != e.dir {
 			from = append(from, d)
 		}
 	}
@@ -156,7 +157,7 @@ func (w *walk) include(e *entry) *Doubt {
 	source := len(w.hits) > 0 && e == w.hits[0]
 	for _, i := range x.includes {
 		if source && w.q.GCC {
-			if d := w.precompiled(e.dir, i.Name); d != nil {
+			if d := w.precompiled(e.dir, i.Name, i.Quoted); d != nil {
 				return d
 			}
 		}
@@ -273,26 +274,35 @@ func (w *walk) every(name string, quoted, text bool, from ...*dir) *Doubt {
 	return nil
 }
 
-// precompiled is a doubt where there is a precompiled header in the place of one.
-func (w *walk) precompiled(from *dir, name string) *Doubt {
-	for _, suffix := range [...]string{".gch", ".pch"} {
-		if w.q.GCC && suffix == ".pch" {
-			continue
-		}
-		for _, list := range [...][]*dir{{from}, w.search.quote, w.search.angle} {
-			for _, d := range list {
-				if name[0] == '/' {
-					d = nil
-				}
-				there, doubt := w.there(d, name+suffix)
-				if doubt != nil {
-					return doubt
-				}
-				if there {
-					w.noticed(DoubtPCH, name+suffix)
-					return nil
-				}
+// precompiled is a doubt where there is a precompiled header in the place of one. gcc looks for it in each directory
+// of the search before it looks for the header there, and no further than that is found.
+func (w *walk) precompiled(from *dir, name string, quoted bool) *Doubt {
+	dirs := w.search.angle
+	switch {
+	case name[0] == '/':
+		dirs = []*dir{nil}
+	case quoted:
+		dirs = slices.Concat([]*dir{from}, w.search.quote, dirs)
+	}
+	for _, in := range dirs {
+		for _, suffix := range [...]string{".gch", ".pch"} {
+			if w.q.GCC && suffix == ".pch" {
+				continue
 			}
+			there, doubt := w.there(in, name+suffix)
+			if doubt != nil {
+				return doubt
+			}
+			if there {
+				w.noticed(DoubtPCH, name+suffix)
+				return nil
+			}
+		}
+		if in == nil {
+			return nil
+		}
+		if e, doubt := w.find(in, name); doubt != nil || e != nil {
+			return doubt
 		}
 	}
 	return nil
@@ -316,7 +326,7 @@ func (w *walk) line(name string) *Doubt {
 	if _, known := w.seen[e]; known {
 		return nil
 	}
-	if w.marks++; w.marks > maxMarks || e.target.size > w.t.o.MaxFile {
+	if w.marks++; w.marks > maxMarks || e.target().size > w.t.o.MaxFile {
 		w.unsure = true
 		return nil
 	}
