@@ -95,6 +95,30 @@ func TestWordsOfSourcesAreDocumented(t *testing.T) {
 	}
 }
 
+// TestDoubtsAreDocumented reads the words of package inputs and of the manager for why the
+// compiler is asked what it reads.
+func TestDoubtsAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile("docs/usage.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for file, constant := range map[string]string{"pkg/inputs/table.go": `Doubt\w+`, "pkg/connmgr/known.go": `unknown\w+`} {
+		code, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^\t`+constant+` += "([a-z-]+)"`).FindAllStringSubmatch(string(code), -1) {
+			if n++; !strings.Contains(string(doc), "\n| `"+m[1]+"` |") {
+				t.Errorf("%s: the word %q is not in docs/usage.md", file, m[1])
+			}
+		}
+	}
+	if n < 19 {
+		t.Errorf("found only %d words", n)
+	}
+}
+
 // TestReasonsStandOnce checks that no word of a table in docs/reasons.md has two lines, and
 // that each line has all columns.
 func TestReasonsStandOnce(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -24,7 +25,7 @@ func (c *ctl) statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show hosts, jobs and reasons of this user's connection manager",
 		Long: "Shows what the connection manager is doing: its hosts and their state, how many jobs ran where and,\n" +
-			"for those that ran here, why. Without a manager it shows what the last one wrote down, and exits with 100 if there is none.",
+			"for those that ran here, why, and how it was known what they read (scan, memo, list, text; docs/usage.md). Without a manager it shows what the last one wrote down, and exits with 100 if there is none.",
 		Example: "  rdistcc status\n  rdistcc status --json | jq '.jobs[] | select(.place == \"local\")'\n  watch -n1 rdistcc status",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -113,6 +114,7 @@ func statusBody(s *report.Status, now time.Time) []byte {
 		b.WriteString("\n")
 		b.Write(jobLines(s.Jobs))
 	}
+	b.Write(inputLines(&s.Inputs))
 	if len(s.Hosts) > 0 && s.NoHosts > 0 {
 		fmt.Fprintf(&b, "\n%s found no hosts configured\n", count(int(s.NoHosts), "job"))
 	}
@@ -254,6 +256,37 @@ func jobLines(jobs []report.JobCount) []byte {
 			fmt.Fprintf(w, "%s\t%s\t%d\t%.0f%%\t%d\n", j.Place, cmp.Or(j.Host, j.Reason, "-"), total(j), 100*float64(total(j))/float64(max(all, 1)), j.Failed)
 		}
 	})
+}
+
+// inputLines tells how it was known what jobs read, and why the compiler here was asked; it is
+// empty without such jobs.
+func inputLines(c *report.InputCounts) []byte {
+	var text []byte
+	if all := c.All(); all > 0 {
+		text = append([]byte("\n"), table(func(w io.Writer) {
+			fmt.Fprintln(w, "INPUTS\tJOBS\tSHARE")
+			for _, how := range report.InputWords {
+				if n := c.Of(how); n > 0 {
+					fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", how, n, percent(n, all), knownBy[how])
+				}
+			}
+		})...)
+	}
+	if len(c.Doubts) > 0 {
+		text = fmt.Appendf(text, "why the compiler here was asked: %s\n", strings.Join(doubtCounts(c), ", "))
+	}
+	return text
+}
+
+// doubtCounts are the reasons to ask the compiler with their jobs, the most frequent first.
+func doubtCounts(c *report.InputCounts) (list []string) {
+	words := slices.SortedFunc(maps.Keys(c.Doubts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(c.Doubts[b], c.Doubts[a]), cmp.Compare(a, b))
+	})
+	for _, why := range words {
+		list = append(list, fmt.Sprintf("%s %d", why, c.Doubts[why]))
+	}
+	return list
 }
 
 // maxTroubles is how many lines of trouble a status shows.

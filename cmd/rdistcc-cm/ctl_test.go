@@ -187,6 +187,7 @@ func sample() report.Status {
 		Jobs: []report.JobCount{
 			{Place: "local", Reason: "link", OK: 10}, {Place: "local", Reason: "diagnostics", OK: 20, Failed: 5}, {Place: "remote", Host: "a:7632", OK: 120},
 		},
+		Inputs: report.InputCounts{Scan: 112, Memo: 3, List: 10, Doubts: map[string]uint64{"time": 4, "command": 6, "asked": 4}},
 		Underway: []report.Underway{
 			{ID: 3, Source: "z.c", Phase: report.PhaseCompiles, Hosts: []string{"a:7632", "c:7632"}, AgeMS: 1500},
 			{ID: 4, Source: "prog", Phase: report.PhaseRuns, Here: true, AgeMS: 65000},
@@ -217,6 +218,8 @@ func TestStatusForPeople(t *testing.T) {
 		"remote a:7632 120 77% 0",
 		"local diagnostics 25 16% 5",
 		"local link 10 6% 0",
+		"INPUTS JOBS SHARE", "scan 112 90% known from the files", "memo 3 2% known, as the compiler has listed them before",
+		"list 10 8% listed by the compiler here", "why the compiler here was asked: command 6, asked 4, time 4",
 		"5s ago x.c host-lost b:7632 lost (reset)",
 		"z.c compiles a:7632, c:7632 1.5 s", "prog runs here 1m5s", "w.c waits - 0.0 s",
 	} {
@@ -224,7 +227,7 @@ func TestStatusForPeople(t *testing.T) {
 			t.Errorf("status lacks %q:\n%s", want, out)
 		}
 	}
-	if strings.Contains(out, "no hosts") || strings.Contains(out, "y.c") {
+	if strings.Contains(out, "no hosts") || strings.Contains(out, "y.c") || strings.Contains(out, "preprocessed here") {
 		t.Errorf("status says too much:\n%s", out)
 	}
 
@@ -237,9 +240,9 @@ func TestStatusForPeople(t *testing.T) {
 	}
 
 	st := sample()
-	st.Hosts, st.NoHosts = nil, 7
+	st.Hosts, st.NoHosts, st.Inputs = nil, 7, report.InputCounts{}
 	st.Jobs = []report.JobCount{{Place: "local", Reason: "no-hosts", OK: 7}}
-	if out = string(statusText(&st, time.Now())); strings.Count(out, "no hosts configured") != 1 {
+	if out = string(statusText(&st, time.Now())); strings.Count(out, "no hosts configured") != 1 || strings.Contains(out, "INPUTS") {
 		t.Errorf("without hosts it says\n%s", out)
 	}
 	st.ListError = "host list /etc/rdistcc/hosts: bad"
@@ -254,7 +257,7 @@ func TestStatusForPrograms(t *testing.T) {
 	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, sample()) })
 	out := s.want(0, "", "", "status", "--json")
 	var got report.Status
-	if err := json.Unmarshal([]byte(out), &got); err != nil || got.PID != 42 || len(got.Hosts) != 3 {
+	if err := json.Unmarshal([]byte(out), &got); err != nil || got.PID != 42 || len(got.Hosts) != 3 || got.Inputs.Scan != 112 {
 		t.Errorf("JSON is %v, %+v", err, got)
 	}
 }

@@ -263,19 +263,20 @@ var reasons = map[string]string{
 // inputsText says how it was known what a compile reads.
 func inputsText(r *report.JobRecord) string {
 	sent := ""
-	if r.SentFiles > 0 {
+	if r.SentFiles > 0 && r.Inputs != "text" {
 		sent = fmt.Sprintf("; %d of %s sent", r.SentFiles, count(int(r.Files), "file"))
 	}
-	switch r.Inputs {
-	case "scan":
-		return "known from the files" + sent
-	case "memo":
-		return "known, as the compiler has listed them before" + sent
-	case "list":
-		if r.Doubt != "" {
-			return "listed by the compiler here (" + r.Doubt + ")" + sent
-		}
-		return "listed by the compiler here" + sent
+	how := knownBy[r.Inputs]
+	if r.Inputs == "list" && r.Doubt != "" {
+		how += " (" + r.Doubt + ")"
 	}
-	return "preprocessed here"
+	return how + sent
+}
+
+// knownBy says what each of report.InputWords means.
+var knownBy = map[string]string{
+	"scan": "known from the files",
+	"memo": "known, as the compiler has listed them before",
+	"list": "listed by the compiler here",
+	"text": "preprocessed here",
 }

@@ -56,10 +56,11 @@ func pageOf(s *report.Status, sums *report.Stats, name string) telemetry.Page {
 			{Name: "waiting: host, list, here", Value: fmt.Sprintf("%d, %d, %d", s.Waiting.Credit, s.Waiting.Preprocess, s.Waiting.Local)},
 			{Name: "done on hosts", Value: share},
 			{Name: "retries, second hosts", Value: fmt.Sprintf("%d, %d", sums.Retries, sums.Hedges)},
+			{Name: "why the compiler here was asked", Value: cmp.Or(strings.Join(doubtCounts(&s.Inputs), ", "), "it was not")},
 			{Name: "here because of trouble", Value: strconv.FormatUint(sums.Troubles, 10)},
 			{Name: "slots", Value: fmt.Sprintf("%d leased, %d kept, at most %d", s.Slots.Leased, s.Slots.Free, s.Slots.Max)},
 		},
-		Tables: []telemetry.Table{hostTable(s), underwayTable(s), countTable(s.Jobs, all), phaseTable(sums), jobTable(s)},
+		Tables: []telemetry.Table{hostTable(s), underwayTable(s), countTable(s.Jobs, all), inputTable(&s.Inputs), phaseTable(sums), jobTable(s)},
 	}
 	p.Notes = append(p.Notes, settingNotes(s)...)
 	if len(s.Drained) > 0 {
@@ -128,6 +129,21 @@ func countTable(jobs []report.JobCount, all uint64) telemetry.Table {
 		}
 		row := cells(j.Place, cmp.Or(j.Host, j.Reason, "-"), n, percent(n, all), j.Failed, because)
 		row[3].Share = float64(n) / float64(max(all, 1))
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+func inputTable(c *report.InputCounts) telemetry.Table {
+	t := telemetry.Table{Title: "How inputs were known", Empty: "no jobs yet", Columns: []string{"inputs", "jobs", "share", "meaning"}}
+	all := c.All()
+	for _, how := range report.InputWords {
+		n := c.Of(how)
+		if n == 0 {
+			continue
+		}
+		row := cells(how, n, percent(n, all), knownBy[how])
+		row[2].Share = float64(n) / float64(all)
 		t.Rows = append(t.Rows, row)
 	}
 	return t

@@ -230,7 +230,10 @@ func (c *client) onLease(f *ipc.Lease) error {
 			return c.onKnown(k, native)
 		}
 	}
-	c.record.Doubt = why
+	if why != "" {
+		c.record.Doubt = why
+		c.m.metrics.doubted(why)
+	}
 	if err := c.takeTurn(&c.m.cpp, c.list.preprocessors(c.m)); err != nil {
 		return nil // the wrapper is gone
 	}

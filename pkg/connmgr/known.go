@@ -42,6 +42,9 @@ const (
 	unknownCommand = "command" // words that change what is read in a way that is not known
 )
 
+// unknownWords are all of them; unknownSize is a Doubt's as well.
+var unknownWords = []string{unknownAsked, unknownUser, unknownView, unknownSize, unknownCommand}
+
 // know finds out what the job reads. why says why that is not known: then the wrapper lists it.
 func (c *client) know(native recipes.Native) (k *knownJob, why string) {
 	l := c.lease

@@ -1,23 +1,28 @@
 package connmgr
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/inputs"
+)
 
 // inputMetrics are the time series about what compiles read.
 type inputMetrics struct {
 	how    *prometheus.CounterVec
+	doubts *prometheus.CounterVec
 	bytes  *prometheus.CounterVec
 	lacks  prometheus.Counter
 	filesN prometheus.GaugeFunc
 }
-
-// howWords are the ways to know what a compile reads.
-var howWords = []string{"scan", "memo", "list", "text"}
 
 func newInputMetrics(m *Manager) *inputMetrics {
 	x := &inputMetrics{
 		how: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_inputs_total",
 			Help: "Jobs by how it was known what they read: by a look at the files (scan), as the compiler had said so before (memo), as it was asked (list), or as preprocessed text."},
 			[]string{"how"}),
+		doubts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_input_doubts_total",
+			Help: "Jobs of which the manager did not know what they read, so that the compiler here was asked, by why."}, []string{"why"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_input_bytes_total",
 			Help: "Bytes of files that jobs read beside their source: those that the host held, and those that were sent."}, []string{"result"}),
 		lacks: prometheus.NewCounter(prometheus.CounterOpts{Name: "rdistcc_cm_input_lacks_total",
@@ -25,8 +30,11 @@ func newInputMetrics(m *Manager) *inputMetrics {
 		filesN: prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "rdistcc_cm_input_files",
 			Help: "Files of which it is known what they hold and name."}, func() float64 { return float64(m.inputs.Stats().Files) }),
 	}
-	for _, how := range howWords {
+	for _, how := range report.InputWords {
 		x.how.WithLabelValues(how)
+	}
+	for _, why := range append(inputs.Doubts(), unknownWords...) {
+		x.doubts.WithLabelValues(why)
 	}
 	for _, result := range []string{"held", "sent"} {
 		x.bytes.WithLabelValues(result)
@@ -35,11 +43,14 @@ func newInputMetrics(m *Manager) *inputMetrics {
 }
 
 func (x *inputMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{x.how, x.bytes, x.lacks, x.filesN}
+	return []prometheus.Collector{x.how, x.doubts, x.bytes, x.lacks, x.filesN}
 }
 
 // inputs counts a job by how it was known what it reads.
 func (x *inputMetrics) inputs(how string) { x.how.WithLabelValues(how).Inc() }
+
+// doubted counts a job by why it was not known what it reads.
+func (x *inputMetrics) doubted(why string) { x.doubts.WithLabelValues(why).Inc() }
 
 // carried counts the files of a job.
 func (x *inputMetrics) carried(sent, held uint64) {

@@ -112,6 +112,7 @@ func (m *Manager) Status() report.Status {
 			s.NoHosts += c.OK + c.Failed
 		}
 	}
+	s.Inputs = m.book.Inputs()
 	s.Recent = m.book.Recent()
 	for addr := range m.drains.on {
 		s.Drained = append(s.Drained, addr)

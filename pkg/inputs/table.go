@@ -109,13 +109,14 @@ type Doubt struct {
 	Name string // of the file or directory that gives rise to it
 }
 
-// Reasons for a Doubt.
+// Reasons for a Doubt; Doubts lists them.
 const (
 	DoubtComputed   = "computed"    // a macro says which file is included
 	DoubtSpelling   = "spelling"    // a directive that cannot be read for certain
 	DoubtHasInclude = "has-include" // a macro says which file __has_include asks for
 	DoubtClock      = "time"        // __TIME__ and the like
 	DoubtPCH        = "pch"         // a precompiled header
+	DoubtPragma     = "pragma"      // one that has the compiler read a file, or compare the times of two
 	DoubtIncbin     = "incbin"      // a file of the assembler's that is not certain
 	DoubtFile       = "file"        // it is no regular file, or cannot be read
 	DoubtPaths      = "paths"       // the way leads through a link that other machines need not have
@@ -125,6 +126,12 @@ const (
 	DoubtMany       = "many"   // files
 	DoubtSearch     = "search" // the compiler's own directories are no longer those of Query
 )
+
+// Doubts returns all reasons for a Doubt.
+func Doubts() []string {
+	return []string{DoubtComputed, DoubtSpelling, DoubtHasInclude, DoubtClock, DoubtPCH, DoubtPragma, DoubtIncbin, DoubtFile,
+		DoubtPaths, DoubtFileSystem, DoubtChanged, DoubtSize, DoubtMany, DoubtSearch}
+}
 
 func (d *Doubt) Error() string { return d.Name + ": " + d.Why }
 

@@ -35,6 +35,7 @@ type Status struct {
 	Drained []string       `json:"drained,omitempty"` // hosts that were drained by hand, on a list or not
 	NoHosts uint64         `json:"no_hosts"`          // compiles done here because no host was configured
 	Jobs    []JobCount     `json:"jobs"`
+	Inputs  InputCounts    `json:"inputs"`
 	Running int            `json:"running"` // commands under way
 	// Underway are these, the oldest first.
 	Underway []Underway    `json:"underway"`

@@ -58,6 +58,31 @@ func TestForesight(t *testing.T) {
 	}
 }
 
+// TestInputsAreCounted: each way to know them, and each reason why they were not, wherever the job
+// ended; and what the book gives away is not its own.
+func TestInputsAreCounted(t *testing.T) {
+	var b Book
+	for _, r := range []JobRecord{
+		{Inputs: "scan"}, {Inputs: "scan", Local: true}, {Inputs: "memo"}, {Inputs: "list", Doubt: "time"}, {Inputs: "text", Doubt: "asked"},
+		{Doubt: "time", Local: true}, {Local: true, Reason: "link"},
+	} {
+		b.Add(&r)
+	}
+	c := b.Inputs()
+	if c.Scan != 2 || c.Memo != 1 || c.List != 1 || c.Text != 1 || c.All() != 5 || len(c.Doubts) != 2 || c.Doubts["time"] != 2 || c.Doubts["asked"] != 1 {
+		t.Errorf("%+v", c)
+	}
+	c.Doubts["time"] = 7
+	if b.Inputs().Doubts["time"] != 2 {
+		t.Error("the book shares its map")
+	}
+	for _, how := range InputWords {
+		if c.Of(how) == 0 {
+			t.Errorf("%s is not counted", how)
+		}
+	}
+}
+
 // TestPredictionIsCounted: what was foreseen well, and what was compiled twice, are two counts.
 func TestPredictionIsCounted(t *testing.T) {
 	var b Book

@@ -82,6 +82,7 @@ type sums struct {
 	ratio                                histogram // in millionths
 	unknown, near, twice                 uint64
 	audits                               map[string]uint64
+	inputs                               InputCounts
 }
 
 // AddAudit counts what an audit came to.
@@ -120,6 +121,7 @@ func (s *sums) add(r *JobRecord) {
 	if r.Twice {
 		s.repeated++
 	}
+	s.inputs.add(r)
 	if r.Local {
 		return
 	}
