@@ -73,6 +73,7 @@ func TestEveryQueryNamesWhatIsThere(t *testing.T) {
 		}
 	}
 	check("at the start", linked)
+	checkShown(t, scrape(ctx, t, f.Manager, f.Daemons[0]))
 	for i := range 4 {
 		compile(t, f, work, string(rune('a'+i)), "RDISTCC_MODE=remote")
 	}
@@ -86,6 +87,30 @@ func TestEveryQueryNamesWhatIsThere(t *testing.T) {
 		}
 	}
 	check("after the first compiles", nil)
+}
+
+// checkShown fails for each metric about what compiles read, and what hosts keep of it, that
+// is on no panel of the dashboard.
+func checkShown(t *testing.T, there series) {
+	t.Helper()
+	shown := make(map[string]bool)
+	for _, q := range dashboardQueries(t) {
+		for _, sel := range selectors(t, q.Expr) {
+			shown[sel.name] = true
+		}
+	}
+	n := 0
+	for name := range there {
+		if !strings.HasPrefix(name, "rdistcc_cm_input") && !strings.HasPrefix(name, "rdistccd_store_") {
+			continue
+		}
+		if n++; !shown[name] {
+			t.Errorf("no panel shows %s", name)
+		}
+	}
+	if n < 12 {
+		t.Errorf("found only %d metrics of inputs and of stores", n)
+	}
 }
 
 // ruleQueries are what the recording rules and alerts evaluate.
