@@ -88,6 +88,7 @@ type build struct {
 type built struct {
 	objects map[string]string // content by name
 	report  map[string]int    // jobs by place
+	known   map[string]int    // jobs on hosts by how it was known what they read
 	twice   []string          // lines of the trace: compiled on a host, and then here again
 	seconds float64
 }
@@ -98,8 +99,9 @@ type result struct {
 	objects, equal, stripped int
 	unstable                 []string // not even the same twice without rdistcc
 	report                   map[string]int
-	twice                    int     // commands that a host had compiled before they ran here
-	plain, rdistcc           float64 // seconds
+	twice                    int      // commands that a host had compiled before they ran here
+	known                    []string // of each build with rdistcc: how it was known what the jobs on hosts read
+	plain, rdistcc           float64  // seconds
 	checked                  bool
 	wrong                    []string
 }
@@ -120,6 +122,9 @@ func (r result) String() string {
 	}
 	s := fmt.Sprintf("| %s | %s | %d | %d | %d | %d | %s | %s | %.0f s, plain %.0f s |", r.name, r.how, r.objects, r.equal, r.stripped, remote,
 		strings.Join(local, ", "), tests, r.rdistcc, r.plain)
+	if len(r.known) > 0 {
+		s += " known by " + strings.Join(r.known, "; again: ")
+	}
 	if r.twice > 0 {
 		s += fmt.Sprintf(" compiled twice: %d", r.twice)
 	}
@@ -139,6 +144,14 @@ func (b *build) compare(ctx context.Context, a *debsrc.Archives) (result, error)
 	if err != nil {
 		return r, fmt.Errorf("build with rdistcc: %w", err)
 	}
+	all := []built{wrapped}
+	if b.warm {
+		again, err := b.again(ctx)
+		if err != nil {
+			return r, fmt.Errorf("build with rdistcc, once more: %w", err)
+		}
+		all = append(all, again)
+	}
 	r.plain, r.rdistcc, r.report, r.twice = plain.seconds, wrapped.seconds, wrapped.report, len(wrapped.twice)
 	if b.once && r.twice > 0 {
 		r.wrong = append(r.wrong, fmt.Sprintf("%d commands were compiled on a host and then here again, say %s", r.twice, wrapped.twice[0]))
@@ -149,24 +162,37 @@ func (b *build) compare(ctx context.Context, a *debsrc.Archives) (result, error)
 		}
 		r.checked = len(r.wrong) == 0
 	}
-	var differ []string
+	r.objects = len(plain.objects)
+	differ := make(map[string]string) // what it was made to be
 	for name, object := range plain.objects {
-		got, ok := wrapped.objects[name]
-		switch {
-		case !ok:
-			r.wrong = append(r.wrong, name+" was not made")
-		case got == object:
+		same := true
+		for i, w := range all {
+			got, ok := w.objects[name]
+			switch {
+			case !ok:
+				r.wrong = append(r.wrong, fmt.Sprintf("%s was not made by build %d", name, i+1))
+				same = false
+			case got != object:
+				differ[name] = got
+				same = false
+			}
+		}
+		if same {
 			r.equal++
 			r.stripped++
-		default:
-			differ = append(differ, name)
 		}
 	}
-	r.objects = len(plain.objects)
-	for name := range wrapped.objects {
-		if _, ok := plain.objects[name]; !ok {
-			r.wrong = append(r.wrong, name+" was made only with rdistcc")
+	for _, w := range all {
+		for name := range w.objects {
+			if _, ok := plain.objects[name]; !ok {
+				r.wrong = append(r.wrong, name+" was made only with rdistcc")
+			}
 		}
+		var known []string
+		for _, how := range slices.Sorted(maps.Keys(w.known)) {
+			known = append(known, fmt.Sprint(how, " ", w.known[how]))
+		}
+		r.known = append(r.known, strings.Join(known, ", "))
 	}
 	if r.report["remote"] == 0 {
 		r.wrong = append(r.wrong, "nothing ran on a host")
@@ -183,9 +209,9 @@ func (b *build) compare(ctx context.Context, a *debsrc.Archives) (result, error)
 	if err != nil {
 		return r, fmt.Errorf("second plain build: %w", err)
 	}
-	slices.Sort(differ)
-	for _, name := range differ {
-		x, y := plain.objects[name], wrapped.objects[name]
+	names := slices.Sorted(maps.Keys(differ))
+	for _, name := range names {
+		x, y := plain.objects[name], differ[name]
 		if again.objects[name] != x {
 			r.unstable = append(r.unstable, name)
 			continue
@@ -194,7 +220,7 @@ func (b *build) compare(ctx context.Context, a *debsrc.Archives) (result, error)
 			r.stripped++
 		}
 		r.wrong = append(r.wrong, fmt.Sprintf("%s: %s", name, howDifferent(x, y)))
-		v := verdict{plain: outcome{files: map[string]entry{name: {kind: 'f', data: x}}}, wrapped: outcome{files: map[string]entry{name: {kind: 'f', data: y}}}, diffs: differ}
+		v := verdict{plain: outcome{files: map[string]entry{name: {kind: 'f', data: x}}}, wrapped: outcome{files: map[string]entry{name: {kind: 'f', data: y}}}, diffs: names}
 		if err := v.keep(r.name + " " + r.how); err != nil {
 			return r, err
 		}
@@ -204,9 +230,29 @@ func (b *build) compare(ctx context.Context, a *debsrc.Archives) (result, error)
 
 // run unpacks, configures and builds.
 func (b *build) run(ctx context.Context, a *debsrc.Archives, wrapped bool) (built, error) {
-	res := built{report: map[string]int{}}
+	if err := errors.Join(b.lay(ctx, a), b.shell(ctx, b.configure, wrapped)); err != nil {
+		return built{}, err
+	}
+	return b.build(ctx, wrapped)
+}
+
+// again builds once more what a build with rdistcc has left behind.
+func (b *build) again(ctx context.Context) (built, error) {
+	was, err := objects(b.dir)
+	for name := range was {
+		err = errors.Join(err, os.Remove(filepath.Join(b.dir, name)))
+	}
+	if err != nil {
+		return built{}, err
+	}
+	return b.build(ctx, true)
+}
+
+// build runs the project's build.
+func (b *build) build(ctx context.Context, wrapped bool) (built, error) {
+	res := built{report: map[string]int{}, known: map[string]int{}}
 	report, trace := b.dir+".report", b.dir+".trace"
-	if err := errors.Join(b.lay(ctx, a), b.shell(ctx, b.configure, wrapped), os.RemoveAll(report), os.RemoveAll(trace)); err != nil {
+	if err := errors.Join(os.RemoveAll(report), os.RemoveAll(trace)); err != nil {
 		return res, err
 	}
 	start := time.Now()
@@ -231,6 +277,10 @@ func (b *build) run(ctx context.Context, a *debsrc.Archives, wrapped bool) (buil
 	for line := range strings.Lines(string(lines)) {
 		if strings.Contains(line, `,"twice":true,`) {
 			res.twice = append(res.twice, line)
+		}
+		if _, rest, ok := strings.Cut(line, `,"inputs":"`); ok && strings.Contains(line, `"where":"remote"`) {
+			how, _, _ := strings.Cut(rest, `"`)
+			res.known[how]++
 		}
 	}
 	res.objects, err = objects(b.dir)

@@ -11,6 +11,7 @@ type project struct {
 	check     string // the project's own tests, run on what rdistcc has built
 	optimise  bool   // cannot be built without optimisation
 	once      bool   // nothing of it may be compiled on a host and then here again
+	warm      bool   // it is built once more, with all that is known from the first time
 }
 
 // cmake configures for Ninja; the launcher stands before each compile.
@@ -50,9 +51,15 @@ var projects = []project{
 			for width in 8 16 32; do printf '/a(b)c/\n  abc\n' | out/pcre2test -q -$width | grep -q '1: b' || exit; done`,
 	},
 	{
-		name: "redis", source: "redis",
+		name: "redis", source: "redis", warm: true,
 		make:  `make MALLOC=libc USE_SYSTEMD=no CC="$CC" CXX="$CXX" OPTIMIZATION="$OPT" DEBUG="$DEBUG" REDIS_CFLAGS= V=1 all`,
 		check: `./runtest --clients 2 --single unit/type/string --single unit/type/hash --single unit/type/incr --single unit/expire --single unit/auth`,
+	},
+	{
+		name: "git", source: "git", warm: true,
+		make: `make CC="$CC" CFLAGS="$FLAGS" V=1 NO_OPENSSL=1 NO_CURL=1 NO_EXPAT=1 NO_GETTEXT=1 NO_TCLTK=1 NO_PERL=1 NO_PYTHON=1`,
+		check: `export HOME="$PWD" GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b && bin-wrappers/git init -q x && cd x && echo hello >f &&
+			../bin-wrappers/git add f && ../bin-wrappers/git commit -q -m first && test "$(../bin-wrappers/git show HEAD:f)" = hello && ../bin-wrappers/git fsck`,
 	},
 	{
 		name: "jsoncpp", source: "libjsoncpp",
@@ -85,7 +92,7 @@ var projects = []project{
 		check:     `printf 'a: [1, 2]\nb: {c: d}\n' | out/util/parse | grep -q 'c: d'`,
 	},
 	{
-		name: "linux", optimise: true,
+		name: "linux", optimise: true, warm: true,
 		configure: `make -C tree -s O="$PWD/out" ARCH=x86 CC="$PCC" HOSTCC=gcc tinyconfig && cd tree && ./scripts/config --file ../out/.config -e PRINTK -e BINFMT_ELF -e TTY -e SERIAL_8250 \
 			-e SERIAL_8250_CONSOLE -e 64BIT -e MULTIUSER -e FUTEX -e EPOLL -e POSIX_TIMERS -e PROC_FS -e SYSFS -e BLOCK -e EXT2_FS -e BUG -e SHMEM $KCONFIG &&
 			cd .. && make -C tree -s O="$PWD/out" ARCH=x86 CC="$PCC" HOSTCC=gcc olddefconfig`,
