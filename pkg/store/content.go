@@ -171,6 +171,11 @@ func (t *Tenant) settle(id ID, mem block, n int, of *Content) *Content {
 		c.pins++
 		return c
 	}
+	if c != nil && c.n != n { // its file is not what it was, and was not read yet
+		t.removeFileLocked(c)
+		t.dropLocked(c)
+		c = nil
+	}
 	if c == nil {
 		if c = of; c == nil {
 			c = &Content{t: t, id: id, n: n, gone: s.tenants[t.name] != t}

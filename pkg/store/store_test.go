@@ -464,6 +464,62 @@ func TestDiskThatLies(t *testing.T) {
 	has(t, x, 1000, 4, true)
 }
 
+// A file that has another length after a restart does not lend that to the content when it is put again
+// before anybody has asked for it.
+func TestDiskOfOtherLength(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	o := Options{Memory: 1 << 20, Disk: 1 << 20, Dir: dir, Keep: time.Hour}
+	s, _ := open(t, o)
+	x := s.Open("x")
+	sizes := []int64{0: 999, 1: 1001, 2: 3 * pageSize, 3: 200 * pageSize, 4: 1}
+	for i := range sizes {
+		put(t, x, 1000, i)
+	}
+	x.Close()
+	s.Close()
+	for i, size := range sizes {
+		id, _ := content(1000, i)
+		list, err := filepath.Glob(filepath.Join(dir, "*-*", fileName(id)))
+		if err != nil || len(list) != 1 {
+			t.Fatalf("files of a content: %v, %v", list, err)
+		}
+		if err := os.Truncate(list[0], size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, w := open(t, o)
+	x = s.Open("x")
+	defer x.Close()
+	for began := time.Now(); s.Stats().Contents < len(sizes); time.Sleep(time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatal("the files are not found")
+		}
+	}
+	for i := range sizes {
+		id, b := content(1000, i)
+		c, err := x.Put(id, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Len() != len(b) || !bytes.Equal(c.Bytes(), b) || !c.Intact() {
+			t.Errorf("a content of %d bytes has %d, as its file of before", len(b), c.Len())
+		}
+		c.Unpin()
+		has(t, x, 1000, i, true)
+	}
+	// What is on disk by now is right again.
+	for st := s.Stats(); st.DiskBytes < int64(len(sizes))*(1000+overhead); st = s.Stats() {
+		time.Sleep(time.Millisecond)
+	}
+	s.Shrink(1 << 30)
+	for i := range sizes {
+		has(t, x, 1000, i, true)
+	}
+	if st := s.Stats(); st.DiskBytes != int64(len(sizes))*(1000+overhead) || st.Contents != len(sizes) || w.lines() != 0 {
+		t.Errorf("%+v, and the log has %s", st, w.b.String())
+	}
+}
+
 // A directory that cannot be used leaves memory alone, in one line.
 func TestDiskThatCannotBeUsed(t *testing.T) {
 	base := t.TempDir()
