@@ -48,7 +48,7 @@ func (s *Server) storeStats() store.Stats {
 	}
 	st := s.keep.Stats()
 	st.Own = s.own.Load()
-	st.Lacks -= min(st.Own, st.Lacks) // these were looked for in vain first
+	st.Lacks -= min(s.vain.Load(), st.Lacks)
 	return st
 }
 
@@ -240,7 +240,7 @@ func (t *task) lookUp(ctx context.Context, in *inputs, noRoom bool) error {
 	}(time.Now())
 	e := expansion{in: in, keeps: t.c.keeps, noRoom: noRoom, most: t.mostText(), sum: in.size(), names: make(map[string]struct{}, len(in.body.Files)),
 		own: ownFiles{keeps: t.c.keeps}}
-	defer func() { t.c.s.own.Add(e.found) }()
+	defer func() { t.c.s.own.Add(e.found); t.c.s.vain.Add(e.found) }()
 	for i := range in.body.Files {
 		if err := e.named(in.body.Files[i].Name); err != nil {
 			return err

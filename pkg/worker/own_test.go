@@ -103,6 +103,9 @@ func TestAbridgedLists(t *testing.T) {
 			t.Errorf("%s: %+v", what, r.Result)
 		}
 	}
+	if st := ts.Status().Store; st.Own != 1 || st.Lacks != 2 {
+		t.Errorf("%+v: want two lists that are lacking, and one content of this machine's own, which nobody had looked for in vain", st)
+	}
 	frame := abridged(list)
 	huge, err := pack.Pack(nil, make([]byte, job.MaxBodyLen+1))
 	if err != nil {

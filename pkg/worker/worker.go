@@ -124,6 +124,7 @@ type Server struct {
 	keep     *store.Store  // of what clients have sent; nil: there is none; set once by New
 	kept     atomic.Int64  // bytes that trees keep from job to job
 	own      atomic.Uint64 // contents that jobs named and that this machine had itself
+	vain     atomic.Uint64 // those of them that were looked for in the store first
 	forgets  atomic.Uint64 // grows while the machine is short of memory: trees drop what they keep
 	intakes  chan *scratch // one for each place: so many tasks are taken in at a time
 	area     *workdir.Area
