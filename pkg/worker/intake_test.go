@@ -405,7 +405,9 @@ func TestSpoiledContents(t *testing.T) {
 		t.Fatalf("%+v", r.Result)
 	}
 	keeps := ts.keep.Open(localTenant)
-	x := keeps.Pin(all.list.Files[len(all.list.Files)/2].Content)
+	// One of the client's own: what this machine has as well does not come again.
+	own := slices.IndexFunc(all.list.Files, func(f job.ListedFile) bool { return f.Name == "src/big.h" })
+	x := keeps.Pin(all.list.Files[own].Content)
 	x.Bytes()[x.Len()/2] ^= 0x20
 	x.Unpin()
 	keeps.Close()
