@@ -127,6 +127,19 @@ func (t *Tenant) Put(id ID, b []byte) (*Content, error) {
 	return t.insert(id, b)
 }
 
+// PutOwn keeps a content whose name is not known yet, and returns it pinned with that. Its error is ErrFull.
+func (t *Tenant) PutOwn(b []byte) (ID, *Content, error) {
+	id := ID(sha256.Sum256(b))
+	switch {
+	case t == nil:
+		return id, nil, ErrFull
+	case len(b) == 0:
+		return id, &Content{t: t, id: id}, nil
+	}
+	c, err := t.insert(id, b)
+	return id, c, err
+}
+
 // inMemoryLocked pins a content that is in memory; nil: it is not.
 func (t *Tenant) inMemoryLocked(id ID) *Content {
 	c := t.contents[id]

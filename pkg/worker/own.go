@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"crypto/sha256"
 	"path"
 
 	"golang.org/x/sys/unix"
@@ -94,10 +93,12 @@ func (o *ownFiles) find(f *job.ListedFile) *store.Content {
 		}
 		got += n
 	}
+	var c *store.Content
 	if f.Content == (job.ContentID{}) {
-		f.Content = sha256.Sum256(text)
+		f.Content, c, err = o.keeps.PutOwn(text)
+	} else {
+		c, err = o.keeps.Put(f.Content, text)
 	}
-	c, err := o.keeps.Put(f.Content, text)
 	if err != nil {
 		return nil // of another content, or there is no room for it
 	}
