@@ -90,6 +90,7 @@ type built struct {
 	report  map[string]int    // jobs by place
 	known   map[string]int    // jobs on hosts by how it was known what they read
 	twice   []string          // lines of the trace: compiled on a host, and then here again
+	began   time.Time
 	seconds float64
 }
 
@@ -146,7 +147,7 @@ func (b *build) compare(ctx context.Context, a *debsrc.Archives) (result, error)
 	}
 	all := []built{wrapped}
 	if b.warm {
-		again, err := b.again(ctx)
+		again, err := b.again(ctx, wrapped)
 		if err != nil {
 			return r, fmt.Errorf("build with rdistcc, once more: %w", err)
 		}
@@ -236,11 +237,16 @@ func (b *build) run(ctx context.Context, a *debsrc.Archives, wrapped bool) (buil
 	return b.build(ctx, wrapped)
 }
 
-// again builds once more what a build with rdistcc has left behind.
-func (b *build) again(ctx context.Context) (built, error) {
-	was, err := objects(b.dir)
-	for name := range was {
-		err = errors.Join(err, os.Remove(filepath.Join(b.dir, name)))
+// again builds once more what the build first, with rdistcc, has made.
+func (b *build) again(ctx context.Context, first built) (built, error) {
+	var err error
+	for name := range first.objects {
+		name = filepath.Join(b.dir, name)
+		st, serr := os.Stat(name)
+		if serr == nil && st.ModTime().After(first.began) { // else it came with the sources, or configuring made it
+			serr = os.Remove(name)
+		}
+		err = errors.Join(err, serr)
 	}
 	if err != nil {
 		return built{}, err
@@ -255,11 +261,11 @@ func (b *build) build(ctx context.Context, wrapped bool) (built, error) {
 	if err := errors.Join(os.RemoveAll(report), os.RemoveAll(trace)); err != nil {
 		return res, err
 	}
-	start := time.Now()
+	res.began = time.Now()
 	if err := b.shell(ctx, b.make, wrapped); err != nil {
 		return res, err
 	}
-	res.seconds = time.Since(start).Seconds()
+	res.seconds = time.Since(res.began).Seconds()
 	lines, err := os.ReadFile(report)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return res, err

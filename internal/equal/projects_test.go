@@ -51,7 +51,7 @@ var projects = []project{
 			for width in 8 16 32; do printf '/a(b)c/\n  abc\n' | out/pcre2test -q -$width | grep -q '1: b' || exit; done`,
 	},
 	{
-		name: "redis", source: "redis", warm: true,
+		name: "redis", source: "redis",
 		make:  `make MALLOC=libc USE_SYSTEMD=no CC="$CC" CXX="$CXX" OPTIMIZATION="$OPT" DEBUG="$DEBUG" REDIS_CFLAGS= V=1 all`,
 		check: `./runtest --clients 2 --single unit/type/string --single unit/type/hash --single unit/type/incr --single unit/expire --single unit/auth`,
 	},
@@ -96,6 +96,6 @@ var projects = []project{
 		configure: `make -C tree -s O="$PWD/out" ARCH=x86 CC="$PCC" HOSTCC=gcc tinyconfig && cd tree && ./scripts/config --file ../out/.config -e PRINTK -e BINFMT_ELF -e TTY -e SERIAL_8250 \
 			-e SERIAL_8250_CONSOLE -e 64BIT -e MULTIUSER -e FUTEX -e EPOLL -e POSIX_TIMERS -e PROC_FS -e SYSFS -e BLOCK -e EXT2_FS -e BUG -e SHMEM $KCONFIG &&
 			cd .. && make -C tree -s O="$PWD/out" ARCH=x86 CC="$PCC" HOSTCC=gcc olddefconfig`,
-		make: `make -C tree O="$PWD/out" ARCH=x86 CC="$CC" HOSTCC=gcc KBUILD_BUILD_TIMESTAMP='Thu Jan  1 00:00:00 UTC 2026' KBUILD_BUILD_USER=u KBUILD_BUILD_HOST=h vmlinux`,
+		make: `make -C tree O="$PWD/out" ARCH=x86 CC="$CC" HOSTCC=gcc KBUILD_BUILD_TIMESTAMP='Thu Jan  1 00:00:00 UTC 2026' KBUILD_BUILD_USER=u KBUILD_BUILD_HOST=h KBUILD_BUILD_VERSION=1 vmlinux`,
 	},
 }
