@@ -21,6 +21,9 @@ var bounds = map[string]float64{
 	"dead hosts":   1.05,
 	"local cores":  1.05,
 	"recorded":     1.06,
+	"cold store":   1.05,
+	"warm store":   1.03,
+	"small store":  1.06,
 }
 
 // simpleBound is the most that its makespan may be beside that of the best simple
@@ -35,15 +38,28 @@ func TestBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := 0
+	told := map[string]*Row{}
+	seen, untold := 0, 0
 	for i := range rows {
 		r := &rows[i]
 		if r.Stuck > 0 {
 			t.Errorf("%s, %s: %d jobs did not end", r.Case, r.Rule, r.Stuck)
 		}
+		if r.Rule == Untold {
+			untold++
+			of, most := told[r.Case], r.Sent
+			if r.Case == "warm store" { // only duplicates cost bytes there, and one that hears more finds more places for them
+				most *= 1.01
+			}
+			if of.Makespan > r.Makespan || of.Sent > most {
+				t.Errorf("%s: %.2f s and %.0f MB, but %.2f s and %.0f MB when it is not told what hosts hold",
+					r.Case, of.Makespan.Seconds(), of.Sent/1e6, r.Makespan.Seconds(), r.Sent/1e6)
+			}
+		}
 		if r.Rule != Scheduler {
 			continue
 		}
+		told[r.Case] = r
 		b, ok := bounds[r.Case]
 		if !ok {
 			t.Errorf("%s has no bound", r.Case)
@@ -58,6 +74,9 @@ func TestBounds(t *testing.T) {
 		if r.Ratio > simpleBound*best {
 			t.Errorf("%s: makespan is %.3f of that of %q, want at most %.2f", r.Case, r.Ratio/best, rule, simpleBound)
 		}
+	}
+	if untold != 3 {
+		t.Errorf("%d cases with stores, want 3", untold)
 	}
 	if seen != len(bounds) {
 		t.Errorf("%d cases with bounds, want %d", seen, len(bounds))

@@ -32,6 +32,7 @@ func Cases(s Scale, seed uint64) ([]*Case, error) {
 		return nil, err
 	}
 	cases = append(cases, recorded)
+	cases = append(cases, b.stores()...)
 	for _, c := range cases {
 		c.Sample = 500 * time.Millisecond
 	}
@@ -222,4 +223,23 @@ func (b *builder) recorded() (*Case, error) {
 	hosts := b.unequal(b.Hosts)
 	return &Case{Name: "recorded", About: "the mixed farm; compiles of leveldb, redis, yaml-cpp and sqlite3 as they were recorded, one after the other", Hosts: hosts, Warm: true,
 		Noise: 0.05, Clients: []Client{b.client("a", hosts, jobs)}}, nil
+}
+
+// stores are three cases of one farm and one build: hosts 20 ms and 100 Mbit/s away that
+// keep headers, and C++ with 2 MB a unit, of which a link carries six a second.
+func (b *builder) stores() []*Case {
+	hosts := b.unequal(b.Hosts)
+	for i := range hosts {
+		hosts[i].RTT, hosts[i].Rate = 20*time.Millisecond, 12.5e6
+	}
+	jobs := Synthetic(b.r, Shape{Jobs: b.Jobs, Median: 900 * time.Millisecond, Sigma: 0.9, Size: 2e6})
+	Headers(jobs)
+	c := func(name, about string, s Stores) *Case {
+		return &Case{Name: name, About: about, Hosts: hosts, Warm: true, Noise: 0.05, Stores: &s, Clients: []Client{b.client("a", hosts, jobs)}}
+	}
+	return []*Case{
+		c("cold store", "the mixed farm behind 100 Mbit/s and 20 ms, C++ with 2 MB of headers a unit; hosts keep headers, and have none at first", Stores{}),
+		c("warm store", "the same; the hosts have all headers of the build", Stores{Warm: true}),
+		c("small store", "the same; a host has room for 12 MB, a fifth to a quarter of them", Stores{Warm: true, Limit: 12e6}),
+	}
 }

@@ -33,6 +33,7 @@ type client struct {
 	kicked  bool
 	works   []*work
 	left    int
+	lacks   int // jobs whose host had dropped what they name
 	end     time.Duration
 }
 
@@ -62,7 +63,8 @@ type flight struct {
 	began time.Duration // at the host
 	task  *task
 	hedge bool
-	over  bool // the client counts on it no more
+	bytes uint64 // that it moves there
+	over  bool   // the client counts on it no more
 }
 
 // rule places the jobs of one client.
@@ -83,7 +85,8 @@ type link struct {
 	d        *daemon
 	i        int
 	up, down pipe
-	conn     *conn // nil: not connected
+	store    *store // of the host for this client; nil: it keeps nothing
+	conn     *conn  // nil: not connected
 	unspent  int
 	flights  []*flight
 	asked    time.Duration // the board
@@ -124,6 +127,7 @@ func (l *link) ended(c *conn, why string) {
 		return
 	}
 	l.conn, l.unspent = nil, 0
+	l.store.clear()
 	flights := l.flights
 	l.flights = nil
 	l.c.rule.lost(l, why)
@@ -159,19 +163,37 @@ func (l *link) recalled(c *conn, n int) {
 // send puts a job on its way.
 func (l *link) send(w *work, hedge bool) *flight {
 	e := l.c.f.e
-	f := &flight{w: w, l: l, conn: l.conn, sent: e.now, hedge: hedge}
+	first, late := l.store.needs(w.Job)
+	l.store.take(w.Job)
+	f := &flight{w: w, l: l, conn: l.conn, sent: e.now, hedge: hedge, bytes: first + late}
 	w.flights = append(w.flights, f)
 	l.flights = append(l.flights, f)
 	l.unspent--
-	at := l.up.send(e.now, w.Bytes) + l.d.RTT/2
-	e.at(at, func() {
+	land := func() {
 		if f.over {
 			l.d.undelivered(f)
 			return
 		}
 		l.d.arrive(f)
-	})
+	}
+	at := l.up.send(e.now, first) + l.d.RTT/2
+	if late == 0 {
+		e.at(at, land)
+		return f
+	}
+	l.c.lacks++
+	e.at(at+l.d.RTT/2, func() { e.at(l.up.send(e.now, late)+l.d.RTT/2, land) })
 	return f
+}
+
+// arrives says when w would be at the host if it were sent now.
+func (l *link) arrives(w *work) time.Duration {
+	first, late := l.store.needs(w.Job)
+	at := max(l.c.f.e.now, l.up.free) + l.up.takes(first) + l.d.RTT/2
+	if late > 0 {
+		at += l.d.RTT + l.up.takes(late)
+	}
+	return at
 }
 
 // undelivered gives the credit back of a job that was called off on its way.

@@ -17,14 +17,17 @@ type Row struct {
 	Latency     []time.Duration // of the jobs of the first seed, in order of size
 	Local       float64         // jobs of a seed that were done on clients' cores
 	Hedges      float64
+	Sent        float64 // bytes of jobs on the wire
+	Lacks       float64 // jobs whose host had dropped what they name
 	Stuck       int
 	Use         []float64 // utilisation of the first seed, by Case.Sample
 	Sample      time.Duration
 }
 
 // Compare runs the cases of a scale with all rules, each with the seeds 1 to seeds.
-// Rows of a case follow each other in the order of Rules. want, if not nil, says
-// which cases. progress, if not nil, is called after each run.
+// Rows of a case follow each other in the order of Rules; where hosts have stores, one
+// of Untold comes after them. want, if not nil, says which cases. progress, if not nil,
+// is called after each run.
 func Compare(s Scale, seeds int, want func(name string) bool, progress func(name, rule string, seed uint64, took time.Duration)) ([]Row, error) {
 	var rows []Row
 	index := map[[2]string]int{}
@@ -38,8 +41,12 @@ func Compare(s Scale, seeds int, want func(name string) bool, progress func(name
 			if want != nil && !want(c.Name) {
 				continue
 			}
-			outs := make([]*Outcome, len(Rules))
-			for i, rule := range Rules {
+			rules := Rules
+			if c.Stores != nil {
+				rules = append(slices.Clone(Rules), Untold)
+			}
+			outs := make([]*Outcome, len(rules))
+			for i, rule := range rules {
 				began := time.Now()
 				if outs[i], err = Run(c, rule, seed); err != nil {
 					return nil, err
@@ -79,6 +86,8 @@ func (r *Row) add(o *Outcome, oracle time.Duration, n float64) {
 	r.Ratio = mean(r.Ratio, float64(o.Makespan)/float64(max(oracle, 1)))
 	r.Local = (r.Local*n + float64(o.Local)) / (n + 1)
 	r.Hedges = (r.Hedges*n + float64(o.Hedges)) / (n + 1)
+	r.Sent = (r.Sent*n + float64(o.Sent)) / (n + 1)
+	r.Lacks = (r.Lacks*n + float64(o.Lacks)) / (n + 1)
 	r.Stuck += o.Stuck
 }
 

@@ -9,6 +9,9 @@
 //   - a daemon runs as many compiles as it has cores, in order of arrival, and grants
 //     credits by the rules of pkg/worker: fair shares, recalls, one with each result
 //   - a link has a round-trip time and a rate, and carries one message at a time each way
+//   - hosts that have stores (Stores) keep what each client sends, and are sent the headers
+//     that jobs share once; a host that has dropped some says so, and is sent them a round
+//     trip later. Without stores each job brings all that it reads
 //   - a client is make -j: a job lists its files on the client's cores, at most twice
 //     as many at a time as there are cores, then waits for the rule's word
 //   - a manager sees a host by results and by reading its load board, as pkg/connmgr

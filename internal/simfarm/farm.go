@@ -19,6 +19,7 @@ type Case struct {
 	Warm    bool          // the clients have built the same before
 	Noise   float64       // sigma of what the same compile takes from time to time
 	Sample  time.Duration // of the utilisation; 0 = none
+	Stores  *Stores       // nil: hosts keep nothing, each job brings all
 }
 
 // Outcome of a case with a rule.
@@ -31,6 +32,8 @@ type Outcome struct {
 	Hedges   int             // duplicates
 	Stuck    int             // jobs that did not end
 	Busy     float64         // core seconds at the hosts
+	Sent     uint64          // bytes of jobs on the wire
+	Lacks    int             // jobs whose host had dropped what they name, and was sent that
 	Use      []float64       // part of the hosts' cores that computed, by Case.Sample
 }
 
@@ -109,7 +112,11 @@ func (f *farm) addClient(spec Client, r *rand.Rand) *client {
 		f.daemons = append(f.daemons, &daemon{Host: Host{Name: localhost, Cores: spec.Cores, Speed: spec.Speed}, e: f.e, m: c.m})
 	}
 	for i, d := range f.daemons {
-		c.links = append(c.links, &link{c: c, d: d, i: i, up: pipe{rate: d.Rate}, down: pipe{rate: d.Rate}, seen: -time.Hour, asked: -time.Hour})
+		l := &link{c: c, d: d, i: i, up: pipe{rate: d.Rate}, down: pipe{rate: d.Rate}, seen: -time.Hour, asked: -time.Hour}
+		if f.Stores != nil {
+			l.store = newStore(f.Stores, d.Name, spec.Jobs)
+		}
+		c.links = append(c.links, l)
 	}
 	f.clients = append(f.clients, c)
 	return c
@@ -135,7 +142,13 @@ func (f *farm) outcome(rule string) *Outcome {
 		o.Builds = append(o.Builds, c.end-c.Start)
 		o.Makespan = max(o.Makespan, c.end)
 		o.Stuck += c.left
+		o.Lacks += c.lacks
 		for _, w := range c.works {
+			for _, f := range w.flights {
+				if f.l.d.Name != localhost {
+					o.Sent += f.bytes
+				}
+			}
 			if w.ran {
 				o.Latency = append(o.Latency, w.end-w.began)
 			}

@@ -22,6 +22,7 @@ type managed struct {
 	flying  map[uint64]*work // with a flight
 	req     map[*work]*scheduler.Job
 	shares  map[*work]bool
+	told    bool // the scheduler is, what hosts hold
 }
 
 // epoch is the start of simulated time; the scheduler takes a zero time for none.
@@ -40,12 +41,17 @@ func emptyHistory() *history.Store {
 	return s
 }
 
-func newManaged(f *farm, seed uint64) func(c *client) rule {
+// manager is the rule of a manager that tells its scheduler what hosts hold, or does not.
+func manager(told bool) func(f *farm, seed uint64) func(c *client) rule {
+	return func(f *farm, seed uint64) func(c *client) rule { return newManaged(f, seed, told) }
+}
+
+func newManaged(f *farm, seed uint64, told bool) func(c *client) rule {
 	return func(c *client) rule {
 		r := rand.New(rand.NewPCG(seed, 1<<32+uint64(len(c.Name))))
 		m := &managed{
 			c: c, s: scheduler.New(scheduler.Config{Rand: r.Float64}), byName: map[string]*link{}, history: emptyHistory(),
-			flying: map[uint64]*work{}, req: map[*work]*scheduler.Job{}, shares: map[*work]bool{},
+			flying: map[uint64]*work{}, req: map[*work]*scheduler.Job{}, shares: map[*work]bool{}, told: told,
 		}
 		for _, l := range c.links {
 			if l.d.Name == localhost {
@@ -121,6 +127,9 @@ func (m *managed) job(w *work) *scheduler.Job {
 			Hosts: m.list, Tried: w.tried, Toolchain: tool, Size: w.Bytes, Bytes: w.Bytes, Since: m.now(),
 			Build: 1, Local: m.c.Local, Tree: true, Cost: m.history.Predict(keyOf(w.Job), w.Bytes),
 		}
+		if m.told {
+			j.Held = m.c.heldOf(w.Job)
+		}
 		m.req[w] = j
 	}
 	return j
@@ -176,7 +185,7 @@ func (m *managed) done(f *flight, wall time.Duration) {
 	switch {
 	case wall >= 0:
 		rep.Wall, rep.CPU = wall, time.Duration(float64(f.w.cpu)/f.l.d.m.speed)
-		rep.RSS, rep.Bytes, rep.Result = f.w.RSS, f.w.Bytes, f.w.Out
+		rep.RSS, rep.Bytes, rep.Result = f.w.RSS, f.bytes, f.w.Out
 		m.history.Learn(keyOf(f.w.Job), f.w.Bytes, time.Duration(float64(rep.CPU)*m.s.Speed(addr, tool)), f.w.RSS)
 		if l := f.l; l.d.Rate > 0 {
 			m.s.Link(m.now(), addr, scheduler.Link{RTT: l.d.RTT, Rate: l.d.Rate})

@@ -92,6 +92,7 @@ func (o *oracle) plan() {
 		hosts[i] = o.look(d, len(all), bytes)
 		open += hosts[i].open()
 	}
+	next := time.Duration(math.MaxInt64)
 	for _, w := range all {
 		if open == 0 {
 			break
@@ -103,7 +104,7 @@ func (o *oracle) plan() {
 			if l.conn == nil || w.tried[l.d.Name] {
 				continue
 			}
-			arrival := max(now, l.up.free) + l.up.takes(w.Bytes) + l.d.RTT/2
+			arrival := l.arrives(w)
 			end := l.d.ends(max(arrival, h.free[0]), w.cpu, h.share)
 			if end < math.MaxInt64 {
 				end += l.down.takes(w.Out) + l.d.RTT/2
@@ -125,13 +126,14 @@ func (o *oracle) plan() {
 		if h.free[0] <= bestArrival {
 			w.c.take(w)
 			l.send(w, false)
+		} else if l.store != nil { // it sets out later than if it had to bring all
+			next = min(next, now+h.free[0]-bestArrival)
 		}
 		open -= h.open()
 		h.take(l.d.ends(start, w.cpu, h.share))
 		open += h.open()
 	}
 	// A job that is to be there when a place becomes free sets out before.
-	next := time.Duration(math.MaxInt64)
 	for i := range hosts {
 		if t := hosts[i].free[0] - hosts[i].way; t > now {
 			next = min(next, t)

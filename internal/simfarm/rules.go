@@ -13,6 +13,7 @@ const (
 	Least     = "least loaded" // the host with the smallest part of its cores taken
 	Fastest   = "fastest"      // the fastest host with a free core
 	Oracle    = "oracle"       // knows all there is to know
+	Untold    = "untold"       // pkg/scheduler, which is not told what hosts hold
 )
 
 // Rules in the order of the tables.
@@ -22,7 +23,8 @@ var Rules = []string{Scheduler, Distcc, Least, Fastest, Oracle}
 var Simple = []string{Distcc, Least, Fastest}
 
 var rules = map[string]func(f *farm, seed uint64) func(c *client) rule{
-	Scheduler: newManaged,
+	Scheduler: manager(true),
+	Untold:    manager(false),
 	Oracle:    newOracle,
 	Distcc:    simple(60*time.Second, false, distccOrder),
 	Least:     simple(retryTime, true, leastLoaded),

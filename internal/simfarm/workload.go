@@ -17,8 +17,11 @@ type Job struct {
 	CPU   time.Duration // of the compile, on a core of speed 1
 	List  time.Duration // CPU of listing or preprocessing, on the client
 	RSS   uint64        // bytes
-	Bytes uint64        // of source
+	Bytes uint64        // of source and headers
 	Out   uint64        // bytes of result
+
+	// Shared is what of Bytes other jobs read too: a host that has a store is sent it once.
+	Shared []Part
 }
 
 //go:embed testdata/*.tsv
@@ -56,10 +59,15 @@ type Shape struct {
 	Median time.Duration // of CPU
 	Sigma  float64       // of its logarithm; 0.8 is a C build, 1.4 one with a long tail
 	Giants int           // units of 20 times the median and more, which come last
+	Size   float64       // median of Bytes; 0 = 700e3
 }
 
 // Synthetic makes a build of a shape.
 func Synthetic(r *rand.Rand, s Shape) []Job {
+	median := s.Size
+	if median == 0 {
+		median = 700e3
+	}
 	jobs := make([]Job, s.Jobs)
 	for i := range jobs {
 		z := r.NormFloat64()
@@ -68,7 +76,7 @@ func Synthetic(r *rand.Rand, s Shape) []Job {
 		}
 		cpu := time.Duration(float64(s.Median) * math.Exp(s.Sigma*z))
 		// Of the size's logarithm the time explains a part only.
-		size := 700e3 * math.Exp(0.5*s.Sigma*z+0.5*r.NormFloat64())
+		size := median * math.Exp(0.5*s.Sigma*z+0.5*r.NormFloat64())
 		jobs[i] = Job{
 			Name: fmt.Sprintf("unit%d.cc", i), CPU: max(cpu, 5*time.Millisecond),
 			List:  time.Duration(6e6 + size*8), // 8 ns a byte
@@ -77,6 +85,38 @@ func Synthetic(r *rand.Rand, s Shape) []Job {
 		}
 	}
 	return jobs
+}
+
+// Headers of a project of several libraries: the units of each read its headers from the
+// most common on, as many as their size allows, and the rest of Bytes is their own.
+const (
+	libraries  = 4
+	inARow     = 25    // units of one library that make starts
+	commonest  = 100e3 // bytes of the headers that nearly all units of a library read
+	furtherBy  = 1.25  // with those of the next unit up
+	mostShared = 0.95  // of a unit's bytes
+)
+
+// Headers says which bytes of the jobs of a project are headers that others read too.
+// All else stays as it is.
+func Headers(jobs []Job) {
+	layers := make([][]Part, libraries) // of each library
+	for i := range jobs {
+		j := &jobs[i]
+		of := &layers[i/inARow%libraries]
+		n, total := 0, uint64(0)
+		for next := commonest; ; n++ {
+			if next > mostShared*float64(j.Bytes) {
+				break
+			}
+			if n == len(*of) {
+				*of = append(*of, Part{ID: n*libraries + i/inARow%libraries, Bytes: uint64(next) - total})
+			}
+			total += (*of)[n].Bytes
+			next *= furtherBy
+		}
+		j.Shared = (*of)[:n:n]
+	}
 }
 
 // Repeat makes a longer build of one: n times its jobs, under other names.

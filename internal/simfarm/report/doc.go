@@ -72,6 +72,7 @@ func write(path string, rows []simfarm.Row, command string) error {
 		}
 		fmt.Fprintf(&b, " %.0f | %.0f |\n", of(rows, n)[0].Hedges, of(rows, n)[0].Local)
 	}
+	stores(&b, rows)
 	if err := os.WriteFile(filepath.Join(img, "sim-makespan.svg"), bars("Makespan / the oracle's", names, simfarm.Rules, values, mostBar), 0o644); err != nil {
 		return err
 	}
@@ -94,6 +95,27 @@ func write(path string, rows []simfarm.Row, command string) error {
 	b.WriteString(end)
 	b.Write(tail)
 	return os.WriteFile(path, b.Bytes(), 0o644)
+}
+
+// stores writes what it is worth that the scheduler is told what hosts hold, of the cases
+// where they hold anything.
+func stores(w *bytes.Buffer, rows []simfarm.Row) {
+	first := true
+	for i := range rows {
+		untold := &rows[i]
+		if untold.Rule != simfarm.Untold {
+			continue
+		}
+		if first {
+			first = false
+			w.WriteString("\nWhere hosts keep headers: the scheduler, the same one when it is not told what they hold, and the oracle. Makespan beside the oracle's, gigabytes on the wire, and jobs whose host had dropped a header:\n\n" +
+				"| case | rdistcc | untold | rdistcc, GB | untold, GB | oracle, GB | rdistcc, dropped | untold, dropped | oracle, dropped |\n|---|---|---|---|---|---|---|---|---|\n")
+		}
+		rs := of(rows, untold.Case)
+		told, oracle := &rs[0], &rs[len(rs)-1]
+		fmt.Fprintf(w, "| %s | %.3f | %.3f | %.2f | %.2f | %.2f | %.0f | %.0f | %.0f |\n", untold.Case, told.Ratio, untold.Ratio,
+			told.Sent/1e9, untold.Sent/1e9, oracle.Sent/1e9, told.Lacks, untold.Lacks, oracle.Lacks)
+	}
 }
 
 // cases in the order of rows.

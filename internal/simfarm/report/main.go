@@ -63,11 +63,11 @@ func run(scale string, seeds int, only, doc string, verbose bool) error {
 }
 
 func table(w io.Writer, rows []simfarm.Row) {
-	fmt.Fprintf(w, "%-14s %-13s %9s %7s %7s %7s %7s %6s %7s\n", "case", "rule", "makespan", "/oracle", "p50", "p95", "p99", "local", "hedges")
+	fmt.Fprintf(w, "%-14s %-13s %9s %7s %7s %7s %7s %6s %7s %8s\n", "case", "rule", "makespan", "/oracle", "p50", "p95", "p99", "local", "hedges", "sent")
 	for i := range rows {
 		r := &rows[i]
-		fmt.Fprintf(w, "%-14s %-13s %8.2fs %7.3f %6.2fs %6.2fs %6.2fs %6.1f %7.1f\n", r.Case, r.Rule, r.Makespan.Seconds(), r.Ratio,
-			r.P50.Seconds(), r.P95.Seconds(), r.P99.Seconds(), r.Local, r.Hedges)
+		fmt.Fprintf(w, "%-14s %-13s %8.2fs %7.3f %6.2fs %6.2fs %6.2fs %6.1f %7.1f %6.0fMB\n", r.Case, r.Rule, r.Makespan.Seconds(), r.Ratio,
+			r.P50.Seconds(), r.P95.Seconds(), r.P99.Seconds(), r.Local, r.Hedges, r.Sent/1e6)
 		if r.Stuck > 0 {
 			fmt.Fprintf(w, "%27s %d jobs did not end\n", "", r.Stuck)
 		}
