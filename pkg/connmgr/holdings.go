@@ -151,28 +151,23 @@ func (w *load) end(held bool) {
 	w.posted()
 }
 
-// forget has contents be sent again that the host may not have. lacks are those that it has not, for certain.
-func (h *holdings) forget(ids, lacks []job.ContentID) {
+// forget has contents be sent again that the host has not, or may not have. Those of own that it was only taken to
+// have are sent from now on.
+func (h *holdings) forget(ids []job.ContentID, own map[job.ContentID]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	drop := func(id job.ContentID) (known bool) {
+	for _, id := range ids {
 		x := h.known[id]
 		if x == nil {
-			return false
+			if own[id] {
+				h.wrong[id] = true
+			}
+			continue
 		}
 		select {
 		case <-x.posted:
 			delete(h.known, id)
 		default: // it is on its way again
-		}
-		return true
-	}
-	for _, id := range ids {
-		drop(id)
-	}
-	for _, id := range lacks {
-		if !drop(id) {
-			h.wrong[id] = true
 		}
 	}
 }
@@ -206,26 +201,29 @@ func (h *holdings) stats() (files int, spared uint64) {
 	return len(h.known), h.spared
 }
 
-// lacked has a job whose host has dropped contents be sent to it again, with those; where it does not say
-// which, or has dropped the list of them, with all.
+// lacked has a job whose host has not all that it names be sent to it again, with what the host says that it lacks: with
+// all where it does not say which, or has dropped the list of them.
 func (m *Manager) lacked(r *request, a *attempt) {
 	if a.known != nil {
-		var ids []job.ContentID
-		lacks, lists := a.out.lacked, listsOf(a.known.set)
-		noList := slices.ContainsFunc(lists, func(id job.ContentID) bool { return slices.Contains(lacks, id) })
-		switch {
-		case noList && a.abridged: // what else it has, it has not said yet
+		ids, lists := a.out.lacked, listsOf(a.known.set)
+		noList := slices.ContainsFunc(lists, func(id job.ContentID) bool { return slices.Contains(ids, id) })
+		if noList && a.abridged { // what else it has, it has not said yet
 			a.at.holds.differs()
-		case noList, len(lacks) == 0:
+		}
+		own := make(map[job.ContentID]bool)
+		all := len(ids) == 0 || noList && !a.abridged
+		if all {
 			ids = lists
-			for _, f := range a.known.set.Files {
+		}
+		for _, f := range a.known.set.Files {
+			if f.System && !noList {
+				own[f.ID] = true
+			}
+			if all {
 				ids = append(ids, f.ID)
 			}
 		}
-		if len(lacks) == 0 {
-			lacks, ids = ids, nil
-		}
-		a.at.holds.forget(ids, lacks)
+		a.at.holds.forget(ids, own)
 	}
 	m.metrics.lacks.Inc()
 	m.mu.Lock()

@@ -78,14 +78,22 @@ func TestHoldings(t *testing.T) {
 	l.welcome.StoreEpoch++
 	own[b], own[c] = true, true
 	is("two are of the system", brings(a, b, c), a)
-	h.forget([]job.ContentID{a}, []job.ContentID{c})
+	h.forget([]job.ContentID{a, c}, own)
 	w = brings(b, c)
 	is("the host has one of them not", w, c)
 	w.end(true)
-	h.forget(nil, []job.ContentID{c})
+	h.forget([]job.ContentID{c}, own)
 	is("it has dropped it since", brings(b, c), c)
 	for i := range byte(maxWrong) {
-		h.forget(nil, []job.ContentID{{9, i}})
+		h.forget([]job.ContentID{{8, i}}, own)
+	}
+	w = brings(b)
+	is("it has dropped many that are none of the system's", w)
+	w.end(true)
+	for i := range byte(maxWrong) {
+		id := job.ContentID{9, i}
+		own[id] = true
+		h.forget([]job.ContentID{id}, own)
 	}
 	is("its system is another one", brings(b), b)
 	l.welcome.StoreEpoch++
