@@ -14,19 +14,32 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/store"
 )
 
-// TestSystemHeaders: a header of the system's that a job names need not come with it, or have come before,
-// if this machine has the very same.
-func TestSystemHeaders(t *testing.T) {
-	const header = "/usr/include/errno.h"
+// header is one of the system's that every machine with a compiler has.
+const header = "/usr/include/errno.h"
+
+func headerText(t *testing.T) []byte {
+	t.Helper()
 	text, err := os.ReadFile(header)
 	if err != nil {
 		t.Skip("needs libc's headers: ", err)
 	}
+	return text
+}
+
+// headerJob is a compile whose object says whether it saw header.
+func headerJob() (body job.Body, source string) {
+	body, source = treeBody("gcc"), "#if __has_include(<errno.h>)\nint there;\n#endif\n"
+	body.Files[0].Len = uint64(len(source))
+	return body, source
+}
+
+// TestSystemHeaders: a header of the system's that a job names need not come with it, or have come before,
+// if this machine has the very same.
+func TestSystemHeaders(t *testing.T) {
+	text := headerText(t)
 	ts, c := startTrees(t, nil)
 	gcc := ts.tool("gcc")
-	body := treeBody("gcc")
-	source := "#if __has_include(<errno.h>)\nint there;\n#endif\n"
-	body.Files[0].Len = uint64(len(source))
+	body, source := headerJob()
 	list := func(name, content string) request {
 		p := &listed{q: request{body: body, text: source, sink: 64 << 10}}
 		p.list.Files = []job.ListedFile{{Name: name, Len: uint64(len(content)), MTime: 1e18, Content: idOf(content)}}
@@ -58,16 +71,10 @@ func TestSystemHeaders(t *testing.T) {
 
 // TestAbridgedLists: a list may come without what this machine has itself, and is the one that is named, or is not taken.
 func TestAbridgedLists(t *testing.T) {
-	const header = "/usr/include/errno.h"
-	text, err := os.ReadFile(header)
-	if err != nil {
-		t.Skip("needs libc's headers: ", err)
-	}
+	text := headerText(t)
 	ts, c := startTrees(t, nil)
 	gcc := ts.tool("gcc")
-	body := treeBody("gcc")
-	source := "#if __has_include(<errno.h>)\nint there;\n#endif\n"
-	body.Files[0].Len = uint64(len(source))
+	body, source := headerJob()
 	list := job.List{Files: []job.ListedFile{
 		{Name: header, Len: uint64(len(text)), MTime: 1e18, Content: idOf(string(text))},
 		{Name: "/usr/include/same.h", MTime: 1e18, Same: 1},
