@@ -440,37 +440,6 @@ func (c *conn) acked(m *job.Ack) error {
 	return nil
 }
 
-// returned takes an unspent credit back.
-func (c *conn) returned(m *job.Return, w *iwarp.WC) error {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	k, err := c.spendLocked(m.Credit, w)
-	if err != nil {
-		return err
-	}
-	if err := k.free(); err != nil {
-		return err
-	}
-	c.tenant.lapsedLocked(time.Now())
-	c.s.rebalanceLocked()
-	c.s.checkIdleLocked()
-	return nil
-}
-
-// spendLocked ends a loan. The message that spends a credit must have invalidated
-// its slot: else the peer could still write what we are about to read.
-func (c *conn) spendLocked(id uint64, w *iwarp.WC) (*credit, error) {
-	k := c.credits[id]
-	if k == nil {
-		return nil, fmt.Errorf("credit %d is not the client's", id)
-	}
-	if !c.shut(w, k.mr) {
-		return nil, fmt.Errorf("credit %d is spent without invalidating its slot", id)
-	}
-	delete(c.credits, id)
-	return k, nil
-}
-
 // shut says whether the message w has ended the client's access to mr. A device
 // that does not tell leaves it to us.
 func (c *conn) shut(w *iwarp.WC, mr iwarp.MR) bool {
