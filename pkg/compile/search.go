@@ -21,6 +21,8 @@ type Search struct {
 // words are among them that change the search in a way that is not known here.
 func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 	var f forwardFilter
+	var model bool         // a code model is chosen
+	var placement []string // words for code that is independent of its position, or not
 	for _, o := range p.options {
 		switch o.class {
 		case incDir:
@@ -70,11 +72,18 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 				s.Ask = append(s.Ask, o.words...)
 			}
 		case both, arch:
-			if w := o.words[0]; strings.HasPrefix(w, "-m") || strings.HasPrefix(w, "--target") || w == "-target" ||
+			w := o.words[0]
+			if strings.HasPrefix(w, "-m") || strings.HasPrefix(w, "--target") || w == "-target" ||
 				!strings.HasPrefix(w, "-f") && !strings.HasPrefix(w, "-std") && !strings.HasPrefix(w, "-O") && !strings.HasPrefix(w, "-W") {
 				s.Ask = append(s.Ask, o.words...)
+				model = model || strings.HasPrefix(w, "-mcmodel")
+			} else if isPlacement(w) {
+				placement = append(placement, w)
 			}
 		}
+	}
+	if model {
+		s.Ask = append(s.Ask, placement...)
 	}
 	if getenv == nil {
 		return s, true
@@ -93,6 +102,13 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 		return s, false
 	}
 	return s, true
+}
+
+// isPlacement reports whether w is one of the words around -fPIC. They choose no directory, but
+// gcc refuses some code models, the kernel's among them, without -fno-pic where PIE is its default.
+func isPlacement(w string) bool {
+	name := strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(w, "-f"), "no-"))
+	return name == "pic" || name == "pie"
 }
 
 // AsmDirs reports whether the command names directories to the assembler.
