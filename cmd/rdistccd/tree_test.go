@@ -51,7 +51,7 @@ func TestNoRightToTrees(t *testing.T) {
 	r.signal(syscall.SIGTERM)
 	r.stops(0)
 
-	cmd := confined(t, "--listen", "127.0.0.1:0", "--log-level", "error", "--config", configFile(t, "daemon: {tree: require}\n"))
+	cmd := confined(t, "--listen", "127.0.0.1:0", "--http", "", "--log-level", "error", "--config", configFile(t, "daemon: {tree: require}\n"))
 	out, _ := cmd.CombinedOutput()
 	text := string(out)
 	if code := cmd.ProcessState.ExitCode(); code != exitGeneral || !strings.HasPrefix(text, "rdistccd: daemon.tree") ||
