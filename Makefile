@@ -16,9 +16,12 @@ LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell
 
 all: $(PROGRAMS)
 
-# Static (no cgo): the wrapper starts once per source file, and the dynamic linker alone costs it 0.5 ms. It also has a
-# start of its own, which makes the Go runtime's cheaper (cmd/rdistcc/entry.go).
-link_rdistcc = $(if $(filter amd64 arm64,$(shell $(GO) env GOARCH)),-E main.entry)
+# Static (no cgo): the wrapper starts once per source file, and the dynamic linker alone costs it 0.5 ms. Programs that
+# mostly wait begin in pkg/entrypoint, which makes the Go runtime cheaper.
+entry = $(if $(filter amd64 arm64,$(shell $(GO) env GOARCH)),-E github.com/rdistcc/rdistcc/pkg/entrypoint.$(1))
+link_rdistcc    = $(call entry,short)
+link_rdistcc-cm = $(call entry,long)
+link_rdistccd   = $(call entry,long)
 $(PROGRAMS):
 	$(call need,$(GO))
 	@mkdir -p bin

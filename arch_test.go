@@ -20,8 +20,8 @@ const module = "github.com/rdistcc/rdistcc/"
 // edges is the package map: who may import whom, outside tests. A commit that
 // needs a new edge adds it here and argues for it.
 var edges = map[string][]string{
-	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/job", "pkg/jobserver", "pkg/sources"},
-	"cmd/rdistcc-cm":   {"internal/rawjob", "internal/release", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/discover", "pkg/hostlist", "pkg/identity", "pkg/identity/authority", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/sandbox", "pkg/telemetry", "pkg/textfile", "pkg/toolchain"}, // what doctor asks by itself
+	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/entrypoint", "pkg/job", "pkg/jobserver", "pkg/sources"},
+	"cmd/rdistcc-cm":   {"internal/rawjob", "internal/release", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/discover", "pkg/entrypoint", "pkg/hostlist", "pkg/identity", "pkg/identity/authority", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/sandbox", "pkg/telemetry", "pkg/textfile", "pkg/toolchain"}, // what doctor asks by itself
 	"cmd/rdistccd":     {"internal/release", "pkg/cgroup", "pkg/config", "pkg/discover", "pkg/identity", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/job", "pkg/sandbox", "pkg/sandbox/probe", "pkg/store", "pkg/telemetry", "pkg/toolchain", "pkg/tree", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/workdir"},
 	"cmd/rdistcc-perf": {"internal/rawjob", "internal/release", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/toolchain"}, // a raw job is also what the hostile ones are sent by
 
@@ -39,6 +39,7 @@ var edges = map[string][]string{
 	"pkg/arena":               {},
 	"pkg/cgroup":              {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
 	"pkg/digest":              {},
+	"pkg/entrypoint":          {},
 	"pkg/fetch":               {"pkg/iwarp"},
 	"pkg/identity/psk":        {},
 	"pkg/job":                 {},
@@ -56,7 +57,7 @@ var edges = map[string][]string{
 	"pkg/driver/recipes":      {"pkg/driver"},
 	"pkg/store":               {}, // contents by their sums, whoever names them
 	"pkg/toolchain":           {"pkg/job"},
-	"pkg/tree":                {"pkg/sandbox"},
+	"pkg/tree":                {"pkg/entrypoint", "pkg/sandbox"},
 	"pkg/config":              {"pkg/hostlist", "pkg/textfile"},
 	"pkg/textfile":            {},
 	"pkg/telemetry":           {"pkg/iwarp"},
@@ -69,7 +70,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/trust":         {"pkg/artifact", "pkg/job"},
 	"pkg/connmgr/ipc":           {"pkg/job"},
 	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},
-	"pkg/worker": {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/store", "pkg/telemetry", "pkg/toolchain", "pkg/tree",
+	"pkg/worker": {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/entrypoint", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/store", "pkg/telemetry", "pkg/toolchain", "pkg/tree",
 		"pkg/worker/auditlog", "pkg/worker/capture", "pkg/worker/shares", "pkg/worker/users", "pkg/worker/workdir"},
 	"pkg/worker/capture":  {"pkg/arena"},
 	"pkg/worker/auditlog": {"pkg/job"},

@@ -15,6 +15,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/config"
 	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	_ "github.com/rdistcc/rdistcc/pkg/entrypoint" // where it begins
 )
 
 // version is set by the Makefile.

@@ -29,7 +29,7 @@ func timerSlack() uintptr {
 }
 
 // TestEntryLeavesNoTrace runs a compiler that says what it was given. Neither the words that
-// entry puts into the environment nor its timer slack are for the programs that run here.
+// package entrypoint puts into the environment nor its timer slack are for the programs that run here.
 func TestEntryLeavesNoTrace(t *testing.T) {
 	b := newBench(t, "RDISTCC_MODE=local")
 	cc, err := os.Executable() // which says what it was given
@@ -56,7 +56,7 @@ func TestEntryLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// TestEntryWithoutEnvironment starts with nothing in the places in which entry looks.
+// TestEntryWithoutEnvironment starts with nothing in the places in which entrypoint.short looks.
 func TestEntryWithoutEnvironment(t *testing.T) {
 	for _, env := range [][]string{{}, {"A"}, {"GOMAXPROCS=2"}} {
 		cmd := exec.Command(rdistcc, "--help")
@@ -67,10 +67,10 @@ func TestEntryWithoutEnvironment(t *testing.T) {
 	}
 }
 
-// TestEntryIsLinked looks at a wrapper that waits: one that begins at entry has another timer slack.
+// TestEntryIsLinked looks at a wrapper that waits: one that begins at entrypoint.short has another timer slack.
 func TestEntryIsLinked(t *testing.T) {
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
-		t.Skip("entry is written for amd64 and arm64, not for ", runtime.GOARCH)
+		t.Skip("package entrypoint is written for amd64 and arm64, not for ", runtime.GOARCH)
 	}
 	if os.Getuid() != 0 {
 		t.Skip("only root is sure to be told the timer slack of another process")
@@ -95,7 +95,7 @@ echo $slack
 	if err != nil || string(out) != "1000000\n" {
 		t.Errorf("timer slack of the wrapper: %q, %v, want 1000000", out, err)
 	}
-	if out, err := exec.Command("make", "-n", "-C", "../..", "rdistcc").CombinedOutput(); err != nil || !strings.Contains(string(out), "-E main.entry") {
+	if out, err := exec.Command("make", "-n", "-C", "../..", "rdistcc").CombinedOutput(); err != nil || !strings.Contains(string(out), "-E github.com/rdistcc/rdistcc/pkg/entrypoint.short") {
 		t.Errorf("make does not link entry: %v: %s", err, out)
 	}
 }

@@ -3,7 +3,7 @@
 //
 // It is started once a source file, so it is small and links little: what a
 // subcommand needs lives in rdistcc-cm. Only this file, settings.go and run.go
-// look at the process they run in; entry.go begins it.
+// look at the process they run in; package entrypoint begins it.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/entrypoint"
 )
 
 // version is set by the Makefile. Without it, as after a plain go build, rdistcc-cm says
@@ -19,7 +20,7 @@ import (
 var version string
 
 func main() {
-	os.Exit(run(os.Args, environment()))
+	os.Exit(run(os.Args, entrypoint.Environment()))
 }
 
 // run is the program; it returns the exit status.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/entrypoint"
 )
 
 // command is something to execute: a file, and its argument words from argv[0].
@@ -29,6 +30,18 @@ func (s *settings) replace(c command) int {
 		err = become(sh.file, sh.argv, env)
 	}
 	return s.cannotRun(c, err)
+}
+
+// startProgram starts a program as a child.
+func startProgram(file string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
+	defer entrypoint.Given()()
+	return syscall.ForkExec(file, argv, attr)
+}
+
+// become executes a program in place of this process. It returns only an error.
+func become(file string, argv, env []string) error {
+	defer entrypoint.Given()()
+	return syscall.Exec(file, argv, env)
 }
 
 // cannotRun says so and returns the shell's exit code for it.

@@ -45,10 +45,14 @@ func BuildOnly(ctx context.Context, dir string, flags []string, programs ...stri
 
 // Link returns the flags of the go command's by which a program of cmd is linked as `make` does.
 func Link(program string) []string {
-	if program == "rdistcc" && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64") {
-		return []string{"-ldflags=-E main.entry"}
+	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
+		return nil
 	}
-	return nil
+	begin := map[string]string{"rdistcc": "short", "rdistcc-cm": "long", "rdistccd": "long"}[program]
+	if begin == "" {
+		return nil
+	}
+	return []string{"-ldflags=-E github.com/rdistcc/rdistcc/pkg/entrypoint." + begin}
 }
 
 // look reads the directories of the programs' sources: the go command takes what

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/pkg/entrypoint"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
 
@@ -75,6 +76,7 @@ func (c *child) main() {
 	// What commands send to the first process of their namespace has no effect. A
 	// signal that is caught, unlike one that is ignored, is the default again in them.
 	signal.Notify(make(chan os.Signal, 1))
+	entrypoint.Given() // for good: all that it starts are commands
 	calmRuntime()
 	if err := c.setup(); err != nil {
 		r := reply{errno: uint32(unix.EIO), text: err.Error()}

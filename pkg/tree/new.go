@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/pkg/entrypoint"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
 
@@ -133,6 +134,7 @@ func startChild(sock *os.File, block int, apart bool) (*os.Process, error) {
 		sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 		sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
 	}
+	defer entrypoint.Given()()
 	p, err := os.StartProcess("/proc/self/exe", []string{Arg0}, &os.ProcAttr{
 		Dir:   "/",
 		Env:   []string{"GOMAXPROCS=1"},

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/pkg/entrypoint"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/tree"
@@ -96,12 +97,14 @@ func (p *process) runHere(c *command) (outcome, error) {
 		return outcome{stopped: p.stopped}, nil
 	}
 	pidfd := -1
+	slack := entrypoint.Given()
 	pid, _, err := syscall.StartProcess(c.argv[0], c.argv, &syscall.ProcAttr{
 		Dir:   c.dir,
 		Env:   c.env,
 		Files: []uintptr{uintptr(c.stdin), uintptr(c.stdout), uintptr(c.stderr)},
 		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd},
 	})
+	slack()
 	if err != nil {
 		p.mu.Unlock()
 		return outcome{}, &startError{fmt.Errorf("start %s: %w", c.argv[0], err)}

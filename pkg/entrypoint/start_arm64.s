@@ -1,17 +1,24 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// See entry.go. The kernel's stack is argc, argv, 0, environment, 0, auxiliary vector.
-TEXT ·entry(SB), NOSPLIT|NOFRAME|TOPFRAME, $0-0
-	MOVD	$167, R8	// prctl
-	MOVD	$30, R0	// PR_GET_TIMERSLACK
-	SVC
-	MOVD	R0, ·slackBefore(SB)
-	MOVD	$167, R8
-	MOVD	$29, R0	// PR_SET_TIMERSLACK
-	MOVD	$const_slack, R1
+// See entrypoint.go. The kernel's stack is argc, argv, 0, environment, 0, auxiliary vector.
+
+#define TIMER_SLACK \
+	MOVD	$167, R8	/* prctl */ \
+	MOVD	$30, R0	/* PR_GET_TIMERSLACK */ \
+	SVC \
+	MOVD	R0, ·slackBefore(SB) \
+	MOVD	$167, R8 \
+	MOVD	$29, R0	/* PR_SET_TIMERSLACK */ \
+	MOVD	$const_slack, R1 \
 	SVC
 
+TEXT ·long(SB), NOSPLIT|NOFRAME|TOPFRAME, $0-0
+	TIMER_SLACK
+	B	_rt0_arm64_linux(SB)
+
+TEXT ·short(SB), NOSPLIT|NOFRAME|TOPFRAME, $0-0
+	TIMER_SLACK
 	MOVD	$0x4f525058414d4f47, R3	// "GOMAXPRO"
 	MOVD	RSP, R4
 	MOVD	0(R4), R5	// argc

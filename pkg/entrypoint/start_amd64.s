@@ -1,17 +1,24 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// See entry.go. The kernel's stack is argc, argv, 0, environment, 0, auxiliary vector.
-TEXT ·entry(SB), NOSPLIT|NOFRAME|TOPFRAME, $0-0
-	MOVQ	$157, AX	// prctl
-	MOVQ	$30, DI	// PR_GET_TIMERSLACK
-	SYSCALL
-	MOVQ	AX, ·slackBefore(SB)
-	MOVQ	$157, AX
-	MOVQ	$29, DI	// PR_SET_TIMERSLACK
-	MOVQ	$const_slack, SI
+// See entrypoint.go. The kernel's stack is argc, argv, 0, environment, 0, auxiliary vector.
+
+#define TIMER_SLACK \
+	MOVQ	$157, AX	/* prctl */ \
+	MOVQ	$30, DI	/* PR_GET_TIMERSLACK */ \
+	SYSCALL \
+	MOVQ	AX, ·slackBefore(SB) \
+	MOVQ	$157, AX \
+	MOVQ	$29, DI	/* PR_SET_TIMERSLACK */ \
+	MOVQ	$const_slack, SI \
 	SYSCALL
 
+TEXT ·long(SB), NOSPLIT|NOFRAME|TOPFRAME, $0-0
+	TIMER_SLACK
+	JMP	_rt0_amd64_linux(SB)
+
+TEXT ·short(SB), NOSPLIT|NOFRAME|TOPFRAME, $0-0
+	TIMER_SLACK
 	MOVQ	$0x4f525058414d4f47, R8	// "GOMAXPRO"
 	MOVQ	0(SP), CX
 	LEAQ	16(SP)(CX*8), BX	// environment
