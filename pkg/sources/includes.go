@@ -108,7 +108,7 @@ func (r *reader) directive(at int, rest []byte) (doubt bool) {
 			r.def(Define{})
 		}
 		// The line goes on in the midst of the word, or of the sign of a comment.
-		return (cut(rest) || len(rest) > 1 && rest[0] == '/' && cut(rest[1:])) && (hasPrefix("include_next", word) || hasPrefix("import", word)) && r.t.place(at) != inComment
+		return (cut(rest) || len(rest) > 1 && rest[0] == '/' && cut(rest[1:])) && (hasPrefix("include_next", word) || hasPrefix("import", word)) && (r.t.asm || mayDirect(r.t.b, at))
 	}
 	rest = skipSpace(rest)
 	name, quoted, ok := headerName(rest)
@@ -122,8 +122,8 @@ func (r *reader) directive(at int, rest []byte) (doubt bool) {
 		if inc.Macro == "" && r.others || inc.Macro != "" && slices.Contains(r.macros, inc.Macro) {
 			return false
 		}
-		if r.looks++; r.looks <= maxLooks && r.t.place(at) != inCode {
-			return false // words of a comment or a string
+		if r.looks++; r.looks <= maxLooks && !r.t.asm && !mayDirect(r.t.b, at) {
+			return false // words of a comment
 		}
 		if len(rest) > 0 && (rest[0] == '\n' || rest[0] == '\r') {
 			return false // an error where it counts
