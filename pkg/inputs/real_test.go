@@ -1,12 +1,21 @@
 package inputs
 
 import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/need"
 	"github.com/rdistcc/rdistcc/pkg/driver"
 	"github.com/rdistcc/rdistcc/pkg/sources"
 )
@@ -128,4 +137,113 @@ func shareOfHeaders() int {
 		return 20
 	}
 	return 4
+}
+
+var projectUnits = flag.Int("project-units", 4, "sources of a project's headers, for each compiler; 0: every header of it, and as many combinations")
+
+// TestProjectHeaders: of headers of Boost's and the kernel's, each as the only one of a source and several of them in
+// a random order, the set lacks nothing that the compiler reads: as the files tell it, or as the compiler did.
+func TestProjectHeaders(t *testing.T) {
+	for _, p := range []struct {
+		name, lang string
+		ccs        []string
+		dirs       []string // below /usr/include
+	}{
+		{"boost", "c++", []string{"g++", "clang++"}, []string{"boost"}},
+		// Those of Boost's that are for C as well.
+		{"boost in C", "c", []string{"gcc", "clang"}, []string{"boost/config", "boost/predef", "boost/preprocessor", "boost/vmd"}},
+		{"linux", "c", []string{"gcc", "clang"}, []string{"linux", "asm-generic"}},
+		{"linux in C++", "c++", []string{"g++", "clang++"}, []string{"linux", "asm-generic"}},
+	} {
+		var headers []string
+		for _, dir := range p.dirs {
+			_ = filepath.WalkDir("/usr/include/"+dir, func(name string, e fs.DirEntry, err error) error {
+				if err == nil && !e.IsDir() {
+					headers = append(headers, strings.TrimPrefix(name, "/usr/include/"))
+				}
+				return nil
+			})
+		}
+		for _, cc := range p.ccs {
+			t.Run(p.name+"/"+cc, func(t *testing.T) {
+				if len(headers) == 0 {
+					need.Skipf(t, need.Tools, "no headers below /usr/include/%s", p.dirs[0])
+				}
+				newProject(t, newCompiler(t, cc, p.lang), headers).all(p.name)
+			})
+		}
+	}
+}
+
+// project holds the sets of one project's headers against a compiler's lists.
+type project struct {
+	t       *testing.T
+	c       *compiler
+	headers []string
+	rng     *rand.Rand
+	table   *Table
+	dir     string
+
+	units, alone, scans int // sources; those with one header; those that needed no compiler
+	doubts              map[string]int
+}
+
+func newProject(t *testing.T, c *compiler, headers []string) *project {
+	return &project{t: t, c: c, headers: headers, rng: rand.New(rand.NewPCG(*seed, 16)), table: New(Options{}), dir: t.TempDir(), doubts: make(map[string]int)}
+}
+
+func (p *project) all(name string) {
+	order := p.rng.Perm(len(p.headers))
+	n := cmp.Or(*projectUnits, 2*len(order))
+	if testing.Short() {
+		n = min(n, 2)
+	}
+	for i := 0; i < len(order) && p.alone < (n+1)/2; i++ {
+		p.alone += p.unit([]string{p.headers[order[i]]})
+	}
+	for tries := 0; p.units < n && tries < 20*n; tries++ {
+		several := make([]string, 2+p.rng.IntN(4))
+		for k := range several {
+			several[k] = p.headers[p.rng.IntN(len(p.headers))]
+		}
+		p.unit(several)
+	}
+	var doubts []string
+	for _, why := range slices.Sorted(maps.Keys(p.doubts)) {
+		doubts = append(doubts, fmt.Sprint(why, " ", p.doubts[why]))
+	}
+	p.t.Logf("%s: %d units, %d of them of one header, %d %% scan, doubts: %s", name, p.units, p.alone, 100*p.scans/max(1, p.units), strings.Join(doubts, ", "))
+	if p.units == 0 {
+		p.t.Error("no header was tried")
+	}
+}
+
+// unit judges a source of some headers. It returns 0 where the compiler has none of it.
+func (p *project) unit(headers []string) int {
+	source := fmt.Sprintf("x%d.c", p.units)
+	put(p.t, p.dir+"/"+source, "#include <"+strings.Join(headers, ">\n#include <")+">\n")
+	names, err := p.c.list(p.dir, source)
+	if err != nil {
+		return 0
+	}
+	p.units++
+	q := p.c.query(p.dir, source)
+	s, err := p.table.Resolve(q)
+	if err == nil {
+		p.scans++
+	} else {
+		var d *Doubt
+		if !errors.As(err, &d) {
+			p.t.Fatal(err)
+		}
+		p.doubts[d.Why]++
+		p.table.Learn(q, names, nil, false)
+		if s, err = p.table.Resolve(q); err != nil {
+			return 1
+		}
+	}
+	if lost := missing(p.t, s, p.dir, names); lost != nil {
+		p.t.Errorf("%v: the set lacks %v", headers, lost)
+	}
+	return 1
 }
