@@ -14,7 +14,8 @@ func TestDoubts(t *testing.T) {
 		change     func(q *Query, dir string)
 	}{
 		{text: "int x;\n"},
-		{text: "#include H(x)\n", want: DoubtComputed},
+		{text: "#define H(x, y) #y\n#include H(x, h.h)\n", want: DoubtComputed},
+		{text: "#include H(x)\n"}, // an error
 		{text: "#ifdef H\n#include H\n#endif\n"},
 		{text: "#define H <stdio.h>\n#include H\n"},
 		{text: "#ifdef A\n#define H <assert.h>\n#else\n#define H \"h.h\"\n#endif\n#include H\n"},
@@ -24,9 +25,8 @@ func TestDoubts(t *testing.T) {
 		}},
 		{text: "#include \"d.h\"\n#include H\n", want: DoubtComputed, change: func(_ *Query, dir string) {
 			put(t, dir+"/d.h", "#define H \"e.h\"\n")
-			put(t, dir+"/e.h", "#undef H\n#define H h.h\n")
+			put(t, dir+"/e.h", "#undef H\n#define H <h.h\n")
 		}},
-		{text: "#define H G\n#include H\n", want: DoubtComputed},
 		{text: "#define H <a b.h>\n#include H\n", want: DoubtComputed},
 		{text: "#define H <sys/linux/h.h>\n#include H\n", want: DoubtComputed},
 		{text: "#define H <h.h>\n#define h 1\n#include H\n", want: DoubtComputed},

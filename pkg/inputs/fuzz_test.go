@@ -32,8 +32,11 @@ var pieces = [...]string{
 	" ", "\t", "\f", "\v", "\x00", "\r", "\\\n", "\\\r\n", "\\ \n", "??/\n", "\\", "/*", "*/", "/", "*", "/**/", "//", "\xef\xbb\xbf",
 	"include", "include_next", "import", "define", "undef", "inc", "lude", "_next", "if", "else", "endif", "if 0\n", "if 1\n", "\n#endif\n", "pragma once\n",
 	"\"a.h\"", "\"b.h\"", "<b.h>", "<sub/c.h>", "\"sub/c.h\"", "<a.h>", "\"", "<", ">", "a", "b", "h", "a.h", "b.h", ".", "sub/c.h",
+	"\n#define M ", "\n#define N ", "\n#define F(x) ", "\n#define G(x,y) ", "\n#define F(...) ", "\n#define MN ", "\n#include M\n", "\n#include F(N)\n", "\n#include G(M,N)\n",
+	"x##y", "#x", "\"a.h\"", "<b.h>", "M", "N", "F(x)", "F(y)",
 	"M", "N", "F", "G", "M", "F(x)", "F(M)", "F(", "G(x,y)", "(", ")", ",", "x", "x y", "#x", "x##y", "y", "M##N", "__VA_ARGS__", "(...)", "__FILE__",
 	"R\"(", ")\"", "'", "\\\"", "L", "1'0", "_Pragma(\"once\")", "__has_include(", "__has_include(M)", "defined",
+	"1", "2.h", "\n#define M 1\n", "\n#define N",
 }
 
 // FuzzScan: of a text, however odd, the set has all that a compiler says that it reads, or is in doubt. The text
@@ -66,6 +69,10 @@ func FuzzScan(f *testing.F) {
 		"#\x00include \"a.h\"\n", "#\finclude\v\"a.h\"\n", "#include \"a.h\" junk\n", "# include \"a.h\"\r#include <b.h>\r",
 		"#if 0\n'\n#elif 1\n#include \"a.h\"\n#endif\n", "#error no\n", "#include \"./a.h\"\n#include \"sub/../a.h\"\n#include <sub//c.h>\n",
 		"\\u0023include \"a.h\"\n", "#define \\u00c0 \"a.h\"\n#include \\u00c0\n", "#define M$ <b.h>\n#include M$\n",
+		"#define CAT(x,y) CAT_I(x,y)\n#define CAT_I(x,y) x##y\n#define N1 <b.h>\n#define ONE 1\n#include CAT(N,ONE)\n",
+		"#define M 1\n#if 0\n#include M\n#endif\n#define N", "#define M 2.h\n#if 0\n#include M\n#include 1\n#endif\n#define F(",
+		"#define F(x,...) __VA_ARGS__\n#include F(1,<sub/c.h>)\n", "#define T (1,\"a.h\")\n#define F(x) G x\n#define G(x,y) y\n#include F(T)\n",
+		"#define S(x) S_(x)\n#define S_(x) #x\n#define D sub\n#define H D/c.h\n#include S(H)\n", "#define E\n#define S(x) #x\n#include E S(a.h)\n",
 		"asm(\".incbin \\\"a.h\\\"\");\n",
 	} {
 		for way := range ways {

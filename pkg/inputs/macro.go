@@ -10,7 +10,7 @@ import (
 // An include may leave it to a macro which header it reads, as where a project's user may have one of
 // his own. If all that the compile reads, and its command, give that macro header names alone,
 // all of these are followed, whichever counts. Where there is any other way for
-// the macro to come to a value, the compiler is asked.
+// the macro to come to a value, that is looked for in all macros (expand.go), or the compiler is asked.
 
 // macro is an include by a macro, and where it stands.
 type macro struct {
@@ -23,6 +23,12 @@ type macro struct {
 // leads to further texts.
 func (w *walk) macros() *Doubt {
 	for _, m := range w.named {
+		if m.Macro == "" {
+			if d := w.expanded(m, m.Line); d != nil {
+				return d
+			}
+			continue
+		}
 		certain := plainMacro(m.Macro) && !slices.ContainsFunc(w.q.Words, func(s string) bool { return strings.Contains(s, "traditional") })
 		var values []value
 		for _, word := range w.q.Words {
@@ -44,18 +50,56 @@ func (w *walk) macros() *Doubt {
 		certain = certain && !w.otherwise(m.Macro)
 		for _, v := range values {
 			certain = certain && (v.quoted || w.literal(v.header))
-			if d := w.header(v.header, v.quoted, m.Next, m.from...); d != nil {
+			if d := w.value(m, v); d != nil {
 				return d
-			}
-			if m.in == w.hits[0] && w.q.GCC {
-				if d := w.precompiled(m.in.dir, v.header, v.quoted); d != nil {
-					return d
-				}
 			}
 		}
 		if !certain {
-			w.noticed(DoubtComputed, m.in.path())
+			if d := w.expanded(m, m.Macro); d != nil {
+				return d
+			}
 		}
+	}
+	return nil
+}
+
+// followed is an include by a macro that was followed already.
+type followed struct {
+	in     *entry
+	header string
+	quoted bool
+	next   bool
+}
+
+// value follows what an include by a macro may read.
+func (w *walk) value(m macro, v value) *Doubt {
+	is := followed{m.in, v.header, v.quoted, m.Next}
+	if _, known := w.values[is]; known {
+		return nil
+	}
+	w.values[is] = struct{}{}
+	if d := w.header(v.header, v.quoted, m.Next, m.from...); d != nil {
+		return d
+	}
+	if m.in == w.hits[0] && w.q.GCC {
+		return w.precompiled(m.in.dir, v.header, v.quoted)
+	}
+	return nil
+}
+
+// expanded follows all that an include by macros may read that are more than headers' names.
+func (w *walk) expanded(m macro, line string) *Doubt {
+	x, d := w.expand(line)
+	if d != nil {
+		return d
+	}
+	for _, v := range x.headers {
+		if d := w.value(m, v); d != nil {
+			return d
+		}
+	}
+	if !x.all {
+		w.noticed(DoubtComputed, m.in.path())
 	}
 	return nil
 }
@@ -78,8 +122,10 @@ func (w *walk) literal(header string) bool {
 			}
 		}
 		for _, s := range w.q.Words {
-			if before, after, ok := strings.Cut(s, word); ok && (before == "" || strings.HasSuffix(before, "-D") || strings.Contains(before, ",")) && (after == "" || after[0] == '=' || after[0] == ',') {
-				return false
+			for name := range commandMacros(s) {
+				if name == word {
+					return false
+				}
 			}
 		}
 	}
@@ -95,8 +141,11 @@ func plainMacro(name string) bool {
 // predefined are macros of compilers that look like words of a path.
 var predefined = [...]string{
 	"linux", "unix", "i386", "arm", "mips", "sparc", "sun", "vax", "m68k", "pdp11", "PPC", "hppa", "sgi", "hpux", "tahoe", "spur", "n16", "mc68000", "R3000", "R4000",
-	"vector", "pixel", "bool", "LANGUAGE_C", "MIPSEB", "MIPSEL", "WIN32", "WINNT", "cris", "sh", "ia64", "nios2", "near", "far", "huge",
+	"LANGUAGE_C", "MIPSEB", "MIPSEL", "WIN32", "WINNT", "cris", "sh", "ia64", "nios2", "near", "far", "huge",
 }
+
+// contextual are macros of compilers in front of a type's name, of which a path has none behind them.
+var contextual = [...]string{"vector", "pixel", "bool"}
 
 // sumOf sums up a macro's name. Names with the same sum make a doubt too many.
 func sumOf[S string | []byte](name S) uint32 {

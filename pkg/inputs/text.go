@@ -6,19 +6,24 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/sources"
 )
 
-// text is what a look at a file's text found. It does not change.
+// text is what a look at a file's text found. It does not change, but for its table.
 type text struct {
 	includes []sources.Include
-	macros   []sources.Include // those of which a macro alone says what they read
+	macros   []sources.Include // those of which macros say what they read
 	values   []value           // what macros are that could say so
 	defined  []uint32          // sums of the names of all others (sumOf)
 	blurred  bool              // it defines some whose names cannot be read
+	funcs    bool              // it defines some with parameters
 	asked    []asked
 	assembly []assembly
 	lines    []string // files that messages may quote
 	unsure   bool     // messages may quote others
 	clocks   [3]bool
 	doubt    string // why a compiler has to be asked if this text counts; "": it need not
+
+	// Guarded by Table.mu.
+	table  []sources.Macro // what it defines, once tabled
+	tabled bool
 }
 
 // asked is a header of which a compiler asks whether it is there, or that it reads as data.
@@ -45,7 +50,7 @@ func (t *Table) read(b []byte) *text {
 	src := sources.NewText("", b, false)
 	if sources.Includes(src, func(i sources.Include) {
 		switch {
-		case i.Macro != "":
+		case i.Macro != "" || i.Line != "":
 			x.macros = append(x.macros, i)
 		case i.Computed:
 			x.because(DoubtComputed)
@@ -68,13 +73,15 @@ var nothing text
 
 func (x *text) nothing() bool {
 	return len(x.includes)+len(x.macros)+len(x.values)+len(x.defined)+len(x.asked)+len(x.assembly)+len(x.lines) == 0 &&
-		!x.blurred && !x.unsure && x.clocks == nothing.clocks && x.doubt == ""
+		!x.blurred && !x.funcs && !x.unsure && x.clocks == nothing.clocks && x.doubt == ""
 }
 
 func (x *text) define(d sources.Define) {
 	switch {
 	case len(d.Name) == 0:
 		x.blurred = true
+	case d.Func: // of no account where a name alone stands
+		x.funcs = true
 	case d.Header != "":
 		x.values = append(x.values, value{string(d.Name), d.Header, d.Quoted})
 	default:

@@ -10,23 +10,26 @@ type walk struct {
 	t *Table
 	q *Query
 
-	search search
-	hits   []*entry            // in the order in which they were found
-	seen   map[*entry]struct{} // those of hits
-	read   map[string]struct{} // real names of files that were followed, with what they include
-	queue  []*entry            // to be followed
-	odd    []*entry            // files in the place of directories for headers
-	texts  []*text             // of those in read
-	named  []macro             // includes by a macro
-	marks  int
-	unsure bool
-	doubt  *Doubt // the first
-	whole  bool   // the walk came to its end, in doubt or not
-	told   bool   // the compiler has been asked: doubts do not count
+	search  search
+	hits    []*entry              // in the order in which they were found
+	seen    map[*entry]struct{}   // those of hits
+	read    map[string]struct{}   // real names of files that were followed, with what they include
+	queue   []*entry              // to be followed
+	odd     []*entry              // files in the place of directories for headers
+	texts   []*text               // of those in read
+	readers []*entry              // whose text each of texts is
+	named   []macro               // includes by a macro
+	values  map[followed]struct{} // of named, as far as they were followed
+	table   *macroTable           // of texts, or of the first ones; nil: not needed yet
+	marks   int
+	unsure  bool
+	doubt   *Doubt // the first
+	whole   bool   // the walk came to its end, in doubt or not
+	told    bool   // the compiler has been asked: doubts do not count
 }
 
 func newWalk(t *Table, q *Query) *walk {
-	return &walk{t: t, q: q, seen: make(map[*entry]struct{}), read: make(map[string]struct{})}
+	return &walk{t: t, q: q, seen: make(map[*entry]struct{}), read: make(map[string]struct{}), values: make(map[followed]struct{})}
 }
 
 // abs is a name as seen from the working directory. It is not made shorter.
@@ -150,7 +153,7 @@ func (w *walk) include(e *entry) *Doubt {
 			from = append(from, d)
 		}
 	}
-	w.texts = append(w.texts, x)
+	w.texts, w.readers = append(w.texts, x), append(w.readers, e)
 	for _, i := range x.macros {
 		w.named = append(w.named, macro{i, from, e})
 	}

@@ -3,6 +3,7 @@ package sources
 import (
 	"bytes"
 	"slices"
+	"strings"
 )
 
 // Include is a directive that reads a header.
@@ -12,22 +13,26 @@ type Include struct {
 	Next   bool // #include_next
 	// Computed: a macro says which header. There is no name.
 	Computed bool
-	// Macro is the macro's name, where that is all that the directive has.
-	Macro string
+	// Macro is the macro's name, where that is all that the directive has; Line is what else it
+	// has, in one line and without comments. Both are empty where that cannot be read for certain.
+	Macro, Line string
 }
 
-// Define is a directive that gives a macro without parameters its value.
+// Define is a directive that gives a macro its value.
 type Define struct {
 	Name []byte // valid during the call; empty: a name that cannot be read
+	Func bool   // it has parameters
 	// Header and Quoted are the value where that is a header's name and nothing else; else Header is "".
 	Header string
 	Quoted bool
+
+	rest []byte // of the text, behind the name
 }
 
 // Includes calls hit with every directive of t that reads a header, under whatever
 // condition it stands, and also with what only looks like one, as in a string: a
-// header too many does no harm. Of those that are computed it tells once for each macro, and once
-// for all others. It calls def alike with what defines macros without parameters.
+// header too many does no harm. Of those that are computed it tells once for each macro, and for each Line.
+// It calls def alike with what defines macros.
 // It reports whether there may be directives that it
 // cannot read, as they are written by trigraphs or with a name that goes on in the next line.
 func Includes(t *Text, hit func(Include), def func(Define)) (doubt bool) {
@@ -74,8 +79,7 @@ type reader struct {
 	t      *Text
 	hit    func(Include)
 	def    func(Define)
-	macros []string // that were told to say which header
-	others bool     // a computed one without a macro's name was told
+	macros []string // that were told to say which header, and lines
 	looks  int      // at places of a text, which are slow
 }
 
@@ -119,7 +123,13 @@ func (r *reader) directive(at int, rest []byte) (doubt bool) {
 		inc.Name, inc.Quoted = name, quoted
 	default:
 		inc.Computed, inc.Macro = true, macroAlone(rest)
-		if inc.Macro == "" && r.others || inc.Macro != "" && slices.Contains(r.macros, inc.Macro) {
+		if inc.Macro == "" {
+			if line, odd := logicalLine(rest); !odd {
+				inc.Line = strings.TrimSpace(line)
+			}
+		}
+		key := inc.Macro + inc.Line
+		if slices.Contains(r.macros, key) {
 			return false
 		}
 		if r.looks++; r.looks <= maxLooks && !r.t.asm && !mayDirect(r.t.b, at) {
@@ -128,11 +138,7 @@ func (r *reader) directive(at int, rest []byte) (doubt bool) {
 		if len(rest) > 0 && (rest[0] == '\n' || rest[0] == '\r') {
 			return false // an error where it counts
 		}
-		if inc.Macro != "" {
-			r.macros = append(r.macros, inc.Macro)
-		} else {
-			r.others = true
-		}
+		r.macros = append(r.macros, key)
 	}
 	r.hit(inc)
 	return false
@@ -146,6 +152,14 @@ func macroAlone(rest []byte) string {
 		return ""
 	}
 	return string(word)
+}
+
+// endsWord reports whether a word in front of rest, which goes on in the next line, ends there, or where that line begins.
+func endsWord(rest []byte) bool {
+	for cut(rest) {
+		rest = rest[bytes.IndexByte(rest, '\n')+1:]
+	}
+	return len(rest) == 0 || bytes.IndexByte([]byte(" \t\r\n"), rest[0]) >= 0
 }
 
 // endsLine reports whether nothing but blanks and comments follows in a directive.
@@ -166,13 +180,17 @@ func (r *reader) define(rest []byte) {
 	switch {
 	case len(name) == 0:
 		return // not in letters that an include could name it by
-	case cut(rest):
+	case cut(rest) && !endsWord(rest):
 		r.def(Define{}) // the name may go on
 		return
-	case len(rest) > 0 && (rest[0] == '(' || rest[0] == '$' || rest[0] == '\\'):
-		return // it has parameters, or another name
+	case len(rest) > 0 && (rest[0] == '$' || rest[0] == '\\' && !cut(rest)):
+		return // it has another name
 	}
-	d := Define{Name: name}
+	d := Define{Name: name, rest: rest}
+	if d.Func = len(rest) > 0 && rest[0] == '('; d.Func {
+		r.def(d)
+		return
+	}
 	rest = skipSpace(rest)
 	if header, quoted, ok := headerName(rest); ok && plainName(header) && endsLine(rest[len(header)+2:]) {
 		d.Header, d.Quoted = header, quoted

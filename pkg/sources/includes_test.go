@@ -25,9 +25,10 @@ func TestIncludes(t *testing.T) {
 		{"R\"(#include \"x.h\"\n)\"", `"x.h"`},
 		{"#include MACRO\n", "computedMACRO"},
 		{"#include MACRO /* c */ // d\n#include MACRO\n# include M2", "computedMACRO computedM2"},
-		{"#include MACRO\n#include OTHER(1)\n#include <x\n#include \"x.h\"", `computedMACRO computed "x.h"`},
-		{"#include MACRO X\n", "computed"},
-		{"#include MAC\\\nRO\n", "computed"},
+		{"#include MACRO\n#include OTHER(1)\n#include <x\n#include \"x.h\"", `computedMACRO computed(OTHER(1)) computed(<x) "x.h"`},
+		{"#include MACRO X // y\n", "computed"},
+		{"#include MACRO  X /* y */ \\\n Z\r\n", "computed(MACRO  X    Z)"},
+		{"#include MAC\\\nRO\n", "computed(MACRO)"},
 		{"#include M$\n", "computed"},
 		{"#include M\\u00c0\n", "computed"},
 		{"#include M\xc3\x80\n", "computed"},
@@ -76,7 +77,9 @@ func TestIncludes(t *testing.T) {
 				s = fmt.Sprintf("%q", i.Name)
 			}
 			if i.Computed {
-				s = "computed" + i.Macro
+				if s = "computed" + i.Macro; i.Line != "" {
+					s += "(" + i.Line + ")"
+				}
 			}
 			if i.Next {
 				s = "next " + s
@@ -104,23 +107,56 @@ func TestDefines(t *testing.T) {
 		{"#define A 1\n#define B\n#define C", "A B C"},
 		{"#define A B\n#define A <x.h> y\n#define A <a b.h>\n#define A <a//b.h>\n#define A L\"x.h\"\n", "A A A A A"},
 		{"#define A <x.h> \\\n y\n#define B <x.h>\\\n\n", "A B"},
-		{"#define A(x) <x.h>\n#define A$B <x.h>\n#defined A\n#undef A\n#define", ""},
+		{"#define A(x) <x.h>\n#define A$B <x.h>\n#defined A\n#undef A\n#define", "A()"},
 		{"#define A\\\nB <x.h>\n", "?"},
 		{"#define A?" + "?/\nB <x.h>\n", "?"},
 		{"#def\\\nine A <x.h>\n", "?"},
 		{"#define\\\nd A\n", "d"}, // too much,
 		{"#define\\\n A 1\n", "A"},
+		{"#define A\\\n <x.h>\n#define B\\\n\\\n\t<y.h>\n", "A=<x.h> B=<y.h>"},
+		{"#define A\\\n(x) 1\n#define A\\\n\\\nB\n", "? ?"},
 	} {
 		var got []string
 		Includes(NewText("x.c", []byte(c.text), false), func(Include) {}, func(d Define) {
 			s := string(d.Name)
 			switch {
+			case d.Func:
+				s += "()"
 			case s == "":
 				s = "?"
 			case d.Quoted:
 				s += fmt.Sprintf("=%q", d.Header)
 			case d.Header != "":
 				s += "=<" + d.Header + ">"
+			}
+			got = append(got, s)
+		})
+		if s := strings.Join(got, " "); s != c.want {
+			t.Errorf("%q: got %s, want %s", c.text, s, c.want)
+		}
+	}
+}
+
+// TestMacros: a macro has its parameters and its body in one line, or is odd.
+func TestMacros(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"#define A", "A="},
+		{"#define A\n#define B(\n#define C()\n#define D(", "A= B()=(? C()= D()=(?"},
+		{"#define A /* b */ c \\\n d/**/\\\ne\n", "A=c  d e"},
+		{"#define A B\\\nC\n", "A=BC"},
+		{"#define A(x, y...) x ## y\n#define B( ... ) __VA_ARGS__\n", "A(x,y)=x ## y B(__VA_ARGS__)=__VA_ARGS__"},
+		{"#define A \"/* x */\" // y\n", "A=\"/* x */\" // y?"},
+		{"#define A \"x\n#define B 'x\n#define C R\"(x)\"\n#define D 1'0\n", "A=\"x? B='x? C=R\"(x)\"? D=1'0?"},
+		{"#define A \\u00c0\n#define B x$\n#define C \xc3\x80\n#define D ?" + "?/\n", "A=\\u00c0? B=x$? C=\xc3\x80? D=?"},
+	} {
+		var got []string
+		Macros(NewText("x.c", []byte(c.text), false), func(m Macro) {
+			s := m.Name
+			if m.Func {
+				s += "(" + strings.Join(m.Params, ",") + ")"
+			}
+			if s += "=" + m.Body; m.Odd {
+				s += "?"
 			}
 			got = append(got, s)
 		})
