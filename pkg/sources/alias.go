@@ -69,7 +69,7 @@ func (p *pack) scanAlias(file string, b []byte, word string) error {
 		}
 		at := from + i
 		from = at + len(word)
-		if t.place(at) == inCode {
+		if is := t.place(at); is == inCode || is == unclear {
 			if err := t.asks(at, b[from:], false, p); err != nil {
 				return err
 			}

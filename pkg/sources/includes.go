@@ -112,7 +112,7 @@ func (r *reader) directive(at int, rest []byte) (doubt bool) {
 			r.def(Define{})
 		}
 		// The line goes on in the midst of the word, or of the sign of a comment.
-		return (cut(rest) || len(rest) > 1 && rest[0] == '/' && cut(rest[1:])) && (hasPrefix("include_next", word) || hasPrefix("import", word)) && (r.t.asm || mayDirect(r.t.b, at))
+		return (cut(rest) || len(rest) > 1 && rest[0] == '/' && cut(rest[1:])) && (hasPrefix("include_next", word) || hasPrefix("import", word)) && (r.t.asm || r.t.mayDirect(at))
 	}
 	rest = skipSpace(rest)
 	name, quoted, ok := headerName(rest)
@@ -132,7 +132,7 @@ func (r *reader) directive(at int, rest []byte) (doubt bool) {
 		if slices.Contains(r.macros, key) {
 			return false
 		}
-		if r.looks++; r.looks <= maxLooks && !r.t.asm && !mayDirect(r.t.b, at) {
+		if r.looks++; r.looks <= maxLooks && !r.t.asm && !r.t.mayDirect(at) {
 			return false // words of a comment
 		}
 		if len(rest) > 0 && (rest[0] == '\n' || rest[0] == '\r') {

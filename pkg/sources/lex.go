@@ -2,44 +2,6 @@ package sources
 
 import "bytes"
 
-// place is what a compiler takes a place in a text for.
-type place uint8
-
-const (
-	inCode place = iota
-	inComment
-	inString
-)
-
-// placeOf reads text up to at as C or C++, and says where that is. It is slow, and
-// for the few places that would keep a compile here.
-func placeOf(text []byte, at int) place {
-	for i := 0; i < at; {
-		c := text[i]
-		switch {
-		case c == '/' && i+1 < len(text) && text[i+1] == '/':
-			if i = lineEnd(text, i); at < i {
-				return inComment
-			}
-		case c == '/' && i+1 < len(text) && text[i+1] == '*':
-			n := bytes.Index(text[i+2:], []byte("*/"))
-			if n < 0 || at < i+2+n+2 {
-				return inComment
-			}
-			i += 2 + n + 2
-		case c == '"' || c == '\'':
-			end := literalEnd(text, i)
-			if at < end {
-				return inString
-			}
-			i = end
-		default:
-			i++
-		}
-	}
-	return inCode
-}
-
 // lineEnd is where the line of i ends, with all that continue it.
 func lineEnd(text []byte, i int) int {
 	for {
@@ -80,27 +42,48 @@ func literalEnd(text []byte, i int) int {
 	if quote == '\'' && i > 0 && isWord(text[i-1]) && text[i-1] != 'L' && text[i-1] != 'u' && text[i-1] != 'U' && text[i-1] != '8' {
 		return i + 1 // in a number, between its digits
 	}
-	if quote == '"' && i > 0 && text[i-1] == 'R' && (i == 1 || !isWord(text[i-2]) || bytes.IndexByte([]byte("LuU8"), text[i-2]) >= 0) {
-		if open := bytes.IndexByte(text[i:min(len(text), i+18)], '('); open > 0 {
-			delim := append(append([]byte{')'}, text[i+1:i+open]...), '"')
-			if n := bytes.Index(text[i+open:], delim); n >= 0 {
-				return i + open + n + len(delim)
-			}
-		}
+	if end, ok := rawEnd(text, i); ok {
+		return end
 	}
+	end, _ := plainEnd(text, i)
+	return end
+}
+
+// isRaw reports whether the quote at i may open a raw string.
+func isRaw(text []byte, i int) bool {
+	return text[i] == '"' && i > 0 && text[i-1] == 'R' && (i == 1 || !isWord(text[i-2]) || bytes.IndexByte([]byte("LuU8"), text[i-2]) >= 0)
+}
+
+// rawEnd is the end of the raw string whose quote is at i, if it is one and is closed.
+func rawEnd(text []byte, i int) (end int, ok bool) {
+	if !isRaw(text, i) {
+		return 0, false
+	}
+	open := bytes.IndexByte(text[i:min(len(text), i+18)], '(')
+	if open < 0 || bytes.ContainsAny(text[i+1:i+open], " )\\\t\v\f\r\n\"") {
+		return 0, false
+	}
+	delim := append(append([]byte{')'}, text[i+1:i+open]...), '"')
+	n := bytes.Index(text[i+open:], delim)
+	return i + open + n + len(delim), n >= 0
+}
+
+// plainEnd is the end of the string or character at i, which is not raw; without closed, that of its line.
+func plainEnd(text []byte, i int) (end int, closed bool) {
+	quote := text[i]
 	for i++; i < len(text); i++ {
 		switch text[i] {
 		case quote:
-			return i + 1
+			return i + 1, true
 		case '\\':
 			if i++; i < len(text) && text[i] == '\r' {
 				i++
 			}
 		case '\n':
-			return i
+			return i, false
 		}
 	}
-	return len(text)
+	return len(text), false
 }
 
 func isWord(c byte) bool {
@@ -134,11 +117,28 @@ func skipBlank(text []byte) []byte {
 // directive returns the name of the directive whose line holds at, and what is behind
 // that name; name is empty where the line is none.
 func directive(text []byte, at int) (name, rest []byte) {
-	line := skipBlank(text[lineStart(text, at):])
-	if len(line) == 0 || line[0] != '#' {
-		return nil, nil
+	start := lineStart(text, at)
+	line := cutSign(text[start:])
+	if line == nil {
+		// It may be in a comment that the line is the end of.
+		i := bytes.Index(text[start:at], []byte("*/"))
+		if i < 0 {
+			return nil, nil
+		}
+		line = cutSign(text[start+i+2:])
 	}
-	return cutWord(skipBlank(line[1:]))
+	return cutWord(skipBlank(line))
+}
+
+// cutSign takes the sign of a directive off a line; nil: it has none.
+func cutSign(line []byte) []byte {
+	line = skipBlank(line)
+	for _, sign := range [...]string{"#", "%:", "??="} {
+		if rest, ok := bytes.CutPrefix(line, []byte(sign)); ok {
+			return rest
+		}
+	}
+	return nil
 }
 
 // cutWord takes an identifier off text.

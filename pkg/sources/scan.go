@@ -32,12 +32,15 @@ type Text struct {
 	b       []byte
 	asm     bool // assembly: comments are others
 	defined [numClocks]bool
+
+	plain, raw reading // of b, without and with raw strings
+	condition  int     // behind the first #if, or what looks like one; 0: not looked for
 }
 
 // NewText returns the text b of the file name. asm says that it is assembly.
 func NewText(name string, b []byte, asm bool) *Text {
 	dir := name[:strings.LastIndexByte(name, '/')+1]
-	return &Text{name: name, dir: dir, realDir: dir, b: b, asm: asm}
+	return &Text{name: name, dir: dir, realDir: dir, b: b, asm: asm, plain: reading{text: b}, raw: reading{text: b, raws: true}}
 }
 
 // Notes takes what a Scanner finds in a text and no list of files knows. The first
@@ -126,11 +129,26 @@ func (t *Text) judge(tok token, at int, n Notes) error {
 	return nil
 }
 
+// place is what at is in. It is slow, and for the few places that would keep a compile here.
 func (t *Text) place(at int) place {
 	if t.asm {
 		return inCode
 	}
-	return placeOf(t.b, at)
+	p := t.plain.place(at)
+	if p != t.raw.place(at) {
+		return unclear
+	}
+	return p
+}
+
+// inRaw reports whether at is in a raw string: where there are none, it is in the same string, or what opens
+// that is an error.
+func (t *Text) inRaw(at int) bool {
+	if t.raw.place(at) != inString || !t.raw.raw {
+		return false
+	}
+	_, closed := plainEnd(t.b, t.raw.from)
+	return !closed || t.plain.place(at) == inString && t.plain.from == t.raw.from
 }
 
 // clock judges __TIME__ and the like: the moment of the compile is another one over
@@ -139,18 +157,42 @@ func (t *Text) clock(tok token, at int, after []byte, n Notes) error {
 	if at > 0 && isWord(t.b[at-1]) || len(after) > 0 && isWord(after[0]) {
 		return nil
 	}
-	switch before := bytes.TrimRight(t.b[max(0, at-32):at], " \t"); {
-	case bytes.HasSuffix(before, []byte("define")):
-		t.defined[tok] = true
+	switch kind, rest := directive(t.b, at); {
+	case len(kind) == 0 || len(skipBlank(rest)) != len(t.b)-at:
+	case string(kind) == "define":
+		// Under a condition it need not count.
+		t.defined[tok] = t.place(at) == inCode && t.certainAt(at)
 		return nil
-	case bytes.HasSuffix(before, []byte("undef")):
+	case string(kind) == "undef":
 		t.defined[tok] = false
 		return nil
 	}
-	if t.defined[tok] || t.place(at) != inCode {
+	if t.defined[tok] {
+		return nil
+	}
+	if p := t.place(at); p == inComment || p == inString {
 		return nil
 	}
 	return n.Clock(Clock(tok))
+}
+
+// certainAt reports whether what stands at at counts whatever the conditions: there is no #if before.
+func (t *Text) certainAt(at int) bool {
+	if t.condition == 0 {
+		t.condition = 1 + len(t.b)
+		for from := 0; ; {
+			i := bytes.Index(t.b[from:], []byte("if"))
+			if i < 0 {
+				break
+			}
+			from += i + 2
+			if before := bytes.TrimRight(t.b[:from-2], " \t\f\v"); len(before) == 0 || !isWord(before[len(before)-1]) {
+				t.condition = from
+				break
+			}
+		}
+	}
+	return at < t.condition
 }
 
 // asks judges __has_include(<x>), or another word that asks for a file, at a place in t and with what follows it.
@@ -227,35 +269,35 @@ func (t *Text) assembler(tok token, at int, after []byte, notes Notes) error {
 	}
 	if len(rest) == 0 || rest[0] != '"' {
 		// A member of that name, a word in a comment, a name that is made of macros.
-		if tok == tokAsmInclude && (len(rest) == 0 || bytes.IndexByte([]byte(`\%<`), rest[0]) < 0) || t.place(at) == inComment {
-			return nil
-		}
-		if tok == tokIncbin && !t.asm && t.place(at) == inCode {
+		if !t.asm && t.place(at) == inCode {
+			// In front of a word it is to become a string.
+			for rest = skipSpace(after); len(rest) > 0 && rest[0] == '\n'; {
+				rest = skipSpace(rest[1:])
+			}
+			if len(rest) == 0 || !isWord(rest[0]) {
+				return nil
+			}
+		} else if tok == tokAsmInclude && (len(rest) == 0 || bytes.IndexByte([]byte(`\%<`), rest[0]) < 0) || t.place(at) == inComment {
 			return nil
 		}
 		return notes.Doubt(ErrIncbin)
 	}
 	name := rest[1:]
 	n := bytes.IndexAny(name, "\"\n")
-	if n >= 0 && name[n] == '"' {
+	closed := n >= 0 && name[n] == '"'
+	if closed {
 		name = name[:n]
 		if escaped {
 			name = bytes.TrimSuffix(name, []byte(`\`))
 		}
 	}
-	if n <= 0 || len(name) == 0 || bytes.ContainsAny(name, `\%`) || escaped && len(name) == n || !escaped && !t.asm && t.place(at) == inString && !t.rawString(at) {
+	if !closed || len(name) == 0 || bytes.ContainsAny(name, `\%`) || escaped && len(name) == n || !escaped && !t.asm && t.place(at) != inCode && !t.inRaw(at) {
 		if t.place(at) == inComment {
 			return nil
 		}
 		return notes.Doubt(ErrIncbin)
 	}
 	return notes.Assembly(string(name), tok == tokAsmInclude)
-}
-
-// rawString reports whether the string around at is one in which a quote stands for itself.
-func (t *Text) rawString(at int) bool {
-	i := bytes.LastIndex(t.b[:at], []byte(`R"`))
-	return i >= 0 && at < literalEnd(t.b, i+1)
 }
 
 // lines looks at the directives that name files for messages or for data:
