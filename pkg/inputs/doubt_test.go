@@ -16,6 +16,7 @@ func TestDoubts(t *testing.T) {
 		{text: "int x;\n"},
 		{text: "#define H(x, y) #y\n#include H(x, h.h)\n", want: DoubtComputed},
 		{text: "#include H(x)\n"}, // an error
+		{text: "#pragma include_alias(\"a.h\", \"h.h\")\n", want: DoubtSpelling},
 		{text: "#ifdef H\n#include H\n#endif\n"},
 		{text: "#define H <stdio.h>\n#include H\n"},
 		{text: "#ifdef A\n#define H <assert.h>\n#else\n#define H \"h.h\"\n#endif\n#include H\n"},

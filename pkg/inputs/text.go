@@ -122,6 +122,9 @@ func (x *text) Once(*sources.Text) {}
 // Import means nothing, as Once does.
 func (x *text) Import() {}
 
+// Renames is a doubt: other files' includes may be meant.
+func (x *text) Renames() { x.because(DoubtSpelling) }
+
 // Clock notes the use of a clock.
 func (x *text) Clock(c sources.Clock) error {
 	x.clocks[c] = true

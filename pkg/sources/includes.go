@@ -71,7 +71,7 @@ func Includes(t *Text, hit func(Include), def func(Define)) (doubt bool) {
 			doubt = r.directive(len(b)-len(rest)-1, rest) || doubt
 		}
 	}
-	return doubt || bytes.Contains(b, []byte("include_alias"))
+	return doubt
 }
 
 // reader tells of the directives of a text.

@@ -72,7 +72,6 @@ func TestIncludes(t *testing.T) {
 		{"#include \"a\\\nb.h\"\n", "computed"},
 		{"#include \"a??/b.h\"\n", "doubt"},
 		{"#/\\\n* c */ include \"x.h\"\n", "doubt"},
-		{"#pragma include_alias(\"a\", \"b\")\n", "doubt"},
 		{"#define x(a) #a\n#if 1\n#elif 2\n#endif\n#ident \"x\"\n#included \"x.h\"\n#i", ""},
 		{"#define include \"x.h\"\n#\n", ""},
 	} {

@@ -24,6 +24,9 @@ func (p *pack) Once(t *Text) { p.noteOnce(t.name) }
 // Import notes that something is read by #import.
 func (p *pack) Import() { p.imports = true }
 
+// Renames means nothing here, as the compiler's list has what it read.
+func (p *pack) Renames() {}
+
 // Unsure notes that a message may quote a file that is not packed.
 func (p *pack) Unsure() { p.Pack.Unsure = true }
 

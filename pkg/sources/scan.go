@@ -61,6 +61,8 @@ type Notes interface {
 	// Once says that t has #pragma once, Import that some text has an #import.
 	Once(t *Text)
 	Import()
+	// Renames says that some text may have the names of headers stand for others.
+	Renames()
 	// Clock is the use of a macro that tells the time of the compile, where the text
 	// has not defined it.
 	Clock(c Clock) error
@@ -125,6 +127,8 @@ func (t *Text) judge(tok token, at int, n Notes) error {
 		n.Once(t)
 	case tokImport:
 		n.Import()
+	case tokIncludeAlias:
+		n.Renames()
 	}
 	return nil
 }

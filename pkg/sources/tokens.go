@@ -6,17 +6,18 @@ import "encoding/binary"
 type token uint8
 
 const (
-	tokTime       token = iota // __TIME__
-	tokDate                    // __DATE__
-	tokTimestamp               // __TIMESTAMP__
-	tokHasInclude              // __has_include, __has_include_next
-	tokHasEmbed                // __has_embed
-	tokIncbin                  // .incbin
-	tokAsmInclude              // .include
-	tokDependency              // #pragma GCC dependency
-	tokPCH                     // #pragma GCC pch_preprocess
-	tokOnce                    // #pragma once
-	tokImport                  // #import
+	tokTime         token = iota // __TIME__
+	tokDate                      // __DATE__
+	tokTimestamp                 // __TIMESTAMP__
+	tokHasInclude                // __has_include, __has_include_next
+	tokHasEmbed                  // __has_embed
+	tokIncbin                    // .incbin
+	tokAsmInclude                // .include
+	tokDependency                // #pragma GCC dependency
+	tokPCH                       // #pragma GCC pch_preprocess
+	tokOnce                      // #pragma once
+	tokImport                    // #import
+	tokIncludeAlias              // #pragma include_alias
 	numTokens
 )
 
@@ -37,6 +38,8 @@ var tokenWords = [numTokens]struct {
 	tokPCH:        {"pch_preprocess", 0},
 	tokOnce:       {"pragma once", 3},
 	tokImport:     {"#import", 0},
+
+	tokIncludeAlias: {"include_alias", 6},
 }
 
 // finder finds tokens. Of a window of seven bytes, one whole word of four lies at a
