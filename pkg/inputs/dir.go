@@ -98,9 +98,10 @@ func (t *Table) dirAt(path string) *dir {
 
 // sub returns what is known of a directory in d.
 func (t *Table) sub(d *dir, base string) *dir {
-	path := d.path + "/" + base
-	s := t.dirs[path]
+	t.path = append(append(append(t.path[:0], d.path...), '/'), base...)
+	s := t.dirs[string(t.path)]
 	if s == nil {
+		path := string(t.path)
 		s = &dir{path: path, parent: d, base: base, names: make(map[string]*entry)}
 		t.dirs[path] = s
 	}

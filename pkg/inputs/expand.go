@@ -3,7 +3,6 @@ package inputs
 import (
 	"crypto/sha256"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 
@@ -21,7 +20,8 @@ import (
 type macroTable struct {
 	texts  int // of which it is made
 	macros map[string][]*sources.Macro
-	names  []string            // sorted; of fewer than macros: to be made
+	names  []string            // of the macros, sorted; the last ones as they came
+	inLine int                 // how many are sorted
 	words  map[string]struct{} // of the command, which may be macros of unknown values
 	sure   bool                // all names are known
 	steps  int                 // that were taken to expand
@@ -36,7 +36,7 @@ type expansion struct {
 
 // maxSteps bounds what the expansions of a walk may take, and maxSpellings the values of one string.
 const (
-	maxSteps     = 20e6 // looks at a macro, or at whether a word is known
+	maxSteps     = 1e6 // looks at a macro, or at whether a word is known
 	maxSpellings = 4096
 	maxNested    = 8
 )
@@ -68,7 +68,7 @@ func (w *walk) expand(line string) (expansion, *Doubt) {
 func (w *walk) tabulate() *Doubt {
 	t := w.table
 	if t == nil {
-		t = &macroTable{macros: make(map[string][]*sources.Macro), words: make(map[string]struct{}), sure: true}
+		t = &macroTable{macros: make(map[string][]*sources.Macro), words: make(map[string]struct{}), sure: true, known: make(map[string]expansion)}
 		w.table = t
 		for _, s := range w.q.Words {
 			if strings.Contains(s, "traditional") || strings.Contains(s, "\\") {
@@ -79,18 +79,21 @@ func (w *walk) tabulate() *Doubt {
 			}
 		}
 	}
-	if t.texts < len(w.texts) {
-		t.known = make(map[string]expansion)
-	}
-	for ; t.sure && t.texts < len(w.texts); t.texts++ {
-		x := w.texts[t.texts]
-		t.sure = !x.blurred
-		if d := w.t.tabulate(x, w.readers[t.texts]); d != nil {
+	for t.sure && t.texts < len(w.texts) {
+		x, e := w.texts[t.texts], w.readers[t.texts]
+		if d := w.t.tabulate(x, e); d != nil {
 			return d
 		}
+		t.sure = !x.blurred
+		t.texts++
+		clear(t.known)
 		for k := range x.table {
 			m := &x.table[k]
-			t.macros[m.Name] = append(t.macros[m.Name], m)
+			all := t.macros[m.Name]
+			if all == nil {
+				t.names = append(t.names, m.Name)
+			}
+			t.macros[m.Name] = append(all, m)
 		}
 	}
 	return nil
@@ -98,9 +101,19 @@ func (w *walk) tabulate() *Doubt {
 
 // sorted returns the names of all macros in order.
 func (t *macroTable) sorted() []string {
-	if len(t.names) < len(t.macros) {
-		t.names = slices.Sorted(maps.Keys(t.macros))
+	if t.inLine == len(t.names) {
+		return t.names
 	}
+	before, added := t.names[:t.inLine], t.names[t.inLine:]
+	slices.Sort(added)
+	all := make([]string, 0, len(t.names))
+	for _, name := range added {
+		n, _ := slices.BinarySearch(before, name)
+		all = append(append(all, before[:n]...), name)
+		before = before[n:]
+	}
+	t.names = append(all, before...)
+	t.inLine = len(t.names)
 	return t.names
 }
 
@@ -113,7 +126,8 @@ func (t *Table) tabulate(x *text, e *entry) *Doubt {
 	if err != nil {
 		return &Doubt{Why: reasonOf(err), Name: e.path()}
 	}
-	if sha256.Sum256(b) != e.file.id {
+	// A stamp that may not tell of a change says nothing of the content.
+	if !e.file.settled && sha256.Sum256(b) != e.file.id {
 		return &Doubt{Why: DoubtChanged, Name: e.path()}
 	}
 	sources.Macros(sources.NewText("", b, false), func(m sources.Macro) { x.table = append(x.table, m) })
@@ -290,13 +304,23 @@ func (g *gathering) join() (more bool) {
 		g.all = false // a compiler's own macros begin with that
 		return false
 	}
+	// Of each first letter, how long the words are.
+	var lengths [256][]int
+	for word := range g.words {
+		if l := &lengths[word[0]]; !slices.Contains(*l, len(word)) {
+			*l = append(*l, len(word))
+		}
+	}
+	var at []bool // name[:i] can be made
 	made := func(name string) bool {
-		// at[i]: name[:i] can be made.
-		at := make([]bool, len(name)+1)
+		at = append(at[:0], make([]bool, len(name)+1)...)
 		at[0] = true
 		for i := range name {
-			for k := i + 1; at[i] && k <= len(name); k++ {
-				if !at[k] && g.step(1) {
+			if !at[i] {
+				continue
+			}
+			for _, n := range lengths[name[i]] {
+				if k := i + n; k <= len(name) && !at[k] && g.step(1) {
 					_, at[k] = g.words[name[i:k]]
 				}
 			}

@@ -89,6 +89,9 @@ func (w *walk) value(m macro, v value) *Doubt {
 
 // expanded follows all that an include by macros may read that are more than headers' names.
 func (w *walk) expanded(m macro, line string) *Doubt {
+	if w.doubt != nil {
+		return nil // the compiler is asked anyway
+	}
 	x, d := w.expand(line)
 	if d != nil {
 		return d

@@ -36,8 +36,22 @@ type Define struct {
 // It reports whether there may be directives that it
 // cannot read, as they are written by trigraphs or with a name that goes on in the next line.
 func Includes(t *Text, hit func(Include), def func(Define)) (doubt bool) {
-	b := t.b
 	r := reader{t: t, hit: hit, def: def}
+	return r.all()
+}
+
+// reader tells of the directives of a text.
+type reader struct {
+	t      *Text
+	hit    func(Include) // nil: definitions alone
+	def    func(Define)
+	macros []string // that were told to say which header, and lines
+	looks  int      // at places of a text, which are slow
+}
+
+// all tells of all of them.
+func (r *reader) all() (doubt bool) {
+	b := r.t.b
 	for from := 0; ; {
 		i := bytes.IndexByte(b[from:], '#')
 		if i < 0 {
@@ -74,15 +88,6 @@ func Includes(t *Text, hit func(Include), def func(Define)) (doubt bool) {
 	return doubt
 }
 
-// reader tells of the directives of a text.
-type reader struct {
-	t      *Text
-	hit    func(Include)
-	def    func(Define)
-	macros []string // that were told to say which header, and lines
-	looks  int      // at places of a text, which are slow
-}
-
 // maxLooks bounds the looks at where in its text a computed include stands. Beyond, all are taken for code.
 const maxLooks = 64
 
@@ -113,6 +118,9 @@ func (r *reader) directive(at int, rest []byte) (doubt bool) {
 		}
 		// The line goes on in the midst of the word, or of the sign of a comment.
 		return (cut(rest) || len(rest) > 1 && rest[0] == '/' && cut(rest[1:])) && (hasPrefix("include_next", word) || hasPrefix("import", word)) && (r.t.asm || r.t.mayDirect(at))
+	}
+	if r.hit == nil {
+		return false
 	}
 	rest = skipSpace(rest)
 	name, quoted, ok := headerName(rest)

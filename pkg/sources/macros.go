@@ -18,7 +18,7 @@ type Macro struct {
 // Macros calls tell with every macro that t defines, under whatever condition, and also with what only looks like it.
 // It reports whether there may be others, whose names cannot be read.
 func Macros(t *Text, tell func(Macro)) (blurred bool) {
-	Includes(t, func(Include) {}, func(d Define) {
+	r := reader{t: t, def: func(d Define) {
 		if len(d.Name) == 0 {
 			blurred = true
 			return
@@ -44,9 +44,10 @@ func Macros(t *Text, tell func(Macro)) (blurred bool) {
 			}
 			line = line[n:]
 		}
-		m.Body = strings.Clone(strings.TrimSpace(line))
+		m.Body = strings.TrimSpace(line)
 		tell(m)
-	})
+	}}
+	r.all()
 	return blurred
 }
 
@@ -56,6 +57,9 @@ const maxLine = 64 << 10
 // logicalLine returns text up to the end of its line with what continues it; comments are blanks. It is odd
 // where that may be read in other ways.
 func logicalLine(text []byte) (line string, odd bool) {
+	if end := bytes.IndexByte(text, '\n'); end >= 0 && end <= maxLine && plainLine(text[:end]) {
+		return string(text[:end]), false
+	}
 	var b []byte
 	for i := 0; i < len(text) && text[i] != '\n'; {
 		if len(b) > maxLine {
@@ -93,3 +97,21 @@ func logicalLine(text []byte) (line string, odd bool) {
 	}
 	return string(b), odd
 }
+
+// plainLine reports whether a line has nothing that is a comment, a string, or could be read in other ways.
+func plainLine(line []byte) bool {
+	for _, c := range line {
+		if !plain[c] {
+			return false
+		}
+	}
+	return true
+}
+
+// plain are the signs of such a line.
+var plain = func() (plain [256]bool) {
+	for c := ' '; c < 0x7f; c++ {
+		plain[c] = !strings.ContainsRune("\"'/?\\$`@", c)
+	}
+	return plain
+}()
