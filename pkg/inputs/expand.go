@@ -18,7 +18,7 @@ import (
 
 // macroTable is all macros of the texts that a walk has read.
 type macroTable struct {
-	texts  int // of which it is made
+	texts  []*text // of which it is made
 	macros map[string][]*sources.Macro
 	names  []string            // of the macros, sorted; the last ones as they came
 	inLine int                 // how many are sorted
@@ -58,8 +58,13 @@ func (w *walk) expand(line string) (expansion, *Doubt) {
 	}
 	x, known := t.known[line]
 	if !known {
+		if w.spent() {
+			return expansion{}, again
+		}
+		before := t.steps
 		x = t.expand(line, 0)
 		t.known[line] = x
+		w.fresh += (t.steps - before) * stepCosts
 	}
 	return x, nil
 }
@@ -67,6 +72,10 @@ func (w *walk) expand(line string) (expansion, *Doubt) {
 // tabulate has the table be of all texts.
 func (w *walk) tabulate() *Doubt {
 	t := w.table
+	if t == nil && w.before.isOf(w.texts) {
+		t = w.before // with the steps that it took
+		w.table = t
+	}
 	if t == nil {
 		t = &macroTable{macros: make(map[string][]*sources.Macro), words: make(map[string]struct{}), sure: true, known: make(map[string]expansion)}
 		w.table = t
@@ -79,13 +88,16 @@ func (w *walk) tabulate() *Doubt {
 			}
 		}
 	}
-	for t.sure && t.texts < len(w.texts) {
-		x, e := w.texts[t.texts], w.readers[t.texts]
+	for t.sure && len(t.texts) < len(w.texts) {
+		x, e := w.texts[len(t.texts)], w.readers[len(t.texts)]
+		if !x.tabled && w.over(e) {
+			return again
+		}
 		if d := w.t.tabulate(x, e); d != nil {
 			return d
 		}
 		t.sure = !x.blurred
-		t.texts++
+		t.texts = append(t.texts, x)
 		clear(t.known)
 		for k := range x.table {
 			m := &x.table[k]
@@ -97,6 +109,15 @@ func (w *walk) tabulate() *Doubt {
 		}
 	}
 	return nil
+}
+
+// isOf reports whether t is of texts, or of the first ones or further ones.
+func (t *macroTable) isOf(texts []*text) bool {
+	if t == nil {
+		return false
+	}
+	n := min(len(t.texts), len(texts))
+	return slices.Equal(t.texts[:n], texts[:n])
 }
 
 // sorted returns the names of all macros in order.

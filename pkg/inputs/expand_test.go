@@ -123,6 +123,36 @@ func TestExpandAcross(t *testing.T) {
 	}
 }
 
+// TestTurns: a walk that is broken off again and again comes to the same.
+func TestTurns(t *testing.T) {
+	c := newCompiler(t, "gcc", "c")
+	dir := t.TempDir()
+	for i := range 2 * mostTurns {
+		put(t, fmt.Sprintf("%s/h%d.h", dir, i), fmt.Sprintf("#define F%d(x) \"h%d.h\"\n#include F%d(1)\n", i, i+1, i))
+		put(t, fmt.Sprintf("%s/x%d.c", dir, i), fmt.Sprintf("#include \"h%d.h\"\n", 2*mostTurns-1-i))
+	}
+	whole, broken := New(Options{}), New(Options{})
+	broken.turn = 0
+	for _, i := range []int{3, 9, 2*mostTurns - 1} {
+		q := c.query(dir, fmt.Sprintf("x%d.c", i))
+		want, err := whole.Resolve(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := broken.gen
+		got, err := broken.Resolve(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if turns := broken.gen - before; turns < 3 || turns > mostTurns {
+			t.Errorf("%d turns", turns)
+		}
+		if len(got.Files) != len(want.Files) || len(got.Files) < i {
+			t.Errorf("%d files, want %d", len(got.Files), len(want.Files))
+		}
+	}
+}
+
 // TestExpandSteps: definitions that lead to one another in very many ways are given up.
 func TestExpandSteps(t *testing.T) {
 	var all strings.Builder

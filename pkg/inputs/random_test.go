@@ -48,7 +48,9 @@ func TestRandomTrees(t *testing.T) {
 			f.plant()
 			tables := make([]*Table, len(compilers))
 			for k := range tables {
-				tables[k] = New(Options{})
+				if tables[k] = New(Options{}); f.rng.IntN(2) == 0 {
+					tables[k].turn = 0
+				}
 			}
 			for range 12 {
 				f.edit()

@@ -35,6 +35,8 @@ type Table struct {
 	bases []*Set // that other sets rest on, the one used last first
 
 	used []*dir // directories that were looked at in this generation
+
+	turn int // maxTurn; tests have it be less
 }
 
 // New makes a Table.
@@ -51,7 +53,7 @@ func New(o Options) *Table {
 	if o.Units == 0 {
 		o.Units = 4000
 	}
-	t := &Table{o: o, scanner: sources.NewScanner()}
+	t := &Table{o: o, scanner: sources.NewScanner(), turn: maxTurn}
 	t.forget()
 	return t
 }
@@ -169,22 +171,53 @@ func (t *Table) holds(u *unit) bool {
 	return true
 }
 
+// A walk over files that are not known takes its time, in which no other compile is told what it reads. So it is
+// broken off once it has read so much, and begun anew when others have had their turn: what it has read is known then.
+const (
+	maxTurn   = 32 << 20 // bytes
+	fileCosts = 16 << 10 // what it takes to open a file, in bytes that are read meanwhile
+	stepCosts = 32       // what a step of an expansion takes
+	// mostTurns bounds the turns where files change all the time, or more than a Table keeps. The last one has no bound.
+	mostTurns = 64
+)
+
+// again is the Doubt of a walk that was broken off.
+var again = &Doubt{Why: "again"}
+
 // Resolve finds what a compile may read. The error is a *Doubt: then the compiler has to
 // be asked, and Learn may be told what it said.
 func (t *Table) Resolve(q *Query) (*Set, error) {
+	var macros *macroTable
+	for turn := 1; ; turn++ {
+		set, w, doubt := t.try(q, macros, turn < mostTurns)
+		switch {
+		case doubt == nil:
+			return set, nil
+		case doubt != again:
+			return nil, doubt
+		}
+		macros = w.table
+	}
+}
+
+// try takes one turn of a Resolve. macros are of the turn before.
+func (t *Table) try(q *Query, macros *macroTable, bounded bool) (*Set, *walk, *Doubt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.begin()
 	if u := t.units[q.Key]; u != nil && t.holds(u) {
 		if u.set == nil {
 			u.at = time.Now().UnixNano()
-			return nil, u.doubt
 		}
-		return u.set, nil
+		return u.set, nil, u.doubt
 	}
 	at := time.Now().UnixNano()
 	w := newWalk(t, q)
+	w.bounded, w.before = bounded, macros
 	d := w.all()
+	if d == again {
+		return nil, w, d
+	}
 	u := t.unit(w)
 	u.at = at
 	if d != nil {
@@ -194,11 +227,11 @@ func (t *Table) Resolve(q *Query) (*Set, error) {
 		} else {
 			delete(t.units, q.Key)
 		}
-		return nil, d
+		return nil, nil, d
 	}
 	u.set = w.finish()
 	t.units[q.Key] = u
-	return u.set, nil
+	return u.set, nil, nil
 }
 
 // unit makes a unit of all that w has looked at.

@@ -21,6 +21,9 @@ type walk struct {
 	named   []macro               // includes by a macro
 	values  map[followed]struct{} // of named, as far as they were followed
 	table   *macroTable           // of texts, or of the first ones; nil: not needed yet
+	before  *macroTable           // of the turn before
+	bounded bool                  // to be broken off once it has read much
+	fresh   int                   // what it has read, as maxTurn counts
 	marks   int
 	unsure  bool
 	doubt   *Doubt // the first
@@ -30,6 +33,18 @@ type walk struct {
 
 func newWalk(t *Table, q *Query) *walk {
 	return &walk{t: t, q: q, seen: make(map[*entry]struct{}), read: make(map[string]struct{}), values: make(map[followed]struct{})}
+}
+
+// spent reports whether the walk is to be broken off instead of reading or expanding more.
+func (w *walk) spent() bool { return w.bounded && w.fresh > w.t.turn }
+
+// over is spent, and has the walk account for e, which is read if it is not.
+func (w *walk) over(e *entry) bool {
+	if w.spent() {
+		return true
+	}
+	w.fresh += int(e.target().size) + fileCosts
+	return false
 }
 
 // abs is a name as seen from the working directory. It is not made shorter.
@@ -418,6 +433,9 @@ func (w *walk) hit(e *entry, text bool) *Doubt {
 				return &Doubt{Why: DoubtPaths, Name: e.path()}
 			}
 			w.noticed(DoubtPaths, e.path())
+		}
+		if e.file == nil && w.over(e) {
+			return again
 		}
 		if d := w.t.load(e); d != nil {
 			return d
