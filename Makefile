@@ -49,12 +49,15 @@ test:
 	$(skips)
 	@if $(have_rdma); then CGO_ENABLED=1 $(GO) vet -tags ibverbs ./pkg/iwarp/ibverbs ./cmd/rdistccd; \
 	else echo "make $@: libibverbs-dev or librdmacm-dev is missing: the provider ibverbs is not looked at (on Debian: make deps)"; fi
-	$(GO) test -ldflags=-w -timeout 45m ./...
+	$(gotest) -timeout 45m ./...
 
-# A quick look at most of it, in a minute: the tests' -short. Four packages at a time, as they wait more than they compute.
+# Four packages at a time, as they wait more than they compute. `make lint` vets.
+gotest = $(GO) test -p 4 -vet=off -ldflags=-w
+
+# A quick look at most of it, in a minute: the tests' -short.
 check:
 	$(call need,$(GO) gcc g++)
-	$(GO) test -short -p 4 -ldflags=-w ./...
+	$(gotest) -short ./...
 
 # `make demo` and `make test` on the committed files in a Debian of their own with gcc, g++, make and Go alone, as an ordinary user.
 # Root. BARE=DIR keeps that Debian for the next time; BAREFLAGS: say '-root', or 'go test ./internal/equal' instead.
