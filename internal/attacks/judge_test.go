@@ -292,6 +292,12 @@ func (s *site) try(t testing.TB, tr trial) (v verdict) {
 	if err != nil {
 		t.Fatalf("%v: %v", tr, err)
 	}
+	return s.tryJob(t, tr, j)
+}
+
+// tryJob does it with a job that is made already.
+func (s *site) tryJob(t testing.TB, tr trial, j *rawjob.Job) (v verdict) {
+	t.Helper()
 	limit := j.Timeout
 	if limit == 0 {
 		limit = 20 * time.Second
