@@ -46,6 +46,7 @@ type Farm struct {
 	Manager Process
 	Vars    []string // further NAME=VALUE for the farm's processes
 	Hidden  string   // directory that daemons find empty, as on another machine; "": none
+	Meminfo string   // file that daemons find as /proc/meminfo, for which it takes root; "": the machine's
 
 	bin        string
 	daemonFile string // the daemons' own settings, in Dir; "": the farm's
@@ -155,9 +156,12 @@ func (f *Farm) StartDaemonAgain(ctx context.Context, i int) error {
 	return p.WaitReady(ctx, "/readyz")
 }
 
-// apart are the words before a daemon's that hide Hidden from it: a mount
-// namespace of its own, with an empty file system there. The process stays one.
+// apart are the words before a daemon's that hide Hidden from it, or show it Meminfo: a mount
+// namespace of its own, with an empty file system there, or that file. The process stays one.
 func (f *Farm) apart() []string {
+	if f.Meminfo != "" {
+		return []string{"unshare", "--mount", "--propagation", "slave", "sh", "-c", `mount --bind "$0" /proc/meminfo && exec "$@"`, f.Meminfo}
+	}
 	if f.Hidden == "" {
 		return nil
 	}

@@ -18,6 +18,9 @@ import (
 // hung is how long a job may take before it counts as hanging and is ended.
 const hung = 2 * time.Minute
 
+// diagnostics is the reason of jobs that a host's compiler had something to say of.
+const diagnostics = "diagnostics"
+
 // outcome is what became of a job.
 type outcome struct {
 	job      int
@@ -43,6 +46,7 @@ type driver struct {
 	fills   int // those that there were
 	results []outcome
 	begun   time.Time
+	ended   bool // all have
 }
 
 // flight is a wrapper under way.
@@ -72,6 +76,16 @@ func (d *driver) run(ctx context.Context, width int, at func(job int)) {
 		})
 	}
 	all.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ended = true
+}
+
+// over reports whether there is no job left that a fault could meet.
+func (d *driver) over() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ended
 }
 
 // on runs the first job once, with one host only.
@@ -158,6 +172,10 @@ func (d *driver) once(ctx context.Context, i int, u *unit, env ...string) (o out
 	}
 	if err := o.account(trace, ended); err != nil && o.wrong == "" {
 		o.wrong = "no right account: " + err.Error()
+	}
+	// The compiler here made it good, but the host's had another source; or there was no room for what the host sent.
+	if o.reason == diagnostics && o.wrong == "" && !full && u.status == 0 && u.stderr == "" {
+		o.wrong = "a host's compiler complains of a source that is right"
 	}
 	return o, false
 }

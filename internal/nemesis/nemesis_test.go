@@ -55,7 +55,7 @@ func TestNemesis(t *testing.T) {
 			need.Skipf(t, need.Tools, "no %s", tool)
 		}
 	}
-	o := options{bin: t.TempDir(), jobs: 120, every: 6, hosts: 3, width: 6, settle: 30 * time.Second, most: 1500 * time.Millisecond, log: t.Logf}
+	o := options{bin: t.TempDir(), jobs: 120, every: 4, hosts: 3, width: 6, settle: 30 * time.Second, most: 1200 * time.Millisecond, log: t.Logf}
 	if err := farm.Build(t.Context(), o.bin); err != nil {
 		t.Fatal(err)
 	}

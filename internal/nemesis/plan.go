@@ -31,6 +31,14 @@ const (
 	throttleLink
 	fillHost
 	fillHere
+	flipStored
+	cutStored
+	dropStored
+	fillStore
+	lockStore
+	removeStore
+	killStore
+	shortMemory
 	numKinds
 )
 
@@ -59,6 +67,14 @@ var kinds = [numKinds]struct {
 	throttleLink:     {"link throttled", atHost, time.Second, 4 * time.Second},
 	fillHost:         {"host's disk full", atHost, 500 * time.Millisecond, 3 * time.Second},
 	fillHere:         {"disk full here", atHere, 200 * time.Millisecond, time.Second},
+	flipStored:       {"bits flipped in a store", atStore, 0, 0},
+	cutStored:        {"files of a store cut short", atStore, 0, 0},
+	dropStored:       {"files of a store deleted", atStore, 0, 0},
+	fillStore:        {"store's disk full", atStore, 500 * time.Millisecond, 3 * time.Second},
+	lockStore:        {"store's disk read-only", atStore, 500 * time.Millisecond, 3 * time.Second},
+	removeStore:      {"store's directory removed", atHost, 300 * time.Millisecond, 2 * time.Second},
+	killStore:        {"daemon killed on a spoilt store", atHost, 0, 500 * time.Millisecond},
+	shortMemory:      {"host short of memory", atStore, 1500 * time.Millisecond, 3 * time.Second},
 }
 
 func (k kind) String() string { return kinds[k].name }
@@ -71,13 +87,14 @@ const (
 	atManager
 	atWrapper
 	atHere
+	atStore // a host's, which works on
 )
 
 // strike is one fault of the plan.
 type strike struct {
 	job   int // it comes when so many jobs have begun
 	kind  kind
-	host  int           // atHost: which one
+	host  int           // atHost, atStore: which one
 	hold  time.Duration // how long it lasts
 	dir   relay.Direction
 	after int           // cutLink, flipLink: bytes that pass before
@@ -87,7 +104,7 @@ type strike struct {
 
 func (s strike) String() string {
 	text := fmt.Sprintf("job %d: %v", s.job, s.kind)
-	if kinds[s.kind].at == atHost {
+	if at := kinds[s.kind].at; at == atHost || at == atStore {
 		text += fmt.Sprintf(", host %d", s.host+1)
 	}
 	switch s.kind {
@@ -128,7 +145,7 @@ func newPlan(seed uint64, jobs, units, every, hosts int, of []kind) plan {
 		}
 		k := deck[0]
 		deck = deck[1:]
-		s := strike{job: at, kind: k, host: rnd.IntN(hosts), dir: relay.Direction(rnd.IntN(2)), after: rnd.IntN([...]int{2000, 100_000}[rnd.IntN(2)])}
+		s := strike{job: at, kind: k, host: k.target(rnd.IntN(hosts), hosts), dir: relay.Direction(rnd.IntN(2)), after: rnd.IntN([...]int{2000, 100_000}[rnd.IntN(2)])}
 		s.hold = kinds[k].least + time.Duration(rnd.Int64N(int64(kinds[k].most-kinds[k].least)+1)).Round(time.Millisecond)
 		s.delay = time.Duration(5+rnd.IntN(200)) * time.Millisecond
 		s.rate = 64<<10 + rnd.IntN(1<<20)

@@ -13,10 +13,13 @@ import (
 // mostLocal is the part of all jobs that may be done here because of faults.
 const mostLocal = 0.02
 
+// manyStrikes is how often a store may be struck in one way without an effect.
+const manyStrikes = 5
+
 // trouble says that a job ran here because of a fault, not by rule: diagnostics are
 // wanted here, and a share may be.
 func (o *outcome) trouble() bool {
-	return o.host == "" && o.reason != "diagnostics" && o.reason != "local-share"
+	return o.host == "" && o.reason != diagnostics && o.reason != "local-share"
 }
 
 // sum are the figures of one or more seeds.
@@ -25,10 +28,11 @@ type sum struct {
 	reasons                              map[string]int
 	strikes, hits                        [numKinds]int
 	slowest                              time.Duration
+	stores                               effects
 }
 
 func (r *result) sum() sum {
-	s := sum{reasons: make(map[string]int), jobs: len(r.jobs), wrong: len(r.wrong)}
+	s := sum{reasons: make(map[string]int), jobs: len(r.jobs), wrong: len(r.wrong), stores: r.stores}
 	for i := range r.jobs {
 		o := &r.jobs[i]
 		if o.trouble() {
@@ -64,6 +68,7 @@ func (s *sum) add(o sum) {
 		s.hits[k] += o.hits[k]
 	}
 	s.slowest = max(s.slowest, o.slowest)
+	s.stores.add(o.stores)
 }
 
 // report prints figures of all seeds.
@@ -109,6 +114,11 @@ func report(w io.Writer, results []*result) {
 		fmt.Fprintf(t, "  %v\t%d\t%d\t%s\n", k, all.strikes[k], all.hits[k], note)
 	}
 	_ = t.Flush() // as above
+	if e := &all.stores; e.struck {
+		fmt.Fprintf(w, "\nWhat hosts keep: %.0f contents dropped to make room, %.0f not there that jobs named. %d jobs came back for that, and managers sent %.0f again.\n",
+			e.evictions, e.lacks, e.lacking, e.sentAgain)
+		fmt.Fprintf(w, "Of %d files that were spoilt daemons found out about %d while that was watched.\n", e.spoilt, e.met)
+	}
 	for _, r := range results {
 		for _, why := range r.skipped {
 			fmt.Fprintf(w, "seed %d without %s\n", r.plan.seed, why)
@@ -132,6 +142,11 @@ func verdict(results []*result) error {
 	all := sum{reasons: make(map[string]int)}
 	for _, r := range results {
 		all.add(r.sum())
+	}
+	for k := range numKinds {
+		if k.ofStore() && all.strikes[k] >= manyStrikes && all.hits[k] == 0 {
+			return fmt.Errorf("%v: %d times, and never with an effect", k, all.strikes[k])
+		}
 	}
 	switch {
 	case all.wrong > 0:

@@ -36,6 +36,7 @@ type result struct {
 	wrong   []string
 	skipped []string // kinds that could not be struck here, and why
 	names   []string // the hosts' addresses
+	stores  effects
 }
 
 // runSeed does one run in a directory of its own.
@@ -81,6 +82,8 @@ func runSeed(ctx context.Context, o options, seed uint64) (r *result, err error)
 	}
 
 	n := newNemesis(ctx, s, d)
+	m := s.startMeter(ctx)
+	defer m.stop()
 	next := 0
 	r.began = time.Now()
 	d.run(ctx, o.width, func(job int) {
@@ -91,6 +94,9 @@ func runSeed(ctx context.Context, o options, seed uint64) (r *result, err error)
 	r.took = time.Since(r.began)
 	n.run.Wait()
 	r.jobs, r.strikes = d.results, n.done
+	r.stores = m.end(ctx)
+	r.stores.spoilt, r.stores.met = n.spoils.Load(), n.met.Load()
+	r.stores.struck = slices.ContainsFunc(r.strikes, func(st struck) bool { return st.kind.ofStore() })
 	if err := ctx.Err(); err != nil {
 		return r, err
 	}
@@ -117,6 +123,7 @@ func runSeed(ctx context.Context, o options, seed uint64) (r *result, err error)
 			r.wrong = append(r.wrong, st.String()+": "+st.wrong)
 		}
 	}
+	r.wrong = append(r.wrong, r.stores.idle()...)
 	r.wrong = append(r.wrong, s.panics()...)
 	return r, nil
 }
@@ -129,6 +136,12 @@ func (s *site) possible() (of []kind, not []string) {
 			not = append(not, k.String()+": no file system of its own, which needs root")
 		case k == fillHost && s.trees:
 			not = append(not, k.String()+": jobs in private trees do not touch the disk; seeds with the other form do it")
+		case k.ofStore() && !s.trees:
+			not = append(not, k.String()+": jobs of the other form keep nothing on hosts")
+		case k.ofStore() && k != shortMemory && len(s.hosts) < 2:
+			not = append(not, k.String()+": the one host has no disk for what it keeps")
+		case (k == fillStore || k == lockStore || k == shortMemory) && !s.disks:
+			not = append(not, k.String()+": no file system of its own, which needs root")
 		default:
 			of = append(of, k)
 		}

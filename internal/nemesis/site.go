@@ -32,6 +32,7 @@ type host struct {
 	area  string // its work area
 	turn  sync.Mutex
 	index int // in site.farm.Daemons
+	store hostStore
 
 	mu  sync.Mutex
 	pid int // 0 while it is down; guarded by mu
@@ -101,10 +102,19 @@ func openSite(ctx context.Context, bin, root string, n int, trees bool) (s *site
 		if !trees {
 			text += ", tree: off"
 		}
+		text += "}\n"
+		if trees {
+			more, err := s.openStore(h)
+			if err != nil {
+				return s, err
+			}
+			text += more
+		}
 		settings := filepath.Join(root, fmt.Sprintf("host%d.yaml", i+1))
-		if err := os.WriteFile(settings, []byte(text+"}\n"), 0o600); err != nil {
+		if err := os.WriteFile(settings, []byte(text), 0o600); err != nil {
 			return s, err
 		}
+		s.farm.Meminfo = h.store.meminfo
 		d, err := s.farm.StartDaemon(ctx, fmt.Sprintf("host%d", i+1), "--config", settings, "--jobs", strconv.Itoa(places))
 		if err != nil {
 			return s, err
@@ -161,7 +171,7 @@ func (s *site) Close() error {
 	}
 	if s.disks {
 		for _, h := range s.hosts {
-			err = errors.Join(err, unix.Unmount(h.area, unix.MNT_DETACH))
+			err = errors.Join(err, unix.Unmount(h.area, unix.MNT_DETACH), h.store.unmount())
 		}
 		err = errors.Join(err, unix.Unmount(s.out, unix.MNT_DETACH))
 	}

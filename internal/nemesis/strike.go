@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -25,6 +26,8 @@ type struck struct {
 	from, to time.Time
 	hit      bool   // it met a job under way
 	wrong    string // it could not be done, or what it was done to did not come back
+
+	later func() bool // says whether it has hit, and waits for that: nothing is done any more; nil: hit says it
 }
 
 // nemesis does the strikes of a plan.
@@ -35,7 +38,10 @@ type nemesis struct {
 	lasts chan struct{} // one for each host that may be in trouble at a time
 	one   sync.Mutex    // strikes at the manager
 	here  sync.Mutex    // strikes at the disk here
+	kept  []sync.Mutex  // strikes at a host's store, which may be struck itself meanwhile
 	run   sync.WaitGroup
+
+	spoils, met atomic.Int64 // files of stores that were spoilt, and those that a daemon has met
 
 	mu   sync.Mutex
 	done []struck
@@ -44,7 +50,7 @@ type nemesis struct {
 // newNemesis lets half of the hosts be in trouble at a time: more, and work here is
 // what is wanted.
 func newNemesis(ctx context.Context, s *site, d *driver) *nemesis {
-	return &nemesis{s: s, d: d, ctx: ctx, lasts: make(chan struct{}, max(len(s.hosts)/2, 1))}
+	return &nemesis{s: s, d: d, ctx: ctx, lasts: make(chan struct{}, max(len(s.hosts)/2, 1)), kept: make([]sync.Mutex, len(s.hosts))}
 }
 
 // begin starts a strike once what it is at is not struck any more.
@@ -58,7 +64,7 @@ func (n *nemesis) begin(st strike) {
 		lock = &n.one
 	case atHere:
 		lock = &n.here
-	case atWrapper:
+	case atWrapper, atStore:
 	}
 	lock.Lock()
 	n.run.Go(func() {
@@ -70,6 +76,9 @@ func (n *nemesis) begin(st strike) {
 		lock.Unlock()
 		if kinds[st.kind].at == atHost {
 			<-n.lasts
+		}
+		if r.later != nil && r.wrong == "" {
+			r.hit = r.later()
 		}
 		n.mu.Lock()
 		n.done = append(n.done, r)
@@ -83,6 +92,10 @@ func (n *nemesis) strike(r *struck) error {
 	switch r.kind {
 	case killDaemon, termDaemon:
 		return n.endDaemon(r, h)
+	case removeStore, killStore:
+		return n.endStore(r, h)
+	case flipStored, cutStored, dropStored, fillStore, lockStore, shortMemory:
+		return n.store(r, h)
 	case stopDaemon:
 		r.hit = n.aimed(func() bool { return len(compiling(h.daemon())) > 0 })
 		r.from = time.Now()
@@ -186,12 +199,57 @@ func (n *nemesis) endDaemon(r *struck, h *host) error {
 	}
 	h.set(0)
 	n.sleep(r.hold)
+	return n.startAgain(h)
+}
+
+// startAgain starts a daemon that has ended.
+func (n *nemesis) startAgain(h *host) error {
 	n.s.mu.Lock() // the list of processes is the farm's, and not for several at a time
 	defer n.s.mu.Unlock()
 	if err := n.s.farm.StartDaemonAgain(context.WithoutCancel(n.ctx), h.index); err != nil {
 		return err
 	}
 	h.set(n.s.farm.Daemons[h.index].PID())
+	return nil
+}
+
+// endStore kills a daemon and starts it again, on a store that it has lost a while before, or
+// that is spoilt when it comes back.
+func (n *nemesis) endStore(r *struck, h *host) error {
+	n.kept[h.index].Lock()
+	defer n.kept[h.index].Unlock()
+	busy := n.aimed(func() bool { return len(h.store.contents()) > 0 && len(compiling(h.daemon())) > 0 })
+	r.from = time.Now()
+	if h.daemon() <= 0 {
+		return errors.New("the daemon is not there")
+	}
+	if r.kind == removeStore {
+		if err := os.RemoveAll(h.store.dir); err != nil && !errors.Is(err, syscall.ENOTEMPTY) { // it was writing
+			return err
+		}
+		n.sleep(r.hold)
+	}
+	n.s.mu.Lock()
+	old := n.s.farm.Daemons[h.index]
+	n.s.mu.Unlock()
+	old.Kill()
+	h.set(0)
+	var list []spoilt
+	if r.kind == killStore {
+		var err error
+		if list, err = h.store.spoil(r.kind, r.random()); err != nil {
+			return err
+		}
+		n.sleep(r.hold)
+	}
+	if err := n.startAgain(h); err != nil {
+		return err
+	}
+	if r.kind == killStore {
+		r.later = func() bool { return n.noticed(list) }
+	} else {
+		r.later = func() bool { return n.during(func() bool { return len(h.store.contents()) > 0 }) && busy }
+	}
 	return nil
 }
 

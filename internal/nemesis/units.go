@@ -41,7 +41,11 @@ func makeUnits(ctx context.Context, dir string, seed uint64, debug bool) ([]unit
 	}
 	levels := []string{"-O0", "-O1", "-O2", "-Os"}
 	for i := range 24 {
-		add(fmt.Sprintf("plain%d.c", i), cText(rnd, i, 5+rnd.IntN(40)), "gcc", levels[rnd.IntN(len(levels))])
+		text := cText(rnd, i, 5+rnd.IntN(40))
+		if debug { // which is where hosts keep headers
+			text = wideText(rnd, i, files) + text
+		}
+		add(fmt.Sprintf("plain%d.c", i), text, "gcc", levels[rnd.IntN(len(levels))])
 	}
 	for i := range 6 {
 		flags := []string{"gcc", "-O1", "-Wall"}
@@ -105,6 +109,30 @@ func cText(rnd *rand.Rand, id, n int) string {
 			id, f, rnd.IntN(1000), rnd.IntN(200), 1+rnd.IntN(9))
 	}
 	return b.String()
+}
+
+// wideText makes two headers of 1 MiB for a unit, and is what it has of them. They are soon compiled, and the object tells of what they say
+// in each part of them.
+func wideText(rnd *rand.Rand, id int, files map[string]string) string {
+	var use strings.Builder
+	for half := range 2 {
+		var b strings.Builder
+		name := fmt.Sprintf("wide%d_%d", id, half)
+		for part := range 16 {
+			fmt.Fprintf(&b, "/* %d\n", rnd.IntN(1<<30))
+			for b.Len() < part<<16+60<<10 {
+				b.WriteString("   What a compiler soon has read, and a host has to keep all the same.\n")
+			}
+			fmt.Fprintf(&b, "*/\nstatic const char %s_%d[] =\n", name, part)
+			for b.Len() < (part+1)<<16-100 {
+				fmt.Fprintf(&b, "\t\"%060d\"\n", rnd.IntN(1<<30))
+			}
+			b.WriteString("\t;\n")
+			fmt.Fprintf(&use, "char use_%s_%d(unsigned i) { return %s_%d[i]; }\n", name, part, name, part)
+		}
+		files[name+".h"] = b.String()
+	}
+	return fmt.Sprintf("#include \"wide%d_0.h\"\n#include \"wide%d_1.h\"\n", id, id) + use.String()
 }
 
 // cxxText takes the compiler longer than C.
