@@ -22,6 +22,7 @@ type flow struct {
 	managerGone bool
 	front       uint32       // job.Body.Front
 	outputs     []job.Output // that are to come back
+	below       *below       // nil: of a command without roots, or one of which that is not known
 	in          *interrupts
 	rec         record
 	units       []*flow // the compiles of a command of several, which are done
@@ -177,7 +178,13 @@ func (f *flow) bySources() bool {
 
 // fill makes the job's form. A reason says that the command must run here.
 func (f *flow) fill() (*ipc.Submit, string) {
-	if f.bySources() {
+	bySources := f.bySources()
+	if bySources && len(f.plan.Roots()) > 0 {
+		if f.below, bySources = f.lookBelow(); !bySources && f.plan.Text != "" {
+			return nil, compile.ReasonNotReproducible + "toolchain"
+		}
+	}
+	if bySources {
 		f.rec.form, f.outputs, f.rec.inputs = "sources", f.plan.Outputs, "list"
 		return f.collect()
 	}

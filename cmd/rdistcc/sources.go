@@ -135,6 +135,9 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 			o.Probe = append(o.Probe, dir) // the compiler says that it is none
 		}
 	}
+	if f.below != nil {
+		o.Places, o.Probe = f.below.dirs, append(o.Probe, f.below.files...)
+	}
 	if len(body.Dirs) == 0 && o.Twins && !f.plan.Raw && ownFilesOnly(f.plan.Source, names) {
 		// gcc says "no include path in which to search" where none of its directories
 		// is there, which nothing that is brought shows the way to.
@@ -209,21 +212,29 @@ func (f *flow) headerDirs(known bool) []string {
 	if known && len(f.slot.Include) > 0 {
 		return f.slot.Include
 	}
-	words := driver.SearchWords(f.plan.Language)
 	if !known {
-		words = []string{"-v"}
-		if f.plan.Driver.CXX || f.plan.Language != "" {
-			words = append(words, "-x", f.plan.Language)
+		if f.below == nil {
+			return driver.ParseSearch(f.askSearch())
 		}
-		for _, w := range f.plan.List(int(f.slot.Major)) {
-			if w == f.plan.Source {
-				w = "/dev/null"
-			}
-			words = append(words, w)
-		}
+		return driver.ParseSearch(f.below.said)
 	}
-	text := f.ask(command{file: f.cc.file, argv: append([]string{f.cc.argv[0]}, words...)})
+	text := f.ask(command{file: f.cc.file, argv: append([]string{f.cc.argv[0]}, driver.SearchWords(f.plan.Language)...)})
 	return driver.ParseSearch(text)
+}
+
+// askSearch asks the compiler where it looks for headers with the words of this command.
+func (f *flow) askSearch() string {
+	words := []string{f.cc.argv[0], "-v"}
+	if f.plan.Driver.CXX || f.plan.Language != "" {
+		words = append(words, "-x", f.plan.Language)
+	}
+	for _, w := range f.plan.List(int(f.slot.Major)) {
+		if w == f.plan.Source {
+			w = "/dev/null"
+		}
+		words = append(words, w)
+	}
+	return f.ask(command{file: f.cc.file, argv: words})
 }
 
 // treeEnv is what of our environment a compiler in a tree gets: what chooses its

@@ -13,7 +13,7 @@ const (
 	preproc    // the preprocessor alone: its effect is in the text
 	incDir     // as preproc; a directory for headers
 	search     // as preproc; where headers are looked for is not certain then
-	searchGCC  // as search; clang looks below for a gcc then, at files that nobody lists
+	searchGCC  // as search; clang looks below for a gcc then, at files that no list names
 	driverFile // as both; the driver reads a file of its own for it, which nobody lists
 	include    // as preproc; -include, -imacros
 	macro      // as preproc; the compiler too where the text leaves conditionals standing

@@ -55,6 +55,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 			local(ReasonNotReproducible+what, GateLocal)
 			return
 		}
+		p.Sources = p.rootedWhole()
 		if p.Text = p.untextual(); p.Text != "" && p.Sources != "" {
 			local(ReasonNotReproducible+p.Text, GateLocal)
 			return
@@ -109,6 +110,8 @@ func (p *parser) untextual() string {
 		return "several-outputs"
 	case strings.HasPrefix(base(p.Source), "-") || strings.HasPrefix(base(p.Source), "@"):
 		return "source-name"
+	case p.rooted && p.fastMath():
+		return "toolchain"
 	case raw(p.Language) && (p.late || p.Driver.Family == Clang && p.unused()):
 		return "messages" // the driver says that a word has no effect; the other half has not that word
 	case raw(p.Language) && p.Driver.Family == GCC && (p.debug || p.lto):

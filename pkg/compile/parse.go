@@ -157,7 +157,12 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.dependencyFile(arg)
 	case dependTo:
 		p.target = true
-	case searchGCC, driverFile:
+	case searchGCC:
+		p.rooted = true
+		if strings.HasPrefix(words[0], "--gcc") { // programs are looked for there too
+			p.Sources = "toolchain"
+		}
+	case driverFile:
 		p.Sources = "toolchain"
 	case preproc, include:
 		if isDevice(arg) {

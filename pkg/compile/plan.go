@@ -40,7 +40,8 @@ type Plan struct {
 	// ReasonNotReproducible; then only the sources form will do. "" if it can.
 	Text string
 
-	// Sources is the same for the sources form: then the command travels as text.
+	// Sources is the same for the sources form: then the command travels as text. So does
+	// one with Roots of which what is below them cannot be known.
 	Sources string
 
 	// Raw: the source is preprocessed already. There is no local half: the
@@ -64,6 +65,7 @@ type Plan struct {
 	macros  bool     // gcc: the object depends on the places of macros
 	places  bool     // the compiler is to warn of statements by their place
 	rewrite bool     // clang: the object depends on the places of macros
+	rooted  bool     // clang: the command says below which directory it looks for a gcc
 }
 
 // option is one parsed option or file.

@@ -39,12 +39,35 @@ func ParseSearch(text string) []string {
 // list if they were there.
 //
 //	|ignoring nonexistent directory "/usr/local/include/x86_64-linux-gnu"
-func ParseMissing(text string) []string {
-	var dirs []string
+func ParseMissing(text string) []string { return quoted(text, "ignoring nonexistent directory") }
+
+// ParseTwice reads, of the same, the directories that are in the search list under another name.
+//
+//	|ignoring duplicate directory "/usr/include/x86_64-linux-gnu"
+func ParseTwice(text string) []string { return quoted(text, "ignoring duplicate directory") }
+
+// quoted returns what stands in quotes behind a beginning of lines.
+func quoted(text, begin string) (all []string) {
 	for line := range strings.SplitSeq(text, "\n") {
-		if rest, ok := strings.CutPrefix(line, `ignoring nonexistent directory "`); ok && strings.HasSuffix(rest, `"`) {
-			dirs = append(dirs, rest[:len(rest)-1])
+		if rest, ok := strings.CutPrefix(line, begin+` "`); ok && strings.HasSuffix(rest, `"`) {
+			all = append(all, rest[:len(rest)-1])
 		}
 	}
-	return dirs
+	return all
+}
+
+// ParseInstallations reads, of what a clang says with -v, what it compiles for and the directories of the
+// installations of gcc that it has found.
+//
+//	|Target: x86_64-pc-linux-gnu
+//	|Found candidate GCC installation: /usr/lib/gcc/x86_64-linux-gnu/12
+func ParseInstallations(text string) (target string, dirs []string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		if v, ok := strings.CutPrefix(line, "Target: "); ok && target == "" {
+			target = v
+		} else if v, ok := strings.CutPrefix(line, "Found candidate GCC installation: "); ok {
+			dirs = append(dirs, v)
+		}
+	}
+	return target, dirs
 }

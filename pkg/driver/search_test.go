@@ -45,3 +45,27 @@ func TestParseSearch(t *testing.T) {
 		}
 	}
 }
+
+// TestParseInstallations: what clang says of a gcc, and of directories that it has twice or not at all.
+func TestParseInstallations(t *testing.T) {
+	text := `Debian clang version 14.0.6
+Target: x86_64-pc-linux-gnu
+InstalledDir: /usr/bin
+Found candidate GCC installation: root/usr/lib/gcc/x86_64-linux-gnu/11
+Found candidate GCC installation: root/usr/lib/gcc/x86_64-linux-gnu/12
+Selected GCC installation: root/usr/lib/gcc/x86_64-linux-gnu/12
+ignoring nonexistent directory "root/include"
+ignoring duplicate directory "root/usr/include"
+  as it is a non-system directory that duplicates a system directory
+`
+	target, dirs := ParseInstallations(text)
+	if want := []string{"root/usr/lib/gcc/x86_64-linux-gnu/11", "root/usr/lib/gcc/x86_64-linux-gnu/12"}; target != "x86_64-pc-linux-gnu" || !slices.Equal(dirs, want) {
+		t.Errorf("%q, %q; want %q", target, dirs, want)
+	}
+	if missing, twice := ParseMissing(text), ParseTwice(text); !slices.Equal(missing, []string{"root/include"}) || !slices.Equal(twice, []string{"root/usr/include"}) {
+		t.Errorf("missing %q, twice %q", missing, twice)
+	}
+	if target, dirs := ParseInstallations(""); target != "" || dirs != nil {
+		t.Errorf("of nothing: %q, %q", target, dirs)
+	}
+}

@@ -80,8 +80,10 @@ func Sources(b *job.Body, tc Compiler, text [][]byte) (*compile.Plan, error) {
 // checkPrograms is the second line: whatever the table says, no word makes a
 // compiler load code or start other programs than its own.
 func checkPrograms(args []string) error {
+	// clang looks for an assembler that is not its own below the root of the system, too.
+	foreign := slices.ContainsFunc(args, func(a string) bool { return strings.HasSuffix(a, "no-integrated-as") })
 	for i, a := range args {
-		bad := strings.HasPrefix(a, "@") || slices.ContainsFunc(programOptions, func(p string) bool { return strings.HasPrefix(a, p) })
+		bad := foreign && strings.HasPrefix(a, "--sysroot") || strings.HasPrefix(a, "@") || slices.ContainsFunc(programOptions, func(p string) bool { return strings.HasPrefix(a, p) })
 		if !bad && i > 0 {
 			switch args[i-1] {
 			case "-Xclang", "-mllvm":

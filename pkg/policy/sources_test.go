@@ -39,7 +39,7 @@ func TestHostileCommands(t *testing.T) {
 	for _, list := range []string{
 		"@list", "-B/x", "-B x", "-Bx", "-wrapper sh,-c,id", "-fplugin=x.so", "-fplugin=/x", "-specs=x", "-specs x", "--specs=x",
 		"-Xclang -load -Xclang x.so", "-Xclang -plugin", "-Xclang -add-plugin", "-fpass-plugin=x.so", "-mllvm -load=x.so", "-mllvm --load=x.so",
-		"-fmodule-mapper=|id", "--gcc-toolchain=/x", "--config x", "-cc1", "-ccc-gcc-name x", "-Wa,@x", "-iplugindir=/x", "--prefix=/x",
+		"-fmodule-mapper=|id", "--gcc-toolchain=/x", "--sysroot=/x -fno-integrated-as", "-no-integrated-as --sysroot /x", "--config x", "-cc1", "-ccc-gcc-name x", "-Wa,@x", "-iplugindir=/x", "--prefix=/x",
 		"b.c", "-", "-E", "-M", "-###", "-v", "--version",
 	} {
 		for _, tc := range treeTools {
@@ -52,7 +52,7 @@ func TestHostileCommands(t *testing.T) {
 func TestHonestCommands(t *testing.T) {
 	for _, list := range []string{
 		"", "-O2 -g -Wall -std=gnu11 -o x/a.o", "-I/usr/local/include -isystem ../inc -include config.h -iquote .", "-DNAME=\"a/b\"",
-		"-fdiagnostics-color=always", "-fcolor-diagnostics", "-ffile-prefix-map=/src=/x",
+		"--sysroot=/x -g", "--sysroot x -O2", "-fdiagnostics-color=always", "-fcolor-diagnostics", "-ffile-prefix-map=/src=/x",
 		"-Wl,--as-needed -Xlinker --foo -L/x -lm -fuse-ld=gold",
 	} {
 		for _, tc := range treeTools {

@@ -17,6 +17,8 @@ type Options struct {
 	Names []string // that the compile reads, the source first, as the compiler spells them
 	More  []string // further files that it may read, if they exist
 	Probe []string // files that it may only look for
+	// Places are directories of which it matters that they exist.
+	Places []string
 	// Dirs are where the command says that headers are, in order. Own asks where this
 	// compiler looks besides; nil when that is not known. It is called at most once, and
 	// only when it matters.
@@ -59,6 +61,12 @@ func Make(o *Options) (*Pack, error) {
 	p.follow("")
 	for _, dir := range o.Dirs {
 		p.follow(dir)
+	}
+	for _, dir := range o.Places {
+		if err := p.way(dir + "/"); err != nil {
+			return nil, err
+		}
+		p.Dirs = append(p.Dirs, dir)
 	}
 	p.finder.init()
 	for _, name := range o.Names {

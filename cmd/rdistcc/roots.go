@@ -1,0 +1,179 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/rdistcc/rdistcc/pkg/driver"
+	"github.com/rdistcc/rdistcc/pkg/sources"
+)
+
+// below is what clang's driver looks at below the roots that a command names (compile.Plan.Roots): of directories
+// and of some files of gcc's it asks whether they exist, and by that it decides where the compiler looks for headers,
+// in which order, and under which names. All that exists of it goes along, so that the driver over there decides
+// the same: what does not exist here does not exist there either.
+type below struct {
+	said  string   // by the driver, with -v
+	dirs  []string // that exist
+	files []string // of which the existence matters
+}
+
+// lookBelow finds out what there is below the roots. ok is false where that is not certain.
+func (f *flow) lookBelow() (b *below, ok bool) {
+	roots := f.plan.Roots()
+	for _, root := range roots {
+		if !f.apart(root) {
+			return nil, false
+		}
+	}
+	b = &below{said: f.askSearch()}
+	target, installations := driver.ParseInstallations(b.said)
+	list := driver.ParseSearch(b.said)
+	if list == nil || !plainTarget(target) || f.choosesTarget() && !f.ownTarget(target) {
+		return nil, false
+	}
+	within := func(dir string) bool {
+		return slices.ContainsFunc(roots, func(root string) bool { return strings.HasPrefix(dir, root) })
+	}
+	for _, dir := range append(list, driver.ParseTwice(b.said)...) {
+		if within(dir) {
+			b.dirs = append(b.dirs, dir)
+		}
+	}
+	for _, root := range roots {
+		b.libraries(strings.TrimRight(root, "/"))
+		b.libraries(strings.TrimRight(root, "/") + "/usr")
+	}
+	for _, dir := range installations {
+		switch {
+		case !within(dir): // beside clang, which hosts with this compiler have as well
+		case f.shown(sources.RealPath(dir)):
+			return nil, false
+		default:
+			b.installation(dir, variants)
+		}
+	}
+	return b, true
+}
+
+// plainTarget reports whether clang looks for a gcc for a target in the ways that are known here: not one with
+// variants of libraries by the score (MIPS), nor a system of another kind.
+func plainTarget(target string) bool {
+	cpu, system, _ := strings.Cut(target, "-")
+	if !strings.Contains(system, "linux") {
+		return false
+	}
+	switch cpu {
+	case "x86_64", "i386", "i486", "i586", "i686", "aarch64", "riscv64":
+		return true
+	}
+	return strings.HasPrefix(cpu, "arm")
+}
+
+// choosesTarget reports whether words of the command may change what is compiled for.
+func (f *flow) choosesTarget() bool {
+	return slices.ContainsFunc(f.plan.Whole(), func(w string) bool {
+		return strings.HasPrefix(w, "--target") || strings.HasPrefix(w, "-target") || strings.HasPrefix(w, "-m") &&
+			!strings.HasPrefix(w, "-march=") && !strings.HasPrefix(w, "-mtune=") && !strings.HasPrefix(w, "-mcpu=")
+	})
+}
+
+// ownTarget reports whether target is what this compiler compiles for by itself. Of another one's gcc
+// a host can have a newer one beside its clang, which that would take then.
+func (f *flow) ownTarget(target string) bool {
+	own, _ := driver.ParseInstallations(f.ask(command{file: f.cc.file, argv: []string{f.cc.argv[0], "-v"}}))
+	maker := strings.NewReplacer("-pc-", "-", "-unknown-", "-") // clang does not tell these apart here
+	return maker.Replace(own) == maker.Replace(target)
+}
+
+// apart reports whether nothing below a root is, or may be, the system's own: of that, hosts show theirs.
+func (f *flow) apart(root string) bool {
+	var st syscall.Stat_t
+	if root == "" || stat(root+"/etc/env.d/gcc", &st) == nil { // in which Gentoo says which gcc it is
+		return false
+	}
+	for _, dir := range [...]string{"", "/lib", "/lib64", "/lib32", "/libx32", "/opt"} {
+		for _, usr := range [...]string{"", "/usr"} {
+			if real := sources.RealPath(root + usr + dir); real != "" && f.shown(real) {
+				return false
+			}
+		}
+	}
+	first, _, _ := strings.Cut(strings.TrimLeft(absolute(root, f.slot.cwd), "/"), "/")
+	return !sources.SystemLink("/" + first)
+}
+
+// shown reports whether hosts with this compiler show files of their own at or below the directory real, or
+// where it is.
+func (f *flow) shown(real string) bool {
+	own := dirOf(dirOf(f.rec.compiler)) + "/lib/gcc"
+	for _, dir := range [...]string{"/usr/lib/gcc", "/usr/lib/gcc-cross", "/usr/lib64/gcc", "/usr/lib32/gcc", "/usr/libx32/gcc", "/opt/rh", own} {
+		if dir == real || strings.HasPrefix(dir, strings.TrimRight(real, "/")+"/") || strings.HasPrefix(real, dir+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// dirOf is the directory of a file with an absolute name.
+func dirOf(name string) string { return name[:max(strings.LastIndexByte(name, '/'), 0)] }
+
+// variants is how deep below a gcc's directory there are some for -m32 and the like.
+const variants = 2
+
+// installation adds the files that clang looks for in the directory of a gcc, and of its variants.
+func (b *below) installation(dir string, deep int) {
+	for _, name := range [...]string{"/crtbegin.o", "/crtfastmath.o"} {
+		b.files = append(b.files, dir+name)
+	}
+	if deep == 0 {
+		return
+	}
+	for _, name := range namesIn(dir) {
+		if name == "include" || name == "include-fixed" || name == "plugin" {
+			continue
+		}
+		var st syscall.Stat_t
+		if stat(dir+"/"+name, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR {
+			b.installation(dir+"/"+name, deep-1)
+		}
+	}
+}
+
+// libraries adds the directories for libraries of a root: that they are there says which kind of system this is.
+func (b *below) libraries(root string) {
+	for _, lib := range [...]string{"/lib", "/lib64", "/lib32", "/libx32"} {
+		var st syscall.Stat_t
+		if stat(root+lib, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFDIR {
+			continue
+		}
+		b.dirs = append(b.dirs, root+lib)
+		b.files = append(b.files, root+lib+"/crtfastmath.o")
+		for _, name := range namesIn(root + lib) {
+			if dir := root + lib + "/" + name; strings.Contains(name, "-linux") && stat(dir, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR {
+				b.dirs = append(b.dirs, dir)
+				b.files = append(b.files, dir+"/crtfastmath.o")
+			}
+		}
+	}
+}
+
+// namesIn are the names in a directory.
+func namesIn(dir string) (names []string) {
+	fd, err := syscall.Open(dir, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer syscall.Close(fd)
+	for buf := make([]byte, 32<<10); ; {
+		n, err := syscall.ReadDirent(fd, buf)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return names
+		}
+		_, _, names = syscall.ParseDirent(buf[:n], -1, names)
+	}
+}
