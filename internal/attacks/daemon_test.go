@@ -71,7 +71,10 @@ func programs(t *testing.T, dir string) {
 func startDaemon(t *testing.T, m mode, c *canaries, bin string) *daemon {
 	t.Helper()
 	d := &daemon{mode: m, log: filepath.Join(c.dir, "log/daemon.log"), done: make(chan struct{})}
-	ports := freePorts(t, 2)
+	ports, err := farm.FreePorts(2)
+	if err != nil {
+		t.Fatal(err)
+	}
 	d.addr, d.http = ports[0], ports[1]
 	_, port, _ := net.SplitHostPort(d.addr)
 	c.names["DAEMON"] = port
@@ -80,7 +83,6 @@ func startDaemon(t *testing.T, m mode, c *canaries, bin string) *daemon {
 	}
 	exe := filepath.Join(c.dir, "bin/rdistccd")
 	copyFile(t, bin, exe)
-	var err error
 	if d.exe, err = os.Stat(exe); err != nil {
 		t.Fatal(err)
 	}
@@ -217,19 +219,6 @@ func (d *daemon) metric(ctx context.Context, name, label string) float64 {
 		return -1
 	}
 	return sum
-}
-
-func freePorts(t *testing.T, n int) (addrs []string) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		addrs = append(addrs, l.Addr().String())
-	}
-	return addrs
 }
 
 // can says why a mode cannot be had here, or nothing.

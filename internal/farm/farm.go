@@ -120,7 +120,7 @@ func StartSecure(ctx context.Context, bin, dir string, n, jobs int, s Security) 
 
 // StartDaemon starts a daemon with free ports and args, and waits until it is ready.
 func (f *Farm) StartDaemon(ctx context.Context, name string, args ...string) (Process, error) {
-	ports, err := freePorts(2)
+	ports, err := FreePorts(2)
 	if err != nil {
 		return Process{}, err
 	}
@@ -189,7 +189,7 @@ func CanHide(ctx context.Context) error {
 // StartManager starts the manager with a free port and args, and waits until it
 // is ready.
 func (f *Farm) StartManager(ctx context.Context, args ...string) error {
-	ports, err := freePorts(1)
+	ports, err := FreePorts(1)
 	if err != nil {
 		return err
 	}
@@ -404,8 +404,8 @@ func (p Process) Signal(sig syscall.Signal) error { return p.run.cmd.Process.Sig
 // a moment later, or while a daemon that is to be started again is down.
 const firstPort, portRange = 10000, 22000
 
-// freePorts returns n different loopback addresses that nobody listens on now.
-func freePorts(n int) (addrs []string, err error) {
+// FreePorts returns n different loopback addresses that nobody listens on now.
+func FreePorts(n int) (addrs []string, err error) {
 	for tries := 0; len(addrs) < n; tries++ {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(portRange)))
 		switch {

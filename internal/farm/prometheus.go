@@ -45,7 +45,7 @@ func (f *Farm) Monitor(ctx context.Context, deploy, page string) (Process, error
 		}
 	}
 	if page == "" {
-		pages, err := freePorts(1)
+		pages, err := FreePorts(1)
 		if err != nil {
 			return Process{}, err
 		}
