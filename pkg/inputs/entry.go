@@ -127,7 +127,9 @@ func (t *Table) look(e *entry) {
 		// A change a moment later could have left no trace.
 		old := e.file
 		e.file = nil
-		if t.load(e) != nil || e.file.id != old.id {
+		d := t.load(e)
+		t.summed()
+		if d != nil || e.file.id != old.id {
 			e.version++
 			e.input = nil
 		}
@@ -138,8 +140,8 @@ func (t *Table) look(e *entry) {
 type file struct {
 	st      stamp
 	settled bool
-	id      job.ContentID
-	text    *text // nil: too long to be text
+	id      job.ContentID // once Table.summed has returned
+	text    *text         // nil: too long to be text
 }
 
 // inode is a key for files.
@@ -169,14 +171,18 @@ func (t *Table) load(e *entry) *Doubt {
 	if err != nil {
 		return &Doubt{Why: reasonOf(err), Name: e.path()}
 	}
-	f := &file{st: *e.target(), settled: e.target().settled(now), id: sha256.Sum256(b)}
-	if len(b) <= maxText {
-		// The same text need not be looked at again.
-		if old := t.files[at]; old != nil && old.id == f.id {
-			f.text = old.text
-		} else {
-			f.text = t.read(b)
+	f := &file{st: *e.target(), settled: e.target().settled(now)}
+	if old := t.files[at]; old != nil {
+		t.summed()
+		if f.id = sha256.Sum256(b); old.id == f.id {
+			f.text = old.text // the same text need not be looked at again
 		}
+	}
+	if f.text == nil && len(b) <= maxText {
+		f.text = t.read(b)
+	}
+	if f.id == (job.ContentID{}) {
+		b = t.sum(f, b)
 	}
 	if cap(b) <= keepBuffer {
 		t.buf = b

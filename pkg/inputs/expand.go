@@ -147,9 +147,11 @@ func (t *Table) tabulate(x *text, e *entry) *Doubt {
 	if err != nil {
 		return &Doubt{Why: reasonOf(err), Name: e.path()}
 	}
-	// A stamp that may not tell of a change says nothing of the content.
-	if !e.file.settled && sha256.Sum256(b) != e.file.id {
-		return &Doubt{Why: DoubtChanged, Name: e.path()}
+	if !e.file.settled { // its stamp may not tell of a change
+		t.summed()
+		if sha256.Sum256(b) != e.file.id {
+			return &Doubt{Why: DoubtChanged, Name: e.path()}
+		}
 	}
 	sources.Macros(sources.NewText("", b, false), func(m sources.Macro) { x.table = append(x.table, m) })
 	x.table, x.tabled = slices.Clip(x.table), true

@@ -30,6 +30,7 @@ type Table struct {
 	entries int
 	scanner *sources.Scanner
 	buf     []byte // to read files into
+	summing *summing
 	path    []byte // to put paths together in
 
 	bases []*Set // that other sets rest on, the one used last first
@@ -204,6 +205,7 @@ func (t *Table) Resolve(q *Query) (*Set, error) {
 func (t *Table) try(q *Query, macros *macroTable, bounded bool) (*Set, *walk, *Doubt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	defer t.summed()
 	t.begin()
 	if u := t.units[q.Key]; u != nil && t.holds(u) {
 		if u.set == nil {
