@@ -3,6 +3,10 @@ package worker
 import (
 	"context"
 	"path"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -37,28 +41,70 @@ func (t *task) complete(ctx context.Context, frame []byte) (list []byte, own []*
 	if err != nil {
 		return nil, nil, err
 	}
-	o := ownFiles{keeps: t.c.keeps}
-	defer func() { t.c.s.own.Add(uint64(len(own))) }()
+	var open []*job.ListedFile
 	sum := uint64(0)
 	for i := range l.Files {
 		f := &l.Files[i]
 		if f.Len == 0 || f.Same != 0 || f.Content != (job.ContentID{}) {
 			continue
 		}
-		if ctx.Err() != nil {
-			return nil, own, ctx.Err()
-		}
 		if f.Len > t.mostText() || sum > t.mostText() {
-			return nil, own, nil
+			return nil, nil, nil
 		}
 		sum += f.Len
-		c := o.find(f)
-		if c == nil {
-			return nil, own, nil
-		}
-		own = append(own, c)
+		open = append(open, f)
+	}
+	own, all := t.findAll(ctx, open)
+	t.c.s.own.Add(uint64(len(own)))
+	switch {
+	case ctx.Err() != nil:
+		return nil, own, ctx.Err()
+	case !all:
+		return nil, own, nil
 	}
 	return l.Append(b[:0]), own, nil
+}
+
+// Files are read on several processors at once where they are many: a client waits for them, and for hundreds that
+// takes longer than all else before the compiler starts.
+const (
+	ownReaders     = 4  // most of them
+	ownFilesReader = 32 // files that are worth one more
+)
+
+// findAll finds the contents of files, pinned. all is false, and some may be left out, where this machine lacks one.
+func (t *task) findAll(ctx context.Context, files []*job.ListedFile) (found []*store.Content, all bool) {
+	contents := make([]*store.Content, len(files))
+	var next, took atomic.Int64
+	var lacking atomic.Bool
+	read := func() {
+		began := time.Now()
+		o := ownFiles{keeps: t.c.keeps}
+		for !lacking.Load() && ctx.Err() == nil {
+			i := int(next.Add(1)) - 1
+			if i >= len(files) {
+				break
+			}
+			if contents[i] = o.find(files[i]); contents[i] == nil {
+				lacking.Store(true)
+			}
+		}
+		took.Add(int64(time.Since(began)))
+	}
+	began := time.Now()
+	var readers sync.WaitGroup
+	for range min(ownReaders, runtime.GOMAXPROCS(0), len(files)/ownFilesReader) - 1 {
+		readers.Go(read)
+	}
+	read()
+	readers.Wait()
+	t.charged(time.Duration(took.Load()) - time.Since(began)) // of the one the caller is charged for
+	for _, c := range contents {
+		if c != nil {
+			found = append(found, c)
+		}
+	}
+	return found, len(found) == len(files)
 }
 
 // find returns the content of f, pinned, from the file of that name here; nil: there is none that any user may

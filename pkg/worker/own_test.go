@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -134,6 +135,56 @@ func TestAbridgedLists(t *testing.T) {
 	q.body.Lists = []job.ContentID{id}
 	if r := c.do(gcc, q); r.Status != job.StatusRan || r.Exit != 0 {
 		t.Errorf("named, once it is there: %+v\n%s", r.Result, r.bytes(r.Stderr))
+	}
+}
+
+// TestManyOwnFiles: hundreds of this machine's own, in a list that comes without them; and where one of them is another one.
+func TestManyOwnFiles(t *testing.T) {
+	ts, c := startTrees(t, nil)
+	gcc := ts.tool("gcc")
+	body, source := headerJob()
+	var list job.List
+	_ = filepath.WalkDir("/usr/include", func(name string, d fs.DirEntry, err error) error {
+		if len(list.Files) == 300 {
+			return fs.SkipAll
+		}
+		if text, err := os.ReadFile(name); err == nil && d.Type().IsRegular() && len(text) > 0 && len(text) < 2<<10 {
+			list.Files = append(list.Files, job.ListedFile{Name: name, Len: uint64(len(text)), MTime: 1e18, Content: idOf(string(text))})
+		}
+		return nil
+	})
+	if len(list.Files) < 300 {
+		t.Skipf("needs 300 headers of the system's, and there are %d", len(list.Files))
+	}
+	list.Files = append(list.Files, job.ListedFile{Name: header, Len: uint64(len(headerText(t))), MTime: 1e18, Content: idOf(string(headerText(t)))})
+	list.Files = list.Files[:slices.IndexFunc(list.Files, func(f job.ListedFile) bool { return f.Name == header })+1] // once
+	right := slices.Clone(list.Files)
+	ask := func(id job.ContentID) *testResult {
+		whole := list
+		whole.Files = slices.Clone(list.Files)
+		if whole.Abridge() != len(right) {
+			t.Fatal("not all is left out")
+		}
+		frame, err := pack.Pack(nil, whole.Append(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := request{body: body, text: source + string(frame), sink: 64 << 10}
+		q.body.Lists = []job.ContentID{id}
+		q.body.Blobs = []job.Blob{{ID: id, Len: uint64(len(frame)), Abridged: true}}
+		return c.do(gcc, q)
+	}
+	for _, n := range []int{0, len(right) / 2, len(right) - 1} {
+		list.Files = slices.Clone(right)
+		list.Files[n].Len++
+		id := idOf(string(list.Append(nil)))
+		if r := ask(id); r.Cause != job.CauseLacks || !bytes.Equal(r.bytes(r.Stdout), id[:]) {
+			t.Errorf("file %d is another one: %+v", n, r.Result)
+		}
+	}
+	list.Files = right
+	if r := ask(idOf(string(list.Append(nil)))); r.Status != job.StatusRan || r.Exit != 0 || !bytes.Contains(r.bytes(r.Files[0].Segment), []byte("there")) {
+		t.Fatalf("%+v\n%s", r.Result, r.bytes(r.Stderr))
 	}
 }
 
