@@ -40,6 +40,7 @@ var edges = map[string][]string{
 	"pkg/cgroup":              {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
 	"pkg/digest":              {},
 	"pkg/entrypoint":          {},
+	"pkg/inflight":            {},
 	"pkg/fetch":               {"pkg/iwarp"},
 	"pkg/identity/psk":        {},
 	"pkg/job":                 {},
@@ -57,7 +58,7 @@ var edges = map[string][]string{
 	"pkg/driver/recipes":      {"pkg/driver"},
 	"pkg/store":               {}, // contents by their sums, whoever names them
 	"pkg/toolchain":           {"pkg/job"},
-	"pkg/tree":                {"pkg/entrypoint", "pkg/sandbox"},
+	"pkg/tree":                {"pkg/entrypoint", "pkg/inflight", "pkg/sandbox"},
 	"pkg/config":              {"pkg/hostlist", "pkg/textfile"},
 	"pkg/textfile":            {},
 	"pkg/telemetry":           {"pkg/iwarp"},
@@ -69,7 +70,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/report":        {"pkg/job"}, // a host's load
 	"pkg/connmgr/trust":         {"pkg/artifact", "pkg/job"},
 	"pkg/connmgr/ipc":           {"pkg/job"},
-	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc"},
+	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc", "pkg/inflight"},
 	"pkg/worker": {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/entrypoint", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/store", "pkg/telemetry", "pkg/toolchain", "pkg/tree",
 		"pkg/worker/auditlog", "pkg/worker/capture", "pkg/worker/shares", "pkg/worker/users", "pkg/worker/workdir"},
 	"pkg/worker/capture":  {"pkg/arena"},

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/entrypoint"
+	"github.com/rdistcc/rdistcc/pkg/inflight"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
 
@@ -168,7 +169,9 @@ func (c *child) setup() error {
 		return err
 	}
 	ready := reply{text: strings.Join(lacks, "\n"), measures: c.measures}
-	return unix.Sendmsg(childSock, ready.encode(), unix.UnixRights(root), nil, unix.MSG_NOSIGNAL)
+	return inflight.Send(func() error {
+		return unix.Sendmsg(childSock, ready.encode(), unix.UnixRights(root), nil, unix.MSG_NOSIGNAL)
+	})
 }
 
 // root makes what commands have for their root, and gives a descriptor of it.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/pkg/inflight"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
 
@@ -137,16 +138,18 @@ func (r *Run) Wait() (Outcome, error) {
 
 // send passes a request and, encoded in oob, its descriptors to the tree's process.
 func (t *Tree) send(req *request, oob []byte) error {
-	var err error
-	werr := t.sock.Write(func(fd uintptr) bool {
-		for {
-			_, err = unix.SendmsgN(int(fd), req.encode(), oob, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-			if !errors.Is(err, unix.EINTR) {
-				return !errors.Is(err, unix.EAGAIN)
+	return goneError(inflight.Send(func() error {
+		var err error
+		werr := t.sock.Write(func(fd uintptr) bool {
+			for {
+				_, err = unix.SendmsgN(int(fd), req.encode(), oob, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+				if !errors.Is(err, unix.EINTR) {
+					return !errors.Is(err, unix.EAGAIN)
+				}
 			}
-		}
-	})
-	return goneError(errors.Join(werr, err))
+		})
+		return errors.Join(werr, err)
+	}))
 }
 
 // receive waits for a packet from the tree's process.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/inflight"
 )
 
 // writeTimeout bounds a write to a wrapper that does not read: a stopped
@@ -312,7 +313,11 @@ func (c *Conn) sendLocked(frame []byte, fds []int) error {
 	if len(fds) > maxFDs {
 		return ipc.ErrMalformed
 	}
-	n, _, err := c.c.WriteMsgUnix(frame, syscall.UnixRights(fds...), nil)
+	n := 0
+	err := inflight.Send(func() (err error) {
+		n, _, err = c.c.WriteMsgUnix(frame, syscall.UnixRights(fds...), nil)
+		return err
+	})
 	if err != nil {
 		return err
 	}
