@@ -49,10 +49,11 @@ test:
 	$(skips)
 	@if $(have_rdma); then CGO_ENABLED=1 $(GO) vet -tags ibverbs ./pkg/iwarp/ibverbs ./cmd/rdistccd; \
 	else echo "make $@: libibverbs-dev or librdmacm-dev is missing: the provider ibverbs is not looked at (on Debian: make deps)"; fi
-	$(gotest) -timeout 45m ./...
+	$(gotest) -timeout 45m $(longest) ./...
 
-# Four packages at a time, as they wait more than they compute. `make lint` vets.
-gotest = $(GO) test -p 4 -vet=off -ldflags=-w
+# Four packages at a time, as they wait more than they compute, and the longest first. `make lint` vets.
+gotest  = $(GO) test -p 4 -vet=off -ldflags=-w
+longest = ./internal/equal ./internal/faults
 
 # A quick look at most of it, in a minute: the tests' -short.
 check:
