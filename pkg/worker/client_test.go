@@ -232,7 +232,11 @@ func (c *testClient) post(m job.Message, inv uint32) {
 	if inv != 0 {
 		wr.Op, wr.InvSTag = iwarp.OpSendInv, iwarp.STag(inv)
 	}
-	if err := c.qp.PostSend(wr); err != nil {
+	err := c.qp.PostSend(wr)
+	for ; errors.Is(err, iwarp.ErrQueueFull); err = c.qp.PostSend(wr) { // behind the Writes of much text
+		time.Sleep(time.Millisecond)
+	}
+	if err != nil {
 		c.t.Logf("post %T: %v", m, err)
 	}
 }
