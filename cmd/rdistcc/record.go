@@ -95,7 +95,7 @@ func (r *record) appendJSON(b []byte) []byte {
 		b = append(b, `,"twice":true`...)
 	}
 	b = strconv.AppendInt(append(b, `,"exit":`...), int64(r.exit), 10)
-	b = strconv.AppendInt(append(b, `,"files":`...), int64(max(r.files, int(r.result.SentFiles))), 10) // a host can get more than the compiler has listed
+	b = strconv.AppendInt(append(b, `,"files":`...), int64(r.files), 10)
 	b = strconv.AppendUint(append(b, `,"sent_files":`...), uint64(r.result.SentFiles), 10)
 	b = strconv.AppendUint(append(b, `,"bytes_sent":`...), r.result.BytesOut, 10)
 	b = appendMS(append(b, `,"start":`...), time.Duration(r.start.UnixNano()))

@@ -153,7 +153,6 @@ func (c *client) compileListed(t *task, f *ipc.Submit) (*ipc.Result, *ipc.GoLoca
 			if k, _ := c.know(native); k != nil {
 				r, no := c.compile(c.knownTask(k), true)
 				if no == nil || no.Reason != reasonChanged {
-					c.record.Files = uint32(len(k.set.Files)) // some more than the compiler has read
 					return r, no
 				}
 			}

@@ -136,6 +136,14 @@ func (t *Table) look(e *entry) {
 	}
 }
 
+// real is the name of the file, without links.
+func (e *entry) real() string {
+	if e.isLink() {
+		return e.leads.real
+	}
+	return e.dir.way.real + "/" + e.base
+}
+
 // file is the content of an inode while its stamp is the same. It does not change.
 type file struct {
 	st      stamp

@@ -27,10 +27,11 @@ func (t *Table) Learn(q *Query, names, absent []string, unsure bool) {
 	t.units[q.Key] = u
 }
 
-// listed takes into the set what the compiler has listed, which has been asked at the time
-// began, in nanoseconds since 1970.
+// listed has the set be what the compiler has listed, which has been asked at the time
+// began, in nanoseconds since 1970. What else the files name counts for how long that holds.
 func (w *walk) listed(names, absent []string, began int64) *Doubt {
 	known := len(w.hits)
+	w.only = make(map[string]struct{}, len(names))
 	var computed []*entry
 	for _, name := range names {
 		e, d := w.at(name)
@@ -46,6 +47,7 @@ func (w *walk) listed(names, absent []string, began int64) *Doubt {
 		if d := w.hit(e, true); d != nil {
 			return d
 		}
+		w.only[e.real()] = struct{}{}
 	}
 	if d := w.follow(); d != nil {
 		return d

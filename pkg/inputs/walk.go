@@ -26,9 +26,10 @@ type walk struct {
 	fresh   int                   // what it has read, as maxTurn counts
 	marks   int
 	unsure  bool
-	doubt   *Doubt // the first
-	whole   bool   // the walk came to its end, in doubt or not
-	told    bool   // the compiler has been asked: doubts do not count
+	doubt   *Doubt              // the first
+	whole   bool                // the walk came to its end, in doubt or not
+	told    bool                // the compiler has been asked: doubts do not count
+	only    map[string]struct{} // told: real names of the files that it has listed
 }
 
 func newWalk(t *Table, q *Query) *walk {
