@@ -365,13 +365,30 @@ func (s *ptSession) guarded(ctx context.Context) (context.Context, func()) {
 	}
 }
 
+// faultPatience is how long explain waits for the end of measured connections.
+const faultPatience = time.Second
+
 // explain prefers the reason of a canceled wait to the cancellation, and to both that a
 // measured connection was ended by a fault: behind that perftest closes the first one without a word.
 func (s *ptSession) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
+	// Where the peer has closed the first one already, it may not have closed the others yet, and one
+	// that a fault has ended is over only then.
+	patience := time.Duration(0)
+	select {
+	case <-s.ctl.qp.Done():
+		patience = faultPatience
+	default:
+	}
+	late, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
 	for i, e := range s.ends {
+		select {
+		case <-e.qp.Done():
+		case <-late.Done():
+		}
 		select {
 		case <-e.qp.Done():
 			if why := e.qp.Err(); why != nil && !errors.Is(err, why) {
