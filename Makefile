@@ -58,7 +58,7 @@ longest = ./internal/equal ./internal/faults
 # A quick look at most of it, in a minute: the tests' -short.
 check:
 	$(call need,$(GO) gcc g++)
-	$(gotest) -short ./...
+	$(gotest) -short ./pkg/worker ./cmd/rdistcc-cm ./pkg/connmgr ./...
 
 # `make demo` and `make test` on the committed files in a Debian of their own with gcc, g++, make and Go alone, as an ordinary user.
 # Root. BARE=DIR keeps that Debian for the next time; BAREFLAGS: say '-root', or 'go test ./internal/equal' instead.
