@@ -95,7 +95,4 @@ echo $slack
 	if err != nil || string(out) != "1000000\n" {
 		t.Errorf("timer slack of the wrapper: %q, %v, want 1000000", out, err)
 	}
-	if out, err := exec.Command("make", "-n", "-C", "../..", "rdistcc").CombinedOutput(); err != nil || !strings.Contains(string(out), "-E github.com/rdistcc/rdistcc/pkg/entrypoint.short") {
-		t.Errorf("make does not link entry: %v: %s", err, out)
-	}
 }

@@ -2,8 +2,8 @@
 // programs that compute, so these ask the runtime and the kernel for less, before any Go code runs:
 //
 //   - A timer slack of a millisecond (prctl(2)). The runtime's monitor sleeps for 20 us at a time after each wait for
-//     something: of a job that takes the connection manager 0.9 ms of a processor, and the daemon 1 ms, that was
-//     another 0.2 and 0.4 ms. What else waits for a time oversleeps by a millisecond at most; what arrives wakes at once.
+//     something: of a job that takes the connection manager 0.8 ms of a processor, and the daemon 0.9 ms, that was
+//     another 0.2 and 0.3 ms. What else waits for a time oversleeps by a millisecond at most; what arrives wakes at once.
 //   - GOMAXPROCS=1, for the wrapper alone: the runtime starts one thread beside the first, not three or four. It
 //     takes the number from the environment alone, so that it is put there, unless the user has said how many. With
 //     the slack that halves the processor time that starting and waiting take.

@@ -11,7 +11,8 @@
 // whatever condition the directive stands: for each name the first file that the compiler's
 // search would find. The claim is that a compile that sees the files of the Set, and nothing else
 // of this machine but its toolchain, does the same as here. A file too many does no harm, as
-// the compile searches by itself; one that is missing, or stale, would.
+// the compile searches by itself; one that is missing, or stale, would. After a Doubt the Set is what
+// the compiler has listed; all else that was found says how long that holds.
 //
 // What the Table knows is believed only while it must be so. A file has the content
 // that it had while device, inode, size, times of modification and of change are the same, and

@@ -112,8 +112,10 @@ func (w *walk) finish() *Set {
 	named := make(map[string]bool, len(w.hits))
 	var own bool // a file shows the way to one of the compiler's directories
 	for _, e := range w.hits {
-		if _, listed := w.only[e.real()]; w.only != nil && !listed {
-			continue
+		if w.only != nil {
+			if _, listed := w.only[e.real()]; !listed {
+				continue
+			}
 		}
 		way(e.dir)
 		real := e.dir.way.real + "/" + e.base

@@ -98,7 +98,8 @@ func (t *task) findAll(ctx context.Context, files []*job.ListedFile) (found []*s
 	}
 	read()
 	readers.Wait()
-	t.charged(time.Duration(took.Load()) - time.Since(began)) // of the one the caller is charged for
+	// The caller is charged for the time of one.
+	t.charged(max(0, time.Duration(took.Load())-time.Since(began)))
 	for _, c := range contents {
 		if c != nil {
 			found = append(found, c)
