@@ -455,7 +455,7 @@ func TestDiskThatLies(t *testing.T) {
 		has(t, x, 1000, i, true)
 	}
 	// One that goes while the store runs.
-	for st := s.Stats(); st.DiskBytes < 6*1000; st = s.Stats() {
+	for st := s.Stats(); st.DiskBytes < 6*(1000+overhead); st = s.Stats() {
 		time.Sleep(time.Millisecond)
 	}
 	must(os.Remove(file(5)))
