@@ -96,7 +96,7 @@ func (c *child) main() {
 		if err != nil {
 			c.exit()
 		}
-		if req.op != opStart { // a kill that came too late
+		if req.op != opStart && req.op != opStartPair { // a kill that came too late
 			continue
 		}
 		if err := c.send(c.run(req, files)); err != nil {
@@ -257,33 +257,75 @@ func (c *child) runAll(req *request, files []int, r *reply) error {
 		Files: []uintptr{uintptr(files[0]), uintptr(files[1]), uintptr(files[2])},
 		Sys:   &syscall.SysProcAttr{Setpgid: true, Pgid: c.hold.Int(0), PidFD: &pidfd, Credential: c.cred},
 	}
-	for len(in.b) > 0 && !r.ended() {
-		path, argv := in.strings(), in.strings()
-		if in.err != nil || len(path) != 1 {
+	between := ""
+	if req.op == opStartPair {
+		list := in.strings()
+		if in.err != nil || len(list) != 1 {
 			return unix.EINVAL
 		}
-		if len(files) == 4 {
-			path[0] = "/proc/self/fd/" + strconv.Itoa(files[3])
-		}
-		pid, b, err := c.fork(&req.limits, path[0], argv, attr)
+		between = list[0]
+	}
+	for len(in.b) > 0 && !r.ended() {
+		p, err := nextProgram(&in)
 		if err != nil {
 			return err
 		}
-		c.group = pid
-		// The group, as the command may have children already.
-		if req.nice != 0 {
-			err := unix.Setpriority(unix.PRIO_PGRP, c.hold.Int(pid), int(req.nice))
-			if errors.Is(err, unix.EPERM) && c.cred != nil {
-				// Another user's, without CAP_SYS_NICE: the next ones have it of this thread.
-				_ = unix.Setpriority(unix.PRIO_PROCESS, c.hold.Int(0), int(req.nice))
+		if between != "" {
+			second, err := nextProgram(&in)
+			if err != nil {
+				return err
 			}
+			if err := c.runPair(req, p, second, between, attr, r); err != nil {
+				return err
+			}
+			between = ""
+			continue
 		}
-		c.after(&b, pid)
-		c.wait(req, pidfd, len(files) == 4, r)
-		c.reap(&req.limits, pid, r)
-		unix.Close(pidfd)
+		if len(files) == 4 {
+			p.Path = "/proc/self/fd/" + strconv.Itoa(files[3])
+		}
+		run, err := c.start(req, p, attr)
+		if err != nil {
+			return err
+		}
+		c.watch(req, len(files) == 4, r, run.pidfd).wait()
+		run.close()
+		c.reap(&req.limits, run.pid, r)
 	}
 	return nil
+}
+
+// nextProgram takes one from the block.
+func nextProgram(in *reader) (Program, error) {
+	path, argv := in.strings(), in.strings()
+	if in.err != nil || len(path) != 1 {
+		return Program{}, unix.EINVAL
+	}
+	return Program{Path: path[0], Argv: argv}, nil
+}
+
+// running is a program that was started.
+type running struct{ pid, pidfd int }
+
+func (p *running) close() { unix.Close(p.pidfd) }
+
+// start starts a program and bounds it.
+func (c *child) start(req *request, p Program, attr *syscall.ProcAttr) (running, error) {
+	pid, b, err := c.fork(&req.limits, p.Path, p.Argv, attr)
+	if err != nil {
+		return running{}, err
+	}
+	c.group = pid
+	// The group, as the command may have children already.
+	if req.nice != 0 {
+		err := unix.Setpriority(unix.PRIO_PGRP, c.hold.Int(pid), int(req.nice))
+		if errors.Is(err, unix.EPERM) && c.cred != nil {
+			// Another user's, without CAP_SYS_NICE: the next ones have it of this thread.
+			_ = unix.Setpriority(unix.PRIO_PROCESS, c.hold.Int(0), int(req.nice))
+		}
+	}
+	c.after(&b, pid)
+	return running{pid, *attr.Sys.PidFD}, nil
 }
 
 // fork starts a program with its bounds.
@@ -301,36 +343,52 @@ func (c *child) fork(l *sandbox.Limits, path string, argv []string, attr *syscal
 
 // ended says that no further program of the command is to run.
 func (r *reply) ended() bool {
-	return r.killed || r.excess != sandbox.ExcessNone || r.exit != 0 || r.signal != 0
+	return r.killed || r.apart || r.excess != sandbox.ExcessNone || r.failed()
 }
 
-// reap takes the status of a process that has ended, and ends all that it has left. A command that
-// was refused further processes may end by itself before it is looked at: what it left tells.
+// reap takes the status of a process that has ended, and ends all that it has left.
 func (c *child) reap(l *sandbox.Limits, pid int, r *reply) {
 	if !c.alone {
 		c.kill() // as long as it is not waited for, its number is the group's and no other's
 	}
+	c.take(pid, r)
+	c.endRest(l, r)
+}
+
+// take takes the status of a process that has ended. Where one has failed before, that stands.
+func (c *child) take(pid int, r *reply) {
 	var status unix.WaitStatus
 	var use unix.Rusage
 	if err := wait4(pid, &status, 0, &use); err != nil {
 		r.errno = uint32(unix.ECHILD)
 	}
+	if !r.failed() {
+		r.status(status)
+	}
+	r.cpu += use.Utime.Nano() + use.Stime.Nano()
+	r.maxRSS = max(r.maxRSS, uint64(use.Maxrss)<<10)
+}
+
+// endRest ends all that programs have left. A command that was refused further processes may end by itself before
+// it is looked at: what it left tells.
+func (c *child) endRest(l *sandbox.Limits, r *reply) {
 	left := c.killRest()
 	c.group = 0
-	r.exit, r.signal = 0, 0
-	if status.Signaled() {
-		r.signal = int32(status.Signal())
-	} else {
-		r.exit = int32(status.ExitStatus())
-	}
 	if r.excess == sandbox.ExcessNone {
 		r.excess = excessOf(unix.Signal(r.signal))
 	}
 	if r.excess == sandbox.ExcessNone && !r.killed && l.Processes > 0 && left > l.Processes {
 		r.excess = sandbox.ExcessProcesses
 	}
-	r.cpu += use.Utime.Nano() + use.Stime.Nano()
-	r.maxRSS = max(r.maxRSS, uint64(use.Maxrss)<<10)
+}
+
+// status notes how a program has ended.
+func (r *reply) status(s unix.WaitStatus) {
+	if s.Signaled() {
+		r.signal = int32(s.Signal())
+	} else {
+		r.exit = int32(s.ExitStatus())
+	}
 }
 
 // excessOf is what the kernel means by a signal.
@@ -346,41 +404,68 @@ func excessOf(s unix.Signal) sandbox.Excess {
 	return sandbox.ExcessNone
 }
 
-// wait returns when the command has ended, and notes whether the caller has asked to
-// kill it, or it was killed for what it took. When the caller itself has ended, so does this process. A
-// probe is not killed for what it tries.
-func (c *child) wait(req *request, pidfd int, probe bool, r *reply) {
-	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}, {Fd: childSock, Events: unix.POLLIN}, {Fd: int32(c.hold.Listener()), Events: unix.POLLIN}}
-	pause := -1
-	if c.watched(&req.limits) {
-		pause = int(firstLook.Milliseconds())
+// watch is what this process hears of while a command runs.
+type watch struct {
+	c     *child
+	req   *request
+	probe bool
+	r     *reply
+	pause int           // milliseconds until the command is looked at; negative: it is not
+	fds   []unix.PollFd // those that are waited for, then the caller's and the filter's
+}
+
+// watch makes one that waits for descriptors of programs, or of what they write.
+func (c *child) watch(req *request, probe bool, r *reply, fds ...int) *watch {
+	w := &watch{c: c, req: req, probe: probe, r: r, pause: -1, fds: make([]unix.PollFd, 0, len(fds)+3)}
+	for _, fd := range append(fds, childSock, c.hold.Listener()) {
+		w.fds = append(w.fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 	}
+	if c.watched(&req.limits) {
+		w.pause = int(firstLook.Milliseconds())
+	}
+	return w
+}
+
+// wait returns when one of the descriptors that are waited for is ready, and notes whether the caller has asked to
+// kill the command, or it was killed for what it took. When the caller itself has ended, so does this process. A
+// probe is not killed for what it tries.
+func (w *watch) wait() {
+	n := len(w.fds) - 2
+	caller, filter := &w.fds[n], &w.fds[n+1]
 	for {
-		n, err := unix.Poll(fds, pause)
+		k, err := unix.Poll(w.fds, w.pause)
 		switch {
 		case err != nil: // EINTR: no other error is possible here
 			continue
-		case n == 0:
-			pause = int(nextLook.Milliseconds())
+		case k == 0:
+			w.pause = int(nextLook.Milliseconds())
 			var e sandbox.Excess
-			c.ask(func() { e = c.look(&req.limits) })
-			c.stop(e, r)
+			w.c.ask(func() { e = w.c.look(&w.req.limits) })
+			w.c.stop(e, w.r)
 			continue
 		}
-		if fds[2].Revents&unix.POLLIN != 0 {
-			c.denied(probe, r)
+		if filter.Revents&unix.POLLIN != 0 {
+			w.c.denied(w.probe, w.r)
 		}
-		if fds[2].Revents&^unix.POLLIN != 0 || r.excess == sandbox.ExcessDenied && !probe {
-			fds[2].Fd = -1 // nobody is left who could be heard of, or one is enough
+		if filter.Revents&^unix.POLLIN != 0 || w.r.excess == sandbox.ExcessDenied && !w.probe {
+			filter.Fd = -1 // nobody is left who could be heard of, or one is enough
 		}
-		if fds[0].Revents != 0 {
-			return
+		for i := range w.fds[:n] {
+			if w.fds[i].Revents != 0 {
+				return
+			}
 		}
-		if fds[1].Revents != 0 {
-			c.heard(req.seq, r)
+		if caller.Revents != 0 {
+			w.c.heard(w.req.seq, w.r)
 		}
 	}
 }
+
+// ready reports whether descriptor i is ready.
+func (w *watch) ready(i int) bool { return w.fds[i].Fd >= 0 && w.fds[i].Revents != 0 }
+
+// forget waits for descriptor i no more.
+func (w *watch) forget(i int) { w.fds[i].Fd, w.fds[i].Revents = -1, 0 }
 
 // denied deals with a call that no compiler makes.
 func (c *child) denied(probe bool, r *reply) {

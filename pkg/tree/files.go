@@ -359,3 +359,22 @@ func (t *Tree) openFile(name string) (File, error) {
 	t.job.opened[st.Ino] = struct{}{}
 	return File{FD: fd, Size: st.Size, Exec: st.Mode&0o100 != 0}, nil
 }
+
+// Remove removes a regular file that a command has made. Anything else in its place stays.
+func (t *Tree) Remove(name string) { t.unlink(name, unix.S_IFREG) }
+
+// unlink removes a file of one type. What cannot be removed now is left to Clean.
+func (t *Tree) unlink(name string, typ uint32) {
+	in, base, err := split(name)
+	if err != nil {
+		return
+	}
+	d, err := t.dir(in, false)
+	if err != nil {
+		return
+	}
+	var st unix.Stat_t
+	if unix.Fstatat(d.fd, base, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == typ {
+		_ = unix.Unlinkat(d.fd, base, 0)
+	}
+}

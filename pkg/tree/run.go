@@ -29,6 +29,8 @@ type Run struct {
 	t   *Tree
 	seq uint64
 	cmd string // for errors
+
+	between string // the FIFO that two of its programs have between them; "": none
 }
 
 // Start runs a command in the tree; it may be called when no other one runs. The
@@ -43,6 +45,11 @@ func (t *Tree) Start(c *Command) (*Run, error) {
 	}
 	b := appendStrings(t.buf[:0], c.Dir)
 	b = appendStrings(b, c.Env...)
+	op := opStart
+	if len(c.Then) > 0 && c.ExecFD == 0 && t.makeFIFO(c.Between) {
+		op = opStartPair
+		b = appendStrings(b, c.Between)
+	}
 	file := cmp.Or(c.Path, c.Argv[0])
 	b = appendStrings(b, file)
 	b = appendStrings(b, c.Argv...)
@@ -61,7 +68,7 @@ func (t *Tree) Start(c *Command) (*Run, error) {
 	}
 	t.big = t.big || len(b) > blockKeep
 	t.seq++
-	req := request{op: opStart, nice: int32(c.Nice), seq: t.seq, block: uint64(len(b)), limits: c.Limits}
+	req := request{op: op, nice: int32(c.Nice), seq: t.seq, block: uint64(len(b)), limits: c.Limits}
 	if t.measures.Has(sandbox.Cgroup) {
 		if err := t.group.Limit(c.Limits, groupMemory, groupTasks); err != nil {
 			return nil, fmt.Errorf("start %s: %w", file, err)
@@ -82,7 +89,11 @@ func (t *Tree) Start(c *Command) (*Run, error) {
 		return nil, fmt.Errorf("start %s: %w", file, err)
 	}
 	t.busy = true
-	return &Run{t: t, seq: t.seq, cmd: file}, nil
+	r := &Run{t: t, seq: t.seq, cmd: file}
+	if op == opStartPair {
+		r.between = c.Between
+	}
+	return r, nil
 }
 
 // Kill kills the command and all processes that come from it. It may be called by any
@@ -119,6 +130,9 @@ func (r *Run) Wait() (Outcome, error) {
 		r.t.big = false
 		_ = unix.Ftruncate(r.t.block, blockKeep)
 	}
+	if r.between != "" {
+		r.t.unlink(r.between, unix.S_IFIFO)
+	}
 	if in.errno != 0 {
 		return Outcome{}, fmt.Errorf("start %s: %w", r.cmd, syscall.Errno(in.errno))
 	}
@@ -132,7 +146,7 @@ func (r *Run) Wait() (Outcome, error) {
 	}
 	return Outcome{
 		Exit: int(in.exit), Signal: int(in.signal), Killed: in.killed,
-		CPU: time.Duration(in.cpu), MaxRSS: in.maxRSS, Excess: in.excess,
+		CPU: time.Duration(in.cpu), MaxRSS: in.maxRSS, Excess: in.excess, Apart: in.apart,
 	}, nil
 }
 

@@ -85,7 +85,7 @@ type Spec struct {
 type Command struct {
 	Path   string    // the program, a name in the tree; "": Argv[0]
 	Argv   []string  // with the program's own name first
-	Then   []Program // each runs when the one before has ended with status 0
+	Then   []Program // each runs when the one before has ended with status 0 (but see Between)
 	Env    []string
 	Dir    string // working directory, a name in the tree
 	Stdin  int    // descriptors of the caller: they may lead out of the tree
@@ -98,6 +98,10 @@ type Command struct {
 	// ExecFD is the program where it is not a file of the tree: a descriptor of the caller, a memfd for a tree that is
 	// confined; 0: there is none, and Path counts. Then is for files only.
 	ExecFD int
+
+	// Between is the name in the tree of a file that is only for what the first program tells the second one; "": there is
+	// none. The two may run at the same time then, with a FIFO of that name between them (fifo.go).
+	Between string
 }
 
 // Program is a process that shares all but these with the one before.
@@ -114,6 +118,10 @@ type Outcome struct {
 	MaxRSS uint64         // bytes, of the largest of them
 	Killed bool           // Run.Kill came before the end
 	Excess sandbox.Excess // what it was ended for, of Limits and of what the sandbox forbids
+
+	// Apart says that two programs ran at the same time, and that it is not known whether the same would have come of
+	// them one after the other: what they wrote is to be dropped, and the command to be run again without Between.
+	Apart bool
 }
 
 // File is a regular file of the tree, open for reading. The caller closes FD.

@@ -21,9 +21,10 @@ import (
 const (
 	opStart uint32 = 1 + iota
 	opKill
+	opStartPair // the first two programs at the same time
 )
 
-// request goes to the tree. With opStart come three descriptors, or four if the last is
+// request goes to the tree. With a start come three descriptors, or four if the last is
 // the program.
 type request struct {
 	op     uint32
@@ -70,6 +71,7 @@ type reply struct {
 	errno    uint32 // why nothing ran; 0: it ran
 	right    bool   // what failed is a matter of rights
 	killed   bool
+	apart    bool // Outcome.Apart
 	exit     int32
 	signal   int32
 	cpu      int64  // nanoseconds
@@ -89,7 +91,7 @@ func (r *reply) encode() []byte {
 	b := make([]byte, 0, replySize+len(r.text))
 	b = le.AppendUint64(b, r.seq)
 	b = le.AppendUint32(b, r.errno)
-	b = append(b, bit(r.right), bit(r.killed), byte(r.excess), 0)
+	b = append(b, bit(r.right), bit(r.killed), byte(r.excess), bit(r.apart))
 	b = le.AppendUint32(b, uint32(r.exit))
 	b = le.AppendUint32(b, uint32(r.signal))
 	b = le.AppendUint64(b, uint64(r.cpu))
@@ -111,7 +113,7 @@ func (r *reply) decode(b []byte) error {
 	}
 	le := binary.LittleEndian
 	r.seq, r.errno = le.Uint64(b), le.Uint32(b[8:])
-	r.right, r.killed = b[12] != 0, b[13] != 0
+	r.right, r.killed, r.apart = b[12] != 0, b[13] != 0, b[15] != 0
 	r.exit, r.signal = int32(le.Uint32(b[16:])), int32(le.Uint32(b[20:]))
 	r.cpu, r.maxRSS = int64(le.Uint64(b[24:])), le.Uint64(b[32:])
 	r.excess, r.measures = sandbox.Excess(b[14]), sandbox.Set(le.Uint32(b[40:]))

@@ -95,9 +95,9 @@ func (r *runner) compileConfined(p *process, x *textJob, laid func()) (outcome, 
 	c := r.command(x.env, tr.Path(textSource), x.out, x.wall)
 	if recipe := r.recipe(x.tc, x.body, tr.Path(textSource)); recipe != nil {
 		r.setSteps(c, recipe, names)
-	} else {
-		c.Argv = append([]string{x.tc.Exec}, driver.Fill(arguments(x.body), names)...)
+		return r.runSteps(p, x.tc, c, textTemp+"/cc.s", x.out, until)
 	}
+	c.Argv = append([]string{x.tc.Exec}, driver.Fill(arguments(x.body), names)...)
 	return p.runIn(tr, c, max(time.Until(until), time.Millisecond))
 }
 

@@ -40,6 +40,7 @@ type outcome struct {
 	maxRSS  uint64 // bytes; not below this daemon's own, as exec hands that on
 	stopped job.Cause
 	excess  sandbox.Excess // what it was ended for beside that; only in a tree
+	apart   bool           // tree.Outcome's
 }
 
 // process is one compiler: in a process group of its own that ends with it, or in
@@ -233,5 +234,5 @@ func (p *process) runIn(tr *tree.Tree, c *tree.Command, limit time.Duration) (ou
 	if err != nil && !errors.Is(err, tree.ErrGone) {
 		err = &startError{err}
 	}
-	return outcome{exit: o.Exit, signal: o.Signal, cpu: o.CPU, maxRSS: o.MaxRSS, stopped: p.stopped, excess: o.Excess}, err
+	return outcome{exit: o.Exit, signal: o.Signal, cpu: o.CPU, maxRSS: o.MaxRSS, stopped: p.stopped, excess: o.Excess, apart: o.Apart}, err
 }

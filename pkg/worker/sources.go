@@ -81,7 +81,7 @@ func (r *runner) compileIn(t *task, b *job.Body, plan *compile.Plan, c *tree.Com
 	var direct outcome
 	if recipe != nil {
 		r.setSteps(c, recipe, names)
-		o, err := t.proc.runIn(r.stand.tree, c, max(time.Until(until), time.Millisecond))
+		o, err := r.runSteps(&t.proc, &t.tc, c, treeTemp, out, until)
 		if err != nil || o.stopped != job.CauseNone {
 			return o, err
 		}
@@ -98,6 +98,7 @@ func (r *runner) compileIn(t *task, b *job.Body, plan *compile.Plan, c *tree.Com
 		if err := out.Rewind(); err != nil {
 			return o, err
 		}
+		r.stand.tree.Remove(seenFrom(b.Cwd, b.Outputs[0].Name)) // as may have made it
 		direct = o
 	}
 	c.Path, c.Argv, c.Then = t.tc.Exec, append([]string{calledAs(t.tc.Exec, b.Argv0)}, b.Args...), nil
@@ -105,21 +106,6 @@ func (r *runner) compileIn(t *task, b *job.Body, plan *compile.Plan, c *tree.Com
 	o.cpu += direct.cpu
 	o.maxRSS = max(o.maxRSS, direct.maxRSS)
 	return o, err
-}
-
-// setSteps makes c run what the driver would.
-func (r *runner) setSteps(c *tree.Command, recipe *driver.Recipe, names driver.Names) {
-	for i := range recipe.Steps() {
-		argv := recipe.Step(i, names)
-		if filepath.Base(argv[0]) == argv[0] {
-			argv[0] = r.s.lookPath(argv[0])
-		}
-		if i == 0 {
-			c.Argv = argv
-		} else {
-			c.Then = append(c.Then, tree.Program{Argv: argv})
-		}
-	}
 }
 
 // treeTemp is where the assembly lies between cc1 and as; the driver would call it so,

@@ -118,6 +118,7 @@ type Server struct {
 	tools    toolchain.Cache
 	recipes  recipes.Cache
 	programs sync.Map // name of a program to its path on searchPath
+	pairs    pairs
 	slots    *arena.Pool
 	outputs  *arena.Pool
 	large    *largeMemory

@@ -1,0 +1,103 @@
+package worker
+
+import (
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/driver"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
+	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/pkg/worker/capture"
+)
+
+// setSteps makes c run what the driver would.
+func (r *runner) setSteps(c *tree.Command, recipe *driver.Recipe, names driver.Names) {
+	for i := range recipe.Steps() {
+		argv := recipe.Step(i, names)
+		if filepath.Base(argv[0]) == argv[0] {
+			argv[0] = r.s.lookPath(argv[0])
+		}
+		if i == 0 {
+			c.Argv = argv
+		} else {
+			c.Then = append(c.Then, tree.Program{Argv: argv})
+		}
+	}
+}
+
+// runSteps runs what setSteps has set: cc1 and as at the same time where that can be, with temp between them. The
+// driver would run one after the other; nothing that they write tells of it.
+func (r *runner) runSteps(p *process, tc *toolchain.Toolchain, c *tree.Command, temp string, out *capture.Capture, until time.Time) (outcome, error) {
+	left := func() time.Duration { return max(time.Until(until), time.Millisecond) }
+	if len(c.Then) == 0 || lists(c.Then[0].Argv) || !r.s.pairs.allowed(tc.ID) {
+		return p.runIn(r.stand.tree, c, left())
+	}
+	c.Between = temp
+	both, err := p.runIn(r.stand.tree, c, left())
+	if err != nil || both.stopped != job.CauseNone {
+		return both, err
+	}
+	r.s.pairs.ended(tc.ID, both.apart)
+	if !both.apart {
+		return both, nil
+	}
+	if err := out.Rewind(); err != nil {
+		return both, err
+	}
+	c.Between = ""
+	o, err := p.runIn(r.stand.tree, c, left())
+	o.cpu += both.cpu
+	o.maxRSS = max(o.maxRSS, both.maxRSS)
+	return o, err
+}
+
+// lists reports whether an assembler writes a listing, of any length, to its standard output.
+func lists(as []string) bool {
+	for _, w := range as {
+		if strings.HasPrefix(w, "-a") {
+			return true
+		}
+	}
+	return false
+}
+
+// pairs knows the compilers whose assemblers do not read a FIFO to its end: those would run each time for nothing.
+type pairs struct {
+	mu    sync.Mutex
+	apart map[job.ToolchainID]int // compiles in a row that ran again, and from mostApart on that ran in turn
+}
+
+const (
+	mostApart = 3  // after so many a compiler's programs run in turn
+	inTurn    = 64 // for so many compiles: what did not let them may have been a client's alone
+)
+
+// allowed reports whether the next compile's programs may run at the same time.
+func (p *pairs) allowed(id job.ToolchainID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.apart[id]
+	if n < mostApart {
+		return true
+	}
+	if p.apart[id]++; n+1 == mostApart+inTurn {
+		p.apart[id] = mostApart - 1
+	}
+	return false
+}
+
+func (p *pairs) ended(id job.ToolchainID, apart bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !apart:
+		delete(p.apart, id)
+	case p.apart == nil:
+		p.apart = map[job.ToolchainID]int{id: 1}
+	default:
+		p.apart[id]++
+	}
+}
