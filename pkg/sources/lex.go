@@ -21,6 +21,35 @@ func continued(text []byte, i int) bool {
 	return i > 0 && (text[i-1] == '\\' || i > 1 && text[i-1] == '\r' && text[i-2] == '\\')
 }
 
+// joinCut returns text without the signs that continue a line in the midst of a word, as gcc takes them (blanks may stand
+// behind the backslash), and where those were in it, in order. Without any it returns nothing.
+func joinCut(text []byte) (whole []byte, cuts []int) {
+	last := 0
+	for i := 0; ; {
+		n := bytes.IndexByte(text[i:], '\\')
+		if n < 0 {
+			break
+		}
+		from := i + n
+		for i = from + 1; i < len(text) && bytes.IndexByte([]byte(" \t\f\v\r"), text[i]) >= 0; i++ {
+		}
+		if from == 0 || i+1 >= len(text) || text[i] != '\n' || !inWord(text[from-1]) && (from != last || len(cuts) == 0) || !inWord(text[i+1]) && text[i+1] != '\\' {
+			continue
+		}
+		i++
+		whole = append(whole, text[last:from]...)
+		cuts = append(cuts, len(whole))
+		last = i
+	}
+	if len(cuts) == 0 {
+		return nil, nil
+	}
+	return append(whole, text[last:]...), cuts
+}
+
+// inWord reports whether c may be in one of the words that a scan looks for.
+func inWord(c byte) bool { return isWord(c) || c == '.' || c == '#' }
+
 // lineStart is where the line of i starts, with all that it continues.
 func lineStart(text []byte, i int) int {
 	for {

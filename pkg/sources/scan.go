@@ -2,6 +2,7 @@ package sources
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -101,8 +102,30 @@ func (f *finder) scan(t *Text, n Notes) error {
 		return err == nil
 	})
 	if err == nil {
+		err = f.scanCut(t, n)
+	}
+	if err == nil {
 		t.lines(n)
 	}
+	return err
+}
+
+// scanCut looks for tokens that a sign which continues a line cuts in two.
+func (f *finder) scanCut(t *Text, n Notes) error {
+	whole, cuts := joinCut(t.b)
+	if len(cuts) == 0 {
+		return nil
+	}
+	x := NewText(t.name, whole, t.asm)
+	x.realDir = t.realDir
+	var err error
+	f.find(whole, func(tok token, at int) bool {
+		i, _ := slices.BinarySearch(cuts, at+1)
+		if i < len(cuts) && cuts[i] < at+len(tokenWords[tok].text) {
+			err = x.judge(tok, at, n)
+		}
+		return err == nil
+	})
 	return err
 }
 
@@ -173,6 +196,10 @@ func (t *Text) clock(tok token, at int, after []byte, n Notes) error {
 	}
 	if t.defined[tok] {
 		return nil
+	}
+	// #pragma push_macro("__TIME__"), in a _Pragma as well: what it is later on is not looked for.
+	if before := bytes.TrimRight(t.b[max(0, at-32):at], "\"\\( \t"); bytes.HasSuffix(before, []byte("_macro")) && t.place(at) != inComment {
+		return n.Clock(Clock(tok))
 	}
 	if p := t.place(at); p == inComment || p == inString {
 		return nil
