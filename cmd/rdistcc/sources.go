@@ -135,8 +135,13 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 			o.Probe = append(o.Probe, dir) // the compiler says that it is none
 		}
 	}
+	for _, dir := range f.plan.Sysroots() {
+		if real := sources.RealPath(dir); real != "" && real != strings.TrimRight(absolute(dir, s.cwd), "/") {
+			o.Places = append(o.Places, dir)
+		}
+	}
 	if f.below != nil {
-		o.Places, o.Probe = f.below.dirs, append(o.Probe, f.below.files...)
+		o.Places, o.Probe = append(o.Places, f.below.dirs...), append(o.Probe, f.below.files...)
 	}
 	if len(body.Dirs) == 0 && o.Twins && !f.plan.Raw && ownFilesOnly(f.plan.Source, names) {
 		// gcc says "no include path in which to search" where none of its directories

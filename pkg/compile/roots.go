@@ -36,3 +36,14 @@ func (p *parser) fastMath() bool {
 	}
 	return false
 }
+
+// Sysroots are the directories that the command names for headers and libraries of the system (--sysroot, -isysroot),
+// as typed. A compiler may give the headers below them without the links that lead there.
+func (p *Plan) Sysroots() (dirs []string) {
+	for _, o := range p.options {
+		if w := o.words[0]; o.arg != "" && (strings.HasPrefix(w, "--sysroot") || strings.HasPrefix(w, "-isysroot")) {
+			dirs = append(dirs, o.arg)
+		}
+	}
+	return dirs
+}
