@@ -20,8 +20,8 @@ const module = "github.com/rdistcc/rdistcc/"
 // edges is the package map: who may import whom, outside tests. A commit that
 // needs a new edge adds it here and argues for it.
 var edges = map[string][]string{
-	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/entrypoint", "pkg/job", "pkg/jobserver", "pkg/sources"},
-	"cmd/rdistcc-cm":   {"internal/rawjob", "internal/release", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/discover", "pkg/entrypoint", "pkg/hostlist", "pkg/identity", "pkg/identity/authority", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/sandbox", "pkg/telemetry", "pkg/textfile", "pkg/toolchain"}, // what doctor asks by itself
+	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/entrypoint", "pkg/job", "pkg/jobserver", "pkg/reason", "pkg/sources"},
+	"cmd/rdistcc-cm":   {"internal/ctl", "internal/figure", "internal/release", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/discover", "pkg/entrypoint", "pkg/hostlist", "pkg/identity", "pkg/iwarp", "pkg/job", "pkg/reason", "pkg/telemetry", "pkg/textfile"},
 	"cmd/rdistccd":     {"internal/release", "pkg/cgroup", "pkg/config", "pkg/discover", "pkg/identity", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/job", "pkg/sandbox", "pkg/sandbox/probe", "pkg/store", "pkg/telemetry", "pkg/toolchain", "pkg/tree", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/workdir"},
 	"cmd/rdistcc-perf": {"internal/rawjob", "internal/release", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/toolchain"}, // a raw job is also what the hostile ones are sent by
 
@@ -33,44 +33,45 @@ var edges = map[string][]string{
 	"pkg/iwarp/iwarptest": {"pkg/iwarp", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 	"pkg/iwarp/inproc":    {"pkg/iwarp"},
 
-	"pkg/sandbox":             {"pkg/cgroup"},
-	"pkg/sandbox/sandboxtest": {},
-	"pkg/sandbox/probe":       {}, // what an attacker inside would try
-	"pkg/arena":               {},
-	"pkg/cgroup":              {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
-	"pkg/digest":              {},
-	"pkg/entrypoint":          {},
-	"pkg/inflight":            {},
-	"pkg/fetch":               {"pkg/iwarp"},
-	"pkg/identity/psk":        {},
-	"pkg/job":                 {},
-	"pkg/pack":                {},
-	"pkg/jobserver":           {}, // what the wrapper asks of a make above it
-	"pkg/discover":            {"pkg/hostlist"},
-	"pkg/hostlist":            {"pkg/scheduler"},
-	"pkg/scheduler":           {},
-	"pkg/history":             {"pkg/scheduler"}, // for what it predicts, a Cost
-	"pkg/compile":             {"pkg/driver", "pkg/job"},
-	"pkg/policy":              {"pkg/compile", "pkg/job"},
-	"pkg/driver":              {},
-	"pkg/sources":             {"pkg/job"},
-	"pkg/inputs":              {"pkg/job", "pkg/sources"}, // looks through texts as the wrapper does
-	"pkg/driver/recipes":      {"pkg/driver"},
-	"pkg/store":               {}, // contents by their sums, whoever names them
-	"pkg/toolchain":           {"pkg/job"},
-	"pkg/tree":                {"pkg/entrypoint", "pkg/inflight", "pkg/sandbox"},
-	"pkg/config":              {"pkg/hostlist", "pkg/textfile"},
-	"pkg/textfile":            {},
-	"pkg/telemetry":           {"pkg/iwarp"},
-	"pkg/artifact":            {},
-	"pkg/connmgr": {"pkg/arena", "pkg/artifact", "pkg/compile", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/link", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/trust", "pkg/digest", "pkg/driver/recipes", "pkg/history", "pkg/hostlist", "pkg/identity/psk", "pkg/inputs", "pkg/iwarp", "pkg/job",
-		"pkg/pack", "pkg/sandbox", "pkg/scheduler", "pkg/toolchain"}, // compile: it makes jobs of commands whose inputs it knows
-	"pkg/connmgr/machine":       {"pkg/cgroup"},
-	"pkg/connmgr/link":          {"pkg/fetch", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job"},
-	"pkg/connmgr/report":        {"pkg/job"}, // a host's load
-	"pkg/connmgr/trust":         {"pkg/artifact", "pkg/job"},
-	"pkg/connmgr/ipc":           {"pkg/job"},
-	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc", "pkg/inflight"},
+	"pkg/sandbox":                   {"pkg/cgroup"},
+	"pkg/sandbox/sandboxtest":       {},
+	"pkg/sandbox/probe":             {}, // what an attacker inside would try
+	"pkg/arena":                     {},
+	"pkg/cgroup":                    {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
+	"pkg/digest":                    {},
+	"pkg/entrypoint":                {},
+	"pkg/inflight":                  {},
+	"pkg/fetch":                     {"pkg/iwarp"},
+	"pkg/identity/psk":              {},
+	"pkg/job":                       {},
+	"pkg/pack":                      {},
+	"pkg/jobserver":                 {}, // what the wrapper asks of a make above it
+	"pkg/discover":                  {"pkg/hostlist"},
+	"pkg/hostlist":                  {"pkg/scheduler"},
+	"pkg/reason":                    {},
+	"pkg/scheduler":                 {"pkg/reason"},
+	"pkg/history":                   {"pkg/scheduler"}, // for what it predicts, a Cost
+	"pkg/compile":                   {"pkg/driver", "pkg/job", "pkg/reason"},
+	"pkg/policy":                    {"pkg/compile", "pkg/job", "pkg/reason"},
+	"pkg/driver":                    {},
+	"pkg/sources":                   {"pkg/job"},
+	"pkg/inputs":                    {"pkg/job", "pkg/sources"}, // looks through texts as the wrapper does
+	"pkg/driver/recipes":            {"pkg/driver"},
+	"pkg/store":                     {}, // contents by their sums, whoever names them
+	"pkg/toolchain":                 {"pkg/job"},
+	"pkg/tree":                      {"pkg/entrypoint", "pkg/inflight", "pkg/sandbox"},
+	"pkg/config":                    {"pkg/hostlist", "pkg/textfile"},
+	"pkg/textfile":                  {},
+	"pkg/telemetry":                 {"pkg/iwarp"},
+	"pkg/artifact":                  {},
+	"pkg/connmgr":                   {"pkg/arena", "pkg/artifact", "pkg/compile", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/link", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/trust", "pkg/digest", "pkg/driver/recipes", "pkg/history", "pkg/hostlist", "pkg/identity/psk", "pkg/inputs", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/reason", "pkg/sandbox", "pkg/scheduler", "pkg/toolchain"}, // compile: it makes jobs of commands whose inputs it knows
+	"pkg/connmgr/machine":           {"pkg/cgroup"},
+	"pkg/connmgr/link":              {"pkg/fetch", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job"},
+	"pkg/connmgr/report":            {"pkg/job", "pkg/reason"},         // a host's load
+	"pkg/connmgr/report/reporttest": {"pkg/connmgr/report", "pkg/job"}, // for tests
+	"pkg/connmgr/trust":             {"pkg/artifact", "pkg/job"},
+	"pkg/connmgr/ipc":               {"pkg/job"},
+	"pkg/connmgr/ipc/ipcserver":     {"pkg/connmgr/ipc", "pkg/inflight"},
 	"pkg/worker": {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/entrypoint", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/store", "pkg/telemetry", "pkg/toolchain", "pkg/tree",
 		"pkg/worker/auditlog", "pkg/worker/capture", "pkg/worker/shares", "pkg/worker/users", "pkg/worker/workdir"},
 	"pkg/worker/capture":  {"pkg/arena"},
@@ -85,13 +86,15 @@ var edges = map[string][]string{
 	"deploy":                  {},
 	"interop":                 {}, // tests only
 	"internal/attacks/corpus": {},
-	"internal/attacks":        {},                                                                                                                                                                                                                                       // tests only
-	"internal/bench":          {"internal/attacks/corpus", "internal/debsrc", "internal/netlab", "internal/rawjob", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/iwarp/iwarptest", "pkg/job", "pkg/toolchain"}, // and the programs, as processes; the hostile client of S7 is its own
+	"internal/attacks":        {},                                                                                                                                                                                                                                                                               // tests only
+	"internal/bench":          {"internal/attacks/corpus", "internal/debsrc", "internal/netlab", "internal/rawjob", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/iwarp/iwarptest", "pkg/job", "pkg/toolchain"},                                         // and the programs, as processes; the hostile client of S7 is its own
+	"internal/ctl":            {"internal/figure", "internal/rawjob", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/hostlist", "pkg/identity", "pkg/identity/authority", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/reason", "pkg/sandbox", "pkg/textfile", "pkg/toolchain"}, // what doctor asks by itself
 	"internal/debsrc":         {},
 	"internal/demo":           {"internal/farm"}, // the same
 	"internal/equal":          {},                // tests only
 	"internal/farm":           {},
 	"internal/faults":         {}, // tests only
+	"internal/figure":         {},
 	"internal/honest":         {},
 	"internal/honest/harvest": {"internal/debsrc", "internal/honest", "pkg/compile"}, // response files are read as the wrapper does
 	"internal/nemesis":        {"internal/farm", "internal/relay"},                   // and the programs, as processes
@@ -123,7 +126,7 @@ var only = map[string][]string{
 	"github.com/klauspost/compress/zstd": {"pkg/pack"},
 	"github.com/klauspost/crc32":         {"pkg/iwarp/mpa"},
 	"hash/crc32":                         {"pkg/iwarp/mpa", "pkg/digest"},
-	"github.com/spf13/cobra":             {"cmd/rdistcc-cm", "cmd/rdistccd", "cmd/rdistcc-perf"},
+	"github.com/spf13/cobra":             {"internal/ctl", "cmd/rdistcc-cm", "cmd/rdistccd", "cmd/rdistcc-perf"},
 }
 
 // heavy packages cost the wrapper start-up time, which is paid once per source

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"errors"
-	"io/fs"
 	"log/slog"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/config"
@@ -79,7 +76,7 @@ func (s *hostSource) get() connmgr.HostList {
 	}
 	first := s.seen == nil
 	s.seen = seen
-	list, where, err := hostlist.FromFiles(s.files, readFile)
+	list, where, err := hostlist.FromFiles(s.files, textfile.Optional(hostlist.MaxText))
 	switch {
 	case err != nil && !first && s.list.Err == nil && s.list.Where != "":
 		s.log.Error("host list stays as it is", "err", err)
@@ -93,13 +90,4 @@ func (s *hostSource) get() connmgr.HostList {
 	foreign := slices.ContainsFunc(s.files, func(f hostlist.File) bool { return f.Path == where && f.Foreign })
 	s.list = connmgr.HostList{List: list, Where: where, Err: err, Distcc: foreign}
 	return s.list
-}
-
-// readFile is how the files of a host list are read.
-func readFile(path string) (content []byte, exists bool, err error) {
-	content, _, err = textfile.Read(path, hostlist.MaxText)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) { // below /dev/null, say
-		return nil, false, nil
-	}
-	return content, true, err
 }

@@ -11,11 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdistcc/rdistcc/internal/ctl"
 	"github.com/rdistcc/rdistcc/internal/release"
 	"github.com/rdistcc/rdistcc/pkg/config"
 	"github.com/rdistcc/rdistcc/pkg/connmgr"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	_ "github.com/rdistcc/rdistcc/pkg/entrypoint" // where it begins
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // version is set by the Makefile.
@@ -31,7 +32,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 // run executes the command line and gives the exit status.
 func run(args []string) int {
 	if len(args) > 0 && args[0] == "ctl" {
-		return runCtl(args[1:], os.Stdout, os.Stderr)
+		return ctl.Run(args[1:], build.Version, os.Stdout, os.Stderr)
 	}
 	root := rootCommand()
 	root.SetArgs(args)
@@ -54,11 +55,11 @@ func exitCode(err error) int {
 	var setting *config.Error
 	switch {
 	case errors.As(err, &usage), errors.As(err, &setting):
-		return ipc.ExitArguments
+		return reason.ExitArguments
 	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, connmgr.ErrInUse):
 		return exitInUse
 	}
-	return ipc.ExitGeneral
+	return reason.ExitGeneral
 }
 
 // Which manager --replace replaces: any, or one that speaks an older version of the

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/telemetry"
 )
 
@@ -44,7 +46,7 @@ func pageOf(s *report.Status, sums *report.Stats, name string) telemetry.Page {
 	}
 	share := "no commands yet"
 	if all > 0 {
-		share = percent(remote, all)
+		share = figure.Percent(remote, all)
 	}
 	p := telemetry.Page{
 		Program: "rdistcc-cm", Host: name, Version: build.Version, State: "ready",
@@ -56,13 +58,13 @@ func pageOf(s *report.Status, sums *report.Stats, name string) telemetry.Page {
 			{Name: "waiting: host, list, here", Value: fmt.Sprintf("%d, %d, %d", s.Waiting.Credit, s.Waiting.Preprocess, s.Waiting.Local)},
 			{Name: "done on hosts", Value: share},
 			{Name: "retries, second hosts", Value: fmt.Sprintf("%d, %d", sums.Retries, sums.Hedges)},
-			{Name: "why the compiler here was asked", Value: cmp.Or(strings.Join(doubtCounts(&s.Inputs), ", "), "it was not")},
+			{Name: "why the compiler here was asked", Value: cmp.Or(strings.Join(s.Inputs.DoubtCounts(), ", "), "it was not")},
 			{Name: "here because of trouble", Value: strconv.FormatUint(sums.Troubles, 10)},
 			{Name: "slots", Value: fmt.Sprintf("%d leased, %d kept, at most %d", s.Slots.Leased, s.Slots.Free, s.Slots.Max)},
 		},
 		Tables: []telemetry.Table{hostTable(s), underwayTable(s), countTable(s.Jobs, all), inputTable(&s.Inputs), phaseTable(sums), jobTable(s)},
 	}
-	p.Notes = append(p.Notes, settingNotes(s)...)
+	p.Notes = append(p.Notes, s.SettingNotes()...)
 	if len(s.Drained) > 0 {
 		p.Notes = append(p.Notes, "drained by hand: "+strings.Join(s.Drained, ", "))
 	}
@@ -77,7 +79,7 @@ func hostTable(s *report.Status) telemetry.Table {
 		Columns: []string{"host", "state", "our jobs", "all jobs", "credits", "round trip", "rate", "speed", "sandbox", "done", "failed", "sent, received", "note"}}
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
-		state := telemetry.Cell{Text: stateOf(h), Tone: telemetry.ToneWarn}
+		state := telemetry.Cell{Text: h.Word(), Tone: telemetry.ToneWarn}
 		switch state.Text {
 		case "up":
 			state.Tone = telemetry.ToneGood
@@ -96,16 +98,16 @@ func hostTable(s *report.Status) telemetry.Table {
 		}
 		rtt, rate, speed := "-", "-", "-"
 		if h.RTTUS > 0 {
-			rtt = micros(uint64(h.RTTUS))
+			rtt = figure.Micros(uint64(h.RTTUS))
 		}
 		if h.Rate > 0 {
-			rate = amount(uint64(h.Rate)) + "/s"
+			rate = figure.Bytes(uint64(h.Rate)) + "/s"
 		}
 		if h.Speed > 0 {
 			speed = fmt.Sprintf("%.2f", h.Speed)
 		}
 		t.Rows = append(t.Rows, append([]telemetry.Cell{{Text: h.Addr}, state, ours, theirs},
-			cells(h.Credits, rtt, rate, speed, cmp.Or(h.Sandbox, "-"), h.OK, h.Failed, amount(h.Out)+", "+amount(h.In), h.Note())...))
+			cells(h.Credits, rtt, rate, speed, cmp.Or(h.Sandbox, "-"), h.OK, h.Failed, figure.Bytes(h.Out)+", "+figure.Bytes(h.In), h.Note())...))
 	}
 	return t
 }
@@ -114,7 +116,7 @@ func underwayTable(s *report.Status) telemetry.Table {
 	t := telemetry.Table{Title: "Under way", Empty: "nothing", Columns: []string{"job", "file", "phase", "where", "age"}}
 	for i := range s.Underway[:min(len(s.Underway), rowsOfUnderway)] {
 		u := &s.Underway[i]
-		t.Rows = append(t.Rows, cells(u.ID, u.Source, u.Phase, u.Place(), viewAge(u.AgeMS)))
+		t.Rows = append(t.Rows, cells(u.ID, u.Source, u.Phase, u.Place(), figure.Milliseconds(u.AgeMS)))
 	}
 	return t
 }
@@ -125,9 +127,9 @@ func countTable(jobs []report.JobCount, all uint64) telemetry.Table {
 		n := j.OK + j.Failed
 		because := ""
 		if j.Reason != "" {
-			because = explain(j.Reason)
+			because = reason.Explain(j.Reason)
 		}
-		row := cells(j.Place, cmp.Or(j.Host, j.Reason, "-"), n, percent(n, all), j.Failed, because)
+		row := cells(j.Place, cmp.Or(j.Host, j.Reason, "-"), n, figure.Percent(n, all), j.Failed, because)
 		row[3].Share = float64(n) / float64(max(all, 1))
 		t.Rows = append(t.Rows, row)
 	}
@@ -142,7 +144,7 @@ func inputTable(c *report.InputCounts) telemetry.Table {
 		if n == 0 {
 			continue
 		}
-		row := cells(how, n, percent(n, all), knownBy[how])
+		row := cells(how, n, figure.Percent(n, all), report.KnownBy[how])
 		row[2].Share = float64(n) / float64(all)
 		t.Rows = append(t.Rows, row)
 	}
@@ -153,7 +155,7 @@ func phaseTable(sums *report.Stats) telemetry.Table {
 	t := telemetry.Table{Title: "Phases of remote compiles", Empty: "none yet", Columns: []string{"phase", "median", "90 %", "99 %", "most"}}
 	for _, q := range sums.Phases {
 		if q.Count > 0 {
-			t.Rows = append(t.Rows, cells(q.Phase, micros(q.P50), micros(q.P90), micros(q.P99), micros(q.Max)))
+			t.Rows = append(t.Rows, cells(q.Phase, figure.Micros(q.P50), figure.Micros(q.P90), figure.Micros(q.P99), figure.Micros(q.Max)))
 		}
 	}
 	return t
@@ -168,7 +170,7 @@ func jobTable(s *report.Status) telemetry.Table {
 		if r.Local {
 			where.Text = "here: " + r.Reason
 			if why == "" {
-				why = explain(r.Reason)
+				why = reason.Explain(r.Reason)
 			}
 			if r.Trouble {
 				where.Tone = telemetry.ToneBad
@@ -185,7 +187,7 @@ func jobTable(s *report.Status) telemetry.Table {
 			if us == 0 {
 				return telemetry.Cell{}
 			}
-			return telemetry.Cell{Text: micros(uint64(us))}
+			return telemetry.Cell{Text: figure.Micros(uint64(us))}
 		}
 		t.Rows = append(t.Rows, []telemetry.Cell{
 			{Text: strconv.FormatUint(r.ID, 10)}, {Text: cmp.Or(r.Source, r.Output)}, where, exit,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report/reporttest"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/telemetry"
 )
@@ -14,7 +15,7 @@ import (
 // TestPageShowsTheFarm: how busy each host is, who was drained, and why what ran here
 // did.
 func TestPageShowsTheFarm(t *testing.T) {
-	s := sample()
+	s := reporttest.Sample()
 	s.Hosts[0].Load = &job.Load{Running: 6, Queued: 2}
 	s.Hosts[2].Drained = true
 	s.Drained = []string{"c:7632"}

@@ -1,8 +1,6 @@
 package main
 
-import (
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-)
+import "github.com/rdistcc/rdistcc/pkg/reason"
 
 const usage = `usage:
   rdistcc COMPILER ARG...    compile on the farm, say: rdistcc gcc -c hello.c
@@ -94,9 +92,9 @@ func (s *settings) control(words []string) int {
 	file, ok := findSibling("rdistcc-cm", s.path)
 	if !ok {
 		s.say(0, words[0], ": rdistcc-cm is neither beside rdistcc nor on PATH")
-		return ipc.ExitGeneral
+		return reason.ExitGeneral
 	}
 	err := become(file, append([]string{"rdistcc-cm", "ctl"}, words...), s.env)
 	s.say(0, file, ": ", err.Error())
-	return ipc.ExitGeneral
+	return reason.ExitGeneral
 }

@@ -1,39 +1,34 @@
 package main
 
 import (
-	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // Reasons of the wrapper's own; others come from the command line (package
 // compile), from the text, or from the manager. docs/reasons.md has all.
 const (
-	reasonMode        = "mode"
-	reasonTooBig      = "too-big"
-	reasonDiagnostics = "diagnostics"
-	reasonManager     = "manager"
-	reasonKilled      = "host-lost"
 	// Not a compiler that we know; a working directory without a name; a
 	// preprocessor that left something running; no memory to look at the text.
-	reasonCompiler     = compile.ReasonNotReproducible + "compiler"
-	reasonDirectory    = compile.ReasonNotReproducible + "directory"
-	reasonPreprocessor = compile.ReasonNotReproducible + "preprocessor"
-	reasonMemory       = compile.ReasonNotReproducible + "memory"
+	reasonCompiler     = reason.NotReproducible + "compiler"
+	reasonDirectory    = reason.NotReproducible + "directory"
+	reasonPreprocessor = reason.NotReproducible + "preprocessor"
+	reasonMemory       = reason.NotReproducible + "memory"
 )
 
-// local runs a command here by rule: reason is one of the documented words. A
+// local runs a command here by rule: why is one of package reason's words. A
 // manager, if one runs, is asked for the command's turn, and gets the slot back;
 // without one it just runs.
-func (f *flow) local(reason string, gate ipc.Gate) int {
+func (f *flow) local(why string, gate ipc.Gate) int {
 	if s := f.in.caught(); s != 0 {
 		return 128 + int(s)
 	}
-	f.rec.reason = reason
+	f.rec.reason = why
 	if f.conn == nil {
 		// Trouble with the manager is told by those that need it.
 		f.conn, _ = f.set.connect(false)
 	}
-	if f.conn != nil && !f.askTurn(reason, gate) {
+	if f.conn != nil && !f.askTurn(why, gate) {
 		f.hangUp()
 	}
 	if s := f.in.caught(); s != 0 {
@@ -44,8 +39,8 @@ func (f *flow) local(reason string, gate ipc.Gate) int {
 
 // askTurn announces a local command and waits until the manager lets it run. It
 // reports whether the manager is still there.
-func (f *flow) askTurn(reason string, gate ipc.Gate) bool {
-	err := f.conn.Send((&ipc.Local{Version: ipc.Version, Reason: reason, Gate: gate, Compiler: f.rec.compiler,
+func (f *flow) askTurn(why string, gate ipc.Gate) bool {
+	err := f.conn.Send((&ipc.Local{Version: ipc.Version, Reason: why, Gate: gate, Compiler: f.rec.compiler,
 		Source: f.rec.source, Output: f.rec.output, Closed: f.slot != nil && f.slot.closed}).Append(nil))
 	if err != nil {
 		return false
@@ -71,7 +66,7 @@ func (f *flow) fallback(here *ipc.GoLocal) int {
 	if forbidden && (here.Trouble || here.Code != 0) {
 		f.set.say(0, orReason(here), by)
 		if here.Code == 0 {
-			return ipc.ExitGeneral
+			return reason.ExitGeneral
 		}
 		return int(here.Code)
 	}
@@ -100,24 +95,24 @@ func (f *flow) goLocal(fields []byte) *ipc.GoLocal {
 // lostManager gives up a manager that died, hangs, or speaks nonsense.
 func (f *flow) lostManager(err error) *ipc.GoLocal {
 	f.hangUp()
-	code := uint8(ipc.ExitConnect)
+	code := uint8(reason.ExitConnect)
 	switch err {
 	case ipc.ErrMalformed:
-		code = ipc.ExitProtocol
+		code = reason.ExitProtocol
 	case ipc.ErrSilent:
-		code = ipc.ExitTimeout
+		code = reason.ExitTimeout
 	}
 	f.managerGone = err == ipc.ErrClosed
-	return &ipc.GoLocal{Reason: reasonManager, Trouble: true, Code: code, Detail: err.Error()}
+	return &ipc.GoLocal{Reason: reason.Manager, Trouble: true, Code: code, Detail: err.Error()}
 }
 
 // noManager is the answer when there is none to ask.
 func noManager(err error) *ipc.GoLocal {
-	code := uint8(ipc.ExitConnect)
+	code := uint8(reason.ExitConnect)
 	if r, ok := err.(*startRefusal); ok {
 		code = r.code
 	}
-	return &ipc.GoLocal{Reason: reasonManager, Trouble: true, Code: code, Detail: err.Error()}
+	return &ipc.GoLocal{Reason: reason.Manager, Trouble: true, Code: code, Detail: err.Error()}
 }
 
 // hangUp ends the connection; the manager cancels what it was doing for us.

@@ -8,6 +8,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // flow is one command on its way through this program.
@@ -36,7 +37,7 @@ type detour struct {
 	farm   *ipc.GoLocal
 }
 
-func byRule(reason string) *detour { return &detour{reason: reason, gate: ipc.GateLocal} }
+func byRule(why string) *detour { return &detour{reason: why, gate: ipc.GateLocal} }
 
 // run is the whole client: plan, compile elsewhere, place; and at every step the
 // way back to compiling here. It returns the exit status.
@@ -82,16 +83,16 @@ func (f *flow) try() (*result, *detour) {
 		return nil, &detour{reason: f.plan.Reason, gate: ipc.Gate(f.plan.Gate)}
 	}
 	if !rereadable(f.plan.Source) {
-		return nil, byRule(compile.ReasonStdin)
+		return nil, byRule(reason.Stdin)
 	}
 	if f.set.mode == ipc.ModeLocal {
-		return nil, byRule(reasonMode)
+		return nil, byRule(reason.Mode)
 	}
 	if closedUmask() {
-		return nil, byRule(reasonDiagnostics) // the compiler here cannot open its own files again
+		return nil, byRule(reason.Diagnostics) // the compiler here cannot open its own files again
 	}
 	if sameFile(f.plan.Outputs[0].Name, f.plan.Source) {
-		return nil, byRule(reasonDiagnostics) // gcc says so, whatever the names
+		return nil, byRule(reason.Diagnostics) // gcc says so, whatever the names
 	}
 
 	// The manager leases a slot, or knows already why not. Meanwhile it looks
@@ -109,21 +110,21 @@ func (f *flow) try() (*result, *detour) {
 	}
 	var limit syscall.Rlimit // of the slot too, though nobody sees it as a file
 	if syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit) == nil && limit.Cur < f.slot.SourceMax {
-		return nil, byRule(reasonTooBig)
+		return nil, byRule(reason.TooBig)
 	}
 
-	front, reason := f.plan.Native(f.slot.Native, f.slot.NativeOrder, f.bySources())
-	if reason != "" {
-		return nil, byRule(reason)
+	front, why := f.plan.Native(f.slot.Native, f.slot.NativeOrder, f.bySources())
+	if why != "" {
+		return nil, byRule(why)
 	}
 	f.front = uint32(front)
 
 	// What the compile reads goes into the slot: its files, or where no host shows
 	// private trees its text from the preprocessor. Whatever the compiler has to say
 	// to that, the whole command says here, once, exactly as the user expects it.
-	sub, reason := f.fill()
-	if reason != "" {
-		return nil, byRule(reason)
+	sub, why := f.fill()
+	if why != "" {
+		return nil, byRule(why)
 	}
 
 	// A host compiles. Where what its compiler had to say may differ from what
@@ -138,7 +139,7 @@ func (f *flow) judge(r *result, here *ipc.GoLocal) (*result, *detour) {
 		return nil, &detour{farm: here}
 	}
 	if !f.stands(r) {
-		return nil, byRule(reasonDiagnostics)
+		return nil, byRule(reason.Diagnostics)
 	}
 	return r, nil
 }
@@ -181,7 +182,7 @@ func (f *flow) fill() (*ipc.Submit, string) {
 	bySources := f.bySources()
 	if bySources && len(f.plan.Roots()) > 0 {
 		if f.below, bySources = f.lookBelow(); !bySources && f.plan.Text != "" {
-			return nil, compile.ReasonNotReproducible + "toolchain"
+			return nil, reason.NotReproducible + "toolchain"
 		}
 	}
 	if bySources {
@@ -189,7 +190,7 @@ func (f *flow) fill() (*ipc.Submit, string) {
 		return f.collect()
 	}
 	if f.plan.Text != "" {
-		return nil, compile.ReasonNotReproducible + f.plan.Text
+		return nil, reason.NotReproducible + f.plan.Text
 	}
 	if f.slot.Tree {
 		f.slot.Direct = nil // it would list the files

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // rdistcc is the program under test, built once.
@@ -450,8 +451,8 @@ func TestOutputThatCannotBePlaced(t *testing.T) {
 }
 
 func TestTroubleIsOneLine(t *testing.T) {
-	lost := &ipc.GoLocal{Reason: "host-lost", Trouble: true, Code: ipc.ExitConnect, Detail: "build7 lost (connection reset)", Host: "build7"}
-	none := &ipc.GoLocal{Reason: "no-hosts", Code: ipc.ExitNoHosts, Detail: "no hosts are configured"}
+	lost := &ipc.GoLocal{Reason: "host-lost", Trouble: true, Code: reason.ExitConnect, Detail: "build7 lost (connection reset)", Host: "build7"}
+	none := &ipc.GoLocal{Reason: "no-hosts", Code: reason.ExitNoHosts, Detail: "no hosts are configured"}
 	rule := &ipc.GoLocal{Reason: "local-share", NoFallback: true}
 	strict := *lost
 	strict.NoFallback = true

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/entrypoint"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // version is set by the Makefile. Without it, as after a plain go build, rdistcc-cm says
@@ -27,7 +27,7 @@ func main() {
 func run(argv, env []string) int {
 	set := readSettings(env)
 	if len(argv) == 0 {
-		return ipc.ExitArguments
+		return reason.ExitArguments
 	}
 	name := argv[0]
 	if called := base(name); !strings.HasPrefix(called, "rdistcc") {
@@ -35,7 +35,7 @@ func run(argv, env []string) int {
 	}
 	if len(argv) == 1 {
 		write(2, usage)
-		return ipc.ExitArguments
+		return reason.ExitArguments
 	}
 	switch word := argv[1]; {
 	case word == "--help", word == "help" && len(argv) == 2:
@@ -113,7 +113,7 @@ func (s *settings) distribute(c command) int {
 	switch {
 	case s.level >= maxNesting:
 		s.say(0, c.argv[0], ": calls rdistcc again and again (", c.file, "); name the real compiler")
-		return ipc.ExitRecursion
+		return reason.ExitRecursion
 	case s.level > 0:
 		// A script that an outer rdistcc runs: the job is counted there.
 		return s.replace(c)
@@ -135,7 +135,7 @@ func write(fd int, text string) int {
 		case err == syscall.EAGAIN && poll([]pollFD{{fd: int32(fd), events: pollOut}}, -1):
 			continue // a pipe that does not block, as make's may be, and a slow reader
 		case err != nil:
-			return ipc.ExitIO
+			return reason.ExitIO
 		}
 		b = b[n:]
 	}

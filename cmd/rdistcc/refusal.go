@@ -5,7 +5,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // startRefusal is why a manager ended at its start, in its own words: a wrong setting,
@@ -17,7 +17,7 @@ type startRefusal struct {
 }
 
 func (r *startRefusal) Error() string {
-	if r.code == ipc.ExitArguments {
+	if r.code == reason.ExitArguments {
 		return r.line // a setting: the line says all
 	}
 	return "connection manager did not start: " + r.line
@@ -29,7 +29,7 @@ const maxRefusal = 1024
 // parseRefusal reads the exit status, a byte, and the line behind it; nil if that is
 // none.
 func parseRefusal(b []byte) *startRefusal {
-	if len(b) < 2 || b[0] < ipc.ExitGeneral {
+	if len(b) < 2 || b[0] < reason.ExitGeneral {
 		return nil
 	}
 	return &startRefusal{code: b[0], line: string(b[1:])}
@@ -64,7 +64,7 @@ func (s *settings) failedLately(lock int, log string) error {
 	switch {
 	case r == nil:
 		return managerError("connection manager did not start a moment ago (see " + log + ")")
-	case r.code == ipc.ExitArguments && s.edited(r.line, failed):
+	case r.code == reason.ExitArguments && s.edited(r.line, failed):
 		return nil
 	}
 	return r

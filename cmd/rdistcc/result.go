@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // result is the answer of a host.
@@ -50,7 +51,7 @@ func (f *flow) answer() (*result, *ipc.GoLocal) {
 		f.rec.result = r.Result
 		if r.Signal != 0 {
 			// Said before the command runs here: it may end there the same way.
-			return nil, &ipc.GoLocal{Reason: reasonKilled, Trouble: true, Code: ipc.ExitConnect, Host: r.Host,
+			return nil, &ipc.GoLocal{Reason: reason.HostLost, Trouble: true, Code: reason.ExitConnect, Host: r.Host,
 				Detail: "the compiler on " + r.Host + " was killed by signal " + itoa(int(r.Signal))}
 		}
 		return r, nil
@@ -72,7 +73,7 @@ func (f *flow) place(r *result) *detour {
 	f.rec.place = time.Since(began)
 	if err != nil {
 		f.set.say(2, err.Error())
-		return byRule(reasonDiagnostics)
+		return byRule(reason.Diagnostics)
 	}
 	return nil
 }
@@ -121,7 +122,7 @@ func (f *flow) placeAll(r *result) error {
 // cannot be printed, the compiler here shall meet the same: some fail then.
 func (f *flow) remote(r *result) int {
 	if !copyOut(1, f.slot.sink, r.Stdout) || !copyOut(2, f.slot.sink, r.Stderr) {
-		return f.local(reasonDiagnostics, ipc.GateLocal)
+		return f.local(reason.Diagnostics, ipc.GateLocal)
 	}
 	f.rec.remote, f.rec.host = true, r.Host
 	return int(r.Exit)

@@ -4,8 +4,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/entrypoint"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // command is something to execute: a file, and its argument words from argv[0].
@@ -91,7 +91,7 @@ func (f *flow) runHere(c command) int {
 	ws, err := f.in.reap(pid)
 	if err != nil {
 		f.set.say(0, c.argv[0], ": ", err.Error())
-		return ipc.ExitGeneral
+		return reason.ExitGeneral
 	}
 	f.rec.local = time.Since(began)
 	return exitCode(ws)

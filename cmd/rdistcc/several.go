@@ -8,6 +8,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/jobserver"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // Bounds of a command that is taken apart; beyond them it runs whole.
@@ -52,7 +53,7 @@ func (f *flow) runSeveral(s *compile.Several) int {
 		if s.Links {
 			var err error
 			if object, err = f.tempObject(source); err != nil {
-				return f.here(byRule(reasonDiagnostics))
+				return f.here(byRule(reason.Diagnostics))
 			}
 			objects = append(objects, object)
 		}
@@ -66,7 +67,7 @@ func (f *flow) runSeveral(s *compile.Several) int {
 	begun := false
 	for _, words := range said {
 		if write(1, string(words.stdout))+write(2, string(words.stderr)) != 0 && !begun {
-			return f.here(byRule(reasonDiagnostics)) // as remote does
+			return f.here(byRule(reason.Diagnostics)) // as remote does
 		}
 		begun = begun || len(words.stdout)+len(words.stderr) > 0
 	}
@@ -75,7 +76,7 @@ func (f *flow) runSeveral(s *compile.Several) int {
 		return 0
 	}
 	f.cmd = command{file: f.cc.file, argv: append([]string{f.cc.argv[0]}, s.Link(objects)...)}
-	return f.local(compile.ReasonLink, ipc.GateLocal)
+	return f.local(reason.Link, ipc.GateLocal)
 }
 
 // compiled is how one compile of several ended.
@@ -213,17 +214,17 @@ type segments struct{ stdout, stderr []byte }
 // would have said once for all of them.
 func (f *flow) words(r *result) (w segments, d *detour) {
 	if r.Exit != 0 || r.Stdout.Len > maxSaid || r.Stderr.Len > maxSaid {
-		return w, byRule(reasonDiagnostics)
+		return w, byRule(reason.Diagnostics)
 	}
 	var ok1, ok2 bool
 	w.stdout, ok1 = readOut(f.slot.sink, r.Stdout)
 	w.stderr, ok2 = readOut(f.slot.sink, r.Stderr)
 	if !ok1 || !ok2 {
-		return w, byRule(reasonDiagnostics)
+		return w, byRule(reason.Diagnostics)
 	}
 	for line := range bytes.Lines(w.stderr) {
 		if bytes.HasPrefix(line, []byte(base(f.cc.argv[0])+": ")) || bytes.HasPrefix(line, []byte("clang")) {
-			return w, byRule(reasonDiagnostics)
+			return w, byRule(reason.Diagnostics)
 		}
 	}
 	return w, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/driver"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/sources"
 )
 
@@ -18,19 +19,19 @@ import (
 // that it reads. The compiler itself lists them. A reason says that the command must
 // run here; whatever the list's run printed is dropped then, as the command here prints
 // it again.
-func (f *flow) collect() (sub *ipc.Submit, reason string) {
+func (f *flow) collect() (sub *ipc.Submit, why string) {
 	began := time.Now()
 	s := f.slot
 	if !f.outputDirs() {
-		return nil, reasonDiagnostics // the compiler has the words for that
+		return nil, reason.Diagnostics // the compiler has the words for that
 	}
 	if f.plan.Precompiled(s.cwd) {
-		return nil, compile.ReasonNotReproducible + string(sources.ErrPCH)
+		return nil, reason.NotReproducible + string(sources.ErrPCH)
 	}
 	names := []string{f.plan.Source}
 	if !f.plan.Raw {
-		if names, reason = f.list(); reason != "" {
-			return nil, reason
+		if names, why = f.list(); why != "" {
+			return nil, why
 		}
 	}
 	o, body := f.packing(names, began)
@@ -38,23 +39,23 @@ func (f *flow) collect() (sub *ipc.Submit, reason string) {
 	switch err {
 	case nil:
 	case sources.ErrTooBig:
-		return nil, reasonTooBig
+		return nil, reason.TooBig
 	default:
-		return nil, compile.ReasonNotReproducible + err.Error()
+		return nil, reason.NotReproducible + err.Error()
 	}
 	s.unsure = pack.Unsure || f.plan.Raw // the text names files that are not here
 	body.Files, body.Dirs, body.Links = pack.Files, append(body.Dirs, pack.Dirs...), pack.Links
 	if _, what := compile.Unasked(f.plan.Driver.Family, body); what != "" {
-		return nil, compile.ReasonNotReproducible + what
+		return nil, reason.NotReproducible + what
 	}
 	enc := body.Append(nil)
 	room := uint64(job.TextOffset(len(enc)))
 	if room > o.Off || len(enc) > job.MaxBodyLen {
-		return nil, reasonTooBig
+		return nil, reason.TooBig
 	}
 	sub = &ipc.Submit{BodyOff: uint32(o.Off - room), BodyLen: uint32(len(enc)), TextOff: uint32(room), TextLen: pack.Len, Tree: true}
 	if pwriteAll(s.source, enc, int64(sub.BodyOff)) != nil {
-		return nil, reasonTooBig
+		return nil, reason.TooBig
 	}
 	f.rec.sourceBytes, f.rec.files = pack.Len, len(pack.Files)
 	if s.Inputs != "" { // the manager asks, as it does not know
@@ -67,7 +68,7 @@ func (f *flow) collect() (sub *ipc.Submit, reason string) {
 
 // list runs the compiler's dependency mode with the slot as its standard output, where
 // nothing else is yet, and reads the names.
-func (f *flow) list() (names []string, reason string) {
+func (f *flow) list() (names []string, why string) {
 	s := f.slot
 	c := command{file: f.cc.file}
 	if d := s.Direct; len(d) > 0 {
@@ -87,9 +88,9 @@ func (f *flow) list() (names []string, reason string) {
 	end, err := syscall.Seek(s.source, 0, 1)
 	switch {
 	case !clean:
-		return nil, reasonDiagnostics
+		return nil, reason.Diagnostics
 	case err != nil || uint64(end) >= s.SourceMax:
-		return nil, reasonTooBig
+		return nil, reason.TooBig
 	case !s.closed:
 		return nil, reasonPreprocessor // something it started may still write
 	}
@@ -98,7 +99,7 @@ func (f *flow) list() (names []string, reason string) {
 		return nil, reasonMemory
 	}
 	if names, err = sources.ParseRule(rule); err != nil {
-		return nil, compile.ReasonNotReproducible + string(sources.ErrFile)
+		return nil, reason.NotReproducible + string(sources.ErrFile)
 	}
 	return names, ""
 }

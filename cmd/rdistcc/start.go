@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // Bounds of starting a manager.
@@ -54,7 +55,7 @@ func (s *settings) replaceManager() bool {
 // otherVersion says that the manager did not understand the frame before.
 func otherVersion(kind ipc.Kind, fields []byte) bool {
 	var no ipc.GoLocal
-	return kind == ipc.KindGoLocal && no.Parse(fields) == nil && no.Reason == reasonManager && no.Code == ipc.ExitProtocol
+	return kind == ipc.KindGoLocal && no.Parse(fields) == nil && no.Reason == reason.Manager && no.Code == reason.ExitProtocol
 }
 
 // starting starts a manager for the socket path with further words, one wrapper at a

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // managerMain is this test binary under the name rdistcc-cm: it notes how it was
@@ -72,7 +73,7 @@ func managerMain() int {
 				case err != nil || k == ipc.KindFinish:
 					return
 				case k == ipc.KindLease:
-					err = c.Send((&ipc.GoLocal{Reason: "no-hosts", Code: ipc.ExitNoHosts}).Append(nil))
+					err = c.Send((&ipc.GoLocal{Reason: "no-hosts", Code: reason.ExitNoHosts}).Append(nil))
 				case k == ipc.KindLocal:
 					err = c.Send(ipc.AppendBare(nil, ipc.KindGo))
 				}
@@ -111,8 +112,8 @@ func TestOneManagerForManyWrappers(t *testing.T) {
 		wg.Go(func() {
 			cmd := b.cmd(program, "gcc", "-c", "hello.c")
 			_ = cmd.Run() // the status tells
-			if code := cmd.ProcessState.ExitCode(); code != ipc.ExitNoHosts {
-				t.Errorf("exit status %d, want %d", code, ipc.ExitNoHosts)
+			if code := cmd.ProcessState.ExitCode(); code != reason.ExitNoHosts {
+				t.Errorf("exit status %d, want %d", code, reason.ExitNoHosts)
 			}
 		})
 	}
@@ -173,7 +174,7 @@ func TestManagerThatDoesNotStart(t *testing.T) {
 		t.Errorf("%d attempts, want 1: the second would only cost time", n)
 	}
 	b.env = append(b.env, "RDISTCC_FALLBACK=0")
-	b.wants(b.run(program, "gcc", "-c", "hello.c"), ipc.ExitConnect, "not compiled here")
+	b.wants(b.run(program, "gcc", "-c", "hello.c"), reason.ExitConnect, "not compiled here")
 	b.reported("local:manager", "local:manager", "local:manager")
 	// A while later, and mended.
 	old := time.Now().Add(-time.Hour)
@@ -181,7 +182,7 @@ func TestManagerThatDoesNotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.env = append(b.env, "MANAGER=")
-	b.wants(b.run(program, "gcc", "-c", "hello.c"), ipc.ExitNoHosts, "no-hosts")
+	b.wants(b.run(program, "gcc", "-c", "hello.c"), reason.ExitNoHosts, "no-hosts")
 }
 
 // TestManagerThatRefuses: its own line is said by each command, with the status of a
@@ -195,16 +196,16 @@ func TestManagerThatRefuses(t *testing.T) {
 	line := "rdistcc: " + b.path("config.yaml") + ":7: unknown key; "
 	b.wants(b.run(program, "gcc", "-c", "hello.c"), 0, line+"compiled here")
 	b.env = append(b.env, "RDISTCC_FALLBACK=0")
-	b.wants(b.run(program, "gcc", "-c", "hello.c"), ipc.ExitArguments, line+"not compiled here")
+	b.wants(b.run(program, "gcc", "-c", "hello.c"), reason.ExitArguments, line+"not compiled here")
 	if n := strings.Count(b.read("notes"), "\n"); n != 1 {
 		t.Errorf("%d attempts, want 1: the second would only cost time", n)
 	}
 	b.env = append(b.env, "MANAGER=")
-	b.wants(b.run(program, "gcc", "-c", "hello.c"), ipc.ExitArguments, line+"not compiled here")
+	b.wants(b.run(program, "gcc", "-c", "hello.c"), reason.ExitArguments, line+"not compiled here")
 	if err := os.Chmod(b.path("config.yaml"), 0o640); err != nil { // any change will do
 		t.Fatal(err)
 	}
-	b.wants(b.run(program, "gcc", "-c", "hello.c"), ipc.ExitNoHosts, "no-hosts")
+	b.wants(b.run(program, "gcc", "-c", "hello.c"), reason.ExitNoHosts, "no-hosts")
 }
 
 func TestManagerThatHangs(t *testing.T) {

@@ -8,12 +8,13 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // preprocess fills the slot in the text form: the body, and behind it the text, straight
 // from the preprocessor. A reason says that the command must run here; whatever the
 // preprocessor printed is dropped then, as the command here prints it again.
-func (f *flow) preprocess() (text *ipc.Submit, reason string) {
+func (f *flow) preprocess() (text *ipc.Submit, why string) {
 	began := time.Now()
 	s := f.slot
 	args, lang := f.plan.Remote(int(s.Major), s.cwd)
@@ -23,13 +24,13 @@ func (f *flow) preprocess() (text *ipc.Submit, reason string) {
 	}).Append(nil)
 	textOff := uint64(job.TextOffset(len(body)))
 	if textOff >= s.SourceMax || len(body) > job.MaxBodyLen {
-		return nil, reasonTooBig
+		return nil, reason.TooBig
 	}
 	if err := pwriteAll(s.source, body, 0); err != nil {
-		return nil, reasonTooBig
+		return nil, reason.TooBig
 	}
 	if _, err := syscall.Seek(s.source, int64(textOff), 0); err != nil {
-		return nil, reasonTooBig
+		return nil, reason.TooBig
 	}
 	var clean bool
 	if f.plan.Raw {
@@ -40,15 +41,15 @@ func (f *flow) preprocess() (text *ipc.Submit, reason string) {
 	end, err := syscall.Seek(s.source, 0, 1)
 	switch {
 	case err != nil || uint64(end) >= s.SourceMax:
-		return nil, reasonTooBig // its message is nonsense: it met the end of the slot
+		return nil, reason.TooBig // its message is nonsense: it met the end of the slot
 	case !clean:
-		return nil, reasonDiagnostics
+		return nil, reason.Diagnostics
 	case !s.closed:
 		return nil, reasonPreprocessor // something it started may still write
 	}
 	text = &ipc.Submit{BodyLen: uint32(len(body)), TextOff: uint32(textOff), TextLen: uint64(end) - textOff}
-	if reason := scan(&f.plan, s.source, s.cwd, text); reason != "" {
-		return nil, reason
+	if why := scan(&f.plan, s.source, s.cwd, text); why != "" {
+		return nil, why
 	}
 	f.rec.sourceBytes = text.TextLen
 	f.rec.preprocess = time.Since(began)

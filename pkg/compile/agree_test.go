@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 var agreeRuns = flag.Int("agree", 60, "random command lines on which TestAgreesWithDriver asks each driver")
@@ -219,15 +220,15 @@ func disagrees(p *Plan, j driverJobs) string {
 	}
 	if p.Local {
 		switch p.Reason {
-		case ReasonLink:
+		case reason.Link:
 			if !j.link {
 				return "nothing is linked"
 			}
-		case ReasonPreprocess, ReasonDependencies:
+		case reason.Preprocess, reason.Dependencies:
 			if j.link || len(j.compiles) > 0 && !j.cppOnly {
 				return "that compiles"
 			}
-		case ReasonNoSource:
+		case reason.NoSource:
 			if j.link || len(j.compiles) > 0 {
 				return "there is a source"
 			}

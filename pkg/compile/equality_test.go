@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // bench is one compiler with a directory here and one that stands for another machine.
@@ -128,7 +129,7 @@ func (b *testbench) compare(args []string) verdict {
 		return verdict{place: "local:" + plan.Reason}
 	}
 	if plan.Text != "" {
-		return verdict{place: "local:" + ReasonNotReproducible + plan.Text}
+		return verdict{place: "local:" + reason.NotReproducible + plan.Text}
 	}
 	var text []byte
 	if plan.Raw {

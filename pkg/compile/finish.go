@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // finish decides, now that all words are known.
@@ -11,60 +12,60 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 	local := func(reason string, gate Gate) { p.Local, p.Reason, p.Gate = true, reason, gate }
 	switch {
 	case p.query:
-		local(ReasonQuery, GateNone)
+		local(reason.Query, GateNone)
 	case p.cppOnly:
-		local(ReasonPreprocess, GateCPP)
+		local(reason.Preprocess, GateCPP)
 	case p.depOnly:
-		local(ReasonDependencies, GateCPP)
+		local(reason.Dependencies, GateCPP)
 	case p.sources == 0 && p.stdin:
-		local(ReasonStdin, GateLocal)
+		local(reason.Stdin, GateLocal)
 	case p.sources == 0 && p.inputs > 0 && !p.compile && !p.assembly && !p.syntax:
-		local(ReasonLink, GateLocal)
+		local(reason.Link, GateLocal)
 	case p.sources == 0:
-		local(ReasonNoSource, GateLocal)
+		local(reason.NoSource, GateLocal)
 	case p.stdin:
-		local(ReasonStdin, GateLocal)
+		local(reason.Stdin, GateLocal)
 	case p.Language == langHeader:
-		local(ReasonNotReproducible+"pch", GateLocal)
+		local(reason.NotReproducible+"pch", GateLocal)
 	case p.syntax:
-		local(ReasonNotReproducible+hereOf[hereSyntaxOnly], GateLocal) // beats -c and -S
+		local(reason.NotReproducible+hereOf[hereSyntaxOnly], GateLocal) // beats -c and -S
 	case !p.compile && !p.assembly:
 		p.Several = true
-		local(ReasonLink, GateLocal)
-	case (p.sources > 1 || p.inputs > 0) && strings.HasPrefix(p.reason, ReasonUnknownOption):
+		local(reason.Link, GateLocal)
+	case (p.sources > 1 || p.inputs > 0) && strings.HasPrefix(p.reason, reason.UnknownOption):
 		local(p.reason, GateLocal) // one of the files may be its argument
 	case p.sources > 1 || p.inputs > 0:
 		p.Several = p.inputs == 0
-		local(ReasonNotReproducible+"several-sources", GateLocal)
+		local(reason.NotReproducible+"several-sources", GateLocal)
 	case p.Language == langAsm || p.Language == langAsmCpp:
-		local(ReasonAssembler, GateLocal)
+		local(reason.Assembler, GateLocal)
 	case p.Language == langOther:
-		local(ReasonNotReproducible+"language", GateLocal)
+		local(reason.NotReproducible+"language", GateLocal)
 	case isProbe(p.Source):
-		local(ReasonProbe, GateLocal)
+		local(reason.Probe, GateLocal)
 	case p.extra.profile && p.extra.elsewhere:
-		local(ReasonNotReproducible+"profile", GateLocal) // the name has this directory's in it
+		local(reason.NotReproducible+"profile", GateLocal) // the name has this directory's in it
 	case p.pending != "":
-		local(ReasonUnknownOption+"-Wp", GateLocal)
+		local(reason.UnknownOption+"-Wp", GateLocal)
 	case p.symbol:
-		local(ReasonUnknownOption+"-Wa,--defsym", GateLocal)
+		local(reason.UnknownOption+"-Wa,--defsym", GateLocal)
 	case p.reason != "":
 		local(p.reason, GateLocal)
 	default:
 		if what := p.unfit(getenv); what != "" {
-			local(ReasonNotReproducible+what, GateLocal)
+			local(reason.NotReproducible+what, GateLocal)
 			return
 		}
 		p.Sources = p.rootedWhole()
 		if p.Text = p.untextual(); p.Text != "" && p.Sources != "" {
-			local(ReasonNotReproducible+p.Text, GateLocal)
+			local(reason.NotReproducible+p.Text, GateLocal)
 			return
 		}
 		p.Raw = raw(p.Language)
 		p.places = !p.quiet && !p.Raw && (p.misled > 0 || p.misled == 0 && (p.wall || p.Driver.Family == Clang))
 		if p.name(); len(p.Outputs) > job.MaxOutputs {
 			p.Outputs, p.Inputs = nil, nil
-			local(ReasonNotReproducible+"several-outputs", GateLocal)
+			local(reason.NotReproducible+"several-outputs", GateLocal)
 		}
 	}
 }

@@ -1,6 +1,10 @@
 package compile
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/rdistcc/rdistcc/pkg/reason"
+)
 
 // preprocessorWords judges the words of -Wp,A,B, which the driver hands to the
 // preprocessor unseen.
@@ -10,7 +14,7 @@ func (p *parser) preprocessorWords(list string) {
 		for _, option := range [...]string{"-MD,", "-MMD,"} {
 			if name, ok := strings.CutPrefix(list, option); ok && strings.IndexByte(name, ',') < 0 {
 				if strings.HasPrefix(name, "@") {
-					p.refuse(ReasonUnknownOption + "-Wp,@")
+					p.refuse(reason.UnknownOption + "-Wp,@")
 				}
 				p.dependencyFile(name)
 				p.deps, p.depFile = true, true
@@ -32,7 +36,7 @@ func (p *parser) preprocessorWord(w string) {
 	gcc := p.Driver.Family == GCC
 	switch {
 	case strings.HasPrefix(w, "@"):
-		p.refuse(ReasonUnknownOption + "-Wp,@") // cc1 reads lists of words too
+		p.refuse(reason.UnknownOption + "-Wp,@") // cc1 reads lists of words too
 	case option == "-MD", option == "-MMD", option == "-MF":
 		p.dependencyFile(w)
 	case option != "": // -MT, -MQ
@@ -41,7 +45,7 @@ func (p *parser) preprocessorWord(w string) {
 		p.pending = w
 	case w == "-MP":
 	default:
-		p.refuse(ReasonUnknownOption + "-Wp," + optionName(w))
+		p.refuse(reason.UnknownOption + "-Wp," + optionName(w))
 	}
 }
 
@@ -77,7 +81,7 @@ func (p *parser) assemblerWord(w string) {
 	if p.symbol {
 		p.symbol = false
 		if !onlyOf(w, symbolBytes, maxWord) {
-			p.refuse(ReasonUnknownOption + "-Wa,--defsym") // as reads lists of words, "@FILE", wherever they stand
+			p.refuse(reason.UnknownOption + "-Wa,--defsym") // as reads lists of words, "@FILE", wherever they stand
 		}
 		return
 	}
@@ -89,7 +93,7 @@ func (p *parser) assemblerWord(w string) {
 		p.sourcesOnly("side-file")
 		if file == "" {
 			// Its columns are as wide as the name of a temporary file here.
-			p.refuse(ReasonNotReproducible + "messages")
+			p.refuse(reason.NotReproducible + "messages")
 			return
 		}
 		p.sideFile(file)
@@ -111,12 +115,12 @@ func (p *parser) assemblerWord(w string) {
 		"--keep-locals", "-L", "--traditional-format", "-mtls-check=":
 		switch {
 		case !onlyOf(file, letterBytes+digitBytes+"_+.-", maxWord):
-			p.refuse(ReasonUnknownOption + "-Wa," + optionName(w))
+			p.refuse(reason.UnknownOption + "-Wa," + optionName(w))
 		case strings.HasSuffix(w, "=native"):
-			p.refuse(ReasonNotReproducible + "native")
+			p.refuse(reason.NotReproducible + "native")
 		}
 	default:
-		p.refuse(ReasonUnknownOption + "-Wa," + optionName(w))
+		p.refuse(reason.UnknownOption + "-Wa," + optionName(w))
 	}
 }
 

@@ -3,6 +3,8 @@ package compile
 import (
 	"runtime"
 	"strings"
+
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // x86 is where -mcpu is another word for -mtune, or none.
@@ -38,17 +40,17 @@ func (p *Plan) recorded() bool {
 // others. order says that the compiler proper gets its options in another order
 // then. Where that shows, sources tells whether the job is in that form: then front is
 // how many words it must get right behind the source, for which its host has to do
-// without the driver. Else, or where there are no words, reason is why to compile here.
-func (p *Plan) Native(words []string, order, sources bool) (front int, reason string) {
+// without the driver. Else, or where there are no words, why is the reason to compile here.
+func (p *Plan) Native(words []string, order, sources bool) (front int, why string) {
 	if !p.native {
 		return 0, ""
 	}
 	if len(words) == 0 {
-		return 0, ReasonNotReproducible + "native"
+		return 0, reason.Native
 	}
 	if order && (p.recorded() || p.Driver.Family == GCC && (p.debug || p.lto)) {
 		if _, _, ok := p.SharedWhole(); !ok || !sources || p.driverNeeded() {
-			return 0, ReasonNotReproducible + "native"
+			return 0, reason.Native
 		}
 		front = len(words)
 	}

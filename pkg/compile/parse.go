@@ -1,6 +1,10 @@
 package compile
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/rdistcc/rdistcc/pkg/reason"
+)
 
 // Parse reads argv, the words behind the compiler's name, as the driver d would.
 // getenv tells the environment's variables; nil means that none is set.
@@ -64,7 +68,7 @@ func (p *parser) word(argv []string) int {
 	row, arg, more := lookup(w, p.Driver.Family)
 	if row == nil || more && len(argv) < 2 {
 		// Without its argument it is the driver's own error, and the driver the one to say so.
-		p.refuse(ReasonUnknownOption + optionName(w))
+		p.refuse(reason.UnknownOption + optionName(w))
 		p.value = never
 		p.add(both, argv[:1], "")
 		return 1
@@ -80,7 +84,7 @@ func (p *parser) word(argv []string) int {
 	p.value = row.value
 	// "@FILE" is a list of words wherever it stands, and joined ones come to cc1 as words of their own.
 	if !row.value.fits(full, arg) || arg != "" && arg[0] == '@' {
-		p.refuse(ReasonUnknownOption + optionName(w))
+		p.refuse(reason.UnknownOption + optionName(w))
 	}
 	if row == &anyWarning || w == "-w" {
 		p.warning(w)
@@ -166,7 +170,7 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.Sources = "toolchain"
 	case preproc, include:
 		if isDevice(arg) {
-			p.refuse(ReasonStdin)
+			p.refuse(reason.Stdin)
 		}
 	case both:
 		if strings.HasPrefix(words[0], "-fopenmp") || strings.HasPrefix(words[0], "-fopenacc") {
@@ -187,7 +191,7 @@ func (p *parser) option(c class, words []string, arg string) {
 		switch {
 		case strings.HasPrefix(arg, "native+"), arg == "native" && strings.HasPrefix(words[0], "--"),
 			arg == "native" && words[0] == "-mcpu=native" && x86: // what stands for it says nothing, but it is warned of
-			p.refuse(ReasonNotReproducible + "native")
+			p.refuse(reason.NotReproducible + "native")
 		case arg == "native":
 			p.native = true
 		}
@@ -204,16 +208,16 @@ func (p *parser) option(c class, words []string, arg string) {
 		case p.feature: // +avx2, -egpr
 			p.feature = false
 			if !onlyOf(arg, wordBytes, maxWord) {
-				p.refuse(ReasonUnknownOption + "-target-feature")
+				p.refuse(reason.UnknownOption + "-target-feature")
 			}
 		case arg == "-target-feature":
 			p.feature = true
 		case !forwarded(arg):
-			p.refuse(ReasonUnknownOption + optionName(arg))
+			p.refuse(reason.UnknownOption + optionName(arg))
 		}
 	case llvm:
 		if !codeOnly(arg) {
-			p.refuse(ReasonUnknownOption + "-mllvm," + optionName(arg))
+			p.refuse(reason.UnknownOption + "-mllvm," + optionName(arg))
 		}
 	default:
 		p.side(c, arg)
@@ -223,7 +227,7 @@ func (p *parser) option(c class, words []string, arg string) {
 	}
 	if c > notHere {
 		p.syntax = p.syntax || c == hereSyntaxOnly
-		p.refuse(ReasonNotReproducible + hereOf[c])
+		p.refuse(reason.NotReproducible + hereOf[c])
 	}
 	p.add(c, words, arg)
 }
@@ -247,7 +251,7 @@ func (p *parser) dependencyFile(name string) {
 	switch {
 	case name == "/dev/null":
 	case name == "" || isDevice(name):
-		p.refuse(ReasonNotReproducible + "stdout")
+		p.refuse(reason.NotReproducible + "stdout")
 	default:
 		p.extra.deps = append(p.extra.deps, name)
 	}
@@ -268,10 +272,10 @@ func (p *parser) file(words []string) {
 	name := words[0]
 	p.value = path
 	if len(name) > maxPath {
-		p.refuse(ReasonNotReproducible + "source-name")
+		p.refuse(reason.NotReproducible + "source-name")
 	}
 	if strings.HasPrefix(name, "@") {
-		p.refuse(ReasonNotReproducible + "response-file")
+		p.refuse(reason.NotReproducible + "response-file")
 		p.add(source, words, name)
 		return
 	}

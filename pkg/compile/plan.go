@@ -37,7 +37,7 @@ type Plan struct {
 	Inputs   []string     // further files that the compiler reads by name; they need not exist, but are no directories
 
 	// Text is why it cannot travel as preprocessed text, a word to stand behind
-	// ReasonNotReproducible; then only the sources form will do. "" if it can.
+	// reason.NotReproducible; then only the sources form will do. "" if it can.
 	Text string
 
 	// Sources is the same for the sources form: then the command travels as text. So does
@@ -84,21 +84,4 @@ const (
 	GateNone Gate = iota
 	GateCPP
 	GateLocal
-)
-
-// Reasons for compiling here that a command line alone can give. Two carry
-// more behind a colon: the option that is not known, and what it is that
-// another machine could not reproduce.
-const (
-	ReasonLink            = "link"
-	ReasonPreprocess      = "preprocess"
-	ReasonDependencies    = "dependencies-only"
-	ReasonQuery           = "query"
-	ReasonNoSource        = "no-source"
-	ReasonStdin           = "stdin"
-	ReasonAssembler       = "assembler"
-	ReasonProbe           = "probe"
-	ReasonDiagnostics     = "diagnostics"
-	ReasonUnknownOption   = "unknown-option:"
-	ReasonNotReproducible = "not-reproducible:"
 )

@@ -12,7 +12,7 @@ import (
 func TestReasonsDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/reasons.md")
 	must(t, err)
-	word := regexp.MustCompile(`(?:return|ReasonNotReproducible \+|ReasonNotReproducible\+|sourcesOnly\(|\t(?:text|here|opt|side|input|save|split|call|time|emit|profile|cover)\w*: +) ?"([a-z][a-z-]+)"`)
+	word := regexp.MustCompile(`(?:return|reason.NotReproducible \+|reason.NotReproducible\+|sourcesOnly\(|\t(?:text|here|opt|side|input|save|split|call|time|emit|profile|cover)\w*: +) ?"([a-z][a-z-]+)"`)
 	n := 0
 	for _, file := range []string{"class.go", "parse.go", "finish.go", "sides.go", "scan.go", "pragma.go"} {
 		text, err := os.ReadFile(file)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"syscall"
+
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // ScanText looks for what cannot travel in the text that the local half wrote, or
@@ -12,27 +14,27 @@ import (
 // of compiling here. dir is the working directory.
 //
 // Every pass is a search for a few bytes; 10 MB take some milliseconds.
-func (p *Plan) ScanText(text []byte, dir string) (reason string) {
+func (p *Plan) ScanText(text []byte, dir string) (why string) {
 	if what := scanText(text, p.Source); what != "" {
-		return ReasonNotReproducible + what
+		return reason.NotReproducible + what
 	}
 	if p.Precompiled(dir) || p.Driver.Family == GCC && LoadsHeader(text) {
-		return ReasonNotReproducible + "pch"
+		return reason.NotReproducible + "pch"
 	}
 	if p.macros && p.Driver.Family == GCC && !p.Raw && !bytes.Contains(text, []byte("#define ")) {
-		return ReasonNotReproducible + "macros" // an older gcc, or the traditional preprocessor
+		return reason.NotReproducible + "macros" // an older gcc, or the traditional preprocessor
 	}
 	if p.lto && p.Driver.Family == Clang && hasAsm(text) {
-		return ReasonNotReproducible + "lto"
+		return reason.NotReproducible + "lto"
 	}
 	if p.Driver.Family == Clang && !p.Raw && !p.rewrite && scan(text, "pragma ", func(at int) string { return expanded(text[at:]) }) != "" {
-		return ReasonNotReproducible + "pragma"
+		return reason.NotReproducible + "pragma"
 	}
 	if p.Driver.Family == GCC && !p.Raw && (poisoned(text, dir) || swallowed(text, dir)) {
-		return ReasonNotReproducible + "pragma"
+		return reason.NotReproducible + "pragma"
 	}
 	if p.places && suspicious(text, p.Driver.Family) {
-		return ReasonDiagnostics
+		return reason.Diagnostics
 	}
 	return ""
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // sides is what a command asks for beside its main output.
@@ -78,7 +79,7 @@ func (p *parser) sideFile(name string) {
 	switch {
 	case name == "/dev/null":
 	case name == "" || isDevice(name):
-		p.refuse(ReasonNotReproducible + "stdout")
+		p.refuse(reason.NotReproducible + "stdout")
 	default:
 		p.extra.files = append(p.extra.files, name)
 	}
@@ -87,7 +88,7 @@ func (p *parser) sideFile(name string) {
 // input notes a file that the command names and the compiler reads.
 func (p *parser) input(name string) {
 	if name == "" || isDevice(name) {
-		p.refuse(ReasonStdin)
+		p.refuse(reason.Stdin)
 		return
 	}
 	p.Inputs = append(p.Inputs, name)

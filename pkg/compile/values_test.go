@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // TestListsAreSorted: they are searched by halving.
@@ -85,7 +87,7 @@ func TestValues(t *testing.T) {
 				if f.name == "clang" && slices.Contains([]string{"-fopt-info", "-isystem=x", "-fno-directives-only", "-fsanitize-recover=all"}, w) {
 					continue
 				}
-				if p := Parse([]string{w, "-c", "a.c"}, f.d, nil); p.Local && strings.HasPrefix(p.Reason, ReasonUnknownOption) {
+				if p := Parse([]string{w, "-c", "a.c"}, f.d, nil); p.Local && strings.HasPrefix(p.Reason, reason.UnknownOption) {
 					if l, _, _ := lookup(w, f.d.Family); l == nil {
 						continue // the other family's
 					}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // forbidding are the ways to say that a command may not be compiled here.
@@ -29,7 +30,7 @@ func TestPatienceIsOneRule(t *testing.T) {
 				s := newSimulated(t, func(o *Options) { forbid(o, f) })
 				began := time.Now()
 				_, no := s.run(context.Background(), f, "int x;")
-				if no == nil || no.Reason != "host-lost" || no.Code != ipc.ExitConnect {
+				if no == nil || no.Reason != "host-lost" || no.Code != reason.ExitConnect {
 					t.Errorf("answer %+v, want host-lost", no)
 				}
 				if d := time.Since(began); d != time.Minute {

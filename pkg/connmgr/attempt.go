@@ -11,6 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -189,7 +190,7 @@ func (m *Manager) dereg(mr iwarp.MR) {
 // tooBig is the end of an attempt whose source is larger than the host's most.
 func (a *attempt) tooBig(most uint64) outcome {
 	a.at.keepCredit(a.link, a.fl.Credit)
-	return outcome{blame: scheduler.Unused, local: &ipc.GoLocal{Reason: "too-big", Host: a.at.addr,
+	return outcome{blame: scheduler.Unused, local: &ipc.GoLocal{Reason: reason.TooBig, Host: a.at.addr,
 		Detail: fmt.Sprintf("the source takes %d bytes, %s takes %d", a.fl.Total, a.at.addr, most)}}
 }
 
@@ -203,12 +204,12 @@ func (a *attempt) notLoaded(ctx context.Context, err error) outcome {
 	}
 	switch {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errTimeout):
-		return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: a.at.addr,
+		return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: reason.Timeout, Trouble: true, Code: reason.ExitTimeout, Host: a.at.addr,
 			Detail: "the time limit passed before the job was sent to " + a.at.addr}}
 	case ctx.Err() != nil:
 		return outcome{blame: scheduler.Unused, final: true, local: interrupted}
 	case errors.Is(err, errTooBig):
-		return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: "too-big", Detail: err.Error()}}
+		return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: reason.TooBig, Detail: err.Error()}}
 	}
 	return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: reasonChanged}}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -76,7 +77,7 @@ func (s *simulated) quarantined(addr string) bool {
 		s.m.sched.Done(time.Now(), d.Host, scheduler.Unused, scheduler.Report{})
 		s.m.hosts[addr].creditsLocked()
 	}
-	return d.Reason == scheduler.ReasonSuspect
+	return d.Reason == reason.Quarantine
 }
 
 // TestAuditFindsTheOddOne: a host that gives another object, message or status than

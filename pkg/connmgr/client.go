@@ -14,6 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/inputs"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
@@ -170,7 +171,7 @@ func (c *client) serve() error {
 		}
 		if !allowed {
 			c.m.o.Log.Warn("wrapper of another user refused", "uid", peer.Uid)
-			return c.send(&ipc.GoLocal{Reason: "denied", Trouble: true, Code: ipc.ExitDenied,
+			return c.send(&ipc.GoLocal{Reason: reason.Denied, Trouble: true, Code: reason.ExitDenied,
 				Detail: fmt.Sprintf("the connection manager of user %d does not serve user %d", c.m.uid, peer.Uid)})
 		}
 		switch f := f.(type) {
@@ -190,7 +191,7 @@ func (c *client) serve() error {
 		case goAhead:
 			return errProtocol
 		case otherVersion:
-			return c.send(&ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitProtocol,
+			return c.send(&ipc.GoLocal{Reason: reason.Manager, Trouble: true, Code: reason.ExitProtocol,
 				Detail: "the connection manager is of another version than this rdistcc; rdistcc-cm --replace puts the right one in its place"})
 		}
 		if err != nil {
@@ -265,13 +266,13 @@ func (c *client) onLease(f *ipc.Lease) error {
 func (c *client) prepare() *ipc.GoLocal {
 	c.list = c.m.listOf(c.lease.Hosts)
 	if c.list.err != nil {
-		return &ipc.GoLocal{Reason: "host-list", Trouble: true, Code: ipc.ExitHostList, Detail: c.list.err.Error()}
+		return &ipc.GoLocal{Reason: reason.HostList, Trouble: true, Code: reason.ExitHostList, Detail: c.list.err.Error()}
 	}
 	if c.lease.Mode == ipc.ModeLocal {
-		return &ipc.GoLocal{Reason: "mode"}
+		return &ipc.GoLocal{Reason: reason.Mode}
 	}
 	if c.list.empty() {
-		return &ipc.GoLocal{Reason: "no-hosts", Code: ipc.ExitNoHosts, Detail: c.noHostsLine()}
+		return &ipc.GoLocal{Reason: reason.NoHosts, Code: reason.ExitNoHosts, Detail: c.noHostsLine()}
 	}
 	var eager *time.Duration
 	switch ms := c.lease.BackoffMS; ms {
@@ -285,11 +286,11 @@ func (c *client) prepare() *ipc.GoLocal {
 	c.m.wantHosts(c.list, eager)
 	err := c.mayAsk()
 	if err != nil {
-		return &ipc.GoLocal{Reason: "refused:toolchain", Code: ipc.ExitNoCompiler, Detail: err.Error()}
+		return &ipc.GoLocal{Reason: reason.Toolchain, Code: reason.ExitNoCompiler, Detail: err.Error()}
 	}
 	c.toolchain, err = c.m.o.Identify(c.ctx, c.lease.Compiler, toolchain.Env{Path: c.lease.Path, Cwd: c.lease.Cwd, Libraries: c.lease.Libraries})
 	if err != nil {
-		return &ipc.GoLocal{Reason: "refused:toolchain", Code: ipc.ExitNoCompiler, Detail: err.Error()}
+		return &ipc.GoLocal{Reason: reason.Toolchain, Code: reason.ExitNoCompiler, Detail: err.Error()}
 	}
 	c.m.mu.Lock()
 	c.m.usedLocked(c.toolchain.ID, c.toolchain.Name())
@@ -340,7 +341,7 @@ func (c *client) takeBuffer(p *arena.Pool) (*arena.Buffer, error) {
 }
 
 func noSlot(err error) *ipc.GoLocal {
-	return &ipc.GoLocal{Reason: "no-slot", Trouble: true, Code: ipc.ExitGeneral, Detail: "no shared memory for the source: " + err.Error()}
+	return &ipc.GoLocal{Reason: reason.NoSlot, Trouble: true, Code: reason.ExitGeneral, Detail: "no shared memory for the source: " + err.Error()}
 }
 
 // onSubmit runs the job on a host and answers with its result, or with the

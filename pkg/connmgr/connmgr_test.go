@@ -12,6 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 func TestCompileOnHost(t *testing.T) {
@@ -200,7 +201,7 @@ func TestBuildsAreToldOnce(t *testing.T) {
 func TestBadHostList(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.NoFallback = true })
 	no := r.goLocal("user@host", "int x;")
-	if no.Reason != "host-list" || !no.Trouble || !no.NoFallback || no.Code != ipc.ExitHostList || !strings.Contains(no.Detail, "ssh") {
+	if no.Reason != "host-list" || !no.Trouble || !no.NoFallback || no.Code != reason.ExitHostList || !strings.Contains(no.Detail, "ssh") {
 		t.Errorf("answer %+v, want trouble with exit code 106 that names ssh", no)
 	}
 	eventually(t, "the job to be counted", func() bool { return len(r.m.Status().Jobs) == 1 })
@@ -265,7 +266,7 @@ func TestAllHostsLostGoesLocal(t *testing.T) {
 	b := startFake(t, r.far, "127.0.0.1:0", abort)
 	r.warm(a.addr + " " + b.addr)
 	no := r.goLocal(a.addr+" "+b.addr, "int x;")
-	if no.Reason != "host-lost" || !no.Trouble || no.Code != ipc.ExitConnect || no.Host == "" || !strings.Contains(no.Detail, "lost (") {
+	if no.Reason != "host-lost" || !no.Trouble || no.Code != reason.ExitConnect || no.Host == "" || !strings.Contains(no.Detail, "lost (") {
 		t.Errorf("answer %+v, want host-lost with its host", no)
 	}
 	if a.jobsSeen()+b.jobsSeen() != 2 {
@@ -368,7 +369,7 @@ func TestRejectedConnection(t *testing.T) {
 		d.reject = &job.Rejection{Cause: job.CauseDenied, Detail: "not in --allow"}
 	})
 	no := r.goLocal(d.addr, "int x;")
-	if no.Reason != "denied" || !no.Trouble || no.Code != ipc.ExitDenied || !strings.Contains(no.Detail, "not in --allow") {
+	if no.Reason != "denied" || !no.Trouble || no.Code != reason.ExitDenied || !strings.Contains(no.Detail, "not in --allow") {
 		t.Errorf("answer %+v, want denied with the daemon's words", no)
 	}
 }
@@ -698,7 +699,7 @@ func TestSubmitOutsideItsSlot(t *testing.T) {
 			s := w.preprocess("int x;")
 			change(s)
 			w.send(s)
-			if no, ok := w.recv().(*ipc.GoLocal); !ok || no.Reason != "manager" || no.Code != ipc.ExitProtocol {
+			if no, ok := w.recv().(*ipc.GoLocal); !ok || no.Reason != "manager" || no.Code != reason.ExitProtocol {
 				t.Errorf("answer %+v, want manager with exit code 109", no)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -31,7 +32,7 @@ func (c *client) onControl(f *ipc.Control) error {
 	switch verb {
 	case "drain", "undrain", "stop", "replace", "reload":
 		if c.uid != 0 && c.uid != c.m.uid {
-			return c.refuse(ipc.ExitDenied, fmt.Sprintf("the connection manager is user %d's: only that user and root may %s", c.m.uid, verb))
+			return c.refuse(reason.ExitDenied, fmt.Sprintf("the connection manager is user %d's: only that user and root may %s", c.m.uid, verb))
 		}
 	}
 	switch verb {
@@ -43,14 +44,14 @@ func (c *client) onControl(f *ipc.Control) error {
 		list := c.m.listOf(f.Hosts)
 		switch {
 		case list.err != nil:
-			return c.refuse(ipc.ExitHostList, list.err.Error())
+			return c.refuse(reason.ExitHostList, list.err.Error())
 		case verb == "places":
 			return c.reply(c.m.room(list))
 		}
 		return c.reply(c.m.hostStatus(list))
 	case "why":
 		if words == 0 {
-			return c.refuse(ipc.ExitArguments, "name a file")
+			return c.refuse(reason.ExitArguments, "name a file")
 		}
 		return c.reply(c.m.Why(f.Args[1:]))
 	case "drain", "undrain":
@@ -63,11 +64,11 @@ func (c *client) onControl(f *ipc.Control) error {
 	if answer, ok := c.m.o.Control[verb]; ok {
 		v, err := answer()
 		if err != nil {
-			return c.refuse(ipc.ExitGeneral, err.Error())
+			return c.refuse(reason.ExitGeneral, err.Error())
 		}
 		return c.reply(v)
 	}
-	return c.refuse(ipc.ExitArguments, fmt.Sprintf("the connection manager knows no %q", verb))
+	return c.refuse(reason.ExitArguments, fmt.Sprintf("the connection manager knows no %q", verb))
 }
 
 // refuse answers with one of rdistcc's exit codes and a line.

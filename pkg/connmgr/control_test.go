@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // ask sends a question as a subcommand does, and decodes the answer into v.
@@ -113,7 +114,7 @@ func TestDrainOfWhatIsNone(t *testing.T) {
 			t.Errorf("drain %q of %q: %d %q, want %q", c.name, c.hosts, code, data, c.want)
 		}
 	}
-	if code, _ := r.ask(nil, "a", "drain"); code != ipc.ExitArguments {
+	if code, _ := r.ask(nil, "a", "drain"); code != reason.ExitArguments {
 		t.Errorf("drain of nothing: %d", code)
 	}
 	if s := r.m.Status(); len(s.Drained) != 0 {
@@ -148,7 +149,7 @@ func TestPlaces(t *testing.T) {
 	if r.ask(&p, a.addr, "places"); p.Hosts != 0 {
 		t.Errorf("a drained host has %d places", p.Hosts)
 	}
-	if code, _ := r.ask(nil, "a@b", "places"); code != ipc.ExitHostList {
+	if code, _ := r.ask(nil, "a@b", "places"); code != reason.ExitHostList {
 		t.Errorf("of a bad list: %d", code)
 	}
 	r = newRig(t, func(o *Options) { o.LocalShare = true })
@@ -185,7 +186,7 @@ func TestStatsAndWhy(t *testing.T) {
 	if w.Jobs[1].Cwd != "/src" || !w.Jobs[0].Local || w.Jobs[0].Reason != "no-hosts" || w.Jobs[1].Host != a.addr || w.Jobs[1].TotalUS != 5000 {
 		t.Errorf("the newest first: %+v", w.Jobs)
 	}
-	if code, _ := r.ask(nil, "", "why"); code != ipc.ExitArguments {
+	if code, _ := r.ask(nil, "", "why"); code != reason.ExitArguments {
 		t.Errorf("why nothing: %d", code)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -295,15 +296,15 @@ func localDecision(d scheduler.Decision) *ipc.GoLocal {
 	no := &ipc.GoLocal{Reason: d.Reason, Detail: d.Detail, Host: d.Host}
 	switch d.Reason {
 	case "host-lost":
-		no.Trouble, no.Code = true, ipc.ExitConnect
+		no.Trouble, no.Code = true, reason.ExitConnect
 	case "no-hosts":
-		no.Trouble, no.Code = true, ipc.ExitNoHosts
+		no.Trouble, no.Code = true, reason.ExitNoHosts
 	case "refused:toolchain":
-		no.Code = ipc.ExitNoCompiler
+		no.Code = reason.ExitNoCompiler
 	case "refused:full", "refused:draining", "refused:memory", "refused:quarantine":
-		no.Trouble, no.Code = true, ipc.ExitConnect
+		no.Trouble, no.Code = true, reason.ExitConnect
 	case "denied":
-		no.Trouble, no.Code = true, ipc.ExitDenied
+		no.Trouble, no.Code = true, reason.ExitDenied
 	}
 	return no
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // drains are the hosts that somebody has drained by hand: nothing new goes there until
@@ -170,15 +171,15 @@ const maxNamed = 12
 // onDrain answers drain and undrain. It is for those whose manager this is.
 func (c *client) onDrain(f *ipc.Control, on bool) error {
 	if len(f.Args) != 2 {
-		return c.refuse(ipc.ExitArguments, "name one host")
+		return c.refuse(reason.ExitArguments, "name one host")
 	}
 	list := c.m.listOf(f.Hosts)
 	if list.err != nil {
-		return c.refuse(ipc.ExitHostList, list.err.Error())
+		return c.refuse(reason.ExitHostList, list.err.Error())
 	}
 	d, err := c.m.drain(f.Args[1], on, list)
 	if err != nil {
-		return c.refuse(ipc.ExitArguments, err.Error())
+		return c.refuse(reason.ExitArguments, err.Error())
 	}
 	return c.reply(d)
 }

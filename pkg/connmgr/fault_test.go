@@ -20,6 +20,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // dialer changes the connections that a device dials to one address.
@@ -380,7 +381,7 @@ func TestTimeLimit(t *testing.T) {
 		f.IOTimeoutMS = 60_000
 		began := time.Now()
 		_, no := s.run(context.Background(), f, "int x;")
-		if no == nil || no.Reason != "timeout" || !no.Trouble || no.Code != ipc.ExitTimeout {
+		if no == nil || no.Reason != "timeout" || !no.Trouble || no.Code != reason.ExitTimeout {
 			t.Errorf("answer %+v, want timeout with exit code 118", no)
 		}
 		if took := time.Since(began); took != time.Minute {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/history"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 const (
@@ -41,6 +42,6 @@ func (h *hungry) objects(now time.Time, k history.Key) *ipc.GoLocal {
 	if !ok || now.Sub(at) > hungryFor {
 		return nil
 	}
-	return &ipc.GoLocal{Reason: "refused:memory", Code: ipc.ExitConnect,
+	return &ipc.GoLocal{Reason: reason.Memory, Code: reason.ExitConnect,
 		Detail: "its compiler died on two hosts " + now.Sub(at).Round(time.Second).String() + " ago"}
 }

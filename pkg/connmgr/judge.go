@@ -9,6 +9,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -17,7 +18,7 @@ func (a *attempt) judge(ctx context.Context, window uint64, zstd bool) outcome {
 	l, fl, h := a.link, a.fl, a.at.addr
 	if ctx.Err() != nil && (fl.Result == nil || fl.Result.Status != job.StatusRan) {
 		if errors.Is(context.Cause(ctx), errTimeout) {
-			return outcome{blame: scheduler.Killed, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,
+			return outcome{blame: scheduler.Killed, final: true, local: &ipc.GoLocal{Reason: reason.Timeout, Trouble: true, Code: reason.ExitTimeout, Host: h,
 				Detail: h + " took longer than the time limit"}}
 		}
 		return outcome{final: true, local: interrupted}
@@ -62,33 +63,33 @@ func (a *attempt) judge(ctx context.Context, window uint64, zstd bool) outcome {
 }
 
 func lostHost(h, why string) *ipc.GoLocal {
-	return &ipc.GoLocal{Reason: "host-lost", Trouble: true, Code: ipc.ExitConnect, Host: h, Detail: h + " lost (" + why + ")"}
+	return &ipc.GoLocal{Reason: reason.HostLost, Trouble: true, Code: reason.ExitConnect, Host: h, Detail: h + " lost (" + why + ")"}
 }
 
 // refusal is a host that does not want this job: another one may.
 func refusal(h string, r *job.Result) outcome {
-	no := &ipc.GoLocal{Reason: "refused:policy", Trouble: true, Host: h, Code: ipc.ExitDenied, Detail: refusalDetail(h, r)}
+	no := &ipc.GoLocal{Reason: reason.Policy, Trouble: true, Host: h, Code: reason.ExitDenied, Detail: refusalDetail(h, r)}
 	blame := scheduler.Refused
 	switch r.Cause {
 	case job.CauseToolchain:
-		no.Reason, no.Trouble, no.Code = "refused:toolchain", false, ipc.ExitNoCompiler
+		no.Reason, no.Trouble, no.Code = reason.Toolchain, false, reason.ExitNoCompiler
 	case job.CauseFull:
-		no.Reason, no.Code = "refused:full", ipc.ExitConnect
+		no.Reason, no.Code = reason.Full, reason.ExitConnect
 		blame = scheduler.Full
 	case job.CauseMemory:
-		no.Reason, no.Code = scheduler.ReasonMemory, ipc.ExitConnect
+		no.Reason, no.Code = reason.Memory, reason.ExitConnect
 	case job.CauseSandbox:
-		no.Reason, no.Code = "refused:sandbox", ipc.ExitConnect
+		no.Reason, no.Code = reason.Sandbox, reason.ExitConnect
 	case job.CauseDraining:
-		no.Reason, no.Code = "refused:draining", ipc.ExitConnect
+		no.Reason, no.Code = reason.Draining, reason.ExitConnect
 	case job.CauseTooBig:
-		no.Reason, no.Trouble = "too-big", false
+		no.Reason, no.Trouble = reason.TooBig, false
 	case job.CauseDenied:
-		no.Reason = "denied"
+		no.Reason = reason.Denied
 	case job.CauseLacks:
 		return outcome{blame: scheduler.Unused, lacks: true, local: no}
 	case job.CauseTree:
-		no.Reason, no.Trouble = "not-reproducible:paths", false
+		no.Reason, no.Trouble = reason.Paths, false
 	}
 	return outcome{blame: blame, local: no}
 }
@@ -106,7 +107,7 @@ func (a *attempt) notFetched(ctx context.Context, err error) outcome {
 	h := a.at.addr
 	switch {
 	case errors.Is(err, errTimeout):
-		return outcome{blame: scheduler.Killed, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,
+		return outcome{blame: scheduler.Killed, final: true, local: &ipc.GoLocal{Reason: reason.Timeout, Trouble: true, Code: reason.ExitTimeout, Host: h,
 			Detail: h + " took longer than the time limit"}}
 	case ctx.Err() != nil:
 		return outcome{final: true, local: interrupted}
@@ -114,7 +115,7 @@ func (a *attempt) notFetched(ctx context.Context, err error) outcome {
 		a.m.metrics.digests.WithLabelValues("result").Inc()
 		return outcome{blame: scheduler.Fault, local: lostHost(h, err.Error())}
 	case errors.Is(err, errNoRoom):
-		return outcome{final: true, local: &ipc.GoLocal{Reason: "too-big", Host: h, Detail: "the result of " + h + ": " + err.Error()}}
+		return outcome{final: true, local: &ipc.GoLocal{Reason: reason.TooBig, Host: h, Detail: "the result of " + h + ": " + err.Error()}}
 	}
 	return outcome{blame: scheduler.Gone, local: lostHost(h, err.Error())}
 }
@@ -127,18 +128,18 @@ func failure(h string, r *job.Result) outcome {
 	}
 	switch r.Cause {
 	case job.CauseTooBig:
-		return outcome{final: true, local: &ipc.GoLocal{Reason: "too-big", Host: h, Detail: "the result does not fit its buffer on the way from " + h}}
+		return outcome{final: true, local: &ipc.GoLocal{Reason: reason.TooBig, Host: h, Detail: "the result does not fit its buffer on the way from " + h}}
 	case job.CauseUndeclared:
 		// Nobody's fault: a gap in the option table. Any host would find the same.
 		return outcome{final: true, local: &ipc.GoLocal{Reason: "not-reproducible:outputs", Host: h, Detail: "the compiler on " + h + " made a file that was not foreseen: " + r.Detail}}
 	case job.CauseTimeout:
-		return outcome{blame: scheduler.Killed, final: true, local: &ipc.GoLocal{Reason: "timeout", Trouble: true, Code: ipc.ExitTimeout, Host: h,
+		return outcome{blame: scheduler.Killed, final: true, local: &ipc.GoLocal{Reason: reason.Timeout, Trouble: true, Code: reason.ExitTimeout, Host: h,
 			Detail: h + " ended the compile at its time limit"}}
 	case job.CauseMemory:
 		return outcome{blame: scheduler.Killed, died: true, local: lostHost(h, "its compiler had not enough memory")}
 	case job.CauseLimit: // the source's doing, as far as anybody knows
 		return outcome{blame: scheduler.Killed, died: true, local: lostHost(h, "it ended the compiler: "+cmp.Or(r.Detail, "a limit"))}
 	}
-	return outcome{blame: scheduler.Fault, local: &ipc.GoLocal{Reason: "host-lost", Trouble: true, Code: ipc.ExitConnect, Host: h,
+	return outcome{blame: scheduler.Fault, local: &ipc.GoLocal{Reason: reason.HostLost, Trouble: true, Code: reason.ExitConnect, Host: h,
 		Detail: h + " could not finish the job (" + why + ")"}}
 }

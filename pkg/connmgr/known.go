@@ -11,6 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/inputs"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // Where the manager knows what a compile reads (package inputs) it makes the job by
@@ -246,7 +247,7 @@ func (c *client) onKnown(k *knownJob, native recipes.Native) error {
 }
 
 // reasonChanged is why a job is not made of which a file changed meanwhile.
-const reasonChanged = compile.ReasonNotReproducible + inputs.DoubtChanged
+const reasonChanged = reason.NotReproducible + inputs.DoubtChanged
 
 // knownTask makes the task of a job whose inputs are known.
 func (c *client) knownTask(k *knownJob) *task {

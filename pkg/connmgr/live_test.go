@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // TestApply: what can change while a manager serves does.
@@ -17,7 +17,7 @@ func TestApply(t *testing.T) {
 	live := r.m.o.live()
 	live.NoFallback, live.LocalJobs = true, 17
 	r.m.Apply(live)
-	if no := r.goLocal("", "int x;"); !no.NoFallback || no.Code != ipc.ExitNoHosts {
+	if no := r.goLocal("", "int x;"); !no.NoFallback || no.Code != reason.ExitNoHosts {
 		t.Errorf("answer %+v, want one that forbids compiling here", no)
 	}
 	var p report.Places

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // maxHostLabels bounds the values of the label host: whoever may use the manager can
@@ -145,7 +146,7 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 	}
 	// There from the start, so that a rate over the first events is right. What has a host's
 	// label is there from when the host is first named (host).
-	for _, reason := range report.ReasonLabels() {
+	for _, reason := range reason.Labels() {
 		for _, result := range []string{resultOK, resultFailed} {
 			x.jobs.WithLabelValues("local", reason, "", result)
 		}
@@ -215,12 +216,12 @@ func (x *metrics) done(r *report.JobRecord) {
 		result = resultFailed
 	}
 	if r.Local {
-		x.jobs.WithLabelValues("local", report.ReasonLabel(r.Reason), "", result).Inc()
+		x.jobs.WithLabelValues("local", reason.Label(r.Reason), "", result).Inc()
 		if r.Trouble {
 			x.fallbacks.Inc()
 		}
 		if r.Twice {
-			x.twice.WithLabelValues(report.ReasonLabel(r.Reason)).Inc()
+			x.twice.WithLabelValues(reason.Label(r.Reason)).Inc()
 		}
 		return
 	}

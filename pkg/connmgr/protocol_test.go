@@ -19,6 +19,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // TestDaemonBreaksTheProtocol: what a daemon must not say ends its connection and
@@ -326,13 +327,13 @@ func TestControl(t *testing.T) {
 	if err := json.Unmarshal([]byte(data), &hosts); code != 0 || err != nil || len(hosts) != 2 || hosts[1].State != "unused" {
 		t.Errorf("hosts: %d %s (%v)", code, data, err)
 	}
-	if code, data = ask("a@b", "hosts"); code != ipc.ExitHostList || !strings.Contains(data, "ssh") {
+	if code, data = ask("a@b", "hosts"); code != reason.ExitHostList || !strings.Contains(data, "ssh") {
 		t.Errorf("hosts of a bad list: %d %s", code, data)
 	}
 	if code, data = ask("", "colour"); code != 0 || data != `"green"` {
 		t.Errorf("colour: %d %s", code, data)
 	}
-	if code, data = ask("", "taste"); code != ipc.ExitArguments || !strings.Contains(data, "taste") {
+	if code, data = ask("", "taste"); code != reason.ExitArguments || !strings.Contains(data, "taste") {
 		t.Errorf("unknown question: %d %s", code, data)
 	}
 	if err := r.m.Ready(); err != nil {

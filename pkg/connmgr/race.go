@@ -6,6 +6,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -245,4 +246,4 @@ func (r *race) stop() {
 }
 
 // interrupted is an answer that nobody will read.
-var interrupted = &ipc.GoLocal{Reason: "manager", Detail: "interrupted"}
+var interrupted = &ipc.GoLocal{Reason: reason.Manager, Detail: "interrupted"}

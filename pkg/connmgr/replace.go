@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // readyWithin is how long a successor may take from getting the socket to serving it.
@@ -20,7 +21,7 @@ var readyWithin = 10 * time.Second
 func (c *client) onReplace(f *ipc.Replace) error {
 	m := c.m
 	if c.uid != 0 && c.uid != m.uid {
-		return c.refuse(ipc.ExitDenied, fmt.Sprintf("the connection manager is user %d's: only that user and root may replace it", m.uid))
+		return c.refuse(reason.ExitDenied, fmt.Sprintf("the connection manager is user %d's: only that user and root may replace it", m.uid))
 	}
 	m.replacing.Lock()
 	defer m.replacing.Unlock()
@@ -30,11 +31,11 @@ func (c *client) onReplace(f *ipc.Replace) error {
 	m.mu.Unlock()
 	switch {
 	case gone:
-		return c.refuse(ipc.ExitConnect, "the connection manager has just ended")
+		return c.refuse(reason.ExitConnect, "the connection manager has just ended")
 	case l.own == nil:
-		return c.refuse(ipc.ExitDenied, "the connection manager has its socket from the service manager: restart it there (systemctl restart)")
+		return c.refuse(reason.ExitDenied, "the connection manager has its socket from the service manager: restart it there (systemctl restart)")
 	case !f.Force && f.Version <= ipc.Version:
-		return c.refuse(ipc.ExitProtocol, fmt.Sprintf("the connection manager speaks version %d of the local protocol, you speak %d", ipc.Version, f.Version))
+		return c.refuse(reason.ExitProtocol, fmt.Sprintf("the connection manager speaks version %d of the local protocol, you speak %d", ipc.Version, f.Version))
 	}
 	err := l.own.Lend(func(socket, lock int) error {
 		return c.send(&ipc.Reply{Data: fmt.Appendf(nil, `{"pid":%d}`, os.Getpid())}, socket, lock)
@@ -85,7 +86,7 @@ func TakeOver(path string, force bool) (*Takeover, error) {
 			return nil, err
 		}
 		r, err = conn.reply()
-		if err != nil || r.Code != ipc.ExitConnect || time.Now().After(end) {
+		if err != nil || r.Code != reason.ExitConnect || time.Now().After(end) {
 			break
 		}
 		conn.Close() // it has just been replaced: the next one answers

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // succeed starts a manager that takes the socket over from the rig's.
@@ -238,7 +239,7 @@ func TestOlderManagerIsStopped(t *testing.T) {
 			case err != nil:
 			case kind != ipc.KindControl: // it knows nothing else
 			case fields[0] != ipc.Version-1:
-				_ = c.Send((&ipc.GoLocal{Reason: "manager", Code: ipc.ExitProtocol}).Append(nil)) // seen by the other end
+				_ = c.Send((&ipc.GoLocal{Reason: "manager", Code: reason.ExitProtocol}).Append(nil)) // seen by the other end
 			default:
 				_ = c.Send((&ipc.Reply{Data: []byte("{}")}).Append(nil)) // as above
 				_ = l.Close()

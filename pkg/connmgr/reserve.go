@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // shedAfter is how long a wrapper waits for a manager that is out of descriptors:
@@ -47,7 +48,7 @@ func (r *reserve) restore(ctx context.Context) bool {
 
 // shed sends a wrapper away.
 func shed(c *ipcserver.Conn) {
-	_ = c.Send((&ipc.GoLocal{Reason: "no-slot", Trouble: true, Code: ipc.ExitGeneral,
+	_ = c.Send((&ipc.GoLocal{Reason: reason.NoSlot, Trouble: true, Code: reason.ExitGeneral,
 		Detail: "the connection manager has no descriptors left (ulimit -n)"}).Append(nil)) // it may be gone
 	_ = c.Close() // nothing is left to be said
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
@@ -39,7 +40,7 @@ func (c *client) logJob() {
 	if !r.Finished {
 		r.Local = !c.remote
 		if r.Reason == "" && r.Local {
-			r.Reason = "manager"
+			r.Reason = reason.Manager
 		}
 	}
 	if r.Local {
@@ -108,7 +109,7 @@ func (m *Manager) Status() report.Status {
 	slices.SortFunc(s.Hosts, func(a, b report.HostStatus) int { return cmp.Compare(a.Addr, b.Addr) })
 	s.Jobs = m.book.Counts()
 	for _, c := range s.Jobs {
-		if c.Reason == "no-hosts" {
+		if c.Reason == reason.NoHosts {
 			s.NoHosts += c.OK + c.Failed
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/history"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -53,7 +54,7 @@ func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
 	total, end := uint64(f.TextOff)+f.TextLen, slotEnd(f)
 	if uint64(f.BodyLen) > uint64(f.TextOff) || f.TextOff%job.BodyAlign != 0 || f.BodyOff%job.BodyAlign != 0 ||
 		f.TextLen > uint64(c.m.sources.Size()) || end > uint64(c.m.sources.Size()) || f.BodyLen == 0 {
-		return nil, &ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitProtocol,
+		return nil, &ipc.GoLocal{Reason: reason.Manager, Trouble: true, Code: reason.ExitProtocol,
 			Detail: "the wrapper named a source outside its slot"}
 	}
 	text, err := c.text(end)
@@ -66,7 +67,7 @@ func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
 	}
 	body, err := job.ParseBody(text[:f.BodyLen])
 	if err != nil {
-		return nil, &ipc.GoLocal{Reason: "manager", Trouble: true, Code: ipc.ExitProtocol, Detail: "the wrapper's job: " + err.Error()}
+		return nil, &ipc.GoLocal{Reason: reason.Manager, Trouble: true, Code: reason.ExitProtocol, Detail: "the wrapper's job: " + err.Error()}
 	}
 	t := &task{m: c.m, id: c.id, uid: c.uid, toolchain: c.toolchain.ID, name: c.record.Source, limit: c.timeLimit(),
 		compress: c.list.compress, source: c.source, text: text, body: body, bodyLen: f.BodyLen, textOff: f.TextOff, textLen: f.TextLen}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/scheduler"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 const (
@@ -64,12 +64,12 @@ func (c *client) tell(no *ipc.GoLocal) {
 		if c.list.err == nil && c.list.Share > 0 && len(c.list.Sources) == 0 {
 			return
 		}
-	case scheduler.ReasonToolchain:
+	case reason.Toolchain:
 		if c.identifying() {
 			about += ":starting" // which hosts lack is said when that is known
 		}
-	case scheduler.ReasonLost, scheduler.ReasonDraining, scheduler.ReasonFull,
-		scheduler.ReasonMemory, scheduler.ReasonSuspect, scheduler.ReasonDenied:
+	case reason.HostLost, reason.Draining, reason.Full,
+		reason.Memory, reason.Quarantine, reason.Denied:
 	default:
 		return
 	}
@@ -80,7 +80,7 @@ func (c *client) tell(no *ipc.GoLocal) {
 
 // explain says more of a refusal than the scheduler knows.
 func (c *client) explain(no *ipc.GoLocal) {
-	if no.Reason == scheduler.ReasonToolchain && !c.identifying() {
+	if no.Reason == reason.Toolchain && !c.identifying() {
 		no.Detail = c.lackLine()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -68,7 +69,7 @@ func TestRuleIsTold(t *testing.T) {
 		{"much sooner here", []scheduler.Considered{here(300 * ms), a}, share, known, "done here in less than 50 %"},
 		{"all busy", []scheduler.Considered{here(300 * ms), full}, share, known, "no host has a place now, and here"},
 		{"localhost/N", []scheduler.Considered{here(300 * ms), full}, share, part, "localhost/N"},
-		{"no host", nil, scheduler.Decision{Verdict: scheduler.Local, Reason: scheduler.ReasonLost}, known, ""},
+		{"no host", nil, scheduler.Decision{Verdict: scheduler.Local, Reason: reason.HostLost}, known, ""},
 	} {
 		if got := ruleOf(c.list, &c.d, &c.j); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)

@@ -10,6 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // largeWait is how long a result waits for memory of ours while the daemon keeps
@@ -37,7 +38,7 @@ func (c *client) takeLarge(n uint64) *ipc.GoLocal {
 	case need > uint64(c.m.o.Large) && n <= uint64(c.m.o.SlotSize):
 		return nil // their number bounds them
 	case need > uint64(c.m.o.Large):
-		return &ipc.GoLocal{Reason: "too-big",
+		return &ipc.GoLocal{Reason: reason.TooBig,
 			Detail: fmt.Sprintf("the source takes %d bytes, all large ones together may take %d (buffers.large)", need, c.m.o.Large)}
 	}
 	if !c.m.large.TryAcquire(int64(need)) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // Sources decides whether a job of the sources form may be handed to a compiler, and
@@ -62,7 +63,7 @@ func Sources(b *job.Body, tc Compiler, text [][]byte) (*compile.Plan, error) {
 		return nil, refuse(job.CausePolicy, "native, which is another processor here")
 	}
 	if p.Sources != "" {
-		return nil, refuse(job.CausePolicy, "%s", compile.ReasonNotReproducible+p.Sources)
+		return nil, refuse(job.CausePolicy, "%s", reason.NotReproducible+p.Sources)
 	}
 	if !slices.Equal(p.Outputs, b.Outputs) {
 		return nil, refuse(job.CausePolicy, "outputs are not those of the command")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // Compiler is what is known of the one that a job is for.
@@ -113,7 +114,7 @@ func checkArgs(b *job.Body, tc Compiler) error {
 		return refuse(job.CausePolicy, "%s", p.Reason)
 	}
 	if p.Text != "" {
-		return refuse(job.CausePolicy, "%s", compile.ReasonNotReproducible+p.Text)
+		return refuse(job.CausePolicy, "%s", reason.NotReproducible+p.Text)
 	}
 	if w := p.NamesFile(); w != "" {
 		return refuse(job.CausePolicy, "option %q names a path", w)

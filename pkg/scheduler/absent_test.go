@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // lost is a host that was connected, and is lost at now.
@@ -36,7 +38,7 @@ func TestLostHostIsTriedAgainForAJob(t *testing.T) {
 	s.Connecting(t0, "a")
 	s.Lost(t0, "a", "refused", false)
 	list := hosts("a")
-	wantLocal(t, s.Pick(t0, at(t0, list...)), ReasonLost, "refused") // this moment
+	wantLocal(t, s.Pick(t0, at(t0, list...)), reason.HostLost, "refused") // this moment
 	now := t0.Add(s.c.Backoff)
 	d := s.Pick(now, at(now, list...))
 	wantRedial(t, s, now, d, "a")
@@ -45,9 +47,9 @@ func TestLostHostIsTriedAgainForAJob(t *testing.T) {
 	wantWait(t, d, now.Add(recheckTime))
 	wantRedial(t, s, now, d)
 	s.Lost(now.Add(ms), "a", "refused again", false)
-	wantLocal(t, s.Pick(now.Add(ms), at(now, list...)), ReasonLost, "refused again")
+	wantLocal(t, s.Pick(now.Add(ms), at(now, list...)), reason.HostLost, "refused again")
 	// Others that come now know as much: a build is no storm of attempts.
-	wantLocal(t, s.Pick(now.Add(2*ms), at(now.Add(2*ms), list...)), ReasonLost, "refused again")
+	wantLocal(t, s.Pick(now.Add(2*ms), at(now.Add(2*ms), list...)), reason.HostLost, "refused again")
 	// But not one without back-off.
 	j := at(now.Add(2*ms), list...)
 	j.NoBackoff = true
@@ -56,7 +58,7 @@ func TestLostHostIsTriedAgainForAJob(t *testing.T) {
 	// A machine that is off does not answer.
 	now = now.Add(time.Hour)
 	s.Connecting(now, "a")
-	wantLocal(t, s.Pick(now.Add(recheckTime), at(now.Add(recheckTime), list...)), ReasonLost, "refused again")
+	wantLocal(t, s.Pick(now.Add(recheckTime), at(now.Add(recheckTime), list...)), reason.HostLost, "refused again")
 
 	// One that is busy is better than one that is lost.
 	s.Lost(now, "a", "timeout", false)
@@ -92,7 +94,7 @@ func TestLostHostMayHaveTheJobAgain(t *testing.T) {
 	wantRun(t, s.Pick(t0, j), "a")
 	s.Credits(t0, "a", 1)
 	j.Again["a"] = false
-	wantLocal(t, s.Pick(t0, j), ReasonLost, "every host was tried")
+	wantLocal(t, s.Pick(t0, j), reason.HostLost, "every host was tried")
 
 	// While it is away it is tried again, as any other.
 	j.Again["b"] = true
@@ -104,7 +106,7 @@ func TestLostHostMayHaveTheJobAgain(t *testing.T) {
 	s.Connecting(now, "b")
 	wantWait(t, s.Pick(now, j), now.Add(recheckTime))
 	s.Lost(now.Add(ms), "b", "refused again", false)
-	wantLocal(t, s.Pick(now.Add(ms), j), ReasonLost, "b lost (refused again)")
+	wantLocal(t, s.Pick(now.Add(ms), j), reason.HostLost, "b lost (refused again)")
 }
 
 // A long list of lost hosts is tried at the pace of a short one.
@@ -120,7 +122,7 @@ func TestAttemptsForJobsAreSpread(t *testing.T) {
 	}
 	pause := 50 * redialEach
 	now := t0.Add(pause - 1)
-	wantLocal(t, s.Pick(now, at(now, list...)), ReasonLost, "refused")
+	wantLocal(t, s.Pick(now, at(now, list...)), reason.HostLost, "refused")
 	now = t0.Add(pause)
 	if d := s.Pick(now, at(now, list...)); !d.Redial {
 		t.Errorf("%+v, want attempts", d)
@@ -153,7 +155,7 @@ func TestStrictJobWaitsForAReturn(t *testing.T) {
 	wantRedial(t, s, d.Until, s.Pick(d.Until, j), "a")
 	j.Asked = t0.Add(-time.Second) // its command came earlier
 	wantWait(t, s.Pick(end.Add(-1500*ms), j), end.Add(-time.Second))
-	wantLocal(t, s.Pick(end.Add(-time.Second), j), ReasonLost, "a lost (refused); waited 1m0s for it")
+	wantLocal(t, s.Pick(end.Add(-time.Second), j), reason.HostLost, "a lost (refused); waited 1m0s for it")
 	// What waits as long for each is counted for each.
 	young, old := at(t0.Add(2*time.Second), j.Hosts...), at(t0, j.Hosts...)
 	young.Strict, old.Strict = true, true
@@ -176,25 +178,25 @@ func TestStrictJobDoesNotWaitInVain(t *testing.T) {
 	up(s, t0, "other", 1)
 	j := strict(t0, hosts("other")...)
 	j.Toolchain = [16]byte{9}
-	wantLocal(t, s.Pick(t0, j), ReasonToolchain, "other does not have this compiler")
-	wantLocal(t, s.Pick(t0, strict(t0)), ReasonNoHosts, "no hosts")
+	wantLocal(t, s.Pick(t0, j), reason.Toolchain, "other does not have this compiler")
+	wantLocal(t, s.Pick(t0, strict(t0)), reason.NoHosts, "no hosts")
 	lost(s, t0, "drained")
 	s.Drain("drained", true)
-	wantLocal(t, s.Pick(t0, strict(t0, hosts("drained")...)), ReasonDraining, "by hand")
+	wantLocal(t, s.Pick(t0, strict(t0, hosts("drained")...)), reason.Draining, "by hand")
 
 	// One that refuses is asked again, in case that was mended, and believed.
 	s.Ensure(t0, hosts("no"))
 	s.Connecting(t0, "no")
 	s.Lost(t0, "no", "not allowed", true)
-	wantLocal(t, s.Pick(t0, strict(t0, hosts("no")...)), ReasonDenied, "not allowed")
+	wantLocal(t, s.Pick(t0, strict(t0, hosts("no")...)), reason.Denied, "not allowed")
 	now := t0.Add(deniedPace)
-	wantLocal(t, s.Pick(now, at(now, hosts("no")...)), ReasonDenied, "not allowed")
+	wantLocal(t, s.Pick(now, at(now, hosts("no")...)), reason.Denied, "not allowed")
 	j = strict(now, hosts("no")...)
 	wantRedial(t, s, now, s.Pick(now, j), "drained", "no") // the former is only due
 	s.Connecting(now, "no")
 	wantWait(t, s.Pick(now, j), now.Add(recheckTime))
 	s.Lost(now, "no", "not allowed", true)
-	wantLocal(t, s.Pick(now, j), ReasonDenied, "not allowed")
+	wantLocal(t, s.Pick(now, j), reason.Denied, "not allowed")
 }
 
 // A host that took the connection and says nothing is starting: it is waited for as one
@@ -210,14 +212,14 @@ func TestStartingHost(t *testing.T) {
 	s.Connecting(now.Add(s.c.Grace/2), "a") // the same again does not count anew
 	s.Starting(now.Add(s.c.Grace/2), "a")
 	late := now.Add(s.c.Grace)
-	wantLocal(t, s.Pick(late, j), ReasonLost, "a is starting")
+	wantLocal(t, s.Pick(late, j), reason.HostLost, "a is starting")
 	j.Strict = true
 	wantWait(t, s.Pick(late, j), now.Add(s.c.Strict))
 
 	s.Ensure(t0, hosts("new"))
 	s.Connecting(t0, "new")
 	s.Starting(t0, "new")
-	wantLocal(t, s.Pick(late, at(late, hosts("new")...)), ReasonLost, "new is starting")
+	wantLocal(t, s.Pick(late, at(late, hosts("new")...)), reason.HostLost, "new is starting")
 }
 
 // A host that looks at its compilers still may have one yet.
@@ -232,7 +234,7 @@ func TestIdentifyingHost(t *testing.T) {
 	j.Toolchain = [16]byte{9}
 	wantWait(t, s.Pick(t0, j), t0.Add(s.c.Grace))
 	late := t0.Add(s.c.Grace)
-	wantLocal(t, s.Pick(late, j), ReasonToolchain, "a is starting")
+	wantLocal(t, s.Pick(late, j), reason.Toolchain, "a is starting")
 	j.Strict = true
 	wantWait(t, s.Pick(late, j), t0.Add(s.c.Strict))
 	s.Toolchains("a", j.Toolchain)
@@ -240,5 +242,5 @@ func TestIdentifyingHost(t *testing.T) {
 	j.Toolchain = [16]byte{8}
 	wantWait(t, s.Pick(late, j), t0.Add(s.c.Strict))
 	s.Identifying("a", false)
-	wantLocal(t, s.Pick(late, j), ReasonToolchain, "does not have")
+	wantLocal(t, s.Pick(late, j), reason.Toolchain, "does not have")
 }

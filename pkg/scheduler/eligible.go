@@ -3,6 +3,8 @@ package scheduler
 import (
 	"fmt"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // verdict on a host.
@@ -243,7 +245,7 @@ func (o *objections) lost(h *host) {
 	switch {
 	case h == nil:
 		o.unlisted = true
-	case h.refused == ReasonDenied:
+	case h.refused == reason.Denied:
 		o.denied = h
 	case o.gone == nil || o.gone.why == "":
 		o.gone = h
@@ -255,35 +257,35 @@ func (o *objections) lost(h *host) {
 func (o *objections) decision() Decision {
 	switch {
 	case o.full != "":
-		return Decision{Reason: ReasonFull, Detail: o.full + " has no free place for this machine"}
+		return Decision{Reason: reason.Full, Detail: o.full + " has no free place for this machine"}
 	case o.tooBig != "":
-		return Decision{Reason: ReasonTooBig, Detail: "the source does not fit a slot of " + o.tooBig}
+		return Decision{Reason: reason.TooBig, Detail: "the source does not fit a slot of " + o.tooBig}
 	case o.draining != "":
-		return Decision{Reason: ReasonDraining, Detail: o.draining + " is draining"}
+		return Decision{Reason: reason.Draining, Detail: o.draining + " is draining"}
 	case o.memory != "":
-		return Decision{Reason: ReasonMemory, Detail: o.memory + " has not as much memory free as this takes"}
+		return Decision{Reason: reason.Memory, Detail: o.memory + " has not as much memory free as this takes"}
 	case o.drained != "":
-		return Decision{Reason: ReasonDraining, Detail: o.drained + " was drained by hand (rdistcc undrain " + o.drained + ")"}
+		return Decision{Reason: reason.Draining, Detail: o.drained + " was drained by hand (rdistcc undrain " + o.drained + ")"}
 	case o.suspect != nil:
-		return Decision{Reason: ReasonSuspect, Detail: o.suspect.addr + " is in quarantine (" + o.suspect.doubt + ")"}
+		return Decision{Reason: reason.Quarantine, Detail: o.suspect.addr + " is in quarantine (" + o.suspect.doubt + ")"}
 	case o.tree != "":
-		return Decision{Reason: ReasonPaths, Detail: o.tree + " cannot show private trees"}
+		return Decision{Reason: reason.Paths, Detail: o.tree + " cannot show private trees"}
 	case o.toolchain != "" && o.identifying:
-		return Decision{Reason: ReasonToolchain, Detail: o.toolchain + " is starting: it has not found this compiler yet"}
+		return Decision{Reason: reason.Toolchain, Detail: o.toolchain + " is starting: it has not found this compiler yet"}
 	case o.toolchain != "":
-		return Decision{Reason: ReasonToolchain, Detail: o.toolchain + " does not have this compiler"}
+		return Decision{Reason: reason.Toolchain, Detail: o.toolchain + " does not have this compiler"}
 	case o.denied != nil:
-		return Decision{Reason: ReasonDenied, Detail: o.denied.addr + " refuses this machine (" + o.denied.why + ")"}
+		return Decision{Reason: reason.Denied, Detail: o.denied.addr + " refuses this machine (" + o.denied.why + ")"}
 	case o.gone != nil && !o.gone.answered.IsZero():
-		return Decision{Reason: ReasonLost, Detail: o.gone.addr + " is starting: it has not said yet what it can do"}
+		return Decision{Reason: reason.HostLost, Detail: o.gone.addr + " is starting: it has not said yet what it can do"}
 	case o.gone != nil && o.gone.why != "":
-		return Decision{Reason: ReasonLost, Detail: fmt.Sprintf("%s lost (%s)", o.gone.addr, o.gone.why)}
+		return Decision{Reason: reason.HostLost, Detail: fmt.Sprintf("%s lost (%s)", o.gone.addr, o.gone.why)}
 	case o.gone != nil:
-		return Decision{Reason: ReasonLost, Detail: o.gone.addr + " does not answer"}
+		return Decision{Reason: reason.HostLost, Detail: o.gone.addr + " does not answer"}
 	case o.tried > 0:
-		return Decision{Reason: ReasonLost, Detail: "every host was tried"}
+		return Decision{Reason: reason.HostLost, Detail: "every host was tried"}
 	case o.unlisted:
-		return Decision{Reason: ReasonLost, Detail: "the hosts are not known yet"}
+		return Decision{Reason: reason.HostLost, Detail: "the hosts are not known yet"}
 	}
-	return Decision{Reason: ReasonNoHosts, Detail: "no hosts configured"}
+	return Decision{Reason: reason.NoHosts, Detail: "no hosts configured"}
 }

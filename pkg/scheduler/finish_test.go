@@ -5,6 +5,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 const ms = time.Millisecond
@@ -252,18 +254,18 @@ func TestMemory(t *testing.T) {
 	if d := s.Pick(t0.Add(ms), need(0)); d.Verdict != Run {
 		t.Errorf("unknown: %+v", d)
 	}
-	wantLocal(t, s.Pick(t0.Add(6*time.Second), need(2*gib)), ReasonMemory, "a has not as much memory free")
+	wantLocal(t, s.Pick(t0.Add(6*time.Second), need(2*gib)), reason.Memory, "a has not as much memory free")
 	if d := s.Pick(t0.Add(viewOld), need(2*gib)); d.Verdict != Run {
 		t.Errorf("an old view keeps it away: %+v", d)
 	}
 	s = fixed(0)
 	up(s, t0, "a", 4)
 	s.Load(t0, "a", Load{MemoryFree: gib})
-	wantLocal(t, s.Pick(t0, need(2*gib)), ReasonMemory, "") // and nothing runs there that would end
+	wantLocal(t, s.Pick(t0, need(2*gib)), reason.Memory, "") // and nothing runs there that would end
 	s.Up(t0, "a", Capacity{Jobs: 4, Toolchains: 1, Memory: gib})
 	s.Toolchains("a", tool)
 	s.Credits(t0, "a", 4)
-	wantLocal(t, s.Pick(t0.Add(time.Hour), need(2*gib)), ReasonMemory, "")
+	wantLocal(t, s.Pick(t0.Add(time.Hour), need(2*gib)), reason.Memory, "")
 }
 
 // TestLocalCores are a host among others, which costs more than it takes.
@@ -284,7 +286,7 @@ func TestLocalCores(t *testing.T) {
 	}
 	for range 2 { // 1.25 s here, 2 s behind the other
 		d := s.Pick(t0, local(list...))
-		wantLocal(t, d, ReasonShare, "")
+		wantLocal(t, d, reason.LocalShare, "")
 		if !d.Share {
 			t.Error("it holds no place here")
 		}
@@ -300,20 +302,20 @@ func TestLocalCores(t *testing.T) {
 	j = local(list...)
 	j.Tried = map[string]bool{"b": true} // first another host
 	wantWait(t, s.Pick(t0, j), time.Time{})
-	wantLocal(t, s.Pick(t0, local(list...)), ReasonShare, "")
+	wantLocal(t, s.Pick(t0, local(list...)), reason.LocalShare, "")
 	s.Done(t0, LocalHost, OK, Report{}) // the other way to say so
-	wantLocal(t, s.Pick(t0, local(list...)), ReasonShare, "")
+	wantLocal(t, s.Pick(t0, local(list...)), reason.LocalShare, "")
 
 	// This machine may be worth waiting for.
 	s = fixed(0)
 	s.Up(t0, LocalHost, Capacity{Jobs: 1})
 	fast(s, "a", 1, 0.1)
-	wantLocal(t, s.Pick(t0, local(list...)), ReasonShare, "")
+	wantLocal(t, s.Pick(t0, local(list...)), reason.LocalShare, "")
 	if d := s.Pick(t0.Add(ms), local(list...)); d.Verdict != Wait {
 		t.Errorf("%+v, want to wait a second for this machine, not 10 s for that host", d)
 	}
 	s.ShareDone()
-	wantLocal(t, s.Pick(t0.Add(2*ms), local(list...)), ReasonShare, "")
+	wantLocal(t, s.Pick(t0.Add(2*ms), local(list...)), reason.LocalShare, "")
 	s.ShareDone()
 
 	// A host that is not faster is used before this machine, by the weight of it.
@@ -323,11 +325,11 @@ func TestLocalCores(t *testing.T) {
 	wantRun(t, s.Pick(t0, local(list...)), "a")
 	s.Done(t0, "a", Unused, Report{})
 	fast(s, "a", 1, 0.75)
-	wantLocal(t, s.Pick(t0, local(list...)), ReasonShare, "")
+	wantLocal(t, s.Pick(t0, local(list...)), reason.LocalShare, "")
 	s.ShareDone()
 	// Where all hosts are lost, that is the reason.
 	s.Lost(t0, "a", "reset", false)
-	wantLocal(t, s.Pick(t0, local(list...)), ReasonLost, "reset")
+	wantLocal(t, s.Pick(t0, local(list...)), reason.HostLost, "reset")
 }
 
 // TestProbe: a host that was not heard of for long gets a short job, now and then.

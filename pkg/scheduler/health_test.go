@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 func TestLostHostIsTriedAgainWithGrowingPauses(t *testing.T) {
@@ -92,9 +94,9 @@ func TestHostThatGrantsAndTakesNothing(t *testing.T) {
 	for _, pause := range []time.Duration{100, 200, 400} {
 		refuse(now, 3)
 		s.Credits(now, "a", 8)
-		wantLocal(t, s.Pick(now, j), ReasonLost, "takes no job")
+		wantLocal(t, s.Pick(now, j), reason.HostLost, "takes no job")
 		now = now.Add(pause*time.Millisecond - 1)
-		wantLocal(t, s.Pick(now, j), ReasonLost, "takes no job")
+		wantLocal(t, s.Pick(now, j), reason.HostLost, "takes no job")
 		now = now.Add(1)
 	}
 	wantRun(t, s.Pick(now, j), "a")
@@ -158,12 +160,12 @@ func TestOneSourceThatKillsCompilersMovesNothing(t *testing.T) {
 	s.Done(t0, "a", Killed, Report{Source: "other.c"})
 	wantRun(t, s.Pick(t0, j), "a")
 	s.Done(t0, "a", Killed, Report{Source: "third.c"}) // three different ones
-	wantLocal(t, s.Pick(t0, j), ReasonLost, "compilers were killed")
+	wantLocal(t, s.Pick(t0, j), reason.HostLost, "compilers were killed")
 	now := t0.Add(100 * time.Millisecond)
 	wantRun(t, s.Pick(now, j), "a")
 	wantWait(t, s.Pick(now, j), time.Time{})
 	s.Done(now, "a", Killed, Report{Source: "fourth.c"}) // half open: one is enough
-	wantLocal(t, s.Pick(now, j), ReasonLost, "compilers were killed")
+	wantLocal(t, s.Pick(now, j), reason.HostLost, "compilers were killed")
 	now = now.Add(time.Second)
 	wantRun(t, s.Pick(now, j), "a")
 	s.Done(now, "a", OK, Report{})
@@ -197,7 +199,7 @@ func TestDrainedHostIsNoFailure(t *testing.T) {
 	up(s, t0, "a", 2)
 	wantRun(t, s.Pick(t0, job(hosts("a")...)), "a")
 	s.Draining(t0, "a")
-	wantLocal(t, s.Pick(t0, job(hosts("a")...)), ReasonDraining, "a")
+	wantLocal(t, s.Pick(t0, job(hosts("a")...)), reason.Draining, "a")
 	s.Done(t0, "a", OK, Report{})
 	s.Lost(t0, "a", "closed by the host", false)
 	up(s, t0, "a", 2)
@@ -210,7 +212,7 @@ func TestForgottenHost(t *testing.T) {
 	up(s, t0, "a", 1)
 	wantRun(t, s.Pick(t0, job(hosts("a")...)), "a")
 	s.Forget("a")
-	wantLocal(t, s.Pick(t0, job(hosts("a")...)), ReasonLost, "not known")
+	wantLocal(t, s.Pick(t0, job(hosts("a")...)), reason.HostLost, "not known")
 	s.Done(t0, "a", OK, Report{})
 	s.Credits(t0, "a", 3)
 	s.Draining(t0, "a")
@@ -252,10 +254,10 @@ func TestRefusalIsForgotten(t *testing.T) {
 	s := fixed(0.5)
 	s.Ensure(t0, hosts("a"))
 	s.Lost(t0, "a", "not in its allow list", true)
-	wantLocal(t, s.Pick(t0, job(hosts("a")...)), ReasonDenied, "")
+	wantLocal(t, s.Pick(t0, job(hosts("a")...)), reason.Denied, "")
 	s.Connecting(t0, "a")
 	s.Lost(t0, "a", "reset", false)
-	wantLocal(t, s.Pick(t0, job(hosts("a")...)), ReasonLost, "reset")
+	wantLocal(t, s.Pick(t0, job(hosts("a")...)), reason.HostLost, "reset")
 }
 
 // TestIdleConnectionIsNoDoubt: nothing was lost with it.

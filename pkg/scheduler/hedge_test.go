@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // hedgesAt asks twice, as an owner does, and starts what comes.
@@ -204,7 +206,7 @@ func TestHostThatNeverAnswers(t *testing.T) {
 		t.Errorf("open at %v, why %q", h.open, h.why)
 	}
 	j := known(time.Second, hosts("bad")...)
-	wantLocal(t, s.Pick(now, j), ReasonLost, "its jobs do not end")
+	wantLocal(t, s.Pick(now, j), reason.HostLost, "its jobs do not end")
 	// Half open: its one job is the test.
 	now = now.Add(time.Second)
 	j = known(time.Second, list...)
@@ -219,7 +221,7 @@ func TestHostThatNeverAnswers(t *testing.T) {
 	}
 	s.Done(now, "good", OK, Report{ID: 9})
 	s.Done(now, "bad", Unused, Report{ID: 9})
-	wantLocal(t, s.Pick(now, known(time.Second, hosts("bad")...)), ReasonLost, "its jobs do not end")
+	wantLocal(t, s.Pick(now, known(time.Second, hosts("bad")...)), reason.HostLost, "its jobs do not end")
 	// One that went well makes it whole.
 	now = now.Add(10 * time.Second)
 	for id := range uint64(2) {

@@ -3,6 +3,8 @@ package scheduler
 import (
 	"math"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // State of a host.
@@ -54,7 +56,7 @@ type host struct {
 	since   time.Time     // of state
 	sinceAt time.Duration // the same, of Up
 	why     string        // what ended the last connection or attempt
-	refused string        // reason that stands for the loss, or empty: ReasonLost
+	refused string        // reason that stands for the loss, or empty: reason.HostLost
 
 	firstDue time.Time // when the first connection was asked for
 	retry    time.Time // Unknown, Lost: not to be connected before
@@ -244,7 +246,7 @@ func (s *Scheduler) Lost(now time.Time, addr, why string, denied bool) time.Time
 	pause := s.pause(max(h.failures, 1))
 	h.refused = ""
 	if denied {
-		h.refused = ReasonDenied
+		h.refused = reason.Denied
 		pause = s.c.BackoffMax // it will not change its mind soon
 	}
 	h.set(now, Lost)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // candidate is a host for a job, and what is expected of it there.
@@ -63,7 +65,7 @@ func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
 	if now1.h != nil && (later.h == nil || now1.finish <= later.finish+now1.length/worthIt || j.waits(now) > patient*now1.length) {
 		s.place(now, j, now1)
 		if now1.h == &s.local {
-			return Decision{Verdict: Local, Reason: ReasonShare, Share: true, Finish: now1.finish - t}
+			return Decision{Verdict: Local, Reason: reason.LocalShare, Share: true, Finish: now1.finish - t}
 		}
 		return Decision{Verdict: Run, Host: now1.h.addr, Finish: now1.finish - t}
 	}
@@ -71,12 +73,12 @@ func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
 	if j.Share > 0 && !j.NoLocal && (busy && len(s.local.runs) < j.Share || len(j.Hosts) == 0) {
 		here := s.candidate(&s.local, t, j)
 		s.place(now, j, here)
-		return Decision{Verdict: Local, Reason: ReasonShare, Share: true, Finish: here.finish - t}
+		return Decision{Verdict: Local, Reason: reason.LocalShare, Share: true, Finish: here.finish - t}
 	}
 	if !busy && !w.gone {
 		d := no.decision()
 		d.Verdict = Local
-		if d.Reason == ReasonLost && j.Strict && !now.Before(s.strictEnd(now, j)) {
+		if d.Reason == reason.HostLost && j.Strict && !now.Before(s.strictEnd(now, j)) {
 			d.Detail += fmt.Sprintf("; waited %v for it", s.c.Strict)
 		}
 		return d

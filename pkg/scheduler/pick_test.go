@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 var (
@@ -145,45 +147,45 @@ func TestTriedHostIsLeftOut(t *testing.T) {
 	j.Tried = map[string]bool{"a": true}
 	wantRun(t, s.Pick(t0, j), "b")
 	j.Tried["b"] = true
-	wantLocal(t, s.Pick(t0, j), ReasonLost, "every host was tried")
+	wantLocal(t, s.Pick(t0, j), reason.HostLost, "every host was tried")
 }
 
 func TestReasonsWhyNoHostWillDo(t *testing.T) {
 	s := fixed(0)
 	list := hosts("a", "b")
-	wantLocal(t, s.Pick(t0, job()), ReasonNoHosts, "no hosts configured")
+	wantLocal(t, s.Pick(t0, job()), reason.NoHosts, "no hosts configured")
 	s.Ensure(t0, list)
 	for _, a := range []string{"a", "b"} {
 		s.Connecting(t0, a)
 	}
 	s.Lost(t0, "a", "connection refused", false)
 	s.Lost(t0, "b", "no route", false)
-	wantLocal(t, s.Pick(t0, job(list...)), ReasonLost, "a lost (connection refused)")
+	wantLocal(t, s.Pick(t0, job(list...)), reason.HostLost, "a lost (connection refused)")
 
 	s.Connecting(t0, "b") // another attempt is no reason to wait for long
-	wantLocal(t, s.Pick(t0.Add(recheckTime), job(hosts("b")...)), ReasonLost, "b lost (no route)")
+	wantLocal(t, s.Pick(t0.Add(recheckTime), job(hosts("b")...)), reason.HostLost, "b lost (no route)")
 	s.Lost(t0, "b", "not in its allow list", true)
-	wantLocal(t, s.Pick(t0, job(hosts("b")...)), ReasonDenied, "b refuses this machine (not in its allow list)")
+	wantLocal(t, s.Pick(t0, job(hosts("b")...)), reason.Denied, "b refuses this machine (not in its allow list)")
 
 	up(s, t0, "b", 1)
 	j := job(list...)
 	j.Toolchain = [16]byte{9}
-	wantLocal(t, s.Pick(t0, j), ReasonToolchain, "b does not have this compiler")
+	wantLocal(t, s.Pick(t0, j), reason.Toolchain, "b does not have this compiler")
 
 	s.Up(t0, "b", Capacity{Jobs: 1, MaxBody: 1000, Toolchains: 1})
 	s.Toolchains("b", tool)
 	s.Credits(t0, "b", 1)
 	j = job(list...)
 	j.Size = 1001
-	wantLocal(t, s.Pick(t0, j), ReasonTooBig, "slot of b")
+	wantLocal(t, s.Pick(t0, j), reason.TooBig, "slot of b")
 	j.Size = 1000
 	wantRun(t, s.Pick(t0, j), "b")
 
 	j.Tree = true
-	wantLocal(t, s.Pick(t0, j), ReasonPaths, "b cannot show private trees")
+	wantLocal(t, s.Pick(t0, j), reason.Paths, "b cannot show private trees")
 
 	s.Draining(t0, "b")
-	wantLocal(t, s.Pick(t0, job(list...)), ReasonDraining, "b is draining")
+	wantLocal(t, s.Pick(t0, job(list...)), reason.Draining, "b is draining")
 }
 
 // TestTrees: a job is made for a private tree while some host of its own that has
@@ -238,7 +240,7 @@ func TestFirstConnectionIsWorthAMoment(t *testing.T) {
 	wantWait(t, s.Pick(t0, job(list...)), t0.Add(time.Second))
 	s.Connecting(t0, "a")
 	wantWait(t, s.Pick(t0.Add(999*time.Millisecond), job(list...)), t0.Add(time.Second))
-	wantLocal(t, s.Pick(t0.Add(time.Second), job(list...)), ReasonLost, "a does not answer")
+	wantLocal(t, s.Pick(t0.Add(time.Second), job(list...)), reason.HostLost, "a does not answer")
 
 	// Toolchains arrive after Up.
 	now := t0.Add(2 * time.Second)
@@ -259,10 +261,10 @@ func TestHostWithoutCredits(t *testing.T) {
 	j := job(hosts("a")...)
 	wantWait(t, s.Pick(t0, j), t0.Add(5*time.Second))
 	later := t0.Add(5 * time.Second)
-	wantLocal(t, s.Pick(later, j), ReasonFull, "a has no free place")
+	wantLocal(t, s.Pick(later, j), reason.Full, "a has no free place")
 	j.Strict = true
 	wantWait(t, s.Pick(later, j), t0.Add(time.Minute))
-	wantLocal(t, s.Pick(t0.Add(time.Minute), j), ReasonFull, "a has no free place")
+	wantLocal(t, s.Pick(t0.Add(time.Minute), j), reason.Full, "a has no free place")
 
 	later = t0.Add(time.Minute)
 	s.Credits(later, "a", 1)
@@ -278,7 +280,7 @@ func TestLocalShareWhenHostsAreBusy(t *testing.T) {
 	wantRun(t, s.Pick(t0, j), "a")
 	for range 2 {
 		d := s.Pick(t0, j)
-		wantLocal(t, d, ReasonShare, "")
+		wantLocal(t, d, reason.LocalShare, "")
 		if !d.Share {
 			t.Error("decision holds no place of the share")
 		}
@@ -288,12 +290,12 @@ func TestLocalShareWhenHostsAreBusy(t *testing.T) {
 	j.NoLocal = true
 	wantWait(t, s.Pick(t0, j), time.Time{})
 	j.NoLocal = false
-	wantLocal(t, s.Pick(t0, j), ReasonShare, "")
+	wantLocal(t, s.Pick(t0, j), reason.LocalShare, "")
 
 	// Lost hosts are trouble, not a full farm: the user is told.
 	s.Lost(t0, "a", "reset", false)
 	s.ShareDone()
-	wantLocal(t, s.Pick(t0, j), ReasonLost, "reset")
+	wantLocal(t, s.Pick(t0, j), reason.HostLost, "reset")
 	// A list of nothing but localhost asks for no host.
-	wantLocal(t, s.Pick(t0, &Job{Share: 1, Toolchain: tool}), ReasonShare, "")
+	wantLocal(t, s.Pick(t0, &Job{Share: 1, Toolchain: tool}), reason.LocalShare, "")
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // world is an owner that does everything by chance, and counts.
@@ -120,7 +122,7 @@ func (w *world) dispatch() {
 		case Run:
 			w.takeOn(x, d.Host)
 		case Local:
-			if d.Share != (d.Reason == ReasonShare) {
+			if d.Share != (d.Reason == reason.LocalShare) {
 				w.t.Fatalf("%+v", d)
 			}
 			if !d.Share {

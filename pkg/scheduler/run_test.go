@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // start picks and starts a job that is known to take so long.
@@ -58,16 +60,16 @@ func TestDrainByHand(t *testing.T) {
 	s := fixed(0)
 	s.Drain("a", true) // before it is listed
 	up(s, t0, "a", 1)
-	wantLocal(t, s.Pick(t0, job(hosts("a")...)), ReasonDraining, "rdistcc undrain a")
+	wantLocal(t, s.Pick(t0, job(hosts("a")...)), reason.Draining, "rdistcc undrain a")
 	if n := s.Live(hosts("a")); n != 0 {
 		t.Errorf("Live counts %d of a drained host", n)
 	}
 	s.Lost(t0, "a", "reset", false)
 	up(s, t0, "a", 1)
-	wantLocal(t, s.Pick(t0, job(hosts("a")...)), ReasonDraining, "drained by hand")
+	wantLocal(t, s.Pick(t0, job(hosts("a")...)), reason.Draining, "drained by hand")
 	s.Forget("a")
 	up(s, t0, "a", 1)
-	wantLocal(t, s.Pick(t0, job(hosts("a")...)), ReasonDraining, "drained by hand")
+	wantLocal(t, s.Pick(t0, job(hosts("a")...)), reason.Draining, "drained by hand")
 	s.Drain("a", false)
 	wantRun(t, s.Pick(t0, job(hosts("a")...)), "a")
 }
@@ -77,10 +79,10 @@ func TestQuarantine(t *testing.T) {
 	up(s, t0, "a", 2)
 	j := job(hosts("a")...)
 	s.Quarantine(t0, "a", "another object than b's")
-	wantLocal(t, s.Pick(t0, j), ReasonSuspect, "a is in quarantine (another object than b's)")
+	wantLocal(t, s.Pick(t0, j), reason.Quarantine, "a is in quarantine (another object than b's)")
 	s.Lost(t0, "a", "reset", false)
 	up(s, t0, "a", 2)
-	wantLocal(t, s.Pick(t0.Add(time.Hour-1), j), ReasonSuspect, "")
+	wantLocal(t, s.Pick(t0.Add(time.Hour-1), j), reason.Quarantine, "")
 	wantRun(t, s.Pick(t0.Add(time.Hour), j), "a")
 	wantWait(t, s.Pick(t0.Add(time.Hour), j), time.Time{}) // half open
 	s.Quarantine(t0, "a", "x")

@@ -75,21 +75,6 @@ type Decision struct {
 	Finish  time.Duration // Run, or Local with Share: when its result is expected, from now on
 }
 
-// Reasons of Local, as the documentation lists them.
-const (
-	ReasonNoHosts   = "no-hosts"
-	ReasonLost      = "host-lost"
-	ReasonToolchain = "refused:toolchain"
-	ReasonDraining  = "refused:draining"
-	ReasonFull      = "refused:full"
-	ReasonTooBig    = "too-big"
-	ReasonShare     = "local-share"
-	ReasonDenied    = "denied"
-	ReasonPaths     = "not-reproducible:paths" // no host shows private trees
-	ReasonMemory    = "refused:memory"
-	ReasonSuspect   = "refused:quarantine"
-)
-
 // Config of a Scheduler. A zero field takes the default in parentheses.
 type Config struct {
 	Backoff    time.Duration  // pause after a host's first loss (100 ms); doubles with each further one

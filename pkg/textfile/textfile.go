@@ -36,6 +36,17 @@ func Read(path string, most int64) (text []byte, info fs.FileInfo, err error) {
 	return nil, nil, err
 }
 
+// Optional returns a function that reads a file of at most `most` bytes that need not be there.
+func Optional(most int64) func(path string) (text []byte, exists bool, err error) {
+	return func(path string) ([]byte, bool, error) {
+		text, _, err := Read(path, most)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) { // below /dev/null, say
+			return nil, false, nil
+		}
+		return text, true, err
+	}
+}
+
 var errChanging = errors.New("is being written again and again")
 
 func once(path string, most int64) ([]byte, fs.FileInfo, error) {

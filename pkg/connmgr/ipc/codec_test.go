@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 type message interface {
@@ -21,7 +23,7 @@ var messages = map[Kind]message{
 		Language: "c++", NeedTree: true, Machine: []string{"-march=native"}, Path: "/bin", Libraries: "/l", Build: "b"},
 	KindLeased: &Leased{Job: 1 << 40, SourceMax: 32 << 20, Family: "gcc", Major: 12, Direct: []string{"/cc1", "-E"},
 		Tree: true, Fast: true, Include: []string{"/usr/include"}, Native: []string{"-march=x"}, NativeOrder: true},
-	KindGoLocal: &GoLocal{Reason: "host-lost", Trouble: true, Code: ExitConnect, Detail: "build7 lost", Host: "build7", NoFallback: true},
+	KindGoLocal: &GoLocal{Reason: "host-lost", Trouble: true, Code: reason.ExitConnect, Detail: "build7 lost", Host: "build7", NoFallback: true},
 	KindSubmit:  &Submit{BodyOff: 64, BodyLen: 100, TextOff: 128, TextLen: 1 << 33, PreprocessUS: 4500, Tree: true},
 	KindResult: &Result{Host: "h:1", Exit: 1, Signal: 9, Stdout: Segment{1, 2}, Stderr: Segment{3, 4},
 		Files:    []File{{Index: 1, Segment: Segment{64, 1000}}, {Index: 2, Segment: Segment{1064, 7}}},

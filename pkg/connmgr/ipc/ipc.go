@@ -68,21 +68,6 @@ const (
 	Patience  = 30 * time.Second
 )
 
-// Exit codes of rdistcc's own.
-const (
-	ExitGeneral    = 100
-	ExitArguments  = 101
-	ExitConnect    = 103
-	ExitHostList   = 106
-	ExitIO         = 107
-	ExitProtocol   = 109
-	ExitNoCompiler = 110 // no such compiler on the host
-	ExitRecursion  = 111
-	ExitDenied     = 113
-	ExitNoHosts    = 116
-	ExitTimeout    = 118
-)
-
 // Kind is a frame's kind.
 type Kind uint8
 

@@ -3,7 +3,8 @@ package report
 import (
 	"cmp"
 	"slices"
-	"strings"
+
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // maxRecent is how many commands are remembered, of which Status shows the newest, and
@@ -40,7 +41,7 @@ func (b *Book) Add(r *JobRecord) {
 	b.n++
 	k := jobKey{local: r.Local}
 	if r.Local {
-		k.reason = ReasonLabel(r.Reason)
+		k.reason = reason.Label(r.Reason)
 	} else {
 		k.host = r.Host
 	}
@@ -82,37 +83,4 @@ func (b *Book) Recent() (list []JobRecord) {
 		list = append(list, b.ring[(b.n-1-i)%maxRecent])
 	}
 	return list
-}
-
-// reasonWords are the documented reasons. Wrappers name theirs; a word that is
-// not here must not become a time series.
-var reasonWords = map[string]bool{
-	"link": true, "preprocess": true, "dependencies-only": true, "query": true, "no-source": true,
-	"stdin": true, "assembler": true, "probe": true, "unknown-option": true, "not-reproducible": true,
-	"local-share": true, "mode": true, "host-list": true, "no-hosts": true, "no-slot": true, "too-big": true,
-	"diagnostics": true, "doubt": true, "host-lost": true, "timeout": true, "refused": true, "denied": true, "manager": true,
-}
-
-// ReasonLabels are the values that ReasonLabel can have, in order.
-func ReasonLabels() []string {
-	return slices.Sorted(func(yield func(string) bool) {
-		for word := range reasonWords {
-			if !yield(word) {
-				return
-			}
-		}
-		yield(otherReason)
-	})
-}
-
-// otherReason is the label of reasons that are not documented.
-const otherReason = "other"
-
-// ReasonLabel is the word before the colon, or "other" for one that is not documented.
-func ReasonLabel(reason string) string {
-	word, _, _ := strings.Cut(reason, ":")
-	if reasonWords[word] {
-		return word
-	}
-	return otherReason
 }

@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 func (c *ctl) linksCommand() *cobra.Command {
@@ -32,18 +32,18 @@ func (c *ctl) linksCommand() *cobra.Command {
 func (c *ctl) installLinks(dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return failf(ipc.ExitIO, "%v", err)
+		return failf(reason.ExitIO, "%v", err)
 	}
 	target := filepath.Join(filepath.Dir(c.self), "rdistcc")
 	if _, err := os.Stat(target); err != nil {
-		return failf(ipc.ExitGeneral, "%s: there is no rdistcc beside rdistcc-cm", target)
+		return failf(reason.ExitGeneral, "%s: there is no rdistcc beside rdistcc-cm", target)
 	}
 	names := compilersOn(c.getenv("PATH"), dir, target)
 	if len(names) == 0 {
-		return failf(ipc.ExitGeneral, "PATH has no compiler to stand before")
+		return failf(reason.ExitGeneral, "PATH has no compiler to stand before")
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return failf(ipc.ExitIO, "%v", err)
+		return failf(reason.ExitIO, "%v", err)
 	}
 	var made, kept, foreign []string
 	for _, name := range names {
@@ -52,7 +52,7 @@ func (c *ctl) installLinks(dir string) error {
 		case errors.Is(err, errForeign):
 			foreign = append(foreign, name)
 		case err != nil:
-			return failf(ipc.ExitIO, "%v", err)
+			return failf(reason.ExitIO, "%v", err)
 		case done:
 			made = append(made, name)
 		default:
@@ -73,7 +73,7 @@ func (c *ctl) installLinks(dir string) error {
 		return err
 	}
 	if len(foreign) > 0 {
-		return failf(ipc.ExitGeneral, "left alone in %s, as they are not links to rdistcc: %s", dir, strings.Join(foreign, " "))
+		return failf(reason.ExitGeneral, "left alone in %s, as they are not links to rdistcc: %s", dir, strings.Join(foreign, " "))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"bytes"
@@ -10,8 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdistcc/rdistcc/pkg/config"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
+	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/pkg/textfile"
 )
 
 // shownSetting is a setting as it is in force, and what overrides it here.
@@ -41,7 +42,7 @@ func (c *ctl) configCommand() *cobra.Command {
 				path, _ := config.Locate(c.getenv)
 				cfg, err := config.Load(path)
 				if err != nil {
-					return failf(ipc.ExitArguments, "%v", err)
+					return failf(reason.ExitArguments, "%v", err)
 				}
 				settings = cfg.Settings()
 			case err != nil:
@@ -78,7 +79,7 @@ func (c *ctl) overridden(settings []config.Setting) []shownSetting {
 			}
 		}
 		if s.Key == "hosts" && s.Value == "[]" && shown[i].Environment == "" {
-			if _, where, err := hostlist.FromFiles(hostlist.Files(c.getenv("RDISTCC_DIR"), c.getenv), readFile); err == nil {
+			if _, where, err := hostlist.FromFiles(hostlist.Files(c.getenv("RDISTCC_DIR"), c.getenv), textfile.Optional(hostlist.MaxText)); err == nil {
 				shown[i].List = where
 			}
 		}

@@ -1,4 +1,6 @@
-package main
+// Package ctl is what answers people: `rdistcc status` and all other subcommands of rdistcc but those of a compile. The
+// wrapper, which is kept small, execs `rdistcc-cm ctl WORD...` for them.
+package ctl
 
 import (
 	"errors"
@@ -11,12 +13,12 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
-// ctl is what `rdistcc status` and its like are made of: the wrapper, which is
-// kept small, execs `rdistcc-cm ctl WORD...` for them.
+// ctl is one run of a subcommand.
 type ctl struct {
+	version  string                      // of this build
 	lookup   func(string) (string, bool) // of the environment
 	environ  func() []string             // all of it
 	out, err io.Writer
@@ -39,13 +41,13 @@ func failf(code int, format string, args ...any) error {
 	return &exitError{code: code, line: fmt.Sprintf(format, args...)}
 }
 
-// runCtl runs a subcommand of rdistcc and returns the exit status.
-func runCtl(args []string, out, errOut io.Writer) int {
+// Run runs a subcommand of rdistcc, of a build's version, and returns the exit status.
+func Run(args []string, version string, out, errOut io.Writer) int {
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
 	}
-	c := &ctl{lookup: os.LookupEnv, environ: os.Environ, out: out, err: errOut, self: self, cores: runtime.NumCPU(), terminal: isTerminal(out)}
+	c := &ctl{version: version, lookup: os.LookupEnv, environ: os.Environ, out: out, err: errOut, self: self, cores: runtime.NumCPU(), terminal: isTerminal(out)}
 	return c.run(args)
 }
 
@@ -83,7 +85,7 @@ func exitCodeOf(err error) int {
 	if errors.As(err, &e) {
 		return e.code
 	}
-	return ipc.ExitArguments // what cobra objects to
+	return reason.ExitArguments // what cobra objects to
 }
 
 // getenv is lookup for what may as well be empty.
@@ -96,12 +98,12 @@ func (c *ctl) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "rdistcc",
 		Short:         "Compile C and C++ on a farm of machines",
-		Version:       build.Version, // for a wrapper that does not know its own
+		Version:       c.version, // for a wrapper that does not know its own
 		Long:          "Subcommands of rdistcc. Any other first word is a compiler: rdistcc gcc -c x.c",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return failf(ipc.ExitArguments, "no subcommand %q; rdistcc help names them", strings.Join(args, " "))
+			return failf(reason.ExitArguments, "no subcommand %q; rdistcc help names them", strings.Join(args, " "))
 		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -125,7 +127,7 @@ func one(what string) cobra.PositionalArgs {
 			problem = "takes one " + what
 		}
 		example, _, _ := strings.Cut(strings.TrimSpace(cmd.Example), "\n")
-		return failf(ipc.ExitArguments, "%s %s, as in: %s", cmd.Name(), problem, example)
+		return failf(reason.ExitArguments, "%s %s, as in: %s", cmd.Name(), problem, example)
 	}
 }
 
@@ -148,9 +150,9 @@ func helpCommand() *cobra.Command {
 				}
 			}
 			if near := root.SuggestionsFor(word); len(near) > 0 {
-				return failf(ipc.ExitArguments, "no command %q; did you mean %q?", args[0], near[0])
+				return failf(reason.ExitArguments, "no command %q; did you mean %q?", args[0], near[0])
 			}
-			return failf(ipc.ExitArguments, "no command %q; rdistcc help names them", args[0])
+			return failf(reason.ExitArguments, "no command %q; rdistcc help names them", args[0])
 		},
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"bytes"
@@ -16,8 +16,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 func (c *ctl) statsCommand() *cobra.Command {
@@ -51,7 +52,7 @@ func (c *ctl) statsCommand() *cobra.Command {
 // lastStats shows what the last manager had counted, as none runs.
 func (c *ctl) lastStats(asJSON bool) error {
 	k := c.kept()
-	if err := c.noManager(); k == nil || exitCodeOf(err) != ipc.ExitGeneral {
+	if err := c.noManager(); k == nil || exitCodeOf(err) != reason.ExitGeneral {
 		return err
 	}
 	_, s := k.Last()
@@ -63,7 +64,7 @@ func (c *ctl) lastStats(asJSON bool) error {
 
 // statsText is Stats for people.
 func statsText(s *report.Stats, now time.Time) []byte {
-	head := fmt.Sprintf("connection manager %s, up %s\n\n", cmp.Or(s.Version, "of unknown version"), age(now.Sub(s.Since)))
+	head := fmt.Sprintf("connection manager %s, up %s\n\n", cmp.Or(s.Version, "of unknown version"), figure.Age(now.Sub(s.Since)))
 	return append([]byte(head), statsBody(s)...)
 }
 
@@ -76,9 +77,9 @@ func statsBody(s *report.Stats) []byte {
 	}
 	b.Write(jobLines(s.Jobs))
 	fmt.Fprintf(&b, "\n%s, %s (%d first), %s here because of trouble, %s ended from outside\n",
-		count(int(s.Retries), "retry"), count(int(s.Hedges), "second host"), s.HedgesWon, count(int(s.Troubles), "compile"), count(int(s.Gone), "command"))
-	fmt.Fprintf(&b, "%s ran on a host and then here again%s\n", count(int(s.Twice), "compile"), twiceReasons(s.Again))
-	fmt.Fprintf(&b, "%s of sources sent, %s of results received\n", amount(s.BytesOut), amount(s.BytesIn))
+		figure.Count(int(s.Retries), "retry"), figure.Count(int(s.Hedges), "second host"), s.HedgesWon, figure.Count(int(s.Troubles), "compile"), figure.Count(int(s.Gone), "command"))
+	fmt.Fprintf(&b, "%s ran on a host and then here again%s\n", figure.Count(int(s.Twice), "compile"), twiceReasons(s.Again))
+	fmt.Fprintf(&b, "%s of sources sent, %s of results received\n", figure.Bytes(s.BytesOut), figure.Bytes(s.BytesIn))
 	if len(s.Audits) > 0 {
 		var parts []string
 		for _, result := range slices.Sorted(maps.Keys(s.Audits)) {
@@ -90,16 +91,16 @@ func statsBody(s *report.Stats) []byte {
 	switch {
 	case p.Count > 0:
 		fmt.Fprintf(&b, "times foreseen for %s: %s within a quarter, %s within a factor of two, half of all took more than %.2f times as long\n",
-			count(int(p.Count), "compile"), percent(p.Near, p.Count), percent(p.Twice, p.Count), p.Median)
+			figure.Count(int(p.Count), "compile"), figure.Percent(p.Near, p.Count), figure.Percent(p.Twice, p.Count), p.Median)
 	case p.Unknown > 0:
-		fmt.Fprintf(&b, "times foreseen for none of %s: the first build of its kind\n", count(int(p.Unknown), "compile"))
+		fmt.Fprintf(&b, "times foreseen for none of %s: the first build of its kind\n", figure.Count(int(p.Unknown), "compile"))
 	}
 	if len(s.Phases) > 0 && s.Phases[len(s.Phases)-1].Count > 0 {
 		b.WriteString("\n")
 		b.Write(table(func(w io.Writer) {
 			fmt.Fprintln(w, "PHASE\tP50\tP90\tP99\tMAX")
 			for _, q := range s.Phases {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", q.Phase, micros(q.P50), micros(q.P90), micros(q.P99), micros(q.Max))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", q.Phase, figure.Micros(q.P50), figure.Micros(q.P90), figure.Micros(q.P99), figure.Micros(q.Max))
 			}
 		}))
 	}
@@ -108,7 +109,7 @@ func statsBody(s *report.Stats) []byte {
 		b.Write(table(func(w io.Writer) {
 			fmt.Fprintln(w, "HOST\tDONE\tFAILED\tSENT\tRECEIVED")
 			for _, h := range s.Hosts {
-				fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\n", h.Host, h.OK, h.Failed, amount(h.BytesOut), amount(h.BytesIn))
+				fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\n", h.Host, h.OK, h.Failed, figure.Bytes(h.BytesOut), figure.Bytes(h.BytesIn))
 			}
 		}))
 	}
@@ -127,26 +128,6 @@ func twiceReasons(list []report.TwiceCount) string {
 	return ": " + strings.Join(parts, ", ")
 }
 
-func percent(part, of uint64) string {
-	return fmt.Sprintf("%.0f%%", 100*float64(part)/float64(max(of, 1)))
-}
-
-// micros is a duration of so many microseconds, in three digits.
-func micros(us uint64) string { return digits(time.Duration(us) * time.Microsecond) }
-
-func digits(d time.Duration) string {
-	unit, name := time.Second, "s"
-	switch {
-	case d >= 100*time.Second:
-		return age(d)
-	case d < time.Millisecond:
-		unit, name = time.Microsecond, "us"
-	case d < time.Second:
-		unit, name = time.Millisecond, "ms"
-	}
-	return fmt.Sprintf("%.3g %s", float64(d)/float64(unit), name)
-}
-
 func (c *ctl) topCommand() *cobra.Command {
 	var every time.Duration
 	var times int
@@ -159,7 +140,7 @@ func (c *ctl) topCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if every < 100*time.Millisecond {
-				return failf(ipc.ExitArguments, "--every %v: at least 100ms", every)
+				return failf(reason.ExitArguments, "--every %v: at least 100ms", every)
 			}
 			end := make(chan os.Signal, 1)
 			signal.Notify(end, syscall.SIGINT, syscall.SIGTERM)

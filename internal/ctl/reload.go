@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"errors"
@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdistcc/rdistcc/pkg/config"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 func (c *ctl) reloadCommand() *cobra.Command {
@@ -43,11 +43,11 @@ func (c *ctl) reloadCommand() *cobra.Command {
 			}
 			switch {
 			case r.Error != "":
-				return failf(ipc.ExitArguments, "%s; the settings before stay in force", r.Error)
+				return failf(reason.ExitArguments, "%s; the settings before stay in force", r.Error)
 			case r.ListKept:
-				return failf(ipc.ExitHostList, "%s; the list before stays in force", r.ListError)
+				return failf(reason.ExitHostList, "%s; the list before stays in force", r.ListError)
 			case r.ListError != "":
-				return failf(ipc.ExitHostList, "%s", r.ListError)
+				return failf(reason.ExitHostList, "%s", r.ListError)
 			}
 			return nil
 		},
@@ -60,7 +60,7 @@ func (c *ctl) reloadCommand() *cobra.Command {
 func (c *ctl) reloadWithoutManager() error {
 	path, _ := config.Locate(c.getenv)
 	if _, err := config.Load(path); err != nil {
-		return failf(ipc.ExitArguments, "%v", err)
+		return failf(reason.ExitArguments, "%v", err)
 	}
 	return c.print([]byte("no connection manager runs: the first compile starts one with the settings as they are\n"))
 }

@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"encoding/json"
@@ -9,14 +9,15 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report/reporttest"
 )
 
 // TestAfterTheEnd: what the last manager wrote down is shown as just that.
 func TestAfterTheEnd(t *testing.T) {
 	s := newShell(t)
 	at := time.Now().Add(-5*time.Hour - 30*time.Minute - 10*time.Second)
-	k := report.Kept{At: at, Ended: true, Why: "nothing was compiled for 10m0s", Status: sample(),
-		Stats: report.Stats{Version: "v1", Since: at.Add(-time.Hour), Jobs: sample().Jobs, Retries: 3}}
+	k := report.Kept{At: at, Ended: true, Why: "nothing was compiled for 10m0s", Status: reporttest.Sample(),
+		Stats: report.Stats{Version: "v1", Since: at.Add(-time.Hour), Jobs: reporttest.Sample().Jobs, Retries: 3}}
 	k.Status.Since, k.Status.ListFrom = k.Stats.Since, ""
 	k.Status.Recent = []report.JobRecord{{ID: 7, Began: time.Now(), Source: "x.c", Compiler: "/usr/bin/gcc", Host: "a:7632", Finished: true}}
 	keep := func() string {

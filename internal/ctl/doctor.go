@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"bytes"
@@ -11,11 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/pkg/config"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/identity"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // What a check comes to.
@@ -80,7 +81,7 @@ func (c *ctl) doctorCommand() *cobra.Command {
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if timeout < 0 {
-				return failf(ipc.ExitArguments, "--timeout: %v is no time to wait", timeout)
+				return failf(reason.ExitArguments, "--timeout: %v is no time to wait", timeout)
 			}
 			return c.doctor(args, timeout, asJSON)
 		},
@@ -166,7 +167,7 @@ func (c *ctl) report(all [][]finding, asJSON bool) error {
 		err = c.print(b.Bytes())
 	}
 	if err == nil && failed > 0 {
-		err = failf(ipc.ExitGeneral, "%s failed", count(failed, "check"))
+		err = failf(reason.ExitGeneral, "%s failed", figure.Count(failed, "check"))
 	}
 	return err
 }
@@ -183,7 +184,7 @@ func (d *doctor) named(text string) (hostlist.Host, error) {
 	}
 	list, err := hostlist.ParseEntries([]string{text})
 	if err != nil || len(list.Hosts) != 1 {
-		return hostlist.Host{}, failf(ipc.ExitArguments, "%q is no host: name it as the host list would, say build7 or build7:7632", text)
+		return hostlist.Host{}, failf(reason.ExitArguments, "%q is no host: name it as the host list would, say build7 or build7:7632", text)
 	}
 	return list.Hosts[0], nil
 }
@@ -223,7 +224,7 @@ func (d *doctor) hosts(f *findings) []hostlist.Host {
 	}
 	switch {
 	case len(hosts) > 0:
-		f.ok("hosts", "%s of %s", count(len(hosts), "host"), where)
+		f.ok("hosts", "%s of %s", figure.Count(len(hosts), "host"), where)
 	case len(list.Sources) == 0:
 		f.warn("hosts", "none: everything is compiled here", "set RDISTCC_HOSTS, or write the hosts into ~/.config/rdistcc/hosts")
 	default:
@@ -272,7 +273,7 @@ const expiryWarn = 14 * 24 * time.Hour
 // expiry judges the end of a certificate.
 func (d *doctor) expiry(f *findings, what string, end, now time.Time) {
 	left := end.Sub(now)
-	text := fmt.Sprintf("%s, valid until %s, %s left", what, end.Format("2006-01-02"), count(int(left/(24*time.Hour)), "day"))
+	text := fmt.Sprintf("%s, valid until %s, %s left", what, end.Format("2006-01-02"), figure.Count(int(left/(24*time.Hour)), "day"))
 	switch {
 	case left <= 0:
 		f.fail("identity", fmt.Sprintf("%s has expired on %s", what, end.Format("2006-01-02")), "rdistcc certs makes a new one")
@@ -291,20 +292,20 @@ func (d *doctor) managerLine(f *findings) {
 	switch {
 	case errors.Is(err, errNoManager):
 		f.ok("manager", "none runs: the first compile starts one")
-	case errors.As(err, &no) && no.code == ipc.ExitDenied:
+	case errors.As(err, &no) && no.code == reason.ExitDenied:
 		f.fail("manager", err.Error(), "a directory of your own, which nobody else can write to, is named by RDISTCC_DIR")
 	case err != nil:
 		f.fail("manager", err.Error(), "rdistcc stop, or end the process that serves the socket; the next compile starts another one")
-	case s.Version != build.Version:
-		f.warn("manager", fmt.Sprintf("process %d is of version %s, this is %s", s.PID, s.Version, build.Version), "rdistcc stop: the next compile starts this version")
-	case len(settingNotes(&s)) > 0:
+	case s.Version != d.c.version:
+		f.warn("manager", fmt.Sprintf("process %d is of version %s, this is %s", s.PID, s.Version, d.c.version), "rdistcc stop: the next compile starts this version")
+	case len(s.SettingNotes()) > 0:
 		remedy := "rdistcc stop: the next compile starts one with the new settings"
 		if s.ListError != "" || s.Config.Error != "" {
 			remedy = "correct the file: the connection manager takes it within seconds"
 		}
-		f.warn("manager", fmt.Sprintf("process %d: %s", s.PID, strings.Join(settingNotes(&s), "; ")), remedy)
+		f.warn("manager", fmt.Sprintf("process %d: %s", s.PID, strings.Join(s.SettingNotes(), "; ")), remedy)
 	default:
-		f.ok("manager", "%s, process %d, up %s", s.Version, s.PID, age(time.Since(s.Since)))
+		f.ok("manager", "%s, process %d, up %s", s.Version, s.PID, figure.Age(time.Since(s.Since)))
 		d.twiceLine(f)
 	}
 }
@@ -330,5 +331,5 @@ func (d *doctor) twiceLine(f *findings) {
 	if s.Again[0].Reason == "diagnostics" {
 		remedy = "the compiler had something to say: `diagnostics: fast` in config.yaml takes a host's words as they are, a pipe (2>&1 | cat) is no terminal"
 	}
-	f.warn("twice", fmt.Sprintf("%s of the last %d ran on a host and then here again%s", count(n, "command"), s.Remembered, twiceReasons(s.Again)), remedy)
+	f.warn("twice", fmt.Sprintf("%s of the last %d ran on a host and then here again%s", figure.Count(n, "command"), s.Remembered, twiceReasons(s.Again)), remedy)
 }

@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 func (c *ctl) completionCommand() *cobra.Command {
@@ -63,7 +63,7 @@ func completion(root *cobra.Command, shell string) (string, error) {
 	case "fish":
 		return fishHead + fish.String(), nil
 	}
-	return "", failf(ipc.ExitArguments, "no completion for %q: there are bash, zsh and fish", shell)
+	return "", failf(reason.ExitArguments, "no completion for %q: there are bash, zsh and fish", shell)
 }
 
 func quoteShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"cmp"
@@ -10,10 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/pkg/config"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
+	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/pkg/textfile"
 )
 
 // list is the host list that a compile typed here would use, and where it stands.
@@ -25,9 +27,9 @@ func (c *ctl) list() (list hostlist.List, where string, err error) {
 	var setting *config.Error
 	switch {
 	case errors.As(err, &setting):
-		return list, where, &exitError{code: ipc.ExitArguments, line: err.Error(), cause: err}
+		return list, where, &exitError{code: reason.ExitArguments, line: err.Error(), cause: err}
 	case err != nil:
-		return list, where, &exitError{code: ipc.ExitHostList, line: err.Error(), cause: err}
+		return list, where, &exitError{code: reason.ExitHostList, line: err.Error(), cause: err}
 	}
 	return list, where, nil
 }
@@ -43,7 +45,7 @@ func (c *ctl) ownList() (hostlist.List, string, error) {
 		list, err := hostlist.ParseEntries(cfg.Hosts)
 		return list, path, err
 	}
-	return hostlist.FromFiles(hostlist.Files(c.getenv("RDISTCC_DIR"), c.getenv), readFile)
+	return hostlist.FromFiles(hostlist.Files(c.getenv("RDISTCC_DIR"), c.getenv), textfile.Optional(hostlist.MaxText))
 }
 
 // warnSettings says what of the configuration, or the host list in a file, a manager that
@@ -138,10 +140,10 @@ func hostTableLines(hosts []report.HostStatus) []byte {
 				}
 			}
 			if h.RTTUS > 0 {
-				rtt = micros(uint64(h.RTTUS))
+				rtt = figure.Micros(uint64(h.RTTUS))
 			}
 			if h.Rate > 0 {
-				rate = amount(uint64(h.Rate)) + "/s"
+				rate = figure.Bytes(uint64(h.Rate)) + "/s"
 			}
 			if h.Speed > 0 {
 				speed = fmt.Sprintf("%.2f", h.Speed)
@@ -153,8 +155,8 @@ func hostTableLines(hosts []report.HostStatus) []byte {
 			if h.HeldFiles > 0 {
 				holds = fmt.Sprint(h.HeldFiles)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.Addr, stateOf(h), jobs, h.Running, h.Credits,
-				rtt, rate, speed, load, tree, cmp.Or(h.Sandbox, "-"), holds, amount(h.Out), amount(h.In), h.Note())
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.Addr, h.Word(), jobs, h.Running, h.Credits,
+				rtt, rate, speed, load, tree, cmp.Or(h.Sandbox, "-"), holds, figure.Bytes(h.Out), figure.Bytes(h.In), h.Note())
 		}
 	})
 }

@@ -1,7 +1,6 @@
-package main
+package ctl
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report/reporttest"
 )
 
 func TestDrainForPeople(t *testing.T) {
@@ -39,7 +39,7 @@ func TestDrainForPeople(t *testing.T) {
 func TestStatsForPeople(t *testing.T) {
 	s := newShell(t)
 	s.want(100, "", "no connection manager runs", "stats")
-	st := report.Stats{Version: "v1", Since: time.Now().Add(-time.Hour), Jobs: sample().Jobs, Retries: 1, Hedges: 3, HedgesWon: 2, Troubles: 4, Twice: 7,
+	st := report.Stats{Version: "v1", Since: time.Now().Add(-time.Hour), Jobs: reporttest.Sample().Jobs, Retries: 1, Hedges: 3, HedgesWon: 2, Troubles: 4, Twice: 7,
 		Again:    []report.TwiceCount{{Reason: "diagnostics", Jobs: 4, Source: "w.c"}, {Reason: "doubt:dependency-file", Jobs: 1, Source: "x.c"}},
 		Audits:   map[string]uint64{"same": 5, "differs": 1},
 		BytesOut: 3 << 20, BytesIn: 5000, Hosts: []report.HostStats{{Host: "a:7632", OK: 120, Failed: 1}},
@@ -130,32 +130,10 @@ func TestWhyWithoutAFile(t *testing.T) {
 }
 
 // TestReasonsAreExplained: each reason of the documentation has a few words here.
-func TestReasonsAreExplained(t *testing.T) {
-	text, err := os.ReadFile("../../docs/reasons.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules, _, _ := strings.Cut(string(text), "## What is not reproducible")
-	found := 0
-	for line := range strings.Lines(rules) {
-		reason, _, ok := strings.Cut(strings.TrimPrefix(line, "| `"), "`")
-		if !ok || !strings.HasPrefix(line, "| `") {
-			continue
-		}
-		found++
-		if strings.HasSuffix(explain(reason), "has more") {
-			t.Errorf("%s is not explained", reason)
-		}
-	}
-	if found < 20 {
-		t.Errorf("%d reasons in the documentation", found)
-	}
-}
-
 func TestTopDrawsAnew(t *testing.T) {
 	s := newShell(t)
 	s.want(101, "", "at least 100ms", "top", "--every", "1ms")
-	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, sample()) })
+	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, reporttest.Sample()) })
 	out := s.want(0, "", "", "top", "--every", "100ms", "--times", "2")
 	if strings.Count(out, "connection manager v1") != 2 || strings.Contains(out, "\x1b") {
 		t.Errorf("top prints %q into a pipe", out)

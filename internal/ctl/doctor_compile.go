@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
@@ -62,7 +63,7 @@ func (d *doctor) compile(ctx context.Context, f *findings, c *rawjob.Client, t *
 		f.fail("compile", fmt.Sprintf("the object of %s is another one than here (%d and %d bytes)", name, len(got), len(want)), "take the host out of the list: it is not to be trusted until it is known why")
 		return
 	}
-	f.ok("compile", "%s gives the same object as here, in %s", name, micros(uint64(max(took.Microseconds(), 1))))
+	f.ok("compile", "%s gives the same object as here, in %s", name, figure.Micros(uint64(max(took.Microseconds(), 1))))
 }
 
 // compileHere gives the object of the compiler here.

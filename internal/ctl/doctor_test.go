@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report/reporttest"
 	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -57,7 +58,7 @@ func (s *shell) server(config *iwarp.Config, change func(*worker.Options), dirs 
 		s.t.Fatal(err)
 	}
 	o := worker.Options{
-		Device: dev, Log: slog.New(slog.DiscardHandler), Program: build.Version, Jobs: 1, Clients: 4, Slot: 1 << 20, WorkBase: s.t.TempDir(),
+		Device: dev, Log: slog.New(slog.DiscardHandler), Program: version, Jobs: 1, Clients: 4, Slot: 1 << 20, WorkBase: s.t.TempDir(),
 		Heartbeat: time.Second, Silence: time.Minute, Grace: time.Millisecond, Settings: worker.Settings{JobTimeout: time.Minute, Dirs: dirs},
 	}
 	if change != nil {
@@ -114,7 +115,7 @@ func TestDoctorOfAGoodHost(t *testing.T) {
 	s := doctorShell(t)
 	addr := s.server(nil, nil, s.env["PATH"])
 	by := s.examine(addr, 0)
-	for check, text := range map[string]string{"tcp": addr, "identity": "on this machine", "version": build.Version, "clock": "within", "toolchains": "gcc",
+	for check, text := range map[string]string{"tcp": addr, "identity": "on this machine", "version": version, "clock": "within", "toolchains": "gcc",
 		"places": "1 job at a time", "round trip": "s", "compile": "gcc gives the same object as here"} {
 		wantFinding(t, by, check, doctorOK, text)
 	}
@@ -140,8 +141,8 @@ func TestDoctorTellsOfCompilesDoneTwice(t *testing.T) {
 		if q.Args[0] == "stats" {
 			return reply(t, stats.Load())
 		}
-		st := sample()
-		st.Version = build.Version
+		st := reporttest.Sample()
+		st.Version = version
 		return reply(t, st)
 	})
 	stats.Store(&report.Stats{Remembered: 100, Again: []report.TwiceCount{{Reason: "doubt:dependency-file", Jobs: fewTwice, Source: "x.c"}}})
@@ -305,7 +306,7 @@ func TestDoctorOfCertificates(t *testing.T) {
 	wantFinding(t, by, "identity", doctorOK, "days left")
 	wantFinding(t, by, "compile", doctorOK, "same object")
 	// A clock that is an hour off: certificates that are made there are not valid here.
-	wrong := &job.Welcome{Jobs: 1, Clock: uint64(time.Now().Add(time.Hour).UnixMilli()), Program: build.Version}
+	wrong := &job.Welcome{Jobs: 1, Clock: uint64(time.Now().Add(time.Hour).UnixMilli()), Program: version}
 	wantFinding(t, s.examine(fakeHost(t, iwarp.Config{Listen: id.Listen}, 0, wrong), 100), "clock", doctorFail, "certificates")
 	use(foreign)
 	by = s.examine(addr, 100)
@@ -325,7 +326,7 @@ func TestDoctorOfCertificates(t *testing.T) {
 func TestDoctorOfAFake(t *testing.T) {
 	s := doctorShell(t)
 	good := func() *job.Welcome {
-		return &job.Welcome{Jobs: 2, MaxBody: 1 << 20, MaxResult: 1 << 20, Clock: uint64(time.Now().UnixMilli()), Program: build.Version, Tree: true}
+		return &job.Welcome{Jobs: 2, MaxBody: 1 << 20, MaxResult: 1 << 20, Clock: uint64(time.Now().UnixMilli()), Program: version, Tree: true}
 	}
 	for name, q := range map[string]struct {
 		change              func(*job.Welcome)

@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
@@ -44,11 +45,11 @@ func (c *ctl) lastLine(n *report.NotRunning, version string, since, now time.Tim
 	head := fmt.Sprintf("no connection manager runs at %s; the first compile starts one\n", ipc.SocketPath(c.getenv))
 	switch {
 	case n.Ended && n.Why != "":
-		head += fmt.Sprintf("the last one (%s) ran for %s and ended %s ago: %s\n", version, age(n.Kept.Sub(since)), age(now.Sub(n.Kept)), n.Why)
+		head += fmt.Sprintf("the last one (%s) ran for %s and ended %s ago: %s\n", version, figure.Age(n.Kept.Sub(since)), figure.Age(now.Sub(n.Kept)), n.Why)
 	case n.Ended:
-		head += fmt.Sprintf("the last one (%s) ran for %s and ended %s ago\n", version, age(n.Kept.Sub(since)), age(now.Sub(n.Kept)))
+		head += fmt.Sprintf("the last one (%s) ran for %s and ended %s ago\n", version, figure.Age(n.Kept.Sub(since)), figure.Age(now.Sub(n.Kept)))
 	default:
-		head += fmt.Sprintf("the last one (%s) started %s ago and was killed; it wrote this down %s ago\n", version, age(now.Sub(since)), age(now.Sub(n.Kept)))
+		head += fmt.Sprintf("the last one (%s) started %s ago and was killed; it wrote this down %s ago\n", version, figure.Age(now.Sub(since)), figure.Age(now.Sub(n.Kept)))
 	}
 	return head + "what it knew then:\n"
 }

@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"errors"
@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/identity"
 	"github.com/rdistcc/rdistcc/pkg/identity/authority"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // Days that certificates are valid.
@@ -71,7 +71,7 @@ func (c *ctl) certsCommand() *cobra.Command {
 // run makes all that is asked for, or nothing: it looks first.
 func (m *certs) run(now time.Time) (string, error) {
 	if m.days < 1 || m.days > certMost {
-		return "", failf(ipc.ExitArguments, "--days %d: 1 to %d", m.days, certMost)
+		return "", failf(reason.ExitArguments, "--days %d: 1 to %d", m.days, certMost)
 	}
 	if err := m.plan(); err != nil {
 		return "", err
@@ -82,12 +82,12 @@ func (m *certs) run(now time.Time) (string, error) {
 		err = os.MkdirAll(m.dir, 0o755)
 	}
 	if err != nil {
-		return "", failf(ipc.ExitIO, "%v", err)
+		return "", failf(reason.ExitIO, "%v", err)
 	}
 	for _, p := range m.made {
 		for _, ext := range []string{".crt", ".key"} {
 			if _, err := os.Lstat(m.path(p.name + ext)); err == nil {
-				return "", failf(ipc.ExitGeneral, "%s is there already: nothing is overwritten; move it away, or ask for another name with --daemon or --client", m.path(p.name+ext))
+				return "", failf(reason.ExitGeneral, "%s is there already: nothing is overwritten; move it away, or ask for another name with --daemon or --client", m.path(p.name+ext))
 			}
 		}
 	}
@@ -100,7 +100,7 @@ func (m *certs) run(now time.Time) (string, error) {
 		r.From, r.To = m.ca.Valid(now, life)
 		pair, err := m.ca.Issue(r)
 		if err != nil {
-			return "", failf(ipc.ExitGeneral, "%s: %v", p.name, err)
+			return "", failf(reason.ExitGeneral, "%s: %v", p.name, err)
 		}
 		if err := m.writePair(p.name, pair); err != nil {
 			return "", err
@@ -122,12 +122,12 @@ func (m *certs) plan() error {
 		names := strings.Split(value, ",")
 		for _, n := range names {
 			if _, err := netip.ParseAddr(n); err != nil && !isName(n, role) {
-				return failf(ipc.ExitArguments, "%s %s: %q is no name: letters, digits, dots, dashes and, for a client, _ and @", flag, value, n)
+				return failf(reason.ExitArguments, "%s %s: %q is no name: letters, digits, dots, dashes and, for a client, _ and @", flag, value, n)
 			}
 		}
 		file := strings.ReplaceAll(names[0], ":", "_") // of an IPv6 address
 		if seen[file] {
-			return failf(ipc.ExitArguments, "%s %s: %s.crt would be made twice, or is the CA's", flag, value, file)
+			return failf(reason.ExitArguments, "%s %s: %s.crt would be made twice, or is the CA's", flag, value, file)
 		}
 		seen[file] = true
 		m.made = append(m.made, madePair{file, role, names})
@@ -140,7 +140,7 @@ func (m *certs) plan() error {
 	}
 	for _, v := range clients {
 		if strings.Contains(v, ",") {
-			return failf(ipc.ExitArguments, "--client %s: one name for each; give --client again for another", v)
+			return failf(reason.ExitArguments, "--client %s: one name for each; give --client again for another", v)
 		}
 		if err := add(identity.Client, "--client", v); err != nil {
 			return err
@@ -169,20 +169,20 @@ func (m *certs) openCA(now time.Time, life time.Duration) error {
 	case errors.Is(cerr, fs.ErrNotExist) && errors.Is(kerr, fs.ErrNotExist):
 		var pair authority.Pair
 		if m.ca, pair, err = authority.New("rdistcc farm", now, max(caLife, life)); err != nil {
-			return failf(ipc.ExitGeneral, "%v", err)
+			return failf(reason.ExitGeneral, "%v", err)
 		}
 		m.newCA = true
 		return m.writePair("ca", pair)
 	case cerr != nil:
-		return failf(ipc.ExitIO, "%v: it belongs to ca.key, without it nothing can be signed", cerr)
+		return failf(reason.ExitIO, "%v: it belongs to ca.key, without it nothing can be signed", cerr)
 	case kerr != nil:
-		return failf(ipc.ExitIO, "%v: without the CA's key nothing can be signed; run this where it is", kerr)
+		return failf(reason.ExitIO, "%v: without the CA's key nothing can be signed; run this where it is", kerr)
 	}
 	if m.ca, err = authority.Load(authority.Pair{Cert: cert, Key: key}); err != nil {
-		return failf(ipc.ExitGeneral, "%s: %v", m.path("ca.key"), err)
+		return failf(reason.ExitGeneral, "%s: %v", m.path("ca.key"), err)
 	}
 	if now.After(m.ca.Expires()) {
-		return failf(ipc.ExitGeneral, "%s: expired on %s: make a new CA in another directory", m.path("ca.crt"), m.ca.Expires().Format(time.DateOnly))
+		return failf(reason.ExitGeneral, "%s: expired on %s: make a new CA in another directory", m.path("ca.crt"), m.ca.Expires().Format(time.DateOnly))
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func (m *certs) writePair(name string, p authority.Pair) error {
 		mode os.FileMode
 	}{{".key", p.Key, 0o600}, {".crt", p.Cert, 0o644}} {
 		if err := writeNew(m.path(name+f.ext), f.text, f.mode); err != nil {
-			return failf(ipc.ExitIO, "%v", err)
+			return failf(reason.ExitIO, "%v", err)
 		}
 	}
 	return nil

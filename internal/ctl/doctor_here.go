@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
@@ -128,7 +129,7 @@ func (d *doctor) capacity(f *findings) {
 	b := &d.cfg.Buffers
 	need := uint64(b.Slots) * uint64(b.Prefault)
 	free := memoryAvailable()
-	text := fmt.Sprintf("%s, %s of memory available; %s that keep up to %s", count(d.c.cores, "core"), amount(free), count(b.Slots, "slot"), amount(need))
+	text := fmt.Sprintf("%s, %s of memory available; %s that keep up to %s", figure.Count(d.c.cores, "core"), figure.Bytes(free), figure.Count(b.Slots, "slot"), figure.Bytes(need))
 	if free > 0 && free < need+(256<<20) {
 		f.warn("capacity", text, "lower buffers.slots or buffers.prefault in the configuration, or end what takes the memory")
 		return

@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -15,8 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 func (c *ctl) statusCommand() *cobra.Command {
@@ -50,7 +50,7 @@ func (c *ctl) statusCommand() *cobra.Command {
 // lastStatus shows what the last manager knew, as none runs.
 func (c *ctl) lastStatus(asJSON bool) error {
 	k := c.kept()
-	if err := c.noManager(); k == nil || exitCodeOf(err) != ipc.ExitGeneral {
+	if err := c.noManager(); k == nil || exitCodeOf(err) != reason.ExitGeneral {
 		return err
 	}
 	s, _ := k.Last()
@@ -68,7 +68,7 @@ func (c *ctl) lastStatusText(s *report.Status, now time.Time) []byte {
 func (c *ctl) marshal(v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
-		return failf(ipc.ExitGeneral, "%v", err)
+		return failf(reason.ExitGeneral, "%v", err)
 	}
 	return c.printJSON(data)
 }
@@ -76,8 +76,8 @@ func (c *ctl) marshal(v any) error {
 // statusText is a status for people.
 func statusText(s *report.Status, now time.Time) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "connection manager %s, process %d, up %s\n", cmp.Or(s.Version, "of unknown version"), s.PID, age(now.Sub(s.Since)))
-	fmt.Fprintf(&b, "%s under way, %d of %d slots taken", count(s.Running, "command"), s.Slots.Leased, s.Slots.Max)
+	fmt.Fprintf(&b, "connection manager %s, process %d, up %s\n", cmp.Or(s.Version, "of unknown version"), s.PID, figure.Age(now.Sub(s.Since)))
+	fmt.Fprintf(&b, "%s under way, %d of %d slots taken", figure.Count(s.Running, "command"), s.Slots.Leased, s.Slots.Max)
 	if w := waitingText(s); w != "" {
 		b.WriteString("; " + w)
 	}
@@ -91,7 +91,7 @@ func statusBody(s *report.Status, now time.Time) []byte {
 	if s.ListFrom != "" && (s.ListError == "" || s.ListKept) {
 		fmt.Fprintf(&b, "host list of its own: %s\n", s.ListFrom)
 	}
-	for _, note := range settingNotes(s) {
+	for _, note := range s.SettingNotes() {
 		b.WriteString(note + "\n")
 	}
 	b.WriteString("\n")
@@ -116,7 +116,7 @@ func statusBody(s *report.Status, now time.Time) []byte {
 	}
 	b.Write(inputLines(&s.Inputs))
 	if len(s.Hosts) > 0 && s.NoHosts > 0 {
-		fmt.Fprintf(&b, "\n%s found no hosts configured\n", count(int(s.NoHosts), "job"))
+		fmt.Fprintf(&b, "\n%s found no hosts configured\n", figure.Count(int(s.NoHosts), "job"))
 	}
 	if lines := troubles(s.Recent, now); len(lines) > 0 {
 		b.WriteString("\nlast troubles\n")
@@ -136,32 +136,13 @@ func underwayLines(list []report.Underway) []byte {
 		fmt.Fprintln(w, "NOW\tPHASE\tPLACE\tAGE")
 		for i := range list[:min(len(list), maxUnderway)] {
 			u := &list[i]
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", u.Source, u.Phase, u.Place(), viewAge(u.AgeMS))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", u.Source, u.Phase, u.Place(), figure.Milliseconds(u.AgeMS))
 		}
 	})
 	if n := len(list) - maxUnderway; n > 0 {
 		text = fmt.Appendf(text, "and %d more\n", n)
 	}
 	return text
-}
-
-// settingNotes are what is wrong with a manager's settings and its list, a line each.
-func settingNotes(s *report.Status) (notes []string) {
-	if c := s.Config; c != nil {
-		if c.Error != "" {
-			notes = append(notes, "its configuration was edited and cannot be used, so the one before stays in force: "+c.Error)
-		}
-		if len(c.Restart) > 0 {
-			notes = append(notes, "its configuration was edited, and takes a restart (rdistcc stop) for "+strings.Join(c.Restart, ", "))
-		}
-	}
-	switch {
-	case s.ListError != "" && s.ListKept:
-		notes = append(notes, "its host list was edited and cannot be used, so the one before stays in force: "+s.ListError)
-	case s.ListError != "":
-		notes = append(notes, "its host list cannot be used: "+s.ListError)
-	}
-	return notes
 }
 
 // offList are drained hosts that s does not show otherwise.
@@ -172,17 +153,6 @@ func offList(s *report.Status) (off []string) {
 		}
 	}
 	return off
-}
-
-// stateOf is a host's state in a word.
-func stateOf(h *report.HostStatus) string {
-	switch {
-	case h.Drained:
-		return "drained"
-	case h.DoubtMS > 0:
-		return "quarantined"
-	}
-	return h.State
 }
 
 func waitingText(s *report.Status) string {
@@ -222,20 +192,12 @@ func hostLines(hosts []report.HostStatus) []byte {
 			}
 			if h.Load != nil {
 				load = fmt.Sprintf("%.2f", float64(h.Load.LoadAvg)/100)
-				seen = fmt.Sprintf("%s ago, %s", viewAge(h.LoadAgeMS), cmp.Or(h.LoadFrom, "unknown"))
+				seen = fmt.Sprintf("%s ago, %s", figure.Milliseconds(h.LoadAgeMS), cmp.Or(h.LoadFrom, "unknown"))
 			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", h.Addr, stateOf(h), h.Running, jobs, h.Credits,
-				h.OK, h.Failed, amount(h.Out), amount(h.In), load, cmp.Or(h.Sandbox, "-"), seen, h.Note())
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", h.Addr, h.Word(), h.Running, jobs, h.Credits,
+				h.OK, h.Failed, figure.Bytes(h.Out), figure.Bytes(h.In), load, cmp.Or(h.Sandbox, "-"), seen, h.Note())
 		}
 	})
-}
-
-// viewAge is how old the view of a host's load is.
-func viewAge(ms int64) string {
-	if ms < 10000 {
-		return fmt.Sprintf("%.1f s", float64(ms)/1000)
-	}
-	return age(time.Duration(ms) * time.Millisecond)
 }
 
 // jobLines lists where jobs ran, the remote ones first, and what reason is most
@@ -267,26 +229,15 @@ func inputLines(c *report.InputCounts) []byte {
 			fmt.Fprintln(w, "INPUTS\tJOBS\tSHARE")
 			for _, how := range report.InputWords {
 				if n := c.Of(how); n > 0 {
-					fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", how, n, percent(n, all), knownBy[how])
+					fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", how, n, figure.Percent(n, all), report.KnownBy[how])
 				}
 			}
 		})...)
 	}
 	if len(c.Doubts) > 0 {
-		text = fmt.Appendf(text, "why the compiler here was asked: %s\n", strings.Join(doubtCounts(c), ", "))
+		text = fmt.Appendf(text, "why the compiler here was asked: %s\n", strings.Join(c.DoubtCounts(), ", "))
 	}
 	return text
-}
-
-// doubtCounts are the reasons to ask the compiler with their jobs, the most frequent first.
-func doubtCounts(c *report.InputCounts) (list []string) {
-	words := slices.SortedFunc(maps.Keys(c.Doubts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(c.Doubts[b], c.Doubts[a]), cmp.Compare(a, b))
-	})
-	for _, why := range words {
-		list = append(list, fmt.Sprintf("%s %d", why, c.Doubts[why]))
-	}
-	return list
 }
 
 // maxTroubles is how many lines of trouble a status shows.
@@ -300,50 +251,7 @@ func troubles(recent []report.JobRecord, now time.Time) []string {
 		if !r.Trouble || len(out) == maxTroubles {
 			continue
 		}
-		out = append(out, fmt.Sprintf("%s ago  %s  %s  %s", age(now.Sub(r.Began)), r.Source, r.Reason, r.Detail))
+		out = append(out, fmt.Sprintf("%s ago  %s  %s  %s", figure.Age(now.Sub(r.Began)), r.Source, r.Reason, r.Detail))
 	}
 	return out
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %s", n, plural(what))
-}
-
-func plural(what string) string {
-	if stem, ok := strings.CutSuffix(what, "ry"); ok {
-		return stem + "ries"
-	}
-	return what + "s"
-}
-
-// age is a duration in its two largest units.
-func age(d time.Duration) string {
-	day := 24 * time.Hour
-	switch {
-	case d >= day:
-		return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
-	case d >= time.Hour:
-		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
-	case d >= time.Minute:
-		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
-	}
-	return fmt.Sprintf("%ds", max(d, 0)/time.Second)
-}
-
-// amount is a number of bytes to three digits.
-func amount(n uint64) string {
-	x := float64(n)
-	for _, u := range []string{"B", "KiB", "MiB", "GiB"} {
-		if x < 1000 {
-			if u == "B" || x >= 100 {
-				return fmt.Sprintf("%.0f%s", x, u)
-			}
-			return fmt.Sprintf("%.1f%s", x, u)
-		}
-		x /= 1024
-	}
-	return fmt.Sprintf("%.1fTiB", x)
 }

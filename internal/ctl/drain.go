@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"errors"
@@ -6,9 +6,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/pkg/config"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 func (c *ctl) drainCommand() *cobra.Command {
@@ -55,7 +57,7 @@ func drainText(d *report.Drained) string {
 	case d.Drained && d.Was:
 		return d.Host + " was drained already"
 	case d.Drained && d.Running > 0:
-		return fmt.Sprintf("%s gets nothing new; %s of this machine will be finished there", d.Host, count(d.Running, "job"))
+		return fmt.Sprintf("%s gets nothing new; %s of this machine will be finished there", d.Host, figure.Count(d.Running, "job"))
 	case d.Drained:
 		return d.Host + " gets nothing new; nothing of this machine runs there"
 	case d.Was:
@@ -68,7 +70,7 @@ func drainText(d *report.Drained) string {
 func (c *ctl) noManager() error {
 	path, _ := config.Locate(c.getenv)
 	if _, err := config.Load(path); err != nil {
-		return failf(ipc.ExitArguments, "%v; no connection manager runs, and with this none starts", err)
+		return failf(reason.ExitArguments, "%v; no connection manager runs, and with this none starts", err)
 	}
-	return failf(ipc.ExitGeneral, "no connection manager runs at %s; the first compile starts one", ipc.SocketPath(c.getenv))
+	return failf(reason.ExitGeneral, "no connection manager runs at %s; the first compile starts one", ipc.SocketPath(c.getenv))
 }

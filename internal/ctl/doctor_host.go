@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/identity"
@@ -241,8 +242,8 @@ func (d *doctor) identityOK(f *findings, x *doctorDial) {
 }
 
 func (d *doctor) versionOf(f *findings, w *job.Welcome) {
-	if w.Program != build.Version {
-		f.warn("version", fmt.Sprintf("%s there, %s here; both speak job protocol %d", cmp.Or(w.Program, "not told"), build.Version, job.Version), "install the same version on both when it suits")
+	if w.Program != d.c.version {
+		f.warn("version", fmt.Sprintf("%s there, %s here; both speak job protocol %d", cmp.Or(w.Program, "not told"), d.c.version, job.Version), "install the same version on both when it suits")
 		return
 	}
 	f.ok("version", "%s, job protocol %d", w.Program, job.Version)
@@ -306,12 +307,12 @@ func (d *doctor) toolchains(f *findings, ids []job.ToolchainID) (found *localToo
 
 func (d *doctor) places(f *findings, w *job.Welcome) {
 	l := &w.Load
-	text := fmt.Sprintf("%s at a time, %d running, %d waiting", count(int(w.Jobs), "job"), l.Running, l.Queued)
+	text := fmt.Sprintf("%s at a time, %d running, %d waiting", figure.Count(int(w.Jobs), "job"), l.Running, l.Queued)
 	switch {
 	case l.Draining:
 		f.warn("places", "going down: "+text, "start it again when its maintenance is over")
 	case l.MemoryFree > 0 && l.MemoryFree < 256<<20:
-		f.warn("places", fmt.Sprintf("%s; %s of memory left", text, amount(l.MemoryFree)), "give it fewer jobs (--jobs), or more memory")
+		f.warn("places", fmt.Sprintf("%s; %s of memory left", text, figure.Bytes(l.MemoryFree)), "give it fewer jobs (--jobs), or more memory")
 	default:
 		f.ok("places", "%s", text)
 	}
@@ -348,7 +349,7 @@ func (d *doctor) roundTrip(ctx context.Context, f *findings, c *rawjob.Client) {
 			best = took
 		}
 	}
-	text := micros(uint64(max(best.Microseconds(), 1)))
+	text := figure.Micros(uint64(max(best.Microseconds(), 1)))
 	if best >= slowRTT {
 		f.warn("round trip", text+": small compiles are sooner done here", "hosts that are nearer serve small files better")
 		return

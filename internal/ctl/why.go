@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"bytes"
@@ -13,8 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 func (c *ctl) whyCommand() *cobra.Command {
@@ -37,7 +38,7 @@ func (c *ctl) whyCommand() *cobra.Command {
 				return c.lastCommands(asJSON)
 			}
 			if args[0] == "" {
-				return failf(ipc.ExitArguments, "name a file")
+				return failf(reason.ExitArguments, "name a file")
 			}
 			names := args
 			if abs, err := filepath.Abs(args[0]); err == nil {
@@ -50,7 +51,7 @@ func (c *ctl) whyCommand() *cobra.Command {
 				data, err = json.Marshal(&w)
 			}
 			if errors.Is(err, errNoManager) {
-				return failf(ipc.ExitGeneral, "nothing is known of %s: no connection manager runs. Compile it again; RDISTCC_REPORT=FILE has a line for each command", args[0])
+				return failf(reason.ExitGeneral, "nothing is known of %s: no connection manager runs. Compile it again; RDISTCC_REPORT=FILE has a line for each command", args[0])
 			}
 			if err != nil {
 				return err
@@ -59,9 +60,9 @@ func (c *ctl) whyCommand() *cobra.Command {
 				return c.printJSON(data)
 			}
 			if len(w.Jobs) == 0 {
-				return failf(ipc.ExitGeneral, "nothing is known of %s: %s since %s; none was of such a file. Compile it again, "+
+				return failf(reason.ExitGeneral, "nothing is known of %s: %s since %s; none was of such a file. Compile it again, "+
 					"as `RDISTCC_VERBOSE=2 rdistcc COMPILER ...` say: does the build use rdistcc for it?",
-					args[0], count(w.Remembered, "command"), w.Since.Format(time.TimeOnly))
+					args[0], figure.Count(w.Remembered, "command"), w.Since.Format(time.TimeOnly))
 			}
 			return c.print(whyText(&w, time.Now()))
 		},
@@ -105,7 +106,7 @@ func commandLines(jobs []report.JobRecord, now time.Time) []byte {
 			if r.Local {
 				where = "here"
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", age(now.Sub(r.Began)), cmp.Or(r.Source, r.Output, filepath.Base(r.Compiler)), where, cmp.Or(r.Reason, "-"), r.Exit, micros(uint64(r.TotalUS)))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", figure.Age(now.Sub(r.Began)), cmp.Or(r.Source, r.Output, filepath.Base(r.Compiler)), where, cmp.Or(r.Reason, "-"), r.Exit, figure.Micros(uint64(r.TotalUS)))
 		}
 	})
 }
@@ -127,12 +128,12 @@ func jobText(b *bytes.Buffer, r *report.JobRecord, now time.Time) {
 	if r.Local {
 		place = "here"
 	}
-	fmt.Fprintf(b, "%s: ran %s, %s ago, exit status %d (job %d)\n", cmp.Or(r.Source, r.Output, r.Compiler), place, age(now.Sub(r.Began)), r.Exit, r.ID)
+	fmt.Fprintf(b, "%s: ran %s, %s ago, exit status %d (job %d)\n", cmp.Or(r.Source, r.Output, r.Compiler), place, figure.Age(now.Sub(r.Began)), r.Exit, r.ID)
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(b, "  %-11s "+format+"\n", append([]any{name}, args...)...)
 	}
 	if r.Local {
-		line("reason", "%s: %s", r.Reason, explain(r.Reason))
+		line("reason", "%s: %s", r.Reason, reason.Explain(r.Reason))
 		if r.Detail != "" {
 			line("", "%s", r.Detail)
 		}
@@ -169,7 +170,7 @@ func jobText(b *bytes.Buffer, r *report.JobRecord, now time.Time) {
 	switch {
 	case r.Local:
 	case r.Expected > 0 && took > 0:
-		line("foreseen", "%s of a processor there; it took %s", digits(r.Expected), digits(took))
+		line("foreseen", "%s of a processor there; it took %s", figure.Digits(r.Expected), figure.Digits(took))
 	case took > 0:
 		line("foreseen", "nothing: the first compile of its kind")
 	}
@@ -180,7 +181,7 @@ func jobText(b *bytes.Buffer, r *report.JobRecord, now time.Time) {
 	}{{"preprocess", r.PreprocessUS}, {"credit", r.CreditUS}, {"write", r.WriteUS}, {"queue", r.QueueUS},
 		{"compile", r.CompileUS}, {"return", r.ReturnUS}, {"total", r.TotalUS}} {
 		if p.us > 0 {
-			phases = append(phases, p.name+" "+micros(uint64(p.us)))
+			phases = append(phases, p.name+" "+figure.Micros(uint64(p.us)))
 		}
 	}
 	if len(phases) > 0 {
@@ -190,7 +191,7 @@ func jobText(b *bytes.Buffer, r *report.JobRecord, now time.Time) {
 		line("inputs", "%s", inputsText(r))
 	}
 	if r.BytesOut+r.BytesIn > 0 {
-		line("bytes", "%s sent, %s received", amount(r.BytesOut), amount(r.BytesIn))
+		line("bytes", "%s sent, %s received", figure.Bytes(r.BytesOut), figure.Bytes(r.BytesIn))
 	}
 }
 
@@ -200,9 +201,9 @@ func consideredLines(r *report.JobRecord) []byte {
 			what := strings.TrimPrefix(h.Why, h.Host+" ")
 			switch {
 			case what == "":
-				what = "would have been done after " + digits(h.Finish)
+				what = "would have been done after " + figure.Digits(h.Finish)
 			case h.Finish > 0:
-				what += ": would have been done after " + digits(h.Finish) + " on a free core"
+				what += ": would have been done after " + figure.Digits(h.Finish) + " on a free core"
 			}
 			if h.Host == r.Host && !r.Local {
 				what += " (chosen)"
@@ -212,71 +213,15 @@ func consideredLines(r *report.JobRecord) []byte {
 	})
 }
 
-// explain says in short what docs/reasons.md says of a reason.
-func explain(reason string) string {
-	word, what, _ := strings.Cut(reason, ":")
-	if text := reasons[reason]; text != "" {
-		return text
-	}
-	if text := reasons[word]; text != "" {
-		return strings.ReplaceAll(text, "WHAT", what)
-	}
-	return "docs/reasons.md has more"
-}
-
-// reasons in a few words each.
-var reasons = map[string]string{
-	"link":                    "what links runs here",
-	"preprocess":              "-E runs here",
-	"dependencies-only":       "-M and -MM run here",
-	"query":                   "a question to the compiler, no compile",
-	"no-source":               "no source file among the words",
-	"stdin":                   "the source can be read only once",
-	"assembler":               "assembler sources are assembled here",
-	"probe":                   "configure asks about this machine",
-	"unknown-option":          "WHAT is not known for certain; is it misspelt?",
-	"not-reproducible":        "another machine could not make the same files (WHAT, see docs/reasons.md)",
-	"not-reproducible:time":   "the time or date of the compile goes into the object; SOURCE_DATE_EPOCH settles it",
-	"not-reproducible:paths":  "it needs a host that shows private trees",
-	"not-reproducible:native": "-march=native could not be put into other words",
-	"mode":                    "RDISTCC_MODE=local",
-	"local-share":             "this machine does its part (localhost/N), or was expected to be done earlier than any host",
-	"diagnostics":             "the compiler printed something that a host might have put otherwise",
-	"doubt":                   "the WHAT that a host made holds what only an unusual source would bring; compiled here to be sure",
-	"too-big":                 "source or result is larger than the buffers (buffers in config.yaml)",
-	"host-list":               "the host list cannot be understood; rdistcc hosts says where",
-	"no-hosts":                "no hosts are configured; set RDISTCC_HOSTS",
-	"refused:toolchain":       "no host has this very compiler; install the same packages there",
-	"refused:full":            "every host is busy with other builds",
-	"refused:draining":        "the hosts that are left are shutting down, or were drained by hand (rdistcc undrain)",
-	"refused:sandbox":         "the hosts that are left cannot confine compiles as they were told to; their logs say why",
-	"refused:memory":          "no host has as much memory free as this compile is expected to take",
-	"refused:quarantine":      "the hosts that are left gave other objects than a second one; look at them, then rdistcc undrain",
-	"refused:policy":          "the host does not allow something in this command; its log says what",
-	"host-lost":               "the host could not be reached, or the connection broke",
-	"timeout":                 "it took longer than RDISTCC_IO_TIMEOUT allows",
-	"denied":                  "the host, or the manager, does not serve this user or machine",
-	"no-slot":                 "no shared memory for the source",
-	"manager":                 "the connection manager could not be used; cm.log in RDISTCC_DIR says more",
-}
-
 // inputsText says how it was known what a compile reads.
 func inputsText(r *report.JobRecord) string {
 	sent := ""
 	if r.SentFiles > 0 && r.Inputs != "text" {
-		sent = fmt.Sprintf("; %d of %s sent", r.SentFiles, count(int(r.Files), "file"))
+		sent = fmt.Sprintf("; %d of %s sent", r.SentFiles, figure.Count(int(r.Files), "file"))
 	}
-	how := knownBy[r.Inputs]
+	how := report.KnownBy[r.Inputs]
 	if r.Inputs == "list" && r.Doubt != "" {
 		how += " (" + r.Doubt + ")"
 	}
 	return how + sent
-}
-
-// knownBy says what each of report.InputWords means.
-var knownBy = map[string]string{
-	"scan": "known from the files",
-	"memo": "known, as the compiler has listed them before",
-	"list": "listed by the compiler here",
-	"text": "preprocessed here",
 }

@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"bytes"
@@ -12,6 +12,9 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/hostlist"
+	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/pkg/textfile"
 )
 
 // errNoManager: nobody serves the socket.
@@ -29,14 +32,14 @@ func (c *ctl) ask(v any, words ...string) ([]byte, error) {
 	defer conn.Close()
 	reply, err := exchange(conn, &ipc.Control{Version: ipc.Version, Args: words, Hosts: c.hostText()})
 	if err != nil {
-		return nil, failf(ipc.ExitProtocol, "%s: %v", path, err)
+		return nil, failf(reason.ExitProtocol, "%s: %v", path, err)
 	}
 	if reply.Code != 0 {
 		return nil, &exitError{code: int(reply.Code), line: string(reply.Data)}
 	}
 	if v != nil {
 		if err := json.Unmarshal(reply.Data, v); err != nil {
-			return nil, failf(ipc.ExitProtocol, "%s: answer to %q: %v", path, words, err)
+			return nil, failf(reason.ExitProtocol, "%s: answer to %q: %v", path, words, err)
 		}
 	}
 	return reply.Data, nil
@@ -51,7 +54,7 @@ func (c *ctl) dial(path string) (*ipc.Conn, error) {
 		case errors.Is(err, syscall.ENOENT):
 			return nil, errNoManager
 		case err != nil:
-			return nil, failf(ipc.ExitDenied, "%s: %v (RDISTCC_DIR names another one)", dir, err)
+			return nil, failf(reason.ExitDenied, "%s: %v (RDISTCC_DIR names another one)", dir, err)
 		}
 	}
 	conn, err := ipc.Dial(path)
@@ -59,9 +62,9 @@ func (c *ctl) dial(path string) (*ipc.Conn, error) {
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, errNoManager
 	case errors.Is(err, syscall.EACCES):
-		return nil, failf(ipc.ExitDenied, "%s: %v", path, err)
+		return nil, failf(reason.ExitDenied, "%s: %v", path, err)
 	case err != nil:
-		return nil, failf(ipc.ExitConnect, "%s: %v", path, err)
+		return nil, failf(reason.ExitConnect, "%s: %v", path, err)
 	}
 	uid, err := conn.PeerUID()
 	if err == nil {
@@ -69,7 +72,7 @@ func (c *ctl) dial(path string) (*ipc.Conn, error) {
 	}
 	if err != nil {
 		conn.Close()
-		return nil, failf(ipc.ExitDenied, "%s: %v", path, err)
+		return nil, failf(reason.ExitDenied, "%s: %v", path, err)
 	}
 	return conn, nil
 }
@@ -108,7 +111,7 @@ func (c *ctl) hostText() string {
 		}
 	}
 	if dir := c.getenv("DISTCC_DIR"); dir != "" {
-		if text, there, err := readFile(dir + "/hosts"); there && err == nil {
+		if text, there, err := textfile.Optional(hostlist.MaxText)(dir + "/hosts"); there && err == nil {
 			return ipc.DistccList + string(text)
 		}
 	}
@@ -119,7 +122,7 @@ func (c *ctl) hostText() string {
 func (c *ctl) printJSON(data []byte) error {
 	var b bytes.Buffer
 	if err := json.Indent(&b, data, "", "  "); err != nil {
-		return failf(ipc.ExitProtocol, "answer of the connection manager: %v", err)
+		return failf(reason.ExitProtocol, "answer of the connection manager: %v", err)
 	}
 	b.WriteByte('\n')
 	return c.print(b.Bytes())
@@ -127,7 +130,7 @@ func (c *ctl) printJSON(data []byte) error {
 
 func (c *ctl) print(b []byte) error {
 	if _, err := c.out.Write(b); err != nil {
-		return failf(ipc.ExitIO, "standard output: %v", err)
+		return failf(reason.ExitIO, "standard output: %v", err)
 	}
 	return nil
 }
@@ -153,7 +156,7 @@ func (c *ctl) stopCommand() *cobra.Command {
 			}
 			conn.Close()
 			if err := connmgr.Stop(ipc.SocketPath(c.getenv)); err != nil { // of whatever version it is
-				return failf(ipc.ExitProtocol, "%v", err)
+				return failf(reason.ExitProtocol, "%v", err)
 			}
 			for end := time.Now().Add(stopWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 				conn, err := c.dial(ipc.SocketPath(c.getenv))

@@ -1,4 +1,4 @@
-package main
+package ctl
 
 import (
 	"bytes"
@@ -15,8 +15,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report/reporttest"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
+
+// version is that of the build under test.
+const version = "1.2.3"
 
 // shell is where subcommands are typed in a test: an environment of its own.
 type shell struct {
@@ -54,6 +58,7 @@ func (s *shell) run(args ...string) (code int, out, errOut string) {
 	s.t.Helper()
 	var o, e bytes.Buffer
 	c := &ctl{
+		version:  version,
 		terminal: s.terminal,
 		lookup:   func(k string) (string, bool) { v, ok := s.env[k]; return v, ok },
 		environ: func() (kv []string) {
@@ -174,35 +179,9 @@ func TestOwnListInItsOrder(t *testing.T) {
 	s.want(0, "env\n", "", "--show-hosts")
 }
 
-func sample() report.Status {
-	return report.Status{
-		Version: "v1", PID: 42, Since: time.Now().Add(-90 * time.Minute), ListFrom: "/etc/rdistcc/hosts", Running: 3,
-		Slots:   report.SlotStatus{Max: 64, Leased: 2},
-		Waiting: report.WaitingStatus{Credit: 1},
-		Hosts: []report.HostStatus{
-			{Addr: "a:7632", State: "up", Tools: 2, Jobs: 8, Running: 2, Credits: 6, OK: 120, Out: 3 << 20, In: 5000, Load: &job.Load{LoadAvg: 150}, LoadFrom: "board", LoadAgeMS: 320, Tree: true},
-			{Addr: "b:7632", State: "down", Error: "connection refused"},
-			{Addr: "c:7632", State: "up", Tools: 2, Jobs: 4, Load: &job.Load{}, LoadFrom: "welcome"},
-		},
-		Jobs: []report.JobCount{
-			{Place: "local", Reason: "link", OK: 10}, {Place: "local", Reason: "diagnostics", OK: 20, Failed: 5}, {Place: "remote", Host: "a:7632", OK: 120},
-		},
-		Inputs: report.InputCounts{Scan: 112, Memo: 3, List: 10, Doubts: map[string]uint64{"time": 4, "command": 6, "asked": 4}},
-		Underway: []report.Underway{
-			{ID: 3, Source: "z.c", Phase: report.PhaseCompiles, Hosts: []string{"a:7632", "c:7632"}, AgeMS: 1500},
-			{ID: 4, Source: "prog", Phase: report.PhaseRuns, Here: true, AgeMS: 65000},
-			{ID: 5, Source: "w.c", Phase: report.PhaseWaits},
-		},
-		Recent: []report.JobRecord{
-			{Began: time.Now().Add(-5 * time.Second), Source: "x.c", Local: true, Reason: "host-lost", Detail: "b:7632 lost (reset)", Trouble: true},
-			{Source: "y.c", Reason: "link", Local: true},
-		},
-	}
-}
-
 func TestStatusForPeople(t *testing.T) {
 	s := newShell(t)
-	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, sample()) })
+	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, reporttest.Sample()) })
 	out := s.want(0, "", "", "status")
 	var lines []string
 	for _, l := range strings.Split(out, "\n") {
@@ -231,7 +210,7 @@ func TestStatusForPeople(t *testing.T) {
 		t.Errorf("status says too much:\n%s", out)
 	}
 
-	many := sample()
+	many := reporttest.Sample()
 	for range 30 {
 		many.Underway = append(many.Underway, report.Underway{Source: "m.c"})
 	}
@@ -239,7 +218,7 @@ func TestStatusForPeople(t *testing.T) {
 		t.Errorf("with 33 commands under way it says\n%s", text)
 	}
 
-	st := sample()
+	st := reporttest.Sample()
 	st.Hosts, st.NoHosts, st.Inputs = nil, 7, report.InputCounts{}
 	st.Jobs = []report.JobCount{{Place: "local", Reason: "no-hosts", OK: 7}}
 	if out = string(statusText(&st, time.Now())); strings.Count(out, "no hosts configured") != 1 || strings.Contains(out, "INPUTS") {
@@ -254,7 +233,7 @@ func TestStatusForPeople(t *testing.T) {
 
 func TestStatusForPrograms(t *testing.T) {
 	s := newShell(t)
-	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, sample()) })
+	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, reporttest.Sample()) })
 	out := s.want(0, "", "", "status", "--json")
 	var got report.Status
 	if err := json.Unmarshal([]byte(out), &got); err != nil || got.PID != 42 || len(got.Hosts) != 3 || got.Inputs.Scan != 112 {
@@ -315,7 +294,7 @@ func TestManagerThatAnswersNonsense(t *testing.T) {
 // A directory that others can write to could hold anybody's socket.
 func TestOpenDirectoryIsNotBelieved(t *testing.T) {
 	s := newShell(t)
-	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, sample()) })
+	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, reporttest.Sample()) })
 	if err := os.Chmod(s.env["RDISTCC_DIR"], 0o777); err != nil {
 		t.Fatal(err)
 	}

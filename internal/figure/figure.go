@@ -1,0 +1,82 @@
+// Package figure writes numbers for people: amounts, durations and shares, with as many digits as tell something.
+package figure
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Count is a number of things: "1 file", "2 files".
+func Count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %s", n, plural(what))
+}
+
+func plural(what string) string {
+	if stem, ok := strings.CutSuffix(what, "ry"); ok {
+		return stem + "ries"
+	}
+	return what + "s"
+}
+
+// Age is a duration in its two largest units.
+func Age(d time.Duration) string {
+	day := 24 * time.Hour
+	switch {
+	case d >= day:
+		return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	case d >= time.Minute:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	}
+	return fmt.Sprintf("%ds", max(d, 0)/time.Second)
+}
+
+// Milliseconds is a duration of so many milliseconds; a short one has tenths of a second.
+func Milliseconds(ms int64) string {
+	if ms < 10000 {
+		return fmt.Sprintf("%.1f s", float64(ms)/1000)
+	}
+	return Age(time.Duration(ms) * time.Millisecond)
+}
+
+// Percent is the share of part in of; of nothing it is 0%.
+func Percent(part, of uint64) string {
+	return fmt.Sprintf("%.0f%%", 100*float64(part)/float64(max(of, 1)))
+}
+
+// Micros is a duration of so many microseconds, in three digits.
+func Micros(us uint64) string { return Digits(time.Duration(us) * time.Microsecond) }
+
+// Digits is a duration in three digits.
+func Digits(d time.Duration) string {
+	unit, name := time.Second, "s"
+	switch {
+	case d >= 100*time.Second:
+		return Age(d)
+	case d < time.Millisecond:
+		unit, name = time.Microsecond, "us"
+	case d < time.Second:
+		unit, name = time.Millisecond, "ms"
+	}
+	return fmt.Sprintf("%.3g %s", float64(d)/float64(unit), name)
+}
+
+// Bytes is a number of bytes to three digits.
+func Bytes(n uint64) string {
+	x := float64(n)
+	for _, u := range []string{"B", "KiB", "MiB", "GiB"} {
+		if x < 1000 {
+			if u == "B" || x >= 100 {
+				return fmt.Sprintf("%.0f%s", x, u)
+			}
+			return fmt.Sprintf("%.1f%s", x, u)
+		}
+		x /= 1024
+	}
+	return fmt.Sprintf("%.1fTiB", x)
+}

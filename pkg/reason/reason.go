@@ -1,0 +1,172 @@
+// Package reason has the words that say why a command ran here and not on a host. They are in the trace and the reports of
+// builds, in the labels of metrics, and in docs/reasons.md, which a test holds against Words.
+//
+// The wrapper links it: there is nothing in it to initialise.
+package reason
+
+import "strings"
+
+// Reasons that a command line, a setting or a text gives. Nothing is wrong, and RDISTCC_FALLBACK=0 does not forbid them.
+const (
+	Link         = "link"
+	Preprocess   = "preprocess"
+	Dependencies = "dependencies-only"
+	Query        = "query"
+	NoSource     = "no-source"
+	Stdin        = "stdin"
+	Assembler    = "assembler"
+	Probe        = "probe"
+	Mode         = "mode"
+	LocalShare   = "local-share"
+	Diagnostics  = "diagnostics"
+	TooBig       = "too-big"
+
+	// These three are followed by what it is: the option, what another machine could not make the same, or what a host made.
+	UnknownOption   = "unknown-option:"
+	NotReproducible = "not-reproducible:"
+	Doubt           = "doubt:"
+)
+
+// What is not reproducible, where more than one package says so.
+const (
+	Native = NotReproducible + "native"
+	Paths  = NotReproducible + "paths"
+	Time   = NotReproducible + "time"
+)
+
+// Reasons that the farm gives. RDISTCC_FALLBACK=0 turns them into failures.
+const (
+	NoHosts    = "no-hosts"
+	Toolchain  = "refused:toolchain"
+	HostLost   = "host-lost"
+	Timeout    = "timeout"
+	Full       = "refused:full"
+	Memory     = "refused:memory"
+	Quarantine = "refused:quarantine"
+	Sandbox    = "refused:sandbox"
+	Draining   = "refused:draining"
+	Policy     = "refused:policy"
+	Denied     = "denied"
+	NoSlot     = "no-slot"
+	Manager    = "manager"
+	HostList   = "host-list"
+)
+
+// Exit statuses of rdistcc, as distcc's manual page gives them where it has the same case.
+const (
+	ExitGeneral    = 100
+	ExitArguments  = 101
+	ExitConnect    = 103
+	ExitHostList   = 106
+	ExitIO         = 107
+	ExitProtocol   = 109
+	ExitNoCompiler = 110 // no such compiler on the host
+	ExitRecursion  = 111
+	ExitDenied     = 113
+	ExitNoHosts    = 116
+	ExitTimeout    = 118
+)
+
+// Word is a reason and what is to be known of it.
+type Word struct {
+	Reason string
+	// Farm says that the farm gave it: where a command must not run here it fails with Status.
+	Farm   bool
+	Status uint8 // of those that the farm gave; Manager has others as well
+	// Means says it in a few words. WHAT stands for what follows the reason's colon.
+	Means string
+}
+
+// Words are all reasons, those of the farm last. A reason with a colon at its end stands for all that begin with it.
+var Words = [...]Word{
+	{Reason: Link, Means: "what links runs here"},
+	{Reason: Preprocess, Means: "-E runs here"},
+	{Reason: Dependencies, Means: "-M and -MM run here"},
+	{Reason: Query, Means: "a question to the compiler, no compile"},
+	{Reason: NoSource, Means: "no source file among the words"},
+	{Reason: Stdin, Means: "the source can be read only once"},
+	{Reason: Assembler, Means: "assembler sources are assembled here"},
+	{Reason: Probe, Means: "configure asks about this machine"},
+	{Reason: UnknownOption, Means: "WHAT is not known for certain; is it misspelt?"},
+	{Reason: Time, Means: "the time or date of the compile goes into the object; SOURCE_DATE_EPOCH settles it"},
+	{Reason: Paths, Means: "it needs a host that shows private trees"},
+	{Reason: Native, Means: "-march=native could not be put into other words"},
+	{Reason: NotReproducible, Means: "another machine could not make the same files (WHAT, see docs/reasons.md)"},
+	{Reason: Mode, Means: "RDISTCC_MODE=local"},
+	{Reason: LocalShare, Means: "this machine does its part (localhost/N), or was expected to be done earlier than any host"},
+	{Reason: Diagnostics, Means: "the compiler printed something that a host might have put otherwise"},
+	{Reason: Doubt, Means: "the WHAT that a host made holds what only an unusual source would bring; compiled here to be sure"},
+	{Reason: TooBig, Means: "source or result is larger than the buffers (buffers in config.yaml)"},
+
+	{NoHosts, true, ExitNoHosts, "no hosts are configured; set RDISTCC_HOSTS"},
+	{Toolchain, true, ExitNoCompiler, "no host has this very compiler; install the same packages there"},
+	{HostLost, true, ExitConnect, "the host could not be reached, or the connection broke"},
+	{Timeout, true, ExitTimeout, "it took longer than RDISTCC_IO_TIMEOUT allows"},
+	{Full, true, ExitConnect, "every host is busy with other builds"},
+	{Memory, true, ExitConnect, "no host has as much memory free as this compile is expected to take"},
+	{Quarantine, true, ExitConnect, "the hosts that are left gave other objects than a second one; look at them, then rdistcc undrain"},
+	{Sandbox, true, ExitConnect, "the hosts that are left cannot confine compiles as they were told to; their logs say why"},
+	{Draining, true, ExitConnect, "the hosts that are left are shutting down, or were drained by hand (rdistcc undrain)"},
+	{Policy, true, ExitDenied, "the host does not allow something in this command; its log says what"},
+	{Denied, true, ExitDenied, "the host, or the manager, does not serve this user or machine"},
+	{NoSlot, true, ExitGeneral, "no shared memory for the source"},
+	{Manager, true, ExitProtocol, "the connection manager could not be used; cm.log in RDISTCC_DIR says more"},
+	{HostList, true, ExitHostList, "the host list cannot be understood; rdistcc hosts says where"},
+}
+
+// Find returns the word of a reason, and what follows its colon where the word ends in one. ok is false for what is no
+// reason.
+func Find(reason string) (w Word, what string, ok bool) {
+	for _, w := range Words {
+		if reason == w.Reason {
+			return w, "", true
+		}
+		if strings.HasSuffix(w.Reason, ":") {
+			if what, ok := strings.CutPrefix(reason, w.Reason); ok && what != "" {
+				return w, what, true
+			}
+		}
+	}
+	return Word{}, "", false
+}
+
+// Status returns the exit status of a command that fails for a reason of the farm's, and 0 for any other.
+func Status(reason string) uint8 {
+	w, _, _ := Find(reason)
+	return w.Status
+}
+
+// Explain says in a few words what docs/reasons.md says of a reason.
+func Explain(reason string) string {
+	w, what, ok := Find(reason)
+	if !ok {
+		return "docs/reasons.md has more"
+	}
+	return strings.ReplaceAll(w.Means, "WHAT", what)
+}
+
+// Label returns the value that stands for a reason in metrics: the part before its colon, or Other for what is no reason.
+func Label(reason string) string {
+	word, _, _ := strings.Cut(reason, ":")
+	for _, w := range Words {
+		if label, _, _ := strings.Cut(w.Reason, ":"); label == word {
+			return word
+		}
+	}
+	return Other
+}
+
+// Other is the Label of what is no reason.
+const Other = "other"
+
+// Labels returns all values that Label has, each once.
+func Labels() (list []string) {
+	seen := make(map[string]bool, len(Words))
+	for _, w := range Words {
+		if label := Label(w.Reason); !seen[label] {
+			seen[label] = true
+			list = append(list, label)
+		}
+	}
+	return append(list, Other)
+}

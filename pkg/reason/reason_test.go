@@ -1,0 +1,84 @@
+package reason
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestDocumentHasAllReasons holds docs/reasons.md and Words against each other: every reason with its exit status.
+func TestDocumentHasAllReasons(t *testing.T) {
+	text, err := os.ReadFile("../../docs/reasons.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, details, _ := strings.Cut(string(text), "## What is not reproducible")
+	rule, farm, _ := strings.Cut(rules, "## Because of the farm")
+	found := map[string]bool{}
+	table := func(text, prefix string, fromFarm bool) {
+		for line := range strings.Lines(text) {
+			cells := strings.Split(strings.Trim(line, "|\n "), " | ")
+			reason, _, ok := strings.Cut(strings.TrimPrefix(cells[0], "`"), "`")
+			if !ok || !strings.HasPrefix(line, "| `") {
+				continue
+			}
+			reason = prefix + reason
+			w, what, ok := Find(reason)
+			if !ok || w.Farm != fromFarm {
+				t.Errorf("%s of the document: %+v, %v", reason, w, ok)
+				continue
+			}
+			found[w.Reason] = true
+			if what != "" && strings.Contains(w.Means, "WHAT") && !strings.Contains(Explain(reason), what) {
+				t.Errorf("%s is explained without %s: %s", reason, what, Explain(reason))
+			}
+			if status := strings.Fields(cells[len(cells)-1]); fromFarm && !slices.ContainsFunc(status, func(s string) bool { return strings.Trim(s, ",") == decimal(w.Status) }) {
+				t.Errorf("%s: status %d, the document has %q", reason, w.Status, status)
+			}
+		}
+	}
+	table(rule, "", false)
+	table(farm, "", true)
+	table(details, NotReproducible, false)
+	for _, w := range Words {
+		if !found[w.Reason] {
+			t.Errorf("%s is not in the document", w.Reason)
+		}
+		if w.Means == "" || w.Farm != (w.Status != 0) {
+			t.Errorf("%+v", w)
+		}
+	}
+}
+
+func decimal(n uint8) string {
+	return string([]byte{'0' + n/100, '0' + n/10%10, '0' + n%10})
+}
+
+func TestExplain(t *testing.T) {
+	for reason, want := range map[string]string{
+		"unknown-option:-fx":   "-fx is not known",
+		"not-reproducible:pch": "(pch, see",
+		"doubt:object":         "the object that",
+		"timeout":              "RDISTCC_IO_TIMEOUT",
+		"none":                 "docs/reasons.md has more",
+		"timeout:x":            "docs/reasons.md has more",
+	} {
+		if got := Explain(reason); !strings.Contains(got, want) {
+			t.Errorf("%s: %s", reason, got)
+		}
+	}
+}
+
+// TestLabels: what a wrapper says must not become a time series.
+func TestLabels(t *testing.T) {
+	for reason, want := range map[string]string{"refused:full": "refused", "unknown-option:-x": "unknown-option", "link": "link", "made-up": Other, "": Other} {
+		if got := Label(reason); got != want {
+			t.Errorf("%q: %s, want %s", reason, got, want)
+		}
+	}
+	list := Labels()
+	if slices.Sort(list); len(slices.Compact(slices.Clone(list))) != len(list) || !slices.Contains(list, Other) || len(list) < 20 {
+		t.Errorf("labels: %q", list)
+	}
+}
