@@ -28,14 +28,14 @@ func (s *Status) SettingNotes() (notes []string) {
 }
 
 // Word returns the host's state in a word.
-func (h *HostStatus) Word() string {
+func (s *HostStatus) Word() string {
 	switch {
-	case h.Drained:
+	case s.Drained:
 		return "drained"
-	case h.DoubtMS > 0:
+	case s.DoubtMS > 0:
 		return "quarantined"
 	}
-	return h.State
+	return s.State
 }
 
 // DoubtCounts returns the reasons for which the compiler was asked, each with its number of jobs, the most frequent first.
