@@ -43,7 +43,7 @@ var edges = map[string][]string{
 	"pkg/inflight":                  {},
 	"pkg/fetch":                     {"pkg/iwarp"},
 	"pkg/identity/psk":              {},
-	"pkg/job":                       {},
+	"pkg/job":                       {"internal/wire"},
 	"pkg/pack":                      {},
 	"pkg/jobserver":                 {}, // what the wrapper asks of a make above it
 	"pkg/discover":                  {"pkg/hostlist"},
@@ -59,7 +59,7 @@ var edges = map[string][]string{
 	"pkg/driver/recipes":            {"pkg/driver"},
 	"pkg/store":                     {}, // contents by their sums, whoever names them
 	"pkg/toolchain":                 {"pkg/job"},
-	"pkg/tree":                      {"pkg/entrypoint", "pkg/inflight", "pkg/sandbox"},
+	"pkg/tree":                      {"internal/wire", "pkg/entrypoint", "pkg/inflight", "pkg/sandbox"},
 	"pkg/config":                    {"pkg/hostlist", "pkg/textfile"},
 	"pkg/textfile":                  {},
 	"pkg/telemetry":                 {"pkg/iwarp"},
@@ -70,7 +70,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/report":            {"pkg/job", "pkg/reason"},         // a host's load
 	"pkg/connmgr/report/reporttest": {"pkg/connmgr/report", "pkg/job"}, // for tests
 	"pkg/connmgr/trust":             {"pkg/artifact", "pkg/job"},
-	"pkg/connmgr/ipc":               {"pkg/job"},
+	"pkg/connmgr/ipc":               {"internal/wire"},
 	"pkg/connmgr/ipc/ipcserver":     {"pkg/connmgr/ipc", "pkg/inflight"},
 	"pkg/worker": {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/entrypoint", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/store", "pkg/telemetry", "pkg/toolchain", "pkg/tree",
 		"pkg/worker/auditlog", "pkg/worker/capture", "pkg/worker/shares", "pkg/worker/users", "pkg/worker/workdir"},
@@ -102,6 +102,7 @@ var edges = map[string][]string{
 	"internal/relay":          {},
 	"internal/release":        {}, // not the wrapper: runtime/debug brings fmt
 
+	"internal/wire":        {},
 	"internal/wireattacks": {}, // tests only
 
 	"internal/simfarm":        {"pkg/history", "pkg/scheduler"},
@@ -115,7 +116,7 @@ var edges = map[string][]string{
 // pure packages do no I/O, start no goroutine and read no clock: the engine can
 // be fed byte by byte, the scheduler can be simulated.
 var pure = []string{
-	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/job", "pkg/scheduler", "pkg/hostlist", "pkg/policy", "pkg/worker/shares",
+	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/job", "pkg/scheduler", "pkg/hostlist", "pkg/policy", "pkg/worker/shares", "internal/wire",
 }
 
 // only lists what just some packages (or trees, with a final slash) may import

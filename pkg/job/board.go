@@ -1,6 +1,11 @@
 package job
 
-import "errors"
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/rdistcc/rdistcc/internal/wire"
+)
 
 // BoardLen is the length of a load board, in bytes.
 const BoardLen = 256
@@ -45,23 +50,23 @@ var ErrTorn = errors.New("load board changed while it was read")
 // Append encodes b in BoardLen bytes. Speeds beyond what fits are left out.
 func (b *Board) Append(dst []byte) []byte {
 	start := len(dst)
-	dst = le.AppendUint64(dst, b.Seq)
-	dst = le.AppendUint64(dst, b.Uptime)
+	dst = wire.AppendUint64(dst, b.Seq)
+	dst = wire.AppendUint64(dst, b.Uptime)
 	dst = b.Load.appendTo(dst)
-	dst = le.AppendUint16(dst, b.Pressure.CPU)
-	dst = le.AppendUint16(dst, b.Pressure.Memory)
-	dst = le.AppendUint16(dst, b.Pressure.IO)
+	dst = wire.AppendUint16(dst, b.Pressure.CPU)
+	dst = wire.AppendUint16(dst, b.Pressure.Memory)
+	dst = wire.AppendUint16(dst, b.Pressure.IO)
 	n := min(len(b.Speeds), maxSpeeds)
 	dst = append(dst, byte(n))
 	for i := range b.Speeds[:n] {
 		dst = append(dst, b.Speeds[i].Toolchain[:]...)
-		dst = le.AppendUint32(dst, b.Speeds[i].Rate)
+		dst = wire.AppendUint32(dst, b.Speeds[i].Rate)
 	}
 	for len(dst)-start < BoardLen-16 {
 		dst = append(dst, 0)
 	}
-	dst = le.AppendUint64(dst, boardSum(dst[start:]))
-	return le.AppendUint64(dst, b.Seq)
+	dst = wire.AppendUint64(dst, boardSum(dst[start:]))
+	return wire.AppendUint64(dst, b.Seq)
 }
 
 // ParseBoard decodes a board, the whole of p. Its error is ErrTorn or an
@@ -70,26 +75,26 @@ func ParseBoard(p []byte) (*Board, error) {
 	if len(p) != BoardLen {
 		return nil, malformed("board length")
 	}
-	if le.Uint64(p) != le.Uint64(p[BoardLen-8:]) || le.Uint64(p[BoardLen-16:]) != boardSum(p[:BoardLen-16]) {
+	if binary.LittleEndian.Uint64(p) != binary.LittleEndian.Uint64(p[BoardLen-8:]) || binary.LittleEndian.Uint64(p[BoardLen-16:]) != boardSum(p[:BoardLen-16]) {
 		return nil, ErrTorn
 	}
-	r := reader{b: p[:BoardLen-16]}
+	r := newReader(p[:BoardLen-16])
 	var b Board
-	b.Seq = r.u64()
-	b.Uptime = r.u64()
-	b.Load.parse(&r)
-	b.Pressure = Pressure{r.u16(), r.u16(), r.u16()}
+	b.Seq = r.Uint64()
+	b.Uptime = r.Uint64()
+	b.Load.parse(r)
+	b.Pressure = Pressure{r.Uint16(), r.Uint16(), r.Uint16()}
 	for range r.count(maxSpeeds) {
-		b.Speeds = append(b.Speeds, Speed{Toolchain: r.array16(), Rate: r.u32()})
+		b.Speeds = append(b.Speeds, Speed{Toolchain: r.array16(), Rate: r.Uint32()})
 	}
-	for _, c := range r.b {
+	for _, c := range r.Rest {
 		if c != 0 {
-			r.fail("board has bytes behind its end")
+			r.Fail("board has bytes behind its end")
 			break
 		}
 	}
-	if r.what != "" {
-		return nil, malformed(r.what)
+	if r.Fault != "" {
+		return nil, malformed(r.Fault)
 	}
 	return &b, nil
 }

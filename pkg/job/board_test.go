@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"reflect"
 	"strings"
@@ -65,7 +66,7 @@ func TestBoardRefuses(t *testing.T) {
 
 // sealed puts the right checksum into b.
 func sealed(b []byte) []byte {
-	le.PutUint64(b[BoardLen-16:], boardSum(b[:BoardLen-16]))
+	binary.LittleEndian.PutUint64(b[BoardLen-16:], boardSum(b[:BoardLen-16]))
 	return b
 }
 
@@ -74,8 +75,8 @@ func FuzzParseBoard(f *testing.F) {
 	f.Fuzz(func(t *testing.T, p []byte, seq uint64) {
 		b := make([]byte, BoardLen)
 		copy(b[:BoardLen-16], p)
-		le.PutUint64(b, seq)
-		le.PutUint64(b[BoardLen-8:], seq)
+		binary.LittleEndian.PutUint64(b, seq)
+		binary.LittleEndian.PutUint64(b[BoardLen-8:], seq)
 		got, err := ParseBoard(sealed(b))
 		if err != nil {
 			if !errors.Is(err, ErrMalformed) {

@@ -3,41 +3,43 @@ package job
 import (
 	"slices"
 	"strings"
+
+	"github.com/rdistcc/rdistcc/internal/wire"
 )
 
 // Append encodes b behind dst. It panics on more than MaxOutputs outputs; the
 // caller refuses a result past MaxBodyLen.
 func (b *Body) Append(dst []byte) []byte {
-	dst = appendString(dst, b.Argv0)
-	dst = appendString(dst, b.Compiler)
-	dst = appendStrings(dst, b.Args)
-	dst = le.AppendUint32(dst, b.Front)
-	dst = appendString(dst, b.Language)
-	dst = appendString(dst, b.Name)
-	dst = appendString(dst, b.Cwd)
-	dst = appendStrings(dst, b.Env)
+	dst = wire.AppendString(dst, b.Argv0)
+	dst = wire.AppendString(dst, b.Compiler)
+	dst = wire.AppendStrings(dst, b.Args)
+	dst = wire.AppendUint32(dst, b.Front)
+	dst = wire.AppendString(dst, b.Language)
+	dst = wire.AppendString(dst, b.Name)
+	dst = wire.AppendString(dst, b.Cwd)
+	dst = wire.AppendStrings(dst, b.Env)
 	dst = appendCount(dst, len(b.Outputs), MaxOutputs)
 	for i := range b.Outputs {
 		o := &b.Outputs[i]
-		dst = appendBool(append(dst, byte(o.Kind)), o.Optional)
-		dst = appendString(dst, o.Name)
+		dst = wire.AppendBool(append(dst, byte(o.Kind)), o.Optional)
+		dst = wire.AppendString(dst, o.Name)
 	}
-	dst = le.AppendUint32(dst, uint32(len(b.Files)))
+	dst = wire.AppendUint32(dst, uint32(len(b.Files)))
 	for i := range b.Files {
 		f := &b.Files[i]
-		dst = appendString(dst, f.Name)
-		dst = le.AppendUint64(dst, f.Len)
-		dst = le.AppendUint64(dst, uint64(f.MTime))
-		dst = appendBool(le.AppendUint32(dst, f.Same), f.Exec)
+		dst = wire.AppendString(dst, f.Name)
+		dst = wire.AppendUint64(dst, f.Len)
+		dst = wire.AppendUint64(dst, uint64(f.MTime))
+		dst = wire.AppendBool(wire.AppendUint32(dst, f.Same), f.Exec)
 	}
-	dst = appendStrings(dst, b.Dirs)
+	dst = wire.AppendStrings(dst, b.Dirs)
 	dst = appendLinks(dst, b.Links)
-	dst = le.AppendUint32(dst, uint32(len(b.Blobs)))
+	dst = wire.AppendUint32(dst, uint32(len(b.Blobs)))
 	for i := range b.Blobs {
 		dst = append(dst, b.Blobs[i].ID[:]...)
-		dst = appendBool(le.AppendUint64(dst, b.Blobs[i].Len), b.Blobs[i].Abridged)
+		dst = wire.AppendBool(wire.AppendUint64(dst, b.Blobs[i].Len), b.Blobs[i].Abridged)
 	}
-	dst = le.AppendUint32(dst, uint32(len(b.Lists)))
+	dst = wire.AppendUint32(dst, uint32(len(b.Lists)))
 	for i := range b.Lists {
 		dst = append(dst, b.Lists[i][:]...)
 	}
@@ -52,41 +54,38 @@ func ParseBody(b []byte) (*Body, error) {
 		return nil, malformed("body length")
 	}
 	// One copy, of which all strings are parts: the slot is used again.
-	r := bodyReader{s: string(b)}
+	r := newBodyReader(b)
 	var v Body
-	v.Argv0 = r.string()
-	v.Compiler = r.string()
-	v.Args = r.strings()
-	if v.Front = r.u32(); int64(v.Front) > int64(len(v.Args)) {
-		r.fail("more words in front than there are")
+	v.Argv0 = r.clean()
+	v.Compiler = r.clean()
+	v.Args = r.cleanList()
+	if v.Front = r.Uint32(); int64(v.Front) > int64(len(v.Args)) {
+		r.Fail("more words in front than there are")
 	}
-	v.Language = r.string()
-	v.Name = r.string()
-	v.Cwd = r.string()
-	v.Env = r.strings()
-	n := int(r.byte())
+	v.Language = r.clean()
+	v.Name = r.clean()
+	v.Cwd = r.clean()
+	v.Env = r.cleanList()
+	n := int(r.Uint8())
 	if n > MaxOutputs {
-		r.fail("list too long")
+		r.Fail("list too long")
 		n = 0
 	}
 	for range n {
-		k := OutputKind(r.byte())
+		k := OutputKind(r.Uint8())
 		if k >= numOutputKinds {
-			r.fail("unknown kind of output")
+			r.Fail("unknown kind of output")
 		}
-		o := Output{Kind: k, Optional: r.bool()}
-		o.Name = r.string()
+		o := Output{Kind: k, Optional: r.Bool()}
+		o.Name = r.clean()
 		v.Outputs = append(v.Outputs, o)
 	}
 	r.files(&v)
-	if r.what == "" && len(r.s) != 0 {
-		r.fail("bytes behind the end")
+	if r.End() == "" && !plainName(v.Name) {
+		r.Fail("source name is not a plain file name")
 	}
-	if r.what == "" && !plainName(v.Name) {
-		r.fail("source name is not a plain file name")
-	}
-	if r.what != "" {
-		return nil, malformed(r.what)
+	if r.Fault != "" {
+		return nil, malformed(r.Fault)
 	}
 	return &v, nil
 }
@@ -94,34 +93,34 @@ func ParseBody(b []byte) (*Body, error) {
 // files reads what the sources form has.
 func (r *bodyReader) files(v *Body) {
 	var sum lengths
-	if n := r.count(4 + 8 + 8 + 4 + 1); n > 0 {
+	if n := r.Count(4 + 8 + 8 + 4 + 1); n > 0 {
 		v.Files = make([]SourceFile, n)
 	}
 	for i := range v.Files {
 		f := &v.Files[i]
-		f.Name = r.string()
-		f.Len = r.u64()
-		f.MTime = int64(r.u64())
-		f.Same = r.u32()
-		f.Exec = r.bool()
+		f.Name = r.clean()
+		f.Len = r.Uint64()
+		f.MTime = int64(r.Uint64())
+		f.Same = r.Uint32()
+		f.Exec = r.Bool()
 		r.fits(&sum, i, f.Name, f.Len, f.Same)
 	}
-	v.Dirs = r.strings()
+	v.Dirs = r.cleanList()
 	v.Links = r.links()
-	if n := r.count(len(ContentID{}) + 8 + 1); n > 0 {
+	if n := r.Count(len(ContentID{}) + 8 + 1); n > 0 {
 		v.Blobs = make([]Blob, n)
 	}
 	for i := range v.Blobs {
 		b := &v.Blobs[i]
-		b.ID, b.Len, b.Abridged = r.contentID(), r.u64(), r.bool()
+		b.ID, b.Len, b.Abridged = r.contentID(), r.Uint64(), r.Bool()
 		if b.Len == 0 {
-			r.fail("empty blob")
+			r.Fail("empty blob")
 		}
 		r.add(&sum, b.Len)
 	}
-	n := r.count(len(ContentID{}))
+	n := r.Count(len(ContentID{}))
 	if n > MaxLists {
-		r.fail("too many lists of files")
+		r.Fail("too many lists of files")
 		n = 0
 	}
 	for range n {
@@ -129,11 +128,11 @@ func (r *bodyReader) files(v *Body) {
 	}
 	for i, id := range v.Lists {
 		if slices.Contains(v.Lists[:i], id) {
-			r.fail("list of files that is named twice")
+			r.Fail("list of files that is named twice")
 		}
 	}
 	if !v.HasFiles() && len(v.Dirs)+len(v.Links)+len(v.Blobs) > 0 {
-		r.fail("directories, links or blobs without files")
+		r.Fail("directories, links or blobs without files")
 	}
 }
 
@@ -143,7 +142,7 @@ type lengths uint64
 // add counts n bytes more.
 func (r *bodyReader) add(sum *lengths, n uint64) {
 	if *sum += lengths(n); *sum < lengths(n) {
-		r.fail("lengths wrap")
+		r.Fail("lengths wrap")
 	}
 }
 
@@ -151,31 +150,31 @@ func (r *bodyReader) add(sum *lengths, n uint64) {
 func (r *bodyReader) fits(sum *lengths, i int, name string, n uint64, same uint32) {
 	r.add(sum, n)
 	if int64(same) > int64(i) || same != 0 && n != 0 {
-		r.fail("file is the same as none before it")
+		r.Fail("file is the same as none before it")
 	}
 	if name == "" {
-		r.fail("file without a name")
+		r.Fail("file without a name")
 	}
 }
 
 func (r *bodyReader) links() []Link {
-	n := r.count(4 + 4)
+	n := r.Count(4 + 4)
 	if n == 0 {
 		return nil
 	}
 	list := make([]Link, n)
 	for i := range list {
 		l := &list[i]
-		l.Name, l.Target = r.string(), r.string()
+		l.Name, l.Target = r.clean(), r.clean()
 		if !strings.HasPrefix(l.Name, "/") || !strings.HasPrefix(l.Target, "/") {
-			r.fail("link is not absolute")
+			r.Fail("link is not absolute")
 		}
 	}
 	return list
 }
 
 func (r *bodyReader) contentID() (id ContentID) {
-	copy(id[:], r.take(len(id)))
+	copy(id[:], r.Take(len(id)))
 	return id
 }
 
@@ -184,110 +183,38 @@ func plainName(s string) bool {
 	return s != "" && len(s) <= 255 && s != "." && s != ".." && strings.IndexByte(s, '/') < 0
 }
 
-// bodyReader is reader over a string, with 32-bit lengths.
-type bodyReader struct {
-	s    string
-	what string
-}
+// bodyReader reads from a string, of which all that it reads are parts.
+type bodyReader struct{ wire.Reader[string] }
 
-func (r *bodyReader) fail(what string) {
-	if r.what == "" {
-		r.what = what
-	}
-	r.s = ""
-}
+func newBodyReader(b []byte) *bodyReader { return &bodyReader{wire.Reader[string]{Rest: string(b)}} }
 
-func (r *bodyReader) take(n int) string {
-	if n > len(r.s) {
-		r.fail("body cut short")
-		return ""
-	}
-	s := r.s[:n]
-	r.s = r.s[n:]
-	return s
-}
-
-func (r *bodyReader) byte() byte {
-	if s := r.take(1); s != "" {
-		return s[0]
-	}
-	return 0
-}
-
-func (r *bodyReader) u32() uint32 {
-	s := r.take(4)
-	if s == "" {
-		return 0
-	}
-	return uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24
-}
-
-func (r *bodyReader) u64() uint64 {
-	lo := r.u32()
-	return uint64(lo) | uint64(r.u32())<<32
-}
-
-func (r *bodyReader) bool() bool {
-	v := r.byte()
-	if v > 1 {
-		r.fail("neither true nor false")
-	}
-	return v == 1
-}
-
-// count reads the length of a list whose entries take least bytes or more each.
-func (r *bodyReader) count(least int) int {
-	n := r.u32()
-	if uint64(n) > uint64(len(r.s)/least) {
-		r.fail("list past the body's end")
-		return 0
-	}
-	return int(n)
-}
-
-func (r *bodyReader) string() string {
-	n := r.u32()
-	if uint64(n) > uint64(len(r.s)) {
-		r.fail("body cut short")
-		return ""
-	}
-	s := r.take(int(n))
+// clean takes a string that has no NUL.
+func (r *bodyReader) clean() string {
+	s := r.Text()
 	if strings.IndexByte(s, 0) >= 0 {
-		r.fail("NUL in a string")
+		r.Fail("NUL in a string")
 		return ""
 	}
 	return s
 }
 
-func (r *bodyReader) strings() []string {
-	n := r.count(4)
+func (r *bodyReader) cleanList() []string {
+	n := r.Count(4)
 	if n == 0 {
 		return nil
 	}
 	list := make([]string, n)
 	for i := range list {
-		list[i] = r.string()
+		list[i] = r.clean()
 	}
 	return list
 }
 
 func appendLinks(dst []byte, list []Link) []byte {
-	dst = le.AppendUint32(dst, uint32(len(list)))
+	dst = wire.AppendUint32(dst, uint32(len(list)))
 	for i := range list {
-		dst = appendString(dst, list[i].Name)
-		dst = appendString(dst, list[i].Target)
-	}
-	return dst
-}
-
-func appendString(dst []byte, s string) []byte {
-	return append(le.AppendUint32(dst, uint32(len(s))), s...)
-}
-
-func appendStrings(dst []byte, list []string) []byte {
-	dst = le.AppendUint32(dst, uint32(len(list)))
-	for _, s := range list {
-		dst = appendString(dst, s)
+		dst = wire.AppendString(dst, list[i].Name)
+		dst = wire.AppendString(dst, list[i].Target)
 	}
 	return dst
 }

@@ -1,6 +1,6 @@
 package job
 
-import "encoding/binary"
+import "github.com/rdistcc/rdistcc/internal/wire"
 
 // Message is one Send's content: a pointer to one of the types named by a Kind.
 type Message interface {
@@ -31,8 +31,8 @@ func Parse(b []byte) (Message, error) {
 	if m == nil {
 		return nil, malformed("unknown kind")
 	}
-	r := reader{b: b[1:]}
-	m.parse(&r)
+	r := newReader(b[1:])
+	m.parse(r)
 	if err := r.end(); err != nil {
 		return nil, err
 	}
@@ -84,96 +84,39 @@ func malformed(what string) error    { return parseError(what) }
 func (e parseError) Error() string   { return "malformed message: " + string(e) }
 func (parseError) Is(err error) bool { return err == ErrMalformed }
 
-var le = binary.LittleEndian
+// reader reads the fields of a message.
+type reader struct{ wire.Reader[[]byte] }
 
-// reader takes fields from the front of b. The first fault sticks: later reads
-// give zeros, so that a parser needs one check at its end.
-type reader struct {
-	b    []byte
-	what string // the first fault
-}
-
-func (r *reader) fail(what string) {
-	if r.what == "" {
-		r.what = what
-	}
-	r.b = nil
-}
+func newReader(b []byte) *reader { return &reader{wire.Reader[[]byte]{Rest: b}} }
 
 // end wants that all was read.
-func (r *reader) end() error {
-	if r.what == "" && len(r.b) != 0 {
-		r.what = "bytes behind the end"
-	}
-	if r.what != "" {
-		return malformed(r.what)
-	}
-	return nil
-}
+func (r *reader) end() error { return fault(r.End()) }
 
-func (r *reader) take(n int) []byte {
-	if n > len(r.b) {
-		r.fail("cut short")
+// fault is the error for a Reader's fault, or nil.
+func fault(what string) error {
+	if what == "" {
 		return nil
 	}
-	b := r.b[:n:n]
-	r.b = r.b[n:]
-	return b
-}
-
-func (r *reader) u8() uint8 {
-	if b := r.take(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
-
-func (r *reader) u16() uint16 {
-	if b := r.take(2); b != nil {
-		return le.Uint16(b)
-	}
-	return 0
-}
-
-func (r *reader) u32() uint32 {
-	if b := r.take(4); b != nil {
-		return le.Uint32(b)
-	}
-	return 0
-}
-
-func (r *reader) u64() uint64 {
-	if b := r.take(8); b != nil {
-		return le.Uint64(b)
-	}
-	return 0
-}
-
-func (r *reader) bool() bool {
-	v := r.u8()
-	if v > 1 {
-		r.fail("neither true nor false")
-	}
-	return v == 1
+	return malformed(what)
 }
 
 func (r *reader) array16() (a [16]byte) {
-	copy(a[:], r.take(16))
+	copy(a[:], r.Take(16))
 	return a
 }
 
 // short reads a string with a length byte; it holds no control characters, as
 // it goes to logs and terminals.
 func (r *reader) short(max int) string {
-	n := int(r.u8())
+	n := int(r.Uint8())
 	if n > max {
-		r.fail("text too long")
+		r.Fail("text too long")
 		return ""
 	}
-	b := r.take(n)
+	b := r.Take(n)
 	for _, c := range b {
 		if c < ' ' || c == 0x7f {
-			r.fail("control character in text")
+			r.Fail("control character in text")
 			return ""
 		}
 	}
@@ -182,9 +125,9 @@ func (r *reader) short(max int) string {
 
 // count reads a length byte of a list.
 func (r *reader) count(max int) int {
-	n := int(r.u8())
+	n := int(r.Uint8())
 	if n > max {
-		r.fail("list too long")
+		r.Fail("list too long")
 		return 0
 	}
 	return n
@@ -203,11 +146,4 @@ func appendCount(dst []byte, n, max int) []byte {
 		panic("job: list past its limit")
 	}
 	return append(dst, byte(n))
-}
-
-func appendBool(dst []byte, v bool) []byte {
-	if v {
-		return append(dst, 1)
-	}
-	return append(dst, 0)
 }

@@ -1,5 +1,7 @@
 package job
 
+import "github.com/rdistcc/rdistcc/internal/wire"
+
 // magic opens the private data of both sides' MPA start-up.
 const magic = "RDCC"
 
@@ -9,7 +11,7 @@ const GreetingLen = 4 + 2 + 16
 // Append encodes g as MPA private data.
 func (g *Greeting) Append(dst []byte) []byte {
 	dst = append(dst, magic...)
-	dst = le.AppendUint16(dst, g.Version)
+	dst = wire.AppendUint16(dst, g.Version)
 	dst = append(dst, g.Boot[:]...)
 	return append(dst, g.Auth...)
 }
@@ -18,17 +20,17 @@ func (g *Greeting) Append(dst []byte) []byte {
 // Of another version only the version is read: the caller compares it with
 // Version and can then say so.
 func ParseGreeting(b []byte) (Greeting, error) {
-	r := reader{b: b}
-	if string(r.take(len(magic))) != magic {
+	r := newReader(b)
+	if string(r.Take(len(magic))) != magic {
 		return Greeting{}, malformed("peer is no rdistcc")
 	}
-	g := Greeting{Version: r.u16()}
-	if r.what == "" && g.Version != Version {
+	g := Greeting{Version: r.Uint16()}
+	if r.Fault == "" && g.Version != Version {
 		return g, nil
 	}
 	g.Boot = r.array16()
-	if n := len(r.b); n == AskLen || n == AnswerLen {
-		g.Auth = append([]byte(nil), r.take(n)...)
+	if n := len(r.Rest); n == AskLen || n == AnswerLen {
+		g.Auth = append([]byte(nil), r.Take(n)...)
 	}
 	if err := r.end(); err != nil {
 		return Greeting{}, err
@@ -40,19 +42,19 @@ func ParseGreeting(b []byte) (Greeting, error) {
 // it tells the peer what would have been taken.
 func (j *Rejection) Append(dst []byte) []byte {
 	dst = append(dst, magic...)
-	dst = le.AppendUint16(dst, Version)
+	dst = wire.AppendUint16(dst, Version)
 	dst = append(dst, byte(j.Cause))
 	return appendShort(dst, Clip(j.Detail, MaxDetail), MaxDetail)
 }
 
 // ParseRejection decodes the private data of a Reply with R=1, of any version.
 func ParseRejection(b []byte) (Rejection, error) {
-	r := reader{b: b}
-	if string(r.take(len(magic))) != magic {
+	r := newReader(b)
+	if string(r.Take(len(magic))) != magic {
 		return Rejection{}, malformed("peer is no rdistcc")
 	}
-	r.u16()
-	j := Rejection{Cause: Cause(r.u8())}
+	r.Uint16()
+	j := Rejection{Cause: Cause(r.Uint8())}
 	if j.Cause >= numCauses {
 		j.Cause = CauseInternal // of a later version
 	}

@@ -4,6 +4,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/rdistcc/rdistcc/internal/wire"
 )
 
 // List is files that jobs see, named by the content that they have: a content itself, kept by
@@ -34,20 +36,20 @@ type ListedFile struct {
 // Append encodes l behind dst. Of no use is one of more than MaxBodyLen bytes.
 func (l *List) Append(dst []byte) []byte {
 	dst = append(dst, l.Base[:]...)
-	dst = le.AppendUint32(dst, uint32(len(l.Without)))
+	dst = wire.AppendUint32(dst, uint32(len(l.Without)))
 	for _, i := range l.Without {
-		dst = le.AppendUint32(dst, i)
+		dst = wire.AppendUint32(dst, i)
 	}
-	dst = le.AppendUint32(dst, uint32(len(l.Files)))
+	dst = wire.AppendUint32(dst, uint32(len(l.Files)))
 	for i := range l.Files {
 		f := &l.Files[i]
-		dst = appendString(dst, f.Name)
-		dst = le.AppendUint64(dst, f.Len)
-		dst = le.AppendUint64(dst, uint64(f.MTime))
-		dst = appendBool(le.AppendUint32(dst, f.Same), f.Exec)
+		dst = wire.AppendString(dst, f.Name)
+		dst = wire.AppendUint64(dst, f.Len)
+		dst = wire.AppendUint64(dst, uint64(f.MTime))
+		dst = wire.AppendBool(wire.AppendUint32(dst, f.Same), f.Exec)
 		dst = append(dst, f.Content[:]...)
 	}
-	dst = appendStrings(dst, l.Dirs)
+	dst = wire.AppendStrings(dst, l.Dirs)
 	return appendLinks(dst, l.Links)
 }
 
@@ -69,44 +71,44 @@ func ParseList(b []byte) (*List, error) {
 	if len(b) == 0 || len(b) > MaxBodyLen {
 		return nil, malformed("list length")
 	}
-	r := bodyReader{s: string(b)}
+	r := newBodyReader(b)
 	v := List{Base: r.contentID()}
-	if n := r.count(4); n > 0 {
+	if n := r.Count(4); n > 0 {
 		v.Without = make([]uint32, n)
 	}
 	for i := range v.Without {
-		v.Without[i] = r.u32()
+		v.Without[i] = r.Uint32()
 		if i > 0 && v.Without[i] <= v.Without[i-1] {
-			r.fail("files left out of a base are in no order")
+			r.Fail("files left out of a base are in no order")
 		}
 	}
 	if v.Base == (ContentID{}) && len(v.Without) > 0 {
-		r.fail("files left out of no base")
+		r.Fail("files left out of no base")
 	}
 	var sum lengths
-	if n := r.count(4 + 8 + 8 + 4 + 1 + len(ContentID{})); n > 0 {
+	if n := r.Count(4 + 8 + 8 + 4 + 1 + len(ContentID{})); n > 0 {
 		v.Files = make([]ListedFile, n)
 	}
 	for i := range v.Files {
 		f := &v.Files[i]
-		f.Name = r.string()
-		f.Len = r.u64()
-		f.MTime = int64(r.u64())
-		f.Same = r.u32()
-		f.Exec = r.bool()
+		f.Name = r.clean()
+		f.Len = r.Uint64()
+		f.MTime = int64(r.Uint64())
+		f.Same = r.Uint32()
+		f.Exec = r.Bool()
 		f.Content = r.contentID()
 		r.fits(&sum, i, f.Name, f.Len, f.Same)
 		if f.Same != 0 && f.Content != (ContentID{}) {
-			r.fail("file is the same as another, and has a content")
+			r.Fail("file is the same as another, and has a content")
 		}
 	}
-	v.Dirs = r.strings()
+	v.Dirs = r.cleanList()
 	v.Links = r.links()
-	if r.what == "" && len(r.s) != 0 {
-		r.fail("bytes behind the end")
+	if r.Fault == "" && len(r.Rest) != 0 {
+		r.Fail("bytes behind the end")
 	}
-	if r.what != "" {
-		return nil, malformed(r.what)
+	if r.Fault != "" {
+		return nil, malformed(r.Fault)
 	}
 	return &v, nil
 }

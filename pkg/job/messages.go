@@ -1,5 +1,7 @@
 package job
 
+import "github.com/rdistcc/rdistcc/internal/wire"
+
 // Kind of each message.
 
 func (*Hello) Kind() Kind      { return KindHello }
@@ -24,55 +26,55 @@ func (*Compilers) Kind() Kind  { return KindCompilers }
 
 func (m *Hello) appendTo(b []byte) []byte {
 	b = appendShort(b, m.Name, MaxName)
-	return le.AppendUint16(le.AppendUint16(b, m.Want), m.Weight)
+	return wire.AppendUint16(wire.AppendUint16(b, m.Want), m.Weight)
 }
 
 func (m *Hello) parse(r *reader) {
 	m.Name = r.short(MaxName)
-	m.Want = r.u16()
-	m.Weight = r.u16()
+	m.Want = r.Uint16()
+	m.Weight = r.Uint16()
 }
 
 func (m *Welcome) appendTo(b []byte) []byte {
 	b = append(b, m.Boot[:]...)
-	b = le.AppendUint16(b, m.Jobs)
-	b = le.AppendUint64(b, m.MaxBody)
-	b = le.AppendUint64(b, m.MaxSource)
-	b = le.AppendUint64(b, m.MaxResult)
-	b = appendBool(le.AppendUint16(b, m.Toolchains), m.Identifying)
+	b = wire.AppendUint16(b, m.Jobs)
+	b = wire.AppendUint64(b, m.MaxBody)
+	b = wire.AppendUint64(b, m.MaxSource)
+	b = wire.AppendUint64(b, m.MaxResult)
+	b = wire.AppendBool(wire.AppendUint16(b, m.Toolchains), m.Identifying)
 	b = m.Board.appendTo(b)
-	b = appendBool(appendBool(b, m.Tree), m.Zstd)
-	b = le.AppendUint16(b, m.Sandbox)
-	b = le.AppendUint64(b, m.Clock)
+	b = wire.AppendBool(wire.AppendBool(b, m.Tree), m.Zstd)
+	b = wire.AppendUint16(b, m.Sandbox)
+	b = wire.AppendUint64(b, m.Clock)
 	b = appendShort(b, m.Program, MaxName)
-	b = le.AppendUint64(b, m.Store)
-	b = le.AppendUint64(b, m.StoreEpoch)
+	b = wire.AppendUint64(b, m.Store)
+	b = wire.AppendUint64(b, m.StoreEpoch)
 	return m.Load.appendTo(b)
 }
 
 func (m *Welcome) parse(r *reader) {
 	m.Boot = r.array16()
-	m.Jobs = r.u16()
-	m.MaxBody = r.u64()
-	m.MaxSource = r.u64()
-	m.MaxResult = r.u64()
-	m.Toolchains = r.u16()
-	m.Identifying = r.bool()
+	m.Jobs = r.Uint16()
+	m.MaxBody = r.Uint64()
+	m.MaxSource = r.Uint64()
+	m.MaxResult = r.Uint64()
+	m.Toolchains = r.Uint16()
+	m.Identifying = r.Bool()
 	m.Board.parse(r)
-	m.Tree = r.bool()
-	m.Zstd = r.bool()
-	m.Sandbox = r.u16()
-	m.Clock = r.u64()
+	m.Tree = r.Bool()
+	m.Zstd = r.Bool()
+	m.Sandbox = r.Uint16()
+	m.Clock = r.Uint64()
 	m.Program = r.short(MaxName)
-	m.Store = r.u64()
-	m.StoreEpoch = r.u64()
+	m.Store = r.Uint64()
+	m.StoreEpoch = r.Uint64()
 	m.Load.parse(r)
 }
 
 func (m *Toolchains) appendTo(b []byte) []byte {
-	b = le.AppendUint32(b, m.Seq)
-	b = le.AppendUint16(b, m.First)
-	b = appendBool(le.AppendUint16(b, m.Total), m.More)
+	b = wire.AppendUint32(b, m.Seq)
+	b = wire.AppendUint16(b, m.First)
+	b = wire.AppendBool(wire.AppendUint16(b, m.Total), m.More)
 	b = appendCount(b, len(m.IDs), MaxIDs)
 	for i := range m.IDs {
 		b = append(b, m.IDs[i][:]...)
@@ -81,13 +83,13 @@ func (m *Toolchains) appendTo(b []byte) []byte {
 }
 
 func (m *Toolchains) parse(r *reader) {
-	m.Seq = r.u32()
-	m.First = r.u16()
-	m.Total = r.u16()
-	m.More = r.bool()
+	m.Seq = r.Uint32()
+	m.First = r.Uint16()
+	m.Total = r.Uint16()
+	m.More = r.Bool()
 	n := r.count(MaxIDs)
 	if int(m.First)+n > int(m.Total) {
-		r.fail("toolchains past their total")
+		r.Fail("toolchains past their total")
 		return
 	}
 	for range n {
@@ -96,7 +98,7 @@ func (m *Toolchains) parse(r *reader) {
 }
 
 func (m *Compilers) appendTo(b []byte) []byte {
-	b = le.AppendUint32(b, m.Seq)
+	b = wire.AppendUint32(b, m.Seq)
 	b = appendCount(b, len(m.Names), MaxNames)
 	for _, name := range m.Names {
 		b = appendShort(b, name, MaxVersion)
@@ -105,14 +107,14 @@ func (m *Compilers) appendTo(b []byte) []byte {
 }
 
 func (m *Compilers) parse(r *reader) {
-	m.Seq = r.u32()
+	m.Seq = r.Uint32()
 	for range r.count(MaxNames) {
 		m.Names = append(m.Names, r.short(MaxVersion))
 	}
 }
 
 func (m *Grant) appendTo(b []byte) []byte {
-	b = le.AppendUint32(b, m.Seq)
+	b = wire.AppendUint32(b, m.Seq)
 	b = appendCount(b, len(m.Credits), MaxCredits)
 	for i := range m.Credits {
 		b = m.Credits[i].appendTo(b)
@@ -121,7 +123,7 @@ func (m *Grant) appendTo(b []byte) []byte {
 }
 
 func (m *Grant) parse(r *reader) {
-	m.Seq = r.u32()
+	m.Seq = r.Uint32()
 	for range r.count(MaxCredits) {
 		var c Credit
 		c.parse(r)
@@ -130,231 +132,231 @@ func (m *Grant) parse(r *reader) {
 }
 
 func (m *Recall) appendTo(b []byte) []byte {
-	return le.AppendUint16(le.AppendUint32(b, m.Seq), m.Count)
+	return wire.AppendUint16(wire.AppendUint32(b, m.Seq), m.Count)
 }
 
 func (m *Recall) parse(r *reader) {
-	m.Seq = r.u32()
-	m.Count = r.u16()
+	m.Seq = r.Uint32()
+	m.Count = r.Uint16()
 }
 
-func (m *Return) appendTo(b []byte) []byte { return le.AppendUint64(b, m.Credit) }
+func (m *Return) appendTo(b []byte) []byte { return wire.AppendUint64(b, m.Credit) }
 
-func (m *Return) parse(r *reader) { m.Credit = r.u64() }
+func (m *Return) parse(r *reader) { m.Credit = r.Uint64() }
 
 func (m *Job) appendTo(b []byte) []byte {
-	b = le.AppendUint64(b, m.ID)
-	b = le.AppendUint64(b, m.Credit)
+	b = wire.AppendUint64(b, m.ID)
+	b = wire.AppendUint64(b, m.Credit)
 	b = append(b, m.Toolchain[:]...)
-	b = le.AppendUint32(b, m.BodyLen)
-	b = le.AppendUint32(b, m.TextOff)
-	b = le.AppendUint64(b, m.TextLen)
+	b = wire.AppendUint32(b, m.BodyLen)
+	b = wire.AppendUint32(b, m.TextOff)
+	b = wire.AppendUint64(b, m.TextLen)
 	b = m.Sink.appendTo(b)
 	b = m.Source.appendTo(b)
-	b = le.AppendUint64(b, m.Fetch)
-	b = le.AppendUint32(b, m.Timeout)
+	b = wire.AppendUint64(b, m.Fetch)
+	b = wire.AppendUint32(b, m.Timeout)
 	b = append(b, m.Digest[:]...)
-	b = le.AppendUint64(b, m.Packed)
-	b = le.AppendUint64(b, m.Memory)
-	b = le.AppendUint32(b, m.Expect)
-	return appendBool(appendBool(b, m.Zstd), m.Store)
+	b = wire.AppendUint64(b, m.Packed)
+	b = wire.AppendUint64(b, m.Memory)
+	b = wire.AppendUint32(b, m.Expect)
+	return wire.AppendBool(wire.AppendBool(b, m.Zstd), m.Store)
 }
 
 func (m *Job) parse(r *reader) {
-	m.ID = r.u64()
-	m.Credit = r.u64()
+	m.ID = r.Uint64()
+	m.Credit = r.Uint64()
 	m.Toolchain = r.array16()
-	m.BodyLen = r.u32()
-	m.TextOff = r.u32()
-	m.TextLen = r.u64()
+	m.BodyLen = r.Uint32()
+	m.TextOff = r.Uint32()
+	m.TextLen = r.Uint64()
 	m.Sink.parse(r)
 	m.Source.parse(r)
-	m.Fetch = r.u64()
-	m.Timeout = r.u32()
+	m.Fetch = r.Uint64()
+	m.Timeout = r.Uint32()
 	m.Digest = r.array16()
-	m.Packed = r.u64()
-	m.Memory = r.u64()
-	m.Expect = r.u32()
-	m.Zstd = r.bool()
-	m.Store = r.bool()
+	m.Packed = r.Uint64()
+	m.Memory = r.Uint64()
+	m.Expect = r.Uint32()
+	m.Zstd = r.Bool()
+	m.Store = r.Bool()
 }
 
 func (m *Result) appendTo(b []byte) []byte {
-	b = le.AppendUint64(b, m.ID)
+	b = wire.AppendUint64(b, m.ID)
 	b = append(b, byte(m.Status), byte(m.Cause), m.Exit, m.Signal)
 	b = m.Stdout.appendTo(b)
 	b = m.Stderr.appendTo(b)
 	b = appendCount(b, len(m.Files), MaxOutputs)
 	for i := range m.Files {
 		f := &m.Files[i]
-		b = appendBool(append(b, f.Index), f.Exec)
+		b = wire.AppendBool(append(b, f.Index), f.Exec)
 		b = f.Segment.appendTo(b)
 	}
-	b = le.AppendUint32(b, m.Queue)
-	b = le.AppendUint32(b, m.Wall)
-	b = le.AppendUint32(b, m.CPU)
-	b = le.AppendUint64(b, m.MaxRSS)
+	b = wire.AppendUint32(b, m.Queue)
+	b = wire.AppendUint32(b, m.Wall)
+	b = wire.AppendUint32(b, m.CPU)
+	b = wire.AppendUint64(b, m.MaxRSS)
 	b = m.Window.appendTo(b)
 	b = m.Load.appendTo(b)
-	b = appendBool(b, m.Next != nil)
+	b = wire.AppendBool(b, m.Next != nil)
 	if m.Next != nil {
 		b = m.Next.appendTo(b)
 	}
 	b = append(b, m.Digest[:]...)
-	b = le.AppendUint64(b, m.Packed)
+	b = wire.AppendUint64(b, m.Packed)
 	return appendShort(b, m.Detail, MaxDetail)
 }
 
 func (m *Result) parse(r *reader) {
-	m.ID = r.u64()
-	m.Status = Status(r.u8())
+	m.ID = r.Uint64()
+	m.Status = Status(r.Uint8())
 	if m.Status > StatusFailed {
-		r.fail("unknown status")
+		r.Fail("unknown status")
 	}
-	m.Cause = Cause(r.u8())
+	m.Cause = Cause(r.Uint8())
 	if m.Cause >= numCauses {
-		r.fail("unknown cause")
+		r.Fail("unknown cause")
 	}
-	m.Exit = r.u8()
-	m.Signal = r.u8()
+	m.Exit = r.Uint8()
+	m.Signal = r.Uint8()
 	m.Stdout.parse(r)
 	m.Stderr.parse(r)
 	for range r.count(MaxOutputs) {
 		var f File
-		f.Index = r.u8()
+		f.Index = r.Uint8()
 		if f.Index >= MaxOutputs {
-			r.fail("no such output")
+			r.Fail("no such output")
 		}
-		f.Exec = r.bool()
+		f.Exec = r.Bool()
 		f.Segment.parse(r)
 		m.Files = append(m.Files, f)
 	}
-	m.Queue = r.u32()
-	m.Wall = r.u32()
-	m.CPU = r.u32()
-	m.MaxRSS = r.u64()
+	m.Queue = r.Uint32()
+	m.Wall = r.Uint32()
+	m.CPU = r.Uint32()
+	m.MaxRSS = r.Uint64()
 	m.Window.parse(r)
 	m.Load.parse(r)
-	if r.bool() {
+	if r.Bool() {
 		m.Next = new(Credit)
 		m.Next.parse(r)
 	}
 	m.Digest = r.array16()
-	m.Packed = r.u64()
+	m.Packed = r.Uint64()
 	m.Detail = r.short(MaxDetail)
 }
 
 func (m *Cancel) appendTo(b []byte) []byte {
-	b = le.AppendUint32(b, m.Seq)
+	b = wire.AppendUint32(b, m.Seq)
 	b = appendCount(b, len(m.Jobs), MaxCancels)
 	for _, id := range m.Jobs {
-		b = le.AppendUint64(b, id)
+		b = wire.AppendUint64(b, id)
 	}
 	return b
 }
 
 func (m *Cancel) parse(r *reader) {
-	m.Seq = r.u32()
+	m.Seq = r.Uint32()
 	for range r.count(MaxCancels) {
-		m.Jobs = append(m.Jobs, r.u64())
+		m.Jobs = append(m.Jobs, r.Uint64())
 	}
 }
 
-func (m *Heartbeat) appendTo(b []byte) []byte { return le.AppendUint32(b, m.Seq) }
+func (m *Heartbeat) appendTo(b []byte) []byte { return wire.AppendUint32(b, m.Seq) }
 
-func (m *Heartbeat) parse(r *reader) { m.Seq = r.u32() }
+func (m *Heartbeat) parse(r *reader) { m.Seq = r.Uint32() }
 
-func (m *Drain) appendTo(b []byte) []byte { return le.AppendUint32(b, m.Seq) }
+func (m *Drain) appendTo(b []byte) []byte { return wire.AppendUint32(b, m.Seq) }
 
-func (m *Drain) parse(r *reader) { m.Seq = r.u32() }
+func (m *Drain) parse(r *reader) { m.Seq = r.Uint32() }
 
-func (m *Release) appendTo(b []byte) []byte { return le.AppendUint64(b, m.ID) }
+func (m *Release) appendTo(b []byte) []byte { return wire.AppendUint64(b, m.ID) }
 
-func (m *Release) parse(r *reader) { m.ID = r.u64() }
+func (m *Release) parse(r *reader) { m.ID = r.Uint64() }
 
 func (m *Demand) appendTo(b []byte) []byte {
-	b = le.AppendUint32(b, m.Seq)
-	return le.AppendUint16(le.AppendUint16(b, m.Jobs), m.Builds)
+	b = wire.AppendUint32(b, m.Seq)
+	return wire.AppendUint16(wire.AppendUint16(b, m.Jobs), m.Builds)
 }
 
 func (m *Demand) parse(r *reader) {
-	m.Seq = r.u32()
-	m.Jobs = r.u16()
-	m.Builds = r.u16()
+	m.Seq = r.Uint32()
+	m.Jobs = r.Uint16()
+	m.Builds = r.Uint16()
 }
 
 func (m *Proof) appendTo(b []byte) []byte { return append(b, m.MAC[:]...) }
 
-func (m *Proof) parse(r *reader) { copy(m.MAC[:], r.take(ProofLen)) }
+func (m *Proof) parse(r *reader) { copy(m.MAC[:], r.Take(ProofLen)) }
 
 func (m *Ack) appendTo(b []byte) []byte {
-	b = le.AppendUint32(append(b, byte(m.Of)), m.Seq)
+	b = wire.AppendUint32(append(b, byte(m.Of)), m.Seq)
 	return m.Load.appendTo(b)
 }
 
 func (m *Ack) parse(r *reader) {
-	m.Of = Kind(r.u8())
+	m.Of = Kind(r.Uint8())
 	switch m.Of {
 	case KindToolchains, KindCompilers, KindGrant, KindRecall, KindCancel, KindHeartbeat, KindDrain, KindDemand:
 	default:
-		r.fail("acknowledges what needs none")
+		r.Fail("acknowledges what needs none")
 	}
-	m.Seq = r.u32()
+	m.Seq = r.Uint32()
 	m.Load.parse(r)
 }
 
 func (w *Window) appendTo(b []byte) []byte {
-	b = le.AppendUint32(b, w.STag)
-	b = le.AppendUint64(b, w.TO)
-	return le.AppendUint64(b, w.Len)
+	b = wire.AppendUint32(b, w.STag)
+	b = wire.AppendUint64(b, w.TO)
+	return wire.AppendUint64(b, w.Len)
 }
 
 func (w *Window) parse(r *reader) {
-	w.STag = r.u32()
-	w.TO = r.u64()
-	w.Len = r.u64()
+	w.STag = r.Uint32()
+	w.TO = r.Uint64()
+	w.Len = r.Uint64()
 	if w.TO+w.Len < w.TO {
-		r.fail("window wraps")
+		r.Fail("window wraps")
 	}
 }
 
 func (c *Credit) appendTo(b []byte) []byte {
-	return c.Slot.appendTo(le.AppendUint64(b, c.ID))
+	return c.Slot.appendTo(wire.AppendUint64(b, c.ID))
 }
 
 func (c *Credit) parse(r *reader) {
-	c.ID = r.u64()
+	c.ID = r.Uint64()
 	c.Slot.parse(r)
 }
 
 func (s *Segment) appendTo(b []byte) []byte {
-	return le.AppendUint64(le.AppendUint64(b, s.Off), s.Len)
+	return wire.AppendUint64(wire.AppendUint64(b, s.Off), s.Len)
 }
 
 func (s *Segment) parse(r *reader) {
-	s.Off = r.u64()
-	s.Len = r.u64()
+	s.Off = r.Uint64()
+	s.Len = r.Uint64()
 	if s.Off+s.Len < s.Off {
-		r.fail("segment wraps")
+		r.Fail("segment wraps")
 	}
 }
 
 func (l *Load) appendTo(b []byte) []byte {
-	b = le.AppendUint16(b, l.Jobs)
-	b = le.AppendUint16(b, l.Running)
-	b = le.AppendUint16(b, l.Queued)
-	b = le.AppendUint16(b, l.Free)
-	b = appendBool(b, l.Draining)
-	b = le.AppendUint32(b, l.LoadAvg)
-	return le.AppendUint64(b, l.MemoryFree)
+	b = wire.AppendUint16(b, l.Jobs)
+	b = wire.AppendUint16(b, l.Running)
+	b = wire.AppendUint16(b, l.Queued)
+	b = wire.AppendUint16(b, l.Free)
+	b = wire.AppendBool(b, l.Draining)
+	b = wire.AppendUint32(b, l.LoadAvg)
+	return wire.AppendUint64(b, l.MemoryFree)
 }
 
 func (l *Load) parse(r *reader) {
-	l.Jobs = r.u16()
-	l.Running = r.u16()
-	l.Queued = r.u16()
-	l.Free = r.u16()
-	l.Draining = r.bool()
-	l.LoadAvg = r.u32()
-	l.MemoryFree = r.u64()
+	l.Jobs = r.Uint16()
+	l.Running = r.Uint16()
+	l.Queued = r.Uint16()
+	l.Free = r.Uint16()
+	l.Draining = r.Bool()
+	l.LoadAvg = r.Uint32()
+	l.MemoryFree = r.Uint64()
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/internal/wire"
 	"github.com/rdistcc/rdistcc/pkg/entrypoint"
 	"github.com/rdistcc/rdistcc/pkg/inflight"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
@@ -143,13 +144,11 @@ func (c *child) setup() error {
 	if err != nil {
 		return err
 	}
-	r := reader{b: block}
-	s := Spec{Size: req.limits.File, UID: int(r.uint32()), GID: int(r.uint32()), Confine: r.uint32()&confineBit != 0, Files: r.strings(), Dirs: r.strings()}
-	if bare := r.strings(); len(bare) == 1 {
-		s.Bare = bare[0]
-	}
-	if r.err != nil {
-		return r.err
+	r := wire.Reader[string]{Rest: block}
+	s := Spec{Size: req.limits.File, UID: int(r.Uint32()), GID: int(r.Uint32()), Confine: r.Uint32()&confineBit != 0, Files: r.Texts(), Dirs: r.Texts()}
+	s.Bare = r.Text()
+	if what := r.End(); what != "" {
+		return errors.New("request for a tree: " + what)
 	}
 	if s.UID != 0 || s.GID != 0 {
 		c.cred = &syscall.Credential{Uid: uint32(s.UID), Gid: uint32(s.GID)}
@@ -245,27 +244,23 @@ func (c *child) runAll(req *request, files []int, r *reply) error {
 	if err != nil {
 		return err
 	}
-	in := reader{b: block}
-	where, env := in.strings(), in.strings()
-	if in.err != nil || len(where) != 1 || len(files) < 3 || len(files) > 4 {
+	in := wire.Reader[string]{Rest: block}
+	where, env := in.Text(), in.Texts()
+	if in.Fault != "" || len(files) < 3 || len(files) > 4 {
 		return unix.EINVAL
 	}
 	pidfd := -1
 	attr := &syscall.ProcAttr{
-		Dir:   where[0],
+		Dir:   where,
 		Env:   env,
 		Files: []uintptr{uintptr(files[0]), uintptr(files[1]), uintptr(files[2])},
 		Sys:   &syscall.SysProcAttr{Setpgid: true, Pgid: c.hold.Int(0), PidFD: &pidfd, Credential: c.cred},
 	}
 	between := ""
 	if req.op == opStartPair {
-		list := in.strings()
-		if in.err != nil || len(list) != 1 {
-			return unix.EINVAL
-		}
-		between = list[0]
+		between = in.Text()
 	}
-	for len(in.b) > 0 && !r.ended() {
+	for len(in.Rest) > 0 && !r.ended() {
 		p, err := nextProgram(&in)
 		if err != nil {
 			return err
@@ -296,12 +291,12 @@ func (c *child) runAll(req *request, files []int, r *reply) error {
 }
 
 // nextProgram takes one from the block.
-func nextProgram(in *reader) (Program, error) {
-	path, argv := in.strings(), in.strings()
-	if in.err != nil || len(path) != 1 {
+func nextProgram(in *wire.Reader[string]) (Program, error) {
+	p := Program{Path: in.Text(), Argv: in.Texts()}
+	if in.Fault != "" {
 		return Program{}, unix.EINVAL
 	}
-	return Program{Path: path[0], Argv: argv}, nil
+	return p, nil
 }
 
 // running is a program that was started.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/internal/wire"
 	"github.com/rdistcc/rdistcc/pkg/entrypoint"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
@@ -98,9 +99,9 @@ func (t *Tree) start(s *Spec) error {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(s.UID))
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.GID))
 	b = binary.LittleEndian.AppendUint32(b, uint32(bit(s.Confine))*confineBit)
-	b = appendStrings(b, s.Files...)
-	b = appendStrings(b, s.Dirs...)
-	b = appendStrings(b, s.Bare)
+	b = wire.AppendStrings(b, s.Files)
+	b = wire.AppendStrings(b, s.Dirs)
+	b = wire.AppendString(b, s.Bare)
 	if err := writeBlock(t.block, b); err != nil {
 		return err
 	}

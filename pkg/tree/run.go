@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/internal/wire"
 	"github.com/rdistcc/rdistcc/pkg/inflight"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
@@ -43,22 +44,22 @@ func (t *Tree) Start(c *Command) (*Run, error) {
 	if t.busy {
 		return nil, fmt.Errorf("start %s: another command was not waited for", c.Argv[0])
 	}
-	b := appendStrings(t.buf[:0], c.Dir)
-	b = appendStrings(b, c.Env...)
+	b := wire.AppendString(t.buf[:0], c.Dir)
+	b = wire.AppendStrings(b, c.Env)
 	op := opStart
 	if len(c.Then) > 0 && c.ExecFD == 0 && t.makeFIFO(c.Between) {
 		op = opStartPair
-		b = appendStrings(b, c.Between)
+		b = wire.AppendString(b, c.Between)
 	}
 	file := cmp.Or(c.Path, c.Argv[0])
-	b = appendStrings(b, file)
-	b = appendStrings(b, c.Argv...)
+	b = wire.AppendString(b, file)
+	b = wire.AppendStrings(b, c.Argv)
 	for _, p := range c.Then {
 		if len(p.Argv) == 0 {
 			return nil, fmt.Errorf("start a command: %w", unix.EINVAL)
 		}
-		b = appendStrings(b, cmp.Or(p.Path, p.Argv[0]))
-		b = appendStrings(b, p.Argv...)
+		b = wire.AppendString(b, cmp.Or(p.Path, p.Argv[0]))
+		b = wire.AppendStrings(b, p.Argv)
 	}
 	if cap(b) <= blockKeep {
 		t.buf = b

@@ -121,50 +121,6 @@ func (r *reply) decode(b []byte) error {
 	return nil
 }
 
-// appendStrings encodes a list: the number of strings, then each one's length and bytes.
-func appendStrings(b []byte, list ...string) []byte {
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(list)))
-	for _, s := range list {
-		b = binary.LittleEndian.AppendUint32(b, uint32(len(s)))
-		b = append(b, s...)
-	}
-	return b
-}
-
-// reader takes a block apart. The strings are the block's memory.
-type reader struct {
-	b   string
-	err error
-}
-
-func (r *reader) uint32() uint32 {
-	if len(r.b) < 4 {
-		r.err, r.b = io.ErrUnexpectedEOF, ""
-		return 0
-	}
-	n := uint32(r.b[0]) | uint32(r.b[1])<<8 | uint32(r.b[2])<<16 | uint32(r.b[3])<<24
-	r.b = r.b[4:]
-	return n
-}
-
-func (r *reader) strings() []string {
-	n := int(r.uint32())
-	if n > len(r.b)/4 {
-		r.err, r.b = io.ErrUnexpectedEOF, ""
-		return nil
-	}
-	list := make([]string, n)
-	for i := range list {
-		k := int(r.uint32())
-		if k > len(r.b) {
-			r.err, r.b = io.ErrUnexpectedEOF, ""
-			return nil
-		}
-		list[i], r.b = r.b[:k], r.b[k:]
-	}
-	return list
-}
-
 // readBlock reads the first n bytes of the block.
 func readBlock(fd int, n uint64) (string, error) {
 	b := make([]byte, n)
