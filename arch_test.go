@@ -22,7 +22,7 @@ const module = "github.com/rdistcc/rdistcc/"
 var edges = map[string][]string{
 	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/entrypoint", "pkg/job", "pkg/jobserver", "pkg/reason", "pkg/sources"},
 	"cmd/rdistcc-cm":   {"internal/ctl", "internal/figure", "internal/release", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/discover", "pkg/entrypoint", "pkg/hostlist", "pkg/identity", "pkg/iwarp", "pkg/job", "pkg/reason", "pkg/telemetry", "pkg/textfile"},
-	"cmd/rdistccd":     {"internal/release", "pkg/cgroup", "pkg/config", "pkg/discover", "pkg/identity", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/job", "pkg/sandbox", "pkg/sandbox/probe", "pkg/store", "pkg/telemetry", "pkg/toolchain", "pkg/tree", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/workdir"},
+	"cmd/rdistccd":     {"internal/release", "pkg/cgroup", "pkg/config", "pkg/discover", "pkg/identity", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/job", "pkg/sandbox", "pkg/store", "pkg/telemetry", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/workdir"},
 	"cmd/rdistcc-perf": {"internal/rawjob", "internal/release", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/toolchain"}, // a raw job is also what the hostile ones are sent by
 
 	"pkg/iwarp":           {"pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},

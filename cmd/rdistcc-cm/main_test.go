@@ -17,23 +17,12 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
-	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
-	"github.com/rdistcc/rdistcc/pkg/tree"
-	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
 // runAsProgram makes the test binary behave as rdistcc-cm.
 const runAsProgram = "RDISTCC_CM_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
-	switch os.Args[0] { // what a daemon in this process starts as helpers
-	case workdir.Arg0:
-		workdir.Main()
-	case tree.Arg0:
-		tree.Main()
-	case probe.Arg0:
-		probe.Main()
-	}
 	if os.Getenv(runAsProgram) != "" {
 		os.Exit(run(os.Args[1:]))
 	}

@@ -12,9 +12,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/release"
 	"github.com/rdistcc/rdistcc/pkg/config"
-	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
-	"github.com/rdistcc/rdistcc/pkg/tree"
-	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
+	"github.com/rdistcc/rdistcc/pkg/worker"
 )
 
 // version is set by the Makefile.
@@ -30,14 +28,7 @@ const (
 )
 
 func main() {
-	switch os.Args[0] {
-	case workdir.Arg0:
-		workdir.Main()
-	case tree.Arg0:
-		tree.Main()
-	case probe.Arg0:
-		probe.Main()
-	}
+	worker.RunHelper()
 	os.Exit(run(os.Args[1:]))
 }
 

@@ -1,0 +1,13 @@
+package ctl
+
+import (
+	"os"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/worker"
+)
+
+func TestMain(m *testing.M) {
+	worker.RunHelper() // of the hosts that a doctor's tests start
+	os.Exit(m.Run())
+}
