@@ -71,29 +71,29 @@ const (
 
 // flags of the daemon and the settings that they override.
 var flags = []struct{ name, key, usage string }{
-	{"socket", "manager.socket", "serve wrappers on this `PATH` (default cm.sock in the state directory)"},
-	{"hosts", "hosts", "compile hosts for jobs that name none: a `LIST` as in RDISTCC_HOSTS"},
+	{"socket", "manager.socket", "serve wrappers on the socket at `PATH` (default cm.sock in the state directory)"},
+	{"hosts", "hosts", "compile hosts for commands that name none, a `LIST` as in RDISTCC_HOSTS"},
 	{"http", "http.manager", "serve metrics and the status page on `ADDR:PORT`"},
-	{"idle-exit", "manager.idle-exit", "end after `DUR` without a compile; 0 = never"},
-	{"psk-file", "auth.psk-file", "ask the other side for a proof that it has the key in this `FILE`, and prove the same"},
-	{"tls-cert", "auth.tls.cert", "speak TLS 1.3 with the certificate in this `FILE`, and ask the other side for one"},
-	{"tls-key", "auth.tls.key", "key of --tls-cert, a `FILE`"},
-	{"tls-ca", "auth.tls.ca", "`FILE` with who signs the other side's certificate"},
+	{"idle-exit", "manager.idle-exit", "exit after `DUR` without a compile; 0 = never"},
+	{"psk-file", "auth.psk-file", "authenticate both sides with the shared key in `FILE`"},
+	{"tls-cert", "auth.tls.cert", "use mutual TLS 1.3, with the certificate in `FILE`"},
+	{"tls-key", "auth.tls.key", "private key for --tls-cert, a `FILE`"},
+	{"tls-ca", "auth.tls.ca", "`FILE` with the CA that signs the other side's certificate"},
 	{"log-file", "log.file", "log to `FILE` instead of stderr"},
-	{"log-level", "log.level", "`LEVEL` of the log: debug, info, warn, error"},
+	{"log-level", "log.level", "log `LEVEL`: debug, info, warn, error"},
 }
 
 func rootCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:           "rdistcc-cm",
 		Short:         "connection manager of rdistcc",
-		Long:          "rdistcc-cm keeps the connections to the compile hosts and serves the rdistcc commands of a build.\nrdistcc starts one by itself when none runs.",
+		Long:          "rdistcc-cm keeps connections to the compile hosts open and serves the rdistcc commands of a build.\nrdistcc starts it when it is not running.",
 		Version:       build.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	path := c.Flags().String("config", "", "read settings from this `FILE`")
-	replace := c.Flags().String("replace", "", "take the socket over from the manager that serves it, which finishes what it has: `WHICH` is any, or older")
+	path := c.Flags().String("config", "", "read settings from `FILE`")
+	replace := c.Flags().String("replace", "", "take over the socket from a running manager, which finishes its jobs; `WHICH` is any or older")
 	c.Flags().Lookup("replace").NoOptDefVal = replaceAny
 	values := make([]*string, len(flags))
 	for i, f := range flags {

@@ -3,31 +3,31 @@ package main
 import "github.com/rdistcc/rdistcc/pkg/reason"
 
 const usage = `usage:
-  rdistcc COMPILER ARG...    compile on the farm, say: rdistcc gcc -c hello.c
+  rdistcc COMPILER ARG...    compile on the farm, as in: rdistcc gcc -c hello.c
   rdistcc -c hello.c ...     the same with cc
   rdistcc COMMAND ...
 
 commands:
-  status        what the connection manager knows: what runs, hosts, reasons
-  top           the same, refreshed every second
-  stats         sums since the manager started: places, reasons, times
-  why [FILE]    where a file was compiled last, and why there; without FILE the
+  status        what is running, the hosts, and why compiles ran locally
+  top           the same, refreshing every second
+  stats         totals since the manager started: places, reasons, times
+  why [FILE]    where a file was last compiled, and why; without FILE, the
                 last commands
-  hosts         the hosts that a job would use now
-  drain HOST    give a host nothing new; undrain HOST ends that
-  doctor [HOST] check this machine and the hosts, and say what to do
-  config        the settings in force; config --origins: where each comes from
-  reload        have the connection manager read its settings again
-  stop          end the connection manager
-  certs DIR     make certificates for TLS between build and compile hosts
+  hosts         the hosts that a compile would use now
+  drain HOST    send no new jobs to a host; undrain HOST undoes that
+  doctor [HOST] check this machine and the hosts, and tell what to fix
+  config        the effective settings; config --origins: where each comes from
+  reload        make the connection manager read its settings again
+  stop          stop the connection manager
+  certs DIR     create certificates for TLS between build and compile hosts
   install-links DIR
-                make links named like the compilers: DIR first on PATH
-                distributes every build
+                create links named like the compilers: with DIR first on
+                PATH, every build is distributed
   completion SHELL
-                a script for bash, zsh or fish
+                a completion script for bash, zsh or fish
   help [COMMAND]
-  --show-hosts  the host list, one line a host
-  -j            jobs at a time for make -j
+  --show-hosts  the host list, one host per line
+  -j            how many jobs to give to make -j
   --help  --version
 
 environment: RDISTCC_HOSTS="build1 build2/8 localhost/2", RDISTCC_VERBOSE,

@@ -65,22 +65,22 @@ var flags = []struct {
 	name, key, usage string
 	many             bool
 }{
-	{"listen", "daemon.listen", "take jobs on `ADDR:PORT`; may be given several times", true},
-	{"provider", "daemon.provider", "speak iWARP by `PROVIDER`: soft, ibverbs or ibverbs:DEVICE", false},
-	{"jobs", "daemon.jobs", "run `N` compiles at a time; 0 = the cores", false},
-	{"nice", "daemon.nice", "run compilers at this nice `LEVEL`", false},
-	{"allow", "daemon.allow", "take jobs from this `NETWORK` (10.0.0.0/8) beside this machine, and no other, of those who prove who they are; may be given several times", true},
-	{"psk-file", "auth.psk-file", "ask the other side for a proof that it has the key in this `FILE`, and prove the same", false},
-	{"tls-cert", "auth.tls.cert", "speak TLS 1.3 with the certificate in this `FILE`, and ask the other side for one", false},
-	{"tls-key", "auth.tls.key", "key of --tls-cert, a `FILE`", false},
-	{"tls-ca", "auth.tls.ca", "`FILE` with who signs the other side's certificate", false},
-	{"announce", "discovery.mdns", "say in the local network, by mDNS, that jobs are taken here", false},
-	{"sandbox", "sandbox", "confine compiles by `MODE`: auto (all that the system offers), strict (nothing less than is needed), off", false},
+	{"listen", "daemon.listen", "accept jobs on `ADDR:PORT`; may be repeated", true},
+	{"provider", "daemon.provider", "RDMA `PROVIDER`: soft, ibverbs or ibverbs:DEVICE", false},
+	{"jobs", "daemon.jobs", "run `N` compiles at a time; 0 = one per core", false},
+	{"nice", "daemon.nice", "run compilers with nice `LEVEL`", false},
+	{"allow", "daemon.allow", "accept jobs only from this `NETWORK` (10.0.0.0/8) and from this machine, on top of authentication; may be repeated", true},
+	{"psk-file", "auth.psk-file", "authenticate both sides with the shared key in `FILE`", false},
+	{"tls-cert", "auth.tls.cert", "use mutual TLS 1.3, with the certificate in `FILE`", false},
+	{"tls-key", "auth.tls.key", "private key for --tls-cert, a `FILE`", false},
+	{"tls-ca", "auth.tls.ca", "`FILE` with the CA that signs the other side's certificate", false},
+	{"announce", "discovery.mdns", "announce this daemon on the local network by mDNS", false},
+	{"sandbox", "sandbox", "confine compiles, `MODE` is auto (with all that the system offers), strict (accept no jobs with less than is needed) or off", false},
 	{"http", "http.daemon", "serve metrics and the status page on `ADDR:PORT`; \"\" = not at all", false},
-	{"user", "daemon.user", "become this `USER` when started as root", false},
-	{"pid-file", "daemon.pid-file", "write the process number to `FILE`", false},
+	{"user", "daemon.user", "switch to `USER` when started as root", false},
+	{"pid-file", "daemon.pid-file", "write the process ID to `FILE`", false},
 	{"log-file", "log.file", "log to `FILE` instead of stderr", false},
-	{"log-level", "log.level", "`LEVEL` of the log: debug, info, warn, error", false},
+	{"log-level", "log.level", "log `LEVEL`: debug, info, warn, error", false},
 }
 
 // yesNo is the value of a flag that help shows as a boolean one. It takes any text: what is
@@ -95,7 +95,7 @@ func rootCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:           "rdistccd",
 		Short:         "compile daemon of rdistcc",
-		Long:          "rdistccd runs compilers for other machines. It stays in the foreground.\nSIGTERM finishes what runs and ends; a second one ends at once; SIGHUP reads the settings again.",
+		Long:          "rdistccd compiles for other machines. It runs in the foreground.\nSIGTERM lets running compiles finish and then exits, a second SIGTERM exits at once, SIGHUP reloads the settings.",
 		Version:       build.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -108,7 +108,7 @@ func rootCommand() *cobra.Command {
 	}
 	c.CompletionOptions.DisableDefaultCmd = true
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	path := c.Flags().String("config", "", "read settings from this `FILE`")
+	path := c.Flags().String("config", "", "read settings from `FILE`")
 	values := make(map[string]func() []string)
 	for _, f := range flags {
 		if f.key == "discovery.mdns" {

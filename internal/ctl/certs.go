@@ -45,10 +45,10 @@ func (c *ctl) certsCommand() *cobra.Command {
 	var m certs
 	cmd := &cobra.Command{
 		Use:   "certs DIR",
-		Short: "Make certificates for mutual TLS between build hosts and compile hosts",
-		Long: "Makes a CA of the farm's own in DIR, unless it is there, and pairs of certificate and key that it signs: by\n" +
-			"default one for all daemons and one for all clients. No file is overwritten; run it again for more pairs, and\n" +
-			"keep ca.key where nobody else comes. It prints what goes where.",
+		Short: "Create certificates for mutual TLS between build hosts and compile hosts",
+		Long: "Creates, in DIR, a CA for the farm (unless there is one already) and certificates with keys that it signs: by\n" +
+			"default one for all daemons and one for all clients. It never overwrites a file; run it again to add more pairs,\n" +
+			"and keep ca.key private. It prints which file goes where.",
 		Example: "  rdistcc certs farm\n" +
 			"  rdistcc certs farm --daemon build7,10.0.0.7 --daemon build8 --client alice --client ci --days 90",
 		Args: one("DIR"),
@@ -62,9 +62,9 @@ func (c *ctl) certsCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&m.daemons, "daemon", nil, "a pair for the daemon on the host with these names and addresses, `NAME[,NAME|IP...]`; may be given several times. Without: one pair for any daemon")
-	f.StringArrayVar(&m.clients, "client", nil, "a pair for the client `NAME`, by which daemons know and count it; may be given several times. Without: one pair named client")
-	f.IntVar(&m.days, "days", certDays, "certificates are valid for `N` days")
+	f.StringArrayVar(&m.daemons, "daemon", nil, "create a pair for the daemon on the host with these names and addresses, `NAME[,NAME|IP...]`; may be repeated (default: one pair for any daemon)")
+	f.StringArrayVar(&m.clients, "client", nil, "create a pair for the client `NAME`, which is how daemons identify it; may be repeated (default: one pair named client)")
+	f.IntVar(&m.days, "days", certDays, "days for which the certificates are valid, `N`")
 	return cmd
 }
 

@@ -13,9 +13,9 @@ import (
 func (c *ctl) completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
-		Short: "Print a script that completes rdistcc's command line",
-		Long: "Prints a script for a shell. It completes rdistcc's own words and hands the rest, behind a compiler's\n" +
-			"name, to that compiler's completion.",
+		Short: "Print a shell completion script",
+		Long: "Prints a completion script for a shell. It completes rdistcc's own commands; after the name of a compiler\n" +
+			"it leaves completion to that compiler's script.",
 		Example: "  source <(rdistcc completion bash)\n" +
 			"  rdistcc completion zsh > ~/.zfunc/_rdistcc\n" +
 			"  rdistcc completion fish > ~/.config/fish/completions/rdistcc.fish",

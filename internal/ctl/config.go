@@ -26,11 +26,11 @@ func (c *ctl) configCommand() *cobra.Command {
 	var origins, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Show the settings in force, and where each comes from",
-		Long: "Shows the settings in force as a yaml file: those of the connection manager if one runs, else those\n" +
-			"that it would start with. With --origins each line says what set it: a flag, the file's line, or nothing;\n" +
-			"and which variable of this shell's environment overrides it. Variables that look like rdistcc's or distcc's\n" +
-			"and that nobody reads are named, too.",
+		Short: "Show the effective settings and where each comes from",
+		Long: "Shows the effective settings as YAML: those of the running connection manager, or those that it would start\n" +
+			"with. With --origins, each line says where its value comes from (a flag, a line of the file, or the default) and\n" +
+			"which environment variable of this shell overrides it. Variables that look like rdistcc's or distcc's but\n" +
+			"have no effect are listed as well.",
 		Example: "  rdistcc config --origins\n  rdistcc config > ~/.config/rdistcc/config.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -61,7 +61,7 @@ func (c *ctl) configCommand() *cobra.Command {
 			return c.print(text)
 		},
 	}
-	cmd.Flags().BoolVar(&origins, "origins", false, "say where each value comes from")
+	cmd.Flags().BoolVar(&origins, "origins", false, "show where each value comes from")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -70,13 +70,13 @@ func (c *ctl) doctorCommand() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "doctor [HOST]",
-		Short: "Check this machine's setup and the hosts, and say what to do",
-		Long: "Checks what a compile started in this shell depends on: the connection manager and its directory, the\n" +
-			"configuration, compilers, links; then each host of the list, or HOST alone: its name, whether it can be reached,\n" +
-			"who it is, its version and clock, which of the compilers here it has, how many places, how well it keeps compiles in,\n" +
-			"and whether a small compile there gives the object that the compiler here makes. It connects by itself: no\n" +
-			"connection manager is needed. A line a check, and a line with what to do where something is not as it should be.\n" +
-			"Exit status 0 unless a check says FAIL.",
+		Short: "Check this machine and the hosts, and tell what to fix",
+		Long: "Checks everything that a compile started in this shell depends on: the connection manager and its directory, the\n" +
+			"configuration, the compilers and links. Then it checks each host of the list, or only HOST: name resolution,\n" +
+			"connection, identity, version and clock, which of the local compilers it has, its places, how well it confines\n" +
+			"compiles, and whether a small compile there produces the same object as here. It connects by itself, so no\n" +
+			"connection manager is needed. It prints a line for each check, with a remedy where something is wrong.\n" +
+			"The exit status is 0 unless a check says FAIL.",
 		Example: "  rdistcc doctor\n  rdistcc doctor build7\n  rdistcc doctor --json | jq '.[] | select(.status != \"ok\")'",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -87,7 +87,7 @@ func (c *ctl) doctorCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long a host may take for each step (default limits.connect-timeout)")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "time limit for each step with a host (default limits.connect-timeout)")
 	return cmd
 }
 

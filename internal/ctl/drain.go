@@ -14,15 +14,15 @@ import (
 )
 
 func (c *ctl) drainCommand() *cobra.Command {
-	return c.drainOrNot("drain", "Give a host nothing new from this machine",
-		"Keeps new jobs of this machine away from a host. What runs there is finished, and its unspent credits\n"+
-			"go back. That holds until `rdistcc undrain`, also over restarts of the connection manager; other\n"+
-			"machines' jobs are not concerned: to stop a host for all, end its rdistccd.")
+	return c.drainOrNot("drain", "Send no new jobs from this machine to a host",
+		"Keeps new jobs from this machine away from a host. Running jobs finish, and unused credits are returned.\n"+
+			"This lasts until `rdistcc undrain`, even if the connection manager restarts. Jobs from other machines are\n"+
+			"not affected: to take a host out of service for everyone, stop its rdistccd.")
 }
 
 func (c *ctl) undrainCommand() *cobra.Command {
-	return c.drainOrNot("undrain", "Give a drained host jobs again",
-		"Ends what `rdistcc drain` began. It also ends the quarantine of a host whose results were in doubt.")
+	return c.drainOrNot("undrain", "Send jobs to a drained host again",
+		"Undoes `rdistcc drain`. It also ends the quarantine of a host whose results were in doubt.")
 }
 
 func (c *ctl) drainOrNot(verb, short, long string) *cobra.Command {

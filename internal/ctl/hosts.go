@@ -62,13 +62,13 @@ func (c *ctl) hostsCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "hosts",
-		Short: "Show the hosts of the list that is in force here, and their state",
-		Long: "Shows the hosts that a compile started in this shell would use: of RDISTCC_HOSTS or DISTCC_HOSTS\n" +
-			"where one is set, else of the connection manager's own list; and how the manager is connected to them.\n" +
-			"JOBS are compiles at a time that a host runs, RUNNING and CREDITS this machine's; RTT and RATE are those of the\n" +
-			"connection, SPEED is a core's, beside the average, as its compiles showed. SANDBOX is how well the\n" +
-			"host keeps compiles in: off, partial, confined or full. HOLDS is how many of this machine's files it keeps,\n" +
-			"which jobs need not bring. NOTE says why a host gets no jobs.",
+		Short: "Show the hosts that compiles in this shell use, and their state",
+		Long: "Shows the hosts that a compile started in this shell would use: those in RDISTCC_HOSTS or DISTCC_HOSTS if\n" +
+			"set, otherwise the connection manager's own list. It also shows how the manager is connected to them.\n" +
+			"JOBS is how many compiles the host runs at a time, RUNNING and CREDITS are this machine's share. RTT and RATE\n" +
+			"belong to the connection. SPEED is the speed of one core relative to the average, as measured by compiles. SANDBOX\n" +
+			"says how well the host confines compiles: off, partial, confined or full. HOLDS is how many of this machine's files\n" +
+			"the host keeps, which jobs need not send again. NOTE says why a host gets no jobs.",
 		Example: "  rdistcc hosts\n  RDISTCC_HOSTS='build7/8 build8' rdistcc hosts --json",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

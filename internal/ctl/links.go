@@ -17,10 +17,10 @@ import (
 func (c *ctl) linksCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "install-links DIR",
-		Short: "Fill a directory with compilers' names that lead to rdistcc",
-		Long: "Makes links to rdistcc in DIR, one for each compiler that PATH has: gcc, g++, cc, c++, clang, clang++,\n" +
-			"their versions (gcc-12) and targets (aarch64-linux-gnu-gcc). With DIR first on PATH a build uses the farm\n" +
-			"without knowing. It may be run again at any time; a file that is not such a link is left alone.",
+		Short: "Create links named like the compilers that lead to rdistcc",
+		Long: "Creates links to rdistcc in DIR, one for each compiler on PATH: gcc, g++, cc, c++, clang, clang++, with their\n" +
+			"versions (gcc-12) and targets (aarch64-linux-gnu-gcc). With DIR first on PATH a build uses the farm without any\n" +
+			"other change. You can run it again at any time; files that are not such links are left alone.",
 		Example: "  rdistcc install-links ~/.local/lib/rdistcc\n  PATH=~/.local/lib/rdistcc:$PATH make -j$(rdistcc -j)",
 		Args:    one("DIR"),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -141,9 +141,9 @@ const stopWithin = 10 * time.Second
 func (c *ctl) stopCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop",
-		Short: "End the connection manager once its jobs are finished",
-		Long: "Ends the connection manager: it takes nothing new, finishes what runs, and exits.\n" +
-			"The next compile starts another one. Without a manager there is nothing to do, which is no error.",
+		Short: "Stop the connection manager once its jobs are finished",
+		Long: "Stops the connection manager: it accepts nothing new, finishes what is running, and exits. The next compile\n" +
+			"starts another one. If no manager is running there is nothing to do, and that is not an error.",
 		Example: "  rdistcc stop",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

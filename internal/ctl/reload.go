@@ -16,11 +16,11 @@ func (c *ctl) reloadCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "reload",
-		Short: "Have the connection manager read its configuration again",
-		Long: "Has the connection manager read its configuration, its host list and the files of its identity again, as SIGHUP\n" +
-			"does. It also does so by itself, within two seconds of an edit. A configuration that cannot be used changes\n" +
-			"nothing: the line says what is wrong, and the exit status is 101. Settings that are fixed while a manager runs are\n" +
-			"named; rdistcc stop has the next compile start one with them.",
+		Short: "Make the connection manager read its configuration again",
+		Long: "Makes the connection manager read its configuration, its host list and its certificates or key again, as SIGHUP\n" +
+			"does. It also does so on its own, within two seconds of an edit. An invalid configuration changes nothing: the\n" +
+			"message says what is wrong, and the exit status is 101. Settings that need a restart are listed; run rdistcc stop,\n" +
+			"and the next compile starts a manager with them.",
 		Example: "  rdistcc reload",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

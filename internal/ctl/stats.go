@@ -25,9 +25,9 @@ func (c *ctl) statsCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "stats",
-		Short: "Sum up what came of all commands since the connection manager started",
-		Long: "Sums up where commands ran and why, how long the phases of remote compiles took, how well times were\n" +
-			"foreseen, and how often something was done twice. Without a manager it shows what the last one wrote down.",
+		Short: "Show totals since the connection manager started",
+		Long: "Shows where commands ran and why, how long each phase of remote compiles took, how accurate predictions were,\n" +
+			"and how often work was done twice. Without a manager it shows what the last one recorded.",
 		Example: "  rdistcc stats\n  rdistcc stats --json | jq '.phases[] | select(.phase == \"total\").p99_us'",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -133,9 +133,9 @@ func (c *ctl) topCommand() *cobra.Command {
 	var times int
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Show the status, refreshed every second",
-		Long: "Shows what `rdistcc status` shows, refreshed every second, until it is interrupted. Into a file or a pipe\n" +
-			"it writes one status below the other, without a terminal's escape codes.",
+		Short: "Show the status, refreshing every second",
+		Long: "Shows the output of `rdistcc status`, refreshed every second, until it is interrupted. When the output is a file or\n" +
+			"a pipe, it prints one status after the other without escape codes.",
 		Example: "  rdistcc top\n  rdistcc top --every 5s --times 3",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -178,8 +178,8 @@ func (c *ctl) topCommand() *cobra.Command {
 			}
 		},
 	}
-	cmd.Flags().DurationVar(&every, "every", time.Second, "`DUR` from one time to the next")
-	cmd.Flags().IntVar(&times, "times", 0, "end after `N` times; 0 = never")
+	cmd.Flags().DurationVar(&every, "every", time.Second, "refresh every `DUR`")
+	cmd.Flags().IntVar(&times, "times", 0, "exit after `N` refreshes; 0 = never")
 	return cmd
 }
 

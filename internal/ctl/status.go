@@ -24,8 +24,10 @@ func (c *ctl) statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show hosts, jobs and reasons of this user's connection manager",
-		Long: "Shows what the connection manager is doing: its hosts and their state, how many jobs ran where and,\n" +
-			"for those that ran here, why, and how it was known what they read (scan, memo, list, text; docs/usage.md). Without a manager it shows what the last one wrote down, and exits with 100 if there is none.",
+		Long: "Shows what the connection manager is doing: its hosts and their state, how many jobs ran where and, for those\n" +
+			"that ran locally, why. It also shows how the inputs of jobs were determined (scan, memo, list, text; see\n" +
+			"docs/usage.md). Without a manager it shows what the last one recorded; if there is no record, the exit status\n" +
+			"is 100.",
 		Example: "  rdistcc status\n  rdistcc status --json | jq '.jobs[] | select(.place == \"local\")'\n  watch -n1 rdistcc status",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

@@ -22,10 +22,10 @@ func (c *ctl) whyCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "why [FILE]",
-		Short: "Say where a file was compiled last, and why there",
-		Long: "Looks for the last commands with a source or output file of this name, the newest first: where each ran and\n" +
-			"for what reason, which hosts were considered, which rule decided, what it was expected to take and what it took.\n" +
-			"Without FILE it lists the last commands, a line each.",
+		Short: "Show where a file was last compiled, and why",
+		Long: "Finds the last commands with a source or output file of this name, newest first: where each ran and why, which\n" +
+			"hosts were considered, which rule decided, and the predicted and actual times. Without FILE it lists the last\n" +
+			"commands, one per line.",
 		Example: "  rdistcc why src/x.c\n  rdistcc why build/x.o --json\n  rdistcc why",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
