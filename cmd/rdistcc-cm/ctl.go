@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
 // ctl is what `rdistcc status` and its like are made of: the wrapper, which is
@@ -23,6 +24,8 @@ type ctl struct {
 	self     string // this program's file
 	cores    int
 	terminal bool // out is one
+
+	tools *toolchain.Cache // what doctor knows of compilers; nil: nothing yet
 }
 
 // exitError ends a subcommand with one of rdistcc's own exit codes and a line.

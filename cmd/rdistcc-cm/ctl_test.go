@@ -16,6 +16,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
 // shell is where subcommands are typed in a test: an environment of its own.
@@ -25,6 +26,8 @@ type shell struct {
 	env map[string]string
 
 	terminal bool // its output is one
+
+	tools *toolchain.Cache // see ctl
 }
 
 func newShell(t *testing.T) *shell {
@@ -54,8 +57,8 @@ func (s *shell) run(args ...string) (code int, out, errOut string) {
 	s.t.Helper()
 	var o, e bytes.Buffer
 	c := &ctl{
-		terminal: s.terminal,
-		lookup:   func(k string) (string, bool) { v, ok := s.env[k]; return v, ok },
+		terminal: s.terminal, tools: s.tools,
+		lookup: func(k string) (string, bool) { v, ok := s.env[k]; return v, ok },
 		environ: func() (kv []string) {
 			for k, v := range s.env {
 				kv = append(kv, k+"="+v)
