@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
 // ctl is one run of a subcommand.
@@ -25,6 +26,8 @@ type ctl struct {
 	self     string // this program's file
 	cores    int
 	terminal bool // out is one
+
+	tools *toolchain.Cache // what doctor knows of compilers; nil: nothing yet
 }
 
 // exitError ends a subcommand with one of rdistcc's own exit codes and a line.

@@ -17,6 +17,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report/reporttest"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
 // version is that of the build under test.
@@ -29,6 +30,8 @@ type shell struct {
 	env map[string]string
 
 	terminal bool // its output is one
+
+	tools *toolchain.Cache // see ctl
 }
 
 func newShell(t *testing.T) *shell {
@@ -59,8 +62,8 @@ func (s *shell) run(args ...string) (code int, out, errOut string) {
 	var o, e bytes.Buffer
 	c := &ctl{
 		version:  version,
-		terminal: s.terminal,
-		lookup:   func(k string) (string, bool) { v, ok := s.env[k]; return v, ok },
+		terminal: s.terminal, tools: s.tools,
+		lookup: func(k string) (string, bool) { v, ok := s.env[k]; return v, ok },
 		environ: func() (kv []string) {
 			for k, v := range s.env {
 				kv = append(kv, k+"="+v)

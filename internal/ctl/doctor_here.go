@@ -30,7 +30,10 @@ var doctorNames = []string{"cc", "gcc", "g++", "c++", "clang", "clang++"}
 
 // compilers finds the compilers here, each once.
 func (d *doctor) compilers(f *findings) {
-	tools := &toolchain.Cache{Home: d.c.getenv("HOME")}
+	tools := d.c.tools
+	if tools == nil {
+		tools = &toolchain.Cache{Home: d.c.getenv("HOME")}
+	}
 	var known, strange []string
 	for _, name := range doctorNames {
 		path := d.lookPath(name)

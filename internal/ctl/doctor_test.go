@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -24,6 +25,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/worker"
 )
 
@@ -43,8 +45,33 @@ func doctorShell(t *testing.T) *shell {
 		t.Fatal(err)
 	}
 	s.env["PATH"] = bin
+	s.tools = &toolchain.Cache{Home: s.dir, File: s.known()}
 	return s
 }
+
+// known is a file that remembers gcc: without it each server, and each doctor, reads 90 MB of it.
+func (s *shell) known() string {
+	s.t.Helper()
+	name := filepath.Join(s.t.TempDir(), "compilers")
+	if err := os.WriteFile(name, knownCompilers(), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return name
+}
+
+var knownCompilers = sync.OnceValue(func() []byte {
+	dir, err := os.MkdirTemp("", "rdistcc-cm-test-")
+	if err != nil {
+		return nil
+	}
+	defer os.RemoveAll(dir)
+	c := toolchain.Cache{File: filepath.Join(dir, "compilers")}
+	if path, err := exec.LookPath("gcc"); err == nil {
+		_, _ = c.Identify(context.Background(), path)
+	}
+	text, _ := os.ReadFile(c.File) // without it all is done as without
+	return text
+})
 
 // server is a daemon that has the compilers of the directories; change and config may
 // be nil.
@@ -58,7 +85,7 @@ func (s *shell) server(config *iwarp.Config, change func(*worker.Options), dirs 
 		s.t.Fatal(err)
 	}
 	o := worker.Options{
-		Device: dev, Log: slog.New(slog.DiscardHandler), Program: version, Jobs: 1, Clients: 4, Slot: 1 << 20, WorkBase: s.t.TempDir(),
+		Device: dev, Log: slog.New(slog.DiscardHandler), Program: version, Jobs: 1, Clients: 4, Slot: 1 << 20, WorkBase: s.t.TempDir(), Compilers: s.known(),
 		Heartbeat: time.Second, Silence: time.Minute, Grace: time.Millisecond, Settings: worker.Settings{JobTimeout: time.Minute, Dirs: dirs},
 	}
 	if change != nil {
@@ -113,6 +140,7 @@ func wantFinding(t *testing.T, by map[string]finding, check, status, text string
 // TestDoctorOfAGoodHost: every check has a line, and none fails.
 func TestDoctorOfAGoodHost(t *testing.T) {
 	s := doctorShell(t)
+	s.tools = nil // as in the program
 	addr := s.server(nil, nil, s.env["PATH"])
 	by := s.examine(addr, 0)
 	for check, text := range map[string]string{"tcp": addr, "identity": "on this machine", "version": version, "clock": "within", "toolchains": "gcc",

@@ -5,13 +5,25 @@ import (
 	"bytes"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
-// libraries lists what ld.so loads for a program: names as in the program's own view.
+// libraries lists what ld.so loads for a program: names as in the program's own view. ldd, a script, is asked once for each.
 func libraries(t testing.TB, file string) []string {
 	t.Helper()
+	libs, ok := loads.Load(file)
+	if !ok {
+		libs, _ = loads.LoadOrStore(file, askLibraries(file))
+	}
+	return slices.Clone(libs.([]string))
+}
+
+var loads sync.Map // []string, by the program's file
+
+func askLibraries(file string) []string {
 	out, err := exec.Command("ldd", file).Output()
 	if err != nil {
 		return nil // a static program

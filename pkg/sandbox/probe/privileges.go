@@ -39,10 +39,12 @@ var privileges = []Attempt{
 // nowhere is a name that no directory has.
 const nowhere = "/nowhere.rdistccd-probe"
 
+// setRoot makes the system call itself: the function for it has all threads of the program make it where that is linked
+// without cgo, and waits for them, of which a forked process has one.
 func setRoot(*Targets) error {
 	was := unix.Geteuid()
-	if err := unix.Setresuid(0, 0, 0); err != nil {
-		return err
+	if _, _, no := unix.RawSyscall(unix.SYS_SETRESUID, 0, 0, 0); no != 0 {
+		return no
 	}
 	if was == 0 {
 		return hasCapability(nil) // root by name only is nobody

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/internal/farm"
 )
 
 func TestMain(m *testing.M) {
@@ -62,10 +64,15 @@ func TestKilledHostLeavesNoProcess(t *testing.T) {
 	t.Errorf("process %d lives on", pid)
 }
 
-// unconfined runs the probe with nothing around it.
+// unconfined runs the probe, which this program is too, with nothing around it.
 func unconfined(t *testing.T, targets *Targets) Report {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe", targets.Args()...)
+	return unconfinedIn(t, "/proc/self/exe", targets)
+}
+
+func unconfinedIn(t *testing.T, program string, targets *Targets) Report {
+	t.Helper()
+	cmd := exec.Command(program, targets.Args()...)
 	cmd.Args[0] = Arg0
 	cmd.Dir = t.TempDir()
 	cmd.Env = []string{"TMPDIR=" + t.TempDir()}
@@ -132,7 +139,7 @@ func TestUnconfined(t *testing.T) {
 		}
 	}
 	if os.Getuid() == 0 {
-		for _, name := range []string{"write-root", "write-etc", "write-beside-toolchain"} {
+		for _, name := range []string{"write-root", "write-etc", "write-beside-toolchain", "set-uid-root"} {
 			if !slices.Contains(reached, name) {
 				t.Errorf("%s is refused to root where nothing confines it", name)
 			}
@@ -146,6 +153,26 @@ func TestUnconfined(t *testing.T) {
 	t.Logf("user %d: %d of %d attempts reach something", os.Getuid(), len(reached), len(r))
 	if len(h.Touched()) == 0 {
 		t.Error("the host has noticed nothing")
+	}
+}
+
+// TestAsLinked: the probe of the daemon as `make` links it, without cgo, finds what that of this program does. Some calls
+// of packages syscall and unix wait there for the process's other threads, and a forked one has none.
+func TestAsLinked(t *testing.T) {
+	if testing.Short() {
+		t.Skip("links the daemon")
+	}
+	dir := t.TempDir()
+	if err := farm.BuildOnly(t.Context(), dir, nil, "rdistccd"); err != nil {
+		t.Fatal(err)
+	}
+	_, targets := testHost(t)
+	want, got := unconfined(t, targets), unconfinedIn(t, filepath.Join(dir, "rdistccd"), targets)
+	for _, name := range []string{"set-uid-root", "capability", "set-priority", "set-limits", "raise-priority", "new-session", "new-group"} {
+		w, _ := want.Result(name)
+		if g, _ := got.Result(name); g != w {
+			t.Errorf("%+v, want %+v", g, w)
+		}
 	}
 }
 
