@@ -1,7 +1,6 @@
 package inputs
 
 import (
-	"crypto/sha256"
 	"errors"
 	"slices"
 	"time"
@@ -128,7 +127,9 @@ func (t *Table) look(e *entry) {
 		old := e.file
 		e.file = nil
 		d := t.load(e)
-		t.summed()
+		if d == nil {
+			d = t.loaded(e.file)
+		}
 		if d != nil || e.file.id != old.id {
 			e.version++
 			e.input = nil
@@ -144,12 +145,16 @@ func (e *entry) real() string {
 	return e.dir.way.real + "/" + e.base
 }
 
-// file is the content of an inode while its stamp is the same. It does not change.
+// file is the content of an inode while its stamp is the same. It does not change once it is complete.
 type file struct {
 	st      stamp
 	settled bool
-	id      job.ContentID // once Table.summed has returned
-	text    *text         // nil: too long to be text
+	id      job.ContentID
+	text    *text // nil: too long to be text
+
+	// Guarded by Table.mu.
+	reading *reading // id and text may be yet to come (Table.loaded); nil: they are there, unless it is void
+	void    bool     // it could not be read
 }
 
 // inode is a key for files.
@@ -158,14 +163,15 @@ type inode struct{ dev, ino uint64 }
 // maxText is how long a file may be that is looked through for directives, in bytes.
 const maxText = 32 << 20
 
-// load reads e, a file, unless its content is known.
+// load has e, a file, be read unless its content is known: e.file is complete once loaded says so.
 func (t *Table) load(e *entry) *Doubt {
-	if e.file != nil {
+	if e.file != nil && !e.file.void {
 		return nil
 	}
 	at := inode{e.target().dev, e.target().ino}
-	if f := t.files[at]; f != nil && f.st == *e.target() && f.settled {
-		e.file = f
+	old := t.files[at]
+	if old != nil && old.st == *e.target() && old.settled {
+		e.file = old
 		return nil
 	}
 	if d := t.trust(e.target(), e.path()); d != nil {
@@ -174,34 +180,14 @@ func (t *Table) load(e *entry) *Doubt {
 	if e.target().size > t.o.MaxFile {
 		return &Doubt{Why: DoubtSize, Name: e.path()}
 	}
-	now := time.Now().UnixNano()
-	b, err := readFile(e.path(), e.target(), t.buf[:0])
-	if err != nil {
-		return &Doubt{Why: reasonOf(err), Name: e.path()}
+	if old != nil && old.reading != nil {
+		old = nil // nothing to compare with yet
 	}
-	f := &file{st: *e.target(), settled: e.target().settled(now)}
-	if old := t.files[at]; old != nil {
-		t.summed()
-		if f.id = sha256.Sum256(b); old.id == f.id {
-			f.text = old.text // the same text need not be looked at again
-		}
-	}
-	if f.text == nil && len(b) <= maxText {
-		f.text = t.read(b)
-	}
-	if f.id == (job.ContentID{}) {
-		b = t.sum(f, b)
-	}
-	if cap(b) <= keepBuffer {
-		t.buf = b
-	}
-	t.files[at] = f
-	e.file = f
+	e.file = &file{st: *e.target(), settled: e.target().settled(time.Now().UnixNano())}
+	t.files[at] = e.file
+	t.readAhead(&reading{f: e.file, path: e.path(), old: old})
 	return nil
 }
-
-// keepBuffer is the largest buffer that is kept from one file to the next, in bytes.
-const keepBuffer = 1 << 20
 
 // ErrChanged means that a file is no longer the one that it was.
 var ErrChanged = errors.New("file has changed")

@@ -10,7 +10,7 @@ import (
 func (t *Table) Learn(q *Query, names, absent []string, unsure bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	defer t.summed()
+	defer t.settle()
 	t.begin()
 	before := t.units[q.Key]
 	if before == nil || before.set != nil || !t.holds(before) {

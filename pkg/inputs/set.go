@@ -92,7 +92,6 @@ func (i *Input) Append(buf []byte) ([]byte, error) { return readFile(i.Name, &i.
 
 // finish makes the set of what was found.
 func (w *walk) finish() *Set {
-	w.t.summed()
 	s := &Set{Unsure: w.unsure}
 	links := make(map[string]bool)
 	dirs := make(map[string]bool)

@@ -140,14 +140,20 @@ func (w *walk) follow() *Doubt {
 				return d
 			}
 		}
-		if d := w.macros(); d != nil || len(w.queue) == 0 {
+		if d := w.macros(); d != nil {
 			return d
+		}
+		if len(w.queue) == 0 {
+			return w.t.settle() // what is no text, too
 		}
 	}
 }
 
 // include follows all that the text of e names.
 func (w *walk) include(e *entry) *Doubt {
+	if d := w.t.loaded(e.file); d != nil {
+		return d
+	}
 	x := e.file.text
 	if x == nil {
 		w.noticed(DoubtSize, e.path())
@@ -435,7 +441,7 @@ func (w *walk) hit(e *entry, text bool) *Doubt {
 			}
 			w.noticed(DoubtPaths, e.path())
 		}
-		if e.file == nil && w.over(e) {
+		if (e.file == nil || e.file.void) && w.over(e) {
 			return again
 		}
 		if d := w.t.load(e); d != nil {
