@@ -54,8 +54,9 @@ var edges = map[string][]string{
 	"pkg/policy":              {"pkg/compile", "pkg/job"},
 	"pkg/driver":              {},
 	"pkg/sources":             {"pkg/job"},
-	"pkg/inputs":              {"pkg/job", "pkg/sources"}, // looks through texts as the wrapper does
+	"pkg/inputs":              {"pkg/job", "pkg/sources", "pkg/stamp"}, // looks through texts as the wrapper does
 	"pkg/driver/recipes":      {"pkg/driver"},
+	"pkg/stamp":               {},
 	"pkg/store":               {}, // contents by their sums, whoever names them
 	"pkg/toolchain":           {"pkg/job"},
 	"pkg/tree":                {"pkg/entrypoint", "pkg/inflight", "pkg/sandbox"},

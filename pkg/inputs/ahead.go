@@ -189,7 +189,7 @@ func (t *Table) settle() (first *Doubt) {
 			continue
 		}
 		x.f.void = true
-		if at := (inode{x.f.st.dev, x.f.st.ino}); t.files[at] == x.f {
+		if at := (inode{x.f.st.Dev, x.f.st.Ino}); t.files[at] == x.f {
 			delete(t.files, at)
 		}
 		if first == nil {

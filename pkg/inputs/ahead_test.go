@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/stamp"
 )
 
 // TestReadAhead: with and without helpers a set has each file as it is, also those that share an inode, that are
@@ -93,7 +95,7 @@ func TestReadTooLate(t *testing.T) {
 	if err := os.Link(dir+"/a.h", dir+"/c.h"); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Duration(2 * tick)) // until it counts as settled
+	time.Sleep(time.Duration(2 * stamp.Tick)) // until it counts as settled
 	look := func() (list []*entry) {
 		table.begin()
 		d := table.dirAt(dir)

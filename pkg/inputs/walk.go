@@ -44,7 +44,7 @@ func (w *walk) over(e *entry) bool {
 	if w.spent() {
 		return true
 	}
-	w.fresh += int(e.target().size) + fileCosts
+	w.fresh += int(e.target().Size) + fileCosts
 	return false
 }
 
@@ -351,7 +351,7 @@ func (w *walk) line(name string) *Doubt {
 	if _, known := w.seen[e]; known {
 		return nil
 	}
-	if w.marks++; w.marks > maxMarks || e.target().size > w.t.o.MaxFile {
+	if w.marks++; w.marks > maxMarks || e.target().Size > w.t.o.MaxFile {
 		w.unsure = true
 		return nil
 	}
