@@ -72,7 +72,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/trust":         {"pkg/artifact", "pkg/job"},
 	"pkg/connmgr/ipc":           {"pkg/job"},
 	"pkg/connmgr/ipc/ipcserver": {"pkg/connmgr/ipc", "pkg/inflight"},
-	"pkg/worker": {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/entrypoint", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/store", "pkg/telemetry", "pkg/toolchain", "pkg/tree",
+	"pkg/worker": {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/entrypoint", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/stamp", "pkg/store", "pkg/telemetry", "pkg/toolchain", "pkg/tree",
 		"pkg/worker/auditlog", "pkg/worker/capture", "pkg/worker/shares", "pkg/worker/users", "pkg/worker/workdir"},
 	"pkg/worker/capture":  {"pkg/arena"},
 	"pkg/worker/auditlog": {"pkg/job"},

@@ -112,9 +112,9 @@ func tenantPart(limit int64) int64 { return limit - limit/8 }
 
 // Stats is what a store holds and has done.
 type Stats struct {
-	Bytes     int64  `json:"bytes"`      // in memory, of tenants
-	Common    int64  `json:"common"`     // the same of common contents
-	DiskBytes int64  `json:"disk_bytes"` // in files
+	Bytes     int64  `json:"bytes"`        // in memory, of tenants
+	Common    int64  `json:"common_bytes"` // the same of common contents
+	DiskBytes int64  `json:"disk_bytes"`   // in files
 	Contents  int    `json:"contents"`
 	Hits      uint64 `json:"hits"`  // contents that were asked for and there
 	Lacks     uint64 `json:"lacks"` // and that were not
