@@ -55,8 +55,9 @@ var edges = map[string][]string{
 	"pkg/policy":                    {"pkg/compile", "pkg/job", "pkg/reason"},
 	"pkg/driver":                    {},
 	"pkg/sources":                   {"pkg/job"},
-	"pkg/inputs":                    {"pkg/job", "pkg/sources"}, // looks through texts as the wrapper does
+	"pkg/inputs":                    {"pkg/job", "pkg/sources", "pkg/stamp"}, // looks through texts as the wrapper does
 	"pkg/driver/recipes":            {"pkg/driver"},
+	"pkg/stamp":                     {},
 	"pkg/store":                     {}, // contents by their sums, whoever names them
 	"pkg/toolchain":                 {"pkg/job"},
 	"pkg/tree":                      {"internal/wire", "pkg/entrypoint", "pkg/inflight", "pkg/sandbox"},
@@ -72,13 +73,12 @@ var edges = map[string][]string{
 	"pkg/connmgr/trust":             {"pkg/artifact", "pkg/job"},
 	"pkg/connmgr/ipc":               {"internal/wire"},
 	"pkg/connmgr/ipc/ipcserver":     {"pkg/connmgr/ipc", "pkg/inflight"},
-	"pkg/worker": {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/entrypoint", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/store", "pkg/telemetry", "pkg/toolchain", "pkg/tree",
-		"pkg/worker/auditlog", "pkg/worker/capture", "pkg/worker/shares", "pkg/worker/users", "pkg/worker/workdir"},
-	"pkg/worker/capture":  {"pkg/arena"},
-	"pkg/worker/auditlog": {"pkg/job"},
-	"pkg/worker/workdir":  {"pkg/sandbox/probe"}, // names what it removes
-	"pkg/worker/shares":   {},
-	"pkg/worker/users":    {"pkg/sandbox"},
+	"pkg/worker":                    {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/entrypoint", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/stamp", "pkg/store", "pkg/toolchain", "pkg/tree", "pkg/worker/auditlog", "pkg/worker/capture", "pkg/worker/shares", "pkg/worker/users", "pkg/worker/workdir"},
+	"pkg/worker/capture":            {"pkg/arena"},
+	"pkg/worker/auditlog":           {"pkg/job"},
+	"pkg/worker/workdir":            {"pkg/sandbox/probe"}, // names what it removes
+	"pkg/worker/shares":             {},
+	"pkg/worker/users":              {"pkg/sandbox"},
 
 	"pkg/identity":           {"pkg/identity/psk"},
 	"pkg/identity/authority": {"pkg/identity"}, // whose roles a certificate is for

@@ -222,7 +222,7 @@ func (d *daemon) work() (err error) {
 		Sandbox: sandboxMode[c.Sandbox], Users: compileUsers(c), JobMemory: int64(c.Limits.JobMemory), Processes: c.Limits.Processes,
 		File: int64(c.Limits.File), Output: int64(c.Limits.Output), Cgroup: d.cgroup(),
 		Memory: int64(c.Limits.Memory), DiskFloor: int64(c.Limits.DiskFloor), Settings: settings(c, d.id.Mode()),
-		Store: storeOptions(c), NoStore: !c.Store.Use,
+		Store: storeOptions(c), NoStore: !c.Store.Use, Learn: true,
 		Key: d.id.Key, AuthFailed: d.id.Failed, AuthPassed: d.id.Passed, Program: build.Version,
 	})
 	if err == nil {

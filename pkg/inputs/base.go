@@ -61,7 +61,7 @@ func (t *Table) relate(s *Set) {
 func (s *Set) findLinked() {
 	first := make(map[inode]int, len(s.Files))
 	for i, f := range s.Files[1:] {
-		at := inode{f.st.dev, f.st.ino}
+		at := inode{f.st.Dev, f.st.Ino}
 		j, twice := first[at]
 		if !twice {
 			first[at] = i

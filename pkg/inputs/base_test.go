@@ -18,9 +18,9 @@ func TestBase(t *testing.T) {
 	all := make([]*Input, 300)
 	for i := range all {
 		all[i] = &Input{Name: fmt.Sprintf("/usr/include/some/where/%03d.h", i), Len: uint64(i), MTime: int64(i), ID: job.ContentID{byte(i), byte(i >> 8), 1}}
-		all[i].st.ino = uint64(i + 1)
+		all[i].st.Ino = uint64(i + 1)
 		if i%17 == 0 && i > 0 { // another name of the one before
-			all[i].st.ino, all[i].Len, all[i].ID = all[i-1].st.ino, all[i-1].Len, all[i-1].ID
+			all[i].st.Ino, all[i].Len, all[i].ID = all[i-1].st.Ino, all[i-1].Len, all[i-1].ID
 		}
 	}
 	pick := func(part float64) *Set {
@@ -84,7 +84,7 @@ func TestBase(t *testing.T) {
 	}
 
 	for i := range all {
-		all[i].st.ino = uint64(i + 1)
+		all[i].st.Ino = uint64(i + 1)
 	}
 	a, b := pick(1), &Set{Files: []*Input{{Name: "/other.c"}}, Dirs: []string{"/d"}}
 	b.Files = append(b.Files, a.Files[1:]...)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/sources"
+	"github.com/rdistcc/rdistcc/pkg/stamp"
 )
 
 // dir is a directory as it is spelled: what the Table has asked about it, and what the
@@ -21,7 +22,7 @@ type dir struct {
 	gen     uint64 // of the last look; 0: there was none
 	there   bool
 	err     *Doubt // it cannot be looked at
-	st      stamp
+	st      stamp.Stamp
 	settled bool
 	way     way
 	names   map[string]*entry
@@ -43,7 +44,7 @@ type way struct {
 // link is a symbolic link on the way.
 type link struct {
 	job.Link
-	st stamp
+	st stamp.Stamp
 }
 
 // follow finds the way to the directory path, which is there.
@@ -69,7 +70,7 @@ func follow(dir string) (w way, ok bool) {
 		if w.real = sources.RealPath(next); w.real == "" {
 			return w, false
 		}
-		w.links = append(w.links, link{job.Link{Name: next, Target: w.real}, stampOf(&st)})
+		w.links = append(w.links, link{job.Link{Name: next, Target: w.real}, stamp.Of(&st)})
 		w.system = w.system || sources.SystemLink(next)
 	}
 	return w, true
@@ -79,7 +80,7 @@ func follow(dir string) (w way, ok bool) {
 func (w *way) same() bool {
 	for i := range w.links {
 		var st unix.Stat_t
-		if lstat(w.links[i].Name, &st) != nil || stampOf(&st) != w.links[i].st || sources.RealPath(w.links[i].Name) != w.links[i].Target {
+		if lstat(w.links[i].Name, &st) != nil || stamp.Of(&st) != w.links[i].st || sources.RealPath(w.links[i].Name) != w.links[i].Target {
 			return false
 		}
 	}
@@ -127,17 +128,17 @@ func (t *Table) check(d *dir) *Doubt {
 			there = t.entry(d.parent, d.base).kind == isDir
 		}
 	}
-	var st stamp
+	var st stamp.Stamp
 	now := time.Now().UnixNano()
 	if there {
 		var u unix.Stat_t
 		err := stat(d.path, &u)
-		st = stampOf(&u)
+		st = stamp.Of(&u)
 		switch {
 		case err != nil && !absent(err):
 			d.err = &Doubt{Why: DoubtFile, Name: d.path}
 			return d.err
-		case err != nil || !st.is(unix.S_IFDIR):
+		case err != nil || !st.Is(unix.S_IFDIR):
 			there = false
 		default:
 			if d.err = t.trust(&st, d.path); d.err != nil {
@@ -158,7 +159,7 @@ func (t *Table) check(d *dir) *Doubt {
 		}
 		return nil
 	}
-	if !d.there || d.st.dev != st.dev || d.st.ino != st.ino || !d.way.same() {
+	if !d.there || d.st.Dev != st.Dev || d.st.Ino != st.Ino || !d.way.same() {
 		w, ok := follow(d.path)
 		if !ok { // it went away a moment ago
 			d.err = &Doubt{Why: DoubtChanged, Name: d.path}
@@ -169,7 +170,7 @@ func (t *Table) check(d *dir) *Doubt {
 			d.version++
 		}
 	}
-	d.there, d.st, d.settled = true, st, st.settled(now)
+	d.there, d.st, d.settled = true, st, st.Settled(now)
 	d.loose = d.loose[:0]
 	for _, e := range d.names {
 		e.gen = 0
@@ -182,12 +183,12 @@ func (t *Table) check(d *dir) *Doubt {
 }
 
 // trust reports whether the file system of a file can be relied on to tell of changes.
-func (t *Table) trust(st *stamp, path string) *Doubt {
-	good, known := t.devices[st.dev]
+func (t *Table) trust(st *stamp.Stamp, path string) *Doubt {
+	good, known := t.devices[st.Dev]
 	if !known {
 		var fs unix.Statfs_t
-		good = unix.Statfs(path, &fs) == nil && faithful[int64(fs.Type)]
-		t.devices[st.dev] = good
+		good = unix.Statfs(path, &fs) == nil && stamp.Faithful(&fs)
+		t.devices[st.Dev] = good
 	}
 	if !good {
 		return &Doubt{Why: DoubtFileSystem, Name: path}

@@ -1,7 +1,6 @@
 package inputs
 
 import (
-	"crypto/sha256"
 	"errors"
 	"slices"
 	"time"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/sources"
+	"github.com/rdistcc/rdistcc/pkg/stamp"
 )
 
 // kind is what there is of a name, as a compiler sees it that wants to read it.
@@ -29,10 +29,10 @@ type entry struct {
 
 	gen   uint64 // of the last look; 0: there was none
 	kind  kind
-	st    stamp  // of the name itself
-	leads *leads // of a link; else nil
-	file  *file  // its content; nil: not read
-	input *Input // what a Set has of it; nil: to be made
+	st    stamp.Stamp // of the name itself
+	leads *leads      // of a link; else nil
+	file  *file       // its content; nil: not read
+	input *Input      // what a Set has of it; nil: to be made
 
 	// version grows when its content, or what else a compile may see of it, changes.
 	version uint64
@@ -40,14 +40,14 @@ type entry struct {
 
 // leads is where a link leads. Few names are links, and there are many names.
 type leads struct {
-	st   stamp // of the file there
+	st   stamp.Stamp // of the file there
 	real string
 }
 
 func (e *entry) isLink() bool { return e.leads != nil }
 
 // target is the stamp of the file that the name stands for.
-func (e *entry) target() *stamp {
+func (e *entry) target() *stamp.Stamp {
 	if e.leads != nil {
 		return &e.leads.st
 	}
@@ -85,29 +85,29 @@ func (t *Table) look(e *entry) {
 	was, st, led := e.kind, e.st, e.leads
 	var u unix.Stat_t
 	err := lstatIn(&t.path, &u, e.dir.path, "/", e.base)
-	e.st, e.leads = stampOf(&u), nil
-	if err == nil && e.st.is(unix.S_IFLNK) {
+	e.st, e.leads = stamp.Of(&u), nil
+	if err == nil && e.st.Is(unix.S_IFLNK) {
 		e.leads = new(leads)
 		err = stat(e.path(), &u)
-		e.leads.st = stampOf(&u)
+		e.leads.st = stamp.Of(&u)
 	}
 	switch {
 	case err != nil && absent(err), errors.Is(err, unix.ELOOP):
-		e.kind, *e.target() = isAbsent, stamp{}
+		e.kind, *e.target() = isAbsent, stamp.Stamp{}
 	case err != nil:
 		e.kind = isOther
-		e.st, *e.target() = stamp{}, stamp{}
-	case e.target().is(unix.S_IFREG):
+		e.st, *e.target() = stamp.Stamp{}, stamp.Stamp{}
+	case e.target().Is(unix.S_IFREG):
 		e.kind = isFile
 		if e.isLink() {
 			if e.leads.real = sources.RealPath(e.path()); e.leads.real == "" {
 				e.kind = isOther
 			}
 		}
-	case e.target().is(unix.S_IFDIR):
+	case e.target().Is(unix.S_IFDIR):
 		e.kind = isDir
 		if !e.isLink() {
-			e.st = stamp{} // the directory's own matter
+			e.st = stamp.Stamp{} // the directory's own matter
 		}
 	default:
 		e.kind = isOther
@@ -128,7 +128,9 @@ func (t *Table) look(e *entry) {
 		old := e.file
 		e.file = nil
 		d := t.load(e)
-		t.summed()
+		if d == nil {
+			d = t.loaded(e.file)
+		}
 		if d != nil || e.file.id != old.id {
 			e.version++
 			e.input = nil
@@ -144,12 +146,16 @@ func (e *entry) real() string {
 	return e.dir.way.real + "/" + e.base
 }
 
-// file is the content of an inode while its stamp is the same. It does not change.
+// file is the content of an inode while its stamp is the same. It does not change once it is complete.
 type file struct {
-	st      stamp
+	st      stamp.Stamp
 	settled bool
-	id      job.ContentID // once Table.summed has returned
-	text    *text         // nil: too long to be text
+	id      job.ContentID
+	text    *text // nil: too long to be text
+
+	// Guarded by Table.mu.
+	reading *reading // id and text may be yet to come (Table.loaded); nil: they are there, unless it is void
+	void    bool     // it could not be read
 }
 
 // inode is a key for files.
@@ -158,50 +164,31 @@ type inode struct{ dev, ino uint64 }
 // maxText is how long a file may be that is looked through for directives, in bytes.
 const maxText = 32 << 20
 
-// load reads e, a file, unless its content is known.
+// load has e, a file, be read unless its content is known: e.file is complete once loaded says so.
 func (t *Table) load(e *entry) *Doubt {
-	if e.file != nil {
+	if e.file != nil && !e.file.void {
 		return nil
 	}
-	at := inode{e.target().dev, e.target().ino}
-	if f := t.files[at]; f != nil && f.st == *e.target() && f.settled {
-		e.file = f
+	at := inode{e.target().Dev, e.target().Ino}
+	old := t.files[at]
+	if old != nil && old.st == *e.target() && old.settled {
+		e.file = old
 		return nil
 	}
 	if d := t.trust(e.target(), e.path()); d != nil {
 		return d
 	}
-	if e.target().size > t.o.MaxFile {
+	if e.target().Size > t.o.MaxFile {
 		return &Doubt{Why: DoubtSize, Name: e.path()}
 	}
-	now := time.Now().UnixNano()
-	b, err := readFile(e.path(), e.target(), t.buf[:0])
-	if err != nil {
-		return &Doubt{Why: reasonOf(err), Name: e.path()}
+	if old != nil && old.reading != nil {
+		old = nil // nothing to compare with yet
 	}
-	f := &file{st: *e.target(), settled: e.target().settled(now)}
-	if old := t.files[at]; old != nil {
-		t.summed()
-		if f.id = sha256.Sum256(b); old.id == f.id {
-			f.text = old.text // the same text need not be looked at again
-		}
-	}
-	if f.text == nil && len(b) <= maxText {
-		f.text = t.read(b)
-	}
-	if f.id == (job.ContentID{}) {
-		b = t.sum(f, b)
-	}
-	if cap(b) <= keepBuffer {
-		t.buf = b
-	}
-	t.files[at] = f
-	e.file = f
+	e.file = &file{st: *e.target(), settled: e.target().Settled(time.Now().UnixNano())}
+	t.files[at] = e.file
+	t.readAhead(&reading{f: e.file, path: e.path(), old: old})
 	return nil
 }
-
-// keepBuffer is the largest buffer that is kept from one file to the next, in bytes.
-const keepBuffer = 1 << 20
 
 // ErrChanged means that a file is no longer the one that it was.
 var ErrChanged = errors.New("file has changed")
@@ -215,7 +202,7 @@ func reasonOf(err error) string {
 
 // readFile appends the content of the file path to buf. It is that of the stamp st, or
 // the error is ErrChanged.
-func readFile(path string, st *stamp, buf []byte) ([]byte, error) {
+func readFile(path string, st *stamp.Stamp, buf []byte) ([]byte, error) {
 	fd, err := open(path)
 	if err != nil {
 		if absent(err) {
@@ -228,8 +215,8 @@ func readFile(path string, st *stamp, buf []byte) ([]byte, error) {
 		return nil, err
 	}
 	start := len(buf)
-	end := start + int(st.size)
-	buf = slices.Grow(buf, int(st.size)+1)
+	end := start + int(st.Size)
+	buf = slices.Grow(buf, int(st.Size)+1)
 	for {
 		n, err := unix.Read(fd, buf[len(buf):end+1])
 		switch {
@@ -249,12 +236,12 @@ func readFile(path string, st *stamp, buf []byte) ([]byte, error) {
 }
 
 // still reports by ErrChanged that fd is not the file with the stamp st any more.
-func still(fd int, st *stamp) error {
+func still(fd int, st *stamp.Stamp) error {
 	var u unix.Stat_t
 	if err := unix.Fstat(fd, &u); err != nil {
 		return err
 	}
-	if stampOf(&u) != *st {
+	if stamp.Of(&u) != *st {
 		return ErrChanged
 	}
 	return nil

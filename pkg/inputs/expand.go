@@ -143,21 +143,17 @@ func (t *Table) tabulate(x *text, e *entry) *Doubt {
 	if x.tabled {
 		return nil
 	}
-	b, err := readFile(e.path(), e.target(), t.buf[:0])
+	r := t.readers[0]
+	b, err := readFile(e.path(), e.target(), r.buf[:0])
 	if err != nil {
 		return &Doubt{Why: reasonOf(err), Name: e.path()}
 	}
-	if !e.file.settled { // its stamp may not tell of a change
-		t.summed()
-		if sha256.Sum256(b) != e.file.id {
-			return &Doubt{Why: DoubtChanged, Name: e.path()}
-		}
+	if !e.file.settled && sha256.Sum256(b) != e.file.id { // its stamp may not tell of a change
+		return &Doubt{Why: DoubtChanged, Name: e.path()}
 	}
 	sources.Macros(sources.NewText("", b, false), func(m sources.Macro) { x.table = append(x.table, m) })
 	x.table, x.tabled = slices.Clip(x.table), true
-	if cap(b) <= keepBuffer {
-		t.buf = b
-	}
+	r.keep(b)
 	return nil
 }
 

@@ -3,6 +3,8 @@ package inputs
 import (
 	"slices"
 	"strings"
+
+	"github.com/rdistcc/rdistcc/pkg/stamp"
 )
 
 // Learn keeps what the compiler said that the compile of q reads: names, as it spells them, of the
@@ -10,7 +12,7 @@ import (
 func (t *Table) Learn(q *Query, names, absent []string, unsure bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	defer t.summed()
+	defer t.settle()
 	t.begin()
 	before := t.units[q.Key]
 	if before == nil || before.set != nil || !t.holds(before) {
@@ -90,7 +92,7 @@ func (w *walk) listed(names, absent []string, began int64) *Doubt {
 	}
 	// What was not looked at before the compiler was asked must not have changed since.
 	for _, e := range w.hits[min(known, len(w.hits)):] {
-		if e.st.ctime >= began-tick || e.target().ctime >= began-tick {
+		if e.st.CTime >= began-stamp.Tick || e.target().CTime >= began-stamp.Tick {
 			return &Doubt{Why: DoubtChanged, Name: e.path()}
 		}
 	}

@@ -79,11 +79,11 @@ func unique(list, not []*dir) []*dir {
 	type id struct{ dev, ino uint64 }
 	seen := make(map[id]bool, len(list)+len(not))
 	for _, d := range not {
-		seen[id{d.st.dev, d.st.ino}] = true
+		seen[id{d.st.Dev, d.st.Ino}] = true
 	}
 	out := make([]*dir, 0, len(list))
 	for _, d := range list {
-		if at := (id{d.st.dev, d.st.ino}); !seen[at] {
+		if at := (id{d.st.Dev, d.st.Ino}); !seen[at] {
 			seen[at] = true
 			out = append(out, d)
 		}

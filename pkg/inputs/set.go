@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/sources"
+	"github.com/rdistcc/rdistcc/pkg/stamp"
 )
 
 // Set is what one compile may read. It does not change.
@@ -64,7 +65,7 @@ func (s *Set) list() *job.List {
 	l.Files = make([]job.ListedFile, len(files))
 	first := make(map[inode]uint32, len(files))
 	for i, f := range files {
-		at := inode{f.st.dev, f.st.ino}
+		at := inode{f.st.Dev, f.st.Ino}
 		l.Files[i] = job.ListedFile{Name: f.Name, MTime: f.MTime, Exec: f.Exec, Same: first[at]}
 		if first[at] == 0 {
 			first[at] = uint32(i + 1)
@@ -83,7 +84,7 @@ type Input struct {
 	// System: it is one of the system's headers, which hosts may have themselves (job.IsSystemFile).
 	System bool
 	ID     job.ContentID
-	st     stamp
+	st     stamp.Stamp
 }
 
 // Append appends the content to buf. It returns ErrChanged if the file is not the one of
@@ -92,7 +93,6 @@ func (i *Input) Append(buf []byte) ([]byte, error) { return readFile(i.Name, &i.
 
 // finish makes the set of what was found.
 func (w *walk) finish() *Set {
-	w.t.summed()
 	s := &Set{Unsure: w.unsure}
 	links := make(map[string]bool)
 	dirs := make(map[string]bool)
@@ -134,7 +134,7 @@ func (w *walk) finish() *Set {
 			own = own || strings.HasPrefix(real, d.way.real+"/")
 		}
 		if e.input == nil || e.input.Name != real {
-			e.input = &Input{Name: real, Len: uint64(e.target().size), MTime: e.target().mtime, Exec: e.target().mode&0o111 != 0, System: job.IsSystemFile(real), ID: e.file.id, st: *e.target()}
+			e.input = &Input{Name: real, Len: uint64(e.target().Size), MTime: e.target().MTime, Exec: e.target().Mode&0o111 != 0, System: job.IsSystemFile(real), ID: e.file.id, st: *e.target()}
 		}
 		s.Files = append(s.Files, e.input)
 		s.Len += e.input.Len

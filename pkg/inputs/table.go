@@ -4,8 +4,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/rdistcc/rdistcc/pkg/sources"
 )
 
 // Options of a Table. A zero field takes the default in parentheses.
@@ -28,10 +26,9 @@ type Table struct {
 	devices map[uint64]bool // by device: whether its file system is faithful
 	units   map[string]*unit
 	entries int
-	scanner *sources.Scanner
-	buf     []byte // to read files into
-	summing *summing
-	path    []byte // to put paths together in
+	readers []*reader // the first one's is the goroutine that holds mu
+	ahead   *ahead    // what is being read in this generation; nil: nothing
+	path    []byte    // to put paths together in
 
 	bases []*Set // that other sets rest on, the one used last first
 
@@ -54,7 +51,7 @@ func New(o Options) *Table {
 	if o.Units == 0 {
 		o.Units = 4000
 	}
-	t := &Table{o: o, scanner: sources.NewScanner(), turn: maxTurn}
+	t := &Table{o: o, readers: []*reader{newReader()}, turn: maxTurn}
 	t.forget()
 	return t
 }
@@ -205,7 +202,7 @@ func (t *Table) Resolve(q *Query) (*Set, error) {
 func (t *Table) try(q *Query, macros *macroTable, bounded bool) (*Set, *walk, *Doubt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	defer t.summed()
+	defer t.settle()
 	t.begin()
 	if u := t.units[q.Key]; u != nil && t.holds(u) {
 		if u.set == nil {

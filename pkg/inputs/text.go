@@ -44,8 +44,8 @@ type assembly struct {
 	more bool // for more such words
 }
 
-// read looks through a file's text.
-func (t *Table) read(b []byte) *text {
+// look looks through a file's text.
+func (r *reader) look(b []byte) *text {
 	x := &text{}
 	src := sources.NewText("", b, false)
 	if sources.Includes(src, func(i sources.Include) {
@@ -61,7 +61,7 @@ func (t *Table) read(b []byte) *text {
 		x.because(DoubtSpelling)
 	}
 	x.defined = slices.Clip(x.defined)
-	_ = t.scanner.Scan(src, x) // no note is an error
+	_ = r.scanner.Scan(src, x) // no note is an error
 	if x.nothing() {
 		return &nothing
 	}

@@ -44,7 +44,7 @@ func (w *walk) over(e *entry) bool {
 	if w.spent() {
 		return true
 	}
-	w.fresh += int(e.target().size) + fileCosts
+	w.fresh += int(e.target().Size) + fileCosts
 	return false
 }
 
@@ -140,14 +140,20 @@ func (w *walk) follow() *Doubt {
 				return d
 			}
 		}
-		if d := w.macros(); d != nil || len(w.queue) == 0 {
+		if d := w.macros(); d != nil {
 			return d
+		}
+		if len(w.queue) == 0 {
+			return w.t.settle() // what is no text, too
 		}
 	}
 }
 
 // include follows all that the text of e names.
 func (w *walk) include(e *entry) *Doubt {
+	if d := w.t.loaded(e.file); d != nil {
+		return d
+	}
 	x := e.file.text
 	if x == nil {
 		w.noticed(DoubtSize, e.path())
@@ -345,7 +351,7 @@ func (w *walk) line(name string) *Doubt {
 	if _, known := w.seen[e]; known {
 		return nil
 	}
-	if w.marks++; w.marks > maxMarks || e.target().size > w.t.o.MaxFile {
+	if w.marks++; w.marks > maxMarks || e.target().Size > w.t.o.MaxFile {
 		w.unsure = true
 		return nil
 	}
@@ -435,7 +441,7 @@ func (w *walk) hit(e *entry, text bool) *Doubt {
 			}
 			w.noticed(DoubtPaths, e.path())
 		}
-		if e.file == nil && w.over(e) {
+		if (e.file == nil || e.file.void) && w.over(e) {
 			return again
 		}
 		if d := w.t.load(e); d != nil {

@@ -18,6 +18,8 @@ type Content struct {
 	sum     uint64        // of mem, against memory that forgets
 	pins    int           // mem stays while there are any
 	gone    bool          // not the tenant's any more: mem goes with the last pin
+	of      *Content      // the common one, pinned, whose memory mem is; nil: it has its own
+	bad     bool          // of a common one: its memory has changed by itself
 	recent  *list.Element // in Tenant.recent; nil: not in memory
 	stored  *list.Element // in Tenant.stored; nil: not on disk
 	loading chan struct{} // closed once it was read from disk, or could not be
@@ -28,6 +30,9 @@ var empty = sha256.Sum256(nil)
 
 // Bytes are the content, not to be changed; no part may be kept beyond Unpin.
 func (c *Content) Bytes() []byte { return c.mem.bytes[:c.n] }
+
+// ID is its name.
+func (c *Content) ID() ID { return c.id }
 
 // Len is how many bytes it has.
 func (c *Content) Len() int { return c.n }
@@ -48,6 +53,9 @@ func (c *Content) spoiled() {
 	s.o.Log.Error("a content in memory has changed by itself: this machine's memory may be bad", "bytes", c.n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if c.of != nil {
+		c.of.bad = true // nobody else is to have it
+	}
 	if !c.gone {
 		c.t.removeFileLocked(c) // it may have been written when it was spoiled already
 		c.t.dropLocked(c)
@@ -77,7 +85,13 @@ func (t *Tenant) freeLocked(c *Content) {
 		return
 	}
 	n := c.mem.size() + overhead
-	t.mem.free(c.mem)
+	if c.of != nil {
+		n = overhead
+		c.of.unpinLocked()
+		c.of = nil
+	} else {
+		t.mem.free(c.mem)
+	}
 	c.mem = block{}
 	t.bytes -= n
 	t.s.bytes -= n
@@ -288,21 +302,8 @@ func UnpinAll(all []*Content) {
 func (t *Tenant) allocateLocked(n int) (block, bool) {
 	s := t.s
 	size := pages(n)*pageSize + overhead
-	part := tenantPart(s.limit)
-	if size > part {
+	if !t.roomLocked(size) {
 		return block{}, false
-	}
-	for t.bytes+size > part {
-		c := t.oldestLocked()
-		if c == nil {
-			return block{}, false
-		}
-		s.yieldLocked(c)
-	}
-	for s.bytes+size > s.limit {
-		if !s.evictLocked(t, size) {
-			return block{}, false
-		}
 	}
 	b, err := t.mem.allocate(n)
 	if err != nil {
@@ -311,6 +312,28 @@ func (t *Tenant) allocateLocked(n int) (block, bool) {
 	t.bytes += size
 	s.bytes += size
 	return b, true
+}
+
+// roomLocked makes room for size bytes of the tenant's.
+func (t *Tenant) roomLocked(size int64) bool {
+	s := t.s
+	part := tenantPart(s.limit)
+	if size > part {
+		return false
+	}
+	for t.bytes+size > part {
+		c := t.oldestLocked()
+		if c == nil {
+			return false
+		}
+		s.yieldLocked(c)
+	}
+	for s.bytes+size > s.limit {
+		if !s.evictLocked(t, size) {
+			return false
+		}
+	}
+	return true
 }
 
 // evictLocked drops from memory what the tenant that has most of it has not used for longest. Where t

@@ -2,9 +2,9 @@
 // sent again. A content is named by its SHA-256, and is looked at when it comes and when it
 // is read back from disk: a name stands for nothing else than what it is the sum of.
 //
-// Each tenant has a store of its own. Nothing is shared among them, not even what is equal: whether a
+// Each tenant has a store of its own. Nothing that came from one is shared with others, not even what is equal: whether a
 // content is there, and how long it takes to find that out, says nothing about
-// others. They share the room alone: while that is short, whoever has most of it loses what it
+// others. They share what this machine has itself (AddCommon), and the room: while that is short, whoever has most of it loses what it
 // has not used for longest, so that one that fills it pushes nobody below an even part.
 //
 // Contents lie in memory outside of the Go heap, where what is kept for hours would double
@@ -61,9 +61,10 @@ type Store struct {
 
 	mu      sync.Mutex
 	limit   int64 // bytes in memory now; Options.Memory, or less while the machine is short of it
-	bytes   int64 // of contents in memory, with what they take beside
+	bytes   int64 // of contents in memory, common ones too, with what they take beside
 	files   int64 // bytes on disk
 	tenants map[string]*Tenant
+	common  *Tenant // none of tenants: whose memory common contents lie in
 	count   counts
 }
 
@@ -72,6 +73,7 @@ type counts struct{ hits, lacks, evictions uint64 }
 // New makes a store. That its directory cannot be used is told in the log, and no error.
 func New(o Options) *Store {
 	s := &Store{o: o, seed: maphash.MakeSeed(), limit: o.Memory, tenants: make(map[string]*Tenant)}
+	s.common = &Tenant{s: s}
 	if o.Disk > 0 && o.Dir != "" {
 		s.openDisk()
 	}
@@ -110,8 +112,9 @@ func tenantPart(limit int64) int64 { return limit - limit/8 }
 
 // Stats is what a store holds and has done.
 type Stats struct {
-	Bytes     int64  `json:"bytes"`      // in memory
-	DiskBytes int64  `json:"disk_bytes"` // in files
+	Bytes     int64  `json:"bytes"`        // in memory, of tenants
+	Common    int64  `json:"common_bytes"` // the same of common contents
+	DiskBytes int64  `json:"disk_bytes"`   // in files
 	Contents  int    `json:"contents"`
 	Hits      uint64 `json:"hits"`  // contents that were asked for and there
 	Lacks     uint64 `json:"lacks"` // and that were not
@@ -123,7 +126,7 @@ type Stats struct {
 func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Stats{Bytes: s.bytes, DiskBytes: s.files, Hits: s.count.hits, Lacks: s.count.lacks, Evictions: s.count.evictions}
+	st := Stats{Bytes: s.bytes - s.common.bytes, Common: s.common.bytes, DiskBytes: s.files, Hits: s.count.hits, Lacks: s.count.lacks, Evictions: s.count.evictions}
 	for _, t := range s.tenants {
 		st.Contents += len(t.contents)
 	}

@@ -145,6 +145,21 @@ func (c *Cache) IdentifyIn(ctx context.Context, path string, env Env) (Toolchain
 	}
 }
 
+// Ask runs an identified compiler with words, in the environment in which it was identified, and returns what it
+// prints on both its outputs.
+func (c *Cache) Ask(ctx context.Context, t *Toolchain, words ...string) (string, error) {
+	c.asking.RLock()
+	defer c.asking.RUnlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.begun(), cancel)()
+	text, err := newFinding(ctx, c.answer(), c.Home, Env{}).run(t.Exec, words...)
+	if err != nil {
+		return "", fmt.Errorf("ask compiler: %s: %w", t.Exec, err)
+	}
+	return text, nil
+}
+
 // Known is Identify, for what is known from an earlier look at files that have not changed:
 // nothing is run. ok reports whether that is so.
 func (c *Cache) Known(path string) (tc Toolchain, err error, ok bool) {

@@ -100,13 +100,9 @@ type finding struct {
 	dirs       []string        // in which the driver looks for programs, before PATH
 }
 
-// identify does the work of Identify, without a cache of results.
-func identify(ctx context.Context, limit time.Duration, s *sums, home, path string, env Env) (*finding, error) {
-	f := &finding{
-		ctx: ctx, limit: limit, sums: s, whole: env,
-		env:    []string{"", "LC_ALL=C"},
-		stamps: map[string]stamp{path: stampOf(path)},
-	}
+// newFinding makes one that runs programs in an environment.
+func newFinding(ctx context.Context, limit time.Duration, home string, env Env) *finding {
+	f := &finding{ctx: ctx, limit: limit, whole: env, env: []string{"", "LC_ALL=C"}}
 	if home != "" {
 		f.env = append(f.env, "HOME="+home)
 	}
@@ -114,6 +110,13 @@ func identify(ctx context.Context, limit time.Duration, s *sums, home, path stri
 		f.env = append(f.env, "LD_LIBRARY_PATH="+env.Libraries)
 	}
 	f.lookUp(helpers)
+	return f
+}
+
+// identify does the work of Identify, without a cache of results.
+func identify(ctx context.Context, limit time.Duration, s *sums, home, path string, env Env) (*finding, error) {
+	f := newFinding(ctx, limit, home, env)
+	f.sums, f.stamps = s, map[string]stamp{path: stampOf(path)}
 	f.tc.Exec = path
 	var err error
 	if f.tc.Path, err = filepath.EvalSymlinks(path); err != nil {

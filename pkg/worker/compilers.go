@@ -170,6 +170,9 @@ func (s *Server) offer(found []toolchain.Toolchain, more bool) {
 		s.wake.Broadcast() // runners have something to prove
 	}
 	s.mu.Unlock()
+	if changed {
+		s.learnSoon()
+	}
 	for i := range list {
 		t := &list[i]
 		if !slices.ContainsFunc(before, t.Equal) {

@@ -32,6 +32,9 @@ func (s *Server) openStore() {
 	o := s.o.Store
 	o.Log = s.o.Log
 	s.keep = store.New(o)
+	if s.o.Learn {
+		s.serving.Go(s.learn)
+	}
 }
 
 // What contents may take of a machine's memory where nobody says.
@@ -239,7 +242,7 @@ func (t *task) lookUp(ctx context.Context, in *inputs, noRoom bool) error {
 		t.charged(time.Since(began))
 	}(time.Now())
 	e := expansion{in: in, keeps: t.c.keeps, noRoom: noRoom, most: t.mostText(), sum: in.size(), names: make(map[string]struct{}, len(in.body.Files)),
-		own: ownFiles{keeps: t.c.keeps}}
+		own: ownFiles{keeps: t.c.keeps, learnt: &t.c.s.learnt}}
 	defer func() { t.c.s.own.Add(e.found); t.c.s.vain.Add(e.found) }()
 	for i := range in.body.Files {
 		if err := e.named(in.body.Files[i].Name); err != nil {
@@ -428,10 +431,12 @@ func (s *Server) fitStore() (stale bool) {
 		return false
 	}
 	h := s.host.Load()
-	has := s.keep.Stats().Bytes
+	st := s.keep.Stats()
+	has := st.Bytes + st.Common
 	switch spare := int64(h.memoryFree) - storeFloor; {
 	case h.memoryFree == 0: // not known here
 	case spare < 0, h.pressure.Memory != job.NoPressure && h.pressure.Memory > tightMemory:
+		s.learnt.forget(nil)
 		s.keep.Limit(min(has/2, has+spare))
 		s.forgets.Add(1)
 		stale = true

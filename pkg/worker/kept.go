@@ -9,6 +9,7 @@ var (
 	storeBytesDesc     = prometheus.NewDesc("rdistccd_store_bytes", "Memory of contents that clients have sent, kept for their later jobs.", nil, nil)
 	storeTreesDesc     = prometheus.NewDesc("rdistccd_store_tree_bytes", "Memory of files that private trees keep from one job to the next.", nil, nil)
 	storeDiskDesc      = prometheus.NewDesc("rdistccd_store_disk_bytes", "The same on disk.", nil, nil)
+	storeLearntDesc    = prometheus.NewDesc("rdistccd_store_learnt_bytes", "Memory of this machine's own headers, read before a job named them.", nil, nil)
 	storeFilesDesc     = prometheus.NewDesc("rdistccd_store_files", "Contents that are kept.", nil, nil)
 	storeEvictionsDesc = prometheus.NewDesc("rdistccd_store_evictions_total", "Contents dropped to make room.", nil, nil)
 	storeHitsDesc      = prometheus.NewDesc("rdistccd_store_hits_total", "Contents that a job named and that were there.", nil, nil)
@@ -17,7 +18,7 @@ var (
 )
 
 func (c contents) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{storeBytesDesc, storeTreesDesc, storeDiskDesc, storeFilesDesc, storeEvictionsDesc, storeHitsDesc, storeOwnDesc, storeLacksDesc} {
+	for _, d := range []*prometheus.Desc{storeBytesDesc, storeTreesDesc, storeDiskDesc, storeLearntDesc, storeFilesDesc, storeEvictionsDesc, storeHitsDesc, storeOwnDesc, storeLacksDesc} {
 		to <- d
 	}
 }
@@ -32,6 +33,7 @@ func (c contents) Collect(to chan<- prometheus.Metric) {
 		{storeBytesDesc, prometheus.GaugeValue, float64(st.Bytes)},
 		{storeTreesDesc, prometheus.GaugeValue, float64(c.s.kept.Load())},
 		{storeDiskDesc, prometheus.GaugeValue, float64(st.DiskBytes)},
+		{storeLearntDesc, prometheus.GaugeValue, float64(st.Common)},
 		{storeFilesDesc, prometheus.GaugeValue, float64(st.Contents)},
 		{storeEvictionsDesc, prometheus.CounterValue, float64(st.Evictions)},
 		{storeHitsDesc, prometheus.CounterValue, float64(st.Hits)},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/pack"
+	"github.com/rdistcc/rdistcc/pkg/stamp"
 	"github.com/rdistcc/rdistcc/pkg/store"
 )
 
@@ -21,9 +22,10 @@ import (
 
 // ownFiles looks at this machine's own files for what a job names.
 type ownFiles struct {
-	keeps *store.Tenant
-	dirs  map[string]bool // those that were looked at: any user may pass
-	buf   []byte
+	keeps  *store.Tenant
+	learnt *learnt         // nil: nothing is known before
+	dirs   map[string]bool // those that were looked at: any user may pass
+	buf    []byte
 }
 
 // complete makes the list whole of which frame is the abridged form, from files of this machine's, whose contents
@@ -79,7 +81,7 @@ func (t *task) findAll(ctx context.Context, files []*job.ListedFile) (found []*s
 	var lacking atomic.Bool
 	read := func() {
 		began := time.Now()
-		o := ownFiles{keeps: t.c.keeps}
+		o := ownFiles{keeps: t.c.keeps, learnt: &t.c.s.learnt}
 		for !lacking.Load() && ctx.Err() == nil {
 			i := int(next.Add(1)) - 1
 			if i >= len(files) {
@@ -111,25 +113,59 @@ func (t *task) findAll(ctx context.Context, files []*job.ListedFile) (found []*s
 // find returns the content of f, pinned, from the file of that name here; nil: there is none that any user may
 // read, or it is another one. If f does not say which content it is that is filled in.
 func (o *ownFiles) find(f *job.ListedFile) *store.Content {
-	if !job.IsSystemFile(f.Name) || !o.passable(path.Dir(f.Name)) {
+	fd, st, ok := o.open(f.Name)
+	if !ok {
 		return nil
 	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, f.Name, &unix.OpenHow{
+	defer unix.Close(fd)
+	if uint64(st.Size) != f.Len {
+		return nil
+	}
+	if c := o.learnt.share(f.Name, stamp.Of(&st), &f.Content, o.keeps); c != nil {
+		return c
+	}
+	text := o.read(fd, f.Len)
+	if text == nil {
+		return nil
+	}
+	var c *store.Content
+	var err error
+	if f.Content == (job.ContentID{}) {
+		f.Content, c, err = o.keeps.PutOwn(text)
+	} else {
+		c, err = o.keeps.Put(f.Content, text)
+	}
+	if err != nil {
+		return nil // of another content, or there is no room for it
+	}
+	return c
+}
+
+// open opens one of the system's files that any user may read. ok: there is one of that name.
+func (o *ownFiles) open(name string) (fd int, st unix.Stat_t, ok bool) {
+	if !job.IsSystemFile(name) || !o.passable(path.Dir(name)) {
+		return -1, st, false
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NOCTTY | unix.O_NONBLOCK,
 		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
-		return nil // a kernel before 5.6 among the reasons
+		return -1, st, false // a kernel before 5.6 among the reasons
 	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&unix.S_IROTH == 0 || uint64(st.Size) != f.Len || f.Len > mostOwnFile {
-		return nil
+	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&unix.S_IROTH == 0 || st.Size > mostOwnFile {
+		unix.Close(fd)
+		return -1, st, false
 	}
-	if uint64(cap(o.buf)) < f.Len {
-		o.buf = make([]byte, max(f.Len, 64<<10))
+	return fd, st, true
+}
+
+// read reads n bytes of a file; nil: it has not as many. They are there until the next call.
+func (o *ownFiles) read(fd int, n uint64) []byte {
+	if uint64(cap(o.buf)) < n {
+		o.buf = make([]byte, max(n, 64<<10))
 	}
-	text := o.buf[:f.Len]
+	text := o.buf[:n]
 	for got := 0; got < len(text); {
 		n, err := unix.Read(fd, text[got:])
 		if err == unix.EINTR {
@@ -140,16 +176,7 @@ func (o *ownFiles) find(f *job.ListedFile) *store.Content {
 		}
 		got += n
 	}
-	var c *store.Content
-	if f.Content == (job.ContentID{}) {
-		f.Content, c, err = o.keeps.PutOwn(text)
-	} else {
-		c, err = o.keeps.Put(f.Content, text)
-	}
-	if err != nil {
-		return nil // of another content, or there is no room for it
-	}
-	return c
+	return text
 }
 
 // mostOwnFile bounds what is read of a file of this machine's, in bytes.

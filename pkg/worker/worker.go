@@ -77,6 +77,7 @@ type Options struct {
 	// There is none where NoStore says so, or no trees.
 	Store   store.Options
 	NoStore bool
+	Learn   bool // this machine's own headers are read while there is nothing else to do
 
 	// How compiles are confined, and what each may take: Processes at a time, File bytes of a
 	// file, Output bytes of its words, JobMemory bytes of memory in all. 0 is a default of this package.
@@ -124,6 +125,8 @@ type Server struct {
 	large    *largeMemory
 	keep     *store.Store  // of what clients have sent; nil: there is none; set once by New
 	kept     atomic.Int64  // bytes that trees keep from job to job
+	learnt   learnt        // of this machine's own headers
+	relearn  chan struct{} // there are other compilers
 	own      atomic.Uint64 // contents that jobs named and that this machine had itself
 	vain     atomic.Uint64 // those of them that were looked for in the store first
 	forgets  atomic.Uint64 // grows while the machine is short of memory: trees drop what they keep
@@ -203,7 +206,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	}
 	o.Proc = cmp.Or(o.Proc, "/proc")
 	o.Processes, o.File, o.Output = cmp.Or(o.Processes, defaultProcesses), cmp.Or(o.File, defaultFile), cmp.Or(o.Output, defaultOutput)
-	s := &Server{o: o, tools: toolchain.Cache{File: o.Compilers, Answer: cmp.Or(o.Answer, answerTime)}, identifying: true, conns: make(map[*conn]bool), offenders: make(offenders), runs: make(map[*task]bool),
+	s := &Server{o: o, tools: toolchain.Cache{File: o.Compilers, Answer: cmp.Or(o.Answer, answerTime)}, identifying: true, conns: make(map[*conn]bool), offenders: make(offenders), runs: make(map[*task]bool), relearn: make(chan struct{}, 1),
 		benched: make(map[job.ToolchainID]time.Time), depth: minDepth(o.Jobs), started: time.Now()}
 	s.wake = sync.NewCond(&s.mu)
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -336,6 +339,7 @@ func (s *Server) release() {
 		}
 	}
 	s.large.close()
+	s.learnt.forget(nil)
 	if s.keep != nil {
 		s.keep.Close()
 	}

@@ -1,0 +1,54 @@
+// Package stamp tells one state of a file or directory from another by what stat says of it, without a look at the
+// content: as long as a stamp is the same so is the content, provided that it was settled when it was taken, and that the
+// file system is faithful.
+package stamp
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Stamp is one state of a file or directory.
+type Stamp struct {
+	Dev, Ino     uint64
+	Size         int64 // bytes
+	MTime, CTime int64 // nanoseconds since 1970
+	Mode         uint32
+}
+
+// Of returns what st says.
+func Of(st *unix.Stat_t) Stamp {
+	return Stamp{st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano(), st.Mode}
+}
+
+// Tick is more than the steps in which kernels note the time of a change, in nanoseconds: what is changed
+// later than a tick after a stamp was taken has another stamp.
+const Tick = 50 * int64(time.Millisecond)
+
+// Settled reports whether a later change would show in the stamp, which was taken at now,
+// in nanoseconds since 1970. It would not if the last change was a moment ago, or in
+// the future, as where the clock was set back.
+func (s *Stamp) Settled(now int64) bool { return s.CTime < now-Tick }
+
+// Is reports whether it is of a file of that kind: unix.S_IFREG, say.
+func (s *Stamp) Is(kind uint32) bool { return s.Mode&unix.S_IFMT == kind }
+
+// Faithful reports whether file systems of a type, as statfs tells it, note every change of a file and of a directory
+// in its time of change. Network and user-space file systems need not, or tell of it late.
+func Faithful(fs *unix.Statfs_t) bool { return faithful[int64(fs.Type)] }
+
+var faithful = map[int64]bool{
+	unix.EXT4_SUPER_MAGIC:      true, // and ext2, ext3
+	unix.XFS_SUPER_MAGIC:       true,
+	unix.BTRFS_SUPER_MAGIC:     true,
+	unix.TMPFS_MAGIC:           true,
+	unix.F2FS_SUPER_MAGIC:      true,
+	unix.OVERLAYFS_SUPER_MAGIC: true,
+	unix.SQUASHFS_MAGIC:        true,
+	unix.EROFS_SUPER_MAGIC_V1:  true,
+	unix.ISOFS_SUPER_MAGIC:     true,
+	unix.RAMFS_MAGIC:           true,
+	0x2fc12fc1:                 true, // zfs
+	0xca451a4e:                 true, // bcachefs
+}
