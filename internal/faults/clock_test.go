@@ -44,24 +44,25 @@ func TestClockJumps(t *testing.T) {
 // wallClock are the files that read what a wall clock says, and what for. Everything
 // else goes by what time.Now has of the monotonic clock, which nobody sets.
 var wallClock = map[string]string{
-	"cmd/rdistcc/record.go":         "a record says when",
-	"cmd/rdistcc/refusal.go":        "files' times, in both directions; an edit that they hide is seen when the refusal is old",
-	"cmd/rdistcc/several.go":        "a seed",
-	"cmd/rdistcc/start.go":          "an mtime, in both directions",
-	"pkg/iwarp/lastwords.go":        "a deadline that has passed",
-	"pkg/iwarp/iwarptest/pcap.go":   "a file's format",
-	"pkg/worker/workdir/area.go":    "an mtime; a work area that is not seen as old is so an hour later",
-	"pkg/worker/confined.go":        "an mtime, as a compiler sees it",
-	"pkg/worker/conn.go":            "what the clock says is told to clients, for rdistcc doctor",
-	"cmd/rdistcc-cm/doctor_host.go": "two machines' clocks are compared",
-	"pkg/toolchain/content.go":      "mtimes as identity",
+	"cmd/rdistcc/record.go":       "a record says when",
+	"cmd/rdistcc/refusal.go":      "files' times, in both directions; an edit that they hide is seen when the refusal is old",
+	"cmd/rdistcc/several.go":      "a seed",
+	"cmd/rdistcc/start.go":        "an mtime, in both directions",
+	"pkg/iwarp/lastwords.go":      "a deadline that has passed",
+	"pkg/iwarp/iwarptest/pcap.go": "a file's format",
+	"pkg/worker/workdir/area.go":  "an mtime; a work area that is not seen as old is so an hour later",
+	"pkg/worker/confined.go":      "an mtime, as a compiler sees it",
+	"pkg/worker/conn.go":          "what the clock says is told to clients, for rdistcc doctor",
+	"pkg/worker/learn.go":         "mtimes as identity",
+	"internal/ctl/doctor_host.go": "two machines' clocks are compared",
+	"pkg/toolchain/content.go":    "mtimes as identity",
 }
 
 // TestTimeOutsGoByTheMonotonicClock looks for what takes the monotonic clock's reading
 // out of a time.
 func TestTimeOutsGoByTheMonotonicClock(t *testing.T) {
 	strips := []string{"Unix", "UnixNano", "UnixMicro", "UnixMilli", "UTC", "Local", "In", "Round", "Truncate", "AddDate"}
-	for _, tree := range []string{"cmd/rdistcc", "cmd/rdistccd", "cmd/rdistcc-cm", "pkg/connmgr", "pkg/worker", "pkg/scheduler", "pkg/fetch", "pkg/iwarp"} {
+	for _, tree := range []string{"cmd/rdistcc", "cmd/rdistccd", "cmd/rdistcc-cm", "internal/ctl", "pkg/connmgr", "pkg/worker", "pkg/scheduler", "pkg/fetch", "pkg/iwarp"} {
 		err := filepath.WalkDir(filepath.Join("../..", tree), func(path string, e os.DirEntry, err error) error {
 			if err != nil || e.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

@@ -48,6 +48,7 @@ type pair struct {
 	between       string // the FIFO's name
 	held          [2]heldOutput
 	unread        int  // the FIFO's end for reading, once the second one has ended and the first one has not; else -1
+	early         bool // the second one has ended before the first one, or at the same time
 	unheard       bool // the first one has failed: in turn, the second one would not have run
 	w             *watch
 	r             *reply // the first one's, and in the end the command's
@@ -123,8 +124,8 @@ func (p *pair) wait() {
 			}
 		}
 	}
-	// A program fails to write what nobody reads.
-	if p.r.signal == int32(unix.SIGPIPE) || p.unread >= 0 && p.r.failed() && last.failed() {
+	// Writing what nobody reads kills a program by this signal, or where that is caught, has it fail.
+	if p.r.signal == int32(unix.SIGPIPE) || p.early && p.r.failed() && last.failed() {
 		p.r.apart = true
 	}
 	if p.unheard = p.r.failed(); !p.unheard {

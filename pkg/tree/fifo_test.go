@@ -69,7 +69,7 @@ func TestPair(t *testing.T) {
 		{"the first one is killed", "echo part >between; kill -SEGV $$", "cat between", false},
 		{"the second one does not read", "(" + seq + ") >between; echo first", "sleep 0.1; exit 0", true},
 		{"the second one does not read and fails", "(" + seq + ") >between; echo first", "exit 4", true},
-		{"the second one reads a part", "(" + seq + ") >between && echo first", "read x <between; exit 2", true},
+		{"the second one reads a part", "exec 3>&1 >between; " + seq + "; echo first >&3", "read x <between; exit 2", true},
 		{"the second one has much to say", "echo text >between", "cat between; " + seq, true},
 		{"the second one has much to say and does not read", "(" + seq + ") >between", seq + "; cat between >/dev/null", true},
 	} {
