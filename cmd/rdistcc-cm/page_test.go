@@ -44,11 +44,11 @@ func TestPageShowsTheFarm(t *testing.T) {
 		"a:7632|up|2|6 of 8, 2 queued|6|-|-|-|-|120|0|3.0MiB, 4.9KiB|",
 		"b:7632|down|0|-|0|-|-|-|-|0|0|0B, 0B|connection refused",
 		"c:7632|drained|",
-		"local|link|10|6%|0|what links runs here",
+		"local|link|10|6%|0|linking is done here",
 		"scan|112|90%|known from the files", "list|10|8%|listed by the compiler here", "{why the compiler here was asked command 6, asked 4, time 4}",
 		"total|2 ms|", "3|z.c|compiles|a:7632, c:7632|1.5 s", "4|prog|runs|here|1m5s",
 		"9|z.c|a:7632|1|||150 ms|130 ms|140 ms||second host: a:7632",
-		"y.c|here: link|0|||||||what links runs here",
+		"y.c|here: link|0|||||||linking is done here",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)

@@ -90,7 +90,7 @@ func TestWhyForPeople(t *testing.T) {
 		"considered a:7632 would have been done after 210 ms (chosen) b:7632 is draining c:7632 busy: would have been done after 220 ms on a free core rule so it is",
 		"second host a:7632, as the first one was slow foreseen 200 ms of a processor there; it took 170 ms",
 		"phases compile 180 ms, total 190 ms bytes 2.9KiB sent",
-		"x.c: ran here, 0s ago, exit status 0 (job 6) reason unknown-option:-fnew: -fnew is not known for certain; is it misspelt?",
+		"x.c: ran here, 0s ago, exit status 0 (job 6) reason unknown-option:-fnew: rdistcc does not know the option -fnew for certain; is it misspelt?",
 		"reason host-lost: the host could not be reached, or the connection broke b:7632 lost (reset) end the command was ended from outside",
 	} {
 		if !strings.Contains(out, want) {

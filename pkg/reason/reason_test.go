@@ -57,9 +57,9 @@ func decimal(n uint8) string {
 
 func TestExplain(t *testing.T) {
 	for reason, want := range map[string]string{
-		"unknown-option:-fx":   "-fx is not known",
+		"unknown-option:-fx":   "the option -fx",
 		"not-reproducible:pch": "(pch, see",
-		"doubt:object":         "the object that",
+		"doubt:object":         "the object from a host",
 		"timeout":              "RDISTCC_IO_TIMEOUT",
 		"none":                 "docs/reasons.md has more",
 		"timeout:x":            "docs/reasons.md has more",
