@@ -25,7 +25,8 @@ type attempt struct {
 	*task
 	req     *request
 	at      *host
-	link    *link.Link // to at
+	conn    *conn      // to at
+	link    *link.Link // of conn
 	fl      *link.Flight
 	fetched time.Time // its result, if that was offered
 	sink    *hold
@@ -134,18 +135,16 @@ func (a *attempt) fly() outcome {
 		Digest:  load.sum, Packed: load.packed, Zstd: load.zstd,
 		Store: load.contents != nil,
 	})
-	a.m.mu.Lock()
-	l.StartLocked(fl)
+	l.Start(fl)
 	if fl.Length > 0 {
+		a.m.mu.Lock()
 		h.growLocked(time.Now())
+		a.m.mu.Unlock()
 	}
-	a.m.mu.Unlock()
 	select {
 	case <-fl.Done():
 	case <-ctx.Done():
-		a.m.mu.Lock()
-		l.CancelLocked(fl)
-		a.m.mu.Unlock()
+		l.Cancel(fl)
 		<-fl.Done() // at the latest when the link is given up, CancelTimeout from now
 	}
 	load.contents.end(fl.Result != nil && fl.Result.Status == job.StatusRan)
@@ -189,14 +188,14 @@ func (m *Manager) dereg(mr iwarp.MR) {
 
 // tooBig is the end of an attempt whose source is larger than the host's most.
 func (a *attempt) tooBig(most uint64) outcome {
-	a.at.keepCredit(a.link, a.fl.Credit)
+	a.keepCredit()
 	return outcome{blame: scheduler.Unused, local: &ipc.GoLocal{Reason: reason.TooBig, Host: a.at.addr,
 		Detail: fmt.Sprintf("the source takes %d bytes, %s takes %d", a.fl.Total, a.at.addr, most)}}
 }
 
 // notLoaded is the end of an attempt whose source could not be made.
 func (a *attempt) notLoaded(ctx context.Context, err error) outcome {
-	a.at.keepCredit(a.link, a.fl.Credit)
+	a.keepCredit()
 	select {
 	case <-a.link.Dead():
 		return outcome{blame: scheduler.Gone, local: lostHost(a.at.addr, a.link.Err().Error())}
@@ -217,7 +216,7 @@ func (a *attempt) notLoaded(ctx context.Context, err error) outcome {
 // notRegistered is the end of an attempt that did not spend its credit.
 func (a *attempt) notRegistered(err error) outcome {
 	l := a.link
-	a.at.keepCredit(l, a.fl.Credit)
+	a.keepCredit()
 	select {
 	case <-l.Dead(): // a QP that is gone takes no registration
 		return outcome{blame: scheduler.Gone, local: lostHost(a.at.addr, l.Err().Error())}
@@ -226,12 +225,12 @@ func (a *attempt) notRegistered(err error) outcome {
 	}
 }
 
-// keepCredit takes back a credit that an attempt did not spend.
-func (h *host) keepCredit(l *link.Link, c job.Credit) {
-	h.m.mu.Lock()
-	defer h.m.mu.Unlock()
-	if slices.Contains(h.links, l) {
-		l.AddCreditLocked(c)
+// keepCredit takes back the credit that an attempt did not spend.
+func (a *attempt) keepCredit() {
+	a.m.mu.Lock()
+	defer a.m.mu.Unlock()
+	if slices.Contains(a.at.links, a.conn) {
+		a.conn.addLocked(a.fl.Credit)
 	}
 }
 

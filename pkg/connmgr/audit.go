@@ -172,7 +172,7 @@ func (a *audit) compile(may func(addr string) bool) *attempt {
 	}
 	hold := newHold(m, sink)
 	g, err := m.pick(ctx, &request{id: m.ids.Add(1), job: j, ready: make(chan grant, 1)})
-	if err != nil || g.link == nil {
+	if err != nil || g.conn == nil {
 		hold.drop()
 		return nil
 	}

@@ -292,7 +292,7 @@ func TestUnreachableHostGoesLocal(t *testing.T) {
 func (r *rig) link(addr string) *link.Link {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
-	return r.m.hosts[addr].link
+	return r.m.hosts[addr].link.Link
 }
 
 // warm waits until all hosts of a list are connected.

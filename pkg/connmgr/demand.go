@@ -107,11 +107,11 @@ func (m *Manager) demandsLocked(now time.Time) {
 			u = new(use)
 		}
 		for _, l := range h.links {
-			for f := range l.FlightsLocked() {
-				u.add(1, f.Build)
+			for _, build := range l.Builds() {
+				u.add(1, build)
 			}
 		}
-		h.link.DemandLocked(now, u.jobs, len(u.builds))
+		h.link.Demand(now, u.jobs, len(u.builds))
 	}
 }
 

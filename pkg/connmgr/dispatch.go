@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
@@ -24,12 +23,12 @@ type request struct {
 	early  bool                   // it is not made yet: the word is due once a host is there, and takes no credit
 }
 
-// grant is the scheduler's word: a link with one of its credits, or a decision
+// grant is the scheduler's word: a connection with one of its credits, or a decision
 // that no host gets the job.
 type grant struct {
 	req      *request
 	host     *host
-	link     *link.Link // one of host's
+	conn     *conn // one of host's, or nil: none gets the job
 	credit   job.Credit
 	decision scheduler.Decision
 }
@@ -155,7 +154,7 @@ func (m *Manager) grantLocked(now time.Time, r *request, addr string) grant {
 	h.served = h.link
 	m.sched.Started(now, r.id, addr, &r.job)
 	r.job.Tried[addr] = true
-	return grant{req: r, host: h, link: l, credit: l.TakeCreditLocked()}
+	return grant{req: r, host: h, conn: l, credit: l.takeLocked()}
 }
 
 // hopeless says whether the job can be done here without further ado: before the
@@ -236,11 +235,11 @@ func (m *Manager) giveBack(g grant) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case g.link != nil:
+	case g.conn != nil:
 		m.sched.Done(time.Now(), g.host.addr, scheduler.Unused, scheduler.Report{ID: g.req.id})
 		delete(g.req.job.Tried, g.host.addr)
-		if slices.Contains(g.host.links, g.link) { // otherwise the credit has ended with the link
-			g.link.AddCreditLocked(g.credit)
+		if slices.Contains(g.host.links, g.conn) { // otherwise the credit has ended with the link
+			g.conn.addLocked(g.credit)
 		}
 		m.dispatchLocked()
 	case g.decision.Share:
@@ -278,7 +277,7 @@ func (m *Manager) endedLocking(a *attempt) float64 {
 	case scheduler.OK:
 		h.jobs.ok++
 		h.refused = ""
-		h.MovedLocked(0, resultBytes(a.out.result))
+		h.movedLocked(0, resultBytes(a.out.result))
 	case scheduler.Unused:
 	default:
 		h.jobs.failed++
@@ -344,7 +343,7 @@ func (m *Manager) refreshViewsLocked(now time.Time, list *parsedList) {
 	}
 	for i := range list.sched {
 		if h := m.hosts[list.sched[i].Addr]; h != nil && h.link != nil {
-			h.link.RefreshLocked(now, viewFresh)
+			h.link.Refresh(now, viewFresh)
 		}
 	}
 }

@@ -105,13 +105,13 @@ func (m *Manager) drain(name string, on bool, list *parsedList) (report.Drained,
 func (h *host) spareLocked() {
 	u := new(use)
 	for _, l := range h.links {
-		for f := range l.FlightsLocked() {
-			u.add(1, f.Build)
+		for _, build := range l.Builds() {
+			u.add(1, build)
 		}
 	}
-	h.link.NoMoreLocked(time.Now(), u.jobs, len(u.builds))
+	h.link.NoMore(time.Now(), u.jobs, len(u.builds))
 	for _, l := range h.links {
-		l.ReturnLocked(l.CreditsLocked())
+		l.returnLocked(len(l.credits))
 	}
 }
 

@@ -408,15 +408,15 @@ func TestCancelBeforeTheJobIsSent(t *testing.T) {
 		c.list = s.m.listOf(d.addr)
 		s.m.mu.Lock()
 		l := s.m.hosts[d.addr].link
-		fl := &link.Flight{ID: 99, Credit: l.TakeCreditLocked(), Length: 4 << 20}
+		fl := &link.Flight{ID: 99, Credit: l.takeLocked(), Length: 4 << 20}
+		s.m.mu.Unlock()
 		src, err := s.m.pd.RegMR(make([]byte, fl.Length), 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		fl.Source = src
-		l.StartLocked(fl)
-		l.CancelLocked(fl)
-		s.m.mu.Unlock()
+		l.Start(fl)
+		l.Cancel(fl)
 		<-fl.Done()
 		if !errors.Is(fl.Err, link.ErrCancelled) {
 			t.Errorf("flight ended with %v, want cancelled", fl.Err)

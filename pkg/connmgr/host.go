@@ -53,12 +53,12 @@ type host struct {
 
 	// guarded by m.mu
 	state    hostState
-	link     *link.Link   // while up or draining: the one that speaks for the host
-	links    []*link.Link // and all
-	growing  bool         // one more is asked for or dialled
+	link     *conn   // while up or draining: the one that speaks for the host
+	links    []*conn // and all
+	growing  bool    // one more is asked for or dialled
 	nextGrow time.Time
-	served   *link.Link // the link that spoke for it when a job was placed last
-	lastErr  error      // of the last attempt or loss
+	served   *conn // the link that spoke for it when a job was placed last
+	lastErr  error // of the last attempt or loss
 	lastWant time.Time
 	lostAt   time.Time
 	answered time.Time // when something took the connection first, of attempts on which nothing has been said
@@ -141,8 +141,8 @@ func (h *host) startsLocked(err error) bool {
 // nothing in time.
 var errSilent = errors.New("takes connections and does not answer")
 
-// Connected implements link.Owner.
-func (h *host) Connected() {
+// connected notes that something has taken a connection to h, and has not said a word.
+func (h *host) connected() {
 	h.m.mu.Lock()
 	defer h.m.mu.Unlock()
 	if h.state != hostConnecting || errors.Is(h.lastErr, errSilent) { // this is a further link; it did not start
@@ -175,19 +175,19 @@ func (h *host) pause(ctx context.Context) {
 }
 
 // upLocked opens h for jobs.
-func (h *host) upLocked(l *link.Link) {
+func (h *host) upLocked(l *conn) {
 	now := time.Now()
-	h.link, h.links, h.lastErr, h.state = l, []*link.Link{l}, nil, hostUp
+	h.link, h.links, h.lastErr, h.state = l, []*conn{l}, nil, hostUp
 	h.answered, h.refused = time.Time{}, ""
 	can := l.Welcome()
-	ids, listed := l.ToolchainsLocked()
+	ids, listed := l.Toolchains()
 	h.m.sched.Up(now, h.addr, scheduler.Capacity{
 		Jobs: int(can.Jobs), MaxBody: max(can.MaxBody, l.MaxSource()), Toolchains: listed, Tree: can.Tree,
 	})
 	h.toolchainsLocked()
 	h.creditsLocked()
-	h.loadLocked(l.ViewLocked().Load)
-	if l.DrainingLocked() {
+	h.loadLocked(l.View().Load)
+	if l.Draining() {
 		h.drainingLocked()
 	}
 	h.m.o.Log.Info("host connected", "host", h.addr, "jobs", can.Jobs, "toolchains", len(ids))
@@ -213,18 +213,25 @@ func (h *host) downLocked(err error) {
 }
 
 // dial makes one more connection.
-func (h *host) dial(ctx context.Context) (*link.Link, error) {
+func (h *host) dial(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.m.o.DialTimeout)
 	defer cancel()
-	l, err := link.Dial(ctx, &h.m.dialling, h, h.addr, h.dialAddr(ctx))
-	if errors.Is(err, os.ErrDeadlineExceeded) || err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	c := &conn{h: h}
+	l, err := link.Dial(ctx, &h.m.dialling, c, h.addr, h.dialAddr(ctx))
+	if err == nil {
+		h.m.mu.Lock()
+		c.metLocked(l)
+		h.m.mu.Unlock()
+		return c, nil
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		h.m.mu.Lock()
 		defer h.m.mu.Unlock()
 		if h.state == hostStarting || errors.Is(h.lastErr, errSilent) {
 			err = errSilent
 		}
 	}
-	return l, err
+	return nil, err
 }
 
 // redialLocked has the hosts dialled that the scheduler has made due.
@@ -245,52 +252,15 @@ func (h *host) kickLocked() {
 	}
 }
 
-// What follows makes the host its links' link.Owner: it passes on what they learn.
-
-// LearnedLocked implements link.Owner.
-func (h *host) LearnedLocked(l *link.Link, what link.News) {
-	switch what {
-	case link.CreditsChanged:
-		h.creditsLocked()
-	case link.ToolchainsChanged:
-		h.toolchainsLocked()
-	case link.LoadChanged:
-		h.loadLocked(l.ViewLocked().Load)
-	case link.DrainBegun:
-		h.drainingLocked()
-	case link.DemandHeard:
-		h.m.demandsLocked(time.Now())
-	case link.BoardRead:
-		h.m.metrics.boards.WithLabelValues("ok").Inc()
-	case link.BoardTorn:
-		h.m.metrics.boards.WithLabelValues("torn").Inc()
-	}
-}
-
-// TickLocked implements link.Owner.
-func (h *host) TickLocked(l *link.Link, now time.Time) (wanted bool) {
-	if h.link == l {
-		rtt, rate := l.PathLocked()
-		h.m.sched.Link(now, h.addr, scheduler.Link{RTT: rtt, Rate: rate})
-	}
-	h.m.demandsLocked(now)
-	h.growLocked(now)
-	h.retireLocked(l, now)
-	return now.Sub(h.lastWant) < wantedFor
-}
-
-// SettledLocked implements link.Owner.
-func (h *host) SettledLocked() { h.m.dispatchLocked() }
-
 func (h *host) toolchainsLocked() {
 	if h.link == nil {
 		return
 	}
-	ids, _ := h.link.ToolchainsLocked()
-	for id := range ids {
+	ids, _ := h.link.Toolchains()
+	for _, id := range ids {
 		h.m.sched.Toolchains(h.addr, id)
 	}
-	h.m.sched.Identifying(h.addr, h.link.IdentifyingLocked())
+	h.m.sched.Identifying(h.addr, h.link.Identifying())
 }
 
 func (h *host) loadLocked(load job.Load) {
@@ -308,8 +278,8 @@ func (h *host) creditsLocked() {
 	}
 }
 
-// MovedLocked implements link.Owner.
-func (h *host) MovedLocked(out, in uint64) {
+// movedLocked counts payload to and from h, in bytes.
+func (h *host) movedLocked(out, in uint64) {
 	h.jobs.out += out
 	h.jobs.in += in
 	h.m.metrics.bytes(h.addr, out, in)

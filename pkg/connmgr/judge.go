@@ -51,9 +51,7 @@ func (a *attempt) judge(ctx context.Context, window uint64, zstd bool) outcome {
 	}
 	if err != nil {
 		// What else it says cannot be trusted either.
-		a.m.mu.Lock()
-		l.FailLocked(err)
-		a.m.mu.Unlock()
+		l.Fail(err)
 		return outcome{blame: scheduler.Fault, local: lostHost(h, err.Error())}
 	}
 	if r.Signal != 0 {

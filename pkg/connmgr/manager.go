@@ -316,7 +316,7 @@ func New(o Options) (*Manager, error) {
 	if m.pd, err = o.Device.AllocPD(); err != nil {
 		return nil, fmt.Errorf("connection manager: %w", err)
 	}
-	m.dialling = link.Config{Device: o.Device, PD: m.pd, Mu: &m.mu, Log: o.Log, Name: o.Name, Key: o.Key,
+	m.dialling = link.Config{Device: o.Device, PD: m.pd, Log: o.Log, Name: o.Name, Key: o.Key,
 		DialTimeout: o.DialTimeout, Heartbeat: o.Heartbeat, HeartbeatDead: o.HeartbeatDead, CancelTimeout: o.CancelTimeout}
 	_, _ = rand.Read(m.dialling.Boot[:]) // never fails
 	guard := &machine.Guard{Read: o.Memory}

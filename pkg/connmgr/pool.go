@@ -7,12 +7,10 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 )
 
 // A host has one connection as a rule: it stays warm, and sources go by turns on it.
-// A further one is opened when all that there are have too much to do (BusyLocked). The
+// A further one is opened when all that there are have too much to do (link.Busy). The
 // daemon takes those of one manager for one client.
 
 // poolPause follows a connection that could not be opened, or was lost.
@@ -23,7 +21,7 @@ var errIdle = errors.New("idle")
 
 // serve lends l to the jobs, and further links as they are needed, until none is
 // left.
-func (h *host) serve(ctx context.Context, l *link.Link) {
+func (h *host) serve(ctx context.Context, l *conn) {
 	m := h.m
 	dialing, cancel := context.WithCancel(ctx) // without a link, run dials
 	defer cancel()
@@ -54,10 +52,10 @@ func (h *host) serve(ctx context.Context, l *link.Link) {
 }
 
 // carry lends l to the jobs until it ends.
-func (h *host) carry(ctx context.Context, l *link.Link) {
+func (h *host) carry(ctx context.Context, l *conn) {
 	m := h.m
 	m.mu.Lock()
-	switch err := l.EndedLocked(); {
+	switch err := l.Ended(); {
 	case err != nil: // lost between its Welcome and now
 		if len(h.links) == 0 && h.state != hostDown {
 			h.downLocked(err)
@@ -95,37 +93,13 @@ func (h *host) pauseGrowLocked() {
 }
 
 // joinLocked adds a link to those that there are.
-func (h *host) joinLocked(l *link.Link) {
+func (h *host) joinLocked(l *conn) {
 	h.links = append(h.links, l)
 	h.creditsLocked()
-	if l.DrainingLocked() {
+	if l.Draining() {
 		h.drainingLocked()
 	}
 	h.m.o.Log.Info("further connection", "host", h.addr, "connections", len(h.links))
-}
-
-// LostLocked implements link.Owner: it comes before l's jobs look for another host. The
-// other links go on.
-func (h *host) LostLocked(l *link.Link, why error) {
-	i := slices.Index(h.links, l)
-	if i < 0 {
-		return
-	}
-	h.links = slices.Delete(h.links, i, i+1)
-	if len(h.links) == 0 {
-		h.downLocked(why)
-		return
-	}
-	h.pauseGrowLocked()
-	if h.link == l {
-		h.link = h.links[0]
-		h.link.InheritLocked(l)
-		h.loadLocked(h.link.ViewLocked().Load)
-	}
-	if h.m.ctx.Err() == nil {
-		h.m.o.Log.Warn("connection lost", "host", h.addr, "left", len(h.links), "err", why)
-	}
-	h.creditsLocked()
 }
 
 // growLocked asks for a further link if those that there are have too much to do.
@@ -136,7 +110,7 @@ func (h *host) growLocked(now time.Time) {
 	}
 	if len(h.links) >= o.LinksMin {
 		for _, l := range h.links {
-			if !l.BusyLocked() {
+			if !l.Busy() {
 				return
 			}
 		}
@@ -145,17 +119,17 @@ func (h *host) growLocked(now time.Time) {
 	h.grow <- struct{}{} // there is room: growing was not set
 }
 
-// bestLocked is the link whose credit a job gets: the first one on which no source
+// bestLocked returns the link whose credit a job gets: the first one on which no source
 // waits, so that what suffices stays warm, or the one with the fewest bytes waiting.
 // Some link has a credit.
-func (h *host) bestLocked() *link.Link {
-	var best *link.Link
+func (h *host) bestLocked() *conn {
+	var best *conn
 	var least uint64
 	for _, l := range h.links {
-		if l.CreditsLocked() == 0 {
+		if len(l.credits) == 0 {
 			continue
 		}
-		n := l.BacklogLocked()
+		n := l.Backlog()
 		if best == nil || n < least {
 			best, least = l, n
 		}
@@ -168,18 +142,19 @@ func (h *host) bestLocked() *link.Link {
 
 // retireLocked ends l if it is beyond those that are to be kept and had nothing to
 // do for long.
-func (h *host) retireLocked(l *link.Link, now time.Time) {
-	if idle := l.IdleLocked(now); l == h.link || len(h.links) <= h.m.o.LinksMin || idle < h.m.o.LinksIdle || !slices.Contains(h.links, l) {
+func (h *host) retireLocked(l *conn, now time.Time) {
+	if idle := l.Idle(now); l == h.link || len(h.links) <= h.m.o.LinksMin || idle < h.m.o.LinksIdle || !slices.Contains(h.links, l) {
 		return
 	}
-	h.links = slices.DeleteFunc(h.links, func(x *link.Link) bool { return x == l })
-	l.RetireLocked(errIdle) // once: it is in links no more
+	h.links = slices.DeleteFunc(h.links, func(x *conn) bool { return x == l })
+	l.returnLocked(len(l.credits))
+	l.Retire(errIdle) // once: it is in links no more
 }
 
 // runningLocked counts our jobs on the host.
 func (h *host) runningLocked() (n int) {
 	for _, l := range h.links {
-		n += l.RunningLocked()
+		n += l.Running()
 	}
 	return n
 }
@@ -187,7 +162,7 @@ func (h *host) runningLocked() (n int) {
 // unspentLocked counts our credits.
 func (h *host) unspentLocked() (n int) {
 	for _, l := range h.links {
-		n += l.CreditsLocked()
+		n += len(l.credits)
 	}
 	return n
 }

@@ -121,7 +121,7 @@ func (r *race) next() *ipc.GoLocal {
 		return interrupted
 	}
 	c.consider(r.req)
-	if g.link == nil {
+	if g.conn == nil {
 		if r.last != nil {
 			c.m.giveBack(g)
 			return r.last

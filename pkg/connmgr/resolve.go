@@ -35,8 +35,8 @@ func (h *host) dialAddr(ctx context.Context) string {
 	return h.addr
 }
 
-// Reached implements link.Owner.
-func (h *host) Reached(remote net.Addr) {
+// reachedAt notes where a Dial came to.
+func (h *host) reachedAt(remote net.Addr) {
 	if a, ok := remote.(*net.TCPAddr); ok {
 		h.reached = a.AddrPort().Addr().Unmap()
 	}

@@ -28,7 +28,7 @@ func TestNamesThatCannotBeResolved(t *testing.T) {
 			return nil, ctx.Err()
 		}}}}
 		h := &host{m: m, addr: c.addr}
-		h.Reached(c.remote)
+		h.reachedAt(c.remote)
 		if got := h.dialAddr(t.Context()); got != c.want {
 			t.Errorf("%s: %s is dialled at %s, want %s", c.what, c.addr, got, c.want)
 		}

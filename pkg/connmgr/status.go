@@ -152,16 +152,16 @@ func (h *host) statusLocked(known map[string]scheduler.Status) report.HostStatus
 	}
 	s.HeldFiles, s.HeldBytes = h.holds.stats()
 	if l := h.link; l != nil {
-		view, can := l.ViewLocked(), l.Welcome()
+		view, can := l.View(), l.Welcome()
 		s.Links, s.Credits, s.Running, s.Load = len(h.links), h.unspentLocked(), h.runningLocked(), &view.Load
 		s.LoadFrom, s.LoadAgeMS, s.Pressure = view.From, time.Since(view.At).Milliseconds(), view.Pressure
 		measures := sandbox.Set(can.Sandbox)
 		s.Sandbox, s.Measures = measures.Level().String(), measures.Names()
-		ids, _ := l.ToolchainsLocked()
-		s.Jobs, s.Tools, s.Tree, s.Demand = int(can.Jobs), len(ids), can.Tree, l.SaidLocked()
-		s.Identifying = l.IdentifyingLocked()
+		ids, _ := l.Toolchains()
+		s.Jobs, s.Tools, s.Tree, s.Demand = int(can.Jobs), len(ids), can.Tree, l.Said()
+		s.Identifying = l.Identifying()
 		lacks, common := h.lacksLocked()
-		s.Compilers, s.Lacks, s.Foreign, s.Refused = l.CompilersLocked(), lacks, !common, h.refused
+		s.Compilers, s.Lacks, s.Foreign, s.Refused = l.Compilers(), lacks, !common, h.refused
 	}
 	return s
 }

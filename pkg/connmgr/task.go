@@ -132,7 +132,7 @@ func (c *client) build() uint64 {
 // attempt makes ready to bring t to the host of g, with sink for its result. ctx
 // ends it early. It holds both memories until release.
 func (t *task) attempt(ctx context.Context, g grant, sink *hold, asked time.Time) *attempt {
-	a := &attempt{task: t, req: g.req, at: g.host, link: g.link, sink: sink, asked: asked}
+	a := &attempt{task: t, req: g.req, at: g.host, conn: g.conn, link: g.conn.Link, sink: sink, asked: asked}
 	a.fl = &link.Flight{ID: t.m.ids.Add(1), Credit: g.credit, Total: t.total(), Build: g.req.job.Build}
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	if t.source != nil {

@@ -91,7 +91,7 @@ func (c *client) identifying() bool {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
 	for i := range c.list.sched {
-		if h := c.m.hosts[c.list.sched[i].Addr]; h != nil && h.link != nil && h.link.IdentifyingLocked() {
+		if h := c.m.hosts[c.list.sched[i].Addr]; h != nil && h.link != nil && h.link.Identifying() {
 			return true
 		}
 	}
@@ -130,7 +130,7 @@ func (c *client) lackLine() string {
 			continue
 		}
 		up++
-		for _, n := range h.link.CompilersLocked() {
+		for _, n := range h.link.Compilers() {
 			if !slices.Contains(have, n) {
 				have = append(have, n)
 			}
@@ -174,10 +174,10 @@ func (h *host) lacksLocked() (lacks []string, common bool) {
 	if h.link == nil || len(h.m.used) == 0 {
 		return nil, true
 	}
-	ids, _ := h.link.ToolchainsLocked()
+	ids, _ := h.link.Toolchains()
 	for id, name := range h.m.used {
 		switch {
-		case ids[id]:
+		case slices.Contains(ids, id):
 			common = true
 		case !slices.Contains(lacks, name):
 			lacks = append(lacks, name)

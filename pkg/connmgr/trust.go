@@ -67,8 +67,6 @@ func (a *attempt) distrust(r *job.Result, mem []byte) *outcome {
 	}
 	a.m.metrics.distrusts.WithLabelValues("forged").Inc()
 	err = errors.New("its " + what + " is " + err.Error())
-	a.m.mu.Lock()
-	l.FailLocked(err)
-	a.m.mu.Unlock()
+	l.Fail(err)
 	return &outcome{blame: scheduler.Fault, local: lostHost(h, err.Error())}
 }

@@ -53,7 +53,7 @@ func (r *rig) given() {
 			continue
 		}
 		// Reads have ended, or their memory would not be back.
-		if h.link.IdleLocked(time.Now().Add(time.Second)) == 0 {
+		if h.link.Idle(time.Now().Add(time.Second)) == 0 {
 			r.t.Errorf("%s: a link would never be idle: its host keeps a result", h.addr)
 		}
 	}
