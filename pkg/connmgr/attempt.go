@@ -96,7 +96,7 @@ func (a *attempt) fly() outcome {
 	if fl.Total = uint64(len(load.plain)); fl.Total > max(slot, l.MaxSource()) {
 		return a.tooBig(max(slot, l.MaxSource()))
 	}
-	a.sent, fl.Posted = load.files, load.contents.posted
+	a.sent, fl.Posted = load.files, load.contents.Posted
 	// Written into the slot, or offered: then by the Result the daemon's Reads are
 	// over, or the QP is gone.
 	var access iwarp.Access
@@ -147,7 +147,7 @@ func (a *attempt) fly() outcome {
 		l.Cancel(fl)
 		<-fl.Done() // at the latest when the link is given up, CancelTimeout from now
 	}
-	load.contents.end(fl.Result != nil && fl.Result.Status == job.StatusRan)
+	load.contents.End(fl.Result != nil && fl.Result.Status == job.StatusRan)
 	out := a.judge(ctx, window, load.zstd)
 	mem := a.sink.Bytes()
 	if out.lacks {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
@@ -49,7 +50,7 @@ type host struct {
 
 	reached netip.Addr // where it was connected last; owned by run
 
-	holds holdings // which of our contents it has
+	holds holdings.Ledger // which of our contents it has
 
 	// guarded by m.mu
 	state    hostState

@@ -3,17 +3,18 @@
 // wrappers of all build commands over a Unix socket.
 //
 // What can be understood alone has a package of its own: ipc (what wrappers say), link
-// (one connection to one host), machine (this build host), report (what the manager
-// tells of itself), trust (what to believe of others). Here is what ties these together:
+// (one connection to one host), holdings (which contents hosts have), machine (this build
+// host), report (what the manager tells of itself), trust (what to believe of others). Here is what ties these together:
 //
 //	listen serve reserve replace   the socket, and how it goes to a successor
 //	client compiler control drain  one wrapper, or one question
 //	tell                           what a build hears once
 //	lists                          which hosts a job may go to
-//	host pool resolve              a host and the links to it
+//	host pool conn resolve         a host and the links to it
 //	dispatch hedge here demand     the scheduler's word for jobs, and theirs for hosts
 //	task race attempt              one job: attempts at it, one after the other and side by side
-//	cargo window hold scratch      the memory that it takes
+//	cargo lacks                    what a host gets, and what it has already
+//	window hold scratch            the memory that it takes
 //	judge trust foreign audit      what follows where hosts, or other users, are not believed
 //	predict hungry                 what earlier compiles took
 //	status metrics                 figures

@@ -150,7 +150,7 @@ func (h *host) statusLocked(known map[string]scheduler.Status) report.HostStatus
 	if h.lastErr != nil {
 		s.Error = h.lastErr.Error()
 	}
-	s.HeldFiles, s.HeldBytes = h.holds.stats()
+	s.HeldFiles, s.HeldBytes = h.holds.Stats()
 	if l := h.link; l != nil {
 		view, can := l.View(), l.Welcome()
 		s.Links, s.Credits, s.Running, s.Load = len(h.links), h.unspentLocked(), h.runningLocked(), &view.Load
