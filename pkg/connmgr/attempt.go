@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
@@ -23,10 +23,9 @@ var errTimeout = errors.New("time limit")
 // same memory. One goroutine runs it.
 type attempt struct {
 	*task
-	req     *request
-	at      *host
-	conn    *conn      // to at
-	link    *link.Link // of conn
+	grant   grant      // that it uses
+	at      *host      // of grant
+	link    *link.Link // to at
 	fl      *link.Flight
 	fetched time.Time // its result, if that was offered
 	sink    *hold
@@ -56,12 +55,28 @@ type outcome struct {
 func (a *attempt) run() {
 	a.out = a.fly()
 	a.cancel(nil)
-	a.m.ended(a)
+	a.ended()
+}
+
+// ended tells the farm, and the history, what the attempt came to.
+func (a *attempt) ended() {
+	e := end{outcome: a.out.blame, report: a.report()}
+	switch e.outcome {
+	case scheduler.OK:
+		e.result = resultBytes(a.out.result)
+	case scheduler.Unused:
+	default:
+		if a.out.local != nil && (e.outcome == scheduler.Refused || e.outcome == scheduler.Full) {
+			e.refusal = strings.TrimPrefix(a.out.local.Detail, a.at.addr+" ")
+		}
+		a.m.metrics.jobs.WithLabelValues("remote", "", a.m.metrics.hosts.of(a.at.addr), resultRetried).Inc()
+	}
+	a.m.learn(a, a.m.farm.ended(a.grant, e))
 }
 
 // report is what the scheduler learns of it.
 func (a *attempt) report() scheduler.Report {
-	x := scheduler.Report{ID: a.req.id, Source: a.name}
+	x := scheduler.Report{ID: a.grant.req.id, Source: a.name}
 	if r := a.out.result; r != nil {
 		x.Failed = r.Exit != 0
 		x.Wall, x.CPU = time.Duration(r.Wall)*time.Microsecond, time.Duration(r.CPU)*time.Microsecond
@@ -80,7 +95,7 @@ func (a *attempt) release() {
 
 // fly puts the job on its way and waits until it has landed.
 func (a *attempt) fly() outcome {
-	l, fl, h := a.link, a.fl, a.at
+	l, fl := a.link, a.fl
 	ctx, cancel := context.WithTimeoutCause(a.ctx, a.limit, errTimeout)
 	defer cancel()
 	window := min(uint64(a.m.o.SinkSize), l.Welcome().MaxResult)
@@ -137,9 +152,7 @@ func (a *attempt) fly() outcome {
 	})
 	l.Start(fl)
 	if fl.Length > 0 {
-		a.m.mu.Lock()
-		h.growLocked(time.Now())
-		a.m.mu.Unlock()
+		a.m.farm.onTheWay(a.grant)
 	}
 	select {
 	case <-fl.Done():
@@ -177,7 +190,7 @@ func (a *attempt) fly() outcome {
 }
 
 func (m *Manager) register(mem []byte, a iwarp.Access, qp iwarp.QP) (iwarp.MR, error) {
-	return m.pd.RegMR(mem, a, &iwarp.MROptions{QP: qp})
+	return m.memory.pd.RegMR(mem, a, &iwarp.MROptions{QP: qp})
 }
 
 func (m *Manager) dereg(mr iwarp.MR) {
@@ -188,14 +201,14 @@ func (m *Manager) dereg(mr iwarp.MR) {
 
 // tooBig is the end of an attempt whose source is larger than the host's most.
 func (a *attempt) tooBig(most uint64) outcome {
-	a.keepCredit()
+	a.m.farm.unspent(a.grant)
 	return outcome{blame: scheduler.Unused, local: &ipc.GoLocal{Reason: reason.TooBig, Host: a.at.addr,
 		Detail: fmt.Sprintf("the source takes %d bytes, %s takes %d", a.fl.Total, a.at.addr, most)}}
 }
 
 // notLoaded is the end of an attempt whose source could not be made.
 func (a *attempt) notLoaded(ctx context.Context, err error) outcome {
-	a.keepCredit()
+	a.m.farm.unspent(a.grant)
 	select {
 	case <-a.link.Dead():
 		return outcome{blame: scheduler.Gone, local: lostHost(a.at.addr, a.link.Err().Error())}
@@ -216,21 +229,12 @@ func (a *attempt) notLoaded(ctx context.Context, err error) outcome {
 // notRegistered is the end of an attempt that did not spend its credit.
 func (a *attempt) notRegistered(err error) outcome {
 	l := a.link
-	a.keepCredit()
+	a.m.farm.unspent(a.grant)
 	select {
 	case <-l.Dead(): // a QP that is gone takes no registration
 		return outcome{blame: scheduler.Gone, local: lostHost(a.at.addr, l.Err().Error())}
 	default:
 		return outcome{final: true, local: noSlot(err)}
-	}
-}
-
-// keepCredit takes back the credit that an attempt did not spend.
-func (a *attempt) keepCredit() {
-	a.m.mu.Lock()
-	defer a.m.mu.Unlock()
-	if slices.Contains(a.at.links, a.conn) {
-		a.conn.addLocked(a.fl.Credit)
 	}
 }
 

@@ -44,9 +44,7 @@ type audit struct {
 // auditDone counts what an audit came to.
 func (m *Manager) auditDone(result string) {
 	m.metrics.audits.WithLabelValues(result).Inc()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.book.AddAudit(result)
+	m.account.addAudit(result)
 }
 
 // audited takes a job of which won is the answer: it will release it. Not every one
@@ -64,7 +62,7 @@ func (m *Manager) audited(req *request, won *attempt) bool {
 		defer cancel()
 		m.clients.Go(func() {
 			select {
-			case <-m.stopping:
+			case <-m.service.stopping:
 				cancel()
 			case <-ctx.Done():
 			}
@@ -134,10 +132,7 @@ func (a *audit) words(what, good string, third *attempt) string {
 func (m *Manager) quarantine(addr, why string) {
 	m.o.Log.Error("host in quarantine: "+why+"; rdistcc undrain gives it jobs again", "host", addr)
 	m.metrics.quarantines.WithLabelValues(m.metrics.hosts.of(addr)).Inc()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.sched.Quarantine(time.Now(), addr, why)
-	m.dispatchLocked()
+	m.farm.quarantine(addr, why)
 }
 
 // compile has a host that may do it compile the task once more, out of those that take
@@ -152,26 +147,24 @@ func (a *audit) compile(may func(addr string) bool) *attempt {
 	// The build has its answer, whatever it would have waited for.
 	j.Strict, j.Again, j.Asked, j.Lost = false, nil, time.Time{}, time.Time{}
 	some := false
-	m.mu.Lock()
 	for i := range j.Hosts {
 		addr := j.Hosts[i].Addr
-		if h := m.hosts[addr]; may(addr) && h != nil && h.state == hostUp {
+		if may(addr) && m.farm.takes(addr) {
 			some = true
 		} else {
 			j.Tried[addr] = true
 		}
 	}
-	m.mu.Unlock()
 	if !some {
 		return nil
 	}
 	var sink *arena.Buffer
 	var err error
-	if sink, err = m.sinks.Get(ctx, a.t.uid); err != nil {
+	if sink, err = m.memory.sinks.Get(ctx, a.t.uid); err != nil {
 		return nil
 	}
 	hold := newHold(m, sink)
-	g, err := m.pick(ctx, &request{id: m.ids.Add(1), job: j, ready: make(chan grant, 1)})
+	g, err := m.farm.pick(ctx, newRequest(m.ids.Add(1), j))
 	if err != nil || g.conn == nil {
 		hold.drop()
 		return nil

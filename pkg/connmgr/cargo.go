@@ -55,7 +55,7 @@ func (a *attempt) load(ctx context.Context) (*cargo, error) {
 	if !source {
 		return g, nil
 	}
-	l := a.m.scratch.take(ctx, pack.Bound(len(g.plain)))
+	l := a.m.memory.scratch.take(ctx, pack.Bound(len(g.plain)))
 	if l == nil {
 		return g, nil
 	}
@@ -125,7 +125,7 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 	if len(enc) > job.MaxBodyLen || int64(total) > a.m.o.Source {
 		return errTooBig
 	}
-	if g.text = a.m.texts.take(ctx, total+1); g.text == nil { // one more: reading looks for the end
+	if g.text = a.m.memory.texts.take(ctx, total+1); g.text == nil { // one more: reading looks for the end
 		return errTooBig
 	}
 	b := append(g.text.mem[:0], enc...)
@@ -223,7 +223,7 @@ func (a *attempt) unpack(ctx context.Context, r *job.Result, mem []byte) ([]byte
 	if err != nil || n < resultEnd(r) || n > uint64(max(a.m.o.SinkSize, a.m.o.Result)) {
 		return nil, errDigest
 	}
-	l := a.m.scratch.take(ctx, int(r.Packed))
+	l := a.m.memory.scratch.take(ctx, int(r.Packed))
 	if l == nil {
 		return nil, errNoRoom
 	}

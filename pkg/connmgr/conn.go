@@ -12,12 +12,12 @@ import (
 
 // conn is one connection to a host, with the credits that came over it and are not spent.
 // It is its link's Owner: it passes on to the host what the link learns. Only it and the host's
-// methods take credits and give them back, all under Manager.mu, so that the scheduler never
+// methods take credits and give them back, all under farm.mu, so that the scheduler never
 // counts one that is not there.
 type conn struct {
-	*link.Link // nil until the daemon has said something, and then the same; guarded by Manager.mu
+	*link.Link // nil until the daemon has said something, and then the same; guarded by farm.mu
 	h          *host
-	credits    []job.Credit // the last one is the next; guarded by Manager.mu
+	credits    []job.Credit // the last one is the next; guarded by farm.mu
 }
 
 // addLocked keeps a credit that was granted, or was taken and not spent, or returns it at
@@ -66,9 +66,9 @@ func (c *conn) Reached(remote net.Addr) { c.h.reachedAt(remote) }
 
 // Learned implements link.Owner.
 func (c *conn) Learned(l *link.Link, what link.News) {
-	h, m := c.h, c.h.m
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	h, f := c.h, c.h.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	c.metLocked(l)
 	switch what {
 	case link.ToolchainsChanged:
@@ -79,18 +79,18 @@ func (c *conn) Learned(l *link.Link, what link.News) {
 		h.drainingLocked()
 		c.returnLocked(len(c.credits))
 	case link.DemandHeard:
-		m.demandsLocked(time.Now())
+		f.demandsLocked(time.Now())
 	case link.BoardRead:
-		m.metrics.boards.WithLabelValues("ok").Inc()
+		f.o.Board("ok")
 	case link.BoardTorn:
-		m.metrics.boards.WithLabelValues("torn").Inc()
+		f.o.Board("torn")
 	}
 }
 
 // Granted implements link.Owner.
 func (c *conn) Granted(l *link.Link, credits []job.Credit) {
-	c.h.m.mu.Lock()
-	defer c.h.m.mu.Unlock()
+	c.h.f.mu.Lock()
+	defer c.h.f.mu.Unlock()
 	c.metLocked(l)
 	for _, credit := range credits {
 		c.addLocked(credit)
@@ -99,30 +99,30 @@ func (c *conn) Granted(l *link.Link, credits []job.Credit) {
 
 // Recalled implements link.Owner.
 func (c *conn) Recalled(l *link.Link, n int) {
-	c.h.m.mu.Lock()
-	defer c.h.m.mu.Unlock()
+	c.h.f.mu.Lock()
+	defer c.h.f.mu.Unlock()
 	c.metLocked(l)
 	c.returnLocked(n)
 }
 
 // Moved implements link.Owner.
 func (c *conn) Moved(out, in uint64) {
-	c.h.m.mu.Lock()
-	defer c.h.m.mu.Unlock()
+	c.h.f.mu.Lock()
+	defer c.h.f.mu.Unlock()
 	c.h.movedLocked(out, in)
 }
 
 // Tick implements link.Owner.
 func (c *conn) Tick(l *link.Link, now time.Time) (wanted bool) {
-	h, m := c.h, c.h.m
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	h, f := c.h, c.h.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	c.metLocked(l)
 	if h.link == c {
 		rtt, rate := l.Path()
-		m.sched.Link(now, h.addr, scheduler.Link{RTT: rtt, Rate: rate})
+		f.sched.Link(now, h.addr, scheduler.Link{RTT: rtt, Rate: rate})
 	}
-	m.demandsLocked(now)
+	f.demandsLocked(now)
 	h.growLocked(now)
 	h.retireLocked(c, now)
 	return now.Sub(h.lastWant) < wantedFor
@@ -130,16 +130,16 @@ func (c *conn) Tick(l *link.Link, now time.Time) (wanted bool) {
 
 // Settled implements link.Owner.
 func (c *conn) Settled() {
-	c.h.m.mu.Lock()
-	defer c.h.m.mu.Unlock()
-	c.h.m.dispatchLocked()
+	c.h.f.mu.Lock()
+	defer c.h.f.mu.Unlock()
+	c.h.f.dispatchLocked()
 }
 
 // Lost implements link.Owner. The other connections go on.
 func (c *conn) Lost(l *link.Link, why error) {
-	h, m := c.h, c.h.m
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	h, f := c.h, c.h.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	i := slices.Index(h.links, c)
 	if i < 0 { // it was never up (carry), or is not needed any more
 		return
@@ -155,8 +155,8 @@ func (c *conn) Lost(l *link.Link, why error) {
 		h.link.Inherit(l)
 		h.loadLocked(h.link.View().Load)
 	}
-	if m.ctx.Err() == nil {
-		m.o.Log.Warn("connection lost", "host", h.addr, "left", len(h.links), "err", why)
+	if f.ctx.Err() == nil {
+		f.o.Log.Warn("connection lost", "host", h.addr, "left", len(h.links), "err", why)
 	}
 	h.creditsLocked()
 }

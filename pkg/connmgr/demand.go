@@ -8,9 +8,17 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// demandPause is between two counts of what there is for the daemons to do: a build
-// starts many jobs at a time.
+// demandPause is between two counts of what there is for the daemons to do, unless the
+// options say otherwise: a build starts many jobs at a time.
 const demandPause = 20 * time.Millisecond
+
+// demand is what the daemons are told that there is for them to do; farm.mu guards it.
+type demand struct {
+	preparing map[*scheduler.Host]*preparing // by the first host of the list
+	counted   time.Time                      // when it was counted last
+	timer     *time.Timer                    // counts it again, if again is set
+	again     bool
+}
 
 // preparing are the leased jobs of one host list whose wrappers are listing or
 // preprocessing: they want a place soon.
@@ -19,18 +27,20 @@ type preparing struct {
 	jobs  int
 }
 
-// prepareLocked counts n more jobs of a list as about to come.
-func (m *Manager) prepareLocked(list []scheduler.Host, n int) {
-	p := m.preparing[&list[0]]
+// prepare counts n more jobs of a list as about to come.
+func (f *farm) prepare(list []scheduler.Host, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.demand.preparing[&list[0]]
 	if p == nil {
 		p = &preparing{hosts: list}
-		m.preparing[&list[0]] = p
+		f.demand.preparing[&list[0]] = p
 	}
 	if p.jobs += n; p.jobs == 0 {
-		delete(m.preparing, &list[0])
+		delete(f.demand.preparing, &list[0])
 	}
 	if n > 0 {
-		m.demandsLocked(time.Now())
+		f.demandsLocked(time.Now())
 	}
 }
 
@@ -50,7 +60,7 @@ func (u *use) add(n int, builds ...uint64) {
 }
 
 // usesLocked counts, by address, what waits or will soon.
-func (m *Manager) usesLocked() map[string]*use {
+func (f *farm) usesLocked() map[string]*use {
 	// Most jobs have the same list, and lists can be long.
 	lists := make(map[*scheduler.Host]*use)
 	hosts := make(map[*scheduler.Host][]scheduler.Host)
@@ -62,19 +72,19 @@ func (m *Manager) usesLocked() map[string]*use {
 		}
 		return u
 	}
-	for _, r := range m.waiting {
+	for _, r := range f.queue.waiting {
 		if len(r.job.Hosts) > 0 {
 			at(r.job.Hosts).add(1, r.job.Build)
 		}
 	}
-	for _, p := range m.preparing {
+	for _, p := range f.demand.preparing {
 		at(p.hosts).add(p.jobs)
 	}
 	uses := make(map[string]*use)
 	for key, u := range lists {
 		for i := range hosts[key] {
 			addr := hosts[key][i].Addr
-			if m.hosts[addr] == nil || m.hosts[addr].link == nil || m.drains.on[addr] {
+			if f.hosts[addr] == nil || f.hosts[addr].link == nil || f.drains.on[addr] {
 				continue // nothing new goes there
 			}
 			if uses[addr] == nil {
@@ -88,17 +98,17 @@ func (m *Manager) usesLocked() map[string]*use {
 
 // demandsLocked tells all daemons what there is for them to do, where that changed. It
 // is called where that may have grown; what became less a link's next tick sees.
-func (m *Manager) demandsLocked(now time.Time) {
-	if wait := demandPause - now.Sub(m.counted); wait > 0 {
-		if !m.recount {
-			m.recount = true
-			m.counter.Reset(wait)
+func (f *farm) demandsLocked(now time.Time) {
+	if wait := f.o.DemandPause - now.Sub(f.demand.counted); wait > 0 {
+		if !f.demand.again {
+			f.demand.again = true
+			f.demand.timer.Reset(wait)
 		}
 		return
 	}
-	m.counted, m.recount = now, false
-	uses := m.usesLocked()
-	for addr, h := range m.hosts {
+	f.demand.counted, f.demand.again = now, false
+	uses := f.usesLocked()
+	for addr, h := range f.hosts {
 		if h.link == nil {
 			continue
 		}
@@ -116,9 +126,9 @@ func (m *Manager) demandsLocked(now time.Time) {
 }
 
 // count is the timer's: what changed meanwhile is counted.
-func (m *Manager) count() {
-	m.mu.Lock()
-	m.recount = false
-	m.demandsLocked(time.Now())
-	m.mu.Unlock()
+func (f *farm) count() {
+	f.mu.Lock()
+	f.demand.again = false
+	f.demandsLocked(time.Now())
+	f.mu.Unlock()
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
 // dialer changes the connections that a device dials to one address.
@@ -217,7 +218,7 @@ func TestSilentHostIsLost(t *testing.T) {
 		})
 		good := startFake(t, s.far, "10.0.0.2:7632", nil)
 		hosts := silent.addr + " " + good.addr
-		s.m.wantHosts(s.m.listOf(hosts), nil)
+		s.m.farm.want(s.m.listOf(hosts).sched, nil)
 		synctest.Wait()
 		began := time.Now()
 		res, no := s.run(context.Background(), leaseOf(hosts), "int x;")
@@ -400,17 +401,16 @@ func TestCancelBeforeTheJobIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
 		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
-		s.m.wantHosts(s.m.listOf(d.addr), nil)
+		s.m.farm.want(s.m.listOf(d.addr).sched, nil)
 		synctest.Wait()
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		c := &client{m: s.m, lease: leaseOf(d.addr), ctx: ctx}
-		c.list = s.m.listOf(d.addr)
-		s.m.mu.Lock()
-		l := s.m.hosts[d.addr].link
-		fl := &link.Flight{ID: 99, Credit: l.takeLocked(), Length: 4 << 20}
-		s.m.mu.Unlock()
-		src, err := s.m.pd.RegMR(make([]byte, fl.Length), 0, nil)
+		list := s.m.listOf(d.addr).sched
+		g, err := s.m.farm.pick(t.Context(), newRequest(99, scheduler.Job{Hosts: list, Toolchain: testID, Tried: make(map[string]bool)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := s.m.farm.link(d.addr)
+		fl := &link.Flight{ID: 99, Credit: g.credit, Length: 4 << 20}
+		src, err := s.m.memory.pd.RegMR(make([]byte, fl.Length), 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,40 +7,40 @@ import (
 )
 
 // join makes r known while hosts are at it, so that it can be given a second one.
-func (m *Manager) join(r *request) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.racing[r.id] = r
+func (f *farm) join(r *request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.racing[r.id] = r
 }
 
 // leave ends that; a second host that was on offer is not wanted any more.
-func (m *Manager) leave(r *request) {
-	m.mu.Lock()
-	delete(m.racing, r.id)
-	m.mu.Unlock()
+func (f *farm) leave(r *request) {
+	f.mu.Lock()
+	delete(f.racing, r.id)
+	f.mu.Unlock()
 	select {
 	case g := <-r.second:
-		m.giveBack(g)
+		f.giveBack(g)
 	default:
 	}
 }
 
 // hedgesLocked offers jobs that are late a second host, as the scheduler names them,
 // and says when to ask it again: zero when nothing can become late.
-func (m *Manager) hedgesLocked(now time.Time) time.Time {
-	if len(m.racing) == 0 {
+func (f *farm) hedgesLocked(now time.Time) time.Time {
+	if len(f.racing) == 0 {
 		return time.Time{}
 	}
-	list, next := m.sched.Hedges(now)
+	list, next := f.sched.Hedges(now)
 	var back []*host
 	for _, x := range list {
-		r := m.racing[x.ID]
+		r := f.racing[x.ID]
 		if r == nil || len(r.second) > 0 { // its race has just ended
-			m.sched.Done(now, x.Host, scheduler.Unused, scheduler.Report{})
-			back = append(back, m.hosts[x.Host])
+			f.sched.Done(now, x.Host, scheduler.Unused, scheduler.Report{})
+			back = append(back, f.hosts[x.Host])
 			continue
 		}
-		r.second <- m.grantLocked(now, r, x.Host)
+		r.second <- f.grantLocked(now, r, x.Host)
 	}
 	for _, h := range back { // not before: those of the list are counted until they are taken
 		h.creditsLocked()

@@ -9,22 +9,20 @@ import (
 // lookHere is how old a view of this machine's own load may be.
 const lookHere = 100 * time.Millisecond
 
-// openHere makes this machine's cores known to the scheduler: a job may run here
-// where that is sooner.
-func (m *Manager) openHere() {
-	m.sched.Up(m.started, scheduler.LocalHost, scheduler.Capacity{Jobs: m.live().LocalJobs})
+// here is what runs on this machine; farm.mu guards it.
+type here struct {
+	jobs   int       // that the scheduler has placed here
+	looked time.Time // at the machine's load
 }
 
 // hereLocked tells the scheduler what this machine does beside the jobs that it has
 // placed here: lists and preprocessors for the hosts, links, and whatever else runs.
-func (m *Manager) hereLocked(now time.Time) {
-	if now.Sub(m.looked) < lookHere {
+func (f *farm) hereLocked(now time.Time) {
+	if now.Sub(f.here.looked) < lookHere {
 		return
 	}
-	m.looked = now
-	cpp, _ := m.cpp.Load()
-	local, queued := m.local.Load()
-	m.sched.Load(now, scheduler.LocalHost, scheduler.Load{Running: cpp + local, Queued: queued, Average: m.o.LoadAverage()})
+	f.here.looked = now
+	f.sched.Load(now, scheduler.LocalHost, f.o.Here())
 }
 
 // A job that a host could have at once runs here only if that is a plain benefit: it
@@ -37,29 +35,29 @@ const (
 
 // chooseLocked asks the scheduler for j: first for a host, and where that has to be
 // waited for, or is plainly slower, whether it is better to begin here.
-func (m *Manager) chooseLocked(now time.Time, j *scheduler.Job) scheduler.Decision {
+func (f *farm) chooseLocked(now time.Time, j *scheduler.Job) scheduler.Decision {
 	local := j.Local
 	j.Local = false
-	d := m.sched.Pick(now, j)
+	d := f.sched.Pick(now, j)
 	j.Local = local
-	if !local || m.here >= m.live().LocalJobs {
+	if !local || f.here.jobs >= f.pace.LocalJobs {
 		return d
 	}
 	switch d.Verdict {
 	case scheduler.Wait:
-		if !m.servedLocked(j.Hosts) {
+		if !f.servedLocked(j.Hosts) {
 			return d // a connection, and its first credits, are about to be there
 		}
 	case scheduler.Run:
-		if !j.Cost.Known || !plainly(m.sched.Consider(now, j, &d), d.Finish) {
+		if !j.Cost.Known || !plainly(f.sched.Consider(now, j, &d), d.Finish) {
 			return d
 		}
-		m.sched.Done(now, d.Host, scheduler.Unused, scheduler.Report{})
-		m.hosts[d.Host].creditsLocked()
+		f.sched.Done(now, d.Host, scheduler.Unused, scheduler.Report{})
+		f.hosts[d.Host].creditsLocked()
 	case scheduler.Local:
 		return d
 	}
-	return m.sched.Pick(now, j)
+	return f.sched.Pick(now, j)
 }
 
 // plainly says whether this machine is that much better than a host that would be
@@ -74,9 +72,9 @@ func plainly(list []scheduler.Considered, finish time.Duration) bool {
 }
 
 // servedLocked says that some host of a list is up and has taken a job since.
-func (m *Manager) servedLocked(list []scheduler.Host) bool {
+func (f *farm) servedLocked(list []scheduler.Host) bool {
 	for i := range list {
-		if h := m.hosts[list[i].Addr]; h != nil && h.state == hostUp && h.served == h.link {
+		if h := f.hosts[list[i].Addr]; h != nil && h.state == hostUp && h.served == h.link {
 			return true
 		}
 	}
@@ -84,32 +82,21 @@ func (m *Manager) servedLocked(list []scheduler.Host) bool {
 }
 
 // startHereLocked says that a job which the scheduler has placed here begins.
-func (m *Manager) startHereLocked(now time.Time, id uint64, j *scheduler.Job) {
-	m.sched.Started(now, id, scheduler.LocalHost, j)
-	m.here++
+func (f *farm) startHereLocked(now time.Time, id uint64, j *scheduler.Job) {
+	f.sched.Started(now, id, scheduler.LocalHost, j)
+	f.here.jobs++
 }
 
 // endHereLocked ends that.
-func (m *Manager) endHereLocked(out scheduler.Outcome, r scheduler.Report) {
-	m.sched.Done(time.Now(), scheduler.LocalHost, out, r)
-	m.here--
+func (f *farm) endHereLocked(out scheduler.Outcome, r scheduler.Report) {
+	f.sched.Done(time.Now(), scheduler.LocalHost, out, r)
+	f.here.jobs--
 }
 
-// endShare says that the command has ended which the scheduler chose to run here.
-func (c *client) endShare() {
-	if !c.share {
-		return
-	}
-	r := scheduler.Report{ID: c.id, Source: c.record.Source, Failed: c.record.Exit != 0}
-	out := scheduler.Unused
-	if c.record.Finished && !c.began.IsZero() {
-		// What it took of a core nobody tells; with no more commands at a time than
-		// there are cores that is about what it took.
-		out, r.Wall = scheduler.OK, time.Since(c.began)
-		r.CPU = r.Wall
-	}
-	c.m.mu.Lock()
-	defer c.m.mu.Unlock()
-	c.m.endHereLocked(out, r)
-	c.m.dispatchLocked()
+// endHere says that a job has ended which was placed on this machine.
+func (f *farm) endHere(out scheduler.Outcome, r scheduler.Report) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.endHereLocked(out, r)
+	f.dispatchLocked()
 }

@@ -43,7 +43,7 @@ const (
 // host is one address that some host list named. Its goroutine dials it again and
 // again, at the scheduler's pace, and keeps what connection there is.
 type host struct {
-	m    *Manager
+	f    *farm
 	addr string
 	grow chan struct{} // capacity 1: one more link is wanted; serve takes it
 	kick chan struct{} // capacity 1: a job does not want to wait for the next attempt
@@ -52,7 +52,7 @@ type host struct {
 
 	holds holdings.Ledger // which of our contents it has
 
-	// guarded by m.mu
+	// guarded by f.mu
 	state    hostState
 	link     *conn   // while up or draining: the one that speaks for the host
 	links    []*conn // and all
@@ -74,7 +74,7 @@ type hostCounts struct {
 	out, in    uint64 // bytes of sources and results
 }
 
-// wantLocked notes that a job may need the host. eager: see wantHosts.
+// wantLocked notes that a job may need the host. eager: see want.
 func (h *host) wantLocked(now time.Time, eager *time.Duration) {
 	slow := now.Sub(h.lastWant) > wantedFor && now.After(h.retry)
 	h.lastWant = now
@@ -86,11 +86,11 @@ func (h *host) wantLocked(now time.Time, eager *time.Duration) {
 // run keeps h connected until ctx ends, or nobody has wanted it for long.
 func (h *host) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		h.m.mu.Lock()
+		h.f.mu.Lock()
 		if time.Since(h.lastWant) > forgetAfter {
-			delete(h.m.hosts, h.addr)
-			h.m.sched.Forget(h.addr)
-			h.m.mu.Unlock()
+			delete(h.f.hosts, h.addr)
+			h.f.sched.Forget(h.addr)
+			h.f.mu.Unlock()
 			return
 		}
 		h.state = hostConnecting
@@ -98,11 +98,11 @@ func (h *host) run(ctx context.Context) {
 		case <-h.kick: // this is it
 		default:
 		}
-		h.m.sched.Connecting(time.Now(), h.addr)
-		h.m.mu.Unlock()
-		dials := h.m.dials
+		h.f.sched.Connecting(time.Now(), h.addr)
+		h.f.mu.Unlock()
+		dials := h.f.dialling.first
 		if h.reached.IsValid() {
-			dials = h.m.redials
+			dials = h.f.dialling.again
 		}
 		if dials.Acquire(ctx, 1) != nil {
 			return // ctx has ended
@@ -112,12 +112,12 @@ func (h *host) run(ctx context.Context) {
 		if err == nil {
 			h.serve(ctx, l)
 		} else if ctx.Err() == nil {
-			h.m.mu.Lock()
+			h.f.mu.Lock()
 			if !h.startsLocked(err) {
 				h.downLocked(err)
-				h.m.dispatchLocked()
+				h.f.dispatchLocked()
 			}
-			h.m.mu.Unlock()
+			h.f.mu.Unlock()
 		}
 		h.pause(ctx)
 	}
@@ -131,7 +131,7 @@ const startPause = 100 * time.Millisecond
 // for that. Such a host is not lost, and there is no back-off.
 func (h *host) startsLocked(err error) bool {
 	now := time.Now()
-	if h.state != hostStarting || !errors.Is(err, errSilent) || now.Sub(h.answered) >= h.m.live().Patience {
+	if h.state != hostStarting || !errors.Is(err, errSilent) || now.Sub(h.answered) >= h.f.pace.Patience {
 		return false
 	}
 	h.retry = now.Add(startPause)
@@ -144,8 +144,8 @@ var errSilent = errors.New("takes connections and does not answer")
 
 // connected notes that something has taken a connection to h, and has not said a word.
 func (h *host) connected() {
-	h.m.mu.Lock()
-	defer h.m.mu.Unlock()
+	h.f.mu.Lock()
+	defer h.f.mu.Unlock()
 	if h.state != hostConnecting || errors.Is(h.lastErr, errSilent) { // this is a further link; it did not start
 		return
 	}
@@ -154,18 +154,18 @@ func (h *host) connected() {
 	if h.answered.IsZero() {
 		h.answered = now
 	}
-	h.m.sched.Starting(now, h.addr)
-	h.m.dispatchLocked()
+	h.f.sched.Starting(now, h.addr)
+	h.f.dispatchLocked()
 }
 
 // pause waits until the host is to be dialled again.
 func (h *host) pause(ctx context.Context) {
-	h.m.mu.Lock()
+	h.f.mu.Lock()
 	wait := time.Until(h.retry)
 	if time.Since(h.lastWant) > wantedFor {
 		wait = max(wait, unwantedPause)
 	}
-	h.m.mu.Unlock()
+	h.f.mu.Unlock()
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
@@ -182,7 +182,7 @@ func (h *host) upLocked(l *conn) {
 	h.answered, h.refused = time.Time{}, ""
 	can := l.Welcome()
 	ids, listed := l.Toolchains()
-	h.m.sched.Up(now, h.addr, scheduler.Capacity{
+	h.f.sched.Up(now, h.addr, scheduler.Capacity{
 		Jobs: int(can.Jobs), MaxBody: max(can.MaxBody, l.MaxSource()), Toolchains: listed, Tree: can.Tree,
 	})
 	h.toolchainsLocked()
@@ -191,43 +191,43 @@ func (h *host) upLocked(l *conn) {
 	if l.Draining() {
 		h.drainingLocked()
 	}
-	h.m.o.Log.Info("host connected", "host", h.addr, "jobs", can.Jobs, "toolchains", len(ids))
+	h.f.o.Log.Info("host connected", "host", h.addr, "jobs", can.Jobs, "toolchains", len(ids))
 }
 
 // drainingLocked closes h for new jobs.
 func (h *host) drainingLocked() {
 	if h.link != nil {
 		h.state = hostDraining
-		h.m.sched.Draining(time.Now(), h.addr)
+		h.f.sched.Draining(time.Now(), h.addr)
 	}
 }
 
 // downLocked records a failed attempt or a loss.
 func (h *host) downLocked(err error) {
-	if h.m.ctx.Err() == nil && (h.lastErr == nil || h.lastErr.Error() != err.Error()) {
-		h.m.o.Log.Warn("host lost", "host", h.addr, "err", err)
+	if h.f.ctx.Err() == nil && (h.lastErr == nil || h.lastErr.Error() != err.Error()) {
+		h.f.o.Log.Warn("host lost", "host", h.addr, "err", err)
 	}
 	h.link, h.links, h.lastErr, h.state = nil, nil, err, hostDown
 	h.answered = time.Time{}
 	h.lostAt = time.Now()
-	h.retry = h.m.sched.Lost(h.lostAt, h.addr, err.Error(), link.Hopeless(err))
+	h.retry = h.f.sched.Lost(h.lostAt, h.addr, err.Error(), link.Hopeless(err))
 }
 
 // dial makes one more connection.
 func (h *host) dial(ctx context.Context) (*conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.m.o.DialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, h.f.o.DialTimeout)
 	defer cancel()
 	c := &conn{h: h}
-	l, err := link.Dial(ctx, &h.m.dialling, c, h.addr, h.dialAddr(ctx))
+	l, err := link.Dial(ctx, &h.f.dialling.Config, c, h.addr, h.dialAddr(ctx))
 	if err == nil {
-		h.m.mu.Lock()
+		h.f.mu.Lock()
 		c.metLocked(l)
-		h.m.mu.Unlock()
+		h.f.mu.Unlock()
 		return c, nil
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		h.m.mu.Lock()
-		defer h.m.mu.Unlock()
+		h.f.mu.Lock()
+		defer h.f.mu.Unlock()
 		if h.state == hostStarting || errors.Is(h.lastErr, errSilent) {
 			err = errSilent
 		}
@@ -236,10 +236,10 @@ func (h *host) dial(ctx context.Context) (*conn, error) {
 }
 
 // redialLocked has the hosts dialled that the scheduler has made due.
-func (m *Manager) redialLocked(now time.Time) {
-	due, _ := m.sched.Due(now)
+func (f *farm) redialLocked(now time.Time) {
+	due, _ := f.sched.Due(now)
 	for _, addr := range due {
-		if h := m.hosts[addr]; h != nil && h.state == hostDown {
+		if h := f.hosts[addr]; h != nil && h.state == hostDown {
 			h.kickLocked()
 		}
 	}
@@ -259,14 +259,14 @@ func (h *host) toolchainsLocked() {
 	}
 	ids, _ := h.link.Toolchains()
 	for _, id := range ids {
-		h.m.sched.Toolchains(h.addr, id)
+		h.f.sched.Toolchains(h.addr, id)
 	}
-	h.m.sched.Identifying(h.addr, h.link.Identifying())
+	h.f.sched.Identifying(h.addr, h.link.Identifying())
 }
 
 func (h *host) loadLocked(load job.Load) {
 	if h.link != nil {
-		h.m.sched.Load(time.Now(), h.addr, scheduler.Load{
+		h.f.sched.Load(time.Now(), h.addr, scheduler.Load{
 			Running: int(load.Running), Queued: int(load.Queued),
 			Average: float64(load.LoadAvg) / 100, MemoryFree: load.MemoryFree,
 		})
@@ -275,7 +275,7 @@ func (h *host) loadLocked(load job.Load) {
 
 func (h *host) creditsLocked() {
 	if h.link != nil {
-		h.m.sched.Credits(time.Now(), h.addr, h.unspentLocked())
+		h.f.sched.Credits(time.Now(), h.addr, h.unspentLocked())
 	}
 }
 
@@ -283,20 +283,5 @@ func (h *host) creditsLocked() {
 func (h *host) movedLocked(out, in uint64) {
 	h.jobs.out += out
 	h.jobs.in += in
-	h.m.metrics.bytes(h.addr, out, in)
+	h.f.o.Moved(h.addr, out, in)
 }
-
-// sleep waits for d; false says that ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// errShutdown ends what is under way when the manager stops.
-var errShutdown = errors.New("connection manager stops")

@@ -34,9 +34,7 @@ func (m *Manager) lacked(r *request, a *attempt) {
 		a.at.holds.Forget(ids, own)
 	}
 	m.metrics.lacks.Inc()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(r.job.Tried, a.at.addr)
+	m.farm.retry(r, a.at)
 }
 
 // lackedOf reads which contents a host lacks from its answer, whose content lies in mem; nil: it does not say.
@@ -62,14 +60,7 @@ func (m *Manager) heldOf(t *task, hosts []scheduler.Host) map[string]uint64 {
 	if t.known == nil || len(hosts) < 2 {
 		return nil
 	}
-	there := make(map[string]*holdings.Ledger, len(hosts))
-	m.mu.Lock()
-	for i := range hosts {
-		if h := m.hosts[hosts[i].Addr]; h != nil && h.link != nil {
-			there[h.addr] = &h.holds
-		}
-	}
-	m.mu.Unlock()
+	there := m.farm.ledgers(hosts)
 	held := make(map[string]uint64, len(there))
 	for addr, h := range there {
 		if n := h.Bytes(t.known.set, len(hosts) <= maxWeighed); n > 0 {

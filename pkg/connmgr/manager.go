@@ -6,29 +6,32 @@
 // (one connection to one host), holdings (which contents hosts have), machine (this build
 // host), report (what the manager tells of itself), trust (what to believe of others). Here is what ties these together:
 //
-//	listen serve reserve replace   the socket, and how it goes to a successor
-//	client compiler control drain  one wrapper, or one question
-//	tell                           what a build hears once
-//	lists                          which hosts a job may go to
-//	host pool conn resolve         a host and the links to it
-//	dispatch hedge here demand     the scheduler's word for jobs, and theirs for hosts
-//	task race attempt              one job: attempts at it, one after the other and side by side
-//	cargo lacks                    what a host gets, and what it has already
-//	window hold scratch            the memory that it takes
-//	judge trust foreign audit      what follows where hosts, or other users, are not believed
-//	predict hungry                 what earlier compiles took
-//	status metrics                 figures
-//	live                           what of its options can change
+//	listen serve service replace      the socket, and how it goes to a successor
+//	wrappers reserve client share     one wrapper: a command
+//	compiler control drained          and what else it may ask
+//	tell                              what a build hears once
+//	lists                             which hosts a job may go to
+//	farm farmstatus asked want        what hosts there are, and what is known of them
+//	host conn pool resolve            a host and the connections to it
+//	request ask dispatch forms rule   the scheduler's word for jobs
+//	ended hedge here                  what came of it, a second word, and this machine as a host
+//	demand drain                      what hosts are told, and which ones get nothing
+//	task race attempt                 one job: attempts at it, one after the other and side by side
+//	cargo lacks                       what a host gets, and what it has already
+//	window hold scratch               the memory that it takes
+//	judge trust foreign audit         what follows where hosts, or other users, are not believed
+//	predict hungry                    what earlier compiles took
+//	account keep status metrics       figures
+//	live                              what of its options can change
 //
-// A wrapper is served by one goroutine (and one that reads its socket); a host
-// by one that dials, and each link by two of its own. Manager.mu guards all that they
-// share: hosts, links, flights, the scheduler, the book of what was done. Manager.replacing
-// and drains.mu come before it.
+// A wrapper is served by one goroutine (and one that reads its socket); a host by one that
+// dials, and each link by two of its own. farm.mu guards all that these share: hosts,
+// credits, jobs that wait, the scheduler; a link's lock comes after it. The other parts of a
+// Manager have locks of their own, of which none is held while another one's is taken.
 package connmgr
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -44,7 +47,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
@@ -53,7 +55,6 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/inputs"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
@@ -132,6 +133,7 @@ type Options struct {
 	IdleExit      time.Duration // without a wrapper: Serve ends (never)
 	LinksMin      int           // connections to a host (1)
 	LinksMax      int           // of these at most, when there is much to do (LinksMin)
+	DemandPause   time.Duration // between two counts of what hosts are told that there is to do (20 ms)
 	LinksIdle     time.Duration // one beyond LinksMin ends when it had nothing to do for so long (1 min)
 	Backoff       time.Duration // pause after a host's first loss (the scheduler's)
 	BackoffMax    time.Duration // longest pause (the scheduler's)
@@ -183,83 +185,65 @@ func setDefault[T int | int64 | time.Duration](v *T, d T) {
 	}
 }
 
-// Manager serves wrappers. Make it with New, run it with Serve, end it with Close.
+// Manager serves wrappers. Make it with New, run it with Serve, end it with Close. Each of its
+// parts has a lock of its own where it needs one.
 type Manager struct {
-	// set once in New
-	o        Options
-	uid      uint32 // that it runs as
-	started  time.Time
-	pd       iwarp.PD
-	dialling link.Config // of all hosts
-	sources  *arena.Pool
-	sinks    *arena.Pool
-	large    *semaphore.Weighted // bytes: see takeLarge
-	scratch  *scratch            // to pack and unpack in
-	cpp      machine.Gate        // preprocessors
-	local    machine.Gate        // compiles, links and the like
-	metrics  *metrics
-	lists    listCache
-	history  *history.Store
-	builds   machine.Builds
-	hungry   hungry
-	recipes  recipes.Cache
-	native   recipes.NativeCache
-	objects  recipes.ObjectCache
-	search   recipes.SearchCache
-	inputs   *inputs.Table
-	texts    *scratch            // for jobs whose inputs are known
-	places   *semaphore.Weighted // for wrappers
-	dials    *semaphore.Weighted // of hosts that were never connected
-	redials  *semaphore.Weighted // of those that were: they do not wait for others that do not answer
-	ctx      context.Context     // ends all hosts
-	cancel   context.CancelCauseFunc
-	ids      atomic.Uint64 // the last job's
+	o       Options // set once in New, as what follows up to cancel
+	uid     uint32  // that it runs as
+	started time.Time
+	metrics *metrics
+	farm    *farm
+	inputs  *inputs.Table
+	ctx     context.Context // ends all that is under way
+	cancel  context.CancelCauseFunc
 
-	auditing  atomic.Int32 // audits under way
-	largeUsed atomic.Int64 // bytes taken of large
-	saved     atomic.Int64 // when history was, or was begun to be: nanoseconds since started
-
-	hostsRun sync.WaitGroup // host.run
-	clients  sync.WaitGroup // goroutines of wrappers
-
-	replacing sync.Mutex  // one successor at a time; before mu
-	left      atomic.Bool // another manager serves now
-
-	now         atomic.Pointer[Live] // see live and Apply
-	idleChanged chan struct{}        // capacity 1: Live.IdleExit may be another one
-
-	stopping chan struct{} // closed by Stop
-	stopOnce sync.Once
-
-	mu      sync.Mutex
-	keeps   keeps
-	sched   *scheduler.Scheduler
-	hosts   map[string]*host
-	waiting []*request          // jobs that wait for a credit, in order of arrival
-	racing  map[uint64]*request // jobs that are at a host, or on their way, by id
-	jobs    []*scheduler.Job    // dispatchLocked works in it
-	asking  []*question         // jobs that wait for their form
-	alarm   *time.Timer
-	open    map[*client]struct{} // wrappers that are served
-	serving bool
-	// everServed says that serving was true once; endedBy is why it is not any more, empty
-	// where something outside ended it.
-	everServed bool
-	endedBy    string
-	// listener is what Serve takes wrappers from, while it does.
-	listener *Listener
-	lastUse  time.Time // a compile came or went
-	looked   time.Time // at this machine's load
-	here     int       // jobs that the scheduler placed here
-
-	preparing map[*scheduler.Host]*preparing // by the first host of the list
-	counted   time.Time                      // when demands were counted last
-	counter   *time.Timer                    // counts them again, if recount
-	recount   bool
-	book      report.Book
-	drains    drains
+	service   service        // the socket
+	wrappers  wrappers       // that are served
+	clients   sync.WaitGroup // goroutines of wrappers
+	lists     listCache
+	memory    memory
+	turns     turns
+	compilers compilers
+	past      past
+	account   account
 	told      told
-	used      map[job.ToolchainID]string // compilers that jobs have asked for, by what people call them
+	ids       atomic.Uint64        // the last job's
+	auditing  atomic.Int32         // audits under way
+	now       atomic.Pointer[Live] // see live and Apply
+}
+
+// memory is what jobs and their results lie in. All of it is set once in New and safe for
+// concurrent use.
+type memory struct {
+	pd        iwarp.PD
+	sources   *arena.Pool
+	sinks     *arena.Pool
+	large     *semaphore.Weighted // bytes: see takeLarge
+	largeUsed atomic.Int64        // bytes taken of large
+	scratch   *scratch            // to pack and unpack in
+	texts     *scratch            // for jobs whose inputs are known
+}
+
+// turns are for what runs on this machine.
+type turns struct {
+	cpp    machine.Gate // preprocessors
+	local  machine.Gate // compiles, links and the like
+	builds machine.Builds
+}
+
+// compilers is what those of this machine have been asked.
+type compilers struct {
+	recipes recipes.Cache
+	native  recipes.NativeCache
+	objects recipes.ObjectCache
+	search  recipes.SearchCache
+}
+
+// past is what earlier compiles took.
+type past struct {
+	history *history.Store // set once in New
+	hungry  hungry
+	saved   atomic.Int64 // when history was, or was begun to be: nanoseconds since started
 }
 
 // maxDials is how many hosts are dialled at a time: a long list with dead hosts is
@@ -284,60 +268,69 @@ func New(o Options) (*Manager, error) {
 	live := o.live()
 	live.defaults(o.Cores)
 	m := &Manager{
-		o:       o,
-		sched:   scheduler.New(scheduler.Config{Backoff: o.Backoff, BackoffMax: o.BackoffMax, Grace: o.ConnectGrace, Strict: live.Patience}),
-		uid:     uint32(os.Geteuid()),
-		started: time.Now(),
-		lastUse: time.Now(),
-		hosts:   make(map[string]*host),
-		open:    make(map[*client]struct{}),
-
-		preparing: make(map[*scheduler.Host]*preparing),
-		racing:    make(map[uint64]*request),
-		stopping:  make(chan struct{}),
-		told:      make(told),
-
-		idleChanged: make(chan struct{}, 1),
+		o:        o,
+		uid:      uint32(os.Geteuid()),
+		started:  time.Now(),
+		service:  service{stopping: make(chan struct{}), idleChanged: make(chan struct{}, 1)},
+		wrappers: wrappers{places: semaphore.NewWeighted(int64(o.MaxWrappers)), open: make(map[*client]struct{}), lastUse: time.Now()},
+		inputs:   inputs.New(inputs.Options{MaxFile: min(o.SlotSize, maxKnownFile)}),
 	}
 	m.now.Store(&live)
-	m.places = semaphore.NewWeighted(int64(o.MaxWrappers))
-	m.dials, m.redials = semaphore.NewWeighted(int64(o.Dials)), semaphore.NewWeighted(int64(o.Dials))
-	m.large = semaphore.NewWeighted(o.Large)
-	m.scratch = newScratch(max(2*o.SlotSize, 1<<maxScratchKept))
-	m.texts = newScratch(max(2*o.SlotSize, 1<<maxScratchKept))
-	m.inputs = inputs.New(inputs.Options{MaxFile: min(o.SlotSize, maxKnownFile)})
-	var err error
-	if m.sources, err = arena.NewPool(arena.Options{Name: "rdistcc-source", Size: o.Source, Map: o.SlotSize, Prefault: o.Prefault, Max: o.Slots}); err != nil {
+	if err := m.memory.open(&o); err != nil {
 		return nil, err
 	}
-	// Some more for second hosts of jobs, or a full house would have none.
-	if m.sinks, err = arena.NewPool(arena.Options{Name: "rdistcc-sink", Size: o.Result, Map: o.SinkSize, Prefault: o.Prefault, Max: o.Slots + max(o.Slots/8, 2) + maxAudits}); err != nil {
-		return nil, err
-	}
-	if m.pd, err = o.Device.AllocPD(); err != nil {
-		return nil, fmt.Errorf("connection manager: %w", err)
-	}
-	m.dialling = link.Config{Device: o.Device, PD: m.pd, Log: o.Log, Name: o.Name, Key: o.Key,
-		DialTimeout: o.DialTimeout, Heartbeat: o.Heartbeat, HeartbeatDead: o.HeartbeatDead, CancelTimeout: o.CancelTimeout}
-	_, _ = rand.Read(m.dialling.Boot[:]) // never fails
 	guard := &machine.Guard{Read: o.Memory}
-	m.cpp.Room = func() bool { return guard.Admits(time.Now(), machine.PreprocessMemory) }
-	m.local.Room = func() bool { return guard.Admits(time.Now(), machine.CompileMemory) }
+	m.turns.cpp.Room = func() bool { return guard.Admits(time.Now(), machine.PreprocessMemory) }
+	m.turns.local.Room = func() bool { return guard.Admits(time.Now(), machine.CompileMemory) }
 	m.openHistory()
-	m.openHere()
-	m.openDrains()
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
-	m.alarm = time.AfterFunc(time.Hour, m.wake)
-	m.counter = time.AfterFunc(time.Hour, m.count)
-	m.metrics = newMetrics(m, o.Registry)
+	m.metrics = newMetrics(m)
+	m.farm = newFarm(m.ctx, m.farmOptions(), live.pace())
+	m.metrics.register(o.Registry) // which may ask at once
 	for _, h := range m.ownNow().sched {
 		m.metrics.host(h.Addr)
 	}
 	return m, nil
 }
 
+// open makes the memory that o asks for.
+func (x *memory) open(o *Options) (err error) {
+	x.large = semaphore.NewWeighted(o.Large)
+	x.scratch = newScratch(max(2*o.SlotSize, 1<<maxScratchKept))
+	x.texts = newScratch(max(2*o.SlotSize, 1<<maxScratchKept))
+	if x.sources, err = arena.NewPool(arena.Options{Name: "rdistcc-source", Size: o.Source, Map: o.SlotSize, Prefault: o.Prefault, Max: o.Slots}); err != nil {
+		return err
+	}
+	// Some more for second hosts of jobs, or a full house would have none.
+	if x.sinks, err = arena.NewPool(arena.Options{Name: "rdistcc-sink", Size: o.Result, Map: o.SinkSize, Prefault: o.Prefault, Max: o.Slots + max(o.Slots/8, 2) + maxAudits}); err != nil {
+		return err
+	}
+	if x.pd, err = o.Device.AllocPD(); err != nil {
+		return fmt.Errorf("connection manager: %w", err)
+	}
+	return nil
+}
+
+// farmOptions are those of the manager that the farm goes by.
+func (m *Manager) farmOptions() farmOptions {
+	o := &m.o
+	return farmOptions{
+		Device: o.Device, PD: m.memory.pd, Log: o.Log, Name: o.Name, Key: o.Key, Resolver: o.Resolver,
+		Drained: o.readDrained(), SaveDrained: o.saveDrained,
+		Here: func() scheduler.Load {
+			cpp, _ := m.turns.cpp.Load()
+			local, queued := m.turns.local.Load()
+			return scheduler.Load{Running: cpp + local, Queued: queued, Average: o.LoadAverage()}
+		},
+		Moved:       m.metrics.bytes,
+		Board:       func(result string) { m.metrics.boards.WithLabelValues(result).Inc() },
+		DialTimeout: o.DialTimeout, Heartbeat: o.Heartbeat, HeartbeatDead: o.HeartbeatDead, CancelTimeout: o.CancelTimeout,
+		DemandPause: o.DemandPause, Dials: o.Dials, LinksMin: o.LinksMin, LinksMax: o.LinksMax, LinksIdle: o.LinksIdle,
+	}
+}
+
 // Stop makes Serve end: what runs goes on, nothing new is taken.
-func (m *Manager) Stop() { m.stopOnce.Do(func() { close(m.stopping) }) }
+func (m *Manager) Stop() { m.service.stop() }
 
 // Drain waits until no wrapper is served any more, or ctx ends.
 func (m *Manager) Drain(ctx context.Context) error {
@@ -361,18 +354,15 @@ func (m *Manager) Close() error {
 	m.Stop()
 	m.keepLast()
 	m.cancel(errShutdown)
-	m.mu.Lock()
-	for c := range m.open {
-		_ = c.conn.Close() // closing twice is all that can go wrong
-	}
-	m.mu.Unlock()
+	m.wrappers.hangUp()
 	m.clients.Wait()
-	m.hostsRun.Wait()
-	m.alarm.Stop()
-	m.counter.Stop()
+	m.farm.close()
 	m.saveHistory()
 	m.metrics.unregister(m.o.Registry)
-	m.sources.Close()
-	m.sinks.Close()
-	return m.pd.Dealloc()
+	m.memory.sources.Close()
+	m.memory.sinks.Close()
+	return m.memory.pd.Dealloc()
 }
+
+// errShutdown ends what is under way when the manager stops.
+var errShutdown = errors.New("connection manager stops")

@@ -22,14 +22,14 @@ var errIdle = errors.New("idle")
 // serve lends l to the jobs, and further links as they are needed, until none is
 // left.
 func (h *host) serve(ctx context.Context, l *conn) {
-	m := h.m
+	f := h.f
 	dialing, cancel := context.WithCancel(ctx) // without a link, run dials
 	defer cancel()
 	var all sync.WaitGroup
-	ended := make(chan struct{}, 1+m.o.LinksMax)
-	begin := func(f func()) {
+	ended := make(chan struct{}, 1+f.o.LinksMax)
+	begin := func(do func()) {
 		all.Go(func() {
-			f()
+			do()
 			ended <- struct{}{}
 		})
 	}
@@ -38,11 +38,11 @@ func (h *host) serve(ctx context.Context, l *conn) {
 		select {
 		case <-ended:
 			running--
-			m.mu.Lock()
+			f.mu.Lock()
 			if len(h.links) == 0 {
 				cancel()
 			}
-			m.mu.Unlock()
+			f.mu.Unlock()
 		case <-h.grow:
 			running++
 			begin(func() { h.extend(ctx, dialing) })
@@ -53,8 +53,8 @@ func (h *host) serve(ctx context.Context, l *conn) {
 
 // carry lends l to the jobs until it ends.
 func (h *host) carry(ctx context.Context, l *conn) {
-	m := h.m
-	m.mu.Lock()
+	f := h.f
+	f.mu.Lock()
 	switch err := l.Ended(); {
 	case err != nil: // lost between its Welcome and now
 		if len(h.links) == 0 && h.state != hostDown {
@@ -65,24 +65,24 @@ func (h *host) carry(ctx context.Context, l *conn) {
 	default:
 		h.joinLocked(l)
 	}
-	m.dispatchLocked()
-	m.mu.Unlock()
-	l.Run(ctx, errShutdown)
+	f.dispatchLocked()
+	f.mu.Unlock()
+	l.Run(ctx)
 }
 
 // extend dials one more link and lends it.
 func (h *host) extend(ctx, dialing context.Context) {
-	m := h.m
+	f := h.f
 	l, err := h.dial(dialing)
-	m.mu.Lock()
+	f.mu.Lock()
 	h.growing = false
 	if err != nil {
 		h.pauseGrowLocked()
-		m.mu.Unlock()
-		m.o.Log.Debug("no further connection", "host", h.addr, "err", err)
+		f.mu.Unlock()
+		f.o.Log.Debug("no further connection", "host", h.addr, "err", err)
 		return
 	}
-	m.mu.Unlock()
+	f.mu.Unlock()
 	h.carry(ctx, l)
 }
 
@@ -99,12 +99,12 @@ func (h *host) joinLocked(l *conn) {
 	if l.Draining() {
 		h.drainingLocked()
 	}
-	h.m.o.Log.Info("further connection", "host", h.addr, "connections", len(h.links))
+	h.f.o.Log.Info("further connection", "host", h.addr, "connections", len(h.links))
 }
 
 // growLocked asks for a further link if those that there are have too much to do.
 func (h *host) growLocked(now time.Time) {
-	o := &h.m.o
+	o := &h.f.o
 	if h.growing || h.state != hostUp || len(h.links) >= o.LinksMax || now.Before(h.nextGrow) {
 		return
 	}
@@ -143,7 +143,7 @@ func (h *host) bestLocked() *conn {
 // retireLocked ends l if it is beyond those that are to be kept and had nothing to
 // do for long.
 func (h *host) retireLocked(l *conn, now time.Time) {
-	if idle := l.Idle(now); l == h.link || len(h.links) <= h.m.o.LinksMin || idle < h.m.o.LinksIdle || !slices.Contains(h.links, l) {
+	if idle := l.Idle(now); l == h.link || len(h.links) <= h.f.o.LinksMin || idle < h.f.o.LinksIdle || !slices.Contains(h.links, l) {
 		return
 	}
 	h.links = slices.DeleteFunc(h.links, func(x *conn) bool { return x == l })

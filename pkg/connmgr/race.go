@@ -50,21 +50,21 @@ const mostLacks = 2
 // Hosts may still be at it then: what they use is not the client's any more.
 func (c *client) compile(t *task, tree bool) (*ipc.Result, *ipc.GoLocal) {
 	r := &race{c: c, t: t, ended: make(chan *attempt, maxAttempts),
-		req: &request{id: t.id, job: c.request(t.total(), tree), ready: make(chan grant, 1), second: make(chan grant, 1)}}
+		req: newRequest(t.id, c.request(t.total(), tree))}
 	if !r.req.job.Strict {
-		if no := c.m.hungry.objects(time.Now(), t.key); no != nil {
+		if no := c.m.past.hungry.objects(time.Now(), t.key); no != nil {
 			return nil, no
 		}
 	}
 	r.req.job.Cost = t.cost
 	r.req.job.Held = c.m.heldOf(t, r.req.job.Hosts)
-	c.m.join(r.req)
+	c.m.farm.join(r.req)
 	won, no := r.run()
 	r.stop()
-	c.m.leave(r.req)
+	c.m.farm.leave(r.req)
 	if no != nil {
 		if r.died >= c.m.live().Attempts {
-			c.m.hungry.add(time.Now(), t.key)
+			c.m.past.hungry.add(time.Now(), t.key)
 		}
 		return nil, no
 	}
@@ -116,14 +116,14 @@ func (r *race) next() *ipc.GoLocal {
 	c, asked := r.c, time.Now()
 	// However long: a full farm is no reason to give up, and a host that gives no
 	// credit is the scheduler's to judge.
-	g, err := c.m.pick(c.ctx, r.req)
+	g, err := c.m.farm.pick(c.ctx, r.req)
 	if err != nil {
 		return interrupted
 	}
 	c.consider(r.req)
 	if g.conn == nil {
 		if r.last != nil {
-			c.m.giveBack(g)
+			c.m.farm.giveBack(g)
 			return r.last
 		}
 		c.share = g.decision.Share
@@ -142,13 +142,13 @@ func (r *race) next() *ipc.GoLocal {
 // hedge sends the task to a second host too, as the first one is slow.
 func (r *race) hedge(g grant) {
 	c := r.c
-	sink, err := c.m.sinks.TryGet(c.uid)
+	sink, err := c.m.memory.sinks.TryGet(c.uid)
 	if sink == nil || len(r.running) != 1 || r.started >= maxAttempts {
 		if sink != nil {
 			sink.Put() // nobody has seen it
 		}
 		c.m.o.Log.Debug("no second host", "job", r.t.id, "err", err)
-		c.m.giveBack(g)
+		c.m.farm.giveBack(g)
 		return
 	}
 	c.m.o.Log.Info("second host", "job", r.t.id, "host", g.host.addr, "slow", r.running[0].at.addr)
@@ -199,7 +199,7 @@ func (r *race) failed(a *attempt) *ipc.GoLocal {
 	switch a.out.blame {
 	case scheduler.Gone:
 		r.lost++
-		r.c.m.again(r.req, a.at)
+		r.c.m.farm.again(r.req, a.at)
 	case scheduler.Killed, scheduler.Fault:
 		r.trouble++
 	case scheduler.Unused, scheduler.OK, scheduler.Refused, scheduler.Full:

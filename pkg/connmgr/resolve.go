@@ -24,7 +24,7 @@ func (h *host) dialAddr(ctx context.Context) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolveTime)
 	defer cancel()
-	r := h.m.o.Resolver
+	r := h.f.o.Resolver
 	if r == nil {
 		r = &net.Resolver{PreferGo: true} // which obeys its context
 	}

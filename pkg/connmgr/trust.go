@@ -17,7 +17,7 @@ type objectMaker func(c *client, language string, words []string) []byte
 
 // makeObject has the compiler here compile nothing, once for each set of words.
 func makeObject(c *client, language string, words []string) []byte {
-	return c.m.objects.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, language, words, driverEnv)
+	return c.m.compilers.objects.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, language, words, driverEnv)
 }
 
 // expectObject finds out, while a host compiles, what kind of object the job's compiler

@@ -178,14 +178,14 @@ func (l *Link) Retire(why error) {
 }
 
 // Run waits until the link has ended and frees it: by itself, because it was retired, or
-// because ctx has ended, for the reason why. Who has dialled it calls it, once.
-func (l *Link) Run(ctx context.Context, why error) {
+// because ctx has ended, whose cause is the reason then. Who has dialled it calls it, once.
+func (l *Link) Run(ctx context.Context) {
 	select {
 	case <-l.dead:
 	case <-l.retire:
-		l.close(why)
+		l.close(nil) // it has a reason
 	case <-ctx.Done():
-		l.close(why)
+		l.close(context.Cause(ctx))
 	}
 	l.destroy()
 }

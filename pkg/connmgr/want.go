@@ -1,0 +1,47 @@
+package connmgr
+
+import (
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// want starts the connections that a job of list may need. eager, when set,
+// is how long after a loss the job wants a host dialled again at the latest.
+func (f *farm) want(list []scheduler.Host, eager *time.Duration) {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sched.Ensure(now, list)
+	for i := range list {
+		f.hostLocked(list[i].Addr).wantLocked(now, eager)
+	}
+	f.refreshViewsLocked(now, list)
+}
+
+// hostLocked is the host of an address, which gets its goroutine with the first job.
+func (f *farm) hostLocked(addr string) *host {
+	h := f.hosts[addr]
+	if h == nil {
+		h = &host{f: f, addr: addr, grow: make(chan struct{}, 1), kick: make(chan struct{}, 1), lastWant: time.Now()}
+		f.hosts[addr] = h
+		f.running.Go(func() { h.run(f.ctx) })
+	}
+	return h
+}
+
+// viewFresh is how old a view of a host's load may be when one is about to be chosen.
+const viewFresh = 500 * time.Millisecond
+
+// refreshViewsLocked has the views of a list's hosts renewed where that helps to
+// choose: what is asked now is there when the preprocessor has ended.
+func (f *farm) refreshViewsLocked(now time.Time, list []scheduler.Host) {
+	if len(list) < 2 {
+		return
+	}
+	for i := range list {
+		if h := f.hosts[list[i].Addr]; h != nil && h.link != nil {
+			h.link.Refresh(now, viewFresh)
+		}
+	}
+}
