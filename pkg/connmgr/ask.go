@@ -1,6 +1,7 @@
 package connmgr
 
 import (
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
@@ -10,17 +11,17 @@ import (
 // preprocessor has run for nothing. Where all hosts that it could go to are not there, it
 // waits as long for one as the scheduler does.
 func (c *client) hopeless() *ipc.GoLocal {
-	r := newRequest(c.id, c.request(0, c.lease.NeedTree))
-	g, err := c.m.farm.early(c.ctx, r, c.watch)
+	r := farm.NewRequest(c.id, c.request(0, c.lease.NeedTree))
+	g, err := c.m.farm.Early(c.ctx, r, c.watch)
 	if err != nil {
 		return interrupted
 	}
-	if g.decision.Verdict != scheduler.Local {
+	if g.Decision.Verdict != scheduler.Local {
 		return nil
 	}
-	c.share = g.decision.Share
+	c.share = g.Decision.Share
 	c.consider(r)
-	return localDecision(g.decision)
+	return localDecision(g.Decision)
 }
 
 // localDecision is what the wrapper hears of the scheduler's refusal.

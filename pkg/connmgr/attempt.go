@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -23,8 +24,8 @@ var errTimeout = errors.New("time limit")
 // same memory. One goroutine runs it.
 type attempt struct {
 	*task
-	grant   grant      // that it uses
-	at      *host      // of grant
+	grant   farm.Grant // that it uses
+	at      *farm.Host // of grant
 	link    *link.Link // to at
 	fl      *link.Flight
 	fetched time.Time // its result, if that was offered
@@ -60,23 +61,23 @@ func (a *attempt) run() {
 
 // ended tells the farm, and the history, what the attempt came to.
 func (a *attempt) ended() {
-	e := end{outcome: a.out.blame, report: a.report()}
-	switch e.outcome {
+	e := farm.End{Outcome: a.out.blame, Report: a.report()}
+	switch e.Outcome {
 	case scheduler.OK:
-		e.result = resultBytes(a.out.result)
+		e.Result = resultBytes(a.out.result)
 	case scheduler.Unused:
 	default:
-		if a.out.local != nil && (e.outcome == scheduler.Refused || e.outcome == scheduler.Full) {
-			e.refusal = strings.TrimPrefix(a.out.local.Detail, a.at.addr+" ")
+		if a.out.local != nil && (e.Outcome == scheduler.Refused || e.Outcome == scheduler.Full) {
+			e.Refusal = strings.TrimPrefix(a.out.local.Detail, a.at.Addr+" ")
 		}
-		a.m.metrics.jobs.WithLabelValues("remote", "", a.m.metrics.hosts.of(a.at.addr), resultRetried).Inc()
+		a.m.metrics.jobs.WithLabelValues("remote", "", a.m.metrics.hosts.of(a.at.Addr), resultRetried).Inc()
 	}
-	a.m.learn(a, a.m.farm.ended(a.grant, e))
+	a.m.learn(a, a.m.farm.Ended(a.grant, e))
 }
 
 // report is what the scheduler learns of it.
 func (a *attempt) report() scheduler.Report {
-	x := scheduler.Report{ID: a.grant.req.id, Source: a.name}
+	x := scheduler.Report{ID: a.grant.Req.ID, Source: a.name}
 	if r := a.out.result; r != nil {
 		x.Failed = r.Exit != 0
 		x.Wall, x.CPU = time.Duration(r.Wall)*time.Microsecond, time.Duration(r.CPU)*time.Microsecond
@@ -152,7 +153,7 @@ func (a *attempt) fly() outcome {
 	})
 	l.Start(fl)
 	if fl.Length > 0 {
-		a.m.farm.onTheWay(a.grant)
+		a.m.farm.OnTheWay(a.grant)
 	}
 	select {
 	case <-fl.Done():
@@ -201,23 +202,23 @@ func (m *Manager) dereg(mr iwarp.MR) {
 
 // tooBig is the end of an attempt whose source is larger than the host's most.
 func (a *attempt) tooBig(most uint64) outcome {
-	a.m.farm.unspent(a.grant)
-	return outcome{blame: scheduler.Unused, local: &ipc.GoLocal{Reason: reason.TooBig, Host: a.at.addr,
-		Detail: fmt.Sprintf("the source takes %d bytes, %s takes %d", a.fl.Total, a.at.addr, most)}}
+	a.m.farm.Unspent(a.grant)
+	return outcome{blame: scheduler.Unused, local: &ipc.GoLocal{Reason: reason.TooBig, Host: a.at.Addr,
+		Detail: fmt.Sprintf("the source takes %d bytes, %s takes %d", a.fl.Total, a.at.Addr, most)}}
 }
 
 // notLoaded is the end of an attempt whose source could not be made.
 func (a *attempt) notLoaded(ctx context.Context, err error) outcome {
-	a.m.farm.unspent(a.grant)
+	a.m.farm.Unspent(a.grant)
 	select {
 	case <-a.link.Dead():
-		return outcome{blame: scheduler.Gone, local: lostHost(a.at.addr, a.link.Err().Error())}
+		return outcome{blame: scheduler.Gone, local: lostHost(a.at.Addr, a.link.Err().Error())}
 	default:
 	}
 	switch {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errTimeout):
-		return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: reason.Timeout, Trouble: true, Code: reason.ExitTimeout, Host: a.at.addr,
-			Detail: "the time limit passed before the job was sent to " + a.at.addr}}
+		return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: reason.Timeout, Trouble: true, Code: reason.ExitTimeout, Host: a.at.Addr,
+			Detail: "the time limit passed before the job was sent to " + a.at.Addr}}
 	case ctx.Err() != nil:
 		return outcome{blame: scheduler.Unused, final: true, local: interrupted}
 	case errors.Is(err, errTooBig):
@@ -229,10 +230,10 @@ func (a *attempt) notLoaded(ctx context.Context, err error) outcome {
 // notRegistered is the end of an attempt that did not spend its credit.
 func (a *attempt) notRegistered(err error) outcome {
 	l := a.link
-	a.m.farm.unspent(a.grant)
+	a.m.farm.Unspent(a.grant)
 	select {
 	case <-l.Dead(): // a QP that is gone takes no registration
-		return outcome{blame: scheduler.Gone, local: lostHost(a.at.addr, l.Err().Error())}
+		return outcome{blame: scheduler.Gone, local: lostHost(a.at.Addr, l.Err().Error())}
 	default:
 		return outcome{final: true, local: noSlot(err)}
 	}
@@ -243,7 +244,7 @@ func (a *attempt) answer(n uint8) *ipc.Result {
 	fl := a.fl
 	r := fl.Result
 	out := &ipc.Result{
-		Host: a.at.addr, Exit: r.Exit, Signal: r.Signal,
+		Host: a.at.Addr, Exit: r.Exit, Signal: r.Signal,
 		Stdout: ipc.Segment(r.Stdout), Stderr: ipc.Segment(r.Stderr),
 		CreditUS:  microseconds(fl.Began.Sub(a.asked)),
 		QueueUS:   r.Queue,

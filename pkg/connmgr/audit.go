@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
@@ -49,8 +50,8 @@ func (m *Manager) auditDone(result string) {
 
 // audited takes a job of which won is the answer: it will release it. Not every one
 // is sampled; false leaves it with the caller.
-func (m *Manager) audited(req *request, won *attempt) bool {
-	if part := m.live().Audit; part <= 0 || rand.Float64() >= part || len(req.job.Hosts) < 2 || !won.inSink() {
+func (m *Manager) audited(req *farm.Request, won *attempt) bool {
+	if part := m.live().Audit; part <= 0 || rand.Float64() >= part || len(req.Job.Hosts) < 2 || !won.inSink() {
 		return false
 	}
 	if m.auditing.Add(1) > maxAudits {
@@ -67,7 +68,7 @@ func (m *Manager) audited(req *request, won *attempt) bool {
 			case <-ctx.Done():
 			}
 		})
-		a := &audit{t: won.task, job: req.job, ctx: ctx, first: won}
+		a := &audit{t: won.task, job: req.Job, ctx: ctx, first: won}
 		m.auditDone(a.run())
 		for _, x := range a.tries {
 			x.release()
@@ -80,7 +81,7 @@ func (m *Manager) audited(req *request, won *attempt) bool {
 
 // run does the audit and gives what it came to.
 func (a *audit) run() string {
-	one := a.first.at.addr
+	one := a.first.at.Addr
 	second := a.compile(func(addr string) bool { return addr != one })
 	if second == nil {
 		return auditVoid
@@ -89,7 +90,7 @@ func (a *audit) run() string {
 	if what == "" {
 		return auditSame
 	}
-	two := second.at.addr
+	two := second.at.Addr
 	m, log := a.t.m, a.t.m.o.Log
 	log.Info("two hosts differ", "job", a.t.id, "source", a.t.name, "what", what, "hosts", []string{one, two})
 	again := func(x *attempt, addr string) (same, ok bool) {
@@ -117,7 +118,7 @@ func (a *audit) run() string {
 	case second.differs(third) == "" && (sameTwo || !sameOne):
 		odd, why = one, a.words(what, two, third)
 	default:
-		log.Warn("three hosts give three results", "source", a.t.name, "what", what, "hosts", []string{one, two, third.at.addr})
+		log.Warn("three hosts give three results", "source", a.t.name, "what", what, "hosts", []string{one, two, third.at.Addr})
 		return auditOpen
 	}
 	m.quarantine(odd, why)
@@ -125,14 +126,14 @@ func (a *audit) run() string {
 }
 
 func (a *audit) words(what, good string, third *attempt) string {
-	return "its " + what + " of " + a.t.name + " is not that of " + good + " and " + third.at.addr
+	return "its " + what + " of " + a.t.name + " is not that of " + good + " and " + third.at.Addr
 }
 
 // quarantine takes a host away from all jobs, until someone has looked at it.
 func (m *Manager) quarantine(addr, why string) {
 	m.o.Log.Error("host in quarantine: "+why+"; rdistcc undrain gives it jobs again", "host", addr)
 	m.metrics.quarantines.WithLabelValues(m.metrics.hosts.of(addr)).Inc()
-	m.farm.quarantine(addr, why)
+	m.farm.Quarantine(addr, why)
 }
 
 // compile has a host that may do it compile the task once more, out of those that take
@@ -149,7 +150,7 @@ func (a *audit) compile(may func(addr string) bool) *attempt {
 	some := false
 	for i := range j.Hosts {
 		addr := j.Hosts[i].Addr
-		if may(addr) && m.farm.takes(addr) {
+		if may(addr) && m.farm.Takes(addr) {
 			some = true
 		} else {
 			j.Tried[addr] = true
@@ -164,8 +165,8 @@ func (a *audit) compile(may func(addr string) bool) *attempt {
 		return nil
 	}
 	hold := newHold(m, sink)
-	g, err := m.farm.pick(ctx, newRequest(m.ids.Add(1), j))
-	if err != nil || g.conn == nil {
+	g, err := m.farm.Pick(ctx, farm.NewRequest(m.ids.Add(1), j))
+	if err != nil || g.Host == nil {
 		hold.drop()
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
@@ -38,7 +39,7 @@ func auditFarm(t *testing.T, n int, log *strings.Builder, wrong func(a *answer))
 		hosts += d.addr + " "
 		all = append(all, d)
 	}
-	s.m.farm.want(s.m.listOf(hosts).sched, nil)
+	s.m.farm.Want(s.m.listOf(hosts).sched, nil)
 	synctest.Wait()
 	return s, hosts, all
 }
@@ -70,11 +71,11 @@ func (s *simulated) audits(hosts string, n int) map[string]int {
 
 func (s *simulated) quarantined(addr string) bool {
 	j := scheduler.Job{Hosts: []scheduler.Host{{Addr: addr}}, Toolchain: testID, Tried: map[string]bool{}}
-	g, err := s.m.farm.early(s.t.Context(), newRequest(s.m.ids.Add(1), j), func() {})
+	g, err := s.m.farm.Early(s.t.Context(), farm.NewRequest(s.m.ids.Add(1), j), func() {})
 	if err != nil {
 		s.t.Error(err)
 	}
-	return g.decision.Reason == reason.Quarantine
+	return g.Decision.Reason == reason.Quarantine
 }
 
 // TestAuditFindsTheOddOne: a host that gives another object, message or status than
@@ -103,7 +104,7 @@ func TestAuditFindsTheOddOne(t *testing.T) {
 				if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), line) {
 					t.Errorf("log\n%swant one line with %q", log.String(), line)
 				}
-				if _, err := s.m.farm.drain(all[0].addr, false); err != nil {
+				if _, err := s.m.farm.Drain(all[0].addr, false); err != nil {
 					t.Error(err)
 				}
 				if s.quarantined(all[0].addr) {

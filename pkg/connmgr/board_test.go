@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/job"
@@ -109,7 +110,7 @@ func TestViewIsRenewedForAChoice(t *testing.T) {
 		list += d.addr + " "
 	}
 	r.warm(list)
-	age := func() { time.Sleep(viewFresh) }
+	age := func() { time.Sleep(farm.ViewFresh) }
 	reads := func() (n float64) { return r.count("rdistcc_cm_board_reads_total", "ok") }
 	age()
 	r.remote(all[0].addr, "int x;") // alone: nothing to choose

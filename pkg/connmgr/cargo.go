@@ -79,7 +79,7 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 	var lists [][]byte // of files, which come behind the contents of send
 	if w.Store/2 >= set.Len && !a.whole.Load() {
 		id, _ := set.List()
-		contents, err := a.at.holds.Need(ctx, a.link, set)
+		contents, err := a.at.Holds.Need(ctx, a.link, set)
 		if err != nil {
 			return err
 		}
@@ -103,14 +103,14 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 		}
 		for s := set; s != nil; s = s.Base() {
 			if id, _ := s.List(); want[id] {
-				list, abridged := listFor(s, a.at.holds.Alike())
+				list, abridged := listFor(s, a.at.Holds.Alike())
 				a.abridged = a.abridged || abridged
 				lists = append(lists, list)
 				body.Blobs = append(body.Blobs, job.Blob{ID: id, Len: uint64(len(list)), Abridged: abridged})
 			}
 		}
 		held := set.Len - set.Files[0].Len - sent
-		a.at.holds.Spare(held)
+		a.at.Holds.Spare(held)
 		a.m.metrics.carried(sent, held)
 	}
 	enc := body.Append(nil)
@@ -181,7 +181,7 @@ func (a *attempt) packs(n int) (source, result bool) {
 		return false, false
 	}
 	long := n >= packable
-	switch a.compress[a.at.addr] {
+	switch a.compress[a.at.Addr] {
 	case hostlist.CompressZstd:
 		return long, true
 	case hostlist.CompressPlain:

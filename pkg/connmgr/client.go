@@ -220,7 +220,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 	if !ok {
 		return c.goLocal(&ipc.GoLocal{Reason: "not-reproducible:native"})
 	}
-	tree, err := c.m.farm.trees(c.ctx, c.list.sched, c.toolchain.ID, c.watch)
+	tree, err := c.m.farm.Trees(c.ctx, c.list.sched, c.toolchain.ID, c.watch)
 	if err != nil {
 		return nil // the wrapper is gone
 	}
@@ -283,7 +283,7 @@ func (c *client) prepare() *ipc.GoLocal {
 		d := time.Duration(ms) * time.Millisecond
 		eager = &d
 	}
-	c.m.farm.want(c.list.sched, eager)
+	c.m.farm.Want(c.list.sched, eager)
 	err := c.mayAsk()
 	if err != nil {
 		return &ipc.GoLocal{Reason: reason.Toolchain, Code: reason.ExitNoCompiler, Detail: err.Error()}
@@ -292,7 +292,7 @@ func (c *client) prepare() *ipc.GoLocal {
 	if err != nil {
 		return &ipc.GoLocal{Reason: reason.Toolchain, Code: reason.ExitNoCompiler, Detail: err.Error()}
 	}
-	c.m.farm.use(c.toolchain.ID, c.toolchain.Name())
+	c.m.farm.Use(c.toolchain.ID, c.toolchain.Name())
 	no := c.hopeless()
 	if no != nil {
 		c.explain(no)
@@ -312,7 +312,7 @@ func (c *client) takeSlot() *ipc.GoLocal {
 		return noSlot(err)
 	}
 	c.source, c.sink = newHold(c.m, source), newHold(c.m, sink)
-	c.m.farm.prepare(c.list.sched, 1)
+	c.m.farm.Prepare(c.list.sched, 1)
 	c.prepares = true
 	return nil
 }
@@ -321,7 +321,7 @@ func (c *client) takeSlot() *ipc.GoLocal {
 func (c *client) prepared() {
 	if c.prepares {
 		c.prepares = false
-		c.m.farm.prepare(c.list.sched, -1)
+		c.m.farm.Prepare(c.list.sched, -1)
 	}
 }
 

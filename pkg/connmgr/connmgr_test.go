@@ -290,14 +290,14 @@ func TestUnreachableHostGoesLocal(t *testing.T) {
 
 // link is the live connection to a host.
 func (r *rig) link(addr string) *link.Link {
-	return r.m.farm.link(addr)
+	return r.m.farm.Link(addr)
 }
 
 // warm waits until all hosts of a list are connected.
 func (r *rig) warm(hosts string) {
 	r.t.Helper()
 	list := r.m.listOf(hosts)
-	r.m.farm.want(list.sched, nil)
+	r.m.farm.Want(list.sched, nil)
 	eventually(r.t, "connections", func() bool {
 		for _, h := range r.m.hostStatus(list) {
 			if h.State != "up" || h.Credits == 0 {

@@ -86,7 +86,7 @@ func (c *client) reply(v any) error {
 // hostStatus is the state of the hosts of a list, in its order; one that no job
 // has asked for yet is "unused".
 func (m *Manager) hostStatus(list *parsedList) []report.HostStatus {
-	out := m.farm.status(list.sched)
+	out := m.farm.Status(list.sched)
 	for i := range list.Sources { // those that find nothing, or nothing newer
 		if s := &list.Sources[i]; !s.Down && (s.Found == 0 || s.Problem != "") {
 			out = append(out, report.HostStatus{Addr: s.Text, State: "source", Error: cmp.Or(s.Problem, "nobody is there")})
@@ -97,7 +97,7 @@ func (m *Manager) hostStatus(list *parsedList) []report.HostStatus {
 
 // room counts the places of a list, and of this machine.
 func (m *Manager) room(list *parsedList) report.Places {
-	p := m.farm.places(list.sched)
+	p := m.farm.Places(list.sched)
 	p.Local = list.Share
 	if m.live().LocalShare && !list.empty() {
 		p.Local = max(p.Local, list.localJobs(m))

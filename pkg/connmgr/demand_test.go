@@ -25,7 +25,7 @@ func TestDemand(t *testing.T) {
 			}
 		})
 		other := startFake(t, s.far, "10.0.0.2:7632", nil)
-		s.m.farm.want(s.m.listOf(d.addr+" "+other.addr).sched, nil)
+		s.m.farm.Want(s.m.listOf(d.addr+" "+other.addr).sched, nil)
 		synctest.Wait()
 		said := func(d *fakeDaemon) (jobs []uint16) {
 			c := d.conns[0]
@@ -63,7 +63,7 @@ func TestDemand(t *testing.T) {
 		if got := said(d); got[len(got)-1] != 0 {
 			t.Errorf("demands %v, want 0 at the end", got)
 		}
-		if n := s.m.farm.snapshot(nil).preparing; n != 0 {
+		if n := s.m.farm.Snapshot(nil).Preparing; n != 0 {
 			t.Errorf("%d jobs are still to come", n)
 		}
 	})

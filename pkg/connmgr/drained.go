@@ -44,7 +44,7 @@ func (c *client) onDrain(f *ipc.Control, on bool) error {
 	if list.err != nil {
 		return c.refuse(reason.ExitHostList, list.err.Error())
 	}
-	d, err := c.m.farm.drain(f.Args[1], on, list.sched, c.m.listOf("").sched)
+	d, err := c.m.farm.Drain(f.Args[1], on, list.sched, c.m.listOf("").sched)
 	if err != nil {
 		return c.refuse(reason.ExitArguments, err.Error())
 	}

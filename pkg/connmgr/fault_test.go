@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
@@ -218,7 +219,7 @@ func TestSilentHostIsLost(t *testing.T) {
 		})
 		good := startFake(t, s.far, "10.0.0.2:7632", nil)
 		hosts := silent.addr + " " + good.addr
-		s.m.farm.want(s.m.listOf(hosts).sched, nil)
+		s.m.farm.Want(s.m.listOf(hosts).sched, nil)
 		synctest.Wait()
 		began := time.Now()
 		res, no := s.run(context.Background(), leaseOf(hosts), "int x;")
@@ -330,7 +331,7 @@ func TestUnwantedHostIsForgotten(t *testing.T) {
 		if _, no := s.run(context.Background(), leaseOf(d.addr+" 10.0.0.2:7632"), "int x;"); no != nil {
 			t.Fatalf("answer %+v", no)
 		}
-		time.Sleep(2 * forgetAfter)
+		time.Sleep(2 * farm.ForgetAfter)
 		if st := s.m.Status(); len(st.Hosts) != 1 || st.Hosts[0].Addr != d.addr {
 			t.Errorf("hosts %+v, want the connected one", st.Hosts)
 		}
@@ -401,15 +402,15 @@ func TestCancelBeforeTheJobIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
 		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
-		s.m.farm.want(s.m.listOf(d.addr).sched, nil)
+		s.m.farm.Want(s.m.listOf(d.addr).sched, nil)
 		synctest.Wait()
 		list := s.m.listOf(d.addr).sched
-		g, err := s.m.farm.pick(t.Context(), newRequest(99, scheduler.Job{Hosts: list, Toolchain: testID, Tried: make(map[string]bool)}))
+		g, err := s.m.farm.Pick(t.Context(), farm.NewRequest(99, scheduler.Job{Hosts: list, Toolchain: testID, Tried: make(map[string]bool)}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := s.m.farm.link(d.addr)
-		fl := &link.Flight{ID: 99, Credit: g.credit, Length: 4 << 20}
+		l := s.m.farm.Link(d.addr)
+		fl := &link.Flight{ID: 99, Credit: g.Credit, Length: 4 << 20}
 		src, err := s.m.memory.pd.RegMR(make([]byte, fl.Length), 0, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -37,7 +37,7 @@ func TestBusyFarmLeavesJobsHere(t *testing.T) {
 					}
 				})
 				s.acquaint(d.addr)
-				if n := s.m.farm.snapshot(nil).here; n != 0 {
+				if n := s.m.farm.Snapshot(nil).Here; n != 0 {
 					t.Fatalf("%d jobs here with a free host", n)
 				}
 				var mu sync.Mutex

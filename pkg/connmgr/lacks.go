@@ -3,6 +3,7 @@ package connmgr
 import (
 	"slices"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
 	"github.com/rdistcc/rdistcc/pkg/digest"
 	"github.com/rdistcc/rdistcc/pkg/job"
@@ -11,12 +12,12 @@ import (
 
 // lacked has a job whose host has not all that it names be sent to it again, with what the host says that it lacks: with
 // all where it does not say which, or has dropped the list of them.
-func (m *Manager) lacked(r *request, a *attempt) {
+func (m *Manager) lacked(r *farm.Request, a *attempt) {
 	if a.known != nil {
 		ids, lists := a.out.lacked, holdings.ListsOf(a.known.set)
 		noList := slices.ContainsFunc(lists, func(id job.ContentID) bool { return slices.Contains(ids, id) })
 		if noList && a.abridged { // what else it has, it has not said yet
-			a.at.holds.Differs()
+			a.at.Holds.Differs()
 		}
 		own := make(map[job.ContentID]bool)
 		all := len(ids) == 0 || noList && !a.abridged
@@ -31,10 +32,10 @@ func (m *Manager) lacked(r *request, a *attempt) {
 				ids = append(ids, f.ID)
 			}
 		}
-		a.at.holds.Forget(ids, own)
+		a.at.Holds.Forget(ids, own)
 	}
 	m.metrics.lacks.Inc()
-	m.farm.retry(r, a.at)
+	m.farm.Retry(r, a.at)
 }
 
 // lackedOf reads which contents a host lacks from its answer, whose content lies in mem; nil: it does not say.
@@ -60,7 +61,7 @@ func (m *Manager) heldOf(t *task, hosts []scheduler.Host) map[string]uint64 {
 	if t.known == nil || len(hosts) < 2 {
 		return nil
 	}
-	there := m.farm.ledgers(hosts)
+	there := m.farm.Ledgers(hosts)
 	held := make(map[string]uint64, len(there))
 	for addr, h := range there {
 		if n := h.Bytes(t.known.set, len(hosts) <= maxWeighed); n > 0 {

@@ -1,6 +1,10 @@
 package connmgr
 
-import "time"
+import (
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
+)
 
 // Live are those Options that can change while a Manager serves. A zero field takes the
 // default that it has there.
@@ -40,7 +44,7 @@ func (l *Live) defaults(cores int) {
 func (m *Manager) Apply(l Live) {
 	l.defaults(m.o.Cores)
 	m.now.Store(&l)
-	m.farm.apply(l.pace())
+	m.farm.Apply(l.pace())
 	select {
 	case m.service.idleChanged <- struct{}{}:
 	default: // watch has not yet heard of the change before
@@ -48,8 +52,8 @@ func (m *Manager) Apply(l Live) {
 }
 
 // pace are those of them that the farm goes by.
-func (l *Live) pace() farmPace {
-	return farmPace{LocalJobs: l.LocalJobs, Patience: l.Patience, Backoff: l.Backoff, BackoffMax: l.BackoffMax, ConnectGrace: l.ConnectGrace}
+func (l *Live) pace() farm.Pace {
+	return farm.Pace{LocalJobs: l.LocalJobs, Patience: l.Patience, Backoff: l.Backoff, BackoffMax: l.BackoffMax, ConnectGrace: l.ConnectGrace}
 }
 
 // live are the changeable options in force.

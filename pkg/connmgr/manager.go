@@ -2,32 +2,28 @@
 // to the compile hosts and a pool of shared-memory slots, and serves the
 // wrappers of all build commands over a Unix socket.
 //
-// What can be understood alone has a package of its own: ipc (what wrappers say), link
-// (one connection to one host), holdings (which contents hosts have), machine (this build
-// host), report (what the manager tells of itself), trust (what to believe of others). Here is what ties these together:
+// What can be understood alone has a package of its own: ipc (what wrappers say), farm
+// (which host a job goes to), link (one connection to one host), holdings (which contents
+// hosts have), machine (this build host), report (what the manager tells of itself), trust
+// (what to believe of others). Here is what ties these together:
 //
-//	listen serve service replace      the socket, and how it goes to a successor
-//	wrappers reserve client share     one wrapper: a command
-//	compiler control drained          and what else it may ask
-//	tell                              what a build hears once
-//	lists                             which hosts a job may go to
-//	farm farmstatus asked want        what hosts there are, and what is known of them
-//	host conn pool resolve            a host and the connections to it
-//	request ask dispatch forms rule   the scheduler's word for jobs
-//	ended hedge here                  what came of it, a second word, and this machine as a host
-//	demand drain                      what hosts are told, and which ones get nothing
-//	task race attempt                 one job: attempts at it, one after the other and side by side
-//	cargo lacks                       what a host gets, and what it has already
-//	window hold scratch               the memory that it takes
-//	judge trust foreign audit         what follows where hosts, or other users, are not believed
-//	predict hungry                    what earlier compiles took
-//	account keep status metrics       figures
-//	live                              what of its options can change
+//	listen serve service replace     the socket, and how it goes to a successor
+//	wrappers reserve client share    one wrapper: a command
+//	compiler ask control drained     and what else it wants to know
+//	tell                             what a build hears once
+//	lists                            which hosts a job may go to
+//	task race attempt                one job: attempts at it, one after the other and side by side
+//	known cargo lacks                what a job reads, and what a host has of that already
+//	window hold scratch              the memory that it takes
+//	judge trust foreign audit        what follows where hosts, or other users, are not believed
+//	predict hungry                   what earlier compiles took
+//	underway account keep status     what is done now, what was, and where it is written down
+//	metrics knownmetrics             figures
+//	live                             what of its options can change
 //
-// A wrapper is served by one goroutine (and one that reads its socket); a host by one that
-// dials, and each link by two of its own. farm.mu guards all that these share: hosts,
-// credits, jobs that wait, the scheduler; a link's lock comes after it. The other parts of a
-// Manager have locks of their own, of which none is held while another one's is taken.
+// A wrapper is served by one goroutine (and one that reads its socket), an attempt by one of
+// its own. Each part of a Manager that changes has a lock; none is held while another one's is
+// taken, and none while the farm is called.
 package connmgr
 
 import (
@@ -47,6 +43,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
@@ -192,7 +189,7 @@ type Manager struct {
 	uid     uint32  // that it runs as
 	started time.Time
 	metrics *metrics
-	farm    *farm
+	farm    *farm.Farm
 	inputs  *inputs.Table
 	ctx     context.Context // ends all that is under way
 	cancel  context.CancelCauseFunc
@@ -285,7 +282,7 @@ func New(o Options) (*Manager, error) {
 	m.openHistory()
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.metrics = newMetrics(m)
-	m.farm = newFarm(m.ctx, m.farmOptions(), live.pace())
+	m.farm = farm.New(m.ctx, m.farmOptions(), live.pace())
 	m.metrics.register(o.Registry) // which may ask at once
 	for _, h := range m.ownNow().sched {
 		m.metrics.host(h.Addr)
@@ -312,9 +309,9 @@ func (x *memory) open(o *Options) (err error) {
 }
 
 // farmOptions are those of the manager that the farm goes by.
-func (m *Manager) farmOptions() farmOptions {
+func (m *Manager) farmOptions() farm.Options {
 	o := &m.o
-	return farmOptions{
+	return farm.Options{
 		Device: o.Device, PD: m.memory.pd, Log: o.Log, Name: o.Name, Key: o.Key, Resolver: o.Resolver,
 		Drained: o.readDrained(), SaveDrained: o.saveDrained,
 		Here: func() scheduler.Load {
@@ -356,7 +353,7 @@ func (m *Manager) Close() error {
 	m.cancel(errShutdown)
 	m.wrappers.hangUp()
 	m.clients.Wait()
-	m.farm.close()
+	m.farm.Close()
 	m.saveHistory()
 	m.metrics.unregister(m.o.Registry)
 	m.memory.sources.Close()

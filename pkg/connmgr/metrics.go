@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 )
@@ -291,8 +292,8 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	gauge(descHosts, states[report.StateUnused], report.StateUnused)
-	for _, state := range hostStateWords {
-		gauge(descHosts, states[state], state)
+	for _, state := range farm.States() {
+		gauge(descHosts, states[state.String()], state.String())
 	}
 	ch <- prometheus.MustNewConstMetric(descLarge, prometheus.GaugeValue, float64(x.m.memory.largeUsed.Load()))
 	ch <- prometheus.MustNewConstMetric(descDrained, prometheus.GaugeValue, float64(len(s.Drained)))

@@ -23,7 +23,7 @@ func (m *Manager) Serve(ctx context.Context, l *Listener) error {
 	m.clients.Go(func() { m.watch(ctx, cancel, l) })
 	m.service.begin(l)
 	if own := m.o.Hosts(); own.Err == nil && len(own.List.Hosts) > 0 {
-		m.farm.want(newParsedList(own.List, nil).sched, nil) // the first job shall not wait for them
+		m.farm.Want(newParsedList(own.List, nil).sched, nil) // the first job shall not wait for them
 	}
 	err := m.accept(ctx, l)
 	left := m.service.end(l)

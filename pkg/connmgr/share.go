@@ -19,5 +19,5 @@ func (c *client) endShare() {
 		out, r.Wall = scheduler.OK, time.Since(c.began)
 		r.CPU = r.Wall
 	}
-	c.m.farm.endHere(out, r)
+	c.m.farm.EndHere(out, r)
 }

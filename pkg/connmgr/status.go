@@ -5,15 +5,17 @@ import (
 	"os"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // consider notes the scheduler's view of the hosts, and its rule.
-func (c *client) consider(r *request) {
-	c.record.Considered, c.record.Rule = c.record.Considered[:0:0], r.rule
-	for _, x := range r.why {
+func (c *client) consider(r *farm.Request) {
+	why, rule := r.Considered()
+	c.record.Considered, c.record.Rule = c.record.Considered[:0:0], rule
+	for _, x := range why {
 		c.record.Considered = append(c.record.Considered, report.Considered(x))
 	}
 }
@@ -44,7 +46,7 @@ func (c *client) logJob() {
 		r.Twice = r.Finished && c.compiled
 	}
 	if r.Predicted > 0 && !r.Local {
-		r.Expected = time.Duration(float64(r.Predicted) / max(c.m.farm.speed(r.Host, c.toolchain.ID), 0.01))
+		r.Expected = time.Duration(float64(r.Predicted) / max(c.m.farm.Speed(r.Host, c.toolchain.ID), 0.01))
 	}
 	c.m.account.add(r)
 	c.m.metrics.done(r)
@@ -88,8 +90,8 @@ func (m *Manager) Status() report.Status {
 
 	s.Underway = m.wrappers.underway(time.Now())
 	s.Running = len(s.Underway)
-	farm := m.farm.snapshot(named)
-	s.Hosts, s.Drained, s.Waiting.Credit = farm.hosts, farm.drained, farm.waiting
+	hosts := m.farm.Snapshot(named)
+	s.Hosts, s.Drained, s.Waiting.Credit = hosts.Hosts, hosts.Drained, hosts.Waiting
 	m.account.tell(&s)
 	return s
 }
@@ -98,7 +100,7 @@ func (m *Manager) Status() report.Status {
 func (m *Manager) Stats() report.Stats {
 	s := m.account.stats()
 	s.Version, s.Since = m.o.Version, m.started
-	s.Hosts = append(s.Hosts, m.farm.totals()...)
+	s.Hosts = append(s.Hosts, m.farm.Totals()...)
 	return s
 }
 

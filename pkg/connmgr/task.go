@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/artifact"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
@@ -131,9 +132,9 @@ func (c *client) build() uint64 {
 
 // attempt makes ready to bring t to the host of g, with sink for its result. ctx
 // ends it early. It holds both memories until release.
-func (t *task) attempt(ctx context.Context, g grant, sink *hold, asked time.Time) *attempt {
-	a := &attempt{task: t, grant: g, at: g.host, link: g.conn.Link, sink: sink, asked: asked}
-	a.fl = &link.Flight{ID: t.m.ids.Add(1), Credit: g.credit, Total: t.total(), Build: g.req.job.Build}
+func (t *task) attempt(ctx context.Context, g farm.Grant, sink *hold, asked time.Time) *attempt {
+	a := &attempt{task: t, grant: g, at: g.Host, link: g.Link(), sink: sink, asked: asked}
+	a.fl = &link.Flight{ID: t.m.ids.Add(1), Credit: g.Credit, Total: t.total(), Build: g.Req.Job.Build}
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	if t.source != nil {
 		t.source.share()

@@ -73,7 +73,7 @@ func (c *client) tell(no *ipc.GoLocal) {
 			return
 		}
 	case reason.Toolchain:
-		if c.m.farm.identifying(c.list.sched) {
+		if c.m.farm.Identifying(c.list.sched) {
 			about += ":starting" // which hosts lack is said when that is known
 		}
 	case reason.HostLost, reason.Draining, reason.Full,
@@ -86,7 +86,7 @@ func (c *client) tell(no *ipc.GoLocal) {
 
 // explain says more of a refusal than the scheduler knows.
 func (c *client) explain(no *ipc.GoLocal) {
-	if no.Reason == reason.Toolchain && !c.m.farm.identifying(c.list.sched) {
+	if no.Reason == reason.Toolchain && !c.m.farm.Identifying(c.list.sched) {
 		no.Detail = c.lackLine()
 	}
 }
@@ -113,7 +113,7 @@ func (c *client) noHostsLine() string {
 // lackLine says which compiler no host of c's list has, and what they have instead.
 func (c *client) lackLine() string {
 	name := c.toolchain.Name()
-	have, up := c.m.farm.compilers(c.list.sched)
+	have, up := c.m.farm.Compilers(c.list.sched)
 	line := fmt.Sprintf("no host has %s (%s): ", name, c.lease.Compiler)
 	if i := slices.Index(have, name); i >= 0 {
 		// The same version from elsewhere: files are compared.

@@ -58,7 +58,7 @@ func (a *attempt) distrust(r *job.Result, mem []byte) *outcome {
 	if err == nil {
 		return nil
 	}
-	l, h := a.link, a.at.addr
+	l, h := a.link, a.at.Addr
 	if !errors.Is(err, artifact.ErrForged) {
 		a.m.o.Log.Info("a result is not taken: compiled here to be sure", "job", a.id, "source", a.name, "host", h, "what", "its "+what, "err", err)
 		a.m.metrics.distrusts.WithLabelValues("doubt").Inc()

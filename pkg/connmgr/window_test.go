@@ -46,8 +46,8 @@ func (r *rig) given() {
 	} else {
 		r.m.memory.large.Release(r.m.o.Large)
 	}
-	for _, h := range r.m.farm.snapshot(nil).hosts {
-		l := r.m.farm.link(h.Addr)
+	for _, h := range r.m.farm.Snapshot(nil).Hosts {
+		l := r.m.farm.Link(h.Addr)
 		if l == nil {
 			continue
 		}
@@ -107,7 +107,7 @@ func TestBigSourceAndResultAreFetched(t *testing.T) {
 
 // writes is how many RDMA Writes went to d.
 func (r *rig) writes(d *fakeDaemon) uint64 {
-	if l := r.m.farm.link(d.addr); l != nil {
+	if l := r.m.farm.Link(d.addr); l != nil {
 		return l.QP().Stats().WritesSent
 	}
 	return 0

@@ -1,4 +1,4 @@
-package connmgr
+package farm
 
 import (
 	"context"
@@ -21,7 +21,7 @@ var errIdle = errors.New("idle")
 
 // serve lends l to the jobs, and further links as they are needed, until none is
 // left.
-func (h *host) serve(ctx context.Context, l *conn) {
+func (h *Host) serve(ctx context.Context, l *conn) {
 	f := h.f
 	dialing, cancel := context.WithCancel(ctx) // without a link, run dials
 	defer cancel()
@@ -52,12 +52,12 @@ func (h *host) serve(ctx context.Context, l *conn) {
 }
 
 // carry lends l to the jobs until it ends.
-func (h *host) carry(ctx context.Context, l *conn) {
+func (h *Host) carry(ctx context.Context, l *conn) {
 	f := h.f
 	f.mu.Lock()
 	switch err := l.Ended(); {
 	case err != nil: // lost between its Welcome and now
-		if len(h.links) == 0 && h.state != hostDown {
+		if len(h.links) == 0 && h.state != Down {
 			h.downLocked(err)
 		}
 	case len(h.links) == 0:
@@ -71,7 +71,7 @@ func (h *host) carry(ctx context.Context, l *conn) {
 }
 
 // extend dials one more link and lends it.
-func (h *host) extend(ctx, dialing context.Context) {
+func (h *Host) extend(ctx, dialing context.Context) {
 	f := h.f
 	l, err := h.dial(dialing)
 	f.mu.Lock()
@@ -79,7 +79,7 @@ func (h *host) extend(ctx, dialing context.Context) {
 	if err != nil {
 		h.pauseGrowLocked()
 		f.mu.Unlock()
-		f.o.Log.Debug("no further connection", "host", h.addr, "err", err)
+		f.o.Log.Debug("no further connection", "host", h.Addr, "err", err)
 		return
 	}
 	f.mu.Unlock()
@@ -88,24 +88,24 @@ func (h *host) extend(ctx, dialing context.Context) {
 
 // pauseGrowLocked puts the next further link off: spread, as many managers may have
 // lost theirs.
-func (h *host) pauseGrowLocked() {
+func (h *Host) pauseGrowLocked() {
 	h.nextGrow = time.Now().Add(poolPause/2 + rand.N(poolPause))
 }
 
 // joinLocked adds a link to those that there are.
-func (h *host) joinLocked(l *conn) {
+func (h *Host) joinLocked(l *conn) {
 	h.links = append(h.links, l)
 	h.creditsLocked()
 	if l.Draining() {
 		h.drainingLocked()
 	}
-	h.f.o.Log.Info("further connection", "host", h.addr, "connections", len(h.links))
+	h.f.o.Log.Info("further connection", "host", h.Addr, "connections", len(h.links))
 }
 
 // growLocked asks for a further link if those that there are have too much to do.
-func (h *host) growLocked(now time.Time) {
+func (h *Host) growLocked(now time.Time) {
 	o := &h.f.o
-	if h.growing || h.state != hostUp || len(h.links) >= o.LinksMax || now.Before(h.nextGrow) {
+	if h.growing || h.state != Up || len(h.links) >= o.LinksMax || now.Before(h.nextGrow) {
 		return
 	}
 	if len(h.links) >= o.LinksMin {
@@ -122,7 +122,7 @@ func (h *host) growLocked(now time.Time) {
 // bestLocked returns the link whose credit a job gets: the first one on which no source
 // waits, so that what suffices stays warm, or the one with the fewest bytes waiting.
 // Some link has a credit.
-func (h *host) bestLocked() *conn {
+func (h *Host) bestLocked() *conn {
 	var best *conn
 	var least uint64
 	for _, l := range h.links {
@@ -142,7 +142,7 @@ func (h *host) bestLocked() *conn {
 
 // retireLocked ends l if it is beyond those that are to be kept and had nothing to
 // do for long.
-func (h *host) retireLocked(l *conn, now time.Time) {
+func (h *Host) retireLocked(l *conn, now time.Time) {
 	if idle := l.Idle(now); l == h.link || len(h.links) <= h.f.o.LinksMin || idle < h.f.o.LinksIdle || !slices.Contains(h.links, l) {
 		return
 	}
@@ -152,7 +152,7 @@ func (h *host) retireLocked(l *conn, now time.Time) {
 }
 
 // runningLocked counts our jobs on the host.
-func (h *host) runningLocked() (n int) {
+func (h *Host) runningLocked() (n int) {
 	for _, l := range h.links {
 		n += l.Running()
 	}
@@ -160,7 +160,7 @@ func (h *host) runningLocked() (n int) {
 }
 
 // unspentLocked counts our credits.
-func (h *host) unspentLocked() (n int) {
+func (h *Host) unspentLocked() (n int) {
 	for _, l := range h.links {
 		n += len(l.credits)
 	}

@@ -1,4 +1,4 @@
-package connmgr
+package farm
 
 import (
 	"context"
@@ -8,16 +8,16 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// queue are the jobs that wait for the scheduler's word; farm.mu guards it.
+// queue are the jobs that wait for the scheduler's word; Farm.mu guards it.
 type queue struct {
-	waiting []*request       // for a credit, in order of arrival
+	waiting []*Request       // for a credit, in order of arrival
 	asking  []*question      // for their form
 	jobs    []*scheduler.Job // dispatchLocked works in it
 	alarm   *time.Timer      // asks again, as something may have changed just by the time
 }
 
-// pick waits until the job may go to a host or has to be done here.
-func (f *farm) pick(ctx context.Context, r *request) (grant, error) {
+// Pick waits until the job may go to a host or has to be done here.
+func (f *Farm) Pick(ctx context.Context, r *Request) (Grant, error) {
 	f.mu.Lock()
 	// Those that came earlier go first; what none of them can use may serve r.
 	f.queue.waiting = append(f.queue.waiting, r)
@@ -39,15 +39,15 @@ func (f *farm) pick(ctx context.Context, r *request) (grant, error) {
 	f.mu.Unlock()
 	select {
 	case g := <-r.ready: // it came at the same moment
-		f.giveBack(g)
+		f.GiveBack(g)
 	default:
 	}
-	return grant{}, context.Cause(ctx)
+	return Grant{}, context.Cause(ctx)
 }
 
 // dispatchLocked asks the scheduler for the jobs that take too long where they are,
 // and for all that wait, in the order that is fair among builds.
-func (f *farm) dispatchLocked() {
+func (f *Farm) dispatchLocked() {
 	if len(f.queue.waiting) == 0 && len(f.queue.asking) == 0 && len(f.racing) == 0 {
 		return
 	}
@@ -61,14 +61,14 @@ func (f *farm) dispatchLocked() {
 	soon(f.hedgesLocked(now)) // before the others take the place
 	f.queue.jobs = f.queue.jobs[:0]
 	for _, r := range f.queue.waiting {
-		f.queue.jobs = append(f.queue.jobs, &r.job)
+		f.queue.jobs = append(f.queue.jobs, &r.Job)
 	}
 	served := 0
 	for _, i := range f.sched.Order(now, f.queue.jobs) {
 		r := f.queue.waiting[i]
 		g, ok := f.tryLocked(now, r)
 		if !ok {
-			soon(g.decision.Until)
+			soon(g.Decision.Until)
 			continue
 		}
 		r.ready <- g
@@ -92,50 +92,50 @@ func (f *farm) dispatchLocked() {
 	}
 }
 
-// wake is the alarm's: something may have changed just by the time.
-func (f *farm) wake() {
+// wake is what the alarm does: something may have changed just by the time.
+func (f *Farm) wake() {
 	f.mu.Lock()
 	f.dispatchLocked()
 	f.mu.Unlock()
 }
 
 // tryLocked asks the scheduler once.
-func (f *farm) tryLocked(now time.Time, r *request) (grant, bool) {
-	d := f.chooseLocked(now, &r.job)
+func (f *Farm) tryLocked(now time.Time, r *Request) (Grant, bool) {
+	d := f.chooseLocked(now, &r.Job)
 	switch d.Verdict {
 	case scheduler.Local:
-		r.why = f.sched.Consider(now, &r.job, &d)
-		r.rule = ruleOf(r.why, &d, &r.job)
+		r.why = f.sched.Consider(now, &r.Job, &d)
+		r.rule = ruleOf(r.why, &d, &r.Job)
 		if d.Share {
-			f.startHereLocked(now, r.id, &r.job)
+			f.startHereLocked(now, r.ID, &r.Job)
 		}
-		return grant{req: r, decision: d}, true
+		return Grant{Req: r, Decision: d}, true
 	case scheduler.Run:
 		if r.early { // the credit would lie idle while the preprocessor runs
 			f.sched.Done(now, d.Host, scheduler.Unused, scheduler.Report{})
 			f.hosts[d.Host].creditsLocked()
-			return grant{req: r, decision: d}, true
+			return Grant{Req: r, Decision: d}, true
 		}
-		r.why = f.sched.Consider(now, &r.job, &d)
-		r.rule = ruleOf(r.why, &d, &r.job)
+		r.why = f.sched.Consider(now, &r.Job, &d)
+		r.rule = ruleOf(r.why, &d, &r.Job)
 		return f.grantLocked(now, r, d.Host), true
 	case scheduler.Wait:
 		if d.Redial {
 			f.redialLocked(now)
 		}
 		if r.early && !d.Gone {
-			return grant{req: r, decision: d}, true
+			return Grant{Req: r, Decision: d}, true
 		}
 	}
-	return grant{decision: d}, false
+	return Grant{Decision: d}, false
 }
 
 // grantLocked takes the credit that the scheduler has chosen for r.
-func (f *farm) grantLocked(now time.Time, r *request, addr string) grant {
+func (f *Farm) grantLocked(now time.Time, r *Request, addr string) Grant {
 	h := f.hosts[addr]
 	l := h.bestLocked()
 	h.served = h.link
-	f.sched.Started(now, r.id, addr, &r.job)
-	r.job.Tried[addr] = true
-	return grant{req: r, host: h, conn: l, credit: l.takeLocked()}
+	f.sched.Started(now, r.ID, addr, &r.Job)
+	r.Job.Tried[addr] = true
+	return Grant{Req: r, Host: h, conn: l, Credit: l.takeLocked()}
 }

@@ -1,4 +1,4 @@
-package connmgr
+package farm
 
 import (
 	"log/slog"
@@ -18,16 +18,16 @@ import (
 func TestCreditsOfDroppedHedges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slow, good = "10.0.0.1:7632", "10.0.0.2:7632"
-		o := farmOptions{Log: slog.New(slog.DiscardHandler), SaveDrained: func([]string) error { return nil }}
-		f := newFarm(t.Context(), o, farmPace{LocalJobs: 1, Patience: time.Minute})
-		defer f.close()
+		o := Options{Log: slog.New(slog.DiscardHandler), SaveDrained: func([]string) error { return nil }}
+		f := New(t.Context(), o, Pace{LocalJobs: 1, Patience: time.Minute})
+		defer f.Close()
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		now := time.Now()
 		list := []scheduler.Host{{Addr: slow}, {Addr: good}}
 		f.sched.Ensure(now, list)
 		for _, x := range list {
-			h := &host{f: f, addr: x.Addr, state: hostUp}
+			h := &Host{f: f, Addr: x.Addr, state: Up}
 			h.link = &conn{Link: new(link.Link), h: h}
 			h.links = []*conn{h.link}
 			f.hosts[x.Addr] = h
@@ -39,11 +39,11 @@ func TestCreditsOfDroppedHedges(t *testing.T) {
 		}
 		f.sched.Drain(good, true)
 		for id := range uint64(2) {
-			r := newRequest(id, scheduler.Job{Hosts: list, Tried: make(map[string]bool), Since: now,
+			r := NewRequest(id, scheduler.Job{Hosts: list, Tried: make(map[string]bool), Since: now,
 				Cost: scheduler.Cost{Time: time.Second / 2, Known: true}})
 			g, ok := f.tryLocked(now, r)
-			if !ok || g.host == nil || g.host.addr != slow {
-				t.Fatalf("job %d: %+v, want a grant of the slow host", id, g.decision)
+			if !ok || g.Host == nil || g.Host.Addr != slow {
+				t.Fatalf("job %d: %+v, want a Grant of the slow host", id, g.Decision)
 			}
 			f.racing[id] = r
 		}

@@ -1,4 +1,4 @@
-package connmgr
+package farm
 
 import (
 	"fmt"
@@ -15,14 +15,14 @@ import (
 // drains are the hosts that somebody has drained by hand: nothing new goes there until
 // they are undrained, whatever manager serves then.
 type drains struct {
-	change sync.Mutex      // one at a time; before farm.mu
-	on     map[string]bool // by address; guarded by farm.mu
+	change sync.Mutex      // one at a time; before Farm.mu
+	on     map[string]bool // by address; guarded by Farm.mu
 }
 
-// drain keeps new jobs away from the host that name means, or lets them go there again. name is
+// Drain keeps new jobs away from the host that name means, or lets them go there again. name is
 // one of the lists', or that of a host that jobs have asked for.
 // The error names what is wrong for a person.
-func (f *farm) drain(name string, on bool, lists ...[]scheduler.Host) (report.Drained, error) {
+func (f *Farm) Drain(name string, on bool, lists ...[]scheduler.Host) (report.Drained, error) {
 	addr, err := f.known(name, lists)
 	if err != nil {
 		return report.Drained{}, err
@@ -69,7 +69,7 @@ func (f *farm) drain(name string, on bool, lists ...[]scheduler.Host) (report.Dr
 // spareLocked gives the credits of a drained host back. It hears first that there is no
 // use for more than what runs there: what it lends us from then on is what nobody else
 // wants, and it asks for that back when somebody does.
-func (h *host) spareLocked() {
+func (h *Host) spareLocked() {
 	u := new(use)
 	for _, l := range h.links {
 		for _, build := range l.Builds() {
@@ -82,9 +82,9 @@ func (h *host) spareLocked() {
 	}
 }
 
-// known is the address of a host that some list has: name is one, without a port if
+// known returns the address of a host that some list has: name is one, without a port if
 // that leaves no doubt.
-func (f *farm) known(name string, lists [][]scheduler.Host) (string, error) {
+func (f *Farm) known(name string, lists [][]scheduler.Host) (string, error) {
 	addrs := make(map[string]bool)
 	for _, l := range lists {
 		for i := range l {

@@ -1,4 +1,4 @@
-package connmgr
+package farm
 
 import (
 	"net"
@@ -12,12 +12,12 @@ import (
 
 // conn is one connection to a host, with the credits that came over it and are not spent.
 // It is its link's Owner: it passes on to the host what the link learns. Only it and the host's
-// methods take credits and give them back, all under farm.mu, so that the scheduler never
+// methods take credits and give them back, all under Farm.mu, so that the scheduler never
 // counts one that is not there.
 type conn struct {
-	*link.Link // nil until the daemon has said something, and then the same; guarded by farm.mu
-	h          *host
-	credits    []job.Credit // the last one is the next; guarded by farm.mu
+	*link.Link // nil until the daemon has said something, and then the same; guarded by Farm.mu
+	h          *Host
+	credits    []job.Credit // the last one is the next; guarded by Farm.mu
 }
 
 // addLocked keeps a credit that was granted, or was taken and not spent, or returns it at
@@ -31,7 +31,7 @@ func (c *conn) addLocked(credit job.Credit) {
 	c.h.creditsLocked()
 }
 
-// takeLocked is the next credit, which the caller knows to be there. It is spent by a
+// takeLocked returns the next credit, which the caller knows to be there. It is spent by a
 // link.Flight, or goes back by addLocked.
 func (c *conn) takeLocked() job.Credit {
 	last := len(c.credits) - 1
@@ -120,7 +120,7 @@ func (c *conn) Tick(l *link.Link, now time.Time) (wanted bool) {
 	c.metLocked(l)
 	if h.link == c {
 		rtt, rate := l.Path()
-		f.sched.Link(now, h.addr, scheduler.Link{RTT: rtt, Rate: rate})
+		f.sched.Link(now, h.Addr, scheduler.Link{RTT: rtt, Rate: rate})
 	}
 	f.demandsLocked(now)
 	h.growLocked(now)
@@ -156,7 +156,7 @@ func (c *conn) Lost(l *link.Link, why error) {
 		h.loadLocked(h.link.View().Load)
 	}
 	if f.ctx.Err() == nil {
-		f.o.Log.Warn("connection lost", "host", h.addr, "left", len(h.links), "err", why)
+		f.o.Log.Warn("connection lost", "host", h.Addr, "left", len(h.links), "err", why)
 	}
 	h.creditsLocked()
 }

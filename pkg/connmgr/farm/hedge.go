@@ -1,4 +1,4 @@
-package connmgr
+package farm
 
 import (
 	"time"
@@ -6,33 +6,33 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// join makes r known while hosts are at it, so that it can be given a second one.
-func (f *farm) join(r *request) {
+// Join makes r known while hosts are at it, so that it can be given a second one.
+func (f *Farm) Join(r *Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.racing[r.id] = r
+	f.racing[r.ID] = r
 }
 
-// leave ends that; a second host that was on offer is not wanted any more.
-func (f *farm) leave(r *request) {
+// Leave ends that; a second host that was on offer is not wanted any more.
+func (f *Farm) Leave(r *Request) {
 	f.mu.Lock()
-	delete(f.racing, r.id)
+	delete(f.racing, r.ID)
 	f.mu.Unlock()
 	select {
 	case g := <-r.second:
-		f.giveBack(g)
+		f.GiveBack(g)
 	default:
 	}
 }
 
 // hedgesLocked offers jobs that are late a second host, as the scheduler names them,
 // and says when to ask it again: zero when nothing can become late.
-func (f *farm) hedgesLocked(now time.Time) time.Time {
+func (f *Farm) hedgesLocked(now time.Time) time.Time {
 	if len(f.racing) == 0 {
 		return time.Time{}
 	}
 	list, next := f.sched.Hedges(now)
-	var back []*host
+	var back []*Host
 	for _, x := range list {
 		r := f.racing[x.ID]
 		if r == nil || len(r.second) > 0 { // its race has just ended

@@ -1,4 +1,4 @@
-package connmgr
+package farm
 
 import (
 	"time"
@@ -9,7 +9,7 @@ import (
 // lookHere is how old a view of this machine's own load may be.
 const lookHere = 100 * time.Millisecond
 
-// here is what runs on this machine; farm.mu guards it.
+// here is what runs on this machine; Farm.mu guards it.
 type here struct {
 	jobs   int       // that the scheduler has placed here
 	looked time.Time // at the machine's load
@@ -17,7 +17,7 @@ type here struct {
 
 // hereLocked tells the scheduler what this machine does beside the jobs that it has
 // placed here: lists and preprocessors for the hosts, links, and whatever else runs.
-func (f *farm) hereLocked(now time.Time) {
+func (f *Farm) hereLocked(now time.Time) {
 	if now.Sub(f.here.looked) < lookHere {
 		return
 	}
@@ -35,7 +35,7 @@ const (
 
 // chooseLocked asks the scheduler for j: first for a host, and where that has to be
 // waited for, or is plainly slower, whether it is better to begin here.
-func (f *farm) chooseLocked(now time.Time, j *scheduler.Job) scheduler.Decision {
+func (f *Farm) chooseLocked(now time.Time, j *scheduler.Job) scheduler.Decision {
 	local := j.Local
 	j.Local = false
 	d := f.sched.Pick(now, j)
@@ -60,7 +60,7 @@ func (f *farm) chooseLocked(now time.Time, j *scheduler.Job) scheduler.Decision 
 	return f.sched.Pick(now, j)
 }
 
-// plainly says whether this machine is that much better than a host that would be
+// plainly reports whether this machine is that much better than a host that would be
 // done after finish.
 func plainly(list []scheduler.Considered, finish time.Duration) bool {
 	for _, x := range list {
@@ -71,10 +71,10 @@ func plainly(list []scheduler.Considered, finish time.Duration) bool {
 	return false
 }
 
-// servedLocked says that some host of a list is up and has taken a job since.
-func (f *farm) servedLocked(list []scheduler.Host) bool {
+// servedLocked reports whether some host of a list is up and has taken a job since.
+func (f *Farm) servedLocked(list []scheduler.Host) bool {
 	for i := range list {
-		if h := f.hosts[list[i].Addr]; h != nil && h.state == hostUp && h.served == h.link {
+		if h := f.hosts[list[i].Addr]; h != nil && h.state == Up && h.served == h.link {
 			return true
 		}
 	}
@@ -82,19 +82,19 @@ func (f *farm) servedLocked(list []scheduler.Host) bool {
 }
 
 // startHereLocked says that a job which the scheduler has placed here begins.
-func (f *farm) startHereLocked(now time.Time, id uint64, j *scheduler.Job) {
+func (f *Farm) startHereLocked(now time.Time, id uint64, j *scheduler.Job) {
 	f.sched.Started(now, id, scheduler.LocalHost, j)
 	f.here.jobs++
 }
 
 // endHereLocked ends that.
-func (f *farm) endHereLocked(out scheduler.Outcome, r scheduler.Report) {
+func (f *Farm) endHereLocked(out scheduler.Outcome, r scheduler.Report) {
 	f.sched.Done(time.Now(), scheduler.LocalHost, out, r)
 	f.here.jobs--
 }
 
-// endHere says that a job has ended which was placed on this machine.
-func (f *farm) endHere(out scheduler.Outcome, r scheduler.Report) {
+// EndHere says that a job has ended which was placed on this machine.
+func (f *Farm) EndHere(out scheduler.Outcome, r scheduler.Report) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.endHereLocked(out, r)

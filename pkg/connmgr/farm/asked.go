@@ -1,4 +1,4 @@
-package connmgr
+package farm
 
 import (
 	"slices"
@@ -10,23 +10,23 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// speed returns how fast a host is with a toolchain, beside the average of all.
-func (f *farm) speed(addr string, id job.ToolchainID) float64 {
+// Speed returns how fast a host is with a toolchain, beside the average of all.
+func (f *Farm) Speed(addr string, id job.ToolchainID) float64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.sched.Speed(addr, id)
 }
 
-// takes reports whether a host takes jobs.
-func (f *farm) takes(addr string) bool {
+// Takes reports whether a host takes jobs.
+func (f *Farm) Takes(addr string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	h := f.hosts[addr]
-	return h != nil && h.state == hostUp
+	return h != nil && h.state == Up
 }
 
-// link returns the connection that speaks for a host, or nil.
-func (f *farm) link(addr string) *link.Link {
+// Link returns the connection that speaks for a host, or nil.
+func (f *Farm) Link(addr string) *link.Link {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if h := f.hosts[addr]; h != nil && h.link != nil {
@@ -35,30 +35,30 @@ func (f *farm) link(addr string) *link.Link {
 	return nil
 }
 
-// ledgers returns what those of a list's hosts hold that are connected, by address.
-func (f *farm) ledgers(list []scheduler.Host) map[string]*holdings.Ledger {
+// Ledgers returns what those of a list's hosts hold that are connected, by address.
+func (f *Farm) Ledgers(list []scheduler.Host) map[string]*holdings.Ledger {
 	there := make(map[string]*holdings.Ledger, len(list))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range list {
 		if h := f.hosts[list[i].Addr]; h != nil && h.link != nil {
-			there[h.addr] = &h.holds
+			there[h.Addr] = &h.Holds
 		}
 	}
 	return there
 }
 
-// quarantine takes a host away from all jobs, until it is undrained by hand.
-func (f *farm) quarantine(addr, why string) {
+// Quarantine takes a host away from all jobs, until it is undrained by hand.
+func (f *Farm) Quarantine(addr, why string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sched.Quarantine(time.Now(), addr, why)
 	f.dispatchLocked()
 }
 
-// identifying reports whether a host of a list is still finding out which compilers it
+// Identifying reports whether a host of a list is still finding out which compilers it
 // has: then nobody knows yet what it lacks.
-func (f *farm) identifying(list []scheduler.Host) bool {
+func (f *Farm) Identifying(list []scheduler.Host) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range list {
@@ -69,9 +69,9 @@ func (f *farm) identifying(list []scheduler.Host) bool {
 	return false
 }
 
-// compilers returns which ones the hosts of a list have, by what people call them, and how
+// Compilers returns which ones the hosts of a list have, by what people call them, and how
 // many of the hosts are connected.
-func (f *farm) compilers(list []scheduler.Host) (names []string, up int) {
+func (f *Farm) Compilers(list []scheduler.Host) (names []string, up int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range list {
@@ -93,8 +93,8 @@ func (f *farm) compilers(list []scheduler.Host) (names []string, up int) {
 // maxUsed bounds how many compilers of this machine are remembered.
 const maxUsed = 16
 
-// use remembers a compiler that a job has asked for; name is what people call it.
-func (f *farm) use(id job.ToolchainID, name string) {
+// Use remembers a compiler that a job has asked for; name is what people call it.
+func (f *Farm) Use(id job.ToolchainID, name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, known := f.used[id]; known {
@@ -108,7 +108,7 @@ func (f *farm) use(id job.ToolchainID, name string) {
 
 // lacksLocked names those that h lacks; common: it has another one of them, or nothing is
 // known.
-func (h *host) lacksLocked() (lacks []string, common bool) {
+func (h *Host) lacksLocked() (lacks []string, common bool) {
 	if h.link == nil || len(h.f.used) == 0 {
 		return nil, true
 	}

@@ -1,4 +1,4 @@
-package connmgr
+package farm
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// early asks for the scheduler's word on a job that is not made yet, which takes no credit.
+// Early asks for the scheduler's word on a job that is not made yet, which takes no credit.
 // Where all hosts that it could go to are not there, it waits as long for one as the
 // scheduler does; it calls waits first. An error is ctx's end.
-func (f *farm) early(ctx context.Context, r *request, waits func()) (grant, error) {
+func (f *Farm) Early(ctx context.Context, r *Request, waits func()) (Grant, error) {
 	r.early = true
 	f.mu.Lock()
 	f.hereLocked(time.Now())
@@ -22,7 +22,7 @@ func (f *farm) early(ctx context.Context, r *request, waits func()) (grant, erro
 		return g, nil
 	}
 	waits()
-	return f.pick(ctx, r)
+	return f.Pick(ctx, r)
 }
 
 // question is a job that waits for its form: whether a host shows private trees is
@@ -33,9 +33,9 @@ type question struct {
 	ready     chan bool // capacity 1
 }
 
-// trees reports whether a job of list is to be made for a private tree. Where it has to
+// Trees reports whether a job of list is to be made for a private tree. Where it has to
 // wait for hosts it calls waits first. An error is ctx's end.
-func (f *farm) trees(ctx context.Context, list []scheduler.Host, id job.ToolchainID, waits func()) (bool, error) {
+func (f *Farm) Trees(ctx context.Context, list []scheduler.Host, id job.ToolchainID, waits func()) (bool, error) {
 	q := &question{list: list, toolchain: id, ready: make(chan bool, 1)}
 	f.mu.Lock()
 	f.queue.asking = append(f.queue.asking, q)
@@ -60,7 +60,7 @@ func (f *farm) trees(ctx context.Context, list []scheduler.Host, id job.Toolchai
 
 // formsLocked answers the questions that can be answered by now, and says when the
 // next one can at the latest: zero when none is left.
-func (f *farm) formsLocked(now time.Time) (next time.Time) {
+func (f *Farm) formsLocked(now time.Time) (next time.Time) {
 	f.queue.asking = slices.DeleteFunc(f.queue.asking, func(q *question) bool {
 		tree, until := f.sched.Trees(now, q.list, q.toolchain)
 		if !until.IsZero() {

@@ -1,4 +1,4 @@
-package connmgr
+package farm
 
 import (
 	"math"
@@ -12,7 +12,7 @@ import (
 // options say otherwise: a build starts many jobs at a time.
 const demandPause = 20 * time.Millisecond
 
-// demand is what the daemons are told that there is for them to do; farm.mu guards it.
+// demand is what the daemons are told that there is for them to do; Farm.mu guards it.
 type demand struct {
 	preparing map[*scheduler.Host]*preparing // by the first host of the list
 	counted   time.Time                      // when it was counted last
@@ -27,8 +27,8 @@ type preparing struct {
 	jobs  int
 }
 
-// prepare counts n more jobs of a list as about to come.
-func (f *farm) prepare(list []scheduler.Host, n int) {
+// Prepare counts n more jobs of a list as about to come.
+func (f *Farm) Prepare(list []scheduler.Host, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.demand.preparing[&list[0]]
@@ -44,7 +44,7 @@ func (f *farm) prepare(list []scheduler.Host, n int) {
 	}
 }
 
-// use is what there is for one host to do.
+// Use is what there is for one host to do.
 type use struct {
 	jobs   int
 	builds []uint64
@@ -60,7 +60,7 @@ func (u *use) add(n int, builds ...uint64) {
 }
 
 // usesLocked counts, by address, what waits or will soon.
-func (f *farm) usesLocked() map[string]*use {
+func (f *Farm) usesLocked() map[string]*use {
 	// Most jobs have the same list, and lists can be long.
 	lists := make(map[*scheduler.Host]*use)
 	hosts := make(map[*scheduler.Host][]scheduler.Host)
@@ -73,8 +73,8 @@ func (f *farm) usesLocked() map[string]*use {
 		return u
 	}
 	for _, r := range f.queue.waiting {
-		if len(r.job.Hosts) > 0 {
-			at(r.job.Hosts).add(1, r.job.Build)
+		if len(r.Job.Hosts) > 0 {
+			at(r.Job.Hosts).add(1, r.Job.Build)
 		}
 	}
 	for _, p := range f.demand.preparing {
@@ -98,7 +98,7 @@ func (f *farm) usesLocked() map[string]*use {
 
 // demandsLocked tells all daemons what there is for them to do, where that changed. It
 // is called where that may have grown; what became less a link's next tick sees.
-func (f *farm) demandsLocked(now time.Time) {
+func (f *Farm) demandsLocked(now time.Time) {
 	if wait := f.o.DemandPause - now.Sub(f.demand.counted); wait > 0 {
 		if !f.demand.again {
 			f.demand.again = true
@@ -125,8 +125,8 @@ func (f *farm) demandsLocked(now time.Time) {
 	}
 }
 
-// count is the timer's: what changed meanwhile is counted.
-func (f *farm) count() {
+// count is what the timer does: what changed meanwhile is counted.
+func (f *Farm) count() {
 	f.mu.Lock()
 	f.demand.again = false
 	f.demandsLocked(time.Now())

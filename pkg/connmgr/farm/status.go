@@ -1,4 +1,4 @@
-package connmgr
+package farm
 
 import (
 	"cmp"
@@ -10,44 +10,44 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// snapshot is the state of a farm at one moment.
-type snapshot struct {
-	hosts     []report.HostStatus // by address
-	drained   []string            // by hand, by address
-	waiting   int                 // jobs that wait for a credit
-	preparing int                 // jobs that wrappers are making
-	here      int                 // jobs that were placed on this machine
+// Snapshot is the state of a farm at one moment.
+type Snapshot struct {
+	Hosts     []report.HostStatus // by address
+	Drained   []string            // by hand, by address
+	Waiting   int                 // jobs that wait for a credit
+	Preparing int                 // jobs that wrappers are making
+	Here      int                 // jobs that were placed on this machine
 }
 
-// snapshot returns the state of all hosts, and of those that are named and that no job has
+// Snapshot returns the state of all hosts, and of those that are named and that no job has
 // asked for yet.
-func (f *farm) snapshot(named []scheduler.Host) snapshot {
-	s := snapshot{hosts: []report.HostStatus{}}
+func (f *Farm) Snapshot(named []scheduler.Host) Snapshot {
+	s := Snapshot{Hosts: []report.HostStatus{}}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s.waiting, s.here = len(f.queue.waiting), f.here.jobs
+	s.Waiting, s.Here = len(f.queue.waiting), f.here.jobs
 	for _, p := range f.demand.preparing {
-		s.preparing += p.jobs
+		s.Preparing += p.jobs
 	}
 	known := f.knownLocked()
 	for _, h := range f.hosts {
-		s.hosts = append(s.hosts, h.statusLocked(known))
+		s.Hosts = append(s.Hosts, h.statusLocked(known))
 	}
 	for i := range named {
 		if addr := named[i].Addr; f.hosts[addr] == nil {
-			s.hosts = append(s.hosts, f.unusedLocked(addr))
+			s.Hosts = append(s.Hosts, f.unusedLocked(addr))
 		}
 	}
-	slices.SortFunc(s.hosts, func(a, b report.HostStatus) int { return cmp.Compare(a.Addr, b.Addr) })
+	slices.SortFunc(s.Hosts, func(a, b report.HostStatus) int { return cmp.Compare(a.Addr, b.Addr) })
 	for addr := range f.drains.on {
-		s.drained = append(s.drained, addr)
+		s.Drained = append(s.Drained, addr)
 	}
-	slices.Sort(s.drained)
+	slices.Sort(s.Drained)
 	return s
 }
 
-// status returns the state of the hosts of a list, in its order.
-func (f *farm) status(list []scheduler.Host) []report.HostStatus {
+// Status returns the state of the hosts of a list, in its order.
+func (f *Farm) Status(list []scheduler.Host) []report.HostStatus {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := []report.HostStatus{}
@@ -62,9 +62,9 @@ func (f *farm) status(list []scheduler.Host) []report.HostStatus {
 	return out
 }
 
-// places counts those of a list's hosts. One that gets no jobs gives none
+// Places counts those of a list's hosts. One that gets no jobs gives none
 // (HostStatus.Usable).
-func (f *farm) places(list []scheduler.Host) (p report.Places) {
+func (f *Farm) Places(list []scheduler.Host) (p report.Places) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	known := f.knownLocked()
@@ -75,7 +75,7 @@ func (f *farm) places(list []scheduler.Host) (p report.Places) {
 		if f.drains.on[e.Addr] {
 			continue
 		}
-		if h == nil || (h.state == hostConnecting || h.state == hostStarting) && known[e.Addr].Why == "" {
+		if h == nil || (h.state == Connecting || h.state == Starting) && known[e.Addr].Why == "" {
 			if e.Slots > 0 {
 				p.Guess += e.Slots
 			} else {
@@ -91,24 +91,24 @@ func (f *farm) places(list []scheduler.Host) (p report.Places) {
 	return p
 }
 
-// totals returns what came of all hosts' jobs, by address.
-func (f *farm) totals() (list []report.HostStats) {
+// Totals returns what came of all hosts' jobs, by address.
+func (f *Farm) Totals() (list []report.HostStats) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range f.hosts {
-		list = append(list, report.HostStats{Host: h.addr, OK: h.jobs.ok, Failed: h.jobs.failed, BytesOut: h.jobs.out, BytesIn: h.jobs.in})
+		list = append(list, report.HostStats{Host: h.Addr, OK: h.jobs.ok, Failed: h.jobs.failed, BytesOut: h.jobs.out, BytesIn: h.jobs.in})
 	}
 	slices.SortFunc(list, func(a, b report.HostStats) int { return cmp.Compare(a.Host, b.Host) })
 	return list
 }
 
-// unusedLocked is the state of a host that no job has asked for yet.
-func (f *farm) unusedLocked(addr string) report.HostStatus {
+// unusedLocked returns the state of a host that no job has asked for yet.
+func (f *Farm) unusedLocked(addr string) report.HostStatus {
 	return report.HostStatus{Addr: addr, State: report.StateUnused, Drained: f.drains.on[addr]}
 }
 
-// knownLocked is what the scheduler knows of the hosts, by address.
-func (f *farm) knownLocked() map[string]scheduler.Status {
+// knownLocked returns what the scheduler knows of the hosts, by address.
+func (f *Farm) knownLocked() map[string]scheduler.Status {
 	list := f.sched.Snapshot(time.Now())
 	known := make(map[string]scheduler.Status, len(list))
 	for _, s := range list {
@@ -117,20 +117,20 @@ func (f *farm) knownLocked() map[string]scheduler.Status {
 	return known
 }
 
-// statusLocked is h's state; known is knownLocked's.
-func (h *host) statusLocked(known map[string]scheduler.Status) report.HostStatus {
-	s := report.HostStatus{Addr: h.addr, State: h.state.String(),
-		OK: h.jobs.ok, Failed: h.jobs.failed, Out: h.jobs.out, In: h.jobs.in, Drained: h.f.drains.on[h.addr]}
-	k := known[h.addr]
+// statusLocked returns h's state; known is knownLocked's.
+func (h *Host) statusLocked(known map[string]scheduler.Status) report.HostStatus {
+	s := report.HostStatus{Addr: h.Addr, State: h.state.String(),
+		OK: h.jobs.ok, Failed: h.jobs.failed, Out: h.jobs.out, In: h.jobs.in, Drained: h.f.drains.on[h.Addr]}
+	k := known[h.Addr]
 	s.RTTUS, s.Rate, s.Speed = k.Link.RTT.Microseconds(), k.Link.Rate, k.Speed
 	s.OnTrial, s.PauseMS, s.DoubtMS, s.Doubt = k.HalfOpen, k.Retry.Milliseconds(), k.Quarantine.Milliseconds(), k.Doubt
-	if h.state == hostUp {
-		s.Depth = h.f.sched.Depth(h.addr)
+	if h.state == Up {
+		s.Depth = h.f.sched.Depth(h.Addr)
 	}
 	if h.lastErr != nil {
 		s.Error = h.lastErr.Error()
 	}
-	s.HeldFiles, s.HeldBytes = h.holds.Stats()
+	s.HeldFiles, s.HeldBytes = h.Holds.Stats()
 	if l := h.link; l != nil {
 		view, can := l.View(), l.Welcome()
 		s.Links, s.Credits, s.Running, s.Load = len(h.links), h.unspentLocked(), h.runningLocked(), &view.Load
