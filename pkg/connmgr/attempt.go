@@ -120,11 +120,11 @@ func (a *attempt) fly() outcome {
 	if fl.Length = uint64(len(load.mem)); fl.Length > slot {
 		fl.Length, access, bound = 0, iwarp.RemoteRead, l.QP()
 	}
-	if fl.Source, err = a.m.register(load.mem, access, bound); err != nil {
+	if fl.Source, err = a.m.memory.register(load.mem, access, bound); err != nil {
 		return a.notRegistered(err)
 	}
 	defer a.m.dereg(fl.Source)
-	fl.Sink, err = a.m.register(a.sink.Bytes()[:window], iwarp.LocalWrite|iwarp.RemoteWrite, l.QP())
+	fl.Sink, err = a.m.memory.register(a.sink.Bytes()[:window], iwarp.LocalWrite|iwarp.RemoteWrite, l.QP())
 	if err != nil {
 		return a.notRegistered(err)
 	}
@@ -188,16 +188,6 @@ func (a *attempt) fly() outcome {
 		}
 	}
 	return out
-}
-
-func (m *Manager) register(mem []byte, a iwarp.Access, qp iwarp.QP) (iwarp.MR, error) {
-	return m.memory.pd.RegMR(mem, a, &iwarp.MROptions{QP: qp})
-}
-
-func (m *Manager) dereg(mr iwarp.MR) {
-	if err := mr.Dereg(); err != nil {
-		m.o.Log.Warn("end a memory registration", "err", err)
-	}
 }
 
 // tooBig is the end of an attempt whose source is larger than the host's most.

@@ -95,7 +95,7 @@ func (a *attempt) fetchInto(ctx context.Context, l *link.Link, fl *link.Flight, 
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoRoom, err)
 	}
-	mr, err := a.m.memory.pd.RegMR(mem, iwarp.LocalWrite, &iwarp.MROptions{QP: l.QP()})
+	mr, err := a.m.memory.register(mem, iwarp.LocalWrite, l.QP())
 	if err != nil {
 		select {
 		case <-l.Dead():
