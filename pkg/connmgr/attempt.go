@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -23,8 +24,8 @@ var errTimeout = errors.New("time limit")
 // same memory. One goroutine runs it.
 type attempt struct {
 	*task
-	req     *request
-	at      *host
+	grant   farm.Grant // that it uses
+	at      *farm.Host // of grant
 	link    *link.Link // to at
 	fl      *link.Flight
 	fetched time.Time // its result, if that was offered
@@ -55,12 +56,28 @@ type outcome struct {
 func (a *attempt) run() {
 	a.out = a.fly()
 	a.cancel(nil)
-	a.m.ended(a)
+	a.ended()
+}
+
+// ended tells the farm, and the history, what the attempt came to.
+func (a *attempt) ended() {
+	e := farm.End{Outcome: a.out.blame, Report: a.report()}
+	switch e.Outcome {
+	case scheduler.OK:
+		e.Result = resultBytes(a.out.result)
+	case scheduler.Unused:
+	default:
+		if a.out.local != nil && (e.Outcome == scheduler.Refused || e.Outcome == scheduler.Full) {
+			e.Refusal = strings.TrimPrefix(a.out.local.Detail, a.at.Addr+" ")
+		}
+		a.m.metrics.jobs.WithLabelValues("remote", "", a.m.metrics.hosts.of(a.at.Addr), resultRetried).Inc()
+	}
+	a.m.learn(a, a.m.farm.Ended(a.grant, e))
 }
 
 // report is what the scheduler learns of it.
 func (a *attempt) report() scheduler.Report {
-	x := scheduler.Report{ID: a.req.id, Source: a.name}
+	x := scheduler.Report{ID: a.grant.Req.ID, Source: a.name}
 	if r := a.out.result; r != nil {
 		x.Failed = r.Exit != 0
 		x.Wall, x.CPU = time.Duration(r.Wall)*time.Microsecond, time.Duration(r.CPU)*time.Microsecond
@@ -79,7 +96,7 @@ func (a *attempt) release() {
 
 // fly puts the job on its way and waits until it has landed.
 func (a *attempt) fly() outcome {
-	l, fl, h := a.link, a.fl, a.at
+	l, fl := a.link, a.fl
 	ctx, cancel := context.WithTimeoutCause(a.ctx, a.limit, errTimeout)
 	defer cancel()
 	window := min(uint64(a.m.o.SinkSize), l.Welcome().MaxResult)
@@ -95,7 +112,7 @@ func (a *attempt) fly() outcome {
 	if fl.Total = uint64(len(load.plain)); fl.Total > max(slot, l.MaxSource()) {
 		return a.tooBig(max(slot, l.MaxSource()))
 	}
-	a.sent, fl.Posted = load.files, load.contents.posted
+	a.sent, fl.Posted = load.files, load.contents.Posted
 	// Written into the slot, or offered: then by the Result the daemon's Reads are
 	// over, or the QP is gone.
 	var access iwarp.Access
@@ -103,11 +120,11 @@ func (a *attempt) fly() outcome {
 	if fl.Length = uint64(len(load.mem)); fl.Length > slot {
 		fl.Length, access, bound = 0, iwarp.RemoteRead, l.QP()
 	}
-	if fl.Source, err = a.m.register(load.mem, access, bound); err != nil {
+	if fl.Source, err = a.m.memory.register(load.mem, access, bound); err != nil {
 		return a.notRegistered(err)
 	}
 	defer a.m.dereg(fl.Source)
-	fl.Sink, err = a.m.register(a.sink.Bytes()[:window], iwarp.LocalWrite|iwarp.RemoteWrite, l.QP())
+	fl.Sink, err = a.m.memory.register(a.sink.Bytes()[:window], iwarp.LocalWrite|iwarp.RemoteWrite, l.QP())
 	if err != nil {
 		return a.notRegistered(err)
 	}
@@ -134,21 +151,17 @@ func (a *attempt) fly() outcome {
 		Digest:  load.sum, Packed: load.packed, Zstd: load.zstd,
 		Store: load.contents != nil,
 	})
-	a.m.mu.Lock()
-	l.StartLocked(fl)
+	l.Start(fl)
 	if fl.Length > 0 {
-		h.growLocked(time.Now())
+		a.m.farm.OnTheWay(a.grant)
 	}
-	a.m.mu.Unlock()
 	select {
 	case <-fl.Done():
 	case <-ctx.Done():
-		a.m.mu.Lock()
-		l.CancelLocked(fl)
-		a.m.mu.Unlock()
+		l.Cancel(fl)
 		<-fl.Done() // at the latest when the link is given up, CancelTimeout from now
 	}
-	load.contents.end(fl.Result != nil && fl.Result.Status == job.StatusRan)
+	load.contents.End(fl.Result != nil && fl.Result.Status == job.StatusRan)
 	out := a.judge(ctx, window, load.zstd)
 	mem := a.sink.Bytes()
 	if out.lacks {
@@ -177,35 +190,25 @@ func (a *attempt) fly() outcome {
 	return out
 }
 
-func (m *Manager) register(mem []byte, a iwarp.Access, qp iwarp.QP) (iwarp.MR, error) {
-	return m.pd.RegMR(mem, a, &iwarp.MROptions{QP: qp})
-}
-
-func (m *Manager) dereg(mr iwarp.MR) {
-	if err := mr.Dereg(); err != nil {
-		m.o.Log.Warn("end a memory registration", "err", err)
-	}
-}
-
 // tooBig is the end of an attempt whose source is larger than the host's most.
 func (a *attempt) tooBig(most uint64) outcome {
-	a.at.keepCredit(a.link, a.fl.Credit)
-	return outcome{blame: scheduler.Unused, local: &ipc.GoLocal{Reason: reason.TooBig, Host: a.at.addr,
-		Detail: fmt.Sprintf("the source takes %d bytes, %s takes %d", a.fl.Total, a.at.addr, most)}}
+	a.m.farm.Unspent(a.grant)
+	return outcome{blame: scheduler.Unused, local: &ipc.GoLocal{Reason: reason.TooBig, Host: a.at.Addr,
+		Detail: fmt.Sprintf("the source takes %d bytes, %s takes %d", a.fl.Total, a.at.Addr, most)}}
 }
 
 // notLoaded is the end of an attempt whose source could not be made.
 func (a *attempt) notLoaded(ctx context.Context, err error) outcome {
-	a.at.keepCredit(a.link, a.fl.Credit)
+	a.m.farm.Unspent(a.grant)
 	select {
 	case <-a.link.Dead():
-		return outcome{blame: scheduler.Gone, local: lostHost(a.at.addr, a.link.Err().Error())}
+		return outcome{blame: scheduler.Gone, local: lostHost(a.at.Addr, a.link.Err().Error())}
 	default:
 	}
 	switch {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errTimeout):
-		return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: reason.Timeout, Trouble: true, Code: reason.ExitTimeout, Host: a.at.addr,
-			Detail: "the time limit passed before the job was sent to " + a.at.addr}}
+		return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: reason.Timeout, Trouble: true, Code: reason.ExitTimeout, Host: a.at.Addr,
+			Detail: "the time limit passed before the job was sent to " + a.at.Addr}}
 	case ctx.Err() != nil:
 		return outcome{blame: scheduler.Unused, final: true, local: interrupted}
 	case errors.Is(err, errTooBig):
@@ -217,21 +220,12 @@ func (a *attempt) notLoaded(ctx context.Context, err error) outcome {
 // notRegistered is the end of an attempt that did not spend its credit.
 func (a *attempt) notRegistered(err error) outcome {
 	l := a.link
-	a.at.keepCredit(l, a.fl.Credit)
+	a.m.farm.Unspent(a.grant)
 	select {
 	case <-l.Dead(): // a QP that is gone takes no registration
-		return outcome{blame: scheduler.Gone, local: lostHost(a.at.addr, l.Err().Error())}
+		return outcome{blame: scheduler.Gone, local: lostHost(a.at.Addr, l.Err().Error())}
 	default:
 		return outcome{final: true, local: noSlot(err)}
-	}
-}
-
-// keepCredit takes back a credit that an attempt did not spend.
-func (h *host) keepCredit(l *link.Link, c job.Credit) {
-	h.m.mu.Lock()
-	defer h.m.mu.Unlock()
-	if slices.Contains(h.links, l) {
-		l.AddCreditLocked(c)
 	}
 }
 
@@ -240,7 +234,7 @@ func (a *attempt) answer(n uint8) *ipc.Result {
 	fl := a.fl
 	r := fl.Result
 	out := &ipc.Result{
-		Host: a.at.addr, Exit: r.Exit, Signal: r.Signal,
+		Host: a.at.Addr, Exit: r.Exit, Signal: r.Signal,
 		Stdout: ipc.Segment(r.Stdout), Stderr: ipc.Segment(r.Stderr),
 		CreditUS:  microseconds(fl.Began.Sub(a.asked)),
 		QueueUS:   r.Queue,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
@@ -44,15 +45,13 @@ type audit struct {
 // auditDone counts what an audit came to.
 func (m *Manager) auditDone(result string) {
 	m.metrics.audits.WithLabelValues(result).Inc()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.book.AddAudit(result)
+	m.account.addAudit(result)
 }
 
 // audited takes a job of which won is the answer: it will release it. Not every one
 // is sampled; false leaves it with the caller.
-func (m *Manager) audited(req *request, won *attempt) bool {
-	if part := m.live().Audit; part <= 0 || rand.Float64() >= part || len(req.job.Hosts) < 2 || !won.inSink() {
+func (m *Manager) audited(req *farm.Request, won *attempt) bool {
+	if part := m.live().Audit; part <= 0 || rand.Float64() >= part || len(req.Job.Hosts) < 2 || !won.inSink() {
 		return false
 	}
 	if m.auditing.Add(1) > maxAudits {
@@ -64,12 +63,12 @@ func (m *Manager) audited(req *request, won *attempt) bool {
 		defer cancel()
 		m.clients.Go(func() {
 			select {
-			case <-m.stopping:
+			case <-m.service.stopping:
 				cancel()
 			case <-ctx.Done():
 			}
 		})
-		a := &audit{t: won.task, job: req.job, ctx: ctx, first: won}
+		a := &audit{t: won.task, job: req.Job, ctx: ctx, first: won}
 		m.auditDone(a.run())
 		for _, x := range a.tries {
 			x.release()
@@ -82,7 +81,7 @@ func (m *Manager) audited(req *request, won *attempt) bool {
 
 // run does the audit and gives what it came to.
 func (a *audit) run() string {
-	one := a.first.at.addr
+	one := a.first.at.Addr
 	second := a.compile(func(addr string) bool { return addr != one })
 	if second == nil {
 		return auditVoid
@@ -91,7 +90,7 @@ func (a *audit) run() string {
 	if what == "" {
 		return auditSame
 	}
-	two := second.at.addr
+	two := second.at.Addr
 	m, log := a.t.m, a.t.m.o.Log
 	log.Info("two hosts differ", "job", a.t.id, "source", a.t.name, "what", what, "hosts", []string{one, two})
 	again := func(x *attempt, addr string) (same, ok bool) {
@@ -119,7 +118,7 @@ func (a *audit) run() string {
 	case second.differs(third) == "" && (sameTwo || !sameOne):
 		odd, why = one, a.words(what, two, third)
 	default:
-		log.Warn("three hosts give three results", "source", a.t.name, "what", what, "hosts", []string{one, two, third.at.addr})
+		log.Warn("three hosts give three results", "source", a.t.name, "what", what, "hosts", []string{one, two, third.at.Addr})
 		return auditOpen
 	}
 	m.quarantine(odd, why)
@@ -127,17 +126,14 @@ func (a *audit) run() string {
 }
 
 func (a *audit) words(what, good string, third *attempt) string {
-	return "its " + what + " of " + a.t.name + " is not that of " + good + " and " + third.at.addr
+	return "its " + what + " of " + a.t.name + " is not that of " + good + " and " + third.at.Addr
 }
 
 // quarantine takes a host away from all jobs, until someone has looked at it.
 func (m *Manager) quarantine(addr, why string) {
 	m.o.Log.Error("host in quarantine: "+why+"; rdistcc undrain gives it jobs again", "host", addr)
 	m.metrics.quarantines.WithLabelValues(m.metrics.hosts.of(addr)).Inc()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.sched.Quarantine(time.Now(), addr, why)
-	m.dispatchLocked()
+	m.farm.Quarantine(addr, why)
 }
 
 // compile has a host that may do it compile the task once more, out of those that take
@@ -152,27 +148,25 @@ func (a *audit) compile(may func(addr string) bool) *attempt {
 	// The build has its answer, whatever it would have waited for.
 	j.Strict, j.Again, j.Asked, j.Lost = false, nil, time.Time{}, time.Time{}
 	some := false
-	m.mu.Lock()
 	for i := range j.Hosts {
 		addr := j.Hosts[i].Addr
-		if h := m.hosts[addr]; may(addr) && h != nil && h.state == hostUp {
+		if may(addr) && m.farm.Takes(addr) {
 			some = true
 		} else {
 			j.Tried[addr] = true
 		}
 	}
-	m.mu.Unlock()
 	if !some {
 		return nil
 	}
 	var sink *arena.Buffer
 	var err error
-	if sink, err = m.sinks.Get(ctx, a.t.uid); err != nil {
+	if sink, err = m.memory.sinks.Get(ctx, a.t.uid); err != nil {
 		return nil
 	}
 	hold := newHold(m, sink)
-	g, err := m.pick(ctx, &request{id: m.ids.Add(1), job: j, ready: make(chan grant, 1)})
-	if err != nil || g.link == nil {
+	g, err := m.farm.Pick(ctx, farm.NewRequest(m.ids.Add(1), j))
+	if err != nil || g.Host == nil {
 		hold.drop()
 		return nil
 	}

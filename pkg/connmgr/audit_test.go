@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
@@ -38,7 +39,7 @@ func auditFarm(t *testing.T, n int, log *strings.Builder, wrong func(a *answer))
 		hosts += d.addr + " "
 		all = append(all, d)
 	}
-	s.m.wantHosts(s.m.listOf(hosts), nil)
+	s.m.farm.Want(s.m.listOf(hosts).sched, nil)
 	synctest.Wait()
 	return s, hosts, all
 }
@@ -62,22 +63,19 @@ func (s *simulated) audits(hosts string, n int) map[string]int {
 			count[r] = int(v)
 		}
 	}
-	if st := s.m.sinks.Stats(); st.Total != st.Free || s.m.Status().Slots.Leased != 0 {
+	if st := s.m.memory.sinks.Stats(); st.Total != st.Free || s.m.Status().Slots.Leased != 0 {
 		s.t.Errorf("sinks %+v, %d sources leased after the audits, want none in use", st, s.m.Status().Slots.Leased)
 	}
 	return count
 }
 
 func (s *simulated) quarantined(addr string) bool {
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
 	j := scheduler.Job{Hosts: []scheduler.Host{{Addr: addr}}, Toolchain: testID, Tried: map[string]bool{}}
-	d := s.m.sched.Pick(time.Now(), &j)
-	if d.Verdict == scheduler.Run {
-		s.m.sched.Done(time.Now(), d.Host, scheduler.Unused, scheduler.Report{})
-		s.m.hosts[addr].creditsLocked()
+	g, err := s.m.farm.Early(s.t.Context(), farm.NewRequest(s.m.ids.Add(1), j), func() {})
+	if err != nil {
+		s.t.Error(err)
 	}
-	return d.Reason == reason.Quarantine
+	return g.Decision.Reason == reason.Quarantine
 }
 
 // TestAuditFindsTheOddOne: a host that gives another object, message or status than
@@ -106,9 +104,9 @@ func TestAuditFindsTheOddOne(t *testing.T) {
 				if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), line) {
 					t.Errorf("log\n%swant one line with %q", log.String(), line)
 				}
-				s.m.mu.Lock()
-				s.m.sched.Drain(all[0].addr, false)
-				s.m.mu.Unlock()
+				if _, err := s.m.farm.Drain(all[0].addr, false); err != nil {
+					t.Error(err)
+				}
 				if s.quarantined(all[0].addr) {
 					t.Error("still in quarantine after undrain")
 				}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/job"
@@ -95,7 +96,10 @@ func badBoard() []byte {
 // TestViewIsRenewedForAChoice: a lease with two hosts has stale views read, one
 // with a single host does not, and never twice at a time.
 func TestViewIsRenewedForAChoice(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Heartbeat, o.HeartbeatDead = time.Hour, 2*time.Hour })
+	r := newRig(t, func(o *Options) {
+		o.Heartbeat, o.HeartbeatDead = time.Hour, 2*time.Hour
+		o.DemandPause = time.Hour // no Demand, whose Ack would bring a view too
+	})
 	var all []*fakeDaemon
 	var list string
 	for range 2 {
@@ -105,11 +109,8 @@ func TestViewIsRenewedForAChoice(t *testing.T) {
 		all = append(all, d)
 		list += d.addr + " "
 	}
-	r.m.mu.Lock()
-	r.m.counted = time.Now().Add(time.Hour) // no Demand, whose Ack would bring a view too
-	r.m.mu.Unlock()
 	r.warm(list)
-	age := func() { time.Sleep(viewFresh) }
+	age := func() { time.Sleep(farm.ViewFresh) }
 	reads := func() (n float64) { return r.count("rdistcc_cm_board_reads_total", "ok") }
 	age()
 	r.remote(all[0].addr, "int x;") // alone: nothing to choose

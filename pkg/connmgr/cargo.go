@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
 	"github.com/rdistcc/rdistcc/pkg/digest"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/inputs"
@@ -23,9 +24,9 @@ type cargo struct {
 
 	plain            []byte // body and text
 	bodyLen, textOff uint32
-	contents         *load  // that it brings; nil: of a job whose inputs are not known
-	files            uint32 // whose contents are in it
-	text             *lent  // of a job whose inputs are known: plain's memory
+	contents         *holdings.Load // that it brings; nil: of a job whose inputs are not known
+	files            uint32         // whose contents are in it
+	text             *lent          // of a job whose inputs are known: plain's memory
 }
 
 // Sources and results that are shorter than packable bytes go in a segment or two of
@@ -54,7 +55,7 @@ func (a *attempt) load(ctx context.Context) (*cargo, error) {
 	if !source {
 		return g, nil
 	}
-	l := a.m.scratch.take(ctx, pack.Bound(len(g.plain)))
+	l := a.m.memory.scratch.take(ctx, pack.Bound(len(g.plain)))
 	if l == nil {
 		return g, nil
 	}
@@ -78,13 +79,13 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 	var lists [][]byte // of files, which come behind the contents of send
 	if w.Store/2 >= set.Len && !a.whole.Load() {
 		id, _ := set.List()
-		contents, err := a.at.holds.need(ctx, a.link, set)
+		contents, err := a.at.Holds.Need(ctx, a.link, set)
 		if err != nil {
 			return err
 		}
 		g.contents = contents
-		want := make(map[job.ContentID]bool, len(contents.ids))
-		for _, id := range contents.ids {
+		want := make(map[job.ContentID]bool, len(contents.IDs()))
+		for _, id := range contents.IDs() {
 			want[id] = true
 		}
 		body.Dirs, body.Links, body.Lists = nil, nil, []job.ContentID{id}
@@ -102,14 +103,14 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 		}
 		for s := set; s != nil; s = s.Base() {
 			if id, _ := s.List(); want[id] {
-				list, abridged := listFor(s, a.at.holds.alike())
+				list, abridged := listFor(s, a.at.Holds.Alike())
 				a.abridged = a.abridged || abridged
 				lists = append(lists, list)
 				body.Blobs = append(body.Blobs, job.Blob{ID: id, Len: uint64(len(list)), Abridged: abridged})
 			}
 		}
 		held := set.Len - set.Files[0].Len - sent
-		a.at.holds.spare(held)
+		a.at.Holds.Spare(held)
 		a.m.metrics.carried(sent, held)
 	}
 	enc := body.Append(nil)
@@ -124,7 +125,7 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 	if len(enc) > job.MaxBodyLen || int64(total) > a.m.o.Source {
 		return errTooBig
 	}
-	if g.text = a.m.texts.take(ctx, total+1); g.text == nil { // one more: reading looks for the end
+	if g.text = a.m.memory.texts.take(ctx, total+1); g.text == nil { // one more: reading looks for the end
 		return errTooBig
 	}
 	b := append(g.text.mem[:0], enc...)
@@ -147,15 +148,6 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 	}
 	g.plain, g.files = b, uint32(len(send))
 	return nil
-}
-
-// listsOf names the list of a set, and the one that it rests on.
-func listsOf(set *inputs.Set) (ids []job.ContentID) {
-	for ; set != nil; set = set.Base() {
-		id, _ := set.List()
-		ids = append(ids, id)
-	}
-	return ids
 }
 
 // fewOwn is how many system's headers a list has at least for it to be abridged.
@@ -189,7 +181,7 @@ func (a *attempt) packs(n int) (source, result bool) {
 		return false, false
 	}
 	long := n >= packable
-	switch a.compress[a.at.addr] {
+	switch a.compress[a.at.Addr] {
 	case hostlist.CompressZstd:
 		return long, true
 	case hostlist.CompressPlain:
@@ -203,7 +195,7 @@ func (a *attempt) packs(n int) (source, result bool) {
 func (g *cargo) drop() {
 	g.lent.give()
 	g.text.give()
-	g.contents.end(false) // if nothing better was said
+	g.contents.End(false) // if nothing better was said
 }
 
 // errDigest: what came is not what the host made.
@@ -231,7 +223,7 @@ func (a *attempt) unpack(ctx context.Context, r *job.Result, mem []byte) ([]byte
 	if err != nil || n < resultEnd(r) || n > uint64(max(a.m.o.SinkSize, a.m.o.Result)) {
 		return nil, errDigest
 	}
-	l := a.m.scratch.take(ctx, int(r.Packed))
+	l := a.m.memory.scratch.take(ctx, int(r.Packed))
 	if l == nil {
 		return nil, errNoRoom
 	}

@@ -94,7 +94,7 @@ func TestHostOptionsDecide(t *testing.T) {
 		t.Errorf("%v bytes of results were unpacked", n)
 	}
 	r.idle()
-	if !r.m.scratch.room.TryAcquire(r.m.scratch.max) {
+	if !r.m.memory.scratch.room.TryAcquire(r.m.memory.scratch.max) {
 		t.Error("scratch memory is lent to nobody")
 	}
 }

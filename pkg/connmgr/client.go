@@ -32,8 +32,8 @@ type client struct {
 	watched bool         // a frame, or nil for the end, is going to be in frames
 	frames  chan message // capacity 1
 
-	counts bool  // a compile or a local command, not a question; guarded by m.mu
-	stage  stage // guarded by m.mu
+	counts bool  // a compile or a local command, not a question; guarded by wrappers.mu
+	stage  stage // guarded by wrappers.mu
 
 	id        uint64 // the job's; set before counts is
 	lease     *ipc.Lease
@@ -220,7 +220,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 	if !ok {
 		return c.goLocal(&ipc.GoLocal{Reason: "not-reproducible:native"})
 	}
-	tree, err := c.m.trees(c)
+	tree, err := c.m.farm.Trees(c.ctx, c.list.sched, c.toolchain.ID, c.watch)
 	if err != nil {
 		return nil // the wrapper is gone
 	}
@@ -235,7 +235,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 		c.record.Doubt = why
 		c.m.metrics.doubted(why)
 	}
-	if err := c.takeTurn(&c.m.cpp, c.list.preprocessors(c.m)); err != nil {
+	if err := c.takeTurn(&c.m.turns.cpp, c.list.preprocessors(c.m)); err != nil {
 		return nil // the wrapper is gone
 	}
 	if no := c.takeSlot(); no != nil {
@@ -252,7 +252,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 	}
 	defer closeFD(r)
 	c.enter(report.PhaseLists)
-	err = c.send(&ipc.Leased{Job: c.id, SourceMax: uint64(c.m.sources.Size()),
+	err = c.send(&ipc.Leased{Job: c.id, SourceMax: uint64(c.m.memory.sources.Size()),
 		Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Direct: c.direct(tree),
 		Tree: tree, Fast: c.m.live().Fast, Include: c.include(false), Native: native.Words, NativeOrder: native.Order, Inputs: why}, w, r)
 	if err == nil {
@@ -283,7 +283,7 @@ func (c *client) prepare() *ipc.GoLocal {
 		d := time.Duration(ms) * time.Millisecond
 		eager = &d
 	}
-	c.m.wantHosts(c.list, eager)
+	c.m.farm.Want(c.list.sched, eager)
 	err := c.mayAsk()
 	if err != nil {
 		return &ipc.GoLocal{Reason: reason.Toolchain, Code: reason.ExitNoCompiler, Detail: err.Error()}
@@ -292,10 +292,8 @@ func (c *client) prepare() *ipc.GoLocal {
 	if err != nil {
 		return &ipc.GoLocal{Reason: reason.Toolchain, Code: reason.ExitNoCompiler, Detail: err.Error()}
 	}
-	c.m.mu.Lock()
-	c.m.usedLocked(c.toolchain.ID, c.toolchain.Name())
-	c.m.mu.Unlock()
-	no := c.m.hopeless(c)
+	c.m.farm.Use(c.toolchain.ID, c.toolchain.Name())
+	no := c.hopeless()
 	if no != nil {
 		c.explain(no)
 	}
@@ -304,19 +302,17 @@ func (c *client) prepare() *ipc.GoLocal {
 
 // takeSlot leases the pair of buffers.
 func (c *client) takeSlot() *ipc.GoLocal {
-	source, err := c.takeBuffer(c.m.sources)
+	source, err := c.takeBuffer(c.m.memory.sources)
 	if err != nil {
 		return noSlot(err)
 	}
-	sink, err := c.takeBuffer(c.m.sinks)
+	sink, err := c.takeBuffer(c.m.memory.sinks)
 	if err != nil {
 		source.Put() // nobody has seen it
 		return noSlot(err)
 	}
 	c.source, c.sink = newHold(c.m, source), newHold(c.m, sink)
-	c.m.mu.Lock()
-	c.m.prepareLocked(c.list.sched, 1)
-	c.m.mu.Unlock()
+	c.m.farm.Prepare(c.list.sched, 1)
 	c.prepares = true
 	return nil
 }
@@ -325,9 +321,7 @@ func (c *client) takeSlot() *ipc.GoLocal {
 func (c *client) prepared() {
 	if c.prepares {
 		c.prepares = false
-		c.m.mu.Lock()
-		c.m.prepareLocked(c.list.sched, -1)
-		c.m.mu.Unlock()
+		c.m.farm.Prepare(c.list.sched, -1)
 	}
 }
 
@@ -402,7 +396,7 @@ func (c *client) goLocal(no *ipc.GoLocal) error {
 	if c.free {
 		c.endLease() // the compile there needs the memory
 	}
-	if c.takeTurn(&c.m.local, c.list.localJobs(c.m)) != nil {
+	if c.takeTurn(&c.m.turns.local, c.list.localJobs(c.m)) != nil {
 		return nil // the wrapper is gone
 	}
 	c.began = time.Now()
@@ -416,7 +410,7 @@ func (c *client) onLocal(f *ipc.Local) error {
 	case c.id == 0:
 		c.begin(f.Source, f.Output, f.Compiler)
 		c.list = c.m.listOf("")
-	case c.turn != nil && c.turn != &c.m.cpp:
+	case c.turn != nil && c.turn != &c.m.turns.cpp:
 		return errProtocol // it has its turn
 	}
 	c.record.Reason = f.Reason
@@ -429,11 +423,11 @@ func (c *client) onLocal(f *ipc.Local) error {
 		c.enterHere(report.PhaseRuns)
 		return nil
 	case ipc.GateCPP:
-		if c.takeTurn(&c.m.cpp, c.list.preprocessors(c.m)) != nil {
+		if c.takeTurn(&c.m.turns.cpp, c.list.preprocessors(c.m)) != nil {
 			return nil
 		}
 	case ipc.GateLocal:
-		if c.takeTurn(&c.m.local, c.list.localJobs(c.m)) != nil {
+		if c.takeTurn(&c.m.turns.local, c.list.localJobs(c.m)) != nil {
 			return nil
 		}
 	}

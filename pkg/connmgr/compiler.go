@@ -9,7 +9,7 @@ func (c *client) native() (n recipes.Native, ok bool) {
 	if len(c.lease.Machine) == 0 {
 		return n, true
 	}
-	return c.m.native.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, c.toolchain.Family, c.lease.Machine, driverEnv)
+	return c.m.compilers.native.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, c.toolchain.Family, c.lease.Machine, driverEnv)
 }
 
 // include lists where the job's compiler looks for headers by itself, if that is
@@ -18,7 +18,7 @@ func (c *client) include(ask bool) []string {
 	if c.lease.Language == "" {
 		return nil
 	}
-	return c.m.search.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, c.lease.Language, nil, driverEnv, ask).Dirs
+	return c.m.compilers.search.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, c.lease.Language, nil, driverEnv, ask).Dirs
 }
 
 // driverEnv is all that a driver is told when it is asked for its recipe. The
@@ -35,7 +35,7 @@ func (c *client) direct(tree bool) []string {
 	if len(words) == 0 || c.toolchain.Family != "gcc" || c.foreign() { // whose words are not for us to run anything with
 		return nil
 	}
-	r := c.m.recipes.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, words, driverEnv, "/")
+	r := c.m.compilers.recipes.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, words, driverEnv, "/")
 	if r == nil || r.Steps() != 1 {
 		return nil
 	}

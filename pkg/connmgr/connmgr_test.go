@@ -33,10 +33,10 @@ func TestCompileOnHost(t *testing.T) {
 // there: one Write and one Send to each side, and no new connection. It holds
 // invariant 7: one network round trip.
 func TestWarmCompileMessages(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Heartbeat, o.HeartbeatDead = time.Hour, 2*time.Hour })
-	r.m.mu.Lock()
-	r.m.counted = time.Now().Add(time.Hour) // a build's jobs are counted now and then, not here
-	r.m.mu.Unlock()
+	r := newRig(t, func(o *Options) {
+		o.Heartbeat, o.HeartbeatDead = time.Hour, 2*time.Hour
+		o.DemandPause = time.Hour // a build's jobs are counted now and then, not here
+	})
 	d := startFake(t, r.far, "127.0.0.1:0", nil)
 	r.remote(d.addr, "int warm;")
 	r.idle()
@@ -176,7 +176,7 @@ func TestNoHostsIsNoTrouble(t *testing.T) {
 // quiet for so long that it may be another one.
 func TestBuildsAreToldOnce(t *testing.T) {
 	now := time.Now()
-	told := make(told)
+	var told told
 	for _, c := range []struct {
 		after  time.Duration
 		build  uint64
@@ -193,8 +193,8 @@ func TestBuildsAreToldOnce(t *testing.T) {
 	for b := range uint64(3 * maxBuilds) {
 		told.news(now, b, "a")
 	}
-	if len(told) > maxBuilds {
-		t.Errorf("%d builds are remembered, want at most %d", len(told), maxBuilds)
+	if len(told.builds) > maxBuilds {
+		t.Errorf("%d builds are remembered, want at most %d", len(told.builds), maxBuilds)
 	}
 }
 
@@ -290,16 +290,14 @@ func TestUnreachableHostGoesLocal(t *testing.T) {
 
 // link is the live connection to a host.
 func (r *rig) link(addr string) *link.Link {
-	r.m.mu.Lock()
-	defer r.m.mu.Unlock()
-	return r.m.hosts[addr].link
+	return r.m.farm.Link(addr)
 }
 
 // warm waits until all hosts of a list are connected.
 func (r *rig) warm(hosts string) {
 	r.t.Helper()
 	list := r.m.listOf(hosts)
-	r.m.wantHosts(list, nil)
+	r.m.farm.Want(list.sched, nil)
 	eventually(r.t, "connections", func() bool {
 		for _, h := range r.m.hostStatus(list) {
 			if h.State != "up" || h.Credits == 0 {
@@ -446,7 +444,7 @@ func TestWrapperGoneCancels(t *testing.T) {
 		t.Errorf("%d credits and record %+v afterwards, want %d and an unfinished job", s.Hosts[0].Credits, s.Recent[0], d.jobs)
 	}
 	// The preprocessor had ended: the slot serves the next one.
-	if s := r.m.sources.Stats(); s.Total != 1 || s.Free != 1 {
+	if s := r.m.memory.sources.Stats(); s.Total != 1 || s.Free != 1 {
 		t.Errorf("sources %+v, want the one kept", s)
 	}
 }
@@ -460,10 +458,10 @@ func TestSlotOfAKilledWrapperIsNotUsedAgain(t *testing.T) {
 	}
 	w.close() // its preprocessor may live on
 	r.idle()
-	if s := r.m.sources.Stats(); s.Total != 0 {
+	if s := r.m.memory.sources.Stats(); s.Total != 0 {
 		t.Errorf("sources %+v, want none kept", s)
 	}
-	if s := r.m.sinks.Stats(); s.Free != 1 {
+	if s := r.m.memory.sinks.Stats(); s.Free != 1 {
 		t.Errorf("sinks %+v, want the one kept", s)
 	}
 }
@@ -565,7 +563,7 @@ func TestManyWrappers(t *testing.T) {
 	if a.jobsSeen() == 0 || b.jobsSeen() == 0 {
 		t.Errorf("jobs were spread %d to %d", a.jobsSeen(), b.jobsSeen())
 	}
-	kept := r.m.sources.Stats().Total + r.m.sinks.Stats().Total
+	kept := r.m.memory.sources.Stats().Total + r.m.memory.sinks.Stats().Total
 	if kept > 2*16 {
 		t.Errorf("%d buffers, want at most %d", kept, 2*16)
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/reason"
-	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
 // onControl answers a subcommand of rdistcc, always with JSON or, with a code
@@ -87,18 +86,7 @@ func (c *client) reply(v any) error {
 // hostStatus is the state of the hosts of a list, in its order; one that no job
 // has asked for yet is "unused".
 func (m *Manager) hostStatus(list *parsedList) []report.HostStatus {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out := []report.HostStatus{}
-	known := m.snapshotLocked()
-	for i := range list.sched {
-		addr := list.sched[i].Addr
-		if h := m.hosts[addr]; h != nil {
-			out = append(out, h.statusLocked(known))
-		} else {
-			out = append(out, m.unusedLocked(addr))
-		}
-	}
+	out := m.farm.Status(list.sched)
 	for i := range list.Sources { // those that find nothing, or nothing newer
 		if s := &list.Sources[i]; !s.Down && (s.Found == 0 || s.Problem != "") {
 			out = append(out, report.HostStatus{Addr: s.Text, State: "source", Error: cmp.Or(s.Problem, "nobody is there")})
@@ -107,34 +95,12 @@ func (m *Manager) hostStatus(list *parsedList) []report.HostStatus {
 	return out
 }
 
-// room counts the places of a list. A host that gets no jobs gives none (HostStatus.Usable).
+// room counts the places of a list, and of this machine.
 func (m *Manager) room(list *parsedList) report.Places {
-	p := report.Places{Local: list.Share}
+	p := m.farm.Places(list.sched)
+	p.Local = list.Share
 	if m.live().LocalShare && !list.empty() {
 		p.Local = max(p.Local, list.localJobs(m))
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	known := m.snapshotLocked()
-	var up []scheduler.Host
-	for i := range list.sched {
-		e := &list.sched[i]
-		h := m.hosts[e.Addr]
-		if m.drains.on[e.Addr] {
-			continue
-		}
-		if h == nil || (h.state == hostConnecting || h.state == hostStarting) && known[e.Addr].Why == "" {
-			if e.Slots > 0 {
-				p.Guess += e.Slots
-			} else {
-				p.Guess += report.GuessedPlaces
-			}
-			continue
-		}
-		if s := h.statusLocked(known); s.Usable() {
-			up = append(up, *e)
-		}
-	}
-	p.Hosts = m.sched.Live(up)
 	return p
 }

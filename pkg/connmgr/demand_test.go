@@ -25,7 +25,7 @@ func TestDemand(t *testing.T) {
 			}
 		})
 		other := startFake(t, s.far, "10.0.0.2:7632", nil)
-		s.m.wantHosts(s.m.listOf(d.addr+" "+other.addr), nil)
+		s.m.farm.Want(s.m.listOf(d.addr+" "+other.addr).sched, nil)
 		synctest.Wait()
 		said := func(d *fakeDaemon) (jobs []uint16) {
 			c := d.conns[0]
@@ -63,10 +63,8 @@ func TestDemand(t *testing.T) {
 		if got := said(d); got[len(got)-1] != 0 {
 			t.Errorf("demands %v, want 0 at the end", got)
 		}
-		s.m.mu.Lock()
-		defer s.m.mu.Unlock()
-		if len(s.m.preparing) != 0 {
-			t.Errorf("%d lists still have jobs to come", len(s.m.preparing))
+		if n := s.m.farm.Snapshot(nil).Preparing; n != 0 {
+			t.Errorf("%d jobs are still to come", n)
 		}
 	})
 }

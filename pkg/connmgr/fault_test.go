@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
@@ -21,6 +22,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
 // dialer changes the connections that a device dials to one address.
@@ -217,7 +219,7 @@ func TestSilentHostIsLost(t *testing.T) {
 		})
 		good := startFake(t, s.far, "10.0.0.2:7632", nil)
 		hosts := silent.addr + " " + good.addr
-		s.m.wantHosts(s.m.listOf(hosts), nil)
+		s.m.farm.Want(s.m.listOf(hosts).sched, nil)
 		synctest.Wait()
 		began := time.Now()
 		res, no := s.run(context.Background(), leaseOf(hosts), "int x;")
@@ -329,7 +331,7 @@ func TestUnwantedHostIsForgotten(t *testing.T) {
 		if _, no := s.run(context.Background(), leaseOf(d.addr+" 10.0.0.2:7632"), "int x;"); no != nil {
 			t.Fatalf("answer %+v", no)
 		}
-		time.Sleep(2 * forgetAfter)
+		time.Sleep(2 * farm.ForgetAfter)
 		if st := s.m.Status(); len(st.Hosts) != 1 || st.Hosts[0].Addr != d.addr {
 			t.Errorf("hosts %+v, want the connected one", st.Hosts)
 		}
@@ -400,23 +402,22 @@ func TestCancelBeforeTheJobIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
 		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
-		s.m.wantHosts(s.m.listOf(d.addr), nil)
+		s.m.farm.Want(s.m.listOf(d.addr).sched, nil)
 		synctest.Wait()
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		c := &client{m: s.m, lease: leaseOf(d.addr), ctx: ctx}
-		c.list = s.m.listOf(d.addr)
-		s.m.mu.Lock()
-		l := s.m.hosts[d.addr].link
-		fl := &link.Flight{ID: 99, Credit: l.TakeCreditLocked(), Length: 4 << 20}
-		src, err := s.m.pd.RegMR(make([]byte, fl.Length), 0, nil)
+		list := s.m.listOf(d.addr).sched
+		g, err := s.m.farm.Pick(t.Context(), farm.NewRequest(99, scheduler.Job{Hosts: list, Toolchain: testID, Tried: make(map[string]bool)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := s.m.farm.Link(d.addr)
+		fl := &link.Flight{ID: 99, Credit: g.Credit, Length: 4 << 20}
+		src, err := s.m.memory.pd.RegMR(make([]byte, fl.Length), 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		fl.Source = src
-		l.StartLocked(fl)
-		l.CancelLocked(fl)
-		s.m.mu.Unlock()
+		l.Start(fl)
+		l.Cancel(fl)
 		<-fl.Done()
 		if !errors.Is(fl.Err, link.ErrCancelled) {
 			t.Errorf("flight ended with %v, want cancelled", fl.Err)

@@ -2,10 +2,7 @@ package connmgr
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
 // counter is the sum of a metric's series with a label's value; "" = all.
@@ -58,7 +54,7 @@ func known(j *fakeJob) *answer {
 // acquaint has the hosts do some jobs, so that it is known what one takes.
 func (s *simulated) acquaint(hosts string) {
 	s.t.Helper()
-	s.m.wantHosts(s.m.listOf(hosts), nil)
+	s.m.farm.Want(s.m.listOf(hosts).sched, nil)
 	synctest.Wait()
 	for range 4 {
 		if _, no := s.run(context.Background(), leaseOf(hosts), "short"); no != nil {
@@ -97,7 +93,7 @@ func TestSecondHostWins(t *testing.T) {
 		}
 		hedges(t, s.m, 1, 0)
 		synctest.Wait()
-		leased := func() int { st := s.m.sinks.Stats(); return st.Total - st.Free }
+		leased := func() int { st := s.m.memory.sinks.Stats(); return st.Total - st.Free }
 		if leased() != 1 || s.m.Status().Slots.Leased != 1 {
 			t.Errorf("%d sinks and %d sources in use while the slow host may write, want one of each", leased(), s.m.Status().Slots.Leased)
 		}
@@ -187,60 +183,6 @@ func TestSecondHostFails(t *testing.T) {
 			t.Fatalf("answer %+v %+v, want a result of %s after the other failed", res, no, first.addr)
 		}
 		hedges(t, s.m, 0, 1)
-	})
-}
-
-// TestCreditsOfDroppedHedges: two late jobs are given to one host, and the race of the first
-// is over by then. The scheduler knows of as many credits as there are: with one more it
-// would place a job for which there is none.
-func TestCreditsOfDroppedHedges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSimulated(t, nil)
-		answers := func(d *fakeDaemon) {
-			d.jobs = 4
-			d.onJob = func(c *fakeConn, j *fakeJob) {
-				if string(j.text) != "short" {
-					<-j.ctx.Done()
-				}
-				c.finish(j, known(j))
-			}
-		}
-		slow, good := startFake(t, s.far, "10.0.0.1:7632", answers), startFake(t, s.far, "10.0.0.2:7632", answers)
-		hosts := slow.addr + " " + good.addr
-		s.acquaint(hosts)
-		m := s.m
-		drain := func(on bool) {
-			m.sched.Drain(good.addr, on)
-			m.sched.Drain(slow.addr, !on)
-		}
-		m.mu.Lock()
-		drain(true)
-		m.mu.Unlock()
-		ctx, cancel := context.WithCancel(t.Context())
-		var runs sync.WaitGroup
-		for range 2 {
-			runs.Go(func() { s.run(ctx, leaseOf(hosts), "long!") })
-		}
-		time.Sleep(10 * time.Second) // both are late, and there is no other host
-
-		m.mu.Lock()
-		drain(false)
-		if len(m.racing) != 2 {
-			t.Errorf("%d jobs are under way, want 2", len(m.racing))
-		}
-		first := m.racing[slices.Min(slices.Collect(maps.Keys(m.racing)))]
-		delete(m.racing, first.id)
-		before := m.hosts[good.addr].unspentLocked()
-		m.hedgesLocked(time.Now())
-		unspent, hosted := m.hosts[good.addr].unspentLocked(), m.sched.Snapshot(time.Now())
-		i := slices.IndexFunc(hosted, func(h scheduler.Status) bool { return h.Addr == good.addr })
-		if unspent != before-1 || hosted[i].Credits != unspent {
-			t.Errorf("of %d credits %d are left, and the scheduler knows of %d; want one less, in both", before, unspent, hosted[i].Credits)
-		}
-		m.racing[first.id] = first
-		m.mu.Unlock()
-		cancel()
-		runs.Wait()
 	})
 }
 

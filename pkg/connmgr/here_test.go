@@ -37,8 +37,8 @@ func TestBusyFarmLeavesJobsHere(t *testing.T) {
 					}
 				})
 				s.acquaint(d.addr)
-				if s.m.here != 0 {
-					t.Fatalf("%d jobs here with a free host", s.m.here)
+				if n := s.m.farm.Snapshot(nil).Here; n != 0 {
+					t.Fatalf("%d jobs here with a free host", n)
 				}
 				var mu sync.Mutex
 				here := 0

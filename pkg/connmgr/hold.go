@@ -15,7 +15,7 @@ type hold struct {
 	m       *Manager
 	users   atomic.Int32
 	spoiled atomic.Bool  // somebody else may still write to it: nobody gets it again
-	large   atomic.Int64 // bytes of Manager.large that are counted for it
+	large   atomic.Int64 // bytes of memory.large that are counted for it
 }
 
 // newHold is b in the hands of one user.
@@ -31,10 +31,10 @@ func (h *hold) share() *hold {
 	return h
 }
 
-// count notes bytes that were taken of Manager.large, until the last drop.
+// count notes bytes that were taken of memory.large, until the last drop.
 func (h *hold) count(n int64) {
 	h.large.Add(n)
-	h.m.largeUsed.Add(n)
+	h.m.memory.largeUsed.Add(n)
 }
 
 // drop ends one user's part.
@@ -43,8 +43,8 @@ func (h *hold) drop() {
 		return
 	}
 	if n := h.large.Load(); n > 0 {
-		h.m.largeUsed.Add(-n)
-		h.m.large.Release(n)
+		h.m.memory.largeUsed.Add(-n)
+		h.m.memory.large.Release(n)
 	}
 	if h.spoiled.Load() {
 		h.Discard()

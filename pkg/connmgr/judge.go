@@ -15,7 +15,7 @@ import (
 
 // judge says what a flight that has ended means; zstd: its result may be packed.
 func (a *attempt) judge(ctx context.Context, window uint64, zstd bool) outcome {
-	l, fl, h := a.link, a.fl, a.at.addr
+	l, fl, h := a.link, a.fl, a.at.Addr
 	if ctx.Err() != nil && (fl.Result == nil || fl.Result.Status != job.StatusRan) {
 		if errors.Is(context.Cause(ctx), errTimeout) {
 			return outcome{blame: scheduler.Killed, final: true, local: &ipc.GoLocal{Reason: reason.Timeout, Trouble: true, Code: reason.ExitTimeout, Host: h,
@@ -51,9 +51,7 @@ func (a *attempt) judge(ctx context.Context, window uint64, zstd bool) outcome {
 	}
 	if err != nil {
 		// What else it says cannot be trusted either.
-		a.m.mu.Lock()
-		l.FailLocked(err)
-		a.m.mu.Unlock()
+		l.Fail(err)
 		return outcome{blame: scheduler.Fault, local: lostHost(h, err.Error())}
 	}
 	if r.Signal != 0 {
@@ -104,7 +102,7 @@ func refusalDetail(h string, r *job.Result) string {
 
 // notFetched is a result that the host has and that did not come over.
 func (a *attempt) notFetched(ctx context.Context, err error) outcome {
-	h := a.at.addr
+	h := a.at.Addr
 	switch {
 	case errors.Is(err, errTimeout):
 		return outcome{blame: scheduler.Killed, final: true, local: &ipc.GoLocal{Reason: reason.Timeout, Trouble: true, Code: reason.ExitTimeout, Host: h,

@@ -14,8 +14,8 @@ import (
 // killed cannot do it at its end.
 const keepEvery = time.Minute
 
-// keeps is what Manager.keepNow goes by; Manager.mu guards it.
-type keeps struct {
+// kept is what account.due goes by.
+type kept struct {
 	last  time.Time
 	jobs  uint64 // commands that the file tells of
 	known bool   // it is this manager's
@@ -23,16 +23,7 @@ type keeps struct {
 
 // keepNow and then: where something has come of it since.
 func (m *Manager) keepNow(now time.Time) {
-	if m.o.Kept == "" {
-		return
-	}
-	m.mu.Lock()
-	due := now.Sub(m.keeps.last) >= keepEvery && !(m.keeps.known && m.keeps.jobs == m.book.Noted())
-	if due {
-		m.keeps = keeps{now, m.book.Noted(), true}
-	}
-	m.mu.Unlock()
-	if !due {
+	if m.o.Kept == "" || !m.account.due(now) {
 		return
 	}
 	m.keep(report.Kept{Status: m.Status(), Stats: m.Stats()})
@@ -40,10 +31,8 @@ func (m *Manager) keepNow(now time.Time) {
 
 // keepLast is what the manager knew at its end, as long as its connections are there.
 func (m *Manager) keepLast() {
-	m.mu.Lock()
-	served, why := m.everServed, m.endedBy
-	m.mu.Unlock()
-	if m.o.Kept != "" && served && !m.left.Load() { // a successor's is worth more
+	served, why := m.service.past()
+	if m.o.Kept != "" && served && !m.service.left.Load() { // a successor's is worth more
 		m.keep(report.Kept{Ended: true, Why: why, Status: m.Status(), Stats: m.Stats()})
 	}
 }

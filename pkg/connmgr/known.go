@@ -126,7 +126,7 @@ func (c *client) know(native recipes.Native) (k *knownJob, why string) {
 func (c *client) resolve(q *inputs.Query, language string, words []string) (*inputs.Set, string) {
 	id := string(c.toolchain.ID[:])
 	for again := false; ; again = true {
-		own := c.m.search.Get(c.m.ctx, id, c.lease.Compiler, language, words, driverEnv, true)
+		own := c.m.compilers.search.Get(c.m.ctx, id, c.lease.Compiler, language, words, driverEnv, true)
 		if own.Dirs == nil {
 			return nil, unknownCommand
 		}
@@ -137,7 +137,7 @@ func (c *client) resolve(q *inputs.Query, language string, words []string) (*inp
 		}
 		doubt := err.(*inputs.Doubt) // as documented
 		if doubt.Why == inputs.DoubtSearch && !again {
-			c.m.search.Forget(id, c.lease.Compiler, language, words)
+			c.m.compilers.search.Forget(id, c.lease.Compiler, language, words)
 			continue
 		}
 		c.m.o.Log.Debug("inputs are not known", "source", q.Source, "doubt", doubt)
@@ -201,7 +201,7 @@ func sees(v ipc.View, cwd string) bool { return v.Mounts != 0 && v.CwdIno != 0 &
 
 // onKnown has a host compile a job whose inputs are known, and answers with its result.
 func (c *client) onKnown(k *knownJob, native recipes.Native) error {
-	sink, err := c.takeBuffer(c.m.sinks)
+	sink, err := c.takeBuffer(c.m.memory.sinks)
 	if err != nil {
 		return c.goLocal(noSlot(err))
 	}

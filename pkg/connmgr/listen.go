@@ -22,7 +22,7 @@ type Listener struct {
 	Group bool
 
 	own  *ipcserver.Listener // nil: the service manager's, which keeps name and lock
-	left bool                // another manager has it now, guarded by Manager.mu
+	left bool                // another manager has it now, guarded by service.mu
 }
 
 // Listen opens the socket path, with its directory if that is missing. In a

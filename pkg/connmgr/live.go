@@ -3,7 +3,7 @@ package connmgr
 import (
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/scheduler"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 )
 
 // Live are those Options that can change while a Manager serves. A zero field takes the
@@ -43,16 +43,17 @@ func (l *Live) defaults(cores int) {
 // began.
 func (m *Manager) Apply(l Live) {
 	l.defaults(m.o.Cores)
-	m.mu.Lock()
 	m.now.Store(&l)
-	m.sched.Pace(scheduler.Config{Backoff: l.Backoff, BackoffMax: l.BackoffMax, Grace: l.ConnectGrace, Strict: l.Patience})
-	m.sched.Resize(l.LocalJobs)
-	m.dispatchLocked()
-	m.mu.Unlock()
+	m.farm.Apply(l.pace())
 	select {
-	case m.idleChanged <- struct{}{}:
+	case m.service.idleChanged <- struct{}{}:
 	default: // watch has not yet heard of the change before
 	}
+}
+
+// pace are those of them that the farm goes by.
+func (l *Live) pace() farm.Pace {
+	return farm.Pace{LocalJobs: l.LocalJobs, Patience: l.Patience, Backoff: l.Backoff, BackoffMax: l.BackoffMax, ConnectGrace: l.ConnectGrace}
 }
 
 // live are the changeable options in force.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 )
@@ -79,7 +80,7 @@ var (
 	descWaiting     = prometheus.NewDesc("rdistcc_cm_waiting", "Commands that wait for a credit or for a turn on this machine.", []string{"for"}, nil)
 )
 
-func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
+func newMetrics(m *Manager) *metrics {
 	x := &metrics{
 		m: m, inputMetrics: newInputMetrics(m),
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_jobs_total",
@@ -154,11 +155,14 @@ func newMetrics(m *Manager, r prometheus.Registerer) *metrics {
 	for _, phase := range []string{"preprocess", "credit", "write", "compile", "return", "total"} {
 		x.phases.WithLabelValues(phase)
 	}
+	return x
+}
+
+func (x *metrics) register(r prometheus.Registerer) {
 	if r != nil {
 		r.MustRegister(x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts, x.twice, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x)
 		r.MustRegister(x.collectors()...)
 	}
-	return x
 }
 
 func (x *metrics) unregister(r prometheus.Registerer) {
@@ -288,10 +292,10 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	gauge(descHosts, states[report.StateUnused], report.StateUnused)
-	for _, state := range hostStateWords {
-		gauge(descHosts, states[state], state)
+	for _, state := range farm.States() {
+		gauge(descHosts, states[state.String()], state.String())
 	}
-	ch <- prometheus.MustNewConstMetric(descLarge, prometheus.GaugeValue, float64(x.m.largeUsed.Load()))
+	ch <- prometheus.MustNewConstMetric(descLarge, prometheus.GaugeValue, float64(x.m.memory.largeUsed.Load()))
 	ch <- prometheus.MustNewConstMetric(descDrained, prometheus.GaugeValue, float64(len(s.Drained)))
 	gauge(descSlots, s.Slots.Leased, "leased")
 	gauge(descSlots, s.Slots.Free, "free")

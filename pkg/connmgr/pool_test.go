@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
 // busy starts n jobs with long sources on a slow line, and returns what waits for
@@ -28,10 +29,8 @@ func (s *simulated) busy(addr string, n int) *sync.WaitGroup {
 
 // links are a host's connections now.
 func (s *simulated) links(addr string) (n int, state string) {
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
-	h := s.m.hosts[addr]
-	return len(h.links), h.state.String()
+	h := s.m.farm.Status([]scheduler.Host{{Addr: addr}})[0]
+	return h.Links, h.State
 }
 
 // TestPoolGrowsAndShrinks: a host whose connection has much to do gets a second one,
@@ -87,7 +86,7 @@ func TestPoolLosesOne(t *testing.T) {
 				}
 			}
 			d, other := startFake(t, s.far, "10.0.0.1:7632", far), startFake(t, s.far, "10.0.0.2:7632", far)
-			s.m.wantHosts(s.m.listOf(d.addr), nil)
+			s.m.farm.Want(s.m.listOf(d.addr).sched, nil)
 			time.Sleep(5 * time.Second)
 			if n, _ := s.links(d.addr); n != 2 {
 				t.Fatalf("%d connections, want the two that are to be kept", n)
@@ -117,7 +116,7 @@ func TestPoolLosesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, func(o *Options) { o.LinksMin, o.LinksMax = 3, 3 })
 		d := startFake(t, s.far, "10.0.0.1:7632", nil)
-		s.m.wantHosts(s.m.listOf(d.addr), nil)
+		s.m.farm.Want(s.m.listOf(d.addr).sched, nil)
 		for range 5 {
 			time.Sleep(30 * time.Second)
 			synctest.Wait()

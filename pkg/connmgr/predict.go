@@ -18,7 +18,7 @@ const (
 // openHistory reads what earlier compiles took.
 func (m *Manager) openHistory() {
 	var err error
-	if m.history, err = history.Open(m.o.History, maxHistory); err != nil {
+	if m.past.history, err = history.Open(m.o.History, maxHistory); err != nil {
 		m.o.Log.Warn("history of compiles", "file", m.o.History, "err", err)
 	}
 }
@@ -31,7 +31,7 @@ func (c *client) predict(t *task) {
 		source = filepath.Join(t.body.Cwd, source)
 	}
 	t.key = history.Of(t.toolchain, source, t.body.Args)
-	t.cost = c.m.history.Predict(t.key, t.total())
+	t.cost = c.m.past.history.Predict(t.key, t.total())
 	c.record.Predicted = t.cost.Time
 }
 
@@ -41,12 +41,12 @@ func (m *Manager) learn(a *attempt, speed float64) {
 	if r == nil || r.Exit != 0 || r.CPU == 0 {
 		return
 	}
-	m.history.Learn(a.key, a.total(), time.Duration(float64(r.CPU)*speed*float64(time.Microsecond)), r.MaxRSS)
+	m.past.history.Learn(a.key, a.total(), time.Duration(float64(r.CPU)*speed*float64(time.Microsecond)), r.MaxRSS)
 	if m.o.History == "" {
 		return
 	}
 	now := time.Since(m.started)
-	if saved := m.saved.Load(); now-time.Duration(saved) >= saveEvery && m.saved.CompareAndSwap(saved, int64(now)) {
+	if saved := m.past.saved.Load(); now-time.Duration(saved) >= saveEvery && m.past.saved.CompareAndSwap(saved, int64(now)) {
 		m.clients.Go(m.saveHistory)
 	}
 }
@@ -54,10 +54,10 @@ func (m *Manager) learn(a *attempt, speed float64) {
 // saveHistory writes what was learned. Without it the next manager knows less. The file
 // of a manager that was replaced is its successor's.
 func (m *Manager) saveHistory() {
-	if m.o.History == "" || m.left.Load() {
+	if m.o.History == "" || m.service.left.Load() {
 		return
 	}
-	if err := m.history.Save(); err != nil {
+	if err := m.past.history.Save(); err != nil {
 		m.o.Log.Warn("save the history of compiles", "file", m.o.History, "err", err)
 	}
 }

@@ -74,7 +74,7 @@ func TestDaemonWithoutWelcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
 		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) { d.onHello = func(*fakeConn) {} })
-		s.m.wantHosts(s.m.listOf(d.addr), nil)
+		s.m.farm.Want(s.m.listOf(d.addr).sched, nil)
 		for range 3 {
 			time.Sleep(s.m.o.DialTimeout + time.Millisecond)
 			synctest.Wait()
@@ -109,7 +109,7 @@ func TestToolchainsInParts(t *testing.T) {
 			})
 		}
 	})
-	r.m.wantHosts(r.m.listOf(d.addr), nil)
+	r.m.farm.Want(r.m.listOf(d.addr).sched, nil)
 	eventually(t, "the first part", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -145,7 +145,7 @@ func TestIdentifyingHost(t *testing.T) {
 			})
 		}
 	})
-	r.m.wantHosts(r.m.listOf(d.addr), nil)
+	r.m.farm.Want(r.m.listOf(d.addr).sched, nil)
 	status := func() report.HostStatus { return r.m.Status().Hosts[0] }
 	eventually(t, "the host", func() bool { return status().State == "up" })
 	if h := status(); !h.Identifying || !h.Usable() || !strings.Contains(h.Note(), "finding out") {
@@ -185,7 +185,7 @@ func TestIdentifyingForLong(t *testing.T) {
 			})
 		}
 	})
-	r.m.wantHosts(r.m.listOf(d.addr), nil)
+	r.m.farm.Want(r.m.listOf(d.addr).sched, nil)
 	status := func() report.HostStatus { return r.m.Status().Hosts[0] }
 	eventually(t, "the host", func() bool { return status().State == "up" })
 	time.Sleep(2 * time.Millisecond) // the grace is over

@@ -3,6 +3,7 @@ package connmgr
 import (
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/job"
@@ -22,7 +23,7 @@ const maxAttempts = 2 * maxRefusals
 type race struct {
 	c       *client
 	t       *task
-	req     *request
+	req     *farm.Request
 	ended   chan *attempt // has room for all of them: none waits for a reader
 	running []*attempt
 	started uint8
@@ -50,21 +51,21 @@ const mostLacks = 2
 // Hosts may still be at it then: what they use is not the client's any more.
 func (c *client) compile(t *task, tree bool) (*ipc.Result, *ipc.GoLocal) {
 	r := &race{c: c, t: t, ended: make(chan *attempt, maxAttempts),
-		req: &request{id: t.id, job: c.request(t.total(), tree), ready: make(chan grant, 1), second: make(chan grant, 1)}}
-	if !r.req.job.Strict {
-		if no := c.m.hungry.objects(time.Now(), t.key); no != nil {
+		req: farm.NewRequest(t.id, c.request(t.total(), tree))}
+	if !r.req.Job.Strict {
+		if no := c.m.past.hungry.objects(time.Now(), t.key); no != nil {
 			return nil, no
 		}
 	}
-	r.req.job.Cost = t.cost
-	r.req.job.Held = c.m.heldOf(t, r.req.job.Hosts)
-	c.m.join(r.req)
+	r.req.Job.Cost = t.cost
+	r.req.Job.Held = c.m.heldOf(t, r.req.Job.Hosts)
+	c.m.farm.Join(r.req)
 	won, no := r.run()
 	r.stop()
-	c.m.leave(r.req)
+	c.m.farm.Leave(r.req)
 	if no != nil {
 		if r.died >= c.m.live().Attempts {
-			c.m.hungry.add(time.Now(), t.key)
+			c.m.past.hungry.add(time.Now(), t.key)
 		}
 		return nil, no
 	}
@@ -104,7 +105,7 @@ func (r *race) run() (*attempt, *ipc.GoLocal) {
 			if no := r.failed(a); no != nil {
 				return nil, no
 			}
-		case g := <-r.req.second:
+		case g := <-r.req.Second():
 			r.hedge(g)
 		}
 	}
@@ -116,18 +117,18 @@ func (r *race) next() *ipc.GoLocal {
 	c, asked := r.c, time.Now()
 	// However long: a full farm is no reason to give up, and a host that gives no
 	// credit is the scheduler's to judge.
-	g, err := c.m.pick(c.ctx, r.req)
+	g, err := c.m.farm.Pick(c.ctx, r.req)
 	if err != nil {
 		return interrupted
 	}
 	c.consider(r.req)
-	if g.link == nil {
+	if g.Host == nil {
 		if r.last != nil {
-			c.m.giveBack(g)
+			c.m.farm.GiveBack(g)
 			return r.last
 		}
-		c.share = g.decision.Share
-		no := localDecision(g.decision)
+		c.share = g.Decision.Share
+		no := localDecision(g.Decision)
 		c.untried = true
 		c.explain(no)
 		return no
@@ -140,28 +141,28 @@ func (r *race) next() *ipc.GoLocal {
 }
 
 // hedge sends the task to a second host too, as the first one is slow.
-func (r *race) hedge(g grant) {
+func (r *race) hedge(g farm.Grant) {
 	c := r.c
-	sink, err := c.m.sinks.TryGet(c.uid)
+	sink, err := c.m.memory.sinks.TryGet(c.uid)
 	if sink == nil || len(r.running) != 1 || r.started >= maxAttempts {
 		if sink != nil {
 			sink.Put() // nobody has seen it
 		}
 		c.m.o.Log.Debug("no second host", "job", r.t.id, "err", err)
-		c.m.giveBack(g)
+		c.m.farm.GiveBack(g)
 		return
 	}
-	c.m.o.Log.Info("second host", "job", r.t.id, "host", g.host.addr, "slow", r.running[0].at.addr)
-	c.record.Hedged = g.host.addr
+	c.m.o.Log.Info("second host", "job", r.t.id, "host", g.Host.Addr, "slow", r.running[0].at.Addr)
+	c.record.Hedged = g.Host.Addr
 	r.start(g, newHold(c.m, sink), time.Now()).hedge = true
 }
 
 // start sends the task to one more host; sink becomes the attempt's.
-func (r *race) start(g grant, sink *hold, asked time.Time) *attempt {
+func (r *race) start(g farm.Grant, sink *hold, asked time.Time) *attempt {
 	a := r.t.attempt(r.c.ctx, g, sink, asked)
 	r.started++
 	r.running = append(r.running, a)
-	r.c.sent(g.host.addr)
+	r.c.sent(g.Host.Addr)
 	ended := r.ended
 	r.c.m.clients.Go(func() {
 		a.run()
@@ -181,7 +182,7 @@ func (r *race) failed(a *attempt) *ipc.GoLocal {
 	if r.c.ctx.Err() != nil {
 		return interrupted
 	}
-	r.c.m.o.Log.Info("attempt failed", "job", r.t.id, "host", a.at.addr, "reason", a.out.local.Reason, "detail", a.out.local.Detail)
+	r.c.m.o.Log.Info("attempt failed", "job", r.t.id, "host", a.at.Addr, "reason", a.out.local.Reason, "detail", a.out.local.Detail)
 	r.last = a.out.local
 	if x := a.fl.Result; x != nil {
 		done := x.Status == job.StatusFailed && (x.Cause == job.CauseTooBig || x.Cause == job.CauseUndeclared)
@@ -199,13 +200,13 @@ func (r *race) failed(a *attempt) *ipc.GoLocal {
 	switch a.out.blame {
 	case scheduler.Gone:
 		r.lost++
-		r.c.m.again(r.req, a.at)
+		r.c.m.farm.Again(r.req, a.at)
 	case scheduler.Killed, scheduler.Fault:
 		r.trouble++
 	case scheduler.Unused, scheduler.OK, scheduler.Refused, scheduler.Full:
 	}
 	losses := max(mostLosses, r.c.m.live().Attempts)
-	if r.req.job.Strict {
+	if r.req.Job.Strict {
 		losses = max(strictLosses, losses)
 	}
 	if a.out.final || len(r.running) == 0 && (r.trouble >= r.c.m.live().Attempts || r.lost >= losses || r.started >= maxRefusals) {
@@ -218,7 +219,7 @@ func (r *race) remove(a *attempt) {
 	for i, b := range r.running {
 		if a == b {
 			r.running = append(r.running[:i], r.running[i+1:]...)
-			r.c.taken(a.at.addr)
+			r.c.taken(a.at.Addr)
 			return
 		}
 	}

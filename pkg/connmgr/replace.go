@@ -23,14 +23,11 @@ func (c *client) onReplace(f *ipc.Replace) error {
 	if c.uid != 0 && c.uid != m.uid {
 		return c.refuse(reason.ExitDenied, fmt.Sprintf("the connection manager is user %d's: only that user and root may replace it", m.uid))
 	}
-	m.replacing.Lock()
-	defer m.replacing.Unlock()
-	m.mu.Lock()
-	l := m.listener
-	gone := l == nil || l.left
-	m.mu.Unlock()
+	m.service.replacing.Lock()
+	defer m.service.replacing.Unlock()
+	l := m.service.current()
 	switch {
-	case gone:
+	case l == nil || m.service.isLeft(l):
 		return c.refuse(reason.ExitConnect, "the connection manager has just ended")
 	case l.own == nil:
 		return c.refuse(reason.ExitDenied, "the connection manager has its socket from the service manager: restart it there (systemctl restart)")
@@ -52,7 +49,7 @@ func (c *client) onReplace(f *ipc.Replace) error {
 	}
 	m.o.Log.Info("another manager serves the socket now; what runs is finished here")
 	m.saveHistory()
-	m.handOn(l)
+	m.service.handOn(l)
 	m.Stop()
 	if m.o.Replaced != nil {
 		m.o.Replaced()
@@ -134,16 +131,8 @@ func (t *Takeover) Done() error {
 // StepBack ends Serve of l, whose socket is another manager's after all; what was taken
 // in is served to its end.
 func (m *Manager) StepBack(l *Listener) {
-	m.handOn(l)
+	m.service.handOn(l)
 	m.Stop()
-}
-
-// handOn leaves socket and history to another manager.
-func (m *Manager) handOn(l *Listener) {
-	m.left.Store(true)
-	m.mu.Lock()
-	l.left = true
-	m.mu.Unlock()
 }
 
 // incumbent is a connection to another manager.

@@ -52,3 +52,15 @@ func shed(c *ipcserver.Conn) {
 		Detail: "the connection manager has no descriptors left (ulimit -n)"}).Append(nil)) // it may be gone
 	_ = c.Close() // nothing is left to be said
 }
+
+// sleep waits for d; false says that ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

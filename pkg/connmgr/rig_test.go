@@ -113,7 +113,7 @@ func (r *rig) close() {
 	if err := r.far.Close(); err != nil {
 		r.t.Errorf("close device: %v", err)
 	}
-	if s := r.m.sources.Stats(); s.Total != 0 {
+	if s := r.m.memory.sources.Stats(); s.Total != 0 {
 		r.t.Errorf("%d sources left", s.Total)
 	}
 	// Daemons that the test started after the rig have ended before it.
@@ -130,8 +130,8 @@ func (r *rig) idle() {
 		s := r.m.Status()
 		return s.Running == 0 && s.Slots.Leased == 0 && s.Waiting == report.WaitingStatus{}
 	})
-	held, _ := r.m.cpp.Load()
-	local, _ := r.m.local.Load()
+	held, _ := r.m.turns.cpp.Load()
+	local, _ := r.m.turns.local.Load()
 	if held != 0 || local != 0 {
 		r.t.Errorf("%d preprocessors' and %d local turns are held", held, local)
 	}

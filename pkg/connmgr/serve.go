@@ -21,17 +21,12 @@ func (m *Manager) Serve(ctx context.Context, l *Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.clients.Go(func() { m.watch(ctx, cancel, l) })
-	m.mu.Lock()
-	m.serving, m.everServed, m.listener = true, true, l
-	m.mu.Unlock()
+	m.service.begin(l)
 	if own := m.o.Hosts(); own.Err == nil && len(own.List.Hosts) > 0 {
-		m.wantHosts(newParsedList(own.List, nil), nil) // the first job shall not wait for them
+		m.farm.Want(newParsedList(own.List, nil).sched, nil) // the first job shall not wait for them
 	}
 	err := m.accept(ctx, l)
-	m.mu.Lock()
-	m.serving, m.listener = false, nil
-	left := l.left
-	m.mu.Unlock()
+	left := m.service.end(l)
 	cancel()
 	if left { // whoever has connected is served by the other one
 		return errors.Join(err, l.Close())
@@ -47,7 +42,7 @@ func (m *Manager) Serve(ctx context.Context, l *Listener) error {
 		if aerr != nil {
 			break
 		}
-		if !m.places.TryAcquire(1) {
+		if !m.wrappers.places.TryAcquire(1) {
 			_ = c.Close() // it compiles by itself, like those who come later
 			continue
 		}
@@ -58,9 +53,7 @@ func (m *Manager) Serve(ctx context.Context, l *Listener) error {
 
 // Ready says why the manager takes no command, or nil.
 func (m *Manager) Ready() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.serving {
+	if m.service.current() == nil {
 		return errNotServing
 	}
 	return nil
@@ -75,12 +68,12 @@ func (m *Manager) accept(ctx context.Context, l *Listener) error {
 	spare.restore(ctx)
 	defer spare.give()
 	for {
-		if m.places.Acquire(ctx, 1) != nil {
+		if m.wrappers.places.Acquire(ctx, 1) != nil {
 			return nil
 		}
 		c, err := l.accept()
 		if err != nil {
-			m.places.Release(1)
+			m.wrappers.places.Release(1)
 		}
 		switch {
 		case err == nil && spare.restore(ctx):
@@ -88,7 +81,7 @@ func (m *Manager) accept(ctx context.Context, l *Listener) error {
 		case err == nil:
 			m.o.Log.Warn("no descriptors left: a wrapper is sent away")
 			shed(c)
-			m.places.Release(1)
+			m.wrappers.places.Release(1)
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
@@ -123,20 +116,20 @@ func (m *Manager) watch(ctx context.Context, cancel context.CancelFunc, l *Liste
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.stopping:
-			m.ending("it was told to end")
+		case <-m.service.stopping:
+			m.service.ending("it was told to end")
 			return
-		case <-m.idleChanged:
+		case <-m.service.idleChanged:
 			t.Reset(every())
 		case <-t.C:
-			idle := m.idleFor()
+			idle := m.wrappers.idleFor()
 			if idle > time.Minute {
-				m.sources.Trim(keepSlots)
-				m.sinks.Trim(keepSlots)
+				m.memory.sources.Trim(keepSlots)
+				m.memory.sinks.Trim(keepSlots)
 			}
 			if exit := m.live().IdleExit; exit > 0 && idle >= exit {
 				m.o.Log.Info("idle, stopping", "for", idle.Round(time.Second))
-				m.ending("nothing was compiled for " + exit.String())
+				m.service.ending("nothing was compiled for " + exit.String())
 				return
 			}
 			m.keepNow(time.Now())
@@ -144,42 +137,16 @@ func (m *Manager) watch(ctx context.Context, cancel context.CancelFunc, l *Liste
 	}
 }
 
-// ending notes why the manager ends.
-func (m *Manager) ending(why string) {
-	m.mu.Lock()
-	m.endedBy = why
-	m.mu.Unlock()
-}
-
 // keepSlots is how many slots an idle manager keeps ready.
 const keepSlots = 2
-
-// idleFor is how long no command has been under way.
-func (m *Manager) idleFor() time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for c := range m.open {
-		if c.counts {
-			return 0
-		}
-	}
-	return time.Since(m.lastUse)
-}
 
 // take serves one wrapper, for which the caller has taken a place.
 func (m *Manager) take(conn *ipcserver.Conn) {
 	c := newClient(m, conn)
-	m.mu.Lock()
-	m.open[c] = struct{}{}
-	m.mu.Unlock()
+	m.wrappers.add(c)
 	m.clients.Go(func() {
 		c.run()
-		m.places.Release(1)
-		m.mu.Lock()
-		delete(m.open, c)
-		if c.counts {
-			m.lastUse = time.Now()
-		}
-		m.mu.Unlock()
+		m.wrappers.places.Release(1)
+		m.wrappers.remove(c)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/artifact"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
@@ -53,7 +54,7 @@ func (t *task) total() uint64 {
 func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
 	total, end := uint64(f.TextOff)+f.TextLen, slotEnd(f)
 	if uint64(f.BodyLen) > uint64(f.TextOff) || f.TextOff%job.BodyAlign != 0 || f.BodyOff%job.BodyAlign != 0 ||
-		f.TextLen > uint64(c.m.sources.Size()) || end > uint64(c.m.sources.Size()) || f.BodyLen == 0 {
+		f.TextLen > uint64(c.m.memory.sources.Size()) || end > uint64(c.m.memory.sources.Size()) || f.BodyLen == 0 {
 		return nil, &ipc.GoLocal{Reason: reason.Manager, Trouble: true, Code: reason.ExitProtocol,
 			Detail: "the wrapper named a source outside its slot"}
 	}
@@ -126,14 +127,14 @@ func (c *client) build() uint64 {
 	if c.lease.Build != "" {
 		return machine.NamedBuild(c.uid, c.lease.Build)
 	}
-	return c.m.builds.Of(int(c.pid))
+	return c.m.turns.builds.Of(int(c.pid))
 }
 
 // attempt makes ready to bring t to the host of g, with sink for its result. ctx
 // ends it early. It holds both memories until release.
-func (t *task) attempt(ctx context.Context, g grant, sink *hold, asked time.Time) *attempt {
-	a := &attempt{task: t, req: g.req, at: g.host, link: g.link, sink: sink, asked: asked}
-	a.fl = &link.Flight{ID: t.m.ids.Add(1), Credit: g.credit, Total: t.total(), Build: g.req.job.Build}
+func (t *task) attempt(ctx context.Context, g farm.Grant, sink *hold, asked time.Time) *attempt {
+	a := &attempt{task: t, grant: g, at: g.Host, link: g.Link(), sink: sink, asked: asked}
+	a.fl = &link.Flight{ID: t.m.ids.Add(1), Credit: g.Credit, Total: t.total(), Build: g.Req.Job.Build}
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	if t.source != nil {
 		t.source.share()

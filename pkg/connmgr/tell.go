@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
@@ -20,8 +20,11 @@ const (
 )
 
 // told remembers what builds have been told, so that each hears a reason once and not
-// with every command.
-type told map[uint64]*toldBuild
+// with every command. It is safe for concurrent use.
+type told struct {
+	mu     sync.Mutex
+	builds map[uint64]*toldBuild
+}
 
 type toldBuild struct {
 	heard   time.Time // when a command of it was answered last
@@ -29,21 +32,26 @@ type toldBuild struct {
 }
 
 // news reports whether build hears reason for the first time.
-func (t told) news(now time.Time, build uint64, reason string) bool {
-	b := t[build]
+func (t *told) news(now time.Time, build uint64, reason string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.builds == nil {
+		t.builds = make(map[uint64]*toldBuild)
+	}
+	b := t.builds[build]
 	if b == nil || now.Sub(b.heard) > forgetBuild {
-		if len(t) >= maxBuilds {
-			for k, old := range t {
+		if len(t.builds) >= maxBuilds {
+			for k, old := range t.builds {
 				if now.Sub(old.heard) > forgetBuild {
-					delete(t, k)
+					delete(t.builds, k)
 				}
 			}
-			if len(t) >= maxBuilds {
-				clear(t)
+			if len(t.builds) >= maxBuilds {
+				clear(t.builds)
 			}
 		}
 		b = new(toldBuild)
-		t[build] = b
+		t.builds[build] = b
 	}
 	b.heard = now
 	if slices.Contains(b.reasons, reason) {
@@ -65,7 +73,7 @@ func (c *client) tell(no *ipc.GoLocal) {
 			return
 		}
 	case reason.Toolchain:
-		if c.identifying() {
+		if c.m.farm.Identifying(c.list.sched) {
 			about += ":starting" // which hosts lack is said when that is known
 		}
 	case reason.HostLost, reason.Draining, reason.Full,
@@ -73,29 +81,14 @@ func (c *client) tell(no *ipc.GoLocal) {
 	default:
 		return
 	}
-	c.m.mu.Lock()
-	defer c.m.mu.Unlock()
 	no.Trouble = c.m.told.news(time.Now(), c.record.Build, about)
 }
 
 // explain says more of a refusal than the scheduler knows.
 func (c *client) explain(no *ipc.GoLocal) {
-	if no.Reason == reason.Toolchain && !c.identifying() {
+	if no.Reason == reason.Toolchain && !c.m.farm.Identifying(c.list.sched) {
 		no.Detail = c.lackLine()
 	}
-}
-
-// identifying reports whether a host of c's list is still finding out which compilers it
-// has: then nobody knows yet what it lacks.
-func (c *client) identifying() bool {
-	c.m.mu.Lock()
-	defer c.m.mu.Unlock()
-	for i := range c.list.sched {
-		if h := c.m.hosts[c.list.sched[i].Addr]; h != nil && h.link != nil && h.link.IdentifyingLocked() {
-			return true
-		}
-	}
-	return false
 }
 
 // noHostsLine is one line for a person about c's list, which has no hosts.
@@ -119,24 +112,8 @@ func (c *client) noHostsLine() string {
 
 // lackLine says which compiler no host of c's list has, and what they have instead.
 func (c *client) lackLine() string {
-	m, name := c.m, c.toolchain.Name()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var have []string
-	up := 0
-	for i := range c.list.sched {
-		h := m.hosts[c.list.sched[i].Addr]
-		if h == nil || h.link == nil {
-			continue
-		}
-		up++
-		for _, n := range h.link.CompilersLocked() {
-			if !slices.Contains(have, n) {
-				have = append(have, n)
-			}
-		}
-	}
-	slices.Sort(have)
+	name := c.toolchain.Name()
+	have, up := c.m.farm.Compilers(c.list.sched)
 	line := fmt.Sprintf("no host has %s (%s): ", name, c.lease.Compiler)
 	if i := slices.Index(have, name); i >= 0 {
 		// The same version from elsewhere: files are compared.
@@ -152,37 +129,4 @@ func (c *client) lackLine() string {
 		line += fmt.Sprintf("; %d of %d not connected", rest, len(c.list.sched))
 	}
 	return line
-}
-
-// maxUsed bounds how many compilers of this machine are remembered.
-const maxUsed = 16
-
-// usedLocked remembers a compiler that a job has asked for.
-func (m *Manager) usedLocked(id job.ToolchainID, name string) {
-	if _, known := m.used[id]; known {
-		return
-	}
-	if m.used == nil || len(m.used) >= maxUsed {
-		m.used = make(map[job.ToolchainID]string)
-	}
-	m.used[id] = name
-}
-
-// lacksLocked names those that h lacks; common: it has another one of them, or nothing is
-// known.
-func (h *host) lacksLocked() (lacks []string, common bool) {
-	if h.link == nil || len(h.m.used) == 0 {
-		return nil, true
-	}
-	ids, _ := h.link.ToolchainsLocked()
-	for id, name := range h.m.used {
-		switch {
-		case ids[id]:
-			common = true
-		case !slices.Contains(lacks, name):
-			lacks = append(lacks, name)
-		}
-	}
-	slices.Sort(lacks)
-	return lacks, common
 }

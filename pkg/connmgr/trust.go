@@ -17,7 +17,7 @@ type objectMaker func(c *client, language string, words []string) []byte
 
 // makeObject has the compiler here compile nothing, once for each set of words.
 func makeObject(c *client, language string, words []string) []byte {
-	return c.m.objects.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, language, words, driverEnv)
+	return c.m.compilers.objects.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, language, words, driverEnv)
 }
 
 // expectObject finds out, while a host compiles, what kind of object the job's compiler
@@ -58,7 +58,7 @@ func (a *attempt) distrust(r *job.Result, mem []byte) *outcome {
 	if err == nil {
 		return nil
 	}
-	l, h := a.link, a.at.addr
+	l, h := a.link, a.at.Addr
 	if !errors.Is(err, artifact.ErrForged) {
 		a.m.o.Log.Info("a result is not taken: compiled here to be sure", "job", a.id, "source", a.name, "host", h, "what", "its "+what, "err", err)
 		a.m.metrics.distrusts.WithLabelValues("doubt").Inc()
@@ -67,8 +67,6 @@ func (a *attempt) distrust(r *job.Result, mem []byte) *outcome {
 	}
 	a.m.metrics.distrusts.WithLabelValues("forged").Inc()
 	err = errors.New("its " + what + " is " + err.Error())
-	a.m.mu.Lock()
-	l.FailLocked(err)
-	a.m.mu.Unlock()
+	l.Fail(err)
 	return &outcome{blame: scheduler.Fault, local: lostHost(h, err.Error())}
 }

@@ -57,9 +57,7 @@ func TestPathWithoutAWord(t *testing.T) {
 		if _, no := s.run(context.Background(), leaseOf(d.addr), strings.Repeat("w", 1<<20)); no != nil {
 			t.Fatalf("answer %+v", no)
 		}
-		s.m.mu.Lock()
-		defer s.m.mu.Unlock()
-		if _, rate := s.m.hosts[d.addr].link.PathLocked(); rate < 1.8e6 || rate > 2.2e6 {
+		if _, rate := s.m.farm.Link(d.addr).Path(); rate < 1.8e6 || rate > 2.2e6 {
 			t.Errorf("rate %g of a line of 2 MiB/s", rate)
 		}
 	})

@@ -41,9 +41,9 @@ func (c *client) takeLarge(n uint64) *ipc.GoLocal {
 		return &ipc.GoLocal{Reason: reason.TooBig,
 			Detail: fmt.Sprintf("the source takes %d bytes, all large ones together may take %d (buffers.large)", need, c.m.o.Large)}
 	}
-	if !c.m.large.TryAcquire(int64(need)) {
+	if !c.m.memory.large.TryAcquire(int64(need)) {
 		c.watch()
-		if c.m.large.Acquire(c.ctx, int64(need)) != nil {
+		if c.m.memory.large.Acquire(c.ctx, int64(need)) != nil {
 			return interrupted
 		}
 	}
@@ -69,10 +69,10 @@ func (a *attempt) fetch(ctx context.Context) ([]byte, error) {
 
 // takeSink counts n bytes of the sink as large ones, until its last drop.
 func (a *attempt) takeSink(ctx context.Context, n int64) error {
-	if !a.m.large.TryAcquire(n) {
+	if !a.m.memory.large.TryAcquire(n) {
 		wait, cancel := context.WithTimeout(ctx, largeWait)
 		defer cancel()
-		if err := a.m.large.Acquire(wait, n); err != nil {
+		if err := a.m.memory.large.Acquire(wait, n); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
@@ -95,7 +95,7 @@ func (a *attempt) fetchInto(ctx context.Context, l *link.Link, fl *link.Flight, 
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoRoom, err)
 	}
-	mr, err := a.m.pd.RegMR(mem, iwarp.LocalWrite, &iwarp.MROptions{QP: l.QP()})
+	mr, err := a.m.memory.register(mem, iwarp.LocalWrite, l.QP())
 	if err != nil {
 		select {
 		case <-l.Dead():

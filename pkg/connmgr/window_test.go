@@ -40,21 +40,20 @@ func bigText(n int) string {
 func (r *rig) given() {
 	r.t.Helper()
 	r.idle()
-	eventually(r.t, "large memory to come back", func() bool { return r.m.largeUsed.Load() == 0 })
-	if !r.m.large.TryAcquire(r.m.o.Large) {
+	eventually(r.t, "large memory to come back", func() bool { return r.m.memory.largeUsed.Load() == 0 })
+	if !r.m.memory.large.TryAcquire(r.m.o.Large) {
 		r.t.Error("large memory is short")
 	} else {
-		r.m.large.Release(r.m.o.Large)
+		r.m.memory.large.Release(r.m.o.Large)
 	}
-	r.m.mu.Lock()
-	defer r.m.mu.Unlock()
-	for _, h := range r.m.hosts {
-		if h.link == nil {
+	for _, h := range r.m.farm.Snapshot(nil).Hosts {
+		l := r.m.farm.Link(h.Addr)
+		if l == nil {
 			continue
 		}
 		// Reads have ended, or their memory would not be back.
-		if h.link.IdleLocked(time.Now().Add(time.Second)) == 0 {
-			r.t.Errorf("%s: a link would never be idle: its host keeps a result", h.addr)
+		if l.Idle(time.Now().Add(time.Second)) == 0 {
+			r.t.Errorf("%s: a link would never be idle: its host keeps a result", h.Addr)
 		}
 	}
 }
@@ -108,10 +107,8 @@ func TestBigSourceAndResultAreFetched(t *testing.T) {
 
 // writes is how many RDMA Writes went to d.
 func (r *rig) writes(d *fakeDaemon) uint64 {
-	r.m.mu.Lock()
-	defer r.m.mu.Unlock()
-	if h := r.m.hosts[d.addr]; h != nil && h.link != nil {
-		return h.link.QP().Stats().WritesSent
+	if l := r.m.farm.Link(d.addr); l != nil {
+		return l.QP().Stats().WritesSent
 	}
 	return 0
 }
@@ -159,8 +156,8 @@ func TestPeersWithoutReads(t *testing.T) {
 	if got, _ := w.run(leaseOf(d.addr), bigText(1<<20)); got.(*ipc.GoLocal).Reason != "too-big" {
 		t.Errorf("%+v", got)
 	}
-	if s := r.m.Status(); s.Slots.Leased != 0 || r.m.largeUsed.Load() != 0 {
-		t.Errorf("%+v and %d bytes are held for a command that runs there", s.Slots, r.m.largeUsed.Load())
+	if s := r.m.Status(); s.Slots.Leased != 0 || r.m.memory.largeUsed.Load() != 0 {
+		t.Errorf("%+v and %d bytes are held for a command that runs there", s.Slots, r.m.memory.largeUsed.Load())
 	}
 	w.send(&ipc.Finish{Where: ipc.WhereLocal, Reason: "too-big", Closed: true})
 	r.remote(d.addr, "int small;")
@@ -177,7 +174,7 @@ func TestLargeMemoryIsBounded(t *testing.T) {
 		fetching(d)
 		d.jobs = 4
 		d.onJob = func(c *fakeConn, j *fakeJob) {
-			if used := r.m.largeUsed.Load(); used > most.Load() {
+			if used := r.m.memory.largeUsed.Load(); used > most.Load() {
 				most.Store(used)
 			}
 			<-gate
@@ -419,8 +416,8 @@ func TestWhatIsCountedOfSources(t *testing.T) {
 			{6 << 20, false, 0, true},
 		} {
 			c := lease(x.foreign)
-			if no := c.takeLarge(x.n); (no != nil) != x.no || s.m.largeUsed.Load() != x.used {
-				t.Errorf("%d bytes, another user's %t: %d counted, want %d; %+v", x.n, x.foreign, s.m.largeUsed.Load(), x.used, no)
+			if no := c.takeLarge(x.n); (no != nil) != x.no || s.m.memory.largeUsed.Load() != x.used {
+				t.Errorf("%d bytes, another user's %t: %d counted, want %d; %+v", x.n, x.foreign, s.m.memory.largeUsed.Load(), x.used, no)
 			}
 			c.endLease()
 			c.cancel()
@@ -432,7 +429,7 @@ func TestWhatIsCountedOfSources(t *testing.T) {
 		took := make(chan bool)
 		go func() { took <- b.takeLarge(400<<10) == nil }()
 		synctest.Wait()
-		if n := s.m.largeUsed.Load(); n != 800<<10 {
+		if n := s.m.memory.largeUsed.Load(); n != 800<<10 {
 			t.Errorf("%d bytes counted, want the first one's", n)
 		}
 		a.endLease()
@@ -440,7 +437,7 @@ func TestWhatIsCountedOfSources(t *testing.T) {
 			t.Error("the second one did not get its memory")
 		}
 		b.endLease()
-		if n := s.m.largeUsed.Load(); n != 0 {
+		if n := s.m.memory.largeUsed.Load(); n != 0 {
 			t.Errorf("%d bytes are counted for nobody", n)
 		}
 		a.cancel()

@@ -31,19 +31,19 @@ type View struct {
 	At       time.Time
 }
 
-// boardReader is a link's reading of the daemon's board, guarded by Config.Mu.
+// boardReader is a link's reading of the daemon's board, guarded by Link.mu.
 type boardReader struct {
 	mem   [job.BoardLen]byte
 	mr    iwarp.MR // of mem; nil: there is no board to be read
 	busy  bool
 	asked time.Time
 	reads uint64 // that were answered: each is a frame that no program sent
+	news  []News // of the last one, for the owner
 }
 
-// setViewLocked takes a host's word about itself.
+// setViewLocked takes a host's word about itself. The owner is to be told.
 func (l *Link) setViewLocked(load job.Load, from string) {
 	l.view.Load, l.view.From, l.view.At = load, from, time.Now()
-	l.owner.LearnedLocked(l, LoadChanged)
 }
 
 // openBoardLocked makes ready to read the board that the Welcome names.
@@ -61,11 +61,21 @@ func (l *Link) openBoardLocked() error {
 	return nil
 }
 
-// ViewLocked is what is known of the daemon's load.
-func (l *Link) ViewLocked() View { return l.view }
+// View returns what is known of the daemon's load.
+func (l *Link) View() View {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.view
+}
 
-// RefreshLocked has the board read if the view is older than most.
-func (l *Link) RefreshLocked(now time.Time, most time.Duration) {
+// Refresh has the board read if the view is older than most.
+func (l *Link) Refresh(now time.Time, most time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refreshLocked(now, most)
+}
+
+func (l *Link) refreshLocked(now time.Time, most time.Duration) {
 	b := &l.board
 	if l.ended || !l.ready || b.mr == nil || b.busy || now.Sub(l.view.At) < most || now.Sub(b.asked) < boardPause {
 		return
@@ -74,7 +84,7 @@ func (l *Link) RefreshLocked(now time.Time, most time.Duration) {
 	w := l.welcome.Board
 	err := l.puller.Start(&fetch.Pull{Sink: b.mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: job.BoardLen, Done: l.boardLocked})
 	if err != nil {
-		l.FailLocked(err)
+		l.failLocked(err)
 	}
 }
 
@@ -89,12 +99,12 @@ func (l *Link) boardLocked(err error) {
 	x, err := job.ParseBoard(b.mem[:])
 	switch {
 	case errors.Is(err, job.ErrTorn): // the next one is better
-		l.owner.LearnedLocked(l, BoardTorn)
+		b.news = append(b.news, BoardTorn)
 	case err != nil:
-		l.FailLocked(fmt.Errorf("daemon's load board is a %w", err))
+		l.failLocked(fmt.Errorf("daemon's load board is a %w", err))
 	default:
-		l.owner.LearnedLocked(l, BoardRead)
 		l.view.Pressure = &x.Pressure
 		l.setViewLocked(x.Load, FromBoard)
+		b.news = append(b.news, BoardRead, LoadChanged)
 	}
 }

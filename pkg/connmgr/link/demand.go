@@ -21,15 +21,26 @@ type demand struct {
 	lowPeak      int       // the most since then
 }
 
-// InheritLocked takes over what another link to the same daemon has said, which has ended.
-func (l *Link) InheritLocked(other *Link) {
-	d, from := &l.demand, &other.demand
+// Inherit takes over what another link to the same daemon has said, which has ended.
+func (l *Link) Inherit(other *Link) {
+	other.mu.Lock()
+	from := other.demand
+	other.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := &l.demand
 	d.jobs, d.builds, d.peak, d.low, d.lowPeak = from.jobs, from.builds, from.peak, from.low, from.lowPeak
 }
 
-// DemandLocked tells the daemon how many jobs there are for it, of so many builds, if
-// the last word is acknowledged and no longer true.
-func (l *Link) DemandLocked(now time.Time, jobs, builds int) {
+// Demand tells the daemon how many jobs there are for it, of so many builds, if the last
+// word is acknowledged and no longer true.
+func (l *Link) Demand(now time.Time, jobs, builds int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.demandLocked(now, jobs, builds)
+}
+
+func (l *Link) demandLocked(now time.Time, jobs, builds int) {
 	if !l.ready || l.ended {
 		return
 	}
@@ -54,12 +65,18 @@ func (l *Link) DemandLocked(now time.Time, jobs, builds int) {
 	l.sendLocked(&job.Demand{Seq: d.seq, Jobs: uint16(jobs), Builds: uint16(builds)}, 0)
 }
 
-// NoMoreLocked tells the daemon that there is no use for more than these jobs, which run
-// there, even if that is what it was told last.
-func (l *Link) NoMoreLocked(now time.Time, jobs, builds int) {
+// NoMore tells the daemon that there is no use for more than these jobs, which run there,
+// even if that is what it was told last.
+func (l *Link) NoMore(now time.Time, jobs, builds int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.demand.peak, l.demand.jobs = 0, -1 // said even if it was the last word
-	l.DemandLocked(now, jobs, builds)
+	l.demandLocked(now, jobs, builds)
 }
 
-// SaidLocked is how many jobs the daemon was told that there are.
-func (l *Link) SaidLocked() int { return max(l.demand.jobs, 0) }
+// Said returns how many jobs the daemon was told that there are.
+func (l *Link) Said() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(l.demand.jobs, 0)
+}

@@ -15,7 +15,7 @@ import (
 )
 
 // Dial connects to the daemon of the host addr, which is to be dialled at at, and returns
-// once the daemon has said what it can do; ctx bounds all of that. It takes Mu.
+// once the daemon has said what it can do; ctx bounds all of that.
 //
 // An error is in words for a person who knows which host is meant; Hopeless says whether
 // it is one that trying again does not mend. The link is its caller's to Run.
@@ -86,12 +86,12 @@ func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, 
 	l.puller, l.peerReads = fetch.New(l.qp, int(info.ORD), wrRead), info.IRD > 0
 	l.running.Go(l.serve)
 	l.running.Go(l.tick)
-	c.Mu.Lock()
+	l.mu.Lock()
 	if proof != nil {
 		l.sendLocked(proof, 0)
 	}
 	l.sendLocked(&job.Hello{Name: job.Clip(c.Name, job.MaxName), Want: MaxInFlight}, 0)
-	c.Mu.Unlock()
+	l.mu.Unlock()
 	if l.welcomed(ctx) {
 		return l, nil
 	}
@@ -155,8 +155,8 @@ func dialError(err error) error {
 	return &rejection{r}
 }
 
-// Hopeless says of an error of Dial's, or of a link's end, that trying again does not
-// mend it: what one side is, or can prove, is not to the other's liking.
+// Hopeless reports whether an error of Dial's, or a link's end, is one that trying again does
+// not mend: what one side is, or can prove, is not to the other's liking.
 func Hopeless(err error) bool {
 	var no *rejection
 	return errors.As(err, &no) && (no.Cause == job.CauseDenied || no.Cause == job.CauseVersion) ||

@@ -13,7 +13,7 @@ import (
 // neither its source nor its sink any more. Then Done is closed and whoever started it
 // may end both registrations.
 type Flight struct {
-	// set before StartLocked, and not changed from then on
+	// set before Start, and not changed from then on
 	ID           uint64
 	Credit       job.Credit
 	Source, Sink iwarp.MR
@@ -22,7 +22,7 @@ type Flight struct {
 	Length       uint64 // of these, to be written: all, or none as the daemon fetches them
 	Build        uint64 // whose job it is, as Job.Build of the scheduler's
 	Fetch        uint64 // bytes of a result that it may offer
-	Posted       func() // called under Config.Mu once the Job is posted; nil: nothing is
+	Posted       func() // called with the link's lock held once the Job is posted; nil: nothing is
 
 	// What it came to: set once Done is closed. Result is nil if the link ended first,
 	// for Err, or if it was cancelled before its Job was sent (ErrCancelled).
@@ -32,7 +32,7 @@ type Flight struct {
 
 	done chan struct{}
 
-	// guarded by Config.Mu until done is closed
+	// guarded by Link.mu until done is closed
 	off       uint64               // bytes posted
 	writes    int                  // Writes posted and not completed
 	sizes     [chunksPosted]uint64 // of these, in bytes
@@ -43,15 +43,17 @@ type Flight struct {
 // ErrCancelled is why a flight came to nothing that was cancelled before its Job was sent.
 var ErrCancelled = errors.New("cancelled")
 
-// Done is closed when the flight has ended; nil before StartLocked.
+// Done is closed when the flight has ended; nil before Start.
 func (f *Flight) Done() <-chan struct{} { return f.done }
 
-// StartLocked puts f on its way. Its Done is closed without fail, at the latest when the
-// link has ended.
-func (l *Link) StartLocked(f *Flight) {
+// Start puts f on its way. Its Done is closed without fail, at the latest when the link has
+// ended.
+func (l *Link) Start(f *Flight) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	f.Began, f.done = time.Now(), make(chan struct{})
 	if l.ended { // between the scheduler's word and now
-		f.endLocked(nil, l.cause)
+		f.end(l.cause)
 		return
 	}
 	l.flights[f.ID] = f
@@ -66,7 +68,7 @@ func (l *Link) StartLocked(f *Flight) {
 // jobLocked posts f's Job, behind its last Write if it has any.
 func (l *Link) jobLocked(f *Flight) {
 	if err := l.postRecvLocked(); err != nil { // for the Result, before anything can cause it
-		l.FailLocked(err)
+		l.failLocked(err)
 		return
 	}
 	f.sent = true
@@ -76,7 +78,7 @@ func (l *Link) jobLocked(f *Flight) {
 		Data: f.Msg, InvSTag: iwarp.STag(f.Credit.Slot.STag),
 	})
 	if err != nil {
-		l.FailLocked(fmt.Errorf("post a job: %w", err))
+		l.failLocked(fmt.Errorf("post a job: %w", err))
 	}
 	if f.Posted != nil {
 		f.Posted()
@@ -91,54 +93,64 @@ func (l *Link) unspentLocked(f *Flight) {
 	}
 	l.sendLocked(&job.Return{Credit: f.Credit.ID}, f.Credit.Slot.STag)
 	delete(l.flights, f.ID)
-	f.endLocked(nil, ErrCancelled)
+	f.end(ErrCancelled)
 }
 
-// resultLocked takes a job's answer, which must have shut the job's own sink.
-func (l *Link) resultLocked(r *job.Result, inv iwarp.STag) {
+// result takes a job's answer, which must have shut the job's own sink.
+func (l *Link) result(r *job.Result, inv iwarp.STag) {
+	l.mu.Lock()
 	f := l.flights[r.ID]
 	if f == nil || !f.sent || f.Result != nil || inv != f.Sink.STag() {
-		l.FailLocked(fmt.Errorf("daemon answered job %d, which it was not asked", r.ID))
+		l.failLocked(fmt.Errorf("daemon answered job %d, which it was not asked", r.ID))
+		l.mu.Unlock()
 		return
 	}
 	if w := r.Window; w.STag != 0 {
 		if r.Status != job.StatusRan || w.Len == 0 || w.Len > f.Fetch {
-			l.FailLocked(fmt.Errorf("daemon offers a window of %d bytes for job %d, which does not want it", w.Len, r.ID))
+			l.failLocked(fmt.Errorf("daemon offers a window of %d bytes for job %d, which does not want it", w.Len, r.ID))
+			l.mu.Unlock()
 			return
 		}
 		l.offers++
 	}
 	f.Result = r
 	f.Answered = time.Now()
-	if f.Length == 0 {
-		l.owner.MovedLocked(f.Total, 0)
-	}
 	l.setViewLocked(r.Load, FromResult)
 	l.landLocked(f)
+	l.mu.Unlock()
+	if f.Length == 0 {
+		l.owner.Moved(f.Total, 0)
+	}
+	l.owner.Learned(l, LoadChanged)
 	if r.Next != nil {
-		l.AddCreditLocked(*r.Next)
+		l.owner.Granted(l, []job.Credit{*r.Next})
 	}
 }
 
 // landLocked ends f when it is answered and its source is not read any more: the
-// completion of a Write may be polled after the answer to what it carried.
+// completion of a Write may be polled after the answer to what it carried. Whoever waits
+// for it is told by serve, once the owner has been told all that came with it.
 func (l *Link) landLocked(f *Flight) {
 	if f.Result == nil || f.writes > 0 {
 		return
 	}
 	delete(l.flights, f.ID)
-	l.landed = l.landed || f.Result.Window.STag == 0
-	f.endLocked(f.Result, nil)
+	l.landed = append(l.landed, f)
 }
 
-func (f *Flight) endLocked(r *job.Result, err error) {
-	f.Result, f.Err = r, err
+// end tells whoever waits for f: err says why there is no Result, if there is none.
+func (f *Flight) end(err error) {
+	if f.Err = err; err != nil {
+		f.Result = nil
+	}
 	close(f.done)
 }
 
-// CancelLocked asks for the end of f, which is still to be waited for: its Result is due,
-// except when nothing was started yet, or the link ends. It may have ended already.
-func (l *Link) CancelLocked(f *Flight) {
+// Cancel asks for the end of f, which is still to be waited for: its Result is due, except
+// when nothing was started yet, or the link ends. It may have ended already.
+func (l *Link) Cancel(f *Flight) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.flights[f.ID] != f || !f.cancelled.IsZero() {
 		return
 	}

@@ -24,22 +24,24 @@ func (l *Link) tick() {
 		case <-l.dead:
 			return
 		case now := <-t.C:
-			l.c.Mu.Lock()
-			l.tickLocked(now)
-			l.c.Mu.Unlock()
+			l.ticked(now)
 		}
 	}
 }
 
-// tickLocked counts intervals rather than looking at the clock: a manager that
+// ticked counts intervals rather than looking at the clock: a manager that
 // was stopped itself must not take that for the daemon's silence.
-func (l *Link) tickLocked(now time.Time) {
+func (l *Link) ticked(now time.Time) {
 	s := l.qp.Stats()
+	l.mu.Lock()
 	l.path.tell(s.Path)
-	wanted := l.owner.TickLocked(l, now)
+	l.mu.Unlock()
+	wanted := l.owner.Tick(l, now)
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, f := range l.flights {
 		if !f.cancelled.IsZero() && now.Sub(f.cancelled) > l.c.CancelTimeout {
-			l.FailLocked(errors.New("no answer to a cancelled job"))
+			l.failLocked(errors.New("no answer to a cancelled job"))
 			return
 		}
 	}
@@ -56,11 +58,11 @@ func (l *Link) tickLocked(now time.Time) {
 	}
 	l.heard, l.sent, l.unacked, l.acked = max(heard, l.heard), s.FPDUsSent, s.Unacked, s.Path.Acked
 	if wanted {
-		l.RefreshLocked(now, l.c.Heartbeat*3/4) // less than one: the last was asked for a little after a tick
+		l.refreshLocked(now, l.c.Heartbeat*3/4) // less than one: the last was asked for a little after a tick
 	}
 	switch {
 	case l.silent >= l.c.HeartbeatDead:
-		l.FailLocked(fmt.Errorf("silent for %v", l.silent))
+		l.failLocked(fmt.Errorf("silent for %v", l.silent))
 	case quiet && l.ready && l.beatSeq == l.beatAcked && now.Sub(l.beatAt) > l.c.Heartbeat*3/4:
 		l.beatSeq++
 		l.beatAt = now
@@ -69,7 +71,7 @@ func (l *Link) tickLocked(now time.Time) {
 	}
 }
 
-// movesLocked says whether a daemon of which nothing is heard may well be busy with
+// movesLocked reports whether a daemon of which nothing is heard may well be busy with
 // what we send: a slow network takes in a long source with nothing coming back, and
 // what the kernel has buffered goes on when the Writes have completed. Once a
 // heartbeat has reached the daemon's machine, behind all that, it is the daemon's
@@ -92,8 +94,14 @@ func (l *Link) movesLocked(s *iwarp.QPStats) bool {
 	return false
 }
 
-// FailLocked ends the link for a reason of ours; the first one counts.
-func (l *Link) FailLocked(err error) {
+// Fail ends the link for a reason of ours; the first one counts.
+func (l *Link) Fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failLocked(err)
+}
+
+func (l *Link) failLocked(err error) {
 	if l.cause == nil {
 		l.cause = err
 	}
@@ -102,56 +110,67 @@ func (l *Link) FailLocked(err error) {
 
 var errClosedByPeer = errors.New("connection closed by the daemon")
 
-// endLocked gives every flight its error, after which no memory of theirs is used.
-func (l *Link) endLocked() {
+// end gives every flight its error, after which no memory of theirs is used. First it tells
+// the owner, which gives out no more credits of this link then: whoever waits for a flight
+// will look for another one.
+func (l *Link) end() {
+	l.mu.Lock()
 	if l.cause == nil {
 		l.cause = errClosedByPeer
 		if err := l.qp.Err(); err != nil {
 			l.cause = dialError(err) // who resets a connection is said beside it
 		}
 	}
-	l.credits = nil
-	l.puller.End(l.cause)
-	for id, f := range l.flights {
-		delete(l.flights, id)
-		f.endLocked(nil, l.cause)
+	why := l.cause
+	l.lost = true
+	l.mu.Unlock()
+	l.owner.Lost(l, why)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true // what is started from now on ends at once
+	l.puller.End(why)
+	for _, f := range l.flights {
+		f.end(why)
 	}
-	l.owner.LostLocked(l, l.cause)
-	l.ended = true
+	clear(l.flights)
 	close(l.dead)
 }
 
 // Dead is closed when the link has ended: all flights have, and nothing follows.
 func (l *Link) Dead() <-chan struct{} { return l.dead }
 
-// Err says why the link ended, once Dead is closed. It takes Mu.
+// Err returns why the link ended, once Dead is closed.
 func (l *Link) Err() error {
-	l.c.Mu.Lock()
-	defer l.c.Mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return l.cause
 }
 
-// EndedLocked says why the link has ended; nil: it has not.
-func (l *Link) EndedLocked() error {
-	if !l.ended {
+// Ended returns why the link has ended; nil: it has not, and Owner.Lost is still to come.
+func (l *Link) Ended() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.lost {
 		return nil
 	}
 	return l.cause
 }
 
-// IdleLocked is for how long there has been nothing to do.
-func (l *Link) IdleLocked(now time.Time) time.Duration {
+// Idle returns for how long there has been nothing to do.
+func (l *Link) Idle(now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if len(l.flights) > 0 || l.offers > 0 {
 		l.used = now
 	}
 	return now.Sub(l.used)
 }
 
-// RetireLocked ends the link as it is not needed any more, for the reason why: it gives
-// its credits back, and Run returns. It is for a link on which nothing runs, and called
-// once.
-func (l *Link) RetireLocked(why error) {
-	l.ReturnLocked(len(l.credits))
+// Retire ends the link as it is not needed any more, for the reason why: Run returns. It is
+// for a link on which nothing runs and whose credits went back, and called once.
+func (l *Link) Retire(why error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.cause == nil {
 		l.cause = why
 	}
@@ -159,14 +178,14 @@ func (l *Link) RetireLocked(why error) {
 }
 
 // Run waits until the link has ended and frees it: by itself, because it was retired, or
-// because ctx has ended, for the reason why. Who has dialled it calls it, once.
-func (l *Link) Run(ctx context.Context, why error) {
+// because ctx has ended, whose cause is the reason then. Who has dialled it calls it, once.
+func (l *Link) Run(ctx context.Context) {
 	select {
 	case <-l.dead:
 	case <-l.retire:
-		l.close(why)
+		l.close(nil) // it has a reason
 	case <-ctx.Done():
-		l.close(why)
+		l.close(context.Cause(ctx))
 	}
 	l.destroy()
 }
@@ -176,12 +195,12 @@ func (l *Link) Run(ctx context.Context, why error) {
 func (l *Link) close(why error) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.c.CancelTimeout)
 	defer cancel()
-	l.c.Mu.Lock()
+	l.mu.Lock()
 	if l.cause == nil {
 		l.cause = why
 	}
 	busy := len(l.flights) > 0 || l.offers > 0
-	l.c.Mu.Unlock()
+	l.mu.Unlock()
 	if busy || l.qp.Disconnect(ctx) != nil {
 		l.qp.Abort()
 	}

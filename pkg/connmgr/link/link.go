@@ -6,19 +6,20 @@
 // A link knows nothing of other links, of hosts and of how one is chosen. It tells its
 // Owner what it learns, and asks it nothing else than whether anybody wants the host.
 //
-// One lock guards it and all that its owner keeps: Config.Mu, the manager's. Who calls a
-// method that ends in Locked holds it, and so does the link when it calls one of its
-// owner's that does: these may call Locked methods, of this link and of others. All other
-// methods take Mu by themselves where they need it, and are called without. The link has
-// no lock of its own, but its QP has: that one comes after Mu. Two goroutines serve a
-// link, one its completions and one the time; Run waits for them.
+// A link has a lock of its own, which its methods take: they may be called with the owner's
+// lock held, and of any number of links, as no link ever takes another one's. The link
+// calls its owner without a lock, so the owner may take its own there and call any link.
+// So the order is: the owner's lock, a link's, its QP's. What the owner is told can be older
+// than what it then asks of the link; a flight is over for whoever waits for it only when the owner
+// has been told all that came before. Two goroutines serve a link, one its completions and
+// one the time; Run waits for them.
 package link
 
 import (
-	"iter"
 	"log/slog"
 	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,7 +34,6 @@ import (
 type Config struct {
 	Device iwarp.Device
 	PD     iwarp.PD
-	Mu     sync.Locker // see the package
 	Log    *slog.Logger
 	Name   string          // of this build host, for the daemons' logs
 	Boot   [16]byte        // of this manager: a daemon takes all links with it for one client
@@ -45,39 +45,44 @@ type Config struct {
 	CancelTimeout time.Duration // a daemon's answer to a Cancel
 }
 
-// Owner is who dials links to a host, and is told what they learn.
+// Owner dials one link and is told what that learns. It keeps the credits that are not
+// spent. None of its methods is called with a lock of the link's held.
 type Owner interface {
 	// Connected says that something has taken the connection of a Dial, and has not said a
-	// word. It is called in Dial, without Mu; not by all devices.
+	// word. It is called in Dial; not by all devices.
 	Connected()
 	// Reached says where a Dial came to, once start-up is over and before the daemon's
-	// first message. It is called in Dial, without Mu.
+	// first message. It is called in Dial.
 	Reached(remote net.Addr)
-	// LearnedLocked says that something is new, which is to be asked of l. It comes from
-	// the first message on, so before Dial has returned.
-	LearnedLocked(l *Link, what News)
-	// MovedLocked counts payload: bytes of sources that have gone out, or of results.
-	MovedLocked(out, in uint64)
-	// TickLocked comes twice a heartbeat. It says whether jobs want the host: then its
-	// load board is looked at now and then.
-	TickLocked(l *Link, now time.Time) (wanted bool)
-	// SettledLocked follows completions that were handled, if none of them has ended a
-	// flight: who waits for that one asks for more by itself.
-	SettledLocked()
-	// LostLocked comes once, when l ends: its flights have their errors already. Nothing
-	// is to be done with l any more but InheritLocked.
-	LostLocked(l *Link, why error)
+	// Learned says that something is new, which is to be asked of l. Like all that follow it
+	// comes from the first message on, so before Dial has returned.
+	Learned(l *Link, what News)
+	// Granted brings credits. Those that are not wanted go back by Return.
+	Granted(l *Link, credits []job.Credit)
+	// Recalled asks for up to n credits, by Return. Once it has come back the daemon hears
+	// that those were all.
+	Recalled(l *Link, n int)
+	// Moved counts payload: bytes of sources that have gone out, or of results.
+	Moved(out, in uint64)
+	// Tick comes twice a heartbeat. It reports whether jobs want the host: then its load
+	// board is looked at now and then.
+	Tick(l *Link, now time.Time) (wanted bool)
+	// Settled follows completions that were handled, but where one of them has ended a flight
+	// whose result is there: who waits for that one asks for more by itself.
+	Settled()
+	// Lost comes once, when l ends, before its flights have their errors. Nothing is to be done
+	// with l any more but Inherit.
+	Lost(l *Link, why error)
 }
 
 // News is what a link has learned.
 type News uint8
 
 const (
-	CreditsChanged    News = iota // CreditsLocked
-	ToolchainsChanged             // ToolchainsLocked
-	LoadChanged                   // ViewLocked
-	DrainBegun                    // DrainingLocked
-	DemandHeard                   // the daemon has taken note of the last DemandLocked
+	ToolchainsChanged News = iota // Toolchains
+	LoadChanged                   // View
+	DrainBegun                    // Draining: no credit is wanted any more, those that there are go back
+	DemandHeard                   // the daemon has taken note of the last Demand
 	BoardRead                     // its load board was read
 	BoardTorn                     // the same in the midst of a change: it says nothing
 )
@@ -85,15 +90,15 @@ const (
 // Bounds of one connection.
 const (
 	// MaxInFlight bounds credits and jobs together on one connection: what is
-	// granted beyond goes back at once. Each takes a receive of MaxMessage bytes.
+	// granted beyond its owner gives back at once. Each takes a receive of MaxMessage bytes.
 	MaxInFlight = 128
 	recvBuffers = MaxInFlight + job.Spare + 1 // and one for the Welcome
 	maxSend     = MaxInFlight*(chunksPosted+1) + fetch.Depth + 4*job.Spare
 )
 
-// Link is one live connection to a daemon: the QP, its posted receives, the
-// credits that it carries and the jobs that are under way on it. It ends once,
-// by FailLocked or by the peer; dead is then closed and every flight has its error.
+// Link is one live connection to a daemon: the QP, its posted receives, and the jobs that
+// are under way on it. It ends once, by Fail or by the peer; dead is then closed and
+// every flight has its error.
 type Link struct {
 	// set once in Dial
 	c       *Config
@@ -110,24 +115,26 @@ type Link struct {
 	retire    chan struct{} // closed when it is not needed any more
 	dead      chan struct{} // closed when no completion is to come any more
 
-	// guarded by c.Mu
+	landed []*Flight // ended by those completions that are being handled; owned by serve
+
+	mu sync.Mutex // before that of qp; no owner is called with it. It guards the rest
+
 	cause    error // why it ends, once that is known
-	ended    bool  // dead is closed
+	lost     bool  // it has ended, and its owner is told, or has been
+	ended    bool  // the owner has been told; dead is closed next
 	ready    bool  // up is closed
 	welcome  *job.Welcome
 	ids      map[job.ToolchainID]bool
 	idsSeen  int
-	listed   bool         // one list has come whole
-	relisted bool         // a later list has begun: it may be shorter than the Welcome said
-	more     bool         // the daemon is still finding out which compilers it has
-	names    []string     // of the compilers behind them
-	credits  []job.Credit // unspent; the last one is the next
+	listed   bool     // one list has come whole
+	relisted bool     // a later list has begun: it may be shorter than the Welcome said
+	more     bool     // the daemon is still finding out which compilers it has
+	names    []string // of the compilers behind them
 	flights  map[uint64]*Flight
 	puller   *fetch.Puller // of results and of the load board; nil until the connection is made
 	offers   int           // results that the daemon keeps for us: a Release is due for each
 	stopping int           // pulls that were stopped and have Reads under way
 	spare    []int         // receive buffers that are not posted
-	landed   bool          // a flight of those completions that are being handled
 	draining bool
 	used     time.Time // when it had something to do last
 	turns    turns
@@ -149,13 +156,13 @@ type Link struct {
 	silent  time.Duration
 }
 
-// Welcome is what the daemon said it can do. From Dial on it does not change.
+// Welcome returns what the daemon said it can do. From Dial on it does not change.
 func (l *Link) Welcome() *job.Welcome { return l.welcome }
 
-// QP is for registrations that end with this connection. Only the link posts to it.
+// QP returns the queue pair, for registrations that end with this connection. Only the link posts to it.
 func (l *Link) QP() iwarp.QP { return l.qp }
 
-// MaxSource is the longest source that the daemon will fetch, in bytes; 0: it fetches none.
+// MaxSource returns the longest source that the daemon will fetch, in bytes; 0: it fetches none.
 func (l *Link) MaxSource() uint64 {
 	if !l.peerReads {
 		return 0
@@ -163,32 +170,60 @@ func (l *Link) MaxSource() uint64 {
 	return l.welcome.MaxSource
 }
 
-// ToolchainsLocked are those that the daemon can run, and how many it has listed. The map
-// is the link's: it is read under Mu and not kept.
-func (l *Link) ToolchainsLocked() (ids map[job.ToolchainID]bool, listed int) { return l.ids, l.idsSeen }
+// Toolchains returns those that the daemon can run, and how many it has listed.
+func (l *Link) Toolchains() (ids []job.ToolchainID, listed int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.AppendSeq(make([]job.ToolchainID, 0, len(l.ids)), maps.Keys(l.ids)), l.idsSeen
+}
 
-// IdentifyingLocked reports whether the daemon is still finding out which compilers it
-// has: it may list further ones soon.
-func (l *Link) IdentifyingLocked() bool { return l.more }
+// Identifying reports whether the daemon is still finding out which compilers it has: it
+// may list further ones soon.
+func (l *Link) Identifying() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.more
+}
 
-// CompilersLocked are the families and versions behind the toolchains, say "gcc 12.2.0",
-// as far as the daemon has told. The slice is not changed.
-func (l *Link) CompilersLocked() []string { return l.names }
+// Compilers returns the families and versions behind the toolchains, say "gcc 12.2.0", as
+// far as the daemon has told. The slice is not changed.
+func (l *Link) Compilers() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.names
+}
 
-// DrainingLocked says that the daemon wants no new jobs.
-func (l *Link) DrainingLocked() bool { return l.draining }
+// Draining reports whether the daemon wants no new jobs.
+func (l *Link) Draining() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.draining
+}
 
-// FlightsLocked are the jobs that are under way.
-func (l *Link) FlightsLocked() iter.Seq[*Flight] { return maps.Values(l.flights) }
+// Builds returns, for each job that is under way, the build that it belongs to.
+func (l *Link) Builds() []uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	builds := make([]uint64, 0, len(l.flights))
+	for _, f := range l.flights {
+		builds = append(builds, f.Build)
+	}
+	return builds
+}
 
-// RunningLocked is how many these are.
-func (l *Link) RunningLocked() int { return len(l.flights) }
+// Running returns how many jobs are under way.
+func (l *Link) Running() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.flights)
+}
 
-// CreditsLocked is how many credits are not spent.
-func (l *Link) CreditsLocked() int { return len(l.credits) }
-
-// BacklogLocked is how many bytes of sources are to be written or under way.
-func (l *Link) BacklogLocked() uint64 { return l.turns.backlog() }
+// Backlog returns how many bytes of sources are to be written or under way.
+func (l *Link) Backlog() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.turns.backlog()
+}
 
 // A link is busy, and a further one worth having, when it carries busyJobs, or when what
 // waits on it would keep the network so for busyBacklog: one TCP stream does not fill every
@@ -199,8 +234,10 @@ const (
 	busyBytes   = 16 << 20 // the same where the rate is not known
 )
 
-// BusyLocked says whether the link has more to do than one should.
-func (l *Link) BusyLocked() bool {
+// Busy reports whether the link has more to do than one should.
+func (l *Link) Busy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if len(l.flights) >= busyJobs {
 		return true
 	}
@@ -211,34 +248,16 @@ func (l *Link) BusyLocked() bool {
 	return n > busyBytes
 }
 
-// AddCreditLocked keeps a credit that was granted, or was taken and not spent, or returns
-// it at once when there are more than this side will ever use.
-func (l *Link) AddCreditLocked(c job.Credit) {
-	l.credits = append(l.credits, c)
-	if l.draining || len(l.credits)+len(l.flights) > MaxInFlight {
-		l.ReturnLocked(1)
-		return
-	}
-	l.owner.LearnedLocked(l, CreditsChanged)
-}
-
-// TakeCreditLocked is the next credit, which the caller knows to be there (CreditsLocked). It
-// is spent by a Flight, or goes back by AddCreditLocked.
-func (l *Link) TakeCreditLocked() job.Credit {
-	last := len(l.credits) - 1
-	c := l.credits[last]
-	l.credits = l.credits[:last]
+// Use notes that a job is about to come: the link is not idle.
+func (l *Link) Use() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.used = time.Now()
-	return c
 }
 
-// ReturnLocked gives up to n unspent credits back to the daemon.
-func (l *Link) ReturnLocked(n int) {
-	for ; n > 0 && len(l.credits) > 0; n-- {
-		last := len(l.credits) - 1
-		c := l.credits[last]
-		l.credits = l.credits[:last]
-		l.sendLocked(&job.Return{Credit: c.ID}, c.Slot.STag)
-	}
-	l.owner.LearnedLocked(l, CreditsChanged)
+// Return gives an unspent credit back to the daemon.
+func (l *Link) Return(c job.Credit) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sendLocked(&job.Return{Credit: c.ID}, c.Slot.STag)
 }

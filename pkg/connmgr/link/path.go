@@ -106,22 +106,24 @@ func (p *path) packs(n uint64, left float64) bool {
 // packLeast is what must be gained at least, for the trouble.
 const packLeast = 200 * time.Microsecond
 
-// Packing says whether a source and a result of so many bytes are there sooner if they are
-// packed. It takes Mu.
+// Packing reports whether a source and a result of so many bytes are there sooner if they are
+// packed.
 func (l *Link) Packing(source, result uint64) (out, in bool) {
 	if l.path.near { // which does not change
 		return false, false
 	}
 	now := l.qp.Stats().Path
-	l.c.Mu.Lock()
-	defer l.c.Mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.path.tell(now)
 	return l.path.packs(source, sourceLeft), l.path.packs(result, resultLeft)
 }
 
-// PathLocked is what is known of the way to the daemon: a round trip, and bytes a second;
+// Path returns what is known of the way to the daemon: a round trip, and bytes a second;
 // 0: not known.
-func (l *Link) PathLocked() (rtt time.Duration, rate float64) {
+func (l *Link) Path() (rtt time.Duration, rate float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if !l.path.floor {
 		rate = l.path.rate
 	}

@@ -33,7 +33,7 @@ func TestDialOfTheDeadIsSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Config{Device: dev, PD: pd, Mu: new(sync.Mutex), Log: slog.New(slog.DiscardHandler), DialTimeout: time.Hour}
+	c := &Config{Device: dev, PD: pd, Log: slog.New(slog.DiscardHandler), DialTimeout: time.Hour}
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

@@ -9,42 +9,42 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
-// CanFetch says whether RDMA Reads go from here to the daemon: results that are too big
+// CanFetch reports whether RDMA Reads go from here to the daemon: results that are too big
 // for a sink, and its load board.
 func (l *Link) CanFetch() bool { return l.puller.Can() }
 
 // Fetch gets the result that f's daemon offers in a window into mr, which has room for it.
 // It may be ended early by ctx, and returns that one's cause then. When it returns nothing
-// writes into mr any more. It takes Mu. Release is due all the same.
+// writes into mr any more. Release is due all the same.
 func (l *Link) Fetch(ctx context.Context, f *Flight, mr iwarp.MR) error {
 	w := f.Result.Window
 	done := make(chan error, 1)
 	x := &fetch.Pull{Sink: mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: w.Len, Done: func(err error) { done <- err }}
-	l.c.Mu.Lock()
+	l.mu.Lock()
 	if err := l.puller.Start(x); err != nil {
-		l.FailLocked(err) // which ends x
+		l.failLocked(err) // which ends x
 	}
-	l.c.Mu.Unlock()
+	l.mu.Unlock()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
 	}
-	l.c.Mu.Lock()
+	l.mu.Lock()
 	l.puller.Stop(x)
 	l.stopping++
-	l.c.Mu.Unlock()
+	l.mu.Unlock()
 	<-done // at the latest when the link is given up, CancelTimeout from now
-	l.c.Mu.Lock()
+	l.mu.Lock()
 	l.stopping--
-	l.c.Mu.Unlock()
+	l.mu.Unlock()
 	return context.Cause(ctx)
 }
 
-// Release ends the window that f's Result offers: each of these is due one. It takes Mu.
+// Release ends the window that f's Result offers: each of these is due one.
 func (l *Link) Release(f *Flight) {
-	l.c.Mu.Lock()
-	defer l.c.Mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.offers--
 	if !l.ended {
 		l.sendLocked(&job.Release{ID: f.ID}, f.Result.Window.STag)
@@ -56,7 +56,7 @@ func (l *Link) Release(f *Flight) {
 func (l *Link) checkPullsLocked() bool {
 	quiet := l.puller.Tick(l.c.tickTime())
 	if quiet > job.WindowTime || l.stopping > 0 && quiet > l.c.CancelTimeout {
-		l.FailLocked(fmt.Errorf("no answer to an RDMA Read for %v", quiet))
+		l.failLocked(fmt.Errorf("no answer to an RDMA Read for %v", quiet))
 		return false
 	}
 	return true

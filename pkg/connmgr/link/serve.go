@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -39,123 +40,173 @@ func (l *Link) serve() {
 			_ = l.cq.Wait(ctx) // its errors show in ctx, or there is something to poll
 			continue
 		}
-		l.c.Mu.Lock()
 		for i := range wcs[:n] {
-			l.completedLocked(&wcs[i])
+			l.completed(&wcs[i])
 		}
-		if !l.landed { // who waits for a result says next what became of the job, and then asks
-			l.owner.SettledLocked()
+		if !asks(l.landed) {
+			l.owner.Settled()
 		}
-		l.landed = false
-		l.c.Mu.Unlock()
+		for _, f := range l.landed {
+			f.end(nil)
+		}
+		clear(l.landed)
+		l.landed = l.landed[:0]
 	}
 	<-stop
-	l.c.Mu.Lock()
-	l.endLocked()
-	l.c.Mu.Unlock()
+	l.end()
 }
 
-// completedLocked handles one completion.
-func (l *Link) completedLocked(wc *iwarp.WC) {
+// asks reports whether someone who waits for one of these flights will say at once what became
+// of the job, and then ask for more. Who has a window to fetch does that first.
+func asks(landed []*Flight) bool {
+	return slices.ContainsFunc(landed, func(f *Flight) bool { return f.Result.Window.STag == 0 })
+}
+
+// completed handles one completion.
+func (l *Link) completed(wc *iwarp.WC) {
 	switch wc.ID & wrKind {
 	case wrRecv:
 		if wc.Status == iwarp.StatusSuccess {
-			l.receivedLocked(wc)
+			l.received(wc)
 		}
 	case wrWrite:
+		l.mu.Lock()
+		moved := uint64(0)
 		if f := l.flights[wc.ID&^wrKind]; f != nil {
-			l.wroteLocked(f, wc.Status == iwarp.StatusSuccess)
+			moved = l.wroteLocked(f, wc.Status == iwarp.StatusSuccess)
+		}
+		l.mu.Unlock()
+		if moved > 0 {
+			l.owner.Moved(moved, 0)
 		}
 	case wrRead:
+		l.mu.Lock()
 		if err := l.puller.Completed(wc); err != nil {
-			l.FailLocked(err)
+			l.failLocked(err)
+		}
+		news := l.board.news
+		l.board.news = nil
+		l.mu.Unlock()
+		for _, what := range news {
+			l.owner.Learned(l, what)
 		}
 	}
 	// A completion in error ends the QP by itself; Done follows.
 }
 
-// receivedLocked handles one message of the daemon's.
-func (l *Link) receivedLocked(wc *iwarp.WC) {
+// received handles one message of the daemon's.
+func (l *Link) received(wc *iwarp.WC) {
 	i := int(wc.ID &^ wrKind)
 	msg, err := job.Parse(l.recvMem[i*job.MaxMessage:][:wc.ByteLen])
+	l.mu.Lock()
 	l.spare = append(l.spare, i)
+	l.mu.Unlock()
 	if err != nil {
-		l.FailLocked(fmt.Errorf("daemon sent a %w", err))
+		l.Fail(fmt.Errorf("daemon sent a %w", err))
 		return
 	}
 	if wc.Inv != (msg.Kind() == job.KindResult) {
-		l.FailLocked(errors.New("daemon sent a message with the wrong invalidation"))
+		l.Fail(errors.New("daemon sent a message with the wrong invalidation"))
 		return
 	}
 	switch msg := msg.(type) {
 	case *job.Result: // its receive was posted for the job
-		l.resultLocked(msg, wc.InvSTag)
+		l.result(msg, wc.InvSTag)
 		return
 	case *job.Welcome: // its receive was one above Spare
-		if l.welcome != nil {
-			l.FailLocked(errors.New("daemon sent a second Welcome"))
-			return
-		}
-		l.welcome, l.more = msg, msg.Identifying
-		if err := l.openBoardLocked(); err != nil {
-			l.FailLocked(err)
-			return
-		}
-		l.setViewLocked(msg.Load, FromWelcome)
-		l.checkReadyLocked()
+		l.welcomedBy(msg)
 		return
 	case *job.Toolchains:
-		l.toolchainsLocked(msg)
+		l.toolchains(msg)
 	case *job.Compilers:
+		l.mu.Lock()
 		l.names = msg.Names
-		l.ackLocked(job.KindCompilers, msg.Seq)
+		l.mu.Unlock()
+		l.ack(job.KindCompilers, msg.Seq)
 	case *job.Grant:
-		for _, c := range msg.Credits {
-			l.AddCreditLocked(c)
-		}
-		l.ackLocked(job.KindGrant, msg.Seq)
+		l.owner.Granted(l, msg.Credits)
+		l.ack(job.KindGrant, msg.Seq)
 	case *job.Recall:
-		l.ReturnLocked(int(msg.Count))
-		l.ackLocked(job.KindRecall, msg.Seq) // behind the Returns: the daemon knows that those were all
+		l.owner.Recalled(l, int(msg.Count))
+		l.ack(job.KindRecall, msg.Seq) // behind the Returns: the daemon knows that those were all
 	case *job.Heartbeat:
-		l.ackLocked(job.KindHeartbeat, msg.Seq)
+		l.ack(job.KindHeartbeat, msg.Seq)
 	case *job.Drain:
+		l.mu.Lock()
 		l.draining = true
-		l.owner.LearnedLocked(l, DrainBegun)
-		l.ReturnLocked(len(l.credits))
-		l.ackLocked(job.KindDrain, msg.Seq)
+		l.mu.Unlock()
+		l.owner.Learned(l, DrainBegun)
+		l.ack(job.KindDrain, msg.Seq) // behind the Returns, as above
 	case *job.Ack:
-		l.setViewLocked(msg.Load, FromHeartbeat)
-		switch msg.Of {
-		case job.KindHeartbeat:
-			if msg.Seq == l.beatSeq && l.beatAcked != msg.Seq {
-				l.path.echoed(time.Since(l.beatAt))
-			}
-			l.beatAcked = msg.Seq
-		case job.KindDemand:
-			l.demand.acked = msg.Seq
-			l.owner.LearnedLocked(l, DemandHeard)
-		case job.KindCancel:
-			l.cancelAcked = msg.Seq
-			l.sendCancelLocked()
-		default:
-			l.FailLocked(errors.New("daemon acknowledged what was not sent"))
+		if !l.acknowledged(msg) {
 			return
 		}
 	default:
-		l.FailLocked(errors.New("daemon sent a message that only a manager sends"))
+		l.Fail(errors.New("daemon sent a message that only a manager sends"))
 		return
 	}
 	// One that the daemon has closed takes none, and ends by itself: what came before
 	// its end counts.
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if err := l.postRecvLocked(); err != nil && !errors.Is(err, iwarp.ErrState) {
-		l.FailLocked(err)
+		l.failLocked(err)
 	}
 }
 
-// toolchainsLocked takes one part of the daemon's list. A list that starts again
-// at 0 replaces the one before.
-func (l *Link) toolchainsLocked(msg *job.Toolchains) {
+// welcomedBy takes the daemon's first message.
+func (l *Link) welcomedBy(msg *job.Welcome) {
+	l.mu.Lock()
+	if l.welcome != nil {
+		l.failLocked(errors.New("daemon sent a second Welcome"))
+		l.mu.Unlock()
+		return
+	}
+	l.welcome, l.more = msg, msg.Identifying
+	if err := l.openBoardLocked(); err != nil {
+		l.failLocked(err)
+		l.mu.Unlock()
+		return
+	}
+	l.setViewLocked(msg.Load, FromWelcome)
+	l.checkReadyLocked()
+	l.mu.Unlock()
+	l.owner.Learned(l, LoadChanged)
+}
+
+// acknowledged takes the daemon's answer to a message of ours; false says that the link
+// ends, as there was none.
+func (l *Link) acknowledged(msg *job.Ack) bool {
+	l.mu.Lock()
+	l.setViewLocked(msg.Load, FromHeartbeat)
+	known := true
+	switch msg.Of {
+	case job.KindHeartbeat:
+		if msg.Seq == l.beatSeq && l.beatAcked != msg.Seq {
+			l.path.echoed(time.Since(l.beatAt))
+		}
+		l.beatAcked = msg.Seq
+	case job.KindDemand:
+		l.demand.acked = msg.Seq
+	case job.KindCancel:
+		l.cancelAcked = msg.Seq
+		l.sendCancelLocked()
+	default:
+		l.failLocked(errors.New("daemon acknowledged what was not sent"))
+		known = false
+	}
+	l.mu.Unlock()
+	l.owner.Learned(l, LoadChanged)
+	if msg.Of == job.KindDemand {
+		l.owner.Learned(l, DemandHeard)
+	}
+	return known
+}
+
+// toolchains takes one part of the daemon's list. A list that starts again at 0 replaces
+// the one before.
+func (l *Link) toolchains(msg *job.Toolchains) {
+	l.mu.Lock()
 	if msg.First == 0 {
 		l.relisted = l.relisted || l.idsSeen > 0
 		clear(l.ids)
@@ -168,9 +219,10 @@ func (l *Link) toolchainsLocked(msg *job.Toolchains) {
 	for _, id := range msg.IDs {
 		l.ids[id] = true
 	}
-	l.ackLocked(job.KindToolchains, msg.Seq)
+	l.sendLocked(&job.Ack{Of: job.KindToolchains, Seq: msg.Seq}, 0)
 	l.checkReadyLocked()
-	l.owner.LearnedLocked(l, ToolchainsChanged)
+	l.mu.Unlock()
+	l.owner.Learned(l, ToolchainsChanged)
 }
 
 // checkReadyLocked opens the link for jobs once all that must be known is.
@@ -185,7 +237,11 @@ func (l *Link) checkReadyLocked() {
 	close(l.up)
 }
 
-func (l *Link) ackLocked(of job.Kind, seq uint32) { l.sendLocked(&job.Ack{Of: of, Seq: seq}, 0) }
+func (l *Link) ack(of job.Kind, seq uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sendLocked(&job.Ack{Of: of, Seq: seq}, 0)
+}
 
 // sendLocked posts one message; inv, if not zero, is the daemon's slot to
 // invalidate. What goes wrong ends the link.
@@ -196,7 +252,7 @@ func (l *Link) sendLocked(m job.Message, inv uint32) {
 		wr.Op, wr.InvSTag = iwarp.OpSendInv, iwarp.STag(inv)
 	}
 	if err := l.qp.PostSend(&wr); err != nil {
-		l.FailLocked(fmt.Errorf("post a message: %w", err))
+		l.failLocked(fmt.Errorf("post a message: %w", err))
 	}
 }
 

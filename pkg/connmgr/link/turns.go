@@ -30,7 +30,7 @@ const (
 // the others, each in their order, by turns. So a short job overtakes long ones, and
 // many short ones do not starve a long one.
 //
-// It is guarded by Config.Mu.
+// It is guarded by Link.mu.
 type turns struct {
 	fresh, going []*Flight
 	other        bool      // the last one was fresh: it is the others' turn
@@ -127,7 +127,7 @@ func (l *Link) writeLocked(f *Flight, n uint64) bool {
 		TO:    f.Credit.Slot.TO + f.off,
 	})
 	if err != nil {
-		l.FailLocked(fmt.Errorf("post a source: %w", err))
+		l.failLocked(fmt.Errorf("post a source: %w", err))
 		return false
 	}
 	if l.turns.posted == 0 {
@@ -140,21 +140,22 @@ func (l *Link) writeLocked(f *Flight, n uint64) bool {
 	return true
 }
 
-// wroteLocked counts one completed Write, the oldest of f's.
-func (l *Link) wroteLocked(f *Flight, ok bool) {
+// wroteLocked counts one completed Write, the oldest of f's, and returns how many bytes
+// have moved with it that the owner has not been told of.
+func (l *Link) wroteLocked(f *Flight, ok bool) (moved uint64) {
 	n := f.sizes[0]
 	copy(f.sizes[:], f.sizes[1:])
 	f.writes--
 	l.turns.posted -= n
 	if !ok {
-		return // the QP ends, and f with it
+		return 0 // the QP ends, and f with it
 	}
 	if l.turns.moved += n; l.turns.posted == 0 {
 		l.path.wrote(l.turns.moved, time.Since(l.turns.busy))
 	}
 	if f.writes == 0 && f.off == f.Length {
 		f.Wrote = time.Now()
-		l.owner.MovedLocked(f.Length, 0)
+		moved = f.Length
 	}
 	switch {
 	case !f.cancelled.IsZero() && !f.sent:
@@ -164,4 +165,5 @@ func (l *Link) wroteLocked(f *Flight, ok bool) {
 	}
 	l.postLocked()
 	l.landLocked(f)
+	return moved
 }

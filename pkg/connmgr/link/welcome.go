@@ -30,9 +30,7 @@ func (l *Link) welcomed(ctx context.Context) bool {
 		case <-l.dead:
 			return false
 		case <-ctx.Done():
-			l.c.Mu.Lock()
-			l.FailLocked(errors.New("no Welcome in time"))
-			l.c.Mu.Unlock()
+			l.Fail(errors.New("no Welcome in time"))
 			<-l.dead
 			return false
 		case <-t.C:

@@ -1,4 +1,4 @@
-package connmgr
+package farm
 
 import (
 	"context"
@@ -7,12 +7,10 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 )
 
 // A host has one connection as a rule: it stays warm, and sources go by turns on it.
-// A further one is opened when all that there are have too much to do (BusyLocked). The
+// A further one is opened when all that there are have too much to do (link.Busy). The
 // daemon takes those of one manager for one client.
 
 // poolPause follows a connection that could not be opened, or was lost.
@@ -23,15 +21,15 @@ var errIdle = errors.New("idle")
 
 // serve lends l to the jobs, and further links as they are needed, until none is
 // left.
-func (h *host) serve(ctx context.Context, l *link.Link) {
-	m := h.m
+func (h *Host) serve(ctx context.Context, l *conn) {
+	f := h.f
 	dialing, cancel := context.WithCancel(ctx) // without a link, run dials
 	defer cancel()
 	var all sync.WaitGroup
-	ended := make(chan struct{}, 1+m.o.LinksMax)
-	begin := func(f func()) {
+	ended := make(chan struct{}, 1+f.o.LinksMax)
+	begin := func(do func()) {
 		all.Go(func() {
-			f()
+			do()
 			ended <- struct{}{}
 		})
 	}
@@ -40,11 +38,11 @@ func (h *host) serve(ctx context.Context, l *link.Link) {
 		select {
 		case <-ended:
 			running--
-			m.mu.Lock()
+			f.mu.Lock()
 			if len(h.links) == 0 {
 				cancel()
 			}
-			m.mu.Unlock()
+			f.mu.Unlock()
 		case <-h.grow:
 			running++
 			begin(func() { h.extend(ctx, dialing) })
@@ -54,12 +52,12 @@ func (h *host) serve(ctx context.Context, l *link.Link) {
 }
 
 // carry lends l to the jobs until it ends.
-func (h *host) carry(ctx context.Context, l *link.Link) {
-	m := h.m
-	m.mu.Lock()
-	switch err := l.EndedLocked(); {
+func (h *Host) carry(ctx context.Context, l *conn) {
+	f := h.f
+	f.mu.Lock()
+	switch err := l.Ended(); {
 	case err != nil: // lost between its Welcome and now
-		if len(h.links) == 0 && h.state != hostDown {
+		if len(h.links) == 0 && h.state != Down {
 			h.downLocked(err)
 		}
 	case len(h.links) == 0:
@@ -67,76 +65,52 @@ func (h *host) carry(ctx context.Context, l *link.Link) {
 	default:
 		h.joinLocked(l)
 	}
-	m.dispatchLocked()
-	m.mu.Unlock()
-	l.Run(ctx, errShutdown)
+	f.dispatchLocked()
+	f.mu.Unlock()
+	l.Run(ctx)
 }
 
 // extend dials one more link and lends it.
-func (h *host) extend(ctx, dialing context.Context) {
-	m := h.m
+func (h *Host) extend(ctx, dialing context.Context) {
+	f := h.f
 	l, err := h.dial(dialing)
-	m.mu.Lock()
+	f.mu.Lock()
 	h.growing = false
 	if err != nil {
 		h.pauseGrowLocked()
-		m.mu.Unlock()
-		m.o.Log.Debug("no further connection", "host", h.addr, "err", err)
+		f.mu.Unlock()
+		f.o.Log.Debug("no further connection", "host", h.Addr, "err", err)
 		return
 	}
-	m.mu.Unlock()
+	f.mu.Unlock()
 	h.carry(ctx, l)
 }
 
 // pauseGrowLocked puts the next further link off: spread, as many managers may have
 // lost theirs.
-func (h *host) pauseGrowLocked() {
+func (h *Host) pauseGrowLocked() {
 	h.nextGrow = time.Now().Add(poolPause/2 + rand.N(poolPause))
 }
 
 // joinLocked adds a link to those that there are.
-func (h *host) joinLocked(l *link.Link) {
+func (h *Host) joinLocked(l *conn) {
 	h.links = append(h.links, l)
 	h.creditsLocked()
-	if l.DrainingLocked() {
+	if l.Draining() {
 		h.drainingLocked()
 	}
-	h.m.o.Log.Info("further connection", "host", h.addr, "connections", len(h.links))
-}
-
-// LostLocked implements link.Owner: it comes before l's jobs look for another host. The
-// other links go on.
-func (h *host) LostLocked(l *link.Link, why error) {
-	i := slices.Index(h.links, l)
-	if i < 0 {
-		return
-	}
-	h.links = slices.Delete(h.links, i, i+1)
-	if len(h.links) == 0 {
-		h.downLocked(why)
-		return
-	}
-	h.pauseGrowLocked()
-	if h.link == l {
-		h.link = h.links[0]
-		h.link.InheritLocked(l)
-		h.loadLocked(h.link.ViewLocked().Load)
-	}
-	if h.m.ctx.Err() == nil {
-		h.m.o.Log.Warn("connection lost", "host", h.addr, "left", len(h.links), "err", why)
-	}
-	h.creditsLocked()
+	h.f.o.Log.Info("further connection", "host", h.Addr, "connections", len(h.links))
 }
 
 // growLocked asks for a further link if those that there are have too much to do.
-func (h *host) growLocked(now time.Time) {
-	o := &h.m.o
-	if h.growing || h.state != hostUp || len(h.links) >= o.LinksMax || now.Before(h.nextGrow) {
+func (h *Host) growLocked(now time.Time) {
+	o := &h.f.o
+	if h.growing || h.state != Up || len(h.links) >= o.LinksMax || now.Before(h.nextGrow) {
 		return
 	}
 	if len(h.links) >= o.LinksMin {
 		for _, l := range h.links {
-			if !l.BusyLocked() {
+			if !l.Busy() {
 				return
 			}
 		}
@@ -145,17 +119,17 @@ func (h *host) growLocked(now time.Time) {
 	h.grow <- struct{}{} // there is room: growing was not set
 }
 
-// bestLocked is the link whose credit a job gets: the first one on which no source
+// bestLocked returns the link whose credit a job gets: the first one on which no source
 // waits, so that what suffices stays warm, or the one with the fewest bytes waiting.
 // Some link has a credit.
-func (h *host) bestLocked() *link.Link {
-	var best *link.Link
+func (h *Host) bestLocked() *conn {
+	var best *conn
 	var least uint64
 	for _, l := range h.links {
-		if l.CreditsLocked() == 0 {
+		if len(l.credits) == 0 {
 			continue
 		}
-		n := l.BacklogLocked()
+		n := l.Backlog()
 		if best == nil || n < least {
 			best, least = l, n
 		}
@@ -168,26 +142,27 @@ func (h *host) bestLocked() *link.Link {
 
 // retireLocked ends l if it is beyond those that are to be kept and had nothing to
 // do for long.
-func (h *host) retireLocked(l *link.Link, now time.Time) {
-	if idle := l.IdleLocked(now); l == h.link || len(h.links) <= h.m.o.LinksMin || idle < h.m.o.LinksIdle || !slices.Contains(h.links, l) {
+func (h *Host) retireLocked(l *conn, now time.Time) {
+	if idle := l.Idle(now); l == h.link || len(h.links) <= h.f.o.LinksMin || idle < h.f.o.LinksIdle || !slices.Contains(h.links, l) {
 		return
 	}
-	h.links = slices.DeleteFunc(h.links, func(x *link.Link) bool { return x == l })
-	l.RetireLocked(errIdle) // once: it is in links no more
+	h.links = slices.DeleteFunc(h.links, func(x *conn) bool { return x == l })
+	l.returnLocked(len(l.credits))
+	l.Retire(errIdle) // once: it is in links no more
 }
 
 // runningLocked counts our jobs on the host.
-func (h *host) runningLocked() (n int) {
+func (h *Host) runningLocked() (n int) {
 	for _, l := range h.links {
-		n += l.RunningLocked()
+		n += l.Running()
 	}
 	return n
 }
 
 // unspentLocked counts our credits.
-func (h *host) unspentLocked() (n int) {
+func (h *Host) unspentLocked() (n int) {
 	for _, l := range h.links {
-		n += l.CreditsLocked()
+		n += len(l.credits)
 	}
 	return n
 }

@@ -1,4 +1,4 @@
-package connmgr
+package holdings
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/digest"
 	"github.com/rdistcc/rdistcc/pkg/inputs"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
@@ -23,7 +22,7 @@ func (*openWay) Err() error              { return nil }
 // not goes there again.
 func TestHoldings(t *testing.T) {
 	a, b, c := job.ContentID{1}, job.ContentID{2}, job.ContentID{3}
-	var h holdings
+	var h Ledger
 	l := &openWay{}
 	own := map[job.ContentID]bool{}
 	of := func(ids ...job.ContentID) *inputs.Set {
@@ -33,15 +32,15 @@ func TestHoldings(t *testing.T) {
 		}
 		return s
 	}
-	brings := func(ids ...job.ContentID) *load {
+	brings := func(ids ...job.ContentID) *Load {
 		t.Helper()
-		w, err := h.need(t.Context(), l, of(ids...))
+		w, err := h.Need(t.Context(), l, of(ids...))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return w
 	}
-	is := func(what string, w *load, ids ...job.ContentID) {
+	is := func(what string, w *Load, ids ...job.ContentID) {
 		t.Helper()
 		w.ids = slices.DeleteFunc(w.ids, func(id job.ContentID) bool { return id[1] != 0 }) // of lists
 		if !slices.Equal(w.ids, ids) {
@@ -54,22 +53,22 @@ func TestHoldings(t *testing.T) {
 	ended, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("the wrapper is gone")
 	cancel(gone)
-	if _, err := h.need(ended, l, of(b, c)); !errors.Is(err, gone) {
+	if _, err := h.Need(ended, l, of(b, c)); !errors.Is(err, gone) {
 		t.Errorf("beside a job that is about to bring one of them: %v, want a wait for it", err)
 	}
-	first.posted()
+	first.Posted()
 	second := brings(a, b, c)
 	is("two are on their way", second, c)
-	second.end(false)
+	second.End(false)
 	is("the job that brought it came to nothing", brings(c), c)
-	first.end(true)
+	first.End(true)
 	is("held by the host", brings(a, b))
 
-	h.forget([]job.ContentID{b, c}, nil)
+	h.Forget([]job.ContentID{b, c}, nil)
 	w := brings(a, b)
 	is("the host has dropped one", w, b)
-	h.forget([]job.ContentID{b}, nil)
-	w.end(true)
+	h.Forget([]job.ContentID{b}, nil)
+	w.End(true)
 	is("dropped before it came", brings(b))
 	l.welcome.StoreEpoch++
 	is("the store is another one", brings(a, b, c), a, b, c)
@@ -78,57 +77,24 @@ func TestHoldings(t *testing.T) {
 	l.welcome.StoreEpoch++
 	own[b], own[c] = true, true
 	is("two are of the system", brings(a, b, c), a)
-	h.forget([]job.ContentID{a, c}, own)
+	h.Forget([]job.ContentID{a, c}, own)
 	w = brings(b, c)
 	is("the host has one of them not", w, c)
-	w.end(true)
-	h.forget([]job.ContentID{c}, own)
+	w.End(true)
+	h.Forget([]job.ContentID{c}, own)
 	is("it has dropped it since", brings(b, c), c)
 	for i := range byte(maxWrong) {
-		h.forget([]job.ContentID{{8, i}}, own)
+		h.Forget([]job.ContentID{{8, i}}, own)
 	}
 	w = brings(b)
 	is("it has dropped many that are none of the system's", w)
-	w.end(true)
+	w.End(true)
 	for i := range byte(maxWrong) {
 		id := job.ContentID{9, i}
 		own[id] = true
-		h.forget([]job.ContentID{id}, own)
+		h.Forget([]job.ContentID{id}, own)
 	}
 	is("its system is another one", brings(b), b)
 	l.welcome.StoreEpoch++
 	is("or was, with another store", brings(b))
-}
-
-// TestLackedOf: what a host says that it lacks is believed only whole.
-func TestLackedOf(t *testing.T) {
-	ids := []job.ContentID{{1}, {2}, {3}}
-	mem := make([]byte, 0, 128)
-	for _, id := range ids {
-		mem = append(mem, id[:]...)
-	}
-	says := func(off, n uint64) *job.Result {
-		r := &job.Result{Stdout: job.Segment{Off: off, Len: n}}
-		if n <= uint64(len(mem)) {
-			r.Digest = digest.Sum(mem[:n])
-		}
-		return r
-	}
-	if got := lackedOf(says(0, 96), mem[:128]); !slices.Equal(got, ids) {
-		t.Errorf("%x, want %x", got, ids)
-	}
-	other := says(0, 64)
-	other.Digest[0] ^= 1
-	for what, r := range map[string]*job.Result{
-		"nothing":        says(0, 0),
-		"half a name":    says(0, 80),
-		"elsewhere":      says(32, 64),
-		"more than came": says(0, 160),
-		"beyond all":     says(0, 1<<63),
-		"other bytes":    other,
-	} {
-		if got := lackedOf(r, mem); got != nil {
-			t.Errorf("%s: %x", what, got)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package connmgr
+package farm
 
 import (
 	"context"
@@ -20,15 +20,15 @@ func TestNamesThatCannotBeResolved(t *testing.T) {
 		{"an address", "192.0.2.8:7632", "192.0.2.8:7632", &net.TCPAddr{IP: net.ParseIP("192.0.2.7"), Port: 1}, nil},
 		{"a name that exists", "localhost:7632", "localhost:7632", &net.TCPAddr{IP: net.ParseIP("192.0.2.7"), Port: 1}, nil},
 	} {
-		m := &Manager{o: Options{Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		f := &Farm{o: Options{Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			if c.resolver != nil {
 				return nil, c.resolver
 			}
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}}}
-		h := &host{m: m, addr: c.addr}
-		h.Reached(c.remote)
+		h := &Host{f: f, Addr: c.addr}
+		h.reachedAt(c.remote)
 		if got := h.dialAddr(t.Context()); got != c.want {
 			t.Errorf("%s: %s is dialled at %s, want %s", c.what, c.addr, got, c.want)
 		}

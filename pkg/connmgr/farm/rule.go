@@ -1,4 +1,4 @@
-package connmgr
+package farm
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// ruleOf is a line for a person about why the scheduler decided d of j: which rule made it
+// ruleOf returns a line for a person about why the scheduler decided d of j: which rule made it
 // take the first of list and not another one that looks as good. list is Consider's.
 func ruleOf(list []scheduler.Considered, d *scheduler.Decision, j *scheduler.Job) string {
 	placed := d.Verdict == scheduler.Run || d.Verdict == scheduler.Local && d.Share

@@ -1,0 +1,43 @@
+package connmgr
+
+import (
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// hopeless says whether the job can be done here without further ado: before the
+// preprocessor has run for nothing. Where all hosts that it could go to are not there, it
+// waits as long for one as the scheduler does.
+func (c *client) hopeless() *ipc.GoLocal {
+	r := farm.NewRequest(c.id, c.request(0, c.lease.NeedTree))
+	g, err := c.m.farm.Early(c.ctx, r, c.watch)
+	if err != nil {
+		return interrupted
+	}
+	if g.Decision.Verdict != scheduler.Local {
+		return nil
+	}
+	c.share = g.Decision.Share
+	c.consider(r)
+	return localDecision(g.Decision)
+}
+
+// localDecision is what the wrapper hears of the scheduler's refusal.
+func localDecision(d scheduler.Decision) *ipc.GoLocal {
+	no := &ipc.GoLocal{Reason: d.Reason, Detail: d.Detail, Host: d.Host}
+	switch d.Reason {
+	case "host-lost":
+		no.Trouble, no.Code = true, reason.ExitConnect
+	case "no-hosts":
+		no.Trouble, no.Code = true, reason.ExitNoHosts
+	case "refused:toolchain":
+		no.Code = reason.ExitNoCompiler
+	case "refused:full", "refused:draining", "refused:memory", "refused:quarantine":
+		no.Trouble, no.Code = true, reason.ExitConnect
+	case "denied":
+		no.Trouble, no.Code = true, reason.ExitDenied
+	}
+	return no
+}

@@ -1,0 +1,126 @@
+package farm
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// Speed returns how fast a host is with a toolchain, beside the average of all.
+func (f *Farm) Speed(addr string, id job.ToolchainID) float64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sched.Speed(addr, id)
+}
+
+// Takes reports whether a host takes jobs.
+func (f *Farm) Takes(addr string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h := f.hosts[addr]
+	return h != nil && h.state == Up
+}
+
+// Link returns the connection that speaks for a host, or nil.
+func (f *Farm) Link(addr string) *link.Link {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if h := f.hosts[addr]; h != nil && h.link != nil {
+		return h.link.Link
+	}
+	return nil
+}
+
+// Ledgers returns what those of a list's hosts hold that are connected, by address.
+func (f *Farm) Ledgers(list []scheduler.Host) map[string]*holdings.Ledger {
+	there := make(map[string]*holdings.Ledger, len(list))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range list {
+		if h := f.hosts[list[i].Addr]; h != nil && h.link != nil {
+			there[h.Addr] = &h.Holds
+		}
+	}
+	return there
+}
+
+// Quarantine takes a host away from all jobs, until it is undrained by hand.
+func (f *Farm) Quarantine(addr, why string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sched.Quarantine(time.Now(), addr, why)
+	f.dispatchLocked()
+}
+
+// Identifying reports whether a host of a list is still finding out which compilers it
+// has: then nobody knows yet what it lacks.
+func (f *Farm) Identifying(list []scheduler.Host) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range list {
+		if h := f.hosts[list[i].Addr]; h != nil && h.link != nil && h.link.Identifying() {
+			return true
+		}
+	}
+	return false
+}
+
+// Compilers returns which ones the hosts of a list have, by what people call them, and how
+// many of the hosts are connected.
+func (f *Farm) Compilers(list []scheduler.Host) (names []string, up int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range list {
+		h := f.hosts[list[i].Addr]
+		if h == nil || h.link == nil {
+			continue
+		}
+		up++
+		for _, n := range h.link.Compilers() {
+			if !slices.Contains(names, n) {
+				names = append(names, n)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, up
+}
+
+// maxUsed bounds how many compilers of this machine are remembered.
+const maxUsed = 16
+
+// Use remembers a compiler that a job has asked for; name is what people call it.
+func (f *Farm) Use(id job.ToolchainID, name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, known := f.used[id]; known {
+		return
+	}
+	if f.used == nil || len(f.used) >= maxUsed {
+		f.used = make(map[job.ToolchainID]string)
+	}
+	f.used[id] = name
+}
+
+// lacksLocked names those that h lacks; common: it has another one of them, or nothing is
+// known.
+func (h *Host) lacksLocked() (lacks []string, common bool) {
+	if h.link == nil || len(h.f.used) == 0 {
+		return nil, true
+	}
+	ids, _ := h.link.Toolchains()
+	for id, name := range h.f.used {
+		switch {
+		case slices.Contains(ids, id):
+			common = true
+		case !slices.Contains(lacks, name):
+			lacks = append(lacks, name)
+		}
+	}
+	slices.Sort(lacks)
+	return lacks, common
+}

@@ -1,0 +1,134 @@
+package farm
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// demandPause is between two counts of what there is for the daemons to do, unless the
+// options say otherwise: a build starts many jobs at a time.
+const demandPause = 20 * time.Millisecond
+
+// demand is what the daemons are told that there is for them to do; Farm.mu guards it.
+type demand struct {
+	preparing map[*scheduler.Host]*preparing // by the first host of the list
+	counted   time.Time                      // when it was counted last
+	timer     *time.Timer                    // counts it again, if again is set
+	again     bool
+}
+
+// preparing are the leased jobs of one host list whose wrappers are listing or
+// preprocessing: they want a place soon.
+type preparing struct {
+	hosts []scheduler.Host
+	jobs  int
+}
+
+// Prepare counts n more jobs of a list as about to come.
+func (f *Farm) Prepare(list []scheduler.Host, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.demand.preparing[&list[0]]
+	if p == nil {
+		p = &preparing{hosts: list}
+		f.demand.preparing[&list[0]] = p
+	}
+	if p.jobs += n; p.jobs == 0 {
+		delete(f.demand.preparing, &list[0])
+	}
+	if n > 0 {
+		f.demandsLocked(time.Now())
+	}
+}
+
+// Use is what there is for one host to do.
+type use struct {
+	jobs   int
+	builds []uint64
+}
+
+func (u *use) add(n int, builds ...uint64) {
+	u.jobs += n
+	for _, b := range builds {
+		if !slices.Contains(u.builds, b) && len(u.builds) < math.MaxUint16 {
+			u.builds = append(u.builds, b)
+		}
+	}
+}
+
+// usesLocked counts, by address, what waits or will soon.
+func (f *Farm) usesLocked() map[string]*use {
+	// Most jobs have the same list, and lists can be long.
+	lists := make(map[*scheduler.Host]*use)
+	hosts := make(map[*scheduler.Host][]scheduler.Host)
+	at := func(list []scheduler.Host) *use {
+		u := lists[&list[0]]
+		if u == nil {
+			u = new(use)
+			lists[&list[0]], hosts[&list[0]] = u, list
+		}
+		return u
+	}
+	for _, r := range f.queue.waiting {
+		if len(r.Job.Hosts) > 0 {
+			at(r.Job.Hosts).add(1, r.Job.Build)
+		}
+	}
+	for _, p := range f.demand.preparing {
+		at(p.hosts).add(p.jobs)
+	}
+	uses := make(map[string]*use)
+	for key, u := range lists {
+		for i := range hosts[key] {
+			addr := hosts[key][i].Addr
+			if f.hosts[addr] == nil || f.hosts[addr].link == nil || f.drains.on[addr] {
+				continue // nothing new goes there
+			}
+			if uses[addr] == nil {
+				uses[addr] = new(use)
+			}
+			uses[addr].add(u.jobs, u.builds...)
+		}
+	}
+	return uses
+}
+
+// demandsLocked tells all daemons what there is for them to do, where that changed. It
+// is called where that may have grown; what became less a link's next tick sees.
+func (f *Farm) demandsLocked(now time.Time) {
+	if wait := f.o.DemandPause - now.Sub(f.demand.counted); wait > 0 {
+		if !f.demand.again {
+			f.demand.again = true
+			f.demand.timer.Reset(wait)
+		}
+		return
+	}
+	f.demand.counted, f.demand.again = now, false
+	uses := f.usesLocked()
+	for addr, h := range f.hosts {
+		if h.link == nil {
+			continue
+		}
+		u := uses[addr]
+		if u == nil {
+			u = new(use)
+		}
+		for _, l := range h.links {
+			for _, build := range l.Builds() {
+				u.add(1, build)
+			}
+		}
+		h.link.Demand(now, u.jobs, len(u.builds))
+	}
+}
+
+// count is what the timer does: what changed meanwhile is counted.
+func (f *Farm) count() {
+	f.mu.Lock()
+	f.demand.again = false
+	f.demandsLocked(time.Now())
+	f.mu.Unlock()
+}

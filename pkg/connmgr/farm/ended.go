@@ -1,0 +1,96 @@
+package farm
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// GiveBack returns a grant that was not used.
+func (f *Farm) GiveBack(g Grant) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case g.conn != nil:
+		f.sched.Done(time.Now(), g.Host.Addr, scheduler.Unused, scheduler.Report{ID: g.Req.ID})
+		delete(g.Req.Job.Tried, g.Host.Addr)
+		if slices.Contains(g.Host.links, g.conn) { // otherwise the credit has ended with the link
+			g.conn.addLocked(g.Credit)
+		}
+		f.dispatchLocked()
+	case g.Decision.Share:
+		f.endHereLocked(scheduler.Unused, scheduler.Report{ID: g.Req.ID})
+	}
+}
+
+// Again lets a job be placed once more on a host that was lost under it, where there is no
+// other way. The one that loses it twice may be brought down by it: then only a job that
+// may not be done here goes there again.
+func (f *Farm) Again(r *Request, h *Host) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	j := &r.Job
+	j.Lost = time.Now()
+	if j.Again == nil {
+		j.Again = make(map[string]bool)
+	}
+	_, before := j.Again[h.Addr]
+	j.Again[h.Addr] = !before || j.Strict
+}
+
+// Unspent takes back the credit of a grant whose attempt did not spend it; what became of the
+// attempt is still to be told (Ended).
+func (f *Farm) Unspent(g Grant) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if slices.Contains(g.Host.links, g.conn) {
+		g.conn.addLocked(g.Credit)
+	}
+}
+
+// OnTheWay says that a source is being written to g's host, which may need a further
+// connection for that.
+func (f *Farm) OnTheWay(g Grant) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g.Host.growLocked(time.Now())
+}
+
+// Retry lets a job be placed once more on a host where it has been.
+func (f *Farm) Retry(r *Request, h *Host) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(r.Job.Tried, h.Addr)
+}
+
+// End is what an attempt came to.
+type End struct {
+	Outcome scheduler.Outcome
+	Report  scheduler.Report
+	Refusal string // the host's words where it refused the job
+	Result  uint64 // bytes that came back
+}
+
+// Ended tells the scheduler what came of g, and returns how fast the host is with its
+// toolchain, beside the average of all.
+func (f *Farm) Ended(g Grant, e End) (speed float64) {
+	h := g.Host
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sched.Done(time.Now(), h.Addr, e.Outcome, e.Report)
+	switch e.Outcome {
+	case scheduler.OK:
+		h.jobs.ok++
+		h.refused = ""
+		h.movedLocked(0, e.Result)
+	case scheduler.Unused:
+	default:
+		h.jobs.failed++
+		if e.Refusal != "" {
+			h.refused = e.Refusal
+		}
+	}
+	f.dispatchLocked()
+	return f.sched.Speed(h.Addr, g.Req.Job.Toolchain)
+}

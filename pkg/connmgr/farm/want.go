@@ -1,0 +1,74 @@
+package farm
+
+import (
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// Want starts the connections that a job of list may need. eager, when set,
+// is how long after a loss the job wants a host dialled again at the latest.
+func (f *Farm) Want(list []scheduler.Host, eager *time.Duration) {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sched.Ensure(now, list)
+	for i := range list {
+		f.hostLocked(list[i].Addr).wantLocked(now, eager)
+	}
+	f.refreshViewsLocked(now, list)
+}
+
+// hostLocked returns the host of an address, which gets its goroutine with the first job.
+func (f *Farm) hostLocked(addr string) *Host {
+	h := f.hosts[addr]
+	if h == nil {
+		h = &Host{f: f, Addr: addr, grow: make(chan struct{}, 1), kick: make(chan struct{}, 1), lastWant: time.Now()}
+		f.hosts[addr] = h
+		f.running.Go(func() { h.run(f.ctx) })
+	}
+	return h
+}
+
+// ViewFresh is how old a view of a host's load may be when one is about to be chosen.
+const ViewFresh = 500 * time.Millisecond
+
+// refreshViewsLocked has the views of a list's hosts renewed where that helps to
+// choose: what is asked now is there when the preprocessor has ended.
+func (f *Farm) refreshViewsLocked(now time.Time, list []scheduler.Host) {
+	if len(list) < 2 {
+		return
+	}
+	for i := range list {
+		if h := f.hosts[list[i].Addr]; h != nil && h.link != nil {
+			h.link.Refresh(now, ViewFresh)
+		}
+	}
+}
+
+// wantLocked notes that a job may need the host. eager: see Want.
+func (h *Host) wantLocked(now time.Time, eager *time.Duration) {
+	slow := now.Sub(h.lastWant) > wantedFor && now.After(h.retry)
+	h.lastWant = now
+	if h.state == Down && (slow || eager != nil && !now.Before(h.lostAt.Add(*eager))) {
+		h.kickLocked()
+	}
+}
+
+// redialLocked has the hosts dialled that the scheduler has made due.
+func (f *Farm) redialLocked(now time.Time) {
+	due, _ := f.sched.Due(now)
+	for _, addr := range due {
+		if h := f.hosts[addr]; h != nil && h.state == Down {
+			h.kickLocked()
+		}
+	}
+}
+
+// kickLocked ends h's pause.
+func (h *Host) kickLocked() {
+	select {
+	case h.kick <- struct{}{}:
+	default:
+	}
+}
