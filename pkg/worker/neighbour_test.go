@@ -12,6 +12,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
+	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
 // TestUnprovenKeepNobodyOut: as many connections as there may be that prove nothing, from the
@@ -107,16 +108,13 @@ func TestUnprovenOfWhomMakeRoom(t *testing.T) {
 		{"AAAAAAAA" + strings.Repeat("abcd", 4), []int{8, 9, 10}},
 		{strings.Repeat("c", 15), nil}, // there is room
 	} {
-		s := &Server{o: Options{Clients: 16, Log: slog.New(slog.DiscardHandler)}, conns: make(map[*conn]bool)}
+		s := &Server{o: Options{Clients: 16, Log: slog.New(slog.DiscardHandler)}, conns: make(map[*conn]bool), lend: lend.New(lend.Options{Cores: 1})}
 		var list []*conn
 		for i, r := range q.of {
 			c := newConn(s, uint64(i), &net.TCPAddr{})
-			c.tenant = s.tenantLocked(strings.ToLower(string(r)))
-			c.tenant.conns++
+			c.lent = s.lend.Connect(strings.ToLower(string(r)), r >= 'a')
 			if r >= 'a' {
 				c.claim = claim
-				c.tenant.unproven++
-				s.unproven++
 			}
 			s.conns[c] = true
 			list = append(list, c)
@@ -130,7 +128,7 @@ func TestUnprovenOfWhomMakeRoom(t *testing.T) {
 				}
 			}
 			if len(q.want) > 0 { // the new one takes the place and proves itself; another stranger comes
-				s.unproven++
+				s.lend.Connect("another", true)
 			}
 		}
 		if !slices.Equal(got, q.want) {
@@ -191,81 +189,6 @@ func TestHoarder(t *testing.T) {
 		a, b := hoarder.count(), honest.count()
 		return a >= 1 && a <= 5 && b >= 5 && a+b <= 10
 	})
-}
-
-// TestPausesKeepAPart: between two jobs of a build its part of the cores is not given to somebody else,
-// whose jobs take longer; when the build is over they all are.
-func TestPausesKeepAPart(t *testing.T) {
-	s := newSite(Options{Jobs: 4})
-	honest, hostile := s.add("10.0.0.1", &client{weight: 1}), s.add("10.0.0.2", &client{weight: 1})
-	submit := func() {
-		for hostile.tenant.queued < 8 {
-			s.submit(hostile, 10*time.Second, job.Job{Expect: 1})
-		}
-	}
-	start := func() (list []*task) {
-		for {
-			x := s.nextTaskLocked(s.now)
-			if x == nil {
-				return list
-			}
-			list = append(list, x)
-		}
-	}
-	end := func(list []*task) {
-		for _, x := range list {
-			s.ranLocked(x, s.now)
-			x.c.tenant.learnLocked(100*time.Millisecond, 0, 0)
-		}
-	}
-	// Two jobs at a time of 100 ms, 10 ms apart; the other one's run for as long.
-	var mine []*task
-	for range 2 {
-		mine = append(mine, s.submit(honest, 0, job.Job{}))
-	}
-	start()
-	submit()
-	if n := len(start()); n != 2 {
-		t.Fatalf("%d jobs of the flood began beside two, want 2", n)
-	}
-	for round := range 50 {
-		s.now = s.now.Add(100 * time.Millisecond)
-		if round%10 == 9 {
-			s.widthsLocked() // as often as it looks around
-		}
-		end(mine)
-		if list := start(); len(list) > 0 {
-			t.Fatalf("round %d: %d jobs of the flood got a core in a pause of 10 ms", round, len(list))
-		}
-		s.now = s.now.Add(10 * time.Millisecond)
-		mine = mine[:0]
-		for range 2 {
-			mine = append(mine, s.submit(honest, 0, job.Job{}))
-		}
-		if list := start(); len(list) != 2 || list[0].c.client != honest || list[1].c.client != honest {
-			t.Fatalf("round %d: %d jobs began, want the two of the build", round, len(list))
-		}
-	}
-	end(mine)
-	s.now = s.now.Add(pauseMost)
-	if n := len(start()); n != 2 {
-		t.Errorf("after the build %d jobs of the flood began, want 2", n)
-	}
-	// One that had to yield waits for longer.
-	for r := range s.runs {
-		if r.c.client == hostile {
-			end([]*task{r})
-		}
-	}
-	hostile.tenant.held = s.now.Add(time.Hour)
-	honest.tenant.ended = s.now.Add(-pauseMost)
-	if n := len(start()); n != 2 {
-		t.Errorf("held, %d of its jobs began in a pause of the other's, want 2", n)
-	}
-	s.now = s.now.Add(heldPause)
-	if n := len(start()); n != 2 {
-		t.Errorf("held, %d more began when nobody builds, want 2", n)
-	}
 }
 
 // TestBombs: a client whose compiles start more processes than they may is counted by that cause, and one whose

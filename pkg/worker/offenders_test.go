@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
 // TestOffendersAreKeptOff: a peer that breaks rules again and again is turned away for a
@@ -95,18 +96,29 @@ func TestOffenderIsTold(t *testing.T) {
 func TestFirstCreditWaitsForNobody(t *testing.T) {
 	ts := startServer(t, nil)
 	hoarder := dial(t, ts.addr, &job.Hello{Name: "hoarder"})
-	depth := func(n int) {
+	rebalanced := func(change func(*lend.Client)) {
 		ts.mu.Lock()
 		defer ts.mu.Unlock()
-		ts.depth = n
+		for c := range ts.conns {
+			change(c.lent.Client())
+		}
 		ts.rebalanceLocked()
 	}
 	hoarder.mu.Lock()
 	hoarder.keep = true
 	hoarder.mu.Unlock()
-	depth(16)
+	rebalanced(func(cl *lend.Client) { // its jobs are far away
+		cl.SetDemand(100, 1)
+		for ts.lend.Starved(time.Now(), func(*lend.Conn) time.Duration { return time.Hour }) {
+		}
+		cl.SetDemand(-1, 0)
+	})
 	hoarder.wait("many credits", func() bool { return len(hoarder.credits) > 10 })
-	depth(2)
+	rebalanced(func(*lend.Client) { // and do not come
+		for range 16 {
+			ts.lend.Tick(time.Now())
+		}
+	})
 	second := dial(t, ts.addr, &job.Hello{Name: "second"})
 	if r := second.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Status != job.StatusRan {
 		t.Errorf("%+v", r.Result)

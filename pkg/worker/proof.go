@@ -83,7 +83,7 @@ func (s *Server) maxUnproven() int { return max(16, s.o.Clients/4) }
 // client that has the key proves it one round trip after our Reply; so whoever says
 // nothing can fill these places, but keeps nobody out, at its own address or others.
 func (s *Server) makeRoomLocked() {
-	if s.unproven < s.maxUnproven() {
+	if s.lend.Unproven() < s.maxUnproven() {
 		return
 	}
 	var oldest *conn
@@ -91,7 +91,12 @@ func (s *Server) makeRoomLocked() {
 		if c.claim == nil || c.ousted {
 			continue
 		}
-		if oldest == nil || c.tenant.unproven > oldest.tenant.unproven || c.tenant.unproven == oldest.tenant.unproven && c.id < oldest.id {
+		if oldest == nil {
+			oldest = c
+			continue
+		}
+		of, most := c.lent.Tenant().Unproven(), oldest.lent.Tenant().Unproven()
+		if of > most || of == most && c.id < oldest.id {
 			oldest = c
 		}
 	}
@@ -153,7 +158,7 @@ func (c *conn) prove(m job.Message) error {
 	s.mu.Lock()
 	c.provedLocked()
 	// Many can have been let in to prove themselves when there was one place.
-	crowded := len(s.conns)-s.unproven > s.o.Clients || c.tenant.conns-c.tenant.unproven > s.mostConns()
+	crowded := len(s.conns)-s.lend.Unproven() > s.o.Clients || s.lend.Conns(c.lent.Tenant().Name()) > s.mostConns()
 	s.mu.Unlock()
 	if err != nil {
 		c.s.authFailed(c.remote, authWrong, "the proof is wrong: another pre-shared key, or what start-up said was altered on the way")
@@ -179,8 +184,7 @@ func (c *conn) provedLocked() {
 
 // uncountLocked ends counting the connection as one without a proof.
 func (c *conn) uncountLocked() {
-	c.s.unproven--
-	c.tenant.unproven--
+	c.lent.Proved()
 	if c.proveBy != nil {
 		c.proveBy.Stop()
 	}

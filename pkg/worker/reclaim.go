@@ -1,6 +1,10 @@
 package worker
 
-import "time"
+import (
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/worker/lend"
+)
 
 // A slot takes memory as soon as its client writes there, which it may do long before its
 // Job, or without one: a client with many connections can fill a slot of each. A slow
@@ -28,16 +32,16 @@ func (s *Server) reclaimLocked(now time.Time) {
 		conn        *conn // that has most
 	}
 	sum, worst := int64(0), (*hoard)(nil)
-	of := make(map[*tenant]*hoard)
+	of := make(map[*lend.Tenant]*hoard)
 	for c := range s.conns {
 		n := c.unsentLocked(now)
 		if n == 0 || c.ended {
 			continue
 		}
-		h := of[c.tenant]
+		h := of[c.lent.Tenant()]
 		if h == nil {
 			h = &hoard{}
-			of[c.tenant] = h
+			of[c.lent.Tenant()] = h
 		}
 		sum, h.bytes = sum+n, h.bytes+n
 		if n > h.most {
@@ -59,7 +63,7 @@ func (s *Server) reclaimLocked(now time.Time) {
 // unsentLocked is what the client has written into slots that it sent no job for, in bytes.
 func (c *conn) unsentLocked(now time.Time) (n int64) {
 	for _, k := range c.credits {
-		if now.Sub(k.given) >= reclaimAge {
+		if k.lent.Age(now) >= reclaimAge {
 			n += k.buf.Touched()
 		}
 	}
