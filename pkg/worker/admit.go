@@ -74,7 +74,7 @@ func (s *Server) judge(req iwarp.ConnRequest) (g job.Greeting, claim *psk.Claim,
 	case len(s.conns)-s.lend.Unproven() >= s.o.Clients:
 		no = &job.Rejection{Cause: job.CauseFull, Detail: fmt.Sprintf("%d clients are connected", s.o.Clients)}
 	}
-	if d := s.offenders.wait(peerOf(info), time.Now()); no == nil && d > 0 {
+	if d := s.offenders.Wait(peerOf(info), time.Now()); no == nil && d > 0 {
 		s.o.Metrics.limited(limitViolations)
 		no = &job.Rejection{Cause: job.CauseFull, Detail: fmt.Sprintf("broke the rules of the protocol too often; again in %v", d.Round(time.Second/10))}
 	}

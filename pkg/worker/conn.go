@@ -29,7 +29,7 @@ type conn struct {
 	remote net.Addr
 	since  time.Time
 	boot   [16]byte // of the Greeting
-	peer   peerName
+	peer   lend.Peer
 
 	// set once by open, before the first message
 	pd     iwarp.PD

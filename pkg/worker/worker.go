@@ -158,7 +158,7 @@ type Server struct {
 	// identifying: not all compilers have been asked since the start.
 	identifying bool
 	lastConn    uint64
-	offenders   offenders
+	offenders   lend.Offenders
 	lend        *lend.Ledger                  // to whom what is lent
 	wake        *sync.Cond                    // runners wait for something that they can do, or closing
 	awaiting    bool                          // the cores are going to be woken
@@ -189,7 +189,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	}
 	o.Proc = cmp.Or(o.Proc, "/proc")
 	o.Processes, o.File, o.Output = cmp.Or(o.Processes, defaultProcesses), cmp.Or(o.File, defaultFile), cmp.Or(o.Output, defaultOutput)
-	s := &Server{o: o, tools: toolchain.Cache{File: o.Compilers, Answer: cmp.Or(o.Answer, answerTime)}, identifying: true, conns: make(map[*conn]bool), offenders: make(offenders), relearn: make(chan struct{}, 1),
+	s := &Server{o: o, tools: toolchain.Cache{File: o.Compilers, Answer: cmp.Or(o.Answer, answerTime)}, identifying: true, conns: make(map[*conn]bool), offenders: make(lend.Offenders), relearn: make(chan struct{}, 1),
 		benched: make(map[job.ToolchainID]time.Time), lend: lend.New(o.lending()), started: time.Now()}
 	s.wake = sync.NewCond(&s.mu)
 	s.ctx, s.stop = context.WithCancel(context.Background())
