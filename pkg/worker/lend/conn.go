@@ -32,9 +32,6 @@ type Credit struct {
 	asked time.Time // when the client was asked to return it; zero: it was not
 }
 
-// Age returns for how long the client has had it.
-func (k *Credit) Age(now time.Time) time.Duration { return now.Sub(k.given) }
-
 // Tenant returns the one that the connection counts for.
 func (c *Conn) Tenant() *Tenant { return c.tenant }
 
