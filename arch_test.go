@@ -106,7 +106,7 @@ var edges = map[string][]string{
 	"internal/wire":        {},
 	"internal/wireattacks": {}, // tests only
 
-	"internal/simfarm":        {"pkg/history", "pkg/scheduler"},
+	"internal/simfarm":        {"pkg/history", "pkg/scheduler", "pkg/worker/lend"},
 	"internal/simfarm/record": {},
 	"internal/simfarm/report": {"internal/simfarm"},
 	"internal/netlab":         {},
