@@ -71,14 +71,14 @@ func (s *Server) judge(req iwarp.ConnRequest) (g job.Greeting, claim *psk.Claim,
 	switch {
 	case s.draining:
 		no = &job.Rejection{Cause: job.CauseDraining, Detail: "going down"}
-	case len(s.conns)-s.lend.Unproven() >= s.o.Clients:
+	case s.lend.Full():
 		no = &job.Rejection{Cause: job.CauseFull, Detail: fmt.Sprintf("%d clients are connected", s.o.Clients)}
 	}
 	if d := s.offenders.Wait(peerOf(info), time.Now()); no == nil && d > 0 {
 		s.o.Metrics.limited(limitViolations)
 		no = &job.Rejection{Cause: job.CauseFull, Detail: fmt.Sprintf("broke the rules of the protocol too often; again in %v", d.Round(time.Second/10))}
 	}
-	if n := s.lend.Conns(tenantOf(info)); no == nil && n >= s.mostConns() {
+	if n, full := s.lend.Conns(tenantOf(info)); no == nil && full {
 		s.o.Metrics.limited(limitConnections)
 		no = &job.Rejection{Cause: job.CauseFull, Detail: fmt.Sprintf("%d connections from this client (half of limits.clients)", n)}
 	}

@@ -2,9 +2,6 @@ package worker
 
 import (
 	"bytes"
-	"log/slog"
-	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,7 +18,7 @@ func TestUnprovenKeepNobodyOut(t *testing.T) {
 	k := testKey(t, "k")
 	ts := keyServer(t, k, func(o *Options) { o.Clients, o.ProveTime = 4, time.Hour }) // 16 unproven ones, 2 of one client
 	var silent []*testClient
-	for range ts.maxUnproven() {
+	for range lend.MostUnproven(ts.o.Clients) {
 		c, _, err := dialKey(t, ts.addr, k, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -87,54 +84,6 @@ func welcomed(c *testClient) <-chan struct{} {
 		}
 	}()
 	return done
-}
-
-// TestUnprovenOfWhomMakeRoom: room is made by the address that has most unproven connections, its
-// oldest one; of equals by the oldest of all.
-func TestUnprovenOfWhomMakeRoom(t *testing.T) {
-	k := testKey(t, "k")
-	claim, err := k.Judge(k.Dial((&job.Greeting{Version: job.Version}).Append(nil), true).PrivateData())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, q := range []struct {
-		of   string // a letter a connection: its tenant; capitals have proven themselves
-		want []int  // in this order
-	}{
-		{"ab" + strings.Repeat("c", 14), []int{2, 3, 4}},
-		{strings.Repeat("c", 14) + "ba", []int{0, 1, 2}},
-		{strings.Repeat("ab", 8), []int{0, 1, 2, 3}},
-		{"aaaabbbbccccdddd", []int{0, 4, 8, 12, 1}},
-		{"AAAAAAAA" + strings.Repeat("abcd", 4), []int{8, 9, 10}},
-		{strings.Repeat("c", 15), nil}, // there is room
-	} {
-		s := &Server{o: Options{Clients: 16, Log: slog.New(slog.DiscardHandler)}, conns: make(map[*conn]bool), lend: lend.New(lend.Options{Cores: 1})}
-		var list []*conn
-		for i, r := range q.of {
-			c := newConn(s, uint64(i), &net.TCPAddr{})
-			c.lent = s.lend.Connect(strings.ToLower(string(r)), r >= 'a')
-			if r >= 'a' {
-				c.claim = claim
-			}
-			s.conns[c] = true
-			list = append(list, c)
-		}
-		var got []int
-		for range max(1, len(q.want)) {
-			s.makeRoomLocked()
-			for i, c := range list {
-				if c.ousted && !slices.Contains(got, i) {
-					got = append(got, i)
-				}
-			}
-			if len(q.want) > 0 { // the new one takes the place and proves itself; another stranger comes
-				s.lend.Connect("another", true)
-			}
-		}
-		if !slices.Equal(got, q.want) {
-			t.Errorf("%s: made room: %v, want %v", q.of, got, q.want)
-		}
-	}
 }
 
 // TestHoarder: a client that holds all credits, is asked for them, says that it has heard, and neither

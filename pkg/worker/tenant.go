@@ -33,9 +33,6 @@ func tenantOf(info iwarp.ConnInfo) string {
 	return ip.String()
 }
 
-// mostConns is how many connections one tenant can have: none keeps all others out.
-func (s *Server) mostConns() int { return (s.o.Clients + 1) / 2 }
-
 // largePart is how much of the large memory one tenant can have, in bytes: half of it, but
 // what one job can take, which has its source packed and unpacked.
 func (o *Options) largePart() int64 {
@@ -53,7 +50,7 @@ func (o *Options) lending() lend.Options {
 	if o.ClientBytes > 0 {
 		credits = min(o.ClientBytes/o.Slot, lend.Unlimited)
 	}
-	return lend.Options{Cores: o.Jobs, Running: o.ClientRunning, Queued: o.ClientQueued, Credits: int(credits)}
+	return lend.Options{Cores: o.Jobs, Conns: o.Clients, Running: o.ClientRunning, Queued: o.ClientQueued, Credits: int(credits)}
 }
 
 // leaveLocked forgets a connection that has ended and has nothing under way, if it is not forgotten yet.

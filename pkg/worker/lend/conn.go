@@ -10,12 +10,11 @@ import (
 type Conn struct {
 	Owner any // whatever the caller knows it by
 
-	l        *Ledger
-	tenant   *Tenant
-	client   *Client // nil before Join
-	unproven bool
-	ended    bool // it gets no credit any more
-	want     int  // credits that it can hold; 0 = any number
+	l      *Ledger
+	tenant *Tenant
+	client *Client // nil before Join
+	ended  bool    // it gets no credit any more
+	want   int     // credits that it can hold; 0 = any number
 
 	credits  []*Credit // unspent, the oldest first
 	jobs     int       // unanswered
@@ -37,15 +36,6 @@ func (c *Conn) Tenant() *Tenant { return c.tenant }
 
 // Client returns the one that the connection has joined; nil: none yet.
 func (c *Conn) Client() *Client { return c.client }
-
-// Proved ends counting the connection as one that has proven nothing. It may be called again.
-func (c *Conn) Proved() {
-	if c.unproven {
-		c.unproven = false
-		c.tenant.unproven--
-		c.l.unproven--
-	}
-}
 
 // End has the connection get no further credit.
 func (c *Conn) End() { c.ended = true }

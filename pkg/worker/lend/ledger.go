@@ -24,6 +24,7 @@ const Unlimited = shares.Unlimited
 // Options are the bounds of a Ledger.
 type Options struct {
 	Cores   int // jobs at a time; > 0
+	Conns   int // connections at a time, see Full
 	Running int // jobs of one tenant at a time; 0 = as many as there are cores
 	Queued  int // jobs of one tenant that wait for a core; 0 = any number
 	// Credits that one tenant may hold; one for each of its connections it may in any case.
@@ -35,7 +36,8 @@ type Ledger struct {
 	o        Options
 	tenants  []*Tenant // in order of arrival
 	clients  []*Client // of all tenants, in order of arrival
-	unproven int       // connections whose client has proven nothing yet
+	conns    int       // all connections
+	unproven []*Conn   // of them those whose clients have proven nothing yet, in order of arrival
 	closed   bool      // the host takes no work: see Close
 
 	queued   int           // jobs in all queues
@@ -74,9 +76,6 @@ func (l *Ledger) Queued() int { return l.queued }
 // Running returns how many jobs have a core.
 func (l *Ledger) Running() int { return len(l.running) }
 
-// Unproven returns how many connections have yet to prove who they are.
-func (l *Ledger) Unproven() int { return l.unproven }
-
 // Tenants returns how many tenants have a connection.
 func (l *Ledger) Tenants() (n int) {
 	for _, t := range l.tenants {
@@ -90,11 +89,12 @@ func (l *Ledger) Tenants() (n int) {
 // Connect enters a connection of a tenant's. One that is unproven has yet to prove that its
 // client is one at all (Conn.Proved). Leave follows in any case.
 func (l *Ledger) Connect(tenant string, unproven bool) *Conn {
-	c := &Conn{l: l, tenant: l.tenant(tenant), unproven: unproven}
+	c := &Conn{l: l, tenant: l.tenant(tenant)}
 	c.tenant.conns++
+	l.conns++
 	if unproven {
 		c.tenant.unproven++
-		l.unproven++
+		l.unproven = append(l.unproven, c)
 	}
 	return c
 }
@@ -128,6 +128,7 @@ func (l *Ledger) Leave(c *Conn, now time.Time) {
 	c.Proved()
 	cl, t := c.client, c.tenant
 	t.conns--
+	l.conns--
 	t.left = now
 	if cl == nil {
 		return // it said nothing

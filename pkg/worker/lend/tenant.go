@@ -41,9 +41,6 @@ type Tenant struct {
 // Name returns the tenant's name.
 func (t *Tenant) Name() string { return t.name }
 
-// Unproven returns how many of its connections have yet to prove who they are.
-func (t *Tenant) Unproven() int { return t.unproven }
-
 const (
 	// tenantKept is how long a tenant without connections is remembered: one that comes again
 	// finds what it had of the cores counted.
@@ -51,17 +48,6 @@ const (
 	// tenantsKept bounds how many of those there are.
 	tenantsKept = 1024
 )
-
-// Conns returns how many connections the tenant of that name has, without those that
-// have proven nothing yet: anybody at its address can make such.
-func (l *Ledger) Conns(tenant string) int {
-	for _, t := range l.tenants {
-		if t.name == tenant {
-			return t.conns - t.unproven
-		}
-	}
-	return 0
-}
 
 // tenant finds or makes a tenant.
 func (l *Ledger) tenant(name string) *Tenant {
