@@ -20,7 +20,7 @@ const restTime = time.Second
 func (s *Server) checkFitLocked(now time.Time) {
 	h := s.host.Load()
 	disk, memory := uint64(s.o.DiskFloor), uint64(lend.MemoryFloor)
-	if s.unfit != nil { // a little more, so that it does not come and go
+	if s.lend.Closed() != nil { // a little more, so that it does not come and go
 		disk, memory = disk+disk/4, memory+memory/4
 	}
 	var no *job.Refusal
@@ -28,7 +28,7 @@ func (s *Server) checkFitLocked(now time.Time) {
 	case s.cage.lost != nil:
 		no = s.cage.lost
 	case now.Before(s.rest):
-		no = s.unfit
+		no = s.lend.Closed()
 	case h.diskErr != nil:
 		no = refuse(job.CauseDisk, "work directory: %v", h.diskErr)
 	case h.diskFree < disk:
@@ -40,15 +40,13 @@ func (s *Server) checkFitLocked(now time.Time) {
 }
 
 func (s *Server) setFitLocked(no *job.Refusal) {
-	was := s.unfit
-	s.unfit = no
+	was := s.lend.Closed()
+	s.lend.Close(no)
 	switch {
 	case was == nil && no != nil:
 		s.o.Log.Warn("no work taken", "cause", no.Cause.String(), "detail", no.Detail)
-		s.lend.Close()
 	case was != nil && no == nil:
 		s.o.Log.Info("work taken again")
-		s.lend.Open()
 	default:
 		return
 	}

@@ -99,9 +99,9 @@ func (s *Server) pressure(resource string) uint16 {
 // loadLocked is what messages say about this host.
 func (s *Server) loadLocked() job.Load {
 	h := s.host.Load()
-	free := s.lend.Free(time.Now())
-	if s.unfit != nil || s.draining {
-		free = 0 // nobody gets one
+	free := 0
+	if !s.draining { // else nobody gets one
+		free = s.lend.Free(time.Now())
 	}
 	return job.Load{
 		Jobs:       clip16(s.o.Jobs),
@@ -281,11 +281,11 @@ func (s *Server) jobLocked(t *task) JobStatus {
 func (s *Server) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.draining:
+	if s.draining {
 		return errDraining
-	case s.unfit != nil:
-		return s.unfit
+	}
+	if no := s.lend.Closed(); no != nil {
+		return no
 	}
 	if len(*s.listed.Load()) == 0 && !s.identifying {
 		return errNoToolchain

@@ -114,8 +114,8 @@ func (t *task) accept(w *iwarp.WC) (no *job.Refusal, err error) {
 	if s.draining {
 		return refuse(job.CauseDraining, "going down"), nil
 	}
-	if s.unfit != nil {
-		return s.unfit, nil
+	if no := s.lend.Closed(); no != nil {
+		return no, nil
 	}
 	return c.admissibleLocked(), nil
 }

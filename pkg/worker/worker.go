@@ -6,6 +6,9 @@
 // job's memory is its credit's slot throughout: the peer wrote the source into it,
 // the runner copies that to a file, and gathers the result in the same memory
 // once the peer can write it no more. Then it becomes a slot for a new credit.
+//
+// Who gets a credit or a core, and who gives one back, is decided by package lend. The Server
+// guards that with its mutex, tells it what happens, and carries out what it says.
 package worker
 
 import (
@@ -159,11 +162,10 @@ type Server struct {
 	identifying bool
 	lastConn    uint64
 	offenders   lend.Offenders
-	lend        *lend.Ledger                  // to whom what is lent
+	lend        *lend.Ledger                  // decides who gets credits, cores and memory
 	wake        *sync.Cond                    // runners wait for something that they can do, or closing
 	awaiting    bool                          // the cores are going to be woken
-	unfit       *job.Refusal                  // why the host takes no work now
-	rest        time.Time                     // until then, whatever else
+	rest        time.Time                     // until then the host takes no work, whatever else
 	benched     map[job.ToolchainID]time.Time // toolchains that could not be started, until when they are not offered
 	draining    bool
 	// impatient: it has drained for Options.Grace.

@@ -50,6 +50,9 @@ func (l *Ledger) spare() int {
 
 // Free returns how many credits can be granted now.
 func (l *Ledger) Free(now time.Time) int {
+	if l.closed != nil {
+		return 0
+	}
 	free, _ := l.free(l.spare(), now)
 	return free
 }

@@ -28,7 +28,7 @@ const slackTime = 20 * time.Millisecond
 // would only hold more. rtt returns the round-trip time of a connection; it is asked for where one
 // has held a credit for some time.
 func (l *Ledger) Starved(now time.Time, rtt func(*Conn) time.Duration) bool {
-	if l.closed || l.depth.spare >= maxDepth(l.o.Cores) {
+	if l.closed != nil || l.depth.spare >= maxDepth(l.o.Cores) {
 		return false
 	}
 	for _, cl := range l.clients {

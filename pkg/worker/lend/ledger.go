@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/worker/shares"
 )
 
@@ -34,11 +35,11 @@ type Options struct {
 // Ledger is what a host has lent, and to whom.
 type Ledger struct {
 	o        Options
-	tenants  []*Tenant // in order of arrival
-	clients  []*Client // of all tenants, in order of arrival
-	conns    int       // all connections
-	unproven []*Conn   // of them those whose clients have proven nothing yet, in order of arrival
-	closed   bool      // the host takes no work: see Close
+	tenants  []*Tenant    // in order of arrival
+	clients  []*Client    // of all tenants, in order of arrival
+	conns    int          // all connections
+	unproven []*Conn      // of them those whose clients have proven nothing yet, in order of arrival
+	closed   *job.Refusal // why the host takes no work; nil: it does
 
 	queued   int           // jobs in all queues
 	running  []*Job        // in order of their start
@@ -56,12 +57,12 @@ func New(o Options) *Ledger {
 	return &Ledger{o: o, depth: depth{spare: minDepth(o.Cores)}, memory: noMemory}
 }
 
-// Close has the host take no work: nothing is granted until Open, and all that is unspent is
-// recalled by the next Round.
-func (l *Ledger) Close() { l.closed = true }
+// Close has the host take no work, for that reason: nothing is granted, and all that is unspent is
+// recalled by the next Round. With nil it takes work again.
+func (l *Ledger) Close(no *job.Refusal) { l.closed = no }
 
-// Open ends Close.
-func (l *Ledger) Open() { l.closed = false }
+// Closed returns why the host takes no work; nil: it does.
+func (l *Ledger) Closed() *job.Refusal { return l.closed }
 
 // Tick looks after what changes with time. It is to be called about once a second.
 func (l *Ledger) Tick(now time.Time) {

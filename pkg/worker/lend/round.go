@@ -37,7 +37,7 @@ func (l *Ledger) Round(now time.Time) Round {
 // Next returns a connection that is to get a credit; nil when there is no further one. Grant
 // or Lack follows.
 func (r *Round) Next() *Conn {
-	if r.l.closed {
+	if r.l.closed != nil {
 		return nil
 	}
 	for ; r.at < len(r.l.clients); r.at++ {
@@ -78,7 +78,7 @@ func (r *Round) Recalls() (list []Recall) {
 	for _, cl := range r.l.clients {
 		over := 0
 		switch {
-		case r.l.closed:
+		case r.l.closed != nil:
 			over = Unlimited
 		case r.short:
 			over = cl.held() - cl.share
@@ -94,7 +94,7 @@ func (r *Round) Recalls() (list []Recall) {
 // Due reports whether a credit is to ride back on a result, which its client's share has
 // room for. The job that it replaces is not counted any more. Grant follows if there is a slot.
 func (l *Ledger) Due(c *Conn, now time.Time) bool {
-	if l.closed {
+	if l.closed != nil {
 		return false
 	}
 	free, _ := l.free(l.divide(now), now)

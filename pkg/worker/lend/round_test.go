@@ -3,6 +3,8 @@ package lend
 import (
 	"testing"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // deal carries a round out: what it grants, and what it asks for, by connection.
@@ -73,7 +75,7 @@ func TestRoundOfClosedHost(t *testing.T) {
 	s := newSite(Options{Cores: 4, Credits: Unlimited})
 	a := s.add("a", 1)
 	s.deal()
-	s.Close()
+	s.Close(&job.Refusal{Cause: job.CauseDisk})
 	b := s.add("b", 1)
 	if granted, asked := s.deal(); len(granted) != 0 || asked[a] != 9 {
 		t.Errorf("%v granted, %v asked for; want none and 9", granted, asked)
@@ -82,7 +84,7 @@ func TestRoundOfClosedHost(t *testing.T) {
 		t.Error("a credit rides on a result")
 	}
 	a.give(9)
-	s.Open()
+	s.Close(nil)
 	if granted, _ := s.deal(); granted[a] != 5 || granted[b] != 5 {
 		t.Errorf("open again: %v granted, want 5 each", granted)
 	}
