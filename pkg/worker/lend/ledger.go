@@ -1,10 +1,10 @@
-// Package lend decides what a compile host lends to whom: credits, cores and memory.
+// Package lend decides who gets what a compile host lends: places, credits, cores and memory.
 //
 // A Ledger knows the connections of a host, the managers that they belong to (clients), and the
 // tenants that these work for. It is told what happens (a connection, a demand, a job, a
-// credit that is spent) and at what time, and says what follows from it: who gets a credit
-// (Round), who is asked to return some (Recall), which job a free core takes (Turn), and which
-// one gives its core away (Yields). The caller carries that out.
+// credit that is spent) and at what time, and says what follows from it: which connections have a
+// place (Full), which get a credit (Round) or are asked to return some (Recall), which job a free
+// core takes (Turn), and which one gives its core away (Yields). The caller carries that out.
 //
 // It does no I/O, starts no goroutine and reads no clock, so that a simulation drives the
 // same decisions as a daemon. It has no lock: whoever shares a Ledger guards it and all that
