@@ -75,10 +75,11 @@ var edges = map[string][]string{
 	"pkg/connmgr/trust":             {"pkg/artifact", "pkg/job"},
 	"pkg/connmgr/ipc":               {"internal/wire"},
 	"pkg/connmgr/ipc/ipcserver":     {"pkg/connmgr/ipc", "pkg/inflight"},
-	"pkg/worker":                    {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/entrypoint", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/stamp", "pkg/store", "pkg/toolchain", "pkg/tree", "pkg/worker/auditlog", "pkg/worker/capture", "pkg/worker/shares", "pkg/worker/users", "pkg/worker/workdir"},
+	"pkg/worker":                    {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/entrypoint", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/stamp", "pkg/store", "pkg/toolchain", "pkg/tree", "pkg/worker/auditlog", "pkg/worker/capture", "pkg/worker/lend", "pkg/worker/users", "pkg/worker/workdir"},
 	"pkg/worker/capture":            {"pkg/arena"},
 	"pkg/worker/auditlog":           {"pkg/job"},
-	"pkg/worker/workdir":            {"pkg/sandbox/probe"}, // names what it removes
+	"pkg/worker/workdir":            {"pkg/sandbox/probe"},            // names what it removes
+	"pkg/worker/lend":               {"pkg/job", "pkg/worker/shares"}, // job: a refusal, and pressure as it is told
 	"pkg/worker/shares":             {},
 	"pkg/worker/users":              {"pkg/sandbox"},
 
@@ -107,7 +108,7 @@ var edges = map[string][]string{
 	"internal/wire":        {},
 	"internal/wireattacks": {}, // tests only
 
-	"internal/simfarm":        {"pkg/history", "pkg/scheduler"},
+	"internal/simfarm":        {"pkg/history", "pkg/scheduler", "pkg/worker/lend"},
 	"internal/simfarm/record": {},
 	"internal/simfarm/report": {"internal/simfarm"},
 	"internal/netlab":         {},
@@ -118,7 +119,7 @@ var edges = map[string][]string{
 // pure packages do no I/O, start no goroutine and read no clock: the engine can
 // be fed byte by byte, the scheduler can be simulated.
 var pure = []string{
-	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/job", "pkg/scheduler", "pkg/hostlist", "pkg/policy", "pkg/worker/shares", "internal/wire",
+	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/job", "pkg/scheduler", "pkg/hostlist", "pkg/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire",
 }
 
 // only lists what just some packages (or trees, with a final slash) may import

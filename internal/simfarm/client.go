@@ -3,6 +3,8 @@ package simfarm
 import (
 	"slices"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
 // Client describes a machine that builds.
@@ -62,6 +64,7 @@ type flight struct {
 	sent  time.Duration
 	began time.Duration // at the host
 	task  *task
+	lent  lend.Job // its turn on a core there
 	hedge bool
 	bytes uint64 // that it moves there
 	over  bool   // the client counts on it no more
@@ -106,8 +109,7 @@ func (l *link) connect() {
 				l.c.rule.lost(l, "reset")
 				return
 			}
-			l.conn = &conn{l: l}
-			d.conns = append(d.conns, l.conn)
+			l.conn = d.connect(l)
 			l.unspent = 0
 			l.c.rule.up(l)
 			l.c.rule.load(l, d.view())
@@ -153,11 +155,7 @@ func (l *link) recalled(c *conn, n int) {
 	n = min(n, l.unspent)
 	l.unspent -= n
 	l.c.rule.credits(l)
-	l.c.f.e.after(l.d.RTT/2, func() {
-		c.recall = false
-		c.credits -= n
-		l.d.rebalance()
-	})
+	l.c.f.e.after(l.d.RTT/2, func() { l.d.returned(c, n) })
 }
 
 // send puts a job on its way.
@@ -196,13 +194,6 @@ func (l *link) arrives(w *work) time.Duration {
 	return at
 }
 
-// undelivered gives the credit back of a job that was called off on its way.
-func (d *daemon) undelivered(f *flight) {
-	if d.well() && slices.Contains(d.conns, f.conn) {
-		d.e.after(d.RTT/2, func() { f.l.granted(f.conn, 1) })
-	}
-}
-
 // result comes to the client, with a credit or none.
 func (l *link) result(f *flight, next int, v view, wall time.Duration) {
 	if l.conn != f.conn {
@@ -228,6 +219,27 @@ func (l *link) result(f *flight, next int, v view, wall time.Duration) {
 	l.c.kick()
 }
 
+// refused is the end of a flight whose core went to another client: another host is to try.
+func (l *link) refused(f *flight, next int, v view) {
+	if l.conn != f.conn {
+		return
+	}
+	l.unspent += next
+	if i := slices.Index(l.flights, f); i >= 0 {
+		l.flights = slices.Delete(l.flights, i, i+1)
+	}
+	l.seen = l.c.f.e.now
+	if !f.over {
+		f.over = true
+		l.c.rule.done(f, -1)
+		f.w.tried[l.d.Name] = true
+		l.c.again(f.w)
+	}
+	l.c.rule.credits(l)
+	l.c.rule.load(l, v)
+	l.c.kick()
+}
+
 // callOff cancels a flight whose result nobody needs.
 func (c *client) callOff(f *flight) {
 	f.over = true
@@ -246,9 +258,14 @@ func (c *client) failed(f *flight) {
 	w := f.w
 	w.tried[f.l.d.Name] = true
 	w.troubles++
+	c.again(w)
+}
+
+// again looks for another place for a work, unless another copy of it still runs.
+func (c *client) again(w *work) {
 	for _, o := range w.flights {
 		if !o.over {
-			return // the other copy still runs
+			return
 		}
 	}
 	if w.troubles >= 2 {

@@ -91,9 +91,8 @@ func Run(c *Case, rule string, seed uint64) (*Outcome, error) {
 const localhost = scheduler.LocalHost
 
 func (f *farm) addHost(h Host) {
-	d := &daemon{Host: h, e: f.e, fate: h.Fate}
-	d.m = &machine{e: f.e, cores: float64(h.Cores), speed: h.Speed, foreign: h.Foreign}
-	d.average.value = float64(h.Foreign)
+	m := &machine{e: f.e, cores: float64(h.Cores), speed: h.Speed, foreign: h.Foreign}
+	d := newDaemon(h, f.e, m)
 	d.schedule()
 	f.daemons = append(f.daemons, d)
 }
@@ -109,7 +108,7 @@ func (f *farm) addClient(spec Client, r *rand.Rand) *client {
 	}
 	if spec.Local {
 		// The other rules have the client's cores as one more host, last in the list.
-		f.daemons = append(f.daemons, &daemon{Host: Host{Name: localhost, Cores: spec.Cores, Speed: spec.Speed}, e: f.e, m: c.m})
+		f.daemons = append(f.daemons, newDaemon(Host{Name: localhost, Cores: spec.Cores, Speed: spec.Speed}, f.e, c.m))
 	}
 	for i, d := range f.daemons {
 		l := &link{c: c, d: d, i: i, up: pipe{rate: d.Rate}, down: pipe{rate: d.Rate}, seen: -time.Hour, asked: -time.Hour}

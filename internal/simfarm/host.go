@@ -2,8 +2,9 @@ package simfarm
 
 import (
 	"math"
-	"slices"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
 // Host describes a host as it is in truth.
@@ -38,27 +39,25 @@ const (
 	Back
 )
 
-// daemon is a host at work: connections, credits, a queue, and cores.
+// daemon is a host at work: connections, cores, and what of them is lent to whom.
 type daemon struct {
 	Host
 	e       *engine
 	m       *machine
 	fate    Fate // Same or Back: well
 	conns   []*conn
-	queue   []*flight
-	running int
+	lend    *lend.Ledger // a new one for each life
+	ticks   *event       // the next look around; nil: nobody is connected
+	awaits  bool         // work is called when a pause ends
 	average average
 }
 
-// conn is the daemon's side of a connection: what the client may hold, as
-// pkg/worker shares it out.
-type conn struct {
-	l       *link
-	credits int // granted and not spent, wherever they are
-	tasks   int
-	active  time.Duration // when its last job came
-	ever    bool          // a job came
-	recall  bool          // one is on its way
+// newDaemon puts a host to work on its machine.
+func newDaemon(h Host, e *engine, m *machine) *daemon {
+	d := &daemon{Host: h, e: e, m: m, fate: h.Fate}
+	d.open()
+	d.average.value = float64(h.Foreign)
+	return d
 }
 
 func (d *daemon) well() bool { return d.fate != Closed && d.fate != Silent }
@@ -91,13 +90,14 @@ func (d *daemon) schedule() {
 // of a silent one by its heartbeat.
 func (d *daemon) die(f Fate) {
 	d.fate = f
-	d.queue = nil
 	for len(d.m.tasks) > 0 {
 		d.m.stop(d.m.tasks[0])
 	}
-	d.running = 0
 	conns := d.conns
 	d.conns = nil
+	d.ticks.cancel()
+	d.ticks = nil
+	d.open()
 	for _, c := range conns {
 		after := d.RTT / 2
 		if f == Silent {
@@ -110,130 +110,6 @@ func (d *daemon) die(f Fate) {
 // heartbeat is after how long a silent peer is given up.
 const heartbeat = 5 * time.Second
 
-// activeTime is how long after its last job a client counts as one that builds
-// (pkg/worker).
-const activeTime = 10 * time.Second
-
-// spare is the number of credits beyond each client's first (pkg/worker).
-func (d *daemon) spare() int { return d.Cores + max(2, d.Cores) }
-
-func (c *conn) held() int { return c.credits + c.tasks }
-
-func (d *daemon) building(c *conn) bool {
-	return c.tasks > 0 || c.ever && d.e.now-c.active < activeTime
-}
-
-// count gives what shares depend on.
-func (d *daemon) count() (active, free int) {
-	free = d.spare()
-	for _, c := range d.conns {
-		free += 1 - c.held()
-		if d.building(c) {
-			active++
-		}
-	}
-	return active, free
-}
-
-// share is how many credits c may hold.
-func (d *daemon) share(c *conn, active int) int {
-	switch {
-	case active == 0:
-		return 1 + d.spare()/max(1, len(d.conns))
-	case d.building(c):
-		return 1 + d.spare()/active
-	}
-	return 1
-}
-
-// rebalance grants what is free to those below their share, and asks those above
-// to return what they do not use when it is not enough.
-func (d *daemon) rebalance() {
-	active, free := d.count()
-	short := false
-	for _, c := range d.conns {
-		n := min(d.share(c, active)-c.held(), max(free, 0))
-		if d.share(c, active) > c.held()+max(n, 0) {
-			short = true
-		}
-		if n <= 0 {
-			continue
-		}
-		free -= n
-		c.credits += n
-		d.e.after(d.RTT/2, func() { c.l.granted(c, n) })
-	}
-	if !short {
-		return
-	}
-	for _, c := range d.conns {
-		if over := min(c.held()-d.share(c, active), c.credits); over > 0 && !c.recall {
-			c.recall = true
-			d.e.after(d.RTT/2, func() { c.l.recalled(c, over) })
-		}
-	}
-}
-
-// arrive takes a job that a client has sent.
-func (d *daemon) arrive(f *flight) {
-	if !d.well() || !slices.Contains(d.conns, f.conn) {
-		return // lost with the connection: the client's side tells
-	}
-	f.conn.credits = max(f.conn.credits-1, 0)
-	f.conn.tasks++
-	f.conn.active, f.conn.ever = d.e.now, true
-	d.queue = append(d.queue, f)
-	d.work()
-}
-
-// work starts what there are places for, in order of arrival.
-func (d *daemon) work() {
-	for len(d.queue) > 0 && d.running < d.Cores {
-		f := d.queue[0]
-		d.queue = d.queue[1:]
-		d.running++
-		d.average.step(d.e.now, len(d.m.tasks)+d.m.foreign)
-		f.began = d.e.now
-		f.task = d.m.start(f.w.cpu, func() { d.finish(f) })
-	}
-}
-
-// finish sends a result, with a view of the load and a credit.
-func (d *daemon) finish(f *flight) {
-	d.average.step(d.e.now, len(d.m.tasks)+1+d.m.foreign)
-	d.running--
-	c := f.conn
-	c.tasks--
-	active, free := d.count()
-	next := 0
-	if free > 0 && c.held() < d.share(c, active) {
-		next = 1
-		c.credits++
-	}
-	d.work()
-	v := d.view()
-	at := f.l.down.send(d.e.now, f.w.Out) + d.RTT/2
-	wall := d.e.now - f.began
-	d.e.at(at, func() { f.l.result(f, next, v, wall) })
-	d.rebalance()
-}
-
-// drop forgets a job that its client does not want any more.
-func (d *daemon) drop(f *flight) {
-	if i := slices.Index(d.queue, f); i >= 0 {
-		d.queue = slices.Delete(d.queue, i, i+1)
-	} else if f.task != nil && slices.Contains(d.m.tasks, f.task) {
-		d.m.stop(f.task)
-		d.running--
-	} else {
-		return // not here yet, or done: its answer is on its way
-	}
-	f.conn.tasks--
-	f.conn.credits++
-	d.e.after(d.RTT/2, func() { f.l.result(f, 1, d.view(), 0) })
-	d.work()
-}
-
 // view is what a host says of itself.
 type view struct {
 	running, queued int
@@ -242,7 +118,7 @@ type view struct {
 
 func (d *daemon) view() view {
 	d.average.step(d.e.now, len(d.m.tasks)+d.m.foreign)
-	return view{running: d.running, queued: len(d.queue), average: d.average.value}
+	return view{running: d.lend.Running(), queued: d.lend.Queued(), average: d.average.value}
 }
 
 // average is a load average over one minute.

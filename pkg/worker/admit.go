@@ -30,8 +30,6 @@ func (s *Server) admit(req iwarp.ConnRequest) {
 	defer s.mu.Unlock()
 	s.lastConn++
 	c := newConn(s, s.lastConn, remote)
-	c.tenant = s.tenantLocked(tenantOf(req.Info()))
-	c.tenant.conns++
 	c.boot, c.peer = g.Boot, peerOf(req.Info())
 	c.proof = "address"
 	if req.Info().Peer != "" {
@@ -40,9 +38,11 @@ func (s *Server) admit(req iwarp.ConnRequest) {
 	if c.claim = claim; claim != nil {
 		c.proof = "key"
 		s.makeRoomLocked()
-		s.unproven++
-		c.tenant.unproven++
 	}
+	tenant := tenantOf(req.Info())
+	c.lent = s.lend.Connect(tenant, claim != nil)
+	c.lent.Owner = c
+	c.allowance = s.large.join(tenant, s.o.largePart())
 	s.conns[c] = true
 	s.serving.Go(func() { c.serve(req) })
 }
@@ -71,14 +71,14 @@ func (s *Server) judge(req iwarp.ConnRequest) (g job.Greeting, claim *psk.Claim,
 	switch {
 	case s.draining:
 		no = &job.Rejection{Cause: job.CauseDraining, Detail: "going down"}
-	case len(s.conns)-s.unproven >= s.o.Clients:
+	case s.lend.Full():
 		no = &job.Rejection{Cause: job.CauseFull, Detail: fmt.Sprintf("%d clients are connected", s.o.Clients)}
 	}
-	if d := s.offenders.wait(peerOf(info), time.Now()); no == nil && d > 0 {
+	if d := s.offenders.Wait(peerOf(info), time.Now()); no == nil && d > 0 {
 		s.o.Metrics.limited(limitViolations)
 		no = &job.Rejection{Cause: job.CauseFull, Detail: fmt.Sprintf("broke the rules of the protocol too often; again in %v", d.Round(time.Second/10))}
 	}
-	if n := s.connsLocked(tenantOf(info)); no == nil && n >= s.mostConns() {
+	if n, full := s.lend.Conns(tenantOf(info)); no == nil && full {
 		s.o.Metrics.limited(limitConnections)
 		no = &job.Rejection{Cause: job.CauseFull, Detail: fmt.Sprintf("%d connections from this client (half of limits.clients)", n)}
 	}

@@ -8,7 +8,7 @@ import (
 
 // audited is who the audit log says that a connection is with.
 func (c *conn) audited() auditlog.Peer {
-	return auditlog.Peer{Tenant: c.tenant.name, Remote: c.remote.String(), Proof: c.proof, Client: c.id, Name: c.name}
+	return auditlog.Peer{Tenant: c.lent.Tenant().Name(), Remote: c.remote.String(), Proof: c.proof, Client: c.id, Name: c.name}
 }
 
 // audit tells the audit log of a task that was answered, with n bytes of result in its

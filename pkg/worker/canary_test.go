@@ -157,7 +157,7 @@ func TestStrictRefusesJobsWhenItHasLost(t *testing.T) {
 	ts.o.Sandbox = SandboxStrict
 	ts.mu.Lock()
 	ts.cage.lost = refuse(job.CauseSandbox, "reachable: tcp-connect")
-	ts.unfit = ts.cage.lost
+	ts.lend.Close(ts.cage.lost)
 	ts.mu.Unlock()
 	r := c.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello})
 	if r.Status != job.StatusRefused || r.Cause != job.CauseSandbox || !strings.Contains(r.Detail, "tcp-connect") {

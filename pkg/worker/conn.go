@@ -14,6 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/store"
+	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
 // closeTime bounds a graceful disconnect.
@@ -28,7 +29,7 @@ type conn struct {
 	remote net.Addr
 	since  time.Time
 	boot   [16]byte // of the Greeting
-	peer   peerName
+	peer   lend.Peer
 
 	// set once by open, before the first message
 	pd     iwarp.PD
@@ -51,11 +52,10 @@ type conn struct {
 
 	// guarded by s.mu
 	name      string
-	tenant    *tenant // set once, by admit
-	proof     string  // how it proves who it is, for the audit log; as above
-	client    *client // of the tenant's; nil before Hello
-	want      int     // credits it can hold; 0 = any number
-	ready     bool    // Hello came, and the QP has not ended
+	lent      *lend.Conn // what it has been lent, and for whom; set once, by admit
+	allowance *allowance // of the large memory, its tenant's; as above
+	proof     string     // how it proves who it is, for the audit log; as above
+	ready     bool       // Hello came, and the QP has not ended
 	ended     bool
 	credits   map[uint64]*credit // on loan, by id
 	tasks     map[uint64]*task   // unanswered, by the client's id
@@ -63,7 +63,6 @@ type conn struct {
 	sending   map[uint64]*credit // slots from which a result is sent, by work request
 	offers    map[uint64]*offer  // results to be fetched, by the client's id of the job
 	lastWR    uint64
-	lastJob   time.Time
 	connected bool
 	received  uint64        // frames and messages, at the last look at its life
 	reads     uint64        // of the client's, at that time
@@ -150,10 +149,15 @@ func (c *conn) lost() {
 	if c.qp != nil {
 		c.qp.Abort()
 	}
-	c.ready, c.ended = false, true
-	delete(s.conns, c)
+	c.endLocked()
 	s.leaveLocked(c)
 	s.checkIdleLocked()
+}
+
+// endLocked marks it as ended: it is lent nothing more, and told nothing.
+func (c *conn) endLocked() {
+	c.ready, c.ended = false, true
+	c.lent.End()
 }
 
 // leaveStore ends its part in what is kept for its tenant. It may take a while: it is called
@@ -318,12 +322,12 @@ func (c *conn) hello(m *job.Hello) error {
 		return errors.New("a second Hello")
 	}
 	if s.keep != nil {
-		c.keeps = s.keep.Open(c.tenant.name)
+		c.keeps = s.keep.Open(c.lent.Tenant().Name())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.name, c.want, c.ready = m.Name, int(m.Want), true
-	s.joinLocked(c, m)
+	c.name, c.ready = m.Name, true
+	s.lend.Join(c.lent, c.boot, int(m.Weight), int(m.Want))
 	c.log = c.log.With("name", m.Name)
 	c.log.Info("client connected")
 	s.o.Audit.Connected(c.audited())
@@ -381,7 +385,7 @@ func (c *conn) pumpLocked() {
 		for len(c.toGrant) > 0 && len(m.Credits) < job.MaxCredits {
 			k := c.credits[c.toGrant[0]]
 			c.toGrant = c.toGrant[1:]
-			m.Credits = append(m.Credits, job.Credit{ID: k.id, Slot: k.window()})
+			m.Credits = append(m.Credits, k.onWire())
 		}
 		m.Seq = w.open()
 		c.tellLocked(m)

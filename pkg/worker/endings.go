@@ -57,7 +57,7 @@ func (c *conn) markEnded(why error, given ending) {
 	if violation(e, end) {
 		c.s.mu.Lock()
 		defer c.s.mu.Unlock()
-		c.s.offenders.broke(c.peer, time.Now())
+		c.s.offenders.Broke(c.peer, time.Now())
 	}
 }
 

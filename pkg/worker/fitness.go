@@ -9,27 +9,18 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
+	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
-const (
-	// memoryFloor is what a host keeps for itself, in bytes.
-	memoryFloor = 64 << 20
-	// memoryWait is how long a job waits for memory before another host is to try.
-	memoryWait = 5 * time.Second
-	// growTime is how long a compile of unknown length takes to have its memory.
-	growTime = 2 * time.Second
-	// freshMemory is how old a look at the memory may be that decides about a job.
-	freshMemory = 50 * time.Millisecond
-	// restTime is how long a host that had no process or descriptor left takes no work.
-	restTime = time.Second
-)
+// restTime is how long a host that had no process or descriptor left takes no work.
+const restTime = time.Second
 
 // checkFitLocked looks whether the host can work at all, and revokes or grants the
 // credits when that changes.
 func (s *Server) checkFitLocked(now time.Time) {
 	h := s.host.Load()
-	disk, memory := uint64(s.o.DiskFloor), uint64(memoryFloor)
-	if s.unfit != nil { // a little more, so that it does not come and go
+	disk, memory := uint64(s.o.DiskFloor), uint64(lend.MemoryFloor)
+	if s.lend.Closed() != nil { // a little more, so that it does not come and go
 		disk, memory = disk+disk/4, memory+memory/4
 	}
 	var no *job.Refusal
@@ -37,7 +28,7 @@ func (s *Server) checkFitLocked(now time.Time) {
 	case s.cage.lost != nil:
 		no = s.cage.lost
 	case now.Before(s.rest):
-		no = s.unfit
+		no = s.lend.Closed()
 	case h.diskErr != nil:
 		no = refuse(job.CauseDisk, "work directory: %v", h.diskErr)
 	case h.diskFree < disk:
@@ -49,8 +40,8 @@ func (s *Server) checkFitLocked(now time.Time) {
 }
 
 func (s *Server) setFitLocked(no *job.Refusal) {
-	was := s.unfit
-	s.unfit = no
+	was := s.lend.Closed()
+	s.lend.Close(no)
 	switch {
 	case was == nil && no != nil:
 		s.o.Log.Warn("no work taken", "cause", no.Cause.String(), "detail", no.Detail)
@@ -76,6 +67,7 @@ func (s *Server) noted(t *task, err error) {
 		s.rest = time.Now().Add(restTime)
 		s.setFitLocked(refuse(job.CauseFull, "%v", err))
 	case disk:
+		s.tellMemoryLocked()
 		s.checkFitLocked(time.Now())
 	case unstartable(err):
 		s.withdrawLocked(t.tc.ID)
@@ -98,56 +90,6 @@ func unstartable(err error) bool {
 type startError struct{ error }
 
 func (e *startError) Unwrap() error { return e.error }
-
-// roomForLocked says whether there is memory for t beside what runs, which may still
-// have to grow to what is expected of it. What a job takes is at best a guess, and its
-// client's word on it may be a lie: so beside others none starts while the host is short
-// of memory, whatever is expected.
-func (s *Server) roomForLocked(t *task, now time.Time) *job.Refusal {
-	if now.Sub(s.memory) > freshMemory {
-		s.memory = now
-		h := *s.host.Load()
-		h.memoryFree = s.readMemory()
-		s.host.Store(&h)
-	}
-	free, waits := s.host.Load().memoryFree, s.host.Load().pressure.Memory
-	if s.running > 0 && waits != job.NoPressure && waits > tightMemory {
-		return refuse(job.CauseMemory, "the host is short of memory beside %d jobs", s.running)
-	}
-	if free == 0 {
-		return nil // not known here
-	}
-	need := s.memoryLocked(t)
-	if need == 0 && s.running == 0 {
-		return nil
-	}
-	grow := 0.0
-	for r := range s.runs {
-		takes := growTime
-		if r.m.Expect > 0 {
-			takes = time.Duration(r.m.Expect) * time.Millisecond
-		}
-		grow += float64(s.memoryLocked(r)) * max(0, 1-now.Sub(r.started).Seconds()/takes.Seconds())
-	}
-	short := float64(need) + grow + memoryFloor - float64(free)
-	if short > 0 && s.yieldContentsLocked(short, float64(need) <= 2*t.c.client.tenant.meanRSS) {
-		s.memory = time.Time{} // look again
-		return s.roomForLocked(t, now)
-	}
-	if short > 0 {
-		return refuse(job.CauseMemory, "%d bytes of memory expected, %d free beside %d jobs", need, free, s.running)
-	}
-	return nil
-}
-
-// yieldContentsLocked drops contents that clients have sent for short bytes, if that is enough, and says
-// whether it did. Contents are others' as well: the word of a client that was never borne out moves none.
-func (s *Server) yieldContentsLocked(short float64, borneOut bool) bool {
-	if s.keep == nil || !borneOut || short > float64(s.keep.Stats().Bytes) {
-		return false
-	}
-	return s.keep.Shrink(int64(short)) > 0
-}
 
 // outOfMemory tells a compiler that had no memory, or was killed, from one that said
 // no: that is this host's fault, and another one may have more. A driver reports a

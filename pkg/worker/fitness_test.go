@@ -78,33 +78,6 @@ func TestMemoryAdmission(t *testing.T) {
 	}
 }
 
-// A job does not wait for memory for ever.
-func TestMemoryWaitEnds(t *testing.T) {
-	s := &Server{o: Options{Jobs: 2, Proc: newFakeProc(t, 1<<30).dir}, runs: make(map[*task]bool)}
-	s.host.Store(&hostLoad{})
-	cl := s.add(localTenant, &client{weight: 1})
-	now := time.Unix(1e9, 0)
-	add := func() *task {
-		x := &task{c: &conn{s: s, client: cl}, m: &job.Job{Memory: 600 << 20, Expect: 3600e3}, queued: now}
-		cl.queue = append(cl.queue, x)
-		cl.tenant.queued++
-		s.queued++
-		return x
-	}
-	first, second := add(), add()
-	if got := s.nextTaskLocked(now); got != first || got.no != nil {
-		t.Fatalf("the first: %+v", got)
-	}
-	now = now.Add(memoryWait - time.Millisecond)
-	if got := s.nextTaskLocked(now); got != nil {
-		t.Fatalf("the second runs without memory: %+v", got)
-	}
-	now = now.Add(time.Millisecond)
-	if got := s.nextTaskLocked(now); got != second || got.no == nil || got.no.Cause != job.CauseMemory {
-		t.Errorf("the second after %v: %+v", memoryWait, got)
-	}
-}
-
 // TestDiskFloor: below it the host takes no work and says why, and goes on once there
 // is space.
 func TestDiskFloor(t *testing.T) {

@@ -43,7 +43,7 @@ func (r *runner) gather(t *task, b *job.Body, out *capture.Capture, res *job.Res
 	if g.n > t.m.Fetch || g.n > uint64(r.s.o.Result) || !t.c.peerReads {
 		return 0, refuse(job.CauseTooBig, "result is larger than the buffer of %d bytes", room)
 	}
-	big, err := r.s.large.tryGet(t.c.tenant, int64(g.n), job.CauseTooBig)
+	big, err := r.s.large.tryGet(t.c.allowance, int64(g.n), job.CauseTooBig)
 	if err != nil {
 		return 0, err
 	}

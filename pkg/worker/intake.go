@@ -10,6 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/digest"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/store"
+	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
 // A job that says Job.Store is taken in before it is queued: what it brings for the store
@@ -120,7 +121,7 @@ func (s *Server) intake(ctx context.Context) (*scratch, error) {
 func (t *task) charged(d time.Duration) {
 	t.c.s.mu.Lock()
 	defer t.c.s.mu.Unlock()
-	t.c.client.chargeLocked(d)
+	t.c.lent.Charge(d)
 }
 
 // putIn puts what a task brings into the store, pinned, and its own files in order. noRoom says that not all
@@ -216,7 +217,7 @@ func (t *task) settleOwn(in *inputs) error {
 	case t.plain == nil || t.src != nil:
 		in.own = from // in large memory
 	default:
-		mem, err := t.c.s.large.tryGet(t.c.tenant, int64(n), job.CauseFull)
+		mem, err := t.c.s.large.tryGet(t.c.allowance, int64(n), job.CauseFull)
 		if err != nil {
 			return err
 		}
@@ -435,7 +436,7 @@ func (s *Server) fitStore() (stale bool) {
 	has := st.Bytes + st.Common
 	switch spare := int64(h.memoryFree) - storeFloor; {
 	case h.memoryFree == 0: // not known here
-	case spare < 0, h.pressure.Memory != job.NoPressure && h.pressure.Memory > tightMemory:
+	case spare < 0, lend.Tight(h.pressure.Memory):
 		s.learnt.forget(nil)
 		s.keep.Limit(min(has/2, has+spare))
 		s.forgets.Add(1)
@@ -448,4 +449,4 @@ func (s *Server) fitStore() (stale bool) {
 
 // storeFloor is the memory free, in bytes, below which contents have to go: more than jobs
 // are refused for.
-const storeFloor = 4 * memoryFloor
+const storeFloor = 4 * lend.MemoryFloor

@@ -619,7 +619,7 @@ func TestContentsMakeWay(t *testing.T) {
 	if got := look(0, job.NoPressure); got != full {
 		t.Errorf("%d of %d bytes are left where nothing is known", got, full)
 	}
-	if got := look(8<<30, tightMemory+1); got > full/2 {
+	if got := look(8<<30, 30_00); got > full/2 {
 		t.Errorf("%d of %d bytes are left under pressure", got, full)
 	}
 	if got := look(64<<20, job.NoPressure); got != 0 {

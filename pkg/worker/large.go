@@ -18,6 +18,15 @@ type largeMemory struct {
 	room *semaphore.Weighted
 	pool *arena.Pool
 	used atomic.Int64 // bytes
+
+	allowed map[string]*allowance // of tenants with connections, by name; guarded by Server.mu
+}
+
+// allowance is a tenant's, which all its connections part.
+type allowance struct {
+	room  *semaphore.Weighted
+	most  int64 // bytes of it
+	conns int   // that have joined
 }
 
 // large is a part of it: n bytes, counted until free.
@@ -33,7 +42,7 @@ type large struct {
 // newLargeMemory makes room for max bytes, of which one source or result may take
 // at most biggest, and count of them may exist.
 func newLargeMemory(maximum, biggest int64, count int) (*largeMemory, error) {
-	m := &largeMemory{max: min(maximum, biggest), room: semaphore.NewWeighted(maximum)}
+	m := &largeMemory{max: min(maximum, biggest), room: semaphore.NewWeighted(maximum), allowed: make(map[string]*allowance)}
 	if m.max <= 0 {
 		m.max = 0
 		return m, nil
@@ -44,9 +53,28 @@ func newLargeMemory(maximum, biggest int64, count int) (*largeMemory, error) {
 	return m, err
 }
 
+// join returns the allowance of a tenant, which is of most bytes; leave follows.
+func (m *largeMemory) join(tenant string, most int64) *allowance {
+	p := m.allowed[tenant]
+	if p == nil {
+		p = &allowance{room: semaphore.NewWeighted(most), most: most}
+		m.allowed[tenant] = p
+	}
+	p.conns++
+	return p
+}
+
+// leave ends join for a connection that has given back all that it had.
+func (m *largeMemory) leave(tenant string) {
+	p := m.allowed[tenant]
+	if p.conns--; p.conns == 0 {
+		delete(m.allowed, tenant)
+	}
+}
+
 // get waits for n bytes of a tenant's; ctx bounds that. Who has had its part waits for
 // itself, and in nobody's way.
-func (m *largeMemory) get(ctx context.Context, t *tenant, n int64) (*large, error) {
+func (m *largeMemory) get(ctx context.Context, t *allowance, n int64) (*large, error) {
 	if n > m.max {
 		return nil, refuse(job.CauseTooBig, "%d bytes are more than buffers.large and buffers.source or buffers.result allow here (%d)", n, m.max)
 	}
@@ -62,7 +90,7 @@ func (m *largeMemory) get(ctx context.Context, t *tenant, n int64) (*large, erro
 }
 
 // tryGet is get that does not wait; no is the cause when there is no room now.
-func (m *largeMemory) tryGet(t *tenant, n int64, no job.Cause) (*large, error) {
+func (m *largeMemory) tryGet(t *allowance, n int64, no job.Cause) (*large, error) {
 	part := min(t.most, n) // what is larger than a tenant's part takes all of that
 	if n > m.max || !t.room.TryAcquire(part) {
 		return nil, refuse(no, "no room for a source or result of %d bytes (buffers.large, limits.client-bytes)", n)
@@ -76,7 +104,7 @@ func (m *largeMemory) tryGet(t *tenant, n int64, no job.Cause) (*large, error) {
 
 // take makes a part whose bytes have been acquired; no is the cause when the
 // system has not got them.
-func (m *largeMemory) take(t *tenant, part, n int64, no job.Cause) (*large, error) {
+func (m *largeMemory) take(t *allowance, part, n int64, no job.Cause) (*large, error) {
 	l := &large{from: m, n: n, room: t.room, part: part}
 	m.used.Add(n)
 	var err error

@@ -165,7 +165,7 @@ func TestLayoutEnds(t *testing.T) {
 	bytesKept := func() (n int64) {
 		ts.mu.Lock() // idle runners wait with it
 		defer ts.mu.Unlock()
-		if len(ts.runs) > 0 {
+		if ts.lend.Running() > 0 {
 			return -1
 		}
 		return ts.kept.Load()

@@ -82,7 +82,7 @@ func (c *conn) close(why error) {
 	}
 	<-c.qp.Done()
 	s.mu.Lock()
-	c.ready, c.ended = false, true
+	c.endLocked()
 	c.puller.End(errLost)
 	tasks := s.dropLocked(c)
 	given := c.ending
@@ -93,7 +93,7 @@ func (c *conn) close(why error) {
 	}
 	c.work.Wait()
 	level := slog.LevelInfo
-	if c.client == nil {
+	if c.lent.Client() == nil {
 		level = slog.LevelDebug // anybody could fill the log
 	}
 	s.o.Audit.Gone(c.audited(), c.jobs, time.Since(c.since), c.qp.Err())
@@ -142,7 +142,6 @@ func (c *conn) release() {
 	if err := errors.Join(errs...); err != nil {
 		c.log.Error("connection taken down", "err", err)
 	}
-	delete(s.conns, c)
 	s.leaveLocked(c)
 	s.rebalanceLocked()
 	s.checkIdleLocked()

@@ -42,6 +42,12 @@ func (s *Server) readHostLoad() {
 	s.host.Store(&h)
 }
 
+// tellMemoryLocked tells the ledger what memory the machine has.
+func (s *Server) tellMemoryLocked() {
+	h := s.host.Load()
+	s.lend.SetMemory(h.memoryFree, h.pressure.Memory)
+}
+
 // readMemory is how many bytes programs could have without swapping, on this machine and in
 // the control groups around this process; 0 = not known.
 func (s *Server) readMemory() (free uint64) {
@@ -93,14 +99,14 @@ func (s *Server) pressure(resource string) uint16 {
 // loadLocked is what messages say about this host.
 func (s *Server) loadLocked() job.Load {
 	h := s.host.Load()
-	free, _ := s.freeLocked(s.spareLocked())
-	if s.unfit != nil || s.draining {
-		free = 0 // nobody gets one
+	free := 0
+	if !s.draining { // else nobody gets one
+		free = s.lend.Free(time.Now())
 	}
 	return job.Load{
 		Jobs:       clip16(s.o.Jobs),
-		Running:    clip16(s.running),
-		Queued:     clip16(s.queued),
+		Running:    clip16(s.lend.Running()),
+		Queued:     clip16(s.lend.Queued()),
 		Free:       clip16(free),
 		Draining:   s.draining,
 		LoadAvg:    h.loadAvg,
@@ -152,16 +158,15 @@ func (s *Server) lookAround(every time.Duration, stale bool) (idle, scan bool, v
 	for c := range s.conns {
 		c.checkLifeLocked(every)
 	}
+	s.tellMemoryLocked()
 	s.checkFitLocked(now)
 	s.canariesLocked(now)
-	s.quietLocked()
-	s.widthsLocked()
-	s.forgetLocked(now)
+	s.lend.Tick(now)
 	s.reclaimLocked(now)
 	s.rebalanceLocked()
 	s.publishLocked()
 	victims = s.yieldLocked(now)
-	if s.queued > 0 || stale {
+	if s.lend.Queued() > 0 || stale {
 		s.wake.Broadcast() // one that waits for memory may have it now, and what a tree keeps may have to go
 	}
 	if scan = now.After(s.nextScan) && !s.draining; scan {
@@ -230,22 +235,17 @@ func (s *Server) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := Status{Load: s.loadLocked(), Large: s.large.used.Load(), Tree: s.trees, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats(), Trees: s.kept.Load()},
-		Toolchains: len(*s.listed.Load()), Identifying: s.identifying}
+		Toolchains: len(*s.listed.Load()), Identifying: s.identifying, Tenants: s.lend.Tenants()}
 	if s.keep != nil {
 		st.Store.Most = s.keep.Most()
-	}
-	for _, t := range s.tenants {
-		if t.conns > 0 {
-			st.Tenants++
-		}
 	}
 	for c := range s.conns {
 		if c.claim != nil {
 			continue // no client yet
 		}
-		q := ClientStatus{Tenant: c.tenant.name, Name: c.name, Remote: c.remote.String(), Credits: len(c.credits), InHand: len(c.tasks), Jobs: c.jobs, Since: c.since}
-		if c.client != nil {
-			q.Weight, q.Demand = c.client.weight, c.client.demand
+		q := ClientStatus{Tenant: c.lent.Tenant().Name(), Name: c.name, Remote: c.remote.String(), Credits: len(c.credits), InHand: len(c.tasks), Jobs: c.jobs, Since: c.since}
+		if cl := c.lent.Client(); cl != nil {
+			q.Weight, q.Demand = cl.Weight(), cl.Demand()
 		}
 		if c.qp != nil {
 			qs := c.qp.Stats()
@@ -263,9 +263,9 @@ func (s *Server) Status() Status {
 func (s *Server) jobLocked(t *task) JobStatus {
 	j := JobStatus{Client: t.c.name, Remote: t.c.remote.String(), Phase: "fetches", Age: time.Since(t.queued)}
 	switch {
-	case s.runs[t]:
+	case t.lent.Runs():
 		j.Phase = "compiles"
-	case t.c.client != nil && slices.Contains(t.c.client.queue, t):
+	case t.lent.Waits():
 		j.Phase = "waits"
 	case !t.started.IsZero():
 		j.Phase = "answers"
@@ -281,11 +281,11 @@ func (s *Server) jobLocked(t *task) JobStatus {
 func (s *Server) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.draining:
+	if s.draining {
 		return errDraining
-	case s.unfit != nil:
-		return s.unfit
+	}
+	if no := s.lend.Closed(); no != nil {
+		return no
 	}
 	if len(*s.listed.Load()) == 0 && !s.identifying {
 		return errNoToolchain

@@ -2,9 +2,6 @@ package worker
 
 import (
 	"bytes"
-	"log/slog"
-	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +9,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
+	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
 // TestUnprovenKeepNobodyOut: as many connections as there may be that prove nothing, from the
@@ -20,7 +18,7 @@ func TestUnprovenKeepNobodyOut(t *testing.T) {
 	k := testKey(t, "k")
 	ts := keyServer(t, k, func(o *Options) { o.Clients, o.ProveTime = 4, time.Hour }) // 16 unproven ones, 2 of one client
 	var silent []*testClient
-	for range ts.maxUnproven() {
+	for range lend.MostUnproven(ts.o.Clients) {
 		c, _, err := dialKey(t, ts.addr, k, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -88,57 +86,6 @@ func welcomed(c *testClient) <-chan struct{} {
 	return done
 }
 
-// TestUnprovenOfWhomMakeRoom: room is made by the address that has most unproven connections, its
-// oldest one; of equals by the oldest of all.
-func TestUnprovenOfWhomMakeRoom(t *testing.T) {
-	k := testKey(t, "k")
-	claim, err := k.Judge(k.Dial((&job.Greeting{Version: job.Version}).Append(nil), true).PrivateData())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, q := range []struct {
-		of   string // a letter a connection: its tenant; capitals have proven themselves
-		want []int  // in this order
-	}{
-		{"ab" + strings.Repeat("c", 14), []int{2, 3, 4}},
-		{strings.Repeat("c", 14) + "ba", []int{0, 1, 2}},
-		{strings.Repeat("ab", 8), []int{0, 1, 2, 3}},
-		{"aaaabbbbccccdddd", []int{0, 4, 8, 12, 1}},
-		{"AAAAAAAA" + strings.Repeat("abcd", 4), []int{8, 9, 10}},
-		{strings.Repeat("c", 15), nil}, // there is room
-	} {
-		s := &Server{o: Options{Clients: 16, Log: slog.New(slog.DiscardHandler)}, conns: make(map[*conn]bool)}
-		var list []*conn
-		for i, r := range q.of {
-			c := newConn(s, uint64(i), &net.TCPAddr{})
-			c.tenant = s.tenantLocked(strings.ToLower(string(r)))
-			c.tenant.conns++
-			if r >= 'a' {
-				c.claim = claim
-				c.tenant.unproven++
-				s.unproven++
-			}
-			s.conns[c] = true
-			list = append(list, c)
-		}
-		var got []int
-		for range max(1, len(q.want)) {
-			s.makeRoomLocked()
-			for i, c := range list {
-				if c.ousted && !slices.Contains(got, i) {
-					got = append(got, i)
-				}
-			}
-			if len(q.want) > 0 { // the new one takes the place and proves itself; another stranger comes
-				s.unproven++
-			}
-		}
-		if !slices.Equal(got, q.want) {
-			t.Errorf("%s: made room: %v, want %v", q.of, got, q.want)
-		}
-	}
-}
-
 // TestHoarder: a client that holds all credits, is asked for them, says that it has heard, and neither
 // uses nor returns any, leaves another one its whole share.
 func TestHoarder(t *testing.T) {
@@ -191,81 +138,6 @@ func TestHoarder(t *testing.T) {
 		a, b := hoarder.count(), honest.count()
 		return a >= 1 && a <= 5 && b >= 5 && a+b <= 10
 	})
-}
-
-// TestPausesKeepAPart: between two jobs of a build its part of the cores is not given to somebody else,
-// whose jobs take longer; when the build is over they all are.
-func TestPausesKeepAPart(t *testing.T) {
-	s := newSite(Options{Jobs: 4})
-	honest, hostile := s.add("10.0.0.1", &client{weight: 1}), s.add("10.0.0.2", &client{weight: 1})
-	submit := func() {
-		for hostile.tenant.queued < 8 {
-			s.submit(hostile, 10*time.Second, job.Job{Expect: 1})
-		}
-	}
-	start := func() (list []*task) {
-		for {
-			x := s.nextTaskLocked(s.now)
-			if x == nil {
-				return list
-			}
-			list = append(list, x)
-		}
-	}
-	end := func(list []*task) {
-		for _, x := range list {
-			s.ranLocked(x, s.now)
-			x.c.tenant.learnLocked(100*time.Millisecond, 0, 0)
-		}
-	}
-	// Two jobs at a time of 100 ms, 10 ms apart; the other one's run for as long.
-	var mine []*task
-	for range 2 {
-		mine = append(mine, s.submit(honest, 0, job.Job{}))
-	}
-	start()
-	submit()
-	if n := len(start()); n != 2 {
-		t.Fatalf("%d jobs of the flood began beside two, want 2", n)
-	}
-	for round := range 50 {
-		s.now = s.now.Add(100 * time.Millisecond)
-		if round%10 == 9 {
-			s.widthsLocked() // as often as it looks around
-		}
-		end(mine)
-		if list := start(); len(list) > 0 {
-			t.Fatalf("round %d: %d jobs of the flood got a core in a pause of 10 ms", round, len(list))
-		}
-		s.now = s.now.Add(10 * time.Millisecond)
-		mine = mine[:0]
-		for range 2 {
-			mine = append(mine, s.submit(honest, 0, job.Job{}))
-		}
-		if list := start(); len(list) != 2 || list[0].c.client != honest || list[1].c.client != honest {
-			t.Fatalf("round %d: %d jobs began, want the two of the build", round, len(list))
-		}
-	}
-	end(mine)
-	s.now = s.now.Add(pauseMost)
-	if n := len(start()); n != 2 {
-		t.Errorf("after the build %d jobs of the flood began, want 2", n)
-	}
-	// One that had to yield waits for longer.
-	for r := range s.runs {
-		if r.c.client == hostile {
-			end([]*task{r})
-		}
-	}
-	hostile.tenant.held = s.now.Add(time.Hour)
-	honest.tenant.ended = s.now.Add(-pauseMost)
-	if n := len(start()); n != 2 {
-		t.Errorf("held, %d of its jobs began in a pause of the other's, want 2", n)
-	}
-	s.now = s.now.Add(heldPause)
-	if n := len(start()); n != 2 {
-		t.Errorf("held, %d more began when nobody builds, want 2", n)
-	}
 }
 
 // TestBombs: a client whose compiles start more processes than they may is counted by that cause, and one whose

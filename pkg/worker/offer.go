@@ -26,6 +26,7 @@ func (t *task) offerLocked() (job.Window, error) {
 	if err != nil {
 		return job.Window{}, fmt.Errorf("register a result of %d bytes: %w", t.result.n, err)
 	}
+	c.lent.Offered()
 	c.offers[t.m.ID] = &offer{data: t.result, mr: mr}
 	t.result = nil
 	c.s.o.Metrics.window("result")
@@ -36,6 +37,7 @@ func (t *task) offerLocked() (job.Window, error) {
 func (c *conn) endOfferLocked(id uint64) error {
 	o := c.offers[id]
 	delete(c.offers, id)
+	c.lent.Fetched()
 	err := o.mr.Dereg()
 	if err != nil {
 		err = fmt.Errorf("end a window: %w", err)

@@ -45,7 +45,7 @@ func (t *task) unpack(scratch *scratch) *job.Result {
 		to = scratch.room(int(n))
 	} else {
 		var err error
-		if mem, err = t.c.s.large.tryGet(t.c.tenant, int64(n), job.CauseFull); err != nil {
+		if mem, err = t.c.s.large.tryGet(t.c.allowance, int64(n), job.CauseFull); err != nil {
 			return refused(err)
 		}
 		to = mem.mem
@@ -97,7 +97,7 @@ func (r *runner) sealLarge(t *task, l *large, res *job.Result) *large {
 	if !t.m.Zstd {
 		return l
 	}
-	to, err := r.s.large.tryGet(t.c.tenant, int64(pack.Bound(len(l.mem))), job.CauseFull)
+	to, err := r.s.large.tryGet(t.c.allowance, int64(pack.Bound(len(l.mem))), job.CauseFull)
 	if err != nil {
 		return l // as it is, then
 	}

@@ -74,35 +74,19 @@ var errUnproven = errors.New("no proof of the pre-shared key")
 // place in the meantime.
 var errCrowded = errors.New("no place is left for another connection")
 
-// maxUnproven is how many connections may stand before their proof at a time: they
-// take none of the places that Options.Clients gives.
-func (s *Server) maxUnproven() int { return max(16, s.o.Clients/4) }
-
 // makeRoomLocked ends a connection whose client has yet to prove that it has the key, if
-// there are as many as there may be: of the address that has most of them the oldest. A
-// client that has the key proves it one round trip after our Reply; so whoever says
-// nothing can fill these places, but keeps nobody out, at its own address or others.
+// there are as many as there may be.
 func (s *Server) makeRoomLocked() {
-	if s.unproven < s.maxUnproven() {
+	out := s.lend.MakeRoom()
+	if out == nil {
 		return
 	}
-	var oldest *conn
-	for c := range s.conns {
-		if c.claim == nil || c.ousted {
-			continue
-		}
-		if oldest == nil || c.tenant.unproven > oldest.tenant.unproven || c.tenant.unproven == oldest.tenant.unproven && c.id < oldest.id {
-			oldest = c
-		}
-	}
-	if oldest == nil {
-		return
-	}
-	oldest.uncountLocked()
-	oldest.ousted = true
+	c := connOf(out)
+	c.uncountLocked()
+	c.ousted = true
 	s.o.Metrics.limited(limitUnproven)
-	if oldest.qp != nil {
-		oldest.qp.Abort() // else expectProof does it
+	if c.qp != nil {
+		c.qp.Abort() // else expectProof does it
 	}
 }
 
@@ -152,8 +136,7 @@ func (c *conn) prove(m job.Message) error {
 	s := c.s
 	s.mu.Lock()
 	c.provedLocked()
-	// Many can have been let in to prove themselves when there was one place.
-	crowded := len(s.conns)-s.unproven > s.o.Clients || c.tenant.conns-c.tenant.unproven > s.mostConns()
+	crowded := s.lend.Crowds(c.lent)
 	s.mu.Unlock()
 	if err != nil {
 		c.s.authFailed(c.remote, authWrong, "the proof is wrong: another pre-shared key, or what start-up said was altered on the way")
@@ -179,8 +162,7 @@ func (c *conn) provedLocked() {
 
 // uncountLocked ends counting the connection as one without a proof.
 func (c *conn) uncountLocked() {
-	c.s.unproven--
-	c.tenant.unproven--
+	c.lent.Proved()
 	if c.proveBy != nil {
 		c.proveBy.Stop()
 	}

@@ -1,65 +1,36 @@
 package worker
 
-import "time"
+import (
+	"time"
 
-// A slot takes memory as soon as its client writes there, which it may do long before its
-// Job, or without one: a client with many connections can fill a slot of each. A slow
-// network does the same for a while, so nothing is wrong with that as long as there is
-// memory. Where what lies in such slots is more than what the machine has left, the
-// tenant with most of it loses the connection that has most; its manager, if it is one, has
-// those jobs done elsewhere.
+	"github.com/rdistcc/rdistcc/pkg/worker/lend"
+)
 
-// reclaimAge is how old a credit must be for its slot to count: others are being used.
-const reclaimAge = time.Second
-
-// reclaimLocked ends at most one connection. It is part of a tick, and looks at the slots only if
-// all of them together could be more than the memory that is left.
+// reclaimLocked ends at most one connection, for the memory that lies in its slots. It is part of
+// a tick.
 func (s *Server) reclaimLocked(now time.Time) {
-	free := int64(s.host.Load().memoryFree)
-	lent := int64(0)
-	for c := range s.conns {
-		lent += int64(len(c.credits))
-	}
-	if free == 0 || lent*s.o.Slot <= free {
+	if !s.lend.MayReclaim(s.o.Slot) {
 		return
 	}
-	type hoard struct {
-		bytes, most int64
-		conn        *conn // that has most
-	}
-	sum, worst := int64(0), (*hoard)(nil)
-	of := make(map[*tenant]*hoard)
+	list := make([]lend.Filled, 0, len(s.conns))
 	for c := range s.conns {
-		n := c.unsentLocked(now)
-		if n == 0 || c.ended {
-			continue
-		}
-		h := of[c.tenant]
-		if h == nil {
-			h = &hoard{}
-			of[c.tenant] = h
-		}
-		sum, h.bytes = sum+n, h.bytes+n
-		if n > h.most {
-			h.most, h.conn = n, c
-		}
-		if worst == nil || h.bytes > worst.bytes {
-			worst = h
-		}
+		list = append(list, lend.Filled{Conn: c.lent, Bytes: c.unsentLocked(now)})
 	}
-	if sum <= free || worst == nil {
+	worst, of, sum := s.lend.Reclaim(list)
+	if worst == nil {
 		return
 	}
-	worst.conn.log.Warn("memory is short, and most of what lies in slots without a job is this client's", "bytes", worst.bytes, "of", sum, "free", free)
+	c := connOf(worst)
+	c.log.Warn("memory is short, and most of what lies in slots without a job is this client's", "bytes", of, "of", sum, "free", s.host.Load().memoryFree)
 	s.o.Metrics.limited(limitSlots)
-	worst.conn.ending = endedHoarding
-	worst.conn.qp.Abort()
+	c.ending = endedHoarding
+	c.qp.Abort()
 }
 
 // unsentLocked is what the client has written into slots that it sent no job for, in bytes.
 func (c *conn) unsentLocked(now time.Time) (n int64) {
 	for _, k := range c.credits {
-		if now.Sub(k.given) >= reclaimAge {
+		if k.lent.Lies(now) {
 			n += k.buf.Touched()
 		}
 	}

@@ -121,11 +121,8 @@ func (s *Server) ran(t *task, res *job.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.ranLocked(t, now)
-	t.c.tenant.learnLocked(now.Sub(t.started), t.m.Memory, res.MaxRSS)
-	if res.MaxRSS > 0 {
-		s.meanRSS += (float64(res.MaxRSS) - s.meanRSS) / 8
-	}
+	s.lend.Ended(&t.lent, t.no != nil, now)
+	s.lend.Learn(&t.lent, now.Sub(t.started), res.MaxRSS)
 	if res.Status == job.StatusRan && res.Exit == 0 && res.Signal == 0 {
 		s.timedLocked(t.m.Toolchain, t.size(), time.Duration(res.CPU)*time.Microsecond)
 	}

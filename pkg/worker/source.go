@@ -79,7 +79,7 @@ func (t *task) here(ctx context.Context) bool {
 func (t *task) pull(ctx context.Context) (pulled *large, err error) {
 	c, s := t.c, t.c.s
 	w := t.m.Source
-	src, err := s.large.get(ctx, c.tenant, int64(w.Len))
+	src, err := s.large.get(ctx, c.allowance, int64(w.Len))
 	if err != nil {
 		return nil, err
 	}

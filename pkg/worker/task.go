@@ -12,6 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
+	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
 // task is a job on its way: queued, running, answered. Exactly one of the
@@ -32,11 +33,10 @@ type task struct {
 	plain []byte             // the unpacked source, in src or in its runner's memory; nil: it is where it came
 	abort context.CancelFunc // of one that is not queued at once, else nil
 
-	no       *job.Refusal  // why it is not run
-	oomKills uint64        // of the host, before it ran
-	started  time.Time     // when a core took it
-	yields   bool          // it is being ended for another tenant's; guarded by Server.mu
-	charge   time.Duration // that its client was charged with then
+	no       *job.Refusal // why it is not run
+	oomKills uint64       // of the host, before it ran
+	started  time.Time    // when a core took it
+	lent     lend.Job     // its turn on a core; guarded by Server.mu
 
 	lacks []job.ContentID // what it names and is not here: it is not done
 
@@ -109,15 +109,15 @@ func (t *task) accept(w *iwarp.WC) (no *job.Refusal, err error) {
 		return nil, errors.Join(fmt.Errorf("job %d has a number in use, or no sink", m.ID), t.k.free())
 	}
 	c.tasks[m.ID] = t
-	c.lastJob = t.queued
+	c.lent.Came(t.queued)
 	c.jobs++
 	if s.draining {
 		return refuse(job.CauseDraining, "going down"), nil
 	}
-	if s.unfit != nil {
-		return s.unfit, nil
+	if no := s.lend.Closed(); no != nil {
+		return no, nil
 	}
-	return s.admissibleLocked(c.tenant), nil
+	return c.admissibleLocked(), nil
 }
 
 // stop ends a task that is not queued: what it fetches, waits for or runs.
@@ -200,7 +200,7 @@ func (c *conn) find(ids []uint64) (queued, running []*task) {
 		if t == nil {
 			continue // answered: the Result is on its way
 		}
-		if c.s.dequeueLocked(t) {
+		if c.s.lend.Dequeue(&t.lent) {
 			queued = append(queued, t)
 		} else {
 			running = append(running, t)
@@ -214,11 +214,12 @@ func (c *conn) find(ids []uint64) (queued, running []*task) {
 func (s *Server) dropLocked(c *conn) []*task {
 	var running []*task
 	for id, t := range c.tasks {
-		if !s.dequeueLocked(t) {
+		if !s.lend.Dequeue(&t.lent) {
 			running = append(running, t)
 			continue
 		}
 		delete(c.tasks, id)
+		c.lent.Answered()
 		t.drop()
 		c.sending[c.nextWRLocked()] = t.k // freed with the connection
 		c.work.Done()
@@ -248,7 +249,7 @@ func (s *Server) take(r *runner) (turn, *task) {
 			s.publishLocked()
 			return turnTask, t
 		}
-		if s.queued == 0 {
+		if s.lend.Queued() == 0 {
 			if s.canaryForLocked(r) {
 				s.cage.proving++
 				return turnCanary, nil
@@ -311,9 +312,10 @@ func (t *task) conclude(r *job.Result) (id uint64, tell bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(c.tasks, t.m.ID)
+	c.lent.Answered()
 	t.yielded(r)
-	if r.Status == job.StatusRefused && !t.yields {
-		c.tenant.lapsedLocked(time.Now())
+	if r.Status == job.StatusRefused && !t.lent.Yields() {
+		c.lent.Tenant().Lapsed(time.Now())
 	}
 	id = c.nextWRLocked()
 	c.sending[id] = t.k
@@ -334,7 +336,8 @@ func (t *task) conclude(r *job.Result) (id uint64, tell bool) {
 		return id, false
 	}
 	if k := c.nextLocked(); k != nil {
-		r.Next = &job.Credit{ID: k.id, Slot: k.window()}
+		next := k.onWire()
+		r.Next = &next
 	}
 	r.Load = s.loadLocked()
 	s.publishLocked()

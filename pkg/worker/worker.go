@@ -6,6 +6,9 @@
 // job's memory is its credit's slot throughout: the peer wrote the source into it,
 // the runner copies that to a file, and gathers the result in the same memory
 // once the peer can write it no more. Then it becomes a slot for a new credit.
+//
+// Who gets a credit or a core, and who gives one back, is decided by package lend. The Server
+// guards that with its mutex, tells it what happens, and carries out what it says.
 package worker
 
 import (
@@ -34,7 +37,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/tree"
 	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
-	"github.com/rdistcc/rdistcc/pkg/worker/shares"
+	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 	"github.com/rdistcc/rdistcc/pkg/worker/users"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
@@ -109,9 +112,6 @@ type Settings struct {
 	Dirs       []string // with compilers
 }
 
-// activeTime is how long after its last job a client counts as one that builds.
-const activeTime = 10 * time.Second
-
 // Server is a daemon without its flags and signals.
 type Server struct {
 	o        Options
@@ -157,30 +157,15 @@ type Server struct {
 
 	mu       sync.Mutex
 	conns    map[*conn]bool
-	unproven int // of them, those whose client has not proven that it has the key
 	nextScan time.Time
 	// identifying: not all compilers have been asked since the start.
 	identifying bool
 	lastConn    uint64
-	offenders   offenders
-	lastID      uint64         // of credits
-	tenants     []*tenant      // in order of arrival
-	clients     []*client      // of all tenants, in order of arrival
-	claims      []shares.Claim // of spreadLocked
-	queued      int            // in their queues
-	lowQueue    int            // the smallest of it since the last tick
-	worked      bool           // a job was begun since then
-	depth       int            // spare credits beside one for each core
-	vtime       float64        // tenant.pass of the one that was served last
-	wake        *sync.Cond     // runners wait for something that they can do, or closing
-	runs        map[*task]bool // under way
-	running     int
+	offenders   lend.Offenders
+	lend        *lend.Ledger                  // decides who gets credits, cores and memory
+	wake        *sync.Cond                    // runners wait for something that they can do, or closing
 	awaiting    bool                          // the cores are going to be woken
-	meanWall    time.Duration                 // of compiles, the last ones most
-	meanRSS     float64                       // bytes, the same
-	unfit       *job.Refusal                  // why the host takes no work now
-	rest        time.Time                     // until then, whatever else
-	memory      time.Time                     // when it was looked at
+	rest        time.Time                     // until then the host takes no work, whatever else
 	benched     map[job.ToolchainID]time.Time // toolchains that could not be started, until when they are not offered
 	draining    bool
 	// impatient: it has drained for Options.Grace.
@@ -206,14 +191,15 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	}
 	o.Proc = cmp.Or(o.Proc, "/proc")
 	o.Processes, o.File, o.Output = cmp.Or(o.Processes, defaultProcesses), cmp.Or(o.File, defaultFile), cmp.Or(o.Output, defaultOutput)
-	s := &Server{o: o, tools: toolchain.Cache{File: o.Compilers, Answer: cmp.Or(o.Answer, answerTime)}, identifying: true, conns: make(map[*conn]bool), offenders: make(offenders), runs: make(map[*task]bool), relearn: make(chan struct{}, 1),
-		benched: make(map[job.ToolchainID]time.Time), depth: minDepth(o.Jobs), started: time.Now()}
+	s := &Server{o: o, tools: toolchain.Cache{File: o.Compilers, Answer: cmp.Or(o.Answer, answerTime)}, identifying: true, conns: make(map[*conn]bool), offenders: make(lend.Offenders), relearn: make(chan struct{}, 1),
+		benched: make(map[job.ToolchainID]time.Time), lend: lend.New(o.lending()), started: time.Now()}
 	s.wake = sync.NewCond(&s.mu)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	rand.Read(s.boot[:]) // never fails, says its documentation
 	s.settings.Store(&o.Settings)
 	s.groups = cgroup.Find(o.Proc)
 	s.readHostLoad()
+	s.tellMemoryLocked()
 	if s.o.JobMemory == 0 {
 		s.o.JobMemory = s.jobMemory()
 	}

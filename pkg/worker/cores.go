@@ -1,0 +1,97 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/worker/lend"
+)
+
+// enqueueLocked gives t to the runners.
+func (s *Server) enqueueLocked(t *task) {
+	t.lent = lend.Job{Owner: t, Arrived: t.queued, Expect: time.Duration(t.m.Expect) * time.Millisecond, Memory: t.m.Memory}
+	s.lend.Enqueue(t.c.lent, &t.lent)
+	s.wake.Signal()
+	s.publishLocked()
+}
+
+// nextTaskLocked is what a free core does next, or refuses to; nil: nothing can be done now.
+func (s *Server) nextTaskLocked(now time.Time) *task {
+	for {
+		switch turn := s.lend.Next(now); turn.Act {
+		case lend.Idle:
+			return nil
+		case lend.Look:
+			s.lookAtMemoryLocked(now)
+		case lend.Drop:
+			if n := s.dropContentsLocked(turn.Bytes); n >= turn.Bytes {
+				s.lookAtMemoryLocked(now)
+			} else {
+				s.lend.Kept(n, now)
+			}
+		case lend.Start:
+			t := turn.Job.Owner.(*task)
+			t.no, t.started, t.oomKills = turn.No, now, s.host.Load().oomKills
+			return t
+		}
+	}
+}
+
+// lookAtMemoryLocked looks how much memory is free.
+func (s *Server) lookAtMemoryLocked(now time.Time) {
+	h := *s.host.Load()
+	h.memoryFree = s.readMemory()
+	s.host.Store(&h)
+	s.lend.Looked(h.memoryFree, now)
+}
+
+// dropContentsLocked drops contents that clients have sent, if there are so many bytes, and
+// returns how many there were; 0: none could be dropped.
+func (s *Server) dropContentsLocked(bytes int64) int64 {
+	if s.keep == nil {
+		return 0
+	}
+	has := s.keep.Stats().Bytes
+	if has >= bytes && s.keep.Shrink(bytes) <= 0 {
+		return 0
+	}
+	return has
+}
+
+// awaitPauseLocked has the cores look again when the first pause ends for which some stand
+// idle.
+func (s *Server) awaitPauseLocked(now time.Time) {
+	if s.awaiting {
+		return
+	}
+	left := s.lend.PauseLeft(now)
+	if left == 0 {
+		return
+	}
+	s.awaiting = true
+	time.AfterFunc(left, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.awaiting = false
+		s.wake.Broadcast()
+	})
+}
+
+// yieldLocked returns the tasks that are to give their cores to others': their programs are to be
+// stopped without the lock.
+func (s *Server) yieldLocked(now time.Time) (victims []*task) {
+	for _, j := range s.lend.Yields(now) {
+		t := j.Owner.(*task)
+		victims = append(victims, t)
+		s.o.Metrics.limited(limitYield)
+		s.o.Log.Info("a job gives its place to another client", "job", t.m.ID, "client", t.c.id, "ran", now.Sub(t.started))
+	}
+	return victims
+}
+
+// yielded makes the answer of a job whose place went to somebody else.
+func (t *task) yielded(r *job.Result) {
+	if t.lent.Yields() && r.Status == job.StatusFailed && r.Cause == job.CauseCancelled {
+		r.Status, r.Cause, r.Detail = job.StatusRefused, job.CauseFull, "gave its place to another client"
+	}
+}
