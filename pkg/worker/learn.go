@@ -103,12 +103,12 @@ func (l *learnt) len() int {
 
 func wholePages(n int64) int64 { page := int64(os.Getpagesize()); return (n + page - 1) / page * page }
 
-// What is learnt is bounded, the files nearest to where a compiler looks first. The headers of gcc, C++ and libc are 1,800 files
-// of 24 MB.
+// What is learnt is bounded, the files nearest to where a compiler looks first: those of libstdc++, libc and gcc itself that
+// nearly all sources include.
 const (
-	learnFiles = 4096
+	learnFiles = 2048
 	learnDirs  = 1024
-	learnBytes = 32 << 20
+	learnBytes = 12 << 20
 	learnPart  = 8         // of the store's memory, at most
 	learnFile  = 256 << 10 // bytes of one: hardly any header that is included everywhere is longer
 	learnTime  = 10 * time.Second
@@ -248,21 +248,21 @@ func (s *Server) busy() bool {
 	return false
 }
 
-// roots are the directories where the compilers that are offered look for headers by themselves, as they say, without
-// links: a list for each, first of those that are called by a short name, as most jobs' is. searched has what each has said.
+// roots are the directories where compilers that are offered look for headers by themselves, as they say, without
+// links: a list for one compiler of each family, that with the shortest name, as most jobs' is. To ask all of
+// them, and to read what only they have, would cost a daemon that is just started more than jobs gain. searched has what
+// each has said.
 func (l *lesson) roots(searched map[job.ToolchainID][]string) (lists [][]string) {
-	type kind struct{ family, version, target string }
-	asked := make(map[kind]bool)
+	asked := make(map[string]bool)
 	compilers := slices.Clone(l.s.Toolchains())
 	slices.SortStableFunc(compilers, func(a, b toolchain.Toolchain) int {
 		return cmp.Compare(len(filepath.Base(a.Exec)), len(filepath.Base(b.Exec)))
 	})
 	for _, tc := range compilers {
-		k := kind{tc.Family, tc.Version, tc.Target}
-		if asked[k] || !l.goOn() {
+		if asked[tc.Family] || !l.goOn() {
 			continue
 		}
-		asked[k] = true
+		asked[tc.Family] = true
 		list, known := searched[tc.ID]
 		if !known {
 			list = l.s.searched(l.s.ctx, &tc)
