@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
@@ -384,10 +385,14 @@ func TestBadStarts(t *testing.T) {
 // TestTakenDefaultPort: a manager that nobody configured takes another port for
 // its status page when the usual one is in use.
 func TestTakenDefaultPort(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:7634")
-	if err == nil {
-		defer l.Close()
-	} // otherwise it is in use already
+	for range 1000 { // another test's manager may have it for a moment, a developer's own for good
+		l, err := net.Listen("tcp", "127.0.0.1:7634")
+		if err == nil {
+			defer l.Close()
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 	p := command(t, t.TempDir())
 	p.cmd.Stderr = nil
 	pipe, err := p.cmd.StderrPipe()
