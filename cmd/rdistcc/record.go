@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // record is what is known of one command, for the report, the trace and the
@@ -61,7 +62,7 @@ func (r *record) where() string {
 
 // twice says that a host compiled it before it ran here.
 func (r *record) twice() bool {
-	return !r.remote && (r.result.Host != "" || strings.HasPrefix(r.reason, "doubt:"))
+	return !r.remote && (r.result.Host != "" || strings.HasPrefix(r.reason, reason.Doubt))
 }
 
 // oneLine keeps a reason that quotes an option to its line.

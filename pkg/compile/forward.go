@@ -117,7 +117,7 @@ func (p *parser) assemblerWord(w string) {
 		case !onlyOf(file, letterBytes+digitBytes+"_+.-", maxWord):
 			p.refuse(reason.UnknownOption + "-Wa," + optionName(w))
 		case strings.HasSuffix(w, "=native"):
-			p.refuse(reason.NotReproducible + "native")
+			p.refuse(reason.Native)
 		}
 	default:
 		p.refuse(reason.UnknownOption + "-Wa," + optionName(w))

@@ -191,7 +191,7 @@ func (p *parser) option(c class, words []string, arg string) {
 		switch {
 		case strings.HasPrefix(arg, "native+"), arg == "native" && strings.HasPrefix(words[0], "--"),
 			arg == "native" && words[0] == "-mcpu=native" && x86: // what stands for it says nothing, but it is warned of
-			p.refuse(reason.NotReproducible + "native")
+			p.refuse(reason.Native)
 		case arg == "native":
 			p.native = true
 		}

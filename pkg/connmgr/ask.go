@@ -27,17 +27,7 @@ func (c *client) hopeless() *ipc.GoLocal {
 // localDecision is what the wrapper hears of the scheduler's refusal.
 func localDecision(d scheduler.Decision) *ipc.GoLocal {
 	no := &ipc.GoLocal{Reason: d.Reason, Detail: d.Detail, Host: d.Host}
-	switch d.Reason {
-	case "host-lost":
-		no.Trouble, no.Code = true, reason.ExitConnect
-	case "no-hosts":
-		no.Trouble, no.Code = true, reason.ExitNoHosts
-	case "refused:toolchain":
-		no.Code = reason.ExitNoCompiler
-	case "refused:full", "refused:draining", "refused:memory", "refused:quarantine":
-		no.Trouble, no.Code = true, reason.ExitConnect
-	case "denied":
-		no.Trouble, no.Code = true, reason.ExitDenied
-	}
+	no.Code = reason.Status(d.Reason)
+	no.Trouble = no.Code != 0 && d.Reason != reason.Toolchain // tell decides about that one, once a build
 	return no
 }

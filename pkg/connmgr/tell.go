@@ -66,7 +66,7 @@ func (t *told) news(now time.Time, build uint64, reason string) bool {
 func (c *client) tell(no *ipc.GoLocal) {
 	about := no.Reason
 	switch no.Reason {
-	case "no-hosts":
+	case reason.NoHosts:
 		about = no.Detail // one list can be empty and the next one wrong
 		// Whoever names this machine alone has asked for just that.
 		if c.list.err == nil && c.list.Share > 0 && len(c.list.Sources) == 0 {

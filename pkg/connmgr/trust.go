@@ -8,6 +8,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
 	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -47,9 +48,6 @@ func (c *client) expectObject(body *job.Body) func() (want artifact.Object, ok b
 	}
 }
 
-// reasonDoubt stands before what was doubted of a result.
-const reasonDoubt = "doubt:"
-
 // distrust holds a result that went well, plain in mem, against what the compiler here
 // would have made: nobody has looked at more than its numbers yet. An outcome says that
 // it does not stand.
@@ -62,7 +60,7 @@ func (a *attempt) distrust(r *job.Result, mem []byte) *outcome {
 	if !errors.Is(err, artifact.ErrForged) {
 		a.m.o.Log.Info("a result is not taken: compiled here to be sure", "job", a.id, "source", a.name, "host", h, "what", "its "+what, "err", err)
 		a.m.metrics.distrusts.WithLabelValues("doubt").Inc()
-		return &outcome{final: true, blame: scheduler.Unused, local: &ipc.GoLocal{Reason: reasonDoubt + strings.ReplaceAll(what, " ", "-"), Host: h,
+		return &outcome{final: true, blame: scheduler.Unused, local: &ipc.GoLocal{Reason: reason.Doubt + strings.ReplaceAll(what, " ", "-"), Host: h,
 			Detail: "the " + what + " of " + h + " has " + err.Error()}}
 	}
 	a.m.metrics.distrusts.WithLabelValues("forged").Inc()
