@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,7 +13,6 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/driver"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/stamp"
-	"github.com/rdistcc/rdistcc/pkg/store"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
@@ -26,80 +24,6 @@ import (
 // follows from the compilers and from this machine's files alone, which any user here may read, never from
 // what jobs have named or brought; it stays whether it is used or not; and what a tenant has brought is
 // kept for it as before, also where it is equal.
-
-// learnt is what is known of this machine's own headers. All methods may be called at any time.
-type learnt struct {
-	mu    sync.RWMutex
-	files map[string]*learntFile
-}
-
-type learntFile struct {
-	at      stamp.Stamp
-	content *store.Content
-}
-
-// share has a tenant have the content of the file name, in the state at, and returns it pinned. If want does not say
-// which content that is it is filled in. Nil: nothing is known of that state, or it is another content.
-func (l *learnt) share(name string, at stamp.Stamp, want *job.ContentID, keeps *store.Tenant) *store.Content {
-	if l == nil {
-		return nil
-	}
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	f := l.files[name]
-	if f == nil || f.at != at || *want != (job.ContentID{}) && *want != f.content.ID() {
-		return nil
-	}
-	c := keeps.Share(f.content)
-	if c != nil {
-		*want = f.content.ID()
-	}
-	return c
-}
-
-// has reports whether the file name is known in the state at.
-func (l *learnt) has(name string, at stamp.Stamp) bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	f := l.files[name]
-	return f != nil && f.at == at
-}
-
-// put keeps a content, which is pinned, for the file name.
-func (l *learnt) put(name string, f *learntFile) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.dropLocked(name)
-	if l.files == nil {
-		l.files = make(map[string]*learntFile)
-	}
-	l.files[name] = f
-}
-
-func (l *learnt) dropLocked(name string) {
-	if f := l.files[name]; f != nil {
-		f.content.Unpin()
-		delete(l.files, name)
-	}
-}
-
-// forget drops all but the files of these states.
-func (l *learnt) forget(but map[string]stamp.Stamp) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for name, f := range l.files {
-		if at, ok := but[name]; !ok || at != f.at {
-			l.dropLocked(name)
-		}
-	}
-}
-
-// len is how many files are known.
-func (l *learnt) len() int {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return len(l.files)
-}
 
 func wholePages(n int64) int64 { page := int64(os.Getpagesize()); return (n + page - 1) / page * page }
 
