@@ -84,13 +84,13 @@ func TestWordsOfSourcesAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, err := os.ReadFile("pkg/sources/scan.go")
+	code, err := os.ReadFile("internal/sources/scan.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	words := regexp.MustCompile(`Reason\("([a-z-]+)"\)`).FindAllStringSubmatch(string(code), -1)
 	if len(words) < 8 {
-		t.Fatalf("found only %d words in pkg/sources/scan.go", len(words))
+		t.Fatalf("found only %d words in internal/sources/scan.go", len(words))
 	}
 	for _, w := range words {
 		if !strings.Contains(string(doc), "`"+w[1]+"`") {
@@ -107,7 +107,7 @@ func TestDoubtsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := 0
-	for file, constant := range map[string]string{"pkg/inputs/table.go": `Doubt\w+`, "pkg/connmgr/known.go": `unknown\w+`} {
+	for file, constant := range map[string]string{"internal/inputs/table.go": `Doubt\w+`, "pkg/connmgr/known.go": `unknown\w+`} {
 		code, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/sandbox"
-	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
-	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
+	"github.com/rdistcc/rdistcc/internal/sandbox/probe"
 )
 
 const (
@@ -174,7 +174,7 @@ func (r *runner) honestBy(shown *display, i int, language string) error {
 		err = fmt.Errorf("%s ended with status %d, signal %d (%s) %s", tc.Exec, o.exit, o.signal, o.excess, first)
 	}
 	if err == nil {
-		var f tree.File
+		var f privatetree.File
 		if f, err = r.stand.tree.Open(textOutput + "/o.o"); err == nil {
 			unix.Close(f.FD)
 			if f.Size == 0 {

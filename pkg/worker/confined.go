@@ -8,10 +8,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/driver"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/toolchain"
-	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/internal/driver"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
@@ -102,8 +102,8 @@ func (r *runner) compileConfined(p *process, x *textJob, laid func()) (outcome, 
 }
 
 // command is one in the stand, without its words.
-func (r *runner) command(env []string, dir string, out *capture.Capture, wall time.Duration) *tree.Command {
-	c := &tree.Command{
+func (r *runner) command(env []string, dir string, out *capture.Capture, wall time.Duration) *privatetree.Command {
+	c := &privatetree.Command{
 		Env: env, Dir: dir, Stdin: int(r.s.devNull.Fd()), Stdout: out.FD(0), Stderr: out.FD(1),
 		Nice: r.s.settings.Load().Nice,
 	}

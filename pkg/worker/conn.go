@@ -9,11 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/fetch"
-	"github.com/rdistcc/rdistcc/pkg/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/rdmaread"
+	"github.com/rdistcc/rdistcc/internal/store"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/store"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
@@ -37,7 +37,7 @@ type conn struct {
 	qp     iwarp.QP
 	recvs  []byte // one part of job.MaxMessage bytes for each receive
 	recvMR iwarp.MR
-	puller *fetch.Puller // of sources; guarded by s.mu
+	puller *rdmaread.Puller // of sources; guarded by s.mu
 	// peerReads: the client may send RDMA Reads.
 	peerReads bool
 	board     *board // nil: there is none
@@ -117,9 +117,9 @@ func (c *conn) serve(req iwarp.ConnRequest) {
 		return
 	}
 	p := &iwarp.ConnParam{Private: c.privateData}
-	p.ORD, p.IRD = fetch.Depths(c.s.o.Device.Attr())
+	p.ORD, p.IRD = rdmaread.Depths(c.s.o.Device.Attr())
 	info := req.Info()
-	c.puller = fetch.New(c.qp, agreed(p.ORD, info.PeerIRD), readID)
+	c.puller = rdmaread.New(c.qp, agreed(p.ORD, info.PeerIRD), readID)
 	c.peerReads = agreed(p.IRD, info.PeerORD) > 0
 	c.expectProof()
 	if err := req.Accept(c.s.ctx, c.qp, p); err != nil {
@@ -193,7 +193,7 @@ func (c *conn) maxSource() uint64 {
 func (c *conn) open() (err error) {
 	d := c.s.o.Device
 	recvs := c.s.recvDepth()
-	sends := 2*recvs + job.NumKinds + fetch.Depth // a result is a Write and a Send
+	sends := 2*recvs + job.NumKinds + rdmaread.Depth // a result is a Write and a Send
 	if c.pd, err = d.AllocPD(); err != nil {
 		return err
 	}

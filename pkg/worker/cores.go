@@ -3,7 +3,7 @@ package worker
 import (
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/rdistcc/rdistcc/pkg/arena"
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/shm"
 )
 
 // largeMemory is what sources too big for a slot, and results too big for slot or
@@ -16,7 +16,7 @@ import (
 type largeMemory struct {
 	max  int64 // bytes; 0 = there is none: such jobs are refused
 	room *semaphore.Weighted
-	pool *arena.Pool
+	pool *shm.Pool
 	used atomic.Int64 // bytes
 
 	allowed map[string]*allowance // of tenants with connections, by name; guarded by Server.mu
@@ -32,7 +32,7 @@ type allowance struct {
 // large is a part of it: n bytes, counted until free.
 type large struct {
 	from *largeMemory
-	buf  *arena.Buffer
+	buf  *shm.Buffer
 	mem  []byte
 	n    int64
 	room *semaphore.Weighted // of the tenant, and how much of it
@@ -49,7 +49,7 @@ func newLargeMemory(maximum, biggest int64, count int) (*largeMemory, error) {
 	}
 	var err error
 	// Nothing stays mapped or allocated between uses: they are rare.
-	m.pool, err = arena.NewPool(arena.Options{Name: "rdistccd-large", Size: m.max, Map: 1, Max: count})
+	m.pool, err = shm.NewPool(shm.Options{Name: "rdistccd-large", Size: m.max, Map: 1, Max: count})
 	return m, err
 }
 

@@ -5,9 +5,9 @@ import (
 	"path"
 	"slices"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/store"
-	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/store"
 )
 
 // layout is what a stand's tree has kept of the last job: files that its lists named. The next job mostly names the
@@ -42,7 +42,7 @@ func (d *stand) forget() error {
 	}
 	d.layout = layout{}
 	defer d.count()
-	return d.tree.Retain(func(string, tree.Kept) bool { return false })
+	return d.tree.Retain(func(string, privatetree.Kept) bool { return false })
 }
 
 // count brings the sum of what trees keep up to date.
@@ -127,13 +127,13 @@ func (d *stand) layKept(owner *store.Tenant, forgets uint64, in *inputs, check f
 // retain drops what the tree keeps and a job is not to see, and notes which files of its lists are to be laid.
 func (d *stand) retain(in *inputs) error {
 	d.layout.lists, d.layout.rest = nil, nil
-	wanted := make(map[string]tree.Kept, len(in.kept))
+	wanted := make(map[string]privatetree.Kept, len(in.kept))
 	for i := in.listed(); i < len(in.text); i++ {
 		if in.keepable(i) {
 			wanted[in.body.Files[i].Name] = in.asKept(i)
 		}
 	}
-	err := d.tree.Retain(func(name string, k tree.Kept) bool {
+	err := d.tree.Retain(func(name string, k privatetree.Kept) bool {
 		w, ok := wanted[name]
 		return ok && w == k
 	})
@@ -164,7 +164,7 @@ func (in *inputs) keepable(i int) bool {
 }
 
 // asKept is a file of a list as a tree knows it.
-func (in *inputs) asKept(i int) tree.Kept {
+func (in *inputs) asKept(i int) privatetree.Kept {
 	f := &in.body.Files[i]
-	return tree.Kept{Sum: in.ids[i-in.listed()], MTime: f.MTime, Exec: f.Exec}
+	return privatetree.Kept{Sum: in.ids[i-in.listed()], MTime: f.MTime, Exec: f.Exec}
 }

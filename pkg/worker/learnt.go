@@ -3,9 +3,9 @@ package worker
 import (
 	"sync"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/stamp"
-	"github.com/rdistcc/rdistcc/pkg/store"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/stamp"
+	"github.com/rdistcc/rdistcc/internal/store"
 )
 
 // learnt is what is known of this machine's own headers. All methods may be called at any time.

@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/pack"
-	"github.com/rdistcc/rdistcc/pkg/stamp"
-	"github.com/rdistcc/rdistcc/pkg/store"
+	"github.com/rdistcc/rdistcc/internal/compress"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/stamp"
+	"github.com/rdistcc/rdistcc/internal/store"
 )
 
 // Hosts mostly have the same packages as their clients: a header of the system's need not travel. A job
@@ -31,11 +31,11 @@ type ownFiles struct {
 // complete makes the list whole of which frame is the abridged form, from files of this machine's, whose contents
 // are pinned. Nil: it lacks one of them.
 func (t *task) complete(ctx context.Context, frame []byte) (list []byte, own []*store.Content, err error) {
-	n, err := pack.Len(frame)
+	n, err := compress.Len(frame)
 	if err != nil || n > job.MaxBodyLen {
 		return nil, nil, refuse(job.CauseMalformed, "an abridged list that is no zstd frame, or longer than %d bytes", job.MaxBodyLen)
 	}
-	b, err := pack.Unpack(nil, frame, n)
+	b, err := compress.Unpack(nil, frame, n)
 	if err != nil {
 		return nil, nil, refuse(job.CauseMalformed, "an abridged list: %v", err)
 	}

@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/pack"
-	"github.com/rdistcc/rdistcc/pkg/store"
+	"github.com/rdistcc/rdistcc/internal/compress"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/store"
 )
 
 // header is one of the system's that every machine with a compiler has.
@@ -92,7 +92,7 @@ func TestAbridgedLists(t *testing.T) {
 		if l.Abridge() == 0 {
 			t.Fatal("nothing is left out")
 		}
-		frame, err := pack.Pack(nil, l.Append(nil))
+		frame, err := compress.Pack(nil, l.Append(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,11 +115,11 @@ func TestAbridgedLists(t *testing.T) {
 		t.Errorf("%+v: want two lists that are lacking, and one content of this machine's own, which nobody had looked for in vain", st)
 	}
 	frame := abridged(list)
-	huge, err := pack.Pack(nil, make([]byte, job.MaxBodyLen+1))
+	huge, err := compress.Pack(nil, make([]byte, job.MaxBodyLen+1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	noList, err := pack.Pack(nil, []byte("no list at all"))
+	noList, err := compress.Pack(nil, []byte("no list at all"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestManyOwnFiles(t *testing.T) {
 		if whole.Abridge() != len(right) {
 			t.Fatal("not all is left out")
 		}
-		frame, err := pack.Pack(nil, whole.Append(nil))
+		frame, err := compress.Pack(nil, whole.Append(nil))
 		if err != nil {
 			t.Fatal(err)
 		}

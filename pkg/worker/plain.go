@@ -1,9 +1,9 @@
 package worker
 
 import (
-	"github.com/rdistcc/rdistcc/pkg/digest"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/pack"
+	"github.com/rdistcc/rdistcc/internal/compress"
+	"github.com/rdistcc/rdistcc/internal/digest"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // Bounds of packing, in bytes.
@@ -50,7 +50,7 @@ func (t *task) unpack(scratch *scratch) *job.Result {
 		}
 		to = mem.mem
 	}
-	got, err := pack.Unpack(to[:0:n], t.content()[:t.m.Packed], n)
+	got, err := compress.Unpack(to[:0:n], t.content()[:t.m.Packed], n)
 	if err == nil && uint64(len(got)) != n {
 		err = refuse(job.CauseDigest, "a source of %d bytes, not of %d", len(got), n)
 	}
@@ -79,11 +79,11 @@ func (s *scratch) room(n int) []byte {
 func (r *runner) seal(t *task, mem []byte, res *job.Result) int {
 	n := len(mem)
 	res.Digest = digest.Sum(mem)
-	bound := pack.Bound(n)
+	bound := compress.Bound(n)
 	if !t.m.Zstd || n < packLeast || bound > scratchSize {
 		return n
 	}
-	if p, err := pack.Pack(r.scratch.room(bound)[:0], mem); err == nil && worthIt(len(p), n) {
+	if p, err := compress.Pack(r.scratch.room(bound)[:0], mem); err == nil && worthIt(len(p), n) {
 		copy(mem, p)
 		res.Packed = uint64(len(p))
 		return len(p)
@@ -97,11 +97,11 @@ func (r *runner) sealLarge(t *task, l *large, res *job.Result) *large {
 	if !t.m.Zstd {
 		return l
 	}
-	to, err := r.s.large.tryGet(t.c.allowance, int64(pack.Bound(len(l.mem))), job.CauseFull)
+	to, err := r.s.large.tryGet(t.c.allowance, int64(compress.Bound(len(l.mem))), job.CauseFull)
 	if err != nil {
 		return l // as it is, then
 	}
-	p, err := pack.Pack(to.mem[:0], l.mem)
+	p, err := compress.Pack(to.mem[:0], l.mem)
 	if err != nil || !worthIt(len(p), len(l.mem)) || len(p) > len(to.mem) {
 		to.free()
 		return l

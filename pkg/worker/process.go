@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/entrypoint"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/sandbox"
-	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/internal/entrypoint"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
 
 // command is one compiler run.
@@ -40,16 +40,16 @@ type outcome struct {
 	maxRSS  uint64 // bytes; not below this daemon's own, as exec hands that on
 	stopped job.Cause
 	excess  sandbox.Excess // what it was ended for beside that; only in a tree
-	apart   bool           // tree.Outcome's
+	apart   bool           // privatetree.Outcome's
 }
 
 // process is one compiler: in a process group of its own that ends with it, or in
 // a tree.
 type process struct {
 	mu      sync.Mutex
-	pid     int       // 0: not started, or reaped
-	run     *tree.Run // nil: not started in a tree, or ended
-	stopped job.Cause // why it was killed, or must not start
+	pid     int              // 0: not started, or reaped
+	run     *privatetree.Run // nil: not started in a tree, or ended
+	stopped job.Cause        // why it was killed, or must not start
 }
 
 // stop kills it, with its group or its tree's processes, with SIGKILL, now or as soon as it exists; the first
@@ -212,7 +212,7 @@ func (p *process) reap(pid int) (outcome, error) {
 
 // runIn starts c in a tree and waits until it and all that it started has ended.
 // An error means that nothing ran.
-func (p *process) runIn(tr *tree.Tree, c *tree.Command, limit time.Duration) (outcome, error) {
+func (p *process) runIn(tr *privatetree.Tree, c *privatetree.Command, limit time.Duration) (outcome, error) {
 	p.mu.Lock()
 	if p.stopped != job.CauseNone {
 		p.mu.Unlock()
@@ -231,7 +231,7 @@ func (p *process) runIn(tr *tree.Tree, c *tree.Command, limit time.Duration) (ou
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.run = nil
-	if err != nil && !errors.Is(err, tree.ErrGone) {
+	if err != nil && !errors.Is(err, privatetree.ErrGone) {
 		err = &startError{err}
 	}
 	return outcome{exit: o.Exit, signal: o.Signal, cpu: o.CPU, maxRSS: o.MaxRSS, stopped: p.stopped, excess: o.Excess, apart: o.Apart}, err

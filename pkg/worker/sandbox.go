@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/sandbox"
-	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/worker/users"
 )
 
@@ -48,19 +48,19 @@ type confinement struct {
 	bare bool // runners' trees are directories of the host; set once by New
 
 	// guarded by Server.mu
-	held     []sandbox.Set // by runner: the measures of its tree; 0: it has none yet
-	breach   string        // what was found reachable, or did not work; "": nothing
-	doubt    sandbox.Set   // measures that did not hold then
-	lost     *job.Refusal  // strict: why no work is taken
-	proven   []*tree.Spec  // by runner: what its tree showed when a canary was there last
-	shownAt  time.Time     // when the compilers changed last, which trees show
-	proving  int           // runners that prove themselves as they have nothing else to do
-	begun    bool          // there are runners: how they can be confined is known
-	told     bool          // tellSandbox has spoken
-	round    int           // of proofs that are due from all runners; runner.round of those that have passed it
-	passed   int           // runners that passed in this round, as long as there is a breach
-	again    time.Time     // when the next round begins
-	wanted   bool          // a canary, on the next runner that is idle
+	held     []sandbox.Set       // by runner: the measures of its tree; 0: it has none yet
+	breach   string              // what was found reachable, or did not work; "": nothing
+	doubt    sandbox.Set         // measures that did not hold then
+	lost     *job.Refusal        // strict: why no work is taken
+	proven   []*privatetree.Spec // by runner: what its tree showed when a canary was there last
+	shownAt  time.Time           // when the compilers changed last, which trees show
+	proving  int                 // runners that prove themselves as they have nothing else to do
+	begun    bool                // there are runners: how they can be confined is known
+	told     bool                // tellSandbox has spoken
+	round    int                 // of proofs that are due from all runners; runner.round of those that have passed it
+	passed   int                 // runners that passed in this round, as long as there is a breach
+	again    time.Time           // when the next round begins
+	wanted   bool                // a canary, on the next runner that is idle
 	schedule schedule
 }
 
@@ -182,7 +182,7 @@ func (s *Server) settledLocked() bool {
 	if !s.confined || len(*s.listed.Load()) == 0 {
 		return true
 	}
-	return !slices.ContainsFunc(s.cage.proven, func(p *tree.Spec) bool { return p == nil })
+	return !slices.ContainsFunc(s.cage.proven, func(p *privatetree.Spec) bool { return p == nil })
 }
 
 // tellSandbox logs at the end of the start, once, how compiles are confined.
@@ -294,9 +294,9 @@ func (s *Server) sandboxLocked() SandboxStatus {
 }
 
 // openTree makes a runner's tree.
-func openTree(ctx context.Context, spec tree.Spec) (t *tree.Tree, err error) {
+func openTree(ctx context.Context, spec privatetree.Spec) (t *privatetree.Tree, err error) {
 	err = unhidden(func() (err error) {
-		t, err = tree.New(ctx, spec)
+		t, err = privatetree.New(ctx, spec)
 		return err
 	})
 	return t, err

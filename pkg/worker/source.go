@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rdistcc/rdistcc/pkg/fetch"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/rdmaread"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // errCancelled ends what was asked to end.
@@ -93,7 +93,7 @@ func (t *task) pull(ctx context.Context) (pulled *large, err error) {
 		return nil, fmt.Errorf("register memory for a source: %w", err)
 	}
 	done := make(chan error, 1)
-	x := &fetch.Pull{Sink: mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: w.Len, Done: func(err error) { done <- err }}
+	x := &rdmaread.Pull{Sink: mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: w.Len, Done: func(err error) { done <- err }}
 	c.startPull(x)
 	select {
 	case err = <-done:
@@ -113,7 +113,7 @@ func (t *task) pull(ctx context.Context) (pulled *large, err error) {
 	return src, nil
 }
 
-func (c *conn) startPull(x *fetch.Pull) {
+func (c *conn) startPull(x *rdmaread.Pull) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	if err := c.puller.Start(x); err != nil {

@@ -11,11 +11,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/internal/driver"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/policy"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/pkg/compile"
-	"github.com/rdistcc/rdistcc/pkg/driver"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/policy"
-	"github.com/rdistcc/rdistcc/pkg/tree"
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
@@ -73,7 +73,7 @@ var errNoTrees = refuse(job.CauseTree, "the host cannot show private trees")
 
 // compileIn runs the command in the tree: by its driver, or where it is known what
 // that would start, by running cc1 and as themselves.
-func (r *runner) compileIn(t *task, b *job.Body, plan *compile.Plan, c *tree.Command, out *capture.Capture, until time.Time) (outcome, error) {
+func (r *runner) compileIn(t *task, b *job.Body, plan *compile.Plan, c *privatetree.Command, out *capture.Capture, until time.Time) (outcome, error) {
 	recipe, names := r.wholeRecipe(t, b, plan)
 	if recipe == nil && b.Front > 0 {
 		return outcome{}, refuse(job.CausePolicy, "the driver is needed, which has an order of its own for what native means")
@@ -133,7 +133,7 @@ func calledAs(exec, argv0 string) string {
 }
 
 // lay makes in a new tree what the compile finds on the client. An error of check ends it.
-func lay(tr *tree.Tree, in *inputs, check func() error) error {
+func lay(tr *privatetree.Tree, in *inputs, check func() error) error {
 	if err := layAround(tr, in, check); err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func lay(tr *tree.Tree, in *inputs, check func() error) error {
 }
 
 // layAround makes all but the files of lists.
-func layAround(tr *tree.Tree, in *inputs, check func() error) error {
+func layAround(tr *privatetree.Tree, in *inputs, check func() error) error {
 	b := in.body
 	for i := range b.Links {
 		if err := check(); err != nil {
@@ -190,7 +190,7 @@ func layAround(tr *tree.Tree, in *inputs, check func() error) error {
 }
 
 // layFile makes one file.
-func layFile(tr *tree.Tree, in *inputs, i int, check func() error) error {
+func layFile(tr *privatetree.Tree, in *inputs, i int, check func() error) error {
 	if err := check(); err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func seenFrom(cwd, name string) string {
 // host's own trouble.
 func unlaid(err error) *job.Result {
 	switch {
-	case errors.Is(err, tree.ErrTaken), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ELOOP):
+	case errors.Is(err, privatetree.ErrTaken), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ELOOP):
 		err = refuse(job.CauseTree, "%v", err) // no fault of the client's
 	case errors.Is(err, fs.ErrExist), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR), errors.Is(err, fs.ErrInvalid), errors.Is(err, unix.EINVAL):
 		err = refuse(job.CauseMalformed, "%v", err) // it was not so on the client
@@ -235,7 +235,7 @@ func unlaid(err error) *job.Result {
 // strange says that an output's name stands for what is no file of the job's: a directory,
 // a link, a device, one of the toolchain's. Whoever declared it knew, so it is no fault of this host.
 func strange(err error) bool {
-	for _, e := range []error{tree.ErrTaken, fs.ErrInvalid, unix.ELOOP, unix.ENOTDIR, unix.ENXIO, unix.ENAMETOOLONG} {
+	for _, e := range []error{privatetree.ErrTaken, fs.ErrInvalid, unix.ELOOP, unix.ENOTDIR, unix.ENXIO, unix.ENAMETOOLONG} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/internal/need"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
 // TestPWDThroughALink: the compile directory in the debug information is the
@@ -248,7 +248,7 @@ func treesOf(t testing.TB, daemon int) []int {
 	for _, path := range proc {
 		stat, err := os.ReadFile(path)
 		name, nerr := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-		if err != nil || nerr != nil || !strings.HasPrefix(string(name), tree.Arg0) {
+		if err != nil || nerr != nil || !strings.HasPrefix(string(name), privatetree.Arg0) {
 			continue
 		}
 		var pid, parent int

@@ -14,9 +14,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/internal/need"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 	"github.com/rdistcc/rdistcc/pkg/compile"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // project is a directory that plays the client's, with a compiler to be compared

@@ -6,15 +6,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/driver"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/toolchain"
-	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/internal/driver"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
 // setSteps makes c run what the driver would.
-func (r *runner) setSteps(c *tree.Command, recipe *driver.Recipe, names driver.Names) {
+func (r *runner) setSteps(c *privatetree.Command, recipe *driver.Recipe, names driver.Names) {
 	for i := range recipe.Steps() {
 		argv := recipe.Step(i, names)
 		if filepath.Base(argv[0]) == argv[0] {
@@ -23,14 +23,14 @@ func (r *runner) setSteps(c *tree.Command, recipe *driver.Recipe, names driver.N
 		if i == 0 {
 			c.Argv = argv
 		} else {
-			c.Then = append(c.Then, tree.Program{Argv: argv})
+			c.Then = append(c.Then, privatetree.Program{Argv: argv})
 		}
 	}
 }
 
 // runSteps runs what setSteps has set: cc1 and as at the same time where that can be, with temp between them. The
 // driver would run one after the other; nothing that they write tells of it.
-func (r *runner) runSteps(p *process, tc *toolchain.Toolchain, c *tree.Command, temp string, out *capture.Capture, until time.Time) (outcome, error) {
+func (r *runner) runSteps(p *process, tc *toolchain.Toolchain, c *privatetree.Command, temp string, out *capture.Capture, until time.Time) (outcome, error) {
 	left := func() time.Duration { return max(time.Until(until), time.Millisecond) }
 	if len(c.Then) == 0 || lists(c.Then[0].Argv) || !r.s.pairs.allowed(tc.ID) {
 		return p.runIn(r.stand.tree, c, left())

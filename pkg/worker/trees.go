@@ -9,8 +9,8 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/rdistcc/rdistcc/pkg/toolchain"
-	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/toolchain"
 )
 
 // TreeMode says whether jobs of the sources form are taken.
@@ -25,14 +25,14 @@ const (
 
 // display is what trees have to show, and the toolchains for which that is. It does not change.
 type display struct {
-	spec *tree.Spec
+	spec *privatetree.Spec
 	list []toolchain.Toolchain
 }
 
 // show makes runners replace their trees, before they use them again, by ones
 // that show every toolchain of the list.
 func (s *Server) show(list []toolchain.Toolchain) {
-	spec := &tree.Spec{Size: s.treeRoom() + s.o.Source, Keep: s.keepsEach()}
+	spec := &privatetree.Spec{Size: s.treeRoom() + s.o.Source, Keep: s.keepsEach()}
 	for i := range list {
 		spec.Files = append(spec.Files, list[i].Files...)
 		spec.Dirs = append(spec.Dirs, list[i].Dirs...)
@@ -80,15 +80,15 @@ type stand struct {
 	user    int    // that commands run as; 0: this process's
 	cgroup  string
 
-	tree   *tree.Tree // nil: to be made
-	spec   *tree.Spec // that it was made of
+	tree   *privatetree.Tree // nil: to be made
+	spec   *privatetree.Spec // that it was made of
 	layout layout
 	total  *atomic.Int64 // bytes that all stands' trees keep
 	kept   int64         // of these, what this one's does
 }
 
 // open makes sure that there is a tree of spec.
-func (d *stand) open(ctx context.Context, spec *tree.Spec) error {
+func (d *stand) open(ctx context.Context, spec *privatetree.Spec) error {
 	if d.tree != nil && d.spec == spec {
 		return nil
 	}
@@ -133,7 +133,7 @@ func (d *stand) clean() error {
 	defer d.count()
 	err := d.tree.Clean()
 	// Gone: with its job, of which that was told.
-	if errors.Is(err, tree.ErrGone) || errors.Is(err, tree.ErrLittered) {
+	if errors.Is(err, privatetree.ErrGone) || errors.Is(err, privatetree.ErrLittered) {
 		return d.close()
 	}
 	if err != nil {

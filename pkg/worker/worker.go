@@ -26,16 +26,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/arena"
-	"github.com/rdistcc/rdistcc/pkg/cgroup"
-	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
-	"github.com/rdistcc/rdistcc/pkg/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/cgroup"
+	"github.com/rdistcc/rdistcc/internal/driver/recipes"
+	"github.com/rdistcc/rdistcc/internal/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
+	"github.com/rdistcc/rdistcc/internal/shm"
+	"github.com/rdistcc/rdistcc/internal/store"
+	"github.com/rdistcc/rdistcc/internal/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/sandbox"
-	"github.com/rdistcc/rdistcc/pkg/store"
-	"github.com/rdistcc/rdistcc/pkg/toolchain"
-	"github.com/rdistcc/rdistcc/pkg/tree"
 	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 	"github.com/rdistcc/rdistcc/pkg/worker/users"
@@ -120,8 +120,8 @@ type Server struct {
 	recipes  recipes.Cache
 	programs sync.Map // name of a program to its path on searchPath
 	pairs    pairs
-	slots    *arena.Pool
-	outputs  *arena.Pool
+	slots    *shm.Pool
+	outputs  *shm.Pool
 	large    *largeMemory
 	keep     *store.Store  // of what clients have sent; nil: there is none; set once by New
 	kept     atomic.Int64  // bytes that trees keep from job to job
@@ -207,7 +207,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		s.o.Store.Memory = min(max(s.machineMemory()/storePart, storeLeast), storeMost)
 	}
 	s.cage.held, s.cage.schedule.mean = make([]sandbox.Set, o.Jobs), cmp.Or(o.CanaryMean, canaryMean)
-	s.cage.proven, s.cage.shownAt = make([]*tree.Spec, o.Jobs), time.Now()
+	s.cage.proven, s.cage.shownAt = make([]*privatetree.Spec, o.Jobs), time.Now()
 	s.listed.Store(new([]toolchain.Toolchain))
 	s.show(nil)
 	if err := s.open(); err != nil {
@@ -289,10 +289,10 @@ func (s *Server) open() error {
 	// Beside the credits, one buffer for each result that is still being sent, and for
 	// each credit that is hoarded.
 	most := 3*s.most() + s.o.Clients
-	if s.slots, err = arena.NewPool(arena.Options{Name: "rdistccd-slot", Size: s.o.Slot, Prefault: s.o.Prefault, Max: most, Wipe: true}); err != nil {
+	if s.slots, err = shm.NewPool(shm.Options{Name: "rdistccd-slot", Size: s.o.Slot, Prefault: s.o.Prefault, Max: most, Wipe: true}); err != nil {
 		return err
 	}
-	if s.outputs, err = arena.NewPool(arena.Options{Name: "rdistccd-out", Size: 2 * s.o.Output, Max: 2 * s.o.Jobs}); err != nil {
+	if s.outputs, err = shm.NewPool(shm.Options{Name: "rdistccd-out", Size: 2 * s.o.Output, Max: 2 * s.o.Jobs}); err != nil {
 		return err
 	}
 	if s.large, err = newLargeMemory(s.o.Large, max(s.o.Source, s.o.Result), most); err != nil {
@@ -319,7 +319,7 @@ func (s *Server) release() {
 			s.o.Log.Error("end", "err", err)
 		}
 	}
-	for _, p := range []*arena.Pool{s.slots, s.outputs} {
+	for _, p := range []*shm.Pool{s.slots, s.outputs} {
 		if p != nil {
 			p.Close()
 		}
