@@ -20,6 +20,7 @@ package job
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -255,6 +256,11 @@ type Refusal struct {
 }
 
 func (r *Refusal) Error() string { return r.Detail }
+
+// Refuse returns the Refusal with a formatted Detail.
+func Refuse(cause Cause, format string, args ...any) *Refusal {
+	return &Refusal{Cause: cause, Detail: fmt.Sprintf(format, args...)}
+}
 
 // Segment is one part of a result, in the sink or in the window that was offered:
 // Len bytes at Off.

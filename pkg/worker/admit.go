@@ -42,7 +42,7 @@ func (s *Server) admit(req iwarp.ConnRequest) {
 	tenant := tenantOf(req.Info())
 	c.lent = s.lend.Connect(tenant, claim != nil)
 	c.lent.Owner = c
-	c.allowance = s.large.join(tenant, s.o.largePart())
+	c.allowance = s.large.Join(tenant, s.o.largePart())
 	s.conns[c] = true
 	s.serving.Go(func() { c.serve(req) })
 }

@@ -79,7 +79,7 @@ func TestConfinedObjectsEqualLocal(t *testing.T) {
 				}
 			}
 		}
-		if ts.recipes.Len() == 0 {
+		if ts.places.Recipes() == 0 {
 			t.Error("no driver was asked what it would run")
 		}
 		if got := sandbox.Set(c.welcome.Sandbox); got != ts.Status().Sandbox.Measures || (got == 0) != (ts.o.Sandbox == SandboxOff) {

@@ -14,6 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/rdmaread"
 	"github.com/rdistcc/rdistcc/internal/store"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/worker/large"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
@@ -52,10 +53,10 @@ type conn struct {
 
 	// guarded by s.mu
 	name      string
-	lent      *lend.Conn // what it has been lent, and for whom; set once, by admit
-	allowance *allowance // of the large memory, its tenant's; as above
-	proof     string     // how it proves who it is, for the audit log; as above
-	ready     bool       // Hello came, and the QP has not ended
+	lent      *lend.Conn       // what it has been lent, and for whom; set once, by admit
+	allowance *large.Allowance // of the large memory, its tenant's; as above
+	proof     string           // how it proves who it is, for the audit log; as above
+	ready     bool             // Hello came, and the QP has not ended
 	ended     bool
 	credits   map[uint64]*credit // on loan, by id
 	tasks     map[uint64]*task   // unanswered, by the client's id
@@ -186,7 +187,7 @@ func (c *conn) maxSource() uint64 {
 	if !c.puller.Can() {
 		return 0
 	}
-	return uint64(min(c.s.o.Source, c.s.large.max))
+	return uint64(min(c.s.o.Source, c.s.large.Max()))
 }
 
 // open makes the verbs objects and posts the receives.
@@ -337,7 +338,7 @@ func (c *conn) hello(m *job.Hello) error {
 	}
 	err = c.sendLocked(&job.Welcome{
 		Boot: s.boot, Jobs: clip16(s.o.Jobs), MaxBody: uint64(s.slots.Size()), MaxSource: c.maxSource(), MaxResult: uint64(s.slots.Size()),
-		Toolchains: uint16(len(*s.listed.Load())), Identifying: s.identifying, Board: c.board.window(), Tree: s.trees, Zstd: true, Sandbox: uint16(s.measuresLocked()),
+		Toolchains: uint16(len(*s.listed.Load())), Identifying: s.identifying, Board: c.board.window(), Tree: s.places.Trees, Zstd: true, Sandbox: uint16(s.measuresLocked()),
 		Clock: uint64(time.Now().UnixMilli()), Program: job.Clip(s.o.Program, job.MaxName), Store: s.keepsFor(c), StoreEpoch: c.keeps.Epoch(), Load: s.loadLocked(),
 	})
 	if err != nil {

@@ -119,7 +119,7 @@ func (c *conn) release() {
 	}
 	for _, t := range c.tasks { // of those that met a panic
 		errs = append(errs, t.k.free())
-		t.drop()
+		t.job.Drop()
 	}
 	clear(c.tasks)
 	for id := range c.offers {

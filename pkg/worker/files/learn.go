@@ -1,8 +1,9 @@
-package worker
+package files
 
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/driver"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/stamp"
+	"github.com/rdistcc/rdistcc/internal/store"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
 )
 
@@ -46,39 +48,65 @@ const (
 	learnAgain = time.Hour // packages are upgraded meanwhile
 )
 
-// learn keeps s.learnt in step with the compilers that are offered, until the server ends. While these are being
+// Learner reads this machine's headers in advance. Its fields are set before Run.
+type Learner struct {
+	Machine *Machine
+	Store   *store.Store
+	Memory  int64 // bytes that the store may take
+	Log     *slog.Logger
+	// Busy reports whether a job is under way: then the learner waits.
+	Busy func() bool
+	// Compilers returns those that are offered now. Ask asks one of them a question about itself.
+	Compilers func() []toolchain.Toolchain
+	Ask       func(ctx context.Context, tc *toolchain.Toolchain, words ...string) (string, error)
+	// Rescue is deferred: it recovers from a panic.
+	Rescue func()
+
+	again chan struct{} // there are other compilers
+}
+
+// NewLearner makes l ready.
+func NewLearner(l Learner) *Learner {
+	l.again = make(chan struct{}, 1)
+	return &l
+}
+
+// Run keeps what is known in step with the compilers that are offered, until ctx ends. While these are being
 // identified there is a lesson for each list of them that has other directories: the first job may come meanwhile.
-func (s *Server) learn() {
+func (k *Learner) Run(ctx context.Context) {
 	searched := make(map[job.ToolchainID][]string)
 	var last [][]string
 	for {
 		again := time.NewTimer(learnAgain)
 		due := false
 		select {
-		case <-s.ctx.Done():
+		case <-ctx.Done():
 			again.Stop()
 			return
-		case <-s.relearn:
+		case <-k.again:
 		case <-again.C:
 			due = true
 		}
 		again.Stop()
-		last = s.teach(searched, last, due)
+		last = k.teach(ctx, searched, last, due)
 	}
 }
 
-// learnSoon has the headers be looked at which the compilers that are offered now look at.
-func (s *Server) learnSoon() {
+// Soon has the headers be looked at that belong to the compilers offered now.
+func (k *Learner) Soon() {
+	if k == nil {
+		return
+	}
 	select {
-	case s.relearn <- struct{}{}:
+	case k.again <- struct{}{}:
 	default: // it is going to be
 	}
 }
 
 // teach is one lesson, of the directories that it returns. There is none if they are the last one's, unless it is due.
-func (s *Server) teach(searched map[job.ToolchainID][]string, last [][]string, due bool) (dirs [][]string) {
-	defer s.rescue(s.o.Log, nil)
-	l := s.newLesson(min(learnBytes, s.o.Store.Memory/learnPart))
+func (k *Learner) teach(ctx context.Context, searched map[job.ToolchainID][]string, last [][]string, due bool) (dirs [][]string) {
+	defer k.Rescue()
+	l := k.newLesson(ctx, min(learnBytes, k.Memory/learnPart))
 	if !l.wait(learnRest) {
 		return last
 	}
@@ -87,14 +115,15 @@ func (s *Server) teach(searched map[job.ToolchainID][]string, last [][]string, d
 	}
 	began := time.Now()
 	l.learn(dirs)
-	s.o.Log.Debug("own headers are known", "files", s.learnt.len(), "compilers", len(dirs), "after", time.Since(began).Round(time.Millisecond))
+	k.Log.Debug("own headers are known", "files", k.Machine.Known(), "compilers", len(dirs), "after", time.Since(began).Round(time.Millisecond))
 	return dirs
 }
 
 // lesson is one look at all headers.
 type lesson struct {
-	s       *Server
-	own     ownFiles
+	k       *Learner
+	ctx     context.Context // ends it
+	own     reader
 	trusted map[uint64]bool        // by device: whether its file system is faithful
 	dirs    map[string]bool        // those that were looked at
 	names   []string               // of files that are worth knowing, those first that jobs rather name
@@ -105,11 +134,11 @@ type lesson struct {
 	spent   time.Duration          // without pauses
 }
 
-func (s *Server) newLesson(most int64) *lesson {
-	return &lesson{s: s, trusted: make(map[uint64]bool), dirs: make(map[string]bool), files: make(map[string]stamp.Stamp), most: most}
+func (k *Learner) newLesson(ctx context.Context, most int64) *lesson {
+	return &lesson{k: k, ctx: ctx, trusted: make(map[uint64]bool), dirs: make(map[string]bool), files: make(map[string]stamp.Stamp), most: most}
 }
 
-// learn has s.learnt be what lies in lists of directories and below.
+// learn has the machine know what lies in lists of directories and below.
 func (l *lesson) learn(lists [][]string) {
 	var last []string
 	more := true
@@ -123,7 +152,7 @@ func (l *lesson) learn(lists [][]string) {
 	if more {
 		l.walk(last)
 	}
-	l.s.learnt.forget(l.files) // before others take its room
+	l.k.Machine.learnt.forget(l.files) // before others take its room
 	for _, name := range l.names {
 		if !l.read(name) {
 			return
@@ -137,11 +166,11 @@ func (l *lesson) wait(pause time.Duration) bool {
 	defer t.Stop()
 	for {
 		select {
-		case <-l.s.ctx.Done():
+		case <-l.ctx.Done():
 			return false
 		case <-t.C:
 		}
-		if !l.s.busy() {
+		if !l.k.Busy() {
 			l.began = time.Now()
 			return true
 		}
@@ -152,24 +181,12 @@ func (l *lesson) wait(pause time.Duration) bool {
 // goOn is called before each step. It pauses where that is due, and reports whether the lesson goes on.
 func (l *lesson) goOn() bool {
 	took := time.Since(l.began)
-	busy := l.s.busy()
+	busy := l.k.Busy()
 	if took < learnSlice && !busy {
-		return l.s.ctx.Err() == nil
+		return l.ctx.Err() == nil
 	}
 	l.spent += took
 	return l.spent < learnTime && l.wait(learnPause)
-}
-
-// busy reports whether any client has a job under way here.
-func (s *Server) busy() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		if len(c.tasks) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // roots are the directories where compilers that are offered look for headers by themselves, as they say, without
@@ -178,7 +195,7 @@ func (s *Server) busy() bool {
 // each has said.
 func (l *lesson) roots(searched map[job.ToolchainID][]string) (lists [][]string) {
 	asked := make(map[string]bool)
-	compilers := slices.Clone(l.s.Toolchains())
+	compilers := slices.Clone(l.k.Compilers())
 	slices.SortStableFunc(compilers, func(a, b toolchain.Toolchain) int {
 		return cmp.Compare(len(filepath.Base(a.Exec)), len(filepath.Base(b.Exec)))
 	})
@@ -189,7 +206,7 @@ func (l *lesson) roots(searched map[job.ToolchainID][]string) (lists [][]string)
 		asked[tc.Family] = true
 		list, known := searched[tc.ID]
 		if !known {
-			list = l.s.searched(l.s.ctx, &tc)
+			list = l.k.searched(l.ctx, &tc)
 			searched[tc.ID] = list
 		}
 		var dirs []string
@@ -204,9 +221,9 @@ func (l *lesson) roots(searched map[job.ToolchainID][]string) (lists [][]string)
 }
 
 // searched asks a compiler where it looks for headers of C++, or if it has no such language, of C.
-func (s *Server) searched(ctx context.Context, tc *toolchain.Toolchain) []string {
+func (k *Learner) searched(ctx context.Context, tc *toolchain.Toolchain) []string {
 	for _, language := range []string{"c++", "c"} {
-		text, err := s.tools.Ask(ctx, tc, driver.SearchWords(language)...)
+		text, err := k.Ask(ctx, tc, driver.SearchWords(language)...)
 		if dirs := driver.ParseSearch(text); err == nil && dirs != nil {
 			return dirs
 		}
@@ -273,7 +290,7 @@ func (l *lesson) note(name string) bool {
 // read learns a file, unless it is known. It reports whether there is room for more.
 func (l *lesson) read(name string) bool {
 	at := l.files[name]
-	if l.s.learnt.has(name, at) {
+	if l.k.Machine.learnt.has(name, at) {
 		return true
 	}
 	if !l.goOn() {
@@ -291,11 +308,11 @@ func (l *lesson) read(name string) bool {
 	if text == nil || unix.Fstat(fd, &st) != nil || stamp.Of(&st) != at {
 		return true // it is being changed
 	}
-	c := l.s.keep.AddCommon(text)
+	c := l.k.Store.AddCommon(text)
 	if c == nil {
 		return false
 	}
-	l.s.learnt.put(name, &learntFile{at: at, content: c})
+	l.k.Machine.learnt.put(name, &learntFile{at: at, content: c})
 	return true
 }
 

@@ -1,4 +1,4 @@
-package worker
+package run
 
 import (
 	"path/filepath"
@@ -14,11 +14,11 @@ import (
 )
 
 // setSteps makes c run what the driver would.
-func (r *runner) setSteps(c *privatetree.Command, recipe *driver.Recipe, names driver.Names) {
+func (p *Place) setSteps(c *privatetree.Command, recipe *driver.Recipe, names driver.Names) {
 	for i := range recipe.Steps() {
 		argv := recipe.Step(i, names)
 		if filepath.Base(argv[0]) == argv[0] {
-			argv[0] = r.s.lookPath(argv[0])
+			argv[0] = p.h.lookPath(argv[0])
 		}
 		if i == 0 {
 			c.Argv = argv
@@ -30,27 +30,26 @@ func (r *runner) setSteps(c *privatetree.Command, recipe *driver.Recipe, names d
 
 // runSteps runs what setSteps has set: cc1 and as at the same time where that can be, with temp between them. The
 // driver would run one after the other; nothing that they write tells of it.
-func (r *runner) runSteps(p *process, tc *toolchain.Toolchain, c *privatetree.Command, temp string, out *capture.Capture, until time.Time) (outcome, error) {
-	left := func() time.Duration { return max(time.Until(until), time.Millisecond) }
-	if len(c.Then) == 0 || lists(c.Then[0].Argv) || !r.s.pairs.allowed(tc.ID) {
-		return p.runIn(r.stand.tree, c, left())
+func (p *Place) runSteps(proc *Process, tc *toolchain.Toolchain, c *privatetree.Command, temp string, out *capture.Capture, until time.Time) (Outcome, error) {
+
+	if len(c.Then) == 0 || lists(c.Then[0].Argv) || !p.h.pairs.allowed(tc.ID) {
+		return proc.runIn(p.tree, c, left(until))
 	}
 	c.Between = temp
-	both, err := p.runIn(r.stand.tree, c, left())
-	if err != nil || both.stopped != job.CauseNone {
+	both, err := proc.runIn(p.tree, c, left(until))
+	if err != nil || both.Stopped != job.CauseNone {
 		return both, err
 	}
-	r.s.pairs.ended(tc.ID, both.apart)
-	if !both.apart {
+	p.h.pairs.ended(tc.ID, both.Apart)
+	if !both.Apart {
 		return both, nil
 	}
 	if err := out.Rewind(); err != nil {
 		return both, err
 	}
 	c.Between = ""
-	o, err := p.runIn(r.stand.tree, c, left())
-	o.cpu += both.cpu
-	o.maxRSS = max(o.maxRSS, both.maxRSS)
+	o, err := proc.runIn(p.tree, c, left(until))
+	o.after(&both)
 	return o, err
 }
 
@@ -74,6 +73,14 @@ const (
 	mostApart = 3  // after so many a compiler's programs run in turn
 	inTurn    = 64 // for so many compiles: what did not let them may have been a client's alone
 )
+
+// RanAgain returns how many compiles in a row by a compiler ran a second time, as its programs did not get along at the
+// same time.
+func (h *Host) RanAgain(id job.ToolchainID) int {
+	h.pairs.mu.Lock()
+	defer h.pairs.mu.Unlock()
+	return h.pairs.apart[id]
+}
 
 // allowed reports whether the next compile's programs may run at the same time.
 func (p *pairs) allowed(id job.ToolchainID) bool {

@@ -1,4 +1,4 @@
-package worker
+package run
 
 import (
 	"errors"
@@ -11,13 +11,13 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
-// outputsFunc adds the files that a compile made to its result.
-type outputsFunc func(b *job.Body, out *capture.Capture, res *job.Result, g *gathering) error
+// segmentAlign is where segments of a result start, in bytes.
+const segmentAlign = 64
 
 // gather puts the outputs, the standard ones first, to the start of the slot,
 // where the text is not needed any more; or, when they are too big for that or for
-// the sink, into memory of their own, for the client to fetch.
-func (r *runner) gather(t *task, b *job.Body, out *capture.Capture, res *job.Result, outputs outputsFunc) (int, error) {
+// the sink, into memory of their own, for the client to fetch. It returns how many bytes of the slot that takes.
+func (p *Place) gather(j *Job, x form, out *capture.Capture, res *job.Result) (int, error) {
 	var g gathering
 	defer g.close()
 	for i, seg := range []*job.Segment{&res.Stdout, &res.Stderr} {
@@ -28,30 +28,30 @@ func (r *runner) gather(t *task, b *job.Body, out *capture.Capture, res *job.Res
 		g.add(uint64(len(data)), seg, func(to []byte) error { copy(to, data); return nil })
 	}
 	if res.Signal == 0 { // else what it may have left is not an output
-		if err := outputs(b, out, res, &g); err != nil {
+		if err := x.outputs(out, res, &g); err != nil {
 			return 0, err
 		}
 	}
-	mem := t.k.buf.Bytes()[:t.k.mr.Len()]
-	room := min(uint64(len(mem)), t.m.Sink.Len)
+	mem := j.Source.Slot
+	room := min(uint64(len(mem)), j.Asked.Sink.Len)
 	if g.n <= room {
 		if err := g.fill(mem); err != nil {
 			return 0, err
 		}
-		return r.seal(t, mem[:g.n], res), nil
+		return p.seal(j, mem[:g.n], res), nil
 	}
-	if g.n > t.m.Fetch || g.n > uint64(r.s.o.Result) || !t.c.peerReads {
-		return 0, refuse(job.CauseTooBig, "result is larger than the buffer of %d bytes", room)
+	if g.n > j.Asked.Fetch || g.n > uint64(p.h.Result) || !j.Fetches {
+		return 0, job.Refuse(job.CauseTooBig, "result is larger than the buffer of %d bytes", room)
 	}
-	big, err := r.s.large.tryGet(t.c.allowance, int64(g.n), job.CauseTooBig)
+	big, err := p.h.Large.TryGet(j.Allowance, int64(g.n), job.CauseTooBig)
 	if err != nil {
 		return 0, err
 	}
-	if err := g.fill(big.mem); err != nil {
-		big.free()
+	if err := g.fill(big.Mem); err != nil {
+		big.Free()
 		return 0, err
 	}
-	t.result = r.sealLarge(t, big, res)
+	j.Offered = p.sealLarge(j, big, res)
 	return 0, nil
 }
 

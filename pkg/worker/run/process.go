@@ -1,4 +1,4 @@
-package worker
+package run
 
 import (
 	"errors"
@@ -32,29 +32,35 @@ type command struct {
 	limit  time.Duration // of wall time
 }
 
-// outcome is how a process ended.
-type outcome struct {
-	exit    int
-	signal  int
-	cpu     time.Duration
-	maxRSS  uint64 // bytes; not below this daemon's own, as exec hands that on
-	stopped job.Cause
-	excess  sandbox.Excess // what it was ended for beside that; only in a tree
-	apart   bool           // privatetree.Outcome's
+// Outcome is how a command ended. Its MaxRSS is not below this daemon's own where it ran without a tree, as exec hands that on.
+type Outcome struct {
+	privatetree.Outcome
+	Stopped job.Cause // why it was killed, or was not started; CauseNone: neither
 }
 
-// process is one compiler: in a process group of its own that ends with it, or in
+// Well reports whether the command ended by itself, with success.
+func (o *Outcome) Well() bool {
+	return o.Exit == 0 && o.Signal == 0 && o.Stopped == job.CauseNone && o.Excess == sandbox.ExcessNone
+}
+
+// after adds what an earlier command of the same job used.
+func (o *Outcome) after(before *Outcome) {
+	o.CPU += before.CPU
+	o.MaxRSS = max(o.MaxRSS, before.MaxRSS)
+}
+
+// Process is what runs for a job: a process group that ends with its leader, or a command in
 // a tree.
-type process struct {
+type Process struct {
 	mu      sync.Mutex
 	pid     int              // 0: not started, or reaped
 	run     *privatetree.Run // nil: not started in a tree, or ended
 	stopped job.Cause        // why it was killed, or must not start
 }
 
-// stop kills it, with its group or its tree's processes, with SIGKILL, now or as soon as it exists; the first
+// Stop kills it, with its group or its tree's processes, with SIGKILL, now or as soon as it exists; the first
 // cause stands.
-func (p *process) stop(why job.Cause) {
+func (p *Process) Stop(why job.Cause) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stopped == job.CauseNone {
@@ -68,8 +74,8 @@ type stopError struct{ cause job.Cause }
 
 func (e *stopError) Error() string { return "stopped: " + e.cause.String() }
 
-// check is an error once the job has to stop: for what the daemon does before its programs run, and after.
-func (p *process) check() error {
+// Check returns an error once the job has to stop: for what the daemon does before its programs run, and after.
+func (p *Process) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stopped != job.CauseNone {
@@ -78,7 +84,7 @@ func (p *process) check() error {
 	return nil
 }
 
-func (p *process) killLocked() {
+func (p *Process) killLocked() {
 	if p.run != nil {
 		p.run.Kill()
 	}
@@ -91,11 +97,11 @@ func (p *process) killLocked() {
 // error means that nothing ran.
 //
 // The wait is the netpoller's, on a pidfd: no thread and no goroutine more.
-func (p *process) runHere(c *command) (outcome, error) {
+func (p *Process) runHere(c *command) (Outcome, error) {
 	p.mu.Lock()
 	if p.stopped != job.CauseNone {
 		p.mu.Unlock()
-		return outcome{stopped: p.stopped}, nil
+		return Outcome{Stopped: p.stopped}, nil
 	}
 	pidfd := -1
 	slack := entrypoint.Given()
@@ -108,7 +114,7 @@ func (p *process) runHere(c *command) (outcome, error) {
 	slack()
 	if err != nil {
 		p.mu.Unlock()
-		return outcome{}, &startError{fmt.Errorf("start %s: %w", c.argv[0], err)}
+		return Outcome{}, &startError{fmt.Errorf("start %s: %w", c.argv[0], err)}
 	}
 	p.pid = pid
 	p.mu.Unlock()
@@ -123,7 +129,7 @@ func (p *process) runHere(c *command) (outcome, error) {
 	}
 
 	if err := p.wait(pidfd, c.limit); err != nil {
-		p.stop(job.CauseInternal)
+		p.Stop(job.CauseInternal)
 	}
 	return p.reap(pid)
 }
@@ -145,7 +151,7 @@ func limitMemory(pid int, max uint64) {
 }
 
 // wait returns when the leader is a zombie, killing the group at the limit.
-func (p *process) wait(pidfd int, limit time.Duration) error {
+func (p *Process) wait(pidfd int, limit time.Duration) error {
 	if pidfd < 0 {
 		return errors.New("no pidfd: needs Linux 5.4")
 	}
@@ -170,7 +176,7 @@ func (p *process) wait(pidfd int, limit time.Duration) error {
 	}
 	err = rc.Read(ended)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		p.stop(job.CauseTimeout)
+		p.Stop(job.CauseTimeout)
 		if err := f.SetReadDeadline(time.Time{}); err != nil {
 			return err
 		}
@@ -181,7 +187,7 @@ func (p *process) wait(pidfd int, limit time.Duration) error {
 
 // reap takes the leader's status. As long as it is a zombie its number is the
 // group's and no other's, so the rest of the group is killed first.
-func (p *process) reap(pid int) (outcome, error) {
+func (p *Process) reap(pid int) (Outcome, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.killLocked()
@@ -194,38 +200,37 @@ func (p *process) reap(pid int) (outcome, error) {
 			break
 		}
 		if !errors.Is(err, unix.EINTR) {
-			return outcome{}, fmt.Errorf("wait for compiler: %w", err)
+			return Outcome{}, fmt.Errorf("wait for compiler: %w", err)
 		}
 	}
-	o := outcome{
-		cpu:     time.Duration(use.Utime.Nano() + use.Stime.Nano()),
-		maxRSS:  uint64(use.Maxrss) << 10,
-		stopped: p.stopped,
+	o := Outcome{
+		Outcome: privatetree.Outcome{CPU: time.Duration(use.Utime.Nano() + use.Stime.Nano()), MaxRSS: uint64(use.Maxrss) << 10},
+		Stopped: p.stopped,
 	}
 	if status.Signaled() {
-		o.signal = int(status.Signal())
+		o.Signal = int(status.Signal())
 	} else {
-		o.exit = status.ExitStatus()
+		o.Exit = status.ExitStatus()
 	}
 	return o, nil
 }
 
 // runIn starts c in a tree and waits until it and all that it started has ended.
 // An error means that nothing ran.
-func (p *process) runIn(tr *privatetree.Tree, c *privatetree.Command, limit time.Duration) (outcome, error) {
+func (p *Process) runIn(tr *privatetree.Tree, c *privatetree.Command, limit time.Duration) (Outcome, error) {
 	p.mu.Lock()
 	if p.stopped != job.CauseNone {
 		p.mu.Unlock()
-		return outcome{stopped: p.stopped}, nil
+		return Outcome{Stopped: p.stopped}, nil
 	}
 	run, err := tr.Start(c)
 	if err != nil {
 		p.mu.Unlock()
-		return outcome{}, err
+		return Outcome{}, err
 	}
 	p.run = run
 	p.mu.Unlock()
-	timer := time.AfterFunc(limit, func() { p.stop(job.CauseTimeout) })
+	timer := time.AfterFunc(limit, func() { p.Stop(job.CauseTimeout) })
 	o, err := run.Wait()
 	timer.Stop()
 	p.mu.Lock()
@@ -234,5 +239,5 @@ func (p *process) runIn(tr *privatetree.Tree, c *privatetree.Command, limit time
 	if err != nil && !errors.Is(err, privatetree.ErrGone) {
 		err = &startError{err}
 	}
-	return outcome{exit: o.Exit, signal: o.Signal, cpu: o.CPU, maxRSS: o.MaxRSS, stopped: p.stopped, excess: o.Excess, apart: o.Apart}, err
+	return Outcome{o, p.stopped}, err
 }

@@ -1,4 +1,4 @@
-package worker
+package files
 
 import (
 	"context"
@@ -16,32 +16,45 @@ import (
 	"github.com/rdistcc/rdistcc/internal/store"
 )
 
-// Hosts mostly have the same packages as their clients: a header of the system's need not travel. A job
+// Hosts mostly have the same packages as build hosts: a header of the system's need not travel. A job
 // names it as it names all others, and where its tenant has no such content the file of that name here is looked at.
 // It counts if its content is the one that was named, to the last bit.
 
-// ownFiles looks at this machine's own files for what a job names.
-type ownFiles struct {
-	keeps  *store.Tenant
-	learnt *learnt         // nil: nothing is known before
-	dirs   map[string]bool // those that were looked at: any user may pass
-	buf    []byte
+// Machine knows this machine's own headers, for all tenants. Its methods may be called at any time; the zero value
+// knows none in advance.
+type Machine struct {
+	learnt learnt
+	own    atomic.Uint64 // contents that jobs named and that this machine had itself
+	vain   atomic.Uint64 // those of them that were looked for in the store first
 }
 
-// complete makes the list whole of which frame is the abridged form, from files of this machine's, whose contents
-// are pinned. Nil: it lacks one of them.
-func (t *task) complete(ctx context.Context, frame []byte) (list []byte, own []*store.Content, err error) {
+// Known returns how many headers were read before a job named them.
+func (m *Machine) Known() int { return m.learnt.len() }
+
+// Forget drops all that was read in advance.
+func (m *Machine) Forget() { m.learnt.forget(nil) }
+
+// Correct completes a store's figures: what this machine has itself was not lacking.
+func (m *Machine) Correct(st *store.Stats) {
+	st.Own = m.own.Load()
+	st.Lacks -= min(m.vain.Load(), st.Lacks)
+}
+
+// Complete makes the list whole of which frame is the abridged form, from files of this machine's, whose contents
+// are pinned for the tenant. They have at most most bytes together. The list is nil where this machine lacks one of
+// them. beside is the processor time that this took on further processors.
+func (m *Machine) Complete(ctx context.Context, keeps *store.Tenant, frame []byte, most uint64) (list []byte, own []*store.Content, beside time.Duration, err error) {
 	n, err := compress.Len(frame)
 	if err != nil || n > job.MaxBodyLen {
-		return nil, nil, refuse(job.CauseMalformed, "an abridged list that is no zstd frame, or longer than %d bytes", job.MaxBodyLen)
+		return nil, nil, 0, job.Refuse(job.CauseMalformed, "an abridged list that is no zstd frame, or longer than %d bytes", job.MaxBodyLen)
 	}
 	b, err := compress.Unpack(nil, frame, n)
 	if err != nil {
-		return nil, nil, refuse(job.CauseMalformed, "an abridged list: %v", err)
+		return nil, nil, 0, job.Refuse(job.CauseMalformed, "an abridged list: %v", err)
 	}
 	l, err := job.ParseList(b)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	var open []*job.ListedFile
 	sum := uint64(0)
@@ -50,21 +63,29 @@ func (t *task) complete(ctx context.Context, frame []byte) (list []byte, own []*
 		if f.Len == 0 || f.Same != 0 || f.Content != (job.ContentID{}) {
 			continue
 		}
-		if f.Len > t.mostText() || sum > t.mostText() {
-			return nil, nil, nil
+		if f.Len > most || sum > most {
+			return nil, nil, 0, nil
 		}
 		sum += f.Len
 		open = append(open, f)
 	}
-	own, all := t.findAll(ctx, open)
-	t.c.s.own.Add(uint64(len(own)))
+	own, beside = m.findAll(ctx, keeps, open)
+	m.own.Add(uint64(len(own)))
 	switch {
 	case ctx.Err() != nil:
-		return nil, own, ctx.Err()
-	case !all:
-		return nil, own, nil
+		return nil, own, beside, ctx.Err()
+	case len(own) != len(open):
+		return nil, own, beside, nil
 	}
-	return l.Append(b[:0]), own, nil
+	return l.Append(b[:0]), own, beside, nil
+}
+
+// reader looks at this machine's own files for what a job names. It belongs to one goroutine.
+type reader struct {
+	keeps  *store.Tenant
+	learnt *learnt         // nil: nothing is known before
+	dirs   map[string]bool // those that were looked at: any user may pass
+	buf    []byte
 }
 
 // Files are read on several processors at once where they are many: a client waits for them, and for hundreds that
@@ -74,14 +95,14 @@ const (
 	ownFilesReader = 32 // files that are worth one more
 )
 
-// findAll finds the contents of files, pinned. all is false, and some may be left out, where this machine lacks one.
-func (t *task) findAll(ctx context.Context, files []*job.ListedFile) (found []*store.Content, all bool) {
+// findAll finds the contents of files, pinned. Some may be left out where this machine lacks one.
+func (m *Machine) findAll(ctx context.Context, keeps *store.Tenant, files []*job.ListedFile) (found []*store.Content, beside time.Duration) {
 	contents := make([]*store.Content, len(files))
 	var next, took atomic.Int64
 	var lacking atomic.Bool
 	read := func() {
 		began := time.Now()
-		o := ownFiles{keeps: t.c.keeps, learnt: &t.c.s.learnt}
+		o := reader{keeps: keeps, learnt: &m.learnt}
 		for !lacking.Load() && ctx.Err() == nil {
 			i := int(next.Add(1)) - 1
 			if i >= len(files) {
@@ -100,19 +121,17 @@ func (t *task) findAll(ctx context.Context, files []*job.ListedFile) (found []*s
 	}
 	read()
 	readers.Wait()
-	// The caller is charged for the time of one.
-	t.charged(max(0, time.Duration(took.Load())-time.Since(began)))
 	for _, c := range contents {
 		if c != nil {
 			found = append(found, c)
 		}
 	}
-	return found, len(found) == len(files)
+	return found, max(0, time.Duration(took.Load())-time.Since(began))
 }
 
 // find returns the content of f, pinned, from the file of that name here; nil: there is none that any user may
 // read, or it is another one. If f does not say which content it is that is filled in.
-func (o *ownFiles) find(f *job.ListedFile) *store.Content {
+func (o *reader) find(f *job.ListedFile) *store.Content {
 	fd, st, ok := o.open(f.Name)
 	if !ok {
 		return nil
@@ -142,7 +161,7 @@ func (o *ownFiles) find(f *job.ListedFile) *store.Content {
 }
 
 // open opens one of the system's files that any user may read. ok: there is one of that name.
-func (o *ownFiles) open(name string) (fd int, st unix.Stat_t, ok bool) {
+func (o *reader) open(name string) (fd int, st unix.Stat_t, ok bool) {
 	if !job.IsSystemFile(name) || !o.passable(path.Dir(name)) {
 		return -1, st, false
 	}
@@ -161,7 +180,7 @@ func (o *ownFiles) open(name string) (fd int, st unix.Stat_t, ok bool) {
 }
 
 // read reads n bytes of a file; nil: it has not as many. They are there until the next call.
-func (o *ownFiles) read(fd int, n uint64) []byte {
+func (o *reader) read(fd int, n uint64) []byte {
 	if uint64(cap(o.buf)) < n {
 		o.buf = make([]byte, max(n, 64<<10))
 	}
@@ -183,7 +202,7 @@ func (o *ownFiles) read(fd int, n uint64) []byte {
 const mostOwnFile = 16 << 20
 
 // passable reports whether any user may look for names in dir, whatever this process may.
-func (o *ownFiles) passable(dir string) bool {
+func (o *reader) passable(dir string) bool {
 	if dir == "/" {
 		return true
 	}
