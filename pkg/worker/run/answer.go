@@ -3,7 +3,9 @@ package run
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -118,6 +120,31 @@ func containsAny(b []byte, words []string) bool {
 	return false
 }
 
+// roomLeft tells a compiler that had no room for its files from one that said no:
+// that is this host's fault, and another one may have room. A file system with
+// more room than the jobs together may take was not full.
+func (p *Place) roomLeft(out *capture.Capture, inTree bool) error {
+	if words, err := out.Written(1); err != nil || !containsAny(words, []string{"No space left on device"}) {
+		return err
+	}
+	dir := p.h.WorkDir
+	switch {
+	case !inTree:
+		dir = p.out.Path
+	case !p.Bare:
+		p.h.Denied(deniedDisk)
+		return job.Refuse(job.CauseTooBig, "the compile needs more than the %d bytes that a job may write", p.h.TreeRoom())
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return err
+	}
+	if st.Bavail*uint64(st.Bsize) >= uint64(p.h.Places)*uint64(p.h.File) {
+		return nil
+	}
+	return fmt.Errorf("compile in %s: %w", dir, unix.ENOSPC)
+}
+
 // Words of denials that are not a sandbox.Excess.
 const (
 	deniedTime   = "time"
@@ -141,4 +168,9 @@ func denial(x sandbox.Excess) string {
 		return "seccomp"
 	}
 	return x.String()
+}
+
+// Micros returns d in microseconds, within what a result can say.
+func Micros(d time.Duration) uint32 {
+	return uint32(min(max(d.Microseconds(), 0), 1<<32-1))
 }

@@ -8,52 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/job"
-	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
 // segmentAlign is where segments of a result start, in bytes.
 const segmentAlign = 64
-
-// gather puts the outputs, the standard ones first, to the start of the slot,
-// where the text is not needed any more; or, when they are too big for that or for
-// the sink, into memory of their own, for the client to fetch. It returns how many bytes of the slot that takes.
-func (p *Place) gather(j *Job, x form, out *capture.Capture, res *job.Result) (int, error) {
-	var g gathering
-	defer g.close()
-	for i, seg := range []*job.Segment{&res.Stdout, &res.Stderr} {
-		data, err := out.Written(i)
-		if err != nil {
-			return 0, err
-		}
-		g.add(uint64(len(data)), seg, func(to []byte) error { copy(to, data); return nil })
-	}
-	if res.Signal == 0 { // else what it may have left is not an output
-		if err := x.outputs(out, res, &g); err != nil {
-			return 0, err
-		}
-	}
-	mem := j.Source.Slot
-	room := min(uint64(len(mem)), j.Asked.Sink.Len)
-	if g.n <= room {
-		if err := g.fill(mem); err != nil {
-			return 0, err
-		}
-		return p.seal(j, mem[:g.n], res), nil
-	}
-	if g.n > j.Asked.Fetch || g.n > uint64(p.h.Result) || !j.Fetches {
-		return 0, job.Refuse(job.CauseTooBig, "result is larger than the buffer of %d bytes", room)
-	}
-	big, err := p.h.Large.TryGet(j.Allowance, int64(g.n), job.CauseTooBig)
-	if err != nil {
-		return 0, err
-	}
-	if err := g.fill(big.Mem); err != nil {
-		big.Free()
-		return 0, err
-	}
-	j.Offered = p.sealLarge(j, big, res)
-	return 0, nil
-}
 
 // gathering is a result under construction: its parts in their places, and how
 // each is to be filled.

@@ -11,17 +11,6 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/files"
 )
 
-// layout is what a place's tree has kept of the last job: files that its lists named. The next job mostly names the
-// same ones, and writing and removing them takes longer than all else that the host does for it, its compiler
-// aside. A job sees all the same what its own lists name, and nothing else: what
-// was kept beyond that is dropped before.
-type layout struct {
-	owner   *store.Tenant   // to whom they belong; nil: nothing is kept
-	lists   []job.ContentID // that named them; nil: not all that they name is there
-	rest    []int           // indices, among the files of a job with them, of those that are not kept
-	forgets uint64          // Host.Forgets when the owner's files began to be kept
-}
-
 // What trees may keep, each: together as much as the store has in memory, but within these bounds.
 const (
 	leastKept = 4 << 20  // bytes
@@ -41,16 +30,6 @@ func (p *Place) Forget() error {
 	p.layout = layout{}
 	defer p.count()
 	return p.tree.Retain(func(string, privatetree.Kept) bool { return false })
-}
-
-// count brings the sum of what trees keep up to date.
-func (p *Place) count() {
-	n := int64(0)
-	if p.tree != nil {
-		n = p.tree.KeptBytes()
-	}
-	p.h.kept.Add(n - p.kept)
-	p.kept = n
 }
 
 // Stale reports whether what the tree keeps has to go: nothing is kept for its owner any more, or the

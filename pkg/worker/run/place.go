@@ -14,6 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/internal/sandbox"
+	"github.com/rdistcc/rdistcc/internal/store"
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
@@ -38,6 +39,17 @@ type Place struct {
 	used          bool           // the tree, since the last Clean
 	undone        bool           // a program failed without its driver, which would remove the main output
 	scratch       Scratch
+}
+
+// layout is what a place's tree has kept of the last job: files that its lists named. The next job mostly names the
+// same ones, and writing and removing them takes longer than all else that the host does for it, its compiler
+// aside. A job sees all the same what its own lists name, and nothing else: what
+// was kept beyond that is dropped before.
+type layout struct {
+	owner   *store.Tenant   // to whom they belong; nil: nothing is kept
+	lists   []job.ContentID // that named them; nil: not all that they name is there
+	rest    []int           // indices, among the files of a job with them, of those that are not kept
+	forgets uint64          // Host.Forgets when the owner's files began to be kept
 }
 
 // NewPlace makes a place, and its directory.
@@ -167,6 +179,16 @@ func (p *Place) closeTree() error {
 	return err
 }
 
+// count brings the sum of what trees keep up to date.
+func (p *Place) count() {
+	n := int64(0)
+	if p.tree != nil {
+		n = p.tree.KeptBytes()
+	}
+	p.h.kept.Add(n - p.kept)
+	p.kept = n
+}
+
 // newCapture makes what takes a command's words. A confined command's go to pipes, so that a
 // flood has no say in how the compile ends.
 func (p *Place) newCapture() (*capture.Capture, error) {
@@ -191,68 +213,6 @@ func (p *Place) command(env []string, dir string, out *capture.Capture, wall tim
 
 // temporary is where commands in the tree have their temporary files.
 func (p *Place) temporary() string { return p.tree.Path("/tmp") }
-
-// Program is a command that is not a job's.
-type Program struct {
-	ExecFD int // the program, open
-	Argv   []string
-	Env    []string // beside PATH, LC_ALL and TMPDIR
-	Limit  time.Duration
-}
-
-// Try runs a program in the tree, which is open, confined as a compile is but for the memory that it may map. It returns
-// how that ended, and what it wrote to its standard output and error. Clean follows.
-func (p *Place) Try(proc *Process, x *Program) (o Outcome, stdout, stderr []byte, err error) {
-	p.used = true
-	for _, d := range []string{textSource, textTemp} {
-		if err := p.tree.Mkdirs(d); err != nil {
-			return o, nil, nil, err
-		}
-	}
-	out, err := p.newCapture()
-	if err != nil {
-		return o, nil, nil, err
-	}
-	defer out.Close()
-	env := append([]string{"PATH=" + SearchPath, "LC_ALL=C", "TMPDIR=" + p.temporary()}, x.Env...)
-	c := p.command(env, p.tree.Path(textSource), out, x.Limit)
-	c.ExecFD, c.Argv = x.ExecFD, x.Argv
-	c.Limits.Memory = 0 // Go's runtime maps much, and holds little
-	if o, err = proc.runIn(p.tree, c, x.Limit); err != nil {
-		return o, nil, nil, err
-	}
-	var words [2][]byte
-	for i := range words {
-		w, werr := out.Written(i)
-		words[i], err = append([]byte(nil), w...), errors.Join(err, werr)
-	}
-	return o, words[0], words[1], err
-}
-
-// roomLeft tells a compiler that had no room for its files from one that said no:
-// that is this host's fault, and another one may have room. A file system with
-// more room than the jobs together may take was not full.
-func (p *Place) roomLeft(out *capture.Capture, inTree bool) error {
-	if words, err := out.Written(1); err != nil || !containsAny(words, []string{"No space left on device"}) {
-		return err
-	}
-	dir := p.h.WorkDir
-	switch {
-	case !inTree:
-		dir = p.out.Path
-	case !p.Bare:
-		p.h.Denied(deniedDisk)
-		return job.Refuse(job.CauseTooBig, "the compile needs more than the %d bytes that a job may write", p.h.TreeRoom())
-	}
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return err
-	}
-	if st.Bavail*uint64(st.Bsize) >= uint64(p.h.Places)*uint64(p.h.File) {
-		return nil
-	}
-	return fmt.Errorf("compile in %s: %w", dir, unix.ENOSPC)
-}
 
 // hidden is held while this process can be looked into, which is while it starts the process of a
 // tree: the kernel gives the files in /proc by which a user namespace is set up only to those who may.

@@ -53,13 +53,13 @@ func (s *Source) Drop() {
 // open makes a job's source plain and holds it against its digest, before any of it
 // is looked at: the client cannot write it any more, as the Job has invalidated the
 // slot, or it was fetched. An answer is why the job ends here.
-func (s *Source) open(j *Job, mem *large.Memory, scratch *Scratch) *job.Result {
-	if j.Asked.Packed != 0 {
-		if res := s.unpack(j, mem, scratch); res != nil {
+func (s *Source) open(m *job.Job, a *large.Allowance, mem *large.Memory, scratch *Scratch) *job.Result {
+	if m.Packed != 0 {
+		if res := s.unpack(m, a, mem, scratch); res != nil {
 			return res
 		}
 	}
-	return sumUp(s.Content()[:uint64(j.Asked.TextOff)+j.Asked.TextLen], j.Asked.Digest)
+	return sumUp(s.Content()[:uint64(m.TextOff)+m.TextLen], m.Digest)
 }
 
 // sumUp holds plain bytes of a source against a digest, if there is one.
@@ -71,20 +71,20 @@ func sumUp(plain []byte, sum [digest.Size]byte) *job.Result {
 }
 
 // unpack puts the content of the source's frame in its place.
-func (s *Source) unpack(j *Job, mem *large.Memory, scratch *Scratch) *job.Result {
-	n := uint64(j.Asked.TextOff) + j.Asked.TextLen
+func (s *Source) unpack(m *job.Job, a *large.Allowance, mem *large.Memory, scratch *Scratch) *job.Result {
+	n := uint64(m.TextOff) + m.TextLen
 	var to []byte
 	var part *large.Part
 	if n <= scratchSize {
 		to = scratch.room(int(n))
 	} else {
 		var err error
-		if part, err = mem.TryGet(j.Allowance, int64(n), job.CauseFull); err != nil {
+		if part, err = mem.TryGet(a, int64(n), job.CauseFull); err != nil {
 			return Refused(err)
 		}
 		to = part.Mem
 	}
-	got, err := compress.Unpack(to[:0:n], s.Content()[:j.Asked.Packed], n)
+	got, err := compress.Unpack(to[:0:n], s.Content()[:m.Packed], n)
 	if err == nil && uint64(len(got)) != n {
 		err = job.Refuse(job.CauseDigest, "a source of %d bytes, not of %d", len(got), n)
 	}
