@@ -56,15 +56,13 @@ type conn struct {
 	lent      *lend.Conn       // what it has been lent, and for whom; set once, by admit
 	allowance *large.Allowance // of the large memory, its tenant's; as above
 	proof     string           // how it proves who it is, for the audit log; as above
-	ready     bool             // Hello came, and the QP has not ended
-	ended     bool
+	state     connState
 	credits   map[uint64]*credit // on loan, by id
 	tasks     map[uint64]*task   // unanswered, by the client's id
 	taking    []chan struct{}    // task.taken of those that are not closed, in order of arrival
 	sending   map[uint64]*credit // slots from which a result is sent, by work request
 	offers    map[uint64]*offer  // results to be fetched, by the client's id of the job
 	lastWR    uint64
-	connected bool
 	received  uint64        // frames and messages, at the last look at its life
 	reads     uint64        // of the client's, at that time
 	wrote     uint64        // the same
@@ -133,7 +131,7 @@ func (c *conn) serve(req iwarp.ConnRequest) {
 		return
 	}
 	c.s.mu.Lock()
-	c.connected = true
+	c.enterLocked(c.firstState())
 	c.s.mu.Unlock()
 	c.log.Debug("connected")
 	err := c.safely(c.receive)
@@ -157,7 +155,7 @@ func (c *conn) lost() {
 
 // endLocked marks it as ended: it is lent nothing more, and told nothing.
 func (c *conn) endLocked() {
-	c.ready, c.ended = false, true
+	c.enterLocked(connEnded)
 	c.lent.End()
 }
 
@@ -269,7 +267,8 @@ func (c *conn) receive() error {
 func (c *conn) message(w *iwarp.WC) error {
 	at := int(w.ID) * job.MaxMessage
 	m, err := job.Parse(c.recvs[at : at+int(w.ByteLen)])
-	if err != nil && c.claim != nil {
+	state := c.at()
+	if err != nil && state == connProving {
 		return errUnproven
 	}
 	if err != nil {
@@ -281,11 +280,14 @@ func (c *conn) message(w *iwarp.WC) error {
 		}
 		return err
 	}
-	if c.claim != nil {
+	_, hello := m.(*job.Hello)
+	switch {
+	case state == connProving:
 		return c.prove(m)
-	}
-	if _, hello := m.(*job.Hello); !hello && !c.isReady() {
+	case state == connGreeting && !hello:
 		return errors.New("message before Hello")
+	case state == connServing && hello:
+		return errors.New("a second Hello")
 	}
 	switch m := m.(type) {
 	case *job.Hello:
@@ -310,24 +312,16 @@ func (c *conn) message(w *iwarp.WC) error {
 	return fmt.Errorf("a client does not send messages of kind %d", m.Kind())
 }
 
-func (c *conn) isReady() bool {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	return c.ready
-}
-
 // hello answers the first message: the host's figures, its toolchains, credits.
 func (c *conn) hello(m *job.Hello) error {
 	s := c.s
-	if c.isReady() {
-		return errors.New("a second Hello")
-	}
 	if s.keep != nil {
 		c.keeps = s.keep.Open(c.lent.Tenant().Name())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.name, c.ready = m.Name, true
+	c.name = m.Name
+	c.enterLocked(connServing)
 	s.lend.Join(c.lent, c.boot, int(m.Weight), int(m.Want))
 	c.log = c.log.With("name", m.Name)
 	c.log.Info("client connected")
@@ -353,7 +347,7 @@ func (c *conn) hello(m *job.Hello) error {
 
 // listToolchainsLocked tells the client of all toolchains, from the first on.
 func (c *conn) listToolchainsLocked() {
-	if !c.ready {
+	if c.state != connServing {
 		return
 	}
 	c.list = c.list[:0]
@@ -366,7 +360,7 @@ func (c *conn) listToolchainsLocked() {
 
 // pumpLocked sends the unasked messages that are due and whose window is open.
 func (c *conn) pumpLocked() {
-	if !c.ready || c.ended {
+	if c.state != connServing {
 		return
 	}
 	if w := &c.unasked[job.KindCompilers]; !w.waiting && c.tellNames { // before the toolchains, which let a manager begin

@@ -109,7 +109,7 @@ func connOf(c *lend.Conn) *conn { return c.Owner.(*conn) }
 // nextLocked gives the credit that rides back on a result; nil: none does.
 func (c *conn) nextLocked() *credit {
 	s := c.s
-	if s.draining || s.closing || !c.ready {
+	if s.draining || s.closing || c.state != connServing {
 		return nil
 	}
 	now := time.Now()

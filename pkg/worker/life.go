@@ -13,7 +13,7 @@ import (
 // It is called once in every; what counts is how often, not the clock: a daemon
 // that was stopped itself must not take that for its clients' silence.
 func (c *conn) checkLifeLocked(every time.Duration) {
-	if c.ended || !c.connected {
+	if c.state == connOpening || c.state == connEnded {
 		return
 	}
 	// A slow network brings a long source, or takes a long result, with no message
@@ -43,7 +43,7 @@ func (c *conn) checkLifeLocked(every time.Duration) {
 		c.qp.Abort()
 		return
 	}
-	if w := &c.unasked[job.KindHeartbeat]; c.ready && !w.waiting && c.silent >= c.s.o.Heartbeat {
+	if w := &c.unasked[job.KindHeartbeat]; c.state == connServing && !w.waiting && c.silent >= c.s.o.Heartbeat {
 		c.tellLocked(&job.Heartbeat{Seq: w.open()})
 	}
 }

@@ -117,7 +117,7 @@ func (c *conn) expectProof() {
 	}
 	c.proveBy = time.AfterFunc(limit, func() {
 		s.mu.Lock()
-		late := c.claim != nil && !c.ended
+		late := c.claim != nil && c.state != connEnded
 		s.mu.Unlock()
 		if late {
 			c.qp.Abort()
@@ -136,6 +136,9 @@ func (c *conn) prove(m job.Message) error {
 	s := c.s
 	s.mu.Lock()
 	c.provedLocked()
+	if err == nil {
+		c.enterLocked(connGreeting)
+	}
 	crowded := s.lend.Crowds(c.lent)
 	s.mu.Unlock()
 	if err != nil {

@@ -69,7 +69,7 @@ func (t *task) here(ctx context.Context) bool {
 	s := t.c.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t.c.ended || ctx.Err() != nil {
+	if t.c.state == connEnded || ctx.Err() != nil {
 		return false
 	}
 	s.enqueueLocked(t)

@@ -310,7 +310,7 @@ func (t *task) conclude(r *job.Result) (id uint64, tell bool) {
 	}
 	id = c.nextWRLocked()
 	c.sending[id] = t.k
-	if t.job.Offered != nil && !c.ended {
+	if t.job.Offered != nil && c.state != connEnded {
 		if w, err := t.offerLocked(); err == nil {
 			r.Window = w
 		} else {
@@ -323,7 +323,7 @@ func (t *task) conclude(r *job.Result) (id uint64, tell bool) {
 	t.job.Offered = nil
 	r.ID = t.m.ID
 	r.Detail = job.Clip(r.Detail, job.MaxDetail)
-	if c.ended {
+	if c.state == connEnded {
 		return id, false
 	}
 	if k := c.nextLocked(); k != nil {

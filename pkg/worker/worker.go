@@ -399,7 +399,7 @@ func (s *Server) checkIdleLocked() {
 		return
 	}
 	for c := range s.conns {
-		if len(c.tasks) > 0 || len(c.sending) > 0 || len(c.offers) > 0 || !s.impatient && c.ready && len(c.credits) > 0 {
+		if len(c.tasks) > 0 || len(c.sending) > 0 || len(c.offers) > 0 || !s.impatient && c.state == connServing && len(c.credits) > 0 {
 			return
 		}
 	}
