@@ -72,7 +72,7 @@ func look() error {
 		}
 		root = filepath.Dir(root)
 	}
-	for _, dir := range []string{"cmd", "pkg"} {
+	for _, dir := range []string{"cmd", "internal", "pkg"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(_ string, _ fs.DirEntry, err error) error { return err })
 		if err != nil {
 			return err
