@@ -393,11 +393,11 @@ func (s *Server) canariesLocked(now time.Time) {
 func (s *Server) canaryForLocked(r *runner) bool {
 	c := &s.cage
 	switch {
-	case !s.places.Confined || len(*s.listed.Load()) == 0:
+	case !s.places.Confined || len(s.Toolchains()) == 0:
 		return false
 	case s.cage.proven[r.i] != s.shown.Load().spec:
 		// Not while that would be in vain, nor all at a time: a job may come.
-		if s.identifying && s.o.Sandbox != SandboxStrict || s.cage.proving >= max(1, s.o.Jobs/2) {
+		if s.Identifying() && s.o.Sandbox != SandboxStrict || s.cage.proving >= max(1, s.o.Jobs/2) {
 			return false
 		}
 		return true

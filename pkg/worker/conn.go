@@ -16,6 +16,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/worker/large"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
+	"github.com/rdistcc/rdistcc/pkg/worker/offered"
 )
 
 // closeTime bounds a graceful disconnect.
@@ -330,9 +331,10 @@ func (c *conn) hello(m *job.Hello) error {
 	if err != nil {
 		return err
 	}
+	list, more := s.compilers.Now()
 	err = c.sendLocked(&job.Welcome{
 		Boot: s.boot, Jobs: clip16(s.o.Jobs), MaxBody: uint64(s.slots.Size()), MaxSource: c.maxSource(), MaxResult: uint64(s.slots.Size()),
-		Toolchains: uint16(len(*s.listed.Load())), Identifying: s.identifying, Board: c.board.window(), Tree: s.places.Trees, Zstd: true, Sandbox: uint16(s.measuresLocked()),
+		Toolchains: uint16(len(list)), Identifying: more, Board: c.board.window(), Tree: s.places.Trees, Zstd: true, Sandbox: uint16(s.measuresLocked()),
 		Clock: uint64(time.Now().UnixMilli()), Program: job.Clip(s.o.Program, job.MaxName), Store: s.keepsFor(c), StoreEpoch: c.keeps.Epoch(), Load: s.loadLocked(),
 	})
 	if err != nil {
@@ -351,7 +353,7 @@ func (c *conn) listToolchainsLocked() {
 		return
 	}
 	c.list = c.list[:0]
-	for _, t := range *c.s.listed.Load() {
+	for _, t := range c.s.Toolchains() {
 		c.list = append(c.list, t.ID)
 	}
 	c.listNext, c.tellNames = 0, true
@@ -365,11 +367,11 @@ func (c *conn) pumpLocked() {
 	}
 	if w := &c.unasked[job.KindCompilers]; !w.waiting && c.tellNames { // before the toolchains, which let a manager begin
 		c.tellNames = false
-		c.tellLocked(&job.Compilers{Seq: w.open(), Names: names(*c.s.listed.Load())})
+		c.tellLocked(&job.Compilers{Seq: w.open(), Names: offered.Names(c.s.Toolchains())})
 	}
 	if w := &c.unasked[job.KindToolchains]; !w.waiting && c.listNext >= 0 {
 		n := min(len(c.list)-c.listNext, job.MaxIDs)
-		m := &job.Toolchains{Seq: w.open(), First: uint16(c.listNext), Total: uint16(len(c.list)), More: c.s.identifying, IDs: c.list[c.listNext : c.listNext+n]}
+		m := &job.Toolchains{Seq: w.open(), First: uint16(c.listNext), Total: uint16(len(c.list)), More: c.s.Identifying(), IDs: c.list[c.listNext : c.listNext+n]}
 		if c.listNext += n; c.listNext == len(c.list) {
 			c.listNext = -1
 		}

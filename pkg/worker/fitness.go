@@ -66,6 +66,9 @@ func (s *Server) noted(t *task, err error) {
 		s.tellMemoryLocked()
 		s.checkFitLocked(time.Now())
 	case run.Unstartable(err):
-		s.withdrawLocked(t.job.Toolchain.ID)
+		s.compilers.Withdraw(t.job.Toolchain.ID)
+		for c := range s.conns {
+			c.listToolchainsLocked()
+		}
 	}
 }

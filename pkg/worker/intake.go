@@ -33,11 +33,7 @@ func (s *Server) openStore() {
 	o.Log = s.o.Log
 	s.keep = store.New(o)
 	if s.o.Learn {
-		s.learner = files.NewLearner(files.Learner{
-			Machine: &s.machine, Store: s.keep, Memory: s.o.Store.Memory, Log: s.o.Log,
-			Busy: s.busy, Compilers: s.Toolchains, Ask: s.tools.Ask, Rescue: func() { s.rescue(s.o.Log, nil) },
-		})
-		s.serving.Go(func() { s.learner.Run(s.ctx) })
+		s.serving.Go(func() { s.learner.Run(s.ctx, s.keep, o.Memory) })
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
-	"github.com/rdistcc/rdistcc/internal/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
@@ -86,8 +85,8 @@ func testKilledDaemonLeavesNothing(t *testing.T, b job.Body) {
 	ts := &testServer{t: t, bin: t.TempDir()}
 	ts.Server = &Server{o: Options{Log: slog.New(slog.DiscardHandler)}, places: new(run.Host)}
 	ts.wake = sync.NewCond(&ts.mu)
-	ts.listed.Store(new([]toolchain.Toolchain))
 	ts.settings.Store(&Settings{Dirs: []string{ts.bin}})
+	ts.openCompilers()
 	id, pids, _ := ts.slow()
 	cmd, addr, _ := startProcess(t, base, ts.bin)
 	c := dial(t, addr, &job.Hello{})

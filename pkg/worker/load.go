@@ -169,17 +169,7 @@ func (s *Server) lookAround(every time.Duration, stale bool) (idle, scan bool, v
 	if s.lend.Queued() > 0 || stale {
 		s.wake.Broadcast() // one that waits for memory may have it now, and what a tree keeps may have to go
 	}
-	if scan = now.After(s.nextScan) && !s.draining; scan {
-		s.nextScan = now.Add(rescanTime)
-	}
-	return len(s.conns) == 0, scan, victims
-}
-
-func (s *Server) rescan() {
-	defer s.rescue(s.o.Log, nil)
-	if err := s.Rescan(s.ctx); err != nil && s.ctx.Err() == nil {
-		s.o.Log.Error("look for compilers", "err", err)
-	}
+	return len(s.conns) == 0, !s.draining && s.compilers.Due(now), victims
 }
 
 // Status is what a status page shows.
@@ -235,7 +225,7 @@ func (s *Server) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := Status{Load: s.loadLocked(), Large: s.large.Used(), Tree: s.places.Trees, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats(), Trees: s.places.Kept()},
-		Toolchains: len(*s.listed.Load()), Identifying: s.identifying, Tenants: s.lend.Tenants()}
+		Toolchains: len(s.Toolchains()), Identifying: s.Identifying(), Tenants: s.lend.Tenants()}
 	if s.keep != nil {
 		st.Store.Most = s.keep.Most()
 	}
@@ -287,7 +277,7 @@ func (s *Server) Ready() error {
 	if no := s.lend.Closed(); no != nil {
 		return no
 	}
-	if len(*s.listed.Load()) == 0 && !s.identifying {
+	if list, more := s.compilers.Now(); len(list) == 0 && !more {
 		return errNoToolchain
 	}
 	return nil

@@ -54,6 +54,7 @@ func TestUnprovenKeepNobodyOut(t *testing.T) {
 		t.Errorf("a third connection: %+v", j)
 	}
 	honest[0].close2()
+	until(t, "it to be gone", func() bool { return len(ts.Status().Clients) == 1 }) // until then the next one is turned away
 	until(t, "a place", func() bool {
 		c, p, err := dialKey(t, ts.addr, k, nil)
 		if err != nil {

@@ -166,10 +166,10 @@ func remedies(held sandbox.Set) string {
 // settledLocked reports whether the start is over: compilers are identified, and every runner
 // has proven how compiles are confined, if there is a compiler to prove it by.
 func (s *Server) settledLocked() bool {
-	if s.identifying || !s.cage.begun {
+	if s.Identifying() || !s.cage.begun {
 		return false
 	}
-	if !s.places.Confined || len(*s.listed.Load()) == 0 {
+	if !s.places.Confined || len(s.Toolchains()) == 0 {
 		return true
 	}
 	return !slices.ContainsFunc(s.cage.proven, func(p *privatetree.Spec) bool { return p == nil })

@@ -58,7 +58,7 @@ func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 		err = no
 	}
 	if err == nil {
-		t.job.Toolchain, err = s.toolchain(m.Toolchain)
+		t.job.Toolchain, err = s.compilers.Find(m.Toolchain)
 	}
 	if err == nil && m.Store && s.keep == nil {
 		if err = run.ErrNoTrees; s.places.Trees {

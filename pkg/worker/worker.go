@@ -30,12 +30,12 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/internal/shm"
 	"github.com/rdistcc/rdistcc/internal/store"
-	"github.com/rdistcc/rdistcc/internal/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
 	"github.com/rdistcc/rdistcc/pkg/worker/files"
 	"github.com/rdistcc/rdistcc/pkg/worker/large"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
+	"github.com/rdistcc/rdistcc/pkg/worker/offered"
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 	"github.com/rdistcc/rdistcc/pkg/worker/users"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
@@ -113,51 +113,42 @@ type Settings struct {
 
 // Server is a daemon without its flags and signals.
 type Server struct {
-	o        Options
-	boot     [16]byte
-	tools    toolchain.Cache
-	slots    *shm.Pool
-	large    *large.Memory
-	keep     *store.Store      // of what clients have sent; nil: there is none; set once by New
-	machine  files.Machine     // of this machine's own headers
-	learner  *files.Learner    // nil: there is no store, or nothing is read in advance
-	forgets  atomic.Uint64     // grows while the machine is short of memory: trees drop what they keep
-	intakes  chan *run.Scratch // one for each place: so many tasks are taken in at a time
-	area     *workdir.Area
-	guard    *workdir.Guard
-	places   *run.Host // what they share: how jobs are run
-	listed   atomic.Pointer[[]toolchain.Toolchain]
-	ownUsers bool // each runner's as another user; set once by New
-	users    users.Range
-	cage     confinement
-	shown    atomic.Pointer[display] // what trees have to show
-	groups   *cgroup.Groups          // around this process; set once by New
-	settings atomic.Pointer[Settings]
-	load     atomic.Pointer[hostLoad]
-	started  time.Time
-
-	scan    sync.Mutex        // held by find; before mu
-	skipped map[string]string // guarded by scan: compilers not offered, and why
-	lacking bool              // the same: there is none, which was told
+	o         Options
+	boot      [16]byte
+	compilers *offered.Compilers
+	slots     *shm.Pool
+	large     *large.Memory
+	keep      *store.Store      // of what clients have sent; nil: there is none; set once by New
+	machine   files.Machine     // of this machine's own headers
+	learner   *files.Learner    // reads them in advance, if Options.Learn
+	forgets   atomic.Uint64     // grows while the machine is short of memory: trees drop what they keep
+	intakes   chan *run.Scratch // one for each place: so many tasks are taken in at a time
+	area      *workdir.Area
+	guard     *workdir.Guard
+	places    *run.Host // what they share: how jobs are run
+	ownUsers  bool      // each runner's as another user; set once by New
+	users     users.Range
+	cage      confinement
+	shown     atomic.Pointer[display] // what trees have to show
+	groups    *cgroup.Groups          // around this process; set once by New
+	settings  atomic.Pointer[Settings]
+	load      atomic.Pointer[hostLoad]
+	started   time.Time
 
 	stop    context.CancelFunc // ends the accept loops and the ticker
 	ctx     context.Context
 	serving sync.WaitGroup // accept loops, connections, ticker
 	runners sync.WaitGroup
 
-	mu       sync.Mutex
-	conns    map[*conn]bool
-	nextScan time.Time
-	// identifying: not all compilers have been asked since the start.
-	identifying bool
-	lastConn    uint64
-	offenders   lend.Offenders
-	lend        *lend.Ledger                  // decides who gets credits, cores and memory
-	wake        *sync.Cond                    // runners wait for something that they can do, or closing
-	awaiting    bool                          // the cores are going to be woken
-	rest        time.Time                     // until then the host takes no work, whatever else
-	benched     map[job.ToolchainID]time.Time // toolchains that could not be started, until when they are not offered
-	draining    bool
+	mu        sync.Mutex
+	conns     map[*conn]bool
+	lastConn  uint64
+	offenders lend.Offenders
+	lend      *lend.Ledger // decides who gets credits, cores and memory
+	wake      *sync.Cond   // runners wait for something that they can do, or closing
+	awaiting  bool         // the cores are going to be woken
+	rest      time.Time    // until then the host takes no work, whatever else
+	draining  bool
 	// impatient: it has drained for Options.Grace.
 	impatient bool
 	closing   bool
@@ -181,8 +172,8 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	}
 	o.Proc = cmp.Or(o.Proc, "/proc")
 	o.Processes, o.File, o.Output = cmp.Or(o.Processes, defaultProcesses), cmp.Or(o.File, defaultFile), cmp.Or(o.Output, defaultOutput)
-	s := &Server{o: o, tools: toolchain.Cache{File: o.Compilers, Answer: cmp.Or(o.Answer, answerTime)}, identifying: true, conns: make(map[*conn]bool), offenders: make(lend.Offenders),
-		benched: make(map[job.ToolchainID]time.Time), lend: lend.New(o.lending()), started: time.Now()}
+	s := &Server{o: o, conns: make(map[*conn]bool), offenders: make(lend.Offenders),
+		lend: lend.New(o.lending()), started: time.Now()}
 	s.wake = sync.NewCond(&s.mu)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	rand.Read(s.boot[:]) // never fails, says its documentation
@@ -198,15 +189,14 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	}
 	s.cage.held, s.cage.schedule.mean = make([]sandbox.Set, o.Jobs), cmp.Or(o.CanaryMean, canaryMean)
 	s.cage.proven, s.cage.shownAt = make([]*privatetree.Spec, o.Jobs), time.Now()
-	s.listed.Store(new([]toolchain.Toolchain))
+	s.openCompilers()
 	s.places = s.newPlaces()
 	s.show(nil)
 	if err := s.open(); err != nil {
 		s.release()
 		return nil, err
 	}
-	s.nextScan = time.Now().Add(rescanTime)
-	s.firstFind()
+	s.compilers.Start(s.ctx, &s.serving)
 	if err := s.startRunners(ctx); err != nil {
 		s.endRunners()
 		s.release()
@@ -298,14 +288,14 @@ func (s *Server) newPlaces() *run.Host {
 	return &run.Host{
 		Context: s.ctx, Log: s.o.Log, Places: s.o.Jobs,
 		File: s.o.File, Output: s.o.Output, Memory: s.o.Memory, JobMemory: s.o.JobMemory, Processes: s.o.Processes, Result: s.o.Result,
-		Nice: func() int { return s.settings.Load().Nice }, Verify: s.verify, OOMKills: s.readOOMKills, Denied: s.o.Metrics.denial, Forgets: &s.forgets,
+		Nice: func() int { return s.settings.Load().Nice }, Verify: s.compilers.Verify, OOMKills: s.readOOMKills, Denied: s.o.Metrics.denial, Forgets: &s.forgets,
 	}
 }
 
 func (s *Server) release() {
 	s.stop()
 	s.serving.Wait()
-	s.tools.Close()
+	s.compilers.Close()
 	if s.area != nil {
 		if err := s.area.Remove(); err != nil {
 			s.o.Log.Error("remove work directory", "err", err)

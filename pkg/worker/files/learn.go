@@ -51,8 +51,6 @@ const (
 // Learner reads this machine's headers in advance. Its fields are set before Run.
 type Learner struct {
 	Machine *Machine
-	Store   *store.Store
-	Memory  int64 // bytes that the store may take
 	Log     *slog.Logger
 	// Busy reports whether a job is under way: then the learner waits.
 	Busy func() bool
@@ -62,7 +60,9 @@ type Learner struct {
 	// Rescue is deferred: it recovers from a panic.
 	Rescue func()
 
-	again chan struct{} // there are other compilers
+	again  chan struct{} // there are other compilers
+	store  *store.Store  // set by Run
+	memory int64         // bytes that it may take
 }
 
 // NewLearner makes l ready.
@@ -73,7 +73,9 @@ func NewLearner(l Learner) *Learner {
 
 // Run keeps what is known in step with the compilers that are offered, until ctx ends. While these are being
 // identified there is a lesson for each list of them that has other directories: the first job may come meanwhile.
-func (k *Learner) Run(ctx context.Context) {
+// What is learnt lies in a store that may take memory bytes.
+func (k *Learner) Run(ctx context.Context, in *store.Store, memory int64) {
+	k.store, k.memory = in, memory
 	searched := make(map[job.ToolchainID][]string)
 	var last [][]string
 	for {
@@ -92,11 +94,8 @@ func (k *Learner) Run(ctx context.Context) {
 	}
 }
 
-// Soon has the headers be looked at that belong to the compilers offered now.
+// Soon has Run look at the headers of the compilers that are offered now. It may be called before Run.
 func (k *Learner) Soon() {
-	if k == nil {
-		return
-	}
 	select {
 	case k.again <- struct{}{}:
 	default: // it is going to be
@@ -106,7 +105,7 @@ func (k *Learner) Soon() {
 // teach is one lesson, of the directories that it returns. There is none if they are the last one's, unless it is due.
 func (k *Learner) teach(ctx context.Context, searched map[job.ToolchainID][]string, last [][]string, due bool) (dirs [][]string) {
 	defer k.Rescue()
-	l := k.newLesson(ctx, min(learnBytes, k.Memory/learnPart))
+	l := k.newLesson(ctx, min(learnBytes, k.memory/learnPart))
 	if !l.wait(learnRest) {
 		return last
 	}
@@ -308,7 +307,7 @@ func (l *lesson) read(name string) bool {
 	if text == nil || unix.Fstat(fd, &st) != nil || stamp.Of(&st) != at {
 		return true // it is being changed
 	}
-	c := l.k.Store.AddCommon(text)
+	c := l.k.store.AddCommon(text)
 	if c == nil {
 		return false
 	}

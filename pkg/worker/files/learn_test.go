@@ -24,10 +24,11 @@ func class(t *testing.T) (s *Learner, dir string) {
 		t.Skip("only root may write to /usr/lib")
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	s = NewLearner(Learner{Machine: new(Machine), Store: store.New(store.Options{Memory: 64 << 20}), Busy: func() bool { return false }})
+	s = NewLearner(Learner{Machine: new(Machine), Busy: func() bool { return false }})
+	s.store = store.New(store.Options{Memory: 64 << 20})
 	t.Cleanup(func() {
 		s.Machine.Forget()
-		if st := s.Store.Stats(); st.Common != 0 {
+		if st := s.store.Stats(); st.Common != 0 {
 			t.Errorf("%d bytes are left of what was forgotten", st.Common)
 		}
 	})
@@ -88,7 +89,7 @@ func TestLearntFilesChange(t *testing.T) {
 	if got := names(); !slices.Equal(got, all) {
 		t.Fatalf("learnt is\n%q, not\n%q", got, all)
 	}
-	tenant := s.Store.Open("x")
+	tenant := s.store.Open("x")
 	defer tenant.Close()
 	// find looks for a file of a content, which is named or not, and says whether it was there, with which and where from.
 	find := func(name, text string, named bool) (found string, shared bool) {
@@ -97,10 +98,10 @@ func TestLearntFilesChange(t *testing.T) {
 		if named {
 			f.Content = idOf(text)
 		}
-		fresh := s.Store.Open(name + text)
+		fresh := s.store.Open(name + text)
 		defer fresh.Close()
 		own := reader{keeps: fresh, learnt: &s.Machine.learnt}
-		has := s.Store.Stats().Bytes
+		has := s.store.Stats().Bytes
 		c := own.find(&f)
 		if c == nil {
 			return "", false
@@ -109,7 +110,7 @@ func TestLearntFilesChange(t *testing.T) {
 		if f.Content != idOf(string(c.Bytes())) {
 			t.Errorf("%s: the content is not the one of its name", name)
 		}
-		return string(c.Bytes()), s.Store.Stats().Bytes-has < 4096
+		return string(c.Bytes()), s.store.Stats().Bytes-has < 4096
 	}
 	for _, name := range all {
 		for _, named := range []bool{true, false} {
@@ -178,7 +179,7 @@ func TestLearntIsBounded(t *testing.T) {
 		t.Errorf("%d files in 10 pages", n)
 	}
 	s.Machine.Forget()
-	s.Store.Limit(20 * 4096)
+	s.store.Limit(20 * 4096)
 	teach(t.Context(), s, dir, learnBytes)
 	if n := s.Machine.Known(); n == 0 || n >= 20 {
 		t.Errorf("%d files where there is room for fewer than 20", n)

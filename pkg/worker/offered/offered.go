@@ -1,0 +1,360 @@
+// Package offered knows which compilers a host offers: it looks for them, has them identified, tells when there are others,
+// and takes back one that cannot be started.
+package offered
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/toolchain"
+)
+
+// Options say where compilers are looked for, and what happens when there are others.
+type Options struct {
+	Log    *slog.Logger
+	File   string        // remembers which compilers there are; empty: none
+	Answer time.Duration // to one question to a compiler about itself; 0 = 5 s
+	Dirs   func() []string
+	// Show makes trees show the compilers of a list, before a job can name one.
+	Show func(list []toolchain.Toolchain)
+	// Changed is told that the list is another one, or that identifying has ended. No lock of the package is held.
+	Changed func(other, ended bool)
+	Rescue  func() // is deferred: it recovers from a panic
+}
+
+// Compilers are those that a host offers. Its methods may be called at any time.
+type Compilers struct {
+	o      Options
+	tools  toolchain.Cache
+	listed atomic.Pointer[[]toolchain.Toolchain] // written under mu; a list does not change
+	began  time.Time
+
+	scan    sync.Mutex        // held by find; before mu
+	skipped map[string]string // guarded by scan: compilers not offered, and why
+	lacking bool              // the same: there is none, which was told
+
+	mu          sync.Mutex
+	next        time.Time                     // when to look again
+	identifying bool                          // not all compilers have been asked since the start
+	benched     map[job.ToolchainID]time.Time // those that could not be started, until when they are not offered
+}
+
+// New offers nothing yet: Start follows.
+func New(o Options) *Compilers {
+	o.Answer = cmp.Or(o.Answer, answerTime)
+	k := &Compilers{o: o, tools: toolchain.Cache{File: o.File, Answer: o.Answer}, identifying: true, benched: make(map[job.ToolchainID]time.Time), began: time.Now(), next: time.Now().Add(rescanTime)}
+	k.listed.Store(new([]toolchain.Toolchain))
+	return k
+}
+
+// Close ends what is kept about compilers. Nothing else is under way then.
+func (k *Compilers) Close() { k.tools.Close() }
+
+// List returns the compilers that are offered.
+func (k *Compilers) List() []toolchain.Toolchain { return *k.listed.Load() }
+
+// Now returns the compilers that are offered, and whether more may follow as not all have been asked since the start.
+func (k *Compilers) Now() (list []toolchain.Toolchain, more bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.List(), k.identifying
+}
+
+// Identifying reports whether compilers are still being identified since the start.
+func (k *Compilers) Identifying() bool {
+	_, more := k.Now()
+	return more
+}
+
+// Due reports whether it is time to look for compilers anew, and then sets the next time.
+func (k *Compilers) Due(now time.Time) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !now.After(k.next) {
+		return false
+	}
+	k.next = now.Add(rescanTime)
+	return true
+}
+
+// Ask asks a compiler about itself.
+func (k *Compilers) Ask(ctx context.Context, tc *toolchain.Toolchain, words ...string) (string, error) {
+	return k.tools.Ask(ctx, tc, words...)
+}
+
+// answerTime bounds how long a compiler may take for one question about itself. One that
+// takes longer is asked again: after retryTime, then with every scan.
+const answerTime = 5 * time.Second
+
+// announceTime is between two lists that clients get while compilers are being
+// identified: each costs a runner a new tree.
+const announceTime = 200 * time.Millisecond
+
+// Rescan looks for compilers anew, and returns when all have been asked. New ones are offered as they
+// become known. It happens at the start, every rescanTime, and soon after a job found its compiler changed.
+func (k *Compilers) Rescan(ctx context.Context) error { return k.find(ctx, func() {}) }
+
+// find does Rescan. known is called once those are offered that are known from before, for
+// which nothing has to be run.
+func (k *Compilers) find(ctx context.Context, known func()) error {
+	k.scan.Lock()
+	defer k.scan.Unlock()
+	a := announcer{k: k}
+	defer a.end()
+	var once sync.Once
+	d, err := k.tools.Discover(ctx, k.o.Dirs(), func(d toolchain.Discovery) {
+		k.skip(d.Skipped)
+		if d.Left == 0 {
+			return // what follows says so
+		}
+		a.tell(d.List)
+		once.Do(known)
+	})
+	if err != nil {
+		return err
+	}
+	a.end()
+	k.tools.Flush()
+	for path := range k.skipped {
+		if d.Skipped[path] == nil {
+			delete(k.skipped, path) // mended, or gone
+		}
+	}
+	k.offer(d.List, false)
+	once.Do(known)
+	if len(d.List) == 0 && !k.lacking {
+		k.o.Log.Warn("no compiler found: every job is refused; install one, or name the directories with compilers in toolchains.dirs", "dirs", k.o.Dirs())
+	}
+	k.lacking = len(d.List) == 0
+	return nil
+}
+
+// announcer offers compilers while they are being identified, each list at most announceTime
+// late: the next one to answer may be one that hangs.
+type announcer struct {
+	k *Compilers
+
+	mu    sync.Mutex // before Compilers.mu
+	last  time.Time  // when a list was offered
+	list  []toolchain.Toolchain
+	timer *time.Timer // nil: list has been offered
+	ended bool
+}
+
+func (a *announcer) tell(list []toolchain.Toolchain) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.list = list
+	if wait := announceTime - time.Since(a.last); a.timer == nil && wait > 0 {
+		a.timer = time.AfterFunc(wait, a.late)
+	} else if a.timer == nil {
+		a.offerLocked()
+	}
+}
+
+func (a *announcer) late() {
+	defer a.k.o.Rescue()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.timer = nil; !a.ended {
+		a.offerLocked()
+	}
+}
+
+func (a *announcer) offerLocked() {
+	a.last = time.Now()
+	a.k.offer(a.list, true)
+}
+
+// end offers nothing any more.
+func (a *announcer) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = true
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+// skip logs the compilers that cannot be offered, each once for a reason. The caller holds
+// scan.
+func (k *Compilers) skip(list map[string]error) {
+	news := false
+	for path, err := range list {
+		if k.skipped[path] == err.Error() {
+			continue
+		}
+		if k.skipped == nil {
+			k.skipped = make(map[string]string)
+		}
+		k.skipped[path], news = err.Error(), true
+		k.o.Log.Warn("compiler not offered", "path", path, "err", err)
+	}
+	if !news {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if again := time.Now().Add(retryTime); k.next.After(again) {
+		k.next = again
+	}
+}
+
+// offer makes found the toolchains that clients are told of. more: not all have been asked
+// yet; then those of the list before stay. One call at a time, within find.
+func (k *Compilers) offer(found []toolchain.Toolchain, more bool) {
+	k.mu.Lock()
+	before, now := k.List(), time.Now()
+	benched := func(t toolchain.Toolchain) bool { return now.Before(k.benched[t.ID]) }
+	list := slices.DeleteFunc(slices.Clone(found), benched)
+	k.mu.Unlock()
+	if more {
+		for i := range list { // by the name that it has had, as another one makes trees new
+			if j := slices.IndexFunc(before, func(t toolchain.Toolchain) bool { return t.ID == list[i].ID }); j >= 0 {
+				list[i] = before[j]
+			}
+		}
+		for i := range before {
+			if !slices.ContainsFunc(list, func(t toolchain.Toolchain) bool { return t.ID == before[i].ID }) {
+				list = append(list, before[i])
+			}
+		}
+	}
+	list = list[:min(len(list), 1<<16-1)] // clients hold at most a 16-bit number of them
+	other := !slices.EqualFunc(before, list, toolchain.Toolchain.Equal)
+	if other {
+		k.o.Show(list)
+	}
+	k.mu.Lock()
+	list = slices.DeleteFunc(list, benched) // meanwhile
+	k.listed.Store(&list)
+	ended := !more && k.identifying
+	k.identifying = k.identifying && more
+	k.mu.Unlock()
+	for i := range list {
+		t := &list[i]
+		if !slices.ContainsFunc(before, t.Equal) {
+			k.o.Log.Info("toolchain", "id", fmt.Sprintf("%x", t.ID), "path", t.Exec, "family", t.Family, "version", t.Version, "target", t.Target)
+		}
+	}
+	if ended {
+		k.o.Log.Info("compilers are known", "toolchains", len(list), "after", time.Since(k.began).Round(time.Millisecond))
+	}
+	if other || ended {
+		k.o.Changed(other, ended)
+	}
+}
+
+// knownTime is how long the start waits for the compilers that are known from before. Files
+// may be on a network that does not answer.
+const knownTime = 100 * time.Millisecond
+
+// Start looks for compilers in a goroutine of serving, and returns once those are offered
+// that are known from before, or after knownTime. The search ends with ctx.
+func (k *Compilers) Start(ctx context.Context, serving *sync.WaitGroup) {
+	known := make(chan struct{})
+	serving.Go(func() {
+		defer k.o.Rescue()
+		var once sync.Once
+		ready := func() { once.Do(func() { close(known) }) }
+		defer ready()
+		defer k.identified()
+		if err := k.find(ctx, ready); err != nil && ctx.Err() == nil {
+			k.o.Log.Error("look for compilers", "err", err)
+		}
+	})
+	t := time.NewTimer(knownTime)
+	defer t.Stop()
+	select {
+	case <-known:
+	case <-t.C:
+	}
+}
+
+// identified ends identifying where that has failed: clients need not wait for more.
+func (k *Compilers) identified() {
+	k.mu.Lock()
+	failed := k.identifying
+	k.identifying = false
+	k.mu.Unlock()
+	if failed {
+		k.o.Changed(false, false)
+	}
+}
+
+// benchTime is how long a toolchain that cannot be started is not offered.
+const benchTime = 30 * time.Second
+
+// Withdraw takes a toolchain from the list; a scan after benchTime may bring it
+// back. The caller tells the clients.
+func (k *Compilers) Withdraw(id job.ToolchainID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	until := time.Now().Add(benchTime)
+	k.benched[id] = until
+	if k.next.After(until) {
+		k.next = until
+	}
+	list := slices.DeleteFunc(slices.Clone(k.List()), func(t toolchain.Toolchain) bool { return t.ID == id })
+	k.listed.Store(&list)
+	k.o.Log.Warn("toolchain withdrawn: it cannot be started", "id", fmt.Sprintf("%x", id))
+}
+
+// rescanSoon makes the next tick look for compilers.
+func (k *Compilers) rescanSoon() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.next = time.Time{}
+}
+
+// Names returns what people call the compilers of a list, each family and version once.
+func Names(list []toolchain.Toolchain) (out []string) {
+	for i := range list {
+		if name := job.Clip(list[i].Name(), job.MaxVersion); !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out[:min(len(out), job.MaxNames)]
+}
+
+// rescanTime is how often compilers are looked for. With nothing changed that is
+// a directory and some stats.
+const rescanTime = time.Minute
+
+// retryTime is when a compiler is looked at again that told nothing, or nothing
+// sensible, the first time: on a machine that has just started it may only be late.
+const retryTime = 5 * time.Second
+
+// Find returns the compiler that an ID stands for, or a refusal.
+func (k *Compilers) Find(id job.ToolchainID) (*toolchain.Toolchain, error) {
+	list, more := k.Now()
+	for i := range list {
+		if list[i].ID == id {
+			return &list[i], nil
+		}
+	}
+	if more {
+		return nil, job.Refuse(job.CauseToolchain, "the host has just started: it has not found this compiler yet")
+	}
+	return nil, job.Refuse(job.CauseToolchain, "no such compiler on the host")
+}
+
+// Verify refuses a toolchain whose files are not those that gave its ID any more.
+// When they were touched they are read again, which takes a second, or several on
+// a busy machine: this is for runners, not for a connection's goroutine.
+func (k *Compilers) Verify(ctx context.Context, t *toolchain.Toolchain) error {
+	now, err := k.tools.Identify(ctx, t.Exec)
+	if err != nil || now.ID != t.ID {
+		k.rescanSoon()
+		return job.Refuse(job.CauseToolchain, "%s has changed on the host", t.Exec)
+	}
+	return nil
+}
