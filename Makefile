@@ -17,8 +17,8 @@ LINKS    := cc gcc g++ c++ clang clang++ $(shell uname -m)-linux-gnu-gcc $(shell
 all: $(PROGRAMS)
 
 # Static (no cgo): the wrapper starts once per source file, and the dynamic linker alone costs it 0.5 ms. Programs that
-# mostly wait begin in pkg/entrypoint, which makes the Go runtime cheaper.
-entry = $(if $(filter amd64 arm64,$(shell $(GO) env GOARCH)),-E github.com/rdistcc/rdistcc/pkg/entrypoint.$(1))
+# mostly wait begin in internal/entrypoint, which makes the Go runtime cheaper.
+entry = $(if $(filter amd64 arm64,$(shell $(GO) env GOARCH)),-E github.com/rdistcc/rdistcc/internal/entrypoint.$(1))
 link_rdistcc    = $(call entry,short)
 link_rdistcc-cm = $(call entry,long)
 link_rdistccd   = $(call entry,long)
@@ -53,7 +53,7 @@ test:
 
 # Four packages at a time, as they wait more than they compute, and the longest first. `make lint` vets.
 gotest  = $(GO) test -p 4 -vet=off -ldflags=-w
-longest = ./internal/equal ./internal/faults
+longest = ./internal/test/suite/equal ./internal/test/suite/faults
 
 # A quick look at most of it, in a minute: the tests' -short.
 check:
@@ -61,7 +61,7 @@ check:
 	$(gotest) -short ./pkg/worker ./cmd/rdistcc-cm ./pkg/connmgr ./...
 
 # `make demo` and `make test` on the committed files in a Debian of their own with gcc, g++, make and Go alone, as an ordinary user.
-# Root. BARE=DIR keeps that Debian for the next time; BAREFLAGS: say '-root', or 'go test ./internal/equal' instead.
+# Root. BARE=DIR keeps that Debian for the next time; BAREFLAGS: say '-root', or 'go test ./internal/test/suite/equal' instead.
 bare:
 	$(call need,$(GO) git)
 	@.ci/bare $(BAREFLAGS)
@@ -89,63 +89,63 @@ lint:
 
 bench: all
 	$(call need,$(GO) gcc)
-	$(GO) run ./internal/bench $(BENCHFLAGS)
+	$(GO) run ./internal/test/program/bench $(BENCHFLAGS)
 
 # KEEP=1 leaves daemons and manager running and says where their status pages and metrics are.
 demo: all
 	$(call need,$(GO) gcc g++)
-	@$(GO) run ./internal/demo $(if $(KEEP),-keep) $(DEMOFLAGS)
+	@$(GO) run ./internal/test/program/demo $(if $(KEEP),-keep) $(DEMOFLAGS)
 
 e2e: all
 	$(call need,$(GO) gcc g++)
 	$(skips)
-	$(GO) test -count=1 -v -run '^(TestScripts|TestBuildSystems)$$' . && $(GO) test -count=1 ./internal/faults
+	$(GO) test -count=1 -v -run '^(TestScripts|TestBuildSystems)$$' . && $(GO) test -count=1 ./internal/test/suite/faults
 
 # Real projects of Debian's, and the kernel, built plain and with rdistcc; every object is compared, and each project's own
 # tests run. BUILDS: lua,zlib,curl,pcre2,redis,jsoncpp,tinyxml2,leveldb,snappy,yaml-cpp,linux; BUILDFLAGS: say -options 'gcc:-O2 -g'.
 builds:
 	$(call need,$(GO) gcc g++ cmake ninja)
-	$(GO) test -count=1 -v -timeout 10h -run '^TestBuilds$$' ./internal/equal -builds $(or $(BUILDS),all) $(BUILDFLAGS)
+	$(GO) test -count=1 -v -timeout 10h -run '^TestBuilds$$' ./internal/test/suite/equal -builds $(or $(BUILDS),all) $(BUILDFLAGS)
 
 # The scheduler beside simple rules and an oracle, in simulated time: rewrites tables and plots of docs/scheduling.md.
 sim:
 	$(call need,$(GO))
-	$(GO) run ./internal/simfarm/report -scale $(or $(SCALE),large) -seeds $(or $(SEEDS),3) -doc docs/scheduling.md $(SIMFLAGS)
+	$(GO) run ./internal/test/program/simfarm/report -scale $(or $(SCALE),large) -seeds $(or $(SEEDS),3) -doc docs/scheduling.md $(SIMFLAGS)
 
 # Random command lines, plain and with rdistcc: RUNS of them from SEED on. And TREES random trees of files, compiled after
 # each of the changes that happen to them. RANDOMFLAGS: of the test, say -inputs list.
 random:
 	$(call need,$(GO) gcc g++)
-	$(GO) test -count=1 -v -timeout 10h -run '^TestRandom(Trees)?$$' ./internal/equal -random $(or $(RUNS),5000) -trees $(or $(TREES),1000) -seed $(or $(SEED),1) $(RANDOMFLAGS)
+	$(GO) test -count=1 -v -timeout 10h -run '^TestRandom(Trees)?$$' ./internal/test/suite/equal -random $(or $(RUNS),5000) -trees $(or $(TREES),1000) -seed $(or $(SEED),1) $(RANDOMFLAGS)
 
 # All that is known to happen to files between compiles, with every kind of compile. SEQUENCES: names with commas between.
 sequences:
 	$(call need,$(GO) gcc g++)
-	$(GO) test -count=1 -v -timeout 10h -run '^TestSequences$$' ./internal/equal -sequences $(or $(SEQUENCES),all) $(RANDOMFLAGS)
+	$(GO) test -count=1 -v -timeout 10h -run '^TestSequences$$' ./internal/test/suite/equal -sequences $(or $(SEQUENCES),all) $(RANDOMFLAGS)
 
 # What real builds ask for, all of it, plain and with rdistcc: no list may be refused, or stay here without need.
-# HONEST: names of Debian packages, with commas between. New lists: go run ./internal/honest/harvest -out internal/honest/packages.txt.
+# HONEST: names of Debian packages, with commas between. New lists: go run ./internal/test/program/harvest -out internal/test/kit/honest/packages.txt.
 honest:
 	$(call need,$(GO) gcc g++)
-	$(GO) test -count=1 -v -timeout 3h -run '^TestHonest$$' ./internal/equal -honest $(or $(HONEST),all)
+	$(GO) test -count=1 -v -timeout 3h -run '^TestHonest$$' ./internal/test/suite/equal -honest $(or $(HONEST),all)
 
 # A farm of real processes that is struck with faults while it compiles: JOBS compiles for each of SEEDS seeds from
 # SEED on. NEMESISFLAGS: say -plan, or -only 'link reset'. As root, full disks are among the faults.
 nemesis: all
 	$(call need,$(GO) gcc g++)
-	nice $(GO) run ./internal/nemesis -jobs $(or $(JOBS),2000) -seeds $(or $(SEEDS),5) -seed $(or $(SEED),1) -svg bin/nemesis.svg $(NEMESISFLAGS)
+	nice $(GO) run ./internal/test/program/nemesis -jobs $(or $(JOBS),2000) -seeds $(or $(SEEDS),5) -seed $(or $(SEED),1) -svg bin/nemesis.svg $(NEMESISFLAGS)
 
 # Attacks on the wire at full size (docs/wire-attacks.md): in process, and over loopback with real daemons.
 wireattacks:
 	$(call need,$(GO) gcc)
 	RDISTCC_GUESSES=$(or $(GUESSES),100000000) $(GO) test -count=1 -v -timeout 1h -run 'TestMillionGuesses|TestStaleSTag' ./pkg/iwarp
-	RDISTCC_WIREATTACKS=full $(GO) test -count=1 -v -timeout 1h ./internal/wireattacks
+	RDISTCC_WIREATTACKS=full $(GO) test -count=1 -v -timeout 1h ./internal/test/suite/wireattacks
 
 # Hostile jobs on real daemons, all of them, in every way in which one can be run: half an hour. Root, for all ways but one.
 # ATTACKS: of the test, say -mode user, -only exec, -by clang, -tell; or -run TestLadder -ladder 1. Which compilers: RDISTCC_ATTACKS_GCC, _GXX, _CLANG, _CLANGXX.
 attacks:
 	$(call need,$(GO) gcc g++)
-	$(GO) test -count=1 -v -timeout 3h ./internal/attacks -full $(ATTACKS)
+	$(GO) test -count=1 -v -timeout 3h ./internal/test/suite/attacks -full $(ATTACKS)
 
 # Against the kernel's soft-iWARP driver and rdma-core's programs, in a QEMU guest (interop/siw-vm). INTEROP=ci: the
 # small sizes; INTEROPFLAGS: of the compiled test, say -test.run TestRping -test.v.
@@ -159,7 +159,7 @@ interop: all
 # PLOTS=DIR: pictures of how busy the farms were.
 netns:
 	$(call need,$(GO) gcc make)
-	@RDISTCC_NETNS=$(or $(NETNS),full) RDISTCC_PLOTS=$(abspath $(PLOTS)) $(GO) test -count=1 -v -parallel 4 -timeout 30m ./internal/netlab $(NETNSFLAGS)
+	@RDISTCC_NETNS=$(or $(NETNS),full) RDISTCC_PLOTS=$(abspath $(PLOTS)) $(GO) test -count=1 -v -parallel 4 -timeout 30m ./internal/test/kit/netlab $(NETNSFLAGS)
 
 install: all install-docs
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/rdistcc share/rdistcc/prometheus/targets share/rdistcc/grafana share/bash-completion/completions)

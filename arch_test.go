@@ -20,116 +20,122 @@ const module = "github.com/rdistcc/rdistcc/"
 // edges is the package map: who may import whom, outside tests. A commit that
 // needs a new edge adds it here and argues for it.
 var edges = map[string][]string{
-	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/entrypoint", "pkg/job", "pkg/jobserver", "pkg/reason", "pkg/sources"},
-	"cmd/rdistcc-cm":   {"internal/ctl", "internal/figure", "internal/release", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/discover", "pkg/entrypoint", "pkg/hostlist", "pkg/identity", "pkg/iwarp", "pkg/job", "pkg/reason", "pkg/telemetry", "pkg/textfile"},
-	"cmd/rdistccd":     {"internal/release", "pkg/cgroup", "pkg/config", "pkg/discover", "pkg/identity", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/job", "pkg/sandbox", "pkg/store", "pkg/telemetry", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/workdir"},
-	"cmd/rdistcc-perf": {"internal/rawjob", "internal/release", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/toolchain"}, // a raw job is also what the hostile ones are sent by
+	// the programs
+	"cmd/rdistcc":      {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "pkg/compile", "pkg/connmgr/ipc"},
+	"cmd/rdistcc-cm":   {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/job", "internal/reason", "internal/release", "internal/telemetry", "internal/textfile", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/iwarp"},
+	"cmd/rdistcc-perf": {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/toolchain", "pkg/iwarp"}, // a raw job is also what the hostile ones are sent by
+	"cmd/rdistccd":     {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/telemetry", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/workdir"},
 
+	// the stack: verbs over sockets, and other providers of them
 	"pkg/iwarp":           {"pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
-	"pkg/iwarp/mpa":       {},
 	"pkg/iwarp/ddp":       {},
-	"pkg/iwarp/rdmap":     {"pkg/iwarp/ddp", "pkg/iwarp/mpa"},
 	"pkg/iwarp/ibverbs":   {"pkg/iwarp"}, // with its build tag: libibverbs and librdmacm too
-	"pkg/iwarp/iwarptest": {"pkg/iwarp", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 	"pkg/iwarp/inproc":    {"pkg/iwarp"},
+	"pkg/iwarp/iwarptest": {"pkg/iwarp", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
+	"pkg/iwarp/mpa":       {},
+	"pkg/iwarp/rdmap":     {"pkg/iwarp/ddp", "pkg/iwarp/mpa"},
 
-	"pkg/sandbox":                   {"pkg/cgroup"},
-	"pkg/sandbox/sandboxtest":       {},
-	"pkg/sandbox/probe":             {}, // what an attacker inside would try
-	"pkg/arena":                     {},
-	"pkg/cgroup":                    {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
-	"pkg/digest":                    {},
-	"pkg/entrypoint":                {},
-	"pkg/inflight":                  {},
-	"pkg/fetch":                     {"pkg/iwarp"},
-	"pkg/identity/psk":              {},
-	"pkg/job":                       {"internal/wire"},
-	"pkg/pack":                      {},
-	"pkg/jobserver":                 {}, // what the wrapper asks of a make above it
-	"pkg/discover":                  {"pkg/hostlist"},
-	"pkg/hostlist":                  {"pkg/scheduler"},
-	"pkg/reason":                    {},
-	"pkg/scheduler":                 {"pkg/reason"},
-	"pkg/history":                   {"pkg/scheduler"}, // for what it predicts, a Cost
-	"pkg/compile":                   {"pkg/driver", "pkg/job", "pkg/reason"},
-	"pkg/policy":                    {"pkg/compile", "pkg/job", "pkg/reason"},
-	"pkg/driver":                    {},
-	"pkg/sources":                   {"pkg/job"},
-	"pkg/inputs":                    {"pkg/job", "pkg/sources", "pkg/stamp"}, // looks through texts as the wrapper does
-	"pkg/driver/recipes":            {"pkg/driver"},
-	"pkg/stamp":                     {},
-	"pkg/store":                     {}, // contents by their sums, whoever names them
-	"pkg/toolchain":                 {"pkg/job"},
-	"pkg/tree":                      {"internal/wire", "pkg/entrypoint", "pkg/inflight", "pkg/sandbox"},
-	"pkg/config":                    {"pkg/hostlist", "pkg/textfile"},
-	"pkg/textfile":                  {},
-	"pkg/telemetry":                 {"pkg/iwarp"},
-	"pkg/artifact":                  {},
-	"pkg/connmgr":                   {"pkg/arena", "pkg/artifact", "pkg/compile", "pkg/connmgr/farm", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/link", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/trust", "pkg/digest", "pkg/driver/recipes", "pkg/history", "pkg/hostlist", "pkg/identity/psk", "pkg/inputs", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/reason", "pkg/scheduler", "pkg/toolchain"}, // compile: it makes jobs of commands whose inputs it knows
-	"pkg/connmgr/farm":              {"pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/report", "pkg/hostlist", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/sandbox", "pkg/scheduler"},                                                                                                                                                                                                                                                          // hostlist: names of hosts that people type; sandbox: words for a host's measures
-	"pkg/connmgr/machine":           {"pkg/cgroup"},
-	"pkg/connmgr/holdings":          {"pkg/inputs", "pkg/job"}, // of which sets it counts what is there
-	"pkg/connmgr/link":              {"pkg/fetch", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job"},
-	"pkg/connmgr/report":            {"pkg/job", "pkg/reason"},         // a host's load
-	"pkg/connmgr/report/reporttest": {"pkg/connmgr/report", "pkg/job"}, // for tests
-	"pkg/connmgr/trust":             {"pkg/artifact", "pkg/job"},
+	// what the product is made of, from the build host to the compile host
+	"pkg/compile":                   {"internal/driver", "internal/job", "internal/reason"},
+	"pkg/connmgr":                   {"internal/compress", "internal/digest", "internal/driver/recipes", "internal/history", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/shm", "internal/toolchain", "pkg/compile", "pkg/connmgr/farm", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/link", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/trust", "pkg/iwarp", "pkg/scheduler"}, // compile: it makes jobs of commands whose inputs it knows
+	"pkg/connmgr/farm":              {"internal/hostlist", "internal/identity/psk", "internal/job", "internal/sandbox", "pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/report", "pkg/iwarp", "pkg/scheduler"},                                                                                                                                                                                                                                                                                                   // hostlist: names of hosts that people type; sandbox: words for a host's measures
+	"pkg/connmgr/holdings":          {"internal/inputs", "internal/job"},                                                                                                                                                                                                                                                                                                                                                                                                                                                  // of which sets it counts what is there
 	"pkg/connmgr/ipc":               {"internal/wire"},
-	"pkg/connmgr/ipc/ipcserver":     {"pkg/connmgr/ipc", "pkg/inflight"},
-	"pkg/worker":                    {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/entrypoint", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/stamp", "pkg/store", "pkg/toolchain", "pkg/tree", "pkg/worker/auditlog", "pkg/worker/capture", "pkg/worker/lend", "pkg/worker/users", "pkg/worker/workdir"},
-	"pkg/worker/capture":            {"pkg/arena"},
-	"pkg/worker/auditlog":           {"pkg/job"},
-	"pkg/worker/workdir":            {"pkg/sandbox/probe"},            // names what it removes
-	"pkg/worker/lend":               {"pkg/job", "pkg/worker/shares"}, // job: a refusal, and pressure as it is told
+	"pkg/connmgr/ipc/ipcserver":     {"internal/inflight", "pkg/connmgr/ipc"},
+	"pkg/connmgr/link":              {"internal/identity", "internal/identity/psk", "internal/job", "internal/rdmaread", "pkg/iwarp"},
+	"pkg/connmgr/machine":           {"internal/cgroup"},
+	"pkg/connmgr/report":            {"internal/job", "internal/reason"},    // a host's load
+	"pkg/connmgr/report/reporttest": {"internal/job", "pkg/connmgr/report"}, // for tests
+	"pkg/connmgr/trust":             {"internal/job", "internal/outputs"},
+	"pkg/scheduler":                 {"internal/reason"},
+	"pkg/worker":                    {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/policy", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/toolchain", "pkg/iwarp", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/run", "pkg/worker/users", "pkg/worker/workdir"},
+	"pkg/worker/files":              {"internal/compress", "internal/digest", "internal/driver", "internal/job", "internal/stamp", "internal/store", "internal/toolchain"},
+	"pkg/worker/large":              {"internal/job", "internal/shm"}, // job: a refusal says why there is no room
+	"pkg/worker/run":                {"internal/compress", "internal/digest", "internal/driver", "internal/driver/recipes", "internal/entrypoint", "internal/job", "internal/policy", "internal/privatetree", "internal/sandbox", "internal/shm", "internal/store", "internal/toolchain", "pkg/compile", "pkg/worker/capture", "pkg/worker/files", "pkg/worker/large", "pkg/worker/workdir"},
+	"pkg/worker/auditlog":           {"internal/job"},
+	"pkg/worker/capture":            {"internal/shm"},
+	"pkg/worker/lend":               {"internal/job", "pkg/worker/shares"}, // job: a refusal, and pressure as it is told
 	"pkg/worker/shares":             {},
-	"pkg/worker/users":              {"pkg/sandbox"},
+	"pkg/worker/users":              {"internal/sandbox"},
+	"pkg/worker/workdir":            {"internal/sandbox/probe"}, // names what it removes
 
-	"pkg/identity":           {"pkg/identity/psk"},
-	"pkg/identity/authority": {"pkg/identity"}, // whose roles a certificate is for
+	// parts of the programs that nobody outside imports
+	"internal/cgroup":              {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
+	"internal/compress":            {},
+	"internal/config":              {"internal/hostlist", "internal/textfile"},
+	"internal/ctl":                 {"internal/config", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/textfile", "internal/toolchain", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/iwarp"}, // what doctor asks by itself
+	"internal/digest":              {},
+	"internal/discover":            {"internal/hostlist"},
+	"internal/driver":              {},
+	"internal/driver/recipes":      {"internal/driver"},
+	"internal/entrypoint":          {},
+	"internal/figure":              {},
+	"internal/history":             {"pkg/scheduler"}, // for what it predicts, a Cost
+	"internal/hostlist":            {"pkg/scheduler"},
+	"internal/identity":            {"internal/identity/psk"},
+	"internal/identity/authority":  {"internal/identity"}, // whose roles a certificate is for
+	"internal/identity/psk":        {},
+	"internal/inflight":            {},
+	"internal/inputs":              {"internal/job", "internal/sources", "internal/stamp"}, // looks through texts as the wrapper does
+	"internal/job":                 {"internal/wire"},
+	"internal/jobserver":           {}, // what the wrapper asks of a make above it
+	"internal/outputs":             {},
+	"internal/policy":              {"internal/job", "internal/reason", "pkg/compile"},
+	"internal/privatetree":         {"internal/entrypoint", "internal/inflight", "internal/sandbox", "internal/wire"},
+	"internal/rawjob":              {"internal/identity/psk", "internal/job", "pkg/iwarp"},
+	"internal/rdmaread":            {"pkg/iwarp"},
+	"internal/reason":              {},
+	"internal/release":             {}, // not the wrapper: runtime/debug brings fmt
+	"internal/sandbox":             {"internal/cgroup"},
+	"internal/sandbox/probe":       {}, // what an attacker inside would try
+	"internal/sandbox/sandboxtest": {},
+	"internal/shm":                 {},
+	"internal/sources":             {"internal/job"},
+	"internal/stamp":               {},
+	"internal/store":               {}, // contents by their sums, whoever names them
+	"internal/telemetry":           {"pkg/iwarp"},
+	"internal/textfile":            {},
+	"internal/toolchain":           {"internal/job"},
+	"internal/wire":                {},
 
-	"deploy":                  {},
-	"interop":                 {}, // tests only
-	"internal/attacks/corpus": {},
-	"internal/attacks":        {},                                                                                                                                                                                                                                                                               // tests only
-	"internal/bench":          {"internal/attacks/corpus", "internal/debsrc", "internal/netlab", "internal/rawjob", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/iwarp/iwarptest", "pkg/job", "pkg/toolchain"},                                         // and the programs, as processes; the hostile client of S7 is its own
-	"internal/ctl":            {"internal/figure", "internal/rawjob", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/hostlist", "pkg/identity", "pkg/identity/authority", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/reason", "pkg/sandbox", "pkg/textfile", "pkg/toolchain"}, // what doctor asks by itself
-	"internal/debsrc":         {},
-	"internal/demo":           {"internal/farm"}, // the same
-	"internal/equal":          {},                // tests only
-	"internal/farm":           {},
-	"internal/faults":         {}, // tests only
-	"internal/figure":         {},
-	"internal/honest":         {},
-	"internal/honest/harvest": {"internal/debsrc", "internal/honest", "pkg/compile"}, // response files are read as the wrapper does
-	"internal/nemesis":        {"internal/farm", "internal/relay"},                   // and the programs, as processes
-	"internal/rawjob":         {"pkg/identity/psk", "pkg/iwarp", "pkg/job"},
-	"internal/relay":          {},
-	"internal/release":        {}, // not the wrapper: runtime/debug brings fmt
-
-	"internal/wire":        {},
-	"internal/wireattacks": {}, // tests only
-
-	"internal/simfarm":        {"pkg/history", "pkg/scheduler", "pkg/worker/lend"},
-	"internal/simfarm/record": {},
-	"internal/simfarm/report": {"internal/simfarm"},
-	"internal/netlab":         {},
-	"internal/need":           {},
-	"internal/plot":           {},
+	// tests: kits, suites, programs; nothing above imports them
+	"deploy":                               {},
+	"internal/test/kit/debsrc":             {},
+	"internal/test/kit/farm":               {},
+	"internal/test/kit/honest":             {},
+	"internal/test/kit/need":               {},
+	"internal/test/kit/netlab":             {},
+	"internal/test/kit/plot":               {},
+	"internal/test/kit/relay":              {},
+	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/test/kit/debsrc", "internal/test/kit/netlab", "internal/test/suite/attacks/corpus", "internal/toolchain", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
+	"internal/test/program/demo":           {"internal/test/kit/farm"},                                                                                                                                                                                                                                                                // the same
+	"internal/test/program/harvest":        {"internal/test/kit/debsrc", "internal/test/kit/honest", "pkg/compile"},                                                                                                                                                                                                                   // response files are read as the wrapper does
+	"internal/test/program/nemesis":        {"internal/test/kit/farm", "internal/test/kit/relay"},                                                                                                                                                                                                                                     // and the programs, as processes
+	"internal/test/program/simfarm":        {"internal/history", "pkg/scheduler", "pkg/worker/lend"},
+	"internal/test/program/simfarm/record": {},
+	"internal/test/program/simfarm/report": {"internal/test/program/simfarm"},
+	"internal/test/suite/attacks":          {}, // tests only
+	"internal/test/suite/attacks/corpus":   {},
+	"internal/test/suite/equal":            {}, // tests only
+	"internal/test/suite/faults":           {}, // tests only
+	"internal/test/suite/wireattacks":      {}, // tests only
+	"interop":                              {}, // tests only
 }
 
 // pure packages do no I/O, start no goroutine and read no clock: the engine can
 // be fed byte by byte, the scheduler can be simulated.
 var pure = []string{
-	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/job", "pkg/scheduler", "pkg/hostlist", "pkg/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire",
+	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "internal/job", "pkg/scheduler", "internal/hostlist", "internal/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire",
 }
 
 // only lists what just some packages (or trees, with a final slash) may import
 // directly: each dependency stands behind one package of ours.
 var only = map[string][]string{
-	"gopkg.in/yaml.v3":                   {"pkg/config"},
-	"github.com/cespare/xxhash/v2":       {"pkg/digest"},
-	"github.com/klauspost/compress/zstd": {"pkg/pack"},
+	"gopkg.in/yaml.v3":                   {"internal/config"},
+	"github.com/cespare/xxhash/v2":       {"internal/digest"},
+	"github.com/klauspost/compress/zstd": {"internal/compress"},
 	"github.com/klauspost/crc32":         {"pkg/iwarp/mpa"},
-	"hash/crc32":                         {"pkg/iwarp/mpa", "pkg/digest"},
+	"hash/crc32":                         {"pkg/iwarp/mpa", "internal/digest"},
 	"github.com/spf13/cobra":             {"internal/ctl", "cmd/rdistcc-cm", "cmd/rdistccd", "cmd/rdistcc-perf"},
 }
 
@@ -198,6 +204,20 @@ func TestImportsFollowTheMap(t *testing.T) {
 			}
 			if owners, restricted := only[imp]; restricted && !slices.Contains(owners, p.name()) {
 				t.Errorf("%s imports %s, which is for %s only", p.name(), imp, strings.Join(owners, ", "))
+			}
+		}
+	}
+}
+
+// TestProductHasNoTestTools holds the table itself: whoever adds an edge sees here that this one has no good argument.
+func TestProductHasNoTestTools(t *testing.T) {
+	for from, to := range edges {
+		if strings.HasPrefix(from, "internal/test/") {
+			continue
+		}
+		for _, to := range to {
+			if strings.HasPrefix(to, "internal/test/") || strings.HasSuffix(to, "test") && !strings.HasSuffix(from, "test") {
+				t.Errorf("%s imports %s, which is for tests", from, to)
 			}
 		}
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/rdistcc/rdistcc/internal/farm"
-	"github.com/rdistcc/rdistcc/internal/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
 // TestBuildSystems runs testdata/build: the recipes of docs/build-systems.md, each

@@ -1,6 +1,7 @@
 package rdistcc
 
 import (
+	"bytes"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -84,13 +86,13 @@ func TestWordsOfSourcesAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, err := os.ReadFile("pkg/sources/scan.go")
+	code, err := os.ReadFile("internal/sources/scan.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	words := regexp.MustCompile(`Reason\("([a-z-]+)"\)`).FindAllStringSubmatch(string(code), -1)
 	if len(words) < 8 {
-		t.Fatalf("found only %d words in pkg/sources/scan.go", len(words))
+		t.Fatalf("found only %d words in internal/sources/scan.go", len(words))
 	}
 	for _, w := range words {
 		if !strings.Contains(string(doc), "`"+w[1]+"`") {
@@ -107,7 +109,7 @@ func TestDoubtsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := 0
-	for file, constant := range map[string]string{"pkg/inputs/table.go": `Doubt\w+`, "pkg/connmgr/known.go": `unknown\w+`} {
+	for file, constant := range map[string]string{"internal/inputs/table.go": `Doubt\w+`, "pkg/connmgr/known.go": `unknown\w+`} {
 		code, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -310,19 +312,32 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// TestPackageMapIsWhole checks that ARCHITECTURE.md has a line for each package.
+// TestPackageMapIsWhole checks that the map in ARCHITECTURE.md has a line for each package, and a package for each line.
 func TestPackageMapIsWhole(t *testing.T) {
 	text, err := os.ReadFile("ARCHITECTURE.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, text, _ = bytes.Cut(text, []byte("\n## Packages\n"))
+	says := map[string]string{} // path: its line
+	line := regexp.MustCompile(`(?m)^((?:  )*)([a-z][\w/-]*)/ +(.*)`)
+	var above []string // the paths that a line stands below, by depth
+	for _, m := range line.FindAllStringSubmatch(string(text), -1) {
+		depth := min(len(m[1])/2, len(above))
+		path := m[2]
+		if depth > 0 {
+			path = above[depth-1] + "/" + path
+		}
+		above = append(above[:depth], path)
+		says[path] = m[3]
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("the package map of ARCHITECTURE.md has %s: %v", path, err)
+		}
+	}
 	for _, p := range packages(t) {
-		name := strings.TrimPrefix(p.name(), "internal/")
-		parent, last := filepath.Split(name)
-		own := strings.Contains(string(text), name+"/")
-		// A package below another may share its parent's line.
-		with := strings.Contains(string(text), parent) && strings.Contains(string(text), last)
-		if !own && !with {
+		// A package below another may share its line.
+		parent, last := path.Split(p.name())
+		if _, own := says[p.name()]; !own && !strings.Contains(says[strings.TrimSuffix(parent, "/")], last) {
 			t.Errorf("%s is not in the package map of ARCHITECTURE.md", p.name())
 		}
 	}

@@ -16,8 +16,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/rdistcc/rdistcc/internal/farm"
-	"github.com/rdistcc/rdistcc/internal/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
 // patience bounds what a script waits for; a script that waits as long fails.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/internal/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 )
 
 // TestManualPages checks that each flag, subcommand and variable stands in the

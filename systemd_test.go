@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/internal/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
 // systemd itself reads the units, as `make install` writes them.

@@ -4,7 +4,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/internal/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
 // TestStoreAlert: lacks alone, as of a new host, and evictions alone are no reason to raise

@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/farm"
-	"github.com/rdistcc/rdistcc/internal/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
 // patience bounds the wait for Prometheus to have seen something; nothing is

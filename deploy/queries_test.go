@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 )
 
 // linked are metrics that cannot have a value before the manager has been connected to a

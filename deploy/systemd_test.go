@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/internal/need"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
 // TestUnits: systemd reads the units without a complaint, and finds them as hard as

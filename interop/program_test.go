@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/farm"
+	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 )
 
 // programs are what has been built for this run, by name.

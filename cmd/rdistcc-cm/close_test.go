@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/internal/config"
 )
 
 // TestKeysAreKept: with a key a manager's process is closed to others of its user and

@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/internal/config"
+	"github.com/rdistcc/rdistcc/internal/hostlist"
+	"github.com/rdistcc/rdistcc/internal/textfile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr"
-	"github.com/rdistcc/rdistcc/pkg/hostlist"
-	"github.com/rdistcc/rdistcc/pkg/textfile"
 )
 
 // lookEvery is how often the files of a host list, and the configuration, are looked at.

@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdistcc/rdistcc/internal/config"
 	"github.com/rdistcc/rdistcc/internal/ctl"
+	_ "github.com/rdistcc/rdistcc/internal/entrypoint" // where it begins
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/internal/release"
-	"github.com/rdistcc/rdistcc/pkg/config"
 	"github.com/rdistcc/rdistcc/pkg/connmgr"
-	_ "github.com/rdistcc/rdistcc/pkg/entrypoint" // where it begins
-	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // version is set by the Makefile.

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/figure"
+	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/telemetry"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
-	"github.com/rdistcc/rdistcc/pkg/reason"
-	"github.com/rdistcc/rdistcc/pkg/telemetry"
 )
 
 // Rows of the status page: recent commands, and those under way.

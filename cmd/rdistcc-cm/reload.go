@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/internal/config"
+	"github.com/rdistcc/rdistcc/internal/textfile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
-	"github.com/rdistcc/rdistcc/pkg/textfile"
 )
 
 // taken are the settings that a running manager takes. All others of its own are fixed

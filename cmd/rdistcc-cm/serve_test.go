@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/internal/config"
 )
 
 func TestIdleExit(t *testing.T) {

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/spf13/cobra"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // The examples of rdma-core's librdmacm, each the counterpart of the other side's

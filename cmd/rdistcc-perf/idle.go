@@ -14,9 +14,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/rdistcc/rdistcc/pkg/identity"
-	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/spf13/cobra"
+
+	"github.com/rdistcc/rdistcc/internal/identity"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // The idle measurement holds many connections that have nothing to do. Each begins

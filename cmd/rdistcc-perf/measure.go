@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/identity"
-	"github.com/rdistcc/rdistcc/pkg/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/identity"
+	"github.com/rdistcc/rdistcc/internal/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/spf13/cobra"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // Bounds of what a client may ask a server for.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/identity"
+	"github.com/rdistcc/rdistcc/internal/identity"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 

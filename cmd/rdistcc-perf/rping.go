@@ -11,9 +11,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/identity"
-	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/spf13/cobra"
+
+	"github.com/rdistcc/rdistcc/internal/identity"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // Sizes that rping takes, in bytes: librdmacm's has room for its greeting at least.

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/identity"
+	"github.com/rdistcc/rdistcc/internal/identity"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // formSources is the value of --form for a job that brings its files.

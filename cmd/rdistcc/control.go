@@ -1,6 +1,6 @@
 package main
 
-import "github.com/rdistcc/rdistcc/pkg/reason"
+import "github.com/rdistcc/rdistcc/internal/reason"
 
 const usage = `usage:
   rdistcc COMPILER ARG...    compile on the farm, as in: rdistcc gcc -c hello.c

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // Reasons of the wrapper's own; others come from the command line (package

@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/rdistcc/rdistcc/internal/jobserver"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/jobserver"
 )
 
 // interrupts is what happens when somebody wants this process to end: the

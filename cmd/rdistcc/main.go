@@ -11,8 +11,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rdistcc/rdistcc/pkg/entrypoint"
-	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/internal/entrypoint"
+	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
 // version is set by the Makefile. Without it, as after a plain go build, rdistcc-cm says

@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/internal/driver/recipes"
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
-	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // testManager is a manager without a farm: it compiles a job itself, with the

@@ -5,7 +5,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
 // startRefusal is why a manager ended at its start, in its own words: a wrong setting,

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rdistcc/rdistcc/pkg/driver"
-	"github.com/rdistcc/rdistcc/pkg/sources"
+	"github.com/rdistcc/rdistcc/internal/driver"
+	"github.com/rdistcc/rdistcc/internal/sources"
 )
 
 // below is what clang's driver looks at below the roots that a command names (compile.Plan.Roots): of directories

@@ -4,8 +4,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/entrypoint"
-	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/internal/entrypoint"
+	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
 // command is something to execute: a file, and its argument words from argv[0].

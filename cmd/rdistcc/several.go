@@ -5,10 +5,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/jobserver"
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/jobserver"
-	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // Bounds of a command that is taken apart; beyond them it runs whole.

@@ -5,8 +5,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // Bounds of starting a manager.

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
-	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // managerMain is this test binary under the name rdistcc-cm: it notes how it was

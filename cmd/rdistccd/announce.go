@@ -3,7 +3,7 @@ package main
 import (
 	"net/netip"
 
-	"github.com/rdistcc/rdistcc/pkg/discover"
+	"github.com/rdistcc/rdistcc/internal/discover"
 )
 
 // announce says in the local network where jobs are taken, if that is wished; nil

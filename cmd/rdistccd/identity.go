@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/config"
-	"github.com/rdistcc/rdistcc/pkg/identity"
+	"github.com/rdistcc/rdistcc/internal/config"
+	"github.com/rdistcc/rdistcc/internal/identity"
 	"github.com/rdistcc/rdistcc/pkg/worker"
 )
 

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/identity"
-	"github.com/rdistcc/rdistcc/pkg/identity/authority"
+	"github.com/rdistcc/rdistcc/internal/identity"
+	"github.com/rdistcc/rdistcc/internal/identity/authority"
 )
 
 // pair writes a pair of ca's, and gives the flags that name it.

@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/config"
-	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
-	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/internal/config"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/sandbox/probe"
 	"github.com/rdistcc/rdistcc/pkg/worker/users"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
@@ -30,7 +30,7 @@ const patience = 60 * time.Second
 
 func TestMain(m *testing.M) {
 	switch os.Args[0] {
-	case workdir.Arg0, tree.Arg0, probe.Arg0, "rdistccd":
+	case workdir.Arg0, privatetree.Arg0, probe.Arg0, "rdistccd":
 		main()
 	}
 	os.Exit(m.Run())

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/telemetry"
+	"github.com/rdistcc/rdistcc/internal/telemetry"
 	"github.com/rdistcc/rdistcc/pkg/worker"
 )
 

@@ -3,8 +3,8 @@ package main
 import (
 	"strings"
 
-	"github.com/rdistcc/rdistcc/pkg/config"
-	"github.com/rdistcc/rdistcc/pkg/identity"
+	"github.com/rdistcc/rdistcc/internal/config"
+	"github.com/rdistcc/rdistcc/internal/identity"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/ibverbs"
 )

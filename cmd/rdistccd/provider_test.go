@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/internal/config"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/ibverbs"
 )
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/identity"
-	"github.com/rdistcc/rdistcc/pkg/identity/authority"
+	"github.com/rdistcc/rdistcc/internal/identity"
+	"github.com/rdistcc/rdistcc/internal/identity/authority"
 )
 
 // What certs makes is what daemons and managers take, whatever the mask of the user.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdistcc/rdistcc/pkg/config"
-	"github.com/rdistcc/rdistcc/pkg/hostlist"
-	"github.com/rdistcc/rdistcc/pkg/reason"
-	"github.com/rdistcc/rdistcc/pkg/textfile"
+	"github.com/rdistcc/rdistcc/internal/config"
+	"github.com/rdistcc/rdistcc/internal/hostlist"
+	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/textfile"
 )
 
 // shownSetting is a setting as it is in force, and what overrides it here.

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/reason"
-	"github.com/rdistcc/rdistcc/pkg/toolchain"
+	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/toolchain"
 )
 
 // ctl is one run of a subcommand.

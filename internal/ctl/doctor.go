@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdistcc/rdistcc/internal/config"
 	"github.com/rdistcc/rdistcc/internal/figure"
-	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/internal/hostlist"
+	"github.com/rdistcc/rdistcc/internal/identity"
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
-	"github.com/rdistcc/rdistcc/pkg/hostlist"
-	"github.com/rdistcc/rdistcc/pkg/identity"
-	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // What a check comes to.

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/figure"
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // compileTime bounds the compile of a line, here or there.

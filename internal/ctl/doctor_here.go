@@ -14,9 +14,9 @@ import (
 	"syscall"
 
 	"github.com/rdistcc/rdistcc/internal/figure"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
 // localTool is a compiler of this machine, under the names that it is called by.

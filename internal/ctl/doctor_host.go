@@ -13,13 +13,13 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/figure"
+	"github.com/rdistcc/rdistcc/internal/hostlist"
+	"github.com/rdistcc/rdistcc/internal/identity"
+	"github.com/rdistcc/rdistcc/internal/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
-	"github.com/rdistcc/rdistcc/pkg/hostlist"
-	"github.com/rdistcc/rdistcc/pkg/identity"
-	"github.com/rdistcc/rdistcc/pkg/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
 
 // Differences of clocks: from the first on makes that looks at times may be led

@@ -10,12 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdistcc/rdistcc/internal/config"
 	"github.com/rdistcc/rdistcc/internal/figure"
-	"github.com/rdistcc/rdistcc/pkg/config"
+	"github.com/rdistcc/rdistcc/internal/hostlist"
+	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/textfile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
-	"github.com/rdistcc/rdistcc/pkg/hostlist"
-	"github.com/rdistcc/rdistcc/pkg/reason"
-	"github.com/rdistcc/rdistcc/pkg/textfile"
 )
 
 // list is the host list that a compile typed here would use, and where it stands.

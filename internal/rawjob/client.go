@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/rdistcc/rdistcc/pkg/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // maxCredits is how many jobs a client can have with the daemon at a time.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // ErrUnclear says that a compile failed in a way of which it is not certain what

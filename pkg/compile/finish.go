@@ -3,8 +3,8 @@ package compile
 import (
 	"strings"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
 // finish decides, now that all words are known.

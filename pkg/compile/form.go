@@ -3,7 +3,7 @@ package compile
 import (
 	"strings"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // List is the dependency run of the sources form: the words behind the compiler's

@@ -3,7 +3,7 @@ package compile
 import (
 	"strings"
 
-	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
 // preprocessorWords judges the words of -Wp,A,B, which the driver hands to the

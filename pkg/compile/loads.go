@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"strings"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // loader is the pragma by which gcc takes a precompiled header out of a file that the

@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
 // x86 is where -mcpu is another word for -mtune, or none.

@@ -3,7 +3,7 @@ package compile
 import (
 	"strings"
 
-	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
 // Parse reads argv, the words behind the compiler's name, as the driver d would.

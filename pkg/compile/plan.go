@@ -16,7 +16,7 @@
 package compile
 
 import (
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // Plan is what a command line asks for.

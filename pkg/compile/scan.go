@@ -5,7 +5,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
 // ScanText looks for what cannot travel in the text that the local half wrote, or

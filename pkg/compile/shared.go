@@ -3,8 +3,8 @@ package compile
 import (
 	"strings"
 
-	"github.com/rdistcc/rdistcc/pkg/driver"
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/driver"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // Shared is Preprocess with placeholders for what differs from source to source

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/driver"
-	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
+	"github.com/rdistcc/rdistcc/internal/driver"
+	"github.com/rdistcc/rdistcc/internal/driver/recipes"
 )
 
 // TestSharedIsPreprocess: the programs that the shared words stand for write the

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/driver"
-	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
+	"github.com/rdistcc/rdistcc/internal/driver"
+	"github.com/rdistcc/rdistcc/internal/driver/recipes"
 )
 
 // wholeLines are commands in a directory with a.c, b.c.c, a.cc, s/x.c, a.txt and a

@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
-	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // account is of the commands that have ended, and of how far a file tells of them (keep.go). It

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/internal/shm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
@@ -159,7 +159,7 @@ func (a *audit) compile(may func(addr string) bool) *attempt {
 	if !some {
 		return nil
 	}
-	var sink *arena.Buffer
+	var sink *shm.Buffer
 	var err error
 	if sink, err = m.memory.sinks.Get(ctx, a.t.uid); err != nil {
 		return nil

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // boards is a daemon whose load board shows what is stored.

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rdistcc/rdistcc/internal/compress"
+	"github.com/rdistcc/rdistcc/internal/digest"
+	"github.com/rdistcc/rdistcc/internal/hostlist"
+	"github.com/rdistcc/rdistcc/internal/inputs"
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
-	"github.com/rdistcc/rdistcc/pkg/digest"
-	"github.com/rdistcc/rdistcc/pkg/hostlist"
-	"github.com/rdistcc/rdistcc/pkg/inputs"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/pack"
 )
 
 // cargo is a source as it travels: the slot's own bytes, placed as they are, or one
@@ -55,11 +55,11 @@ func (a *attempt) load(ctx context.Context) (*cargo, error) {
 	if !source {
 		return g, nil
 	}
-	l := a.m.memory.scratch.take(ctx, pack.Bound(len(g.plain)))
+	l := a.m.memory.scratch.take(ctx, compress.Bound(len(g.plain)))
 	if l == nil {
 		return g, nil
 	}
-	p, err := pack.Pack(l.mem[:0], g.plain)
+	p, err := compress.Pack(l.mem[:0], g.plain)
 	if err != nil || len(p) > len(g.plain)-len(g.plain)/8 { // what is saved has to pay for unpacking
 		l.give()
 		return g, nil
@@ -163,7 +163,7 @@ func listFor(s *inputs.Set, alike bool) (list []byte, abridged bool) {
 	if n < fewOwn {
 		return list, false
 	}
-	frame, err := pack.Pack(nil, short)
+	frame, err := compress.Pack(nil, short)
 	if err != nil || len(frame) >= len(list) {
 		return list, false
 	}
@@ -219,7 +219,7 @@ func (a *attempt) unload(ctx context.Context, r *job.Result, mem []byte) ([]byte
 
 // unpack puts a result in the place of its frame, at the sink's start.
 func (a *attempt) unpack(ctx context.Context, r *job.Result, mem []byte) ([]byte, error) {
-	n, err := pack.Len(mem[:r.Packed])
+	n, err := compress.Len(mem[:r.Packed])
 	if err != nil || n < resultEnd(r) || n > uint64(max(a.m.o.SinkSize, a.m.o.Result)) {
 		return nil, errDigest
 	}
@@ -238,7 +238,7 @@ func (a *attempt) unpack(ctx context.Context, r *job.Result, mem []byte) ([]byte
 			return nil, fmt.Errorf("%w: %w", errNoRoom, err)
 		}
 	}
-	got, err := pack.Unpack(to[:0:n], frame, n)
+	got, err := compress.Unpack(to[:0:n], frame, n)
 	if err != nil {
 		return nil, errDigest
 	}

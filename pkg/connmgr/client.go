@@ -8,14 +8,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/internal/inputs"
+	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/shm"
+	"github.com/rdistcc/rdistcc/internal/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
-	"github.com/rdistcc/rdistcc/pkg/inputs"
-	"github.com/rdistcc/rdistcc/pkg/reason"
-	"github.com/rdistcc/rdistcc/pkg/toolchain"
 )
 
 // client is one wrapper's connection: one command. Its goroutine owns all of it,
@@ -325,7 +325,7 @@ func (c *client) prepared() {
 	}
 }
 
-func (c *client) takeBuffer(p *arena.Pool) (*arena.Buffer, error) {
+func (c *client) takeBuffer(p *shm.Pool) (*shm.Buffer, error) {
 	b, err := p.TryGet(c.uid)
 	if b == nil && err == nil {
 		c.watch()

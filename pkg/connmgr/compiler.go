@@ -1,7 +1,7 @@
 package connmgr
 
 import (
-	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
+	"github.com/rdistcc/rdistcc/internal/driver/recipes"
 )
 
 // native is what the command's words that end in "=native" stand for, if it has any.

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/sandbox"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
 
 // TestHowAHostConfines: users see what a host says of its sandbox.

@@ -6,8 +6,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // readDrained reads which hosts earlier managers were told to drain. The file has one address

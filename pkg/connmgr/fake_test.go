@@ -8,11 +8,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/digest"
-	"github.com/rdistcc/rdistcc/pkg/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/compress"
+	"github.com/rdistcc/rdistcc/internal/digest"
+	"github.com/rdistcc/rdistcc/internal/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/pack"
 )
 
 // testID is the toolchain of the tests.
@@ -322,7 +322,7 @@ func (c *fakeConn) message(ctx context.Context, wc *iwarp.WC, jobs *sync.WaitGro
 				if j.moved = m.Packed; !c.d.zstd {
 					c.d.t.Errorf("job %d is packed, which was not offered", m.ID)
 				}
-				if content, err = pack.Unpack(nil, content[:m.Packed], total); err != nil {
+				if content, err = compress.Unpack(nil, content[:m.Packed], total); err != nil {
 					c.d.t.Errorf("job %d: %v", m.ID, err)
 					return
 				}
@@ -520,7 +520,7 @@ func (c *fakeConn) finish(j *fakeJob, a *answer) {
 	}
 	r.Digest = digest.Sum(data)
 	if c.d.zstd && j.Zstd {
-		data, _ = pack.Pack(nil, data)
+		data, _ = compress.Pack(nil, data)
 		r.Packed = uint64(len(data))
 	}
 	if a.window || uint64(len(data)) > j.Sink.Len {

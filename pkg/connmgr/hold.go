@@ -3,7 +3,7 @@ package connmgr
 import (
 	"sync/atomic"
 
-	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/internal/shm"
 )
 
 // hold is the memory of a slot. Several use it, the wrapper's connection and each
@@ -11,7 +11,7 @@ import (
 // attempt that lost a race ends when its host has said so, long after the wrapper
 // has gone with the winner's result.
 type hold struct {
-	*arena.Buffer
+	*shm.Buffer
 	m       *Manager
 	users   atomic.Int32
 	spoiled atomic.Bool  // somebody else may still write to it: nobody gets it again
@@ -19,7 +19,7 @@ type hold struct {
 }
 
 // newHold is b in the hands of one user.
-func newHold(m *Manager, b *arena.Buffer) *hold {
+func newHold(m *Manager, b *shm.Buffer) *hold {
 	h := &hold{Buffer: b, m: m}
 	h.users.Store(1)
 	return h

@@ -4,9 +4,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/history"
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/history"
-	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 const (

@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rdistcc/rdistcc/internal/driver/recipes"
+	"github.com/rdistcc/rdistcc/internal/inputs"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
-	"github.com/rdistcc/rdistcc/pkg/inputs"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // Where the manager knows what a compile reads (package inputs) it makes the job by

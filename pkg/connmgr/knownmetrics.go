@@ -3,8 +3,8 @@ package connmgr
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rdistcc/rdistcc/internal/inputs"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
-	"github.com/rdistcc/rdistcc/pkg/inputs"
 )
 
 // inputMetrics are the time series about what compiles read.

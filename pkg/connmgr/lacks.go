@@ -3,10 +3,10 @@ package connmgr
 import (
 	"slices"
 
+	"github.com/rdistcc/rdistcc/internal/digest"
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
-	"github.com/rdistcc/rdistcc/pkg/digest"
-	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 

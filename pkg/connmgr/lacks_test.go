@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/digest"
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/digest"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // TestLackedOf: what a host says that it lacks is believed only whole.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/rdistcc/rdistcc/internal/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/hostlist"
 )
 
 // A list with sources is one array as long as it has the same hosts: the scheduler

@@ -36,11 +36,11 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/rdistcc/rdistcc/internal/driver/recipes"
+	"github.com/rdistcc/rdistcc/internal/history"
+	"github.com/rdistcc/rdistcc/internal/inputs"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
-	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
-	"github.com/rdistcc/rdistcc/pkg/history"
-	"github.com/rdistcc/rdistcc/pkg/inputs"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/internal/shm"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -14,8 +14,8 @@ import (
 // concurrent use.
 type memory struct {
 	pd        iwarp.PD
-	sources   *arena.Pool
-	sinks     *arena.Pool
+	sources   *shm.Pool
+	sinks     *shm.Pool
 	large     *semaphore.Weighted // bytes: see takeLarge
 	largeUsed atomic.Int64        // bytes taken of large
 	scratch   *scratch            // to pack and unpack in
@@ -27,11 +27,11 @@ func (x *memory) open(o *Options) (err error) {
 	x.large = semaphore.NewWeighted(o.Large)
 	x.scratch = newScratch(max(2*o.SlotSize, 1<<maxScratchKept))
 	x.texts = newScratch(max(2*o.SlotSize, 1<<maxScratchKept))
-	if x.sources, err = arena.NewPool(arena.Options{Name: "rdistcc-source", Size: o.Source, Map: o.SlotSize, Prefault: o.Prefault, Max: o.Slots}); err != nil {
+	if x.sources, err = shm.NewPool(shm.Options{Name: "rdistcc-source", Size: o.Source, Map: o.SlotSize, Prefault: o.Prefault, Max: o.Slots}); err != nil {
 		return err
 	}
 	// Some more for second hosts of jobs, or a full house would have none.
-	if x.sinks, err = arena.NewPool(arena.Options{Name: "rdistcc-sink", Size: o.Result, Map: o.SinkSize, Prefault: o.Prefault, Max: o.Slots + max(o.Slots/8, 2) + maxAudits}); err != nil {
+	if x.sinks, err = shm.NewPool(shm.Options{Name: "rdistcc-sink", Size: o.Result, Map: o.SinkSize, Prefault: o.Prefault, Max: o.Slots + max(o.Slots/8, 2) + maxAudits}); err != nil {
 		return err
 	}
 	if x.pd, err = o.Device.AllocPD(); err != nil {

@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/history"
+	"github.com/rdistcc/rdistcc/internal/history"
 )
 
 const (

@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
-	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // readyWithin is how long a successor may take from getting the socket to serving it.

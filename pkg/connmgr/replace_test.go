@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
-	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // succeed starts a manager that takes the socket over from the rig's.

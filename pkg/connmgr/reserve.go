@@ -5,9 +5,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
-	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // shedAfter is how long a wrapper waits for a manager that is out of descriptors:

@@ -6,15 +6,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/artifact"
+	"github.com/rdistcc/rdistcc/internal/history"
+	"github.com/rdistcc/rdistcc/internal/hostlist"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/outputs"
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
-	"github.com/rdistcc/rdistcc/pkg/history"
-	"github.com/rdistcc/rdistcc/pkg/hostlist"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -37,7 +37,7 @@ type task struct {
 	textOff   uint32
 	textLen   uint64
 	key       history.Key
-	object    func() (artifact.Object, bool)  // what the compiler here makes; false: not known
+	object    func() (outputs.Object, bool)   // what the compiler here makes; false: not known
 	cost      scheduler.Cost                  // what it is expected to take
 	compress  map[string]hostlist.Compression // by address, where the list asks for one
 }

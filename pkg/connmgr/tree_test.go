@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // submitTree leases and submits a body of the sources form that does not lie at the

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/rdistcc/rdistcc/pkg/artifact"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/outputs"
+	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -23,10 +23,10 @@ func makeObject(c *client, language string, words []string) []byte {
 
 // expectObject finds out, while a host compiles, what kind of object the job's compiler
 // makes. The answer is closed over; it waits for that.
-func (c *client) expectObject(body *job.Body) func() (want artifact.Object, ok bool) {
-	words, exact := artifact.ModeWords(body.Args)
+func (c *client) expectObject(body *job.Body) func() (want outputs.Object, ok bool) {
+	words, exact := outputs.ModeWords(body.Args)
 	if !exact {
-		return func() (artifact.Object, bool) { return artifact.Object{}, false }
+		return func() (outputs.Object, bool) { return outputs.Object{}, false }
 	}
 	language := "c"
 	if strings.HasPrefix(body.Language, "c++") {
@@ -38,12 +38,12 @@ func (c *client) expectObject(body *job.Body) func() (want artifact.Object, ok b
 		defer close(done)
 		head = c.m.o.Object(c, language, words)
 	})
-	return func() (artifact.Object, bool) {
+	return func() (outputs.Object, bool) {
 		<-done
 		if len(head) == 0 {
-			return artifact.Object{}, false
+			return outputs.Object{}, false
 		}
-		want, err := artifact.ReadObject(head)
+		want, err := outputs.ReadObject(head)
 		return want, err == nil
 	}
 }
@@ -57,7 +57,7 @@ func (a *attempt) distrust(r *job.Result, mem []byte) *outcome {
 		return nil
 	}
 	l, h := a.link, a.at.Addr
-	if !errors.Is(err, artifact.ErrForged) {
+	if !errors.Is(err, outputs.ErrForged) {
 		a.m.o.Log.Info("a result is not taken: compiled here to be sure", "job", a.id, "source", a.name, "host", h, "what", "its "+what, "err", err)
 		a.m.metrics.distrusts.WithLabelValues("doubt").Inc()
 		return &outcome{final: true, blame: scheduler.Unused, local: &ipc.GoLocal{Reason: reason.Doubt + strings.ReplaceAll(what, " ", "-"), Host: h,

@@ -12,10 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/inproc"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // small makes windows out of what other tests write: slots and sinks of 64 KiB.

@@ -20,7 +20,7 @@
 //	finish = max(arrival, core free) + length + way back
 //	length = time on a core of speed 1 / speed of the host x contention there
 //
-// The time comes with the job (Cost, from pkg/history), or else from its size and
+// The time comes with the job (Cost, from internal/history), or else from its size and
 // what a byte took so far. Speed is learned for each host and toolchain from the CPU
 // time that Done reports; a host of which nothing is known is as fast as the others,
 // or as it says. Three jobs running that are far off make it another host.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
 // State of a host.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
 // candidate is a host for a job, and what is expected of it there.

@@ -6,9 +6,9 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // admit rejects a peer, or starts its connection.
@@ -42,7 +42,7 @@ func (s *Server) admit(req iwarp.ConnRequest) {
 	tenant := tenantOf(req.Info())
 	c.lent = s.lend.Connect(tenant, claim != nil)
 	c.lent.Owner = c
-	c.allowance = s.large.join(tenant, s.o.largePart())
+	c.allowance = s.large.Join(tenant, s.o.largePart())
 	s.conns[c] = true
 	s.serving.Go(func() { c.serve(req) })
 }

@@ -1,8 +1,8 @@
 package worker
 
 import (
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/sandbox"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
 )
 
@@ -15,11 +15,11 @@ func (c *conn) audited() auditlog.Peer {
 // client's sink.
 func (t *task) audit(r *job.Result, n int) {
 	j := auditlog.Job{Peer: t.c.audited(), Asked: t.m, Answer: r, Written: n, Language: t.language, Source: t.source, Files: t.files}
-	if t.tc.Family != "" {
-		j.Compiler = t.tc.Family + "-" + t.tc.Version
+	if t.job.Toolchain != nil {
+		j.Compiler = t.job.Toolchain.Family + "-" + t.job.Toolchain.Version
 	}
-	if t.excess != sandbox.ExcessNone {
-		j.Excess = t.excess.String()
+	if t.job.Excess != sandbox.ExcessNone {
+		j.Excess = t.job.Excess.String()
 	}
 	t.c.s.o.Audit.Job(&j)
 }

@@ -9,13 +9,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
-// shm is a directory where the daemon would make its work area.
-func shm(b *testing.B) string {
+// workArea is a directory where the daemon would make its work area.
+func workArea(b *testing.B) string {
 	b.Helper()
 	dir, err := os.MkdirTemp(workdir.DefaultBase(""), "rdistcc-bench-")
 	if err != nil {
@@ -100,7 +100,7 @@ func BenchmarkManyHeaders(b *testing.B) {
 
 // benchmarkJob does first once and then q.
 func benchmarkJob(b *testing.B, bin string, first, q request) {
-	cmd, addr, stdin := startProcess(b, shm(b), bin)
+	cmd, addr, stdin := startProcess(b, workArea(b), bin)
 	c := dial(b, addr, &job.Hello{})
 	if q.body.HasFiles() && !c.welcome.Tree {
 		b.Skip("needs the right to make namespaces")
@@ -147,7 +147,7 @@ func daemonTicks(tb testing.TB, pid int) (t [3]int) {
 		}
 		for _, f := range strings.Fields(string(children)) {
 			name, err := os.ReadFile("/proc/" + f + "/cmdline")
-			if pid, cerr := strconv.Atoi(f); err == nil && cerr == nil && strings.HasPrefix(string(name), tree.Arg0) {
+			if pid, cerr := strconv.Atoi(f); err == nil && cerr == nil && strings.HasPrefix(string(name), privatetree.Arg0) {
 				own, reaped := cpuTicks(tb, pid)
 				t[1] += own
 				t[2] += reaped

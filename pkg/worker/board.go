@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // board is one client's load board: a page of its own, so that nothing else is on
@@ -85,7 +85,7 @@ func (s *Server) publishLocked() {
 	s.boardSeq++
 	b := job.Board{
 		Seq: s.boardSeq, Uptime: uint64(time.Since(s.started).Milliseconds()),
-		Load: s.loadLocked(), Pressure: s.host.Load().pressure, Speeds: s.speeds,
+		Load: s.loadLocked(), Pressure: s.load.Load().pressure, Speeds: s.speeds,
 	}
 	s.boardBuf = b.Append(s.boardBuf[:0])
 	for c := range s.conns {

@@ -12,10 +12,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/sandbox"
-	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
-	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
+	"github.com/rdistcc/rdistcc/internal/sandbox/probe"
+	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
 const (
@@ -69,16 +70,16 @@ func (v *verdict) String() string {
 // nothing else to do. What it finds would not stop them anyhow.
 const proofTime = 10 * time.Second
 
-// prepare makes the stand ready for commands: where compiles are confined it has
+// prepare makes the place ready for commands: where compiles are confined it has
 // been proven since it shows what it shows now, in time (proofTime) or, if the mode is strict,
 // in any case.
 func (r *runner) prepare(ctx context.Context) error {
 	shown := r.s.shown.Load()
 	spec := shown.spec
-	if err := r.stand.open(ctx, spec); err != nil {
+	if err := r.place.Open(ctx, spec); err != nil {
 		return err
 	}
-	if !r.s.confined {
+	if !r.s.places.Confined {
 		return nil
 	}
 	r.s.mu.Lock()
@@ -89,19 +90,19 @@ func (r *runner) prepare(ctx context.Context) error {
 	case proven:
 		return nil
 	case len(spec.Files) == 0, !late: // no toolchain, no job
-		return r.s.holds(r, r.stand.tree.Measures())
+		return r.s.holds(r, r.place.Measures())
 	}
 	return r.prove(ctx, shown)
 }
 
-// prove runs a canary in the stand. An error means that no job may run there.
+// prove runs a canary in the place. An error means that no job may run there.
 func (r *runner) prove(ctx context.Context, shown *display) error {
 	began := time.Now()
 	r.s.mu.Lock()
 	round := r.s.cage.round
 	r.s.mu.Unlock()
 	v := r.canary(ctx, shown)
-	if err := r.stand.clean(); err != nil {
+	if err := r.place.Clean(); err != nil {
 		r.s.o.Log.Error("clean up after a canary", "err", err)
 		v.broken = errors.Join(v.broken, err)
 	}
@@ -116,19 +117,19 @@ func (r *runner) prove(ctx context.Context, shown *display) error {
 	return err
 }
 
-// canary compiles something honest in the stand, then has a program there that tries every way out.
+// canary does an honest job in the place, then has a program there that tries every way out.
 // Which compilers are offered may change meanwhile: it stays with those that are shown.
 func (r *runner) canary(ctx context.Context, shown *display) *verdict {
 	v := &verdict{}
-	if err := r.stand.open(ctx, shown.spec); err != nil {
+	if err := r.place.Open(ctx, shown.spec); err != nil {
 		v.broken = err
 		return v
 	}
-	if err := r.stand.forget(); err != nil { // nobody's files are there for it
+	if err := r.place.Forget(); err != nil { // nobody's files are there for it
 		v.broken = err
 		return v
 	}
-	v.held = r.stand.tree.Measures()
+	v.held = r.place.Measures()
 	if len(shown.list) == 0 { // no toolchain, no job, no proof
 		return v
 	}
@@ -144,7 +145,10 @@ func (r *runner) canary(ctx context.Context, shown *display) *verdict {
 func (r *runner) honest(shown *display) (err error) {
 	for i := range shown.list {
 		for _, language := range []string{"cpp-output", "c++-cpp-output"} {
-			if err = r.honestBy(shown, i, language); err == nil {
+			if err = r.honestBy(&shown.list[i], language); err == nil {
+				err = r.place.Open(r.s.ctx, shown.spec)
+			}
+			if err == nil {
 				return nil
 			}
 		}
@@ -152,40 +156,46 @@ func (r *runner) honest(shown *display) (err error) {
 	return err
 }
 
-func (r *runner) honestBy(shown *display, i int, language string) error {
-	tc := &shown.list[i]
-	out, err := r.newCapture()
-	if err != nil {
-		return err
+// canarySlot is how many bytes the slot of a canary's job has: for its text, and its object.
+const canarySlot = 64 << 10
+
+// honestBy does a job that a wrapper could have sent.
+func (r *runner) honestBy(tc *toolchain.Toolchain, language string) error {
+	b := job.Body{Name: "canary.c", Language: language, Outputs: []job.Output{{Kind: job.OutputObject, Name: "canary.o"}}}
+	text := "int canary(int x) { return x + 1; }\n"
+	slot := make([]byte, canarySlot)
+	body := b.Append(slot[:0])
+	off := job.TextOffset(len(body))
+	n := copy(slot[off:], text)
+	j := &run.Job{
+		Asked:     &job.Job{BodyLen: uint32(len(body)), TextOff: uint32(off), TextLen: uint64(n), Sink: job.Window{Len: canarySlot}},
+		Toolchain: tc, Source: run.Source{Slot: slot}, Limit: canaryTime,
 	}
-	defer out.Close()
-	b := &job.Body{Name: "canary.c", Language: language, Outputs: []job.Output{{Kind: job.OutputObject, Name: "canary.o"}}}
-	env, err := textEnvironment(b, r.temporary())
-	if err != nil {
-		return err
+	defer context.AfterFunc(r.s.ctx, func() { j.Process.Stop(job.CauseCancelled) })()
+	res, _ := r.place.Do(j)
+	err := canaryError(tc, res, slot)
+	if err != nil && j.Excess != sandbox.ExcessNone {
+		err = fmt.Errorf("%w (%s)", err, j.Excess)
 	}
-	var p process
-	defer context.AfterFunc(r.s.ctx, func() { p.stop(job.CauseCancelled) })()
-	x := &textJob{tc: tc, body: b, text: []byte("int canary(int x) { return x + 1; }\n"), env: env, out: out, wall: canaryTime}
-	o, err := r.compileConfined(&p, x, func() {})
-	if err == nil && (o.exit != 0 || o.signal != 0 || o.stopped != job.CauseNone || o.excess != sandbox.ExcessNone) {
-		words, _ := out.Written(1)
-		first, _, _ := strings.Cut(string(words), "\n")
-		err = fmt.Errorf("%s ended with status %d, signal %d (%s) %s", tc.Exec, o.exit, o.signal, o.excess, first)
-	}
-	if err == nil {
-		var f tree.File
-		if f, err = r.stand.tree.Open(textOutput + "/o.o"); err == nil {
-			unix.Close(f.FD)
-			if f.Size == 0 {
-				err = fmt.Errorf("%s made an empty object", tc.Exec)
-			}
-		}
-	}
-	return errors.Join(err, r.stand.clean(), r.stand.open(r.s.ctx, shown.spec))
+	return errors.Join(err, r.place.Clean())
 }
 
-// probe runs the probe in the stand, as compiles are run, against what this daemon has.
+// canaryError returns what is wrong with the answer to a canary's job, whose content is at the start of slot.
+func canaryError(tc *toolchain.Toolchain, res *job.Result, slot []byte) error {
+	switch {
+	case res.Status != job.StatusRan:
+		return fmt.Errorf("%s: %s: %s", tc.Exec, res.Cause, res.Detail)
+	case res.Exit != 0 || res.Signal != 0:
+		words := slot[res.Stderr.Off:][:res.Stderr.Len]
+		first, _, _ := strings.Cut(string(words), "\n")
+		return fmt.Errorf("%s ended with status %d, signal %d %s", tc.Exec, res.Exit, res.Signal, first)
+	case len(res.Files) == 0 || res.Files[0].Len == 0:
+		return fmt.Errorf("%s made an empty object", tc.Exec)
+	}
+	return nil
+}
+
+// probe runs the probe in the place, as compiles are run, against what this daemon has.
 func (r *runner) probe(v *verdict, shown *display) error {
 	host, err := probe.NewHost(r.s.area.Path)
 	if err != nil {
@@ -203,39 +213,20 @@ func (r *runner) probe(v *verdict, shown *display) error {
 	t := host.Targets()
 	tc := &shown.list[0]
 	t.Toolchain, t.Program = tc.Exec, tc.Exec
-	tr := r.stand.tree
-	for _, d := range []string{textSource, textTemp} {
-		if err := tr.Mkdirs(d); err != nil {
-			return err
-		}
-	}
-	out, err := r.newCapture()
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	env := []string{"PATH=" + searchPath, "LC_ALL=C", "TMPDIR=" + r.temporary()}
+	x := &run.Program{ExecFD: exe, Argv: append([]string{probe.Arg0}, t.Args()...), Limit: canaryTime}
 	if dirs := libraryDirs(ownLibraries()); dirs != "" {
-		env = append(env, "LD_LIBRARY_PATH="+dirs)
+		x.Env = []string{"LD_LIBRARY_PATH=" + dirs}
 	}
-	c := r.command(env, tr.Path(textSource), out, canaryTime)
-	c.ExecFD, c.Argv = exe, append([]string{probe.Arg0}, t.Args()...)
-	c.Limits.Memory = 0 // Go's runtime maps much, and holds little
-	var p process
-	defer context.AfterFunc(r.s.ctx, func() { p.stop(job.CauseCancelled) })()
-	o, err := p.runIn(tr, c, canaryTime)
+	var p run.Process
+	defer context.AfterFunc(r.s.ctx, func() { p.Stop(job.CauseCancelled) })()
+	o, words, said, err := r.place.Try(&p, x)
 	if err != nil {
 		return fmt.Errorf("the probe: %w", err)
 	}
-	words, err := out.Written(0)
-	if err != nil {
-		return err
-	}
 	report, err := probe.Parse(words)
 	if err != nil {
-		said, _ := out.Written(1)
 		first, _, _ := strings.Cut(string(said), "\n")
-		return fmt.Errorf("%w (status %d, signal %d, excess %s) %s", err, o.exit, o.signal, o.excess, first)
+		return fmt.Errorf("%w (status %d, signal %d, excess %s) %s", err, o.Exit, o.Signal, o.Excess, first)
 	}
 	for _, name := range report.Reachable() {
 		if ownThing(name, v.held) {
@@ -313,7 +304,7 @@ func (s *Server) holdsLocked(r *runner, held sandbox.Set) error {
 	}
 	if s.o.Sandbox == SandboxStrict && held.Level() < sandbox.Confined {
 		c.breach, c.passed, c.again = remedies(held), 0, time.Now().Add(canaryAgain)
-		s.loseLocked(refuse(job.CauseSandbox, "compiles would be %s here: %s", held.Level(), c.breach))
+		s.loseLocked(job.Refuse(job.CauseSandbox, "compiles would be %s here: %s", held.Level(), c.breach))
 	}
 	return s.lostLocked()
 }
@@ -362,7 +353,7 @@ func (s *Server) judged(r *runner, v *verdict, took time.Duration) error {
 		c.held[r.i] = v.held
 	}
 	if s.o.Sandbox == SandboxStrict {
-		s.loseLocked(refuse(job.CauseSandbox, "the canary failed: %s", c.breach))
+		s.loseLocked(job.Refuse(job.CauseSandbox, "the canary failed: %s", c.breach))
 	}
 	return s.lostLocked()
 }
@@ -384,7 +375,7 @@ func (s *Server) passedLocked(r *runner) {
 // canariesLocked makes canaries due; it is part of a tick.
 func (s *Server) canariesLocked(now time.Time) {
 	c := &s.cage
-	if !s.confined {
+	if !s.places.Confined {
 		return
 	}
 	if c.breach != "" && now.After(c.again) {
@@ -402,7 +393,7 @@ func (s *Server) canariesLocked(now time.Time) {
 func (s *Server) canaryForLocked(r *runner) bool {
 	c := &s.cage
 	switch {
-	case !s.confined || len(*s.listed.Load()) == 0:
+	case !s.places.Confined || len(*s.listed.Load()) == 0:
 		return false
 	case s.cage.proven[r.i] != s.shown.Load().spec:
 		// Not while that would be in vain, nor all at a time: a job may come.
@@ -429,7 +420,7 @@ func (r *runner) proveNow() {
 		r.s.wake.Broadcast() // the next one
 	}()
 	defer r.s.rescue(r.s.o.Log, func() {
-		if err := r.stand.close(); err != nil {
+		if err := r.place.Abandon(); err != nil {
 			r.s.o.Log.Error("end private tree", "err", err)
 		}
 	})

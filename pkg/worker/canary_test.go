@@ -14,9 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/rdistcc/rdistcc/internal/need"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/sandbox"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
 // gathered is a metric's value, of the series with that label value; "" where it has none.
@@ -94,8 +94,8 @@ func leaky(t *testing.T, ts *testServer) *runner {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.close)
-	r.stand.confine = false
-	if ts.cage.bare {
+	r.place.Confine = false
+	if ts.places.Bare {
 		need.Skipf(t, need.Sandbox, "needs the right to make namespaces")
 	}
 	return r
@@ -156,7 +156,7 @@ func TestStrictRefusesJobsWhenItHasLost(t *testing.T) {
 	c := dial(t, ts.addr, &job.Hello{})
 	ts.o.Sandbox = SandboxStrict
 	ts.mu.Lock()
-	ts.cage.lost = refuse(job.CauseSandbox, "reachable: tcp-connect")
+	ts.cage.lost = job.Refuse(job.CauseSandbox, "reachable: tcp-connect")
 	ts.lend.Close(ts.cage.lost)
 	ts.mu.Unlock()
 	r := c.do(ts.tool("gcc"), request{body: compileBody("cpp-output", "a.c"), text: hello})
@@ -274,10 +274,10 @@ func TestCanaryStaysWithWhatIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.close)
-	if ts.cage.bare {
+	if ts.places.Bare {
 		t.Skip("needs the right to make namespaces")
 	}
-	r.stand.confine = true
+	r.place.Confine = true
 	if v := r.canary(t.Context(), shown); v.broken != nil || len(v.reachable) > 0 {
 		t.Errorf("verdict: %v", v)
 	}

@@ -5,13 +5,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/driver"
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -155,39 +153,7 @@ func TestRecipeGivesTheDriversObject(t *testing.T) {
 			t.Errorf("time %d: %+v\n%s", i+1, r.Result, r.bytes(r.Stderr))
 		}
 	}
-	if n := ts.recipes.Len(); n != 1 {
+	if n := ts.places.Recipes(); n != 1 {
 		t.Errorf("%d recipes, want 1", n)
-	}
-}
-
-// TestOwnWordsAreLast: nothing that a client says stands behind what the daemon does, which the
-// policy counts on.
-func TestOwnWordsAreLast(t *testing.T) {
-	b := compileBody("cpp-output", "a.c", "-O2", "-o", "-x")
-	argv := arguments(&b)
-	if want := []string{"-O2", "-o", "-x", "-x", "cpp-output", "-c", driver.Source, "-o", driver.Output}; !slices.Equal(argv, want) {
-		t.Errorf("words %q, want %q", argv, want)
-	}
-	if b.Outputs[0].Kind = job.OutputAssembly; arguments(&b)[5] != "-S" {
-		t.Errorf("words for an assembly: %q", arguments(&b))
-	}
-}
-
-// TestEnvironmentIsMadeFromNothing: a compile has what the daemon gives it, and of the client's what the policy
-// lets through.
-func TestEnvironmentIsMadeFromNothing(t *testing.T) {
-	b := &job.Body{Env: []string{"LC_ALL=C.UTF-8"}}
-	if env, err := textEnvironment(b, "/w/tmp"); err != nil || !slices.Equal(env, []string{"PATH=" + searchPath, "TMPDIR=/w/tmp", "LC_ALL=C.UTF-8"}) {
-		t.Errorf("with text %q, %v", env, err)
-	}
-	if env, err := sourcesEnvironment(b); err != nil || !slices.Equal(env, []string{"PATH=" + searchPath, "TMPDIR=/tmp", "LC_ALL=C.UTF-8"}) {
-		t.Errorf("with sources %q, %v", env, err)
-	}
-	b.Env = []string{"LD_PRELOAD=x"}
-	if _, err := textEnvironment(b, "/w/tmp"); err == nil {
-		t.Error("with text anything goes along")
-	}
-	if _, err := sourcesEnvironment(b); err == nil {
-		t.Error("with sources anything goes along")
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/toolchain"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/toolchain"
 )
 
 // answerTime bounds how long a compiler may take for one question about itself. One that
@@ -171,7 +171,7 @@ func (s *Server) offer(found []toolchain.Toolchain, more bool) {
 	}
 	s.mu.Unlock()
 	if changed {
-		s.learnSoon()
+		s.learner.Soon()
 	}
 	for i := range list {
 		t := &list[i]
@@ -283,16 +283,17 @@ const rescanTime = time.Minute
 const retryTime = 5 * time.Second
 
 // toolchain finds what an ID stands for.
-func (s *Server) toolchain(id job.ToolchainID) (toolchain.Toolchain, error) {
-	for _, t := range *s.listed.Load() {
-		if t.ID == id {
-			return t, nil
+func (s *Server) toolchain(id job.ToolchainID) (*toolchain.Toolchain, error) {
+	list := *s.listed.Load()
+	for i := range list {
+		if list[i].ID == id {
+			return &list[i], nil
 		}
 	}
 	if s.Identifying() {
-		return toolchain.Toolchain{}, refuse(job.CauseToolchain, "the host has just started: it has not found this compiler yet")
+		return nil, job.Refuse(job.CauseToolchain, "the host has just started: it has not found this compiler yet")
 	}
-	return toolchain.Toolchain{}, refuse(job.CauseToolchain, "no such compiler on the host")
+	return nil, job.Refuse(job.CauseToolchain, "no such compiler on the host")
 }
 
 // verify refuses a toolchain whose files are not those that gave its ID any more.
@@ -302,7 +303,7 @@ func (s *Server) verify(ctx context.Context, t *toolchain.Toolchain) error {
 	now, err := s.tools.Identify(ctx, t.Exec)
 	if err != nil || now.ID != t.ID {
 		s.rescanSoon()
-		return refuse(job.CauseToolchain, "%s has changed on the host", t.Exec)
+		return job.Refuse(job.CauseToolchain, "%s has changed on the host", t.Exec)
 	}
 	return nil
 }

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/internal/need"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/sandbox"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
 // grounds runs a test with compiles unconfined, in trees, and in bare directories.
@@ -79,7 +79,7 @@ func TestConfinedObjectsEqualLocal(t *testing.T) {
 				}
 			}
 		}
-		if ts.recipes.Len() == 0 {
+		if ts.places.Recipes() == 0 {
 			t.Error("no driver was asked what it would run")
 		}
 		if got := sandbox.Set(c.welcome.Sandbox); got != ts.Status().Sandbox.Measures || (got == 0) != (ts.o.Sandbox == SandboxOff) {

@@ -9,11 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/fetch"
-	"github.com/rdistcc/rdistcc/pkg/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/rdmaread"
+	"github.com/rdistcc/rdistcc/internal/store"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/store"
+	"github.com/rdistcc/rdistcc/pkg/worker/large"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
@@ -37,7 +38,7 @@ type conn struct {
 	qp     iwarp.QP
 	recvs  []byte // one part of job.MaxMessage bytes for each receive
 	recvMR iwarp.MR
-	puller *fetch.Puller // of sources; guarded by s.mu
+	puller *rdmaread.Puller // of sources; guarded by s.mu
 	// peerReads: the client may send RDMA Reads.
 	peerReads bool
 	board     *board // nil: there is none
@@ -52,10 +53,10 @@ type conn struct {
 
 	// guarded by s.mu
 	name      string
-	lent      *lend.Conn // what it has been lent, and for whom; set once, by admit
-	allowance *allowance // of the large memory, its tenant's; as above
-	proof     string     // how it proves who it is, for the audit log; as above
-	ready     bool       // Hello came, and the QP has not ended
+	lent      *lend.Conn       // what it has been lent, and for whom; set once, by admit
+	allowance *large.Allowance // of the large memory, its tenant's; as above
+	proof     string           // how it proves who it is, for the audit log; as above
+	ready     bool             // Hello came, and the QP has not ended
 	ended     bool
 	credits   map[uint64]*credit // on loan, by id
 	tasks     map[uint64]*task   // unanswered, by the client's id
@@ -117,9 +118,9 @@ func (c *conn) serve(req iwarp.ConnRequest) {
 		return
 	}
 	p := &iwarp.ConnParam{Private: c.privateData}
-	p.ORD, p.IRD = fetch.Depths(c.s.o.Device.Attr())
+	p.ORD, p.IRD = rdmaread.Depths(c.s.o.Device.Attr())
 	info := req.Info()
-	c.puller = fetch.New(c.qp, agreed(p.ORD, info.PeerIRD), readID)
+	c.puller = rdmaread.New(c.qp, agreed(p.ORD, info.PeerIRD), readID)
 	c.peerReads = agreed(p.IRD, info.PeerORD) > 0
 	c.expectProof()
 	if err := req.Accept(c.s.ctx, c.qp, p); err != nil {
@@ -186,14 +187,14 @@ func (c *conn) maxSource() uint64 {
 	if !c.puller.Can() {
 		return 0
 	}
-	return uint64(min(c.s.o.Source, c.s.large.max))
+	return uint64(min(c.s.o.Source, c.s.large.Max()))
 }
 
 // open makes the verbs objects and posts the receives.
 func (c *conn) open() (err error) {
 	d := c.s.o.Device
 	recvs := c.s.recvDepth()
-	sends := 2*recvs + job.NumKinds + fetch.Depth // a result is a Write and a Send
+	sends := 2*recvs + job.NumKinds + rdmaread.Depth // a result is a Write and a Send
 	if c.pd, err = d.AllocPD(); err != nil {
 		return err
 	}
@@ -337,7 +338,7 @@ func (c *conn) hello(m *job.Hello) error {
 	}
 	err = c.sendLocked(&job.Welcome{
 		Boot: s.boot, Jobs: clip16(s.o.Jobs), MaxBody: uint64(s.slots.Size()), MaxSource: c.maxSource(), MaxResult: uint64(s.slots.Size()),
-		Toolchains: uint16(len(*s.listed.Load())), Identifying: s.identifying, Board: c.board.window(), Tree: s.trees, Zstd: true, Sandbox: uint16(s.measuresLocked()),
+		Toolchains: uint16(len(*s.listed.Load())), Identifying: s.identifying, Board: c.board.window(), Tree: s.places.Trees, Zstd: true, Sandbox: uint16(s.measuresLocked()),
 		Clock: uint64(time.Now().UnixMilli()), Program: job.Clip(s.o.Program, job.MaxName), Store: s.keepsFor(c), StoreEpoch: c.keeps.Epoch(), Load: s.loadLocked(),
 	})
 	if err != nil {

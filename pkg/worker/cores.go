@@ -3,7 +3,7 @@ package worker
 import (
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
@@ -31,7 +31,7 @@ func (s *Server) nextTaskLocked(now time.Time) *task {
 			}
 		case lend.Start:
 			t := turn.Job.Owner.(*task)
-			t.no, t.started, t.oomKills = turn.No, now, s.host.Load().oomKills
+			t.no, t.started, t.job.OOMKills = turn.No, now, s.load.Load().oomKills
 			return t
 		}
 	}
@@ -39,9 +39,9 @@ func (s *Server) nextTaskLocked(now time.Time) *task {
 
 // lookAtMemoryLocked looks how much memory is free.
 func (s *Server) lookAtMemoryLocked(now time.Time) {
-	h := *s.host.Load()
+	h := *s.load.Load()
 	h.memoryFree = s.readMemory()
-	s.host.Store(&h)
+	s.load.Store(&h)
 	s.lend.Looked(h.memoryFree, now)
 }
 

@@ -4,16 +4,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/shm"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
 // credit is a slot on loan: to the peer, until its Job or Return, then to the job.
 type credit struct {
 	lent *lend.Credit
-	buf  *arena.Buffer
+	buf  *shm.Buffer
 	mr   iwarp.MR
 }
 

@@ -3,7 +3,7 @@ package worker
 import (
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 func (c *testClient) count() int {

@@ -1,37 +1,10 @@
 package worker
 
 import (
-	"slices"
-
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rdistcc/rdistcc/pkg/sandbox"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
-
-// Reasons of denials that are not a sandbox.Excess: the words of a metric.
-const (
-	deniedTime   = "time"
-	deniedOutput = "output"
-	deniedDisk   = "disk"
-)
-
-// denials are all words of the metric.
-func denials() []string {
-	list := []string{deniedTime, deniedOutput, deniedDisk}
-	for x := sandbox.ExcessMemory; x <= sandbox.ExcessDenied; x++ {
-		list = append(list, denial(x))
-	}
-	slices.Sort(list)
-	return list
-}
-
-// denial is an excess in a word.
-func denial(x sandbox.Excess) string {
-	if x == sandbox.ExcessDenied {
-		return "seccomp"
-	}
-	return x.String()
-}
 
 // denial counts a compile that was ended, or cut.
 func (m *Metrics) denial(cause string) {

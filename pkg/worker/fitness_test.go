@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // fakeProc is a directory in the place of /proc with so much memory.
@@ -229,7 +229,7 @@ func TestScarceHostRests(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Heartbeat = 20 * time.Millisecond })
 	c := dial(t, ts.addr, &job.Hello{})
 	c.wait("all credits", func() bool { return len(c.credits) == 5 })
-	ts.noted(&task{}, &startError{fmt.Errorf("start cc1: %w", unix.EAGAIN)})
+	ts.noted(&task{}, fmt.Errorf("start cc1: %w", unix.EAGAIN))
 	if err := ts.Ready(); err == nil {
 		t.Error("the host says that it is ready")
 	}

@@ -4,8 +4,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
-	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/sandbox/probe"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
@@ -16,8 +16,8 @@ func RunHelper() {
 	switch filepath.Base(os.Args[0]) {
 	case workdir.Arg0:
 		workdir.Main()
-	case tree.Arg0:
-		tree.Main()
+	case privatetree.Arg0:
+		privatetree.Main()
 	case probe.Arg0:
 		probe.Main()
 	}

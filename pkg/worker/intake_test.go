@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/digest"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/store"
+	"github.com/rdistcc/rdistcc/internal/digest"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/store"
 )
 
 // listed is a request's files by contents: its first file, and a list of the others.
@@ -507,7 +507,7 @@ func TestFullDiskOfContents(t *testing.T) {
 // brought the other one has not.
 func TestContentsOfTwoTenants(t *testing.T) {
 	ts, addr := startNamed(t, func(o *Options) { o.Store.Memory = 2 << 20 })
-	if !ts.trees {
+	if !ts.places.Trees {
 		t.Skip("needs the right to make namespaces")
 	}
 	gcc := ts.tool("gcc")
@@ -580,7 +580,7 @@ func TestNoStore(t *testing.T) {
 		"not wanted": {job.CauseMalformed, func(o *Options) { o.NoStore = true }},
 	} {
 		ts := startServer(t, k.change)
-		if k.cause == job.CauseMalformed && !ts.trees {
+		if k.cause == job.CauseMalformed && !ts.places.Trees {
 			continue
 		}
 		c := dial(t, ts.addr, &job.Hello{})
@@ -608,7 +608,7 @@ func TestContentsMakeWay(t *testing.T) {
 	}
 	srv := &Server{keep: s}
 	look := func(free uint64, pressure uint16) int64 {
-		srv.host.Store(&hostLoad{memoryFree: free, pressure: job.Pressure{Memory: pressure}})
+		srv.load.Store(&hostLoad{memoryFree: free, pressure: job.Pressure{Memory: pressure}})
 		srv.fitStore()
 		return s.Stats().Bytes
 	}
@@ -634,54 +634,6 @@ func TestContentsMakeWay(t *testing.T) {
 		t.Fatalf("Put with memory again: %v", err)
 	}
 	c.Unpin()
-}
-
-// FuzzLists: whatever a list says, files and contents fit each other, within their bound.
-func FuzzLists(f *testing.F) {
-	content := "content"
-	id := idOf(content)
-	seed := job.List{Files: []job.ListedFile{{Name: "a", Len: 7, Content: id}, {Name: "b", Same: 1}, {Name: "c", Content: idOf("")}}, Dirs: []string{"d"}}
-	f.Add(seed.Append(nil), uint64(100))
-	f.Add((&job.List{}).Append(nil), uint64(0))
-	base := string(seed.Append(nil))
-	for _, l := range []job.List{
-		{Base: idOf(base), Without: []uint32{2}, Files: []job.ListedFile{{Name: "d"}, {Name: "e", Same: 1}}},
-		{Base: idOf(base), Without: []uint32{0, 1}},
-		{Base: idOf(base), Without: []uint32{0}},
-		{Base: idOf(base), Without: []uint32{3}},
-		{Base: id},
-	} {
-		f.Add(l.Append(nil), uint64(100))
-	}
-	s := store.New(store.Options{Memory: 64 << 20})
-	x := s.Open("x")
-	put := func(content string) {
-		c, err := x.Put(idOf(content), []byte(content))
-		if err != nil {
-			f.Fatal(err)
-		}
-		c.Unpin()
-	}
-	put(content)
-	put(base)
-	f.Fuzz(func(t *testing.T, encoded []byte, most uint64) {
-		in := &inputs{body: &job.Body{Files: []job.SourceFile{{Name: "own"}}}, text: [][]byte{nil}}
-		e := expansion{in: in, keeps: x, most: most, names: map[string]struct{}{"own": {}}}
-		put(string(encoded))
-		err := e.list(idOf(string(encoded)))
-		defer in.free()
-		if err != nil {
-			return
-		}
-		if len(in.text) != len(in.body.Files) || in.size() > most {
-			t.Fatalf("%d contents of %d files, %d bytes of %d", len(in.text), len(in.body.Files), in.size(), most)
-		}
-		for i, f := range in.body.Files {
-			if f.Len != uint64(len(in.text[i])) || int(f.Same) > i || f.Same == 1 {
-				t.Fatalf("file %+v of %d bytes", f, len(in.text[i]))
-			}
-		}
-	})
 }
 
 // TestLacksSaysWhich: a job that is refused for what it names says which contents these are, and no more.

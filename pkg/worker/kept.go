@@ -31,7 +31,7 @@ func (c contents) Collect(to chan<- prometheus.Metric) {
 		value float64
 	}{
 		{storeBytesDesc, prometheus.GaugeValue, float64(st.Bytes)},
-		{storeTreesDesc, prometheus.GaugeValue, float64(c.s.kept.Load())},
+		{storeTreesDesc, prometheus.GaugeValue, float64(c.s.places.Kept())},
 		{storeDiskDesc, prometheus.GaugeValue, float64(st.DiskBytes)},
 		{storeLearntDesc, prometheus.GaugeValue, float64(st.Common)},
 		{storeFilesDesc, prometheus.GaugeValue, float64(st.Contents)},

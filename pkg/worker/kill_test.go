@@ -14,9 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/toolchain"
+	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
 // sandboxVariable says how a daemon in a process of its own confines compiles; empty: not.
@@ -83,7 +84,7 @@ func TestKilledDaemonLeavesNothing(t *testing.T) { forms(t, testKilledDaemonLeav
 func testKilledDaemonLeavesNothing(t *testing.T, b job.Body) {
 	base := t.TempDir()
 	ts := &testServer{t: t, bin: t.TempDir()}
-	ts.Server = &Server{o: Options{Log: slog.New(slog.DiscardHandler)}}
+	ts.Server = &Server{o: Options{Log: slog.New(slog.DiscardHandler)}, places: new(run.Host)}
 	ts.wake = sync.NewCond(&ts.mu)
 	ts.listed.Store(new([]toolchain.Toolchain))
 	ts.settings.Store(&Settings{Dirs: []string{ts.bin}})

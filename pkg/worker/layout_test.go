@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // scene is a job that says in its object and its messages which of a number of files, directories and links it saw.
@@ -110,7 +110,7 @@ func TestLayouts(t *testing.T) {
 		rounds = 20
 	}
 	ts, addr := startNamed(t, func(o *Options) { o.Jobs, o.Store.Memory = 1, 16<<20 })
-	if !ts.trees {
+	if !ts.places.Trees {
 		t.Skip("needs the right to make namespaces")
 	}
 	plain, plainly := startTrees(t, func(o *Options) { o.Jobs = 1 }) // which keeps nothing, as its jobs have no lists
@@ -157,7 +157,7 @@ func TestLayouts(t *testing.T) {
 // when the machine is short of memory.
 func TestLayoutEnds(t *testing.T) {
 	ts, addr := startNamed(t, func(o *Options) { o.Jobs, o.Store.Memory = 1, 16<<20 })
-	if !ts.trees {
+	if !ts.places.Trees {
 		t.Skip("needs the right to make namespaces")
 	}
 	gcc := ts.tool("gcc")
@@ -168,7 +168,7 @@ func TestLayoutEnds(t *testing.T) {
 		if ts.lend.Running() > 0 {
 			return -1
 		}
-		return ts.kept.Load()
+		return ts.places.Kept()
 	}
 	for name, end := range map[string]func(c *testClient){
 		"the connection": func(c *testClient) { c.close() },

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // checkLifeLocked asks a quiet client for a sign of life, and drops a silent one.
@@ -119,7 +119,7 @@ func (c *conn) release() {
 	}
 	for _, t := range c.tasks { // of those that met a panic
 		errs = append(errs, t.k.free())
-		t.drop()
+		t.job.Drop()
 	}
 	clear(c.tasks)
 	for id := range c.offers {

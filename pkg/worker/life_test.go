@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/internal/need"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
@@ -81,7 +81,7 @@ func stopped(t testing.TB, mark string) []int {
 func forms(t *testing.T, test func(t *testing.T, b job.Body)) {
 	t.Run("text", func(t *testing.T) { test(t, compileBody("cpp-output", "a.c")) })
 	t.Run("sources", func(t *testing.T) {
-		tr, err := tree.New(t.Context(), tree.Spec{})
+		tr, err := privatetree.New(t.Context(), privatetree.Spec{})
 		if err != nil {
 			need.Skipf(t, need.Sandbox, "%v", err)
 		}

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/store"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/store"
 )
 
 // hostLoad is the machine's state, read once a tick as it costs some files.
@@ -39,12 +39,12 @@ func (s *Server) readHostLoad() {
 	h.diskErr = unix.Statfs(s.o.WorkBase, &st)
 	h.diskFree = st.Bavail * uint64(st.Bsize)
 	h.pressure = job.Pressure{CPU: s.pressure("cpu"), Memory: s.pressure("memory"), IO: s.pressure("io")}
-	s.host.Store(&h)
+	s.load.Store(&h)
 }
 
 // tellMemoryLocked tells the ledger what memory the machine has.
 func (s *Server) tellMemoryLocked() {
-	h := s.host.Load()
+	h := s.load.Load()
 	s.lend.SetMemory(h.memoryFree, h.pressure.Memory)
 }
 
@@ -98,7 +98,7 @@ func (s *Server) pressure(resource string) uint16 {
 
 // loadLocked is what messages say about this host.
 func (s *Server) loadLocked() job.Load {
-	h := s.host.Load()
+	h := s.load.Load()
 	free := 0
 	if !s.draining { // else nobody gets one
 		free = s.lend.Free(time.Now())
@@ -141,8 +141,8 @@ func (s *Server) look(every time.Duration) {
 	}
 	if idle {
 		s.slots.Trim(0)
-		s.outputs.Trim(0)
-		s.large.trim()
+		s.places.Trim()
+		s.large.Trim()
 	}
 	if scan {
 		s.serving.Go(s.rescan) // it may take seconds
@@ -234,7 +234,7 @@ type ClientStatus struct {
 func (s *Server) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Status{Load: s.loadLocked(), Large: s.large.used.Load(), Tree: s.trees, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats(), Trees: s.kept.Load()},
+	st := Status{Load: s.loadLocked(), Large: s.large.Used(), Tree: s.places.Trees, Sandbox: s.sandboxLocked(), Store: StoreStatus{Stats: s.storeStats(), Trees: s.places.Kept()},
 		Toolchains: len(*s.listed.Load()), Identifying: s.identifying, Tenants: s.lend.Tenants()}
 	if s.keep != nil {
 		st.Store.Most = s.keep.Most()

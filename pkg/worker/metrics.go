@@ -6,8 +6,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/policy"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/policy"
+	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
 // Metrics counts what a Server does. A nil *Metrics counts nothing.
@@ -145,7 +146,7 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 	for _, cause := range authCauses {
 		m.auth.WithLabelValues(cause)
 	}
-	for _, cause := range denials() {
+	for _, cause := range run.Denials() {
 		m.denials.WithLabelValues(cause)
 	}
 	for _, result := range []string{canaryPassed, canaryFailed} {
@@ -248,7 +249,7 @@ func (r *runner) log(t *task, res *job.Result, n int) {
 	level := slog.LevelInfo
 	attrs := []slog.Attr{
 		slog.Uint64("job", t.m.ID),
-		slog.String("toolchain", t.tc.Family+"-"+t.tc.Version),
+		slog.String("toolchain", t.job.Toolchain.Family+"-"+t.job.Toolchain.Version),
 		slog.String("source", t.source),
 		slog.Uint64("text", t.size()),
 		slog.Int("result", n),

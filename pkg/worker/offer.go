@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/worker/large"
 )
 
 // offer is a result too big for the client's sink, in a window of its own that the
@@ -13,7 +14,7 @@ import (
 // every message that it may send has its receive, and who releases nothing gets
 // less work.
 type offer struct {
-	data *large
+	data *large.Part
 	mr   iwarp.MR
 	age  time.Duration // since the Result
 	idle time.Duration // since a Read
@@ -22,13 +23,13 @@ type offer struct {
 // offerLocked opens a window on the task's result.
 func (t *task) offerLocked() (job.Window, error) {
 	c := t.c
-	mr, err := c.pd.RegMR(t.result.mem, iwarp.RemoteRead, &iwarp.MROptions{QP: c.qp})
+	mr, err := c.pd.RegMR(t.job.Offered.Mem, iwarp.RemoteRead, &iwarp.MROptions{QP: c.qp})
 	if err != nil {
-		return job.Window{}, fmt.Errorf("register a result of %d bytes: %w", t.result.n, err)
+		return job.Window{}, fmt.Errorf("register a result of %d bytes: %w", t.job.Offered.Taken(), err)
 	}
 	c.lent.Offered()
-	c.offers[t.m.ID] = &offer{data: t.result, mr: mr}
-	t.result = nil
+	c.offers[t.m.ID] = &offer{data: t.job.Offered, mr: mr}
+	t.job.Offered = nil
 	c.s.o.Metrics.window("result")
 	return job.Window{STag: uint32(mr.STag()), TO: mr.Base(), Len: uint64(mr.Len())}, nil
 }
@@ -42,7 +43,7 @@ func (c *conn) endOfferLocked(id uint64) error {
 	if err != nil {
 		err = fmt.Errorf("end a window: %w", err)
 	}
-	o.data.free()
+	o.data.Free()
 	return err
 }
 
@@ -78,7 +79,7 @@ func (c *conn) checkOffersLocked(every time.Duration, read bool) {
 		if o.idle <= c.s.o.WindowTime && o.age <= max(c.s.settings.Load().JobTimeout, c.s.o.WindowTime) {
 			continue
 		}
-		c.log.Warn("a result was not fetched in time", "job", id, "bytes", o.data.n, "age", o.age)
+		c.log.Warn("a result was not fetched in time", "job", id, "bytes", o.data.Taken(), "age", o.age)
 		if err := c.endOfferLocked(id); err != nil {
 			c.log.Error("result not fetched", "job", id, "err", err)
 		}

@@ -8,11 +8,8 @@ import (
 	"slices"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/pack"
-	"github.com/rdistcc/rdistcc/pkg/store"
+	"github.com/rdistcc/rdistcc/internal/compress"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // header is one of the system's that every machine with a compiler has.
@@ -92,7 +89,7 @@ func TestAbridgedLists(t *testing.T) {
 		if l.Abridge() == 0 {
 			t.Fatal("nothing is left out")
 		}
-		frame, err := pack.Pack(nil, l.Append(nil))
+		frame, err := compress.Pack(nil, l.Append(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,11 +112,11 @@ func TestAbridgedLists(t *testing.T) {
 		t.Errorf("%+v: want two lists that are lacking, and one content of this machine's own, which nobody had looked for in vain", st)
 	}
 	frame := abridged(list)
-	huge, err := pack.Pack(nil, make([]byte, job.MaxBodyLen+1))
+	huge, err := compress.Pack(nil, make([]byte, job.MaxBodyLen+1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	noList, err := pack.Pack(nil, []byte("no list at all"))
+	noList, err := compress.Pack(nil, []byte("no list at all"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +162,7 @@ func TestManyOwnFiles(t *testing.T) {
 		if whole.Abridge() != len(right) {
 			t.Fatal("not all is left out")
 		}
-		frame, err := pack.Pack(nil, whole.Append(nil))
+		frame, err := compress.Pack(nil, whole.Append(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,70 +182,5 @@ func TestManyOwnFiles(t *testing.T) {
 	list.Files = right
 	if r := ask(idOf(string(list.Append(nil)))); r.Status != job.StatusRan || r.Exit != 0 || !bytes.Contains(r.bytes(r.Files[0].Segment), []byte("there")) {
 		t.Fatalf("%+v\n%s", r.Result, r.bytes(r.Stderr))
-	}
-}
-
-// TestOwnFiles: no file of this machine's is looked at that not any user could look at himself.
-func TestOwnFiles(t *testing.T) {
-	dir := "/usr/lib/rdistcc-test"
-	if os.Getuid() != 0 || os.Mkdir(dir, 0o755) != nil {
-		t.Skip("only root may write to /usr/lib")
-	}
-	defer os.RemoveAll(dir)
-	const content = "a content of some length\n"
-	put := func(name string, mode os.FileMode) string {
-		name = filepath.Join(dir, name)
-		if err := os.WriteFile(name, []byte(content), mode); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(name, mode); err != nil {
-			t.Fatal(err)
-		}
-		return name
-	}
-	for name, mode := range map[string]os.FileMode{"open": 0o755, "closed": 0o750} {
-		if err := os.Mkdir(filepath.Join(dir, name), mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Symlink("open", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("open/a.h", filepath.Join(dir, "link.h")); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(filepath.Join(dir, "fifo.h"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	good := put("open/a.h", 0o644)
-	x := store.New(store.Options{Memory: 1 << 20}).Open("x")
-	own := ownFiles{keeps: x}
-	find := func(name string) bool {
-		c := own.find(&job.ListedFile{Name: name, Len: uint64(len(content)), Content: idOf(content)})
-		if c != nil {
-			c.Unpin()
-		}
-		return c != nil
-	}
-	if !find(good) {
-		t.Error("a file that any user may read is not found")
-	}
-	for what, name := range map[string]string{
-		"a file that not any user may read":      put("open/b.h", 0o640),
-		"one in a directory that is closed":      put("closed/c.h", 0o644),
-		"a link":                                 filepath.Join(dir, "link.h"),
-		"a file behind a link":                   filepath.Join(dir, "link/a.h"),
-		"a FIFO":                                 filepath.Join(dir, "fifo.h"),
-		"a directory":                            filepath.Join(dir, "open"),
-		"a file that is not there":               filepath.Join(dir, "open/d.h"),
-		"a name with dots":                       dir + "/../rdistcc-test/open/a.h",
-		"a name that is none of the system's":    "/etc/passwd",
-		"a relative name":                        "usr/lib/rdistcc-test/open/a.h",
-		"a name with a slash too many":           dir + "//open/a.h",
-		"a file that a name with NUL would lead": good + "\x00",
-	} {
-		if find(name) {
-			t.Errorf("%s is taken", what)
-		}
 	}
 }

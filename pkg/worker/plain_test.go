@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/digest"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/pack"
+	"github.com/rdistcc/rdistcc/internal/compress"
+	"github.com/rdistcc/rdistcc/internal/digest"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // plain is what a request's source is before it is packed.
@@ -23,7 +23,7 @@ func (c *testClient) packed(tc job.ToolchainID, q request, frame []byte) *testRe
 	c.t.Helper()
 	src := plain(q)
 	if frame == nil {
-		frame, _ = pack.Pack(nil, src)
+		frame, _ = compress.Pack(nil, src)
 	}
 	body := q.body.Append(nil)
 	change := q.change
@@ -51,7 +51,7 @@ func (c *testClient) whole(r *testResult) []byte {
 	}
 	if r.Packed != 0 {
 		var err error
-		if got, err = pack.Unpack(nil, got[:r.Packed], 1<<26); err != nil {
+		if got, err = compress.Unpack(nil, got[:r.Packed], 1<<26); err != nil {
 			c.t.Fatal(err)
 		}
 	}
@@ -120,9 +120,9 @@ func TestWrongDigest(t *testing.T) {
 	c := dial(t, ts.addr, &job.Hello{})
 	q := request{body: compileBody("cpp-output", "a.c"), text: hello}
 	src := plain(q)
-	frame, _ := pack.Pack(nil, src)
-	bomb, _ := pack.Pack(nil, make([]byte, 32<<20))
-	short, _ := pack.Pack(nil, src[:len(src)-1])
+	frame, _ := compress.Pack(nil, src)
+	bomb, _ := compress.Pack(nil, make([]byte, 32<<20))
+	short, _ := compress.Pack(nil, src[:len(src)-1])
 	broken := bytes.Clone(frame)
 	broken[len(broken)/2] ^= 0x10
 	wrong := q

@@ -21,7 +21,7 @@ func (s *Server) reclaimLocked(now time.Time) {
 		return
 	}
 	c := connOf(worst)
-	c.log.Warn("memory is short, and most of what lies in slots without a job is this client's", "bytes", of, "of", sum, "free", s.host.Load().memoryFree)
+	c.log.Warn("memory is short, and most of what lies in slots without a job is this client's", "bytes", of, "of", sum, "free", s.load.Load().memoryFree)
 	s.o.Metrics.limited(limitSlots)
 	c.ending = endedHoarding
 	c.qp.Abort()

@@ -5,8 +5,8 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // fill writes n bytes into the slot of the client's first credit, and sends no job.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // errPanic ends what a fault of ours has hit.
@@ -31,20 +29,4 @@ func (s *Server) rescue(log *slog.Logger, then func()) {
 func (c *conn) safely(f func() error) (err error) {
 	defer c.s.rescue(c.log, func() { err = errPanic })
 	return f()
-}
-
-// runSafely is run, or the answer of a job that met a fault of ours.
-func (r *runner) runSafely(t *task) (res *job.Result, n int) {
-	defer r.s.rescue(t.c.log, func() {
-		t.proc.stop(job.CauseInternal)
-		if err := r.stand.close(); err != nil { // whatever state it is in
-			r.s.o.Log.Error("end private tree", "err", err)
-		}
-		r.used = false
-		res, n = failed(errPanic), 0
-	})
-	if t.no != nil {
-		return refused(t.no), 0
-	}
-	return r.run(t)
 }

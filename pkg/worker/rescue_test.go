@@ -7,8 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // trapDevice has a memory registration that panics, when it is armed, as a bug of
@@ -108,9 +108,9 @@ func TestPanics(t *testing.T) {
 
 	// In a job: that one is answered, and the next one of the same runner is done.
 	c4 := dial(t, ts.addr, &job.Hello{})
-	outputs := ts.outputs
+	nice := ts.places.Nice
 	ts.mu.Lock()
-	ts.outputs = nil
+	ts.places.Nice = nil
 	ts.mu.Unlock()
 	for range 4 {
 		if r := c4.do(gcc, q); r.Status != job.StatusFailed || r.Cause != job.CauseInternal || r.Next == nil {
@@ -119,7 +119,7 @@ func TestPanics(t *testing.T) {
 		want++
 	}
 	ts.mu.Lock()
-	ts.outputs = outputs
+	ts.places.Nice = nice
 	ts.mu.Unlock()
 	want--
 	wantCounted()

@@ -3,20 +3,17 @@ package worker
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/sandbox"
-	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
+	"github.com/rdistcc/rdistcc/pkg/worker/run"
 	"github.com/rdistcc/rdistcc/pkg/worker/users"
 )
 
@@ -39,28 +36,22 @@ const (
 	defaultOutput    = 1 << 20 // bytes
 )
 
-// cpuPerWall is how much processor time a compile may take for each second of its
-// time limit. Those that are honest use one core; what starts more has that many.
-const cpuPerWall = 2
-
 // confinement is what is known of how compiles are kept in.
 type confinement struct {
-	bare bool // runners' trees are directories of the host; set once by New
-
 	// guarded by Server.mu
-	held     []sandbox.Set // by runner: the measures of its tree; 0: it has none yet
-	breach   string        // what was found reachable, or did not work; "": nothing
-	doubt    sandbox.Set   // measures that did not hold then
-	lost     *job.Refusal  // strict: why no work is taken
-	proven   []*tree.Spec  // by runner: what its tree showed when a canary was there last
-	shownAt  time.Time     // when the compilers changed last, which trees show
-	proving  int           // runners that prove themselves as they have nothing else to do
-	begun    bool          // there are runners: how they can be confined is known
-	told     bool          // tellSandbox has spoken
-	round    int           // of proofs that are due from all runners; runner.round of those that have passed it
-	passed   int           // runners that passed in this round, as long as there is a breach
-	again    time.Time     // when the next round begins
-	wanted   bool          // a canary, on the next runner that is idle
+	held     []sandbox.Set       // by runner: the measures of its tree; 0: it has none yet
+	breach   string              // what was found reachable, or did not work; "": nothing
+	doubt    sandbox.Set         // measures that did not hold then
+	lost     *job.Refusal        // strict: why no work is taken
+	proven   []*privatetree.Spec // by runner: what its tree showed when a canary was there last
+	shownAt  time.Time           // when the compilers changed last, which trees show
+	proving  int                 // runners that prove themselves as they have nothing else to do
+	begun    bool                // there are runners: how they can be confined is known
+	told     bool                // tellSandbox has spoken
+	round    int                 // of proofs that are due from all runners; runner.round of those that have passed it
+	passed   int                 // runners that passed in this round, as long as there is a breach
+	again    time.Time           // when the next round begins
+	wanted   bool                // a canary, on the next runner that is idle
 	schedule schedule
 }
 
@@ -78,46 +69,45 @@ func (s *Server) measuresLocked() sandbox.Set {
 	return all &^ s.cage.doubt
 }
 
-// setSandbox finds out how compiles can be confined, by making the first runner's stand.
+// setSandbox finds out how compiles can be confined, by opening the first runner's place.
 func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 	if s.o.Sandbox == SandboxOff {
 		if os.Geteuid() == 0 {
 			s.o.Log.Warn("compiles run as root; name another user with --user")
 		}
-		return s.tryTrees(ctx, &first.stand)
+		return s.tryTrees(ctx, first.place)
 	}
-	s.confined = true
+	s.places.Confined = true
 	if s.o.Users != 0 {
 		var err error
 		s.users, err = users.Claim(s.o.Users, s.o.Jobs, s.o.Log)
 		if s.ownUsers = err == nil; s.ownUsers {
-			first.stand.user = s.users.First
+			first.place.User = s.users.First
 		} else {
 			s.o.Log.Info("compiles have no users of their own", "err", err)
 		}
 	}
 	var why error // there is no tree
 	if s.o.Tree != TreeOff {
-		if why = s.tryTrees(ctx, &first.stand); why != nil {
+		if why = s.tryTrees(ctx, first.place); why != nil {
 			return why // required
 		}
 	}
-	if !s.trees {
-		s.cage.bare = true
-		first.stand.bare = first.dir
+	if !s.places.Trees {
+		s.places.Bare, first.place.Bare = true, true
 		if dir := users.ClosedTo(filepath.Dir(s.area.Path)); s.ownUsers && dir != "" {
 			s.o.Log.Warn("compiles have no users of their own: they could not get to the work directory; set daemon.work-dir to one that they can", "closed", dir)
 			s.users.Release()
-			s.ownUsers, first.stand.user = false, 0
+			s.ownUsers, first.place.User = false, 0
 		}
 		if s.ownUsers { // they have to get to their own directories, and see no more of it
 			if err := os.Chmod(s.area.Path, 0o711); err != nil {
 				return err
 			}
 		}
-		if err := first.stand.open(ctx, s.shown.Load().spec); err != nil {
+		if err := first.place.Open(ctx, s.shown.Load().spec); err != nil {
 			err = fmt.Errorf("confine compiles: %w", err)
-			if scarce(err) {
+			if run.Scarce(err) {
 				return err
 			}
 			return s.cannotConfine(err)
@@ -126,7 +116,7 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 	if os.Geteuid() == 0 && !s.ownUsers {
 		s.o.Log.Warn("compiles run as root; name another user with --user")
 	}
-	held := first.stand.tree.Measures()
+	held := first.place.Measures()
 	switch level := held.Level(); {
 	case level >= sandbox.Confined:
 	case s.o.Sandbox == SandboxStrict:
@@ -142,7 +132,7 @@ func (s *Server) cannotConfine(err error) error {
 	if s.o.Sandbox == SandboxStrict {
 		return fmt.Errorf("sandbox is \"strict\": %w; \"sandbox: auto\" would run compiles unconfined", err)
 	}
-	s.confined, s.cage.bare = false, false
+	s.places.Confined, s.places.Bare = false, false
 	s.o.Log.Error("COMPILES ARE NOT CONFINED: whoever may send jobs can do here whatever this process's user can", "err", err)
 	return nil
 }
@@ -179,16 +169,16 @@ func (s *Server) settledLocked() bool {
 	if s.identifying || !s.cage.begun {
 		return false
 	}
-	if !s.confined || len(*s.listed.Load()) == 0 {
+	if !s.places.Confined || len(*s.listed.Load()) == 0 {
 		return true
 	}
-	return !slices.ContainsFunc(s.cage.proven, func(p *tree.Spec) bool { return p == nil })
+	return !slices.ContainsFunc(s.cage.proven, func(p *privatetree.Spec) bool { return p == nil })
 }
 
 // tellSandbox logs at the end of the start, once, how compiles are confined.
 func (s *Server) tellSandbox() {
 	s.mu.Lock()
-	tell := s.settledLocked() && s.confined && !s.cage.told
+	tell := s.settledLocked() && s.places.Confined && !s.cage.told
 	s.cage.told = s.cage.told || tell
 	held, doubt := s.measuresLocked(), s.cage.doubt
 	s.mu.Unlock()
@@ -204,32 +194,6 @@ func (s *Server) tellSandbox() {
 		default:
 			s.o.Log.Info("not among the measures", "lacks", x.remedy)
 		}
-	}
-}
-
-// hidden is held while this process can be looked into, which is while it starts the process of a
-// tree: the kernel gives the files in /proc by which a user namespace is set up only to those who may.
-var hidden sync.Mutex
-
-// unhidden runs f while this process is dumpable. What is confined already can neither see it nor
-// ask for its memory.
-func unhidden(f func() error) error {
-	hidden.Lock()
-	defer hidden.Unlock()
-	d, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
-	if err != nil || d != 0 || os.Geteuid() == 0 {
-		return f()
-	}
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
-		return f()
-	}
-	return errors.Join(f(), unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
-}
-
-// limits bound a confined compile that may take that much wall time.
-func (s *Server) limits(wall time.Duration) sandbox.Limits {
-	return sandbox.Limits{
-		File: s.o.File, Memory: s.o.Memory, JobMemory: s.o.JobMemory, Processes: s.o.Processes, CPU: cpuPerWall * wall,
 	}
 }
 
@@ -250,28 +214,6 @@ func (s *Server) machineMemory() (n int64) {
 	return n
 }
 
-// exceeded is the answer to a compile that was ended for what it did, or nil.
-func (s *Server) exceeded(x sandbox.Excess, l *sandbox.Limits) *job.Refusal {
-	switch x {
-	case sandbox.ExcessMemory:
-		return refuse(job.CauseMemory, "the compile took more than %d bytes of memory (limits.job-memory)", l.JobMemory)
-	case sandbox.ExcessProcesses:
-		return refuse(job.CauseLimit, "the compile had more than %d processes at a time (limits.processes)", l.Processes)
-	case sandbox.ExcessFile:
-		return refuse(job.CauseTooBig, "the compile wrote more than %d bytes to a file, or %d in all (limits.file)", l.File, s.treeRoom())
-	case sandbox.ExcessCPU:
-		return refuse(job.CauseTimeout, "the compile took more than %v of processor time", l.CPU)
-	case sandbox.ExcessDenied:
-		return refuse(job.CauseLimit, "the compile did what the sandbox forbids")
-	case sandbox.ExcessNone:
-	}
-	return nil
-}
-
-// treeRoom is how many bytes a job may write beside its own sources: a large file,
-// and its assembly in the meantime.
-func (s *Server) treeRoom() int64 { return 2 * s.o.File }
-
 // SandboxStatus is what is known of how compiles are confined.
 type SandboxStatus struct {
 	Mode     SandboxMode
@@ -291,13 +233,4 @@ func (s SandboxStatus) MarshalJSON() ([]byte, error) {
 
 func (s *Server) sandboxLocked() SandboxStatus {
 	return SandboxStatus{Mode: s.o.Sandbox, Measures: s.measuresLocked(), Breach: s.cage.breach}
-}
-
-// openTree makes a runner's tree.
-func openTree(ctx context.Context, spec tree.Spec) (t *tree.Tree, err error) {
-	err = unhidden(func() (err error) {
-		t, err = tree.New(ctx, spec)
-		return err
-	})
-	return t, err
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rdistcc/rdistcc/pkg/fetch"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/rdmaread"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/worker/large"
+	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
 // errCancelled ends what was asked to end.
@@ -52,14 +54,14 @@ func (t *task) fetch(ctx context.Context) *job.Result {
 	}
 	src, err := t.pull(ctx)
 	if err == nil {
-		t.src = src
+		t.job.Source.Fetched(src)
 		return nil
 	}
 	var no *job.Refusal
 	if errors.As(err, &no) {
-		return refused(err)
+		return run.Refused(err)
 	}
-	return failed(err)
+	return run.Failed(err)
 }
 
 // here queues a task that has all that it needs, unless nobody wants it any more.
@@ -76,24 +78,24 @@ func (t *task) here(ctx context.Context) bool {
 
 // pull reads the window into memory of ours. When it returns no Read of it is
 // under way any more: the answer that follows ends the window.
-func (t *task) pull(ctx context.Context) (pulled *large, err error) {
+func (t *task) pull(ctx context.Context) (pulled *large.Part, err error) {
 	c, s := t.c, t.c.s
 	w := t.m.Source
-	src, err := s.large.get(ctx, c.allowance, int64(w.Len))
+	src, err := s.large.Get(ctx, c.allowance, int64(w.Len))
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if pulled == nil {
-			src.free()
+			src.Free()
 		}
 	}()
-	mr, err := c.pd.RegMR(src.mem, iwarp.LocalWrite, &iwarp.MROptions{QP: c.qp})
+	mr, err := c.pd.RegMR(src.Mem, iwarp.LocalWrite, &iwarp.MROptions{QP: c.qp})
 	if err != nil {
 		return nil, fmt.Errorf("register memory for a source: %w", err)
 	}
 	done := make(chan error, 1)
-	x := &fetch.Pull{Sink: mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: w.Len, Done: func(err error) { done <- err }}
+	x := &rdmaread.Pull{Sink: mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: w.Len, Done: func(err error) { done <- err }}
 	c.startPull(x)
 	select {
 	case err = <-done:
@@ -113,34 +115,11 @@ func (t *task) pull(ctx context.Context) (pulled *large, err error) {
 	return src, nil
 }
 
-func (c *conn) startPull(x *fetch.Pull) {
+func (c *conn) startPull(x *rdmaread.Pull) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	if err := c.puller.Start(x); err != nil {
 		c.log.Debug("fetch", "err", err)
 		c.qp.Abort() // which ends x
 	}
-}
-
-// content is where body and text lie.
-func (t *task) content() []byte {
-	if t.plain != nil {
-		return t.plain
-	}
-	if t.src != nil {
-		return t.src.mem
-	}
-	return t.k.buf.Bytes()
-}
-
-// drop gives back all that came with a task, or is held for it.
-func (t *task) drop() {
-	t.dropSource()
-	t.in.free()
-}
-
-// dropSource gives back what was fetched or unpacked.
-func (t *task) dropSource() {
-	t.src.free()
-	t.src, t.plain = nil, nil
 }

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/internal/need"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
 // TestPWDThroughALink: the compile directory in the debug information is the
@@ -248,7 +248,7 @@ func treesOf(t testing.TB, daemon int) []int {
 	for _, path := range proc {
 		stat, err := os.ReadFile(path)
 		name, nerr := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-		if err != nil || nerr != nil || !strings.HasPrefix(string(name), tree.Arg0) {
+		if err != nil || nerr != nil || !strings.HasPrefix(string(name), privatetree.Arg0) {
 			continue
 		}
 		var pid, parent int
@@ -320,12 +320,12 @@ func TestFilesTakeOfTheTime(t *testing.T) {
 		"files":       many(func(b *job.Body, i int) { b.Files = append(b.Files, job.SourceFile{Name: "f" + itoa(i)}) }),
 		"links":       many(func(b *job.Body, i int) { b.Links = append(b.Links, job.Link{Name: "/l" + itoa(i), Target: "/a"}) }),
 	} {
-		before := gathered(t, ts, "rdistccd_sandbox_denials_total", deniedTime)
+		before := gathered(t, ts, "rdistccd_sandbox_denials_total", "time")
 		r := c.do(id, request{body: b, timeout: 20 * time.Millisecond})
 		if r.Status != job.StatusFailed || r.Cause != job.CauseTimeout || r.CPU != 0 {
 			t.Errorf("%s: %+v", what, r.Result)
 		}
-		if got := gathered(t, ts, "rdistccd_sandbox_denials_total", deniedTime); got != before+1 {
+		if got := gathered(t, ts, "rdistccd_sandbox_denials_total", "time"); got != before+1 {
 			t.Errorf("%s: %v denials, want %v", what, got, before+1)
 		}
 		if r := c.do(ts.tool("gcc"), request{body: treeBody("gcc")}); r.Status != job.StatusRan || r.Exit != 0 {

@@ -14,9 +14,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/internal/need"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 	"github.com/rdistcc/rdistcc/pkg/compile"
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
 // project is a directory that plays the client's, with a compiler to be compared
@@ -121,7 +122,7 @@ func (p *project) reads(args []string) []string {
 		}
 	}
 	cmd := exec.Command(p.compiler, words...)
-	cmd.Dir, cmd.Env = p.dir, append(slices.Clone(p.env), "PATH="+searchPath)
+	cmd.Dir, cmd.Env = p.dir, append(slices.Clone(p.env), "PATH="+run.SearchPath)
 	out, err := cmd.Output()
 	if err != nil {
 		p.t.Fatalf("%q: %v", words, err)
@@ -148,7 +149,7 @@ func (p *project) here(args []string) answer {
 	before := p.snapshot()
 	cmd := exec.Command(p.compiler)
 	cmd.Args = append([]string{filepath.Base(p.compiler)}, args...)
-	cmd.Dir, cmd.Env = p.dir, append([]string{"PATH=" + searchPath}, p.env...)
+	cmd.Dir, cmd.Env = p.dir, append([]string{"PATH=" + run.SearchPath}, p.env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -194,7 +195,10 @@ func (p *project) there(c *testClient, tc job.ToolchainID) answer {
 	}
 	a := answer{exit: int(r.Exit), stdout: string(r.bytes(r.Stdout)), stderr: string(r.bytes(r.Stderr)), files: map[string]string{}}
 	for _, f := range r.Files {
-		name := seenFrom(p.body.Cwd, p.body.Outputs[f.Index].Name)
+		name := p.body.Outputs[f.Index].Name
+		if !filepath.IsAbs(name) {
+			name = p.body.Cwd + "/" + name
+		}
 		a.files[filepath.Join(realPath(p.t, filepath.Dir(name)), filepath.Base(name))] = string(r.bytes(f.Segment))
 	}
 	return a
@@ -244,7 +248,7 @@ func realPath(t testing.TB, path string) string {
 func startTrees(t *testing.T, change func(*Options), more ...string) (*testServer, *testClient) {
 	t.Helper()
 	ts := startServer(t, change)
-	if !ts.trees {
+	if !ts.places.Trees {
 		need.Skipf(t, need.Sandbox, "needs the right to make namespaces")
 	}
 	if len(more) > 0 {

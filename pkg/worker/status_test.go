@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/sandbox"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
 
 // TestStatusAsJSON: all keys are in snake case, and the sandbox is told in words.

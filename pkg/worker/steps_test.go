@@ -1,12 +1,9 @@
 package worker
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // temporaryName is what a driver calls the file between cc1 and as: another name each time.
@@ -46,42 +43,8 @@ func TestAssemblerBesideCompiler(t *testing.T) {
 		got := p.there(c, id)
 		got.stderr = temporaryName.ReplaceAllString(got.stderr, "TEMP")
 		p.same(got, want)
-		if n := ts.pairs.apart[id]; n != test.apart {
+		if n := ts.places.RanAgain(id); n != test.apart {
 			t.Errorf("%s: ran again %d times in a row, want %d", name, n, test.apart)
 		}
-		delete(ts.pairs.apart, id)
-	}
-}
-
-// TestPairsGiveUp: an assembler that does not read to the end is not started for nothing time and again, and is not
-// given up for what one client has done.
-func TestPairsGiveUp(t *testing.T) {
-	var p pairs
-	bad, good := job.ToolchainID{1}, job.ToolchainID{2}
-	var ran []string
-	for i := range 2 * (mostApart + inTurn) {
-		if p.allowed(bad) {
-			ran = append(ran, fmt.Sprint(i))
-			p.ended(bad, true)
-		}
-		if !p.allowed(good) {
-			t.Fatal("another compiler is given up as well")
-		}
-		p.ended(good, false)
-	}
-	if got, want := strings.Join(ran, " "), "0 1 2 67 132"; got != want {
-		t.Errorf("tried in compiles %s, want %s", got, want)
-	}
-	for range inTurn + 1 {
-		if p.allowed(bad) {
-			p.ended(bad, false)
-			break
-		}
-	}
-	for range mostApart {
-		if !p.allowed(bad) {
-			t.Error("an assembler that has read all is still given up")
-		}
-		p.ended(bad, true)
 	}
 }

@@ -8,11 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/sandbox"
-	"github.com/rdistcc/rdistcc/pkg/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
+	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
 // task is a job on its way: queued, running, answered. Exactly one of the
@@ -21,31 +20,23 @@ type task struct {
 	c      *conn
 	m      *job.Job
 	k      *credit // its slot is the task's alone
-	tc     toolchain.Toolchain
+	job    run.Job // what runs
 	queued time.Time
-	proc   process
 
-	in     *inputs         // of one that says Job.Store, once it is queued
 	before []chan struct{} // taken of tasks of this connection that came before it and had something to be kept
 	taken  chan struct{}   // closed once what it brings is kept; nil: it brings nothing
 
-	src   *large             // the source, when it was fetched or is large and unpacked; the holder's of the task
-	plain []byte             // the unpacked source, in src or in its runner's memory; nil: it is where it came
 	abort context.CancelFunc // of one that is not queued at once, else nil
 
-	no       *job.Refusal // why it is not run
-	oomKills uint64       // of the host, before it ran
-	started  time.Time    // when a core took it
-	lent     lend.Job     // its turn on a core; guarded by Server.mu
+	no      *job.Refusal // why it is not run
+	started time.Time    // when a core took it
+	lent    lend.Job     // its turn on a core; guarded by Server.mu
 
 	lacks []job.ContentID // what it names and is not here: it is not done
 
-	result *large // from the runner to answer: the result, when it is to be offered
-
 	// the runner's, from the body
 	source, language string
-	excess           sandbox.Excess // what a compile was ended for
-	files            int            // of the sources form; 0: it is of the text form
+	files            int // of the sources form; 0: it is of the text form
 
 	shown atomic.Pointer[string] // source, for those who look; nil: not read yet
 }
@@ -67,15 +58,15 @@ func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 		err = no
 	}
 	if err == nil {
-		t.tc, err = s.toolchain(m.Toolchain)
+		t.job.Toolchain, err = s.toolchain(m.Toolchain)
 	}
 	if err == nil && m.Store && s.keep == nil {
-		if err = errNoTrees; s.trees {
-			err = refuse(job.CauseMalformed, "this host keeps no contents, and has said so")
+		if err = run.ErrNoTrees; s.places.Trees {
+			err = job.Refuse(job.CauseMalformed, "this host keeps no contents, and has said so")
 		}
 	}
 	if err != nil {
-		t.answer(refused(err), 0)
+		t.answer(run.Refused(err), 0)
 		return nil
 	}
 	s.mu.Lock()
@@ -108,11 +99,13 @@ func (t *task) accept(w *iwarp.WC) (no *job.Refusal, err error) {
 	if c.tasks[m.ID] != nil || c.offers[m.ID] != nil || m.Sink.STag == 0 {
 		return nil, errors.Join(fmt.Errorf("job %d has a number in use, or no sink", m.ID), t.k.free())
 	}
+	t.job.Asked, t.job.Source.Slot, t.job.Read = m, t.k.buf.Bytes()[:t.k.mr.Len()], t.read
+	t.job.Tenant, t.job.Allowance, t.job.Fetches = c.keeps, c.allowance, c.peerReads
 	c.tasks[m.ID] = t
 	c.lent.Came(t.queued)
 	c.jobs++
 	if s.draining {
-		return refuse(job.CauseDraining, "going down"), nil
+		return job.Refuse(job.CauseDraining, "going down"), nil
 	}
 	if no := s.lend.Closed(); no != nil {
 		return no, nil
@@ -120,12 +113,26 @@ func (t *task) accept(w *iwarp.WC) (no *job.Refusal, err error) {
 	return c.admissibleLocked(), nil
 }
 
+// read notes what is told of a task, from its body.
+func (t *task) read(b *job.Body) {
+	t.source, t.language, t.files = b.Name, b.Language, len(b.Files)
+	t.shown.Store(&t.source)
+}
+
+// size returns how many bytes of text a task's compiler is given.
+func (t *task) size() uint64 {
+	if t.job.Files == nil {
+		return t.m.TextLen
+	}
+	return t.job.Files.Size()
+}
+
 // stop ends a task that is not queued: what it fetches, waits for or runs.
 func (t *task) stop(why job.Cause) {
 	if t.abort != nil {
 		t.abort()
 	}
-	t.proc.stop(why)
+	t.job.Process.Stop(why)
 }
 
 // check holds the message's numbers against the slot, or the window, and the protocol.
@@ -140,41 +147,25 @@ func (t *task) check() error {
 		}
 		switch {
 		case room > t.c.maxSource():
-			return refuse(job.CauseTooBig, "a source of %d bytes: at most %d", room, t.c.maxSource())
+			return job.Refuse(job.CauseTooBig, "a source of %d bytes: at most %d", room, t.c.maxSource())
 		case room != n:
-			return refuse(job.CauseMalformed, "a window of %d bytes for a text of %d at %d", room, m.TextLen, m.TextOff)
+			return job.Refuse(job.CauseMalformed, "a window of %d bytes for a text of %d at %d", room, m.TextLen, m.TextOff)
 		}
 	}
 	if m.Packed != 0 {
 		if m.Packed > room {
-			return refuse(job.CauseMalformed, "a source of %d packed bytes in a slot of %d", m.Packed, room)
+			return job.Refuse(job.CauseMalformed, "a source of %d packed bytes in a slot of %d", m.Packed, room)
 		}
 		// Room for what it is unpacked.
-		room = max(slot, uint64(min(t.c.s.o.Source, t.c.s.large.max)))
+		room = max(slot, uint64(min(t.c.s.o.Source, t.c.s.large.Max())))
 	}
 	switch {
 	case m.BodyLen == 0 || m.BodyLen > job.MaxBodyLen,
 		uint64(m.TextOff) != uint64(job.TextOffset(int(m.BodyLen))),
 		uint64(m.TextOff) > room || m.TextLen > room-uint64(m.TextOff):
-		return refuse(job.CauseMalformed, "body of %d bytes and text of %d at %d in a slot of %d", m.BodyLen, m.TextLen, m.TextOff, room)
+		return job.Refuse(job.CauseMalformed, "body of %d bytes and text of %d at %d in a slot of %d", m.BodyLen, m.TextLen, m.TextOff, room)
 	}
 	return nil
-}
-
-func refuse(cause job.Cause, format string, args ...any) *job.Refusal {
-	return &job.Refusal{Cause: cause, Detail: fmt.Sprintf(format, args...)}
-}
-
-// refused makes the answer of a job that did not run.
-func refused(err error) *job.Result {
-	r := &job.Result{Status: job.StatusRefused, Cause: job.CauseInternal, Detail: err.Error()}
-	var why *job.Refusal
-	if errors.As(err, &why) {
-		r.Cause = why.Cause
-	} else if errors.Is(err, job.ErrMalformed) {
-		r.Cause = job.CauseMalformed
-	}
-	return r
 }
 
 // cancel ends jobs of this connection: queued ones are answered at once, running
@@ -220,7 +211,7 @@ func (s *Server) dropLocked(c *conn) []*task {
 		}
 		delete(c.tasks, id)
 		c.lent.Answered()
-		t.drop()
+		t.job.Drop()
 		c.sending[c.nextWRLocked()] = t.k // freed with the connection
 		c.work.Done()
 	}
@@ -242,7 +233,7 @@ func (s *Server) take(r *runner) (turn, *task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for !s.closing {
-		if r.stand.stale(s.forgets.Load()) {
+		if r.place.Stale() {
 			return turnForget, nil
 		}
 		if t := s.nextTaskLocked(time.Now()); t != nil {
@@ -273,7 +264,7 @@ func (c *conn) nextWRLocked() uint64 {
 // A result that is offered stays until the client releases it.
 func (t *task) answer(r *job.Result, n int) {
 	c, s := t.c, t.c.s
-	t.drop()
+	t.job.Drop()
 	if t.abort != nil {
 		t.abort() // the context's end, for its own sake
 	}
@@ -319,17 +310,17 @@ func (t *task) conclude(r *job.Result) (id uint64, tell bool) {
 	}
 	id = c.nextWRLocked()
 	c.sending[id] = t.k
-	if t.result != nil && !c.ended {
+	if t.job.Offered != nil && !c.ended {
 		if w, err := t.offerLocked(); err == nil {
 			r.Window = w
 		} else {
-			f := failed(err)
+			f := run.Failed(err)
 			f.Queue, f.Wall, f.CPU, f.MaxRSS = r.Queue, r.Wall, r.CPU, r.MaxRSS
 			*r = *f
 		}
 	}
-	t.result.free() // unless it was offered
-	t.result = nil
+	t.job.Offered.Free() // unless it was offered
+	t.job.Offered = nil
 	r.ID = t.m.ID
 	r.Detail = job.Clip(r.Detail, job.MaxDetail)
 	if c.ended {

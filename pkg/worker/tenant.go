@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
@@ -60,7 +60,7 @@ func (s *Server) leaveLocked(c *conn) {
 	}
 	delete(s.conns, c)
 	s.lend.Leave(c.lent, time.Now())
-	s.large.leave(c.lent.Tenant().Name())
+	s.large.Leave(c.lent.Tenant().Name())
 }
 
 // admissibleLocked returns why a further job of the connection's tenant may not wait here.
@@ -69,5 +69,5 @@ func (c *conn) admissibleLocked() *job.Refusal {
 		return nil
 	}
 	c.s.o.Metrics.limited(limitQueued)
-	return refuse(job.CauseFull, "%d jobs of this client wait here already (limits.client-queued)", c.s.o.ClientQueued)
+	return job.Refuse(job.CauseFull, "%d jobs of this client wait here already (limits.client-queued)", c.s.o.ClientQueued)
 }

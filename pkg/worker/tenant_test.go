@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/worker/large"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
@@ -199,16 +200,16 @@ func TestRefusedJobsWearOut(t *testing.T) {
 
 // TestLargeMemoryOfATenant: who keeps large memory leaves others their part of it.
 func TestLargeMemoryOfATenant(t *testing.T) {
-	m, err := newLargeMemory(64<<20, 16<<20, 16)
+	m, err := large.New(64<<20, 16<<20, 16)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.close()
+	defer m.Close()
 	o := &Options{Large: 64 << 20, Source: 16 << 20, Result: 16 << 20}
-	hostile, honest := m.join("a", o.largePart()), m.join("b", o.largePart())
-	var held []*large
+	hostile, honest := m.Join("a", o.largePart()), m.Join("b", o.largePart())
+	var held []*large.Part
 	for {
-		l, err := m.tryGet(hostile, 16<<20, job.CauseFull)
+		l, err := m.TryGet(hostile, 16<<20, job.CauseFull)
 		if err != nil {
 			break
 		}
@@ -219,25 +220,25 @@ func TestLargeMemoryOfATenant(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	waits := make(chan error)
-	go func() { _, err := m.get(ctx, hostile, 16<<20); waits <- err }()
-	l, err := m.tryGet(honest, 16<<20, job.CauseFull)
+	go func() { _, err := m.Get(ctx, hostile, 16<<20); waits <- err }()
+	l, err := m.TryGet(honest, 16<<20, job.CauseFull)
 	if err != nil {
 		t.Fatalf("another one gets nothing: %v", err)
 	}
-	l.free()
+	l.Free()
 	cancel()
 	if <-waits == nil {
 		t.Error("the first one got more in the end")
 	}
 	for _, l := range held {
-		l.free()
+		l.Free()
 	}
-	if n := m.used.Load(); n != 0 {
+	if n := m.Used(); n != 0 {
 		t.Errorf("%d bytes are counted still", n)
 	}
-	all, err := m.tryGet(hostile, 16<<20, job.CauseFull)
+	all, err := m.TryGet(hostile, 16<<20, job.CauseFull)
 	if err != nil {
 		t.Errorf("nothing is left after all was given back: %v", err)
 	}
-	all.free()
+	all.Free()
 }

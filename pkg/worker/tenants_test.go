@@ -6,8 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // poison marks one client's texts, which nobody else shall see.
@@ -78,7 +78,7 @@ func TestNothingOfAnotherClient(t *testing.T) {
 			used := r.Files[0].Off + r.Files[0].Len
 			for i, x := range r.sink {
 				switch at := uint64(i); {
-				case at < used && x != 0 && at%segmentAlign >= uint64(len("short")):
+				case at < used && x != 0 && at%64 >= uint64(len("short")):
 					t.Fatalf("between the segments there is %02x at %d", x, i)
 				case at >= used && x != 0:
 					t.Fatalf("behind the result there is %02x at %d", x, i)

@@ -2,15 +2,12 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"sync/atomic"
 
-	"github.com/rdistcc/rdistcc/pkg/toolchain"
-	"github.com/rdistcc/rdistcc/pkg/tree"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
 // TreeMode says whether jobs of the sources form are taken.
@@ -25,14 +22,17 @@ const (
 
 // display is what trees have to show, and the toolchains for which that is. It does not change.
 type display struct {
-	spec *tree.Spec
+	spec *privatetree.Spec
 	list []toolchain.Toolchain
 }
 
 // show makes runners replace their trees, before they use them again, by ones
 // that show every toolchain of the list.
 func (s *Server) show(list []toolchain.Toolchain) {
-	spec := &tree.Spec{Size: s.treeRoom() + s.o.Source, Keep: s.keepsEach()}
+	spec := &privatetree.Spec{Size: s.places.TreeRoom() + s.o.Source}
+	if !s.o.NoStore {
+		spec.Keep = run.KeepEach(s.o.Store.Memory, s.o.Jobs)
+	}
 	for i := range list {
 		spec.Files = append(spec.Files, list[i].Files...)
 		spec.Dirs = append(spec.Dirs, list[i].Dirs...)
@@ -47,20 +47,20 @@ func (s *Server) show(list []toolchain.Toolchain) {
 	s.shown.Store(&display{spec, list})
 }
 
-// tryTrees finds out whether there can be trees, by making the first runner's.
-func (s *Server) tryTrees(ctx context.Context, first *stand) error {
+// tryTrees finds out whether there can be trees, by making the first place's.
+func (s *Server) tryTrees(ctx context.Context, first *run.Place) error {
 	if s.o.Tree == TreeOff {
 		return nil
 	}
-	err := first.open(ctx, s.shown.Load().spec)
+	err := first.Open(ctx, s.shown.Load().spec)
 	if err == nil {
-		s.trees = true
-		for _, what := range first.tree.Lacks() {
+		s.places.Trees = true
+		for _, what := range first.Lacks() {
 			s.o.Log.Warn("private trees lack something", "what", what)
 		}
 		return nil
 	}
-	if s.confined && scarce(err) {
+	if s.places.Confined && run.Scarce(err) {
 		// This passes: to be less confined for good because of it is no answer.
 		return err
 	}
@@ -69,85 +69,4 @@ func (s *Server) tryTrees(ctx context.Context, first *stand) error {
 	}
 	s.o.Log.Warn("compiles that depend on paths stay with the clients; \"daemon.tree: off\" in the configuration accepts that", "err", err)
 	return nil
-}
-
-// stand is where a runner's jobs run, those of the sources form and all that are
-// confined: a tree, which is made anew when other toolchains are offered than it shows, or when
-// it is spoiled.
-type stand struct {
-	confine bool
-	bare    string // directory that takes the place of a root; "": there are namespaces
-	user    int    // that commands run as; 0: this process's
-	cgroup  string
-
-	tree   *tree.Tree // nil: to be made
-	spec   *tree.Spec // that it was made of
-	layout layout
-	total  *atomic.Int64 // bytes that all stands' trees keep
-	kept   int64         // of these, what this one's does
-}
-
-// open makes sure that there is a tree of spec.
-func (d *stand) open(ctx context.Context, spec *tree.Spec) error {
-	if d.tree != nil && d.spec == spec {
-		return nil
-	}
-	if err := d.close(); err != nil {
-		return err
-	}
-	own := *spec
-	own.Confine, own.Bare, own.UID, own.GID, own.Cgroup = d.confine, d.bare, d.user, d.user, d.cgroup
-	if d.bare != "" {
-		if err := d.sweep(); err != nil {
-			return err
-		}
-	}
-	t, err := openTree(ctx, own)
-	if err != nil {
-		return err
-	}
-	d.tree, d.spec = t, spec
-	return nil
-}
-
-// sweep makes the bare directory as it was, whatever a tree before has left there.
-func (d *stand) sweep() error {
-	entries, err := os.ReadDir(d.bare)
-	for _, e := range entries {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(d.bare, e.Name())))
-	}
-	if err == nil {
-		err = os.Chmod(d.bare, 0o700)
-	}
-	if err == nil && d.user != 0 {
-		err = os.Chown(d.bare, d.user, d.user)
-	}
-	return err
-}
-
-// clean makes it ready for the next job.
-func (d *stand) clean() error {
-	if d.tree == nil {
-		return nil
-	}
-	defer d.count()
-	err := d.tree.Clean()
-	// Gone: with its job, of which that was told.
-	if errors.Is(err, tree.ErrGone) || errors.Is(err, tree.ErrLittered) {
-		return d.close()
-	}
-	if err != nil {
-		return errors.Join(err, d.close())
-	}
-	return nil
-}
-
-func (d *stand) close() error {
-	if d.tree == nil {
-		return nil
-	}
-	err := d.tree.Close()
-	d.tree, d.spec, d.layout = nil, nil, layout{}
-	d.count()
-	return err
 }

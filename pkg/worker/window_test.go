@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // small makes windows out of what other tests write: slots of 64 KiB.
@@ -34,14 +34,9 @@ func bigSource(n int) string {
 // given waits until all memory of sources and results is back.
 func (ts *testServer) given() {
 	ts.t.Helper()
-	until(ts.t, "large memory to come back", func() bool { return ts.large.used.Load() == 0 })
-	if !ts.large.room.TryAcquire(ts.o.Large) {
+	until(ts.t, "large memory to come back", func() bool { return ts.large.Used() == 0 })
+	if !ts.large.Whole() {
 		ts.t.Error("large memory is short")
-	} else {
-		ts.large.room.Release(ts.o.Large)
-	}
-	if s := ts.large.pool.Stats(); s.Total != s.Free {
-		ts.t.Errorf("%d of %d buffers are in use", s.Total-s.Free, s.Total)
 	}
 }
 
@@ -108,8 +103,8 @@ func TestBigResultIsOffered(t *testing.T) {
 		if !bytes.Equal(got[f.Off:][:f.Len], objectOf(t, text)) {
 			t.Error("the object is another one than here")
 		}
-		if ts.large.used.Load() != int64(r.Window.Len) {
-			t.Errorf("%d bytes are counted, want %d", ts.large.used.Load(), r.Window.Len)
+		if ts.large.Used() != int64(r.Window.Len) {
+			t.Errorf("%d bytes are counted, want %d", ts.large.Used(), r.Window.Len)
 		}
 		c.post(&job.Release{ID: r.ID}, r.Window.STag)
 		ts.given()
@@ -182,11 +177,11 @@ func TestResultThatNobodyFetches(t *testing.T) {
 		t.Fatalf("%+v", r.Result)
 	}
 	pass(50 * time.Minute)
-	if ts.large.used.Load() == 0 {
+	if ts.large.Used() == 0 {
 		t.Error("a window was closed too early")
 	}
 	// What is not acknowledged yet counts as reading.
-	until(t, "the window to be closed", func() bool { pass(50 * time.Minute); return ts.large.used.Load() == 0 })
+	until(t, "the window to be closed", func() bool { pass(50 * time.Minute); return ts.large.Used() == 0 })
 	ts.given()
 	if r := c.do(ts.tool("gcc"), request{body: q.body, text: hello}); r.Exit != 0 {
 		t.Errorf("after it: %+v", r.Result)
@@ -199,7 +194,7 @@ func TestResultThatNobodyFetches(t *testing.T) {
 		c.read(part)
 		pass(50 * time.Minute)
 	}
-	if ts.large.used.Load() == 0 {
+	if ts.large.Used() == 0 {
 		t.Error("a window that is read was closed")
 	}
 	limits := ts.Settings()

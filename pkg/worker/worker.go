@@ -16,28 +16,27 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/arena"
-	"github.com/rdistcc/rdistcc/pkg/cgroup"
-	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
-	"github.com/rdistcc/rdistcc/pkg/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/cgroup"
+	"github.com/rdistcc/rdistcc/internal/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
+	"github.com/rdistcc/rdistcc/internal/shm"
+	"github.com/rdistcc/rdistcc/internal/store"
+	"github.com/rdistcc/rdistcc/internal/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/sandbox"
-	"github.com/rdistcc/rdistcc/pkg/store"
-	"github.com/rdistcc/rdistcc/pkg/toolchain"
-	"github.com/rdistcc/rdistcc/pkg/tree"
 	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
+	"github.com/rdistcc/rdistcc/pkg/worker/files"
+	"github.com/rdistcc/rdistcc/pkg/worker/large"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
+	"github.com/rdistcc/rdistcc/pkg/worker/run"
 	"github.com/rdistcc/rdistcc/pkg/worker/users"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
@@ -117,33 +116,24 @@ type Server struct {
 	o        Options
 	boot     [16]byte
 	tools    toolchain.Cache
-	recipes  recipes.Cache
-	programs sync.Map // name of a program to its path on searchPath
-	pairs    pairs
-	slots    *arena.Pool
-	outputs  *arena.Pool
-	large    *largeMemory
-	keep     *store.Store  // of what clients have sent; nil: there is none; set once by New
-	kept     atomic.Int64  // bytes that trees keep from job to job
-	learnt   learnt        // of this machine's own headers
-	relearn  chan struct{} // there are other compilers
-	own      atomic.Uint64 // contents that jobs named and that this machine had itself
-	vain     atomic.Uint64 // those of them that were looked for in the store first
-	forgets  atomic.Uint64 // grows while the machine is short of memory: trees drop what they keep
-	intakes  chan *scratch // one for each place: so many tasks are taken in at a time
+	slots    *shm.Pool
+	large    *large.Memory
+	keep     *store.Store      // of what clients have sent; nil: there is none; set once by New
+	machine  files.Machine     // of this machine's own headers
+	learner  *files.Learner    // nil: there is no store, or nothing is read in advance
+	forgets  atomic.Uint64     // grows while the machine is short of memory: trees drop what they keep
+	intakes  chan *run.Scratch // one for each place: so many tasks are taken in at a time
 	area     *workdir.Area
 	guard    *workdir.Guard
-	devNull  *os.File
+	places   *run.Host // what they share: how jobs are run
 	listed   atomic.Pointer[[]toolchain.Toolchain]
-	trees    bool // jobs of the sources form are taken; set once by New
-	confined bool // jobs run confined, in stands; set once by New
 	ownUsers bool // each runner's as another user; set once by New
 	users    users.Range
 	cage     confinement
 	shown    atomic.Pointer[display] // what trees have to show
 	groups   *cgroup.Groups          // around this process; set once by New
 	settings atomic.Pointer[Settings]
-	host     atomic.Pointer[hostLoad]
+	load     atomic.Pointer[hostLoad]
 	started  time.Time
 
 	scan    sync.Mutex        // held by find; before mu
@@ -191,7 +181,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	}
 	o.Proc = cmp.Or(o.Proc, "/proc")
 	o.Processes, o.File, o.Output = cmp.Or(o.Processes, defaultProcesses), cmp.Or(o.File, defaultFile), cmp.Or(o.Output, defaultOutput)
-	s := &Server{o: o, tools: toolchain.Cache{File: o.Compilers, Answer: cmp.Or(o.Answer, answerTime)}, identifying: true, conns: make(map[*conn]bool), offenders: make(lend.Offenders), relearn: make(chan struct{}, 1),
+	s := &Server{o: o, tools: toolchain.Cache{File: o.Compilers, Answer: cmp.Or(o.Answer, answerTime)}, identifying: true, conns: make(map[*conn]bool), offenders: make(lend.Offenders),
 		benched: make(map[job.ToolchainID]time.Time), lend: lend.New(o.lending()), started: time.Now()}
 	s.wake = sync.NewCond(&s.mu)
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -207,8 +197,9 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		s.o.Store.Memory = min(max(s.machineMemory()/storePart, storeLeast), storeMost)
 	}
 	s.cage.held, s.cage.schedule.mean = make([]sandbox.Set, o.Jobs), cmp.Or(o.CanaryMean, canaryMean)
-	s.cage.proven, s.cage.shownAt = make([]*tree.Spec, o.Jobs), time.Now()
+	s.cage.proven, s.cage.shownAt = make([]*privatetree.Spec, o.Jobs), time.Now()
 	s.listed.Store(new([]toolchain.Toolchain))
+	s.places = s.newPlaces()
 	s.show(nil)
 	if err := s.open(); err != nil {
 		s.release()
@@ -242,9 +233,9 @@ func (s *Server) startRunners(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	if s.confined {
+	if s.places.Confined {
 		for i := range s.cage.held { // which a canary may put in doubt
-			s.cage.held[i] = list[0].stand.tree.Measures()
+			s.cage.held[i] = list[0].place.Measures()
 		}
 	}
 	s.cage.begun = true
@@ -268,7 +259,7 @@ func (s *Server) makeRunners(ctx context.Context, list *[]*runner) error {
 				return err
 			}
 		}
-		if err := r.settle(); err != nil {
+		if err := r.place.Settle(); err != nil {
 			return err
 		}
 	}
@@ -283,26 +274,32 @@ func (s *Server) open() error {
 		s.o.Log.Info("removed work directories of daemons that were killed", "count", n)
 	}
 	var err error
-	if s.devNull, err = os.Open(os.DevNull); err != nil {
-		return err
-	}
 	// Beside the credits, one buffer for each result that is still being sent, and for
 	// each credit that is hoarded.
 	most := 3*s.most() + s.o.Clients
-	if s.slots, err = arena.NewPool(arena.Options{Name: "rdistccd-slot", Size: s.o.Slot, Prefault: s.o.Prefault, Max: most, Wipe: true}); err != nil {
+	if s.slots, err = shm.NewPool(shm.Options{Name: "rdistccd-slot", Size: s.o.Slot, Prefault: s.o.Prefault, Max: most, Wipe: true}); err != nil {
 		return err
 	}
-	if s.outputs, err = arena.NewPool(arena.Options{Name: "rdistccd-out", Size: 2 * s.o.Output, Max: 2 * s.o.Jobs}); err != nil {
-		return err
-	}
-	if s.large, err = newLargeMemory(s.o.Large, max(s.o.Source, s.o.Result), most); err != nil {
+	if s.large, err = large.New(s.o.Large, max(s.o.Source, s.o.Result), most); err != nil {
 		return err
 	}
 	if s.area, err = workdir.New(s.o.WorkBase); err != nil {
 		return err
 	}
-	s.guard, err = workdir.StartGuard(s.area)
-	return err
+	if s.guard, err = workdir.StartGuard(s.area); err != nil {
+		return err
+	}
+	s.places.WorkDir, s.places.Large = s.area.Path, s.large
+	return s.places.Open()
+}
+
+// newPlaces says how jobs are run.
+func (s *Server) newPlaces() *run.Host {
+	return &run.Host{
+		Context: s.ctx, Log: s.o.Log, Places: s.o.Jobs,
+		File: s.o.File, Output: s.o.Output, Memory: s.o.Memory, JobMemory: s.o.JobMemory, Processes: s.o.Processes, Result: s.o.Result,
+		Nice: func() int { return s.settings.Load().Nice }, Verify: s.verify, OOMKills: s.readOOMKills, Denied: s.o.Metrics.denial, Forgets: &s.forgets,
+	}
 }
 
 func (s *Server) release() {
@@ -319,20 +316,16 @@ func (s *Server) release() {
 			s.o.Log.Error("end", "err", err)
 		}
 	}
-	for _, p := range []*arena.Pool{s.slots, s.outputs} {
-		if p != nil {
-			p.Close()
-		}
+	if s.slots != nil {
+		s.slots.Close()
 	}
-	s.large.close()
-	s.learnt.forget(nil)
+	s.large.Close()
+	s.machine.Forget()
 	if s.keep != nil {
 		s.keep.Close()
 	}
 	s.users.Release()
-	if s.devNull != nil {
-		s.devNull.Close()
-	}
+	s.places.Close()
 }
 
 func (s *Server) endRunners() {
@@ -438,6 +431,3 @@ func (s *Server) Close() {
 	s.endRunners()
 	s.release()
 }
-
-// runnerDir is where a runner's jobs are compiled.
-func (s *Server) runnerDir(i int) string { return filepath.Join(s.area.Path, fmt.Sprintf("job%d", i)) }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 

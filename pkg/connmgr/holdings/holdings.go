@@ -7,8 +7,8 @@ import (
 	"context"
 	"sync"
 
-	"github.com/rdistcc/rdistcc/pkg/inputs"
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/inputs"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // Ledger is what one host holds of this manager's contents, as far as that is believed: it may

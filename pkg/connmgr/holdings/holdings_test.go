@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/inputs"
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/inputs"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // openWay is a connection that stays up.

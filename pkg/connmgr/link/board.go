@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/fetch"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/rdmaread"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // A daemon's load board is read when its owner asks for it, as a host is about to be
@@ -82,7 +82,7 @@ func (l *Link) refreshLocked(now time.Time, most time.Duration) {
 	}
 	b.busy, b.asked = true, now
 	w := l.welcome.Board
-	err := l.puller.Start(&fetch.Pull{Sink: b.mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: job.BoardLen, Done: l.boardLocked})
+	err := l.puller.Start(&rdmaread.Pull{Sink: b.mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: job.BoardLen, Done: l.boardLocked})
 	if err != nil {
 		l.failLocked(err)
 	}

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // A daemon divides its credits among the managers by what each has use for, so it is

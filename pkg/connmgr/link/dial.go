@@ -7,11 +7,11 @@ import (
 	"net"
 	"syscall"
 
-	"github.com/rdistcc/rdistcc/pkg/fetch"
-	"github.com/rdistcc/rdistcc/pkg/identity"
-	"github.com/rdistcc/rdistcc/pkg/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/identity"
+	"github.com/rdistcc/rdistcc/internal/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/rdmaread"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // Dial connects to the daemon of the host addr, which is to be dialled at at, and returns
@@ -51,7 +51,7 @@ func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, 
 		}
 	}
 	p.Unsent, p.Connected = unsent, func(net.Addr) { owner.Connected() }
-	p.ORD, p.IRD = fetch.Depths(c.Device.Attr())
+	p.ORD, p.IRD = rdmaread.Depths(c.Device.Attr())
 	name, _, serr := net.SplitHostPort(addr)
 	if serr != nil {
 		name = addr
@@ -83,7 +83,7 @@ func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, 
 		return nil, err
 	}
 	l.path = newPath(info)
-	l.puller, l.peerReads = fetch.New(l.qp, int(info.ORD), wrRead), info.IRD > 0
+	l.puller, l.peerReads = rdmaread.New(l.qp, int(info.ORD), wrRead), info.IRD > 0
 	l.running.Go(l.serve)
 	l.running.Go(l.tick)
 	l.mu.Lock()

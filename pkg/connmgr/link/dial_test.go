@@ -7,9 +7,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/identity"
+	"github.com/rdistcc/rdistcc/internal/identity"
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // The user reads "build7:7632 lost (connection refused)", not the way there.

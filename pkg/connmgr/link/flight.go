@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // Flight is one job on one link, from its first Write until the daemon can touch

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // tickTime is how often a link is looked at: twice a heartbeat, as a silence ends with

@@ -23,10 +23,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/fetch"
-	"github.com/rdistcc/rdistcc/pkg/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/identity/psk"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/rdmaread"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // Config is what the links of one manager have in common. It is not changed, and all of
@@ -93,7 +93,7 @@ const (
 	// granted beyond its owner gives back at once. Each takes a receive of MaxMessage bytes.
 	MaxInFlight = 128
 	recvBuffers = MaxInFlight + job.Spare + 1 // and one for the Welcome
-	maxSend     = MaxInFlight*(chunksPosted+1) + fetch.Depth + 4*job.Spare
+	maxSend     = MaxInFlight*(chunksPosted+1) + rdmaread.Depth + 4*job.Spare
 )
 
 // Link is one live connection to a daemon: the QP, its posted receives, and the jobs that
@@ -131,10 +131,10 @@ type Link struct {
 	more     bool     // the daemon is still finding out which compilers it has
 	names    []string // of the compilers behind them
 	flights  map[uint64]*Flight
-	puller   *fetch.Puller // of results and of the load board; nil until the connection is made
-	offers   int           // results that the daemon keeps for us: a Release is due for each
-	stopping int           // pulls that were stopped and have Reads under way
-	spare    []int         // receive buffers that are not posted
+	puller   *rdmaread.Puller // of results and of the load board; nil until the connection is made
+	offers   int              // results that the daemon keeps for us: a Release is due for each
+	stopping int              // pulls that were stopped and have Reads under way
+	spare    []int            // receive buffers that are not posted
 	draining bool
 	used     time.Time // when it had something to do last
 	turns    turns

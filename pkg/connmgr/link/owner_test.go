@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/fetch"
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/rdmaread"
 )
 
 // owner is one that does something when its link is lost.
@@ -47,7 +47,7 @@ func TestOwnerIsToldFirst(t *testing.T) {
 			t.Error("a flight has ended before the owner knows that the link has")
 		}
 	}}
-	l := &Link{c: new(Config), owner: o, cause: gone, puller: fetch.New(nil, 0, wrRead), dead: make(chan struct{}), flights: make(map[uint64]*Flight)}
+	l := &Link{c: new(Config), owner: o, cause: gone, puller: rdmaread.New(nil, 0, wrRead), dead: make(chan struct{}), flights: make(map[uint64]*Flight)}
 	l.Start(before)
 	if l.Ended() != nil {
 		t.Error("the link says that it has ended")

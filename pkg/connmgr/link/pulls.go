@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/rdistcc/rdistcc/pkg/fetch"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/rdmaread"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // CanFetch reports whether RDMA Reads go from here to the daemon: results that are too big
@@ -19,7 +19,7 @@ func (l *Link) CanFetch() bool { return l.puller.Can() }
 func (l *Link) Fetch(ctx context.Context, f *Flight, mr iwarp.MR) error {
 	w := f.Result.Window
 	done := make(chan error, 1)
-	x := &fetch.Pull{Sink: mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: w.Len, Done: func(err error) { done <- err }}
+	x := &rdmaread.Pull{Sink: mr, STag: iwarp.STag(w.STag), TO: w.TO, Len: w.Len, Done: func(err error) { done <- err }}
 	l.mu.Lock()
 	if err := l.puller.Start(x); err != nil {
 		l.failLocked(err) // which ends x

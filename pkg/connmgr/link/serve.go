@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // Kinds of work requests, in the top byte of their ids.

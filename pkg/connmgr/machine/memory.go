@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/cgroup"
+	"github.com/rdistcc/rdistcc/internal/cgroup"
 )
 
 // Memory is what this machine has left.

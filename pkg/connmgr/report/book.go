@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
 // maxRecent is how many commands are remembered, of which Status shows the newest, and

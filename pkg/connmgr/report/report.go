@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // Status is what a manager shows of itself, as JSON over the control socket.

@@ -3,7 +3,7 @@ package trust
 import (
 	"strings"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // names are the files that a job brought, by what their names mean in the tree that a

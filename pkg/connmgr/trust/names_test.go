@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/pkg/artifact"
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/outputs"
 )
 
 // TestNamesMean: a dependency file may spell a file that the job brought in any way that
@@ -33,7 +33,7 @@ func TestNamesMean(t *testing.T) {
 		"a":                 false,
 	} {
 		err := rules([]byte("q.o: "+name+"\n"), b)
-		if (err == nil) != want || err != nil && !errors.Is(err, artifact.ErrDoubt) {
+		if (err == nil) != want || err != nil && !errors.Is(err, outputs.ErrDoubt) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

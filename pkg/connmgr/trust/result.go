@@ -13,8 +13,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rdistcc/rdistcc/pkg/artifact"
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/outputs"
 )
 
 // maxRules is more than a file of make's rules takes, in bytes.
@@ -59,14 +59,14 @@ func Result(r *job.Result, body *job.Body, window uint64) error {
 // Contents holds what a result that went well has brought, plain in mem, against what the
 // compiler here would have made of body: files and messages. object waits for what kind of
 // object that is; false: nobody knows. An error is about what, say "dependency file", and wraps
-// artifact.ErrForged or artifact.ErrDoubt.
-func Contents(r *job.Result, mem []byte, body *job.Body, object func() (artifact.Object, bool)) (what string, err error) {
+// outputs.ErrForged or outputs.ErrDoubt.
+func Contents(r *job.Result, mem []byte, body *job.Body, object func() (outputs.Object, bool)) (what string, err error) {
 	if what, err = files(r, mem, body, object); err != nil {
 		return what, err
 	}
-	style := artifact.StyleOf(body.Args)
+	style := outputs.StyleOf(body.Args)
 	for _, s := range [...]job.Segment{r.Stdout, r.Stderr} {
-		if err := artifact.CheckWords(part(mem, s), style); err != nil {
+		if err := outputs.CheckWords(part(mem, s), style); err != nil {
 			return "messages", err
 		}
 	}
@@ -74,7 +74,7 @@ func Contents(r *job.Result, mem []byte, body *job.Body, object func() (artifact
 }
 
 // files looks at the files of a result; what is the one that an error is about.
-func files(r *job.Result, mem []byte, body *job.Body, object func() (artifact.Object, bool)) (what string, err error) {
+func files(r *job.Result, mem []byte, body *job.Body, object func() (outputs.Object, bool)) (what string, err error) {
 	for i := range r.Files {
 		out := &body.Outputs[r.Files[i].Index]
 		content := part(mem, r.Files[i].Segment)
@@ -87,9 +87,9 @@ func files(r *job.Result, mem []byte, body *job.Body, object func() (artifact.Ob
 				continue
 			}
 			want, ok := object()
-			err = artifact.CheckObject(head[:min(len(head), artifact.HeadLen)], want, ok)
+			err = outputs.CheckObject(head[:min(len(head), outputs.HeadLen)], want, ok)
 		case out.Kind == job.OutputAssembly || out.Kind == job.OutputStackUsage:
-			err = artifact.CheckText(head)
+			err = outputs.CheckText(head)
 		case out.Kind == job.OutputDependency:
 			err = rules(content, body)
 		}
@@ -107,9 +107,9 @@ var kindWords = [...]string{job.OutputObject: "object", job.OutputAssembly: "ass
 // rules holds a dependency file against the files that the job brought.
 func rules(content []byte, b *job.Body) error {
 	if len(content) > maxRules {
-		return artifact.ErrDoubt
+		return outputs.ErrDoubt
 	}
-	targets := artifact.Targets(b.Args, b.Outputs[0].Name, b.Name)
+	targets := outputs.Targets(b.Args, b.Outputs[0].Name, b.Name)
 	files := make(map[string]bool, len(b.Files))
 	for i := range b.Files {
 		files[b.Files[i].Name] = true
@@ -117,7 +117,7 @@ func rules(content []byte, b *job.Body) error {
 	// Nearly all names are spelled as the job has them. A file that has several has one
 	// there: what the others mean is found out only when one of them comes.
 	var meant *names
-	return artifact.CheckRules(string(content), func(w string) bool { return targets[w] }, func(name string) bool {
+	return outputs.CheckRules(string(content), func(w string) bool { return targets[w] }, func(name string) bool {
 		if files[name] {
 			return true
 		}

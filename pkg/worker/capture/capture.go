@@ -11,7 +11,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/internal/shm"
 )
 
 // Capture holds a command's standard output and error, which are 0 and 1 in its methods.
@@ -31,7 +31,7 @@ type outlet interface {
 
 // InMemory makes a Capture of two buffers of pool, of which kept bytes each are kept: they
 // have to be longer than that. ctx bounds the wait for the buffers.
-func InMemory(ctx context.Context, pool *arena.Pool, kept int64) (*Capture, error) {
+func InMemory(ctx context.Context, pool *shm.Pool, kept int64) (*Capture, error) {
 	c := &Capture{}
 	for i := range c.to {
 		var err error

@@ -10,14 +10,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/internal/shm"
 )
 
 // each runs a test for both ways, with 64 KiB kept.
 func each(t *testing.T, test func(t *testing.T, next func() *Capture)) {
 	const kept = 64 << 10
 	t.Run("memory", func(t *testing.T) {
-		pool, err := arena.NewPool(arena.Options{Name: "capture-test", Size: 2 * kept, Max: 2})
+		pool, err := shm.NewPool(shm.Options{Name: "capture-test", Size: 2 * kept, Max: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +167,7 @@ func TestNothingStays(t *testing.T) {
 	if f != fds || g > goroutines {
 		t.Errorf("%d descriptors and %d goroutines, before it %d and %d", f, g, fds, goroutines)
 	}
-	pool, err := arena.NewPool(arena.Options{Name: "capture-test", Size: 1 << 10, Max: 1})
+	pool, err := shm.NewPool(shm.Options{Name: "capture-test", Size: 1 << 10, Max: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,18 +6,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/internal/shm"
 )
 
 // file is a memfd of a fixed size, opened anew for each command, so that its offset tells how
 // much was written, and writing past the end fails. No goroutine has to empty it.
 type file struct {
-	buf  *arena.Buffer
+	buf  *shm.Buffer
 	out  int
 	kept int64
 }
 
-func newFile(ctx context.Context, pool *arena.Pool, kept int64) (outlet, error) {
+func newFile(ctx context.Context, pool *shm.Pool, kept int64) (outlet, error) {
 	buf, err := pool.Get(ctx, 0)
 	if err != nil {
 		return nil, err

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 const (

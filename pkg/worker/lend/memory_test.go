@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // TestMemoryLies: what a client says of its jobs' memory counts as far as its earlier

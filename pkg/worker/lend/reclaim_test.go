@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // TestReclaim: the tenant with most loses the connection with most, and only where there is no

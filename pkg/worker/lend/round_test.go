@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // deal carries a round out: what it grants, and what it asks for, by connection.

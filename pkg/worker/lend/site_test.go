@@ -3,7 +3,7 @@ package lend
 import (
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // site is a host's cores in simulated time.

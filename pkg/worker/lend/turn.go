@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/internal/job"
 )
 
 // Job is a job as far as its turn on a core goes.

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/sandbox"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
 
 // Default is the first number where nobody has chosen one, and maxTried how many from the first on

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
+	"github.com/rdistcc/rdistcc/internal/sandbox/probe"
 )
 
 // A work area is one directory. While the daemon or its guard lives, a

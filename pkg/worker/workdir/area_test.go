@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/sandbox/probe"
+	"github.com/rdistcc/rdistcc/internal/sandbox/probe"
 )
 
 func TestMain(m *testing.M) {

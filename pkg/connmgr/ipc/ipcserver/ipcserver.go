@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/inflight"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/inflight"
 )
 
 // writeTimeout bounds a write to a wrapper that does not read: a stopped

@@ -4,8 +4,8 @@ package reporttest
 import (
 	"time"
 
+	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
-	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 // Sample is the status of a manager with three hosts that has done compiles of all kinds.

@@ -1,0 +1,119 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/rdistcc/rdistcc/internal/textfile"
+)
+
+// MaxFile bounds a configuration file, in bytes.
+const MaxFile = 1 << 20
+
+// Error is a setting that cannot be used: exit status 101 of a program that
+// needs it.
+type Error struct {
+	Where   string // "FILE:LINE", or what set it
+	Problem string
+}
+
+func (e *Error) Error() string { return e.Where + ": " + e.Problem }
+
+// Locate returns the file to read: RDISTCC_CONFIG, or the first that exists of
+// the user's and the system's. Empty means none. explicit is true for
+// RDISTCC_CONFIG, which must then exist.
+func Locate(getenv func(string) string) (path string, explicit bool) {
+	if p := getenv("RDISTCC_CONFIG"); p != "" {
+		return p, true
+	}
+	base := getenv("XDG_CONFIG_HOME")
+	if base == "" && getenv("HOME") != "" {
+		base = getenv("HOME") + "/.config"
+	}
+	if base != "" {
+		p := strings.TrimSuffix(base, "/") + "/rdistcc/config.yaml"
+		if there(p) {
+			return p, false
+		}
+	}
+	const system = "/etc/rdistcc/config.yaml"
+	if there(system) {
+		return system, false
+	}
+	return "", false
+}
+
+// there reports whether a file exists. Any other error than absence is for Load to report.
+func there(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
+}
+
+// Load returns the defaults overlaid by the file at path; an empty path means
+// the defaults alone. A file that someone else may write is refused, as it says
+// which programs run where.
+func Load(path string) (*Config, error) {
+	if path == "" {
+		return Default(), nil
+	}
+	text, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, text)
+}
+
+func readFile(path string) ([]byte, error) {
+	text, info, err := textfile.Read(path, MaxFile)
+	switch {
+	case err != nil:
+		return nil, &Error{path, err.Error()}
+	case info.Mode().Perm()&0o002 != 0:
+		return nil, &Error{path, "may be written by anybody; use chmod o-w " + path}
+	}
+	return text, nil
+}
+
+// Parse returns the defaults overlaid by text, a yaml document that errors and
+// Settings call name.
+func Parse(name string, text []byte) (*Config, error) {
+	c := Default()
+	c.path = name
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	var doc, next yaml.Node
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return c, nil // empty, or comments alone
+	case err != nil:
+		return nil, yamlError(name, err)
+	}
+	if err := dec.Decode(&next); !errors.Is(err, io.EOF) {
+		return nil, &Error{name, "holds more than one yaml document"}
+	}
+	root := doc.Content[0]
+	if err := c.section(name, root, "", c.fields()); err != nil {
+		return nil, err
+	}
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// yamlError is the library's error as ours: one line, which begins with file and line.
+func yamlError(name string, err error) error {
+	problem := strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")
+	if rest, ok := strings.CutPrefix(problem, "line "); ok {
+		if line, rest, ok := strings.Cut(rest, ": "); ok {
+			name, problem = name+":"+line, rest
+		}
+	}
+	return &Error{name, problem}
+}

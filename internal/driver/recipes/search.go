@@ -1,0 +1,53 @@
+package recipes
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/rdistcc/rdistcc/internal/driver"
+)
+
+// maxSearch bounds a SearchCache: a compiler has a handful of languages.
+const maxSearch = 256
+
+// SearchCache keeps where compilers look for headers by themselves. Its zero value
+// is ready for use, by any number of goroutines.
+type SearchCache struct {
+	dirs memo[Search]
+}
+
+// Search is where a compiler looks for headers by itself.
+type Search struct {
+	Dirs    []string // in order; nil: it does not say
+	Missing []string // that would be among them if they were there
+}
+
+// Get returns where the compiler at path, identified by id, looks for headers of a
+// language (as -x names it) by itself, if it is called with words. Without ask it returns
+// nothing where nobody has asked yet; else the compiler is run once, which takes some
+// milliseconds.
+func (c *SearchCache) Get(ctx context.Context, id, path, language string, words, env []string, ask bool) Search {
+	key := searchKey(id, path, language, words)
+	if !ask {
+		s, _ := c.dirs.known(key)
+		return s
+	}
+	return c.dirs.get(key, maxSearch, func() Search {
+		a := asker{ctx, path, env, "/"}
+		_, text, err := a.ask("", append(slices.Clone(words), driver.SearchWords(language)...)...)
+		if err != nil {
+			return Search{}
+		}
+		return Search{driver.ParseSearch(text), driver.ParseMissing(text)}
+	})
+}
+
+// Forget has the compiler be asked again.
+func (c *SearchCache) Forget(id, path, language string, words []string) {
+	c.dirs.forget(searchKey(id, path, language, words))
+}
+
+func searchKey(id, path, language string, words []string) string {
+	return id + "\x00" + path + "\x00" + language + "\x00" + strings.Join(words, "\x00")
+}

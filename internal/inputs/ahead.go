@@ -1,0 +1,206 @@
+package inputs
+
+import (
+	"crypto/sha256"
+	"runtime"
+	"sync"
+
+	"github.com/rdistcc/rdistcc/internal/sources"
+)
+
+// Files that are not known are read beside the walk, which goes on to what it knows already: where hundreds are
+// read for the first time, reading, summing up and looking through them is nearly all of the time.
+
+// reading is a file that is to be read. Its first three fields do not change.
+type reading struct {
+	f    *file
+	path string
+	old  *file // what the inode had before; nil: nothing that is known
+
+	doubt *Doubt // why it could not be read; valid once done
+
+	// guarded by ahead.mu
+	taken bool // somebody reads it
+	done  bool // f is complete
+}
+
+// reader is what it takes to read files. It is for one goroutine at a time.
+type reader struct {
+	scanner *sources.Scanner
+	buf     []byte
+}
+
+func newReader() *reader { return &reader{scanner: sources.NewScanner()} }
+
+// read completes x.f.
+func (r *reader) read(x *reading) {
+	f := x.f
+	b, err := readFile(x.path, &f.st, r.buf[:0])
+	if err != nil {
+		x.doubt = &Doubt{Why: reasonOf(err), Name: x.path}
+		return
+	}
+	f.id = sha256.Sum256(b)
+	switch {
+	case x.old != nil && x.old.id == f.id:
+		f.text = x.old.text // the same text need not be looked at again
+	case len(b) <= maxText:
+		f.text = r.look(b)
+	}
+	r.keep(b)
+}
+
+// keep has the next file be read into the same memory.
+func (r *reader) keep(b []byte) {
+	if cap(b) <= keepBuffer {
+		r.buf = b
+	}
+}
+
+// keepBuffer is the largest buffer that is kept from one file to the next, in bytes.
+const keepBuffer = 1 << 20
+
+const (
+	// mostHelpers is how many goroutines read beside a walk: it finds less than so many can read.
+	mostHelpers = 3
+	// worthHelp is for how many files that nobody reads yet one is woken up: that takes about as long as to read one.
+	worthHelp = 2
+)
+
+// ahead are the files that one generation reads. The walk takes from it what it needs next, which
+// is mostly what came last, and helpers what came first.
+type ahead struct {
+	all     []*reading // guarded by Table.mu
+	helpers int        // the same
+	running sync.WaitGroup
+
+	mu    sync.Mutex
+	work  sync.Cond  // helpers wait for it
+	ready sync.Cond  // the walk waits for it
+	queue []*reading // of all
+	left  int        // of queue, that are not taken
+	idle  int        // helpers that wait
+	ended bool       // nothing more comes
+}
+
+// readAhead has x be read at some time before settle returns.
+func (t *Table) readAhead(x *reading) {
+	a := t.ahead
+	if a == nil {
+		a = &ahead{}
+		a.work.L, a.ready.L = &a.mu, &a.mu
+		t.ahead = a
+	}
+	x.f.reading = x
+	a.all = append(a.all, x)
+	a.mu.Lock()
+	a.queue = append(a.queue, x)
+	a.left++
+	wanted := a.left >= worthHelp
+	if wanted && a.idle > 0 {
+		a.work.Signal()
+		wanted = false
+	}
+	a.mu.Unlock()
+	if !wanted || a.helpers >= min(mostHelpers, runtime.GOMAXPROCS(0)-1) {
+		return
+	}
+	if a.helpers++; len(t.readers) <= a.helpers {
+		t.readers = append(t.readers, newReader())
+	}
+	r := t.readers[a.helpers]
+	a.running.Go(func() { a.help(r) })
+}
+
+// help reads files until there are no more.
+func (a *ahead) help(r *reader) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for {
+		if x := a.firstLocked(); x != nil {
+			a.readLocked(x, r)
+			continue
+		}
+		if a.ended {
+			return
+		}
+		a.idle++
+		a.work.Wait()
+		a.idle--
+	}
+}
+
+// firstLocked is the first file that nobody reads; nil: there is none.
+func (a *ahead) firstLocked() *reading {
+	for len(a.queue) > 0 {
+		if x := a.queue[0]; !x.taken {
+			return x
+		}
+		a.queue = a.queue[1:]
+	}
+	return nil
+}
+
+// readLocked reads a file, meanwhile without the lock.
+func (a *ahead) readLocked(x *reading, r *reader) {
+	x.taken = true
+	a.left--
+	a.mu.Unlock()
+	r.read(x)
+	a.mu.Lock()
+	x.done = true
+	a.ready.Signal()
+}
+
+// loaded waits until f is complete, and helps meanwhile.
+func (t *Table) loaded(f *file) *Doubt {
+	x := f.reading
+	if x == nil {
+		return nil
+	}
+	a := t.ahead
+	a.mu.Lock()
+	for !x.done {
+		y := x
+		if x.taken {
+			y = a.firstLocked()
+		}
+		if y != nil {
+			a.readLocked(y, t.readers[0])
+		} else {
+			a.ready.Wait()
+		}
+	}
+	a.mu.Unlock()
+	return x.doubt
+}
+
+// settle waits for all that is being read, and says which the first doubt of these is: what could not be read is
+// void. It is called before the lock is given up, in whatever way.
+func (t *Table) settle() (first *Doubt) {
+	a := t.ahead
+	if a == nil {
+		return nil
+	}
+	for _, x := range a.all {
+		d := t.loaded(x.f)
+		x.f.reading = nil
+		if d == nil {
+			continue
+		}
+		x.f.void = true
+		if at := (inode{x.f.st.Dev, x.f.st.Ino}); t.files[at] == x.f {
+			delete(t.files, at)
+		}
+		if first == nil {
+			first = d
+		}
+	}
+	a.mu.Lock()
+	a.ended = true
+	a.work.Broadcast()
+	a.mu.Unlock()
+	a.running.Wait()
+	t.ahead = nil
+	return first
+}

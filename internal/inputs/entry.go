@@ -1,0 +1,258 @@
+package inputs
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/sources"
+	"github.com/rdistcc/rdistcc/internal/stamp"
+)
+
+// kind is what there is of a name, as a compiler sees it that wants to read it.
+type kind uint8
+
+const (
+	isAbsent kind = iota
+	isFile        // a regular file, or a link to one
+	isDir         // or a link to one: to a compiler that looks for a header as good as absent
+	isOther       // a pipe, a device, or something that may not be looked at
+)
+
+// entry is a name in a directory. Guarded by Table.mu.
+type entry struct {
+	dir  *dir
+	base string
+
+	gen   uint64 // of the last look; 0: there was none
+	kind  kind
+	st    stamp.Stamp // of the name itself
+	leads *leads      // of a link; else nil
+	file  *file       // its content; nil: not read
+	input *Input      // what a Set has of it; nil: to be made
+
+	// version grows when its content, or what else a compile may see of it, changes.
+	version uint64
+}
+
+// leads is where a link leads. Few names are links, and there are many names.
+type leads struct {
+	st   stamp.Stamp // of the file there
+	real string
+}
+
+func (e *entry) isLink() bool { return e.leads != nil }
+
+// target is the stamp of the file that the name stands for.
+func (e *entry) target() *stamp.Stamp {
+	if e.leads != nil {
+		return &e.leads.st
+	}
+	return &e.st
+}
+
+func (e *entry) path() string { return e.dir.path + "/" + e.base }
+
+// entry returns what there is of a name in d, which was checked in this generation and is there.
+func (t *Table) entry(d *dir, base string) *entry {
+	e := d.names[base]
+	if e == nil {
+		e = &entry{dir: d, base: base}
+		d.names[base] = e
+		t.entries++
+		t.look(e)
+		if e.isLink() {
+			d.loose = append(d.loose, e)
+		}
+		return e
+	}
+	if e.kind == isFile {
+		t.look(e) // its content may be another one
+	}
+	return e
+}
+
+// look has what is known of e be true as of this generation.
+func (t *Table) look(e *entry) {
+	if e.gen == t.gen {
+		return
+	}
+	first := e.gen == 0 && e.version == 0
+	e.gen = t.gen
+	was, st, led := e.kind, e.st, e.leads
+	var u unix.Stat_t
+	err := lstatIn(&t.path, &u, e.dir.path, "/", e.base)
+	e.st, e.leads = stamp.Of(&u), nil
+	if err == nil && e.st.Is(unix.S_IFLNK) {
+		e.leads = new(leads)
+		err = stat(e.path(), &u)
+		e.leads.st = stamp.Of(&u)
+	}
+	switch {
+	case err != nil && absent(err), errors.Is(err, unix.ELOOP):
+		e.kind, *e.target() = isAbsent, stamp.Stamp{}
+	case err != nil:
+		e.kind = isOther
+		e.st, *e.target() = stamp.Stamp{}, stamp.Stamp{}
+	case e.target().Is(unix.S_IFREG):
+		e.kind = isFile
+		if e.isLink() {
+			if e.leads.real = sources.RealPath(e.path()); e.leads.real == "" {
+				e.kind = isOther
+			}
+		}
+	case e.target().Is(unix.S_IFDIR):
+		e.kind = isDir
+		if !e.isLink() {
+			e.st = stamp.Stamp{} // the directory's own matter
+		}
+	default:
+		e.kind = isOther
+	}
+	if first {
+		e.version = 1
+		return
+	}
+	if e.kind != was {
+		e.dir.version++
+	}
+	if e.kind != was || e.st != st || (e.leads == nil) != (led == nil) || e.leads != nil && *e.leads != *led {
+		e.version++
+		e.file, e.input = nil, nil
+	}
+	if e.file != nil && !e.file.settled {
+		// A change a moment later could have left no trace.
+		old := e.file
+		e.file = nil
+		d := t.load(e)
+		if d == nil {
+			d = t.loaded(e.file)
+		}
+		if d != nil || e.file.id != old.id {
+			e.version++
+			e.input = nil
+		}
+	}
+}
+
+// real is the name of the file, without links.
+func (e *entry) real() string {
+	if e.isLink() {
+		return e.leads.real
+	}
+	return e.dir.way.real + "/" + e.base
+}
+
+// file is the content of an inode while its stamp is the same. It does not change once it is complete.
+type file struct {
+	st      stamp.Stamp
+	settled bool
+	id      job.ContentID
+	text    *text // nil: too long to be text
+
+	// Guarded by Table.mu.
+	reading *reading // id and text may be yet to come (Table.loaded); nil: they are there, unless it is void
+	void    bool     // it could not be read
+}
+
+// inode is a key for files.
+type inode struct{ dev, ino uint64 }
+
+// maxText is how long a file may be that is looked through for directives, in bytes.
+const maxText = 32 << 20
+
+// load has e, a file, be read unless its content is known: e.file is complete once loaded says so.
+func (t *Table) load(e *entry) *Doubt {
+	if e.file != nil && !e.file.void {
+		return nil
+	}
+	at := inode{e.target().Dev, e.target().Ino}
+	old := t.files[at]
+	if old != nil && old.st == *e.target() && old.settled {
+		e.file = old
+		return nil
+	}
+	if d := t.trust(e.target(), e.path()); d != nil {
+		return d
+	}
+	if e.target().Size > t.o.MaxFile {
+		return &Doubt{Why: DoubtSize, Name: e.path()}
+	}
+	if old != nil && old.reading != nil {
+		old = nil // nothing to compare with yet
+	}
+	e.file = &file{st: *e.target(), settled: e.target().Settled(time.Now().UnixNano())}
+	t.files[at] = e.file
+	t.readAhead(&reading{f: e.file, path: e.path(), old: old})
+	return nil
+}
+
+// ErrChanged means that a file is no longer the one that it was.
+var ErrChanged = errors.New("file has changed")
+
+func reasonOf(err error) string {
+	if errors.Is(err, ErrChanged) {
+		return DoubtChanged
+	}
+	return DoubtFile
+}
+
+// readFile appends the content of the file path to buf. It is that of the stamp st, or
+// the error is ErrChanged.
+func readFile(path string, st *stamp.Stamp, buf []byte) ([]byte, error) {
+	fd, err := open(path)
+	if err != nil {
+		if absent(err) {
+			err = ErrChanged
+		}
+		return nil, err
+	}
+	defer unix.Close(fd)
+	if err := still(fd, st); err != nil {
+		return nil, err
+	}
+	start := len(buf)
+	end := start + int(st.Size)
+	buf = slices.Grow(buf, int(st.Size)+1)
+	for {
+		n, err := unix.Read(fd, buf[len(buf):end+1])
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		buf = buf[:len(buf)+n]
+		switch {
+		case len(buf) > end || n == 0 && len(buf) < end:
+			return nil, ErrChanged
+		case len(buf) == end:
+			return buf, still(fd, st)
+		}
+	}
+}
+
+// still reports by ErrChanged that fd is not the file with the stamp st any more.
+func still(fd int, st *stamp.Stamp) error {
+	var u unix.Stat_t
+	if err := unix.Fstat(fd, &u); err != nil {
+		return err
+	}
+	if stamp.Of(&u) != *st {
+		return ErrChanged
+	}
+	return nil
+}
+
+func open(path string) (fd int, err error) {
+	for {
+		// Not to be kept by a pipe that came in the place of a file.
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package inputs
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/rdistcc/rdistcc/internal/sources"
+)
+
+// An include may leave it to a macro which header it reads, as where a project's user may have one of
+// his own. If all that the compile reads, and its command, give that macro header names alone,
+// all of these are followed, whichever counts. Where there is any other way for
+// the macro to come to a value, that is looked for in all macros (expand.go), or the compiler is asked.
+
+// macro is an include by a macro, and where it stands.
+type macro struct {
+	sources.Include
+	from []*dir
+	in   *entry
+}
+
+// macros notes what macros name in the texts that were read. It is to be called again where that
+// leads to further texts.
+func (w *walk) macros() *Doubt {
+	for _, m := range w.named {
+		if m.Macro == "" {
+			if d := w.expanded(m, m.Line); d != nil {
+				return d
+			}
+			continue
+		}
+		certain := plainMacro(m.Macro) && !slices.ContainsFunc(w.q.Words, func(s string) bool { return strings.Contains(s, "traditional") })
+		var values []value
+		for _, word := range w.q.Words {
+			if !strings.Contains(word, m.Macro) {
+				continue
+			}
+			header, quoted, ok := sources.HeaderName(strings.TrimPrefix(strings.TrimPrefix(word, "-D"), m.Macro+"="))
+			if certain = certain && ok; ok {
+				values = append(values, value{m.Macro, header, quoted})
+			}
+		}
+		for _, x := range w.texts {
+			for _, v := range x.values {
+				if v.macro == m.Macro {
+					values = append(values, v)
+				}
+			}
+		}
+		certain = certain && !w.otherwise(m.Macro)
+		for _, v := range values {
+			certain = certain && (v.quoted || w.literal(v.header))
+			if d := w.value(m, v); d != nil {
+				return d
+			}
+		}
+		if !certain {
+			if d := w.expanded(m, m.Macro); d != nil {
+				return d
+			}
+		}
+	}
+	return nil
+}
+
+// followed is an include by a macro that was followed already.
+type followed struct {
+	in     *entry
+	header string
+	quoted bool
+	next   bool
+}
+
+// value follows what an include by a macro may read.
+func (w *walk) value(m macro, v value) *Doubt {
+	is := followed{m.in, v.header, v.quoted, m.Next}
+	if _, known := w.values[is]; known {
+		return nil
+	}
+	w.values[is] = struct{}{}
+	if d := w.header(v.header, v.quoted, m.Next, m.from...); d != nil {
+		return d
+	}
+	if m.in == w.hits[0] && w.q.GCC {
+		return w.precompiled(m.in.dir, v.header, v.quoted)
+	}
+	return nil
+}
+
+// expanded follows all that an include by macros may read that are more than headers' names.
+func (w *walk) expanded(m macro, line string) *Doubt {
+	if w.doubt != nil {
+		return nil // the compiler is asked anyway
+	}
+	x, d := w.expand(line)
+	if d != nil {
+		return d
+	}
+	for _, v := range x.headers {
+		if d := w.value(m, v); d != nil {
+			return d
+		}
+	}
+	if !x.all {
+		w.noticed(DoubtComputed, m.in.path())
+	}
+	return nil
+}
+
+// otherwise reports whether a text may define the macro as anything but a header's name.
+func (w *walk) otherwise(name string) bool {
+	sum := sumOf(name)
+	return slices.ContainsFunc(w.texts, func(x *text) bool { return x.blurred || slices.Contains(x.defined, sum) })
+}
+
+// literal reports whether a header's name in <> is free of words that are macros: they would be replaced.
+func (w *walk) literal(header string) bool {
+	for word := range strings.FieldsFuncSeq(header, func(r rune) bool { return strings.ContainsRune("./+-", r) }) {
+		if !plainMacro(word) || slices.Contains(predefined[:], word) || w.otherwise(word) {
+			return false
+		}
+		for _, x := range w.texts {
+			if slices.ContainsFunc(x.values, func(v value) bool { return v.macro == word }) {
+				return false
+			}
+		}
+		for _, s := range w.q.Words {
+			for name := range commandMacros(s) {
+				if name == word {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// plainMacro reports whether a name is none that compilers define by themselves as something that
+// could be a header's name, such as __FILE__.
+func plainMacro(name string) bool {
+	return !strings.HasPrefix(name, "__") && (len(name) < 2 || name[0] != '_' || name[1] < 'A' || name[1] > 'Z')
+}
+
+// predefined are macros of compilers that look like words of a path.
+var predefined = [...]string{
+	"linux", "unix", "i386", "arm", "mips", "sparc", "sun", "vax", "m68k", "pdp11", "PPC", "hppa", "sgi", "hpux", "tahoe", "spur", "n16", "mc68000", "R3000", "R4000",
+	"LANGUAGE_C", "MIPSEB", "MIPSEL", "WIN32", "WINNT", "cris", "sh", "ia64", "nios2", "near", "far", "huge",
+}
+
+// contextual are macros of compilers in front of a type's name, of which a path has none behind them.
+var contextual = [...]string{"vector", "pixel", "bool"}
+
+// sumOf sums up a macro's name. Names with the same sum make a doubt too many.
+func sumOf[S string | []byte](name S) uint32 {
+	h := uint32(2166136261) // FNV-1a
+	for i := range len(name) {
+		h = (h ^ uint32(name[i])) * 16777619
+	}
+	return h
+}

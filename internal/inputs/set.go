@@ -1,0 +1,162 @@
+package inputs
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/sources"
+	"github.com/rdistcc/rdistcc/internal/stamp"
+)
+
+// Set is what one compile may read. It does not change.
+type Set struct {
+	Files []*Input // the source first, then by name; each name once
+	Dirs  []string // to be there, though nothing of Files may be in them; absolute
+	Links []job.Link
+	Len   uint64 // of all contents, in bytes
+	// Unsure: a message may quote a file that is not among these.
+	Unsure bool
+	Memo   bool // the compiler has been asked, some time
+
+	base   *Set   // whose list that of this one rests on, or nil
+	delta         // from that
+	linked []bool // files, but for the source, that share an inode with another one; nil: none
+
+	listOnce sync.Once
+	listID   job.ContentID
+	listLen  int
+}
+
+// Base is the Set whose list belongs to that of this one, and has no Base itself; nil: none does.
+func (s *Set) Base() *Set { return s.base }
+
+// List names the list of all files but the source, with Dirs and Links: its content ID, and
+// its length in bytes. Who takes it takes that of Base as well.
+func (s *Set) List() (id job.ContentID, n int) {
+	s.listOnce.Do(func() {
+		b := s.AppendList(nil)
+		s.listID, s.listLen = sha256.Sum256(b), len(b)
+	})
+	return s.listID, s.listLen
+}
+
+// AppendList appends that list to b (job.List).
+func (s *Set) AppendList(b []byte) []byte { return s.list().Append(b) }
+
+// AppendAbridged appends that list as it is where a host has the system's headers itself, and says of how many
+// of them the content is left out.
+func (s *Set) AppendAbridged(b []byte) ([]byte, int) {
+	l := s.list()
+	n := l.Abridge()
+	return l.Append(b), n
+}
+
+func (s *Set) list() *job.List {
+	l := job.List{Dirs: s.Dirs, Links: s.Links}
+	files := s.Files[1:]
+	if s.base != nil {
+		l.Base, _ = s.base.List()
+		l.Without, files = s.without, s.more
+	}
+	l.Files = make([]job.ListedFile, len(files))
+	first := make(map[inode]uint32, len(files))
+	for i, f := range files {
+		at := inode{f.st.Dev, f.st.Ino}
+		l.Files[i] = job.ListedFile{Name: f.Name, MTime: f.MTime, Exec: f.Exec, Same: first[at]}
+		if first[at] == 0 {
+			first[at] = uint32(i + 1)
+			l.Files[i].Len, l.Files[i].Content = f.Len, f.ID
+		}
+	}
+	return &l
+}
+
+// Input is a file of a Set. It does not change.
+type Input struct {
+	Name  string // absolute, without links
+	Len   uint64
+	MTime int64 // nanoseconds since 1970
+	Exec  bool
+	// System: it is one of the system's headers, which hosts may have themselves (job.IsSystemFile).
+	System bool
+	ID     job.ContentID
+	st     stamp.Stamp
+}
+
+// Append appends the content to buf. It returns ErrChanged if the file is not the one of
+// the Set any more.
+func (i *Input) Append(buf []byte) ([]byte, error) { return readFile(i.Name, &i.st, buf) }
+
+// finish makes the set of what was found.
+func (w *walk) finish() *Set {
+	s := &Set{Unsure: w.unsure}
+	links := make(map[string]bool)
+	dirs := make(map[string]bool)
+	way := func(d *dir) {
+		for _, l := range d.way.links {
+			if !sources.SystemLink(l.Name) && !links[l.Name] {
+				links[l.Name] = true
+				s.Links = append(s.Links, l.Link)
+			}
+		}
+		if !d.way.plain && !dirs[d.path] {
+			dirs[d.path] = true
+			s.Dirs = append(s.Dirs, d.path)
+		}
+	}
+	way(w.t.dirAt(w.q.Cwd))
+	named := make(map[string]bool, len(w.hits))
+	var own bool // a file shows the way to one of the compiler's directories
+	for _, e := range w.hits {
+		if w.only != nil {
+			if _, listed := w.only[e.real()]; !listed {
+				continue
+			}
+		}
+		way(e.dir)
+		real := e.dir.way.real + "/" + e.base
+		if e.isLink() {
+			if !links[real] {
+				links[real] = true
+				s.Links = append(s.Links, job.Link{Name: real, Target: e.leads.real})
+			}
+			real = e.leads.real
+		}
+		if named[real] {
+			continue
+		}
+		named[real] = true
+		for _, d := range w.search.own {
+			own = own || strings.HasPrefix(real, d.way.real+"/")
+		}
+		if e.input == nil || e.input.Name != real {
+			e.input = &Input{Name: real, Len: uint64(e.target().Size), MTime: e.target().MTime, Exec: e.target().Mode&0o111 != 0, System: job.IsSystemFile(real), ID: e.file.id, st: *e.target()}
+		}
+		s.Files = append(s.Files, e.input)
+		s.Len += e.input.Len
+	}
+	slices.SortFunc(s.Files[1:], func(a, b *Input) int { return cmp.Compare(a.Name, b.Name) })
+	user := w.search.user
+	if len(user) == 0 && !own && w.q.GCC {
+		// gcc says "no include path in which to search" where none of its directories is there.
+		user = w.search.own
+	}
+	for _, d := range user {
+		for _, l := range d.way.links {
+			if !sources.SystemLink(l.Name) && !links[l.Name] {
+				links[l.Name] = true
+				s.Links = append(s.Links, l.Link)
+			}
+		}
+		if !dirs[d.path] {
+			dirs[d.path] = true
+			s.Dirs = append(s.Dirs, d.path)
+		}
+	}
+	w.t.relate(s)
+	return s
+}

@@ -1,0 +1,131 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/pkg/compile"
+)
+
+// Sources decides whether a job of the sources form may be handed to a compiler, and
+// returns what its command asks for. b has the files, directories and links of the job's lists among its
+// own, and text the content of each file, none of those that are the same as an earlier one. It may name any
+// path, as there is nothing in the tree but the toolchain and what came with the job. But
+// it must be a command that our own wrapper would send, and choose no program.
+func Sources(b *job.Body, tc Compiler, text [][]byte) (*compile.Plan, error) {
+	if !strings.HasPrefix(b.Cwd, "/") {
+		return nil, refuse(job.CauseMalformed, "working directory %q", b.Cwd)
+	}
+	if len(text) != len(b.Files) {
+		return nil, refuse(job.CauseMalformed, "%d contents of %d files", len(text), len(b.Files))
+	}
+	for i := range b.Files {
+		if f := &b.Files[i]; f.Len != uint64(len(text[i])) {
+			return nil, refuse(job.CauseMalformed, "file %q of %d bytes, not of %d", f.Name, len(text[i]), f.Len)
+		}
+	}
+	if slices.Contains(b.Dirs, "") {
+		return nil, refuse(job.CauseMalformed, "directory without a name")
+	}
+	// It looks for headers from where it lies.
+	if b.Compiler != "" && b.Compiler != tc.Path {
+		return nil, refuse(job.CauseToolchain, "the compiler is %s here, and %s there", tc.Path, b.Compiler)
+	}
+	if what := compile.TooLong(b.Args); what != "" {
+		return nil, refuse(job.CausePolicy, "a command that is %s", what)
+	}
+	if !compile.CompilerName(b.Argv0) {
+		return nil, refuse(job.CausePolicy, "compiler's name %q", b.Argv0)
+	}
+	if err := checkPrograms(b.Args); err != nil {
+		return nil, err
+	}
+	for _, w := range b.Args[:b.Front] {
+		if !strings.HasPrefix(w, "-m") && !strings.HasPrefix(w, "--param=") {
+			return nil, refuse(job.CausePolicy, "option %q in front", w)
+		}
+	}
+	d, ok := compile.DriverOf(b.Argv0, tc.Path)
+	// One clang acts as several compilers, by its name.
+	if here, _ := compile.DriverOf(tc.Exec, tc.Path); !ok || d != here {
+		return nil, refuse(job.CausePolicy, "compiler's name %q", b.Argv0)
+	}
+	if name, what := compile.Unasked(d.Family, b); what != "" {
+		return nil, refuse(job.CausePolicy, "name %q, which the compiler would look for by itself", name)
+	}
+	p := compile.Parse(b.Args, d, environmentOf(b))
+	if p.Local {
+		return nil, refuse(job.CausePolicy, "%s", p.Reason)
+	}
+	if p.Machine() != nil {
+		return nil, refuse(job.CausePolicy, "native, which is another processor here")
+	}
+	if p.Sources != "" {
+		return nil, refuse(job.CausePolicy, "%s", reason.NotReproducible+p.Sources)
+	}
+	if !slices.Equal(p.Outputs, b.Outputs) {
+		return nil, refuse(job.CausePolicy, "outputs are not those of the command")
+	}
+	if p.Raw {
+		for _, part := range text {
+			if err := checkText(p.Language, tc, part); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &p, nil
+}
+
+// checkPrograms is the second line: whatever the table says, no word makes a
+// compiler load code or start other programs than its own.
+func checkPrograms(args []string) error {
+	// clang looks for an assembler that is not its own below the root of the system, too.
+	foreign := slices.ContainsFunc(args, func(a string) bool { return strings.HasSuffix(a, "no-integrated-as") })
+	for i, a := range args {
+		bad := foreign && strings.HasPrefix(a, "--sysroot") || strings.HasPrefix(a, "@") || slices.ContainsFunc(programOptions, func(p string) bool { return strings.HasPrefix(a, p) })
+		if !bad && i > 0 {
+			switch args[i-1] {
+			case "-Xclang", "-mllvm":
+				bad = slices.ContainsFunc(loadOptions, func(p string) bool { return strings.HasPrefix(strings.TrimLeft(a, "-"), p) })
+			}
+		}
+		if bad {
+			return refuse(job.CausePolicy, "option %q", a)
+		}
+	}
+	return nil
+}
+
+// programOptions are beginnings of words that name programs, plugins or specs, or
+// lists of words. What is for the linker is not among them: none runs here.
+var programOptions = []string{
+	"-B", "--prefix", "-wrapper", "--wrapper", "-specs", "--specs", "-fplugin", "-iplugindir", "-fpass-plugin",
+	"-fmodule-mapper", "--gcc-toolchain", "-gcc-toolchain", "--gcc-install-dir", "-ccc-", "--config", "-load", "-cc1", "-Wa,@",
+}
+
+// loadOptions are the same of words for clang's inner half and for LLVM, without
+// their hyphens.
+var loadOptions = []string{"load", "plugin", "add-plugin", "fplugin", "fpass-plugin"}
+
+// environmentOf looks up what the client tells of its environment.
+func environmentOf(b *job.Body) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		for _, e := range b.Env {
+			if n, value, ok := strings.Cut(e, "="); ok && n == name {
+				return value, true
+			}
+		}
+		return "", false
+	}
+}
+
+// checkText refuses text that would make gcc load a precompiled header: it takes what a
+// file holds for its own memory. The file would be the text itself, or came with it.
+func checkText(language string, tc Compiler, text []byte) error {
+	if tc.Family == "gcc" && compile.LoadsHeader(text) {
+		return refuse(job.CausePolicy, "%s text that loads a precompiled header", language)
+	}
+	return nil
+}

@@ -1,0 +1,344 @@
+package privatetree
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// host is where the host's root is while the tree is being built.
+const host = "/.host"
+
+// maxHops bounds the symbolic links on the way to one file, as the kernel does.
+const maxHops = 40
+
+// stepError is a step of the building that failed.
+type stepError struct {
+	step  string
+	err   error
+	right bool // it needs a right that this process does not have
+}
+
+func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
+func (e *stepError) Unwrap() error { return e.err }
+
+// builder makes a tree in this process's own mount namespace.
+type builder struct {
+	made  map[string]bool // canonical names that the tree has
+	whole []string        // canonical names of directories that are mounted whole
+	lacks []string
+}
+
+// maxInodes bounds the files of a job, the tree's own and those that it keeps included. An inode
+// and its entry take about 1 KiB of kernel memory, which the size does not count.
+const maxInodes = 1<<16 + mostKept
+
+// build makes the tree the root of this namespace and returns a descriptor of it.
+func (b *builder) build(s *Spec) (int, error) {
+	unix.Umask(0)
+	if err := b.enter(s.Size); err != nil {
+		return -1, err
+	}
+	b.made = map[string]bool{"/": true, host: true}
+	for _, d := range []struct {
+		name string
+		mode uint32
+	}{{"/tmp", 0o1777}, {"/dev", 0o755}, {"/proc", 0o755}} {
+		if err := b.mkdir(d.name, d.mode); err != nil {
+			return -1, err
+		}
+	}
+	if err := b.devices(); err != nil {
+		return -1, err
+	}
+	for _, name := range s.Dirs {
+		if err := b.show(name, true); err != nil {
+			return -1, err
+		}
+	}
+	for _, name := range s.Files {
+		if err := b.show(name, false); err != nil {
+			return -1, err
+		}
+	}
+	b.proc()
+	boundTasks()
+	if err := unix.Unmount(host, unix.MNT_DETACH); err != nil {
+		return -1, &stepError{"leave the host's root", err, true}
+	}
+	if err := unix.Rmdir(host); err != nil {
+		return -1, &stepError{"leave the host's root", err, false}
+	}
+	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &stepError{"open root", err, false}
+	}
+	unix.Umask(0o022)
+	return root, nil
+}
+
+// enter makes an empty tmpfs the root, with the host's below it. The place where
+// it is mounted first is hidden only until the root changes. Nothing that a job writes
+// can be executed or loaded: what it brings must not stand in for a program that the
+// toolchain looks for in several places.
+func (b *builder) enter(size int64) error {
+	const place = "/proc"
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return &stepError{"make mounts private", err, true}
+	}
+	opts := fmt.Sprintf("size=%d,nr_inodes=%d,mode=0755", size, maxInodes)
+	if err := unix.Mount(Arg0, place, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, opts); err != nil {
+		return &stepError{"mount a tmpfs", err, true}
+	}
+	if err := unix.Mkdir(place+host, 0o700); err != nil {
+		return &stepError{"make a directory in the tmpfs", err, true}
+	}
+	if err := unix.PivotRoot(place, place+host); err != nil {
+		return &stepError{"pivot_root", err, true}
+	}
+	if err := unix.Chdir("/"); err != nil {
+		return &stepError{"chdir to the new root", err, false}
+	}
+	return nil
+}
+
+func (b *builder) mkdir(name string, mode uint32) error {
+	if b.made[name] {
+		return nil
+	}
+	if err := unix.Mkdir(name, mode); err != nil {
+		return &stepError{"make " + name, err, false}
+	}
+	b.made[name] = true
+	return nil
+}
+
+// devices shows what programs expect of /dev, as far as the host has it. There is no
+// terminal.
+func (b *builder) devices() error {
+	for _, name := range []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/urandom"} {
+		if _, _, err := look(name); err != nil {
+			b.lacks = append(b.lacks, fmt.Sprintf("%s: %v", name, err))
+			continue
+		}
+		if err := b.bind(name, unix.MS_NOSUID|unix.MS_NOEXEC); err != nil {
+			return err
+		}
+	}
+	for name, target := range map[string]string{
+		"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0",
+		"/dev/stdout": "/proc/self/fd/1", "/dev/stderr": "/proc/self/fd/2",
+	} {
+		if err := b.symlink(target, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) symlink(target, name string) error {
+	if b.made[name] {
+		return nil
+	}
+	if err := unix.Symlink(target, name); err != nil {
+		return &stepError{"make link " + name, err, false}
+	}
+	b.made[name] = true
+	return nil
+}
+
+// boundTasks bounds the processes and threads of this pid namespace, where the kernel has a bound for
+// each: before Linux 6.14 this would be the whole machine's.
+func boundTasks() {
+	var u unix.Utsname
+	var major, minor int
+	if unix.Uname(&u) != nil {
+		return
+	}
+	if n, _ := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor); n == 2 && (major > 6 || major == 6 && minor >= 14) {
+		// After the first time around numbers below 300 are not given out again.
+		_ = os.WriteFile(host+"/proc/sys/kernel/pid_max", fmt.Append(nil, 300+sharedTasks), 0) // best effort: limits.go has others
+	}
+}
+
+// proc shows /proc, which clang finds itself by. A new procfs shows this
+// namespace's processes only. The kernel refuses one where the host's own is partly
+// covered, as in containers: then it is the host's.
+func (b *builder) proc() {
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_RDONLY
+	// Of the machine itself, its kernel's symbols, settings and devices, nothing (since Linux 5.8).
+	err := unix.Mount("proc", "/proc", "proc", flags, "subset=pid")
+	if err != nil {
+		err = unix.Mount("proc", "/proc", "proc", flags, "")
+	}
+	if err == nil {
+		return
+	}
+	b.lacks = append(b.lacks, fmt.Sprintf("a procfs of its own: %v", err))
+	err = unix.Mount(host+"/proc", "/proc", "", unix.MS_BIND|unix.MS_REC, "")
+	if err == nil {
+		err = setReadOnly("/proc", flags)
+	}
+	if err != nil {
+		_ = unix.Unmount("/proc", unix.MNT_DETACH)
+		b.lacks = append(b.lacks, fmt.Sprintf("/proc: %v", err))
+	}
+}
+
+// show makes name visible: it walks there on the host, and makes in the tree the
+// directories and symbolic links that it meets. What lies in a directory that is
+// shown whole is there already, but a link may lead out of it.
+func (b *builder) show(name string, dir bool) error {
+	if !path.IsAbs(name) {
+		return &stepError{"show " + name, errors.New("not an absolute name"), false}
+	}
+	at := "/" // canonical: free of links, in the tree and on the host
+	todo := strings.Split(name, "/")
+	slices.Reverse(todo) // a stack
+	for hops := 0; len(todo) > 0; {
+		c := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		switch c {
+		case "", ".":
+			continue
+		case "..":
+			at = path.Dir(at)
+			continue
+		}
+		next := path.Join(at, c)
+		mode, target, err := look(next)
+		switch {
+		case err != nil:
+		case mode == unix.S_IFLNK:
+			if hops++; hops > maxHops {
+				return &stepError{"show " + name, unix.ELOOP, false}
+			}
+			if !b.inWhole(next) {
+				err = b.symlink(target, next)
+			}
+			if path.IsAbs(target) {
+				at = "/"
+			}
+			more := strings.Split(target, "/")
+			slices.Reverse(more)
+			todo = append(todo, more...)
+		case mode == unix.S_IFDIR:
+			at = next
+			if !b.inWhole(next) {
+				err = b.mkdir(next, 0o755)
+			}
+		case len(todo) > 0:
+			err = unix.ENOTDIR
+		case mode != unix.S_IFREG:
+			err = errors.New("not a regular file")
+		case dir:
+			err = unix.ENOTDIR
+		case !b.inWhole(next):
+			return b.bind(next, unix.MS_NOSUID|unix.MS_NODEV)
+		default:
+			return nil
+		}
+		if err != nil {
+			if e := new(stepError); errors.As(err, &e) {
+				return err
+			}
+			return &stepError{"show " + name, err, false}
+		}
+	}
+	if !dir {
+		return &stepError{"show " + name, unix.EISDIR, false}
+	}
+	if at == "/" {
+		return &stepError{"show " + name, errors.New("the whole root"), false}
+	}
+	return b.bindWhole(at)
+}
+
+func (b *builder) inWhole(name string) bool {
+	return slices.ContainsFunc(b.whole, func(d string) bool {
+		return len(name) > len(d) && name[len(d)] == '/' && strings.HasPrefix(name, d)
+	})
+}
+
+// look says what a name is on the host, links not followed.
+func look(name string) (mode uint32, target string, err error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(host+name, &st); err != nil {
+		return 0, "", err
+	}
+	mode = st.Mode & unix.S_IFMT
+	if mode == unix.S_IFLNK {
+		target, err = os.Readlink(host + name)
+	}
+	return mode, target, err
+}
+
+// bind shows a host's file under the same name, read-only.
+func (b *builder) bind(name string, flags uintptr) error {
+	if b.made[name] {
+		return nil
+	}
+	fd, err := unix.Open(name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o444)
+	if err != nil {
+		return &stepError{"make " + name, err, false}
+	}
+	unix.Close(fd)
+	err = unix.Mount(host+name, name, "", unix.MS_BIND, "")
+	if err == nil {
+		err = setReadOnly(name, flags)
+	}
+	if err != nil {
+		return bindError(name, err)
+	}
+	b.made[name] = true
+	return nil
+}
+
+// bindWhole shows a host's directory under the same name, read-only, without
+// what is mounted below it where the kernel permits that.
+func (b *builder) bindWhole(name string) error {
+	if slices.Contains(b.whole, name) || b.inWhole(name) {
+		return nil
+	}
+	const flags = unix.MS_NOSUID | unix.MS_NODEV
+	err := unix.Mount(host+name, name, "", unix.MS_BIND, "")
+	if err == nil {
+		err = setReadOnly(name, flags)
+	} else if errors.Is(err, unix.EINVAL) {
+		// A user namespace must not show what a mount covers.
+		if err = unix.Mount(host+name, name, "", unix.MS_BIND|unix.MS_REC, ""); err == nil {
+			err = unix.MountSetattr(unix.AT_FDCWD, name, unix.AT_RECURSIVE, &unix.MountAttr{
+				Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
+			})
+		}
+	}
+	if err != nil {
+		return bindError(name, err)
+	}
+	b.whole = append(b.whole, name)
+	return nil
+}
+
+func bindError(name string, err error) error {
+	right := errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EINVAL)
+	return &stepError{"bind-mount " + name, err, right}
+}
+
+// setReadOnly makes a bind mount read-only, with more flags. In a user namespace
+// those that it has already must stay.
+func setReadOnly(name string, flags uintptr) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(name, &st); err != nil {
+		return err
+	}
+	// The ST_ flags have the MS_ flags' values; access times stay as they are
+	// when nothing is said about them.
+	flags |= uintptr(st.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
+	return unix.Mount("", name, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|flags, "")
+}

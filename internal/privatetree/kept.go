@@ -1,0 +1,314 @@
+package privatetree
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kept says what a file is that stays in a tree from one job to the next.
+type Kept struct {
+	Sum   [sha256.Size]byte // of its content
+	MTime int64             // nanoseconds since 1970
+	Exec  bool
+}
+
+// kept is all that a tree keeps between jobs beside what it had when it was new: files, and the
+// directories that lead to them. Commands can read the files and not write them: they are
+// another user's where commands have a user of their own; else they are read-only, and a change of
+// that leaves its time, by which Clean finds it.
+type kept struct {
+	most  int64 // bytes that they may take
+	bytes int64
+	files map[string]*keptFile
+	bases map[string]int       // how many of the files have this last component
+	dirs  map[string]*standing // those that are there for kept files alone, by their names in standing
+}
+
+// keptFile is one of them.
+type keptFile struct {
+	Kept
+	in    *standing // its directory; nil: the toolchain has this file with this content
+	base  string
+	st    fileStamp
+	bytes int64
+	fixed bool // its stamp is older than the clock that the next one would be taken from
+}
+
+// fileStamp tells whether a file was changed.
+type fileStamp struct {
+	ino          uint64
+	size         int64
+	mode         uint32
+	nlink        uint64
+	mtime, ctime unix.Timespec
+}
+
+func stampOf(st *unix.Stat_t) fileStamp {
+	return fileStamp{st.Ino, st.Size, st.Mode, uint64(st.Nlink), st.Mtim, st.Ctim} //nolint:unconvert // other widths elsewhere
+}
+
+// keptOverhead is what a file takes beside its pages, in bytes, about: its inode, its entry, and what
+// is known of it here.
+const keptOverhead = 2 << 10
+
+// mostKept bounds how many files a tree keeps.
+const mostKept = 1 << 14
+
+func (k *kept) begin(most int64) {
+	*k = kept{most: most, files: map[string]*keptFile{}, bases: map[string]int{}, dirs: map[string]*standing{}}
+}
+
+// Keeps returns what the tree keeps by that name.
+func (t *Tree) Keeps(name string) (Kept, bool) {
+	f := t.kept.files[name]
+	if f == nil {
+		return Kept{}, false
+	}
+	return f.Kept, true
+}
+
+// KeepsBase reports whether the tree keeps a file whose name ends in the component base.
+func (t *Tree) KeepsBase(base string) bool { return t.kept.bases[base] > 0 }
+
+// KeptBytes returns how many bytes the tree's kept files take.
+func (t *Tree) KeptBytes() int64 { return t.kept.bytes }
+
+// Keep makes a file as Write does, but read-only, and has it stay until Retain drops it. Where
+// that cannot be it is written for this job alone: the tree keeps enough already, or the name
+// leads through a symbolic link.
+func (t *Tree) Keep(name string, k Kept, content []byte) error {
+	if err := t.keep(name, k, content); err != nil {
+		return &fs.PathError{Op: "write", Path: name, Err: err}
+	}
+	return nil
+}
+
+func (t *Tree) keep(name string, k Kept, content []byte) error {
+	in, base, err := split(name)
+	if err != nil {
+		return err
+	}
+	size := (int64(len(content))+4095)&^4095 + keptOverhead
+	if t.kept.bytes+size > t.kept.most || len(t.kept.files) >= mostKept {
+		return t.write(name, content, k.MTime, k.Exec)
+	}
+	d, err := t.dir(in, true)
+	if errors.Is(err, ErrTaken) {
+		return t.keepSame(name, base, k, content)
+	}
+	if err != nil {
+		return err
+	}
+	if strings.TrimSuffix(d.name, "/")+"/" != in {
+		return t.write(name, content, k.MTime, k.Exec)
+	}
+	mode := uint32(0o444)
+	if k.Exec {
+		mode = 0o555
+	}
+	fd, err := openat(d.fd, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, mode)
+	if errors.Is(err, unix.EEXIST) {
+		if _, ours := d.names[base]; ours {
+			return fs.ErrExist
+		}
+		return t.keepSame(name, base, k, content)
+	}
+	if err != nil {
+		return err
+	}
+	d.names[base] = struct{}{}
+	var st unix.Stat_t
+	err = errors.Join(fill(fd, content), setTime(fd, k.MTime))
+	if err == nil {
+		err = unix.Fchmod(fd, mode) // whatever the caller's umask
+	}
+	if err == nil {
+		err = unix.Fstat(fd, &st)
+	}
+	if cerr := unix.Close(fd); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	s, err := t.standingAt(d.name)
+	if err != nil {
+		return err
+	}
+	s.entries[base] = st.Ino
+	s.holds++
+	s.ctime = unix.Timespec{}
+	t.kept.add(name, &keptFile{Kept: k, in: s, base: base, st: stampOf(&st), bytes: size})
+	return nil
+}
+
+// keepSame notes that the toolchain has a file of that name and content.
+func (t *Tree) keepSame(name, base string, k Kept, content []byte) error {
+	if err := t.same(name, content); err != nil {
+		return err
+	}
+	t.kept.add(name, &keptFile{Kept: k, base: base, bytes: keptOverhead})
+	return nil
+}
+
+func (k *kept) add(name string, f *keptFile) {
+	k.files[name] = f
+	k.bases[f.base]++
+	k.bytes += f.bytes
+}
+
+func (k *kept) drop(name string, f *keptFile) {
+	delete(k.files, name)
+	k.bytes -= f.bytes
+	if k.bases[f.base]--; k.bases[f.base] == 0 {
+		delete(k.bases, f.base)
+	}
+}
+
+// standingAt is the directory name, canonical, as one that stays. The caller has made it for this job, or it
+// was there.
+func (t *Tree) standingAt(name string) (*standing, error) {
+	rel := cmp.Or(strings.Trim(name, "/"), ".")
+	if rel == "." {
+		return t.standing, nil
+	}
+	if s := t.kept.dirs[rel]; s != nil {
+		return s, nil
+	}
+	above, err := t.standingAt(path.Dir("/" + rel))
+	if err != nil {
+		return nil, err
+	}
+	base := path.Base(rel)
+	for _, s := range above.dirs {
+		if s.name == rel {
+			return s, nil
+		}
+	}
+	fd, err := openDir(t.root, rel)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	s := newStanding(fd, rel, &st)
+	s.above = above
+	above.dirs = append(above.dirs, s)
+	above.entries[base] = st.Ino
+	above.holds++
+	above.ctime = unix.Timespec{}
+	t.byIno[s.ino] = s
+	t.kept.dirs[rel] = s
+	return s, nil
+}
+
+// Retain drops the kept files for which want is false, with the directories that are there for
+// them. It is called before anything of the next job is made.
+func (t *Tree) Retain(want func(name string, k Kept) bool) error {
+	for name, f := range t.kept.files {
+		if want(name, f.Kept) {
+			continue
+		}
+		if err := t.discard(name, f); err != nil {
+			return fmt.Errorf("%w: drop a kept file: %w", ErrSpoiled, err)
+		}
+	}
+	return nil
+}
+
+// discard removes a kept file, and what leads to it alone.
+func (t *Tree) discard(name string, f *keptFile) error {
+	t.kept.drop(name, f)
+	s := f.in
+	if s == nil {
+		return nil
+	}
+	if err := unix.Unlinkat(t.root, path.Join(s.name, f.base), 0); err != nil {
+		return err
+	}
+	delete(s.entries, f.base)
+	s.holds--
+	s.ctime = unix.Timespec{}
+	for ; s.above != nil && s.holds == 0; s = s.above {
+		if err := unix.Unlinkat(t.root, s.name, unix.AT_REMOVEDIR); err != nil {
+			return err
+		}
+		delete(t.kept.dirs, s.name)
+		delete(t.byIno, s.ino)
+		delete(s.above.entries, path.Base(s.name))
+		for i, d := range s.above.dirs {
+			if d == s {
+				s.above.dirs = append(s.above.dirs[:i], s.above.dirs[i+1:]...)
+				break
+			}
+		}
+		s.above.holds--
+		s.above.ctime = unix.Timespec{}
+	}
+	return nil
+}
+
+// checkKept looks whether the kept files are as they were made, behind a job's commands. Their
+// directories have been looked at. A command that changes a header is no compiler's.
+func (t *Tree) checkKept() error {
+	if t.uid != 0 {
+		return nil // they are not the commands' to change
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
+		return err
+	}
+	for name, f := range t.kept.files {
+		if f.in == nil {
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Fstatat(t.root, name[1:], &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return fmt.Errorf("look at %s: %w", name, err)
+		}
+		if stampOf(&st) != f.st {
+			return fmt.Errorf("%s was changed", name)
+		}
+		if f.fixed {
+			continue
+		}
+		// Made in the tick of the clock in which the command began, perhaps: then a change could bear the same stamp.
+		if !before(f.st.ctime, t.began) {
+			if err := t.compare(name, f); err != nil {
+				return err
+			}
+		}
+		f.fixed = before(f.st.ctime, now)
+	}
+	return nil
+}
+
+// compare holds a kept file's content against its sum.
+func (t *Tree) compare(name string, f *keptFile) error {
+	fd, err := openat(t.root, name[1:], unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	r := os.NewFile(uintptr(fd), name)
+	defer r.Close()
+	b := make([]byte, f.st.size+1)
+	n, err := r.ReadAt(b, 0)
+	if err == nil || int64(n) != f.st.size || sha256.Sum256(b[:n]) != f.Sum {
+		return fmt.Errorf("%s has another content", name)
+	}
+	return nil
+}
+
+// before reports whether a is earlier than b.
+func before(a, b unix.Timespec) bool { return a.Sec < b.Sec || a.Sec == b.Sec && a.Nsec < b.Nsec }

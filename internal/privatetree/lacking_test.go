@@ -1,0 +1,134 @@
+package privatetree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/sandbox"
+	"github.com/rdistcc/rdistcc/internal/sandbox/sandboxtest"
+)
+
+const lackingArg0 = "tree-test-lacking"
+
+// lacking makes both kinds of trees, where what its further arguments name is missing, and
+// says what came of it. The first argument is a directory.
+func lacking() {
+	if err := sandboxtest.Without(os.Args[2:]...); err != nil {
+		panic(err)
+	}
+	sh := []string{"/bin/sh"}
+	for kind, s := range map[string]Spec{"tree": {Files: sh, Dirs: []string{"/lib/x86_64-linux-gnu", "/lib64"}, Confine: true}, "bare": {Files: sh, Dirs: []string{"/lib/x86_64-linux-gnu", "/lib64"}, Confine: true, Bare: os.Args[1]}} {
+		tr, err := New(context.Background(), s)
+		if err != nil {
+			fmt.Printf("%s: right=%v %v\n", kind, errors.Is(err, ErrNoRight), err)
+			continue
+		}
+		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		if err != nil {
+			panic(err)
+		}
+		fd := int(null.Fd())
+		run := func(script string) Outcome {
+			r, err := tr.Start(&Command{Argv: []string{"/bin/sh", "-c", script}, Env: []string{"TMPDIR=" + tr.Path("/tmp")}, Dir: "/", Stdin: fd, Stdout: fd, Stderr: fd})
+			if err == nil {
+				var o Outcome
+				if o, err = r.Wait(); err == nil {
+					return o
+				}
+			}
+			panic(err)
+		}
+		works, reads := run(">$TMPDIR/x && exit 5"), run("read x </etc/passwd")
+		fmt.Printf("%s: %v works=%v reads=%v\n", kind, tr.Measures(), works.Exit == 5, reads.Exit == 0)
+		if err := tr.Close(); err != nil {
+			fmt.Println(err)
+		}
+	}
+	os.Exit(0)
+}
+
+// TestLackingSystems: where something is missing a tree says so by its measures, or is refused;
+// never is it taken for one that has it.
+func TestLackingSystems(t *testing.T) {
+	long(t)
+	newTree(t, Spec{}) // or skip
+	const base = sandbox.NoNewPrivs | sandbox.Bounds
+	const all = base | sandbox.Landlock | sandbox.Seccomp
+	const spaces = sandbox.Tree | sandbox.Processes | sandbox.Network | sandbox.IPC
+	if !offered().Has(all) {
+		t.Skip("this machine itself lacks something")
+	}
+	if fi, err := os.Stat("/lib/x86_64-linux-gnu"); err != nil || !fi.IsDir() {
+		t.Skip("needs Debian's directories of amd64")
+	}
+	has := func(s sandbox.Set, reads bool) string { return fmt.Sprintf("%v works=true reads=%v", s, reads) }
+	const noRight, broken = "right=true", "right=false"
+	for _, test := range []struct {
+		without    []string
+		tree, bare string
+	}{
+		{nil, has(all|spaces, false), has(all, false)},
+		{[]string{"landlock"}, has(all&^sandbox.Landlock|spaces, false), has(all&^sandbox.Landlock, true)},
+		{[]string{"landlock, switched off"}, has(all&^sandbox.Landlock|spaces, false), has(all&^sandbox.Landlock, true)},
+		{[]string{"landlock, broken"}, broken, broken},
+		{[]string{"seccomp"}, has(all&^sandbox.Seccomp|spaces, false), has(all&^sandbox.Seccomp, false)},
+		{[]string{"listener"}, has(all|spaces, false), has(all, false)},
+		{[]string{"namespaces"}, noRight, has(all, false)},
+		{[]string{"mounts"}, noRight, has(all, false)},
+		{[]string{"namespaces", "landlock"}, noRight, has(all&^sandbox.Landlock, true)},
+		{[]string{"namespaces", "seccomp"}, noRight, has(all&^sandbox.Seccomp, false)},
+		{[]string{"namespaces", "landlock", "seccomp"}, noRight, has(base, true)},
+		{[]string{"landlock", "seccomp"}, has(base|spaces, false), has(base, true)},
+	} {
+		out, err := again(lackingArg0, append([]string{bareDir(t)}, test.without...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		got := map[string]string{}
+		for line := range strings.Lines(string(out)) {
+			kind, what, _ := strings.Cut(line, ": ")
+			got[kind] = strings.TrimSpace(what)
+		}
+		if !strings.HasPrefix(got["tree"], test.tree) || !strings.HasPrefix(got["bare"], test.bare) {
+			t.Errorf("without %q:\n%swant\ntree: %s\nbare: %s", test.without, out, test.tree, test.bare)
+		}
+	}
+}
+
+// TestWithoutPrivileges is a container that gives none: a user without namespaces.
+func TestWithoutPrivileges(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to become a user")
+	}
+	dir := bareDir(t)
+	must(t, os.Chown(dir, 65534, 65534))
+	cmd := again(lackingArg0, dir, "namespaces")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	grantsNothing(t, cmd)
+	// And one in which root has no capabilities.
+	setpriv, err := exec.LookPath("setpriv")
+	if err != nil {
+		t.Skip("needs setpriv")
+	}
+	self, err := os.Executable()
+	must(t, err)
+	cmd = exec.Command(setpriv, "--bounding-set=-all", "--inh-caps=-all", "/bin/bash", "-c", `exec -a "$0" "$@"`, lackingArg0, self, bareDir(t), "namespaces")
+	grantsNothing(t, cmd)
+}
+
+func grantsNothing(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if want := "bare: landlock,seccomp,no-new-privs,limits works=true reads=false\n"; !strings.Contains(string(out), want) || !strings.Contains(string(out), "tree: right=true") {
+		t.Errorf("got %s, want %s", out, want)
+	}
+}

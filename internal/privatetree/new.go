@@ -1,0 +1,189 @@
+package privatetree
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/internal/entrypoint"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
+	"github.com/rdistcc/rdistcc/internal/wire"
+)
+
+const defaultSize = 1 << 30 // bytes
+
+// New starts a tree's process and returns when the tree is there. ErrNoRight is not worth
+// another try on this host; other errors come from the names in s. Cancelling ctx
+// ends the making only.
+func New(ctx context.Context, s Spec) (*Tree, error) {
+	if s.Size == 0 {
+		s.Size = defaultSize
+	}
+	if s.Bare != "" {
+		s.Keep = 0 // it is the caller who empties that directory
+	}
+	t := &Tree{root: -1, block: -1, uid: s.UID, gid: s.GID, bare: s.Bare}
+	t.job.begin()
+	t.kept.begin(s.Keep)
+	t.close = sync.OnceValue(t.end)
+	if err := t.make(ctx, &s); err != nil {
+		_ = t.Close() // nothing has come of it
+		return nil, fmt.Errorf("make a private tree: %w", err)
+	}
+	return t, nil
+}
+
+func (t *Tree) make(ctx context.Context, s *Spec) error {
+	if (s.UID != 0 || s.GID != 0) && !(mayMount() || s.Bare != "" && sandbox.MayBecome()) {
+		return fmt.Errorf("%w: run commands as user %d: needs root", ErrNoRight, s.UID)
+	}
+	if s.Bare != "" && !path.IsAbs(s.Bare) {
+		return fmt.Errorf("%s: not an absolute name", s.Bare)
+	}
+	if err := t.start(s); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = t.proc.Kill() })
+	err := t.ready()
+	if !stop() {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = t.snapshot()
+	}
+	return err
+}
+
+// start starts the process and sends it the specification.
+func (t *Tree) start(s *Spec) error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "tree")
+	defer theirs.Close()
+	if err := unix.SetNonblock(pair[0], true); err != nil { // for the netpoller
+		unix.Close(pair[0])
+		return err
+	}
+	t.conn = os.NewFile(uintptr(pair[0]), "tree")
+	if t.sock, err = t.conn.SyscallConn(); err != nil {
+		return err
+	}
+	if t.block, err = unix.MemfdCreate("tree", unix.MFD_CLOEXEC); err != nil {
+		return err
+	}
+	if s.Cgroup != "" {
+		if t.group, err = sandbox.NewGroup(s.Cgroup); err != nil {
+			return err
+		}
+	}
+	if t.proc, err = startChild(theirs, t.block, s.Bare == ""); err != nil {
+		return err
+	}
+	if t.group != nil {
+		// It waits for the specification, so nothing has been started by it. Not by clone3, which could make it
+		// there: systemd's RestrictNamespaces= forbids that call, whose flags no filter sees.
+		if err := t.group.Add(t.proc.Pid); err != nil {
+			return err
+		}
+	}
+	b := binary.LittleEndian.AppendUint32(nil, uint32(s.UID))
+	b = binary.LittleEndian.AppendUint32(b, uint32(s.GID))
+	b = binary.LittleEndian.AppendUint32(b, uint32(bit(s.Confine))*confineBit)
+	b = wire.AppendStrings(b, s.Files)
+	b = wire.AppendStrings(b, s.Dirs)
+	b = wire.AppendString(b, s.Bare)
+	if err := writeBlock(t.block, b); err != nil {
+		return err
+	}
+	t.big = len(b) > blockKeep
+	return t.send(&request{block: uint64(len(b)), limits: sandbox.Limits{File: s.Size + s.Keep}}, nil)
+}
+
+// confineBit is Spec.Confine in what the process is told.
+const confineBit = 1
+
+// startChild re-executes this program, in new namespaces if apart.
+func startChild(sock *os.File, block int, apart bool) (*os.Process, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	// os.StartProcess takes files; the descriptor stays the caller's.
+	dup, err := unix.FcntlInt(uintptr(block), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	mem := os.NewFile(uintptr(dup), "tree")
+	defer mem.Close()
+	sys := &syscall.SysProcAttr{Setsid: true} // the terminal's signals are for the caller
+	if apart {
+		sys.Cloneflags = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWNET
+	}
+	if apart && !mayMount() {
+		sys.Cloneflags |= unix.CLONE_NEWUSER
+		sys.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+		sys.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	}
+	defer entrypoint.Given()()
+	p, err := os.StartProcess("/proc/self/exe", []string{Arg0}, &os.ProcAttr{
+		Dir:   "/",
+		Env:   []string{"GOMAXPROCS=1"},
+		Files: []*os.File{null, null, os.Stderr, sock, mem},
+		Sys:   sys,
+	})
+	if err != nil && apart {
+		return nil, noRight("start a process in new namespaces", err)
+	}
+	return p, err
+}
+
+// ready waits until the tree's process has made the tree.
+func (t *Tree) ready() error {
+	buf, oob := make([]byte, replySize+maxText), make([]byte, unix.CmsgSpace(4))
+	n, files, err := t.receive(buf, oob)
+	if err != nil {
+		return err
+	}
+	var r reply
+	if err := r.decode(buf[:n]); err != nil {
+		return err
+	}
+	if r.errno != 0 {
+		err := &childError{r.text, syscall.Errno(r.errno)}
+		if r.right {
+			return noRight("", err)
+		}
+		return err
+	}
+	if len(files) != 1 {
+		return errors.New("the tree's process sent no root")
+	}
+	t.root, t.measures = files[0], r.measures
+	if t.group != nil && t.group.Limited() {
+		t.measures |= sandbox.Cgroup
+	}
+	if r.text != "" {
+		t.lacks = strings.Split(r.text, "\n")
+	}
+	return nil
+}
+
+// childError is an error of the tree's process.
+type childError struct {
+	text  string
+	errno syscall.Errno
+}
+
+func (e *childError) Error() string { return e.text }
+func (e *childError) Unwrap() error { return e.errno }

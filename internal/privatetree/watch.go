@@ -1,0 +1,101 @@
+package privatetree
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/internal/sandbox"
+)
+
+// watch is what this process hears of while a command runs.
+type watch struct {
+	c     *child
+	req   *request
+	probe bool
+	r     *reply
+	pause int           // milliseconds until the command is looked at; negative: it is not
+	fds   []unix.PollFd // those that are waited for, then the caller's and the filter's
+}
+
+// watch makes one that waits for descriptors of programs, or of what they write.
+func (c *child) watch(req *request, probe bool, r *reply, fds ...int) *watch {
+	w := &watch{c: c, req: req, probe: probe, r: r, pause: -1, fds: make([]unix.PollFd, 0, len(fds)+3)}
+	for _, fd := range append(fds, childSock, c.hold.Listener()) {
+		w.fds = append(w.fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
+	if c.watched(&req.limits) {
+		w.pause = int(firstLook.Milliseconds())
+	}
+	return w
+}
+
+// wait returns when one of the descriptors that are waited for is ready, and notes whether the caller has asked to
+// kill the command, or it was killed for what it took. When the caller itself has ended, so does this process. A
+// probe is not killed for what it tries.
+func (w *watch) wait() {
+	n := len(w.fds) - 2
+	caller, filter := &w.fds[n], &w.fds[n+1]
+	for {
+		k, err := unix.Poll(w.fds, w.pause)
+		switch {
+		case err != nil: // EINTR: no other error is possible here
+			continue
+		case k == 0:
+			w.pause = int(nextLook.Milliseconds())
+			var e sandbox.Excess
+			w.c.ask(func() { e = w.c.look(&w.req.limits) })
+			w.c.stop(e, w.r)
+			continue
+		}
+		if filter.Revents&unix.POLLIN != 0 {
+			w.c.denied(w.probe, w.r)
+		}
+		if filter.Revents&^unix.POLLIN != 0 || w.r.excess == sandbox.ExcessDenied && !w.probe {
+			filter.Fd = -1 // nobody is left who could be heard of, or one is enough
+		}
+		for i := range w.fds[:n] {
+			if w.fds[i].Revents != 0 {
+				return
+			}
+		}
+		if caller.Revents != 0 {
+			w.c.heard(w.req.seq, w.r)
+		}
+	}
+}
+
+// ready reports whether descriptor i is ready.
+func (w *watch) ready(i int) bool { return w.fds[i].Fd >= 0 && w.fds[i].Revents != 0 }
+
+// forget waits for descriptor i no more.
+func (w *watch) forget(i int) { w.fds[i].Fd, w.fds[i].Revents = -1, 0 }
+
+// denied deals with a call that no compiler makes.
+func (c *child) denied(probe bool, r *reply) {
+	if !probe {
+		c.stop(sandbox.ExcessDenied, r)
+		return
+	}
+	if _, err := c.hold.Refuse(); err == nil {
+		r.excess = sandbox.ExcessDenied
+	}
+}
+
+// stop kills the command for an excess, if there is one.
+func (c *child) stop(e sandbox.Excess, r *reply) {
+	if e != sandbox.ExcessNone {
+		r.excess = e
+		c.kill()
+	}
+}
+
+// heard takes what the caller says while a command runs.
+func (c *child) heard(seq uint64, r *reply) {
+	req, _, err := c.next()
+	if err != nil {
+		c.exit()
+	}
+	if req.op == opKill && req.seq == seq {
+		r.killed = true
+		c.kill()
+	}
+}

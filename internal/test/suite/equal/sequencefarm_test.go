@@ -1,0 +1,82 @@
+package equal
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
+)
+
+// farmVerbs are what can happen to a farm between two compiles.
+var farmVerbs = map[string]func(context.Context, *ground) error{
+	"restart-manager": func(ctx context.Context, g *ground) error {
+		return errors.Join(g.Manager.Stop(), g.StartManager(ctx, "--hosts", g.hosts))
+	},
+	"kill-manager": func(ctx context.Context, g *ground) error {
+		g.Manager.Kill()
+		return g.StartManager(ctx, "--hosts", g.hosts)
+	},
+	"restart-daemons": func(ctx context.Context, g *ground) error {
+		for i, d := range g.Daemons {
+			if err := errors.Join(d.Stop(), g.StartDaemonAgain(ctx, i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	"kill-daemons": func(ctx context.Context, g *ground) error {
+		for i, d := range g.Daemons {
+			d.Kill()
+			if err := g.StartDaemonAgain(ctx, i); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+}
+
+// another is a place with a farm of its own, and with a second manager for it, in
+// whose directory $OTHER is.
+func (g *ground) another(t *testing.T) (*place, error) {
+	begin := func(name string) (*farm.Farm, error) {
+		dir := filepath.Join(g.root, name)
+		if err := errors.Join(os.Mkdir(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
+			return nil, err
+		}
+		f := farm.New(filepath.Dir(g.Wrapper), dir)
+		f.Hidden, f.Vars = g.Hidden, g.Vars
+		t.Cleanup(func() {
+			if err := f.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+		return f, nil
+	}
+	f, err := begin("farm")
+	if err != nil {
+		return nil, err
+	}
+	own := &ground{Farm: f, root: g.root, client: g.client}
+	d, err := f.StartDaemon(t.Context(), "three", "--jobs", "2")
+	if err != nil {
+		return nil, err
+	}
+	own.hosts = d.Addr
+	if err := f.StartManager(t.Context(), "--hosts", own.hosts); err != nil {
+		return nil, err
+	}
+	second, err := begin("other")
+	if err != nil {
+		return nil, err
+	}
+	own.other = second.Dir
+	if err := second.StartManager(t.Context(), "--hosts", own.hosts); err != nil {
+		return nil, err
+	}
+	p := &place{g: own, dir: filepath.Join(g.client, "farm")}
+	p.work, p.tmp = filepath.Join(p.dir, "w"), filepath.Join(p.dir, "tmp")
+	return p, os.Mkdir(p.dir, 0o700)
+}

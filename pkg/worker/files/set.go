@@ -1,0 +1,103 @@
+// Package files finds the files that a job of the sources form is to see: its own, and those of its lists, whose
+// contents lie in the tenant's store or, headers of the system, on this machine.
+package files
+
+import (
+	"path"
+	"slices"
+
+	"github.com/rdistcc/rdistcc/internal/digest"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/store"
+)
+
+// Set is the files of one job: its own, and after them those of its lists. It belongs to one goroutine at a time.
+type Set struct {
+	Body  *job.Body       // with the files, directories and links of its lists among its own
+	Text  [][]byte        // of each file; nothing for one that is the same as an earlier one
+	Lists []job.ContentID // that the last files are of
+
+	// Of a job that waits for a core: what is still needed of its source, and the digest of that.
+	Own []byte
+	Sum [digest.Size]byte
+
+	listed []listed
+	held   []*store.Content // pinned until Free
+}
+
+// listed is one of the last files, those of the lists.
+type listed struct {
+	content *store.Content // nil for a file that is the same as an earlier one
+	id      job.ContentID
+	shared  bool // its inode is another file's too
+}
+
+// Bring returns the set of a job that names no lists, whose files' contents are all of text.
+func Bring(b *job.Body, text []byte) (*Set, error) {
+	in := &Set{Body: b}
+	rest, err := in.Cut(text)
+	if err == nil && len(rest) > 0 {
+		err = job.Refuse(job.CauseMalformed, "files of %d bytes together in a text of %d", len(text)-len(rest), len(text))
+	}
+	return in, err
+}
+
+// Cut finds the contents of the job's own files in its text, and returns the rest of the text.
+func (in *Set) Cut(text []byte) (rest []byte, err error) {
+	in.Text = make([][]byte, len(in.Body.Files))
+	rest = text
+	for i := range in.Body.Files {
+		n := in.Body.Files[i].Len
+		if n > uint64(len(rest)) {
+			return nil, job.Refuse(job.CauseMalformed, "files of more bytes together than the text has (%d)", len(text))
+		}
+		in.Text[i], rest = rest[:n:n], rest[n:]
+	}
+	return rest, nil
+}
+
+// FirstListed returns the index of the first file that is of a list.
+func (in *Set) FirstListed() int { return len(in.Text) - len(in.listed) }
+
+// File returns the content of file i. Of a list's file it is checked now, when it is
+// about to be written and in the processor's cache anyway: it may have waited in memory for days.
+func (in *Set) File(i int) ([]byte, error) {
+	if k := i - in.FirstListed(); k >= 0 && in.listed[k].content != nil && !in.listed[k].content.Intact() {
+		return nil, ErrSpoiled
+	}
+	return in.Text[i], nil
+}
+
+// ErrSpoiled ends a job one of whose contents has changed by itself.
+var ErrSpoiled error = job.Refuse(job.CauseDigest, "a content is not the one that was sent")
+
+// Keepable reports whether file i, one of a list's, may stay where it is laid for the next job: it has an inode and
+// a name of its own, and the command does not write to it.
+func (in *Set) Keepable(i int) bool {
+	f, name := &in.listed[i-in.FirstListed()], in.Body.Files[i].Name
+	if f.content == nil || f.shared || name[0] != '/' {
+		return false
+	}
+	base := path.Base(name)
+	return !slices.ContainsFunc(in.Body.Outputs, func(o job.Output) bool { return path.Base(o.Name) == base })
+}
+
+// ID returns the name of the content of file i, one of a list's.
+func (in *Set) ID(i int) job.ContentID { return in.listed[i-in.FirstListed()].id }
+
+// Free lets go of the contents. A nil Set has none.
+func (in *Set) Free() {
+	if in == nil {
+		return
+	}
+	store.UnpinAll(in.held)
+	in.held, in.listed = nil, nil
+}
+
+// Size returns how many bytes all files have together.
+func (in *Set) Size() (n uint64) {
+	for i := range in.Body.Files {
+		n += in.Body.Files[i].Len
+	}
+	return n
+}

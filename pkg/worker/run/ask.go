@@ -1,0 +1,48 @@
+package run
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/driver"
+	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/pkg/worker/capture"
+)
+
+// askTime bounds a question to a driver, which takes 1 ms.
+const askTime = 2 * time.Second
+
+// ask returns the recipe of a client's words. They have passed the policy, and -### executes nothing; still
+// it is a client's words that a driver reads, so where compiles are confined this is too.
+func (p *Place) ask(tc *toolchain.Toolchain, words []string, dir string, need bool) *driver.Recipe {
+	env := []string{"PATH=" + SearchPath, "LC_ALL=C"}
+	id := string(tc.ID[:])
+	switch {
+	case p.h.Confined:
+		return p.h.recipes.GetBy(id, tc.Exec, words, env, need, func(args []string) (string, error) { return p.askConfined(tc.Exec, args, env, dir) })
+	case need:
+		return p.h.recipes.Need(p.h.Context, id, tc.Exec, words, env, dir)
+	}
+	return p.h.recipes.Get(p.h.Context, id, tc.Exec, words, env, dir)
+}
+
+func (p *Place) askConfined(path string, args, env []string, dir string) (string, error) {
+	pipes := capture.NewPipes(p.h.Output)
+	defer pipes.Close()
+	out, err := pipes.Joined()
+	if err != nil {
+		return "", err
+	}
+	c := p.command(append(env, "TMPDIR="+p.temporary()), dir, out, askTime)
+	c.Argv = append([]string{path}, args...)
+	var proc Process
+	o, err := proc.runIn(p.tree, c, askTime)
+	if err != nil {
+		return "", err
+	}
+	if !o.Well() {
+		return "", fmt.Errorf("%s -###: exit %d, signal %d", path, o.Exit, o.Signal)
+	}
+	words, err := out.Written(0)
+	return string(words), err
+}

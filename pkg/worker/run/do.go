@@ -1,0 +1,202 @@
+package run
+
+import (
+	"errors"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/pkg/worker/capture"
+	"github.com/rdistcc/rdistcc/pkg/worker/files"
+)
+
+// form chooses how a job is done. inTree: in the place's tree.
+func (p *Place) form(j *Job) (x form, inTree bool, err error) {
+	switch {
+	case j.Files != nil && !p.h.Trees:
+		return nil, false, ErrNoTrees
+	case j.Files != nil:
+		return &sourcesInTree{p: p, j: j}, true, nil
+	case p.h.Confined:
+		return &textInTree{text{p: p, j: j}}, true, nil
+	}
+	return &textHere{text{p: p, j: j}}, false, nil
+}
+
+// ErrNoTrees answers a job of the sources form where there can be no trees.
+var ErrNoTrees error = job.Refuse(job.CauseTree, "the host cannot show private trees")
+
+// Do does a job: its answer, and how many bytes at the start of its slot are the content of the answer's segments.
+// Clean follows.
+func (p *Place) Do(j *Job) (*job.Result, int) {
+	if res := p.open(j); res != nil {
+		return res, 0
+	}
+	x, inTree, err := p.form(j)
+	if err == nil {
+		err = x.check()
+	}
+	if err == nil {
+		err = p.h.Verify(p.h.Context, j.Toolchain)
+	}
+	if err != nil {
+		return Refused(err), 0
+	}
+	if inTree {
+		if res := p.enter(j); res != nil {
+			return res, 0
+		}
+	}
+	// How many files and directories there are the client says, so what is done about those takes of its time.
+	until := time.Now().Add(j.Limit)
+	defer time.AfterFunc(j.Limit, func() { j.Process.Stop(job.CauseTimeout) }).Stop()
+	if err := x.lay(); err != nil {
+		return p.notLaid(j, err), 0
+	}
+	j.Drop() // it is files now
+	out, err := p.newCapture()
+	if err != nil {
+		return p.unable(j, err), 0
+	}
+	defer out.Close()
+	o, err := x.run(out, until)
+	if err != nil {
+		return p.unable(j, err), 0
+	}
+	return p.conclude(j, x, out, o)
+}
+
+// open makes a job's body and files known. An answer is why it ends here.
+func (p *Place) open(j *Job) (res *job.Result) {
+	if j.Files != nil { // it was opened when it came
+		j.body = j.Files.Body
+		return sumUp(j.Files.Own, j.Files.Sum)
+	}
+	if j.body, j.text, res = j.Open(p.h.Large, &p.scratch); res != nil {
+		return res
+	}
+	if j.body.HasFiles() {
+		var err error
+		if j.Files, err = files.Bring(j.body, j.text); err != nil {
+			return Refused(err)
+		}
+	}
+	return nil
+}
+
+// enter makes the tree ready for a job, which without lists finds nothing there of any that was before.
+func (p *Place) enter(j *Job) *job.Result {
+	var err error
+	if j.Enter != nil {
+		err = j.Enter()
+	}
+	if err == nil && (j.Files == nil || len(j.Files.Lists) == 0) {
+		err = p.Forget()
+	}
+	if err == nil {
+		p.used, p.undone = true, false
+		return nil
+	}
+	if Scarce(err) {
+		return p.unable(j, err)
+	}
+	p.h.Log.Error("private tree", "err", err)
+	var no *job.Refusal
+	switch {
+	case errors.As(err, &no):
+	case p.h.Confined:
+		no = job.Refuse(job.CauseSandbox, "%v", err)
+	default:
+		no = job.Refuse(job.CauseTree, "%v", err)
+	}
+	return Refused(no)
+}
+
+// notLaid returns the answer of a job whose files could not be laid.
+func (p *Place) notLaid(j *Job, err error) *job.Result {
+	if res := p.stopped(err); res != nil {
+		return res
+	}
+	var no *job.Refusal
+	switch {
+	case errors.Is(err, files.ErrSpoiled):
+		return Failed(err)
+	case errors.As(err, &no):
+		return Refused(no)
+	}
+	return p.unable(j, err)
+}
+
+// conclude makes the answer of a compile that has ended.
+func (p *Place) conclude(j *Job, x form, out *capture.Capture, o Outcome) (*job.Result, int) {
+	j.Excess = o.Excess
+	res := &job.Result{Exit: uint8(o.Exit), Signal: uint8(o.Signal), CPU: Micros(o.CPU), MaxRSS: o.MaxRSS}
+	used := func(r *job.Result) (*job.Result, int) {
+		r.CPU, r.MaxRSS = res.CPU, res.MaxRSS
+		return r, 0
+	}
+	if o.Stopped != job.CauseNone {
+		return used(p.stopped(&stopError{o.Stopped}))
+	}
+	limits := p.h.limits(j.Limit)
+	if no := p.h.exceeded(o.Excess, &limits); no != nil {
+		p.h.Denied(denial(o.Excess))
+		return used(Failed(no))
+	}
+	if out.Cut() {
+		p.h.Denied(deniedOutput)
+	}
+	n := 0
+	err := p.outOfMemory(j, out, res)
+	if err == nil {
+		n, err = p.gather(j, x, out, res)
+	}
+	if err == nil {
+		return res, n
+	}
+	if f := p.stopped(err); f != nil {
+		return used(f)
+	}
+	j.trouble(err)
+	return used(Failed(err))
+}
+
+// gather puts the outputs, the standard ones first, to the start of the slot,
+// where the text is not needed any more; or, when they are too big for that or for
+// the sink, into memory of their own, for the client to fetch. It returns how many bytes of the slot that takes.
+func (p *Place) gather(j *Job, x form, out *capture.Capture, res *job.Result) (int, error) {
+	var g gathering
+	defer g.close()
+	for i, seg := range []*job.Segment{&res.Stdout, &res.Stderr} {
+		data, err := out.Written(i)
+		if err != nil {
+			return 0, err
+		}
+		g.add(uint64(len(data)), seg, func(to []byte) error { copy(to, data); return nil })
+	}
+	if res.Signal == 0 { // else what it may have left is not an output
+		if err := x.outputs(out, res, &g); err != nil {
+			return 0, err
+		}
+	}
+	mem := j.Source.Slot
+	room := min(uint64(len(mem)), j.Asked.Sink.Len)
+	if g.n <= room {
+		if err := g.fill(mem); err != nil {
+			return 0, err
+		}
+		return p.seal(j, mem[:g.n], res), nil
+	}
+	if g.n > j.Asked.Fetch || g.n > uint64(p.h.Result) || !j.Fetches {
+		return 0, job.Refuse(job.CauseTooBig, "result is larger than the buffer of %d bytes", room)
+	}
+	big, err := p.h.Large.TryGet(j.Allowance, int64(g.n), job.CauseTooBig)
+	if err != nil {
+		return 0, err
+	}
+	if err := g.fill(big.Mem); err != nil {
+		big.Free()
+		return 0, err
+	}
+	j.Offered = p.sealLarge(j, big, res)
+	return 0, nil
+}

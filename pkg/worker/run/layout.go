@@ -1,0 +1,136 @@
+package run
+
+import (
+	"errors"
+	"path"
+	"slices"
+
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/store"
+	"github.com/rdistcc/rdistcc/pkg/worker/files"
+)
+
+// What trees may keep, each: together as much as the store has in memory, but within these bounds.
+const (
+	leastKept = 4 << 20  // bytes
+	mostKept  = 64 << 20 // bytes
+)
+
+// KeepEach returns how many bytes the tree of each of so many places may keep, beside a store of memory bytes.
+func KeepEach(memory int64, places int) int64 {
+	return min(max(memory/int64(max(places, 1)), leastKept), mostKept)
+}
+
+// Forget drops all that the tree keeps.
+func (p *Place) Forget() error {
+	if p.layout.owner == nil {
+		return nil
+	}
+	p.layout = layout{}
+	defer p.count()
+	return p.tree.Retain(func(string, privatetree.Kept) bool { return false })
+}
+
+// Stale reports whether what the tree keeps has to go: nothing is kept for its owner any more, or the
+// machine has been short of memory since.
+func (p *Place) Stale() bool {
+	return p.layout.owner != nil && (p.layout.owner.Wiped() || p.layout.forgets != p.h.Forgets.Load())
+}
+
+// lay makes in the tree what a job of owner's finds on the client. An error of check ends it.
+func (p *Place) lay(owner *store.Tenant, in *files.Set, check func() error) error {
+	if owner == nil || len(in.Lists) == 0 {
+		if err := p.Forget(); err != nil {
+			return err
+		}
+		return lay(p.tree, in, check)
+	}
+	err := p.layKept(owner, in, check)
+	if err == nil || errors.Is(err, files.ErrSpoiled) || check() != nil {
+		return err
+	}
+	// What is kept could be in the way of what the job's names mean: from the beginning, without.
+	if err := errors.Join(p.tree.Clean(), p.Forget()); err != nil {
+		return err
+	}
+	return lay(p.tree, in, check)
+}
+
+// layKept is lay where the tree keeps files of the lists.
+func (p *Place) layKept(owner *store.Tenant, in *files.Set, check func() error) error {
+	if p.layout.owner != owner {
+		if err := p.Forget(); err != nil {
+			return err
+		}
+		p.layout.owner, p.layout.forgets = owner, p.h.Forgets.Load()
+	}
+	if !slices.Equal(p.layout.lists, in.Lists) || slices.ContainsFunc(in.Body.Outputs, func(o job.Output) bool { return p.tree.KeepsBase(path.Base(o.Name)) }) {
+		if err := p.retain(in); err != nil {
+			return err
+		}
+	}
+	if err := layAround(p.tree, in, check); err != nil {
+		return err
+	}
+	var rest []int
+	for _, i := range p.layout.rest {
+		f := &in.Body.Files[i]
+		if !in.Keepable(i) {
+			rest = append(rest, i)
+			if err := layFile(p.tree, in, i, check); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := check(); err != nil {
+			return err
+		}
+		text, err := in.File(i)
+		if err != nil {
+			return err
+		}
+		if err := p.tree.Keep(f.Name, asKept(in, i), text); err != nil {
+			return err
+		}
+		if _, ok := p.tree.Keeps(f.Name); !ok {
+			rest = append(rest, i)
+		}
+	}
+	p.layout.lists, p.layout.rest = in.Lists, rest
+	return nil
+}
+
+// retain drops what the tree keeps and a job is not to see, and notes which files of its lists are to be laid.
+func (p *Place) retain(in *files.Set) error {
+	p.layout.lists, p.layout.rest = nil, nil
+	wanted := make(map[string]privatetree.Kept, len(in.Text)-in.FirstListed())
+	for i := in.FirstListed(); i < len(in.Text); i++ {
+		if in.Keepable(i) {
+			wanted[in.Body.Files[i].Name] = asKept(in, i)
+		}
+	}
+	err := p.tree.Retain(func(name string, k privatetree.Kept) bool {
+		w, ok := wanted[name]
+		return ok && w == k
+	})
+	if err != nil {
+		return err
+	}
+	for i := in.FirstListed(); i < len(in.Text); i++ {
+		name := in.Body.Files[i].Name
+		if _, ok := wanted[name]; ok {
+			if _, ok := p.tree.Keeps(name); ok {
+				continue
+			}
+		}
+		p.layout.rest = append(p.layout.rest, i)
+	}
+	return nil
+}
+
+// asKept returns file i, one of a list's, as a tree knows it.
+func asKept(in *files.Set, i int) privatetree.Kept {
+	f := &in.Body.Files[i]
+	return privatetree.Kept{Sum: in.ID(i), MTime: f.MTime, Exec: f.Exec}
+}

@@ -1,0 +1,243 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdistcc/rdistcc/internal/entrypoint"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
+)
+
+// command is one compiler run.
+type command struct {
+	argv   []string // argv[0] is the program's path
+	env    []string
+	dir    string
+	stdin  int // descriptors
+	stdout int
+	stderr int
+	nice   int
+	file   int64         // bytes of every file that it writes; past them the kernel ends it with SIGXFSZ
+	memory int64         // bytes that each process may map; 0 = no limit
+	limit  time.Duration // of wall time
+}
+
+// Outcome is how a command ended. Its MaxRSS is not below this daemon's own where it ran without a tree, as exec hands that on.
+type Outcome struct {
+	privatetree.Outcome
+	Stopped job.Cause // why it was killed, or was not started; CauseNone: neither
+}
+
+// Well reports whether the command ended by itself, with success.
+func (o *Outcome) Well() bool {
+	return o.Exit == 0 && o.Signal == 0 && o.Stopped == job.CauseNone && o.Excess == sandbox.ExcessNone
+}
+
+// after adds what an earlier command of the same job used.
+func (o *Outcome) after(before *Outcome) {
+	o.CPU += before.CPU
+	o.MaxRSS = max(o.MaxRSS, before.MaxRSS)
+}
+
+// Process is what runs for a job: a process group that ends with its leader, or a command in
+// a tree.
+type Process struct {
+	mu      sync.Mutex
+	pid     int              // 0: not started, or reaped
+	run     *privatetree.Run // nil: not started in a tree, or ended
+	stopped job.Cause        // why it was killed, or must not start
+}
+
+// Stop kills it, with its group or its tree's processes, with SIGKILL, now or as soon as it exists; the first
+// cause stands.
+func (p *Process) Stop(why job.Cause) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped == job.CauseNone {
+		p.stopped = why
+	}
+	p.killLocked()
+}
+
+// stopError says that work of this daemon's for a job has ended, as the job had to.
+type stopError struct{ cause job.Cause }
+
+func (e *stopError) Error() string { return "stopped: " + e.cause.String() }
+
+// Check returns an error once the job has to stop: for what the daemon does before its programs run, and after.
+func (p *Process) Check() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped != job.CauseNone {
+		return &stopError{p.stopped}
+	}
+	return nil
+}
+
+func (p *Process) killLocked() {
+	if p.run != nil {
+		p.run.Kill()
+	}
+	if p.pid != 0 {
+		_ = unix.Kill(-p.pid, unix.SIGKILL) // ESRCH: all of them have ended
+	}
+}
+
+// runHere starts c and waits until it has ended and its whole group is killed. An
+// error means that nothing ran.
+//
+// The wait is the netpoller's, on a pidfd: no thread and no goroutine more.
+func (p *Process) runHere(c *command) (Outcome, error) {
+	p.mu.Lock()
+	if p.stopped != job.CauseNone {
+		p.mu.Unlock()
+		return Outcome{Stopped: p.stopped}, nil
+	}
+	pidfd := -1
+	slack := entrypoint.Given()
+	pid, _, err := syscall.StartProcess(c.argv[0], c.argv, &syscall.ProcAttr{
+		Dir:   c.dir,
+		Env:   c.env,
+		Files: []uintptr{uintptr(c.stdin), uintptr(c.stdout), uintptr(c.stderr)},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd},
+	})
+	slack()
+	if err != nil {
+		p.mu.Unlock()
+		return Outcome{}, &startError{fmt.Errorf("start %s: %w", c.argv[0], err)}
+	}
+	p.pid = pid
+	p.mu.Unlock()
+	// The driver needs longer to start its first child than these two take, and
+	// children inherit both.
+	if c.nice != 0 {
+		_ = unix.Setpriority(unix.PRIO_PGRP, pid, c.nice)
+	}
+	_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: uint64(c.file), Max: uint64(c.file)}, nil)
+	if c.memory > 0 {
+		limitMemory(pid, uint64(c.memory))
+	}
+
+	if err := p.wait(pidfd, c.limit); err != nil {
+		p.Stop(job.CauseInternal)
+	}
+	return p.reap(pid)
+}
+
+// limitMemory bounds what a process and its children may map. On a busy machine a
+// driver may have started its first child before we get here; what it starts later
+// inherits the limit.
+func limitMemory(pid int, max uint64) {
+	_ = unix.Prlimit(pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: max, Max: max}, nil) // ESRCH: it has ended
+	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return
+	}
+	for _, f := range strings.Fields(string(list)) {
+		if child, err := strconv.Atoi(f); err == nil {
+			limitMemory(child, max)
+		}
+	}
+}
+
+// wait returns when the leader is a zombie, killing the group at the limit.
+func (p *Process) wait(pidfd int, limit time.Duration) error {
+	if pidfd < 0 {
+		return errors.New("no pidfd: needs Linux 5.4")
+	}
+	if err := unix.SetNonblock(pidfd, true); err != nil {
+		unix.Close(pidfd)
+		return err
+	}
+	f := os.NewFile(uintptr(pidfd), "pidfd")
+	defer f.Close()
+	rc, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := f.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
+	ended := func(fd uintptr) bool {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_PIDFD, int(fd), &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		// Without a zombie the kernel leaves the structure as it was, zero.
+		return err != nil && !errors.Is(err, unix.EINTR) || info.Signo != 0
+	}
+	err = rc.Read(ended)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		p.Stop(job.CauseTimeout)
+		if err := f.SetReadDeadline(time.Time{}); err != nil {
+			return err
+		}
+		err = rc.Read(ended)
+	}
+	return err
+}
+
+// reap takes the leader's status. As long as it is a zombie its number is the
+// group's and no other's, so the rest of the group is killed first.
+func (p *Process) reap(pid int) (Outcome, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.killLocked()
+	p.pid = 0
+	var status unix.WaitStatus
+	var use unix.Rusage
+	for {
+		_, err := unix.Wait4(pid, &status, 0, &use)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return Outcome{}, fmt.Errorf("wait for compiler: %w", err)
+		}
+	}
+	o := Outcome{
+		Outcome: privatetree.Outcome{CPU: time.Duration(use.Utime.Nano() + use.Stime.Nano()), MaxRSS: uint64(use.Maxrss) << 10},
+		Stopped: p.stopped,
+	}
+	if status.Signaled() {
+		o.Signal = int(status.Signal())
+	} else {
+		o.Exit = status.ExitStatus()
+	}
+	return o, nil
+}
+
+// runIn starts c in a tree and waits until it and all that it started has ended.
+// An error means that nothing ran.
+func (p *Process) runIn(tr *privatetree.Tree, c *privatetree.Command, limit time.Duration) (Outcome, error) {
+	p.mu.Lock()
+	if p.stopped != job.CauseNone {
+		p.mu.Unlock()
+		return Outcome{Stopped: p.stopped}, nil
+	}
+	run, err := tr.Start(c)
+	if err != nil {
+		p.mu.Unlock()
+		return Outcome{}, err
+	}
+	p.run = run
+	p.mu.Unlock()
+	timer := time.AfterFunc(limit, func() { p.Stop(job.CauseTimeout) })
+	o, err := run.Wait()
+	timer.Stop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.run = nil
+	if err != nil && !errors.Is(err, privatetree.ErrGone) {
+		err = &startError{err}
+	}
+	return Outcome{o, p.stopped}, err
+}

@@ -1,0 +1,42 @@
+package run
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/job"
+)
+
+// TestPairsGiveUp: an assembler that does not read to the end is not started for nothing time and again, and is not
+// given up for what one client has done.
+func TestPairsGiveUp(t *testing.T) {
+	var p pairs
+	bad, good := job.ToolchainID{1}, job.ToolchainID{2}
+	var ran []string
+	for i := range 2 * (mostApart + inTurn) {
+		if p.allowed(bad) {
+			ran = append(ran, fmt.Sprint(i))
+			p.ended(bad, true)
+		}
+		if !p.allowed(good) {
+			t.Fatal("another compiler is given up as well")
+		}
+		p.ended(good, false)
+	}
+	if got, want := strings.Join(ran, " "), "0 1 2 67 132"; got != want {
+		t.Errorf("tried in compiles %s, want %s", got, want)
+	}
+	for range inTurn + 1 {
+		if p.allowed(bad) {
+			p.ended(bad, false)
+			break
+		}
+	}
+	for range mostApart {
+		if !p.allowed(bad) {
+			t.Error("an assembler that has read all is still given up")
+		}
+		p.ended(bad, true)
+	}
+}

@@ -1,0 +1,71 @@
+package run
+
+import (
+	"github.com/rdistcc/rdistcc/internal/driver"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/policy"
+	"github.com/rdistcc/rdistcc/internal/toolchain"
+)
+
+// text is a job of the text form: the compiler runs on preprocessed text, by words that name no file.
+type text struct {
+	p    *Place
+	j    *Job
+	vars []string // of the environment, that the client chose
+}
+
+func (x *text) check() (err error) {
+	if err := policy.Text(x.j.body, compilerOf(x.j.Toolchain), x.j.text); err != nil {
+		return err
+	}
+	x.vars, err = policy.TextVariables(x.j.body.Env)
+	return err
+}
+
+// environment makes that of the compile from nothing but what the policy lets a client choose.
+func (x *text) environment(tmp string) []string {
+	return append([]string{"PATH=" + SearchPath, "TMPDIR=" + tmp}, x.vars...)
+}
+
+// names are what the compiler is told of the files, in either kind of place: none of these reaches an object.
+func (x *text) names() driver.Names {
+	return driver.Names{Source: x.j.body.Name, Output: "../out/" + outputName(x.j.body.Outputs[0].Kind), Temp: "../tmp/cc.s"}
+}
+
+// recipe returns what the driver would run, or nil: then the driver runs. Side
+// files get their names from the driver.
+func (x *text) recipe(dir string) *driver.Recipe {
+	if x.j.Toolchain.Family != "gcc" || len(x.j.body.Outputs) != 1 {
+		return nil
+	}
+	return x.p.ask(x.j.Toolchain, arguments(x.j.body), dir, false)
+}
+
+// arguments makes the driver's words behind its name, with placeholders for the
+// names; the output is named last.
+func arguments(b *job.Body) []string {
+	mode := "-c"
+	if b.Outputs[0].Kind == job.OutputAssembly {
+		mode = "-S"
+	}
+	argv := make([]string, 0, len(b.Args)+6)
+	argv = append(argv, b.Args...)
+	return append(argv, "-x", b.Language, mode, driver.Source, "-o", driver.Output)
+}
+
+// outputName returns the name in the output directory.
+func outputName(k job.OutputKind) string {
+	switch k {
+	case job.OutputAssembly:
+		return "o.s"
+	case job.OutputStackUsage:
+		return "o.su"
+	default:
+		return "o.o"
+	}
+}
+
+// compilerOf returns what the policy is told of a compiler.
+func compilerOf(tc *toolchain.Toolchain) policy.Compiler {
+	return policy.Compiler{Family: tc.Family, Major: tc.Major, Exec: tc.Exec, Path: tc.Path}
+}
