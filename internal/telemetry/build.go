@@ -10,7 +10,7 @@ import (
 // and commit, and the number of the job protocol that it speaks, as labels.
 func NewBuildCollector(prefix, version, revision string, protocol int) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "_build_info",
-		Help:        "Always 1; the labels say which build of the program this is, and which version of the job protocol it speaks.",
+		Help:        "Always 1; the labels identify the build of the program and the version of the job protocol that it speaks.",
 		ConstLabels: prometheus.Labels{"version": version, "revision": revision, "protocol": strconv.Itoa(protocol)}})
 	g.Set(1)
 	return g

@@ -19,16 +19,16 @@ type inputMetrics struct {
 func newInputMetrics(m *Manager) *inputMetrics {
 	x := &inputMetrics{
 		how: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_inputs_total",
-			Help: "Jobs by how it was known what they read: by a look at the files (scan), as the compiler had said so before (memo), as it was asked (list), or as preprocessed text."},
+			Help: "Jobs by how the manager knew what they read: from the files (scan), from an earlier list (memo), from the compiler (list), or not at all, as preprocessed text (text)."},
 			[]string{"how"}),
 		doubts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_input_doubts_total",
-			Help: "Jobs of which the manager did not know what they read, so that the compiler here was asked, by why."}, []string{"why"}),
+			Help: "Jobs whose inputs the manager did not know, so that the compiler on the build host was asked, by reason."}, []string{"why"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_input_bytes_total",
-			Help: "Bytes of files that jobs read beside their source: those that the host held, and those that were sent."}, []string{"result"}),
+			Help: "Bytes of files that jobs read in addition to their source: already held by the host, or sent."}, []string{"result"}),
 		lacks: prometheus.NewCounter(prometheus.CounterOpts{Name: "rdistcc_cm_input_lacks_total",
-			Help: "Jobs that were sent again as their host did not hold a file any more."}),
+			Help: "Jobs sent again because their host no longer held a file."}),
 		filesN: prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "rdistcc_cm_input_files",
-			Help: "Files of which it is known what they hold and name."}, func() float64 { return float64(m.inputs.Stats().Files) }),
+			Help: "Files whose contents and includes the manager knows."}, func() float64 { return float64(m.inputs.Stats().Files) }),
 	}
 	for _, how := range report.InputWords {
 		x.how.WithLabelValues(how)

@@ -64,20 +64,20 @@ type metrics struct {
 }
 
 var (
-	descHosts       = prometheus.NewDesc("rdistcc_cm_hosts", "Hosts that some list named, by the state of their connection.", []string{"state"}, nil)
+	descHosts       = prometheus.NewDesc("rdistcc_cm_hosts", "Hosts named by any host list, by the state of their connection.", []string{"state"}, nil)
 	descConnections = prometheus.NewDesc("rdistcc_cm_connections", "Live connections to hosts.", []string{"host"}, nil)
-	descCredits     = prometheus.NewDesc("rdistcc_cm_credits", "Unspent credits: compiles that may be placed at once.", []string{"host"}, nil)
+	descCredits     = prometheus.NewDesc("rdistcc_cm_credits", "Unspent credits: jobs that can be placed at once.", []string{"host"}, nil)
 	descSlots       = prometheus.NewDesc("rdistcc_cm_slots", "Slots of shared memory: leased to a wrapper, or kept ready.", []string{"state"}, nil)
-	descLarge       = prometheus.NewDesc("rdistcc_cm_large_bytes", "Memory of sources beyond what slots keep, of copies of other users' sources, and of results that are too big for a sink.", nil, nil)
-	descViewAge     = prometheus.NewDesc("rdistcc_cm_view_age_seconds", "Age of what is known of a host's load.", []string{"host"}, nil)
-	descRunning     = prometheus.NewDesc("rdistcc_cm_running", "Jobs of this manager's at a host, or on the way there.", []string{"host"}, nil)
-	descPlaces      = prometheus.NewDesc("rdistcc_cm_places", "Compiles at a time that a connected host runs, for all managers.", []string{"host"}, nil)
-	descDemand      = prometheus.NewDesc("rdistcc_cm_demand", "Jobs that a host was told this manager has use for.", []string{"host"}, nil)
+	descLarge       = prometheus.NewDesc("rdistcc_cm_large_bytes", "Memory of sources beyond what slots keep, of copies of other users' sources, and of results too big for a sink.", nil, nil)
+	descViewAge     = prometheus.NewDesc("rdistcc_cm_view_age_seconds", "Age of the last known load of a host.", []string{"host"}, nil)
+	descRunning     = prometheus.NewDesc("rdistcc_cm_running", "This manager's jobs on a host or on the way there.", []string{"host"}, nil)
+	descPlaces      = prometheus.NewDesc("rdistcc_cm_places", "Compiles that a connected host runs at a time, for all managers.", []string{"host"}, nil)
+	descDemand      = prometheus.NewDesc("rdistcc_cm_demand", "Jobs that this manager told a host it could use places for.", []string{"host"}, nil)
 	descRTT         = prometheus.NewDesc("rdistcc_cm_link_rtt_seconds", "Round trip to a host, as TCP measures it.", []string{"host"}, nil)
-	descRate        = prometheus.NewDesc("rdistcc_cm_link_bytes_per_second", "Bytes a second that the way to a host has carried.", []string{"host"}, nil)
-	descSpeed       = prometheus.NewDesc("rdistcc_cm_host_speed", "Speed of a host's core beside the average, as its compiles showed.", []string{"host"}, nil)
-	descDrained     = prometheus.NewDesc("rdistcc_cm_drained", "Hosts that were drained by hand.", nil, nil)
-	descWaiting     = prometheus.NewDesc("rdistcc_cm_waiting", "Commands that wait for a credit or for a turn on this machine.", []string{"for"}, nil)
+	descRate        = prometheus.NewDesc("rdistcc_cm_link_bytes_per_second", "Measured rate of the link to a host, in bytes a second.", []string{"host"}, nil)
+	descSpeed       = prometheus.NewDesc("rdistcc_cm_host_speed", "Speed of one core of a host, learned from compiles, relative to the average.", []string{"host"}, nil)
+	descDrained     = prometheus.NewDesc("rdistcc_cm_drained", "Hosts drained with rdistcc drain.", nil, nil)
+	descWaiting     = prometheus.NewDesc("rdistcc_cm_waiting", "Commands waiting for a credit or for a turn on the build host.", []string{"for"}, nil)
 )
 
 func newMetrics(m *Manager) *metrics {
@@ -92,21 +92,21 @@ func newMetrics(m *Manager) *metrics {
 		traffic: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_bytes_total",
 			Help: "Bytes of sources (out) and results (in)."}, []string{"direction", "host"}),
 		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{Name: "rdistcc_cm_fallbacks_total",
-			Help: "Compiles done on the build host because of trouble."}),
+			Help: "Compiles that ran locally because of trouble."}),
 		retries: prometheus.NewCounter(prometheus.CounterOpts{Name: "rdistcc_cm_retries_total",
-			Help: "Jobs given to another host after the one before failed or refused them."}),
+			Help: "Jobs given to another host after one failed or refused them."}),
 		hedges: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_hedges_total",
-			Help: "Jobs given to a second host because the first was slow, by whether the second one was first."}, []string{"result"}),
+			Help: "Late jobs given to a second host, by whether the second host answered first."}, []string{"result"}),
 		windows: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_windows_total",
-			Help: "Sources offered, and results fetched, by RDMA Read as they were too big for a slot or a sink."}, []string{"what"}),
+			Help: "Sources offered and results fetched by RDMA Read because they were too big for a slot or a sink."}, []string{"what"}),
 	}
 	x.boards = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_board_reads_total",
-		Help: "Load boards of hosts that were read; torn: met in the midst of a change."}, []string{"result"})
+		Help: "Load boards of hosts read; a torn one was read during a change."}, []string{"result"})
 	x.packing = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_packed_bytes_total",
-		Help: "Bytes of sources (out) and results (in) that were packed for a slow network: as they were (plain), and as they travelled (packed)."},
+		Help: "Bytes of sources (out) and results (in) compressed for a slow network: before (plain) and after (packed)."},
 		[]string{"direction", "form"})
 	x.digests = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_digest_errors_total",
-		Help: "Sources and results that did not arrive as they were sent, though the network's own checks saw nothing."}, []string{"what"})
+		Help: "Sources and results that arrived altered although the network's own checks passed."}, []string{"what"})
 	for _, direction := range []string{"out", "in"} {
 		x.packing.WithLabelValues(direction, "plain")
 		x.packing.WithLabelValues(direction, "packed")
@@ -115,27 +115,27 @@ func newMetrics(m *Manager) *metrics {
 		x.digests.WithLabelValues(what)
 	}
 	x.foresight = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "rdistcc_cm_prediction_ratio",
-		Help:    "Processor time of remote compiles, divided by what was expected on their host.",
+		Help:    "Actual CPU time of remote compiles over the time predicted for their host.",
 		Buckets: []float64{0.25, 0.5, 0.67, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 4}})
 	x.unforeseen = prometheus.NewCounter(prometheus.CounterOpts{Name: "rdistcc_cm_unpredicted_total",
-		Help: "Remote compiles of which nothing was known before."})
+		Help: "Remote compiles without a prediction."})
 	for _, result := range []string{"ok", "torn"} {
 		x.boards.WithLabelValues(result)
 	}
 	x.audits = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_audits_total",
-		Help: "Jobs that a second host compiled for comparison, by what came of it."}, []string{"result"})
+		Help: "Jobs compiled on a second host for comparison, by outcome."}, []string{"result"})
 	x.distrusts = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_distrusted_results_total",
-		Help: "Results that were not taken: forged, as no compiler makes them, or doubtful, and compiled here to be sure."}, []string{"why"})
+		Help: "Results not used: forged, because no compiler makes such a file, or doubtful, so that the command was compiled locally."}, []string{"why"})
 	for _, why := range []string{"forged", "doubt"} {
 		x.distrusts.WithLabelValues(why)
 	}
 	x.twice = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_compiled_twice_total",
-		Help: "Commands that a host had compiled and that then ran here, by why they did."}, []string{"reason"})
+		Help: "Commands that a host compiled and that then ran locally as well, by reason."}, []string{"reason"})
 	for _, reason := range []string{"diagnostics", "doubt"} {
 		x.twice.WithLabelValues(reason)
 	}
 	x.quarantines = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_quarantines_total",
-		Help: "Times that a host was found to give other results than two others, and was left alone."}, []string{"host"})
+		Help: "Times that an audit found the results of a host wrong and quarantined it."}, []string{"host"})
 	for _, result := range []string{auditSame, auditDiffers, auditUnsound, auditOpen, auditVoid} {
 		x.audits.WithLabelValues(result)
 	}

@@ -28,7 +28,7 @@ func (m *Metrics) canary(result string) {
 // measures is a gauge for each measure of package sandbox: 1 where it holds.
 type measures struct{ s *Server }
 
-var measureDesc = prometheus.NewDesc("rdistccd_sandbox_measure", "1: this measure confines compiles.", []string{"measure"}, nil)
+var measureDesc = prometheus.NewDesc("rdistccd_sandbox_measure", "1 if this measure confines every compile.", []string{"measure"}, nil)
 
 func (m measures) Describe(to chan<- *prometheus.Desc) { to <- measureDesc }
 

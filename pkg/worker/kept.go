@@ -6,15 +6,15 @@ import "github.com/prometheus/client_golang/prometheus"
 type contents struct{ s *Server }
 
 var (
-	storeBytesDesc     = prometheus.NewDesc("rdistccd_store_bytes", "Memory of contents that clients have sent, kept for their later jobs.", nil, nil)
+	storeBytesDesc     = prometheus.NewDesc("rdistccd_store_bytes", "Memory of contents that managers have sent, kept for their later jobs.", nil, nil)
 	storeTreesDesc     = prometheus.NewDesc("rdistccd_store_tree_bytes", "Memory of files that private trees keep from one job to the next.", nil, nil)
-	storeDiskDesc      = prometheus.NewDesc("rdistccd_store_disk_bytes", "The same on disk.", nil, nil)
-	storeLearntDesc    = prometheus.NewDesc("rdistccd_store_learnt_bytes", "Memory of this machine's own headers, read before a job named them.", nil, nil)
-	storeFilesDesc     = prometheus.NewDesc("rdistccd_store_files", "Contents that are kept.", nil, nil)
+	storeDiskDesc      = prometheus.NewDesc("rdistccd_store_disk_bytes", "Bytes on disk of contents that managers have sent.", nil, nil)
+	storeLearntDesc    = prometheus.NewDesc("rdistccd_store_learnt_bytes", "Memory of the compile host's own headers, read before a job named them.", nil, nil)
+	storeFilesDesc     = prometheus.NewDesc("rdistccd_store_files", "Contents kept.", nil, nil)
 	storeEvictionsDesc = prometheus.NewDesc("rdistccd_store_evictions_total", "Contents dropped to make room.", nil, nil)
-	storeHitsDesc      = prometheus.NewDesc("rdistccd_store_hits_total", "Contents that a job named and that were there.", nil, nil)
-	storeOwnDesc       = prometheus.NewDesc("rdistccd_store_own_total", "Contents that a job named and that this machine had among the system's headers.", nil, nil)
-	storeLacksDesc     = prometheus.NewDesc("rdistccd_store_lacks_total", "Contents that a job named and that were not there: it was refused, and comes again with them.", nil, nil)
+	storeHitsDesc      = prometheus.NewDesc("rdistccd_store_hits_total", "Contents named by a job that the host held.", nil, nil)
+	storeOwnDesc       = prometheus.NewDesc("rdistccd_store_own_total", "Contents named by a job that the compile host has among its own system headers.", nil, nil)
+	storeLacksDesc     = prometheus.NewDesc("rdistccd_store_lacks_total", "Contents named by a job that the host lacked: the job was refused, and is sent again with them.", nil, nil)
 )
 
 func (c contents) Describe(to chan<- *prometheus.Desc) {

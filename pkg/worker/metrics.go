@@ -33,13 +33,13 @@ type Metrics struct {
 func NewMetrics() *Metrics {
 	return &Metrics{
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rdistccd_jobs_total", Help: "Jobs answered, by what became of them and by language.",
+			Name: "rdistccd_jobs_total", Help: "Jobs answered, by result and language.",
 		}, []string{"result", "language"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rdistccd_refusals_total", Help: "Jobs and connections refused, by cause.",
 		}, []string{"cause"}),
 		auth: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rdistccd_auth_failures_total", Help: "Peers that may not use this host, by what spoke against them.",
+			Name: "rdistccd_auth_failures_total", Help: "Peers that may not use this host, by cause.",
 		}, []string{"cause"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "rdistccd_compile_seconds", Help: "Wall time of compiles.",
@@ -50,29 +50,29 @@ func NewMetrics() *Metrics {
 			Buckets: prometheus.ExponentialBuckets(0.005, 2, 15),
 		}),
 		memory: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "rdistccd_compile_memory_bytes", Help: "Largest resident set of a compile's programs.",
+			Name: "rdistccd_compile_memory_bytes", Help: "Largest resident set of the programs of a compile.",
 			Buckets: prometheus.ExponentialBuckets(8<<20, 2, 11),
 		}),
 		windows: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rdistccd_windows_total", Help: "Sources fetched, and results offered, by RDMA Read as they were too big for a slot or a sink.",
+			Name: "rdistccd_windows_total", Help: "Sources fetched and results offered by RDMA Read because they were too big for a slot or a sink.",
 		}, []string{"what"}),
 		endings: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rdistccd_connections_ended_total", Help: "Connections that have ended, by why.",
+			Name: "rdistccd_connections_ended_total", Help: "Connections that ended, by cause.",
 		}, []string{"cause"}),
 		cancels: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rdistccd_cancels_total", Help: "Jobs that clients wanted to have cancelled, by where they were; unknown: answered already, or none of the client's.",
+			Name: "rdistccd_cancels_total", Help: "Jobs that clients cancelled, by where they were; unknown ones had been answered already, or are not the client's.",
 		}, []string{"job"}),
 		limits: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rdistccd_client_limits_total", Help: "Connections, jobs and cores that one client could not have beside others, by which limit.",
+			Name: "rdistccd_client_limits_total", Help: "Connections, jobs and cores that a tenant was denied for the sake of others, by limit.",
 		}, []string{"limit"}),
 		canaries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rdistccd_sandbox_canaries_total", Help: "Times that a runner had to prove how compiles are confined, by result.",
+			Name: "rdistccd_sandbox_canaries_total", Help: "Probes of the sandbox that confines compiles, by result.",
 		}, []string{"result"}),
 		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rdistccd_sandbox_denials_total", Help: "Compiles that were ended or cut for what they took or did, by cause.",
+			Name: "rdistccd_sandbox_denials_total", Help: "Compiles ended, or output cut, because of a limit or a forbidden call, by cause.",
 		}, []string{"cause"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "rdistccd_panics_total", Help: "Connections and jobs that met a bug of the daemon's: its log has the stack.",
+			Name: "rdistccd_panics_total", Help: "Connections and jobs that met a bug in the daemon; its log has the stack.",
 		}),
 	}
 }
@@ -91,28 +91,28 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 	for _, c := range []prometheus.Collector{
 		m.jobs, m.refusals, m.auth, m.seconds, m.cpu, m.memory, m.windows, m.endings, m.cancels, m.limits, m.panics, m.canaries, m.denials,
 		gauge("rdistccd_jobs_running", "Compiles under way.", func(st Status) float64 { return float64(st.Load.Running) }),
-		gauge("rdistccd_jobs_queued", "Jobs that wait for a core.", func(st Status) float64 { return float64(st.Load.Queued) }),
-		gauge("rdistccd_toolchains", "Compilers that clients are offered.", func(st Status) float64 { return float64(st.Toolchains) }),
-		gauge("rdistccd_identifying", "1: compilers are still being identified since the start.", func(st Status) float64 {
+		gauge("rdistccd_jobs_queued", "Jobs waiting for a core.", func(st Status) float64 { return float64(st.Load.Queued) }),
+		gauge("rdistccd_toolchains", "Compilers offered to managers.", func(st Status) float64 { return float64(st.Toolchains) }),
+		gauge("rdistccd_identifying", "1 while compilers are still being identified after a start.", func(st Status) float64 {
 			if st.Identifying {
 				return 1
 			}
 			return 0
 		}),
-		gauge("rdistccd_tree", "1: jobs that depend on paths are taken, as the host can show private trees.", func(st Status) float64 {
+		gauge("rdistccd_tree", "1 if the host can show private trees, so that it accepts jobs that depend on paths.", func(st Status) float64 {
 			if st.Tree {
 				return 1
 			}
 			return 0
 		}),
-		gauge("rdistccd_sandbox_level", "How compiles are confined, as far as canaries have shown: 0 not at all, 1 in part, 2 wholly, 3 in namespaces of their own too.",
+		gauge("rdistccd_sandbox_level", "Level of confinement that canaries have shown: 0 off, 1 partial, 2 confined, 3 full.",
 			func(st Status) float64 { return float64(st.Sandbox.Measures.Level()) }),
 		gauge("rdistccd_clients", "Connected managers.", func(st Status) float64 { return float64(len(st.Clients)) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "rdistccd_audit_lost_total", Help: "Lines of the audit log that could not be written."},
 			func() float64 { return float64(s.o.Audit.Lost()) }),
-		gauge("rdistccd_tenants", "Whom the connected managers work for: names in certificates, or addresses.", func(st Status) float64 { return float64(st.Tenants) }),
-		gauge("rdistccd_large_bytes", "Memory of sources and results that are too big for a slot or a sink.", func(st Status) float64 { return float64(st.Large) }),
-		gauge("rdistccd_credits", "Credits that clients hold unspent.", func(st Status) float64 {
+		gauge("rdistccd_tenants", "Tenants of the connected managers: names in certificates, or addresses.", func(st Status) float64 { return float64(st.Tenants) }),
+		gauge("rdistccd_large_bytes", "Memory of sources and results too big for a slot or a sink.", func(st Status) float64 { return float64(st.Large) }),
+		gauge("rdistccd_credits", "Credits that managers hold unspent.", func(st Status) float64 {
 			n := 0
 			for _, c := range st.Clients {
 				n += c.Credits

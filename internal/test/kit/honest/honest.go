@@ -150,11 +150,11 @@ func unescape(w string) string {
 	return b.String()
 }
 
-// AtHome are the reasons of docs/policy.md for which a command stays at home on
+// AtHome returns the reasons of docs/policy.md for which a command runs locally on
 // purpose.
 func AtHome(page string) map[string]bool {
 	reasons := map[string]bool{}
-	_, section, _ := strings.Cut(page, "\n## What stays at home\n")
+	_, section, _ := strings.Cut(page, "\n## What always runs locally\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	for line := range strings.Lines(section) {
 		if reason, ok := strings.CutPrefix(line, "| `"); ok {

@@ -95,7 +95,7 @@ func (b *builder) identical() *Case {
 
 func (b *builder) mixed(warm bool) *Case {
 	hosts := b.unequal(b.Hosts)
-	name, about := "mixed", "hosts of 4, 8 and 16 cores, speeds 0.4 to 1.8; the same was built before"
+	name, about := "mixed", "hosts of 4, 8 and 16 cores, speeds 0.4 to 1.8; the history of an earlier build is known"
 	if !warm {
 		name, about = "mixed, cold", "the same, with an empty history"
 	}
@@ -104,7 +104,7 @@ func (b *builder) mixed(warm bool) *Case {
 
 func (b *builder) shared() *Case {
 	hosts := b.unequal(b.Hosts)
-	c := &Case{Name: "shared", About: "the mixed farm, three builds that begin one after the other", Hosts: hosts, Warm: true, Noise: 0.05}
+	c := &Case{Name: "shared", About: "the mixed farm, three builds that start one after another", Hosts: hosts, Warm: true, Noise: 0.05}
 	for i := range 3 {
 		jobs := Synthetic(b.r, Shape{Jobs: b.Jobs / 2, Median: 900 * time.Millisecond, Sigma: 0.9})
 		cl := b.client(fmt.Sprintf("c%d", i), hosts, jobs)
@@ -131,7 +131,7 @@ func (b *builder) foreign() *Case {
 			}
 		}
 	}
-	return &Case{Name: "foreign load", About: "the mixed farm; a third of the hosts computes for others too, a third now and then", Hosts: hosts, Warm: true, Noise: 0.05,
+	return &Case{Name: "foreign load", About: "the mixed farm; a third of the hosts also does other work, another third does so now and then", Hosts: hosts, Warm: true, Noise: 0.05,
 		Clients: []Client{b.client("a", hosts, b.build())}}
 }
 
@@ -166,7 +166,7 @@ func (b *builder) lost() *Case {
 			hosts[i].Changes = []Change{{At: 5 * time.Second, Foreign: -1, Fate: Silent}}
 		}
 	}
-	return &Case{Name: "hosts lost", About: "the mixed farm; in mid-build a sixth of the hosts dies and a sixth falls silent", Hosts: hosts, Warm: true, Noise: 0.05,
+	return &Case{Name: "hosts lost", About: "the mixed farm; in mid-build, a sixth of the hosts dies and a sixth falls silent", Hosts: hosts, Warm: true, Noise: 0.05,
 		Clients: []Client{b.client("a", hosts, b.build())}}
 }
 
@@ -177,7 +177,7 @@ func (b *builder) straggler() *Case {
 			hosts[i].Changes = []Change{{At: 4 * time.Second, Foreign: -1, Speed: hosts[i].Speed / 30}}
 		}
 	}
-	return &Case{Name: "stragglers", About: "the mixed farm; in mid-build a sixth of the hosts becomes 30 times slower", Hosts: hosts, Warm: true, Noise: 0.05,
+	return &Case{Name: "stragglers", About: "the mixed farm; in mid-build, a sixth of the hosts becomes 30 times slower", Hosts: hosts, Warm: true, Noise: 0.05,
 		Clients: []Client{b.client("a", hosts, b.build())}}
 }
 
@@ -198,13 +198,13 @@ func (b *builder) dead() *Case {
 			}
 		}
 	}
-	return &Case{Name: "dead hosts", About: "a list of which nine tenths do not answer", Hosts: hosts, Warm: true, Noise: 0.05,
+	return &Case{Name: "dead hosts", About: "a list in which nine tenths of the hosts do not answer", Hosts: hosts, Warm: true, Noise: 0.05,
 		Clients: []Client{b.client("a", hosts, b.build())}}
 }
 
 func (b *builder) local() *Case {
 	hosts := b.unequal(max(2, b.Hosts/4))
-	c := &Case{Name: "local cores", About: "a quarter of the hosts; the client's own cores, as many as a host's, are one more", Hosts: hosts, Warm: true, Noise: 0.05,
+	c := &Case{Name: "local cores", About: "a quarter of the hosts; the build host's own cores, as many as a host has, count as one more host", Hosts: hosts, Warm: true, Noise: 0.05,
 		Clients: []Client{b.client("a", hosts, Synthetic(b.r, Shape{Jobs: b.Jobs / 3, Median: 900 * time.Millisecond, Sigma: 0.9}))}}
 	c.Clients[0].Local = true
 	return c
@@ -221,7 +221,7 @@ func (b *builder) recorded() (*Case, error) {
 	}
 	jobs = Repeat(jobs, max(1, b.Jobs/len(jobs)))
 	hosts := b.unequal(b.Hosts)
-	return &Case{Name: "recorded", About: "the mixed farm; compiles of leveldb, redis, yaml-cpp and sqlite3 as they were recorded, one after the other", Hosts: hosts, Warm: true,
+	return &Case{Name: "recorded", About: "the mixed farm; recorded compiles of leveldb, redis, yaml-cpp and sqlite3, one after another", Hosts: hosts, Warm: true,
 		Noise: 0.05, Clients: []Client{b.client("a", hosts, jobs)}}, nil
 }
 
@@ -238,8 +238,8 @@ func (b *builder) stores() []*Case {
 		return &Case{Name: name, About: about, Hosts: hosts, Warm: true, Noise: 0.05, Stores: &s, Clients: []Client{b.client("a", hosts, jobs)}}
 	}
 	return []*Case{
-		c("cold store", "the mixed farm behind 100 Mbit/s and 20 ms, C++ with 2 MB of headers a unit; hosts keep headers, and have none at first", Stores{}),
-		c("warm store", "the same; the hosts have all headers of the build", Stores{Warm: true}),
-		c("small store", "the same; a host has room for 12 MB, a fifth to a quarter of them", Stores{Warm: true, Limit: 12e6}),
+		c("cold store", "the mixed farm behind 100 Mbit/s and 20 ms, C++ with 2 MB of headers per unit; hosts keep headers, but start with none", Stores{}),
+		c("warm store", "the same, but the hosts start with all headers of the build", Stores{Warm: true}),
+		c("small store", "the same, but a host has room for only 12 MB, a fifth to a quarter of the headers", Stores{Warm: true, Limit: 12e6}),
 	}
 }

@@ -46,7 +46,7 @@ func write(path string, rows []simfarm.Row, command string) error {
 	for i, n := range names {
 		fmt.Fprintf(&b, "| %s | %s |\n", n, about[i])
 	}
-	b.WriteString("\nMakespan beside the oracle's:\n\n| case |")
+	b.WriteString("\nMakespan relative to the oracle's:\n\n| case |")
 	for _, r := range simfarm.Rules {
 		fmt.Fprintf(&b, " %s |", r)
 	}
@@ -60,11 +60,11 @@ func write(path string, rows []simfarm.Row, command string) error {
 		}
 		fmt.Fprintf(&b, " %.1f |\n", of(rows, n)[len(simfarm.Rules)-1].Makespan.Seconds())
 	}
-	b.WriteString("\n![makespans](img/sim-makespan.svg)\n\nSeconds from a job's start by make to its end, p50 / p95 / p99; then the scheduler's duplicates and the jobs done on the client's cores:\n\n| case |")
+	b.WriteString("\n![makespans](img/sim-makespan.svg)\n\nSeconds from the start of a job by make to its end, p50 / p95 / p99; then the scheduler's duplicates and the jobs that ran on the build host:\n\n| case |")
 	for _, r := range simfarm.Rules {
 		fmt.Fprintf(&b, " %s |", r)
 	}
-	b.WriteString(" duplicates | here |\n|---|" + strings.Repeat("---|", len(simfarm.Rules)+2) + "\n")
+	b.WriteString(" duplicates | local |\n|---|" + strings.Repeat("---|", len(simfarm.Rules)+2) + "\n")
 	for _, n := range names {
 		fmt.Fprintf(&b, "| %s |", n)
 		for _, r := range of(rows, n) {
@@ -76,7 +76,7 @@ func write(path string, rows []simfarm.Row, command string) error {
 	if err := os.WriteFile(filepath.Join(img, "sim-makespan.svg"), bars("Makespan / the oracle's", names, simfarm.Rules, values, mostBar), 0o644); err != nil {
 		return err
 	}
-	b.WriteString("\nHow much of the farm's cores computed, over time:\n\n")
+	b.WriteString("\nFraction of the farm's cores in use over time:\n\n")
 	for _, n := range plotted {
 		use := make([][]float64, 0, len(simfarm.Rules))
 		rs := of(rows, n)
@@ -108,7 +108,7 @@ func stores(w *bytes.Buffer, rows []simfarm.Row) {
 		}
 		if first {
 			first = false
-			w.WriteString("\nWhere hosts keep headers: the scheduler, the same one when it is not told what they hold, and the oracle. Makespan beside the oracle's, gigabytes on the wire, and jobs whose host had dropped a header:\n\n" +
+			w.WriteString("\nHosts that keep headers: the scheduler, the same scheduler without knowledge of what hosts hold (untold), and the oracle. Makespan relative to the oracle's, gigabytes on the wire, and jobs whose host had dropped a header:\n\n" +
 				"| case | rdistcc | untold | rdistcc, GB | untold, GB | oracle, GB | rdistcc, dropped | untold, dropped | oracle, dropped |\n|---|---|---|---|---|---|---|---|---|\n")
 		}
 		rs := of(rows, untold.Case)
