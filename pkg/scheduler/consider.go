@@ -7,8 +7,8 @@ import (
 )
 
 // Considered is one host's part in the choice for a job: when the job would be done there,
-// counted from now, or why it cannot go there. An objection comes alone, or with the time
-// for which the job would have to wait.
+// counted from now, or why it cannot go there. An objection comes alone, or with the
+// finish that the job would have after waiting.
 type Considered struct {
 	Host   string
 	Finish time.Duration // 0 = it cannot go there
