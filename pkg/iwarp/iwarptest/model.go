@@ -199,7 +199,7 @@ const (
 	sink                       // when the response arrives
 )
 
-// orderedBefore says whether y surely happens before x, which is of a request
+// orderedBefore reports whether y surely happens before x, which is of a request
 // posted later.
 func (y *access) orderedBefore(x *access) bool {
 	if y.flow != x.flow {
@@ -230,7 +230,7 @@ type effect struct {
 	do     func()
 }
 
-// clashes says whether e must wait until what is under way has settled.
+// clashes reports whether e must wait until what is under way has settled.
 func (m *model) clashes(q *mQP, e *effect) bool {
 	for i := range m.batch {
 		y := m.batch[i]
@@ -303,7 +303,7 @@ func (r *mRegion) span(to, n uint64) (lo, hi int, f fault) {
 	return r.lo + int(off), r.lo + int(off+n), faultNone
 }
 
-// knows says whether r's STag is one of q's device.
+// knows reports whether r's STag is one of q's device.
 func (q *mQP) knows(r *mRegion) bool { return r.side == q.side || q.oneDevice }
 
 // remote is what q's peer may do with n bytes of r from to on.
@@ -319,7 +319,7 @@ func (q *mQP) remote(r *mRegion, need iwarp.Access, to, n uint64) (lo, hi int, f
 	return r.span(to, n)
 }
 
-// local says whether q may use s with the right need, and what of its buffer that is.
+// local reports whether q may use s with the right need, and what of its buffer that is.
 func (q *mQP) local(s *mSGE, need iwarp.Access) (lo, hi int, ok bool) {
 	r := s.r
 	if r == nil || r.kind == mWindow || !r.local || r.side != q.side || r.pd != q.pd || r.access&need != need {

@@ -74,7 +74,7 @@ func (c *conn) kernelPlaces() {
 	c.need("say over what its driver is doing", func(a iwarp.DeviceAttr) bool { return a.Provider != "ibverbs" })
 }
 
-// failed says whether got, of a request of e, is the failure want: any failure of a
+// failed reports whether got, of a request of e, is the failure want: any failure of a
 // device that does not tell reasons.
 func (c *conn) failed(got, want iwarp.Status, e *End) bool {
 	return got == want || !e.Dev.Attr().EndReason && got != iwarp.StatusSuccess

@@ -16,7 +16,7 @@ var cqCases = []suiteCase{
 	{"CQClose", (*conn).cqClose},
 }
 
-// token says whether there is a token, and takes it.
+// token reports whether there is a token, and takes it.
 func token(cq iwarp.CQ) bool {
 	select {
 	case <-cq.Events():
