@@ -37,7 +37,7 @@ type Toolchain struct {
 // Name is what people call it, say "gcc 12.2.0".
 func (t *Toolchain) Name() string { return t.Family + " " + t.Version }
 
-// Equal says whether all is equal, the places of the files included.
+// Equal reports whether all is equal, the places of the files included.
 func (t Toolchain) Equal(u Toolchain) bool {
 	return t.ID == u.ID && t.Exec == u.Exec && t.Path == u.Path && slices.Equal(t.Files, u.Files) && slices.Equal(t.Dirs, u.Dirs)
 }
@@ -105,7 +105,7 @@ func cutVersion(base string) (name, version string) {
 	return base[:i], base[i+1:]
 }
 
-// compilerName says whether a file of this name may be a compiler driver: gcc,
+// compilerName reports whether a file of this name may be a compiler driver: gcc,
 // g++, cc, c++, clang, clang++, with a version behind or a target before.
 func compilerName(base string) bool {
 	base, _ = cutVersion(base)
