@@ -11,7 +11,7 @@ import (
 // rules for prerequisites alone. A name more would have make run what the makefile says
 // for it.
 //
-// target says whether a word, as it stands in the file, may be a target; file the same of
+// target reports whether a word, as it stands in the file, may be a target; file the same of
 // a name that may be a prerequisite, unquoted.
 func CheckRules(text string, target, file func(name string) bool) error {
 	seen := make(map[string]bool) // prerequisites

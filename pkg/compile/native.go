@@ -7,7 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
-// x86 says whether -mcpu is another word for -mtune, or means nothing.
+// x86 reports whether -mcpu is another word for -mtune, or means nothing.
 const x86 = runtime.GOARCH == "amd64" || runtime.GOARCH == "386"
 
 // Machine returns the command's -m words, in order, if one of them is "native" and so means

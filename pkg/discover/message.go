@@ -275,7 +275,7 @@ func (o *offer) records(ttl uint32, id uint16, asked []dnsmessage.Question) ([]b
 	return b.Finish()
 }
 
-// asks says whether a message asks for something of the offer's that it does not list
+// asks reports whether a message asks for something of the offer's that it does not list
 // as known (RFC 6762 §7.1), and gives its questions.
 func (o *offer) asks(msg []byte) (id uint16, asked []dnsmessage.Question, yes bool) {
 	var p dnsmessage.Parser

@@ -71,7 +71,7 @@ func New(qp iwarp.QP, depth int, tag uint64) *Puller {
 	return &Puller{qp: qp, depth: min(depth, Depth), tag: tag, under: make(map[uint64]*Pull)}
 }
 
-// Can says whether the connection has RDMA Reads at all.
+// Can reports whether the connection has RDMA Reads at all.
 func (p *Puller) Can() bool { return p != nil && p.depth > 0 }
 
 // Start begins x. An error, also of Completed, is a QP at its end: End follows.

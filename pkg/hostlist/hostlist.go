@@ -364,7 +364,7 @@ func cutName(s string) (name, rest string, e *Error) {
 	return name, rest, nil
 }
 
-// only says whether s consists of the given bytes; with zone set, a "%zone" of
+// only reports whether s consists of the given bytes; with zone set, a "%zone" of
 // letters and digits may follow.
 func only(s, set string, zone bool) bool {
 	if zone {

@@ -8,8 +8,9 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/sources"
 )
 
-// Files that are not known are read in parallel to the walk, which continues with what it knows already: where hundreds
-// are read for the first time, reading, hashing and scanning them takes nearly all of the time.
+// Files that are not known are read in parallel to the walk, which continues with what it knows already:
+// where hundreds are read for the first time, reading, hashing and scanning them takes nearly all of the
+// time.
 
 // reading is a file to be read. Its first three fields do not change.
 type reading struct {
@@ -63,13 +64,13 @@ const keepBuffer = 1 << 20
 const (
 	// mostHelpers is how many goroutines read beside a walk, which finds files more slowly than that many can read.
 	mostHelpers = 3
-	// worthHelp is the number of unread files for which another helper is woken: waking takes about as long as reading
-	// one.
+	// worthHelp is the number of unread files for which another helper is woken: waking takes about as long
+	// as reading one.
 	worthHelp = 2
 )
 
-// ahead holds the files that one generation reads. The walk takes from it what it needs next, which usually came last, and
-// helpers take what came first.
+// ahead holds the files that one generation reads. The walk takes from it what it needs next, which usually
+// came last, and helpers take what came first.
 type ahead struct {
 	all     []*reading // guarded by Table.mu
 	helpers int        // guarded by Table.mu
@@ -176,8 +177,8 @@ func (t *Table) loaded(f *file) *Doubt {
 	return x.doubt
 }
 
-// settle waits for everything that is being read, and returns the first doubt; files that could not be read become void.
-// It is called before the lock is released, in whatever way.
+// settle waits for everything that is being read, and returns the first doubt; files that could not be read
+// become void. It is called before the lock is released, in whatever way.
 func (t *Table) settle() (first *Doubt) {
 	a := t.ahead
 	if a == nil {

@@ -7,8 +7,9 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
-// What two sources read usually differs little, while a list takes some 100 bytes for each file, half of them for names
-// that cannot be shortened. So a Set's list says how it differs from that of another Set, its base.
+// What two sources read usually differs little, while a list takes some 100 bytes for each file, half of
+// them for names that cannot be shortened. So a Set's list says how it differs from that of another Set,
+// its base.
 
 const (
 	// mostBases is how many sets a Table keeps as bases.
@@ -74,8 +75,8 @@ func (s *Set) findLinked() {
 	}
 }
 
-// beyond returns the difference between s and b, and how many bytes of a list it takes. A cost of most or more need not be
-// exact.
+// beyond returns the difference between s and b, and how many bytes of a list it takes. A cost of most or
+// more need not be exact.
 func (s *Set) beyond(b *Set, most int) (d delta, cost int) {
 	cost = len(job.ContentID{})
 	ours, theirs := s.Files[1:], b.Files[1:]

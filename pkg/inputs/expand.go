@@ -9,11 +9,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/sources"
 )
 
-// An include whose macros have parameters, or consist of others, is not expanded: which definitions apply is not known. But
-// its expansion must begin with a string, or with <. So all tokens that can take part in its expansion, by any definition,
-// are gathered: those of the directive, of the macros among them, and so on; where tokens are joined by ##, those of every
-// macro whose name can be made of such tokens. All strings and names in <> among the tokens are followed. Anything that could
-// make a string or < out of other tokens is a doubt, with one exception: strings made of words that macros stand for
+// An include whose macros have parameters, or consist of others, is not expanded: which definitions apply
+// is not known. But its expansion must begin with a string, or with <. So all tokens that can take part in
+// its expansion, by any definition, are gathered: those of the directive, of the macros among them, and so
+// on; where tokens are joined by ##, those of every macro whose name can be made of such tokens. All
+// strings and names in <> among the tokens are followed. Anything that could make a string or < out of
+// other tokens is a doubt, with one exception: strings made of words that macros stand for
 // (BOOST_PP_STRINGIZE(boost/mpl/HEADER)) are taken with all values of these macros.
 
 // macroTable holds all macros of the texts that a walk has read.

@@ -7,8 +7,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/stamp"
 )
 
-// Learn keeps the compiler's answer about the compile of q after Resolve was in doubt. names are the files that it reads, as
-// the compiler spells them; absent are names that it may have looked for in vain.
+// Learn keeps the compiler's answer about the compile of q after Resolve was in doubt. names are the files
+// that it reads, as the compiler spells them; absent are names that it may have looked for in vain.
 func (t *Table) Learn(q *Query, names, absent []string, unsure bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -29,8 +29,8 @@ func (t *Table) Learn(q *Query, names, absent []string, unsure bool) {
 	t.units[q.Key] = u
 }
 
-// listed makes the set of what the compiler has listed. The compiler was asked at the time began, in nanoseconds since 1970.
-// Other files that the listed ones name only determine how long that remains valid.
+// listed makes the set of what the compiler has listed. The compiler was asked at the time began, in
+// nanoseconds since 1970. Other files that the listed ones name only determine how long that remains valid.
 func (w *walk) listed(names, absent []string, began int64) *Doubt {
 	known := len(w.hits)
 	w.only = make(map[string]struct{}, len(names))

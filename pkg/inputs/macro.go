@@ -7,10 +7,10 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/sources"
 )
 
-// An include may leave it to a macro which header it reads, for example so that a user of a project can supply one of his
-// own. If everything that the compile reads, and its command, only give that macro header names as values, all of these are
-// followed, whichever applies. If the macro could get a value in any other way, all macros are searched for it (expand.go),
-// or the compiler is asked.
+// An include may leave it to a macro which header it reads, for example so that a user of a project can
+// supply one of his own. If everything that the compile reads, and its command, only give that macro header
+// names as values, all of these are followed, whichever applies. If the macro could get a value in any
+// other way, all macros are searched for it (expand.go), or the compiler is asked.
 
 // macro is an include by a macro, and its position.
 type macro struct {
@@ -135,8 +135,8 @@ func (w *walk) literal(header string) bool {
 	return true
 }
 
-// plainMacro reports whether a name is not one that compilers themselves define as something that could be a header's name,
-// such as __FILE__.
+// plainMacro reports whether a name is not one that compilers themselves define as something that could be
+// a header's name, such as __FILE__.
 func plainMacro(name string) bool {
 	return !strings.HasPrefix(name, "__") && (len(name) < 2 || name[0] != '_' || name[1] < 'A' || name[1] > 'Z')
 }

@@ -34,8 +34,8 @@ type Set struct {
 // Base returns the Set whose list is the base of this one's, or nil. Such a Set has no Base itself.
 func (s *Set) Base() *Set { return s.base }
 
-// List returns the list of all files except the source, with Dirs and Links: its content ID, and its length in bytes. A
-// recipient needs that of Base as well.
+// List returns the list of all files except the source, with Dirs and Links: its content ID, and its length
+// in bytes. A recipient needs that of Base as well.
 func (s *Set) List() (id job.ContentID, n int) {
 	s.listOnce.Do(func() {
 		b := s.AppendList(nil)
@@ -47,8 +47,8 @@ func (s *Set) List() (id job.ContentID, n int) {
 // AppendList appends that list to b (job.List).
 func (s *Set) AppendList(b []byte) []byte { return s.list().Append(b) }
 
-// AppendAbridged appends that list as it is for hosts that have the system's headers themselves, and returns for how many of
-// them the content is left out.
+// AppendAbridged appends that list as it is for hosts that have the system's headers themselves, and
+// returns for how many of them the content is left out.
 func (s *Set) AppendAbridged(b []byte) ([]byte, int) {
 	l := s.list()
 	n := l.Abridge()

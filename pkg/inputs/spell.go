@@ -7,8 +7,8 @@ import (
 
 // Strings that macros make of a path with macros in it: all possible values.
 
-// makesString reports whether a macro, by any of its definitions, makes a string of its only argument and of nothing else.
-// layers is how many pairs of parentheses may surround the argument.
+// makesString reports whether a macro, by any of its definitions, makes a string of its only argument and
+// of nothing else. layers is how many pairs of parentheses may surround the argument.
 func (t *macroTable) makesString(name string, depth int) (layers int, ok bool) {
 	if depth > maxNested || !t.plain(name) || len(t.macros[name]) == 0 {
 		return 0, false
@@ -79,7 +79,8 @@ func (t *macroTable) spell(words string, layers int) expansion {
 	return x
 }
 
-// spellings finds what may become of the words of a path, any of which may be macros, or macros that join two of them.
+// spellings finds what may become of the words of a path, any of which may be macros, or macros that join
+// two of them.
 func (t *macroTable) spellings(words string, depth int) (all []string, ok bool) {
 	if depth > maxNested {
 		return nil, false

@@ -25,8 +25,8 @@ func lstat(path string, st *unix.Stat_t) error {
 	}
 }
 
-// lstatIn is lstat of the concatenation of parts, using buf for the path: the table does this for each file of each job, and
-// unix.Lstat allocates.
+// lstatIn is lstat of the concatenation of parts, using buf for the path: the table does this for each file
+// of each job, and unix.Lstat allocates.
 func lstatIn(buf *[]byte, st *unix.Stat_t, parts ...string) error {
 	b := (*buf)[:0]
 	for _, p := range parts {

@@ -169,8 +169,9 @@ func (t *Table) holds(u *unit) bool {
 	return true
 }
 
-// A walk over unknown files takes time, during which no other compile learns what it reads. So a walk is stopped after
-// reading this much, and restarted when others have had their turn: what it has read is known by then.
+// A walk over unknown files takes time, during which no other compile learns what it reads. So a walk is
+// stopped after reading this much, and restarted when others have had their turn: what it has read is known
+// by then.
 const (
 	maxTurn   = 32 << 20 // bytes
 	fileCosts = 16 << 10 // cost of opening a file, in bytes that could be read meanwhile
@@ -183,8 +184,8 @@ const (
 // again is the Doubt of a walk that was stopped.
 var again = &Doubt{Why: "again"}
 
-// Resolve finds what a compile may read. Its error is a *Doubt: the compiler must then be asked, and Learn may be given
-// its answer.
+// Resolve finds what a compile may read. Its error is a *Doubt: the compiler must then be asked, and Learn
+// may be given its answer.
 func (t *Table) Resolve(q *Query) (*Set, error) {
 	var macros *macroTable
 	for turn := 1; ; turn++ {

@@ -208,8 +208,8 @@ func (w *walk) include(e *entry) *Doubt {
 	return nil
 }
 
-// header follows a header included by name in a file in the directories from. It follows the first file that the search
-// finds, or with next all of them, as which one is next depends on how the file was found.
+// header follows a header included by name in a file in the directories from. It follows the first file
+// that the search finds, or with next all of them, as which one is next depends on how the file was found.
 func (w *walk) header(name string, quoted, next bool, from ...*dir) *Doubt {
 	if name[0] == '/' {
 		return w.first(nil, name)
@@ -299,8 +299,8 @@ func (w *walk) every(name string, quoted, text bool, from ...*dir) *Doubt {
 	return nil
 }
 
-// precompiled is a doubt if a precompiled header exists for a header. gcc looks for it in each directory of the search
-// before it looks for the header there, and stops where it finds the header.
+// precompiled is a doubt if a precompiled header exists for a header. gcc looks for it in each directory of
+// the search before it looks for the header there, and stops where it finds the header.
 func (w *walk) precompiled(from *dir, name string, quoted bool) *Doubt {
 	dirs := w.search.angle
 	switch {
@@ -396,8 +396,8 @@ func readable(e *entry, d *Doubt) (*entry, *Doubt) {
 // maxName bounds a name, in bytes: longer ones are up to the kernel.
 const maxName = 4000
 
-// lookUp returns the entry for name in at, or for an absolute name if at is nil. It returns nil if the name's directory
-// does not exist.
+// lookUp returns the entry for name in at, or for an absolute name if at is nil. It returns nil if the
+// name's directory does not exist.
 func (w *walk) lookUp(at *dir, name string) (*entry, *Doubt) {
 	t := w.t
 	if len(name) > maxName {

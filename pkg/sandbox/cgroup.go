@@ -139,7 +139,7 @@ func others(procs []byte) (n int) {
 	return n
 }
 
-// marked says whether a group says of itself that it was delegated, as systemd's do.
+// marked reports whether a group says of itself that it was delegated, as systemd's do.
 func marked(dir string) bool {
 	for _, name := range []string{"user.delegate", "trusted.delegate"} {
 		var v [2]byte
@@ -150,7 +150,7 @@ func marked(dir string) bool {
 	return false
 }
 
-// isTop says whether there is nothing above a group for this process.
+// isTop reports whether there is nothing above a group for this process.
 func isTop(dir string) bool {
 	_, mount, err := cgroup.Unified(proc)
 	return err == nil && mount.Root == "/" && dir == filepath.Clean(mount.At)
@@ -209,7 +209,7 @@ func (g *Group) Add(pid int) error {
 	return nil
 }
 
-// Limited says whether the group bounds memory and processes: whether it has the controllers.
+// Limited reports whether the group bounds memory and processes: whether it has the controllers.
 func (g *Group) Limited() bool {
 	have, err := os.ReadFile(filepath.Join(g.dir, "cgroup.controllers"))
 	return err == nil && hasControllers(have)
@@ -241,14 +241,14 @@ func number(n, more int64) string {
 	return strconv.FormatInt(n+more, 10)
 }
 
-// OutOfMemory says whether the kernel has killed one of the group, as it had no memory, since the last call.
+// OutOfMemory reports whether the kernel has killed one of the group, as it had no memory, since the last call.
 func (g *Group) OutOfMemory() bool { return g.more("memory.events", "oom_kill ", &g.kills) }
 
-// OutOfTasks says whether the kernel has refused to start a process or thread of the group, as it had too many,
+// OutOfTasks reports whether the kernel has refused to start a process or thread of the group, as it had too many,
 // since the last call.
 func (g *Group) OutOfTasks() bool { return g.more("pids.events", "max ", &g.stops) }
 
-// more says whether a counter of the kernel's is higher than it was.
+// more reports whether a counter of the kernel's is higher than it was.
 func (g *Group) more(file, name string, was *uint64) bool {
 	b, err := os.ReadFile(filepath.Join(g.dir, file))
 	if err != nil {

@@ -123,7 +123,7 @@ func (f *filter) install(listen bool) (listener int, err error) {
 	return cmp.Or(int(n), -1), nil
 }
 
-// seccompOffered says whether this thread may be put under a filter.
+// seccompOffered reports whether this thread may be put under a filter.
 func seccompOffered() bool {
 	if arch == 0 {
 		return false

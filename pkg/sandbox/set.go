@@ -26,7 +26,7 @@ var names = [...]string{"tree", "processes", "network", "ipc", "user", "landlock
 // All are all measures.
 const All = 1<<len(names) - 1
 
-// Has says whether all of m are in s.
+// Has reports whether all of m are in s.
 func (s Set) Has(m Set) bool { return s&m == m }
 
 // Names are the measures' names, in a fixed order.

@@ -5,14 +5,14 @@ import (
 	"hash/maphash"
 )
 
-// Common contents belong to no tenant: they come from files that this machine has itself and that any user may read.
-// They are the exception to the rule that tenants share nothing: tenants do share their memory. That reveals nothing
-// about other tenants, as what is common does not depend on them: the caller of AddCommon decides without regard to what
-// tenants have or name, and nothing that tenants do drops a common content, or changes the order in which others are
-// dropped.
+// Common contents belong to no tenant: they come from files that this machine has itself and that any user
+// may read. They are the exception to the rule that tenants share nothing: all tenants use one copy in memory.
+// That reveals nothing about other tenants, as what is common does not depend on them: the caller of
+// AddCommon decides without regard to what tenants have or name, and nothing that tenants do drops a common
+// content, or changes the order in which others are dropped.
 
-// AddCommon keeps the content b and returns it pinned, for as long as it is to be common. It only takes room that is free,
-// none that tenants use now. It returns nil if there is not enough.
+// AddCommon keeps the content b and returns it pinned, for as long as it is to be common. It only takes
+// room that is free, none that tenants use now. It returns nil if there is not enough.
 func (s *Store) AddCommon(b []byte) *Content {
 	if len(b) == 0 {
 		return nil

@@ -1,15 +1,16 @@
-// Package store keeps contents for tenants, mostly headers, so that what was sent once need not be sent again. A content
-// is named by its SHA-256, which is verified when the content arrives and when it is read back from disk: a name never
-// stands for anything else.
+// Package store keeps contents for tenants, mostly headers, so that what was sent once need not be sent
+// again. A content is named by its SHA-256, which is verified when the content arrives and when it is read
+// back from disk: a name never stands for anything else.
 //
-// Each tenant has a store of its own. Nothing that came from one is shared with others, not even equal contents: whether a
-// content is there, and how long it takes to find out, reveals nothing about other tenants. Tenants share what this machine
-// has itself (AddCommon), and the room. When room is short, the tenant that has most of it loses its least recently used
-// contents, so that a tenant that fills the store pushes no other below an equal share.
+// Each tenant has a store of its own. Nothing that came from one is shared with others, not even equal
+// contents: whether a content is there, and how long it takes to find out, reveals nothing about other
+// tenants. Tenants share what this machine has itself (AddCommon), and the room. When room is short, the
+// tenant that has most of it loses its least recently used contents, so that a tenant that fills the store
+// pushes no other below an equal share.
 //
-// Contents are kept in memory outside of the Go heap, where long-lived data would take as much again as garbage. If there
-// is a directory, they are in files as well, from which they come back after a restart. What cannot be read, or has
-// changed, counts as absent.
+// Contents are kept in memory outside of the Go heap, where long-lived data would take as much again as
+// garbage. If there is a directory, they are in files as well, from which they come back after a restart.
+// What cannot be read, or has changed, counts as absent.
 package store
 
 import (
@@ -266,8 +267,8 @@ func (t *Tenant) forgetLocked() {
 	}
 }
 
-// Limit sets how many bytes may be in memory from now on, at most Options.Memory, and drops the excess. What is pinned
-// stays.
+// Limit sets how many bytes may be in memory from now on, at most Options.Memory, and drops the excess.
+// What is pinned stays.
 func (s *Store) Limit(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

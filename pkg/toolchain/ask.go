@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probeTime bounds one run of a driver that tells about itself.
+// probeTime bounds one run of a driver that describes itself.
 const probeTime = 20 * time.Second
 
-// printMax is how much of what a driver tells about itself is read.
+// printMax is how much of a driver's description is read, in bytes.
 const printMax = 64 << 10
 
 func (f *finding) progName(name string) (string, error) { return f.ask("-print-prog-name=" + name) }
 
-// ask runs the driver with one option that makes it print one line.
+// ask runs the driver with one option that makes it print one line, and returns the line.
 func (f *finding) ask(option string) (string, error) {
 	out, err := f.run(f.tc.Exec, option)
 	if err != nil {
@@ -32,9 +32,8 @@ func (f *finding) ask(option string) (string, error) {
 	return strings.TrimSpace(line), nil
 }
 
-// run gives what a program prints on both its outputs. It prints into memory, not
-// into a pipe: the end of a pipe comes late where something that the driver left
-// behind holds it, or where the whole machine was paused.
+// run runs a program and returns what it prints on both its outputs. It prints into memory, not into a pipe: the end
+// of a pipe comes late if a process that the driver left behind holds it, or if the whole machine was paused.
 func (f *finding) run(path string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(f.ctx, f.limit, fmt.Errorf("no answer for %v", f.limit))
 	defer cancel()
@@ -48,7 +47,7 @@ func (f *finding) run(path string, args ...string) (string, error) {
 	cmd.Env = f.env
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = out, out
-	// In a group of its own, which goes with it: a script would leave what it has started.
+	// In a group of its own, which is killed with it: a script would leave behind what it has started.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	err = cmd.Run()

@@ -14,25 +14,25 @@ import (
 	"time"
 )
 
-// finding is one identification under way.
+// finding is one identification in progress.
 type finding struct {
 	ctx    context.Context
-	limit  time.Duration // of one run of a program
+	limit  time.Duration // for one run of a program
 	sums   *sums
 	env    []string
-	whole  Env      // as it was given
-	names  []string // by which helpers are looked up on PATH
-	counts Env      // what of whole counts for them
+	whole  Env      // as given
+	names  []string // under which helpers are looked up on PATH
+	counts Env      // the part of whole that matters for them
 	tc     Toolchain
 	parts  []part
-	// files whose change makes the result void, the absent ones included
+	// files whose change invalidates the result, including absent ones
 	stamps     map[string]stamp
 	shown      map[string]bool // for Toolchain.Files
 	candidates []string        // installations of gcc that a clang has found
 	dirs       []string        // in which the driver looks for programs, before PATH
 }
 
-// newFinding makes one that runs programs in an environment.
+// newFinding returns a finding that runs programs in an environment.
 func newFinding(ctx context.Context, limit time.Duration, home string, env Env) *finding {
 	f := &finding{ctx: ctx, limit: limit, whole: env, env: []string{"", "LC_ALL=C"}}
 	if home != "" {
@@ -89,9 +89,9 @@ func identify(ctx context.Context, limit time.Duration, s *sums, home, path stri
 	return f, nil
 }
 
-// launcher names the known programs that stand before a compiler under its name.
-// Through them a driver tells about the compiler behind, but what runs is another
-// program, and on a daemon it might start the farm again.
+// launcher returns the name of a known program that stands in front of a compiler under that compiler's name, or "".
+// Through it a driver describes the compiler, but what runs is another program, and on a daemon it might start
+// the farm again.
 func launcher(base string) string {
 	base, _ = cutVersion(base)
 	if slices.Contains([]string{"ccache", "distcc", "rdistcc", "icecc", "sccache", "buildcache", "colorgcc"}, base) {
@@ -100,8 +100,8 @@ func launcher(base string) string {
 	return ""
 }
 
-// describe asks the driver what it is: "-v" alone makes gcc and clang print
-// family, version, target and the configuration that they have read.
+// describe asks the driver what it is: "-v" alone makes gcc and clang print family, version, target and the
+// configuration that they have read.
 func (f *finding) describe() error {
 	out, err := f.run(f.tc.Exec, "-v")
 	if err != nil {
@@ -134,8 +134,8 @@ func (f *finding) describe() error {
 	return nil
 }
 
-// config adds a clang's configuration file. Its words stand on no command line, so
-// they must be such as mean the same on every machine.
+// config adds a clang's configuration file. Its words are on no command line, so they must mean the same on every
+// machine.
 func (f *finding) config(path string) error {
 	if err := f.file("config", path); err != nil {
 		return err
@@ -158,7 +158,7 @@ func (f *finding) config(path string) error {
 	return nil
 }
 
-// everywhere knows options of one word that name no file of this machine, nor its
+// everywhere reports whether w is a single-word option that refers neither to a file of this machine nor to its
 // processor.
 func everywhere(w string) bool {
 	if strings.ContainsAny(w, `\'"@<`) || strings.HasSuffix(w, "native") || strings.Contains(w, "plugin") || strings.Contains(w, "/") {
@@ -178,10 +178,10 @@ func firstWord(s string) string {
 	return s
 }
 
-// gccPrograms are the compilers proper that the driver of a gcc runs.
+// gccPrograms lists the compilers proper that a gcc driver runs.
 var gccPrograms = []string{"cc1", "cc1plus", "cc1obj", "cc1objplus"}
 
-// gccParts finds what the driver of a gcc runs for a compile.
+// gccParts finds what a gcc driver runs for a compile.
 func (f *finding) gccParts() error {
 	found := false
 	for _, name := range gccPrograms {
@@ -190,7 +190,7 @@ func (f *finding) gccParts() error {
 			return err
 		}
 		if !filepath.IsAbs(path) {
-			continue // no such language here
+			continue // this language is not installed
 		}
 		if err := f.program(name, path); err != nil {
 			return err
@@ -210,7 +210,7 @@ func (f *finding) gccParts() error {
 			return err
 		}
 	}
-	// The driver tells its children where this is.
+	// The driver passes its location to its children.
 	wrapper, err := f.progName("lto-wrapper")
 	if err == nil && filepath.IsAbs(wrapper) {
 		f.show(wrapper)
@@ -218,15 +218,14 @@ func (f *finding) gccParts() error {
 	return err
 }
 
-// defaults adds what the driver makes of a command without options: how it was
-// configured, what it found out about the system, and where its headers are. A
-// host where those are elsewhere would not find the client's. What clang makes of
-// -ffast-math depends on a file of gcc's.
+// defaults adds what the driver makes of a command without options: how it was configured, what it found
+// out about the system, and where its headers are. A host where those are elsewhere would not find the
+// client's. What clang makes of -ffast-math depends on a file of gcc's.
 func (f *finding) defaults() {
 	for _, lang := range []string{"c", "c++"} {
 		p := part{role: "default:" + lang}
 		out, err := f.run(f.tc.Exec, "-###", "-S", "-ffast-math", "-x", lang, "/dev/null", "-o", "-")
-		if err == nil { // else there is no such language here
+		if err == nil { // otherwise this language is not installed
 			h := sha256.New()
 			for line := range strings.Lines(out) {
 				if strings.HasPrefix(line, " ") {

@@ -8,25 +8,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// searchPath is where a driver finds what is not beside it, such as the
-// assembler, if nothing else is said; the daemon runs compilers with the same one.
+// searchPath is where a driver finds programs that are not beside it, such as the assembler, unless told
+// otherwise. The daemon runs compilers with the same one.
 const searchPath = "/usr/local/bin:/usr/bin:/bin"
 
-// Env has what of an environment decides which programs and libraries a driver
-// finds.
+// Env is the part of an environment that decides which programs and libraries a driver finds.
 type Env struct {
 	Path      string // PATH; empty: the daemon's
-	Cwd       string // what relative directories in Path lie below; empty: those do not count
+	Cwd       string // base of relative directories in Path; empty: those do not count
 	Libraries string // LD_LIBRARY_PATH
 }
 
-// helpers are the programs that a driver runs beside the compiler proper: the
-// assembler, which gcc always runs and clang with -fno-integrated-as; and what
-// takes the debug information out of its object for -gsplit-dwarf.
+// helpers lists the programs that a driver runs beside the compiler proper: the assembler, which gcc always
+// runs and clang with -fno-integrated-as; and the one that extracts the debug information from its object
+// for -gsplit-dwarf.
 var helpers = []string{"as", "objcopy"}
 
-// reduced leaves of a PATH the directories that count, which hold the first program of one
-// of the names: users change the others often.
+// reduced returns e with only those directories of PATH that hold the first program of one of the names:
+// users often change the others.
 func (e Env) reduced(names []string) Env {
 	if e.Path == "" {
 		e.Path = searchPath
@@ -66,14 +65,13 @@ func runnable(path string) bool {
 	return unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o111 != 0
 }
 
-// lookUp leaves of PATH what counts for programs of these names.
+// lookUp reduces PATH to what matters for programs with these names.
 func (f *finding) lookUp(names []string) {
 	f.names, f.counts = names, f.whole.reduced(names)
 	f.env[0] = "PATH=" + f.counts.Path
 }
 
-// prefixed returns names and, before them, each with a target before it: clang prefers
-// those.
+// prefixed returns names preceded by each of them with a target prefix, which clang prefers.
 func prefixed(target string, names []string) []string {
 	list := make([]string, 0, 2*len(names))
 	for _, name := range names {
@@ -82,8 +80,8 @@ func prefixed(target string, names []string) []string {
 	return append(list, names...)
 }
 
-// ownDirs returns the directories in which the driver looks for programs before it looks
-// on PATH, or nil if it does not tell.
+// ownDirs returns the directories in which the driver looks for programs before it looks on PATH, or nil if
+// it does not say.
 func (f *finding) ownDirs() (dirs []string) {
 	out, err := f.run(f.tc.Exec, "-print-search-dirs")
 	if err != nil {
@@ -103,8 +101,8 @@ func (f *finding) ownDirs() (dirs []string) {
 	return dirs
 }
 
-// lacks watches the places among the driver's own directories where programs of these names
-// may come to be. One look at the first directory that is not there does for all below it.
+// lacks watches the places in the driver's own directories where programs with these names could appear. Watching the
+// topmost missing directory covers everything below it.
 func (f *finding) lacks(names ...string) {
 	for _, name := range names {
 		for _, dir := range f.dirs {
@@ -114,7 +112,7 @@ func (f *finding) lacks(names ...string) {
 			}
 			f.watch(path)
 			if runnable(path) {
-				break // what comes later is not looked at
+				break // later places are not searched
 			}
 		}
 	}
@@ -127,8 +125,7 @@ func (f *finding) helper(name string) error {
 		return err
 	}
 	if !filepath.IsAbs(path) {
-		// Nothing beside the driver: it is looked up like a command. The places
-		// before it are watched too.
+		// Not beside the driver: it is looked up like a command. The places before it are watched too.
 		called := path
 		path = ""
 		for _, dir := range filepath.SplitList(f.counts.Path) {

@@ -22,8 +22,8 @@ func (f *finding) program(role, path string) error {
 	if interp == "" {
 		return nil // a script, or linked statically
 	}
-	// The dynamic loader knows best where it finds them; glibc's and musl's
-	// both take --list, and neither then runs the program.
+	// The dynamic loader itself knows best where it finds them. glibc's and musl's both accept --list, and
+	// then do not run the program.
 	out, err := f.run(interp, "--list", path)
 	if err != nil {
 		return fmt.Errorf("identify compiler: libraries of %s: %w", path, err)
@@ -57,7 +57,7 @@ func parseList(line string) (name, path string) {
 	return name, path
 }
 
-// interpreter is the dynamic loader that an ELF program names, or empty.
+// interpreter returns the dynamic loader that an ELF program names, or "".
 func interpreter(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -58,7 +58,7 @@ func (c *child) killStrays() {
 	})
 }
 
-// ownUsers says whether this process is in another user namespace than the machine's first one.
+// ownUsers reports whether this process is in another user namespace than the machine's first one.
 func ownUsers() bool {
 	b, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil {

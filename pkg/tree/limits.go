@@ -200,12 +200,12 @@ func mapped() uint64 {
 	return n * uint64(os.Getpagesize())
 }
 
-// watched says whether a command's processes need to be looked at.
+// watched reports whether a command's processes need to be looked at.
 func (c *child) watched(l *sandbox.Limits) bool {
 	return c.family != nil && (l.JobMemory > 0 || l.Processes > 0 || l.CPU > 0 || c.bare != "")
 }
 
-// look says whether a command has more than it may.
+// look reports whether a command has more than it may.
 func (c *child) look(l *sandbox.Limits) sandbox.Excess {
 	u, err := c.family.Usage(l.Processes, nil)
 	switch {

@@ -79,7 +79,7 @@ func inChild(do func() error) error {
 // crashed is the status of a Go program that a signal made panic.
 const crashed = 2
 
-// becomes says whether a program can be started.
+// becomes reports whether a program can be started.
 func becomes(path string, argv ...string) error {
 	return inChild(func() error { return execute(path, argv...) })
 }
