@@ -9,7 +9,7 @@ func Has(capability int) bool {
 	return err == nil && data[capability/32].Effective&(1<<(capability%32)) != 0
 }
 
-// Incapable says that this thread has no capability, and can make none effective.
+// Incapable reports whether this thread has no capability, and can make none effective.
 func Incapable() bool {
 	var data [2]unix.CapUserData
 	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0])
