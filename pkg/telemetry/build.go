@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// NewBuildCollector makes a collector of PREFIX_build_info: 1, with the program's version
-// and commit, and the number of the job protocol that it speaks, as labels.
+// NewBuildCollector returns a collector of PREFIX_build_info: 1, with the program's version and commit, and
+// the number of the job protocol that it speaks, as labels.
 func NewBuildCollector(prefix, version, revision string, protocol int) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "_build_info",
 		Help:        "Always 1; the labels say which build of the program this is, and which version of the job protocol it speaks.",
