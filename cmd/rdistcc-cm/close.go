@@ -8,9 +8,9 @@ import (
 	"github.com/rdistcc/rdistcc/internal/config"
 )
 
-// closeUp keeps what a manager with keys holds from other processes of its user: it
-// cannot be traced, its memory not be read, and no core dump has it. Compilers, and what
-// else it starts, are open again from their exec on.
+// closeUp protects what a manager with keys holds from other processes of its user: it
+// cannot be traced, its memory cannot be read, and it dumps no core. The compilers and other
+// programs that it starts are traceable again once they have been executed.
 func closeUp(c *config.Config) error {
 	if c.Auth.PSKFile == "" && c.Auth.TLS.Key == "" {
 		return nil

@@ -12,20 +12,20 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr"
 )
 
-// lookEvery is how often the files of a host list, and the configuration, are looked at.
+// lookEvery is how often the files of a host list and the configuration are checked for changes.
 const lookEvery = time.Second
 
-// hostSource gives the manager's own host list: that of --hosts or the
-// configuration, else of the first file that exists, read again when it changes.
+// hostSource supplies the manager's own host list: the one of --hosts or the configuration,
+// else of the first file that exists. A file is read again when it changes.
 type hostSource struct {
 	files []hostlist.File
 	log   *slog.Logger
 
 	mu     sync.Mutex
-	fixed  bool // list is of the flag or the configuration
+	fixed  bool // list comes from the flag or the configuration
 	list   connmgr.HostList
 	looked time.Time
-	seen   []textfile.Stamp // of files, when list was read; nil: it was not
+	seen   []textfile.Stamp // of files, when list was read; nil: not read yet
 }
 
 func newHostSource(c *config.Config, getenv func(string) string, log *slog.Logger) *hostSource {
@@ -34,7 +34,7 @@ func newHostSource(c *config.Config, getenv func(string) string, log *slog.Logge
 	return s
 }
 
-// configure takes the list of a configuration that was read anew.
+// configure takes the host list of a configuration that was read again.
 func (s *hostSource) configure(c *config.Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +49,7 @@ func (s *hostSource) configure(c *config.Config) {
 	s.fixed, s.looked = false, time.Time{}
 }
 
-// look is what the files are known by.
+// look returns the stamps by which changes of the files are noticed.
 func (s *hostSource) look() []textfile.Stamp {
 	stamps := make([]textfile.Stamp, len(s.files))
 	for i, f := range s.files {
@@ -58,8 +58,8 @@ func (s *hostSource) look() []textfile.Stamp {
 	return stamps
 }
 
-// get is the list of now. One that was edited to something that cannot be used stays
-// what it was, where there was one.
+// get returns the current list. If a file was edited into something unusable, the last
+// usable list stays in force.
 func (s *hostSource) get() connmgr.HostList {
 	s.mu.Lock()
 	defer s.mu.Unlock()

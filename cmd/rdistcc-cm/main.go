@@ -24,12 +24,12 @@ var version string
 
 var build = release.Of(version)
 
-// exitInUse: an address that is to be listened on is taken.
+// exitInUse means that an address to listen on is taken.
 const exitInUse = 102
 
 func main() { os.Exit(run(os.Args[1:])) }
 
-// run executes the command line and gives the exit status.
+// run executes the command line and returns the exit status.
 func run(args []string) int {
 	if len(args) > 0 && args[0] == "ctl" {
 		return ctl.Run(args[1:], build.Version, os.Stdout, os.Stderr)
@@ -45,7 +45,7 @@ func run(args []string) int {
 	return exitCode(err)
 }
 
-// usageError is a command line that makes no sense.
+// usageError marks a command line that makes no sense.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -62,14 +62,14 @@ func exitCode(err error) int {
 	return reason.ExitGeneral
 }
 
-// Which manager --replace replaces: any, or one that speaks an older version of the
+// Which managers --replace replaces: any, or one that speaks an older version of the
 // wrappers' protocol.
 const (
 	replaceAny   = "any"
 	replaceOlder = "older"
 )
 
-// flags of the daemon and the settings that they override.
+// flags lists the daemon's flags and the settings that they override.
 var flags = []struct{ name, key, usage string }{
 	{"socket", "manager.socket", "serve wrappers on the socket at `PATH` (default cm.sock in the state directory)"},
 	{"hosts", "hosts", "compile hosts for commands that name none, a `LIST` as in RDISTCC_HOSTS"},
@@ -130,7 +130,7 @@ func rootCommand() *cobra.Command {
 	return c
 }
 
-// loadConfig reads the file and lets override change it.
+// loadConfig reads the configuration file and applies override to it.
 func loadConfig(path string, override func(*config.Config) error) (*config.Config, error) {
 	if path == "" {
 		path, _ = config.Locate(os.Getenv)

@@ -14,16 +14,16 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// Rows of the status page: recent commands, and those under way.
+// Rows of the status page: recent commands, and commands under way.
 const (
 	rowsOfJobs     = 30
 	rowsOfUnderway = 100
 )
 
-// page is the status page of now.
+// page returns the current status page.
 func (d *daemon) page() telemetry.Page {
 	s, sums := d.m.Status(), d.m.Stats()
-	name, _ := os.Hostname() // empty is shown as such
+	name, _ := os.Hostname() // an empty name is shown as such
 	return pageOf(&s, &sums, name)
 }
 

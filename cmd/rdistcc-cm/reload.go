@@ -12,7 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// taken are the settings that a running manager takes. All others of its own are fixed
+// taken lists the settings that a reload can change. All others of the manager are fixed
 // when it starts.
 var taken = []string{
 	"hosts", "local.slots", "local.share", "local.preprocess", "fallback.allow", "fallback.attempts", "fallback.patience", "diagnostics",
@@ -20,8 +20,7 @@ var taken = []string{
 	"manager.idle-exit",
 }
 
-// daemons are rdistccd's settings, and those that begin with one of them: a manager
-// does not care.
+// daemons lists rdistccd's settings and prefixes of them: the manager ignores them.
 var daemons = []string{
 	"daemon.", "store.", "toolchains.", "sandbox", "http.daemon", "log.audit", "discovery.mdns", "limits.clients", "limits.client-",
 	"limits.memory", "limits.disk-floor", "limits.job-memory", "limits.processes", "limits.file", "limits.output",
@@ -31,17 +30,17 @@ func ofDaemons(key string) bool {
 	return slices.ContainsFunc(daemons, func(d string) bool { return strings.HasPrefix(key, d) })
 }
 
-// configState is what is in force, and what came of the last look at the file. reload
-// changes it.
+// configState holds the settings in force and the outcome of the last look at the file.
+// reload replaces it.
 type configState struct {
 	report.Configuration
 	settings []config.Setting
 }
 
-// state is what is in force now.
+// state returns the settings in force.
 func (d *daemon) state() *configState { return d.current.Load() }
 
-// publish shows what is in force, and what came of looking for something newer.
+// publish shows the settings in force and the outcome of the last look for newer ones.
 func (d *daemon) publish(bad error, restart []string) {
 	s := &configState{settings: d.cfg.Settings()}
 	s.File, s.Restart = d.cfg.Path(), restart
@@ -51,15 +50,14 @@ func (d *daemon) publish(bad error, restart []string) {
 	d.current.Store(s)
 }
 
-// reload reads the configuration again, and what it names: files of keys, the log. It is
-// taken as a whole, but for settings that take a restart, which are named; or not at all.
-// why is for the log.
+// reload reads the configuration again and what it names: key files, the log. It applies all
+// of it or nothing; settings that need a restart are left alone and named. why is for the log.
 func (d *daemon) reload(why string) report.Reloaded {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
 	d.say(d.notify.Reloading())
 	defer func() { d.say(d.notify.Ready("serving")) }()
-	d.seen = d.lookAtConfig() // before it is read: a later change is another one
+	d.seen = d.lookAtConfig() // before reading: a later change then counts as another one
 	next, err := d.load()
 	if err == nil {
 		err = d.id.Reload()
@@ -101,14 +99,14 @@ func (d *daemon) reload(why string) report.Reloaded {
 	return r
 }
 
-// configLook is what a change of the configuration is seen by.
+// configLook holds what changes of the configuration are noticed by.
 type configLook struct {
 	path  string
 	stamp textfile.Stamp
 }
 
-// lookAtConfig says which file is the configuration now, and whether it is the same as
-// before.
+// lookAtConfig finds which file is the configuration now, and the stamp by which a change of
+// it is noticed.
 func (d *daemon) lookAtConfig() configLook {
 	path := d.configFile
 	if path == "" {
@@ -117,7 +115,7 @@ func (d *daemon) lookAtConfig() configLook {
 	return configLook{path, textfile.Look(path)}
 }
 
-// follow reloads if the configuration has been edited since it was read last.
+// follow reloads if the configuration has been edited since it was last read.
 func (d *daemon) follow() {
 	same := func(a, b configLook) bool { return a == b }
 	d.reloading.Lock()
@@ -129,7 +127,7 @@ func (d *daemon) follow() {
 	d.reload("the file has changed")
 }
 
-// live are the settings that a running manager takes, for connmgr.
+// live returns, for connmgr, the settings that a running manager can change.
 func (d *daemon) live(c *config.Config) connmgr.Live {
 	return connmgr.Live{
 		NoFallback:    !c.Fallback.Allow,

@@ -26,33 +26,33 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// closeTime bounds what is left to do at the end: a scrape, a goodbye.
+// closeTime bounds the work left at the end: a scrape, a goodbye.
 const closeTime = time.Second
 
-// soon is when a certificate that expires is worth a warning at the start.
+// soon is how long before its expiry a certificate causes a warning at the start.
 const soon = 14 * 24 * time.Hour
 
 // daemon is a running connection manager.
 type daemon struct {
 	load       func() (*config.Config, error)
-	configFile string // that --config names; empty: the one that is there
+	configFile string // given with --config; empty: the default one
 	log        *telemetry.Log
 	notify     telemetry.Notifier
 	hosts      *hostSource
 	id         *identity.Identity
 	m          *connmgr.Manager
-	web        atomic.Pointer[telemetry.Server] // nil: none, or not any more
+	web        atomic.Pointer[telemetry.Server] // nil: there is none, or not any more
 
-	replace   string // which manager this one may replace: replaceOlder, replaceAny; empty: none
-	byWrapper bool   // it was started by one
+	replace   string // which managers this one may replace: replaceOlder, replaceAny; empty: none
+	byWrapper bool   // a wrapper started it
 
 	reloading sync.Mutex                  // one reload at a time
-	cfg       *config.Config              // in force; guarded by reloading, once it serves
-	seen      configLook                  // of the file that was read last; guarded by reloading
-	current   atomic.Pointer[configState] // for who asks
+	cfg       *config.Config              // in force; guarded by reloading once the manager serves
+	seen      configLook                  // of the file read last; guarded by reloading
+	current   atomic.Pointer[configState] // for readers
 }
 
-// serve runs the connection manager until it is told to stop, or idle.
+// serve runs the connection manager until it is told to stop, or has been idle long enough.
 func serve(load func() (*config.Config, error), file, replace string) (err error) {
 	d := &daemon{load: load, configFile: file, replace: replace, notify: telemetry.NewNotifier(os.Getenv("NOTIFY_SOCKET")), byWrapper: os.Getenv("RDISTCC_READY_FD") != ""}
 	d.seen = d.lookAtConfig()
@@ -79,10 +79,10 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 		return err
 	}
 	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "NOTIFY_SOCKET"} {
-		_ = os.Unsetenv(name) // not for the compilers that are asked what they are
+		_ = os.Unsetenv(name) // not for the compilers that the manager identifies
 	}
 
-	// The socket first: of several managers that start together one gets on.
+	// The socket first: of several managers that start together only one gets past it.
 	path := d.cfg.Manager.Socket
 	if path == "" {
 		path = ipc.SocketPath(os.Getenv)
@@ -120,7 +120,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 	o.Drains = filepath.Join(ipc.StateDir(os.Getenv), "cm.drained")
 	o.Kept = report.KeptFile(path)
 	o.AnyUser = listener.Group
-	o.Replaced = func() { d.closeWeb() } // its address is the successor's
+	o.Replaced = func() { d.closeWeb() } // the successor needs its address
 	o.Config = func() *report.Configuration { return &d.state().Configuration }
 	o.Control = map[string]func() (any, error){
 		"config": func() (any, error) { return d.state().settings, nil },
@@ -162,7 +162,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 		case err != nil:
 			d.log.Warn("the manager before this one ended early", "err", err)
 		}
-		if err := web(); err != nil { // no reason to leave the socket to nobody
+		if err := web(); err != nil { // no reason to leave the socket unserved
 			d.log.Error("no status page and metrics", "err", err)
 		}
 		return nil
@@ -194,13 +194,13 @@ func (d *daemon) closeWeb() {
 	_ = web.Close(ctx) // a scrape that takes longer is cut off
 }
 
-// historyDir is where what compiles took is kept from one session to the next:
-// XDG_STATE_HOME/rdistcc, else HOME/.local/state/rdistcc, else with the socket.
+// historyDir returns the directory that keeps, from one session to the next, how long compiles
+// took: XDG_STATE_HOME/rdistcc, else HOME/.local/state/rdistcc, else the socket's directory.
 func historyDir(getenv func(string) string) string {
 	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "rdistcc")
 	}
-	if dir := getenv("HOME"); filepath.IsAbs(dir) && isDir(dir) { // a service's may not exist
+	if dir := getenv("HOME"); filepath.IsAbs(dir) && isDir(dir) { // a service's HOME may not exist
 		return filepath.Join(dir, ".local", "state", "rdistcc")
 	}
 	return ipc.StateDir(getenv)
@@ -211,11 +211,11 @@ func isDir(name string) bool {
 	return err == nil && st.IsDir()
 }
 
-// fewThreads lets the manager run Go code on one core for each sixteen that there
-// are, and returns how many those are. Its work comes in bursts of some hundred
-// microseconds, and most of what a second thread does is to wake up, look for
-// work and go to sleep: on two cores an empty compile costs 1.3 ms of the manager's
-// CPU with two threads and 1.0 with one, 31 context switches and 13.
+// fewThreads limits the manager to one core for Go code for every sixteen that the process
+// may use, and returns the latter number. The manager works in bursts of some hundred
+// microseconds, and a second thread mostly wakes up, looks for work and goes to sleep again:
+// on two cores an empty compile costs 1.3 ms of the manager's CPU and 31 context switches with
+// two threads, 1.0 ms and 13 with one.
 func fewThreads() (cores int) {
 	cores = runtime.GOMAXPROCS(0)
 	if os.Getenv("GOMAXPROCS") == "" {
@@ -224,8 +224,8 @@ func fewThreads() (cores int) {
 	return cores
 }
 
-// run serves until a signal, a request to stop or idleness, then drains. begun is called
-// when it serves; with an error it ends again.
+// run serves until a signal, a request to stop or idleness, then drains. It calls begun once
+// it serves; if that fails, run ends.
 func (d *daemon) run(l *connmgr.Listener, begun func() error) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
@@ -239,7 +239,7 @@ func (d *daemon) run(l *connmgr.Listener, begun func() error) error {
 
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	told := false          // to stop, by a signal
+	told := false          // a signal told it to stop
 	var drained chan error // while draining
 	for {
 		select {
@@ -273,23 +273,23 @@ func (d *daemon) run(l *connmgr.Listener, begun func() error) error {
 	}
 }
 
-// tellReady tells whoever started the manager that it serves.
+// tellReady tells the process that started the manager that it serves.
 func (d *daemon) tellReady() {
 	d.say(d.notify.Ready("serving"))
 	d.say(tell([]byte{1}))
 }
 
-// maxLine bounds what a starter is told, in bytes.
+// maxLine bounds the line that the starting process is told, in bytes.
 const maxLine = 1000
 
-// tellFailed tells whoever started the manager why it does not serve: the exit status,
-// a byte, and the line. It does nothing once it has served.
+// tellFailed tells the process that started the manager why it does not serve: the exit status,
+// a byte, and a line. It does nothing once the manager has served.
 func tellFailed(code int, err error) {
 	line := strings.Join(strings.Fields(err.Error()), " ")
-	_ = tell(append([]byte{byte(code)}, line[:min(len(line), maxLine)]...)) // it stands in the log, too
+	_ = tell(append([]byte{byte(code)}, line[:min(len(line), maxLine)]...)) // the log has it, too
 }
 
-// tell writes to the descriptor that a starter waits at, if there is one, and closes it.
+// tell writes to the descriptor on which the starting process waits, if there is one, and closes it.
 func tell(word []byte) error {
 	text := os.Getenv("RDISTCC_READY_FD")
 	if text == "" {
@@ -305,14 +305,14 @@ func tell(word []byte) error {
 	return errors.Join(werr, f.Close())
 }
 
-// say logs what went wrong in telling somebody else: nothing depends on it.
+// say logs an error in notifying another program: nothing depends on that.
 func (d *daemon) say(err error) {
 	if err != nil {
 		d.log.Warn("tell that the manager is ready", "err", err)
 	}
 }
 
-// options are the manager's as the settings have them.
+// options returns the manager's options for the settings c.
 func (d *daemon) options(c *config.Config) connmgr.Options {
 	name, err := os.Hostname()
 	if err != nil {
@@ -351,8 +351,8 @@ func (d *daemon) options(c *config.Config) connmgr.Options {
 	}
 }
 
-// idleExit is after how long without work the manager ends. By default only one
-// that a wrapper started does: nobody else would end it.
+// idleExit returns after how long without work the manager ends. By default only a manager
+// that a wrapper started does: nothing else would end it.
 func idleExit(c *config.Config, byWrapper bool) time.Duration {
 	if !byWrapper && c.Origin("manager.idle-exit") == "default" {
 		return 0

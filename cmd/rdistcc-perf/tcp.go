@@ -159,7 +159,7 @@ func fill(b []byte) {
 	}
 }
 
-// pace says whether another message is to be sent after n.
+// pace reports whether another message is to be sent after n.
 func (o *options) pace(ctx context.Context) func(n int64) bool {
 	if o.iters > 0 {
 		limit := int64(o.iters)

@@ -7,17 +7,17 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// managerError is trouble with the manager, said in one line.
+// managerError describes trouble with the manager in one line.
 type managerError string
 
 func (e managerError) Error() string { return string(e) }
 
-// connect finds the manager and checks that it may be trusted. With start set, one
-// is started when none runs; otherwise that is (nil, nil).
+// connect finds the manager and checks that it can be trusted. If none runs, it starts one
+// when start is set and otherwise returns (nil, nil).
 func (s *settings) connect(start bool) (*ipc.Conn, error) {
 	path := ipc.SocketPath(s.getenv)
 	if s.getenv("RDISTCC_CM_SOCKET") == "" {
-		// Who can write to the directory can put a socket of his own there.
+		// Anyone with write access to the directory could put a socket of their own there.
 		dir := ipc.StateDir(s.getenv)
 		if err := ipc.CheckDir(dir); err != nil && err != syscall.ENOENT {
 			return nil, managerError(dir + ": " + err.Error() + " (RDISTCC_DIR names another one)")
@@ -48,10 +48,10 @@ func (s *settings) connect(start bool) (*ipc.Conn, error) {
 	return conn, nil
 }
 
-// absent says that nobody serves the socket.
+// absent reports whether err means that no process serves the socket.
 func absent(err error) bool { return err == syscall.ENOENT || err == syscall.ECONNREFUSED }
 
-// stateDir is the state directory, made if need be and checked.
+// stateDir returns the state directory, creating it if need be and checking its ownership and mode.
 func (s *settings) stateDir() (string, error) {
 	dir := ipc.StateDir(s.getenv)
 	err := makeDirs(dir)
@@ -64,7 +64,7 @@ func (s *settings) stateDir() (string, error) {
 	return dir, nil
 }
 
-// makeDirs makes dir and what is missing above it, for this user alone.
+// makeDirs creates dir and its missing parents, accessible to this user only.
 func makeDirs(dir string) error {
 	err := syscall.Mkdir(dir, 0o700)
 	if err == syscall.ENOENT {

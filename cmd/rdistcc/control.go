@@ -35,8 +35,8 @@ environment: RDISTCC_HOSTS="build1 build2/8 localhost/2", RDISTCC_VERBOSE,
   RDISTCC_TRACE=FILE, RDISTCC_DIR, RDISTCC_CONFIG
 `
 
-// subcommands are the words that a first word may be instead of a compiler. A compiler
-// of such a name is reached by its path.
+// subcommands lists the first words that are not taken for a compiler's name. A compiler
+// with such a name can still be run by its path.
 var subcommands = [...]string{"status", "top", "stats", "why", "hosts", "drain", "undrain", "doctor", "config", "reload", "stop",
 	"install-links", "certs", "completion", "help", "--show-hosts", "-j"}
 
@@ -49,10 +49,10 @@ func isControl(word string) bool {
 	return false
 }
 
-// meant is the subcommand that a word was probably to be, which is none and no program
-// either; empty where nothing is near.
+// meant returns the subcommand that a mistyped word was probably meant to be, or "" when
+// none is close. The word is neither a subcommand nor a program.
 func meant(word string) string {
-	best, least := "", 1+len(word)/4 // in four letters one may be wrong, in eight two
+	best, least := "", 1+len(word)/4 // one typo allowed in four letters, two in eight
 	for _, c := range &subcommands {
 		if d := distance(word, c); c[0] != '-' && d <= least {
 			best, least = c, d-1
@@ -61,7 +61,7 @@ func meant(word string) string {
 	return best
 }
 
-// distance counts letters that are wrong, missing, too many, or swapped with the next.
+// distance counts the letters that are wrong, missing, superfluous, or swapped with the next.
 func distance(a, b string) int {
 	const most = 16 // longer than any subcommand
 	if len(a) >= most || len(b) >= most {
@@ -87,7 +87,7 @@ func distance(a, b string) int {
 	return d[len(a)][len(b)]
 }
 
-// control hands a subcommand to rdistcc-cm, which links what it takes.
+// control hands a subcommand to rdistcc-cm, which links the packages that it needs.
 func (s *settings) control(words []string) int {
 	file, ok := findSibling("rdistcc-cm", s.path)
 	if !ok {

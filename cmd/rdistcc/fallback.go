@@ -5,10 +5,10 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// Reasons of the wrapper's own; others come from the command line (package
-// compile), from the text, or from the manager. docs/reasons.md has all.
+// Reasons that the wrapper itself gives. Others come from the command line (package
+// compile), from the text, or from the manager. docs/reasons.md lists them all.
 const (
-	// Not a compiler that we know; a working directory without a name; a
+	// In order: not a compiler that we know; a working directory without a name; a
 	// preprocessor that left something running; no memory to look at the text.
 	reasonCompiler     = reason.NotReproducible + "compiler"
 	reasonDirectory    = reason.NotReproducible + "directory"
@@ -16,16 +16,16 @@ const (
 	reasonMemory       = reason.NotReproducible + "memory"
 )
 
-// local runs a command here by rule: why is one of package reason's words. A
-// manager, if one runs, is asked for the command's turn, and gets the slot back;
-// without one it just runs.
+// local runs a command here because a rule says so; why is one of package reason's words.
+// If a manager runs, local first asks it for the command's turn and gives the slot back.
+// Without a manager the command just runs.
 func (f *flow) local(why string, gate ipc.Gate) int {
 	if s := f.in.caught(); s != 0 {
 		return 128 + int(s)
 	}
 	f.rec.reason = why
 	if f.conn == nil {
-		// Trouble with the manager is told by those that need it.
+		// Commands that need the manager report trouble with it; this one does not.
 		f.conn, _ = f.set.connect(false)
 	}
 	if f.conn != nil && !f.askTurn(why, gate) {
@@ -52,8 +52,8 @@ func (f *flow) askTurn(why string, gate ipc.Gate) bool {
 	return err == nil && kind == ipc.KindGo
 }
 
-// fallback compiles here because the farm does not. Trouble costs the user one
-// line; where fallback is forbidden the job fails with rdistcc's own code.
+// fallback compiles here because the farm did not. Trouble costs the user one line. Where
+// fallback is forbidden, the job fails with rdistcc's own exit code.
 func (f *flow) fallback(here *ipc.GoLocal) int {
 	if s := f.in.caught(); s != 0 {
 		return 128 + int(s)
@@ -83,7 +83,7 @@ func orReason(here *ipc.GoLocal) string {
 	return here.Detail
 }
 
-// goLocal reads the manager's answer that the command runs here.
+// goLocal decodes the manager's answer that the command runs here.
 func (f *flow) goLocal(fields []byte) *ipc.GoLocal {
 	here := &ipc.GoLocal{}
 	if err := here.Parse(fields); err != nil {
@@ -92,7 +92,7 @@ func (f *flow) goLocal(fields []byte) *ipc.GoLocal {
 	return here
 }
 
-// lostManager gives up a manager that died, hangs, or speaks nonsense.
+// lostManager gives up on a manager that died, hangs, or sent nonsense.
 func (f *flow) lostManager(err error) *ipc.GoLocal {
 	f.hangUp()
 	code := uint8(reason.ExitConnect)
@@ -106,7 +106,7 @@ func (f *flow) lostManager(err error) *ipc.GoLocal {
 	return &ipc.GoLocal{Reason: reason.Manager, Trouble: true, Code: code, Detail: err.Error()}
 }
 
-// noManager is the answer when there is none to ask.
+// noManager returns the answer to use when there is no manager to ask.
 func noManager(err error) *ipc.GoLocal {
 	code := uint8(reason.ExitConnect)
 	if r, ok := err.(*startRefusal); ok {

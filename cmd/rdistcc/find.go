@@ -8,16 +8,16 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/compile"
 )
 
-// Exit codes of a shell that cannot run a command.
+// Exit codes that a shell uses for a command it cannot run.
 const (
 	exitNotExecutable = 126
 	exitNotFound      = 127
 )
 
-// fileID tells files apart whatever their names.
+// fileID identifies a file whatever its names.
 type fileID struct{ dev, ino uint64 }
 
-// self is the running program.
+// self returns the ID of the running program.
 func self() fileID {
 	var st syscall.Stat_t
 	if stat("/proc/self/exe", &st) != nil {
@@ -26,17 +26,17 @@ func self() fileID {
 	return fileID{st.Dev, st.Ino}
 }
 
-// findProgram looks name up as execvp does, in path (a PATH), but never finds
-// the program me: a masquerade link is one name more of it. A name with a slash
-// is its own answer, unless it is such a link: then the compiler of its base
-// name is meant. code is exitNotFound or exitNotExecutable, or 0.
+// findProgram looks name up in path (a PATH) as execvp does, but never returns the
+// program me, which masquerade links point to. A name with a slash is returned as it is,
+// unless it is such a link: then the compiler of its base name is meant. code is
+// exitNotFound or exitNotExecutable, or 0.
 //
-// behind says that we were called by such a link: what stands on path before the
-// first one has had its turn. It is ccache with links of its own, say, that has
-// looked for the next compiler and found us.
+// behind says that we were called through such a link. What stands on path before the
+// first link has then already run: ccache with links of its own, say, which looked for
+// the next compiler and found us.
 //
 // without is path without the directories in which name is me or was passed over.
-// A compiler needs it: gcc looks itself up on PATH to find its parts, and would
+// The compiler needs it: gcc looks itself up on PATH to find its parts, and would
 // look for them beside rdistcc.
 func findProgram(name, path string, me fileID, behind bool) (file, without string, code int) {
 	if strings.IndexByte(name, '/') >= 0 {
@@ -75,13 +75,13 @@ func findProgram(name, path string, me fileID, behind bool) (file, without strin
 	switch {
 	case file != "":
 		skipped = append(skipped, before...)
-	case first != "": // the link was called by its full name, and path leads to it last or never
+	case first != "": // the link was called by its full name, and is last on path or not on it
 		file, code = first, 0
 	}
 	return file, withoutEntries(path, skipped), code
 }
 
-// withoutEntries takes entries out of a PATH.
+// withoutEntries returns a PATH without the given entries.
 func withoutEntries(path string, entries []string) string {
 	if len(entries) == 0 {
 		return path
@@ -95,7 +95,7 @@ func withoutEntries(path string, entries []string) string {
 	return strings.Join(kept, ":")
 }
 
-// runnable says whether file can be executed: 0, or the shell's code why not.
+// runnable returns 0 if file can be executed, else the shell's exit code for the reason.
 func runnable(file string, me fileID) (code int, isMe bool) {
 	var st syscall.Stat_t
 	switch err := stat(file, &st); {
@@ -116,15 +116,15 @@ func runnable(file string, me fileID) (code int, isMe bool) {
 
 const atFDCWD = -100
 
-// rereadable says that a source can be read a second time, should the command
-// have to run here after all: a pipe (bash's <(...)) cannot. A file that is not
-// there is the compiler's to complain about.
+// rereadable reports whether a source can be read a second time, should the command have
+// to run here after all: a pipe (bash's <(...)) cannot. A missing file counts as
+// rereadable, as the compiler will complain about it.
 func rereadable(file string) bool {
 	var st syscall.Stat_t
 	return stat(file, &st) != nil || st.Mode&syscall.S_IFMT == syscall.S_IFREG
 }
 
-// sameFile reports whether both names are there and lead to one file.
+// sameFile reports whether both names exist and lead to the same file.
 func sameFile(a, b string) bool {
 	var x, y syscall.Stat_t
 	return stat(a, &x) == nil && stat(b, &y) == nil && x.Dev == y.Dev && x.Ino == y.Ino
@@ -138,8 +138,8 @@ func stat(file string, st *syscall.Stat_t) error {
 	}
 }
 
-// realPath is file behind all links, absolute. It is file itself where that
-// cannot be known.
+// realPath returns the absolute path of file with all links resolved, or file itself where
+// that cannot be determined.
 func realPath(file string) string {
 	const oPath = 0x200000 // O_PATH, which package syscall lacks
 	fd, err := syscall.Open(file, oPath|syscall.O_CLOEXEC, 0)
@@ -154,8 +154,9 @@ func realPath(file string) string {
 	return name
 }
 
-// behindScript is what c comes to where its program, behind all links at real, is a
-// script that only starts a compiler. path is that compiler's, behind all links.
+// behindScript returns the command that c comes to if its program, found at real once links
+// are resolved, is a script that only starts a compiler. path is that compiler's, also
+// with links resolved.
 func (s *settings) behindScript(c command, real string) (cc command, path string, ok bool) {
 	text := scriptText(real)
 	if text == "" {
@@ -179,7 +180,7 @@ func (s *settings) behindScript(c command, real string) (cc command, path string
 // maxScript is longer than any script that compile.Unwrap knows.
 const maxScript = 2048
 
-// scriptText is the text of a short script, or empty.
+// scriptText returns the text of a short script, or "".
 func scriptText(file string) string {
 	fd, err := syscall.Open(file, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -203,7 +204,7 @@ func readlink(file string) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// absolute is file as seen from cwd.
+// absolute returns file as an absolute name, seen from cwd.
 func absolute(file, cwd string) string {
 	if strings.HasPrefix(file, "/") || cwd == "" {
 		return file
@@ -211,7 +212,7 @@ func absolute(file, cwd string) string {
 	return cwd + "/" + strings.TrimPrefix(file, "./")
 }
 
-// base is the part of a path behind its last slash.
+// base returns the part of a path after its last slash.
 func base(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
 // findSibling looks for another of our programs: beside this one, then on PATH.
@@ -226,8 +227,8 @@ func findSibling(name, path string) (string, bool) {
 	return file, code == 0
 }
 
-// implicit says that a first word is no compiler but already one of its
-// arguments: an option, a source or an object. Then the compiler is cc.
+// implicit reports whether a first word is not a compiler but already one of its
+// arguments: an option, a source or an object. The compiler is then cc.
 func implicit(word string) bool {
 	if strings.HasPrefix(word, "-") {
 		return true

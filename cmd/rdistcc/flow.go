@@ -15,22 +15,22 @@ import (
 type flow struct {
 	set  *settings
 	cmd  command // as it was typed
-	cc   command // the same, but where that is a script around a compiler the compiler's
+	cc   command // the same, with a script around a compiler replaced by that compiler
 	plan compile.Plan
 	conn *ipc.Conn // to the manager; nil where there is none
 	slot *slot     // leased; nil where there is none
-	// managerGone: it ended the connection, or died, and owed an answer.
+	// managerGone says that the manager ended the connection, or died, while it owed an answer.
 	managerGone bool
 	front       uint32       // job.Body.Front
-	outputs     []job.Output // that are to come back
-	below       *below       // nil: of a command without roots, or one of which that is not known
+	outputs     []job.Output // the outputs that must come back
+	below       *below       // nil without roots, or where what lies below them is not known
 	in          *interrupts
 	rec         record
-	units       []*flow // the compiles of a command of several, which are done
+	units       []*flow // finished compiles of a command with several
 }
 
-// detour is why a command runs here: by rule, with a documented word and the turn
-// that it waits for, or because of the farm.
+// detour says why a command runs here: by rule, with a documented reason and the turn
+// that it waits for, or because of trouble with the farm.
 type detour struct {
 	reason string
 	gate   ipc.Gate
@@ -39,8 +39,8 @@ type detour struct {
 
 func byRule(why string) *detour { return &detour{reason: why, gate: ipc.GateLocal} }
 
-// run is the whole client: plan, compile elsewhere, place; and at every step the
-// way back to compiling here. It returns the exit status.
+// run is the whole client: it plans, compiles elsewhere and places the outputs. Every step
+// can fall back to compiling here. It returns the exit status.
 func (f *flow) run() int {
 	f.makePlan()
 	if s := f.several(); s != nil {
@@ -56,10 +56,9 @@ func (f *flow) run() int {
 	return f.remote(result)
 }
 
-// compile has a host do the compile of the plan. It returns the answer, or why
-// the command runs here. A manager that dies meanwhile does not count: the next one,
-// which is started if need be, gets the job anew. One that is dying can still take a
-// connection, so that is done twice.
+// compile has a host do the compile of the plan. It returns the answer, or why the command
+// runs here. If the manager dies meanwhile, the next one, started if need be, gets the job
+// anew. A dying manager can still accept a connection, so there are two such retries.
 func (f *flow) compile() (*result, *detour) {
 	for again := 2; ; again-- {
 		f.managerGone = false
@@ -72,13 +71,13 @@ func (f *flow) compile() (*result, *detour) {
 	}
 }
 
-// managerPause is long enough for the kernel to take down what a killed manager had.
+// managerPause is long enough for the kernel to clean up after a killed manager.
 const managerPause = 10 * time.Millisecond
 
-// try is one attempt at that.
+// try makes one attempt at the compile.
 func (f *flow) try() (*result, *detour) {
-	// A command that is not one compile of one source runs here, as does
-	// everything on request.
+	// A command that is not a single compile of one source runs here, and so does everything
+	// when the user asks for it.
 	if f.plan.Local {
 		return nil, &detour{reason: f.plan.Reason, gate: ipc.Gate(f.plan.Gate)}
 	}
@@ -89,26 +88,26 @@ func (f *flow) try() (*result, *detour) {
 		return nil, byRule(reason.Mode)
 	}
 	if closedUmask() {
-		return nil, byRule(reason.Diagnostics) // the compiler here cannot open its own files again
+		return nil, byRule(reason.Diagnostics) // the compiler here could not reopen its own files
 	}
 	if sameFile(f.plan.Outputs[0].Name, f.plan.Source) {
 		return nil, byRule(reason.Diagnostics) // gcc says so, whatever the names
 	}
 
-	// The manager leases a slot, or knows already why not. Meanwhile it looks
+	// The manager leases a slot, or already knows why it will not. Meanwhile it looks
 	// for a host.
 	if here := f.lease(); here != nil {
 		return nil, &detour{farm: here}
 	}
 	if f.slot.Known {
-		// The manager knew what the compile reads, and a host has compiled it.
+		// The manager knew what the compile reads, and a host has already compiled it.
 		f.rec.form, f.outputs = "sources", f.plan.Outputs
 		f.slot.unsure = f.slot.Unsure
 		f.rec.inputs, f.rec.files = f.slot.Inputs, int(f.slot.Files)
 		result, here := f.answer()
 		return f.judge(result, here)
 	}
-	var limit syscall.Rlimit // of the slot too, though nobody sees it as a file
+	var limit syscall.Rlimit // applies to the slot too, though it is never visible as a file
 	if syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit) == nil && limit.Cur < f.slot.SourceMax {
 		return nil, byRule(reason.TooBig)
 	}
@@ -119,21 +118,21 @@ func (f *flow) try() (*result, *detour) {
 	}
 	f.front = uint32(front)
 
-	// What the compile reads goes into the slot: its files, or where no host shows
-	// private trees its text from the preprocessor. Whatever the compiler has to say
-	// to that, the whole command says here, once, exactly as the user expects it.
+	// What the compile reads goes into the slot: its files or, where no host shows private
+	// trees, the preprocessor's text. If the compiler prints anything on the way, the whole
+	// command runs here and prints it once, exactly as the user expects.
 	sub, why := f.fill()
 	if why != "" {
 		return nil, byRule(why)
 	}
 
-	// A host compiles. Where what its compiler had to say may differ from what
-	// ours would, the command runs here too, and that result stands.
+	// A host compiles. Where its compiler's messages may differ from those of ours, the
+	// command runs here too, and the local result stands.
 	result, here := f.submit(sub)
 	return f.judge(result, here)
 }
 
-// judge takes a host's result if it is what the command would have come to here.
+// judge accepts a host's result if the command here would have come to the same.
 func (f *flow) judge(r *result, here *ipc.GoLocal) (*result, *detour) {
 	if here != nil {
 		return nil, &detour{farm: here}
@@ -152,7 +151,7 @@ func (f *flow) here(d *detour) int {
 	return f.local(d.reason, d.gate)
 }
 
-// makePlan finds out what the command asks for.
+// makePlan works out what the command asks for.
 func (f *flow) makePlan() {
 	real := realPath(f.cmd.file)
 	f.cc = f.cmd
@@ -171,13 +170,13 @@ func (f *flow) makePlan() {
 	}
 }
 
-// bySources says that the job is made in the sources form. A device as the output is
-// for the client's own eyes.
+// bySources reports whether the job uses the sources form. A device as the output is
+// for the client alone.
 func (f *flow) bySources() bool {
 	return f.slot.Tree && f.set.inputs != inputsText && f.plan.Sources == "" && !strings.HasPrefix(f.plan.Outputs[0].Name, "/dev/")
 }
 
-// fill makes the job's form. A reason says that the command must run here.
+// fill builds the job in its form. A non-empty reason means that the command must run here.
 func (f *flow) fill() (*ipc.Submit, string) {
 	bySources := f.bySources()
 	if bySources && len(f.plan.Roots()) > 0 {
@@ -199,12 +198,12 @@ func (f *flow) fill() (*ipc.Submit, string) {
 	return f.preprocess()
 }
 
-// do runs the job and accounts for it, here and with the manager.
+// do runs the job and accounts for it, locally and with the manager.
 func (f *flow) do() int {
 	f.rec.start = time.Now()
 	code := f.run()
 	if s := f.in.caught(); s != 0 && f.rec.local == 0 {
-		// Interrupted before anything was done: no job to tell of.
+		// Interrupted before anything was done: there is no job to report.
 		return 128 + int(s)
 	}
 	for _, u := range f.units {
@@ -228,13 +227,13 @@ func (f *flow) finish(code int) {
 	if !f.rec.remote {
 		where = ipc.WhereLocal
 	}
-	// The manager knows by the connection's end that the job is over; this is for its books.
+	// The manager learns from the end of the connection that the job is over; this is for its statistics.
 	_ = f.conn.Send((&ipc.Finish{Where: where, Reason: f.rec.reason, Exit: uint8(code), TotalUS: micros(f.rec.total),
 		PreprocessUS: micros(f.rec.preprocess), Closed: f.slot == nil || f.slot.closed}).Append(nil))
 	f.hangUp()
 }
 
-// report tells of a finished job.
+// report tells the user about a finished job.
 func (f *flow) report() {
 	f.rec.write(f.set)
 	if f.set.verbose >= 2 {

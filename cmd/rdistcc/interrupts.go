@@ -11,33 +11,33 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// interrupts is what happens when somebody wants this process to end: the
-// connection is shut, so that the manager cancels and a Recv returns, and the
-// child, if there is one, gets the signal too. The flow notices, cleans up and
-// exits. A command of several compiles has one for each, and they share the rest.
+// interrupts handles a request to end this process. It shuts the connection, so that the
+// manager cancels and a pending Recv returns, and passes the signal on to the child, if
+// there is one. The flow notices, cleans up and exits. A command of several compiles has
+// one interrupts for each, and they share the rest.
 //
-// Nothing is caught before watch: until there is a child, to die at once is all
-// that is to be done.
+// Nothing is caught before watch: until there is a child, dying at once is all that
+// needs doing.
 type interrupts struct {
 	*ending
 	conn  *ipc.Conn // guarded by mu
-	child int       // guarded by mu; below zero: a process group, to be killed
-	over  bool      // guarded by mu; this part of the command is not wanted any more
+	child int       // guarded by mu; negative: a process group, to be killed
+	over  bool      // guarded by mu; this part of the command is no longer wanted
 }
 
-// ending is what a process has to end, and what it leaves.
+// ending holds what a process must end, and clean up, before it exits.
 type ending struct {
 	mu     sync.Mutex
-	sig    syscall.Signal    // the first one, guarded by mu
+	sig    syscall.Signal    // guarded by mu; the first signal caught
 	parts  []*interrupts     // guarded by mu
 	temps  []string          // guarded by mu; files to remove in any case
-	places *jobserver.Client // guarded by mu; to be given back in any case
+	places *jobserver.Client // guarded by mu; its tokens are returned in any case
 	on     bool              // owned by the flow that began
 }
 
 func newInterrupts() *interrupts { return new(ending).part() }
 
-// part is what a further part of the command holds.
+// part returns the interrupts of a further part of the command.
 func (e *ending) part() *interrupts {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -46,18 +46,18 @@ func (e *ending) part() *interrupts {
 	return in
 }
 
-// watched are the signals that end a build. One that is ignored stays ignored.
+// watched lists the signals that end a build. One that is ignored stays ignored.
 var watched = [...]os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT}
 
-// watch begins to catch signals. It costs 0.15 ms (a thread, and a round trip to
-// it a signal), so it comes as late as it may: before a child starts that can
-// have children of its own; a lone one dies with us anyhow (Pdeathsig).
+// watch begins to catch signals. It costs 0.15 ms (a thread, and a round trip to it for
+// each signal), so it comes as late as possible: before the start of a child that can
+// have children of its own. A lone child dies with us anyway (Pdeathsig).
 func (e *ending) watch() {
 	if e.on {
 		return
 	}
 	e.on = true
-	ch := make(chan os.Signal, len(watched)) // one of each kind; a repeated one adds nothing
+	ch := make(chan os.Signal, len(watched)) // one slot for each signal; a repeated one adds nothing
 	for _, s := range watched {
 		if !signal.Ignored(s) {
 			signal.Notify(ch, s)
@@ -89,7 +89,7 @@ func (e *ending) deliver(s syscall.Signal) {
 	}
 }
 
-// endLocked passes a signal on.
+// endLocked passes a signal on to the child and shuts the connection.
 func (in *interrupts) endLocked(s syscall.Signal) {
 	if in.conn != nil {
 		in.conn.Interrupt()
@@ -102,7 +102,7 @@ func (in *interrupts) endLocked(s syscall.Signal) {
 	}
 }
 
-// cancel ends this part, and what it will hold from now on.
+// cancel ends this part, along with any connection or child that it gets later.
 func (in *interrupts) cancel() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -110,22 +110,22 @@ func (in *interrupts) cancel() {
 	in.endLocked(syscall.SIGTERM)
 }
 
-// temp notes a file that is not to outlive the command.
+// temp records a file that must not outlive the command.
 func (e *ending) temp(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.temps = append(e.temps, name)
 }
 
-// uses notes a jobserver whose places are not to outlive the command.
+// uses records a jobserver whose tokens must not outlive the command.
 func (e *ending) uses(c *jobserver.Client) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.places = c
 }
 
-// leave removes the files that are not to outlive the command, and gives the places
-// back that it has beside its own.
+// leave removes the files that must not outlive the command, and returns the jobserver
+// tokens that the command holds beside its own.
 func (e *ending) leave() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -135,20 +135,20 @@ func (e *ending) leave() {
 func (e *ending) leaveLocked() {
 	e.places.Close()
 	for _, name := range e.temps {
-		_ = syscall.Unlink(name) // there is nobody to tell
+		_ = syscall.Unlink(name) // an error could not be reported to anyone
 	}
 	e.temps = nil
 }
 
-// caught is the signal that wants us to end, or 0.
+// caught returns the signal that asked us to end, or 0.
 func (e *ending) caught() syscall.Signal {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.sig
 }
 
-// holds tells which connection and which child a signal concerns. One that has
-// come already is passed on to them.
+// holds sets the connection and the child that a signal concerns. A signal that came
+// earlier is passed on to them.
 func (in *interrupts) holds(conn *ipc.Conn, child int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -161,8 +161,8 @@ func (in *interrupts) holds(conn *ipc.Conn, child int) {
 	}
 }
 
-// reap waits for the child pid and forgets it in the same moment, so that no
-// signal goes to another process that has got its number.
+// reap waits for the child pid and forgets it in the same moment, so that no signal
+// reaches another process that has been given its number.
 func (in *interrupts) reap(pid int) (syscall.WaitStatus, error) {
 	const pPid, wExited, wNoWait = 1, 4, 0x1000000
 	var info [128]byte // siginfo_t

@@ -1,9 +1,9 @@
-// Command rdistcc compiles one file on a farm: it stands before a compiler's
-// command line, or is found on PATH under a compiler's name.
+// Command rdistcc compiles one file on a farm. It stands before a compiler's command
+// line, or is found on PATH under a compiler's name.
 //
-// It is started once a source file, so it is small and links little: what a
-// subcommand needs lives in rdistcc-cm. Only this file, settings.go and run.go
-// look at the process they run in; package entrypoint begins it.
+// It is started once for each source file, so it is small and links little: what a
+// subcommand needs lives in rdistcc-cm. Only this file, settings.go and run.go look at
+// the process they run in; package entrypoint begins it.
 package main
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
-// version is set by the Makefile. Without it, as after a plain go build, rdistcc-cm says
-// which build it is: to find out takes packages that every compile would pay for.
+// version is set by the Makefile. Without it, as after a plain go build, rdistcc-cm is asked
+// for the version: working it out takes packages that every compile would pay for.
 var version string
 
 func main() {
 	os.Exit(run(os.Args, entrypoint.Environment()))
 }
 
-// run is the program; it returns the exit status.
+// run runs the program and returns its exit status.
 func run(argv, env []string) int {
 	set := readSettings(env)
 	if len(argv) == 0 {
@@ -51,7 +51,7 @@ func run(argv, env []string) int {
 	}
 }
 
-// tellVersion prints which build this is, and returns the exit status.
+// tellVersion prints the version and returns the exit status.
 func (s *settings) tellVersion() int {
 	v := version
 	if v == "" {
@@ -63,9 +63,9 @@ func (s *settings) tellVersion() int {
 	return write(1, "rdistcc "+v+"\n")
 }
 
-// masquerade runs as the compiler named called, found on PATH behind ourselves.
-// One that was called by a full path names itself so in its messages, as the
-// real one would.
+// masquerade runs as the compiler named called, found on PATH behind ourselves. If we were
+// called by a full path, that path becomes the compiler's argv[0], so that its messages
+// name it as they would without us.
 func (s *settings) masquerade(called, as string, args []string) int {
 	c, code := s.find(called, args, true)
 	if code != 0 {
@@ -77,7 +77,7 @@ func (s *settings) masquerade(called, as string, args []string) int {
 	return s.distribute(c)
 }
 
-// compile runs the compiler that was named.
+// compile runs the compiler named on the command line.
 func (s *settings) compile(name string, args []string) int {
 	c, code := s.find(name, args, false)
 	if code != 0 {
@@ -86,8 +86,8 @@ func (s *settings) compile(name string, args []string) int {
 	return s.distribute(c)
 }
 
-// find makes a command of a compiler's name; behind as in findProgram. A code is
-// the exit status when there is none.
+// find resolves a compiler's name to a command; behind is as in findProgram. A code other
+// than 0 is the exit status when there is no such program.
 func (s *settings) find(name string, args []string, behind bool) (c command, code int) {
 	file, path, code := findProgram(name, s.path, self(), behind)
 	switch code {
@@ -103,19 +103,19 @@ func (s *settings) find(name string, args []string, behind bool) (c command, cod
 	}
 	s.childPath = path
 	if strings.IndexByte(name, '/') >= 0 {
-		name = file // the same, but for a link of ours that was named in full
+		name = file // the same, unless a link of ours was named in full
 	}
 	return command{file: file, argv: append([]string{name}, args...)}, code
 }
 
-// distribute guards against a compiler that is rdistcc again, then does the job.
+// distribute refuses a compiler that is rdistcc again, then does the job.
 func (s *settings) distribute(c command) int {
 	switch {
 	case s.level >= maxNesting:
 		s.say(0, c.argv[0], ": calls rdistcc again and again (", c.file, "); name the real compiler")
 		return reason.ExitRecursion
 	case s.level > 0:
-		// A script that an outer rdistcc runs: the job is counted there.
+		// Called from a script that an outer rdistcc runs: the outer one accounts for the job.
 		return s.replace(c)
 	}
 	for _, line := range s.complaints {
@@ -125,7 +125,7 @@ func (s *settings) distribute(c command) int {
 	return f.do()
 }
 
-// write prints to a descriptor and returns the exit status for it.
+// write prints text to a descriptor and returns the resulting exit status.
 func write(fd int, text string) int {
 	for b := []byte(text); len(b) > 0; {
 		n, err := syscall.Write(fd, b)
@@ -133,7 +133,7 @@ func write(fd int, text string) int {
 		case err == syscall.EINTR:
 			continue
 		case err == syscall.EAGAIN && poll([]pollFD{{fd: int32(fd), events: pollOut}}, -1):
-			continue // a pipe that does not block, as make's may be, and a slow reader
+			continue // a non-blocking pipe, as make's may be, and a slow reader
 		case err != nil:
 			return reason.ExitIO
 		}

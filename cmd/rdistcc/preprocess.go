@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// killedWithin is how long a killed process group may take to be gone.
+// killedWithin is how long a killed process group may take to disappear.
 const killedWithin = time.Second
 
-// firstWords is more than a message's first line takes, in bytes.
+// firstWords is more than the first line of a message takes, in bytes.
 const firstWords = 4 << 10
 
 // runFirst runs what comes before a remote compile, the preprocessor or the run that
-// lists the files, with the slot as its standard output. It reports whether all went
-// well without a word: at the first byte on its standard error it is stopped, because
-// the whole command will run here anyway. words are the first that it said.
+// lists the files, with the slot as its standard output. It reports whether the run went
+// well and printed no message. At the first byte on standard error it stops the run, as
+// the whole command will run here anyway; words is the start of what was printed.
 //
-// It has a process group of its own, so that nothing of it is left behind when
-// it is stopped, and it dies with us.
+// The run has a process group of its own, so that nothing of it is left when it is
+// stopped, and it dies with us.
 func (f *flow) runFirst(c command) (clean bool, words []byte) {
 	var errs [2]int // its standard error
 	if err := syscall.Pipe2(errs[:], syscall.O_CLOEXEC); err != nil {
@@ -38,20 +38,20 @@ func (f *flow) runFirst(c command) (clean bool, words []byte) {
 	f.in.holds(f.conn, -pid)
 	f.in.watch()
 
-	// Its standard error ends with the last process that it started. One that
-	// stays behind must not keep us: the end of the first is enough to go on.
+	// Its standard error ends with the last process that it started. A process that stays
+	// behind must not hold us up: the end of the first one is enough to go on.
 	wait := []pollFD{{fd: int32(errs[0]), events: pollIn}, {fd: int32(pidfd), events: pollIn}}
 	poll(wait, -1)
 	if wait[0].revents == 0 {
-		poll(wait[:1], 0) // all that the first has said is in the pipe by now
+		poll(wait[:1], 0) // all that the first process wrote is in the pipe by now
 	}
 	spoke := wait[0].revents&pollIn != 0
 	if spoke {
 		words = make([]byte, firstWords)
 		n, _ := syscall.Read(errs[0], words)
 		words = words[:max(n, 0)]
-		_ = syscall.Kill(-pid, syscall.SIGKILL) // not reaped yet: the group is its own
-		wait[0].events = 0                      // nothing but the end
+		_ = syscall.Kill(-pid, syscall.SIGKILL) // not reaped yet: the group is still its own
+		wait[0].events = 0                      // wait for nothing but the end
 		poll(wait[:1], killedWithin)
 	}
 	f.slot.closed = wait[0].revents&pollHup != 0
@@ -62,10 +62,10 @@ func (f *flow) runFirst(c command) (clean bool, words []byte) {
 	return err == nil && !spoke && ws.Exited() && ws.ExitStatus() == 0 && f.in.caught() == 0, words
 }
 
-// maxAnswer bounds what a compiler says of itself, in bytes.
+// maxAnswer bounds what a compiler prints about itself, in bytes.
 const maxAnswer = 1 << 20
 
-// ask runs a command that says something of itself on standard error, in English.
+// ask runs a command that describes itself on standard error, in English, and returns the text.
 func (f *flow) ask(c command) string {
 	var words [2]int
 	if syscall.Pipe2(words[:], syscall.O_CLOEXEC) != nil {

@@ -11,20 +11,19 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// record is what is known of one command, for the report, the trace and the
-// manager.
+// record holds what is known of one command, for the report, the trace and the manager.
 type record struct {
 	start    time.Time
 	compiler string // real path
 	source   string
-	form     string // what the host got: "sources", "text", or empty
+	form     string // form that the host got: "sources", "text", or empty
 	output   string
-	inputs   string // how it was known what is read: "scan", "memo", "list", "text", or empty
-	files    int    // that are read, as far as that is known
+	inputs   string // how the files read were found: "scan", "memo", "list", "text", or empty
+	files    int    // number of files read, as far as known
 
 	remote bool
 	host   string
-	reason string // when not remote
+	reason string // set when the job was not remote
 	exit   int
 
 	sourceBytes uint64 // of preprocessed text
@@ -34,7 +33,7 @@ type record struct {
 	place       time.Duration
 	local       time.Duration
 	total       time.Duration
-	result      ipc.Result // its times and bytes, where there was one
+	result      ipc.Result // its times and byte counts, where there was a result
 }
 
 // write appends the record to RDISTCC_REPORT and RDISTCC_TRACE. A file that
@@ -52,7 +51,7 @@ func (r *record) write(s *settings) {
 	}
 }
 
-// where is the report's line.
+// where returns the report's line.
 func (r *record) where() string {
 	if r.remote {
 		return "remote:" + r.host
@@ -60,12 +59,12 @@ func (r *record) where() string {
 	return "local:" + r.reason
 }
 
-// twice says that a host compiled it before it ran here.
+// twice reports whether a host compiled the source before it was compiled here.
 func (r *record) twice() bool {
 	return !r.remote && (r.result.Host != "" || strings.HasPrefix(r.reason, reason.Doubt))
 }
 
-// oneLine keeps a reason that quotes an option to its line.
+// oneLine keeps a reason that quotes an option on a single line.
 func oneLine(s string) []byte {
 	b := []byte(s)
 	for i := range b {
@@ -129,8 +128,8 @@ func appendMS(b []byte, d time.Duration) []byte {
 	return strconv.AppendFloat(b, float64(d)/float64(time.Millisecond), 'f', 3, 64)
 }
 
-// appendJSONString quotes s by RFC 8259 §7. File names need not be UTF-8, JSON
-// must be: a byte that is none becomes U+FFFD.
+// appendJSONString quotes s by RFC 8259 §7. File names need not be valid UTF-8 but JSON
+// must be, so an invalid byte becomes U+FFFD.
 func appendJSONString(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')

@@ -8,9 +8,9 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
-// startRefusal is why a manager ended at its start, in its own words: a wrong setting,
-// say, with file and line. It comes through the pipe that a manager says by that it
-// serves, and is kept in the lock file for the next commands.
+// startRefusal says why a manager ended at its start, in the manager's own words: a wrong
+// setting, say, with file and line. It comes through the pipe on which a manager says that
+// it serves, and is kept in the lock file for the commands that follow.
 type startRefusal struct {
 	code uint8  // one of rdistcc's exit statuses
 	line string // for a person
@@ -18,16 +18,16 @@ type startRefusal struct {
 
 func (r *startRefusal) Error() string {
 	if r.code == reason.ExitArguments {
-		return r.line // a setting: the line says all
+		return r.line // a setting: the line says it all
 	}
 	return "connection manager did not start: " + r.line
 }
 
-// maxRefusal bounds what is read of one, in bytes.
+// maxRefusal bounds how much of a refusal is read, in bytes.
 const maxRefusal = 1024
 
-// parseRefusal reads the exit status, a byte, and the line behind it; nil if that is
-// none.
+// parseRefusal reads the exit status, a byte, and the line that follows. It returns nil if
+// b is not a refusal.
 func parseRefusal(b []byte) *startRefusal {
 	if len(b) < 2 || b[0] < reason.ExitGeneral {
 		return nil
@@ -35,20 +35,20 @@ func parseRefusal(b []byte) *startRefusal {
 	return &startRefusal{code: b[0], line: string(b[1:])}
 }
 
-// keepFailure notes in the lock file that a manager did not start, for failedLately.
+// keepFailure records in the lock file, for failedLately, that a manager did not start.
 func keepFailure(lock int, err error) {
-	text := []byte("\nfailed") // no refusal
+	text := []byte("\nfailed") // not a refusal
 	if r, ok := err.(*startRefusal); ok {
 		text = append([]byte{r.code}, r.line...)
 	}
-	// Only saves time.
+	// An error only costs time.
 	_ = syscall.Ftruncate(lock, 0)
 	_, _ = syscall.Pwrite(lock, text, 0)
 }
 
-// failedLately is why the last attempt failed, if that is not long ago. Then a big
-// build does not wait for it file by file. Where the reason is a file that has been
-// edited since, a new attempt is worth its time.
+// failedLately returns why the last attempt to start a manager failed, if it was recent.
+// It saves a big build from waiting for the failure file by file. If the reason is a file
+// that has been edited since, a new attempt is worth its time.
 func (s *settings) failedLately(lock int, log string) error {
 	var st syscall.Stat_t
 	if syscall.Fstat(lock, &st) != nil || st.Size == 0 {
@@ -70,8 +70,8 @@ func (s *settings) failedLately(lock int, log string) error {
 	return r
 }
 
-// edited reports whether the file that a line begins with is another one, or gone, since
-// then.
+// edited reports whether the file that line begins with has been edited or removed since then,
+// or is no longer the configuration in use.
 func (s *settings) edited(line string, then time.Time) bool {
 	file, _, ok := strings.Cut(line, ":")
 	if !ok || !strings.HasPrefix(file, "/") {

@@ -9,13 +9,13 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// result is the answer of a host.
+// result is a host's answer.
 type result struct{ ipc.Result }
 
-// says reports whether there is more to tell than a silent success.
+// says reports whether the result is more than a silent success.
 func (r *result) says() bool { return r.Exit != 0 || r.Stdout.Len != 0 || r.Stderr.Len != 0 }
 
-// submit has a host compile the slot's content.
+// submit has a host compile the content of the slot.
 func (f *flow) submit(text *ipc.Submit) (*result, *ipc.GoLocal) {
 	began := time.Now()
 	if err := f.conn.Send(text.Append(nil)); err != nil {
@@ -26,7 +26,7 @@ func (f *flow) submit(text *ipc.Submit) (*result, *ipc.GoLocal) {
 	return r, here
 }
 
-// answer is the manager's about a job that a host has, or had.
+// answer returns the manager's answer about a job that a host has, or had.
 func (f *flow) answer() (*result, *ipc.GoLocal) {
 	kind, fields, err := f.conn.Recv()
 	if err != nil {
@@ -50,7 +50,7 @@ func (f *flow) answer() (*result, *ipc.GoLocal) {
 		}
 		f.rec.result = r.Result
 		if r.Signal != 0 {
-			// Said before the command runs here: it may end there the same way.
+			// Said before the command runs here, as it may come to the same end here.
 			return nil, &ipc.GoLocal{Reason: reason.HostLost, Trouble: true, Code: reason.ExitConnect, Host: r.Host,
 				Detail: "the compiler on " + r.Host + " was killed by signal " + itoa(int(r.Signal))}
 		}
@@ -59,14 +59,14 @@ func (f *flow) answer() (*result, *ipc.GoLocal) {
 	return nil, f.lostManager(ipc.ErrMalformed)
 }
 
-// errOutputs: a compile that went well has not the files that it must have.
+// errOutputs means that a successful compile lacks files that it must have.
 var errOutputs = errors.New("the result has not the files of this command")
 
-// maxSink is beyond every sink; below it offsets and lengths add up.
+// maxSink is larger than any sink; offsets and lengths below it can be added without overflow.
 const maxSink = 1 << 40
 
-// place puts the files where the compiler would have put them. Where they cannot
-// be put, the compiler here has the words for that.
+// place puts the files where the compiler would have put them. If that fails, the compiler
+// runs here and prints its own message about it.
 func (f *flow) place(r *result) *detour {
 	began := time.Now()
 	err := f.placeAll(r)
@@ -78,8 +78,8 @@ func (f *flow) place(r *result) *detour {
 	return nil
 }
 
-// placeAll wants each output once, and the main one not empty: a build that goes
-// on with an old object, or none, would be worse than one that fails.
+// placeAll requires each output once, and the main one not empty: a build that goes on
+// with an old object, or none, would be worse than one that fails.
 func (f *flow) placeAll(r *result) error {
 	outputs := f.outputs
 	var there uint64
@@ -96,7 +96,7 @@ func (f *flow) placeAll(r *result) error {
 			return errOutputs
 		}
 	}
-	// All or none: the compiler here is to meet what was before.
+	// All or none: the compiler here must find the files as they were before.
 	for _, out := range r.Files {
 		if err := f.plan.CanPlace(outputs[out.Index], int64(out.Len)); err != nil {
 			return err
@@ -118,8 +118,8 @@ func (f *flow) placeAll(r *result) error {
 	return nil
 }
 
-// remote ends a job that a host did: with what its compiler printed. Where that
-// cannot be printed, the compiler here shall meet the same: some fail then.
+// remote finishes a job that a host did, by printing what its compiler printed. Where that
+// cannot be printed, the compiler runs here and meets the same error: some fail then.
 func (f *flow) remote(r *result) int {
 	if !copyOut(1, f.slot.sink, r.Stdout) || !copyOut(2, f.slot.sink, r.Stderr) {
 		return f.local(reason.Diagnostics, ipc.GateLocal)
@@ -128,8 +128,8 @@ func (f *flow) remote(r *result) int {
 	return int(r.Exit)
 }
 
-// copyOut prints a part of the sink. It reports whether that went well, or began
-// well: then it is not to be printed again.
+// copyOut prints a part of the sink. It reports whether all of it was printed, or at least
+// the beginning: it must not be printed again then.
 func copyOut(fd, sink int, s ipc.Segment) bool {
 	buf := make([]byte, min(s.Len, 64<<10))
 	for begun := false; s.Len > 0; begun = true {

@@ -9,17 +9,18 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sources"
 )
 
-// below is what clang's driver looks at below the roots that a command names (compile.Plan.Roots): of directories
-// and of some files of gcc's it asks whether they exist, and by that it decides where the compiler looks for headers,
-// in which order, and under which names. All that exists of it goes along, so that the driver over there decides
-// the same: what does not exist here does not exist there either.
+// below holds what clang's driver looks at below the roots that a command names
+// (compile.Plan.Roots). The driver asks whether certain directories and some files of gcc's
+// exist, and decides by that where the compiler looks for headers, in which order, and
+// under which names. Everything there that exists goes along with the job, so that the
+// driver on the host decides the same: what does not exist here does not exist there either.
 type below struct {
-	said  string   // by the driver, with -v
-	dirs  []string // that exist
-	files []string // of which the existence matters
+	said  string   // the driver's output with -v
+	dirs  []string // directories that exist
+	files []string // files that matter only by existing
 }
 
-// lookBelow finds out what there is below the roots. ok is false where that is not certain.
+// lookBelow finds out what there is below the roots. ok is false where that is uncertain.
 func (f *flow) lookBelow() (b *below, ok bool) {
 	roots := f.plan.Roots()
 	for _, root := range roots {
@@ -47,7 +48,7 @@ func (f *flow) lookBelow() (b *below, ok bool) {
 	}
 	for _, dir := range installations {
 		switch {
-		case !within(dir): // beside clang, which hosts with this compiler have as well
+		case !within(dir): // beside clang; hosts with this compiler have it as well
 		case f.shown(sources.RealPath(dir)):
 			return nil, false
 		default:
@@ -57,8 +58,9 @@ func (f *flow) lookBelow() (b *below, ok bool) {
 	return b, true
 }
 
-// plainTarget reports whether clang looks for a gcc for a target in the ways that are known here: not one with
-// variants of libraries by the score (MIPS), nor a system of another kind.
+// plainTarget reports whether clang looks for a gcc for a target only in the ways that
+// are handled here. That rules out targets with dozens of library variants (MIPS), and
+// systems other than Linux.
 func plainTarget(target string) bool {
 	cpu, system, _ := strings.Cut(target, "-")
 	if !strings.Contains(system, "linux") {
@@ -71,7 +73,7 @@ func plainTarget(target string) bool {
 	return strings.HasPrefix(cpu, "arm")
 }
 
-// choosesTarget reports whether words of the command may change what is compiled for.
+// choosesTarget reports whether words of the command may change the target.
 func (f *flow) choosesTarget() bool {
 	return slices.ContainsFunc(f.plan.Whole(), func(w string) bool {
 		return strings.HasPrefix(w, "--target") || strings.HasPrefix(w, "-target") || strings.HasPrefix(w, "-m") &&
@@ -79,18 +81,19 @@ func (f *flow) choosesTarget() bool {
 	})
 }
 
-// ownTarget reports whether target is what this compiler compiles for by itself. Of another one's gcc
-// a host can have a newer one beside its clang, which that would take then.
+// ownTarget reports whether target is the compiler's default. For another target, a host may
+// have a newer gcc beside its clang, and the clang there would use that.
 func (f *flow) ownTarget(target string) bool {
 	own, _ := driver.ParseInstallations(f.ask(command{file: f.cc.file, argv: []string{f.cc.argv[0], "-v"}}))
-	maker := strings.NewReplacer("-pc-", "-", "-unknown-", "-") // clang does not tell these apart here
+	maker := strings.NewReplacer("-pc-", "-", "-unknown-", "-") // clang treats these as equal here
 	return maker.Replace(own) == maker.Replace(target)
 }
 
-// apart reports whether nothing below a root is, or may be, the system's own: of that, hosts show theirs.
+// apart reports whether a root is certain to contain nothing of the system's own: hosts show
+// their own copy of that.
 func (f *flow) apart(root string) bool {
 	var st syscall.Stat_t
-	if root == "" || stat(root+"/etc/env.d/gcc", &st) == nil { // in which Gentoo says which gcc it is
+	if root == "" || stat(root+"/etc/env.d/gcc", &st) == nil { // Gentoo says there which gcc it uses
 		return false
 	}
 	for _, dir := range [...]string{"", "/lib", "/lib64", "/lib32", "/libx32", "/opt"} {
@@ -104,8 +107,8 @@ func (f *flow) apart(root string) bool {
 	return !sources.SystemLink("/" + first)
 }
 
-// shown reports whether hosts with this compiler show files of their own at or below the directory real, or
-// where it is.
+// shown reports whether hosts with this compiler show files of their own at or below the
+// directory real, or in a directory that contains it.
 func (f *flow) shown(real string) bool {
 	own := dirOf(dirOf(f.rec.compiler)) + "/lib/gcc"
 	for _, dir := range [...]string{"/usr/lib/gcc", "/usr/lib/gcc-cross", "/usr/lib64/gcc", "/usr/lib32/gcc", "/usr/libx32/gcc", "/opt/rh", own} {
@@ -116,10 +119,10 @@ func (f *flow) shown(real string) bool {
 	return false
 }
 
-// dirOf is the directory of a file with an absolute name.
+// dirOf returns the directory of a file with an absolute name.
 func dirOf(name string) string { return name[:max(strings.LastIndexByte(name, '/'), 0)] }
 
-// variants is how deep below a gcc's directory there are some for -m32 and the like.
+// variants is how many levels below a gcc's directory its variants for -m32 and the like lie.
 const variants = 2
 
 // installation adds the files that clang looks for in the directory of a gcc, and of its variants.
@@ -141,7 +144,8 @@ func (b *below) installation(dir string, deep int) {
 	}
 }
 
-// libraries adds the directories for libraries of a root: that they are there says which kind of system this is.
+// libraries adds the library directories of a root. Their existence tells clang which kind
+// of system this is.
 func (b *below) libraries(root string) {
 	for _, lib := range [...]string{"/lib", "/lib64", "/lib32", "/libx32"} {
 		var st syscall.Stat_t
@@ -159,7 +163,7 @@ func (b *below) libraries(root string) {
 	}
 }
 
-// namesIn are the names in a directory.
+// namesIn returns the names in a directory.
 func namesIn(dir string) (names []string) {
 	fd, err := syscall.Open(dir, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
 	if err != nil {

@@ -12,16 +12,16 @@ import (
 type command struct {
 	file  string
 	argv  []string
-	alone bool // a program that starts no other
+	alone bool // it starts no other program
 }
 
-// shellFor is what a shell makes of a file that the kernel does not know how to
-// run (ENOEXEC): a script without a first line.
+// shellFor returns the command by which a shell runs a file that the kernel does not know
+// how to run (ENOEXEC): a script without a #! line.
 func (c command) shellFor() command {
 	return command{file: "/bin/sh", argv: append([]string{"sh", c.file}, c.argv[1:]...)}
 }
 
-// replace executes c in place of this process. It returns only an exit code.
+// replace executes c in place of this process. It returns only on failure, with an exit code.
 func (s *settings) replace(c command) int {
 	env := s.childEnv()
 	err := become(c.file, c.argv, env)
@@ -38,13 +38,13 @@ func startProgram(file string, argv []string, attr *syscall.ProcAttr) (pid int, 
 	return syscall.ForkExec(file, argv, attr)
 }
 
-// become executes a program in place of this process. It returns only an error.
+// become executes a program in place of this process. It returns only on failure.
 func become(file string, argv, env []string) error {
 	defer entrypoint.Given()()
 	return syscall.Exec(file, argv, env)
 }
 
-// cannotRun says so and returns the shell's exit code for it.
+// cannotRun prints that c cannot be run and returns the shell's exit code for that.
 func (s *settings) cannotRun(c command, err error) int {
 	s.say(0, c.argv[0], ": ", err.Error())
 	if err == syscall.ENOENT {
@@ -64,7 +64,7 @@ func start(c command, env []string, files []uintptr, sys *syscall.SysProcAttr) (
 	return pid, err
 }
 
-// exitCode is a shell's view of how a process ended.
+// exitCode returns the exit code with which a shell reports how a process ended.
 func exitCode(ws syscall.WaitStatus) int {
 	if ws.Signaled() {
 		return 128 + int(ws.Signal())
@@ -82,7 +82,7 @@ func (f *flow) runHere(c command) int {
 	switch err {
 	case nil:
 	case syscall.EAGAIN, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM:
-		// No process or descriptor more for us: the compiler gets ours.
+		// No process or descriptor can be had any more: the compiler takes over ours.
 		return f.set.replace(c)
 	default:
 		return f.set.cannotRun(c, err)

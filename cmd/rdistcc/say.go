@@ -7,10 +7,9 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// say writes one line for a person, if verbosity of at least level was asked
-// for: to RDISTCC_LOG where that is set, else to standard error (under ccache,
-// to the descriptor that it names). One write, so that lines of parallel jobs
-// do not mix.
+// say writes one line for a person if the verbosity asked for is at least level. It goes
+// to RDISTCC_LOG if that is set, else to standard error (under ccache, to the descriptor
+// that ccache names). It is a single write, so that lines of parallel jobs do not mix.
 func (s *settings) say(level int, words ...string) {
 	if s.verbose < level {
 		return
@@ -19,7 +18,7 @@ func (s *settings) say(level int, words ...string) {
 	for _, w := range words {
 		for _, b := range []byte(w) {
 			if b < ' ' || b == 0x7f {
-				b = ' ' // a host's words must not steer the terminal
+				b = ' ' // text from a host must not control the terminal
 			}
 			line = append(line, b)
 		}
@@ -44,7 +43,7 @@ func (s *settings) say(level int, words ...string) {
 			continue
 		}
 		if err != nil {
-			return // nobody reads: there is no one to tell
+			return // there is no reader, and nowhere to report that
 		}
 		line = line[n:]
 	}

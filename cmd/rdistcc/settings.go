@@ -9,53 +9,53 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// safeguard is the variable that counts rdistcc's nested in one another.
+// safeguard is the variable that counts how deeply rdistcc is nested in itself.
 const safeguard = "_RDISTCC_SAFEGUARD"
 
-// maxNesting is how deep a compiler script may call rdistcc again before it is
-// taken for a loop. Two is in use: rdistcc, a script, a masquerade link.
+// maxNesting is how deep compiler scripts may call rdistcc again before that counts as a
+// loop. Two is in use: rdistcc, a script, a masquerade link.
 const maxNesting = 8
 
-// settings is what the environment says.
+// settings holds what the environment says.
 type settings struct {
 	env   []string // all of it, as it came
-	level int      // of nesting
+	level int      // nesting level
 	path  string   // PATH
 
 	childPath string // PATH of the compilers that we run
 
-	hosts  string // "" = the manager's own
-	distcc string // DISTCC_DIR, where no variable has the hosts
+	hosts  string // "": the manager's own
+	distcc string // DISTCC_DIR, where no variable gives the hosts
 	mode   ipc.Mode
 	inputs string // RDISTCC_INPUTS: "", inputsList or inputsText
-	build  string // which one, for shares among builds; "" = the manager finds out
+	build  string // build ID, for fair shares among builds; "": the manager finds out
 	report string
 	trace  string
 	log    string
-	errFD  int // where lines of ours go
+	errFD  int // where our own lines go
 
 	fallback    ipc.Fallback
-	forbiddenBy string // the variable that forbids it, with its value
+	forbiddenBy string // the variable that forbids fallback, with its value
 	skipRetry   bool   // show the remote compiler's messages, do not compile again
 	verbose     int    // 0: not a word, 1: trouble, 2: each job
 
 	ioTimeoutMS, backoffMS uint32
 
-	complaints []string // values that make no sense, for one line each
+	complaints []string // settings with invalid values, one line each
 }
 
-// readSettings looks once at every variable. The list of hosts in RDISTCC_HOSTS
-// hides the one of DISTCC_HOSTS even when it is empty: then there are none. In the same
-// way distcc's names for the fallback and the back-off count where ours are not set.
+// readSettings reads each variable once. RDISTCC_HOSTS takes precedence over DISTCC_HOSTS
+// even when it is empty, which means no hosts. In the same way, distcc's names for the
+// fallback and the back-off count only where ours are not set.
 func readSettings(env []string) *settings {
 	s := &settings{env: env, path: "/bin:/usr/bin", errFD: 2, verbose: 1} // the path of a shell that has none
 	var hosts, distccHosts, distccFallback, distccBackoff *string
-	var fallback, backoff bool // ours are set
+	var fallback, backoff bool // our own variables are set
 	for _, kv := range env {
 		if len(kv) < 4 {
 			continue
 		}
-		switch kv[0] { // most variables are none of ours
+		switch kv[0] { // most variables are not ours
 		case 'R', 'D', 'P', 'U', '_':
 		default:
 			continue
@@ -68,7 +68,7 @@ func readSettings(env []string) *settings {
 		case "PATH":
 			s.path = value
 		case safeguard:
-			s.level, _ = strconv.Atoi(value) // not a number: somebody's own, level 0
+			s.level, _ = strconv.Atoi(value) // not a number: somebody else's variable, level 0
 		case "RDISTCC_HOSTS":
 			hosts = &value
 		case "DISTCC_HOSTS":
@@ -140,7 +140,7 @@ func (s *settings) readInputs(value string) {
 	}
 }
 
-// hostText is the host list that goes with a job.
+// hostText returns the host list that goes with a job.
 func (s *settings) hostText() string {
 	if s.distcc == "" {
 		return s.hosts
@@ -163,8 +163,8 @@ func (s *settings) hostText() string {
 	return ipc.DistccList + string(text[:n])
 }
 
-// oneList keeps a list that is set but empty apart from none: a line break is a
-// list without hosts.
+// oneList distinguishes a list that is set but empty from one that is not set: a line
+// break is a list without hosts.
 func oneList(v string) string {
 	if v == "" {
 		return "\n"
@@ -185,7 +185,7 @@ func (s *settings) readMode(value string) {
 	}
 }
 
-// readFallback takes what a variable says, unless that is forbidden already.
+// readFallback evaluates a variable that may forbid the fallback, unless one already has.
 func (s *settings) readFallback(name, value string) {
 	switch {
 	case value == "0":
@@ -203,7 +203,7 @@ func (s *settings) readBackoff(name, value string) {
 	}
 }
 
-// number reads a small count; what is none gives a complaint and the default.
+// number reads a small count. An invalid one adds a complaint and yields the default.
 func (s *settings) number(name, value string, def int) int {
 	n, err := strconv.Atoi(value)
 	if value == "" {
@@ -221,7 +221,7 @@ func (s *settings) milliseconds(name, value string) uint32 {
 	return uint32(min(s.number(name, value, 0), most)) * uint32(time.Second/time.Millisecond)
 }
 
-// getenv is for what only a few runs ask.
+// getenv returns a variable that only a few runs ask for.
 func (s *settings) getenv(name string) string {
 	for _, kv := range s.env {
 		if len(kv) > len(name) && kv[len(name)] == '=' && kv[:len(name)] == name {
@@ -231,8 +231,8 @@ func (s *settings) getenv(name string) string {
 	return ""
 }
 
-// childEnv is the environment of the commands that we run: ours, with the
-// safeguard one higher, and a PATH that does not lead back to us.
+// childEnv returns the environment of the commands that we run: our own, with the safeguard
+// one higher, and a PATH that does not lead back to us.
 func (s *settings) childEnv() []string {
 	env := make([]string, 0, len(s.env)+1)
 	for _, kv := range s.env {

@@ -11,15 +11,15 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// Bounds of a command that is taken apart; beyond them it runs whole.
+// Bounds of a command that is taken apart; a command beyond them runs whole.
 const (
-	maxLink = 1 << 20   // bytes of words: those of response files lie open in the link's
+	maxLink = 1 << 20   // bytes of words: response files are expanded in the link's
 	maxWord = 100 << 10 // bytes of one of them
 	maxSaid = 1 << 20   // bytes that a compile has printed
 )
 
-// several takes the command apart if it is of several sources, or links what it
-// compiles. nil: it is not, or must not be.
+// several takes the command apart if it has several sources, or links what it compiles.
+// It returns nil if neither is the case or the command must not be taken apart.
 func (f *flow) several() *compile.Several {
 	if !f.plan.Several || f.set.mode == ipc.ModeLocal {
 		return nil
@@ -39,10 +39,10 @@ func (f *flow) several() *compile.Several {
 	return s
 }
 
-// runSeveral has hosts do the compiles and links here. As the driver does, it does one
-// after the other; where make has places to give, one more at a time for each. Nothing
-// is printed before all have gone well: whatever is in the way of one, the command as
-// it was typed runs here and says it.
+// runSeveral has hosts do the compiles and links here. Like the driver it does one after
+// the other; under make's jobserver it does one more at a time for each token it gets.
+// It prints nothing before all have gone well: if anything is in the way of one, the
+// command as it was typed runs here and prints its own messages.
 func (f *flow) runSeveral(s *compile.Several) int {
 	f.in.watch() // from now on there are files to remove
 	defer f.in.leave()
@@ -79,16 +79,16 @@ func (f *flow) runSeveral(s *compile.Several) int {
 	return f.local(reason.Link, ipc.GateLocal)
 }
 
-// compiled is how one compile of several ended.
+// compiled says how one compile of several ended.
 type compiled struct {
 	unit   int
 	result *result
 	detour *detour
 }
 
-// compileAll has hosts compile units, as many at a time as there are places for. It
-// returns what they printed, in their order, or why the command runs here; the
-// connection that said so is then f's.
+// compileAll has hosts compile units, as many at a time as there are tokens for. It
+// returns what they printed, in their order, or why the command runs here; f then gets
+// the connection on which that was said.
 func (f *flow) compileAll(units []*flow) (said []segments, d *detour) {
 	places := f.places(units)
 	done := make(chan compiled, len(units))
@@ -102,14 +102,14 @@ func (f *flow) compileAll(units []*flow) (said []segments, d *detour) {
 			for places.Acquire() {
 				select {
 				case granted <- struct{}{}:
-				case <-gone: // Close gives it back
+				case <-gone: // Close gives the token back
 					return
 				}
 			}
 		}()
 	}
 	said = make([]segments, len(units))
-	next, running := 0, 0 // the first one has the command's own place, each other one of make's
+	next, running := 0, 0 // the first compile uses the command's own token, each further one a token of make's
 	start := func() {
 		i, u := next, units[next]
 		u.rec.start = time.Now()
@@ -162,12 +162,12 @@ func (f *flow) compileAll(units []*flow) (said []segments, d *detour) {
 	return said, d
 }
 
-// maxAtOnce bounds the compiles of one command that are under way at a time: each holds
-// a slot of the manager's, which others want too.
+// maxAtOnce bounds how many compiles of one command run at a time: each holds one of the
+// manager's slots, which others want too.
 const maxAtOnce = 16
 
-// places are make's, if it has some to give, and if the compiles may end in any order:
-// of two that write the same file the last one's is to stay.
+// places returns make's jobserver if it has tokens to give and if the compiles may end in
+// any order: where two write the same file, the last one's output must stay.
 func (f *flow) places(units []*flow) *jobserver.Client {
 	if len(units) < 2 {
 		return nil
@@ -184,7 +184,7 @@ func (f *flow) places(units []*flow) *jobserver.Client {
 	return jobserver.Open(f.set.getenv("MAKEFLAGS"))
 }
 
-// land puts the files of a compile in their places and keeps what it printed.
+// land puts the files of one compile in place and returns what the compile printed.
 func (f *flow) land(u *flow, c compiled) (words segments, d *detour) {
 	if c.detour != nil {
 		return words, c.detour
@@ -200,18 +200,18 @@ func (f *flow) land(u *flow, c compiled) (words segments, d *detour) {
 	return words, nil
 }
 
-// unit is the command of one compile of ours.
+// unit returns the flow of one compile of this command.
 func (f *flow) unit(words []string) *flow {
 	u := &flow{set: f.set, in: f.in.part(), cmd: command{file: f.cc.file, argv: append([]string{f.cc.argv[0]}, words...)}}
 	u.makePlan()
 	return u
 }
 
-// segments is what a compile has printed.
+// segments holds what a compile has printed.
 type segments struct{ stdout, stderr []byte }
 
-// words is what a compile of several has printed. What the driver itself says it
-// would have said once for all of them.
+// words returns what one compile of several has printed. A message of the driver itself
+// would have been printed once for all of them.
 func (f *flow) words(r *result) (w segments, d *detour) {
 	if r.Exit != 0 || r.Stdout.Len > maxSaid || r.Stderr.Len > maxSaid {
 		return w, byRule(reason.Diagnostics)
@@ -241,8 +241,8 @@ func (f *flow) release() {
 	}
 }
 
-// tempObject makes an empty file where the driver would have an object that it
-// only links, under a name like its own.
+// tempObject makes an empty file where the driver would put an object that it only links,
+// under a similar name.
 func (f *flow) tempObject(source string) (string, error) {
 	gcc := f.plan.Driver.Family == compile.GCC
 	dir, stem, digits, length := f.tempDir(gcc), "cc", alphabet, 6
@@ -269,7 +269,7 @@ func (f *flow) tempObject(source string) (string, error) {
 
 const alphabet = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-// tempDir is where the driver has its temporary files, absolute.
+// tempDir returns the directory of the driver's temporary files, absolute.
 func (f *flow) tempDir(gcc bool) string {
 	for _, name := range [...]string{"TMPDIR", "TMP", "TEMP", "TEMPDIR"} {
 		dir := f.set.getenv(name)

@@ -10,20 +10,19 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// slot is leased memory: what goes out is written into source, what comes back
-// is read from sink.
+// slot is leased memory: outgoing data is written to source, the result is read from sink.
 type slot struct {
 	ipc.Leased
 	source, sink int
 	cwd          string
-	unsure       bool // sources form: a message may quote a file that is not there
-	// closed: no process of ours can write to the source any more, so that
-	// another job may have it.
+	unsure       bool // sources form: a message may quote a file that does not exist
+	// closed means that no process of ours can write to the source any more, so that it can
+	// be used for another job.
 	closed bool
 }
 
-// lease asks the manager for a slot and a host. Not nil is its answer, or ours
-// when there is no manager, that the command runs here.
+// lease asks the manager for a slot and a host. A result other than nil says that the
+// command runs here; it is the manager's answer, or ours when there is no manager.
 func (f *flow) lease() *ipc.GoLocal {
 	began := time.Now()
 	cwd := workingDir(f.set)
@@ -74,7 +73,7 @@ func (f *flow) lease() *ipc.GoLocal {
 		}
 		s.source, s.sink = fds[0], fds[1]
 		if s.Major < compile.KeepsMacrosFrom {
-			s.Direct = nil // we asked for words of a younger compiler
+			s.Direct = nil // we asked with options of a newer compiler
 		}
 		if len(s.Direct) > 0 {
 			s.Direct = driver.Fill(s.Direct, names)
@@ -85,21 +84,22 @@ func (f *flow) lease() *ipc.GoLocal {
 	return f.lostManager(ipc.ErrMalformed)
 }
 
-// maxFile is beyond what a command may ask of the manager under a limit for files, in bytes.
+// maxFile is the least file size limit (RLIMIT_FSIZE) with which the manager makes the job of
+// a command, in bytes.
 const maxFile = 1 << 40
 
-// maxCommand is how long the words of a command may be together that the manager makes
-// the job of, in bytes: they come in a frame with others.
+// maxCommand bounds the words of a command that the manager turns into a job by itself, in
+// bytes: they share a frame with other fields.
 const maxCommand = 512 << 10
 
-// command is what the manager needs to make the job by itself; nil where it is not to.
+// command returns what the manager needs to make the job by itself, or nil where it must not.
 func (f *flow) command(cwd string) *ipc.Command {
 	if f.set.inputs != "" || f.plan.Sources != "" || f.plan.Raw || strings.HasPrefix(f.plan.Outputs[0].Name, "/dev/") {
 		return nil
 	}
 	c := &ipc.Command{Argv0: f.cc.argv[0], Real: f.rec.compiler, Args: f.plan.Whole(), Env: treeEnv(f.set.env, cwd),
 		Terminal: isTerminal(2), Words: f.set.skipRetry, View: ipc.Look(".")}
-	// What is too big for a file is too big for a slot, and compiled here.
+	// What is too big for a file is too big for a slot, and is compiled here.
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit) == nil && limit.Cur < maxFile {
 		return nil
@@ -112,7 +112,7 @@ func (f *flow) command(cwd string) *ipc.Command {
 		return nil
 	}
 	for _, kv := range f.set.env {
-		// What the loader of a compiler here would say to that, no host can tell.
+		// No host can tell what the loader of the compiler here would print because of these.
 		if strings.HasPrefix(kv, "LD_") && !strings.HasPrefix(kv, "LD_LIBRARY_PATH=") || strings.HasPrefix(kv, "GLIBC_TUNABLES=") {
 			return nil
 		}
@@ -120,8 +120,8 @@ func (f *flow) command(cwd string) *ipc.Command {
 	return c
 }
 
-// request connects and gives the manager's answer to l. A manager of another version is
-// replaced if it is older than we are: then its successor's answer counts.
+// request connects, sends l and returns the manager's answer. A manager older than us is
+// replaced, and its successor's answer counts.
 func (f *flow) request(l *ipc.Lease) (kind ipc.Kind, fields []byte, here *ipc.GoLocal) {
 	frame := l.Append(nil)
 	for first := true; ; first = false {

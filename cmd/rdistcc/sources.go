@@ -16,14 +16,13 @@ import (
 )
 
 // collect fills the slot in the sources form: the command as it was typed, and the files
-// that it reads. The compiler itself lists them. A reason says that the command must
-// run here; whatever the list's run printed is dropped then, as the command here prints
-// it again.
+// that it reads, as listed by the compiler itself. A reason says that the command must run
+// here; the messages of the listing run are dropped then, as the command prints them again.
 func (f *flow) collect() (sub *ipc.Submit, why string) {
 	began := time.Now()
 	s := f.slot
 	if !f.outputDirs() {
-		return nil, reason.Diagnostics // the compiler has the words for that
+		return nil, reason.Diagnostics // the compiler has its own message for that
 	}
 	if f.plan.Precompiled(s.cwd) {
 		return nil, reason.NotReproducible + string(sources.ErrPCH)
@@ -43,7 +42,7 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 	default:
 		return nil, reason.NotReproducible + err.Error()
 	}
-	s.unsure = pack.Unsure || f.plan.Raw // the text names files that are not here
+	s.unsure = pack.Unsure || f.plan.Raw // the text names files that do not exist here
 	body.Files, body.Dirs, body.Links = pack.Files, append(body.Dirs, pack.Dirs...), pack.Links
 	if _, what := compile.Unasked(f.plan.Driver.Family, body); what != "" {
 		return nil, reason.NotReproducible + what
@@ -58,7 +57,7 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 		return nil, reason.TooBig
 	}
 	f.rec.sourceBytes, f.rec.files = pack.Len, len(pack.Files)
-	if s.Inputs != "" { // the manager asks, as it does not know
+	if s.Inputs != "" { // the manager asks because it does not know
 		sub.Absent, sub.Unsure = told(pack.Absent), s.unsure
 	}
 	f.rec.preprocess = time.Since(began)
@@ -66,8 +65,8 @@ func (f *flow) collect() (sub *ipc.Submit, why string) {
 	return sub, ""
 }
 
-// list runs the compiler's dependency mode with the slot as its standard output, where
-// nothing else is yet, and reads the names.
+// list runs the compiler's dependency mode with the slot, still empty, as its standard
+// output, and reads the names.
 func (f *flow) list() (names []string, why string) {
 	s := f.slot
 	c := command{file: f.cc.file}
@@ -78,7 +77,7 @@ func (f *flow) list() (names []string, why string) {
 	}
 	clean, words := f.runFirst(c)
 	if !clean && bytes.Contains(words, []byte("__COUNTER__")) && s.closed {
-		// gcc cannot count in a directive where it heeds directives alone. So it reads all text.
+		// Reading directives alone, gcc gets __COUNTER__ in a directive wrong, so it reads all text.
 		if _, err := syscall.Seek(s.source, 0, 0); err != nil {
 			return nil, reasonMemory
 		}
@@ -92,7 +91,7 @@ func (f *flow) list() (names []string, why string) {
 	case err != nil || uint64(end) >= s.SourceMax:
 		return nil, reason.TooBig
 	case !s.closed:
-		return nil, reasonPreprocessor // something it started may still write
+		return nil, reasonPreprocessor // a process that it started may still write
 	}
 	rule := make([]byte, end)
 	if n, err := syscall.Pread(s.source, rule, 0); err != nil || n < len(rule) {
@@ -104,11 +103,11 @@ func (f *flow) list() (names []string, why string) {
 	return names, ""
 }
 
-// bodySlack is room for files that come to light while others are looked through, in
-// front of the contents: the body's length is known only behind them.
+// bodySlack is room, before the contents, for files that come to light while others are
+// scanned: the body's length is only known after them.
 const bodySlack = 64 << 10
 
-// packing says what is to be packed, and makes the body but for its files.
+// packing returns what is to be packed, and the body without its files.
 func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.Body) {
 	s := f.slot
 	body := &job.Body{
@@ -133,7 +132,7 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 		case st.Mode&syscall.S_IFMT == syscall.S_IFDIR:
 			body.Dirs = append(body.Dirs, dir)
 		default:
-			o.Probe = append(o.Probe, dir) // the compiler says that it is none
+			o.Probe = append(o.Probe, dir) // the compiler reports that it is not a directory
 		}
 	}
 	for _, dir := range f.plan.Sysroots() {
@@ -145,8 +144,8 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 		o.Places, o.Probe = append(o.Places, f.below.dirs...), append(o.Probe, f.below.files...)
 	}
 	if len(body.Dirs) == 0 && o.Twins && !f.plan.Raw && ownFilesOnly(f.plan.Source, names) {
-		// gcc says "no include path in which to search" where none of its directories
-		// is there, which nothing that is brought shows the way to.
+		// gcc says "no include path in which to search" where none of its directories exists, and
+		// no file that the job brings would create one.
 		for _, dir := range o.Own() {
 			var st syscall.Stat_t
 			if stat(dir, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFDIR {
@@ -164,7 +163,7 @@ func (f *flow) packing(names []string, began time.Time) (*sources.Options, *job.
 	return o, body
 }
 
-// ownFilesOnly says that none of the names but the source's is absolute, as those of
+// ownFilesOnly reports whether no name except the source's is absolute, as the names of
 // system headers are.
 func ownFilesOnly(source string, names []string) bool {
 	for _, name := range names {
@@ -175,13 +174,14 @@ func ownFilesOnly(source string, names []string) bool {
 	return true
 }
 
-// fileEntry is what a file takes in an encoded body beside its name, in bytes, at most.
+// fileEntry bounds what a file takes in an encoded body beside its name, in bytes.
 const fileEntry = 32
 
-// maxAbsent bounds the names of files that were looked for in vain, in bytes.
+// maxAbsent bounds the total length of names looked for in vain, in bytes.
 const maxAbsent = 2 << 20
 
-// told is what the manager is told of such names: all, or that they are too many.
+// told returns the names looked for in vain as the manager gets them: all of them, or a note
+// that there are too many.
 func told(absent []string) []string {
 	room := maxAbsent
 	for _, name := range absent {
@@ -193,8 +193,8 @@ func told(absent []string) []string {
 	return absent
 }
 
-// outputDirs reports whether the directories of all outputs exist: in the tree over
-// there they do.
+// outputDirs reports whether the directories of all outputs exist here: in the tree on the
+// host they always do.
 func (f *flow) outputDirs() bool {
 	last := ""
 	for i := range f.plan.Outputs {
@@ -212,8 +212,9 @@ func (f *flow) outputDirs() bool {
 	return true
 }
 
-// headerDirs asks the compiler where it looks for headers by itself; where the command
-// has words that change that, with those. nil: it does not say.
+// headerDirs returns the directories in which the compiler looks for headers. known says
+// that the command has no words that change them; otherwise the compiler is asked with
+// those words. It returns nil if the compiler does not say.
 func (f *flow) headerDirs(known bool) []string {
 	if known && len(f.slot.Include) > 0 {
 		return f.slot.Include
@@ -228,7 +229,7 @@ func (f *flow) headerDirs(known bool) []string {
 	return driver.ParseSearch(text)
 }
 
-// askSearch asks the compiler where it looks for headers with the words of this command.
+// askSearch asks the compiler where it looks for headers given the words of this command.
 func (f *flow) askSearch() string {
 	words := []string{f.cc.argv[0], "-v"}
 	if f.plan.Driver.CXX || f.plan.Language != "" {
@@ -243,13 +244,13 @@ func (f *flow) askSearch() string {
 	return f.ask(command{file: f.cc.file, argv: words})
 }
 
-// treeEnv is what of our environment a compiler in a tree gets: what chooses its
-// headers, its date, and the look of its messages.
+// treeEnv returns the part of our environment that a compiler in a tree gets: what chooses
+// its headers, its date, and the look of its messages.
 func treeEnv(env []string, cwd string) []string {
 	var out []string
 	for _, kv := range env {
 		name, value, ok := strings.Cut(kv, "=")
-		if !ok || !compile.GoesWithSources(name) || name == "PWD" && value != cwd { // compilers do not believe it
+		if !ok || !compile.GoesWithSources(name) || name == "PWD" && value != cwd { // compilers do not believe such a PWD
 			continue
 		}
 		out = append(out, kv)

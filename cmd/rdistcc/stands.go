@@ -10,14 +10,14 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// stands reports whether a result is what the compiler here would have come to, with
+// stands reports whether a result is what the compiler here would have produced, including
 // every word that it would have printed.
 func (f *flow) stands(r *result) bool {
 	switch {
 	case !r.says():
 		return true
 	case r.Stdout.Len > 0 && !canPrint(1) || r.Stderr.Len > 0 && !canPrint(2):
-		return false // before any file is in its place: some compilers fail then
+		return false // before any file is in place: some compilers fail in that case
 	case f.rec.form == "text":
 		// Carets, macros and -Werror depend on what preprocessing has lost.
 		return f.takesWords()
@@ -29,17 +29,17 @@ func (f *flow) stands(r *result) bool {
 	if f.takesWords() {
 		return true
 	}
-	// A terminal has a width and colours; both shape what a compiler writes to it.
+	// A terminal has a width and colours, and both shape what a compiler writes to it.
 	return !f.slot.unsure && !isTerminal(2) && f.sameLanguage(words)
 }
 
-// takesWords: what the host's compiler prints is good enough, whatever it is.
+// takesWords reports whether the host's messages are good enough, whatever they are.
 func (f *flow) takesWords() bool { return f.set.skipRetry || f.slot.Fast }
 
-// maxWords is more than anybody reads, in bytes.
+// maxWords is more than anyone reads, in bytes.
 const maxWords = 16 << 20
 
-// readOut is a part of the sink.
+// readOut reads a part of the sink.
 func readOut(sink int, s ipc.Segment) ([]byte, bool) {
 	if s.Len > maxWords {
 		return nil, false
@@ -58,8 +58,8 @@ func readOut(sink int, s ipc.Segment) ([]byte, bool) {
 	return b, true
 }
 
-// notItsFault reports whether a failed compile may have failed because of where it ran:
-// it missed a file, was out of room, or fell over.
+// notItsFault reports whether a compile may have failed because of the host it ran on:
+// a file was missing, the host was out of room, or the compiler crashed.
 func notItsFault(words []byte) bool {
 	for _, w := range [...]string{
 		"fatal error", "o such file", "not found", "no include path", "ould not find", "ould not open", "ould not read", "annot open", "annot read", "an't open",
@@ -75,8 +75,8 @@ func notItsFault(words []byte) bool {
 	return false
 }
 
-// canPrint reports whether a descriptor can be written, as far as that is to be
-// seen: it is not for reading only, not /dev/full, and has a reader if it is a pipe.
+// canPrint reports whether a descriptor can be written, as far as can be seen: it is not
+// read-only, not /dev/full, and, if it is a pipe, has a reader.
 func canPrint(fd int) bool {
 	const full = 1<<8 | 7 // device number
 	flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFL, 0)
@@ -95,8 +95,8 @@ func isTerminal(fd int) bool {
 	return errno == 0
 }
 
-// sameLanguage reports whether gcc here would have spoken as words do: a locale that is
-// not installed is as good as none. clang speaks one language.
+// sameLanguage reports whether gcc here would have printed words in the same language. A
+// locale that is not installed is the same as none. clang has only one language.
 func (f *flow) sameLanguage(words []byte) bool {
 	if f.plan.Driver.Family == compile.Clang {
 		return true
@@ -118,7 +118,7 @@ func (f *flow) sameLanguage(words []byte) bool {
 		!plainLocale(messages) && !strings.HasPrefix(messages, "en") && !strings.HasPrefix(messages, "C.") {
 		return false
 	}
-	// English: what is left are the quotation marks.
+	// English: only the quotation marks can differ.
 	fine := bytes.Contains(words, []byte("‘"))
 	plain := bytes.IndexByte(words, '\'') >= 0
 	if !fine && !plain {
@@ -130,8 +130,8 @@ func (f *flow) sameLanguage(words []byte) bool {
 
 func plainLocale(name string) bool { return name == "C" || name == "POSIX" }
 
-// localeInstalled looks where the C library does: in a directory, or an archive that
-// has the names as text. C.UTF-8 is always there.
+// localeInstalled looks where the C library does: in a directory, or in an archive that
+// contains the names as text. C.UTF-8 is always there.
 func localeInstalled(name string) bool {
 	lang, charset, _ := strings.Cut(name, ".")
 	file := lang + "." + strings.ReplaceAll(strings.ToLower(charset), "-", "")
@@ -155,6 +155,6 @@ func localeInstalled(name string) bool {
 	if err != nil {
 		return false
 	}
-	defer func() { _ = syscall.Munmap(mem) }() // ours and whole: cannot fail
+	defer func() { _ = syscall.Munmap(mem) }() // our own whole mapping: cannot fail
 	return bytes.Contains(mem, []byte(file+"\x00"))
 }

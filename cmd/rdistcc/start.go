@@ -9,20 +9,20 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// Bounds of starting a manager.
+// Bounds for starting a manager.
 const (
 	readyWithin = 3 * time.Second  // until it serves
-	lockWithin  = 10 * time.Second // for others that are starting one
+	lockWithin  = 10 * time.Second // for other wrappers that are starting one
 	notAgain    = 10 * time.Second // after a failure, for all wrappers together
-	overWithin  = 10 * time.Second // until it has taken over from another one
+	overWithin  = 10 * time.Second // until it has taken over from another manager
 )
 
-// readyEnv names the descriptor to which a manager writes one byte, 1, when it serves,
+// readyEnv names the descriptor to which a manager writes one byte, 1, once it serves,
 // or why it does not (see startRefusal).
 const readyEnv = "RDISTCC_READY_FD"
 
-// startManager starts a manager for the socket path, or waits for the one that
-// another wrapper is starting, and connects.
+// startManager starts a manager for the socket path, or waits for the one that another
+// wrapper is starting, and connects to it.
 func (s *settings) startManager(path string) (conn *ipc.Conn, err error) {
 	err = s.starting(path, func() bool {
 		conn, err = ipc.Dial(path)
@@ -34,8 +34,8 @@ func (s *settings) startManager(path string) (conn *ipc.Conn, err error) {
 	return ipc.Dial(path)
 }
 
-// replaceManager starts a manager of our version in the place of an older one, which
-// finishes what it has. It reports whether one of ours serves now.
+// replaceManager starts a manager of our version in place of an older one, which finishes
+// what it has. It reports whether one of our version serves now.
 func (s *settings) replaceManager() bool {
 	path := ipc.SocketPath(s.getenv)
 	return s.starting(path, func() bool {
@@ -47,19 +47,19 @@ func (s *settings) replaceManager() bool {
 		if conn.Send((&ipc.Control{Version: ipc.Version}).Append(nil)) != nil {
 			return false
 		}
-		kind, _, err := conn.Recv() // a question without words has an answer, too
+		kind, _, err := conn.Recv() // a request without content is answered, too
 		return err == nil && kind == ipc.KindReply
 	}, "--replace=older") == nil
 }
 
-// otherVersion says that the manager did not understand the frame before.
+// otherVersion reports whether the manager did not understand the previous frame.
 func otherVersion(kind ipc.Kind, fields []byte) bool {
 	var no ipc.GoLocal
 	return kind == ipc.KindGoLocal && no.Parse(fields) == nil && no.Reason == reason.Manager && no.Code == reason.ExitProtocol
 }
 
-// starting starts a manager for the socket path with further words, one wrapper at a
-// time, unless there says that another one has done so meanwhile.
+// starting starts a manager for the socket path with further words, one wrapper at a time,
+// unless there reports that another wrapper has done so meanwhile.
 func (s *settings) starting(path string, there func() bool, words ...string) error {
 	dir, err := s.stateDir()
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *settings) starting(path string, there func() bool, words ...string) err
 	if err != nil {
 		return managerError(dir + "/" + ipc.LockName + ": " + err.Error())
 	}
-	defer syscall.Close(lock) // and with it the lock
+	defer syscall.Close(lock) // releases the lock as well
 	if !flockWithin(lock, lockWithin) {
 		return managerError("connection manager is still being started by another rdistcc")
 	}
@@ -87,8 +87,8 @@ func (s *settings) starting(path string, there func() bool, words ...string) err
 	return nil
 }
 
-// flockWithin takes an exclusive lock. The goroutine that waits too long for it
-// ends with the process, which is soon.
+// flockWithin takes an exclusive lock. A goroutine that waits too long for it ends with
+// the process, which is soon.
 func flockWithin(fd int, limit time.Duration) bool {
 	if syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) == nil {
 		return true
@@ -111,8 +111,7 @@ func flockWithin(fd int, limit time.Duration) bool {
 	}
 }
 
-// spawnManager starts rdistcc-cm, detached and with further words, and waits until it
-// serves.
+// spawnManager starts rdistcc-cm, detached and with further words, and waits until it serves.
 func (s *settings) spawnManager(path, dir string, words ...string) error {
 	file, ok := findSibling("rdistcc-cm", s.path)
 	if !ok {
@@ -135,8 +134,8 @@ func (s *settings) spawnManager(path, dir string, words ...string) error {
 	}
 	defer syscall.Close(ready[0])
 
-	// What a build passes on to its children (make's job server, pipes that
-	// somebody reads to the end) is not for a process that outlives it.
+	// What a build passes on to its children (make's jobserver, pipes that somebody reads to
+	// the end) must not reach a process that outlives the build.
 	restore := closeOnExec()
 	pid, err := startProgram(file, append([]string{"rdistcc-cm", "--socket", absolute(path, cwd)}, words...),
 		&syscall.ProcAttr{
@@ -152,10 +151,10 @@ func (s *settings) spawnManager(path, dir string, words ...string) error {
 	}
 	limit := readyWithin
 	if len(words) > 0 {
-		limit = overWithin // killed in between it would take the socket with it
+		limit = overWithin // killed during the takeover it would take the socket with it
 	}
 	if !readable(ready[0], limit) {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // our child still: nobody is to meet it half started
+		_ = syscall.Kill(pid, syscall.SIGKILL) // still our child, and no wrapper must meet it half started
 		return managerError("connection manager did not start within " + itoa(int(limit/time.Second)) + " s (see " + dir + "/" + ipc.LogName + ")")
 	}
 	var b [maxRefusal]byte
@@ -169,14 +168,14 @@ func (s *settings) spawnManager(path, dir string, words ...string) error {
 	return nil
 }
 
-// managerEnv is ours without what concerns one command; file names in it no
-// longer depend on the working directory.
+// managerEnv returns our environment without what concerns one command, and with file names
+// that no longer depend on the working directory.
 func managerEnv(env []string, cwd string) []string {
 	out := make([]string, 0, len(env)+1)
 	for _, kv := range env {
 		name, value, _ := strings.Cut(kv, "=")
 		switch name {
-		case safeguard, readyEnv, "PWD", "DISTCC_DIR": // whose list comes with each job
+		case safeguard, readyEnv, "PWD", "DISTCC_DIR": // its host list comes with each job
 			continue
 		case "HOME", "RDISTCC_CONFIG", "RDISTCC_DIR", "RDISTCC_CM_SOCKET", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME":
 			if value != "" {

@@ -20,7 +20,8 @@ const (
 	pollHup = 0x10
 )
 
-// poll waits until one of fds is ready; no limit below zero. It reports whether one is.
+// poll waits until one of fds is ready, and reports whether one is. A negative limit means
+// no limit.
 func poll(fds []pollFD, limit time.Duration) bool {
 	end := time.Now().Add(limit)
 	for {
@@ -42,7 +43,7 @@ func readable(fd int, limit time.Duration) bool {
 	return poll([]pollFD{{fd: int32(fd), events: pollIn}}, limit)
 }
 
-// closeOnExec keeps every descriptor from the next child; the function that it
+// closeOnExec marks every descriptor close-on-exec for the next child. The function that it
 // returns undoes that.
 func closeOnExec() (restore func()) {
 	dir, err := syscall.Open("/proc/self/fd", syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
@@ -77,7 +78,7 @@ func closeOnExec() (restore func()) {
 	}
 }
 
-// s2fd reads a descriptor's number, -1 for "." and "..".
+// s2fd parses a descriptor's number; "." and ".." yield -1.
 func s2fd(name string) int {
 	n := 0
 	for _, c := range []byte(name) {
@@ -89,7 +90,7 @@ func s2fd(name string) int {
 	return n
 }
 
-// copyFile appends the file name to what fd holds, at its offset.
+// copyFile appends the content of file name to fd, at its current offset.
 func copyFile(fd int, name string) bool {
 	src, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -132,8 +133,8 @@ func pwriteAll(fd int, b []byte, off int64) error {
 	return nil
 }
 
-// workingDir is the directory as the compilers name it: PWD where that is the
-// same one, else what the kernel says.
+// workingDir returns the working directory as compilers name it: PWD if that is the same
+// directory, else the kernel's name for it.
 func workingDir(s *settings) string {
 	if pwd := s.getenv("PWD"); strings.HasPrefix(pwd, "/") {
 		var a, b syscall.Stat_t
@@ -148,7 +149,7 @@ func workingDir(s *settings) string {
 	return dir
 }
 
-// closedUmask reports whether this user cannot open the files again that it makes.
+// closedUmask reports whether the umask keeps this user from reopening the files it creates.
 func closedUmask() bool {
 	mask := syscall.Umask(0)
 	syscall.Umask(mask)

@@ -11,9 +11,9 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// preprocess fills the slot in the text form: the body, and behind it the text, straight
-// from the preprocessor. A reason says that the command must run here; whatever the
-// preprocessor printed is dropped then, as the command here prints it again.
+// preprocess fills the slot in the text form: the body, followed by the text straight from
+// the preprocessor. A reason says that the command must run here; whatever the
+// preprocessor printed is dropped then, as the command prints it again.
 func (f *flow) preprocess() (text *ipc.Submit, why string) {
 	began := time.Now()
 	s := f.slot
@@ -41,11 +41,11 @@ func (f *flow) preprocess() (text *ipc.Submit, why string) {
 	end, err := syscall.Seek(s.source, 0, 1)
 	switch {
 	case err != nil || uint64(end) >= s.SourceMax:
-		return nil, reason.TooBig // its message is nonsense: it met the end of the slot
+		return nil, reason.TooBig // its message is misleading: it ran into the end of the slot
 	case !clean:
 		return nil, reason.Diagnostics
 	case !s.closed:
-		return nil, reasonPreprocessor // something it started may still write
+		return nil, reasonPreprocessor // a process that it started may still write
 	}
 	text = &ipc.Submit{BodyLen: uint32(len(body)), TextOff: uint32(textOff), TextLen: uint64(end) - textOff}
 	if why := scan(&f.plan, s.source, s.cwd, text); why != "" {
@@ -57,8 +57,8 @@ func (f *flow) preprocess() (text *ipc.Submit, why string) {
 	return text, ""
 }
 
-// preprocessor is the command for the local half: cc1 itself where the manager
-// knows its words, else the driver.
+// preprocessor returns the command for the local half: cc1 itself where the manager
+// knows its arguments, else the driver.
 func (f *flow) preprocessor() command {
 	if d := f.slot.Direct; len(d) > 0 {
 		return command{file: d[0], argv: d, alone: true}
@@ -67,8 +67,8 @@ func (f *flow) preprocessor() command {
 	return command{file: f.cc.file, argv: argv}
 }
 
-// remoteEnv is what of our environment the compiler over there gets: what chooses
-// the language of its messages and the date it believes in.
+// remoteEnv returns the part of our environment that the compiler on the host gets: what
+// chooses the language of its messages and the date it uses.
 func remoteEnv(env []string) []string {
 	var out []string
 	for _, kv := range env {
@@ -79,7 +79,7 @@ func remoteEnv(env []string) []string {
 	return out
 }
 
-// scan looks at the text where it lies: is there what cannot travel?
+// scan examines the text in the slot and returns a reason if it contains what cannot travel.
 func scan(plan *compile.Plan, fd int, cwd string, text *ipc.Submit) string {
 	if text.TextLen == 0 {
 		return ""
@@ -97,9 +97,9 @@ func scan(plan *compile.Plan, fd int, cwd string, text *ipc.Submit) string {
 	if err != nil {
 		return reasonMemory
 	}
-	defer func() { _ = syscall.Munmap(mem) }() // ours and whole: cannot fail
+	defer func() { _ = syscall.Munmap(mem) }() // our own whole mapping: cannot fail
 	return plan.ScanText(mem[text.TextOff:], cwd)
 }
 
-// smallText is read rather than mapped: up to there that is cheaper.
+// smallText is the size up to which text is read rather than mapped, as that is cheaper.
 const smallText = 64 << 10

@@ -6,9 +6,9 @@ import (
 	"github.com/rdistcc/rdistcc/internal/discover"
 )
 
-// announce says in the local network where jobs are taken, if that is wished; nil
-// if not. What is bound to the loopback only is not announced, as nobody else could
-// reach it, unless the loopback itself was named.
+// announce announces on the local network where jobs are taken, if the settings ask for it; it
+// returns nil if they do not. An address bound to loopback only is not announced, as no other
+// host could reach it, unless the settings name the loopback itself.
 func (d *daemon) announce() (*discover.Announcer, error) {
 	c := d.cfg.Discovery
 	if !c.MDNS {

@@ -12,8 +12,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker"
 )
 
-// openIdentity reads the files that say who this daemon is. What is wrong with them is
-// a wrong setting.
+// openIdentity reads the files of this daemon's identity. An error in them is an error in the
+// settings.
 func openIdentity(c *config.Config) (*identity.Identity, error) {
 	a := c.Auth
 	id, err := identity.New(identity.Daemon, identity.Settings{PSKFile: a.PSKFile, Cert: a.TLS.Cert, Key: a.TLS.Key, CA: a.TLS.CA})
@@ -26,15 +26,15 @@ func openIdentity(c *config.Config) (*identity.Identity, error) {
 	return id, nil
 }
 
-// watchIdentity has failures counted and logged. Others than root may have to read the files
-// again: said now, not in the night when they change.
+// watchIdentity counts and logs failures to read the files again. If another user than root
+// will have to read them, it warns now rather than when they change.
 func (d *daemon) watchIdentity(m *worker.Metrics) {
 	d.id.OnFailure(m.AuthFailed)
 	m.AuthCauses(identity.Causes())
 	d.id.SetLog(d.log.Logger)
 }
 
-// checkIdentity says at the start what will be wrong later.
+// checkIdentity warns at the start of what will go wrong later.
 func (d *daemon) checkIdentity() {
 	if err := d.id.Reload(); err != nil {
 		d.log.Warn("the files of this daemon's identity cannot be read again as this user: changes will need a restart", "err", err)
@@ -44,11 +44,11 @@ func (d *daemon) checkIdentity() {
 	}
 }
 
-// soon is when a certificate that expires is worth a warning at the start.
+// soon is how long before its expiry a certificate causes a warning at the start.
 const soon = 14 * 24 * time.Hour
 
-// networks are those that may send jobs: without a word about them all, from where
-// everybody proves who they are; else this machine alone.
+// networks returns the networks that may send jobs. If the settings name none, these are all
+// networks where peers prove their identity, else this machine alone.
 func networks(c *config.Config, mode identity.Mode) []netip.Prefix {
 	if len(c.Daemon.Allow) == 0 && mode != identity.Open {
 		return []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
@@ -56,8 +56,8 @@ func networks(c *config.Config, mode identity.Mode) []netip.Prefix {
 	return c.Networks()
 }
 
-// checkListen refuses to be open to whoever reaches this host: --allow alone is no
-// reason, as addresses are not proven.
+// checkListen refuses to serve everyone who can reach this host. --allow alone does not
+// justify it, as addresses are not proof of identity.
 func checkListen(c *config.Config, mode identity.Mode) error {
 	for _, addr := range c.Daemon.Listen {
 		host, _, err := net.SplitHostPort(addr)
@@ -71,15 +71,15 @@ func checkListen(c *config.Config, mode identity.Mode) error {
 	return nil
 }
 
-// exposed says why an address is not listened on, and the two ways to change that, each
-// a line to copy.
+// exposed explains why an address is refused, and the two ways to change that, each as a
+// line to copy.
 func exposed(addr string) error {
 	return errors.New("listen on " + addr + ": whoever reaches it could run compilers here, whatever --allow says; both sides have to prove who they are (or listen on 127.0.0.1). Do one of these, and take the files to the build hosts:\n" +
 		"  rdistcc certs /etc/rdistcc && rdistccd --listen " + addr + " --tls-cert /etc/rdistcc/rdistccd.crt --tls-key /etc/rdistcc/rdistccd.key --tls-ca /etc/rdistcc/ca.crt\n" +
 		"  (umask 077; mkdir -p /etc/rdistcc; openssl rand -hex 32 >/etc/rdistcc/key) && rdistccd --listen " + addr + " --psk-file /etc/rdistcc/key")
 }
 
-// isLoopback says whether only this machine reaches an address.
+// isLoopback reports whether an address can be reached from this machine only.
 func isLoopback(a net.Addr) bool {
 	t, ok := a.(*net.TCPAddr)
 	return ok && t.IP.IsLoopback()

@@ -20,7 +20,7 @@ var version string
 
 var build = release.Of(version)
 
-// Exit statuses, as in the documentation.
+// Exit statuses, as documented.
 const (
 	exitGeneral   = 100
 	exitArguments = 101
@@ -32,7 +32,7 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// run executes the command line and gives the exit status.
+// run executes the command line and returns the exit status.
 func run(args []string) int {
 	root := rootCommand()
 	root.SetArgs(args)
@@ -43,7 +43,7 @@ func run(args []string) int {
 	return 0
 }
 
-// usageError is a command line, or a setting, that makes no sense.
+// usageError marks a command line or a setting that makes no sense.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -60,7 +60,7 @@ func exitCode(err error) int {
 	return exitGeneral
 }
 
-// flags and the settings that they override.
+// flags lists the flags and the settings that they override.
 var flags = []struct {
 	name, key, usage string
 	many             bool
@@ -83,8 +83,8 @@ var flags = []struct {
 	{"log-level", "log.level", "log `LEVEL`: debug, info, warn, error", false},
 }
 
-// yesNo is the value of a flag that help shows as a boolean one. It takes any text: what is
-// wrong with that is the configuration's to say.
+// yesNo is the value of a flag that the help shows as boolean. It takes any text: checking it
+// is left to the configuration.
 type yesNo string
 
 func (v *yesNo) String() string     { return string(*v) }
@@ -113,7 +113,7 @@ func rootCommand() *cobra.Command {
 	for _, f := range flags {
 		if f.key == "discovery.mdns" {
 			v := new(yesNo)
-			c.Flags().VarPF(v, f.name, "", f.usage).NoOptDefVal = "true" // or --announce=false
+			c.Flags().VarPF(v, f.name, "", f.usage).NoOptDefVal = "true" // allows --announce=false as well
 			values[f.name] = func() []string { return []string{string(*v)} }
 		} else if f.many {
 			v := c.Flags().StringArray(f.name, nil, f.usage)

@@ -13,10 +13,10 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker"
 )
 
-// page is the status page of now.
+// page returns the current status page.
 func (d *daemon) page() telemetry.Page {
 	st := d.w.Status()
-	host, _ := os.Hostname() // a page without a name is still of use
+	host, _ := os.Hostname() // a page without a host name is still useful
 	p := telemetry.Page{
 		Program: "rdistccd", Host: host, Version: build.Version, State: "ready",
 		Facts: []telemetry.Fact{
@@ -52,7 +52,7 @@ func (d *daemon) page() telemetry.Page {
 	return p
 }
 
-// kept is what the store holds, in a line.
+// kept describes in one line what the store holds.
 func kept(s worker.StoreStatus) string {
 	if s.Most == 0 {
 		return "none"
@@ -64,7 +64,7 @@ func kept(s worker.StoreStatus) string {
 	return text
 }
 
-// confinement is how compiles are kept in, in a line.
+// confinement describes in one line how compiles are confined.
 func confinement(s worker.SandboxStatus) string {
 	text := s.Measures.Level().String()
 	if names := s.Measures.Names(); len(names) > 0 {
@@ -92,7 +92,7 @@ func clients(st worker.Status) telemetry.Table {
 	return t
 }
 
-// rowsOfJobs is how many jobs under way the page shows.
+// rowsOfJobs is how many running jobs the page shows.
 const rowsOfJobs = 100
 
 func jobs(st worker.Status) telemetry.Table {

@@ -9,7 +9,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/ibverbs"
 )
 
-// openDevice opens what the setting names.
+// openDevice opens the device that the settings name.
 func openDevice(c *config.Config, id *identity.Identity) (iwarp.Device, error) {
 	if c.Daemon.Provider == "soft" {
 		return iwarp.Open(iwarp.Config{Dial: id.Dial, Listen: id.Listen})
@@ -22,12 +22,13 @@ func openDevice(c *config.Config, id *identity.Identity) (iwarp.Device, error) {
 	return dev, err
 }
 
-// pinnedSlot is the size of a slot, in bytes, that registering pins: enough for
-// nearly every source, and cheap enough to be kept in memory whole, or each job
-// would wait for the pages to be made.
+// pinnedSlot is the size of a slot, in bytes, where registering pins memory. It is enough for
+// nearly every source, and small enough to keep whole in memory: otherwise each job would wait
+// for its pages to be made.
 const pinnedSlot = 8 << 20
 
-// slotSize is the size of the daemon's slots and of the part that is kept in memory.
+// slotSize returns the size of the daemon's slots and how much of each is kept in memory, both
+// in bytes.
 func slotSize(c *config.Config) (slot, prefault int64) {
 	slot, prefault = int64(c.Buffers.Slot), int64(c.Buffers.Prefault)
 	if c.Daemon.Provider == "soft" {

@@ -28,11 +28,11 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
-// closeTime bounds what is left to do at the end: a scrape.
+// closeTime bounds the work left at the end: a scrape.
 const closeTime = time.Second
 
-// drainGrace bounds the wait for managers to give their credits back, or for the jobs
-// that they have sent on them to come.
+// drainGrace bounds the wait for managers to return their credits, or for jobs that they have
+// already sent on those credits.
 const drainGrace = 10 * time.Second
 
 // daemon is a running rdistccd.
@@ -45,13 +45,13 @@ type daemon struct {
 	metrics *worker.Metrics
 	dev     iwarp.Device
 	w       *worker.Server
-	audit   *auditlog.Log // nil: none is kept
+	audit   *auditlog.Log // nil: no audit log is kept
 	listen  []iwarp.Listener
-	quiet   func() // ends the announcements; nil = there are none
+	quiet   func() // ends the announcements; nil: there are none
 }
 
-// serve runs the daemon until a signal ends it. What can fail for a wrong setting
-// comes first, before anything is looked for or made.
+// serve runs the daemon until a signal ends it. What can fail because of a wrong setting comes
+// first, before anything is searched for or created.
 func serve(load func() (*config.Config, error)) (err error) {
 	d := &daemon{load: load, notify: telemetry.NewNotifier(os.Getenv("NOTIFY_SOCKET"))}
 	if d.cfg, err = load(); err != nil {
@@ -68,7 +68,7 @@ func serve(load func() (*config.Config, error)) (err error) {
 		return err
 	}
 	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "NOTIFY_SOCKET"} {
-		_ = os.Unsetenv(name) // not for the compilers that are asked what they are
+		_ = os.Unsetenv(name) // not for the compilers that the daemon identifies
 	}
 	if d.log, err = telemetry.OpenLog(d.cfg.Log.File, d.cfg.Log.Level); err != nil {
 		return err
@@ -98,7 +98,7 @@ func serve(load func() (*config.Config, error)) (err error) {
 	return d.work()
 }
 
-// open makes the listeners: of the sockets that systemd gave, or of the settings.
+// open makes the listeners, from systemd's sockets or from the settings.
 func (d *daemon) open(sockets []telemetry.Socket) error {
 	for _, s := range sockets {
 		l, err := net.FileListener(s.File)
@@ -107,7 +107,7 @@ func (d *daemon) open(sockets []telemetry.Socket) error {
 			return fmt.Errorf("socket from systemd: %w", err)
 		}
 		if d.id.Mode() == identity.Open && !isLoopback(l.Addr()) {
-			_ = l.Close() // nobody has used it
+			_ = l.Close() // it has not been used yet
 			return usageError{exposed(l.Addr().String())}
 		}
 		if err := d.listenOn(l.Addr().String(), d.id.Wrap(l)); err != nil {
@@ -140,9 +140,9 @@ func (d *daemon) listenOn(addr string, given net.Listener) error {
 	return nil
 }
 
-// compilersFile is where it is remembered which compilers there are, as a look at
-// all of them takes seconds: in the directory that systemd gives us, else in the state
-// directory, else in the user's cache. Empty if there is none.
+// compilersFile returns the file that remembers the compilers found, as looking at all of them
+// takes seconds. It is in systemd's cache directory for the service, else in the state
+// directory, else in the user's cache; empty if there is none of these.
 func compilersFile(getenv func(string) string) string {
 	dir := cacheDir(getenv)
 	if dir == "" {
@@ -151,7 +151,7 @@ func compilersFile(getenv func(string) string) string {
 	return filepath.Join(dir, "rdistccd.compilers")
 }
 
-// cacheDir is that directory; empty if there is none.
+// cacheDir returns that directory, or empty if there is none.
 func cacheDir(getenv func(string) string) string {
 	dir, _, _ := strings.Cut(getenv("CACHE_DIRECTORY"), ":")
 	if dir == "" {
@@ -170,7 +170,7 @@ func cacheDir(getenv func(string) string) string {
 	return dir
 }
 
-// storeOptions are those of what is kept for clients.
+// storeOptions returns the options of the store that keeps clients' contents.
 func storeOptions(c *config.Config) store.Options {
 	o := store.Options{Memory: int64(c.Store.Memory), Disk: int64(c.Store.Disk), Dir: c.Store.Dir, Keep: c.Store.Keep}
 	if dir := cacheDir(os.Getenv); o.Disk > 0 && o.Dir == "" && dir != "" {
@@ -196,7 +196,7 @@ func (d *daemon) work() (err error) {
 	slot, prefault := slotSize(c)
 	metrics := d.metrics
 	d.checkIdentity()
-	// It is served only behind the start, but an address that cannot be had ends that.
+	// The pages are only served after the start, but an address that is taken ends it now.
 	pages, err := listenHTTP(c.HTTP.Daemon)
 	if err != nil {
 		return err
@@ -210,8 +210,8 @@ func (d *daemon) work() (err error) {
 		}
 		defer func() { err = errors.Join(err, d.audit.Close()) }()
 	}
-	// Compilers that are not known from before are identified beside serving, and the same goes for proofs of
-	// how compiles are confined: connections are answered a moment after listen(2).
+	// Compilers not yet known are identified while the daemon serves, and confinement is tested then as
+	// well: connections are answered a moment after listen(2).
 	starting, started := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	d.w, err = worker.New(starting, worker.Options{
 		Device: d.dev, Log: d.log.Logger, Audit: d.audit, Metrics: metrics, Jobs: jobs, Clients: c.Limits.Clients,
@@ -230,7 +230,7 @@ func (d *daemon) work() (err error) {
 	}
 	told := context.Cause(starting)
 	started()
-	if told != nil { // whatever else New says is because of that
+	if told != nil { // any other error of New follows from the signal
 		d.log.Info("ended before it served anybody", "cause", told)
 		return nil
 	}
@@ -275,7 +275,7 @@ func (d *daemon) work() (err error) {
 	return d.run(signals)
 }
 
-// note is what /readyz adds.
+// note returns what /readyz adds to its answer.
 func (d *daemon) note() string {
 	if st := d.w.Status(); st.Identifying {
 		return fmt.Sprintf("compilers are being identified, %d are known", st.Toolchains)
@@ -283,7 +283,7 @@ func (d *daemon) note() string {
 	return ""
 }
 
-// listenHTTP takes the address of the pages; nil: there are to be none.
+// listenHTTP listens on the address of the pages; it returns nil if there are to be none.
 func listenHTTP(addr string) (net.Listener, error) {
 	if addr == "" {
 		return nil, nil
@@ -295,11 +295,11 @@ func listenHTTP(addr string) (net.Listener, error) {
 	return l, err
 }
 
-// sandboxMode is what the setting sandbox stands for.
+// sandboxMode maps the values of the setting sandbox.
 var sandboxMode = map[string]worker.SandboxMode{"auto": worker.SandboxAuto, "strict": worker.SandboxStrict, "off": worker.SandboxOff}
 
-// compileUsers is the first user that compiles run as: a daemon that was to become another
-// user has given up the right to have others still.
+// compileUsers returns the first user ID that compiles run as. A daemon that was to become
+// another user has given up the right to run compiles as others.
 func compileUsers(c *config.Config) int {
 	if c.Daemon.User != "" || os.Geteuid() != 0 {
 		return 0
@@ -307,7 +307,7 @@ func compileUsers(c *config.Config) int {
 	return c.Daemon.CompileUsers
 }
 
-// cgroup is where control groups can be made for compiles; empty: they do without.
+// cgroup returns where control groups can be made for compiles; empty: compiles run without.
 func (d *daemon) cgroup() string {
 	if d.cfg.Sandbox == "off" {
 		return ""
@@ -320,8 +320,8 @@ func (d *daemon) cgroup() string {
 	return dir
 }
 
-// checkConfined speaks of what a network may do to this host: without a sandbox nobody should be
-// let in from there, and only who says so gets that.
+// checkConfined guards this host against jobs from the network: without a sandbox they are refused
+// unless the settings explicitly allow that.
 func (d *daemon) checkConfined() error {
 	st := d.w.Status().Sandbox
 	if st.Measures.Level() != sandbox.Off {
@@ -339,10 +339,10 @@ func (d *daemon) checkConfined() error {
 	return nil
 }
 
-// treeMode is what the setting daemon.tree stands for.
+// treeMode maps the values of the setting daemon.tree.
 var treeMode = map[string]worker.TreeMode{"auto": worker.TreeAuto, "off": worker.TreeOff, "require": worker.TreeRequire}
 
-// settings are those that a reload changes.
+// settings returns the settings that a reload can change.
 func settings(c *config.Config, mode identity.Mode) worker.Settings {
 	return worker.Settings{Allow: networks(c, mode), Nice: c.Daemon.Nice, JobTimeout: c.Daemon.JobTimeout, Dirs: c.Toolchains.Dirs}
 }
@@ -378,14 +378,14 @@ func (d *daemon) run(signals <-chan os.Signal) error {
 	}
 }
 
-// say logs what went wrong in telling systemd: nothing depends on it.
+// say logs an error in notifying systemd: nothing depends on that.
 func (d *daemon) say(err error) {
 	if err != nil {
 		d.log.Warn("notify systemd", "err", err)
 	}
 }
 
-// reload reads the settings again. What is fixed at the start stays, and is named.
+// reload reads the settings again. Those fixed at the start stay as they are and are named.
 func (d *daemon) reload() {
 	d.say(d.notify.Reloading())
 	defer func() { d.say(d.notify.Ready("serving")) }()

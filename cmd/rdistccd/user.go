@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// become gives up root's rights for good. Compilers are run for others: as root
+// become gives up root's rights for good. Compilers run on behalf of others: as root
 // they could do to this machine whatever a source makes them do.
 func become(name string) error {
 	if os.Geteuid() != 0 {
@@ -41,8 +41,8 @@ func become(name string) error {
 }
 
 // seclude keeps this process's memory, environment and descriptors from other processes of the same
-// user, compiles above all: they have no file in /proc for those, and cannot trace it. Nobody dumps
-// core: its memory has keys and sources, and compilers would do it in the work directory.
+// user, above all compiles: they cannot open its files in /proc, and cannot trace it. Core dumps are
+// off: its memory has keys and sources, and those of compilers would land in the work directory.
 func seclude() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("keep this process private: %w", err)

@@ -1,6 +1,6 @@
-// Package cgroup tells what the control groups around this process leave it of the
-// machine: memory and processor time, by version 1 and 2. A container's limits are such, and
-// those of a service; /proc/meminfo and the number of processors know nothing of them.
+// Package cgroup finds out what the control groups around this process, of version 1 and 2, leave it of the
+// machine's memory and processor time. These are the limits of a container, or of a service; /proc/meminfo
+// and the number of processors do not reflect them.
 package cgroup
 
 import (
@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Groups are the control groups around this process. A nil *Groups limits nothing.
+// Groups holds the control groups around this process. A nil *Groups limits nothing.
 type Groups struct {
 	memory, cpu hierarchy
 }
@@ -21,11 +21,11 @@ type Groups struct {
 // hierarchy is where one controller's files are.
 type hierarchy struct {
 	v2   bool
-	dirs []string // the process's own group first, then those around it, as far as they can be seen
+	dirs []string // the process's own group first, then the surrounding ones, as far as they are visible
 }
 
-// Find looks where this process is, as proc says: "/proc". What cannot be found out
-// limits nothing. Limits may change later, the place does not.
+// Find finds this process's groups, with proc as "/proc". What cannot be determined limits nothing. Limits
+// may change later, the groups do not.
 func Find(proc string) *Groups {
 	own, err := os.ReadFile(filepath.Join(proc, "self/cgroup"))
 	if err != nil {
@@ -38,8 +38,8 @@ func Find(proc string) *Groups {
 	return &Groups{find("memory", string(own), string(mounts)), find("cpu", string(own), string(mounts))}
 }
 
-// find finds a controller. It is in one hierarchy at most: of version 1 its own, or that of
-// version 2, which may be there without it.
+// find finds the hierarchy of a controller. A controller is in at most one: its own of version 1, or that
+// of version 2, which may exist without it.
 func find(controller, own, mounts string) (h hierarchy) {
 	for line := range strings.Lines(own) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3) // number, controllers, path
@@ -63,7 +63,7 @@ func find(controller, own, mounts string) (h hierarchy) {
 
 func has(list, word string) bool { return strings.Contains(","+list+",", ","+word+",") }
 
-// locate gives the directories of the group own and of those around it.
+// locate returns the directories of the group own and of those around it.
 func locate(own, controller string, v2 bool, mounts string) (dirs []string) {
 	m, ok := mounted(mounts, func(kind, options string) bool {
 		return v2 && kind == "cgroup2" || !v2 && kind == "cgroup" && has(options, controller)
@@ -71,8 +71,7 @@ func locate(own, controller string, v2 bool, mounts string) (dirs []string) {
 	if !ok {
 		return nil
 	}
-	// Where the group is outside of what is mounted, as in some containers, what
-	// is mounted is the container's.
+	// If the group is outside of what is mounted, as in some containers, what is mounted belongs to the container.
 	dir, ok := m.Dir(own)
 	if !ok {
 		dir = m.At
@@ -85,10 +84,10 @@ func locate(own, controller string, v2 bool, mounts string) (dirs []string) {
 	return append(dirs, m.At)
 }
 
-// Mount is a hierarchy of groups as this process sees it: its group Root is the directory At.
+// Mount is a hierarchy of groups as this process sees it: the directory At shows the group Root.
 type Mount struct{ Root, At string }
 
-// Dir is the directory of a group; false if the group is outside of what is mounted.
+// Dir returns the directory of a group; ok is false if the group is outside of what is mounted.
 func (m Mount) Dir(group string) (string, bool) {
 	rel, err := filepath.Rel(m.Root, group)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
@@ -97,8 +96,8 @@ func (m Mount) Dir(group string) (string, bool) {
 	return filepath.Join(m.At, rel), true
 }
 
-// Unified finds the hierarchy of version 2, and the group in it that this process is in, as proc
-// says: "/proc". An error is what the system says, or fs.ErrNotExist where there is no such hierarchy.
+// Unified finds the hierarchy of version 2, and this process's group in it, with proc as "/proc". An error
+// is the system's, or fs.ErrNotExist if there is no such hierarchy.
 func Unified(proc string) (own string, m Mount, err error) {
 	groups, err := os.ReadFile(filepath.Join(proc, "self/cgroup"))
 	if err != nil {
@@ -120,7 +119,7 @@ func Unified(proc string) (own string, m Mount, err error) {
 	return own, m, nil
 }
 
-// mounted is the first mount of a list whose kind and options are those that are wanted.
+// mounted returns the first mount in a list whose kind and options are wanted.
 func mounted(mounts string, wanted func(kind, options string) bool) (Mount, bool) {
 	for line := range strings.Lines(mounts) {
 		// 35 31 0:32 ROOT AT OPTIONS [...] - TYPE SOURCE OPTIONS
@@ -133,15 +132,15 @@ func mounted(mounts string, wanted func(kind, options string) bool) (Mount, bool
 	return Mount{}, false
 }
 
-// unquote undoes what mountinfo does to characters that would end a field.
+// unquote undoes mountinfo's escapes of characters that would end a field.
 func unquote(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// unlimited is more bytes than any limit: version 1 says the largest number of pages.
+// unlimited is more bytes than any limit: version 1 reports the largest number of pages.
 const unlimited = 1 << 60
 
-// number reads a file that holds one; ok is false for none, or for no limit.
+// number reads a file with one number; ok is false for none, or for no limit.
 func number(dir, file string) (n int64, ok bool) {
 	b, err := os.ReadFile(filepath.Join(dir, file))
 	if err != nil {
@@ -151,20 +150,20 @@ func number(dir, file string) (n int64, ok bool) {
 	return n, err == nil && n >= 0 && n < unlimited
 }
 
-// limitOf is what a group's processes may have of memory, in bytes.
+// limitOf returns how much memory a group's processes may have, in bytes.
 func (h *hierarchy) limitOf(dir string) (n int64, ok bool) {
 	if !h.v2 {
 		return number(dir, "memory.limit_in_bytes")
 	}
 	n, ok = number(dir, "memory.max")
-	// Past this one they are not killed, but made to wait for as long as it lasts.
+	// Beyond this limit they are not killed, but slowed down for as long as it lasts.
 	if high, too := number(dir, "memory.high"); too && (!ok || high < n) {
 		return high, true
 	}
 	return n, ok
 }
 
-// statistics are those lines of memory.stat that are named.
+// statistics returns the sum of the named lines of memory.stat.
 func statistics(dir string, names ...string) (sum int64) {
 	b, err := os.ReadFile(filepath.Join(dir, "memory.stat"))
 	if err != nil {
@@ -182,8 +181,8 @@ func statistics(dir string, names ...string) (sum int64) {
 	return sum
 }
 
-// usedOf is how much of it the group's processes have that the kernel could not take back:
-// without the pages of files, which is what MemAvailable counts as well.
+// usedOf returns how much memory of the group's processes the kernel could not reclaim: without the pages
+// of files, as in MemAvailable.
 func (h *hierarchy) usedOf(dir string) int64 {
 	if !h.v2 {
 		n, _ := number(dir, "memory.usage_in_bytes")
@@ -193,7 +192,7 @@ func (h *hierarchy) usedOf(dir string) int64 {
 	return n - statistics(dir, "inactive_file", "active_file", "slab_reclaimable")
 }
 
-// limits calls f with each limit of memory, and the group that it is of.
+// limits calls f with each limit of memory, and the group that it applies to.
 func (h *hierarchy) limits(f func(dir string, limit int64)) {
 	for _, dir := range h.dirs {
 		if n, ok := h.limitOf(dir); ok {
@@ -203,14 +202,14 @@ func (h *hierarchy) limits(f func(dir string, limit int64)) {
 	if h.v2 || len(h.dirs) == 0 {
 		return
 	}
-	// Of groups that cannot be seen version 1 tells the smallest one's.
+	// Version 1 reports the smallest limit of groups that are not visible.
 	if n := statistics(h.dirs[0], "hierarchical_memory_limit"); n > 0 && n < unlimited {
 		f(h.dirs[len(h.dirs)-1], n)
 	}
 }
 
-// Memory is how many bytes all processes of a group around this one may have together:
-// the smallest such limit; 0: there is none.
+// Memory returns how many bytes all processes of a group around this one may have together: the smallest
+// such limit; 0: there is none.
 func (g *Groups) Memory() (least int64) {
 	if g == nil {
 		return 0
@@ -223,7 +222,7 @@ func (g *Groups) Memory() (least int64) {
 	return least
 }
 
-// MemoryFree is how many bytes more they could have now, one at least; ok is false without a limit.
+// MemoryFree returns how many bytes more they could have now, at least one; ok is false without a limit.
 func (g *Groups) MemoryFree() (least uint64, ok bool) {
 	if g == nil {
 		return 0, false
@@ -237,8 +236,8 @@ func (g *Groups) MemoryFree() (least uint64, ok bool) {
 	return least, ok
 }
 
-// CPUs is how many of online processors this process can keep busy: no more than the
-// quotas of the groups around it, rounded up, and one at least.
+// CPUs returns how many of online processors this process can keep busy: at most the quotas of the groups
+// around it, rounded up, and at least one.
 func (g *Groups) CPUs(online int) int {
 	if g == nil {
 		return online
@@ -250,7 +249,7 @@ func (g *Groups) CPUs(online int) int {
 	return max(1, int(math.Ceil(n)))
 }
 
-// quotaOf is how many processors' time a group may have.
+// quotaOf returns how many processors' time a group may have.
 func (h *hierarchy) quotaOf(dir string) float64 {
 	var quota, period string
 	if h.v2 {

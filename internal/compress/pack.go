@@ -1,5 +1,5 @@
-// Package compress makes sources and results smaller for slow networks: one zstd frame
-// each (RFC 8878), at the fastest level, that says how long it is unpacked.
+// Package compress compresses sources and results for slow networks: each into one zstd frame (RFC 8878), at
+// the fastest level, which states its unpacked length.
 package compress
 
 import (
@@ -11,17 +11,16 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Err is what Unpack's errors wrap: the frame is none of Pack's, or was changed.
+// Err is wrapped by Unpack's errors: the frame is not one of Pack's, or was changed.
 var Err = errors.New("not a packed text")
 
-// encoder and decoder keep the working memory of as many calls as run at a time, one
-// a core, and let further calls wait. A frame has no checksum of its own: what is
-// unpacked has a digest.
+// encoder and decoder keep the working memory of concurrent calls, one for each core, and make further
+// calls wait. A frame has no checksum of its own, as what is unpacked has a digest.
 var (
 	encoder = sync.OnceValue(func() *zstd.Encoder {
 		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(runtime.GOMAXPROCS(0)),
 			zstd.WithEncoderCRC(false), zstd.WithZeroFrames(true),
-			zstd.WithSingleSegment(true)) // or short frames would not say their length
+			zstd.WithSingleSegment(true)) // otherwise short frames would not state their length
 		if err != nil {
 			panic("pack: options of the encoder: " + err.Error()) // they are constants
 		}
@@ -37,15 +36,14 @@ var (
 	})
 )
 
-// Bound is how long n bytes can become, in bytes: a dst with that capacity left is
-// not allocated anew.
+// Bound returns the largest size that n bytes can become: a dst with that capacity left is not reallocated.
 func Bound(n int) int { return encoder().MaxEncodedSize(n) }
 
-// Pack appends src to dst as one frame. It waits while as many calls as there are
-// cores run. There is no error that a caller could cause.
+// Pack appends src to dst as one frame. It waits while as many calls as there are cores are running. No
+// caller can cause an error.
 func Pack(dst, src []byte) ([]byte, error) { return encoder().EncodeAll(src, dst), nil }
 
-// Len says how many bytes a frame of Pack's claims to hold unpacked.
+// Len returns how many bytes a frame of Pack's claims to hold unpacked.
 func Len(src []byte) (uint64, error) {
 	var h zstd.Header
 	if err := h.Decode(src); err != nil {
@@ -57,9 +55,9 @@ func Len(src []byte) (uint64, error) {
 	return h.FrameContentSize, nil
 }
 
-// Unpack appends what src holds, one frame of Pack's and nothing behind it, to dst;
-// at most max bytes, and never more memory than the frame says or than max. Errors
-// wrap Err; dst's content is then as it was, the rest of its capacity may not be.
+// Unpack appends the content of src, which must be one frame of Pack's and nothing more, to dst: at most
+// max bytes. It never uses more memory than the frame states or than max. Errors wrap Err; dst's content is
+// then unchanged, the rest of its capacity may not be.
 func Unpack(dst, src []byte, max uint64) ([]byte, error) {
 	n, err := Len(src)
 	if err != nil {
@@ -72,7 +70,7 @@ func Unpack(dst, src []byte, max uint64) ([]byte, error) {
 	if n > uint64(cap(dst)-old) {
 		dst = append(make([]byte, 0, uint64(old)+n), dst...)
 	}
-	// The capacity bounds what is unpacked, whatever the frame goes on to say.
+	// The capacity bounds what is unpacked, whatever the frame claims further on.
 	out, err := decoder().DecodeAll(src, dst[:old:uint64(old)+n])
 	if err != nil {
 		return dst, fmt.Errorf("%w: %w", Err, err)

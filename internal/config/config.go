@@ -1,9 +1,9 @@
-// Package config is the one schema of rdistcc's settings: the yaml file, its
-// defaults, and what a flag overrides. It alone imports the yaml library.
+// Package config defines the one schema of rdistcc's settings: the yaml file, its
+// defaults, and what flags override. It alone imports the yaml library.
 //
-// A key is named by its path, say "daemon.job-timeout". Flags override the file,
-// the file overrides the defaults; Settings tells which one decided. Unknown and
-// doubled keys, wrong types and values out of range are errors that name file,
+// A key is named by its path, such as "daemon.job-timeout". Flags override the file,
+// the file overrides the defaults; Settings shows which one decided. Unknown and
+// duplicate keys, wrong types and values out of range are errors that name file,
 // line and key. Durations and sizes carry a unit: "30s", "10m", "32MiB".
 package config
 
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Config holds every setting. Its zero value is of no use: see Default and Load.
+// Config holds every setting. Its zero value is not usable: see Default and Load.
 type Config struct {
 	Hosts       []string   `yaml:"hosts"`
 	Discovery   Discovery  `yaml:"discovery"`
@@ -33,63 +33,63 @@ type Config struct {
 
 	path    string            // of the file, or empty
 	origins map[string]string // key: where its value came from; absent = default
-	entries []string          // of hosts, where each came from; nil = all from one place
+	entries []string          // of hosts, the origin of each; nil = all from one place
 }
 
-// Discovery are the settings of finding hosts, and of being found.
+// Discovery configures how hosts are found, and how this one is.
 type Discovery struct {
-	Interval   time.Duration `yaml:"interval"`   // between two looks at a name of DNS
-	Timeout    time.Duration `yaml:"timeout"`    // of one look
-	Interfaces []string      `yaml:"interfaces"` // for mDNS; empty = all that take multicast, but the loopback
+	Interval   time.Duration `yaml:"interval"`   // between two DNS look-ups of a name
+	Timeout    time.Duration `yaml:"timeout"`    // of one look-up
+	Interfaces []string      `yaml:"interfaces"` // for mDNS; empty = all that support multicast, except loopback
 	MDNS       bool          `yaml:"mdns"`       // rdistccd announces itself
 }
 
 // Local bounds what runs on the build host itself.
 type Local struct {
-	Slots      int  `yaml:"slots"`      // compiles, links and the like at a time; 0 = cores
-	Share      bool `yaml:"share"`      // compile here what a host could do, where that is sooner
-	Preprocess int  `yaml:"preprocess"` // preprocessors at a time; 0 = twice the cores
+	Slots      int  `yaml:"slots"`      // compiles, links and the like at a time; 0 = number of cores
+	Share      bool `yaml:"share"`      // compile here what a host could do, if that is sooner
+	Preprocess int  `yaml:"preprocess"` // preprocessors at a time; 0 = twice the number of cores
 }
 
-// Fallback says what happens when hosts give trouble.
+// Fallback says what happens when hosts cause trouble.
 type Fallback struct {
-	Allow    bool `yaml:"allow"`    // compile here in the end; RDISTCC_FALLBACK overrides
-	Attempts int  `yaml:"attempts"` // hosts that are tried for one job that fails there; for one that loses its hosts a third at least
+	Allow    bool `yaml:"allow"`    // compile here as the last resort; RDISTCC_FALLBACK overrides
+	Attempts int  `yaml:"attempts"` // hosts tried for one job that fails there; if it loses its hosts, a third at least
 	// Patience is how long a command that may not be compiled here waits for a host that can come up.
 	Patience time.Duration `yaml:"patience"`
 }
 
-// Auth says how both sides of a connection prove who they are: by a key that they
-// share, or by certificates. Only one of the two may be set.
+// Auth says how both sides of a connection prove their identity: by a shared key, or by certificates. Only
+// one of the two may be set.
 type Auth struct {
 	PSKFile string `yaml:"psk-file"`
 	TLS     TLS    `yaml:"tls"`
 }
 
-// TLS are the files, PEM, of mutual TLS: all three or none.
+// TLS names the PEM files of mutual TLS: all three or none.
 type TLS struct {
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
-	CA   string `yaml:"ca"` // who signs the other side's certificate
+	CA   string `yaml:"ca"` // signs the other side's certificate
 }
 
-// Limits bound waiting and how many may come.
+// Limits bounds waiting times and numbers.
 type Limits struct {
-	IOTimeout      time.Duration `yaml:"io-timeout"`      // a job's whole remote part
-	ConnectTimeout time.Duration `yaml:"connect-timeout"` // to reach a host, each step
-	Heartbeat      time.Duration `yaml:"heartbeat"`       // pause between signs of life on a quiet connection
-	Silence        time.Duration `yaml:"silence"`         // without one for so long a peer is lost
+	IOTimeout      time.Duration `yaml:"io-timeout"`      // the whole remote part of a job
+	ConnectTimeout time.Duration `yaml:"connect-timeout"` // each step of connecting to a host
+	Heartbeat      time.Duration `yaml:"heartbeat"`       // interval of heartbeats on a quiet connection
+	Silence        time.Duration `yaml:"silence"`         // a peer that sends nothing for this long is lost
 	Wrappers       int           `yaml:"wrappers"`        // commands that a manager serves at a time
 	Clients        int           `yaml:"clients"`         // managers that a daemon serves at a time
-	Memory         Size          `yaml:"memory"`          // that each program of a compile may take; 0 = no limit
-	DiskFloor      Size          `yaml:"disk-floor"`      // bytes free in the work directory without which a daemon takes no work
-	JobMemory      Size          `yaml:"job-memory"`      // that all processes of one compile may have together; 0 = three quarters of the machine's, or of the control group's
-	Processes      int           `yaml:"processes"`       // that one compile may have at a time
+	Memory         Size          `yaml:"memory"`          // that each process of a compile may use; 0 = no limit
+	DiskFloor      Size          `yaml:"disk-floor"`      // least free space in the work directory with which a daemon accepts work
+	JobMemory      Size          `yaml:"job-memory"`      // that all processes of one compile may use together; 0 = three quarters of the machine's, or of the control group's
+	Processes      int           `yaml:"processes"`       // of one compile at a time
 	File           Size          `yaml:"file"`            // largest file that a compile may write
-	Output         Size          `yaml:"output"`          // of a compiler's words, on each of stdout and stderr
-	ClientRunning  int           `yaml:"client-running"`  // compiles that one client may have running on a daemon; 0 = all places
-	ClientQueued   int           `yaml:"client-queued"`   // and waiting
-	ClientBytes    Size          `yaml:"client-bytes"`    // of a daemon's memory for sources and results that one client may hold; 0 = half of what is large
+	Output         Size          `yaml:"output"`          // a compiler's messages, on each of stdout and stderr
+	ClientRunning  int           `yaml:"client-running"`  // compiles of one client that a daemon runs at a time; 0 = all places
+	ClientQueued   int           `yaml:"client-queued"`   // and that wait
+	ClientBytes    Size          `yaml:"client-bytes"`    // of a daemon's memory for sources and results that one client may hold; 0 = half of buffers.large
 }
 
 // Toolchains says where a daemon looks for compilers.
@@ -97,7 +97,7 @@ type Toolchains struct {
 	Dirs []string `yaml:"dirs"`
 }
 
-// HTTP are the addresses of the status pages; empty = none.
+// HTTP holds the addresses of the status pages; empty = none.
 type HTTP struct {
 	Manager string `yaml:"manager"`
 	Daemon  string `yaml:"daemon"`
@@ -108,65 +108,64 @@ type HTTP struct {
 type Log struct {
 	File  string `yaml:"file"` // empty = stderr
 	Level string `yaml:"level"`
-	Audit string `yaml:"audit"` // a daemon's, who had what compiled, JSON; empty = none
+	Audit string `yaml:"audit"` // a daemon's audit log, JSON; empty = none
 }
 
-// Scheduler are the settings of the choice of a host.
+// Scheduler configures the choice of a host.
 type Scheduler struct {
-	Backoff      time.Duration `yaml:"backoff"`       // pause after a first loss; doubles with each further one
-	BackoffMax   time.Duration `yaml:"backoff-max"`   // at most
-	Audit        float64       `yaml:"audit"`         // part of the jobs that a second host compiles too
+	Backoff      time.Duration `yaml:"backoff"`       // pause after the first loss of a host; doubles with each further one
+	BackoffMax   time.Duration `yaml:"backoff-max"`   // longest pause
+	Audit        float64       `yaml:"audit"`         // fraction of the jobs that a second host compiles too
 	ConnectGrace time.Duration `yaml:"connect-grace"` // how long a job waits for a host that is being connected
 }
 
-// Links are the settings of a manager's connections to one host.
+// Links configures a manager's connections to one host.
 type Links struct {
-	Min  int           `yaml:"min"`  // that are kept
-	Max  int           `yaml:"max"`  // at most, when there is much to do
-	Idle time.Duration `yaml:"idle"` // without work, until one beyond min ends
+	Min  int           `yaml:"min"`  // number kept open
+	Max  int           `yaml:"max"`  // most, under load
+	Idle time.Duration `yaml:"idle"` // how long one beyond min may be without work
 }
 
-// Buffers sizes the memory of jobs. Source and sink of a slot are sparse files:
-// only what was written takes memory.
+// Buffers sizes the memory for jobs. Source and sink of a slot are sparse files: only what was written takes memory.
 type Buffers struct {
-	Slot     Size `yaml:"slot"`     // largest arguments and source that are written into a slot
-	Sink     Size `yaml:"sink"`     // largest result that is written into a sink
-	Source   Size `yaml:"source"`   // largest arguments and source of a job; beyond a slot they are fetched
-	Result   Size `yaml:"result"`   // largest result of a job; beyond a sink it is fetched
-	Large    Size `yaml:"large"`    // all together that are fetched; 0 = none is
-	Prefault Size `yaml:"prefault"` // kept in memory of each
+	Slot     Size `yaml:"slot"`     // largest arguments and source written into a slot
+	Sink     Size `yaml:"sink"`     // largest result written into a sink
+	Source   Size `yaml:"source"`   // largest arguments and source of a job; what exceeds a slot is fetched
+	Result   Size `yaml:"result"`   // largest result of a job; what exceeds a sink is fetched
+	Large    Size `yaml:"large"`    // everything fetched, together; 0 = nothing is fetched
+	Prefault Size `yaml:"prefault"` // part of each that is kept in memory
 	Slots    int  `yaml:"slots"`    // jobs in flight at a time
 }
 
-// Store are the settings of what a daemon keeps of its clients' files for their later jobs.
+// Store configures what a daemon keeps of its clients' files for their later jobs.
 type Store struct {
 	Use    bool          `yaml:"use"`
-	Memory Size          `yaml:"memory"` // of all clients; 0 = a sixteenth of the machine's, or of the control group's
-	Disk   Size          `yaml:"disk"`   // beside that, of all clients; 0 = none
+	Memory Size          `yaml:"memory"` // for all clients; 0 = a sixteenth of the machine's, or of the control group's
+	Disk   Size          `yaml:"disk"`   // in addition, for all clients; 0 = none
 	Dir    string        `yaml:"dir"`    // empty = store in the daemon's cache directory
-	Keep   time.Duration `yaml:"keep"`   // how long a client's outlive its last connection; 0 = not at all
+	Keep   time.Duration `yaml:"keep"`   // how long a client's files outlive its last connection; 0 = not at all
 }
 
-// Manager are rdistcc-cm's own settings.
+// Manager holds rdistcc-cm's own settings.
 type Manager struct {
 	Socket   string        `yaml:"socket"`    // empty = cm.sock in the state directory
 	IdleExit time.Duration `yaml:"idle-exit"` // 0 = never; the default is for managers that a wrapper started
 }
 
-// Daemon are rdistccd's own settings.
+// Daemon holds rdistccd's own settings.
 type Daemon struct {
 	Listen     []string      `yaml:"listen"`
 	Provider   string        `yaml:"provider"` // of the verbs: soft, ibverbs, ibverbs:DEVICE
-	Jobs       int           `yaml:"jobs"`     // compiles at a time; 0 = cores
+	Jobs       int           `yaml:"jobs"`     // compiles at a time; 0 = number of cores
 	Nice       int           `yaml:"nice"`
-	Allow      []string      `yaml:"allow"`    // networks; needed beyond loopback
-	User       string        `yaml:"user"`     // to become when started as root
+	Allow      []string      `yaml:"allow"`    // networks that may send jobs; required beyond loopback
+	User       string        `yaml:"user"`     // user to become when started as root
 	WorkDir    string        `yaml:"work-dir"` // base of the work area; empty = workdir.DefaultBase
 	JobTimeout time.Duration `yaml:"job-timeout"`
 	PIDFile    string        `yaml:"pid-file"`
 	Tree       string        `yaml:"tree"` // private trees for compiles: auto, require, off
-	// CompileUsers is the first of the user numbers that confined compiles run as, one for each at a time, where the
-	// daemon stays root; 0 = its own.
+	// CompileUsers is the first of the user IDs that confined compiles run as, one for each compile at a time, if the
+	// daemon stays root; 0 = its own user.
 	CompileUsers int `yaml:"compile-users"`
 }
 
@@ -210,17 +209,16 @@ func Default() *Config {
 			Nice:       5,
 			JobTimeout: 10 * time.Minute,
 			Tree:       "auto",
-			// Of the numbers that systemd gives to services for as long as they run.
+			// From the range that systemd gives to services while they run.
 			CompileUsers: 61184,
 		},
 	}
 }
 
-// Path is the file that was read, or empty.
+// Path returns the name of the file that was read, or "".
 func (c *Config) Path() string { return c.path }
 
-// Origin says where the value of a key comes from: "default", "FILE:LINE", or
-// what Set was told.
+// Origin returns where the value of a key comes from: "default", "FILE:LINE", or the where of Set.
 func (c *Config) Origin(key string) string {
 	if o, ok := c.origins[key]; ok {
 		return o

@@ -9,7 +9,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// field is one key: its path, and the place of its value in a Config.
+// field is one key: its path, and the location of its value in a Config.
 type field struct {
 	key string
 	v   reflect.Value
@@ -35,11 +35,11 @@ func appendFields(fs []field, prefix string, v reflect.Value) []field {
 	return fs
 }
 
-// section reads a mapping whose keys lie below prefix ("" or "daemon.").
+// section reads a mapping whose keys are below prefix ("" or "daemon.").
 //
-// It works on yaml's nodes and not through its decoder, which knows neither the
-// line of an unknown key's neighbours nor where a value came from, and expands
-// aliases: a file of a kilobyte can stand for gigabytes. Aliases are refused.
+// It works on yaml's nodes rather than through the decoder, which reports neither the line of an unknown
+// key nor where a value came from, and which expands aliases: a file of a kilobyte can stand for gigabytes.
+// Aliases are rejected.
 func (c *Config) section(file string, n *yaml.Node, prefix string, all []field) error {
 	at := func(n *yaml.Node, format string, args ...any) error {
 		return &Error{fmt.Sprintf("%s:%d", file, n.Line), fmt.Sprintf(format, args...)}
@@ -95,9 +95,8 @@ func (c *Config) section(file string, n *yaml.Node, prefix string, all []field) 
 	return nil
 }
 
-// Set gives key the values, as a flag does: one, or for a list any number. The
-// values are checked with the rest by Validate. where is for messages and
-// Settings, say "--jobs".
+// Set gives key the values, as a flag does: one, or for a list any number. Validate checks them together
+// with the rest. where is for messages and Settings, for example "--jobs".
 func (c *Config) Set(key, where string, values ...string) error {
 	all := c.fields()
 	j := slices.IndexFunc(all, func(f field) bool { return f.key == key })
@@ -121,7 +120,7 @@ func (c *Config) origin(key, where string) {
 	c.origins[key] = where
 }
 
-// nodeValues are the words of a scalar or a list.
+// nodeValues holds the words of a scalar or a list.
 type nodeValues struct {
 	values []string
 	list   bool
@@ -155,10 +154,10 @@ func scalars(n *yaml.Node) (*nodeValues, error) {
 	return &nodeValues{values: []string{w}}, err
 }
 
-// set parses the words by the kind of v.
+// set parses the words according to the kind of v.
 func set(v reflect.Value, n *nodeValues) error {
 	if v.Kind() == reflect.Slice {
-		v.Set(reflect.ValueOf(slices.Clone(n.values))) // one word is a list of one
+		v.Set(reflect.ValueOf(slices.Clone(n.values))) // a single word is a list of one
 		return nil
 	}
 	if n.list || len(n.values) != 1 {
@@ -176,7 +175,7 @@ func isSection(all []field, key string) bool {
 	return slices.ContainsFunc(all, func(f field) bool { return strings.HasPrefix(f.key, key+".") })
 }
 
-// nearest is a hint at the key that was probably meant, or empty.
+// nearest returns a hint at the key that was probably meant, or "".
 func nearest(all []field, key string) string {
 	var names []string
 	for _, f := range all {
@@ -188,7 +187,7 @@ func nearest(all []field, key string) string {
 	last := key[strings.LastIndex(key, ".")+1:]
 	best, least := "", len(last)/2+1
 	for _, name := range names {
-		// The right word in the wrong section is as near as one typing error.
+		// The right word in the wrong section counts as one typing error.
 		d := distance(key, name)
 		if own := name[strings.LastIndex(name, ".")+1:]; own != name || key != last {
 			d = min(d, distance(last, own)+1)
@@ -203,8 +202,7 @@ func nearest(all []field, key string) string {
 	return fmt.Sprintf(" (did you mean %q?)", best)
 }
 
-// Nearest returns the name that differs from word in the fewest bytes, if those are few;
-// else it is empty.
+// Nearest returns the name that differs from word in the fewest bytes if those are few, else "".
 func Nearest(word string, names []string) string {
 	best, least := "", 3
 	for _, name := range names {
@@ -215,7 +213,7 @@ func Nearest(word string, names []string) string {
 	return best
 }
 
-// distance is Levenshtein's: insertions, deletions and changes of a byte.
+// distance returns the Levenshtein distance: insertions, deletions and changes of a byte.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -236,8 +234,7 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Setting is one key with its value as the file would say it, and its origin:
-// "default", "FILE:LINE", or the flag.
+// Setting is one key with its value as the file would have it, and its origin: "default", "FILE:LINE", or the flag.
 type Setting struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"`
@@ -253,8 +250,7 @@ func (c *Config) Settings() []Setting {
 	return out
 }
 
-// Differing lists the keys whose values are not those of old, in the order of
-// deploy/config.yaml.
+// Differing lists the keys whose values differ from those of old, in the order of deploy/config.yaml.
 func (c *Config) Differing(old *Config) []string {
 	var keys []string
 	before := old.fields()
@@ -266,7 +262,7 @@ func (c *Config) Differing(old *Config) []string {
 	return keys
 }
 
-// Keep gives keys the values that they have in old, with what set them there.
+// Keep gives keys the values, and the origins, that they have in old.
 func (c *Config) Keep(old *Config, keys ...string) {
 	before := old.fields()
 	for i, f := range c.fields() {

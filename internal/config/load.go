@@ -17,8 +17,7 @@ import (
 // MaxFile bounds a configuration file, in bytes.
 const MaxFile = 1 << 20
 
-// Error is a setting that cannot be used: exit status 101 of a program that
-// needs it.
+// Error means that a setting cannot be used: exit status 101 of a program that needs it.
 type Error struct {
 	Where   string // "FILE:LINE", or what set it
 	Problem string
@@ -26,9 +25,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Where + ": " + e.Problem }
 
-// Locate returns the file to read: RDISTCC_CONFIG, or the first that exists of
-// the user's and the system's. Empty means none. explicit is true for
-// RDISTCC_CONFIG, which must then exist.
+// Locate returns the file to read: RDISTCC_CONFIG, or the first that exists of the user's and the system's.
+// "" means none. explicit is true for RDISTCC_CONFIG, which must then exist.
 func Locate(getenv func(string) string) (path string, explicit bool) {
 	if p := getenv("RDISTCC_CONFIG"); p != "" {
 		return p, true
@@ -50,15 +48,14 @@ func Locate(getenv func(string) string) (path string, explicit bool) {
 	return "", false
 }
 
-// there reports whether a file exists. Any other error than absence is for Load to report.
+// there reports whether a file exists. Errors other than absence are left for Load to report.
 func there(path string) bool {
 	_, err := os.Stat(path)
 	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
 }
 
-// Load returns the defaults overlaid by the file at path; an empty path means
-// the defaults alone. A file that someone else may write is refused, as it says
-// which programs run where.
+// Load returns the defaults overlaid with the file at path; an empty path means the defaults alone. A file
+// that someone else may write is rejected, as it determines which programs run where.
 func Load(path string) (*Config, error) {
 	if path == "" {
 		return Default(), nil
@@ -81,8 +78,7 @@ func readFile(path string) ([]byte, error) {
 	return text, nil
 }
 
-// Parse returns the defaults overlaid by text, a yaml document that errors and
-// Settings call name.
+// Parse returns the defaults overlaid with text, a yaml document that errors and Settings call name.
 func Parse(name string, text []byte) (*Config, error) {
 	c := Default()
 	c.path = name
@@ -107,7 +103,7 @@ func Parse(name string, text []byte) (*Config, error) {
 	return c, nil
 }
 
-// yamlError is the library's error as ours: one line, which begins with file and line.
+// yamlError converts the library's error into ours: one line, which begins with file and line.
 func yamlError(name string, err error) error {
 	problem := strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")
 	if rest, ok := strings.CutPrefix(problem, "line "); ok {

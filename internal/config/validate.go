@@ -13,8 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/hostlist"
 )
 
-// Validate checks values against each other and against what makes sense. Its
-// errors name the key and what set it.
+// Validate checks each value, and values against each other. Its errors name the key and what set it.
 func (c *Config) Validate() error {
 	if err := c.checkHosts(); err != nil {
 		return err
@@ -69,7 +68,7 @@ func (c *Config) Validate() error {
 		{"store.dir", absoluteOrEmpty(c.Store.Dir)},
 		{"store.keep", within(c.Store.Keep, 0, 365*24*time.Hour)},
 		{"auth.psk-file", oneMethod(&c.Auth)},
-		// Whose directory would a relative one be in? A manager is started from anywhere.
+		// It is unclear what a relative one would be relative to: a manager is started from anywhere.
 		{"auth.psk-file", absoluteOrEmpty(c.Auth.PSKFile)},
 		{"auth.tls.cert", absoluteOrEmpty(c.Auth.TLS.Cert)},
 		{"auth.tls.key", absoluteOrEmpty(c.Auth.TLS.Key)},
@@ -93,15 +92,15 @@ func (c *Config) Validate() error {
 		}
 		where := c.origins[ch.key]
 		if where == "" {
-			where = "defaults" // wrong only beside another value
+			where = "defaults" // it is wrong only together with another value
 		}
 		return &Error{where, ch.key + ": " + ch.err.Error()}
 	}
 	return nil
 }
 
-// Absolute is what a flag says as a value for key: files of an identity are named from
-// the directory that the program was started in, wherever it is when it reads them.
+// Absolute returns the value that a flag's value stands for: files of an identity are relative to the
+// directory in which the program was started, wherever it is when it reads them.
 func Absolute(key, value string) string {
 	if !strings.HasPrefix(key, "auth.") || value == "" {
 		return value
@@ -134,7 +133,7 @@ func part(v float64) error {
 	return fmt.Errorf("%v is not between 0 and 1", v)
 }
 
-// memoryLimit: below 64 MiB a compiler does not even start.
+// memoryLimit checks a limit: below 64 MiB a compiler does not even start.
 func memoryLimit(s Size) error {
 	if s == 0 {
 		return nil
@@ -142,7 +141,7 @@ func memoryLimit(s Size) error {
 	return sized(s, 64*MiB, 1024*GiB)
 }
 
-// storeMemory: with less than 16 MiB not even one compile's headers would stay.
+// storeMemory checks a size: with less than 16 MiB not even one compile's headers would stay.
 func storeMemory(s Size) error {
 	if s == 0 {
 		return nil
@@ -283,9 +282,9 @@ func networks(list []string) error {
 	return nil
 }
 
-// ParseNetwork reads "10.0.0.0/8", or an address for that host alone. Bits beyond the
-// length mean nothing, as in distcc: 10.1.2.3/8 is 10.0.0.0/8. An IPv4 network that is
-// written as one of IPv6 is the IPv4 network.
+// ParseNetwork parses "10.0.0.0/8", or an address, which means that host alone. Bits beyond the prefix
+// length are ignored, as in distcc: 10.1.2.3/8 is 10.0.0.0/8. An IPv4 network that is written as an IPv6
+// one is the IPv4 network.
 func ParseNetwork(s string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		a = a.Unmap().WithZone("")
@@ -302,11 +301,11 @@ func ParseNetwork(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// Networks are the parsed daemon.allow.
+// Networks returns the parsed daemon.allow.
 func (c *Config) Networks() []netip.Prefix {
 	var out []netip.Prefix
 	for _, s := range c.Daemon.Allow {
-		if p, err := ParseNetwork(s); err == nil { // Validate refused the others
+		if p, err := ParseNetwork(s); err == nil { // Validate rejected the others
 			out = append(out, p)
 		}
 	}

@@ -23,7 +23,7 @@ var units = []struct {
 	size Size
 }{{"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}, {"B", 1}}
 
-// String writes s in the largest unit that gives a whole number.
+// String formats s in the largest unit that gives a whole number.
 func (s Size) String() string {
 	for _, u := range units {
 		if s != 0 && s%u.size == 0 {
@@ -33,7 +33,7 @@ func (s Size) String() string {
 	return "0"
 }
 
-// ParseSize reads "32MiB"; units are B, KiB, MiB, GiB. Only 0 needs none.
+// ParseSize parses "32MiB"; units are B, KiB, MiB, GiB. Only 0 needs none.
 func ParseSize(text string) (Size, error) {
 	if text == "0" {
 		return 0, nil
@@ -63,7 +63,7 @@ func parseDuration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// parseValue reads text as a value of old's type.
+// parseValue parses text as a value of old's type.
 func parseValue(old any, text string) (any, error) {
 	switch old.(type) {
 	case string:
@@ -113,8 +113,7 @@ func formatValue(v any) string {
 	return fmt.Sprint(v)
 }
 
-// formatDuration leaves out the zero parts that time.Duration prints: "5m" and
-// not "5m0s".
+// formatDuration leaves out the zero parts that time.Duration prints: "5m" instead of "5m0s".
 func formatDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

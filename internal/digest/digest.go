@@ -1,6 +1,6 @@
-// Package digest sums what travels between manager and daemon, end to end: the CRC
-// of MPA covers the wire, not memory, disk or a broken host. It is against accidents,
-// not against an adversary, who could send another digest as well.
+// Package digest computes end-to-end sums of what travels between manager and daemon: the CRC of MPA covers
+// the wire, not memory, disk or a broken host. It guards against accidents, not against an adversary, who
+// could send another digest as well.
 package digest
 
 import (
@@ -10,22 +10,22 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Size of a digest, in bytes.
+// Size is the size of a digest, in bytes.
 const Size = 16
 
-// block is how much is summed at a time, in bytes: the second sum then meets what
-// the first one has brought into the cache.
+// block is how much is summed at a time, in bytes: the second sum then finds in the cache what the first
+// one has read.
 const block = 64 << 10
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Sum is the digest of b. It is never all zeros, which says that there is none:
+// Sum returns the digest of b. It is never all zeros, which means that there is none:
 //
 //	0      8          12        16 bytes
 //	| XXH64 | CRC32C | length |
 //
-// little-endian, the length's two halves xored. Two sums of unlike making, as each
-// has errors that it does not see. One pass costs about 0.1 ms a MiB.
+// little-endian, with the length's two halves xored. There are two sums of different kinds, as each misses
+// some errors. A pass costs about 0.1 ms per MiB.
 func Sum(b []byte) [Size]byte {
 	if len(b) <= block {
 		return join(xxhash.Sum64(b), crc32.Checksum(b, castagnoli), uint64(len(b)))
@@ -35,14 +35,14 @@ func Sum(b []byte) [Size]byte {
 	return h.Sum()
 }
 
-// Hash sums what is written piece by piece. Its zero value is ready.
+// Hash computes the sum of what is written piece by piece. Its zero value is ready.
 type Hash struct {
 	xx  xxhash.Digest
 	crc uint32
 	n   uint64
 }
 
-// Write adds b; it always takes all of it.
+// Write adds b. It always takes all of it.
 func (h *Hash) Write(b []byte) (int, error) {
 	if h.n == 0 {
 		h.xx.Reset() // its own zero value is not ready
@@ -58,7 +58,7 @@ func (h *Hash) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// Sum is the digest of what was written so far; more may follow.
+// Sum returns the digest of what was written so far; more may follow.
 func (h *Hash) Sum() [Size]byte {
 	if h.n == 0 {
 		return Sum(nil)

@@ -1,10 +1,9 @@
 // Package discover finds the hosts that entries of a host list stand for: addresses of
-// a DNS name, SRV records, announcements in the local network, a file.
+// a DNS name, SRV records, announcements on the local network, a file.
 //
-// Nobody waits for a source but the first job that names it, and that one for
-// FirstWait at most: each source is asked by a goroutine of its own, again and again
-// while jobs name it, with a time-out, and its last good answer stands until there
-// is a newer one.
+// Only the first job that names a source waits for it, and for at most FirstWait. Each
+// source has a goroutine of its own, which queries it repeatedly, with a time-out, while
+// jobs name it. The last good answer stands until there is a newer one.
 package discover
 
 import (
@@ -21,14 +20,14 @@ import (
 	"github.com/rdistcc/rdistcc/internal/hostlist"
 )
 
-// Options of a Finder. A zero field takes the default in parentheses.
+// Options configures a Finder. A zero field takes the default in parentheses.
 type Options struct {
-	Interval   time.Duration // between two looks at a source (5 s); a file is looked at every second
-	Timeout    time.Duration // of one look (2 s)
-	FirstWait  time.Duration // how long the first who asks waits for an answer (1 s)
-	Forget     time.Duration // a source that nobody asks for is not looked at any more after so long (10 min)
-	Resolver   *net.Resolver // (the system's, as Go asks it)
-	Interfaces []string      // for mDNS (all that are up and take multicast, but the loopback)
+	Interval   time.Duration // between two queries of a source (5 s); a file is checked every second
+	Timeout    time.Duration // of one query (2 s)
+	FirstWait  time.Duration // how long the first caller waits for an answer (1 s)
+	Forget     time.Duration // how long after the last request a source is still queried (10 min)
+	Resolver   *net.Resolver // (the system's, queried by Go itself)
+	Interfaces []string      // for mDNS (all that are up and support multicast, except loopback)
 	Log        *slog.Logger  // (none)
 }
 
@@ -41,20 +40,20 @@ type Finder struct {
 
 	mu      sync.Mutex
 	watches map[string]*watch // by Source.Key
-	change  uint64            // counts answers that differ
+	change  uint64            // counts answers that differed
 }
 
 // maxWatches bounds the sources of all lists together.
 const maxWatches = 64
 
-// New makes a Finder, which is closed with Close.
+// New returns a Finder. Close it when it is no longer needed.
 func New(o Options) *Finder {
 	o.Interval = cmp.Or(o.Interval, 5*time.Second)
 	o.Timeout = cmp.Or(o.Timeout, 2*time.Second)
 	o.FirstWait = cmp.Or(o.FirstWait, time.Second)
 	o.Forget = cmp.Or(o.Forget, 10*time.Minute)
 	if o.Resolver == nil {
-		o.Resolver = &net.Resolver{PreferGo: true} // which obeys its context
+		o.Resolver = &net.Resolver{PreferGo: true} // it obeys its context
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -64,14 +63,14 @@ func New(o Options) *Finder {
 	return f
 }
 
-// Close ends all looking, and returns when that has ended.
+// Close ends all queries, and returns when they have ended.
 func (f *Finder) Close() {
 	f.stop()
 	f.run.Wait()
 }
 
-// List is l with the hosts that its sources stand for now. stamp changes when another
-// call could give other hosts.
+// List returns l with the hosts that its sources stand for now. stamp changes when another call could return other
+// hosts.
 func (f *Finder) List(l hostlist.List) (list hostlist.List, stamp uint64) {
 	if len(l.Sources) == 0 {
 		return l, 0
@@ -95,8 +94,8 @@ func (f *Finder) List(l hostlist.List) (list hostlist.List, stamp uint64) {
 	return list, f.change
 }
 
-// await starts what looks for sources, and waits for their first answers: not for
-// one that others have waited for already.
+// await starts watching sources, and waits for their first answers, unless another caller has already
+// waited for them.
 func (f *Finder) await(sources []hostlist.Source) {
 	now := time.Now()
 	var first []*watch
@@ -131,29 +130,29 @@ func (f *Finder) await(sources []hostlist.Source) {
 	}
 }
 
-// watch is one source, looked at while it is asked for.
+// watch is one source, which is queried while jobs ask for it.
 type watch struct {
 	f        *Finder
 	source   hostlist.Source
 	since    time.Time
-	answered chan struct{} // closed with the first answer, good or bad
+	answered chan struct{} // closed at the first answer, good or bad
 
 	// guarded by f.mu
 	asked time.Time
-	hosts []hostlist.Host // never changed, only replaced
+	hosts []hostlist.Host // never changed in place, only replaced
 	good  time.Time       // when hosts were confirmed
-	err   error           // of the last look
-	none  int             // looks running that found nothing
+	err   error           // of the last query
+	none  int             // queries in a row that found nothing
 }
 
-// errNone says that a source exists and names no host.
+// errNone means that a source exists and names no host.
 var errNone = errors.New("names no host")
 
-// noneTwice is how many times running a source that had hosts must name none before
-// they are gone: a name server that is being restarted may well say so once.
+// noneTwice is how many times in a row a source that had hosts must name none before they are gone: a name server
+// that is being restarted may well do so once.
 const noneTwice = 2
 
-// set takes a look's answer.
+// set records the answer of a query.
 func (w *watch) set(hosts []hostlist.Host, err error) {
 	f := w.f
 	f.mu.Lock()
@@ -188,7 +187,7 @@ func (w *watch) set(hosts []hostlist.Host, err error) {
 	}
 }
 
-// run looks again and again.
+// run queries the source repeatedly.
 func (w *watch) run() {
 	defer w.end()
 	switch w.source.Kind {
@@ -220,7 +219,7 @@ func (w *watch) repeat(every time.Duration, look func(context.Context, string) (
 	}
 }
 
-// sleep waits; false says that nobody wants the source any more.
+// sleep waits. It returns false when no job needs the source any more.
 func (w *watch) sleep(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -15,8 +15,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/hostlist"
 )
 
-// addresses gives all addresses of a name, in order: a resolver gives them in
-// another order each time.
+// addresses returns all addresses of a name, sorted: a resolver returns them in another order each time.
 func (f *Finder) addresses(ctx context.Context, name string) ([]hostlist.Host, error) {
 	ips, err := f.o.Resolver.LookupNetIP(ctx, "ip", name)
 	if err != nil {
@@ -34,8 +33,8 @@ func (f *Finder) addresses(ctx context.Context, name string) ([]hostlist.Host, e
 	return hosts, nil
 }
 
-// services gives what a service's SRV records name, those with the smallest priority
-// value first. Weights say nothing that the hosts themselves do not say better.
+// services returns what a service's SRV records name, lowest priority value first. Weights are ignored: the
+// hosts themselves report better figures.
 func (t *targets) services(ctx context.Context, name string) ([]hostlist.Host, error) {
 	_, records, err := t.resolver.LookupSRV(ctx, "", "", name)
 	if err != nil && len(records) == 0 {
@@ -54,7 +53,7 @@ func (t *targets) services(ctx context.Context, name string) ([]hostlist.Host, e
 	for _, r := range records {
 		target := strings.TrimSuffix(r.Target, ".")
 		if target == "" || r.Port == 0 || len(hosts) == hostlist.MaxHosts {
-			continue // "." says that there is no such service (RFC 2782)
+			continue // "." means that there is no such service (RFC 2782)
 		}
 		hosts = append(hosts, hostlist.Host{Name: target, Port: int(r.Port)})
 	}
@@ -64,17 +63,17 @@ func (t *targets) services(ctx context.Context, name string) ([]hostlist.Host, e
 	return t.resolve(ctx, hosts), nil
 }
 
-// atOnce is how many targets of SRV records are looked up at a time.
+// atOnce bounds how many targets of SRV records are looked up at a time.
 const atOnce = 16
 
-// targets of a service, with the addresses that they had.
+// targets holds the targets of a service, with their last known addresses.
 type targets struct {
 	resolver *net.Resolver
 	known    map[string]netip.Addr
 }
 
-// resolve has addresses in the place of names, so that a resolver which fails later
-// cannot keep the manager from connecting. A name that never had one stays a name.
+// resolve replaces names by addresses, so that a resolver which fails later cannot keep the manager from
+// connecting. A name that has never had an address stays a name.
 func (t *targets) resolve(ctx context.Context, hosts []hostlist.Host) []hostlist.Host {
 	var wg sync.WaitGroup
 	places := make(chan struct{}, atOnce)
@@ -83,7 +82,7 @@ func (t *targets) resolve(ctx context.Context, hosts []hostlist.Host) []hostlist
 		places <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-places }()
-			found[i], _ = t.resolver.LookupNetIP(ctx, "ip", hosts[i].Name) // without: what it was before
+			found[i], _ = t.resolver.LookupNetIP(ctx, "ip", hosts[i].Name) // on error: the previous one
 		})
 	}
 	wg.Wait()
@@ -94,7 +93,7 @@ func (t *targets) resolve(ctx context.Context, hosts []hostlist.Host) []hostlist
 		for k := range found[i] {
 			found[i][k] = found[i][k].Unmap()
 		}
-		// One that is still good is kept; else the smallest, as their order says nothing.
+		// Keep one that is still valid; otherwise take the smallest, as their order means nothing.
 		if len(found[i]) > 0 && !slices.Contains(found[i], addr) {
 			addr = slices.MinFunc(found[i], netip.Addr.Compare)
 		}
@@ -107,7 +106,7 @@ func (t *targets) resolve(ctx context.Context, hosts []hostlist.Host) []hostlist
 	return hosts
 }
 
-// dnsError is an error of the resolver's in one line without its addresses.
+// dnsError returns a resolver's error in one line without its addresses.
 func dnsError(err error) error {
 	var d *net.DNSError
 	if !errors.As(err, &d) {
@@ -122,8 +121,8 @@ func dnsError(err error) error {
 	return errors.New(d.Err)
 }
 
-// file reads a host list when it has changed. A file that cannot be read or
-// understood is an error, and what it had before stands; one that is gone has no hosts.
+// file returns a function that reads a host list when it has changed. A file that cannot be read or parsed
+// is an error, and its previous content stands; a missing file has no hosts.
 func (f *Finder) file() func(context.Context, string) ([]hostlist.Host, error) {
 	var seen os.FileInfo
 	var hosts []hostlist.Host
@@ -159,8 +158,7 @@ func (f *Finder) file() func(context.Context, string) ([]hostlist.Host, error) {
 				found = append(found, h)
 			}
 		}
-		// Taken as read only if it was old enough not to change once more in the same
-		// tick of its clock.
+		// Counts as read only if it was so old that another change would show in its time.
 		if hosts = found; time.Since(st.ModTime()) > 2*time.Second {
 			seen = st
 		}

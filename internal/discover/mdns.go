@@ -18,12 +18,12 @@ import (
 	"github.com/rdistcc/rdistcc/internal/hostlist"
 )
 
-// A browser asks at once and then after pauses that double (RFC 6762 §5.2), but not
-// longer than half of what announcements last. It hears of newcomers by themselves.
+// A browser asks at once and then after pauses that double (RFC 6762 §5.2), up to half of the lifetime of
+// announcements. Newcomers announce themselves.
 const (
 	firstPause = time.Second
 	longPause  = announceTTL / 2 * time.Second
-	lookAround = 5 * time.Second // at the interfaces
+	lookAround = 5 * time.Second // interval of checking the interfaces
 )
 
 // browse follows the announcements of a service.
@@ -38,7 +38,7 @@ func (w *watch) browse() {
 	m := newMulticast(w.f.o.Interfaces)
 	defer m.close()
 	o := newOffers(w.source.Name)
-	// The first answer is one when those that are there had time to speak.
+	// The first answer counts once the hosts present have had time to respond.
 	settle := time.Now().Add(w.f.o.FirstWait * 3 / 4)
 	pause := firstPause
 	ask, look := time.Now(), time.Now()
@@ -78,20 +78,20 @@ func (w *watch) browse() {
 			return
 		case <-tick.C:
 		case p := <-m.in:
-			// All that came together at once: a look at what is known takes longer.
+			// Everything that arrived together at once: evaluating what is known takes longer.
 			for more := len(m.in); more >= 0; more-- {
 				if p.from.Port() == mdnsPort { // others do not speak for the group (RFC 6762 §6)
 					o.heard(time.Now(), p.data)
 				}
 				if more > 0 {
-					p = <-m.in // nobody else takes from it
+					p = <-m.in // there is no other receiver
 				}
 			}
 		}
 	}
 }
 
-// found is what a browser has now: nobody is an answer like any other.
+// found sets a browser's current hosts; none is an answer like any other.
 func (w *watch) found(hosts []hostlist.Host) {
 	w.f.mu.Lock()
 	same := w.err == nil && !w.good.IsZero() && slices.Equal(hosts, w.hosts)
@@ -101,27 +101,27 @@ func (w *watch) found(hosts []hostlist.Host) {
 	}
 }
 
-// Announcement is what a daemon says of itself.
+// Announcement is what a daemon announces about itself.
 type Announcement struct {
-	Listen     []netip.AddrPort // where it takes jobs; an unspecified address is all of an interface's
+	Listen     []netip.AddrPort // where it takes jobs; an unspecified address means all of an interface's
 	Service    string           // (hostlist.Service)
-	Interfaces []string         // (all that are up and take multicast, but the loopback)
+	Interfaces []string         // (all that are up and support multicast, except loopback)
 	Log        *slog.Logger     // (none)
 }
 
-// Announcer announces until it is closed.
+// Announcer announces a daemon until it is closed.
 type Announcer struct {
 	a     Announcement
-	name  string // of this machine, one label
+	name  string // of this machine, as one label
 	m     *multicast
 	stop  chan struct{}
 	run   sync.WaitGroup
 	close sync.Once
 }
 
-// Announce says in the local network that a daemon takes jobs here (RFC 6762, 6763):
-// at once, when somebody asks, and when an interface or address is new. Names have
-// a random part, so that no two are the same and nobody has to be asked first.
+// Announce announces on the local network that a daemon takes jobs here (RFC 6762, 6763): at once, in
+// response to queries, and when an interface or address is new. Names have a random part, so that no two
+// are equal and no probing is needed.
 func Announce(a Announcement) (*Announcer, error) {
 	a.Service = cmp.Or(a.Service, hostlist.Service)
 	if a.Log == nil {
@@ -150,14 +150,14 @@ func Announce(a Announcement) (*Announcer, error) {
 	return an, nil
 }
 
-// Close says goodbye, so that nobody counts on this host any more.
+// Close says goodbye, so that no browser counts on this host any more.
 func (an *Announcer) Close() {
 	an.close.Do(func() { close(an.stop) })
 	an.run.Wait()
 }
 
-// offers are what is announced on an interface: one of each port, with those
-// addresses of the interface that it is listened on.
+// offers returns what is announced on an interface: one offer for each port, with the addresses of the
+// interface on which the port is served.
 func (an *Announcer) offers(s *member) []offer {
 	var out []offer
 	for _, l := range an.a.Listen {
@@ -176,7 +176,7 @@ func (an *Announcer) offers(s *member) []offer {
 	return out
 }
 
-// speak sends all that is offered, or takes it back.
+// speak sends all offers; ttl 0 withdraws them.
 func (an *Announcer) speak(ttl uint32) {
 	an.m.each(func(s *member) {
 		for _, o := range an.offers(s) {
@@ -190,12 +190,12 @@ func (an *Announcer) speak(ttl uint32) {
 func (an *Announcer) serve() {
 	defer an.m.close()
 	defer an.speak(0)
-	again := 1 // announcements that are due, a second apart (RFC 6762 §8.3)
+	again := 1 // announcements still due, a second apart (RFC 6762 §8.3)
 	an.speak(announceTTL)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	look := time.Now().Add(lookAround)
-	var due <-chan time.Time // an answer to the group
+	var due <-chan time.Time // time of an answer to the group
 	for {
 		select {
 		case <-an.stop:
@@ -220,14 +220,14 @@ func (an *Announcer) serve() {
 			an.speak(announceTTL)
 		case p := <-an.m.in:
 			if an.answer(p) && due == nil {
-				// Others will answer too: not all in one moment (RFC 6762 §6).
+				// Others will answer too: spread the answers (RFC 6762 §6).
 				due = time.After(20*time.Millisecond + mathrand.N(100*time.Millisecond))
 			}
 		}
 	}
 }
 
-// answer looks at what was heard: true when the group is to be answered.
+// answer handles a packet, and reports whether the group must be answered.
 func (an *Announcer) answer(p heardPacket) bool {
 	all := false
 	for _, o := range an.offers(p.on) {
@@ -236,7 +236,7 @@ func (an *Announcer) answer(p heardPacket) bool {
 		case !yes:
 		case p.from.Port() == mdnsPort:
 			all = true
-		case local(p): // a simple resolver, which hears one answer only
+		case local(p): // a simple resolver, which hears only one answer
 			if msg, err := o.records(10, id, asked); err == nil {
 				p.on.send(p.from, msg)
 			}
@@ -245,8 +245,8 @@ func (an *Announcer) answer(p heardPacket) bool {
 	return all
 }
 
-// local says that a packet comes from the interface's own network: nobody farther away
-// is answered (RFC 6762 §11).
+// local reports whether a packet comes from the interface's own network: hosts farther away are not answered
+// (RFC 6762 §11).
 func local(p heardPacket) bool {
 	ifi, err := net.InterfaceByIndex(p.on.index)
 	if err != nil {

@@ -12,16 +12,15 @@ import (
 	"github.com/rdistcc/rdistcc/internal/hostlist"
 )
 
-// flush is the top bit of a record's class: it replaces all older ones of its name
-// and type (RFC 6762 §10.2). In a question it asks for an answer to the asker only.
+// flush is the top bit of a record's class: the record replaces all older ones with its name and type (RFC
+// 6762 §10.2). In a question it asks for an answer to the asking host only.
 const flush = 1 << 15
 
-// announceTTL is how long records are good without being heard again. RFC 6762 §10
-// names 75 minutes for those without a host name in them; a host that was switched off
-// should not stay that long.
+// announceTTL is how long records are valid without being heard again. RFC 6762 §10 specifies 75 minutes
+// for those without a host name in them; a host that was switched off should not stay listed for that long.
 const announceTTL = 120 // s
 
-// query asks who offers a service.
+// query returns a question for the instances of a service.
 func query(service string) ([]byte, error) {
 	name, err := dnsmessage.NewName(service + ".")
 	if err != nil {
@@ -38,7 +37,7 @@ func query(service string) ([]byte, error) {
 	return b.Finish()
 }
 
-// offers are the instances of a service that were heard of, as a browser keeps them.
+// offers holds the instances of a service that were heard of, as a browser keeps them.
 type offers struct {
 	service   string                 // lower case, with a final dot
 	instances map[string]time.Time   // expiry, by name
@@ -63,11 +62,10 @@ func newOffers(service string) *offers {
 	}
 }
 
-// maxAddrs bounds the addresses of one host that are kept.
+// maxAddrs bounds the addresses kept for one host.
 const maxAddrs = 16
 
-// heard takes a message of the network's; one that makes no sense changes nothing
-// from where it does not.
+// heard processes a message from the network. A malformed one has no effect from the first error on.
 func (o *offers) heard(now time.Time, msg []byte) {
 	var p dnsmessage.Parser
 	h, err := p.Start(msg)
@@ -141,8 +139,7 @@ func (o *offers) address(name string, a netip.Addr, replace bool, fresh map[stri
 	}
 }
 
-// expire drops what was not heard again in time, and what has said goodbye (a time to
-// live of 0).
+// expire drops what was not heard again in time, and what has said goodbye (a time to live of 0).
 func (o *offers) expire(now time.Time) {
 	for k, until := range o.instances {
 		if !until.After(now) {
@@ -163,7 +160,7 @@ func (o *offers) expire(now time.Time) {
 	}
 }
 
-// hosts are the instances whose place and address are known, by name.
+// hosts returns the instances whose place and address are known, sorted by name.
 func (o *offers) hosts(now time.Time) []hostlist.Host {
 	o.expire(now)
 	var hosts []hostlist.Host
@@ -179,7 +176,7 @@ func (o *offers) hosts(now time.Time) []hostlist.Host {
 		}
 		best := netip.Addr{}
 		for _, a := range o.addrs[p.target] {
-			// A link-local address is of no use without its interface.
+			// A link-local address is useless without its interface.
 			if usable(a.addr) && (!best.IsValid() || a.addr.Less(best)) {
 				best = a.addr
 			}
@@ -195,7 +192,7 @@ func usable(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLinkLocalUnicast()
 }
 
-// offer is one daemon's port, as it is announced on one interface.
+// offer is one port of a daemon, as announced on one interface.
 type offer struct {
 	service  string // as hostlist.Service
 	instance string // one label
@@ -204,7 +201,7 @@ type offer struct {
 	addrs    []netip.Addr
 }
 
-// names of an offer's records.
+// names holds the names in an offer's records.
 type names struct {
 	all, service, instance, host dnsmessage.Name
 }
@@ -226,8 +223,8 @@ func (o *offer) names() (n names, err error) {
 	return n, nil
 }
 
-// records is the message with all of an offer; ttl 0 takes it back. A legacy asker,
-// who does not speak mDNS himself, gets his question and his ID back (RFC 6762 §6.7).
+// records returns the message with all records of an offer; ttl 0 withdraws it. The reply to a legacy
+// resolver, which does not speak mDNS itself, repeats its question and its ID (RFC 6762 §6.7).
 func (o *offer) records(ttl uint32, id uint16, asked []dnsmessage.Question) ([]byte, error) {
 	n, err := o.names()
 	if err != nil {
@@ -275,8 +272,8 @@ func (o *offer) records(ttl uint32, id uint16, asked []dnsmessage.Question) ([]b
 	return b.Finish()
 }
 
-// asks says whether a message asks for something of the offer's that it does not list
-// as known (RFC 6762 §7.1), and gives its questions.
+// asks reports whether a message asks for something of the offer that it does not list as known (RFC 6762
+// §7.1), and returns its questions.
 func (o *offer) asks(msg []byte) (id uint16, asked []dnsmessage.Question, yes bool) {
 	var p dnsmessage.Parser
 	h, err := p.Start(msg)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where mDNS is spoken (RFC 6762 §3).
+// mdnsPort is the UDP port of mDNS (RFC 6762 §3).
 const mdnsPort = 5353
 
 var (
@@ -22,14 +22,14 @@ var (
 	group6 = netip.MustParseAddr("ff02::fb")
 )
 
-// heardPacket is a message of a member of the local network.
+// heardPacket is a message received from the local network.
 type heardPacket struct {
 	data []byte
 	from netip.AddrPort
 	on   *member
 }
 
-// member is a socket in the group on one interface, for one family.
+// member is a socket that has joined the group on one interface, for one address family.
 type member struct {
 	key   memberKey
 	index int
@@ -43,10 +43,10 @@ type memberKey struct {
 	six   bool
 }
 
-// multicast is what takes part in the group on all interfaces. It shares the port with
-// whatever else speaks mDNS on this machine.
+// multicast takes part in the group on all interfaces. It shares the port with any other mDNS program on
+// this machine.
 type multicast struct {
-	names []string // of interfaces; empty: all that will do
+	names []string // of interfaces; empty: all that are suitable
 	in    chan heardPacket
 
 	mu      sync.Mutex
@@ -60,8 +60,8 @@ func newMulticast(names []string) *multicast {
 	return &multicast{names: names, in: make(chan heardPacket, 64), members: make(map[memberKey]*member), done: make(chan struct{})}
 }
 
-// refresh joins on interfaces that are new or have other addresses, and leaves those
-// that are gone. changed says that there was one to join.
+// refresh joins the group on interfaces that are new or have other addresses, and leaves it on those that
+// are gone. changed reports whether there was one to join.
 func (m *multicast) refresh() (changed bool, err error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -143,7 +143,7 @@ func addressesOf(ifi *net.Interface) []netip.Addr {
 	return addrs
 }
 
-// join makes a socket that hears the group on one interface only, and speaks there.
+// join makes a socket that hears the group on one interface only, and sends there.
 func join(ifi *net.Interface, six bool, addrs []netip.Addr) (*member, error) {
 	group, network := group4, "udp4"
 	if six {
@@ -161,7 +161,7 @@ func join(ifi *net.Interface, six bool, addrs []netip.Addr) (*member, error) {
 		on := &unix.IPMreqn{Multiaddr: group4.As4(), Ifindex: int32(ifi.Index)}
 		return errors.Join(
 			set(unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), set(unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
-			// Or it would hear what other sockets of this machine have joined elsewhere.
+			// Otherwise it would hear what other sockets of this machine have joined elsewhere.
 			set(unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0), set(unix.IPPROTO_IP, unix.IP_MULTICAST_TTL, 255),
 			unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_MULTICAST_IF, &unix.IPMreqn{Ifindex: int32(ifi.Index)}),
 			unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, on))
@@ -177,9 +177,9 @@ func join(ifi *net.Interface, six bool, addrs []netip.Addr) (*member, error) {
 	return &member{key: memberKey{ifi.Name, six}, index: ifi.Index, addrs: addrs, conn: p.(*net.UDPConn), to: to}, nil
 }
 
-// read passes on what s hears, until it is closed.
+// read passes on the packets that s receives, until it is closed.
 func (m *multicast) read(s *member) {
-	buf := make([]byte, 9000) // the most that a message may have (RFC 6762 §17)
+	buf := make([]byte, 9000) // the longest message allowed (RFC 6762 §17)
 	for {
 		n, from, err := s.conn.ReadFromUDPAddrPort(buf)
 		if err != nil {
@@ -189,7 +189,7 @@ func (m *multicast) read(s *member) {
 			select {
 			case <-m.done:
 				return
-			case <-time.After(100 * time.Millisecond): // an interface that is down has one error a packet
+			case <-time.After(100 * time.Millisecond): // an interface that is down yields one error for each packet
 			}
 			continue
 		}
@@ -201,7 +201,7 @@ func (m *multicast) read(s *member) {
 	}
 }
 
-// each calls f with all members. What is sent may get lost, as any packet may.
+// each calls f with all members. Like any packet, one that is sent may get lost.
 func (m *multicast) each(f func(s *member)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -212,10 +212,10 @@ func (m *multicast) each(f func(s *member)) {
 
 func (s *member) send(to netip.AddrPort, msg []byte) {
 	_ = s.conn.SetWriteDeadline(time.Now().Add(time.Second))
-	_, _ = s.conn.WriteToUDPAddrPort(msg, to) // repeated anyway
+	_, _ = s.conn.WriteToUDPAddrPort(msg, to) // it is repeated anyway
 }
 
-// close leaves everywhere.
+// close leaves the group on all interfaces.
 func (m *multicast) close() {
 	m.mu.Lock()
 	if !m.closed {

@@ -5,8 +5,8 @@
 // starts cc1 and as. What it would start depends on the options alone, so one
 // `gcc -###` for a set of options serves every later command with the same set.
 //
-// The package is pure and small, as the wrapper that runs once a source file
-// links it; package recipes asks the driver and keeps the answers.
+// The package is pure and small, as it is linked into the wrapper, which runs once
+// for each source file. Package recipes asks the driver and keeps the answers.
 package driver
 
 import (
@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// Placeholders stand for names in the words that the driver is asked about. They have no
-// meaning to the driver, and an ending, as the driver looks at endings.
+// Placeholders stand for names in the words about which the driver is asked. They mean nothing to the
+// driver except for their suffix, which it looks at.
 const (
 	Source = "@rdistcc-source@.x"
 	Output = "@rdistcc-dir@/@rdistcc-output@.o"
@@ -30,8 +30,7 @@ const (
 	sourceExt  = ".x"
 )
 
-// ErrNotPlain says that the command is not just cc1, or cc1 and as: run the
-// driver itself.
+// ErrNotPlain means that the command is not just cc1, or cc1 and as: run the driver itself.
 var ErrNotPlain = errors.New("driver does more than cc1 and as")
 
 // Recipe is what one driver command stands for. It is immutable.
@@ -39,16 +38,15 @@ type Recipe struct {
 	steps [][]string // words of each program, the program's path first
 }
 
-// Names are put in the place of the placeholders.
+// Names holds the names that replace the placeholders.
 type Names struct {
 	Source, Output, Target, Deps string
 	Temp                         string // a file for the assembly
 }
 
-// Parse reads what `gcc -###` writes for words that name Source as the only
-// input: a line that starts with a space is a program to
-// be run, all others are remarks. More than a compiler and an assembler, a
-// pipe between them, or a driver that has something to tell is ErrNotPlain.
+// Parse reads what `gcc -###` writes for words that name Source as the only input: a line that starts with a space
+// is a program to be run, all others are remarks. If there is more than a compiler and an assembler, a pipe between
+// them, or a message of the driver, the error is ErrNotPlain.
 func Parse(text string) (*Recipe, error) {
 	for line := range strings.Lines(text) {
 		if tells(line) {
@@ -66,16 +64,16 @@ func Parse(text string) (*Recipe, error) {
 	return r, nil
 }
 
-// tells reports whether a line is a message of the driver's, as of a word without
-// effect: whoever runs the commands alone would lose it. Such a line begins with
-// the driver's name, in every language.
+// tells reports whether a line is a message of the driver's, such as about a word without effect, which
+// would be lost if only the commands were run. Such a line begins with the driver's name, in every
+// language.
 func tells(line string) bool {
 	name, _, ok := strings.Cut(line, ": ")
 	return ok && name != "Target" && name != "InstalledDir" && !strings.ContainsAny(name, " =\"")
 }
 
-// Commands reads the words of each program in what `gcc -###` or `clang -###`
-// writes. A pipe between two is ErrNotPlain.
+// Commands returns the words of each program in what `gcc -###` or `clang -###` writes. A pipe between two is
+// ErrNotPlain.
 func Commands(text string) ([][]string, error) {
 	var steps [][]string
 	for _, line := range commandLines(text) {
@@ -83,7 +81,7 @@ func Commands(text string) ([][]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(words) == 0 { // of spaces only: no program
+		if len(words) == 0 { // only spaces: not a program
 			return nil, ErrNotPlain
 		}
 		if len(words) == 1 && words[0] == "(in-process)" {
@@ -105,7 +103,7 @@ func commandLines(text string) []string {
 				i++
 			}
 		case '"':
-			// Remarks may hold a lone quote; only commands are quoted by rule.
+			// Remarks may contain a lone quote; only commands are quoted by rule.
 			if start < len(text) && text[start] == ' ' {
 				quoted = !quoted
 			}
@@ -122,8 +120,8 @@ func commandLines(text string) []string {
 	return lines
 }
 
-// split undoes the driver's quoting: words with anything but letters, digits
-// and _ / - . stand in double quotes, with a backslash before " \ and $.
+// split undoes the driver's quoting: words with anything except letters, digits and _ / - . are in double
+// quotes, with a backslash before " \ and $.
 func split(line string) ([]string, error) {
 	var words []string
 	for i := 0; i < len(line); {
@@ -159,8 +157,7 @@ func split(line string) ([]string, error) {
 	return words, nil
 }
 
-// generalize checks the programs and puts a placeholder where the driver chose
-// a temporary file.
+// generalize checks the programs and puts a placeholder where the driver chose a temporary file.
 func (r *Recipe) generalize() error {
 	if len(r.steps) == 0 {
 		return ErrNotPlain
@@ -181,7 +178,7 @@ func (r *Recipe) generalize() error {
 		return ErrNotPlain
 	}
 	cc1[n-1], as[len(as)-1] = temp, temp
-	// With -gsplit-dwarf the debug information is taken out of the object.
+	// With -gsplit-dwarf the debug information is extracted from the object.
 	for _, words := range r.steps[2:] {
 		if program(words) != "objcopy" {
 			return ErrNotPlain
@@ -190,10 +187,10 @@ func (r *Recipe) generalize() error {
 	return nil
 }
 
-// program is the base name of what words run.
+// program returns the base name of the program that words run.
 func program(words []string) string { return base(words[0]) }
 
-// base is a name without its directory.
+// base returns a name without its directory.
 func base(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
 func contains(words []string, w string) bool {
@@ -205,9 +202,8 @@ func contains(words []string, w string) bool {
 	return false
 }
 
-// Front is the recipe whose first program gets words right behind the source: there
-// a driver puts what -march=native means, which said in words of the command it puts
-// elsewhere.
+// Front returns the recipe with words right after the source of its first program: that is where a driver
+// puts the expansion of -march=native. The same words in the command itself go elsewhere.
 func (r *Recipe) Front(words []string) *Recipe {
 	rest := append([]string(nil), r.steps[0]...)
 	for _, w := range words {
@@ -228,14 +224,13 @@ func (r *Recipe) Front(words []string) *Recipe {
 	return &Recipe{steps: append([][]string{first}, r.steps[1:]...)}
 }
 
-// Steps returns the number of programs: 1 when the driver only preprocesses or
-// compiles to assembly, 2 when it also assembles, 4 when it takes the debug
-// information out of the object.
+// Steps returns the number of programs: 1 if the driver only preprocesses or compiles to assembly, 2 if it
+// also assembles, 4 if it extracts the debug information from the object.
 func (r *Recipe) Steps() int { return len(r.steps) }
 
-// Step returns the words of program i, its path first, with n's names. A path
-// without a slash is to be looked up on PATH, as the driver does. The driver would
-// end with status 1 whatever a program's status is, and remove n.Output then.
+// Step returns the words of program i, its path first, with n's names. A path without a slash must be
+// looked up on PATH, as the driver does. The driver would exit with status 1 for any failure of a program,
+// and then remove n.Output.
 func (r *Recipe) Step(i int, n Names) []string {
 	all := r.steps[i]
 	words := make([]string, 0, len(all))
@@ -245,16 +240,15 @@ func (r *Recipe) Step(i int, n Names) []string {
 			before = all[k-1]
 		}
 		if w == "-dumpdir" && k+1 < len(all) && all[k+1] == outputDir && dir(n.Output) == "" || w == outputDir && dir(n.Output) == "" {
-			continue // the driver says it only where there is one
+			continue // the driver passes it only if there is one
 		}
 		words = append(words, n.fill(w, before))
 	}
 	return words
 }
 
-// fill replaces a placeholder in a word that stands behind another. Words that
-// hold one among other text are names that the driver derived, say the base name
-// of dumps.
+// fill replaces a placeholder in a word that follows another. Words that contain one among other text are
+// names that the driver derived, such as the base name of dumps.
 func (n *Names) fill(w, before string) string {
 	switch {
 	case w == sourceExt && before == "-dumpbase-ext":
@@ -280,13 +274,13 @@ func (n *Names) fill(w, before string) string {
 	return strings.ReplaceAll(w, outputBase, stem(n.Output))
 }
 
-// dir is the part of a name up to its last slash.
+// dir returns the part of a name up to its last slash.
 func dir(name string) string { return name[:strings.LastIndexByte(name, '/')+1] }
 
-// stem is a name without its directory and last ending.
+// stem returns a name without its directory and its last extension.
 func stem(name string) string { return strings.TrimSuffix(base(name), ext(name)) }
 
-// ext is the last ending of a name, with its dot.
+// ext returns the last extension of a name, with its dot.
 func ext(name string) string {
 	name = base(name)
 	if i := strings.LastIndexByte(name, '.'); i > 0 {
@@ -295,11 +289,10 @@ func ext(name string) string {
 	return ""
 }
 
-// Words returns the recipe as it is, placeholders included, to be filled
-// elsewhere by Fill.
+// Words returns the words of program i with their placeholders, to be replaced elsewhere by Fill.
 func (r *Recipe) Words(i int) []string { return r.steps[i] }
 
-// Fill puts n's names into words that Words returned.
+// Fill replaces the placeholders in words that Words returned by n's names.
 func Fill(words []string, n Names) []string {
 	r := Recipe{steps: [][]string{words}}
 	return r.Step(0, n)

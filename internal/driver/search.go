@@ -2,14 +2,14 @@ package driver
 
 import "strings"
 
-// SearchWords are the words with which a driver says where it looks for headers
-// of a language by itself: on standard error, for ParseSearch.
+// SearchWords returns the words with which a driver prints, on standard error and for ParseSearch, where it
+// looks for headers of a language by itself.
 func SearchWords(language string) []string {
 	return []string{"-E", "-v", "-x", language, "/dev/null"}
 }
 
-// ParseSearch reads what a gcc or clang says for SearchWords: the directories of
-// its search list, in order. It is nil where there is no such list in text.
+// ParseSearch reads what a gcc or clang prints for SearchWords. It returns the directories of the search
+// list, in order, or nil if text has no such list.
 //
 //	|#include "..." search starts here:
 //	|#include <...> search starts here:
@@ -21,7 +21,7 @@ func ParseSearch(text string) []string {
 	if i < 0 {
 		return nil
 	}
-	text = text[i+len(begin)-1:] // with the newline, as there may be nothing
+	text = text[i+len(begin)-1:] // including the newline, as the list may be empty
 	i = strings.Index(text, end)
 	if i < 0 {
 		return nil
@@ -35,18 +35,18 @@ func ParseSearch(text string) []string {
 	return dirs
 }
 
-// ParseMissing reads, of what ParseSearch reads, the directories that would be in the search
-// list if they were there.
+// ParseMissing returns, from the text that ParseSearch reads, the directories that would be in the search
+// list if they existed.
 //
 //	|ignoring nonexistent directory "/usr/local/include/x86_64-linux-gnu"
 func ParseMissing(text string) []string { return quoted(text, "ignoring nonexistent directory") }
 
-// ParseTwice reads, of the same, the directories that are in the search list under another name.
+// ParseTwice returns, from the same text, the directories that are in the search list under another name.
 //
 //	|ignoring duplicate directory "/usr/include/x86_64-linux-gnu"
 func ParseTwice(text string) []string { return quoted(text, "ignoring duplicate directory") }
 
-// quoted returns what stands in quotes behind a beginning of lines.
+// quoted returns what is in quotes after a prefix of lines.
 func quoted(text, begin string) (all []string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		if rest, ok := strings.CutPrefix(line, begin+` "`); ok && strings.HasSuffix(rest, `"`) {
@@ -56,7 +56,7 @@ func quoted(text, begin string) (all []string) {
 	return all
 }
 
-// ParseInstallations reads, of what a clang says with -v, what it compiles for and the directories of the
+// ParseInstallations returns, from what clang prints with -v, its target and the directories of the
 // installations of gcc that it has found.
 //
 //	|Target: x86_64-pc-linux-gnu

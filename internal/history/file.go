@@ -31,12 +31,11 @@ const (
 	maxFile  = headLen + 1<<20*entryLen + (classes+1)*lineLen + sha256.Size
 )
 
-// ErrFile is wrapped by the error of a file that is no history.
+// ErrFile is wrapped by the error for a file that is not a history.
 var ErrFile = errors.New("not a history of compiles, or a damaged one: starting an empty one in its place")
 
-// Open reads the history at path, of limit entries at most. A file that does not
-// exist is an empty history. The Store can always be used; the error, one line for
-// a person, says why it begins empty.
+// Open reads the history at path, of at most limit entries. A missing file is an empty history. The Store
+// can always be used; the error, one line for a person, says why it begins empty.
 func Open(path string, limit int) (*Store, error) {
 	s := newStore(path, limit)
 	f, err := s.read()
@@ -48,7 +47,7 @@ func Open(path string, limit int) (*Store, error) {
 	return s, nil
 }
 
-// contents of a file.
+// contents holds the content of a file.
 type contents struct {
 	entries map[Key]entry
 	lines   map[class]line
@@ -74,9 +73,8 @@ func (s *Store) read() (contents, error) {
 	return c, nil
 }
 
-// Save writes the history to its file, if something was learned since the last
-// time. What another process has saved meanwhile is kept: of an entry that both
-// have, the one that was seen last.
+// Save writes the history to its file, if anything was learned since the last time. What another process
+// has saved meanwhile is kept: of an entry that both have, the one seen last.
 func (s *Store) Save() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +109,7 @@ func (s *Store) merge(old contents) {
 	s.trim()
 }
 
-// write replaces the file at once: a reader finds the old or the new one.
+// write replaces the file atomically: a reader finds the old or the new one.
 func (s *Store) write() error {
 	dir := filepath.Dir(s.path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -140,7 +138,7 @@ func (s *Store) appendTo(b []byte) []byte {
 	b = le.AppendUint32(b, version)
 	b = le.AppendUint32(b, uint32(len(s.entries)))
 	b = le.AppendUint32(b, uint32(len(s.lines)))
-	// Always in the same order, so that equal histories are equal files.
+	// Sorted, so that equal histories are equal files.
 	for _, k := range slices.SortedFunc(maps.Keys(s.entries), func(x, y Key) int { return bytes.Compare(x[:], y[:]) }) {
 		e := s.entries[k]
 		b = append(b, k[:]...)
@@ -168,7 +166,7 @@ func (l line) appendTo(b []byte, k class) []byte {
 	return b
 }
 
-// parse takes a file apart. It makes nothing larger than b.
+// parse decodes a file. It allocates nothing larger than b.
 func parse(b []byte) (contents, error) {
 	var none contents
 	bad := func(what string) (contents, error) { return none, fmt.Errorf("%w (%s)", ErrFile, what) }
@@ -221,5 +219,5 @@ func parse(b []byte) (contents, error) {
 	return c, nil
 }
 
-// sane numbers cannot become infinite or not a number in what is computed of them.
+// sane reports whether a number cannot lead to an infinity or NaN in what is computed from it.
 func sane(v float64) bool { return math.Abs(v) < 1e12 }

@@ -1,11 +1,11 @@
 // Package history remembers what compiles took, from one run of the manager to the
-// next, so that the scheduler knows a job's length and memory before it has begun.
+// next, so that the scheduler knows a job's length and memory before it begins.
 //
-// An entry is of one source compiled with one toolchain and the words that count
-// (Of). It keeps the mean and the spread of the logarithm of the CPU time, as
-// compile times spread by factors, and the peak memory. For what it has never seen
-// there is a line fitted to all that the same toolchain compiled in the same
-// language: log(time) against log(size).
+// An entry is for one source compiled with one toolchain and the words that count
+// (Of). It keeps the mean and the variance of the logarithm of the CPU time, as
+// compile times vary by factors, and the peak memory. For new sources there is a line
+// fitted to everything that the same toolchain compiled in the same language:
+// log(time) against log(size).
 //
 // Times are those of a core of speed 1: what was measured on a host is multiplied by
 // scheduler.Speed before it comes here.
@@ -24,8 +24,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// Key names one kind of compile: the first classLen bytes its toolchain and
-// language, the others its source and words.
+// Key identifies one kind of compile: its first classLen bytes the toolchain and language, the others the source and
+// words.
 type Key [16]byte
 
 const classLen = 4
@@ -34,10 +34,10 @@ type class [classLen]byte
 
 func (k Key) class() class { return class(k[:classLen]) }
 
-// Of makes the Key of a compile of source, which is a path that is the same at the
-// next compile of it, with args. Of args those count that change what the compiler
-// has to do: optimization, debug information, features, the machine, the language.
-// Macros do not: some hold the time or a version, and would make every build new.
+// Of returns the Key of a compile of source, a path that is the same at the next compile of it, with args.
+// Of args only those count that change what the compiler has to do: optimization, debug information,
+// features, the machine, the language. Macros do not: some hold the time or a version, and would make every
+// build a new one.
 func Of(toolchain [16]byte, source string, args []string) Key {
 	var k Key
 	lang := filepath.Ext(source)
@@ -74,14 +74,14 @@ func counts(arg string) bool {
 type entry struct {
 	log    float64 // mean of log(seconds of CPU)
 	spread float64 // variance of it
-	n      uint32  // samples, up to remembered
+	n      uint32  // number of samples, up to remembered
 	rss    uint64  // peak, bytes; 0 = unknown
 	size   uint64  // of the source at the last compile, bytes; 0 = unknown
-	seen   uint32  // when, minutes since 1970
+	seen   uint32  // last use, minutes since 1970
 }
 
-// line is fitted to the compiles of a class: log(seconds) over log(bytes), by
-// weighted sums. It also keeps the mean of log(peak memory).
+// line is fitted to the compiles of a class, log(seconds) over log(bytes), by weighted sums. It also keeps
+// the mean of log(peak memory).
 type line struct {
 	w, x, y, xx, xy, yy float64
 	mw, m               float64
@@ -89,13 +89,13 @@ type line struct {
 }
 
 const (
-	remembered = 8     // samples of an entry; older ones fade
-	fade       = 0.995 // of a line's sums with each sample: about 200 count
-	enough     = 3     // samples, for a class to speak for itself
+	remembered = 8     // samples that an entry remembers; older ones fade
+	fade       = 0.995 // factor on a line's sums with each sample: about 200 count
+	enough     = 3     // samples that a class needs before it is used
 	classes    = 256   // at most
 
-	priorSpread = 0.06 // variance of an entry's logarithms before there are samples: a quarter up or down
-	lineSpread  = 0.5  // the same of a line
+	priorSpread = 0.06 // variance of an entry's logarithms before there are samples: a quarter either way
+	lineSpread  = 0.5  // the same for a line
 	sigmas95    = 1.645
 	shortest    = time.Millisecond
 	longest     = 24 * time.Hour
@@ -118,15 +118,15 @@ func newStore(path string, limit int) *Store {
 	return &Store{path: path, max: max(limit, 1), now: time.Now, entries: make(map[Key]entry), lines: make(map[class]line)}
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (s *Store) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.entries)
 }
 
-// Predict says what a compile of kind k and size bytes (0 = unknown) will take.
-// Without any experience the Cost is zero.
+// Predict returns what a compile of kind k and size bytes (0 = unknown) is expected to take. Without any
+// experience the Cost is zero.
 func (s *Store) Predict(k Key, size uint64) scheduler.Cost {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,15 +150,15 @@ func (s *Store) Predict(k Key, size uint64) scheduler.Cost {
 	if size > 0 && e.size > 0 {
 		y += l.slope() * math.Log(float64(size)/float64(e.size))
 	}
-	// What was seen of the spread, and the prior as one sample more.
+	// The variance seen, with the prior as one additional sample.
 	n := float64(e.n)
 	c := cost(y, (e.spread*n+priorSpread)/(n+1)*(1+1/n))
 	c.Memory, c.Known = e.rss, true
 	return c
 }
 
-// Learn takes what a compile took: cpu of a core of speed 1, and its peak memory in
-// bytes, 0 = not measured. A cpu that is not positive is no measurement.
+// Learn records what a compile took: cpu on a core of speed 1, and its peak memory in bytes, 0 = not
+// measured. A cpu that is not positive is ignored.
 func (s *Store) Learn(k Key, size uint64, cpu time.Duration, rss uint64) {
 	if cpu <= 0 {
 		return
@@ -180,8 +180,8 @@ func (s *Store) Learn(k Key, size uint64, cpu time.Duration, rss uint64) {
 	s.trim()
 }
 
-// trim forgets what was not seen for longest, some more than it must so that the
-// next one is not due with the next entry.
+// trim drops the least recently used entries, some more than necessary so that it is not due again with the
+// next entry.
 func (s *Store) trim() {
 	if len(s.entries) > s.max {
 		forget(s.entries, s.max-s.max/16, func(e entry) uint32 { return e.seen }, func(k Key) []byte { return k[:] })
@@ -209,13 +209,13 @@ func (e *entry) add(y float64, size, rss uint64) {
 	d := y - e.log
 	if e.n == 1 {
 		e.log = y
-	} else { // the mean and variance of the last remembered, about
+	} else { // approximates the mean and variance of the last remembered samples
 		w := 1 / float64(e.n)
 		e.log += d * w
 		e.spread = (1 - w) * (e.spread + w*d*d)
 	}
 	if rss > 0 {
-		e.rss = max(rss, e.rss-e.rss/8) // the peak, unless it was long ago
+		e.rss = max(rss, e.rss-e.rss/8) // the peak, fading over time
 	}
 	if size > 0 {
 		e.size = size
@@ -239,8 +239,8 @@ func (l *line) add(y float64, size, rss uint64) {
 	}
 }
 
-// slope is how the logarithm of the time grows with that of the size: between not
-// at all and in proportion. Sizes that are all alike tell nothing.
+// slope returns how the logarithm of the time grows with that of the size, between 0 and 1 (in proportion).
+// Sizes that are all similar reveal nothing.
 func (l *line) slope() float64 {
 	if l.w < enough {
 		return 0.5
@@ -252,7 +252,7 @@ func (l *line) slope() float64 {
 	return min(max((l.xy-l.x*l.y/l.w)/vx, 0), 1)
 }
 
-// at is the line's value at a size, and the variance around it.
+// at returns the line's value at a size, and the variance around it.
 func (l *line) at(size uint64) (y, spread float64) {
 	b := l.slope()
 	y = l.y / l.w
@@ -262,13 +262,13 @@ func (l *line) at(size uint64) (y, spread float64) {
 	} else {
 		b = 0
 	}
-	// Of y - b x, with b as it was bounded.
+	// Of y - b x, with the bounded b.
 	my := l.y / l.w
 	v := (l.yy/l.w - my*my) - 2*b*(l.xy/l.w-mx*my) + b*b*(l.xx/l.w-mx*mx)
 	return y, (max(v, 0)*l.w + lineSpread) / (l.w + 1)
 }
 
-// cost of a job whose logarithm of seconds has this mean and variance.
+// cost returns the Cost of a job whose logarithm of seconds has this mean and variance.
 func cost(y, spread float64) scheduler.Cost {
 	spread = min(spread, 1)
 	return scheduler.Cost{Time: duration(y + spread/2), P95: max(duration(y+sigmas95*math.Sqrt(spread)), duration(y+spread/2))}

@@ -29,7 +29,7 @@ func open(t *testing.T, path string, limit int) *Store {
 	return s
 }
 
-// within says whether got is want, up to a part of it.
+// within reports whether got is want, up to a part of it.
 func within(got, want time.Duration, part float64) bool {
 	return math.Abs(float64(got)-float64(want)) <= part*float64(want)
 }

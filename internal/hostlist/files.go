@@ -5,15 +5,14 @@ import (
 	"strings"
 )
 
-// File is a place where a host list may stand.
+// File is a possible location of a host list.
 type File struct {
 	Path    string
 	Foreign bool // distcc's
 }
 
-// Files are the places to look at, the first that exists decides; there is no
-// merging. dir is RDISTCC_DIR, or empty; getenv is asked for HOME,
-// XDG_CONFIG_HOME and DISTCC_DIR.
+// Files returns the locations to check. The first one that exists decides; there is no merging. dir is
+// RDISTCC_DIR, or empty; getenv is asked for HOME, XDG_CONFIG_HOME and DISTCC_DIR.
 func Files(dir string, getenv func(string) string) []File {
 	home := getenv("HOME")
 	var files []File
@@ -34,9 +33,8 @@ func Files(dir string, getenv func(string) string) []File {
 	return append(files, File{Path: "/etc/distcc/hosts", Foreign: true})
 }
 
-// FromFiles reads the first of files that exists; exists is false without one.
-// read returns a file's content, and whether there is such a file. Where names
-// the file that was taken.
+// FromFiles reads the first of files that exists; exists is false if none does. read returns a file's
+// content, and whether the file exists. where is the name of the file that was used.
 func FromFiles(files []File, read func(path string) (content []byte, exists bool, err error)) (list List, where string, err error) {
 	for _, f := range files {
 		content, exists, err := read(f.Path)
@@ -58,9 +56,8 @@ func Foreign(where, content string) (List, error) {
 	return list, at(where, err)
 }
 
-// FromEnv reads RDISTCC_HOSTS, or DISTCC_HOSTS when that is unset; one that is
-// set but empty is a list without hosts. Where is the variable's name, or empty
-// when neither is set.
+// FromEnv reads RDISTCC_HOSTS, or DISTCC_HOSTS if that is unset; one that is set but empty is a list
+// without hosts. where is the variable's name, or empty if neither is set.
 func FromEnv(lookup func(string) (string, bool)) (list List, where string, err error) {
 	for _, name := range []string{"RDISTCC_HOSTS", "DISTCC_HOSTS"} {
 		if text, set := lookup(name); set {
@@ -71,8 +68,7 @@ func FromEnv(lookup func(string) (string, bool)) (list List, where string, err e
 	return List{}, "", nil
 }
 
-// at adds the place to an error of parse: a variable's name, or a file's and the line,
-// as FILE:LINE.
+// at adds the location to an error of parse: a variable's name, or a file and line as FILE:LINE.
 func at(where string, err error) error {
 	e, ok := err.(*Error)
 	if !ok || e == nil {

@@ -48,7 +48,7 @@ type Host struct {
 	Text     string // as typed
 }
 
-// Compression is what the list asks for on the link to a host.
+// Compression says what the list asks for on the link to a host.
 type Compression uint8
 
 // Compressions.
@@ -58,7 +58,7 @@ const (
 	CompressPlain             // option plain
 )
 
-// Addr is "name:port", with brackets around an IPv6 address.
+// Addr returns "name:port", with brackets around an IPv6 address.
 func (h Host) Addr() string {
 	port := ":" + strconv.Itoa(h.Port)
 	if strings.Contains(h.Name, ":") {
@@ -70,19 +70,19 @@ func (h Host) Addr() string {
 // List is a parsed host list.
 type List struct {
 	Hosts     []Host   // in the list's order, each address once
-	Sources   []Source // of more hosts: see With
+	Sources   []Source // of further hosts: see With
 	Share     int      // localhost/N: compiles at a time that may run here though a host could take them
 	Local     int      // --localslots: local commands at a time; 0 = not given
 	LocalCPP  int      // --localslots_cpp: preprocessors at a time; 0 = not given
 	Randomize bool
 	Notes     []string // what was left out, one line each, for a person
-	// Words are the entries as typed, in their order, but switches: what distcc's
-	// --show-hosts prints. A list that cannot be used has them, too.
+	// Words holds the entries as typed, in order, without switches: what distcc's --show-hosts prints. A
+	// list that cannot be used has them, too.
 	Words []string
 }
 
-// Slots is the sum of the slots that the list names, where a host without a
-// number counts as perHost, and of the local share.
+// Slots returns the sum of the slots that the list names, counting a host without a number as perHost, and
+// of the local share.
 func (l List) Slots(perHost int) int {
 	n := l.Share
 	for _, h := range l.Hosts {
@@ -97,7 +97,7 @@ func (l List) Slots(perHost int) int {
 	return n
 }
 
-// Usable counts the hosts that are not down.
+// Usable returns how many hosts are not down.
 func (l List) Usable() int {
 	n := 0
 	for _, h := range l.Hosts {
@@ -108,15 +108,15 @@ func (l List) Usable() int {
 	return n
 }
 
-// Error is a list that cannot be used: exit status 106 where one is needed.
+// Error means that a list cannot be used: exit status 106 where one is needed.
 type Error struct {
 	Where   string // variable, or file and line
 	Entry   string // as typed
 	Problem string
 	Remedy  string
-	Distcc  bool // for distcc the entry is right
+	Distcc  bool // the entry is valid for distcc
 
-	line int // of the text; 0 = it has just one
+	line int // of the text; 0 = it has only one
 }
 
 func (e *Error) Error() string {
@@ -138,8 +138,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// ParseEntries is Parse for a list whose entries already are separate words, as
-// in the configuration file.
+// ParseEntries is Parse for a list whose entries are already separate words, as in the configuration file.
 func ParseEntries(entries []string) (List, error) {
 	return Parse(strings.Join(entries, "\n"))
 }
@@ -147,17 +146,16 @@ func ParseEntries(entries []string) (List, error) {
 // Parse reads a list. An error is an *Error that names the entry and the remedy.
 func Parse(text string) (List, error) { return parse(text, false) }
 
-// parse reads a list; foreign is one from a file that belongs to distcc. Packages
-// put one on every machine, with "+zeroconf" or, Debian's, a bare "127.0.0.1" to
-// try things out; nobody chose those for rdistcc, so there they are notes, not
-// errors or hosts.
+// parse reads a list. foreign means that it is from a file that belongs to distcc. Packages install one on
+// every machine, with "+zeroconf" or, on Debian, a bare "127.0.0.1" to try things out. Those were not
+// chosen for rdistcc, so there they become notes, not errors or hosts.
 func parse(text string, foreign bool) (List, error) {
 	if len(text) > MaxText {
 		return List{}, &Error{Problem: fmt.Sprintf("longer than %d bytes", MaxText), Remedy: "is this the right file?"}
 	}
 	p := parser{foreign: foreign, seen: make(map[string]int)}
 	var words []string
-	var bad *Error // the first
+	var bad *Error // the first one
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		for _, entry := range strings.Fields(line) {
@@ -182,7 +180,7 @@ func parse(text string, foreign bool) (List, error) {
 	return p.list, nil
 }
 
-// clip keeps a message to one readable line.
+// clip shortens a message to one readable line.
 func clip(s string) string {
 	const most = 80
 	if len(s) > most {
@@ -191,13 +189,13 @@ func clip(s string) string {
 	return s
 }
 
-// leftOut says that an entry of distcc's own file is none of ours.
+// leftOut reports whether an entry of distcc's own file is not meant for us.
 func (p *parser) leftOut(s string) bool { return p.foreign && (s == "+zeroconf" || s == "127.0.0.1") }
 
 type parser struct {
 	list    List
 	foreign bool
-	seen    map[string]int // address: index in list.Hosts
+	seen    map[string]int // address to index in list.Hosts
 }
 
 func (p *parser) entry(s string) *Error {
@@ -273,7 +271,7 @@ func (p *parser) host(s string) *Error {
 	return p.add(h)
 }
 
-// read takes a host's words: its name with port and slots, and its options.
+// read parses a host's words: its name with port and slots, and its options.
 func (h *Host) read(word string, more []string) *Error {
 	name, rest, err := cutName(word)
 	if err != nil {
@@ -308,8 +306,8 @@ func (h *Host) read(word string, more []string) *Error {
 	return options(h, more)
 }
 
-// add appends h. An address named twice is one host: the first entry keeps its
-// place, the larger number of slots counts.
+// add appends h. An address named twice is one host: the first entry keeps its place, and the larger number
+// of slots counts.
 func (p *parser) add(h Host) *Error {
 	addr := h.Addr()
 	if i, ok := p.seen[addr]; ok {
@@ -329,8 +327,8 @@ func (p *parser) add(h Host) *Error {
 	return nil
 }
 
-// cutName splits an entry without its options into the host's name and the rest,
-// which is empty or starts with ':' or '/'.
+// cutName splits an entry without its options into the host's name and the rest, which is empty or starts
+// with ':' or '/'.
 func cutName(s string) (name, rest string, e *Error) {
 	if strings.HasPrefix(s, "[") {
 		end := strings.IndexByte(s, ']')
@@ -364,8 +362,7 @@ func cutName(s string) (name, rest string, e *Error) {
 	return name, rest, nil
 }
 
-// only says whether s consists of the given bytes; with zone set, a "%zone" of
-// letters and digits may follow.
+// only reports whether s consists of the bytes in set; with zone, a "%zone" of letters and digits may follow.
 func only(s, set string, zone bool) bool {
 	if zone {
 		addr, z, has := strings.Cut(s, "%")
@@ -393,7 +390,7 @@ func options(h *Host, words []string) *Error {
 		case w == "down":
 			h.Down = true
 		case w == "lzo", w == "cpp", w == "auth", name == "auth" && has:
-			// distcc's; they say nothing about a connection of ours.
+			// distcc's options, which do not concern our connections.
 		default:
 			return &Error{Problem: fmt.Sprintf("unknown option %q", clip(w)), Remedy: "known are zstd, plain, down; lzo, cpp and auth are ignored; hosts are separated by blanks"}
 		}

@@ -14,34 +14,34 @@ type Kind string
 const (
 	ByDNS  Kind = "dns"  // all addresses of a name
 	BySRV  Kind = "srv"  // the hosts and ports that SRV records name (RFC 2782)
-	ByMDNS Kind = "mdns" // who announces itself in the local network (RFC 6762, 6763)
+	ByMDNS Kind = "mdns" // hosts that announce themselves on the local network (RFC 6762, 6763)
 	ByFile Kind = "file" // a host list in a file, read again when it changes
 )
 
-// Service is what daemons announce themselves as.
+// Service is the name under which daemons announce themselves.
 const Service = "_rdistcc._tcp.local"
 
-// Source is an entry that stands for hosts to be found. Its port, slots and options
-// are those of every host that is found without its own.
+// Source is an entry that stands for hosts to be found. Its port, slots and options apply to every host
+// that is found without its own.
 type Source struct {
 	Kind     Kind
-	Name     string // to look up; of a file its path
+	Name     string // to look up; for a file its path
 	Port     int    // 0 = as found, else DefaultPort
 	Slots    int
 	Compress Compression
 	Down     bool
 	Text     string // as typed
-	at       int    // its hosts come before Hosts[at]
+	at       int    // its hosts are inserted before Hosts[at]
 
-	// Of a list that With gave.
-	Found   int    // hosts
-	Problem string // why nothing newer, or nothing, is found; one line, or empty
+	// Set in a list that With returned.
+	Found   int    // number of hosts found
+	Problem string // why nothing (newer) was found; one line, or empty
 }
 
-// Key is the same for sources that find the same.
+// Key returns a key that is equal for sources that find the same hosts.
 func (s *Source) Key() string { return string(s.Kind) + "+" + s.Name }
 
-// source reads an entry that starts with a kind; ok is false for any other.
+// source parses an entry that starts with a kind; ok is false for any other.
 func (p *parser) source(entry string) (err *Error, ok bool) {
 	kind, rest, ok := strings.Cut(entry, "+")
 	if !ok || !slices.Contains([]Kind{ByDNS, BySRV, ByMDNS, ByFile}, Kind(kind)) {
@@ -49,7 +49,7 @@ func (p *parser) source(entry string) (err *Error, ok bool) {
 	}
 	s := Source{Kind: Kind(kind), Text: entry, at: len(p.list.Hosts)}
 	words := strings.Split(rest, ",")
-	var h Host // port, slots and options are read as a host's
+	var h Host // port, slots and options are parsed as a host's
 	switch {
 	case s.Kind == ByFile:
 		s.Name = words[0]
@@ -88,11 +88,9 @@ func (p *parser) source(entry string) (err *Error, ok bool) {
 	return nil, true
 }
 
-// With is the list with the hosts that its sources have found, in their places. found
-// gives a source's hosts, and may set its Problem; of these a zero Port, Slots or
-// Compress is the source's.
-// What is found beyond MaxHosts is left out, and an address that occurs twice is one
-// host.
+// With returns the list with the hosts that its sources have found, in their places. found returns a
+// source's hosts, and may set its Problem; zero Ports, Slots and Compress of these are replaced by the
+// source's. What is found beyond MaxHosts is left out, and an address that occurs twice is one host.
 func (l List) With(found func(s *Source) []Host) List {
 	if len(l.Sources) == 0 {
 		return l

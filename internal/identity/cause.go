@@ -16,37 +16,37 @@ import (
 
 // Causes of a failed handshake, as metrics have them.
 const (
-	CausePlaintext     = "tls-plaintext"      // the peer speaks no TLS
-	CauseExpired       = "tls-expired"        // its certificate has
-	CauseNotYet        = "tls-not-yet-valid"  // or its time has not come
+	CausePlaintext     = "tls-plaintext"      // the peer does not speak TLS
+	CauseExpired       = "tls-expired"        // its certificate has expired
+	CauseNotYet        = "tls-not-yet-valid"  // its certificate is not valid yet
 	CauseUnknownCA     = "tls-unknown-ca"     // another CA signed it
-	CauseWrongRole     = "tls-wrong-role"     // it is not for the peer's side
-	CauseWrongName     = "tls-wrong-name"     // it is for another host, or its name cannot be used
-	CauseNoCertificate = "tls-no-certificate" // there is none
+	CauseWrongRole     = "tls-wrong-role"     // the certificate is not for the peer's side
+	CauseWrongName     = "tls-wrong-name"     // the certificate is for another host, or its name cannot be used
+	CauseNoCertificate = "tls-no-certificate" // the peer sent no certificate
 	CauseRefused       = "tls-refused"        // the peer does not accept ours
-	CauseTimeout       = "tls-timeout"        // it took too long
+	CauseTimeout       = "tls-timeout"        // the handshake took too long
 	CauseClosed        = "tls-closed"         // the peer went away
 	CauseOther         = "tls-other"
-	CauseTooMany       = "too-many" // attempts from an address that failed too often, closed unheard
+	CauseTooMany       = "too-many" // attempts from an address that failed too often, closed unread
 )
 
-// Causes are all, for metrics that are to be there from the start.
+// Causes returns all causes, for metrics that must exist from the start.
 func Causes() []string {
 	return []string{CausePlaintext, CauseExpired, CauseNotYet, CauseUnknownCA, CauseWrongRole, CauseWrongName,
 		CauseNoCertificate, CauseRefused, CauseTimeout, CauseClosed, CauseOther, CauseTooMany}
 }
 
-// Error is a peer that did not prove who it is, or to whom this side did not.
+// Error means that a peer failed to prove its identity, or did not accept this side's proof.
 type Error struct {
 	Cause string // one of Causes
 	Text  string // one line, without the peer's name
-	Err   error  // what happened; may be nil
+	Err   error  // the underlying error; may be nil
 }
 
 func (e *Error) Error() string { return e.Text }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Numbers of TLS alerts (RFC 8446 §6) that a side can do something about.
+// Numbers of TLS alerts (RFC 8446 §6) for which a remedy is known.
 const (
 	alertUnexpected    = 10
 	alertBadCert       = 42
@@ -60,8 +60,7 @@ const (
 	alertNoCertificate = 116
 )
 
-// alertOf is the number of an alert that the peer sent. crypto/tls keeps its type to
-// itself.
+// alertOf returns the number of an alert that the peer sent. crypto/tls does not export its type.
 func alertOf(err error) (number int, ok bool) {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "remote error" {
@@ -73,7 +72,7 @@ func alertOf(err error) (number int, ok bool) {
 	return 0, false
 }
 
-// explain turns what ended a handshake into an Error. own is what this side showed.
+// explain turns the error that ended a handshake into an Error. own is what this side presented.
 func explain(err error, role Role, own *credentials, now time.Time) *Error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -102,7 +101,7 @@ func explain(err error, role Role, own *credentials, now time.Time) *Error {
 	return &Error{CauseOther, strings.TrimPrefix(err.Error(), "tls: "), err}
 }
 
-// certificateError says what is wrong with a peer's certificate. role is this side's.
+// certificateError describes what is wrong with a peer's certificate. role is this side's.
 func certificateError(err error, role Role, now time.Time) *Error {
 	var unknown x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
@@ -130,7 +129,7 @@ func certificateError(err error, role Role, now time.Time) *Error {
 	return &Error{CauseOther, "its certificate: " + strings.TrimPrefix(err.Error(), "x509: "), err}
 }
 
-// refused says what a peer's alert means.
+// refused describes a peer's alert.
 func refused(alert int, err error, own *credentials, now time.Time) *Error {
 	text := ""
 	switch alert {

@@ -11,23 +11,22 @@ import (
 	"time"
 )
 
-// Conn is a connection under TLS. A daemon's has its handshake in its first Read, so
-// that accepting costs nothing, and within the deadline that is set for it.
+// Conn is a connection under TLS. A daemon's does its handshake in its first Read, so that accepting
+// costs nothing and the handshake falls under the deadline set for that Read.
 //
-// Its Close ends the TCP connection at once and says nothing to the peer, so that it
-// never waits for one that does not read; CloseWrite says that this side is done. Where a
-// peer's connection ends without that, Read fails with io.ErrUnexpectedEOF: somebody
-// may have cut the stream.
+// Close ends the TCP connection at once and tells the peer nothing, so that it never waits for one that
+// does not read; CloseWrite says that this side is done. If a peer's connection ends without that, Read
+// fails with io.ErrUnexpectedEOF: the stream may have been cut on the way.
 type Conn struct {
 	*tls.Conn
 	id   *Identity
-	own  *credentials // what this side shows; a daemon has it since the client's first word
+	own  *credentials // what this side presents; a daemon sets it at the client's first message
 	wire *wire
-	// visit is a daemon's attempt that its doorman waits for; guarded by that one's mu.
+	// visit is the attempt of a daemon's peer that the doorman counts; guarded by the doorman's mu.
 	visit *visitor
 
-	begin sync.Once // the handshake of a daemon's side
-	err   error     // of it; read after begin
+	begin sync.Once // the handshake on a daemon's side
+	err   error     // its error; read after begin
 	peer  atomic.Pointer[string]
 }
 
@@ -35,10 +34,10 @@ func newConn(c net.Conn, id *Identity, own *credentials) *Conn {
 	return &Conn{id: id, own: own, wire: &wire{Conn: c, budget: handshakeMost}}
 }
 
-// NetConn is the TCP connection below.
+// NetConn returns the underlying TCP connection.
 func (c *Conn) NetConn() net.Conn { return c.wire.Conn }
 
-// PeerName is what the peer's certificate calls it, once it has been checked; "" before.
+// PeerName returns the name in the peer's certificate once that has been verified; "" before.
 func (c *Conn) PeerName() string {
 	if p := c.peer.Load(); p != nil {
 		return *p
@@ -46,17 +45,17 @@ func (c *Conn) PeerName() string {
 	return ""
 }
 
-// agreed notes that the handshake is over.
+// agreed records that the handshake is over.
 func (c *Conn) agreed() {
 	c.wire.established()
-	name, _ := nameOf(c.Conn.ConnectionState().PeerCertificates[0]) // has been checked
+	name, _ := nameOf(c.Conn.ConnectionState().PeerCertificates[0]) // has been verified
 	c.peer.Store(&name)
 }
 
-// handshake is a daemon's.
+// handshake does a daemon's handshake.
 func (c *Conn) handshake() {
 	if c.PeerName() != "" {
-		return // a client's, which is done
+		return // on a client, Dial has done it
 	}
 	err := c.Conn.Handshake()
 	if err == nil {
@@ -72,27 +71,27 @@ func (c *Conn) handshake() {
 	c.farewell(e)
 }
 
-// farewellTime is how long a peer has to take what it is told at the end.
+// farewellTime is how long a peer has to read the final alert.
 const farewellTime = 500 * time.Millisecond
 
-// farewell lets the peer read the alert that says why: what it has sent since must
-// not be left unread, or the kernel resets the connection, and the alert with it.
+// farewell lets the peer read the alert that says why: what it has sent since must not be left unread,
+// or the kernel resets the connection, and the alert is lost with it.
 func (c *Conn) farewell(e *Error) {
 	_ = c.wire.Conn.SetDeadline(time.Now().Add(farewellTime))
 	if e.Cause == CausePlaintext {
-		// crypto/tls says nothing to one that speaks something else. Ours understands.
+		// crypto/tls sends no alert to a peer that does not speak TLS. Our own peers understand one.
 		_, _ = c.wire.Conn.Write(alertRecord(alertUnexpected))
 	}
 	if h, ok := c.wire.Conn.(interface{ CloseWrite() error }); ok && h.CloseWrite() == nil {
 		_, _ = io.CopyN(io.Discard, c.wire.Conn, handshakeMost)
 	}
-	_ = c.wire.Conn.Close() // nobody is to use it
+	_ = c.wire.Conn.Close() // it will not be used
 }
 
-// alertRecord is a fatal alert that is not encrypted (RFC 8446 §5.1, §6).
+// alertRecord returns an unencrypted fatal alert (RFC 8446 §5.1, §6).
 func alertRecord(number byte) []byte { return []byte{21, 3, 3, 0, 2, 2, number} }
 
-// Read reads what the peer has written, after the handshake.
+// Read reads what the peer has written. The first Read of a daemon's connection does the handshake.
 func (c *Conn) Read(p []byte) (int, error) {
 	if c.begin.Do(c.handshake); c.err != nil {
 		return 0, c.err
@@ -108,7 +107,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write encrypts and writes p; what is long goes to the kernel many records at a time.
+// Write encrypts and writes p. Long data goes to the kernel many records at a time.
 func (c *Conn) Write(p []byte) (int, error) {
 	if c.begin.Do(c.handshake); c.err != nil {
 		return 0, c.err
@@ -126,6 +125,6 @@ func (c *Conn) Write(p []byte) (int, error) {
 
 // Close ends the connection at once.
 func (c *Conn) Close() error {
-	c.id.door.settle(&c.visit) // nobody has read, so nothing was decided
+	c.id.door.settle(&c.visit) // without a Read, nothing was decided
 	return c.wire.Conn.Close()
 }

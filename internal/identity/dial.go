@@ -7,21 +7,21 @@ import (
 	"net"
 )
 
-// hostKey carries WithHost's name in a context.
+// hostKey is the context key of WithHost's name.
 type hostKey struct{}
 
-// WithHost names the host that a Dial is for, where the address that is dialled does
-// not: it has been looked up, or is a relay's. A certificate may be for it instead.
+// WithHost names the host that a Dial is for if the address does not: the address is the result of a
+// look-up, or a relay's. A certificate may be for that host instead.
 func WithHost(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, hostKey{}, name)
 }
 
-// Dial connects to addr, HOST:PORT, and under TLS makes sure that a daemon of the
-// farm is there: the error is an *Error if not. The connection is a *net.TCPConn or, under
-// TLS, a *Conn. It fits iwarp.Config.Dial.
+// Dial connects to addr, HOST:PORT, and under TLS verifies that a daemon of the farm answers: if not,
+// the error is an *Error. The connection is a *net.TCPConn or, under TLS, a *Conn. Dial fits
+// iwarp.Config.Dial.
 //
-// That the daemon does not accept this side's certificate shows in the first Read only:
-// under TLS 1.3 a client is done before its certificate is looked at.
+// If the daemon does not accept this side's certificate, only the first Read shows it: under TLS 1.3 a
+// client is done before its certificate is examined.
 func (id *Identity) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil || id.mode != TLS {
@@ -47,9 +47,8 @@ func (id *Identity) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return t, nil
 }
 
-// common is what both sides' configurations have: TLS 1.3 alone, nothing that would
-// resume a session, and records as long as can be from the start, as what goes first is a
-// message that the peer waits for whole.
+// common returns the parts that both sides' configurations share: TLS 1.3 only, no session resumption,
+// and full-size records from the start, as the first message is one that the peer needs whole.
 func (id *Identity) common() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, DynamicRecordSizingDisabled: true, Time: id.now,
@@ -58,14 +57,13 @@ func (id *Identity) common() *tls.Config {
 
 func (id *Identity) clientConfig(own *credentials, host string) *tls.Config {
 	cfg := id.common()
-	// Not left to what the server says that it accepts: it is to say what is wrong
-	// with this one.
+	// Send it whatever the server claims to accept: the server then says what is wrong with it.
 	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own.cert, nil }
-	// VerifyConnection does the whole of it: a certificate may be for one of several
-	// names, and must name its usage.
+	// VerifyConnection does all the verification: a certificate may be for one of several names, and
+	// must state its usage.
 	cfg.InsecureSkipVerify = true
 	cfg.VerifyConnection = func(s tls.ConnectionState) error {
-		leaf := s.PeerCertificates[0] // TLS 1.3 servers have one
+		leaf := s.PeerCertificates[0] // TLS 1.3 servers always send one
 		if err := verify(leaf, s.PeerCertificates[1:], own.roots, x509.ExtKeyUsageServerAuth, id.now()); err != nil {
 			return certificateError(err, Client, id.now())
 		}
@@ -77,7 +75,7 @@ func (id *Identity) clientConfig(own *credentials, host string) *tls.Config {
 	return cfg
 }
 
-// usable refuses a certificate whose name is of no use here.
+// usable rejects a certificate whose name cannot be used here.
 func usable(leaf *x509.Certificate) error {
 	if _, err := nameOf(leaf); err != nil {
 		return &Error{Cause: CauseWrongName, Text: "its certificate " + err.Error(), Err: err}

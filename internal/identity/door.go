@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// What an address may fail: so often in a row, and then so often a second. A build host
-// with the wrong certificate dials a few times a second at first, several hosts may
-// share an address, and on loopback all users of a machine do.
+// Failures that an address is allowed: a number in a row, and then a number per second. A build host
+// with the wrong certificate dials a few times a second at first, several hosts may share an address,
+// and on loopback all users of a machine do.
 const (
 	failures         = 20
 	failureRate      = 2.0
@@ -19,20 +19,20 @@ const (
 )
 
 const (
-	// visitorsMost bounds what is remembered, about 200 bytes an address.
+	// visitorsMost bounds how many addresses are remembered, at about 200 bytes each.
 	visitorsMost = 4096
-	// tellEvery is the pause between two lines of the log about one address and cause.
+	// tellEvery is the least time between two log lines about the same address and cause.
 	tellEvery = time.Minute
-	// causesMost bounds what is remembered of one address.
+	// causesMost bounds the causes remembered for one address.
 	causesMost = 16
 )
 
-// doorman keeps addresses out for a while whose peers failed to prove who they are
-// again and again: a handshake costs this side a millisecond of a processor.
+// doorman keeps out, for a while, addresses whose peers repeatedly failed to prove their identity: a
+// handshake costs this side a millisecond of CPU.
 type doorman struct {
 	now   func() time.Time
 	log   func() *slog.Logger
-	count func(cause string) // nil: nobody counts; set before the first connection
+	count func(cause string) // nil: no metrics; set before the first connection
 
 	mu       sync.Mutex // guards what follows
 	visitors map[netip.Addr]*visitor
@@ -40,11 +40,11 @@ type doorman struct {
 
 // visitor is one address, or one IPv6 /64.
 type visitor struct {
-	left float64   // failures that it has
-	at   time.Time // when that was so
+	left float64   // failures that it is still allowed
+	at   time.Time // time of left
 	told map[string]time.Time
-	// trying are handshakes under way that were let in since it failed: each may take one of left. Without that as many as may
-	// be under way at a time would fail for the price of one.
+	// trying counts the handshakes under way that were admitted since the address failed: each may take one of left.
+	// Otherwise as many as can be under way at once would fail for the price of one.
 	trying int
 }
 
@@ -52,7 +52,7 @@ func newDoorman(now func() time.Time, log func() *slog.Logger) *doorman {
 	return &doorman{now: now, log: log, visitors: make(map[netip.Addr]*visitor)}
 }
 
-// hostOf is whom a connection from a counts for: an IPv6 host has a whole /64.
+// hostOf returns the address under which a connection from a counts: an IPv6 host has a whole /64.
 func hostOf(a net.Addr) netip.Addr {
 	t, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -66,7 +66,7 @@ func hostOf(a net.Addr) netip.Addr {
 	return ip
 }
 
-// allowance is what an address may fail.
+// allowance returns how many failures an address is allowed.
 func allowance(ip netip.Addr) (most, rate float64) {
 	if ip.IsLoopback() {
 		return localFailures, localFailureRate
@@ -74,7 +74,7 @@ func allowance(ip netip.Addr) (most, rate float64) {
 	return failures, failureRate
 }
 
-// refillLocked brings v up to now.
+// refillLocked updates v to the time now.
 func (v *visitor) refillLocked(ip netip.Addr, now time.Time) {
 	most, rate := allowance(ip)
 	if d := now.Sub(v.at); d > 0 {
@@ -83,8 +83,8 @@ func (v *visitor) refillLocked(ip netip.Addr, now time.Time) {
 	v.at = now
 }
 
-// admit says whether a connection from there may try. Once that is decided settle follows, with
-// v, which is nil where the address has failed nothing.
+// admit reports whether a connection from remote may try. Once the attempt is decided, settle must be called
+// with v, which is nil if the address has no failures.
 func (d *doorman) admit(remote net.Addr) (v *visitor, ok bool) {
 	ip := hostOf(remote)
 	d.mu.Lock()
@@ -105,8 +105,8 @@ func (d *doorman) admit(remote net.Addr) (v *visitor, ok bool) {
 	return v, true
 }
 
-// settle ends an attempt that admit has let in: it has passed, failed, or was given up. It clears
-// *v, so that this happens once.
+// settle ends an attempt that admit let in: it passed, failed, or was given up. It clears *v, so that it
+// takes effect once.
 func (d *doorman) settle(v **visitor) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -116,7 +116,7 @@ func (d *doorman) settle(v **visitor) {
 	}
 }
 
-// passed forgets what an address has failed: one of those there is ours.
+// passed forgets the failures of an address: one of its peers is ours.
 func (d *doorman) passed(remote net.Addr) {
 	ip := hostOf(remote)
 	d.mu.Lock()
@@ -126,7 +126,7 @@ func (d *doorman) passed(remote net.Addr) {
 	}
 }
 
-// failed counts a failure, and logs the first one a minute of its cause and address.
+// failed counts a failure, and logs the first one per minute for its cause and address.
 func (d *doorman) failed(remote net.Addr, cause, detail string) {
 	if d.count != nil {
 		d.count(cause)
@@ -135,7 +135,7 @@ func (d *doorman) failed(remote net.Addr, cause, detail string) {
 	d.mu.Lock()
 	v := d.visitorLocked(ip, now)
 	v.refillLocked(ip, now)
-	if cause != CauseTooMany { // whoever is kept out fails nothing
+	if cause != CauseTooMany { // an address that is kept out does not fail
 		v.left = max(v.left-1, 0)
 	}
 	last, known := v.told[cause]
@@ -149,8 +149,8 @@ func (d *doorman) failed(remote net.Addr, cause, detail string) {
 	}
 }
 
-// visitorLocked is that of ip. For a new one somebody is forgotten when there are too
-// many: of a few, the one that was seen longest ago.
+// visitorLocked returns the visitor for ip. If there are too many, a new one replaces another: among a few
+// candidates, the one seen longest ago.
 func (d *doorman) visitorLocked(ip netip.Addr, now time.Time) *visitor {
 	if v := d.visitors[ip]; v != nil {
 		return v

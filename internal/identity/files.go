@@ -22,24 +22,24 @@ import (
 // maxFile bounds a file, in bytes.
 const maxFile = 1 << 20
 
-// credentials are what the files hold. They are not changed once made.
+// credentials holds the content of the files. It does not change once made.
 type credentials struct {
 	cert  tls.Certificate
 	leaf  *x509.Certificate // of cert
-	end   time.Time         // when it, or the CA that it hangs on, expires
-	name  string            // in it
+	end   time.Time         // when it, or the CA that it depends on, expires
+	name  string            // name in the certificate
 	roots *x509.CertPool
 	ca    []byte // PEM
 
-	psk *psk.Key // by a key: alone
+	psk *psk.Key // with a shared key, only this is set
 }
 
-// same says whether both hold the same.
+// same reports whether both have the same content.
 func (c *credentials) same(d *credentials) bool {
 	return reflect.DeepEqual(c.psk, d.psk) && bytes.Equal(c.ca, d.ca) && slices.EqualFunc(c.cert.Certificate, d.cert.Certificate, bytes.Equal)
 }
 
-// load reads and checks the files of a role.
+// load reads and checks a role's files.
 func load(role Role, mode Mode, s Settings, now time.Time) (*credentials, error) {
 	if mode == PSK {
 		k, err := psk.Load(s.PSKFile)
@@ -99,10 +99,9 @@ func load(role Role, mode Mode, s Settings, now time.Time) (*credentials, error)
 	return c, nil
 }
 
-// readFile reads a file that others may not write and, a secret one, that not
-// everybody may read.
+// readFile reads a file. It refuses one that others may write, and a secret one that everybody may read.
 func readFile(what, path string, secret bool) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a pipe that nobody writes into
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may be a pipe without a writer
 	if err != nil {
 		err = pathError(err)
 		if errors.Is(err, fs.ErrPermission) {
@@ -132,7 +131,7 @@ func readFile(what, path string, secret bool) ([]byte, error) {
 	return text, nil
 }
 
-// certificates are all in a PEM file, one at least.
+// certificates returns all certificates in a PEM file; there must be at least one.
 func certificates(what, path string, text []byte) ([]*x509.Certificate, error) {
 	var all []*x509.Certificate
 	for {
@@ -155,7 +154,7 @@ func certificates(what, path string, text []byte) ([]*x509.Certificate, error) {
 	return all, nil
 }
 
-// keyError says why key is none for the certificate.
+// keyError describes why key does not fit the certificate.
 func keyError(s Settings, key []byte, err error) error {
 	b, _ := pem.Decode(key)
 	switch {

@@ -1,23 +1,21 @@
-// Package identity is who this side of a connection is, and how the other side proves
-// who it is: by certificates, in mutual TLS 1.3 below MPA, or by a key that both
-// share (package psk, whose proof travels in MPA's start-up), or not at all.
+// Package identity holds this side's identity, and the way in which the other side proves its own: by
+// certificates, in mutual TLS 1.3 below MPA; by a key that both share (package psk, whose proof travels
+// in MPA's start-up); or not at all.
 //
-// The mode is configured, on both sides, and never negotiated: what a peer, or
-// somebody between, says cannot change it. Under TLS no byte of a protocol of ours is
-// read before the peer's certificate has been found good.
+// The mode is configured on both sides and never negotiated: nothing that a peer, or a man in the middle,
+// sends can change it. Under TLS no byte of a protocol of ours is read before the peer's certificate has
+// been verified.
 //
-// A daemon's certificate is signed by the CA, is for servers (serverAuth), and names
-// the host as it was dialled, by name or by address, or Anyone: such a one is good for any
-// daemon of the farm. A client's is signed by the CA and for clients (clientAuth);
-// its name is what the daemon knows the client by. A usage has to be written in the
-// certificate: one without any is good for neither.
+// A daemon's certificate is signed by the CA and is for servers (serverAuth). It names the host as it was
+// dialled, by name or by address, or it names Anyone, which is valid for any daemon of the farm. A client's
+// certificate is signed by the CA and for clients (clientAuth); its name is the daemon's name for that
+// client. A certificate must state its usage: one without any is valid for neither.
 //
-// There are no session tickets, so no session is resumed, and no early data: crypto/tls
-// never takes it over TCP. What was recorded cannot be played again.
+// There are no session tickets, so no session is resumed, and no early data, which crypto/tls never uses
+// over TCP. A recorded session cannot be replayed.
 //
-// The files are looked at when a connection is made, once a second at most. New ones
-// are for new connections, once all are whole and fit together; until then the old ones
-// stay in force.
+// The files are checked for changes when a connection is made, at most once a second. New ones apply to new
+// connections, once all are complete and fit together; until then the old ones stay in force.
 package identity
 
 import (
@@ -32,10 +30,10 @@ import (
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
 )
 
-// Anyone is the DNS name in a certificate that is good for any daemon of the farm.
+// Anyone is the DNS name in a certificate that is valid for any daemon of the farm.
 const Anyone = "rdistccd"
 
-// Role is which side of a connection this one is.
+// Role is the side of a connection that this process is on.
 type Role uint8
 
 // The roles.
@@ -44,25 +42,25 @@ const (
 	Daemon             // a compile host: listens
 )
 
-// Mode is how the sides prove who they are.
+// Mode is the way in which the sides prove their identity.
 type Mode uint8
 
 // The modes.
 const (
-	Open Mode = iota // not at all
-	PSK              // by a key that both have
+	Open Mode = iota // no proof
+	PSK              // by a key that both sides have
 	TLS              // by certificates
 )
 
 func (m Mode) String() string { return [...]string{"open", "psk", "tls"}[m] }
 
-// Settings name the files, as the configuration does. No file at all means Open.
+// Settings names the files, as the configuration does. No file at all means Open.
 type Settings struct {
 	PSKFile       string
 	Cert, Key, CA string // PEM: all three or none
 }
 
-// mode is what the settings mean.
+// mode returns the mode that the settings imply.
 func (s Settings) mode() (Mode, error) {
 	some := s.Cert != "" || s.Key != "" || s.CA != ""
 	all := s.Cert != "" && s.Key != "" && s.CA != ""
@@ -83,7 +81,7 @@ func (s Settings) mode() (Mode, error) {
 	return Open, nil
 }
 
-// Identity is one side's. Its methods may be called from any goroutine.
+// Identity is one side's identity. Its methods may be called from any goroutine.
 type Identity struct {
 	role Role
 	mode Mode
@@ -92,16 +90,15 @@ type Identity struct {
 	door *doorman
 	log  atomic.Pointer[slog.Logger]
 
-	current atomic.Pointer[credentials] // under TLS, or by a key: those in force
+	current atomic.Pointer[credentials] // in force, with TLS or a shared key
 
 	mu     sync.Mutex // guards what follows, and loading
-	looked time.Time  // when the files were looked at
-	seen   stamps     // of the files, as they were last loaded or refused
+	looked time.Time  // when the files were last checked
+	seen   stamps     // of the files, as last loaded or refused
 	told   string     // the last complaint in the log
 }
 
-// New reads and checks the files. What is wrong is said in one line that names the
-// file and the remedy.
+// New reads and checks the files. An error is one line that names the file and the remedy.
 func New(role Role, s Settings) (*Identity, error) {
 	return newAt(role, s, time.Now)
 }
@@ -122,10 +119,10 @@ func newAt(role Role, s Settings, now func() time.Time) (*Identity, error) {
 	return id, nil
 }
 
-// Mode is how the sides prove who they are.
+// Mode returns how the sides prove their identity.
 func (id *Identity) Mode() Mode { return id.mode }
 
-// Key is the shared key that is in force; nil in other modes.
+// Key returns the shared key in force; nil in other modes.
 func (id *Identity) Key() *psk.Key {
 	if id.mode != PSK {
 		return nil
@@ -133,7 +130,7 @@ func (id *Identity) Key() *psk.Key {
 	return id.credentials().psk
 }
 
-// SetLog has what goes wrong logged from now on.
+// SetLog makes l the log for errors from now on.
 func (id *Identity) SetLog(l *slog.Logger) { id.log.Store(l) }
 
 func (id *Identity) logger() *slog.Logger {
@@ -143,22 +140,21 @@ func (id *Identity) logger() *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
-// OnFailure has f called for each peer that did not prove who it is, with one of
-// Causes. It is set before the first connection.
+// OnFailure sets f to be called, with one of Causes, for each peer that failed to prove its identity. It must be
+// called before the first connection.
 func (id *Identity) OnFailure(f func(cause string)) { id.door.count = f }
 
-// Failed notes that a peer at remote did not prove who it is, by a method that is not
-// this package's: its address counts as one that failed. Cause is one of a few fixed words.
+// Failed records that a peer at remote failed to prove its identity by a method outside this package: its
+// address counts as one that failed. cause is one of a few fixed words.
 func (id *Identity) Failed(remote net.Addr, cause, detail string) {
 	id.door.failed(remote, cause, detail)
 }
 
-// Passed notes that a peer at remote did prove it.
+// Passed records that a peer at remote has proven its identity.
 func (id *Identity) Passed(remote net.Addr) { id.door.passed(remote) }
 
-// Expires is when this side's certificate does, or the CA that it hangs on if that is
-// earlier: nobody accepts it then. Zero without one. New files are seen, as a new connection
-// would see them.
+// Expires returns when this side's certificate expires, or the CA that it depends on if that is earlier: no peer
+// accepts it then. It is zero without a certificate. New files are noticed, as by a new connection.
 func (id *Identity) Expires() time.Time {
 	if id.mode != TLS {
 		return time.Time{}

@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// Listen opens a TCP listener on addr that Wrap is around. It fits
-// iwarp.Config.Listen.
+// Listen opens a TCP listener on addr and wraps it with Wrap. It fits iwarp.Config.Listen.
 func (id *Identity) Listen(ctx context.Context, addr string) (net.Listener, error) {
 	var lc net.ListenConfig
-	lc.SetMultipathTCP(false) // segment size and congestion control are one path's
+	lc.SetMultipathTCP(false) // segment size and congestion control belong to one path
 	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
@@ -20,8 +19,8 @@ func (id *Identity) Listen(ctx context.Context, addr string) (net.Listener, erro
 	return id.Wrap(l), nil
 }
 
-// Wrap makes a listener that somebody else opened one of this identity: addresses that
-// failed too often wait, and under TLS its connections are *Conn.
+// Wrap returns a listener with this identity around l: addresses that failed too often wait, and under TLS its
+// connections are *Conn.
 func (id *Identity) Wrap(l net.Listener) net.Listener {
 	if id.mode == Open {
 		return l
@@ -34,8 +33,7 @@ type listener struct {
 	id *Identity
 }
 
-// Accept gives the next connection whose address may try. It does not wait for anything
-// that the peer says.
+// Accept returns the next connection whose address may try. It does not wait for anything that the peer sends.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -45,20 +43,20 @@ func (l *listener) Accept() (net.Conn, error) {
 		visit, ok := l.id.door.admit(c.RemoteAddr())
 		if !ok {
 			if l.id.mode == TLS {
-				_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // never waits: the socket is empty
+				_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // never blocks: the socket is empty
 				_, _ = c.Write(alertRecord(alertAccessDenied))
 			}
-			_ = c.Close() // turned away
+			_ = c.Close() // rejected
 			continue
 		}
 		if l.id.mode != TLS {
-			l.id.door.settle(&visit) // whoever proves the key, or does not, is judged elsewhere
+			l.id.door.settle(&visit) // a proof by key is judged elsewhere
 			return c, nil
 		}
 		t := newConn(c, l.id, nil)
 		t.visit = visit
 		cfg := l.id.common()
-		// In the handshake, which others do not wait for: a look at the files may take its time.
+		// Within the handshake, for which other connections do not wait: checking the files may take time.
 		cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			t.own = l.id.credentials()
 			return l.id.serverConfig(t.own), nil

@@ -8,25 +8,25 @@ import (
 )
 
 const (
-	// lookEvery is how often the files are looked at, at most.
+	// lookEvery is the least time between two checks of the files.
 	lookEvery = time.Second
-	// settled is how old a file must be for its stamp to tell it from another: clocks of
-	// file systems tick in milliseconds, some in two seconds.
+	// settled is the age at which a file's stamp reliably tells it from another: clocks of file systems tick in
+	// milliseconds, some every two seconds.
 	settled = 2 * time.Second
 )
 
-// stamp tells one state of a file from another.
+// stamp distinguishes one state of a file from another.
 type stamp struct {
 	ino      uint64
 	size     int64
 	mod      time.Time
 	changed  syscall.Timespec
-	unstated bool // it could not be looked at
+	unstated bool // stat failed
 }
 
 type stamps [4]stamp
 
-// stampOf looks at a file; "" is none.
+// stampOf returns the stamp of a file; path "" means no file.
 func stampOf(path string) stamp {
 	if path == "" {
 		return stamp{}
@@ -46,7 +46,7 @@ func (id *Identity) stamps() stamps {
 	return stamps{stampOf(id.s.PSKFile), stampOf(id.s.Cert), stampOf(id.s.Key), stampOf(id.s.CA)}
 }
 
-// fresh says whether a file is so new that its next state may look the same.
+// fresh reports whether a file is so new that its next state may have the same stamp.
 func (s *stamps) fresh(now time.Time) bool {
 	for i := range s {
 		if age := now.Sub(s[i].mod); !s[i].mod.IsZero() && age < settled && age > -settled {
@@ -56,8 +56,7 @@ func (s *stamps) fresh(now time.Time) bool {
 	return false
 }
 
-// Reload reads the files again, as they are now. With an error the old ones stay in
-// force. Connections that there are stay as they are.
+// Reload reads the files again. On error the old ones stay in force. Existing connections are not affected.
 func (id *Identity) Reload() error {
 	if id.mode == Open {
 		return nil
@@ -71,7 +70,7 @@ func (id *Identity) reloadLocked(s stamps) error {
 	now := id.now()
 	id.looked, id.seen = now, s
 	if s.fresh(now) {
-		id.seen = stamps{} // is read again at the next look
+		id.seen = stamps{} // read again at the next check
 	}
 	c, err := load(id.role, id.mode, id.s, now)
 	if err != nil {
@@ -82,7 +81,7 @@ func (id *Identity) reloadLocked(s stamps) error {
 	return nil
 }
 
-// credentials are those in force, after a look whether the files have changed.
+// credentials returns those in force, after checking the files for changes.
 func (id *Identity) credentials() *credentials {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -110,7 +109,7 @@ func (id *Identity) credentials() *credentials {
 	return fresh
 }
 
-// pathError is what is wrong with opening a file, without its name.
+// pathError returns what is wrong with opening a file, without its name.
 func pathError(err error) error {
 	if pe, ok := err.(*fs.PathError); ok {
 		return pe.Err

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// usageOf is what a certificate of a role must be for, and the word for it.
+// usageOf returns the usage that a role's certificate must have, and its name.
 func usageOf(r Role) (x509.ExtKeyUsage, string) {
 	if r == Daemon {
 		return x509.ExtKeyUsageServerAuth, "serverAuth"
@@ -24,15 +24,15 @@ func roleWord(r Role) string {
 	return "a client"
 }
 
-// verify checks a certificate and its chain. The usage must be named: x509 by itself
-// takes one that names none for any.
+// verify checks a certificate and its chain. The usage must be stated: x509 alone accepts a certificate without
+// one for any usage.
 func verify(leaf *x509.Certificate, rest []*x509.Certificate, roots *x509.CertPool, usage x509.ExtKeyUsage, now time.Time) error {
 	_, err := validUntil(leaf, rest, roots, usage, now)
 	return err
 }
 
-// validUntil is verify, and tells when it will say no: when the certificate expires, or one
-// that it hangs on.
+// validUntil is verify, and also returns when the answer will change: when the certificate, or one that it
+// depends on, expires.
 func validUntil(leaf *x509.Certificate, rest []*x509.Certificate, roots *x509.CertPool, usage x509.ExtKeyUsage, now time.Time) (end time.Time, err error) {
 	o := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}}
 	for _, c := range rest {
@@ -56,7 +56,7 @@ func validUntil(leaf *x509.Certificate, rest []*x509.Certificate, roots *x509.Ce
 	return end, named(leaf, usage)
 }
 
-// errRole: the certificate is not for the peer's side of a connection.
+// errRole means that the certificate is not for the peer's side of a connection.
 var errRole = errors.New("the certificate is not for this side of a connection")
 
 func named(leaf *x509.Certificate, usage x509.ExtKeyUsage) error {
@@ -66,8 +66,7 @@ func named(leaf *x509.Certificate, usage x509.ExtKeyUsage) error {
 	return nil
 }
 
-// timeProblem says that it is not the time of a certificate, and what the time is
-// here; "" if that is not the problem.
+// timeProblem describes a certificate outside its validity, with the time here; "" if that is not the problem.
 func timeProblem(err error, now time.Time) string {
 	var invalid x509.CertificateInvalidError
 	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired || invalid.Cert == nil {
@@ -86,13 +85,12 @@ func timeProblem(err error, now time.Time) string {
 
 func when(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
-// maxName bounds what a peer is known by, in bytes.
+// maxName bounds the name of a peer, in bytes.
 const maxName = 100
 
-// nameOf is what the owner of a certificate is known by: its first DNS name, URI,
-// common name or address. It stands in logs and pages: one that is long, or holds
-// anything but visible ASCII, is refused rather than changed, so that no two clients
-// come to be the same.
+// nameOf returns the name of a certificate's owner: its first DNS name, URI, common name or address. It appears in
+// logs and pages. A name that is long, or holds anything but visible ASCII, is rejected rather than changed, so
+// that no two clients end up with the same name.
 func nameOf(c *x509.Certificate) (string, error) {
 	name := c.Subject.CommonName
 	switch {
@@ -113,18 +111,18 @@ func nameOf(c *x509.Certificate) (string, error) {
 	return name, nil
 }
 
-// subject names a CA in messages.
+// subject returns the name of a CA for messages.
 func subject(c *x509.Certificate) string {
 	s := c.Subject.String()
 	return s[:min(len(s), maxName)]
 }
 
-// isFor says whether a daemon's certificate is for the host that was dialled.
+// isFor checks that a daemon's certificate is for the host that was dialled.
 func isFor(leaf *x509.Certificate, host string) error {
 	if leaf.VerifyHostname(Anyone) == nil {
 		return nil
 	}
-	if ip := strings.IndexByte(host, '%'); ip > 0 { // a zone is only this machine's
+	if ip := strings.IndexByte(host, '%'); ip > 0 { // a zone means something on this machine only
 		host = host[:ip]
 	}
 	if leaf.VerifyHostname(host) == nil {

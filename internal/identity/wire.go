@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// recordMost is the most that one record of TLS carries, in bytes (RFC 8446 §5.1).
+	// recordMost is the most that one TLS record carries, in bytes (RFC 8446 §5.1).
 	recordMost = 16 << 10
-	// holdMost is how much is gathered for one write, in bytes: a system call for each
-	// record costs a third of what encrypting it does.
+	// holdMost is how much is gathered for one write, in bytes: a system call for each record would cost a third
+	// of what encrypting it does.
 	holdMost = 128 << 10
-	// handshakeMost is what a peer may send before it has proven who it is, in bytes: a
-	// chain of certificates is a few thousand. crypto/tls would take 256 KiB.
+	// handshakeMost is what a peer may send before it has proven its identity, in bytes. A chain of certificates is
+	// a few thousand; crypto/tls would accept 256 KiB.
 	handshakeMost = 64 << 10
 )
 
@@ -22,9 +22,9 @@ const (
 type wire struct {
 	net.Conn
 	done   atomic.Bool // the handshake is over
-	budget int         // bytes that may come before; owned by the handshake
+	budget int         // bytes that may come before that; owned by the handshake
 
-	mu      sync.Mutex // guards what follows: an alert may be written beside a Write
+	mu      sync.Mutex // guards what follows: an alert may be written during a Write
 	holding bool
 	held    []byte
 }
@@ -45,7 +45,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// hold gathers what is written until release.
+// hold gathers further writes until release.
 func (w *wire) hold() {
 	w.mu.Lock()
 	w.holding = true

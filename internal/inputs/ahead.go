@@ -8,23 +8,24 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sources"
 )
 
-// Files that are not known are read beside the walk, which goes on to what it knows already: where hundreds are
-// read for the first time, reading, summing up and looking through them is nearly all of the time.
+// Files that are not known are read in parallel to the walk, which continues with what it knows already:
+// where hundreds are read for the first time, reading, hashing and scanning them takes nearly all of the
+// time.
 
-// reading is a file that is to be read. Its first three fields do not change.
+// reading is a file to be read. Its first three fields do not change.
 type reading struct {
 	f    *file
 	path string
-	old  *file // what the inode had before; nil: nothing that is known
+	old  *file // what the inode had before; nil: nothing known
 
 	doubt *Doubt // why it could not be read; valid once done
 
 	// guarded by ahead.mu
-	taken bool // somebody reads it
+	taken bool // a goroutine is reading it
 	done  bool // f is complete
 }
 
-// reader is what it takes to read files. It is for one goroutine at a time.
+// reader holds what reading files takes. It is for one goroutine at a time.
 type reader struct {
 	scanner *sources.Scanner
 	buf     []byte
@@ -43,47 +44,48 @@ func (r *reader) read(x *reading) {
 	f.id = sha256.Sum256(b)
 	switch {
 	case x.old != nil && x.old.id == f.id:
-		f.text = x.old.text // the same text need not be looked at again
+		f.text = x.old.text // equal text need not be scanned again
 	case len(b) <= maxText:
 		f.text = r.look(b)
 	}
 	r.keep(b)
 }
 
-// keep has the next file be read into the same memory.
+// keep reuses b's memory for the next file.
 func (r *reader) keep(b []byte) {
 	if cap(b) <= keepBuffer {
 		r.buf = b
 	}
 }
 
-// keepBuffer is the largest buffer that is kept from one file to the next, in bytes.
+// keepBuffer is the largest buffer that is reused for the next file, in bytes.
 const keepBuffer = 1 << 20
 
 const (
-	// mostHelpers is how many goroutines read beside a walk: it finds less than so many can read.
+	// mostHelpers is how many goroutines read beside a walk, which finds files more slowly than that many can read.
 	mostHelpers = 3
-	// worthHelp is for how many files that nobody reads yet one is woken up: that takes about as long as to read one.
+	// worthHelp is the number of unread files for which another helper is woken: waking takes about as long
+	// as reading one.
 	worthHelp = 2
 )
 
-// ahead are the files that one generation reads. The walk takes from it what it needs next, which
-// is mostly what came last, and helpers what came first.
+// ahead holds the files that one generation reads. The walk takes from it what it needs next, which usually
+// came last, and helpers take what came first.
 type ahead struct {
 	all     []*reading // guarded by Table.mu
-	helpers int        // the same
+	helpers int        // guarded by Table.mu
 	running sync.WaitGroup
 
 	mu    sync.Mutex
 	work  sync.Cond  // helpers wait for it
 	ready sync.Cond  // the walk waits for it
-	queue []*reading // of all
-	left  int        // of queue, that are not taken
-	idle  int        // helpers that wait
-	ended bool       // nothing more comes
+	queue []*reading // files of all still to be read
+	left  int        // of queue, not yet taken
+	idle  int        // number of waiting helpers
+	ended bool       // nothing more will come
 }
 
-// readAhead has x be read at some time before settle returns.
+// readAhead has x read some time before settle returns.
 func (t *Table) readAhead(x *reading) {
 	a := t.ahead
 	if a == nil {
@@ -130,7 +132,7 @@ func (a *ahead) help(r *reader) {
 	}
 }
 
-// firstLocked is the first file that nobody reads; nil: there is none.
+// firstLocked returns the first file that no goroutine is reading, or nil.
 func (a *ahead) firstLocked() *reading {
 	for len(a.queue) > 0 {
 		if x := a.queue[0]; !x.taken {
@@ -141,7 +143,7 @@ func (a *ahead) firstLocked() *reading {
 	return nil
 }
 
-// readLocked reads a file, meanwhile without the lock.
+// readLocked reads a file, releasing the lock meanwhile.
 func (a *ahead) readLocked(x *reading, r *reader) {
 	x.taken = true
 	a.left--
@@ -152,7 +154,7 @@ func (a *ahead) readLocked(x *reading, r *reader) {
 	a.ready.Signal()
 }
 
-// loaded waits until f is complete, and helps meanwhile.
+// loaded waits until f is complete, and helps reading meanwhile.
 func (t *Table) loaded(f *file) *Doubt {
 	x := f.reading
 	if x == nil {
@@ -175,8 +177,8 @@ func (t *Table) loaded(f *file) *Doubt {
 	return x.doubt
 }
 
-// settle waits for all that is being read, and says which the first doubt of these is: what could not be read is
-// void. It is called before the lock is given up, in whatever way.
+// settle waits for everything that is being read, and returns the first doubt; files that could not be read
+// become void. It is called before the lock is released, in whatever way.
 func (t *Table) settle() (first *Doubt) {
 	a := t.ahead
 	if a == nil {

@@ -7,17 +7,18 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// What two sources read differs by little mostly, and a list of it is some 100 bytes for each file, half of
-// them of names that nothing makes shorter. So a Set's list says what it has beyond that of another Set, its base.
+// What two sources read usually differs little, while a list takes some 100 bytes for each file, half of
+// them for names that cannot be shortened. So a Set's list says how it differs from that of another Set,
+// its base.
 
 const (
-	// mostBases is how many sets a Table keeps for others to rest on.
+	// mostBases is how many sets a Table keeps as bases.
 	mostBases = 16
-	// baseGain is how many times shorter a list has to be with a base.
+	// baseGain is how many times shorter a base must make a list.
 	baseGain = 3
 )
 
-// delta is what tells a Set from its base.
+// delta is the difference between a Set and its base.
 type delta struct {
 	without []uint32 // indices of the base's list
 	more    []*Input
@@ -25,11 +26,11 @@ type delta struct {
 
 // What a list takes for each of these, in bytes.
 const (
-	fileCost    = 4 + 8 + 8 + 4 + 1 + len(job.ContentID{}) // beside its name
+	fileCost    = 4 + 8 + 8 + 4 + 1 + len(job.ContentID{}) // besides its name
 	withoutCost = 4
 )
 
-// relate finds a base for s, which is new, or makes it one.
+// relate finds a base for the new set s, or makes s a base.
 func (t *Table) relate(s *Set) {
 	s.findLinked()
 	whole := 0
@@ -44,10 +45,10 @@ func (t *Table) relate(s *Set) {
 		}
 	}
 	if s.base != nil && len(s.more)+len(s.without) == 0 && slices.Equal(s.Dirs, s.base.Dirs) && slices.Equal(s.Links, s.base.Links) {
-		s.base = nil // their lists are the same
+		s.base = nil // their lists are equal
 	}
 	switch {
-	case at >= 0: // to the front: the one that rests longest goes first
+	case at >= 0: // to the front, so that the least recently used one goes first
 		b := t.bases[at]
 		copy(t.bases[1:at+1], t.bases[:at])
 		t.bases[0] = b
@@ -57,7 +58,7 @@ func (t *Table) relate(s *Set) {
 	}
 }
 
-// findLinked finds which files of s share an inode: of these each list tells by itself.
+// findLinked finds the files of s that share an inode; each list describes those by itself.
 func (s *Set) findLinked() {
 	first := make(map[inode]int, len(s.Files))
 	for i, f := range s.Files[1:] {
@@ -74,8 +75,8 @@ func (s *Set) findLinked() {
 	}
 }
 
-// beyond says what tells s from b, and how many bytes of a list that takes: less than most, or it does
-// not matter.
+// beyond returns the difference between s and b, and how many bytes of a list it takes. A cost of most or
+// more need not be exact.
 func (s *Set) beyond(b *Set, most int) (d delta, cost int) {
 	cost = len(job.ContentID{})
 	ours, theirs := s.Files[1:], b.Files[1:]
@@ -109,7 +110,7 @@ func (s *Set) beyond(b *Set, most int) (d delta, cost int) {
 	return d, cost
 }
 
-// alike reports whether a list says the same of both.
+// alike reports whether a list describes both in the same way.
 func (i *Input) alike(o *Input) bool {
 	return i == o || i.Name == o.Name && i.ID == o.ID && i.Len == o.Len && i.MTime == o.MTime && i.Exec == o.Exec
 }

@@ -12,33 +12,32 @@ import (
 	"github.com/rdistcc/rdistcc/internal/stamp"
 )
 
-// dir is a directory as it is spelled: what the Table has asked about it, and what the
-// answers were. Guarded by Table.mu.
+// dir is a directory under one spelling, with what the Table has asked about it and the answers. Guarded by Table.mu.
 type dir struct {
-	path   string // absolute; no slash at its end
-	parent *dir   // whose entry base it is; nil: it is looked at by its path alone
+	path   string // absolute, without a trailing slash
+	parent *dir   // the directory in which it is the entry base; nil: it is looked at by its path alone
 	base   string
 
-	gen     uint64 // of the last look; 0: there was none
+	gen     uint64 // of the last check; 0: never checked
 	there   bool
-	err     *Doubt // it cannot be looked at
+	err     *Doubt // why it cannot be examined
 	st      stamp.Stamp
 	settled bool
 	way     way
 	names   map[string]*entry
-	loose   []*entry // of names: links, whose answers can change while the directory does not
+	loose   []*entry // of names: links whose answers can change while the directory does not
 
-	// version grows when an answer changes: that it is there, where it is, or whether there
-	// is a file of one of the names.
+	// version grows when an answer changes: whether it exists, where it is, or whether one of the names
+	// is a file.
 	version uint64
 }
 
-// way is what lies on the way to a directory.
+// way describes the path to a directory.
 type way struct {
-	real   string // the directory without links
+	real   string // the directory, with links resolved
 	links  []link
-	system bool // through a link that distributions have at the top, and that need not be the same elsewhere
-	plain  bool // the path has no dots and no further slashes
+	system bool // it leads through a link that distributions have at the top level and that may differ elsewhere
+	plain  bool // the path has no dots and no redundant slashes
 }
 
 // link is a symbolic link on the way.
@@ -47,7 +46,7 @@ type link struct {
 	st stamp.Stamp
 }
 
-// follow finds the way to the directory path, which is there.
+// follow finds the way to the directory dir, which exists.
 func follow(dir string) (w way, ok bool) {
 	w.plain = path.Clean(dir) == dir
 	for word := range strings.SplitSeq(dir, "/") {
@@ -76,7 +75,7 @@ func follow(dir string) (w way, ok bool) {
 	return w, true
 }
 
-// same reports whether the links on the way are those that they were.
+// same reports whether the links on the way are unchanged.
 func (w *way) same() bool {
 	for i := range w.links {
 		var st unix.Stat_t
@@ -87,7 +86,7 @@ func (w *way) same() bool {
 	return true
 }
 
-// dirAt returns what is known of the directory path, which is absolute.
+// dirAt returns the record of the directory with an absolute path.
 func (t *Table) dirAt(path string) *dir {
 	d := t.dirs[path]
 	if d == nil {
@@ -97,7 +96,7 @@ func (t *Table) dirAt(path string) *dir {
 	return d
 }
 
-// sub returns what is known of a directory in d.
+// sub returns the record of a directory in d.
 func (t *Table) sub(d *dir, base string) *dir {
 	t.path = append(append(append(t.path[:0], d.path...), '/'), base...)
 	s := t.dirs[string(t.path)]
@@ -109,7 +108,7 @@ func (t *Table) sub(d *dir, base string) *dir {
 	return s
 }
 
-// check has what is known of d be true as of this generation.
+// check makes the record of d valid for this generation.
 func (t *Table) check(d *dir) *Doubt {
 	if d.gen == t.gen {
 		return d.err
@@ -119,7 +118,7 @@ func (t *Table) check(d *dir) *Doubt {
 	t.used = append(t.used, d)
 	d.err = nil
 	there := true
-	if d.parent != nil { // an answer for its names is one for this directory
+	if d.parent != nil { // an answer for one of its names is one for this directory
 		if d.err = t.check(d.parent); d.err != nil {
 			return d.err
 		}
@@ -161,7 +160,7 @@ func (t *Table) check(d *dir) *Doubt {
 	}
 	if !d.there || d.st.Dev != st.Dev || d.st.Ino != st.Ino || !d.way.same() {
 		w, ok := follow(d.path)
-		if !ok { // it went away a moment ago
+		if !ok { // it vanished a moment ago
 			d.err = &Doubt{Why: DoubtChanged, Name: d.path}
 			return d.err
 		}
@@ -182,7 +181,7 @@ func (t *Table) check(d *dir) *Doubt {
 	return nil
 }
 
-// trust reports whether the file system of a file can be relied on to tell of changes.
+// trust reports whether a file is on a file system whose times reliably show changes.
 func (t *Table) trust(st *stamp.Stamp, path string) *Doubt {
 	good, known := t.devices[st.Dev]
 	if !known {

@@ -1,22 +1,22 @@
-// Package inputs knows what a compile reads without running the compiler.
+// Package inputs finds out what a compile reads without running the compiler.
 //
-// A Table is kept for as long as its process lives. It knows files (what they contain,
-// as a digest, and which other files their text names), directories (which names are in
-// them, and which are not) and units (one compile command and all that it may read):
+// A Table lives as long as its process. It knows files (a digest of their content, and which
+// other files their text names), directories (which names exist in them, and which do not)
+// and units (one compile command and everything that it may read):
 //
 //	Query ─▶ Resolve ─┬─▶ Set     every file that the compile can read, and the links and directories on the way
 //	                  └─▶ *Doubt  the compiler has to be asked; Learn keeps its answer
 //
-// A Set is what is reached from the source along every directive that names a file, under
-// whatever condition the directive stands: for each name the first file that the compiler's
-// search would find. The claim is that a compile that sees the files of the Set, and nothing else
-// of this machine but its toolchain, does the same as here. A file too many does no harm, as
-// the compile searches by itself; one that is missing, or stale, would. After a Doubt the Set is what
-// the compiler has listed; all else that was found says how long that holds.
+// A Set is what can be reached from the source along every directive that names a file, whatever
+// condition the directive is under. For each name it has the first file that the compiler's search
+// would find. The claim is that a compile that sees the files of the Set, and nothing else of this
+// machine except its toolchain, does the same as here. A superfluous file does no harm, as the
+// compile searches by itself; a missing or stale one would. After a Doubt the Set is what the compiler
+// has listed; everything else that was found determines how long that remains valid.
 //
-// What the Table knows is believed only while it must be so. A file has the content
-// that it had while device, inode, size, times of modification and of change are the same, and
-// a directory has the names that it had; unless the time of change was so close to the look that a later
-// change could bear the same one. Every Resolve looks at every file and directory that it uses.
-// File systems whose times cannot be trusted are a Doubt.
+// What the Table knows is believed only while it must be true. A file has its old content while
+// device, inode, size, and times of modification and change are the same, and a directory has its
+// old names likewise. The exception is a time of change so close to the check that a later change
+// could have the same one. Every Resolve checks every file and directory that it uses. File systems
+// whose times cannot be trusted cause a Doubt.
 package inputs

@@ -12,14 +12,14 @@ import (
 	"github.com/rdistcc/rdistcc/internal/stamp"
 )
 
-// kind is what there is of a name, as a compiler sees it that wants to read it.
+// kind is what a compiler finds that tries to read a name.
 type kind uint8
 
 const (
 	isAbsent kind = iota
 	isFile        // a regular file, or a link to one
-	isDir         // or a link to one: to a compiler that looks for a header as good as absent
-	isOther       // a pipe, a device, or something that may not be looked at
+	isDir         // or a link to one: to a compiler looking for a header as good as absent
+	isOther       // a pipe, a device, or something that may not be examined
 )
 
 // entry is a name in a directory. Guarded by Table.mu.
@@ -27,18 +27,18 @@ type entry struct {
 	dir  *dir
 	base string
 
-	gen   uint64 // of the last look; 0: there was none
+	gen   uint64 // of the last check; 0: never checked
 	kind  kind
 	st    stamp.Stamp // of the name itself
-	leads *leads      // of a link; else nil
+	leads *leads      // for a link; else nil
 	file  *file       // its content; nil: not read
-	input *Input      // what a Set has of it; nil: to be made
+	input *Input      // its form in a Set; nil: to be made
 
-	// version grows when its content, or what else a compile may see of it, changes.
+	// version grows when its content, or anything else of it that a compiler may see, changes.
 	version uint64
 }
 
-// leads is where a link leads. Few names are links, and there are many names.
+// leads says where a link leads. It is separate because few names are links, and there are many names.
 type leads struct {
 	st   stamp.Stamp // of the file there
 	real string
@@ -46,7 +46,7 @@ type leads struct {
 
 func (e *entry) isLink() bool { return e.leads != nil }
 
-// target is the stamp of the file that the name stands for.
+// target returns the stamp of the file that the name stands for.
 func (e *entry) target() *stamp.Stamp {
 	if e.leads != nil {
 		return &e.leads.st
@@ -56,7 +56,7 @@ func (e *entry) target() *stamp.Stamp {
 
 func (e *entry) path() string { return e.dir.path + "/" + e.base }
 
-// entry returns what there is of a name in d, which was checked in this generation and is there.
+// entry returns the entry for a name in d, which exists and was checked in this generation.
 func (t *Table) entry(d *dir, base string) *entry {
 	e := d.names[base]
 	if e == nil {
@@ -70,12 +70,12 @@ func (t *Table) entry(d *dir, base string) *entry {
 		return e
 	}
 	if e.kind == isFile {
-		t.look(e) // its content may be another one
+		t.look(e) // it may have new content
 	}
 	return e
 }
 
-// look has what is known of e be true as of this generation.
+// look makes the record of e valid for this generation.
 func (t *Table) look(e *entry) {
 	if e.gen == t.gen {
 		return
@@ -107,7 +107,7 @@ func (t *Table) look(e *entry) {
 	case e.target().Is(unix.S_IFDIR):
 		e.kind = isDir
 		if !e.isLink() {
-			e.st = stamp.Stamp{} // the directory's own matter
+			e.st = stamp.Stamp{} // that belongs to the directory's record
 		}
 	default:
 		e.kind = isOther
@@ -138,7 +138,7 @@ func (t *Table) look(e *entry) {
 	}
 }
 
-// real is the name of the file, without links.
+// real returns the name of the file, with links resolved.
 func (e *entry) real() string {
 	if e.isLink() {
 		return e.leads.real
@@ -151,20 +151,20 @@ type file struct {
 	st      stamp.Stamp
 	settled bool
 	id      job.ContentID
-	text    *text // nil: too long to be text
+	text    *text // nil: too long to be scanned
 
 	// Guarded by Table.mu.
-	reading *reading // id and text may be yet to come (Table.loaded); nil: they are there, unless it is void
+	reading *reading // id and text may still be missing (Table.loaded); nil: they are there, unless void is set
 	void    bool     // it could not be read
 }
 
 // inode is a key for files.
 type inode struct{ dev, ino uint64 }
 
-// maxText is how long a file may be that is looked through for directives, in bytes.
+// maxText is the largest file that is scanned for directives, in bytes.
 const maxText = 32 << 20
 
-// load has e, a file, be read unless its content is known: e.file is complete once loaded says so.
+// load has e, a file, read unless its content is known. e.file is complete once loaded has returned.
 func (t *Table) load(e *entry) *Doubt {
 	if e.file != nil && !e.file.void {
 		return nil
@@ -190,7 +190,7 @@ func (t *Table) load(e *entry) *Doubt {
 	return nil
 }
 
-// ErrChanged means that a file is no longer the one that it was.
+// ErrChanged means that a file has changed since it was examined.
 var ErrChanged = errors.New("file has changed")
 
 func reasonOf(err error) string {
@@ -200,8 +200,8 @@ func reasonOf(err error) string {
 	return DoubtFile
 }
 
-// readFile appends the content of the file path to buf. It is that of the stamp st, or
-// the error is ErrChanged.
+// readFile appends the content of the file path to buf. The file must have the stamp st, or the error is
+// ErrChanged.
 func readFile(path string, st *stamp.Stamp, buf []byte) ([]byte, error) {
 	fd, err := open(path)
 	if err != nil {
@@ -235,7 +235,7 @@ func readFile(path string, st *stamp.Stamp, buf []byte) ([]byte, error) {
 	}
 }
 
-// still reports by ErrChanged that fd is not the file with the stamp st any more.
+// still returns ErrChanged if fd no longer has the stamp st.
 func still(fd int, st *stamp.Stamp) error {
 	var u unix.Stat_t
 	if err := unix.Fstat(fd, &u); err != nil {
@@ -249,7 +249,7 @@ func still(fd int, st *stamp.Stamp) error {
 
 func open(path string) (fd int, err error) {
 	for {
-		// Not to be kept by a pipe that came in the place of a file.
+		// Not to be blocked by a pipe that has replaced a file.
 		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 		if !errors.Is(err, unix.EINTR) {
 			return fd, err

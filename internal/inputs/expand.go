@@ -9,34 +9,35 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sources"
 )
 
-// An include whose macros have parameters, or are made of others, is not expanded: which definitions count is not known.
-// But whatever comes of it begins with a string, or with <. So all tokens are gathered that can take part in its
-// expansion, by whichever definitions: what the directive has, what the macros among it may be, and so on; where tokens are
-// joined by ##, every macro whose name can be made of such tokens. All strings and names in <> among them are followed.
-// What could make a string or < of other things is a doubt; but for strings made of words that macros stand for
-// (BOOST_PP_STRINGIZE(boost/mpl/HEADER)): these are taken with all values of these macros.
+// An include whose macros have parameters, or consist of others, is not expanded: which definitions apply
+// is not known. But its expansion must begin with a string, or with <. So all tokens that can take part in
+// its expansion, by any definition, are gathered: those of the directive, of the macros among them, and so
+// on; where tokens are joined by ##, those of every macro whose name can be made of such tokens. All
+// strings and names in <> among the tokens are followed. Anything that could make a string or < out of
+// other tokens is a doubt, with one exception: strings made of words that macros stand for
+// (BOOST_PP_STRINGIZE(boost/mpl/HEADER)) are taken with all values of these macros.
 
-// macroTable is all macros of the texts that a walk has read.
+// macroTable holds all macros of the texts that a walk has read.
 type macroTable struct {
-	texts  []*text // of which it is made
+	texts  []*text // the texts that it covers
 	macros map[string][]*sources.Macro
-	names  []string            // of the macros, sorted; the last ones as they came
+	names  []string            // of the macros, sorted, except the last ones, which are in order of arrival
 	inLine int                 // how many are sorted
-	words  map[string]struct{} // of the command, which may be macros of unknown values
+	words  map[string]struct{} // from the command: possible macros with unknown values
 	sure   bool                // all names are known
-	steps  int                 // that were taken to expand
+	steps  int                 // taken so far for expanding
 	known  map[string]expansion
 }
 
-// expansion is which headers an include by macros may read. all: these are all of them.
+// expansion is the set of headers that an include by macros may read. all means that there are no others.
 type expansion struct {
 	headers []value
 	all     bool
 }
 
-// maxSteps bounds what the expansions of a walk may take, and maxSpellings the values of one string.
+// maxSteps bounds the work of a walk's expansions, and maxSpellings the values of one string.
 const (
-	maxSteps     = 1e6 // looks at a macro, or at whether a word is known
+	maxSteps     = 1e6 // examinations of a macro, or of whether a word is known
 	maxSpellings = 4096
 	maxNested    = 8
 )
@@ -47,7 +48,7 @@ func (t *macroTable) step(n int) bool {
 	return t.steps <= maxSteps
 }
 
-// expand finds all that line, of a directive, may come to.
+// expand finds everything that line, of a directive, may expand to.
 func (w *walk) expand(line string) (expansion, *Doubt) {
 	if d := w.tabulate(); d != nil {
 		return expansion{}, d
@@ -69,11 +70,11 @@ func (w *walk) expand(line string) (expansion, *Doubt) {
 	return x, nil
 }
 
-// tabulate has the table be of all texts.
+// tabulate makes the table cover all texts.
 func (w *walk) tabulate() *Doubt {
 	t := w.table
 	if t == nil && w.before.isOf(w.texts) {
-		t = w.before // with the steps that it took
+		t = w.before // including the steps that it took
 		w.table = t
 	}
 	if t == nil {
@@ -111,7 +112,7 @@ func (w *walk) tabulate() *Doubt {
 	return nil
 }
 
-// isOf reports whether t is of texts, or of the first ones or further ones.
+// isOf reports whether t covers texts, or its first ones, or more than these.
 func (t *macroTable) isOf(texts []*text) bool {
 	if t == nil {
 		return false
@@ -120,7 +121,7 @@ func (t *macroTable) isOf(texts []*text) bool {
 	return slices.Equal(t.texts[:n], texts[:n])
 }
 
-// sorted returns the names of all macros in order.
+// sorted returns the names of all macros, sorted.
 func (t *macroTable) sorted() []string {
 	if t.inLine == len(t.names) {
 		return t.names
@@ -148,7 +149,7 @@ func (t *Table) tabulate(x *text, e *entry) *Doubt {
 	if err != nil {
 		return &Doubt{Why: reasonOf(err), Name: e.path()}
 	}
-	if !e.file.settled && sha256.Sum256(b) != e.file.id { // its stamp may not tell of a change
+	if !e.file.settled && sha256.Sum256(b) != e.file.id { // its stamp may not reveal a change
 		return &Doubt{Why: DoubtChanged, Name: e.path()}
 	}
 	sources.Macros(sources.NewText("", b, false), func(m sources.Macro) { x.table = append(x.table, m) })
@@ -169,7 +170,7 @@ func (t *macroTable) expand(line string, depth int) expansion {
 		return t.gather(line)
 	}
 	if rest == "" {
-		// All that there is of the line is what the macro is.
+		// The macro is the whole rest of the line.
 		if !t.plain(word) {
 			return expansion{}
 		}
@@ -194,13 +195,13 @@ func (t *macroTable) expand(line string, depth int) expansion {
 	return t.gather(line)
 }
 
-// plain reports whether a word is no macro but one of the texts, or none.
+// plain reports whether a word is a macro of the texts at most, and not one of the compiler or the command.
 func (t *macroTable) plain(word string) bool {
 	_, odd := t.words[word]
 	return !odd && plainMacro(word) && !slices.Contains(predefined[:], word)
 }
 
-// literal reports whether a name in <> is free of words that are macros, or parameters: they would be replaced.
+// literal reports whether a name in <> is free of words that are macros or parameters, which would be replaced.
 func (t *macroTable) literal(header string, params []string) bool {
 	for word := range strings.FieldsFuncSeq(header, func(r rune) bool { return strings.ContainsRune("./+-", r) }) {
 		if !t.plain(word) || slices.Contains(params, word) {
@@ -215,13 +216,13 @@ func (t *macroTable) literal(header string, params []string) bool {
 	return true
 }
 
-// gathering is the tokens that may take part in an expansion.
+// gathering holds the tokens that may take part in an expansion.
 type gathering struct {
 	*macroTable
 	expansion
 	words map[string]struct{}
-	queue []string // words whose macros are to be looked at
-	joins bool     // tokens are joined
+	queue []string // words whose macros are still to be examined
+	joins bool     // tokens are joined by ##
 }
 
 func (t *macroTable) gather(line string) expansion {
@@ -243,7 +244,7 @@ func (t *macroTable) gather(line string) expansion {
 	return g.expansion
 }
 
-// take gathers what a macro's body, or a directive, has.
+// take gathers the tokens of a macro's body, or of a directive.
 func (g *gathering) take(body string, params []string, function bool) {
 	joins := strings.Contains(body, "##") || strings.Contains(body, "%:%:") || strings.Contains(body, "#%:") || strings.Contains(body, "%:#")
 	g.joins = g.joins || joins
@@ -296,7 +297,7 @@ func (g *gathering) take(body string, params []string, function bool) {
 			} else if strings.HasPrefix(rest, "%:") {
 				sign += 2
 			} else if function {
-				g.all = false // a string of anything
+				g.all = false // it makes a string of anything
 			}
 			i += sign
 		default:
@@ -323,7 +324,7 @@ func (g *gathering) join() (more bool) {
 		g.all = false // a compiler's own macros begin with that
 		return false
 	}
-	// Of each first letter, how long the words are.
+	// For each first letter, the lengths of the words.
 	var lengths [256][]int
 	for word := range g.words {
 		if l := &lengths[word[0]]; !slices.Contains(*l, len(word)) {
@@ -395,7 +396,7 @@ func isWord(c byte) bool {
 	return c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// cutWord takes an identifier, or a number, off s.
+// cutWord removes an identifier, or a number, from the start of s.
 func cutWord(s string) (word, rest string) {
 	n := 0
 	for n < len(s) && isWord(s[n]) {

@@ -7,12 +7,12 @@ import (
 	"github.com/rdistcc/rdistcc/internal/stamp"
 )
 
-// Learn keeps what the compiler said that the compile of q reads: names, as it spells them, of the
-// files that are there, after Resolve was in doubt. absent are names that it may have looked for in vain.
+// Learn keeps the compiler's answer about the compile of q after Resolve was in doubt. names are the files
+// that it reads, as the compiler spells them; absent are names that it may have looked for in vain.
 func (t *Table) Learn(q *Query, names, absent []string, unsure bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	defer func() { _ = t.settle() }() // whoever needs the files has asked
+	defer func() { _ = t.settle() }() // the caller already has what it needs
 	t.begin()
 	before := t.units[q.Key]
 	if before == nil || before.set != nil || !t.holds(before) {
@@ -29,8 +29,8 @@ func (t *Table) Learn(q *Query, names, absent []string, unsure bool) {
 	t.units[q.Key] = u
 }
 
-// listed has the set be what the compiler has listed, which has been asked at the time
-// began, in nanoseconds since 1970. What else the files name counts for how long that holds.
+// listed makes the set of what the compiler has listed. The compiler was asked at the time began, in
+// nanoseconds since 1970. Other files that the listed ones name only determine how long that remains valid.
 func (w *walk) listed(names, absent []string, began int64) *Doubt {
 	known := len(w.hits)
 	w.only = make(map[string]struct{}, len(names))
@@ -59,8 +59,8 @@ func (w *walk) listed(names, absent []string, began int64) *Doubt {
 			return &Doubt{Why: DoubtChanged, Name: name}
 		}
 	}
-	// How a macro's name led to a file is not known: it may have been looked for wherever
-	// a part of its path could be a name, in vain; and is from now on.
+	// It is unknown how a macro's name led to a file. The file may have been looked for in vain
+	// wherever a part of its path could be the name, so all these places count from now on.
 	dirs := slices.Clone(w.search.all)
 	for _, e := range w.hits {
 		if !slices.Contains(dirs, e.dir) && e.file.text != nil && (e.file.text.doubt != "" || len(e.file.text.macros) > 0) {
@@ -90,7 +90,7 @@ func (w *walk) listed(names, absent []string, began int64) *Doubt {
 	if d := w.follow(); d != nil {
 		return d
 	}
-	// What was not looked at before the compiler was asked must not have changed since.
+	// Entries first examined after the compiler was asked must not have changed since.
 	for _, e := range w.hits[min(known, len(w.hits)):] {
 		if e.st.CTime >= began-stamp.Tick || e.target().CTime >= began-stamp.Tick {
 			return &Doubt{Why: DoubtChanged, Name: e.path()}

@@ -7,20 +7,20 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sources"
 )
 
-// An include may leave it to a macro which header it reads, as where a project's user may have one of
-// his own. If all that the compile reads, and its command, give that macro header names alone,
-// all of these are followed, whichever counts. Where there is any other way for
-// the macro to come to a value, that is looked for in all macros (expand.go), or the compiler is asked.
+// An include may leave it to a macro which header it reads, for example so that a user of a project can
+// supply one of his own. If everything that the compile reads, and its command, only give that macro header
+// names as values, all of these are followed, whichever applies. If the macro could get a value in any
+// other way, all macros are searched for it (expand.go), or the compiler is asked.
 
-// macro is an include by a macro, and where it stands.
+// macro is an include by a macro, and its position.
 type macro struct {
 	sources.Include
 	from []*dir
 	in   *entry
 }
 
-// macros notes what macros name in the texts that were read. It is to be called again where that
-// leads to further texts.
+// macros follows what macros name in the texts that were read. It must be called again when that leads to
+// further texts.
 func (w *walk) macros() *Doubt {
 	for _, m := range w.named {
 		if m.Macro == "" {
@@ -63,7 +63,7 @@ func (w *walk) macros() *Doubt {
 	return nil
 }
 
-// followed is an include by a macro that was followed already.
+// followed is an include by a macro that has already been followed.
 type followed struct {
 	in     *entry
 	header string
@@ -87,7 +87,7 @@ func (w *walk) value(m macro, v value) *Doubt {
 	return nil
 }
 
-// expanded follows all that an include by macros may read that are more than headers' names.
+// expanded follows everything that an include by macros with other values than header names may read.
 func (w *walk) expanded(m macro, line string) *Doubt {
 	if w.doubt != nil {
 		return nil // the compiler is asked anyway
@@ -113,7 +113,7 @@ func (w *walk) otherwise(name string) bool {
 	return slices.ContainsFunc(w.texts, func(x *text) bool { return x.blurred || slices.Contains(x.defined, sum) })
 }
 
-// literal reports whether a header's name in <> is free of words that are macros: they would be replaced.
+// literal reports whether a header's name in <> is free of words that are macros, which would be replaced.
 func (w *walk) literal(header string) bool {
 	for word := range strings.FieldsFuncSeq(header, func(r rune) bool { return strings.ContainsRune("./+-", r) }) {
 		if !plainMacro(word) || slices.Contains(predefined[:], word) || w.otherwise(word) {
@@ -135,22 +135,22 @@ func (w *walk) literal(header string) bool {
 	return true
 }
 
-// plainMacro reports whether a name is none that compilers define by themselves as something that
-// could be a header's name, such as __FILE__.
+// plainMacro reports whether a name is not one that compilers themselves define as something that could be
+// a header's name, such as __FILE__.
 func plainMacro(name string) bool {
 	return !strings.HasPrefix(name, "__") && (len(name) < 2 || name[0] != '_' || name[1] < 'A' || name[1] > 'Z')
 }
 
-// predefined are macros of compilers that look like words of a path.
+// predefined lists compilers' macros that look like words of a path.
 var predefined = [...]string{
 	"linux", "unix", "i386", "arm", "mips", "sparc", "sun", "vax", "m68k", "pdp11", "PPC", "hppa", "sgi", "hpux", "tahoe", "spur", "n16", "mc68000", "R3000", "R4000",
 	"LANGUAGE_C", "MIPSEB", "MIPSEL", "WIN32", "WINNT", "cris", "sh", "ia64", "nios2", "near", "far", "huge",
 }
 
-// contextual are macros of compilers in front of a type's name, of which a path has none behind them.
+// contextual lists compilers' macros that only count before a type's name, which a path does not have.
 var contextual = [...]string{"vector", "pixel", "bool"}
 
-// sumOf sums up a macro's name. Names with the same sum make a doubt too many.
+// sumOf hashes a macro's name. Names with the same sum only cause an unnecessary doubt.
 func sumOf[S string | []byte](name S) uint32 {
 	h := uint32(2166136261) // FNV-1a
 	for i := range len(name) {

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// search is a search list, without what a compiler leaves out.
+// search is a search list, without the directories that a compiler leaves out.
 type search struct {
 	quote []*dir // for "x" alone
 	angle []*dir // for both: -I, then the system's
-	user  []*dir // all that the command names and is there, as it names them
+	user  []*dir // all that the command names and that exist, as it names them
 	own   []*dir // the compiler's own
-	all   []*dir // all of them, for the assembler too
+	all   []*dir // all of the above, for the assembler too
 }
 
-// lists makes the search list of what the command and the compiler say.
+// lists makes the search list from what the command and the compiler say.
 func (w *walk) lists() *Doubt {
 	q := w.q
 	list := func(names []string) (dirs []*dir, d *Doubt) {
@@ -27,7 +27,7 @@ func (w *walk) lists() *Doubt {
 				dirs = append(dirs, dir)
 				continue
 			}
-			// The compiler says so if it is something else.
+			// If it is something else, the compiler reports that.
 			e, d := w.at(name)
 			if d != nil {
 				return nil, d
@@ -56,7 +56,7 @@ func (w *walk) lists() *Doubt {
 	s.user = slices.Concat(lists[0], lists[1], lists[2], lists[4])
 	s.own = lists[3]
 	system := unique(slices.Concat(lists[2], lists[3], lists[4]), nil)
-	angle := unique(lists[1], system) // one that is the system's as well counts as that
+	angle := unique(lists[1], system) // a directory that is also the system's counts as that
 	s.quote = lists[0]
 	if q.GCC {
 		s.quote = unique(lists[0], system)
@@ -66,7 +66,7 @@ func (w *walk) lists() *Doubt {
 	return nil
 }
 
-// trimSlash cuts slashes at the end of a directory's name.
+// trimSlash removes trailing slashes from a directory's name.
 func trimSlash(name string) string {
 	if cut := strings.TrimRight(name, "/"); cut != "" {
 		return cut
@@ -74,7 +74,7 @@ func trimSlash(name string) string {
 	return "/."
 }
 
-// unique keeps the first of each directory, and none of those that are in not.
+// unique returns list with only the first of equal directories, and without those in not.
 func unique(list, not []*dir) []*dir {
 	type id struct{ dev, ino uint64 }
 	seen := make(map[id]bool, len(list)+len(not))

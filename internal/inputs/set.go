@@ -12,30 +12,30 @@ import (
 	"github.com/rdistcc/rdistcc/internal/stamp"
 )
 
-// Set is what one compile may read. It does not change.
+// Set holds what one compile may read. It does not change.
 type Set struct {
-	Files []*Input // the source first, then by name; each name once
-	Dirs  []string // to be there, though nothing of Files may be in them; absolute
+	Files []*Input // the source first, then sorted by name; each name once
+	Dirs  []string // must exist, even if no file of Files is in them; absolute
 	Links []job.Link
 	Len   uint64 // of all contents, in bytes
-	// Unsure: a message may quote a file that is not among these.
+	// Unsure means that a message may quote a file that is not in the Set.
 	Unsure bool
-	Memo   bool // the compiler has been asked, some time
+	Memo   bool // the compiler was asked at some time
 
-	base   *Set   // whose list that of this one rests on, or nil
-	delta         // from that
-	linked []bool // files, but for the source, that share an inode with another one; nil: none
+	base   *Set   // the set on whose list this one's is based, or nil
+	delta         // from base
+	linked []bool // files other than the source that share an inode with another one; nil: none
 
 	listOnce sync.Once
 	listID   job.ContentID
 	listLen  int
 }
 
-// Base is the Set whose list belongs to that of this one, and has no Base itself; nil: none does.
+// Base returns the Set whose list is the base of this one's, or nil. Such a Set has no Base itself.
 func (s *Set) Base() *Set { return s.base }
 
-// List names the list of all files but the source, with Dirs and Links: its content ID, and
-// its length in bytes. Who takes it takes that of Base as well.
+// List returns the list of all files except the source, with Dirs and Links: its content ID, and its length
+// in bytes. A recipient needs that of Base as well.
 func (s *Set) List() (id job.ContentID, n int) {
 	s.listOnce.Do(func() {
 		b := s.AppendList(nil)
@@ -47,8 +47,8 @@ func (s *Set) List() (id job.ContentID, n int) {
 // AppendList appends that list to b (job.List).
 func (s *Set) AppendList(b []byte) []byte { return s.list().Append(b) }
 
-// AppendAbridged appends that list as it is where a host has the system's headers itself, and says of how many
-// of them the content is left out.
+// AppendAbridged appends that list as it is for hosts that have the system's headers themselves, and
+// returns for how many of them the content is left out.
 func (s *Set) AppendAbridged(b []byte) ([]byte, int) {
 	l := s.list()
 	n := l.Abridge()
@@ -81,14 +81,13 @@ type Input struct {
 	Len   uint64
 	MTime int64 // nanoseconds since 1970
 	Exec  bool
-	// System: it is one of the system's headers, which hosts may have themselves (job.IsSystemFile).
+	// System marks one of the system's headers, which hosts may have themselves (job.IsSystemFile).
 	System bool
 	ID     job.ContentID
 	st     stamp.Stamp
 }
 
-// Append appends the content to buf. It returns ErrChanged if the file is not the one of
-// the Set any more.
+// Append appends the content to buf. It returns ErrChanged if the file is no longer the one of the Set.
 func (i *Input) Append(buf []byte) ([]byte, error) { return readFile(i.Name, &i.st, buf) }
 
 // finish makes the set of what was found.
@@ -110,7 +109,7 @@ func (w *walk) finish() *Set {
 	}
 	way(w.t.dirAt(w.q.Cwd))
 	named := make(map[string]bool, len(w.hits))
-	var own bool // a file shows the way to one of the compiler's directories
+	var own bool // a file leads through one of the compiler's directories
 	for _, e := range w.hits {
 		if w.only != nil {
 			if _, listed := w.only[e.real()]; !listed {
@@ -142,7 +141,7 @@ func (w *walk) finish() *Set {
 	slices.SortFunc(s.Files[1:], func(a, b *Input) int { return cmp.Compare(a.Name, b.Name) })
 	user := w.search.user
 	if len(user) == 0 && !own && w.q.GCC {
-		// gcc says "no include path in which to search" where none of its directories is there.
+		// gcc says "no include path in which to search" if none of its directories exists.
 		user = w.search.own
 	}
 	for _, d := range user {

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// A string that macros make of a path with macros in it: all that it may be.
+// Strings that macros make of a path with macros in it: all possible values.
 
-// makesString reports whether a macro makes a string of its only argument, whichever definitions count, and of
-// nothing else; layers is how many pairs of parentheses may be around that.
+// makesString reports whether a macro, by any of its definitions, makes a string of its only argument and
+// of nothing else. layers is how many pairs of parentheses may surround the argument.
 func (t *macroTable) makesString(name string, depth int) (layers int, ok bool) {
 	if depth > maxNested || !t.plain(name) || len(t.macros[name]) == 0 {
 		return 0, false
@@ -43,7 +43,7 @@ func (t *macroTable) makesString(name string, depth int) (layers int, ok bool) {
 	return layers, true
 }
 
-// begins reports whether the names of other macros begin with one's name.
+// begins reports whether another macro's name begins with this one.
 func (t *macroTable) begins(name string) bool {
 	names := t.sorted()
 	i, found := slices.BinarySearch(names, name)
@@ -79,7 +79,8 @@ func (t *macroTable) spell(words string, layers int) expansion {
 	return x
 }
 
-// spellings finds what becomes of words of a path, any of which may be macros, or macros that join two of them.
+// spellings finds what may become of the words of a path, any of which may be macros, or macros that join
+// two of them.
 func (t *macroTable) spellings(words string, depth int) (all []string, ok bool) {
 	if depth > maxNested {
 		return nil, false
@@ -114,7 +115,7 @@ func (t *macroTable) spellings(words string, depth int) (all []string, ok bool) 
 	return all, true
 }
 
-// values finds what a word may stand for, with itself.
+// values finds what a word may stand for, including itself.
 func (t *macroTable) values(word string, depth int) (values []string, ok bool) {
 	values = []string{word}
 	if word[0] <= '9' {
@@ -127,7 +128,7 @@ func (t *macroTable) values(word string, depth int) (values []string, ok bool) {
 		switch {
 		case m.Odd || !t.step(1):
 			return nil, false
-		case m.Func: // it has no arguments here
+		case m.Func: // without arguments here
 			continue
 		}
 		more, ok := t.spellings(m.Body, depth+1)
@@ -143,7 +144,7 @@ func (t *macroTable) values(word string, depth int) (values []string, ok bool) {
 	return values, true
 }
 
-// pairs has each of b behind each of a. joined: they make one token, which must be no macro.
+// pairs returns each of b after each of a. joined means that they make one token, which must not be a macro.
 func (t *macroTable) pairs(a, b []string, joined bool) (all []string, ok bool) {
 	if len(a)*len(b) > maxSpellings || !t.step(len(a)*len(b)) {
 		return nil, false
@@ -154,7 +155,7 @@ func (t *macroTable) pairs(a, b []string, joined bool) (all []string, ok bool) {
 			if joined {
 				last := x[len(strings.TrimRightFunc(x, func(r rune) bool { return isWord(byte(r)) })):]
 				first, _ := cutWord(y)
-				// Other signs are not joined: it is an error, and each counts for itself.
+				// Other characters are not joined: that is an error, and each stands alone.
 				if x == "" || y == "" || last != "" && first != "" && (len(t.macros[last+first]) > 0 || !t.plain(last+first)) {
 					return nil, false
 				}
@@ -165,7 +166,7 @@ func (t *macroTable) pairs(a, b []string, joined bool) (all []string, ok bool) {
 	return all, true
 }
 
-// joining finds what becomes of a macro that joins its two arguments, in front of rest.
+// joining finds what may become of a macro, before rest, that joins its two arguments.
 func (t *macroTable) joining(name, rest string, depth int) (values []string, after string, ok bool) {
 	if !t.joins(name, 0) {
 		return nil, "", false
@@ -198,7 +199,7 @@ func (t *macroTable) joining(name, rest string, depth int) (values []string, aft
 	return values, rest[end+1:], ok
 }
 
-// joins reports whether a macro joins its two arguments and does nothing else, whichever definitions count.
+// joins reports whether a macro, by any of its definitions, joins its two arguments and does nothing else.
 func (t *macroTable) joins(name string, depth int) bool {
 	if depth > maxNested || !t.plain(name) || len(t.macros[name]) == 0 {
 		return false
@@ -224,7 +225,7 @@ func (t *macroTable) joins(name string, depth int) bool {
 	return true
 }
 
-// takesPair reports whether a macro with an argument (a, b) is one that joins the two.
+// takesPair reports whether a macro with an argument (a, b) joins the two.
 func (t *macroTable) takesPair(name string, depth int) bool {
 	for _, m := range t.macros[name] {
 		next, rest := cutWord(m.Body)
@@ -236,7 +237,7 @@ func (t *macroTable) takesPair(name string, depth int) bool {
 	return t.plain(name) && len(t.macros[name]) > 0
 }
 
-// givesSecond reports whether a macro is its second argument.
+// givesSecond reports whether a macro expands to its second argument.
 func (t *macroTable) givesSecond(name string) bool {
 	for _, m := range t.macros[name] {
 		if m.Odd || !m.Func || len(m.Params) != 2 || m.Params[0] == m.Params[1] || m.Body != m.Params[1] {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stat and lstat retry when a signal comes.
+// stat and lstat retry after a signal.
 func stat(path string, st *unix.Stat_t) error {
 	for {
 		if err := unix.Stat(path, st); !errors.Is(err, unix.EINTR) {
@@ -25,8 +25,8 @@ func lstat(path string, st *unix.Stat_t) error {
 	}
 }
 
-// lstatIn is lstat of what parts come to, with buf to put the path together in: the table does this for each file of
-// each job, and unix.Lstat allocates.
+// lstatIn is lstat of the concatenation of parts, using buf for the path: the table does this for each file
+// of each job, and unix.Lstat allocates.
 func lstatIn(buf *[]byte, st *unix.Stat_t, parts ...string) error {
 	b := (*buf)[:0]
 	for _, p := range parts {
@@ -50,5 +50,5 @@ func lstatIn(buf *[]byte, st *unix.Stat_t, parts ...string) error {
 	}
 }
 
-// absent reports whether an error says that there is no file of a name.
+// absent reports whether an error means that there is no file with a name.
 func absent(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) }

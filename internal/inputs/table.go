@@ -6,38 +6,38 @@ import (
 	"time"
 )
 
-// Options of a Table. A zero field takes the default in parentheses.
+// Options configures a Table. A zero field takes the default in parentheses.
 type Options struct {
-	MaxFile  int64 // bytes of a file that a Set may have (64 MiB)
-	MaxFiles int   // of a Set (20,000)
+	MaxFile  int64 // bytes of a file in a Set (64 MiB)
+	MaxFiles int   // files in a Set (20,000)
 	// Entries and Units bound what is kept: names in directories (200,000), and compile
-	// commands (4,000). Beyond, the Table forgets all and begins anew.
+	// commands (4,000). When it is exceeded, the Table forgets everything and starts over.
 	Entries, Units int
 }
 
-// Table knows files, directories and units. It is for any number of goroutines.
+// Table knows files, directories and units. It may be used concurrently.
 type Table struct {
 	o Options
 
 	mu      sync.Mutex
-	gen     uint64 // of looks: one for each Resolve and Learn
+	gen     uint64 // of checks: one for each Resolve and Learn
 	dirs    map[string]*dir
 	files   map[inode]*file
-	devices map[uint64]bool // by device: whether its file system is faithful
+	devices map[uint64]bool // whether the file system of each device shows changes reliably
 	units   map[string]*unit
 	entries int
-	readers []*reader // the first one's is the goroutine that holds mu
+	readers []*reader // the first one belongs to the goroutine that holds mu
 	ahead   *ahead    // what is being read in this generation; nil: nothing
-	path    []byte    // to put paths together in
+	path    []byte    // buffer for paths
 
-	bases []*Set // that other sets rest on, the one used last first
+	bases []*Set // bases of other sets, most recently used first
 
-	used []*dir // directories that were looked at in this generation
+	used []*dir // directories checked in this generation
 
-	turn int // maxTurn; tests have it be less
+	turn int // maxTurn; less in tests
 }
 
-// New makes a Table.
+// New returns a Table.
 func New(o Options) *Table {
 	if o.MaxFile == 0 {
 		o.MaxFile = 64 << 20
@@ -63,17 +63,17 @@ func (t *Table) forget() {
 	t.entries, t.used, t.bases = 0, nil, nil
 }
 
-// Stats says how much a Table knows.
+// Stats holds how much a Table knows.
 type Stats struct{ Files, Dirs, Units int }
 
-// Stats says how much t knows.
+// Stats returns how much t knows.
 func (t *Table) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return Stats{Files: len(t.files), Dirs: len(t.dirs), Units: len(t.units)}
 }
 
-// begin starts a generation of looks.
+// begin starts a generation of checks.
 func (t *Table) begin() {
 	t.gen++
 	t.used = t.used[:0]
@@ -82,48 +82,48 @@ func (t *Table) begin() {
 	}
 }
 
-// Query is one compile whose inputs are asked for.
+// Query describes one compile whose inputs are wanted.
 type Query struct {
-	// Key stands for all that the answer rests on beside the files: compiler, words,
-	// environment, working directory.
+	// Key stands for everything else that the answer depends on besides the files: compiler,
+	// words, environment, working directory.
 	Key    string
 	Source string // as typed
 	Cwd    string // absolute
 
-	// Where headers are looked for, as typed, each list in the order of the search.
+	// Where to look for headers, as typed, each list in search order.
 	Quote, Angle, System, After []string
-	// Own are the compiler's own directories between System and After, and Missing those that it
-	// would have if they were there.
+	// Own are the compiler's own directories between System and After; Missing are those that it
+	// would have if they existed.
 	Own, Missing []string
 	Forced       []string // files of -include and -imacros
-	Words        []string // of the command: all that may define a macro
+	Words        []string // of the command: everything that may define a macro
 	More         []string // further files that it reads by name, if they exist
-	GCC          bool     // of the gcc family: as it includes stdc-predef.h, and takes precompiled headers
-	Clock        [3]bool  // of __TIME__, __DATE__, __TIMESTAMP__: the command says what it is
-	AsmDirs      bool     // the command names directories to the assembler
+	GCC          bool     // of the gcc family, which includes stdc-predef.h and uses precompiled headers in a way of its own
+	Clock        [3]bool  // for __TIME__, __DATE__, __TIMESTAMP__: the command sets the value
+	AsmDirs      bool     // the command gives the assembler directories
 }
 
 // Doubt says why a compiler has to be asked what it reads.
 type Doubt struct {
-	Why  string // one of those below
-	Name string // of the file or directory that gives rise to it
+	Why  string // one of the reasons below
+	Name string // file or directory that causes it
 }
 
 // Reasons for a Doubt; Doubts lists them.
 const (
 	DoubtComputed   = "computed"    // a macro says which file is included
-	DoubtSpelling   = "spelling"    // a directive that cannot be read for certain
+	DoubtSpelling   = "spelling"    // a directive that cannot be read reliably
 	DoubtHasInclude = "has-include" // a macro says which file __has_include asks for
 	DoubtClock      = "time"        // __TIME__ and the like
 	DoubtPCH        = "pch"         // a precompiled header
-	DoubtPragma     = "pragma"      // one that has the compiler read a file, or compare the times of two
-	DoubtIncbin     = "incbin"      // a file of the assembler's that is not certain
-	DoubtFile       = "file"        // it is no regular file, or cannot be read
-	DoubtPaths      = "paths"       // the way leads through a link that other machines need not have
-	DoubtFileSystem = "file-system" // whose times tell too little
-	DoubtChanged    = "changed"     // while it was looked at
+	DoubtPragma     = "pragma"      // a pragma that makes the compiler read a file, or compare the times of two
+	DoubtIncbin     = "incbin"      // an uncertain file of the assembler's
+	DoubtFile       = "file"        // not a regular file, or not readable
+	DoubtPaths      = "paths"       // the path leads through a link that other machines may not have
+	DoubtFileSystem = "file-system" // its times reveal too little
+	DoubtChanged    = "changed"     // it changed while it was examined
 	DoubtSize       = "size"
-	DoubtMany       = "many"   // files
+	DoubtMany       = "many"   // too many files
 	DoubtSearch     = "search" // the compiler's own directories are no longer those of Query
 )
 
@@ -135,7 +135,7 @@ func Doubts() []string {
 
 func (d *Doubt) Error() string { return d.Name + ": " + d.Why }
 
-// unit is a compile command and what its inputs were.
+// unit is a compile command and its inputs.
 type unit struct {
 	dirs    []dirState
 	entries []entryState
@@ -154,7 +154,7 @@ type entryState struct {
 	version uint64
 }
 
-// holds reports whether all that u rests on is as it was.
+// holds reports whether everything that u depends on is unchanged.
 func (t *Table) holds(u *unit) bool {
 	for _, s := range u.dirs {
 		if t.check(s.dir) != nil || s.dir.version != s.version {
@@ -169,21 +169,23 @@ func (t *Table) holds(u *unit) bool {
 	return true
 }
 
-// A walk over files that are not known takes its time, in which no other compile is told what it reads. So it is
-// broken off once it has read so much, and begun anew when others have had their turn: what it has read is known then.
+// A walk over unknown files takes time, during which no other compile learns what it reads. So a walk is
+// stopped after reading this much, and restarted when others have had their turn: what it has read is known
+// by then.
 const (
 	maxTurn   = 32 << 20 // bytes
-	fileCosts = 16 << 10 // what it takes to open a file, in bytes that are read meanwhile
-	stepCosts = 32       // what a step of an expansion takes
-	// mostTurns bounds the turns where files change all the time, or more than a Table keeps. The last one has no bound.
+	fileCosts = 16 << 10 // cost of opening a file, in bytes that could be read meanwhile
+	stepCosts = 32       // cost of a step of an expansion, likewise
+	// mostTurns bounds the turns if files change all the time, or there are more than a Table keeps. The last turn is
+	// not limited.
 	mostTurns = 64
 )
 
-// again is the Doubt of a walk that was broken off.
+// again is the Doubt of a walk that was stopped.
 var again = &Doubt{Why: "again"}
 
-// Resolve finds what a compile may read. The error is a *Doubt: then the compiler has to
-// be asked, and Learn may be told what it said.
+// Resolve finds what a compile may read. Its error is a *Doubt: the compiler must then be asked, and Learn
+// may be given its answer.
 func (t *Table) Resolve(q *Query) (*Set, error) {
 	var macros *macroTable
 	for turn := 1; ; turn++ {
@@ -198,11 +200,11 @@ func (t *Table) Resolve(q *Query) (*Set, error) {
 	}
 }
 
-// try takes one turn of a Resolve. macros are of the turn before.
+// try takes one turn of a Resolve. macros are those of the turn before.
 func (t *Table) try(q *Query, macros *macroTable, bounded bool) (*Set, *walk, *Doubt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	defer func() { _ = t.settle() }() // whoever needs the files has asked
+	defer func() { _ = t.settle() }() // the caller already has what it needs
 	t.begin()
 	if u := t.units[q.Key]; u != nil && t.holds(u) {
 		if u.set == nil {
@@ -233,7 +235,7 @@ func (t *Table) try(q *Query, macros *macroTable, bounded bool) (*Set, *walk, *D
 	return u.set, nil, nil
 }
 
-// unit makes a unit of all that w has looked at.
+// unit makes a unit of everything that w has examined.
 func (t *Table) unit(w *walk) *unit {
 	u := &unit{dirs: make([]dirState, 0, len(t.used)), entries: make([]entryState, 0, len(w.hits))}
 	for _, d := range t.used {

@@ -6,27 +6,27 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sources"
 )
 
-// text is what a look at a file's text found. It does not change, but for its table.
+// text is the result of scanning a file's text. It does not change, except for its table.
 type text struct {
 	includes []sources.Include
-	macros   []sources.Include // those of which macros say what they read
-	values   []value           // what macros are that could say so
-	defined  []uint32          // sums of the names of all others (sumOf)
-	blurred  bool              // it defines some whose names cannot be read
-	funcs    bool              // it defines some with parameters
+	macros   []sources.Include // includes by macros
+	values   []value           // values of macros that could name headers
+	defined  []uint32          // hashes of the names of all other macros (sumOf)
+	blurred  bool              // it defines macros whose names cannot be read
+	funcs    bool              // it defines macros with parameters
 	asked    []asked
 	assembly []assembly
 	lines    []string // files that messages may quote
-	unsure   bool     // messages may quote others
+	unsure   bool     // messages may quote further files
 	clocks   [3]bool
-	doubt    string // why a compiler has to be asked if this text counts; "": it need not
+	doubt    string // why a compiler has to be asked if this text is used; "": no reason
 
 	// Guarded by Table.mu.
-	table  []sources.Macro // what it defines, once tabled
+	table  []sources.Macro // macros that it defines, once tabled
 	tabled bool
 }
 
-// asked is a header of which a compiler asks whether it is there, or that it reads as data.
+// asked is a header whose existence the compiler tests, or that it reads as data.
 type asked struct {
 	name   string
 	quoted bool
@@ -41,10 +41,10 @@ type value struct {
 // assembly is a file that the assembler reads.
 type assembly struct {
 	name string
-	more bool // for more such words
+	more bool // it is assembly itself, with more such directives
 }
 
-// look looks through a file's text.
+// look scans a file's text.
 func (r *reader) look(b []byte) *text {
 	x := &text{}
 	src := sources.NewText("", b, false)
@@ -61,14 +61,14 @@ func (r *reader) look(b []byte) *text {
 		x.because(DoubtSpelling)
 	}
 	x.defined = slices.Clip(x.defined)
-	_ = r.scanner.Scan(src, x) // no note is an error
+	_ = r.scanner.Scan(src, x) // our notes return no errors
 	if x.nothing() {
 		return &nothing
 	}
 	return x
 }
 
-// nothing is what most files have that include nothing.
+// nothing is the result for most files without includes.
 var nothing text
 
 func (x *text) nothing() bool {
@@ -80,7 +80,7 @@ func (x *text) define(d sources.Define) {
 	switch {
 	case len(d.Name) == 0:
 		x.blurred = true
-	case d.Func: // of no account where a name alone stands
+	case d.Func: // does not matter for an include by a name alone
 		x.funcs = true
 	case d.Header != "":
 		x.values = append(x.values, value{string(d.Name), d.Header, d.Quoted})
@@ -95,43 +95,43 @@ func (x *text) because(why string) {
 	}
 }
 
-// Header notes a header that is asked for.
+// Header records a header whose existence is tested.
 func (x *text) Header(_ *sources.Text, name string, quoted, _ bool) error {
 	x.asked = append(x.asked, asked{name, quoted})
 	return nil
 }
 
-// Assembly notes a file that the assembler reads.
+// Assembly records a file that the assembler reads.
 func (x *text) Assembly(name string, more bool) error {
 	x.assembly = append(x.assembly, assembly{name, more})
 	return nil
 }
 
-// Line notes a file that messages may quote.
+// Line records a file that messages may quote.
 func (x *text) Line(name string) { x.lines = append(x.lines, name) }
 
-// Unsure notes that there may be others.
+// Unsure records that there may be more such files.
 func (x *text) Unsure() { x.unsure = true }
 
-// Alias is a doubt: other files may ask by the macro.
+// Alias records a doubt: other files may use the macro to test for headers.
 func (x *text) Alias(string) { x.because(DoubtHasInclude) }
 
-// Once means nothing here, as all files that a name may mean are found.
+// Once does nothing, as all files that a name may mean are found.
 func (x *text) Once(*sources.Text) {}
 
-// Import means nothing, as Once does.
+// Import does nothing, for the same reason as Once.
 func (x *text) Import() {}
 
-// Renames is a doubt: other files' includes may be meant.
+// Renames records a doubt: it may affect the includes of other files.
 func (x *text) Renames() { x.because(DoubtSpelling) }
 
-// Clock notes the use of a clock.
+// Clock records the use of a clock.
 func (x *text) Clock(c sources.Clock) error {
 	x.clocks[c] = true
 	return nil
 }
 
-// Doubt notes a doubt.
+// Doubt records a doubt.
 func (x *text) Doubt(r sources.Reason) error {
 	x.because(string(r))
 	return nil

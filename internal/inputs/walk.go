@@ -5,41 +5,41 @@ import (
 	"strings"
 )
 
-// walk finds all that one compile may read. Guarded by Table.mu.
+// walk finds everything that one compile may read. Guarded by Table.mu.
 type walk struct {
 	t *Table
 	q *Query
 
 	search  search
-	hits    []*entry              // in the order in which they were found
-	seen    map[*entry]struct{}   // those of hits
+	hits    []*entry              // in the order of discovery
+	seen    map[*entry]struct{}   // the entries in hits
 	read    map[string]struct{}   // real names of files that were followed, with what they include
-	queue   []*entry              // to be followed
-	odd     []*entry              // files in the place of directories for headers
-	texts   []*text               // of those in read
-	readers []*entry              // whose text each of texts is
+	queue   []*entry              // still to be followed
+	odd     []*entry              // files in the place of header directories
+	texts   []*text               // texts of the files in read
+	readers []*entry              // entry of each of texts
 	named   []macro               // includes by a macro
-	values  map[followed]struct{} // of named, as far as they were followed
-	table   *macroTable           // of texts, or of the first ones; nil: not needed yet
-	before  *macroTable           // of the turn before
-	bounded bool                  // to be broken off once it has read much
-	fresh   int                   // what it has read, as maxTurn counts
+	values  map[followed]struct{} // the part of named that has been followed
+	table   *macroTable           // covers texts, or the first of them; nil: not needed yet
+	before  *macroTable           // of the previous turn
+	bounded bool                  // to be stopped once it has read a lot
+	fresh   int                   // how much it has read, as maxTurn counts
 	marks   int
 	unsure  bool
-	doubt   *Doubt              // the first
-	whole   bool                // the walk came to its end, in doubt or not
+	doubt   *Doubt              // the first one
+	whole   bool                // the walk reached its end, with or without a doubt
 	told    bool                // the compiler has been asked: doubts do not count
-	only    map[string]struct{} // told: real names of the files that it has listed
+	only    map[string]struct{} // with told: real names of the files that it has listed
 }
 
 func newWalk(t *Table, q *Query) *walk {
 	return &walk{t: t, q: q, seen: make(map[*entry]struct{}), read: make(map[string]struct{}), values: make(map[followed]struct{})}
 }
 
-// spent reports whether the walk is to be broken off instead of reading or expanding more.
+// spent reports whether the walk must stop rather than read or expand more.
 func (w *walk) spent() bool { return w.bounded && w.fresh > w.t.turn }
 
-// over is spent, and has the walk account for e, which is read if it is not.
+// over reports whether the walk must stop. If not, it counts the reading of e, whose content is not known.
 func (w *walk) over(e *entry) bool {
 	if w.spent() {
 		return true
@@ -48,7 +48,7 @@ func (w *walk) over(e *entry) bool {
 	return false
 }
 
-// abs is a name as seen from the working directory. It is not made shorter.
+// abs returns a name as seen from the working directory. It is not simplified.
 func (w *walk) abs(name string) string {
 	if strings.HasPrefix(name, "/") {
 		return name
@@ -56,7 +56,7 @@ func (w *walk) abs(name string) string {
 	return w.q.Cwd + "/" + name
 }
 
-// noticed keeps the first doubt. The walk goes on, so that all that it would look at is known.
+// noticed records the first doubt. The walk goes on, so that everything it would examine becomes known.
 func (w *walk) noticed(why, name string) {
 	if w.doubt == nil {
 		w.doubt = &Doubt{Why: why, Name: name}
@@ -81,7 +81,7 @@ func (w *walk) all() *Doubt {
 	return w.doubt
 }
 
-// roots notes what is read before any directive says so.
+// roots records what is read before any directive says so.
 func (w *walk) roots() *Doubt {
 	q := w.q
 	source, d := w.at(q.Source)
@@ -102,7 +102,7 @@ func (w *walk) roots() *Doubt {
 		if d := w.precompiled(cwd, name, true); d != nil {
 			return d
 		}
-		// Of a forced file the working directory takes the place of the source's.
+		// For a forced file the working directory replaces that of the source.
 		if d := w.header(name, true, false, cwd); d != nil {
 			return d
 		}
@@ -130,7 +130,7 @@ func (w *walk) roots() *Doubt {
 	return nil
 }
 
-// follow looks at what the files of the queue include, until there is none left.
+// follow follows the includes of the files in the queue, until it is empty.
 func (w *walk) follow() *Doubt {
 	for {
 		for len(w.queue) > 0 {
@@ -144,12 +144,12 @@ func (w *walk) follow() *Doubt {
 			return d
 		}
 		if len(w.queue) == 0 {
-			return w.t.settle() // what is no text, too
+			return w.t.settle() // including files that are not text
 		}
 	}
 }
 
-// include follows all that the text of e names.
+// include follows everything that the text of e names.
 func (w *walk) include(e *entry) *Doubt {
 	if d := w.t.loaded(e.file); d != nil {
 		return d
@@ -208,8 +208,8 @@ func (w *walk) include(e *entry) *Doubt {
 	return nil
 }
 
-// header follows a header by its name in a file of the directories from: the first file that
-// the search finds; with next all, as which is next depends on how the file was found.
+// header follows a header included by name in a file in the directories from. It follows the first file
+// that the search finds, or with next all of them, as which one is next depends on how the file was found.
 func (w *walk) header(name string, quoted, next bool, from ...*dir) *Doubt {
 	if name[0] == '/' {
 		return w.first(nil, name)
@@ -255,7 +255,7 @@ func (w *walk) header(name string, quoted, next bool, from ...*dir) *Doubt {
 	return nil
 }
 
-// first follows the file name below from, or with nil an absolute one, if it is there.
+// first follows the file name below from, or an absolute name if from is nil, if it exists.
 func (w *walk) first(from *dir, name string) *Doubt {
 	var e *entry
 	var d *Doubt
@@ -270,7 +270,7 @@ func (w *walk) first(from *dir, name string) *Doubt {
 	return w.hit(e, true)
 }
 
-// every notes all files that a header's name may mean; with text it follows them.
+// every records all files that a header's name may mean; with text it also follows them.
 func (w *walk) every(name string, quoted, text bool, from ...*dir) *Doubt {
 	if name[0] == '/' {
 		e, d := w.at(name)
@@ -299,8 +299,8 @@ func (w *walk) every(name string, quoted, text bool, from ...*dir) *Doubt {
 	return nil
 }
 
-// precompiled is a doubt where there is a precompiled header in the place of one. gcc looks for it in each directory
-// of the search before it looks for the header there, and no further than that is found.
+// precompiled is a doubt if a precompiled header exists for a header. gcc looks for it in each directory of
+// the search before it looks for the header there, and stops where it finds the header.
 func (w *walk) precompiled(from *dir, name string, quoted bool) *Doubt {
 	dirs := w.search.angle
 	switch {
@@ -333,20 +333,20 @@ func (w *walk) precompiled(from *dir, name string, quoted bool) *Doubt {
 	return nil
 }
 
-// there reports whether anything is there by a name.
+// there reports whether anything exists under a name.
 func (w *walk) there(from *dir, name string) (bool, *Doubt) {
 	e, d := w.lookUp(from, name)
 	return e != nil && e.kind != isAbsent, d
 }
 
-// maxMarks is how many files may be taken for the sake of messages alone.
+// maxMarks bounds the files that are included for the sake of messages alone.
 const maxMarks = 64
 
-// line notes a file that messages may quote.
+// line records a file that messages may quote.
 func (w *walk) line(name string) *Doubt {
 	e, d := w.at(name)
 	if d != nil || e == nil {
-		return nil // whatever it is, it is not read
+		return nil // it is not read, whatever it is
 	}
 	if _, known := w.seen[e]; known {
 		return nil
@@ -358,7 +358,7 @@ func (w *walk) line(name string) *Doubt {
 	return w.hit(e, false)
 }
 
-// assembly notes what the assembler reads, wherever it may find it.
+// assembly records what the assembler reads, wherever it may find it.
 func (w *walk) assembly(a assembly) *Doubt {
 	if w.q.AsmDirs {
 		w.noticed(DoubtIncbin, a.name)
@@ -376,13 +376,13 @@ func (w *walk) assembly(a assembly) *Doubt {
 	return nil
 }
 
-// at finds the file name, as seen from the working directory; nil: there is none.
+// at returns the file name, as seen from the working directory, or nil if it does not exist.
 func (w *walk) at(name string) (*entry, *Doubt) { return readable(w.lookUp(nil, w.abs(name))) }
 
-// find finds the file name as seen from a directory; nil: there is none.
+// find returns the file name, as seen from a directory, or nil if it does not exist.
 func (w *walk) find(from *dir, name string) (*entry, *Doubt) { return readable(w.lookUp(from, name)) }
 
-// readable keeps of an entry what a compiler would read.
+// readable returns e if a compiler would read it, else nil.
 func readable(e *entry, d *Doubt) (*entry, *Doubt) {
 	switch {
 	case d != nil || e == nil || e.kind == isAbsent || e.kind == isDir:
@@ -393,11 +393,11 @@ func readable(e *entry, d *Doubt) (*entry, *Doubt) {
 	return e, nil
 }
 
-// maxName bounds a name, in bytes: beyond, the kernel has its own opinion.
+// maxName bounds a name, in bytes: longer ones are up to the kernel.
 const maxName = 4000
 
-// lookUp returns what there is of name in dir; with a nil dir, of an absolute name. nil: its
-// directory is not there.
+// lookUp returns the entry for name in at, or for an absolute name if at is nil. It returns nil if the
+// name's directory does not exist.
 func (w *walk) lookUp(at *dir, name string) (*entry, *Doubt) {
 	t := w.t
 	if len(name) > maxName {
@@ -413,7 +413,7 @@ func (w *walk) lookUp(at *dir, name string) (*entry, *Doubt) {
 			break
 		}
 		switch part := name[:i]; part {
-		case "", ".", "..": // the kernel knows
+		case "", ".", "..": // leave that to the kernel
 			k := strings.LastIndexByte(name, '/')
 			at, name = t.dirAt(at.path+"/"+name[:k]), name[k+1:]
 		default:
@@ -432,11 +432,11 @@ func (w *walk) lookUp(at *dir, name string) (*entry, *Doubt) {
 	return t.entry(at, name), nil
 }
 
-// hit takes a file into the set; with text it is followed.
+// hit adds a file to the set; with text it is followed.
 func (w *walk) hit(e *entry, text bool) *Doubt {
 	if _, known := w.seen[e]; !known {
 		if e.dir.way.system {
-			if w.told { // which is no answer to where it lies elsewhere
+			if w.told { // the answer does not cover a different location
 				return &Doubt{Why: DoubtPaths, Name: e.path()}
 			}
 			w.noticed(DoubtPaths, e.path())
@@ -458,7 +458,7 @@ func (w *walk) hit(e *entry, text bool) *Doubt {
 	}
 	real := e.dir.way.real + "/" + e.base
 	if _, known := w.read[real]; known {
-		return nil // spelled otherwise, it includes the same files
+		return nil // under another spelling it includes the same files
 	}
 	w.read[real] = struct{}{}
 	w.queue = append(w.queue, e)

@@ -10,15 +10,15 @@ import (
 // BoardLen is the length of a load board, in bytes.
 const BoardLen = 256
 
-// maxSpeeds is how many toolchains a board can speak of.
+// maxSpeeds is how many toolchains fit on a board.
 const maxSpeeds = 8
 
-// NoPressure stands for a figure of Pressure that the host does not have.
+// NoPressure stands for a figure of Pressure that the host does not provide.
 const NoPressure = 0xffff
 
-// Board is a daemon's state as it lies in memory, for managers to read without a
-// word: by RDMA Read, whenever the daemon is about to change it. Sequence number
-// and checksum tell a reader whether it has one state or parts of two.
+// Board is a daemon's state in its memory, for managers to read by RDMA Read without involving
+// the daemon, even while it is changing it. Sequence number and checksum tell a reader whether it has
+// one state or parts of two.
 //
 //	0     8        16     37         43 44        ...      240   248   256 bytes
 //	| seq | uptime | load | pressure | n | n speeds | zeros | sum | seq |
@@ -27,11 +27,11 @@ type Board struct {
 	Uptime   uint64 // milliseconds since the daemon's start, when this was written
 	Load     Load
 	Pressure Pressure
-	Speeds   []Speed // of the toolchains that were last used
+	Speeds   []Speed // of the toolchains used last
 }
 
-// Pressure is the share of the last ten seconds in which some process waited for
-// a resource, in hundredths of a percent, or NoPressure (Linux PSI, "some avg10").
+// Pressure is the share of the last ten seconds in which some process waited for a resource, in
+// hundredths of a percent, or NoPressure (Linux PSI, "some avg10").
 type Pressure struct {
 	CPU    uint16 `json:"cpu"`
 	Memory uint16 `json:"memory"`
@@ -41,13 +41,14 @@ type Pressure struct {
 // Speed is how fast a toolchain compiles here.
 type Speed struct {
 	Toolchain ToolchainID
-	Rate      uint32 // KiB of text in a second of CPU time
+	Rate      uint32 // KiB of text per second of CPU time
 }
 
-// ErrTorn is what a reader gets who has met a change: read again.
+// ErrTorn means that the board changed while it was read: read again.
 var ErrTorn = errors.New("load board changed while it was read")
 
-// Append encodes b in BoardLen bytes. Speeds beyond what fits are left out.
+// Append appends the encoding of b, of BoardLen bytes, to dst. It leaves out speeds that do not
+// fit.
 func (b *Board) Append(dst []byte) []byte {
 	start := len(dst)
 	dst = wire.AppendUint64(dst, b.Seq)
@@ -69,7 +70,7 @@ func (b *Board) Append(dst []byte) []byte {
 	return wire.AppendUint64(dst, b.Seq)
 }
 
-// ParseBoard decodes a board, the whole of p. Its error is ErrTorn or an
+// ParseBoard decodes a board, which must be the whole of p. Its error is ErrTorn or an
 // ErrMalformed.
 func ParseBoard(p []byte) (*Board, error) {
 	if len(p) != BoardLen {
@@ -99,7 +100,7 @@ func ParseBoard(p []byte) (*Board, error) {
 	return &b, nil
 }
 
-// boardSum is FNV-1a: against chance, not against the daemon.
+// boardSum returns the FNV-1a sum of p: it guards against chance, not against the daemon.
 func boardSum(p []byte) uint64 {
 	h := uint64(14695981039346656037)
 	for _, c := range p {

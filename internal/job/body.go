@@ -7,8 +7,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/wire"
 )
 
-// Append encodes b behind dst. It panics on more than MaxOutputs outputs; the
-// caller refuses a result past MaxBodyLen.
+// Append appends the encoding of b to dst. It panics on more than MaxOutputs outputs; the caller must
+// refuse a result longer than MaxBodyLen.
 func (b *Body) Append(dst []byte) []byte {
 	dst = wire.AppendString(dst, b.Argv0)
 	dst = wire.AppendString(dst, b.Compiler)
@@ -46,14 +46,14 @@ func (b *Body) Append(dst []byte) []byte {
 	return dst
 }
 
-// ParseBody decodes the whole of b and keeps no part of it. Strings hold no NUL,
-// Name is a plain file name, every list is no longer than b can hold. Of files and blobs,
-// the sum of lengths does not wrap; of files, Same names an earlier one.
+// ParseBody decodes the whole of b and keeps no part of it. In the result, strings hold no NUL, Name
+// is a plain file name, and every list is no longer than b can hold. The sum of the lengths of files
+// and blobs does not wrap, and each Same of a file refers to an earlier one.
 func ParseBody(b []byte) (*Body, error) {
 	if len(b) == 0 || len(b) > MaxBodyLen {
 		return nil, malformed("body length")
 	}
-	// One copy, of which all strings are parts: the slot is used again.
+	// One copy, of which all strings are parts, as the slot is reused.
 	r := newBodyReader(b)
 	var v Body
 	v.Argv0 = r.clean()
@@ -90,7 +90,7 @@ func ParseBody(b []byte) (*Body, error) {
 	return &v, nil
 }
 
-// files reads what the sources form has.
+// files reads the fields of the sources form.
 func (r *bodyReader) files(v *Body) {
 	var sum lengths
 	if n := r.Count(4 + 8 + 8 + 4 + 1); n > 0 {
@@ -139,14 +139,14 @@ func (r *bodyReader) files(v *Body) {
 // lengths is a sum of bytes.
 type lengths uint64
 
-// add counts n bytes more.
+// add adds n bytes to a sum.
 func (r *bodyReader) add(sum *lengths, n uint64) {
 	if *sum += lengths(n); *sum < lengths(n) {
 		r.Fail("lengths wrap")
 	}
 }
 
-// fits looks at what a Body's files and a List's have: i is the index among them.
+// fits checks the fields that files of a Body and of a List share. i is the file's index.
 func (r *bodyReader) fits(sum *lengths, i int, name string, n uint64, same uint32) {
 	r.add(sum, n)
 	if int64(same) > int64(i) || same != 0 && n != 0 {
@@ -178,17 +178,17 @@ func (r *bodyReader) contentID() (id ContentID) {
 	return id
 }
 
-// plainName says that s can name a file in a directory of ours.
+// plainName reports whether s can name a file in a directory of ours.
 func plainName(s string) bool {
 	return s != "" && len(s) <= 255 && s != "." && s != ".." && strings.IndexByte(s, '/') < 0
 }
 
-// bodyReader reads from a string, of which all that it reads are parts.
+// bodyReader reads from one string, of which all results are parts.
 type bodyReader struct{ wire.Reader[string] }
 
 func newBodyReader(b []byte) *bodyReader { return &bodyReader{wire.Reader[string]{Rest: string(b)}} }
 
-// clean takes a string that has no NUL.
+// clean reads a string without NUL.
 func (r *bodyReader) clean() string {
 	s := r.Text()
 	if strings.IndexByte(s, 0) >= 0 {

@@ -9,8 +9,8 @@ type Message interface {
 	parse(r *reader)
 }
 
-// Append encodes m behind dst. A field past its limit is a bug of the caller's
-// and panics: what a peer or a user says is checked before it gets here.
+// Append appends the encoding of m to dst. A field past its limit is a bug of the caller and panics:
+// what a peer or a user provides must be checked before.
 func Append(dst []byte, m Message) []byte {
 	start := len(dst)
 	dst = m.appendTo(append(dst, byte(m.Kind())))
@@ -20,9 +20,8 @@ func Append(dst []byte, m Message) []byte {
 	return dst
 }
 
-// Parse decodes one message, the whole of b. The result keeps no part of b.
-// Every error is an ErrMalformed; on a QP it ends the connection, as the
-// sender does not speak this version.
+// Parse decodes one message, which must be the whole of b. The result keeps no part of b. Every error
+// is an ErrMalformed; on a QP it ends the connection, as the sender does not speak this version.
 func Parse(b []byte) (Message, error) {
 	if len(b) == 0 || len(b) > MaxMessage {
 		return nil, malformed("message length")
@@ -77,7 +76,7 @@ func newMessage(k Kind) Message {
 	return nil
 }
 
-// parseError is an ErrMalformed that says what was wrong.
+// parseError is an ErrMalformed that says what is wrong.
 type parseError string
 
 func malformed(what string) error    { return parseError(what) }
@@ -89,10 +88,10 @@ type reader struct{ wire.Reader[[]byte] }
 
 func newReader(b []byte) *reader { return &reader{wire.Reader[[]byte]{Rest: b}} }
 
-// end wants that all was read.
+// end requires that everything has been read.
 func (r *reader) end() error { return fault(r.End()) }
 
-// fault is the error for a Reader's fault, or nil.
+// fault returns the error for a Reader's fault, or nil.
 func fault(what string) error {
 	if what == "" {
 		return nil
@@ -105,8 +104,8 @@ func (r *reader) array16() (a [16]byte) {
 	return a
 }
 
-// short reads a string with a length byte; it holds no control characters, as
-// it goes to logs and terminals.
+// short reads a string with a length byte. It must not hold control characters, as it goes to logs
+// and terminals.
 func (r *reader) short(max int) string {
 	n := int(r.Uint8())
 	if n > max {
@@ -123,7 +122,7 @@ func (r *reader) short(max int) string {
 	return string(b)
 }
 
-// count reads a length byte of a list.
+// count reads the length byte of a list.
 func (r *reader) count(max int) int {
 	n := int(r.Uint8())
 	if n > max {
@@ -133,7 +132,7 @@ func (r *reader) count(max int) int {
 	return n
 }
 
-// appendShort is short's counterpart.
+// appendShort is the counterpart of short.
 func appendShort(dst []byte, s string, max int) []byte {
 	if len(s) > max {
 		panic("job: text past its limit")

@@ -2,13 +2,13 @@ package job
 
 import "github.com/rdistcc/rdistcc/internal/wire"
 
-// magic opens the private data of both sides' MPA start-up.
+// magic begins the private data of both sides' MPA start-up.
 const magic = "RDCC"
 
 // GreetingLen is the length of a Greeting without Auth, in bytes.
 const GreetingLen = 4 + 2 + 16
 
-// Append encodes g as MPA private data.
+// Append appends the encoding of g, as MPA private data, to dst.
 func (g *Greeting) Append(dst []byte) []byte {
 	dst = append(dst, magic...)
 	dst = wire.AppendUint16(dst, g.Version)
@@ -16,9 +16,8 @@ func (g *Greeting) Append(dst []byte) []byte {
 	return append(dst, g.Auth...)
 }
 
-// ParseGreeting decodes the private data of a Request, or of a Reply with R=0.
-// Of another version only the version is read: the caller compares it with
-// Version and can then say so.
+// ParseGreeting decodes the private data of a Request, or of a Reply with R=0. For another
+// version it reads only the version: the caller compares it with Version and can then report it.
 func ParseGreeting(b []byte) (Greeting, error) {
 	r := newReader(b)
 	if string(r.Take(len(magic))) != magic {
@@ -38,8 +37,8 @@ func ParseGreeting(b []byte) (Greeting, error) {
 	return g, nil
 }
 
-// Append encodes j as MPA private data. The version is ours: with CauseVersion
-// it tells the peer what would have been taken.
+// Append appends the encoding of j, as MPA private data, to dst. It contains our version: with
+// CauseVersion it tells the peer which one would have been accepted.
 func (j *Rejection) Append(dst []byte) []byte {
 	dst = append(dst, magic...)
 	dst = wire.AppendUint16(dst, Version)
@@ -56,7 +55,7 @@ func ParseRejection(b []byte) (Rejection, error) {
 	r.Uint16()
 	j := Rejection{Cause: Cause(r.Uint8())}
 	if j.Cause >= numCauses {
-		j.Cause = CauseInternal // of a later version
+		j.Cause = CauseInternal // defined by a later version
 	}
 	j.Detail = r.short(MaxDetail)
 	if err := r.end(); err != nil {

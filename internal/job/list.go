@@ -8,16 +8,16 @@ import (
 	"github.com/rdistcc/rdistcc/internal/wire"
 )
 
-// List is files that jobs see, named by the content that they have: a content itself, kept by
-// the host like any other, and named by jobs in Body.Lists. So what a thousand jobs read is
-// told once. Names, Dirs and Links are as in a Body; a relative name is seen from the working
-// directory of the job that names the list.
+// List lists files that jobs see, named by their contents. It is a content itself, which the host keeps
+// like any other and which jobs name in Body.Lists. So what a thousand jobs read is described only once.
+// Names, Dirs and Links are as in a Body; a relative name is seen from the working directory of the job
+// that names the list.
 type List struct {
-	// Base is the content of another List, whose files belong to this one as well, but for those
-	// of Without: what two sources read differs by little mostly. It has no Base itself, and its Dirs
-	// and Links do not count here. Zero: none.
+	// Base is the content of another List, whose files belong to this one as well, except those in
+	// Without: what two sources read usually differs little. That List has no Base itself, and its Dirs
+	// and Links do not count here. Zero means none.
 	Base    ContentID
-	Without []uint32 // indices of Base's files, in rising order
+	Without []uint32 // indices of Base's files, ascending
 	Files   []ListedFile
 	Dirs    []string
 	Links   []Link
@@ -28,12 +28,12 @@ type ListedFile struct {
 	Name    string
 	Len     uint64 // bytes of Content
 	MTime   int64  // nanoseconds since 1970
-	Same    uint32 // 0, or 1 + index of an earlier one of Files that is the same inode; then Len is 0, and Content zero
+	Same    uint32 // 0, or 1 + the index of an earlier one of Files with the same inode; then Len is 0, and Content zero
 	Exec    bool
 	Content ContentID
 }
 
-// Append encodes l behind dst. Of no use is one of more than MaxBodyLen bytes.
+// Append appends the encoding of l to dst. One of more than MaxBodyLen bytes cannot be used.
 func (l *List) Append(dst []byte) []byte {
 	dst = append(dst, l.Base[:]...)
 	dst = wire.AppendUint32(dst, uint32(len(l.Without)))
@@ -53,8 +53,8 @@ func (l *List) Append(dst []byte) []byte {
 	return appendLinks(dst, l.Links)
 }
 
-// Abridge takes the Content of the system's files away, and says of how many. A content that is all zero stands
-// for one that the host is to find.
+// Abridge removes the Content of the system's files, and returns how many there are. An all-zero content
+// stands for one that the host has to find.
 func (l *List) Abridge() (n int) {
 	for i := range l.Files {
 		if f := &l.Files[i]; f.Len > 0 && IsSystemFile(f.Name) {
@@ -65,8 +65,8 @@ func (l *List) Abridge() (n int) {
 	return n
 }
 
-// ParseList decodes the whole of b, and keeps no part of it. What it holds is bounded as in
-// ParseBody. Its error is an ErrMalformed.
+// ParseList decodes the whole of b, and keeps no part of it. The result is bounded as in ParseBody. The
+// error is an ErrMalformed.
 func ParseList(b []byte) (*List, error) {
 	if len(b) == 0 || len(b) > MaxBodyLen {
 		return nil, malformed("list length")
@@ -113,8 +113,8 @@ func ParseList(b []byte) (*List, error) {
 	return &v, nil
 }
 
-// On returns l, whose Base is the list base, as a list without one: base's files come first. Its error is
-// an ErrMalformed; neither list is changed.
+// On returns l, whose Base is the list base, as a list without a base; base's files come first. Its error
+// is an ErrMalformed. Neither list is changed.
 func (l *List) On(base *List) (*List, error) {
 	if base.Base != (ContentID{}) {
 		return nil, malformed("the base of a list has a base itself")
@@ -124,7 +124,7 @@ func (l *List) On(base *List) (*List, error) {
 	}
 	v := &List{Files: make([]ListedFile, 0, len(base.Files)-len(l.Without)+len(l.Files)), Dirs: l.Dirs, Links: l.Links}
 	without := l.Without
-	var place []uint32 // of each of base's files, 1 + its index in v; 0: it is left out
+	var place []uint32 // for each of base's files, 1 + its index in v; 0: left out
 	if slices.ContainsFunc(base.Files, func(f ListedFile) bool { return f.Same != 0 }) {
 		place = make([]uint32, len(base.Files))
 	}
@@ -153,8 +153,8 @@ func (l *List) On(base *List) (*List, error) {
 	return v, nil
 }
 
-// IsSystemFile reports whether name is one of the system's headers, which hosts mostly have themselves: what a job
-// names of these need not have been sent before. It is absolute and has no dots to resolve.
+// IsSystemFile reports whether name is one of the system's headers, which hosts usually have themselves: a
+// job may name such a file without having sent it. Its name is absolute and has no dots to resolve.
 func IsSystemFile(name string) bool {
 	return (strings.HasPrefix(name, "/usr/include/") || strings.HasPrefix(name, "/usr/lib/")) && path.Clean(name) == name
 }

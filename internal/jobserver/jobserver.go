@@ -1,10 +1,10 @@
-// Package jobserver takes places of a GNU make that runs above this process.
+// Package jobserver takes job slots ("places") from a GNU make that runs above this process.
 //
 // make -jN gives each command one place, which needs no asking, and keeps the others
 // as bytes in a pipe or a FIFO that MAKEFLAGS names (GNU make's manual, "POSIX
-// Jobserver Interaction"). Who reads a byte may run one more thing at a time, and
-// writes the same byte back when that has ended. A byte that is not written back is a
-// place that the build has lost, so everything here errs to the side of none.
+// Jobserver Interaction"). A client that reads a byte may run one more thing at a time, and
+// must write the same byte back when that has ended. A byte that is not written back is a
+// place that the build has lost, so when in doubt this package takes none.
 //
 // It is linked into the wrapper: raw system calls, no package os.
 package jobserver
@@ -17,22 +17,22 @@ import (
 	"unsafe"
 )
 
-// Client takes places and gives them back. A nil Client has none to give; its methods
-// may be called. All may be called from anywhere.
+// Client takes places and returns them. A nil Client has none to give; its methods may be called. Methods
+// may be called concurrently.
 type Client struct {
 	// set once in Open
-	fd   int    // reads and writes tokens, does not block
-	wake [2]int // a pipe; its reading end is readable once nobody wants a place any more
+	fd   int    // reads and writes tokens, non-blocking
+	wake [2]int // a pipe; its reading end is readable once no more places are wanted
 
 	mu     sync.Mutex
-	held   []byte // tokens as they were read, guarded by mu
+	held   []byte // tokens as read, guarded by mu
 	enough bool   // guarded by mu
 	closed bool   // guarded by mu
 }
 
-// Open finds the jobserver that the value of MAKEFLAGS offers. It is nil where none is
-// offered, or where what is offered cannot be used: make keeps its descriptors from
-// commands that it does not take for a make, but not their numbers.
+// Open opens the jobserver that the value of MAKEFLAGS offers. It returns nil if none is offered, or if it
+// cannot be used: make keeps its descriptors, but not their numbers, from commands that it does not take
+// for a make.
 func Open(makeflags string) *Client {
 	c := &Client{fd: -1}
 	switch auth := offered(makeflags); {
@@ -51,15 +51,14 @@ func Open(makeflags string) *Client {
 	return c
 }
 
-// offered is the jobserver's address in MAKEFLAGS: "R,W", "fifo:PATH", or empty. The
-// last one counts, as a make below another one adds its own behind. Behind "--" stand
-// the variables of make's command line.
+// offered returns the jobserver's address in MAKEFLAGS: "R,W", "fifo:PATH", or "". The last one counts, as
+// a nested make appends its own. The variables of make's command line follow "--".
 func offered(makeflags string) (auth string) {
 	for _, w := range words(makeflags) {
 		if w == "--" {
 			break
 		}
-		for _, name := range [...]string{"--jobserver-auth=", "--jobserver-fds="} { // the other one before 4.2
+		for _, name := range [...]string{"--jobserver-auth=", "--jobserver-fds="} { // the second name is that before make 4.2
 			if v, ok := strings.CutPrefix(w, name); ok {
 				auth = v
 			}
@@ -68,7 +67,7 @@ func offered(makeflags string) (auth string) {
 	return auth
 }
 
-// words splits at blanks; a backslash takes the next byte as it is.
+// words splits s at blanks; a backslash quotes the next byte.
 func words(s string) (list []string) {
 	var w []byte
 	in := false
@@ -95,20 +94,19 @@ func words(s string) (list []string) {
 func openFIFO(path string) int {
 	var st syscall.Stat_t
 	if syscall.Stat(path, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFIFO {
-		return -1 // opening something else could have effects
+		return -1 // opening anything else could have side effects
 	}
 	return open(path)
 }
 
-// openPipe takes the two descriptors of a pipe that make passed on. Their numbers may
-// belong to something else by now: they must be the two ends of one pipe, passed on
-// through an exec.
+// openPipe opens the pipe whose two descriptors make passed on. Their numbers may refer to something else
+// by now: they must be the two ends of one pipe, inherited through an exec.
 func openPipe(auth string) int {
 	first, second, ok := strings.Cut(auth, ",")
 	r, err1 := strconv.Atoi(first)
 	w, err2 := strconv.Atoi(second)
 	if !ok || err1 != nil || err2 != nil || r < 0 || w < 0 {
-		return -1 // also "-2,-2": make says so that there is none
+		return -1 // also "-2,-2": make's way of saying that there is none
 	}
 	var in, out syscall.Stat_t
 	if syscall.Fstat(r, &in) != nil || syscall.Fstat(w, &out) != nil ||
@@ -116,21 +114,19 @@ func openPipe(auth string) int {
 		!inherited(r, syscall.O_WRONLY) || !inherited(w, syscall.O_RDONLY) {
 		return -1
 	}
-	// Opened anew, so that it does not block: another reader may take the byte that
-	// poll has announced. The flag is the open file's, and as it came that is shared
-	// with make and all its commands.
+	// Opened again, so that it does not block: another reader may take the byte that poll has announced.
+	// The flag belongs to the open file, and the inherited one is shared with make and all its commands.
 	return open("/proc/self/fd/" + strconv.Itoa(r))
 }
 
-// inherited says that fd came through an exec, and was not opened just for the other
-// direction.
+// inherited reports whether fd came through an exec, and was not just opened for the other direction.
 func inherited(fd, not int) bool {
 	flags, _, e1 := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0)
 	mode, _, e2 := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFL, 0)
 	return e1 == 0 && e2 == 0 && flags&syscall.FD_CLOEXEC == 0 && int(mode)&syscall.O_ACCMODE != not
 }
 
-// open opens a pipe or FIFO for both directions: that waits for nobody.
+// open opens a pipe or FIFO for both directions, which never blocks.
 func open(path string) int {
 	for {
 		fd, err := syscall.Open(path, syscall.O_RDWR|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
@@ -144,8 +140,8 @@ func open(path string) int {
 	}
 }
 
-// Acquire waits for a place and takes it. It returns false after Enough or Close, or
-// if there is something wrong with the jobserver.
+// Acquire waits for a place and takes it. It returns false after Enough or Close, or if there is something
+// wrong with the jobserver.
 func (c *Client) Acquire() bool {
 	if c == nil {
 		return false
@@ -166,9 +162,8 @@ func (c *Client) Acquire() bool {
 	}
 }
 
-// take reads a token if there is one. It is taken and noted under one lock: whoever
-// closes c in between, as the process is about to end, meets it either in the pipe or
-// among the held ones.
+// take reads a token if there is one. It reads and records it under one lock: a caller that closes c in
+// between, because the process is about to end, finds the token either in the pipe or among the held ones.
 func (c *Client) take() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,7 +186,7 @@ func (c *Client) take() error {
 	}
 }
 
-// Release gives one place back.
+// Release returns one place.
 func (c *Client) Release() {
 	if c == nil {
 		return
@@ -204,18 +199,18 @@ func (c *Client) Release() {
 	}
 }
 
-// giveLocked writes tokens back. There is room for them: they came from there.
+// giveLocked writes tokens back. There is room for them, as they came from there.
 func (c *Client) giveLocked(tokens []byte) {
 	for len(tokens) > 0 {
 		n, err := syscall.Write(c.fd, tokens)
 		if err != nil && err != syscall.EINTR {
-			return // nobody is left to whom it would matter
+			return // make has gone
 		}
 		tokens = tokens[max(n, 0):]
 	}
 }
 
-// Enough ends every Acquire, now and later; what is held stays.
+// Enough ends every Acquire, now and later; held places stay.
 func (c *Client) Enough() {
 	if c == nil {
 		return
@@ -228,12 +223,11 @@ func (c *Client) Enough() {
 func (c *Client) enoughLocked() {
 	if !c.enough {
 		c.enough = true
-		_, _ = syscall.Write(c.wake[1], []byte{0}) // an empty pipe takes it
+		_, _ = syscall.Write(c.wake[1], []byte{0}) // an empty pipe accepts it
 	}
 }
 
-// Close gives back all places. The descriptors stay until the process ends: an Acquire
-// may be waiting in them.
+// Close returns all places. The descriptors stay open until the process ends, as an Acquire may be waiting on them.
 func (c *Client) Close() {
 	if c == nil {
 		return
@@ -246,8 +240,8 @@ func (c *Client) Close() {
 	c.held = nil
 }
 
-// CloseOnPanic is to be deferred in a goroutine that uses a place: its panic ends the
-// process without the deferred calls of the others.
+// CloseOnPanic is deferred in a goroutine that uses a place: its panic ends the process without the
+// deferred calls of other goroutines.
 func (c *Client) CloseOnPanic() {
 	if p := recover(); p != nil {
 		c.Close()
@@ -259,7 +253,7 @@ func (c *Client) CloseOnPanic() {
 type pollFD struct {
 	fd     int32
 	events int16
-	_      int16 // what happened: the call's result tells
+	_      int16 // result, which the call's return value replaces
 }
 
 const pollIn = 0x01

@@ -1,9 +1,9 @@
-// Package outputs knows what a compiler's outputs look like, as far as that is cheap to
-// see: the head of an object, the form of make's rules, the characters of messages. What
-// comes from another machine is held against it before anybody uses it.
+// Package outputs knows what a compiler's outputs look like, as far as that can be checked cheaply: the
+// head of an object, the form of make's rules, the characters of messages. Outputs from another machine are
+// checked before they are used.
 //
-// It proves nothing about a content: a host that compiles wrongly writes good heads. But
-// it cannot have make run commands, a terminal obey it, or a linker load a program.
+// It proves nothing about a content: a host that compiles wrongly writes good heads. But it cannot make
+// make run commands, control a terminal, or have a linker load a program.
 package outputs
 
 import (
@@ -12,14 +12,14 @@ import (
 	"errors"
 )
 
-// Errors of this package come in two sorts. ErrForged: no compiler writes this. ErrDoubt:
-// one might, for an unusual source or name: compile here and see.
+// Errors of this package are of two kinds. ErrForged: no compiler writes this. ErrDoubt: one might, for an
+// unusual source or name: compile here to find out.
 var (
 	ErrForged = errors.New("forged")
 	ErrDoubt  = errors.New("not clear")
 )
 
-// flaw is an error of one of the sorts.
+// flaw is an error of one of the kinds.
 type flaw struct {
 	what string
 	sort error
@@ -36,15 +36,15 @@ type Format uint8
 
 // Formats.
 const (
-	Unknown Format = iota // none of these
+	Unknown Format = iota // none of the others
 	ELF
-	Bitcode // of LLVM, with or without its wrapper
+	Bitcode // LLVM's, with or without its wrapper
 	MachO
 	COFF
 	Wasm
 )
 
-// Object is what the head of an object file says.
+// Object is what the head of an object file contains.
 type Object struct {
 	Format  Format
 	Class   byte   // ELF: EI_CLASS, 32 or 64 bits
@@ -52,11 +52,11 @@ type Object struct {
 	Machine uint16 // ELF, COFF
 }
 
-// HeadLen is how much of a file ReadObject looks at, in bytes.
+// HeadLen is how much of a file ReadObject examines, in bytes.
 const HeadLen = 20
 
-// ReadObject reads the head of a file that is to be an object: HeadLen bytes, or all of a
-// shorter one. ErrForged: it is a program, a library or a script.
+// ReadObject parses the head of a file that should be an object: HeadLen bytes, or all of a shorter one.
+// The error is ErrForged if it is a program, a library or a script.
 func ReadObject(head []byte) (Object, error) {
 	switch {
 	case bytes.HasPrefix(head, []byte("\x7fELF")):
@@ -82,7 +82,7 @@ func ReadObject(head []byte) (Object, error) {
 	}
 	if len(head) >= 20 {
 		switch m := binary.LittleEndian.Uint16(head); m {
-		case 0x14c, 0x1c4, 0x8664, 0xaa64: // x86, ARM; no optional header, as programs have
+		case 0x14c, 0x1c4, 0x8664, 0xaa64: // x86, ARM; without the optional header of programs
 			if head[16] == 0 && head[17] == 0 {
 				return Object{Format: COFF, Machine: m}, nil
 			}
@@ -105,9 +105,9 @@ func readELF(head []byte) (Object, error) {
 	return Object{Format: ELF, Class: head[4], Data: head[5], Machine: order.Uint16(head[18:])}, nil
 }
 
-// CheckObject holds the head of a file against what the compiler here makes for such a
-// command. Not known is what ok says then: one that is any object will do, and where the
-// compiler here makes none of the formats, anything but a program will.
+// CheckObject compares the head of a file with what the compiler here makes for such a command. ok says
+// whether that is known: if not, any object will do, and if the compiler here makes none of the formats,
+// anything except a program will.
 func CheckObject(head []byte, want Object, ok bool) error {
 	got, err := ReadObject(head)
 	switch {
@@ -123,7 +123,7 @@ func CheckObject(head []byte, want Object, ok bool) error {
 	return nil
 }
 
-// CheckText looks whether a file is text, by its start.
+// CheckText checks, by its start, that a file is text.
 func CheckText(head []byte) error {
 	switch {
 	case bytes.HasPrefix(head, []byte("\x7fELF")), bytes.HasPrefix(head, []byte("#!")), bytes.HasPrefix(head, []byte("MZ\x90")):
@@ -134,8 +134,8 @@ func CheckText(head []byte) error {
 	return nil
 }
 
-// ModeWords are those of a command's words that say what kind of object comes out. exact
-// is false where others may say something about it too.
+// ModeWords returns the words of a command that determine the kind of object. exact is false if others may
+// affect it too.
 func ModeWords(args []string) (words []string, exact bool) {
 	exact = true
 	for i := 0; i < len(args); i++ {

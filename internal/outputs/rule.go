@@ -5,14 +5,13 @@ import (
 	"strings"
 )
 
-// CheckRules holds a file of make's rules against what a compiler writes with -MD: rules
-// without recipes, assignments or directives; the targets that the command names, each
-// prerequisite a file that the compile may have read, and behind them, from -MP, empty
-// rules for prerequisites alone. A name more would have make run what the makefile says
-// for it.
+// CheckRules compares a file of make's rules with what a compiler writes with -MD: rules without recipes,
+// assignments or directives. The targets must be those that the command names, each prerequisite a file
+// that the compile may have read. They may be followed by empty rules, from -MP, for prerequisites only. An
+// additional name would make make run what the makefile says for it.
 //
-// target says whether a word, as it stands in the file, may be a target; file the same of
-// a name that may be a prerequisite, unquoted.
+// target reports whether a word, as it appears in the file, may be a target; file reports the same of a
+// name that may be a prerequisite, unquoted.
 func CheckRules(text string, target, file func(name string) bool) error {
 	seen := make(map[string]bool) // prerequisites
 	for len(text) > 0 {
@@ -54,7 +53,7 @@ func CheckRules(text string, target, file func(name string) bool) error {
 	return nil
 }
 
-// logicalLine cuts the first line off, with those that continue it.
+// logicalLine removes the first line, with its continuation lines, from text.
 func logicalLine(text string) (line, rest string) {
 	var b strings.Builder
 	for {
@@ -72,9 +71,9 @@ func logicalLine(text string) (line, rest string) {
 	}
 }
 
-// ruleWords splits a line at spaces that are not quoted; the first colon words are
-// targets, -1: there is no colon. What make would take for more than names is an error. A
-// percent sign is none, though make gives it a meaning: compilers do not quote it.
+// ruleWords splits a line at unquoted spaces; the first colon words are targets, -1: there is no colon.
+// Anything that make would treat as more than names is an error, except a percent sign, though it has a
+// meaning to make: compilers do not quote it.
 func ruleWords(line string) (words []string, colon int, err error) {
 	start := -1
 	colon = -1
@@ -127,8 +126,8 @@ func ruleWords(line string) (words []string, colon int, err error) {
 	return words, colon, nil
 }
 
-// unquote is the name that a word of a rule stands for. Backslashes before a space are
-// doubled, and the space has one more; elsewhere they stand for themselves.
+// unquote returns the name that a word of a rule stands for. Backslashes before a space are doubled, and
+// the space has one more; elsewhere they stand for themselves.
 func unquote(w string) string {
 	if !strings.ContainsAny(w, `\$`) {
 		return w
@@ -158,8 +157,8 @@ func unquote(w string) string {
 	return string(b)
 }
 
-// Targets are the words that a command's rules may have as targets, as they stand in the
-// file: what it names by -MT and -MQ, or the main output, as typed or by default.
+// Targets returns the words that a command's rules may have as targets, as they appear in the file: what it
+// names by -MT and -MQ, or the main output, as typed or by default.
 func Targets(args []string, output, source string) map[string]bool {
 	out := make(map[string]bool)
 	add := func(name string) {

@@ -5,14 +5,14 @@ import (
 	"unicode/utf8"
 )
 
-// Style is what a command lets its compiler put between its words.
+// Style says which markup a command lets its compiler put into its messages.
 type Style struct {
 	Colours bool // SGR sequences
 	Links   bool // OSC 8
 }
 
-// StyleOf reads it from a command's words. That the compiler writes to a terminal is no
-// reason: over there it does not.
+// StyleOf derives the style from a command's words. That the compiler writes to a terminal does not count:
+// on the host it does not.
 func StyleOf(args []string) (s Style) {
 	for _, w := range args {
 		switch w {
@@ -29,11 +29,10 @@ func StyleOf(args []string) (s Style) {
 	return s
 }
 
-// CheckWords looks for what a terminal would obey, or show as something else, among a
-// compiler's messages: escape sequences beyond the style, other control characters, C1
-// controls as bytes and in UTF-8, and characters that turn the direction of text. All
-// that is an ErrDoubt: a source line that is quoted may hold it, and then the compiler
-// here prints the same.
+// CheckWords looks in a compiler's messages for anything that a terminal would obey, or show as something
+// else: escape sequences beyond the style, other control characters, C1 controls as bytes and in UTF-8, and
+// characters that change the direction of text. Each is an ErrDoubt: a quoted source line may contain it,
+// and then the compiler here prints the same.
 func CheckWords(b []byte, s Style) error {
 	for i := 0; i < len(b); {
 		c := b[i]
@@ -46,7 +45,7 @@ func CheckWords(b []byte, s Style) error {
 			i += n
 		case c == '\n' || c == '\t':
 			i++
-		case c == '\r' && i+1 < len(b) && b[i+1] == '\n': // of a source with such lines
+		case c == '\r' && i+1 < len(b) && b[i+1] == '\n': // from a source with such line ends
 			i += 2
 		case c < ' ' || c == 0x7f:
 			return doubt("a control character in messages")
@@ -71,12 +70,12 @@ func CheckWords(b []byte, s Style) error {
 // maxLink bounds the address of a link, in bytes.
 const maxLink = 500
 
-// sequence is how long the allowed escape sequence at the start of b is; 0: it is none.
+// sequence returns the length of the allowed escape sequence at the start of b; 0: it is none.
 func sequence(b []byte, s Style) int {
 	if len(b) < 3 {
 		return 0
 	}
-	if b[1] == '[' && s.Colours { // SGR, and the "erase to the end of line" that gcc puts behind it
+	if b[1] == '[' && s.Colours { // SGR, and the "erase to end of line" that gcc puts after it
 		i := 2
 		for i < len(b) && i < 64 && (b[i] >= '0' && b[i] <= '9' || b[i] == ';') {
 			i++
@@ -110,7 +109,7 @@ func sequence(b []byte, s Style) int {
 	return 0
 }
 
-// link is n if a link leads to a page, or ends one.
+// link returns n if a link leads to a page, or ends one.
 func link(address []byte, n int) int {
 	if len(address) == 0 || bytes.HasPrefix(address, []byte("https://")) || bytes.HasPrefix(address, []byte("http://")) {
 		return n
@@ -118,7 +117,7 @@ func link(address []byte, n int) int {
 	return 0
 }
 
-// hides says that parameters of SGR make text invisible.
+// hides reports whether SGR parameters make text invisible.
 func hides(params []byte) bool {
 	for _, p := range bytes.Split(params, []byte{';'}) {
 		if string(bytes.TrimLeft(p, "0")) == "8" {

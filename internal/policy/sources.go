@@ -9,11 +9,11 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/compile"
 )
 
-// Sources decides whether a job of the sources form may be handed to a compiler, and
-// returns what its command asks for. b has the files, directories and links of the job's lists among its
-// own, and text the content of each file, none of those that are the same as an earlier one. It may name any
-// path, as there is nothing in the tree but the toolchain and what came with the job. But
-// it must be a command that our own wrapper would send, and choose no program.
+// Sources decides whether a job of the sources form may be given to a compiler, and returns what its
+// command asks for. In b the files, directories and links of the job's lists must be included. text has the
+// content of each file, except those that are the same as an earlier one. The command may name any path, as
+// the tree contains nothing except the toolchain and what came with the job. But it must be one that our
+// own wrapper would send, and must not choose a program.
 func Sources(b *job.Body, tc Compiler, text [][]byte) (*compile.Plan, error) {
 	if !strings.HasPrefix(b.Cwd, "/") {
 		return nil, refuse(job.CauseMalformed, "working directory %q", b.Cwd)
@@ -29,7 +29,7 @@ func Sources(b *job.Body, tc Compiler, text [][]byte) (*compile.Plan, error) {
 	if slices.Contains(b.Dirs, "") {
 		return nil, refuse(job.CauseMalformed, "directory without a name")
 	}
-	// It looks for headers from where it lies.
+	// It looks for headers relative to its own location.
 	if b.Compiler != "" && b.Compiler != tc.Path {
 		return nil, refuse(job.CauseToolchain, "the compiler is %s here, and %s there", tc.Path, b.Compiler)
 	}
@@ -78,10 +78,10 @@ func Sources(b *job.Body, tc Compiler, text [][]byte) (*compile.Plan, error) {
 	return &p, nil
 }
 
-// checkPrograms is the second line: whatever the table says, no word makes a
-// compiler load code or start other programs than its own.
+// checkPrograms is the second line of defence: whatever the table says, no word may make a compiler load
+// code or start programs other than its own.
 func checkPrograms(args []string) error {
-	// clang looks for an assembler that is not its own below the root of the system, too.
+	// clang also looks below the system's root for an assembler that is not its own.
 	foreign := slices.ContainsFunc(args, func(a string) bool { return strings.HasSuffix(a, "no-integrated-as") })
 	for i, a := range args {
 		bad := foreign && strings.HasPrefix(a, "--sysroot") || strings.HasPrefix(a, "@") || slices.ContainsFunc(programOptions, func(p string) bool { return strings.HasPrefix(a, p) })
@@ -98,18 +98,17 @@ func checkPrograms(args []string) error {
 	return nil
 }
 
-// programOptions are beginnings of words that name programs, plugins or specs, or
-// lists of words. What is for the linker is not among them: none runs here.
+// programOptions lists prefixes of words that name programs, plugins or specs, or response files. Those for
+// the linker are not included: none runs here.
 var programOptions = []string{
 	"-B", "--prefix", "-wrapper", "--wrapper", "-specs", "--specs", "-fplugin", "-iplugindir", "-fpass-plugin",
 	"-fmodule-mapper", "--gcc-toolchain", "-gcc-toolchain", "--gcc-install-dir", "-ccc-", "--config", "-load", "-cc1", "-Wa,@",
 }
 
-// loadOptions are the same of words for clang's inner half and for LLVM, without
-// their hyphens.
+// loadOptions is the same for words for clang -cc1 and for LLVM, without their hyphens.
 var loadOptions = []string{"load", "plugin", "add-plugin", "fplugin", "fpass-plugin"}
 
-// environmentOf looks up what the client tells of its environment.
+// environmentOf returns a look-up in what the client sent of its environment.
 func environmentOf(b *job.Body) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		for _, e := range b.Env {
@@ -121,8 +120,8 @@ func environmentOf(b *job.Body) func(string) (string, bool) {
 	}
 }
 
-// checkText refuses text that would make gcc load a precompiled header: it takes what a
-// file holds for its own memory. The file would be the text itself, or came with it.
+// checkText rejects text that would make gcc load a precompiled header: gcc trusts the content of such a
+// file as its own memory. The file would be the text itself, or a file that came with it.
 func checkText(language string, tc Compiler, text []byte) error {
 	if tc.Family == "gcc" && compile.LoadsHeader(text) {
 		return refuse(job.CausePolicy, "%s text that loads a precompiled header", language)

@@ -1,10 +1,10 @@
-// Package policy decides whether a command that came over the network may be handed to
-// a compiler: whether it is one that our own wrapper would send, each option with a value that it
-// may have, and nothing in it that runs or loads code (docs/policy.md). It does no I/O: a job's
-// body and what is known of the compiler are all that it looks at.
+// Package policy decides whether a command that came over the network may be given to a compiler: whether
+// it is one that our own wrapper would send, each option with a permitted value, and nothing in it that
+// runs or loads code (docs/policy.md). It does no I/O, and looks only at a job's body and at what is known
+// of the compiler.
 //
-// What it refuses it refuses with a *job.Refusal. There is a check for each form of a job, Text and
-// Sources, and one for the environment of each.
+// It refuses with a *job.Refusal. There is a check for each form of a job, Text and Sources, and one for
+// the environment of each.
 package policy
 
 import (
@@ -17,21 +17,21 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/compile"
 )
 
-// Compiler is what is known of the one that a job is for.
+// Compiler is what is known of the compiler that a job is for.
 type Compiler struct {
 	Family string // "gcc" or "clang"
 	Major  int    // of its version
 	Exec   string // the name to run it by, absolute
-	Path   string // the same, links resolved
+	Path   string // the same, with links resolved
 }
 
 func refuse(cause job.Cause, format string, args ...any) *job.Refusal {
 	return &job.Refusal{Cause: cause, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Text decides whether a job of the text form may be handed to a compiler: what a client
-// names is neither run, nor read, nor written. The caller's own words, which name the
-// language, the source and the output, have to stand behind b.Args.
+// Text decides whether a job of the text form may be given to a compiler: nothing that the client names may
+// be run, read or written. The caller's own words, which name the language, the source and the output, must
+// follow b.Args.
 func Text(b *job.Body, tc Compiler, text []byte) error {
 	if b.Name == "" || b.Name[0] == '-' || b.Name[0] == '@' {
 		return refuse(job.CausePolicy, "source name %q would be taken for an option", b.Name)
@@ -53,9 +53,8 @@ func Text(b *job.Body, tc Compiler, text []byte) error {
 	return checkText(b.Language, tc, text)
 }
 
-// languages are the -x values of text that is preprocessed, or all but: each with
-// the suffix of such a source and a label for metrics. Assembly is not among them,
-// as it names files of this host.
+// languages has the -x values of text that is preprocessed, or nearly so, each with the suffix of such a
+// source and a label for metrics. Assembly is not included, as it names files of this host.
 var languages = map[string]struct{ suffix, label string }{
 	"c":                        {".c", "c"},
 	"c++":                      {".cc", "c++"},
@@ -69,8 +68,8 @@ var languages = map[string]struct{ suffix, label string }{
 	"objc++-cpp-output":        {".mm", "objective-c++"},
 }
 
-// Label is a language in a word for metrics, "c" for "cpp-output" say: one of a few, and
-// "other" for what Text would not take, whatever a client says.
+// Label returns a word for a language in metrics, such as "c" for "cpp-output": one of a few, and "other"
+// for a language that Text would not accept, whatever a client sends.
 func Label(language string) string {
 	if l, ok := languages[language]; ok {
 		return l.label
@@ -78,7 +77,7 @@ func Label(language string) string {
 	return "other"
 }
 
-// Labels are the values that Label can have, in order.
+// Labels returns the values that Label can return, in order.
 func Labels() []string {
 	list := []string{"other"}
 	for _, l := range languages {
@@ -88,12 +87,11 @@ func Labels() []string {
 	return slices.Compact(list)
 }
 
-// checkArgs takes an argument list if it is one that our own wrapper makes: its
-// option table, applied to the list as to a user's command, finds nothing that
-// would have to stay at home and gives the very same list for the far half. So
-// an option that is not known here is refused, and one that the table keeps from
-// leaving is refused when it comes; and each value is one that the table has a rule
-// for. What the daemon adds stands behind it all.
+// checkArgs accepts an argument list if it is one that our own wrapper makes: our option table, applied to
+// the list as to a user's command, finds nothing that would have to stay at home and gives exactly the same
+// list for the remote half. So an option unknown here is rejected, one that the table keeps at home is
+// rejected when it arrives, and each value must be one that the table permits. What the daemon adds follows
+// all that.
 func checkArgs(b *job.Body, tc Compiler) error {
 	args := b.Args
 	if what := compile.TooLong(args); what != "" {
@@ -134,9 +132,9 @@ func checkArgs(b *job.Body, tc Compiler) error {
 	return nil
 }
 
-// TextVariables are those of a client's variables, NAME=value each, that its text may be
-// compiled with: they can choose the language of messages and the date of __DATE__, no
-// more. Where they choose no language, one that is always there is added.
+// TextVariables returns those of a client's variables, NAME=value each, with which its text may be
+// compiled: they can choose the language of messages and the date of __DATE__, no more. If they choose no
+// language, it adds one that is always available.
 func TextVariables(client []string) ([]string, error) {
 	env, err := allowed(client, compile.GoesWithText)
 	if err == nil && !slices.ContainsFunc(env, func(e string) bool { name, _, _ := strings.Cut(e, "="); return compile.IsLocale(name) }) {
@@ -145,16 +143,15 @@ func TextVariables(client []string) ([]string, error) {
 	return env, err
 }
 
-// SourcesVariables are the same for a compile of the sources form.
+// SourcesVariables does the same for a compile of the sources form.
 func SourcesVariables(client []string) ([]string, error) {
 	return allowed(client, compile.GoesWithSources)
 }
 
-// maxVariables is more than there are names of variables that go along.
+// maxVariables is more than the number of variables that can go along.
 const maxVariables = 64
 
-// allowed gives a client's variables anew, if all of them go along and each has a value
-// that it may have.
+// allowed returns a copy of a client's variables, if all of them may go along and each has a permitted value.
 func allowed(client []string, goes func(name string) bool) ([]string, error) {
 	if len(client) > maxVariables {
 		return nil, refuse(job.CausePolicy, "%d variables", len(client))

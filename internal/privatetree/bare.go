@@ -10,11 +10,11 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
 
-// A bare tree has no namespaces. Its commands see the host's names, and what Landlock lets them open of
-// that; system calls by list keep them from leaving their process group, which is killed at once.
-// What they leave is this process's to reap.
+// A bare tree has no namespaces. Its commands see the host's names, and can open those of them that Landlock
+// permits. A list of system calls keeps them from leaving their process group, which is killed at once.
+// This process reaps what they leave.
 
-// bareRoot makes Spec.Bare ready, and gives a descriptor of it.
+// bareRoot prepares Spec.Bare, and returns a descriptor of it.
 func (c *child) bareRoot(s *Spec) (int, error) {
 	step := func(err error) (int, error) { return -1, &stepError{"use " + s.Bare, err, false} }
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -48,7 +48,7 @@ func (c *child) bareRoot(s *Spec) (int, error) {
 	return fd, nil
 }
 
-// killStrays kills what has left its process group: nothing can where system calls are by list.
+// killStrays kills what has left its process group: where system calls are filtered nothing can.
 func (c *child) killStrays() {
 	if c.measures.Has(sandbox.Seccomp) || c.family == nil {
 		return
@@ -58,7 +58,7 @@ func (c *child) killStrays() {
 	})
 }
 
-// ownUsers says whether this process is in another user namespace than the machine's first one.
+// ownUsers reports whether this process is in a user namespace other than the machine's first one.
 func ownUsers() bool {
 	b, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil {

@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// host is where the host's root is while the tree is being built.
+// host is where the host's root is mounted while the tree is being built.
 const host = "/.host"
 
 // maxHops bounds the symbolic links on the way to one file, as the kernel does.
 const maxHops = 40
 
-// stepError is a step of the building that failed.
+// stepError is the failure of a step of the building.
 type stepError struct {
 	step  string
 	err   error
-	right bool // it needs a right that this process does not have
+	right bool // it requires a right that this process lacks
 }
 
 func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
@@ -30,13 +30,13 @@ func (e *stepError) Unwrap() error { return e.err }
 
 // builder makes a tree in this process's own mount namespace.
 type builder struct {
-	made  map[string]bool // canonical names that the tree has
-	whole []string        // canonical names of directories that are mounted whole
+	made  map[string]bool // canonical names that exist in the tree
+	whole []string        // canonical names of directories mounted whole
 	lacks []string
 }
 
-// maxInodes bounds the files of a job, the tree's own and those that it keeps included. An inode
-// and its entry take about 1 KiB of kernel memory, which the size does not count.
+// maxInodes bounds the files of a job, including the tree's own and those that it keeps. An inode and its
+// entry take about 1 KiB of kernel memory, which the size does not include.
 const maxInodes = 1<<16 + mostKept
 
 // build makes the tree the root of this namespace and returns a descriptor of it.
@@ -83,10 +83,9 @@ func (b *builder) build(s *Spec) (int, error) {
 	return root, nil
 }
 
-// enter makes an empty tmpfs the root, with the host's below it. The place where
-// it is mounted first is hidden only until the root changes. Nothing that a job writes
-// can be executed or loaded: what it brings must not stand in for a program that the
-// toolchain looks for in several places.
+// enter makes an empty tmpfs the root, with the host's root below it. Where it is first mounted is hidden
+// only until the root changes. Nothing that a job writes can be executed or loaded: what it brings must not
+// replace a program that the toolchain looks for in several places.
 func (b *builder) enter(size int64) error {
 	const place = "/proc"
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -119,8 +118,7 @@ func (b *builder) mkdir(name string, mode uint32) error {
 	return nil
 }
 
-// devices shows what programs expect of /dev, as far as the host has it. There is no
-// terminal.
+// devices shows the parts of /dev that programs expect, as far as the host has them. There is no terminal.
 func (b *builder) devices() error {
 	for _, name := range []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/urandom"} {
 		if _, _, err := look(name); err != nil {
@@ -153,8 +151,8 @@ func (b *builder) symlink(target, name string) error {
 	return nil
 }
 
-// boundTasks bounds the processes and threads of this pid namespace, where the kernel has a bound for
-// each: before Linux 6.14 this would be the whole machine's.
+// boundTasks bounds the processes and threads of this pid namespace, if the kernel has a bound for each
+// namespace: before Linux 6.14 this would change the whole machine's.
 func boundTasks() {
 	var u unix.Utsname
 	var major, minor int
@@ -162,17 +160,16 @@ func boundTasks() {
 		return
 	}
 	if n, _ := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor); n == 2 && (major > 6 || major == 6 && minor >= 14) {
-		// After the first time around numbers below 300 are not given out again.
+		// Numbers below 300 are not reused after the first wrap.
 		_ = os.WriteFile(host+"/proc/sys/kernel/pid_max", fmt.Append(nil, 300+sharedTasks), 0) // best effort: limits.go has others
 	}
 }
 
-// proc shows /proc, which clang finds itself by. A new procfs shows this
-// namespace's processes only. The kernel refuses one where the host's own is partly
-// covered, as in containers: then it is the host's.
+// proc mounts /proc, through which clang finds itself. A new procfs shows only this namespace's processes.
+// The kernel refuses one where the host's own is partly covered, as in containers: then the host's is shown.
 func (b *builder) proc() {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_RDONLY
-	// Of the machine itself, its kernel's symbols, settings and devices, nothing (since Linux 5.8).
+	// Nothing of the machine itself: kernel symbols, settings, devices (since Linux 5.8).
 	err := unix.Mount("proc", "/proc", "proc", flags, "subset=pid")
 	if err != nil {
 		err = unix.Mount("proc", "/proc", "proc", flags, "")
@@ -191,14 +188,13 @@ func (b *builder) proc() {
 	}
 }
 
-// show makes name visible: it walks there on the host, and makes in the tree the
-// directories and symbolic links that it meets. What lies in a directory that is
-// shown whole is there already, but a link may lead out of it.
+// show makes name visible: it walks there on the host, and creates in the tree the directories and symbolic
+// links that it meets. What is in a directory shown whole is there already, but a link may lead out of it.
 func (b *builder) show(name string, dir bool) error {
 	if !path.IsAbs(name) {
 		return &stepError{"show " + name, errors.New("not an absolute name"), false}
 	}
-	at := "/" // canonical: free of links, in the tree and on the host
+	at := "/" // canonical: without links, in the tree and on the host
 	todo := strings.Split(name, "/")
 	slices.Reverse(todo) // a stack
 	for hops := 0; len(todo) > 0; {
@@ -266,7 +262,7 @@ func (b *builder) inWhole(name string) bool {
 	})
 }
 
-// look says what a name is on the host, links not followed.
+// look returns the type of a name on the host, and the target if it is a link; it does not follow links.
 func look(name string) (mode uint32, target string, err error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(host+name, &st); err != nil {
@@ -279,7 +275,7 @@ func look(name string) (mode uint32, target string, err error) {
 	return mode, target, err
 }
 
-// bind shows a host's file under the same name, read-only.
+// bind shows a file of the host under the same name, read-only.
 func (b *builder) bind(name string, flags uintptr) error {
 	if b.made[name] {
 		return nil
@@ -300,8 +296,8 @@ func (b *builder) bind(name string, flags uintptr) error {
 	return nil
 }
 
-// bindWhole shows a host's directory under the same name, read-only, without
-// what is mounted below it where the kernel permits that.
+// bindWhole shows a directory of the host under the same name, read-only, and without what is mounted below
+// it if the kernel permits that.
 func (b *builder) bindWhole(name string) error {
 	if slices.Contains(b.whole, name) || b.inWhole(name) {
 		return nil
@@ -311,7 +307,7 @@ func (b *builder) bindWhole(name string) error {
 	if err == nil {
 		err = setReadOnly(name, flags)
 	} else if errors.Is(err, unix.EINVAL) {
-		// A user namespace must not show what a mount covers.
+		// A user namespace must not reveal what a mount covers.
 		if err = unix.Mount(host+name, name, "", unix.MS_BIND|unix.MS_REC, ""); err == nil {
 			err = unix.MountSetattr(unix.AT_FDCWD, name, unix.AT_RECURSIVE, &unix.MountAttr{
 				Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
@@ -330,15 +326,14 @@ func bindError(name string, err error) error {
 	return &stepError{"bind-mount " + name, err, right}
 }
 
-// setReadOnly makes a bind mount read-only, with more flags. In a user namespace
-// those that it has already must stay.
+// setReadOnly makes a bind mount read-only and adds flags. In a user namespace the flags that it already has
+// must stay.
 func setReadOnly(name string, flags uintptr) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(name, &st); err != nil {
 		return err
 	}
-	// The ST_ flags have the MS_ flags' values; access times stay as they are
-	// when nothing is said about them.
+	// The ST_ flags have the values of the MS_ flags; access times stay as they are if not mentioned.
 	flags |= uintptr(st.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
 	return unix.Mount("", name, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|flags, "")
 }

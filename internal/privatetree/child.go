@@ -24,11 +24,11 @@ const (
 	childBlock = 4
 )
 
-// child is a tree's process. It works on one thread: capabilities, and what a
-// sandbox forbids, are a thread's, and commands have them of the one that starts them. What
-// that thread may not do itself another one does for it (ask).
+// child is a tree's process. It works on one thread: capabilities, and what a sandbox forbids, belong to a thread,
+// and commands inherit them from the one that starts them. Another thread does what that thread itself may not
+// do (ask).
 type child struct {
-	cred     *syscall.Credential // of commands; nil: this process's own
+	cred     *syscall.Credential // for commands; nil: this process's own
 	measures sandbox.Set
 	buf      [requestSize]byte
 	oob      [64]byte
@@ -38,20 +38,20 @@ type child struct {
 	bare  string        // Spec.Bare
 	size  int64         // Spec.Size
 
-	// limits.go
+	// see limits.go
 	own           [len(momentary)]unix.Rlimit
 	mapped        uint64 // bytes
-	countsTasks   bool   // commands' user has no other tasks than theirs
-	otherTasks    int    // that it has, if not
+	countsTasks   bool   // no other tasks belong to the commands' user
+	otherTasks    int    // otherwise how many do
 	userNamespace bool
-	family        *sandbox.Family // for ask; nil: there is no looking at it here
+	family        *sandbox.Family // for ask; nil: processes cannot be examined here
 	asked         chan func()
 	answered      chan struct{}
 
-	group int // the process group of the command that runs; 0: none
+	group int // process group of the running command; 0: none
 }
 
-// Main is a tree's process; it does not return.
+// Main runs a tree's process; it does not return.
 func Main() {
 	c := &child{asked: make(chan func()), answered: make(chan struct{})}
 	go c.main()
@@ -61,24 +61,24 @@ func Main() {
 	}
 }
 
-// ask has f done by a thread that is not confined.
+// ask has an unconfined thread call f.
 func (c *child) ask(f func()) {
 	c.asked <- f
 	<-c.answered
 }
 
-// main runs on a thread that is not the process's first: that one stands for the process
-// when others send it a signal, and must not be in the commands' domain.
+// main runs on a thread other than the process's first. That one represents the process when others signal it,
+// and must not be in the commands' domain.
 func (c *child) main() {
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
 		go c.main()
-		select {} // with the first thread
+		select {} // blocks the first thread
 	}
-	// What commands send to the first process of their namespace has no effect. A
-	// signal that is caught, unlike one that is ignored, is the default again in them.
+	// Signals from commands to the first process of their namespace have no effect. A caught signal, unlike
+	// an ignored one, has its default action again in them.
 	signal.Notify(make(chan os.Signal, 1))
-	entrypoint.Given() // for good: all that it starts are commands
+	entrypoint.Given() // for good: everything that it starts is a command
 	calmRuntime()
 	if err := c.setup(); err != nil {
 		r := reply{errno: uint32(unix.EIO), text: err.Error()}
@@ -106,22 +106,22 @@ func (c *child) main() {
 	}
 }
 
-// threadSlack is how long a thread that nobody waits for may oversleep, in nanoseconds.
+// threadSlack is how late an idle thread may wake up, in nanoseconds.
 const threadSlack = "1000000000"
 
-// calmRuntime lets all threads but this one oversleep. One of the runtime's looks
-// every 20 us whether a system call keeps other goroutines from running, and is woken by the end
-// of each: that took as much time as all else here, where there are no other goroutines. Without
-// the right to do so it stays as it is.
+// calmRuntime lets all threads except this one wake up late. One of the runtime's threads checks every 20
+// us whether a system call keeps other goroutines from running, and is woken by the end of each. That took
+// as much time as everything else here, where there are no other goroutines. Without the right to change
+// it, it stays as it is.
 func calmRuntime() {
 	threads, err := os.ReadDir("/proc/self/task")
-	own, lerr := os.Readlink("/proc/thread-self") // with its number outside of the namespace
+	own, lerr := os.Readlink("/proc/thread-self") // includes its number outside of the namespace
 	if err != nil || lerr != nil {
 		return
 	}
 	for _, t := range threads {
 		if strings.HasSuffix(own, "/"+t.Name()) {
-			continue // commands inherit it
+			continue // commands inherit its slack
 		}
 		if fd, err := unix.Open("/proc/"+t.Name()+"/timerslack_ns", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
 			_, _ = unix.Write(fd, []byte(threadSlack))
@@ -130,8 +130,7 @@ func calmRuntime() {
 	}
 }
 
-// setup makes the tree that the first request describes, and says so with a
-// descriptor of its root.
+// setup makes the tree that the first request describes, and reports that with a descriptor of its root.
 func (c *child) setup() error {
 	if err := closeOnExec(); err != nil {
 		return &stepError{"look through descriptors", err, false}
@@ -153,7 +152,7 @@ func (c *child) setup() error {
 	if s.UID != 0 || s.GID != 0 {
 		c.cred = &syscall.Credential{Uid: uint32(s.UID), Gid: uint32(s.GID)}
 	}
-	// What waits for a command and for the caller at once needs it.
+	// Waiting for a command and for the caller at the same time requires it.
 	pidfd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
 		return &stepError{"pidfd_open, which needs Linux 5.3", err, true}
@@ -173,7 +172,7 @@ func (c *child) setup() error {
 	})
 }
 
-// root makes what commands have for their root, and gives a descriptor of it.
+// root makes the root directory of commands, and returns a descriptor of it.
 func (c *child) root(s *Spec) (fd int, lacks []string, err error) {
 	c.bare, c.size, c.alone = s.Bare, s.Size, s.Bare == ""
 	if c.alone {
@@ -187,8 +186,7 @@ func (c *child) root(s *Spec) (fd int, lacks []string, err error) {
 	return fd, nil, err
 }
 
-// closeOnExec keeps all descriptors from commands, those too that the caller itself
-// was started with.
+// closeOnExec keeps all descriptors from commands, including those with which the caller itself was started.
 func closeOnExec() error {
 	open, err := os.ReadDir("/proc/self/fd")
 	for _, e := range open {
@@ -220,7 +218,7 @@ func (c *child) send(r *reply) error {
 	return unix.Send(childSock, r.encode(), unix.MSG_NOSIGNAL)
 }
 
-// run does one command, until nothing of it lives.
+// run runs one command, until none of its processes is alive.
 func (c *child) run(req request, files []int) *reply {
 	r := &reply{seq: req.seq}
 	err := c.runAll(&req, files, r)
@@ -237,8 +235,7 @@ func (c *child) run(req request, files []int) *reply {
 	return r
 }
 
-// runAll runs the programs of a command one after the other. An error means that one could not
-// be started.
+// runAll runs the programs of a command one after the other. It fails if one could not be started.
 func (c *child) runAll(req *request, files []int, r *reply) error {
 	block, err := readBlock(childBlock, req.block)
 	if err != nil {
@@ -290,7 +287,7 @@ func (c *child) runAll(req *request, files []int, r *reply) error {
 	return nil
 }
 
-// nextProgram takes one from the block.
+// nextProgram reads one program from the block.
 func nextProgram(in *wire.Reader[string]) (Program, error) {
 	p := Program{Path: in.Text(), Argv: in.Texts()}
 	if in.Fault != "" {
@@ -299,21 +296,21 @@ func nextProgram(in *wire.Reader[string]) (Program, error) {
 	return p, nil
 }
 
-// running is a program that was started.
+// running is a started program.
 type running struct{ pid, pidfd int }
 
-// start starts a program and bounds it.
+// start starts a program and applies its bounds.
 func (c *child) start(req *request, p Program, attr *syscall.ProcAttr) (running, error) {
 	pid, b, err := c.fork(&req.limits, p.Path, p.Argv, attr)
 	if err != nil {
 		return running{}, err
 	}
 	c.group = pid
-	// The group, as the command may have children already.
+	// For the whole group, as the command may already have children.
 	if req.nice != 0 {
 		err := unix.Setpriority(unix.PRIO_PGRP, c.hold.Int(pid), int(req.nice))
 		if errors.Is(err, unix.EPERM) && c.cred != nil {
-			// Another user's, without CAP_SYS_NICE: the next ones have it of this thread.
+			// As another user, without CAP_SYS_NICE: the following ones inherit it from this thread.
 			_ = unix.Setpriority(unix.PRIO_PROCESS, c.hold.Int(0), int(req.nice))
 		}
 	}
@@ -328,27 +325,27 @@ func (c *child) fork(l *sandbox.Limits, path string, argv []string, attr *syscal
 	}
 	c.restore(&b)
 	if errors.Is(err, unix.EAGAIN) && b.tasks > 0 && !c.countsTasks && c.otherTasks >= 0 {
-		c.otherTasks = -1 // the user has more, where /proc does not show them: the bound would hit others
+		c.otherTasks = -1 // the user has other tasks that /proc does not show: the bound would affect them
 		return c.fork(l, path, argv, attr)
 	}
 	return pid, b, err
 }
 
-// ended says that no further program of the command is to run.
+// ended reports whether no further program of the command may run.
 func (r *reply) ended() bool {
 	return r.killed || r.apart || r.excess != sandbox.ExcessNone || r.failed()
 }
 
-// reap takes the status of a process that has ended, and ends all that it has left.
+// reap takes the status of a process that has ended, and ends everything that it has left.
 func (c *child) reap(l *sandbox.Limits, pid int, r *reply) {
 	if !c.alone {
-		c.kill() // as long as it is not waited for, its number is the group's and no other's
+		c.kill() // until it is waited for, its number still refers to the group
 	}
 	c.take(pid, r)
 	c.endRest(l, r)
 }
 
-// take takes the status of a process that has ended. Where one has failed before, that stands.
+// take takes the status of a process that has ended. If an earlier one failed, that status stands.
 func (c *child) take(pid int, r *reply) {
 	var status unix.WaitStatus
 	var use unix.Rusage
@@ -362,8 +359,8 @@ func (c *child) take(pid int, r *reply) {
 	r.maxRSS = max(r.maxRSS, uint64(use.Maxrss)<<10)
 }
 
-// endRest ends all that programs have left. A command that was refused further processes may end by itself before
-// it is looked at: what it left tells.
+// endRest ends everything that programs have left. A command that was refused further processes may end by itself
+// before it is examined: what it left tells.
 func (c *child) endRest(l *sandbox.Limits, r *reply) {
 	left := c.killRest()
 	c.group = 0
@@ -375,7 +372,7 @@ func (c *child) endRest(l *sandbox.Limits, r *reply) {
 	}
 }
 
-// status notes how a program has ended.
+// status records how a program has ended.
 func (r *reply) status(s unix.WaitStatus) {
 	if s.Signaled() {
 		r.signal = int32(s.Signal())
@@ -384,7 +381,7 @@ func (r *reply) status(s unix.WaitStatus) {
 	}
 }
 
-// excessOf is what the kernel means by a signal.
+// excessOf returns the excess for which the kernel sends a signal.
 func excessOf(s unix.Signal) sandbox.Excess {
 	switch s {
 	case unix.SIGXFSZ:
@@ -397,20 +394,19 @@ func excessOf(s unix.Signal) sandbox.Excess {
 	return sandbox.ExcessNone
 }
 
-// kill kills the command that runs, with all that comes from it.
+// kill kills the running command with all its descendants.
 func (c *child) kill() {
 	switch {
 	case c.alone:
-		_ = unix.Kill(c.hold.Int(-1), unix.SIGKILL) // all of the namespace but this process
+		_ = unix.Kill(c.hold.Int(-1), unix.SIGKILL) // everything in the namespace except this process
 	case c.group != 0:
 		_ = unix.Kill(c.hold.Int(-c.group), unix.SIGKILL)
 		c.killStrays()
 	}
 }
 
-// killRest kills and reaps whatever a command has left: every process whose parent is
-// gone is this one's child, in its namespace or as it is a subreaper. It counts those that lived until
-// they were killed.
+// killRest kills and reaps whatever a command has left: every process whose parent is gone is this one's child,
+// because of the namespace or because it is a subreaper. It returns how many were alive until they were killed.
 func (c *child) killRest() (lived int) {
 	var status unix.WaitStatus
 	for flags := unix.WNOHANG; ; {
@@ -429,12 +425,12 @@ func (c *child) killRest() (lived int) {
 			}
 			flags = 0
 		case err == nil && !c.alone:
-			flags = unix.WNOHANG // others may have come
+			flags = unix.WNOHANG // others may have been added
 		}
 	}
 }
 
-// exit ends this process, and with it, by the kernel or here, what runs.
+// exit ends this process, and with it, through the kernel or here, everything that runs.
 func (c *child) exit() {
 	if !c.alone {
 		c.kill()

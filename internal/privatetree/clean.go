@@ -11,29 +11,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDepth bounds how deep directories may lie in one another, as each takes a
-// descriptor of maxOpen while it is looked at. No build goes deeper.
+// maxDepth bounds how deep directories may be nested, as each takes a descriptor of maxOpen while it is examined. No
+// build nests deeper.
 const maxDepth = 512
 
-// maxRemoved bounds the entries that Clean removes one by one. So many take about as long as a new tree, 15 ms; more of
-// them bring no compile's headers and leave no compile's files. The kernel frees those of a tree that ends at
-// once, a tenth of the time.
+// maxRemoved bounds the entries that Clean removes one by one. Removing that many takes about as long as making a new
+// tree, 15 ms; and more than that is neither a compile's headers nor its files. The kernel frees those of a tree that
+// ends all at once, in a tenth of the time.
 const maxRemoved = 4096
 
-// standing is a directory that is there between jobs, as it was when the tree was new.
+// standing is a directory that exists between jobs, as it was when the tree was new.
 type standing struct {
-	name    string // from the root, without a slash at the beginning; the root's own is "."
+	name    string // from the root, without a leading slash; that of the root is "."
 	ino     uint64
 	mode    uint32
 	uid     uint32
 	gid     uint32
-	attrs   int               // bytes that the names of its extended attributes take
-	entries map[string]uint64 // inode numbers, of what mounts cover where there is one
-	dirs    []*standing       // those that nothing is mounted on
-	above   *standing         // of one that is there for kept files alone, in which it lies; else nil
-	holds   int               // kept files and such directories in it
-	// ctime is when it was last changed, if it was looked at later than that by the clock
-	// that the kernel's stamps come from: with this stamp it is as it was. Else zero.
+	attrs   int               // bytes of the names of its extended attributes
+	entries map[string]uint64 // inode numbers; under a mount, that of the covered entry
+	dirs    []*standing       // those on which nothing is mounted
+	above   *standing         // for one that exists only for kept files: its parent; else nil
+	holds   int               // number of kept files and such directories in it
+	// ctime is when it was last changed, provided that it was examined later than that by the clock of the
+	// kernel's stamps: with this stamp it is unchanged. Otherwise zero.
 	ctime unix.Timespec
 }
 
@@ -71,7 +71,7 @@ func (t *Tree) list(fd int) ([]entry, error) {
 	}
 }
 
-// snapshot learns what a new tree has.
+// snapshot records what a new tree contains.
 func (t *Tree) snapshot() error {
 	fd, err := openDir(t.root, ".")
 	if err != nil {
@@ -88,7 +88,7 @@ func (t *Tree) snapshot() error {
 	return err
 }
 
-// learn learns what a directory has, whose fd it takes. It is nil if something is mounted there.
+// learn records what a directory contains, and closes its fd. It returns nil if something is mounted there.
 func (t *Tree) learn(fd int, name string) (*standing, error) {
 	defer unix.Close(fd)
 	var st unix.Stat_t
@@ -132,16 +132,16 @@ func newStanding(fd int, name string, st *unix.Stat_t) *standing {
 	return s
 }
 
-// openDir opens an entry of a directory that is one itself, no link, for reading.
+// openDir opens an entry of a directory for reading if it is a directory itself, not a link.
 func openDir(fd int, name string) (int, error) {
 	return openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
-// Clean removes all that a job has made or left but the files that are kept, wherever that is, when no command
-// runs. It returns ErrSpoiled when a command has changed what was there before,
-// which no compiler does, or has made what cannot be removed, ErrLittered where there is too much of it (but not in a bare
-// tree, whose directory stays the caller's), and ErrGone where an Outcome has told already
-// what has ended the tree's process.
+// Clean removes everything that a job has made or left, except kept files, wherever it is. No command may
+// be running. It returns ErrSpoiled when a command has changed what was there before, which no compiler
+// does, or has made what cannot be removed; ErrLittered where there is too much of it (but not in a bare
+// tree, whose directory remains the caller's); and ErrGone where an Outcome has already reported what ended
+// the tree's process.
 func (t *Tree) Clean() error {
 	if t.gone {
 		return ErrGone
@@ -152,7 +152,7 @@ func (t *Tree) Clean() error {
 	t.job.end()
 	t.left = maxRemoved
 	if t.bare != "" {
-		t.left = math.MaxInt // nobody else would remove it
+		t.left = math.MaxInt // it would not be removed otherwise
 	}
 	err := t.restore(t.standing)
 	if errors.Is(err, ErrLittered) {
@@ -168,8 +168,8 @@ func (t *Tree) Clean() error {
 	return nil
 }
 
-// restore removes what a standing directory, and those below, did not have. Those that
-// lead there have been looked at.
+// restore removes what a standing directory, and those below it, did not contain. The directories that lead
+// there have been checked.
 func (t *Tree) restore(s *standing) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(t.root, s.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -178,8 +178,8 @@ func (t *Tree) restore(s *standing) error {
 	if st.Ino != s.ino || st.Dev != t.dev || st.Mode != s.mode || st.Uid != s.uid || st.Gid != s.gid {
 		return fmt.Errorf("%s is another directory than before", s.name)
 	}
-	// A change of its entries, its owner, its mode or its attributes would have set it. Most
-	// directories are the toolchain's, and nothing happens to them.
+	// A change of its entries, owner, mode or attributes would have updated it. Most directories are the toolchain's,
+	// and unchanged.
 	if st.Ctim != s.ctime {
 		if err := t.empty(s); err != nil {
 			return err
@@ -193,14 +193,14 @@ func (t *Tree) restore(s *standing) error {
 	return nil
 }
 
-// empty removes what one standing directory did not have.
+// empty removes what one standing directory did not contain.
 func (t *Tree) empty(s *standing) error {
 	fd, err := openDir(t.root, s.name)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", s.name, err)
 	}
 	defer unix.Close(fd)
-	// A default ACL, say, would go on to the next job's files.
+	// A default ACL, for example, would apply to the next job's files.
 	if n, err := unix.Flistxattr(fd, nil); err == nil && n != s.attrs {
 		return fmt.Errorf("%s has got other attributes", s.name)
 	}
@@ -229,8 +229,8 @@ func (t *Tree) empty(s *standing) error {
 	return s.settle(fd)
 }
 
-// settle notes when a directory was last changed. The kernel's clock for this stands still
-// for some milliseconds: a stamp that is of now may be that of the next change as well.
+// settle records when a directory was last changed. The kernel's clock for this stands still for some milliseconds: a
+// stamp of the present may also be that of the next change.
 func (s *standing) settle(fd int) error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
@@ -247,7 +247,7 @@ func (s *standing) settle(fd int) error {
 	return nil
 }
 
-// remove removes an entry with all that is in it.
+// remove removes an entry with everything in it.
 func (t *Tree) remove(fd int, e *entry, depth int) error {
 	if t.left--; t.left < 0 {
 		return ErrLittered
@@ -259,7 +259,7 @@ func (t *Tree) remove(fd int, e *entry, depth int) error {
 		return unix.ENAMETOOLONG
 	}
 	sub, err := openDir(fd, e.name)
-	if errors.Is(err, unix.EACCES) { // made by a command that took its own rights
+	if errors.Is(err, unix.EACCES) { // made by a command that removed its own rights
 		if err = unix.Fchmodat(fd, e.name, 0o700, 0); err == nil {
 			sub, err = openDir(fd, e.name)
 		}
@@ -273,7 +273,7 @@ func (t *Tree) remove(fd int, e *entry, depth int) error {
 		return err
 	}
 	if st.Dev != t.dev {
-		return unix.EXDEV // a command has moved what something is mounted on
+		return unix.EXDEV // a command has moved a mount point
 	}
 	list, err := t.list(sub)
 	if err != nil {
@@ -291,12 +291,11 @@ func (t *Tree) remove(fd int, e *entry, depth int) error {
 	return unix.Unlinkat(fd, e.name, unix.AT_REMOVEDIR)
 }
 
-// Unexpected lists what is in the job's directories and was put there neither by the
-// caller nor by New, and has not been opened by Open: what a command made unasked. The job's
-// directories are those that a function of t was told of, and those in which it
-// made files; /tmp is one of them only then. Names of directories end in a slash. One that
-// stands where the caller had made another one is listed as a whole. check is asked before each
-// directory; its error ends the search.
+// Unexpected lists what is in the job's directories without having been put there by the caller or by New,
+// and without having been opened by Open: what a command made unasked. The job's directories are those
+// named to a method of t, and those in which it made files; /tmp is one of them only in that case. Names of
+// directories end in a slash. A directory that replaces one that the caller had made is listed as a whole.
+// check is called before each directory; its error ends the search.
 func (t *Tree) Unexpected(check func() error) ([]string, error) {
 	var found []string
 	for ino, d := range t.job.dirs {
@@ -314,7 +313,7 @@ func (t *Tree) Unexpected(check func() error) ([]string, error) {
 			e := &list[i]
 			_, made := d.names[e.name]
 			if made && e.typ == unix.DT_DIR {
-				_, made = t.job.dirs[e.ino] // else it is another one
+				_, made = t.job.dirs[e.ino] // otherwise it has been replaced
 			}
 			_, opened := t.job.opened[e.ino]
 			if made || opened || t.stands(ino, e) {
@@ -348,7 +347,7 @@ func (t *Tree) Unexpected(check func() error) ([]string, error) {
 func (t *Tree) unforeseen(s *standing) (found []string, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(t.root, s.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Ino != s.ino || st.Ctim == s.ctime {
-		return nil, nil // as it was; or not there, of which Clean will tell
+		return nil, nil // unchanged; or missing, which Clean will report
 	}
 	fd, err := openDir(t.root, s.name)
 	if err != nil {
@@ -371,7 +370,7 @@ func (t *Tree) unforeseen(s *standing) (found []string, err error) {
 	return found, err
 }
 
-// listJob lists a directory of the job.
+// listJob returns the entries of a directory of the job.
 func (t *Tree) listJob(d *dir) ([]entry, error) {
 	var fd int
 	var err error
@@ -387,7 +386,7 @@ func (t *Tree) listJob(d *dir) ([]entry, error) {
 	return t.list(fd)
 }
 
-// stands says that an entry of a directory is there between jobs.
+// stands reports whether an entry of a directory exists between jobs.
 func (t *Tree) stands(dir uint64, e *entry) bool {
 	s := t.byIno[dir]
 	if s == nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
 
-// confine takes from commands what they do not need, and from the thread that starts them with it.
+// confine takes from commands what they do not need, and with it from the thread that starts them.
 func (c *child) confine(s *Spec) error {
-	// Those of the same user must not reach this process, its memory and its socket.
+	// Commands of the same user must not reach this process, its memory and its socket.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return &stepError{"make the tree's process private", err, false}
 	}
@@ -42,17 +42,18 @@ func (c *child) confine(s *Spec) error {
 	return nil
 }
 
-// policy is what commands may use.
+// policy returns what commands may use.
 func policy(s *Spec) *sandbox.Policy {
 	p := &sandbox.Policy{UID: s.UID, GID: s.GID, Alone: s.Bare == ""}
 	p.Exec = append(append(p.Exec, s.Files...), s.Dirs...)
 	if s.Bare == "" {
-		// The tree has no more than they may see; mounts say where they may write.
+		// The tree contains nothing that they must not see; mounts determine where they may write.
 		p.Write = []string{"/"}
 		return p
 	}
-	// A compiler looks for its parts, say gcc's for clang, in directories that hold one for each version. A right is for all
-	// below too: none that holds the commands' directory is listed, as other commands' lie beside that.
+	// A compiler looks for its parts, such as gcc's for clang, in directories with one for each version. A right
+	// covers everything below too: a directory that contains the commands' directory is not listed, as other
+	// commands' directories are beside that.
 	for _, name := range p.Exec {
 		dir := path.Dir(path.Dir(name))
 		if strings.Count(dir, "/") > 1 && !strings.HasPrefix(s.Bare, dir+"/") && !slices.Contains(p.List, dir) {
@@ -60,8 +61,8 @@ func policy(s *Spec) *sandbox.Policy {
 		}
 	}
 	p.Write = []string{s.Bare, "/dev/null", "/dev/zero", "/dev/full"}
-	// Of /proc nothing that has the name of a process: a rule would be for this one's
-	// own directory, or for all. To follow the links in it, as clang does, takes no right.
+	// Nothing of /proc that has the name of a process: a rule would cover only this one's own directory, or
+	// all. Following the links in it, as clang does, requires no right.
 	p.Read = []string{
 		"/dev/urandom", "/dev/random", "/proc/meminfo", "/proc/cpuinfo", "/proc/filesystems", "/sys/devices/system/cpu/online",
 		"/etc/ld.so.cache", "/etc/localtime", "/usr/lib/locale", "/usr/share/locale",
@@ -69,7 +70,7 @@ func policy(s *Spec) *sandbox.Policy {
 	return p
 }
 
-// dropCapabilities lets no program that is executed have one, as root too. This thread keeps its own, to kill and
+// dropCapabilities keeps every executed program from having one, even as root. This thread keeps its own, to kill and
 // to become another user.
 func dropCapabilities(s *Spec) error {
 	for bit := uintptr(0); ; bit++ {
@@ -78,7 +79,7 @@ func dropCapabilities(s *Spec) error {
 			break // past the last one
 		}
 		if errors.Is(err, unix.EPERM) && (s.UID != 0 || sandbox.Incapable()) {
-			break // a user has none, and who has none gets none with no_new_privs
+			break // a user without capabilities, whose programs get none with no_new_privs
 		}
 		if err != nil {
 			return &stepError{"drop capabilities", err, true}

@@ -9,19 +9,19 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
 
-// A compiler and its assembler need not wait for each other. With a FIFO in the place of the file between them the
-// assembler starts at once, and reads while the compiler writes. Both are given the words that they would be given
-// anyway, and what comes of them is what would come of one after the other:
+// A compiler and its assembler need not wait for each other. With a FIFO in place of the file between them the
+// assembler starts at once, and reads while the compiler writes. Both get their usual words, and the result is that
+// of running one after the other:
 //
-//   - What the second program says is held back until the first one has ended well, and dropped if that fails.
-//   - Where the second one ends without having read all, nobody knows how the first one would have ended: the command
-//     is to run again, one program after the other (Outcome.Apart).
+//   - The second program's output is held back until the first one has ended well, and dropped if that fails.
+//   - If the second one ends without having read everything, it is unknown how the first one would have ended: the
+//     command must be run again, one program after the other (Outcome.Apart).
 
-// maxHeld bounds what is held back of each output of the second program, in bytes. One that has more to say runs again.
+// maxHeld bounds what is held back of each output of the second program, in bytes. One that prints more is run again.
 const maxHeld = 64 << 10
 
-// makeFIFO makes a FIFO for two programs that run at the same time, and reports whether there is one. A bare
-// tree has none: an earlier command might have put something in its way.
+// makeFIFO makes a FIFO for two programs that run at the same time, and reports whether there is one. A bare tree has
+// none: an earlier command might have put something in its place.
 func (t *Tree) makeFIFO(name string) bool {
 	if name == "" || t.bare != "" {
 		return false
@@ -35,26 +35,26 @@ func (t *Tree) makeFIFO(name string) bool {
 		return false
 	}
 	if t.own(d.fd, base) != nil {
-		_ = unix.Unlinkat(d.fd, base, 0) // Clean will
+		_ = unix.Unlinkat(d.fd, base, 0) // Clean will do it
 		return false
 	}
 	return true
 }
 
-// pair are two programs that run at the same time.
+// pair is two programs that run at the same time.
 type pair struct {
 	c             *child
 	first, second running
 	between       string // the FIFO's name
 	held          [2]heldOutput
-	unread        int  // the FIFO's end for reading, once the second one has ended and the first one has not; else -1
-	early         bool // the second one has ended before the first one, or at the same time
-	unheard       bool // the first one has failed: in turn, the second one would not have run
+	unread        int  // the FIFO's reading end, once the second one has ended but not the first one; else -1
+	early         bool // the second one ended before the first one, or at the same time
+	unheard       bool // the first one has failed: one after the other, the second one would not have run
 	w             *watch
-	r             *reply // the first one's, and in the end the command's
+	r             *reply // the first one's, and finally the command's
 }
 
-// What a pair's watch waits for: the two programs, the second one's two outputs, and what that leaves unread.
+// What a pair's watch waits for: the two programs, the second one's two outputs, and what that one leaves unread.
 const (
 	watchFirst = iota
 	watchSecond
@@ -62,8 +62,7 @@ const (
 	watchUnread = watchHeld + 2
 )
 
-// runPair runs the first two programs of a command at the same time. An error means that the first one could not be
-// started.
+// runPair runs the first two programs of a command at the same time. It fails if the first one could not be started.
 func (c *child) runPair(req *request, first, second Program, between string, attr *syscall.ProcAttr, r *reply) error {
 	p := pair{c: c, between: between, unread: -1, r: r}
 	defer p.close()
@@ -124,7 +123,7 @@ func (p *pair) wait() {
 			}
 		}
 	}
-	// Writing what nobody reads kills a program by this signal, or where that is caught, has it fail.
+	// Writing without a reader kills a program with this signal, or makes it fail if it catches that.
 	if p.r.signal == int32(unix.SIGPIPE) || p.early && p.r.failed() && last.failed() {
 		p.r.apart = true
 	}
@@ -136,11 +135,11 @@ func (p *pair) wait() {
 	p.r.maxRSS = max(p.r.maxRSS, last.maxRSS)
 }
 
-// failed reports whether a program ended with anything but success.
+// failed reports whether a program did not end with success.
 func (r *reply) failed() bool { return r.exit != 0 || r.signal != 0 }
 
-// openUnread opens the FIFO when the second program has ended before the first one: that must not wait for a reader,
-// and what it still writes tells that the second one had not read all.
+// openUnread opens the FIFO when the second program has ended before the first one: the first one must not wait for a
+// reader, and anything it still writes shows that the second one had not read everything.
 func (p *pair) openUnread() {
 	fd, err := unix.Open(p.between, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -151,17 +150,16 @@ func (p *pair) openUnread() {
 	p.w.fds[watchUnread].Fd = int32(fd)
 }
 
-// apart ends both: the command is to run again.
+// apart ends both, as the command must be run again.
 func (p *pair) apart() {
 	p.r.apart = true
 	p.c.kill()
 }
 
-// conclude passes on what the second program has said, to the command's standard output and error, where it would
-// have run.
+// conclude passes the second program's output on to the command's standard output and error, if it would have run.
 func (p *pair) conclude(to []uintptr) {
 	if p.r.killed || p.r.excess != sandbox.ExcessNone {
-		p.r.apart = false // nobody waits for what would have come of it
+		p.r.apart = false // its result would not have been used
 		return
 	}
 	if p.unheard {
@@ -169,7 +167,7 @@ func (p *pair) conclude(to []uintptr) {
 	}
 	for i := range p.held {
 		if !p.held[i].take() || !p.r.apart && len(p.held[i].text) > 0 && fill(int(to[i]), p.held[i].text) != nil {
-			p.r.apart = true // it would have learnt that it cannot write
+			p.r.apart = true // it would have found that it cannot write
 		}
 	}
 }
@@ -185,7 +183,7 @@ func (p *pair) close() {
 	}
 }
 
-// heldOutput is an output of the second program.
+// heldOutput is an output of the second program that is held back.
 type heldOutput struct {
 	read, write int
 	text        []byte
@@ -200,7 +198,7 @@ func (h *heldOutput) open() error {
 	return unix.SetNonblock(h.read, true)
 }
 
-// take reads what is there, and reports whether it is no more than may be held.
+// take reads what is available, and reports whether it still fits into what may be held.
 func (h *heldOutput) take() bool {
 	var b [4096]byte
 	for {

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxOpenDirs bounds the descriptors that are kept for a job's directories: the
-// headers of a compile alternate between fewer.
+// maxOpenDirs bounds the descriptors that are kept for a job's directories: the headers of a compile alternate
+// between fewer.
 const maxOpenDirs = 32
 
-// job is what the caller has done for one job.
+// job records what the caller has done for one job.
 type job struct {
 	dirs    map[uint64]*dir     // by inode number
-	spelled map[string]*dir     // by the name that was used, with a slash at its end
+	spelled map[string]*dir     // by the name used, with a trailing slash
 	open    []*dir              // those with a descriptor
 	opened  map[uint64]struct{} // inode numbers of results
 }
@@ -28,7 +28,7 @@ type job struct {
 // dir is a directory that the job uses.
 type dir struct {
 	name  string              // canonical: without links
-	fd    int                 // O_PATH; -1: none, or closed for another one
+	fd    int                 // O_PATH; -1: none, or closed in favour of another
 	names map[string]struct{} // entries that the caller has made
 }
 
@@ -52,7 +52,7 @@ func (j *job) closeDirs() {
 	j.open = j.open[:0]
 }
 
-// dir is what the job knows of a directory.
+// dir returns the job's record of a directory.
 func (j *job) dir(ino uint64, name func() string) *dir {
 	d := j.dirs[ino]
 	if d == nil {
@@ -62,7 +62,7 @@ func (j *job) dir(ino uint64, name func() string) *dir {
 	return d
 }
 
-// enter remembers where a lookup has ended, with its descriptor.
+// enter records where a lookup has ended, with its descriptor.
 func (j *job) enter(name string, l *lookup) (*dir, error) {
 	d := l.base
 	if n := len(l.way); n > 0 {
@@ -71,7 +71,7 @@ func (j *job) enter(name string, l *lookup) (*dir, error) {
 		d = j.dir(l.t.standing.ino, func() string { return "/" })
 	}
 	j.spelled[name] = d
-	if d.fd >= 0 { // under another name
+	if d.fd >= 0 { // known under another name
 		return d, nil
 	}
 	fd, err := l.take()
@@ -86,7 +86,7 @@ func (j *job) enter(name string, l *lookup) (*dir, error) {
 	return d, nil
 }
 
-// split takes a name apart behind its last slash.
+// split splits a name after its last slash.
 func split(name string) (in, base string, err error) {
 	i := strings.LastIndexByte(name, '/') + 1
 	in, base = name[:i], name[i:]
@@ -96,14 +96,14 @@ func split(name string) (in, base string, err error) {
 	return in, base, nil
 }
 
-// Mkdirs makes a directory and all that lead to it. In a/../b both a and b are
-// made; symbolic links count as the kernel follows them.
+// Mkdirs makes a directory and all its parents. In a/../b both a and b are made; symbolic links count as the
+// kernel follows them.
 func (t *Tree) Mkdirs(name string) error {
 	if name == "" {
 		return fs.ErrInvalid
 	}
 	_, err := t.dir(name+"/", true)
-	if errors.Is(err, ErrTaken) { // one that the toolchain shows whole will do
+	if errors.Is(err, ErrTaken) { // one that the toolchain shows whole is fine
 		if fd, ferr := t.find(name + "/."); ferr == nil {
 			unix.Close(fd)
 			return nil
@@ -123,10 +123,9 @@ func (t *Tree) own(fd int, base string) error {
 	return unix.Fchownat(fd, base, t.uid, t.gid, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// Write makes a file, and its directory if need be. mtime is in nanoseconds since 1970;
-// the modes are 0644, 0755 if exec, and 0755 for directories, less the caller's umask.
-// A file of the toolchain that has the same content serves as well; one that has
-// another content is ErrTaken.
+// Write makes a file, and its directory if need be. mtime is in nanoseconds since 1970. Modes are 0644, 0755 if
+// exec, and 0755 for directories, less the caller's umask. A file of the toolchain with the same content will do;
+// one with other content is ErrTaken.
 func (t *Tree) Write(name string, content []byte, mtime int64, exec bool) error {
 	if err := t.write(name, content, mtime, exec); err != nil {
 		return &fs.PathError{Op: "write", Path: name, Err: err}
@@ -189,7 +188,7 @@ func fill(fd int, content []byte) error {
 func setTime(fd int, ns int64) error {
 	at := unix.NsecToTimespec(ns)
 	times := [2]unix.Timespec{at, at}
-	// The library's function takes names only; no name is the descriptor's file.
+	// The library's function takes only names; an empty name means the descriptor's file.
 	_, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times)), 0, 0, 0)
 	if errno != 0 {
 		return errno
@@ -197,7 +196,7 @@ func setTime(fd int, ns int64) error {
 	return nil
 }
 
-// same is nil when the toolchain has a file of that name and content.
+// same returns nil if the toolchain has a file with that name and content.
 func (t *Tree) same(name string, content []byte) error {
 	fd, err := t.find(name)
 	if err != nil {
@@ -240,7 +239,7 @@ func (t *Tree) hardlink(old, name string) error {
 	if !errors.Is(err, ErrTaken) && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
-	// Another spelling of the same file, or one of the two is the toolchain's.
+	// Another spelling of the same file, or one of the two belongs to the toolchain.
 	fd, err := t.find(old)
 	if err != nil {
 		return err
@@ -270,7 +269,7 @@ func (t *Tree) link(from *dir, base, name string) error {
 	if err != nil {
 		return err
 	}
-	fd, err := unix.FcntlInt(uintptr(from.fd), unix.F_DUPFD_CLOEXEC, 0) // the next one may close it
+	fd, err := unix.FcntlInt(uintptr(from.fd), unix.F_DUPFD_CLOEXEC, 0) // the next step may close it
 	if err != nil {
 		return err
 	}
@@ -286,7 +285,7 @@ func (t *Tree) link(from *dir, base, name string) error {
 	return nil
 }
 
-// Symlink makes a symbolic link. One that is there already must be the same.
+// Symlink makes a symbolic link. One that already exists must be the same.
 func (t *Tree) Symlink(target, name string) error {
 	if err := t.symlink(target, name); err != nil {
 		return &os.LinkError{Op: "symlink", Old: target, New: name, Err: err}
@@ -306,7 +305,7 @@ func (t *Tree) symlink(target, name string) error {
 	err = unix.Symlinkat(target, d.fd, base)
 	if errors.Is(err, unix.EEXIST) {
 		there, err := readLink(d.fd, base)
-		// One of the toolchain's may be written in another way.
+		// One of the toolchain's may be spelled differently.
 		if err != nil || there != target && path.Join(in, there) != target {
 			return ErrTaken
 		}
@@ -319,9 +318,8 @@ func (t *Tree) symlink(target, name string) error {
 	return t.own(d.fd, base)
 }
 
-// Open opens a file that a command has made: a regular one, no link to one, no file of
-// the toolchain. The error of one that is not there is fs.ErrNotExist. An opened
-// file is not Unexpected.
+// Open opens a file that a command has made. It must be a regular file, neither a link to one nor a file of the
+// toolchain. The error for a missing one is fs.ErrNotExist. An opened file is not Unexpected.
 func (t *Tree) Open(name string) (File, error) {
 	f, err := t.openFile(name)
 	if err != nil {

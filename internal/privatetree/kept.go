@@ -13,36 +13,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kept says what a file is that stays in a tree from one job to the next.
+// Kept identifies a file that stays in a tree from one job to the next.
 type Kept struct {
 	Sum   [sha256.Size]byte // of its content
 	MTime int64             // nanoseconds since 1970
 	Exec  bool
 }
 
-// kept is all that a tree keeps between jobs beside what it had when it was new: files, and the
-// directories that lead to them. Commands can read the files and not write them: they are
-// another user's where commands have a user of their own; else they are read-only, and a change of
-// that leaves its time, by which Clean finds it.
+// kept holds everything that a tree keeps between jobs beyond its initial content: files, and the
+// directories that lead to them. Commands can read the files but not write them. If commands have a user of
+// their own, the files belong to another one. Otherwise they are read-only, and a change of that updates
+// their time, by which Clean notices it.
 type kept struct {
 	most  int64 // bytes that they may take
 	bytes int64
 	files map[string]*keptFile
 	bases map[string]int       // how many of the files have this last component
-	dirs  map[string]*standing // those that are there for kept files alone, by their names in standing
+	dirs  map[string]*standing // those that exist only for kept files, by their names in standing
 }
 
-// keptFile is one of them.
+// keptFile is one kept file.
 type keptFile struct {
 	Kept
 	in    *standing // its directory; nil: the toolchain has this file with this content
 	base  string
 	st    fileStamp
 	bytes int64
-	fixed bool // its stamp is older than the clock that the next one would be taken from
+	fixed bool // its stamp is older than the clock from which the next one would be taken
 }
 
-// fileStamp tells whether a file was changed.
+// fileStamp shows whether a file was changed.
 type fileStamp struct {
 	ino          uint64
 	size         int64
@@ -52,11 +52,10 @@ type fileStamp struct {
 }
 
 func stampOf(st *unix.Stat_t) fileStamp {
-	return fileStamp{st.Ino, st.Size, st.Mode, uint64(st.Nlink), st.Mtim, st.Ctim} //nolint:unconvert // other widths elsewhere
+	return fileStamp{st.Ino, st.Size, st.Mode, uint64(st.Nlink), st.Mtim, st.Ctim} // other widths elsewhere
 }
 
-// keptOverhead is what a file takes beside its pages, in bytes, about: its inode, its entry, and what
-// is known of it here.
+// keptOverhead is roughly what a file takes besides its pages, in bytes: its inode, its entry, and its record here.
 const keptOverhead = 2 << 10
 
 // mostKept bounds how many files a tree keeps.
@@ -66,7 +65,7 @@ func (k *kept) begin(most int64) {
 	*k = kept{most: most, files: map[string]*keptFile{}, bases: map[string]int{}, dirs: map[string]*standing{}}
 }
 
-// Keeps returns what the tree keeps by that name.
+// Keeps returns what the tree keeps under that name.
 func (t *Tree) Keeps(name string) (Kept, bool) {
 	f := t.kept.files[name]
 	if f == nil {
@@ -81,9 +80,8 @@ func (t *Tree) KeepsBase(base string) bool { return t.kept.bases[base] > 0 }
 // KeptBytes returns how many bytes the tree's kept files take.
 func (t *Tree) KeptBytes() int64 { return t.kept.bytes }
 
-// Keep makes a file as Write does, but read-only, and has it stay until Retain drops it. Where
-// that cannot be it is written for this job alone: the tree keeps enough already, or the name
-// leads through a symbolic link.
+// Keep makes a file as Write does, but read-only, and keeps it until Retain drops it. If that is impossible, the file
+// is written for this job only: the tree already keeps enough, or the name leads through a symbolic link.
 func (t *Tree) Keep(name string, k Kept, content []byte) error {
 	if err := t.keep(name, k, content); err != nil {
 		return &fs.PathError{Op: "write", Path: name, Err: err}
@@ -128,7 +126,7 @@ func (t *Tree) keep(name string, k Kept, content []byte) error {
 	var st unix.Stat_t
 	err = errors.Join(fill(fd, content), setTime(fd, k.MTime))
 	if err == nil {
-		err = unix.Fchmod(fd, mode) // whatever the caller's umask
+		err = unix.Fchmod(fd, mode) // independent of the caller's umask
 	}
 	if err == nil {
 		err = unix.Fstat(fd, &st)
@@ -150,7 +148,7 @@ func (t *Tree) keep(name string, k Kept, content []byte) error {
 	return nil
 }
 
-// keepSame notes that the toolchain has a file of that name and content.
+// keepSame records that the toolchain has a file with that name and content.
 func (t *Tree) keepSame(name, base string, k Kept, content []byte) error {
 	if err := t.same(name, content); err != nil {
 		return err
@@ -173,8 +171,8 @@ func (k *kept) drop(name string, f *keptFile) {
 	}
 }
 
-// standingAt is the directory name, canonical, as one that stays. The caller has made it for this job, or it
-// was there.
+// standingAt returns the directory with a canonical name as one that stays. The caller has made it for this job, or
+// it existed before.
 func (t *Tree) standingAt(name string) (*standing, error) {
 	rel := cmp.Or(strings.Trim(name, "/"), ".")
 	if rel == "." {
@@ -213,8 +211,8 @@ func (t *Tree) standingAt(name string) (*standing, error) {
 	return s, nil
 }
 
-// Retain drops the kept files for which want is false, with the directories that are there for
-// them. It is called before anything of the next job is made.
+// Retain drops the kept files for which want returns false, with the directories that exist only for them. It is
+// called before anything of the next job is made.
 func (t *Tree) Retain(want func(name string, k Kept) bool) error {
 	for name, f := range t.kept.files {
 		if want(name, f.Kept) {
@@ -227,7 +225,7 @@ func (t *Tree) Retain(want func(name string, k Kept) bool) error {
 	return nil
 }
 
-// discard removes a kept file, and what leads to it alone.
+// discard removes a kept file, and the directories that lead only to it.
 func (t *Tree) discard(name string, f *keptFile) error {
 	t.kept.drop(name, f)
 	s := f.in
@@ -259,11 +257,11 @@ func (t *Tree) discard(name string, f *keptFile) error {
 	return nil
 }
 
-// checkKept looks whether the kept files are as they were made, behind a job's commands. Their
-// directories have been looked at. A command that changes a header is no compiler's.
+// checkKept checks, after a job's commands, that the kept files are unchanged. Their directories have been checked.
+// No compiler changes a header.
 func (t *Tree) checkKept() error {
 	if t.uid != 0 {
-		return nil // they are not the commands' to change
+		return nil // commands cannot change them
 	}
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
@@ -283,7 +281,7 @@ func (t *Tree) checkKept() error {
 		if f.fixed {
 			continue
 		}
-		// Made in the tick of the clock in which the command began, perhaps: then a change could bear the same stamp.
+		// Perhaps made in the clock tick in which the command began: a change could then have the same stamp.
 		if !before(f.st.ctime, t.began) {
 			if err := t.compare(name, f); err != nil {
 				return err
@@ -294,7 +292,7 @@ func (t *Tree) checkKept() error {
 	return nil
 }
 
-// compare holds a kept file's content against its sum.
+// compare checks a kept file's content against its sum.
 func (t *Tree) compare(name string, f *keptFile) error {
 	fd, err := openat(t.root, name[1:], unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

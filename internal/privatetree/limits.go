@@ -13,31 +13,32 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
 
-// Commands are bounded by rlimits, which the kernel keeps for each process, and by looks at
-// all of them together. A command inherits its rlimits from the process that starts it: that sets its own
-// for the moment of the start, so that the command has never been without.
+// Commands are bounded by rlimits, which the kernel applies to each process, and by looking at all their processes
+// together. A command inherits its rlimits from the process that starts it. That process sets its own for the moment
+// of the start, so that the command is never without them.
 
 // maxOpen bounds the descriptors of each process of a command.
 const maxOpen = 1024
 
-// Looks at a running command: most compiles end before the first one.
+// Timing of looks at a running command: most compiles end before the first one.
 const (
 	firstLook = 50 * time.Millisecond
 	nextLook  = 75 * time.Millisecond
 )
 
-// spareMemory is what this process may map in the moment in which it has a command's limit.
+// spareMemory is what this process may map while it has a command's limit.
 const spareMemory = 256 << 20 // bytes
 
-// spareTasks are processes and threads that count as the command's user has them beside its own. With them the bound
-// is above that of a control group, which tells when it was met: this one would only make a command fail.
+// spareTasks is how many processes and threads count as the command's user having besides its own. With
+// them the bound is above that of a control group, which reports that it was met: this one would only make
+// a command fail.
 const spareTasks = groupTasks + 32
 
-// sharedTasks is how many more than at the start those of the same user may become, where several runners
-// share it: so many that no honest compile meets the limit, and few enough for a machine to bear until the next look.
+// sharedTasks is by how much the tasks of one user may grow while several runners share it: so many that no
+// honest compile meets the limit, and few enough for a machine to bear until the next look.
 const sharedTasks = 1024
 
-// limitSelf sets what is the same for all commands.
+// limitSelf sets the limits that are the same for all commands.
 func (c *child) limitSelf() error {
 	if err := unix.Prlimit(0, unix.RLIMIT_CORE, &unix.Rlimit{}, nil); err != nil {
 		return err
@@ -48,7 +49,7 @@ func (c *child) limitSelf() error {
 	}
 	files.Max = min(files.Max, maxOpen)
 	files.Cur = files.Max
-	// The library's own function: it would have the limit from before its start set again in commands.
+	// The library's own function: it would otherwise restore the limit from before its start in commands.
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func (c *child) limitSelf() error {
 		}
 	}
 	c.mapped = mapped()
-	// Only a user of its own, or one in a user namespace of its own, has a number of processes of its own.
+	// Only a user of its own, or one in a user namespace of its own, has a process count of its own.
 	c.countsTasks = c.cred != nil || c.userNamespace
 	if !c.countsTasks {
 		c.otherTasks = tasksOf(uint32(unix.Getuid()))
@@ -70,16 +71,16 @@ func (c *child) limitSelf() error {
 	return nil
 }
 
-// momentary are the limits that this process has for the moment of a start only.
+// momentary lists the limits that this process has only for the moment of a start.
 var momentary = [...]int{unix.RLIMIT_AS, unix.RLIMIT_NPROC}
 
-// bounds are one command's.
+// bounds holds the rlimits of one command.
 type bounds struct {
 	sandbox.Limits
 	tasks uint64 // RLIMIT_NPROC; 0: none
 }
 
-// before bounds this process softly, for a command to inherit.
+// before sets this process's soft limits, for a command to inherit.
 func (c *child) before(l *sandbox.Limits) (b bounds, err error) {
 	b.Limits = *l
 	if err := c.soft(unix.RLIMIT_FSIZE, limit(l.File)); err != nil {
@@ -100,7 +101,7 @@ func (c *child) before(l *sandbox.Limits) (b bounds, err error) {
 	return b, nil
 }
 
-// restore frees this process.
+// restore lifts this process's limits.
 func (c *child) restore(b *bounds) {
 	if b.Memory > 0 {
 		_ = unix.Prlimit(c.hold.Int(0), unix.RLIMIT_AS, &c.own[0], nil)
@@ -110,12 +111,12 @@ func (c *child) restore(b *bounds) {
 	}
 }
 
-// after bounds a command that was started for good.
+// after sets the hard limits of a started command.
 func (c *child) after(b *bounds, pid int) {
 	if c.hard(b, pid) != nil || !c.alone {
-		return // it has ended, or its children's numbers are not known
+		return // it has ended, or its children's numbers are unknown
 	}
-	// What it has started already: where nothing else runs those have the next numbers.
+	// What it has started already: if nothing else runs, those have the next numbers.
 	for missing := 0; missing < 4; {
 		if pid++; c.hard(b, pid) != nil {
 			missing++
@@ -123,7 +124,7 @@ func (c *child) after(b *bounds, pid int) {
 	}
 }
 
-// hard sets the limits of a process; an error means that there is none of that number.
+// hard sets the limits of a process. An error means that no process has that number.
 func (c *child) hard(b *bounds, pid int) error {
 	if err := c.prlimit(pid, unix.RLIMIT_FSIZE, limit(b.File)); err != nil {
 		return err
@@ -140,7 +141,7 @@ func (c *child) hard(b *bounds, pid int) error {
 	return nil
 }
 
-// soft sets a limit of this process, as far as it may have that.
+// soft sets a limit of this process, as far as that is permitted.
 func (c *child) soft(which int, n uint64) error {
 	var old unix.Rlimit
 	if err := unix.Prlimit(0, which, nil, &old); err != nil {
@@ -153,17 +154,17 @@ func (c *child) soft(which int, n uint64) error {
 	return unix.Prlimit(c.hold.Int(0), which, &unix.Rlimit{Cur: n, Max: old.Max}, nil)
 }
 
-// prlimit sets both limits of a process, or as far down as they may be.
+// prlimit sets both limits of a process, or lowers them as far as possible.
 func (c *child) prlimit(pid, which int, n uint64) error {
 	l := unix.Rlimit{Cur: n, Max: n}
 	err := unix.Prlimit(c.hold.Int(pid), which, &l, nil)
-	if errors.Is(err, unix.EPERM) { // it has less already
+	if errors.Is(err, unix.EPERM) { // it already has less
 		return nil
 	}
 	return err
 }
 
-// tasksOf counts a user's threads.
+// tasksOf returns how many threads a user has.
 func tasksOf(uid uint32) (n int) {
 	all, err := os.ReadDir("/proc")
 	if err != nil {
@@ -171,7 +172,7 @@ func tasksOf(uid uint32) (n int) {
 	}
 	for _, e := range all {
 		var st unix.Stat_t
-		// A directory has a link for itself, one for its name, and one for each in it.
+		// A directory has a link for itself, one for its name, and one for each subdirectory.
 		if e.Name()[0] <= '9' && unix.Lstat("/proc/"+e.Name()+"/task", &st) == nil && st.Uid == uid {
 			n += int(st.Nlink) - 2
 		}
@@ -186,7 +187,7 @@ func limit(n int64) uint64 {
 	return uint64(n)
 }
 
-// mapped is how much this process maps, in bytes.
+// mapped returns how much this process maps, in bytes.
 func mapped() uint64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -200,12 +201,12 @@ func mapped() uint64 {
 	return n * uint64(os.Getpagesize())
 }
 
-// watched says whether a command's processes need to be looked at.
+// watched reports whether a command's processes need to be looked at.
 func (c *child) watched(l *sandbox.Limits) bool {
 	return c.family != nil && (l.JobMemory > 0 || l.Processes > 0 || l.CPU > 0 || c.bare != "")
 }
 
-// look says whether a command has more than it may.
+// look returns the excess of a command that has more than it may.
 func (c *child) look(l *sandbox.Limits) sandbox.Excess {
 	u, err := c.family.Usage(l.Processes, nil)
 	switch {
@@ -226,7 +227,7 @@ func (c *child) look(l *sandbox.Limits) sandbox.Excess {
 	return sandbox.ExcessNone
 }
 
-// taken subtracts what is in a directory, and below it, from the room that there is.
+// taken subtracts what is in a directory, and below it, from the room available.
 func taken(dir string, room *int64, files *int) {
 	list, err := os.ReadDir(dir)
 	if err != nil {

@@ -9,33 +9,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookup follows a name through the tree, one component at a time, as the kernel does for a
-// process in the tree: a link to /etc/passwd leads to the tree's own. It never
-// looks a ".." up, so nothing that happens meanwhile leads it out.
+// lookup follows a name through the tree, one component at a time, as the kernel does for a process in the
+// tree: a link to /etc/passwd leads to the tree's own. It never looks up "..", so nothing that happens
+// meanwhile leads it outside.
 //
-// openat2 with RESOLVE_IN_ROOT would do it in one call, but is not there for a
-// service of systemd that has RestrictSUIDSGID or DynamicUser.
+// openat2 with RESOLVE_IN_ROOT would do it in one call, but is not available to a service of systemd that has
+// RestrictSUIDSGID or DynamicUser.
 type lookup struct {
 	t     *Tree
 	base  *dir    // where the walk began; nil: at the root
-	way   []frame // from there to where it is
+	way   []frame // from there to the current directory
 	hops  int     // symbolic links that may still be followed
-	make  bool    // directories that are not there are made
-	cross bool    // what is mounted may be entered
+	make  bool    // create missing directories
+	cross bool    // mounts may be entered
 }
 
 // frame is a directory on the way.
 type frame struct {
 	fd   int // O_PATH
 	ino  uint64
-	name string // in the one before
+	name string // in its parent
 }
 
-// maxName bounds a name, in bytes, as the kernel does: who brings a longer one has not got it from there, and
-// links may make it grow.
+// maxName bounds a name, in bytes, as the kernel does: a longer one did not come from the kernel, and links
+// may make it grow.
 const maxName = unix.PathMax
 
-// top is the directory where the walk is.
+// top returns the current directory.
 func (l *lookup) top() int {
 	switch {
 	case len(l.way) > 0:
@@ -46,7 +46,7 @@ func (l *lookup) top() int {
 	return l.t.root
 }
 
-// take ends the walk: it hands out a descriptor of the directory where it is.
+// take ends the walk and returns a descriptor of the current directory.
 func (l *lookup) take() (int, error) {
 	n := len(l.way)
 	if n == 0 {
@@ -58,7 +58,7 @@ func (l *lookup) take() (int, error) {
 	return fd, nil
 }
 
-// back forgets the last n directories of the way.
+// back drops the last n directories of the way.
 func (l *lookup) back(n int) {
 	for ; n > 0; n-- {
 		unix.Close(l.way[len(l.way)-1].fd)
@@ -68,13 +68,13 @@ func (l *lookup) back(n int) {
 
 func (l *lookup) end() { l.back(len(l.way)) }
 
-// restart begins at the root.
+// restart begins again at the root.
 func (l *lookup) restart() {
 	l.end()
 	l.base = nil
 }
 
-// canonical is the name of the first n directories of the way.
+// canonical returns the name of the first n directories of the way.
 func (l *lookup) canonical(n int) string {
 	var b strings.Builder
 	if l.base != nil && l.base.name != "/" {
@@ -90,8 +90,8 @@ func (l *lookup) canonical(n int) string {
 	return b.String()
 }
 
-// follow walks along name. If that ends at something else than a directory, the
-// walk stays in the directory before, and file is the name of the thing there.
+// follow walks along name. If that ends at something other than a directory, the walk stays in the directory before
+// it, and file is the name of the entry there.
 func (l *lookup) follow(name string) (file string, err error) {
 	for rest := name; rest != ""; {
 		var c string
@@ -133,8 +133,8 @@ func (l *lookup) follow(name string) (file string, err error) {
 	return "", nil
 }
 
-// step goes to the entry c of the directory where the walk is: into a directory, and
-// says what else it is. Of a link it gives the target.
+// step goes to the entry c of the current directory if that is a directory. It returns the entry's kind and, for a
+// link, the target.
 func (l *lookup) step(c string) (target string, kind uint32, err error) {
 	if len(l.way) >= maxDepth {
 		return "", 0, unix.ENAMETOOLONG
@@ -169,7 +169,7 @@ func (l *lookup) step(c string) (target string, kind uint32, err error) {
 	return target, kind, err
 }
 
-// mkdir makes an entry of the directory where the walk is.
+// mkdir makes an entry of the current directory.
 func (l *lookup) mkdir(c string) error {
 	d := l.base
 	if d != nil && len(l.way)+strings.Count(d.name, "/") >= maxDepth {
@@ -189,7 +189,7 @@ func (l *lookup) mkdir(c string) error {
 	return l.t.own(l.top(), c)
 }
 
-// readLink reads a symbolic link of a directory; no name is the descriptor's own.
+// readLink reads a symbolic link of a directory; an empty name means the descriptor's own.
 func readLink(fd int, name string) (string, error) {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(fd, name, buf)
@@ -199,13 +199,13 @@ func readLink(fd int, name string) (string, error) {
 	return string(buf[:max(n, 0)]), err
 }
 
-// dir is the directory of that name, which ends in a slash, with a descriptor. It is
-// made if it is not there and make says so.
+// dir returns the directory with that name, which ends in a slash, with a descriptor. With make it creates a missing
+// one.
 func (t *Tree) dir(name string, make bool) (*dir, error) {
 	if name == "" || name[0] != '/' {
 		return nil, fs.ErrInvalid
 	}
-	if len(name) > maxName { // before it is looked for by all of its beginnings
+	if len(name) > maxName { // before all its prefixes are looked up
 		return nil, unix.ENAMETOOLONG
 	}
 	j := &t.job
@@ -231,8 +231,7 @@ func (t *Tree) dir(name string, make bool) (*dir, error) {
 	return j.enter(name, &l)
 }
 
-// find opens what a name leads to for reading, links followed, the toolchain's files
-// too.
+// find opens for reading what a name leads to. It follows links, and opens the toolchain's files too.
 func (t *Tree) find(name string) (int, error) {
 	if len(name) > maxName {
 		return -1, unix.ENAMETOOLONG
@@ -259,7 +258,7 @@ func openat(fd int, base string, flags int, mode uint32) (int, error) {
 	}
 }
 
-// takenError makes what the kernel says where the toolchain stands ErrTaken.
+// takenError returns ErrTaken for what the kernel reports where the toolchain has something.
 func takenError(err error) error {
 	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOTDIR) {
 		return ErrTaken

@@ -20,22 +20,21 @@ import (
 
 const defaultSize = 1 << 30 // bytes
 
-// New starts a tree's process and returns when the tree is there. ErrNoRight is not worth
-// another try on this host; other errors come from the names in s. Cancelling ctx
-// ends the making only.
+// New starts a tree's process and returns when the tree is ready. After ErrNoRight another try on this host
+// is pointless; other errors come from the names in s. Cancelling ctx only ends the making.
 func New(ctx context.Context, s Spec) (*Tree, error) {
 	if s.Size == 0 {
 		s.Size = defaultSize
 	}
 	if s.Bare != "" {
-		s.Keep = 0 // it is the caller who empties that directory
+		s.Keep = 0 // the caller empties that directory
 	}
 	t := &Tree{root: -1, block: -1, uid: s.UID, gid: s.GID, bare: s.Bare}
 	t.job.begin()
 	t.kept.begin(s.Keep)
 	t.close = sync.OnceValue(t.end)
 	if err := t.make(ctx, &s); err != nil {
-		_ = t.Close() // nothing has come of it
+		_ = t.Close() // it was not completed
 		return nil, fmt.Errorf("make a private tree: %w", err)
 	}
 	return t, nil
@@ -90,8 +89,9 @@ func (t *Tree) start(s *Spec) error {
 		return err
 	}
 	if t.group != nil {
-		// It waits for the specification, so nothing has been started by it. Not by clone3, which could make it
-		// there: systemd's RestrictNamespaces= forbids that call, whose flags no filter sees.
+		// The process waits for the specification, so it has not started anything yet. clone3 could have
+		// created it in the group, but systemd's RestrictNamespaces= forbids that call, whose flags no
+		// filter sees.
 		if err := t.group.Add(t.proc.Pid); err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (t *Tree) start(s *Spec) error {
 	return t.send(&request{block: uint64(len(b)), limits: sandbox.Limits{File: s.Size + s.Keep}}, nil)
 }
 
-// confineBit is Spec.Confine in what the process is told.
+// confineBit is Spec.Confine as passed to the process.
 const confineBit = 1
 
 // startChild re-executes this program, in new namespaces if apart.
@@ -126,7 +126,7 @@ func startChild(sock *os.File, block int, apart bool) (*os.Process, error) {
 	}
 	mem := os.NewFile(uintptr(dup), "tree")
 	defer mem.Close()
-	sys := &syscall.SysProcAttr{Setsid: true} // the terminal's signals are for the caller
+	sys := &syscall.SysProcAttr{Setsid: true} // the terminal's signals are meant for the caller
 	if apart {
 		sys.Cloneflags = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWNET
 	}

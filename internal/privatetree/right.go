@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mayMount says that this process can make mount namespaces without a user
-// namespace around them.
+// mayMount reports whether this process can make mount namespaces without a user namespace around them.
 func mayMount() bool {
 	if os.Geteuid() != 0 {
 		return false
@@ -21,8 +20,7 @@ func mayMount() bool {
 	return err == nil && data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
 }
 
-// switches are the settings of Linux distributions that keep users from
-// making namespaces, and the values that do.
+// switches lists settings of Linux distributions that keep users from making namespaces, and the values that do.
 var switches = []struct{ name, off, remedy string }{
 	{"user.max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"},
 	{"user.max_mnt_namespaces", "0", "sysctl user.max_mnt_namespaces=10000"},
@@ -33,11 +31,11 @@ var switches = []struct{ name, off, remedy string }{
 	{"kernel.apparmor_restrict_unprivileged_userns", "1", "sysctl kernel.apparmor_restrict_unprivileged_userns=0"},
 }
 
-// refusals are how the kernel says that it does not make namespaces or mounts for
-// this process, or not at all, or that a limit is zero.
+// refusals lists the errors by which the kernel refuses to make namespaces or mounts for this process, or at all, or
+// reports that a limit is zero.
 var refusals = []error{unix.EPERM, unix.EACCES, unix.ENOSPC, unix.EUSERS, unix.EINVAL, unix.ENOSYS}
 
-// noRight makes an ErrNoRight that says which step failed, and what would help.
+// noRight returns an ErrNoRight that says which step failed, and what would help.
 func noRight(step string, err error) error {
 	if step != "" {
 		err = fmt.Errorf("%s: %w", step, err)

@@ -15,11 +15,11 @@ import (
 	"github.com/rdistcc/rdistcc/internal/wire"
 )
 
-// blockKeep is how much of the block stays in memory between commands, in bytes;
-// most argument lists are far smaller.
+// blockKeep is how much of the block stays in memory between commands, in bytes; most argument lists are far
+// smaller.
 const blockKeep = 256 << 10
 
-// What the tree's process takes of a control group's bounds for itself, about.
+// What the tree's process itself takes of a control group's bounds, roughly.
 const (
 	groupMemory = 64 << 20 // bytes
 	groupTasks  = 32
@@ -31,12 +31,12 @@ type Run struct {
 	seq uint64
 	cmd string // for errors
 
-	between string // the FIFO that two of its programs have between them; "": none
+	between string // the FIFO between two of its programs; "": none
 }
 
-// Start runs a command in the tree; it may be called when no other one runs. The
-// descriptors are passed on before it returns. It returns ErrGone when there is no tree any
-// more; whether the command could be executed Wait says.
+// Start runs a command in the tree. No other one may be running. The descriptors have been passed on when
+// it returns. It returns ErrGone when the tree no longer exists; Wait reports whether the command could be
+// executed.
 func (t *Tree) Start(c *Command) (*Run, error) {
 	if len(c.Argv) == 0 {
 		return nil, fmt.Errorf("start a command: %w", unix.EINVAL)
@@ -74,7 +74,7 @@ func (t *Tree) Start(c *Command) (*Run, error) {
 		if err := t.group.Limit(c.Limits, groupMemory, groupTasks); err != nil {
 			return nil, fmt.Errorf("start %s: %w", file, err)
 		}
-		t.group.OutOfMemory() // what was before is not this command's
+		t.group.OutOfMemory() // forget what was before this command
 		t.group.OutOfTasks()
 	}
 	if t.began == (unix.Timespec{}) {
@@ -97,15 +97,15 @@ func (t *Tree) Start(c *Command) (*Run, error) {
 	return r, nil
 }
 
-// Kill kills the command and all processes that come from it. It may be called by any
-// goroutine at any time, and more than once; a run that has ended does not mind.
+// Kill kills the command and all its descendants. It may be called by any goroutine at any time, more than once, and
+// after the run has ended.
 func (r *Run) Kill() {
-	_ = r.t.send(&request{op: opKill, seq: r.seq}, nil) // no tree, no command
+	_ = r.t.send(&request{op: opKill, seq: r.seq}, nil) // without a tree there is no command
 }
 
-// Wait returns when no process of the command lives any more; those that outlived it
-// are killed. It is called once. An error means that the command, or one of its programs, could
-// not be started, with the system's reason in the chain, or that the tree has ended with it (ErrGone).
+// Wait returns when no process of the command is alive any more; processes that outlived it are killed. It
+// is called once. An error means that the command, or one of its programs, could not be started, with the
+// system's reason in the chain, or that the tree has ended with it (ErrGone).
 func (r *Run) Wait() (Outcome, error) {
 	var in reply
 	for {
@@ -114,8 +114,8 @@ func (r *Run) Wait() (Outcome, error) {
 			err = in.decode(r.t.in[:n])
 		}
 		if errors.Is(err, ErrGone) && r.t.measures.Has(sandbox.Cgroup) && r.t.group.OutOfMemory() {
-			// Files in memory are nobody's: where a command wrote too many the kernel takes whoever is largest,
-			// and that is this tree's process.
+			// Files in memory belong to no process: if a command wrote too many, the kernel kills the
+			// largest process, which is this tree's.
 			r.t.gone = true
 			return Outcome{Signal: int(unix.SIGKILL), Excess: sandbox.ExcessMemory}, nil
 		}
@@ -183,7 +183,7 @@ func (t *Tree) receive(buf, oob []byte) (n int, files []int, err error) {
 	return n, files, goneError(errors.Join(rerr, err))
 }
 
-// goneError makes what a socket says without its other end, or after Close, ErrGone.
+// goneError returns ErrGone for the errors of a socket whose other end is gone, or after Close.
 func goneError(err error) error {
 	if err == nil {
 		return nil

@@ -2,12 +2,12 @@
 // of a toolchain, read-only, and what the caller writes for one job, all of them
 // under the names that they have elsewhere.
 //
-// A Tree is a small process, this program again, that is the first one of a mount,
-// pid, IPC and network namespace (and of a user namespace when the caller has no right
+// A Tree is a small process, running this program again, that is the first one of a mount,
+// pid, IPC and network namespace (and of a user namespace if the caller has no right
 // to mount). Its root is a tmpfs with the toolchain bind-mounted into it. The
-// process then starts one command at a time for the caller, and kills and reaps all
-// that a command leaves. When the caller ends, however it ends, the process
-// ends, and the kernel takes everything in the namespaces with it.
+// process starts one command at a time for the caller, and kills and reaps everything
+// that a command leaves. When the caller ends, in whatever way, the process
+// ends, and the kernel ends everything in the namespaces with it.
 //
 // The caller writes the job's files itself, through a descriptor of the tree's root.
 // No name and no symbolic link leads it out of the tree. Nothing that it writes can be
@@ -27,23 +27,24 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
 
-// Arg0 is how the program is called when it is to be a tree's process: main, and a
-// test's main, look at os.Args[0] and hand over to Main.
+// Arg0 is the name by which the program is called to become a tree's process: main, and a
+// test's main, check os.Args[0] and hand over to Main.
 const Arg0 = "rdistccd-tree"
 
 var (
-	// ErrNoRight means that this process may not make namespaces or mounts. The
-	// message has the step that failed, why, and what would permit it.
+	// ErrNoRight means that this process may not make namespaces or mounts. The message says
+	// which step failed, why, and what would permit it.
 	ErrNoRight = errors.New("no right to make namespaces")
 
-	// ErrTaken means that a name of the job is one of the toolchain's, with other
-	// content, or lies in a directory of the toolchain that is shown whole.
+	// ErrTaken means that a name of the job is one of the toolchain's with other content, or is in a
+	// directory of the toolchain that is shown whole.
 	ErrTaken = errors.New("name is taken by the toolchain")
 
-	// ErrSpoiled means that a tree is not as it was: close it and make a new one.
+	// ErrSpoiled means that a tree is no longer as it was: close it and make a new one.
 	ErrSpoiled = errors.New("tree is spoiled")
 
-	// ErrLittered means that so much was left in a tree that a new one costs less than to remove it: close the tree.
+	// ErrLittered means that so much was left in a tree that making a new one costs less than removing it:
+	// close the tree.
 	ErrLittered = errors.New("tree is littered")
 
 	// ErrGone means that the tree's process has ended: close the tree.
@@ -55,72 +56,73 @@ type Spec struct {
 	// Files and Dirs are absolute names on this host: regular files, and directories
 	// that are shown whole. They are read-only and have their own names, with the
 	// symbolic links and directories that lead to them. A file system
-	// mounted somewhere below one of Dirs need not show. A file stays the one that it
-	// was when the tree was made, even when another one takes its name. /dev/null, zero,
+	// mounted below one of Dirs may be missing. A file stays the one that it
+	// was when the tree was made, even if another one takes its name. /dev/null, zero,
 	// full and urandom, /proc and an empty /tmp are always there.
 	Files, Dirs []string
 
-	Size int64 // bytes that a job may write, its sources included; 0: 1 GiB
-	Keep int64 // bytes beside Size that files may take which stay from one job to the next; 0: none stay
+	Size int64 // bytes that a job may write, including its sources; 0: 1 GiB
+	Keep int64 // bytes in addition to Size for files that stay from one job to the next; 0: none stay
 
-	// UID and GID own what jobs write, and their commands run as them. Zero is the
-	// caller's own; another one needs root. Commands have no capabilities, as root too.
+	// UID and GID own what jobs write, and the jobs' commands run as them. Zero means the
+	// caller's own; others require root. Commands have no capabilities, even as root.
 	UID, GID int
 
-	// Confine takes more from commands, by package sandbox: files, programs and system calls
-	// that are not needed.
+	// Confine takes more from commands, through package sandbox: files, programs and system
+	// calls that are not needed.
 	Confine bool
 
-	// Bare, if it is not empty, is an empty private directory of this host that takes the place of the root where
-	// namespaces are not to be had: names of the job lie below it (Path), and those of the toolchain are the
+	// Bare, if it is not empty, is an empty private directory of this host that replaces the root where
+	// namespaces are not available: names of the job are below it (Path), and those of the toolchain are the
 	// host's own.
 	Bare string
 
-	// Cgroup is a directory of control groups, version 2, in which the caller may make others, with
-	// the controllers memory and pids; "" is none.
+	// Cgroup is a directory of control groups, version 2, with the controllers memory and pids, in
+	// which the caller may make others; "" means none.
 	Cgroup string
 }
 
 // Command is what to run in a tree: one process, or several one after the other.
 type Command struct {
 	Path   string    // the program, a name in the tree; "": Argv[0]
-	Argv   []string  // with the program's own name first
-	Then   []Program // each runs when the one before has ended with status 0 (but see Between)
+	Argv   []string  // including the program's own name
+	Then   []Program // each runs if the one before has ended with status 0 (but see Between)
 	Env    []string
 	Dir    string // working directory, a name in the tree
-	Stdin  int    // descriptors of the caller: they may lead out of the tree
+	Stdin  int    // descriptors of the caller, which may lead out of the tree
 	Stdout int
 	Stderr int
 
-	Nice   int            // level; 0: the caller's
-	Limits sandbox.Limits // past that of a file's bytes SIGXFSZ ends the command
+	Nice   int            // niceness; 0: the caller's
+	Limits sandbox.Limits // exceeding that of a file's bytes ends the command with SIGXFSZ
 
-	// ExecFD is the program where it is not a file of the tree: a descriptor of the caller, a memfd for a tree that is
-	// confined; 0: there is none, and Path counts. Then is for files only.
+	// ExecFD is the program if it is not a file of the tree: a descriptor of the caller, which must be a memfd if the
+	// tree is confined. 0 means none, and Path counts. Then applies only to files.
 	ExecFD int
 
-	// Between is the name in the tree of a file that is only for what the first program tells the second one; "": there is
-	// none. The two may run at the same time then, with a FIFO of that name between them (fifo.go).
+	// Between is the name in the tree of a file that only passes data from the first program to the second
+	// one; "" means none. The two may then run at the same time, with a FIFO of that name between them
+	// (fifo.go).
 	Between string
 }
 
-// Program is a process that shares all but these with the one before.
+// Program is a further process, which shares everything but these fields with the one before.
 type Program struct {
 	Path string
 	Argv []string
 }
 
-// Outcome is how a command ended.
+// Outcome says how a command ended.
 type Outcome struct {
-	Exit   int            // the status of the last process that ran, if no signal ended it
+	Exit   int            // status of the last process that ran, if no signal ended it
 	Signal int            // 0: none
-	CPU    time.Duration  // of all processes of the command and all whom they waited for
+	CPU    time.Duration  // of all processes of the command and all that they waited for
 	MaxRSS uint64         // bytes, of the largest of them
 	Killed bool           // Run.Kill came before the end
-	Excess sandbox.Excess // what it was ended for, of Limits and of what the sandbox forbids
+	Excess sandbox.Excess // why it was ended: one of Limits, or something that the sandbox forbids
 
-	// Apart says that two programs ran at the same time, and that it is not known whether the same would have come of
-	// them one after the other: what they wrote is to be dropped, and the command to be run again without Between.
+	// Apart means that two programs ran at the same time, and that it is not known whether the result would have
+	// been the same one after the other: drop what they wrote, and run the command again without Between.
 	Apart bool
 }
 
@@ -128,11 +130,11 @@ type Outcome struct {
 type File struct {
 	FD   int
 	Size int64 // bytes
-	Exec bool  // its owner may execute it
+	Exec bool  // executable by its owner
 }
 
-// Tree is a root directory with a process that runs commands in it. Run.Kill
-// and Close may be called by any goroutine; all else is one goroutine's at a time.
+// Tree is a root directory with a process that runs commands in it. Run.Kill and Close may be called by any
+// goroutine; everything else by one goroutine at a time.
 type Tree struct {
 	// set once in New
 	proc     *os.Process
@@ -140,42 +142,42 @@ type Tree struct {
 	sock     syscall.RawConn
 	block    int // memfd
 	root     int
-	dev      uint64 // of the tmpfs: what is mounted in it has another
-	uid, gid int    // that own what jobs write; 0: the caller
+	dev      uint64 // of the tmpfs: mounts in it have another one
+	uid, gid int    // owners of what jobs write; 0: the caller
 	lacks    []string
 	measures sandbox.Set
 	bare     string               // Spec.Bare
 	group    *sandbox.Group       // nil: none
 	standing *standing            // the root directory, as it is between jobs
-	byIno    map[uint64]*standing // it and those below
+	byIno    map[uint64]*standing // standing and those below it
 	close    func() error
 
 	// owned by the goroutine that uses the tree
 	seq  uint64
-	busy bool // a command was started, and not waited for
-	gone bool // the process has ended, with a command
+	busy bool // a command was started and not waited for
+	gone bool // the process has ended, together with a command
 	left int  // entries that Clean may still remove one by one
 	buf  []byte
 	in   [replySize]byte
-	big  bool // the block is larger than it needs to be
+	big  bool // the block is larger than necessary
 	job  job
 	kept kept
-	// began is the time of the clock that the kernel's stamps come from, when the job's first command started.
+	// began is when the job's first command started, by the clock of the kernel's stamps.
 	began unix.Timespec
 
 	dirents []byte // for list
 }
 
-// Lacks says what this host could not give the tree, one line each.
+// Lacks returns what this host could not give the tree, one line each.
 func (t *Tree) Lacks() []string { return t.lacks }
 
-// Measures are those that hold for all commands in the tree.
+// Measures returns the measures that apply to all commands in the tree.
 func (t *Tree) Measures() sandbox.Set { return t.measures }
 
-// Path is the name, absolute in the tree, by which commands know a file of the job.
+// Path returns the name, absolute in the tree, by which commands know a file of the job.
 func (t *Tree) Path(name string) string { return path.Join("/", t.bare, name) }
 
-// Close kills all that runs in the tree, waits until it is dead, and frees the tree.
+// Close kills everything that runs in the tree, waits until it is dead, and frees the tree.
 func (t *Tree) Close() error { return t.close() }
 
 func (t *Tree) end() error {
@@ -184,13 +186,13 @@ func (t *Tree) end() error {
 		// The end of a namespace's first process waits for all others.
 		_ = t.proc.Kill() // it may have ended already
 		if t.bare != "" {
-			err = sandbox.KillSession(t.proc.Pid) // not waited for: its number is no other's
+			err = sandbox.KillSession(t.proc.Pid) // not waited for: no other process can have its number
 		}
 		_, werr := t.proc.Wait()
 		err = errors.Join(err, werr)
 	}
 	if t.group != nil {
-		_ = t.group.Kill() // what there is lives no more, but for a fault of ours
+		_ = t.group.Kill() // nothing in it is alive, unless we have a bug
 		err = errors.Join(err, t.group.Remove())
 	}
 	t.job.end()

@@ -6,17 +6,17 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
 
-// watch is what this process hears of while a command runs.
+// watch is what this process waits for while a command runs.
 type watch struct {
 	c     *child
 	req   *request
 	probe bool
 	r     *reply
-	pause int           // milliseconds until the command is looked at; negative: it is not
-	fds   []unix.PollFd // those that are waited for, then the caller's and the filter's
+	pause int           // milliseconds until the command is looked at; negative: never
+	fds   []unix.PollFd // the awaited descriptors, then the caller's and the filter's
 }
 
-// watch makes one that waits for descriptors of programs, or of what they write.
+// watch returns a watch for descriptors of programs, or of their outputs.
 func (c *child) watch(req *request, probe bool, r *reply, fds ...int) *watch {
 	w := &watch{c: c, req: req, probe: probe, r: r, pause: -1, fds: make([]unix.PollFd, 0, len(fds)+3)}
 	for _, fd := range append(fds, childSock, c.hold.Listener()) {
@@ -28,8 +28,8 @@ func (c *child) watch(req *request, probe bool, r *reply, fds ...int) *watch {
 	return w
 }
 
-// wait returns when one of the descriptors that are waited for is ready, and notes whether the caller has asked to
-// kill the command, or it was killed for what it took. When the caller itself has ended, so does this process. A
+// wait returns when one of the awaited descriptors is ready. It records whether the caller has asked to kill the
+// command, or whether it was killed for what it used. When the caller itself has ended, so does this process. A
 // probe is not killed for what it tries.
 func (w *watch) wait() {
 	n := len(w.fds) - 2
@@ -50,7 +50,7 @@ func (w *watch) wait() {
 			w.c.denied(w.probe, w.r)
 		}
 		if filter.Revents&^unix.POLLIN != 0 || w.r.excess == sandbox.ExcessDenied && !w.probe {
-			filter.Fd = -1 // nobody is left who could be heard of, or one is enough
+			filter.Fd = -1 // no process is left that could be reported, or one report is enough
 		}
 		for i := range w.fds[:n] {
 			if w.fds[i].Revents != 0 {
@@ -66,10 +66,10 @@ func (w *watch) wait() {
 // ready reports whether descriptor i is ready.
 func (w *watch) ready(i int) bool { return w.fds[i].Fd >= 0 && w.fds[i].Revents != 0 }
 
-// forget waits for descriptor i no more.
+// forget stops waiting for descriptor i.
 func (w *watch) forget(i int) { w.fds[i].Fd, w.fds[i].Revents = -1, 0 }
 
-// denied deals with a call that no compiler makes.
+// denied handles a call that no compiler makes.
 func (c *child) denied(probe bool, r *reply) {
 	if !probe {
 		c.stop(sandbox.ExcessDenied, r)
@@ -88,7 +88,7 @@ func (c *child) stop(e sandbox.Excess, r *reply) {
 	}
 }
 
-// heard takes what the caller says while a command runs.
+// heard handles a message from the caller while a command runs.
 func (c *child) heard(seq uint64, r *reply) {
 	req, _, err := c.next()
 	if err != nil {

@@ -12,24 +12,22 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
 
-// Caller and tree talk over a SOCK_SEQPACKET pair in packets of a fixed size, as
-// both are the same program. Strings lie in a memfd that both hold (the block): an
-// argument list may be larger than a packet. Only one request is under way
-// at a time, so the block has one owner at a time.
+// Caller and tree talk over a SOCK_SEQPACKET pair in packets of a fixed size, as both are the same program.
+// Strings are in a memfd that both hold (the block), as an argument list may be larger than a packet. Only
+// one request is under way at a time, so the block has one owner at a time.
 
-// What a request asks for.
+// Request operations.
 const (
 	opStart uint32 = 1 + iota
 	opKill
 	opStartPair // the first two programs at the same time
 )
 
-// request goes to the tree. With a start come three descriptors, or four if the last is
-// the program.
+// request goes to the tree. A start comes with three descriptors, or four if the last one is the program.
 type request struct {
 	op     uint32
 	nice   int32
-	seq    uint64 // of the run; a kill that comes too late meets another one
+	seq    uint64 // of the run; a kill that comes too late does not match
 	block  uint64 // bytes in the block
 	limits sandbox.Limits
 }
@@ -64,12 +62,12 @@ func (r *request) decode(b []byte) error {
 	return nil
 }
 
-// reply comes from the tree: one when it is ready, with the root's descriptor, or
-// could not be made; then one for each start.
+// reply comes from the tree: one when it is ready, with the root's descriptor, or could not be made; then
+// one for each start.
 type reply struct {
 	seq      uint64
 	errno    uint32 // why nothing ran; 0: it ran
-	right    bool   // what failed is a matter of rights
+	right    bool   // the failure is a matter of rights
 	killed   bool
 	apart    bool // Outcome.Apart
 	exit     int32
@@ -151,8 +149,8 @@ func writeBlock(fd int, b []byte) error {
 	return nil
 }
 
-// receive takes one packet and its descriptors, which are closed on exec. No packet
-// and no error is the other side's end.
+// receive takes one packet and its descriptors, which are close-on-exec. No packet and no error means that the other
+// side has ended.
 func receive(fd int, buf, oob []byte, flags int) (n int, fds []int, err error) {
 	n, k, _, _, err := unix.Recvmsg(fd, buf, oob, flags|unix.MSG_CMSG_CLOEXEC)
 	if err != nil || k == 0 {

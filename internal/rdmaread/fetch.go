@@ -1,9 +1,8 @@
-// Package rdmaread takes what a peer offers in windows, by RDMA Reads in pieces:
-// several at a time, as many as the connection may have outstanding, and all
-// windows of the connection in turn.
+// Package rdmaread fetches what a peer offers in windows, by RDMA Reads in pieces: several at a time, as many
+// as the connection may have outstanding, and all windows of the connection in turn.
 //
-// A Puller belongs to one QP and has no lock of its own: its owner's guards it, and
-// is held for every method and while Done is called.
+// A Puller belongs to one QP and has no lock of its own: its owner's lock guards it, and is held for every
+// method and while Done is called.
 package rdmaread
 
 import (
@@ -14,17 +13,16 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Depth is how many Reads are worth asking for (ConnParam.ORD and IRD), and Piece
-// is the length of one in bytes. Together they are what is on its way: 4 MiB, 80
-// MB/s at 50 ms. Pieces are small so that a short job's messages do not stand behind
-// a long one, and so that a slow network shows some progress.
+// Depth is the number of Reads worth asking for (ConnParam.ORD and IRD), and Piece is the length of one in
+// bytes. Together they are the data in flight: 4 MiB, which is 80 MB/s at 50 ms. Pieces are small so that a
+// short job's messages do not queue behind a long one, and so that a slow network shows some progress.
 const (
 	Depth = 16
 	Piece = 256 << 10
 )
 
-// Depths are what to ask a connection for, of a device with attributes a: none if
-// it has no Reads (ConnParam.ORD and IRD).
+// Depths returns what to ask a connection for, on a device with attributes a: none if it has no Reads
+// (ConnParam.ORD and IRD).
 func Depths(a iwarp.DeviceAttr) (ord, ird uint16) {
 	if !a.RDMARead {
 		return 0, 0
@@ -32,49 +30,49 @@ func Depths(a iwarp.DeviceAttr) (ord, ird uint16) {
 	return uint16(max(0, min(Depth, a.MaxORD))), uint16(max(0, min(Depth, a.MaxIRD)))
 }
 
-// ErrStopped is what a Pull ends with after Stop.
+// ErrStopped is the error with which a Pull ends after Stop.
 var ErrStopped = errors.New("fetch: stopped")
 
-// Pull is one window to be fetched, from its start on, into Sink. The owner sets
-// what is exported before Start; Sink stays registered until Done was called.
+// Pull is one window to be fetched, from its start, into Sink. The owner sets the exported fields before
+// Start; Sink must stay registered until Done has been called.
 type Pull struct {
 	Sink iwarp.MR // with LocalWrite; filled from its first byte on
 	STag iwarp.STag
 	TO   uint64
 	Len  uint64
-	// Done is called once: when all is there, when the last Read after Stop is
-	// over, or when the QP is gone. Then nothing writes into Sink any more.
+	// Done is called once: when everything has arrived, when the last Read after Stop has ended, or when
+	// the QP is gone. Nothing writes into Sink after that.
 	Done func(err error)
 
-	posted  uint64 // bytes asked for
+	posted  uint64 // bytes requested
 	out     int    // Reads under way
 	stopped bool
 	listed  bool // it is in Puller.turn
 }
 
-// Puller has the pulls of one QP.
+// Puller holds the pulls of one QP.
 type Puller struct {
 	qp    iwarp.QP
 	depth int
 	tag   uint64 // of the work requests: a bit above all numbers
 	last  uint64
-	under map[uint64]*Pull // Reads under way, by work request
-	turn  []*Pull          // with something left to ask for; the first is next
+	under map[uint64]*Pull // pulls with Reads under way, by work request
+	turn  []*Pull          // pulls with more to request; the first is next
 	quiet time.Duration    // see Tick
 	moved bool             // a Read has ended since the last Tick
 	over  error            // set by End
 }
 
-// New makes a Puller whose work requests have the bit tag in their ids. depth is
-// ConnInfo.ORD: the Reads that may be outstanding, and never more than Depth.
+// New returns a Puller whose work requests have the bit tag in their ids. depth is ConnInfo.ORD: the Reads
+// that may be outstanding, which is never more than Depth.
 func New(qp iwarp.QP, depth int, tag uint64) *Puller {
 	return &Puller{qp: qp, depth: min(depth, Depth), tag: tag, under: make(map[uint64]*Pull)}
 }
 
-// Can says whether the connection has RDMA Reads at all.
+// Can reports whether the connection has RDMA Reads at all.
 func (p *Puller) Can() bool { return p != nil && p.depth > 0 }
 
-// Start begins x. An error, also of Completed, is a QP at its end: End follows.
+// Start begins x. An error, from Completed too, means that the QP has ended: End must follow.
 func (p *Puller) Start(x *Pull) error {
 	if x.Len == 0 || p.over != nil {
 		x.Done(p.over)
@@ -85,7 +83,7 @@ func (p *Puller) Start(x *Pull) error {
 	return p.post()
 }
 
-// Stop asks for no more of x, which ends when what is under way has come.
+// Stop requests no more of x, which ends when what is under way has arrived.
 func (p *Puller) Stop(x *Pull) {
 	if x.stopped || !x.listed && x.out == 0 {
 		return
@@ -105,7 +103,7 @@ func (p *Puller) Stop(x *Pull) {
 	}
 }
 
-// Completed takes the completion of a Read: one whose id has the tag.
+// Completed handles the completion of a Read: one whose id has the tag.
 func (p *Puller) Completed(wc *iwarp.WC) error {
 	x := p.under[wc.ID]
 	if x == nil || wc.Status != iwarp.StatusSuccess {
@@ -127,7 +125,7 @@ func (p *Puller) Completed(wc *iwarp.WC) error {
 	return p.post()
 }
 
-// post asks for pieces while there is room, of one pull after the other.
+// post requests pieces while there is room, from one pull after the other.
 func (p *Puller) post() error {
 	for len(p.under) < p.depth && len(p.turn) > 0 {
 		x := p.turn[0]
@@ -156,9 +154,9 @@ func (p *Puller) post() error {
 	return nil
 }
 
-// Tick is called once in every; it says for how long Reads have been under way
-// with none of them answered. It counts calls rather than looking at the clock: who
-// was stopped itself must not take that for the peer's silence.
+// Tick is called once in every. It returns for how long Reads have been under way without any of them being
+// answered. It counts calls instead of reading the clock: a process that was itself suspended must not take
+// that for the peer's silence.
 func (p *Puller) Tick(every time.Duration) time.Duration {
 	if p == nil {
 		return 0

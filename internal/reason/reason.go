@@ -1,12 +1,14 @@
-// Package reason has the words that say why a command ran here and not on a host. They are in the trace and the reports of
-// builds, in the labels of metrics, and in docs/reasons.md, which a test holds against Words.
+// Package reason defines the words that say why a command ran here and not on a host. They appear in the
+// trace and the reports of builds, in the labels of metrics, and in docs/reasons.md, which a test compares
+// with Words.
 //
-// The wrapper links it: there is nothing in it to initialise.
+// It is linked into the wrapper, so it has nothing to initialise.
 package reason
 
 import "strings"
 
-// Reasons that a command line, a setting or a text gives. Nothing is wrong, and RDISTCC_FALLBACK=0 does not forbid them.
+// Reasons that follow from a command line, a setting or a text. Nothing is wrong, and RDISTCC_FALLBACK=0
+// does not forbid them.
 const (
 	Link         = "link"
 	Preprocess   = "preprocess"
@@ -21,20 +23,20 @@ const (
 	Diagnostics  = "diagnostics"
 	TooBig       = "too-big"
 
-	// These three are followed by what it is: the option, what another machine could not make the same, or what a host made.
+	// These three are followed by details: the option, what another machine could not reproduce, or what a host made.
 	UnknownOption   = "unknown-option:"
 	NotReproducible = "not-reproducible:"
 	Doubt           = "doubt:"
 )
 
-// What is not reproducible, where more than one package says so.
+// Details of what is not reproducible that more than one package uses.
 const (
 	Native = NotReproducible + "native"
 	Paths  = NotReproducible + "paths"
 	Time   = NotReproducible + "time"
 )
 
-// Reasons that the farm gives. RDISTCC_FALLBACK=0 turns them into failures.
+// Reasons that the farm causes. RDISTCC_FALLBACK=0 turns them into failures.
 const (
 	NoHosts    = "no-hosts"
 	Toolchain  = "refused:toolchain"
@@ -52,7 +54,7 @@ const (
 	HostList   = "host-list"
 )
 
-// Exit statuses of rdistcc, as distcc's manual page gives them where it has the same case.
+// Exit statuses of rdistcc, equal to those in distcc's manual page where it has the same case.
 const (
 	ExitGeneral    = 100
 	ExitArguments  = 101
@@ -67,17 +69,17 @@ const (
 	ExitTimeout    = 118
 )
 
-// Word is a reason and what is to be known of it.
+// Word is a reason with its properties.
 type Word struct {
 	Reason string
-	// Farm says that the farm gave it: where a command must not run here it fails with Status.
+	// Farm means that the farm causes it: where a command must not run here it fails with Status.
 	Farm   bool
-	Status uint8 // of those that the farm gave; Manager has others as well
-	// Means says it in a few words. WHAT stands for what follows the reason's colon.
+	Status uint8 // for those that the farm causes; Manager has others as well
+	// Means explains it in a few words. WHAT stands for what follows the reason's colon.
 	Means string
 }
 
-// Words are all reasons, those of the farm last. A reason with a colon at its end stands for all that begin with it.
+// Words lists all reasons, those of the farm last. A reason that ends in a colon stands for all that begin with it.
 var Words = [...]Word{
 	{Reason: Link, Means: "linking is done here"},
 	{Reason: Preprocess, Means: "preprocessing (-E) is done here"},
@@ -114,8 +116,8 @@ var Words = [...]Word{
 	{HostList, true, ExitHostList, "the host list cannot be understood; rdistcc hosts says where"},
 }
 
-// Find returns the word of a reason, and what follows its colon where the word ends in one. ok is false for what is no
-// reason.
+// Find returns the word for a reason, and what follows its colon if the word ends in one. ok is false if it
+// is not a reason.
 func Find(reason string) (w Word, what string, ok bool) {
 	for _, w := range Words {
 		if reason == w.Reason {
@@ -130,13 +132,13 @@ func Find(reason string) (w Word, what string, ok bool) {
 	return Word{}, "", false
 }
 
-// Status returns the exit status of a command that fails for a reason of the farm's, and 0 for any other.
+// Status returns the exit status of a command that fails for a reason that the farm causes, and 0 for any other.
 func Status(reason string) uint8 {
 	w, _, _ := Find(reason)
 	return w.Status
 }
 
-// Explain says in a few words what docs/reasons.md says of a reason.
+// Explain returns, in a few words, what docs/reasons.md says about a reason.
 func Explain(reason string) string {
 	w, what, ok := Find(reason)
 	if !ok {
@@ -145,7 +147,7 @@ func Explain(reason string) string {
 	return strings.ReplaceAll(w.Means, "WHAT", what)
 }
 
-// Label returns the value that stands for a reason in metrics: the part before its colon, or Other for what is no reason.
+// Label returns the value that stands for a reason in metrics: the part before its colon, or Other for anything else.
 func Label(reason string) string {
 	word, _, _ := strings.Cut(reason, ":")
 	for _, w := range Words {
@@ -156,10 +158,10 @@ func Label(reason string) string {
 	return Other
 }
 
-// Other is the Label of what is no reason.
+// Other is the Label of anything that is not a reason.
 const Other = "other"
 
-// Labels returns all values that Label has, each once.
+// Labels returns all values that Label can return, each once.
 func Labels() (list []string) {
 	seen := make(map[string]bool, len(Words))
 	for _, w := range Words {

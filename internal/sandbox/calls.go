@@ -4,8 +4,8 @@ package sandbox
 
 import "golang.org/x/sys/unix"
 
-// always are the calls that gcc, clang, their assemblers and the Go runtime make, and some near
-// to them that give no more. The file system's have Landlock, or the tree, behind them.
+// always lists the calls that gcc, clang, their assemblers and the Go runtime make, and some related ones
+// that give no more. Those on the file system are limited by Landlock or the tree.
 var always = append([]uintptr{
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_OPENAT, unix.SYS_CLOSE, unix.SYS_LSEEK, unix.SYS_READLINKAT, unix.SYS_TIMES,
 	unix.SYS_FUTEX, unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MPROTECT, unix.SYS_MREMAP, unix.SYS_MADVISE, unix.SYS_MINCORE, unix.SYS_MSYNC, unix.SYS_BRK,
@@ -22,11 +22,11 @@ var always = append([]uintptr{
 	unix.SYS_GETGROUPS, unix.SYS_GETRESUID, unix.SYS_GETRESGID, unix.SYS_CAPGET, unix.SYS_GETPRIORITY, unix.SYS_GETRUSAGE, unix.SYS_SYSINFO, unix.SYS_UNAME,
 	unix.SYS_GETRANDOM, unix.SYS_CLOCK_GETTIME, unix.SYS_CLOCK_GETRES, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_NANOSLEEP, unix.SYS_GETTIMEOFDAY,
 	unix.SYS_GETITIMER, unix.SYS_SETITIMER,
-	// Without a socket these lead nowhere; the thread that starts commands has one.
+	// Useless without a socket; only the thread that starts commands has one.
 	unix.SYS_RECVMSG, unix.SYS_SENDMSG, unix.SYS_SENDTO,
 }, alwaysHere...)
 
-// never are the calls that no compiler makes: who does is up to something.
+// never lists the calls that no compiler makes: a process that does is suspicious.
 var never = append([]uintptr{
 	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
@@ -38,10 +38,10 @@ var never = append([]uintptr{
 	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_VHANGUP,
 }, neverHere...)
 
-// newNamespaces are the flags of clone for them.
+// newNamespaces has the flags of clone for new namespaces.
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// newFilter makes the filter for h.
+// newFilter returns the filter for h.
 func newFilter(h *Hold, p *Policy, abi int, listen, signals bool) *filter {
 	f := &filter{deny: errno(unix.EPERM)}
 	if listen {
@@ -49,7 +49,7 @@ func newFilter(h *Hold, p *Policy, abi int, listen, signals bool) *filter {
 	}
 	refuse := errno(unix.EPERM)
 	if !p.Alone {
-		// Landlock does not see a change of a file's mode or times: of any of the same user's, by its name.
+		// Landlock does not see changes of the mode or times of any file of the same user, by name.
 		for _, nr := range append([]uintptr{unix.SYS_FCHMODAT, unix.SYS_FCHMOD}, changeHere...) {
 			f.rules = append(f.rules, rule{nr: nr, otherwise: refuse})
 		}
@@ -57,7 +57,7 @@ func newFilter(h *Hold, p *Policy, abi int, listen, signals bool) *filter {
 	}
 	f.files(abi, refuse)
 	for _, nr := range always {
-		f.rules = append(f.rules, rule{nr: nr, otherwise: allow}) // of two for one call the first counts
+		f.rules = append(f.rules, rule{nr: nr, otherwise: allow}) // of two rules for one call the first counts
 	}
 	equal := func(arg int, values ...uint32) (list []clause) {
 		for _, v := range values {
@@ -65,11 +65,11 @@ func newFilter(h *Hold, p *Policy, abi int, listen, signals bool) *filter {
 		}
 		return list
 	}
-	// with is a clause for who has the key.
+	// with returns a clause for a caller that has the key.
 	with := func(arg int) []clause {
 		return []clause{{[]test{{arg: arg, upper: true, op: unix.BPF_JEQ, value: h.key}}, allow}}
 	}
-	// Who tries keys is up to something.
+	// A process that guesses keys is suspicious.
 	guess := func(arg int) clause {
 		return clause{[]test{{arg: arg, upper: true, op: unix.BPF_JEQ, value: 0, not: true}, {arg: arg, upper: true, op: unix.BPF_JEQ, value: ^uint32(0), not: true}}, f.deny}
 	}
@@ -79,9 +79,9 @@ func newFilter(h *Hold, p *Policy, abi int, listen, signals bool) *filter {
 			{[]test{{arg: 0, op: unix.BPF_JSET, value: newNamespaces}}, f.deny},
 			{[]test{{arg: 0, op: unix.BPF_JSET, value: unix.CLONE_PARENT | unix.CLONE_PTRACE | unix.CLONE_UNTRACED}}, refuse},
 		}, allow},
-		rule{unix.SYS_CLONE3, nil, errno(unix.ENOSYS)}, // its flags are in memory, where a filter does not see: the C library uses clone then
+		rule{unix.SYS_CLONE3, nil, errno(unix.ENOSYS)}, // its flags are in memory, where a filter does not see them: the C library falls back to clone
 		rule{unix.SYS_PRLIMIT64, append(with(0), guess(0),
-			clause{[]test{own, {arg: 2, op: unix.BPF_JEQ}, {arg: 2, upper: true, op: unix.BPF_JEQ}}, allow}, // only a look
+			clause{[]test{own, {arg: 2, op: unix.BPF_JEQ}, {arg: 2, upper: true, op: unix.BPF_JEQ}}, allow}, // only reads the limit
 			clause{[]test{own, {arg: 1, op: unix.BPF_JEQ, value: unix.RLIMIT_STACK}}, allow},                // gcc's driver raises it
 		), refuse},
 		rule{unix.SYS_SETPGID, append(with(1), guess(1)), refuse},
@@ -92,7 +92,7 @@ func newFilter(h *Hold, p *Policy, abi int, listen, signals bool) *filter {
 			unix.F_DUPFD_CLOEXEC, unix.F_OFD_GETLK, unix.F_OFD_SETLK, unix.F_OFD_SETLKW, unix.F_GET_SEALS), refuse},
 		rule{unix.SYS_PRCTL, equal(0, unix.PR_SET_NAME, unix.PR_GET_NAME, unix.PR_SET_VMA, unix.PR_SET_PDEATHSIG, unix.PR_GET_PDEATHSIG, unix.PR_GET_DUMPABLE,
 			unix.PR_SET_NO_NEW_PRIVS, unix.PR_GET_NO_NEW_PRIVS, unix.PR_CAPBSET_READ, unix.PR_GET_SECCOMP, unix.PR_GET_TIMERSLACK), refuse},
-		rule{unix.SYS_PERSONALITY, equal(0, 0, ^uint32(0)), refuse}, // what it is, and the usual one
+		rule{unix.SYS_PERSONALITY, equal(0, 0, ^uint32(0)), refuse}, // only the query, and the default
 	)
 	f.signals(h, with(0), guess(0), signals)
 	if p.UID != 0 || p.GID != 0 { // a command becomes that user under the filter
@@ -105,8 +105,8 @@ func newFilter(h *Hold, p *Policy, abi int, listen, signals bool) *filter {
 	return f
 }
 
-// files refuses to make a set-user-id file, and where Landlock does not see it to empty one by opening it for
-// reading. Of two rules for one call the first counts.
+// files refuses to make a set-user-id file and, where Landlock does not see it, to empty a file by opening
+// it for reading. Of two rules for one call the first counts.
 func (f *filter) files(abi int, refuse action) {
 	const setID = unix.S_ISUID | unix.S_ISGID
 	open := func(nr uintptr, flags int) {
@@ -129,8 +129,8 @@ func (f *filter) files(abi int, refuse action) {
 	}
 }
 
-// signals permits those that cannot leave the command, if the kernel keeps them in; but
-// none to the process that starts commands, where that could be reached.
+// signals permits signals that cannot leave the command, if the kernel contains them, but none to the
+// process that starts commands, where that could be reached.
 func (f *filter) signals(h *Hold, with []clause, guess clause, contained bool) {
 	refuse := errno(unix.EPERM)
 	if !contained {
@@ -146,7 +146,7 @@ func (f *filter) signals(h *Hold, with []clause, guess clause, contained bool) {
 	f.rules = append(f.rules, rule{unix.SYS_KILL, one, allow}, rule{unix.SYS_TGKILL, thread, allow})
 }
 
-// Close on exec, as the requests of ioctl (ioctl(2)).
+// Close-on-exec, as requests of ioctl (ioctl(2)).
 const (
 	fioclex  = 0x5451
 	fionclex = 0x5450

@@ -4,11 +4,11 @@ import "golang.org/x/sys/unix"
 
 const arch = unix.AUDIT_ARCH_X86_64
 
-var openHere = []uintptr{unix.SYS_OPEN} // with the flags second
+var openHere = []uintptr{unix.SYS_OPEN} // with the flags as second argument
 
 var changeHere = []uintptr{unix.SYS_CHMOD, unix.SYS_UTIME, unix.SYS_UTIMES, unix.SYS_FUTIMESAT}
 
-// modeHere have a file's mode second.
+// modeHere lists calls with a file's mode as second argument.
 var modeHere = []uintptr{unix.SYS_CHMOD, unix.SYS_CREAT, unix.SYS_MKDIR}
 
 // alwaysHere and neverHere are the calls that other architectures do not have.

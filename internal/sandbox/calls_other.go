@@ -2,7 +2,7 @@
 
 package sandbox
 
-// arch is none: there is no list of system calls for this machine.
+// arch is 0: there is no list of system calls for this machine.
 const arch = 0
 
 func newFilter(*Hold, *Policy, int, bool, bool) *filter { return &filter{} }

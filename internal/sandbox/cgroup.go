@@ -20,11 +20,10 @@ import (
 // errNoCgroup means that no control group was delegated to this process.
 var errNoCgroup = errors.New("no control group, version 2, with memory and pids is delegated; remedy for a service of systemd: Delegate=cpu memory pids")
 
-// proc is where the kernel says what this process is in, and what is mounted.
+// proc is where the kernel shows this process's groups and mounts.
 var proc = "/proc"
 
-// delegated finds this process's own control group, if it may make others in it that have the
-// controllers.
+// delegated returns this process's own control group, if it may make others in it that have the controllers.
 func delegated() (string, error) {
 	own, mount, err := cgroup.Unified(proc)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -55,12 +54,13 @@ func hasController(list []byte, name string) bool {
 	return slices.Contains(strings.Fields(string(list)), name)
 }
 
-// Delegated finds the control group that was delegated to this process and prepares it: as none
-// with processes may have others in it with controllers, this process moves itself, and what else is there, into the group
-// "daemon" below. The name is for NewGroup. To call it again gives the same.
+// Delegated returns the control group that was delegated to this process, after preparing it. As a group
+// with processes must not contain others with controllers, this process moves itself, and everything else
+// in the group, into the group "daemon" below it. The name is for NewGroup. Calling it again gives the same
+// result.
 //
-// Root may write to every group, and a user to all of his session: what others are in too counts as delegated
-// only if it says so, or is all that there is to be seen, as in a container.
+// Root may write to every group, and a user to all groups of his session. So a group that contains others'
+// processes counts as delegated only if it is marked as such, or is all that is visible, as in a container.
 func Delegated() (string, error) {
 	dir, err := delegated()
 	if err != nil {
@@ -74,7 +74,7 @@ func Delegated() (string, error) {
 
 const leaf = "daemon"
 
-// leafWeight is the processor time that the leaf may have where there is not enough, beside 100 for each runner.
+// leafWeight is the CPU weight of the leaf; each runner has 100.
 const leafWeight = 1000
 
 func prepare(dir string) (string, error) {
@@ -84,13 +84,14 @@ func prepare(dir string) (string, error) {
 			return up, nil
 		}
 	}
-	// The machine's root is no group, and may have processes beside groups with controllers.
+	// The machine's root is not an ordinary group, and may have processes beside groups with controllers.
 	if _, err := os.Stat(filepath.Join(dir, "cgroup.type")); err == nil {
 		if err := moveDown(dir); err != nil {
 			return "", err
 		}
 	}
-	// With cpu each group has the same share, and not each process: sixty of one job do not leave another's a sixtieth.
+	// With cpu each group, rather than each process, gets the same share: a job with sixty processes does
+	// not leave another one a sixtieth.
 	if have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers")); err == nil && hasController(have, "cpu") &&
 		put(dir, "cgroup.subtree_control", "+memory +pids +cpu") == nil {
 		_ = put(dir, leaf+"/cpu.weight", strconv.Itoa(leafWeight)) // the machine's root has no leaf
@@ -102,7 +103,7 @@ func prepare(dir string) (string, error) {
 	return dir, nil
 }
 
-// moveDown empties a group.
+// moveDown moves all processes of a group into its leaf.
 func moveDown(dir string) error {
 	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {
@@ -112,7 +113,7 @@ func moveDown(dir string) error {
 		return fmt.Errorf("%w: %d other processes are in %s", errNoCgroup, n, dir)
 	}
 	sub := filepath.Join(dir, leaf)
-	if err := os.Mkdir(sub, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // as the kernel makes others
+	if err := os.Mkdir(sub, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { // as the kernel makes others
 		return err
 	}
 	for pid := range bytes.FieldsSeq(procs) {
@@ -123,7 +124,7 @@ func moveDown(dir string) error {
 	return nil
 }
 
-// others counts the processes of a list that are neither this one nor its children.
+// others returns how many processes of a list are neither this one nor its children.
 func others(procs []byte) (n int) {
 	self := strconv.Itoa(os.Getpid())
 	own := []string{self}
@@ -139,7 +140,7 @@ func others(procs []byte) (n int) {
 	return n
 }
 
-// marked says whether a group says of itself that it was delegated, as systemd's do.
+// marked reports whether a group is marked as delegated, as systemd's are.
 func marked(dir string) bool {
 	for _, name := range []string{"user.delegate", "trusted.delegate"} {
 		var v [2]byte
@@ -150,16 +151,16 @@ func marked(dir string) bool {
 	return false
 }
 
-// isTop says whether there is nothing above a group for this process.
+// isTop reports whether this process sees nothing above a group.
 func isTop(dir string) bool {
 	_, mount, err := cgroup.Unified(proc)
 	return err == nil && mount.Root == "/" && dir == filepath.Clean(mount.At)
 }
 
-// groupName begins the names of groups; the number of the process that made it and a random one follow.
+// groupName begins the names of groups; the number of the process that made it and a random number follow.
 const groupName = "runner-"
 
-// sweep removes the groups that a process has left which was killed.
+// sweep removes the groups left by a process that was killed.
 func sweep(dir string) {
 	left, err := filepath.Glob(filepath.Join(dir, groupName+"*"))
 	if err != nil {
@@ -168,7 +169,7 @@ func sweep(dir string) {
 	for _, name := range left {
 		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(name), groupName), "-")
 		if pid, err := strconv.Atoi(number); err == nil && pid > 0 && (pid == os.Getpid() || errors.Is(unix.Kill(pid, 0), unix.ESRCH)) {
-			_ = unix.Rmdir(name) // not if something lives in it
+			_ = unix.Rmdir(name) // fails if something lives in it
 		}
 	}
 }
@@ -186,12 +187,12 @@ func put(dir, file, value string) error {
 // Group is a control group for one runner's processes.
 type Group struct {
 	dir   string
-	now   Limits // those in force
-	kills uint64 // by the kernel for want of memory, as last seen
-	stops uint64 // tasks that the kernel did not start, as last seen
+	now   Limits // limits in force
+	kills uint64 // OOM kills, as last seen
+	stops uint64 // tasks that the kernel refused to start, as last seen
 }
 
-// NewGroup makes a group in dir, which Delegated gave or which is like that.
+// NewGroup makes a group in dir, which Delegated returned or which is like that.
 func NewGroup(dir string) (*Group, error) {
 	name, err := os.MkdirTemp(dir, groupName+strconv.Itoa(os.Getpid())+"-")
 	if err != nil {
@@ -200,8 +201,8 @@ func NewGroup(dir string) (*Group, error) {
 	return &Group{dir: name}, nil
 }
 
-// Add moves a process into the group. What it starts from then on is there too; what memory it has stays
-// the group's that it comes from.
+// Add moves a process into the group. What it starts from then on is in the group too; the memory that it
+// already has remains charged to its previous group.
 func (g *Group) Add(pid int) error {
 	if err := put(g.dir, "cgroup.procs", strconv.Itoa(pid)); err != nil {
 		return fmt.Errorf("move into a control group: %w", err)
@@ -209,15 +210,15 @@ func (g *Group) Add(pid int) error {
 	return nil
 }
 
-// Limited says whether the group bounds memory and processes: whether it has the controllers.
+// Limited reports whether the group bounds memory and processes, which requires the controllers.
 func (g *Group) Limited() bool {
 	have, err := os.ReadFile(filepath.Join(g.dir, "cgroup.controllers"))
 	return err == nil && hasControllers(have)
 }
 
-// Limit bounds what is in the group to l's JobMemory and Processes, and to some more of both: own and
-// threads are what the process there that starts commands takes itself. The kernel counts threads, and pages
-// of files in memory too.
+// Limit bounds the group to l's JobMemory and Processes, with an allowance: own (bytes) and threads are
+// what the process in it that starts commands takes itself. The kernel counts threads, and pages of files
+// in memory too.
 func (g *Group) Limit(l Limits, own int64, threads int) error {
 	if l.JobMemory != g.now.JobMemory {
 		if err := put(g.dir, "memory.max", number(l.JobMemory, own)); err != nil {
@@ -241,14 +242,14 @@ func number(n, more int64) string {
 	return strconv.FormatInt(n+more, 10)
 }
 
-// OutOfMemory says whether the kernel has killed one of the group, as it had no memory, since the last call.
+// OutOfMemory reports whether the kernel has killed a process of the group for lack of memory since the last call.
 func (g *Group) OutOfMemory() bool { return g.more("memory.events", "oom_kill ", &g.kills) }
 
-// OutOfTasks says whether the kernel has refused to start a process or thread of the group, as it had too many,
-// since the last call.
+// OutOfTasks reports whether the kernel has refused to start a process or thread of the group, as it had
+// too many, since the last call.
 func (g *Group) OutOfTasks() bool { return g.more("pids.events", "max ", &g.stops) }
 
-// more says whether a counter of the kernel's is higher than it was.
+// more reports whether a counter of the kernel has grown.
 func (g *Group) more(file, name string, was *uint64) bool {
 	b, err := os.ReadFile(filepath.Join(g.dir, file))
 	if err != nil {
@@ -270,10 +271,10 @@ func (g *Group) more(file, name string, was *uint64) bool {
 // Kill kills all that is in the group.
 func (g *Group) Kill() error { return put(g.dir, "cgroup.kill", "1") }
 
-// removing is how long Remove waits for what has been killed to end.
+// removing is how long Remove waits for killed processes to end.
 const removing = 5 * time.Second
 
-// Remove removes the group, of which all has ended or has been killed.
+// Remove removes the group. Everything in it must have ended or been killed.
 func (g *Group) Remove() error {
 	for until := time.Now().Add(removing); ; time.Sleep(time.Millisecond) {
 		// The kernel's end of a process is not the end of its threads.

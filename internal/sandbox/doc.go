@@ -1,4 +1,3 @@
-// Package sandbox keeps compilers in: it takes from a thread, and from all that is
-// started by it, what a compile does not need of the machine, and tells by which
-// measures.
+// Package sandbox confines compilers: it takes from a thread, and from everything that the thread starts,
+// what a compile does not need of the machine, and reports by which measures.
 package sandbox

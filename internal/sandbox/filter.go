@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filter is a list of system calls with what is done about each; what is not in it is
-// refused with EPERM, or as one that an older kernel does not have. The kernel runs it as a BPF program over
+// filter is a list of system calls and actions. A call that is not in it is refused with EPERM, or as one
+// that an older kernel lacks. The kernel runs it as a BPF program over
 //
 //	0        4       8                    16        64
-//	| number | arch  | instruction's place | arguments, 8 bytes each |
+//	| number | arch  | instruction pointer | arguments, 8 bytes each |
 //
-// and remembers which calls it always lets through (since Linux 5.11): those cost nothing.
+// and remembers which calls it always allows (since Linux 5.11): those cost nothing.
 type filter struct {
-	deny  action // what a call that no compiler makes gets
+	deny  action // action for a call that no compiler makes
 	rules []rule
 }
 
@@ -32,12 +32,12 @@ type clause struct {
 	do    action
 }
 
-// test looks at one half of an argument. The kernel ignores the upper half of one that is an int,
-// but shows it to the filter.
+// test examines one half of an argument. The kernel ignores the upper half of an int argument, but shows it
+// to the filter.
 type test struct {
 	arg   int
 	upper bool
-	op    uint16 // BPF_JEQ: equal to value; BPF_JSET: has one of value's bits
+	op    uint16 // BPF_JEQ: equal to value; BPF_JSET: has any of value's bits
 	value uint32
 	not   bool
 }
@@ -53,7 +53,7 @@ const (
 
 func errno(e unix.Errno) action { return unix.SECCOMP_RET_ERRNO | action(e) }
 
-// x32Bit marks calls of amd64's other interface, which has numbers of its own.
+// x32Bit marks calls of amd64's x32 interface, which has numbers of its own.
 const x32Bit = 0x4000_0000
 
 func load(off uint32) unix.SockFilter {
@@ -68,24 +68,24 @@ func ret(a action) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: uint32(a)}
 }
 
-// program makes the BPF program.
+// program returns the BPF program.
 func (f *filter) program() []unix.SockFilter {
 	p := []unix.SockFilter{
-		load(4), jump(unix.BPF_JEQ, arch, 1, 0), ret(kill), // of another architecture: numbers mean something else
+		load(4), jump(unix.BPF_JEQ, arch, 1, 0), ret(kill), // of another architecture: numbers have other meanings
 		load(0), jump(unix.BPF_JGE, x32Bit, 0, 1), ret(kill),
 	}
 	for i := range f.rules {
 		body := f.rules[i].body()
 		p = append(append(p, jump(unix.BPF_JEQ, uint32(f.rules[i].nr), 0, len(body))), body...)
 	}
-	// Who is told that there is no such call does it in the older way.
+	// A caller that is told that the call does not exist falls back to the older way.
 	return append(p, jump(unix.BPF_JGE, newCalls, 0, 1), ret(errno(unix.ENOSYS)), ret(errno(unix.EPERM)))
 }
 
-// newCalls is the first number of those that all architectures share, which Linux 5.1 began with.
+// newCalls is the first call number that all architectures share, introduced with Linux 5.1.
 const newCalls = 424
 
-// body ends with a return always.
+// body returns the instructions of a rule, which always end with a return.
 func (r *rule) body() (p []unix.SockFilter) {
 	for _, c := range r.if_ {
 		for i, t := range c.tests {
@@ -93,7 +93,7 @@ func (r *rule) body() (p []unix.SockFilter) {
 			if t.upper {
 				off += 4
 			}
-			// What is left of this clause: two for each further test, and its return.
+			// The rest of this clause: two instructions for each further test, and its return.
 			yes, no := 0, 2*(len(c.tests)-i-1)+1
 			if t.not {
 				yes, no = no, yes
@@ -105,13 +105,13 @@ func (r *rule) body() (p []unix.SockFilter) {
 	return append(p, ret(r.otherwise))
 }
 
-// install puts this thread, which has no_new_privs, under the filter. With listen it
-// gives a descriptor on which calls with the action tell are heard of.
+// install puts this thread, which has no_new_privs, under the filter. With listen it returns a descriptor
+// on which calls with the action tell are reported.
 func (f *filter) install(listen bool) (listener int, err error) {
 	p := f.program()
 	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
-	// The kernel's measures against speculation in a process that is filtered slow a compiler down, and
-	// keep parts of one process from each other: it has none.
+	// The kernel's mitigations against speculation in filtered processes slow a compiler down, and protect
+	// parts of one process from each other: a compiler has no such parts.
 	flags := uintptr(unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
 	if listen {
 		flags |= unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
@@ -123,7 +123,7 @@ func (f *filter) install(listen bool) (listener int, err error) {
 	return cmp.Or(int(n), -1), nil
 }
 
-// seccompOffered says whether this thread may be put under a filter.
+// seccompOffered reports whether this thread may be put under a filter.
 func seccompOffered() bool {
 	if arch == 0 {
 		return false

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Landlock (landlock(7)) takes from a thread what no rule gives. Its ABI number says
-// which rights the kernel knows; all of those are handled, so everything without a
+// Landlock (landlock(7)) takes from a thread everything without a rule. Its ABI number says
+// which rights the kernel knows. All of those are handled, so everything without a
 // rule is refused:
 //
 //	1  Linux 5.13  files and directories   5  6.10  ioctl of devices
@@ -18,7 +18,7 @@ import (
 //	3  6.2         truncating              7  6.15  (log only)
 //	4  6.7         TCP                     9  7.1   named Unix sockets
 //
-// Below 3 a file may be truncated by its name alone: the system calls that do so are not in our list.
+// Below 3 a file could be truncated by name alone, but the system calls that do so are not in our list.
 const (
 	fileRights  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE
 	firstRights = 1<<13 - 1 // of ABI 1
@@ -26,7 +26,7 @@ const (
 	scopes      = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 )
 
-// What a rule gives.
+// Rights that a rule gives.
 const (
 	readRights  = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	execRights  = readRights | unix.LANDLOCK_ACCESS_FS_EXECUTE
@@ -36,11 +36,11 @@ const (
 )
 
 const (
-	scopedSignals = 6 // the first ABI that keeps signals in
-	newestABI     = 9 // that is known of here; what a newer one has beyond it is not handled
+	scopedSignals = 6 // the first ABI that contains signals
+	newestABI     = 9 // the newest one known here; additions of newer ones are not handled
 )
 
-// landlockABI is the kernel's number; 0: it has no Landlock, or that is switched off.
+// landlockABI returns the kernel's ABI number; 0: it lacks Landlock, or that is disabled.
 func landlockABI() int {
 	n, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -49,7 +49,7 @@ func landlockABI() int {
 	return int(n)
 }
 
-// handled are all rights of an ABI.
+// handled returns all rights of an ABI.
 func handled(abi int) unix.LandlockRulesetAttr {
 	a := unix.LandlockRulesetAttr{Handled_access_fs: firstRights}
 	if abi >= 2 {
@@ -73,7 +73,7 @@ func handled(abi int) unix.LandlockRulesetAttr {
 	return a
 }
 
-// ruleset makes the kernel's form of p; the caller closes it.
+// ruleset creates the kernel's form of p; the caller closes it.
 func ruleset(p *Policy, abi int) (fd int, err error) {
 	attr := handled(abi)
 	n, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
@@ -95,8 +95,7 @@ func ruleset(p *Policy, abi int) (fd int, err error) {
 	return fd, nil
 }
 
-// addRule gives rights to a file, or to a directory and all below. What is not there
-// needs no rule.
+// addRule gives rights to a file, or to a directory and everything below. A missing one needs no rule.
 func addRule(ruleset int, name string, rights uint64) error {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -110,7 +109,7 @@ func addRule(ruleset int, name string, rights uint64) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR { // the kernel refuses a directory's rights for a file
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR { // the kernel rejects a directory's rights for a file
 		if rights &= fileRights | unix.LANDLOCK_ACCESS_FS_TRUNCATE; rights == 0 {
 			return nil
 		}

@@ -2,17 +2,16 @@ package sandbox
 
 import "time"
 
-// Limits bound a command. Zero is no bound.
+// Limits bounds a command. Zero means no bound.
 type Limits struct {
 	File      int64         // bytes of each file that it writes
-	Memory    int64         // bytes that each of its processes may map; past it they get no more
-	JobMemory int64         // bytes that all its processes together hold in memory
-	Processes int           // that live at a time
+	Memory    int64         // bytes that each of its processes may map; beyond that they get no more
+	JobMemory int64         // bytes in memory of all its processes together
+	Processes int           // alive at a time
 	CPU       time.Duration // of all its processes together
 }
 
-// Excess is what a command did beyond its bounds, and was ended for. Its numbers
-// are those of the tree's protocol only.
+// Excess says which bound a command was ended for exceeding. Its numbers are used only in the tree's protocol.
 type Excess uint8
 
 // Excesses.
@@ -27,7 +26,7 @@ const (
 
 var excesses = [...]string{"none", "memory", "processes", "file", "cpu", "denied"}
 
-// String is a word, a value of labels of metrics.
+// String returns a word, used as a label value of metrics.
 func (e Excess) String() string {
 	if int(e) < len(excesses) {
 		return excesses[e]

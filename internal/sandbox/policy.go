@@ -11,35 +11,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Policy says what a confined thread, and all that it starts, may use.
+// Policy says what a confined thread, and everything that it starts, may use.
 type Policy struct {
-	// Names of files, or of directories with all that is below, as the thread sees
-	// them. Everything else it may not open. One that is not there is passed over.
-	List  []string // for the names of what is in directories
+	// Names of files, or of directories including everything below, as the thread sees them. It may
+	// open nothing else. A missing one is skipped.
+	List  []string // for listing the names in directories
 	Read  []string // for reading
 	Exec  []string // for reading, and executing
-	Write []string // for everything but executing
+	Write []string // for everything except executing
 
-	UID, GID int  // the user that what it starts becomes; zero: none
-	Alone    bool // it is in a pid namespace's first process
+	UID, GID int  // the user that started programs become; zero: none
+	Alone    bool // it runs in the first process of a pid namespace
 }
 
-// Hold is what the thread that starts commands keeps over them: calls that it makes
-// with a key are permitted, and it hears of those that no compiler makes.
+// Hold is the control that the thread that starts commands keeps over them: calls that it makes with a key
+// are permitted, and it is told of those that no compiler makes.
 //
-// A number of a process is an int: the kernel ignores the upper half of the register that it
-// comes in, but shows it to the filter. The key is in there. It is random, no command ever
-// sees it, and one that tries another is treated as one that calls what no compiler does.
+// A process number is an int: the kernel ignores the upper half of the register that it comes in, but shows
+// it to the filter. The key is in that half. It is random, and no command ever sees it. One that tries
+// another key is treated like one that makes a call that no compiler makes.
 type Hold struct {
 	key      uint32
 	spare    []int // processes and threads that commands must not signal
 	listener int   // -1: none
 }
 
-// Start puts this thread, which is locked to its goroutine and starts commands one after the other, and all that it starts
-// under p, and says by which measures: those of Landlock, Seccomp and NoNewPrivs that this kernel offers, each with all
-// that it offers of it. It cannot be undone. With an error the thread is confined not at all
-// or not wholly: it must not start anything.
+// Start puts this thread, and everything that it starts, under p, and returns the measures by which: those
+// of Landlock, Seccomp and NoNewPrivs that this kernel offers, each as completely as it offers it. The
+// thread must be locked to its goroutine, and start commands one after the other. It cannot be undone. On
+// error the thread is not confined, or not completely: it must not start anything.
 func Start(p *Policy) (*Hold, Set, error) {
 	h := &Hold{listener: -1}
 	if err := h.makeKey(); err != nil {
@@ -72,7 +72,7 @@ func Start(p *Policy) (*Hold, Set, error) {
 	contained := p.Alone || abi >= scopedSignals || p.UID != 0
 	var err error
 	if h.listener, err = newFilter(h, p, abi, true, contained).install(true); err != nil {
-		// Before Linux 5.0, or under a filter that is listened to already: such calls are only refused.
+		// Before Linux 5.0, or under a filter that already has a listener: such calls are only refused.
 		h.listener, err = newFilter(h, p, abi, false, contained).install(false)
 	}
 	if err != nil {
@@ -81,7 +81,7 @@ func Start(p *Policy) (*Hold, Set, error) {
 	return h, set | Seccomp, nil
 }
 
-// makeKey makes a key that is not the upper half of a small number, be it negative.
+// makeKey makes a key that is not the upper half of a small number, even a negative one.
 func (h *Hold) makeKey() error {
 	for h.key == 0 || h.key == ^uint32(0) {
 		var b [4]byte
@@ -93,8 +93,8 @@ func (h *Hold) makeKey() error {
 	return nil
 }
 
-// Int is n with the key: for the process of kill and prlimit, the group of setpgid,
-// the process or group of setpriority and the descriptor of ioctl.
+// Int returns n with the key: for the process of kill and prlimit, the group of setpgid, the process or
+// group of setpriority and the descriptor of ioctl.
 func (h *Hold) Int(n int) int {
 	if h == nil {
 		return n
@@ -102,8 +102,8 @@ func (h *Hold) Int(n int) int {
 	return int(uint64(h.key)<<32 | uint64(uint32(n)))
 }
 
-// Listener is a descriptor that is ready for reading when a command has made a call that no
-// compiler makes, and waits in it; -1: there is none, and such calls are just refused.
+// Listener returns a descriptor that is ready for reading when a command has made a call that no compiler
+// makes, and is blocked in it; -1: there is none, and such calls are just refused.
 func (h *Hold) Listener() int {
 	if h == nil {
 		return -1
@@ -129,8 +129,8 @@ type (
 	}
 )
 
-// Refuse takes a call that waits and lets it fail with EPERM. It returns the call's
-// number, or an error when there is none any more, as its process has ended.
+// Refuse takes a blocked call and makes it fail with EPERM. It returns the call's number, or an error when
+// there is none any more because its process has ended.
 func (h *Hold) Refuse() (nr int, err error) {
 	var n notification
 	if err := h.ioctl(unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); err != nil {

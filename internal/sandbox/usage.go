@@ -12,27 +12,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Usage is what the processes below one take together.
+// Usage is what the processes below one use together.
 type Usage struct {
-	Memory    int64 // bytes in memory; what several share counts for each
+	Memory    int64 // bytes in memory; shared memory counts for each process
 	Processes int
-	CPU       time.Duration // of those that live, and of those whom they waited for
+	CPU       time.Duration // of those alive, and of those that they have waited for
 }
 
 // tick is the unit of times in /proc, USER_HZ.
 const tick = time.Second / 100
 
-// Family is what comes from this process: what it has started, and what that has. It is looked at several times a
-// second for each command that runs, so a look takes few system calls and no memory. Not for use by several
-// goroutines at a time.
+// Family is the descendants of this process. It is examined several times a second for each running
+// command, so a look takes few system calls and no memory. It is not for concurrent use.
 type Family struct {
-	proc int    // the directory /proc
-	self string // the number that it knows this process by
+	proc int    // descriptor of the directory /proc
+	self string // this process's number in it
 	text [4096]byte
 	dir  [8192]byte
 }
 
-// OpenFamily needs a /proc. It is for the life of this process.
+// OpenFamily returns the family of this process. It requires a /proc, and lasts for the life of the process.
 func OpenFamily() (*Family, error) {
 	f := &Family{}
 	var err error
@@ -51,12 +50,12 @@ func OpenFamily() (*Family, error) {
 
 func (f *Family) close() { unix.Close(f.proc) }
 
-// alone says that all processes which /proc shows come from this one, as it is the first of
+// alone reports whether all processes that /proc shows are descendants of this one, as it is the first of
 // its namespace.
 func (f *Family) alone() bool { return f.self == "1" }
 
-// Usage looks at all of them, or at as many as most, if that is not zero, and one more. Each
-// is shown to visit, if not nil, by its number in /proc.
+// Usage examines all of them, or at most most and one more if that is not zero. It calls visit, if not nil,
+// with the number of each in /proc.
 func (f *Family) Usage(most int, visit func(pid int)) (u Usage, err error) {
 	if f.alone() {
 		if _, err := unix.Seek(f.proc, 0, io.SeekStart); err != nil {
@@ -104,7 +103,7 @@ func (f *Family) children(pid string, list []string) ([]string, error) {
 		fd, err := unix.Openat(tasks, thread+"/children", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			if thread == pid {
-				missing = err // the kernel lacks CONFIG_PROC_CHILDREN, or it has ended
+				missing = err // the kernel lacks CONFIG_PROC_CHILDREN, or the process has ended
 			}
 			return true
 		}
@@ -112,7 +111,7 @@ func (f *Family) children(pid string, list []string) ([]string, error) {
 		for rest := []byte(nil); ; {
 			n, err := unix.Read(fd, f.text[len(rest):])
 			if err != nil || n <= 0 {
-				return true // each number has a space behind it
+				return true // each number is followed by a space
 			}
 			line := f.text[:len(rest)+n]
 			end := bytes.LastIndexByte(line, ' ') + 1
@@ -142,7 +141,7 @@ func (f *Family) each(dir int, do func(name string) bool) error {
 	}
 }
 
-// read gives a short file's text, up to the next call; nil if it is not there.
+// read returns a short file's text, valid until the next call, or nil if the file is missing.
 func (f *Family) read(name string) []byte {
 	fd, err := unix.Openat(f.proc, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -177,13 +176,13 @@ type stat struct {
 	pages          int64 // resident
 }
 
-// parseStat reads a line; the second field is the program's name, of any characters, in parentheses.
+// parseStat parses a line. The second field is the program's name, of any characters, in parentheses.
 func parseStat(b []byte) (st stat, ok bool) {
 	i := bytes.LastIndexByte(b, ')')
 	if i < 0 {
 		return st, false
 	}
-	f := bytes.Fields(b[i+1:]) // from the third on
+	f := bytes.Fields(b[i+1:]) // from the third field on
 	if len(f) < 22 {
 		return st, false
 	}
@@ -201,8 +200,8 @@ func parseStat(b []byte) (st stat, ok bool) {
 	return st, ok
 }
 
-// KillSession kills all processes of a session but its leader, group by group, and
-// returns when none of them lives any more.
+// KillSession kills all processes of a session except its leader, group by group, and returns when none of
+// them is alive.
 func KillSession(leader int) error {
 	for {
 		all, err := os.ReadDir("/proc")
@@ -230,6 +229,6 @@ func KillSession(leader int) error {
 		if alive == 0 {
 			return nil
 		}
-		time.Sleep(time.Millisecond) // the killed need it to end
+		time.Sleep(time.Millisecond) // killed processes need time to end
 	}
 }

@@ -1,10 +1,10 @@
-// Package shm keeps recycled shared memory: sparse memfds, one a buffer, mapped
+// Package shm keeps recycled shared memory: sparse memfds, one for each buffer, mapped
 // and pre-faulted, whose descriptors can be handed to another process.
 //
 // A Pool makes buffers as they are needed, up to a bound, and keeps them when
 // they come back: fresh shared memory costs about 565 ns/KiB, recycled mapped
 // memory 64. Only the first part of a buffer stays allocated between uses; what
-// a large job touched behind it is punched out again.
+// a large job touched beyond it is punched out again.
 package shm
 
 import (
@@ -16,41 +16,40 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Options of a Pool.
+// Options configures a Pool.
 type Options struct {
 	Name     string // of the memfds, as /proc/PID/maps shows it
 	Size     int64  // bytes of a buffer, rounded up to whole pages
 	Map      int64  // bytes at the start that stay mapped, rounded up to whole pages; 0 = all
 	Prefault int64  // bytes at the start that stay allocated; at most Map
-	Max      int    // buffers in existence at most; Get waits beyond
-	// Wipe makes a buffer that comes back serve another owner too, all zeros: for
-	// buffers whose descriptors no other process has been given. Without it each owner
-	// has buffers of its own.
+	Max      int    // most buffers in existence; Get waits beyond that
+	// Wipe lets a returned buffer serve another owner too, zeroed: for buffers whose descriptors were
+	// given to no other process. Without it each owner has buffers of its own.
 	Wipe bool
 }
 
-// ErrClosed is what Get returns once the pool is closed.
+// ErrClosed is returned by Get once the pool is closed.
 var ErrClosed = errors.New("arena: closed")
 
-// Stats are a pool's gauges.
+// Stats holds a pool's gauges.
 type Stats struct {
 	Max   int // bound of Total
 	Total int // in existence
-	Free  int // of these, waiting for the next Get
+	Free  int // part of Total that waits for the next Get
 }
 
 // Pool is a bounded set of buffers of one size. It is safe for concurrent use.
 type Pool struct {
 	o    Options
-	turn *semaphore.Weighted // one unit for each buffer that Get has given out
+	turn *semaphore.Weighted // one unit for each buffer given out
 
 	mu     sync.Mutex
-	free   []*Buffer // the most recently used last: its pages are the warmest
+	free   []*Buffer // the most recently used last: its pages are the most likely to be cached
 	out    int       // buffers given out
 	closed bool
 }
 
-// NewPool makes an empty pool; memory is taken by Get.
+// NewPool returns an empty pool; Get allocates the memory.
 func NewPool(o Options) (*Pool, error) {
 	if o.Map == 0 {
 		o.Map = o.Size
@@ -62,14 +61,13 @@ func NewPool(o Options) (*Pool, error) {
 	return &Pool{o: o, turn: semaphore.NewWeighted(int64(o.Max))}, nil
 }
 
-// Size is the length of every buffer, in bytes.
+// Size returns the length of every buffer, in bytes.
 func (p *Pool) Size() int64 { return p.o.Size }
 
-// Get returns a buffer for owner, waiting in order of arrival while Max are in
-// use. Its content is whatever the same owner left there. What was given to one
-// owner is never given to another, or with Options.Wipe not before it is all zeros.
-// Errors are ctx's, ErrClosed, or the kernel's
-// refusal of memory or descriptors, which leaves the pool as it was.
+// Get returns a buffer for owner, waiting in order of arrival while Max are in use. Its content is whatever
+// the same owner left there. What was given to one owner is never given to another, or with Options.Wipe
+// only after zeroing. Errors are ctx's, ErrClosed, or the kernel's refusal of memory or descriptors, which
+// leaves the pool as it was.
 func (p *Pool) Get(ctx context.Context, owner uint32) (*Buffer, error) {
 	if err := p.turn.Acquire(ctx, 1); err != nil {
 		return nil, fmt.Errorf("arena %s: %w", p.o.Name, err)
@@ -77,7 +75,7 @@ func (p *Pool) Get(ctx context.Context, owner uint32) (*Buffer, error) {
 	return p.take(owner)
 }
 
-// TryGet is Get that does not wait: nil without an error says that all are in use.
+// TryGet is Get without waiting: nil without an error means that all are in use.
 func (p *Pool) TryGet(owner uint32) (*Buffer, error) {
 	if !p.turn.TryAcquire(1) {
 		return nil, nil
@@ -85,7 +83,7 @@ func (p *Pool) TryGet(owner uint32) (*Buffer, error) {
 	return p.take(owner)
 }
 
-// take finds or makes a buffer; the caller holds a turn, which an error gives back.
+// take finds or makes a buffer. The caller holds a unit of turn, which take releases on error.
 func (p *Pool) take(owner uint32) (*Buffer, error) {
 	p.mu.Lock()
 	if p.closed {
@@ -102,10 +100,10 @@ func (p *Pool) take(owner uint32) (*Buffer, error) {
 	}
 	wipe := b == nil && p.o.Wipe && len(p.free) > 0
 	if wipe {
-		b = p.removeLocked(0) // the one that its owner misses least
+		b = p.removeLocked(0) // its owner's least recently used one
 	}
 	if b == nil && len(p.free)+p.out >= p.o.Max {
-		evicted = p.removeLocked(0) // another owner's: it makes room, it is not reused
+		evicted = p.removeLocked(0) // another owner's: it makes room and is not reused
 	}
 	p.out++
 	p.mu.Unlock()
@@ -129,7 +127,7 @@ func (p *Pool) take(owner uint32) (*Buffer, error) {
 	return b, nil
 }
 
-// removeLocked takes entry i out of the free list.
+// removeLocked removes entry i from the free list.
 func (p *Pool) removeLocked(i int) *Buffer {
 	b := p.free[i]
 	n := len(p.free)
@@ -139,7 +137,7 @@ func (p *Pool) removeLocked(i int) *Buffer {
 	return b
 }
 
-// put takes a buffer back; keep is false when it must not be used again.
+// put takes a buffer back; keep is false if it must not be reused.
 func (p *Pool) put(b *Buffer, keep bool) {
 	p.mu.Lock()
 	p.out--
@@ -154,8 +152,8 @@ func (p *Pool) put(b *Buffer, keep bool) {
 	p.turn.Release(1)
 }
 
-// Trim destroys free buffers until at most keep are left: called when a build is
-// over, so that an idle process does not hold on to the peak's memory.
+// Trim destroys free buffers until at most keep are left. It is called when a build is over, so that an
+// idle process does not hold on to the memory of the peak.
 func (p *Pool) Trim(keep int) {
 	p.mu.Lock()
 	n := max(0, len(p.free)-keep)
@@ -169,14 +167,14 @@ func (p *Pool) Trim(keep int) {
 	}
 }
 
-// Stats returns the gauges of now.
+// Stats returns the current gauges.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return Stats{Max: p.o.Max, Total: len(p.free) + p.out, Free: len(p.free)}
 }
 
-// Close destroys the free buffers; those in use are destroyed as they come back.
+// Close destroys the free buffers; those in use are destroyed when they come back.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Buffer is one memfd and its mapping. It has one user at a time: Get gives it
-// out, Put or Discard ends that, after which neither it nor its Bytes may be
-// touched. A memory registration of Bytes must have ended before.
+// Buffer is one memfd and its mapping. It has one user at a time: Get gives it out, Put or Discard ends
+// that, after which neither it nor its Bytes may be touched. A memory registration of Bytes must have ended
+// before.
 type Buffer struct {
 	pool  *Pool
 	owner uint32
 	fd    int
 	mem   []byte
-	whole []byte // of Extend: a second mapping, for this user only
+	whole []byte // of Extend: a second mapping, for the current user only
 }
 
 // newBuffer makes, seals, maps and pre-faults a memfd.
@@ -68,13 +68,13 @@ func (b *Buffer) fill() (err error) {
 	return nil
 }
 
-// Bytes is the standing mapping, Options.Map long.
+// Bytes returns the permanent mapping, Options.Map bytes long.
 func (b *Buffer) Bytes() []byte { return b.mem }
 
-// Extend allocates and maps the first n bytes, which may be more than Options.Map,
-// until Put or Discard: for the few that need so much, as address space and page
-// tables are not free either. A second call ends what the first one mapped. A lack
-// of memory is an error here, not a signal at some later access.
+// Extend allocates and maps the first n bytes, which may be more than Options.Map, until Put or Discard. It
+// is for the few jobs that need so much, as address space and page tables are not free either. A second
+// call ends the mapping of the first one. A lack of memory is an error here, not a signal at some later
+// access.
 func (b *Buffer) Extend(n int64) ([]byte, error) {
 	if n <= 0 || n > b.pool.o.Size {
 		return nil, fmt.Errorf("arena %s: map %d bytes of a buffer of %d", b.pool.o.Name, n, b.pool.o.Size)
@@ -94,7 +94,7 @@ func (b *Buffer) Extend(n int64) ([]byte, error) {
 	return b.whole, nil
 }
 
-// shrink takes back what Extend mapped.
+// shrink undoes Extend.
 func (b *Buffer) shrink() {
 	if b.whole != nil {
 		_ = unix.Munmap(b.whole) // fails only for a range that is not mapped
@@ -102,10 +102,9 @@ func (b *Buffer) shrink() {
 	}
 }
 
-// OpenWriter opens the buffer's file anew for writing, and for reading what was
-// written: with an offset of its own at 0, not O_APPEND, so that a program can
-// use it as its standard output. The descriptor is close-on-exec and the
-// caller's to close.
+// OpenWriter opens the buffer's file again for writing, and for reading what was written: with an offset of
+// its own at 0, without O_APPEND, so that a program can use it as its standard output. The descriptor is
+// close-on-exec, and the caller must close it.
 func (b *Buffer) OpenWriter() (fd int, err error) { return b.open(unix.O_RDWR) }
 
 // OpenReader is OpenWriter for reading.
@@ -119,19 +118,17 @@ func (b *Buffer) open(flags int) (int, error) {
 	return fd, nil
 }
 
-// Put gives the buffer back for the next Get of the same owner. Nobody else may
-// still be able to write it: a process that kept a descriptor of OpenWriter
-// would write into a later job's memory.
+// Put returns the buffer for the next Get of the same owner. No other process may still be able to write to
+// it: one that kept a descriptor of OpenWriter would write into a later job's memory.
 func (b *Buffer) Put() {
 	b.shrink()
 	b.pool.put(b, b.punch() == nil)
 }
 
-// Discard gives the buffer up: its memory goes when the last descriptor of it is
-// closed, wherever that is.
+// Discard gives the buffer up: its memory is freed when the last descriptor of it is closed, in whichever process.
 func (b *Buffer) Discard() { b.pool.put(b, false) }
 
-// punch frees the pages behind the pre-faulted part, if any were touched.
+// punch frees the pages after the pre-faulted part, if any were touched.
 func (b *Buffer) punch() error {
 	o := &b.pool.o
 	if b.Touched() == 0 {
@@ -140,8 +137,8 @@ func (b *Buffer) punch() error {
 	return unix.Fallocate(b.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, o.Prefault, o.Size-o.Prefault)
 }
 
-// Touched is how many bytes of memory the buffer has beyond those that stay
-// pre-faulted: what somebody has written there since it was given out.
+// Touched returns how many bytes of memory the buffer has beyond those that stay pre-faulted: what has been
+// written there since it was given out.
 func (b *Buffer) Touched() int64 {
 	var st unix.Stat_t
 	if err := unix.Fstat(b.fd, &st); err != nil {
@@ -150,14 +147,13 @@ func (b *Buffer) Touched() int64 {
 	return max(0, st.Blocks*512-b.pool.o.Prefault)
 }
 
-// wipe gives a free buffer to another owner: what Put has left of it is the part
-// that stays allocated.
+// wipe gives a free buffer to another owner, zeroing what Put has left of it, the part that stays allocated.
 func (b *Buffer) wipe(owner uint32) {
 	clear(b.mem[:b.pool.o.Prefault])
 	b.owner = owner
 }
 
-// destroy unmaps and closes.
+// destroy unmaps and closes the buffer.
 func (b *Buffer) destroy() {
 	b.shrink()
 	if b.mem != nil {

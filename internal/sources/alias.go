@@ -6,23 +6,23 @@ import (
 	"syscall"
 )
 
-// maxAliases is how many other names for __has_include one compile may have.
+// maxAliases bounds the other names for __has_include in one compile.
 const maxAliases = 32
 
-// Alias notes another name for __has_include:
+// Alias records another name for __has_include:
 //
 //	#define HAS_INCLUDE      __has_include
 //	#define HAS_INCLUDE_(x)  __has_include(x)
 //
-// It may be used in a file that was looked at before.
+// It may be used in a file that was scanned before.
 func (p *pack) Alias(name string) {
 	if !slices.Contains(p.others, name) {
 		p.others = append(p.others, name)
 	}
 }
 
-// passesOn reports whether a macro with the parameters of params, "(x) ...", hands the
-// only one of them on: operand is "x)...".
+// passesOn reports whether a macro with the parameters params, "(x) ...", passes on its only one: operand is
+// "x)...".
 func passesOn(params, operand []byte) bool {
 	x, rest := cutWord(skipBlank(params[1:]))
 	if rest = skipBlank(rest); len(x) == 0 || len(rest) == 0 || rest[0] != ')' {
@@ -33,8 +33,8 @@ func passesOn(params, operand []byte) bool {
 	return bytes.Equal(x, y) && len(rest) > 0 && rest[0] == ')'
 }
 
-// scanAliases looks for the other names in all files, those that are written already
-// too. It may find more of them.
+// scanAliases looks for the other names in all files, including those already written. It may find further
+// names.
 func (p *pack) scanAliases() error {
 	for i := 0; i < len(p.others); i++ {
 		if i == maxAliases {
@@ -77,8 +77,8 @@ func (p *pack) scanAlias(file string, b []byte, word string) error {
 	}
 }
 
-// content is n packed bytes at off of the slot. It is the buffer's own memory where
-// they lie there.
+// content returns n packed bytes at off of the slot. While they are in the buffer, it returns the buffer's own
+// memory.
 func (p *pack) content(off, n uint64) ([]byte, error) {
 	if off >= p.base {
 		return p.buf[off-p.base:][:n], nil

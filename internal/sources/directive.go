@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// mayDirect reports whether the sign that ends at at may be the first of a directive: unless something stands
-// before it in its line, or it certainly is in a comment.
+// mayDirect reports whether the sign that ends at at may be the first of a directive: unless something precedes
+// it in its line, or it certainly is in a comment.
 func (t *Text) mayDirect(at int) bool {
 	before, ok := lineBefore(t.b, at)
 	if ok {
-		before = bytes.TrimRight(before, "%?") // of the sign
-		// What stands before the end of a comment may be in it. What stands behind the last end is code, or
-		// another comment, in which the sign is as well.
+		before = bytes.TrimRight(before, "%?") // including the sign
+		// What precedes the end of a comment may be in it. What follows the last end is code, or another comment,
+		// which the sign is in as well.
 		if i := bytes.LastIndex(before, []byte("*/")); i >= 0 {
 			before = before[i+2:]
 		}
@@ -25,8 +25,8 @@ func (t *Text) mayDirect(at int) bool {
 	return t.place(at) != inComment
 }
 
-// lineBefore returns what stands before at in its line, with the lines that this one continues. It is not ok
-// where these are continued in a way that not all compilers, or not all standards, take for one.
+// lineBefore returns what precedes at in its line, including the lines that this one continues. ok is false if
+// they are continued in a way that not all compilers, or not all standards, accept.
 func lineBefore(text []byte, at int) (before []byte, ok bool) {
 	for {
 		start := bytes.LastIndexAny(text[:at], "\n\r") + 1

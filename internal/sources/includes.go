@@ -6,50 +6,49 @@ import (
 	"strings"
 )
 
-// Include is a directive that reads a header.
+// Include is a directive that includes a header.
 type Include struct {
 	Name   string
 	Quoted bool // "x", not <x>
 	Next   bool // #include_next
-	// Computed: a macro says which header. There is no name.
+	// Computed means that a macro says which header. There is no Name then.
 	Computed bool
-	// Macro is the macro's name, where that is all that the directive has; Line is what else it
-	// has, in one line and without comments. Both are empty where that cannot be read for certain.
+	// Macro is the macro's name if the directive has nothing else; otherwise Line is what it has, in
+	// one line without comments. Both are empty where that cannot be read reliably.
 	Macro, Line string
 }
 
-// Define is a directive that gives a macro its value.
+// Define is a directive that defines a macro.
 type Define struct {
 	Name []byte // valid during the call; empty: a name that cannot be read
 	Func bool   // it has parameters
-	// Header and Quoted are the value where that is a header's name and nothing else; else Header is "".
+	// Header and Quoted are the value if it is a header's name and nothing else; otherwise Header is "".
 	Header string
 	Quoted bool
 
-	rest []byte // of the text, behind the name
+	rest []byte // the text after the name
 }
 
-// Includes calls hit with every directive of t that reads a header, under whatever
-// condition it stands, and also with what only looks like one, as in a string: a
-// header too many does no harm. Of those that are computed it tells once for each macro, and for each Line.
-// It calls def alike with what defines macros.
-// It reports whether there may be directives that it
-// cannot read, as they are written by trigraphs or with a name that goes on in the next line.
+// Includes calls hit with every directive of t that includes a header, under whatever condition, and also
+// with anything that looks like one, as in a string: a superfluous header does no harm. Computed includes
+// are reported once for each macro, and for each Line. In the same way it calls def with directives that
+// define macros. It reports whether there may be directives that it cannot read, because they are written
+// with trigraphs or have a name that continues in the next line.
 func Includes(t *Text, hit func(Include), def func(Define)) (doubt bool) {
 	r := reader{t: t, hit: hit, def: def}
 	return r.all()
 }
 
-// reader tells of the directives of a text.
+// reader reports the directives of a text.
 type reader struct {
 	t      *Text
-	hit    func(Include) // nil: definitions alone
+	hit    func(Include) // nil: report definitions only
 	def    func(Define)
-	macros []string // that were told to say which header, and lines
-	looks  int      // at places of a text, which are slow
+	macros []string // macros, and lines, already reported as saying which header
+	looks  int      // how often a place of the text was examined, which is slow
 }
 
-// all tells of all of them.
+// all reports all directives.
 func (r *reader) all() (doubt bool) {
 	b := r.t.b
 	for from := 0; ; {
@@ -59,7 +58,7 @@ func (r *reader) all() (doubt bool) {
 		}
 		at := from + i
 		from = at + 1
-		// The first letter is enough for nearly all others.
+		// The first letter rules out nearly all others.
 		if c := at + 1; c < len(b) {
 			for c < len(b) && (b[c] == ' ' || b[c] == '\t') {
 				c++
@@ -74,7 +73,7 @@ func (r *reader) all() (doubt bool) {
 		}
 		doubt = r.directive(at, b[from:]) || doubt
 	}
-	// The other ways to write the sign, which hardly anybody uses.
+	// The other spellings of the sign, which are hardly ever used.
 	for _, sign := range [...]string{"%:", "??="} {
 		for rest := b; ; {
 			i := bytes.Index(rest, []byte(sign))
@@ -88,11 +87,11 @@ func (r *reader) all() (doubt bool) {
 	return doubt
 }
 
-// maxLooks bounds the looks at where in its text a computed include stands. Beyond, all are taken for code.
+// maxLooks bounds how often the position of a computed include in its text is examined. Beyond it, all count as code.
 const maxLooks = 64
 
-// directive reads the one whose sign ends before rest and stands at at. It reports whether it
-// could be an include that cannot be read.
+// directive reads the directive whose sign ends before rest and is at at. It reports whether it could be an
+// include that cannot be read.
 func (r *reader) directive(at int, rest []byte) (doubt bool) {
 	rest = skipSpace(rest)
 	n := 0
@@ -116,7 +115,7 @@ func (r *reader) directive(at int, rest []byte) (doubt bool) {
 		if cut(rest) && hasPrefix("define", word) {
 			r.def(Define{})
 		}
-		// The line goes on in the midst of the word, or of the sign of a comment.
+		// The line continues within the word, or within the sign of a comment.
 		return (cut(rest) || len(rest) > 1 && rest[0] == '/' && cut(rest[1:])) && (hasPrefix("include_next", word) || hasPrefix("import", word)) && (r.t.asm || r.t.mayDirect(at))
 	}
 	if r.hit == nil {
@@ -144,7 +143,7 @@ func (r *reader) directive(at int, rest []byte) (doubt bool) {
 			return false // words of a comment
 		}
 		if len(rest) > 0 && (rest[0] == '\n' || rest[0] == '\r') {
-			return false // an error where it counts
+			return false // an error if it is compiled
 		}
 		r.macros = append(r.macros, key)
 	}
@@ -152,7 +151,7 @@ func (r *reader) directive(at int, rest []byte) (doubt bool) {
 	return false
 }
 
-// macroAlone returns the name that is all of a directive's rest; "": it is not, or one that
+// macroAlone returns the name that is the whole rest of a directive, or "" if there is more, or the name
 // could be spelled in another way.
 func macroAlone(rest []byte) string {
 	word, rest := cutWord(rest)
@@ -162,7 +161,8 @@ func macroAlone(rest []byte) string {
 	return string(word)
 }
 
-// endsWord reports whether a word in front of rest, which goes on in the next line, ends there, or where that line begins.
+// endsWord reports whether a word before rest, which continues in the next line, ends there, or at the
+// beginning of that line.
 func endsWord(rest []byte) bool {
 	for cut(rest) {
 		rest = rest[bytes.IndexByte(rest, '\n')+1:]
@@ -170,10 +170,10 @@ func endsWord(rest []byte) bool {
 	return len(rest) == 0 || bytes.IndexByte([]byte(" \t\r\n"), rest[0]) >= 0
 }
 
-// endsLine reports whether nothing but blanks and comments follows in a directive.
+// endsLine reports whether only blanks and comments follow in a directive.
 func endsLine(rest []byte) bool {
 	if cut(rest) {
-		return false // what goes on may belong to the word before
+		return false // the continuation may belong to the word before
 	}
 	rest = skipSpace(rest)
 	return len(rest) == 0 || rest[0] == '\n' || bytes.HasPrefix(rest, []byte("//"))
@@ -187,12 +187,12 @@ func (r *reader) define(rest []byte) {
 	name, rest := cutWord(skipSpace(rest))
 	switch {
 	case len(name) == 0:
-		return // not in letters that an include could name it by
+		return // an include could not name it with such letters
 	case cut(rest) && !endsWord(rest):
-		r.def(Define{}) // the name may go on
+		r.def(Define{}) // the name may continue
 		return
 	case len(rest) > 0 && (rest[0] == '$' || rest[0] == '\\' && !cut(rest)):
-		return // it has another name
+		return // its name is another one
 	}
 	d := Define{Name: name, rest: rest}
 	if d.Func = len(rest) > 0 && rest[0] == '('; d.Func {
@@ -217,7 +217,7 @@ func plainName(name string) bool {
 	return true
 }
 
-// skipSpace skips all that compilers take for nothing between the words of a directive.
+// skipSpace skips everything that compilers ignore between the words of a directive.
 func skipSpace(text []byte) []byte {
 	for len(text) > 0 {
 		switch c := text[0]; {
@@ -238,8 +238,7 @@ func skipSpace(text []byte) []byte {
 	return nil
 }
 
-// cut reports whether a line ends in front of text with a sign that continues it, in
-// any of the ways that compilers take for one.
+// cut reports whether text begins with a line continuation, in any form that some compiler accepts.
 func cut(text []byte) bool {
 	switch {
 	case len(text) > 0 && text[0] == '\\':
@@ -255,8 +254,8 @@ func cut(text []byte) bool {
 
 func hasPrefix(s, prefix string) bool { return len(prefix) <= len(s) && s[:len(prefix)] == prefix }
 
-// HeaderName reads s as a header's name, <name> or "name", that is spelled in letters which a macro's
-// value can have whether it is one token or several.
+// HeaderName reads s as a header's name, <name> or "name". ok is false unless the name consists of
+// characters that a macro's value can have whether it is one token or several.
 func HeaderName(s string) (name string, quoted, ok bool) {
 	name, quoted, ok = headerName([]byte(s))
 	return name, quoted, ok && plainName(name) && len(name)+2 == len(s)

@@ -2,7 +2,7 @@ package sources
 
 import "bytes"
 
-// lineEnd is where the line of i ends, with all that continue it.
+// lineEnd returns the end of the line of i, including its continuation lines.
 func lineEnd(text []byte, i int) int {
 	for {
 		n := bytes.IndexByte(text[i:], '\n')
@@ -16,13 +16,13 @@ func lineEnd(text []byte, i int) int {
 	}
 }
 
-// continued reports whether the newline at i is behind a backslash.
+// continued reports whether the newline at i follows a backslash.
 func continued(text []byte, i int) bool {
 	return i > 0 && (text[i-1] == '\\' || i > 1 && text[i-1] == '\r' && text[i-2] == '\\')
 }
 
-// joinCut returns text without the signs that continue a line in the midst of a word, as gcc takes them (blanks may stand
-// behind the backslash), and where those were in it, in order. Without any it returns nothing.
+// joinCut returns text without line continuations within words, as gcc reads them (blanks may follow the
+// backslash), and their positions in the result, in order. If there are none it returns nothing.
 func joinCut(text []byte) (whole []byte, cuts []int) {
 	last := 0
 	for i := 0; ; {
@@ -50,7 +50,7 @@ func joinCut(text []byte) (whole []byte, cuts []int) {
 // inWord reports whether c may be in one of the words that a scan looks for.
 func inWord(c byte) bool { return isWord(c) || c == '.' || c == '#' }
 
-// lineStart is where the line of i starts, with all that it continues.
+// lineStart returns the start of the line of i, including the lines that it continues.
 func lineStart(text []byte, i int) int {
 	for {
 		n := bytes.LastIndexByte(text[:i], '\n')
@@ -64,12 +64,12 @@ func lineStart(text []byte, i int) int {
 	}
 }
 
-// literalEnd is the end of the string or character at i. One that is not closed ends
-// with its line, as in the text of an #error.
+// literalEnd returns the end of the string or character constant at i. An unterminated one ends with its
+// line, as in the text of an #error.
 func literalEnd(text []byte, i int) int {
 	quote := text[i]
 	if quote == '\'' && i > 0 && isWord(text[i-1]) && text[i-1] != 'L' && text[i-1] != 'u' && text[i-1] != 'U' && text[i-1] != '8' {
-		return i + 1 // in a number, between its digits
+		return i + 1 // a digit separator in a number
 	}
 	if end, ok := rawEnd(text, i); ok {
 		return end
@@ -83,7 +83,7 @@ func isRaw(text []byte, i int) bool {
 	return text[i] == '"' && i > 0 && text[i-1] == 'R' && (i == 1 || !isWord(text[i-2]) || bytes.IndexByte([]byte("LuU8"), text[i-2]) >= 0)
 }
 
-// rawEnd is the end of the raw string whose quote is at i, if it is one and is closed.
+// rawEnd returns the end of the raw string whose quote is at i. ok is false if it is not one, or is not terminated.
 func rawEnd(text []byte, i int) (end int, ok bool) {
 	if !isRaw(text, i) {
 		return 0, false
@@ -97,7 +97,8 @@ func rawEnd(text []byte, i int) (end int, ok bool) {
 	return i + open + n + len(delim), n >= 0
 }
 
-// plainEnd is the end of the string or character at i, which is not raw; without closed, that of its line.
+// plainEnd returns the end of the string or character constant at i, which is not raw; if it is not closed,
+// the end of its line.
 func plainEnd(text []byte, i int) (end int, closed bool) {
 	quote := text[i]
 	for i++; i < len(text); i++ {
@@ -119,8 +120,7 @@ func isWord(c byte) bool {
 	return c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c >= 0x80
 }
 
-// skipBlank skips what separates words of a directive: blanks, continued lines,
-// comments of the old kind.
+// skipBlank skips what separates words of a directive: blanks, line continuations, and /* */ comments.
 func skipBlank(text []byte) []byte {
 	for len(text) > 0 {
 		switch {
@@ -143,13 +143,13 @@ func skipBlank(text []byte) []byte {
 	return nil
 }
 
-// directive returns the name of the directive whose line holds at, and what is behind
-// that name; name is empty where the line is none.
+// directive returns the name of the directive whose line contains at, and what follows that name; name is
+// empty if the line is not a directive.
 func directive(text []byte, at int) (name, rest []byte) {
 	start := lineStart(text, at)
 	line := cutSign(text[start:])
 	if line == nil {
-		// It may be in a comment that the line is the end of.
+		// It may be in a comment that ends in this line.
 		i := bytes.Index(text[start:at], []byte("*/"))
 		if i < 0 {
 			return nil, nil
@@ -159,7 +159,7 @@ func directive(text []byte, at int) (name, rest []byte) {
 	return cutWord(skipBlank(line))
 }
 
-// cutSign takes the sign of a directive off a line; nil: it has none.
+// cutSign removes the sign of a directive from a line; nil: it has none.
 func cutSign(line []byte) []byte {
 	line = skipBlank(line)
 	for _, sign := range [...]string{"#", "%:", "??="} {
@@ -170,7 +170,7 @@ func cutSign(line []byte) []byte {
 	return nil
 }
 
-// cutWord takes an identifier off text.
+// cutWord removes an identifier from the start of text.
 func cutWord(text []byte) (word, rest []byte) {
 	n := 0
 	for n < len(text) && isWord(text[n]) {

@@ -9,9 +9,9 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// follow notes the symbolic links on the way to the directory dir, so that the tree over
-// there has them too. It returns the directory without links. all is false where one
-// was left out, as the system's own need not be the same over there.
+// follow records the symbolic links on the way to the directory dir, so that the tree on the host has them
+// too. It returns the directory with links resolved. all is false if one was left out, as the system's own
+// may differ on the host.
 func (p *pack) follow(dir string) (at string, all bool) {
 	if dir == "" || dir[0] != '/' {
 		dir = p.o.Cwd + "/" + dir
@@ -49,7 +49,7 @@ func (p *pack) follow(dir string) (at string, all bool) {
 	return at, all
 }
 
-// SystemLink reports whether name is one of the links that distributions have at the top.
+// SystemLink reports whether name is one of the links that distributions have at the top level.
 func SystemLink(name string) bool {
 	switch name {
 	case "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32":
@@ -58,8 +58,8 @@ func SystemLink(name string) bool {
 	return false
 }
 
-// way notes the links on the way to a file. A ".." in its name must lead where it does
-// here: behind a link that the tree over there lacks it would be another file.
+// way records the links on the way to a file. A ".." in its name must lead where it does here: after a link
+// that the tree on the host lacks it would lead to another file.
 func (p *pack) way(name string) error {
 	dir := name[:strings.LastIndexByte(name, '/')+1]
 	if _, ok := p.ways[dir]; ok {
@@ -78,7 +78,7 @@ func (p *pack) way(name string) error {
 	return nil
 }
 
-// link notes a file that is a link, and returns the file that it leads to; or nothing.
+// link records a file that is a link, and returns the file that it leads to, or "".
 func (p *pack) link(name string) string {
 	real := RealPath(name)
 	if real == "" {
@@ -93,7 +93,7 @@ func (p *pack) link(name string) string {
 	return real
 }
 
-// RealPath returns name without links, or "".
+// RealPath returns name with links resolved, or "".
 func RealPath(name string) string {
 	const oPath = 0x200000 // O_PATH, which package syscall lacks
 	fd, err := syscall.Open(name, oPath|syscall.O_CLOEXEC, 0)

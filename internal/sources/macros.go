@@ -9,14 +9,14 @@ import (
 type Macro struct {
 	Name   string
 	Func   bool
-	Params []string // as they are in Body: of a variadic macro __VA_ARGS__ too
-	Body   string   // in one line, without comments and blanks at its ends
-	// Odd: what it is depends on the compiler or its standard, or is not clear.
+	Params []string // as used in Body; those of a variadic macro include __VA_ARGS__
+	Body   string   // in one line, without comments and without blanks at its ends
+	// Odd means that the value depends on the compiler or its standard, or is unclear.
 	Odd bool
 }
 
-// Macros calls tell with every macro that t defines, under whatever condition, and also with what only looks like it.
-// It reports whether there may be others, whose names cannot be read.
+// Macros calls tell with every macro that t defines, under whatever condition, and also with anything that
+// looks like a definition. It reports whether there may be others, whose names cannot be read.
 func Macros(t *Text, tell func(Macro)) (blurred bool) {
 	r := reader{t: t, def: func(d Define) {
 		if len(d.Name) == 0 {
@@ -51,11 +51,11 @@ func Macros(t *Text, tell func(Macro)) (blurred bool) {
 	return blurred
 }
 
-// maxLine bounds what a directive may define, in bytes.
+// maxLine bounds a definition, in bytes.
 const maxLine = 64 << 10
 
-// logicalLine returns text up to the end of its line with what continues it; comments are blanks. It is odd
-// where that may be read in other ways.
+// logicalLine returns text up to the end of its line, including continuation lines, with comments as
+// blanks. It is odd if it can be read in other ways.
 func logicalLine(text []byte) (line string, odd bool) {
 	if end := bytes.IndexByte(text, '\n'); end >= 0 && end <= maxLine && plainLine(text[:end]) {
 		return string(text[:end]), false
@@ -98,7 +98,7 @@ func logicalLine(text []byte) (line string, odd bool) {
 	return string(b), odd
 }
 
-// plainLine reports whether a line has nothing that is a comment, a string, or could be read in other ways.
+// plainLine reports whether a line has no comment and no string, and cannot be read in other ways.
 func plainLine(line []byte) bool {
 	for _, c := range line {
 		if !plain[c] {
@@ -108,7 +108,7 @@ func plainLine(line []byte) bool {
 	return true
 }
 
-// plain are the signs of such a line.
+// plain has the characters of such a line.
 var plain = func() (plain [256]bool) {
 	for c := ' '; c < 0x7f; c++ {
 		plain[c] = !strings.ContainsRune("\"'/?\\$`@", c)

@@ -2,9 +2,9 @@ package sources
 
 import "strings"
 
-// pack takes the notes of the texts that it packs.
+// pack implements Notes for the texts that it packs.
 
-// scan looks through a text that is packed. file is what name leads to.
+// scan scans a text that is packed. file is what name leads to.
 func (p *pack) scan(name, file string, b []byte) error {
 	t := NewText(name, b, p.o.Asm)
 	t.realDir = file[:strings.LastIndexByte(file, '/')+1]
@@ -15,23 +15,23 @@ func (p *pack) scan(name, file string, b []byte) error {
 	return err
 }
 
-// Doubt is a reason to compile here.
+// Doubt returns a reason to compile here.
 func (p *pack) Doubt(r Reason) error { return r }
 
-// Once notes a header that is read once only.
+// Once records a header that is read only once.
 func (p *pack) Once(t *Text) { p.noteOnce(t.name) }
 
-// Import notes that something is read by #import.
+// Import records that #import is used.
 func (p *pack) Import() { p.imports = true }
 
-// Renames means nothing here, as the compiler's list has what it read.
+// Renames does nothing, as the compiler's list has what it read.
 func (p *pack) Renames() {}
 
-// Unsure notes that a message may quote a file that is not packed.
+// Unsure records that a message may quote a file that is not packed.
 func (p *pack) Unsure() { p.Pack.Unsure = true }
 
-// Clock judges __TIME__ and the like: the moment of the compile is another one over
-// there. A name that the command defines is a macro like any other.
+// Clock returns a reason for __TIME__ and the like: the host compiles at another moment. If the command
+// defines the name, it is a macro like any other.
 func (p *pack) Clock(c Clock) error {
 	if p.o.Clock[c] {
 		return nil
@@ -39,8 +39,8 @@ func (p *pack) Clock(c Clock) error {
 	return ErrTime
 }
 
-// Header packs a file that is there and is not read, which is in no list: wherever
-// the compiler may look, what exists is packed.
+// Header packs a file that exists without being read, and so is in no list: wherever the compiler may look,
+// what exists is packed.
 func (p *pack) Header(t *Text, name string, quoted, content bool) error {
 	return p.candidates(t, name, quoted, content)
 }
@@ -62,7 +62,7 @@ func (p *pack) Assembly(name string, more bool) error {
 	return nil
 }
 
-// maxMarks is how many files may be packed for the sake of messages alone.
+// maxMarks bounds the files that are packed for the sake of messages alone.
 const maxMarks = 64
 
 // Line packs a file whose lines are quoted in messages.
@@ -80,8 +80,7 @@ func (p *pack) Line(name string) {
 	}
 }
 
-// candidates packs every file that a header's name in t may mean. content: also
-// what is in it.
+// candidates packs every file that a header's name in t may mean; with content, its content too.
 func (p *pack) candidates(t *Text, name string, quoted, content bool) error {
 	if name[0] == '/' {
 		return p.candidate(name, content)
@@ -93,7 +92,7 @@ func (p *pack) candidates(t *Text, name string, quoted, content bool) error {
 			}
 		}
 	}
-	// The rest of the search is the same wherever the name stands.
+	// The rest of the search is the same for every including file.
 	key := "<" + name
 	if content {
 		key = "@" + name
@@ -113,14 +112,14 @@ func (p *pack) candidates(t *Text, name string, quoted, content bool) error {
 	return nil
 }
 
-// wasAsked says whether it was asked for key before.
+// wasAsked reports whether key has been asked for before.
 func (p *pack) wasAsked(key string) bool {
 	_, was := p.asked[key]
 	p.asked[key] = struct{}{}
 	return was
 }
 
-// join is the name of a file in dir, as a compiler spells it.
+// join returns the name of a file in dir, as a compiler spells it.
 func join(dir, name string) string {
 	switch {
 	case dir == "." || dir == "":

@@ -6,11 +6,11 @@ import (
 	"syscall"
 )
 
-// gcc leaves a file out of its list that it has not read because of a #pragma once, or an
-// #import, in or of another one with the same content: a link to it, or a copy. But it looks
-// for that file, and fails without it. So where headers have the pragma, whatever is included
-// by the name of one of them is packed, wherever it may be found; by a name that is nowhere in
-// the list, what is as large and as old: gcc compares the contents of no others.
+// gcc leaves a file out of its list if it did not read it because of a #pragma once, or an #import, in it
+// or in another file with the same content: a link to it, or a copy. But it looks for that file, and fails
+// without it. So if headers have the pragma, everything that is included under the base name of one of them
+// is packed, wherever it may be found. For a name that is nowhere in the list, only files of the same size
+// and age are packed: gcc compares the contents of no others.
 
 // likeness is what two files have in common before gcc compares them.
 type likeness struct {
@@ -18,7 +18,7 @@ type likeness struct {
 	mtime int64 // seconds since 1970
 }
 
-// noteOnce notes a header that is read once only.
+// noteOnce records a header that is read only once.
 func (p *pack) noteOnce(name string) {
 	if p.onces == nil {
 		p.onces = make(map[string]struct{})
@@ -26,13 +26,13 @@ func (p *pack) noteOnce(name string) {
 	p.onces[base(name)] = struct{}{}
 }
 
-// packTwins looks through what is packed once more, for the names of such headers.
+// packTwins scans what is packed once more, for the names of such headers.
 func (p *pack) packTwins() error {
 	if p.onces == nil && !p.imports || !p.o.Twins {
 		return nil
 	}
 	listed := make(map[string]struct{}, len(p.o.Names))
-	if !p.imports { // which looks at files of all names
+	if !p.imports { // it concerns files of all names
 		for _, name := range p.o.Names {
 			listed[base(name)] = struct{}{}
 		}
@@ -61,7 +61,7 @@ func (p *pack) packTwins() error {
 		}
 		b = b[:f.Len]
 		if n, err := syscall.Pread(p.o.FD, b, int64(from)); err != nil || n < len(b) {
-			return ErrTooBig // no memory left for the slot
+			return ErrTooBig // the slot's memory is exhausted
 		}
 		if err := p.twins(NewText(f.Name, b, false), listed); err != nil {
 			return err
@@ -70,8 +70,7 @@ func (p *pack) packTwins() error {
 	return nil
 }
 
-// twins packs what t includes by the name of a header that is read once, or by a name
-// that is not listed.
+// twins packs what t includes by the base name of a header that is read once, or by a name that is not listed.
 func (p *pack) twins(t *Text, listed map[string]struct{}) error {
 	for rest := t.b; ; {
 		i := bytes.IndexByte(rest, '#')
@@ -103,7 +102,7 @@ func (p *pack) twins(t *Text, listed map[string]struct{}) error {
 			if err := p.further(t.dir+name, false); err != nil {
 				return err
 			}
-			continue // where else, nobody can tell
+			continue // where else is unknown
 		}
 		if err := p.candidates(t, name, quoted, true); err != nil {
 			return err
@@ -111,8 +110,7 @@ func (p *pack) twins(t *Text, listed map[string]struct{}) error {
 	}
 }
 
-// alike packs the files that a header's name in t may mean and that are like one which is
-// read once.
+// alike packs the files that a header's name in t may mean and that resemble one which is read once.
 func (p *pack) alike(t *Text, name string, quoted bool) error {
 	look := func(file string) error {
 		var st syscall.Stat_t
@@ -135,7 +133,7 @@ func (p *pack) alike(t *Text, name string, quoted bool) error {
 	if p.wasAsked("=" + name) {
 		return nil
 	}
-	dirs, _ := p.searchList() // where else, nobody can tell
+	dirs, _ := p.searchList() // where else is unknown
 	for _, dir := range dirs {
 		if err := look(join(dir, name)); err != nil {
 			return err

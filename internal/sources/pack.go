@@ -8,48 +8,48 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// Options say what is to be packed, and where to.
+// Options says what to pack, and where.
 type Options struct {
 	FD  int    // of the slot
-	Off uint64 // in it, of the first file's content
+	Off uint64 // offset in the slot of the first file's content
 	Max uint64 // the slot's size
 
-	Names []string // that the compile reads, the source first, as the compiler spells them
+	Names []string // of the files that the compile reads, the source first, as the compiler spells them
 	More  []string // further files that it may read, if they exist
 	Probe []string // files that it may only look for
-	// Places are directories of which it matters that they exist.
+	// Places are directories whose existence matters.
 	Places []string
-	// Dirs are where the command says that headers are, in order. Own asks where this
-	// compiler looks besides; nil when that is not known. It is called at most once, and
-	// only when it matters.
+	// Dirs are the header directories that the command names, in order. Own returns the further
+	// directories in which this compiler looks, or nil when they are not known. It is called at
+	// most once, and only when it matters.
 	Dirs []string
 	Own  func() []string
 
-	Cwd string // the working directory, as names of its files would begin
+	Cwd string // the working directory, as it would appear in names of its files
 
-	Twins   bool    // the list lacks links to files with #pragma once, and copies of them
-	Clock   [3]bool // __TIME__, __DATE__, __TIMESTAMP__: the command says what it is
+	Twins   bool    // the list lacks links to, and copies of, files with #pragma once
+	Clock   [3]bool // __TIME__, __DATE__, __TIMESTAMP__: the command sets the value
 	Asm     bool    // the source is assembly
-	AsmDirs bool    // the command names directories to the assembler
-	// Since is when the list was begun to be made: a file that changed after it makes the
-	// list worthless. (File systems note times in steps of a few milliseconds, in which
-	// no compiler has read anything yet.)
+	AsmDirs bool    // the command gives the assembler directories
+	// Since is when the compiler began to make the list: a file that changed after that makes the
+	// list worthless. (File systems record times in steps of a few milliseconds, within which no
+	// compiler has read anything yet.)
 	Since syscall.Timespec
 }
 
 // Pack is what a compile reads.
 type Pack struct {
 	Files []job.SourceFile
-	Dirs  []string // that names lead through, and in which nothing is
+	Dirs  []string // directories that names lead through and that contain no file
 	Links []job.Link
 	Len   uint64 // of all contents
-	// Unsure: a message may quote a file that is not among these.
+	// Unsure means that a message may quote a file that is not packed.
 	Unsure bool
-	// Absent are names that were looked for in vain.
+	// Absent lists names that were looked for in vain.
 	Absent []string
 }
 
-// Make packs the files of o. An error is a Reason.
+// Make packs the files of o. Its error is a Reason.
 func Make(o *Options) (*Pack, error) {
 	p := &pack{
 		o: o, base: o.Off,
@@ -115,29 +115,29 @@ func Make(o *Options) (*Pack, error) {
 	return &p.Pack, nil
 }
 
-// pack is a Pack while it is made.
+// pack is a Pack being made.
 type pack struct {
 	Pack
 	o      *Options
 	finder finder
 
-	names   map[string]struct{}   // that are packed, or are going to be
-	inode   map[inode]uint32      // 1 + index in Files, of those with their content
-	ways    map[string]struct{}   // directories whose links are noted
+	names   map[string]struct{}   // names packed, or to be packed
+	inode   map[inode]uint32      // 1 + index in Files of the entry with the content
+	ways    map[string]struct{}   // directories whose links are recorded
 	onces   map[string]struct{}   // base names of headers with #pragma once
 	like    map[likeness]struct{} // of these headers
 	asked   map[string]struct{}   // headers whose candidates are packed
 	others  []string              // other names for __has_include
-	search  []string              // directories for headers
-	imports bool                  // something is read by #import
-	marked  int                   // files that are here for messages
-	queue   []queued              // to be packed behind the list
-	probes  []string              // to be packed behind these, without content
+	search  []string              // header directories
+	imports bool                  // #import is used
+	marked  int                   // number of files packed for messages
+	queue   []queued              // to be packed after the list
+	probes  []string              // to be packed after those, without content
 	once    map[string]struct{}   // absolute names of files that have several
-	real    map[string]string     // directories without links
+	real    map[string]string     // directories with links resolved
 
-	// buf holds contents that belong at base in the slot: they are looked at while they
-	// are warm, and written many at a time.
+	// buf holds contents that belong at base in the slot. They are scanned while they are still in
+	// the cache, and written many at a time.
 	buf  []byte
 	base uint64
 }
@@ -151,17 +151,17 @@ type queued struct {
 
 const (
 	bufSize = 256 << 10
-	bufFree = 64 << 10 // most files fit
+	bufFree = 64 << 10 // room for most files
 )
 
-// known reports whether name is packed, or is going to be.
+// known reports whether name is packed, or is about to be.
 func (p *pack) known(name string) bool {
 	_, ok := p.names[name]
 	return ok
 }
 
-// add lists a file of size bytes. It reports whether its content belongs there: not where
-// the file is packed already under another name.
+// add lists a file of size bytes. It reports whether its content must be packed: not if the file is already
+// packed under another name.
 func (p *pack) add(name string, st *syscall.Stat_t, size uint64) bool {
 	id := inode{st.Dev, st.Ino}
 	f := job.SourceFile{Name: name, Len: size, MTime: st.Mtim.Nano(), Exec: st.Mode&0o111 != 0, Same: p.inode[id]}
@@ -176,7 +176,7 @@ func (p *pack) add(name string, st *syscall.Stat_t, size uint64) bool {
 	p.once[p.absolute(p.Files[f.Same-1].Name)] = struct{}{}
 	key := p.absolute(name)
 	if _, there := p.once[key]; there {
-		// Spelled otherwise. The way there has to exist.
+		// The same file under another spelling. The path must exist.
 		if dir := name[:strings.LastIndexByte(name, '/')+1]; strings.Contains(dir, "../") {
 			p.Dirs = append(p.Dirs, dir)
 		}
@@ -188,9 +188,9 @@ func (p *pack) add(name string, st *syscall.Stat_t, size uint64) bool {
 	return false
 }
 
-// absolute is one for all names that a file of one directory has, and that are the same
-// but for dots and slashes. Behind a link a ".." leads elsewhere, where the file may have
-// a second name: it has to be there over there, too.
+// absolute returns one name for all names of a file in a directory that differ only in dots and slashes.
+// After a link a ".." leads elsewhere, where the file may have a second name: that has to exist on the
+// host, too.
 func (p *pack) absolute(name string) string {
 	dir, _ := p.follow(name[:strings.LastIndexByte(name, '/')+1])
 	if name[0] != '/' {
@@ -199,12 +199,11 @@ func (p *pack) absolute(name string) string {
 	return dir + "\x00" + path.Clean(name)
 }
 
-// firstHeaders is how far down the list gcc may take a precompiled header: it takes one
-// only for the first header, which comes behind the source and what gcc itself includes.
+// firstHeaders is how far down the list gcc may use a precompiled header. It uses one only for the first
+// header, which comes after the source and what gcc includes by itself.
 const firstHeaders = 4
 
-// precompiled reports whether name, the i-th in the list, is a precompiled header or has
-// one beside it.
+// precompiled reports whether name, the i-th in the list, is a precompiled header or has one beside it.
 func precompiled(name string, i int) bool {
 	if strings.HasSuffix(name, ".gch") || strings.HasSuffix(name, ".pch") || strings.Contains(name, ".gch/") {
 		return true
@@ -213,8 +212,8 @@ func precompiled(name string, i int) bool {
 	return 0 < i && i < firstHeaders && stat(name+".gch", &st) == nil
 }
 
-// precompiledElsewhere reports whether some directory for headers has a precompiled
-// header by the name that led to the header name in another one.
+// precompiledElsewhere reports whether another header directory has a precompiled header under the name
+// that led to the header name.
 func (p *pack) precompiledElsewhere(name string) bool {
 	for _, from := range p.o.Dirs {
 		rest, ok := strings.CutPrefix(name, from+"/")
@@ -231,7 +230,7 @@ func (p *pack) precompiledElsewhere(name string) bool {
 	return false
 }
 
-// read packs the file name with its content; look: and looks through that.
+// read packs the file name with its content; with look it scans that too.
 func (p *pack) read(name string, look bool) error {
 	if err := p.way(name); err != nil {
 		return err
@@ -239,7 +238,7 @@ func (p *pack) read(name string, look bool) error {
 	fd, err := open(name)
 	file := name
 	if err == syscall.ELOOP {
-		// A link: so it is over there.
+		// A link, which is a link on the host too.
 		if file = p.link(name); file == "" {
 			return ErrFile
 		}
@@ -266,7 +265,7 @@ func (p *pack) read(name string, look bool) error {
 	}
 	if !p.add(file, &st, uint64(size)) {
 		p.buf = p.buf[:start]
-		return nil // it was looked at under its other name
+		return nil // it was scanned under its other name
 	}
 	if look {
 		return p.scan(name, file, p.buf[start:])
@@ -274,7 +273,7 @@ func (p *pack) read(name string, look bool) error {
 	return nil
 }
 
-// fill reads all of fd behind what buf holds, and returns where it starts.
+// fill reads all of fd after what buf holds, and returns where it starts.
 func (p *pack) fill(fd int) (start int, err error) {
 	if cap(p.buf)-len(p.buf) < bufFree {
 		if err := p.flush(); err != nil {
@@ -305,14 +304,14 @@ func (p *pack) fill(fd int) (start int, err error) {
 			return 0, ErrFile
 		}
 		p.buf = p.buf[:len(p.buf)+n]
-		// Files end with a short read; the size, which is checked, says if not.
+		// Files end with a short read; checking the size reveals exceptions.
 		if len(p.buf) < cap(p.buf) {
 			return start, nil
 		}
 	}
 }
 
-// flush writes what buf holds to where it belongs. What was handed out of buf stays.
+// flush writes what buf holds to where it belongs. Slices of buf given out before stay valid.
 func (p *pack) flush() error {
 	if p.base+uint64(len(p.buf)) >= p.o.Max {
 		return ErrTooBig
@@ -323,7 +322,7 @@ func (p *pack) flush() error {
 			continue
 		}
 		if err != nil {
-			return ErrTooBig // no memory left for the slot
+			return ErrTooBig // the slot's memory is exhausted
 		}
 		b, p.base = b[n:], p.base+uint64(n)
 	}
@@ -334,8 +333,8 @@ func (p *pack) flush() error {
 	return nil
 }
 
-// further packs a file that exists and is not in the list, behind all others, as what
-// is being looked at lies in the buffer. look: it is looked through, too.
+// further packs, after all others, a file that exists and is not in the list: what is being scanned is still in the
+// buffer. With look it is scanned, too.
 func (p *pack) further(name string, look bool) error {
 	if p.known(name) {
 		return nil
@@ -350,8 +349,7 @@ func (p *pack) further(name string, look bool) error {
 	return nil
 }
 
-// candidate packs a file that the compiler asks for: whether it exists, and with
-// content also what is in it.
+// candidate packs a file that the compiler tests for existence; with content, its content too.
 func (p *pack) candidate(name string, content bool) error {
 	if content {
 		return p.further(name, false)
@@ -363,8 +361,7 @@ func (p *pack) candidate(name string, content bool) error {
 	return nil
 }
 
-// probe packs a file of which only the existence matters, if it exists: were it read, it
-// would be in the list.
+// probe packs a file, if it exists, of which only the existence matters: if it were read, it would be in the list.
 func (p *pack) probe(name string) error {
 	var st syscall.Stat_t
 	if stat(name, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFREG {
@@ -378,7 +375,7 @@ func (p *pack) probe(name string) error {
 	return nil
 }
 
-// searchList is where the compiler looks for <x>.
+// searchList returns the directories in which the compiler looks for <x>.
 func (p *pack) searchList() (dirs []string, known bool) {
 	if p.search == nil && p.o.Own != nil {
 		if own := p.o.Own(); own != nil {
@@ -399,7 +396,7 @@ func stat(name string, st *syscall.Stat_t) error {
 
 func open(name string) (fd int, err error) {
 	for {
-		// Not to be kept by a pipe.
+		// Not to be blocked by a pipe.
 		fd, err = syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK|syscall.O_NOCTTY|syscall.O_NOFOLLOW, 0)
 		if err != syscall.EINTR {
 			return fd, err

@@ -2,36 +2,36 @@ package sources
 
 import "bytes"
 
-// place is what a compiler takes a place in a text for.
+// place is how a compiler reads a place in a text.
 type place uint8
 
 const (
 	inCode place = iota
 	inComment
 	inString
-	unclear // compilers, or their standards, differ in it
+	unclear // compilers, or their standards, differ
 )
 
-// reading finds what places of a text are, as long as all compilers must take them for the same. Asked
-// in the order of the text, it reads that once. What can be read in two ways is unclear: to the end of its line, as
-// behind a quote that is not closed or may be one between digits; or to the end of the text, where it could open or close a
-// comment, or where it leaves the line in doubt (trigraphs, blanks behind a backslash, a return alone).
-// A text that may be C or C++ takes two readings, with and without raw strings.
+// reading finds out what places of a text are, as long as all compilers must agree. If asked in the order
+// of the text, it reads the text once. What can be read in two ways is unclear: to the end of its line, as
+// after a quote that is not closed or may be a digit separator; or to the end of the text, where it could
+// open or close a comment, or makes the line itself doubtful (trigraphs, blanks after a backslash, a lone
+// carriage return). A text that may be C or C++ gets two readings, with and without raw strings.
 type reading struct {
 	text []byte
 	raws bool // strings may be raw
 
-	from, end int // what was read last
+	from, end int // extent of what was read last
 	kind      place
-	raw       bool // a raw string
+	raw       bool // it is a raw string
 
-	line      int  // where the line of end starts, with all that it continues
-	angle     int  // the last < of it that no > follows, or -1
-	known     bool // the next field is
-	directive bool // the line is one
+	line      int  // start of the line of end, including the lines that it continues
+	angle     int  // its last < not followed by >, or -1
+	known     bool // directive is valid
+	directive bool // the line is a directive
 }
 
-// place is what at is in.
+// place returns what at is in.
 func (r *reading) place(at int) place {
 	if at < r.from || r.end == 0 {
 		*r = reading{text: r.text, raws: r.raws, angle: -1}
@@ -45,7 +45,7 @@ func (r *reading) place(at int) place {
 	return r.kind
 }
 
-// lose gives the rest of the text up.
+// lose gives up on the rest of the text.
 func (r *reading) lose() { r.from, r.end, r.kind = r.end, len(r.text), unclear }
 
 // next reads a comment, a string, or code up to the next one.
@@ -109,11 +109,11 @@ func (r *reading) next() {
 		}
 		r.from, r.end, r.kind = i, end, inComment
 	default:
-		r.lose() // the end of a comment that was not seen, or something in pieces
+		r.lose() // the end of a comment whose start was not seen, or something split by continuations
 	}
 }
 
-// literal reads a string or a character.
+// literal reads a string or a character constant.
 func (r *reading) literal(quote byte) {
 	text, i := r.text, r.end
 	before := word(text, i)
@@ -137,7 +137,7 @@ func (r *reading) literal(quote byte) {
 		switch string(before) {
 		case "", "L", "u", "U", "u8":
 		default:
-			odd = true // between digits, perhaps
+			odd = true // perhaps a digit separator
 		}
 	}
 	if !odd {
@@ -157,7 +157,7 @@ func (r *reading) literal(quote byte) {
 	r.from, r.end, r.kind = i, end, unclear
 }
 
-// word is the end of a word in front of i, as far as it may be that of a string's kind.
+// word returns the end of the word before i, as much of it as may be a string prefix.
 func word(text []byte, i int) []byte {
 	n := i
 	for n > max(0, i-4) && isWord(text[n-1]) {
@@ -166,7 +166,7 @@ func word(text []byte, i int) []byte {
 	return text[n:i]
 }
 
-// isDirective reports whether the line that is read is one.
+// isDirective reports whether the current line is a directive.
 func (r *reading) isDirective() bool {
 	if !r.known {
 		line := skipSpace(r.text[r.line:])
@@ -175,15 +175,15 @@ func (r *reading) isDirective() bool {
 	return r.directive
 }
 
-// inName reports whether what comes next may be in the midst of a header's name in <>.
+// inName reports whether what comes next may be within a header's name in <>.
 func (r *reading) inName() bool {
 	return r.angle >= 0 && r.isDirective() && bytes.IndexByte(r.text[r.end:lineEnd(r.text, r.end)], '>') >= 0
 }
 
-// oddCut reports whether s begins with a sign that continues a line, in a way that not all standards take for one.
+// oddCut reports whether s begins with a line continuation in a form that not all standards accept.
 func oddCut(s []byte) bool { return cut(s) && s[1] != '\n' && s[1] != '\r' }
 
-// hasOddCut reports whether s has such a sign, or one behind another backslash.
+// hasOddCut reports whether s has such a continuation, or one after another backslash.
 func hasOddCut(s []byte) bool {
 	for {
 		i := bytes.IndexByte(s, '\\')
@@ -197,7 +197,7 @@ func hasOddCut(s []byte) bool {
 	}
 }
 
-// endsInPieces reports whether a comment may have a sign of its end that goes on in the next line.
+// endsInPieces reports whether the end sign of a comment may be split by a line continuation.
 func endsInPieces(body []byte) bool {
 	for {
 		i := bytes.Index(body, []byte("*\\"))

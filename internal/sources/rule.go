@@ -6,10 +6,10 @@
 //	                                           └─ or the reason to compile here
 //
 // What is packed is always a part of what this machine has: under the same names,
-// with the same contents. So a further file does no harm, and a doubt about whether
-// the compiler looks at one is settled by packing it.
+// with the same contents. So a superfluous file does no harm, and a doubt about whether
+// the compiler looks at one is resolved by packing it.
 //
-// The package is linked into the wrapper that runs once a source file.
+// The package is linked into the wrapper, which runs once for each source file.
 package sources
 
 import (
@@ -17,21 +17,21 @@ import (
 	"strings"
 )
 
-// ErrRule: a list of files that has more than one meaning, or none.
+// ErrRule means that a list of files is ambiguous or cannot be read.
 var ErrRule = errors.New("list of files is not clear")
 
-// ParseRule reads the one rule for make that a compiler's -M writes, and returns
-// the names behind its colon, the source first, each once, as the compiler spelled
-// them. gcc and clang quote in the same way, as far as make has one:
+// ParseRule reads the one rule for make that a compiler's -M writes. It returns the names after its colon,
+// the source first, each once, as the compiler spelled them. gcc and clang quote in the same way, as far as
+// make supports quoting:
 //
-//   - a space (gcc: or a tab) in a name has a backslash before it, and before that
-//     one each backslash of the name that it follows;
+//   - a space (gcc: or a tab) in a name has a backslash before it, and so does each backslash
+//     of the name right before that space;
 //   - # has a backslash, $ is doubled; other backslashes stand for themselves;
 //   - a backslash at the end of a line continues it.
 //
-// ErrRule is the answer to everything else, say a newline in a name.
+// Anything else, say a newline in a name, is an ErrRule.
 func ParseRule(text []byte) ([]string, error) {
-	// All names are parts of one string: without quoting there is nothing to copy.
+	// All names are parts of one string: without quoting nothing needs to be copied.
 	s := string(text)
 	if !strings.HasSuffix(s, "\n") || strings.IndexByte(s, 0) >= 0 {
 		return nil, ErrRule
@@ -49,7 +49,7 @@ func ParseRule(text []byte) ([]string, error) {
 			break
 		}
 		if target {
-			// A target may hold a colon; the one behind it ends the word.
+			// A target may contain a colon; the one after it ends the word.
 			target = word[len(word)-1] != ':'
 			continue
 		}
@@ -64,7 +64,7 @@ func ParseRule(text []byte) ([]string, error) {
 	return names, nil
 }
 
-// nextWord takes the first name off s; word is empty at the end.
+// nextWord removes the first name from s; word is empty at the end.
 func nextWord(s string) (word, rest string, err error) {
 	for {
 		s = strings.TrimLeft(s, " \t")
@@ -102,7 +102,7 @@ func nextWord(s string) (word, rest string, err error) {
 			switch {
 			case i == len(s):
 			case s[i] == '\n':
-				return "", "", ErrRule // no space before it: is it of the name?
+				return "", "", ErrRule // no space before it: it may belong to the name
 			case s[i] == '#':
 				n--
 				i++

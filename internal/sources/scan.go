@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Reason is why a compile must run here: a word for "not-reproducible:".
+// Reason is the reason why a compile must run here: a word to follow "not-reproducible:".
 type Reason string
 
 func (r Reason) Error() string { return string(r) }
 
 // Reasons.
 const (
-	ErrTooBig     = Reason("too-big") // not reproducible is the wrong word for it
+	ErrTooBig     = Reason("too-big") // too big, rather than not reproducible
 	ErrChanged    = Reason("changed")
 	ErrFile       = Reason("file")
 	ErrPaths      = Reason("paths")
@@ -25,17 +25,17 @@ const (
 	ErrPragma     = Reason("pragma")
 )
 
-// Text is one file while it is looked at.
+// Text is one file while it is scanned.
 type Text struct {
 	name    string
-	dir     string // of name, with a slash at its end; or empty
-	realDir string // the same of what name, a link, leads to; or dir
+	dir     string // of name, with a trailing slash; or empty
+	realDir string // the same for the target of name, if that is a link; otherwise dir
 	b       []byte
-	asm     bool // assembly: comments are others
+	asm     bool // assembly: comments look different
 	defined [numClocks]bool
 
 	plain, raw reading // of b, without and with raw strings
-	condition  int     // behind the first #if, or what looks like one; 0: not looked for
+	condition  int     // end of the first #if, or of what looks like one; 0: not looked for yet
 }
 
 // NewText returns the text b of the file name. asm says that it is assembly.
@@ -44,34 +44,34 @@ func NewText(name string, b []byte, asm bool) *Text {
 	return &Text{name: name, dir: dir, realDir: dir, b: b, asm: asm, plain: reading{text: b}, raw: reading{text: b, raws: true}}
 }
 
-// Notes takes what a Scanner finds in a text and no list of files knows. The first
-// error ends the scan.
+// Notes receives what a Scanner finds in a text that no list of files shows. The first error ends the
+// scan.
 type Notes interface {
-	// Header is a header's name in a place where a compiler asks whether the file is there
+	// Header is called with a header's name where a compiler tests whether the file exists
 	// (__has_include), or with content reads it as data (#embed, __has_embed).
 	Header(t *Text, name string, quoted, content bool) error
-	// Assembly is a file that the assembler reads: as data (.incbin), or with more as
+	// Assembly is called with a file that the assembler reads: as data (.incbin), or with more as
 	// assembly (.include).
 	Assembly(name string, more bool) error
-	// Line is a file that a line directive names: messages may quote it. Unsure says
-	// that there may be further files of that kind.
+	// Line is called with a file that a line directive names: messages may quote it. Unsure says that
+	// there may be further such files.
 	Line(name string)
 	Unsure()
-	// Alias is a macro that stands for __has_include.
+	// Alias is called with a macro that stands for __has_include.
 	Alias(macro string)
 	// Once says that t has #pragma once, Import that some text has an #import.
 	Once(t *Text)
 	Import()
-	// Renames says that some text may have the names of headers stand for others.
+	// Renames says that a text may make header names stand for others.
 	Renames()
-	// Clock is the use of a macro that tells the time of the compile, where the text
-	// has not defined it.
+	// Clock reports the use of a macro with the time of the compile that the text has not defined
+	// itself.
 	Clock(c Clock) error
-	// Doubt is anything else that a scan cannot be certain about.
+	// Doubt reports anything else about which a scan cannot be certain.
 	Doubt(r Reason) error
 }
 
-// Clock is a macro that tells the time of the compile.
+// Clock is a macro whose value is the time of the compile.
 type Clock uint8
 
 // Clocks, in the order of Options.Clock.
@@ -82,7 +82,7 @@ const (
 	numClocks
 )
 
-// Scanner looks through texts. It is for one goroutine at a time.
+// Scanner scans texts. It is for one goroutine at a time.
 type Scanner struct{ finder finder }
 
 // NewScanner returns a Scanner.
@@ -92,7 +92,7 @@ func NewScanner() *Scanner {
 	return s
 }
 
-// Scan looks through t for what a list of files cannot know, and tells n.
+// Scan scans t for what a list of files cannot show, and tells n.
 func (s *Scanner) Scan(t *Text, n Notes) error { return s.finder.scan(t, n) }
 
 func (f *finder) scan(t *Text, n Notes) error {
@@ -110,7 +110,7 @@ func (f *finder) scan(t *Text, n Notes) error {
 	return err
 }
 
-// scanCut looks for tokens that a sign which continues a line cuts in two.
+// scanCut looks for tokens that are split by a line continuation.
 func (f *finder) scanCut(t *Text, n Notes) error {
 	whole, cuts := joinCut(t.b)
 	if len(cuts) == 0 {
@@ -129,7 +129,7 @@ func (f *finder) scanCut(t *Text, n Notes) error {
 	return err
 }
 
-// judge looks at one token.
+// judge examines one token.
 func (t *Text) judge(tok token, at int, n Notes) error {
 	after := t.b[at+len(tokenWords[tok].text):]
 	switch tok {
@@ -156,7 +156,7 @@ func (t *Text) judge(tok token, at int, n Notes) error {
 	return nil
 }
 
-// place is what at is in. It is slow, and for the few places that would keep a compile here.
+// place returns what at is in. It is slow, and meant for the few places that would keep a compile here.
 func (t *Text) place(at int) place {
 	if t.asm {
 		return inCode
@@ -168,8 +168,8 @@ func (t *Text) place(at int) place {
 	return p
 }
 
-// inRaw reports whether at is in a raw string: where there are none, it is in the same string, or what opens
-// that is an error.
+// inRaw reports whether at is in a raw string. If the compiler knows no raw strings, the place is in the
+// same string, or the opening is an error.
 func (t *Text) inRaw(at int) bool {
 	if t.raw.place(at) != inString || !t.raw.raw {
 		return false
@@ -178,8 +178,8 @@ func (t *Text) inRaw(at int) bool {
 	return !closed || t.plain.place(at) == inString && t.plain.from == t.raw.from
 }
 
-// clock judges __TIME__ and the like: the moment of the compile is another one over
-// there. A name that the command or this file defines is a macro like any other.
+// clock examines __TIME__ and the like: the host compiles at another moment. If the command or this file
+// defines the name, it is a macro like any other.
 func (t *Text) clock(tok token, at int, after []byte, n Notes) error {
 	if at > 0 && isWord(t.b[at-1]) || len(after) > 0 && isWord(after[0]) {
 		return nil
@@ -187,7 +187,7 @@ func (t *Text) clock(tok token, at int, after []byte, n Notes) error {
 	switch kind, rest := directive(t.b, at); {
 	case len(kind) == 0 || len(skipBlank(rest)) != len(t.b)-at:
 	case string(kind) == "define":
-		// Under a condition it need not count.
+		// Under a condition it may not count.
 		t.defined[tok] = t.place(at) == inCode && t.certainAt(at)
 		return nil
 	case string(kind) == "undef":
@@ -197,7 +197,7 @@ func (t *Text) clock(tok token, at int, after []byte, n Notes) error {
 	if t.defined[tok] {
 		return nil
 	}
-	// #pragma push_macro("__TIME__"), in a _Pragma as well: what it is later on is not looked for.
+	// #pragma push_macro("__TIME__"), also in a _Pragma: its later value is not tracked.
 	if before := bytes.TrimRight(t.b[max(0, at-32):at], "\"\\( \t"); bytes.HasSuffix(before, []byte("_macro")) && t.place(at) != inComment {
 		return n.Clock(Clock(tok))
 	}
@@ -207,7 +207,7 @@ func (t *Text) clock(tok token, at int, after []byte, n Notes) error {
 	return n.Clock(Clock(tok))
 }
 
-// certainAt reports whether what stands at at counts whatever the conditions: there is no #if before.
+// certainAt reports whether what is at at counts whatever the conditions: there is no #if before.
 func (t *Text) certainAt(at int) bool {
 	if t.condition == 0 {
 		t.condition = 1 + len(t.b)
@@ -226,19 +226,19 @@ func (t *Text) certainAt(at int) bool {
 	return at < t.condition
 }
 
-// asks judges __has_include(<x>), or another word that asks for a file, at a place in t and with what follows it.
-// embed: what is in the file counts, too.
+// asks examines __has_include(<x>), or another word that tests for a file, at at in t, with what follows
+// it. embed says that the file's content counts, too.
 func (t *Text) asks(at int, after []byte, embed bool, n Notes) error {
 	if at > 0 && isWord(t.b[at-1]) || len(after) > 0 && isWord(after[0]) {
 		return nil
 	}
 	kind, rest := directive(t.b, at)
 	define := string(kind) == "define"
-	var macro, params []byte // that this defines; params from the parenthesis on, if it has some
+	var macro, params []byte // defined by this directive; params starts at the parenthesis, if there is one
 	if define {
 		macro, params = cutWord(skipBlank(rest))
 		if len(macro) > 0 && &macro[0] == &t.b[at] {
-			return nil // it is what is defined
+			return nil // it is the name being defined
 		}
 		if len(params) == 0 || params[0] != '(' {
 			params = nil
@@ -249,7 +249,7 @@ func (t *Text) asks(at int, after []byte, embed bool, n Notes) error {
 		operand = skipBlank(operand[1:])
 	} else if len(operand) == 0 || operand[0] != '<' && operand[0] != '"' {
 		if !define || t.place(at) == inComment {
-			return nil // is it defined?
+			return nil // a test whether it is defined
 		}
 		if params != nil || embed {
 			return n.Doubt(ErrHasInclude)
@@ -287,8 +287,8 @@ func headerName(b []byte) (name string, quoted, ok bool) {
 	return string(b[1 : 1+n]), end == '"', true
 }
 
-// assembler judges .incbin and .include: the assembler reads a file. They stand in
-// the strings of an asm statement, or for themselves in assembly.
+// assembler examines .incbin and .include: the assembler reads a file. They are in the strings of an asm
+// statement, or on their own in assembly.
 func (t *Text) assembler(tok token, at int, after []byte, notes Notes) error {
 	if len(after) > 0 && isWord(after[0]) {
 		return nil
@@ -299,9 +299,9 @@ func (t *Text) assembler(tok token, at int, after []byte, notes Notes) error {
 		rest = rest[1:]
 	}
 	if len(rest) == 0 || rest[0] != '"' {
-		// A member of that name, a word in a comment, a name that is made of macros.
+		// A struct member of that name, a word in a comment, or a name made by macros.
 		if !t.asm && t.place(at) == inCode {
-			// In front of a word it is to become a string.
+			// Before a word it will become a string.
 			for rest = skipSpace(after); len(rest) > 0 && rest[0] == '\n'; {
 				rest = skipSpace(rest[1:])
 			}
@@ -331,7 +331,7 @@ func (t *Text) assembler(tok token, at int, after []byte, notes Notes) error {
 	return notes.Assembly(string(name), tok == tokAsmInclude)
 }
 
-// lines looks at the directives that name files for messages or for data:
+// lines examines the directives that name files for messages or for data:
 //
 //	#line 7 "x.y"    # 7 "x.y"    #embed <x>
 func (t *Text) lines(n Notes) {
@@ -356,7 +356,7 @@ func (t *Text) lines(n Notes) {
 		case c == 'l' && bytes.HasPrefix(t.b[from:], []byte("line")) && from+4 < len(t.b) && !isWord(t.b[from+4]):
 			line(skipBlank(t.b[from+4:]), n)
 		case c == 'e' && bytes.HasPrefix(t.b[from:], []byte("embed")):
-			// Compilers list it, those that we have seen.
+			// The compilers seen so far list it.
 			if name, quoted, ok := headerName(skipBlank(t.b[from+5:])); ok && n.Header(t, name, quoted, true) != nil {
 				n.Unsure()
 			}
@@ -364,14 +364,14 @@ func (t *Text) lines(n Notes) {
 	}
 }
 
-// opensLine reports whether there are only blanks before at in its line.
+// opensLine reports whether only blanks precede at in its line.
 func opensLine(b []byte, at int) bool {
 	for at--; at >= 0 && (b[at] == ' ' || b[at] == '\t'); at-- {
 	}
 	return at < 0 || b[at] == '\n'
 }
 
-// line tells of the file that a line directive names; rest is what stands behind its word.
+// line reports the file that a line directive names; rest is what follows its word.
 func line(rest []byte, notes Notes) {
 	n := 0
 	for n < len(rest) && '0' <= rest[n] && rest[n] <= '9' {
@@ -384,7 +384,7 @@ func line(rest []byte, notes Notes) {
 	name, quoted, ok := headerName(rest)
 	if n == 0 || !ok || !quoted {
 		if len(rest) > 0 && (isWord(rest[0]) || rest[0] == '"') {
-			notes.Unsure() // a macro, perhaps
+			notes.Unsure() // perhaps a macro
 		}
 		return
 	}

@@ -2,7 +2,7 @@ package sources
 
 import "encoding/binary"
 
-// What a scan looks for: words of which the list of files says nothing.
+// token is a word that a scan looks for, about which the list of files says nothing.
 type token uint8
 
 const (
@@ -21,8 +21,8 @@ const (
 	numTokens
 )
 
-// tokenWords has for each token its text and where in it the window lies: seven bytes
-// that are not frequent in headers.
+// tokenWords has for each token its text and the position of the window in it: seven bytes that are rare in
+// headers.
 var tokenWords = [numTokens]struct {
 	text   string
 	window int
@@ -42,9 +42,9 @@ var tokenWords = [numTokens]struct {
 	tokIncludeAlias: {"include_alias", 6},
 }
 
-// finder finds tokens. Of a window of seven bytes, one whole word of four lies at a
-// multiple of four in the text, wherever the window begins: so every fourth place is
-// looked at, by a table of a few hashes, and only what the table knows is compared.
+// finder finds tokens. Wherever a window of seven bytes begins, it contains a whole word of four bytes at a
+// multiple of four in the text. So only every fourth position is looked up, in a table of a few hashes, and
+// only matches are compared.
 type finder struct {
 	table [1 << finderBits]uint8 // 1 + index in words, or 0
 	words [4 * numTokens]finderWord
@@ -57,7 +57,7 @@ type finderWord struct {
 	quad uint32
 	next uint8 // 1 + index of the next one with the same hash
 	tok  token
-	at   uint8 // where in the token's text the quad lies
+	at   uint8 // position of the word in the token's text
 }
 
 func finderHash(quad uint32) uint32 { return quad * 0x9e3779b1 >> (32 - finderBits) }
@@ -76,11 +76,11 @@ func (f *finder) init() {
 	}
 }
 
-// find calls hit with every place of a token in text, in order, until it returns
-// false. A token may be reported twice in a row.
+// find calls hit with every position of a token in text, in order, until hit returns false. A token may be
+// reported twice in a row.
 func (f *finder) find(text []byte, hit func(t token, at int) bool) {
 	for i := 0; i+4 <= len(text); i += 4 {
-		// Eight bytes at a time, while there are as many.
+		// Eight bytes at a time, as long as there are as many.
 		for i+8 <= len(text) {
 			v := binary.LittleEndian.Uint64(text[i:])
 			if f.table[finderHash(uint32(v))]|f.table[finderHash(uint32(v>>32))] != 0 {
@@ -104,6 +104,6 @@ func (f *finder) find(text []byte, hit func(t token, at int) bool) {
 				}
 			}
 		}
-		i += 4 // and four more: two words were looked at
+		i += 4 // two words were examined, so four more
 	}
 }

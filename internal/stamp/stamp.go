@@ -1,6 +1,6 @@
-// Package stamp tells one state of a file or directory from another by what stat says of it, without a look at the
-// content: as long as a stamp is the same so is the content, provided that it was settled when it was taken, and that the
-// file system is faithful.
+// Package stamp distinguishes states of a file or directory by what stat returns, without reading the
+// content: as long as the stamp is the same so is the content, provided that it was settled when it was
+// taken, and that the file system is faithful.
 package stamp
 
 import (
@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stamp is one state of a file or directory.
+// Stamp identifies one state of a file or directory.
 type Stamp struct {
 	Dev, Ino     uint64
 	Size         int64 // bytes
@@ -17,25 +17,25 @@ type Stamp struct {
 	Mode         uint32
 }
 
-// Of returns what st says.
+// Of returns the stamp in st.
 func Of(st *unix.Stat_t) Stamp {
 	return Stamp{st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano(), st.Mode}
 }
 
-// Tick is more than the steps in which kernels note the time of a change, in nanoseconds: what is changed
-// later than a tick after a stamp was taken has another stamp.
+// Tick is more than the granularity with which kernels record the time of a change, in nanoseconds: a
+// change later than a tick after a stamp was taken gives another stamp.
 const Tick = 50 * int64(time.Millisecond)
 
-// Settled reports whether a later change would show in the stamp, which was taken at now,
-// in nanoseconds since 1970. It would not if the last change was a moment ago, or in
-// the future, as where the clock was set back.
+// Settled reports whether a later change would show in the stamp, which was taken at now, in nanoseconds
+// since 1970. It would not if the last change was a moment ago, or in the future, as when the clock was set
+// back.
 func (s *Stamp) Settled(now int64) bool { return s.CTime < now-Tick }
 
-// Is reports whether it is of a file of that kind: unix.S_IFREG, say.
+// Is reports whether the stamp is that of a file of a kind, such as unix.S_IFREG.
 func (s *Stamp) Is(kind uint32) bool { return s.Mode&unix.S_IFMT == kind }
 
-// Faithful reports whether file systems of a type, as statfs tells it, note every change of a file and of a directory
-// in its time of change. Network and user-space file systems need not, or tell of it late.
+// Faithful reports whether file systems of a type, as returned by statfs, record every change of a file or
+// directory in its time of change. Network and user-space file systems may not, or may report it late.
 func Faithful(fs *unix.Statfs_t) bool { return faithful[int64(fs.Type)] }
 
 var faithful = map[int64]bool{

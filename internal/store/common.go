@@ -5,13 +5,14 @@ import (
 	"hash/maphash"
 )
 
-// Common contents are no tenant's: they are of files that this machine has itself and that any user may read. They are the
-// exception to what is said of tenants, who share their memory. That says nothing about other tenants, as
-// what is common does not depend on them: the caller of AddCommon decides without regard to what tenants have or
-// name, and nothing that they do drops one, or moves it in an order in which others would be dropped.
+// Common contents belong to no tenant: they come from files that this machine has itself and that any user
+// may read. They are the exception to the rule that tenants share nothing: all tenants use one copy in memory.
+// That reveals nothing about other tenants, as what is common does not depend on them: the caller of
+// AddCommon decides without regard to what tenants have or name, and nothing that tenants do drops a common
+// content, or changes the order in which others are dropped.
 
-// AddCommon keeps the content b and returns it pinned, for as long as it is to be common. It takes room that is free, and none
-// that tenants have now. Nil: there is not as much.
+// AddCommon keeps the content b and returns it pinned, for as long as it is to be common. It only takes
+// room that is free, none that tenants use now. It returns nil if there is not enough.
 func (s *Store) AddCommon(b []byte) *Content {
 	if len(b) == 0 {
 		return nil
@@ -34,8 +35,8 @@ func (s *Store) AddCommon(b []byte) *Content {
 	return &Content{t: t, id: sha256.Sum256(b), n: len(b), mem: mem, sum: maphash.Bytes(s.seed, mem.bytes[:len(b)]), pins: 1, gone: true}
 }
 
-// Share has the tenant have a common content, and returns that pinned. Of the tenant's part it takes next to nothing.
-// Nil: it cannot.
+// Share gives the tenant a common content, and returns that pinned. It hardly counts towards the tenant's part. Share
+// returns nil if the tenant cannot have it.
 func (t *Tenant) Share(common *Content) *Content {
 	if t == nil {
 		return nil
@@ -53,7 +54,7 @@ func (t *Tenant) Share(common *Content) *Content {
 	if c != nil && (c.loading != nil || c.n != common.n) || !t.roomLocked(overhead) {
 		return nil
 	}
-	if c == nil { // else it is on disk
+	if c == nil { // otherwise it is on disk
 		c = &Content{t: t, id: common.id, n: common.n, gone: s.tenants[t.name] != t}
 	}
 	common.pins++

@@ -7,38 +7,38 @@ import (
 	"hash/maphash"
 )
 
-// Content is one that is pinned: it stays in memory, as it is, until Unpin.
+// Content is a pinned content: it stays in memory, unchanged, until Unpin.
 type Content struct {
 	t  *Tenant
 	id ID
 	n  int // bytes
 
 	// guarded by Store.mu
-	mem     block         // none: it is on disk only
-	sum     uint64        // of mem, against memory that forgets
-	pins    int           // mem stays while there are any
-	gone    bool          // not the tenant's any more: mem goes with the last pin
-	of      *Content      // the common one, pinned, whose memory mem is; nil: it has its own
+	mem     block         // empty: it is only on disk
+	sum     uint64        // of mem, against memory that loses bits
+	pins    int           // mem stays while this is above 0
+	gone    bool          // no longer the tenant's: mem is freed with the last pin
+	of      *Content      // the common content, pinned, whose memory mem is; nil: it has its own
 	bad     bool          // of a common one: its memory has changed by itself
 	recent  *list.Element // in Tenant.recent; nil: not in memory
 	stored  *list.Element // in Tenant.stored; nil: not on disk
-	loading chan struct{} // closed once it was read from disk, or could not be
+	loading chan struct{} // closed once it was read from disk, or the attempt failed
 }
 
-// empty is the name of the content of no bytes, which is always there.
+// empty is the name of the empty content, which is always there.
 var empty = sha256.Sum256(nil)
 
-// Bytes are the content, not to be changed; no part may be kept beyond Unpin.
+// Bytes returns the content. It must not be changed, and no part of it may be kept after Unpin.
 func (c *Content) Bytes() []byte { return c.mem.bytes[:c.n] }
 
-// ID is its name.
+// ID returns its name.
 func (c *Content) ID() ID { return c.id }
 
-// Len is how many bytes it has.
+// Len returns its length in bytes.
 func (c *Content) Len() int { return c.n }
 
-// Intact reports whether memory still holds what was put there. A content that is not
-// intact is not found any more.
+// Intact reports whether memory still holds what was put there. A content that is not intact is never
+// found again.
 func (c *Content) Intact() bool {
 	if c.n == 0 || maphash.Bytes(c.t.s.seed, c.Bytes()) == c.sum {
 		return true
@@ -47,22 +47,22 @@ func (c *Content) Intact() bool {
 	return false
 }
 
-// spoiled drops a pinned content that is not what it was.
+// spoiled drops a pinned content that has changed by itself.
 func (c *Content) spoiled() {
 	s := c.t.s
 	s.o.Log.Error("a content in memory has changed by itself: this machine's memory may be bad", "bytes", c.n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.of != nil {
-		c.of.bad = true // nobody else is to have it
+		c.of.bad = true // no other tenant may get it
 	}
 	if !c.gone {
-		c.t.removeFileLocked(c) // it may have been written when it was spoiled already
+		c.t.removeFileLocked(c) // it may already have been spoiled when it was written
 		c.t.dropLocked(c)
 	}
 }
 
-// Unpin lets go of a content.
+// Unpin releases a content.
 func (c *Content) Unpin() {
 	if c.n == 0 {
 		return
@@ -79,7 +79,7 @@ func (c *Content) unpinLocked() {
 	}
 }
 
-// freeLocked gives its memory back.
+// freeLocked frees the content's memory.
 func (t *Tenant) freeLocked(c *Content) {
 	if c.mem.bytes == nil {
 		return
@@ -97,7 +97,7 @@ func (t *Tenant) freeLocked(c *Content) {
 	t.s.bytes -= n
 }
 
-// dropLocked makes a content one that is not there.
+// dropLocked removes a content from memory and disk.
 func (t *Tenant) dropLocked(c *Content) {
 	c.gone = true
 	if t.contents[c.id] == c {
@@ -112,8 +112,8 @@ func (t *Tenant) dropLocked(c *Content) {
 	}
 }
 
-// Put keeps a content and returns it pinned. Its error is ErrOther or ErrFull: then nothing
-// is kept.
+// Put keeps a content and returns it pinned. Its error is ErrOther or ErrFull, and then nothing is
+// kept.
 func (t *Tenant) Put(id ID, b []byte) (*Content, error) {
 	if t == nil {
 		return nil, ErrFull
@@ -122,7 +122,7 @@ func (t *Tenant) Put(id ID, b []byte) (*Content, error) {
 	s.mu.Lock()
 	c := t.inMemoryLocked(id)
 	s.mu.Unlock()
-	if c != nil && bytes.Equal(c.Bytes(), b) { // sooner than a sum
+	if c != nil && bytes.Equal(c.Bytes(), b) { // faster than a sum
 		return c, nil
 	}
 	right := sha256.Sum256(b) == id
@@ -141,7 +141,7 @@ func (t *Tenant) Put(id ID, b []byte) (*Content, error) {
 	return t.insert(id, b)
 }
 
-// PutOwn keeps a content whose name is not known yet, and returns it pinned with that. Its error is ErrFull.
+// PutOwn keeps a content whose name is not known yet, and returns it pinned, with its name. Its error is ErrFull.
 func (t *Tenant) PutOwn(b []byte) (ID, *Content, error) {
 	id := ID(sha256.Sum256(b))
 	switch {
@@ -154,7 +154,7 @@ func (t *Tenant) PutOwn(b []byte) (ID, *Content, error) {
 	return id, c, err
 }
 
-// inMemoryLocked pins a content that is in memory; nil: it is not.
+// inMemoryLocked pins a content that is in memory, or returns nil if it is not.
 func (t *Tenant) inMemoryLocked(id ID) *Content {
 	c := t.contents[id]
 	if c == nil || c.recent == nil {
@@ -168,11 +168,11 @@ func (t *Tenant) inMemoryLocked(id ID) *Content {
 	return c
 }
 
-// insert puts a content into memory whose sum is right.
+// insert puts a content into memory whose sum has been verified.
 func (t *Tenant) insert(id ID, b []byte) (*Content, error) {
 	s := t.s
 	s.mu.Lock()
-	if c := t.inMemoryLocked(id); c != nil { // another connection's was sooner
+	if c := t.inMemoryLocked(id); c != nil { // another connection was faster
 		s.mu.Unlock()
 		return c, nil
 	}
@@ -181,12 +181,12 @@ func (t *Tenant) insert(id ID, b []byte) (*Content, error) {
 	if !ok {
 		return nil, ErrFull
 	}
-	copy(mem.bytes, b) // without the lock: the pages are yet to be got
+	copy(mem.bytes, b) // without the lock: the pages still have to be allocated
 	return t.settle(id, mem, len(b), nil), nil
 }
 
-// settle makes memory that was filled a content of the tenant's, pinned. of is the one
-// that it was read for, or nil.
+// settle makes memory that was filled a pinned content of the tenant. of is the one that it was read for,
+// or nil.
 func (t *Tenant) settle(id ID, mem block, n int, of *Content) *Content {
 	s := t.s
 	sum := maphash.Bytes(s.seed, mem.bytes[:n])
@@ -198,7 +198,7 @@ func (t *Tenant) settle(id ID, mem block, n int, of *Content) *Content {
 		c.pins++
 		return c
 	}
-	if c != nil && c.n != n { // its file is not what it was, and was not read yet
+	if c != nil && c.n != n { // its file has changed, and was not read yet
 		t.removeFileLocked(c)
 		t.dropLocked(c)
 		c = nil
@@ -221,7 +221,7 @@ func (t *Tenant) settle(id ID, mem block, n int, of *Content) *Content {
 	return c
 }
 
-// Pin returns the content of that name, or nil if it is not there.
+// Pin returns the content with that name, or nil if it is not there.
 func (t *Tenant) Pin(id ID) *Content {
 	if t == nil {
 		return nil
@@ -261,7 +261,7 @@ func (t *Tenant) Pin(id ID) *Content {
 	return t.inMemoryLocked(id)
 }
 
-// PinAll returns the contents of those names, in their order, with nil for each that is not there.
+// PinAll returns the contents with those names, in their order, with nil for each that is not there.
 func (t *Tenant) PinAll(ids []ID) []*Content {
 	all := make([]*Content, len(ids))
 	if t == nil {
@@ -276,14 +276,14 @@ func (t *Tenant) PinAll(ids []ID) []*Content {
 	}
 	s.mu.Unlock()
 	for i, c := range all {
-		if c == nil { // it may be on disk, or on its way from there
+		if c == nil { // it may be on disk, or being read from there
 			all[i] = t.Pin(ids[i])
 		}
 	}
 	return all
 }
 
-// UnpinAll lets go of contents that are one tenant's.
+// UnpinAll releases contents of one tenant.
 func UnpinAll(all []*Content) {
 	if len(all) == 0 {
 		return
@@ -298,7 +298,7 @@ func UnpinAll(all []*Content) {
 	}
 }
 
-// allocateLocked gets memory for n bytes of the tenant's, and makes room for it.
+// allocateLocked returns memory for n bytes of the tenant's, after making room for it.
 func (t *Tenant) allocateLocked(n int) (block, bool) {
 	s := t.s
 	size := pages(n)*pageSize + overhead
@@ -314,7 +314,7 @@ func (t *Tenant) allocateLocked(n int) (block, bool) {
 	return b, true
 }
 
-// roomLocked makes room for size bytes of the tenant's.
+// roomLocked makes room for size bytes of the tenant's. It reports whether it could.
 func (t *Tenant) roomLocked(size int64) bool {
 	s := t.s
 	part := tenantPart(s.limit)
@@ -336,9 +336,9 @@ func (t *Tenant) roomLocked(size int64) bool {
 	return true
 }
 
-// evictLocked drops from memory what the tenant that has most of it has not used for longest. Where t
-// is to have size bytes more it counts with them: none that has less than it would have
-// then loses anything. It reports false if there is nothing to drop.
+// evictLocked drops from memory the least recently used content of the tenant that has most of it. If t is to
+// get size bytes more, these count as its own already, so that no tenant with less than t would have loses
+// anything. It returns false if there is nothing to drop.
 func (s *Store) evictLocked(t *Tenant, size int64) bool {
 	var worst *Content
 	most := int64(-1)
@@ -361,7 +361,7 @@ func (s *Store) evictLocked(t *Tenant, size int64) bool {
 	return true
 }
 
-// yieldLocked drops a content from memory that is not pinned.
+// yieldLocked drops from memory a content that is not pinned.
 func (s *Store) yieldLocked(c *Content) {
 	t := c.t
 	if c.stored == nil {
@@ -374,7 +374,7 @@ func (s *Store) yieldLocked(c *Content) {
 	t.freeLocked(c)
 }
 
-// oldestLocked is the content in memory that was not used for longest and is not pinned.
+// oldestLocked returns the least recently used content in memory that is not pinned.
 func (t *Tenant) oldestLocked() *Content {
 	for e := t.recent.Back(); e != nil; e = e.Prev() {
 		if c := e.Value.(*Content); c.pins == 0 {

@@ -19,11 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Below the directory lie
+// The directory contains
 //
 //	lock                  held by the store that uses it
-//	key                   of tenants' names, which are nobody's business
-//	TENANT-EPOCH/SHA256   the contents; its time is when the tenant was there last
+//	key                   for tenants' names, which are secret
+//	TENANT-EPOCH/SHA256   the contents; the directory's time is when the tenant was last connected
 //	wiped-N               what is being removed
 const (
 	lockFile = "lock"
@@ -33,35 +33,35 @@ const (
 )
 
 const (
-	// queueLength and queueBytes bound what waits to be written: beyond, contents are in memory
-	// alone, as a disk may be slower than any network.
+	// queueLength and queueBytes bound what waits to be written, as a disk may be slower than any network.
+	// Contents beyond that are in memory only.
 	queueLength, queueBytes = 4096, 64 << 20
-	// restTime is how long after a failure nothing is written.
+	// restTime is how long writing pauses after a failure.
 	restTime = 10 * time.Second
-	// silentTime is how long after a line in the log there is no other one.
+	// silentTime is the least time between two lines in the log.
 	silentTime = time.Minute
-	// touchTime is how old a directory's time may become.
+	// touchTime is how old the time of a directory may become.
 	touchTime = time.Minute
 )
 
-// disk is a store's files. One goroutine writes them.
+// disk holds a store's files. One goroutine writes them.
 type disk struct {
 	s    *Store
 	lock *os.File
 	jobs sync.WaitGroup
 	end  chan struct{}
 
-	queue  chan *Content // not pinned: what is dropped before its turn is not written
-	queued int64         // bytes of it; guarded by Store.mu
-	closed bool          // the same
+	queue  chan *Content // not pinned: a content dropped before its turn is not written
+	queued int64         // bytes in queue; guarded by Store.mu
+	closed bool          // guarded by Store.mu too
 
-	rest time.Time // the writer's
+	rest time.Time // owned by the writer
 
 	mu   sync.Mutex
-	told time.Time // when the log had its last line
+	told time.Time // time of the last line in the log
 }
 
-// openDisk finds what an earlier store has left in the directory, or makes it.
+// openDisk finds what an earlier store has left in the directory, or creates the directory.
 func (s *Store) openDisk() {
 	d := &disk{s: s, end: make(chan struct{}), queue: make(chan *Content, queueLength)}
 	if err := d.open(); err != nil {
@@ -102,7 +102,7 @@ func (d *disk) open() (err error) {
 	return d.readKey(filepath.Join(dir, keyFile))
 }
 
-// readKey makes the key where there is none: tenants of another one are not found again.
+// readKey reads the key, or makes one if there is none: tenants of an older key are not found again.
 func (d *disk) readKey(name string) error {
 	key, err := os.ReadFile(name)
 	if err == nil && len(key) == 32 {
@@ -121,7 +121,7 @@ func (d *disk) readKey(name string) error {
 	return nil
 }
 
-// close writes what waits, and lets go of the directory.
+// close writes what is queued, and releases the directory.
 func (d *disk) close() {
 	d.s.mu.Lock()
 	again := d.closed
@@ -138,7 +138,7 @@ func (d *disk) close() {
 	d.lock.Close()
 }
 
-// trouble tells of an error, if none was told of lately.
+// trouble logs an error, unless one was logged recently.
 func (d *disk) trouble(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -150,13 +150,12 @@ func (d *disk) trouble(err error) {
 	d.s.o.Log.Warn("contents on disk are as if they were not there", "dir", d.s.o.Dir, "err", err)
 }
 
-// dir is the name of a tenant's directory: it is another one after each wipe.
+// dir returns the name of a tenant's directory, which differs after each wipe.
 func (t *Tenant) dir() string { return fmt.Sprintf("%s-%016x", t.name, t.epoch) }
 
 func (d *disk) path(t *Tenant, name string) string { return filepath.Join(d.s.o.Dir, t.dir(), name) }
 
-// tenants finds those that were kept, and removes what is to be kept no longer. Their
-// contents are found by find.
+// tenants returns the tenants that were kept, and removes those whose time is over. find finds their contents.
 func (d *disk) tenants() ([]*Tenant, error) {
 	s := d.s
 	entries, err := os.ReadDir(s.o.Dir)
@@ -184,7 +183,7 @@ func (d *disk) tenants() ([]*Tenant, error) {
 			}
 			d.wipe(old.dir())
 		}
-		t := s.addLocked(name) // alone still
+		t := s.addLocked(name) // no other goroutine uses it yet
 		t.epoch, t.left, t.looking = epoch, info.ModTime(), make(chan struct{})
 	}
 	var list []*Tenant
@@ -203,7 +202,7 @@ func parseDir(dir string) (name string, epoch uint64, ok bool) {
 	return name, epoch, err == nil && epoch != 0
 }
 
-// find looks at the files of tenants.
+// find looks for the contents of tenants on disk.
 func (d *disk) find(list []*Tenant) {
 	for _, t := range list {
 		if err := d.findOf(t); err != nil {
@@ -237,7 +236,7 @@ func (d *disk) findOf(t *Tenant) error {
 		b, err := hex.DecodeString(e.Name())
 		info, ierr := e.Info()
 		if err != nil || len(b) != len(f.id) || ierr != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-			_ = os.Remove(d.path(t, e.Name())) // if it can be
+			_ = os.Remove(d.path(t, e.Name())) // if possible
 			continue
 		}
 		copy(f.id[:], b)
@@ -264,7 +263,7 @@ func (d *disk) findOf(t *Tenant) error {
 	return nil
 }
 
-// storedLocked counts a content's file, and removes others' if those are too many.
+// storedLocked counts a content's file, and removes others if there are too many.
 func (d *disk) storedLocked(c *Content) {
 	s, t := d.s, c.t
 	c.stored = t.stored.PushFront(c)
@@ -289,7 +288,7 @@ func (d *disk) storedLocked(c *Content) {
 	}
 }
 
-// unstoreLocked counts a content's file no longer.
+// unstoreLocked stops counting a content's file.
 func (t *Tenant) unstoreLocked(c *Content) {
 	if c.stored == nil {
 		return
@@ -306,12 +305,12 @@ func (t *Tenant) removeFileLocked(c *Content) {
 		return
 	}
 	t.unstoreLocked(c)
-	_ = os.Remove(t.s.disk.path(t, fileName(c.id))) // what stays is found to be nothing
+	_ = os.Remove(t.s.disk.path(t, fileName(c.id))) // a file that stays is recognized as worthless later
 }
 
 func fileName(id ID) string { return hex.EncodeToString(id[:]) }
 
-// write has a content written, if not too much waits. It is called with Store.mu held.
+// write queues a content for writing, unless too much is queued. The caller holds Store.mu.
 func (d *disk) write(c *Content) {
 	if d.closed || d.queued+int64(c.n) > queueBytes || len(d.queue) == queueLength {
 		return
@@ -350,14 +349,14 @@ func (d *disk) writtenLocked(c *Content, err error) {
 	case err != nil:
 	case c.gone:
 		_ = os.Remove(d.path(c.t, fileName(c.id)))
-		_ = os.Remove(d.path(c.t, "")) // if nothing else is there
+		_ = os.Remove(d.path(c.t, "")) // if it is empty
 	case c.stored == nil:
 		d.storedLocked(c)
 	}
 	c.unpinLocked()
 }
 
-// create writes a content's file. One that the machine did not live to finish has another sum.
+// create writes a content's file. A file left unfinished by a crash of the machine has a wrong sum.
 func (d *disk) create(c *Content) error {
 	tmp := d.path(c.t, newFile)
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -380,8 +379,8 @@ func (d *disk) create(c *Content) error {
 	return err
 }
 
-// loadLocked reads a content back into memory and returns it pinned; nil: that cannot be,
-// or it is not what it was. It lets go of the lock meanwhile.
+// loadLocked reads a content back into memory and returns it pinned, or nil if that fails or the content has
+// changed. It releases the lock meanwhile.
 func (t *Tenant) loadLocked(c *Content) *Content {
 	s := t.s
 	mem, ok := t.allocateLocked(c.n)
@@ -402,7 +401,7 @@ func (t *Tenant) loadLocked(c *Content) *Content {
 		return got
 	}
 	t.freeLocked(&Content{t: t, mem: mem})
-	if c.stored != nil { // else it had to make room meanwhile
+	if c.stored != nil { // otherwise it had to make room meanwhile
 		s.disk.trouble(err)
 	}
 	if !c.gone && c.recent == nil {
@@ -412,7 +411,7 @@ func (t *Tenant) loadLocked(c *Content) *Content {
 	return nil
 }
 
-// read fills to with a content's file.
+// read fills to from a content's file.
 func (d *disk) read(c *Content, to []byte) error {
 	name := d.path(c.t, fileName(c.id))
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
@@ -432,7 +431,7 @@ func (d *disk) read(c *Content, to []byte) error {
 	return nil
 }
 
-// wipe removes a tenant's directory. It is out of the way at once.
+// wipe removes a tenant's directory, which is renamed at once.
 func (d *disk) wipe(dir string) {
 	from := filepath.Join(d.s.o.Dir, dir)
 	to := from
@@ -454,7 +453,7 @@ func (d *disk) wipe(dir string) {
 	})
 }
 
-// touch says on disk that the tenant is there.
+// touch records on disk that the tenant is connected.
 func (t *Tenant) touch(now time.Time) {
 	d := t.s.disk
 	if d == nil {
@@ -467,6 +466,6 @@ func (t *Tenant) touch(now time.Time) {
 	}
 	t.s.mu.Unlock()
 	if !fresh {
-		_ = os.Chtimes(d.path(t, ""), now, now) // it may have none
+		_ = os.Chtimes(d.path(t, ""), now, now) // it may have no directory
 	}
 }

@@ -8,38 +8,38 @@ import (
 
 const (
 	pageSize = 4096
-	// chunkPages are mapped at a time: a mapping for each header would be more than the kernel
-	// grants a process (vm.max_map_count). The address space is all that they take; pages are
-	// there from their first use until they are freed.
+	// chunkPages is how many pages are mapped at a time: a mapping for each header would exceed what the
+	// kernel grants a process (vm.max_map_count). A chunk takes only address space; its pages exist from
+	// their first use until they are freed.
 	chunkPages = 4096
-	// lonePages is from where on a content has a mapping of its own.
+	// lonePages is the size from which a content has a mapping of its own.
 	lonePages = 256
 )
 
-// memory is a tenant's: no page of it was another one's. It is guarded by Store.mu.
+// memory is the memory of one tenant: no page of it has been another tenant's. It is guarded by Store.mu.
 type memory struct{ chunks []*chunk }
 
 // chunk is a mapping of chunkPages.
 type chunk struct {
 	mem  []byte
-	used [chunkPages / 64]uint64 // a bit for each page
+	used [chunkPages / 64]uint64 // one bit for each page
 	free int
-	next int // page from which on room is looked for
+	next int // page at which the search for room begins
 }
 
 // block is a part of a chunk, or a mapping of its own.
 type block struct {
 	bytes []byte // whole pages
-	in    *chunk // nil: its own
-	first int    // page
+	in    *chunk // nil: a mapping of its own
+	first int    // first page
 }
 
 func (b block) size() int64 { return int64(len(b.bytes)) }
 
-// pages is how many pages n bytes take.
+// pages returns how many pages n bytes take.
 func pages(n int) int64 { return int64((n + pageSize - 1) / pageSize) }
 
-// allocate gets memory for n bytes, all zero.
+// allocate returns memory for n bytes, all zero.
 func (m *memory) allocate(n int) (block, error) {
 	k := int(pages(n))
 	if k >= lonePages {
@@ -61,15 +61,15 @@ func (m *memory) allocate(n int) (block, error) {
 	return b, nil
 }
 
-// mapped maps pages, which are got when they are used. They are in no core dump, and small
-// ones, or what is freed would stay.
+// mapped returns new pages, which are allocated when they are used. They are left out of core dumps, and are
+// never huge pages, or freed memory would stay.
 func mapped(k int) ([]byte, error) {
 	mem, err := unix.Mmap(-1, 0, k*pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, err
 	}
 	for _, advice := range []int{unix.MADV_DONTDUMP, unix.MADV_NOHUGEPAGE} {
-		_ = unix.Madvise(mem, advice) // as well as the kernel can
+		_ = unix.Madvise(mem, advice) // best effort
 	}
 	return mem, nil
 }
@@ -101,7 +101,7 @@ func (m *memory) free(b block) {
 	_ = unix.Munmap(c.mem)
 }
 
-// take finds k free pages in a row.
+// take takes k free pages in a row.
 func (c *chunk) take(k int) (block, bool) {
 	if c.free < k {
 		return block{}, false
@@ -121,7 +121,7 @@ func (c *chunk) take(k int) (block, bool) {
 	return block{bytes: c.mem[first*pageSize : (first+k)*pageSize : (first+k)*pageSize], in: c, first: first}, true
 }
 
-// find looks for k free pages in a row between two.
+// find looks for k free pages in a row between from and to.
 func (c *chunk) find(k, from, to int) (int, bool) {
 	run := 0
 	for i := from; i < to; {

@@ -1,15 +1,16 @@
-// Package store keeps contents for tenants: what they sent once, headers mostly, need not be
-// sent again. A content is named by its SHA-256, and is looked at when it comes and when it
-// is read back from disk: a name stands for nothing else than what it is the sum of.
+// Package store keeps contents for tenants, mostly headers, so that what was sent once need not be sent
+// again. A content is named by its SHA-256, which is verified when the content arrives and when it is read
+// back from disk: a name never stands for anything else.
 //
-// Each tenant has a store of its own. Nothing that came from one is shared with others, not even what is equal: whether a
-// content is there, and how long it takes to find that out, says nothing about
-// others. They share what this machine has itself (AddCommon), and the room: while that is short, whoever has most of it loses what it
-// has not used for longest, so that one that fills it pushes nobody below an even part.
+// Each tenant has a store of its own. Nothing that came from one is shared with others, not even equal
+// contents: whether a content is there, and how long it takes to find out, reveals nothing about other
+// tenants. Tenants share what this machine has itself (AddCommon), and the room. When room is short, the
+// tenant that has most of it loses its least recently used contents, so that a tenant that fills the store
+// pushes no other below an equal share.
 //
-// Contents lie in memory outside of the Go heap, where what is kept for hours would double
-// as garbage to be; and behind that, if there is a directory, in files, from which they
-// come back after a restart. What cannot be read, or is not what it was, counts as absent.
+// Contents are kept in memory outside of the Go heap, where long-lived data would take as much again as
+// garbage. If there is a directory, they are in files as well, from which they come back after a restart.
+// What cannot be read, or has changed, counts as absent.
 package store
 
 import (
@@ -28,7 +29,7 @@ import (
 	"time"
 )
 
-// ID names a content: its SHA-256.
+// ID names a content by its SHA-256.
 type ID = [sha256.Size]byte
 
 // Errors of Put.
@@ -41,36 +42,36 @@ var (
 type Options struct {
 	Memory int64         // bytes of contents in memory, of all tenants
 	Disk   int64         // bytes in Dir, of all tenants; 0 = none
-	Dir    string        // where contents are kept on disk, of this store alone; "" = nowhere
+	Dir    string        // where contents are kept on disk, used by this store alone; "" = nowhere
 	Keep   time.Duration // how long a tenant's contents outlive its last connection
 	Log    *slog.Logger
 }
 
-// overhead is what a content takes beside its bytes, on the Go heap.
+// overhead is what a content takes on the Go heap beside its bytes, in bytes.
 const overhead = 256
 
 // away bounds how many tenants without a connection are remembered.
 const away = 1024
 
-// Store holds the contents of all tenants. All methods may be called at any time.
+// Store holds the contents of all tenants. Its methods may be called concurrently.
 type Store struct {
 	o    Options
-	seed maphash.Seed // of sums that guard memory
-	key  []byte       // of tenants' names
+	seed maphash.Seed // for the sums that guard memory
+	key  []byte       // for tenants' names
 	disk *disk        // nil: there is none
 
 	mu      sync.Mutex
-	limit   int64 // bytes in memory now; Options.Memory, or less while the machine is short of it
-	bytes   int64 // of contents in memory, common ones too, with what they take beside
+	limit   int64 // bytes in memory at present; Options.Memory, or less while the machine is short of memory
+	bytes   int64 // of contents in memory, including common ones and overhead
 	files   int64 // bytes on disk
 	tenants map[string]*Tenant
-	common  *Tenant // none of tenants: whose memory common contents lie in
+	common  *Tenant // not a real tenant: owns the memory of common contents
 	count   counts
 }
 
 type counts struct{ hits, lacks, evictions uint64 }
 
-// New makes a store. That its directory cannot be used is told in the log, and no error.
+// New returns a store. If its directory cannot be used, that is logged and is not an error.
 func New(o Options) *Store {
 	s := &Store{o: o, seed: maphash.MakeSeed(), limit: o.Memory, tenants: make(map[string]*Tenant)}
 	s.common = &Tenant{s: s}
@@ -79,13 +80,13 @@ func New(o Options) *Store {
 	}
 	if s.key == nil {
 		s.key = make([]byte, 32)
-		rand.Read(s.key) // never fails, says its documentation
+		rand.Read(s.key) // never fails, according to its documentation
 	}
 	return s
 }
 
-// Close ends the store. Tenants that are to be kept are found again by the next one of the
-// same directory. All contents have been unpinned. A second Close does nothing.
+// Close ends the store. All contents must have been unpinned. Tenants that are to be kept are found again by the
+// next store in the same directory. A second Close does nothing.
 func (s *Store) Close() {
 	if s.disk != nil {
 		s.disk.close()
@@ -97,7 +98,7 @@ func (s *Store) Close() {
 	}
 }
 
-// Most returns how many bytes are kept for one tenant at most.
+// Most returns how many bytes are kept at most for one tenant.
 func (s *Store) Most() int64 {
 	most := tenantPart(s.o.Memory)
 	if s.disk != nil {
@@ -106,23 +107,23 @@ func (s *Store) Most() int64 {
 	return most
 }
 
-// tenantPart is how much of the memory one tenant can have: not all, or one that pins
-// what it has would leave a second one nothing.
+// tenantPart returns how much of the memory one tenant can have: not all, or one that pins everything would leave a
+// second tenant nothing.
 func tenantPart(limit int64) int64 { return limit - limit/8 }
 
-// Stats is what a store holds and has done.
+// Stats holds what a store contains and has done.
 type Stats struct {
 	Bytes     int64  `json:"bytes"`        // in memory, of tenants
-	Common    int64  `json:"common_bytes"` // the same of common contents
+	Common    int64  `json:"common_bytes"` // in memory, of common contents
 	DiskBytes int64  `json:"disk_bytes"`   // in files
 	Contents  int    `json:"contents"`
-	Hits      uint64 `json:"hits"`  // contents that were asked for and there
-	Lacks     uint64 `json:"lacks"` // and that were not
-	Own       uint64 `json:"own"`   // not there, but found among this machine's own files; for who looks there to fill in
+	Hits      uint64 `json:"hits"`  // contents requested and found
+	Lacks     uint64 `json:"lacks"` // contents requested and not found
+	Own       uint64 `json:"own"`   // not found, but supplied from this machine's own files; counted by the caller that supplies them
 	Evictions uint64 `json:"evictions"`
 }
 
-// Stats returns the figures of now.
+// Stats returns the current figures.
 func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,32 +134,32 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// Tenant is whom contents are kept for. A nil Tenant has none, and keeps none.
+// Tenant is a client for which contents are kept. A nil Tenant has none, and keeps none.
 type Tenant struct {
 	s     *Store
-	name  string // HMAC of its name, in the name of its directory
+	name  string // HMAC of its name; part of its directory's name
 	epoch uint64
 
 	// guarded by Store.mu
 	conns    int
-	left     time.Time // when the last one ended
+	left     time.Time // when the last connection ended
 	contents map[ID]*Content
-	recent   list.List // those in memory, the one used last in front
-	stored   list.List // those on disk, alike
-	bytes    int64     // of memory
-	files    int64     // of disk
+	recent   list.List // contents in memory, most recently used first
+	stored   list.List // contents on disk, likewise
+	bytes    int64     // in memory
+	files    int64     // on disk
 	mem      memory
-	looking  chan struct{} // closed once what is on disk is known; nil: nothing is to be looked at
-	touched  time.Time     // when its directory was said to be in use
+	looking  chan struct{} // closed once the contents on disk are known; nil: there is nothing to look for
+	touched  time.Time     // when its directory was last marked as in use
 
 	wiped atomic.Bool
 }
 
-// Wiped reports whether all that was kept for the tenant is gone for good: what was made of it has
-// to go as well.
+// Wiped reports whether everything kept for the tenant is gone for good: what was derived from it has to go as
+// well.
 func (t *Tenant) Wiped() bool { return t.wiped.Load() }
 
-// Open returns the tenant of that name, for one more connection of it. Close is due.
+// Open returns the tenant with that name, for one more of its connections. The caller must call Close.
 func (s *Store) Open(name string) *Tenant {
 	h := hmac.New(sha256.New, s.key)
 	h.Write([]byte(name))
@@ -167,7 +168,7 @@ func (s *Store) Open(name string) *Tenant {
 	t := s.tenants[key]
 	if t == nil {
 		t = s.addLocked(key)
-		for t.epoch == 0 { // which says that there is no store
+		for t.epoch == 0 { // 0 would mean that there is no store
 			var b [8]byte
 			rand.Read(b[:]) // never fails, says its documentation
 			t.epoch = binary.LittleEndian.Uint64(b[:])
@@ -185,7 +186,7 @@ func (s *Store) addLocked(key string) *Tenant {
 	return t
 }
 
-// Epoch is a number that changes when all that was kept for the tenant was wiped.
+// Epoch returns a number that changes when everything kept for the tenant was wiped.
 func (t *Tenant) Epoch() uint64 {
 	if t == nil {
 		return 0
@@ -193,8 +194,8 @@ func (t *Tenant) Epoch() uint64 {
 	return t.epoch
 }
 
-// Close ends a connection of the tenant's. Nothing is kept beyond the last one's end unless
-// Options.Keep says so.
+// Close ends a connection of the tenant. Beyond the end of the last one, contents are kept only if Options.Keep says
+// so.
 func (t *Tenant) Close() {
 	if t == nil {
 		return
@@ -214,8 +215,8 @@ func (t *Tenant) Close() {
 	}
 }
 
-// Tick wipes what nobody has come back for, and reports whether there was any. It is to be called now
-// and then.
+// Tick wipes tenants that have been away for too long, and reports whether there were any. It must be called now and
+// then.
 func (s *Store) Tick(now time.Time) (wiped bool) {
 	var live []*Tenant
 	s.mu.Lock()
@@ -245,7 +246,7 @@ func (s *Store) Tick(now time.Time) (wiped bool) {
 	return wiped
 }
 
-// wipeLocked ends a tenant: what is pinned goes with its last pin.
+// wipeLocked ends a tenant. What is pinned goes with its last pin.
 func (t *Tenant) wipeLocked() {
 	t.forgetLocked()
 	if d := t.s.disk; d != nil {
@@ -253,7 +254,7 @@ func (t *Tenant) wipeLocked() {
 	}
 }
 
-// forgetLocked frees its memory, and leaves the disk as it is.
+// forgetLocked frees the tenant's memory, and leaves the disk as it is.
 func (t *Tenant) forgetLocked() {
 	s := t.s
 	t.wiped.Store(true)
@@ -266,8 +267,8 @@ func (t *Tenant) forgetLocked() {
 	}
 }
 
-// Limit sets how many bytes may lie in memory from now on, at most Options.Memory, and
-// drops what is more. What is pinned stays.
+// Limit sets how many bytes may be in memory from now on, at most Options.Memory, and drops the excess.
+// What is pinned stays.
 func (s *Store) Limit(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -279,7 +280,7 @@ func (s *Store) Limit(n int64) {
 	}
 }
 
-// Shrink drops n bytes, or as many as there are, at once, and returns how many those were.
+// Shrink drops n bytes at once, or as many as there are, and returns how many it dropped.
 func (s *Store) Shrink(n int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

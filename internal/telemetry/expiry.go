@@ -12,9 +12,9 @@ type expiryCollector struct {
 	expires func() time.Time
 }
 
-// NewExpiryCollector makes a collector of PREFIX_certificate_expiry_timestamp_seconds, the
-// seconds since 1970 at which expires is. Without a certificate that is the zero time, and
-// there is no series: an alert on it cannot fire.
+// NewExpiryCollector returns a collector of PREFIX_certificate_expiry_timestamp_seconds, the result of
+// expires in seconds since 1970. Without a certificate that is the zero time, and there is no series, so
+// that an alert on it cannot fire.
 func NewExpiryCollector(prefix string, expires func() time.Time) prometheus.Collector {
 	return expiryCollector{prometheus.NewDesc(prefix+"_certificate_expiry_timestamp_seconds",
 		"When this program's certificate, or the CA that it hangs on, expires, in seconds since 1970.", nil, nil), expires}

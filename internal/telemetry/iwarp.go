@@ -25,8 +25,7 @@ var (
 	iwarpRegistered = prometheus.NewDesc("iwarp_registered_bytes", "Bytes of registered memory.", nil, nil)
 )
 
-// NewIWARPCollector makes a collector of the iwarp_ metrics; stats is a device's
-// Stats.
+// NewIWARPCollector returns a collector of the iwarp_ metrics; stats is a device's Stats.
 func NewIWARPCollector(stats func() iwarp.DeviceStats) prometheus.Collector {
 	return iwarpCollector{stats}
 }
@@ -60,7 +59,7 @@ func (c iwarpCollector) Collect(ch chan<- prometheus.Metric) {
 	for t, n := range sums {
 		counter(iwarpTerminates, n, t.direction, t.layer, t.kind, t.code)
 	}
-	for why, n := range s.Refused { // each is there from the start, as it may be rare
+	for why, n := range s.Refused { // each exists from the start, as it may be rare
 		counter(iwarpRefused, n, iwarp.StartupRefusal(why).String())
 	}
 	gauge(iwarpQPs, float64(s.QPs))
@@ -69,15 +68,15 @@ func (c iwarpCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(iwarpRegistered, float64(s.RegisteredBytes))
 }
 
-// terminate is a Terminate as label values.
+// terminate holds a Terminate as label values.
 type terminate struct{ direction, layer, kind, code string }
 
-// other stands for numbers that no RFC defines: a peer may send any of them, and
-// must not be able to make new time series.
+// other stands for numbers that no RFC defines: a peer may send any of them, and must not be able to create
+// new time series.
 const other = "other"
 
-// knownTerminates are there from the start, in both directions: a rate over a series that
-// appears with its first count misses that count.
+// knownTerminates exist from the start, in both directions: a rate over a series that appears with its
+// first count misses that count.
 var knownTerminates = func() (list []terminate) {
 	for _, k := range []struct {
 		layer, kind uint8
@@ -100,8 +99,8 @@ var knownTerminates = func() (list []terminate) {
 	return append(list, terminate{"sent", other, other, other}, terminate{"received", other, other, other})
 }()
 
-// terminateLabels names layer and error type as RFC 5040 §4.8 does; the code
-// stays a number, as its meaning depends on both.
+// terminateLabels names layer and error type as RFC 5040 §4.8 does; the code stays a number, as its meaning
+// depends on both.
 func terminateLabels(k iwarp.TerminateKey) terminate {
 	t := terminate{direction: "received", layer: other, kind: other, code: other}
 	if k.Sent {

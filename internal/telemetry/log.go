@@ -1,5 +1,5 @@
-// Package telemetry is what a program shows of itself: its log, metrics, status
-// page, and what it tells the service manager that started it.
+// Package telemetry has what a program shows of itself: its log, metrics, status page, and notifications to
+// the service manager that started it.
 package telemetry
 
 import (
@@ -17,8 +17,8 @@ type Log struct {
 	out   *logFile
 }
 
-// OpenLog opens a log. path "" is stderr; level is "debug", "info", "warn" or
-// "error". The file is made with mode 0640 and appended to.
+// OpenLog opens a log. path "" means stderr; level is "debug", "info", "warn" or "error". The file is
+// created with mode 0640 and appended to.
 func OpenLog(path, level string) (*Log, error) {
 	l := &Log{out: &logFile{path: path, w: os.Stderr}}
 	if err := l.SetLevel(level); err != nil {
@@ -50,15 +50,14 @@ func (l *Log) SetLevel(level string) error {
 	return nil
 }
 
-// Reopen opens the file anew, after somebody has moved it away. On an error the
-// old one stays in use.
+// Reopen opens the file again, after it has been moved away. On error the old one stays in use.
 func (l *Log) Reopen() error { return l.out.reopen() }
 
 // Close closes the file; what is logged later goes to stderr.
 func (l *Log) Close() error { return l.out.close() }
 
-// logFile is a file that can be exchanged between two writes. slog writes each
-// record at once, so that programs may share a file.
+// logFile is a file that can be replaced between two writes. slog writes each record at once, so that
+// programs may share a file.
 type logFile struct {
 	path string // empty = stderr
 

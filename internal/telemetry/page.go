@@ -6,7 +6,7 @@ import (
 	"html/template"
 )
 
-// Page is a status page: plain facts and tables, drawn alike by all programs.
+// Page is a status page: plain facts and tables, rendered alike by all programs.
 type Page struct {
 	Program string // "rdistccd"
 	Host    string // name of the machine
@@ -14,7 +14,7 @@ type Page struct {
 	State   string // one word for a person: "ready", "draining"
 	Facts   []Fact
 	Tables  []Table
-	Notes   []string // one line each, shown on top
+	Notes   []string // one line each, shown at the top
 
 	notReady string
 }
@@ -22,18 +22,18 @@ type Page struct {
 // Fact is a number or word with its name.
 type Fact struct{ Name, Value string }
 
-// Table has a row a thing. A row may be shorter than Columns.
+// Table has one row for each item. A row may be shorter than Columns.
 type Table struct {
 	Title   string
 	Columns []string
 	Rows    [][]Cell
-	Empty   string // shown instead of a table without rows
+	Empty   string // shown instead of an empty table
 }
 
 // Cell is a value in a table.
 type Cell struct {
 	Text string
-	// Share of a whole, 0 to 1, drawn as a bar behind the text; 0 = no bar.
+	// Share is a fraction, 0 to 1, drawn as a bar behind the text; 0 = no bar.
 	Share float64
 	Tone  Tone
 }
@@ -49,12 +49,12 @@ const (
 	ToneBad  Tone = "bad"
 )
 
-// Percent is the bar's width.
+// Percent returns the bar's width.
 func (c Cell) Percent() int {
 	return int(100 * min(max(c.Share, 0), 1))
 }
 
-// NotReady says why the program takes no work, or is empty.
+// NotReady returns why the program takes no work, or "".
 func (p Page) NotReady() string { return p.notReady }
 
 //go:embed page.html

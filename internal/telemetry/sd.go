@@ -10,15 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Notifier tells systemd about the program's state (sd_notify(3)). The zero
-// value tells nobody.
+// Notifier tells systemd the program's state (sd_notify(3)). The zero value does nothing.
 type Notifier struct{ socket string }
 
-// NewNotifier takes the address from NOTIFY_SOCKET, or empty.
+// NewNotifier uses the address in NOTIFY_SOCKET, which may be empty.
 func NewNotifier(notifySocket string) Notifier { return Notifier{notifySocket} }
 
-// Ready says that start-up, or a reload, is done. status is a line for
-// `systemctl status`.
+// Ready says that start-up, or a reload, is complete. status is a line for `systemctl status`.
 func (n Notifier) Ready(status string) error {
 	return n.send("READY=1\nSTATUS=" + oneLine(status))
 }
@@ -28,8 +26,8 @@ func (n Notifier) Stopping(status string) error {
 	return n.send("STOPPING=1\nSTATUS=" + oneLine(status))
 }
 
-// Reloading says that settings are being read again; Ready follows. With
-// Type=notify-reload systemd wants the time of the monotonic clock beside it.
+// Reloading says that settings are being read again; Ready must follow. With Type=notify-reload systemd
+// requires the monotonic time with it.
 func (n Notifier) Reloading() error {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -44,7 +42,7 @@ func (n Notifier) send(state string) error {
 	if n.socket == "" {
 		return nil
 	}
-	// A leading '@' is an abstract address, which package net writes the same way.
+	// A leading '@' marks an abstract address, which package net writes the same way.
 	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: n.socket, Net: "unixgram"})
 	if err != nil {
 		return fmt.Errorf("notify: %w", err)
@@ -56,7 +54,7 @@ func (n Notifier) send(state string) error {
 	return nil
 }
 
-// Socket is one that systemd opened for the program.
+// Socket is a socket that systemd opened for the program.
 type Socket struct {
 	Name string // FileDescriptorName= of the unit
 	File *os.File
@@ -65,10 +63,9 @@ type Socket struct {
 // maxSockets bounds LISTEN_FDS: units have a handful.
 const maxSockets = 64
 
-// Sockets returns what systemd passed on (sd_listen_fds(3)): nothing when the
-// variables are unset or meant for another process. The descriptors, from 3 on,
-// belong to the caller, who also unsets LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES
-// before it starts a child.
+// Sockets returns the sockets that systemd passed on (sd_listen_fds(3)), or none if the variables are unset
+// or meant for another process. The descriptors, from 3 on, belong to the caller, which also has to unset
+// LISTEN_PID, LISTEN_FDS and LISTEN_FDNAMES before it starts a child.
 func Sockets(getenv func(string) string, pid int) ([]Socket, error) {
 	if p, err := strconv.Atoi(getenv("LISTEN_PID")); err != nil || p != pid {
 		return nil, nil

@@ -18,46 +18,43 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// NewRegistry returns a registry of the program's own with the Go runtime's and
-// the process's metrics in it.
+// NewRegistry returns a registry with the metrics of the Go runtime and the process.
 func NewRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
 
-// ServerOptions of a Server.
+// ServerOptions holds the options of a Server.
 type ServerOptions struct {
 	Addr     string       // ADDR:PORT; port 0 picks one
 	Listener net.Listener // when set, used instead of opening Addr
-	// AnyPort takes another port when that of Addr is in use: for a program that
-	// nobody configured, such as a manager that a wrapper started.
+	// AnyPort uses another port if that of Addr is in use: for a program that was not configured,
+	// such as a manager that a wrapper started.
 	AnyPort  bool
 	Registry *prometheus.Registry
 	Ready    func() error  // nil, or why the program takes no work now
-	Note     func() string // what /readyz says of a program that is ready, beside that; nil, or "" from it: nothing
-	Page     func() Page   // of the status page
-	Status   func() any    // the same for programs, as JSON
+	Note     func() string // what /readyz adds for a program that is ready; nil or "": nothing
+	Page     func() Page   // the status page
+	Status   func() any    // the status as JSON, for programs
 	Pprof    bool          // serve /debug/pprof
 	Log      *slog.Logger
-	// WriteTime is how long a reader may take for one answer; 0 = 10 s. A profile has
-	// its own time.
+	// WriteTime is how long a reader may take for one answer; 0 = 10 s. A profile has its own limit.
 	WriteTime time.Duration
 }
 
-// Server serves /metrics, /healthz, /readyz, the status page at / and /status.json, and on demand
-// /debug/pprof.
+// Server serves /metrics, /healthz, /readyz, the status page at / and /status.json, and optionally /debug/pprof.
 type Server struct {
 	http *http.Server
 	addr net.Addr
 	done chan struct{} // closed when the serving goroutine has ended
 }
 
-// maxConns bounds open connections; each is a descriptor that compiles could use.
+// maxConns bounds open connections, as each takes a descriptor that compiles could use.
 const maxConns = 64
 
-// Serve opens the address and serves it until Close. When the address is in use
-// the error is syscall.EADDRINUSE (exit status 102).
+// Serve opens the address and serves it until Close. If the address is in use the error is
+// syscall.EADDRINUSE (exit status 102).
 func Serve(o ServerOptions) (*Server, error) {
 	l := o.Listener
 	if l == nil {
@@ -72,11 +69,10 @@ func Serve(o ServerOptions) (*Server, error) {
 	s := &Server{
 		http: &http.Server{
 			Handler: handler(o),
-			// Loopback does not mean friendly: a client that says nothing must
-			// not hold a goroutine for ever.
+			// Loopback does not mean friendly: a silent client must not hold a goroutine for ever.
 			ReadHeaderTimeout: 5 * time.Second,
 			IdleTimeout:       2 * time.Minute,
-			// Nor a scrape, of which there are few at a time.
+			// Nor may a scrape, of which only a few run at a time.
 			WriteTimeout:   o.WriteTime,
 			MaxHeaderBytes: 16 << 10,
 			ErrorLog:       slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
@@ -97,14 +93,14 @@ func Serve(o ServerOptions) (*Server, error) {
 	return s, nil
 }
 
-// Listen takes an address for a server, for who wants to know before the rest is there
-// whether it can be had. With anyPort another port does where this one is in use. The
-// listener is the caller's, or that Server's to whose Serve it is given. An error names the address.
+// Listen listens on an address for a server, for programs that must know early whether it is available.
+// With anyPort it uses another port if this one is in use. The listener belongs to the caller, or to the
+// Server to whose Serve it is given. An error names the address.
 func Listen(addr string, anyPort bool) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(context.Background(), "tcp", addr)
 	if anyPort && errors.Is(err, syscall.EADDRINUSE) {
-		host, _, _ := net.SplitHostPort(addr) // it was good enough to listen
+		host, _, _ := net.SplitHostPort(addr) // it was valid for listening
 		l, err = lc.Listen(context.Background(), "tcp", net.JoinHostPort(host, "0"))
 	}
 	if err != nil {
@@ -117,10 +113,10 @@ func Listen(addr string, anyPort bool) (net.Listener, error) {
 	return l, nil
 }
 
-// Addr is where the server listens.
+// Addr returns the address on which the server listens.
 func (s *Server) Addr() net.Addr { return s.addr }
 
-// Close ends the server: requests under way have until ctx ends.
+// Close ends the server: requests in progress have until ctx ends.
 func (s *Server) Close(ctx context.Context) error {
 	err := s.http.Shutdown(ctx)
 	if err != nil {
@@ -135,7 +131,7 @@ func handler(o ServerOptions) http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelError),
 		Registry: o.Registry,
-		// A scrape costs little, but not nothing.
+		// A scrape is cheap, but not free.
 		MaxRequestsInFlight: 8,
 	}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -192,10 +188,10 @@ func handler(o ServerOptions) http.Handler {
 	return mux
 }
 
-// unhurried lets a handler take as long as its asker wants.
+// unhurried lets a handler take as long as its client requests.
 func unhurried(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it is a connection of the server's own
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it is a connection of this server
 		h(w, r)
 	}
 }

@@ -1,5 +1,4 @@
-// Package textfile reads the short files that people edit while programs use them:
-// configuration and host lists.
+// Package textfile reads the short files that people edit while programs use them: configuration and host lists.
 package textfile
 
 import (
@@ -12,17 +11,16 @@ import (
 	"time"
 )
 
-// A file that changes while it is read is read anew, after a pause in which an editor
-// that writes in pieces gets on.
+// A file that changes while it is read is read again, after a pause that lets an editor which writes in
+// pieces continue.
 const (
 	attempts = 5
 	pause    = 20 * time.Millisecond
 )
 
-// Read returns the regular file at path whole, of at most `most` bytes, and what it was
-// when it was read. Anything else than a regular file is an error, and opening it does not
-// wait, as that of a pipe would. Errors do not name the file, but for errors.Is they are
-// the system's.
+// Read returns the content of the regular file at path, at most `most` bytes, and its FileInfo when it was
+// read. Anything except a regular file is an error, and opening it does not block, as that of a pipe would.
+// Errors do not name the file; errors.Is finds the system's errors in them.
 func Read(path string, most int64) (text []byte, info fs.FileInfo, err error) {
 	for i := range attempts {
 		if i > 0 {
@@ -36,11 +34,11 @@ func Read(path string, most int64) (text []byte, info fs.FileInfo, err error) {
 	return nil, nil, err
 }
 
-// Optional returns a function that reads a file of at most `most` bytes that need not be there.
+// Optional returns a function that reads a file of at most `most` bytes that may be missing.
 func Optional(most int64) func(path string) (text []byte, exists bool, err error) {
 	return func(path string) ([]byte, bool, error) {
 		text, _, err := Read(path, most)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) { // below /dev/null, say
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) { // for example below /dev/null
 			return nil, false, nil
 		}
 		return text, true, err
@@ -81,7 +79,7 @@ func once(path string, most int64) ([]byte, fs.FileInfo, error) {
 	return text, after, nil
 }
 
-// bare is an error without the operation and the file, which the caller names.
+// bare returns an error without the operation and the file, which the caller names.
 func bare(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -90,15 +88,15 @@ func bare(err error) error {
 	return err
 }
 
-// Stamp tells whether a file is still the same. The zero Stamp is that of no file.
+// Stamp identifies the state of a file. The zero Stamp means that there is no file.
 type Stamp struct {
-	dev, ino uint64 // another file may have been renamed over it
+	dev, ino uint64 // another file may have been renamed to its name
 	size     int64
 	written  int64 // nanoseconds
-	changed  int64 // its mode, say; nanoseconds
+	changed  int64 // its mode, for example; nanoseconds
 }
 
-// Look returns the Stamp of the file at path, behind links; zero if there is none.
+// Look returns the Stamp of the file at path, following links; zero if there is none.
 func Look(path string) Stamp {
 	var st syscall.Stat_t
 	if path == "" || syscall.Stat(path, &st) != nil {
@@ -107,14 +105,13 @@ func Look(path string) Stamp {
 	return Stamp{dev: st.Dev, ino: st.Ino, size: st.Size, written: st.Mtim.Nano(), changed: st.Ctim.Nano()}
 }
 
-// settle is for how long a file must be left alone for an edit to be taken for
-// finished: some editors move the file away, or empty it, before they write it, and no
-// file and an empty one mean something, too.
+// settle is how long a file must be left alone before an edit counts as finished: some editors move the
+// file away, or empty it, before they write it, and both no file and an empty one have a meaning.
 const settle = 100 * time.Millisecond
 
-// Settled calls look, which returns what the caller goes by, until it says the same twice
-// with settle between, or has said something else a few times in a row, and returns the
-// last. It waits for settle at least.
+// Settled calls look, which returns what the caller depends on, until it returns the same twice with settle
+// between, or has returned different values a few times in a row, and returns the last one. It waits for
+// settle at least.
 func Settled[T any](look func() T, same func(a, b T) bool) T {
 	now := look()
 	for range attempts {

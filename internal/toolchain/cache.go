@@ -14,34 +14,33 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// maxEntries bounds a Cache; past it everything is asked for anew.
+// maxEntries bounds a Cache; when it is exceeded, everything is asked for again.
 const maxEntries = 1024
 
-// Cache identifies compilers. The first look at one runs it a few times and reads
-// its files; each later one compares the identity (device, inode, size, times) of all
-// files that count, and looks again at all places where the driver would have found
-// another program first. It is safe for concurrent use. The zero value is ready.
+// Cache identifies compilers. The first look at one runs it a few times and reads its files. Each later
+// one compares the identity (device, inode, size, times) of all relevant files, and checks all places where
+// the driver would have found another program first. It is safe for concurrent use. The zero value is ready.
 type Cache struct {
-	// Home is the HOME that compilers run with, as clang may read a configuration
-	// there; empty for none. Set before the first use.
+	// Home is the HOME with which compilers run, as clang may read a configuration there; empty
+	// for none. Set it before the first use.
 	Home string
-	// File remembers what was found for the next run of this program, in a directory
-	// that only this user may write to; empty for none. Set before the first use.
+	// File keeps the findings for the next run of this program. It is in a directory that only this
+	// user may write to; empty for none. Set it before the first use.
 	File string
 
-	// Answer bounds how long a compiler may take for one question; 0 = 20 s. Set before
-	// the first use.
+	// Answer bounds how long a compiler may take for one question; 0 = 20 s. Set it before the
+	// first use.
 	Answer time.Duration
 
 	begin  sync.Once
 	ctx    context.Context // of all runs of compilers; set by begun
 	cancel context.CancelFunc
-	asking sync.RWMutex // held, to read, while a compiler is asked
+	asking sync.RWMutex // read-locked while a compiler is asked
 
 	loading sync.Once
 	saving  sync.Mutex // held while the file is written; before mu
-	saved   time.Time  // when that was last; guarded by saving
-	unsaved bool       // something is newer; guarded by saving
+	saved   time.Time  // when the file was last written; guarded by saving
+	unsaved bool       // there is something newer; guarded by saving
 
 	sums   sums
 	flight singleflight.Group
@@ -51,8 +50,8 @@ type Cache struct {
 	called  map[string][]string // guarded by mu: names of the helpers of a compiler, by its path
 }
 
-// names returns the names by which the compiler at path looks up its helpers on PATH.
-// Before the first identification those of most compilers are assumed.
+// names returns the names by which the compiler at path looks up its helpers on PATH. Before the
+// first identification it returns those of most compilers.
 func (c *Cache) names(path string) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,14 +61,14 @@ func (c *Cache) names(path string) []string {
 	return helpers
 }
 
-// key returns what of an identification's circumstances decides its result.
+// key returns the circumstances on which the result of an identification depends.
 func (c *Cache) key(path string, env Env) string {
 	return c.Home + "\x00" + path + "\x00" + env.Path + "\x00" + env.Libraries
 }
 
 type entry struct {
 	tc     Toolchain
-	err    error     // of the kind that only a change of the files can cure
+	err    error     // an error that only a change of the files can cure
 	stamps []stamped // the compiler's own first
 	names  []string  // of its helpers
 }
@@ -79,11 +78,11 @@ type stamped struct {
 	At   stamp
 }
 
-// Identify says what the compiler at an absolute path is. Concurrent calls for
-// one path share the work; ctx bounds only this call's wait.
+// Identify identifies the compiler at an absolute path. Concurrent calls for one path share the work; ctx
+// bounds only this call's wait.
 //
-// An error for which errors.Is(err, ErrUnknown) holds, or a missing file's,
-// stays until the files change.
+// An error for which errors.Is(err, ErrUnknown) holds, or that of a missing file, stays until the files
+// change.
 func (c *Cache) Identify(ctx context.Context, path string) (Toolchain, error) {
 	return c.IdentifyIn(ctx, path, Env{})
 }
@@ -160,8 +159,8 @@ func (c *Cache) Ask(ctx context.Context, t *Toolchain, words ...string) (string,
 	return text, nil
 }
 
-// Known is Identify, for what is known from an earlier look at files that have not changed:
-// nothing is run. ok reports whether that is so.
+// Known returns what Identify found earlier, if the files have not changed since. It runs nothing. ok is false if
+// nothing is known.
 func (c *Cache) Known(path string) (tc Toolchain, err error, ok bool) {
 	_, e := c.look(path, Env{})
 	if e == nil {
@@ -170,7 +169,7 @@ func (c *Cache) Known(path string) (tc Toolchain, err error, ok bool) {
 	return e.tc, e.err, true
 }
 
-// look returns what is known of a compiler, or nil, and the key of that.
+// look returns what is known of a compiler, or nil, and its key.
 func (c *Cache) look(path string, env Env) (key string, known *entry) {
 	c.loading.Do(c.load)
 	key = c.key(path, env.reduced(c.names(path)))
@@ -191,8 +190,7 @@ func (c *Cache) begun() context.Context {
 
 func (c *Cache) answer() time.Duration { return cmp.Or(c.Answer, probeTime) }
 
-// Close kills the compilers that are being asked, and waits for their end. After it none
-// is asked.
+// Close kills the compilers that are being asked, and waits for their end. No compiler is asked after it.
 func (c *Cache) Close() {
 	c.begun()
 	c.cancel()
@@ -201,7 +199,7 @@ func (c *Cache) Close() {
 	c.Flush()
 }
 
-// fresh reports whether all files are those that they were.
+// fresh reports whether all files are unchanged.
 func (e *entry) fresh() bool {
 	for i := range e.stamps {
 		if stampOf(e.stamps[i].Path) != e.stamps[i].At {

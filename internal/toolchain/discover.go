@@ -22,25 +22,23 @@ import (
 type Discovery struct {
 	List    []Toolchain      // identified, by path, each toolchain once
 	Skipped map[string]error // compilers that cannot be identified, by path; not to be changed
-	Left    int              // compilers that are still to be identified
+	Left    int              // number of compilers still to be identified
 }
 
 const (
-	// overdue is how long a compiler may take to be identified before the next one is
-	// asked beside it: it hangs, or waits for something slow.
+	// overdue is how long a compiler may take to be identified before the next one is asked in parallel:
+	// it hangs, or waits for something slow.
 	overdue = 500 * time.Millisecond
-	// maxAsked is how many are asked at a time at the most, those that hang included.
+	// maxAsked bounds how many are asked at a time, including those that hang.
 	maxAsked = 64
 )
 
-// Discover identifies the compilers in directories. Of several names of one toolchain
-// the first by path is kept: gcc rather than gcc-12 for the same file. A directory that
-// is not there is skipped; one that cannot be read is among those Skipped. The error is
-// that of ctx.
+// Discover identifies the compilers in directories. Of several names of one toolchain it keeps the first by
+// path: gcc rather than gcc-12 for the same file. A missing directory is skipped; one that cannot be read is
+// among those Skipped. The error is that of ctx.
 //
-// progress, if it is not nil, is told what is known from the files alone, before any
-// compiler is asked, and then after each one that was. It is called by one goroutine at
-// a time. The last Discovery, with nothing left, is the result.
+// progress, if it is not nil, is called with what is known from the files alone, before any compiler is asked,
+// and then after each one that was. Calls do not overlap. The last Discovery, with none left, is the result.
 func (c *Cache) Discover(ctx context.Context, dirs []string, progress func(Discovery)) (Discovery, error) {
 	paths, unread := candidates(dirs)
 	type answer struct {
@@ -123,8 +121,8 @@ func (c *Cache) Discover(ctx context.Context, dirs []string, progress func(Disco
 	return sum(), nil
 }
 
-// candidates lists what may be compilers in directories, one name for each that
-// could be a toolchain of its own, and the directories that cannot be read.
+// candidates lists what may be compilers in directories, one name for each that could be a toolchain of its
+// own, and the directories that cannot be read.
 func candidates(dirs []string) ([]string, map[string]error) {
 	type key struct{ dir, real, name string }
 	seen := make(map[key]bool)
@@ -135,9 +133,9 @@ func candidates(dirs []string) ([]string, map[string]error) {
 			return
 		}
 		k := key{dir: filepath.Dir(path)}
-		k.real, _ = filepath.EvalSymlinks(path) // executable has looked at it
+		k.real, _ = filepath.EvalSymlinks(path) // executable has checked it
 		if strings.Contains(k.real, "clang") {
-			k.name, _ = cutVersion(filepath.Base(path)) // one program goes by many names
+			k.name, _ = cutVersion(filepath.Base(path)) // one program has many names
 		}
 		if !seen[k] {
 			seen[k] = true
@@ -156,8 +154,8 @@ func candidates(dirs []string) ([]string, map[string]error) {
 		for _, d := range names {
 			path := filepath.Join(dir, d.Name())
 			add(path)
-			// A driver may go by the directory that it was called from, so it is
-			// another one at the other end of its link.
+			// A driver may act by the directory that it was called from, so at the other end of its link it is
+			// another one.
 			if to := linked(path); to != "" {
 				add(to)
 			}
@@ -166,8 +164,8 @@ func candidates(dirs []string) ([]string, map[string]error) {
 	return paths, unread
 }
 
-// linked is what a link names in another directory, or empty. Debian's
-// alternatives lead back to where the link was.
+// linked returns the name in another directory that a link leads to, or "". Debian's alternatives lead back to
+// where the link was.
 func linked(path string) string {
 	to, err := os.Readlink(path)
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stamp tells whether a file is still the one that it was. ctime is in it as
-// package managers set mtime back.
+// stamp identifies a state of a file. It includes ctime, as package managers set mtime back.
 type stamp struct {
 	Dev, Ino     uint64        `json:",omitempty"`
 	Size         int64         `json:",omitempty"`
@@ -22,7 +21,7 @@ type stamp struct {
 // digest is a file's SHA-256.
 type digest = [sha256.Size]byte
 
-// stampOf follows links. What cannot be looked at is absent.
+// stampOf returns the stamp of a file, following links. A file that cannot be examined counts as absent.
 func stampOf(path string) stamp {
 	var st unix.Stat_t
 	if unix.Stat(path, &st) != nil {
@@ -47,8 +46,7 @@ type sums struct {
 
 var errChanged = errors.New("changed while it was read")
 
-// of gives the SHA-256 of a file's content and the stamp that it had. One file
-// is read at a time.
+// of returns the SHA-256 of a file's content and the stamp that it had. One file is read at a time.
 func (s *sums) of(path string) (sum digest, at stamp, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -7,15 +7,14 @@ import (
 	"strings"
 )
 
-// shownDirs are read by a compiler's C library: catalogues of messages, locales
-// and conversions between encodings. What messages and some literals look like
-// depends on them.
+// shownDirs lists directories that a compiler's C library reads: message catalogues, locales and character
+// conversions. The text of messages and the value of some literals depend on them.
 var shownDirs = []string{
 	"/usr/share/locale", "/usr/share/locale-langpack", "/usr/lib/locale",
 	"/usr/lib/gconv", "/usr/lib64/gconv",
 }
 
-// show notes a file that the compiler looks at when it runs.
+// show records a file that the compiler looks at when it runs.
 func (f *finding) show(path string) {
 	if f.shown == nil {
 		f.shown = make(map[string]bool)
@@ -23,11 +22,11 @@ func (f *finding) show(path string) {
 	f.shown[plainName(path)] = true
 }
 
-// watch makes a change of a file or directory void what was found.
+// watch makes a change of a file or directory invalidate the finding.
 func (f *finding) watch(path string) { f.stamps[path] = stampOf(path) }
 
-// plainName is a name of the same file without "..": a driver goes to its parts
-// by way of directories that hold nothing else for it.
+// plainName returns a name of the same file without "..": a driver reaches its parts through directories that hold
+// nothing else for it.
 func plainName(path string) string {
 	clean := filepath.Clean(path)
 	if !strings.Contains(path, "/../") || stampOf(clean) == stampOf(path) {
@@ -39,8 +38,7 @@ func plainName(path string) string {
 	return clean
 }
 
-// lists fills in what the toolchain needs to be shown, sorted, without what is
-// not there.
+// lists fills in what the toolchain needs to be shown, sorted, without what does not exist.
 func (f *finding) lists() {
 	f.show(f.tc.Exec)
 	f.show("/etc/ld.so.cache")
@@ -71,10 +69,9 @@ func (f *finding) lists() {
 	}
 }
 
-// clangFiles adds what a clang driver looks at to find out about the system:
-// which it is, and which gcc's libraries and headers there are. Of a gcc it only
-// wants to know that two files exist: with the second -ffast-math means
-// -fdenormal-fp-math=preserve-sign as well.
+// clangFiles adds what a clang driver examines to find out about the system: which one it is, and which
+// gcc's libraries and headers there are. Of a gcc it only tests whether two files exist: with the second,
+// -ffast-math implies -fdenormal-fp-math=preserve-sign.
 func (f *finding) clangFiles() {
 	for _, p := range []string{"/etc/os-release", "/usr/lib/os-release", "/etc/lsb-release", "/etc/debian_version", "/etc/redhat-release", "/etc/SuSE-release"} {
 		f.show(p)
@@ -87,7 +84,7 @@ func (f *finding) clangFiles() {
 		for _, dir := range triples {
 			f.watch(dir)
 		}
-		// TRIPLE/VERSION, and below it one for -m32 and the like.
+		// TRIPLE/VERSION, and a variant below it for -m32 and the like.
 		for _, below := range []string{"*/*", "*/*/*"} {
 			for _, name := range gccMarkers {
 				found, _ := filepath.Glob(filepath.Join(root, below, name)) // the pattern is well formed
@@ -104,5 +101,5 @@ func (f *finding) clangFiles() {
 	}
 }
 
-// gccMarkers are what a clang looks for in an installation of gcc.
+// gccMarkers lists the files that clang looks for in an installation of gcc.
 var gccMarkers = [...]string{"crtbegin.o", "crtfastmath.o"}

@@ -12,9 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stored is a Cache's file: what was found, with the looks of all files that it
-// depends on. It serves only the program that wrote it, as another might look at
-// other files.
+// stored is a Cache's file: the findings, with the stamps of all files that they depend on. It serves only the
+// program that wrote it, as another might look at other files.
 type stored struct {
 	Program stamp
 	Entries []storedEntry
@@ -25,7 +24,7 @@ type storedEntry struct {
 	Key       string
 	Toolchain Toolchain
 	Stamps    []stamped
-	Names     []string // of its helpers
+	Names     []string // of the helpers
 }
 
 type storedSum struct {
@@ -36,8 +35,7 @@ type storedSum struct {
 // maxStored bounds the file; a compiler takes some 5 KB.
 const maxStored = 16 << 20
 
-// load reads the file, once. One that is not there, not ours or not whole is no
-// loss: the compilers are asked.
+// load reads the file, once. A missing, foreign or incomplete file is no loss: the compilers are asked.
 func (c *Cache) load() {
 	if c.File == "" {
 		return
@@ -57,8 +55,8 @@ func (c *Cache) load() {
 	c.sums.restore(s.Sums)
 }
 
-// saveEvery is how often the file is written while one compiler after the other is
-// identified, at the most. Flush writes the rest.
+// saveEvery is the least time between two writes of the file while one compiler after the other is
+// identified. Flush writes the rest.
 const saveEvery = time.Second
 
 // saveSoon writes the file, unless that was done a moment ago.
@@ -70,7 +68,7 @@ func (c *Cache) saveSoon() {
 	}
 }
 
-// Flush writes to the file what is not there yet.
+// Flush writes to the file what it lacks.
 func (c *Cache) Flush() {
 	c.saving.Lock()
 	defer c.saving.Unlock()
@@ -79,8 +77,7 @@ func (c *Cache) Flush() {
 	}
 }
 
-// saveLocked writes the file anew. Without it the next program asks again, so errors do
-// not matter.
+// saveLocked rewrites the file. Without it the next program asks again, so errors do not matter.
 func (c *Cache) saveLocked() {
 	c.unsaved, c.saved = false, time.Now()
 	if c.File == "" {
@@ -113,8 +110,8 @@ func (c *Cache) saveLocked() {
 
 var errNotOwn = errors.New("others may have written it")
 
-// readOwn reads a file that only this user can have written, or put there:
-// whoever could would choose what passes for a compiler.
+// readOwn reads a file that only this user can have written or put there: anyone else could choose what passes for a
+// compiler.
 func readOwn(path string) ([]byte, error) {
 	if err := ownDir(filepath.Dir(path)); err != nil {
 		return nil, err
@@ -134,7 +131,7 @@ func readOwn(path string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// ownDir refuses a directory that others may write to.
+// ownDir rejects a directory that others may write to.
 func ownDir(dir string) error {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {

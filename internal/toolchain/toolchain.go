@@ -1,11 +1,11 @@
 // Package toolchain tells compilers apart by content: two machines have the same
 // toolchain when every program and library that decides the object is equal.
 //
-// That is the driver; for gcc cc1, cc1plus, cc1obj, cc1objplus and its specs files,
-// for clang its configuration files; the assembler and objcopy; the shared
-// libraries that those load; and what the driver does without options, where it
-// looks for headers included. What links lead to them does not count, but clang's
-// driver acts by the name it is called by, so clang and clang++ differ.
+// Those are the driver; for gcc cc1, cc1plus, cc1obj, cc1objplus and its specs files,
+// for clang its configuration files; the assembler and objcopy; and the shared
+// libraries that these load. What the driver does without options counts as well,
+// including where it looks for headers. Links that lead to these files do not count, but
+// clang's driver acts by the name it is called by, so clang and clang++ differ.
 package toolchain
 
 import (
@@ -20,41 +20,40 @@ import (
 // Toolchain is an identified compiler.
 type Toolchain struct {
 	ID      job.ToolchainID
-	Exec    string // absolute, as it was asked for: the name to run it by
+	Exec    string // absolute, as requested: the name to run it by
 	Path    string // absolute, links resolved
 	Family  string // "gcc" or "clang"
 	Major   int
 	Version string // full, say "12.2.0"
 	Target  string // say "x86_64-linux-gnu"
 
-	// Files and Dirs are all names on this machine that running the compiler needs
-	// to see, absolute and sorted: programs, their libraries and loader, specs,
-	// catalogues of messages. Links on the way to them belong to them. Headers are
-	// not among them, nor what only a link needs.
+	// Files and Dirs list all names on this machine that running the compiler needs to see,
+	// absolute and sorted: programs, their libraries and loader, specs, message catalogues. Links
+	// on the way to them belong to them. Headers are not included, nor what only a link needs.
 	Files, Dirs []string
 }
 
-// Name is what people call it, say "gcc 12.2.0".
+// Name returns its usual name, say "gcc 12.2.0".
 func (t *Toolchain) Name() string { return t.Family + " " + t.Version }
 
-// Equal says whether all is equal, the places of the files included.
+// Equal reports whether everything is equal, including the locations of the files.
 func (t Toolchain) Equal(u Toolchain) bool {
 	return t.ID == u.ID && t.Exec == u.Exec && t.Path == u.Path && slices.Equal(t.Files, u.Files) && slices.Equal(t.Dirs, u.Dirs)
 }
 
-// ErrUnknown says that a program is no compiler of a known family, or one whose
-// parts cannot be told: nothing is known about what its objects depend on.
+// ErrUnknown means that a program is not a compiler of a known family, or that its parts cannot be determined: it is
+// unknown what its objects depend on.
 var ErrUnknown = errors.New("not a compiler that can be identified")
 
-// part is one file that decides the object. An absent file counts as well: a
-// specs file that only one of two machines has makes them different.
+// part is one file that decides the object. An absent file counts as well: a specs file that only one of two machines
+// has makes them different.
 type part struct {
 	role string // "driver", "cc1", "as", "lib:libz.so.1", ...
 	path string
 	sum  [sha256.Size]byte // zero when the file is absent
 }
 
-// identity condenses what decides the object into an ID.
+// identity condenses everything that decides the object into an ID.
 func identity(family, mode, target string, parts []part) job.ToolchainID {
 	parts = slices.Clone(parts)
 	slices.SortFunc(parts, func(a, b part) int {
@@ -76,9 +75,8 @@ func identity(family, mode, target string, parts []part) job.ToolchainID {
 	return job.ToolchainID(h.Sum(sum[:0])[:16])
 }
 
-// driverMode is how a clang driver acts when called by this name. It looks at the
-// ending of the name as it is, then without digits at the end, then without what
-// follows the last dash.
+// driverMode returns how a clang driver acts when called by this name. It tries the suffix of the name as it is, then
+// without trailing digits, then without what follows the last dash.
 func driverMode(base string) string {
 	digits := strings.TrimRight(base, "0123456789.")
 	for _, n := range []string{base, digits, digits[:max(strings.LastIndexByte(digits, '-'), 0)]} {
@@ -105,8 +103,8 @@ func cutVersion(base string) (name, version string) {
 	return base[:i], base[i+1:]
 }
 
-// compilerName says whether a file of this name may be a compiler driver: gcc,
-// g++, cc, c++, clang, clang++, with a version behind or a target before.
+// compilerName reports whether a file with this name may be a compiler driver: gcc, g++, cc, c++, clang,
+// clang++, with a version after it or a target before it.
 func compilerName(base string) bool {
 	base, _ = cutVersion(base)
 	switch base {
@@ -115,7 +113,7 @@ func compilerName(base string) bool {
 	}
 	i := strings.LastIndexByte(base, '-')
 	if i < 0 || strings.IndexByte(base[:i], '-') < 0 {
-		return false // one word before it is no target: afl-gcc, c99-gcc
+		return false // a single word before it is not a target: afl-gcc, c99-gcc
 	}
 	switch base[i+1:] {
 	case "gcc", "g++", "clang", "clang++":

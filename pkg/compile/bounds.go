@@ -2,14 +2,14 @@ package compile
 
 import "strings"
 
-// Bounds of a command that has come from elsewhere. Linux does not start programs with
-// more bytes than that.
+// Bounds of a command that comes from another host. Linux does not start programs with more
+// bytes than maxCommand.
 const (
 	maxWords   = 1 << 15
 	maxCommand = 2 << 20 // bytes
 )
 
-// TooLong says of a command that has come from elsewhere what is too much of it, or "".
+// TooLong names what exceeds a bound in a command that comes from another host, or returns "".
 func TooLong(argv []string) string {
 	sum := 0
 	for _, w := range argv {
@@ -24,10 +24,10 @@ func TooLong(argv []string) string {
 	return ""
 }
 
-// NamesFile finds in a command of the text form a word that may name a file: one with
-// a slash, where it is no text that is only compared with paths or written into the
-// object. The last two words are not looked at: they are the mode and the source, which
-// whoever runs the command has added. "" means that there is none.
+// NamesFile returns a word of a text-form command that may name a file, or "" if there is
+// none. Such a word has a slash, and is not text that is only compared with paths or written
+// into the object. The last two words are not examined: they are the mode and the source,
+// which the host has added.
 func (p *Plan) NamesFile() string {
 	for _, o := range p.options[:max(len(p.options)-2, 0)] {
 		w := o.words[0]
@@ -39,7 +39,7 @@ func (p *Plan) NamesFile() string {
 	return ""
 }
 
-// mapped reports whether paths in an option are no names of files.
+// mapped reports whether paths in an option are not names of files.
 func (o *option) mapped() bool {
 	switch o.value {
 	case pathText, macroText, seed:
@@ -51,7 +51,7 @@ func (o *option) mapped() bool {
 	return false
 }
 
-// CompilerName reports whether a compiler may be called so: by a path or a name of
+// CompilerName reports whether argv0 is acceptable as a compiler's name: a path or a name of
 // plain characters.
 func CompilerName(argv0 string) bool {
 	name := base(argv0)

@@ -1,24 +1,24 @@
 package compile
 
-// class is what an option is to a compile that may run elsewhere.
+// class says what an option means for a compile that may run elsewhere.
 type class uint8
 
 const (
-	unknown class = iota // not in this family: the command runs here
+	unknown class = iota // not known for this family: the command runs here
 
-	// Options of which both forms of a job know what they do.
+	// Options whose effect is known in both forms of a job.
 	both       // preprocessor and compiler need it
-	warning    // as both; the list of files does without
+	warning    // as both; left out when files are listed
 	debug      // as both; asks for debug information
 	preproc    // the preprocessor alone: its effect is in the text
 	incDir     // as preproc; a directory for headers
-	search     // as preproc; where headers are looked for is not certain then
-	searchGCC  // as search; clang looks below for a gcc then, at files that no list names
-	driverFile // as both; the driver reads a file of its own for it, which nobody lists
+	search     // as preproc; the header search path is then uncertain
+	searchGCC  // as search; clang looks below for a gcc, at files that no list names
+	driverFile // as both; the driver reads a file of its own for it, which no list names
 	include    // as preproc; -include, -imacros
-	macro      // as preproc; the compiler too where the text leaves conditionals standing
-	compileOn  // the compiler alone: it would change or spoil the text
-	linker     // without effect as nothing is linked; clang says so
+	macro      // as preproc; also for the compiler where the text keeps conditionals
+	compileOn  // the compiler alone: it would change or spoil the preprocessed text
+	linker     // without effect, as nothing is linked; clang says so
 	drop       // no effect on any file
 	depend     // -MP, -MG and the like: the preprocessor writes the file
 	dependAuto // -MD, -MMD
@@ -26,9 +26,9 @@ const (
 	dependTo   // -MT, -MQ
 	plainText  // preprocessor's; needs the plain form of the text
 	compDir    // names the directory for debug information
-	debugRoot  // the same as a word of its own
+	debugRoot  // the same, in a word of its own
 
-	// Words that steer the driver.
+	// Words that control the driver.
 	modeCompile  // -c
 	modeAssembly // -S
 	output       // -o
@@ -42,9 +42,9 @@ const (
 	arch         // -march=, -mtune=, -mcpu=: not native
 	sanitize     // -fsanitize=
 	lto          // -flto
-	source       // the file to compile, in its place
+	source       // the file to compile
 
-	// Further files that come back; their names are derived in sides.go.
+	// Further files that come back; sides.go derives their names.
 	stackUsage // -fstack-usage
 	callGraph  // -fcallgraph-info
 	coverage   // -ftest-coverage, --coverage
@@ -54,16 +54,16 @@ const (
 	optInfo    // -fopt-info
 	timeTrace  // -ftime-trace
 	diagFormat // -fdiagnostics-format=
-	sideFile   // its argument is a file that is written
+	sideFile   // its argument is a file that the compiler writes
 
 	// Further files that the compiler reads.
 	inputFile    // its argument is a file
-	inputProfile // reads profile data under a name of the compiler's own
+	inputProfile // reads profile data under a name that the compiler chooses
 	inputBlocks  // -fbasic-block-sections=
-	profileDir   // where profile data lie when the program has run
+	profileDir   // where profile data will lie when the program has run
 	emitLLVM     // -emit-llvm
 
-	// What preprocessed text does not reproduce: textOf has the words.
+	// Options whose effect preprocessed text does not reproduce: textOf has the reasons.
 	textCommandLine
 	textComments
 	textCoverage
@@ -71,12 +71,12 @@ const (
 	textProfile
 	textSideFile
 
-	// Commands that are no compile.
+	// Commands that do not compile.
 	isQuery
 	isPreprocess
 	isDependencies
 
-	// What another machine could not reproduce in any form: hereOf has the words.
+	// Options that another machine could not reproduce in any form: hereOf has the reasons.
 	notHere
 	hereAppend
 	hereComments
@@ -96,14 +96,14 @@ const (
 	numClasses
 )
 
-// Halves that a word of a command can go to.
+// The halves to which a word of a command can go.
 const (
 	toText   = 1 << iota // text form: the preprocessor here
 	toObject             // text form: the compiler there
 	toList               // sources form: the run that lists the files
 )
 
-// goes says which halves get an option.
+// goes says which halves get an option of each class.
 var goes = [numClasses]uint8{
 	both: toText | toObject | toList, arch: toText | toObject | toList, sanitize: toText | toObject | toList,
 	lto: toText | toObject | toList, stackUsage: toText | toObject | toList, xclang: toText | toObject | toList, llvm: toObject,
@@ -117,8 +117,8 @@ var goes = [numClasses]uint8{
 	coverage: toList, inputProfile: toList, inputFile: toList, inputBlocks: toList, profileDir: toList, textProfile: toList, textCoverage: toList,
 }
 
-// textOf is the word behind "not-reproducible:" for a class of which preprocessed
-// text would give another object, other files or other messages.
+// textOf has, for each class that preprocessed text would give another object, other files or
+// other messages for, the word after "not-reproducible:".
 var textOf = [numClasses]string{
 	callGraph:       "side-file",
 	coverage:        "coverage", // paths in the object
@@ -133,7 +133,7 @@ var textOf = [numClasses]string{
 	inputBlocks:     "input-file",
 	profileDir:      "profile",
 	emitLLVM:        "emit-llvm",
-	textCommandLine: "command-line", // the object records the words that made it
+	textCommandLine: "command-line", // the object records its command line
 	textComments:    "comments",
 	textCoverage:    "coverage",
 	textMessages:    "messages",
@@ -141,12 +141,11 @@ var textOf = [numClasses]string{
 	textSideFile:    "side-file",
 }
 
-// hereOf is the word behind "not-reproducible:" for a class that keeps a command
-// here.
+// hereOf has, for each class that keeps a command here, the word after "not-reproducible:".
 var hereOf = [numClasses]string{
-	hereAppend:     "append",   // adds to a file that is there already
+	hereAppend:     "append",   // adds to an existing file
 	hereComments:   "comments", // -C, -CC: only with -E
-	hereDumps:      "dumps",    // files whose names nobody can tell before
+	hereDumps:      "dumps",    // dumps whose file names cannot be predicted
 	hereInputFile:  "input-file",
 	hereLanguage:   "language",
 	hereMessages:   "messages", // the command prints timings, memory, commands

@@ -2,9 +2,9 @@ package compile
 
 import "strings"
 
-// Coloured is the command args with the word that makes the compiler colour what it prints,
-// as it would by itself on a terminal; unless the command decides that, or records
-// its words in the object.
+// Coloured returns args plus the word that makes the compiler colour its messages, as it would
+// by itself on a terminal. It returns args unchanged if the command settles that itself, or
+// records its words in the object.
 func Coloured(args []string, family Family, term string) []string {
 	if term == "" || term == "dumb" {
 		return args

@@ -11,18 +11,17 @@ const (
 	Clang
 )
 
-// Driver is a compiler as its command line sees it.
+// Driver describes a compiler as far as its command line depends on it.
 type Driver struct {
 	Family Family
-	CXX    bool // takes .c for C++, as g++ does
+	CXX    bool // treats .c as C++, as g++ does
 }
 
-// DriverOf tells a compiler by its names: argv0 as it was called, and real, the
-// path behind all links. ok is false for what is neither gcc nor clang: such a
-// command runs here.
+// DriverOf recognizes a compiler by its names: argv0 as it was called, and real, the path with
+// all links resolved. ok is false for what is neither gcc nor clang: such a command runs here.
 //
-// gcc is one binary a language and goes by its own name; clang is one binary
-// for all and goes by the name that it was called.
+// gcc has one binary for each language and acts by the binary's name; clang has one binary for
+// all and acts by the name that it was called.
 func DriverOf(argv0, real string) (d Driver, ok bool) {
 	file, called := base(real), base(argv0)
 	if strings.Contains(file, "clang") {
@@ -49,9 +48,9 @@ func DriverOf(argv0, real string) (d Driver, ok bool) {
 	return Driver{}, false
 }
 
-// clangMode is the ending of a name by which clang knows how to act: "++", "cpp",
-// "cl" and the like, or "" for a C compiler. It looks at the name as it is, then
-// without digits at the end, then without what follows the last dash.
+// clangMode returns the suffix of a name by which clang chooses how to act: "++", "cpp",
+// "cl" and the like, or "" for a C compiler. It tries the name as it is, then without
+// trailing digits, then without what follows the last dash.
 func clangMode(name string) string {
 	digits := strings.TrimRight(name, "0123456789.")
 	for _, n := range []string{name, digits, digits[:max(strings.LastIndexByte(digits, '-'), 0)]} {
@@ -67,7 +66,7 @@ func clangMode(name string) string {
 	return ""
 }
 
-// trimVersion takes "-12" or "-12.2" from the end of a program's name.
+// trimVersion removes "-12" or "-12.2" from the end of a program's name.
 func trimVersion(name string) string {
 	i := len(name)
 	for i > 0 && (name[i-1] == '.' || '0' <= name[i-1] && name[i-1] <= '9') {
@@ -79,7 +78,7 @@ func trimVersion(name string) string {
 	return name
 }
 
-// base is the part of a path behind its last slash.
+// base returns the part of a path after its last slash.
 func base(path string) string {
 	return path[strings.LastIndexByte(path, '/')+1:]
 }

@@ -3,8 +3,8 @@ package compile
 import "strings"
 
 // changedByEnvironment reports whether a variable is set that changes what the
-// compiler proper or the driver does. Those that only add directories for
-// headers, CPATH and its like, are spent by the half that runs here.
+// compiler proper or the driver does. Variables that only add header directories,
+// such as CPATH, do not count: they only affect the half that runs here.
 func changedByEnvironment(f Family, getenv func(string) (string, bool)) bool {
 	if getenv == nil {
 		return false
@@ -56,8 +56,7 @@ var clangVariables = [...]string{
 	"SUNPRO_DEPENDENCIES",
 }
 
-// travelling are the variables that go along with a job, some of them with sources
-// alone.
+// travelling lists the variables that go along with a job, some of them with sources only.
 var travelling = [...]string{
 	"LANG", "LANGUAGE", "LC_ALL", "LC_ADDRESS", "LC_COLLATE", "LC_CTYPE", "LC_IDENTIFICATION", "LC_MEASUREMENT", "LC_MESSAGES",
 	"LC_MONETARY", "LC_NAME", "LC_NUMERIC", "LC_PAPER", "LC_TELEPHONE", "LC_TIME", "SOURCE_DATE_EPOCH",
@@ -65,8 +64,8 @@ var travelling = [...]string{
 	"COLUMNS", "TERM", "COLORTERM", "VTE_VERSION", "NO_COLOR", "GCC_COLORS", "GCC_URLS", "TERM_URLS", "GCC_EXTRA_DIAGNOSTIC_OUTPUT",
 }
 
-// IsLocale reports whether a variable chooses the language of messages. Others whose
-// names begin with LC_, as terminals set them, mean nothing to a compiler.
+// IsLocale reports whether a variable chooses the language of messages. Other variables that
+// begin with LC_, as terminals set them, mean nothing to a compiler.
 func IsLocale(name string) bool {
 	for _, n := range travelling[:15] {
 		if n == name {
@@ -76,12 +75,13 @@ func IsLocale(name string) bool {
 	return false
 }
 
-// GoesWithText reports whether a variable of the client's goes along with preprocessed
-// text: it chooses the language of messages, or the day that it is.
+// GoesWithText reports whether a variable of the client's goes along with preprocessed text:
+// it chooses the language of messages, or the date.
 func GoesWithText(name string) bool { return IsLocale(name) || name == "SOURCE_DATE_EPOCH" }
 
-// GoesWithSources reports whether a variable goes along with sources: it says besides
-// where headers are, where the compile works, and what its messages look like.
+// GoesWithSources reports whether a variable goes along with sources. Apart from those of
+// GoesWithText, such variables say where headers are, where the compile works, and what its
+// messages look like.
 func GoesWithSources(name string) bool {
 	for _, n := range travelling {
 		if n == name {
@@ -91,8 +91,8 @@ func GoesWithSources(name string) bool {
 	return false
 }
 
-// FitsEnvironment reports whether a variable that goes along may have a value. Else the
-// command runs here, and is refused there.
+// FitsEnvironment reports whether a variable that goes along may have a value. With any other
+// value the command runs here, and a host refuses it.
 func FitsEnvironment(name, value string) bool {
 	switch name {
 	case "SOURCE_DATE_EPOCH":
@@ -110,11 +110,11 @@ func FitsEnvironment(name, value string) bool {
 	case "TERM", "COLORTERM", "GCC_URLS", "TERM_URLS", "GCC_EXTRA_DIAGNOSTIC_OUTPUT":
 		return onlyOf(value, letterBytes+digitBytes+"_.+:-", maxWord)
 	}
-	// Of a locale, which names directories and files below the toolchain's.
+	// The locale names directories and files below the toolchain's.
 	return IsLocale(name) && onlyOf(value, letterBytes+digitBytes+"_.@:-", maxWord) && !strings.Contains(value, "..")
 }
 
-// headerDirs are the directories for headers that variables name.
+// headerDirs returns the header directories that variables name.
 func headerDirs(getenv func(string) (string, bool)) (dirs []string) {
 	if getenv == nil {
 		return nil
@@ -125,7 +125,7 @@ func headerDirs(getenv func(string) (string, bool)) (dirs []string) {
 	return dirs
 }
 
-// appendDirs appends the directories for headers that the variable name lists.
+// appendDirs appends the header directories that the variable name lists.
 func appendDirs(dirs []string, getenv func(string) (string, bool), name string) []string {
 	list, _ := getenv(name)
 	if list == "" {

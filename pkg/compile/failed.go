@@ -9,14 +9,14 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// ErrUnclear says that a compile failed in a way of which it is not certain what
-// the compiler does to files that are there already. Compile here.
+// ErrUnclear says that a compile failed in such a way that it is uncertain what the compiler
+// does to existing output files. The caller compiles here.
 var ErrUnclear = errors.New("cannot tell what the compiler leaves")
 
-// Failed does to the outputs of a compile that failed elsewhere what the compiler
-// does here to those that it has not made: it keeps some and removes others. came
-// says which of p.Outputs it has made nevertheless; these are for Place, after
-// Failed. said is what it printed, and getenv tells the environment's variables.
+// Failed handles the outputs of a compile that failed elsewhere. It does to those that the
+// compile did not write what the compiler does here: some are kept, others removed. came
+// reports which of p.Outputs were written nevertheless; they are for Place, after Failed.
+// said is what the compiler printed, and getenv returns the environment's variables.
 //
 // ErrUnclear comes before anything is changed.
 func (p *Plan) Failed(status int, came func(i int) bool, said []byte, getenv func(string) (string, bool)) error {
@@ -34,9 +34,9 @@ func (p *Plan) Failed(status int, came func(i int) bool, said []byte, getenv fun
 				return ErrUnclear
 			}
 		case p.ownAs() == laterAs || !countsErrors(said):
-			return ErrUnclear // some step of several, or none: the driver's own error
+			return ErrUnclear // one of several steps failed, or none: the driver's own error
 		case i != 0 || p.ownAs() == gnuAs:
-			// cc1 has not come to write it.
+			// cc1 did not get as far as writing it.
 		case retry(func() error { return syscall.Stat(out.Name, &st) }) != nil,
 			st.Mode&syscall.S_IFMT != syscall.S_IFREG || syscall.Access(out.Name, wOK) != nil:
 			return ErrUnclear
@@ -50,8 +50,8 @@ func (p *Plan) Failed(status int, came func(i int) bool, said []byte, getenv fun
 	return nil
 }
 
-// gccKeeps reports whether an object from before is still there: it is when cc1
-// has failed, so that neither as nor objcopy was run. said is to be English.
+// gccKeeps reports whether gcc leaves an older object in place: it does when cc1 has failed,
+// so that neither as nor objcopy was run. said must be English.
 func (p *Plan) gccKeeps(said []byte) bool {
 	if p.Outputs[0].Kind != job.OutputObject || bytes.Contains(said, []byte("Assembler messages:")) {
 		return false
@@ -71,8 +71,8 @@ func (p *Plan) gccKeeps(said []byte) bool {
 	return false
 }
 
-// countsErrors reports whether clang's compiler proper, which unlike its driver
-// counts them, found errors.
+// countsErrors reports whether clang's compiler proper found errors. Unlike its driver, it
+// counts them.
 func countsErrors(said []byte) bool {
 	return bytes.Contains(said, []byte(" error generated.\n")) || bytes.Contains(said, []byte(" errors generated.\n"))
 }
@@ -87,7 +87,7 @@ func english(getenv func(string) (string, bool)) bool {
 	}
 	switch language, _ := getenv("LANGUAGE"); {
 	case locale == "" || locale == "C" || locale == "POSIX":
-		return true // LANGUAGE is not looked at
+		return true // LANGUAGE is not consulted
 	case language != "":
 		return false
 	}

@@ -7,7 +7,7 @@ type form uint8
 
 const (
 	alone    form = iota // -c
-	joined               // -std=c11, -O2, -O: all that begins so
+	joined               // -std=c11, -O2, -O: all that begin so
 	separate             // -MF FILE
 	either               // -DX, -D X
 )
@@ -17,7 +17,7 @@ type spec struct {
 	name       string
 	form       form
 	gcc, clang class
-	value      value // what may stand there
+	value      value // what the argument may be
 }
 
 func (s *spec) class(f Family) class {
@@ -36,9 +36,8 @@ func (s *spec) takes(word string) bool {
 	return word == s.name
 }
 
-// lookup finds what family f takes a word for: the row, which is nil for an unknown
-// option, and the argument in the word itself. more says that the next word is the
-// argument.
+// lookup returns how family f reads a word: the row, nil for an unknown option, and the
+// argument that is part of the word. more says that the next word is the argument.
 func lookup(word string, f Family) (row *spec, arg string, more bool) {
 	row = find(word)
 	if (row == nil || row.class(f) == unknown) && strings.HasPrefix(word, "--") && (f == GCC || strings.HasPrefix(word, "--warn-")) {
@@ -53,11 +52,11 @@ func lookup(word string, f Family) (row *spec, arg string, more bool) {
 	return row, arg, row.form == separate || row.form == either && arg == ""
 }
 
-// find looks a word up: the longest row that takes it, then the flags of one
-// -f, -m and -W. nil means that the option is not known.
+// find looks up a word: the longest row that takes it, then the generic flags of
+// -f, -m and -W. It returns nil for an unknown option.
 //
-// Rows are sorted by name, so what begins like word lies before it; each step
-// shortens word to what it shares with its neighbour, until a row takes it.
+// Rows are sorted by name, so all prefixes of word lie before it. Each step shortens
+// word to the prefix that it shares with its neighbour, until a row takes it.
 func find(word string) *spec {
 	rows := table[:]
 	if strings.HasPrefix(word, "--") {
@@ -127,8 +126,7 @@ func isFlag(list, name string) bool {
 	return ok && inList(list, name)
 }
 
-// inList searches a sorted list of words that each have a blank before and
-// behind them.
+// inList searches a sorted list of words, each with a blank before and after it.
 func inList(list, name string) bool {
 	for lo, hi := 0, len(list)-1; lo < hi; { // both at blanks
 		start := lo + strings.LastIndexByte(list[lo:lo+(hi-lo+1)/2], ' ')
@@ -145,24 +143,24 @@ func inList(list, name string) bool {
 	return false
 }
 
-// negated finds -fno-NAME by the row of -fNAME: whatever NAME would write or
-// read, its opposite does not.
+// negated finds -fno-NAME by the row of -fNAME: whatever NAME would write or read, its
+// opposite does not.
 func negated(name string) *spec {
 	if strings.IndexByte(name, '=') >= 0 {
 		return nil
 	}
 	row := find("-f" + name)
 	if row == nil || row.gcc == hereComments || row.gcc == herePCH {
-		return nil // it would undo what our own half asks for
+		return nil // it would undo what our own half requests
 	}
 	if row.form != alone && row.name != "-f"+name && !isListed("f"+name) && !inList(negatives, name) {
-		return nil // the row takes whatever begins so
+		return nil // the row takes everything with this prefix
 	}
 	return &anyFlag
 }
 
-// negatives are what -fno- may stand before of the options that a row takes by their
-// beginning, sorted: from the help of gcc 11 and 12 and clang 13 to 19.
+// negatives lists, for options that a row takes by their prefix, the names that -fno- may
+// precede, sorted. They come from the help of gcc 11 and 12 and clang 13 to 19.
 const negatives = "" +
 	" coverage-mapping coverage-mcdc dbg-cnt-list dump-core dump-d-original dump-fortran-global dump-fortran-optimized" +
 	" dump-fortran-original dump-internal-locations dump-noaddr dump-parse-tree dump-passes dump-system-exports" +

@@ -7,7 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
-// finish decides, now that all words are known.
+// finish decides, once all words are known.
 func (p *parser) finish(getenv func(string) (string, bool)) {
 	local := func(reason string, gate Gate) { p.Local, p.Reason, p.Gate = true, reason, gate }
 	switch {
@@ -28,12 +28,12 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 	case p.Language == langHeader:
 		local(reason.NotReproducible+"pch", GateLocal)
 	case p.syntax:
-		local(reason.NotReproducible+hereOf[hereSyntaxOnly], GateLocal) // beats -c and -S
+		local(reason.NotReproducible+hereOf[hereSyntaxOnly], GateLocal) // takes precedence over -c and -S
 	case !p.compile && !p.assembly:
 		p.Several = true
 		local(reason.Link, GateLocal)
 	case (p.sources > 1 || p.inputs > 0) && strings.HasPrefix(p.reason, reason.UnknownOption):
-		local(p.reason, GateLocal) // one of the files may be its argument
+		local(p.reason, GateLocal) // one of the files may be the option's argument
 	case p.sources > 1 || p.inputs > 0:
 		p.Several = p.inputs == 0
 		local(reason.NotReproducible+"several-sources", GateLocal)
@@ -44,7 +44,7 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 	case isProbe(p.Source):
 		local(reason.Probe, GateLocal)
 	case p.extra.profile && p.extra.elsewhere:
-		local(reason.NotReproducible+"profile", GateLocal) // the name has this directory's in it
+		local(reason.NotReproducible+"profile", GateLocal) // the file's name contains that of this directory
 	case p.pending != "":
 		local(reason.UnknownOption+"-Wp", GateLocal)
 	case p.symbol:
@@ -70,19 +70,19 @@ func (p *parser) finish(getenv func(string) (string, bool)) {
 	}
 }
 
-// isProbe reports whether a source is a question of configure's: it asks about
-// this machine, and is answered sooner here.
+// isProbe reports whether a source is a configure test: such a source asks about this machine,
+// and gets its answer sooner here.
 func isProbe(source string) bool {
 	file := base(source)
 	return strings.HasPrefix(file, "conftest.") || strings.HasPrefix(file, "tmp.conftest.")
 }
 
-// unfit names what else speaks against another machine, or "".
+// unfit returns the reason why the command cannot run on another machine, or "".
 func (p *parser) unfit(getenv func(string) (string, bool)) string {
 	switch {
 	case strings.HasPrefix(base(p.Source), "@") || strings.HasPrefix(base(p.output), "@"):
-		// Drivers make words of their own of base names, -dumpbase @x.c, and what
-		// begins so is a list of words to the programs that they start.
+		// The driver derives words from base names, such as -dumpbase @x.c, and the programs that it
+		// starts take a word beginning with @ for a file with words.
 		return "source-name"
 	case p.outputs > 0 && p.output == "":
 		return "output"
@@ -102,7 +102,7 @@ func (p *parser) unfit(getenv func(string) (string, bool)) string {
 	return ""
 }
 
-// untextual names what speaks against preprocessed text, or "".
+// untextual returns the reason why the command cannot travel as preprocessed text, or "".
 func (p *parser) untextual() string {
 	switch {
 	case p.Text != "":
@@ -114,23 +114,23 @@ func (p *parser) untextual() string {
 	case p.rooted && p.fastMath():
 		return "toolchain"
 	case raw(p.Language) && (p.late || p.Driver.Family == Clang && p.unused()):
-		return "messages" // the driver says that a word has no effect; the other half has not that word
+		return "messages" // the driver reports a word without effect; the other half does not have that word
 	case raw(p.Language) && p.Driver.Family == GCC && (p.debug || p.lto):
-		// The object names the working directory; only text that we make says which.
+		// The object names the working directory, which only text from our own preprocessor carries.
 		return "directory"
 	case p.rewrite && (p.named || p.lto) && p.Source != base(p.Source):
 		return "directory"
 	case p.debug && p.assembly:
-		// Debug information lies open there: the producer's options, the columns.
+		// Assembly text exposes the debug information: the producer's options, the columns.
 		return "debug"
 	case p.debug && p.lto && p.Driver.Family == Clang:
-		return "lto" // bitcode does too
+		return "lto" // so does bitcode
 	}
 	return ""
 }
 
-// unused reports whether clang's driver, given text that is preprocessed
-// already, would say that it does not use a word.
+// unused reports whether clang's driver, when given preprocessed text, would report a word
+// as unused.
 func (p *parser) unused() bool {
 	for _, o := range p.options {
 		switch o.class {

@@ -1,10 +1,10 @@
 package compile
 
-// fFlags are the -f options that change nothing but code, warnings, or both, and
-// of which no other file and no path is part: each without "-f" and without
-// "no-"; a name that takes a value ends in "=". Sorted, for people. Gathered
-// from the help of gcc 12 and clang 14 and the manuals of gcc 9 to 15 and clang
-// 11 to 20. A name that only one family knows is the other's own error.
+// fFlags lists the -f options that change nothing but code, warnings, or both, and that
+// involve no other file and no path. Each stands without "-f" and "no-"; a name that
+// takes a value ends in "=". They are sorted for human readers, and come from the help of
+// gcc 12 and clang 14 and from the manuals of gcc 9 to 15 and clang 11 to 20. A name that
+// only one family knows is an error that the other family reports itself.
 const fFlags = "" +
 	" PIC PIE aapcs-bitfield-load aapcs-bitfield-width abi-compat-version= abi-version abi-version=" +
 	" access-control addrsig aggressive-loop-optimizations align-functions align-functions= align-jumps" +
@@ -200,7 +200,7 @@ const fFlags = "" +
 	" zero-call-used-regs= zero-init-padding-bits= zero-initialized-in-bss zero-link zvector" +
 	" "
 
-// mFlags are the same for -m, of x86, Arm, RISC-V, Power, MIPS, S/390, SPARC and LoongArch.
+// mFlags is the same for -m, of x86, Arm, RISC-V, Power, MIPS, S/390, SPARC and LoongArch.
 const mFlags = "" +
 	" 128bit-long-double 16 32 3dnow 3dnowa 64 68000 68010 68020 68030 68040 68060 68881 80387 8bit-idiv" +
 	" 96bit-long-double EB EL abi= abicalls abm abort-on-noreturn abs= accumulate-outgoing-args" +

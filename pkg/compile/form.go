@@ -6,14 +6,13 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// List is the dependency run of the sources form: the words behind the compiler's
-// name that make it write to standard output, as a rule for make, the files that
-// this compile reads; to nothing else, and it warns of nothing. An error, say a
-// missing header, is an error of the compile too. major is the compiler's major
-// version; 0 when it is not known.
+// List returns the arguments of the dependency run of the sources form. It makes the compiler
+// write the files that this compile reads to standard output, as a rule for make. The run
+// writes nothing else and does not warn. Its errors, say a missing header, are errors of the
+// compile too. major is the compiler's major version; 0 when it is not known.
 //
-// Precompiled headers are not heeded: the header itself is in the list. For a Raw
-// plan, whose one file is the source, nil is returned.
+// Precompiled headers are ignored: the header itself is in the list. For a Raw
+// plan, whose one file is the source, List returns nil.
 func (p *Plan) List(major int) []string {
 	if p.Local || p.Raw {
 		return nil
@@ -37,14 +36,14 @@ func (p *Plan) List(major int) []string {
 	return argv
 }
 
-// listForm adds the words that make the driver write the list. gcc's -M takes all text
-// apart; where directives alone will do, it costs a sixth less to let it write that text
-// to nowhere, and the list beside. A header that is a link is listed as that: what the
-// compiler makes of such a name it makes over there too.
+// listForm adds the words that make the driver write the list. gcc's -M tokenizes all text.
+// Where directives alone will do, it is a sixth cheaper to have the text written to nowhere
+// and the list beside it. A header that is a link is listed under the link's name: the compiler
+// on the host makes of that name what the compiler here does.
 func (p *Plan) listForm(argv []string, major int) []string {
 	switch {
 	case p.Driver.Family == Clang:
-		// What the driver has to say of words it does not use is said over there.
+		// The driver on the host will report the words it does not use.
 		return append(argv, "-M", "-w", "-Qunused-arguments")
 	case p.directivesOnly(major):
 		return append(argv, "-E", "-fdirectives-only", "-fno-canonical-system-headers", "-w", "-MD", "-MF", "-", "-o", "/dev/null")
@@ -52,12 +51,11 @@ func (p *Plan) listForm(argv []string, major int) []string {
 	return append(argv, "-M", "-fno-canonical-system-headers")
 }
 
-// forwardFilter takes what is about dependency files from among the words for the
-// preprocessor.
+// forwardFilter removes the options for dependency files from the words for the preprocessor.
 type forwardFilter struct{ argument bool }
 
-// keep reports whether w, the next word for the preprocessor, goes to the run that
-// lists the files.
+// keep reports whether w, the next word for the preprocessor, goes to the run that lists the
+// files.
 func (f *forwardFilter) keep(w string) bool {
 	if f.argument {
 		f.argument = false
@@ -73,7 +71,7 @@ func (f *forwardFilter) keep(w string) bool {
 	return true
 }
 
-// joined is keep for all words of -Wp,A,B: the word that is left, or "".
+// joined applies keep to all words of -Wp,A,B and returns the word that is left, or "".
 func (f *forwardFilter) joined(word string) string {
 	var b strings.Builder
 	for w := range strings.SplitSeq(word[len("-Wp,"):], ",") {
@@ -88,12 +86,12 @@ func (f *forwardFilter) joined(word string) string {
 	return b.String()
 }
 
-// Whole is the command of the sources form: the words behind the compiler's name as
-// Parse was given them. The caller does not change them.
+// Whole returns the command of the sources form: the words after the compiler's name as Parse
+// was given them. The caller must not change them.
 func (p *Plan) Whole() []string { return p.argv }
 
-// TextOutputs are the outputs of the text form, whose dependency files are written
-// here: the main one, then the stack usage if it was asked for.
+// TextOutputs returns the outputs of the text form, whose dependency files are written here:
+// the main one, then the stack usage if requested.
 func (p *Plan) TextOutputs() []job.Output {
 	if p.usage {
 		return p.Outputs[:2]
@@ -101,10 +99,9 @@ func (p *Plan) TextOutputs() []job.Output {
 	return p.Outputs[:1]
 }
 
-// IncludeDirs are the directories that the command names for headers, in order,
-// with those of the environment behind them; names are as typed. known is false
-// where some option makes the list uncertain, as --sysroot and -iprefix do.
-// The directories that the compiler knows by itself are not among them.
+// IncludeDirs returns the header directories that the command names, in order, followed by
+// those of the environment; names are as typed. known is false where an option makes the list
+// uncertain, as --sysroot and -iprefix do. The compiler's own directories are not included.
 func (p *Plan) IncludeDirs() (dirs []string, known bool) {
 	known = true
 	for _, o := range p.options {

@@ -6,11 +6,11 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
-// preprocessorWords judges the words of -Wp,A,B, which the driver hands to the
-// preprocessor unseen.
+// preprocessorWords examines the words of -Wp,A,B, which the driver hands to the
+// preprocessor as they are.
 func (p *parser) preprocessorWords(list string) {
 	if p.Driver.Family == Clang {
-		// clang's driver takes this form for its own -MMD and -MF.
+		// clang's driver reads this form as its own -MMD and -MF.
 		for _, option := range [...]string{"-MD,", "-MMD,"} {
 			if name, ok := strings.CutPrefix(list, option); ok && strings.IndexByte(name, ',') < 0 {
 				if strings.HasPrefix(name, "@") {
@@ -27,16 +27,15 @@ func (p *parser) preprocessorWords(list string) {
 	}
 }
 
-// preprocessorWord judges one word of -Wp, or behind -Xpreprocessor; gcc makes one
-// list of all. Only those are known whose whole effect is in the text, or in a
-// dependency file.
+// preprocessorWord examines one word of -Wp, or after -Xpreprocessor; gcc concatenates them
+// all. It knows only those whose whole effect is in the text, or in a dependency file.
 func (p *parser) preprocessorWord(w string) {
 	option := p.pending
 	p.pending = ""
 	gcc := p.Driver.Family == GCC
 	switch {
 	case strings.HasPrefix(w, "@"):
-		p.refuse(reason.UnknownOption + "-Wp,@") // cc1 reads lists of words too
+		p.refuse(reason.UnknownOption + "-Wp,@") // cc1 expands response files too
 	case option == "-MD", option == "-MMD", option == "-MF":
 		p.dependencyFile(w)
 	case option != "": // -MT, -MQ
@@ -49,7 +48,7 @@ func (p *parser) preprocessorWord(w string) {
 	}
 }
 
-// assemblerWords judges -Wa,A,B.
+// assemblerWords examines -Wa,A,B.
 func (p *parser) assemblerWords(list string) {
 	for {
 		w, rest, more := strings.Cut(list, ",")
@@ -62,16 +61,16 @@ func (p *parser) assemblerWords(list string) {
 }
 
 // isListing reports whether an option of the assembler's, up to its "=", asks for a
-// listing: -a and letters, to standard output or to the file behind "=".
+// listing: -a and letters, to standard output or to the file after "=".
 func isListing(name string) bool {
 	letters, ok := strings.CutPrefix(name, "-a")
 	return ok && strings.Trim(strings.TrimSuffix(letters, "="), "cdghilmns") == ""
 }
 
-// symbolBytes are those of NAME=VALUE behind --defsym.
+// symbolBytes are the bytes that NAME=VALUE after --defsym may have.
 const symbolBytes = letterBytes + digitBytes + "_$.=+-"
 
-// assemblerWord knows the assembler's options that name no file but a listing's, and
+// assemblerWord knows the assembler's options that name no file except a listing's, and that
 // do not describe the assembly text, whose name is a temporary file's.
 func (p *parser) assemblerWord(w string) {
 	name, file := w, ""
@@ -81,18 +80,18 @@ func (p *parser) assemblerWord(w string) {
 	if p.symbol {
 		p.symbol = false
 		if !onlyOf(w, symbolBytes, maxWord) {
-			p.refuse(reason.UnknownOption + "-Wa,--defsym") // as reads lists of words, "@FILE", wherever they stand
+			p.refuse(reason.UnknownOption + "-Wa,--defsym") // as expands response files, "@FILE", wherever they stand
 		}
 		return
 	}
 	if strings.HasPrefix(w, "-I") && len(w) > 2 {
-		p.sourcesOnly("incbin") // where .include and .incbin look
+		p.sourcesOnly("incbin") // directories for .include and .incbin
 		return
 	}
 	if isListing(name) {
 		p.sourcesOnly("side-file")
 		if file == "" {
-			// Its columns are as wide as the name of a temporary file here.
+			// Its columns are as wide as the local name of the temporary file.
 			p.refuse(reason.NotReproducible + "messages")
 			return
 		}
@@ -124,7 +123,7 @@ func (p *parser) assemblerWord(w string) {
 	}
 }
 
-// forwarded knows the words behind -Xclang that change nothing but code or warnings.
+// forwarded reports whether a word after -Xclang changes nothing but code or warnings.
 func forwarded(w string) bool {
 	switch w {
 	case "-disable-O0-optnone", "-disable-llvm-passes", "-disable-llvm-optzns", "-disable-lifetime-markers",
@@ -134,6 +133,6 @@ func forwarded(w string) bool {
 		"-fuse-ctor-homing", "-fnative-half-type", "-fallow-half-arguments-and-returns", "-Wno-everything":
 		return true
 	}
-	// What changes nothing but code keeps its name in clang's inner half.
+	// A flag that changes nothing but code keeps its name in clang -cc1.
 	return len(w) > 2 && strings.HasPrefix(w, "-W") && warningName.fits(w, "") || find(w) == &anyFlag && flagFits(w)
 }

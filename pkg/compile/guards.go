@@ -1,15 +1,15 @@
 package compile
 
-// guards finds statements behind if, else, for, while and switch that a compiler
-// would warn of by their place alone, which it does not do in text with line
-// markers: gcc gives up -Wmisleading-indentation, clang -Wempty-body, at the
-// first of them. It is not exact, but whatever the compilers warn of is found.
+// guards finds statements after if, else, for, while and switch that a compiler would
+// warn of just for their position. The compilers do not do that in text with line markers:
+// at the first marker gcc gives up -Wmisleading-indentation, and clang -Wempty-body. The
+// search is not exact, but finds all that the compilers warn of.
 //
-// Headers of the system are left out, as the compilers leave them out.
+// System headers are left out, as the compilers leave them out.
 type guards struct {
 	lexer
 	family Family
-	dos    []int // where the whiles of do ... while stand that have been met
+	dos    []int // positions of the whiles met so far that belong to do ... while
 }
 
 // suspicious reports whether text has such a statement.
@@ -28,7 +28,7 @@ func suspicious(text []byte, f Family) bool {
 	}
 }
 
-// check looks at one guard, and leaves the lexer where it was.
+// check examines one guard, and leaves the lexer where it was.
 func (g *guards) check(guard token) bool {
 	back := g.lexer
 	defer func() { g.lexer = back }()
@@ -143,8 +143,8 @@ func (g *guards) statement(t token) token {
 	return token{kind: tokenEnd}
 }
 
-// expression skips to the end of anything else: behind its semicolon, or at the
-// brace that closes the block around it. The block that a macro leads, as in
+// expression skips to the end of any other statement: past its semicolon, or to the brace
+// that closes the enclosing block. A block led by a macro, as in
 //
 //	list_for_each(x, list) { ... }
 //

@@ -2,7 +2,7 @@ package compile
 
 import "strings"
 
-// Languages that a source can have here; the names are those of -x.
+// Languages that a source can have here, by the names that -x takes.
 const (
 	langC        = "c"
 	langCXX      = "c++"
@@ -14,17 +14,17 @@ const (
 	langObjXXCpp = "objective-c++-cpp-output"
 	langAsm      = "assembler"
 	langAsmCpp   = "assembler-with-cpp"
-	langHeader   = "header" // any of the header languages: makes a precompiled header
-	langOther    = "other"  // compiled, but by no compiler of ours
+	langHeader   = "header" // any header language: makes a precompiled header
+	langOther    = "other"  // compiled, but not by the compilers handled here
 	langLink     = ""       // given to the linker
 )
 
-// bySuffix is the language that both families derive from a file's name.
+// bySuffix returns the language that both families derive from a file's name.
 func bySuffix(name string, d Driver) string {
 	file := base(name)
 	dot := strings.LastIndexByte(file, '.')
 	if dot < 0 || d.Family == GCC && dot == 0 && file == name {
-		return langLink // to gcc a name that is all suffix has none
+		return langLink // to gcc a name that is all suffix has no suffix
 	}
 	switch file[dot+1:] {
 	case "c":
@@ -62,7 +62,7 @@ func bySuffix(name string, d Driver) string {
 	return langLink
 }
 
-// byName is the language that -x names.
+// byName returns the language that -x names.
 func byName(x string) string {
 	switch x {
 	case langC, langCXX, langObjC, langObjCXX, langCpp, langCXXCpp, langObjCpp, langObjXXCpp, langAsm, langAsmCpp:
@@ -73,8 +73,8 @@ func byName(x string) string {
 	return langOther
 }
 
-// preprocessed is the language of lang's text behind the preprocessor; it is
-// lang itself when there is none, because the text is such already.
+// preprocessed returns the language of lang's text after preprocessing. It is lang itself if
+// that text is preprocessed already.
 func preprocessed(lang string) string {
 	switch lang {
 	case langC:

@@ -2,14 +2,14 @@ package compile
 
 import "bytes"
 
-// lexer cuts preprocessed text into tokens, without system headers, directives
+// lexer splits preprocessed text into tokens, skipping system headers, directives
 // and comments. Columns count from 0, tabs go to multiples of 8.
 type lexer struct {
 	text  []byte
 	at    int
 	line  int
 	start int  // of the line
-	fresh bool // nothing but blanks so far on the line
+	fresh bool // only blanks so far on the line
 }
 
 type tokenKind uint8
@@ -117,10 +117,10 @@ func (l *lexer) token(c byte) token {
 	return t
 }
 
-// column of a token.
+// column returns the column of a token.
 func (l *lexer) column(t token) int { return columns(l.text[t.start:t.at]) }
 
-// indent is the column of the first token on t's line.
+// indent returns the column of the first token on t's line.
 func (l *lexer) indent(t token) int {
 	line := l.text[t.start : t.at+1]
 	return columns(line[:len(line)-len(bytes.TrimLeft(line, " \t\f\v"))])
@@ -137,8 +137,7 @@ func columns(s []byte) int {
 	return n
 }
 
-// literal skips a string or character constant; one that is not closed ends
-// with its line.
+// literal skips a string or character constant. An unterminated one ends with its line.
 func (l *lexer) literal(quote byte) {
 	for l.at++; l.at < len(l.text); l.at++ {
 		switch l.text[l.at] {
@@ -168,7 +167,7 @@ func (l *lexer) rawString() {
 	l.skipTo(l.at+open+1, append(end, '"'))
 }
 
-// number skips a number with the ' that C++ lets it hold.
+// number skips a number, including the ' that C++ allows in it.
 func (l *lexer) number() {
 	for ; l.at < len(l.text); l.at++ {
 		c := l.text[l.at]
@@ -178,7 +177,7 @@ func (l *lexer) number() {
 	}
 }
 
-// skipTo goes behind the next end at or after from, counting lines.
+// skipTo skips past the next occurrence of end at or after from, counting lines.
 func (l *lexer) skipTo(from int, end []byte) {
 	i := bytes.Index(l.text[min(from, len(l.text)):], end)
 	to := len(l.text)
@@ -192,7 +191,7 @@ func (l *lexer) skipTo(from int, end []byte) {
 	l.at = to
 }
 
-// skipLine goes to the end of the line, and of those that continue it.
+// skipLine skips to the end of the line and of its continuation lines.
 func (l *lexer) skipLine() {
 	for {
 		i := bytes.IndexByte(l.text[l.at:], '\n')
@@ -209,8 +208,8 @@ func (l *lexer) skipLine() {
 	}
 }
 
-// directive skips a line that begins with #; a marker that enters a system
-// header takes with it all up to the next one that does not.
+// directive skips a line that begins with #. A marker that enters a system header also skips
+// everything up to the next marker that does not.
 func (l *lexer) directive() {
 	for {
 		from := l.at

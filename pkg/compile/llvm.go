@@ -2,11 +2,10 @@ package compile
 
 import "strings"
 
-// llvmFlags are the words behind -mllvm that change nothing but code, each up to a
-// "=" and without hyphens, sorted. They are those of the code generators, the
-// sanitizers, the vectorizers and the inliner that clang 13 to 19 list of
-// themselves; what prints, writes or loads is not among them, like
-// x86-lvi-load-opt-plugin, which is a shared object.
+// llvmFlags lists the words after -mllvm that change nothing but code, each up to a "=" and
+// without hyphens, sorted. They are those of the code generators, sanitizers, vectorizers
+// and the inliner that clang 13 to 19 list in their help. Words that print, write or load
+// are left out, such as x86-lvi-load-opt-plugin, which names a shared object.
 const llvmFlags = "" +
 	" aarch64-a57-fp-load-balancing-force-all aarch64-a57-fp-load-balancing-override" +
 	" aarch64-authenticated-lr-check-method aarch64-b-offset-bits aarch64-base-histcnt-cost" +
@@ -132,7 +131,7 @@ const llvmFlags = "" +
 	" x86-use-base-pointer x86-use-fsrm-for-memcpy x86-use-vzeroupper" +
 	" "
 
-// codeOnly knows the words behind -mllvm that change nothing but code.
+// codeOnly reports whether a word after -mllvm changes nothing but code.
 func codeOnly(w string) bool {
 	name, value, _ := strings.Cut(strings.TrimLeft(w, "-"), "=")
 	return inList(llvmFlags, name) && onlyOf(value, wordBytes, maxWord)

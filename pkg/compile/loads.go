@@ -7,14 +7,13 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// loader is the pragma by which gcc takes a precompiled header out of a file that the
-// text names: it maps the file into its memory, and believes the pointers in it.
+// loader is the pragma by which gcc loads a precompiled header from a file named in the text:
+// it maps the file into its memory, and trusts the pointers in it.
 const loader = "pch_preprocess"
 
-// LoadsHeader reports whether preprocessed text has the word by which gcc loads a
-// precompiled header, wherever it stands, and also where ends of lines that do not
-// count are in it. A text that would load one does not travel, and is refused where
-// it comes.
+// LoadsHeader reports whether preprocessed text has the word by which gcc loads a precompiled
+// header, anywhere, even with line continuations inside it. A text that would load one does
+// not travel, and a host refuses it.
 func LoadsHeader(text []byte) bool {
 	if bytes.Contains(text, []byte(loader)) {
 		return true
@@ -31,13 +30,13 @@ func LoadsHeader(text []byte) bool {
 	}
 }
 
-// splice is the length of the backslash and what stands behind it at the end of a text
-// that ends with a newline: 0 if there is none. "??/" is a backslash too.
+// splice returns the length of the line continuation (a backslash and what follows it) at the
+// end of a text that ends with a newline, or 0. "??/" counts as a backslash too.
 func splice(text []byte) int {
 	line := bytes.TrimRight(text, " \t\r\n\f\v")
 	switch {
 	case len(line) < len(text) && bytes.IndexByte(text[len(line):], '\n') != len(text)-len(line)-1:
-		return 0 // an empty line is between
+		return 0 // an empty line intervenes
 	case bytes.HasSuffix(line, []byte("\\")):
 		return len(text) - len(line) + 1
 	case bytes.HasSuffix(line, []byte("??/")):
@@ -46,8 +45,8 @@ func splice(text []byte) int {
 	return 0
 }
 
-// spliced reports whether the word begins at the end of one text and goes on in the
-// other one, which may have more splices.
+// spliced reports whether the word begins at the end of before and continues in after, which
+// may have more line continuations.
 func spliced(before, after []byte) bool {
 	for n := 1; n < len(loader) && n <= len(before); n++ {
 		if string(before[len(before)-n:]) == loader[:n] && goesOn(after, loader[n:]) {
@@ -75,14 +74,14 @@ func goesOn(text []byte, rest string) bool {
 	return true
 }
 
-// Unasked looks through the names that a job of the sources form makes for one under
-// which a compiler of family f loads what no word of the command names: a precompiled
-// header, which is its memory, beside the header; or more words, which nobody has looked at, beside its
-// driver. what is the word behind "not-reproducible:" for such a job, which stays at
-// home and is refused where it comes; "": there is no such name.
+// Unasked looks among the names that a sources-form job creates for one from which a compiler of
+// family f loads something that no word of the command names: a precompiled header, which is an
+// image of its memory, beside the header; or more words, which nothing has checked, beside its
+// driver. what is the word after "not-reproducible:" for such a job, which stays at home and is
+// refused by a host; "" means that there is no such name.
 //
-// Where a name leads is not asked, as links lead everywhere: names count as they are spelled, those of
-// directories on the way too.
+// Links are not followed, as they can lead anywhere: names count as they are spelled, including
+// those of directories on the way.
 func Unasked(f Family, b *job.Body) (name, what string) {
 	for i := range b.Files {
 		if what = f.unasked(b.Files[i].Name); what != "" {
@@ -101,7 +100,7 @@ func Unasked(f Family, b *job.Body) (name, what string) {
 			return name, what
 		}
 	}
-	for i := range b.Outputs { // they are written when all is read
+	for i := range b.Outputs { // outputs are written when all has been read
 		name = b.Outputs[i].Name
 		if what = f.unasked(name[:strings.LastIndexByte(name, '/')+1]); what != "" {
 			return name, what
@@ -110,16 +109,16 @@ func Unasked(f Family, b *job.Body) (name, what string) {
 	return b.Cwd, f.unasked(b.Cwd + "/")
 }
 
-// unasked says what is loaded from under a name; one with a slash at its end is a directory's.
+// unasked returns what is loaded from a name; a name with a trailing slash is a directory.
 func (f Family) unasked(name string) string {
 	for _, suffix := range [...]string{".gch", ".pch"} {
-		// In a directory of that name compilers try all that there is.
+		// Compilers try every file in a directory of that name.
 		if strings.HasSuffix(name, suffix) || strings.Contains(name, suffix+"/") {
 			return hereOf[herePCH]
 		}
 	}
-	// gcc looks for specs in the directories of its parts. clang looks for a configuration beside itself, by
-	// its own name and by that of what it compiles for, which a command chooses.
+	// gcc looks for specs in the directories of its parts. clang looks beside itself for a configuration
+	// named after itself and after its target, which a command chooses.
 	if f == GCC && (name == "specs" || strings.HasSuffix(name, "/specs")) || f == Clang && strings.HasSuffix(name, ".cfg") {
 		return hereOf[hereSpecs]
 	}

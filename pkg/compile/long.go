@@ -2,7 +2,7 @@ package compile
 
 import "strings"
 
-// longTable is the part of table with two hyphens.
+// longTable is the part of the option table whose names have two hyphens.
 var longTable = [...]spec{
 	{"--all-warnings", alone, both, both, none},
 	{"--analyze", alone, unknown, hereSideFile, none},
@@ -128,7 +128,7 @@ var longTable = [...]spec{
 	{"--write-user-dependencies", alone, dependAuto, dependAuto, none},
 }
 
-// translated is the option that gcc takes a word with two hyphens for, or "".
+// translated returns the option that gcc reads a word with two hyphens as, or "".
 func translated(word string) string {
 	for _, m := range [...]struct{ from, to string }{
 		{"--machine=", "-m"}, {"--machine-", "-m"}, {"--warn-", "-W"}, {"--debug=", "-g"},

@@ -7,12 +7,12 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
-// x86 is where -mcpu is another word for -mtune, or none.
+// x86 reports whether -mcpu is another word for -mtune, or means nothing.
 const x86 = runtime.GOARCH == "amd64" || runtime.GOARCH == "386"
 
-// Machine has the command's words -m..., in order, if one of them means the
-// processor of this machine by "native"; else it is nil. Then Native tells the
-// plan what that is, before its words are used for another machine.
+// Machine returns the command's -m words, in order, if one of them is "native" and so means
+// this machine's processor; else nil. Native must then tell the plan what that processor
+// is, before the plan's words are used for another machine.
 func (p *Plan) Machine() []string {
 	if !p.native {
 		return nil
@@ -26,7 +26,7 @@ func (p *Plan) Machine() []string {
 	return words
 }
 
-// recorded reports whether the object tells the words that made it.
+// recorded reports whether the object records its command line.
 func (p *Plan) recorded() bool {
 	for _, o := range p.options {
 		if o.class == textCommandLine {
@@ -36,11 +36,11 @@ func (p *Plan) recorded() bool {
 	return false
 }
 
-// Native puts words in the place of those that end in "=native", before all
-// others. order says that the compiler proper gets its options in another order
-// then. Where that shows, sources tells whether the job is in that form: then front is
-// how many words it must get right behind the source, for which its host has to do
-// without the driver. Else, or where there are no words, why is the reason to compile here.
+// Native replaces the words that end in "=native" by words, which come before all others.
+// order says that the compiler proper then gets its options in another order. If that shows,
+// the result depends on sources, whether the job is in the sources form: if it is, front is the
+// number of words that the host must put right after the source, which takes running without
+// the driver. Otherwise, or if there are no words, why is the reason to compile here.
 func (p *Plan) Native(words []string, order, sources bool) (front int, why string) {
 	if !p.native {
 		return 0, ""
@@ -71,8 +71,7 @@ func (p *Plan) Native(words []string, order, sources bool) (front int, why strin
 	return front, ""
 }
 
-// driverNeeded reports whether the driver has more to do than to start one program
-// after the other.
+// driverNeeded reports whether the driver does more than start one program after the other.
 func (p *Plan) driverNeeded() bool {
 	for _, o := range p.options {
 		if o.class == saveTemps || o.words[0] == "-pipe" {

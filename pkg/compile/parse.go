@@ -6,10 +6,10 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
-// Parse reads argv, the words behind the compiler's name, as the driver d would.
-// getenv tells the environment's variables; nil means that none is set.
+// Parse reads argv, the words after the compiler's name, as the driver d would.
+// getenv returns the environment's variables; nil means that none is set.
 //
-// It never fails: what it does not know for certain is a Local plan. The plan
+// It never fails: what it does not know for certain becomes a Local plan. The plan
 // keeps argv.
 func Parse(argv []string, d Driver, getenv func(string) (string, bool)) Plan {
 	p := parser{Plan: Plan{Driver: d, argv: argv}}
@@ -21,20 +21,20 @@ func Parse(argv []string, d Driver, getenv func(string) (string, bool)) Plan {
 	return p.Plan
 }
 
-// parser is a Plan in the making.
+// parser is a Plan being built.
 type parser struct {
 	Plan
-	value     value  // of the option at hand
-	x         string // language that -x set for the files behind it, or ""
+	value     value  // of the current option
+	x         string // language that -x set for the files that follow, or ""
 	sources   int
-	spoken    bool // the word before, but for options, was -x
+	spoken    bool // the previous word, not counting options, was -x
 	inputs    int  // further files: objects, libraries
 	compile   bool
 	assembly  bool
-	outputs   int  // times -o was given
-	late      bool // -x behind the source
-	named     bool // clang: the object holds the source's name as it was typed
-	misled    int8 // -Wmisleading-indentation or -Wempty-body, by its own name: 1 on, -1 off
+	outputs   int  // how often -o was given
+	late      bool // -x after the source
+	named     bool // clang: the object records the source's name as it was typed
+	misled    int8 // -Wmisleading-indentation or -Wempty-body by name: 1 on, -1 off
 	wall      bool
 	quiet     bool
 	query     bool
@@ -42,17 +42,16 @@ type parser struct {
 	cppOnly   bool
 	depOnly   bool
 	stdin     bool
-	filesOnly bool   // clang: behind "--"
+	filesOnly bool   // clang: after "--"
 	llvm      bool   // clang: -emit-llvm
-	feature   bool   // the next word behind -Xclang is a feature's name
+	feature   bool   // the next word after -Xclang is a feature's name
 	symbol    bool   // --defsym waits for its argument
-	pending   string // an option of the preprocessor's that waits for its argument
-	reason    string // the first word's that must stay here
+	pending   string // a preprocessor option that waits for its argument
+	reason    string // the first reason to stay here
 	extra     sides
 }
 
-// word takes one option with its arguments, or one file, and returns how many
-// words that was.
+// word reads one option with its arguments, or one file, and returns how many words that was.
 func (p *parser) word(argv []string) int {
 	w := argv[0]
 	if w == "" || w[0] != '-' || w == "-" || p.filesOnly {
@@ -67,7 +66,7 @@ func (p *parser) word(argv []string) int {
 	}
 	row, arg, more := lookup(w, p.Driver.Family)
 	if row == nil || more && len(argv) < 2 {
-		// Without its argument it is the driver's own error, and the driver the one to say so.
+		// A missing argument is an error that the driver reports itself.
 		p.refuse(reason.UnknownOption + optionName(w))
 		p.value = never
 		p.add(both, argv[:1], "")
@@ -82,7 +81,7 @@ func (p *parser) word(argv []string) int {
 		full = translated(w)
 	}
 	p.value = row.value
-	// "@FILE" is a list of words wherever it stands, and joined ones come to cc1 as words of their own.
+	// "@FILE" is a response file wherever it stands, and joined arguments reach cc1 as words of their own.
 	if !row.value.fits(full, arg) || arg != "" && arg[0] == '@' {
 		p.refuse(reason.UnknownOption + optionName(w))
 	}
@@ -95,7 +94,7 @@ func (p *parser) word(argv []string) int {
 	return len(words)
 }
 
-// shortWarning is the short form of a warning's name with two hyphens.
+// shortWarning returns the short form of a warning option with two hyphens.
 func shortWarning(w string) string {
 	switch w {
 	case "--all-warnings":
@@ -106,7 +105,7 @@ func shortWarning(w string) string {
 	return translated(w)
 }
 
-// warning notes what bears on the warnings that the other half cannot give.
+// warning records what concerns warnings that the other half cannot give.
 func (p *parser) warning(w string) {
 	switch w {
 	case "-w", "-Wno-everything":
@@ -163,7 +162,7 @@ func (p *parser) option(c class, words []string, arg string) {
 		p.target = true
 	case searchGCC:
 		p.rooted = true
-		if strings.HasPrefix(words[0], "--gcc") { // programs are looked for there too
+		if strings.HasPrefix(words[0], "--gcc") { // it is also where programs are looked for
 			p.Sources = "toolchain"
 		}
 	case driverFile:
@@ -190,7 +189,7 @@ func (p *parser) option(c class, words []string, arg string) {
 	case arch:
 		switch {
 		case strings.HasPrefix(arg, "native+"), arg == "native" && strings.HasPrefix(words[0], "--"),
-			arg == "native" && words[0] == "-mcpu=native" && x86: // what stands for it says nothing, but it is warned of
+			arg == "native" && words[0] == "-mcpu=native" && x86: // its replacement is silent, but -mcpu=native is warned about
 			p.refuse(reason.Native)
 		case arg == "native":
 			p.native = true
@@ -232,21 +231,21 @@ func (p *parser) option(c class, words []string, arg string) {
 	p.add(c, words, arg)
 }
 
-// sourcesOnly notes why the command cannot travel as preprocessed text.
+// sourcesOnly records why the command cannot travel as preprocessed text.
 func (p *parser) sourcesOnly(what string) {
 	if p.Text == "" {
 		p.Text = what
 	}
 }
 
-// isDevice reports whether a file may be one that can be read but once: a
-// command that is begun and done again here would find it empty.
+// isDevice reports whether a file may be readable only once: a command that starts on a host
+// and is repeated here would find it empty.
 func isDevice(name string) bool {
 	return name == "-" || strings.HasPrefix(name, "/dev/") || strings.HasPrefix(name, "/proc/")
 }
 
-// dependencyFile notes the name of a dependency file. The command's standard
-// output is not that of either half.
+// dependencyFile records the name of a dependency file. Neither half has the command's own
+// standard output.
 func (p *parser) dependencyFile(name string) {
 	switch {
 	case name == "/dev/null":
@@ -257,17 +256,17 @@ func (p *parser) dependencyFile(name string) {
 	}
 }
 
-// sanitize notes what an instrumented object needs.
+// sanitize records what an instrumented object needs.
 func (p *parser) sanitize(kinds string) {
 	p.macros = true
 	if p.Driver.Family == Clang {
-		// The reports name lines and columns, those within macros too.
+		// The reports contain lines and columns, including those within macros.
 		p.rewrite = true
 		p.named = p.named || strings.Contains(kinds, "address")
 	}
 }
 
-// file takes an input, a word of its own.
+// file reads an input, in a word of its own.
 func (p *parser) file(words []string) {
 	name := words[0]
 	p.value = path
@@ -290,7 +289,7 @@ func (p *parser) file(words []string) {
 	default:
 		d := p.Driver
 		if p.spoken && d.Family == GCC {
-			d.CXX = false // g++ leaves the file behind a -x, even none, to gcc
+			d.CXX = false // for the files after a -x, even -x none, g++ acts as gcc
 		}
 		lang = bySuffix(name, d)
 	}
@@ -308,19 +307,19 @@ func (p *parser) file(words []string) {
 	p.add(source, words, name)
 }
 
-// add appends what was read, so that the words of all options are the command.
+// add appends what was read, so that the words of all options add up to the command.
 func (p *parser) add(c class, words []string, arg string) {
 	p.options = append(p.options, option{words: words, arg: arg, class: c, value: p.value})
 }
 
-// refuse notes the first reason that an option gives for staying here.
+// refuse records the reason why an option stays here; the first one counts.
 func (p *parser) refuse(reason string) {
 	if p.reason == "" {
 		p.reason = reason
 	}
 }
 
-// optionName is a word up to its value, for reports.
+// optionName returns a word up to its value, for reports.
 func optionName(w string) string {
 	if i := strings.IndexAny(w, "= \t\n"); i > 0 {
 		w = w[:i]

@@ -9,28 +9,27 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// ErrPlace says that an output could not be put where the compiler would have
-// put it. Compile here: then the error, and what is left behind, are the
-// compiler's own.
+// ErrPlace says that an output could not be put where the compiler would have put it. The
+// caller compiles here: then the error, and what is left behind, are the compiler's own.
 var ErrPlace = errors.New("cannot place output")
 
-// manner is how a compiler writes a file.
+// manner is the way a compiler writes a file.
 type manner uint8
 
 const (
-	// What is there is opened and truncated, through links too: it keeps its mode.
+	// An existing file is opened and truncated, through links too. It keeps its mode.
 	inPlace manner = iota
-	// as and objcopy: a regular file that is not empty is unlinked first, or the
-	// symbolic link to it. A special one and an empty one are written in place.
+	// as and objcopy: a regular file that is not empty, or a symbolic link to one, is unlinked
+	// first. A special file and an empty one are written in place.
 	unlinked
-	// A temporary file beside a regular or a missing one takes its place. A special
-	// file is written in place, and one that could not be written is refused.
+	// A temporary file replaces a regular or a missing file. A special file is written in place,
+	// and one that is not writable is refused.
 	renamed
-	// Whatever is there is removed first, but for a special file.
+	// Anything except a special file is removed first.
 	replaced
 )
 
-// mannerOf is how the compiler writes an output (gcc 11 and 12, clang 13 to 19).
+// mannerOf returns how the compiler writes an output (gcc 11 and 12, clang 13 to 19).
 func (p *Plan) mannerOf(out job.Output) manner {
 	main := out.Kind == job.OutputObject || out.Kind == job.OutputAssembly
 	suffix := out.Name[strings.LastIndexByte(out.Name, '.')+1:]
@@ -59,20 +58,20 @@ func (p *Plan) mannerOf(out job.Output) manner {
 	return inPlace
 }
 
-// The assemblers that clang can have an object from.
+// The assemblers that clang may use for an object.
 const (
 	clangAs = iota // the compiler itself
 	gnuAs          // as
 	laterAs        // clang -cc1as, in a process of its own
 )
 
-// ownAs says which one it is.
+// ownAs returns the assembler that this command uses.
 func (p *Plan) ownAs() int {
 	own := clangAs
 	for _, o := range p.options {
 		switch w := o.words[0]; {
 		case w == "-fno-integrated-as" || w == "-no-integrated-as":
-			return gnuAs // also where the other one comes behind it: Place is then a little off, or runs here
+			return gnuAs // also where an option for the other one follows: Place is then slightly off, or runs here
 		case w == "-save-temps" || w == "--save-temps" || strings.HasPrefix(w, "-save-temps=") || strings.HasPrefix(w, "--save-temps="):
 			own = laterAs
 		}
@@ -80,17 +79,17 @@ func (p *Plan) ownAs() int {
 	return own
 }
 
-// Place writes length bytes at off of the file fd, which stays open and keeps its
-// offset, to where an output of p is due, as the compiler would.
+// Place writes length bytes at offset off of the file fd to where the output out of p belongs,
+// as the compiler would. fd stays open and keeps its offset.
 //
-// New files have the modes that umask leaves of 0666. Every error is an
-// ErrPlace; nothing that Place made is then left.
+// New files get mode 0666 less the umask. Every error is an ErrPlace; nothing that Place made
+// is left then.
 func (p *Plan) Place(out job.Output, fd int, off, length int64) error {
 	return place(out.Name, p.mannerOf(out), fd, off, length)
 }
 
-// CanPlace is the error that Place would come to, as far as that can be seen
-// before anything is written: length bytes are to go where out is due.
+// CanPlace returns the error that Place would return for length bytes of out, as far as that
+// can be foreseen without writing anything.
 func (p *Plan) CanPlace(out job.Output, length int64) error {
 	how := p.mannerOf(out)
 	there, err := look(out.Name)
@@ -106,7 +105,7 @@ func (p *Plan) CanPlace(out job.Output, length int64) error {
 	}
 	var limit syscall.Rlimit
 	if err == nil && syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit) == nil && uint64(length) > limit.Cur {
-		err = syscall.EFBIG // the signal that comes with it would end us
+		err = syscall.EFBIG // otherwise the signal that accompanies it would end us
 	}
 	if err != nil {
 		return placeError(out.Name, err)
@@ -117,15 +116,15 @@ func (p *Plan) CanPlace(out job.Output, length int64) error {
 // Modes of access.
 const xOK, wOK = 1, 2
 
-// standing is what is in the place of an output.
+// standing describes what is in the place of an output.
 type standing struct {
-	exists  bool // behind all links
+	exists  bool // with all links followed
 	regular bool
 	empty   bool
-	link    bool // a symbolic link, whatever it leads to
+	link    bool // a symbolic link, wherever it leads
 }
 
-// look looks. What cannot be an output is an error.
+// look examines name. A file that cannot be an output is an error.
 func look(name string) (there standing, err error) {
 	var st syscall.Stat_t
 	err = retry(func() error { return syscall.Lstat(name, &st) })
@@ -138,7 +137,7 @@ func look(name string) (there standing, err error) {
 	there.exists, there.regular, there.empty = true, st.Mode&syscall.S_IFMT == syscall.S_IFREG, st.Size == 0
 	const full = 1<<8 | 7 // device number of /dev/full
 	if err == nil && !there.regular && (st.Mode&syscall.S_IFMT != syscall.S_IFCHR || st.Rdev == full) {
-		// A pipe would block, a directory and a socket cannot be written.
+		// Writing to a pipe would block; a directory and a socket cannot be written.
 		err = syscall.EINVAL
 	}
 	if err != nil {
@@ -147,8 +146,7 @@ func look(name string) (there standing, err error) {
 	return there, nil
 }
 
-// keeps reports whether a compiler writes into what is there, or through the link
-// that leads nowhere.
+// keeps reports whether a compiler writes into the existing file, or through a dangling link.
 func (s standing) keeps(how manner) bool {
 	switch {
 	case !s.exists:
@@ -188,7 +186,7 @@ func place(name string, how manner, fd int, off, length int64) error {
 	return nil
 }
 
-// placeRenamed makes name by way of a temporary file beside it.
+// placeRenamed makes name through a temporary file beside it.
 func placeRenamed(name string, fd int, off, length int64) error {
 	pid := strconv.Itoa(syscall.Getpid())
 	for try := 0; try < 100; try++ {
@@ -220,9 +218,9 @@ func open(name string, flags int) (fd int, err error) {
 	return fd, err
 }
 
-// fill copies length bytes at off of src into dst and closes dst. sendfile moves
-// pages of a memfd without a visit to this process; where the file system
-// does not have it, the bytes are read and written.
+// fill copies length bytes at offset off of src to dst and closes dst. sendfile moves pages
+// of a memfd without copying them through this process; where the file system lacks it, fill
+// reads and writes.
 func fill(dst, src int, off, length int64) error {
 	err := sendfile(dst, src, off, length)
 	if cerr := syscall.Close(dst); err == nil {
@@ -242,7 +240,7 @@ func sendfile(dst, src int, off, length int64) error {
 		case err != nil:
 			return err
 		case n == 0:
-			return syscall.EIO // the source is shorter than it was said to be
+			return syscall.EIO // the source is shorter than announced
 		}
 		length -= int64(n)
 	}
@@ -277,7 +275,7 @@ func readWrite(dst, src int, off, length int64) error {
 	return nil
 }
 
-// retry calls f until no signal interrupts it.
+// retry calls f until it is not interrupted by a signal.
 func retry(f func() error) error {
 	for {
 		if err := f(); err != syscall.EINTR {
@@ -299,7 +297,7 @@ type placing struct {
 func (e *placing) Error() string   { return "place " + name80(e.name) + ": " + e.err.Error() }
 func (e *placing) Unwrap() []error { return []error{ErrPlace, e.err} }
 
-// name80 keeps a line short.
+// name80 shortens a name to keep its line short.
 func name80(s string) string {
 	if len(s) > 80 {
 		return "..." + s[len(s)-77:]

@@ -5,78 +5,78 @@
 //	                     ├─ sources form: the command itself over the original files
 //	                     │  List()         lists the files here
 //	                     │  Whole()        runs there
-//	                     ├─ text form, unless Text speaks against it: two halves
+//	                     ├─ text form, unless Text forbids it: two halves
 //	                     │  Preprocess()   here, its stdout is the slot
 //	                     │  ScanText()     can this text travel?
 //	                     │  Remote()       options for the compiler over there
 //	                     └─ Place()        its outputs, as the compiler here would
 //
-// The package is linked into the wrapper that runs once a source file: its
-// tables are laid out by the linker, nothing is built at start.
+// The package is linked into the wrapper, which runs once for each source file: its
+// tables are laid out by the linker, and nothing is built at start.
 package compile
 
 import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// Plan is what a command line asks for.
+// Plan describes what a command line asks for.
 type Plan struct {
-	// Local: run it here as it was typed; Reason and Gate say why and when.
+	// Local means that the command runs here as it was typed; Reason and Gate say why and when.
 	Local  bool
 	Reason string
 	Gate   Gate
 
-	// Several: a local command that Split may take apart.
+	// Several marks a local command that Split may take apart.
 	Several bool
 
-	// Otherwise one compile of one source that may run elsewhere.
+	// Otherwise the command is one compile of one source that may run elsewhere.
 	Driver   Driver
 	Source   string       // as typed
 	Language string       // of the source: "c", "c++", "objective-c", ... or "cpp-output", ...
-	Outputs  []job.Output // paths as the compiler would use them; the first is the main one
-	Inputs   []string     // further files that the compiler reads by name; they need not exist, but are no directories
+	Outputs  []job.Output // paths as the compiler would use them; the first is the main output
+	Inputs   []string     // further files that the compiler reads by name; they need not exist, but are not directories
 
-	// Text is why it cannot travel as preprocessed text, a word to stand behind
-	// reason.NotReproducible; then only the sources form will do. "" if it can.
+	// Text is why the command cannot travel as preprocessed text, as a word to follow
+	// reason.NotReproducible; only the sources form will do then. "" if it can.
 	Text string
 
-	// Sources is the same for the sources form: then the command travels as text. So does
-	// one with Roots of which what is below them cannot be known.
+	// Sources is the same for the sources form: the command then travels as text. So does a
+	// command with Roots if what lies below them cannot be determined.
 	Sources string
 
-	// Raw: the source is preprocessed already. There is no local half: the
-	// file itself is the text.
+	// Raw means that the source is preprocessed already. There is no local half: the file
+	// itself is the text.
 	Raw bool
 
 	argv    []string // as Parse was given them
 	options []option // the same words, parsed, in order
-	envDirs []string // for headers, from the environment
+	envDirs []string // header directories from the environment
 	usage   bool     // gcc's -fstack-usage
 	output  string   // argument of -o, or ""
-	deps    bool     // -MD or -MMD by itself: the driver derives a name and a target
+	deps    bool     // -MD or -MMD without a file: the driver derives a name and a target
 	depFile bool     // -MF was given
 	target  bool     // -MT or -MQ was given
-	debug   bool     // some -g
+	debug   bool     // any -g option
 	compDir bool     // clang: the command names the directory for debug information
 	plain   bool     // gcc: this command cannot keep its macros in the text
-	pragmas bool     // gcc: pragmas count that -fdirectives-only leaves out of the text
+	pragmas bool     // gcc: pragmas matter that -fdirectives-only leaves out of the text
 	native  bool     // some words mean this machine's processor
-	lto     bool     // gcc: the object names the working directory
-	macros  bool     // gcc: the object depends on the places of macros
-	places  bool     // the compiler is to warn of statements by their place
-	rewrite bool     // clang: the object depends on the places of macros
-	rooted  bool     // clang: the command says below which directory it looks for a gcc
+	lto     bool     // gcc: the object records the working directory
+	macros  bool     // gcc: the object depends on the positions of macros
+	places  bool     // the compiler is to warn of statements by their position
+	rewrite bool     // clang: the object depends on the positions of macros
+	rooted  bool     // clang: the command says below which directory to look for a gcc
 }
 
 // option is one parsed option or file.
 type option struct {
-	words []string // with its argument
+	words []string // with its argument words
 	arg   string   // the argument alone, or the file
 	class class
 	value value // what arg may be
 }
 
-// Gate says which turn a local command waits for.
+// Gate says which kind of turn a local command waits for.
 type Gate uint8
 
 // Gates, numbered as in the local protocol.

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// pragma judges "GCC" at a place in text.
+// pragma examines a "GCC" in text.
 //
-// "target" and "optimize" change macros as they are met, but gcc -E does not
-// heed them: a condition behind them may come out differently. The headers of
-// the compiler itself are written so that this does not matter.
+// "target" and "optimize" change macros from there on, but gcc -E ignores them: a
+// condition that follows may come out differently. The compiler's own headers are
+// written so that this does not matter.
 func pragma(text []byte, at int) string {
 	rest := text[at+len("GCC"):]
 	if len(rest) == 0 || rest[0] != ' ' && rest[0] != '\t' {
@@ -37,15 +37,15 @@ func pragma(text []byte, at int) string {
 	return ""
 }
 
-// preprocessorWarnings are given by the half that runs here, or by neither, and
-// gcc -E does not heed the pragmas that turn them on.
+// preprocessorWarnings are given by the local half or by neither, and gcc -E ignores the
+// pragmas that turn them on.
 var preprocessorWarnings = [...]string{"-Wundef", "-Wexpansion-to-defined", "-Wendif-labels", "-Wunused-macros", "-Wcpp", "-Wmisleading-indentation"}
 
-// popped judges an "#undef " that gcc -fdirectives-only wrote for a
+// popped examines an "#undef " that gcc -fdirectives-only wrote for a
 //
 //	#pragma pop_macro("X")
 //
-// It blanks the pragma, marks the line, and forgets to define the macro again:
+// gcc blanks the pragma, marks the line, and forgets to define the macro again:
 //
 //	|       |
 //	|# 6 "a.c"|
@@ -80,12 +80,11 @@ func inSystemHeader(text []byte) bool {
 //
 //	#pragma GCC poison X
 //
-// which gcc -fdirectives-only obeys and blanks, so that the other half would not
-// know of it. Other pragmas leave the same blanks, once above all: the source has
-// the answer, and is asked unless it is a header of the system. Relative names
-// are seen from dir.
+// which gcc -fdirectives-only obeys and blanks, so that the other half would not know of it.
+// Other pragmas, above all once, leave the same blanks. So the source is consulted, unless it
+// is a system header. Relative names are seen from dir.
 func poisoned(text []byte, dir string) bool {
-	const pragma = 7 // blanks, at least
+	const pragma = 7 // number of blanks, at least
 	var name string
 	var source []byte
 	for at := 0; ; {
@@ -127,8 +126,8 @@ func poisoned(text []byte, dir string) bool {
 	}
 }
 
-// expanded judges a "pragma ..." that clang's compiler reads with its macros expanded, and
-// that clang -E writes as it stands: a macro in it would be a symbol's name in the object.
+// expanded examines a "pragma ..." in which clang's compiler expands macros but clang -E does
+// not: a macro in it would end up in the object as a symbol's name.
 func expanded(text []byte) string {
 	rest := bytes.TrimLeft(text[len("pragma "):min(len(text), 64)], " \t")
 	if bytes.HasPrefix(rest, []byte("weak")) || bytes.HasPrefix(rest, []byte("redefine_extname")) {
@@ -142,9 +141,8 @@ func expanded(text []byte) string {
 //	#pragma redefine_extname X Y
 //	#pragma message "text"
 //
-// which gcc -fdirectives-only leaves out together with their lines, so that only the
-// sources tell of them. Headers of the system have none here. Relative names are seen
-// from dir.
+// which gcc -fdirectives-only leaves out together with their lines, so that only the sources
+// show them. System headers have none here. Relative names are seen from dir.
 func swallowed(text []byte, dir string) bool {
 	seen := make(map[string]struct{})
 	for at := 0; ; {
@@ -168,7 +166,7 @@ func swallowed(text []byte, dir string) bool {
 		if file[0] != '/' {
 			file = dir + "/" + file
 		}
-		// One that is not there is named by a #line alone.
+		// A file that does not exist is only named by a #line.
 		source, _ := readFile(file)
 		if strings.Contains(source, "redefine_extname") || hasMessage(source) {
 			return true
@@ -190,7 +188,7 @@ func hasMessage(source string) bool {
 	}
 }
 
-// lastMarker is the last line marker in text, and where the line behind it begins.
+// lastMarker returns the last line marker in text, and where the line after it begins.
 func lastMarker(text []byte) (marker []byte, next int) {
 	for end := len(text); ; {
 		i := bytes.LastIndex(text[:end], []byte("\n# "))
@@ -209,7 +207,7 @@ func lastMarker(text []byte) (marker []byte, next int) {
 	}
 }
 
-// parseMarker reads # 12 "name" 1 3. ok is false for a name with escapes.
+// parseMarker parses # 12 "name" 1 3. ok is false for a name with escapes.
 func parseMarker(marker []byte) (number int, file string, system, ok bool) {
 	open, quote := bytes.IndexByte(marker, '"'), bytes.LastIndexByte(marker, '"')
 	if open < 3 || quote <= open {
@@ -221,7 +219,7 @@ func parseMarker(marker []byte) (number int, file string, system, ok bool) {
 	return number, file, system, err == nil && file != "" && bytes.IndexByte(marker[open+1:quote], '\\') < 0
 }
 
-// nthLine is line n of text; the first is 1.
+// nthLine returns line n of text; the first is 1.
 func nthLine(text []byte, n int) ([]byte, bool) {
 	for ; n > 1; n-- {
 		i := bytes.IndexByte(text, '\n')

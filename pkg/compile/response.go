@@ -5,19 +5,19 @@ import (
 	"syscall"
 )
 
-// Limits of what is read; what exceeds them is left to the compiler.
+// Limits of what is read. Files beyond them are left to the compiler.
 const (
 	maxRead  = 4 << 20 // bytes of one file
 	maxFiles = 64      // response files of one command
 )
 
-// Expand puts in the place of every word @FILE the words in FILE, as gcc and
-// clang do: they are separated by white space, a backslash takes the next
-// character as it is, and ' and " keep words together. A file may name others,
-// seen from the working directory. What cannot be read stays a word, which
-// Parse does not let travel. argv is returned as it is when it names no file.
+// Expand replaces every word @FILE by the words in FILE, as gcc and clang do. They are
+// separated by white space; a backslash quotes the next character, and ' and " keep words
+// together. A file may name others, seen from the working directory. A file that cannot be
+// read stays a word, and Parse then keeps the command here. Expand returns argv itself if it
+// names no file.
 //
-// It reads files, so it is for the user's own words alone.
+// It reads files, so it must be given nothing but the user's own words.
 func Expand(argv []string) []string {
 	files := maxFiles
 	return expand(argv, &files)
@@ -47,7 +47,7 @@ func expand(argv []string, files *int) []string {
 	return argv
 }
 
-// readFile reads a regular file whole.
+// readFile reads a whole regular file.
 func readFile(name string) (string, bool) {
 	fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -72,10 +72,10 @@ func readFile(name string) (string, bool) {
 	return string(buf), true
 }
 
-// splitResponse cuts a response file into words, as libiberty's buildargv and
-// LLVM's TokenizeGNUCommandLine both do. ok is false where they differ, or differ
-// from version to version: empty words, a backslash at the end, a byte order
-// mark, and white space that only one of them knows.
+// splitResponse splits a response file into words, as both libiberty's buildargv and
+// LLVM's TokenizeGNUCommandLine do. ok is false where they differ, or where versions
+// differ: empty words, a backslash at the end, a byte order mark, and white space that
+// only one of them knows.
 func splitResponse(text string) (words []string, ok bool) {
 	if strings.HasPrefix(text, "\xef\xbb\xbf") || strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff") ||
 		strings.ContainsAny(text, "\x00\v\f") {

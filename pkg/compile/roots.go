@@ -2,9 +2,9 @@ package compile
 
 import "strings"
 
-// Roots are the directories below which clang's driver looks for an installation of gcc, and for the headers
-// of the system, because the command says so. What it finds, by files that no list names, says where the compiler
-// looks for headers by itself. They are as typed.
+// Roots returns the directories, as typed, below which the command makes clang's driver look for an
+// installation of gcc and for system headers. What the driver finds there, by files that no list
+// names, decides where the compiler itself looks for headers.
 func (p *Plan) Roots() (dirs []string) {
 	if !p.rooted {
 		return nil
@@ -17,16 +17,16 @@ func (p *Plan) Roots() (dirs []string) {
 	return dirs
 }
 
-// rootedWhole says what speaks against the sources form of a command with Roots, or "".
+// rootedWhole returns the reason why a command with Roots cannot use the sources form, or "".
 func (p *parser) rootedWhole() string {
-	if p.rooted && (raw(p.Language) || p.ownAs() == gnuAs) { // whose assembler is looked for below them
+	if p.rooted && (raw(p.Language) || p.ownAs() == gnuAs) { // its assembler is looked for below the roots
 		return "toolchain"
 	}
 	return p.Sources
 }
 
-// fastMath reports whether the command has words with which a file of gcc's, where clang's driver finds it,
-// decides what a denormal number counts as. Text travels without the words that say where that is.
+// fastMath reports whether, by the command's words, a file of gcc's decides how denormal numbers are
+// treated if clang's driver finds it. Text travels without the words that say where that file is.
 func (p *parser) fastMath() bool {
 	for _, o := range p.options {
 		switch w := o.words[0]; {
@@ -37,8 +37,9 @@ func (p *parser) fastMath() bool {
 	return false
 }
 
-// Sysroots are the directories that the command names for headers and libraries of the system (--sysroot, -isysroot),
-// as typed. A compiler may give the headers below them without the links that lead there.
+// Sysroots returns the directories, as typed, that the command names for system headers and libraries
+// (--sysroot, -isysroot). A compiler may list the headers below them with the links on the way
+// resolved.
 func (p *Plan) Sysroots() (dirs []string) {
 	for _, o := range p.options {
 		if w := o.words[0]; o.arg != "" && (strings.HasPrefix(w, "--sysroot") || strings.HasPrefix(w, "-isysroot")) {

@@ -8,12 +8,12 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
-// ScanText looks for what cannot travel in the text that the local half wrote, or
-// in a source that is preprocessed already: it returns the reason to compile here,
-// or "". It does not tell code from comments and strings, so it errs on the side
-// of compiling here. dir is the working directory.
+// ScanText looks for what cannot travel, in the text that the local half wrote or in a
+// source that is preprocessed already. It returns the reason to compile here, or "". It does
+// not tell code from comments and strings, and so errs on the side of compiling here. dir is
+// the working directory.
 //
-// Every pass is a search for a few bytes; 10 MB take some milliseconds.
+// Every pass searches for a few bytes; 10 MB take some milliseconds.
 func (p *Plan) ScanText(text []byte, dir string) (why string) {
 	if what := scanText(text, p.Source); what != "" {
 		return reason.NotReproducible + what
@@ -39,9 +39,8 @@ func (p *Plan) ScanText(text []byte, dir string) (why string) {
 	return ""
 }
 
-// Precompiled reports whether clang takes a precompiled header in the place of one
-// that -include names: no text and no list of files shows that. dir is the working
-// directory.
+// Precompiled reports whether clang uses a precompiled header in place of one that -include
+// names: neither the text nor a list of files shows that. dir is the working directory.
 func (p *Plan) Precompiled(dir string) bool {
 	if p.Driver.Family != Clang {
 		return false
@@ -63,10 +62,10 @@ func (p *Plan) Precompiled(dir string) bool {
 	return false
 }
 
-// scanText returns the word behind "not-reproducible:", or "".
+// scanText returns the word after "not-reproducible:", or "".
 func scanText(text []byte, source string) string {
 	var c clock
-	// The text lies under the source's base name over there.
+	// On the host the text has the source's base name.
 	c.named = source == base(source)
 	if what := scan(text, "E__", func(at int) string { return c.judge(text, at+3) }); what != "" {
 		return what
@@ -80,14 +79,14 @@ func scanText(text []byte, source string) string {
 	if what := scan(text, "GCC", func(at int) string { return pragma(text, at) }); what != "" {
 		return what
 	}
-	// Without its first letter, which is the most frequent one there is.
+	// The first letter is left out, as it is the most frequent one there is.
 	if what := scan(text, "mbed", func(at int) string { return embedded(text, at-1) }); what != "" {
 		return what
 	}
 	return scan(text, "#undef ", func(at int) string { return popped(text, at) })
 }
 
-// scan calls judge with every place of token until it has a word.
+// scan calls judge with every position of token until judge returns a reason.
 func scan(text []byte, token string, judge func(at int) string) string {
 	for from := 0; ; {
 		i := bytes.Index(text[from:], []byte(token))
@@ -101,8 +100,8 @@ func scan(text []byte, token string, judge func(at int) string) string {
 	}
 }
 
-// clockMacros are left in the text when directives alone are processed, and
-// would be what the other machine makes of them.
+// clockMacros stay in the text when directives alone are processed, and would then be
+// expanded by the other machine.
 var clockMacros = [...]struct{ name, what string }{
 	{"__DATE__", "time"},
 	{"__TIME__", "time"},
@@ -110,14 +109,14 @@ var clockMacros = [...]struct{ name, what string }{
 	{"__BASE_FILE__", "base-file"},
 }
 
-// clock judges those macros.
+// clock examines those macros.
 type clock struct {
-	named     bool // __BASE_FILE__ is the same over there
+	named     bool // __BASE_FILE__ is the same on the host
 	redefined [len(clockMacros)]bool
 }
 
-// judge looks at an identifier that ends at end. A name that the text defines
-// itself, as -D__DATE__= does, is a macro like any other.
+// judge examines an identifier that ends at end. A name that the text defines itself, as
+// -D__DATE__= does, is a macro like any other.
 func (c *clock) judge(text []byte, end int) string {
 	if end < len(text) && isWord(text[end]) {
 		return ""
@@ -142,8 +141,8 @@ func isWord(c byte) bool {
 	return c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c >= 0x80
 }
 
-// assemblerFile judges ".inc...": the assembler's .incbin and .include read a
-// file that only this machine has. A member of that name has no string behind it.
+// assemblerFile examines ".inc...": the assembler's .incbin and .include read a file that only
+// this machine has. A struct member of that name is not followed by a string.
 func assemblerFile(rest []byte) string {
 	for _, name := range [...]string{".incbin", ".include"} {
 		if !bytes.HasPrefix(rest, []byte(name)) {
@@ -163,8 +162,8 @@ func assemblerFile(rest []byte) string {
 	return ""
 }
 
-// hasAsm reports whether text has assembly for clang to note the place of: the
-// offset in the text gets into bitcode. A declaration's label has none.
+// hasAsm reports whether text has assembly whose position clang records: the offset in the text
+// gets into bitcode. For a declaration's label it records none.
 func hasAsm(text []byte) bool {
 	return scan(text, "asm", func(at int) string {
 		rest := bytes.TrimPrefix(text[at+len("asm"):], []byte("__"))
@@ -183,7 +182,7 @@ func hasAsm(text []byte) bool {
 	}) != ""
 }
 
-// embedded judges "embed": the directive reads a file.
+// embedded examines "embed": the directive reads a file.
 func embedded(text []byte, at int) string {
 	if at < 0 || text[at] != 'e' {
 		return ""

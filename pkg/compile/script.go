@@ -2,11 +2,11 @@ package compile
 
 import "strings"
 
-// Unwrap says which command a shell script is that does nothing but start a
-// compiler with more words than it was given: text is the script, args are its
-// arguments. ok is false for any other script, and for arguments that it refuses.
+// Unwrap returns the command that a shell script runs if the script does nothing but start a
+// compiler with additional words. text is the script, args are its arguments. ok is false for
+// any other script, and for arguments that it rejects.
 //
-// Known are scripts of one command around "$@", and Debian's c89 and c99.
+// It knows scripts with one command around "$@", and Debian's c89 and c99.
 func Unwrap(text string, args []string) (argv []string, ok bool) {
 	first, rest, _ := strings.Cut(text, "\n")
 	if !isShell(first) {
@@ -34,7 +34,7 @@ func Unwrap(text string, args []string) (argv []string, ok bool) {
 	return nil, false
 }
 
-// isShell knows the first line of a script for a shell.
+// isShell reports whether line is the first line of a shell script.
 func isShell(line string) bool {
 	words := strings.Fields(strings.TrimPrefix(line, "#!"))
 	if !strings.HasPrefix(line, "#!") || len(words) != 1 {
@@ -47,7 +47,7 @@ func isShell(line string) bool {
 	return false
 }
 
-// unwrapCommand takes a command of plain words and, once, all arguments.
+// unwrapCommand parses a command of plain words and, once, "$@".
 func unwrapCommand(line string, args []string) (argv []string, ok bool) {
 	words := strings.Fields(line)
 	if len(words) > 0 && words[0] == "exec" {
@@ -71,7 +71,7 @@ func unwrapCommand(line string, args []string) (argv []string, ok bool) {
 	return argv, seen
 }
 
-// plainWord reports whether a word is itself to a shell.
+// plainWord reports whether a shell takes a word literally.
 func plainWord(w string) bool {
 	for i := 0; i < len(w); i++ {
 		c := w[i]
@@ -82,8 +82,8 @@ func plainWord(w string) bool {
 	return w != ""
 }
 
-// standard puts an option for the language's standard before args, unless one of
-// them is that already. Other standards are refused.
+// standard puts an option for the language standard before args, unless one of them is that
+// option already. Other standards are rejected.
 func standard(option string, args []string, same func(string) bool) (argv []string, ok bool) {
 	argv = []string{"gcc", option}
 	for _, w := range args {
@@ -97,7 +97,7 @@ func standard(option string, args []string, same func(string) bool) (argv []stri
 	return append(argv, args...), true
 }
 
-// What follows the first line of code in Debian's scripts, without indentation.
+// Debian's scripts from the first line of code on, without indentation.
 const (
 	debianC99 = `for i; do
 case "$i" in

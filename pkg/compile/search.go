@@ -2,27 +2,27 @@ package compile
 
 import "strings"
 
-// Search is where a command has the compiler look for headers, as far as the command and
-// the environment say so. Directories are as typed, each list in the order of the search.
+// Search says where a command has the compiler look for headers, as far as the command and the
+// environment determine that. Directories are as typed, each list in search order.
 type Search struct {
 	Quote  []string // -iquote: for "x" alone
 	Angle  []string // -I and CPATH
 	System []string // -isystem and the variable of the language
 	After  []string // -idirafter
-	// Ask are the words that choose the compiler's own directories, which come between
-	// System and After. They stand for themselves: a compiler that is asked with them
-	// and no others (driver.SearchWords) says the same list.
+	// Ask holds the words that choose the compiler's own directories, which come between
+	// System and After. They are self-contained: a compiler that is asked with these words
+	// alone (driver.SearchWords) reports the same list.
 	Ask []string
-	// Forced are the files of -include and -imacros, in order.
+	// Forced holds the files of -include and -imacros, in order.
 	Forced []string
 }
 
-// Search returns where the command has the compiler look for headers. ok is false where
-// words are among them that change the search in a way that is not known here.
+// Search returns where the command has the compiler look for headers. ok is false if some word
+// changes the search in a way not handled here.
 func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 	var f forwardFilter
-	var model bool         // a code model is chosen
-	var placement []string // words for code that is independent of its position, or not
+	var model bool         // a code model has been chosen
+	var placement []string // words for position-independent code, or against it
 	for _, o := range p.options {
 		switch o.class {
 		case incDir:
@@ -59,7 +59,7 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 				return s, false
 			}
 		case sanitize:
-			if p.Driver.Family == Clang { // which reads lists of its own for that
+			if p.Driver.Family == Clang { // clang reads lists of its own for that
 				return s, false
 			}
 		case search, searchGCC, driverFile, xclang, inputFile, inputProfile, inputBlocks, profileDir, emitLLVM:
@@ -67,7 +67,7 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 		case preproc:
 			switch w := o.words[0]; {
 			case strings.HasPrefix(w, "-finput-charset"), strings.HasPrefix(w, "--"):
-				return s, false // nothing in the text is what it seems
+				return s, false // nothing in the text means what it seems to
 			case w != "-undef" && !strings.HasPrefix(w, "-A") && !strings.HasPrefix(w, "-fcrash-diagnostics-dir"):
 				s.Ask = append(s.Ask, o.words...)
 			}
@@ -105,13 +105,13 @@ func (p *Plan) Search(getenv func(string) (string, bool)) (s Search, ok bool) {
 }
 
 // isPlacement reports whether w is one of the words around -fPIC. They choose no directory, but
-// gcc refuses some code models, the kernel's among them, without -fno-pic where PIE is its default.
+// where PIE is gcc's default, gcc refuses some code models, such as the kernel's, without -fno-pic.
 func isPlacement(w string) bool {
 	name := strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(w, "-f"), "no-"))
 	return name == "pic" || name == "pie"
 }
 
-// AsmDirs reports whether the command names directories to the assembler.
+// AsmDirs reports whether the command gives the assembler directories to search.
 func (p *Plan) AsmDirs() bool {
 	for _, w := range p.argv {
 		if w == "-Xassembler" || strings.HasPrefix(w, "-Wa,") && strings.Contains(w, "-I") {
@@ -121,11 +121,11 @@ func (p *Plan) AsmDirs() bool {
 	return false
 }
 
-// clocks are in the order of sources.Options.
+// clocks is in the order of sources.Options.
 var clocks = [3]string{"__TIME__", "__DATE__", "__TIMESTAMP__"}
 
-// Clocks says of __TIME__, __DATE__ and __TIMESTAMP__ whether the command, or with epoch the
-// variable SOURCE_DATE_EPOCH, says what they are. major is the compiler's major version.
+// Clocks reports for each of __TIME__, __DATE__ and __TIMESTAMP__ whether the command, or with
+// epoch the variable SOURCE_DATE_EPOCH, determines its value. major is the compiler's major version.
 func (p *Plan) Clocks(major int, epoch bool) (known [3]bool) {
 	for i, w := range p.argv {
 		name, ok := strings.CutPrefix(w, "-D")
@@ -141,7 +141,7 @@ func (p *Plan) Clocks(major int, epoch bool) (known [3]bool) {
 		}
 	}
 	if epoch {
-		// gcc's time stamp is the file's own, in the time zone of this machine.
+		// gcc's __TIMESTAMP__ is the file's own time, in this machine's time zone.
 		gcc := p.Driver.Family == GCC
 		fixed := gcc && major >= 7 || !gcc && major >= 16
 		known = [3]bool{known[0] || fixed, known[1] || fixed, known[2] || fixed && !gcc}

@@ -7,10 +7,10 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// Shared is Preprocess with placeholders for what differs from source to source
-// (package driver), and what to put there, so that one answer of the driver
-// serves all commands with the same options. ok is false where names hide
-// in other words, or the driver has more to do: then the driver runs.
+// Shared returns Preprocess with placeholders for what differs from source to source (package
+// driver), and what to put there, so that one answer of the driver serves all commands with
+// the same options. ok is false where names are part of other words, or where the driver does
+// more: then the driver must be run.
 func (p *Plan) Shared(major int) (words []string, n driver.Names, ok bool) {
 	if p.Local || p.Raw || p.Driver.Family != GCC {
 		return nil, n, false
@@ -46,7 +46,7 @@ func (p *Plan) Shared(major int) (words []string, n driver.Names, ok bool) {
 	return append(words, "-x", p.Language, driver.Source), n, true
 }
 
-// SharedList is List with a placeholder for the source, as Shared is Preprocess.
+// SharedList returns List with a placeholder for the source, as Shared does for Preprocess.
 func (p *Plan) SharedList(major int) (words []string, n driver.Names, ok bool) {
 	if p.Local || p.Raw || p.Driver.Family != GCC {
 		return nil, n, false
@@ -70,8 +70,8 @@ func (p *Plan) SharedList(major int) (words []string, n driver.Names, ok bool) {
 	return append(words, "-x", p.Language, driver.Source), n, true
 }
 
-// SharedWhole is Whole with placeholders, as Shared is Preprocess. The words come in
-// another order than typed, which is nothing to a driver: it takes them by kind.
+// SharedWhole returns Whole with placeholders, as Shared does for Preprocess. The words come in
+// another order than typed, which a driver does not mind: it sorts them by kind.
 func (p *Plan) SharedWhole() (words []string, n driver.Names, ok bool) {
 	if p.Local || p.Driver.Family != GCC || len(p.Outputs) == 0 {
 		return nil, n, false
@@ -119,15 +119,14 @@ func (p *Plan) SharedWhole() (words []string, n driver.Names, ok bool) {
 	return append(words, "-x", p.Language, driver.Source), n, true
 }
 
-// hasEnding reports whether a file's name has something before its ending, which is
-// as wanted or, if nothing is wanted, any.
+// hasEnding reports whether a file's name has something before its extension, and whether that
+// extension is ending or, if ending is "", any.
 func hasEnding(name, ending string) bool {
 	i := strings.LastIndexByte(name, '.')
 	return i > 0 && i < len(name)-1 && (ending == "" || name[i:] == ending)
 }
 
-// placeholder notes the name that a dependency option gives, and returns what
-// stands for it.
+// placeholder records the name that a dependency option gives, and returns its placeholder.
 func placeholder(n *driver.Names, option, name string) string {
 	if strings.HasPrefix(option, "-MF") {
 		n.Deps = name

@@ -7,10 +7,10 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
-// sides is what a command asks for beside its main output.
+// sides holds what a command asks for besides its main output.
 type sides struct {
-	made      uint32   // a bit for each class of side outputs
-	files     []string // written under the names that the command gives
+	made      uint32   // one bit for each class of side outputs
+	files     []string // written, under names that the command gives
 	deps      []string // dependency files that the command names
 	root      string   // directory for debug information
 	record    string   // format of clang's optimization record
@@ -21,7 +21,7 @@ type sides struct {
 
 func (s *sides) wants(c class) bool { return s.made&(1<<(c-stackUsage)) != 0 }
 
-// side notes what an option makes and reads.
+// side records what an option makes and reads.
 func (p *parser) side(c class, arg string) {
 	switch c {
 	case stackUsage:
@@ -74,7 +74,7 @@ func (p *parser) side(c class, arg string) {
 	p.extra.made |= 1 << (c - stackUsage)
 }
 
-// sideFile notes a file that the command names and the compiler writes.
+// sideFile records a file that the command names and the compiler writes.
 func (p *parser) sideFile(name string) {
 	switch {
 	case name == "/dev/null":
@@ -85,7 +85,7 @@ func (p *parser) sideFile(name string) {
 	}
 }
 
-// input notes a file that the command names and the compiler reads.
+// input records a file that the command names and the compiler reads.
 func (p *parser) input(name string) {
 	if name == "" || isDevice(name) {
 		p.refuse(reason.Stdin)
@@ -94,12 +94,12 @@ func (p *parser) input(name string) {
 	p.Inputs = append(p.Inputs, name)
 }
 
-// name derives the outputs as the driver does. Side files that go by other names in
-// some version stand there under all of them: only one will be there.
+// name derives the outputs as the driver does. A side file whose name varies between versions
+// is listed under all its names: only one of them will exist.
 func (p *parser) name() {
 	kind, suffix := job.OutputObject, ".o"
 	switch {
-	case p.assembly && p.llvm: // -S wins over -c in either order
+	case p.assembly && p.llvm: // -S takes precedence over -c in either order
 		kind, suffix = job.OutputAssembly, ".ll"
 	case p.assembly:
 		kind, suffix = job.OutputAssembly, ".s"
@@ -126,7 +126,7 @@ func (p *parser) name() {
 	}
 }
 
-// made declares a side file, once.
+// made declares a side file, unless it has been declared already.
 func (p *parser) made(name string) {
 	for i := range p.Outputs {
 		if p.Outputs[i].Name == name {
@@ -142,14 +142,13 @@ func (p *parser) dependencies(main string) {
 		p.extra.deps = append(p.extra.deps, swapSuffix(main, ".d"))
 	}
 	for _, name := range p.extra.deps {
-		// Only the last of several is written, and which that is is the driver's to know.
+		// Of several, only the last one is written, and only the driver knows which one that is.
 		sure := len(p.extra.deps) == 1 && p.deps && !p.Raw && name != main
 		p.Outputs = append(p.Outputs, job.Output{Kind: job.OutputDependency, Name: name, Optional: !sure})
 	}
 }
 
-// derived declares the side files whose names follow from the main output's, or
-// from the source's.
+// derived declares the side files whose names are derived from the main output or the source.
 func (p *parser) derived(main string) {
 	e, d := &p.extra, p.Driver.Family
 	for _, s := range [...]struct {
@@ -197,8 +196,8 @@ func (p *parser) derived(main string) {
 	}
 }
 
-// aux is the name of a file beside the main output: with another suffix. To gcc a
-// name that is all suffix has none.
+// aux returns the name of a file beside the main output, with another suffix. To gcc a name
+// that is all suffix has none.
 func (p *parser) aux(main, suffix string) string {
 	if p.Driver.Family == GCC && strings.LastIndexByte(base(main), '.') == 0 {
 		return main + suffix
@@ -206,8 +205,8 @@ func (p *parser) aux(main, suffix string) string {
 	return swapSuffix(main, suffix)
 }
 
-// dumpBase declares what gcc names by the dump base: by the output with the
-// source's suffix, or by the source before gcc 11.
+// dumpBase declares the files that gcc names by the dump base: the output with the source's
+// suffix, or before gcc 11 the source.
 func (p *parser) dumpBase(main, suffix string) {
 	dir, file := main[:len(main)-len(base(main))], base(p.Source)
 	named := p.aux(main, file[len(stem(file)):])
@@ -216,7 +215,7 @@ func (p *parser) dumpBase(main, suffix string) {
 	}
 }
 
-// textSuffix is that of preprocessed text.
+// textSuffix returns the suffix of preprocessed text.
 func textSuffix(lang string) string {
 	switch lang {
 	case langCXX:
@@ -229,11 +228,11 @@ func textSuffix(lang string) string {
 	return ".i"
 }
 
-// Stem is the name that a compiler makes others of: a file's base name without its
+// Stem returns the name from which a compiler derives others: a file's base name without its
 // last suffix.
 func Stem(path string) string { return stem(path) }
 
-// stem is a file's base name without its last suffix; "" where drivers differ.
+// stem returns a file's base name without its last suffix, or "" where drivers differ.
 func stem(path string) string {
 	file := base(path)
 	if i := strings.LastIndexByte(file, '.'); i >= 0 {

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// Several is a command that does more than one compile does: it has several
-// sources (gcc -c a.c b.c), or links what it compiles (gcc a.c -o prog), or both.
-// Each source is a command of its own then, which Parse may let travel; the link
-// is a third command, for the machine at hand.
+// Several is a command that does more than one compile: it has several sources
+// (gcc -c a.c b.c), or links what it compiles (gcc a.c -o prog), or both. Each
+// source then becomes a command of its own, which Parse may let travel. The link
+// is a further command, for this machine.
 //
 // Objects, messages and the program are those of the command as it was typed.
-// Where that is not certain there is no Several.
+// Where that is not certain, there is no Several.
 type Several struct {
 	Sources []string // as typed, in order
-	Links   bool     // else -c or -S, and the outputs are the sources' own
+	Links   bool     // otherwise -c or -S, and the outputs are those of the sources
 	Output  string   // argument of -o, or ""
 
 	driver Driver
@@ -28,7 +28,7 @@ type Several struct {
 type part struct {
 	words []string
 	role  role
-	x     string // of a source: what -x says of it, or ""
+	x     string // for a source: its language as given by -x, or ""
 }
 
 // role says which of the commands get a part.
@@ -36,19 +36,19 @@ type role uint8
 
 const (
 	forAll   role = iota
-	forUnit       // a source, which its own compile gets
-	forUnits      // compiles only: clang's driver would tell the link of words without effect
+	forUnit       // a source, for its own compile
+	forUnits      // compiles only: at the link, clang's driver would report words without effect
 	forLink       // link only: -o, objects and libraries, and for clang what the linker reads
-	forNone       // -x: a source brings its own, and there are only objects to link
+	forNone       // -x: a source brings its own, and only objects are linked
 )
 
-// Split takes argv, the words behind the compiler's name, apart. Where that must
-// not be done, s is nil.
+// Split takes argv, the words after the compiler's name, apart. It returns nil where that
+// must not be done.
 func Split(argv []string, d Driver) (s *Several) {
 	s = &Several{driver: d, Links: true}
-	var x string      // what -x says of the files that come
-	var open bool     // -x without a file behind it yet
-	var inputs, n int // objects and libraries; times -o was given
+	var x string      // language that -x gives for the files that follow
+	var open bool     // -x without a file after it so far
+	var inputs, n int // objects and libraries; how often -o was given
 	for i := 0; i < len(argv); {
 		w := argv[i]
 		if w == "" || w[0] != '-' || w == "-" {
@@ -63,7 +63,7 @@ func Split(argv []string, d Driver) (s *Several) {
 				inputs++
 				s.add(part{words: argv[i : i+1], role: forLink})
 			case d.CXX && d.Family == GCC && x != "" && !open:
-				return nil // g++ changes the language behind a file
+				return nil // g++ changes the language after a file
 			case stem(w) == "":
 				return nil
 			default:
@@ -89,7 +89,7 @@ func Split(argv []string, d Driver) (s *Several) {
 		switch c := row.class(d.Family); c {
 		case language:
 			if open || d.CXX && d.Family == GCC && arg != langCXX {
-				return nil // g++ links libstdc++ or not by this word
+				return nil // this word decides whether g++ links libstdc++
 			}
 			x, open = arg, true
 			if arg == "none" {
@@ -102,7 +102,7 @@ func Split(argv []string, d Driver) (s *Several) {
 			s.add(part{words: words, role: forLink})
 		default:
 			if d.Family == GCC && x == "" && strings.HasPrefix(w, "-l") {
-				open = false // an input as good as any; not for clang 19
+				open = false // counts like any other input; not for clang 19
 			}
 			if !s.option(c, words, arg) {
 				return nil
@@ -113,7 +113,7 @@ func Split(argv []string, d Driver) (s *Several) {
 	case len(s.Sources) == 0 || open || n > 1 || n == 1 && (s.Output == "" || s.Output == "-"):
 		return nil
 	case s.Links && d.Family == GCC && s.deps && !s.file && s.Output == "":
-		return nil // gcc 11 names a-x.d what was x.d before
+		return nil // where gcc 11 writes a-x.d, older versions write x.d
 	case s.Links:
 		for _, p := range s.words {
 			if p.role <= forUnit && !p.linkable(d) || (p.role == forUnit || p.role == forLink) && p.words[0] == s.Output {
@@ -121,15 +121,15 @@ func Split(argv []string, d Driver) (s *Several) {
 			}
 		}
 	case inputs > 0 || n > 0 || len(s.Sources) == 1:
-		return nil // not for the driver, or one compile
+		return nil // not for the driver, or a single compile
 	case slices.ContainsFunc(s.words, func(p part) bool { return p.role == forLink }):
-		return nil // clang says once that it is unused
+		return nil // clang reports once that it is unused
 	}
 	return s
 }
 
-// option takes an option that is neither -x nor -o. It reports whether the
-// command can still be taken apart.
+// option reads an option that is neither -x nor -o. It reports whether the command can still
+// be taken apart.
 func (s *Several) option(c class, words []string, arg string) bool {
 	p := part{words: words}
 	switch c {
@@ -148,13 +148,13 @@ func (s *Several) option(c class, words []string, arg string) bool {
 		s.target = true
 	case wp:
 		if arg == "" {
-			return false // clang passes on a word that is none
+			return false // clang passes on something that is not an option
 		}
 	}
 	if s.driver.Family == Clang {
 		switch {
 		case strings.HasSuffix(words[0], "use-linker-plugin"):
-			// It says so of a compile, unlike of other words that the linker reads.
+			// Clang reports it as unused for a compile, unlike other words that the linker reads.
 		case c == linker:
 			p.role = forLink
 		case c == wa || c == xasm || slices.Contains(unusedInLink[:], words[0]) || strings.HasPrefix(words[0], "-F"):
@@ -165,16 +165,16 @@ func (s *Several) option(c class, words []string, arg string) bool {
 	return true
 }
 
-// unusedInLink are the words for the compiler that clang's driver says to be
-// unused where there are only objects. It claims all others in either case.
+// unusedInLink lists the compiler's options that clang's driver reports as unused where there
+// are only objects. It accepts all others in either case.
 var unusedInLink = [...]string{
 	"-Qn", "-Qy", "-gcodeview", "-nobuiltininc", "-nostdinc", "-nostdinc++", "-nostdlibinc", "-undef",
 }
 
 func (s *Several) add(p part) { s.words = append(s.words, p) }
 
-// linkable reports whether a command with p can be a compile and a link: no file
-// is named after the program, and no object is other than -c would make it.
+// linkable reports whether a command with p can be a compile and a link: no file is named after
+// the program, and no object differs from what -c would make.
 func (p *part) linkable(d Driver) bool {
 	if p.role == forUnit {
 		return true
@@ -184,7 +184,7 @@ func (p *part) linkable(d Driver) bool {
 		plainText, compDir, debugRoot, incDir, search, searchGCC, include, inputFile, wa, xasm, arch, sanitize:
 		return true
 	case wp, xpre:
-		// clang names the target in the file that they ask for after -o.
+		// clang puts the target after -o into the file that these options request.
 		return !strings.Contains(p.words[len(p.words)-1], "-M")
 	case xclang:
 		return true
@@ -192,9 +192,8 @@ func (p *part) linkable(d Driver) bool {
 	return false
 }
 
-// Unit is the compile of source i, the words behind the compiler's name. Where
-// the command links, its object is to be written to object, which must be
-// absolute.
+// Unit returns the compile of source i, as the words after the compiler's name. If the command
+// links, the object is written to object, which must be absolute.
 func (s *Several) Unit(i int, object string) []string {
 	argv := make([]string, 0, 2*len(s.words)+8)
 	if s.Links {
@@ -220,8 +219,8 @@ func (s *Several) Unit(i int, object string) []string {
 	return argv
 }
 
-// depend names what the driver derives from the command's own -o: the dependency
-// file, and the target in it.
+// depend adds what the driver derives from the command's own -o: the dependency file, and the
+// target in it.
 func (s *Several) depend(argv []string, source string) []string {
 	if !s.deps {
 		return argv
@@ -239,8 +238,8 @@ func (s *Several) depend(argv []string, source string) []string {
 	return argv
 }
 
-// Link is the link of the objects, one for each source, the words behind the
-// compiler's name.
+// Link returns the link of the objects, one for each source, as the words after the compiler's
+// name.
 func (s *Several) Link(objects []string) []string {
 	argv := make([]string, 0, 2*len(s.words))
 	for _, p := range s.words {

@@ -1,10 +1,10 @@
 package compile
 
-// table is every option that is more than a flag of code or of warnings, sorted;
-// those with two hyphens are in long.go.
+// table lists every option that is more than a flag for code or warnings, sorted; those with
+// two hyphens are in long.go.
 //
-// For clang some rows differ on purpose: it warns of words that it does not
-// use, so what only the linker reads stays in the half that runs here.
+// Some of clang's rows differ on purpose: clang warns of words that it does not use, so what
+// only the linker reads stays in the half that runs here.
 var table = [...]spec{
 	{"-###", alone, isQuery, isQuery, none},
 	{"-A", either, preproc, preproc, macroText},

@@ -2,29 +2,28 @@ package compile
 
 import "strings"
 
-// value says what an option's argument may be where the command is to run on
-// another machine. It holds on both sides: what does not fit is compiled here, and
-// refused where it comes nevertheless. Options that keep a command here have
-// never; those that take nothing have none.
+// value says what an option's argument may be where the command runs on another machine. It
+// holds on both sides: what does not fit is compiled here, and refused by a host that gets it
+// anyway. Options that keep a command here have never; options without an argument have none.
 type value uint8
 
 const (
 	none         value = iota // there is none
 	never                     // the option keeps a command here
-	word                      // a name of the compiler's, or several: haswell, address,undefined
+	word                      // a compiler's name, or several: haswell, address,undefined
 	number                    // numbers with their units and separators: 16,16
 	level                     // of optimization: 2, s, fast
-	ident                     // a symbol of the program's
+	ident                     // a symbol of the program
 	setting                   // NAME=VALUE of --param
 	exact                     // the option with its value is in listedFlags
-	seed                      // of -frandom-seed: nothing, or any text behind "="
-	optInfoWords              // of -fopt-info: names of passes, and a file behind "="
-	flagValue                 // of a flag in flags.go: by its name
-	warningName               // behind -W
-	judged                    // words of another program's, which are judged one by one
+	seed                      // of -frandom-seed: nothing, or any text after "="
+	optInfoWords              // of -fopt-info: names of passes, and a file after "="
+	flagValue                 // of a flag in flags.go, depending on its name
+	warningName               // after -W
+	judged                    // words for another program, which are examined one by one
 	text                      // any text
-	macroText                 // the same, of a macro, which ends at the first newline
-	pathText                  // paths that are compared with others, or written into the object, but never opened
+	macroText                 // the same, for a macro: it ends at the first newline
+	pathText                  // paths that are compared with others or written into the object, but never opened
 	path                      // of a file or a directory: in the sources form it is the job's own
 )
 
@@ -35,7 +34,7 @@ const (
 	maxText = 64 << 10
 )
 
-// Bytes that a value may have.
+// Bytes that a value may consist of.
 const (
 	digitBytes  = "0123456789"
 	letterBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -57,8 +56,8 @@ func onlyOf(s, set string, limit int) bool {
 	return true
 }
 
-// plain reports whether s has no control characters, and is not longer than limit.
-// It need not be UTF-8: names of files are not, and compilers take them as they are.
+// plain reports whether s has no control characters, and is not longer than limit. s need not
+// be UTF-8: file names are not, and compilers take them as they are.
 func plain(s string, limit int) bool {
 	if len(s) > limit {
 		return false
@@ -71,8 +70,8 @@ func plain(s string, limit int) bool {
 	return true
 }
 
-// fits reports whether an option may have a value: w is its first word, arg the
-// value, which is in w or is the next word.
+// fits reports whether an option may have a value. w is its first word; arg is the value,
+// which is in w or is the next word.
 func (v value) fits(w, arg string) bool {
 	switch v {
 	case none, never:
@@ -102,17 +101,17 @@ func (v value) fits(w, arg string) bool {
 	case macroText:
 		return plain(macroBlanks.Replace(arg), maxText)
 	case path:
-		return len(arg) <= maxPath // names of files have all bytes, ends of lines too
+		return len(arg) <= maxPath // file names may have any byte, even newlines
 	}
 	return plain(arg, maxText) // judged, text, pathText
 }
 
-// macroBlanks are control characters that the definition of a macro may have. Compilers
-// cut it off at a newline ("the definition is truncated by embedded newline characters"),
-// wherever they run.
+// macroBlanks replaces control characters that a macro's definition may have. Compilers cut it
+// off at a newline ("the definition is truncated by embedded newline characters") wherever they
+// run.
 var macroBlanks = strings.NewReplacer("\t", " ", "\n", " ")
 
-// isNumber takes numbers as compilers do, none of more than 20 digits.
+// isNumber reports whether s is a number as compilers read them, of at most 20 digits.
 func isNumber(s string) bool {
 	if !onlyOf(s, numberBytes, maxWord) || s != "" && strings.IndexByte(digitBytes+"+-", s[0]) < 0 {
 		return false
@@ -129,7 +128,7 @@ func isNumber(s string) bool {
 	return true
 }
 
-// flagFits judges the value of a flag of code, w as a whole.
+// flagFits checks the value of a code generation flag; w is the whole word.
 func flagFits(w string) bool {
 	name, arg, valued := strings.Cut(w, "=")
 	if !valued {
@@ -148,8 +147,8 @@ func flagFits(w string) bool {
 	return onlyOf(arg, wordBytes, maxWord)
 }
 
-// numbered are the flags of flags.go whose values are numbers, without their hyphen,
-// sorted. The others' are names.
+// numbered lists the flags of flags.go whose values are numbers, without their hyphen, sorted.
+// The values of the others are names.
 const numbered = "" +
 	" fabi-compat-version fabi-version falign-functions falign-jumps falign-labels falign-loops faligned-new fanalyzer-verbosity" +
 	" fasan-shadow-offset fbracket-depth fcaret-diagnostics-max-lines fconcepts-diagnostics-depth fconstexpr-backtrace-limit" +
@@ -164,8 +163,7 @@ const numbered = "" +
 	" mincoming-stack-boundary mlarge-data-threshold mpad-max-prefix-size mpreferred-stack-boundary mregparm msmall-data-limit" +
 	" mstack-alignment mstack-probe-size mstack-size mwarn-framesize" + " "
 
-// isListed looks a word without its hyphen up in listedFlags. Behind a "=" there may
-// be a name.
+// isListed looks up a word without its hyphen in listedFlags. A name may follow its "=".
 func isListed(w string) bool {
 	if i := strings.IndexByte(w, '='); i >= 0 {
 		return inList(listedFlags, w[:i+1]) && onlyOf(w[i+1:], wordBytes, maxWord)
@@ -173,7 +171,7 @@ func isListed(w string) bool {
 	return inList(listedFlags, w)
 }
 
-// listedFlags are all words that begin as one of several options does, sorted.
+// listedFlags lists all accepted words for those options that share a prefix, sorted.
 const listedFlags = "" +
 	" flto flto-compression-level= flto-jobs= flto-odr-type-merging flto-partition= flto-report flto-report-wpa flto-unit" +
 	" flto-visibility-public-std flto= fsave-optimization-record fsave-optimization-record= gas-loc-support gas-locview-support" +

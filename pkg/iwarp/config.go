@@ -10,16 +10,16 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
 )
 
-// Config of the software device. The zero value is a working one: TCP, every
-// limit at its default.
+// Config configures the software device. The zero value works: TCP, every limit at its
+// default.
 type Config struct {
-	// Dial and Listen supply the connections below MPA; nil means TCP. Tests put
-	// faults between the two ends here, and a TLS layer belongs here too.
+	// Dial and Listen supply the connections below MPA; nil means TCP. This is the place
+	// for TLS, and where tests inject faults between the two ends.
 	Dial   func(ctx context.Context, addr string) (net.Conn, error)
 	Listen func(ctx context.Context, addr string) (net.Listener, error)
 
-	// Limits of the device, as DeviceAttr has them. 0 = the default in parentheses.
-	// What would pass one is an ErrLimit that names it.
+	// Limits of the device, as in DeviceAttr. 0 = the default in parentheses. Exceeding one
+	// is an ErrLimit that names it.
 	MaxPD     int   // 65536
 	MaxQP     int   // 65536
 	MaxQPWR   int   // 32768: work requests on one SQ or RQ
@@ -32,32 +32,31 @@ type Config struct {
 	MaxMW     int   // 65536
 	MaxSRQ    int   // 65536
 	MaxSRQWR  int   // 32768: receives on one SRQ
-	// MaxRegistered bounds the bytes of all regions together; memory that is
-	// registered twice counts twice, a region of AllocMR as what it may have.
+	// MaxRegistered bounds the bytes of all regions together. Memory registered twice counts
+	// twice, and a region of AllocMR counts with its maximum.
 	MaxRegistered int64 // no limit
-	// RDMA Reads of one connection that its peer may have outstanding here, and that
-	// this side may have there: the most that ConnParam.IRD and ORD can get. A held
-	// Read costs about 100 bytes.
+	// Limits of ConnParam.IRD and ORD: how many RDMA Reads of one connection the peer may
+	// have outstanding here, and this side there. A held Read costs about 100 bytes.
 	MaxIRD, MaxORD int // 128
 
-	// StallTimeout ends a connection whose peer accepts, or acknowledges, no byte
-	// for so long while we have some to send. 0 = 60 s.
+	// StallTimeout ends a connection whose peer neither accepts nor acknowledges a byte for
+	// this long while we have some to send. 0 = 60 s.
 	StallTimeout time.Duration
 	// LingerTimeout is how long a stream waits for the peer's FIN after its own
 	// Terminate or FIN. 0 = 2 s.
 	LingerTimeout time.Duration
 }
 
-// Most that the limits of a Config may say.
+// Upper bounds for the limits of a Config.
 const (
 	maxQPWR   = 1 << 20
 	maxSGE    = 1 << 10
-	maxInline = 1 << 20 // bytes: a QP keeps as many a place of its SQ
+	maxInline = 1 << 20 // bytes: a QP keeps this many for each place of its SQ
 	maxCQE    = 1 << 26
 	maxMRSize = 1 << 48 // bytes
 )
 
-// withDefaults is c with every limit that is not set at its default.
+// withDefaults returns c with every unset limit at its default.
 func (c Config) withDefaults() (Config, error) {
 	for _, l := range []struct {
 		name     string

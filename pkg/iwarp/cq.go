@@ -6,32 +6,32 @@ import (
 	"sync"
 )
 
-// cq is a completion queue of the software device: a ring that cannot overflow,
-// because every place in a QP's queues has one here (RFC 5042 §6.4.3.2), unless
-// QPInitAttr.Overcommit was asked for.
+// cq is a completion queue of the software device: a ring that cannot overflow, because
+// every place in a QP's queues has one here (RFC 5042 §6.4.3.2), unless
+// QPInitAttr.Overcommit was set.
 type cq struct {
 	dev    *soft
 	done   chan struct{} // closed by Close
 	failed chan struct{} // closed when the queue has overflowed
-	wake   chan struct{} // cap 1: one token wakes one waiter, who passes it on
+	wake   chan struct{} // cap 1: one token wakes one waiter, which passes it on
 	bell   chan struct{} // cap 1: what Events returns
 	depth  int
 	ending sync.WaitGroup
 
 	mu        sync.Mutex // guards what follows
-	ring      []WC       // of depth; one that is not shared is made for the first completion
+	ring      []WC       // depth entries; that of a queue that is not shared is allocated at the first completion
 	head, n   int
 	waiters   int
 	reserved  int         // places promised to QPs
-	users     map[*qp]int // how often each QP uses the queue: for sends, for receives
+	users     map[*qp]int // how often each QP uses the queue, for sends and for receives
 	closed    bool
-	broken    bool // overflowed: takes nothing more
+	broken    bool // overflowed: accepts nothing more
 	armed     armed
 	receivers int // QPs whose receives complete here
 	loan      loan
 }
 
-// armed is what puts a token into Events.
+// armed says which completions put a token into Events.
 type armed uint8
 
 const (
@@ -40,8 +40,8 @@ const (
 	armedAny
 )
 
-// sharedDepth is from which depth on a queue is taken for one that many QPs share: it is
-// made once, so its places are made at once, and no connection's memory is thought to grow by them.
+// sharedDepth is the depth from which a queue is assumed to be shared by many QPs. Such a queue
+// is made once and allocated at once, so that no connection's memory grows by it.
 const sharedDepth = 4096
 
 func newCQ(d *soft, depth int) *cq {
@@ -56,8 +56,8 @@ func newCQ(d *soft, depth int) *cq {
 	return c
 }
 
-// reserve promises n places to q; unreserve gives them back. receives says that
-// they are for its receives.
+// reserve promises n places to q; unreserve returns them. receives says that they are for q's
+// receives.
 func (c *cq) reserve(q *qp, n int, receives, overcommit bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,13 +90,13 @@ func (c *cq) unreserve(q *qp, n int, receives bool) {
 	c.mu.Unlock()
 }
 
-// overflow is why the QPs of a queue that has overflowed end.
+// overflow returns the error with which the QPs of an overflowed queue end.
 func (c *cq) overflow() error {
 	return fmt.Errorf("%w: a CQ of depth %d has overflowed: poll it sooner, or make it deeper", ErrLimit, c.depth)
 }
 
-// push adds a completion. It never blocks. by is the QP whose receiving side
-// pushes, or nil. It returns whether somebody was waiting. The QP's lock is held.
+// push adds a completion. It never blocks. by is the QP whose receiving side pushes, or nil.
+// It reports whether a Wait was blocked. The caller holds the QP's lock.
 func (c *cq) push(wc *WC, by *qp) bool {
 	c.mu.Lock()
 	if c.broken || c.n == c.depth {
@@ -128,7 +128,7 @@ func (c *cq) push(wc *WC, by *qp) bool {
 	return waiting
 }
 
-// ring leaves a token, unless one is there already.
+// ring puts a token into bell, unless there is one already.
 func ring(bell chan struct{}) {
 	select {
 	case bell <- struct{}{}:
@@ -136,9 +136,9 @@ func ring(bell chan struct{}) {
 	}
 }
 
-// dropLocked loses wc: there is no room. Only QPs that were allowed to promise too
-// much can do that, and "an overflow must not harm" the others (RFC 5040 §8.1.1,
-// item 10): those that use the queue end.
+// dropLocked drops wc for want of room. Only QPs that were allowed to overcommit can cause
+// that, and "an overflow must not harm" the others (RFC 5040 §8.1.1, item 10): those that use
+// the queue end.
 func (c *cq) dropLocked(wc *WC) {
 	if q, ok := wc.QP.(*qp); ok {
 		q.polled(wc.Op)
@@ -209,7 +209,7 @@ func (c *cq) Wait(ctx context.Context) error {
 		c.mu.Lock()
 		c.waiters--
 		if err != nil {
-			// The token may have been meant for us: let another waiter look.
+			// The token may have been meant for this waiter: let another one look.
 			if c.n > 0 && c.waiters > 0 {
 				c.signal()
 			}
@@ -230,8 +230,7 @@ func (c *cq) Wait(ctx context.Context) error {
 	return nil
 }
 
-// remove drops q's completions, as q is being destroyed, and returns how many of
-// them were receives.
+// remove drops q's completions when q is destroyed, and returns how many were receives.
 func (c *cq) remove(q *qp) (receives int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,7 +262,7 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 	case c.broken:
 		return c.overflow()
 	}
-	// Who waited before does not now: nobody else may read what was lent to it.
+	// The program asks for a token, so it no longer waits: take back what was lent to it.
 	if q := c.loan.from; q != nil && !c.loan.driven {
 		c.loan.from = nil
 		q.rx.back <- nil
@@ -278,7 +277,7 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 
 func (c *cq) Events() <-chan struct{} { return c.bell }
 
-// Close refuses while QPs use the queue.
+// Close fails while QPs use the queue.
 func (c *cq) Close() error {
 	c.mu.Lock()
 	if c.closed {

@@ -47,13 +47,13 @@ func (d *soft) Dial(ctx context.Context, addr string, qpair QP, p *ConnParam) (*
 	return info, nil
 }
 
-// dial connects q. On error q has not been started.
+// dial connects q. If it fails, q has not been started.
 func (d *soft) dial(ctx context.Context, addr string, q *qp, p *ConnParam) (*ConnInfo, error) {
 	info, err := d.dialOnce(ctx, addr, q, p)
 	if !errors.As(err, new(notEnhanced)) || !p.Fallback || p.needsEnhanced() {
 		return info, err
 	}
-	// "on a new TCP connection" (after RFC 6581 §10): this one has had its Request.
+	// "on a new TCP connection" (after RFC 6581 §10): the old one has had its Request.
 	old := *p
 	old.Rev = mpa.Rev1
 	info, err1 := d.dialOnce(ctx, addr, q, &old)
@@ -91,8 +91,8 @@ func (d *soft) dialOnce(ctx context.Context, addr string, q *qp, p *ConnParam) (
 	return info, err
 }
 
-// settle waits for d, or for the peer to speak, and then opens the gate, unless
-// that is open: an RTR has had its wait.
+// settle waits for d, or for the peer to send, and then opens the gate, unless an RTR has
+// done its waiting and opened it already.
 func (q *qp) settle(ctx context.Context, d time.Duration) error {
 	q.mu.Lock()
 	open := q.gateOpen
@@ -106,7 +106,7 @@ func (q *qp) settle(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		q.openGate()
 	case <-q.rx.first: // has opened it
-	case <-q.done: // Err says why, to whom the QP is of use
+	case <-q.done: // Err says why to users of the QP
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -128,7 +128,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// initiate is the start-up of an initiator on c.
+// initiate runs the start-up of an initiator on c.
 func (d *soft) initiate(ctx context.Context, c net.Conn, q *qp, p *ConnParam, step time.Duration) (*ConnInfo, error) {
 	undo := bounded(ctx, c, step)
 	defer undo()
@@ -191,19 +191,19 @@ func (d *soft) initiate(ctx context.Context, c net.Conn, q *qp, p *ConnParam, st
 	})
 }
 
-// hungUp says that the peer has closed the connection, in whatever way.
+// hungUp reports whether err means that the peer has closed the connection in any way.
 func hungUp(err error) bool {
 	return errors.Is(err, errClosedEarly) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// sendRTR sends the very first FPDU (RFC 6581 §5): it opens the responder's gate.
-// It is no request of the SQ and completes nothing.
+// sendRTR sends the very first FPDU (RFC 6581 §5), which opens the responder's gate. It is
+// not a request of the SQ and completes nothing.
 func (d *soft) sendRTR(c net.Conn, l *link, form mpa.RTR) error {
-	m := rdmap.Message{Op: rdmap.OpWrite, STag: 1} // nobody checks it, but STag 0 upsets some RNICs
+	m := rdmap.Message{Op: rdmap.OpWrite, STag: 1} // not checked, but STag 0 upsets some RNICs
 	switch form {
 	case mpa.RTRSend:
 		m = rdmap.Message{Op: rdmap.OpSend}
-	case mpa.RTRRead: // of nothing; start notes that its response is due
+	case mpa.RTRRead: // of length zero; start records that its response is due
 		var head [rdmap.ReadRequestSize]byte
 		(&rdmap.ReadRequest{SinkSTag: 1, SrcSTag: 1}).Put(head[:])
 		m = rdmap.Message{Op: rdmap.OpReadRequest, Head: head[:]}
@@ -220,7 +220,7 @@ func (d *soft) sendRTR(c net.Conn, l *link, form mpa.RTR) error {
 	return nil
 }
 
-// lastWords ends start-up with a Terminate, and closes so that it arrives.
+// lastWords ends start-up with a Terminate, and closes the connection so that it arrives.
 func (d *soft) lastWords(c net.Conn, l *link, reason *mpa.Error) {
 	t := rdmap.TerminateFor(reason, nil)
 	batch := l.borrowBatch()

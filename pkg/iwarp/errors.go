@@ -5,19 +5,19 @@ import (
 	"fmt"
 )
 
-// TerminateError ends a stream: an error that we found, or that the peer reports
+// TerminateError is the error that ends a stream. Either we found it, or the peer reports it
 // (RFC 5040 §4.8).
 type TerminateError struct {
 	FromPeer          bool
 	Layer, Type, Code uint8
-	Detail            string // what that means, in words
-	DDP               []byte // header of the segment at fault, 14 or 18 bytes; nil if not told
-	ReadRequest       []byte // RDMAP header of the Read Request at fault, 28 bytes; nil if not told
+	Detail            string // the meaning in words
+	DDP               []byte // header of the segment at fault, 14 or 18 bytes; nil if not given
+	ReadRequest       []byte // RDMAP header of the Read Request at fault, 28 bytes; nil if not given
 	Raw               []byte // the Terminate's payload as it came; nil if it is ours
 	PeerLayout        bool   // decoded from the bit order that the Linux siw driver sends
 }
 
-// RejectedError is a Dial answered with R=1.
+// RejectedError means that a Dial was answered with R=1.
 type RejectedError struct {
 	PrivateData      []byte
 	PeerORD, PeerIRD uint16
@@ -31,7 +31,7 @@ var (
 	ErrInvalid   = errors.New("iwarp: invalid argument")
 	ErrLimit     = errors.New("iwarp: device limit reached")
 
-	// ErrPeerTLS: whoever was dialled answers with an alert of TLS, which nobody speaks here.
+	// ErrPeerTLS means that the peer answered a Dial with a TLS alert, while this side does not use TLS.
 	ErrPeerTLS = errors.New("it speaks TLS: set auth.tls here as it is there")
 
 	ErrUnsupported = errors.New("iwarp: the device cannot do that") // see DeviceAttr

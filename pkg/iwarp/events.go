@@ -7,22 +7,21 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )
 
-// EventKind is a sort of asynchronous event.
+// EventKind is the kind of an asynchronous event.
 type EventKind uint8
 
 // Asynchronous events, named as in libibverbs.
 const (
-	EventQPFatal    EventKind = iota // the stream ended by an error of ours or of its connection
+	EventQPFatal    EventKind = iota // the stream ended because of an error of ours or of its connection
 	EventQPReqErr                    // the peer broke the protocol, or says that we did
-	EventQPAccess                    // the same by a use of memory that is not allowed
+	EventQPAccess                    // the same, by a use of memory that is not allowed
 	EventCQErr                       // a CQ overflowed; its QPs end
 	EventSRQLimit                    // fewer receives are left than SRQ.Arm asked for
 	EventLastWQE                     // a QP with an SRQ has ended: it takes no more receives
 	EventPeerClosed                  // the peer ended the stream gracefully
 )
 
-// AsyncEvent is something that no completion tells. The object that it is about
-// is set.
+// AsyncEvent reports something that no completion reports. The object that it concerns is set.
 type AsyncEvent struct {
 	Kind EventKind
 	QP   QP
@@ -36,11 +35,11 @@ func (k EventKind) String() string {
 		"last WQE reached", "closed by the peer"}[k]
 }
 
-// eventsCap is the number of events that wait to be read. Whoever reads them late
-// has still seen the first ones, which tell the cause.
+// eventsCap bounds the events that wait to be read. A late reader still gets the first ones,
+// which tell the cause.
 const eventsCap = 256
 
-// emit never blocks: an event that nobody has room for is counted and lost. It
+// emit sends e without blocking: an event for which there is no room is counted and lost. It
 // takes no lock but its own.
 func (d *soft) emit(e AsyncEvent) {
 	d.evMu.Lock()
@@ -64,8 +63,8 @@ func (d *soft) closeEvents() {
 	}
 }
 
-// reportLocked emits the event of a stream's end. What the application did itself
-// makes none.
+// reportLocked emits the event of a stream's end. An end that the application caused itself has
+// none.
 func (q *qp) reportLocked() {
 	if q.byUser || q.cause == errAborted || q.cause == nil && !q.peerFIN {
 		return
@@ -73,7 +72,7 @@ func (q *qp) reportLocked() {
 	q.dev.emit(AsyncEvent{Kind: eventKind(q.cause), QP: q, Err: q.cause})
 }
 
-// eventKind says which event tells that a stream has ended by cause.
+// eventKind returns the event that reports the end of a stream by cause.
 func eventKind(cause error) EventKind {
 	if cause == nil {
 		return EventPeerClosed

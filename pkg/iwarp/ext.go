@@ -10,13 +10,13 @@ import (
 
 // Immediate Data and atomics (RFC 7306).
 
-// isAtomic says whether op is an atomic, asks whether the peer answers it, and
-// extends whether both sides must have agreed on it.
+// isAtomic reports whether op is an atomic, asks whether the peer answers it, and extends
+// whether both sides must have agreed on it.
 func (op Opcode) isAtomic() bool { return op == OpCmpSwap || op == OpFetchAdd }
 func (op Opcode) asks() bool     { return op == OpRead || op.isAtomic() }
 func (op Opcode) extends() bool  { return op.isAtomic() || op == OpImmediate || op == OpWriteImm }
 
-// checkKind refuses what this connection does not have.
+// checkKind rejects operations that this connection does not have.
 func (q *qp) checkKind(op Opcode) error {
 	switch {
 	case op.extends() && !q.extensions:
@@ -27,10 +27,10 @@ func (q *qp) checkKind(op Opcode) error {
 	return nil
 }
 
-// atomicSize is what an atomic brings, in bytes.
+// atomicSize is the size of an atomic's result, in bytes.
 const atomicSize = 8
 
-// checkAtomic refuses a malformed atomic.
+// checkAtomic rejects a malformed atomic.
 func checkAtomic(wr *SendWR, length uint64) error {
 	switch {
 	case wr.Flags&Inline != 0:
@@ -43,7 +43,7 @@ func checkAtomic(wr *SendWR, length uint64) error {
 	return nil
 }
 
-// startAtomic begins the Atomic Request of slot. False: its sink is not valid.
+// startAtomic begins the Atomic Request of slot. It returns false if its sink is not valid.
 func (q *qp) startAtomic(slot *sendSlot) bool {
 	if !q.writable(slot.sgl) {
 		return false
@@ -72,8 +72,8 @@ func (q *qp) startImmediate(slot *sendSlot) {
 	q.tx.sender.Start(rdmap.Message{Op: op, Head: slot.wr.Imm[:]})
 }
 
-// AtomicRequest implements rdmap.Consumer. It is done here, where requests come in
-// order; only its response waits for its turn.
+// AtomicRequest implements rdmap.Consumer. The operation is done here, where requests arrive
+// in order; only its response waits for its turn.
 func (x *rxState) AtomicRequest(r rdmap.AtomicRequest) rdmap.Fault {
 	q := x.q
 	m := q.dev.mrs.lookup(r.STag)
@@ -86,7 +86,7 @@ func (x *rxState) AtomicRequest(r rdmap.AtomicRequest) rdmap.Fault {
 	if uintptr(p)%atomicSize != 0 {
 		return rdmap.FaultAlign
 	}
-	// Native atomics: whole among all streams of all devices, and for whoever uses
+	// Native atomics: atomic among all streams of all devices, and for code that uses
 	// sync/atomic on the same memory.
 	word := (*uint64)(p)
 	old := atomic.LoadUint64(word)

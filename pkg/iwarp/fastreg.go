@@ -5,21 +5,20 @@ import (
 	"sync"
 )
 
-// fastMR is a region of AllocMR. Each OpFastReg gives it memory and a new STag,
-// whose index it keeps for life; OpLocalInv, or the peer that the STag was told,
-// takes both.
+// fastMR is a region of AllocMR. Each OpFastReg gives it memory and a new STag, whose index
+// it keeps for life. OpLocalInv, or the peer that knows the STag, takes both away.
 type fastMR struct {
 	pd  *pd
 	max int
 
 	mu   sync.Mutex // guards what follows
 	keys keyring
-	last *mr // of the OpFastReg that was posted last
-	live *mr // of the one that was executed last; what its index names
+	last *mr // of the latest OpFastReg posted
+	live *mr // of the latest one executed; what its index names
 	gone bool
 }
 
-// AllocMR counts as max bytes of registered memory, registered or not.
+// AllocMR counts max bytes as registered memory, whether registered or not.
 func (p *pd) AllocMR(max int) (MR, error) {
 	switch {
 	case max <= 0:
@@ -40,7 +39,7 @@ func (p *pd) AllocMR(max int) (MR, error) {
 
 func (f *fastMR) isWindow() bool { return false }
 
-// current is what was posted last, or nil.
+// current returns the registration that was posted last, or nil.
 func (f *fastMR) current() *mr {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,8 +67,7 @@ func (f *fastMR) Len() int {
 	return 0
 }
 
-// Invalidate is an OpLocalInv that does not wait for its turn, and closes windows
-// too.
+// Invalidate acts like an OpLocalInv that does not wait for its turn, and closes windows too.
 func (f *fastMR) Invalidate() error {
 	f.mu.Lock()
 	m := f.live
@@ -96,7 +94,7 @@ func (f *fastMR) Dereg() error {
 	}
 	f.gone = true
 	f.pd.dev.mrs.remove(f.keys.stag, live)
-	f.mu.Unlock() // whoever posts has a QP's lock and waits for ours
+	f.mu.Unlock() // a poster holds a QP's lock while it waits for ours
 	if live != nil {
 		live.shutOut()
 		live.local.close()
@@ -105,7 +103,7 @@ func (f *fastMR) Dereg() error {
 	return nil
 }
 
-// prepareReg checks an OpFastReg as it is posted and gives the region its STag.
+// prepareReg checks an OpFastReg when it is posted and gives the region its STag.
 func (q *qp) prepareReg(r *FastReg) (*mr, error) {
 	if r == nil {
 		return nil, fmt.Errorf("%w: a fast registration without Reg", ErrInvalid)
@@ -133,8 +131,8 @@ func (q *qp) prepareReg(r *FastReg) (*mr, error) {
 	return f.last, nil
 }
 
-// register executes an OpFastReg. False: the region is registered at the moment, or
-// has been deregistered since.
+// register executes an OpFastReg. It returns false if the region is registered at the moment,
+// or has been deregistered since.
 func (f *fastMR) register(m *mr) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

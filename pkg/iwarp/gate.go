@@ -6,18 +6,18 @@ import (
 	"sync/atomic"
 )
 
-// gate counts the users of a region and lets its owner wait for the last one.
-// Entering and leaving are one atomic operation each: every segment does both.
+// gate counts the users of a region and lets its owner wait for the last one. Entering and
+// leaving are one atomic operation each, as every segment does both.
 type gate struct {
 	n    atomic.Int64 // users; shutGate more once shut
 	mu   sync.Mutex   // guards what follows
 	idle chan struct{}
 }
 
-// shutGate makes the count of a shut gate negative, whoever still is inside.
+// shutGate makes the count of a shut gate negative, however many users are inside.
 const shutGate = math.MinInt64
 
-// enter is false once the gate is shut; else leave must follow.
+// enter returns false once the gate is shut; otherwise the caller must call leave.
 func (g *gate) enter() bool {
 	if g.n.Add(1) > 0 {
 		return true
@@ -30,7 +30,7 @@ func (g *gate) leave() {
 	if g.n.Add(-1) != shutGate {
 		return
 	}
-	g.mu.Lock() // the last one: whoever waits has made idle by now, or sees the count
+	g.mu.Lock() // the last one: a waiter has made idle by now, or sees the count
 	if g.idle != nil {
 		close(g.idle)
 		g.idle = nil
@@ -40,7 +40,7 @@ func (g *gate) leave() {
 
 func (g *gate) isShut() bool { return g.n.Load() < 0 }
 
-// shut lets nobody in any more and does not wait for who is inside.
+// shut refuses further entries. It does not wait for those inside.
 func (g *gate) shut() {
 	g.mu.Lock()
 	g.shutLocked()
@@ -53,7 +53,7 @@ func (g *gate) shutLocked() {
 	}
 }
 
-// close shuts the gate and waits until nobody is inside.
+// close shuts the gate and waits until no user is inside.
 func (g *gate) close() {
 	g.mu.Lock()
 	idle := g.closeLocked()
@@ -63,7 +63,7 @@ func (g *gate) close() {
 	}
 }
 
-// closeLocked shuts the gate. Nobody is inside once idle, if not nil, is closed.
+// closeLocked shuts the gate. Once idle, if it is not nil, is closed, no user is inside.
 func (g *gate) closeLocked() (idle <-chan struct{}) {
 	g.shutLocked()
 	if g.n.Load() == shutGate {

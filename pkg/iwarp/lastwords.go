@@ -8,8 +8,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )
 
-// localFault stops the QP at request tx.next, which cannot be executed. The peer
-// is told that the stream has ended, not why (RFC 5040 §7.1, item 1).
+// localFault stops the QP at request tx.next, which cannot be executed. The peer is told that
+// the stream has ended, not why (RFC 5040 §7.1, item 1).
 func (q *qp) localFault(detail string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -23,8 +23,8 @@ func (q *qp) localFault(detail string) {
 	_ = q.conn.SetReadDeadline(past) // wakes rx, which takes the QP down
 }
 
-// sendFailed notes why the sending side has ended. rx takes the QP down: what the
-// peer may have said before it closed, a Terminate, explains more than our EPIPE.
+// sendFailed records why the sending side has ended. rx takes the QP down: what the peer may
+// have sent before it closed, a Terminate, explains more than our EPIPE.
 func (q *qp) sendFailed(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -36,8 +36,8 @@ func (q *qp) sendFailed(err error) {
 	_ = q.conn.SetReadDeadline(time.Now().Add(sayLast))
 }
 
-// lookAgain says whether rx has to read once more after the deadline that sendFailed set. On a busy machine rx may run only
-// when that has passed, and then a read fails without a look at what has come meanwhile.
+// lookAgain reports whether rx has to read once more after the deadline that sendFailed set. On a busy
+// machine rx may only run after it has passed, and then a read fails without looking at what has arrived.
 func (q *qp) lookAgain() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -49,14 +49,14 @@ func (q *qp) lookAgain() bool {
 	return true
 }
 
-// sayLast is how long a peer's last words are waited for after a failed write.
+// sayLast is how long to wait for a peer's last message after a failed write.
 const sayLast = 100 * time.Millisecond
 
-// past as a deadline ends blocked calls at once.
+// past, as a deadline, ends blocked calls at once.
 var past = time.Unix(1, 0)
 
-// sayTerminate sends the last message and closes this half, so that the peer gets
-// it in order (RFC 5040 §6.2.1).
+// sayTerminate sends the last message and closes our half, so that the peer gets it in order
+// (RFC 5040 §6.2.1).
 func (q *qp) sayTerminate(term *rdmap.Terminate) {
 	t := &q.tx
 	q.borrowBatch()
@@ -71,7 +71,7 @@ func (q *qp) sayTerminate(term *rdmap.Terminate) {
 	closeWrite(q.conn)
 }
 
-// sayFIN ends a drained sending side. The peer has StallTimeout to follow.
+// sayFIN ends a drained sending side. The peer has StallTimeout to do the same.
 func (q *qp) sayFIN() {
 	_ = q.conn.SetReadDeadline(time.Now().Add(q.dev.cfg.StallTimeout))
 	closeWrite(q.conn)

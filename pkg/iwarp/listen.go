@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// defaultPending bounds half-open start-ups, each of which costs a goroutine, a
-// descriptor and about 1 KiB.
+// defaultPending bounds half-open start-ups, each of which costs a goroutine, a descriptor
+// and about 1 KiB.
 const defaultPending = 256
 
-// leastPerHost is the least that a host gets of the half-open start-ups by default:
-// a machine may well open a dozen connections at a time.
+// leastPerHost is the default minimum of half-open start-ups that a host may have: a machine
+// may well open a dozen connections at a time.
 const leastPerHost = 16
 
-// listener takes connections of the software device.
+// listener accepts connections of the software device.
 type listener struct {
 	dev   *soft
 	ln    net.Listener
@@ -34,9 +34,9 @@ type listener struct {
 	arrived uint64             // connections so far
 }
 
-// pending is a start-up that is not decided about.
+// pending is a start-up that is not yet accepted or rejected.
 type pending struct {
-	host  netip.Addr // by whom
+	host  netip.Addr // where it comes from
 	age   uint64     // listener.arrived when it came
 	asked bool       // its Request is complete
 }
@@ -65,7 +65,7 @@ func (d *soft) Listen(ctx context.Context, addr string, o *ListenOptions) (Liste
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
-		_ = l.ln.Close() // nobody has used it
+		_ = l.ln.Close() // it has not been used
 		return nil, ErrClosed
 	}
 	d.listeners[l] = struct{}{}
@@ -103,8 +103,8 @@ func (l *listener) acceptLoop() {
 	}
 }
 
-// hostOf is whom the start-ups of a are counted for: an IPv6 host has a whole /64 of
-// addresses to come from.
+// hostOf returns the address that the start-ups of a are counted under. An IPv6 host has a
+// whole /64 of addresses.
 func hostOf(a net.Addr) netip.Addr {
 	t, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -118,7 +118,7 @@ func hostOf(a net.Addr) netip.Addr {
 	return ip
 }
 
-// halfOpen is the number of start-ups that are not decided about.
+// halfOpen returns the number of start-ups that are not yet accepted or rejected.
 func (l *listener) halfOpen() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,9 +153,9 @@ func (l *listener) admit(c net.Conn) bool {
 	return true
 }
 
-// makeRoomLocked ends a start-up for one of host, if another host has more of them: its
-// oldest one whose Request is still to come, which an honest peer sends at once. Else a
-// few hosts that say nothing would keep all others out.
+// makeRoomLocked ends one start-up in favour of host if another host has more of them: that
+// host's oldest one whose Request has not arrived, which an honest peer sends at once.
+// Otherwise a few silent hosts would keep all others out.
 func (l *listener) makeRoomLocked(host netip.Addr) bool {
 	most := netip.Addr{}
 	for h, n := range l.hosts {
@@ -180,7 +180,7 @@ func (l *listener) makeRoomLocked(host netip.Addr) bool {
 	return true
 }
 
-// requested notes that the Request of c is complete. False: c has been given up.
+// requested records that the Request of c is complete. It returns false if c has been given up.
 func (l *listener) requested(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,7 +192,7 @@ func (l *listener) requested(c net.Conn) bool {
 	return ok
 }
 
-// release gives c's place back; the connection is decided about or dead.
+// release gives c's place back once the connection has been accepted, rejected or lost.
 func (l *listener) release(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,7 +208,7 @@ func (l *listener) releaseLocked(c net.Conn) {
 	}
 }
 
-// refuse counts a start-up that err ends, unless we have ended it.
+// refuse counts a start-up that ended with err, unless this side ended it.
 func (l *listener) refuse(err error) {
 	if !errors.Is(err, net.ErrClosed) && !l.isClosed() && !errors.Is(err, context.Canceled) {
 		l.dev.refused.add(startupRefusal(err))
@@ -221,8 +221,8 @@ func (l *listener) isClosed() bool {
 	return l.closed
 }
 
-// startUp reads the Request of c, offers it to Accept, and watches c until the
-// decision: the initiator has nothing to say before our Reply.
+// startUp reads the Request of c, offers it to Accept, and watches c until the decision: the
+// initiator must not send anything before our Reply.
 func (l *listener) startUp(c net.Conn) {
 	defer l.wg.Done()
 	tuneConn(c, l.dev.cfg.StallTimeout)
@@ -261,7 +261,7 @@ func (l *listener) startUp(c net.Conn) {
 			r.lost = errEarly
 		}
 		l.refuse(r.lost)
-		_ = c.Close() // nobody will use it
+		_ = c.Close() // it will not be used
 		l.release(c)
 	} else if err == nil {
 		r.early = true
@@ -286,7 +286,7 @@ func (l *listener) Accept(ctx context.Context) (ConnRequest, error) {
 	}
 }
 
-// Close ends the listener and the start-ups that are not decided about.
+// Close ends the listener and the start-ups that are not yet accepted or rejected.
 func (l *listener) Close() error {
 	l.mu.Lock()
 	if l.closed {

@@ -1,12 +1,12 @@
 package iwarp
 
-// Requests of the SQ that send nothing: they change what STags name. tx executes
-// them in their place , after all before them is complete.
+// Requests of the SQ that send nothing: they change what STags name. tx executes them in
+// their turn, after everything before them is complete.
 
-// isMemory says whether a request of op is one of those.
+// isMemory reports whether op is the opcode of such a request.
 func (op Opcode) isMemory() bool { return op == OpLocalInv || op == OpFastReg || op == OpBindMW }
 
-// prepareMemory checks and copies such a request as it is posted.
+// prepareMemory checks and copies such a request when it is posted.
 func (q *qp) prepareMemory(slot *sendSlot, wr *SendWR) (err error) {
 	slot.wr.Reg, slot.wr.Bind = nil, nil
 	switch wr.Op {
@@ -21,7 +21,7 @@ func (q *qp) prepareMemory(slot *sendSlot, wr *SendWR) (err error) {
 	return err
 }
 
-// executeMemory executes it. What it returns is why that cannot be done, or "".
+// executeMemory executes such a request. It returns why that is impossible, or "".
 func (q *qp) executeMemory(slot *sendSlot) (fault string) {
 	m := slot.mem
 	slot.mem = nil

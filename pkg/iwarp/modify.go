@@ -6,8 +6,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )
 
-// Modify moves the QP as its interface says. The states between are the connection
-// manager's and the stream's own; CLOSING and TERMINATE go to ERROR by themselves.
+// Modify implements QP. The states between are set by the connection manager and the stream
+// itself; CLOSING and TERMINATE turn into ERROR by themselves.
 func (q *qp) Modify(s QPState) error {
 	if s == StateIdle {
 		return q.reset()
@@ -32,10 +32,10 @@ func (q *qp) Modify(s QPState) error {
 	return nil
 }
 
-// busyLocked says whether requests of either side are under way.
+// busyLocked reports whether requests of either side are under way.
 func (q *qp) busyLocked() bool { return q.sqHead != q.sqTail || q.irqHead != q.irqTail }
 
-// terminateLocked ends the stream by the application's wish (RFC 5040 §6.2.1).
+// terminateLocked ends the stream at the application's request (RFC 5040 §6.2.1).
 func (q *qp) terminateLocked() {
 	q.term = &rdmap.Terminate{Layer: rdmap.LayerRDMAP, Type: rdmap.TypeLocal}
 	q.ended, q.cause = true, terminateError(q.term, "terminated by this side's application")
@@ -47,8 +47,8 @@ func (q *qp) terminateLocked() {
 	q.recall()
 }
 
-// reset makes a QP in state ERROR fit for another connection. Regions and windows
-// that were bound to it stay bound to the stream that has ended.
+// reset prepares a QP in state ERROR for another connection. Regions and windows that were
+// bound to it stay bound to the stream that has ended.
 func (q *qp) reset() error {
 	q.mu.Lock()
 	state, gone := q.state, q.gone
@@ -56,7 +56,7 @@ func (q *qp) reset() error {
 	if state != StateError {
 		return fmt.Errorf("%w: QP %d cannot go from %s to %s", ErrState, q.num, state, StateIdle)
 	}
-	<-gone // the connection may still listen for the peer's FIN
+	<-gone // the connection may still wait for the peer's FIN
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch sends, recvs := q.sqHeld.Load(), q.rqHeld.Load(); {

@@ -8,18 +8,18 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )
 
-// mr is what one STag names on the software device: a region of RegMR, one
-// registration of a region of AllocMR, or one opening of a memory window. It does
-// not change while the table has it, but for its gates; what comes after it under
-// the same index is another mr. So nobody who looks one up needs a lock.
+// mr is what one STag names on the software device: a region of RegMR, one registration of a
+// region of AllocMR, or one opening of a memory window. Apart from its gates it does not
+// change while it is in the table; the next use of its index is another mr. So a lookup needs
+// no lock.
 type mr struct {
-	// set once before it is in the table
+	// set once before it enters the table
 	pd     *pd
 	stag   STag
 	access Access
 	base   uint64
 	buf    []byte
-	bound  *qp    // the only stream that may use it; nil = every one of the PD
+	bound  *qp    // the only stream that may use it; nil = every stream of the PD
 	life   uint32 // of bound: a QP that was reset carries another stream
 	of     owner  // nil: a region of RegMR
 	guard  sync.Locker
@@ -27,14 +27,14 @@ type mr struct {
 	remote gate // passed by every placement for a peer
 	local  gate // passed by our own gather and scatter
 
-	parent *mr // of a window: the region it is open on; set before it is in the table
+	parent *mr // of a window: the region it is open on; set before it enters the table
 
 	// guarded by remote.mu
 	windows []*mr // open on it
 	over    bool  // nothing more may be opened on it
 }
 
-// owner is the object that an mr is a phase of.
+// owner is the object of which an mr is one phase.
 type owner interface {
 	isWindow() bool
 }
@@ -45,7 +45,7 @@ func (m *mr) Len() int     { return len(m.buf) }
 
 func (m *mr) isWindow() bool { return m.of != nil && m.of.isWindow() }
 
-// Invalidate ends what is open on the region too: it is the owner's own word.
+// Invalidate ends what is open on the region too, as it is the owner's own decision.
 func (m *mr) Invalidate() error {
 	m.close()
 	return nil
@@ -64,7 +64,7 @@ func (m *mr) close() {
 	m.shutOut()
 }
 
-// end ends m by a work request or by a peer's message: when it returns nothing is
+// end ends m on behalf of a work request or of a peer's message. When it returns, nothing is
 // placed any more. A region with open windows is left as it is.
 func (m *mr) end() bool {
 	idle, err := m.shut()
@@ -77,7 +77,7 @@ func (m *mr) end() bool {
 		p.remote.mu.Unlock()
 	}
 	if m.of != nil {
-		m.local.shut() // our own requests that use it are not complete: their owner knows
+		m.local.shut() // our own requests that use it are not complete, as their owner knows
 	}
 	m.await(idle)
 	return true
@@ -111,7 +111,7 @@ func (m *mr) Dereg() error {
 
 var errDeregistered = fmt.Errorf("%w: region is deregistered already", ErrInvalid)
 
-// shutOut shuts the peers out of m and waits until nothing of theirs uses it.
+// shutOut shuts the peers out of m and waits until they no longer use it.
 func (m *mr) shutOut() {
 	m.remote.mu.Lock()
 	idle := m.remote.closeLocked()
@@ -119,7 +119,7 @@ func (m *mr) shutOut() {
 	m.await(idle)
 }
 
-// await waits for what m.remote.closeLocked has returned.
+// await waits for the channel that m.remote.closeLocked has returned.
 func (m *mr) await(idle <-chan struct{}) {
 	if idle != nil {
 		m.pd.dev.hurry(m)
@@ -129,8 +129,8 @@ func (m *mr) await(idle <-chan struct{}) {
 
 const remoteRights = RemoteWrite | RemoteRead | RemoteAtomic
 
-// span is the part of m from to on, n bytes long. The sum must not wrap (RFC 5041
-// §7.1): compare distances, not ends.
+// span returns the n bytes of m from to on. The sum must not wrap (RFC 5041 §7.1): compare
+// distances, not ends.
 func (m *mr) span(to, n uint64) ([]byte, rdmap.Fault) {
 	if to+n < to && to+n != 0 {
 		return nil, rdmap.FaultWrap
@@ -142,15 +142,15 @@ func (m *mr) span(to, n uint64) ([]byte, rdmap.Fault) {
 	return m.buf[off : off+n], rdmap.FaultNone
 }
 
-// usableBy says whether a stream of q may use m at all.
+// usableBy reports whether a stream of q may use m at all.
 func (m *mr) usableBy(q *qp) bool {
 	return m.pd == q.pd && (m.bound == nil || m.boundTo(q))
 }
 
 func (m *mr) boundTo(q *qp) bool { return m.bound == q && m.life == q.life.Load() }
 
-// remoteSpan is span for a peer on stream q that needs the right need. The checks
-// stand in the order of RFC 5040 §7.1. On FaultNone m.remote has been entered.
+// remoteSpan is span for a peer on stream q, which needs the right need. The checks are in the
+// order of RFC 5040 §7.1. On FaultNone m.remote has been entered.
 func (m *mr) remoteSpan(q *qp, need Access, to, n uint64) ([]byte, rdmap.Fault) {
 	if m == nil {
 		return nil, rdmap.FaultSTag
@@ -174,9 +174,9 @@ func (m *mr) remoteSpan(q *qp, need Access, to, n uint64) ([]byte, rdmap.Fault) 
 	return p, f
 }
 
-// remoteInvalidate ends the access that a peer on stream q names by s. It may do so
-// only with what is bound to this stream and open to the peer: else one peer could
-// take memory away from another (RFC 5040 §8.1.1). What is invalid already stays so.
+// remoteInvalidate ends the access that a peer on stream q names by s. The peer may do that
+// only to what is bound to this stream and open to the peer: otherwise one peer could take
+// memory away from another (RFC 5040 §8.1.1). What is invalid already stays so.
 func (q *qp) remoteInvalidate(s STag) rdmap.Fault {
 	m := q.dev.mrs.lookup(s)
 	switch {
@@ -190,13 +190,13 @@ func (q *qp) remoteInvalidate(s STag) rdmap.Fault {
 	return rdmap.FaultNone
 }
 
-// localInvalidate executes an OpLocalInv. False: s names nothing that q may end.
+// localInvalidate executes an OpLocalInv. It returns false if s names nothing that q may end.
 func (q *qp) localInvalidate(s STag) bool {
 	m := q.dev.mrs.lookup(s)
 	return m != nil && m.pd == q.pd && (!m.isWindow() || m.boundTo(q)) && m.end()
 }
 
-// localSpan is the memory that s names, for use by a QP of domain d; need is 0 or
+// localSpan returns the memory that s names, for use by a QP of domain p. need is 0 or
 // LocalWrite. On ok m.local has been entered.
 func (d *soft) localSpan(p *pd, s *SGE, need Access) (m *mr, b []byte, ok bool) {
 	m = d.mrs.lookup(s.LKey)

@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// mw is a memory window. Each OpBindMW that opens it gives it a new STag, whose
-// index it keeps for life.
+// mw is a memory window. Each OpBindMW that opens it gives it a new STag, whose index it keeps
+// for life.
 type mw struct {
 	pd *pd
 
 	mu   sync.Mutex // guards what follows
 	keys keyring
-	last STag // of the bind that was posted last
-	live *mr  // of the one that was executed last; what its index names
+	last STag // of the latest bind posted
+	live *mr  // of the latest one executed; what its index names
 	gone bool
 }
 
@@ -61,9 +61,8 @@ func (w *mw) Dealloc() error {
 	return nil
 }
 
-// prepareBind checks an OpBindMW as it is posted and gives the window its STag. What
-// it returns has no memory yet: the region may be one that an earlier request
-// registers.
+// prepareBind checks an OpBindMW when it is posted and gives the window its STag. The mr that it
+// returns has no memory yet: the region may be one that an earlier request registers.
 func (q *qp) prepareBind(b *BindMW) (*mr, error) {
 	if b == nil {
 		return nil, fmt.Errorf("%w: a bind without Bind", ErrInvalid)
@@ -107,7 +106,7 @@ func (q *qp) prepareBind(b *BindMW) (*mr, error) {
 
 var errWindowRegion = fmt.Errorf("%w: a window needs a region of the QP's protection domain", ErrInvalid)
 
-// carries says whether a window w may be opened on m for n bytes.
+// carries reports whether a window w of n bytes may be opened on m.
 func (m *mr) carries(w *mr, n uint64) bool {
 	if w.access&(RemoteWrite|RemoteAtomic) != 0 && m.access&LocalWrite == 0 {
 		return false
@@ -116,8 +115,8 @@ func (m *mr) carries(w *mr, n uint64) bool {
 	return f == 0
 }
 
-// bind executes an OpBindMW, which takes back what was open by the window. False:
-// the region cannot carry it.
+// bind executes an OpBindMW, which closes what the window had open before. It returns false if
+// the region cannot carry the window.
 func (w *mw) bind(m *mr, b *BindMW) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,22 +6,21 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
 )
 
-// depths are the most Reads that the device will hold for a peer and have
-// outstanding there, on one connection.
+// depths holds the most Reads that the device holds for a peer (ird), and has outstanding there
+// (ord), on one connection.
 type depths struct{ ird, ord uint16 }
 
-// terms are what start-up has agreed on, as this side sees it.
+// terms is the outcome of start-up as this side sees it.
 type terms struct {
 	crc      bool
 	in, out  bool    // markers
 	ird, ord uint16  // in force here
 	p2p      bool    //
-	rtr      mpa.RTR // of p2p: the one form that is sent
+	rtr      mpa.RTR // of p2p: the form that is sent
 }
 
-// rtrForms are the forms of RTR message in the order in which they are preferred:
-// a Write costs the peer nothing, a Read a place of its IRD, and a Send, with
-// other stacks than this one, a receive.
+// rtrForms lists the forms of RTR message in order of preference: a Write costs the peer nothing,
+// a Read a place of its IRD, and a Send, with stacks other than this one, a receive.
 var rtrForms = []struct {
 	set RTRSet
 	mpa mpa.RTR
@@ -45,7 +44,7 @@ func rtrSet(r mpa.RTR) (s RTRSet) {
 	return s
 }
 
-// firstRTR is the preferred form of a set, or 0.
+// firstRTR returns the preferred form of a set, or 0.
 func firstRTR(r mpa.RTR) mpa.RTR {
 	for _, f := range rtrForms {
 		if r&f.mpa != 0 {
@@ -55,13 +54,13 @@ func firstRTR(r mpa.RTR) mpa.RTR {
 	return 0
 }
 
-// notEnhanced is a failure that shows, or may be because, the peer knows no enhanced
-// start-up: with revision 1 it may succeed.
+// notEnhanced is a failure that may mean that the peer knows no enhanced start-up: revision 1 may
+// succeed.
 type notEnhanced struct{ error }
 
 func (e notEnhanced) Unwrap() error { return e.error }
 
-// check refuses wishes that no peer could fulfil.
+// check rejects wishes that no peer could fulfil.
 func (p *ConnParam) check(dev depths) error {
 	switch {
 	case p.Rev < 0 || p.Rev > mpa.Rev2:
@@ -78,7 +77,7 @@ func (p *ConnParam) check(dev depths) error {
 	return nil
 }
 
-// askEnhanced is the block of an initiator's Request.
+// askEnhanced returns the enhanced block of an initiator's Request.
 func askEnhanced(p *ConnParam, dev depths) *mpa.Enhanced {
 	e := &mpa.Enhanced{PeerToPeer: !p.ClientServer, IRD: p.IRD, ORD: p.ORD}
 	if p.IRD != DepthAny {
@@ -88,7 +87,7 @@ func askEnhanced(p *ConnParam, dev depths) *mpa.Enhanced {
 		e.ORD = min(p.ORD, dev.ord)
 	}
 	if e.PeerToPeer {
-		// A Send would take a receive of a peer that is not prepared for it.
+		// A Send would take a receive of a peer that does not expect it.
 		if e.RTR = p.RTR.mpa(); e.RTR == 0 {
 			e.RTR = mpa.RTRWrite | mpa.RTRRead
 		}
@@ -99,15 +98,15 @@ func askEnhanced(p *ConnParam, dev depths) *mpa.Enhanced {
 	return e
 }
 
-// answerEnhanced is the responder's side of the IRD/ORD and RTR negotiation (RFC
-// 6581 §9.1, 9.2) for the request r and the wishes p: its block, and what is then
-// in force here.
+// answerEnhanced does the responder's side of the IRD/ORD and RTR negotiation (RFC 6581 §9.1,
+// 9.2) for the request r and the wishes p. It returns the responder's block, and what is then in
+// force here.
 func answerEnhanced(r *mpa.Enhanced, p *ConnParam, dev depths) (a mpa.Enhanced, t terms) {
 	a.PeerToPeer, t.p2p = r.PeerToPeer, r.PeerToPeer
 	t.ord, t.ird = min(p.ORD, dev.ord), min(p.IRD, dev.ird)
 	if r.PeerToPeer {
-		// Exactly one form, out of those offered: RNIC drivers take a second bit for a
-		// mismatch. Where none is common ours is the peer's to refuse.
+		// Exactly one form, out of those offered: RNIC drivers treat a second bit as a mismatch. If none
+		// is common, it is up to the peer to reject ours.
 		ours := p.RTR.mpa()
 		if ours == 0 {
 			ours = mpa.RTRWrite | mpa.RTRRead | mpa.RTRSend
@@ -139,9 +138,8 @@ func answerEnhanced(r *mpa.Enhanced, p *ConnParam, dev depths) (a mpa.Enhanced, 
 	return a, t
 }
 
-// settle is the initiator's side of an accepting Reply: what is in force here, or
-// what is wrong with it, a *mpa.Error whose code decides whether a Terminate
-// follows.
+// settle does the initiator's side of an accepting Reply. It returns what is in force here, or
+// what is wrong with the Reply: a *mpa.Error whose code decides whether a Terminate follows.
 func settle(request, reply *mpa.Frame, p *ConnParam, dev depths) (t terms, err error) {
 	t.crc = request.CRC || reply.CRC
 	t.in, t.out = request.Markers, reply.Markers
@@ -183,5 +181,5 @@ func settle(request, reply *mpa.Frame, p *ConnParam, dev depths) (t terms, err e
 	return t, nil
 }
 
-// needsEnhanced says that p cannot be had with revision 1.
+// needsEnhanced reports whether p rules out revision 1.
 func (p *ConnParam) needsEnhanced() bool { return p.RTR != 0 || p.MinORD > 0 }

@@ -9,7 +9,7 @@ import (
 // pd is a protection domain of the software device.
 type pd struct {
 	dev *soft
-	n   atomic.Int64 // objects made in it; deallocated more once it has ended
+	n   atomic.Int64 // objects made in it; deallocated is added once it has ended
 }
 
 const deallocated = math.MinInt64
@@ -53,7 +53,7 @@ func (p *pd) RegMR(buf []byte, a Access, o *MROptions) (MR, error) {
 	return m, nil
 }
 
-// checkRegion refuses memory that cannot be a region.
+// checkRegion rejects memory that cannot be a region.
 func (p *pd) checkRegion(buf []byte, a Access, base uint64) error {
 	switch {
 	case len(buf) == 0:
@@ -70,7 +70,7 @@ func (p *pd) checkRegion(buf []byte, a Access, base uint64) error {
 	return nil
 }
 
-// charge counts one more region of n bytes, or says which limit is in its way.
+// charge counts one more region of n bytes, or returns the limit that forbids it.
 func (p *pd) charge(n int64) error {
 	t, c := &p.dev.mrs, &p.dev.cfg
 	if err := p.enter(); err != nil {
@@ -93,7 +93,7 @@ func (p *pd) discharge(n int64) {
 	p.leave()
 }
 
-// Dealloc refuses while regions, windows, SRQs or QPs of the domain exist.
+// Dealloc fails while regions, windows, SRQs or QPs of the domain exist.
 func (p *pd) Dealloc() error {
 	if p.n.CompareAndSwap(0, deallocated) {
 		p.dev.mu.Lock()

@@ -8,10 +8,10 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )
 
-// isReceive says whether op is that of a receive's completion.
+// isReceive reports whether op is that of a receive's completion.
 func isReceive(op Opcode) bool { return op == OpRecv || op == OpRecvWriteImm }
 
-// polled gives the place of a polled completion back.
+// polled releases the place of a polled completion.
 func (q *qp) polled(op Opcode) {
 	if !isReceive(op) {
 		q.sqHeld.Add(-1)
@@ -32,7 +32,7 @@ func take(held *atomic.Int32, n int) bool {
 	return true
 }
 
-// sglLength adds up an SGL; it fails past the longest message.
+// sglLength returns the total length of an SGL. It fails for more than the longest message.
 func sglLength(sgl []SGE) (uint64, error) {
 	var n uint64
 	for i := range sgl {
@@ -86,13 +86,13 @@ func (q *qp) PostSend(wr *SendWR) error {
 	return nil
 }
 
-// pendingLocked is the payload in bytes that waits to be sent, or something large
-// where it is too much work to tell.
+// pendingLocked returns how many bytes of payload wait to be sent, or a large number if counting
+// would be too much work.
 func (q *qp) pendingLocked() uint64 {
 	var n uint64
 	for i := q.tx.next; i != q.sqTail && n <= directMax; i++ {
 		slot := &q.sq[i%uint64(len(q.sq))]
-		if n += 64; !slot.unanswered { // else it is a request, which is small
+		if n += 64; !slot.unanswered { // otherwise it is a request, which is small
 			n += slot.length
 		}
 	}
@@ -102,7 +102,7 @@ func (q *qp) pendingLocked() uint64 {
 	return n
 }
 
-// checkSend refuses what is wrong with wr whatever the QP's state.
+// checkSend rejects what is wrong with wr whatever the QP's state.
 func (q *qp) checkSend(wr *SendWR) (length uint64, err error) {
 	switch wr.Op {
 	case OpSend, OpSendInv, OpWrite, OpWriteImm, OpCmpSwap, OpFetchAdd:
@@ -136,7 +136,7 @@ func (q *qp) checkSend(wr *SendWR) (length uint64, err error) {
 	return length, err
 }
 
-// fillSlot copies wr, and what it sends Inline.
+// fillSlot copies wr, and its payload if it is Inline.
 func (q *qp) fillSlot(slot *sendSlot, wr *SendWR, length uint64) error {
 	slot.wr = *wr
 	slot.wr.SGL, slot.wr.Data = nil, nil
@@ -167,7 +167,7 @@ func (q *qp) fillSlot(slot *sendSlot, wr *SendWR, length uint64) error {
 	return nil
 }
 
-// checkRecv refuses what is wrong with wr for a queue of maxSGE.
+// checkRecv rejects what is wrong with wr for a queue of maxSGE.
 func checkRecv(wr *RecvWR, maxSGE int) (length uint64, err error) {
 	if len(wr.SGL) > maxSGE {
 		return 0, fmt.Errorf("%w: %d SGEs: this queue takes %d", ErrInvalid, len(wr.SGL), maxSGE)
@@ -175,7 +175,7 @@ func checkRecv(wr *RecvWR, maxSGE int) (length uint64, err error) {
 	return sglLength(wr.SGL)
 }
 
-// set makes the slot hold wr, whose SGL is copied.
+// set stores wr in the slot, with a copy of its SGL.
 func (s *recvSlot) set(wr *RecvWR, length uint64) {
 	s.id, s.length = wr.ID, length
 	s.sgl = append(s.sgl[:0], wr.SGL...)
@@ -209,8 +209,8 @@ func (q *qp) PostRecv(wr *RecvWR) error {
 	return nil
 }
 
-// flushLocked completes everything that is outstanding, in posting order, and
-// makes the state ERROR. Nobody may use the queues' memory any more.
+// flushLocked completes everything that is outstanding, in posting order, and sets the state
+// ERROR. No goroutine may use the queues' memory any more.
 func (q *qp) flushLocked() {
 	q.state = StateError
 	for ; q.sqHead != q.sqTail; q.sqHead++ {
@@ -221,7 +221,7 @@ func (q *qp) flushLocked() {
 		}
 		q.sendCQ.push(&WC{ID: slot.wr.ID, QP: q, Op: slot.wr.Op, Status: status}, nil)
 	}
-	if cur := q.rx.cur; cur != nil && q.srq != nil { // those that no message took stay on it
+	if cur := q.rx.cur; cur != nil && q.srq != nil { // receives that no message took stay on the SRQ
 		q.rx.cur = nil
 		q.recvCQ.push(&WC{ID: cur.id, QP: q, Op: OpRecv, Status: StatusWRFlushErr}, nil)
 	}
@@ -230,8 +230,8 @@ func (q *qp) flushLocked() {
 	}
 }
 
-// blameLocked attributes a Terminate of the peer to the oldest unfinished request
-// that can have caused it.
+// blameLocked attributes the peer's Terminate to the oldest unfinished request that can have
+// caused it.
 func (q *qp) blameLocked(t *rdmap.Terminate) {
 	match := func(op Opcode) bool { return true }
 	switch {

@@ -19,7 +19,7 @@ var errAborted = errors.New("iwarp: aborted by this side")
 // sendSlot is a place of the SQ.
 type sendSlot struct {
 	wr     SendWR
-	sgl    []SGE  // wr.SGL's copy; its array is kept for the next use
+	sgl    []SGE  // copy of wr.SGL; its array is kept for the next use
 	inline []byte // the payload of an Inline request; kept likewise
 	length uint64 // bytes
 	mem    *mr    // of OpFastReg and OpBindMW: what the STag will name
@@ -36,35 +36,35 @@ type recvSlot struct {
 
 // qp is a queue pair of the software device.
 //
-// Two goroutines serve a connected QP: rx (rx.go) reads the connection, places,
-// delivers, and in the end takes everything down; tx (tx.go) executes the SQ. The
-// sending side has one owner at a time: tx, or a poster whose small request went
-// out at once. Lock order: qp.mu, then cq.mu or a region's gate.
+// Two goroutines serve a connected QP: rx (rx.go) reads the connection, places, delivers, and
+// finally takes everything down; tx (tx.go) executes the SQ. The sending side has one owner at
+// a time: tx, or a poster whose small request went out at once. Lock order: qp.mu, then cq.mu
+// or a region's gate.
 type qp struct {
 	// set once in CreateQP
 	dev            *soft
 	pd             *pd
 	num            uint32
 	sendCQ, recvCQ *cq
-	srq            *srq // nil: rq is its own
+	srq            *srq // nil: rq is the QP's own
 	maxSGE         int
 	maxSend        int // requests that it may hold
-	maxRecv        int // receives that it may hold: posted or, of an SRQ, taken
+	maxRecv        int // receives that it may hold: posted or, with an SRQ, taken
 
 	sqHeld, rqHeld atomic.Int32  // places taken: posted, or completed and not yet polled
 	life           atomic.Uint32 // streams that it has carried before
 	stats          qpStats
 
 	mu        sync.Mutex // guards the two queues, and stream's second half
-	sq        []sendSlot // made by the first start: most that are dialled in a long list never answer
+	sq        []sendSlot // made by the first start: most peers in a long list that is dialled never answer
 	rq        []recvSlot // made for the first receive
 	destroyed bool
 
 	stream
 }
 
-// stream is what a QP knows of the one stream that it carries, or will carry. When
-// the QP is reset it has a new one.
+// stream holds the state of the one stream that a QP carries, or will carry. A reset gives the
+// QP a new one.
 type stream struct {
 	// set once in start
 	conn net.Conn
@@ -79,7 +79,7 @@ type stream struct {
 	gone     chan struct{} // closed when the goroutines have ended
 	state    QPState
 	sqHead   uint64 // oldest request that is not complete
-	sqSent   uint64 // first one that is not handed to TCP
+	sqSent   uint64 // first one not yet handed to TCP
 	sqTail   uint64 // next free place
 	rqHead   uint64
 	rqTail   uint64
@@ -87,7 +87,7 @@ type stream struct {
 	orqHead  uint64
 	orqTail  uint64
 	irq      []inRead // the peer's requests; made for the first one
-	irqHead  uint64   // oldest whose response is not on its way
+	irqHead  uint64   // oldest whose response is not yet on its way
 	irqTail  uint64
 	sources  []*mr // tx.sources, during a write that may block
 	hurried  bool  // that write has less time than others
@@ -100,7 +100,7 @@ type stream struct {
 	answerFirst bool  // before term: the requests that came before the one at fault
 	ended       bool  // cause is final
 	cause       error // what Err returns
-	txErr       error // why the sending side failed, where rx may know better
+	txErr       error // why the sending side failed; rx may know better
 	badWR       int64 // SQ place of the request at fault, or -1
 	badCode     Status
 	peerFIN     bool // the peer was the first to close
@@ -160,7 +160,7 @@ func (p *pd) CreateQP(a QPInitAttr) (QP, error) {
 	return q, nil
 }
 
-// reserve takes a place for q in all that it uses, or in nothing.
+// reserve takes a place for q in everything that it uses, or in nothing.
 func (q *qp) reserve(overcommit bool) (err error) {
 	var undo []func()
 	defer func() {
@@ -245,7 +245,7 @@ func (q *qp) begin() error {
 	return nil
 }
 
-// attach makes conn the one that Abort closes. It fails if Abort came first.
+// attach makes conn the connection that Abort closes. It fails if Abort came first.
 func (q *qp) attach(conn net.Conn) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -267,10 +267,9 @@ func (q *qp) startFailed(err error) {
 	q.mu.Unlock()
 }
 
-// finishLocked flushes the queues and says that the QP has ended. Its cause is
-// final.
+// finishLocked flushes the queues and marks the QP as ended. Its cause is final.
 func (q *qp) finishLocked() {
-	started := q.state != StateRTR // else Dial or Accept returns the cause
+	started := q.state != StateRTR // otherwise Dial or Accept returns the cause
 	q.flushLocked()
 	close(q.done)
 	if started {
@@ -281,7 +280,7 @@ func (q *qp) finishLocked() {
 	}
 }
 
-// startParam is what start-up agreed on.
+// startParam holds the outcome of start-up.
 type startParam struct {
 	link       *link
 	leftover   []byte // bytes of the peer's FPDUs that came with its start-up frame
@@ -328,8 +327,8 @@ func (q *qp) start(p startParam) error {
 	return nil
 }
 
-// kickLocked gives the sending side to tx if nobody owns it; who owns it will
-// look at the QP's state before it lets go.
+// kickLocked gives the sending side to tx if it has no owner. An owner checks the QP's state
+// before it lets go.
 func (q *qp) kickLocked() {
 	if !q.txBusy && q.tx.wake != nil {
 		q.txBusy = true
@@ -364,7 +363,7 @@ func (q *qp) Disconnect(ctx context.Context) error {
 func (q *qp) closeLocked() {
 	q.state = StateClosing
 	q.closing = true
-	if q.gateOpen || q.sqHead == q.sqTail { // else the work waits for the initiator, and the FIN behind it
+	if q.gateOpen || q.sqHead == q.sqTail { // otherwise work and FIN wait for the initiator
 		q.kickLocked()
 	}
 	q.recall() // rx must see the peer's FIN
@@ -376,14 +375,14 @@ func (q *qp) Abort() {
 	q.mu.Unlock()
 }
 
-// fail is Abort for another reason.
+// fail is Abort with another cause.
 func (q *qp) fail(cause error) {
 	q.mu.Lock()
 	q.abortLocked(cause)
 	q.mu.Unlock()
 }
 
-// abortLocked ends the QP for the reason cause, unless it has another already.
+// abortLocked ends the QP with cause, unless it has a cause already.
 func (q *qp) abortLocked(cause error) {
 	switch q.state {
 	case StateIdle:
@@ -406,7 +405,7 @@ func (q *qp) abortLocked(cause error) {
 // abortConn closes so that the peer sees a reset rather than an orderly end.
 func abortConn(c net.Conn) {
 	if l, ok := c.(interface{ SetLinger(int) error }); ok {
-		_ = l.SetLinger(0) // only the kind of close is at stake
+		_ = l.SetLinger(0) // only the kind of close depends on it
 	}
 	_ = c.Close() // already closed is as good
 }
@@ -414,7 +413,7 @@ func abortConn(c net.Conn) {
 func (q *qp) Destroy() error {
 	q.mu.Lock()
 	first := !q.destroyed
-	q.destroyed = true // nobody resets it while we wait
+	q.destroyed = true // prevents a reset while we wait
 	if q.state != StateError && q.state != StateTerminate {
 		q.abortLocked(errAborted)
 	}
@@ -441,19 +440,19 @@ func (q *qp) Destroy() error {
 	return nil
 }
 
-// terminateError is what Err returns for t of ours.
+// terminateError returns the error of Err for our own Terminate t.
 func terminateError(t *rdmap.Terminate, detail string) error {
 	return &TerminateError{Layer: t.Layer, Type: t.Type, Code: t.Code, Detail: detail,
 		DDP: bytes.Clone(t.DDP), ReadRequest: bytes.Clone(t.ReadRequest)}
 }
 
-// peerError is what Err returns for the peer's Terminate.
+// peerError returns the error of Err for the peer's Terminate.
 func peerError(pt *rdmap.PeerTerminate) error {
 	return &TerminateError{FromPeer: true, Layer: pt.Layer, Type: pt.Type, Code: pt.Code, Detail: pt.Meaning(),
 		DDP: pt.DDP, ReadRequest: pt.ReadRequest, Raw: pt.Raw, PeerLayout: pt.PeerLayout}
 }
 
-// rawConn returns the means of a write that does not block, or nil.
+// rawConn returns what non-blocking writes need, or nil.
 func rawConn(c net.Conn) syscall.RawConn {
 	t, ok := c.(*net.TCPConn)
 	if !ok {

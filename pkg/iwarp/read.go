@@ -10,14 +10,14 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )
 
-// nobody as outRead.sq is a request that no place of the SQ stands for.
+// nobody, as outRead.sq, marks a request without a place in the SQ.
 const nobody = ^uint64(0)
 
 // outRead is an RDMA Read or atomic of ours that the peer has not answered.
 type outRead struct {
 	op   rdmap.Opcode // of the response
 	sq   uint64       // its place in the SQ, or nobody
-	stag STag         // a Read's sink, for the peer: of this Read alone
+	stag STag         // a Read's sink, as named to the peer: for this Read alone
 	id   uint32       // an atomic's
 	size uint32       // bytes
 }
@@ -31,7 +31,7 @@ type inRead struct {
 	old  rdmap.AtomicResponse
 }
 
-// startRead begins the Read Request of slot. False: its sink is not valid.
+// startRead begins the Read Request of slot. It returns false if its sink is not valid.
 func (q *qp) startRead(slot *sendSlot) bool {
 	if !q.writable(slot.sgl) {
 		return false
@@ -42,7 +42,7 @@ func (q *qp) startRead(slot *sendSlot) bool {
 	q.newRequest(outRead{op: rdmap.OpReadResponse, sq: t.next, stag: req.SinkSTag, size: req.Size})
 	q.mu.Unlock()
 	if req.Size == 0 && req.SrcSTag == 0 {
-		req.SrcSTag = 1 // nobody checks it, but STag 0 upsets some RNICs
+		req.SrcSTag = 1 // not checked, but STag 0 upsets some RNICs
 	}
 	req.Put(t.head[:])
 	t.sender.Start(rdmap.Message{Op: rdmap.OpReadRequest, Head: t.head[:rdmap.ReadRequestSize]})
@@ -50,13 +50,13 @@ func (q *qp) startRead(slot *sendSlot) bool {
 	return true
 }
 
-// writable says whether sgl names memory that a response may go into. It is
-// checked again when that is there.
+// writable reports whether sgl names memory that a response may be written to. That is checked
+// again when the response arrives.
 func (q *qp) writable(sgl []SGE) bool {
 	for i := range sgl {
 		s := &sgl[i]
 		if s.Length == 0 {
-			continue // its LKey is not looked at
+			continue // its LKey is not checked
 		}
 		m, _, ok := q.dev.localSpan(q.pd, s, LocalWrite)
 		if !ok {
@@ -67,10 +67,10 @@ func (q *qp) writable(sgl []SGE) bool {
 	return true
 }
 
-// newRequest notes a request that is about to be sent.
+// newRequest records a request that is about to be sent.
 func (q *qp) newRequest(o outRead) {
 	if q.orq == nil {
-		q.orq = make([]outRead, max(q.ord, 1)) // an RTR goes whatever ORD is
+		q.orq = make([]outRead, max(q.ord, 1)) // an RTR is sent whatever ORD is
 	}
 	q.orq[q.orqTail%uint64(len(q.orq))] = o
 	q.orqTail++
@@ -88,8 +88,8 @@ func (q *qp) sinkSTag() STag {
 	}
 }
 
-// startResponse begins the response to the oldest request that has none. False:
-// the source is gone, and the stream ends.
+// startResponse begins the response to the oldest request that has none. It returns false if the
+// source is gone, which ends the stream.
 func (q *qp) startResponse() bool {
 	t := &q.tx
 	e := &q.irq[t.answer%uint64(len(q.irq))]
@@ -119,9 +119,9 @@ func (q *qp) startResponse() bool {
 	return true
 }
 
-// source makes the rest of the response in progress usable for another batch.
-// Between batches nobody holds the region: its owner may take it away in the
-// middle of a response. False: it did.
+// source makes the rest of the response in progress usable for another batch. Between batches
+// the region is not held: its owner may take it away in the middle of a response. source then
+// returns false.
 func (q *qp) source() bool {
 	t := &q.tx
 	e := &q.irq[t.answer%uint64(len(q.irq))]
@@ -136,7 +136,7 @@ func (q *qp) source() bool {
 	return true
 }
 
-// enterSource is the memory of r from its byte sent on, until the batch is written.
+// enterSource returns the memory of r from byte sent on, until the batch is written.
 func (q *qp) enterSource(r *rdmap.ReadRequest, sent uint64) ([]byte, sync.Locker, rdmap.Fault) {
 	m := q.dev.mrs.lookup(r.SrcSTag)
 	b, f := m.remoteSpan(q, RemoteRead, r.SrcTO+sent, uint64(r.Size)-sent)
@@ -147,9 +147,9 @@ func (q *qp) enterSource(r *rdmap.ReadRequest, sent uint64) ([]byte, sync.Locker
 	return b, m.guard, f
 }
 
-// copyGuarded copies b under its guard for the responses of this batch: whatever
-// its owner does then, CRC and TCP see the same bytes. It returns nil when there is
-// no room before the batch has been written.
+// copyGuarded copies b under its guard for the responses of this batch: whatever its owner does
+// then, CRC and TCP see the same bytes. It returns nil when there is no room before the batch
+// has been written.
 func (q *qp) copyGuarded(b []byte, guard sync.Locker) []byte {
 	t := &q.tx
 	if t.guarded == nil {
@@ -165,9 +165,9 @@ func (q *qp) copyGuarded(b []byte, guard sync.Locker) []byte {
 	return t.guarded[from:]
 }
 
-// settleAnswers gives back the places of the requests whose responses are in the
-// batch that is about to be written: the peer may have the last byte, and ask
-// again, before the write has returned.
+// settleAnswers releases the places of the requests whose responses are in the batch that is
+// about to be written: the peer may have the last byte, and ask again, before the write has
+// returned.
 func (q *qp) settleAnswers() {
 	if t := &q.tx; t.settled != t.answer {
 		t.settled = t.answer
@@ -189,9 +189,9 @@ func (q *qp) leaveSources() {
 	}
 }
 
-// A peer that does not read keeps a write of its responses from ending, and their
-// sources in use. Their owner waits for that no longer than for other last words:
-// sourcesWritten and hurry give such a write LingerTimeout, and then the stream ends.
+// A peer that does not read keeps a write of its responses from ending, and their sources in
+// use. The owner of such memory waits no longer than for other last messages: sourcesWritten and
+// hurry give such a write LingerTimeout, after which the stream ends.
 
 // writeSources is called before a write that may block, sourcesWritten after it.
 func (q *qp) writeSources() {
@@ -216,7 +216,7 @@ func (q *qp) sourcesWritten() {
 }
 
 func (q *qp) hurryLocked() {
-	if !q.stopping { // then rx has set a deadline that is as near
+	if !q.stopping { // otherwise rx has set a deadline that is as near
 		q.hurried = true
 		_ = q.conn.SetWriteDeadline(time.Now().Add(q.dev.cfg.LingerTimeout))
 	}
@@ -236,12 +236,12 @@ func (d *soft) hurry(m *mr) {
 	}
 }
 
-// sourceFault ends the stream at e, of whose response sent bytes have gone.
+// sourceFault ends the stream at e, of whose response sent bytes have been sent.
 func (q *qp) sourceFault(e *inRead, f rdmap.Fault, sent uint64) {
 	term := rdmap.TerminateRead(f, e.seg[:], sent)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// A later request that rx has refused meanwhile comes second.
+	// It takes precedence over a later request that rx has refused meanwhile.
 	if !q.ended || q.answerFirst {
 		q.term = &term
 		q.ended, q.cause = true, terminateError(&term, "the source of an RDMA Read was taken away: "+term.Meaning())
@@ -252,7 +252,7 @@ func (q *qp) sourceFault(e *inRead, f rdmap.Fault, sent uint64) {
 	_ = q.conn.SetReadDeadline(past) // wakes rx, which takes the QP down
 }
 
-// asksLocked says whether there are Reads that need a peer to answer them.
+// asksLocked reports whether there are Reads that a peer has to answer.
 func (q *qp) asksLocked() bool {
 	for i := q.sqHead; i != q.sqTail; i++ {
 		if q.sq[i%uint64(len(q.sq))].unanswered {
@@ -262,8 +262,8 @@ func (q *qp) asksLocked() bool {
 	return false
 }
 
-// refusedLocked is the outstanding Read or atomic whose header the peer's Terminate
-// t shows, or nil.
+// refusedLocked returns the outstanding Read or atomic whose header the peer's Terminate t
+// contains, or nil.
 func (q *qp) refusedLocked(t *rdmap.Terminate) *outRead {
 	for i := q.orqHead; i != q.orqTail; i++ {
 		o := &q.orq[i%uint64(len(q.orq))]
@@ -274,7 +274,7 @@ func (q *qp) refusedLocked(t *rdmap.Terminate) *outRead {
 				return o
 			}
 		case len(t.DDP) == ddp.UntaggedSize:
-			// Requests are all that goes on their queue, so their MSNs count them.
+			// Only requests go on their queue, so their MSNs count them.
 			if h := ddp.ParseUntagged(t.DDP); h.QN == rdmap.QNReadRequest && h.MSN == uint32(i+1) {
 				return o
 			}
@@ -310,10 +310,10 @@ func (x *rxState) ReadRequest(r rdmap.ReadRequest, seg []byte) rdmap.Fault {
 	return rdmap.FaultNone
 }
 
-// newHeldLocked is a place for a request of the peer: RequestRoom was asked.
+// newHeldLocked returns a place for a request of the peer, after RequestRoom returned true.
 func (q *qp) newHeldLocked() *inRead {
 	if q.irq == nil {
-		q.irq = make([]inRead, max(q.ird, 1)) // an RTR comes whatever IRD is
+		q.irq = make([]inRead, max(q.ird, 1)) // an RTR arrives whatever IRD is
 	}
 	q.irqTail++
 	return &q.irq[(q.irqTail-1)%uint64(len(q.irq))]
@@ -350,7 +350,7 @@ func (x *rxState) DeliverResponse() {
 	if q.completeLocked(q) && q.sendCQ == q.recvCQ {
 		x.woke = true
 	}
-	x.work = true // for what waited for this Read
+	x.work = true // for work that waited for this Read
 }
 
 // FailResponse implements rdmap.Consumer.

@@ -11,28 +11,28 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
 )
 
-// StartupRefusal is why a listener gave a connection up before there was a stream:
-// there is no Terminate then that would tell.
+// StartupRefusal is the reason why a listener gave up a connection before there was a stream
+// whose Terminate would tell.
 type StartupRefusal uint8
 
-// Causes, in the order in which they are looked for.
+// Causes, in the order in which they are checked.
 const (
-	RefusedAdmit     StartupRefusal = iota // by ListenOptions.Admit
+	RefusedAdmit     StartupRefusal = iota // ListenOptions.Admit returned an error
 	RefusedPlaces                          // MaxPending start-ups are under way
-	RefusedHost                            // MaxPendingPerHost of the same host are
-	RefusedMalformed                       // no MPA, or against its rules
+	RefusedHost                            // MaxPendingPerHost start-ups of the same host are under way
+	RefusedMalformed                       // not MPA, or against its rules
 	RefusedLate                            // RequestTimeout, DecideTimeout, or no first FPDU in time
 	RefusedGone                            // the peer has gone
-	RefusedTransport                       // the transport below says so: TLS, say
+	RefusedTransport                       // the transport below reported an error, such as TLS
 
-	NumStartupRefusals // length of a table by StartupRefusal
+	NumStartupRefusals // length of a table indexed by StartupRefusal
 )
 
 func (r StartupRefusal) String() string {
 	return [...]string{"admit", "places", "host", "malformed", "late", "gone", "transport"}[r]
 }
 
-// refusals counts them.
+// refusals counts start-ups by refusal.
 type refusals [NumStartupRefusals]atomic.Uint64
 
 func (r *refusals) add(why StartupRefusal) { r[why].Add(1) }
@@ -44,7 +44,7 @@ func (r *refusals) load() (n [NumStartupRefusals]uint64) {
 	return n
 }
 
-// startupRefusal tells from an error of a start-up what it counts as.
+// startupRefusal classifies the error of a start-up.
 func startupRefusal(err error) StartupRefusal {
 	var m *mpa.Error
 	switch {
@@ -58,5 +58,5 @@ func startupRefusal(err error) StartupRefusal {
 	return RefusedTransport
 }
 
-// errEarly: an initiator has nothing to say between its Request and our Reply.
+// errEarly means that an initiator sent something between its Request and our Reply.
 var errEarly = errors.New("sent data before the Reply")

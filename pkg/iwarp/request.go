@@ -43,7 +43,7 @@ func (r *connRequest) decide() error {
 	}
 	r.decided = true
 	lost := r.lost
-	_ = r.c.SetReadDeadline(past) // startUp stops watching
+	_ = r.c.SetReadDeadline(past) // makes startUp stop watching
 	r.mu.Unlock()
 	<-r.watched
 	if r.early {
@@ -51,7 +51,7 @@ func (r *connRequest) decide() error {
 		r.l.refuse(lost)
 	}
 	if lost != nil {
-		_ = r.c.Close() // closed already, or to be closed for its early data
+		_ = r.c.Close() // closed already, or to be closed because of its early data
 		r.l.release(r.c)
 		return fmt.Errorf("iwarp: %s: %w", r.info.Remote, lost)
 	}
@@ -98,7 +98,7 @@ func (r *connRequest) accept(ctx context.Context, q *qp, p *ConnParam) error {
 	err := r.decide()
 	if err == nil {
 		if err = q.attach(r.c); err != nil {
-			_ = r.c.Close() // nobody will use it
+			_ = r.c.Close() // it will not be used
 		}
 	}
 	if err != nil {
@@ -111,7 +111,7 @@ func (r *connRequest) accept(ctx context.Context, q *qp, p *ConnParam) error {
 	frame, err := reply.Append(nil)
 	if err == nil {
 		_ = r.c.SetDeadline(time.Time{})
-		// Armed before the Reply: what answers it finds the receiver ready.
+		// Armed before the Reply, so that the peer's answer to it finds the receiver ready.
 		err = q.start(startParam{
 			link: newLink(r.c, p, &t), responder: true, enhanced: reply.Enhanced != nil,
 			ord: t.ord, ird: t.ird, extensions: p.Extensions, rtr: t.rtr,
@@ -154,14 +154,14 @@ func (r *connRequest) accept(ctx context.Context, q *qp, p *ConnParam) error {
 		err = ctx.Err()
 	}
 	q.Abort()
-	if why := startupRefusal(err); why != RefusedTransport && ctx.Err() == nil { // else there was a Terminate
+	if why := startupRefusal(err); why != RefusedTransport && ctx.Err() == nil { // otherwise there was a Terminate
 		r.l.dev.refused.add(why)
 	}
 	return fmt.Errorf("iwarp: %s did not open the stream after our Reply: %w", r.info.Remote, err)
 }
 
-// withPrivate is p with the private data that its owner makes of what start-up comes
-// to.
+// withPrivate returns p with the private data that its owner derives from the outcome of
+// start-up.
 func (r *connRequest) withPrivate(p *ConnParam) *ConnParam {
 	reply, t := r.answer(p)
 	info := infoOf(&r.frame, r.c, &t)
@@ -171,7 +171,7 @@ func (r *connRequest) withPrivate(p *ConnParam) *ConnParam {
 	return &made
 }
 
-// answer is the accepting Reply, and what is in force here with it.
+// answer returns the accepting Reply, and what is in force here with it.
 func (r *connRequest) answer(p *ConnParam) (reply mpa.Frame, t terms) {
 	dev := r.l.dev.depths()
 	t = terms{ord: min(p.ORD, dev.ord), ird: min(p.IRD, dev.ird)}
@@ -192,7 +192,7 @@ func (r *connRequest) Reject(privateData []byte) error {
 	return r.reject(&ConnParam{PrivateData: privateData}, 0)
 }
 
-// reject answers with R=1. ord is what the initiator would have to hold, or 0.
+// reject answers with R=1. ord is the number of Reads that the initiator would have to hold, or 0.
 func (r *connRequest) reject(p *ConnParam, ord uint16) error {
 	if err := private(p, r.frame.Enhanced != nil); err != nil {
 		return err
@@ -214,14 +214,14 @@ func (r *connRequest) reject(p *ConnParam, ord uint16) error {
 	if _, err := r.c.Write(frame); err != nil {
 		return fmt.Errorf("iwarp: reject %s: %w", r.info.Remote, err)
 	}
-	// The initiator is to close first: siw takes a FIN that it sees before it has
-	// read the Reply for a reset, and its program never hears of a rejection. One
-	// that waits for our FIN gets it soon.
+	// The initiator should close first: siw takes a FIN that it sees before it has read the Reply
+	// for a reset, and its program never hears of a rejection. An initiator that waits for our FIN
+	// gets it soon.
 	_ = r.c.SetReadDeadline(time.Now().Add(min(rejectGrace, r.l.dev.cfg.LingerTimeout)))
 	if discard(r.c) {
 		closeWrite(r.c)
 		_ = r.c.SetReadDeadline(time.Now().Add(r.l.dev.cfg.LingerTimeout))
-		discard(r.c) // closing now could reset the Reply away
+		discard(r.c) // closing now could discard the Reply by a reset
 	}
 	return nil
 }
@@ -229,7 +229,7 @@ func (r *connRequest) reject(p *ConnParam, ord uint16) error {
 // rejectGrace is how long a rejected initiator has to close first.
 const rejectGrace = 500 * time.Millisecond
 
-// discard reads c until it ends, or its deadline passes, which it reports.
+// discard reads c until it ends or its deadline passes. It reports whether the latter happened.
 func discard(c net.Conn) (late bool) {
 	var b [64]byte
 	for {

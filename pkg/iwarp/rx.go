@@ -12,27 +12,27 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )
 
-// rxState is the receiving side of a QP, owned by rxLoop or by the Wait that it
-// was lent to. It is what the protocol engine places into and delivers to.
+// rxState is the receiving side of a QP, owned by rxLoop or by the Wait that it was lent to. The
+// protocol engine places into it and delivers to it.
 type rxState struct {
 	q     *qp
 	r     *rdmap.Receiver
-	first chan struct{} // closed when the first FPDU was found valid
+	first chan struct{} // closed when the first valid FPDU was found
 	open  bool          // first is closed
 	cur   *recvSlot     // receive in progress
 	taken recvSlot      // cur, if it came from an SRQ
 	out   *outRead      // Read whose response is in progress
-	last  *mr           // region of the last Write: most follow one another
+	last  *mr           // region of the last Write: most Writes go to the same one
 	small bool          // the last read was a short one
 	woke  bool          // a completion met a waiter
-	work  bool          // something came that the sending side may have waited for
-	final bool          // the last look for a peer's last words is under way
+	work  bool          // something arrived that the sending side may have waited for
+	final bool          // the last look for a peer's last message is under way
 
-	streak int         // lone messages in a row, or less than 0 after a bad loan
+	streak int         // lone messages in a row, or negative after a bad loan
 	watch  *time.Timer // of a loan: see lend
 	back   chan error  // cap 1: the loan is over
 
-	// Of r's counters, what stats has already.
+	// The counts of r's counters that stats already includes.
 	fpdus, sends, writes, reads, atomics, imms, bytes uint64
 }
 
@@ -78,7 +78,7 @@ func (x *rxState) PlaceReceive(mo uint32, p []byte) rdmap.Fault {
 	return x.scatter(x.cur.sgl, uint64(mo), p)
 }
 
-// scatter copies p over sgl, from its byte skip on.
+// scatter copies p into sgl, starting skip bytes into it.
 func (x *rxState) scatter(sgl []SGE, skip uint64, p []byte) rdmap.Fault {
 	for i := range sgl {
 		s := &sgl[i]
@@ -149,8 +149,8 @@ func (q *qp) rxLoop(leftover []byte) {
 	q.rx.last = nil
 }
 
-// receive feeds the engine. It returns why it ended: io.EOF only where a stream
-// may end.
+// receive feeds the engine. It returns the reason for its end: io.EOF only where a stream may
+// end.
 func (q *qp) receive(leftover []byte) error {
 	x := &q.rx
 	for len(leftover) > 0 {
@@ -177,8 +177,8 @@ func (q *qp) receive(leftover []byte) error {
 	}
 }
 
-// advance adds to a counter what a counter of the engine has grown by since it was
-// seen last. Most have not: an atomic addition of nothing would cost all the same.
+// advance adds to a counter what a counter of the engine has grown by since it was last seen. Most
+// have not grown, and an atomic addition of zero would cost just as much.
 func advance(to *atomic.Uint64, seen *uint64, now uint64) {
 	if now != *seen {
 		to.Add(now - *seen)
@@ -186,8 +186,8 @@ func advance(to *atomic.Uint64, seen *uint64, now uint64) {
 	}
 }
 
-// filled gives n new bytes to the engine, keeps the counters, and opens the gate
-// of a responder after the first valid FPDU.
+// filled gives n new bytes to the engine, updates the counters, and opens the gate of a responder
+// after the first valid FPDU.
 func (q *qp) filled(n int) error {
 	x := &q.rx
 	err := x.r.Filled(n)
@@ -222,19 +222,18 @@ func (q *qp) filled(n int) error {
 	return err
 }
 
-// openGate lets FPDUs leave.
+// openGate lets FPDUs be sent.
 func (q *qp) openGate() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.gateOpen = true
-	if !q.txBusy && q.workLocked() { // else its owner looks for itself
+	if !q.txBusy && q.workLocked() { // otherwise its owner checks for work itself
 		q.kickLocked()
 	}
 }
 
-// takeDown ends the QP: it decides what the reason was, lets tx say its last
-// words, flushes the queues, and closes the connection when the peer has had the
-// time to read.
+// takeDown ends the QP: it determines the reason, lets tx send its last message, flushes the
+// queues, and closes the connection once the peer has had time to read.
 func (q *qp) takeDown(reason error) {
 	linger := q.conclude(reason)
 	<-q.tx.gone
@@ -250,8 +249,8 @@ func (q *qp) takeDown(reason error) {
 	_ = q.conn.Close() // nothing is owed to the peer any more
 }
 
-// conclude settles why the QP ends and tells tx what to do about it. linger says
-// that the peer should be given the time to read our Terminate.
+// conclude determines why the QP ends and tells tx what to do about it. linger says that the peer
+// should get time to read our Terminate.
 func (q *qp) conclude(reason error) (linger bool) {
 	term, answer := q.rx.r.Answer(reason)
 	var mv *mpa.Error
@@ -285,8 +284,8 @@ func (q *qp) conclude(reason error) (linger bool) {
 		q.state = StateTerminate
 		q.blameLocked(&pt.Terminate)
 	case reason == io.EOF && q.txErr == nil:
-		// The peer has finished. What we have queued still goes out; the gate of a
-		// responder that never heard an FPDU stays shut.
+		// The peer has finished. What we have queued is still sent; the gate of a responder that never
+		// received an FPDU stays shut.
 		graceful = q.gateOpen
 		q.peerFIN = q.state == StateRTS
 		q.state = StateClosing
@@ -311,8 +310,8 @@ func (q *qp) conclude(reason error) (linger bool) {
 	return linger
 }
 
-// discard reads and drops what still comes until the peer closes too. Closing
-// with unread data would reset the connection and destroy our Terminate.
+// discard reads and drops what still arrives until the peer closes too. Closing with unread data
+// would reset the connection and destroy our Terminate.
 func (q *qp) discard() {
 	_ = q.conn.SetReadDeadline(time.Now().Add(q.dev.cfg.LingerTimeout))
 	buf := q.rx.r.Scratch()

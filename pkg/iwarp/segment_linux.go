@@ -4,9 +4,9 @@ package iwarp
 
 import "golang.org/x/sys/unix"
 
-// sendSegment writes p as far as the socket takes it, and if that is all of it, ends
-// TCP's segment behind it: MSG_EOR keeps the kernel from adding to the packet what
-// is written next. again says that the socket takes nothing now.
+// sendSegment writes as much of p as the socket takes, and if that is all of it, ends TCP's
+// segment after it: MSG_EOR keeps the kernel from adding what is written next to the same packet.
+// again reports that the socket takes no more now.
 func sendSegment(fd int, p []byte) (n int, again bool, err error) {
 	for {
 		n, err = unix.SendmsgN(fd, p, nil, nil, unix.MSG_EOR|unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)

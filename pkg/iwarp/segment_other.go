@@ -4,9 +4,8 @@ package iwarp
 
 import "syscall"
 
-// sendSegment writes p as far as the socket takes it. Where there is no way to end
-// a segment, or where the race detector has to see the system call, TCP cuts as it
-// likes.
+// sendSegment writes as much of p as the socket takes. Here a segment cannot be ended, or the race
+// detector must see the system call, so TCP cuts as it likes.
 func sendSegment(fd int, p []byte) (n int, again bool, err error) {
 	for {
 		n, err = syscall.Write(fd, p)

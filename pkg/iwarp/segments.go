@@ -5,25 +5,25 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
 )
 
-// targetULPDU is the longest ULPDU we choose by ourselves where the path would
-// take more: 32 KiB of payload moved most on loopback, and four such FPDUs fill
-// the receiver's scratch.
+// targetULPDU is the longest ULPDU that we choose by ourselves where the path would allow more:
+// payloads of 32 KiB gave the highest throughput on loopback, and four such FPDUs fill the
+// receiver's scratch.
 const targetULPDU = 32<<10 + ddp.UntaggedSize
 
 const (
-	// alignBelow is the size of a TCP segment, in bytes, below which FPDUs are
-	// aligned to segments. Loopback's are longer, and nobody there wants it: a
-	// kernel or hardware peer sits behind an Ethernet.
+	// alignBelow is the size of a TCP segment, in bytes, below which FPDUs are aligned to
+	// segments. Loopback's segments are longer, and need no alignment: a kernel or hardware
+	// peer is reached over Ethernet.
 	alignBelow = 16 << 10
-	// lookEvery is after how many bytes the size of TCP's segments is asked for
-	// again; each batch counts for lookBatch more, so that short messages come to it
-	// too. It is a system call of 0.2 us.
+	// lookEvery is the number of bytes after which the size of TCP's segments is queried again.
+	// Each batch counts as at least lookBatch, so that short messages get there too. The query
+	// is a system call of 0.2 us.
 	lookEvery = 4 << 20
 	lookBatch = 16 << 10
 )
 
-// chooseMULPDU is the size of the ULPDUs on a path whose TCP segments carry emss
-// bytes, 0 where that is not known. wish is ConnParam.MaxULPDU.
+// chooseMULPDU returns the size of the ULPDUs on a path whose TCP segments carry emss bytes, 0
+// where that is not known. wish is ConnParam.MaxULPDU.
 func chooseMULPDU(emss, wish int, markers bool) int {
 	limit := mpa.MaxULPDU
 	if emss > 0 {
@@ -35,31 +35,30 @@ func chooseMULPDU(emss, wish int, markers bool) int {
 	return max(min(wish, limit), mpa.MinMULPDU)
 }
 
-// path is what the sending side knows of the TCP segments towards the peer.
+// path holds what the sending side knows of the TCP segments towards the peer.
 //
-// On a path with short segments no FPDU is spread over two of them. A receiver that
-// takes TCP segments by themselves can then place each one (RFC 5044 §5.1), and the
-// Linux siw driver needs it: it takes a CRC whose four octets came in two segments
-// for wrong. FPDUs that fill a segment to the byte are written many at a time, and
-// TCP cuts where they end, unless the window or the socket is full: then up to the
-// next flag it cuts elsewhere. Behind the others a flag ends TCP's segment; if that
-// must not fail, behind each (then nothing is left to segmentation offload: on
-// loopback with an MTU of 1500 a GB took 10 to 20 times the CPU).
+// On a path with short segments no FPDU spans two of them. A receiver that handles TCP segments
+// one by one can then place each one (RFC 5044 §5.1), and the Linux siw driver needs it: it
+// takes a CRC whose four octets came in two segments for a wrong one. FPDUs that fill a segment
+// exactly are written many at a time, and TCP cuts where they end, unless the window or the
+// socket is full: from there to the next flag it cuts elsewhere. After any other FPDU a flag
+// ends TCP's segment. In strict mode there is a flag after each, which leaves nothing to
+// segmentation offload: on loopback with an MTU of 1500 a GB took 10 to 20 times the CPU.
 type path struct {
 	wish    int  // ConnParam.MaxULPDU
 	strict  bool // ConnParam.StrictSegments
-	emss    int  // bytes, as last looked; 0 = not known
+	emss    int  // bytes, when last queried; 0 = not known
 	segment int  // emss, if FPDUs are aligned to it
-	unseen  int  // bytes sent since emss was looked at
-	done    int  // bytes of the aligned batch that TCP has
-	cut     int  // first of its cuts that may lie behind done
+	unseen  int  // bytes sent since emss was queried
+	done    int  // bytes of the aligned batch that TCP has taken
+	cut     int  // first of its cuts that may lie beyond done
 	err     error
 
 	look   func(fd uintptr)
 	writer func(fd uintptr) bool
 }
 
-// initPath makes what a socket needs; t.raw is there.
+// initPath prepares what a socket needs; t.raw is set.
 func (t *txState) initPath() {
 	p := &t.path
 	p.look = func(fd uintptr) { p.emss = socketSegment(int(fd)) }
@@ -72,9 +71,8 @@ func (t *txState) initPath() {
 	t.lookAtPath()
 }
 
-// followPath notes that a batch of n bytes is written, and looks at the path now and
-// then: "MULPDU ... may change" with it (after RFC 5044 §4.5). What is cut already
-// stays as it is.
+// followPath notes that a batch of n bytes is written, and checks the path now and then: "MULPDU
+// ... may change" with it (after RFC 5044 §4.5). What is cut already stays as it is.
 func (t *txState) followPath(n int) {
 	p := &t.path
 	if p.look == nil {
@@ -90,7 +88,7 @@ func (t *txState) lookAtPath() {
 	p.unseen = 0
 	before := p.emss
 	if err := t.raw.Control(p.look); err != nil || p.emss == before && before > 0 {
-		return // closed, as the next write will find; or the same as ever
+		return // closed, as the next write will find; or unchanged
 	}
 	t.setPath(p.emss)
 }
@@ -104,14 +102,13 @@ func (t *txState) setPath(emss int) {
 	if emss >= mpa.MinMULPDU && emss < alignBelow {
 		p.segment = emss
 	}
-	// Without markers an FPDU can fill the segment; a few bytes are lost to rounding
-	// where its size is not a multiple of 4.
+	// Without markers an FPDU can fill the segment; a few bytes are lost to rounding where the
+	// segment's size is not a multiple of 4.
 	t.sender.SetMULPDU(mulpdu, p.segment > 0 && !markers && mulpdu == mpa.MULPDU(emss, false))
 }
 
-// writeSegments writes what is left of an aligned batch, each run up to a cut by
-// itself, as far as TCP takes it without blocking: t.n bytes. again says that it
-// will take more.
+// writeSegments writes what is left of an aligned batch, each run up to a cut by itself, as far as
+// TCP takes it without blocking: t.n bytes. again reports that it takes more later.
 func (t *txState) writeSegments(fd int) (again bool, err error) {
 	p := &t.path
 	t.n = 0

@@ -10,25 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tuneConn sets what an RDMA stream wants of its TCP connection: no Nagle, whose
-// wait for an ACK costs a round trip in the middle of a message; a congestion
-// control that does not fall back to slow start when a connection has been idle;
-// and an end after stall for a peer that acknowledges nothing, or no keepalive:
-// the kernel alone would try for a quarter of an hour.
+// tuneConn sets what an RDMA stream needs of its TCP connection: no Nagle, whose wait for an ACK
+// costs a round trip in the middle of a message; a congestion control that does not fall back to
+// slow start after an idle period; and an end after stall for a peer that acknowledges nothing,
+// not even a keepalive: the kernel alone would try for a quarter of an hour.
 func tuneConn(c net.Conn, stall time.Duration) {
 	t := socketOf(c)
 	if t == nil {
 		return
 	}
-	_ = t.SetNoDelay(true) // it is Go's default as well
+	_ = t.SetNoDelay(true) // Go's default as well
 	control(t, func(fd int) {
 		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "bbr")                    // where the kernel has it
-		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(stall.Milliseconds())) // always there
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(stall.Milliseconds())) // always available
 	})
 }
 
-// segmentSize is the payload of a full TCP segment of c in bytes (EMSS), or 0
-// where it is not known: below TLS it is, but no FPDU ends where a segment does there.
+// segmentSize returns the payload of a full TCP segment of c in bytes (EMSS), or 0 where it is not
+// known. Below TLS it would be known, but FPDUs do not end where segments do.
 func segmentSize(c net.Conn) int {
 	n := 0
 	if t, ok := c.(*net.TCPConn); ok {
@@ -37,8 +36,8 @@ func segmentSize(c net.Conn) int {
 	return n
 }
 
-// socketSegment is segmentSize of a socket. The kernel has deducted the options
-// that each segment carries.
+// socketSegment is segmentSize for a socket. The kernel has deducted the options that each segment
+// carries.
 func socketSegment(fd int) int {
 	n, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG)
 	if err != nil {
@@ -47,7 +46,7 @@ func socketSegment(fd int) int {
 	return n
 }
 
-// unacked is how many bytes the socket below c has taken that the peer's host has not acknowledged.
+// unacked returns how many bytes the socket below c has taken that the peer's host has not acknowledged.
 func unacked(c net.Conn) uint64 {
 	n := 0
 	if t := socketOf(c); t != nil {
@@ -60,7 +59,7 @@ func unacked(c net.Conn) uint64 {
 	return uint64(n)
 }
 
-// pathStats is what the kernel knows of c's way, TCP_INFO.
+// pathStats returns what the kernel knows of c's path, from TCP_INFO.
 func pathStats(c net.Conn) (s PathStats) {
 	t := socketOf(c)
 	if t == nil {
@@ -77,8 +76,8 @@ func pathStats(c net.Conn) (s PathStats) {
 		}
 		s.Window = uint64(i.Snd_cwnd) * uint64(i.Snd_mss)
 		s.Rate, s.Acked = i.Delivery_rate, i.Bytes_acked
-		// tcpi_delivery_rate_app_limited, a bit that x/sys has no name for: the lowest of
-		// the last byte of eight, the highest where bit fields begin at that end.
+		// tcpi_delivery_rate_app_limited, a bit for which x/sys has no name: the lowest bit of the last byte
+		// of eight, or the highest where bit fields begin at that end.
 		s.Floor = (*[8]byte)(unsafe.Pointer(i))[7]&0x81 != 0
 	})
 	return s
@@ -93,6 +92,6 @@ func limitUnsent(c net.Conn, n int) {
 
 func control(c syscall.Conn, f func(fd int)) {
 	if raw, err := c.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { f(int(fd)) }) // fails once closed: then nothing is to be set
+		_ = raw.Control(func(fd uintptr) { f(int(fd)) }) // fails once closed: then nothing needs to be set
 	}
 }

@@ -10,17 +10,17 @@ import (
 // tuneConn leaves the connection as Go made it: without Nagle.
 func tuneConn(net.Conn, time.Duration) {}
 
-// segmentSize is not known here.
+// segmentSize returns 0: it is not known here.
 func segmentSize(net.Conn) int { return 0 }
 
-// unacked is not known here.
+// unacked returns 0: it is not known here.
 func unacked(net.Conn) uint64 { return 0 }
 
-// pathStats are not known here.
+// pathStats returns zeros: they are not known here.
 func pathStats(net.Conn) PathStats { return PathStats{} }
 
 // limitUnsent leaves the socket as it is.
 func limitUnsent(net.Conn, int) {}
 
-// socketSegment is not known here.
+// socketSegment returns 0: it is not known here.
 func socketSegment(int) int { return 0 }

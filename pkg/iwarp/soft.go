@@ -33,7 +33,7 @@ type soft struct {
 	terminates map[TerminateKey]uint64
 }
 
-// Open makes a software device. Its connections are TCP unless c says otherwise.
+// Open returns a software device. Its connections are TCP unless c says otherwise.
 func Open(c Config) (Device, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -47,7 +47,7 @@ func Open(c Config) (Device, error) {
 	if c.Listen == nil {
 		c.Listen = func(ctx context.Context, addr string) (net.Listener, error) {
 			var lc net.ListenConfig
-			lc.SetMultipathTCP(false) // segment size and congestion control are one path's
+			lc.SetMultipathTCP(false) // segment size and congestion control belong to one path
 			return lc.Listen(ctx, "tcp", addr)
 		}
 	}
@@ -142,7 +142,7 @@ func (d *soft) CreateCQ(depth int) (CQ, error) {
 	return c, nil
 }
 
-// addQP registers q, or says why not.
+// addQP registers q, or returns the limit that forbids it.
 func (d *soft) addQP(q *qp) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -159,8 +159,7 @@ func (d *soft) addQP(q *qp) error {
 func (d *soft) countTerminate(sent bool, layer, typ, code uint8) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// A peer chooses the numbers: unknown ones share a key, so that the map stays
-	// small.
+	// A peer chooses the numbers: unknown ones share a key, so that the map stays small.
 	k := TerminateKey{Sent: sent, Layer: layer, Type: typ, Code: code}
 	if !sent && (layer > 2 || typ > 3 || code > 9) {
 		k.Layer, k.Type, k.Code = layer&3, typ&3, 0xff
@@ -195,8 +194,8 @@ func (d *soft) Stats() DeviceStats {
 	return s
 }
 
-// Close ends every listener, connection and completion queue of the device, and
-// returns when their goroutines have ended.
+// Close ends every listener, connection and completion queue of the device, and returns when their
+// goroutines have ended.
 func (d *soft) Close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -218,7 +217,7 @@ func (d *soft) Close() error {
 	d.mrs.close()
 	d.closeEvents()
 	d.mu.Lock()
-	d.pds, d.srqs = 0, 0 // what is left of them goes with the device
+	d.pds, d.srqs = 0, 0 // the remaining ones go with the device
 	d.mu.Unlock()
 	return errors.Join(errs...)
 }

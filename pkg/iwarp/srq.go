@@ -17,7 +17,7 @@ type srq struct {
 	head, tail uint64 // oldest receive, next free place
 	held       int    // places taken: posted, or with a QP and not yet polled
 	limit      int    // of Arm; 0 = not armed
-	qps        int    // that use it
+	qps        int    // QPs that use it
 	gone       bool
 }
 
@@ -84,7 +84,7 @@ func (s *srq) Arm(limit int) error {
 	return nil
 }
 
-// reachedLocked says whether the limit is reached, and disarms the queue if so.
+// reachedLocked reports whether the limit is reached, and disarms the queue if so.
 func (s *srq) reachedLocked() bool {
 	if s.limit == 0 || int(s.tail-s.head) >= s.limit {
 		return false
@@ -99,8 +99,8 @@ func (s *srq) report(reached bool) {
 	}
 }
 
-// take moves the oldest receive to slot, whose SGL's array it takes in exchange: a
-// place may be posted to again before the message that has its receive is complete.
+// take moves the oldest receive to slot, whose SGL's array it takes in exchange: a place may be
+// posted to again before the message that has its receive is complete.
 func (s *srq) take(slot *recvSlot) bool {
 	s.mu.Lock()
 	if s.head == s.tail {
@@ -116,7 +116,7 @@ func (s *srq) take(slot *recvSlot) bool {
 	return true
 }
 
-// release gives n places back: completions that have been polled, or dropped.
+// release returns n places: completions that have been polled, or dropped.
 func (s *srq) release(n int) {
 	s.mu.Lock()
 	s.held -= n
@@ -159,8 +159,8 @@ func (s *srq) Destroy() error {
 	return nil
 }
 
-// nextShared takes a receive of the SRQ for the message that begins. A QP that
-// holds as many as it may gets none: its peer takes nothing from the others.
+// nextShared takes a receive of the SRQ for the message that begins. A QP that holds its maximum gets
+// none, so that its peer takes nothing from the others.
 func (x *rxState) nextShared() (room uint64, ok bool) {
 	q := x.q
 	if !take(&q.rqHeld, q.maxRecv) {

@@ -8,22 +8,21 @@ import (
 	"sync/atomic"
 )
 
-// An STag is an index of 24 bits and a key of 8 (RFC 5041 leaves that to us; RDMA
-// verbs do it so). Both are random. An index belongs to one object at a time: a
-// region of RegMR has it once, with one key; a region of AllocMR and a window keep
-// theirs, and have another key after each registration or bind.
+// An STag is an index of 24 bits and a key of 8 (RFC 5041 leaves that to the implementation;
+// RDMA verbs do it this way). Both are random. An index belongs to one object at a time. A
+// region of RegMR has it once, with one key; a region of AllocMR and a window keep theirs, and
+// get another key with each registration or bind.
 
 const (
 	indexBits = 24
 	keyBits   = 8
-	// maxIndices bounds regions and windows together, so that at least half of all
-	// indices are free to be drawn and an STag that is guessed is most likely none.
+	// maxIndices bounds regions and windows together, so that at least half of all indices are
+	// free to be drawn, and a guessed STag most likely names nothing.
 	maxIndices = 1 << (indexBits - 1)
 )
 
-// quarantine is the number of indices of one shard of the table that rest before
-// one can be given out again, so that a peer's late use of an old STag does not
-// meet a new region.
+// quarantine is how many indices of one shard of the table rest before one can be reused, so
+// that a peer's late use of an old STag does not meet a new region.
 const quarantine = 4096
 
 // stagShards spreads the table's locks. An index's low bits choose the shard.
@@ -35,14 +34,14 @@ type stagTable struct {
 	entropy entropy
 
 	mrs, mws, bytes atomic.Int64 // in use
-	closed          atomic.Bool  // nothing is added any more
+	closed          atomic.Bool  // no more entries are added
 }
 
-// stagShard is a hash table with linear probing: indices are random, so they are
-// their own hash, and a lookup is one step however many there are.
+// stagShard is a hash table with linear probing. Indices are random, so they are their own hash,
+// and a lookup takes one step however many there are.
 type stagShard struct {
 	mu      sync.RWMutex
-	slots   []stagSlot // a power of two of them, at most three quarters taken
+	slots   []stagSlot // length a power of two, at most three quarters taken
 	n       int        // taken
 	resting []uint32   // a ring once it has quarantine entries
 	oldest  int        // in resting
@@ -53,7 +52,7 @@ type stagSlot struct {
 	m     *mr    // nil: the index is taken, and names nothing
 }
 
-// at is the slot of index i, or the free one where it belongs.
+// at returns the slot of index i, or the free one where it belongs.
 func (sh *stagShard) at(i uint32) *stagSlot {
 	mask := uint32(len(sh.slots) - 1)
 	for k := i / stagShards & mask; ; k = (k + 1) & mask {
@@ -63,7 +62,7 @@ func (sh *stagShard) at(i uint32) *stagSlot {
 	}
 }
 
-// grow makes room for one more.
+// grow makes room for one more entry.
 func (sh *stagShard) grow() {
 	if sh.n++; sh.n <= len(sh.slots)/4*3 {
 		return
@@ -77,8 +76,7 @@ func (sh *stagShard) grow() {
 	}
 }
 
-// free makes the slot of index i free, and moves those up that it was in the way
-// of.
+// free frees the slot of index i, and moves up the entries that it displaced.
 func (sh *stagShard) free(i uint32) {
 	mask := uint32(len(sh.slots) - 1)
 	hole := i / stagShards & mask
@@ -106,7 +104,7 @@ func index(s STag) uint32 { return uint32(s >> keyBits) }
 
 func (t *stagTable) shard(i uint32) *stagShard { return &t.shards[i%stagShards] }
 
-// lookup finds what s names, or named last, or nil.
+// lookup returns what s names, or named last, or nil.
 func (t *stagTable) lookup(s STag) *mr {
 	i := index(s)
 	if i == 0 {
@@ -122,10 +120,10 @@ func (t *stagTable) lookup(s STag) *mr {
 	return m
 }
 
-// add gives m, when it is not nil, an STag, and returns it: random over the whole
-// 32 bits, so that it cannot be guessed from others (RFC 5040 §8.1.1), never 0, its
-// index none that is in use or rests. Without m the index is taken and names
-// nothing. It returns 0 when the table is closed.
+// add returns a new STag and, if m is not nil, makes it name m. It is random over the whole 32
+// bits, so that it cannot be guessed from others (RFC 5040 §8.1.1), never 0, and its index is
+// neither in use nor resting. Without m the index is taken and names nothing. add returns 0 when
+// the table is closed.
 func (t *stagTable) add(m *mr) STag {
 	for {
 		s := STag(t.entropy.uint32())
@@ -152,7 +150,7 @@ func (t *stagTable) add(m *mr) STag {
 	}
 }
 
-// set makes m what its index, which its owner holds, names.
+// set makes m what its index names. The caller owns the index.
 func (t *stagTable) set(m *mr) {
 	sh := t.shard(index(m.stag))
 	sh.mu.Lock()
@@ -162,8 +160,8 @@ func (t *stagTable) set(m *mr) {
 	sh.mu.Unlock()
 }
 
-// remove lets the index of s rest. It returns false if m is not, or no longer,
-// what the index names.
+// remove retires the index of s. It returns false if m is not, or no longer, what the index
+// names.
 func (t *stagTable) remove(s STag, m *mr) bool {
 	i := index(s)
 	sh := t.shard(i)
@@ -184,7 +182,7 @@ func (t *stagTable) remove(s STag, m *mr) bool {
 	return true
 }
 
-// close ends all that there is: the device is being closed.
+// close ends all entries, as the device is being closed.
 func (t *stagTable) close() {
 	t.closed.Store(true)
 	for i := range t.shards {
@@ -205,7 +203,7 @@ func (t *stagTable) close() {
 	t.bytes.Store(0)
 }
 
-// reserve counts n more of what, of which limit are allowed.
+// reserve adds n to count, or fails if that exceeds limit; what is what is counted.
 func reserve(count *atomic.Int64, n, limit int64, what string) error {
 	if count.Add(n) > limit {
 		count.Add(-n)
@@ -214,12 +212,12 @@ func reserve(count *atomic.Int64, n, limit int64, what string) error {
 	return nil
 }
 
-// entropy hands out random numbers of the kernel's. They are fetched many at a
-// time: a call takes longer than all else that a registration does.
+// entropy supplies random numbers from the kernel. They are fetched many at a time: a call takes
+// longer than the rest of a registration.
 type entropy struct {
 	mu   sync.Mutex
 	buf  [1024]byte
-	left int // bytes at the end of buf that nobody has had
+	left int // unused bytes at the end of buf
 }
 
 func (e *entropy) uint32() uint32 {
@@ -234,8 +232,7 @@ func (e *entropy) uint32() uint32 {
 	return binary.NativeEndian.Uint32(p)
 }
 
-// keyring gives the keys of one index: random ones, none of them one of the last
-// len(past).
+// keyring supplies the keys of one index: random ones, different from the last len(past).
 type keyring struct {
 	stag STag // its key is the last one given
 	used [1 << keyBits / 64]uint64
@@ -243,7 +240,7 @@ type keyring struct {
 	n    int // keys given
 }
 
-// next is the next STag of the index.
+// next returns the next STag of the index.
 func (k *keyring) next(e *entropy) STag {
 	var key uint8
 	for {

@@ -20,7 +20,7 @@ const (
 	defaultDecide  = 30 * time.Second
 )
 
-// depths are what the device offers.
+// depths returns what the device offers.
 func (d *soft) depths() depths {
 	return depths{ird: uint16(d.cfg.MaxIRD), ord: uint16(d.cfg.MaxORD)}
 }
@@ -43,8 +43,8 @@ func newLink(c net.Conn, p *ConnParam, t *terms) *link {
 	return l
 }
 
-// borrowBatch lends a batch for a message of start-up: a client that dials often
-// would leave 80 KiB of garbage each time. It goes back by returnBatch.
+// borrowBatch lends a batch for a message of start-up: a client that dials often would leave
+// 80 KiB of garbage each time. returnBatch returns it.
 func (l *link) borrowBatch() *mpa.Batch {
 	b := batches.Get().(*mpa.Batch)
 	b.Reset(l.crc)
@@ -57,10 +57,10 @@ func returnBatch(b *mpa.Batch) {
 	batches.Put(b)
 }
 
-// socketOf is the TCP connection that c is, or is on: what TLS is spoken over. nil:
-// there is none.
+// socketOf returns the TCP connection that c is or, with TLS, runs on. It returns nil if there is
+// none.
 func socketOf(c net.Conn) *net.TCPConn {
-	for range 4 { // as deep as anybody stacks them
+	for range 4 { // as deep as wrappers are stacked in practice
 		switch below := c.(type) {
 		case *net.TCPConn:
 			return below
@@ -73,8 +73,8 @@ func socketOf(c net.Conn) *net.TCPConn {
 	return nil
 }
 
-// gatherSize is how much is gathered for one Write to a connection that is no socket,
-// in bytes: some records of TLS, which would make a record of each piece otherwise.
+// gatherSize is how much is gathered for one Write to a connection that is not a socket, in bytes:
+// a few TLS records. Otherwise TLS would make a record of each piece.
 const gatherSize = 64 << 10
 
 var gathers = sync.Pool{New: func() any { b := make([]byte, 0, gatherSize); return &b }}
@@ -103,8 +103,8 @@ func writeGathered(c net.Conn, bufs [][]byte) error {
 	return err
 }
 
-// isAlert says whether a peer answered with an alert of TLS that is not encrypted (RFC
-// 8446 §5.1), as one does that took our Request for a broken handshake.
+// isAlert reports whether a peer answered with an unencrypted TLS alert (RFC 8446 §5.1), as it
+// does if it took our Request for a broken handshake.
 func isAlert(b []byte) bool { return len(b) >= 3 && b[0] == 21 && b[1] == 3 && b[2] <= 4 }
 
 var errClosedEarly = errors.New("closed the connection during MPA start-up")
@@ -115,8 +115,8 @@ type frameReader struct {
 	n   int
 }
 
-// read returns the frame, and the bytes after it that came along. They are valid
-// as long as the reader.
+// read returns the frame, and the bytes after it that arrived with it. Both are valid as long as
+// the reader.
 func (fr *frameReader) read(c net.Conn, reply bool) (f mpa.Frame, rest []byte, err error) {
 	for {
 		n, err := c.Read(fr.buf[fr.n:])
@@ -137,8 +137,8 @@ func (fr *frameReader) read(c net.Conn, reply bool) (f mpa.Frame, rest []byte, e
 	}
 }
 
-// bounded makes c's blocking calls end after step, or when ctx does. The returned
-// function undoes that.
+// bounded makes c's blocking calls end after step, or when ctx does. The returned function undoes
+// that.
 func bounded(ctx context.Context, c net.Conn, step time.Duration) (undo func()) {
 	_ = c.SetDeadline(time.Now().Add(step)) // fails with the connection, as the next call will
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(past) })
@@ -161,8 +161,8 @@ func private(p *ConnParam, enhanced bool) error {
 	return nil
 }
 
-// infoOf is what start-up tells the ULP. t is nil for a request that is not decided
-// about.
+// infoOf returns what start-up tells the ULP. t is nil for a request that is not yet accepted or
+// rejected.
 func infoOf(peer *mpa.Frame, c net.Conn, t *terms) ConnInfo {
 	info := ConnInfo{
 		PrivateData: append([]byte(nil), peer.Private...),

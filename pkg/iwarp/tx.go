@@ -9,13 +9,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/rdmap"
 )
 
-// directMax is the most that a poster sends itself, in bytes with some allowance
-// for headers: so much is copied and checksummed in a few microseconds, less than
-// waking another goroutine takes.
+// directMax is the most that a poster sends itself, in bytes including an allowance for headers:
+// copying and checksumming that takes a few microseconds, less than waking another goroutine.
 const directMax = 16 << 10
 
-// txState is the sending side of a QP. It is owned by whoever set qp.txBusy, and
-// handed over with the token in wake.
+// txState is the sending side of a QP. It is owned by the goroutine that set qp.txBusy, and handed
+// over with the token in wake.
 type txState struct {
 	wake   chan struct{} // cap 1; sent to only by the owner
 	gone   chan struct{} // closed when txLoop has ended
@@ -26,17 +25,17 @@ type txState struct {
 	batch    *mpa.Batch                    // borrowed while there is work
 	marks    *mpa.Marks                    // position of the markers the peer wants; nil: none
 	path     path                          // TCP's segments
-	next     uint64                        // first SQ request not yet cut to its end
-	answer   uint64                        // first request of the peer not yet answered to its end
+	next     uint64                        // first SQ request not yet completely cut
+	answer   uint64                        // first request of the peer not yet completely answered
 	settled  uint64                        // qp.irqHead as last set
 	replying bool                          // the message in progress is a response
-	copied   bool                          // and its payload is in guarded
+	copied   bool                          // its payload is in guarded
 	guarded  []byte                        // copies of guarded memory, of responses in the batch; made for the first one
 	burst    int                           // responses since the last message of the SQ
-	half     bool                          // of an OpWriteImm, the Write has been cut
-	sources  []*mr                         // regions of responses in the batch, whose remote gate we are in
+	half     bool                          // the Write part of an OpWriteImm has been cut
+	sources  []*mr                         // regions of responses in the batch whose remote gate we have entered
 	head     [rdmap.AtomicRequestSize]byte // of the request in progress
-	held     []*mr                         // regions whose local gate we are in
+	held     []*mr                         // regions whose local gate we have entered
 	current  int                           // held[current:] belong to the message in progress
 	payload  [][]byte                      // of that message
 	bufs     net.Buffers
@@ -66,8 +65,7 @@ func (t *txState) init(q *qp, s *rdmap.Sender) {
 	}
 }
 
-// txLoop executes the SQ whenever it is given the sending side, until the QP
-// stops or closes.
+// txLoop executes the SQ whenever it is given the sending side, until the QP stops or closes.
 func (q *qp) txLoop() {
 	defer close(q.tx.gone)
 	for range q.tx.wake {
@@ -78,7 +76,7 @@ func (q *qp) txLoop() {
 	}
 }
 
-// releaseTx gives back what the sending side had borrowed.
+// releaseTx returns what the sending side had borrowed.
 func (q *qp) releaseTx() {
 	t := &q.tx
 	t.current = len(t.held)
@@ -102,9 +100,9 @@ func (q *qp) leaveHeld() {
 	t.held, t.current = t.held[:n], 0
 }
 
-// sendNow executes what can be executed in the goroutine of a poster, or of rx, if
-// that does not block. It returns false when tx has to go on: the caller then
-// hands over. by is the QP whose receiving side calls, or nil.
+// sendNow executes what it can in the goroutine of a poster, or of rx, without blocking. It
+// returns false when tx has to continue: the caller then hands over. by is the QP whose receiving
+// side calls, or nil.
 func (q *qp) sendNow(by *qp) bool {
 	t := &q.tx
 	q.mu.Lock()
@@ -140,8 +138,7 @@ func (q *qp) sendNow(by *qp) bool {
 	return true
 }
 
-// sendLocked has the work that there is done: here if it is small, else by tx. It
-// gives q.mu up.
+// sendLocked has pending work done: here if it is small, else by tx. It releases q.mu.
 func (q *qp) sendLocked(by *qp) {
 	if q.txBusy || !q.gateOpen || q.stopping || !q.workLocked() {
 		q.mu.Unlock()
@@ -155,14 +152,14 @@ func (q *qp) sendLocked(by *qp) {
 	}
 }
 
-// workLocked says whether the owner of the sending side has something to do.
+// workLocked reports whether the owner of the sending side has something to do.
 func (q *qp) workLocked() bool {
 	t := &q.tx
 	return t.sender.Active() || t.answer != q.irqTail || t.next != q.sqTail && !q.stalledLocked()
 }
 
-// stalledLocked says whether the next request of the SQ has to wait, and with it
-// all behind it (RFC 5040 §5.5, rule 13: submitted in order).
+// stalledLocked reports whether the next request of the SQ has to wait, and with it all that
+// follow (RFC 5040 §5.5, rule 13: submitted in order).
 func (q *qp) stalledLocked() bool {
 	slot := &q.sq[q.tx.next%uint64(len(q.sq))]
 	outstanding := q.orqTail - q.orqHead
@@ -192,7 +189,7 @@ func (q *qp) resetBatch() {
 	}
 }
 
-// letGoLocked gives the sending side up: there is nothing to do.
+// letGoLocked releases the sending side: there is nothing to do.
 func (q *qp) letGoLocked() {
 	if q.tx.batch != nil {
 		batches.Put(q.tx.batch)
@@ -201,12 +198,12 @@ func (q *qp) letGoLocked() {
 	q.txBusy = false
 }
 
-// pump sends what there is. It returns true when it has given the sending side
-// up, and false when that has ended for good.
+// pump sends what there is. It returns true when it has released the sending side, and false when
+// that has ended for good.
 func (q *qp) pump() bool {
 	t := &q.tx
 	for {
-		// What was built goes first: a poster may have left a batch behind.
+		// What was built is sent first: a poster may have left a batch behind.
 		if err := q.flushBatch(); err != nil {
 			q.sendFailed(err)
 			return false
@@ -238,9 +235,9 @@ func (q *qp) pump() bool {
 	}
 }
 
-// fill cuts requests of the SQ before tail, and responses to requests of the peer
-// before asked, into the batch until that is full or nothing more can be started.
-// What cannot be executed stops the QP.
+// fill cuts requests of the SQ before tail, and responses to requests of the peer before asked,
+// into the batch until that is full or nothing more can be started. A request that cannot be
+// executed stops the QP.
 func (q *qp) fill(tail, asked uint64) {
 	t := &q.tx
 	if t.replying && !q.source() {
@@ -275,8 +272,8 @@ func (q *qp) fill(tail, asked uint64) {
 	}
 }
 
-// responseBurst is how many responses may go before a message of the SQ that
-// waits: a peer that reads without end must not starve our own work.
+// responseBurst is how many responses may be sent before a waiting message of the SQ: a peer that
+// reads without end must not starve our own work.
 const responseBurst = 4
 
 // startNext begins the next message, or executes a request that sends none. It
@@ -299,7 +296,7 @@ func (q *qp) startNext(tail, asked uint64) bool {
 	switch {
 	case slot.wr.Op.isMemory():
 		if len(t.sources) > 0 {
-			return false // the batch goes first: what it ends may be in there
+			return false // the batch goes first: it may contain what this one ends
 		}
 		if fault := q.executeMemory(slot); fault != "" {
 			q.localFault(fault)
@@ -330,7 +327,7 @@ func (q *qp) startNext(tail, asked uint64) bool {
 	return true
 }
 
-// startMessage begins the message of slot. False: its SGL is not valid.
+// startMessage begins the message of slot. It returns false if its SGL is not valid.
 func (q *qp) startMessage(slot *sendSlot) bool {
 	t := &q.tx
 	t.payload = t.payload[:0]
@@ -340,7 +337,7 @@ func (q *qp) startMessage(slot *sendSlot) bool {
 	for i := range slot.sgl {
 		s := &slot.sgl[i]
 		if s.Length == 0 {
-			continue // its LKey is not looked at
+			continue // its LKey is not checked
 		}
 		m, b, ok := q.dev.localSpan(q.pd, s, 0)
 		if !ok {
@@ -355,7 +352,7 @@ func (q *qp) startMessage(slot *sendSlot) bool {
 	case OpWrite, OpWriteImm:
 		m.Op, m.STag, m.TO = rdmap.OpWrite, slot.wr.STag, slot.wr.TO
 		if slot.length == 0 && m.STag == 0 {
-			m.STag = 1 // nobody checks it, but STag 0 upsets some RNICs
+			m.STag = 1 // not checked, but STag 0 upsets some RNICs
 		}
 	case OpSendInv:
 		m.Op, m.STag = rdmap.OpSendInv, slot.wr.InvSTag
@@ -411,8 +408,8 @@ func (q *qp) writeAll() error {
 	return err
 }
 
-// armDeadline bounds how long the peer may accept nothing. Setting a deadline
-// costs more than a small write, so it is renewed only now and then.
+// armDeadline bounds how long the peer may accept nothing. Setting a deadline costs more than a
+// small write, so it is only renewed now and then.
 func (q *qp) armDeadline() {
 	t := &q.tx
 	now := time.Now()
@@ -422,14 +419,13 @@ func (q *qp) armDeadline() {
 	t.deadline = now
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.stopping { // then rx has set a nearer one
+	if !q.stopping { // otherwise rx has set a nearer one
 		_ = q.conn.SetWriteDeadline(now.Add(q.dev.cfg.StallTimeout)) // fails with the connection, as the write will
 	}
 }
 
-// written completes the requests whose last FPDU has been handed to TCP: their
-// memory may be used again (RFC 5040 §5.5, rule 14). by is the QP whose receiving
-// side calls, or nil.
+// written completes the requests whose last FPDU has been handed to TCP: their memory may be
+// reused (RFC 5040 §5.5, rule 14). by is the QP whose receiving side calls, or nil.
 func (q *qp) written(by *qp) {
 	t := &q.tx
 	if n := t.batch.Size(); n > 0 {
@@ -452,9 +448,9 @@ func (q *qp) written(by *qp) {
 	q.completeLocked(by)
 }
 
-// completeLocked completes the requests that are done, in the order of their
-// posting (RFC 5040 §5.5, rule 15): one that waits for an answer holds those
-// behind it up. It returns whether somebody was waiting.
+// completeLocked completes the finished requests, in the order of their posting (RFC 5040 §5.5,
+// rule 15): one that waits for an answer holds up those after it. It reports whether a Wait was
+// blocked.
 func (q *qp) completeLocked(by *qp) (woke bool) {
 	for ; q.sqHead != q.sqSent; q.sqHead++ {
 		slot := &q.sq[q.sqHead%uint64(len(q.sq))]

@@ -21,13 +21,13 @@ type Device interface {
 	// MaxSend and MaxRecv of the QPs that will share it, so that it can never
 	// overflow. CreateQP refuses otherwise.
 	CreateCQ(depth int) (CQ, error)
-	// Listen takes connections on a TCP address ("127.0.0.1:7632").
+	// Listen accepts connections on a TCP address ("127.0.0.1:7632").
 	Listen(ctx context.Context, addr string, o *ListenOptions) (Listener, error)
 	// Dial connects qp (state IDLE) to addr as MPA initiator. On error qp is in
 	// ERROR state. A rejection by the peer's application is a *RejectedError.
 	Dial(ctx context.Context, addr string, qp QP, p *ConnParam) (*ConnInfo, error)
-	// Events tells what no completion can. Whoever does not read it loses events
-	// (DeviceStats.EventsLost), nothing else. Closed by Close.
+	// Events delivers what no completion reports. If it is not read, events are lost
+	// (DeviceStats.EventsLost), and nothing else. Close closes it.
 	Events() <-chan AsyncEvent
 	Stats() DeviceStats
 	Close() error
@@ -52,25 +52,25 @@ type DeviceAttr struct {
 	MaxIRD     int
 	MaxORD     int
 
-	// What a work request may ask for. A request for what is not there is an
-	// ErrUnsupported from PostSend.
-	RDMARead      bool // RDMA Read is available
+	// Operations that a work request may use. PostSend returns ErrUnsupported for one that is
+	// not available.
+	RDMARead      bool // RDMA Read
 	Atomics       bool // on a connection with ConnParam.Extensions
 	Immediate     bool // likewise
 	MemoryWindow  bool // AllocMW, OpBindMW
 	FastReg       bool // AllocMR, OpFastReg
 	LocalInv      bool // OpLocalInv
-	SolicitedOnly bool // ReqNotify can leave unsolicited completions out
+	SolicitedOnly bool // ReqNotify can leave out unsolicited completions
 
-	// What a device of somebody else's making may lack.
-	AnyBase   bool // MROptions.Base is kept; elsewhere it is an ErrUnsupported: TOs are addresses
-	BoundMR   bool // MROptions.QP holds; elsewhere every stream of the PD may use the region
-	StartUp   bool // Rev, ClientServer, RTR, CRC, Markers and MaxULPDU are the program's to choose
-	WCMarks   bool // WC.Solicited, Inv and InvSTag; elsewhere MR.Invalidate is the owner's business
+	// Capabilities that devices other than the software one may lack.
+	AnyBase   bool // MROptions.Base is honoured; elsewhere it is an ErrUnsupported, as TOs are addresses
+	BoundMR   bool // MROptions.QP is honoured; elsewhere every stream of the PD may use the region
+	StartUp   bool // the program may choose Rev, ClientServer, RTR, CRC, Markers and MaxULPDU
+	WCMarks   bool // WC has Solicited, Inv and InvSTag; elsewhere the owner must call MR.Invalidate
 	ReadRight bool // a peer's Read needs RemoteRead; elsewhere any STag of the PD will do
-	EndReason bool // QP.Err tells Terminates and resets from a graceful end
-	Guard     bool // MROptions.Guard is kept; elsewhere memory must not change while a peer may read it
-	ReadStats bool // QPStats counts the peer's Reads as they come; elsewhere they go unseen
+	EndReason bool // QP.Err distinguishes Terminates and resets from a graceful end
+	Guard     bool // MROptions.Guard is honoured; elsewhere memory must not change while a peer may read it
+	ReadStats bool // QPStats counts the peer's Reads as they arrive; elsewhere they go unseen
 }
 
 // PD is a protection domain: a QP can use only the memory of its own PD.
@@ -78,8 +78,8 @@ type PD interface {
 	// RegMR registers buf, which must stay mapped and reachable until Dereg has
 	// returned. Its TOs start at MR.Base. A zero-length buf is refused.
 	RegMR(buf []byte, a Access, o *MROptions) (MR, error)
-	// AllocMR makes a region without memory, and without an STag that would be
-	// valid: OpFastReg requests give it both, up to max bytes at a time.
+	// AllocMR makes a region that has neither memory nor a valid STag yet. OpFastReg
+	// requests give it both, for up to max bytes at a time.
 	AllocMR(max int) (MR, error)
 	// AllocMW makes a memory window; OpBindMW requests open it.
 	AllocMW() (MW, error)
@@ -88,7 +88,7 @@ type PD interface {
 	Dealloc() error
 }
 
-// Access is a set of rights on a region; local read is always there.
+// Access is a set of rights on a region; local read is always included.
 type Access uint32
 
 // Rights of a region.
@@ -101,18 +101,17 @@ const (
 
 // MROptions narrows a registration.
 type MROptions struct {
-	// QP, when set, binds the STag to this one stream: use on another one is
-	// answered with "not associated with this stream", and only a bound STag
-	// may be invalidated by the peer.
+	// QP, when set, binds the STag to this one stream: use on another one is answered with
+	// "not associated with this stream". Only a bound STag may be invalidated by the peer.
 	QP QP
 	// Base is the TO of buf[0], a number rather than an address where DeviceAttr has
-	// AnyBase. MR.Base says what it is.
+	// AnyBase. MR.Base returns the value in force.
 	Base uint64
-	// Guard, when set, is held while the software stack copies bytes for an RDMA
-	// Read of the region, so that its owner may change them meanwhile: without it
-	// a change under way breaks the CRC, and with that the connection. It is for a
-	// small region, of at most GuardedMax bytes. A device that reads memory by
-	// itself does not know of it: what it reads may be torn.
+	// Guard, when set, is held while the software stack copies bytes for an RDMA Read of the
+	// region, so that its owner may change them meanwhile. Without it a concurrent change
+	// breaks the CRC, and with that the connection. It is for a small region, of at most
+	// GuardedMax bytes. A device that reads memory by itself ignores it: what it reads may be
+	// torn.
 	Guard sync.Locker
 }
 
@@ -121,56 +120,56 @@ const GuardedMax = 4096
 
 // MR is a registered memory region. LKey and RKey are both its STag.
 type MR interface {
-	STag() STag   // of a region of AllocMR: the last one that OpFastReg gave it
+	STag() STag   // of a region of AllocMR: the latest one from OpFastReg
 	Base() uint64 // TO of the first byte, for SGEs and for the peer
 	Len() int
-	// Invalidate ends remote access, through windows on the region too; when it has
-	// returned, no incoming byte is placed any more. The local registration stays
-	// until Dereg, except a fast one, which has ended: as by OpLocalInv.
+	// Invalidate ends remote access, including through windows on the region. When it has
+	// returned, no incoming byte is placed any more. The local registration stays until
+	// Dereg, except a fast one, which ends as with OpLocalInv.
 	Invalidate() error
-	// Dereg ends the registration; like Invalidate it waits for placements. It
-	// refuses while windows are open on the region (ErrInvalid).
+	// Dereg ends the registration; like Invalidate it waits for placements. It fails with
+	// ErrInvalid while windows are open on the region.
 	Dereg() error
 }
 
-// MW is a memory window: an STag of its own for a part of a region, with rights of
-// its own, that is bound to one QP and taken back by OpLocalInv, by the peer's Send
-// with Invalidate, or by the next bind (type 2 windows of the RDMA verbs).
+// MW is a memory window: an STag for a part of a region, with rights of its own. It is bound to
+// one QP, and taken back by OpLocalInv, by the peer's Send with Invalidate, or by the next bind
+// (type 2 windows of the RDMA verbs).
 type MW interface {
-	STag() STag // of the last bind that was posted; 0 before, and when that closed it
-	// Dealloc ends it, and what was open by it.
+	STag() STag // of the latest bind posted; 0 before any, and after one that closed it
+	// Dealloc ends the window, and closes it if it is open.
 	Dealloc() error
 }
 
 // SRQInitAttr describes a shared receive queue.
 type SRQInitAttr struct {
 	MaxRecv int // posted RecvWRs; 0 = 64
-	MaxSGE  int // a WR; 0 = 4
+	MaxSGE  int // per WR; 0 = 4
 }
 
-// SRQ is a receive queue that QPs of one PD share: an arriving message takes the
-// oldest receive, whichever QP it comes by.
+// SRQ is a receive queue that QPs of one PD share: an arriving message takes the oldest receive,
+// whichever QP it arrives on.
 type SRQ interface {
-	// PostRecv is as QP.PostRecv: the receive holds its place until its WC is polled.
+	// PostRecv is like QP.PostRecv: the receive holds its place until its WC is polled.
 	PostRecv(wr *RecvWR) error
-	// Arm asks for one EventSRQLimit, when fewer than limit receives are left; 0 asks
-	// for none.
+	// Arm requests one EventSRQLimit, when fewer than limit receives are left; 0 requests
+	// none.
 	Arm(limit int) error
-	// Destroy refuses while QPs use the queue. Receives that nobody took are dropped.
+	// Destroy fails while QPs use the queue. Receives that no message took are dropped.
 	Destroy() error
 }
 
-// QPInitAttr describes a QP to be made. Send and receive CQ may be the same.
+// QPInitAttr describes a QP to be created. Send and receive CQ may be the same.
 type QPInitAttr struct {
 	SendCQ, RecvCQ CQ
 	MaxSend        int // outstanding SendWRs; 0 = 64
 	MaxRecv        int // posted RecvWRs; 0 = 64
-	MaxSGE         int // a WR; 0 = 4
+	MaxSGE         int // per WR; 0 = 4
 
-	// SRQ, when set, is where receives come from; PostRecv is then an error.
-	// MaxRecv is the most of them that this QP may hold, from the arrival of a
-	// message until its WC is polled: a peer that sends more than that ends its
-	// own stream and takes nothing from the others (RFC 5042 §6.4.3.1).
+	// SRQ, when set, supplies the receives; PostRecv is then an error. MaxRecv is the most of
+	// them that this QP may hold, from the arrival of a message until its WC is polled. A peer
+	// that sends more than that ends its own stream and takes nothing from the others (RFC
+	// 5042 §6.4.3.1).
 	SRQ SRQ
 	// Overcommit lets CreateQP promise more completions than the CQ holds. If it
 	// overflows, every QP that uses it ends (EventCQErr).
@@ -209,14 +208,13 @@ type QP interface {
 	// RQ until its WC is polled.
 	PostRecv(wr *RecvWR) error
 	State() QPState
-	// Modify asks for a state as ibv_modify_qp does: from RTS, StateClosing is a
-	// Disconnect that does not wait (with work outstanding: StateError),
-	// StateTerminate ends the stream with a Terminate 0/0/00, StateError is Abort;
-	// from IDLE, RTR and CLOSING, StateError is Abort too;
-	// from ERROR, StateIdle makes the QP fit for another connection once its
-	// completions are polled. It waits until the last one is closed. Done is a new
-	// channel then, and regions and windows that were bound to the QP stay shut to
-	// its next peer. All else is ErrState and changes nothing.
+	// Modify requests a state as ibv_modify_qp does. From RTS, StateClosing is a Disconnect
+	// that does not wait (with work outstanding: StateError), StateTerminate ends the stream
+	// with a Terminate 0/0/00, and StateError is Abort. From IDLE, RTR and CLOSING,
+	// StateError is Abort too. From ERROR, StateIdle prepares the QP for another connection
+	// once its completions are polled; Modify waits until the last connection is closed. Done
+	// is a new channel then, and regions and windows that were bound to the QP stay shut to
+	// its next peer. Any other transition is ErrState and changes nothing.
 	Modify(s QPState) error
 	// Disconnect closes gracefully once the SQ is drained; ctx bounds the wait.
 	Disconnect(ctx context.Context) error
@@ -224,13 +222,13 @@ type QP interface {
 	Abort()
 	// Done is closed when the QP has left RTS for good and all WRs are flushed.
 	Done() <-chan struct{}
-	// Err says why, once Done is closed: a *TerminateError (ours or the
-	// peer's), an I/O error, or nil after a graceful close by either side. The
-	// kernel closes gracefully for a process that was killed: whoever still waits
-	// for an answer has lost its peer, whatever Err says.
+	// Err returns the reason once Done is closed: a *TerminateError (ours or the peer's), an
+	// I/O error, or nil after a graceful close by either side. The kernel closes gracefully
+	// for a process that was killed: a caller that still waits for an answer has lost its
+	// peer, whatever Err returns.
 	Err() error
-	// Destroy aborts if need be, waits for the QP's goroutines and frees it. Its
-	// completions that nobody polled are removed from the CQs.
+	// Destroy aborts if need be, waits for the QP's goroutines and frees the QP. Its
+	// completions that have not been polled are removed from the CQs.
 	Destroy() error
 	Stats() QPStats
 }
@@ -239,16 +237,14 @@ type QP interface {
 type CQ interface {
 	// Poll moves up to len(dst) completions into dst.
 	Poll(dst []WC) int
-	// Wait returns when at least one completion can be polled, the CQ is closed
-	// (ErrClosed), has overflowed and is empty (ErrLimit) or ctx ends. It blocks; it
-	// does not spin.
+	// Wait returns when at least one completion can be polled, the CQ is closed (ErrClosed),
+	// has overflowed and is empty (ErrLimit), or ctx ends. It blocks and does not spin.
 	Wait(ctx context.Context) error
-	// ReqNotify arms the queue: the next completion, or with solicitedOnly the next
-	// one that is solicited or failed, puts one token into Events. One-shot. What is
-	// in the queue already makes no token: arm, poll, then wait for Events. An
-	// overflow makes one.
+	// ReqNotify arms the queue once: the next completion, or with solicitedOnly the next one
+	// that is solicited or failed, puts one token into Events. Completions already in the
+	// queue do not: arm, poll, then wait for Events. An overflow puts in a token.
 	ReqNotify(solicitedOnly bool) error
-	// Events is where the tokens of ReqNotify arrive. It is never closed.
+	// Events returns the channel on which the tokens of ReqNotify arrive. It is never closed.
 	Events() <-chan struct{}
 	Close() error
 }

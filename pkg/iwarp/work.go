@@ -7,7 +7,7 @@ type SGE struct {
 	LKey   STag
 }
 
-// Opcode of a work request or completion.
+// Opcode is the operation of a work request or completion.
 type Opcode uint8
 
 // Opcodes of requests, then of completions only.
@@ -19,16 +19,16 @@ const (
 	OpRead
 	OpLocalInv
 	OpImmediate    // Immediate Data alone (RFC 7306 §6)
-	OpWriteImm     // a Write, and Immediate Data behind it
+	OpWriteImm     // a Write followed by Immediate Data
 	OpCmpSwap      // RFC 7306 §5.1.2
 	OpFetchAdd     // RFC 7306 §5.1.1
 	OpFastReg      // gives a region of AllocMR its memory
 	OpBindMW       // opens a memory window
-	OpRecvWriteImm // a completion: Immediate Data right behind a Write
+	OpRecvWriteImm // a completion: Immediate Data right after a Write
 )
 
-// ImmSize is the size of Immediate Data in bytes. Verbs have 4: they are the first
-// four, in network order, the rest zero.
+// ImmSize is the size of Immediate Data in bytes. The 4 bytes of verbs are the first four, in
+// network order, with the rest zero.
 const ImmSize = 8
 
 // SendFlags modify a SendWR.
@@ -40,7 +40,7 @@ const (
 	Solicited                        // Send with Solicited Event
 	Fence                            // waits for earlier Reads
 	Inline                           // payload is copied at posting: the memory may be reused at once
-	More                             // another PostSend follows at once: both may leave in one system call
+	More                             // another PostSend follows at once: both may be sent in one system call
 )
 
 // SendWR is a send-queue work request.
@@ -49,7 +49,7 @@ type SendWR struct {
 	Op      Opcode
 	Flags   SendFlags
 	SGL     []SGE  // copied at posting; the memory it names is not
-	Data    []byte // with Inline, instead of SGL: plain bytes, at most DeviceAttr.MaxInline
+	Data    []byte // with Inline, instead of SGL: the payload itself, at most DeviceAttr.MaxInline bytes
 	STag    STag   // OpWrite, OpWriteImm, OpRead, atomics: the peer's region
 	TO      uint64 // offset in it; of an atomic a multiple of 8
 	InvSTag STag   // OpSendInv: the peer's region to invalidate; OpLocalInv: ours
@@ -65,30 +65,29 @@ type AtomicArgs struct {
 	// Add is FetchAdd's addend. A set bit in AddMask is the highest one of a field,
 	// whose carry is dropped; 0 = one field of 64 bits.
 	Add, AddMask uint64
-	// CmpSwap compares the bits of CompareMask and, if they are equal, replaces
-	// those of SwapMask.
+	// CmpSwap compares the bits in CompareMask and, if they are equal, replaces those in
+	// SwapMask.
 	Compare, CompareMask, Swap, SwapMask uint64
 }
 
-// FastReg registers memory by a work request: it takes effect in the order of the
-// SQ, and the region has a new STag (MR.STag) as soon as PostSend has returned.
+// FastReg registers memory by a work request: it takes effect in the order of the SQ, and the
+// region has a new STag (MR.STag) as soon as PostSend has returned.
 //
-// For peers the region belongs to the stream whose request it was, as if by
-// MROptions.QP, so that OpLocalInv or a Send with Invalidate of that peer ends it.
-// One that is still registered when its turn comes fails with StatusLocProtErr.
+// For peers the region belongs to the stream whose request registered it, as with MROptions.QP,
+// so that OpLocalInv or a Send with Invalidate of that peer ends it. If the region is still
+// registered when its turn comes, the request fails with StatusLocProtErr.
 type FastReg struct {
-	MR     MR // of AllocMR, not registered at the moment (new, or OpLocalInv was done)
+	MR     MR // of AllocMR, and not registered at that moment (new, or after an OpLocalInv)
 	Buf    []byte
 	Access Access
 	Base   uint64 // TO of Buf[0]
 }
 
-// BindMW opens MW, on the QP it is posted to, for Len bytes from TO Addr of MR on.
-// The window has a new STag (MW.STag) as soon as PostSend has returned, TOs as MR
-// has them, and Access of the remote rights. MR keeps its own and needs none of
-// them, but LocalWrite where the window may be written. A region that cannot carry
-// the window is ErrInvalid at once or, where that depends on requests before this
-// one, StatusLocProtErr. While the window is open, requests and peers that would
+// BindMW opens MW, on the QP it is posted to, for Len bytes of MR from TO Addr on. The window has
+// a new STag (MW.STag) as soon as PostSend has returned, the TOs of MR, and remote rights as in
+// Access. MR keeps its own rights and needs none of these, except LocalWrite where the window may
+// be written. A region that cannot carry the window is ErrInvalid at once or, where that depends
+// on earlier requests, StatusLocProtErr. While the window is open, requests and peers that would
 // invalidate MR fail.
 type BindMW struct {
 	MW     MW

@@ -2,24 +2,24 @@ package scheduler
 
 import "time"
 
-// Bounds of waiting for hosts that are not connected, where no other host can have a job.
+// Bounds for waiting for hosts that are not connected, where no other host can take a job.
 const (
-	// recheckTime is what the outcome of an attempt to connect is worth to a job that may
-	// be done here: a port where nobody listens, and one where a daemon does, tell within
-	// a round trip or a few; a machine that is off does not tell at all.
+	// recheckTime is how long a job that may be done here waits for the outcome of an attempt to
+	// connect. A port without a listener, and one with a daemon, answer within a round trip or a
+	// few; a machine that is off does not answer at all.
 	recheckTime = 100 * time.Millisecond
 	recheckRTTs = 4
 
-	// redialEach bounds the attempts that jobs ask for: one host each so often.
+	// redialEach limits the attempts that jobs ask for: one host each time.
 	redialEach = 10 * time.Millisecond
 
-	// strictPace is how often a host is tried again for a job that waits for it, and
-	// deniedPace one that refused this machine.
+	// strictPace is the interval at which a host is tried again for a job that waits for it;
+	// deniedPace is the same for a host that refused this machine.
 	strictPace = 500 * time.Millisecond
 	deniedPace = time.Second
 )
 
-// asked says from when on it is worth a moment to j that a host comes back.
+// asked returns the time from which j counts how long it waits for hosts to come back.
 func (j *Job) asked(now time.Time) time.Time {
 	asked := j.Since
 	if asked.IsZero() {
@@ -31,17 +31,17 @@ func (j *Job) asked(now time.Time) time.Time {
 	return later(asked, j.Lost)
 }
 
-// strictEnd is until when j, which may not be done here, waits for a host that can come up.
+// strictEnd returns how long j, which may not be done here, waits for a host that can come up.
 func (s *Scheduler) strictEnd(now time.Time, j *Job) time.Time { return j.asked(now).Add(s.c.Strict) }
 
-// recheck is how long the outcome of an attempt to connect h is waited for.
+// recheck returns how long to wait for the outcome of an attempt to connect h.
 func (h *host) recheck() time.Duration { return recheckTime + recheckRTTs*h.link.RTT }
 
-// absent says in w until when h, which is not connected, is worth waiting for, or in no
-// that it is not.
+// absent notes in w until when h, which is not connected, is worth waiting for, or in no that
+// it is not.
 func (s *Scheduler) absent(now time.Time, h *host, j *Job, w *waiting, no *objections) {
 	asked := j.asked(now)
-	var end time.Time // how long jobs wait that could be done here
+	var end time.Time // how long jobs that could be done here wait
 	switch {
 	case h.state == Lost:
 		if s.stale(now, h, j) {
@@ -52,7 +52,7 @@ func (s *Scheduler) absent(now time.Time, h *host, j *Job, w *waiting, no *objec
 			w.add(first)
 			return
 		}
-	default: // all jobs of a build would pay for more
+	default: // otherwise all jobs of a build would pay for more
 		end = h.began.Add(h.recheck())
 	}
 	if !h.answered.IsZero() {
@@ -71,7 +71,7 @@ func (s *Scheduler) absent(now time.Time, h *host, j *Job, w *waiting, no *objec
 	}
 }
 
-// stale says whether what is known of a lost host is so old that j is worth another attempt.
+// stale reports whether what is known of a lost host is so old that j justifies another attempt.
 func (s *Scheduler) stale(now time.Time, h *host, j *Job) bool {
 	if h.state != Lost || h.drained || h.refused != "" && !j.Strict {
 		return false
@@ -83,8 +83,8 @@ func (s *Scheduler) stale(now time.Time, h *host, j *Job) bool {
 	return !now.Before(s.redialAt(h, j, asked))
 }
 
-// redialAt is when j, which was asked for at that time, wants a lost host to be tried
-// again. What was tried since then need not be, but for a job that goes on waiting.
+// redialAt returns when j, which came at asked, wants a lost host to be tried again. An attempt
+// made since then need not be repeated, except for a job that goes on waiting.
 func (s *Scheduler) redialAt(h *host, j *Job, asked time.Time) time.Time {
 	all := time.Duration(len(j.Hosts)) * redialEach
 	pause := max(s.c.Backoff, all)
@@ -103,11 +103,10 @@ func (s *Scheduler) redialAt(h *host, j *Job, asked time.Time) time.Time {
 	return h.began.Add(neverAgain)
 }
 
-// neverAgain is longer than any job waits. Added to a time of the monotonic clock it
-// gives another one.
+// neverAgain is longer than any job waits. Added to a monotonic time it does not overflow.
 const neverAgain = 100 * 365 * 24 * time.Hour
 
-// redial makes the lost hosts of j due where that is worth it.
+// redial makes the lost hosts of j due for an attempt where that is worthwhile.
 func (s *Scheduler) redial(now time.Time, j *Job) {
 	for _, h := range s.resolve(j.Hosts) {
 		if h != nil && s.stale(now, h, j) && h.retry.After(now) {

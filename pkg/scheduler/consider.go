@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Considered is one host in the choice for a job: when it would be done there, from
-// now on, or why it cannot go there (the objection alone, or beside the time that
-// it has to wait for).
+// Considered is one host's part in the choice for a job: when the job would be done there,
+// counted from now, or why it cannot go there. An objection comes alone, or with the
+// finish that the job would have after waiting.
 type Considered struct {
 	Host   string
 	Finish time.Duration // 0 = it cannot go there
 	Why    string
 }
 
-// maxConsidered bounds how many hosts of a long list are looked at again.
+// maxConsidered bounds how many hosts of a long list are examined again.
 const maxConsidered = 64
 
-// Consider explains d, which Pick has just given for j, at the same now: the host
-// that was chosen first, then by the time that is expected. Of very long lists it
-// looks at the first hosts only.
+// Consider explains d, which Pick has just returned for j, at the same now: the host that was
+// chosen first, then the others by expected finish. Of very long lists it examines the first
+// hosts only.
 func (s *Scheduler) Consider(now time.Time, j *Job, d *Decision) []Considered {
 	t := s.clock(now)
 	var list []Considered
@@ -73,7 +73,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// opinion is what there is to say of a host that did not get j.
+// opinion returns what speaks against a host that did not get j.
 func (s *Scheduler) opinion(now time.Time, t time.Duration, h *host, e *Host, j *Job) (time.Duration, string) {
 	var w waiting
 	var no objections

@@ -7,17 +7,17 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
-// verdict on a host.
+// place is the verdict on a host.
 type place uint8
 
 const (
 	nowhere place = iota
-	busy          // when one of our jobs there has ended
+	busy          // until one of our jobs there has ended
 	free
 )
 
-// takes says whether h has a place for j. If not, it says in w whether it is worth
-// waiting, or in no why not.
+// takes returns whether h has a place for j. If not, it notes in w whether waiting is
+// worthwhile, or in no why not.
 func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, no *objections) place {
 	since := j.Since
 	if since.IsZero() {
@@ -36,7 +36,7 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 		s.absent(now, h, j, w, no)
 		return nowhere
 	case Draining:
-		// Mostly to be started anew.
+		// It usually drains to be restarted.
 		if end := s.strictEnd(now, j); j.Strict && now.Before(end) {
 			w.back(end)
 		} else {
@@ -78,7 +78,7 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 		return nowhere
 	}
 	if n := j.Cost.Memory; n > 0 && !h.fits(s.clock(now), n) {
-		// Memory comes back with the end of what runs there.
+		// Memory becomes free when running jobs end.
 		if end := since.Add(s.c.Patience); len(h.runs)+h.others > 0 && now.Before(end) {
 			w.add(end)
 			w.own = true
@@ -94,8 +94,8 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 	if h.credits > 0 && !full {
 		return free
 	}
-	// What runs there ends, and brings a credit back. Where nothing of ours runs
-	// the credits are with others, or the host gives none.
+	// A running job of ours will end and bring a credit back. If none runs, other managers have
+	// the credits, or the host grants none.
 	patience := s.c.Patience
 	if j.Strict || j.NoLocal {
 		patience = max(patience, s.c.Strict)
@@ -113,10 +113,10 @@ func (s *Scheduler) takes(now time.Time, h *host, e *Host, j *Job, w *waiting, n
 	return nowhere
 }
 
-// Trees says whether a job should be made for a private tree: some host of list
-// that may take it shows trees. While none of them is known to and one's first
-// connection is still under way, until says how long it is worth waiting for that:
-// a job made in the form that no host takes has to run here.
+// Trees reports whether a job should be made for a private tree: some host of list that may
+// take it shows trees. If no such host is known yet and the first connection to one is still
+// under way, until says how long that is worth waiting for: a job made in a form that no
+// host takes has to run here.
 func (s *Scheduler) Trees(now time.Time, list []Host, toolchain [16]byte) (tree bool, until time.Time) {
 	known := false
 	for i := range list {
@@ -140,7 +140,7 @@ func (s *Scheduler) Trees(now time.Time, list []Host, toolchain [16]byte) (tree 
 	return !known, until
 }
 
-// places is how many jobs of ours h may have at a time by entry e.
+// places returns how many jobs of ours h may have at a time by entry e.
 func (h *host) places(e *Host) int {
 	n := max(h.capacity.Jobs, 1)
 	if e.Slots > 0 {
@@ -149,14 +149,13 @@ func (h *host) places(e *Host) int {
 	return n
 }
 
-// better says whether a, with its places, comes before b, which stands earlier in
-// the list.
+// better reports whether a comes before b, which stands earlier in the list, given their places.
 func better(t time.Duration, a *host, aPlaces int, b *host, bPlaces int) bool {
 	// running/places, cross-multiplied.
 	if x, y := len(a.runs)*bPlaces, len(b.runs)*aPlaces; x != y {
 		return x < y
 	}
-	// The same of what other managers have there.
+	// The same for the jobs of other managers.
 	aOthers, aLoad := a.busy(t)
 	bOthers, bLoad := b.busy(t)
 	if x, y := aOthers*max(b.capacity.Jobs, 1), bOthers*max(a.capacity.Jobs, 1); x != y {
@@ -165,12 +164,12 @@ func better(t time.Duration, a *host, aPlaces int, b *host, bPlaces int) bool {
 	return aLoad < bLoad
 }
 
-// viewOld is the age from which on a view of a host's load counts for nothing.
+// viewOld is the age at which a view of a host's load no longer counts.
 const viewOld = 10 * time.Second
 
-// busy is what the host's view of itself says: the jobs of other managers, and the
-// load average a place, in whole units: closer views are noise, and would keep the
-// list's order from deciding.
+// busy returns what the host's view of itself says: the jobs of other managers, and the
+// load average per place. Both are whole numbers: finer ones are noise, and would keep the
+// order of the list from deciding.
 func (h *host) busy(t time.Duration) (others, load int) {
 	if !h.viewed || t-h.loadAt >= viewOld {
 		return 0, 0
@@ -178,8 +177,8 @@ func (h *host) busy(t time.Duration) (others, load int) {
 	return h.others, int(h.load.Average) / max(h.capacity.Jobs, 1)
 }
 
-// fits says whether n bytes of memory are to be had at h: as far as its view is
-// worth something, less what was sent there since.
+// fits reports whether h has n bytes of memory free: by its latest view, while that is recent
+// enough, less what jobs sent there since need.
 func (h *host) fits(t time.Duration, n uint64) bool {
 	if h.capacity.Memory > 0 && n > h.capacity.Memory {
 		return false
@@ -202,43 +201,43 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// waiting collects what a job can wait for: at until the answer may change
-// without an event, zero = never.
+// waiting collects what a job can wait for. The answer may change without an event at until;
+// zero: it does not.
 type waiting struct {
 	any   bool
-	own   bool // by what this job needs
-	gone  bool // for a host that is not there, or closed, and may come back
-	stale bool // one of those is worth an attempt to connect it
+	own   bool // because of what this job needs
+	gone  bool // for a host that is not connected, or closed, and may come back
+	stale bool // one of those hosts is worth an attempt to connect
 	until time.Time
 }
 
-// add says that a host is busy, or about to be there.
+// add notes that a host is busy, or about to be connected.
 func (w *waiting) add(until time.Time) {
 	w.any = true
 	w.look(until)
 }
 
-// back says that a host that is not there is worth waiting for.
+// back notes that a host that is not connected is worth waiting for.
 func (w *waiting) back(until time.Time) {
 	w.gone = true
 	w.look(until)
 }
 
-// look says when to look again.
+// look notes when to look again.
 func (w *waiting) look(until time.Time) {
 	if !until.IsZero() && (w.until.IsZero() || until.Before(w.until)) {
 		w.until = until
 	}
 }
 
-// objections collect why hosts cannot take a job.
+// objections collects why hosts cannot take a job.
 type objections struct {
 	tried                                   int
-	toolchain, tree, tooBig, draining, full string // a host that objects so
+	toolchain, tree, tooBig, draining, full string // each an example of a host with that objection
 	memory, drained                         string
 	gone, denied, suspect                   *host
 	unlisted                                bool
-	identifying                             bool // toolchain: it may yet have the compiler
+	identifying                             bool // toolchain: the host may yet turn out to have the compiler
 }
 
 func (o *objections) lost(h *host) {
@@ -252,8 +251,8 @@ func (o *objections) lost(h *host) {
 	}
 }
 
-// decision names the objection that is nearest to a cure: a host that is there and
-// lacks something comes before one that is not there.
+// decision returns the objection that is easiest to remedy: a connected host that lacks
+// something comes before one that is not connected.
 func (o *objections) decision() Decision {
 	switch {
 	case o.full != "":

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// clock is the time since the Scheduler's first moment: what estimates are made of.
+// clock returns the time since the Scheduler's first moment, on which all estimates are based.
 func (s *Scheduler) clock(now time.Time) time.Duration {
 	if s.began.IsZero() {
 		s.began = now
@@ -14,8 +14,8 @@ func (s *Scheduler) clock(now time.Time) time.Duration {
 	return now.Sub(s.began)
 }
 
-// time that a core of speed 1 takes for j: as predicted, else by its size and what
-// jobs took so far.
+// time returns how long j takes on a core of speed 1: as predicted, else by its size and by
+// what jobs took so far.
 func (s *Scheduler) time(j *Job) time.Duration {
 	switch {
 	case j.Cost.Time > 0:
@@ -28,17 +28,17 @@ func (s *Scheduler) time(j *Job) time.Duration {
 	return aJob
 }
 
-// blind reports whether nothing is known to tell j's time by.
+// blind reports whether there is nothing to estimate j's time from.
 func (s *Scheduler) blind(j *Job) bool { return j.Cost.Time == 0 && s.typical.time.weight == 0 }
 
-// length of a job on h that a core of speed 1 does in one.
+// length returns how long a job takes on h if it takes one on a core of speed 1.
 func (s *Scheduler) length(h *host, t, one time.Duration, toolchain [16]byte) time.Duration {
 	return time.Duration(float64(one) / s.speed(h, toolchain) * h.slow(t))
 }
 
-// slow is by how much longer than its CPU time a compile takes on h, 1 or more:
-// what the latest ones took, which is soon old, else what the load average says
-// that others' processes take away; and more where jobs got stuck.
+// slow returns the ratio of a compile's wall time to its CPU time on h, 1 or more. It comes
+// from the latest compiles there, which age quickly, else from the load that other
+// processes cause. It is higher where jobs got stuck.
 func (h *host) slow(t time.Duration) float64 {
 	v := 1.0
 	if age := t - h.loadAt; h.foreign > 0 && age < viewOld {
@@ -53,7 +53,7 @@ func (h *host) slow(t time.Duration) float64 {
 
 func (h *host) cores() int { return max(h.capacity.Jobs, 1) }
 
-// moves is how long n bytes keep the link to h busy.
+// moves returns how long n bytes occupy the link to h.
 func (h *host) moves(n uint64) time.Duration {
 	if h.link.Rate <= 0 {
 		return 0
@@ -61,22 +61,21 @@ func (h *host) moves(n uint64) time.Duration {
 	return seconds(float64(n) / h.link.Rate)
 }
 
-// bytes is how many bytes of j have to be moved to h.
+// bytes returns how many bytes of j have to be moved to h.
 func (j *Job) bytes(h *host) uint64 { return j.Bytes - min(j.Bytes, j.Held[h.addr]) }
 
-// arrive is when n bytes that are sent at t are at h: one after the other, behind
-// what was sent before.
+// arrive returns when n bytes sent at t reach h, behind what was sent before them.
 func (h *host) arrive(t time.Duration, n uint64) time.Duration {
 	return max(t, h.sent) + h.moves(n) + h.link.RTT/2
 }
 
-// back is how long an ordinary result takes from h.
+// back returns how long an ordinary result takes to come from h.
 func (s *Scheduler) back(h *host) time.Duration {
 	return h.link.RTT/2 + h.moves(uint64(s.typical.result.or(0)))
 }
 
-// othersAt is how many jobs other managers have at h: as its view says, and the
-// older that is the more what is usual there.
+// othersAt returns how many jobs other managers have at h: what its view says, shifting to
+// what is usual there as the view ages.
 func (h *host) othersAt(t time.Duration) int {
 	if !h.viewed {
 		return 0
@@ -85,21 +84,21 @@ func (h *host) othersAt(t time.Duration) int {
 	return int(math.Round(float64(h.others)*(1-old) + h.usual*old))
 }
 
-// plan is when the cores of a host are expected to become free, as a heap: the
-// start of list scheduling (R. L. Graham, 1969), where each job takes the core that
+// plan holds the times at which the cores of a host are expected to become free, as a heap.
+// It is the start of list scheduling (R. L. Graham, 1969), where each job takes the core that
 // is free first.
 type plan struct {
 	free   []time.Duration
-	stale  time.Duration // to be made anew from then on
+	stale  time.Duration // when it must be made again
 	ok     bool
-	round  uint64          // in which held was held
+	round  uint64          // the round to which held belongs
 	ours   time.Duration   // when the first of our jobs ends
-	lag    float64         // by how much longer than expected its jobs take that run now
-	recent float64         // what the contention of the latest jobs still counts
-	held   []time.Duration // lengths of jobs that wait for this host, of this round
+	lag    float64         // how much longer than expected the jobs running now take, as a factor
+	recent float64         // weight that the contention of the latest jobs still has
+	held   []time.Duration // lengths of the jobs that wait for this host in this round
 }
 
-// freeAt is when a core of h will be free for one more job.
+// freeAt returns when a core of h will be free for one more job.
 func (s *Scheduler) freeAt(h *host, t time.Duration) time.Duration {
 	p := &h.plan
 	if p.round != s.round {
@@ -114,9 +113,9 @@ func (s *Scheduler) freeAt(h *host, t time.Duration) time.Duration {
 	return p.free[0]
 }
 
-// replan makes the plan of h. The jobs of ours that came first run, as many as are
-// left or due to us beside the other managers'; then come the others, who end one
-// after the other, and what is queued there.
+// replan makes the plan of h. Our earliest jobs run, on as many cores as the other managers
+// leave or as is our share. The others' jobs follow, ending one after the other, and then what
+// is queued there.
 func (s *Scheduler) replan(h *host, t time.Duration) {
 	p := &h.plan
 	n, mine, others := h.cores(), len(h.runs), h.othersAt(t)
@@ -138,7 +137,7 @@ func (s *Scheduler) replan(h *host, t time.Duration) {
 		}
 		end := r.begin + r.length
 		if end < t+r.length/soon {
-			// Past its time. Such jobs take the longer the longer they have.
+			// Overdue. The longer such jobs have been overdue, the longer they are expected to take.
 			end = max(end, t) + r.length/soon + (t-end)/2
 		}
 		if r.known {
@@ -155,8 +154,8 @@ func (s *Scheduler) replan(h *host, t time.Duration) {
 		p.ours = min(p.ours, end)
 		p.stale = min(p.stale, max(end, t+5*time.Millisecond))
 	}
-	// A late job says little of its host. If most of them are, it is the host; all,
-	// if nobody knew how long they would take.
+	// One late job says little about its host. If most are late, the host is to blame; if no
+	// length was known in advance, only if all are.
 	p.lag = 1
 	if 2*lateKnown > known+1 || known == 0 && late == run && late > 2 {
 		slices.Sort(lags[:late])
@@ -179,7 +178,7 @@ func (s *Scheduler) replan(h *host, t time.Duration) {
 	}
 }
 
-// add puts one more job on the core that is free first.
+// add assigns one more job to the core that is free first.
 func (p *plan) add(arrive, length time.Duration) {
 	p.free[0] = max(p.free[0], arrive) + length
 	for i := 0; ; {
@@ -198,19 +197,18 @@ func (p *plan) add(arrive, length time.Duration) {
 	}
 }
 
-// hold notes that a job waits for h, for those that are asked for later in the
-// same round.
+// hold notes that a job waits for h, for the benefit of jobs asked for later in the same round.
 func (p *plan) hold(t, length time.Duration) {
 	p.held = append(p.held, length)
 	p.add(t, length)
 }
 
-// mean length of a job at h.
+// mean returns the mean length of a job at h.
 func (h *host) mean() time.Duration { return seconds(h.learned.time.or(aJob.Seconds())) }
 
 const (
-	maxLags     = 64 // late jobs of a host that are looked at
-	soon        = 10 // a job that is due ends within this part of its length
+	maxLags     = 64 // late jobs of a host that are examined
+	soon        = 10 // an overdue job is expected to take at least one part in soon of its length more
 	stretchHalf = 10 * time.Second
 )
 

@@ -10,37 +10,37 @@ type Outcome uint8
 
 // Outcomes.
 const (
-	Unused  Outcome = iota // it was not sent, or taken back: says nothing of the host
-	OK                     // the compiler ran, whatever it answered
+	Unused  Outcome = iota // it was not sent, or was taken back: says nothing about the host
+	OK                     // the compiler ran, whatever its exit status
 	Refused                // the host did not want it: eligibility, not health
 	Gone                   // the connection was lost under it: Lost counts that
 	Killed                 // the compiler was killed by a signal or ran out of memory
-	Fault                  // the host could not do it: disk, time-out, broken result
+	Fault                  // the host could not do it: disk, time-out, corrupt result
 	Full                   // the host had no room, though it had granted the credit
 )
 
-// strikesOut is after how many faults, or killed compilers of different sources,
-// a connected host is left alone for a while: one source that kills every compiler
-// must not close the farm.
+// strikesOut is how many faults, or killed compilers of different sources, it takes to leave
+// a connected host alone for a while. Sources must differ: one that kills every compiler must
+// not close the farm.
 const strikesOut = 3
 
-// Report is what is known of a job when it ends. A zero field is unknown.
+// Report holds what is known of a job when it ends. Zero fields are unknown.
 type Report struct {
 	ID     uint64 // as in Started
 	Source string // tells jobs apart; looked at when the compiler was Killed
-	Failed bool   // OK, but the compiler objected to the source: its time says little
+	Failed bool   // OK, but the compiler rejected the source: its time says little
 
-	// Of the compiler, on the host.
+	// The compiler's, on the host.
 	Wall, CPU time.Duration
 	RSS       uint64 // peak, bytes
 	Bytes     uint64 // moved there
 	Result    uint64 // bytes that came back
 }
 
-// Done ends a job that Pick or Hedges placed on addr. It is called once for each
-// Run, each Hedge, and each Local that holds a place here and reports more than
-// ShareDone does (with LocalHost). Of a job and its duplicate, the one that has an
-// answer is OK, and comes before the other, which is Unused.
+// Done ends a job that Pick or Hedges placed on addr. It is called once for each Run, each
+// Hedge, and each Local that holds a place here (with LocalHost), unless ShareDone suffices
+// for that. Of a job and its duplicate, the one with the answer is OK and comes before the
+// other, which is Unused.
 func (s *Scheduler) Done(now time.Time, addr string, o Outcome, r Report) {
 	h := s.host(addr)
 	s.ended(now, h, addr, o, r)
@@ -67,8 +67,8 @@ func (s *Scheduler) Done(now time.Time, addr string, o Outcome, r Report) {
 	case Gone:
 		h.failed++
 	case Full:
-		// Now and then it is the truth. One that grants and takes nothing costs each
-		// job a way there and back.
+		// Sometimes that is true. But a host that grants credits and takes nothing costs each job a
+		// round trip.
 		if h.fulls++; h.fulls >= fullsOut && h.state == Up {
 			h.fulls = 0
 			h.failures++
@@ -79,8 +79,8 @@ func (s *Scheduler) Done(now time.Time, addr string, o Outcome, r Report) {
 	}
 }
 
-// fullsOut is how many jobs running must be refused for want of room until the host
-// is left alone for a while.
+// fullsOut is how many jobs in a row must be refused for want of room before the host is left
+// alone for a while.
 const fullsOut = 3
 
 // strike counts a fault of a connected host.
@@ -89,7 +89,7 @@ func (s *Scheduler) strike(now time.Time, h *host, source, what string) {
 		return
 	}
 	h.strikes = append(h.strikes, source)
-	// Half open means that this job was the test.
+	// A half-open host had this job as its test.
 	if len(h.strikes) < strikesOut && !h.halfOpen() {
 		return
 	}
@@ -100,11 +100,11 @@ func (s *Scheduler) strike(now time.Time, h *host, source, what string) {
 	h.why = fmt.Sprintf("its %s", what)
 }
 
-// ShareDone ends a job that held a place here.
+// ShareDone ends a job that held a place here, without a report.
 func (s *Scheduler) ShareDone() { s.ended(time.Time{}, &s.local, LocalHost, Unused, Report{}) }
 
-// Drain keeps new jobs away from addr until it is called again, whatever becomes
-// of the connection or the list; those that run there are finished.
+// Drain keeps new jobs away from addr until it is called again with on false, whatever
+// becomes of the connection or the list. Jobs that run there are finished.
 func (s *Scheduler) Drain(addr string, on bool) {
 	if on {
 		s.drains[addr] = true
@@ -120,9 +120,9 @@ func (s *Scheduler) Drain(addr string, on bool) {
 	}
 }
 
-// Quarantine keeps jobs away from addr for Config.Quarantine, or until it is
-// undrained: its results are in doubt. why is one line for a person. Then it is
-// half open.
+// Quarantine keeps jobs away from addr for Config.Quarantine, or until it is undrained,
+// because its results are in doubt. why is one line for a person. The host is half open
+// afterwards.
 func (s *Scheduler) Quarantine(now time.Time, addr, why string) {
 	if h := s.hosts[addr]; h != nil {
 		h.suspect, h.doubt = now.Add(s.c.Quarantine), why

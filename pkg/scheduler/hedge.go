@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Hedge is a running job that is worth a duplicate on another host. As if Pick had
-// said Run: one of the host's credits is taken, Started and Done are due.
+// Hedge is a running job that deserves a duplicate on another host. It is as if Pick had
+// said Run: one of the host's credits is taken, and Started and Done are due.
 type Hedge struct {
 	ID   uint64
 	Host string
 }
 
-// Duplicates: a job is late soonest after it began, and by guessP95 times its
-// prediction where there is no percentile. At most someCopies at a time, and
-// one more for so many jobs that run; or one for so many that were started, as far as
-// none was needed for those: a host that stalls leaves many at once.
+// Duplicates. A job is late at soonest after it began, and after guessP95 times its prediction
+// if no percentile is known. At most someCopies run at a time, plus one for every runsACopy
+// jobs that run; or as many as started jobs have earned and not needed, up to mostSpare, since
+// a host that stalls leaves many jobs behind at once.
 const (
 	soonest    = 500 * time.Millisecond
 	guessP95   = 3
@@ -25,14 +25,14 @@ const (
 	runsACopy  = 20
 	mostSpare  = 50
 	hedgeAgain = 250 * time.Millisecond
-	mostMisses = 4 // jobs that are looked at each time without finding a place
+	mostMisses = 4 // jobs examined each time without finding a place
 	never      = time.Duration(math.MaxInt64)
 )
 
-// Hedges lists the jobs that are later than 19 of 20 of their like, and for which
-// another host has a place where they would end sooner, within the budget of
-// duplicates. Whoever answers first wins, and the owner cancels the other. next is
-// when to ask again, zero when nothing that runs can become late.
+// Hedges returns the jobs that take longer than 19 of 20 comparable ones and would end sooner
+// on another host that has a place, within the budget of duplicates. The first answer wins, and
+// the owner cancels the other attempt. next is when to ask again, zero when no running job can
+// become late.
 //
 // After J. Dean, L. A. Barroso: The Tail at Scale, CACM 56(2), 2013.
 func (s *Scheduler) Hedges(now time.Time) (list []Hedge, next time.Time) {
@@ -73,7 +73,7 @@ func (s *Scheduler) Hedges(now time.Time) (list []Hedge, next time.Time) {
 				r.again = t + hedgeAgain
 			}
 		}
-		// The first place that comes free may be it, or some time will tell.
+		// The next free place may do, or the passing time may change the verdict.
 		s.hedgeAt, at = t, min(at, t+hedgeAgain)
 	}
 	if len(list) == len(late) {
@@ -85,11 +85,11 @@ func (s *Scheduler) Hedges(now time.Time) (list []Hedge, next time.Time) {
 	return list, next
 }
 
-// second is where a duplicate of r would end before r; free says whether there was
-// any place.
+// second returns where a duplicate of r would end before r. free reports whether there was any
+// place at all.
 func (s *Scheduler) second(now time.Time, t time.Duration, r *run) (c candidate, free bool) {
-	// What is late takes half as long again as it has taken, at least; a long job,
-	// there and elsewhere, as long again.
+	// A late job is assumed to need at least half as long again as it has had; a long job needs as
+	// long again, there and elsewhere.
 	j := *r.job
 	elapsed := t - max(r.arrive, r.begin)
 	left := elapsed / 2
@@ -112,15 +112,15 @@ func (s *Scheduler) second(now time.Time, t time.Duration, r *run) (c candidate,
 	return c, true
 }
 
-// blamed says whether it is the host of r that is late, not just r: it is known how
-// long r takes, or the host has had no answer to anything since r came.
+// blamed reports whether r's host is to blame for r being late: r's length is known, or the
+// host has answered no job since r arrived.
 func (s *Scheduler) blamed(r *run) bool {
 	h := s.hosts[r.host]
 	return r.known || h == nil || h.heard <= r.arrive
 }
 
-// stalled counts that r was overtaken by its duplicate. A host that lets several
-// jobs lie gets fewer of them, and then none for a while.
+// stalled notes that r was overtaken by its duplicate. A host that stalls several jobs gets
+// fewer of them, and then none for a while.
 func (s *Scheduler) stalled(now time.Time, r *run) {
 	h := s.hosts[r.host]
 	if h == nil || !s.blamed(r) {
@@ -128,19 +128,19 @@ func (s *Scheduler) stalled(now time.Time, r *run) {
 	}
 	h.stalls++
 	h.plan.ok = false
-	// Half open means that r was the test.
+	// A half-open host had r as its test.
 	if (h.stalls >= stallsOut || h.halfOpen()) && h.state == Up {
 		h.stalls = 1
 		h.failures++
 		h.doubts = max(h.doubts, 2)
 		h.open = now.Add(s.pause(h.failures))
 		h.why = "its jobs do not end"
-		for _, x := range h.runs { // nor will these
+		for _, x := range h.runs { // those will not end either
 			x.late = min(x.late, s.clock(now))
 			s.hedgeAt = min(s.hedgeAt, x.late)
 		}
 	}
 }
 
-// stallsOut is how many jobs running must be overtaken for that.
+// stallsOut is how many jobs in a row must be overtaken for that.
 const stallsOut = 3

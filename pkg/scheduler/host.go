@@ -7,13 +7,13 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
-// State of a host.
+// State is the state of a host.
 type State uint8
 
 // States.
 const (
 	Unknown    State = iota // listed, never connected
-	Connecting              // an attempt is under way
+	Connecting              // an attempt to connect is under way
 	Up                      // connected: takes jobs
 	Draining                // connected: finishes what it has
 	Lost                    // not connected; another attempt follows after a pause
@@ -23,66 +23,66 @@ var stateNames = [...]string{"unknown", "connecting", "up", "draining", "lost"}
 
 func (s State) String() string { return stateNames[s] }
 
-// Load is a host's own view of itself.
+// Load is a host's view of its own load.
 type Load struct {
 	Running, Queued int     // compiles of all managers
 	Average         float64 // one-minute load average
 	MemoryFree      uint64  // bytes
 }
 
-// Capacity is what a host said when it was connected.
+// Capacity is what a host said of itself when it was connected.
 type Capacity struct {
 	Jobs       int    // compiles at a time
 	MaxBody    uint64 // bytes of a source and its arguments; 0 = unknown
-	Toolchains int    // how many Toolchains will name
+	Toolchains int    // how many IDs Toolchains will report
 	Tree       bool   // it can show private trees
-	Memory     uint64 // bytes that its compiles may take together; 0 = unknown
+	Memory     uint64 // bytes that its compiles may use together; 0 = unknown
 
-	// Speed is what the host says of its own speed with a toolchain, beside a core
-	// of speed 1. What its jobs take says more, once there are some.
+	// Speed is what the host claims as its speed with a toolchain, relative to a core of speed 1.
+	// The times of its jobs say more, once there are some.
 	Speed map[[16]byte]float64
 }
 
-// Link is what is measured of the way to a host.
+// Link is what is measured of the path to a host.
 type Link struct {
 	RTT  time.Duration
-	Rate float64 // bytes a second; 0 = unknown
+	Rate float64 // bytes per second; 0 = unknown
 }
 
 // host is one address.
 type host struct {
 	addr    string
 	state   State
-	since   time.Time     // of state
-	sinceAt time.Duration // the same, of Up
+	since   time.Time     // when state was entered
+	sinceAt time.Duration // the same for Up
 	why     string        // what ended the last connection or attempt
-	refused string        // reason that stands for the loss, or empty: reason.HostLost
+	refused string        // reason that stands for the loss; empty: reason.HostLost
 
 	firstDue time.Time // when the first connection was asked for
-	retry    time.Time // Unknown, Lost: not to be connected before
-	began    time.Time // when the last attempt to connect did
-	answered time.Time // Connecting: when something took the connection first, and has said nothing since
+	retry    time.Time // Unknown, Lost: no attempt to connect before then
+	began    time.Time // when the last attempt to connect began
+	answered time.Time // Connecting: since when a peer has accepted the connection without saying anything
 
-	// Of the connection, while Up or Draining.
+	// Per connection, valid while Up or Draining.
 	capacity   Capacity
 	toolchains map[[16]byte]bool
-	// identifying: further toolchains may follow those that the host announced.
+	// identifying means that toolchains may follow beyond those that the host announced.
 	identifying bool
 	credits     int
-	moved       time.Time // when a credit came or went, or a job ended
+	moved       time.Time // when a credit last came or went, or a job ended
 	link        Link
-	sent        time.Duration // when all is on its way that was sent
+	sent        time.Duration // when everything sent so far will have left
 
-	// Its view of itself, and what follows from it.
+	// The host's view of itself, and what follows from it.
 	load    Load
 	viewed  bool
 	loadAt  time.Duration
 	others  int     // jobs of other managers
 	usual   float64 // others, over the last minutes
-	compile float64 // jobs of all, smoothed as a load average is
-	foreign float64 // of the load average, what is not compiles
+	compile float64 // compiles of all managers, smoothed like a load average
+	foreign float64 // part of the load average that is not compiles
 
-	runs []*run // jobs picked whose Done is due, in that order
+	runs []*run // jobs picked whose Done is due, in the order picked
 	plan plan
 	learned
 
@@ -90,32 +90,32 @@ type host struct {
 	suspect time.Time // in quarantine until then
 	doubt   string    // why
 
-	// Health. failures counts attempts and connections that came to nothing since a
-	// job went well: it sets the pause. doubts counts those that took jobs with
-	// them: two make the host half open. strikes are faults that did not count yet.
+	// Health. failures counts the failed attempts and connections since a job last went well; it
+	// sets the pause. doubts counts those that took jobs with them; two make the host half open.
+	// strikes are the faults that have not closed the host yet.
 	failures int
 	doubts   int
-	open     time.Time // Up: takes no job before
+	open     time.Time // Up: takes no job before then
 	strikes  []string  // sources, oldest first
-	fulls    int       // jobs running that it had granted and then no room for
+	fulls    int       // jobs in a row for which it had granted a credit and then had no room
 
 	ok, failed uint64 // jobs since the start
 }
 
-// changed voids what Pick remembers of its last answers.
+// changed discards what Pick remembers of its last answers.
 func (s *Scheduler) changed() { s.full = s.full[:0] }
 
 func (h *host) set(now time.Time, s State) {
 	h.state, h.since = s, now
 }
 
-// capable says that all toolchains that the host announced are known.
+// capable reports whether all toolchains that the host announced are known.
 func (h *host) capable() bool { return len(h.toolchains) >= h.capacity.Toolchains }
 
-// halfOpen says that the host has to prove itself: one job at a time.
+// halfOpen reports whether the host is on probation: one job at a time.
 func (h *host) halfOpen() bool { return h.doubts >= 2 }
 
-// Connecting says that an attempt to connect addr began.
+// Connecting tells the scheduler that an attempt to connect addr began.
 func (s *Scheduler) Connecting(now time.Time, addr string) {
 	if h := s.hosts[addr]; h != nil {
 		h.set(now, Connecting)
@@ -124,8 +124,8 @@ func (s *Scheduler) Connecting(now time.Time, addr string) {
 	}
 }
 
-// Starting says that something at addr has taken the connection, and not said yet what
-// it can do. That stands until Up or Lost, whatever attempts follow.
+// Starting tells the scheduler that something at addr has accepted the connection but not yet
+// said what it can do. That stands until Up or Lost, whatever attempts follow.
 func (s *Scheduler) Starting(now time.Time, addr string) {
 	if h := s.hosts[addr]; h != nil && h.state == Connecting && h.answered.IsZero() {
 		h.answered = now
@@ -133,7 +133,8 @@ func (s *Scheduler) Starting(now time.Time, addr string) {
 	}
 }
 
-// Identifying says whether addr, which is up, may announce further toolchains soon.
+// Identifying tells the scheduler whether addr, which is up, may announce further toolchains
+// soon.
 func (s *Scheduler) Identifying(addr string, still bool) {
 	if h := s.hosts[addr]; h != nil && h.identifying != still {
 		h.identifying = still
@@ -141,7 +142,7 @@ func (s *Scheduler) Identifying(addr string, still bool) {
 	}
 }
 
-// Up says that addr is connected. Its credits are none until Credits is called.
+// Up tells the scheduler that addr is connected. It has no credits until Credits is called.
 func (s *Scheduler) Up(now time.Time, addr string, c Capacity) {
 	h := s.host(addr)
 	if h == nil {
@@ -160,7 +161,7 @@ func (s *Scheduler) Up(now time.Time, addr string, c Capacity) {
 	s.changed()
 }
 
-// Toolchains adds to what addr can run.
+// Toolchains adds to the toolchains that addr can run.
 func (s *Scheduler) Toolchains(addr string, ids ...[16]byte) {
 	if h := s.hosts[addr]; h != nil && h.toolchains != nil {
 		for _, id := range ids {
@@ -170,7 +171,7 @@ func (s *Scheduler) Toolchains(addr string, ids ...[16]byte) {
 	}
 }
 
-// Credits says how many unspent credits of addr are at hand now.
+// Credits sets how many unspent credits of addr are at hand.
 func (s *Scheduler) Credits(now time.Time, addr string, n int) {
 	if h := s.hosts[addr]; h != nil && h.credits != n {
 		h.credits, h.moved = max(n, 0), now
@@ -178,7 +179,7 @@ func (s *Scheduler) Credits(now time.Time, addr string, n int) {
 	}
 }
 
-// Load passes on what addr says of itself.
+// Load passes on addr's view of its own load.
 func (s *Scheduler) Load(now time.Time, addr string, l Load) {
 	h := s.host(addr)
 	if h == nil {
@@ -197,7 +198,7 @@ func (s *Scheduler) Load(now time.Time, addr string, l Load) {
 	s.changed()
 }
 
-// Link passes on what is measured of the way to addr.
+// Link passes on what is measured of the path to addr.
 func (s *Scheduler) Link(now time.Time, addr string, l Link) {
 	if h := s.hosts[addr]; h != nil {
 		h.link = l
@@ -206,7 +207,7 @@ func (s *Scheduler) Link(now time.Time, addr string, l Link) {
 	}
 }
 
-// host is the one of an address, or nil.
+// host returns the host with an address, or nil.
 func (s *Scheduler) host(addr string) *host {
 	if addr == LocalHost {
 		return &s.local
@@ -214,7 +215,7 @@ func (s *Scheduler) host(addr string) *host {
 	return s.hosts[addr]
 }
 
-// Draining says that addr takes no new job; those that run are finished.
+// Draining tells the scheduler that addr takes no new job. Jobs that run there are finished.
 func (s *Scheduler) Draining(now time.Time, addr string) {
 	if h := s.hosts[addr]; h != nil && h.state == Up {
 		s.changed()
@@ -222,21 +223,21 @@ func (s *Scheduler) Draining(now time.Time, addr string) {
 	}
 }
 
-// Lost says that the connection to addr has ended, or could not be made. why is
-// one line for a person. denied tells a host that does not want this manager from
-// one that is not there. It returns when to try again; Due says the same.
+// Lost tells the scheduler that the connection to addr has ended, or could not be made. why is
+// one line for a person. denied distinguishes a host that refuses this manager from one that is
+// not there. Lost returns when to try again; Due says the same.
 //
-// Jobs that were under way there still report Done, as Gone, and after this.
+// Jobs that were under way there still report Done, as Gone, and do so after Lost.
 func (s *Scheduler) Lost(now time.Time, addr, why string, denied bool) time.Time {
 	h := s.hosts[addr]
 	if h == nil {
 		return now
 	}
-	// A connection that lasted is no sign of a bad host when it ends.
+	// The end of a connection that lasted is no sign of a bad host.
 	if (h.state == Up || h.state == Draining) && now.Sub(h.since) > s.c.BackoffMax {
 		h.failures = 0
 	}
-	// A host that drained and went did as it said.
+	// A host that drained and then left did what it announced.
 	if h.state != Draining {
 		h.failures++
 		if h.state == Up && len(h.runs) > 0 {
@@ -261,7 +262,7 @@ func (s *Scheduler) Lost(now time.Time, addr, why string, denied bool) time.Time
 	return h.retry
 }
 
-// aloneMax is the longest pause while no host is up: nothing is done until one is back.
+// aloneMax is the longest pause while no host is up: no job runs remotely until one is back.
 const aloneMax = time.Second
 
 func (s *Scheduler) anyUp() bool {
@@ -273,8 +274,8 @@ func (s *Scheduler) anyUp() bool {
 	return false
 }
 
-// pause after the n-th failure running: doubling, and spread over a quarter to
-// each side so that managers that lost a host together do not return together.
+// pause returns the pause after the n-th failure in a row. It doubles, with up to a quarter of
+// jitter either way, so that managers that lost a host together do not return together.
 func (s *Scheduler) pause(n int) time.Duration {
 	d := s.c.Backoff
 	for ; n > 1 && d < s.c.BackoffMax; n-- {

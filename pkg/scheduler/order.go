@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// lead is by how much at most a long job goes before those that came earlier.
+// lead is the most by which a long job overtakes earlier ones.
 const lead = 30 * time.Second
 
-// Order says in which order Pick is best asked for jobs that wait: indices of
-// waiting, valid until the next call. Builds take turns, the one with the fewest
-// jobs running first (as far as hosts know; see Started). Within a build a job comes as if it had been asked for
-// earlier by the time that it takes: the long ones first, as they would end the
-// build, and nobody is overtaken for ever.
+// Order returns the order in which to ask Pick for the waiting jobs, as indices of waiting
+// that are valid until the next call. Builds take turns, the one with the fewest jobs running
+// first (as far as hosts know; see Started). Within a build, a job counts as asked for earlier
+// by the time that it takes: long ones go first, as they would end the build, and no job is
+// overtaken for ever.
 func (s *Scheduler) Order(now time.Time, waiting []*Job) []int {
 	s.newRound(s.clock(now))
 	s.order = s.order[:0]

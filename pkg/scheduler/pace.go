@@ -2,9 +2,9 @@ package scheduler
 
 import "time"
 
-// Pace changes the pauses after losses and how long jobs wait for hosts that can come up,
-// from now on; a field of c that is 0 leaves its own as it is, and others are not looked
-// at. Pauses that have begun stay.
+// Pace changes, from now on, the pauses after losses and how long jobs wait for hosts that can
+// come up. It reads only those fields of c, and a field that is 0 leaves the current value.
+// Pauses that have begun stay as they are.
 func (s *Scheduler) Pace(c Config) {
 	for _, d := range []struct {
 		at *time.Duration
@@ -16,7 +16,7 @@ func (s *Scheduler) Pace(c Config) {
 	}
 }
 
-// Resize changes how many jobs LocalHost takes at a time; those that run stay.
+// Resize changes how many jobs LocalHost takes at a time. Those that run stay.
 func (s *Scheduler) Resize(jobs int) {
 	s.local.capacity.Jobs = jobs
 	s.local.deepen()

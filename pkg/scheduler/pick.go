@@ -8,34 +8,34 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
-// candidate is a host for a job, and what is expected of it there.
+// candidate is a host for a job, with the expected times there.
 type candidate struct {
 	h      *host
 	places int
-	one    time.Duration // of a core of speed 1
-	blind  bool          // which nothing is known to tell by
-	length time.Duration // there
-	arrive time.Duration // when it is there
-	finish time.Duration // when its result is here
+	one    time.Duration // time on a core of speed 1
+	blind  bool          // one is a guess from nothing
+	length time.Duration // runtime there
+	arrive time.Duration // when the job reaches the host
+	finish time.Duration // when the result is back here
 }
 
-// Pick chooses a host for j: where it is expected to be done first (the earliest
+// Pick chooses a host for j: the one where it is expected to finish first (the earliest
 // finish of H. Topcuoglu, S. Hariri, M.-Y. Wu: HEFT, 2002). The first of these that
 // applies:
 //
-//   - Run on the host with a free credit where that is; among those as good as it,
-//     on the one that has the smallest part of its places taken; with equal parts,
-//     the one with fewer jobs of other managers, then with the lower load, then the
-//     first in the list (or any, with Random).
-//   - Local, as this machine is earlier and has a core free; or as the list's local
-//     share has a free place and the hosts are busy, or there is nothing but a
+//   - Run on that host if it has a free credit. Among hosts with as good a finish, the
+//     one with the smallest part of its places taken; then the one with fewer jobs of
+//     other managers, then with the lower load, then the first in the list (or any,
+//     with Random).
+//   - Local, if this machine would finish earlier and has a core free; or if the list's
+//     local share has a free place and the hosts are busy, or the list is nothing but a
 //     local share.
-//   - Wait while some host can be expected to have a place, or is earlier though
-//     the job has to wait for it: but not several times what it would take elsewhere.
+//   - Wait while some host can be expected to have a place, or would finish earlier even
+//     though the job has to wait for it: but not several times its runtime elsewhere.
 //   - Any of these on a host that was lost under the job and may have it again.
-//   - Wait a moment for what comes of an attempt to connect a lost host, where there is
+//   - Wait a moment for the outcome of an attempt to connect a lost host, where there is
 //     no other; with Strict, for any host that can come up.
-//   - Local, with the reason that is nearest to a cure.
+//   - Local, with the objection that is easiest to remedy.
 func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
 	t := s.clock(now)
 	if t != s.roundAt {
@@ -96,31 +96,31 @@ func (s *Scheduler) Pick(now time.Time, j *Job) Decision {
 		j.note = note{round: s.round, until: s.clock(d.Until), tried: len(j.Tried), declined: now1.h, candidate: later}
 	} else if of, ok := like(j); ok && !w.own && (j.Strict || !w.gone) {
 		f := fullList{of, j.Size, d}
-		f.d.Redial = false // once is enough
+		f.d.Redial = false // one redial is enough
 		s.full = append(s.full, f)
 	}
 	return d
 }
 
 const (
-	// localWeight is what a job here costs beside what it takes: the preprocessors
-	// and linkers of others wait for the same cores.
+	// localWeight is the cost of running a job here relative to its runtime: the preprocessors
+	// and linkers of other jobs wait for the same cores.
 	localWeight = 1.25
 
-	worthIt   = 10 // a job waits for a host to save this part of its length
-	patient   = 4  // times its length, but no longer
-	tieOf     = 20 // finishes that differ by this part of the length are the same
+	worthIt   = 10 // a job waits for a host only to save at least this fraction (1/n) of its length
+	patient   = 4  // longest wait, as a multiple of its length
+	tieOf     = 20 // finishes within this fraction (1/n) of the length count as equal
 	againSoon = 20 * time.Millisecond
 	againLate = 2 * time.Second
 
-	// A host that was not heard of for probeAfter gets a job, a short one that
-	// loses at most probeLoss of its lengths by it; one host each probePause.
+	// A host not heard of for probeAfter gets a job, one that is short and loses at most probeLoss
+	// times its length by it; one host every probePause.
 	probeAfter = 30 * time.Second
 	probePause = 5 * time.Second
 	probeLoss  = 2
 )
 
-// waits says since when j waits.
+// waits returns how long j has waited.
 func (j *Job) waits(now time.Time) time.Duration {
 	if j.Since.IsZero() {
 		return 0
@@ -135,7 +135,7 @@ func (s *Scheduler) newRound(t time.Duration) {
 	s.changed()
 }
 
-// orSooner is b where that ends before a, or a is none.
+// orSooner returns b if it finishes before a, or a is empty, else a.
 func (a candidate) orSooner(b candidate) candidate {
 	if a.h == nil || b.finish < a.finish {
 		return b
@@ -143,31 +143,31 @@ func (a candidate) orSooner(b candidate) candidate {
 	return a
 }
 
-// candidate is h for j, with a place there.
+// candidate returns h as a candidate for j, assuming that h has a place.
 func (s *Scheduler) candidate(h *host, t time.Duration, j *Job) candidate {
 	c := candidate{h: h, one: s.time(j), blind: s.blind(j), arrive: h.arrive(t, j.bytes(h))}
-	at := max(c.arrive, s.freeAt(h, t)) // and how much it lags
+	at := max(c.arrive, s.freeAt(h, t)) // also updates how far h lags
 	c.length = s.length(h, t, c.one, j.Toolchain)
 	c.finish = at + c.length + s.back(h)
 	return c
 }
 
-// afterAnother is h for j, in the place of a job that runs: its end has to come here,
-// and j to go there.
+// afterAnother returns h as a candidate for j, in the place of a running job: its end must be
+// reported here before j can travel there.
 func (s *Scheduler) afterAnother(h *host, t time.Duration, j *Job) candidate {
 	c := s.candidate(h, t, j)
 	back := s.back(h)
 	at := s.freeAt(h, t)
-	if len(h.runs) > 0 && len(h.runs) < h.cores() { // it is not for want of cores that it takes none
+	if len(h.runs) > 0 && len(h.runs) < h.cores() { // it is full for a reason other than its cores
 		at = max(at, h.plan.ours)
 	}
 	c.finish = max(c.finish, at+back+h.moves(j.bytes(h))+h.link.RTT/2+c.length+back)
 	return c
 }
 
-// choose finds the best host but not for j: of those that have a place now, and of
-// those where one of our jobs has to end first. With again it looks at those only that
-// were lost under j.
+// choose finds the best host for j other than not: best among those that have a place now,
+// later among those where one of our jobs has to end first. With again it considers only hosts
+// that were lost under j.
 func (s *Scheduler) choose(now time.Time, j *Job, not string, again bool, w *waiting, no *objections) (best, later candidate) {
 	t := s.clock(now)
 	hosts := s.resolve(j.Hosts)
@@ -185,7 +185,7 @@ func (s *Scheduler) choose(now time.Time, j *Job, not string, again bool, w *wai
 		case h == nil:
 			no.lost(nil)
 			continue
-		case again && !j.Again[e.Addr]: // it was looked at
+		case again && !j.Again[e.Addr]: // considered before
 			continue
 		case e.Addr == not || !again && len(j.Tried) > 0 && j.Tried[e.Addr]:
 			no.tried++
@@ -220,7 +220,7 @@ func (s *Scheduler) choose(now time.Time, j *Job, not string, again bool, w *wai
 	return tie, later
 }
 
-// probe finds a host, other than the best, that is due for a job just to hear of it.
+// probe finds a host, other than the best, that is due for a job just to hear from it.
 func (s *Scheduler) probe(t time.Duration, best candidate) (found candidate) {
 	if t-s.probed < probePause || best.one > s.ordinary() {
 		return found
@@ -237,8 +237,8 @@ func (s *Scheduler) probe(t time.Duration, best candidate) (found candidate) {
 	return found
 }
 
-// note is why a job waits though a host has a place: for another one. It stands in
-// the next round too, unless a place has come free that is as good.
+// note records why a job waits for another host though one has a place. It stands in the next
+// round too, unless a place has become free that is as good.
 type note struct {
 	candidate
 	declined *host
@@ -247,8 +247,8 @@ type note struct {
 	tried    int
 }
 
-// still says whether what j waits for is still worth it, without looking at all
-// hosts again, and holds its place there.
+// still reports whether what j waits for is still worth it, without examining all hosts again,
+// and holds j's place there.
 func (s *Scheduler) still(t time.Duration, j *Job) bool {
 	n := &j.note
 	if n.h == nil || n.round+1 < s.round || t >= n.until || n.tried != len(j.Tried) || n.h.state != Up {
@@ -270,13 +270,13 @@ func (s *Scheduler) still(t time.Duration, j *Job) bool {
 	return true
 }
 
-// asGood says whether a place at h now is as good as a later one.
+// asGood reports whether a place at h now is as good as a later one.
 func (s *Scheduler) asGood(h *host, later candidate, t time.Duration, j *Job) bool {
 	c := s.candidate(h, t, j)
 	return c.finish <= later.finish+c.length/worthIt
 }
 
-// free notes that h may have a place more.
+// free notes that h may have one more place.
 func (s *Scheduler) free(h *host) {
 	if !slices.Contains(s.freed, h) {
 		s.freed = append(s.freed, h)
@@ -284,7 +284,7 @@ func (s *Scheduler) free(h *host) {
 	s.changed()
 }
 
-// resolve is the hosts of a list, nil for those that are not known.
+// resolve returns the hosts of a list, nil for those that are not known.
 func (s *Scheduler) resolve(list []Host) []*host {
 	if len(list) == 0 {
 		return nil
@@ -306,15 +306,14 @@ func (s *Scheduler) resolve(list []Host) []*host {
 
 const maxLists = 64
 
-// fullList remembers for one round that a job has to wait: then others like it
-// have to, too.
+// fullList remembers for one round that a job has to wait: jobs like it then have to as well.
 type fullList struct {
 	of   likeness
 	size uint64
 	d    Decision
 }
 
-// likeness of jobs: what, beside the size, tells whether any host has a place.
+// likeness holds what, apart from the size, determines whether any host has a place for a job.
 type likeness struct {
 	list                         *Host
 	hosts                        int
@@ -323,7 +322,7 @@ type likeness struct {
 	tree, noLocal, local, strict bool
 }
 
-// like is j's; there is none of a job with a history of its own.
+// like returns the likeness of j. A job with a history of its own has none.
 func like(j *Job) (likeness, bool) {
 	if len(j.Hosts) == 0 || len(j.Tried) > 0 {
 		return likeness{}, false
@@ -342,7 +341,7 @@ func (s *Scheduler) isFull(now time.Time, j *Job) (Decision, bool) {
 			continue
 		}
 		d := f.d
-		if d.Gone { // which ends for each by itself
+		if d.Gone { // strictEnd differs from job to job
 			end := s.strictEnd(now, j)
 			if !now.Before(end) {
 				return Decision{}, false

@@ -5,35 +5,35 @@ import (
 	"time"
 )
 
-// run is a job that Pick or Hedges placed: at a host, or on its way there and back.
+// run is a job that Pick or Hedges placed: on a host, or on its way there or back.
 type run struct {
 	id   uint64
 	host string
 	job  *Job // nil until Started
 
-	one     time.Duration // what a core of speed 1 takes for it
-	blind   bool          // which nothing was known to tell by
-	length  time.Duration // what it takes there
-	p95     time.Duration // not exceeded by 19 of 20 such jobs
-	arrive  time.Duration // at the host
-	known   bool          // its length
-	memory  uint64        // its peak, bytes
-	begin   time.Duration // when it got a core, about; negative: not yet
-	late    time.Duration // it is later than 19 of 20 from then on
+	one     time.Duration // time on a core of speed 1
+	blind   bool          // one is a guess from nothing
+	length  time.Duration // runtime there
+	p95     time.Duration // exceeded by 1 in 20 such jobs
+	arrive  time.Duration // when it reaches the host
+	known   bool          // its length is known
+	memory  uint64        // peak, bytes
+	begin   time.Duration // when it got a core, roughly; negative: not yet
+	late    time.Duration // when it exceeds 19 of 20 such jobs
 	copy    bool          // a duplicate
 	twin    *run          // the other attempt at the same job
 	started bool
-	over    bool          // its twin has the answer: it is being cancelled
-	again   time.Duration // no duplicate before: the last time none would have ended sooner
+	over    bool          // its twin has the answer: this one is being cancelled
+	again   time.Duration // no duplicate before then: none would have ended sooner at the last try
 }
 
-// A job and its duplicate have one number, and different hosts.
+// runKey identifies a run. A job and its duplicate have the same number, but different hosts.
 type runKey struct {
 	id   uint64
 	host string
 }
 
-// place puts j on h, for the time that choose has found.
+// place puts j on h, with the times that choose has found.
 func (s *Scheduler) place(now time.Time, j *Job, c candidate) {
 	t := s.clock(now)
 	h := c.h
@@ -47,7 +47,7 @@ func (s *Scheduler) place(now time.Time, j *Job, c candidate) {
 	if len(h.runs) < h.cores() && free <= r.arrive {
 		r.begin = r.arrive
 		r.late = r.begin + s.back(h) + r.p95
-	} else { // behind others: what is said of them may be wrong by half
+	} else { // behind others, whose times may be wrong by half
 		r.late = r.arrive + max(free-r.arrive, 0)*2 + s.back(h) + r.p95
 	}
 	s.hedgeAt = min(s.hedgeAt, r.late)
@@ -61,9 +61,9 @@ func (s *Scheduler) place(now time.Time, j *Job, c candidate) {
 	}
 }
 
-// Started says that a job which Pick or Hedges placed on addr is on its way there:
-// at once after their word. id is the owner's, the same for a job and its
-// duplicates, and comes back in the Report. j is not changed before Done.
+// Started tells the scheduler that a job which Pick or Hedges placed on addr is on its way
+// there. It is called right after their answer. id is the owner's, the same for a job and its
+// duplicates, and comes back in the Report. j must not change before Done.
 func (s *Scheduler) Started(now time.Time, id uint64, addr string, j *Job) {
 	h := s.host(addr)
 	if h == nil {
@@ -76,7 +76,7 @@ func (s *Scheduler) Started(now time.Time, id uint64, addr string, j *Job) {
 			break
 		}
 	}
-	if r == nil { // of a host that was forgotten and listed again
+	if r == nil { // its host was forgotten and listed again
 		return
 	}
 	r.id, r.job, r.started = id, j, true
@@ -93,8 +93,8 @@ func (s *Scheduler) Started(now time.Time, id uint64, addr string, j *Job) {
 	}
 }
 
-// ended forgets a run: the one of the report, or the first that was never Started.
-// h is nil if the host is forgotten.
+// ended forgets a run: the one of the report, or the first that was never Started. h is nil if
+// the host has been forgotten.
 func (s *Scheduler) ended(now time.Time, h *host, addr string, o Outcome, rep Report) {
 	k := runKey{rep.ID, addr}
 	r := s.runs[k]

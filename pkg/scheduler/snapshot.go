@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Status is what is known of a host, for people.
+// Status is what is known of a host, for display.
 type Status struct {
 	Addr       string
 	State      State
-	Since      time.Duration // in State for so long
+	Since      time.Duration // time in State
 	Why        string        // what ended the last connection or attempt, or empty
 	Retry      time.Duration // until the next attempt, or until it takes jobs again; 0 = not waiting
-	HalfOpen   bool          // takes one job at a time until one went well
+	HalfOpen   bool          // takes one job at a time until one goes well
 	Jobs       int           // compiles at a time that the host runs
-	Credits    int           // unspent, here
+	Credits    int           // unspent, held here
 	Running    int           // jobs from here
 	Toolchains int
 	Load       Load
@@ -24,12 +24,12 @@ type Status struct {
 
 	Drained    bool          // by hand
 	Quarantine time.Duration // until that ends; 0 = none
-	Doubt      string        // what it is in quarantine for
+	Doubt      string        // reason for the quarantine
 	Link       Link
-	Speed      float64 // learned, beside a core of speed 1; 0 = not yet
+	Speed      float64 // learned, relative to a core of speed 1; 0 = not yet
 }
 
-// Snapshot lists all hosts, by address.
+// Snapshot returns the status of all hosts, sorted by address.
 func (s *Scheduler) Snapshot(now time.Time) []Status {
 	out := make([]Status, 0, len(s.hosts))
 	for _, h := range s.hosts {
@@ -55,8 +55,9 @@ func (s *Scheduler) Snapshot(now time.Time) []Status {
 	return out
 }
 
-// Live is the number of jobs that the hosts of a list take at a time now: what
-// make -j is best given, with what is on the way to far ones. Hosts that are not connected count as none.
+// Live returns how many jobs the hosts of a list take at a time now: the best argument for
+// make -j, including what is on the way to distant hosts. Hosts that are not connected count
+// as none.
 func (s *Scheduler) Live(list []Host) int {
 	n := 0
 	for i := range list {

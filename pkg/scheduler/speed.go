@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// mean of a positive quantity: of its logarithms, so that half and double weigh
-// the same. Newer samples count for more.
+// mean is a geometric mean of a positive quantity, so that half and double weigh the same.
+// Newer samples count for more.
 type mean struct {
 	log, weight float64
-	exp         float64 // of log
-	off         int     // samples running that were far above (far below: negative)
+	exp         float64 // exp of the mean logarithm
+	off         int     // samples in a row that were far above (far below: negative)
 }
 
-// add counts v with weight w, against at most limit of what came before. Where
-// several samples running are far off on the same side, what came before is over.
+// add counts v with weight w, against at most limit of the weight before it. Several samples in
+// a row that are far off on the same side discard what came before.
 func (m *mean) add(v, w, limit float64) {
 	switch d := math.Log(v) - m.log; {
 	case w < 1: // a guess is often far off
@@ -33,7 +33,7 @@ func (m *mean) add(v, w, limit float64) {
 	m.exp = math.Exp(m.log)
 }
 
-// or is the mean, or v without any sample.
+// or returns the mean, or v without any sample.
 func (m *mean) or(v float64) float64 {
 	if m.weight == 0 {
 		return v
@@ -41,7 +41,7 @@ func (m *mean) or(v float64) float64 {
 	return m.exp
 }
 
-// with is the mean together with a prior that weighs priorOf.
+// with returns the mean combined with a prior of weight priorOf.
 func (m *mean) with(prior float64) float64 {
 	if m.weight == 0 {
 		return prior
@@ -49,16 +49,16 @@ func (m *mean) with(prior float64) float64 {
 	return math.Exp((m.log*m.weight + math.Log(prior)*priorOf) / (m.weight + priorOf))
 }
 
-// What is learned of a host from the jobs that it ran.
+// learned holds what is learned of a host from the jobs that it ran.
 type learned struct {
-	speed     mean                    // beside a core of speed 1
-	speeds    map[[16]byte]*speedWith // the same, of one toolchain
+	speed     mean                    // relative to a core of speed 1
+	speeds    map[[16]byte]*speedWith // the same, for one toolchain
 	time      mean                    // of a compile there, seconds
-	bytes     mean                    // moved for one
-	deep      int                     // what Depth says
-	stretch   float64                 // wall time beside CPU time, lately
+	bytes     mean                    // moved for one compile
+	deep      int                     // the result of Depth
+	stretch   float64                 // wall time over CPU time, lately
 	stretchAt time.Duration
-	stalls    float64 // lost races against duplicates, fading with each job that went well
+	stalls    float64 // races lost to duplicates, fading with each job that goes well
 	heard     time.Duration
 	probed    time.Duration
 }
@@ -69,29 +69,29 @@ type speedWith struct {
 	now float64
 }
 
-// What is learned of jobs, for those that nobody can tell anything of.
+// typical holds what is learned of jobs in general, for those of which nothing else is known.
 type typical struct {
-	time   mean      // of a core of speed 1, seconds
-	rate   mean      // bytes of source in such a second
+	time   mean      // on a core of speed 1, seconds
+	rate   mean      // bytes of source per such second
 	speed  speedWith // of hosts
-	result mean      // bytes of an answer
+	result mean      // bytes of a result
 }
 
 const (
-	remembered = 30  // samples that a mean goes back
+	remembered = 30  // samples that a mean remembers
 	guessed    = 0.2 // weight of a sample of a job whose time was guessed
 	priorOf    = 1   // weight of a prior
 	stretchOf  = 0.3 // weight of the latest stretch
 	farOff     = 0.9 // in logarithms: 2.5 times
-	changed    = 3   // samples running that are far off: it is another host now
-	absurd     = 64  // a prediction that is wrong by more was of something else
+	changed    = 3   // far-off samples in a row that mean a different host
+	absurd     = 64  // a prediction wrong by a larger factor was about something else
 
-	// aJob is what a job takes that nobody can tell anything of.
+	// aJob is the assumed time of a job while nothing is known.
 	aJob = time.Second
 )
 
-// learn takes what a job reported that has ended well. CPU time tells of the
-// machine, wall time of its neighbours too.
+// learn takes in the report of a job that ended well. CPU time tells of the machine, wall time
+// of its other load too.
 func (s *Scheduler) learn(t time.Duration, h *host, x *run, r Report) {
 	h.heard = t
 	if x.job == nil || r.CPU <= 0 || r.Failed {
@@ -123,8 +123,8 @@ func (s *Scheduler) learn(t time.Duration, h *host, x *run, r Report) {
 	}
 }
 
-// learnSpeed takes what the job says of h's speed: nothing if its time was no more than a
-// number out of the air.
+// learnSpeed updates h's speed from the job: not at all if the job's time was a guess from
+// nothing.
 func (s *Scheduler) learnSpeed(h *host, x *run, r Report) {
 	j := x.job
 	w := 1.0
@@ -148,10 +148,10 @@ func (s *Scheduler) learnSpeed(h *host, x *run, r Report) {
 	m.now = m.with(s.prior(h, j.Toolchain))
 }
 
-// ordinary is what a job takes that is not a long one.
+// ordinary returns the time of a job that is not a long one.
 func (s *Scheduler) ordinary() time.Duration { return seconds(s.typical.time.or(aJob.Seconds())) }
 
-// speed of h with a toolchain: what its jobs took, with a prior.
+// speed returns the speed of h with a toolchain, from what its jobs took and a prior.
 func (s *Scheduler) speed(h *host, toolchain [16]byte) float64 {
 	if m := h.speeds[toolchain]; m != nil {
 		return m.now
@@ -159,8 +159,8 @@ func (s *Scheduler) speed(h *host, toolchain [16]byte) float64 {
 	return s.prior(h, toolchain)
 }
 
-// prior is what h says of its speed with a toolchain, else what is known of it with
-// others, else what is known of other hosts.
+// prior returns the speed that h claims for a toolchain, else its speed with other toolchains,
+// else the speed of other hosts.
 func (s *Scheduler) prior(h *host, toolchain [16]byte) float64 {
 	if v := h.capacity.Speed[toolchain]; v > 0 {
 		return v
@@ -175,8 +175,8 @@ func (s *Scheduler) prior(h *host, toolchain [16]byte) float64 {
 	return usual
 }
 
-// Speed of addr with a toolchain, beside a core of speed 1: by this, what is
-// measured there becomes what history keeps. 1 while nothing is known.
+// Speed returns the speed of addr with a toolchain, relative to a core of speed 1, or 1 while
+// nothing is known. It converts times measured there into the times that history keeps.
 func (s *Scheduler) Speed(addr string, toolchain [16]byte) float64 {
 	h := s.host(addr)
 	if h == nil {
@@ -185,8 +185,8 @@ func (s *Scheduler) Speed(addr string, toolchain [16]byte) float64 {
 	return s.speed(h, toolchain)
 }
 
-// shown is the learned speed with any toolchain, for people; 0 = none. As in decisions, a few
-// jobs say little beside what is usual: hosts that are alike look alike.
+// shown returns the learned speed with any toolchain, for display; 0 = none. As in decisions, a
+// few jobs weigh little against what is usual, so that similar hosts look similar.
 func (s *Scheduler) shown(h *host) float64 {
 	if h.learned.speed.weight == 0 {
 		return 0
@@ -194,10 +194,9 @@ func (s *Scheduler) shown(h *host) float64 {
 	return h.learned.speed.with(s.typical.speed.with(1))
 }
 
-// Depth is how many jobs to have at addr, or on the way there, beyond those that
-// its cores run, so that a core whose job has ended finds the next one: as many as
-// end while one travels, at most as many as there are cores; none where the way is
-// short.
+// Depth returns how many jobs to have at addr, or on the way there, beyond those that its cores
+// run, so that a core whose job has ended finds the next one. That is as many as end while one
+// travels, but no more than there are cores, and none where the path is short.
 func (s *Scheduler) Depth(addr string) int {
 	h := s.hosts[addr]
 	if h == nil {
@@ -206,10 +205,10 @@ func (s *Scheduler) Depth(addr string) int {
 	return h.deep
 }
 
-// shortWay is the part of a compile's time that a core may idle between two.
+// shortWay is the fraction of a compile's time that a core may idle between two compiles.
 const shortWay = 0.02
 
-// deepen renews deep.
+// deepen recomputes deep.
 func (h *host) deepen() {
 	way := h.link.RTT + h.moves(uint64(h.bytes.or(0)))
 	part := way.Seconds() / max(h.mean().Seconds(), 1e-3)

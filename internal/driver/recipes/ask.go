@@ -24,8 +24,8 @@ type asker struct {
 	dir  string
 }
 
-// ask gives what the driver prints on both outputs. driver.ErrNotPlain: it is a script,
-// which might do more than answer.
+// ask returns what the driver prints on each output. The error is driver.ErrNotPlain for a script, which
+// might do more than answer.
 func (a *asker) ask(input string, args ...string) (stdout, stderr string, err error) {
 	if isScript(a.path) {
 		return "", "", driver.ErrNotPlain

@@ -18,8 +18,7 @@ const (
 	maxSeen    = 8192
 )
 
-// Cache keeps recipes by compiler and options. Its zero value is ready for use,
-// by any number of goroutines.
+// Cache keeps recipes by compiler and options. Its zero value is ready for concurrent use.
 type Cache struct {
 	recipes memo[*driver.Recipe] // nil: run the driver
 
@@ -27,10 +26,10 @@ type Cache struct {
 	seen map[uint64]bool // guarded by mu: sets that were asked for once
 }
 
-// Get returns the recipe for args of the compiler at path, identified by id, or
-// nil: then run the driver. The driver is asked when a set of options comes for
-// the second time, as some builds give every source a set of its own. The
-// answer of a compiler that has been replaced is never found: its id differs.
+// Get returns the recipe for args of the compiler at path, identified by id, or nil, which means that the
+// driver must be run. The driver is asked when a set of options comes for the second time, as some builds
+// give every source a set of its own. The answer of a compiler that has been replaced is never found, as
+// its id differs.
 func (c *Cache) Get(ctx context.Context, id, path string, args, env []string, dir string) *driver.Recipe {
 	k := key(id, path, args, env)
 	if _, asked := c.recipes.known(k); !asked && c.isNew(k) {
@@ -39,16 +38,16 @@ func (c *Cache) Get(ctx context.Context, id, path string, args, env []string, di
 	return c.get(ctx, k, path, args, env, dir)
 }
 
-// Need is Get for a command that cannot do without: the driver is asked at once.
+// Need is Get for a command that cannot do without a recipe: the driver is asked at once.
 func (c *Cache) Need(ctx context.Context, id, path string, args, env []string, dir string) *driver.Recipe {
 	return c.get(ctx, key(id, path, args, env), path, args, env, dir)
 }
 
-// Runner runs the driver with args, and gives what it prints on standard error.
+// Runner runs the driver with args, and returns what it prints on standard error.
 type Runner func(args []string) (stderr string, err error)
 
-// GetBy is Get, or Need, by a caller that runs the driver itself: args may be the words of
-// somebody who is not trusted, and -### executes nothing, but a driver reads files and writes temporary ones.
+// GetBy is Get, or Need, for a caller that runs the driver itself: args may be the words of an untrusted
+// client. -### executes nothing, but a driver reads files and writes temporary ones.
 func (c *Cache) GetBy(id, path string, args, env []string, need bool, run Runner) *driver.Recipe {
 	k := key(id, path, args, env)
 	if _, asked := c.recipes.known(k); !need && !asked && c.isNew(k) {
@@ -84,7 +83,7 @@ func key(id, path string, args, env []string) string {
 	return id + "\x00" + path + "\x00" + strings.Join(args, "\x00") + "\x01" + strings.Join(env, "\x00")
 }
 
-// Len returns the number of option sets whose driver was asked.
+// Len returns the number of option sets about which a driver was asked.
 func (c *Cache) Len() int { return c.recipes.len() }
 
 // isNew reports whether key comes for the first time.
@@ -104,10 +103,9 @@ func (c *Cache) isNew(key string) bool {
 
 var seed = maphash.MakeSeed()
 
-// Expand asks the driver at path what it would run for args, with the
-// environment env and in the directory dir. args must name driver.Source as the
-// only input. driver.ErrNotPlain: the command needs the driver itself, as does
-// all that is a script, which might do more than answer.
+// Expand asks the driver at path what it would run for args, with the environment env and in the directory
+// dir. args must name driver.Source as the only input. The error is driver.ErrNotPlain if the command needs
+// the driver itself, and for scripts, which might do more than answer.
 func Expand(ctx context.Context, path string, args, env []string, dir string) (*driver.Recipe, error) {
 	a := asker{ctx, path, env, dir}
 	_, text, err := a.ask("", append([]string{"-###"}, args...)...)

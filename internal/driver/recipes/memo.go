@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// memo keeps one answer a key. Full, it starts over, which is rare and simple and costs
-// one question a key. Its zero value is ready for use by any number of goroutines.
+// memo keeps one answer for each key. When it is full it starts over, which is rare, simple, and costs one
+// question for each key. Its zero value is ready for concurrent use.
 type memo[V any] struct {
 	mu      sync.Mutex
 	answers map[string]*answer[V] // guarded by mu
@@ -14,12 +14,12 @@ type memo[V any] struct {
 
 type answer[V any] struct {
 	once sync.Once
-	v    V // written once; read when known, or behind once
+	v    V // written once; read when known, or after once
 	done atomic.Bool
 }
 
-// get returns the answer to key, which the first caller finds by ask; others wait for it.
-// limit is how many answers are kept.
+// get returns the answer to key, which the first caller finds by ask; others wait for it. limit bounds the
+// number of answers kept.
 func (m *memo[V]) get(key string, limit int, ask func() V) V {
 	m.mu.Lock()
 	a := m.answers[key]
@@ -38,8 +38,7 @@ func (m *memo[V]) get(key string, limit int, ask func() V) V {
 	return a.v
 }
 
-// known returns the answer to key if there is one; asked says whether somebody at least
-// wanted to know.
+// known returns the answer to key if there is one; asked reports whether it has at least been asked for.
 func (m *memo[V]) known(key string) (v V, asked bool) {
 	m.mu.Lock()
 	a := m.answers[key]
@@ -56,7 +55,7 @@ func (m *memo[V]) len() int {
 	return len(m.answers)
 }
 
-// forget has the next one ask again.
+// forget makes the next caller ask again.
 func (m *memo[V]) forget(key string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,28 +11,27 @@ import (
 // maxNative bounds a NativeCache: a build has few sets of machine options.
 const maxNative = 256
 
-// NativeCache keeps what `native` in -march=native and its like stands for on
-// this machine. Its zero value is ready for use, by any number of goroutines.
+// NativeCache keeps what `native` in -march=native and its like stands for on this machine. Its zero value
+// is ready for concurrent use.
 type NativeCache struct {
-	sets memo[*Native] // nil: no other words will do
+	sets memo[*Native] // nil: no other words are equivalent
 }
 
-// Native is what a compiler makes of `native` here, in words for its driver.
+// Native is a compiler's meaning of `native` here, in words for its driver.
 type Native struct {
-	// Words take the place of all words of a command that end in "=native", and
-	// stand before every other word: options for single features override them.
+	// Words replace all words of a command that end in "=native". They must precede every other word, as
+	// options for single features override them.
 	Words []string
-	// Order: the compiler proper gets its options in another order than from
-	// `native`. The code is the same, a record of options (DW_AT_producer,
-	// -frecord-gcc-switches) is not. With a gcc driver.Recipe.Front makes it the same.
+	// Order means that the compiler proper gets its options in another order than from `native`. The
+	// code is the same; a record of options (DW_AT_producer, -frecord-gcc-switches) is not. With a gcc,
+	// driver.Recipe.Front makes it the same.
 	Order bool
 }
 
-// Get returns what to say instead of the words of machine that end in "=native".
-// machine are a command's words of the form -m..., in order; path is the compiler,
-// identified by id. The compiler is asked a few times when a set comes first, which takes
-// 10 ms for gcc and 200 for clang. ok is false where no other words give the same
-// compiler options.
+// Get returns the words to use instead of those of machine that end in "=native". machine holds a command's
+// -m words, in order; path is the compiler, identified by id. The compiler is asked a few times when a set
+// first comes, which takes 10 ms for gcc and 200 for clang. ok is false if no other words result in the
+// same compiler options.
 func (c *NativeCache) Get(ctx context.Context, id, path, family string, machine, env []string) (Native, bool) {
 	n := c.sets.get(id+"\x00"+path+"\x00"+strings.Join(machine, "\x00"), maxNative, func() *Native {
 		a := asker{ctx, path, env, "/"}
@@ -53,7 +52,7 @@ func (c *NativeCache) Get(ctx context.Context, id, path, family string, machine,
 
 func isNative(word string) bool { return strings.HasSuffix(word, "=native") }
 
-// proper gives the words of the compiler proper for machine options.
+// proper returns the words that the compiler proper gets for machine options.
 func (a *asker) proper(machine []string) []string {
 	_, text, err := a.ask("", append([]string{"-###", "-S", "-x", "c", "/dev/null", "-o", "-"}, machine...)...)
 	if err != nil {
@@ -66,9 +65,8 @@ func (a *asker) proper(machine []string) []string {
 	return commands[0][1:]
 }
 
-// gccNative takes the machine options that cc1 gets. On x86 the driver writes
-// those of `native` before all others, and parameters between them; as words for
-// the driver they are sorted by kind.
+// gccNative uses the machine options that cc1 gets. On x86 the driver writes those of `native` before all
+// others, with parameters between them; when they are words for the driver, it sorts them by kind.
 func (a *asker) gccNative(machine []string) (n Native, ok bool) {
 	raw := joinParams(a.proper(machine))
 	want := prune(raw)
@@ -88,11 +86,11 @@ func (a *asker) gccNative(machine []string) (n Native, ok bool) {
 	if n.Order = !slices.Equal(got, want); n.Order && behindSource(raw) == nil {
 		return n, false
 	}
-	// -m words in their order, as later ones override; the others in any.
+	// -m words must be in the same order, as later ones override; the others may be in any order.
 	return n, slices.Equal(machineWords(got), machineWords(want)) && slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want)))
 }
 
-// behindSource gives the options that stand right behind the source.
+// behindSource returns the options right after the source.
 func behindSource(cc1 []string) []string {
 	i := slices.Index(cc1, "/dev/null")
 	if i < 0 {
@@ -114,8 +112,7 @@ func machineWords(words []string) []string {
 	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !strings.HasPrefix(w, "-m") })
 }
 
-// prune leaves of -mX and -mno-X, and of -mX=, the last, as driver and compiler
-// proper do.
+// prune keeps the last of -mX and -mno-X, and of -mX=, as driver and compiler proper do.
 func prune(words []string) []string {
 	last := make(map[string]int)
 	for i, w := range words {
@@ -130,7 +127,7 @@ func prune(words []string) []string {
 	return kept
 }
 
-// machineName is what a machine option sets; empty for other words.
+// machineName returns what a machine option sets, or "" for other words.
 func machineName(w string) string {
 	w, ok := strings.CutPrefix(w, "-m")
 	if !ok {
@@ -142,7 +139,7 @@ func machineName(w string) string {
 	return strings.TrimPrefix(w, "no-")
 }
 
-// joinParams writes parameters as one word.
+// joinParams joins each parameter option with its value into one word.
 func joinParams(words []string) []string {
 	var joined []string
 	for i := 0; i < len(words); i++ {
@@ -156,8 +153,8 @@ func joinParams(words []string) []string {
 	return joined
 }
 
-// clangNative names processor and features one by one. Features that no -m option
-// names are told to the compiler proper: no option of the user's overrides them.
+// clangNative names processor and features one by one. Features without a -m option are passed to the
+// compiler proper: no option of the user's overrides them.
 func (a *asker) clangNative(machine []string) (n Native, ok bool) {
 	cc1 := a.proper(machine)
 	var cpu, tune string
@@ -175,7 +172,7 @@ func (a *asker) clangNative(machine []string) (n Native, ok bool) {
 	if cpu == "" {
 		return n, false
 	}
-	// Those of the user's own words come again behind these.
+	// Those of the user's own words follow these again.
 	n.Words = append(n.Words, "-march="+cpu)
 	if tune != "" {
 		n.Words = append(n.Words, "-mtune="+tune)
@@ -198,7 +195,7 @@ func (a *asker) clangNative(machine []string) (n Native, ok bool) {
 	return n, err1 == nil && err2 == nil && want == got && got != ""
 }
 
-// flag is the driver's option for a feature "+avx2" or "-avx2".
+// flag returns the driver's option for a feature "+avx2" or "-avx2".
 func flag(feature string) string {
 	if strings.HasPrefix(feature, "-") {
 		return "-mno-" + feature[1:]
@@ -206,8 +203,7 @@ func flag(feature string) string {
 	return "-m" + strings.TrimPrefix(feature, "+")
 }
 
-// unnamed finds the features that the driver has no option for: it complains of
-// the option by name.
+// unnamed returns the features for which the driver has no option: it reports the option by name as unknown.
 func (a *asker) unnamed(features []string) map[string]bool {
 	args := []string{"-###", "-fsyntax-only", "-x", "c", "/dev/null"}
 	for _, f := range features {

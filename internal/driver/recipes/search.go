@@ -11,22 +11,20 @@ import (
 // maxSearch bounds a SearchCache: a compiler has a handful of languages.
 const maxSearch = 256
 
-// SearchCache keeps where compilers look for headers by themselves. Its zero value
-// is ready for use, by any number of goroutines.
+// SearchCache keeps where compilers look for headers by themselves. Its zero value is ready for concurrent use.
 type SearchCache struct {
 	dirs memo[Search]
 }
 
-// Search is where a compiler looks for headers by itself.
+// Search says where a compiler looks for headers by itself.
 type Search struct {
 	Dirs    []string // in order; nil: it does not say
-	Missing []string // that would be among them if they were there
+	Missing []string // would be in Dirs if they existed
 }
 
-// Get returns where the compiler at path, identified by id, looks for headers of a
-// language (as -x names it) by itself, if it is called with words. Without ask it returns
-// nothing where nobody has asked yet; else the compiler is run once, which takes some
-// milliseconds.
+// Get returns where the compiler at path, identified by id, looks for headers of a language (as -x names
+// it) by itself, when called with words. Without ask it returns nothing if the compiler has not been asked
+// yet; otherwise it runs the compiler once, which takes some milliseconds.
 func (c *SearchCache) Get(ctx context.Context, id, path, language string, words, env []string, ask bool) Search {
 	key := searchKey(id, path, language, words)
 	if !ask {
@@ -43,7 +41,7 @@ func (c *SearchCache) Get(ctx context.Context, id, path, language string, words,
 	})
 }
 
-// Forget has the compiler be asked again.
+// Forget makes the next Get ask the compiler again.
 func (c *SearchCache) Forget(id, path, language string, words []string) {
 	c.dirs.forget(searchKey(id, path, language, words))
 }

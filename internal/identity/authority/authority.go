@@ -1,5 +1,5 @@
-// Package authority makes certificates for a farm: a small CA, and pairs of
-// certificate and key for daemons and clients. Keys are on the curve P-256.
+// Package authority issues certificates for a farm: a small CA, and pairs of certificate and key for daemons
+// and clients. Keys are on the curve P-256.
 package authority
 
 import (
@@ -24,13 +24,13 @@ type CA struct {
 	key  *ecdsa.PrivateKey
 }
 
-// Pair is a certificate and its key, PEM.
+// Pair is a certificate and its key, both PEM.
 type Pair struct{ Cert, Key []byte }
 
-// skew is how long before now a certificate becomes valid: clocks differ.
+// skew is how far in the past a certificate's validity begins: clocks differ.
 const skew = time.Hour
 
-// New makes a CA that is valid from now on, for so long.
+// New returns a CA that is valid from now on for life.
 func New(name string, now time.Time, life time.Duration) (*CA, Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -45,7 +45,7 @@ func New(name string, now time.Time, life time.Duration) (*CA, Pair, error) {
 	return sign(t, t, key, key)
 }
 
-// Load is a CA from its files' text.
+// Load returns a CA from the text of its files.
 func Load(p Pair) (*CA, error) {
 	c, _ := pem.Decode(p.Cert)
 	k, _ := pem.Decode(p.Key)
@@ -67,17 +67,17 @@ func Load(p Pair) (*CA, error) {
 	return &CA{cert, key}, nil
 }
 
-// Expires is when the CA does, and with it all that it has signed.
+// Expires returns when the CA expires, and with it everything that it has signed.
 func (a *CA) Expires() time.Time { return a.cert.NotAfter }
 
-// Request is a certificate to be made.
+// Request describes a certificate to be issued.
 type Request struct {
 	Role     identity.Role
-	Names    []string // host names and addresses; of a client the first one is its name
+	Names    []string // host names and addresses; for a client, the first one is its name
 	From, To time.Time
 }
 
-// Issue makes a pair.
+// Issue issues a certificate, and returns it with its key.
 func (a *CA) Issue(r Request) (Pair, error) {
 	if len(r.Names) == 0 {
 		return Pair{}, errors.New("a certificate needs a name")
@@ -105,7 +105,7 @@ func (a *CA) Issue(r Request) (Pair, error) {
 	return p, err
 }
 
-// Valid is a Request's time from now on, for so long, but not beyond the CA's.
+// Valid returns the validity of a Request from now on for life, limited by the CA's.
 func (a *CA) Valid(now time.Time, life time.Duration) (from, to time.Time) {
 	from, to = now.Add(-skew), now.Add(life)
 	if to.After(a.cert.NotAfter) {
@@ -114,11 +114,11 @@ func (a *CA) Valid(now time.Time, life time.Duration) (from, to time.Time) {
 	return from, to
 }
 
-// serial is a random one of 127 bits.
+// serial returns a random serial number of 127 bits.
 func serial() *big.Int {
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		panic(fmt.Sprintf("authority: the system's random numbers: %v", err)) // never fails, says its documentation
+		panic(fmt.Sprintf("authority: the system's random numbers: %v", err)) // never fails, according to its documentation
 	}
 	return n
 }

@@ -7,23 +7,22 @@ import (
 	"fmt"
 )
 
-// What a key must be like.
+// Requirements for a key.
 const (
-	MinLen  = 32 // bytes; 32 random characters cannot be guessed, words can
+	MinLen  = 32 // bytes; 32 random characters cannot be guessed, 32 characters of words can
 	maxKeys = 2
 )
 
-// Key is what a key file holds: one key, or two while a farm changes from one to the
-// other. The first is used to dial, each of them is accepted. It does not change.
+// Key is the content of a key file: one key, or two while a farm changes from one to the other. The first is
+// used to dial; either is accepted. It does not change.
 type Key struct{ all []secret }
 
-// secret is one key in the three forms in which it is used.
+// secret is one key in its three derived forms.
 type secret struct {
 	hint, client, daemon []byte // HMAC keys
 }
 
-// Labels of what is derived from a key, and of the transcript. The number is that of
-// this way of proving.
+// Labels for derived keys and for the transcript. The number is the version of this method of proof.
 const (
 	labelSalt   = "rdistcc psk 1"
 	labelHint   = "hint"
@@ -31,9 +30,8 @@ const (
 	labelDaemon = "daemon proof"
 )
 
-// Parse reads the content of a key file: one or two lines, each a key of at least
-// MinLen bytes, of which nothing but the line's end is taken away. The error does
-// not name the file, nor any part of it.
+// Parse reads the content of a key file: one or two lines, each a key of at least MinLen bytes. Only the line
+// ends are removed. The error names neither the file nor any part of it.
 func Parse(text []byte) (*Key, error) {
 	text = bytes.TrimSuffix(text, []byte("\n"))
 	if len(text) == 0 {
@@ -58,7 +56,7 @@ func Parse(text []byte) (*Key, error) {
 	return k, nil
 }
 
-// Remedy makes a good key file.
+// Remedy is a command that makes a good key file.
 const Remedy = "make one: umask 077; openssl rand -hex 32 >FILE"
 
 func newSecret(key []byte) (s secret, err error) {

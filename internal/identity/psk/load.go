@@ -10,16 +10,15 @@ import (
 	"syscall"
 )
 
-// maxFile is far more than two keys, in bytes.
+// maxFile is far more than two keys take, in bytes.
 const maxFile = 4 << 10
 
-// Load reads a key file. It refuses one that others than its owner can read or write:
-// they could be anybody. A credential that systemd hands to a service is an exception,
-// as it belongs to root and is shown to the service alone, by an access list that
-// looks like the group's right. The error is one line that names the file and the
-// remedy, and nothing of what is in it.
+// Load reads a key file. It refuses one that others than its owner can read or write, as those could be anyone.
+// A credential that systemd passes to a service is an exception: it belongs to root and is readable by the
+// service alone, through an access list that looks like a group right. The error is one line that names the
+// file and the remedy, and nothing of the content.
 func Load(path string) (*Key, error) {
-	// Not blocking: it may be a pipe that nobody writes into.
+	// Non-blocking: it may be a pipe without a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -55,8 +54,8 @@ func Load(path string) (*Key, error) {
 	return k, nil
 }
 
-// credential says that a file is one of systemd's for this service: root's, in the
-// directory that the environment names, and not to be written.
+// credential reports whether a file is one of systemd's for this service: owned by root, in the directory that
+// the environment names, and not writable.
 func credential(path string, info fs.FileInfo) bool {
 	dir := os.Getenv("CREDENTIALS_DIRECTORY")
 	s, ok := info.Sys().(*syscall.Stat_t)

@@ -9,8 +9,7 @@ import (
 	"errors"
 )
 
-// Lengths in bytes. A block stands behind the greeting, at the end of the private
-// data of an MPA start-up frame.
+// Lengths in bytes. A block follows the greeting, at the end of the private data of an MPA start-up frame.
 const (
 	NonceLen = 32
 	ProofLen = sha256.Size
@@ -20,37 +19,37 @@ const (
 	ReplyLen   = 4 + 1 + NonceLen + ProofLen
 )
 
-// Openings of the blocks: what they are, and the revision of it.
+// Prefixes of the blocks: their kind and revision.
 const (
 	magicRequest = "PSK\x01"
 	magicReply   = "PSK\x81"
 )
 
-// Scopes: what a side knows of start-up beside the private data.
+// Scopes: what a side knows of start-up besides the private data.
 const (
-	scopePrivate = 0 // nothing: a driver has seen to it
+	scopePrivate = 0 // nothing: a driver has handled it
 	scopeHeads   = 1 // the heads of both frames
 )
 
-// Head is what a start-up frame says beside its private data (iwarp.FrameHead). All
-// zero where the device does not tell.
+// Head is the part of a start-up frame before its private data (iwarp.FrameHead). It is all zero where the
+// device does not expose it.
 type Head = [6]byte
 
-// Errors for decisions. Each is one line for a person.
+// Errors that callers distinguish. Each is one line for a person.
 var (
-	// ErrMissing: the peer does not offer a proof.
+	// ErrMissing means that the peer offers no proof.
 	ErrMissing = errors.New("no proof of a pre-shared key")
-	// ErrWrong: it does, and it is not that of a key here; or somebody in between has
-	// altered what start-up said.
+	// ErrWrong means that the proof does not fit any key here, or that what start-up said was altered
+	// on the way.
 	ErrWrong = errors.New("wrong pre-shared key")
 )
 
-// Offered says whether private data ends with a block of this package's, by a client.
+// Offered reports whether private data ends with a client's block of this package.
 func Offered(data []byte) bool {
 	return len(data) >= RequestLen && string(data[len(data)-RequestLen:][:4]) == magicRequest
 }
 
-// Answered is the same for a daemon's.
+// Answered reports whether private data ends with a daemon's block of this package.
 func Answered(data []byte) bool {
 	return len(data) >= ReplyLen && string(data[len(data)-ReplyLen:][:4]) == magicReply
 }
@@ -59,14 +58,14 @@ func Answered(data []byte) bool {
 type Dialing struct {
 	secret  *secret
 	scope   byte
-	request []byte // its private data
+	request []byte // private data of the Request
 }
 
-// Dial begins one for a client whose greeting is g. heads says that its device tells
-// of the frames' heads (iwarp.DeviceAttr.StartUp).
+// Dial begins a Dialing for a client whose greeting is g. heads says that its device exposes the frames' heads
+// (iwarp.DeviceAttr.StartUp).
 func (k *Key) Dial(g []byte, heads bool) *Dialing {
 	var nonce [NonceLen]byte
-	rand.Read(nonce[:]) // never fails, says its documentation
+	rand.Read(nonce[:]) // never fails, according to its documentation
 	return k.dial(g, heads, nonce)
 }
 
@@ -81,12 +80,11 @@ func (k *Key) dial(g []byte, heads bool, nonce [NonceLen]byte) *Dialing {
 	return d
 }
 
-// PrivateData is that of the Request: the greeting and the block.
+// PrivateData returns the private data of the Request: the greeting and the block.
 func (d *Dialing) PrivateData() []byte { return d.request }
 
-// Finish checks the private data of the daemon's Reply, and gives the greeting in it,
-// and the proof that the daemon is owed before anything else. request and reply are
-// the heads of the frames, as sent and as received.
+// Finish checks the private data of the daemon's Reply, and returns the greeting in it and the proof that the
+// client must send first. request and reply are the heads of the frames, as sent and as received.
 func (d *Dialing) Finish(request, reply Head, data []byte) (greeting []byte, proof [ProofLen]byte, err error) {
 	if !Answered(data) {
 		return nil, proof, ErrMissing
@@ -94,7 +92,7 @@ func (d *Dialing) Finish(request, reply Head, data []byte) (greeting []byte, pro
 	at := len(data) - ReplyLen
 	scope := data[at+4]
 	if scope > d.scope {
-		return nil, proof, ErrWrong // a daemon takes the lesser one
+		return nil, proof, ErrWrong // a daemon uses the lesser one
 	}
 	said, mac := data[:len(data)-ProofLen], data[len(data)-ProofLen:]
 	t := transcript(scope, request, reply, d.request, said)
@@ -105,14 +103,14 @@ func (d *Dialing) Finish(request, reply Head, data []byte) (greeting []byte, pro
 	return data[:at:at], proof, nil
 }
 
-// Claim is a daemon's side of one start-up, with a client whose hint is right.
+// Claim is a daemon's side of one start-up, with a client whose hint is correct.
 type Claim struct {
 	secret  *secret
 	request []byte // the private data
 	want    []byte // the client's proof; nil before Answer
 }
 
-// Judge looks at the private data of a Request. The error is ErrMissing or ErrWrong.
+// Judge examines the private data of a Request. The error is ErrMissing or ErrWrong.
 func (k *Key) Judge(data []byte) (*Claim, error) {
 	if !Offered(data) {
 		return nil, ErrMissing
@@ -126,15 +124,14 @@ func (k *Key) Judge(data []byte) (*Claim, error) {
 	return nil, ErrWrong
 }
 
-// Greeting is what the client put before its block.
+// Greeting returns what the client put before its block.
 func (c *Claim) Greeting() []byte { return c.request[:len(c.request)-RequestLen] }
 
-// Answer is the private data of the Reply for a daemon whose greeting is g: with it,
-// and the proof. request and reply are the heads of the frames, as received and as
-// they are sent. It is called once.
+// Answer returns the private data of the Reply for a daemon whose greeting is g: that greeting and the proof.
+// request and reply are the heads of the frames, as received and as they are sent. It is called once.
 func (c *Claim) Answer(g []byte, request, reply Head) []byte {
 	var nonce [NonceLen]byte
-	rand.Read(nonce[:]) // never fails, says its documentation
+	rand.Read(nonce[:]) // never fails, according to its documentation
 	return c.answer(g, request, reply, nonce)
 }
 
@@ -151,8 +148,8 @@ func (c *Claim) answer(g []byte, request, reply Head, nonce [NonceLen]byte) []by
 	return append(b, mac...)
 }
 
-// Check judges the client's proof, which is to be its first message: ErrWrong, or nil.
-// It succeeds at most once.
+// Check verifies the client's proof, which must be its first message. It returns ErrWrong or nil, and succeeds
+// at most once.
 func (c *Claim) Check(proof []byte) error {
 	want := c.want
 	c.want = nil
@@ -162,10 +159,10 @@ func (c *Claim) Check(proof []byte) error {
 	return nil
 }
 
-// hintOf is the hint for what a client says before it.
+// hintOf returns the hint for the data that precedes it.
 func (s *secret) hintOf(said []byte) []byte { return sum(s.hint, said)[:hintLen] }
 
-// transcript is what proofs cover:
+// transcript returns the data that proofs cover:
 //
 //	0       1              7            13    15
 //	| scope | Request head | Reply head | len | private data of the Request | len | of the Reply, before the proof |
@@ -182,6 +179,6 @@ func transcript(scope byte, request, reply Head, asked, said []byte) []byte {
 
 func sum(key, text []byte) []byte {
 	h := hmac.New(sha256.New, key)
-	h.Write(text) // never fails, says its documentation
+	h.Write(text) // never fails, according to its documentation
 	return h.Sum(nil)
 }

@@ -56,7 +56,7 @@ var files = []Attempt{
 	{Name: "watch-secret", Class: Info, Do: watchSecret},
 }
 
-// join is a name in a directory; none where there is none.
+// join returns a name in a directory, or "" if there is no directory.
 func join(dir, name string) string {
 	if dir == "" {
 		return ""
@@ -64,8 +64,8 @@ func join(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// procOf is a file of the other process's in /proc. Where processes have numbers of
-// their own it may be one of this program's, and then nobody else's.
+// procOf returns a file of the other process in /proc. With a pid namespace its number may be that of a
+// process of this program, and is then no one else's.
 func procOf(t *Targets, name string) string {
 	if t.Process == 0 || t.Process == unix.Getpid() || t.Process == unix.Getppid() {
 		return ""
@@ -73,7 +73,7 @@ func procOf(t *Targets, name string) string {
 	return "/proc/" + strconv.Itoa(t.Process) + "/" + name
 }
 
-// upwards is an absolute name from the root that is found upwards of here.
+// upwards returns a name for an absolute name, relative to the root found upwards from here.
 func upwards(name string) string {
 	if name == "" {
 		return ""
@@ -89,7 +89,7 @@ func opens(name string, flags int) error {
 	return err
 }
 
-// reads demands at least a byte: some of /proc opens for everybody.
+// reads requires reading at least a byte: anyone can open some files of /proc.
 func reads(name string) error {
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -115,7 +115,7 @@ func lists(name string) error {
 	return err
 }
 
-// holds demands that a file can be read and has the token.
+// holds requires that a file can be read and contains the token.
 func holds(name, token string) error {
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -146,8 +146,8 @@ func creates(dir string) error {
 	return nil
 }
 
-// createsIn makes a file in a directory that the host has too, if it is the host's: a
-// tree of one's own has one of that name.
+// createsIn makes a file in a directory that exists on the host as well, if it is the host's: a private
+// tree has one with the same name.
 func createsIn(dir, identity string) error {
 	if identity == "" || Identity(dir) != identity {
 		return unix.ENODEV
@@ -155,8 +155,7 @@ func createsIn(dir, identity string) error {
 	return creates(dir)
 }
 
-// Identity tells a file or a directory from all others of the machine: by its device
-// and its number there. It is "" for what is not there.
+// Identity identifies a file or directory of the machine by its device and inode number. It is "" for a missing one.
 func Identity(name string) string {
 	var st unix.Stat_t
 	if unix.Stat(name, &st) != nil {
@@ -165,15 +164,14 @@ func Identity(name string) string {
 	return strconv.FormatUint(uint64(st.Dev), 16) + ":" + strconv.FormatUint(st.Ino, 16)
 }
 
-// leads demands to know where a link of /proc leads, which only those learn who might
-// follow it.
+// leads requires reading where a link of /proc leads, which only a process that may follow it can.
 func leads(name string) error {
 	var buf [256]byte
 	_, err := unix.Readlink(name, buf[:])
 	return err
 }
 
-// scratch is a name in the job's directory.
+// scratch returns a name in the job's directory.
 func scratch(what string) string { return "probe-" + what + "." + strconv.Itoa(unix.Getpid()) }
 
 func readOpenat2(t *Targets) error {
@@ -202,7 +200,7 @@ func readThroughHardLink(t *Targets) error {
 	return holds(name, t.Token)
 }
 
-// readByHandle goes round names: a handle opens a file wherever it lies.
+// readByHandle bypasses names: a handle opens a file wherever it is.
 func readByHandle(t *Targets) error {
 	h, _, err := unix.NameToHandleAt(unix.AT_FDCWD, t.Secret, 0)
 	if err != nil {
@@ -219,8 +217,8 @@ func readByHandle(t *Targets) error {
 	return hasToken(fd, t.Token)
 }
 
-// inheritedDescriptor looks for what the starter has left open: anything but the
-// three that a compiler has, this program's own file, and the attempt's pipe.
+// inheritedDescriptor looks for descriptors left open by the process that started this one: anything except
+// the three that a compiler has, this program's own file, and the attempt's pipe.
 func inheritedDescriptor(*Targets) error {
 	for fd := 3; fd < 1024; fd++ {
 		var st unix.Stat_t
@@ -236,7 +234,7 @@ func inheritedDescriptor(*Targets) error {
 			if st.Mode&0o111 != 0 {
 				continue
 			}
-		case 0: // an epoll or an event descriptor of the runtime's
+		case 0: // an epoll or event descriptor of the runtime
 			continue
 		}
 		return nil
@@ -262,7 +260,7 @@ func touchAsItWas(t *Targets) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, t.Secret, []unix.Timespec{st.Atim, st.Mtim}, 0)
 }
 
-// watchSecret is told what others do with a file.
+// watchSecret watches what others do with a file.
 func watchSecret(t *Targets) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 	if err != nil {
@@ -272,5 +270,5 @@ func watchSecret(t *Targets) error {
 	return err
 }
 
-// tempDir is where the job has its temporary files.
+// tempDir returns the job's directory for temporary files.
 func tempDir() string { return os.Getenv("TMPDIR") }

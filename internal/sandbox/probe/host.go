@@ -14,25 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is the outside of a sandbox: things that belong to the user of this process
-// and that a probe of the same user could reach where nothing confines it. It also
-// notes what does reach it.
+// Host is the outside of a sandbox: things that belong to the user of this process and that a probe of the
+// same user could reach if nothing confines it. It also records what does reach it.
 type Host struct {
 	t       Targets
 	dir     string
-	made    []string // directories and files, removed by Close
+	made    []string // directories and files that Close removes
 	locks   []int    // descriptors of the shared ones
 	closers []func()
-	touched atomic.Int64 // connections and datagrams
+	touched atomic.Int64 // number of connections and datagrams
 	secret  os.FileInfo
 	lacks   []string
 }
 
-// NewHost makes targets below dir, which should be where the daemon has its things;
-// "" is a directory for temporary files. What this machine does not have (IPv6, a /dev/shm) is
-// left out: Lacks names it. Program and Toolchain are the caller's to set.
+// NewHost makes targets below dir, which should be where the daemon keeps its files; "" means a directory
+// for temporary files. What this machine lacks (IPv6, a /dev/shm) is left out, and Lacks names it. The
+// caller sets Program and Toolchain.
 //
-// An error says that a target cannot be made here; nothing is left of the others.
+// An error says that a target cannot be made here; the others have been removed.
 func NewHost(dir string) (*Host, error) {
 	h := &Host{}
 	if err := h.open(dir); err != nil {
@@ -79,8 +78,8 @@ func (h *Host) open(dir string) (err error) {
 	return h.sleeper()
 }
 
-// Shared is how the names of directories begin that a Host makes in /tmp, /var/tmp and
-// /dev/shm. Each is locked (flock) while its Host lives, and has another name before it is.
+// Shared begins the names of directories that a Host makes in /tmp, /var/tmp and /dev/shm. Each is locked
+// (flock) while its Host lives, and has another name until then.
 const (
 	Shared    = "rdistccd-probe-"
 	newShared = ".rdistccd-probe-"
@@ -111,16 +110,16 @@ func (h *Host) shared(in string) (string, error) {
 	return path, nil
 }
 
-// Targets are the host's; the caller may change its copy.
+// Targets returns the host's targets; the caller may change the copy.
 func (h *Host) Targets() *Targets {
 	t := h.t
 	return &t
 }
 
-// Lacks are what this machine does not have.
+// Lacks returns what this machine lacks.
 func (h *Host) Lacks() []string { return h.lacks }
 
-// listen accepts and counts until Close.
+// listen accepts and counts connections until Close.
 func (h *Host) listen(network, at string, name *string) {
 	l, err := net.Listen(network, at)
 	if err != nil {
@@ -167,7 +166,7 @@ func (h *Host) receive() {
 	h.closers = append(h.closers, func() { c.Close(); <-done })
 }
 
-// share makes a System V segment and a POSIX queue that are open to the same user.
+// share makes a System V segment and a POSIX queue that the same user may open.
 func (h *Host) share() {
 	for key := 0x7264_0000 | os.Getpid()&0xffff; ; key++ {
 		id, err := unix.SysvShmGet(key, 4096, unix.IPC_CREAT|unix.IPC_EXCL|0o600)
@@ -197,7 +196,7 @@ func (h *Host) share() {
 }
 
 // sleeper starts a process that does nothing, in a group of its own. It reads from a pipe of this
-// process's, so that it ends with this one, however that ends.
+// process's, so that it ends with this one, in whatever way that ends.
 func (h *Host) sleeper() error {
 	cmd := exec.Command("cat")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -213,8 +212,8 @@ func (h *Host) sleeper() error {
 	return nil
 }
 
-// Touched tells what has reached the host, whatever a probe says of itself: a
-// connection, a file that is new or was written.
+// Touched returns what has reached the host, whatever a probe reports: connections, and files that are new
+// or were written.
 func (h *Host) Touched() []string {
 	var what []string
 	if n := h.touched.Load(); n > 0 {

@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel are attempts on parts of the kernel that a compile has no use for, and on
-// what it tells of the machine.
+// kernel are attempts on parts of the kernel that a compile has no use for, and on what it reveals about the machine.
 var kernel = []Attempt{
 	{Name: "session-keyring", Class: Kernel, Do: func(*Targets) error { return keyctl(0, -3, 0) }}, // KEYCTL_GET_KEYRING_ID of the session's
 	{Name: "add-key", Class: Kernel, Do: addKey},
@@ -84,8 +83,7 @@ func fanotify(*Targets) error {
 	return err
 }
 
-// injectTyping types a letter on a terminal: the job's, if it has one, else one of
-// its own.
+// injectTyping types a letter on a terminal: the job's, if it has one, else one of its own.
 func injectTyping(*Targets) error {
 	fd, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -104,8 +102,8 @@ func personality(*Targets) error {
 	return errno(no)
 }
 
-// otherNumbers makes a socket by the number that the call has in the other set of
-// calls that the processor's kernel takes: a list of numbers alone does not see it.
+// otherNumbers makes a socket by the call's number in the other system call interface that the processor's
+// kernel supports: a list of numbers alone does not see it.
 func otherNumbers(*Targets) error {
 	const x32 = 0x40000000
 	if runtime.GOARCH != "amd64" {
@@ -131,7 +129,7 @@ func kernelLog(*Targets) error {
 	return err
 }
 
-// lineOf demands more than a heading: the table of another network is empty.
+// lineOf requires more than a heading: the table of another network is empty.
 func lineOf(name string) error {
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

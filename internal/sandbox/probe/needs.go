@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// needs are what a compile does.
+// needs are the things that a compile does.
 var needs = []Attempt{
 	{Name: "need-toolchain", Class: Need, Do: func(t *Targets) error { return reads(t.Toolchain) }},
 	{Name: "need-job-directory", Class: Need, Do: func(*Targets) error { return works(".") }},
@@ -56,7 +56,7 @@ func works(dir string) error {
 		err = unix.Fstat(fd, &st)
 	}
 	if err == nil {
-		// Where a compile has no root of its own the sandbox does not see whose file's mode this is, and
+		// If a compile has no root of its own, the sandbox does not see whose file's mode this is, and
 		// refuses: compilers can do without.
 		if err = unix.Chmod(name, 0o644); errors.Is(err, unix.EPERM) {
 			err = nil
@@ -69,7 +69,7 @@ func works(dir string) error {
 	return err
 }
 
-// runProgram starts a program of the toolchain's.
+// runProgram starts a program of the toolchain.
 func runProgram(t *Targets) error {
 	pid, err := fork(0)
 	if err != nil {
@@ -89,8 +89,7 @@ func runProgram(t *Targets) error {
 	return nil
 }
 
-// thread has the runtime start another thread. Where that is refused the program ends,
-// and with it the report.
+// thread makes the runtime start another thread. If that is refused the program ends, and the report with it.
 func thread(*Targets) error {
 	own := make(chan int)
 	go func() {
@@ -127,7 +126,7 @@ func pipes(*Targets) error {
 	return unix.Dup3(p[0], p[1], unix.O_CLOEXEC)
 }
 
-// killChild ends a child, as drivers do when they are interrupted.
+// killChild kills a child, as drivers do when they are interrupted.
 func killChild(*Targets) error {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -151,7 +150,7 @@ func killChild(*Targets) error {
 	case !ended:
 		return unix.EPERM
 	case errors.Is(killed, unix.EPERM) && status.Exited() && status.ExitStatus() == endsItself:
-		return nil // without a scope for signals there are none but to the own group (docs/sandbox.md): compilers do without
+		return nil // without a scope for signals only those to the own group work (docs/sandbox.md): compilers do without
 	case killed == nil && status.Signaled():
 		return nil
 	}

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// network are attempts to speak with anybody.
+// network are attempts to communicate.
 var network = []Attempt{
 	{Name: "tcp-connect", Class: Net, Do: func(t *Targets) error { return connect(t.TCP4, unix.SOCK_STREAM, unix.IPPROTO_TCP) }},
 	{Name: "tcp6-connect", Class: Net, Do: func(t *Targets) error { return connect(t.TCP6, unix.SOCK_STREAM, unix.IPPROTO_TCP) }},
@@ -38,7 +38,7 @@ func socket(family, kind, proto int) error {
 	return err
 }
 
-// address is a socket's address, and its family.
+// address returns a socket's address, and its family.
 func address(s string) (unix.Sockaddr, int, error) {
 	a, err := netip.ParseAddrPort(s)
 	switch {
@@ -77,7 +77,7 @@ func bind(at string, kind, proto int) error {
 	return unix.Listen(fd, 1)
 }
 
-// fastOpen connects by the first word that it says, past those who look at connect.
+// fastOpen connects by sending its first data, which bypasses filters on connect.
 func fastOpen(t *Targets) error {
 	sa, family, err := address(t.TCP4)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// privileges are attempts to become more than one is.
+// privileges are attempts to gain privileges.
 var privileges = []Attempt{
 	{Name: "set-uid-root", Class: Privilege, Do: setRoot},
 	{Name: "capability", Class: Privilege, Do: hasCapability},
@@ -36,23 +36,23 @@ var privileges = []Attempt{
 	{Name: "swap-off", Class: Privilege, Do: swapOff},
 }
 
-// nowhere is a name that no directory has.
+// nowhere is a name that does not exist.
 const nowhere = "/nowhere.rdistccd-probe"
 
-// setRoot makes the system call itself: the function for it has all threads of the program make it where that is linked
-// without cgo, and waits for them, of which a forked process has one.
+// setRoot makes the system call directly. Without cgo, the library function makes all threads of the
+// program execute it and waits for them, and a forked process has only one.
 func setRoot(*Targets) error {
 	was := unix.Geteuid()
 	if _, _, no := unix.RawSyscall(unix.SYS_SETRESUID, 0, 0, 0); no != 0 {
 		return no
 	}
 	if was == 0 {
-		return hasCapability(nil) // root by name only is nobody
+		return hasCapability(nil) // root in name only has no power
 	}
 	return nil
 }
 
-// hasCapability looks at what it may do, and at what it could give itself.
+// hasCapability checks the process's capabilities, and those that it could give itself.
 func hasCapability(*Targets) error {
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &data[0]); err != nil {
@@ -66,7 +66,7 @@ func hasCapability(*Targets) error {
 	return unix.EPERM
 }
 
-// setIDProgram starts one of the programs that run as root for everybody.
+// setIDProgram starts one of the programs that run as root for everyone.
 func setIDProgram(*Targets) error {
 	err := error(unix.ENOENT)
 	for _, name := range []string{"/usr/bin/su", "/usr/bin/mount", "/usr/bin/passwd", "/usr/bin/sudo"} {
@@ -163,7 +163,7 @@ func realTime(*Targets) error {
 	return errno(no)
 }
 
-// raiseLimit lowers a limit of its own, and takes that back.
+// raiseLimit lowers a limit of its own, and undoes that.
 func raiseLimit(*Targets) error {
 	var was unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_MSGQUEUE, nil, &was); err != nil {
@@ -186,15 +186,14 @@ func setHostName(*Targets) error {
 	return unix.Sethostname([]byte(unix.ByteSliceToString(u.Nodename[:])))
 }
 
-// setTimeZone sets the kernel's time zone to what it is, which needs the right to set
-// the clock.
+// setTimeZone sets the kernel's time zone to its current value, which requires the right to set the clock.
 func setTimeZone(*Targets) error {
 	var zone [2]int32
 	if _, _, no := unix.RawSyscall(unix.SYS_GETTIMEOFDAY, 0, pointer(&zone), 0); no != 0 {
 		return no
 	}
 	if zone != [2]int32{} {
-		return errors.ErrUnsupported // it could move the clock
+		return errors.ErrUnsupported // it could change the clock
 	}
 	_, _, no := unix.RawSyscall(unix.SYS_SETTIMEOFDAY, 0, pointer(&zone), 0)
 	return errno(no)
@@ -213,7 +212,7 @@ func reboot(*Targets) error {
 }
 
 func kexec(*Targets) error {
-	_, _, no := unix.RawSyscall6(unix.SYS_KEXEC_LOAD, 0, 0, 0, 1<<15, 0, 0) // a flag that is none
+	_, _, no := unix.RawSyscall6(unix.SYS_KEXEC_LOAD, 0, 0, 0, 1<<15, 0, 0) // an invalid flag
 	return past(errno(no), unix.EINVAL)
 }
 

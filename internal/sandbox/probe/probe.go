@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Arg0 is the name under which a program is to call Main at once.
+// Arg0 is the name under which a program has to call Main at once.
 const Arg0 = "rdistccd-probe"
 
-// Classes of attempts: what an attacker would win. Need is what a compile must be
-// able to do. An Oracle is what no measure but a root of one's own hides: whether a
-// name exists, and what its file's mode and size are; it is told, and not counted.
+// Classes of attempts: what an attacker would gain. Need is what a compile must be able to do. An Oracle is
+// what only a private root hides: whether a name exists, and its file's mode and size; it is reported, and
+// not counted.
 const (
 	Read      = "read"
 	Write     = "write"
@@ -31,15 +31,15 @@ const (
 	Need      = "need"
 )
 
-// Attempt is one thing to try. Do returns nil if it came about; it runs in a process
-// of its own, which ends then.
+// Attempt is one thing to try. Do returns nil if it succeeded; it runs in a process of its own, which ends
+// after that.
 type Attempt struct {
 	Name, Class string
 	Do          func(*Targets) error
 	here        bool // in Main's own process
 }
 
-// Attempts are all that are made, in order; the necessities come first.
+// Attempts returns all attempts, in order; the needs come first.
 func Attempts() []Attempt {
 	var all []Attempt
 	for _, some := range [][]Attempt{needs, files, programs, network, processes, privileges, kernel} {
@@ -48,18 +48,18 @@ func Attempts() []Attempt {
 	return all
 }
 
-// patience is how long an attempt may take. What blocks has come to nothing.
+// patience is how long an attempt may take. One that blocks has failed.
 const patience = 3 * time.Second
 
-// needPatience are those for what a compile needs, one after the other. None of that blocks; but a machine may be slow, or
-// stand still for some seconds, and a forked process hangs where another thread held a lock of
-// Go's runtime in that moment. Neither is a fault of the sandbox.
+// needPatience are the times for what a compile needs, one after the other. None of that blocks; but a
+// machine may be slow, or stall for some seconds, and a forked process hangs if another thread held a lock
+// of Go's runtime at that moment. Neither is the sandbox's fault.
 var needPatience = []time.Duration{patience, 2 * patience, 20 * patience}
 
-// Main makes the attempts on the targets that the program's arguments name, and
-// ends the program: with 0, whatever came of them, or 1 if they cannot be made.
+// Main makes the attempts on the targets that the program's arguments name, and ends the program: with 0,
+// whatever their outcome, or 1 if they cannot be made.
 func Main() {
-	debug.SetGCPercent(-1) // a forked child has no thread that could help to collect
+	debug.SetGCPercent(-1) // a forked child has no other thread that could help to collect
 	targets, err := ParseTargets(os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, Arg0+":", err)
@@ -82,8 +82,8 @@ func Main() {
 	os.Exit(0)
 }
 
-// try makes an attempt. It returns "" if it came about, else one word: an error's name, or the
-// signal's that killed it.
+// try makes an attempt. It returns "" if it succeeded, else one word: the name of an error, or of the
+// signal that killed it.
 func try(a *Attempt, t *Targets) (why string) {
 	if a.here {
 		if err := a.Do(t); err != nil {
@@ -133,10 +133,10 @@ func tryOnce(a *Attempt, t *Targets, limit time.Duration) string {
 	case status.Signaled():
 		return unix.SignalName(status.Signal())
 	}
-	return "silent" // a crash of this program's own
+	return "silent" // a crash of this program itself
 }
 
-// fork makes a process that goes on here, on this one thread; flags are clone's.
+// fork makes a process that continues here, with this one thread; flags are clone's.
 func fork(flags uintptr) (pid int, err error) {
 	r, _, no := unix.RawSyscall6(unix.SYS_CLONE, flags|uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 	if no != 0 {
@@ -145,7 +145,7 @@ func fork(flags uintptr) (pid int, err error) {
 	return int(r), nil
 }
 
-// report tells the parent what came of the attempt, and ends the process.
+// report tells the parent the outcome of the attempt, and ends the process.
 func report(fd int, err error) {
 	no := number(err)
 	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&no)), 4)
@@ -159,7 +159,7 @@ func leave(status int) {
 	}
 }
 
-// await reads what the child says until its end of the pipe is closed.
+// await reads what the child writes until its end of the pipe is closed.
 func await(fd int, limit time.Duration) ([]byte, error) {
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	for until := time.Now().Add(limit); ; {
@@ -183,7 +183,7 @@ func await(fd int, limit time.Duration) ([]byte, error) {
 	}
 }
 
-// reap waits for a child, and kills it when it does not end by itself.
+// reap waits for a child, and kills it if it does not end by itself.
 func reap(pid int) (status unix.WaitStatus, ended bool) {
 	const step = 5 * time.Millisecond
 	for waited := time.Duration(0); waited < 2*patience; waited += step {
@@ -204,7 +204,7 @@ func pause(d time.Duration) {
 	_ = unix.Nanosleep(&ts, nil)
 }
 
-// number is an error's number; 0 for none.
+// number returns an error's number; 0 for none.
 func number(err error) uint32 {
 	var no unix.Errno
 	switch {
@@ -216,7 +216,7 @@ func number(err error) uint32 {
 	return uint32(unix.EIO)
 }
 
-// word is an error as one word.
+// word returns an error as one word.
 func word(err error) string {
 	no := unix.Errno(number(err))
 	if name := unix.ErrnoName(no); name != "" {

@@ -33,8 +33,7 @@ var processes = []Attempt{
 	{Name: "message-queue", Class: Process, Do: openQueue},
 }
 
-// onProcess does something to the other process. Where processes have numbers of
-// their own, that number may be one of this program's.
+// onProcess does something to the other process. With a pid namespace that number may be one of this program's.
 func onProcess(t *Targets, do func(pid int) error) error {
 	if procOf(t, "") == "" {
 		return unix.ESRCH
@@ -42,8 +41,7 @@ func onProcess(t *Targets, do func(pid int) error) error {
 	return do(t.Process)
 }
 
-// readMemory and writeMemory ask for memory that is not there: who gets that far was
-// allowed to.
+// readMemory and writeMemory ask for memory that does not exist: a process that gets that far had the right.
 func readMemory(pid int) error {
 	var buf [1]byte
 	_, err := unix.ProcessVMReadv(pid, []unix.Iovec{{Base: &buf[0], Len: 1}}, []unix.RemoteIovec{{Base: 8, Len: 1}}, 0)
@@ -56,7 +54,7 @@ func writeMemory(pid int) error {
 	return past(err, unix.EFAULT)
 }
 
-// past takes an error that comes only behind the question of rights for success.
+// past counts errors that come only after the check of rights as success.
 func past(err error, behind ...unix.Errno) error {
 	for _, no := range behind {
 		if err == no {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programs are attempts to run something else than the toolchain.
+// programs are attempts to run something other than the toolchain.
 var programs = []Attempt{
 	{Name: "exec-shell", Class: Exec, Do: func(*Targets) error { return becomes("/bin/sh", "sh", "-c", "exit 0") }},
 	{Name: "exec-env", Class: Exec, Do: func(*Targets) error { return becomes("/usr/bin/env", "env", "--version") }},
@@ -21,8 +21,8 @@ var programs = []Attempt{
 	{Name: "load-own-file", Class: Exec, Do: loadOwn},
 }
 
-// execute becomes another program, whose words must not stand in the report: they
-// go into a pipe, which holds more than those.
+// execute becomes another program. Its output must not get into the report: it goes into a pipe, which
+// holds more than that.
 func execute(path string, argv ...string) error {
 	var p [2]int
 	if err := unix.Pipe(p[:]); err != nil {
@@ -48,8 +48,8 @@ func writeOwn(dir string, content []byte) (string, error) {
 	return name, err
 }
 
-// inChild does what ends in another program, and tells whether it came to that, so
-// that there is somebody to tidy up.
+// inChild runs in a child what ends in another program, and reports whether it got that far, so that the
+// parent can tidy up.
 func inChild(do func() error) error {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -76,10 +76,10 @@ func inChild(do func() error) error {
 	return nil
 }
 
-// crashed is the status of a Go program that a signal made panic.
+// crashed is the status of a Go program that panicked because of a signal.
 const crashed = 2
 
-// becomes says whether a program can be started.
+// becomes reports whether a program can be started.
 func becomes(path string, argv ...string) error {
 	return inChild(func() error { return execute(path, argv...) })
 }
@@ -117,7 +117,7 @@ func execScript(*Targets) error {
 	return becomes(name, name)
 }
 
-// execMemfd runs what is a file nowhere: neither noexec nor a list of programs sees it.
+// execMemfd runs a program that is not a file anywhere: neither noexec nor a list of programs sees it.
 func execMemfd(*Targets) error {
 	fd, err := unix.MemfdCreate("probe", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -136,8 +136,7 @@ func execveat(fd int) error {
 	return no
 }
 
-// byLoader has the dynamic loader, which a compiler needs, start a program that is
-// in no list.
+// byLoader makes the dynamic loader, which a compiler needs, start a program that is in no list.
 func byLoader(program string) error {
 	if err := opens(program, unix.O_RDONLY); err != nil {
 		return err
@@ -145,10 +144,10 @@ func byLoader(program string) error {
 	return becomes(loader[runtime.GOARCH], "ld.so", "--verify", program)
 }
 
-// loader is where an architecture's ABI puts the dynamic loader.
+// loader has the location of the dynamic loader in each architecture's ABI.
 var loader = map[string]string{"amd64": "/lib64/ld-linux-x86-64.so.2", "arm64": "/lib/ld-linux-aarch64.so.1"}
 
-// loadOwn maps a file of its own as a program's text, as a plugin is loaded.
+// loadOwn maps a file of its own as executable code, as a plugin is loaded.
 func loadOwn(*Targets) error {
 	name, err := writeOwn(".", smallest())
 	defer func() { _ = unix.Unlink(name) }()
@@ -163,7 +162,7 @@ func loadOwn(*Targets) error {
 	return err
 }
 
-// smallest is a program that ends with status 0.
+// smallest returns a program that ends with status 0.
 func smallest() []byte {
 	const base, head, entry = 0x400000, 64, 56
 	var machine uint16

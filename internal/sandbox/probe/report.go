@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// Line is what came of one attempt.
+// Line is the outcome of one attempt.
 type Line struct {
 	Name, Class string
 	Reachable   bool
-	Why         string // of what was refused: an error's or a signal's name
+	Why         string // for a refused one: the name of an error or signal
 }
 
-// Report is what came of all of them, in order.
+// Report holds the outcomes of all attempts, in order.
 type Report []Line
 
-// Parse reads what Main has written. What is not whole is an error: a probe that was
-// killed half way has told nothing.
+// Parse reads what Main has written. Incomplete output is an error: a probe that was killed half-way has
+// reported nothing.
 func Parse(out []byte) (Report, error) {
 	var r Report
 	seen := map[string]bool{}
@@ -41,7 +41,7 @@ func Parse(out []byte) (Report, error) {
 	return nil, fmt.Errorf("probe: it ended after %d attempts", len(r))
 }
 
-// whole is an error if an attempt is missing that this program would make.
+// whole returns an error if an attempt is missing that this program would make.
 func (r Report) whole(seen map[string]bool) error {
 	for _, a := range Attempts() {
 		if !seen[a.Name] {
@@ -51,7 +51,7 @@ func (r Report) whole(seen map[string]bool) error {
 	return nil
 }
 
-// Reachable names what can be reached beyond need.
+// Reachable returns what can be reached beyond the needs.
 func (r Report) Reachable() []string {
 	var names []string
 	for _, l := range r {
@@ -62,8 +62,7 @@ func (r Report) Reachable() []string {
 	return names
 }
 
-// Works is an error that names what a compile needs and did not get: a sandbox that
-// refuses everything is none.
+// Works returns an error that names what a compile needs and did not get: refusing everything is not a sandbox.
 func (r Report) Works() error {
 	var lacks []string
 	found := false
@@ -84,7 +83,7 @@ func (r Report) Works() error {
 	return nil
 }
 
-// Result looks up what came of an attempt.
+// Result returns the outcome of an attempt.
 func (r Report) Result(name string) (Line, bool) {
 	if i := slices.IndexFunc(r, func(l Line) bool { return l.Name == name }); i >= 0 {
 		return r[i], true

@@ -8,37 +8,37 @@ import (
 	"strings"
 )
 
-// Targets are what there is to reach. What is empty or zero is not tried, and so
-// refused: whoever judges a report gives them all (NewHost makes them).
+// Targets are what there is to reach. An empty or zero one is not tried, and so counts as refused: a caller
+// that judges a report must set them all (NewHost makes them).
 //
-// Names are those of the host. The job's own directory is the working directory, its
-// directory for temporary files is $TMPDIR.
+// Names are those of the host. The job's own directory is the working directory, its directory for temporary files is
+// $TMPDIR.
 type Targets struct {
-	Token string // what Secret holds
+	Token string // content of Secret
 
-	Secret string // a file that the same user may read and write where nothing confines it
+	Secret string // a file that the same user may read and write if nothing confines it
 	Other  string // another runner's directory, with a file "source.c"
 	Area   string // the work area's own directory
 	Temp   string // a directory made in the host's /tmp
-	VarTmp string // in /var/tmp
-	Shm    string // in /dev/shm
+	VarTmp string // a directory made in /var/tmp
+	Shm    string // a directory made in /dev/shm
 
 	Root, Etc string // identities of the host's / and /etc
-	Beside    string // of the directory in which Toolchain lies; Args looks for it
+	Beside    string // of the directory that contains Toolchain; Args fills it in
 
 	TCP4, TCP6     string // listening addresses, "127.0.0.1:9"
 	UDP            string
-	Unix, Abstract string // listening sockets: a path, a name without its NUL
+	Unix, Abstract string // listening sockets: a path, and a name without its NUL
 
 	Process int // a process of the same user, outside: sleeping, alone in its group
 	ShmKey  int // of a System V segment, open to all
 	Queue   string
 
 	Toolchain string // a file that the compiler reads
-	Program   string // one that it runs, which ends with 0 when told --version
+	Program   string // one that it runs, which exits with 0 when given --version
 }
 
-// Args are the targets as arguments of the program, NAME=VALUE.
+// Args returns the targets as arguments of the program, NAME=VALUE.
 func (t *Targets) Args() []string {
 	if t.Toolchain != "" && t.Beside == "" {
 		t.Beside = Identity(filepath.Dir(t.Toolchain))
@@ -53,7 +53,7 @@ func (t *Targets) Args() []string {
 	return args
 }
 
-// ParseTargets reads what Args made.
+// ParseTargets parses what Args returned.
 func ParseTargets(args []string) (*Targets, error) {
 	t := new(Targets)
 	v := reflect.ValueOf(t).Elem()

@@ -1,4 +1,4 @@
-// Package sandboxtest makes a process live as under a kernel, or in a container, that offers less.
+// Package sandboxtest makes a process run as under a kernel, or in a container, that offers less.
 package sandboxtest
 
 import (
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refusal is a system call that fails; with a mask only if the argument has one of its bits.
+// refusal is a system call that fails; with a mask, only if the argument has one of its bits.
 type refusal struct {
 	nr   uintptr
 	arg  int
@@ -20,7 +20,7 @@ type refusal struct {
 
 const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// What can be missing.
+// refusals has the system calls to refuse for each name that Without accepts.
 var refusals = map[string][]refusal{
 	"landlock":               {{nr: unix.SYS_LANDLOCK_CREATE_RULESET, err: unix.ENOSYS}},
 	"landlock, switched off": {{nr: unix.SYS_LANDLOCK_CREATE_RULESET, err: unix.EOPNOTSUPP}},
@@ -32,8 +32,8 @@ var refusals = map[string][]refusal{
 	"users":                  {{nr: unix.SYS_CAPGET, err: unix.EPERM}},
 }
 
-// Without takes from all threads of this process, and what it starts, what its
-// arguments name. It cannot be undone: a test calls it in a process of its own.
+// Without takes the features that its arguments name from all threads of this process and everything that
+// it starts. It cannot be undone: a test calls it in a process of its own.
 func Without(what ...string) error {
 	ins := func(code uint16, k uint32, yes, no uint8) unix.SockFilter {
 		return unix.SockFilter{Code: code, Jt: yes, Jf: no, K: k}

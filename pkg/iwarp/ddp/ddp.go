@@ -33,7 +33,7 @@ const (
 // MaxMessage is the longest message in bytes (RFC 5041 §5.2: less than 2^32).
 const MaxMessage = 1<<32 - 1
 
-// IsTagged says which header a segment has. seg must not be empty.
+// IsTagged reports whether a segment has a tagged header. seg must not be empty.
 func IsTagged(seg []byte) bool { return seg[0]&ctrlTagged != 0 }
 
 // VersionOf returns the DV field. seg must not be empty.
@@ -47,10 +47,10 @@ type Tagged struct {
 	Last bool   // ends the message
 	ULP  uint8  // opaque here; RDMAP keeps its control field in it
 	STag STag   // the sink's buffer
-	TO   uint64 // offset in it of the first payload byte of this segment
+	TO   uint64 // offset in that buffer of this segment's first payload byte
 }
 
-// Put writes the header to b, which has room for TaggedSize bytes.
+// Put writes the header to b, which must have room for TaggedSize bytes.
 func (h *Tagged) Put(b []byte) {
 	_ = b[TaggedSize-1]
 	b[0] = ctrlTagged | Version
@@ -62,7 +62,7 @@ func (h *Tagged) Put(b []byte) {
 	binary.BigEndian.PutUint64(b[6:], h.TO)
 }
 
-// ParseTagged reads a tagged header; seg has at least TaggedSize bytes. Reserved
+// ParseTagged reads a tagged header; seg must have at least TaggedSize bytes. Reserved
 // bits are ignored.
 func ParseTagged(seg []byte) Tagged {
 	_ = seg[TaggedSize-1]
@@ -84,10 +84,10 @@ type Untagged struct {
 	ULPWord uint32 // the other four: RDMAP's Invalidate STag
 	QN      uint32
 	MSN     uint32
-	MO      uint32 // offset in the message of the first payload byte
+	MO      uint32 // offset in the message of this segment's first payload byte
 }
 
-// Put writes the header to b, which has room for UntaggedSize bytes.
+// Put writes the header to b, which must have room for UntaggedSize bytes.
 func (h *Untagged) Put(b []byte) {
 	_ = b[UntaggedSize-1]
 	b[0] = Version
@@ -101,7 +101,7 @@ func (h *Untagged) Put(b []byte) {
 	binary.BigEndian.PutUint32(b[14:], h.MO)
 }
 
-// ParseUntagged reads an untagged header; seg has at least UntaggedSize bytes.
+// ParseUntagged reads an untagged header; seg must have at least UntaggedSize bytes.
 func ParseUntagged(seg []byte) Untagged {
 	_ = seg[UntaggedSize-1]
 	return Untagged{
@@ -114,10 +114,9 @@ func ParseUntagged(seg []byte) Untagged {
 	}
 }
 
-// SegmentPayload is the payload in bytes of every segment of a message but its
-// last one, when no segment may exceed mulpdu and the header has header bytes.
-// It is a multiple of 8: those segments then need no pad, and copies at the sink
-// stay aligned.
+// SegmentPayload returns the payload in bytes of every segment of a message except its last one,
+// for segments of at most mulpdu bytes with headers of header bytes. It is a multiple of 8: such
+// segments need no pad, and copies at the sink stay aligned.
 func SegmentPayload(mulpdu, header int) int { return (mulpdu - header) &^ 7 }
 
 // Error types of a Violation (RFC 5041 §8, RFC 5040 §4.8).

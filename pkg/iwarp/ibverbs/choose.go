@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// choose names the device to open: of devices, the iWARP devices of this machine, the one
-// called name. Without a name it is the only one, or the one that has an address of at;
-// owner returns the device that has an address, or why none has.
+// choose returns the device to open among devices, the iWARP devices of this machine. It is the one
+// called name. Without a name it is the only one, or the one that has an address of at; owner
+// returns the device that has an address, or why none has.
 func choose(devices []string, name string, at []string, owner func(addr string) (string, error)) (string, error) {
 	switch {
 	case name != "":

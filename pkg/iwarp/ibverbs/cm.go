@@ -37,7 +37,7 @@ type cmID struct {
 	events chan cmEvent // during start-up; holds all that can come then
 
 	mu   sync.Mutex // guards what follows
-	live *qp        // gets the events from now on
+	live *qp        // receives the events from now on
 }
 
 const cmEventsCap = 8
@@ -54,20 +54,20 @@ func (d *device) newID() (*cmID, error) {
 	return id, nil
 }
 
-// destroy ends the connection, if it is one. Its QP is detached or destroyed before.
+// destroy ends the connection, if there is one. Its QP must be detached or destroyed before.
 func (id *cmID) destroy() {
 	dropHandle(id.handle)
 	C.rdma_destroy_id(id.c)
 }
 
-// deliver is called by the device's loop only.
+// deliver passes on an event. Only the device's loop calls it.
 func (id *cmID) deliver(e cmEvent) {
 	id.mu.Lock()
 	q := id.live
 	if q == nil {
 		select {
 		case id.events <- e:
-		default: // no device has more to say; who waits runs into its time-out
+		default: // no device sends more; a waiter runs into its time-out
 		}
 	}
 	id.mu.Unlock()
@@ -76,7 +76,7 @@ func (id *cmID) deliver(e cmEvent) {
 	}
 }
 
-// goLive hands the rest of the events to q.
+// goLive passes all further events to q.
 func (id *cmID) goLive(q *qp) {
 	id.mu.Lock()
 	id.live = q
@@ -91,7 +91,7 @@ func (id *cmID) goLive(q *qp) {
 	}
 }
 
-// connectionEvent ends the stream on id, which may not be the QP's any more.
+// connectionEvent ends the stream on id, which may no longer be the QP's connection.
 func (q *qp) connectionEvent(id *cmID, e cmEvent) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -152,7 +152,7 @@ func (d *device) drainCM() {
 	}
 }
 
-// addrs are the ends of a connection.
+// addrs returns the two addresses of a connection.
 func (id *cmID) addrs() (local, remote net.Addr) {
 	var l, r C.struct_shim_addr
 	C.shim_addrs(id.c, &l, &r)
@@ -167,8 +167,8 @@ func goAddr(a *C.struct_shim_addr) *net.TCPAddr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, uint16(a.port)))
 }
 
-// cAddr resolves a TCP address. Loopback is refused: rdma_cm takes it for every
-// address of the machine.
+// cAddr resolves a TCP address. It rejects loopback, which rdma_cm takes for every address of the
+// machine.
 func (d *device) cAddr(ctx context.Context, addr string) (*C.struct_shim_addr, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

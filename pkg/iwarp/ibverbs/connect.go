@@ -21,7 +21,7 @@ const (
 	settle         = 20 * time.Millisecond // what Dial waits if ConnParam.Settle is 0
 )
 
-// checkParam refuses what the program cannot have a say in here.
+// checkParam rejects what a program cannot choose here.
 func checkParam(p *iwarp.ConnParam) error {
 	switch {
 	case p.Rev == 1:
@@ -40,8 +40,8 @@ func checkParam(p *iwarp.ConnParam) error {
 	return nil
 }
 
-// depth is what becomes of a wish for an ORD or IRD: at most what the device can,
-// and, if the peer's side of it is known, not more than that.
+// depth returns the ORD or IRD that follows from a wish: at most what the device can do and, if the
+// peer's side of it is known, not more than that.
 func depth(wish uint16, most, peer int) int {
 	n := most
 	if wish != iwarp.DepthAny {
@@ -58,7 +58,7 @@ func startContext(ctx context.Context, p *iwarp.ConnParam) (context.Context, con
 	return context.WithTimeout(ctx, t)
 }
 
-// dataPtr is valid as long as b is: for the time of a call.
+// dataPtr returns a pointer to b's data, valid for the duration of a call.
 func dataPtr(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
 
 func (d *device) Dial(ctx context.Context, addr string, qi iwarp.QP, p *iwarp.ConnParam) (*iwarp.ConnInfo, error) {
@@ -86,7 +86,7 @@ func (d *device) Dial(ctx context.Context, addr string, qi iwarp.QP, p *iwarp.Co
 	if err != nil {
 		err = fmt.Errorf("dial %s by %s: %w", addr, d.name, err)
 		q.end(noEvent, err)
-		<-q.Done() // with it the id
+		<-q.Done() // closes the id too
 		return nil, err
 	}
 	return info, nil
@@ -149,7 +149,7 @@ func (d *device) dial(ctx context.Context, addr string, q *qp, id *cmID, p *iwar
 	return info, nil
 }
 
-// rejected tells the application's word from a host where nobody listens.
+// rejected distinguishes the application's rejection from a host without a listener.
 func rejected(e cmEvent) error {
 	if len(e.data) == 0 && e.errno == syscall.ECONNREFUSED {
 		return fmt.Errorf("connect: %w", e.errno)
@@ -178,10 +178,10 @@ type request struct {
 	l     *listener
 	id    *cmID
 	info  iwarp.ConnInfo
-	timer *time.Timer // rejects when nobody decides
+	timer *time.Timer // rejects if no decision is made
 }
 
-// decide is true for the first of Accept, Reject and the timer.
+// decide returns true for the first of Accept, Reject and the timer.
 func (r *request) decide() bool {
 	r.l.mu.Lock()
 	defer r.l.mu.Unlock()
@@ -207,7 +207,7 @@ func (r *request) Accept(ctx context.Context, qi iwarp.QP, p *iwarp.ConnParam) e
 	if p == nil {
 		p = new(iwarp.ConnParam)
 	}
-	if p.Private != nil { // the frames are the driver's, and it does not tell of them
+	if p.Private != nil { // the frames are the driver's, and it does not expose them
 		made := *p
 		made.PrivateData, made.Private = p.Private(r.info), nil
 		p = &made

@@ -15,15 +15,15 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// cq is a completion queue: the device's, and a ring of what was taken from it.
-// Reaping moves the device's completions to the ring, in batches; it happens at
-// every Poll, when the device says so, and whenever a QP has to know how far it is.
+// cq is a completion queue: the device's, and a ring of what was taken from it. Reaping moves the
+// device's completions to the ring, in batches. It happens at every Poll, when the device notifies,
+// and whenever a QP needs to know its progress.
 type cq struct {
 	dev    *device
 	handle uintptr
 	depth  int
 	done   chan struct{} // closed by Close
-	wake   chan struct{} // cap 1: one token wakes one waiter, who passes it on
+	wake   chan struct{} // cap 1: one token wakes one waiter, which passes it on
 	bell   chan struct{} // cap 1: what Events returns
 
 	mu       sync.Mutex // guards what follows
@@ -33,7 +33,7 @@ type cq struct {
 	head     int
 	qps      map[uint32]*qp // by handle
 	reserved int            // places promised to QPs
-	waiters  int            // who must hear of the next completion
+	waiters  int            // waiters for the next completion
 	armed    armed          // by ReqNotify
 	inEvent  bool           // reaping because the device has notified
 	closed   bool
@@ -124,8 +124,8 @@ func (c *cq) reapLocked() {
 	}
 }
 
-// pushLocked adds a completion. Nothing in it says whether it was solicited: a
-// bell for those rings when the device notifies.
+// pushLocked adds a completion. It does not show whether the completion was solicited: a bell for
+// solicited ones rings when the device notifies.
 func (c *cq) pushLocked(wc iwarp.WC) {
 	if c.head > 0 && len(c.ring) == cap(c.ring) {
 		c.ring = c.ring[:copy(c.ring, c.ring[c.head:])]
@@ -152,8 +152,8 @@ func token(ch chan struct{}) {
 	}
 }
 
-// armLocked makes the device notify of the next completion, if anybody wants to
-// know. What it has by then is reaped.
+// armLocked makes the device notify of the next completion, if there is a waiter. What it has by
+// then is reaped.
 func (c *cq) armLocked() {
 	if c.c == nil {
 		return
@@ -187,7 +187,7 @@ func (d *device) drainCompletions() {
 	}
 }
 
-// watch keeps the queue reaped until unwatch: somebody waits for a QP to get on.
+// watch keeps the queue reaped until unwatch, while a caller waits for a QP's progress.
 func (c *cq) watch() {
 	c.mu.Lock()
 	c.waiters++
@@ -254,7 +254,7 @@ func (c *cq) Wait(ctx context.Context) error {
 		return iwarp.ErrClosed
 	}
 	if c.waiters > 0 {
-		token(c.wake) // there may be one for them too
+		token(c.wake) // it may concern them too
 	}
 	return nil
 }
@@ -265,7 +265,7 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 	if c.closed {
 		return iwarp.ErrClosed
 	}
-	c.reapLocked() // what is there makes no token
+	c.reapLocked() // what is there already makes no token
 	switch {
 	case !solicitedOnly, !c.dev.attr.SolicitedOnly:
 		c.armed = armedAny
@@ -293,7 +293,7 @@ func (c *cq) overflowed() {
 	}
 }
 
-// Close refuses while QPs use the queue.
+// Close fails while QPs use the queue.
 func (c *cq) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

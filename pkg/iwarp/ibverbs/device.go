@@ -25,7 +25,7 @@ import (
 const Built = true
 
 const (
-	maxInline  = 4 << 10 // bytes; what the device cannot take itself goes through a bounce buffer
+	maxInline  = 4 << 10 // bytes; what the device cannot take inline goes through a bounce buffer
 	maxPrivate = 251     // bytes; siw counts these and its own 4 in 8 bits
 	eventsCap  = 256     // events that wait to be read
 	vendorSIW  = 0x626d74
@@ -40,7 +40,7 @@ type device struct {
 	list    **C.struct_ibv_context // of librdmacm; holds ctx
 	ctx     *C.struct_ibv_context
 	attr    iwarp.DeviceAttr
-	inline  int  // bytes that the device takes itself
+	inline  int  // bytes that the device itself takes inline
 	siw     bool // the driver is siw
 	cm      *C.struct_rdma_event_channel
 	comp    *C.struct_ibv_comp_channel
@@ -112,8 +112,8 @@ func (d *device) open(cfg Config) error {
 	return nil
 }
 
-// find looks the device up in librdmacm's own list: connections come with its
-// contexts.
+// find looks up the device in librdmacm's own list, as connections come with the contexts of that
+// list.
 func (d *device) find(cfg Config) error {
 	var n C.int
 	list, err := C.rdma_get_devices(&n)
@@ -146,7 +146,7 @@ func (d *device) find(cfg Config) error {
 	return nil
 }
 
-// owner is the device that has an address. The port does not matter: another process may
+// owner returns the device that has an address. The port does not matter: another process may
 // listen on it.
 func (d *device) owner(addr string) (string, error) {
 	a, err := d.cAddr(context.Background(), addr)
@@ -180,7 +180,7 @@ func (d *device) query() error {
 		Provider:      "ibverbs",
 		MaxPD:         int(a.max_pd),
 		MaxQP:         int(a.max_qp),
-		MaxQPWR:       int(a.max_qp_wr) - 1, // one more is made: see newQP
+		MaxQPWR:       int(a.max_qp_wr) - 1, // the device's QP has one more: see makeLocked
 		MaxSGE:        int(a.max_sge),
 		MaxSGERead:    int(a.max_sge_rd),
 		MaxInline:     maxInline,
@@ -201,8 +201,7 @@ func (d *device) query() error {
 	return nil
 }
 
-// probeInline finds out how much Inline data the device takes: only the making of
-// a QP tells.
+// probeInline returns how much Inline data the device takes, which only creating a QP shows.
 func (d *device) probeInline() int {
 	pd := C.ibv_alloc_pd(d.ctx)
 	if pd == nil {
@@ -317,7 +316,7 @@ func (d *device) Close() error {
 	return errors.Join(errs...)
 }
 
-// release gives back what open got.
+// release frees what Open acquired.
 func (d *device) release() {
 	for _, p := range d.pollers {
 		p.close()
@@ -336,7 +335,7 @@ func (d *device) release() {
 
 var errRefused = errors.New("the driver refuses, and does not say why")
 
-// why is the errno that a call has left, which not every failing one sets.
+// why returns err, the errno of a failed call, or errRefused if the call has set none.
 func why(err error) error {
 	if err == nil {
 		return errRefused
@@ -344,5 +343,5 @@ func why(err error) error {
 	return err
 }
 
-// sysErr is an errno of a call, as an error.
+// sysErr returns a call's errno as an error.
 func sysErr(call string, errno C.int) error { return os.NewSyscallError(call, syscall.Errno(errno)) }

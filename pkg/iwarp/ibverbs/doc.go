@@ -3,7 +3,7 @@
 //
 // It is built with cgo and the build tag ibverbs, against libibverbs-dev and
 // librdmacm-dev; without them [Open] says so. A program then speaks iWARP through
-// the device, with peers that may have one or use the software stack.
+// the device. Its peers may have such a device, or use the software stack.
 //
 // # What is different from the software device
 //
@@ -11,29 +11,29 @@
 // and segment size, and does not report them. DeviceAttr says what is lacking:
 //
 //   - AnyBase: TOs are virtual addresses. MROptions.Base is refused, MR.Base is the
-//     address, and who knows a region's STag learns where it lies;
-//   - BoundMR: a region is open to all QPs of its PD, and STags are the device's
-//     choice: give each peer a PD of its own;
+//     address, and a peer that knows a region's STag learns where it lies;
+//   - BoundMR: a region is open to all QPs of its PD, and the device chooses STags:
+//     give each peer a PD of its own;
 //   - StartUp: ConnParam.Rev 1, RTR, Markers, MaxULPDU, Extensions and SendFirst are an
-//     ErrUnsupported; ClientServer, CRC and Fallback are not looked at, and ConnInfo has
+//     ErrUnsupported; ClientServer, CRC and Fallback are ignored, and ConnInfo has
 //     none of it. ORD and IRD are cut down to what device and peer can do;
 //   - WCMarks: a completion does not name the STag that the peer has invalidated;
 //   - ReadRight: siw lets a peer read whatever an STag of the PD names;
 //   - SolicitedOnly: siw notifies of every completion;
-//   - EndReason: an end by Terminate is told without its codes, if at all;
-//   - Guard, ReadStats: the device answers Reads by itself, and unseen.
+//   - EndReason: an end by Terminate is reported without its codes, if at all;
+//   - Guard, ReadStats: the device answers Reads by itself, unseen.
 //
 // Shared receive queues, memory windows, fast registration, local invalidation,
 // atomics and Immediate Data are not offered, whatever the device has.
 //
-// What the device has no word for is done here: limits of the queues, the order
-// of completions (siw's is another where a Read is under way, and at the end of a stream), Inline data beyond the device's maximum
-// (copied into registered memory), completions of Unsignaled requests (made, and
-// hidden), local use of a region after it was invalidated (by a second
-// registration, made at the first such use). Statistics count messages: FPDUs are
-// the least number that they can have taken.
+// Some things are done here because the device does not do them: limits of the
+// queues; the order of completions (siw's differs where a Read is under way, and at the
+// end of a stream); Inline data beyond the device's maximum (copied into registered
+// memory); completions of Unsignaled requests (made, and hidden); local use of a region
+// after it was invalidated (by a second registration, made at the first such use).
+// Statistics count messages; the number of FPDUs is the smallest possible.
 //
-// The siw driver does not wait for the segment that it is at when a region ends:
+// The siw driver does not wait for the segment that it is processing when a region ends:
 // bytes may be placed, or read for an answer, some microseconds after Invalidate or
 // Dereg have returned. A peer's own Send with Invalidate is exact.
 //
@@ -41,15 +41,15 @@
 // processes without CAP_IPC_LOCK.
 //
 // Dial waits ConnParam.Settle before it returns, 20 ms where it is 0: the siw driver
-// as acceptor may miss what follows its reply at once.
+// as acceptor may miss what immediately follows its reply.
 package ibverbs
 
-// Config of a device.
+// Config configures a device.
 type Config struct {
 	// Device is its name, as ibv_devices lists it ("siw0"). Empty = the only iWARP
 	// device of the machine, or the one that has an address of At.
 	Device string
-	// At are addresses (HOST:PORT) that are going to be listened on. They tell among several
-	// devices the one that is meant, where Device is empty; loopback and wildcards tell nothing.
+	// At lists the addresses (HOST:PORT) to be listened on. Where Device is empty they select one of
+	// several devices; loopback and wildcard addresses select none.
 	At []string
 }

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handles are the numbers by which C code knows our objects. They are the
-// process's: devices opened twice share one queue of asynchronous events.
+// handles maps numbers, by which C code refers to our objects, to those objects. It is per process:
+// devices opened twice share one queue of asynchronous events.
 var handles = struct {
 	sync.RWMutex
 	last uintptr
 	m    map[uintptr]any
 }{m: make(map[uintptr]any)}
 
-// newHandle gives x a number, never 0. It fits 32 bits: a work request's id has room
-// for no more, and 0 to 2^32 objects are not met again before the first is gone.
+// newHandle returns a number for x, never 0. It fits 32 bits, as a work request's id has no room
+// for more, and 2^32 later objects do not reuse it before the first is gone.
 func newHandle(x any) uintptr {
 	handles.Lock()
 	defer handles.Unlock()
@@ -38,7 +38,7 @@ func dropHandle(h uintptr) {
 	handles.Unlock()
 }
 
-// byHandle finds an object, or nil.
+// byHandle returns the object with a number, or nil.
 func byHandle[T any](h uintptr) (x T) {
 	handles.RLock()
 	x, _ = handles.m[h].(T)
@@ -46,13 +46,13 @@ func byHandle[T any](h uintptr) (x T) {
 	return x
 }
 
-// poller waits for a library's descriptor in Go's own way.
+// poller waits for a library's descriptor by Go's own netpoller.
 type poller struct {
 	file *os.File
 	raw  syscall.RawConn
 }
 
-// newPoller makes fd non-blocking and watches a duplicate: fd stays the library's.
+// newPoller makes fd non-blocking and watches a duplicate: fd itself stays the library's.
 func newPoller(fd int, name string) (*poller, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
@@ -69,8 +69,8 @@ func newPoller(fd int, name string) (*poller, error) {
 	return p, nil
 }
 
-// loop calls drain, which takes all that there is, whenever there is something. It
-// returns when the poller is closed.
+// loop calls drain, which consumes everything available, whenever there is something. It returns
+// when the poller is closed.
 func (p *poller) loop(drain func()) {
 	_ = p.raw.Read(func(uintptr) bool {
 		drain()

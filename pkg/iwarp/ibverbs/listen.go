@@ -21,7 +21,7 @@ const (
 	defaultPending = 256
 )
 
-// listener takes connection requests from the device's loop.
+// listener accepts connection requests from the device's loop.
 type listener struct {
 	dev    *device
 	c      *C.struct_rdma_cm_id
@@ -98,7 +98,7 @@ func (l *listener) request(id *cmID, e cmEvent) {
 	l.mu.Lock()
 	if ok = ok && !l.closed && len(l.pending) < l.o.MaxPending; ok {
 		l.pending[r] = struct{}{}
-		r.timer = time.AfterFunc(l.o.DecideTimeout, func() { _ = r.Reject(nil) }) // an answer was faster
+		r.timer = time.AfterFunc(l.o.DecideTimeout, func() { _ = r.Reject(nil) }) // fails if it was answered before
 		l.queue <- r                                                              // has room for all that are pending
 		l.dev.halfOpen.Add(1)
 	}
@@ -120,7 +120,7 @@ func (l *listener) Accept(ctx context.Context) (iwarp.ConnRequest, error) {
 	}
 }
 
-// Close rejects whoever waits for a decision.
+// Close rejects the peers that wait for a decision.
 func (l *listener) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -135,7 +135,7 @@ func (l *listener) Close() error {
 	l.mu.Unlock()
 	close(l.done)
 	for _, r := range all {
-		_ = r.Reject(nil) // decided in the meantime is as good
+		_ = r.Reject(nil) // it may have been answered meanwhile
 	}
 	dropHandle(l.handle)
 	C.rdma_destroy_id(l.c)

@@ -15,8 +15,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// mrTable maps STags to regions: an SGE's LKey is the region's STag, the device's
-// lkey may be another number.
+// mrTable maps STags to regions: an SGE's LKey is the region's STag, while the device's lkey may be
+// a different number.
 type mrTable struct {
 	mu    sync.RWMutex
 	m     map[iwarp.STag]*mr
@@ -30,8 +30,8 @@ func (t *mrTable) lookup(s iwarp.STag) *mr {
 	return m
 }
 
-// add is false if the STag is taken: by a region whose registration at the device
-// has been invalidated, so that the device has given the number out again.
+// add returns false if the STag is taken: by a region whose registration at the device has been
+// invalidated, so that the device has reused the number.
 func (t *mrTable) add(m *mr) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,10 +70,10 @@ func (t *mrTable) all() []*mr {
 	return s
 }
 
-// mr is a region. One with remote rights has up to three registrations: the one
-// that the peer knows, which it may invalidate at any time and with it all use;
-// one for local use, made at the first such use; and, where the device wants the
-// sink of an RDMA Read to be writable by peers, one for that.
+// mr is a region. One with remote rights has up to three registrations: the one that the peer
+// knows, which the peer may invalidate at any time, ending all use of it; one for local use, made
+// at the first such use; and, where the device requires the sink of an RDMA Read to be writable by
+// peers, one for that.
 type mr struct {
 	// set once in RegMR
 	pd     *pd
@@ -176,7 +176,7 @@ func (m *mr) reg(a iwarp.Access) (*C.struct_ibv_mr, error) {
 	return c, nil
 }
 
-// localKey is the device's key for local use; sink says that it is a Read's.
+// localKey returns the device's key for local use; sink says that it is for a Read's sink.
 func (m *mr) localKey(sink bool) (uint32, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -231,11 +231,11 @@ func (m *mr) Dereg() error {
 		return fmt.Errorf("%w: region is deregistered already", iwarp.ErrInvalid)
 	}
 	err := m.free()
-	_ = m.pd.use(-1) // never fails for less
+	_ = m.pd.use(-1) // never fails for a decrement
 	return err
 }
 
-// free ends the registrations. Memory of one that cannot be ended stays pinned.
+// free ends the registrations. If one cannot be ended, its memory stays pinned.
 func (m *mr) free() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -249,7 +249,7 @@ func (m *mr) free() error {
 	return nil
 }
 
-// contains says whether n bytes from to on lie in m.
+// contains reports whether m has the n bytes from to on.
 func (m *mr) contains(to uint64, n uint32) bool {
 	return to >= m.addr && to-m.addr <= uint64(len(m.buf)) && uint64(n) <= uint64(len(m.buf))-(to-m.addr)
 }

@@ -89,8 +89,8 @@ func (p *pd) Dealloc() error {
 	return nil
 }
 
-// bounce is a registered buffer of maxInline bytes, for Inline data that the
-// device does not take itself.
+// bounce is a registered buffer of maxInline bytes, for Inline data that the device itself does not
+// take.
 type bounce struct {
 	mem  unsafe.Pointer // nil = none
 	lkey C.uint32_t
@@ -103,14 +103,14 @@ type bounceChunk struct {
 	mr  *C.struct_ibv_mr
 }
 
-const bounceChunkLen = 16 // buffers that are made at a time
+const bounceChunkLen = 16 // buffers made at a time
 
-// getBounce takes a buffer. There are never more than QPs' send queues have places.
+// getBounce returns a buffer. There are never more of them than places in QPs' send queues.
 func (p *pd) getBounce() (bounce, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.free) == 0 {
-		mem := C.malloc(bounceChunkLen * maxInline) // of C's: never moved, never scanned
+		mem := C.malloc(bounceChunkLen * maxInline) // C memory: never moved, never scanned
 		mr, err := C.shim_reg_mr(p.c, C.uintptr_t(uintptr(mem)), bounceChunkLen*maxInline, 0)
 		if mr == nil {
 			C.free(mem)

@@ -15,7 +15,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// polled gives the place of a polled completion back.
+// polled releases the place of a polled completion.
 func (q *qp) polled(op iwarp.Opcode) {
 	if op == iwarp.OpRecv {
 		q.rqHeld.Add(-1)
@@ -43,7 +43,7 @@ func sglLength(sgl []iwarp.SGE) (uint64, error) {
 	return n, nil
 }
 
-// checkSend refuses what is wrong with wr whatever the QP's state.
+// checkSend rejects what is wrong with wr whatever the QP's state.
 func (q *qp) checkSend(wr *iwarp.SendWR) (length uint64, op C.int, err error) {
 	switch wr.Op {
 	case iwarp.OpSend:
@@ -103,8 +103,8 @@ func (q *qp) PostSend(wr *iwarp.SendWR) error {
 		if take(&q.sqHeld, len(q.sq)) {
 			break
 		}
-		// Those without a completion give their places back when they are reaped, and
-		// they must not wait for the one that More has promised.
+		// Requests without a completion release their places when they are reaped, and they must not
+		// wait for the one that More has promised.
 		err := q.flushStagedLocked()
 		q.mu.Unlock()
 		if full || err != nil {
@@ -121,7 +121,7 @@ func (q *qp) PostSend(wr *iwarp.SendWR) error {
 	if wr.Flags&iwarp.More != 0 && q.staged < C.SHIM_BATCH {
 		return nil
 	}
-	_ = q.flushStagedLocked() // what it says is the end of the stream: the request's WC tells
+	_ = q.flushStagedLocked() // an error ends the stream, and the request's WC tells
 	return nil
 }
 
@@ -137,7 +137,7 @@ func flushed(c *cq, held *atomic.Int32, n int, wc iwarp.WC) error {
 	return nil
 }
 
-// stageLocked puts wr behind those that go to the device with the next call.
+// stageLocked adds wr to the requests that go to the device with the next call.
 func (q *qp) stageLocked(wr *iwarp.SendWR, op C.int, length uint64) error {
 	w := &unsafe.Slice(q.wrs, C.SHIM_BATCH)[q.staged]
 	sges := unsafe.Slice(q.sges, C.SHIM_BATCH*q.maxSGE)[q.staged*q.maxSGE:][:q.maxSGE]
@@ -157,7 +157,7 @@ func (q *qp) stageLocked(wr *iwarp.SendWR, op C.int, length uint64) error {
 	case wr.Flags&iwarp.Inline != 0:
 		var data []byte
 		w.nsge = 1
-		// siw has no Inline data with a Send with Invalidate.
+		// siw takes no Inline data in a Send with Invalidate.
 		if length <= uint64(q.dev.inline) && (wr.Op != iwarp.OpSendInv || !q.dev.siw) {
 			w.flags |= C.IBV_SEND_INLINE
 			mem := unsafe.Add(q.inline, q.staged*q.dev.inline)
@@ -205,7 +205,7 @@ func (q *qp) gather(dst []byte, wr *iwarp.SendWR) error {
 	return nil
 }
 
-// fillSGL translates an SGL; elements of no bytes are left out.
+// fillSGL translates an SGL, leaving out empty elements.
 func (q *qp) fillSGL(dst []C.struct_ibv_sge, sgl []iwarp.SGE, sink bool) (n C.int, err error) {
 	for i := range sgl {
 		if sgl[i].Length == 0 {
@@ -219,8 +219,8 @@ func (q *qp) fillSGL(dst []C.struct_ibv_sge, sgl []iwarp.SGE, sink bool) (n C.in
 	return n, nil
 }
 
-// flushStagedLocked gives the staged requests to the device. It ends the stream if
-// the device does not take them: they are completed then.
+// flushStagedLocked passes the staged requests to the device. If the device does not take them, the
+// stream ends, which completes them.
 func (q *qp) flushStagedLocked() error {
 	n := q.staged
 	if n == 0 || q.c == nil {
@@ -265,14 +265,14 @@ func (q *qp) PostRecv(wr *iwarp.RecvWR) error {
 }
 
 func (q *qp) recvLocked(wr *iwarp.RecvWR) error {
-	// The elements behind the staged requests' are free.
+	// The elements after those of the staged requests are free.
 	_ = q.flushStagedLocked()
 	sges := unsafe.Slice(q.sges, q.maxSGE)
 	n, err := q.fillSGL(sges, wr.SGL, false)
 	if err != nil {
 		return err
 	}
-	if n == 0 { // siw refuses a receive without elements
+	if n == 0 { // siw rejects a receive without elements
 		sges[0], n = C.struct_ibv_sge{}, 1
 	}
 	q.rq[q.rqTail%uint32(len(q.rq))] = recvSlot{id: wr.ID}
@@ -295,7 +295,7 @@ func (q *qp) popSend() sendSlot {
 	return s
 }
 
-// completedLocked handles one completion of the device's; c.mu is held.
+// completedLocked handles one completion of the device; c.mu is held.
 func (q *qp) completedLocked(c *cq, w *C.struct_shim_wc) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -309,7 +309,7 @@ func (q *qp) completedLocked(c *cq, w *C.struct_shim_wc) {
 	switch status {
 	case iwarp.StatusSuccess:
 	case iwarp.StatusWRFlushErr:
-		q.endLocked(iwarp.EventQPFatal, nil) // the reason is on its way, or is none
+		q.endLocked(iwarp.EventQPFatal, nil) // the reason is on its way, or there is none
 		if w.id&wrRecv == 0 && q.cause == nil {
 			q.cause = errLost
 		}
@@ -320,7 +320,7 @@ func (q *qp) completedLocked(c *cq, w *C.struct_shim_wc) {
 
 func (q *qp) receivedLocked(c *cq, w *C.struct_shim_wc, status iwarp.Status, seq uint32) {
 	if (seq-q.rqHead)&wrSeq >= q.rqTail-q.rqHead {
-		return // not one of those that are outstanding
+		return // not one of the outstanding requests
 	}
 	slot := q.rq[q.rqHead%uint32(len(q.rq))]
 	q.rqHead++
@@ -338,8 +338,8 @@ func (q *qp) receivedLocked(c *cq, w *C.struct_shim_wc, status iwarp.Status, seq
 	c.pushLocked(wc)
 }
 
-// sentLocked completes requests in the order of posting, whatever the device's is: siw completes what it has
-// sent, also behind a Read whose answer has not come, and a completion promises that all before it are complete.
+// sentLocked completes requests in the order of posting, whatever the device's order: siw completes what it has
+// sent, even after a Read that is not answered yet, but a completion promises that all before it are complete.
 func (q *qp) sentLocked(c *cq, status iwarp.Status, seq uint32) {
 	before := (seq - q.sqHead) & wrSeq
 	if before >= q.sqTail-q.sqHead {
@@ -356,7 +356,7 @@ func (q *qp) sentLocked(c *cq, status iwarp.Status, seq uint32) {
 	}
 }
 
-// completeSendLocked completes the oldest request, which is over.
+// completeSendLocked completes the oldest request, which is done.
 func (q *qp) completeSendLocked(c *cq) {
 	s := q.popSend()
 	if q.failed && s.status == iwarp.StatusSuccess {
@@ -389,7 +389,7 @@ func (q *qp) completeSendLocked(c *cq) {
 	c.pushLocked(wc)
 }
 
-// statuses are those that iWARP devices complete with; the rest is general.
+// statuses maps the statuses that iWARP devices use; all others count as general errors.
 var statuses = map[C.uint32_t]iwarp.Status{
 	C.IBV_WC_SUCCESS:            iwarp.StatusSuccess,
 	C.IBV_WC_LOC_LEN_ERR:        iwarp.StatusLocLenErr,

@@ -17,9 +17,9 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// qp is a queue pair. The device's own object is destroyed when the stream ends:
-// after that nothing touches the program's memory any more, and what the device
-// has not completed by then is completed here.
+// qp is a queue pair. The device's own object is destroyed when the stream ends: after that nothing
+// touches the program's memory any more, and what the device has not completed by then is completed
+// here.
 type qp struct {
 	// set once in CreateQP
 	dev            *device
@@ -40,19 +40,19 @@ type qp struct {
 	staged   int               // requests in wrs that the device does not have yet
 	sq       []sendSlot        // outstanding from sqHead to sqTail, at seq % len
 	rq       []recvSlot
-	failed   bool // a request has completed otherwise than with success: those behind it are flushed
+	failed   bool // a request has failed: those after it are flushed
 	sqHead   uint32
 	sqTail   uint32
 	rqHead   uint32
 	rqTail   uint32
 	state    iwarp.QPState
 	id       *cmID
-	ord      int // the device waits with more Reads than that; 0 = it takes none
+	ord      int // the device delays further Reads beyond this number; 0 = it takes none
 	ended    bool
 	cause    error
 	emptied  chan struct{} // made by Disconnect; closed when nothing is outstanding on the SQ
 	done     chan struct{}
-	gone     chan struct{} // the same, or never connected
+	gone     chan struct{} // the same, or it was never connected
 	disposed bool
 }
 
@@ -63,7 +63,7 @@ type sendSlot struct {
 	silent bool
 	length uint64
 	bounce bounce
-	over   bool // the device has completed it, with
+	over   bool // the device has completed it, with status
 	status iwarp.Status
 }
 
@@ -149,8 +149,8 @@ func (p *pd) CreateQP(a iwarp.QPInitAttr) (iwarp.QP, error) {
 	return q, nil
 }
 
-// makeLocked makes the device's QP. It has one place more than ours: siw completes
-// a request before it gives its place free.
+// makeLocked creates the device's QP. It has one place more than ours: siw completes a request before
+// it frees its place.
 func (q *qp) makeLocked() error {
 	c, err := C.shim_create_qp(q.pd.c, C.uintptr_t(q.handle), q.sendCQ.c, q.recvCQ.c,
 		C.int(len(q.sq)+1), C.int(len(q.rq)+1), C.int(q.maxSGE), C.int(q.dev.inline))
@@ -166,7 +166,7 @@ func (q *qp) makeLocked() error {
 	return nil
 }
 
-// freeC gives back C's memory once nobody posts any more.
+// freeC frees C memory once nothing is posted any more.
 func (q *qp) freeC() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -228,8 +228,8 @@ func (q *qp) begin(id *cmID) error {
 	return nil
 }
 
-// established begins full operation with at most ord Reads outstanding; an error
-// says that the stream has ended already.
+// established begins full operation with at most ord Reads outstanding. It fails if the stream has
+// already ended.
 func (q *qp) established(ord int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -243,8 +243,8 @@ func (q *qp) established(ord int) error {
 	return nil
 }
 
-// end ends the stream for a reason of kind; nil is a graceful end by the peer. The
-// first reason counts.
+// end ends the stream with an event of kind; cause nil is a graceful end by the peer. The first call
+// counts.
 func (q *qp) end(kind iwarp.EventKind, cause error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -265,7 +265,7 @@ func (q *qp) endLocked(kind iwarp.EventKind, cause error) {
 
 const noEvent = iwarp.EventKind(255)
 
-// finish takes the stream down. It alone destroys the device's QP.
+// finish takes the stream down. Nothing else destroys the device's QP.
 func (q *qp) finish(kind iwarp.EventKind) {
 	q.mu.Lock()
 	id, asked := q.id, q.state == iwarp.StateClosing
@@ -281,7 +281,7 @@ func (q *qp) finish(kind iwarp.EventKind) {
 	if id != nil {
 		C.shim_detach(id.c)
 	}
-	C.ibv_destroy_qp(q.c) // from here on the device uses none of our memory
+	C.ibv_destroy_qp(q.c) // from here on the device does not use our memory
 	q.c = nil
 	lost := q.sqHead != q.sqTail
 	q.flushLocked()
@@ -311,8 +311,8 @@ func (q *qp) finish(kind iwarp.EventKind) {
 	close(gone)
 }
 
-// flushTime bounds the wait for an adapter that flushes its queues by itself; siw
-// has done so when it has changed the QP's state.
+// flushTime bounds the wait for an adapter that flushes its queues by itself; siw has flushed them
+// when it has changed the QP's state.
 const flushTime = 50 * time.Millisecond
 
 // settle reaps until the device has completed everything, or has nothing more to
@@ -333,8 +333,7 @@ func (q *qp) settle() {
 	}
 }
 
-// lockCQs locks the QP's completion queues, in the order of their handles, with
-// everything reaped.
+// lockCQs locks the QP's completion queues, in the order of their handles, after reaping everything.
 func (q *qp) lockCQs() (unlock func()) {
 	a, b := q.sendCQ, q.recvCQ
 	if a == b {
@@ -352,11 +351,11 @@ func (q *qp) lockCQs() (unlock func()) {
 	return func() { b.mu.Unlock(); a.mu.Unlock() }
 }
 
-// flushLocked completes what the device has not, in posting order.
+// flushLocked completes what the device has not completed, in posting order.
 func (q *qp) flushLocked() {
 	for q.sqHead != q.sqTail {
 		s := q.popSend()
-		if s.status == iwarp.StatusSuccess { // not over, or behind one that is not
+		if s.status == iwarp.StatusSuccess { // not done, or after one that is not
 			s.status = iwarp.StatusWRFlushErr
 		}
 		q.sendCQ.pushLocked(iwarp.WC{ID: s.id, QP: q, Op: s.op, Status: s.status})
@@ -375,9 +374,9 @@ func (q *qp) Modify(s iwarp.QPState) error {
 			q.Abort()
 			return nil
 		}
-		emptied := q.closingLocked() // at once: nothing may be posted behind this
+		emptied := q.closingLocked() // at once: nothing may be posted after this
 		q.mu.Unlock()
-		go q.drain(context.Background(), emptied) // Done and Err tell of it
+		go q.drain(context.Background(), emptied) // Done and Err report the outcome
 		return nil
 	case (q.state == iwarp.StateRTS || q.state == iwarp.StateIdle) && s == iwarp.StateError:
 		q.mu.Unlock()
@@ -427,7 +426,7 @@ func (q *qp) Disconnect(ctx context.Context) error {
 	}
 }
 
-// closingLocked takes no more requests; emptied is closed when those that there are have
+// closingLocked refuses further requests; emptied is closed when the outstanding ones have
 // completed.
 func (q *qp) closingLocked() (emptied chan struct{}) {
 	q.state = iwarp.StateClosing
@@ -452,7 +451,7 @@ func (q *qp) drain(ctx context.Context, emptied chan struct{}) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// finish destroys the id, and comes after ended.
+	// finish destroys the id, and runs after ended is set.
 	if !q.ended && C.shim_disconnect(q.id.c) != 0 {
 		q.endLocked(iwarp.EventQPFatal, nil) // it has just ended by itself
 	}
@@ -478,6 +477,6 @@ func (q *qp) Destroy() error {
 	q.dev.mu.Lock()
 	delete(q.dev.qps, q)
 	q.dev.mu.Unlock()
-	_ = q.pd.use(-1) // never fails for less
+	_ = q.pd.use(-1) // never fails for a decrement
 	return nil
 }

@@ -11,14 +11,14 @@ const (
 	maxPrivateEnhanced = 508 // bytes, with MPA revision 2
 )
 
-// wish is one side of a connection that is to be.
+// wish is one side of a connection to be made.
 type wish struct {
 	p    iwarp.ConnParam
 	q    *qp
 	addr Addr
 }
 
-// newWish binds q to a connection.
+// newWish reserves q for a connection.
 func newWish(q *qp, p *iwarp.ConnParam, enhanced bool) (wish, error) {
 	if p == nil {
 		p = &iwarp.ConnParam{}
@@ -41,7 +41,7 @@ func newWish(q *qp, p *iwarp.ConnParam, enhanced bool) (wish, error) {
 	return w, nil
 }
 
-// depths are what a's side would have: its wishes within its device's limits.
+// depths returns the ORD and IRD of a's side: its wishes within its device's limits.
 func (a *wish) depths() (ord, ird uint16) {
 	within := func(v uint16, most int) uint16 {
 		if v == iwarp.DepthAny || int(v) > most {
@@ -52,7 +52,7 @@ func (a *wish) depths() (ord, ird uint16) {
 	return within(a.p.ORD, a.q.dev.attr.MaxORD), within(a.p.IRD, a.q.dev.attr.MaxIRD)
 }
 
-// offer is the initiator's Request as the responder sees it.
+// offer returns the initiator's Request as the responder sees it.
 func (a *wish) offer() iwarp.ConnInfo {
 	i := iwarp.ConnInfo{
 		PrivateData: a.p.PrivateData, Rev: 1, CRC: a.p.CRC == iwarp.CRCRequired, MarkersOut: a.p.Markers,
@@ -70,7 +70,7 @@ func (a *wish) offer() iwarp.ConnInfo {
 	return i
 }
 
-// sent are the depths that a puts into its Request.
+// sent returns the depths that a puts into its Request.
 func (a *wish) sent() (ord, ird uint16) {
 	ord, ird = a.depths()
 	if a.p.ORD == iwarp.DepthAny {
@@ -82,8 +82,8 @@ func (a *wish) sent() (ord, ird uint16) {
 	return ord, ird
 }
 
-// agree settles what initiator a and responder b have in common, as their start-up
-// frames would (RFC 6581 §9), and gives each side's view.
+// agree settles what initiator a and responder b have in common, as their start-up frames would
+// (RFC 6581 §9), and returns each side's view.
 func agree(a, b *wish) (ai, bi iwarp.ConnInfo, rtr bool) {
 	bi = a.offer()
 	bi.CRC = bi.CRC || b.p.CRC == iwarp.CRCRequired
@@ -96,7 +96,7 @@ func agree(a, b *wish) (ai, bi iwarp.ConnInfo, rtr bool) {
 	ai.ORD, ai.IRD = a.depths()
 	bi.ORD, bi.IRD = b.depths()
 	if bi.Rev == 1 {
-		return ai, bi, true // which says nothing of depths: each side keeps its own
+		return ai, bi, true // revision 1 carries no depths: each side keeps its own
 	}
 	offered := bi.RTR
 	ai.RTR, bi.RTR = 0, 0

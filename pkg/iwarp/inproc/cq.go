@@ -7,12 +7,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// overflow is why the QPs of a queue that has overflowed end.
+// overflow returns the error with which the QPs of an overflowed queue end.
 func (c *cq) overflow() error {
 	return fmt.Errorf("%w: a CQ of depth %d has overflowed: poll it sooner, or make it deeper", iwarp.ErrLimit, c.depth)
 }
 
-// armed is what a CQ was asked by ReqNotify to tell.
+// armed is what ReqNotify asked a CQ to report.
 type armed uint8
 
 const (
@@ -21,7 +21,7 @@ const (
 	armedAll
 )
 
-// entry is a completion, and whose place it holds.
+// entry is a completion, together with the place that it holds.
 type entry struct {
 	wc   iwarp.WC
 	q    *qp
@@ -35,10 +35,10 @@ type cq struct {
 	events chan struct{} // cap 1
 
 	queue    []entry       // oldest first
-	arrived  chan struct{} // made by who waits, closed by the next completion
+	arrived  chan struct{} // made by a waiter, closed by the next completion
 	armed    armed
 	reserved int // places promised to QPs
-	users    int // QPs, counted for each of its two uses
+	users    int // QPs, each counted once for sends and once for receives
 	broken   bool
 	closed   bool
 }
@@ -65,8 +65,8 @@ func (c *cq) unreserve(n int) {
 	c.users--
 }
 
-// push adds a completion. Where there is no room, which only Overcommit allows,
-// it is lost, and with it everybody who uses the queue.
+// push adds a completion. If there is no room, which only Overcommit allows, the completion is lost,
+// and every QP that uses the queue ends.
 func (c *cq) push(e entry) {
 	if len(c.queue) == c.depth && !c.broken {
 		c.broken = true
@@ -101,7 +101,7 @@ func (c *cq) wakeWaiters() {
 	}
 }
 
-// free gives the place of e back.
+// free releases the place of e.
 func (e *entry) free() {
 	switch {
 	case !e.recv:
@@ -136,7 +136,7 @@ func (c *cq) Poll(dst []iwarp.WC) int {
 	return n
 }
 
-// Wait does not hold the lock while it waits.
+// Wait releases the lock while it waits.
 func (c *cq) Wait(ctx context.Context) error {
 	c.dev.n.lock()
 	for len(c.queue) == 0 && !c.closed && !c.broken {
@@ -174,7 +174,7 @@ func (c *cq) ReqNotify(solicitedOnly bool) error {
 		return iwarp.ErrUnsupported
 	case !solicitedOnly:
 		c.armed = armedAll
-	case c.armed == armedNot: // the wider wish stays
+	case c.armed == armedNot: // the broader request stays
 		c.armed = armedSolicited
 	}
 	return nil

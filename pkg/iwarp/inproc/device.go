@@ -10,7 +10,7 @@ import (
 // eventsCap bounds the events that wait to be read.
 const eventsCap = 256
 
-// Defaults are the attributes of a device that can do everything.
+// Defaults returns the attributes of a device that can do everything.
 func Defaults() iwarp.DeviceAttr {
 	return iwarp.DeviceAttr{
 		Provider: "inproc",
@@ -47,8 +47,8 @@ type device struct {
 	terminates map[iwarp.TerminateKey]uint64
 }
 
-// Open makes a device of attributes a: limits, and what it can do. Take [Defaults]
-// and change what a test wants less of; Provider may be changed too.
+// Open returns a device with attributes a: limits, and what it can do. Start from [Defaults] and
+// reduce what a test needs less of; Provider may be changed too.
 func (n *Network) Open(a iwarp.DeviceAttr) iwarp.Device {
 	return &device{
 		n: n, attr: a,
@@ -65,7 +65,7 @@ func (d *device) Attr() iwarp.DeviceAttr { return d.attr }
 
 func (d *device) Events() <-chan iwarp.AsyncEvent { return d.events }
 
-// tell makes an event. It never waits.
+// tell emits an event. It never waits.
 func (d *device) tell(e iwarp.AsyncEvent) {
 	if d.closed {
 		return
@@ -77,7 +77,7 @@ func (d *device) tell(e iwarp.AsyncEvent) {
 	}
 }
 
-// room is an error when the device is closed or has its limit of something.
+// room fails when the device is closed or has reached its limit of something.
 func (d *device) room(have, limit int, what string) error {
 	if d.closed {
 		return iwarp.ErrClosed
@@ -126,7 +126,7 @@ func (d *device) Stats() iwarp.DeviceStats {
 	return s
 }
 
-// Close ends listeners, connections, and everything else of the device.
+// Close ends the device with its listeners, connections, and everything else.
 func (d *device) Close() error {
 	d.n.lock()
 	defer d.n.unlock()

@@ -6,10 +6,10 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// code is what a Terminate says (RFC 5040 §4.8).
+// code holds the codes of a Terminate (RFC 5040 §4.8).
 type code struct{ layer, typ, code uint8 }
 
-// text is the code in words.
+// text returns the code in words.
 func (c code) text() string {
 	switch c {
 	case code{0, 0, 0}:
@@ -44,18 +44,18 @@ func (c code) text() string {
 	return fmt.Sprintf("error %d/%d/%02x", c.layer, c.typ, c.code)
 }
 
-// writeFault is the Terminate about a refused Write (RFC 5041 §7.1). DDP has no
-// code for a missing right: the STag is then not valid for this use.
+// writeFault returns the Terminate about a refused Write (RFC 5041 §7.1). DDP has no code for a
+// missing right: the STag is then not valid for this use.
 func writeFault(f fault) code {
 	return code{1, 1, map[fault]uint8{faultSTag: 0, faultAccess: 0, faultStream: 2, faultWrap: 3, faultBounds: 1}[f]}
 }
 
-// readFault is the Terminate about a refused Read or atomic (RFC 5040 §7.2).
+// readFault returns the Terminate about a refused Read or atomic (RFC 5040 §7.2).
 func readFault(f fault) code {
 	return code{0, 1, map[fault]uint8{faultSTag: 0, faultStream: 3, faultAccess: 2, faultWrap: 4, faultBounds: 1}[f]}
 }
 
-// event is what the end of a stream by c is called.
+// event returns the event that reports the end of a stream by c.
 func (c code) event() iwarp.EventKind {
 	switch {
 	case c.layer != 2 && c.typ == 0:
@@ -87,7 +87,7 @@ func (q *qp) abort(cause error) {
 	}
 }
 
-// close ends the stream gracefully, when the SQ is drained.
+// close ends the stream gracefully once the SQ is drained.
 func (q *qp) close() {
 	q.state = iwarp.StateClosing
 	if len(q.sq) > 0 {
@@ -100,7 +100,7 @@ func (q *qp) close() {
 
 const noEvent iwarp.EventKind = 0xff
 
-// end flushes q. It is false if q has ended before.
+// end flushes q. It returns false if q has ended before.
 func (q *qp) end(cause error, event iwarp.EventKind) bool {
 	if q.state == iwarp.StateError {
 		return false

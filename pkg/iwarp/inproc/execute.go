@@ -6,7 +6,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// run executes the SQ as far as it may.
+// run executes the SQ as far as possible.
 func (q *qp) run() {
 	for len(q.sq) > 0 && q.gate && (q.state == iwarp.StateRTS || q.state == iwarp.StateClosing) {
 		r := q.sq[0]
@@ -83,7 +83,7 @@ func (q *qp) bind(r *request) bool {
 	return true
 }
 
-// send does what leaves with a payload.
+// send executes requests that carry a payload to the peer.
 func (q *qp) send(r *request) {
 	src, ok := q.pd.spans(r.SGL, 0)
 	if !ok {
@@ -95,8 +95,8 @@ func (q *qp) send(r *request) {
 	}
 	b := q.peer
 	q.stats.BytesSent += r.length
-	// "A Send or Write completes when DDP has it" (RFC 5040 §5.5, rule 14): what
-	// the peer says to it comes later.
+	// "A Send or Write completes when DDP has it" (RFC 5040 §5.5, rule 14): the peer's
+	// reaction comes later.
 	q.complete(r, iwarp.StatusSuccess, 0)
 	b.open()
 	if r.Op == iwarp.OpWrite || r.Op == iwarp.OpWriteImm {
@@ -115,7 +115,7 @@ func (q *qp) send(r *request) {
 	}
 }
 
-// open lets a responder speak: the initiator's first message is there.
+// open lets a responder send: the initiator's first message has arrived.
 func (q *qp) open() {
 	if !q.gate {
 		q.gate = true
@@ -124,7 +124,7 @@ func (q *qp) open() {
 	}
 }
 
-// place takes a Write of the peer. It is false if that ends the stream.
+// place executes a Write of the peer. It returns false if that ends the stream.
 func (q *qp) place(r *request, src [][]byte) bool {
 	// "If the DDP Segment is of zero length, the STag and TO MUST NOT be checked"
 	// (after RFC 5041 §5.2).
@@ -142,8 +142,8 @@ func (q *qp) place(r *request, src [][]byte) bool {
 	return true
 }
 
-// next takes the receive for a message that arrives. Without one, or if this QP
-// holds its share of an SRQ already, the stream ends.
+// next takes the receive for an arriving message. If there is none, or this QP already holds its
+// share of an SRQ, the stream ends.
 func (q *qp) next() (r receive, ok bool) {
 	switch {
 	case q.srq == nil && len(q.rq) > 0:
@@ -160,7 +160,7 @@ func (q *qp) next() (r receive, ok bool) {
 	return r, ok
 }
 
-// deliver takes a Send of the peer.
+// deliver executes a Send of the peer.
 func (q *qp) deliver(r *request, src [][]byte) {
 	q.afterWith = false
 	w, ok := q.next()
@@ -182,8 +182,8 @@ func (q *qp) deliver(r *request, src [][]byte) {
 		return
 	}
 	copySpans(dst, src)
-	// The STag is invalid before the message is delivered (RFC 5040 §5.3): who
-	// reads the completion owns the memory.
+	// The STag is invalidated before the message is delivered (RFC 5040 §5.3): the reader of the
+	// completion owns the memory.
 	if r.Op == iwarp.OpSendInv {
 		if c, ok := q.invalidate(r.InvSTag); !ok {
 			fail(iwarp.StatusRemInvReqErr, c)
@@ -196,8 +196,7 @@ func (q *qp) deliver(r *request, src [][]byte) {
 	q.received(w, wc)
 }
 
-// firstOf is the part of sgl that n bytes fill. What they do not reach is not
-// looked at.
+// firstOf returns the part of sgl that n bytes fill. The rest is not checked.
 func firstOf(sgl []iwarp.SGE, n uint64) (part []iwarp.SGE) {
 	for _, s := range sgl {
 		if n == 0 {
@@ -209,9 +208,9 @@ func firstOf(sgl []iwarp.SGE, n uint64) (part []iwarp.SGE) {
 	return part
 }
 
-// invalidate is the peer's. It may take back what only its own stream can use, and
-// what is open to it: else one peer could take memory away from another (RFC 5040
-// §8.1.1).
+// invalidate executes the peer's invalidation. The peer may only take back what its own stream
+// alone can use, and what is open to it: otherwise one peer could take memory away from another
+// (RFC 5040 §8.1.1).
 func (q *qp) invalidate(s iwarp.STag) (code, bool) {
 	g := q.dev.stags.regions[s]
 	switch {
@@ -223,7 +222,7 @@ func (q *qp) invalidate(s iwarp.STag) (code, bool) {
 	return code{}, true
 }
 
-// deliverImm takes Immediate Data of the peer (RFC 7306 §6).
+// deliverImm delivers Immediate Data of the peer (RFC 7306 §6).
 func (q *qp) deliverImm(r *request) {
 	wc := iwarp.WC{Op: iwarp.OpRecv, HasImm: true, Imm: r.Imm, Solicited: r.Flags&iwarp.Solicited != 0}
 	if q.afterWith {
@@ -242,7 +241,7 @@ func (q *qp) deliverImm(r *request) {
 	q.received(w, wc)
 }
 
-// read does an RDMA Read.
+// read executes an RDMA Read.
 func (q *qp) read(r *request) {
 	dst, ok := q.pd.spans(r.SGL, iwarp.LocalWrite)
 	if !ok {
@@ -254,7 +253,7 @@ func (q *qp) read(r *request) {
 	b.afterWith = false
 	q.stats.ReadsSent++
 	b.stats.ReadsReceived++
-	if b.ird == 0 { // MPA revision 1 has told this side nothing about it
+	if b.ird == 0 { // with MPA revision 1 this side was told nothing about it
 		q.complete(r, iwarp.StatusWRFlushErr, 0)
 		b.terminate(code{1, 2, 2})
 		return
@@ -281,7 +280,7 @@ func (q *qp) read(r *request) {
 	q.complete(r, iwarp.StatusSuccess, uint32(r.length))
 }
 
-// atomic does a FetchAdd or CmpSwap (RFC 7306 §5.1).
+// atomic executes a FetchAdd or CmpSwap (RFC 7306 §5.1).
 func (q *qp) atomic(r *request) {
 	dst, ok := q.pd.spans(r.SGL, iwarp.LocalWrite)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Time-outs of start-up, where the caller has none of its own.
+// Time-outs of start-up, where the caller has set none.
 const (
 	dialTimeout   = 10 * time.Second
 	decideTimeout = 30 * time.Second
@@ -19,7 +19,7 @@ const (
 
 var errRefused = fmt.Errorf("iwarp: nobody takes the connection: %w", syscall.ECONNREFUSED)
 
-// listener takes connections of its network.
+// listener accepts connections of its network.
 type listener struct {
 	dev     *device
 	addr    Addr
@@ -35,15 +35,15 @@ type connRequest struct {
 	l       *listener
 	a       wish
 	info    iwarp.ConnInfo
-	decided chan struct{} // closed when what follows is final
+	decided chan struct{} // closed when the fields below are final
 
-	over   bool           // decided about, or given up
+	over   bool           // accepted, rejected, or given up
 	lost   error          // why the initiator has gone
 	answer iwarp.ConnInfo // for the initiator
 	err    error          // instead of answer
 }
 
-// Listen takes connections on addr, any string; see [Addr].
+// Listen accepts connections on addr, any string; see [Addr].
 func (d *device) Listen(ctx context.Context, addr string, o *iwarp.ListenOptions) (iwarp.Listener, error) {
 	if o == nil {
 		o = &iwarp.ListenOptions{}
@@ -74,7 +74,7 @@ func (d *device) Listen(ctx context.Context, addr string, o *iwarp.ListenOptions
 
 func (l *listener) Addr() net.Addr { return l.addr }
 
-// Accept does not hold the lock while it waits.
+// Accept releases the lock while it waits.
 func (l *listener) Accept(ctx context.Context) (iwarp.ConnRequest, error) {
 	for {
 		select {
@@ -113,7 +113,7 @@ func (l *listener) close() {
 	}
 }
 
-// Dial does not hold the lock while it waits.
+// Dial releases the lock while it waits.
 func (d *device) Dial(ctx context.Context, addr string, qpair iwarp.QP, p *iwarp.ConnParam) (*iwarp.ConnInfo, error) {
 	q, ok := qpair.(*qp)
 	if !ok || q.dev != d {
@@ -142,8 +142,8 @@ func (d *device) Dial(ctx context.Context, addr string, qpair iwarp.QP, p *iwarp
 	return nil, err
 }
 
-// dial asks l and waits for its decision. done is closed when a's QP ends. It takes
-// the lock itself.
+// dial asks l and waits for its decision. done is closed when a's QP ends. It takes the lock
+// itself.
 func (a *wish) dial(ctx context.Context, l *listener, done chan struct{}) (*iwarp.ConnInfo, error) {
 	if l == nil || l.o.Admit != nil && l.o.Admit(a.addr) != nil {
 		return nil, errRefused
@@ -202,7 +202,7 @@ func (r *connRequest) decide(err error) {
 	close(r.decided)
 }
 
-// ready is why r cannot be decided about any more.
+// gone returns the reason why r can no longer be accepted or rejected.
 func (r *connRequest) gone() error {
 	switch {
 	case r.lost != nil:
@@ -222,7 +222,7 @@ func (r *connRequest) Accept(ctx context.Context, qpair iwarp.QP, p *iwarp.ConnP
 	if !ok || q.dev != r.l.dev {
 		return fmt.Errorf("%w: the QP is of another device", iwarp.ErrInvalid)
 	}
-	if p != nil && p.Private != nil { // there are no frames here to tell of
+	if p != nil && p.Private != nil { // there are no frames here to report
 		made := *p
 		made.PrivateData, made.Private = p.Private(r.info), nil
 		p = &made
@@ -236,8 +236,8 @@ func (r *connRequest) Accept(ctx context.Context, qpair iwarp.QP, p *iwarp.ConnP
 	return q.sendFirst(ctx, p.SendFirst)
 }
 
-// sendFirst opens the gate after d, though the initiator has said nothing. It takes
-// the lock itself.
+// sendFirst opens the gate after d, even if the initiator has sent nothing. It takes the lock
+// itself.
 func (q *qp) sendFirst(ctx context.Context, d time.Duration) (err error) {
 	q.dev.n.lock()
 	opened, done := q.opened, q.done

@@ -6,11 +6,11 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// mr is a memory region: the registration that its STag names now.
+// mr is a memory region, with the registration that its STag names now.
 type mr struct {
 	pd    *pd
 	limit int   // of a region of AllocMR: bytes; else 0
-	bytes int64 // it counts as
+	bytes int64 // size that counts against the device's limit
 
 	stag iwarp.STag // the last one given to it
 	r    *region    // nil: no memory yet
@@ -24,7 +24,7 @@ func (m *mr) set(r *region) {
 	m.pd.dev.stags.regions[r.stag] = r
 }
 
-// drop ends the registration that m has.
+// drop ends the current registration of m.
 func (m *mr) drop() {
 	if m.r == nil {
 		return
@@ -89,7 +89,7 @@ func (m *mr) Dereg() error {
 type mw struct {
 	pd   *pd
 	stag iwarp.STag // of the last bind that was posted
-	r    *region    // of the last bind that was executed; nil = none
+	r    *region    // of the last bind executed; nil = none
 	dead bool
 }
 

@@ -14,8 +14,8 @@ type Network struct {
 	listeners map[Addr]*listener
 	port      int
 
-	// What is left to do before the lock is let go.
-	runnable []*qp // may execute requests now
+	// Work to do before the lock is released.
+	runnable []*qp // may now execute requests
 	broken   []*cq // have overflowed
 }
 
@@ -24,22 +24,22 @@ func NewNetwork() *Network {
 	return &Network{listeners: make(map[Addr]*listener), port: 1}
 }
 
-// Addr is an address of a network: any string. Listening on one that ends with
-// ":0" takes a free number for the 0.
+// Addr is an address of a network: any string. Listening on one that ends with ":0" picks a free
+// number in place of the 0.
 type Addr string
 
-// Network is the word "inproc".
+// Network returns "inproc".
 func (Addr) Network() string { return "inproc" }
 
 func (a Addr) String() string { return string(a) }
 
-// freshAddr makes an address of host that nobody has had.
+// freshAddr returns an address of host that has not been used before.
 func (n *Network) freshAddr(host string) Addr {
 	n.port++
 	return Addr(fmt.Sprintf("%s:%d", host, n.port))
 }
 
-// listenAddr is the address that addr asks for.
+// listenAddr returns the address that addr asks for.
 func (n *Network) listenAddr(addr string) (Addr, error) {
 	if host, ok := strings.CutSuffix(addr, ":0"); ok {
 		return n.freshAddr(host), nil
@@ -53,9 +53,9 @@ func (n *Network) listenAddr(addr string) (Addr, error) {
 // lock begins an exported method.
 func (n *Network) lock() { n.mu.Lock() }
 
-// unlock ends one, when all that follows from it is done. What an overflowing CQ
-// or an opened gate causes is left until here, so that no request has to expect
-// that something else happens in its midst.
+// unlock ends an exported method, after finishing what follows from it. The effects of an
+// overflowing CQ or an opened gate are deferred until here, so that nothing else happens in the
+// middle of a request.
 func (n *Network) unlock() {
 	for len(n.runnable)+len(n.broken) > 0 {
 		if len(n.runnable) > 0 {

@@ -33,7 +33,7 @@ const (
 	writeRights  = iwarp.RemoteWrite | iwarp.RemoteAtomic
 )
 
-// checkMemory refuses what cannot be registered.
+// checkMemory rejects memory that cannot be registered.
 func (d *device) checkMemory(buf []byte, a iwarp.Access, base uint64, guarded bool) error {
 	switch {
 	case len(buf) == 0:
@@ -97,7 +97,7 @@ func (p *pd) AllocMR(limit int) (iwarp.MR, error) {
 	return m, nil
 }
 
-// newMR counts as n bytes of registered memory, registered or not.
+// newMR counts n bytes as registered memory, whether registered or not.
 func (p *pd) newMR(n int64) (*mr, error) {
 	if err := p.dev.room(p.dev.mrs, p.dev.attr.MaxMR, "memory regions"); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ type request struct {
 	next         *region // OpFastReg, OpBindMW: what it will make
 }
 
-// sglLength adds up an SGL; it fails past the longest message.
+// sglLength returns the total length of an SGL. It fails for more than the longest message.
 func sglLength(sgl []iwarp.SGE) (uint64, error) {
 	var n uint64
 	for _, s := range sgl {
@@ -54,7 +54,7 @@ func (q *qp) PostSend(wr *iwarp.SendWR) error {
 	return nil
 }
 
-// newRequest copies wr. It refuses what is wrong with it whatever the QP's state.
+// newRequest copies wr. It rejects what is wrong with it whatever the QP's state.
 func (q *qp) newRequest(wr *iwarp.SendWR) (*request, error) {
 	a := &q.dev.attr
 	has, maxSGE := true, q.maxSGE
@@ -108,8 +108,8 @@ func (q *qp) newRequest(wr *iwarp.SendWR) (*request, error) {
 	return r, nil
 }
 
-// prepare does what has to be done at posting, on a connected QP: it refuses what
-// this connection does not have, copies Inline payload, and draws STags.
+// prepare does what has to be done at posting, on a connected QP: it rejects what this connection
+// does not have, copies Inline payload, and draws STags.
 func (q *qp) prepare(r *request) error {
 	switch r.Op {
 	case iwarp.OpRead, iwarp.OpCmpSwap, iwarp.OpFetchAdd:
@@ -188,7 +188,7 @@ func (q *qp) prepareBind(r *request) error {
 		return fmt.Errorf("%w: a window has some of the remote rights, and no other", iwarp.ErrInvalid)
 	}
 	next := &region{pd: q.pd, kind: window, bound: q, life: q.life, base: bind.Addr, access: bind.Access, remote: true}
-	// Of a region of AllocMR only its turn will tell.
+	// For a region of AllocMR this can only be checked when its turn comes.
 	if m.limit == 0 && !m.r.lend(next, bind.Len) {
 		return fmt.Errorf("%w: a window of %d bytes from TO %#x on passes its region, or may write what that may not",
 			iwarp.ErrInvalid, bind.Len, bind.Addr)
@@ -199,7 +199,7 @@ func (q *qp) prepareBind(r *request) error {
 	return nil
 }
 
-// lend gives window w its memory, n bytes of r, if there is r and it can carry it.
+// lend gives window w its memory, n bytes of r, if r is not nil and can carry it.
 func (r *region) lend(w *region, n uint64) bool {
 	if r == nil || w.access&writeRights != 0 && r.access&iwarp.LocalWrite == 0 {
 		return false
@@ -234,8 +234,8 @@ func (q *qp) PostRecv(wr *iwarp.RecvWR) error {
 	return nil
 }
 
-// complete ends a request: its place is free when the completion is polled, or at
-// once if there is none.
+// complete ends a request. Its place is free once the completion is polled, or at once if there is
+// none.
 func (q *qp) complete(r *request, s iwarp.Status, n uint32) {
 	e := entry{q: q, wc: iwarp.WC{ID: r.ID, QP: q, Op: r.Op, Status: s, ByteLen: n}}
 	if s == iwarp.StatusSuccess && r.Flags&iwarp.Unsignaled != 0 {

@@ -26,8 +26,8 @@ type qp struct {
 	maxSGE           int
 
 	state          iwarp.QPState
-	life           int       // streams it has had
-	sq             []request // oldest first; empty but for a responder that may not speak yet
+	life           int       // streams carried so far
+	sq             []request // oldest first; empty except for a responder that may not send yet
 	rq             []receive // oldest first
 	sqHeld, rqHeld int       // places: posted, or completed and not yet polled
 	destroyed      bool
@@ -42,7 +42,7 @@ type qp struct {
 	written   uint32        // ...of so many bytes
 
 	done  chan struct{} // closed when all is flushed
-	cause error         // what Err returns then
+	cause error         // what Err returns after that
 	stats iwarp.QPStats
 }
 
@@ -154,7 +154,7 @@ func (q *qp) Modify(s iwarp.QPState) error {
 	return fmt.Errorf("%w: no way from %s to %s", iwarp.ErrState, q.state, s)
 }
 
-// Disconnect does not hold the lock while it waits.
+// Disconnect releases the lock while it waits.
 func (q *qp) Disconnect(ctx context.Context) error {
 	q.dev.n.lock()
 	switch q.state {

@@ -74,7 +74,7 @@ func (s *srq) PostRecv(wr *iwarp.RecvWR) error {
 	return nil
 }
 
-// take is the oldest receive. It keeps its place.
+// take returns the oldest receive, which keeps its place.
 func (s *srq) take() (r receive, ok bool) {
 	if len(s.queue) == 0 {
 		return r, false

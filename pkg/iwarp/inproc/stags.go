@@ -8,8 +8,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// quarantine is how many STags rest before one may be given out again, so that a
-// late use of an old one does not meet new memory.
+// quarantine is how many STags rest before one can be reused, so that late use of an old one does
+// not meet new memory.
 const quarantine = 4096
 
 // kind is how a region came to be.
@@ -21,8 +21,8 @@ const (
 	window                 // by OpBindMW
 )
 
-// region is what an STag names: memory, with rights on it. It may be ended, and is
-// never changed otherwise; new memory has a new STag and a new region.
+// region is what an STag names: memory, with rights on it. It may be ended, but does not change
+// otherwise; new memory gets a new STag and a new region.
 type region struct {
 	stag   iwarp.STag
 	kind   kind
@@ -40,13 +40,13 @@ type region struct {
 	windows map[*region]bool // open on it
 }
 
-// usableBy says whether a stream of q may use r at all.
+// usableBy reports whether a stream of q may use r at all.
 func (r *region) usableBy(q *qp) bool { return r.pd == q.pd && (r.bound == nil || r.boundTo(q)) }
 
 func (r *region) boundTo(q *qp) bool { return r.bound == q && r.life == q.life }
 
-// end takes r back by a work request, or by the peer's word. A region with open
-// windows is left as it is.
+// end invalidates r on behalf of a work request or the peer. A region with open windows is left as
+// it is.
 func (r *region) end() bool {
 	if len(r.windows) > 0 {
 		return false
@@ -60,7 +60,7 @@ func (r *region) end() bool {
 	return true
 }
 
-// close takes r back by its owner's word, with the windows on it. Its local use
+// close invalidates r on behalf of its owner, together with the windows on it. Its local use
 // stays.
 func (r *region) close() {
 	for w := range r.windows {
@@ -77,8 +77,8 @@ type stagTable struct {
 
 func newSTagTable() stagTable { return stagTable{regions: make(map[iwarp.STag]*region)} }
 
-// draw takes a new STag: random over all 32 bits, so that no peer can guess one
-// from others (RFC 5040 §8.1.1), and never 0.
+// draw returns a new STag: random over all 32 bits, so that no peer can guess one from others
+// (RFC 5040 §8.1.1), and never 0.
 func (t *stagTable) draw() iwarp.STag {
 	for {
 		var b [4]byte
@@ -91,7 +91,7 @@ func (t *stagTable) draw() iwarp.STag {
 	}
 }
 
-// retire ends s, which may be 0 for none.
+// retire ends s; 0 means none.
 func (t *stagTable) retire(s iwarp.STag) {
 	if s == 0 {
 		return
@@ -104,8 +104,8 @@ func (t *stagTable) retire(s iwarp.STag) {
 	}
 }
 
-// span is the part of r from to on, n bytes long. The sum must not wrap (RFC 5041
-// §7.1): compare distances, not ends.
+// span returns the n bytes of r from to on. The sum must not wrap (RFC 5041 §7.1): compare
+// distances, not ends.
 func (r *region) span(to, n uint64) ([]byte, fault) {
 	if to+n < to && to+n != 0 {
 		return nil, faultWrap
@@ -122,15 +122,15 @@ type fault uint8
 
 const (
 	faultNone   fault = iota
-	faultSTag         // no such STag, or not valid now
+	faultSTag         // no such STag, or currently invalid
 	faultStream       // another PD's, or another stream's
 	faultAccess       // the right is missing
 	faultWrap         // TO passes 2^64
 	faultBounds
 )
 
-// remoteSpan is memory of q's device for q's peer, which needs the right need. The
-// checks stand in the order of RFC 5040 §7.1.
+// remoteSpan returns memory of q's device for q's peer, which needs the right need. The checks are
+// in the order of RFC 5040 §7.1.
 func (q *qp) remoteSpan(s iwarp.STag, need iwarp.Access, to, n uint64) ([]byte, fault) {
 	r := q.dev.stags.regions[s]
 	switch {
@@ -144,8 +144,8 @@ func (q *qp) remoteSpan(s iwarp.STag, need iwarp.Access, to, n uint64) ([]byte, 
 	return r.span(to, n)
 }
 
-// spans is the memory that an SGL names, which must all be of p and have the right
-// need, 0 or LocalWrite. The key of an empty SGE is not looked at.
+// spans returns the memory that an SGL names. It must all belong to p and have the right need, 0 or
+// LocalWrite. The key of an empty SGE is not checked.
 func (p *pd) spans(sgl []iwarp.SGE, need iwarp.Access) (all [][]byte, ok bool) {
 	for _, s := range sgl {
 		if s.Length == 0 {
@@ -164,7 +164,7 @@ func (p *pd) spans(sgl []iwarp.SGE, need iwarp.Access) (all [][]byte, ok bool) {
 	return all, true
 }
 
-// copySpans copies src to dst, as much as both have.
+// copySpans copies src to dst, up to the shorter length.
 func copySpans(dst, src [][]byte) {
 	for len(dst) > 0 && len(src) > 0 {
 		n := copy(dst[0], src[0])

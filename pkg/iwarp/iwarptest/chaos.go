@@ -10,14 +10,13 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Chaos is what a bad network does to a connection that it carries. The zero value
-// does nothing.
+// Chaos simulates a bad network for a connection. The zero value does nothing.
 type Chaos struct {
-	Seed     uint64        // the same seed, the same pieces
-	MaxPiece int           // what is written goes on in random pieces of up to so many bytes, and is read so
-	MaxDelay time.Duration // each piece is held up for a random time of up to so long
-	EndAt    int64         // behind so many written bytes the connection ends; 0 = never
-	Reset    bool          // it ends with a reset, else with a FIN
+	Seed     uint64        // the same seed gives the same pieces
+	MaxPiece int           // writes and reads are split into random pieces of up to this many bytes
+	MaxDelay time.Duration // each piece is delayed by a random time up to this
+	EndAt    int64         // the connection ends after this many written bytes; 0 = never
+	Reset    bool          // it ends with a reset, otherwise with a FIN
 }
 
 // Wrap puts chaos on what c writes and reads.
@@ -40,7 +39,7 @@ func (x Chaos) Dial(cfg iwarp.Config) iwarp.Config {
 }
 
 type chaosConn struct {
-	faultConn // without a fault: for CloseWrite and SetLinger
+	faultConn // without faults: for CloseWrite and SetLinger
 	x         Chaos
 
 	mu      sync.Mutex // one writer at a time; guards what follows

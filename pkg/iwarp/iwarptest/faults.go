@@ -8,15 +8,15 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Faults are what a wrapped connection does to its bytes. Offsets count the bytes
-// written through it from 1; 0 means never.
+// Faults says what a wrapped connection does to its bytes. Offsets count the bytes written
+// through it from 1; 0 means never.
 type Faults struct {
-	ReadMax int   // a Read returns at most so many bytes
-	FlipAt  int64 // the byte at this offset leaves with one bit changed
+	ReadMax int   // a Read returns at most this many bytes
+	FlipAt  int64 // the byte at this offset is sent with one bit flipped
 	CutAt   int64 // the connection is reset instead of this byte
 }
 
-// Wrap puts faults on what c reads and writes.
+// Wrap applies faults to what c reads and writes.
 func Wrap(c net.Conn, f Faults) net.Conn { return &faultConn{Conn: c, f: f} }
 
 type faultConn struct {
@@ -59,7 +59,7 @@ func (c *faultConn) abort() {
 	_ = c.Close()
 }
 
-// CloseWrite and SetLinger reach through, where the connection has them.
+// CloseWrite and SetLinger pass through, where the connection has them.
 func (c *faultConn) CloseWrite() error {
 	if h, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return h.CloseWrite()

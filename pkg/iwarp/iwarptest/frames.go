@@ -20,7 +20,7 @@ type Frame struct {
 	FromInitiator bool
 	Kind          string // "req", "rep" or "fpdu"
 	Bytes         []byte
-	Note          string // what another decoder made of it
+	Note          string // what another decoder reported about it
 }
 
 // ReadFrames reads a .frames file of testdata/captures.
@@ -72,8 +72,8 @@ func (c *Conversation) Stream(initiator bool) []byte {
 	return b
 }
 
-// Conversation cuts a recorded connection into frames: those of the initiator,
-// then those of the responder. It goes by lengths alone and does not know markers.
+// Conversation cuts a recorded connection into frames: those of the initiator, then those of
+// the responder. It goes by lengths alone, and does not support markers.
 func (s *PcapStream) Conversation() (Conversation, error) {
 	var c Conversation
 	for _, initiator := range []bool{true, false} {
@@ -97,7 +97,8 @@ func (s *PcapStream) Conversation() (Conversation, error) {
 	return c, nil
 }
 
-// Opcode of an FPDU (RFC 5040 §4.3), and whether it is the last of its message.
+// Opcode returns the opcode of an FPDU (RFC 5040 §4.3), and whether it is the last of its
+// message.
 func (f *Frame) Opcode() (op uint8, last bool) {
 	return f.Bytes[3] & 0xf, f.Bytes[2]&0x40 != 0
 }

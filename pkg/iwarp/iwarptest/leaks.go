@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Main runs a package's tests and fails them if they leave something behind when
-// all have ended: a goroutine of the stack, or a descriptor. For TestMain.
+// Main runs a package's tests and fails them if a goroutine of the stack, or a descriptor, is
+// left when all have ended. Call it from TestMain.
 func Main(m *testing.M) {
 	files := descriptors()
 	code := m.Run()
@@ -22,7 +22,7 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// leaks waits for what is about to end, and returns what does not.
+// leaks waits for goroutines and descriptors that are about to go, and returns those that stay.
 func leaks(before map[string]bool) []string {
 	var left []string
 	for range 200 {
@@ -43,10 +43,10 @@ func leaks(before map[string]bool) []string {
 	return left
 }
 
-// descriptors are the open ones, by number and file.
+// descriptors returns the open descriptors, by number and file.
 func descriptors() map[string]bool {
 	m := make(map[string]bool)
-	entries, _ := os.ReadDir("/proc/self/fd") // elsewhere than on Linux: nothing is known
+	entries, _ := os.ReadDir("/proc/self/fd") // nothing is known on systems other than Linux
 	for _, e := range entries {
 		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil {
 			m[e.Name()+" -> "+to] = true

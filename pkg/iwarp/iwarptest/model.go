@@ -6,20 +6,20 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// model is a reference of the verbs, without any device: what requests do to
-// memory, and how they complete. It executes each request to its end when it is
-// posted, which is one of the orders that a device may choose, and finds out which
-// requests may not be under way together because another order would show.
+// model is a reference of the verbs, without any device: what requests do to memory, and how they
+// complete. It executes each request to its end when it is posted, which is one of the orders that
+// a device may choose. It also finds out which requests must not be under way together because
+// another order would give another result.
 type model struct {
 	qps   [2][]*mQP
-	batch []access // of requests that may be under way
+	batch []access // of requests that may still be under way
 }
 
-// mBuf is memory.
+// mBuf is memory, the device's and the model's.
 type mBuf struct {
-	real      []byte // the device's
-	want      []byte // what must be in it
-	undefined []bool // where anything may be: of what failed half-way
+	real      []byte // the device's memory
+	want      []byte // what it must contain
+	undefined []bool // bytes that may have any value, after a request failed half-way
 }
 
 // mRegion is what an STag names.
@@ -32,11 +32,11 @@ type mRegion struct {
 	base          uint64
 	access        iwarp.Access
 	bound         *mQP
-	life          int // which of bound's streams
+	life          int // number of the stream of bound
 	remote, local bool
 	parent        *mRegion
 	windows       int  // open on it
-	gone          bool // its STag is nobody's any more
+	gone          bool // its STag names nothing any more
 	mr            iwarp.MR
 }
 
@@ -50,7 +50,8 @@ const (
 
 func (r *mRegion) boundTo(q *mQP) bool { return r.bound == q && r.life == q.life }
 
-// end is what a work request or the peer does to r. False: it may not be ended.
+// end applies the end of r by a work request or by the peer. It returns false if r must not be
+// ended.
 func (r *mRegion) end() bool {
 	if r.windows > 0 {
 		return false
@@ -78,7 +79,7 @@ type mQP struct {
 	srq      *mSRQ
 	real     iwarp.QP
 
-	oneDevice bool // both sides are one
+	oneDevice bool // both sides are the same device
 
 	state iwarp.QPState
 	life  int
@@ -90,9 +91,9 @@ type mQP struct {
 	after   afterWrite // the last message that q sent
 	written uint32     // its length
 
-	sends, recvs []*expect // completions to come, those that have failed and those that may
-	more         bool      // the last request waits for another one
-	fresh        bool      // ended since all was settled
+	sends, recvs []*expect // completions to come, including failed and merely possible ones
+	more         bool      // the last request announced another one
+	fresh        bool      // it ended after everything was last settled
 	guilty       bool      // and by a request of its own
 	end          ending
 }
@@ -102,7 +103,7 @@ type afterWrite uint8
 const (
 	notAfterWrite afterWrite = iota
 	afterAWrite
-	perhapsAfterWrite // a Read Response may have been between
+	perhapsAfterWrite // a Read Response may have come between
 )
 
 // mRecv is a posted receive.
@@ -120,7 +121,7 @@ func sglBytes(sgl []mSGE) (n uint64) {
 	return n
 }
 
-// mSGE names memory. r is nil where the key is nobody's.
+// mSGE names memory. r is nil where the key names nothing.
 type mSGE struct {
 	r   *mRegion
 	key iwarp.STag
@@ -135,12 +136,12 @@ type mWR struct {
 	target       *mRegion // that STag names, or nil
 	inv          *mRegion // that InvSTag names, or nil
 	holder       *mHolder // of Reg or Bind
-	made         *mRegion // by them
+	made         *mRegion // region made by Reg or Bind
 }
 
 func (w *mWR) length() uint64 { return sglBytes(w.sgl) + uint64(len(w.Data)) }
 
-// statusSet are the statuses that a completion may have.
+// statusSet is the set of statuses that a completion may have.
 type statusSet uint16
 
 func only(s ...iwarp.Status) (set statusSet) {
@@ -159,10 +160,10 @@ type expect struct {
 	anyOp  bool // wc.Op and ByteLen are not certain
 }
 
-// code is what a Terminate says.
+// code holds the codes of a Terminate.
 type code struct{ layer, typ, code uint8 }
 
-// ending is how a stream ended.
+// ending describes how a stream ended.
 type ending struct {
 	kind endKind
 	code code
@@ -172,18 +173,18 @@ type endKind uint8
 
 const (
 	endGraceful   endKind = iota
-	endAborted            // by this side's program, or by the peer's: no Terminate
+	endAborted            // by this side's program, or by the peer's, without a Terminate
 	endFound              // this side has sent a Terminate
 	endTerminated         // the peer has
 )
 
-// access is a use of memory, of a region's validity or of a queue by a request that
-// may be under way.
+// access is a use of memory, of a region's validity or of a queue by a request that may be under
+// way.
 type access struct {
 	space  any // *mBuf, *mRegion, *mSRQ or *mQP (the order of what it sends)
 	lo, hi int
 	write  bool
-	flow   *mQP // whose request it is
+	flow   *mQP // the QP whose request it is
 	kind   accessKind
 	over   bool // a fence has been passed since
 }
@@ -191,16 +192,15 @@ type access struct {
 type accessKind uint8
 
 const (
-	byPoster accessKind = iota // at posting, before all that comes later
-	gather                     // when the request leaves
+	byPoster accessKind = iota // at posting, before everything that comes later
+	gather                     // when the request is sent
 	place                      // when it arrives
 	alter                      // likewise, by an atomic
 	fetch                      // by a Read, later
 	sink                       // when the response arrives
 )
 
-// orderedBefore says whether y surely happens before x, which is of a request
-// posted later.
+// orderedBefore reports whether y certainly happens before x, which belongs to a later request.
 func (y *access) orderedBefore(x *access) bool {
 	if y.flow != x.flow {
 		return false
@@ -218,23 +218,23 @@ func (y *access) orderedBefore(x *access) bool {
 	return true
 }
 
-// effect is what a request will do.
+// effect describes what a request will do.
 type effect struct {
-	err    error // that posting gives; errAny for one of several
-	settle bool  // cannot be told before all that is under way has settled
+	err    error // the error of posting; errAny for one of several
+	settle bool  // unpredictable until everything under way has settled
 	fence  bool  // comes after all earlier Reads of its QP
 	uses   []access
 	made   *mRegion // a region that it makes
-	holder *mHolder // of which
-	ends   bool     // the stream
+	holder *mHolder // the holder of made
+	ends   bool     // it ends the stream
 	do     func()
 }
 
-// clashes says whether e must wait until what is under way has settled.
+// clashes reports whether e must wait until what is under way has settled.
 func (m *model) clashes(q *mQP, e *effect) bool {
 	for i := range m.batch {
 		y := m.batch[i]
-		// A stream's end must not meet anything but what was sent before on it.
+		// The end of a stream may only coincide with what was sent before it on that stream.
 		if e.ends && (y.flow != q || y.kind >= alter) {
 			return true
 		}
@@ -249,7 +249,7 @@ func (m *model) clashes(q *mQP, e *effect) bool {
 	return false
 }
 
-// begin puts e under way.
+// begin records that e is under way.
 func (m *model) begin(q *mQP, e *effect) {
 	if e.fence {
 		for i := range m.batch {
@@ -266,7 +266,7 @@ func (m *model) begin(q *mQP, e *effect) {
 	}
 }
 
-// settled says that nothing is under way, and every completion has been polled.
+// settled records that nothing is under way and every completion has been polled.
 func (m *model) settled() {
 	m.batch = nil
 	for _, side := range m.qps {
@@ -291,7 +291,7 @@ const (
 	faultBounds
 )
 
-// span is n bytes of r from to on.
+// span returns n bytes of r from to on.
 func (r *mRegion) span(to, n uint64) (lo, hi int, f fault) {
 	off := to - r.base
 	switch {
@@ -303,10 +303,10 @@ func (r *mRegion) span(to, n uint64) (lo, hi int, f fault) {
 	return r.lo + int(off), r.lo + int(off+n), faultNone
 }
 
-// knows says whether r's STag is one of q's device.
+// knows reports whether r's STag is one of q's device.
 func (q *mQP) knows(r *mRegion) bool { return r.side == q.side || q.oneDevice }
 
-// remote is what q's peer may do with n bytes of r from to on.
+// remote returns the part of r, n bytes from to on, that q's peer may use with the right need.
 func (q *mQP) remote(r *mRegion, need iwarp.Access, to, n uint64) (lo, hi int, f fault) {
 	switch {
 	case r == nil || !r.remote || !q.knows(r):
@@ -319,7 +319,8 @@ func (q *mQP) remote(r *mRegion, need iwarp.Access, to, n uint64) (lo, hi int, f
 	return r.span(to, n)
 }
 
-// local says whether q may use s with the right need, and what of its buffer that is.
+// local returns the part of its buffer that s names. ok reports whether q may use it with the
+// right need.
 func (q *mQP) local(s *mSGE, need iwarp.Access) (lo, hi int, ok bool) {
 	r := s.r
 	if r == nil || r.kind == mWindow || !r.local || r.side != q.side || r.pd != q.pd || r.access&need != need {
@@ -329,7 +330,7 @@ func (q *mQP) local(s *mSGE, need iwarp.Access) (lo, hi int, ok bool) {
 	return lo, hi, f == faultNone
 }
 
-// locals is local for an SGL: the uses that it makes. Empty SGEs are not looked at.
+// locals is local for an SGL, and returns the accesses that it makes. Empty SGEs are not checked.
 func (q *mQP) locals(sgl []mSGE, need iwarp.Access, flow *mQP, k accessKind) (uses []access, ok bool) {
 	for i := range sgl {
 		s := &sgl[i]
@@ -345,7 +346,7 @@ func (q *mQP) locals(sgl []mSGE, need iwarp.Access, flow *mQP, k accessKind) (us
 	return uses, true
 }
 
-// read is what an SGL holds.
+// read returns the bytes that an SGL names.
 func (q *mQP) read(sgl []mSGE) (p []byte) {
 	for i := range sgl {
 		if s := &sgl[i]; s.n > 0 {
@@ -356,7 +357,7 @@ func (q *mQP) read(sgl []mSGE) (p []byte) {
 	return p
 }
 
-// scatter puts p into an SGL; what is not defined stays that.
+// scatter puts p into an SGL. Undefined bytes stay undefined.
 func (q *mQP) scatter(sgl []mSGE, p []byte) {
 	for i := range sgl {
 		if s := &sgl[i]; s.n > 0 && len(p) > 0 {
@@ -367,7 +368,7 @@ func (q *mQP) scatter(sgl []mSGE, p []byte) {
 	}
 }
 
-// spoil says that anything may be in the first n bytes of an SGL.
+// spoil records that the first n bytes of an SGL may have any value.
 func (q *mQP) spoil(sgl []mSGE, n uint64) {
 	for i := range sgl {
 		s := &sgl[i]
@@ -388,8 +389,8 @@ func (b *mBuf) spoil(lo, hi int) {
 	}
 }
 
-// addFields is FetchAdd: field by field, the carry out of each dropped. It adds all
-// fields at once, without their highest bits, and these by exclusive or.
+// addFields does FetchAdd field by field, dropping the carry out of each. It adds all fields at
+// once without their highest bits, and these by exclusive or.
 func addFields(x, y, mask uint64) uint64 {
 	if mask == 0 {
 		return x + y

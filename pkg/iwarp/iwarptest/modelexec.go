@@ -7,7 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Sizes of the model's queues, small enough to be full now and then.
+// Sizes of the model's queues, small enough to fill up now and then.
 const (
 	modelSends = 12
 	modelRecvs = 8
@@ -22,7 +22,7 @@ const (
 	flushed = iwarp.StatusWRFlushErr
 )
 
-// send is the effect of posting w to q.
+// send returns the effect of posting w to q.
 func (m *model) send(q *mQP, w *mWR, attr *iwarp.DeviceAttr) effect {
 	if err := malformed(q, w, attr); err != nil {
 		return effect{err: err}
@@ -35,12 +35,12 @@ func (m *model) send(q *mQP, w *mWR, attr *iwarp.DeviceAttr) effect {
 	case held(q.sends) >= modelSends:
 		return effect{err: iwarp.ErrQueueFull}
 	case len(q.sends) >= modelSends:
-		return effect{settle: true} // the silent ones may hold their places or not
+		return effect{settle: true} // the silent ones may or may not hold their places
 	case q.state == iwarp.StateError:
 		return effect{do: func() { q.sends = append(q.sends, &expect{id: w.ID, ok: only(flushed)}) }}
 	}
 	e := m.execute(q, w)
-	under := access{flow: q, kind: gather} // that it is under way, if nothing else
+	under := access{flow: q, kind: gather} // at least, the request is under way
 	if w.Op == iwarp.OpRead {
 		under.kind = fetch
 	}
@@ -49,7 +49,7 @@ func (m *model) send(q *mQP, w *mWR, attr *iwarp.DeviceAttr) effect {
 	return e
 }
 
-// malformed is why w is refused whatever happens.
+// malformed returns why w is always refused, or nil.
 func malformed(q *mQP, w *mWR, attr *iwarp.DeviceAttr) error {
 	inline := w.Flags&iwarp.Inline != 0
 	has := true
@@ -74,15 +74,15 @@ func malformed(q *mQP, w *mWR, attr *iwarp.DeviceAttr) error {
 	return nil
 }
 
-// trailing is a request behind one that has ended the stream, which may not have
-// been noticed yet.
+// trailing returns the effect of a request that follows one that has ended the stream. The end may
+// not have been noticed yet.
 func (m *model) trailing(q *mQP, w *mWR) effect {
 	switch w.Op {
 	case iwarp.OpSend, iwarp.OpWrite, iwarp.OpRead:
 	default:
 		return effect{settle: true}
 	}
-	// Another fault might be found before the first.
+	// Another fault might be found before the first one.
 	if _, ok := q.locals(w.sgl, 0, q, gather); !ok || !q.guilty {
 		return effect{settle: true}
 	}
@@ -104,10 +104,10 @@ func (m *model) trailing(q *mQP, w *mWR) effect {
 	}}
 }
 
-// errPerhaps: an error or none.
+// errPerhaps stands for an error or none.
 var errPerhaps = errors.New("perhaps an error")
 
-// execute is the effect of w on a stream.
+// execute returns the effect of w on a stream.
 func (m *model) execute(q *mQP, w *mWR) effect {
 	k := gather
 	if w.Flags&iwarp.Inline != 0 {
@@ -121,7 +121,7 @@ func (m *model) execute(q *mQP, w *mWR) effect {
 		}
 		if len(uses) > 0 && k == byPoster {
 			for i := range uses {
-				uses[i].flow = nil // comes before nothing, and after nothing
+				uses[i].flow = nil // it is ordered neither before nor after anything
 			}
 		}
 		e := m.message(q, w)
@@ -141,13 +141,13 @@ func (m *model) execute(q *mQP, w *mWR) effect {
 	return m.localInv(q, w) // the only one left
 }
 
-// completes says that w ends well.
+// completes records that w succeeds.
 func (q *mQP) completes(w *mWR, n uint32) {
 	q.more = w.Flags&iwarp.More != 0
 	q.sends = append(q.sends, &expect{id: w.ID, ok: only(success), silent: w.Flags&iwarp.Unsignaled != 0, wc: iwarp.WC{Op: w.Op, ByteLen: n}})
 }
 
-// held is the places that signaled requests hold.
+// held returns how many places signaled requests hold.
 func held(xs []*expect) (n int) {
 	for _, x := range xs {
 		if !x.silent {
@@ -157,7 +157,7 @@ func held(xs []*expect) (n int) {
 	return n
 }
 
-// localFault: w cannot be executed on its own side.
+// localFault returns the effect of a request that cannot be executed on its own side.
 func (m *model) localFault(q *mQP, w *mWR) effect {
 	return effect{ends: true, do: func() {
 		q.sends = append(q.sends, &expect{id: w.ID, ok: only(iwarp.StatusLocProtErr)})
@@ -166,7 +166,7 @@ func (m *model) localFault(q *mQP, w *mWR) effect {
 	}}
 }
 
-// remoteFault: q's peer refuses w by a Terminate c.
+// remoteFault returns the effect of a request that q's peer refuses by a Terminate c.
 func (m *model) remoteFault(q *mQP, w *mWR, c code, ok statusSet, also func()) effect {
 	return effect{ends: true, do: func() {
 		p := q.peer
@@ -179,8 +179,8 @@ func (m *model) remoteFault(q *mQP, w *mWR, c code, ok statusSet, also func()) e
 	}}
 }
 
-// blame is the status that the peer's Terminate c may give to a request of op, the
-// oldest of its kind that is not complete.
+// blame returns the statuses that the peer's Terminate c may give to a request of op that is the
+// oldest unfinished one of its kind.
 func blame(c code, op iwarp.Opcode) statusSet {
 	switch {
 	case c.layer == 1 && c.typ == 1:
@@ -229,7 +229,7 @@ func (q *mQP) finish(e ending) {
 	q.rq = nil
 }
 
-// message is the effect of a Send, a Write or Immediate Data.
+// message returns the effect of a Send, a Write or Immediate Data.
 func (m *model) message(q *mQP, w *mWR) effect {
 	p := q.peer
 	n := w.length()
@@ -241,7 +241,7 @@ func (m *model) message(q *mQP, w *mWR) effect {
 			lo, hi, f := p.remote(w.target, iwarp.RemoteWrite, w.TO, n)
 			if f != faultNone {
 				c := code{1, 1, [...]uint8{faultSTag: 0, faultStream: 2, faultAccess: 0, faultWrap: 3, faultBounds: 1}[f]}
-				// Each segment is held against the bounds by itself.
+				// Each segment is checked against the bounds separately.
 				return m.remoteFault(q, w, c, only(success, flushed)|blame(c, w.Op), func() {
 					if f == faultBounds && w.TO >= w.target.base {
 						w.target.buf.spoil(min(w.target.lo+int(min(w.TO-w.target.base, 1<<20)), w.target.hi), w.target.hi)
@@ -262,7 +262,7 @@ func (m *model) message(q *mQP, w *mWR) effect {
 	if w.Op == iwarp.OpWrite {
 		return effect{uses: uses, do: func() { write(); q.completes(w, 0) }}
 	}
-	// The rest takes a receive of the peer.
+	// The others take a receive of the peer.
 	refuse := func(c code, spoilt func()) effect {
 		e := m.remoteFault(q, w, c, only(success, flushed)|blame(c, w.Op), func() {
 			if w.Op == iwarp.OpWriteImm {
@@ -312,7 +312,7 @@ func (m *model) message(q *mQP, w *mWR) effect {
 	into, ok := p.locals(reached, iwarp.LocalWrite, q, place)
 	switch {
 	case n > r.room() && !ok:
-		return effect{err: errNever} // what is found first depends on the segments
+		return effect{err: errNever} // which fault is found first depends on the segments
 	case n > r.room():
 		return fail(iwarp.StatusLocLenErr, code{1, 2, 5})
 	case !ok:
@@ -344,10 +344,10 @@ func (m *model) message(q *mQP, w *mWR) effect {
 
 const mRemoteRights = iwarp.RemoteWrite | iwarp.RemoteRead | iwarp.RemoteAtomic
 
-// errNever: the request is not to be posted at all.
+// errNever means that the request must not be posted at all.
 var errNever = errors.New("not to be posted")
 
-// payload is what w sends.
+// payload returns what w sends.
 func (q *mQP) payload(w *mWR) []byte {
 	if w.Data != nil {
 		return w.Data
@@ -355,7 +355,7 @@ func (q *mQP) payload(w *mWR) []byte {
 	return q.read(w.sgl)
 }
 
-// firstSGEs is what n bytes of sgl touch.
+// firstSGEs returns the elements that n bytes of sgl touch.
 func firstSGEs(sgl []mSGE, n uint64) (part []mSGE) {
 	for _, s := range sgl {
 		if n == 0 {
@@ -367,7 +367,7 @@ func firstSGEs(sgl []mSGE, n uint64) (part []mSGE) {
 	return part
 }
 
-// next is the receive that a message to q takes, or nil.
+// next returns the receive that a message to q takes, or nil.
 func (q *mQP) next() *mRecv {
 	switch {
 	case q.srq == nil && len(q.rq) > 0:
@@ -389,7 +389,7 @@ func (q *mQP) take() {
 
 var readCodes = [...]uint8{faultSTag: 0, faultStream: 3, faultAccess: 2, faultWrap: 4, faultBounds: 1}
 
-// responds notes that a response travels from q.
+// responds records that a response travels from q.
 func (q *mQP) responds() {
 	if q.after == afterAWrite {
 		q.after = perhapsAfterWrite
@@ -455,7 +455,7 @@ func (m *model) localInv(q *mQP, w *mWR) effect {
 	return effect{uses: []access{{g, 0, 1, true, q, gather, false}}, do: func() { g.end(); q.completes(w, 0) }}
 }
 
-// recv is the effect of posting a receive to q, or to its SRQ.
+// recv returns the effect of posting a receive to q, or to its SRQ.
 func (m *model) recv(q *mQP, r *mRecv) effect {
 	switch {
 	case len(r.sgl) > modelSGEs:

@@ -6,13 +6,13 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// mHolder is a region of AllocMR, or a window: what has one registration, or bind,
-// after the other.
+// mHolder is a region of AllocMR, or a window: an object with one registration, or bind, after
+// the other.
 type mHolder struct {
 	side, pd int
 	mr       iwarp.MR // or
 	mw       iwarp.MW
-	live     *mRegion // of the last request that was executed
+	live     *mRegion // of the last request executed
 }
 
 // mHoldMax is the most memory that a region of AllocMR takes, in bytes.
@@ -46,10 +46,10 @@ func (r *run) makeHolders(side int) (err error) {
 	return nil
 }
 
-// meta is the use of a region's validity.
+// meta returns an access to a region's validity.
 func meta(g *mRegion, q *mQP) access { return access{g, 0, 1, true, q, gather, false} }
 
-// replace is the effect of giving h the registration g, in place of what it has.
+// replace returns the effect of giving h the registration g, in place of its current one.
 func (h *mHolder) replace(q *mQP, w *mWR, g *mRegion) effect {
 	e := effect{made: g, holder: h, uses: []access{meta(g, q)}}
 	if h.live != nil {
@@ -76,7 +76,7 @@ func (h *mHolder) replace(q *mQP, w *mWR, g *mRegion) effect {
 	return e
 }
 
-// fastReg is the effect of an OpFastReg.
+// fastReg returns the effect of an OpFastReg.
 func (m *model) fastReg(q *mQP, w *mWR) effect {
 	h, g := w.holder, w.made
 	switch {
@@ -89,7 +89,7 @@ func (m *model) fastReg(q *mQP, w *mWR) effect {
 	return h.replace(q, w, g)
 }
 
-// bindMW is the effect of an OpBindMW.
+// bindMW returns the effect of an OpBindMW.
 func (m *model) bindMW(q *mQP, w *mWR) effect {
 	h, g := w.holder, w.made
 	if h.side != q.side || h.pd != q.pd || h.mw == nil {
@@ -147,7 +147,7 @@ func (r *run) stepMemory(c *choices, q *mQP) error {
 	if h.mr != nil {
 		g.mr, g.access = h.mr, choose(c, rights)
 		r.place(c, g)
-		if live := h.live; live != nil && live.remote && live.windows == 0 && !c.odd() { // it has to be free first
+		if live := h.live; live != nil && live.remote && live.windows == 0 && !c.odd() { // it has to be released first
 			w.Op, w.inv, w.InvSTag, w.holder, w.made = iwarp.OpLocalInv, live, live.stag, nil, nil
 			return r.postSend(q, w)
 		}
@@ -180,7 +180,7 @@ func (r *run) stepMemory(c *choices, q *mQP) error {
 	return r.postSend(q, w)
 }
 
-// madeRegion takes note of a region that a request makes.
+// madeRegion records a region that a request makes.
 func (r *run) madeRegion(h *mHolder, g *mRegion) error {
 	g.stag = h.stag()
 	if g.stag == 0 || r.drawn[g.stag] {

@@ -6,8 +6,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// choices makes a program out of bytes: every sequence of them is one, and a change
-// of one byte changes little. Behind the last byte all choices are the first.
+// choices makes a program out of bytes: every sequence of bytes is one, and changing one byte
+// changes little. After the last byte every choice is the first.
 type choices struct{ data []byte }
 
 func (c *choices) byte() byte {
@@ -19,13 +19,13 @@ func (c *choices) byte() byte {
 	return b
 }
 
-// pick is a number below n, which is at most 256.
+// pick returns a number below n, which is at most 256.
 func (c *choices) pick(n int) int { return int(c.byte()) % max(n, 1) }
 
-// odd is true now and then: the program then does something that it should not.
+// odd is occasionally true: the program then does something that it should not.
 func (c *choices) odd() bool { return c.byte() >= 0xf2 }
 
-// choose is one of xs, or the zero value if there is none.
+// choose returns one of xs, or the zero value if there is none.
 func choose[T any](c *choices, xs []T) (x T) {
 	i := c.pick(len(xs))
 	if len(xs) > 0 {
@@ -34,12 +34,12 @@ func choose[T any](c *choices, xs []T) (x T) {
 	return x
 }
 
-// step does one thing of the program.
+// step does one step of the program.
 func (r *run) step(c *choices) error {
 	q := r.m.qps[c.pick(2)][c.pick(modelQPs)]
 	op := c.pick(32)
 	if q.state == iwarp.StateIdle || q.state == iwarp.StateError && !q.fresh && c.pick(4) != 0 {
-		op = 31 // most of the time QPs ought to be connected
+		op = 31 // QPs should be connected most of the time
 	}
 	switch {
 	case op < 16:
@@ -64,7 +64,7 @@ func (r *run) step(c *choices) error {
 	return r.stepConnect(c)
 }
 
-// burst does something once, or often enough to fill a queue.
+// burst calls f once, or often enough to fill a queue.
 func (r *run) burst(c *choices, f func() error) error {
 	n := 1
 	if c.pick(4) == 0 {
@@ -78,8 +78,7 @@ func (r *run) burst(c *choices, f func() error) error {
 	return nil
 }
 
-// pickRegion is a region that suits, or now and then one that does not. It may be
-// nil.
+// pickRegion returns a region that suits, or now and then one that does not. It may be nil.
 func (r *run) pickRegion(c *choices, suits func(*mRegion) bool) *mRegion {
 	var good, bad []*mRegion
 	for _, g := range r.regions {
@@ -92,7 +91,7 @@ func (r *run) pickRegion(c *choices, suits func(*mRegion) bool) *mRegion {
 	if !c.odd() && len(good) > 0 || len(bad) == 0 {
 		return choose(c, good)
 	}
-	var near []*mRegion // what only just does not suit shows most
+	var near []*mRegion // near misses reveal the most
 	for _, g := range bad {
 		if len(good) > 0 && g.side == good[0].side && g.pd == good[0].pd {
 			near = append(near, g)
@@ -104,7 +103,7 @@ func (r *run) pickRegion(c *choices, suits func(*mRegion) bool) *mRegion {
 	return choose(c, bad)
 }
 
-// stag names g, or nobody.
+// stag returns the STag of g, or one that names nothing.
 func (r *run) stag(c *choices, g **mRegion) iwarp.STag {
 	if *g != nil && !c.odd() {
 		return (*g).stag
@@ -179,7 +178,7 @@ func (r *run) stepSend(c *choices, q *mQP) error {
 		case p.srq == nil || len(p.srq.queue) == 0:
 			return r.stepRecv(c, p)
 		case c.pick(4) != 0:
-			return r.settle() // p has its share of them
+			return r.settle() // p holds its share of them
 		}
 	}
 	var need iwarp.Access
@@ -247,7 +246,7 @@ func (r *run) stepSend(c *choices, q *mQP) error {
 		}
 	}
 	if w.length() > 64 && w.TO+w.length() < w.TO {
-		return nil // which segment is the first to be wrong depends on their length
+		return nil // which segment is the first to fail depends on their length
 	}
 	switch w.Op {
 	case iwarp.OpSendInv:
@@ -269,7 +268,7 @@ func takesReceive(op iwarp.Opcode) bool {
 	return op == iwarp.OpSend || op == iwarp.OpSendInv || op == iwarp.OpImmediate || op == iwarp.OpWriteImm
 }
 
-// atomicSink is 8 bytes for the old value, or nil.
+// atomicSink returns 8 bytes for the old value, or nil.
 func (r *run) atomicSink(c *choices, q *mQP) *mSGE {
 	g := r.pickRegion(c, func(g *mRegion) bool {
 		return g.side == q.side && g.pd == q.pd && g.kind != mWindow && g.local && g.access&iwarp.LocalWrite != 0 && g.hi-g.lo >= 8
@@ -280,7 +279,7 @@ func (r *run) atomicSink(c *choices, q *mQP) *mSGE {
 	return &mSGE{r: g, key: g.stag, to: g.base + uint64(c.pick(max(g.hi-g.lo-7, 1)))&^7, n: 8}
 }
 
-// rights are those of regions, most of them useful ones.
+// rights lists rights of regions, most of them useful.
 var rights = []iwarp.Access{
 	iwarp.LocalWrite | mRemoteRights,
 	iwarp.LocalWrite | iwarp.RemoteWrite,
@@ -290,7 +289,7 @@ var rights = []iwarp.Access{
 	iwarp.LocalWrite | iwarp.RemoteAtomic,
 	iwarp.RemoteRead,
 	0,
-	iwarp.RemoteWrite, // which needs LocalWrite
+	iwarp.RemoteWrite, // requires LocalWrite
 }
 
 func (r *run) stepRegister(c *choices) error {
@@ -311,7 +310,7 @@ func (r *run) stepRegister(c *choices) error {
 	return r.register(g)
 }
 
-// place chooses memory for g, and TOs.
+// place chooses memory and TOs for g.
 func (r *run) place(c *choices, g *mRegion) {
 	g.buf = choose(c, r.bufs[g.side])
 	words := len(g.buf.want) / 8

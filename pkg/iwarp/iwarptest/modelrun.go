@@ -15,7 +15,7 @@ const (
 	modelRegions = 24
 )
 
-// run is a program under way, on devices and in the model.
+// run is a program that is running, on devices and in the model.
 type run struct {
 	t     testing.TB
 	ctx   context.Context
@@ -39,10 +39,10 @@ type run struct {
 
 type armedFor struct{ any, solicited bool }
 
-// RunProgram runs the program that data stands for on the devices of tr and in a
-// model of the verbs, and says where they differ. quiet, if not nil, returns when
-// nothing moves any more on the devices, as synctest.Wait does in a bubble; without
-// it the devices need RDMA Reads, which tell that what was sent before is there.
+// RunProgram runs the program encoded in data on the devices of tr and in a model of the verbs, and
+// returns where they differ. quiet, if not nil, returns when nothing moves any more on the devices,
+// as synctest.Wait does in a bubble; without it the devices need RDMA Reads, which show that what
+// was sent before has arrived.
 func RunProgram(t testing.TB, tr Transport, quiet func(), data []byte) error {
 	da, db, addr := tr(t)
 	defer func() {
@@ -115,7 +115,7 @@ func (r *run) setUp() (err error) {
 		if err := r.makeHolders(side); err != nil {
 			return err
 		}
-		for _, b := range r.bufs[side] { // something to begin with
+		for _, b := range r.bufs[side] { // some initial content
 			for pd := range r.pd[side] {
 				g := &mRegion{side: side, pd: pd, buf: b, hi: len(b.want), access: rights[0], remote: true, local: true}
 				if err := r.register(g); err != nil {
@@ -164,7 +164,7 @@ func (r *run) register(g *mRegion) error {
 	return nil
 }
 
-// deregister and invalidate end what no request uses.
+// deregister and invalidate end regions that no request uses.
 func (r *run) deregister(g *mRegion) error {
 	if err := r.settle(); err != nil {
 		return err
@@ -191,7 +191,7 @@ func (r *run) deregister(g *mRegion) error {
 	return nil
 }
 
-// forget makes what still names g name nobody.
+// forget makes everything that names g name nothing.
 func (r *run) forget(g *mRegion) {
 	for _, side := range r.m.qps {
 		for _, q := range side {
@@ -230,7 +230,7 @@ func (r *run) invalidate(g *mRegion) error {
 	return nil
 }
 
-// postSend posts w when nothing that is under way makes its outcome uncertain.
+// postSend posts w once nothing under way makes its outcome uncertain.
 func (r *run) postSend(q *mQP, w *mWR) error {
 	if w.Flags&iwarp.More != 0 && len(q.sends)+2 >= modelSends {
 		w.Flags &^= iwarp.More // settling needs a place
@@ -253,7 +253,7 @@ func (r *run) postSend(q *mQP, w *mWR) error {
 	real := w.SendWR
 	real.Data = append([]byte(nil), w.Data...)
 	err = q.real.PostSend(&real)
-	// What was posted may be used for something else at once.
+	// What was posted may be reused at once.
 	clear(real.Data)
 	clear(real.SGL)
 	return r.posted(q, &e, err)
@@ -275,7 +275,7 @@ func (r *run) postRecv(q *mQP, w *mRecv) error {
 	return r.posted(q, &e, q.real.PostRecv(wr))
 }
 
-// prepare is the effect of a request, once it is certain.
+// prepare returns the effect of a request once it is certain.
 func (r *run) prepare(q *mQP, predict func() effect) (effect, error) {
 	for _, side := range r.m.qps {
 		for _, x := range side {

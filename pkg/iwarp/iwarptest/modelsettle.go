@@ -10,18 +10,17 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// barrier is the id of requests that only show that all before them is there.
+// barrier is the id of requests that only show that everything before them has arrived.
 const barrier = 1 << 62
 
-// polled are the completions of one QP.
+// polled holds the completions of one QP.
 type polled struct{ sends, recvs []iwarp.WC }
 
-// settle waits until nothing is under way, and holds everything that can be seen
-// against the model.
+// settle waits until nothing is under way, and compares everything observable with the model.
 func (r *run) settle() error {
 	for _, side := range r.m.qps {
 		for _, q := range side {
-			if q.more { // something has to follow
+			if q.more { // another request must follow
 				q.more, q.after = false, perhapsAfterWrite
 				if err := q.real.PostSend(&iwarp.SendWR{ID: barrier + 1, Op: iwarp.OpWrite, Flags: iwarp.Unsignaled}); err != nil {
 					return fmt.Errorf("%s: an empty Write: %w", q.name, err)
@@ -71,7 +70,7 @@ func (r *run) settle() error {
 	return nil
 }
 
-// poll moves completions to got, and says which CQs have to have made a token.
+// poll moves completions to got, and records in token which CQs must have made a token.
 func (r *run) poll(got map[iwarp.QP]*polled, token *[2]bool) error {
 	for side, cq := range r.cq {
 		var wc [16]iwarp.WC
@@ -106,8 +105,8 @@ func (r *run) wait(got map[iwarp.QP]*polled, poll func() error) error {
 		r.quiet()
 		return nil
 	}
-	// A QP that has as many of an SRQ's receives as it may gets no more until they are polled: what
-	// is to find it so must arrive before.
+	// A QP that holds its maximum of an SRQ's receives gets no more until they are polled, so the
+	// messages that must find it in that state have to arrive first.
 	for _, qps := range r.m.qps {
 		for _, q := range qps {
 			if q.srq == nil || !q.fresh {
@@ -169,7 +168,7 @@ func (r *run) wait(got map[iwarp.QP]*polled, poll func() error) error {
 	return nil
 }
 
-// check holds a QP against the model.
+// check compares a QP with the model.
 func (r *run) check(q *mQP, got *polled) error {
 	if err := match("send", q.sends, got.sends, true); err != nil {
 		return err
@@ -215,7 +214,7 @@ func (r *run) check(q *mQP, got *polled) error {
 	return nil
 }
 
-// match holds completions against those expected.
+// match compares completions with those expected.
 func match(what string, want []*expect, got []iwarp.WC, marks bool) error {
 	failed, blamed := false, false
 	for _, c := range got {
@@ -238,7 +237,7 @@ func match(what string, want []*expect, got []iwarp.WC, marks bool) error {
 			return fmt.Errorf("%s %d: %s after a failed one", what, c.ID, c.Status)
 		}
 		if c.Status != success {
-			failed = true // and one only is to blame
+			failed = true // only one of them is to blame
 			blamed = blamed || c.Status != flushed
 			continue
 		}
@@ -246,7 +245,7 @@ func match(what string, want []*expect, got []iwarp.WC, marks bool) error {
 			c.Op, c.ByteLen = x.wc.Op, x.wc.ByteLen
 		}
 		if what == "send" && x.wc.Op != iwarp.OpRead {
-			c.ByteLen = x.wc.ByteLen // of others it says nothing
+			c.ByteLen = x.wc.ByteLen // it means nothing for the others
 		}
 		g := iwarp.WC{Op: c.Op, ByteLen: c.ByteLen, HasImm: c.HasImm, Imm: c.Imm}
 		if marks {
@@ -274,8 +273,8 @@ func (s statusSet) String() string {
 	return fmt.Sprint(all)
 }
 
-// checkMemory holds the memory of a side against the model; where that knows
-// nothing, it learns.
+// checkMemory compares the memory of a side with the model; where the model does not know the
+// content, it learns it.
 func (r *run) checkMemory(side int) error {
 	for i, b := range r.bufs[side] {
 		for at, u := range b.undefined {
@@ -371,7 +370,7 @@ func (r *run) disconnect(q *mQP) error {
 	return r.settle()
 }
 
-// part ends q's stream, on both sides alike.
+// part records the end of q's stream on both sides.
 func (r *run) part(q *mQP, e ending) {
 	if p := q.peer; p != nil {
 		p.finish(e)
@@ -417,7 +416,7 @@ func (r *run) modify(q *mQP, s iwarp.QPState) error {
 	return r.settle()
 }
 
-// recycle destroys q and makes another one in its place.
+// recycle destroys q and creates another one in its place.
 func (r *run) recycle(q *mQP) (err error) {
 	if err := r.settle(); err != nil {
 		return err
@@ -446,7 +445,7 @@ func (r *run) recycle(q *mQP) (err error) {
 	return r.settle()
 }
 
-// tearDown ends everything in the order in which it may be ended.
+// tearDown ends everything in a permitted order.
 func (r *run) tearDown() error {
 	var errs []error
 	for side, qps := range r.m.qps {

@@ -14,8 +14,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// socketBuffer is the room of one direction of a connection in bytes, as small as
-// a kernel's may be, so that writers do block.
+// socketBuffer is the capacity of one direction of a connection in bytes, as small as a kernel's
+// may be, so that writers do block.
 const socketBuffer = 64 << 10
 
 // Network is a TCP-like network in memory: ordered byte streams with half-close,
@@ -27,12 +27,12 @@ type Network struct {
 	port      int
 }
 
-// NewNetwork makes an empty network.
+// NewNetwork returns an empty network.
 func NewNetwork() *Network {
 	return &Network{listeners: make(map[string]*memListener), port: 40000}
 }
 
-// Config is a device's configuration on this network.
+// Config returns a device configuration for this network.
 func (n *Network) Config() iwarp.Config {
 	return iwarp.Config{Dial: n.Dial, Listen: n.Listen}
 }
@@ -42,8 +42,7 @@ func (n *Network) nextPort() int {
 	return n.port
 }
 
-// Listen opens a listener on addr, an IP address with a port; port 0 takes a free
-// one.
+// Listen opens a listener on addr, an IP address with a port; port 0 picks a free one.
 func (n *Network) Listen(_ context.Context, addr string) (net.Listener, error) {
 	a, err := parseAddr(addr)
 	if err != nil {
@@ -137,7 +136,7 @@ func (l *memListener) Close() error {
 		for {
 			select {
 			case c := <-l.backlog:
-				_ = c.Close() // nobody will accept it
+				_ = c.Close() // it will not be accepted
 			default:
 				return
 			}
@@ -230,7 +229,7 @@ func (s *stream) write(p []byte) (done int, err error) {
 	}
 }
 
-// set changes s and wakes who waits for it.
+// set changes s and wakes its waiters.
 func (s *stream) set(f func()) {
 	s.mu.Lock()
 	f()
@@ -238,7 +237,7 @@ func (s *stream) set(f func()) {
 	s.mu.Unlock()
 }
 
-// deadline makes waiters look again at t.
+// deadline sets by to t and makes waiters check again then.
 func (s *stream) deadline(by *time.Time, t time.Time) {
 	s.set(func() {
 		*by = t

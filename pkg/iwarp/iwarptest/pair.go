@@ -10,19 +10,19 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Timeout ends a test that hangs, in real time or in a bubble's. Where the other
-// end is an emulated machine, it is to be set higher before the tests run.
+// Timeout ends a test that hangs, in real time or in a bubble's. If the other end is an emulated
+// machine, raise it before the tests run.
 var Timeout = 30 * time.Second
 
-// Context ends with the test, or after Timeout.
+// Context returns a context that ends with the test, or after Timeout.
 func Context(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Open makes a device that is closed, with everything on it, when the test ends;
-// the test fails if a region or QP is left.
+// Open returns a device that is closed, with everything on it, when the test ends. The test fails
+// if a region or QP is left.
 func Open(t testing.TB, cfg iwarp.Config) iwarp.Device {
 	t.Helper()
 	dev, err := iwarp.Open(cfg)
@@ -44,7 +44,7 @@ func Close(t testing.TB, dev iwarp.Device) {
 	}
 }
 
-// End is one side of a connection with all that it needs.
+// End is one side of a connection with everything it needs.
 type End struct {
 	Dev iwarp.Device
 	PD  iwarp.PD
@@ -52,8 +52,8 @@ type End struct {
 	QP  iwarp.QP
 }
 
-// NewEnd makes a QP in state IDLE on dev. Zero fields of a have the defaults, and
-// its CQs are set here.
+// NewEnd returns an End with a QP in state IDLE on dev. Zero fields of a have the defaults, and its
+// CQs are set here.
 func NewEnd(t testing.TB, dev iwarp.Device, a iwarp.QPInitAttr) *End {
 	t.Helper()
 	pd, err := dev.AllocPD()
@@ -105,8 +105,7 @@ func Connect(t testing.TB, a, b *End, addr string, pa, pb *iwarp.ConnParam) (inf
 	return info
 }
 
-// Pair makes two devices on an in-memory network and a connection between them.
-// a is the initiator.
+// Pair returns two ends of a connection between devices on an in-memory network. a is the initiator.
 func Pair(t testing.TB) (a, b *End) {
 	t.Helper()
 	n := NewNetwork()
@@ -126,7 +125,7 @@ func (e *End) Reg(t testing.TB, buf []byte, a iwarp.Access, o *iwarp.MROptions) 
 	return mr
 }
 
-// Seg names n bytes from byte at of mr on.
+// Seg returns an SGE for n bytes of mr from byte at on.
 func Seg(mr iwarp.MR, at, n int) iwarp.SGE {
 	return iwarp.SGE{Addr: mr.Base() + uint64(at), Length: uint32(n), LKey: mr.STag()}
 }
@@ -175,7 +174,7 @@ func (e *End) WaitOK(t testing.TB, id uint64) iwarp.WC {
 	return wc
 }
 
-// WaitDone waits until the QP has ended and returns why.
+// WaitDone waits until the QP has ended and returns the reason.
 func (e *End) WaitDone(t testing.TB) error {
 	t.Helper()
 	select {
@@ -186,14 +185,14 @@ func (e *End) WaitDone(t testing.TB) error {
 	return e.QP.Err()
 }
 
-// CheckGoroutines fails the test if goroutines of this module's iwarp packages,
-// the test's own aside, are left when it ends. Call it first.
+// CheckGoroutines fails the test if goroutines of this module's iwarp packages, other than the
+// test's own, are left when it ends. Call it first.
 func CheckGoroutines(t testing.TB) {
 	t.Helper()
 	before := stacks()
 	t.Cleanup(func() {
 		var left []string
-		for range 200 { // a goroutine that is past its last statement needs a moment
+		for range 200 { // a goroutine past its last statement needs a moment
 			left = left[:0]
 			for id, s := range stacks() {
 				if _, old := before[id]; !old {

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Constants of the pcap format and of what it holds here.
+// Constants of the pcap format, as used here.
 const (
 	pcapMagicMicro = 0xa1b2c3d4
 	pcapMagicNano  = 0xa1b23c4d
 	linkEthernet   = 1
 	linkRaw        = 101 // packets start with the IP header
 	protoTCP       = 6
-	// maxSegment is what an IPv4 packet holds, rounded down to a multiple of 4, as
-	// FPDUs are: Wireshark loses its way when a packet ends amid a ULPDU_Length.
+	// maxSegment is the capacity of an IPv4 packet, rounded down to a multiple of 4, the unit of
+	// FPDUs: Wireshark loses synchronization when a packet ends amid a ULPDU_Length.
 	maxSegment = 65492
 )
 
@@ -31,16 +31,15 @@ const (
 	tcpACK
 )
 
-// PcapWriter writes TCP conversations that nobody captured: it is handed what was
-// said and makes up the packets around it. It is safe for concurrent use, and its
-// first error stays.
+// PcapWriter writes TCP conversations that were not captured: it is given the data sent and makes up
+// the packets around it. It is safe for concurrent use, and keeps its first error.
 type PcapWriter struct {
 	mu  sync.Mutex
 	w   io.Writer
 	err error
 }
 
-// NewPcapWriter writes the file's header.
+// NewPcapWriter returns a PcapWriter after writing the file's header.
 func NewPcapWriter(w io.Writer) *PcapWriter {
 	p := &PcapWriter{w: w}
 	h := binary.LittleEndian.AppendUint32(nil, pcapMagicNano)
@@ -81,7 +80,7 @@ func (p *PcapWriter) Conn(client, server netip.AddrPort) *PcapConn {
 	return c
 }
 
-// Data adds octets that one side sent.
+// Data adds octets that one side has sent.
 func (c *PcapConn) Data(fromClient bool, b []byte) {
 	d := direction(fromClient)
 	c.p.mu.Lock()
@@ -147,7 +146,7 @@ func (c *PcapConn) packetLocked(d int, flags byte, payload []byte) {
 	_, c.p.err = c.p.w.Write(slices.Concat(rec, ip, tcp, payload))
 }
 
-// checksum is the ones' complement sum of RFC 1071, not yet complemented.
+// checksum adds b to the ones' complement sum of RFC 1071, which it returns without complementing it.
 func checksum(sum uint32, b []byte) uint16 {
 	for ; len(b) > 1; b = b[2:] {
 		sum += uint32(b[0])<<8 | uint32(b[1])
@@ -161,7 +160,7 @@ func checksum(sum uint32, b []byte) uint16 {
 	return uint16(sum)
 }
 
-// PcapStream is a TCP connection of a capture, put together again.
+// PcapStream is a reassembled TCP connection of a capture.
 type PcapStream struct {
 	Client, Server netip.AddrPort
 	Chunks         []PcapChunk // in the order of capture
@@ -188,7 +187,7 @@ func (s *PcapStream) Bytes(fromClient bool) []byte {
 type half struct {
 	stream *PcapStream
 	client bool
-	next   uint32            // sequence number due
+	next   uint32            // next sequence number expected
 	early  map[uint32][]byte // arrived before its turn
 }
 
@@ -250,7 +249,7 @@ func ReadPcap(b []byte) ([]*PcapStream, error) {
 	return all, nil
 }
 
-// add takes one packet's payload, and what it makes contiguous.
+// add processes one packet's payload, and the early data that it makes contiguous.
 func (h *half) add(seq uint32, data []byte) {
 	if len(data) == 0 {
 		return
@@ -261,7 +260,7 @@ func (h *half) add(seq uint32, data []byte) {
 	for again := true; again; {
 		again = false
 		for s, d := range h.early {
-			old := h.next - s // how much of d is known already
+			old := h.next - s // how much of data is known already
 			if int32(old) < 0 {
 				continue
 			}

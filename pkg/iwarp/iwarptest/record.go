@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// Proxy passes TCP connections on to one address and records what is said in a
-// pcap, in an order in which it can have been said: octets are recorded after
-// they arrived and before they are passed on. No right to capture is needed.
+// Proxy forwards TCP connections to one address and records them in a pcap, in a possible order:
+// octets are recorded after they arrived and before they are forwarded. It needs no right to capture
+// packets.
 type Proxy struct {
 	ln     net.Listener
 	target string
@@ -26,8 +26,7 @@ type Proxy struct {
 	handlers sync.WaitGroup
 }
 
-// NewProxy listens on a loopback port and passes on to target. A nil pcap records
-// nothing and still counts.
+// NewProxy listens on a loopback port and forwards to target. With a nil pcap it only counts.
 func NewProxy(target string, pcap *PcapWriter) (*Proxy, error) {
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -42,12 +41,11 @@ func NewProxy(target string, pcap *PcapWriter) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is where the proxy listens.
+// Addr returns the address on which the proxy listens.
 func (p *Proxy) Addr() string { return p.ln.Addr().String() }
 
-// ProxyCounts are totals since the proxy started. Turns counts how often octets
-// from the client followed octets from the server or opened a connection: each
-// is a round trip that somebody may have waited for.
+// ProxyCounts holds totals since the proxy started. Turns counts how often octets from the client
+// followed octets from the server or opened a connection: each is a potential round trip of waiting.
 type ProxyCounts struct {
 	Connections, Turns int
 	Sent, Received     int64 // bytes from and to the client
@@ -60,7 +58,7 @@ func (p *Proxy) Counts() ProxyCounts {
 	return ProxyCounts{Connections: p.conns, Turns: p.turns, Sent: p.sent[0], Received: p.sent[1]}
 }
 
-// Close ends all connections and waits until nothing runs any more.
+// Close ends all connections and waits for all goroutines.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -85,7 +83,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// keep notes a connection for Close; false when Close has been called.
+// keep remembers a connection for Close. It returns false when Close has been called.
 func (p *Proxy) keep(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,8 +126,7 @@ func (p *Proxy) serve(client net.Conn) {
 	p.mu.Unlock()
 }
 
-// copy passes on one direction until its end; a FIN is passed on as a FIN, and a
-// reset as a reset.
+// copy forwards one direction until its end; a FIN is forwarded as a FIN, and a reset as a reset.
 func (p *Proxy) copy(rec *PcapConn, fromClient bool, dst, src net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {

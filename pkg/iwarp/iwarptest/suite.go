@@ -7,12 +7,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Transport makes two devices that reach each other, and the address to listen on
-// at the second one. They are closed by the suite.
+// Transport returns two devices that reach each other, and the address to listen on at the second
+// one. The suite closes them.
 type Transport func(t testing.TB) (initiator, responder iwarp.Device, addr string)
 
-// Suite is the conformance suite of verbs: every provider and transport passes
-// it. What a device lacks by its attributes is skipped.
+// Suite is the conformance suite of verbs: every provider and transport must pass it. Cases that
+// need more than a device's attributes offer are skipped.
 func Suite(t *testing.T, tr Transport) {
 	for _, c := range suite {
 		t.Run(c.name, func(t *testing.T) {
@@ -30,18 +30,18 @@ type suiteCase struct {
 	run  func(c *conn)
 }
 
-// suite is every case there is. Each file has a list of its own.
-var suite = slices.Concat(connectCases, dataCases, queueCases, errorCases, readCases, extCases,
+// suite lists all cases. Each file has a list of its own.
+var suite = slices.Concat(connectCases, dataCases, queueCases, errorCases, readCases, readEndCases, extCases,
 	srqCases, cqCases, memoryCases, stateCases)
 
-// conn is one case's two devices.
+// conn holds the two devices of one case.
 type conn struct {
 	*testing.T
 	da, db iwarp.Device
 	addr   string
 }
 
-// pair connects a new pair of QPs with default wishes.
+// pair connects a new pair of QPs with default parameters.
 func (c *conn) pair() (a, b *End) {
 	c.Helper()
 	a, b = NewEnd(c, c.da, iwarp.QPInitAttr{}), NewEnd(c, c.db, iwarp.QPInitAttr{})
@@ -49,7 +49,7 @@ func (c *conn) pair() (a, b *End) {
 	return a, b
 }
 
-// need skips the case unless both devices have what it is about.
+// need skips the case unless both devices have the capability that it is about.
 func (c *conn) need(what string, has func(iwarp.DeviceAttr) bool) {
 	c.Helper()
 	for _, d := range []iwarp.Device{c.da, c.db} {
@@ -59,7 +59,7 @@ func (c *conn) need(what string, has func(iwarp.DeviceAttr) bool) {
 	}
 }
 
-// base asks for a TO to begin with, where that can be chosen.
+// base returns options that ask for a first TO, where that can be chosen.
 func (c *conn) base(to uint64) *iwarp.MROptions {
 	if !c.db.Attr().AnyBase {
 		return nil
@@ -67,15 +67,15 @@ func (c *conn) base(to uint64) *iwarp.MROptions {
 	return &iwarp.MROptions{Base: to}
 }
 
-// kernelPlaces skips the case for devices whose driver may still be at a segment
-// when it has taken an STag out: siw does not wait for it.
+// kernelPlaces skips the case for devices whose driver may still be processing a segment when it
+// has removed an STag: siw does not wait for it.
 func (c *conn) kernelPlaces() {
 	c.Helper()
 	c.need("say over what its driver is doing", func(a iwarp.DeviceAttr) bool { return a.Provider != "ibverbs" })
 }
 
-// failed says whether got, of a request of e, is the failure want: any failure of a
-// device that does not tell reasons.
+// failed reports whether got, the status of a request of e, is the failure want, or any failure if
+// the device does not report reasons.
 func (c *conn) failed(got, want iwarp.Status, e *End) bool {
 	return got == want || !e.Dev.Attr().EndReason && got != iwarp.StatusSuccess
 }

@@ -29,8 +29,8 @@ var connectCases = []suiteCase{
 	{"DialCancelled", (*conn).dialCancelled},
 }
 
-// startsUp skips the case for devices whose start-up is not ours to choose: the
-// kernel's and hardware's connection managers have options of their own.
+// startsUp skips the case for devices whose start-up we cannot choose: the connection managers of
+// kernel and hardware have options of their own.
 func (c *conn) startsUp() {
 	c.Helper()
 	c.need("options of MPA start-up", func(a iwarp.DeviceAttr) bool { return a.Provider == "soft" || a.Provider == "inproc" })
@@ -45,7 +45,7 @@ func (c *conn) soft() {
 func (c *conn) privateData() {
 	sizes := []int{0, 1, 252, 508}
 	if !c.da.Attr().StartUp || !c.db.Attr().StartUp {
-		sizes = []int{0, 1, 200} // siw keeps the length, four bytes of its own included, in one byte
+		sizes = []int{0, 1, 200} // siw keeps the length, including its own four bytes, in one byte
 	}
 	for _, n := range sizes {
 		a, b := NewEnd(c, c.da, iwarp.QPInitAttr{}), NewEnd(c, c.db, iwarp.QPInitAttr{})
@@ -81,8 +81,8 @@ func (c *conn) privateData() {
 	}
 }
 
-// privateMade: a responder makes its private data of what start-up comes to, and both
-// sides know the same heads of the frames, or none.
+// privateMade: a responder makes its private data from the outcome of start-up, and both sides know
+// the same heads of the frames, or none.
 func (c *conn) privateMade() {
 	a, b := NewEnd(c, c.da, iwarp.QPInitAttr{}), NewEnd(c, c.db, iwarp.QPInitAttr{})
 	ctx := Context(c)
@@ -206,8 +206,7 @@ func (c *conn) nobodyListens() {
 	}
 }
 
-// rejectSizes: whatever private data an application refuses with, the initiator
-// gets it.
+// rejectSizes: the initiator gets whatever private data an application rejects it with.
 func (c *conn) rejectSizes() {
 	for _, n := range []int{0, 1, 148} {
 		info, err := c.rejected(nil, func(r iwarp.ConnRequest, _ *End) error { return r.Reject(pattern(n, 3)) })
@@ -218,7 +217,7 @@ func (c *conn) rejectSizes() {
 	}
 }
 
-// rejected dials a listener whose application decides with decide.
+// rejected dials a listener whose application calls decide.
 func (c *conn) rejected(p *iwarp.ConnParam, decide func(iwarp.ConnRequest, *End) error) (*iwarp.ConnInfo, error) {
 	a, b := NewEnd(c, c.da, iwarp.QPInitAttr{}), NewEnd(c, c.db, iwarp.QPInitAttr{})
 	ctx := Context(c)
@@ -242,7 +241,7 @@ func (c *conn) rejected(p *iwarp.ConnParam, decide func(iwarp.ConnRequest, *End)
 	return info, err
 }
 
-// connect is Connect with both sides' view of what was agreed on.
+// connect is Connect, and returns both sides' view of the outcome.
 func (c *conn) connect(a, b *End, pa, pb *iwarp.ConnParam) (seen, agreed *iwarp.ConnInfo) {
 	c.Helper()
 	ctx := Context(c)
@@ -268,8 +267,8 @@ func (c *conn) connect(a, b *End, pa, pb *iwarp.ConnParam) (seen, agreed *iwarp.
 	return seen, agreed
 }
 
-// carries moves data both ways: Sends, and Writes that a Send tells of. With A=0
-// only a Send opens the way back.
+// carries moves data both ways: Sends, and Writes announced by a Send. With A=0 only a Send opens
+// the way back.
 func (c *conn) carries(a, b *End, n int) {
 	c.Helper()
 	for i, e := range []struct{ from, to *End }{{a, b}, {b, a}} {
@@ -299,8 +298,8 @@ func (c *conn) carries(a, b *End, n int) {
 	}
 }
 
-// optionMatrix covers INT-11, MPA-06, MPA-07 and CM-04 to CM-06: every combination
-// of the options of start-up connects, agrees on what it should, and carries data.
+// optionMatrix covers INT-11, MPA-06, MPA-07 and CM-04 to CM-06: every combination of the options
+// of start-up connects, agrees on what it should, and carries data.
 func (c *conn) optionMatrix() {
 	c.startsUp()
 	bools := []bool{false, true}
@@ -364,9 +363,8 @@ func (c *conn) combination(pa, pb *iwarp.ConnParam) {
 	}
 }
 
-// rtrIsNobodys covers CM-19, CM-20, CM-23 and CM-24: by whatever message a stream
-// is opened, it takes no request, no receive, and completes nothing; the responder
-// may then send first.
+// rtrIsNobodys covers CM-19, CM-20, CM-23 and CM-24: whichever message opens a stream, it takes no
+// request and no receive, and completes nothing; the responder may then send first.
 func (c *conn) rtrIsNobodys() {
 	c.startsUp()
 	for _, form := range []iwarp.RTRSet{iwarp.RTRWrite, iwarp.RTRRead, iwarp.RTRSend} {

@@ -16,7 +16,7 @@ var cqCases = []suiteCase{
 	{"CQClose", (*conn).cqClose},
 }
 
-// token says whether there is a token, and takes it.
+// token reports whether there is a token, and takes it.
 func token(cq iwarp.CQ) bool {
 	select {
 	case <-cq.Events():
@@ -43,7 +43,7 @@ func (e *End) wantToken(c *conn) {
 	}
 }
 
-// noToken checks that none has come. What is polled was pushed with its token.
+// noToken checks that no token has arrived. A polled completion was pushed together with its token.
 func (e *End) noToken(c *conn, why string) {
 	c.Helper()
 	if token(e.CQ) {
@@ -51,7 +51,7 @@ func (e *End) noToken(c *conn, why string) {
 	}
 }
 
-// covers VRB-12: one token for each arming.
+// notifyOnce covers VRB-12: one token for each arming.
 func (c *conn) notifyOnce() {
 	a, b := c.pair()
 	for i := range uint64(4) {
@@ -79,7 +79,7 @@ func (c *conn) notifyOnce() {
 	b.WaitOK(c, 3)
 }
 
-// covers VRB-12, RDMAP-26: solicited only; what failed counts as solicited.
+// notifySolicited covers VRB-12 and RDMAP-26: solicited only; failures count as solicited.
 func (c *conn) notifySolicited() {
 	c.need("solicited-only notification", func(a iwarp.DeviceAttr) bool { return a.SolicitedOnly })
 	a, b := c.pair()
@@ -96,7 +96,7 @@ func (c *conn) notifySolicited() {
 		c.Errorf("%+v is not marked", wc)
 	}
 	b.notify(c, false)
-	b.notify(c, true) // takes nothing back
+	b.notify(c, true) // does not narrow the request
 	a.WaitOK(c, 1)
 	a.send(c, "plain")
 	b.wantToken(c)
@@ -109,8 +109,8 @@ func (c *conn) notifySolicited() {
 	}
 }
 
-// covers VRB-13: who arms, polls until nothing is there and then waits for the token
-// gets every completion.
+// notifyNoLoss covers VRB-13: a program that arms, polls until the queue is empty and then waits for
+// the token gets every completion.
 func (c *conn) notifyNoLoss() {
 	a, b := c.pair()
 	const n = 5000
@@ -175,8 +175,8 @@ func (c *conn) notifyNoLoss() {
 	}
 }
 
-// covers SEC-10, VRB-27: QPs that may promise more than their CQ holds end when it
-// overflows; others do not notice.
+// cqOverflow covers SEC-10 and VRB-27: QPs that may promise more than their CQ holds end when it
+// overflows; others are not affected.
 func (c *conn) cqOverflow() {
 	c.need("end of QPs whose CQ overflows", ours)
 	pd, err := c.db.AllocPD()
@@ -226,7 +226,7 @@ func (c *conn) cqOverflow() {
 			c.Errorf("a QP of the CQ that overflowed ended by %v", err)
 		}
 	}
-	for i := range uint64(4) { // what the CQ held is still there
+	for i := range uint64(4) { // the completions that the CQ held are still there
 		victim.WaitOK(c, i)
 	}
 	if err := small.Wait(Context(c)); !errors.Is(err, iwarp.ErrLimit) {
@@ -257,7 +257,7 @@ func (c *conn) cqOverflow() {
 	}
 }
 
-// covers VRB-26: a CQ in use stays; one that is closed wakes who waits.
+// cqClose covers VRB-26: a CQ in use stays; closing one wakes its waiters.
 func (c *conn) cqClose() {
 	a, b := c.pair()
 	if err := a.CQ.Close(); !errors.Is(err, iwarp.ErrInvalid) {

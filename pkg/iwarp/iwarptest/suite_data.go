@@ -71,7 +71,7 @@ func (c *conn) gatherScatter() {
 	if err != nil {
 		c.Fatal(err)
 	}
-	// An SGE of length zero is not looked at, whatever its key.
+	// An SGE of length zero is not checked, whatever its key.
 	a.Post(c, &iwarp.SendWR{ID: 2, Op: iwarp.OpSend, SGL: []iwarp.SGE{
 		Seg(sm, 1, 3), {Addr: 5, LKey: 0xdead}, Seg(sm, 10, 33_333), Seg(sm, 40_000, 45_011)}})
 	a.WaitOK(c, 2)
@@ -233,8 +233,8 @@ func (c *conn) concurrentUse() {
 	Connect(c, a, b, c.addr, nil, nil)
 	ctx := Context(c)
 	var wg sync.WaitGroup
-	// Without flow control of its own, a sender is bounded by what the receiver
-	// has announced: here by one token a posted receive.
+	// Without flow control of its own, a sender is limited by what the receiver has announced: here
+	// one token for each posted receive.
 	tokens := make(chan struct{}, 64)
 	for range 64 {
 		tokens <- struct{}{}

@@ -34,7 +34,7 @@ func (c *conn) depths() {
 	}
 }
 
-// depthsOnRejection covers CM-11: who is refused learns of the peer's depths too.
+// depthsOnRejection covers CM-11: a rejected initiator learns of the peer's depths too.
 func (c *conn) depthsOnRejection() {
 	c.startsUp()
 	_, err := c.rejected(&iwarp.ConnParam{ORD: iwarp.DepthAny, IRD: iwarp.DepthAny}, func(r iwarp.ConnRequest, _ *End) error {
@@ -49,8 +49,8 @@ func (c *conn) depthsOnRejection() {
 	}
 }
 
-// minORD covers CM-14: a responder that needs more Reads than the initiator holds
-// refuses, and tells how many.
+// minORD covers CM-14: a responder that needs more Reads than the initiator holds rejects it, and
+// tells it how many.
 func (c *conn) minORD() {
 	c.soft()
 	c.need("RDMA Read", func(a iwarp.DeviceAttr) bool { return a.RDMARead && a.MaxIRD >= 8 && a.MaxORD >= 8 })
@@ -67,7 +67,7 @@ func (c *conn) minORD() {
 	if !errors.As(err, &re) || re.PeerORD != 5 || string(re.PrivateData) != "more" {
 		c.Errorf("got %+v, %v; want a rejection that tells ORD 5", re, err)
 	}
-	// Enough is enough.
+	// Exactly enough is accepted.
 	a, b := NewEnd(c, c.da, iwarp.QPInitAttr{}), NewEnd(c, c.db, iwarp.QPInitAttr{})
 	if _, info := c.connect(a, b, &iwarp.ConnParam{IRD: 5}, &iwarp.ConnParam{ORD: 8, MinORD: 5}); info.PeerORD != 5 {
 		c.Errorf("agreed on %+v", info)

@@ -23,8 +23,8 @@ var errorCases = []suiteCase{
 	{"BadLocalMemory", (*conn).badLocalMemory},
 }
 
-// wantTerminate checks that both sides ended by the same Terminate, found by b. Of
-// a device that does not tell the reason it wants the end only.
+// wantTerminate checks that both sides ended by the same Terminate, which b found. For a device that
+// does not report the reason it only checks the end.
 func (c *conn) wantTerminate(a, b *End, layer, typ, code uint8) {
 	c.Helper()
 	for side, e := range []*End{b, a} {
@@ -49,7 +49,7 @@ func (c *conn) writeErrors() {
 		off     uint64 // from the region's base
 		n       int
 		stale   bool       // invalidated
-		flip    iwarp.STag // makes the STag a wrong one
+		flip    iwarp.STag // flips bits of the STag
 		code    uint8
 	}{
 		{name: "unknown STag", access: iwarp.RemoteWrite, n: 8, flip: 1},
@@ -70,7 +70,7 @@ func (c *conn) writeErrors() {
 		if w.foreign {
 			owner = other
 		}
-		if w.bound { // the region's base is 0 then
+		if w.bound { // the region's base is then 0
 			if _, err := b.PD.CreateQP(iwarp.QPInitAttr{SendCQ: other.CQ, RecvCQ: other.CQ}); !errors.Is(err, iwarp.ErrLimit) {
 				c.Fatalf("a CQ took more QPs than it has room for: %v", err)
 			}
@@ -168,7 +168,7 @@ func (c *conn) invalidateStopsWrites() {
 	stop, flowing := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	var wg sync.WaitGroup
-	wg.Go(func() { // Writes without end
+	wg.Go(func() { // endless Writes
 		var wc [16]iwarp.WC
 		for {
 			select {
@@ -231,7 +231,7 @@ func (c *conn) sendWithoutReceive() {
 	b.Recv(c, 1, 8)
 	a.Post(c, &iwarp.SendWR{ID: 1, Op: iwarp.OpSend})
 	b.WaitOK(c, 1)
-	a.Post(c, &iwarp.SendWR{ID: 2, Op: iwarp.OpSend}) // empty, and yet it needs one
+	a.Post(c, &iwarp.SendWR{ID: 2, Op: iwarp.OpSend}) // an empty Send needs a receive too
 	c.wantTerminate(a, b, 1, 2, 2)
 }
 
@@ -267,7 +267,7 @@ func (c *conn) badLocalMemory() {
 	})
 }
 
-// localInvalidate is done in its place in the queue.
+// localInvalidate checks that an OpLocalInv is executed in its turn.
 func (c *conn) localInvalidate() {
 	c.need("local invalidate", func(a iwarp.DeviceAttr) bool { return a.LocalInv })
 	a, b := c.pair()

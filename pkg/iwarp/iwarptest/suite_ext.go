@@ -11,7 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// What RFC 7306 adds, on connections that both sides have turned it on for.
+// Cases for RFC 7306, on connections for which both sides have enabled it.
 var extCases = []suiteCase{
 	{"Immediate", (*conn).immediate},
 	{"WriteWithImmediate", (*conn).writeImm},
@@ -26,10 +26,10 @@ var extCases = []suiteCase{
 	{"ExtensionsOffAtPeer", (*conn).extensionsOffAtPeer},
 }
 
-// atomicRights are those of a region for atomics; a provider may want them all.
+// atomicRights are the rights of a region for atomics; a provider may require them all.
 const atomicRights = iwarp.LocalWrite | iwarp.RemoteWrite | iwarp.RemoteRead | iwarp.RemoteAtomic
 
-// extPair connects a pair with the extensions on.
+// extPair connects a pair with the extensions enabled.
 func (c *conn) extPair(depth uint16) (a, b *End) {
 	c.Helper()
 	a, b = NewEnd(c, c.da, iwarp.QPInitAttr{}), NewEnd(c, c.db, iwarp.QPInitAttr{})
@@ -101,7 +101,7 @@ func (c *conn) writeImm() {
 			c.Errorf("sender: %+v", wc)
 		}
 	}
-	// Other messages between the two: the Immediate stands alone again.
+	// Other messages in between: the Immediate stands alone again.
 	b.Recv(c, 10, 8)
 	b.Recv(c, 11, 8)
 	a.Post(c, &iwarp.SendWR{ID: 9, Op: iwarp.OpWrite, Flags: iwarp.Inline, Data: []byte("x"), STag: dm.STag(), TO: dm.Base()})
@@ -146,8 +146,8 @@ func (c *conn) immediateWithoutReceive() {
 	c.wantTerminate(a, b, 1, 2, 2)
 }
 
-// words registers n words of 8 bytes, aligned, and the place for what atomics
-// bring at a.
+// words is n registered words of 8 bytes, aligned, together with the place for the results of
+// atomics at a.
 type words struct {
 	c    *conn
 	a    *End
@@ -164,7 +164,7 @@ func (c *conn) words(a, b *End, n int) *words {
 	return w
 }
 
-// octets is the memory of w, which is aligned as words are.
+// octets returns the memory of w, which is aligned as words are.
 func octets(w []uint64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&w[0])), 8*len(w))
 }
@@ -174,7 +174,7 @@ func (w *words) request(op iwarp.Opcode, id uint64, i int, args iwarp.AtomicArgs
 		SGL: []iwarp.SGE{{Addr: w.sm.Base() + uint64(8*i), Length: 8, LKey: w.sm.STag()}}}
 }
 
-// do posts an atomic on word i, and returns what it brought.
+// do posts an atomic on word i, and returns its result.
 func (w *words) do(op iwarp.Opcode, i int, args iwarp.AtomicArgs) uint64 {
 	w.c.Helper()
 	w.sink[i] = ^uint64(0)
@@ -252,7 +252,7 @@ func (c *conn) atomicsAmongReads() {
 	for i := range uint64(n) {
 		a.WaitOK(c, 2*i)
 		a.WaitOK(c, 2*i+1)
-		// Atomics behind the Read may be done before its data is fetched.
+		// Atomics after the Read may be executed before its data is fetched.
 		if old[i] != i || seen[i] <= i || seen[i] > n {
 			c.Errorf("atomic %d found %d, and the Read behind it %d", i, old[i], seen[i])
 		}
@@ -310,7 +310,7 @@ func (c *conn) atomicErrors() {
 	} {
 		err := a.QP.PostSend(wr)
 		if name == "not aligned" && err == nil {
-			break // it is the peer's to refuse
+			break // the peer must reject it
 		}
 		if !errors.Is(err, iwarp.ErrInvalid) {
 			c.Errorf("%s: PostSend: %v", name, err)
@@ -318,7 +318,7 @@ func (c *conn) atomicErrors() {
 	}
 }
 
-// atomicContention: a counter that two connections and this process count on.
+// atomicContention: two connections and this process increment one counter.
 func (c *conn) atomicContention() {
 	c.needAtomics()
 	const each = 200
@@ -361,7 +361,7 @@ func (c *conn) atomicContention() {
 		})
 	}
 	local := 0
-	if c.db.Attr().Provider == "soft" { // whose atomics are the processor's
+	if c.db.Attr().Provider == "soft" { // its atomics are the processor's
 		for ; local < each; local++ {
 			atomic.AddUint64(&memory[0], 1)
 		}
@@ -381,7 +381,7 @@ func (c *conn) atomicContention() {
 	}
 }
 
-// extWRs are requests that need ConnParam.Extensions.
+// extWRs returns requests that need ConnParam.Extensions.
 func extWRs(mr iwarp.MR, attr iwarp.DeviceAttr) (wrs []*iwarp.SendWR) {
 	sgl := []iwarp.SGE{{Addr: mr.Base(), Length: 8, LKey: mr.STag()}}
 	if attr.Immediate {

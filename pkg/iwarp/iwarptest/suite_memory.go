@@ -41,15 +41,14 @@ func (e *End) register(c *conn, mr iwarp.MR, buf []byte, a iwarp.Access, base ui
 	return stag
 }
 
-// localInv ends what stag names.
+// localInv invalidates stag by an OpLocalInv.
 func (e *End) localInv(c *conn, stag iwarp.STag) {
 	c.Helper()
 	e.Post(c, &iwarp.SendWR{ID: 57, Op: iwarp.OpLocalInv, InvSTag: stag})
 	e.WaitOK(c, 57)
 }
 
-// write writes text to the peer, and sends a word behind it that the peer waits
-// for.
+// write writes text to the peer, followed by a Send that the peer waits for.
 func (c *conn) write(a, b *End, text string, stag iwarp.STag, to uint64) {
 	c.Helper()
 	b.Recv(c, 66, 8)
@@ -82,8 +81,8 @@ func (c *conn) sub(name string, f func(c *conn)) {
 	})
 }
 
-// covers VRB-21, RDMAP-27: each registration has another STag; the peer that was
-// told it, or a request of the owner's, ends it.
+// fastRegister covers VRB-21 and RDMAP-27: each registration has another STag; the peer that knows
+// it, or a request of the owner's, ends it.
 func (c *conn) fastRegister() {
 	c.needFastReg()
 	a, b := c.pair()
@@ -114,7 +113,7 @@ func (c *conn) fastRegister() {
 		if memory[0] != 'x' {
 			c.Fatalf("registration %d: nothing was placed", i)
 		}
-		// It serves requests of our own too.
+		// It works for our own requests too.
 		got := a.Recv(c, 7, 8)
 		b.Post(c, &iwarp.SendWR{ID: 8, Op: iwarp.OpSend, SGL: []iwarp.SGE{Seg(mr, 0, 1)}})
 		b.WaitOK(c, 8)
@@ -172,7 +171,7 @@ func (c *conn) fastErrors() {
 		c.Errorf("AllocMR(0): %v", err)
 	}
 	stag := b.register(c, mr, buf[:16], iwarp.LocalWrite|iwarp.RemoteWrite, 0)
-	c.write(a, b, "ok", stag, mr.Base()) // none of it did harm
+	c.write(a, b, "ok", stag, mr.Base()) // none of that did harm
 	// Registered twice: the second request fails, and with it the stream.
 	b.Post(c, &iwarp.SendWR{ID: 3, Op: iwarp.OpFastReg, Reg: &iwarp.FastReg{MR: mr, Buf: buf[:8]}})
 	if wc := b.Wait(c); wc.ID != 3 || wc.Status != iwarp.StatusLocProtErr {
@@ -181,7 +180,7 @@ func (c *conn) fastErrors() {
 	c.wantTerminate(a, b, 0, 0, 0)
 }
 
-// A registration by a request belongs to the stream whose request it was (SEC-02).
+// fastBound covers SEC-02: a registration by a request belongs to the stream of that request.
 func (c *conn) fastBound() {
 	c.needFastReg()
 	c.need("regions of one stream", func(a iwarp.DeviceAttr) bool { return a.BoundMR })
@@ -222,8 +221,7 @@ func (c *conn) fastBound() {
 	}
 }
 
-// covers SEC-05, SEC-21: each right stands for itself, and none is there that was
-// not given.
+// rights covers SEC-05 and SEC-21: each right stands alone, and no right exists that was not given.
 func (c *conn) rights() {
 	attr := c.db.Attr()
 	all := map[string]iwarp.Access{
@@ -241,7 +239,7 @@ func (c *conn) rights() {
 		op       iwarp.Opcode
 		need     iwarp.Access
 		has      bool
-		ty, code uint8 // layer is DDP for a Write, else RDMAP
+		ty, code uint8 // the layer is DDP for a Write, else RDMAP
 		layer    uint8
 	}{
 		{"write", iwarp.OpWrite, iwarp.RemoteWrite, true, 1, 0, 1},
@@ -276,7 +274,7 @@ func (c *conn) rights() {
 					return
 				}
 				a.WaitOK(c, 5)
-				b.Recv(c, 66, 8) // behind a Write, it is there when this is
+				b.Recv(c, 66, 8) // a Write has been placed once the Send after it arrives
 				a.Post(c, &iwarp.SendWR{ID: 66, Op: iwarp.OpSend})
 				a.WaitOK(c, 66)
 				b.WaitOK(c, 66)
@@ -301,7 +299,7 @@ func (c *conn) rights() {
 	}
 }
 
-// covers VRB-30: what a device does not have by its attributes it refuses clearly.
+// absent covers VRB-30: a device clearly refuses what its attributes say it lacks.
 func (c *conn) absent() {
 	attr := c.da.Attr()
 	a, _ := c.pair()
@@ -327,8 +325,8 @@ func (c *conn) absent() {
 	}
 }
 
-// covers SEC-06, VRB-19: when the owner has taken memory back, by whatever means,
-// not a byte of a peer that goes on writing reaches it.
+// endingStopsWrites covers SEC-06 and VRB-19: once the owner has taken memory back, by whatever
+// means, not a byte from a peer that goes on writing reaches it.
 func (c *conn) endingStopsWrites() {
 	attr := c.db.Attr()
 	for name, w := range map[string]struct {
@@ -365,7 +363,7 @@ func (c *conn) endingStopsWrites() {
 			stag, base, end := w.open(c, b, memory)
 			src := a.Reg(c, pattern(len(memory), 0x55), 0, nil)
 			stopped := make(chan struct{})
-			go func() { // Writes without end
+			go func() { // endless Writes
 				defer close(stopped)
 				for a.QP.State() == iwarp.StateRTS {
 					wr := &iwarp.SendWR{Op: iwarp.OpWrite, SGL: []iwarp.SGE{Seg(src, 0, len(memory))}, STag: stag, TO: base}
@@ -399,8 +397,8 @@ func (c *conn) endingStopsWrites() {
 	}
 }
 
-// A request that ends a region which the peer is reading, again and again, is
-// executed; the Reads behind it are refused.
+// localInvAmidReads: a request that ends a region while the peer reads it again and again is
+// executed; the Reads after it are refused.
 func (c *conn) localInvAmidReads() {
 	c.need("local invalidate", func(a iwarp.DeviceAttr) bool { return a.LocalInv })
 	a, b := c.readPair(8)
@@ -413,7 +411,7 @@ func (c *conn) localInvAmidReads() {
 	b.Post(c, &iwarp.SendWR{ID: 1, Op: iwarp.OpLocalInv, InvSTag: mr.STag()})
 	b.WaitOK(c, 1)
 	n := uint64(59)
-	if a.QP.PostSend(read(60, sm, 0, 8, mr.STag(), mr.Base())) == nil { // all may have been quicker
+	if a.QP.PostSend(read(60, sm, 0, 8, mr.STag(), mr.Base())) == nil { // all may have been faster
 		n++
 	}
 	a.WaitDone(c)

@@ -44,7 +44,7 @@ func (c *conn) postErrors() {
 		c.Errorf("Dial with a connected QP: %v", err)
 	}
 	b.Recv(c, 1, 1)
-	a.Post(c, &iwarp.SendWR{ID: 1, Op: iwarp.OpSend}) // none of it did harm
+	a.Post(c, &iwarp.SendWR{ID: 1, Op: iwarp.OpSend}) // none of that did harm
 	b.WaitOK(c, 1)
 }
 
@@ -148,7 +148,7 @@ func (c *conn) abortFlushes() {
 		c.Error("Err is nil after Abort")
 	}
 	flushed := false
-	for i := range uint64(n) { // each exactly once, in order, the flushed ones last
+	for i := range uint64(n) { // each exactly once, in order, flushed ones last
 		wc := a.Wait(c)
 		if wc.ID != i || flushed && wc.Status == iwarp.StatusSuccess {
 			c.Errorf("completion %d: %+v", i, wc)

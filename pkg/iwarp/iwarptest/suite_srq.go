@@ -19,13 +19,13 @@ var srqCases = []suiteCase{
 	{"SRQDestroy", (*conn).srqDestroy},
 }
 
-// ours says that the device is of this project's making. What verbs leave to the
-// device, it does as the interfaces say.
+// ours reports whether the device is one of this project's. Where verbs leave a choice to the device,
+// those do as the interfaces say.
 func ours(a iwarp.DeviceAttr) bool { return a.Provider != "ibverbs" }
 
-// shared is a responder's side with one SRQ, and QPs that use it.
+// shared is a responder with one SRQ and the QPs that use it.
 type shared struct {
-	*End // its QP is the last one
+	*End // its QP is the latest one
 	srq  iwarp.SRQ
 }
 
@@ -87,7 +87,7 @@ func (c *conn) event(d iwarp.Device, kind iwarp.EventKind) iwarp.AsyncEvent {
 	}
 }
 
-// drain takes the events that have come.
+// drain returns the events that have arrived.
 func drain(d iwarp.Device) (all []iwarp.AsyncEvent) {
 	for {
 		select {
@@ -99,7 +99,7 @@ func drain(d iwarp.Device) (all []iwarp.AsyncEvent) {
 	}
 }
 
-// count counts those of kind among them.
+// count returns how many events of kind have arrived.
 func count(d iwarp.Device, kind iwarp.EventKind) (n int) {
 	for _, e := range drain(d) {
 		if e.Kind == kind {
@@ -109,14 +109,14 @@ func count(d iwarp.Device, kind iwarp.EventKind) (n int) {
 	return n
 }
 
-// send sends text, and waits until that is complete.
+// send sends text, and waits for its completion.
 func (e *End) send(c *conn, text string) {
 	c.Helper()
 	e.Post(c, &iwarp.SendWR{ID: 77, Op: iwarp.OpSend, Flags: iwarp.Inline, Data: []byte(text)})
 	e.WaitOK(c, 77)
 }
 
-// covers VRB-17: each message takes the oldest receive, whichever QP it comes by.
+// srqShared covers VRB-17: each message takes the oldest receive, whichever QP it arrives on.
 func (c *conn) srqShared() {
 	s := c.share(16, 3)
 	var peers, ends [3]*End
@@ -167,7 +167,7 @@ func (c *conn) srqEmpty() {
 	c.wantTerminate(a, b, 1, 2, 2)
 }
 
-// covers VRB-17: one event for each Arm, when fewer than the limit are left.
+// srqLimit covers VRB-17: one event for each Arm, when fewer receives than the limit are left.
 func (c *conn) srqLimit() {
 	s := c.share(8, 1)
 	a, _ := c.join(s, 8)
@@ -208,7 +208,7 @@ func (c *conn) srqLimit() {
 	c.event(c.db, iwarp.EventSRQLimit)
 }
 
-// covers SEC-14: a peer that sends more than its share ends its own stream.
+// srqShares covers SEC-14: a peer that sends more than its share ends its own stream.
 func (c *conn) srqShares() {
 	c.need("shares of an SRQ", ours)
 	s := c.share(8, 2)
@@ -217,7 +217,7 @@ func (c *conn) srqShares() {
 	for i := range uint64(6) {
 		s.post(c, i, 32)
 	}
-	for range 3 { // nothing is polled at the receiving side
+	for range 3 { // the receiving side does not poll
 		greedy.Post(c, &iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Unsignaled})
 	}
 	c.wantTerminate(greedy, g, 1, 2, 2)
@@ -228,14 +228,14 @@ func (c *conn) srqShares() {
 			c.Errorf("receive %d went to QP %d, want %d", i, wc.QP.Num(), want.QP.Num())
 		}
 	}
-	// A place comes back when its completion has been polled.
+	// A place is released when its completion has been polled.
 	for i := range uint64(3) {
 		modest.send(c, "again")
 		s.WaitOK(c, 3+i)
 	}
 }
 
-// A QP that ends leaves to the others what no message of its own had taken.
+// srqKeeps: a QP that ends leaves to the others the receives that no message of its own had taken.
 func (c *conn) srqKeeps() {
 	s := c.share(8, 2)
 	a1, b1 := c.join(s, 8)
@@ -261,7 +261,7 @@ func (c *conn) srqKeeps() {
 	if wc := s.WaitOK(c, 1); wc.QP != b2.QP {
 		c.Errorf("receive: %+v", wc)
 	}
-	// Completions that nobody polls give their places back with their QP.
+	// Completions that have not been polled release their places together with their QP.
 	a2.send(c, "three")
 	for b2.QP.Stats().SendsReceived < 2 && ours(c.db.Attr()) {
 		time.Sleep(time.Millisecond)
@@ -274,7 +274,7 @@ func (c *conn) srqKeeps() {
 	}
 }
 
-// covers VRB-26.
+// srqDestroy covers VRB-26.
 func (c *conn) srqDestroy() {
 	s := c.share(4, 1)
 	_, b := c.join(s, 4)

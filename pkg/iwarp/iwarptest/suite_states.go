@@ -20,7 +20,7 @@ var stateCases = []suiteCase{
 
 var allStates = []iwarp.QPState{iwarp.StateIdle, iwarp.StateRTR, iwarp.StateRTS, iwarp.StateClosing, iwarp.StateTerminate, iwarp.StateError}
 
-// covers VRB-25: what Modify may do from IDLE, RTS and ERROR, and nothing else.
+// stateTable covers VRB-25: what Modify may do from IDLE, RTS and ERROR, and nothing else.
 func (c *conn) stateTable() {
 	idle := NewEnd(c, c.da, iwarp.QPInitAttr{})
 	live, _ := c.pair()
@@ -116,8 +116,8 @@ func (c *conn) modifyError() {
 	b.WaitDone(c)
 }
 
-// covers VRB-25: a QP in ERROR carries another stream once its completions are
-// polled; what was bound to the last one stays shut.
+// reuse covers VRB-25: a QP in ERROR can carry another stream once its completions are polled; what was
+// bound to the last one stays shut.
 func (c *conn) reuse() {
 	a, b := c.pair()
 	var old iwarp.MR
@@ -164,7 +164,7 @@ func (c *conn) reuse() {
 	}
 }
 
-// write2 writes to mr and completes receive id behind it.
+// write2 writes to mr and completes receive id after it.
 func (c *conn) write2(a, b *End, id uint64, mr iwarp.MR) {
 	c.Helper()
 	a.Post(c, &iwarp.SendWR{ID: 65, Op: iwarp.OpWrite, Flags: iwarp.Inline, Data: []byte("x"), STag: mr.STag(), TO: mr.Base()})
@@ -172,8 +172,7 @@ func (c *conn) write2(a, b *End, id uint64, mr iwarp.MR) {
 	b.WaitOK(c, id)
 }
 
-// covers VRB-27: one event says how a stream has ended, unless the program ended it
-// itself.
+// endEvents covers VRB-27: one event says how a stream ended, unless the program ended it itself.
 func (c *conn) endEvents() {
 	c.need("reason of an end", func(a iwarp.DeviceAttr) bool { return a.EndReason })
 	write := func(stag iwarp.STag) func(a, b *End) {
@@ -205,11 +204,11 @@ func (c *conn) endEvents() {
 			a.WaitDone(c)
 			b.WaitDone(c)
 			for _, e := range []*End{a, b} {
-				if err := e.QP.Destroy(); err != nil { // all of its events are there after it
+				if err := e.QP.Destroy(); err != nil { // after that all of its events are there
 					c.Error(err)
 				}
 			}
-			events := append(drain(c.da), drain(c.db)...) // perhaps one device
+			events := append(drain(c.da), drain(c.db)...) // both may be one device
 			for i, e := range []*End{a, b} {
 				want, wantErr := []iwarp.EventKind{w.atA, w.atB}[i], []bool{w.errA, w.errB}[i]
 				var got []iwarp.AsyncEvent
@@ -232,8 +231,7 @@ func (c *conn) endEvents() {
 	}
 }
 
-// covers VRB-04: a request that is refused changes nothing for those before it and
-// those behind.
+// badRequest covers VRB-04: a rejected request changes nothing for those before and after it.
 func (c *conn) badRequest() {
 	a, b := c.pair()
 	for i := range uint64(3) {
@@ -260,7 +258,7 @@ func (c *conn) badRequest() {
 	}
 }
 
-// covers VRB-26.
+// pdInUse covers VRB-26.
 func (c *conn) pdInUse() {
 	e := NewEnd(c, c.da, iwarp.QPInitAttr{})
 	if err := e.PD.Dealloc(); !errors.Is(err, iwarp.ErrInvalid) {

@@ -22,7 +22,7 @@ func (e *End) window(c *conn) iwarp.MW {
 	return mw
 }
 
-// bind opens mw for n bytes from byte at of mr on, and waits until that is done.
+// bind opens mw for n bytes of mr from byte at on, and waits until that is done.
 func (e *End) bind(c *conn, mw iwarp.MW, mr iwarp.MR, at, n int, a iwarp.Access) iwarp.STag {
 	c.Helper()
 	e.Post(c, &iwarp.SendWR{ID: 55, Op: iwarp.OpBindMW,
@@ -108,9 +108,9 @@ func (c *conn) windowErrors() {
 			c.Errorf("%s: %v", name, err)
 		}
 	}
-	stag := b.bind(c, mw, mr, 0, 64, iwarp.RemoteWrite) // none of it did harm
+	stag := b.bind(c, mw, mr, 0, 64, iwarp.RemoteWrite) // none of that did harm
 	c.write(a, b, "ok", stag, base)
-	// An STag of a window is for the peer, not for requests of our own.
+	// A window's STag is for the peer, not for our own requests.
 	a.Recv(c, 1, 8)
 	b.Post(c, &iwarp.SendWR{ID: 2, Op: iwarp.OpSend, SGL: []iwarp.SGE{{Addr: base, Length: 8, LKey: stag}}})
 	if wc := b.Wait(c); wc.ID != 2 || wc.Status != iwarp.StatusLocProtErr {
@@ -118,8 +118,8 @@ func (c *conn) windowErrors() {
 	}
 }
 
-// covers RDMAP-27, VRB-21: a window is closed by the peer it was told, by its
-// owner's request, by a bind of nothing, and by its end.
+// windowCloses covers RDMAP-27 and VRB-21: a window is closed by the peer that knows it, by its owner's
+// request, by an empty bind, and by its end.
 func (c *conn) windowCloses() {
 	c.needWindows()
 	for name, shut := range map[string]func(c *conn, a, b *End, mw iwarp.MW, mr iwarp.MR, stag iwarp.STag){
@@ -178,7 +178,7 @@ func (c *conn) windowCloses() {
 	}
 }
 
-// covers VRB-21: the next bind has another STag, and the last one is dead.
+// windowRebinds covers VRB-21: the next bind has another STag, and the last one is dead.
 func (c *conn) windowRebinds() {
 	c.needWindows()
 	a, b := c.pair()
@@ -198,7 +198,7 @@ func (c *conn) windowRebinds() {
 	c.refuse(a, b, last, mr.Base()+2*8, 0)
 }
 
-// covers VRB-26: a region with windows is not deregistered, nor ended by requests.
+// windowHolds covers VRB-26: a region with windows is neither deregistered nor ended by requests.
 func (c *conn) windowHolds() {
 	c.needWindows()
 	a, b := c.pair()
@@ -218,7 +218,7 @@ func (c *conn) windowHolds() {
 	c.wantTerminate(a, b, 0, 1, 9)
 }
 
-// A window gives the right to read, or not, whatever its region has.
+// windowReads: a window grants the right to read, or not, whatever its region has.
 func (c *conn) windowReads() {
 	c.needWindows()
 	for name, w := range map[string]struct {

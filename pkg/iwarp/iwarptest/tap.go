@@ -6,8 +6,8 @@ import (
 	"net"
 )
 
-// Tap returns dial with a copy of what each connection writes and reads put to out
-// and in. It is for one connection at a time.
+// Tap returns dial, with a copy of what each connection writes sent to out and of what it reads to in.
+// It is for one connection at a time.
 func Tap(dial func(context.Context, string) (net.Conn, error), out, in io.Writer) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, addr string) (net.Conn, error) {
 		c, err := dial(ctx, addr)
@@ -19,13 +19,13 @@ func Tap(dial func(context.Context, string) (net.Conn, error), out, in io.Writer
 }
 
 type tapConn struct {
-	faultConn // without a fault: for CloseWrite and SetLinger
+	faultConn // without faults: for CloseWrite and SetLinger
 	out, in   io.Writer
 }
 
 func (c *tapConn) Read(p []byte) (int, error) {
 	n, err := c.faultConn.Read(p)
-	_, _ = c.in.Write(p[:n]) // a buffer's
+	_, _ = c.in.Write(p[:n]) // to a buffer, which does not fail
 	return n, err
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TsharkReport is what Wireshark's dissectors make of a capture.
+// TsharkReport is the output of Wireshark's dissectors for a capture.
 type TsharkReport struct {
 	Requests, Replies int
 	FPDUs             int
@@ -19,7 +19,7 @@ type TsharkReport struct {
 
 var tsharkOpcode = regexp.MustCompile(`OpCode: (.*) \(0x`)
 
-// Tshark decodes a capture, or skips the test when tshark is not installed.
+// Tshark decodes a capture. It skips the test if tshark is not installed.
 func Tshark(t testing.TB, path string) *TsharkReport {
 	t.Helper()
 	bin, err := exec.LookPath("tshark")
@@ -29,7 +29,7 @@ func Tshark(t testing.TB, path string) *TsharkReport {
 	// The two heuristics take short Sends for RPC-over-RDMA or SMB Direct.
 	cmd := exec.Command(bin, "-r", path, "-O", "iwarp_mpa,iwarp_ddp_rdmap",
 		"--disable-heuristic", "rpcrdma_iwarp", "--disable-heuristic", "smb_direct_iwarp")
-	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "HOME="+t.TempDir()) // nobody's preferences
+	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "HOME="+t.TempDir()) // without anyone's preferences
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("tshark: %v\n%s", err, out)
@@ -51,7 +51,7 @@ func Tshark(t testing.TB, path string) *TsharkReport {
 		if strings.Contains(line, "Bad CRC32") {
 			r.BadCRCs++
 		}
-		// It holds revision 2, which is newer than it, against a frame.
+		// It objects to revision 2, which is newer than tshark's knowledge.
 		if strings.Contains(line, "alformed") || strings.Contains(line, "[Expert Info (Error") || strings.Contains(line, "Bad length") {
 			r.Malformed = append(r.Malformed, line)
 		}

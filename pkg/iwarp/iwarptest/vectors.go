@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// Hex is octets that stand in JSON as a hexadecimal string.
+// Hex is a sequence of octets, in JSON a hexadecimal string.
 type Hex []byte
 
 // UnmarshalJSON decodes the string.
@@ -21,7 +21,7 @@ func (h *Hex) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// HexNumber is a number that stands in JSON as a string like "0x1a2b".
+// HexNumber is a number, in JSON a string like "0x1a2b".
 type HexNumber uint64
 
 // UnmarshalJSON decodes the string.
@@ -34,8 +34,8 @@ func (n *HexNumber) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// Vectors are the known-answer frames and reactions of testdata/vectors;
-// its README.md explains every field.
+// Vectors holds the known-answer frames and reactions of testdata/vectors; its README.md explains every
+// field.
 type Vectors struct {
 	Vectors      []Vector      `json:"vectors"`
 	Scenarios    []Scenario    `json:"scenarios"`
@@ -53,7 +53,7 @@ type Vector struct {
 	Flags, Rev byte // mpa
 	PDLength   int  `json:"pd_length"`
 
-	Opcode       byte // fpdu, like all that follow
+	Opcode       byte // fpdu, like all fields that follow
 	ULPDU        Hex
 	ULPDULength  int        `json:"ulpdu_length"`
 	Pad          int        `json:"pad"`
@@ -62,7 +62,7 @@ type Vector struct {
 	Markers      []Marker
 }
 
-// Marker is where a marker stands in a frame, and its FPDUPTR.
+// Marker is the position of a marker in a frame, and its FPDUPTR.
 type Marker struct {
 	Offset  int    `json:"offset_in_fpdu"`
 	FPDUPtr uint16 `json:"fpduptr"`
@@ -74,7 +74,7 @@ type Scenario struct {
 	Packets           []struct{ Dir, Vector string } // Dir: "O" from the initiator, "I" to it
 }
 
-// Fixture is the receiver that reactions are fed to.
+// Fixture is the receiver that processes the reactions' frames.
 type Fixture struct {
 	IRD      int
 	Receives []struct{ Length uint32 }
@@ -95,7 +95,7 @@ type Expect struct {
 	STag, TO            HexNumber // of a "read-response"
 }
 
-// UnmarshalJSON takes an object, or a string that is the action.
+// UnmarshalJSON decodes an object, or a string that is the action.
 func (e *Expect) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		return json.Unmarshal(b, &e.Action)
@@ -104,7 +104,7 @@ func (e *Expect) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*plain)(e))
 }
 
-// Reaction is one or more FPDUs for the fixture, and what must follow.
+// Reaction is one or more FPDUs for the fixture, and the required result.
 type Reaction struct {
 	Name, Note, Needs, Stream string
 	Hex                       Hex

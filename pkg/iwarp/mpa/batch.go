@@ -6,22 +6,22 @@ import (
 
 // Limits of a Batch in bytes.
 const (
-	// copyMax is the longest piece of payload that is copied into the scratch
+	// copyMax is the longest piece of payload, in bytes, that is copied into the scratch
 	// rather than gathered: a short iovec costs more than the copy.
 	copyMax = 4 << 10
 	// batchScratch holds headers, trailers and copied payload.
 	batchScratch = 64 << 10
-	// batchBytes ends a batch: the CRC pass over so much still leaves the data in
-	// the cache for the system call that follows.
+	// batchBytes ends a batch: after the CRC pass over this much, the data is still in the
+	// cache for the system call that follows.
 	batchBytes = 256 << 10
 	// batchBufs stays below IOV_MAX (1024).
 	batchBufs = 512
-	// fpduOverhead is the most scratch that an FPDU takes besides payload.
+	// fpduOverhead is the most scratch that an FPDU takes besides its payload.
 	fpduOverhead = LengthSize + 80 + 3 + CRCSize
 )
 
-// Batch gathers FPDUs for one writev. Payload of some length is not copied: it
-// stays where it is until the batch was written. The zero value is not usable:
+// Batch gathers FPDUs for one writev. Longer pieces of payload are not copied: they must
+// stay unchanged until the batch has been written. The zero value is not usable; see
 // NewBatch.
 type Batch struct {
 	scratch []byte   // fixed capacity: what bufs points at must not move
@@ -34,18 +34,18 @@ type Batch struct {
 	marks   *Marks // nil: no markers
 
 	segment int   // bytes of a TCP segment to align to; 0: none
-	each    bool  // cut behind full segments too
+	each    bool  // cut after full segments too
 	filled  int   // bytes in the last segment
 	cuts    []int // where in the batch a new segment has to begin
 }
 
-// NewBatch makes an empty Batch; its memory is about 80 KiB, so lend it out.
+// NewBatch returns an empty Batch. Its memory is about 80 KiB, so reuse it.
 func NewBatch() *Batch {
 	return &Batch{scratch: make([]byte, 0, batchScratch), bufs: make([][]byte, 0, batchBufs)}
 }
 
-// Reset empties the batch. crc says whether its FPDUs get a CRC, or zeros. Pieces
-// of payload of up to 4 KiB will be copied, longer ones gathered. See Mark.
+// Reset empties the batch. crc says whether its FPDUs get a CRC, or zeros. Pieces of payload of
+// up to 4 KiB will be copied, longer ones gathered. It ends the effect of Mark and Align.
 func (b *Batch) Reset(crc bool) {
 	clear(b.bufs) // forget the payload
 	b.scratch, b.bufs = b.scratch[:0], b.bufs[:0]
@@ -58,33 +58,32 @@ func (b *Batch) Reset(crc bool) {
 // of one buffer needs no writev.
 func (b *Batch) CopyAll() { b.copyMax = batchScratch }
 
-// Align makes the batch tell where TCP has to begin a new segment of segment bytes,
-// so that no FPDU is spread over two that fits one (RFC 5044 §5.1), until Reset.
-// The batch copies all, into one buffer. Its first FPDU begins a segment, and so
-// has what is written behind it; segment may be up to 16 KiB. Behind a full segment
-// TCP cuts by itself as a rule; with each it is told to all the same.
+// Align makes the batch record, until Reset, where TCP has to begin a new segment of segment
+// bytes so that no FPDU that fits into one segment spans two (RFC 5044 §5.1). The batch copies
+// everything into one buffer. Its first FPDU begins a segment, and what is written after the
+// batch must begin one too; segment may be up to 16 KiB. After a full segment TCP usually cuts
+// by itself; with each, a cut is recorded there as well.
 func (b *Batch) Align(segment int, each bool) {
 	b.segment, b.each = segment, each
 	b.CopyAll()
 }
 
-// Cuts are the offsets in the batch where a new segment has to begin, in order.
+// Cuts returns the offsets in the batch where a new segment has to begin, in order.
 func (b *Batch) Cuts() []int { return b.cuts }
 
-// place finds the FPDU of size bytes that comes next its segment: several short
-// ones may share it.
+// place assigns the next FPDU, of size bytes, to a segment: several short ones may share one.
 func (b *Batch) place(size int) {
 	if b.filled > 0 && b.filled+size > b.segment {
 		b.cuts = append(b.cuts, b.size)
 		b.filled = 0
 	}
 	if b.filled += size; !b.each {
-		b.filled %= b.segment // behind a full segment TCP cuts by itself
+		b.filled %= b.segment // after a full segment TCP cuts by itself
 	}
 }
 
-// Full says that another FPDU of up to pieces pieces of payload must wait for the
-// next batch. An empty batch takes 200 pieces, 120 with markers.
+// Full reports whether another FPDU of up to pieces pieces of payload must wait for the next
+// batch. An empty batch takes 200 pieces, 120 with markers.
 func (b *Batch) Full(pieces int) bool {
 	if b.marks != nil && (cap(b.scratch)-len(b.scratch) < fpduOverhead+maxMarkers*markerSize ||
 		cap(b.bufs)-len(b.bufs) < 2*(pieces+maxMarkers)+2) {
@@ -98,7 +97,7 @@ func (b *Batch) Full(pieces int) bool {
 		cap(b.bufs)-len(b.bufs) < 2*pieces+2
 }
 
-// Size is the number of bytes gathered, FPDUs their number.
+// Size returns the number of bytes gathered, FPDUs the number of FPDUs.
 func (b *Batch) Size() int  { return b.size }
 func (b *Batch) FPDUs() int { return b.fpdus }
 
@@ -116,8 +115,8 @@ func (b *Batch) flush() {
 	}
 }
 
-// Add appends one FPDU whose ULPDU is header, then the payload pieces.
-// The caller has asked Full before.
+// Add appends one FPDU whose ULPDU is header, then the payload pieces. The caller must have
+// asked Full before.
 func (b *Batch) Add(header []byte, payload ...[]byte) {
 	n := len(header)
 	for _, p := range payload {
@@ -130,7 +129,7 @@ func (b *Batch) Add(header []byte, payload ...[]byte) {
 	if b.segment > 0 {
 		b.place(FPDUSize(n))
 	}
-	from := len(b.scratch) // of what the CRC has not seen yet
+	from := len(b.scratch) // of what the CRC has not covered yet
 	b.scratch = binary.BigEndian.AppendUint16(b.scratch, uint16(n))
 	b.scratch = append(b.scratch, header...)
 	crc := uint32(0)

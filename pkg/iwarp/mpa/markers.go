@@ -19,7 +19,7 @@ const (
 	markerRun      = markerInterval - markerSize
 )
 
-// maxMarkers is how many can stand in the longest FPDU that a 16-bit length allows.
+// maxMarkers is how many can be in the longest FPDU that a 16-bit length allows.
 const maxMarkers = 2 + (LengthSize+0xffff+3)/markerRun
 
 // Marks is the position in one direction of a stream that has markers. The zero
@@ -27,15 +27,15 @@ const maxMarkers = 2 + (LengthSize+0xffff+3)/markerRun
 type Marks struct {
 	pos uint32 // octets, markers included
 
-	// Of the FPDU that a Batch adds.
+	// Of the FPDU that a Batch is adding.
 	start uint32 // position of its ULPDU_Length
-	from  int    // of the scratch, what the CRC has not seen
+	from  int    // in the scratch: start of what the CRC has not covered
 	crc   uint32
 }
 
-// markedSize is the whole FPDU around a ULPDU of n bytes that begins at pos, or
-// with the marker there: RFC 5044 §4.3 puts a marker "immediately preceding" an
-// FPDU into that FPDU.
+// markedSize returns the size of the whole FPDU around a ULPDU of n bytes that begins at pos, or
+// with the marker there: RFC 5044 §4.3 makes a marker "immediately preceding" an FPDU part of
+// that FPDU.
 func markedSize(pos uint32, n int) int {
 	size := FPDUSize(n)
 	at := int(pos % markerInterval)
@@ -43,8 +43,8 @@ func markedSize(pos uint32, n int) int {
 		size += markerSize
 		at = markerSize
 	}
-	// The markers between ULPDU_Length and CRC, the latter's own place included: it
-	// is not split, but a marker may stand right before it.
+	// The markers between ULPDU_Length and CRC, including one right before the CRC: the CRC itself
+	// is never split.
 	body := LengthSize + n + PadSize(n)
 	if first := markerInterval - at; body >= first {
 		size += markerSize * (1 + (body-first)/markerRun)
@@ -52,9 +52,8 @@ func markedSize(pos uint32, n int) int {
 	return size
 }
 
-// Mark makes the batch insert markers, until Reset. m goes with the direction of
-// the stream and counts on from batch to batch: every one that was filled must be
-// written, in order.
+// Mark makes the batch insert markers, until Reset. m belongs to the direction of the stream and
+// counts on from batch to batch, so every filled batch must be written, in order.
 func (b *Batch) Mark(m *Marks) { b.marks = m }
 
 // addMarked is Add with markers. Gathering would take two buffers for each 508
@@ -68,7 +67,7 @@ func (b *Batch) addMarked(n int, header []byte, payload [][]byte) {
 	}
 	m.from, m.crc = len(b.scratch), 0
 	m.start = m.pos
-	b.mark() // the leading one says 0
+	b.mark() // the leading one has FPDUPTR 0
 	m.start = m.pos
 	b.scratch = binary.BigEndian.AppendUint16(b.scratch, uint16(n))
 	m.pos += LengthSize
@@ -122,11 +121,11 @@ func (b *Batch) putMarked(p []byte, gather bool) {
 	}
 }
 
-// ExpectMarkers makes rd take markers out, from the start of the stream on.
+// ExpectMarkers makes rd remove markers, from the start of the stream on.
 func (rd *Reader) ExpectMarkers() { rd.marks = new(Marks) }
 
-// markedHead is the room of a leading marker and ULPDU_Length, and what of it is
-// the marker.
+// markedHead returns the size of a leading marker and ULPDU_Length, and how much of it is the
+// marker.
 func (rd *Reader) markedHead() (head, lead int) {
 	if rd.marks.pos%markerInterval == 0 {
 		lead = markerSize
@@ -134,7 +133,7 @@ func (rd *Reader) markedHead() (head, lead int) {
 	return lead + LengthSize, lead
 }
 
-// currentMarked is current with markers.
+// currentMarked is current for a stream with markers.
 func (rd *Reader) currentMarked() int {
 	head, lead := rd.markedHead()
 	if rd.w-rd.r < head {
@@ -143,8 +142,8 @@ func (rd *Reader) currentMarked() int {
 	return markedSize(rd.marks.pos, int(binary.BigEndian.Uint16(rd.buf[rd.r+lead:])))
 }
 
-// nextMarked is Next with markers. They are looked at only under a right CRC
-// (RFC 5044 §8, error 3), and taken out by moving the rest together.
+// nextMarked is Next for a stream with markers. They are examined only after a correct CRC
+// (RFC 5044 §8, error 3), and removed by moving the rest together.
 func (rd *Reader) nextMarked() ([]byte, error) {
 	p := rd.buf[rd.r:rd.w]
 	head, lead := rd.markedHead()
@@ -177,6 +176,6 @@ func (rd *Reader) nextMarked() ([]byte, error) {
 	return p[head : head+length : head+length], nil
 }
 
-// pointer is FPDUPTR of the marker at the head of p. "The lower two bits MUST be
-// treated as zero" (after RFC 5044 §4.2), and the reserved half is ignored.
+// pointer returns FPDUPTR of the marker at the head of p. "The lower two bits MUST be treated as
+// zero" (after RFC 5044 §4.2), and the reserved half is ignored.
 func pointer(p []byte) uint16 { return binary.BigEndian.Uint16(p[2:]) &^ 3 }

@@ -31,14 +31,14 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // least significant octet comes first (RFC 5044 §4.4 as its examples show it).
 func CRC(crc uint32, p []byte) uint32 { return crc32.Update(crc, castagnoli, p) }
 
-// PadSize is the number of zero bytes after a ULPDU of n bytes (RFC 5044 §4.1).
+// PadSize returns the number of zero bytes after a ULPDU of n bytes (RFC 5044 §4.1).
 func PadSize(n int) int { return -(LengthSize + n) & 3 }
 
-// FPDUSize is the whole FPDU around a ULPDU of n bytes, without markers.
+// FPDUSize returns the size of the whole FPDU around a ULPDU of n bytes, without markers.
 func FPDUSize(n int) int { return LengthSize + n + PadSize(n) + CRCSize }
 
-// MULPDU is the largest ULPDU for a path whose TCP segments carry emss bytes, with
-// or without markers (RFC 5044 §4.5).
+// MULPDU returns the size of the largest ULPDU for a path whose TCP segments carry emss bytes,
+// with or without markers (RFC 5044 §4.5).
 func MULPDU(emss int, markers bool) int {
 	n := emss - (6 + emss%4)
 	if markers {
@@ -47,7 +47,7 @@ func MULPDU(emss int, markers bool) int {
 	return min(max(n, MinMULPDU), MaxULPDU)
 }
 
-// Codes of an Error (RFC 5044 §8, RFC 6581 §9.3). As Terminate they have layer 2
+// Codes of an Error (RFC 5044 §8, RFC 6581 §9.3). In a Terminate they have layer 2
 // and type 0.
 const (
 	CodeClosed    = 0x01 // TCP connection closed or lost: never sent
@@ -69,7 +69,7 @@ const (
 // Error is a breach of MPA, with the numbers of RFC 5044 §8.
 type Error struct {
 	Code   uint8
-	Detail string // what exactly, where the code alone does not say
+	Detail string // the details, where the code alone does not tell
 }
 
 func (e *Error) Error() string {

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Scratch sizes in bytes, measured on loopback: with FPDUs of 32 KiB a big
-// scratch that holds four of them moved most; twice that falls out of the L2
-// cache, exact reads into place cost more system calls than the copy saves.
+// Scratch sizes in bytes, measured on loopback: with FPDUs of 32 KiB a big scratch that holds
+// four of them gave the highest throughput. Twice that no longer fits the L2 cache, and exact
+// reads into place cost more system calls than the copy saves.
 const (
 	smallScratch = 4 << 10
 	bigScratch   = 132 << 10
@@ -18,9 +18,8 @@ const (
 // keeps only its small scratch.
 var bigPool = sync.Pool{New: func() any { return new([bigScratch]byte) }}
 
-// Reader cuts an incoming stream into ULPDUs, whatever pieces it comes in: Want
-// says where the next bytes belong, Filled that they have arrived, Next takes
-// the ULPDUs out. It neither blocks nor fails to make progress.
+// Reader cuts an incoming stream into ULPDUs, however it is chunked: Want says where the next
+// bytes belong, Filled that they have arrived, and Next takes the ULPDUs out. It never blocks.
 type Reader struct {
 	crc   bool
 	small []byte
@@ -35,13 +34,13 @@ type Reader struct {
 	FPDUs uint64 // parsed so far
 }
 
-// NewReader makes a Reader. With crc false the CRC field is skipped unread.
+// NewReader returns a Reader. With crc false the CRC field is not checked.
 func NewReader(crc bool) *Reader {
 	small := make([]byte, smallScratch)
 	return &Reader{crc: crc, small: small, buf: small}
 }
 
-// current is the size of the FPDU in progress, as far as it is known.
+// current returns the size of the FPDU in progress, as far as it is known.
 func (rd *Reader) current() int {
 	if rd.marks != nil {
 		return rd.currentMarked()
@@ -68,8 +67,8 @@ func (rd *Reader) Want() []byte {
 	case rd.r > 0 && (len(rd.buf)-rd.r < cur || len(rd.buf)-rd.w < shortRead && have < shortRead):
 		rd.move(rd.buf)
 	}
-	// End the read where an FPDU will end if the stream goes on as it did: then
-	// nothing is left over that would have to be moved to the front.
+	// End the read where an FPDU will end if the stream goes on as before: then nothing is left
+	// over that would have to be moved to the front.
 	limit := len(rd.buf)
 	if rd.last > 0 {
 		if have < LengthSize {
@@ -95,10 +94,9 @@ func (rd *Reader) Filled(n int) {
 	rd.read = n
 }
 
-// Next returns the next whole ULPDU, valid until the next Want, or nil when more
-// bytes are needed. No byte of an FPDU is shown before its CRC was found right
-// (RFC 5044 §6). The error is a *Error with CodeCRC or CodeMarker: the stream is
-// dead.
+// Next returns the next whole ULPDU, valid until the next Want, or nil when more bytes are
+// needed. No byte of an FPDU is returned before its CRC has been verified (RFC 5044 §6). The
+// error is a *Error with CodeCRC or CodeMarker: the stream is dead.
 func (rd *Reader) Next() ([]byte, error) {
 	if rd.marks != nil {
 		return rd.nextMarked()
@@ -123,11 +121,10 @@ func (rd *Reader) Next() ([]byte, error) {
 	return p[LengthSize : LengthSize+length : LengthSize+length], nil
 }
 
-// Partial says whether the stream stands inside an FPDU.
+// Partial reports whether the stream is inside an FPDU.
 func (rd *Reader) Partial() bool { return rd.w > rd.r }
 
-// Release gives borrowed memory back. The Reader must stand between FPDUs, or be
-// of no more use.
+// Release returns borrowed memory. The Reader must be between FPDUs, or no longer needed.
 func (rd *Reader) Release() {
 	rd.r, rd.w = 0, 0
 	rd.buf = rd.small

@@ -18,7 +18,7 @@ const (
 	Rev2 = 2 // RFC 6581
 )
 
-// DepthAny as IRD or ORD asks the other side to leave its value alone
+// DepthAny as IRD or ORD asks the other side to keep its own value
 // (RFC 6581 §9.1). It is also the largest number that fits.
 const DepthAny = 0x3fff
 
@@ -70,7 +70,7 @@ type Frame struct {
 	Private  []byte    // without the enhanced block
 }
 
-// Append encodes f behind b. It refuses private data that does not fit.
+// Append appends the encoding of f to b. It fails for private data that does not fit.
 func (f *Frame) Append(b []byte) ([]byte, error) {
 	n := len(f.Private)
 	if f.Enhanced != nil {
@@ -118,15 +118,15 @@ func (f *Frame) Append(b []byte) ([]byte, error) {
 	return append(b, f.Private...), nil
 }
 
-// Head is what a start-up frame says beside its private data: flags, revision, and the
-// two words of an enhanced block, as they stand on the wire. Two frames of one head ask
-// for the same.
+// Head is the part of a start-up frame before its private data: flags, revision, and the two
+// words of an enhanced block, as they stand on the wire. Two frames with equal heads ask for the
+// same.
 //
 //	0       1     2             4            6 bytes
 //	| flags | rev | |A|B|  IRD  | |C|D| ORD  |
 type Head [6]byte
 
-// Head is f's. Reserved flags of a peer's are left out, as nobody acts on them.
+// Head returns the head of f, without reserved flags that a peer has set, as they have no effect.
 func (f *Frame) Head() (h Head) {
 	bare := *f
 	bare.Private = nil
@@ -136,13 +136,12 @@ func (f *Frame) Head() (h Head) {
 	return h
 }
 
-// ParseFrame reads the start-up frame at the head of b. n is its length in
-// bytes; n = 0 without an error means that b holds only a part of it. The
-// private data is a slice of b. An error is a *Error with CodeStartup: close
-// the connection, answer nothing (RFC 5044 §7.1.2, rule 5).
+// ParseFrame reads the start-up frame at the head of b. n is its length in bytes; n = 0 without
+// an error means that b holds only a part of it. The private data is a slice of b. An error is a
+// *Error with CodeStartup: close the connection, answer nothing (RFC 5044 §7.1.2, rule 5).
 //
-// What is certainly wrong is reported at the first byte that shows it, so that a
-// peer which speaks something else is not waited for.
+// An error is reported at the first byte that proves it, so that a peer which speaks another
+// protocol is not waited for.
 func ParseFrame(b []byte, reply bool) (f Frame, n int, err error) {
 	want, other := keyRequest, keyReply
 	if reply {
@@ -157,7 +156,7 @@ func ParseFrame(b []byte, reply bool) (f Frame, n int, err error) {
 			return f, 0, &Error{CodeStartup, "the peer sent a Reply where a Request is due"}
 		}
 		if k < len(want) && string(b[:k]) == other[:k] {
-			return f, 0, nil // wait for the whole key: it names the mistake
+			return f, 0, nil // wait for the whole key: it identifies the mistake
 		}
 		return f, 0, &Error{CodeStartup, "the peer does not speak MPA"}
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/ddp"
 )
 
-// Sizes in bytes of what RFC 7306 puts behind the DDP header. Every message of
-// it is one segment.
+// Sizes in bytes of what RFC 7306 puts after the DDP header. Each of its messages is one
+// segment.
 const (
 	ImmediateSize      = 8
 	AtomicRequestSize  = 52
@@ -28,8 +28,8 @@ const (
 //	0               4    8      12   20     28     36        44            52 bytes
 //	| reserved | op | ID | STag | TO | Data | Mask | Compare | CompareMask |
 //
-// Data and Mask are FetchAdd's addend and the highest bits of its fields, or what
-// CmpSwap puts in and which bits of it.
+// For FetchAdd, Data and Mask are the addend and the highest bits of its fields; for CmpSwap,
+// the new value and the bits to replace.
 type AtomicRequest struct {
 	Op                   AtomicOp
 	ID                   uint32 // echoed by the response
@@ -74,7 +74,7 @@ func ParseAtomicRequest(b []byte) AtomicRequest {
 	}
 }
 
-// Apply is what the word becomes that was old.
+// Apply returns the new value of a word that was old.
 func (r *AtomicRequest) Apply(old uint64) uint64 {
 	if r.Op == CmpSwap {
 		if (old^r.Compare)&r.CompareMask != 0 {
@@ -82,8 +82,8 @@ func (r *AtomicRequest) Apply(old uint64) uint64 {
 		}
 		return old&^r.Mask | r.Data&r.Mask
 	}
-	// A field's highest bits are added without their carry (RFC 7306 §5.1.1); the
-	// carry into them cannot pass on, as they stand alone in their place.
+	// A field's highest bits are added without their carry (RFC 7306 §5.1.1). The carry into them
+	// cannot go further, as each is alone in its place.
 	low := ^r.Mask
 	return (old&low + r.Data&low) ^ (old^r.Data)&r.Mask
 }
@@ -94,7 +94,7 @@ func (r *AtomicRequest) Apply(old uint64) uint64 {
 //	| ID | value |
 type AtomicResponse struct {
 	ID  uint32 // of the request
-	Old uint64 // what the word was
+	Old uint64 // value of the word before
 }
 
 // Put writes the header to b, which has room for AtomicResponseSize bytes.
@@ -110,7 +110,7 @@ func ParseAtomicResponse(b []byte) AtomicResponse {
 	return AtomicResponse{ID: binary.BigEndian.Uint32(b), Old: binary.BigEndian.Uint64(b[4:])}
 }
 
-// atomicRequest takes an Atomic Request.
+// atomicRequest handles an Atomic Request.
 func (r *Receiver) atomicRequest(h *ddp.Untagged, seg []byte) error {
 	if !r.c.RequestRoom() {
 		return &ddp.Violation{Type: ddp.TypeUntagged, Code: ddp.UntaggedNoBuffer}
@@ -137,7 +137,7 @@ func (r *Receiver) atomicRequest(h *ddp.Untagged, seg []byte) error {
 	return nil
 }
 
-// atomicResponse takes an Atomic Response.
+// atomicResponse handles an Atomic Response.
 func (r *Receiver) atomicResponse(h *ddp.Untagged, seg []byte) error {
 	want, ok := r.c.NextResponse()
 	switch {
@@ -166,7 +166,7 @@ func (r *Receiver) atomicResponse(h *ddp.Untagged, seg []byte) error {
 	return nil
 }
 
-// immediate takes Immediate Data, which has consumed a receive like a Send. "It
+// immediate handles Immediate Data, which has consumed a receive like a Send. "It
 // carries exactly 8 octets" (after RFC 7306 §6.3).
 func (r *Receiver) immediate(op Opcode, h *ddp.Untagged, seg []byte) error {
 	if !h.Last || len(seg) != ddp.UntaggedSize+ImmediateSize {

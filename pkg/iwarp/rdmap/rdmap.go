@@ -1,8 +1,7 @@
-// Package rdmap is the Remote Direct Memory Access Protocol (RFC 5040): its
-// opcodes, its Terminate message, and the engine of one stream, which turns
-// bytes into placements and deliveries (Receiver) and work into FPDUs (Sender).
-// It is pure: no I/O, no goroutines, no clock. Memory and receive queues are its
-// owner's, behind the Consumer interface.
+// Package rdmap is the Remote Direct Memory Access Protocol (RFC 5040): its opcodes, its
+// Terminate message, and the engine of one stream, which turns bytes into placements and
+// deliveries (Receiver) and work into FPDUs (Sender). It is pure: no I/O, no goroutines, no
+// clock. Memory and receive queues belong to its owner, behind the Consumer interface.
 package rdmap
 
 import (
@@ -14,7 +13,7 @@ import (
 // Opcode is an RDMA message opcode (RFC 5040 §4.3, RFC 7306 §4).
 type Opcode uint8
 
-// Opcodes. 8 to 11 are RFC 7306's and off unless both sides agreed otherwise.
+// Opcodes. 8 to 11 are RFC 7306's and disabled unless both sides agreed otherwise.
 const (
 	OpWrite Opcode = iota
 	OpReadRequest
@@ -30,16 +29,16 @@ const (
 	OpAtomicResponse
 )
 
-// Solicited says whether the message asks for a solicited event.
+// Solicited reports whether the message asks for a solicited event.
 func (o Opcode) Solicited() bool { return o == OpSendSE || o == OpSendSEInv || o == OpImmediateSE }
 
-// Invalidates says whether the message carries an STag to invalidate.
+// Invalidates reports whether the message carries an STag to invalidate.
 func (o Opcode) Invalidates() bool { return o == OpSendInv || o == OpSendSEInv }
 
-// tagged says which buffer model the message uses (RFC 5040 §4.3).
+// tagged reports whether the message uses the tagged buffer model (RFC 5040 §4.3).
 func (o Opcode) tagged() bool { return o == OpWrite || o == OpReadResponse }
 
-// queue is the untagged queue of the message (RFC 5040 §4.3).
+// queue returns the untagged queue of the message (RFC 5040 §4.3).
 func (o Opcode) queue() uint32 {
 	switch o {
 	case OpReadRequest, OpAtomicRequest:
@@ -67,7 +66,7 @@ const (
 	ctrlVersion  = 0x40
 	maskVersion  = 0xc0
 	maskOpcode   = 0x0f
-	readReqSize  = 28 // behind the DDP header
+	readReqSize  = 28 // after the DDP header
 	maxHeader    = ddp.UntaggedSize + AtomicRequestSize
 	shortestULP  = ddp.TaggedSize
 	minTerminate = 4
@@ -114,7 +113,7 @@ func (v *Violation) Error() string {
 	return "rdmap: " + codeText(LayerRDMAP, v.Type, v.Code)
 }
 
-// codeText names a code of the RDMAP layer.
+// codeText returns the name of a code of the RDMAP layer.
 func codeText(layer, typ, code uint8) string {
 	switch uint32(layer)<<16 | uint32(typ)<<8 | uint32(code) {
 	case 0x000100:

@@ -25,7 +25,7 @@ type ReadRequest struct {
 	SrcTO    uint64
 }
 
-// Put writes the header to b, which has room for ReadRequestSize bytes.
+// Put writes the header to b, which must have room for ReadRequestSize bytes.
 func (r *ReadRequest) Put(b []byte) {
 	_ = b[ReadRequestSize-1]
 	binary.BigEndian.PutUint32(b, uint32(r.SinkSTag))
@@ -51,22 +51,22 @@ func ParseReadRequest(b []byte) ReadRequest {
 type Expected struct {
 	Op   Opcode   // OpReadResponse or OpAtomicResponse
 	ID   uint32   // of an atomic
-	STag ddp.STag // the sink that a Read's Response has to name
+	STag ddp.STag // the sink that a Read's Response must name
 	TO   uint64
 	Size uint32 // bytes
 }
 
-// ResponseFault is why a Read or atomic of ours fails.
+// ResponseFault is the reason why a Read or atomic of ours fails.
 type ResponseFault uint8
 
 // Response faults.
 const (
-	ResponseBad   ResponseFault = iota // not what was asked for
+	ResponseBad   ResponseFault = iota // not what was requested
 	ResponseLocal                      // PlaceResponse returned FaultLocal
 )
 
-// readRequest takes a Read Request. The whole message is one segment, as ours
-// are: it fits the smallest MULPDU.
+// readRequest handles a Read Request. The whole message is one segment, as ours are: it fits the
+// smallest MULPDU.
 func (r *Receiver) readRequest(h *ddp.Untagged, seg []byte) error {
 	if !r.isReadRTR(seg) && !r.c.RequestRoom() {
 		return &ddp.Violation{Type: ddp.TypeUntagged, Code: ddp.UntaggedNoBuffer}
@@ -82,20 +82,20 @@ func (r *Receiver) readRequest(h *ddp.Untagged, seg []byte) error {
 		return protectionError(f)
 	}
 	r.msn[QNReadRequest]++
-	if !r.isReadRTR(seg) { // which is nobody's Read
+	if !r.isReadRTR(seg) { // which belongs to no Read
 		r.Reads++
 	}
 	r.wrote = false
 	return nil
 }
 
-// isReadRTR says whether seg, a Read Request, is an RTR. It is answered whatever our
-// IRD is: a peer may not have been told that it needs one.
+// isReadRTR reports whether seg, a Read Request, is an RTR. It is answered whatever our IRD is: a
+// peer may not have been told that it needs one.
 func (r *Receiver) isReadRTR(seg []byte) bool {
 	return r.rtr && len(seg) == ReadRequestSegment && ParseReadRequest(seg[ddp.UntaggedSize:]).Size == 0
 }
 
-// protectionError is the error code of a refused Read (RFC 5040 §7.2).
+// protectionError returns the error code of a refused Read (RFC 5040 §7.2).
 func protectionError(f Fault) error {
 	v := &Violation{Type: TypeProtection}
 	switch f {
@@ -115,9 +115,9 @@ func protectionError(f Fault) error {
 	return v
 }
 
-// TerminateRead reports that the source of a Read, requested by seg, went away
-// when sent bytes of the Response had been sent: "the RDMA Read Request Header is
-// advanced by what was sent" (after RFC 5040 §4.8).
+// TerminateRead reports that the source of a Read, requested by seg, vanished when sent bytes of
+// the Response had been sent: "the RDMA Read Request Header is advanced by what was sent" (after
+// RFC 5040 §4.8).
 func TerminateRead(f Fault, seg []byte, sent uint64) Terminate {
 	t := TerminateFor(protectionError(f), append([]byte(nil), seg...))
 	req := ParseReadRequest(t.ReadRequest)
@@ -128,9 +128,8 @@ func TerminateRead(f Fault, seg []byte, sent uint64) Terminate {
 	return t
 }
 
-// readResponse takes a segment of a Read Response. "A Read Response is only
-// accepted for the oldest Read, into exactly the place that was asked for"
-// (after RFC 5042 §6.2.1).
+// readResponse handles a segment of a Read Response. "A Read Response is only accepted for the
+// oldest Read, into exactly the place that was asked for" (after RFC 5042 §6.2.1).
 func (r *Receiver) readResponse(seg []byte) error {
 	h := ddp.ParseTagged(seg)
 	p := seg[ddp.TaggedSize:]
@@ -145,7 +144,7 @@ func (r *Receiver) readResponse(seg []byte) error {
 	got := m.got + uint64(len(p))
 	code := uint8(0)
 	switch {
-	case r.want.Size == 0 && len(p) > 0: // whatever its STag and TO: they are not checked
+	case r.want.Size == 0 && len(p) > 0: // whatever its STag and TO, which are not checked
 		code = ddp.TaggedBounds
 	case len(p) > 0 && h.STag != r.want.STag:
 		code = ddp.TaggedInvalidSTag

@@ -7,8 +7,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
 )
 
-// Fault is why the owner of the memory refuses an access. The order of the
-// constants is the order of the checks (RFC 5040 §7.1).
+// Fault is the reason why the owner of the memory refuses an access. The order of the constants
+// is the order of the checks (RFC 5040 §7.1).
 type Fault uint8
 
 // Faults.
@@ -16,14 +16,14 @@ const (
 	FaultNone   Fault = iota
 	FaultSTag         // unknown or invalidated
 	FaultStream       // of another protection domain, or bound to another stream
-	FaultAccess       // the right is not there
+	FaultAccess       // the right is missing
 	FaultWrap         // TO + length passes 2^64
 	FaultBounds       // outside the region
 	FaultAlign        // an atomic's word is not at a multiple of 8
 	FaultLocal        // our own buffer is no longer usable
 )
 
-// ReceiveFault is why a receive that a message had begun to fill fails.
+// ReceiveFault is the reason why a receive that a message had begun to fill fails.
 type ReceiveFault uint8
 
 // Receive faults.
@@ -33,7 +33,7 @@ const (
 	ReceiveInvalidate                     // its STag cannot be invalidated
 )
 
-// Delivery is an untagged message on queue 0 that has arrived whole.
+// Delivery is an untagged message on queue 0 that has arrived completely.
 type Delivery struct {
 	Op      Opcode
 	Len     uint32   // bytes
@@ -44,14 +44,14 @@ type Delivery struct {
 	AfterWrite bool
 }
 
-// Consumer owns the memory and the receive queue of a stream. Its methods are
-// called from Filled, in the order of the stream, and must not block.
+// Consumer owns the memory and the receive queue of a stream. Filled calls its methods, in the
+// order of the stream; they must not block.
 type Consumer interface {
-	// Place copies p, which is not empty, to offset to of the region stag. On a
-	// fault not a byte has been written.
+	// Place copies p, which is not empty, to offset to of the region stag. On a fault nothing has
+	// been written.
 	Place(stag ddp.STag, to uint64, p []byte) Fault
-	// NextReceive takes the oldest posted receive for the message that begins now
-	// and returns its room in bytes; ok is false when there is none.
+	// NextReceive takes the oldest posted receive for the message that begins now and returns its
+	// room in bytes; ok is false when there is none.
 	NextReceive() (room uint64, ok bool)
 	// PlaceReceive copies p to offset mo of that receive. p fits.
 	PlaceReceive(mo uint32, p []byte) Fault
@@ -62,18 +62,16 @@ type Consumer interface {
 	// FailReceive completes it with an error; the stream ends.
 	FailReceive(f ReceiveFault)
 
-	// RequestRoom says whether another Read or Atomic Request can be held: fewer than
-	// IRD are.
+	// RequestRoom reports whether another Read or Atomic Request can be held: fewer than IRD are.
 	RequestRoom() bool
-	// ReadRequest checks a Read Request, unless its size is 0, and holds it. seg is
-	// the segment that it came in, and is not kept.
+	// ReadRequest checks a Read Request, unless its size is 0, and holds it. seg is the segment in
+	// which it arrived, and must not be kept.
 	ReadRequest(r ReadRequest, seg []byte) Fault
-	// AtomicRequest checks an Atomic Request, does it, and holds what the word was.
-	// Its TO is a multiple of 8.
+	// AtomicRequest checks an Atomic Request, executes it, and holds the word's previous value. Its
+	// TO is a multiple of 8.
 	AtomicRequest(r AtomicRequest) Fault
-	// NextResponse is what the Response that begins now has to look like: that to
-	// the oldest request of ours which is not answered. ok is false when there is
-	// none.
+	// NextResponse returns what the Response that begins now must look like: it answers the
+	// oldest unanswered request of ours. ok is false when there is none.
 	NextResponse() (e Expected, ok bool)
 	// PlaceResponse copies p to offset off of that request's sink. p fits; an
 	// atomic's value is 8 bytes in native order.
@@ -84,11 +82,11 @@ type Consumer interface {
 	FailResponse(f ResponseFault)
 }
 
-// PeerTerminate is the error of a stream that the peer has terminated. Nothing
-// must be sent in answer (RFC 5040 §5.4).
+// PeerTerminate is the error of a stream that the peer has terminated. No answer may be sent
+// (RFC 5040 §5.4).
 type PeerTerminate struct {
 	Terminate        // its slices are slices of Raw
-	Raw       []byte // the payload as it came
+	Raw       []byte // the payload as it arrived
 }
 
 func (e *PeerTerminate) Error() string { return "rdmap: the peer terminated: " + e.String() }
@@ -98,16 +96,15 @@ var (
 	errShortSegment = &Violation{TypeOperation, OpCodeUnspecified}
 )
 
-// Receiver is the receiving half of a stream in full operation. Bytes go in by
-// Want and Filled; the Consumer's methods are what comes out. It is owned by one
-// goroutine.
+// Receiver is the receiving half of a stream in full operation. Bytes go in by Want and Filled;
+// calls of the Consumer's methods come out. It is owned by one goroutine.
 //
-// After an error nothing more is placed or delivered: throw the Receiver away
-// once Answer has been asked.
+// After an error nothing more is placed or delivered: discard the Receiver once Answer has been
+// asked.
 type Receiver struct {
 	rd  *mpa.Reader
 	c   Consumer
-	seg []byte // the segment in hand: what Answer reports about
+	seg []byte // the current segment, on which Answer reports
 	err error
 
 	msn      [queues]uint32 // next expected, per queue (RFC 5041 §4.3: from 1)
@@ -120,9 +117,9 @@ type Receiver struct {
 	want     Expected       // of the Read whose Response is the unfinished tagged message
 	wrote    bool           // the last message was a Write
 	wroteLen uint32         // its bytes
-	old      [8]byte        // of the Atomic Response in hand
+	old      [8]byte        // of the current Atomic Response
 
-	// Extensions lets the messages of RFC 7306 in. Set it before the first byte.
+	// Extensions admits the messages of RFC 7306. Set it before the first byte.
 	Extensions bool
 
 	// Counters, for the owner to read.
@@ -138,9 +135,9 @@ type message struct {
 	got  uint64 // bytes so far
 }
 
-// NewReceiver makes the receiving half of a new stream. crc is what start-up
-// agreed on; enhancedResponder says that we answered an enhanced Request, whose
-// sender may give up with a Terminate of start-up.
+// NewReceiver returns the receiving half of a new stream. crc is what start-up agreed on.
+// enhancedResponder says that we answered an enhanced Request, whose sender may give up with a
+// Terminate of start-up.
 func NewReceiver(c Consumer, crc, enhancedResponder bool) *Receiver {
 	r := &Receiver{rd: mpa.NewReader(crc), c: c, setup: enhancedResponder, rtr: enhancedResponder}
 	for q := range r.msn {
@@ -149,33 +146,33 @@ func NewReceiver(c Consumer, crc, enhancedResponder bool) *Receiver {
 	return r
 }
 
-// ExpectMarkers makes r take markers out of the stream. Call it first.
+// ExpectMarkers makes r remove markers from the stream. Call it first.
 func (r *Receiver) ExpectMarkers() { r.rd.ExpectMarkers() }
 
-// ExpectRTR says that the first FPDU may be the message, of length zero, by which
-// an initiator says that it is ready: it is nobody's. A Write and a Read are taken
-// for one even if none was agreed on, as some RNICs send them with revision 1; a
-// Send, which could be the application's, only with send.
+// ExpectRTR says that the first FPDU may be the message of length zero by which an initiator
+// says that it is ready; such a message belongs to no request. A Write and a Read are accepted
+// as one even if none was agreed on, as some RNICs send them with revision 1. A Send, which could
+// be the application's, is accepted only with send.
 func (r *Receiver) ExpectRTR(send bool) { r.rtr, r.rtrSend = true, send }
 
-// Want is where the next bytes of the stream belong. It is never empty, and
-// valid until Filled.
+// Want returns where the next bytes of the stream belong. It is never empty, and valid until
+// Filled.
 func (r *Receiver) Want() []byte { return r.rd.Want() }
 
-// FPDUs is the number of FPDUs received with a right CRC.
+// FPDUs returns the number of FPDUs received with a correct CRC.
 func (r *Receiver) FPDUs() uint64 { return r.rd.FPDUs }
 
-// Boundary says whether the stream stands between two messages, where alone the
-// peer may close it gracefully.
+// Boundary reports whether the stream is between two messages. Only there may the peer close it
+// gracefully.
 func (r *Receiver) Boundary() bool {
 	return !r.rd.Partial() && !r.tagged.open && !r.untagged.open
 }
 
-// Release gives borrowed memory back, when the Receiver is of no more use.
+// Release returns borrowed memory once the Receiver is no longer needed.
 func (r *Receiver) Release() { r.rd.Release() }
 
-// Filled processes n bytes that have been put where Want said. An error ends the
-// stream: a breach of a rule (see Answer), or a *PeerTerminate.
+// Filled processes n bytes that have been put where Want said. An error ends the stream: it is
+// the breach of a rule (see Answer), or a *PeerTerminate.
 func (r *Receiver) Filled(n int) error {
 	if r.err != nil {
 		return r.err
@@ -198,9 +195,8 @@ func (r *Receiver) Filled(n int) error {
 	}
 }
 
-// Answer is the Terminate to send about the error that Filled returned. ok is
-// false where none may be sent. Encode it before the Receiver is used again: it
-// refers to the segment at fault.
+// Answer returns the Terminate to send about the error that Filled returned. ok is false if none
+// may be sent. Encode it before the Receiver is used again, as it refers to the segment at fault.
 func (r *Receiver) Answer(err error) (t Terminate, ok bool) {
 	switch err.(type) {
 	case *mpa.Error, *ddp.Violation, *Violation:
@@ -209,8 +205,8 @@ func (r *Receiver) Answer(err error) (t Terminate, ok bool) {
 	return Terminate{}, false
 }
 
-// segment takes one DDP segment, checks in the order of RFC 5040 §7.2 and RFC
-// 5041 §7.1: what the segment is, whether it fits the stream, then its payload.
+// segment handles one DDP segment. It checks in the order of RFC 5040 §7.2 and RFC 5041 §7.1:
+// what the segment is, whether it fits the stream, then its payload.
 func (r *Receiver) segment(seg []byte) error {
 	if len(seg) < 2 || len(seg) < ddp.TaggedSize || !ddp.IsTagged(seg) && len(seg) < ddp.UntaggedSize {
 		return errShortSegment
@@ -262,14 +258,14 @@ func (r *Receiver) taggedSegment(op Opcode, seg []byte) error {
 	}
 	r.wrote, r.wroteLen = !r.rtr || m.got > 0, uint32(m.got)
 	*m = message{}
-	if !(r.rtr && len(seg) == ddp.TaggedSize) { // an RTR is nobody's Write
+	if !(r.rtr && len(seg) == ddp.TaggedSize) { // an RTR counts as no Write
 		r.Writes++
 	}
 	return nil
 }
 
-// taggedError is the error code of a refused Write (RFC 5041 §7.1). DDP has no
-// code for a missing right: the STag is then not valid for this use.
+// taggedError returns the error code of a refused Write (RFC 5041 §7.1). DDP has no code for a
+// missing right: the STag is then not valid for this use.
 func taggedError(f Fault) error {
 	if f == FaultNone {
 		return nil
@@ -348,8 +344,8 @@ func (r *Receiver) untaggedSegment(op Opcode, seg []byte) error {
 	return r.deliver(op, &h)
 }
 
-// deliver ends a Send. An STag is invalidated before the message is delivered
-// (RFC 5040 §5.3), so that who reads the completion also owns the memory.
+// deliver ends a Send. An STag is invalidated before the message is delivered (RFC 5040 §5.3), so
+// that the reader of the completion also owns the memory.
 func (r *Receiver) deliver(op Opcode, h *ddp.Untagged) error {
 	d := Delivery{Op: op, Len: uint32(r.untagged.got)}
 	if op.Invalidates() {
@@ -372,9 +368,8 @@ func (r *Receiver) deliver(op Opcode, h *ddp.Untagged) error {
 	return nil
 }
 
-// terminated takes a Terminate. It may come amid an unfinished message, whose
-// sender gave up. A malformed one is a lost connection: a Terminate is never
-// answered by a Terminate.
+// terminated handles a Terminate. It may arrive amid an unfinished message, whose sender gave up.
+// A malformed one is a lost connection: a Terminate is never answered by a Terminate.
 func (r *Receiver) terminated(h *ddp.Untagged, seg []byte) error {
 	if h.QN != QNTerminate || h.MSN != r.msn[QNTerminate] || h.MO != 0 || !h.Last {
 		return errBadTerminate
@@ -387,7 +382,7 @@ func (r *Receiver) terminated(h *ddp.Untagged, seg []byte) error {
 	return &PeerTerminate{Terminate: t, Raw: raw}
 }
 
-// Scratch is memory to read unwanted bytes into, once Filled has failed.
+// Scratch returns memory to read unwanted bytes into once Filled has failed.
 func (r *Receiver) Scratch() []byte {
 	r.rd.Release()
 	return r.rd.Want()

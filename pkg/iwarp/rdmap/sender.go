@@ -8,15 +8,15 @@ import (
 // Message is one RDMAP message to be sent.
 type Message struct {
 	Op      Opcode
-	Head    []byte   // header of a message that has no payload, as of a Read Request; copied by Start
+	Head    []byte   // header of a message without payload, such as a Read Request; Start copies it
 	STag    ddp.STag // the sink of a Write or Read Response; what a Send invalidates
 	TO      uint64   // of a Write or Read Response
 	Payload [][]byte // in order; unchanged until the FPDUs are written
 }
 
-// Sender is the sending half of a stream: it cuts messages into FPDUs, one
-// message after the other (RFC 5041 §5.3: never interleaved). It is owned by
-// whoever owns the sending side of the connection.
+// Sender is the sending half of a stream: it cuts messages into FPDUs, one message after the
+// other (RFC 5041 §5.3: never interleaved). It belongs to the owner of the sending side of the
+// connection.
 type Sender struct {
 	mulpdu int
 	whole  bool           // cut segments of exactly mulpdu bytes
@@ -31,11 +31,10 @@ type Sender struct {
 	offset int
 	pieces [][]byte // of one FPDU
 	header [maxHeader]byte
-	head   int // bytes in header behind that of DDP: Message.Head
+	head   int // bytes in header after that of DDP: Message.Head
 }
 
-// NewSender makes the sending half of a new stream whose segments are at most
-// mulpdu bytes.
+// NewSender returns the sending half of a new stream whose segments are at most mulpdu bytes.
 func NewSender(mulpdu int) *Sender {
 	s := &Sender{mulpdu: mulpdu}
 	for q := range s.msn {
@@ -44,13 +43,13 @@ func NewSender(mulpdu int) *Sender {
 	return s
 }
 
-// SetMULPDU changes the longest segment, from the next one on. With whole all but
-// the last of a message have that size to the byte, so that FPDUs fill the segments
-// of TCP; else their payload is a multiple of 8 bytes.
+// SetMULPDU changes the longest segment, from the next one on. With whole, all segments of a
+// message except the last have exactly that size, so that FPDUs fill the segments of TCP;
+// otherwise their payload is a multiple of 8 bytes.
 func (s *Sender) SetMULPDU(mulpdu int, whole bool) { s.mulpdu, s.whole = mulpdu, whole }
 
-// Start begins a message. The one before it must be done. m.Payload is kept until
-// then; it must hold less than 2^32 bytes.
+// Start begins a message. The previous one must be done. m.Payload is kept until the message has
+// been cut; it must hold less than 2^32 bytes.
 func (s *Sender) Start(m Message) {
 	s.msg, s.active = m, true
 	s.left, s.sent, s.piece, s.offset = 0, 0, 0, 0
@@ -60,18 +59,18 @@ func (s *Sender) Start(m Message) {
 	s.head = copy(s.header[ddp.UntaggedSize:], m.Head)
 }
 
-// Active says whether a message has been started and is not yet cut to its end.
+// Active reports whether a message has been started and is not yet completely cut.
 func (s *Sender) Active() bool { return s.active }
 
-// Sent is how many bytes of payload of the message in progress have been cut.
+// Sent returns how many bytes of payload of the message in progress have been cut.
 func (s *Sender) Sent() uint64 { return s.sent }
 
-// morePieces is as many as a batch is asked to have room for. An SGL may have more:
-// those are short in any one FPDU, and so copied.
+// morePieces is the number of pieces for which a batch must have room. An SGL may have more: those
+// are short in any one FPDU, and so are copied.
 const morePieces = 100
 
-// Cut adds FPDUs of the message in progress to b until the message ends, which it
-// reports, or b is full.
+// Cut adds FPDUs of the message in progress to b until the message ends, which it reports, or b
+// is full.
 func (s *Sender) Cut(b *mpa.Batch) (done bool) {
 	for s.active {
 		if b.Full(min(len(s.msg.Payload), morePieces)) {
@@ -138,8 +137,8 @@ func (s *Sender) take(n uint64) [][]byte {
 	return s.pieces
 }
 
-// Terminate adds the last message of the stream to b, which has room. It may
-// stand between two segments of an unfinished message.
+// Terminate adds the last message of the stream to b, which must have room. It may stand between
+// two segments of an unfinished message.
 func (s *Sender) Terminate(b *mpa.Batch, t *Terminate) {
 	h := ddp.Untagged{Last: true, ULP: ctrlVersion | uint8(OpTerminate), QN: QNTerminate, MSN: s.msn[QNTerminate]}
 	h.Put(s.header[:])

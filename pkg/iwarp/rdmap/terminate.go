@@ -16,8 +16,8 @@ const (
 	hasRDMAP  = 0x20 // R: the terminated Read Request header is there
 )
 
-// Terminate is the last message of a stream: what went wrong, and the header of
-// the segment that did it (RFC 5040 §4.8).
+// Terminate is the last message of a stream. It says what went wrong, and holds the header of the
+// segment at fault (RFC 5040 §4.8).
 //
 //	0              1      2                4           6
 //	| layer | type | code | HdrCt and 0s  | seg. length | DDP header | Read Request header |
@@ -30,7 +30,7 @@ type Terminate struct {
 	PeerLayout        bool   // decoded from the bit order that Linux siw sends
 }
 
-// Append encodes t behind b: the payload of the untagged message.
+// Append appends the encoding of t, the payload of the untagged message, to b.
 func (t *Terminate) Append(b []byte) []byte {
 	hdrct := byte(0)
 	if t.DDP != nil {
@@ -47,7 +47,7 @@ func (t *Terminate) Append(b []byte) []byte {
 	return append(b, t.ReadRequest...)
 }
 
-// Meaning is the code in words.
+// Meaning returns the code in words.
 func (t *Terminate) Meaning() string {
 	switch t.Layer {
 	case LayerRDMAP:
@@ -122,7 +122,7 @@ func ParseTerminate(p []byte, setup bool) (Terminate, error) {
 	return t, nil
 }
 
-// registered says whether layer/type/code is in the registry (RFC 6580).
+// registered reports whether layer/type/code is in the registry (RFC 6580).
 func registered(layer, typ, code uint8) bool {
 	switch layer<<4 | typ {
 	case 0x00, 0x10, 0x13:
@@ -141,9 +141,8 @@ func registered(layer, typ, code uint8) bool {
 	return false
 }
 
-// TerminateFor makes the Terminate that reports err about the segment seg (nil
-// when no segment is to blame). The headers follow RFC 5040 Figure 10; the
-// slices are slices of seg.
+// TerminateFor returns the Terminate that reports err about the segment seg (nil when no segment
+// is to blame). The headers follow RFC 5040 Figure 10; the slices are slices of seg.
 func TerminateFor(err error, seg []byte) Terminate {
 	var (
 		mv *mpa.Error
@@ -168,8 +167,8 @@ func TerminateFor(err error, seg []byte) Terminate {
 				t.ReadRequest = seg[ddp.UntaggedSize : ddp.UntaggedSize+readReqSize]
 			}
 		case rv.Type == TypeOperation && rv.Code != OpCodeVersion && rv.Code != OpCodeUnexpected:
-			// Only an untagged header: Wireshark takes every header of this type
-			// for one, and calls a packet with a tagged one malformed.
+			// Only an untagged header: Wireshark takes every header of this type for one, and would call
+			// a packet with a tagged one malformed.
 			if len(seg) > 0 && !ddp.IsTagged(seg) {
 				t.attach(seg)
 			}
