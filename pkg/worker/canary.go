@@ -23,7 +23,7 @@ const (
 	// canaryMean is the time between two canaries of a server, on average: nobody can tell
 	// when the next one comes.
 	canaryMean = 10 * time.Minute
-	// canaryAgain is how long after a failed one all runners have to prove themselves.
+	// canaryAgain is how long after a failed canary every runner has to pass another one.
 	canaryAgain = time.Minute
 	// canaryTime bounds a canary's compile, and its probe: only what hangs should meet it, as it counts
 	// as a sandbox that fails, and a busy machine has taken half a minute.
@@ -65,13 +65,13 @@ func (v *verdict) String() string {
 	return strings.Join(what, "; ")
 }
 
-// proofTime is how long compiles may go on in trees that have not proven themselves since
+// canaryGrace is how long compiles may go on in trees where no canary has passed since
 // compilers changed, where the mode is not strict: a canary waits for a runner that has
 // nothing else to do. What it finds would not stop them anyhow.
-const proofTime = 10 * time.Second
+const canaryGrace = 10 * time.Second
 
 // prepare makes the place ready for commands: where compiles are confined it has
-// been proven since it shows what it shows now, in time (proofTime) or, if the mode is strict,
+// passed a canary since it shows what it shows now, in time (canaryGrace) or, if the mode is strict,
 // in any case.
 func (r *runner) prepare(ctx context.Context) error {
 	shown := r.s.shown.Load()
@@ -83,20 +83,20 @@ func (r *runner) prepare(ctx context.Context) error {
 		return nil
 	}
 	r.s.mu.Lock()
-	proven := r.s.cage.proven[r.i] == spec
-	late := r.s.o.Sandbox == SandboxStrict || time.Since(r.s.cage.shownAt) > proofTime
+	tested := r.s.cage.tested[r.i] == spec
+	late := r.s.o.Sandbox == SandboxStrict || time.Since(r.s.cage.shownAt) > canaryGrace
 	r.s.mu.Unlock()
 	switch {
-	case proven:
+	case tested:
 		return nil
 	case len(spec.Files) == 0, !late: // no toolchain, no job
 		return r.s.holds(r, r.place.Measures())
 	}
-	return r.prove(ctx, shown)
+	return r.test(ctx, shown)
 }
 
-// prove runs a canary in the place. An error means that no job may run there.
-func (r *runner) prove(ctx context.Context, shown *display) error {
+// test runs a canary in the place. An error means that no job may run there.
+func (r *runner) test(ctx context.Context, shown *display) error {
 	began := time.Now()
 	r.s.mu.Lock()
 	round := r.s.cage.round
@@ -110,7 +110,7 @@ func (r *runner) prove(ctx context.Context, shown *display) error {
 		return ctx.Err()
 	}
 	r.s.mu.Lock()
-	r.s.cage.proven[r.i], r.round = shown.spec, round
+	r.s.cage.tested[r.i], r.round = shown.spec, round
 	r.s.mu.Unlock()
 	err := r.s.judged(r, v, time.Since(began))
 	r.s.tellSandbox()
@@ -130,7 +130,7 @@ func (r *runner) canary(ctx context.Context, shown *display) *verdict {
 		return v
 	}
 	v.held = r.place.Measures()
-	if len(shown.list) == 0 { // no toolchain, no job, no proof
+	if len(shown.list) == 0 { // no toolchain, no job, no canary
 		return v
 	}
 	if err := r.honest(shown); err != nil {
@@ -289,7 +289,7 @@ func self() (int, error) {
 	return fd, nil
 }
 
-// holds notes what a runner's stand has, without a proof.
+// holds notes what confines commands in a runner's tree, without a canary.
 func (s *Server) holds(r *runner, held sandbox.Set) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -347,7 +347,7 @@ func (s *Server) judged(r *runner, v *verdict, took time.Duration) error {
 	c.breach, c.passed, c.again = v.String(), 0, time.Now().Add(canaryAgain)
 	c.doubt |= v.doubt
 	if v.broken != nil {
-		c.doubt |= sandbox.Seccomp // nothing is proven
+		c.doubt |= sandbox.Seccomp // nothing is known
 	}
 	if v.held != 0 {
 		c.held[r.i] = v.held
@@ -367,7 +367,7 @@ func (s *Server) passedLocked(r *runner) {
 	if c.passed++; c.passed < s.o.Jobs {
 		return
 	}
-	s.o.Log.Info("the sandbox holds again: every runner has proven it", "found before", c.breach)
+	s.o.Log.Info("the sandbox holds again: every runner has passed a canary", "found before", c.breach)
 	c.breach, c.doubt, c.lost, c.passed = "", 0, nil, 0
 	s.checkFitLocked(time.Now())
 }
@@ -389,15 +389,15 @@ func (s *Server) canariesLocked(now time.Time) {
 	}
 }
 
-// canaryForLocked says whether a runner that has nothing else to do should prove itself.
+// canaryForLocked reports whether a runner that has nothing else to do should run a canary.
 func (s *Server) canaryForLocked(r *runner) bool {
 	c := &s.cage
 	switch {
 	case !s.places.Confined || len(s.Toolchains()) == 0:
 		return false
-	case s.cage.proven[r.i] != s.shown.Load().spec:
+	case s.cage.tested[r.i] != s.shown.Load().spec:
 		// Not while that would be in vain, nor all at a time: a job may come.
-		if s.Identifying() && s.o.Sandbox != SandboxStrict || s.cage.proving >= max(1, s.o.Jobs/2) {
+		if s.Identifying() && s.o.Sandbox != SandboxStrict || s.cage.testing >= max(1, s.o.Jobs/2) {
 			return false
 		}
 		return true
@@ -410,13 +410,13 @@ func (s *Server) canaryForLocked(r *runner) bool {
 	return false
 }
 
-// proveNow is a canary on a runner that has nothing else to do. It is counted in
-// confinement.proving, by take.
-func (r *runner) proveNow() {
+// canaryNow is a canary on a runner that has nothing else to do. It is counted in
+// confinement.testing, by take.
+func (r *runner) canaryNow() {
 	defer func() {
 		r.s.mu.Lock()
 		defer r.s.mu.Unlock()
-		r.s.cage.proving--
+		r.s.cage.testing--
 		r.s.wake.Broadcast() // the next one
 	}()
 	defer r.s.rescue(r.s.o.Log, func() {
@@ -424,7 +424,7 @@ func (r *runner) proveNow() {
 			r.s.o.Log.Error("end private tree", "err", err)
 		}
 	})
-	if err := r.prove(r.s.ctx, r.s.shown.Load()); err != nil && r.s.ctx.Err() == nil {
+	if err := r.test(r.s.ctx, r.s.shown.Load()); err != nil && r.s.ctx.Err() == nil {
 		r.s.o.Log.Debug("canary", "runner", r.i, "err", err)
 	}
 }

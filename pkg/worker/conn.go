@@ -326,7 +326,7 @@ func (c *conn) hello(m *job.Hello) error {
 	s.lend.Join(c.lent, c.boot, int(m.Weight), int(m.Want))
 	c.log = c.log.With("name", m.Name)
 	c.log.Info("client connected")
-	s.o.Audit.Connected(c.audited())
+	s.o.Audit.Connected(c.auditPeer())
 	err := c.openBoardLocked()
 	if err != nil {
 		return err

@@ -96,7 +96,7 @@ func (c *conn) close(why error) {
 	if c.lent.Client() == nil {
 		level = slog.LevelDebug // anybody could fill the log
 	}
-	s.o.Audit.Gone(c.audited(), c.jobs, time.Since(c.since), c.qp.Err())
+	s.o.Audit.Gone(c.auditPeer(), c.jobs, time.Since(c.since), c.qp.Err())
 	c.log.Log(context.Background(), level, "client gone", "jobs", c.jobs, "err", c.qp.Err())
 	c.release()
 }

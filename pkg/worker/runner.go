@@ -50,7 +50,7 @@ func (r *runner) loop() {
 		case turnTask:
 			r.do(t)
 		case turnCanary:
-			r.proveNow()
+			r.canaryNow()
 		case turnForget:
 			r.forget()
 		}

@@ -43,12 +43,12 @@ type confinement struct {
 	breach   string              // what was found reachable, or did not work; "": nothing
 	doubt    sandbox.Set         // measures that did not hold then
 	lost     *job.Refusal        // strict: why no work is taken
-	proven   []*privatetree.Spec // by runner: what its tree showed when a canary was there last
+	tested   []*privatetree.Spec // by runner: what its tree showed when a canary was there last
 	shownAt  time.Time           // when the compilers changed last, which trees show
-	proving  int                 // runners that prove themselves as they have nothing else to do
+	testing  int                 // runners that run a canary as they have nothing else to do
 	begun    bool                // there are runners: how they can be confined is known
 	told     bool                // tellSandbox has spoken
-	round    int                 // of proofs that are due from all runners; runner.round of those that have passed it
+	round    int                 // of canaries that are due from all runners; runner.round of those that have passed it
 	passed   int                 // runners that passed in this round, as long as there is a breach
 	again    time.Time           // when the next round begins
 	wanted   bool                // a canary, on the next runner that is idle
@@ -172,7 +172,7 @@ func (s *Server) settledLocked() bool {
 	if !s.places.Confined || len(s.Toolchains()) == 0 {
 		return true
 	}
-	return !slices.ContainsFunc(s.cage.proven, func(p *privatetree.Spec) bool { return p == nil })
+	return !slices.ContainsFunc(s.cage.tested, func(p *privatetree.Spec) bool { return p == nil })
 }
 
 // tellSandbox logs at the end of the start, once, how compiles are confined.
@@ -190,7 +190,7 @@ func (s *Server) tellSandbox() {
 		switch {
 		case held.Has(x.m):
 		case doubt&x.m != 0: // it is there
-			s.o.Log.Info("not among the measures", "lacks", x.m.String()+": in doubt until every place has proven itself again, which begins within a minute")
+			s.o.Log.Info("not among the measures", "lacks", x.m.String()+": in doubt until every place has passed a canary again, which begins within a minute")
 		default:
 			s.o.Log.Info("not among the measures", "lacks", x.remedy)
 		}

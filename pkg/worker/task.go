@@ -242,7 +242,7 @@ func (s *Server) take(r *runner) (turn, *task) {
 		}
 		if s.lend.Queued() == 0 {
 			if s.canaryForLocked(r) {
-				s.cage.proving++
+				s.cage.testing++
 				return turnCanary, nil
 			}
 			s.starvedLocked()
@@ -270,7 +270,7 @@ func (t *task) answer(r *job.Result, n int) {
 	}
 	id, tell := t.conclude(r)
 	s.o.Metrics.answered(t, r)
-	t.audit(r, n)
+	t.logAudit(r, n)
 	if !tell {
 		return // nobody is there; the slot goes with the connection
 	}

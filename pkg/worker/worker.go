@@ -188,7 +188,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		s.o.Store.Memory = min(max(s.machineMemory()/storePart, storeLeast), storeMost)
 	}
 	s.cage.held, s.cage.schedule.mean = make([]sandbox.Set, o.Jobs), cmp.Or(o.CanaryMean, canaryMean)
-	s.cage.proven, s.cage.shownAt = make([]*privatetree.Spec, o.Jobs), time.Now()
+	s.cage.tested, s.cage.shownAt = make([]*privatetree.Spec, o.Jobs), time.Now()
 	s.openCompilers()
 	s.places = s.newPlaces()
 	s.show(nil)

@@ -6,15 +6,15 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
 )
 
-// audited is who the audit log says that a connection is with.
-func (c *conn) audited() auditlog.Peer {
+// auditPeer returns what the audit log says of the peer.
+func (c *conn) auditPeer() auditlog.Peer {
 	return auditlog.Peer{Tenant: c.lent.Tenant().Name(), Remote: c.remote.String(), Proof: c.proof, Client: c.id, Name: c.name}
 }
 
-// audit tells the audit log of a task that was answered, with n bytes of result in its
+// logAudit tells the audit log of a task that was answered, with n bytes of result in its
 // client's sink.
-func (t *task) audit(r *job.Result, n int) {
-	j := auditlog.Job{Peer: t.c.audited(), Asked: t.m, Answer: r, Written: n, Language: t.language, Source: t.source, Files: t.files}
+func (t *task) logAudit(r *job.Result, n int) {
+	j := auditlog.Job{Peer: t.c.auditPeer(), Asked: t.m, Answer: r, Written: n, Language: t.language, Source: t.source, Files: t.files}
 	if t.job.Toolchain != nil {
 		j.Compiler = t.job.Toolchain.Family + "-" + t.job.Toolchain.Version
 	}
