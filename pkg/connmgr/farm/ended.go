@@ -94,3 +94,11 @@ func (f *Farm) Ended(g Grant, e End) (speed float64) {
 	f.dispatchLocked()
 	return f.sched.Speed(h.Addr, g.Req.Job.Toolchain)
 }
+
+// EndHere says that a job has ended which was placed on this machine.
+func (f *Farm) EndHere(out scheduler.Outcome, r scheduler.Report) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.endHereLocked(out, r)
+	f.dispatchLocked()
+}

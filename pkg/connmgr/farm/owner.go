@@ -1,6 +1,7 @@
 package farm
 
 import (
+	"errors"
 	"net"
 	"slices"
 	"time"
@@ -9,54 +10,6 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
-
-// conn is one connection to a host, with the credits that came over it and are not spent.
-// It is its link's Owner: it passes on to the host what the link learns. Only it and the host's
-// methods take credits and give them back, all under Farm.mu, so that the scheduler never
-// counts one that is not there.
-type conn struct {
-	*link.Link // nil until the daemon has said something, and then the same; guarded by Farm.mu
-	h          *Host
-	credits    []job.Credit // the last one is the next; guarded by Farm.mu
-}
-
-// addLocked keeps a credit that was granted, or was taken and not spent, or returns it at
-// once when there are more than this side will ever use.
-func (c *conn) addLocked(credit job.Credit) {
-	c.credits = append(c.credits, credit)
-	if c.Draining() || len(c.credits)+c.Running() > link.MaxInFlight {
-		c.returnLocked(1)
-		return
-	}
-	c.h.creditsLocked()
-}
-
-// takeLocked returns the next credit, which the caller knows to be there. It is spent by a
-// link.Flight, or goes back by addLocked.
-func (c *conn) takeLocked() job.Credit {
-	last := len(c.credits) - 1
-	credit := c.credits[last]
-	c.credits = c.credits[:last]
-	c.Use()
-	return credit
-}
-
-// returnLocked gives up to n unspent credits back to the daemon.
-func (c *conn) returnLocked(n int) {
-	for ; n > 0 && len(c.credits) > 0; n-- {
-		last := len(c.credits) - 1
-		c.Return(c.credits[last])
-		c.credits = c.credits[:last]
-	}
-	c.h.creditsLocked()
-}
-
-// metLocked notes which link c is, with the first that is heard of it: Dial returns it later.
-func (c *conn) metLocked(l *link.Link) {
-	if c.Link == nil {
-		c.Link = l
-	}
-}
 
 // Connected implements link.Owner.
 func (c *conn) Connected() { c.h.connected() }
@@ -159,4 +112,20 @@ func (c *conn) Lost(l *link.Link, why error) {
 		f.o.Log.Warn("connection lost", "host", h.Addr, "left", len(h.links), "err", why)
 	}
 	h.creditsLocked()
+}
+
+// connected notes that something has taken a connection to h, and has not said a word.
+func (h *Host) connected() {
+	h.f.mu.Lock()
+	defer h.f.mu.Unlock()
+	if h.state != Connecting || errors.Is(h.lastErr, errSilent) { // this is a further link; it did not start
+		return
+	}
+	now := time.Now()
+	h.state = Starting
+	if h.answered.IsZero() {
+		h.answered = now
+	}
+	h.f.sched.Starting(now, h.Addr)
+	h.f.dispatchLocked()
 }
