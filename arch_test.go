@@ -21,7 +21,7 @@ const module = "github.com/rdistcc/rdistcc/"
 // needs a new edge adds it here and argues for it.
 var edges = map[string][]string{
 	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/entrypoint", "pkg/job", "pkg/jobserver", "pkg/reason", "pkg/sources"},
-	"cmd/rdistcc-cm":   {"internal/ctl", "internal/figure", "internal/release", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/discover", "pkg/entrypoint", "pkg/hostlist", "pkg/identity", "pkg/iwarp", "pkg/job", "pkg/reason", "pkg/telemetry", "pkg/textfile"},
+	"cmd/rdistcc-cm":   {"internal/ctl", "internal/figure", "internal/release", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/discover", "pkg/entrypoint", "pkg/hostlist", "pkg/identity", "pkg/iwarp", "pkg/job", "pkg/reason", "pkg/telemetry", "pkg/textfile"},
 	"cmd/rdistccd":     {"internal/release", "pkg/cgroup", "pkg/config", "pkg/discover", "pkg/identity", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/job", "pkg/sandbox", "pkg/store", "pkg/telemetry", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/workdir"},
 	"cmd/rdistcc-perf": {"internal/rawjob", "internal/release", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/toolchain"}, // a raw job is also what the hostile ones are sent by
 
@@ -33,45 +33,48 @@ var edges = map[string][]string{
 	"pkg/iwarp/iwarptest": {"pkg/iwarp", "pkg/iwarp/ddp", "pkg/iwarp/mpa", "pkg/iwarp/rdmap"},
 	"pkg/iwarp/inproc":    {"pkg/iwarp"},
 
-	"pkg/sandbox":                   {"pkg/cgroup"},
-	"pkg/sandbox/sandboxtest":       {},
-	"pkg/sandbox/probe":             {}, // what an attacker inside would try
-	"pkg/arena":                     {},
-	"pkg/cgroup":                    {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
-	"pkg/digest":                    {},
-	"pkg/entrypoint":                {},
-	"pkg/inflight":                  {},
-	"pkg/fetch":                     {"pkg/iwarp"},
-	"pkg/identity/psk":              {},
-	"pkg/job":                       {"internal/wire"},
-	"pkg/pack":                      {},
-	"pkg/jobserver":                 {}, // what the wrapper asks of a make above it
-	"pkg/discover":                  {"pkg/hostlist"},
-	"pkg/hostlist":                  {"pkg/scheduler"},
-	"pkg/reason":                    {},
-	"pkg/scheduler":                 {"pkg/reason"},
-	"pkg/history":                   {"pkg/scheduler"}, // for what it predicts, a Cost
-	"pkg/compile":                   {"pkg/driver", "pkg/job", "pkg/reason"},
-	"pkg/policy":                    {"pkg/compile", "pkg/job", "pkg/reason"},
-	"pkg/driver":                    {},
-	"pkg/sources":                   {"pkg/job"},
-	"pkg/inputs":                    {"pkg/job", "pkg/sources", "pkg/stamp"}, // looks through texts as the wrapper does
-	"pkg/driver/recipes":            {"pkg/driver"},
-	"pkg/stamp":                     {},
-	"pkg/store":                     {}, // contents by their sums, whoever names them
-	"pkg/toolchain":                 {"pkg/job"},
-	"pkg/tree":                      {"internal/wire", "pkg/entrypoint", "pkg/inflight", "pkg/sandbox"},
-	"pkg/config":                    {"pkg/hostlist", "pkg/textfile"},
-	"pkg/textfile":                  {},
-	"pkg/telemetry":                 {"pkg/iwarp"},
-	"pkg/artifact":                  {},
-	"pkg/connmgr":                   {"pkg/arena", "pkg/artifact", "pkg/compile", "pkg/connmgr/farm", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/link", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/trust", "pkg/digest", "pkg/driver/recipes", "pkg/history", "pkg/hostlist", "pkg/identity/psk", "pkg/inputs", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/reason", "pkg/scheduler", "pkg/toolchain"}, // compile: it makes jobs of commands whose inputs it knows
-	"pkg/connmgr/farm":              {"pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/report", "pkg/hostlist", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/sandbox", "pkg/scheduler"},                                                                                                                                                                                                                                                          // hostlist: names of hosts that people type; sandbox: words for a host's measures
+	"pkg/sandbox":             {"pkg/cgroup"},
+	"pkg/sandbox/sandboxtest": {},
+	"pkg/sandbox/probe":       {}, // what an attacker inside would try
+	"pkg/arena":               {},
+	"pkg/cgroup":              {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
+	"pkg/digest":              {},
+	"pkg/entrypoint":          {},
+	"pkg/inflight":            {},
+	"pkg/fetch":               {"pkg/iwarp"},
+	"pkg/identity/psk":        {},
+	"pkg/job":                 {"internal/wire"},
+	"pkg/pack":                {},
+	"pkg/jobserver":           {}, // what the wrapper asks of a make above it
+	"pkg/discover":            {"pkg/hostlist"},
+	"pkg/hostlist":            {"pkg/scheduler"},
+	"pkg/reason":              {},
+	"pkg/scheduler":           {"pkg/reason"},
+	"pkg/history":             {"pkg/scheduler"}, // for what it predicts, a Cost
+	"pkg/compile":             {"pkg/driver", "pkg/job", "pkg/reason"},
+	"pkg/policy":              {"pkg/compile", "pkg/job", "pkg/reason"},
+	"pkg/driver":              {},
+	"pkg/sources":             {"pkg/job"},
+	"pkg/inputs":              {"pkg/job", "pkg/sources", "pkg/stamp"}, // looks through texts as the wrapper does
+	"pkg/driver/recipes":      {"pkg/driver"},
+	"pkg/stamp":               {},
+	"pkg/store":               {}, // contents by their sums, whoever names them
+	"pkg/toolchain":           {"pkg/job"},
+	"pkg/tree":                {"internal/wire", "pkg/entrypoint", "pkg/inflight", "pkg/sandbox"},
+	"pkg/config":              {"pkg/hostlist", "pkg/textfile"},
+	"pkg/textfile":            {},
+	"pkg/telemetry":           {"pkg/iwarp"},
+	"pkg/artifact":            {},
+	// compile: it makes jobs of commands whose inputs it knows
+	"pkg/connmgr": {"pkg/arena", "pkg/artifact", "pkg/compile", "pkg/connmgr/farm", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/link", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/digest", "pkg/driver/recipes", "pkg/history", "pkg/hostlist", "pkg/identity/psk", "pkg/inputs", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/reason", "pkg/scheduler", "pkg/toolchain"},
+	// hostlist: names of hosts that people type; sandbox: words for a host's measures
+	"pkg/connmgr/farm":              {"pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/report", "pkg/hostlist", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/sandbox", "pkg/scheduler"},
 	"pkg/connmgr/machine":           {"pkg/cgroup"},
 	"pkg/connmgr/holdings":          {"pkg/inputs", "pkg/job"}, // of which sets it counts what is there
 	"pkg/connmgr/link":              {"pkg/fetch", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job"},
-	"pkg/connmgr/report":            {"pkg/job", "pkg/reason"},         // a host's load
-	"pkg/connmgr/report/reporttest": {"pkg/connmgr/report", "pkg/job"}, // for tests
+	"pkg/connmgr/report":            {"pkg/job", "pkg/reason"},                                      // a host's load
+	"pkg/connmgr/report/reporttest": {"pkg/connmgr/report", "pkg/job"},                              // for tests
+	"pkg/connmgr/socket":            {"pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/reason"}, // a successor's two questions
 	"pkg/connmgr/trust":             {"pkg/artifact", "pkg/job"},
 	"pkg/connmgr/ipc":               {"internal/wire"},
 	"pkg/connmgr/ipc/ipcserver":     {"pkg/connmgr/ipc", "pkg/inflight"},
@@ -89,9 +92,9 @@ var edges = map[string][]string{
 	"deploy":                  {},
 	"interop":                 {}, // tests only
 	"internal/attacks/corpus": {},
-	"internal/attacks":        {},                                                                                                                                                                                                                                                                               // tests only
-	"internal/bench":          {"internal/attacks/corpus", "internal/debsrc", "internal/netlab", "internal/rawjob", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/iwarp/iwarptest", "pkg/job", "pkg/toolchain"},                                         // and the programs, as processes; the hostile client of S7 is its own
-	"internal/ctl":            {"internal/figure", "internal/rawjob", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/hostlist", "pkg/identity", "pkg/identity/authority", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/reason", "pkg/sandbox", "pkg/textfile", "pkg/toolchain"}, // what doctor asks by itself
+	"internal/attacks":        {},                                                                                                                                                                                                                                                                                      // tests only
+	"internal/bench":          {"internal/attacks/corpus", "internal/debsrc", "internal/netlab", "internal/rawjob", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/iwarp/iwarptest", "pkg/job", "pkg/toolchain"},                                                // and the programs, as processes; the hostile client of S7 is its own
+	"internal/ctl":            {"internal/figure", "internal/rawjob", "pkg/config", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/hostlist", "pkg/identity", "pkg/identity/authority", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/reason", "pkg/sandbox", "pkg/textfile", "pkg/toolchain"}, // what doctor asks by itself
 	"internal/debsrc":         {},
 	"internal/demo":           {"internal/farm"}, // the same
 	"internal/equal":          {},                // tests only

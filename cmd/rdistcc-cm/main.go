@@ -14,7 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/ctl"
 	"github.com/rdistcc/rdistcc/internal/release"
 	"github.com/rdistcc/rdistcc/pkg/config"
-	"github.com/rdistcc/rdistcc/pkg/connmgr"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 	_ "github.com/rdistcc/rdistcc/pkg/entrypoint" // where it begins
 	"github.com/rdistcc/rdistcc/pkg/reason"
 )
@@ -56,7 +56,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &usage), errors.As(err, &setting):
 		return reason.ExitArguments
-	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, connmgr.ErrInUse):
+	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, socket.ErrInUse):
 		return exitInUse
 	}
 	return reason.ExitGeneral

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/textfile"
@@ -155,7 +155,7 @@ func (c *ctl) stopCommand() *cobra.Command {
 				return err
 			}
 			conn.Close()
-			if err := connmgr.Stop(ipc.SocketPath(c.getenv)); err != nil { // of whatever version it is
+			if err := socket.Stop(ipc.SocketPath(c.getenv)); err != nil { // of whatever version it is
 				return failf(reason.ExitProtocol, "%v", err)
 			}
 			for end := time.Now().Add(stopWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -455,50 +453,5 @@ func TestCloseWithJobsUnderWay(t *testing.T) {
 	<-ended
 	if _, _, err := w.conn.Recv(); err == nil {
 		t.Error("the wrapper was answered")
-	}
-}
-
-func TestOneManagerServesASocket(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "state", "cm.sock")
-	first, err := Listen(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Listen(path, nil); !errors.Is(err, ErrInUse) {
-		t.Errorf("second Listen: %v, want ErrInUse", err)
-	}
-	if err := first.Close(); err != nil {
-		t.Error(err)
-	}
-	// As after a kill: the lock is free, but the name is there.
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	second, err := Listen(path, nil)
-	if err != nil {
-		t.Fatalf("Listen over a stale socket: %v", err)
-	}
-	second.Close()
-}
-
-func TestSocketDirectoryMustBeOurs(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Listen(filepath.Join(dir, "cm.sock"), nil); !errors.Is(err, ipc.ErrWritable) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("Listen in a directory that all may write: %v", err)
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("only root can give a directory away")
-	}
-	if err := os.Chmod(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chown(dir, 4711, 4711); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Listen(filepath.Join(dir, "cm.sock"), nil); !errors.Is(err, ipc.ErrOwner) {
-		t.Errorf("Listen in another user's directory: %v", err)
 	}
 }

@@ -4,11 +4,11 @@
 //
 // What can be understood alone has a package of its own: ipc (what wrappers say), farm
 // (which host a job goes to), link (one connection to one host), holdings (which contents
-// hosts have), machine (this build host), report (what the manager tells of itself), trust
-// (what to believe of others). Here is what ties these together:
+// hosts have), machine (this build host), report (what the manager tells of itself), socket (what
+// wrappers connect to), trust (what to believe of others). Here is what ties these together:
 //
-//	listen serve service replace     the socket, and how it goes to a successor
-//	wrappers reserve client share    one wrapper: a command
+//	serve service reserve replace    wrappers are taken from the socket, until a successor does
+//	wrappers client share            one wrapper: a command
 //	compiler ask control drained     and what else it wants to know
 //	tell                             what a build hears once
 //	lists                            which hosts a job may go to

@@ -17,6 +17,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/reason"
@@ -364,7 +365,7 @@ func TestInheritedSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := Listen("not used", f)
+	l, err := socket.Listen("not used", f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +397,7 @@ func TestInheritedSocket(t *testing.T) {
 	if f, err = tcp.(*net.TCPListener).File(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen("", f); err == nil || !strings.Contains(err.Error(), "Unix") {
+	if _, err := socket.Listen("", f); err == nil || !strings.Contains(err.Error(), "Unix") {
 		t.Errorf("Listen on a TCP socket: %v", err)
 	}
 }

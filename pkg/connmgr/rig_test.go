@@ -17,6 +17,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
@@ -80,7 +81,7 @@ func newRigOn(t testing.TB, near, far iwarp.Device, change func(o *Options)) *ri
 		t.Fatal(err)
 	}
 	r.socket = filepath.Join(t.TempDir(), "s", "cm.sock")
-	l, err := Listen(r.socket, nil)
+	l, err := socket.Listen(r.socket, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

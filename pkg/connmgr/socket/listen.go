@@ -1,4 +1,11 @@
-package connmgr
+// Package socket is the Unix socket that wrappers connect to, and how it goes from one connection
+// manager to the next: that of the same user, or of the machine.
+//
+//	listen      the manager's end of it
+//	takeover    asking another manager for it, or to stop
+//
+// It knows nothing of what is said over the connections, but for the two questions of a successor.
+package socket
 
 import (
 	"errors"
@@ -6,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
@@ -22,7 +30,7 @@ type Listener struct {
 	Group bool
 
 	own  *ipcserver.Listener // nil: the service manager's, which keeps name and lock
-	left bool                // another manager has it now, guarded by service.mu
+	left atomic.Bool         // another manager has it now
 }
 
 // Listen opens the socket path, with its directory if that is missing. In a
@@ -45,7 +53,7 @@ func Listen(path string, given *os.File) (*Listener, error) {
 	return &Listener{UnixListener: own.UnixListener, Path: path, Group: group, own: own}, nil
 }
 
-// place makes a socket's directory where it is missing, and says whether it is open to
+// place makes a socket's directory where it is missing, and reports whether it is open to
 // a group.
 func place(path string) (abs string, group bool, err error) {
 	if abs, err = filepath.Abs(path); err != nil {
@@ -80,8 +88,8 @@ func inherit(f *os.File) (*Listener, error) {
 	return out, nil
 }
 
-// accept waits for the next wrapper.
-func (l *Listener) accept() (*ipcserver.Conn, error) {
+// AcceptConn waits for the next wrapper.
+func (l *Listener) AcceptConn() (*ipcserver.Conn, error) {
 	c, err := l.AcceptUnix()
 	if err != nil {
 		return nil, err
@@ -89,9 +97,22 @@ func (l *Listener) accept() (*ipcserver.Conn, error) {
 	return ipcserver.NewConn(c), nil
 }
 
-// hide takes the name away, so that nobody connects any more. The lock stays
+// Given reports whether the socket is the service manager's, which gives it to no other.
+func (l *Listener) Given() bool { return l.own == nil }
+
+// Lend calls f with the descriptors of the socket and of its lock: a successor that gets copies
+// of both holds what l holds. The socket is not a Given one.
+func (l *Listener) Lend(f func(socket, lock int) error) error { return l.own.Lend(f) }
+
+// HandOn leaves the socket to another manager: Close keeps its name.
+func (l *Listener) HandOn() { l.left.Store(true) }
+
+// Left reports whether another manager has the socket.
+func (l *Listener) Left() bool { return l.left.Load() }
+
+// Hide takes the name away, so that no further wrapper connects. The lock stays
 // until Close: no successor can have taken the name by then.
-func (l *Listener) hide() error {
+func (l *Listener) Hide() error {
 	if l.own == nil {
 		return nil
 	}
@@ -103,7 +124,7 @@ func (l *Listener) hide() error {
 
 // Close stops listening; connections stay.
 func (l *Listener) Close() error {
-	if l.left {
+	if l.left.Load() {
 		return l.own.Leave()
 	}
 	if l.own == nil {
