@@ -66,12 +66,13 @@ var edges = map[string][]string{
 	"pkg/telemetry":           {"pkg/iwarp"},
 	"pkg/artifact":            {},
 	// compile: it makes jobs of commands whose inputs it knows
-	"pkg/connmgr": {"pkg/arena", "pkg/artifact", "pkg/compile", "pkg/connmgr/farm", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/link", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/digest", "pkg/driver/recipes", "pkg/history", "pkg/hostlist", "pkg/identity/psk", "pkg/inputs", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/reason", "pkg/scheduler", "pkg/toolchain"},
+	"pkg/connmgr": {"pkg/arena", "pkg/artifact", "pkg/compile", "pkg/connmgr/farm", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/link", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/digest", "pkg/driver/recipes", "pkg/history", "pkg/hostlist", "pkg/identity/psk", "pkg/inputs", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/reason", "pkg/scheduler", "pkg/toolchain"},
 	// hostlist: names of hosts that people type; sandbox: words for a host's measures
 	"pkg/connmgr/farm":              {"pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/report", "pkg/hostlist", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/sandbox", "pkg/scheduler"},
 	"pkg/connmgr/machine":           {"pkg/cgroup"},
 	"pkg/connmgr/holdings":          {"pkg/inputs", "pkg/job"}, // of which sets it counts what is there
 	"pkg/connmgr/link":              {"pkg/fetch", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job"},
+	"pkg/connmgr/metrics":           {"pkg/connmgr/report", "pkg/reason"},
 	"pkg/connmgr/report":            {"pkg/job", "pkg/reason"},                                      // a host's load
 	"pkg/connmgr/report/reporttest": {"pkg/connmgr/report", "pkg/job"},                              // for tests
 	"pkg/connmgr/socket":            {"pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/reason"}, // a successor's two questions

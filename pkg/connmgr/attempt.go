@@ -70,7 +70,7 @@ func (a *attempt) ended() {
 		if a.out.local != nil && (e.Outcome == scheduler.Refused || e.Outcome == scheduler.Full) {
 			e.Refusal = strings.TrimPrefix(a.out.local.Detail, a.at.Addr+" ")
 		}
-		a.m.metrics.jobs.WithLabelValues("remote", "", a.m.metrics.hosts.of(a.at.Addr), resultRetried).Inc()
+		a.m.metrics.Failed(a.at.Addr)
 	}
 	a.m.learn(a, a.m.farm.Ended(a.grant, e))
 }
@@ -133,7 +133,7 @@ func (a *attempt) fly() outcome {
 	var source job.Window
 	if fl.Length == 0 {
 		source = job.Window{STag: uint32(fl.Source.STag()), TO: fl.Source.Base(), Len: uint64(len(load.mem))}
-		a.m.metrics.windows.WithLabelValues("source").Inc()
+		a.m.metrics.Fetched("source")
 	}
 	if l.CanFetch() && a.m.o.Result > a.m.o.SinkSize {
 		fl.Fetch = uint64(a.m.o.Result)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
@@ -19,15 +20,6 @@ const (
 	auditPatience = time.Minute
 	// auditBuild: audits are a build of their own among builds.
 	auditBuild = 1
-)
-
-// What an audit came to.
-const (
-	auditSame    = "same"
-	auditDiffers = "differs"          // and one host is the odd one out
-	auditUnsound = "not-reproducible" // the same host gives different results
-	auditOpen    = "unsettled"        // two hosts differ, and no third one to say which is right
-	auditVoid    = "void"             // no second result
 )
 
 // audit looks whether hosts can be trusted: no checksum finds a host that computes
@@ -44,7 +36,7 @@ type audit struct {
 
 // auditDone counts what an audit came to.
 func (m *Manager) auditDone(result string) {
-	m.metrics.audits.WithLabelValues(result).Inc()
+	m.metrics.Audited(result)
 	m.account.addAudit(result)
 }
 
@@ -84,11 +76,11 @@ func (a *audit) run() string {
 	one := a.first.at.Addr
 	second := a.compile(func(addr string) bool { return addr != one })
 	if second == nil {
-		return auditVoid
+		return report.AuditVoid
 	}
 	what := a.first.differs(second)
 	if what == "" {
-		return auditSame
+		return report.AuditSame
 	}
 	two := second.at.Addr
 	m, log := a.t.m, a.t.m.o.Log
@@ -101,15 +93,15 @@ func (a *audit) run() string {
 	sameTwo, ok2 := again(second, two)
 	switch {
 	case !ok1 || !ok2:
-		return auditVoid
+		return report.AuditVoid
 	case !sameOne && !sameTwo:
-		return auditUnsound
+		return report.AuditUnsound
 	}
 	third := a.compile(func(addr string) bool { return addr != one && addr != two })
 	if third == nil {
 		log.Warn("two hosts give different results, and there is no third one to say which is wrong: compile "+a.t.name+" here to see",
 			"what", what, "hosts", []string{one, two})
-		return auditOpen
+		return report.AuditOpen
 	}
 	odd, why := "", ""
 	switch {
@@ -119,10 +111,10 @@ func (a *audit) run() string {
 		odd, why = one, a.words(what, two, third)
 	default:
 		log.Warn("three hosts give three results", "source", a.t.name, "what", what, "hosts", []string{one, two, third.at.Addr})
-		return auditOpen
+		return report.AuditOpen
 	}
 	m.quarantine(odd, why)
-	return auditDiffers
+	return report.AuditDiffers
 }
 
 func (a *audit) words(what, good string, third *attempt) string {
@@ -132,7 +124,7 @@ func (a *audit) words(what, good string, third *attempt) string {
 // quarantine takes a host away from all jobs, until someone has looked at it.
 func (m *Manager) quarantine(addr, why string) {
 	m.o.Log.Error("host in quarantine: "+why+"; rdistcc undrain gives it jobs again", "host", addr)
-	m.metrics.quarantines.WithLabelValues(m.metrics.hosts.of(addr)).Inc()
+	m.metrics.Quarantined(addr)
 	m.farm.Quarantine(addr, why)
 }
 

@@ -66,7 +66,7 @@ func (a *attempt) load(ctx context.Context) (*cargo, error) {
 	}
 	g.lent = l.fit(len(p))
 	g.mem, g.packed = g.lent.mem[:len(p)], uint64(len(p))
-	a.m.metrics.packed(len(g.plain), len(p), "out")
+	a.m.metrics.Packed(len(g.plain), len(p), "out")
 	return g, nil
 }
 
@@ -111,7 +111,7 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 		}
 		held := set.Len - set.Files[0].Len - sent
 		a.at.Holds.Spare(held)
-		a.m.metrics.carried(sent, held)
+		a.m.metrics.Carried(sent, held)
 	}
 	enc := body.Append(nil)
 	total := job.TextOffset(len(enc))
@@ -144,7 +144,7 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 		b = append(b, list...)
 	}
 	if g.contents == nil {
-		a.m.metrics.carried(set.Len-set.Files[0].Len, 0)
+		a.m.metrics.Carried(set.Len-set.Files[0].Len, 0)
 	}
 	g.plain, g.files = b, uint32(len(send))
 	return nil
@@ -242,7 +242,7 @@ func (a *attempt) unpack(ctx context.Context, r *job.Result, mem []byte) ([]byte
 	if err != nil {
 		return nil, errDigest
 	}
-	a.m.metrics.packed(len(got), len(frame), "in")
+	a.m.metrics.Packed(len(got), len(frame), "in")
 	return got, nil
 }
 

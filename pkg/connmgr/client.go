@@ -233,7 +233,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 	}
 	if why != "" {
 		c.record.Doubt = why
-		c.m.metrics.doubted(why)
+		c.m.metrics.Doubted(why)
 	}
 	if err := c.takeTurn(&c.m.turns.cpp, c.list.preprocessors(c.m)); err != nil {
 		return nil // the wrapper is gone
@@ -348,7 +348,7 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 	c.record.PreprocessUS = f.PreprocessUS
 	c.enter(report.PhaseWaits)
 	c.record.Inputs = howListed(f)
-	c.m.metrics.inputs(c.record.Inputs)
+	c.m.metrics.Inputs(c.record.Inputs)
 	var r *ipc.Result
 	no := c.takeLarge(slotEnd(f))
 	c.endTurn()

@@ -35,7 +35,7 @@ func (a *attempt) judge(ctx context.Context, window uint64, zstd bool) outcome {
 		return refusal(h, r)
 	case job.StatusFailed:
 		if r.Cause == job.CauseDigest {
-			a.m.metrics.digests.WithLabelValues("source").Inc()
+			a.m.metrics.Damaged("source")
 		}
 		return failure(h, r)
 	}
@@ -110,7 +110,7 @@ func (a *attempt) notFetched(ctx context.Context, err error) outcome {
 	case ctx.Err() != nil:
 		return outcome{final: true, local: interrupted}
 	case errors.Is(err, errDigest):
-		a.m.metrics.digests.WithLabelValues("result").Inc()
+		a.m.metrics.Damaged("result")
 		return outcome{blame: scheduler.Fault, local: lostHost(h, err.Error())}
 	case errors.Is(err, errNoRoom):
 		return outcome{final: true, local: &ipc.GoLocal{Reason: reason.TooBig, Host: h, Detail: "the result of " + h + ": " + err.Error()}}

@@ -231,7 +231,7 @@ func (c *client) onKnown(k *knownJob, native recipes.Native) error {
 	if k.set.Memo {
 		how = ipc.InputsMemo
 	}
-	c.m.metrics.inputs(how)
+	c.m.metrics.Inputs(how)
 	c.record.Inputs, c.record.Files = how, uint32(len(k.set.Files))
 	c.record.Host = r.Host
 	leased := (&ipc.Leased{Job: c.id, Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Tree: true, Fast: c.m.live().Fast,

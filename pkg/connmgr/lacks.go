@@ -34,7 +34,7 @@ func (m *Manager) lacked(r *farm.Request, a *attempt) {
 		}
 		a.at.Holds.Forget(ids, own)
 	}
-	m.metrics.lacks.Inc()
+	m.metrics.Lacked()
 	m.farm.Retry(r, a.at)
 }
 

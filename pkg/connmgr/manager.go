@@ -4,8 +4,8 @@
 //
 // What can be understood alone has a package of its own: ipc (what wrappers say), farm
 // (which host a job goes to), link (one connection to one host), holdings (which contents
-// hosts have), machine (this build host), report (what the manager tells of itself), socket (what
-// wrappers connect to), trust (what to believe of others). Here is what ties these together:
+// hosts have), machine (this build host), report and metrics (what the manager tells of itself),
+// socket (what wrappers connect to), trust (what to believe of others). Here is what ties these together:
 //
 //	serve service reserve replace    wrappers are taken from the socket, until a successor does
 //	wrappers client share            one wrapper: a command
@@ -18,7 +18,6 @@
 //	judge trust foreign audit        what follows where hosts, or other users, are not believed
 //	predict hungry                   what earlier compiles took
 //	underway account keep status     what is done now, what was, and where it is written down
-//	metrics knownmetrics             figures
 //	options live                     what can be set, and what of that can change
 //
 // A wrapper is served by one goroutine (and one that reads its socket), an attempt by one of
@@ -38,6 +37,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/metrics"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/history"
 	"github.com/rdistcc/rdistcc/pkg/inputs"
@@ -51,7 +51,7 @@ type Manager struct {
 	o       Options
 	uid     uint32 // that it runs as
 	started time.Time
-	metrics *metrics
+	metrics *metrics.Metrics
 	farm    *farm.Farm
 	inputs  *inputs.Table
 	ctx     context.Context // ends all that is under way
@@ -120,11 +120,12 @@ func New(o Options) (*Manager, error) {
 	m.turns.local.Room = func() bool { return guard.Admits(time.Now(), machine.CompileMemory) }
 	m.openHistory()
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
-	m.metrics = newMetrics(m)
+	m.metrics = metrics.New(metrics.Source{Status: m.Status, Large: m.memory.largeUsed.Load,
+		Files: func() int { return m.inputs.Stats().Files }, States: farm.States(), Doubts: append(inputs.Doubts(), unknownWords...)})
 	m.farm = farm.New(m.ctx, m.farmOptions(), live.pace())
-	m.metrics.register(o.Registry) // which may ask at once
+	m.metrics.Register(o.Registry) // which may ask at once
 	for _, h := range m.ownNow().sched {
-		m.metrics.host(h.Addr)
+		m.metrics.Host(h.Addr)
 	}
 	return m, nil
 }
@@ -140,8 +141,8 @@ func (m *Manager) farmOptions() farm.Options {
 			local, queued := m.turns.local.Load()
 			return scheduler.Load{Running: cpp + local, Queued: queued, Average: o.LoadAverage()}
 		},
-		Moved:       m.metrics.bytes,
-		Board:       func(result string) { m.metrics.boards.WithLabelValues(result).Inc() },
+		Moved:       m.metrics.Moved,
+		Board:       m.metrics.Board,
 		DialTimeout: o.DialTimeout, Heartbeat: o.Heartbeat, HeartbeatDead: o.HeartbeatDead, CancelTimeout: o.CancelTimeout,
 		DemandPause: o.DemandPause, Dials: o.Dials, LinksMin: o.LinksMin, LinksMax: o.LinksMax, LinksIdle: o.LinksIdle,
 	}
@@ -176,7 +177,7 @@ func (m *Manager) Close() error {
 	m.clients.Wait()
 	m.farm.Close()
 	m.saveHistory()
-	m.metrics.unregister(m.o.Registry)
+	m.metrics.Unregister(m.o.Registry)
 	return m.memory.close()
 }
 

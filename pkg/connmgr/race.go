@@ -98,7 +98,7 @@ func (r *race) run() (*attempt, *ipc.GoLocal) {
 			if a.out.result != nil {
 				r.remove(a)
 				if a.hedge {
-					c.m.metrics.hedged("won")
+					c.m.metrics.Hedged("won")
 				}
 				return a, nil
 			}
@@ -134,7 +134,7 @@ func (r *race) next() *ipc.GoLocal {
 		return no
 	}
 	if r.started > 0 {
-		c.m.metrics.retries.Inc()
+		c.m.metrics.Retried()
 	}
 	r.start(g, c.sink.share(), asked)
 	return nil
@@ -177,7 +177,7 @@ func (r *race) failed(a *attempt) *ipc.GoLocal {
 	r.remove(a)
 	a.release()
 	if a.hedge {
-		r.c.m.metrics.hedged("lost")
+		r.c.m.metrics.Hedged("lost")
 	}
 	if r.c.ctx.Err() != nil {
 		return interrupted
@@ -235,7 +235,7 @@ func (r *race) stop() {
 	for _, a := range r.running {
 		a.cancel(link.ErrCancelled)
 		if a.hedge {
-			r.c.m.metrics.hedged("lost")
+			r.c.m.metrics.Hedged("lost")
 		}
 	}
 	ended := r.ended

@@ -49,7 +49,7 @@ func (c *client) logJob() {
 		r.Expected = time.Duration(float64(r.Predicted) / max(c.m.farm.Speed(r.Host, c.toolchain.ID), 0.01))
 	}
 	c.m.account.add(r)
-	c.m.metrics.done(r)
+	c.m.metrics.Done(r)
 	attrs := []any{"job", r.ID, "source", r.Source, "exit", r.Exit, "total_us", r.TotalUS}
 	if !r.Finished {
 		attrs = append(attrs, "wrapper", "gone")

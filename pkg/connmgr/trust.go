@@ -59,11 +59,11 @@ func (a *attempt) distrust(r *job.Result, mem []byte) *outcome {
 	l, h := a.link, a.at.Addr
 	if !errors.Is(err, artifact.ErrForged) {
 		a.m.o.Log.Info("a result is not taken: compiled here to be sure", "job", a.id, "source", a.name, "host", h, "what", "its "+what, "err", err)
-		a.m.metrics.distrusts.WithLabelValues("doubt").Inc()
+		a.m.metrics.Distrusted("doubt")
 		return &outcome{final: true, blame: scheduler.Unused, local: &ipc.GoLocal{Reason: reason.Doubt + strings.ReplaceAll(what, " ", "-"), Host: h,
 			Detail: "the " + what + " of " + h + " has " + err.Error()}}
 	}
-	a.m.metrics.distrusts.WithLabelValues("forged").Inc()
+	a.m.metrics.Distrusted("forged")
 	err = errors.New("its " + what + " is " + err.Error())
 	l.Fail(err)
 	return &outcome{blame: scheduler.Fault, local: lostHost(h, err.Error())}

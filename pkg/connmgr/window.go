@@ -107,7 +107,7 @@ func (a *attempt) fetchInto(ctx context.Context, l *link.Link, fl *link.Flight, 
 	defer a.m.dereg(mr)
 	if err = l.Fetch(ctx, fl, mr); err == nil {
 		a.fetched = time.Now()
-		a.m.metrics.windows.WithLabelValues("result").Inc()
+		a.m.metrics.Fetched("result")
 	}
 	return mem, err
 }

@@ -1,49 +1,35 @@
-package connmgr
+// Package metrics is a connection manager's time series: what jobs came to, where bytes went, what
+// hosts were caught at, and the gauges that are read at each scrape.
+//
+//	metrics inputs      counters, and the events that they count
+//	gauges              what is asked at a scrape
+//	hosts               which hosts have series of their own
+//
+// It knows the manager by its Source alone. All of it is safe for concurrent use.
+package metrics
 
 import (
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
-// maxHostLabels bounds the values of the label host: whoever may use the manager can
-// name hosts without end. A thousand is a large farm.
-const maxHostLabels = 1024
-
-// otherHosts is the label of the hosts beyond.
-const otherHosts = "other"
-
-// hostLabels are the hosts that have time series of their own: the first ones.
-type hostLabels struct {
-	mu   sync.Mutex
-	seen map[string]bool
+// Source is what the gauges tell of; the functions are called at a scrape.
+type Source struct {
+	Status func() report.Status
+	Large  func() int64 // bytes of sources and results beyond what slots keep
+	Files  func() int   // of which it is known what they hold and name
+	States []string     // that a host's connection can be in, but for report.StateUnused
+	Doubts []string     // words for why it is not known what a compile reads
 }
 
-// of is the label's value for a host.
-func (l *hostLabels) of(addr string) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.seen[addr] {
-		if len(l.seen) >= maxHostLabels {
-			return otherHosts
-		}
-		if l.seen == nil {
-			l.seen = make(map[string]bool)
-		}
-		l.seen[addr] = true
-	}
-	return addr
-}
-
-// metrics are the manager's time series. Gauges are read at each scrape.
-type metrics struct {
+// Metrics are the time series.
+type Metrics struct {
 	*inputMetrics
-	m           *Manager
+	from        Source
 	hosts       hostLabels
 	jobs        *prometheus.CounterVec
 	phases      *prometheus.HistogramVec
@@ -63,26 +49,10 @@ type metrics struct {
 	unforeseen  prometheus.Counter
 }
 
-var (
-	descHosts       = prometheus.NewDesc("rdistcc_cm_hosts", "Hosts that some list named, by the state of their connection.", []string{"state"}, nil)
-	descConnections = prometheus.NewDesc("rdistcc_cm_connections", "Live connections to hosts.", []string{"host"}, nil)
-	descCredits     = prometheus.NewDesc("rdistcc_cm_credits", "Unspent credits: compiles that may be placed at once.", []string{"host"}, nil)
-	descSlots       = prometheus.NewDesc("rdistcc_cm_slots", "Slots of shared memory: leased to a wrapper, or kept ready.", []string{"state"}, nil)
-	descLarge       = prometheus.NewDesc("rdistcc_cm_large_bytes", "Memory of sources beyond what slots keep, of copies of other users' sources, and of results that are too big for a sink.", nil, nil)
-	descViewAge     = prometheus.NewDesc("rdistcc_cm_view_age_seconds", "Age of what is known of a host's load.", []string{"host"}, nil)
-	descRunning     = prometheus.NewDesc("rdistcc_cm_running", "Jobs of this manager's at a host, or on the way there.", []string{"host"}, nil)
-	descPlaces      = prometheus.NewDesc("rdistcc_cm_places", "Compiles at a time that a connected host runs, for all managers.", []string{"host"}, nil)
-	descDemand      = prometheus.NewDesc("rdistcc_cm_demand", "Jobs that a host was told this manager has use for.", []string{"host"}, nil)
-	descRTT         = prometheus.NewDesc("rdistcc_cm_link_rtt_seconds", "Round trip to a host, as TCP measures it.", []string{"host"}, nil)
-	descRate        = prometheus.NewDesc("rdistcc_cm_link_bytes_per_second", "Bytes a second that the way to a host has carried.", []string{"host"}, nil)
-	descSpeed       = prometheus.NewDesc("rdistcc_cm_host_speed", "Speed of a host's core beside the average, as its compiles showed.", []string{"host"}, nil)
-	descDrained     = prometheus.NewDesc("rdistcc_cm_drained", "Hosts that were drained by hand.", nil, nil)
-	descWaiting     = prometheus.NewDesc("rdistcc_cm_waiting", "Commands that wait for a credit or for a turn on this machine.", []string{"for"}, nil)
-)
-
-func newMetrics(m *Manager) *metrics {
-	x := &metrics{
-		m: m, inputMetrics: newInputMetrics(m),
+// New makes the time series of one manager.
+func New(from Source) *Metrics {
+	x := &Metrics{
+		from: from, inputMetrics: newInputMetrics(&from),
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_jobs_total",
 			Help: "Commands by where they ran and why; retried ones are counted again where they ended."},
 			[]string{"place", "reason", "host", "result"}),
@@ -136,7 +106,7 @@ func newMetrics(m *Manager) *metrics {
 	}
 	x.quarantines = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_quarantines_total",
 		Help: "Times that a host was found to give other results than two others, and was left alone."}, []string{"host"})
-	for _, result := range []string{auditSame, auditDiffers, auditUnsound, auditOpen, auditVoid} {
+	for _, result := range report.AuditWords {
 		x.audits.WithLabelValues(result)
 	}
 	for _, result := range []string{"won", "lost"} {
@@ -158,18 +128,25 @@ func newMetrics(m *Manager) *metrics {
 	return x
 }
 
-func (x *metrics) register(r prometheus.Registerer) {
+// all returns every collector.
+func (x *Metrics) all() []prometheus.Collector {
+	return append(x.collectors(), x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts,
+		x.twice, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x)
+}
+
+// Register adds them to r, if that is not nil. r may ask for them at once.
+func (x *Metrics) Register(r prometheus.Registerer) {
 	if r != nil {
-		r.MustRegister(x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts, x.twice, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x)
-		r.MustRegister(x.collectors()...)
+		r.MustRegister(x.all()...)
 	}
 }
 
-func (x *metrics) unregister(r prometheus.Registerer) {
+// Unregister takes them out of r, if that is not nil.
+func (x *Metrics) Unregister(r prometheus.Registerer) {
 	if r == nil {
 		return
 	}
-	for _, c := range append(x.collectors(), x.jobs, x.phases, x.traffic, x.fallbacks, x.retries, x.hedges, x.audits, x.quarantines, x.distrusts, x.twice, x.windows, x.boards, x.packing, x.digests, x.foresight, x.unforeseen, x) {
+	for _, c := range x.all() {
 		r.Unregister(c)
 	}
 }
@@ -181,8 +158,8 @@ const (
 	resultRetried = "retried"
 )
 
-// host has the counters of a host there before it has done anything.
-func (x *metrics) host(addr string) {
+// Host has the counters of a host there before it has done anything.
+func (x *Metrics) Host(addr string) {
 	addr = x.hosts.of(addr)
 	for _, result := range []string{resultOK, resultFailed, resultRetried} {
 		x.jobs.WithLabelValues("remote", "", addr, result)
@@ -193,11 +170,37 @@ func (x *metrics) host(addr string) {
 	x.quarantines.WithLabelValues(addr)
 }
 
-// hedged counts a second host that was first, or was not.
-func (x *metrics) hedged(result string) { x.hedges.WithLabelValues(result).Inc() }
+// Failed counts an attempt on a host that came to nothing.
+func (x *Metrics) Failed(host string) {
+	x.jobs.WithLabelValues("remote", "", x.hosts.of(host), resultRetried).Inc()
+}
 
-// bytes counts payload to and from a host.
-func (x *metrics) bytes(host string, out, in uint64) {
+// Retried counts a job that went to another host after one had failed or refused it.
+func (x *Metrics) Retried() { x.retries.Inc() }
+
+// Hedged counts a second host that was first ("won"), or was not ("lost").
+func (x *Metrics) Hedged(result string) { x.hedges.WithLabelValues(result).Inc() }
+
+// Audited counts what an audit came to, one of report.AuditWords.
+func (x *Metrics) Audited(result string) { x.audits.WithLabelValues(result).Inc() }
+
+// Quarantined counts that a host was left alone.
+func (x *Metrics) Quarantined(host string) { x.quarantines.WithLabelValues(x.hosts.of(host)).Inc() }
+
+// Distrusted counts a result that was not taken, as it is "forged" or in "doubt".
+func (x *Metrics) Distrusted(why string) { x.distrusts.WithLabelValues(why).Inc() }
+
+// Damaged counts a "source" or a "result" whose digest is wrong.
+func (x *Metrics) Damaged(what string) { x.digests.WithLabelValues(what).Inc() }
+
+// Fetched counts a "source" or a "result" that is fetched by RDMA Read.
+func (x *Metrics) Fetched(what string) { x.windows.WithLabelValues(what).Inc() }
+
+// Board counts a load board that was read: "ok" or "torn".
+func (x *Metrics) Board(result string) { x.boards.WithLabelValues(result).Inc() }
+
+// Moved counts payload to and from a host.
+func (x *Metrics) Moved(host string, out, in uint64) {
 	host = x.hosts.of(host)
 	if out > 0 {
 		x.traffic.WithLabelValues("out", host).Add(float64(out))
@@ -207,14 +210,14 @@ func (x *metrics) bytes(host string, out, in uint64) {
 	}
 }
 
-// packed counts a source or a result that was packed.
-func (x *metrics) packed(plain, packed int, direction string) {
+// Packed counts a source or a result that was packed.
+func (x *Metrics) Packed(plain, packed int, direction string) {
 	x.packing.WithLabelValues(direction, "plain").Add(float64(plain))
 	x.packing.WithLabelValues(direction, "packed").Add(float64(packed))
 }
 
-// done counts a command that has ended.
-func (x *metrics) done(r *report.JobRecord) {
+// Done counts a command that has ended.
+func (x *Metrics) Done(r *report.JobRecord) {
 	result := resultOK
 	if r.Exit != 0 || !r.Finished {
 		result = resultFailed
@@ -244,62 +247,4 @@ func (x *metrics) done(r *report.JobRecord) {
 	} {
 		x.phases.WithLabelValues(p.phase).Observe((time.Duration(p.us) * time.Microsecond).Seconds())
 	}
-}
-
-// Describe implements prometheus.Collector.
-func (x *metrics) Describe(ch chan<- *prometheus.Desc) {
-	ch <- descHosts
-	ch <- descConnections
-	ch <- descCredits
-	ch <- descSlots
-	ch <- descWaiting
-	ch <- descLarge
-	ch <- descViewAge
-	for _, d := range []*prometheus.Desc{descRunning, descPlaces, descDemand, descRTT, descRate, descSpeed, descDrained} {
-		ch <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (x *metrics) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v int, label string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), label)
-	}
-	s := x.m.Status()
-	states := make(map[string]int)
-	for i := range s.Hosts {
-		h := &s.Hosts[i]
-		states[h.State]++
-		x.host(h.Addr)
-		if x.hosts.of(h.Addr) != h.Addr {
-			continue // gauges of several hosts are no sum
-		}
-		gauge(descConnections, h.Links, h.Addr)
-		gauge(descCredits, h.Credits, h.Addr)
-		gauge(descRunning, h.Running, h.Addr)
-		gauge(descPlaces, h.Jobs, h.Addr)
-		gauge(descDemand, h.Demand, h.Addr)
-		for _, x := range [...]struct {
-			desc  *prometheus.Desc
-			value float64
-		}{{descRTT, float64(h.RTTUS) / 1e6}, {descRate, h.Rate}, {descSpeed, h.Speed}} {
-			if x.value > 0 { // it is not known at once
-				ch <- prometheus.MustNewConstMetric(x.desc, prometheus.GaugeValue, x.value, h.Addr)
-			}
-		}
-		if h.Load != nil {
-			ch <- prometheus.MustNewConstMetric(descViewAge, prometheus.GaugeValue, float64(h.LoadAgeMS)/1000, h.Addr)
-		}
-	}
-	gauge(descHosts, states[report.StateUnused], report.StateUnused)
-	for _, state := range farm.States() {
-		gauge(descHosts, states[state.String()], state.String())
-	}
-	ch <- prometheus.MustNewConstMetric(descLarge, prometheus.GaugeValue, float64(x.m.memory.largeUsed.Load()))
-	ch <- prometheus.MustNewConstMetric(descDrained, prometheus.GaugeValue, float64(len(s.Drained)))
-	gauge(descSlots, s.Slots.Leased, "leased")
-	gauge(descSlots, s.Slots.Free, "free")
-	gauge(descWaiting, s.Waiting.Credit, "credit")
-	gauge(descWaiting, s.Waiting.Preprocess, "preprocess")
-	gauge(descWaiting, s.Waiting.Local, "local")
 }

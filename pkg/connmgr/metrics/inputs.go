@@ -1,10 +1,9 @@
-package connmgr
+package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
-	"github.com/rdistcc/rdistcc/pkg/inputs"
 )
 
 // inputMetrics are the time series about what compiles read.
@@ -16,7 +15,7 @@ type inputMetrics struct {
 	filesN prometheus.GaugeFunc
 }
 
-func newInputMetrics(m *Manager) *inputMetrics {
+func newInputMetrics(from *Source) *inputMetrics {
 	x := &inputMetrics{
 		how: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rdistcc_cm_inputs_total",
 			Help: "Jobs by how it was known what they read: by a look at the files (scan), as the compiler had said so before (memo), as it was asked (list), or as preprocessed text."},
@@ -28,12 +27,12 @@ func newInputMetrics(m *Manager) *inputMetrics {
 		lacks: prometheus.NewCounter(prometheus.CounterOpts{Name: "rdistcc_cm_input_lacks_total",
 			Help: "Jobs that were sent again as their host did not hold a file any more."}),
 		filesN: prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "rdistcc_cm_input_files",
-			Help: "Files of which it is known what they hold and name."}, func() float64 { return float64(m.inputs.Stats().Files) }),
+			Help: "Files of which it is known what they hold and name."}, func() float64 { return float64(from.Files()) }),
 	}
 	for _, how := range report.InputWords {
 		x.how.WithLabelValues(how)
 	}
-	for _, why := range append(inputs.Doubts(), unknownWords...) {
+	for _, why := range from.Doubts {
 		x.doubts.WithLabelValues(why)
 	}
 	for _, result := range []string{"held", "sent"} {
@@ -46,14 +45,18 @@ func (x *inputMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{x.how, x.doubts, x.bytes, x.lacks, x.filesN}
 }
 
-// inputs counts a job by how it was known what it reads.
-func (x *inputMetrics) inputs(how string) { x.how.WithLabelValues(how).Inc() }
+// Inputs counts a job by how it was known what it reads.
+func (x *inputMetrics) Inputs(how string) { x.how.WithLabelValues(how).Inc() }
 
-// doubted counts a job by why it was not known what it reads.
-func (x *inputMetrics) doubted(why string) { x.doubts.WithLabelValues(why).Inc() }
+// Doubted counts a job by why it was not known what it reads.
+func (x *inputMetrics) Doubted(why string) { x.doubts.WithLabelValues(why).Inc() }
 
-// carried counts the files of a job.
-func (x *inputMetrics) carried(sent, held uint64) {
+// Carried counts the files that a job reads beside its source, in bytes: those that were sent to its host, and those that
+// it held.
+func (x *inputMetrics) Carried(sent, held uint64) {
 	x.bytes.WithLabelValues("sent").Add(float64(sent))
 	x.bytes.WithLabelValues("held").Add(float64(held))
 }
+
+// Lacked counts a job that is sent again, as its host did not hold a file any more.
+func (x *inputMetrics) Lacked() { x.lacks.Inc() }
