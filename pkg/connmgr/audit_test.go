@@ -40,7 +40,7 @@ func auditFarm(t *testing.T, n int, log *strings.Builder, wrong func(a *answer))
 		hosts += d.addr + " "
 		all = append(all, d)
 	}
-	s.m.farm.Want(s.m.listOf(hosts).sched, nil)
+	s.m.farm.Want(s.m.lists.Of(hosts).Sched, nil)
 	synctest.Wait()
 	return s, hosts, all
 }

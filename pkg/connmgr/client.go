@@ -11,6 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/inputs"
@@ -38,7 +39,7 @@ type client struct {
 	id        uint64 // the job's; set before counts is
 	lease     *ipc.Lease
 	asked     time.Time // when that came
-	list      *parsedList
+	list      *lists.List
 	toolchain toolchain.Toolchain
 	query     *inputs.Query // that was answered by a doubt, or nil
 	source    *hold
@@ -220,7 +221,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 	if !ok {
 		return c.goLocal(&ipc.GoLocal{Reason: "not-reproducible:native"})
 	}
-	tree, err := c.m.farm.Trees(c.ctx, c.list.sched, c.toolchain.ID, c.watch)
+	tree, err := c.m.farm.Trees(c.ctx, c.list.Sched, c.toolchain.ID, c.watch)
 	if err != nil {
 		return nil // the wrapper is gone
 	}
@@ -235,7 +236,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 		c.record.Doubt = why
 		c.m.metrics.Doubted(why)
 	}
-	if err := c.takeTurn(&c.m.turns.cpp, c.list.preprocessors(c.m)); err != nil {
+	if err := c.takeTurn(&c.m.turns.cpp, c.list.Preprocessors(c.m.live().Preprocessors)); err != nil {
 		return nil // the wrapper is gone
 	}
 	if no := c.takeSlot(); no != nil {
@@ -264,14 +265,14 @@ func (c *client) onLease(f *ipc.Lease) error {
 // prepare finds the job's hosts and toolchain, and starts what connections it
 // will need while the preprocessor runs.
 func (c *client) prepare() *ipc.GoLocal {
-	c.list = c.m.listOf(c.lease.Hosts)
-	if c.list.err != nil {
-		return &ipc.GoLocal{Reason: reason.HostList, Trouble: true, Code: reason.ExitHostList, Detail: c.list.err.Error()}
+	c.list = c.m.lists.Of(c.lease.Hosts)
+	if c.list.Err != nil {
+		return &ipc.GoLocal{Reason: reason.HostList, Trouble: true, Code: reason.ExitHostList, Detail: c.list.Err.Error()}
 	}
 	if c.lease.Mode == ipc.ModeLocal {
 		return &ipc.GoLocal{Reason: reason.Mode}
 	}
-	if c.list.empty() {
+	if c.list.Empty() {
 		return &ipc.GoLocal{Reason: reason.NoHosts, Code: reason.ExitNoHosts, Detail: c.noHostsLine()}
 	}
 	var eager *time.Duration
@@ -283,7 +284,7 @@ func (c *client) prepare() *ipc.GoLocal {
 		d := time.Duration(ms) * time.Millisecond
 		eager = &d
 	}
-	c.m.farm.Want(c.list.sched, eager)
+	c.m.farm.Want(c.list.Sched, eager)
 	err := c.mayAsk()
 	if err != nil {
 		return &ipc.GoLocal{Reason: reason.Toolchain, Code: reason.ExitNoCompiler, Detail: err.Error()}
@@ -312,7 +313,7 @@ func (c *client) takeSlot() *ipc.GoLocal {
 		return noSlot(err)
 	}
 	c.source, c.sink = newHold(c.m, source), newHold(c.m, sink)
-	c.m.farm.Prepare(c.list.sched, 1)
+	c.m.farm.Prepare(c.list.Sched, 1)
 	c.prepares = true
 	return nil
 }
@@ -321,7 +322,7 @@ func (c *client) takeSlot() *ipc.GoLocal {
 func (c *client) prepared() {
 	if c.prepares {
 		c.prepares = false
-		c.m.farm.Prepare(c.list.sched, -1)
+		c.m.farm.Prepare(c.list.Sched, -1)
 	}
 }
 
@@ -396,7 +397,7 @@ func (c *client) goLocal(no *ipc.GoLocal) error {
 	if c.free {
 		c.endLease() // the compile there needs the memory
 	}
-	if c.takeTurn(&c.m.turns.local, c.list.localJobs(c.m)) != nil {
+	if c.takeTurn(&c.m.turns.local, c.list.LocalJobs(c.m.live().LocalJobs)) != nil {
 		return nil // the wrapper is gone
 	}
 	c.began = time.Now()
@@ -409,7 +410,7 @@ func (c *client) onLocal(f *ipc.Local) error {
 	switch {
 	case c.id == 0:
 		c.begin(f.Source, f.Output, f.Compiler)
-		c.list = c.m.listOf("")
+		c.list = c.m.lists.Of("")
 	case c.turn != nil && c.turn != &c.m.turns.cpp:
 		return errProtocol // it has its turn
 	}
@@ -423,11 +424,11 @@ func (c *client) onLocal(f *ipc.Local) error {
 		c.enterHere(report.PhaseRuns)
 		return nil
 	case ipc.GateCPP:
-		if c.takeTurn(&c.m.turns.cpp, c.list.preprocessors(c.m)) != nil {
+		if c.takeTurn(&c.m.turns.cpp, c.list.Preprocessors(c.m.live().Preprocessors)) != nil {
 			return nil
 		}
 	case ipc.GateLocal:
-		if c.takeTurn(&c.m.turns.local, c.list.localJobs(c.m)) != nil {
+		if c.takeTurn(&c.m.turns.local, c.list.LocalJobs(c.m.live().LocalJobs)) != nil {
 			return nil
 		}
 	}

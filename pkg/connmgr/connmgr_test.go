@@ -296,8 +296,8 @@ func (r *rig) link(addr string) *link.Link {
 // warm waits until all hosts of a list are connected.
 func (r *rig) warm(hosts string) {
 	r.t.Helper()
-	list := r.m.listOf(hosts)
-	r.m.farm.Want(list.sched, nil)
+	list := r.m.lists.Of(hosts)
+	r.m.farm.Want(list.Sched, nil)
 	eventually(r.t, "connections", func() bool {
 		for _, h := range r.m.hostStatus(list) {
 			if h.State != "up" || h.Credits == 0 {

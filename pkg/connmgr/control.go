@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 )
@@ -40,10 +41,10 @@ func (c *client) onControl(f *ipc.Control) error {
 	case "stats":
 		return c.reply(c.m.Stats())
 	case "hosts", "places":
-		list := c.m.listOf(f.Hosts)
+		list := c.m.lists.Of(f.Hosts)
 		switch {
-		case list.err != nil:
-			return c.refuse(reason.ExitHostList, list.err.Error())
+		case list.Err != nil:
+			return c.refuse(reason.ExitHostList, list.Err.Error())
 		case verb == "places":
 			return c.reply(c.m.room(list))
 		}
@@ -85,8 +86,8 @@ func (c *client) reply(v any) error {
 
 // hostStatus is the state of the hosts of a list, in its order; one that no job
 // has asked for yet is "unused".
-func (m *Manager) hostStatus(list *parsedList) []report.HostStatus {
-	out := m.farm.Status(list.sched)
+func (m *Manager) hostStatus(list *lists.List) []report.HostStatus {
+	out := m.farm.Status(list.Sched)
 	for i := range list.Sources { // those that find nothing, or nothing newer
 		if s := &list.Sources[i]; !s.Down && (s.Found == 0 || s.Problem != "") {
 			out = append(out, report.HostStatus{Addr: s.Text, State: "source", Error: cmp.Or(s.Problem, "nobody is there")})
@@ -96,11 +97,11 @@ func (m *Manager) hostStatus(list *parsedList) []report.HostStatus {
 }
 
 // room counts the places of a list, and of this machine.
-func (m *Manager) room(list *parsedList) report.Places {
-	p := m.farm.Places(list.sched)
+func (m *Manager) room(list *lists.List) report.Places {
+	p := m.farm.Places(list.Sched)
 	p.Local = list.Share
-	if m.live().LocalShare && !list.empty() {
-		p.Local = max(p.Local, list.localJobs(m))
+	if m.live().LocalShare && !list.Empty() {
+		p.Local = max(p.Local, list.LocalJobs(m.live().LocalJobs))
 	}
 	return p
 }

@@ -40,11 +40,11 @@ func (c *client) onDrain(f *ipc.Control, on bool) error {
 	if len(f.Args) != 2 {
 		return c.refuse(reason.ExitArguments, "name one host")
 	}
-	list := c.m.listOf(f.Hosts)
-	if list.err != nil {
-		return c.refuse(reason.ExitHostList, list.err.Error())
+	list := c.m.lists.Of(f.Hosts)
+	if list.Err != nil {
+		return c.refuse(reason.ExitHostList, list.Err.Error())
 	}
-	d, err := c.m.farm.Drain(f.Args[1], on, list.sched, c.m.listOf("").sched)
+	d, err := c.m.farm.Drain(f.Args[1], on, list.Sched, c.m.lists.Of("").Sched)
 	if err != nil {
 		return c.refuse(reason.ExitArguments, err.Error())
 	}

@@ -217,7 +217,7 @@ func TestSilentHostIsLost(t *testing.T) {
 		})
 		good := startFake(t, s.far, "10.0.0.2:7632", nil)
 		hosts := silent.addr + " " + good.addr
-		s.m.farm.Want(s.m.listOf(hosts).sched, nil)
+		s.m.farm.Want(s.m.lists.Of(hosts).Sched, nil)
 		synctest.Wait()
 		began := time.Now()
 		res, no := s.run(context.Background(), leaseOf(hosts), "int x;")
@@ -400,9 +400,9 @@ func TestCancelBeforeTheJobIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
 		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
-		s.m.farm.Want(s.m.listOf(d.addr).sched, nil)
+		s.m.farm.Want(s.m.lists.Of(d.addr).Sched, nil)
 		synctest.Wait()
-		list := s.m.listOf(d.addr).sched
+		list := s.m.lists.Of(d.addr).Sched
 		g, err := s.m.farm.Pick(t.Context(), farm.NewRequest(99, scheduler.Job{Hosts: list, Toolchain: testID, Tried: make(map[string]bool)}))
 		if err != nil {
 			t.Fatal(err)

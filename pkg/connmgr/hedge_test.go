@@ -54,7 +54,7 @@ func known(j *fakeJob) *answer {
 // acquaint has the hosts do some jobs, so that it is known what one takes.
 func (s *simulated) acquaint(hosts string) {
 	s.t.Helper()
-	s.m.farm.Want(s.m.listOf(hosts).sched, nil)
+	s.m.farm.Want(s.m.lists.Of(hosts).Sched, nil)
 	synctest.Wait()
 	for range 4 {
 		if _, no := s.run(context.Background(), leaseOf(hosts), "short"); no != nil {

@@ -252,7 +252,7 @@ const reasonChanged = reason.NotReproducible + inputs.DoubtChanged
 // knownTask makes the task of a job whose inputs are known.
 func (c *client) knownTask(k *knownJob) *task {
 	t := &task{m: c.m, id: c.id, uid: c.uid, toolchain: c.toolchain.ID, name: c.record.Source, limit: c.timeLimit(),
-		compress: c.list.compress, body: k.body, known: k}
+		compress: c.list.Compress, body: k.body, known: k}
 	t.object = c.expectObject(k.body)
 	c.predict(t)
 	return t

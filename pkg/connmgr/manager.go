@@ -2,8 +2,8 @@
 // to the compile hosts and a pool of shared-memory slots, and serves the
 // wrappers of all build commands over a Unix socket.
 //
-// What can be understood alone has a package of its own: ipc (what wrappers say), farm
-// (which host a job goes to), link (one connection to one host), holdings (which contents
+// What can be understood alone has a package of its own: ipc (what wrappers say), lists and farm
+// (which hosts a job may go to, and which one it does), link (one connection to one host), holdings (which contents
 // hosts have), machine (this build host), report and metrics (what the manager tells of itself),
 // socket (what wrappers connect to), trust (what to believe of others). Here is what ties these together:
 //
@@ -11,7 +11,6 @@
 //	wrappers client share            one wrapper: a command
 //	compiler ask control drained     and what else it wants to know
 //	tell                             what a build hears once
-//	lists                            which hosts a job may go to
 //	task race attempt                one job: attempts at it, one after the other and side by side
 //	known cargo lacks                what a job reads, and what a host has of that already
 //	memory window hold scratch       the memory that it takes
@@ -36,6 +35,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/metrics"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
@@ -61,7 +61,7 @@ type Manager struct {
 	service   service        // the socket
 	wrappers  wrappers       // that are served
 	clients   sync.WaitGroup // goroutines of wrappers
-	lists     listCache
+	lists     *lists.Lists
 	memory    memory
 	turns     turns
 	compilers compilers
@@ -109,6 +109,7 @@ func New(o Options) (*Manager, error) {
 		started:  time.Now(),
 		service:  service{stopping: make(chan struct{}), idleChanged: make(chan struct{}, 1)},
 		wrappers: wrappers{places: semaphore.NewWeighted(int64(o.MaxWrappers)), open: make(map[*client]struct{}), lastUse: time.Now()},
+		lists:    lists.New(lists.Options{Own: o.Hosts, Find: o.Find, AnyUser: o.AnyUser}),
 		inputs:   inputs.New(inputs.Options{MaxFile: min(o.SlotSize, maxKnownFile)}),
 	}
 	m.now.Store(&live)
@@ -124,7 +125,7 @@ func New(o Options) (*Manager, error) {
 		Files: func() int { return m.inputs.Stats().Files }, States: farm.States(), Doubts: append(inputs.Doubts(), unknownWords...)})
 	m.farm = farm.New(m.ctx, m.farmOptions(), live.pace())
 	m.metrics.Register(o.Registry) // which may ask at once
-	for _, h := range m.ownNow().sched {
+	for _, h := range m.lists.Own().Sched {
 		m.metrics.Host(h.Addr)
 	}
 	return m, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
@@ -31,7 +32,7 @@ type Options struct {
 	Key func() *psk.Key
 
 	// Hosts is the list for jobs that bring none; it is asked for each job.
-	Hosts func() HostList
+	Hosts func() lists.HostList
 	// Find adds the hosts that a list's sources stand for (a discover.Finder's List);
 	// nil: none. stamp grows with each change of any source.
 	Find func(hostlist.List) (list hostlist.List, stamp uint64)
@@ -134,7 +135,7 @@ func (o *Options) defaults() {
 		o.LoadAverage = machine.LoadAverage
 	}
 	if o.Hosts == nil {
-		o.Hosts = func() HostList { return HostList{} }
+		o.Hosts = func() lists.HostList { return lists.HostList{} }
 	}
 }
 

@@ -23,8 +23,8 @@ func (m *Manager) Serve(ctx context.Context, l *socket.Listener) error {
 	defer cancel()
 	m.clients.Go(func() { m.watch(ctx, cancel, l) })
 	m.service.begin(l)
-	if own := m.o.Hosts(); own.Err == nil && len(own.List.Hosts) > 0 {
-		m.farm.Want(newParsedList(own.List, nil).sched, nil) // the first job shall not wait for them
+	if own := m.lists.Own(); own.Err == nil && !own.Empty() {
+		m.farm.Want(own.Sched, nil) // the first job shall not wait for them
 	}
 	err := m.accept(ctx, l)
 	m.service.end()

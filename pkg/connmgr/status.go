@@ -73,7 +73,7 @@ func (c *client) logJob() {
 // Status is the manager's state of now.
 func (m *Manager) Status() report.Status {
 	own := m.o.Hosts()
-	named := m.ownNow().sched
+	named := m.lists.Own().Sched
 	s := report.Status{Version: m.o.Version, PID: os.Getpid(), Since: m.started, ListFrom: own.Where}
 	if own.Err != nil {
 		s.ListError = own.Err.Error()

@@ -71,7 +71,7 @@ func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
 		return nil, &ipc.GoLocal{Reason: reason.Manager, Trouble: true, Code: reason.ExitProtocol, Detail: "the wrapper's job: " + err.Error()}
 	}
 	t := &task{m: c.m, id: c.id, uid: c.uid, toolchain: c.toolchain.ID, name: c.record.Source, limit: c.timeLimit(),
-		compress: c.list.compress, source: c.source, text: text, body: body, bodyLen: f.BodyLen, textOff: f.TextOff, textLen: f.TextLen}
+		compress: c.list.Compress, source: c.source, text: text, body: body, bodyLen: f.BodyLen, textOff: f.TextOff, textLen: f.TextLen}
 	t.object = c.expectObject(body)
 	c.predict(t)
 	c.record.Files = uint32(len(body.Files))
@@ -100,7 +100,7 @@ func (c *client) timeLimit() time.Duration {
 // request is the job as the scheduler sees it; size is 0 while it is not known.
 func (c *client) request(size uint64, tree bool) scheduler.Job {
 	return scheduler.Job{
-		Hosts: c.list.sched, Tried: make(map[string]bool), Toolchain: c.toolchain.ID, Size: size,
+		Hosts: c.list.Sched, Tried: make(map[string]bool), Toolchain: c.toolchain.ID, Size: size,
 		Since: time.Now(), Share: c.list.Share, Random: c.list.Randomize,
 		Tree: tree, NoLocal: c.lease.Mode == ipc.ModeRemote, Strict: c.strict(), Asked: c.asked,
 		NoBackoff: c.lease.BackoffMS == ipc.NoBackoff,

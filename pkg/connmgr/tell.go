@@ -69,11 +69,11 @@ func (c *client) tell(no *ipc.GoLocal) {
 	case reason.NoHosts:
 		about = no.Detail // one list can be empty and the next one wrong
 		// Whoever names this machine alone has asked for just that.
-		if c.list.err == nil && c.list.Share > 0 && len(c.list.Sources) == 0 {
+		if c.list.Err == nil && c.list.Share > 0 && len(c.list.Sources) == 0 {
 			return
 		}
 	case reason.Toolchain:
-		if c.m.farm.Identifying(c.list.sched) {
+		if c.m.farm.Identifying(c.list.Sched) {
 			about += ":starting" // which hosts lack is said when that is known
 		}
 	case reason.HostLost, reason.Draining, reason.Full,
@@ -86,7 +86,7 @@ func (c *client) tell(no *ipc.GoLocal) {
 
 // explain says more of a refusal than the scheduler knows.
 func (c *client) explain(no *ipc.GoLocal) {
-	if no.Reason == reason.Toolchain && !c.m.farm.Identifying(c.list.sched) {
+	if no.Reason == reason.Toolchain && !c.m.farm.Identifying(c.list.Sched) {
 		no.Detail = c.lackLine()
 	}
 }
@@ -95,7 +95,7 @@ func (c *client) explain(no *ipc.GoLocal) {
 func (c *client) noHostsLine() string {
 	for i := range c.list.Sources {
 		if !c.list.Sources[i].Down {
-			return c.list.whyEmpty()
+			return c.list.WhyEmpty()
 		}
 	}
 	const none = "no hosts are configured: name them in RDISTCC_HOSTS or ~/.config/rdistcc/hosts"
@@ -113,7 +113,7 @@ func (c *client) noHostsLine() string {
 // lackLine says which compiler no host of c's list has, and what they have instead.
 func (c *client) lackLine() string {
 	name := c.toolchain.Name()
-	have, up := c.m.farm.Compilers(c.list.sched)
+	have, up := c.m.farm.Compilers(c.list.Sched)
 	line := fmt.Sprintf("no host has %s (%s): ", name, c.lease.Compiler)
 	if i := slices.Index(have, name); i >= 0 {
 		// The same version from elsewhere: files are compared.
@@ -125,8 +125,8 @@ func (c *client) lackLine() string {
 	} else {
 		line += "hosts have " + strings.Join(have, ", ")
 	}
-	if rest := len(c.list.sched) - up; rest > 0 {
-		line += fmt.Sprintf("; %d of %d not connected", rest, len(c.list.sched))
+	if rest := len(c.list.Sched) - up; rest > 0 {
+		line += fmt.Sprintf("; %d of %d not connected", rest, len(c.list.Sched))
 	}
 	return line
 }

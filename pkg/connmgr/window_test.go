@@ -394,7 +394,7 @@ func TestWhatIsCountedOfSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, func(o *Options) { o.Prefault, o.Large, o.Source = 64<<10, 1<<20, 8<<20 })
 		lease := func(foreign bool) *client {
-			c := &client{m: s.m, uid: s.m.uid, watched: true, list: s.m.listOf("10.0.0.1:7632")}
+			c := &client{m: s.m, uid: s.m.uid, watched: true, list: s.m.lists.Of("10.0.0.1:7632")}
 			if foreign {
 				c.uid++
 			}
