@@ -10,6 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/reason"
@@ -29,7 +30,7 @@ type attempt struct {
 	link    *link.Link // to at
 	fl      *link.Flight
 	fetched time.Time // its result, if that was offered
-	sink    *hold
+	sink    *slots.Hold
 	asked   time.Time // when its credit was asked for
 	hedge   bool      // the second of two at the same time; the race's
 	sent    uint32    // files whose contents it brought
@@ -89,9 +90,9 @@ func (a *attempt) report() scheduler.Report {
 // release ends the attempt's part in the memory; after that there is no result.
 func (a *attempt) release() {
 	if a.source != nil {
-		a.source.drop()
+		a.source.Drop()
 	}
-	a.sink.drop()
+	a.sink.Drop()
 }
 
 // fly puts the job on its way and waits until it has landed.
@@ -120,16 +121,16 @@ func (a *attempt) fly() outcome {
 	if fl.Length = uint64(len(load.mem)); fl.Length > slot {
 		fl.Length, access, bound = 0, iwarp.RemoteRead, l.QP()
 	}
-	if fl.Source, err = a.m.memory.register(load.mem, access, bound); err != nil {
+	if fl.Source, err = a.m.memory.Register(load.mem, access, bound); err != nil {
 		return a.notRegistered(err)
 	}
-	defer a.m.dereg(fl.Source)
-	fl.Sink, err = a.m.memory.register(a.sink.Bytes()[:window], iwarp.LocalWrite|iwarp.RemoteWrite, l.QP())
+	defer a.m.memory.Dereg(fl.Source)
+	fl.Sink, err = a.m.memory.Register(a.sink.Bytes()[:window], iwarp.LocalWrite|iwarp.RemoteWrite, l.QP())
 	if err != nil {
 		return a.notRegistered(err)
 	}
 	// By now the sink is shut by the Result, or the QP is gone.
-	defer a.m.dereg(fl.Sink)
+	defer a.m.memory.Dereg(fl.Sink)
 	var source job.Window
 	if fl.Length == 0 {
 		source = job.Window{STag: uint32(fl.Source.STag()), TO: fl.Source.Base(), Len: uint64(len(load.mem))}

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
@@ -151,18 +150,16 @@ func (a *audit) compile(may func(addr string) bool) *attempt {
 	if !some {
 		return nil
 	}
-	var sink *arena.Buffer
-	var err error
-	if sink, err = m.memory.sinks.Get(ctx, a.t.uid); err != nil {
+	sink, err := m.memory.Sink(ctx, a.t.uid, func() {})
+	if err != nil {
 		return nil
 	}
-	hold := newHold(m, sink)
 	g, err := m.farm.Pick(ctx, farm.NewRequest(m.ids.Add(1), j))
 	if err != nil || g.Host == nil {
-		hold.drop()
+		sink.Drop()
 		return nil
 	}
-	x := a.t.attempt(a.ctx, g, hold, time.Now())
+	x := a.t.attempt(a.ctx, g, sink, time.Now())
 	x.run()
 	if x.out.result == nil || !x.inSink() {
 		x.release()

@@ -64,7 +64,7 @@ func (s *simulated) audits(hosts string, n int) map[string]int {
 			count[r] = int(v)
 		}
 	}
-	if st := s.m.memory.sinks.Stats(); st.Total != st.Free || s.m.Status().Slots.Leased != 0 {
+	if st := sinks(s.m); st.Total != st.Free || s.m.Status().Slots.Leased != 0 {
 		s.t.Errorf("sinks %+v, %d sources leased after the audits, want none in use", st, s.m.Status().Slots.Leased)
 	}
 	return count

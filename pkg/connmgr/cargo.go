@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/digest"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/inputs"
@@ -20,13 +21,13 @@ type cargo struct {
 	packed uint64 // its length as a frame, or 0
 	sum    [digest.Size]byte
 	zstd   bool // the result may come packed
-	lent   *lent
+	lent   *slots.Lent
 
 	plain            []byte // body and text
 	bodyLen, textOff uint32
 	contents         *holdings.Load // that it brings; nil: of a job whose inputs are not known
 	files            uint32         // whose contents are in it
-	text             *lent          // of a job whose inputs are known: plain's memory
+	text             *slots.Lent    // of a job whose inputs are known: plain's memory
 }
 
 // Sources and results that are shorter than packable bytes go in a segment or two of
@@ -55,17 +56,17 @@ func (a *attempt) load(ctx context.Context) (*cargo, error) {
 	if !source {
 		return g, nil
 	}
-	l := a.m.memory.scratch.take(ctx, pack.Bound(len(g.plain)))
+	l := a.m.memory.Scratch.Take(ctx, pack.Bound(len(g.plain)))
 	if l == nil {
 		return g, nil
 	}
-	p, err := pack.Pack(l.mem[:0], g.plain)
+	p, err := pack.Pack(l.Mem[:0], g.plain)
 	if err != nil || len(p) > len(g.plain)-len(g.plain)/8 { // what is saved has to pay for unpacking
-		l.give()
+		l.Give()
 		return g, nil
 	}
-	g.lent = l.fit(len(p))
-	g.mem, g.packed = g.lent.mem[:len(p)], uint64(len(p))
+	g.lent = l.Fit(len(p))
+	g.mem, g.packed = g.lent.Mem[:len(p)], uint64(len(p))
 	a.m.metrics.Packed(len(g.plain), len(p), "out")
 	return g, nil
 }
@@ -125,10 +126,10 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 	if len(enc) > job.MaxBodyLen || int64(total) > a.m.o.Source {
 		return errTooBig
 	}
-	if g.text = a.m.memory.texts.take(ctx, total+1); g.text == nil { // one more: reading looks for the end
+	if g.text = a.m.memory.Texts.Take(ctx, total+1); g.text == nil { // one more: reading looks for the end
 		return errTooBig
 	}
-	b := append(g.text.mem[:0], enc...)
+	b := append(g.text.Mem[:0], enc...)
 	for len(b) < int(g.textOff) {
 		b = append(b, 0)
 	}
@@ -193,8 +194,8 @@ func (a *attempt) packs(n int) (source, result bool) {
 
 // drop ends the cargo's memory.
 func (g *cargo) drop() {
-	g.lent.give()
-	g.text.give()
+	g.lent.Give()
+	g.text.Give()
 	g.contents.End(false) // if nothing better was said
 }
 
@@ -223,12 +224,12 @@ func (a *attempt) unpack(ctx context.Context, r *job.Result, mem []byte) ([]byte
 	if err != nil || n < resultEnd(r) || n > uint64(max(a.m.o.SinkSize, a.m.o.Result)) {
 		return nil, errDigest
 	}
-	l := a.m.memory.scratch.take(ctx, int(r.Packed))
+	l := a.m.memory.Scratch.Take(ctx, int(r.Packed))
 	if l == nil {
 		return nil, errNoRoom
 	}
-	defer l.give()
-	frame := l.mem[:copy(l.mem, mem[:r.Packed])]
+	defer l.Give()
+	frame := l.Mem[:copy(l.Mem, mem[:r.Packed])]
 	to := a.sink.Bytes()
 	if n > uint64(len(to)) {
 		if err := a.takeSink(ctx, int64(n)); err != nil {

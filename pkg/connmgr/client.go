@@ -8,12 +8,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/inputs"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
@@ -42,8 +42,8 @@ type client struct {
 	list      *lists.List
 	toolchain toolchain.Toolchain
 	query     *inputs.Query // that was answered by a doubt, or nil
-	source    *hold
-	sink      *hold
+	source    *slots.Hold
+	sink      *slots.Hold
 	prepares  bool          // counted as one that wants a place soon
 	free      bool          // the wrapper has said that nobody else holds the source
 	turn      *machine.Gate // held for the wrapper, or nil
@@ -253,7 +253,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 	}
 	defer closeFD(r)
 	c.enter(report.PhaseLists)
-	err = c.send(&ipc.Leased{Job: c.id, SourceMax: uint64(c.m.memory.sources.Size()),
+	err = c.send(&ipc.Leased{Job: c.id, SourceMax: uint64(c.m.o.Source),
 		Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Direct: c.direct(tree),
 		Tree: tree, Fast: c.m.live().Fast, Include: c.include(false), Native: native.Words, NativeOrder: native.Order, Inputs: why}, w, r)
 	if err == nil {
@@ -303,16 +303,16 @@ func (c *client) prepare() *ipc.GoLocal {
 
 // takeSlot leases the pair of buffers.
 func (c *client) takeSlot() *ipc.GoLocal {
-	source, err := c.takeBuffer(c.m.memory.sources)
+	source, err := c.m.memory.Source(c.ctx, c.uid, c.watch)
 	if err != nil {
 		return noSlot(err)
 	}
-	sink, err := c.takeBuffer(c.m.memory.sinks)
+	sink, err := c.m.memory.Sink(c.ctx, c.uid, c.watch)
 	if err != nil {
-		source.Put() // nobody has seen it
+		source.Drop() // nobody has seen it
 		return noSlot(err)
 	}
-	c.source, c.sink = newHold(c.m, source), newHold(c.m, sink)
+	c.source, c.sink = source, sink
 	c.m.farm.Prepare(c.list.Sched, 1)
 	c.prepares = true
 	return nil
@@ -324,15 +324,6 @@ func (c *client) prepared() {
 		c.prepares = false
 		c.m.farm.Prepare(c.list.Sched, -1)
 	}
-}
-
-func (c *client) takeBuffer(p *arena.Pool) (*arena.Buffer, error) {
-	b, err := p.TryGet(c.uid)
-	if b == nil && err == nil {
-		c.watch()
-		b, err = p.Get(c.ctx, c.uid)
-	}
-	return b, err
 }
 
 func noSlot(err error) *ipc.GoLocal {
@@ -478,10 +469,12 @@ func (c *client) endLease() {
 		return
 	}
 	c.prepared()
-	c.sink.drop()
+	c.sink.Drop()
 	if c.source != nil { // else the manager has made the job by itself
-		c.source.spoiled.Store(!c.free)
-		c.source.drop()
+		if !c.free {
+			c.source.Spoil()
+		}
+		c.source.Drop()
 	}
 	c.source, c.sink = nil, nil
 }

@@ -409,7 +409,7 @@ func TestCancelBeforeTheJobIsSent(t *testing.T) {
 		}
 		l := s.m.farm.Link(d.addr)
 		fl := &link.Flight{ID: 99, Credit: g.Credit, Length: 4 << 20}
-		src, err := s.m.memory.pd.RegMR(make([]byte, fl.Length), 0, nil)
+		src, err := s.m.memory.PD().RegMR(make([]byte, fl.Length), 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

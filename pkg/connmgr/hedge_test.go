@@ -93,7 +93,7 @@ func TestSecondHostWins(t *testing.T) {
 		}
 		hedges(t, s.m, 1, 0)
 		synctest.Wait()
-		leased := func() int { st := s.m.memory.sinks.Stats(); return st.Total - st.Free }
+		leased := func() int { st := sinks(s.m); return st.Total - st.Free }
 		if leased() != 1 || s.m.Status().Slots.Leased != 1 {
 			t.Errorf("%d sinks and %d sources in use while the slow host may write, want one of each", leased(), s.m.Status().Slots.Leased)
 		}

@@ -201,11 +201,10 @@ func sees(v ipc.View, cwd string) bool { return v.Mounts != 0 && v.CwdIno != 0 &
 
 // onKnown has a host compile a job whose inputs are known, and answers with its result.
 func (c *client) onKnown(k *knownJob, native recipes.Native) error {
-	sink, err := c.takeBuffer(c.m.memory.sinks)
-	if err != nil {
+	var err error
+	if c.sink, err = c.m.memory.Sink(c.ctx, c.uid, c.watch); err != nil {
 		return c.goLocal(noSlot(err))
 	}
-	c.sink = newHold(c.m, sink)
 	c.free = true // the wrapper has no source to write to
 	fd, err := c.sink.OpenReader()
 	if err != nil {

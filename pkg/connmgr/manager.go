@@ -5,7 +5,7 @@
 // What can be understood alone has a package of its own: ipc (what wrappers say), lists and farm
 // (which hosts a job may go to, and which one it does), link (one connection to one host), holdings (which contents
 // hosts have), machine (this build host), report and metrics (what the manager tells of itself),
-// socket (what wrappers connect to), trust (what to believe of others). Here is what ties these together:
+// slots (the memory of jobs), socket (what wrappers connect to), trust (what to believe of others). Here is what ties these together:
 //
 //	serve service reserve replace    wrappers are taken from the socket, until a successor does
 //	wrappers client share            one wrapper: a command
@@ -13,7 +13,7 @@
 //	tell                             what a build hears once
 //	task race attempt                one job: attempts at it, one after the other and side by side
 //	known cargo lacks                what a job reads, and what a host has of that already
-//	memory window hold scratch       the memory that it takes
+//	window                           what of it is too big for a slot or a sink
 //	judge trust foreign audit        what follows where hosts, or other users, are not believed
 //	predict hungry                   what earlier compiles took
 //	underway account keep status     what is done now, what was, and where it is written down
@@ -38,6 +38,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/metrics"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/history"
 	"github.com/rdistcc/rdistcc/pkg/inputs"
@@ -62,7 +63,7 @@ type Manager struct {
 	wrappers  wrappers       // that are served
 	clients   sync.WaitGroup // goroutines of wrappers
 	lists     *lists.Lists
-	memory    memory
+	memory    *slots.Memory
 	turns     turns
 	compilers compilers
 	past      past
@@ -113,7 +114,8 @@ func New(o Options) (*Manager, error) {
 		inputs:   inputs.New(inputs.Options{MaxFile: min(o.SlotSize, maxKnownFile)}),
 	}
 	m.now.Store(&live)
-	if err := m.memory.open(&o); err != nil {
+	var err error
+	if m.memory, err = slots.Open(o.memory()); err != nil {
 		return nil, err
 	}
 	guard := &machine.Guard{Read: o.Memory}
@@ -121,7 +123,7 @@ func New(o Options) (*Manager, error) {
 	m.turns.local.Room = func() bool { return guard.Admits(time.Now(), machine.CompileMemory) }
 	m.openHistory()
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
-	m.metrics = metrics.New(metrics.Source{Status: m.Status, Large: m.memory.largeUsed.Load,
+	m.metrics = metrics.New(metrics.Source{Status: m.Status, Large: m.memory.LargeUsed,
 		Files: func() int { return m.inputs.Stats().Files }, States: farm.States(), Doubts: append(inputs.Doubts(), unknownWords...)})
 	m.farm = farm.New(m.ctx, m.farmOptions(), live.pace())
 	m.metrics.Register(o.Registry) // which may ask at once
@@ -135,7 +137,7 @@ func New(o Options) (*Manager, error) {
 func (m *Manager) farmOptions() farm.Options {
 	o := &m.o
 	return farm.Options{
-		Device: o.Device, PD: m.memory.pd, Log: o.Log, Name: o.Name, Key: o.Key, Resolver: o.Resolver,
+		Device: o.Device, PD: m.memory.PD(), Log: o.Log, Name: o.Name, Key: o.Key, Resolver: o.Resolver,
 		Drained: o.readDrained(), SaveDrained: o.saveDrained,
 		Here: func() scheduler.Load {
 			cpp, _ := m.turns.cpp.Load()
@@ -179,7 +181,7 @@ func (m *Manager) Close() error {
 	m.farm.Close()
 	m.saveHistory()
 	m.metrics.Unregister(m.o.Registry)
-	return m.memory.close()
+	return m.memory.Close()
 }
 
 // errShutdown ends what is under way when the manager stops.

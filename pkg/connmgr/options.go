@@ -13,6 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -137,6 +138,12 @@ func (o *Options) defaults() {
 	if o.Hosts == nil {
 		o.Hosts = func() lists.HostList { return lists.HostList{} }
 	}
+}
+
+// memory is what jobs lie in, by the options.
+func (o *Options) memory() slots.Options {
+	return slots.Options{Device: o.Device, Log: o.Log, Slots: o.Slots, Spare: maxAudits, Sizes: slots.Sizes{
+		Slot: o.SlotSize, Sink: o.SinkSize, Source: o.Source, Result: o.Result, Large: o.Large, Prefault: o.Prefault}}
 }
 
 func setDefault[T int | int64 | time.Duration](v *T, d T) {

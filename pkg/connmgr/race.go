@@ -6,6 +6,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
@@ -73,8 +74,8 @@ func (c *client) compile(t *task, tree bool) (*ipc.Result, *ipc.GoLocal) {
 	c.note(res)
 	c.record.CPUUS = won.out.result.CPU
 	if won.sink != c.sink {
-		c.sink.drop()
-		c.sink, res.Moved = won.sink.share(), true
+		c.sink.Drop()
+		c.sink, res.Moved = won.sink.Share(), true
 	}
 	if !c.m.audited(r.req, won) {
 		won.release()
@@ -136,17 +137,17 @@ func (r *race) next() *ipc.GoLocal {
 	if r.started > 0 {
 		c.m.metrics.Retried()
 	}
-	r.start(g, c.sink.share(), asked)
+	r.start(g, c.sink.Share(), asked)
 	return nil
 }
 
 // hedge sends the task to a second host too, as the first one is slow.
 func (r *race) hedge(g farm.Grant) {
 	c := r.c
-	sink, err := c.m.memory.sinks.TryGet(c.uid)
+	sink, err := c.m.memory.TrySink(c.uid)
 	if sink == nil || len(r.running) != 1 || r.started >= maxAttempts {
 		if sink != nil {
-			sink.Put() // nobody has seen it
+			sink.Drop() // nobody has seen it
 		}
 		c.m.o.Log.Debug("no second host", "job", r.t.id, "err", err)
 		c.m.farm.GiveBack(g)
@@ -154,11 +155,11 @@ func (r *race) hedge(g farm.Grant) {
 	}
 	c.m.o.Log.Info("second host", "job", r.t.id, "host", g.Host.Addr, "slow", r.running[0].at.Addr)
 	c.record.Hedged = g.Host.Addr
-	r.start(g, newHold(c.m, sink), time.Now()).hedge = true
+	r.start(g, sink, time.Now()).hedge = true
 }
 
 // start sends the task to one more host; sink becomes the attempt's.
-func (r *race) start(g farm.Grant, sink *hold, asked time.Time) *attempt {
+func (r *race) start(g farm.Grant, sink *slots.Hold, asked time.Time) *attempt {
 	a := r.t.attempt(r.c.ctx, g, sink, asked)
 	r.started++
 	r.running = append(r.running, a)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
@@ -114,7 +115,7 @@ func (r *rig) close() {
 	if err := r.far.Close(); err != nil {
 		r.t.Errorf("close device: %v", err)
 	}
-	if s := r.m.memory.sources.Stats(); s.Total != 0 {
+	if s := sources(r.m); s.Total != 0 {
 		r.t.Errorf("%d sources left", s.Total)
 	}
 	// Daemons that the test started after the rig have ended before it.
@@ -123,6 +124,10 @@ func (r *rig) close() {
 		r.t.Errorf("socket left: %v", err)
 	}
 }
+
+// sources and sinks are what a manager's memory has of them.
+func sources(m *Manager) arena.Stats { s, _ := m.memory.Stats(); return s }
+func sinks(m *Manager) arena.Stats   { _, s := m.memory.Stats(); return s }
 
 // idle waits until no command is under way and checks that all is given back.
 func (r *rig) idle() {

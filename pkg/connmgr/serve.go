@@ -125,8 +125,7 @@ func (m *Manager) watch(ctx context.Context, cancel context.CancelFunc, l *socke
 		case <-t.C:
 			idle := m.wrappers.idleFor()
 			if idle > time.Minute {
-				m.memory.sources.Trim(keepSlots)
-				m.memory.sinks.Trim(keepSlots)
+				m.memory.Trim(keepSlots)
 			}
 			if exit := m.live().IdleExit; exit > 0 && idle >= exit {
 				m.o.Log.Info("idle, stopping", "for", idle.Round(time.Second))

@@ -83,7 +83,7 @@ func (m *Manager) Status() report.Status {
 	if m.o.Config != nil {
 		s.Config = m.o.Config()
 	}
-	free := m.memory.sources.Stats()
+	free, _ := m.memory.Stats()
 	s.Slots = report.SlotStatus{Max: free.Max, Free: free.Free, Leased: free.Total - free.Free}
 	_, s.Waiting.Preprocess = m.turns.cpp.Load()
 	_, s.Waiting.Local = m.turns.local.Load()

@@ -11,6 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/history"
 	"github.com/rdistcc/rdistcc/pkg/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/job"
@@ -30,7 +31,7 @@ type task struct {
 	limit     time.Duration
 	known     *knownJob   // its inputs are known: each attempt makes the text that its host needs
 	whole     atomic.Bool // of known: a host is to get all that it reads, whatever it holds
-	source    *hold       // nil: known
+	source    *slots.Hold // nil: known
 	text      []byte      // encoded body and what follows it; nil: known
 	body      *job.Body
 	bodyLen   uint32
@@ -54,7 +55,7 @@ func (t *task) total() uint64 {
 func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
 	total, end := uint64(f.TextOff)+f.TextLen, slotEnd(f)
 	if uint64(f.BodyLen) > uint64(f.TextOff) || f.TextOff%job.BodyAlign != 0 || f.BodyOff%job.BodyAlign != 0 ||
-		f.TextLen > uint64(c.m.memory.sources.Size()) || end > uint64(c.m.memory.sources.Size()) || f.BodyLen == 0 {
+		f.TextLen > uint64(c.m.o.Source) || end > uint64(c.m.o.Source) || f.BodyLen == 0 {
 		return nil, &ipc.GoLocal{Reason: reason.Manager, Trouble: true, Code: reason.ExitProtocol,
 			Detail: "the wrapper named a source outside its slot"}
 	}
@@ -132,12 +133,12 @@ func (c *client) build() uint64 {
 
 // attempt makes ready to bring t to the host of g, with sink for its result. ctx
 // ends it early. It holds both memories until release.
-func (t *task) attempt(ctx context.Context, g farm.Grant, sink *hold, asked time.Time) *attempt {
+func (t *task) attempt(ctx context.Context, g farm.Grant, sink *slots.Hold, asked time.Time) *attempt {
 	a := &attempt{task: t, grant: g, at: g.Host, link: g.Link(), sink: sink, asked: asked}
 	a.fl = &link.Flight{ID: t.m.ids.Add(1), Credit: g.Credit, Total: t.total(), Build: g.Req.Job.Build}
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	if t.source != nil {
-		t.source.share()
+		t.source.Share()
 	}
 	return a
 }

@@ -25,29 +25,17 @@ func (c *client) takeLarge(n uint64) *ipc.GoLocal {
 	if n > uint64(c.m.o.Source) { // compile has words for it
 		return nil
 	}
-	need := uint64(0)
-	if n > uint64(c.m.o.Prefault) {
-		need = n
-	}
-	if c.foreign() {
-		need += n
-	}
+	need, ok := c.m.memory.Counts(n, c.foreign())
 	switch {
-	case need == 0:
-		return nil
-	case need > uint64(c.m.o.Large) && n <= uint64(c.m.o.SlotSize):
-		return nil // their number bounds them
-	case need > uint64(c.m.o.Large):
+	case !ok:
 		return &ipc.GoLocal{Reason: reason.TooBig,
 			Detail: fmt.Sprintf("the source takes %d bytes, all large ones together may take %d (buffers.large)", need, c.m.o.Large)}
-	}
-	if !c.m.memory.large.TryAcquire(int64(need)) {
+	case need > 0 && !c.source.TryCount(int64(need)):
 		c.watch()
-		if c.m.memory.large.Acquire(c.ctx, int64(need)) != nil {
+		if c.source.Count(c.ctx, int64(need)) != nil {
 			return interrupted
 		}
 	}
-	c.source.count(int64(need))
 	return nil
 }
 
@@ -69,17 +57,17 @@ func (a *attempt) fetch(ctx context.Context) ([]byte, error) {
 
 // takeSink counts n bytes of the sink as large ones, until its last drop.
 func (a *attempt) takeSink(ctx context.Context, n int64) error {
-	if !a.m.memory.large.TryAcquire(n) {
-		wait, cancel := context.WithTimeout(ctx, largeWait)
-		defer cancel()
-		if err := a.m.memory.large.Acquire(wait, n); err != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			return errNoRoom
-		}
+	if a.sink.TryCount(n) {
+		return nil
 	}
-	a.sink.count(n)
+	wait, cancel := context.WithTimeout(ctx, largeWait)
+	defer cancel()
+	if err := a.sink.Count(wait, n); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return errNoRoom
+	}
 	return nil
 }
 
@@ -95,7 +83,7 @@ func (a *attempt) fetchInto(ctx context.Context, l *link.Link, fl *link.Flight, 
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoRoom, err)
 	}
-	mr, err := a.m.memory.register(mem, iwarp.LocalWrite, l.QP())
+	mr, err := a.m.memory.Register(mem, iwarp.LocalWrite, l.QP())
 	if err != nil {
 		select {
 		case <-l.Dead():
@@ -104,7 +92,7 @@ func (a *attempt) fetchInto(ctx context.Context, l *link.Link, fl *link.Flight, 
 			return nil, fmt.Errorf("%w: %w", errNoRoom, err)
 		}
 	}
-	defer a.m.dereg(mr)
+	defer a.m.memory.Dereg(mr)
 	if err = l.Fetch(ctx, fl, mr); err == nil {
 		a.fetched = time.Now()
 		a.m.metrics.Fetched("result")
