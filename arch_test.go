@@ -22,7 +22,7 @@ const module = "github.com/rdistcc/rdistcc/"
 var edges = map[string][]string{
 	// the programs
 	"cmd/rdistcc":      {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "pkg/compile", "pkg/connmgr/ipc"},
-	"cmd/rdistcc-cm":   {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/job", "internal/reason", "internal/release", "internal/telemetry", "internal/textfile", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/iwarp"},
+	"cmd/rdistcc-cm":   {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/job", "internal/reason", "internal/release", "internal/telemetry", "internal/textfile", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
 	"cmd/rdistcc-perf": {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/toolchain", "pkg/iwarp"}, // a raw job is also what the hostile ones are sent by
 	"cmd/rdistccd":     {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/telemetry", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/workdir"},
 
@@ -37,16 +37,24 @@ var edges = map[string][]string{
 
 	// what the product is made of, from the build host to the compile host
 	"pkg/compile":                   {"internal/driver", "internal/job", "internal/reason"},
-	"pkg/connmgr":                   {"internal/compress", "internal/digest", "internal/driver/recipes", "internal/history", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/shm", "internal/toolchain", "pkg/compile", "pkg/connmgr/farm", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/link", "pkg/connmgr/machine", "pkg/connmgr/report", "pkg/connmgr/trust", "pkg/iwarp", "pkg/scheduler"}, // compile: it makes jobs of commands whose inputs it knows
-	"pkg/connmgr/farm":              {"internal/hostlist", "internal/identity/psk", "internal/job", "internal/sandbox", "pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/report", "pkg/iwarp", "pkg/scheduler"},                                                                                                                                                                                                                                                                                                   // hostlist: names of hosts that people type; sandbox: words for a host's measures
-	"pkg/connmgr/holdings":          {"internal/inputs", "internal/job"},                                                                                                                                                                                                                                                                                                                                                                                                                                                  // of which sets it counts what is there
+	"pkg/connmgr":                   {"internal/driver/recipes", "internal/history", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/toolchain", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/report", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/scheduler"},
+	"pkg/connmgr/attempt":           {"internal/compress", "internal/digest", "internal/history", "internal/hostlist", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "pkg/connmgr/farm", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/scheduler"},
+	"pkg/connmgr/compilers":         {"internal/driver/recipes", "internal/toolchain"},
+	"pkg/connmgr/farm":              {"internal/hostlist", "internal/identity/psk", "internal/job", "internal/sandbox", "pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/report", "pkg/iwarp", "pkg/scheduler"},
+	"pkg/connmgr/holdings":          {"internal/inputs", "internal/job"}, // of which sets it counts what is there
 	"pkg/connmgr/ipc":               {"internal/wire"},
 	"pkg/connmgr/ipc/ipcserver":     {"internal/inflight", "pkg/connmgr/ipc"},
+	"pkg/connmgr/known":             {"internal/driver/recipes", "internal/inputs", "internal/job", "internal/reason", "pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/ipc"}, // makes jobs of commands
 	"pkg/connmgr/link":              {"internal/identity", "internal/identity/psk", "internal/job", "internal/rdmaread", "pkg/iwarp"},
+	"pkg/connmgr/lists":             {"internal/hostlist", "pkg/connmgr/ipc", "pkg/scheduler"}, // ipc: the mark of a list of distcc's
 	"pkg/connmgr/machine":           {"internal/cgroup"},
+	"pkg/connmgr/metrics":           {"internal/reason", "pkg/connmgr/report"},
 	"pkg/connmgr/report":            {"internal/job", "internal/reason"},    // a host's load
 	"pkg/connmgr/report/reporttest": {"internal/job", "pkg/connmgr/report"}, // for tests
-	"pkg/connmgr/trust":             {"internal/job", "internal/outputs"},
+	"pkg/connmgr/slots":             {"internal/shm", "pkg/iwarp"},
+	"pkg/connmgr/socket":            {"internal/reason", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver"}, // a successor's two questions
+	"pkg/connmgr/trust":             {"internal/job", "internal/outputs", "pkg/connmgr/ipc"},
+	"pkg/connmgr/underway":          {"pkg/connmgr/report"},
 	"pkg/scheduler":                 {"internal/reason"},
 	"pkg/worker":                    {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/policy", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/toolchain", "pkg/iwarp", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/run", "pkg/worker/users", "pkg/worker/workdir"},
 	"pkg/worker/files":              {"internal/compress", "internal/digest", "internal/driver", "internal/job", "internal/stamp", "internal/store", "internal/toolchain"},
@@ -64,7 +72,7 @@ var edges = map[string][]string{
 	"internal/cgroup":              {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
 	"internal/compress":            {},
 	"internal/config":              {"internal/hostlist", "internal/textfile"},
-	"internal/ctl":                 {"internal/config", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/textfile", "internal/toolchain", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/iwarp"}, // what doctor asks by itself
+	"internal/ctl":                 {"internal/config", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/textfile", "internal/toolchain", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"}, // what doctor asks by itself
 	"internal/digest":              {},
 	"internal/discover":            {"internal/hostlist"},
 	"internal/driver":              {},

@@ -9,7 +9,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/config"
 	"github.com/rdistcc/rdistcc/internal/hostlist"
 	"github.com/rdistcc/rdistcc/internal/textfile"
-	"github.com/rdistcc/rdistcc/pkg/connmgr"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 )
 
 // lookEvery is how often the files of a host list and the configuration are checked for changes.
@@ -23,7 +23,7 @@ type hostSource struct {
 
 	mu     sync.Mutex
 	fixed  bool // list comes from the flag or the configuration
-	list   connmgr.HostList
+	list   lists.HostList
 	looked time.Time
 	seen   []textfile.Stamp // of files, when list was read; nil: not read yet
 }
@@ -40,11 +40,11 @@ func (s *hostSource) configure(c *config.Config) {
 	defer s.mu.Unlock()
 	if len(c.Hosts) > 0 {
 		list, err := hostlist.ParseEntries(c.Hosts)
-		s.fixed, s.list = true, connmgr.HostList{List: list, Where: c.Origin("hosts"), Err: err}
+		s.fixed, s.list = true, lists.HostList{List: list, Where: c.Origin("hosts"), Err: err}
 		return
 	}
 	if s.fixed {
-		s.list, s.seen = connmgr.HostList{}, nil
+		s.list, s.seen = lists.HostList{}, nil
 	}
 	s.fixed, s.looked = false, time.Time{}
 }
@@ -60,7 +60,7 @@ func (s *hostSource) look() []textfile.Stamp {
 
 // get returns the current list. If a file was edited into something unusable, the last
 // usable list stays in force.
-func (s *hostSource) get() connmgr.HostList {
+func (s *hostSource) get() lists.HostList {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fixed || time.Since(s.looked) < lookEvery {
@@ -88,6 +88,6 @@ func (s *hostSource) get() connmgr.HostList {
 		s.log.Info("host list has changed", "file", where, "hosts", len(list.Hosts), "sources", len(list.Sources))
 	}
 	foreign := slices.ContainsFunc(s.files, func(f hostlist.File) bool { return f.Path == where && f.Foreign })
-	s.list = connmgr.HostList{List: list, Where: where, Err: err, Distcc: foreign}
+	s.list = lists.HostList{List: list, Where: where, Err: err, Distcc: foreign}
 	return s.list
 }

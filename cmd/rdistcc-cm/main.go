@@ -16,7 +16,7 @@ import (
 	_ "github.com/rdistcc/rdistcc/internal/entrypoint" // where it begins
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/internal/release"
-	"github.com/rdistcc/rdistcc/pkg/connmgr"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 )
 
 // version is set by the Makefile.
@@ -56,7 +56,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &usage), errors.As(err, &setting):
 		return reason.ExitArguments
-	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, connmgr.ErrInUse):
+	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, socket.ErrInUse):
 		return exitInUse
 	}
 	return reason.ExitGeneral

@@ -23,6 +23,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -156,7 +157,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 			return nil
 		}
 		switch err := takeover.Done(); {
-		case errors.Is(err, connmgr.ErrInUse):
+		case errors.Is(err, socket.ErrInUse):
 			d.m.StepBack(listener)
 			return err
 		case err != nil:
@@ -170,16 +171,16 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 }
 
 // listen opens the socket, or takes it over from the manager that has it.
-func (d *daemon) listen(path string, given *os.File) (l *connmgr.Listener, t *connmgr.Takeover, err error) {
+func (d *daemon) listen(path string, given *os.File) (l *socket.Listener, t *socket.Takeover, err error) {
 	if d.replace != "" && given == nil {
-		if t, err = connmgr.TakeOver(path, d.replace == replaceAny); err != nil {
+		if t, err = socket.TakeOver(path, d.replace == replaceAny); err != nil {
 			return nil, nil, err
 		}
 		if t != nil {
 			return t.Listener, t, nil
 		}
 	}
-	l, err = connmgr.Listen(path, given)
+	l, err = socket.Listen(path, given)
 	return l, nil, err
 }
 
@@ -226,7 +227,7 @@ func fewThreads() (cores int) {
 
 // run serves until a signal, a request to stop or idleness, then drains. It calls begun once
 // it serves; if that fails, run ends.
-func (d *daemon) run(l *connmgr.Listener, begun func() error) error {
+func (d *daemon) run(l *socket.Listener, begun func() error) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)

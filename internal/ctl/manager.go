@@ -13,8 +13,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/hostlist"
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/internal/textfile"
-	"github.com/rdistcc/rdistcc/pkg/connmgr"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 )
 
 // errNoManager: nobody serves the socket.
@@ -155,7 +155,7 @@ func (c *ctl) stopCommand() *cobra.Command {
 				return err
 			}
 			conn.Close()
-			if err := connmgr.Stop(ipc.SocketPath(c.getenv)); err != nil { // of whatever version it is
+			if err := socket.Stop(ipc.SocketPath(c.getenv)); err != nil { // of whatever version it is
 				return failf(reason.ExitProtocol, "%v", err)
 			}
 			for end := time.Now().Add(stopWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {

@@ -74,7 +74,7 @@ func TestRestartedDaemonHasTheNextJob(t *testing.T) {
 		strict := leaseOf(f.Hosts)
 		strict.Fallback = ipc.FallbackForbidden
 		for i := range 8 {
-			s.m.farm.Want(s.m.listOf(f.Hosts).sched, nil)
+			s.m.farm.Want(s.m.lists.Of(f.Hosts).Sched, nil)
 			synctest.Wait()
 			d.stop()
 			time.Sleep(time.Duration(i) * time.Second) // of attempts in vain
@@ -171,7 +171,7 @@ func TestThirdHostIsTried(t *testing.T) {
 			})
 			hosts += addr + " "
 		}
-		s.m.farm.Want(s.m.listOf(hosts).sched, nil)
+		s.m.farm.Want(s.m.lists.Of(hosts).Sched, nil)
 		synctest.Wait()
 		if res, no := s.run(context.Background(), leaseOf(hosts), "int x;"); no != nil || res.Attempts != 3 {
 			t.Errorf("answer %+v %+v, want a result of the third host", res, no)
@@ -220,7 +220,7 @@ func TestLostHostHasTheJobAgain(t *testing.T) {
 					})
 				}
 				f := leaseOf(strings.Join(c.hosts, " "))
-				s.m.farm.Want(s.m.listOf(f.Hosts).sched, nil)
+				s.m.farm.Want(s.m.lists.Of(f.Hosts).Sched, nil)
 				time.Sleep(time.Minute)
 				res, no := s.run(context.Background(), f, "int x;")
 				if no != nil || int(res.Attempts) != len(c.hosts)+1 {

@@ -13,6 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -28,7 +29,7 @@ func auditFarm(t *testing.T, n int, log *strings.Builder, wrong func(a *answer))
 		d := startFake(t, s.far, fmt.Sprintf("10.0.0.%d:7632", i+1), func(d *fakeDaemon) {
 			d.tree = true
 			d.onJob = func(c *fakeConn, j *fakeJob) {
-				a := known(j)
+				a := timed(j)
 				a.stderr = []byte("a warning")
 				if i == 0 && wrong != nil {
 					wrong(a)
@@ -39,7 +40,7 @@ func auditFarm(t *testing.T, n int, log *strings.Builder, wrong func(a *answer))
 		hosts += d.addr + " "
 		all = append(all, d)
 	}
-	s.m.farm.Want(s.m.listOf(hosts).sched, nil)
+	s.m.farm.Want(s.m.lists.Of(hosts).Sched, nil)
 	synctest.Wait()
 	return s, hosts, all
 }
@@ -58,12 +59,12 @@ func (s *simulated) audits(hosts string, n int) map[string]int {
 		synctest.Wait()
 	}
 	count := make(map[string]int)
-	for _, r := range []string{auditSame, auditDiffers, auditUnsound, auditOpen, auditVoid} {
+	for _, r := range report.AuditWords {
 		if v := counter(s.t, s.m, "rdistcc_cm_audits_total", r); v > 0 {
 			count[r] = int(v)
 		}
 	}
-	if st := s.m.memory.sinks.Stats(); st.Total != st.Free || s.m.Status().Slots.Leased != 0 {
+	if st := sinks(s.m); st.Total != st.Free || s.m.Status().Slots.Leased != 0 {
 		s.t.Errorf("sinks %+v, %d sources leased after the audits, want none in use", st, s.m.Status().Slots.Leased)
 	}
 	return count
@@ -92,7 +93,7 @@ func TestAuditFindsTheOddOne(t *testing.T) {
 				var log strings.Builder
 				s, hosts, all := auditFarm(t, 3, &log, wrong)
 				count := s.audits(hosts, 10)
-				if count[auditDiffers] != 1 || count[auditSame] != 9 {
+				if count[report.AuditDiffers] != 1 || count[report.AuditSame] != 9 {
 					t.Errorf("audits %v, want one that differs and then none", count)
 				}
 				for i, d := range all {
@@ -124,10 +125,10 @@ func TestAuditBlamesNobody(t *testing.T) {
 		all   bool // wrong everywhere
 		want  string
 	}{
-		"equal":            {3, nil, false, auditSame},
+		"equal":            {3, nil, false, report.AuditSame},
 		"alone":            {1, nil, false, ""},
-		"two hosts differ": {2, func(a *answer) { a.files[0][3] ^= 0x10 }, false, auditOpen},
-		"not reproducible": {4, func(a *answer) { a.files[0] = fmt.Append(nil, serial.Add(1)) }, true, auditUnsound},
+		"two hosts differ": {2, func(a *answer) { a.files[0][3] ^= 0x10 }, false, report.AuditOpen},
+		"not reproducible": {4, func(a *answer) { a.files[0] = fmt.Append(nil, serial.Add(1)) }, true, report.AuditUnsound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -173,7 +174,7 @@ func TestAuditWaitsForNoHost(t *testing.T) {
 						t.Fatalf("answer %+v", no)
 					}
 					synctest.Wait()
-					if void := counter(t, s.m, "rdistcc_cm_audits_total", auditVoid); int(void) != i+1 || s.m.auditing.Load() != 0 {
+					if void := counter(t, s.m, "rdistcc_cm_audits_total", report.AuditVoid); int(void) != i+1 || s.m.auditing.Load() != 0 {
 						t.Errorf("after the answer %v audits have ended and %d go on, want %d and none", void, s.m.auditing.Load(), i+1)
 					}
 				}

@@ -37,7 +37,7 @@ func TestBuildsTakeTurns(t *testing.T) {
 				c.finish(j, compiled(j))
 			}
 		})
-		s.m.farm.Want(s.m.listOf(d.addr).sched, nil)
+		s.m.farm.Want(s.m.lists.Of(d.addr).Sched, nil)
 		synctest.Wait()
 		var wg sync.WaitGroup
 		for _, text := range []string{"a1", "a2", "a3", "a4", "a5", "b1", "b2"} {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
 )
@@ -94,8 +95,12 @@ func TestHostOptionsDecide(t *testing.T) {
 		t.Errorf("%v bytes of results were unpacked", n)
 	}
 	r.idle()
-	if !r.m.memory.scratch.room.TryAcquire(r.m.memory.scratch.max) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if all := r.m.memory.Scratch.Take(ctx, 64<<20); all == nil {
 		t.Error("scratch memory is lent to nobody")
+	} else {
+		all.Give()
 	}
 }
 

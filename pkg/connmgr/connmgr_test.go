@@ -296,8 +296,8 @@ func (r *rig) link(addr string) *link.Link {
 // warm waits until all hosts of a list are connected.
 func (r *rig) warm(hosts string) {
 	r.t.Helper()
-	list := r.m.listOf(hosts)
-	r.m.farm.Want(list.sched, nil)
+	list := r.m.lists.Of(hosts)
+	r.m.farm.Want(list.Sched, nil)
 	eventually(r.t, "connections", func() bool {
 		for _, h := range r.m.hostStatus(list) {
 			if h.State != "up" || h.Credits == 0 {
@@ -444,7 +444,7 @@ func TestWrapperGoneCancels(t *testing.T) {
 		t.Errorf("%d credits and record %+v afterwards, want %d and an unfinished job", s.Hosts[0].Credits, s.Recent[0], d.jobs)
 	}
 	// The preprocessor had ended: the slot serves the next one.
-	if s := r.m.memory.sources.Stats(); s.Total != 1 || s.Free != 1 {
+	if s := sources(r.m); s.Total != 1 || s.Free != 1 {
 		t.Errorf("sources %+v, want the one kept", s)
 	}
 }
@@ -458,10 +458,10 @@ func TestSlotOfAKilledWrapperIsNotUsedAgain(t *testing.T) {
 	}
 	w.close() // its preprocessor may live on
 	r.idle()
-	if s := r.m.memory.sources.Stats(); s.Total != 0 {
+	if s := sources(r.m); s.Total != 0 {
 		t.Errorf("sources %+v, want none kept", s)
 	}
-	if s := r.m.memory.sinks.Stats(); s.Free != 1 {
+	if s := sinks(r.m); s.Free != 1 {
 		t.Errorf("sinks %+v, want the one kept", s)
 	}
 }
@@ -563,7 +563,7 @@ func TestManyWrappers(t *testing.T) {
 	if a.jobsSeen() == 0 || b.jobsSeen() == 0 {
 		t.Errorf("jobs were spread %d to %d", a.jobsSeen(), b.jobsSeen())
 	}
-	kept := r.m.memory.sources.Stats().Total + r.m.memory.sinks.Stats().Total
+	kept := sources(r.m).Total + sinks(r.m).Total
 	if kept > 2*16 {
 		t.Errorf("%d buffers, want at most %d", kept, 2*16)
 	}

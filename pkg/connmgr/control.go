@@ -2,11 +2,11 @@ package connmgr
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
@@ -40,10 +40,10 @@ func (c *client) onControl(f *ipc.Control) error {
 	case "stats":
 		return c.reply(c.m.Stats())
 	case "hosts", "places":
-		list := c.m.listOf(f.Hosts)
+		list := c.m.lists.Of(f.Hosts)
 		switch {
-		case list.err != nil:
-			return c.refuse(reason.ExitHostList, list.err.Error())
+		case list.Err != nil:
+			return c.refuse(reason.ExitHostList, list.Err.Error())
 		case verb == "places":
 			return c.reply(c.m.room(list))
 		}
@@ -70,23 +70,10 @@ func (c *client) onControl(f *ipc.Control) error {
 	return c.refuse(reason.ExitArguments, fmt.Sprintf("the connection manager knows no %q", verb))
 }
 
-// refuse answers with one of rdistcc's exit codes and a line.
-func (c *client) refuse(code uint8, line string) error {
-	return c.send(&ipc.Reply{Code: code, Data: []byte(line)})
-}
-
-func (c *client) reply(v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("answer a question: %w", err)
-	}
-	return c.send(&ipc.Reply{Data: data})
-}
-
 // hostStatus is the state of the hosts of a list, in its order; one that no job
 // has asked for yet is "unused".
-func (m *Manager) hostStatus(list *parsedList) []report.HostStatus {
-	out := m.farm.Status(list.sched)
+func (m *Manager) hostStatus(list *lists.List) []report.HostStatus {
+	out := m.farm.Status(list.Sched)
 	for i := range list.Sources { // those that find nothing, or nothing newer
 		if s := &list.Sources[i]; !s.Down && (s.Found == 0 || s.Problem != "") {
 			out = append(out, report.HostStatus{Addr: s.Text, State: "source", Error: cmp.Or(s.Problem, "nobody is there")})
@@ -96,11 +83,27 @@ func (m *Manager) hostStatus(list *parsedList) []report.HostStatus {
 }
 
 // room counts the places of a list, and of this machine.
-func (m *Manager) room(list *parsedList) report.Places {
-	p := m.farm.Places(list.sched)
+func (m *Manager) room(list *lists.List) report.Places {
+	p := m.farm.Places(list.Sched)
 	p.Local = list.Share
-	if m.live().LocalShare && !list.empty() {
-		p.Local = max(p.Local, list.localJobs(m))
+	if m.live().LocalShare && !list.Empty() {
+		p.Local = max(p.Local, list.LocalJobs(m.live().LocalJobs))
 	}
 	return p
+}
+
+// onDrain answers drain and undrain. It is for those whose manager this is.
+func (c *client) onDrain(f *ipc.Control, on bool) error {
+	if len(f.Args) != 2 {
+		return c.refuse(reason.ExitArguments, "name one host")
+	}
+	list := c.m.lists.Of(f.Hosts)
+	if list.Err != nil {
+		return c.refuse(reason.ExitHostList, list.Err.Error())
+	}
+	d, err := c.m.farm.Drain(f.Args[1], on, list.Sched, c.m.lists.Of("").Sched)
+	if err != nil {
+		return c.refuse(reason.ExitArguments, err.Error())
+	}
+	return c.reply(d)
 }

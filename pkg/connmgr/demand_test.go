@@ -25,7 +25,7 @@ func TestDemand(t *testing.T) {
 			}
 		})
 		other := startFake(t, s.far, "10.0.0.2:7632", nil)
-		s.m.farm.Want(s.m.listOf(d.addr+" "+other.addr).sched, nil)
+		s.m.farm.Want(s.m.lists.Of(d.addr+" "+other.addr).Sched, nil)
 		synctest.Wait()
 		said := func(d *fakeDaemon) (jobs []uint16) {
 			c := d.conns[0]

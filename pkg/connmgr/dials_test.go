@@ -76,7 +76,7 @@ func TestKnownHostsDoNotWaitForTheDead(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Dials, o.DialTimeout = 1, time.Hour })
 	d := startFake(t, r.far, "127.0.0.1:0", nil)
 	r.warm(d.addr)
-	r.m.farm.Want(r.m.listOf(ln.Addr().String()).sched, nil)
+	r.m.farm.Want(r.m.lists.Of(ln.Addr().String()).Sched, nil)
 	silent, err := ln.Accept()
 	if err != nil {
 		t.Fatal(err)

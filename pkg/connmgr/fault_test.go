@@ -3,9 +3,8 @@ package connmgr
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -180,9 +180,12 @@ func newSimulated(t *testing.T, change func(o *Options)) *simulated {
 // run does what a wrapper's Lease and Submit lead to.
 func (s *simulated) run(ctx context.Context, f *ipc.Lease, text string) (*ipc.Result, *ipc.GoLocal) {
 	s.t.Helper()
-	c := &client{m: s.m, lease: f, id: s.m.ids.Add(1), asked: time.Now(), watched: true} // there is no wrapper
-	c.ctx, c.cancel = context.WithCancel(ctx)
-	defer c.cancel()
+	c := &client{m: s.m, lease: f, id: s.m.ids.Add(1), asked: time.Now()}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.Session = ipcserver.Detached(ctx)
+	s.m.underway.Add(&c.place, io.NopCloser(nil))
+	defer s.m.underway.Remove(&c.place)
 	c.record.Source, c.record.Build = f.Source, c.build()
 	if no := c.prepare(); no != nil {
 		return nil, no
@@ -219,7 +222,7 @@ func TestSilentHostIsLost(t *testing.T) {
 		})
 		good := startFake(t, s.far, "10.0.0.2:7632", nil)
 		hosts := silent.addr + " " + good.addr
-		s.m.farm.Want(s.m.listOf(hosts).sched, nil)
+		s.m.farm.Want(s.m.lists.Of(hosts).Sched, nil)
 		synctest.Wait()
 		began := time.Now()
 		res, no := s.run(context.Background(), leaseOf(hosts), "int x;")
@@ -402,16 +405,16 @@ func TestCancelBeforeTheJobIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
 		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
-		s.m.farm.Want(s.m.listOf(d.addr).sched, nil)
+		s.m.farm.Want(s.m.lists.Of(d.addr).Sched, nil)
 		synctest.Wait()
-		list := s.m.listOf(d.addr).sched
+		list := s.m.lists.Of(d.addr).Sched
 		g, err := s.m.farm.Pick(t.Context(), farm.NewRequest(99, scheduler.Job{Hosts: list, Toolchain: testID, Tried: make(map[string]bool)}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		l := s.m.farm.Link(d.addr)
 		fl := &link.Flight{ID: 99, Credit: g.Credit, Length: 4 << 20}
-		src, err := s.m.memory.pd.RegMR(make([]byte, fl.Length), 0, nil)
+		src, err := s.m.memory.PD().RegMR(make([]byte, fl.Length), 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -455,50 +458,5 @@ func TestCloseWithJobsUnderWay(t *testing.T) {
 	<-ended
 	if _, _, err := w.conn.Recv(); err == nil {
 		t.Error("the wrapper was answered")
-	}
-}
-
-func TestOneManagerServesASocket(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "state", "cm.sock")
-	first, err := Listen(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Listen(path, nil); !errors.Is(err, ErrInUse) {
-		t.Errorf("second Listen: %v, want ErrInUse", err)
-	}
-	if err := first.Close(); err != nil {
-		t.Error(err)
-	}
-	// As after a kill: the lock is free, but the name is there.
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	second, err := Listen(path, nil)
-	if err != nil {
-		t.Fatalf("Listen over a stale socket: %v", err)
-	}
-	second.Close()
-}
-
-func TestSocketDirectoryMustBeOurs(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Listen(filepath.Join(dir, "cm.sock"), nil); !errors.Is(err, ipc.ErrWritable) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("Listen in a directory that all may write: %v", err)
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("only root can give a directory away")
-	}
-	if err := os.Chmod(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chown(dir, 4711, 4711); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Listen(filepath.Join(dir, "cm.sock"), nil); !errors.Is(err, ipc.ErrOwner) {
-		t.Errorf("Listen in another user's directory: %v", err)
 	}
 }

@@ -13,8 +13,11 @@ import (
 	"github.com/rdistcc/rdistcc/internal/hostlist"
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -31,7 +34,7 @@ type Options struct {
 	Key func() *psk.Key
 
 	// Hosts is the list for jobs that bring none; it is asked for each job.
-	Hosts func() HostList
+	Hosts func() lists.HostList
 	// Find adds the hosts that a list's sources stand for (a discover.Finder's List);
 	// nil: none. stamp grows with each change of any source.
 	Find func(hostlist.List) (list hostlist.List, stamp uint64)
@@ -42,7 +45,7 @@ type Options struct {
 	Identify func(ctx context.Context, path string, env toolchain.Env) (toolchain.Toolchain, error)
 
 	// Object says how objects begin that the compiler here makes (asks it).
-	Object objectMaker
+	Object compilers.ObjectMaker
 
 	// Config says for the status what the settings come from (nil: nothing is said).
 	Config func() *report.Configuration
@@ -121,9 +124,6 @@ func (o *Options) defaults() {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Object == nil {
-		o.Object = makeObject
-	}
 	if o.Identify == nil {
 		o.Identify = (&toolchain.Cache{Home: o.Home, File: o.Compilers}).IdentifyIn
 	}
@@ -134,8 +134,17 @@ func (o *Options) defaults() {
 		o.LoadAverage = machine.LoadAverage
 	}
 	if o.Hosts == nil {
-		o.Hosts = func() HostList { return HostList{} }
+		o.Hosts = func() lists.HostList { return lists.HostList{} }
 	}
+}
+
+// maxAudits bounds how many slots audits keep from builds.
+const maxAudits = 2
+
+// memory is what jobs lie in, by the options.
+func (o *Options) memory() slots.Options {
+	return slots.Options{Device: o.Device, Log: o.Log, Slots: o.Slots, Spare: maxAudits, Sizes: slots.Sizes{
+		Slot: o.SlotSize, Sink: o.SinkSize, Source: o.Source, Result: o.Result, Large: o.Large, Prefault: o.Prefault}}
 }
 
 func setDefault[T int | int64 | time.Duration](v *T, d T) {

@@ -86,7 +86,7 @@ func TestPoolLosesOne(t *testing.T) {
 				}
 			}
 			d, other := startFake(t, s.far, "10.0.0.1:7632", far), startFake(t, s.far, "10.0.0.2:7632", far)
-			s.m.farm.Want(s.m.listOf(d.addr).sched, nil)
+			s.m.farm.Want(s.m.lists.Of(d.addr).Sched, nil)
 			time.Sleep(5 * time.Second)
 			if n, _ := s.links(d.addr); n != 2 {
 				t.Fatalf("%d connections, want the two that are to be kept", n)
@@ -116,7 +116,7 @@ func TestPoolLosesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, func(o *Options) { o.LinksMin, o.LinksMax = 3, 3 })
 		d := startFake(t, s.far, "10.0.0.1:7632", nil)
-		s.m.farm.Want(s.m.listOf(d.addr).sched, nil)
+		s.m.farm.Want(s.m.lists.Of(d.addr).Sched, nil)
 		for range 5 {
 			time.Sleep(30 * time.Second)
 			synctest.Wait()

@@ -19,6 +19,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -74,7 +75,7 @@ func TestDaemonWithoutWelcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
 		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) { d.onHello = func(*fakeConn) {} })
-		s.m.farm.Want(s.m.listOf(d.addr).sched, nil)
+		s.m.farm.Want(s.m.lists.Of(d.addr).Sched, nil)
 		for range 3 {
 			time.Sleep(s.m.o.DialTimeout + time.Millisecond)
 			synctest.Wait()
@@ -109,7 +110,7 @@ func TestToolchainsInParts(t *testing.T) {
 			})
 		}
 	})
-	r.m.farm.Want(r.m.listOf(d.addr).sched, nil)
+	r.m.farm.Want(r.m.lists.Of(d.addr).Sched, nil)
 	eventually(t, "the first part", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -145,7 +146,7 @@ func TestIdentifyingHost(t *testing.T) {
 			})
 		}
 	})
-	r.m.farm.Want(r.m.listOf(d.addr).sched, nil)
+	r.m.farm.Want(r.m.lists.Of(d.addr).Sched, nil)
 	status := func() report.HostStatus { return r.m.Status().Hosts[0] }
 	eventually(t, "the host", func() bool { return status().State == "up" })
 	if h := status(); !h.Identifying || !h.Usable() || !strings.Contains(h.Note(), "finding out") {
@@ -185,7 +186,7 @@ func TestIdentifyingForLong(t *testing.T) {
 			})
 		}
 	})
-	r.m.farm.Want(r.m.listOf(d.addr).sched, nil)
+	r.m.farm.Want(r.m.lists.Of(d.addr).Sched, nil)
 	status := func() report.HostStatus { return r.m.Status().Hosts[0] }
 	eventually(t, "the host", func() bool { return status().State == "up" })
 	time.Sleep(2 * time.Millisecond) // the grace is over
@@ -364,7 +365,7 @@ func TestInheritedSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := Listen("not used", f)
+	l, err := socket.Listen("not used", f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +397,7 @@ func TestInheritedSocket(t *testing.T) {
 	if f, err = tcp.(*net.TCPListener).File(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen("", f); err == nil || !strings.Contains(err.Error(), "Unix") {
+	if _, err := socket.Listen("", f); err == nil || !strings.Contains(err.Error(), "Unix") {
 		t.Errorf("Listen on a TCP socket: %v", err)
 	}
 }

@@ -1,20 +1,18 @@
 package connmgr
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 )
 
 // readyWithin is how long a successor may take from getting the socket to serving it.
-var readyWithin = 10 * time.Second
+var readyWithin = socket.ReadyWithin
 
 // onReplace gives the socket to another manager of the same user. Until that one serves
 // nothing changes here: should it end before, it was never there.
@@ -27,23 +25,23 @@ func (c *client) onReplace(f *ipc.Replace) error {
 	defer m.service.replacing.Unlock()
 	l := m.service.current()
 	switch {
-	case l == nil || m.service.isLeft(l):
+	case l == nil || l.Left():
 		return c.refuse(reason.ExitConnect, "the connection manager has just ended")
-	case l.own == nil:
+	case l.Given():
 		return c.refuse(reason.ExitDenied, "the connection manager has its socket from the service manager: restart it there (systemctl restart)")
 	case !f.Force && f.Version <= ipc.Version:
 		return c.refuse(reason.ExitProtocol, fmt.Sprintf("the connection manager speaks version %d of the local protocol, you speak %d", ipc.Version, f.Version))
 	}
-	err := l.own.Lend(func(socket, lock int) error {
-		return c.send(&ipc.Reply{Data: fmt.Appendf(nil, `{"pid":%d}`, os.Getpid())}, socket, lock)
+	err := l.Lend(func(listener, lock int) error {
+		return c.Send(&ipc.Reply{Data: fmt.Appendf(nil, `{"pid":%d}`, os.Getpid())}, listener, lock)
 	})
 	if err != nil {
 		return fmt.Errorf("hand the socket over: %w", err)
 	}
-	late := time.AfterFunc(readyWithin, func() { _ = c.conn.Close() }) // ends next
-	answer := c.next()
+	late := time.AfterFunc(readyWithin, func() { _ = c.Close() }) // ends next
+	answer := c.Next()
 	late.Stop()
-	if _, ok := answer.(goAhead); !ok {
+	if _, ok := answer.(ipcserver.GoAhead); !ok {
 		m.o.Log.Warn("a successor took the socket and did not serve it; this manager goes on")
 		return nil
 	}
@@ -57,152 +55,9 @@ func (c *client) onReplace(f *ipc.Replace) error {
 	return c.reply(struct{}{})
 }
 
-// Takeover is the way from one manager to its successor.
-type Takeover struct {
-	*Listener
-	conn *ipc.Conn
-	old  struct {
-		PID int `json:"pid"`
-	}
-}
-
-// TakeOver asks the manager that serves path for its socket. It is nil where there is
-// none to ask: then Listen is right. force: also if that one speaks our protocol.
-//
-// The error wraps ErrInUse when the manager does not want to be replaced.
-func TakeOver(path string, force bool) (*Takeover, error) {
-	path, group, err := place(path)
-	if err != nil {
-		return nil, err
-	}
-	var conn *incumbent
-	var r ipc.Reply
-	for end := time.Now().Add(readyWithin); ; time.Sleep(10 * time.Millisecond) {
-		conn, err = ask(path, (&ipc.Replace{Version: ipc.Version, Force: force}).Append(nil))
-		if conn == nil || err != nil {
-			return nil, err
-		}
-		r, err = conn.reply()
-		if err != nil || r.Code != reason.ExitConnect || time.Now().After(end) {
-			break
-		}
-		conn.Close() // it has just been replaced: the next one answers
-	}
-	switch {
-	case errors.Is(err, ipc.ErrClosed): // it knows no Replace
-		conn.Close()
-		return nil, Stop(path)
-	case err == nil && r.Code != 0:
-		err = fmt.Errorf("socket %s: %w: %s", path, ErrInUse, r.Data)
-	}
-	var fds []int
-	if err == nil {
-		fds, err = conn.TakeFDs(2)
-	}
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	own, err := ipcserver.Adopt(path, fds[0], fds[1])
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	t := &Takeover{conn: conn.Conn, Listener: &Listener{UnixListener: own.UnixListener, Path: path, Group: group, own: own}}
-	_ = json.Unmarshal(r.Data, &t.old) // without it the old one counts as gone when it does not answer
-	return t, nil
-}
-
-// Done tells the old manager that this one serves, and returns when it has given up what
-// else it held. An error that wraps ErrInUse says that it has not waited so long and
-// serves on: then this one is to step back. Another error says that it ended meanwhile.
-func (t *Takeover) Done() error {
-	defer t.conn.Close()
-	err := t.conn.Send(ipc.AppendBare(nil, ipc.KindGo))
-	if err == nil {
-		_, err = (&incumbent{t.conn}).reply()
-	}
-	if err != nil && t.old.PID > 0 && syscall.Kill(t.old.PID, 0) == nil {
-		return fmt.Errorf("socket %s: %w: it serves on", t.Path, ErrInUse)
-	}
-	return err
-}
-
 // StepBack ends Serve of l, whose socket is another manager's after all; what was taken
 // in is served to its end.
-func (m *Manager) StepBack(l *Listener) {
+func (m *Manager) StepBack(l *socket.Listener) {
 	m.service.handOn(l)
 	m.Stop()
-}
-
-// incumbent is a connection to another manager.
-type incumbent struct{ *ipc.Conn }
-
-// ask connects to the manager of path, which must be this user's unless that is root, and sends a frame. It
-// is nil where none serves.
-func ask(path string, frame []byte) (*incumbent, error) {
-	conn, err := ipc.Dial(path)
-	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("socket %s: %w", path, err)
-	}
-	uid, err := conn.PeerUID()
-	if err == nil && int(uid) != os.Geteuid() && os.Geteuid() != 0 {
-		err = fmt.Errorf("socket %s is served by user %d", path, uid)
-	}
-	if err == nil {
-		err = conn.Send(frame)
-	}
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return &incumbent{conn}, nil
-}
-
-// reply waits for a Reply; another frame is an error.
-func (q *incumbent) reply() (r ipc.Reply, err error) {
-	kind, fields, err := q.Recv()
-	switch {
-	case err != nil:
-	case kind != ipc.KindReply:
-		err = errOtherVersion
-	default:
-		err = r.Parse(fields)
-	}
-	return r, err
-}
-
-var errOtherVersion = errors.New("the connection manager is of another version")
-
-// Stop tells the manager that serves path, of whatever version, to end once what runs
-// is finished. Where none serves there is nothing to do.
-func Stop(path string) error {
-	versions := []uint8{ipc.Version}
-	for d := uint8(1); d <= 8; d++ { // the nearest first
-		versions = append(versions, ipc.Version+d)
-		if ipc.Version > d {
-			versions = append(versions, ipc.Version-d)
-		}
-	}
-	for _, v := range versions {
-		q, err := ask(path, (&ipc.Control{Version: v, Args: []string{"stop"}}).Append(nil))
-		if q == nil || err != nil {
-			return err
-		}
-		r, err := q.reply()
-		q.Close()
-		switch {
-		case errors.Is(err, errOtherVersion):
-		case err != nil:
-			return fmt.Errorf("socket %s: %w", path, err)
-		case r.Code != 0:
-			return fmt.Errorf("socket %s: %s", path, r.Data)
-		default:
-			return nil
-		}
-	}
-	return fmt.Errorf("socket %s: %w", path, errOtherVersion)
 }

@@ -12,15 +12,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 )
 
 // succeed starts a manager that takes the socket over from the rig's.
 func (r *rig) succeed() *rig {
 	r.t.Helper()
-	t, err := TakeOver(r.socket, true)
+	t, err := socket.TakeOver(r.socket, true)
 	if err != nil || t == nil {
 		r.t.Fatalf("nothing taken over: %v", err)
 	}
@@ -109,7 +108,7 @@ func TestReplacedInMidBuild(t *testing.T) {
 	if err := r.m.Drain(context.Background()); err != nil {
 		t.Error(err)
 	}
-	if _, err := Listen(r.socket, nil); !errors.Is(err, ErrInUse) {
+	if _, err := socket.Listen(r.socket, nil); !errors.Is(err, socket.ErrInUse) {
 		t.Errorf("a third manager: %v, want ErrInUse", err)
 	}
 }
@@ -119,12 +118,13 @@ func TestSuccessorThatDoesNotServe(t *testing.T) {
 	r := newRig(t, nil)
 	d := startFake(t, r.far, "127.0.0.1:0", nil)
 	for range 3 {
-		got, err := TakeOver(r.socket, true)
+		got, err := socket.TakeOver(r.socket, true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got.conn.Close() // as if it had been killed
-		if err := got.own.Leave(); err != nil {
+		got.Conn.Close() // as if it had been killed
+		got.HandOn()
+		if err := got.Close(); err != nil {
 			t.Fatal(err)
 		}
 		r.remote(d.addr, "int x;")
@@ -142,17 +142,17 @@ func TestSuccessorThatComesLate(t *testing.T) {
 	r := newRig(t, nil)
 	d := startFake(t, r.far, "127.0.0.1:0", nil)
 	r.remote(d.addr, "int x;")
-	late, err := TakeOver(r.socket, true)
+	late, err := socket.TakeOver(r.socket, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := late.conn.Recv(); !errors.Is(err, ipc.ErrClosed) {
+	if _, _, err := late.Conn.Recv(); !errors.Is(err, ipc.ErrClosed) {
 		t.Fatalf("the old manager waits on: %v", err)
 	}
 	next := newRig(t, nil)
 	served := make(chan error, 1)
 	go func() { served <- next.m.Serve(context.Background(), late.Listener) }()
-	if err := late.Done(); !errors.Is(err, ErrInUse) {
+	if err := late.Done(); !errors.Is(err, socket.ErrInUse) {
 		t.Errorf("Done: %v, want ErrInUse", err)
 	}
 	next.m.StepBack(late.Listener)
@@ -170,10 +170,10 @@ func TestSuccessorThatComesLate(t *testing.T) {
 
 func TestWhoIsNotReplaced(t *testing.T) {
 	r := newRig(t, nil)
-	if _, err := TakeOver(r.socket, false); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "speaks version") {
+	if _, err := socket.TakeOver(r.socket, false); !errors.Is(err, socket.ErrInUse) || !strings.Contains(err.Error(), "speaks version") {
 		t.Errorf("by one of the same version: %v", err)
 	}
-	if got, err := TakeOver(filepath.Join(t.TempDir(), "s", "cm.sock"), true); got != nil || err != nil {
+	if got, err := socket.TakeOver(filepath.Join(t.TempDir(), "s", "cm.sock"), true); got != nil || err != nil {
 		t.Errorf("nobody: %v, %v", got, err)
 	}
 	w := r.dial()
@@ -194,7 +194,7 @@ func TestWhoIsNotReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := Listen("", f)
+	l, err := socket.Listen("", f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestWhoIsNotReplaced(t *testing.T) {
 	served := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { served <- r.m.Serve(ctx, l) }()
-	if _, err := TakeOver(path, true); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "systemctl") {
+	if _, err := socket.TakeOver(path, true); !errors.Is(err, socket.ErrInUse) || !strings.Contains(err.Error(), "systemctl") {
 		t.Errorf("one of the service manager's: %v", err)
 	}
 	cancel()
@@ -214,49 +214,3 @@ func TestWhoIsNotReplaced(t *testing.T) {
 type goAheadFrame struct{}
 
 func (goAheadFrame) Append(b []byte) []byte { return ipc.AppendBare(b, ipc.KindGo) }
-
-// TestOlderManagerIsStopped: one that knows no Replace, and speaks another version, ends
-// as it always did.
-func TestOlderManagerIsStopped(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s", "cm.sock")
-	if err := ipcserver.MakeDir(filepath.Dir(path)); err != nil {
-		t.Fatal(err)
-	}
-	l, err := ipcserver.Listen(path, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			c, err := l.AcceptConn()
-			if err != nil {
-				return
-			}
-			kind, fields, err := c.Recv()
-			switch {
-			case err != nil:
-			case kind != ipc.KindControl: // it knows nothing else
-			case fields[0] != ipc.Version-1:
-				_ = c.Send((&ipc.GoLocal{Reason: "manager", Code: reason.ExitProtocol}).Append(nil)) // seen by the other end
-			default:
-				_ = c.Send((&ipc.Reply{Data: []byte("{}")}).Append(nil)) // as above
-				_ = l.Close()
-			}
-			_ = c.Close()
-		}
-	}()
-	got, err := TakeOver(path, false)
-	if got != nil || err != nil {
-		t.Errorf("took %v over, %v", got, err)
-	}
-	<-ended
-	next, err := Listen(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := next.Close(); err != nil {
-		t.Error(err)
-	}
-}

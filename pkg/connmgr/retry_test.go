@@ -30,7 +30,7 @@ func TestLostJobIsUnderWayElsewhereAtOnce(t *testing.T) {
 				c.finish(j, compiled(j))
 			}
 		})
-		s.m.farm.Want(s.m.listOf(bad.addr+" "+good.addr).sched, nil)
+		s.m.farm.Want(s.m.lists.Of(bad.addr+" "+good.addr).Sched, nil)
 		synctest.Wait()
 		res, no := s.run(context.Background(), leaseOf(bad.addr+" "+good.addr), "int x;")
 		if no != nil || res.Host != good.addr || res.Attempts != 2 {
@@ -62,7 +62,7 @@ func TestLostHostsAreTriedAgain(t *testing.T) {
 		two := startFake(t, s.far, "10.0.0.2:7632", falls)
 		strict := leaseOf(one.addr + " " + two.addr)
 		strict.Mode = ipc.ModeRemote
-		s.m.farm.Want(s.m.listOf(strict.Hosts).sched, nil)
+		s.m.farm.Want(s.m.lists.Of(strict.Hosts).Sched, nil)
 		synctest.Wait()
 		if res, no := s.run(context.Background(), strict, "int x;"); no != nil || res.Attempts != 3 {
 			t.Fatalf("answer %+v %+v, want a result of the third attempt", res, no)
@@ -100,7 +100,7 @@ func TestHungrySource(t *testing.T) {
 				one := startFake(t, s.far, "10.0.0.1:7632", dies)
 				two := startFake(t, s.far, "10.0.0.2:7632", dies)
 				hosts := one.addr + " " + two.addr
-				s.m.farm.Want(s.m.listOf(hosts).sched, nil)
+				s.m.farm.Want(s.m.lists.Of(hosts).Sched, nil)
 				synctest.Wait()
 				huge := leaseOf(hosts)
 				huge.Source = "huge.c"

@@ -15,10 +15,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/shm"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -38,7 +41,7 @@ type rig struct {
 }
 
 // fakeObject: the compiler here makes what the fake hosts do, of no known format.
-func fakeObject(*client, string, []string) []byte { return []byte("object") }
+func fakeObject(*compilers.Compiler, string, []string) []byte { return []byte("object") }
 
 func identifyTest(_ context.Context, path string, _ toolchain.Env) (toolchain.Toolchain, error) {
 	if strings.HasPrefix(path, "/unknown") {
@@ -80,7 +83,7 @@ func newRigOn(t testing.TB, near, far iwarp.Device, change func(o *Options)) *ri
 		t.Fatal(err)
 	}
 	r.socket = filepath.Join(t.TempDir(), "s", "cm.sock")
-	l, err := Listen(r.socket, nil)
+	l, err := socket.Listen(r.socket, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +116,7 @@ func (r *rig) close() {
 	if err := r.far.Close(); err != nil {
 		r.t.Errorf("close device: %v", err)
 	}
-	if s := r.m.memory.sources.Stats(); s.Total != 0 {
+	if s := sources(r.m); s.Total != 0 {
 		r.t.Errorf("%d sources left", s.Total)
 	}
 	// Daemons that the test started after the rig have ended before it.
@@ -122,6 +125,10 @@ func (r *rig) close() {
 		r.t.Errorf("socket left: %v", err)
 	}
 }
+
+// sources and sinks are what a manager's memory has of them.
+func sources(m *Manager) shm.Stats { s, _ := m.memory.Stats(); return s }
+func sinks(m *Manager) shm.Stats   { _, s := m.memory.Stats(); return s }
 
 // idle waits until no command is under way and checks that all is given back.
 func (r *rig) idle() {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 )
 
 // lastCalls is how long wrappers that had connected before the socket went away
@@ -17,32 +18,32 @@ const lastCalls = 20 * time.Millisecond
 // Serve takes wrappers from l until ctx ends, Stop is called, or nobody came for
 // IdleExit; it closes l. It returns nil after each of these; those that are
 // served go on.
-func (m *Manager) Serve(ctx context.Context, l *Listener) error {
+func (m *Manager) Serve(ctx context.Context, l *socket.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.clients.Go(func() { m.watch(ctx, cancel, l) })
 	m.service.begin(l)
-	if own := m.o.Hosts(); own.Err == nil && len(own.List.Hosts) > 0 {
-		m.farm.Want(newParsedList(own.List, nil).sched, nil) // the first job shall not wait for them
+	if own := m.lists.Own(); own.Err == nil && !own.Empty() {
+		m.farm.Want(own.Sched, nil) // the first job shall not wait for them
 	}
 	err := m.accept(ctx, l)
-	left := m.service.end(l)
+	m.service.end()
 	cancel()
-	if left { // whoever has connected is served by the other one
+	if l.Left() { // whoever has connected is served by the other one
 		return errors.Join(err, l.Close())
 	}
 	m.keepLast() // who finds no socket finds this; Close has the last word
 	// Wrappers that are connected but not accepted would only find a closed
 	// connection. The name goes first, so that no more come; a successor cannot
 	// take it before Close, which gives up the lock.
-	err = errors.Join(err, l.hide())
+	err = errors.Join(err, l.Hide())
 	_ = l.SetDeadline(time.Now().Add(lastCalls)) // fails only when l is closed
 	for {
-		c, aerr := l.accept()
+		c, aerr := l.AcceptConn()
 		if aerr != nil {
 			break
 		}
-		if !m.wrappers.places.TryAcquire(1) {
+		if !m.places.TryAcquire(1) {
 			_ = c.Close() // it compiles by itself, like those who come later
 			continue
 		}
@@ -63,17 +64,17 @@ var errNotServing = errors.New("not serving: starting, or finishing what runs")
 
 // accept takes wrappers until ctx ends. Those beyond MaxWrappers wait in the
 // socket's queue: each one that is served holds a descriptor and some memory.
-func (m *Manager) accept(ctx context.Context, l *Listener) error {
+func (m *Manager) accept(ctx context.Context, l *socket.Listener) error {
 	var spare reserve
 	spare.restore(ctx)
 	defer spare.give()
 	for {
-		if m.wrappers.places.Acquire(ctx, 1) != nil {
+		if m.places.Acquire(ctx, 1) != nil {
 			return nil
 		}
-		c, err := l.accept()
+		c, err := l.AcceptConn()
 		if err != nil {
-			m.wrappers.places.Release(1)
+			m.places.Release(1)
 		}
 		switch {
 		case err == nil && spare.restore(ctx):
@@ -81,7 +82,7 @@ func (m *Manager) accept(ctx context.Context, l *Listener) error {
 		case err == nil:
 			m.o.Log.Warn("no descriptors left: a wrapper is sent away")
 			shed(c)
-			m.wrappers.places.Release(1)
+			m.places.Release(1)
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
@@ -98,7 +99,7 @@ func (m *Manager) accept(ctx context.Context, l *Listener) error {
 }
 
 // watch ends Serve when it is time: it cancels ctx and wakes accept.
-func (m *Manager) watch(ctx context.Context, cancel context.CancelFunc, l *Listener) {
+func (m *Manager) watch(ctx context.Context, cancel context.CancelFunc, l *socket.Listener) {
 	every := func() time.Duration {
 		if exit := m.live().IdleExit; exit > 0 {
 			return min(time.Minute, max(exit/4, 10*time.Millisecond))
@@ -122,10 +123,9 @@ func (m *Manager) watch(ctx context.Context, cancel context.CancelFunc, l *Liste
 		case <-m.service.idleChanged:
 			t.Reset(every())
 		case <-t.C:
-			idle := m.wrappers.idleFor()
+			idle := m.underway.Idle()
 			if idle > time.Minute {
-				m.memory.sources.Trim(keepSlots)
-				m.memory.sinks.Trim(keepSlots)
+				m.memory.Trim(keepSlots)
 			}
 			if exit := m.live().IdleExit; exit > 0 && idle >= exit {
 				m.o.Log.Info("idle, stopping", "for", idle.Round(time.Second))
@@ -143,10 +143,10 @@ const keepSlots = 2
 // take serves one wrapper, for which the caller has taken a place.
 func (m *Manager) take(conn *ipcserver.Conn) {
 	c := newClient(m, conn)
-	m.wrappers.add(c)
+	m.underway.Add(&c.place, c)
 	m.clients.Go(func() {
 		c.run()
-		m.wrappers.places.Release(1)
-		m.wrappers.remove(c)
+		m.places.Release(1)
+		m.underway.Remove(&c.place)
 	})
 }

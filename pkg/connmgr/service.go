@@ -3,6 +3,8 @@ package connmgr
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 )
 
 // service is a manager's time on its socket: whether it serves, and why it does no more.
@@ -13,28 +15,27 @@ type service struct {
 	replacing   sync.Mutex  // one successor at a time; before mu
 	left        atomic.Bool // another manager serves now
 
-	mu       sync.Mutex // guards the rest, and Listener.left
-	listener *Listener  // that wrappers are taken from; nil: the manager does not serve
-	served   bool       // it has, or does
-	endedBy  string     // why it does not any more; empty where something outside ended it
+	mu       sync.Mutex       // guards the rest
+	listener *socket.Listener // // that wrappers are taken from; nil: the manager does not serve
+	served   bool             // it has, or does
+	endedBy  string           // why it does not any more; empty where something outside ended it
 }
 
 // stop makes Serve end.
 func (s *service) stop() { s.stopOnce.Do(func() { close(s.stopping) }) }
 
 // begin says that wrappers are taken from l.
-func (s *service) begin(l *Listener) {
+func (s *service) begin(l *socket.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listener, s.served = l, true
 }
 
-// end says that none are any more, and reports whether another manager takes them now.
-func (s *service) end(l *Listener) (left bool) {
+// end says that none are any more.
+func (s *service) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listener = nil
-	return l.left
 }
 
 // ending notes why the manager ends.
@@ -45,25 +46,16 @@ func (s *service) ending(why string) {
 }
 
 // current returns what wrappers are taken from, or nil.
-func (s *service) current() *Listener {
+func (s *service) current() *socket.Listener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.listener
 }
 
-// isLeft reports whether another manager has l now.
-func (s *service) isLeft(l *Listener) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return l.left
-}
-
 // handOn leaves socket and history to another manager.
-func (s *service) handOn(l *Listener) {
+func (s *service) handOn(l *socket.Listener) {
 	s.left.Store(true)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l.left = true
+	l.HandOn()
 }
 
 // past reports whether the manager has served, and why it does not any more.

@@ -4,62 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/reason"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
-
-const (
-	// forgetBuild is how long a build is remembered that no command has come from. A
-	// process group, which tells builds apart, can live on: a shell of a container is
-	// one for all that is typed there.
-	forgetBuild = 5 * time.Minute
-	maxBuilds   = 1024 // remembered at a time
-)
-
-// told remembers what builds have been told, so that each hears a reason once and not
-// with every command. It is safe for concurrent use.
-type told struct {
-	mu     sync.Mutex
-	builds map[uint64]*toldBuild
-}
-
-type toldBuild struct {
-	heard   time.Time // when a command of it was answered last
-	reasons []string
-}
-
-// news reports whether build hears reason for the first time.
-func (t *told) news(now time.Time, build uint64, reason string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.builds == nil {
-		t.builds = make(map[uint64]*toldBuild)
-	}
-	b := t.builds[build]
-	if b == nil || now.Sub(b.heard) > forgetBuild {
-		if len(t.builds) >= maxBuilds {
-			for k, old := range t.builds {
-				if now.Sub(old.heard) > forgetBuild {
-					delete(t.builds, k)
-				}
-			}
-			if len(t.builds) >= maxBuilds {
-				clear(t.builds)
-			}
-		}
-		b = new(toldBuild)
-		t.builds[build] = b
-	}
-	b.heard = now
-	if slices.Contains(b.reasons, reason) {
-		return false
-	}
-	b.reasons = append(b.reasons, reason)
-	return true
-}
 
 // tell makes the wrapper say no as one line if it concerns more than this command, as no
 // host can take it, and its build has not heard that yet.
@@ -69,11 +19,11 @@ func (c *client) tell(no *ipc.GoLocal) {
 	case reason.NoHosts:
 		about = no.Detail // one list can be empty and the next one wrong
 		// Whoever names this machine alone has asked for just that.
-		if c.list.err == nil && c.list.Share > 0 && len(c.list.Sources) == 0 {
+		if c.list.Err == nil && c.list.Share > 0 && len(c.list.Sources) == 0 {
 			return
 		}
 	case reason.Toolchain:
-		if c.m.farm.Identifying(c.list.sched) {
+		if c.m.farm.Identifying(c.list.Sched) {
 			about += ":starting" // which hosts lack is said when that is known
 		}
 	case reason.HostLost, reason.Draining, reason.Full,
@@ -86,7 +36,7 @@ func (c *client) tell(no *ipc.GoLocal) {
 
 // explain says more of a refusal than the scheduler knows.
 func (c *client) explain(no *ipc.GoLocal) {
-	if no.Reason == reason.Toolchain && !c.m.farm.Identifying(c.list.sched) {
+	if no.Reason == reason.Toolchain && !c.m.farm.Identifying(c.list.Sched) {
 		no.Detail = c.lackLine()
 	}
 }
@@ -95,7 +45,7 @@ func (c *client) explain(no *ipc.GoLocal) {
 func (c *client) noHostsLine() string {
 	for i := range c.list.Sources {
 		if !c.list.Sources[i].Down {
-			return c.list.whyEmpty()
+			return c.list.WhyEmpty()
 		}
 	}
 	const none = "no hosts are configured: name them in RDISTCC_HOSTS or ~/.config/rdistcc/hosts"
@@ -112,8 +62,8 @@ func (c *client) noHostsLine() string {
 
 // lackLine says which compiler no host of c's list has, and what they have instead.
 func (c *client) lackLine() string {
-	name := c.toolchain.Name()
-	have, up := c.m.farm.Compilers(c.list.sched)
+	name := c.compiler.Name()
+	have, up := c.m.farm.Compilers(c.list.Sched)
 	line := fmt.Sprintf("no host has %s (%s): ", name, c.lease.Compiler)
 	if i := slices.Index(have, name); i >= 0 {
 		// The same version from elsewhere: files are compared.
@@ -125,8 +75,16 @@ func (c *client) lackLine() string {
 	} else {
 		line += "hosts have " + strings.Join(have, ", ")
 	}
-	if rest := len(c.list.sched) - up; rest > 0 {
-		line += fmt.Sprintf("; %d of %d not connected", rest, len(c.list.sched))
+	if rest := len(c.list.Sched) - up; rest > 0 {
+		line += fmt.Sprintf("; %d of %d not connected", rest, len(c.list.Sched))
 	}
 	return line
+}
+
+// localDecision is what the wrapper hears of the scheduler's refusal.
+func localDecision(d scheduler.Decision) *ipc.GoLocal {
+	no := &ipc.GoLocal{Reason: d.Reason, Detail: d.Detail, Host: d.Host}
+	no.Code = reason.Status(d.Reason)
+	no.Trouble = no.Code != 0 && d.Reason != reason.Toolchain // tell decides about that one, once a build
+	return no
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/inproc"
 )
@@ -40,11 +41,14 @@ func bigText(n int) string {
 func (r *rig) given() {
 	r.t.Helper()
 	r.idle()
-	eventually(r.t, "large memory to come back", func() bool { return r.m.memory.largeUsed.Load() == 0 })
-	if !r.m.memory.large.TryAcquire(r.m.o.Large) {
-		r.t.Error("large memory is short")
+	eventually(r.t, "large memory to come back", func() bool { return r.m.memory.LargeUsed() == 0 })
+	if h, err := r.m.memory.TrySink(r.m.uid); h == nil {
+		r.t.Errorf("no sink: %v", err)
 	} else {
-		r.m.memory.large.Release(r.m.o.Large)
+		if !h.TryCount(r.m.o.Large) {
+			r.t.Error("large memory is short")
+		}
+		h.Drop()
 	}
 	for _, h := range r.m.farm.Snapshot(nil).Hosts {
 		l := r.m.farm.Link(h.Addr)
@@ -156,8 +160,8 @@ func TestPeersWithoutReads(t *testing.T) {
 	if got, _ := w.run(leaseOf(d.addr), bigText(1<<20)); got.(*ipc.GoLocal).Reason != "too-big" {
 		t.Errorf("%+v", got)
 	}
-	if s := r.m.Status(); s.Slots.Leased != 0 || r.m.memory.largeUsed.Load() != 0 {
-		t.Errorf("%+v and %d bytes are held for a command that runs there", s.Slots, r.m.memory.largeUsed.Load())
+	if s := r.m.Status(); s.Slots.Leased != 0 || r.m.memory.LargeUsed() != 0 {
+		t.Errorf("%+v and %d bytes are held for a command that runs there", s.Slots, r.m.memory.LargeUsed())
 	}
 	w.send(&ipc.Finish{Where: ipc.WhereLocal, Reason: "too-big", Closed: true})
 	r.remote(d.addr, "int small;")
@@ -174,7 +178,7 @@ func TestLargeMemoryIsBounded(t *testing.T) {
 		fetching(d)
 		d.jobs = 4
 		d.onJob = func(c *fakeConn, j *fakeJob) {
-			if used := r.m.memory.largeUsed.Load(); used > most.Load() {
+			if used := r.m.memory.LargeUsed(); used > most.Load() {
 				most.Store(used)
 			}
 			<-gate
@@ -394,11 +398,10 @@ func TestWhatIsCountedOfSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, func(o *Options) { o.Prefault, o.Large, o.Source = 64<<10, 1<<20, 8<<20 })
 		lease := func(foreign bool) *client {
-			c := &client{m: s.m, uid: s.m.uid, watched: true, list: s.m.listOf("10.0.0.1:7632")}
+			c := &client{m: s.m, uid: s.m.uid, Session: ipcserver.Detached(t.Context()), list: s.m.lists.Of("10.0.0.1:7632")}
 			if foreign {
 				c.uid++
 			}
-			c.ctx, c.cancel = context.WithCancel(t.Context())
 			if no := c.takeSlot(); no != nil {
 				t.Fatalf("no slot: %+v", no)
 			}
@@ -416,11 +419,10 @@ func TestWhatIsCountedOfSources(t *testing.T) {
 			{6 << 20, false, 0, true},
 		} {
 			c := lease(x.foreign)
-			if no := c.takeLarge(x.n); (no != nil) != x.no || s.m.memory.largeUsed.Load() != x.used {
-				t.Errorf("%d bytes, another user's %t: %d counted, want %d; %+v", x.n, x.foreign, s.m.memory.largeUsed.Load(), x.used, no)
+			if no := c.takeLarge(x.n); (no != nil) != x.no || s.m.memory.LargeUsed() != x.used {
+				t.Errorf("%d bytes, another user's %t: %d counted, want %d; %+v", x.n, x.foreign, s.m.memory.LargeUsed(), x.used, no)
 			}
 			c.endLease()
-			c.cancel()
 		}
 		a, b := lease(true), lease(true)
 		if no := a.takeLarge(400 << 10); no != nil {
@@ -429,7 +431,7 @@ func TestWhatIsCountedOfSources(t *testing.T) {
 		took := make(chan bool)
 		go func() { took <- b.takeLarge(400<<10) == nil }()
 		synctest.Wait()
-		if n := s.m.memory.largeUsed.Load(); n != 800<<10 {
+		if n := s.m.memory.LargeUsed(); n != 800<<10 {
 			t.Errorf("%d bytes counted, want the first one's", n)
 		}
 		a.endLease()
@@ -437,10 +439,8 @@ func TestWhatIsCountedOfSources(t *testing.T) {
 			t.Error("the second one did not get its memory")
 		}
 		b.endLease()
-		if n := s.m.memory.largeUsed.Load(); n != 0 {
+		if n := s.m.memory.LargeUsed(); n != 0 {
 			t.Errorf("%d bytes are counted for nobody", n)
 		}
-		a.cancel()
-		b.cancel()
 	})
 }

@@ -12,21 +12,6 @@ import (
 // options say otherwise: a build starts many jobs at a time.
 const demandPause = 20 * time.Millisecond
 
-// demand is what the daemons are told that there is for them to do; Farm.mu guards it.
-type demand struct {
-	preparing map[*scheduler.Host]*preparing // by the first host of the list
-	counted   time.Time                      // when it was counted last
-	timer     *time.Timer                    // counts it again, if again is set
-	again     bool
-}
-
-// preparing are the leased jobs of one host list whose wrappers are listing or
-// preprocessing: they want a place soon.
-type preparing struct {
-	hosts []scheduler.Host
-	jobs  int
-}
-
 // Prepare counts n more jobs of a list as about to come.
 func (f *Farm) Prepare(list []scheduler.Host, n int) {
 	f.mu.Lock()

@@ -4,20 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
-
-// drains are the hosts that somebody has drained by hand: nothing new goes there until
-// they are undrained, whatever manager serves then.
-type drains struct {
-	change sync.Mutex      // one at a time; before Farm.mu
-	on     map[string]bool // by address; guarded by Farm.mu
-}
 
 // Drain keeps new jobs away from the host that name means, or lets them go there again. name is
 // one of the lists', or that of a host that jobs have asked for.

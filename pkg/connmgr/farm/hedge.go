@@ -6,25 +6,6 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// Join makes r known while hosts are at it, so that it can be given a second one.
-func (f *Farm) Join(r *Request) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.racing[r.ID] = r
-}
-
-// Leave ends that; a second host that was on offer is not wanted any more.
-func (f *Farm) Leave(r *Request) {
-	f.mu.Lock()
-	delete(f.racing, r.ID)
-	f.mu.Unlock()
-	select {
-	case g := <-r.second:
-		f.GiveBack(g)
-	default:
-	}
-}
-
 // hedgesLocked offers jobs that are late a second host, as the scheduler names them,
 // and says when to ask it again: zero when nothing can become late.
 func (f *Farm) hedgesLocked(now time.Time) time.Time {

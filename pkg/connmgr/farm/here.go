@@ -9,12 +9,6 @@ import (
 // lookHere is how old a view of this machine's own load may be.
 const lookHere = 100 * time.Millisecond
 
-// here is what runs on this machine; Farm.mu guards it.
-type here struct {
-	jobs   int       // that the scheduler has placed here
-	looked time.Time // at the machine's load
-}
-
 // hereLocked tells the scheduler what this machine does beside the jobs that it has
 // placed here: lists and preprocessors for the hosts, links, and whatever else runs.
 func (f *Farm) hereLocked(now time.Time) {
@@ -91,12 +85,4 @@ func (f *Farm) startHereLocked(now time.Time, id uint64, j *scheduler.Job) {
 func (f *Farm) endHereLocked(out scheduler.Outcome, r scheduler.Report) {
 	f.sched.Done(time.Now(), scheduler.LocalHost, out, r)
 	f.here.jobs--
-}
-
-// EndHere says that a job has ended which was placed on this machine.
-func (f *Farm) EndHere(out scheduler.Outcome, r scheduler.Report) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.endHereLocked(out, r)
-	f.dispatchLocked()
 }

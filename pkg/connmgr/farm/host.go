@@ -1,47 +1,12 @@
 package farm
 
 import (
-	"net/netip"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
-
-// Host is one address that some host list named. Its goroutine dials it again and
-// again, at the scheduler's pace, and keeps what connection there is.
-type Host struct {
-	f    *Farm
-	Addr string        // set once
-	grow chan struct{} // capacity 1: one more link is wanted; serve takes it
-	kick chan struct{} // capacity 1: a job does not want to wait for the next attempt
-
-	reached netip.Addr      // where it was connected last; owned by run
-	Holds   holdings.Ledger // which of our contents it has; with a lock of its own, after all others
-
-	// guarded by Farm.mu
-	state    State
-	link     *conn   // while up or draining: the one that speaks for the host
-	links    []*conn // and all
-	growing  bool    // one more is asked for or dialled
-	nextGrow time.Time
-	served   *conn // the link that spoke for it when a job was placed last
-	lastErr  error // of the last attempt or loss
-	lastWant time.Time
-	lostAt   time.Time
-	answered time.Time // when something took the connection first, of attempts on which nothing has been said
-	retry    time.Time // after a loss: when to dial again
-	jobs     counts
-	refused  string // why it refused the last job; empty: it did not
-}
-
-// counts are a host's jobs since it is known.
-type counts struct {
-	ok, failed uint64
-	out, in    uint64 // bytes of sources and results
-}
 
 // upLocked opens h for jobs.
 func (h *Host) upLocked(l *conn) {
@@ -103,16 +68,9 @@ func (h *Host) loadLocked(load job.Load) {
 	}
 }
 
-// creditsLocked tells it how many jobs h takes at once.
-func (h *Host) creditsLocked() {
-	if h.link != nil {
-		h.f.sched.Credits(time.Now(), h.Addr, h.unspentLocked())
-	}
-}
-
-// movedLocked counts payload to and from h, in bytes.
-func (h *Host) movedLocked(out, in uint64) {
-	h.jobs.out += out
-	h.jobs.in += in
+// moved counts payload to and from h, in bytes.
+func (h *Host) moved(out, in uint64) {
+	h.jobs.out.Add(out)
+	h.jobs.in.Add(in)
 	h.f.o.Moved(h.Addr, out, in)
 }

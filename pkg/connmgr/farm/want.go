@@ -45,30 +45,3 @@ func (f *Farm) refreshViewsLocked(now time.Time, list []scheduler.Host) {
 		}
 	}
 }
-
-// wantLocked notes that a job may need the host. eager: see Want.
-func (h *Host) wantLocked(now time.Time, eager *time.Duration) {
-	slow := now.Sub(h.lastWant) > wantedFor && now.After(h.retry)
-	h.lastWant = now
-	if h.state == Down && (slow || eager != nil && !now.Before(h.lostAt.Add(*eager))) {
-		h.kickLocked()
-	}
-}
-
-// redialLocked has the hosts dialled that the scheduler has made due.
-func (f *Farm) redialLocked(now time.Time) {
-	due, _ := f.sched.Due(now)
-	for _, addr := range due {
-		if h := f.hosts[addr]; h != nil && h.state == Down {
-			h.kickLocked()
-		}
-	}
-}
-
-// kickLocked ends h's pause.
-func (h *Host) kickLocked() {
-	select {
-	case h.kick <- struct{}{}:
-	default:
-	}
-}

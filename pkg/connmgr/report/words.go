@@ -56,3 +56,15 @@ var KnownBy = map[string]string{
 	"list": "listed by the compiler here",
 	"text": "preprocessed here",
 }
+
+// What an audit came to.
+const (
+	AuditSame    = "same"
+	AuditDiffers = "differs"          // and one host is the odd one out
+	AuditUnsound = "not-reproducible" // the same host gives different results
+	AuditOpen    = "unsettled"        // two hosts differ, and no third one to say which is right
+	AuditVoid    = "void"             // no second result
+)
+
+// AuditWords are all of them.
+var AuditWords = []string{AuditSame, AuditDiffers, AuditUnsound, AuditOpen, AuditVoid}

@@ -59,7 +59,7 @@ func Result(r *job.Result, body *job.Body, window uint64) error {
 // Contents holds what a result that went well has brought, plain in mem, against what the
 // compiler here would have made of body: files and messages. object waits for what kind of
 // object that is; false: nobody knows. An error is about what, say "dependency file", and wraps
-// outputs.ErrForged or outputs.ErrDoubt.
+// artifact.ErrForged or artifact.ErrDoubt.
 func Contents(r *job.Result, mem []byte, body *job.Body, object func() (outputs.Object, bool)) (what string, err error) {
 	if what, err = files(r, mem, body, object); err != nil {
 		return what, err

@@ -1,0 +1,195 @@
+package attempt
+
+import (
+	"context"
+
+	"github.com/rdistcc/rdistcc/internal/compress"
+	"github.com/rdistcc/rdistcc/internal/digest"
+	"github.com/rdistcc/rdistcc/internal/hostlist"
+	"github.com/rdistcc/rdistcc/internal/inputs"
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
+)
+
+// cargo is a source as it travels: the slot's own bytes, placed as they are, or one
+// zstd frame of them.
+type cargo struct {
+	mem    []byte // to be registered
+	packed uint64 // its length as a frame, or 0
+	sum    [digest.Size]byte
+	zstd   bool // the result may come packed
+	lent   *slots.Lent
+
+	plain            []byte // body and text
+	bodyLen, textOff uint32
+	contents         *holdings.Load // that it brings; nil: of a job whose inputs are not known
+	files            uint32         // whose contents are in it
+	text             *slots.Lent    // of a job whose inputs are known: plain's memory
+}
+
+// Sources and results that are shorter than packable bytes go in a segment or two of
+// TCP anyway.
+const packable = 4 << 10
+
+// likelyResult is the length that results are taken to have when it is decided
+// whether they are packed, in bytes.
+const likelyResult = 64 << 10
+
+// load makes a's source ready to travel over its link. drop it when the host can
+// read it no more.
+func (a *Attempt) load(ctx context.Context) (*cargo, error) {
+	g := &cargo{plain: a.Text, bodyLen: a.BodyLen, textOff: a.TextOff}
+	if a.Known != nil {
+		if err := a.assemble(ctx, g); err != nil {
+			g.drop()
+			return nil, err
+		}
+	} else {
+		g.files = uint32(len(a.Body.Files))
+	}
+	g.mem, g.sum = g.plain, digest.Sum(g.plain)
+	var source bool
+	source, g.zstd = a.packs(len(g.plain))
+	if !source {
+		return g, nil
+	}
+	l := a.Memory.Scratch.Take(ctx, compress.Bound(len(g.plain)))
+	if l == nil {
+		return g, nil
+	}
+	p, err := compress.Pack(l.Mem[:0], g.plain)
+	if err != nil || len(p) > len(g.plain)-len(g.plain)/8 { // what is saved has to pay for unpacking
+		l.Give()
+		return g, nil
+	}
+	g.lent = l.Fit(len(p))
+	g.mem, g.packed = g.lent.Mem[:len(p)], uint64(len(p))
+	a.Metrics.Packed(len(g.plain), len(p), "out")
+	return g, nil
+}
+
+// assemble makes the text of a job whose inputs are known: the source, and of the other
+// files the contents that the host has not yet. A host that keeps none gets all, as files of the body.
+func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
+	set, body := a.Known.Set, *a.Body
+	w := a.link.Welcome()
+	send := set.Files
+	var lists [][]byte // of files, which come behind the contents of send
+	if w.Store/2 >= set.Len && !a.whole.Load() {
+		id, _ := set.List()
+		contents, err := a.Host.Holds.Need(ctx, a.link, set)
+		if err != nil {
+			return err
+		}
+		g.contents = contents
+		want := make(map[job.ContentID]bool, len(contents.IDs()))
+		for _, id := range contents.IDs() {
+			want[id] = true
+		}
+		body.Dirs, body.Links, body.Lists = nil, nil, []job.ContentID{id}
+		body.Files = body.Files[:1]
+		body.Blobs = make([]job.Blob, 0, len(want))
+		send = append(make([]*inputs.Input, 0, len(want)+1), set.Files[0])
+		sent := uint64(0)
+		for _, f := range set.Files[1:] {
+			if want[f.ID] {
+				delete(want, f.ID)
+				send = append(send, f)
+				body.Blobs = append(body.Blobs, job.Blob{ID: f.ID, Len: f.Len})
+				sent += f.Len
+			}
+		}
+		for s := set; s != nil; s = s.Base() {
+			if id, _ := s.List(); want[id] {
+				list, abridged := listFor(s, a.Host.Holds.Alike())
+				a.abridged = a.abridged || abridged
+				lists = append(lists, list)
+				body.Blobs = append(body.Blobs, job.Blob{ID: id, Len: uint64(len(list)), Abridged: abridged})
+			}
+		}
+		held := set.Len - set.Files[0].Len - sent
+		a.Host.Holds.Spare(held)
+		a.Metrics.Carried(sent, held)
+	}
+	enc := body.Append(nil)
+	total := job.TextOffset(len(enc))
+	g.bodyLen, g.textOff = uint32(len(enc)), uint32(total)
+	for _, f := range send {
+		total += int(f.Len)
+	}
+	for _, list := range lists {
+		total += len(list)
+	}
+	if len(enc) > job.MaxBodyLen || int64(total) > a.Memory.Sizes.Source {
+		return errTooBig
+	}
+	if g.text = a.Memory.Texts.Take(ctx, total+1); g.text == nil { // one more: reading looks for the end
+		return errTooBig
+	}
+	b := append(g.text.Mem[:0], enc...)
+	for len(b) < int(g.textOff) {
+		b = append(b, 0)
+	}
+	var err error
+	for i, f := range send {
+		if i == 0 && a.Known.Source != nil {
+			b = append(b, a.Known.Source...)
+		} else if b, err = f.Append(b); err != nil {
+			return err
+		}
+	}
+	for _, list := range lists {
+		b = append(b, list...)
+	}
+	if g.contents == nil {
+		a.Metrics.Carried(set.Len-set.Files[0].Len, 0)
+	}
+	g.plain, g.files = b, uint32(len(send))
+	return nil
+}
+
+// fewOwn is how many system's headers a list has at least for it to be abridged.
+const fewOwn = 4
+
+// listFor is the list of a set as it travels: abridged if its host is alike this machine and that makes it shorter.
+func listFor(s *inputs.Set, alike bool) (list []byte, abridged bool) {
+	list = s.AppendList(nil)
+	if !alike {
+		return list, false
+	}
+	short, n := s.AppendAbridged(nil)
+	if n < fewOwn {
+		return list, false
+	}
+	frame, err := compress.Pack(nil, short)
+	if err != nil || len(frame) >= len(list) {
+		return list, false
+	}
+	return frame, true
+}
+
+// packs says whether a source of n bytes and its result are to be packed: as the host list has it, or
+// where they are there sooner.
+func (a *Attempt) packs(n int) (source, result bool) {
+	l := a.link
+	if !l.Welcome().Zstd {
+		return false, false
+	}
+	long := n >= packable
+	switch a.Compress[a.Host.Addr] {
+	case hostlist.CompressZstd:
+		return long, true
+	case hostlist.CompressPlain:
+		return false, false
+	}
+	source, result = l.Packing(uint64(n), likelyResult)
+	return long && source, result
+}
+
+// drop ends the cargo's memory.
+func (g *cargo) drop() {
+	g.lent.Give()
+	g.text.Give()
+	g.contents.End(false) // if nothing better was said
+}
