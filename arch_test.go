@@ -21,9 +21,9 @@ const module = "github.com/rdistcc/rdistcc/"
 // needs a new edge adds it here and argues for it.
 var edges = map[string][]string{
 	// the programs
-	"cmd/rdistcc":      {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "pkg/compile", "pkg/connmgr/ipc"},
+	"cmd/rdistcc":      {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "internal/unit", "pkg/compile", "pkg/connmgr/ipc"},
 	"cmd/rdistcc-cm":   {"internal/config", "internal/ctl", "internal/discover", "internal/entrypoint", "internal/figure", "internal/hostlist", "internal/identity", "internal/job", "internal/reason", "internal/release", "internal/telemetry", "internal/textfile", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/lists", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"},
-	"cmd/rdistcc-perf": {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/toolchain", "pkg/iwarp"}, // a raw job is also what the hostile ones are sent by
+	"cmd/rdistcc-perf": {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/release", "internal/toolchain", "internal/unit", "pkg/iwarp"}, // a raw job is also what the hostile ones are sent by
 	"cmd/rdistccd":     {"internal/cgroup", "internal/config", "internal/discover", "internal/identity", "internal/job", "internal/release", "internal/sandbox", "internal/store", "internal/telemetry", "pkg/iwarp", "pkg/iwarp/ibverbs", "pkg/worker", "pkg/worker/auditlog", "pkg/worker/workdir"},
 
 	// the stack: verbs over sockets, and other providers of them
@@ -36,16 +36,16 @@ var edges = map[string][]string{
 	"pkg/iwarp/rdmap":     {"pkg/iwarp/ddp", "pkg/iwarp/mpa"},
 
 	// what the product is made of, from the build host to the compile host
-	"pkg/compile":                   {"internal/driver", "internal/job", "internal/reason"},
+	"pkg/compile":                   {"internal/driver", "internal/job", "internal/reason", "internal/unit"},
 	"pkg/connmgr":                   {"internal/driver/recipes", "internal/history", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/toolchain", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/report", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/scheduler"},
-	"pkg/connmgr/attempt":           {"internal/compress", "internal/digest", "internal/history", "internal/hostlist", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "pkg/connmgr/farm", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/scheduler"},
+	"pkg/connmgr/attempt":           {"internal/compress", "internal/digest", "internal/history", "internal/hostlist", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/unit", "pkg/connmgr/farm", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/scheduler"},
 	"pkg/connmgr/compilers":         {"internal/driver/recipes", "internal/toolchain"},
-	"pkg/connmgr/farm":              {"internal/hostlist", "internal/identity/psk", "internal/job", "internal/sandbox", "pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/report", "pkg/iwarp", "pkg/scheduler"},
-	"pkg/connmgr/holdings":          {"internal/inputs", "internal/job"}, // of which sets it counts what is there
+	"pkg/connmgr/farm":              {"internal/hostlist", "internal/identity/psk", "internal/job", "internal/sandbox", "internal/unit", "pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/report", "pkg/iwarp", "pkg/scheduler"},
+	"pkg/connmgr/holdings":          {"internal/inputs", "internal/job", "internal/unit"}, // of which sets it counts what is there
 	"pkg/connmgr/ipc":               {"internal/wire"},
 	"pkg/connmgr/ipc/ipcserver":     {"internal/inflight", "pkg/connmgr/ipc"},
-	"pkg/connmgr/known":             {"internal/driver/recipes", "internal/inputs", "internal/job", "internal/reason", "pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/ipc"}, // makes jobs of commands
-	"pkg/connmgr/link":              {"internal/identity", "internal/identity/psk", "internal/job", "internal/rdmaread", "pkg/iwarp"},
+	"pkg/connmgr/known":             {"internal/driver/recipes", "internal/inputs", "internal/job", "internal/reason", "internal/unit", "pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/ipc"}, // makes jobs of commands
+	"pkg/connmgr/link":              {"internal/identity", "internal/identity/psk", "internal/job", "internal/rdmaread", "internal/unit", "pkg/iwarp"},
 	"pkg/connmgr/lists":             {"internal/hostlist", "pkg/connmgr/ipc", "pkg/scheduler"}, // ipc: the mark of a list of distcc's
 	"pkg/connmgr/machine":           {"internal/cgroup"},
 	"pkg/connmgr/metrics":           {"internal/reason", "pkg/connmgr/report"},
@@ -53,14 +53,14 @@ var edges = map[string][]string{
 	"pkg/connmgr/report/reporttest": {"internal/job", "pkg/connmgr/report"}, // for tests
 	"pkg/connmgr/slots":             {"internal/shm", "pkg/iwarp"},
 	"pkg/connmgr/socket":            {"internal/reason", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver"}, // a successor's two questions
-	"pkg/connmgr/trust":             {"internal/job", "internal/outputs", "pkg/connmgr/ipc"},
+	"pkg/connmgr/trust":             {"internal/job", "internal/outputs", "internal/unit", "pkg/connmgr/ipc"},
 	"pkg/connmgr/underway":          {"pkg/connmgr/report"},
 	"pkg/scheduler":                 {"internal/reason"},
-	"pkg/worker":                    {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/policy", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/toolchain", "pkg/iwarp", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/run", "pkg/worker/users", "pkg/worker/workdir"},
-	"pkg/worker/files":              {"internal/compress", "internal/digest", "internal/driver", "internal/job", "internal/stamp", "internal/store", "internal/toolchain"},
+	"pkg/worker":                    {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/policy", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/run", "pkg/worker/users", "pkg/worker/workdir"},
+	"pkg/worker/files":              {"internal/compress", "internal/digest", "internal/driver", "internal/job", "internal/stamp", "internal/store", "internal/toolchain", "internal/unit"},
 	"pkg/worker/large":              {"internal/job", "internal/shm"}, // job: a refusal says why there is no room
-	"pkg/worker/offered":            {"internal/job", "internal/toolchain"},
-	"pkg/worker/run":                {"internal/compress", "internal/digest", "internal/driver", "internal/driver/recipes", "internal/entrypoint", "internal/job", "internal/policy", "internal/privatetree", "internal/sandbox", "internal/shm", "internal/store", "internal/toolchain", "pkg/compile", "pkg/worker/capture", "pkg/worker/files", "pkg/worker/large", "pkg/worker/workdir"},
+	"pkg/worker/offered":            {"internal/job", "internal/toolchain", "internal/unit"},
+	"pkg/worker/run":                {"internal/compress", "internal/digest", "internal/driver", "internal/driver/recipes", "internal/entrypoint", "internal/job", "internal/policy", "internal/privatetree", "internal/sandbox", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/worker/capture", "pkg/worker/files", "pkg/worker/large", "pkg/worker/workdir"},
 	"pkg/worker/auditlog":           {"internal/job"},
 	"pkg/worker/capture":            {"internal/shm"},
 	"pkg/worker/lend":               {"internal/job", "pkg/worker/shares"}, // job: a refusal, and pressure as it is told
@@ -72,7 +72,7 @@ var edges = map[string][]string{
 	"internal/cgroup":              {}, // what memory and processors there are: for the daemon's places and admission, and the manager's own compiles
 	"internal/compress":            {},
 	"internal/config":              {"internal/hostlist", "internal/textfile"},
-	"internal/ctl":                 {"internal/config", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/textfile", "internal/toolchain", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"}, // what doctor asks by itself
+	"internal/ctl":                 {"internal/config", "internal/figure", "internal/hostlist", "internal/identity", "internal/identity/authority", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/reason", "internal/sandbox", "internal/textfile", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/connmgr/socket", "pkg/iwarp"}, // what doctor asks by itself
 	"internal/digest":              {},
 	"internal/discover":            {"internal/hostlist"},
 	"internal/driver":              {},
@@ -85,13 +85,13 @@ var edges = map[string][]string{
 	"internal/identity/authority":  {"internal/identity"}, // whose roles a certificate is for
 	"internal/identity/psk":        {},
 	"internal/inflight":            {},
-	"internal/inputs":              {"internal/job", "internal/sources", "internal/stamp"}, // looks through texts as the wrapper does
-	"internal/job":                 {"internal/wire"},
+	"internal/inputs":              {"internal/job", "internal/sources", "internal/stamp", "internal/unit"}, // looks through texts as the wrapper does
+	"internal/job":                 {"internal/unit", "internal/wire"},
 	"internal/jobserver":           {}, // what the wrapper asks of a make above it
 	"internal/outputs":             {},
-	"internal/policy":              {"internal/job", "internal/reason", "pkg/compile"},
+	"internal/policy":              {"internal/job", "internal/reason", "internal/unit", "pkg/compile"},
 	"internal/privatetree":         {"internal/entrypoint", "internal/inflight", "internal/sandbox", "internal/wire"},
-	"internal/rawjob":              {"internal/identity/psk", "internal/job", "pkg/iwarp"},
+	"internal/rawjob":              {"internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp"},
 	"internal/rdmaread":            {"pkg/iwarp"},
 	"internal/reason":              {},
 	"internal/release":             {}, // not the wrapper: runtime/debug brings fmt
@@ -99,12 +99,13 @@ var edges = map[string][]string{
 	"internal/sandbox/probe":       {}, // what an attacker inside would try
 	"internal/sandbox/sandboxtest": {},
 	"internal/shm":                 {},
-	"internal/sources":             {"internal/job"},
+	"internal/sources":             {"internal/unit"},
 	"internal/stamp":               {},
 	"internal/store":               {}, // contents by their sums, whoever names them
 	"internal/telemetry":           {"pkg/iwarp"},
 	"internal/textfile":            {},
-	"internal/toolchain":           {"internal/job"},
+	"internal/toolchain":           {"internal/unit"},
+	"internal/unit":                {},
 	"internal/wire":                {},
 
 	// tests: kits, suites, programs; nothing above imports them
@@ -116,10 +117,10 @@ var edges = map[string][]string{
 	"internal/test/kit/netlab":             {},
 	"internal/test/kit/plot":               {},
 	"internal/test/kit/relay":              {},
-	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/test/kit/debsrc", "internal/test/kit/netlab", "internal/test/suite/attacks/corpus", "internal/toolchain", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
-	"internal/test/program/demo":           {"internal/test/kit/farm"},                                                                                                                                                                                                                                                                // the same
-	"internal/test/program/harvest":        {"internal/test/kit/debsrc", "internal/test/kit/honest", "pkg/compile"},                                                                                                                                                                                                                   // response files are read as the wrapper does
-	"internal/test/program/nemesis":        {"internal/test/kit/farm", "internal/test/kit/relay"},                                                                                                                                                                                                                                     // and the programs, as processes
+	"internal/test/program/bench":          {"internal/identity", "internal/identity/psk", "internal/job", "internal/rawjob", "internal/test/kit/debsrc", "internal/test/kit/netlab", "internal/test/suite/attacks/corpus", "internal/toolchain", "internal/unit", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // and the programs, as processes; the hostile client of S7 is its own
+	"internal/test/program/demo":           {"internal/test/kit/farm"},                                                                                                                                                                                                                                                                                 // the same
+	"internal/test/program/harvest":        {"internal/test/kit/debsrc", "internal/test/kit/honest", "pkg/compile"},                                                                                                                                                                                                                                    // response files are read as the wrapper does
+	"internal/test/program/nemesis":        {"internal/test/kit/farm", "internal/test/kit/relay"},                                                                                                                                                                                                                                                      // and the programs, as processes
 	"internal/test/program/simfarm":        {"internal/history", "pkg/scheduler", "pkg/worker/lend"},
 	"internal/test/program/simfarm/record": {},
 	"internal/test/program/simfarm/report": {"internal/test/program/simfarm"},
@@ -134,7 +135,7 @@ var edges = map[string][]string{
 // pure packages do no I/O, start no goroutine and read no clock: the engine can
 // be fed byte by byte, the scheduler can be simulated.
 var pure = []string{
-	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "internal/job", "pkg/scheduler", "internal/hostlist", "internal/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire",
+	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "internal/job", "internal/unit", "pkg/scheduler", "internal/hostlist", "internal/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire",
 }
 
 // only lists what just some packages (or trees, with a final slash) may import

@@ -14,6 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -76,7 +77,7 @@ type confined struct {
 	addr      string // on this host
 	dev       iwarp.Device
 	key       *psk.Key
-	toolchain job.ToolchainID
+	toolchain unit.ToolchainID
 }
 
 // hogMemory is what a job may take.
@@ -134,7 +135,7 @@ func (d *confined) dial(ctx context.Context, t *testing.T) *rawjob.Client {
 // compile is a job of a source that cpp has seen.
 func (d *confined) compile(text string) *rawjob.Job {
 	return &rawjob.Job{Toolchain: d.toolchain, Text: []byte(text), Sink: 1 << 20, Body: &job.Body{
-		Argv0: "gcc", Language: "cpp-output", Name: "x.c", Cwd: "/src", Args: []string{"-O1"}, Outputs: []job.Output{{Name: "x.o"}},
+		Argv0: "gcc", Language: "cpp-output", Name: "x.c", Cwd: "/src", Args: []string{"-O1"}, Outputs: []unit.Output{{Name: "x.o"}},
 	}}
 }
 

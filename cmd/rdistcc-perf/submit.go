@@ -17,6 +17,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -265,7 +266,7 @@ func words(path string) ([]string, error) {
 // is the base name that the command may know its source by.
 func parseArgv(argv []string, source string) *job.Body {
 	b := &job.Body{Argv0: argv[0]}
-	out := job.Output{Kind: job.OutputObject, Name: "out.o"}
+	out := unit.Output{Kind: unit.OutputObject, Name: "out.o"}
 	rest := argv[1:]
 	if n := len(rest); n > 0 && !strings.HasPrefix(rest[n-1], "-") && (n < 2 || rest[n-2] != "-o" && rest[n-2] != "-x") {
 		b.Name = filepath.Base(rest[n-1])
@@ -275,7 +276,7 @@ func parseArgv(argv []string, source string) *job.Body {
 		switch w := rest[i]; {
 		case w == "-c":
 		case w == "-S":
-			out.Kind = job.OutputAssembly
+			out.Kind = unit.OutputAssembly
 		case w == "-o" && i+1 < len(rest):
 			i++
 			out.Name = rest[i]
@@ -288,13 +289,13 @@ func parseArgv(argv []string, source string) *job.Body {
 			b.Args = append(b.Args, w)
 		}
 	}
-	b.Outputs = []job.Output{out}
+	b.Outputs = []unit.Output{out}
 	return b
 }
 
 // identify finds the identity of the compiler of that name, or of gcc: a name
 // that is none must reach the daemon all the same.
-func identify(ctx context.Context, argv0 string) (job.ToolchainID, error) {
+func identify(ctx context.Context, argv0 string) (unit.ToolchainID, error) {
 	var cache toolchain.Cache
 	var first error
 	for _, name := range []string{filepath.Base(argv0), "gcc", "cc"} {
@@ -309,5 +310,5 @@ func identify(ctx context.Context, argv0 string) (job.ToolchainID, error) {
 			first = err
 		}
 	}
-	return job.ToolchainID{}, fmt.Errorf("no compiler here to name to the daemon: %w", first)
+	return unit.ToolchainID{}, fmt.Errorf("no compiler here to name to the daemon: %w", first)
 }

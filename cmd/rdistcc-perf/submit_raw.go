@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // formSources is the value of --form for a job that brings its files.
@@ -41,7 +42,7 @@ func (o *rawOptions) flags(f *pflag.FlagSet) {
 
 // outputKinds are the words before a name of --output.
 var outputKinds = []string{
-	job.OutputObject: "object", job.OutputAssembly: "assembly", job.OutputStackUsage: "stack-usage", job.OutputSide: "side", job.OutputDependency: "dependency",
+	unit.OutputObject: "object", unit.OutputAssembly: "assembly", unit.OutputStackUsage: "stack-usage", unit.OutputSide: "side", unit.OutputDependency: "dependency",
 }
 
 // fill puts what the flags say into the body, and the files behind the text. source is
@@ -59,10 +60,10 @@ func (o *rawOptions) fill(j *rawjob.Job, source string) error {
 		b.Outputs = nil
 	}
 	for _, w := range o.outputs {
-		out := job.Output{Name: w}
+		out := unit.Output{Name: w}
 		if kind, name, ok := strings.Cut(w, ":"); ok {
 			if i := slices.Index(outputKinds, kind); i >= 0 {
-				out = job.Output{Kind: job.OutputKind(i), Name: name}
+				out = unit.Output{Kind: unit.OutputKind(i), Name: name}
 			}
 		}
 		b.Outputs = append(b.Outputs, out)
@@ -78,14 +79,14 @@ func (o *rawOptions) fill(j *rawjob.Job, source string) error {
 		return fmt.Errorf("--form %s: text or sources", o.form)
 	}
 	if len(j.Text) > 0 {
-		b.Files = append(b.Files, job.SourceFile{Name: source, Len: uint64(len(j.Text))})
+		b.Files = append(b.Files, unit.File{Name: source, Len: uint64(len(j.Text))})
 	}
 	for _, w := range o.files {
 		name, path, ok := strings.Cut(w, "=")
 		if !ok {
 			return fmt.Errorf("--file %s: NAME=PATH is needed", w)
 		}
-		f := job.SourceFile{Name: name}
+		f := unit.File{Name: name}
 		if n, err := strconv.ParseUint(strings.TrimPrefix(path, "@"), 10, 32); err == nil && path[0] == '@' {
 			f.Same = uint32(n)
 		} else {
@@ -103,7 +104,7 @@ func (o *rawOptions) fill(j *rawjob.Job, source string) error {
 		if !ok {
 			return fmt.Errorf("--link %s: NAME=TARGET is needed", w)
 		}
-		b.Links = append(b.Links, job.Link{Name: name, Target: target})
+		b.Links = append(b.Links, unit.Link{Name: name, Target: target})
 	}
 	b.Dirs = o.dirs
 	if b.Name == "" && len(b.Files) > 0 {

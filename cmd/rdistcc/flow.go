@@ -5,8 +5,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
@@ -21,9 +21,9 @@ type flow struct {
 	slot *slot     // leased; nil where there is none
 	// managerGone says that the manager ended the connection, or died, while it owed an answer.
 	managerGone bool
-	front       uint32       // job.Body.Front
-	outputs     []job.Output // the outputs that must come back
-	below       *below       // nil without roots, or where what lies below them is not known
+	front       uint32        // job.Body.Front
+	outputs     []unit.Output // the outputs that must come back
+	below       *below        // nil without roots, or where what lies below them is not known
 	in          *interrupts
 	rec         record
 	units       []*flow // finished compiles of a command with several

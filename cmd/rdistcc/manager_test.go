@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/driver/recipes"
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 )
@@ -239,7 +240,7 @@ func (m *testManager) compile(lease *ipc.Lease, s *ipc.Submit, source, sink *os.
 	text := filepath.Join(dir, body.Name)
 	m.check(os.WriteFile(text, slot[s.TextOff:], 0o600))
 	mode := "-c"
-	if body.Outputs[0].Kind == job.OutputAssembly {
+	if body.Outputs[0].Kind == unit.OutputAssembly {
 		mode = "-S"
 	}
 	outputs := map[string]int{filepath.Join(dir, "out.o"): 0}

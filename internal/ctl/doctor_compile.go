@@ -13,6 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/figure"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // compileTime bounds the compile of a line, here or there.
@@ -38,7 +39,7 @@ func (d *doctor) compile(ctx context.Context, f *findings, c *rawjob.Client, t *
 	begin := time.Now()
 	r, err := c.Run(ctx, &rawjob.Job{
 		Toolchain: t.ID, Text: []byte(doctorSource),
-		Body: &job.Body{Argv0: name, Language: language, Name: "x.c", Cwd: "/", Outputs: []job.Output{{Kind: job.OutputObject, Name: "x.o"}}},
+		Body: &job.Body{Argv0: name, Language: language, Name: "x.c", Cwd: "/", Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "x.o"}}},
 	})
 	took := time.Since(begin)
 	const log = "see the log of rdistccd there"

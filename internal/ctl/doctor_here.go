@@ -14,8 +14,8 @@ import (
 	"syscall"
 
 	"github.com/rdistcc/rdistcc/internal/figure"
-	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
@@ -197,4 +197,4 @@ func (d *doctor) links(f *findings) {
 }
 
 // has says whether a host has the compiler.
-func (t *localTool) has(ids []job.ToolchainID) bool { return slices.Contains(ids, t.ID) }
+func (t *localTool) has(ids []unit.ToolchainID) bool { return slices.Contains(ids, t.ID) }

@@ -19,6 +19,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
 	"github.com/rdistcc/rdistcc/internal/sandbox"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -277,7 +278,7 @@ func (d *doctor) clock(f *findings, x *doctorDial, theirs int64, at time.Time) {
 }
 
 // toolchains says which of the compilers here the host has; found is one of these.
-func (d *doctor) toolchains(f *findings, ids []job.ToolchainID) (found *localTool) {
+func (d *doctor) toolchains(f *findings, ids []unit.ToolchainID) (found *localTool) {
 	var have, lack []string
 	for i := range d.tools {
 		t := &d.tools[i]

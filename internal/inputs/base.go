@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // What two sources read usually differs little, while a list takes some 100 bytes for each file, half of
@@ -26,7 +26,7 @@ type delta struct {
 
 // What a list takes for each of these, in bytes.
 const (
-	fileCost    = 4 + 8 + 8 + 4 + 1 + len(job.ContentID{}) // besides its name
+	fileCost    = 4 + 8 + 8 + 4 + 1 + len(unit.ContentID{}) // besides its name
 	withoutCost = 4
 )
 
@@ -78,7 +78,7 @@ func (s *Set) findLinked() {
 // beyond returns the difference between s and b, and how many bytes of a list it takes. A cost of most or
 // more need not be exact.
 func (s *Set) beyond(b *Set, most int) (d delta, cost int) {
-	cost = len(job.ContentID{})
+	cost = len(unit.ContentID{})
 	ours, theirs := s.Files[1:], b.Files[1:]
 	lone := func(s *Set, i int) bool { return s.linked == nil || !s.linked[i] }
 	i, j := 0, 0

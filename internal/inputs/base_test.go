@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // TestBase: the list of a set says the same whether it rests on another set's or not, and is short
@@ -17,7 +18,7 @@ func TestBase(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	all := make([]*Input, 300)
 	for i := range all {
-		all[i] = &Input{Name: fmt.Sprintf("/usr/include/some/where/%03d.h", i), Len: uint64(i), MTime: int64(i), ID: job.ContentID{byte(i), byte(i >> 8), 1}}
+		all[i] = &Input{Name: fmt.Sprintf("/usr/include/some/where/%03d.h", i), Len: uint64(i), MTime: int64(i), ID: unit.ContentID{byte(i), byte(i >> 8), 1}}
 		all[i].st.Ino = uint64(i + 1)
 		if i%17 == 0 && i > 0 { // another name of the one before
 			all[i].st.Ino, all[i].Len, all[i].ID = all[i-1].st.Ino, all[i-1].Len, all[i-1].ID

@@ -7,9 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/sources"
 	"github.com/rdistcc/rdistcc/internal/stamp"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // dir is a directory under one spelling, with what the Table has asked about it and the answers. Guarded by Table.mu.
@@ -42,7 +42,7 @@ type way struct {
 
 // link is a symbolic link on the way.
 type link struct {
-	job.Link
+	unit.Link
 	st stamp.Stamp
 }
 
@@ -69,7 +69,7 @@ func follow(dir string) (w way, ok bool) {
 		if w.real = sources.RealPath(next); w.real == "" {
 			return w, false
 		}
-		w.links = append(w.links, link{job.Link{Name: next, Target: w.real}, stamp.Of(&st)})
+		w.links = append(w.links, link{unit.Link{Name: next, Target: w.real}, stamp.Of(&st)})
 		w.system = w.system || sources.SystemLink(next)
 	}
 	return w, true

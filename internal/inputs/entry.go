@@ -7,9 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/sources"
 	"github.com/rdistcc/rdistcc/internal/stamp"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // kind is what a compiler finds that tries to read a name.
@@ -150,7 +150,7 @@ func (e *entry) real() string {
 type file struct {
 	st      stamp.Stamp
 	settled bool
-	id      job.ContentID
+	id      unit.ContentID
 	text    *text // nil: too long to be scanned
 
 	// Guarded by Table.mu.

@@ -23,7 +23,7 @@ func (t *Table) Learn(q *Query, names, absent []string, unsure bool) {
 	if w.all() != nil && !w.whole || w.listed(names, absent, before.at) != nil {
 		return
 	}
-	u := t.unit(w)
+	u := t.resolved(w)
 	u.set = w.finish()
 	u.set.Memo, u.set.Unsure = true, unsure
 	t.units[q.Key] = u

@@ -10,13 +10,14 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/sources"
 	"github.com/rdistcc/rdistcc/internal/stamp"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // Set holds what one compile may read. It does not change.
 type Set struct {
 	Files []*Input // the source first, then sorted by name; each name once
 	Dirs  []string // must exist, even if no file of Files is in them; absolute
-	Links []job.Link
+	Links []unit.Link
 	Len   uint64 // of all contents, in bytes
 	// Unsure means that a message may quote a file that is not in the Set.
 	Unsure bool
@@ -27,7 +28,7 @@ type Set struct {
 	linked []bool // files other than the source that share an inode with another one; nil: none
 
 	listOnce sync.Once
-	listID   job.ContentID
+	listID   unit.ContentID
 	listLen  int
 }
 
@@ -36,7 +37,7 @@ func (s *Set) Base() *Set { return s.base }
 
 // List returns the list of all files except the source, with Dirs and Links: its content ID, and its length
 // in bytes. A recipient needs that of Base as well.
-func (s *Set) List() (id job.ContentID, n int) {
+func (s *Set) List() (id unit.ContentID, n int) {
 	s.listOnce.Do(func() {
 		b := s.AppendList(nil)
 		s.listID, s.listLen = sha256.Sum256(b), len(b)
@@ -83,7 +84,7 @@ type Input struct {
 	Exec  bool
 	// System marks one of the system's headers, which hosts may have themselves (job.IsSystemFile).
 	System bool
-	ID     job.ContentID
+	ID     unit.ContentID
 	st     stamp.Stamp
 }
 
@@ -121,7 +122,7 @@ func (w *walk) finish() *Set {
 		if e.isLink() {
 			if !links[real] {
 				links[real] = true
-				s.Links = append(s.Links, job.Link{Name: real, Target: e.leads.real})
+				s.Links = append(s.Links, unit.Link{Name: real, Target: e.leads.real})
 			}
 			real = e.leads.real
 		}
@@ -133,7 +134,7 @@ func (w *walk) finish() *Set {
 			own = own || strings.HasPrefix(real, d.way.real+"/")
 		}
 		if e.input == nil || e.input.Name != real {
-			e.input = &Input{Name: real, Len: uint64(e.target().Size), MTime: e.target().MTime, Exec: e.target().Mode&0o111 != 0, System: job.IsSystemFile(real), ID: e.file.id, st: *e.target()}
+			e.input = &Input{Name: real, Len: uint64(e.target().Size), MTime: e.target().MTime, Exec: e.target().Mode&0o111 != 0, System: unit.IsSystemFile(real), ID: e.file.id, st: *e.target()}
 		}
 		s.Files = append(s.Files, e.input)
 		s.Len += e.input.Len

@@ -24,7 +24,7 @@ type Table struct {
 	dirs    map[string]*dir
 	files   map[inode]*file
 	devices map[uint64]bool // whether the file system of each device shows changes reliably
-	units   map[string]*unit
+	units   map[string]*resolved
 	entries int
 	readers []*reader // the first one belongs to the goroutine that holds mu
 	ahead   *ahead    // what is being read in this generation; nil: nothing
@@ -59,7 +59,7 @@ func New(o Options) *Table {
 // forget empties the table.
 func (t *Table) forget() {
 	t.dirs, t.files = make(map[string]*dir), make(map[inode]*file)
-	t.devices, t.units = make(map[uint64]bool), make(map[string]*unit)
+	t.devices, t.units = make(map[uint64]bool), make(map[string]*resolved)
 	t.entries, t.used, t.bases = 0, nil, nil
 }
 
@@ -135,8 +135,8 @@ func Doubts() []string {
 
 func (d *Doubt) Error() string { return d.Name + ": " + d.Why }
 
-// unit is a compile command and its inputs.
-type unit struct {
+// resolved is a compile command and its inputs.
+type resolved struct {
 	dirs    []dirState
 	entries []entryState
 	set     *Set   // nil: the compiler has to be asked
@@ -155,7 +155,7 @@ type entryState struct {
 }
 
 // holds reports whether everything that u depends on is unchanged.
-func (t *Table) holds(u *unit) bool {
+func (t *Table) holds(u *resolved) bool {
 	for _, s := range u.dirs {
 		if t.check(s.dir) != nil || s.dir.version != s.version {
 			return false
@@ -219,7 +219,7 @@ func (t *Table) try(q *Query, macros *macroTable, bounded bool) (*Set, *walk, *D
 	if d == again {
 		return nil, w, d
 	}
-	u := t.unit(w)
+	u := t.resolved(w)
 	u.at = at
 	if d != nil {
 		if w.whole {
@@ -235,9 +235,9 @@ func (t *Table) try(q *Query, macros *macroTable, bounded bool) (*Set, *walk, *D
 	return u.set, nil, nil
 }
 
-// unit makes a unit of everything that w has examined.
-func (t *Table) unit(w *walk) *unit {
-	u := &unit{dirs: make([]dirState, 0, len(t.used)), entries: make([]entryState, 0, len(w.hits))}
+// resolved makes one of everything that w has examined.
+func (t *Table) resolved(w *walk) *resolved {
+	u := &resolved{dirs: make([]dirState, 0, len(t.used)), entries: make([]entryState, 0, len(w.hits))}
 	for _, d := range t.used {
 		u.dirs = append(u.dirs, dirState{d, d.version})
 	}

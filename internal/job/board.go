@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/internal/wire"
 )
 
@@ -40,7 +41,7 @@ type Pressure struct {
 
 // Speed is how fast a toolchain compiles here.
 type Speed struct {
-	Toolchain ToolchainID
+	Toolchain unit.ToolchainID
 	Rate      uint32 // KiB of text per second of CPU time
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/internal/wire"
 )
 
@@ -72,11 +73,11 @@ func ParseBody(b []byte) (*Body, error) {
 		n = 0
 	}
 	for range n {
-		k := OutputKind(r.Uint8())
-		if k >= numOutputKinds {
+		k := unit.OutputKind(r.Uint8())
+		if !k.Known() {
 			r.Fail("unknown kind of output")
 		}
-		o := Output{Kind: k, Optional: r.Bool()}
+		o := unit.Output{Kind: k, Optional: r.Bool()}
 		o.Name = r.clean()
 		v.Outputs = append(v.Outputs, o)
 	}
@@ -94,7 +95,7 @@ func ParseBody(b []byte) (*Body, error) {
 func (r *bodyReader) files(v *Body) {
 	var sum lengths
 	if n := r.Count(4 + 8 + 8 + 4 + 1); n > 0 {
-		v.Files = make([]SourceFile, n)
+		v.Files = make([]unit.File, n)
 	}
 	for i := range v.Files {
 		f := &v.Files[i]
@@ -107,7 +108,7 @@ func (r *bodyReader) files(v *Body) {
 	}
 	v.Dirs = r.cleanList()
 	v.Links = r.links()
-	if n := r.Count(len(ContentID{}) + 8 + 1); n > 0 {
+	if n := r.Count(len(unit.ContentID{}) + 8 + 1); n > 0 {
 		v.Blobs = make([]Blob, n)
 	}
 	for i := range v.Blobs {
@@ -118,7 +119,7 @@ func (r *bodyReader) files(v *Body) {
 		}
 		r.add(&sum, b.Len)
 	}
-	n := r.Count(len(ContentID{}))
+	n := r.Count(len(unit.ContentID{}))
 	if n > MaxLists {
 		r.Fail("too many lists of files")
 		n = 0
@@ -157,12 +158,12 @@ func (r *bodyReader) fits(sum *lengths, i int, name string, n uint64, same uint3
 	}
 }
 
-func (r *bodyReader) links() []Link {
+func (r *bodyReader) links() []unit.Link {
 	n := r.Count(4 + 4)
 	if n == 0 {
 		return nil
 	}
-	list := make([]Link, n)
+	list := make([]unit.Link, n)
 	for i := range list {
 		l := &list[i]
 		l.Name, l.Target = r.clean(), r.clean()
@@ -173,7 +174,7 @@ func (r *bodyReader) links() []Link {
 	return list
 }
 
-func (r *bodyReader) contentID() (id ContentID) {
+func (r *bodyReader) contentID() (id unit.ContentID) {
 	copy(id[:], r.Take(len(id)))
 	return id
 }
@@ -210,7 +211,7 @@ func (r *bodyReader) cleanList() []string {
 	return list
 }
 
-func appendLinks(dst []byte, list []Link) []byte {
+func appendLinks(dst []byte, list []unit.Link) []byte {
 	dst = wire.AppendUint32(dst, uint32(len(list)))
 	for i := range list {
 		dst = wire.AppendString(dst, list[i].Name)

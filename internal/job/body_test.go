@@ -6,12 +6,14 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 var body = Body{
 	Argv0: "gcc", Args: []string{"-O2", ""}, Language: "c", Name: "a.c", Cwd: "/src",
 	Env:     []string{"LC_ALL=C"},
-	Outputs: []Output{{OutputObject, "a.o", false}, {OutputStackUsage, "a.su", false}},
+	Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "a.o"}, {Kind: unit.OutputStackUsage, Name: "a.su"}},
 }
 
 const bodyHex = "03000000 676363  00000000  02000000 03000000 2d4f32 00000000  00000000  01000000 63  03000000 612e63" +
@@ -21,15 +23,15 @@ const bodyHex = "03000000 676363  00000000  02000000 03000000 2d4f32 00000000  0
 // sources is a body of the sources form.
 var sources = Body{
 	Argv0: "cc", Compiler: "/gcc", Args: []string{"-c", "a.c"}, Front: 1, Language: "c", Name: "a.c", Cwd: "/s",
-	Outputs: []Output{{OutputObject, "a.o", false}, {OutputDependency, "a.d", true}},
-	Files: []SourceFile{
+	Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "a.o"}, {Kind: unit.OutputDependency, Name: "a.d", Optional: true}},
+	Files: []unit.File{
 		{Name: "a.c", Len: 0x0102, MTime: -2},
 		{Name: "../b.h", MTime: 1 << 40, Same: 1, Exec: true},
 	},
 	Dirs:  []string{"i"},
-	Links: []Link{{Name: "/l", Target: "/s"}},
-	Blobs: []Blob{{ID: ContentID{0: 0xb0, 31: 0xb1}, Len: 0x0304, Abridged: true}},
-	Lists: []ContentID{{0: 0xc0, 31: 0xc1}, {0: 0xd0}},
+	Links: []unit.Link{{Name: "/l", Target: "/s"}},
+	Blobs: []Blob{{ID: unit.ContentID{0: 0xb0, 31: 0xb1}, Len: 0x0304, Abridged: true}},
+	Lists: []unit.ContentID{{0: 0xc0, 31: 0xc1}, {0: 0xd0}},
 }
 
 const sourcesHex = "02000000 6363  04000000 2f676363  02000000 02000000 2d63 03000000 612e63  01000000  01000000 63  03000000 612e63" +
@@ -79,27 +81,27 @@ func TestParseBodyRefuses(t *testing.T) {
 		t.Errorf("NUL in an argument: error is %v", err)
 	}
 	b = body
-	b.Outputs = []Output{{numOutputKinds, "a.o", false}}
+	b.Outputs = []unit.Output{{Kind: unit.OutputDependency + 1, Name: "a.o"}}
 	if _, err := ParseBody(b.Append(nil)); !errors.Is(err, ErrMalformed) {
 		t.Errorf("unknown kind of output: error is %v", err)
 	}
 	for name, change := range map[string]func(*Body){
-		"sum of lengths wraps":     func(b *Body) { b.Files = []SourceFile{{Name: "a", Len: 2}, {Name: "b", Len: 1<<64 - 1}} },
-		"same as itself":           func(b *Body) { b.Files = []SourceFile{{Name: "a", Same: 1}} },
-		"same, with a length":      func(b *Body) { b.Files = []SourceFile{{Name: "a"}, {Name: "b", Same: 1, Len: 1}} },
-		"no name":                  func(b *Body) { b.Files = []SourceFile{{Len: 1}} },
-		"relative link":            func(b *Body) { b.Links = []Link{{Name: "l", Target: "/s"}} },
-		"link to a relative path":  func(b *Body) { b.Links = []Link{{Name: "/l", Target: "s"}} },
+		"sum of lengths wraps":     func(b *Body) { b.Files = []unit.File{{Name: "a", Len: 2}, {Name: "b", Len: 1<<64 - 1}} },
+		"same as itself":           func(b *Body) { b.Files = []unit.File{{Name: "a", Same: 1}} },
+		"same, with a length":      func(b *Body) { b.Files = []unit.File{{Name: "a"}, {Name: "b", Same: 1, Len: 1}} },
+		"no name":                  func(b *Body) { b.Files = []unit.File{{Len: 1}} },
+		"relative link":            func(b *Body) { b.Links = []unit.Link{{Name: "l", Target: "/s"}} },
+		"link to a relative path":  func(b *Body) { b.Links = []unit.Link{{Name: "/l", Target: "s"}} },
 		"directory without a file": func(b *Body) { b.Files, b.Links, b.Blobs, b.Lists = nil, nil, nil, nil },
 		"link without a file":      func(b *Body) { b.Files, b.Dirs, b.Blobs, b.Lists = nil, nil, nil, nil },
 		"blob without a file":      func(b *Body) { b.Files, b.Dirs, b.Links, b.Lists = nil, nil, nil, nil },
 		"empty blob":               func(b *Body) { b.Blobs = []Blob{{}} },
 		"lengths of blobs wrap":    func(b *Body) { b.Blobs = []Blob{{Len: 1<<64 - 1}} },
-		"list twice":               func(b *Body) { b.Lists = []ContentID{{1}, {2}, {1}} },
+		"list twice":               func(b *Body) { b.Lists = []unit.ContentID{{1}, {2}, {1}} },
 		"too many lists": func(b *Body) {
-			b.Lists = make([]ContentID, MaxLists+1)
+			b.Lists = make([]unit.ContentID, MaxLists+1)
 			for i := range b.Lists {
-				b.Lists[i] = ContentID{byte(i), byte(i >> 8)}
+				b.Lists[i] = unit.ContentID{byte(i), byte(i >> 8)}
 			}
 		},
 	} {

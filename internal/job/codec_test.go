@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 var (
@@ -31,7 +33,7 @@ var golden = []struct {
 		Board: Window{STag: 1, TO: 2, Len: 256}, Tree: true, Zstd: true, Sandbox: 0x0203, Clock: 0x0102, Program: "v1", Store: 1 << 30, StoreEpoch: 0x0506, Load: load},
 		"02" + sixteenHex + "0800 0000000200000000 0000001000000000 0000000400000000 0200 01" +
 			"01000000 0200000000000000 0001000000000000 01 01 0302 0201000000000000 02 7631 0000004000000000 0605000000000000" + loadHex},
-	{&Toolchains{Seq: 1, First: 1, Total: 2, More: true, IDs: []ToolchainID{sixteen}}, "03 01000000 0100 0200 01 01" + sixteenHex},
+	{&Toolchains{Seq: 1, First: 1, Total: 2, More: true, IDs: []unit.ToolchainID{sixteen}}, "03 01000000 0100 0200 01 01" + sixteenHex},
 	{&Toolchains{Seq: 2}, "03 02000000 0000 0000 00 00"},
 	{&Grant{Seq: 2, Credits: []Credit{credit}}, "04 02000000 01" + creditHex},
 	{&Recall{Seq: 3, Count: 2}, "05 03000000 0200"},
@@ -102,7 +104,7 @@ func TestLargestMessagesFit(t *testing.T) {
 	r := &Result{Next: &credit, Files: make([]File, MaxOutputs), Detail: strings.Repeat("x", MaxDetail)}
 	for _, m := range []Message{
 		r,
-		&Toolchains{Total: MaxIDs, IDs: make([]ToolchainID, MaxIDs)},
+		&Toolchains{Total: MaxIDs, IDs: make([]unit.ToolchainID, MaxIDs)},
 		&Grant{Credits: make([]Credit, MaxCredits)},
 		&Cancel{Jobs: make([]uint64, MaxCancels)},
 	} {

@@ -22,6 +22,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // Limits of the protocol.
@@ -75,10 +77,6 @@ const (
 	// NumKinds is one more than the largest kind: the length of a table indexed by Kind.
 	NumKinds = iota + 1
 )
-
-// ToolchainID is the first 16 bytes of a SHA-256 over a toolchain's content
-// (package toolchain).
-type ToolchainID [16]byte
 
 // Window is memory of the sender: Len bytes at TO of STag. The peer may write to a slot or a sink, and
 // read what is offered. STag 0 means that there is none.
@@ -145,7 +143,7 @@ type Toolchains struct {
 	First uint16
 	Total uint16
 	More  bool
-	IDs   []ToolchainID
+	IDs   []unit.ToolchainID
 }
 
 // Compilers names the families and versions of the Toolchains, say "gcc 12.2.0", for people, to whom
@@ -183,7 +181,7 @@ type Return struct{ Credit uint64 }
 type Job struct {
 	ID        uint64 // chosen by the manager; unique on the connection
 	Credit    uint64
-	Toolchain ToolchainID
+	Toolchain unit.ToolchainID
 	BodyLen   uint32 // bytes of the encoded Body at the slot's start
 	TextOff   uint32 // BodyLen rounded up to BodyAlign
 	TextLen   uint64
@@ -336,26 +334,6 @@ type Ack struct {
 	Load Load // from a daemon
 }
 
-// Output names a file to be brought back.
-type Output struct {
-	Kind     OutputKind
-	Name     string // path as the client's compiler would have used it
-	Optional bool   // the compiler may not write it
-}
-
-// OutputKind is the kind of an output.
-type OutputKind uint8
-
-// Output kinds.
-const (
-	OutputObject OutputKind = iota
-	OutputAssembly
-	OutputStackUsage
-	OutputSide       // any other file beside
-	OutputDependency // make's rules: a .d file
-	numOutputKinds
-)
-
 // Body is at the start of a slot and describes the compile. It has one of two forms.
 //
 // The text form has no Files. Preprocessed text follows the body; Args are options, without
@@ -369,50 +347,32 @@ const (
 // in a tree that has only these files beside those of the toolchain. Relative names are seen from Cwd.
 // Names may be spelled oddly, with ".." and links: they are used as they are.
 type Body struct {
-	Argv0    string       // argv[0] of the compiler, for its messages
-	Compiler string       // sources form: its path on the client, with links resolved, from which it looks for headers; "" = not given
-	Args     []string     // see the type's comment
-	Front    uint32       // sources form: the first Front of Args go to the compiler proper right after the source, not in the driver's order
-	Language string       // -x of the text, or of the source
-	Name     string       // base name of the source: the text is stored under this name
-	Cwd      string       // the client's working directory
-	Env      []string     // NAME=VALUE that the daemon's rules allow
-	Outputs  []Output     // the first one is the one that -o names
-	Files    []SourceFile // sources form: what the compile reads
-	Dirs     []string     // sources form: further directories that exist on the client and that the command names
-	Links    []Link       // sources form: created first
-	Blobs    []Blob       // sources form: contents for the host to keep for this tenant
-	Lists    []ContentID  // sources form: contents that are Lists, whose files exist as well; at most MaxLists, none twice
+	Argv0    string           // argv[0] of the compiler, for its messages
+	Compiler string           // sources form: its path on the client, with links resolved, from which it looks for headers; "" = not given
+	Args     []string         // see the type's comment
+	Front    uint32           // sources form: the first Front of Args go to the compiler proper right after the source, not in the driver's order
+	Language string           // -x of the text, or of the source
+	Name     string           // base name of the source: the text is stored under this name
+	Cwd      string           // the client's working directory
+	Env      []string         // NAME=VALUE that the daemon's rules allow
+	Outputs  []unit.Output    // the first one is the one that -o names
+	Files    []unit.File      // sources form: what the compile reads
+	Dirs     []string         // sources form: further directories that exist on the client and that the command names
+	Links    []unit.Link      // sources form: created first
+	Blobs    []Blob           // sources form: contents for the host to keep for this tenant
+	Lists    []unit.ContentID // sources form: contents that are Lists, whose files exist as well; at most MaxLists, none twice
 }
 
 // HasFiles reports whether b has the sources form.
 func (b *Body) HasFiles() bool { return len(b.Files)+len(b.Lists) > 0 }
 
-// ContentID names a content by its SHA-256. The host recomputes it for everything that arrives.
-type ContentID = [32]byte
-
 // Blob is a content that travels with a job without being one of its files.
 type Blob struct {
-	ID  ContentID
+	ID  unit.ContentID
 	Len uint64 // bytes, not 0: every host has the empty content
 	// Abridged means that not the content, which is a List, travels, but a zstd frame (RFC 8878) of that List
 	// without the Content of some files: the host looks for those among its own (IsSystemFile).
 	Abridged bool
-}
-
-// SourceFile is a file that a compile reads.
-type SourceFile struct {
-	Name  string
-	Len   uint64 // bytes
-	MTime int64  // nanoseconds since 1970
-	Same  uint32 // 0, or 1 + the index of an earlier file with the same inode: a hard link, and Len is 0
-	Exec  bool
-}
-
-// Link is a symbolic link, such as a PWD that is not the real working directory.
-type Link struct {
-	Name   string // absolute
-	Target string // absolute
 }
 
 // ErrMalformed is wrapped by every parse error.

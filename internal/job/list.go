@@ -1,10 +1,9 @@
 package job
 
 import (
-	"path"
 	"slices"
-	"strings"
 
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/internal/wire"
 )
 
@@ -16,11 +15,11 @@ type List struct {
 	// Base is the content of another List, whose files belong to this one as well, except those in
 	// Without: what two sources read usually differs little. That List has no Base itself, and its Dirs
 	// and Links do not count here. Zero means none.
-	Base    ContentID
+	Base    unit.ContentID
 	Without []uint32 // indices of Base's files, ascending
 	Files   []ListedFile
 	Dirs    []string
-	Links   []Link
+	Links   []unit.Link
 }
 
 // ListedFile is a file of a List.
@@ -30,7 +29,7 @@ type ListedFile struct {
 	MTime   int64  // nanoseconds since 1970
 	Same    uint32 // 0, or 1 + the index of an earlier one of Files with the same inode; then Len is 0, and Content zero
 	Exec    bool
-	Content ContentID
+	Content unit.ContentID
 }
 
 // Append appends the encoding of l to dst. One of more than MaxBodyLen bytes cannot be used.
@@ -57,8 +56,8 @@ func (l *List) Append(dst []byte) []byte {
 // stands for one that the host has to find.
 func (l *List) Abridge() (n int) {
 	for i := range l.Files {
-		if f := &l.Files[i]; f.Len > 0 && IsSystemFile(f.Name) {
-			f.Content = ContentID{}
+		if f := &l.Files[i]; f.Len > 0 && unit.IsSystemFile(f.Name) {
+			f.Content = unit.ContentID{}
 			n++
 		}
 	}
@@ -82,11 +81,11 @@ func ParseList(b []byte) (*List, error) {
 			r.Fail("files left out of a base are in no order")
 		}
 	}
-	if v.Base == (ContentID{}) && len(v.Without) > 0 {
+	if v.Base == (unit.ContentID{}) && len(v.Without) > 0 {
 		r.Fail("files left out of no base")
 	}
 	var sum lengths
-	if n := r.Count(4 + 8 + 8 + 4 + 1 + len(ContentID{})); n > 0 {
+	if n := r.Count(4 + 8 + 8 + 4 + 1 + len(unit.ContentID{})); n > 0 {
 		v.Files = make([]ListedFile, n)
 	}
 	for i := range v.Files {
@@ -98,7 +97,7 @@ func ParseList(b []byte) (*List, error) {
 		f.Exec = r.Bool()
 		f.Content = r.contentID()
 		r.fits(&sum, i, f.Name, f.Len, f.Same)
-		if f.Same != 0 && f.Content != (ContentID{}) {
+		if f.Same != 0 && f.Content != (unit.ContentID{}) {
 			r.Fail("file is the same as another, and has a content")
 		}
 	}
@@ -116,7 +115,7 @@ func ParseList(b []byte) (*List, error) {
 // On returns l, whose Base is the list base, as a list without a base; base's files come first. Its error
 // is an ErrMalformed. Neither list is changed.
 func (l *List) On(base *List) (*List, error) {
-	if base.Base != (ContentID{}) {
+	if base.Base != (unit.ContentID{}) {
 		return nil, malformed("the base of a list has a base itself")
 	}
 	if n := len(l.Without); n > 0 && l.Without[n-1] >= uint32(len(base.Files)) {
@@ -151,10 +150,4 @@ func (l *List) On(base *List) (*List, error) {
 		v.Files = append(v.Files, f)
 	}
 	return v, nil
-}
-
-// IsSystemFile reports whether name is one of the system's headers, which hosts usually have themselves: a
-// job may name such a file without having sent it. Its name is absolute and has no dots to resolve.
-func IsSystemFile(name string) bool {
-	return (strings.HasPrefix(name, "/usr/include/") || strings.HasPrefix(name, "/usr/lib/")) && path.Clean(name) == name
 }

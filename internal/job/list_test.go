@@ -5,17 +5,19 @@ import (
 	"errors"
 	"reflect"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 var list = List{
-	Base:    ContentID{0: 0xc0, 31: 0xc1},
+	Base:    unit.ContentID{0: 0xc0, 31: 0xc1},
 	Without: []uint32{1, 0x0302},
 	Files: []ListedFile{
-		{Name: "/i/a.h", Len: 0x0102, MTime: -2, Content: ContentID{0: 0xb0, 31: 0xb1}},
+		{Name: "/i/a.h", Len: 0x0102, MTime: -2, Content: unit.ContentID{0: 0xb0, 31: 0xb1}},
 		{Name: "b.h", MTime: 1 << 40, Same: 1, Exec: true},
 	},
 	Dirs:  []string{"/i"},
-	Links: []Link{{Name: "/l", Target: "/s"}},
+	Links: []unit.Link{{Name: "/l", Target: "/s"}},
 }
 
 const listHex = "c0" + zeros30 + "c1 02000000 01000000 02030000 " +
@@ -47,13 +49,13 @@ func TestParseListRefuses(t *testing.T) {
 		"sum of lengths wraps":    {Files: []ListedFile{{Name: "a", Len: 2}, {Name: "b", Len: 1<<64 - 1}}},
 		"same as itself":          {Files: []ListedFile{{Name: "a", Same: 1}}},
 		"same, with a length":     {Files: []ListedFile{{Name: "a"}, {Name: "b", Same: 1, Len: 1}}},
-		"same, with a content":    {Files: []ListedFile{{Name: "a"}, {Name: "b", Same: 1, Content: ContentID{1}}}},
+		"same, with a content":    {Files: []ListedFile{{Name: "a"}, {Name: "b", Same: 1, Content: unit.ContentID{1}}}},
 		"no name":                 {Files: []ListedFile{{Len: 1}}},
 		"NUL in a name":           {Files: []ListedFile{{Name: "a\x00"}}},
-		"relative link":           {Links: []Link{{Name: "l", Target: "/s"}}},
-		"link to a relative path": {Links: []Link{{Name: "/l", Target: "s"}}},
-		"left out twice":          {Base: ContentID{1}, Without: []uint32{1, 1}},
-		"left out in no order":    {Base: ContentID{1}, Without: []uint32{2, 1}},
+		"relative link":           {Links: []unit.Link{{Name: "l", Target: "/s"}}},
+		"link to a relative path": {Links: []unit.Link{{Name: "/l", Target: "s"}}},
+		"left out twice":          {Base: unit.ContentID{1}, Without: []uint32{1, 1}},
+		"left out in no order":    {Base: unit.ContentID{1}, Without: []uint32{2, 1}},
 		"left out of no base":     {Without: []uint32{1}},
 		"longer than a body":      {Dirs: []string{string(make([]byte, MaxBodyLen))}},
 	} {
@@ -94,7 +96,7 @@ func TestListOn(t *testing.T) {
 		{[]uint32{1, 2}, nil, nil},
 		{[]uint32{5}, nil, nil},
 	} {
-		l := &List{Base: ContentID{1}, Without: c.without, Files: c.more, Dirs: []string{"/l"}, Links: []Link{{Name: "/x", Target: "/y"}}}
+		l := &List{Base: unit.ContentID{1}, Without: c.without, Files: c.more, Dirs: []string{"/l"}, Links: []unit.Link{{Name: "/x", Target: "/y"}}}
 		got, err := l.On(base)
 		if c.want == nil {
 			if !errors.Is(err, ErrMalformed) {
@@ -106,7 +108,7 @@ func TestListOn(t *testing.T) {
 			t.Errorf("without %v: %+v, %v", c.without, got, err)
 		}
 	}
-	if _, err := (&List{Base: ContentID{1}}).On(&List{Base: ContentID{2}}); !errors.Is(err, ErrMalformed) {
+	if _, err := (&List{Base: unit.ContentID{1}}).On(&List{Base: unit.ContentID{2}}); !errors.Is(err, ErrMalformed) {
 		t.Errorf("a base of a base: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 )
 
@@ -99,7 +100,7 @@ func FuzzPolicy(f *testing.F) {
 		p := compile.Parse(args, d, nil)
 		b := &job.Body{
 			Argv0: tc.Exec, Compiler: tc.Path, Args: args, Language: "c", Name: "a.c", Cwd: "/src", Outputs: p.Outputs,
-			Files: []job.SourceFile{{Name: "a.c", Len: 3}},
+			Files: []unit.File{{Name: "a.c", Len: 3}},
 		}
 		if _, err := Sources(b, tc, [][]byte{three}); err != nil {
 			return

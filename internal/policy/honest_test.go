@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/test/kit/honest"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 )
 
@@ -60,8 +61,8 @@ func TestHonestLists(t *testing.T) {
 				break
 			}
 			if p.Text == "" {
-				b := &job.Body{Name: "a" + p.Source[strings.LastIndexByte(p.Source, '.'):], Outputs: slices.DeleteFunc(slices.Clone(p.Outputs), func(o job.Output) bool {
-					return o.Kind == job.OutputDependency || o.Kind == job.OutputSide
+				b := &job.Body{Name: "a" + p.Source[strings.LastIndexByte(p.Source, '.'):], Outputs: slices.DeleteFunc(slices.Clone(p.Outputs), func(o unit.Output) bool {
+					return o.Kind == unit.OutputDependency || o.Kind == unit.OutputSide
 				})}
 				b.Args, b.Language = p.Remote(tc.Major, "/home/user/src")
 				if err := Text(b, tc, nil); err != nil {
@@ -72,7 +73,7 @@ func TestHonestLists(t *testing.T) {
 			if p.Sources == "" {
 				b := &job.Body{
 					Argv0: tc.Exec, Compiler: tc.Path, Args: args, Language: p.Language, Name: "a", Cwd: "/src", Outputs: p.Outputs,
-					Files: []job.SourceFile{{Name: p.Source, Len: 3}},
+					Files: []unit.File{{Name: p.Source, Len: 3}},
 				}
 				if err := checked(b, tc, three); err != nil {
 					t.Errorf("sources: %v: %s", err, line)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 )
 
@@ -16,7 +17,7 @@ func sourcesBody(tc Compiler, args ...string) *job.Body {
 	p := compile.Parse(args, d, nil)
 	return &job.Body{
 		Argv0: tc.Exec, Compiler: tc.Path, Args: args, Language: "c", Name: "a.c", Cwd: "/src", Outputs: p.Outputs,
-		Files: []job.SourceFile{{Name: "a.c", Len: 3}},
+		Files: []unit.File{{Name: "a.c", Len: 3}},
 	}
 }
 
@@ -79,7 +80,7 @@ func TestBodiesThatDoNotFit(t *testing.T) {
 		"text that is missing":          {job.CauseMalformed, func(b *job.Body) { b.Files[0].Len = 4 }},
 		"another path":                  {job.CauseToolchain, func(b *job.Body) { b.Compiler = "/opt/bin/gcc-12" }},
 		"another output":                {job.CausePolicy, func(b *job.Body) { b.Outputs[0].Name = "b.o" }},
-		"an output too many":            {job.CausePolicy, func(b *job.Body) { b.Outputs = append(b.Outputs, job.Output{Kind: job.OutputSide, Name: "x"}) }},
+		"an output too many":            {job.CausePolicy, func(b *job.Body) { b.Outputs = append(b.Outputs, unit.Output{Kind: unit.OutputSide, Name: "x"}) }},
 		"an output too few":             {job.CausePolicy, func(b *job.Body) { b.Outputs = nil }},
 		"a precompiled header":          {job.CausePolicy, func(b *job.Body) { b.Files[0].Name = "inc/x.h.gch" }},
 		"one of clang's":                {job.CausePolicy, func(b *job.Body) { b.Files[0].Name = "/inc/x.h.pch" }},
@@ -88,12 +89,12 @@ func TestBodiesThatDoNotFit(t *testing.T) {
 		"a directory of them":           {job.CausePolicy, func(b *job.Body) { b.Dirs = []string{"/inc/x.h.gch"} }},
 		"a directory of clang's":        {job.CausePolicy, func(b *job.Body) { b.Dirs = []string{"x.h.pch"} }},
 		"the job in such a one":         {job.CausePolicy, func(b *job.Body) { b.Cwd = "/src/x.h.gch" }},
-		"a link that leads there":       {job.CausePolicy, func(b *job.Body) { b.Links = []job.Link{{Name: "/src/l", Target: "/src/x.h.gch"}} }},
-		"a link through there":          {job.CausePolicy, func(b *job.Body) { b.Links = []job.Link{{Name: "/src/l", Target: "x.h.gch/../x.h.pch/."}} }},
+		"a link that leads there":       {job.CausePolicy, func(b *job.Body) { b.Links = []unit.Link{{Name: "/src/l", Target: "/src/x.h.gch"}} }},
+		"a link through there":          {job.CausePolicy, func(b *job.Body) { b.Links = []unit.Link{{Name: "/src/l", Target: "x.h.gch/../x.h.pch/."}} }},
 		"specs":                         {job.CausePolicy, func(b *job.Body) { b.Files[0].Name = "/usr/lib/gcc/x86_64-linux-gnu/12/specs" }},
 		"specs here":                    {job.CausePolicy, func(b *job.Body) { b.Files[0].Name = "specs" }},
-		"a link for specs":              {job.CausePolicy, func(b *job.Body) { b.Links = []job.Link{{Name: "/usr/lib/gcc/specs", Target: "/src/x"}} }},
-		"a link to one":                 {job.CausePolicy, func(b *job.Body) { b.Links = []job.Link{{Name: "/src/x.h.gch", Target: "/src/x"}} }},
+		"a link for specs":              {job.CausePolicy, func(b *job.Body) { b.Links = []unit.Link{{Name: "/usr/lib/gcc/specs", Target: "/src/x"}} }},
+		"a link to one":                 {job.CausePolicy, func(b *job.Body) { b.Links = []unit.Link{{Name: "/src/x.h.gch", Target: "/src/x"}} }},
 		"a name from nowhere":           {job.CausePolicy, func(b *job.Body) { b.Argv0 = "/usr/bin/.." }},
 		"a name with blanks":            {job.CausePolicy, func(b *job.Body) { b.Argv0 = "gcc x" }},
 		"no name":                       {job.CausePolicy, func(b *job.Body) { b.Argv0 = "" }},

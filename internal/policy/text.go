@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 )
 
@@ -43,7 +44,7 @@ func Text(b *job.Body, tc Compiler, text []byte) error {
 		return refuse(job.CauseMalformed, "no output")
 	}
 	for i, o := range b.Outputs {
-		if i > 0 && o.Kind != job.OutputStackUsage || i == 0 && o.Kind != job.OutputObject && o.Kind != job.OutputAssembly {
+		if i > 0 && o.Kind != unit.OutputStackUsage || i == 0 && o.Kind != unit.OutputObject && o.Kind != unit.OutputAssembly {
 			return refuse(job.CauseMalformed, "outputs of a wrong kind or in a wrong order")
 		}
 	}
@@ -104,7 +105,7 @@ func checkArgs(b *job.Body, tc Compiler) error {
 		args = args[2:]
 	}
 	mode := "-c"
-	if b.Outputs[0].Kind == job.OutputAssembly {
+	if b.Outputs[0].Kind == unit.OutputAssembly {
 		mode = "-S"
 	}
 	p := compile.Parse(append(slices.Clone(args), mode, "x"+languages[b.Language].suffix), d, nil)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 )
 
@@ -16,7 +17,7 @@ var (
 )
 
 func policyBody(args ...string) *job.Body {
-	return &job.Body{Args: args, Language: "c", Name: "a.c", Outputs: []job.Output{{Kind: job.OutputObject, Name: "a.o"}}}
+	return &job.Body{Args: args, Language: "c", Name: "a.c", Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "a.o"}}}
 }
 
 func wantRefused(t *testing.T, err error, what any) {
@@ -100,7 +101,7 @@ func TestBodyNamesAndKinds(t *testing.T) {
 		t.Error("a compile without an output is taken")
 	}
 	b = policyBody()
-	b.Outputs = append(b.Outputs, job.Output{Kind: job.OutputObject, Name: "b.o"})
+	b.Outputs = append(b.Outputs, unit.Output{Kind: unit.OutputObject, Name: "b.o"})
 	if err := Text(b, gcc12, nil); err == nil {
 		t.Error("two objects of one compile are taken")
 	}
@@ -114,7 +115,7 @@ func TestTextIsNoPrecompiledHeader(t *testing.T) {
 		t.Errorf("clang does not know the word: %v", err)
 	}
 	b := sourcesBody(treeTools[0], "-c", "a.i")
-	b.Files[0] = job.SourceFile{Name: "a.i", Len: uint64(len(text))}
+	b.Files[0] = unit.File{Name: "a.i", Len: uint64(len(text))}
 	wantRefused(t, checked(b, treeTools[0], text), text)
 }
 

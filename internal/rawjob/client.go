@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -52,9 +53,9 @@ type Client struct {
 
 	info    *iwarp.ConnInfo
 	welcome *job.Welcome
-	ids     []job.ToolchainID // as many as have been listed
-	listed  bool              // one list has come whole
-	more    bool              // a longer one may follow
+	ids     []unit.ToolchainID // as many as have been listed
+	listed  bool               // one list has come whole
+	more    bool               // a longer one may follow
 	credits []job.Credit
 	echoed  uint32 // the last Heartbeat that was
 	due     map[uint64]*Pending
@@ -158,7 +159,7 @@ func (c *Client) agree(proving *psk.Dialing) error {
 }
 
 // Introduced waits until the daemon has said what it is, and which compilers it knows by then.
-func (c *Client) Introduced(ctx context.Context) (*job.Welcome, []job.ToolchainID, error) {
+func (c *Client) Introduced(ctx context.Context) (*job.Welcome, []unit.ToolchainID, error) {
 	err := c.until(ctx, func() bool { return c.welcome != nil && (c.listed || c.welcome.Toolchains == 0) })
 	if err != nil {
 		return nil, nil, err
@@ -167,7 +168,7 @@ func (c *Client) Introduced(ctx context.Context) (*job.Welcome, []job.ToolchainI
 }
 
 // Identified waits until the daemon has said which compilers it has, all of them.
-func (c *Client) Identified(ctx context.Context) ([]job.ToolchainID, error) {
+func (c *Client) Identified(ctx context.Context) ([]unit.ToolchainID, error) {
 	err := c.until(ctx, func() bool { return c.listed && !c.more })
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -16,7 +17,7 @@ const maxSink = 64 << 20
 
 // Job is what is sent.
 type Job struct {
-	Toolchain job.ToolchainID
+	Toolchain unit.ToolchainID
 	Body      *job.Body
 	Text      []byte        // the source; of the sources form the contents of its files and blobs, one behind the other
 	Encoded   []byte        // in place of Body, as it is: it may be no body at all

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // follow records the symbolic links on the way to the directory dir, so that the tree on the host has them
@@ -35,7 +35,7 @@ func (p *pack) follow(dir string) (at string, all bool) {
 					return next, false
 				}
 				if !SystemLink(next) {
-					p.Links = append(p.Links, job.Link{Name: next, Target: real})
+					p.Links = append(p.Links, unit.Link{Name: next, Target: real})
 				}
 			}
 			if p.real == nil {
@@ -88,7 +88,7 @@ func (p *pack) link(name string) string {
 	at := dir + "/" + base(name)
 	if _, noted := p.real[at]; !noted {
 		p.real[at] = real
-		p.Links = append(p.Links, job.Link{Name: at, Target: real})
+		p.Links = append(p.Links, unit.Link{Name: at, Target: real})
 	}
 	return real
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // Options says what to pack, and where.
@@ -39,9 +39,9 @@ type Options struct {
 
 // Pack is what a compile reads.
 type Pack struct {
-	Files []job.SourceFile
+	Files []unit.File
 	Dirs  []string // directories that names lead through and that contain no file
-	Links []job.Link
+	Links []unit.Link
 	Len   uint64 // of all contents
 	// Unsure means that a message may quote a file that is not packed.
 	Unsure bool
@@ -57,7 +57,7 @@ func Make(o *Options) (*Pack, error) {
 		inode: make(map[inode]uint32, len(o.Names)+8),
 		asked: make(map[string]struct{}),
 	}
-	p.Files = make([]job.SourceFile, 0, len(o.Names)+8)
+	p.Files = make([]unit.File, 0, len(o.Names)+8)
 	p.follow("")
 	for _, dir := range o.Dirs {
 		p.follow(dir)
@@ -164,7 +164,7 @@ func (p *pack) known(name string) bool {
 // packed under another name.
 func (p *pack) add(name string, st *syscall.Stat_t, size uint64) bool {
 	id := inode{st.Dev, st.Ino}
-	f := job.SourceFile{Name: name, Len: size, MTime: st.Mtim.Nano(), Exec: st.Mode&0o111 != 0, Same: p.inode[id]}
+	f := unit.File{Name: name, Len: size, MTime: st.Mtim.Nano(), Exec: st.Mode&0o111 != 0, Same: p.inode[id]}
 	if f.Same == 0 {
 		p.Files = append(p.Files, f)
 		p.inode[id] = uint32(len(p.Files))

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 var future = syscall.Timespec{Sec: 1 << 40}
@@ -77,7 +77,7 @@ func TestOneFileUnderSeveralNames(t *testing.T) {
 	if got := names(p); got != "d/a.h=6 b.h=0 d/c.h=0" || p.Files[2].Same != 2 || p.Files[3].Same != 2 || p.Len != 12 {
 		t.Errorf("packs %s: %+v", got, p.Files)
 	}
-	if want := (job.Link{Name: dir + "/link.h", Target: dir + "/d/a.h"}); len(p.Links) != 1 || p.Links[0] != want {
+	if want := (unit.Link{Name: dir + "/link.h", Target: dir + "/d/a.h"}); len(p.Links) != 1 || p.Links[0] != want {
 		t.Errorf("links %+v, want %+v", p.Links, want)
 	}
 	if len(p.Dirs) != 1 || p.Dirs[0] != "d/../d/" {

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // Discovery is what Discover has found so far.
@@ -58,7 +58,7 @@ func (c *Cache) Discover(ctx context.Context, dirs []string, progress func(Disco
 	left := len(ask)
 	sum := func() Discovery {
 		d := Discovery{Left: left, Skipped: maps.Clone(unread)}
-		ids := make(map[job.ToolchainID]bool)
+		ids := make(map[unit.ToolchainID]bool)
 		for i, a := range known {
 			switch {
 			case a == nil:

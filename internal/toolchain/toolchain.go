@@ -14,12 +14,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // Toolchain is an identified compiler.
 type Toolchain struct {
-	ID      job.ToolchainID
+	ID      unit.ToolchainID
 	Exec    string // absolute, as requested: the name to run it by
 	Path    string // absolute, links resolved
 	Family  string // "gcc" or "clang"
@@ -54,7 +54,7 @@ type part struct {
 }
 
 // identity condenses everything that decides the object into an ID.
-func identity(family, mode, target string, parts []part) job.ToolchainID {
+func identity(family, mode, target string, parts []part) unit.ToolchainID {
 	parts = slices.Clone(parts)
 	slices.SortFunc(parts, func(a, b part) int {
 		if c := strings.Compare(a.role, b.role); c != 0 {
@@ -72,7 +72,7 @@ func identity(family, mode, target string, parts []part) job.ToolchainID {
 		h.Write(parts[i].sum[:])
 	}
 	var sum [sha256.Size]byte
-	return job.ToolchainID(h.Sum(sum[:0])[:16])
+	return unit.ToolchainID(h.Sum(sum[:0])[:16])
 }
 
 // driverMode returns how a clang driver acts when called by this name. It tries the suffix of the name as it is, then

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 var agreeRuns = flag.Int("agree", 60, "random command lines on which TestAgreesWithDriver asks each driver")
@@ -260,7 +260,7 @@ func disagrees(p *Plan, j driverJobs) string {
 
 // declared reports whether a file is among the outputs, and may be of this kind.
 func declared(p *Plan, name string) bool {
-	return slices.ContainsFunc(p.Outputs, func(o job.Output) bool {
+	return slices.ContainsFunc(p.Outputs, func(o unit.Output) bool {
 		return o.Name == name || strings.HasSuffix(name, "/"+strings.TrimPrefix(o.Name, "./"))
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // bench is one compiler with a directory here and one that stands for another machine.
@@ -111,7 +111,7 @@ func made(t testing.TB, dir string, before map[string]string) map[string]string 
 }
 
 // remoteName is what the daemon calls its outputs.
-var remoteName = map[job.OutputKind]string{job.OutputObject: "o.o", job.OutputAssembly: "o.s", job.OutputStackUsage: "o.su"}
+var remoteName = map[unit.OutputKind]string{unit.OutputObject: "o.o", unit.OutputAssembly: "o.s", unit.OutputStackUsage: "o.su"}
 
 // verdict of a comparison.
 type verdict struct {
@@ -164,7 +164,7 @@ func (b *testbench) compare(args []string) verdict {
 	defer os.Remove(filepath.Join(b.there, name))
 	remote, lang := plan.Remote(b.major, b.here)
 	mode := "-c"
-	if plan.Outputs[0].Kind == job.OutputAssembly {
+	if plan.Outputs[0].Kind == unit.OutputAssembly {
 		mode = "-S"
 	}
 	remote = append(append([]string{}, remote...), mode, "-x", lang, name, "-o", "out/"+remoteName[plan.Outputs[0].Kind])

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // ErrUnclear says that a compile failed in such a way that it is uncertain what the compiler
@@ -53,7 +53,7 @@ func (p *Plan) Failed(status int, came func(i int) bool, said []byte, getenv fun
 // gccKeeps reports whether gcc leaves an older object in place: it does when cc1 has failed,
 // so that neither as nor objcopy was run. said must be English.
 func (p *Plan) gccKeeps(said []byte) bool {
-	if p.Outputs[0].Kind != job.OutputObject || bytes.Contains(said, []byte("Assembler messages:")) {
+	if p.Outputs[0].Kind != unit.OutputObject || bytes.Contains(said, []byte("Assembler messages:")) {
 		return false
 	}
 	for _, o := range p.options {

@@ -3,7 +3,7 @@ package compile
 import (
 	"strings"
 
-	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // List returns the arguments of the dependency run of the sources form. It makes the compiler
@@ -92,7 +92,7 @@ func (p *Plan) Whole() []string { return p.argv }
 
 // TextOutputs returns the outputs of the text form, whose dependency files are written here:
 // the main one, then the stack usage if requested.
-func (p *Plan) TextOutputs() []job.Output {
+func (p *Plan) TextOutputs() []unit.Output {
 	if p.usage {
 		return p.Outputs[:2]
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // TestList: which words ask for the list of files.
@@ -128,7 +128,7 @@ func TestOutputs(t *testing.T) {
 			t.Errorf("%s %s: %q, want %q (%s)", c.compiler, c.args, strings.Join(got, " "), c.want, p.Reason)
 		}
 		for _, o := range p.TextOutputs() {
-			if o.Kind != job.OutputObject && o.Kind != job.OutputAssembly && o.Kind != job.OutputStackUsage {
+			if o.Kind != unit.OutputObject && o.Kind != unit.OutputAssembly && o.Kind != unit.OutputStackUsage {
 				t.Errorf("%s: %v in the text form", c.args, o)
 			}
 		}

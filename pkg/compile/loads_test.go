@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 func TestLoadsHeader(t *testing.T) {
@@ -31,8 +32,8 @@ func TestLoadsHeader(t *testing.T) {
 func TestUnasked(t *testing.T) {
 	honest := func() *job.Body {
 		return &job.Body{
-			Cwd: "/src/specs", Files: []job.SourceFile{{Name: "a.c"}, {Name: "specs.h"}, {Name: "/usr/include/c++/12/bits/stdc++.h"}, {Name: "clang.cfg.h"}, {Name: "x.gch.h"}},
-			Dirs: []string{"specs", "x.cfg"}, Links: []job.Link{{Name: "/l", Target: "/src/specs/dir"}}, Outputs: []job.Output{{Name: "x.o"}, {Name: "specs"}},
+			Cwd: "/src/specs", Files: []unit.File{{Name: "a.c"}, {Name: "specs.h"}, {Name: "/usr/include/c++/12/bits/stdc++.h"}, {Name: "clang.cfg.h"}, {Name: "x.gch.h"}},
+			Dirs: []string{"specs", "x.cfg"}, Links: []unit.Link{{Name: "/l", Target: "/src/specs/dir"}}, Outputs: []unit.Output{{Name: "x.o"}, {Name: "specs"}},
 		}
 	}
 	for _, f := range []Family{GCC, Clang} {
@@ -53,9 +54,9 @@ func TestUnasked(t *testing.T) {
 				want = test.clang
 			}
 			for where, put := range map[string]func(*job.Body){
-				"file":   func(b *job.Body) { b.Files = append(b.Files, job.SourceFile{Name: test.name}) },
-				"link":   func(b *job.Body) { b.Links = append(b.Links, job.Link{Name: test.name, Target: "/x"}) },
-				"target": func(b *job.Body) { b.Links = append(b.Links, job.Link{Name: "/x", Target: test.name}) },
+				"file":   func(b *job.Body) { b.Files = append(b.Files, unit.File{Name: test.name}) },
+				"link":   func(b *job.Body) { b.Links = append(b.Links, unit.Link{Name: test.name, Target: "/x"}) },
+				"target": func(b *job.Body) { b.Links = append(b.Links, unit.Link{Name: "/x", Target: test.name}) },
 			} {
 				b := honest()
 				put(b)
@@ -69,7 +70,7 @@ func TestUnasked(t *testing.T) {
 			for where, put := range map[string]func(*job.Body){
 				"directory":         func(b *job.Body) { b.Dirs = append(b.Dirs, test.name) },
 				"working directory": func(b *job.Body) { b.Cwd = "/x/" + test.name },
-				"output's":          func(b *job.Body) { b.Outputs = append(b.Outputs, job.Output{Name: test.name + "/x.d"}) },
+				"output's":          func(b *job.Body) { b.Outputs = append(b.Outputs, unit.Output{Name: test.name + "/x.d"}) },
 			} {
 				b := honest()
 				put(b)

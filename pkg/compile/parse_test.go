@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // parseCases: compilers (as in equalCases, or a name), words, and the verdict:
@@ -419,7 +419,7 @@ func TestRemoteIsParsed(t *testing.T) {
 			}
 			args, _ := p.Remote(0, "/dir")
 			mode := "-c"
-			if p.Outputs[0].Kind == job.OutputAssembly {
+			if p.Outputs[0].Kind == unit.OutputAssembly {
 				mode = "-S"
 			}
 			again := Parse(append(slices.Clone(args), mode, "x.c"), testDriver(t, cc), nil)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // ErrPlace says that an output could not be put where the compiler would have put it. The
@@ -30,23 +30,23 @@ const (
 )
 
 // mannerOf returns how the compiler writes an output (gcc 11 and 12, clang 13 to 19).
-func (p *Plan) mannerOf(out job.Output) manner {
-	main := out.Kind == job.OutputObject || out.Kind == job.OutputAssembly
+func (p *Plan) mannerOf(out unit.Output) manner {
+	main := out.Kind == unit.OutputObject || out.Kind == unit.OutputAssembly
 	suffix := out.Name[strings.LastIndexByte(out.Name, '.')+1:]
 	if p.Driver.Family == GCC {
-		if out.Kind == job.OutputObject || suffix == "dwo" || !main && suffix == "o" {
+		if out.Kind == unit.OutputObject || suffix == "dwo" || !main && suffix == "o" {
 			return unlinked
 		}
 		return inPlace
 	}
 	switch {
-	case main && p.ownAs() == gnuAs && out.Kind == job.OutputObject:
+	case main && p.ownAs() == gnuAs && out.Kind == unit.OutputObject:
 		return unlinked
-	case main && p.ownAs() == laterAs && out.Kind == job.OutputObject:
+	case main && p.ownAs() == laterAs && out.Kind == unit.OutputObject:
 		return inPlace
 	case main:
 		return renamed
-	case out.Kind == job.OutputStackUsage || out.Kind == job.OutputDependency:
+	case out.Kind == unit.OutputStackUsage || out.Kind == unit.OutputDependency:
 		return inPlace
 	}
 	switch suffix {
@@ -84,13 +84,13 @@ func (p *Plan) ownAs() int {
 //
 // New files get mode 0666 less the umask. Every error is an ErrPlace; nothing that Place made
 // is left then.
-func (p *Plan) Place(out job.Output, fd int, off, length int64) error {
+func (p *Plan) Place(out unit.Output, fd int, off, length int64) error {
 	return place(out.Name, p.mannerOf(out), fd, off, length)
 }
 
 // CanPlace returns the error that Place would return for length bytes of out, as far as that
 // can be foreseen without writing anything.
-func (p *Plan) CanPlace(out job.Output, length int64) error {
+func (p *Plan) CanPlace(out unit.Output, length int64) error {
 	how := p.mannerOf(out)
 	there, err := look(out.Name)
 	if err != nil {

@@ -10,35 +10,35 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // written is a file that a compile writes: "a.o" and the like in the working
 // directory.
 type written struct {
 	words string // of the command; the source is a.c
-	out   job.Output
+	out   unit.Output
 	when  string // "gcc", "clang", or "" for both
 }
 
 var allWritten = [...]written{
-	{"-c", job.Output{Kind: job.OutputObject, Name: "a.o"}, ""},
-	{"-S", job.Output{Kind: job.OutputAssembly, Name: "a.s"}, ""},
-	{"-c -MD", job.Output{Kind: job.OutputDependency, Name: "a.d"}, ""},
-	{"-c -fstack-usage", job.Output{Kind: job.OutputStackUsage, Name: "a.su"}, ""},
-	{"-c --coverage", job.Output{Kind: job.OutputSide, Name: "a.gcno"}, ""},
-	{"-c -g -gsplit-dwarf", job.Output{Kind: job.OutputSide, Name: "a.dwo"}, ""},
-	{"-c -save-temps", job.Output{Kind: job.OutputSide, Name: "a.i"}, ""},
-	{"-c -save-temps", job.Output{Kind: job.OutputSide, Name: "a.s"}, ""},
-	{"-c -save-temps", job.Output{Kind: job.OutputObject, Name: "a.o"}, ""},
-	{"-c -fcallgraph-info", job.Output{Kind: job.OutputSide, Name: "a.ci"}, "gcc"},
-	{"-c -aux-info x", job.Output{Kind: job.OutputSide, Name: "x"}, "gcc"},
-	{"-c -Wa,-al=lst", job.Output{Kind: job.OutputSide, Name: "lst"}, "gcc"},
-	{"-c -fno-integrated-as", job.Output{Kind: job.OutputObject, Name: "a.o"}, "clang"},
-	{"-c -save-temps", job.Output{Kind: job.OutputSide, Name: "a.bc"}, "clang"},
-	{"-S -emit-llvm", job.Output{Kind: job.OutputAssembly, Name: "a.ll"}, "clang"},
-	{"-c -fsave-optimization-record", job.Output{Kind: job.OutputSide, Name: "a.opt.yaml"}, "clang"},
-	{"-c --serialize-diagnostics x.dia", job.Output{Kind: job.OutputSide, Name: "x.dia"}, "clang"},
+	{"-c", unit.Output{Kind: unit.OutputObject, Name: "a.o"}, ""},
+	{"-S", unit.Output{Kind: unit.OutputAssembly, Name: "a.s"}, ""},
+	{"-c -MD", unit.Output{Kind: unit.OutputDependency, Name: "a.d"}, ""},
+	{"-c -fstack-usage", unit.Output{Kind: unit.OutputStackUsage, Name: "a.su"}, ""},
+	{"-c --coverage", unit.Output{Kind: unit.OutputSide, Name: "a.gcno"}, ""},
+	{"-c -g -gsplit-dwarf", unit.Output{Kind: unit.OutputSide, Name: "a.dwo"}, ""},
+	{"-c -save-temps", unit.Output{Kind: unit.OutputSide, Name: "a.i"}, ""},
+	{"-c -save-temps", unit.Output{Kind: unit.OutputSide, Name: "a.s"}, ""},
+	{"-c -save-temps", unit.Output{Kind: unit.OutputObject, Name: "a.o"}, ""},
+	{"-c -fcallgraph-info", unit.Output{Kind: unit.OutputSide, Name: "a.ci"}, "gcc"},
+	{"-c -aux-info x", unit.Output{Kind: unit.OutputSide, Name: "x"}, "gcc"},
+	{"-c -Wa,-al=lst", unit.Output{Kind: unit.OutputSide, Name: "lst"}, "gcc"},
+	{"-c -fno-integrated-as", unit.Output{Kind: unit.OutputObject, Name: "a.o"}, "clang"},
+	{"-c -save-temps", unit.Output{Kind: unit.OutputSide, Name: "a.bc"}, "clang"},
+	{"-S -emit-llvm", unit.Output{Kind: unit.OutputAssembly, Name: "a.ll"}, "clang"},
+	{"-c -fsave-optimization-record", unit.Output{Kind: unit.OutputSide, Name: "a.opt.yaml"}, "clang"},
+	{"-c --serialize-diagnostics x.dia", unit.Output{Kind: unit.OutputSide, Name: "x.dia"}, "clang"},
 }
 
 // starts are what can be in the place of an output.
@@ -97,9 +97,9 @@ func forWritten(t *testing.T, text string, f func(t *testing.T, cc string, w wri
 // look at it. w is the last of its outputs.
 func planOf(cc string, w written, dir string) *Plan {
 	d, _ := DriverOf(cc, cc)
-	p := &Plan{Driver: d, Outputs: []job.Output{{Kind: w.out.Kind, Name: dir + w.out.Name}}}
-	if w.out.Kind != job.OutputObject && w.out.Kind != job.OutputAssembly {
-		p.Outputs = append([]job.Output{{Kind: job.OutputObject, Name: dir + "main.o"}}, p.Outputs...)
+	p := &Plan{Driver: d, Outputs: []unit.Output{{Kind: w.out.Kind, Name: dir + w.out.Name}}}
+	if w.out.Kind != unit.OutputObject && w.out.Kind != unit.OutputAssembly {
+		p.Outputs = append([]unit.Output{{Kind: unit.OutputObject, Name: dir + "main.o"}}, p.Outputs...)
 	}
 	for _, word := range strings.Fields(w.words) {
 		p.options = append(p.options, option{words: []string{word}})
@@ -241,7 +241,7 @@ func (c compiled) place(t *testing.T, p *Plan, w written, dir string) error {
 	defer src.Close()
 	st, err := src.Stat()
 	must(t, err)
-	return p.Place(job.Output{Kind: w.out.Kind, Name: dir + w.out.Name}, int(src.Fd()), 0, st.Size())
+	return p.Place(unit.Output{Kind: w.out.Kind, Name: dir + w.out.Name}, int(src.Fd()), 0, st.Size())
 }
 
 func must(t *testing.T, err error) {
@@ -296,13 +296,13 @@ func TestPlaceRefuses(t *testing.T) {
 	before := mapNames(t, dir)
 	for _, f := range []Family{GCC, Clang} {
 		for _, name := range []string{dir + "/no/such/dir", dir + "/d", dir + "/pipe", "/dev/full", dir + "/a.c/x", ""} {
-			err := planFor(f).Place(job.Output{Name: name}, int(src.Fd()), 0, 10)
+			err := planFor(f).Place(unit.Output{Name: name}, int(src.Fd()), 0, 10)
 			if !errors.Is(err, ErrPlace) {
 				t.Errorf("family %d: Place(%q) = %v, want ErrPlace", f, name, err)
 			}
 		}
 		// Promised more than there is.
-		if err := planFor(f).Place(job.Output{Name: dir + "/short"}, int(src.Fd()), 4, 10); !errors.Is(err, ErrPlace) {
+		if err := planFor(f).Place(unit.Output{Name: dir + "/short"}, int(src.Fd()), 4, 10); !errors.Is(err, ErrPlace) {
 			t.Errorf("family %d: short source: %v, want ErrPlace", f, err)
 		}
 	}
@@ -333,7 +333,7 @@ func TestPlaceOffset(t *testing.T) {
 	must(t, err)
 	for _, f := range []Family{GCC, Clang} {
 		out := filepath.Join(t.TempDir(), "o")
-		must(t, planFor(f).Place(job.Output{Name: out}, int(src.Fd()), 3, 4))
+		must(t, planFor(f).Place(unit.Output{Name: out}, int(src.Fd()), 3, 4))
 		got, err := os.ReadFile(out)
 		must(t, err)
 		if string(got) != "3456" {
@@ -343,7 +343,7 @@ func TestPlaceOffset(t *testing.T) {
 			t.Errorf("family %d: offset is now %d, want 10", f, at)
 		}
 		empty := filepath.Join(t.TempDir(), "e")
-		must(t, planFor(f).Place(job.Output{Name: empty}, int(src.Fd()), 0, 0))
+		must(t, planFor(f).Place(unit.Output{Name: empty}, int(src.Fd()), 0, 0))
 		if st, err := os.Stat(empty); err != nil || st.Size() != 0 {
 			t.Errorf("family %d: empty output: %v, %v", f, st, err)
 		}

@@ -15,9 +15,7 @@
 // tables are laid out by the linker, and nothing is built at start.
 package compile
 
-import (
-	"github.com/rdistcc/rdistcc/internal/job"
-)
+import "github.com/rdistcc/rdistcc/internal/unit"
 
 // Plan describes what a command line asks for.
 type Plan struct {
@@ -31,10 +29,10 @@ type Plan struct {
 
 	// Otherwise the command is one compile of one source that may run elsewhere.
 	Driver   Driver
-	Source   string       // as typed
-	Language string       // of the source: "c", "c++", "objective-c", ... or "cpp-output", ...
-	Outputs  []job.Output // paths as the compiler would use them; the first is the main output
-	Inputs   []string     // further files that the compiler reads by name; they need not exist, but are not directories
+	Source   string        // as typed
+	Language string        // of the source: "c", "c++", "objective-c", ... or "cpp-output", ...
+	Outputs  []unit.Output // paths as the compiler would use them; the first is the main output
+	Inputs   []string      // further files that the compiler reads by name; they need not exist, but are not directories
 
 	// Text is why the command cannot travel as preprocessed text, as a word to follow
 	// reason.NotReproducible; only the sources form will do then. "" if it can.

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/rdistcc/rdistcc/internal/driver"
-	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // Shared returns Preprocess with placeholders for what differs from source to source (package
@@ -108,7 +108,7 @@ func (p *Plan) SharedWhole() (words []string, n driver.Names, ok bool) {
 	if p.output != "" {
 		// The driver derives names from those that look like its own.
 		want := ".o"
-		if p.Outputs[0].Kind == job.OutputAssembly {
+		if p.Outputs[0].Kind == unit.OutputAssembly {
 			want = ".s"
 		}
 		if n.Output = p.output; !hasEnding(base(n.Output), want) {

@@ -3,8 +3,8 @@ package compile
 import (
 	"strings"
 
-	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // sides holds what a command asks for besides its main output.
@@ -97,12 +97,12 @@ func (p *parser) input(name string) {
 // name derives the outputs as the driver does. A side file whose name varies between versions
 // is listed under all its names: only one of them will exist.
 func (p *parser) name() {
-	kind, suffix := job.OutputObject, ".o"
+	kind, suffix := unit.OutputObject, ".o"
 	switch {
 	case p.assembly && p.llvm: // -S takes precedence over -c in either order
-		kind, suffix = job.OutputAssembly, ".ll"
+		kind, suffix = unit.OutputAssembly, ".ll"
 	case p.assembly:
-		kind, suffix = job.OutputAssembly, ".s"
+		kind, suffix = unit.OutputAssembly, ".s"
 	case p.llvm:
 		suffix = ".bc"
 	}
@@ -110,9 +110,9 @@ func (p *parser) name() {
 	if main == "" {
 		main = stem(p.Source) + suffix
 	}
-	p.Outputs = append(make([]job.Output, 0, 4), job.Output{Kind: kind, Name: main})
+	p.Outputs = append(make([]unit.Output, 0, 4), unit.Output{Kind: kind, Name: main})
 	if p.usage {
-		p.Outputs = append(p.Outputs, job.Output{Kind: job.OutputStackUsage, Name: p.aux(main, ".su")})
+		p.Outputs = append(p.Outputs, unit.Output{Kind: unit.OutputStackUsage, Name: p.aux(main, ".su")})
 	}
 	if p.extra.profile {
 		p.Inputs = append(p.Inputs, p.aux(main, ".gcda"), "fbdata.afdo")
@@ -133,7 +133,7 @@ func (p *parser) made(name string) {
 			return
 		}
 	}
-	p.Outputs = append(p.Outputs, job.Output{Kind: job.OutputSide, Name: name, Optional: true})
+	p.Outputs = append(p.Outputs, unit.Output{Kind: unit.OutputSide, Name: name, Optional: true})
 }
 
 // dependencies declares the dependency files.
@@ -144,7 +144,7 @@ func (p *parser) dependencies(main string) {
 	for _, name := range p.extra.deps {
 		// Of several, only the last one is written, and only the driver knows which one that is.
 		sure := len(p.extra.deps) == 1 && p.deps && !p.Raw && name != main
-		p.Outputs = append(p.Outputs, job.Output{Kind: job.OutputDependency, Name: name, Optional: !sure})
+		p.Outputs = append(p.Outputs, unit.Output{Kind: unit.OutputDependency, Name: name, Optional: !sure})
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
@@ -68,7 +69,7 @@ func TestAttackShmTruncate(t *testing.T) {
 // it is checked.
 func TestAttackShmDoubleFetch(t *testing.T) {
 	body := (&job.Body{Argv0: "cc", Args: []string{"-O2", "-c", "x.c"}, Language: "c", Name: "x.c", Cwd: "/src",
-		Outputs: []job.Output{{Name: "x.o"}}, Files: []job.SourceFile{{Name: "x.c", Len: 10}}}).Append(nil)
+		Outputs: []unit.Output{{Name: "x.o"}}, Files: []unit.File{{Name: "x.c", Len: 10}}}).Append(nil)
 	size := (len(body) + 4095) &^ 4095
 	fd, err := unix.MemfdCreate("slot", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -123,7 +124,7 @@ func TestAttackShmDoubleFetch(t *testing.T) {
 				t.Fatal("a job changed after it was read")
 			}
 		}
-		if b.Outputs[0].Kind > job.OutputDependency || len(b.Files) > len(body) {
+		if b.Outputs[0].Kind > unit.OutputDependency || len(b.Files) > len(body) {
 			t.Fatalf("%+v", b)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 )
@@ -226,7 +227,7 @@ func TestUnknownCompilerGoesLocal(t *testing.T) {
 
 func TestHostWithoutToolchainIsNotEligible(t *testing.T) {
 	r := newRig(t, nil)
-	other := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.ids = []job.ToolchainID{{9}} })
+	other := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.ids = []unit.ToolchainID{{9}} })
 	d := startFake(t, r.far, "127.0.0.1:0", nil)
 	for range 4 {
 		if res := r.remote(other.addr+" "+d.addr, "int x;"); res.Host != d.addr {

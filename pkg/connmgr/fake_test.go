@@ -12,11 +12,12 @@ import (
 	"github.com/rdistcc/rdistcc/internal/digest"
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
 // testID is the toolchain of the tests.
-var testID = job.ToolchainID{1, 2, 3}
+var testID = unit.ToolchainID{1, 2, 3}
 
 // fakeDaemon speaks the daemon's side of the job protocol and lets a test decide
 // what each job comes to.
@@ -35,7 +36,7 @@ type fakeDaemon struct {
 	slotSize   int
 	fetches    int           // bytes of a source that it fetches; 0 = it offers and takes no windows
 	board      func() []byte // what its load board holds; nil = it has none
-	ids        []job.ToolchainID
+	ids        []unit.ToolchainID
 	reject     *job.Rejection
 	onBeat     func()                           // when it is asked for a sign of life
 	boardGuard sync.Locker                      // of what board returns
@@ -98,7 +99,7 @@ const fakeRecvs = 256
 // startFake starts a daemon on dev at addr ("127.0.0.1:0"); change may be nil.
 func startFake(t testing.TB, dev iwarp.Device, addr string, change func(d *fakeDaemon)) *fakeDaemon {
 	t.Helper()
-	d := &fakeDaemon{t: t, dev: dev, jobs: 2, slotSize: 1 << 20, ids: []job.ToolchainID{testID}}
+	d := &fakeDaemon{t: t, dev: dev, jobs: 2, slotSize: 1 << 20, ids: []unit.ToolchainID{testID}}
 	d.onJob = func(c *fakeConn, j *fakeJob) { c.finish(j, compiled(j)) }
 	if change != nil {
 		change(d)

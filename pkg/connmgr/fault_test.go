@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
@@ -196,9 +197,9 @@ func (s *simulated) run(ctx context.Context, f *ipc.Lease, text string) (*ipc.Re
 	c.free = true
 	c.prepared()
 	defer c.endLease()
-	b := job.Body{Argv0: "gcc", Language: "cpp-output", Name: "x.c", Cwd: "/src", Outputs: []job.Output{{Name: "x.o"}}}
+	b := job.Body{Argv0: "gcc", Language: "cpp-output", Name: "x.c", Cwd: "/src", Outputs: []unit.Output{{Name: "x.o"}}}
 	if f.NeedTree {
-		b.Files = []job.SourceFile{{Name: "x.c", Len: uint64(len(text))}}
+		b.Files = []unit.File{{Name: "x.c", Len: uint64(len(text))}}
 	}
 	n := len(b.Append(c.source.Bytes()[:0]))
 	off := job.TextOffset(n)

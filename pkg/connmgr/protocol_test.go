@@ -16,6 +16,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
@@ -103,10 +104,10 @@ func TestToolchainsInParts(t *testing.T) {
 		d.onHello = func(c *fakeConn) {
 			c.send(&job.Welcome{Jobs: 1, MaxBody: 1 << 20, MaxResult: 1 << 20, Toolchains: 2}, 0)
 			c.grant(1)
-			c.send(&job.Toolchains{Seq: 1, First: 0, Total: 2, IDs: []job.ToolchainID{{9}}}, 0)
+			c.send(&job.Toolchains{Seq: 1, First: 0, Total: 2, IDs: []unit.ToolchainID{{9}}}, 0)
 			d.wg.Go(func() {
 				<-rest
-				c.send(&job.Toolchains{Seq: 2, First: 1, Total: 2, IDs: []job.ToolchainID{testID}}, 0)
+				c.send(&job.Toolchains{Seq: 2, First: 1, Total: 2, IDs: []unit.ToolchainID{testID}}, 0)
 			})
 		}
 	})
@@ -133,7 +134,7 @@ func TestToolchainsInParts(t *testing.T) {
 // wait for it a while, and no build is told that it lacks a compiler before it knows.
 func TestIdentifyingHost(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.ConnectGrace = time.Minute })
-	more := make(chan []job.ToolchainID)
+	more := make(chan []unit.ToolchainID)
 	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
 		d.onHello = func(c *fakeConn) {
 			c.send(&job.Welcome{Jobs: 1, MaxBody: 1 << 20, MaxResult: 1 << 20, Identifying: true}, 0)
@@ -155,12 +156,12 @@ func TestIdentifyingHost(t *testing.T) {
 	done := make(chan *ipc.Result)
 	go func() { done <- r.remote(d.addr, "int x;") }()
 	eventually(t, "the job to wait", func() bool { return r.m.Status().Waiting.Credit == 1 })
-	more <- []job.ToolchainID{{9}}
+	more <- []unit.ToolchainID{{9}}
 	eventually(t, "the first compiler", func() bool { return status().Tools == 1 })
 	if h := status(); !h.Identifying {
 		t.Errorf("host %+v, want it identifying", h)
 	}
-	more <- []job.ToolchainID{{9}, testID}
+	more <- []unit.ToolchainID{{9}, testID}
 	if res := <-done; res.Host != d.addr {
 		t.Errorf("result %+v", res)
 	}

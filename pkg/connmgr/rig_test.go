@@ -17,6 +17,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/shm"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
@@ -291,7 +292,7 @@ func (w *wrapper) lease(f *ipc.Lease) bool {
 func (w *wrapper) preprocess(text string) *ipc.Submit {
 	w.t.Helper()
 	b := job.Body{Argv0: "gcc", Args: []string{"-O2"}, Language: "cpp-output", Name: "x.c", Cwd: "/src",
-		Outputs: []job.Output{{Kind: job.OutputObject, Name: "x.o"}}}
+		Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "x.o"}}}
 	enc := b.Append(nil)
 	off := job.TextOffset(len(enc))
 	if _, err := w.source.Write(enc); err != nil {

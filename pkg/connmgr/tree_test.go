@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
@@ -20,7 +21,7 @@ func (w *wrapper) submitTree(f *ipc.Lease, text string) (*ipc.Leased, any) {
 		w.t.Fatal("no slot")
 	}
 	b := job.Body{Argv0: "gcc", Args: []string{"-c", "x.c"}, Language: "c", Name: "x.c", Cwd: "/src",
-		Outputs: []job.Output{{Kind: job.OutputObject, Name: "x.o"}}, Files: []job.SourceFile{{Name: "x.c", Len: uint64(len(text))}}}
+		Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "x.o"}}, Files: []unit.File{{Name: "x.c", Len: uint64(len(text))}}}
 	const at = 4096
 	enc := b.Append(nil)
 	off := job.TextOffset(len(enc))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/privatetree"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
@@ -36,16 +37,16 @@ func BenchmarkEmptyJob(b *testing.B) {
 	if err := os.Symlink(path, filepath.Join(bin, "gcc")); err != nil {
 		b.Fatal(err)
 	}
-	out := []job.Output{{Kind: job.OutputObject, Name: "empty.o"}}
+	out := []unit.Output{{Kind: unit.OutputObject, Name: "empty.o"}}
 	// What glibc has every compile include.
 	predef := "/* stdc-predef.h */\n"
 	sources := job.Body{
 		Argv0: "gcc", Args: []string{"-O2", "-c", "empty.c"}, Language: "c", Name: "empty.c", Cwd: "/home/user/src", Outputs: out,
-		Files: []job.SourceFile{{Name: "empty.c"}, {Name: "/usr/include/stdc-predef.h", Len: uint64(len(predef))}},
+		Files: []unit.File{{Name: "empty.c"}, {Name: "/usr/include/stdc-predef.h", Len: uint64(len(predef))}},
 	}
 	many, text := sources, predef+strings.Repeat("\n", 200<<10)
 	for i := range 200 {
-		many.Files = append(many.Files, job.SourceFile{Name: fmt.Sprintf("/usr/include/dir%d/header%d.h", i%20, i), Len: 1 << 10})
+		many.Files = append(many.Files, unit.File{Name: fmt.Sprintf("/usr/include/dir%d/header%d.h", i%20, i), Len: 1 << 10})
 	}
 	for _, form := range []struct {
 		name string
@@ -76,12 +77,12 @@ func BenchmarkManyHeaders(b *testing.B) {
 		b.Fatal(err)
 	}
 	q := request{body: treeBody("gcc")}
-	q.body.Files = []job.SourceFile{{Name: "a.c"}}
+	q.body.Files = []unit.File{{Name: "a.c"}}
 	var text strings.Builder
 	for i := range 350 {
 		header := strings.Repeat(fmt.Sprintf("int v%d[] = {%d};\n", i, i), 1000)[:14<<10]
 		text.WriteString(header)
-		q.body.Files = append(q.body.Files, job.SourceFile{Name: fmt.Sprintf("/usr/include/dir%d/header%d.h", i%20, i), Len: uint64(len(header))})
+		q.body.Files = append(q.body.Files, unit.File{Name: fmt.Sprintf("/usr/include/dir%d/header%d.h", i%20, i), Len: uint64(len(header))})
 	}
 	q.text = text.String()
 	all := inParts(q)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -100,7 +101,7 @@ const keptSpeeds = 8
 
 // timedLocked learns from a compile how fast a toolchain is here: an average in
 // which the last ones count most. The first of the list is the one last used.
-func (s *Server) timedLocked(id job.ToolchainID, text uint64, cpu time.Duration) {
+func (s *Server) timedLocked(id unit.ToolchainID, text uint64, cpu time.Duration) {
 	if cpu <= 0 {
 		return
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/internal/sandbox/probe"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
@@ -161,7 +162,7 @@ const canarySlot = 64 << 10
 
 // honestBy does a job that a wrapper could have sent.
 func (r *runner) honestBy(tc *toolchain.Toolchain, language string) error {
-	b := job.Body{Name: "canary.c", Language: language, Outputs: []job.Output{{Kind: job.OutputObject, Name: "canary.o"}}}
+	b := job.Body{Name: "canary.c", Language: language, Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "canary.o"}}}
 	text := "int canary(int x) { return x + 1; }\n"
 	slot := make([]byte, canarySlot)
 	body := b.Append(slot[:0])

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -31,7 +32,7 @@ type testClient struct {
 	ended    bool
 	welcome  *job.Welcome
 	listed   bool // the whole list is there
-	ids      []job.ToolchainID
+	ids      []unit.ToolchainID
 	credits  []job.Credit
 	results  map[uint64]*testResult
 	acks     map[job.Kind]int
@@ -281,7 +282,7 @@ type request struct {
 }
 
 // start takes a credit and submits; the job's number is returned.
-func (c *testClient) start(tc job.ToolchainID, q request) uint64 {
+func (c *testClient) start(tc unit.ToolchainID, q request) uint64 {
 	c.t.Helper()
 	c.wait("a credit", func() bool { return len(c.credits) > 0 })
 	c.mu.Lock()
@@ -354,7 +355,7 @@ func (c *testClient) result(id uint64) *testResult {
 }
 
 // do submits and waits.
-func (c *testClient) do(tc job.ToolchainID, q request) *testResult {
+func (c *testClient) do(tc unit.ToolchainID, q request) *testResult {
 	c.t.Helper()
 	return c.result(c.start(tc, q))
 }
@@ -386,6 +387,6 @@ func (r *testResult) bytes(s job.Segment) []byte { return r.sink[s.Off:][:s.Len]
 func compileBody(lang, name string, args ...string) job.Body {
 	return job.Body{
 		Argv0: "cc", Args: args, Language: lang, Name: name, Cwd: "/nowhere",
-		Outputs: []job.Output{{Kind: job.OutputObject, Name: "x.o"}},
+		Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "x.o"}},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -71,7 +72,7 @@ func TestAssemblyAndStackUsage(t *testing.T) {
 	ts := startServer(t, nil)
 	c := dial(t, ts.addr, &job.Hello{})
 	b := compileBody("cpp-output", "a.c", "-O1", "-fstack-usage")
-	b.Outputs = []job.Output{{Kind: job.OutputAssembly, Name: "a.s"}, {Kind: job.OutputStackUsage, Name: "a.su"}}
+	b.Outputs = []unit.Output{{Kind: unit.OutputAssembly, Name: "a.s"}, {Kind: unit.OutputStackUsage, Name: "a.su"}}
 	r := c.do(ts.tool("gcc"), request{body: b, text: hello})
 	if len(r.Files) != 2 || r.Files[1].Index != 1 {
 		t.Fatalf("%+v\n%s", r.Result, r.bytes(r.Stderr))

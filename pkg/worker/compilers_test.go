@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/sandbox"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // TestServesBesideIdentifying: a server welcomes clients and runs their jobs while it still
@@ -105,7 +106,7 @@ func TestNoCompiler(t *testing.T) {
 		t.Errorf("told %d times", n)
 	}
 	c := dial(t, ts.addr, &job.Hello{})
-	if r := c.do(job.ToolchainID{1}, request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Status != job.StatusRefused || r.Cause != job.CauseToolchain {
+	if r := c.do(unit.ToolchainID{1}, request{body: compileBody("cpp-output", "a.c"), text: hello}); r.Status != job.StatusRefused || r.Cause != job.CauseToolchain {
 		t.Errorf("answer %+v", r.Result)
 	}
 	if err := ts.Ready(); err == nil {

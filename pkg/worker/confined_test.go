@@ -10,6 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // grounds runs a test with compiles unconfined, in trees, and in bare directories.
@@ -94,7 +95,7 @@ func TestConfinedFilesAndWords(t *testing.T) {
 		ts := startServer(t, on)
 		c := dial(t, ts.addr, &job.Hello{})
 		b := compileBody("cpp-output", "a.c", "-O1", "-fstack-usage")
-		b.Outputs = []job.Output{{Kind: job.OutputAssembly, Name: "a.s"}, {Kind: job.OutputStackUsage, Name: "a.su"}}
+		b.Outputs = []unit.Output{{Kind: unit.OutputAssembly, Name: "a.s"}, {Kind: unit.OutputStackUsage, Name: "a.su"}}
 		r := c.do(ts.tool("gcc"), request{body: b, text: hello})
 		if len(r.Files) != 2 || !strings.Contains(string(r.bytes(r.Files[0].Segment)), "main:") || !strings.Contains(string(r.bytes(r.Files[1].Segment)), "main\t") {
 			t.Errorf("%+v\n%s", r.Result, r.bytes(r.Stderr))

@@ -13,6 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rdmaread"
 	"github.com/rdistcc/rdistcc/internal/store"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/worker/large"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
@@ -76,7 +77,7 @@ type conn struct {
 	toRecall  int
 	wantDrain bool
 	listNext  int // index of the next toolchain to tell of
-	list      []job.ToolchainID
+	list      []unit.ToolchainID
 	tellNames bool // of the compilers behind them
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // fakeProc is a directory in the place of /proc with so much memory.
@@ -296,7 +297,7 @@ func testMemoryLimit(t *testing.T, b job.Body) {
 	for _, q := range []*request{&q, &small} {
 		if b.Files != nil {
 			q.body.Argv0 = "gcc"
-			q.body.Files = []job.SourceFile{{Name: "a.c", Len: uint64(len(q.text))}}
+			q.body.Files = []unit.File{{Name: "a.c", Len: uint64(len(q.text))}}
 		}
 	}
 	if r := c.do(ts.tool("gcc"), q); r.Status != job.StatusFailed || r.Cause != job.CauseMemory {

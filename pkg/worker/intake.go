@@ -10,6 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/digest"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/store"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/worker/files"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
@@ -229,7 +230,7 @@ func (t *task) lookUp(ctx context.Context, in *files.Set, noRoom bool) error {
 // tellLacking puts into the task's slot what it lacks, as the content of its answer, so that it comes again with
 // that and no more. It returns how many bytes these are.
 func (t *task) tellLacking(r *job.Result) int {
-	room := min(uint64(t.k.mr.Len()), t.m.Sink.Len) / uint64(len(job.ContentID{}))
+	room := min(uint64(t.k.mr.Len()), t.m.Sink.Len) / uint64(len(unit.ContentID{}))
 	if uint64(len(t.lacks)) > room {
 		return 0 // it comes with everything
 	}

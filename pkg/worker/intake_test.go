@@ -17,6 +17,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/digest"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/store"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // listed is a request's files by contents: its first file, and a list of the others.
@@ -27,7 +28,7 @@ type listed struct {
 	text  string     // of the blobs
 }
 
-func idOf(content string) job.ContentID { return sha256.Sum256([]byte(content)) }
+func idOf(content string) unit.ContentID { return sha256.Sum256([]byte(content)) }
 
 // inParts takes a request of the sources form apart.
 func inParts(q request) *listed {
@@ -64,7 +65,7 @@ func (p *listed) blob(content string) {
 func (p *listed) named(all bool) request {
 	list := string(p.list.Append(nil))
 	q := p.q
-	q.body.Lists = []job.ContentID{idOf(list)}
+	q.body.Lists = []unit.ContentID{idOf(list)}
 	if all {
 		q.body.Blobs = append(slices.Clone(p.blobs), job.Blob{ID: idOf(list), Len: uint64(len(list))})
 		q.text += p.text + list
@@ -323,11 +324,11 @@ func TestHostileContents(t *testing.T) {
 		"said of text": {cause: job.CauseMalformed, change: func(x *listed, q *request) {
 			*q = request{body: compileBody("c", "a.c"), change: func(m *job.Job) { m.Store = true }}
 		}},
-		"a list that is none":  {cause: job.CauseMalformed, change: func(x *listed, q *request) { q.body.Lists = []job.ContentID{x.list.Files[0].Content} }},
-		"a list that is empty": {cause: job.CauseMalformed, change: func(x *listed, q *request) { q.body.Lists = []job.ContentID{idOf("")} }},
-		"a list of a list":     {cause: job.CauseLacks, change: func(x *listed, q *request) { q.body.Lists = append(q.body.Lists, job.ContentID{1}) }},
+		"a list that is none":  {cause: job.CauseMalformed, change: func(x *listed, q *request) { q.body.Lists = []unit.ContentID{x.list.Files[0].Content} }},
+		"a list that is empty": {cause: job.CauseMalformed, change: func(x *listed, q *request) { q.body.Lists = []unit.ContentID{idOf("")} }},
+		"a list of a list":     {cause: job.CauseLacks, change: func(x *listed, q *request) { q.body.Lists = append(q.body.Lists, unit.ContentID{1}) }},
 		"a file twice, here and there": {cause: job.CauseMalformed, change: func(x *listed, q *request) {
-			q.body.Files = append(q.body.Files, job.SourceFile{Name: x.list.Files[0].Name})
+			q.body.Files = append(q.body.Files, unit.File{Name: x.list.Files[0].Name})
 		}},
 		"a file twice in a list": {cause: job.CauseMalformed, with: func(x *listed) { x.list.Files = append(x.list.Files, x.list.Files[0]) }},
 		"a file twice, spelled differently": {cause: job.CauseMalformed, with: func(x *listed) {
@@ -349,7 +350,7 @@ func TestHostileContents(t *testing.T) {
 		"lengths that wrap":      {cause: job.CauseTooBig, with: func(x *listed) { x.list.Files = x.list.Files[:1]; x.list.Files[0].Len = 1<<64 - 1 }},
 		"a precompiled header":   {cause: job.CausePolicy, with: func(x *listed) { x.list.Files[0].Name = "src/m.h.gch" }},
 		"a directory of them":    {cause: job.CausePolicy, with: func(x *listed) { x.list.Dirs = append(x.list.Dirs, "src/m.h.gch") }},
-		"a link to one":          {cause: job.CausePolicy, with: func(x *listed) { x.list.Links = append(x.list.Links, job.Link{Name: "/l", Target: "/x.gch"}) }},
+		"a link to one":          {cause: job.CausePolicy, with: func(x *listed) { x.list.Links = append(x.list.Links, unit.Link{Name: "/l", Target: "/x.gch"}) }},
 		"specs":                  {cause: job.CausePolicy, with: func(x *listed) { x.list.Files[0].Name = "/usr/lib/gcc/specs" }},
 		"a file of the compiler": {cause: job.CauseTree, with: func(x *listed) { x.list.Files[0].Name = realPath(t, p.compiler) }},
 		"a nameless directory":   {cause: job.CauseMalformed, with: func(x *listed) { x.list.Dirs = []string{""} }},
@@ -519,7 +520,7 @@ func TestContentsOfTwoTenants(t *testing.T) {
 		header := "#define N " + n + "\n"
 		src := "#include \"n.h\"\nint n[N];\n"
 		body := treeBody("gcc")
-		body.Files = []job.SourceFile{{Name: "a.c", Len: uint64(len(src))}, {Name: "n.h", Len: uint64(len(header))}}
+		body.Files = []unit.File{{Name: "a.c", Len: uint64(len(src))}, {Name: "n.h", Len: uint64(len(header))}}
 		return inParts(request{body: body, text: src + header})
 	}
 	mine, yours := project("5"), project("7")
@@ -571,7 +572,7 @@ func TestContentsOfTwoTenants(t *testing.T) {
 // one are refused.
 func TestNoStore(t *testing.T) {
 	body := treeBody("gcc")
-	body.Lists = []job.ContentID{{1}}
+	body.Lists = []unit.ContentID{{1}}
 	for name, k := range map[string]struct {
 		cause  job.Cause
 		change func(*Options)
@@ -642,7 +643,7 @@ func TestLacksSaysWhich(t *testing.T) {
 	p := listsProject(t, "gcc")
 	all := inParts(request{body: p.body, text: p.text, sink: 4 << 20})
 	gcc := ts.tool("gcc")
-	wants := func(what string, q request, ids ...job.ContentID) {
+	wants := func(what string, q request, ids ...unit.ContentID) {
 		t.Helper()
 		r := c.do(gcc, q)
 		var want []byte

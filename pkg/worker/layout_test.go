@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // scene is a job that says in its object and its messages which of a number of files, directories and links it saw.
@@ -16,7 +17,7 @@ type scene struct {
 	headers map[string]string // content by absolute name
 	same    [2]string         // two of them that are one file; or none
 	dirs    []string
-	links   []job.Link
+	links   []unit.Link
 	output  string
 }
 
@@ -37,7 +38,7 @@ func (x *scene) request() request {
 		body.Args = append(body.Args, "-I"+d)
 	}
 	body.Args = append(body.Args, "a.c", "-o", x.output)
-	body.Outputs = []job.Output{{Kind: job.OutputObject, Name: x.output}, {Kind: job.OutputDependency, Name: strings.TrimSuffix(x.output, ".o") + ".d"}}
+	body.Outputs = []unit.Output{{Kind: unit.OutputObject, Name: x.output}, {Kind: unit.OutputDependency, Name: strings.TrimSuffix(x.output, ".o") + ".d"}}
 	body.Dirs, body.Links = x.dirs, x.links
 	body.Files[0].Len = uint64(text.Len())
 	all := text.String()
@@ -50,7 +51,7 @@ func (x *scene) request() request {
 		}
 	}) {
 		index[name] = len(body.Files) + 1
-		f := job.SourceFile{Name: name, MTime: 1e18}
+		f := unit.File{Name: name, MTime: 1e18}
 		if i := slices.Index(x.same[:], name); i == 1 && index[x.same[0]] > 0 {
 			f.Same = uint32(index[x.same[0]])
 		} else {
@@ -93,7 +94,7 @@ func randomScene(r *rand.Rand, from *scene) *scene {
 		x.output = []string{"x.o", "deep/a.o", "/opt/g.o"}[r.IntN(3)]
 	}
 	if x.links = nil; r.IntN(3) == 0 {
-		x.links = []job.Link{{Name: "/opt/link", Target: "/elsewhere"}}
+		x.links = []unit.Link{{Name: "/opt/link", Target: "/elsewhere"}}
 		delete(x.headers, "/opt/link/f.h") // names are without links
 	}
 	if x.same[0] != "" && x.headers[x.same[0]] != "" && x.headers[x.same[1]] != "" {

@@ -17,12 +17,13 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
 // slow makes a compiler of two processes that stop until they are released. pids
 // are those that were seen so far, stopped, in whatever tree.
-func (ts *testServer) slow() (id job.ToolchainID, pids func() []int, release func()) {
+func (ts *testServer) slow() (id unit.ToolchainID, pids func() []int, release func()) {
 	mark := ts.t.TempDir() // in their command lines
 	ts.bin = mark
 	ts.settings.Store(&Settings{JobTimeout: patience, Dirs: []string{mark}})
@@ -96,7 +97,7 @@ func forms(t *testing.T, test func(t *testing.T, b job.Body)) {
 func treeBody(compiler string) job.Body {
 	return job.Body{
 		Argv0: compiler, Args: []string{"-c", "a.c", "-o", "x.o"}, Language: "c", Name: "a.c", Cwd: "/src",
-		Outputs: []job.Output{{Kind: job.OutputObject, Name: "x.o"}}, Files: []job.SourceFile{{Name: "a.c"}},
+		Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "x.o"}}, Files: []unit.File{{Name: "a.c"}},
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/compress"
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // header is one of the system's that every machine with a compiler has.
@@ -78,9 +79,9 @@ func TestAbridgedLists(t *testing.T) {
 		{Name: "/usr/include/same.h", MTime: 1e18, Same: 1},
 		{Name: "/usr/include/empty.h", MTime: 1e18, Content: idOf("")},
 	}}
-	ask := func(id job.ContentID, frame []byte) *testResult {
+	ask := func(id unit.ContentID, frame []byte) *testResult {
 		q := request{body: body, text: source + string(frame), sink: 64 << 10}
-		q.body.Lists = []job.ContentID{id}
+		q.body.Lists = []unit.ContentID{id}
 		q.body.Blobs = []job.Blob{{ID: id, Len: uint64(len(frame)), Abridged: true}}
 		return c.do(gcc, q)
 	}
@@ -129,7 +130,7 @@ func TestAbridgedLists(t *testing.T) {
 		t.Fatalf("%+v\n%s", r.Result, r.bytes(r.Stderr))
 	}
 	q := request{body: body, text: source, sink: 64 << 10}
-	q.body.Lists = []job.ContentID{id}
+	q.body.Lists = []unit.ContentID{id}
 	if r := c.do(gcc, q); r.Status != job.StatusRan || r.Exit != 0 {
 		t.Errorf("named, once it is there: %+v\n%s", r.Result, r.bytes(r.Stderr))
 	}
@@ -156,7 +157,7 @@ func TestManyOwnFiles(t *testing.T) {
 	list.Files = append(list.Files, job.ListedFile{Name: header, Len: uint64(len(headerText(t))), MTime: 1e18, Content: idOf(string(headerText(t)))})
 	list.Files = list.Files[:slices.IndexFunc(list.Files, func(f job.ListedFile) bool { return f.Name == header })+1] // once
 	right := slices.Clone(list.Files)
-	ask := func(id job.ContentID) *testResult {
+	ask := func(id unit.ContentID) *testResult {
 		whole := list
 		whole.Files = slices.Clone(list.Files)
 		if whole.Abridge() != len(right) {
@@ -167,7 +168,7 @@ func TestManyOwnFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		q := request{body: body, text: source + string(frame), sink: 64 << 10}
-		q.body.Lists = []job.ContentID{id}
+		q.body.Lists = []unit.ContentID{id}
 		q.body.Blobs = []job.Blob{{ID: id, Len: uint64(len(frame)), Abridged: true}}
 		return c.do(gcc, q)
 	}

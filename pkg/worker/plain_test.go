@@ -9,6 +9,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/compress"
 	"github.com/rdistcc/rdistcc/internal/digest"
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // plain is what a request's source is before it is packed.
@@ -19,7 +20,7 @@ func plain(q request) []byte {
 }
 
 // packed starts q with its source as one frame, or as frame if that is given.
-func (c *testClient) packed(tc job.ToolchainID, q request, frame []byte) *testResult {
+func (c *testClient) packed(tc unit.ToolchainID, q request, frame []byte) *testResult {
 	c.t.Helper()
 	src := plain(q)
 	if frame == nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -31,12 +32,12 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, q := range []struct {
 		name  string
-		tool  job.ToolchainID
+		tool  unit.ToolchainID
 		cause job.Cause
 		why   string
 		req   request
 	}{
-		{"another toolchain", job.ToolchainID{1}, job.CauseToolchain, "no such compiler", request{body: ok}},
+		{"another toolchain", unit.ToolchainID{1}, job.CauseToolchain, "no such compiler", request{body: ok}},
 		{"a plugin", gcc, job.CausePolicy, "plugin", request{body: bad(func(b *job.Body) { b.Args = []string{"-fplugin=x"} })}},
 		{"a variable", gcc, job.CausePolicy, "LD_PRELOAD", request{body: bad(func(b *job.Body) { b.Env = []string{"LD_PRELOAD=x"} })}},
 		{"a path as name", gcc, job.CauseMalformed, "plain file name", request{body: bad(func(b *job.Body) { b.Name = "../x.c" })}},

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -199,7 +199,7 @@ func openFDs(t *testing.T) int {
 }
 
 // tool finds the ID of a compiler in bin.
-func (ts *testServer) tool(name string) job.ToolchainID {
+func (ts *testServer) tool(name string) unit.ToolchainID {
 	ts.t.Helper()
 	for _, t := range ts.Toolchains() {
 		if filepath.Base(t.Exec) == name {
@@ -207,12 +207,12 @@ func (ts *testServer) tool(name string) job.ToolchainID {
 		}
 	}
 	ts.t.Skipf("needs %s", name)
-	return job.ToolchainID{}
+	return unit.ToolchainID{}
 }
 
 // fake makes a compiler that runs script instead: the server takes it for a gcc,
 // as it tells so. $out is where the object belongs.
-func (ts *testServer) fake(name, script string) job.ToolchainID {
+func (ts *testServer) fake(name, script string) unit.ToolchainID {
 	ts.t.Helper()
 	path := filepath.Join(ts.bin, name)
 	text := `#!/bin/sh

@@ -16,6 +16,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // TestPWDThroughALink: the compile directory in the debug information is the
@@ -31,7 +32,7 @@ func TestPWDThroughALink(t *testing.T) {
 		for _, dir := range []string{p.root + "/real/deep", link + "/deep"} {
 			p.dir, p.env = dir, []string{"PWD=" + dir}
 			p.change = func(b *job.Body) {
-				b.Links = []job.Link{{Name: link, Target: p.root + "/real"}}
+				b.Links = []unit.Link{{Name: link, Target: p.root + "/real"}}
 			}
 			got := p.compare(c, ts.tool(cc), []string{"-c", "-g", "a.c", "-include", "../h.h"})
 			if text := got.files[p.root+"/real/deep/a.o"]; !strings.Contains(text, dir) {
@@ -113,7 +114,7 @@ func TestUndeclaredFile(t *testing.T) {
 	}
 	// Nor does a link lead out; and no such thing is this host's fault.
 	for what, change := range map[string]func(*job.Body){
-		"a link":                  func(b *job.Body) { b.Links = []job.Link{{Name: "/src/x.o", Target: "/etc/passwd"}} },
+		"a link":                  func(b *job.Body) { b.Links = []unit.Link{{Name: "/src/x.o", Target: "/etc/passwd"}} },
 		"a directory":             func(b *job.Body) { b.Dirs = []string{"/src/x.o"} },
 		"a file of the toolchain": func(b *job.Body) { b.Args[len(b.Args)-1], b.Outputs[0].Name = "/dev/null", "/dev/null" },
 	} {
@@ -133,26 +134,26 @@ func TestNamesOfTheToolchain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := treeBody("gcc")
-	b.Files = append(b.Files, job.SourceFile{Name: strings.TrimSpace(string(out)), Len: 1, Exec: true})
+	b.Files = append(b.Files, unit.File{Name: strings.TrimSpace(string(out)), Len: 1, Exec: true})
 	if r := c.do(ts.tool("gcc"), request{body: b, text: "x"}); r.Status != job.StatusRefused || r.Cause != job.CauseTree {
 		t.Errorf("another cc1: %+v", r.Result)
 	}
 	for name, change := range map[string]func(*job.Body){
-		"a file twice":          func(b *job.Body) { b.Files = append(b.Files, job.SourceFile{Name: "a.c"}) },
-		"a file as a directory": func(b *job.Body) { b.Files = append(b.Files, job.SourceFile{Name: "a.c/b.h"}) },
-		"a directory as a file": func(b *job.Body) { b.Files = append(b.Files, job.SourceFile{Name: "/src"}) },
+		"a file twice":          func(b *job.Body) { b.Files = append(b.Files, unit.File{Name: "a.c"}) },
+		"a file as a directory": func(b *job.Body) { b.Files = append(b.Files, unit.File{Name: "a.c/b.h"}) },
+		"a directory as a file": func(b *job.Body) { b.Files = append(b.Files, unit.File{Name: "/src"}) },
 		"a name that is too long": func(b *job.Body) {
-			b.Files = append(b.Files, job.SourceFile{Name: strings.Repeat("n", 300)})
+			b.Files = append(b.Files, unit.File{Name: strings.Repeat("n", 300)})
 		},
 		"a path that is too long": func(b *job.Body) {
-			b.Files = append(b.Files, job.SourceFile{Name: strings.Repeat("d/", 3000) + "n"})
+			b.Files = append(b.Files, unit.File{Name: strings.Repeat("d/", 3000) + "n"})
 		},
-		"a directory's name for a file": func(b *job.Body) { b.Files = append(b.Files, job.SourceFile{Name: "a/"}) },
-		"dots for a file":               func(b *job.Body) { b.Files = append(b.Files, job.SourceFile{Name: ".."}) },
-		"a link for the root":           func(b *job.Body) { b.Links = []job.Link{{Name: "/", Target: "/x"}} },
+		"a directory's name for a file": func(b *job.Body) { b.Files = append(b.Files, unit.File{Name: "a/"}) },
+		"dots for a file":               func(b *job.Body) { b.Files = append(b.Files, unit.File{Name: ".."}) },
+		"a link for the root":           func(b *job.Body) { b.Links = []unit.Link{{Name: "/", Target: "/x"}} },
 		"a loop of links": func(b *job.Body) {
-			b.Links = []job.Link{{Name: "/x", Target: "/y"}, {Name: "/y", Target: "/x"}}
-			b.Files = append(b.Files, job.SourceFile{Name: "/x/h.h"})
+			b.Links = []unit.Link{{Name: "/x", Target: "/y"}, {Name: "/y", Target: "/x"}}
+			b.Files = append(b.Files, unit.File{Name: "/x/h.h"})
 		},
 	} {
 		b := treeBody("gcc")
@@ -178,7 +179,7 @@ func TestProgramsAreNotBrought(t *testing.T) {
 	b := treeBody("gcc")
 	var text string
 	for _, name := range []string{filepath.Dir(string(out)) + "/as", "/usr/local/bin/as", "/lib/x.so"} {
-		b.Files = append(b.Files, job.SourceFile{Name: name, Len: uint64(len(script)), Exec: true})
+		b.Files = append(b.Files, unit.File{Name: name, Len: uint64(len(script)), Exec: true})
 		text += script
 	}
 	for range 3 {
@@ -317,8 +318,8 @@ func TestFilesTakeOfTheTime(t *testing.T) {
 	}
 	for what, b := range map[string]job.Body{
 		"directories": many(func(b *job.Body, i int) { b.Dirs = append(b.Dirs, "d"+itoa(i)) }),
-		"files":       many(func(b *job.Body, i int) { b.Files = append(b.Files, job.SourceFile{Name: "f" + itoa(i)}) }),
-		"links":       many(func(b *job.Body, i int) { b.Links = append(b.Links, job.Link{Name: "/l" + itoa(i), Target: "/a"}) }),
+		"files":       many(func(b *job.Body, i int) { b.Files = append(b.Files, unit.File{Name: "f" + itoa(i)}) }),
+		"links":       many(func(b *job.Body, i int) { b.Links = append(b.Links, unit.Link{Name: "/l" + itoa(i), Target: "/a"}) }),
 	} {
 		before := gathered(t, ts, "rdistccd_sandbox_denials_total", "time")
 		r := c.do(id, request{body: b, timeout: 20 * time.Millisecond})

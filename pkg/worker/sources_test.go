@@ -16,6 +16,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
@@ -89,7 +90,7 @@ func (p *project) prepare(args, more []string) {
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		f := job.SourceFile{Name: name, MTime: fi.ModTime().UnixNano(), Exec: fi.Mode()&0o100 != 0}
+		f := unit.File{Name: name, MTime: fi.ModTime().UnixNano(), Exec: fi.Mode()&0o100 != 0}
 		ino := fi.Sys().(*syscall.Stat_t).Ino
 		if f.Same = inodes[ino]; f.Same == 0 {
 			b, err := os.ReadFile(path)
@@ -187,7 +188,7 @@ func (p *project) snapshot() map[string]string {
 }
 
 // there submits it and wants it to have run.
-func (p *project) there(c *testClient, tc job.ToolchainID) answer {
+func (p *project) there(c *testClient, tc unit.ToolchainID) answer {
 	p.t.Helper()
 	r := c.do(tc, request{body: p.body, text: p.text, sink: 4 << 20})
 	if r.Status != job.StatusRan {
@@ -205,7 +206,7 @@ func (p *project) there(c *testClient, tc job.ToolchainID) answer {
 }
 
 // compare runs a command at both ends and wants the same of them.
-func (p *project) compare(c *testClient, tc job.ToolchainID, args []string, more ...string) answer {
+func (p *project) compare(c *testClient, tc unit.ToolchainID, args []string, more ...string) answer {
 	p.t.Helper()
 	p.prepare(args, more)
 	want := p.here(args)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
@@ -32,7 +33,7 @@ type task struct {
 	started time.Time    // when a core took it
 	lent    lend.Job     // its turn on a core; guarded by Server.mu
 
-	lacks []job.ContentID // what it names and is not here: it is not done
+	lacks []unit.ContentID // what it names and is not here: it is not done
 
 	// the runner's, from the body
 	source, language string

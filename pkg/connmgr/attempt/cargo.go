@@ -8,6 +8,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/hostlist"
 	"github.com/rdistcc/rdistcc/internal/inputs"
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 )
@@ -83,11 +84,11 @@ func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
 			return err
 		}
 		g.contents = contents
-		want := make(map[job.ContentID]bool, len(contents.IDs()))
+		want := make(map[unit.ContentID]bool, len(contents.IDs()))
 		for _, id := range contents.IDs() {
 			want[id] = true
 		}
-		body.Dirs, body.Links, body.Lists = nil, nil, []job.ContentID{id}
+		body.Dirs, body.Links, body.Lists = nil, nil, []unit.ContentID{id}
 		body.Files = body.Files[:1]
 		body.Blobs = make([]job.Blob, 0, len(want))
 		send = append(make([]*inputs.Input, 0, len(want)+1), set.Files[0])

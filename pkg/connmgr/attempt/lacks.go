@@ -5,6 +5,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/digest"
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
 )
 
@@ -13,11 +14,11 @@ import (
 func (a *Attempt) Lacked() {
 	if a.Known != nil {
 		ids, lists := a.Out.lacked, holdings.ListsOf(a.Known.Set)
-		noList := slices.ContainsFunc(lists, func(id job.ContentID) bool { return slices.Contains(ids, id) })
+		noList := slices.ContainsFunc(lists, func(id unit.ContentID) bool { return slices.Contains(ids, id) })
 		if noList && a.abridged { // what else it has, it has not said yet
 			a.Host.Holds.Differs()
 		}
-		own := make(map[job.ContentID]bool)
+		own := make(map[unit.ContentID]bool)
 		all := len(ids) == 0 || noList && !a.abridged
 		if all {
 			ids = lists
@@ -37,14 +38,14 @@ func (a *Attempt) Lacked() {
 }
 
 // lackedOf reads which contents a host lacks from its answer, whose content lies in mem; nil: it does not say.
-func lackedOf(r *job.Result, mem []byte) (ids []job.ContentID) {
-	const size = uint64(len(job.ContentID{}))
+func lackedOf(r *job.Result, mem []byte) (ids []unit.ContentID) {
+	const size = uint64(len(unit.ContentID{}))
 	n := r.Stdout.Len
 	if r.Stdout.Off != 0 || n == 0 || n%size != 0 || n > uint64(len(mem)) || digest.Sum(mem[:n]) != r.Digest {
 		return nil
 	}
 	for mem = mem[:n]; len(mem) > 0; mem = mem[size:] {
-		ids = append(ids, job.ContentID(mem[:size]))
+		ids = append(ids, unit.ContentID(mem[:size]))
 	}
 	return ids
 }

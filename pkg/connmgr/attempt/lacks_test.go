@@ -6,11 +6,12 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/digest"
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // TestLackedOf: what a host says that it lacks is believed only whole.
 func TestLackedOf(t *testing.T) {
-	ids := []job.ContentID{{1}, {2}, {3}}
+	ids := []unit.ContentID{{1}, {2}, {3}}
 	mem := make([]byte, 0, 128)
 	for _, id := range ids {
 		mem = append(mem, id[:]...)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
@@ -21,7 +22,7 @@ type Outcome struct {
 	Final  bool              // no other host would do better
 	Died   bool              // the compiler was killed, or had not enough memory
 	Lacks  bool              // the host has not a content that it was believed to have
-	lacked []job.ContentID   // which; nil: it does not say
+	lacked []unit.ContentID  // which; nil: it does not say
 }
 
 // Interrupted is an answer that nobody will read.

@@ -9,6 +9,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/hostlist"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/outputs"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/metrics"
@@ -34,7 +35,7 @@ type Task struct {
 	*Base
 	ID        uint64 // the job's
 	UID       uint32 // whose it is
-	Toolchain job.ToolchainID
+	Toolchain unit.ToolchainID
 	Name      string // of the source, as the command has it
 	Limit     time.Duration
 	Known     *known.Job  // its inputs are known: each attempt makes the text that its host needs

@@ -4,14 +4,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
 // Speed returns how fast a host is with a toolchain, beside the average of all.
-func (f *Farm) Speed(addr string, id job.ToolchainID) float64 {
+func (f *Farm) Speed(addr string, id unit.ToolchainID) float64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.sched.Speed(addr, id)
@@ -94,14 +94,14 @@ func (f *Farm) Compilers(list []scheduler.Host) (names []string, up int) {
 const maxUsed = 16
 
 // Use remembers a compiler that a job has asked for; name is what people call it.
-func (f *Farm) Use(id job.ToolchainID, name string) {
+func (f *Farm) Use(id unit.ToolchainID, name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, known := f.used[id]; known {
 		return
 	}
 	if f.used == nil || len(f.used) >= maxUsed {
-		f.used = make(map[job.ToolchainID]string)
+		f.used = make(map[unit.ToolchainID]string)
 	}
 	f.used[id] = name
 }

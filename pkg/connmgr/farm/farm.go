@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
@@ -48,9 +49,9 @@ type Farm struct {
 	mu     sync.Mutex // before the lock of any link; it guards the rest
 	pace   Pace
 	sched  *scheduler.Scheduler
-	hosts  map[string]*Host           // by address
-	racing map[uint64]*Request        // jobs that are at a host, or on their way, by id
-	used   map[job.ToolchainID]string // compilers that jobs have asked for, by what people call them
+	hosts  map[string]*Host            // by address
+	racing map[uint64]*Request         // jobs that are at a host, or on their way, by id
+	used   map[unit.ToolchainID]string // compilers that jobs have asked for, by what people call them
 	queue  queue
 	here   here
 	demand demand
@@ -112,7 +113,7 @@ type queue struct {
 // known once it is connected.
 type question struct {
 	list      []scheduler.Host
-	toolchain job.ToolchainID
+	toolchain unit.ToolchainID
 	ready     chan bool // capacity 1
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
@@ -32,7 +33,7 @@ func TestCreditsOfDroppedHedges(t *testing.T) {
 			h.links = []*conn{h.link}
 			f.hosts[x.Addr] = h
 			f.sched.Up(now, x.Addr, scheduler.Capacity{Jobs: 4, MaxBody: 1 << 20})
-			f.sched.Toolchains(x.Addr, job.ToolchainID{})
+			f.sched.Toolchains(x.Addr, unit.ToolchainID{})
 			for i := range 4 {
 				h.link.addLocked(job.Credit{ID: uint64(i)})
 			}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -59,7 +59,7 @@ func (f *Farm) Early(ctx context.Context, r *Request, waits func()) (Grant, erro
 
 // Trees reports whether a job of list is to be made for a private tree. Where it has to
 // wait for hosts it calls waits first. An error is ctx's end.
-func (f *Farm) Trees(ctx context.Context, list []scheduler.Host, id job.ToolchainID, waits func()) (bool, error) {
+func (f *Farm) Trees(ctx context.Context, list []scheduler.Host, id unit.ToolchainID, waits func()) (bool, error) {
 	f.mu.Lock()
 	if tree, until := f.sched.Trees(time.Now(), list, id); until.IsZero() { // as a rule
 		f.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/inputs"
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // Ledger is what one host holds of this manager's contents, as far as that is believed: it may
@@ -20,10 +21,10 @@ import (
 type Ledger struct {
 	mu    sync.Mutex
 	epoch uint64 // of the host's store
-	known map[job.ContentID]*holding
+	known map[unit.ContentID]*holding
 	// wrong are contents of the system's headers that the host was taken to have itself (job.IsSystemFile), and
 	// has not. Beyond maxWrong its system is another one: then it is sent all.
-	wrong  map[job.ContentID]bool
+	wrong  map[unit.ContentID]bool
 	unlike bool   // it could not make a list whole that was abridged
 	spared uint64 // bytes of contents that did not need to be sent
 }
@@ -51,12 +52,12 @@ const maxHoldings = 200_000
 type Load struct {
 	h   *Ledger
 	way Way
-	ids []job.ContentID
+	ids []unit.ContentID
 	ch  chan struct{} // posted, of all of them; nil once it is closed
 }
 
 // IDs returns what the contents are. The slice is not changed, and not read after End.
-func (w *Load) IDs() []job.ContentID { return w.ids }
+func (w *Load) IDs() []unit.ContentID { return w.ids }
 
 // Need finds out which contents a job of set that goes over l must bring, of its files but the source, and of its
 // lists. It waits for other jobs that are about to bring some of them. The load is to be ended.
@@ -82,11 +83,11 @@ func (h *Ledger) claim(l Way, set *inputs.Set) *Load {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if epoch := l.Welcome().StoreEpoch; h.known == nil || h.epoch != epoch || len(h.known) > maxHoldings {
-		h.epoch, h.known, h.wrong = epoch, make(map[job.ContentID]*holding), make(map[job.ContentID]bool)
+		h.epoch, h.known, h.wrong = epoch, make(map[unit.ContentID]*holding), make(map[unit.ContentID]bool)
 		h.unlike = false
 	}
 	w := &Load{h: h, way: l}
-	look := func(id *job.ContentID, own bool) (wait chan struct{}) {
+	look := func(id *unit.ContentID, own bool) (wait chan struct{}) {
 		x := h.known[*id]
 		if x == nil {
 			if !own || h.wrong[*id] || len(h.wrong) > maxWrong {
@@ -157,7 +158,7 @@ func (w *Load) End(held bool) {
 
 // Forget has contents be sent again that the host has not, or may not have. Those of own that it was only taken to
 // have are sent from now on.
-func (h *Ledger) Forget(ids []job.ContentID, own map[job.ContentID]bool) {
+func (h *Ledger) Forget(ids []unit.ContentID, own map[unit.ContentID]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, id := range ids {
@@ -224,7 +225,7 @@ func (h *Ledger) Bytes(set *inputs.Set, each bool) (n uint64) {
 }
 
 // ListsOf names the list of a set, and the one that it rests on.
-func ListsOf(set *inputs.Set) (ids []job.ContentID) {
+func ListsOf(set *inputs.Set) (ids []unit.ContentID) {
 	for ; set != nil; set = set.Base() {
 		id, _ := set.List()
 		ids = append(ids, id)

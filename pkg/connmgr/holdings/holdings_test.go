@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/inputs"
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // openWay is a connection that stays up.
@@ -21,18 +22,18 @@ func (*openWay) Err() error              { return nil }
 // TestHoldings: a content goes to a host with one job at a time, later jobs name it, and what the host has
 // not goes there again.
 func TestHoldings(t *testing.T) {
-	a, b, c := job.ContentID{1}, job.ContentID{2}, job.ContentID{3}
+	a, b, c := unit.ContentID{1}, unit.ContentID{2}, unit.ContentID{3}
 	var h Ledger
 	l := &openWay{}
-	own := map[job.ContentID]bool{}
-	of := func(ids ...job.ContentID) *inputs.Set {
+	own := map[unit.ContentID]bool{}
+	of := func(ids ...unit.ContentID) *inputs.Set {
 		s := &inputs.Set{Files: []*inputs.Input{{Name: "/src.c"}}}
 		for i, id := range ids {
 			s.Files = append(s.Files, &inputs.Input{Name: fmt.Sprintf("/%d.h", i), Len: 1, ID: id, System: own[id]})
 		}
 		return s
 	}
-	brings := func(ids ...job.ContentID) *Load {
+	brings := func(ids ...unit.ContentID) *Load {
 		t.Helper()
 		w, err := h.Need(t.Context(), l, of(ids...))
 		if err != nil {
@@ -40,9 +41,9 @@ func TestHoldings(t *testing.T) {
 		}
 		return w
 	}
-	is := func(what string, w *Load, ids ...job.ContentID) {
+	is := func(what string, w *Load, ids ...unit.ContentID) {
 		t.Helper()
-		w.ids = slices.DeleteFunc(w.ids, func(id job.ContentID) bool { return id[1] != 0 }) // of lists
+		w.ids = slices.DeleteFunc(w.ids, func(id unit.ContentID) bool { return id[1] != 0 }) // of lists
 		if !slices.Equal(w.ids, ids) {
 			t.Errorf("%s: the job brings %x, want %x", what, w.ids, ids)
 		}
@@ -64,10 +65,10 @@ func TestHoldings(t *testing.T) {
 	first.End(true)
 	is("held by the host", brings(a, b))
 
-	h.Forget([]job.ContentID{b, c}, nil)
+	h.Forget([]unit.ContentID{b, c}, nil)
 	w := brings(a, b)
 	is("the host has dropped one", w, b)
-	h.Forget([]job.ContentID{b}, nil)
+	h.Forget([]unit.ContentID{b}, nil)
 	w.End(true)
 	is("dropped before it came", brings(b))
 	l.welcome.StoreEpoch++
@@ -77,22 +78,22 @@ func TestHoldings(t *testing.T) {
 	l.welcome.StoreEpoch++
 	own[b], own[c] = true, true
 	is("two are of the system", brings(a, b, c), a)
-	h.Forget([]job.ContentID{a, c}, own)
+	h.Forget([]unit.ContentID{a, c}, own)
 	w = brings(b, c)
 	is("the host has one of them not", w, c)
 	w.End(true)
-	h.Forget([]job.ContentID{c}, own)
+	h.Forget([]unit.ContentID{c}, own)
 	is("it has dropped it since", brings(b, c), c)
 	for i := range byte(maxWrong) {
-		h.Forget([]job.ContentID{{8, i}}, own)
+		h.Forget([]unit.ContentID{{8, i}}, own)
 	}
 	w = brings(b)
 	is("it has dropped many that are none of the system's", w)
 	w.End(true)
 	for i := range byte(maxWrong) {
-		id := job.ContentID{9, i}
+		id := unit.ContentID{9, i}
 		own[id] = true
-		h.Forget([]job.ContentID{id}, own)
+		h.Forget([]unit.ContentID{id}, own)
 	}
 	is("its system is another one", brings(b), b)
 	l.welcome.StoreEpoch++

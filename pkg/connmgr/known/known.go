@@ -16,6 +16,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/inputs"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
@@ -140,10 +141,10 @@ func (t *Table) Know(c *Command) (k *Job, asked *inputs.Query, why string) {
 	k = &Job{Set: set, Body: &job.Body{
 		Argv0: cmd.Argv0, Compiler: cmd.Real, Args: args, Front: uint32(front), Language: plan.Language,
 		Name: filepath.Base(plan.Source), Cwd: l.Cwd, Env: cmd.Env, Outputs: plan.Outputs, Dirs: set.Dirs, Links: set.Links,
-		Files: make([]job.SourceFile, len(set.Files)),
+		Files: make([]unit.File, len(set.Files)),
 	}}
 	for i, f := range set.Files {
-		k.Body.Files[i] = job.SourceFile{Name: f.Name, Len: f.Len, MTime: f.MTime, Exec: f.Exec}
+		k.Body.Files[i] = unit.File{Name: f.Name, Len: f.Len, MTime: f.MTime, Exec: f.Exec}
 	}
 	if _, what := compile.Unasked(driver.Family, k.Body); what != "" {
 		return nil, nil, unknownCommand // the wrapper has the words for it
@@ -196,7 +197,7 @@ func (t *Table) Learn(asked *inputs.Query, f *ipc.Submit, body *job.Body) bool {
 
 // outputDirs reports whether the directories of all outputs exist: where a host compiles
 // they do.
-func outputDirs(outputs []job.Output, cwd string) bool {
+func outputDirs(outputs []unit.Output, cwd string) bool {
 	last := ""
 	for i := range outputs {
 		dir := filepath.Dir(outputs[i].Name)

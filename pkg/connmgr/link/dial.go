@@ -11,6 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rdmaread"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -25,7 +26,7 @@ func Dial(ctx context.Context, c *Config, owner Owner, addr, at string) (*Link, 
 		up:      make(chan struct{}),
 		retire:  make(chan struct{}),
 		dead:    make(chan struct{}),
-		ids:     make(map[job.ToolchainID]bool),
+		ids:     make(map[unit.ToolchainID]bool),
 		flights: make(map[uint64]*Flight),
 	}
 	var err error

@@ -26,6 +26,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rdmaread"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -127,7 +128,7 @@ type Link struct {
 	ended    bool  // the owner has been told; dead is closed next
 	ready    bool  // up is closed
 	welcome  *job.Welcome
-	ids      map[job.ToolchainID]bool
+	ids      map[unit.ToolchainID]bool
 	idsSeen  int
 	listed   bool     // one list has come whole
 	relisted bool     // a later list has begun: it may be shorter than the Welcome said
@@ -174,10 +175,10 @@ func (l *Link) MaxSource() uint64 {
 }
 
 // Toolchains returns those that the daemon can run, and how many it has listed.
-func (l *Link) Toolchains() (ids []job.ToolchainID, listed int) {
+func (l *Link) Toolchains() (ids []unit.ToolchainID, listed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.AppendSeq(make([]job.ToolchainID, 0, len(l.ids)), maps.Keys(l.ids)), l.idsSeen
+	return slices.AppendSeq(make([]unit.ToolchainID, 0, len(l.ids)), maps.Keys(l.ids)), l.idsSeen
 }
 
 // Identifying reports whether the daemon is still finding out which compilers it has: it

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/outputs"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // TestNamesMean: a dependency file may spell a file that the job brought in any way that
@@ -13,10 +14,10 @@ import (
 func TestNamesMean(t *testing.T) {
 	b := &job.Body{
 		Cwd: "/w/o", Name: "q.c",
-		Outputs: []job.Output{{Name: "q.o"}},
-		Files:   []job.SourceFile{{Name: "../s/q.c"}, {Name: "../x.h"}, {Name: "../l/../v.h"}, {Name: "/w/real.h"}, {Name: "a b.h"}},
+		Outputs: []unit.Output{{Name: "q.o"}},
+		Files:   []unit.File{{Name: "../s/q.c"}, {Name: "../x.h"}, {Name: "../l/../v.h"}, {Name: "/w/real.h"}, {Name: "a b.h"}},
 		Dirs:    []string{"../s/../", "../inc"},
-		Links:   []job.Link{{Name: "/w/l", Target: "/w/z/y"}, {Name: "/w/s/link.h", Target: "/w/real.h"}, {Name: "/w/gone.h", Target: "/w/elsewhere.h"}},
+		Links:   []unit.Link{{Name: "/w/l", Target: "/w/z/y"}, {Name: "/w/s/link.h", Target: "/w/real.h"}, {Name: "/w/gone.h", Target: "/w/elsewhere.h"}},
 	}
 	for name, want := range map[string]bool{
 		"../s/q.c": true, "/w/s/q.c": true, "../x.h": true, "../s/../x.h": true, "./../x.h": true, "..//x.h": true, "../../w/x.h": true,
@@ -45,10 +46,10 @@ func TestNamesMean(t *testing.T) {
 // TestNamesOfNonsense: what a wrapper sends may be anything; it costs its own user a doubt.
 func TestNamesOfNonsense(t *testing.T) {
 	for _, b := range []*job.Body{
-		{Links: []job.Link{{Name: "", Target: ""}, {Name: "x", Target: "/w"}, {Name: "/w", Target: "/w"}}, Files: []job.SourceFile{{Name: ""}, {Name: "/w/.."}}, Dirs: []string{"", "/", "../.."}},
+		{Links: []unit.Link{{Name: "", Target: ""}, {Name: "x", Target: "/w"}, {Name: "/w", Target: "/w"}}, Files: []unit.File{{Name: ""}, {Name: "/w/.."}}, Dirs: []string{"", "/", "../.."}},
 		{},
 	} {
-		b.Outputs = []job.Output{{Name: "q.o"}}
+		b.Outputs = []unit.Output{{Name: "q.o"}}
 		for _, name := range []string{"w/w/w", "/w/../w", "x/../../y"} {
 			if err := rules([]byte("q.o: "+name+"\n"), b); err == nil {
 				t.Errorf("%s is taken with %+v", name, b)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/outputs"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // maxRules is more than a file of make's rules takes, in bytes.
@@ -82,15 +83,15 @@ func files(r *job.Result, mem []byte, body *job.Body, object func() (outputs.Obj
 		what = kindWords[out.Kind]
 		suffix := out.Name[strings.LastIndexByte(out.Name, '.')+1:]
 		switch {
-		case out.Kind == job.OutputObject || out.Kind == job.OutputSide && (suffix == "o" || suffix == "dwo"):
+		case out.Kind == unit.OutputObject || out.Kind == unit.OutputSide && (suffix == "o" || suffix == "dwo"):
 			if len(content) == 0 && r.Exit != 0 {
 				continue
 			}
 			want, ok := object()
 			err = outputs.CheckObject(head[:min(len(head), outputs.HeadLen)], want, ok)
-		case out.Kind == job.OutputAssembly || out.Kind == job.OutputStackUsage:
+		case out.Kind == unit.OutputAssembly || out.Kind == unit.OutputStackUsage:
 			err = outputs.CheckText(head)
-		case out.Kind == job.OutputDependency:
+		case out.Kind == unit.OutputDependency:
 			err = rules(content, body)
 		}
 		if err != nil {
@@ -101,8 +102,8 @@ func files(r *job.Result, mem []byte, body *job.Body, object func() (outputs.Obj
 }
 
 // kindWords name outputs in the line that a user reads.
-var kindWords = [...]string{job.OutputObject: "object", job.OutputAssembly: "assembly", job.OutputStackUsage: "stack usage file",
-	job.OutputSide: "side file", job.OutputDependency: "dependency file"}
+var kindWords = [...]string{unit.OutputObject: "object", unit.OutputAssembly: "assembly", unit.OutputStackUsage: "stack usage file",
+	unit.OutputSide: "side file", unit.OutputDependency: "dependency file"}
 
 // rules holds a dependency file against the files that the job brought.
 func rules(content []byte, b *job.Body) error {

@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // TestPackedAndBounds: what does not lie where it may is not looked at.
 func TestPackedAndBounds(t *testing.T) {
-	body := &job.Body{Outputs: []job.Output{{Name: "x.o"}}}
+	body := &job.Body{Outputs: []unit.Output{{Name: "x.o"}}}
 	file := func(off, n uint64) []job.File {
 		return []job.File{{Segment: job.Segment{Off: off, Len: n}}}
 	}

@@ -10,9 +10,10 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/store"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-func idOf(content string) job.ContentID { return sha256.Sum256([]byte(content)) }
+func idOf(content string) unit.ContentID { return sha256.Sum256([]byte(content)) }
 
 // TestOwnFiles: no file of this machine's is looked at that not any user could look at himself.
 func TestOwnFiles(t *testing.T) {
@@ -108,7 +109,7 @@ func FuzzLists(f *testing.F) {
 	put(content)
 	put(base)
 	f.Fuzz(func(t *testing.T, encoded []byte, most uint64) {
-		in := &Set{Body: &job.Body{Files: []job.SourceFile{{Name: "own"}}}, Text: [][]byte{nil}}
+		in := &Set{Body: &job.Body{Files: []unit.File{{Name: "own"}}}, Text: [][]byte{nil}}
 		e := expansion{in: in, keeps: x, most: most, names: map[string]struct{}{"own": {}}}
 		put(string(encoded))
 		err := e.list(idOf(string(encoded)))

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdistcc/rdistcc/internal/driver"
-	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/stamp"
 	"github.com/rdistcc/rdistcc/internal/store"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // The headers that jobs name lie mostly where the compilers look by themselves, and this machine has had them all along. So the
@@ -76,7 +76,7 @@ func NewLearner(l Learner) *Learner {
 // What is learnt lies in a store that may take memory bytes.
 func (k *Learner) Run(ctx context.Context, in *store.Store, memory int64) {
 	k.store, k.memory = in, memory
-	searched := make(map[job.ToolchainID][]string)
+	searched := make(map[unit.ToolchainID][]string)
 	var last [][]string
 	for {
 		again := time.NewTimer(learnAgain)
@@ -103,7 +103,7 @@ func (k *Learner) Soon() {
 }
 
 // teach is one lesson, of the directories that it returns. There is none if they are the last one's, unless it is due.
-func (k *Learner) teach(ctx context.Context, searched map[job.ToolchainID][]string, last [][]string, due bool) (dirs [][]string) {
+func (k *Learner) teach(ctx context.Context, searched map[unit.ToolchainID][]string, last [][]string, due bool) (dirs [][]string) {
 	defer k.Rescue()
 	l := k.newLesson(ctx, min(learnBytes, k.memory/learnPart))
 	if !l.wait(learnRest) {
@@ -192,7 +192,7 @@ func (l *lesson) goOn() bool {
 // links: a list for one compiler of each family, that with the shortest name, as most jobs' is. To ask all of
 // them, and to read what only they have, would cost a daemon that is just started more than jobs gain. searched has what
 // each has said.
-func (l *lesson) roots(searched map[job.ToolchainID][]string) (lists [][]string) {
+func (l *lesson) roots(searched map[unit.ToolchainID][]string) (lists [][]string) {
 	asked := make(map[string]bool)
 	compilers := slices.Clone(l.k.Compilers())
 	slices.SortStableFunc(compilers, func(a, b toolchain.Toolchain) int {
@@ -239,7 +239,7 @@ func (l *lesson) walk(dirs []string) (last []string, more bool) {
 	for len(dirs) > 0 {
 		var below []string
 		for _, dir := range dirs {
-			if l.dirs[dir] || !job.IsSystemFile(dir+"/x") || !l.own.passable(dir) {
+			if l.dirs[dir] || !unit.IsSystemFile(dir+"/x") || !l.own.passable(dir) {
 				continue
 			}
 			if len(l.dirs) >= learnDirs || !l.goOn() {

@@ -3,9 +3,9 @@ package files
 import (
 	"sync"
 
-	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/stamp"
 	"github.com/rdistcc/rdistcc/internal/store"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // learnt is what is known of this machine's own headers. All methods may be called at any time.
@@ -21,14 +21,14 @@ type learntFile struct {
 
 // share has a tenant have the content of the file name, in the state at, and returns it pinned. If want does not say
 // which content that is it is filled in. Nil: nothing is known of that state, or it is another content.
-func (l *learnt) share(name string, at stamp.Stamp, want *job.ContentID, keeps *store.Tenant) *store.Content {
+func (l *learnt) share(name string, at stamp.Stamp, want *unit.ContentID, keeps *store.Tenant) *store.Content {
 	if l == nil {
 		return nil
 	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	f := l.files[name]
-	if f == nil || f.at != at || *want != (job.ContentID{}) && *want != f.content.ID() {
+	if f == nil || f.at != at || *want != (unit.ContentID{}) && *want != f.content.ID() {
 		return nil
 	}
 	c := keeps.Share(f.content)

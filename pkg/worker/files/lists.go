@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/store"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // ErrLacks answers a job that names a content that is not here.
@@ -21,7 +22,7 @@ type Lookup struct {
 
 // Add adds the files that the job's lists name. If it fails with ErrLacks, lacks are the contents that are not
 // here, of one list and of all its files.
-func (in *Set) Add(ctx context.Context, q *Lookup) (lacks []job.ContentID, err error) {
+func (in *Set) Add(ctx context.Context, q *Lookup) (lacks []unit.ContentID, err error) {
 	e := expansion{in: in, keeps: q.Tenant, noRoom: q.NoRoom, most: q.Most, sum: in.Size(), names: make(map[string]struct{}, len(in.Body.Files)),
 		own: reader{keeps: q.Tenant, learnt: &q.Machine.learnt}}
 	defer func() { q.Machine.own.Add(e.found); q.Machine.vain.Add(e.found) }()
@@ -51,18 +52,18 @@ type expansion struct {
 	most   uint64              // bytes that they may have together
 	sum    uint64              // that they have
 	lists  int                 // bytes of lists
-	lacks  []job.ContentID     // what is not here, of a list and of all its files
+	lacks  []unit.ContentID    // what is not here, of a list and of all its files
 	own    reader
 	found  uint64 // contents that this machine has itself
 }
 
 // pin has contents be held for the inputs.
-func (e *expansion) pin(ids []job.ContentID) ([]*store.Content, error) {
+func (e *expansion) pin(ids []unit.ContentID) ([]*store.Content, error) {
 	return e.hold(ids, e.keeps.PinAll(ids))
 }
 
 // pinFiles is pin for the contents ids of files, which this machine may have itself.
-func (e *expansion) pinFiles(ids []job.ContentID, files []*job.ListedFile) ([]*store.Content, error) {
+func (e *expansion) pinFiles(ids []unit.ContentID, files []*job.ListedFile) ([]*store.Content, error) {
 	all := e.keeps.PinAll(ids)
 	for i, c := range all {
 		if c == nil {
@@ -75,7 +76,7 @@ func (e *expansion) pinFiles(ids []job.ContentID, files []*job.ListedFile) ([]*s
 }
 
 // hold has contents be let go of with the inputs. Nil stands for one that is not here.
-func (e *expansion) hold(ids []job.ContentID, all []*store.Content) ([]*store.Content, error) {
+func (e *expansion) hold(ids []unit.ContentID, all []*store.Content) ([]*store.Content, error) {
 	for i, c := range all {
 		if c == nil {
 			e.lacks = append(e.lacks, ids[i])
@@ -101,10 +102,10 @@ func (e *expansion) named(name string) error {
 }
 
 // list adds those of one.
-func (e *expansion) list(id job.ContentID) error {
-	ids := []job.ContentID{id}
+func (e *expansion) list(id unit.ContentID) error {
+	ids := []unit.ContentID{id}
 	l, err := e.read(ids)
-	if err == nil && l.Base != (job.ContentID{}) {
+	if err == nil && l.Base != (unit.ContentID{}) {
 		var base *job.List
 		ids = append(ids, l.Base)
 		if base, err = e.read(ids[1:]); err == nil {
@@ -121,7 +122,7 @@ func (e *expansion) list(id job.ContentID) error {
 }
 
 // read gets the list that is the one of ids.
-func (e *expansion) read(ids []job.ContentID) (*job.List, error) {
+func (e *expansion) read(ids []unit.ContentID) (*job.List, error) {
 	c, err := e.pin(ids)
 	if err != nil {
 		return nil, err
@@ -141,7 +142,7 @@ func (e *expansion) add(l *job.List) error {
 	of := len(in.listed)
 	in.listed = append(in.listed, make([]listed, len(l.Files))...)
 	added := in.listed[of:]
-	ids := make([]job.ContentID, 0, len(l.Files))
+	ids := make([]unit.ContentID, 0, len(l.Files))
 	files := make([]*job.ListedFile, 0, len(l.Files))
 	for i := range l.Files {
 		f := &l.Files[i]
@@ -164,7 +165,7 @@ func (e *expansion) add(l *job.List) error {
 	}
 	for i := range l.Files {
 		f := &l.Files[i]
-		file := job.SourceFile{Name: f.Name, Len: f.Len, MTime: f.MTime, Exec: f.Exec}
+		file := unit.File{Name: f.Name, Len: f.Len, MTime: f.MTime, Exec: f.Exec}
 		var text []byte
 		var c *store.Content
 		if f.Same != 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/stamp"
 	"github.com/rdistcc/rdistcc/internal/store"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // Hosts mostly have the same packages as build hosts: a header of the system's need not travel. A job
@@ -60,7 +61,7 @@ func (m *Machine) Complete(ctx context.Context, keeps *store.Tenant, frame []byt
 	sum := uint64(0)
 	for i := range l.Files {
 		f := &l.Files[i]
-		if f.Len == 0 || f.Same != 0 || f.Content != (job.ContentID{}) {
+		if f.Len == 0 || f.Same != 0 || f.Content != (unit.ContentID{}) {
 			continue
 		}
 		if f.Len > most || sum > most {
@@ -149,7 +150,7 @@ func (o *reader) find(f *job.ListedFile) *store.Content {
 	}
 	var c *store.Content
 	var err error
-	if f.Content == (job.ContentID{}) {
+	if f.Content == (unit.ContentID{}) {
 		f.Content, c, err = o.keeps.PutOwn(text)
 	} else {
 		c, err = o.keeps.Put(f.Content, text)
@@ -162,7 +163,7 @@ func (o *reader) find(f *job.ListedFile) *store.Content {
 
 // open opens one of the system's files that any user may read. ok: there is one of that name.
 func (o *reader) open(name string) (fd int, st unix.Stat_t, ok bool) {
-	if !job.IsSystemFile(name) || !o.passable(path.Dir(name)) {
+	if !unit.IsSystemFile(name) || !o.passable(path.Dir(name)) {
 		return -1, st, false
 	}
 	fd, err := unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{

@@ -9,13 +9,14 @@ import (
 	"github.com/rdistcc/rdistcc/internal/digest"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/store"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // Set is the files of one job: its own, and after them those of its lists. It belongs to one goroutine at a time.
 type Set struct {
-	Body  *job.Body       // with the files, directories and links of its lists among its own
-	Text  [][]byte        // of each file; nothing for one that is the same as an earlier one
-	Lists []job.ContentID // that the last files are of
+	Body  *job.Body        // with the files, directories and links of its lists among its own
+	Text  [][]byte         // of each file; nothing for one that is the same as an earlier one
+	Lists []unit.ContentID // that the last files are of
 
 	// Of a job that waits for a core: what is still needed of its source, and the digest of that.
 	Own []byte
@@ -28,7 +29,7 @@ type Set struct {
 // listed is one of the last files, those of the lists.
 type listed struct {
 	content *store.Content // nil for a file that is the same as an earlier one
-	id      job.ContentID
+	id      unit.ContentID
 	shared  bool // its inode is another file's too
 }
 
@@ -79,11 +80,11 @@ func (in *Set) Keepable(i int) bool {
 		return false
 	}
 	base := path.Base(name)
-	return !slices.ContainsFunc(in.Body.Outputs, func(o job.Output) bool { return path.Base(o.Name) == base })
+	return !slices.ContainsFunc(in.Body.Outputs, func(o unit.Output) bool { return path.Base(o.Name) == base })
 }
 
 // ID returns the name of the content of file i, one of a list's.
-func (in *Set) ID(i int) job.ContentID { return in.listed[i-in.FirstListed()].id }
+func (in *Set) ID(i int) unit.ContentID { return in.listed[i-in.FirstListed()].id }
 
 // Free lets go of the contents. A nil Set has none.
 func (in *Set) Free() {

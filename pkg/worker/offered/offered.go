@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // Options say where compilers are looked for, and what happens when there are others.
@@ -41,15 +42,15 @@ type Compilers struct {
 	lacking bool              // the same: there is none, which was told
 
 	mu          sync.Mutex
-	next        time.Time                     // when to look again
-	identifying bool                          // not all compilers have been asked since the start
-	benched     map[job.ToolchainID]time.Time // those that could not be started, until when they are not offered
+	next        time.Time                      // when to look again
+	identifying bool                           // not all compilers have been asked since the start
+	benched     map[unit.ToolchainID]time.Time // those that could not be started, until when they are not offered
 }
 
 // New offers nothing yet: Start follows.
 func New(o Options) *Compilers {
 	o.Answer = cmp.Or(o.Answer, answerTime)
-	k := &Compilers{o: o, tools: toolchain.Cache{File: o.File, Answer: o.Answer}, identifying: true, benched: make(map[job.ToolchainID]time.Time), began: time.Now(), next: time.Now().Add(rescanTime)}
+	k := &Compilers{o: o, tools: toolchain.Cache{File: o.File, Answer: o.Answer}, identifying: true, benched: make(map[unit.ToolchainID]time.Time), began: time.Now(), next: time.Now().Add(rescanTime)}
 	k.listed.Store(new([]toolchain.Toolchain))
 	return k
 }
@@ -294,7 +295,7 @@ const benchTime = 30 * time.Second
 
 // Withdraw takes a toolchain from the list; a scan after benchTime may bring it
 // back. The caller tells the clients.
-func (k *Compilers) Withdraw(id job.ToolchainID) {
+func (k *Compilers) Withdraw(id unit.ToolchainID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	until := time.Now().Add(benchTime)
@@ -334,7 +335,7 @@ const rescanTime = time.Minute
 const retryTime = 5 * time.Second
 
 // Find returns the compiler that an ID stands for, or a refusal.
-func (k *Compilers) Find(id job.ToolchainID) (*toolchain.Toolchain, error) {
+func (k *Compilers) Find(id unit.ToolchainID) (*toolchain.Toolchain, error) {
 	list, more := k.Now()
 	for i := range list {
 		if list[i].ID == id {

@@ -5,9 +5,9 @@ import (
 	"path"
 	"slices"
 
-	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/internal/store"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/worker/files"
 )
 
@@ -65,7 +65,7 @@ func (p *Place) layKept(owner *store.Tenant, in *files.Set, check func() error) 
 		}
 		p.layout.owner, p.layout.forgets = owner, p.h.Forgets.Load()
 	}
-	if !slices.Equal(p.layout.lists, in.Lists) || slices.ContainsFunc(in.Body.Outputs, func(o job.Output) bool { return p.tree.KeepsBase(path.Base(o.Name)) }) {
+	if !slices.Equal(p.layout.lists, in.Lists) || slices.ContainsFunc(in.Body.Outputs, func(o unit.Output) bool { return p.tree.KeepsBase(path.Base(o.Name)) }) {
 		if err := p.retain(in); err != nil {
 			return err
 		}

@@ -11,10 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/internal/store"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
@@ -46,10 +46,10 @@ type Place struct {
 // aside. A job sees all the same what its own lists name, and nothing else: what
 // was kept beyond that is dropped before.
 type layout struct {
-	owner   *store.Tenant   // to whom they belong; nil: nothing is kept
-	lists   []job.ContentID // that named them; nil: not all that they name is there
-	rest    []int           // indices, among the files of a job with them, of those that are not kept
-	forgets uint64          // Host.Forgets when the owner's files began to be kept
+	owner   *store.Tenant    // to whom they belong; nil: nothing is kept
+	lists   []unit.ContentID // that named them; nil: not all that they name is there
+	rest    []int            // indices, among the files of a job with them, of those that are not kept
+	forgets uint64           // Host.Forgets when the owner's files began to be kept
 }
 
 // NewPlace makes a place, and its directory.

@@ -10,6 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
@@ -66,7 +67,7 @@ func lists(as []string) bool {
 // pairs knows the compilers whose assemblers do not read a FIFO to its end: those would run each time for nothing.
 type pairs struct {
 	mu    sync.Mutex
-	apart map[job.ToolchainID]int // compiles in a row that ran again, and from mostApart on that ran in turn
+	apart map[unit.ToolchainID]int // compiles in a row that ran again, and from mostApart on that ran in turn
 }
 
 const (
@@ -76,14 +77,14 @@ const (
 
 // RanAgain returns how many compiles in a row by a compiler ran a second time, as its programs did not get along at the
 // same time.
-func (h *Host) RanAgain(id job.ToolchainID) int {
+func (h *Host) RanAgain(id unit.ToolchainID) int {
 	h.pairs.mu.Lock()
 	defer h.pairs.mu.Unlock()
 	return h.pairs.apart[id]
 }
 
 // allowed reports whether the next compile's programs may run at the same time.
-func (p *pairs) allowed(id job.ToolchainID) bool {
+func (p *pairs) allowed(id unit.ToolchainID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.apart[id]
@@ -96,14 +97,14 @@ func (p *pairs) allowed(id job.ToolchainID) bool {
 	return false
 }
 
-func (p *pairs) ended(id job.ToolchainID, apart bool) {
+func (p *pairs) ended(id unit.ToolchainID, apart bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case !apart:
 		delete(p.apart, id)
 	case p.apart == nil:
-		p.apart = map[job.ToolchainID]int{id: 1}
+		p.apart = map[unit.ToolchainID]int{id: 1}
 	default:
 		p.apart[id]++
 	}

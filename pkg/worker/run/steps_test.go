@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // TestPairsGiveUp: an assembler that does not read to the end is not started for nothing time and again, and is not
 // given up for what one client has done.
 func TestPairsGiveUp(t *testing.T) {
 	var p pairs
-	bad, good := job.ToolchainID{1}, job.ToolchainID{2}
+	bad, good := unit.ToolchainID{1}, unit.ToolchainID{2}
 	var ran []string
 	for i := range 2 * (mostApart + inTurn) {
 		if p.allowed(bad) {

@@ -5,6 +5,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/policy"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // text is a job of the text form: the compiler runs on preprocessed text, by words that name no file.
@@ -45,7 +46,7 @@ func (x *text) recipe(dir string) *driver.Recipe {
 // names; the output is named last.
 func arguments(b *job.Body) []string {
 	mode := "-c"
-	if b.Outputs[0].Kind == job.OutputAssembly {
+	if b.Outputs[0].Kind == unit.OutputAssembly {
 		mode = "-S"
 	}
 	argv := make([]string, 0, len(b.Args)+6)
@@ -54,11 +55,11 @@ func arguments(b *job.Body) []string {
 }
 
 // outputName returns the name in the output directory.
-func outputName(k job.OutputKind) string {
+func outputName(k unit.OutputKind) string {
 	switch k {
-	case job.OutputAssembly:
+	case unit.OutputAssembly:
 		return "o.s"
-	case job.OutputStackUsage:
+	case unit.OutputStackUsage:
 		return "o.su"
 	default:
 		return "o.o"

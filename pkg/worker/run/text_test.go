@@ -8,6 +8,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/worker/files"
 )
 
@@ -15,7 +16,7 @@ import (
 func textBody(args ...string) *job.Body {
 	return &job.Body{
 		Argv0: "cc", Args: args, Language: "cpp-output", Name: "a.c", Cwd: "/nowhere",
-		Outputs: []job.Output{{Kind: job.OutputObject, Name: "x.o"}},
+		Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "x.o"}},
 	}
 }
 
@@ -27,7 +28,7 @@ func TestOwnWordsAreLast(t *testing.T) {
 	if want := []string{"-O2", "-o", "-x", "-x", "cpp-output", "-c", driver.Source, "-o", driver.Output}; !slices.Equal(argv, want) {
 		t.Errorf("words %q, want %q", argv, want)
 	}
-	if b.Outputs[0].Kind = job.OutputAssembly; arguments(b)[5] != "-S" {
+	if b.Outputs[0].Kind = unit.OutputAssembly; arguments(b)[5] != "-S" {
 		t.Errorf("words for an assembly: %q", arguments(b))
 	}
 }
@@ -43,7 +44,7 @@ func TestEnvironmentIsMadeFromNothing(t *testing.T) {
 		errs[0] = x.check()
 		w := &job.Body{
 			Argv0: "gcc", Args: []string{"-c", "a.c", "-o", "x.o"}, Language: "c", Name: "a.c", Cwd: "/src", Env: b.Env,
-			Outputs: []job.Output{{Kind: job.OutputObject, Name: "x.o"}}, Files: []job.SourceFile{{Name: "a.c"}},
+			Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "x.o"}}, Files: []unit.File{{Name: "a.c"}},
 		}
 		s := &sourcesInTree{j: &Job{Toolchain: tc, body: w, Files: &files.Set{Body: w, Text: [][]byte{nil}}}}
 		errs[1] = s.check()

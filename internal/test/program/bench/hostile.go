@@ -21,6 +21,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
 	"github.com/rdistcc/rdistcc/internal/test/suite/attacks/corpus"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -32,10 +33,10 @@ type hostile struct {
 	Kind      string
 	Addr      string
 	Auth      identity.Settings
-	Toolchain job.ToolchainID // what the flood is compiled by
-	Text      string          // the flood's source
-	GCC, GXX  job.ToolchainID // by which the corpus is
-	FIFO      string          // that nobody writes into
+	Toolchain unit.ToolchainID // what the flood is compiled by
+	Text      string           // the flood's source
+	GCC, GXX  unit.ToolchainID // by which the corpus is
+	FIFO      string           // that nobody writes into
 
 	id  *identity.Identity
 	dev iwarp.Device
@@ -107,9 +108,9 @@ func (h *hostile) dial(ctx context.Context, o rawjob.Options) (*rawjob.Client, e
 }
 
 // compile is a job of the text form.
-func compile(tc job.ToolchainID, lang, name, text string, args ...string) *rawjob.Job {
+func compile(tc unit.ToolchainID, lang, name, text string, args ...string) *rawjob.Job {
 	return &rawjob.Job{Toolchain: tc, Text: []byte(text), Sink: 1 << 20, Body: &job.Body{
-		Argv0: "gcc", Language: lang, Name: name, Cwd: "/src", Args: args, Outputs: []job.Output{{Name: "out.o"}},
+		Argv0: "gcc", Language: lang, Name: name, Cwd: "/src", Args: args, Outputs: []unit.Output{{Name: "out.o"}},
 	}}
 }
 

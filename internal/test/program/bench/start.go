@@ -13,6 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -110,7 +111,7 @@ func (b *bench) makeNames(dir string) error {
 
 // startOnce starts a daemon, asks it for a Welcome again and again, has it compile a file by
 // gcc, and waits until it has listed the last compiler.
-func (b *bench) startOnce(dev iwarp.Device, s *started, gcc job.ToolchainID, state, config string) error {
+func (b *bench) startOnce(dev iwarp.Device, s *started, gcc unit.ToolchainID, state, config string) error {
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return err
 	}
@@ -137,7 +138,7 @@ func (b *bench) startOnce(dev iwarp.Device, s *started, gcc job.ToolchainID, sta
 	}
 	s.welcome = append(s.welcome, time.Since(began).Seconds())
 	res, err := c.Run(ctx, &rawjob.Job{Toolchain: gcc, Text: []byte("int x;\n"), Sink: 1 << 20, Body: &job.Body{
-		Argv0: "gcc", Language: "cpp-output", Name: "a.c", Cwd: "/", Outputs: []job.Output{{Kind: job.OutputObject, Name: "a.o"}},
+		Argv0: "gcc", Language: "cpp-output", Name: "a.c", Cwd: "/", Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "a.o"}},
 	}})
 	if err != nil {
 		return d.trouble(err)

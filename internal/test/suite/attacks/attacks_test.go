@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 var (
@@ -225,12 +226,12 @@ func (s *site) honest(t *testing.T, by ...string) {
 		}
 		want := readFile(t, filepath.Join(dir, "h.o"))
 		for _, form := range []string{"text", "sources"} {
-			b := &job.Body{Argv0: cc, Language: strings.Replace(lang, "c", "c", 1) + "-cpp-output", Name: "h." + suffix, Cwd: "/src", Args: []string{"-O2"}, Outputs: []job.Output{{Name: "h.o"}}}
+			b := &job.Body{Argv0: cc, Language: strings.Replace(lang, "c", "c", 1) + "-cpp-output", Name: "h." + suffix, Cwd: "/src", Args: []string{"-O2"}, Outputs: []unit.Output{{Name: "h.o"}}}
 			if lang == "c" {
 				b.Language = "cpp-output"
 			}
 			if form == "sources" {
-				b.Language, b.Args, b.Files = lang, []string{"-O2", "-c", b.Name, "-o", "h.o"}, []job.SourceFile{{Name: b.Name, Len: uint64(len(text))}}
+				b.Language, b.Args, b.Files = lang, []string{"-O2", "-c", b.Name, "-o", "h.o"}, []unit.File{{Name: b.Name, Len: uint64(len(text))}}
 			}
 			c, err := s.dial(t.Context())
 			if err != nil {

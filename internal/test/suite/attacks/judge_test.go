@@ -22,6 +22,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/rawjob"
 	"github.com/rdistcc/rdistcc/internal/sandbox/probe"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
@@ -148,7 +149,7 @@ func (s *site) about(tc *toolchain.Toolchain) {
 func (s *site) job(t trial) (*rawjob.Job, error) {
 	a, tc := t.attack, s.tcs[t.cc]
 	s.about(&tc)
-	b := &job.Body{Argv0: t.cc, Language: "cpp-output", Name: "in.c", Cwd: "/src", Outputs: []job.Output{{Name: "out.o"}}}
+	b := &job.Body{Argv0: t.cc, Language: "cpp-output", Name: "in.c", Cwd: "/src", Outputs: []unit.Output{{Name: "out.o"}}}
 	if strings.HasSuffix(t.cc, "++") {
 		b.Language, b.Name = "c++-cpp-output", "in.cc"
 	}
@@ -185,7 +186,7 @@ func (s *site) job(t trial) (*rawjob.Job, error) {
 	}
 	switch a.toolchain {
 	case "unknown":
-		j.Toolchain = job.ToolchainID{1, 2, 3}
+		j.Toolchain = unit.ToolchainID{1, 2, 3}
 	case "other":
 		other := map[string]string{"gcc": "clang", "clang": "gcc"}[t.cc]
 		j.Toolchain = s.tcs[other].ID
@@ -219,15 +220,15 @@ func (s *site) fillAll(words []string) []string {
 	return all
 }
 
-func outputs(words []string) []job.Output {
-	kinds := []string{job.OutputObject: "object", job.OutputAssembly: "assembly", job.OutputStackUsage: "stack-usage", job.OutputSide: "side", job.OutputDependency: "dependency"}
-	var all []job.Output
+func outputs(words []string) []unit.Output {
+	kinds := []string{unit.OutputObject: "object", unit.OutputAssembly: "assembly", unit.OutputStackUsage: "stack-usage", unit.OutputSide: "side", unit.OutputDependency: "dependency"}
+	var all []unit.Output
 	for _, w := range words {
 		if w == "none" {
 			return nil
 		}
 		kind, name, _ := strings.Cut(w, ":")
-		all = append(all, job.Output{Kind: job.OutputKind(max(0, slices.Index(kinds, kind))), Name: name})
+		all = append(all, unit.Output{Kind: unit.OutputKind(max(0, slices.Index(kinds, kind))), Name: name})
 	}
 	return all
 }
@@ -246,7 +247,7 @@ func (s *site) sourcesForm(t trial, j *rawjob.Job) error {
 				return err
 			}
 		}
-		sf := job.SourceFile{Name: s.c.fill(f.name), MTime: 1e18, Same: uint32(f.same), Exec: f.bring != ""}
+		sf := unit.File{Name: s.c.fill(f.name), MTime: 1e18, Same: uint32(f.same), Exec: f.bring != ""}
 		if f.same == 0 {
 			sf.Len = uint64(len(text))
 			j.Text = append(j.Text, text...)
@@ -254,7 +255,7 @@ func (s *site) sourcesForm(t trial, j *rawjob.Job) error {
 		b.Files = append(b.Files, sf)
 	}
 	for _, l := range a.links {
-		b.Links = append(b.Links, job.Link{Name: s.c.fill(l[0]), Target: s.c.fill(l[1])})
+		b.Links = append(b.Links, unit.Link{Name: s.c.fill(l[0]), Target: s.c.fill(l[1])})
 	}
 	b.Dirs = s.fillAll(a.dirs)
 	b.Front, b.Compiler = uint32(a.front), s.c.fill(a.compiler)

@@ -13,6 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/compress"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // listed makes of a job that brings its files one that names all but the first in a list, and brings their contents
@@ -23,7 +24,7 @@ func listed(j *rawjob.Job) *rawjob.Job {
 	text := j.Text
 	own := text[:b.Files[0].Len]
 	text = text[len(own):]
-	contents := make(map[job.ContentID][]byte)
+	contents := make(map[unit.ContentID][]byte)
 	for i := range b.Files[1:] {
 		f := &b.Files[i+1]
 		x := job.ListedFile{Name: f.Name, Len: f.Len, MTime: f.MTime, Exec: f.Exec, Same: max(f.Same, 1) - 1}
@@ -47,15 +48,15 @@ func listed(j *rawjob.Job) *rawjob.Job {
 }
 
 // bring adds a content to what a job brings.
-func bring(j *rawjob.Job, id job.ContentID, content []byte) {
+func bring(j *rawjob.Job, id unit.ContentID, content []byte) {
 	j.Body.Blobs = append(j.Body.Blobs, job.Blob{ID: id, Len: uint64(len(content))})
 	j.Text = append(j.Text, content...)
 }
 
 // name adds a list to those that a job names, and to what it brings.
-func name(j *rawjob.Job, l *job.List) job.ContentID {
+func name(j *rawjob.Job, l *job.List) unit.ContentID {
 	text := l.Append(nil)
-	id := job.ContentID(sha256.Sum256(text))
+	id := unit.ContentID(sha256.Sum256(text))
 	bring(j, id, text)
 	j.Body.Lists = append(j.Body.Lists, id)
 	return id
@@ -133,7 +134,7 @@ func (s *site) hostileLists(t *testing.T) {
 	tr := trial{&attack{id: "list", class: "read", leaks: map[string][]string{}, repeat: 1}, "gcc"}
 	plain := func() *rawjob.Job {
 		return &rawjob.Job{Toolchain: s.tcs["gcc"].ID, Sink: 1 << 20, Text: []byte(text), Body: &job.Body{Argv0: "gcc", Language: "c", Name: "in.c", Cwd: "/src",
-			Args: []string{"-c", "in.c", "-o", "in.o"}, Files: []job.SourceFile{{Name: "in.c", Len: uint64(len(text)), MTime: 1e18}}, Outputs: []job.Output{{Name: "in.o"}}}}
+			Args: []string{"-c", "in.c", "-o", "in.o"}, Files: []unit.File{{Name: "in.c", Len: uint64(len(text)), MTime: 1e18}}, Outputs: []unit.Output{{Name: "in.o"}}}}
 	}
 	content := []byte("/* planted */\n")
 	file := func(name string) job.ListedFile {
@@ -172,7 +173,7 @@ func (s *site) hostileLists(t *testing.T) {
 		for _, target := range []string{wit, n} { // files below a link
 			j := plain()
 			bring(j, sha256.Sum256(content), content)
-			name(j, &job.List{Links: []job.Link{{Name: "/src/l", Target: target}}, Files: []job.ListedFile{file("/src/l/z"), file("/src/l/" + n)}})
+			name(j, &job.List{Links: []unit.Link{{Name: "/src/l", Target: target}}, Files: []job.ListedFile{file("/src/l/z"), file("/src/l/" + n)}})
 			send(fmt.Sprintf("%.60q below a link to %.60q", n, target), j)
 		}
 	}
@@ -185,21 +186,21 @@ func (s *site) hostileLists(t *testing.T) {
 	name(j, &job.List{Base: second, Files: []job.ListedFile{file("/c.h")}})
 	send("a base that has a base", j, malformed)
 	var ring [2]*job.List
-	ring[0] = &job.List{Base: job.ContentID{1}, Files: []job.ListedFile{file("/a.h")}}
+	ring[0] = &job.List{Base: unit.ContentID{1}, Files: []job.ListedFile{file("/a.h")}}
 	ring[1] = &job.List{Base: sha256.Sum256(ring[0].Append(nil)), Files: []job.ListedFile{file("/b.h")}}
 	j = plain()
 	bring(j, sha256.Sum256(content), content)
-	j.Body.Lists = []job.ContentID{name(j, ring[1])}
+	j.Body.Lists = []unit.ContentID{name(j, ring[1])}
 	// The first one claims to be what the second one is to it.
-	bring(j, job.ContentID{1}, ring[0].Append(nil))
+	bring(j, unit.ContentID{1}, ring[0].Append(nil))
 	send("a ring of bases, under a name that is not its sum", j, malformed)
 	j = plain()
 	bring(j, sha256.Sum256(content), content)
 	id := name(j, &job.List{Files: []job.ListedFile{file("/a.h")}})
-	j.Body.Lists = []job.ContentID{id, id}
+	j.Body.Lists = []unit.ContentID{id, id}
 	send("a list twice", j, malformed)
 	j = plain()
-	j.Body.Lists = []job.ContentID{sha256.Sum256([]byte(text))}
+	j.Body.Lists = []unit.ContentID{sha256.Sum256([]byte(text))}
 	bring(j, j.Body.Lists[0], []byte(text))
 	send("a source as a list", j, malformed)
 
@@ -217,19 +218,19 @@ func (s *site) hostileLists(t *testing.T) {
 		}
 		l := &job.List{Files: []job.ListedFile{{Name: n, Len: uint64(len(guess)), MTime: 1e18, Content: sha256.Sum256(guess)}}}
 		whole := l.Append(nil)
-		id := job.ContentID(sha256.Sum256(whole))
+		id := unit.ContentID(sha256.Sum256(whole))
 		j := plain()
 		bring(j, id, whole)
-		j.Body.Lists = []job.ContentID{id}
+		j.Body.Lists = []unit.ContentID{id}
 		send("a list with the content of "+n+", which is not brought", j, want...)
-		l.Files[0].Content = job.ContentID{}
+		l.Files[0].Content = unit.ContentID{}
 		frame, err := compress.Pack(nil, l.Append(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
 		j = plain()
 		bring(j, id, frame)
-		j.Body.Blobs[0].Abridged, j.Body.Lists = true, []job.ContentID{id}
+		j.Body.Blobs[0].Abridged, j.Body.Lists = true, []unit.ContentID{id}
 		send("a list that leaves open the content of "+n, j, want...)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rawjob"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // slow is a source that takes g++ half a minute.
@@ -32,14 +33,14 @@ func (s *site) startTenants(ctx context.Context) error {
 	for _, form := range []string{"tenant", "treetenant"} {
 		text := []byte(fmt.Sprintf(slow, s.c.tokens[form]))
 		j := &rawjob.Job{Toolchain: s.tcs["g++"].ID, Text: text, Sink: 1 << 20, Body: &job.Body{
-			Argv0: "g++", Language: "c++-cpp-output", Name: form + ".cc", Cwd: "/src", Outputs: []job.Output{{Name: "out.o"}},
+			Argv0: "g++", Language: "c++-cpp-output", Name: form + ".cc", Cwd: "/src", Outputs: []unit.Output{{Name: "out.o"}},
 		}}
 		if form == "treetenant" {
 			if !s.trees {
 				continue
 			}
 			b := j.Body
-			b.Language, b.Args, b.Files = "c++", []string{"-c", b.Name, "-o", "out.o"}, []job.SourceFile{{Name: b.Name, Len: uint64(len(text))}}
+			b.Language, b.Args, b.Files = "c++", []string{"-c", b.Name, "-o", "out.o"}, []unit.File{{Name: b.Name, Len: uint64(len(text))}}
 		}
 		c, err := rawjob.Dial(ctx, s.dev, s.addr, 1)
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
 )
@@ -33,7 +34,7 @@ type liar struct {
 }
 
 // serve takes connections until the test ends; it returns its address.
-func (l liar) serve(t *testing.T, id job.ToolchainID) string {
+func (l liar) serve(t *testing.T, id unit.ToolchainID) string {
 	t.Helper()
 	dev, err := iwarp.Open(iwarp.Config{})
 	if err != nil {
@@ -95,7 +96,7 @@ func (l liar) param(g job.Greeting) *iwarp.ConnParam {
 }
 
 // speak is the daemon's side of a connection.
-func (l liar) speak(p *peer, id job.ToolchainID) {
+func (l liar) speak(p *peer, id unit.ToolchainID) {
 	var slots []iwarp.MR
 	grants := uint32(1)
 	defer func() {
@@ -110,7 +111,7 @@ func (l liar) speak(p *peer, id job.ToolchainID) {
 			return
 		case *job.Hello:
 			p.send(&job.Welcome{Jobs: 2, MaxBody: l.slot, MaxResult: 1 << 20, Toolchains: l.listed, Tree: true, Load: l.load}, 0)
-			p.send(&job.Toolchains{Seq: 1, Total: 1, IDs: []job.ToolchainID{id}}, 0)
+			p.send(&job.Toolchains{Seq: 1, Total: 1, IDs: []unit.ToolchainID{id}}, 0)
 			grant := &job.Grant{Seq: 1}
 			for i := range l.credits {
 				mr, err := p.pd.RegMR(make([]byte, 1<<20), iwarp.LocalWrite|iwarp.RemoteWrite, &iwarp.MROptions{QP: p.qp})
@@ -161,7 +162,7 @@ var objectHead = func() string {
 }()
 
 // gcc is what hosts have to have.
-func (s *site) gcc() job.ToolchainID {
+func (s *site) gcc() unit.ToolchainID {
 	s.t.Helper()
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/digest"
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
@@ -25,8 +26,8 @@ func TestLiarsAreFoundOut(t *testing.T) {
 	const many = 24 // compiles
 	for name, q := range map[string]struct {
 		liar
-		id   job.ToolchainID // zero: the right one
-		most int             // jobs that it gets
+		id   unit.ToolchainID // zero: the right one
+		most int              // jobs that it gets
 	}{
 		"another digest": {most: 6, liar: liar{onJob: sealed(func(r *job.Result) { r.Digest[3]++ })}},
 		"a bit that flipped behind the digest": {most: 6, liar: liar{onJob: func(p *peer, m *job.Job) {
@@ -47,7 +48,7 @@ func TestLiarsAreFoundOut(t *testing.T) {
 		"free places that are none": {most: 6, liar: liar{load: job.Load{Jobs: 1000, Free: 1000, MemoryFree: 1 << 40}, onJob: func(p *peer, m *job.Job) {
 			p.send(&job.Result{ID: m.ID, Status: job.StatusRefused, Cause: job.CauseFull}, m.Sink.STag)
 		}}},
-		"another compiler": {id: job.ToolchainID{1, 2, 3}, most: 0, liar: liar{onJob: sealed(func(*job.Result) {})}},
+		"another compiler": {id: unit.ToolchainID{1, 2, 3}, most: 0, liar: liar{onJob: sealed(func(*job.Result) {})}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -56,7 +57,7 @@ func TestLiarsAreFoundOut(t *testing.T) {
 			s.manager("", "scheduler: {backoff: 5m, backoff-max: 5m}\n")
 			s.on(d.Addr)
 			id := q.id
-			if id == (job.ToolchainID{}) {
+			if id == (unit.ToolchainID{}) {
 				id = s.gcc()
 			}
 			var jobs atomic.Int32

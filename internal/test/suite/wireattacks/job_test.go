@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // submit sends a job whose numbers change has spoilt, and returns its answer.
@@ -56,7 +57,7 @@ func TestJobNumbers(t *testing.T) {
 		"noise":             func(m *job.Job, content []byte) []byte { return bytes.Repeat([]byte{0x5a}, len(content)) },
 		"a newline in an option": func(m *job.Job, _ []byte) []byte {
 			b := job.Body{Argv0: "cc", Language: "cpp-output", Name: "a.c", Cwd: "/nowhere", Args: []string{"-O2\n-o/etc/passwd"},
-				Outputs: []job.Output{{Kind: job.OutputObject, Name: "a.o"}}}
+				Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "a.o"}}}
 			body := b.Append(nil)
 			m.BodyLen, m.TextOff = uint32(len(body)), uint32(job.TextOffset(len(body)))
 			return append(append(body, make([]byte, int(m.TextOff)-len(body))...), "int x;\n"...)

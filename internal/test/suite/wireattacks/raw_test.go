@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // This file speaks MPA, DDP and RDMAP from scratch: nothing of ours keeps a frame from
@@ -127,7 +128,7 @@ type raw struct {
 	sends   uint32 // MSNs used so far
 	want    uint16 // credits that it can hold; 0: any number
 	welcome *job.Welcome
-	ids     []job.ToolchainID
+	ids     []unit.ToolchainID
 	credits []job.Credit
 }
 
@@ -348,7 +349,7 @@ const sinkSTag = 0x0a0b0c0d
 // compile is a job of the text form, ready to be changed and sent.
 func (r *raw) compile(k job.Credit, id uint64, text string) (m *job.Job, content []byte) {
 	b := job.Body{Argv0: "cc", Language: "cpp-output", Name: "a.c", Cwd: "/nowhere",
-		Outputs: []job.Output{{Kind: job.OutputObject, Name: "a.o"}}}
+		Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "a.o"}}}
 	body := b.Append(nil)
 	off := job.TextOffset(len(body))
 	content = make([]byte, off, off+len(text))

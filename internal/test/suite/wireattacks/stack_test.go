@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
 // mark is what attacks write.
@@ -67,7 +68,7 @@ func TestTaggedAttacks(t *testing.T) {
 	run("write after the job", "1/1/00", func(r *raw) {
 		k := r.credits[0]
 		m, content := r.compile(k, 1, "int x;\n")
-		m.Toolchain = job.ToolchainID{} // refused, so that its slot stays as it is
+		m.Toolchain = unit.ToolchainID{} // refused, so that its slot stays as it is
 		r.put(append(r.message(m, k.Slot.STag), write(k.Slot.STag, k.Slot.TO+uint64(len(content)), mark)...))
 	})
 }
