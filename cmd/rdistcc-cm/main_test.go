@@ -131,7 +131,7 @@ func (p *program) status() report.Status {
 func (p *program) local() *ipc.Conn {
 	p.t.Helper()
 	c := p.dial()
-	if err := c.Send((&ipc.Local{Version: ipc.Version, Reason: "link", Gate: ipc.GateLocal}).Append(nil)); err != nil {
+	if err := c.Send((&ipc.Local{Version: ipc.Version, Reason: "link", Turn: ipc.TurnLocal}).Append(nil)); err != nil {
 		p.t.Fatal(err)
 	}
 	if kind, _, err := c.Recv(); err != nil || kind != ipc.KindGo {

@@ -19,7 +19,7 @@ const (
 // local runs a command here because a rule says so; why is one of package reason's words.
 // If a manager runs, local first asks it for the command's turn and gives the slot back.
 // Without a manager the command just runs.
-func (f *flow) local(why string, gate ipc.Gate) int {
+func (f *flow) local(why string, turn ipc.Turn) int {
 	if s := f.in.caught(); s != 0 {
 		return 128 + int(s)
 	}
@@ -28,7 +28,7 @@ func (f *flow) local(why string, gate ipc.Gate) int {
 		// Commands that need the manager report trouble with it; this one does not.
 		f.conn, _ = f.set.connect(false)
 	}
-	if f.conn != nil && !f.askTurn(why, gate) {
+	if f.conn != nil && !f.askTurn(why, turn) {
 		f.hangUp()
 	}
 	if s := f.in.caught(); s != 0 {
@@ -39,13 +39,13 @@ func (f *flow) local(why string, gate ipc.Gate) int {
 
 // askTurn announces a local command and waits until the manager lets it run. It
 // reports whether the manager is still there.
-func (f *flow) askTurn(why string, gate ipc.Gate) bool {
-	err := f.conn.Send((&ipc.Local{Version: ipc.Version, Reason: why, Gate: gate, Compiler: f.rec.compiler,
+func (f *flow) askTurn(why string, turn ipc.Turn) bool {
+	err := f.conn.Send((&ipc.Local{Version: ipc.Version, Reason: why, Turn: turn, Compiler: f.rec.compiler,
 		Source: f.rec.source, Output: f.rec.output, Closed: f.slot != nil && f.slot.closed}).Append(nil))
 	if err != nil {
 		return false
 	}
-	if gate == ipc.GateNone {
+	if turn == ipc.TurnNone {
 		return true
 	}
 	kind, _, err := f.conn.Recv()

@@ -33,11 +33,11 @@ type flow struct {
 // that it waits for, or because of trouble with the farm.
 type detour struct {
 	reason string
-	gate   ipc.Gate
+	turn   ipc.Turn
 	farm   *ipc.GoLocal
 }
 
-func byRule(why string) *detour { return &detour{reason: why, gate: ipc.GateLocal} }
+func byRule(why string) *detour { return &detour{reason: why, turn: ipc.TurnLocal} }
 
 // run is the whole client: it plans, compiles elsewhere and places the outputs. Every step
 // can fall back to compiling here. It returns the exit status.
@@ -79,7 +79,7 @@ func (f *flow) try() (*result, *detour) {
 	// A command that is not a single compile of one source runs here, and so does everything
 	// when the user asks for it.
 	if f.plan.Local {
-		return nil, &detour{reason: f.plan.Reason, gate: ipc.Gate(f.plan.Gate)}
+		return nil, &detour{reason: f.plan.Reason, turn: ipc.Turn(f.plan.Turn)}
 	}
 	if !rereadable(f.plan.Source) {
 		return nil, byRule(reason.Stdin)
@@ -148,7 +148,7 @@ func (f *flow) here(d *detour) int {
 	if d.farm != nil {
 		return f.fallback(d.farm)
 	}
-	return f.local(d.reason, d.gate)
+	return f.local(d.reason, d.turn)
 }
 
 // makePlan works out what the command asks for.
@@ -161,7 +161,7 @@ func (f *flow) makePlan() {
 	if driver, ok := compile.DriverOf(f.cc.argv[0], real); ok {
 		f.plan = compile.Parse(compile.Expand(f.cc.argv[1:]), driver, syscall.Getenv)
 	} else {
-		f.plan = compile.Plan{Local: true, Reason: reasonCompiler, Gate: compile.GateNone}
+		f.plan = compile.Plan{Local: true, Reason: reasonCompiler, Turn: compile.TurnNone}
 	}
 	f.rec.compiler = real
 	f.rec.source = f.plan.Source

@@ -188,7 +188,7 @@ func (m *testManager) serve(c *ipcserver.Conn) {
 			m.mu.Lock()
 			m.locals = append(m.locals, l)
 			m.mu.Unlock()
-			if l.Gate != ipc.GateNone {
+			if l.Turn != ipc.TurnNone {
 				m.check(c.Send(ipc.AppendBare(nil, ipc.KindGo)))
 			}
 		case ipc.KindFinish:

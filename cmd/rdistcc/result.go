@@ -122,7 +122,7 @@ func (f *flow) placeAll(r *result) error {
 // cannot be printed, the compiler runs here and meets the same error: some fail then.
 func (f *flow) remote(r *result) int {
 	if !copyOut(1, f.slot.sink, r.Stdout) || !copyOut(2, f.slot.sink, r.Stderr) {
-		return f.local(reason.Diagnostics, ipc.GateLocal)
+		return f.local(reason.Diagnostics, ipc.TurnLocal)
 	}
 	f.rec.remote, f.rec.host = true, r.Host
 	return int(r.Exit)

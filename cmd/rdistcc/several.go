@@ -76,7 +76,7 @@ func (f *flow) runSeveral(s *compile.Several) int {
 		return 0
 	}
 	f.cmd = command{file: f.cc.file, argv: append([]string{f.cc.argv[0]}, s.Link(objects)...)}
-	return f.local(reason.Link, ipc.GateLocal)
+	return f.local(reason.Link, ipc.TurnLocal)
 }
 
 // compiled says how one compile of several ended.

@@ -9,63 +9,63 @@ import (
 
 // finish decides, once all words are known.
 func (p *parser) finish(getenv func(string) (string, bool)) {
-	local := func(reason string, gate Gate) { p.Local, p.Reason, p.Gate = true, reason, gate }
+	local := func(reason string, turn Turn) { p.Local, p.Reason, p.Turn = true, reason, turn }
 	switch {
 	case p.query:
-		local(reason.Query, GateNone)
+		local(reason.Query, TurnNone)
 	case p.cppOnly:
-		local(reason.Preprocess, GateCPP)
+		local(reason.Preprocess, TurnCPP)
 	case p.depOnly:
-		local(reason.Dependencies, GateCPP)
+		local(reason.Dependencies, TurnCPP)
 	case p.sources == 0 && p.stdin:
-		local(reason.Stdin, GateLocal)
+		local(reason.Stdin, TurnLocal)
 	case p.sources == 0 && p.inputs > 0 && !p.compile && !p.assembly && !p.syntax:
-		local(reason.Link, GateLocal)
+		local(reason.Link, TurnLocal)
 	case p.sources == 0:
-		local(reason.NoSource, GateLocal)
+		local(reason.NoSource, TurnLocal)
 	case p.stdin:
-		local(reason.Stdin, GateLocal)
+		local(reason.Stdin, TurnLocal)
 	case p.Language == langHeader:
-		local(reason.NotReproducible+"pch", GateLocal)
+		local(reason.NotReproducible+"pch", TurnLocal)
 	case p.syntax:
-		local(reason.NotReproducible+hereOf[hereSyntaxOnly], GateLocal) // takes precedence over -c and -S
+		local(reason.NotReproducible+hereOf[hereSyntaxOnly], TurnLocal) // takes precedence over -c and -S
 	case !p.compile && !p.assembly:
 		p.Several = true
-		local(reason.Link, GateLocal)
+		local(reason.Link, TurnLocal)
 	case (p.sources > 1 || p.inputs > 0) && strings.HasPrefix(p.reason, reason.UnknownOption):
-		local(p.reason, GateLocal) // one of the files may be the option's argument
+		local(p.reason, TurnLocal) // one of the files may be the option's argument
 	case p.sources > 1 || p.inputs > 0:
 		p.Several = p.inputs == 0
-		local(reason.NotReproducible+"several-sources", GateLocal)
+		local(reason.NotReproducible+"several-sources", TurnLocal)
 	case p.Language == langAsm || p.Language == langAsmCpp:
-		local(reason.Assembler, GateLocal)
+		local(reason.Assembler, TurnLocal)
 	case p.Language == langOther:
-		local(reason.NotReproducible+"language", GateLocal)
+		local(reason.NotReproducible+"language", TurnLocal)
 	case isProbe(p.Source):
-		local(reason.Probe, GateLocal)
+		local(reason.Probe, TurnLocal)
 	case p.extra.profile && p.extra.elsewhere:
-		local(reason.NotReproducible+"profile", GateLocal) // the file's name contains that of this directory
+		local(reason.NotReproducible+"profile", TurnLocal) // the file's name contains that of this directory
 	case p.pending != "":
-		local(reason.UnknownOption+"-Wp", GateLocal)
+		local(reason.UnknownOption+"-Wp", TurnLocal)
 	case p.symbol:
-		local(reason.UnknownOption+"-Wa,--defsym", GateLocal)
+		local(reason.UnknownOption+"-Wa,--defsym", TurnLocal)
 	case p.reason != "":
-		local(p.reason, GateLocal)
+		local(p.reason, TurnLocal)
 	default:
 		if what := p.unfit(getenv); what != "" {
-			local(reason.NotReproducible+what, GateLocal)
+			local(reason.NotReproducible+what, TurnLocal)
 			return
 		}
 		p.Sources = p.rootedWhole()
 		if p.Text = p.untextual(); p.Text != "" && p.Sources != "" {
-			local(reason.NotReproducible+p.Text, GateLocal)
+			local(reason.NotReproducible+p.Text, TurnLocal)
 			return
 		}
 		p.Raw = raw(p.Language)
 		p.places = !p.quiet && !p.Raw && (p.misled > 0 || p.misled == 0 && (p.wall || p.Driver.Family == Clang))
 		if p.name(); len(p.Outputs) > job.MaxOutputs {
 			p.Outputs, p.Inputs = nil, nil
-			local(reason.NotReproducible+"several-outputs", GateLocal)
+			local(reason.NotReproducible+"several-outputs", TurnLocal)
 		}
 	}
 }

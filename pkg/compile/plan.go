@@ -19,10 +19,10 @@ import "github.com/rdistcc/rdistcc/internal/unit"
 
 // Plan describes what a command line asks for.
 type Plan struct {
-	// Local means that the command runs here as it was typed; Reason and Gate say why and when.
+	// Local means that the command runs here as it was typed; Reason and Turn say why and when.
 	Local  bool
 	Reason string
-	Gate   Gate
+	Turn   Turn
 
 	// Several marks a local command that Split may take apart.
 	Several bool
@@ -74,12 +74,12 @@ type option struct {
 	value value // what arg may be
 }
 
-// Gate says which kind of turn a local command waits for.
-type Gate uint8
+// Turn says which kind of turn a local command waits for.
+type Turn uint8
 
-// Gates, numbered as in the local protocol.
+// Turns, numbered as in the local protocol.
 const (
-	GateNone Gate = iota
-	GateCPP
-	GateLocal
+	TurnNone Turn = iota
+	TurnCPP
+	TurnLocal
 )

@@ -134,7 +134,7 @@ func TestCompilerSaysNo(t *testing.T) {
 		t.Errorf("stderr %q, %v", b, err)
 	}
 	// The wrapper now runs the command here.
-	w.send(&ipc.Local{Version: ipc.Version, Reason: "diagnostics", Gate: ipc.GateLocal, Closed: true})
+	w.send(&ipc.Local{Version: ipc.Version, Reason: "diagnostics", Turn: ipc.TurnLocal, Closed: true})
 	if k := w.recv(); k != ipc.KindGo {
 		t.Fatalf("Local answered by %v, want Go", k)
 	}
@@ -642,7 +642,7 @@ func TestLocalCommandsTakeTurns(t *testing.T) {
 	first, second := r.dial(), r.dial()
 	defer first.close()
 	defer second.close()
-	link := &ipc.Local{Version: ipc.Version, Reason: "link", Gate: ipc.GateLocal}
+	link := &ipc.Local{Version: ipc.Version, Reason: "link", Turn: ipc.TurnLocal}
 	first.send(link)
 	if k := first.recv(); k != ipc.KindGo {
 		t.Fatalf("Local answered by %v", k)
@@ -783,7 +783,7 @@ func TestDrainFinishesWhatRuns(t *testing.T) {
 func TestIdleExit(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.IdleExit = 40 * time.Millisecond })
 	w := r.dial()
-	w.send(&ipc.Local{Version: ipc.Version, Reason: "query", Gate: ipc.GateNone})
+	w.send(&ipc.Local{Version: ipc.Version, Reason: "query", Turn: ipc.TurnNone})
 	eventually(t, "the command to be seen", func() bool { return r.m.Status().Running == 1 })
 	select {
 	case <-r.serving:

@@ -41,15 +41,15 @@ func (c *client) onLocal(f *ipc.Local) error {
 	c.endTurn()
 	c.free = c.free || f.Closed
 	c.endLease()
-	switch f.Gate {
-	case ipc.GateNone:
+	switch f.Turn {
+	case ipc.TurnNone:
 		c.place.EnterHere(report.PhaseRuns)
 		return nil
-	case ipc.GateCPP:
+	case ipc.TurnCPP:
 		if c.takeTurn(&c.m.turns.cpp, c.list.Preprocessors(c.m.live().Preprocessors)) != nil {
 			return nil
 		}
-	case ipc.GateLocal:
+	case ipc.TurnLocal:
 		if c.takeTurn(&c.m.turns.local, c.list.LocalJobs(c.m.live().LocalJobs)) != nil {
 			return nil
 		}

@@ -87,8 +87,8 @@ type Manager struct {
 
 // turns are for what runs on this machine.
 type turns struct {
-	cpp    machine.Gate // preprocessors
-	local  machine.Gate // compiles, links and the like
+	cpp    machine.Turns // preprocessors
+	local  machine.Turns // compiles, links and the like
 	builds machine.Builds
 }
 
@@ -118,9 +118,9 @@ type client struct {
 	prepares bool // counted as one that wants a place soon
 
 	// on this machine
-	turn  *machine.Gate // held for the wrapper, or nil
-	share bool          // it runs here as the scheduler placed it here
-	began time.Time     // when it was told to run here
+	turn  *machine.Turns // held for the wrapper, or nil
+	share bool           // it runs here as the scheduler placed it here
+	began time.Time      // when it was told to run here
 
 	// what came of it
 	record   report.JobRecord

@@ -7,8 +7,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// takeTurn waits at a gate; an error says that the wrapper is gone.
-func (c *client) takeTurn(g *machine.Gate, limit int) error {
+// takeTurn waits for a turn; an error says that the wrapper is gone.
+func (c *client) takeTurn(g *machine.Turns, limit int) error {
 	if !g.Try(limit) {
 		c.Watch()
 		if err := g.Acquire(c.Context(), limit); err != nil {

@@ -48,7 +48,7 @@ func TestUnderway(t *testing.T) {
 
 	// One that runs here, and one that waits for its turn; neither has a source.
 	r.m.Apply(Live{LocalJobs: 1})
-	link := &ipc.Local{Version: ipc.Version, Reason: "link", Gate: ipc.GateLocal, Compiler: "/usr/bin/gcc", Output: "prog"}
+	link := &ipc.Local{Version: ipc.Version, Reason: "link", Turn: ipc.TurnLocal, Compiler: "/usr/bin/gcc", Output: "prog"}
 	first, second := r.dial(), r.dial()
 	defer first.close()
 	defer second.close()

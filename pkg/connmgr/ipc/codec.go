@@ -226,7 +226,7 @@ func (m *Local) Append(b []byte) []byte {
 	b, at := begin(b, KindLocal)
 	b = append(b, m.Version)
 	b = wire.AppendString(b, m.Reason)
-	b = append(b, uint8(m.Gate))
+	b = append(b, uint8(m.Turn))
 	b = wire.AppendString(b, m.Compiler)
 	b = wire.AppendString(b, m.Source)
 	b = wire.AppendString(b, m.Output)
@@ -242,12 +242,12 @@ func (m *Local) Parse(p []byte) error {
 		return d.otherVersion()
 	}
 	m.Reason = d.Text()
-	m.Gate = Gate(d.Uint8())
+	m.Turn = Turn(d.Uint8())
 	m.Compiler = d.Text()
 	m.Source = d.Text()
 	m.Output = d.Text()
 	m.Closed = d.Bool()
-	if m.Gate > GateLocal {
+	if m.Turn > TurnLocal {
 		d.Fail("not a value of this field")
 	}
 	return d.end()

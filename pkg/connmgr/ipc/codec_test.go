@@ -28,7 +28,7 @@ var messages = map[Kind]message{
 	KindResult: &Result{Host: "h:1", Exit: 1, Signal: 9, Stdout: Segment{1, 2}, Stderr: Segment{3, 4},
 		Files:    []File{{Index: 1, Segment: Segment{64, 1000}}, {Index: 2, Segment: Segment{1064, 7}}},
 		CreditUS: 1, WriteUS: 2, QueueUS: 3, CompileUS: 4, ReturnUS: 5, BytesOut: 6, BytesIn: 7, Attempts: 2, Moved: true},
-	KindLocal: &Local{Version: Version, Reason: "link", Gate: GateLocal, Compiler: "cc", Source: "s", Output: "o", Closed: true},
+	KindLocal: &Local{Version: Version, Reason: "link", Turn: TurnLocal, Compiler: "cc", Source: "s", Output: "o", Closed: true},
 	KindFinish: &Finish{Where: WhereLocal, Reason: "link", Exit: 1, TotalUS: 9, PreprocessUS: 8,
 		Closed: true},
 	KindControl: &Control{Version: Version, Args: []string{"status", "--json", ""}, Hosts: "a"},

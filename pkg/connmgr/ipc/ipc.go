@@ -23,7 +23,7 @@
 //	Finish ────────────────────────────▶   counted; the slot is free again
 //
 // A command that is not for the farm says Local instead of Lease, waits for Go
-// unless its gate is GateNone, runs, and says Finish. A wrapper that was leased
+// unless its turn is TurnNone, runs, and says Finish. A wrapper that was leased
 // a slot and finds that the command must run here after all (the text does not
 // fit, the remote compiler printed something) says Local on the same connection:
 // that gives the slot back. Whenever the wrapper's end closes early the manager
@@ -87,14 +87,14 @@ const (
 	KindReplace                 // W: another manager wants to take over; the same in all versions
 )
 
-// Gate says which turn a local command waits for.
-type Gate uint8
+// Turn says which turn a local command waits for.
+type Turn uint8
 
-// Gates.
+// Turns.
 const (
-	GateNone  Gate = iota // start at once, no Go is sent (queries)
-	GateCPP               // a preprocessor's turn
-	GateLocal             // a local compile's or link's turn
+	TurnNone  Turn = iota // start at once, no Go is sent (queries)
+	TurnCPP               // a preprocessor's turn
+	TurnLocal             // a local compile's or link's turn
 )
 
 // Mode is RDISTCC_MODE.
@@ -213,7 +213,7 @@ type Replace struct {
 
 // GoLocal says: run the command here. When Trouble is set the user gets Detail
 // as one line, and with fallback forbidden the wrapper exits with Code instead.
-// The local turn (GateLocal) is already held, and the slot is the manager's again
+// The local turn (TurnLocal) is already held, and the slot is the manager's again
 // once Finish says that nobody else holds it.
 type GoLocal struct {
 	Reason  string // as in the documentation, say "no-hosts"
@@ -275,7 +275,7 @@ type Result struct {
 type Local struct {
 	Version                  uint8
 	Reason                   string
-	Gate                     Gate
+	Turn                     Turn
 	Compiler, Source, Output string
 	// Closed, where a slot was leased on this connection: nobody holds its
 	// source any more, it may be used again.

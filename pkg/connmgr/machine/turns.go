@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// Gate lets a limited number of local processes run at a time, in order of
+// Turns lets a limited number of local processes run at a time, in order of
 // arrival. The limit comes with each request, as each command's host list may
 // name its own (--localslots, --localslots_cpp). Where the machine's memory is
 // short, one runs at a time.
-type Gate struct {
-	Room func() bool // whether there is memory for one more; set once, nil = always; asked with the gate locked
+type Turns struct {
+	Room func() bool // whether there is memory for one more; set once, nil = always; asked with the lock held
 
 	mu      sync.Mutex
 	held    int
 	waiters []*waiter
-	again   *time.Timer // looks for memory while someone waits for it
+	again   *time.Timer // looks for memory while a waiter waits for it
 }
 
-// askAgain is when a gate looks for memory again.
+// askAgain is when it looks for memory again.
 const askAgain = 200 * time.Millisecond
 
 type waiter struct {
@@ -29,13 +29,13 @@ type waiter struct {
 }
 
 // Try takes a turn if there is one at once.
-func (g *Gate) Try(limit int) bool {
+func (g *Turns) Try(limit int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.tryLocked(limit)
 }
 
-func (g *Gate) tryLocked(limit int) bool {
+func (g *Turns) tryLocked(limit int) bool {
 	if len(g.waiters) > 0 || !g.opensLocked(limit) {
 		return false
 	}
@@ -45,12 +45,12 @@ func (g *Gate) tryLocked(limit int) bool {
 
 // opensLocked says whether one more may begin. The only one always may: nothing of
 // ours would come to an end and give memory back.
-func (g *Gate) opensLocked(limit int) bool {
+func (g *Turns) opensLocked(limit int) bool {
 	return g.held < limit && (g.held == 0 || g.Room == nil || g.Room())
 }
 
 // Acquire waits for a turn; only ctx's end makes it fail.
-func (g *Gate) Acquire(ctx context.Context, limit int) error {
+func (g *Turns) Acquire(ctx context.Context, limit int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -80,14 +80,14 @@ func (g *Gate) Acquire(ctx context.Context, limit int) error {
 }
 
 // Release ends a turn.
-func (g *Gate) Release() {
+func (g *Turns) Release() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.held--
 	g.wakeLocked()
 }
 
-func (g *Gate) wakeLocked() {
+func (g *Turns) wakeLocked() {
 	for len(g.waiters) > 0 && g.opensLocked(g.waiters[0].limit) {
 		close(g.waiters[0].turn)
 		g.waiters = slices.Delete(g.waiters, 0, 1)
@@ -103,14 +103,14 @@ func (g *Gate) wakeLocked() {
 	}
 }
 
-func (g *Gate) wake() {
+func (g *Turns) wake() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.wakeLocked()
 }
 
 // Load is how many hold a turn and how many wait.
-func (g *Gate) Load() (held, waiting int) {
+func (g *Turns) Load() (held, waiting int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.held, len(g.waiters)

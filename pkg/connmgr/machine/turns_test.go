@@ -11,7 +11,7 @@ import (
 
 func TestGateServesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g Gate
+		var g Turns
 		ctx := context.Background()
 		if err := g.Acquire(ctx, 1); err != nil {
 			t.Fatal(err)
@@ -44,7 +44,7 @@ func TestGateServesInOrder(t *testing.T) {
 
 func TestGateGivesUpWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g Gate
+		var g Turns
 		if err := g.Acquire(context.Background(), 1); err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestGateMindsMemory(t *testing.T) {
 			defer mu.Unlock()
 			return now
 		}}
-		g := &Gate{Room: func() bool { return guard.Admits(time.Now(), CompileMemory) }}
+		g := &Turns{Room: func() bool { return guard.Admits(time.Now(), CompileMemory) }}
 		const n = 8
 		for range n {
 			go func() { _ = g.Acquire(context.Background(), n) }()
