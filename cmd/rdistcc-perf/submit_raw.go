@@ -16,7 +16,7 @@ import (
 // formSources is the value of --form for a job that brings its files.
 const formSources = "sources"
 
-// rawOptions are the fields of a body that no word of a command stands for.
+// rawOptions holds the fields of a body that no word of a command stands for.
 type rawOptions struct {
 	form, lang, name, cwd, compiler, toolchain string
 	words                                      bool
@@ -39,13 +39,12 @@ func (o *rawOptions) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.outputs, "output", nil, "`[KIND:]NAME` of a file that is to come back")
 }
 
-// outputKinds are the words before a name of --output.
+// outputKinds lists the words that may precede a name in --output.
 var outputKinds = []string{
 	job.OutputObject: "object", job.OutputAssembly: "assembly", job.OutputStackUsage: "stack-usage", job.OutputSide: "side", job.OutputDependency: "dependency",
 }
 
-// fill puts what the flags say into the body, and the files behind the text. source is
-// the base name of the text.
+// fill puts what the flags say into the body, and the files after the text. source is the base name of the text.
 func (o *rawOptions) fill(j *rawjob.Job, source string) error {
 	b := j.Body
 	b.Compiler, b.Cwd, b.Front = o.compiler, o.cwd, o.front
