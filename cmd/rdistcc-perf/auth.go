@@ -21,7 +21,7 @@ func authFlags(root *cobra.Command) {
 	f.StringVar(&s.PSKFile, "psk-file", "", "prove that we know the key in this `FILE`, and ask for that proof (submit, and tests between two rdistcc-perf)")
 	f.StringVar(&s.Cert, "tls-cert", "", "speak TLS 1.3 with the certificate in this `FILE`")
 	f.StringVar(&s.Key, "tls-key", "", "key of --tls-cert, a `FILE`")
-	f.StringVar(&s.CA, "tls-ca", "", "`FILE` with who signs the other side's certificate")
+	f.StringVar(&s.CA, "tls-ca", "", "`FILE` with the CA that signs the other side's certificate")
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
 		c.SetContext(context.WithValue(c.Context(), authKey{}, s))
 		return nil

@@ -135,7 +135,7 @@ func TestExposedSocketIsRefused(t *testing.T) {
 	cmd.Path, cmd.Args = bash, []string{"bash", "-c", "LISTEN_FDS=1 LISTEN_PID=$$ exec -a rdistccd " + self + " --http '' --allow 10.0.0.0/8"}
 	cmd.ExtraFiles = []*os.File{f}
 	out, _ := cmd.CombinedOutput()
-	if cmd.ProcessState.ExitCode() != 101 || !strings.Contains(string(out), "rdistccd: listen on "+l.Addr().String()+": whoever reaches it") {
+	if cmd.ProcessState.ExitCode() != 101 || !strings.Contains(string(out), "rdistccd: listen on "+l.Addr().String()+": anyone who can reach it") {
 		t.Errorf("exit status %d\n%s", cmd.ProcessState.ExitCode(), out)
 	}
 }

@@ -220,7 +220,7 @@ func TestExposedIsRefused(t *testing.T) {
 			t.Errorf("%v: exit status %d (%v), want 101 and three lines:\n%s", args, got, err, out)
 			continue
 		}
-		for i, want := range []string{"whoever reaches it could run compilers here", "  rdistcc certs /etc/rdistcc && rdistccd --listen ", "openssl rand -hex 32 >/etc/rdistcc/key) && rdistccd --listen "} {
+		for i, want := range []string{"anyone who can reach it could run compilers here", "  rdistcc certs /etc/rdistcc && rdistccd --listen ", "openssl rand -hex 32 >/etc/rdistcc/key) && rdistccd --listen "} {
 			if !strings.Contains(lines[i], want) {
 				t.Errorf("%v: line %d is %q, want %q", args, i+1, lines[i], want)
 			}

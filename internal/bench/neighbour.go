@@ -170,7 +170,7 @@ func (p *phase) name(round int) string {
 
 // what returns the name of a phase in the table.
 func (p *phase) what() string {
-	what := map[string]string{"": "nobody beside", hostileFlood: "a flood of jobs", hostileDoS: "jobs that want the machine", hostileSilent: "connections that prove nothing",
+	what := map[string]string{"": "no other client", hostileFlood: "a flood of jobs", hostileDoS: "jobs that want the machine", hostileSilent: "connections that prove nothing",
 		hostileHoarder: "credits that are kept", hostileFiller: "the same, slots full"}[p.kind]
 	if p.kind == hostileSilent {
 		what += map[bool]string{false: " (TLS)", true: " (key)"}[p.keyed]

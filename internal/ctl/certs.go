@@ -215,7 +215,7 @@ func writeNew(path string, text []byte, mode os.FileMode) error {
 func (m *certs) tell() string {
 	var b strings.Builder
 	if m.newCA {
-		fmt.Fprintf(&b, "made %s and %s: who has the key can be anybody on the farm; keep it to yourself\n", m.path("ca.crt"), m.path("ca.key"))
+		fmt.Fprintf(&b, "made %s and %s: anyone with the key can pose as any machine of the farm; keep it to yourself\n", m.path("ca.crt"), m.path("ca.key"))
 	}
 	for _, p := range m.made {
 		_, to := m.ca.Valid(time.Now(), time.Duration(m.days)*24*time.Hour)
@@ -238,6 +238,6 @@ func (m *certs) tell() string {
 			fmt.Fprintf(&b, "daemon:\n  listen: [\"0.0.0.0:7632\"]\n")
 		}
 	}
-	b.WriteString("\nThe user that the program runs as must be able to read its key, and nobody else: chown and chmod 600 it.\n")
+	b.WriteString("\nThe user that the program runs as must be able to read its key, and no one else: chown and chmod 600 it.\n")
 	return b.String()
 }

@@ -291,7 +291,7 @@ func (d *doctor) managerLine(f *findings) {
 	case errors.Is(err, errNoManager):
 		f.ok("manager", "none runs: the first compile starts one")
 	case errors.As(err, &no) && no.code == reason.ExitDenied:
-		f.fail("manager", err.Error(), "a directory of your own, which nobody else can write to, is named by RDISTCC_DIR")
+		f.fail("manager", err.Error(), "set RDISTCC_DIR to a directory of your own that no one else can write to")
 	case err != nil:
 		f.fail("manager", err.Error(), "rdistcc stop, or end the process that serves the socket; the next compile starts another one")
 	case s.Version != d.c.version:

@@ -237,7 +237,7 @@ func (d *doctor) identityOK(f *findings, x *doctorDial) {
 	case isTCP && t.IP.IsLoopback():
 		f.ok("identity", "none, on this machine")
 	default:
-		f.warn("identity", "none: anybody on the way can read and change what is compiled", "rdistcc certs sets TLS up; or auth.psk-file on both sides")
+		f.warn("identity", "none: anyone on the path can read and change what is compiled", "rdistcc certs sets TLS up; or auth.psk-file on both sides")
 	}
 }
 

@@ -534,7 +534,7 @@ func TestDoctorOfThisMachine(t *testing.T) {
 	if err := os.Chmod(s.env["RDISTCC_CONFIG"], 0o602); err != nil {
 		t.Fatal(err)
 	}
-	local("config", doctorFail, "written by anybody")
+	local("config", doctorFail, "written by anyone")
 	s.configure("nonsense: true\n")
 	local("config", doctorFail, "nonsense")
 	s.configure("buffers: {slots: 4096, prefault: 32MiB}\n")

@@ -90,10 +90,10 @@ func statsBody(s *report.Stats) []byte {
 	p := &s.Prediction
 	switch {
 	case p.Count > 0:
-		fmt.Fprintf(&b, "times foreseen for %s: %s within a quarter, %s within a factor of two, half of all took more than %.2f times as long\n",
+		fmt.Fprintf(&b, "predicted times of %s: %s within a quarter, %s within a factor of two, half of all took more than %.2f times as long\n",
 			figure.Count(int(p.Count), "compile"), figure.Percent(p.Near, p.Count), figure.Percent(p.Twice, p.Count), p.Median)
 	case p.Unknown > 0:
-		fmt.Fprintf(&b, "times foreseen for none of %s: the first build of its kind\n", figure.Count(int(p.Unknown), "compile"))
+		fmt.Fprintf(&b, "predicted times of none of %s: the first build of its kind\n", figure.Count(int(p.Unknown), "compile"))
 	}
 	if len(s.Phases) > 0 && s.Phases[len(s.Phases)-1].Count > 0 {
 		b.WriteString("\n")

@@ -170,9 +170,9 @@ func jobText(b *bytes.Buffer, r *report.JobRecord, now time.Time) {
 	switch {
 	case r.Local:
 	case r.Expected > 0 && took > 0:
-		line("foreseen", "%s of a processor there; it took %s", figure.Digits(r.Expected), figure.Digits(took))
+		line("predicted", "%s of a processor there; it took %s", figure.Digits(r.Expected), figure.Digits(took))
 	case took > 0:
-		line("foreseen", "nothing: the first compile of its kind")
+		line("predicted", "nothing: the first compile of its kind")
 	}
 	var phases []string
 	for _, p := range []struct {

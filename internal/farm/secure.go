@@ -20,7 +20,7 @@ type Security struct {
 
 // Flags defines a flag for each field.
 func (s *Security) Flags(f *flag.FlagSet) {
-	f.StringVar(&s.Auth, "auth", "", "how the programs prove who they are: tls, psk, or not at all")
+	f.StringVar(&s.Auth, "auth", "", "how the programs prove their identity: tls, psk, or empty for not at all")
 	f.StringVar(&s.Sandbox, "sandbox", "", "how daemons confine compiles: auto, strict or off")
 }
 

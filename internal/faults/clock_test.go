@@ -91,7 +91,7 @@ func TestTimeOutsGoByTheMonotonicClock(t *testing.T) {
 	}
 }
 
-// ofTime says whether an expression is package time, or a call of its Now: what can be
+// ofTime reports whether an expression is package time, or a call of its Now: what can be
 // told without types.
 func ofTime(x ast.Expr) bool {
 	switch x := x.(type) {

@@ -264,7 +264,7 @@ func TestStraggler(t *testing.T) {
 	s.clean()
 }
 
-// below says whether a process descends from another one.
+// below reports whether a process descends from another one.
 func below(pid, top int) bool {
 	parent := regexp.MustCompile(`(?m)^PPid:\s+(\d+)$`)
 	for pid > 1 && pid != top {

@@ -92,7 +92,7 @@ const (
 	libraries  = 4
 	inARow     = 25    // units of one library in a row
 	commonest  = 100e3 // bytes of the headers that nearly all units of a library read
-	furtherBy  = 1.25  // factor from one unit to the next in size
+	furtherBy  = 1.25  // factor from one layer of headers to the next
 	mostShared = 0.95  // fraction of a unit's bytes
 )
 

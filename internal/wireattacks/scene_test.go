@@ -379,6 +379,6 @@ func terminates(term string) string {
 	return fmt.Sprintf(`iwarp_terminates_total{code="0x%02x",direction="sent",layer=%q,type=%q}`, code, names[0], names[1+typ])
 }
 
-// full says whether the numbers of testdata/wire-attacks.toml are asked for, where a
+// full reports whether the numbers of testdata/wire-attacks.toml are asked for, where a
 // run has fewer as a rule: RDISTCC_WIREATTACKS=full.
 func full() bool { return os.Getenv("RDISTCC_WIREATTACKS") == "full" }
