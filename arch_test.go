@@ -17,8 +17,8 @@ import (
 
 const module = "github.com/rdistcc/rdistcc/"
 
-// edges is the package map: who may import whom, outside tests. A commit that
-// needs a new edge adds it here and argues for it.
+// edges is the package map: which package may import which, outside tests. A commit that needs a new edge
+// adds it here and argues for it.
 var edges = map[string][]string{
 	"cmd/rdistcc":      {"pkg/compile", "pkg/connmgr/ipc", "pkg/driver", "pkg/entrypoint", "pkg/job", "pkg/jobserver", "pkg/reason", "pkg/sources"},
 	"cmd/rdistcc-cm":   {"internal/ctl", "internal/figure", "internal/release", "pkg/config", "pkg/connmgr", "pkg/connmgr/ipc", "pkg/connmgr/report", "pkg/discover", "pkg/entrypoint", "pkg/hostlist", "pkg/identity", "pkg/iwarp", "pkg/job", "pkg/reason", "pkg/telemetry", "pkg/textfile"},
@@ -122,8 +122,8 @@ var pure = []string{
 	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "pkg/job", "pkg/scheduler", "pkg/hostlist", "pkg/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire",
 }
 
-// only lists what just some packages (or trees, with a final slash) may import
-// directly: each dependency stands behind one package of ours.
+// only lists what just some packages (or trees, with a final slash) may import directly: each dependency is
+// behind one package of ours.
 var only = map[string][]string{
 	"gopkg.in/yaml.v3":                   {"pkg/config"},
 	"github.com/cespare/xxhash/v2":       {"pkg/digest"},

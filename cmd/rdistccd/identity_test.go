@@ -36,8 +36,8 @@ func write(t *testing.T, path string, text []byte) {
 	}
 }
 
-// A daemon with certificates asks for one on loopback too, takes new ones at SIGHUP, keeps the
-// old ones where the new are none, counts who fails, and serves beyond loopback.
+// TestServesByCertificates: a daemon with certificates demands one on loopback too, loads new ones at
+// SIGHUP, keeps the old ones if the new ones are invalid, counts failures, and serves beyond loopback.
 func TestServesByCertificates(t *testing.T) {
 	dir := t.TempDir()
 	ca, p, err := authority.New("test", time.Now(), time.Hour)

@@ -236,8 +236,7 @@ func TestIsLate(t *testing.T) {
 	}
 }
 
-// blackHole is an address at which connections get no answer: a listener whose queue is
-// full.
+// blackHole returns an address at which connections get no answer: a listener whose queue is full.
 func blackHole(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

@@ -249,7 +249,7 @@ func listenAs(t *testing.T, path string, uid int) *net.UnixListener {
 	}
 	got := make(chan result)
 	go func() {
-		// The thread ends with the goroutine: nobody else runs on it as that user.
+		// The thread ends with the goroutine: nothing else runs on it as that user.
 		runtime.LockOSThread()
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		if err == nil {

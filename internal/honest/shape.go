@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Options with the name of a file or directory: Shape keeps its place for the first ones, its extension for the others.
+// Options with the name of a file or directory: Shape keeps its place for the first ones, its extension for
+// the others.
 var (
 	dirOptions  = []string{"-I", "-isystem", "-iquote", "-idirafter", "-L", "-include", "-imacros"}
 	fileOptions = []string{"-o", "-MF", "-MT", "-MQ"}
