@@ -75,8 +75,8 @@ func (c *crop) renamed(words []string, dir string) []string {
 	return words
 }
 
-// renamed gives a file the name "a" and keeps its suffixes, a point in front, and of its
-// directory what is in front: the build's own, those above, those that libtool and automake have.
+// renamed returns a file's new name: "a" with its suffixes and any leading dot, in a directory reduced to what may
+// matter: whether it is the build's own or above it, and the directories of libtool and automake.
 func renamed(name, sub string) string {
 	dir, base := path.Split(name)
 	ext := ""
