@@ -17,8 +17,8 @@ import (
 
 const module = "github.com/rdistcc/rdistcc/"
 
-// edges is the package map: who may import whom, outside tests. A commit that
-// needs a new edge adds it here and argues for it.
+// edges is the package map: which package may import which, outside tests. A commit that needs a new edge
+// adds it here and argues for it.
 var edges = map[string][]string{
 	// the programs
 	"cmd/rdistcc":      {"internal/driver", "internal/entrypoint", "internal/job", "internal/jobserver", "internal/reason", "internal/sources", "internal/unit", "pkg/compile", "pkg/connmgr/ipc"},
@@ -139,8 +139,8 @@ var pure = []string{
 	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "internal/job", "internal/unit", "pkg/scheduler", "internal/hostlist", "internal/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire",
 }
 
-// only lists what just some packages (or trees, with a final slash) may import
-// directly: each dependency stands behind one package of ours.
+// only lists what just some packages (or trees, with a final slash) may import directly: each dependency is
+// behind one package of ours.
 var only = map[string][]string{
 	"gopkg.in/yaml.v3":                   {"internal/config"},
 	"github.com/cespare/xxhash/v2":       {"internal/digest"},

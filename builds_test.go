@@ -71,7 +71,7 @@ func places(ts *testscript.TestScript, neg bool, args []string) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		ts.Check(err)
 	}
-	_ = os.Remove(ts.MkAbs("report")) // what comes is counted anew
+	_ = os.Remove(ts.MkAbs("report")) // the counts start over
 	count := map[string]int{}
 	for line := range strings.Lines(string(report)) {
 		place := strings.TrimSpace(line)

@@ -137,7 +137,7 @@ func setup(ctx context.Context, e *testscript.Env, bin string) error {
 	e.Defer(func() {
 		// First: one that is asked to stop must not meet a signal at its very end.
 		stopErr := s.Stop()
-		// A manager that a wrapper started is nobody's child.
+		// A manager that a wrapper started is not our child.
 		stopper := exec.Command(filepath.Join(bin, "rdistcc"), "stop")
 		stopper.Env = s.Env()
 		_ = stopper.Run() // there need not be one
@@ -154,8 +154,8 @@ func setup(ctx context.Context, e *testscript.Env, bin string) error {
 	return nil
 }
 
-// leftovers waits until no process belongs to the script in dir and no file of a
-// daemon lies in tmp, and returns what stays.
+// leftovers waits until no process belongs to the script in dir and no file of a daemon is in tmp, and
+// returns what stays.
 func leftovers(dir, tmp string) (left []string) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		left = left[:0]
@@ -215,7 +215,7 @@ func systemDir(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	dir, err := os.MkdirTemp("/usr/lib", "rdistcc-test-")
 	ts.Check(err)
-	ts.Defer(func() { _ = os.RemoveAll(dir) }) // what is left shows in its name whose it is
+	ts.Defer(func() { _ = os.RemoveAll(dir) }) // the names of what is left show its owner
 	ts.Check(os.Chmod(dir, 0o755))
 	ts.Setenv("SYSTEM", dir)
 }

@@ -190,9 +190,9 @@ func tellTerminates(t *testing.T, g *Guest) {
 	g.Run(t, "dmesg -c >/dev/null; echo 'func siw_send_terminate +p' >/proc/dynamic_debug/control")
 }
 
-// heldBack says whether siw had a Terminate for us and did not send it: it sends none while it works on a Send or Read
-// Response, also when the peer has all of that already and siw's thread has only not gone on since. Then it closes in good
-// order, and its peer hears of no error.
+// heldBack reports whether siw had a Terminate for us and did not send it: it sends none while it works on
+// a Send or Read Response, even when the peer already has all of that and only siw's thread has not
+// continued since. Then it closes in good order, and its peer learns of no error.
 func heldBack(t *testing.T, g *Guest) bool {
 	t.Helper()
 	return strings.Contains(g.Run(t, "dmesg"), "cannot send TERMINATE")

@@ -40,8 +40,7 @@ type Guest struct {
 	next  int            // guest port that Port gives next, less firstPort
 }
 
-// full says whether the sizes are those of `make interop`, not those of continuous
-// integration.
+// full reports whether the sizes are those of `make interop`, not those of continuous integration.
 func full() bool { return os.Getenv("RDISTCC_INTEROP") != "ci" }
 
 // pick is a size: that of `make interop`, or the small one.
@@ -147,7 +146,7 @@ func start(name string, options ...string) (*Guest, error) {
 		return nil, lastLine(out, err)
 	}
 	var err error
-	for range 3 { // somebody may take a port in between
+	for range 3 { // a port may be taken in between
 		var out []byte
 		g := &Guest{name: name, ports: make(map[int]string)}
 		args := append([]string{"start"}, options...)
@@ -195,8 +194,8 @@ func tail(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// freePorts finds n ports below those that the kernel gives to outgoing
-// connections, where nobody takes them by chance.
+// freePorts finds n ports below those that the kernel gives to outgoing connections, where they are not
+// taken by chance.
 func freePorts(n int) []int {
 	var ports []int
 	for len(ports) < n {
@@ -342,8 +341,7 @@ func (j *Job) until(t *testing.T, limit time.Duration, what string, ok func() bo
 	}
 }
 
-// wait looks for an event in the guest again and again: files in the shared folder
-// tell of nothing by themselves.
+// wait looks repeatedly for an event in the guest: files in the shared folder cause no notification.
 func (j *Job) wait(limit time.Duration, ok func() bool) bool {
 	end := time.After(limit)
 	tick := time.NewTicker(10 * time.Millisecond)

@@ -59,8 +59,8 @@ func TestIbverbsDaemon(t *testing.T) {
 				return nil
 			}
 			err = fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)
-			// siw takes a CRC that comes in two TCP segments for wrong, and QEMU cuts
-			// segments anew where the guest is slow: jobs are lost with the connection.
+			// siw takes a CRC that comes in two TCP segments for a wrong one, and QEMU re-cuts segments
+			// where the guest is slow: jobs are lost with the connection.
 			if !strings.Contains(err.Error(), siwSplitCRC) || split.Add(1) > maxSplit {
 				return err
 			}

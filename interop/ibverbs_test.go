@@ -65,7 +65,7 @@ func TestIbverbsSuite(t *testing.T) {
 	}
 }
 
-// sameFiles says whether two files have the same content.
+// sameFiles reports whether two files have the same content.
 func sameFiles(t *testing.T, a, b string) bool {
 	t.Helper()
 	x, err := os.ReadFile(a)

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// mangler is a connection whose MPA frames, in one direction each, can be changed on
-// their way: so both stacks get what no verbs program makes the other one send.
+// mangler is a connection whose MPA frames, in one direction each, can be changed on their way: so both
+// stacks get what no verbs program makes the other one send.
 type mangler struct {
 	net.Conn
 	in, out *frames
@@ -79,8 +79,8 @@ func (m *mangler) Read(b []byte) (int, error) {
 // CloseWrite is that of TCP.
 func (m *mangler) CloseWrite() error { return m.Conn.(*net.TCPConn).CloseWrite() }
 
-// Octets of an FPDU: behind the length, the DDP and RDMAP control octets; behind
-// those the fields of an untagged segment (RFC 5041 §4.3).
+// Octets of an FPDU: after the length, the DDP and RDMAP control octets; after those the fields of an
+// untagged segment (RFC 5041 §4.3).
 const (
 	offDDP   = 2
 	offRDMAP = 3
@@ -91,8 +91,7 @@ const (
 	offMO    = 16
 )
 
-// edit makes a change out of an edit of FPDUs with opcode op, whose CRC is made
-// right again.
+// edit makes a change out of an edit of FPDUs with opcode op, whose CRC is corrected.
 func edit(op byte, f func(fpdu []byte)) func([]byte) []byte {
 	return func(fpdu []byte) []byte {
 		if fpdu[offRDMAP]&0xf != op {
@@ -103,7 +102,7 @@ func edit(op byte, f func(fpdu []byte)) func([]byte) []byte {
 	}
 }
 
-// seal puts the right CRC behind an FPDU.
+// seal puts the right CRC at the end of an FPDU.
 func seal(fpdu []byte) []byte {
 	n := len(fpdu) - 4
 	binary.LittleEndian.PutUint32(fpdu[n:], crc32.Checksum(fpdu[:n], crc32.MakeTable(crc32.Castagnoli)))

@@ -19,8 +19,8 @@ const (
 	peerRecv  = 64 << 10
 	peerRecvs = 16
 	peerReads = 16
-	// siw may miss what comes to it within some milliseconds of its Reply: more of them in
-	// a guest without KVM that shares its cores (35 ms were, with 20 others).
+	// siw may miss what reaches it within some milliseconds of its Reply: more of them in a guest without
+	// KVM that shares its cores (35 ms were, with 20 others).
 	settleTime = 250 * time.Millisecond
 	// What arrives before siw's own Send has returned to the program: at a Read Request siw,
 	// with itself as well, closes about one in a thousand connections; for a broken rule it
@@ -164,7 +164,7 @@ func pattern(b []byte, seed uint32) {
 	}
 }
 
-// same says whether b is pattern(seed).
+// same reports whether b is pattern(seed).
 func same(b []byte, seed uint32) bool {
 	want := make([]byte, len(b))
 	pattern(want, seed)
@@ -322,7 +322,7 @@ func (p *peer) serve(ctx context.Context) error {
 	}
 }
 
-// letReturn leaves siw's Send, which has been heard, the time to return.
+// letReturn gives siw's Send, which has been received, the time to return.
 func letReturn(ctx context.Context) {
 	select {
 	case <-time.After(returnPause):

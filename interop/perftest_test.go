@@ -57,7 +57,7 @@ func (r *perftestRun) theirs(port any) string {
 	return s
 }
 
-// reported says whether perftest's table has a row for this run.
+// reported reports whether perftest's table has a row for this run.
 func (r *perftestRun) reported(out string) bool {
 	for line := range strings.Lines(out) {
 		if f := strings.Fields(line); len(f) >= 5 && f[0] == strconv.Itoa(r.size) && f[1] == strconv.Itoa(r.iters*r.qps) {

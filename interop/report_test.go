@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 
 var rows int
 
-// row is one line of the table: what was run against whom. Its result is the test's,
-// said when that ends; note, if set by then, is what was measured.
+// row is one line of the table: what was run against what. Its result is that of the test, reported when
+// the test ends; note, if set by then, is what was measured.
 func row(t *testing.T, peer, what string) (note *string) {
 	t.Helper()
 	begin := time.Now()

@@ -41,7 +41,7 @@ type farmSide struct {
 	jobs              int
 }
 
-// compile compiles a file over there, and compares.
+// compile compiles a file in the guest, and compares.
 func (f *farmSide) compile(t *testing.T) {
 	t.Helper()
 	f.jobs++
@@ -78,9 +78,9 @@ TimeoutStartSec=8min
 %s
 `
 
-// TestSystemd: the daemon as a service of a real systemd, with the unit as make install writes it and its keys as
-// credentials: it compiles, confined wholly and in control groups, is reloaded and stopped; where the
-// administrator takes the namespaces away it is confined all the same.
+// TestSystemd: the daemon as a service of a real systemd, with the unit as make install writes it and its
+// keys as credentials: it compiles, fully confined and in control groups, is reloaded and stopped; if the
+// administrator takes the namespaces away it is confined nevertheless.
 func TestSystemd(t *testing.T) {
 	g := machine(t)
 	note := row(t, "systemd 252, cgroup v2", "rdistccd.service with TLS: compiles, reload, stop")

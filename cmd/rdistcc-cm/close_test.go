@@ -38,7 +38,7 @@ func TestKeysAreKept(t *testing.T) {
 		if err := closeUp(c); err != nil || dumpable() != 0 {
 			t.Errorf("with a key: %v, %d", err, dumpable())
 		}
-		// Its own descriptors it still opens anew, as it does for slots.
+		// It can still reopen its own descriptors, as it does for slots.
 		f, err := os.Open("/proc/self/fd/0")
 		if err != nil {
 			t.Error(err)

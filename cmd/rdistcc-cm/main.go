@@ -123,7 +123,7 @@ func rootCommand() *cobra.Command {
 		switch *replace {
 		case "", replaceAny, replaceOlder:
 		default:
-			return usageError{fmt.Errorf("--replace=%s: there are any and older", *replace)}
+			return usageError{fmt.Errorf("--replace=%s: want any or older", *replace)}
 		}
 		return serve(load, *path, *replace)
 	}

@@ -190,8 +190,8 @@ func TestSecondTermStopsAtOnce(t *testing.T) {
 	}
 }
 
-// TestReplaced: a manager puts itself in the place of another one, with its http address,
-// and nobody who connects meanwhile is refused.
+// TestReplaced: a manager takes the place of another one, with its http address, and no client that connects
+// meanwhile is refused.
 func TestReplaced(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -253,8 +253,8 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// TestFiftyStarts: of fifty managers that start at once, half of them to replace whoever
-// serves, exactly one serves in the end, and the others are gone.
+// TestFiftyStarts: of fifty managers that start at once, half of them to replace the running one, exactly one
+// serves in the end, and the others are gone.
 func TestFiftyStarts(t *testing.T) {
 	dir := t.TempDir()
 	var all []*program
@@ -382,8 +382,8 @@ func TestBadStarts(t *testing.T) {
 	}
 }
 
-// TestTakenDefaultPort: a manager that nobody configured takes another port for
-// its status page when the usual one is in use.
+// TestTakenDefaultPort: a manager that was not configured takes another port for its status page when the usual
+// one is in use.
 func TestTakenDefaultPort(t *testing.T) {
 	for range 1000 { // another test's manager may have it for a moment, a developer's own for good
 		l, err := net.Listen("tcp", "127.0.0.1:7634")

@@ -163,7 +163,7 @@ func phaseTable(sums *report.Stats) telemetry.Table {
 
 func jobTable(s *report.Status) telemetry.Table {
 	t := telemetry.Table{Title: "Recent", Empty: "none yet",
-		Columns: []string{"job", "source", "where", "exit", "list", "wait", "compile", "of it processor", "foreseen", "total", "why"}}
+		Columns: []string{"job", "source", "where", "exit", "list", "wait", "compile", "CPU time", "predicted", "total", "why"}}
 	for i := range s.Recent[:min(len(s.Recent), rowsOfJobs)] {
 		r := &s.Recent[i]
 		where, why := telemetry.Cell{Text: r.Host}, r.Detail

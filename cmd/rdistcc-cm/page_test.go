@@ -12,8 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report/reporttest"
 )
 
-// TestPageShowsTheFarm: how busy each host is, who was drained, and why what ran here
-// did.
+// TestPageShowsTheFarm: the page shows how busy each host is, which are drained, and why commands ran here.
 func TestPageShowsTheFarm(t *testing.T) {
 	s := reporttest.Sample()
 	s.Hosts[0].Load = &job.Load{Running: 6, Queued: 2}

@@ -79,8 +79,8 @@ func (p *program) edit(text string) (path string) {
 	return path
 }
 
-// TestReload: a configuration is taken as a whole, but for what takes a restart, or not
-// at all; whoever asks hears which.
+// TestReload: a configuration is applied completely, except for what takes a restart, or not at all; the answer says
+// which.
 func TestReload(t *testing.T) {
 	p := start(t, t.TempDir())
 	var r report.Reloaded
@@ -131,8 +131,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestEditsAreTaken: nobody has to say so, whether the file is made, renamed over,
-// written in place, or taken away.
+// TestEditsAreTaken: edits take effect without a command, whether the file is created, renamed over, written in
+// place, or removed.
 func TestEditsAreTaken(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for seconds")

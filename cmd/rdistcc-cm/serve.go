@@ -72,7 +72,7 @@ func serve(load func() (*config.Config, error), file, replace string) (err error
 	}
 	d.id.SetLog(d.log.Logger)
 	if to := d.id.Expires(); !to.IsZero() && time.Until(to) < soon {
-		d.log.Warn("this side's certificate expires soon: no host will take jobs any more", "expires", to)
+		d.log.Warn("this side's certificate expires soon: no host will take jobs after that", "expires", to)
 	}
 	defer d.log.Close()
 	sockets, err := telemetry.Sockets(os.Getenv, os.Getpid())

@@ -13,7 +13,7 @@ func TestIdleExit(t *testing.T) {
 		want        time.Duration
 	}{
 		{"", "3", 10 * time.Minute},
-		{"", "", 0}, // somebody's own, or systemd's
+		{"", "", 0}, // somebody's own variable, or systemd's
 		{"manager: {idle-exit: 1m}", "3", time.Minute},
 		{"manager: {idle-exit: 1m}", "", time.Minute},
 		{"manager: {idle-exit: 0}", "3", 0},

@@ -21,7 +21,7 @@ func keyFile(t *testing.T, text string) string {
 	return path
 }
 
-// TestKey: a measurement between two with one key, and what others are told.
+// TestKey: two sides with one key can measure, and others are told why not.
 func TestKey(t *testing.T) {
 	for _, name := range []string{"write_bw", "read_bw", "send_lat"} {
 		ctx := context.WithValue(t.Context(), authKey{}, identity.Settings{PSKFile: keyFile(t, "k")})

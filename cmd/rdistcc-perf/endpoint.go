@@ -13,19 +13,18 @@ import (
 // ctlSize is the length in bytes of a control message: two numbers.
 const ctlSize = 16
 
-// ctlRecvs are receives beyond those for data: hello, acks and figures.
+// ctlRecvs is the number of receives beyond those for data: hello, acks and figures.
 const ctlRecvs = 8
 
-// endpoint is one side of one connection. Its receives all share one buffer: what
-// is in it matters only for the control messages, which have the line to
-// themselves when they are sent.
+// endpoint is one side of one connection. Its receives all share one buffer: its content matters only for
+// control messages, and no other message arrives while one of those is sent.
 type endpoint struct {
 	o        *options
 	pd       iwarp.PD
 	ownPD    bool
 	scq, rcq iwarp.CQ
 	qp       iwarp.QP
-	data     iwarp.MR // what is sent or read, and the peer's window
+	data     iwarp.MR // source of Sends and sink of Reads, and the peer's window
 	dataBuf  []byte
 	recv     iwarp.MR
 	recvBuf  []byte
@@ -33,20 +32,20 @@ type endpoint struct {
 	peer     iwarp.STag
 	peerTO   uint64
 	info     iwarp.ConnInfo
-	proof    []byte // goes behind the next control message; empty: nothing is to be proven
+	proof    []byte // goes after the next control message; empty: there is nothing to prove
 	provider string
-	posted   int   // requests without a completion yet
-	sent     int64 // messages of a bandwidth test, once it has ended
+	posted   int   // requests not yet completed
+	sent     int64 // messages of a bandwidth test, set when it has ended
 }
 
-// shape is how large an endpoint's queues and buffers are.
+// shape holds the sizes of an endpoint's queues and buffers.
 type shape struct {
 	pd              iwarp.PD // nil: one of its own
 	sends, recvs    int
 	recvLen, window int // bytes
 }
 
-// shape is what a test between two rdistcc-perf needs.
+// shape returns the shape that a test between two rdistcc-perf needs.
 func (o *options) shape() shape {
 	s := shape{sends: o.depth + ctlRecvs, recvs: ctlRecvs, recvLen: ctlSize + psk.ProofLen, window: int(o.size)}
 	if o.t.id == testSendBW || o.t.id == testSendLat {
@@ -56,7 +55,7 @@ func (o *options) shape() shape {
 	return s
 }
 
-// newEndpoint makes a QP with its receives posted.
+// newEndpoint returns an endpoint with its receives posted.
 func newEndpoint(dev iwarp.Device, o *options, s shape) (e *endpoint, err error) {
 	e = &endpoint{o: o, provider: dev.Attr().Provider, wcs: make([]iwarp.WC, 64)}
 	defer func() {
@@ -84,7 +83,7 @@ func newEndpoint(dev iwarp.Device, o *options, s shape) (e *endpoint, err error)
 	}
 	e.dataBuf = make([]byte, s.window)
 	fill(e.dataBuf[:min(s.window, int(o.size))])
-	// RDMA Reads may ask for the rights of a peer's access on their sink too.
+	// RDMA Reads may require rights for the peer on their sink too.
 	e.data, err = e.pd.RegMR(e.dataBuf, iwarp.LocalWrite|iwarp.RemoteWrite|iwarp.RemoteRead, nil)
 	if err != nil {
 		return e, err
@@ -130,7 +129,7 @@ func (e *endpoint) postRecv() error {
 	return e.qp.PostRecv(&iwarp.RecvWR{SGL: []iwarp.SGE{{Length: uint32(len(e.recvBuf)), LKey: e.recv.STag()}}})
 }
 
-// failure turns a completion that is none, or the end of a connection, into an error.
+// failure turns a failed completion, or the end of a connection, into an error.
 func (e *endpoint) failure(what string, status iwarp.Status) error {
 	if status == iwarp.StatusWRFlushErr {
 		<-e.qp.Done() // the reason is on its way
@@ -147,7 +146,7 @@ func (e *endpoint) failure(what string, status iwarp.Status) error {
 	}
 }
 
-// reap takes send completions, waiting for at least one when wait is set.
+// reap takes send completions. With wait set it waits for at least one.
 func (e *endpoint) reap(ctx context.Context, wait bool) error {
 	for {
 		n := e.scq.Poll(e.wcs)
@@ -198,9 +197,9 @@ func (e *endpoint) drain(ctx context.Context) error {
 	return nil
 }
 
-// receive waits for one or more receives, hands each to f, and posts as many anew;
-// until f returns true. What ended behind a peer's last message, or could not be
-// posted any more, is no failure: who wants more will hear of it.
+// receive waits for one or more receives, passes each to f, and posts as many again, until f returns true. It
+// is not an error if the connection ended after a peer's last message, or if no receive could be posted any
+// more: a caller that needs more will find out.
 func (e *endpoint) receive(ctx context.Context, f func(wc *iwarp.WC) bool) error {
 	for done := false; !done; {
 		n := e.rcq.Poll(e.wcs)
@@ -227,8 +226,7 @@ func (e *endpoint) receive(ctx context.Context, f func(wc *iwarp.WC) bool) error
 	return nil
 }
 
-// control sends two numbers. Only these messages are solicited: that tells them
-// from data.
+// control sends two numbers. Only these messages are solicited, which distinguishes them from data.
 func (e *endpoint) control(ctx context.Context, a, b uint64) error {
 	m := binary.BigEndian.AppendUint64(nil, a)
 	m = append(binary.BigEndian.AppendUint64(m, b), e.proof...)
@@ -236,7 +234,7 @@ func (e *endpoint) control(ctx context.Context, a, b uint64) error {
 	return e.post(ctx, &iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Inline | iwarp.Solicited, Data: m})
 }
 
-// awaitControl waits for a control message; data that comes before it is counted.
+// awaitControl waits for a control message and counts the data that arrives before it.
 func (e *endpoint) awaitControl(ctx context.Context) (a, b uint64, data int, err error) {
 	short := false
 	err = e.receive(ctx, func(wc *iwarp.WC) bool {
@@ -253,7 +251,7 @@ func (e *endpoint) awaitControl(ctx context.Context) (a, b uint64, data int, err
 	return binary.BigEndian.Uint64(e.recvBuf), binary.BigEndian.Uint64(e.recvBuf[8:]), data, err
 }
 
-// payload is the part of the data buffer that travels.
+// payload returns the part of the data buffer that is sent.
 func (e *endpoint) payload() []iwarp.SGE {
 	return []iwarp.SGE{{Addr: e.data.Base(), Length: uint32(e.o.size), LKey: e.data.STag()}}
 }

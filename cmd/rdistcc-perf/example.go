@@ -13,8 +13,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// The examples of rdma-core's librdmacm, each the counterpart of the other side's
-// program: what they do is all that two stacks need for a first conversation.
+// examples are those of rdma-core's librdmacm, each the counterpart of the program on the other side: what they
+// do is all that two stacks need for a first conversation.
 //
 //	rdma_client    Send of 16 bytes, then waits for one, then closes
 //	rdma_server    the other way round
@@ -30,7 +30,7 @@ var examples = map[string]func(x *example, ctx context.Context) error{
 	"ucmatose":     (*example).ucmatose,
 }
 
-// Sizes in bytes, as those programs have them.
+// Sizes in bytes, as in those programs.
 const (
 	rdmaMessage     = 16
 	ucmatoseMessage = 100
@@ -38,7 +38,7 @@ const (
 	exampleAddr     = "127.0.0.1:7471"
 )
 
-// example is a run of one.
+// example is one run of an example.
 type example struct {
 	o     *options
 	dev   iwarp.Device
@@ -80,7 +80,7 @@ func exampleCommand() *cobra.Command {
 	return c
 }
 
-// check completes and judges the command line.
+// check completes and checks the command line.
 func (x *example) check() error {
 	o := x.o
 	o.duration, o.depth = 1, 1
@@ -163,7 +163,7 @@ func (x *example) connect(ctx context.Context, p *iwarp.ConnParam) (ends []*endp
 	return ends, nil
 }
 
-// param is what the examples ask for: each in its own place.
+// param returns the parameters that each example uses.
 func (x *example) param(depth int) *iwarp.ConnParam {
 	p := x.o.connParam(x.dev)
 	a := x.dev.Attr()
@@ -176,7 +176,7 @@ func (x *example) close(ctx context.Context, ends []*endpoint) {
 	ctx, cancel := context.WithTimeout(ctx, disconnectTime)
 	defer cancel()
 	for _, e := range ends {
-		_ = e.qp.Disconnect(ctx) // it has ended already, or is aborted when time is up
+		_ = e.qp.Disconnect(ctx) // it has already ended, or is aborted when the time is up
 		e.close()
 	}
 }
@@ -191,7 +191,7 @@ func (x *example) sendAll(ctx context.Context, e *endpoint) error {
 	return e.drain(ctx)
 }
 
-// receiveAll waits for x.count messages of the size expected.
+// receiveAll waits for x.count messages of the expected size.
 func (x *example) receiveAll(ctx context.Context, e *endpoint) error {
 	n, odd := 0, uint32(0)
 	err := e.receive(ctx, func(wc *iwarp.WC) bool {
@@ -207,8 +207,7 @@ func (x *example) receiveAll(ctx context.Context, e *endpoint) error {
 	return err
 }
 
-// dialog connects and does steps on each connection, one step on all of them
-// before the next.
+// dialog connects and performs steps on each connection, each step on all of them before the next.
 func (x *example) dialog(ctx context.Context, p *iwarp.ConnParam, steps ...func(context.Context, *endpoint) error) error {
 	ends, err := x.connect(ctx, p)
 	if err != nil {

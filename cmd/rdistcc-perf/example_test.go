@@ -93,7 +93,7 @@ func TestExampleArguments(t *testing.T) {
 	}
 }
 
-// A counterpart with other sizes is told so, not waited for.
+// TestExampleMismatch: a counterpart with other sizes is told so rather than waited for.
 func TestExampleMismatch(t *testing.T) {
 	addr, server := runExample(t, t.Context(), "ucmatose", "-s", "--listen", "127.0.0.1:0", "--size", "50", "--settle", "1ms")
 	_, client := runExample(t, t.Context(), "ucmatose", "-c", addr, "--settle", "1ms")

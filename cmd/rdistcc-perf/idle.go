@@ -20,18 +20,17 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// The idle measurement holds many connections that have nothing to do. Each begins
-// with a Send either way, so that all has been used once. On the last connection
-// the client asks for the server's figures.
+// The idle measurement holds many connections that have nothing to do. Each begins with a Send either way, so that
+// everything has been used once. On the last connection the client asks for the server's figures.
 
 const (
 	maxConns   = 1 << 16
 	idleMagic  = "rdpi"
-	idleMsg    = 32 // bytes: of a greeting nothing is read, of an answer four numbers
-	idleAtOnce = 64 // start-ups under way
+	idleMsg    = 32 // bytes: a greeting is not examined, an answer has four numbers
+	idleAtOnce = 64 // start-ups at a time
 )
 
-// idleResult is what --json prints.
+// idleResult is the output of --json.
 type idleResult struct {
 	Conns       int   `json:"connections"`
 	Depth       int   `json:"depth"` // places in each queue
@@ -88,10 +87,10 @@ func (r *idleResult) print(w io.Writer, asJSON bool) error {
 	return err
 }
 
-// footprint is what a process takes.
+// footprint is what a process uses.
 type footprint struct{ rss, heap, stack, goroutines int64 }
 
-// takeFootprint measures after everything unused has been given back.
+// takeFootprint measures after everything unused has been freed.
 func takeFootprint() footprint {
 	for range 3 { // pools keep things through one collection, stacks shrink by half in each
 		debug.FreeOSMemory()
@@ -101,18 +100,18 @@ func takeFootprint() footprint {
 	f := footprint{heap: int64(m.HeapAlloc), stack: int64(m.StackInuse), goroutines: int64(runtime.NumGoroutine())}
 	b, err := os.ReadFile("/proc/self/statm")
 	if fields := strings.Fields(string(b)); err == nil && len(fields) > 1 {
-		pages, _ := strconv.ParseInt(fields[1], 10, 64) // the kernel's number
+		pages, _ := strconv.ParseInt(fields[1], 10, 64) // the kernel writes a number
 		f.rss = pages * int64(os.Getpagesize())
 	}
 	return f
 }
 
-// per is what each of n connections has added since before.
+// per returns what each of n connections has added since before.
 func (f footprint) per(before footprint, n int) footprint {
 	return footprint{(f.rss - before.rss) / int64(n), (f.heap - before.heap) / int64(n), (f.stack - before.stack) / int64(n), f.goroutines - before.goroutines}
 }
 
-// idler owns what the connections share.
+// idler holds what the connections share.
 type idler struct {
 	dev   iwarp.Device
 	pd    iwarp.PD
@@ -144,7 +143,7 @@ func newIdler(ctx context.Context, role identity.Role, depth int) (*idler, error
 	return x, nil
 }
 
-// newQP makes a QP with one receive posted.
+// newQP returns a QP with one receive posted.
 func (x *idler) newQP() (iwarp.QP, error) {
 	qp, err := x.pd.CreateQP(iwarp.QPInitAttr{SendCQ: x.cq, RecvCQ: x.cq, MaxSend: x.depth, MaxRecv: x.depth, Overcommit: true})
 	if err != nil {
@@ -160,7 +159,7 @@ func (x *idler) postRecv(qp iwarp.QP) error {
 	return qp.PostRecv(&iwarp.RecvWR{SGL: []iwarp.SGE{{Addr: x.mr.Base(), Length: idleMsg, LKey: x.mr.STag()}}})
 }
 
-// add keeps qp, and returns how many there are.
+// add keeps qp, and returns the number of QPs.
 func (x *idler) add(qp iwarp.QP) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -235,7 +234,7 @@ func measureIdle(ctx context.Context, o *options, conns int) (*idleResult, error
 	if err != nil {
 		return nil, err
 	}
-	for range conns { // the server greets when it has all
+	for range conns { // the server greets when it has all of them
 		if _, err := x.next(ctx); err != nil {
 			return nil, err
 		}
@@ -283,13 +282,12 @@ func serveIdle(ctx context.Context, o *options, log io.Writer) error {
 		case o.once:
 			return nil
 		}
-		for x.cq.Poll(make([]iwarp.WC, 64)) > 0 { // of connections that are gone
+		for x.cq.Poll(make([]iwarp.WC, 64)) > 0 { // of connections that have ended
 		}
 	}
 }
 
-// serveOne takes all connections of one client, greets, and answers on the one
-// that asks.
+// serveOne accepts all connections of one client, greets, and answers on the one that asks.
 func (x *idler) serveOne(ctx context.Context, ln iwarp.Listener) error {
 	before := takeFootprint()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -306,7 +304,7 @@ func (x *idler) serveOne(ctx context.Context, ln iwarp.Listener) error {
 		b := req.Info().PrivateData
 		if len(b) != 12 || string(b[:4]) != idleMagic {
 			n--
-			_ = req.Reject([]byte("this server runs idle")) // its peer's trouble
+			_ = req.Reject([]byte("this server runs idle")) // the peer's problem
 			continue
 		}
 		if n == 0 {
@@ -326,7 +324,7 @@ func (x *idler) serveOne(ctx context.Context, ln iwarp.Listener) error {
 			}
 		})
 	}
-	for range conns { // each one's greeting
+	for range conns { // the greeting of each
 		wc, err := x.next(ctx)
 		if err == nil {
 			err = x.postRecv(wc.QP)

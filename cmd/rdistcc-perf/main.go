@@ -1,5 +1,5 @@
 // Command rdistcc-perf measures the transport: bandwidth and latency of RDMA
-// Write, Read and Send over our verbs, and of raw TCP beside them. Server and
+// Write, Read and Send over our verbs, and of raw TCP for comparison. Server and
 // client run the same test:
 //
 //	rdistcc-perf write_bw -s [--listen ADDR:PORT] [--once]
@@ -7,7 +7,7 @@
 //
 // With --perftest the other side is perftest's program of that name, started with
 // -R. rping and example play the programs of librdmacm, idle measures what
-// connections without work take, submit sends one job to a daemon.
+// connections without work use, submit sends one job to a daemon.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 // version is set by the Makefile.
 var version string
 
-// Exit codes, of the list that all our programs share.
+// Exit codes, from the list that all our programs share.
 const (
 	exitGeneral   = 100
 	exitArguments = 101

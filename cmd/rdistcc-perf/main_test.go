@@ -37,8 +37,8 @@ func startServerWith(t *testing.T, o *options) (addr string, wait func() error) 
 	return startServerLog(t, o, io.Discard)
 }
 
-// startServerLog copies what the server says, behind its address, to said: all of
-// it once wait has returned.
+// startServerLog also copies what the server prints after its address to said, which is complete once wait has
+// returned.
 func startServerLog(t *testing.T, o *options, said io.Writer) (addr string, wait func() error) {
 	t.Helper()
 	return startServerIn(t, t.Context(), o, said)
@@ -180,7 +180,7 @@ func TestServerServesMany(t *testing.T) {
 			t.Fatalf("exit %d: %s", code, stderr)
 		}
 	}
-	// Another test, and something that is none, cost nobody anything.
+	// Neither another test nor garbage affects other clients.
 	if _, stderr, code := client(t, "send_bw", "-c", addr, "--iters", "3"); code != exitConnect || !strings.Contains(stderr, "this server runs write_bw") {
 		t.Errorf("another test: exit %d, %q", code, stderr)
 	}
@@ -347,7 +347,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestDeadPeer: who loses the other side ends with one line that says so.
+// TestDeadPeer: a side that loses the other one ends with one line that says so.
 func TestDeadPeer(t *testing.T) {
 	for _, args := range [][]string{{"write_bw"}, {"read_bw"}, {"send_bw"}, {"write_lat"}, {"send_lat"}, {"tcp_bw"}} {
 		t.Run(args[0], func(t *testing.T) {
@@ -400,8 +400,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestLastWord: a message that its sender closed behind has arrived, though the
-// receives behind it are flushed.
+// TestLastWord: a message whose sender closed right after it has arrived, though the receives after it are flushed.
 func TestLastWord(t *testing.T) {
 	o := &options{t: testNamed(t, "send_bw"), size: 64, depth: 4, qps: 1, duration: 1, crc: true}
 	dev, err := iwarp.Open(iwarp.Config{})

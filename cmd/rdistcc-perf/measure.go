@@ -11,7 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// measure is the client's side of one test.
+// measure runs the client's side of one test.
 func measure(ctx context.Context, o *options) (*result, error) {
 	if o.t.tcp {
 		return measureTCP(ctx, o)
@@ -38,7 +38,7 @@ func measure(ctx context.Context, o *options) (*result, error) {
 	if err := r.run(ctx, ends); err != nil {
 		return nil, err
 	}
-	// The server answers behind all data: what it says it has got has arrived.
+	// The server answers after all data: what it reports has arrived.
 	for _, e := range ends {
 		bytes, cpu, err := e.finish(ctx, e.sent)
 		if err != nil {
@@ -56,7 +56,7 @@ func measure(ctx context.Context, o *options) (*result, error) {
 	return r, nil
 }
 
-// run does the client's part on all connections at a time.
+// run does the client's part on all connections at the same time.
 func (r *result) run(ctx context.Context, ends []*endpoint) error {
 	if ends[0].o.t.latency {
 		d, err := ends[0].ping(ctx)
@@ -75,8 +75,8 @@ func (r *result) run(ctx context.Context, ends []*endpoint) error {
 	return ctx.Err()
 }
 
-// connect makes one connection and exchanges windows with the server. With a key the
-// server has to prove first that it has it too, and the first message does for us.
+// connect makes one connection and exchanges windows with the server. With a key, the server must prove
+// first that it has the same one, and our first message proves that we do.
 func connect(ctx context.Context, dev iwarp.Device, key *psk.Key, o *options) (*endpoint, error) {
 	e, err := newEndpoint(dev, o, o.shape())
 	if err != nil {
@@ -128,7 +128,7 @@ func (e *endpoint) dial(ctx context.Context, dev iwarp.Device, privateData []byt
 	return nil
 }
 
-// push sends messages as fast as they go and returns their number.
+// push sends messages as fast as possible and returns their number.
 func (e *endpoint) push(ctx context.Context) (int64, error) {
 	var n int64
 	acked := int64(0)
@@ -143,8 +143,8 @@ func (e *endpoint) push(ctx context.Context) (int64, error) {
 		case testReadBW:
 			err = e.read(ctx)
 		default:
-			// iWARP has no receiver-not-ready: the server says when it has posted
-			// receives again, half of the depth at a time.
+			// iWARP has no receiver-not-ready: the server reports when it has posted receives again, half
+			// of the depth at a time.
 			for n-acked >= int64(e.o.depth) && err == nil {
 				err = e.receive(ctx, func(*iwarp.WC) bool {
 					acked += int64(e.o.ackEvery())
@@ -163,7 +163,7 @@ func (e *endpoint) push(ctx context.Context) (int64, error) {
 	return n, e.drain(ctx)
 }
 
-// ackEvery is after how many Sends the receiver says so.
+// ackEvery returns after how many Sends the receiver reports them.
 func (o *options) ackEvery() int { return max(1, o.depth/2) }
 
 // ping measures round trips.
@@ -201,13 +201,13 @@ func (e *endpoint) pong(ctx context.Context) error {
 	if e.o.t.id == testSendLat {
 		return e.send(ctx, false)
 	}
-	if err := e.write(ctx, iwarp.More); err != nil { // leaves with the Send behind it
+	if err := e.write(ctx, iwarp.More); err != nil { // sent together with the Send after it
 		return err
 	}
 	return e.send(ctx, true)
 }
 
-// finish tells how many messages were sent and asks for the server's figures.
+// finish reports how many messages were sent and asks for the server's figures.
 func (e *endpoint) finish(ctx context.Context, sent int64) (bytes int64, cpu time.Duration, err error) {
 	if err := e.control(ctx, uint64(sent), 0); err != nil {
 		return 0, 0, err

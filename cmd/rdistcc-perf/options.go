@@ -13,7 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Bounds of what a client may ask a server for.
+// Bounds on what a client may ask of a server.
 const (
 	maxSize   = 1 << 30 // bytes of one message
 	maxDepth  = 4096
@@ -27,10 +27,10 @@ const (
 	sweepLast  = 64 << 20
 )
 
-// defaultAddr is beside the ports of the daemons.
+// defaultAddr is next to the ports of the daemons.
 const defaultAddr = "127.0.0.1:7635"
 
-// options are a command line.
+// options holds a command line.
 type options struct {
 	t        *test
 	server   bool
@@ -39,7 +39,7 @@ type options struct {
 	once     bool
 	size     sizeFlag
 	all      bool
-	more     bool // of a sweep: another size follows
+	more     bool // another size of a sweep follows
 	iters    int
 	duration time.Duration
 	qps      int
@@ -100,7 +100,7 @@ func testCommand(t *test) *cobra.Command {
 	return c
 }
 
-// connFlags are those of a connection.
+// connFlags adds the flags of a connection.
 func (o *options) connFlags(c *cobra.Command) {
 	f := c.Flags()
 	f.Var(&o.fpdu, "fpdu", "longest FPDU in bytes; 0 = what suits the path")
@@ -111,7 +111,7 @@ func (o *options) connFlags(c *cobra.Command) {
 	f.DurationVar(&o.settle, "settle", 0, "wait so long behind MPA start-up before the first message (the kernel's siw needs it: 20ms)")
 }
 
-// sizes are those to measure with.
+// sizes returns the sizes to measure with.
 func (o *options) sizes() []sizeFlag {
 	if !o.all {
 		return []sizeFlag{o.size}
@@ -123,7 +123,7 @@ func (o *options) sizes() []sizeFlag {
 	return s
 }
 
-// check finds contradictions and values out of range.
+// check rejects contradictions and values out of range.
 func (o *options) check() error {
 	switch {
 	case o.server == (o.client != ""):
@@ -157,8 +157,8 @@ func (o *options) check() error {
 	return nil
 }
 
-// maxULPDU is the longest ULPDU whose FPDU (length, pad and CRC included) is no
-// longer than --fpdu; 0 = the stack's choice.
+// maxULPDU returns the longest ULPDU whose FPDU (including length, pad and CRC) is no longer than --fpdu; 0
+// = the stack's choice.
 func (o *options) maxULPDU() int {
 	if o.fpdu == 0 {
 		return 0
@@ -166,7 +166,7 @@ func (o *options) maxULPDU() int {
 	return int(o.fpdu)&^3 - 6
 }
 
-// connParam is what this side of a connection wishes.
+// connParam returns the parameters of this side of a connection.
 func (o *options) connParam(dev iwarp.Device) *iwarp.ConnParam {
 	p := &iwarp.ConnParam{
 		MaxULPDU: o.maxULPDU(), Markers: o.markers, Rev: o.mpa, Settle: o.settle,
@@ -182,7 +182,7 @@ func (o *options) connParam(dev iwarp.Device) *iwarp.ConnParam {
 	return p
 }
 
-// rtrFlag is --rtr.
+// rtrFlag is the value of --rtr.
 type rtrFlag struct {
 	set  bool
 	form iwarp.RTRSet
@@ -190,7 +190,7 @@ type rtrFlag struct {
 
 var rtrForms = map[string]iwarp.RTRSet{"none": 0, "write": iwarp.RTRWrite, "read": iwarp.RTRRead, "send": iwarp.RTRSend}
 
-// rtrName names what a connection began with.
+// rtrName names the message that began a connection.
 func rtrName(f iwarp.RTRSet) string {
 	for name, form := range rtrForms {
 		if form == f {
@@ -247,7 +247,7 @@ func (s *sizeFlag) Set(v string) error {
 	return nil
 }
 
-// noArguments refuses words that are no flag.
+// noArguments rejects words that are not flags.
 func noArguments(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return &exitError{exitArguments, fmt.Errorf("unknown argument %q: the server's address goes with -c", args[0])}
@@ -255,7 +255,7 @@ func noArguments(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// sideFlags choose between server and client. verb is what a client does.
+// sideFlags adds the flags that choose between server and client. verb is what a client does.
 func (o *options) sideFlags(c *cobra.Command, verb string) {
 	f := c.Flags()
 	f.BoolVarP(&o.server, "server", "s", false, "wait for clients")

@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// params travel from the client to the server before anything else: as private
-// data of the MPA Request, or as the first bytes of a raw TCP connection.
+// params are sent from the client to the server before anything else: as private data of the MPA Request,
+// or as the first bytes of a raw TCP connection.
 type params struct {
 	Magic [4]byte
 	Test  uint8
@@ -21,8 +21,8 @@ type params struct {
 // Bits of params.Flags.
 const (
 	flagCRC     = 1 << iota
-	flagMarkers // the server is to demand them too
-	flagMore    // of a sweep: another size follows
+	flagMarkers // the server must demand them too
+	flagMore    // another size of a sweep follows
 )
 
 var paramsMagic = [4]byte{'r', 'd', 'p', '2'}
@@ -43,7 +43,7 @@ func (o *options) params() []byte {
 	return b
 }
 
-// parseParams reads what a client sent, for the server of test t.
+// parseParams parses what a client has sent to the server of test t.
 func parseParams(b []byte, t *test) (*options, error) {
 	var p params
 	if len(b) != paramsSize {

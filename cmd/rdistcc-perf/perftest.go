@@ -10,25 +10,23 @@ import (
 	"strconv"
 )
 
-// perftest's programs with -R first make one connection to agree about the test,
-// then one for each QP that is measured. On the first one both sides say in turns,
-// the client first, in Sends:
+// perftest's programs with -R first make one connection to agree on the test, then one for each QP that is
+// measured. On the first one both sides take turns, the client first, in Sends:
 //
 //	version            16 bytes, text
 //	page size          4, to cycle buffers in
 //	cache line         4
 //	MTU                2, text of an enum that means nothing to iWARP
-//	a ptDest of zeros  56, before the other connections are made; another behind
+//	a ptDest of zeros  56, before the other connections are made; another one after
 //	ptDests            each QP's, once or twice, in an order of each test's own
 //	five figures       8 each, of the client's result (not in every test)
 //	a ptDest           the end (not in write_lat)
 //
-// What follows is that of version 6.06, Debian's perftest 4.5: numbers in network
-// byte order.
+// This is the protocol of version 6.06, Debian's perftest 4.5, with numbers in network byte order.
 
 const (
 	ptVersion    = "6.06"
-	ptOldest     = 5.70 // it refuses older ones, and so do we
+	ptOldest     = 5.70 // it rejects older ones, and so do we
 	ptVersionLen = 16
 	ptPage       = 4096
 	ptCacheLine  = 64
@@ -40,8 +38,8 @@ const (
 	ptAddr       = "127.0.0.1:18515"
 )
 
-// perftestDefaults are perftest's own, where the command line says nothing: both
-// sides must expect the same.
+// perftestDefaults applies perftest's own defaults where the command line gives none: both sides must
+// expect the same.
 func (o *options) perftestDefaults(changed func(flag string) bool) {
 	if !changed("size") {
 		o.size = 65536
@@ -76,8 +74,7 @@ func (o *options) checkPerftest() error {
 	return nil
 }
 
-// ptRecvs is how many receives a perftest server of Sends has posted, as far as
-// its client knows.
+// ptRecvs returns how many receives a perftest server of Sends has posted, as far as its client knows.
 func (o *options) ptRecvs() int {
 	n := ptMaxRecvs
 	if o.iters > 0 && o.iters < n {
@@ -110,26 +107,26 @@ func parsePTDest(b []byte) (d ptDest, err error) {
 	return d, binary.Read(bytes.NewReader(b), binary.BigEndian, &d)
 }
 
-// ptReport is a result as perftest exchanges it.
+// ptReport is a result in the form that perftest exchanges.
 type ptReport struct {
 	Size, Iters     uint64
-	Peak, Avg, Rate float64 // MiB/s, MiB/s, million messages a second
+	Peak, Avg, Rate float64 // MiB/s, MiB/s, million messages per second
 }
 
-// exchanger is the first connection: it says something and hears the peer's
-// counterpart, in the order of its role. The answer is valid until the next call.
+// exchanger is the first connection: it sends a message and receives the peer's counterpart, in the order
+// of its role. The answer is valid until the next call.
 type exchanger interface {
 	exchange(ctx context.Context, mine []byte) ([]byte, error)
 }
 
-// ptTalk is the conversation on it.
+// ptTalk is the conversation on the first connection.
 type ptTalk struct {
 	x   exchanger
 	t   *test
 	qps int
 }
 
-// hello agrees about what does not depend on the test.
+// hello settles what does not depend on the test.
 func (p *ptTalk) hello(ctx context.Context) error {
 	mine := make([]byte, ptVersionLen)
 	copy(mine, ptVersion)
@@ -157,7 +154,7 @@ func (p *ptTalk) hello(ctx context.Context) error {
 	return nil
 }
 
-// shake exchanges descriptions of one QP.
+// shake exchanges the descriptions of one QP.
 func (p *ptTalk) shake(ctx context.Context, mine ptDest) (ptDest, error) {
 	b, err := p.x.exchange(ctx, mine.encode())
 	if err != nil {
@@ -166,8 +163,7 @@ func (p *ptTalk) shake(ctx context.Context, mine ptDest) (ptDest, error) {
 	return parsePTDest(b)
 }
 
-// setUp exchanges the descriptions of all QPs until both sides are ready to
-// measure.
+// setUp exchanges the descriptions of all QPs until both sides are ready to measure.
 func (p *ptTalk) setUp(ctx context.Context, mine []ptDest) ([]ptDest, error) {
 	theirs := make([]ptDest, p.qps)
 	each := func() error {
@@ -199,7 +195,7 @@ func (p *ptTalk) setUp(ctx context.Context, mine []ptDest) ([]ptDest, error) {
 	return theirs, nil
 }
 
-// finish exchanges results, where the test has that, and the last word.
+// finish exchanges results, if the test does that, and the final message.
 func (p *ptTalk) finish(ctx context.Context, mine ptReport, dest ptDest) (theirs ptReport, err error) {
 	switch p.t.id {
 	case testWriteLat:

@@ -9,15 +9,15 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// A perftest server takes the first connection with one listener and the others
-// with another one, which may not be there yet: it is asked again.
+// A perftest server accepts the first connection with one listener and the others with another one, which
+// may not exist yet: the dial is repeated.
 const (
 	ptDialTries = 20
 	ptDialPause = 100 * time.Millisecond
 )
 
-// measurePerftest is the client of a perftest server. CPU time is this side's
-// only, and a message is done when the provider says so, as perftest counts.
+// measurePerftest is the client of a perftest server. CPU time is that of this side only, and a message
+// counts as done when the provider says so, as in perftest.
 func measurePerftest(ctx context.Context, o *options) (*result, error) {
 	dev, err := openDevice(ctx, identity.Client)
 	if err != nil {
@@ -40,8 +40,8 @@ func measurePerftest(ctx context.Context, o *options) (*result, error) {
 	return r, s.explain(guarded, err)
 }
 
-// measure is the client's part. outer does not end with the first connection:
-// in write_lat that may close before our last round is heard.
+// measure does the client's part. outer does not end with the first connection: in write_lat that may close
+// before our last round has been received.
 func (s *ptSession) measure(ctx, outer context.Context, dev iwarp.Device) (*result, error) {
 	o := s.o
 	err := s.setUp(ctx, func(ctx context.Context) error {

@@ -35,7 +35,7 @@ func servePerftest(ctx context.Context, dev iwarp.Device, ln iwarp.Listener, o *
 	}
 }
 
-// answerPerftest runs one session, whose first connection is asked for by req.
+// answerPerftest runs one session. req is the request for its first connection.
 func answerPerftest(ctx context.Context, dev iwarp.Device, ln iwarp.Listener, req iwarp.ConnRequest, o *options) (rep ptReport, err error) {
 	ctl, err := ptControl(dev, o)
 	if err != nil {
@@ -53,7 +53,7 @@ func answerPerftest(ctx context.Context, dev iwarp.Device, ln iwarp.Listener, re
 	return rep, s.explain(guarded, err)
 }
 
-// answer is the server's part; outer is as in measure.
+// answer does the server's part; outer is as in measure.
 func (s *ptSession) answer(ctx, outer context.Context, dev iwarp.Device, ln iwarp.Listener) (rep ptReport, err error) {
 	err = s.setUp(ctx, func(ctx context.Context) error {
 		for range s.o.qps {
@@ -86,7 +86,7 @@ func (s *ptSession) answer(ctx, outer context.Context, dev iwarp.Device, ln iwar
 	return s.talk.finish(ctx, ptReport{}, s.dests[0])
 }
 
-// acceptEnd takes one measured connection.
+// acceptEnd accepts one measured connection.
 func (s *ptSession) acceptEnd(ctx context.Context, dev iwarp.Device, ln iwarp.Listener) (*endpoint, error) {
 	req, err := ln.Accept(ctx)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *ptSession) acceptEnd(ctx context.Context, dev iwarp.Device, ln iwarp.Li
 	}
 	p := s.o.connParam(dev)
 	if s.o.t.id == testWriteLat {
-		p.SendFirst = s.o.settle // the server begins, and perftest knows no RTR
+		p.SendFirst = s.o.settle // the server sends first, and perftest has no RTR
 	}
 	e.info = req.Info()
 	if err := req.Accept(ctx, e.qp, p); err != nil {
@@ -108,7 +108,7 @@ func (s *ptSession) acceptEnd(ctx context.Context, dev iwarp.Device, ln iwarp.Li
 	return e, nil
 }
 
-// echo answers n Sends, each with one.
+// echo answers n Sends with one each.
 func (e *endpoint) echo(ctx context.Context, n int) error {
 	for range n {
 		if err := e.receive(ctx, func(*iwarp.WC) bool { return true }); err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// ptSettle is --settle where nothing was said: perftest's peers are the kernel's.
+// ptSettle is the default of --settle: perftest's peers are usually the kernel's.
 const ptSettle = 20 * time.Millisecond
 
-// ptSession is one run of a test with perftest at the other side.
+// ptSession is one run of a test with perftest on the other side.
 type ptSession struct {
 	o      *options
 	client bool
@@ -24,7 +24,7 @@ type ptSession struct {
 	dests  []ptDest    // their descriptions
 }
 
-// ptControl makes the endpoint of the first connection.
+// ptControl returns the endpoint of the first connection.
 func ptControl(dev iwarp.Device, o *options) (*endpoint, error) {
 	return newEndpoint(dev, o, shape{sends: 8, recvs: 4, recvLen: ptMaxMessage, window: ptMaxMessage})
 }
@@ -35,7 +35,7 @@ func newPTSession(o *options, client bool, ctl *endpoint) *ptSession {
 	return s
 }
 
-// exchange implements exchanger: the client speaks first.
+// exchange implements exchanger: the client sends first.
 func (s *ptSession) exchange(ctx context.Context, mine []byte) (theirs []byte, err error) {
 	say := func() error {
 		err := s.ctl.post(ctx, &iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Inline, Data: mine})
@@ -59,16 +59,15 @@ func (s *ptSession) exchange(ctx context.Context, mine []byte) (theirs []byte, e
 	return theirs, err
 }
 
-// ptAlign keeps what is sent and what the peer writes apart.
+// ptAlign separates what is sent from what the peer writes.
 const ptAlign = 64
 
-// ptOffset is where the peer's window begins in an endpoint's data.
+// ptOffset returns where the peer's window begins in an endpoint's data.
 func (o *options) ptOffset() int { return (int(o.size) + ptAlign - 1) &^ (ptAlign - 1) }
 
-// newEnd makes the endpoint of a measured connection. The window behind what is
-// sent is where the peer writes, or counts our credit, or reads. All share a
-// protection domain: perftest connects several at a time, and whose turn it is in
-// the list of descriptions is not known before.
+// newEnd returns the endpoint of a measured connection. In the window after the data to send, the peer
+// writes, counts our credit, or reads. All share a protection domain: perftest connects several at a time,
+// and their order in the list of descriptions is not known in advance.
 func (s *ptSession) newEnd(dev iwarp.Device) (*endpoint, error) {
 	o := s.o
 	window := max(int(o.size), ptPage)
@@ -82,7 +81,7 @@ func (s *ptSession) newEnd(dev iwarp.Device) (*endpoint, error) {
 	return newEndpoint(dev, o, h)
 }
 
-// add takes a connected endpoint into the session.
+// add adds a connected endpoint to the session.
 func (s *ptSession) add(e *endpoint) {
 	if s.o.t.read {
 		fill(e.dataBuf[s.o.ptOffset():][:s.o.size])
@@ -95,8 +94,7 @@ func (s *ptSession) add(e *endpoint) {
 	s.dests = append(s.dests, d)
 }
 
-// setUp brings everything up to the point where the measurement starts. connect
-// makes the measured connections.
+// setUp prepares everything up to the point where the measurement starts. connect makes the measured connections.
 func (s *ptSession) setUp(ctx context.Context, connect func(context.Context) error) error {
 	if err := s.talk.hello(ctx); err != nil {
 		return err
@@ -123,16 +121,15 @@ func (s *ptSession) setUp(ctx context.Context, connect func(context.Context) err
 // disconnectTime is how long a peer has to close too.
 const disconnectTime = 2 * time.Second
 
-// Who has said the last word lets the other side close, for so long: a FIN that
-// reaches siw before it has completed its own last message flushes that, and the
-// program fails. perftest's two sides close at the same time, each after a while.
+// The side that has sent the last message lets the other one close, for this long: siw flushes its own last
+// message if a FIN arrives before that has completed, and the program fails. perftest's two sides both
+// close, each after a while.
 var ( // shorter in tests
 	ptClientStays = 2 * time.Second
 	ptServerStays = 4 * time.Second
 )
 
-// close ends all connections gracefully: the peer may still wait for our last
-// message.
+// close ends all connections gracefully: the peer may still wait for our last message.
 func (s *ptSession) close() {
 	stay := ptServerStays
 	if s.client {
@@ -145,17 +142,17 @@ func (s *ptSession) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), disconnectTime)
 	defer cancel()
 	for _, e := range append(s.ends, s.ctl) {
-		_ = e.qp.Disconnect(ctx) // it has ended already, or is aborted when time is up
+		_ = e.qp.Disconnect(ctx) // it has already ended, or is aborted when the time is up
 		e.close()
 	}
 	s.ends = nil
 }
 
-// window is where the peer of e writes.
+// window returns the memory where the peer of e writes.
 func (e *endpoint) window() []byte { return e.dataBuf[e.o.ptOffset():] }
 
-// pushCredited sends as push does, but takes the room for Sends from the number
-// that the peer writes into the window: what it has received so far.
+// pushCredited sends like push, but determines the room for Sends from the number that the peer writes into
+// the window: how many it has received so far.
 func (e *endpoint) pushCredited(ctx context.Context) (int64, error) {
 	var n int64
 	for more := e.o.pace(ctx); more(n); n++ {
@@ -174,7 +171,7 @@ func (e *endpoint) pushCredited(ctx context.Context) (int64, error) {
 	return n, e.drain(ctx)
 }
 
-// takeCredited receives limit Sends, and writes to the peer how many there were.
+// takeCredited receives limit Sends, and writes their number to the peer.
 func (e *endpoint) takeCredited(ctx context.Context, limit int64) error {
 	n, told, every := int64(0), int64(0), max(1, int64(e.o.ptRecvs()/3))
 	for n < limit {
@@ -198,9 +195,9 @@ func (e *endpoint) takeCredited(ctx context.Context, limit int64) error {
 	return nil
 }
 
-// takeAllCredited is takeCredited for several connections. perftest counts credits
-// by the order of its connections, which nothing keeps, and stands still where a
-// count is ahead of what it has sent. So each is told the least that any has sent.
+// takeAllCredited is takeCredited for several connections. perftest counts credits by the order of its
+// connections, which is not guaranteed, and hangs if a count is ahead of what it has sent. So each is told
+// the smallest number that any has sent.
 func (s *ptSession) takeAllCredited(ctx context.Context) error {
 	limit, every := int64(s.o.iters), max(1, int64(s.o.ptRecvs()/3))
 	counts, told := make([]int64, len(s.ends)), int64(0)
@@ -236,8 +233,7 @@ func (s *ptSession) takeAllCredited(ctx context.Context) error {
 	return nil
 }
 
-// takeSome takes what has arrived, up to limit Sends: behind the last one comes
-// only the end of the connection.
+// takeSome takes what has arrived, up to limit Sends: only the end of the connection follows the last one.
 func (e *endpoint) takeSome(limit int64) (n int64, err error) {
 	if limit == 0 {
 		return 0, nil
@@ -258,7 +254,7 @@ func (e *endpoint) takeSome(limit int64) (n int64, err error) {
 	return n, nil
 }
 
-// credit writes to the peer how many Sends there were.
+// credit writes to the peer how many Sends have arrived.
 func (e *endpoint) credit(ctx context.Context, n int64) error {
 	if err := e.reap(ctx, false); err != nil {
 		return err
@@ -267,8 +263,8 @@ func (e *endpoint) credit(ctx context.Context, n int64) error {
 	return e.post(ctx, &iwarp.SendWR{Op: iwarp.OpWrite, Flags: iwarp.Inline, Data: m, STag: e.peer, TO: e.peerTO})
 }
 
-// pongWrites is write_lat as perftest plays it: the server begins, and each side
-// writes when the last byte of its window has changed to the number of the round.
+// pongWrites does write_lat in perftest's way: the server begins, and each side writes when the last byte
+// of its window has changed to the number of the round.
 func (e *endpoint) pongWrites(ctx context.Context, client bool) ([]time.Duration, error) {
 	last := int(e.o.size) - 1
 	var d []time.Duration
@@ -304,8 +300,7 @@ func (e *endpoint) pongWrites(ctx context.Context, client bool) ([]time.Duration
 	return d, nil
 }
 
-// poll waits for a change in the window: perftest says by memory what a program
-// that can wait would say by a message.
+// poll waits for a change in the window: perftest signals by memory what other programs would signal by a message.
 func (e *endpoint) poll(ctx context.Context, ok func() bool) error {
 	for i := 1; !ok(); i++ {
 		if i%64 != 0 {
@@ -329,7 +324,7 @@ func (e *endpoint) poll(ctx context.Context, ok func() bool) error {
 	return nil
 }
 
-// peek8 reads memory that the peer may be writing: an old value is as good.
+// peek8 reads memory that the peer may be writing: an old value will do.
 //
 //go:norace
 //go:noinline
@@ -345,7 +340,7 @@ func peek32(b []byte) uint32 {
 
 var errPeerLeft = errors.New("the peer has closed the first connection: look at its own messages")
 
-// guarded is ctx until the first connection ends.
+// guarded returns a context that ends with ctx or with the first connection.
 func (s *ptSession) guarded(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stopped := make(chan struct{})
@@ -368,14 +363,14 @@ func (s *ptSession) guarded(ctx context.Context) (context.Context, func()) {
 // faultPatience is how long explain waits for the end of measured connections.
 const faultPatience = time.Second
 
-// explain prefers the reason of a canceled wait to the cancellation, and to both that a
-// measured connection was ended by a fault: behind that perftest closes the first one without a word.
+// explain prefers the reason of a cancelled wait to the cancellation, and to both that a measured
+// connection was ended by a fault: after that perftest closes the first one without a message.
 func (s *ptSession) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	// Where the peer has closed the first one already, it may not have closed the others yet, and one
-	// that a fault has ended is over only then.
+	// If the peer has already closed the first one, it may not have closed the others yet, and one that a
+	// fault has ended may only end then.
 	patience := time.Duration(0)
 	select {
 	case <-s.ctl.qp.Done():

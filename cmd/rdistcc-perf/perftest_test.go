@@ -50,7 +50,7 @@ func TestPerftestPairs(t *testing.T) {
 		{name: "send_bw", size: 4096, iters: 2000, qps: 1},
 		{name: "send_bw", size: 1, iters: 7, qps: 2},
 		{name: "send_bw", size: 100, iters: 3000, qps: 3},
-		{name: "write_lat", size: 2, iters: 300, qps: 1, latency: true}, // rounds are told modulo 256
+		{name: "write_lat", size: 2, iters: 300, qps: 1, latency: true}, // rounds are counted modulo 256
 		{name: "read_lat", size: 2, iters: 50, qps: 1, latency: true},
 		{name: "send_lat", size: 4096, iters: 600, qps: 1, latency: true},
 	} {
@@ -403,7 +403,7 @@ func TestPerftestLostClient(t *testing.T) {
 			}
 		}
 		_ = p.c.Close()
-		if !lines.Scan() || !strings.Contains(lines.Text(), p.c.LocalAddr().String()) { // who comes before is taken for part of the session
+		if !lines.Scan() || !strings.Contains(lines.Text(), p.c.LocalAddr().String()) { // an earlier connection would be taken for part of the session
 			t.Errorf("server said %q", lines.Text())
 		}
 	}

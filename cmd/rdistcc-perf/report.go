@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// result of a measurement, as --json prints it; docs/perf.md explains the fields.
+// result is the result of a measurement, as --json prints it; docs/perf.md explains the fields.
 type result struct {
 	Test     string  `json:"test"`
 	Provider string  `json:"provider,omitempty"` // of the verbs; raw TCP has none
 	Size     int     `json:"size"`
 	QPs      int     `json:"qps"`
 	Depth    int     `json:"depth"`
-	FPDU     int     `json:"fpdu,omitempty"` // as asked for
+	FPDU     int     `json:"fpdu,omitempty"` // as requested
 	CRC      bool    `json:"crc"`
 	Markers  bool    `json:"markers"`
 	MPA      int     `json:"mpa,omitempty"` // revision
@@ -26,8 +26,7 @@ type result struct {
 	Bytes    int64   `json:"bytes"`
 	Seconds  float64 `json:"seconds"`
 	Rate     float64 `json:"messages_per_second"`
-	// CPU time of the whole process while it measured; the server's is 0 if the
-	// server did not tell.
+	// CPU time of the whole process during the measurement; the server's is 0 if it did not report it.
 	ClientCPU  float64 `json:"client_cpu_seconds"`
 	ServerCPU  float64 `json:"server_cpu_seconds"`
 	ClientCost float64 `json:"client_cpu_ns_per_byte"`
@@ -57,7 +56,7 @@ func newResult(o *options, e *endpoint) *result {
 	return r
 }
 
-// rates fills in what follows from the other figures.
+// rates computes the figures that follow from the others.
 func (r *result) rates(o *options) {
 	if r.Seconds > 0 {
 		r.Rate = float64(r.Messages) / r.Seconds
@@ -77,7 +76,7 @@ func (r *result) rates(o *options) {
 	}
 }
 
-// latency fills in the distribution of round trips.
+// latency computes the distribution of round trips.
 func (r *result) latency(d []time.Duration) {
 	if len(d) == 0 {
 		return
@@ -121,7 +120,7 @@ func onOff(b bool) string {
 	return "off"
 }
 
-// cpuTime is what this process has used so far.
+// cpuTime returns how much CPU time this process has used so far.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

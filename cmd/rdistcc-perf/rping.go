@@ -17,14 +17,14 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Sizes that rping takes, in bytes: librdmacm's has room for its greeting at least.
+// Sizes that rping accepts, in bytes: librdmacm's needs room for its greeting.
 const (
 	rpingMin     = 27
 	rpingMax     = 1<<16 - 1
 	rpingDefault = 64
 )
 
-// rpingOptions are a command line of rping.
+// rpingOptions holds a command line of rping.
 type rpingOptions struct {
 	options // of its connection
 	count   int
@@ -78,8 +78,8 @@ func (o *rpingOptions) check() error {
 	return o.options.check()
 }
 
-// rpingAdvert is the one message of the protocol: it tells of a buffer. Those of a
-// server say nothing; that they come is the message.
+// rpingAdvert is the only message of the protocol: it advertises a buffer. Those of a server have no
+// content; their arrival is the message.
 type rpingAdvert struct {
 	Addr       uint64
 	RKey, Size uint32
@@ -87,8 +87,8 @@ type rpingAdvert struct {
 
 var rpingAdvertSize = binary.Size(&rpingAdvert{})
 
-// Receives and requests that are outstanding at a time: the peer speaks in turn,
-// and one message of it may come before our own last one has completed.
+// Receives and requests outstanding at a time: the peer takes turns, and one message of it may arrive
+// before our own last one has completed.
 const (
 	rpingRecvs = 4
 	rpingSends = 4
@@ -99,7 +99,7 @@ type rpinger struct {
 	pd       iwarp.PD
 	scq, rcq iwarp.CQ
 	qp       iwarp.QP
-	adverts  []byte // receives, one behind the other
+	adverts  []byte // receives, one after the other
 	data     []byte // a client's sink; a server's sink and source
 	source   []byte // a client's
 
@@ -129,7 +129,7 @@ func newRpinger(dev iwarp.Device, size int, server bool) (p *rpinger, err error)
 	if err != nil {
 		return p, err
 	}
-	// Remote write for a server too: some hardware places what it reads so.
+	// Remote write for a server too: some hardware places what it reads that way.
 	access := iwarp.LocalWrite | iwarp.RemoteWrite
 	if p.dataMR, err = p.pd.RegMR(p.data, access, nil); err != nil {
 		return p, err
@@ -174,7 +174,7 @@ func (p *rpinger) postRecv(id uint64) error {
 		Addr: p.recvMR.Base() + id*uint64(n), Length: uint32(n), LKey: p.recvMR.STag()}}})
 }
 
-// await takes one completion.
+// await waits for one completion.
 func (p *rpinger) await(ctx context.Context, cq iwarp.CQ, what string) (iwarp.WC, error) {
 	var wc [1]iwarp.WC
 	for cq.Poll(wc[:]) == 0 {
@@ -198,7 +198,7 @@ func (p *rpinger) await(ctx context.Context, cq iwarp.CQ, what string) (iwarp.WC
 
 var errPeerClosed = errors.New("the peer closed the connection")
 
-// post does one request.
+// post posts one request and waits for it.
 func (p *rpinger) post(ctx context.Context, what string, wr *iwarp.SendWR) error {
 	if err := p.qp.PostSend(wr); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -207,7 +207,7 @@ func (p *rpinger) post(ctx context.Context, what string, wr *iwarp.SendWR) error
 	return err
 }
 
-// advertise tells of n bytes of mr.
+// advertise tells the peer of n bytes of mr.
 func (p *rpinger) advertise(ctx context.Context, mr iwarp.MR, n int) error {
 	b, err := binary.Append(nil, binary.BigEndian, &rpingAdvert{Addr: mr.Base(), RKey: uint32(mr.STag()), Size: uint32(n)})
 	if err != nil {
@@ -232,15 +232,15 @@ func (p *rpinger) hear(ctx context.Context) (a rpingAdvert, err error) {
 	return a, p.postRecv(wc.ID)
 }
 
-// move is an RDMA Read into p.data, or a Write out of it.
+// move does an RDMA Read into p.data, or a Write from it.
 func (p *rpinger) move(ctx context.Context, op iwarp.Opcode, a rpingAdvert) error {
 	what := map[iwarp.Opcode]string{iwarp.OpRead: "read", iwarp.OpWrite: "write"}[op]
 	return p.post(ctx, what, &iwarp.SendWR{Op: op, STag: iwarp.STag(a.RKey), TO: a.Addr,
 		SGL: []iwarp.SGE{{Addr: p.dataMR.Base(), Length: a.Size, LKey: p.dataMR.STag()}}})
 }
 
-// text writes the data of ping i into b as librdmacm's rping does: a greeting, then
-// characters that begin with another one at each ping, then a zero byte.
+// rpingText writes the data of ping i into b as librdmacm's rping does: a greeting, then characters that start with a
+// different one for each ping, then a zero byte.
 func rpingText(b []byte, i int) {
 	const first, last = 'A', 'z'
 	k := copy(b, fmt.Sprintf("rdma-ping-%d: ", i))
@@ -250,7 +250,7 @@ func rpingText(b []byte, i int) {
 	b[len(b)-1] = 0
 }
 
-// rpingResult is what a client prints.
+// rpingResult is the output of a client.
 type rpingResult struct {
 	Pings   int     `json:"pings"`
 	Size    int     `json:"size"`
@@ -271,7 +271,7 @@ func (r *rpingResult) print(w io.Writer, asJSON bool) error {
 	return err
 }
 
-// ping is the client.
+// ping runs the client.
 func (o *rpingOptions) ping(ctx context.Context, out io.Writer) (*rpingResult, error) {
 	dev, err := openDevice(ctx, identity.Client)
 	if err != nil {
@@ -318,7 +318,7 @@ func (o *rpingOptions) ping(ctx context.Context, out io.Writer) (*rpingResult, e
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// round is ping i: the server reads our source, then writes to our sink.
+// round does ping i: the server reads our source, then writes to our sink.
 func (p *rpinger) round(ctx context.Context, i int) error {
 	rpingText(p.source, i)
 	clear(p.data)

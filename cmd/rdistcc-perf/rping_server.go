@@ -68,7 +68,7 @@ func (l *lockedWriter) Write(b []byte) (int, error) {
 	return l.w.Write(b)
 }
 
-// echo answers one client; served is false when the connection never came about.
+// echo answers one client; served is false if the connection was never established.
 func (o *rpingOptions) echo(ctx context.Context, dev iwarp.Device, req iwarp.ConnRequest, out io.Writer) (served bool, err error) {
 	p, err := newRpinger(dev, rpingMax, true)
 	if err != nil {
@@ -81,7 +81,7 @@ func (o *rpingOptions) echo(ctx context.Context, dev iwarp.Device, req iwarp.Con
 	for {
 		source, err := p.hear(ctx)
 		if errors.Is(err, errPeerClosed) {
-			return true, nil // between two pings, as every client ends
+			return true, nil // between two pings, where every client ends
 		}
 		if err != nil {
 			return true, err
@@ -120,7 +120,7 @@ func (o *rpingOptions) echo(ctx context.Context, dev iwarp.Device, req iwarp.Con
 	}
 }
 
-// goOn is a server's message. It names no buffer.
+// goOn sends a server's message, which names no buffer.
 func (p *rpinger) goOn(ctx context.Context) error {
 	return p.post(ctx, "send", &iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Inline, Data: make([]byte, rpingAdvertSize)})
 }

@@ -146,7 +146,7 @@ func TestRpingArguments(t *testing.T) {
 	}
 }
 
-// A peer that is no rping, or asks for more than there is, is told so in one line.
+// TestRpingStrangers: a peer that is not rping, or asks for more than there is, is told so in one line.
 func TestRpingStrangers(t *testing.T) {
 	for _, c := range []struct {
 		name, want string

@@ -16,9 +16,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// serve answers clients of one test until ctx ends, or one client with --once.
-// Several connections of one client are served at a time; what a client does
-// wrong ends its connection only.
+// serve answers clients of one test until ctx ends, or one client with --once. It serves several
+// connections of one client at a time; an error of a client ends only its connection.
 func serve(ctx context.Context, o *options, log io.Writer) error {
 	if o.t.tcp {
 		return serveAllTCP(ctx, o, log)
@@ -76,8 +75,8 @@ func listenError(o *options, err error) error {
 	return &exitError{code, fmt.Errorf("listen on %s: %w", o.listen, err)}
 }
 
-// serveQP answers one connection. last says that it came about, and that its
-// client did not promise another one.
+// serveQP answers one connection. last reports that it was established, and that its client did not
+// announce another one.
 func serveQP(ctx context.Context, dev iwarp.Device, key *psk.Key, req iwarp.ConnRequest, t *test) (last bool, err error) {
 	private, claim, err := claimOf(key, req.Info().PrivateData)
 	if err != nil {
@@ -134,8 +133,8 @@ func serveQP(ctx context.Context, dev iwarp.Device, key *psk.Key, req iwarp.Conn
 	return last, nil
 }
 
-// claimOf takes what a client says of a key from its private data. Who has one does
-// not serve one without, and the reverse.
+// claimOf extracts a client's claim to have the key from its private data. A server with a key does not
+// serve clients without one, nor the reverse.
 func claimOf(key *psk.Key, private []byte) (params []byte, claim *psk.Claim, err error) {
 	switch {
 	case key == nil && psk.Offered(private):
@@ -153,9 +152,8 @@ func claimOf(key *psk.Key, private []byte) (params []byte, claim *psk.Claim, err
 	return claim.Greeting(), claim, nil
 }
 
-// arrived is the number of Writes, or of Read Requests, that the QP has counted.
-// The Send behind them has been delivered, so they are all there; the counter
-// follows.
+// arrived returns the number of Writes, or of Read Requests, that the QP has counted. The Send after them
+// has been delivered, so they have all arrived; the counter follows.
 func (e *endpoint) arrived(ctx context.Context, want int64) (int64, error) {
 	count := func() int64 {
 		if s := e.qp.Stats(); e.o.t.read {
@@ -179,8 +177,8 @@ func (e *endpoint) arrived(ctx context.Context, want int64) (int64, error) {
 	return count(), nil
 }
 
-// answer does the server's part of a test until the client's last word. It returns
-// the number of messages that came before it, and what the client said in it.
+// answer does the server's part of a test until the client's final message. It returns the number of
+// messages before that one, and the number in it.
 func (e *endpoint) answer(ctx context.Context) (n int64, told uint64, err error) {
 	done := false
 	for !done {

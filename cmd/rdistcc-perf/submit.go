@@ -28,7 +28,7 @@ const (
 	exitProtocol       = 109
 )
 
-// submitOptions are the command line of submit.
+// submitOptions holds the command line of submit.
 type submitOptions struct {
 	argv, env, source, object, stderr string
 	timeout                           time.Duration
@@ -91,7 +91,7 @@ Exit status: 0 the compile ran, 1 the compiler failed, 3 the daemon refused the 
 	return c
 }
 
-// submit does the whole of it.
+// submit runs the subcommand.
 func submit(ctx context.Context, addr string, o *submitOptions) error {
 	j, err := o.job(ctx)
 	if err != nil {
@@ -120,7 +120,7 @@ func submit(ctx context.Context, addr string, o *submitOptions) error {
 	return o.report(r)
 }
 
-// exitOf gives an error of the connection its exit status.
+// exitOf wraps an error of the connection with its exit status.
 func exitOf(err error) error {
 	var rejected *rawjob.Rejected
 	switch {
@@ -134,7 +134,7 @@ func exitOf(err error) error {
 	return err
 }
 
-// job is what the command line asks to be sent.
+// job returns the job that the command line describes.
 func (o *submitOptions) job(ctx context.Context) (*rawjob.Job, error) {
 	argv, err := words(o.argv)
 	if err != nil {
@@ -185,8 +185,7 @@ func (o *submitOptions) job(ctx context.Context) (*rawjob.Job, error) {
 	return j, err
 }
 
-// send sends the job, as often as asked, and returns the first answer that is no success,
-// else the last one.
+// send sends the job as often as requested. It returns the first answer that is not a success, else the last one.
 func (o *submitOptions) send(ctx context.Context, c *rawjob.Client, j *rawjob.Job) (*rawjob.Result, error) {
 	var all []*rawjob.Pending
 	for range max(o.repeat, 1) {
@@ -250,7 +249,7 @@ func (o *submitOptions) report(r *rawjob.Result) error {
 	return nil
 }
 
-// words reads a file of words that are each ended by a NUL; the last one may lack it.
+// words reads a file of NUL-terminated words; the last NUL may be missing.
 func words(path string) ([]string, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -262,8 +261,8 @@ func words(path string) ([]string, error) {
 	return strings.Split(string(bytes.TrimSuffix(b, []byte{0})), "\x00"), nil
 }
 
-// parseArgv takes out of a command what has its own field in the protocol. source
-// is the base name that the command may know its source by.
+// parseArgv moves those parts of a command that have a field of their own in the protocol into it. source
+// is the base name by which the command may refer to its source.
 func parseArgv(argv []string, source string) *job.Body {
 	b := &job.Body{Argv0: argv[0]}
 	out := unit.Output{Kind: unit.OutputObject, Name: "out.o"}
@@ -293,8 +292,7 @@ func parseArgv(argv []string, source string) *job.Body {
 	return b
 }
 
-// identify finds the identity of the compiler of that name, or of gcc: a name
-// that is none must reach the daemon all the same.
+// identify returns the ID of the compiler with that name, or of gcc: an unknown name must still reach the daemon.
 func identify(ctx context.Context, argv0 string) (unit.ToolchainID, error) {
 	var cache toolchain.Cache
 	var first error

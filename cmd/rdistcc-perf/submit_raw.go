@@ -17,7 +17,7 @@ import (
 // formSources is the value of --form for a job that brings its files.
 const formSources = "sources"
 
-// rawOptions are the fields of a body that no word of a command stands for.
+// rawOptions holds the fields of a body that no word of a command stands for.
 type rawOptions struct {
 	form, lang, name, cwd, compiler, toolchain string
 	words                                      bool
@@ -40,13 +40,12 @@ func (o *rawOptions) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.outputs, "output", nil, "`[KIND:]NAME` of a file that is to come back")
 }
 
-// outputKinds are the words before a name of --output.
+// outputKinds lists the words that may precede a name in --output.
 var outputKinds = []string{
 	unit.OutputObject: "object", unit.OutputAssembly: "assembly", unit.OutputStackUsage: "stack-usage", unit.OutputSide: "side", unit.OutputDependency: "dependency",
 }
 
-// fill puts what the flags say into the body, and the files behind the text. source is
-// the base name of the text.
+// fill puts what the flags say into the body, and the files after the text. source is the base name of the text.
 func (o *rawOptions) fill(j *rawjob.Job, source string) error {
 	b := j.Body
 	b.Compiler, b.Cwd, b.Front = o.compiler, o.cwd, o.front

@@ -12,9 +12,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
-// A raw job against a real daemon: what compiles comes back as the local compiler
-// would have written it, what does not says why, and what the daemon's rules forbid
-// is refused.
+// TestSubmit sends raw jobs to a real daemon: what compiles comes back as the local compiler would have
+// written it, what does not says why, and what the daemon's rules forbid is refused.
 func TestSubmit(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the programs")
@@ -46,7 +45,7 @@ func TestSubmit(t *testing.T) {
 	}
 	good := file("good.i", "# 1 \"good.c\"\nint f(int x) { return x * 3; }\n")
 	bad := file("bad.i", "# 1 \"bad.c\"\nint f(int x) { return y; }\n")
-	// It takes minutes, or until somebody ends it.
+	// It takes minutes, or until it is killed.
 	endless := file("endless.ii", "template <int N> constexpr int f() { int s = N; for (int i = 0; i < 200000; i++) s ^= i; return s; }\n"+
 		"template <int N> struct t { static constexpr int v = f<N>() + t<N - 1>::v; };\ntemplate <> struct t<0> { static constexpr int v = 0; };\nint x = t<800>::v;\n")
 	object, stderr := filepath.Join(dir, "out.o"), filepath.Join(dir, "err.txt")
@@ -56,7 +55,7 @@ func TestSubmit(t *testing.T) {
 		more         []string
 		env          string
 		addr         string
-		object       string // what it is to be: as the local compiler's, or anything
+		object       string // expected object: the local compiler's, or any
 		code         int
 		says         string
 	}{
@@ -133,8 +132,8 @@ func TestParseArgv(t *testing.T) {
 	}
 }
 
-// A job that brings its files: they are there under their names, links and hard
-// links too, and what comes back is what the local compiler writes.
+// TestSubmitSources sends jobs that bring their files: these exist under their names, including links and hard
+// links, and what comes back is what the local compiler writes.
 func TestSubmitSources(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the programs")

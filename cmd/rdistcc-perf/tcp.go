@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// The raw TCP tests speak: parameters; a count of messages and the messages (or,
-// with a duration, messages until the client's FIN); the server's byte count and
-// CPU time. Reads and Writes are as long as a message, as a simple program's are.
+// The raw TCP tests send: parameters; a count of messages and the messages (or, with a duration, messages
+// until the client's FIN); the server's byte count and CPU time. Reads and Writes are as long as a message,
+// as in a simple program.
 
-// tcpStats is the server's last word.
+// tcpStats is the server's final message.
 type tcpStats struct{ Bytes, CPU uint64 }
 
 func dialTCP(ctx context.Context, o *options) (*net.TCPConn, error) {
@@ -111,7 +111,7 @@ func pingTCP(ctx context.Context, c net.Conn, o *options) ([]time.Duration, erro
 	return d, nil
 }
 
-// serveTCP answers one client. more says that it will come again.
+// serveTCP answers one client. more reports that it will connect again.
 func serveTCP(c *net.TCPConn, t *test) (more bool, err error) {
 	hello := make([]byte, paramsSize)
 	if _, err := io.ReadFull(c, hello); err != nil {
@@ -146,7 +146,7 @@ func serveTCP(c *net.TCPConn, t *test) (more bool, err error) {
 	return o.more, binary.Write(c, binary.BigEndian, &s)
 }
 
-// filled is a buffer whose pages are there, with something in them.
+// filled returns a buffer whose pages are allocated and not zero.
 func filled(n int) []byte {
 	b := make([]byte, n)
 	fill(b)
@@ -159,7 +159,7 @@ func fill(b []byte) {
 	}
 }
 
-// pace reports whether another message is to be sent after n.
+// pace returns a function that reports whether another message should be sent after n.
 func (o *options) pace(ctx context.Context) func(n int64) bool {
 	if o.iters > 0 {
 		limit := int64(o.iters)
@@ -169,7 +169,7 @@ func (o *options) pace(ctx context.Context) func(n int64) bool {
 	return func(int64) bool { return time.Now().Before(end) && ctx.Err() == nil }
 }
 
-// parallel runs f(0) to f(n-1) at a time and adds their results.
+// parallel runs f(0) to f(n-1) in parallel and adds their results.
 func parallel(n int, f func(i int) (int64, error)) (int64, error) {
 	type part struct {
 		n   int64

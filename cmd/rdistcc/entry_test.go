@@ -77,7 +77,7 @@ func TestEntryIsLinked(t *testing.T) {
 	}
 	b := newBench(t)
 	cc := filepath.Join(b.dir, "cc")
-	// The wrapper takes a moment behind the start of its child.
+	// The wrapper takes a moment after the start of its child.
 	const script = `#!/bin/sh
 for i in 1 2 3 4 5 6 7 8 9; do
 	read slack < /proc/$PPID/timerslack_ns

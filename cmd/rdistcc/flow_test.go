@@ -349,7 +349,7 @@ func TestExitCodes(t *testing.T) {
 	b.wants(b.run(rdistcc, "./seven"), 7, "RDISTCC_VERBOSE=x is not a number; ignored")
 }
 
-// TestMovedResult: the answer of a second host lies in a sink of its own.
+// TestMovedResult: the answer of a second host is in a sink of its own.
 func TestMovedResult(t *testing.T) {
 	m := newTestManager(t)
 	m.moves = true
@@ -500,8 +500,8 @@ func TestTroubleIsOneLine(t *testing.T) {
 	}
 }
 
-// TestResultThatCannotBe: success without the object, or with files that nobody
-// asked for, is no success; the old object must not pass for the new one.
+// TestResultThatCannotBe: success without the object, or with unrequested files, is not success; the old
+// object must not pass for the new one.
 func TestResultThatCannotBe(t *testing.T) {
 	object := ipc.File{Segment: ipc.Segment{Len: 16}}
 	for name, r := range map[string]*ipc.Result{

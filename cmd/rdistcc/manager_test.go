@@ -47,7 +47,7 @@ type testManager struct {
 	tree   bool   // wants the sources form
 	fast   bool
 	moves  bool    // answers in another sink than the leased one
-	speaks *spoken // not nil: what every host's compiler comes to
+	speaks *spoken // not nil: the outcome of every host's compiler
 }
 
 // spoken is how a compile ends that never ran.

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestShown: where hosts show files of their own is no place for those of a command's root.
+// TestShown: files of a command's root cannot be shown where hosts show their own.
 func TestShown(t *testing.T) {
 	f := &flow{rec: record{compiler: "/opt/llvm/bin/clang-19"}}
 	for dir, want := range map[string]bool{
@@ -32,8 +32,8 @@ func TestPlainTarget(t *testing.T) {
 	}
 }
 
-// TestBelow: of what is below a root, directories for libraries and the files by which clang knows a gcc are told,
-// those of its variants too.
+// TestBelow: of what is below a root, the library directories and the files by which clang recognizes a gcc
+// are listed, including those of its variants.
 func TestBelow(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"lib/x86_64-linux-gnu", "lib/modules", "lib/gcc/x86_64-linux-gnu/12/32", "lib/gcc/x86_64-linux-gnu/12/include/sub"} {

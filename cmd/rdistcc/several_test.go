@@ -216,8 +216,7 @@ func TestSeveralInterrupted(t *testing.T) {
 	}
 }
 
-// TestResponseFileIsReadOnce: what a file says is one command, whoever writes to it
-// meanwhile.
+// TestResponseFileIsReadOnce: a response file is read once, so that writing to it meanwhile has no effect.
 func TestResponseFileIsReadOnce(t *testing.T) {
 	m := treeManager(t)
 	b := severalBench(t, m)
@@ -309,8 +308,8 @@ func TestSeveralUnderMakeOneFails(t *testing.T) {
 	b.reported("local:no-hosts")
 }
 
-// TestSeveralUnderMakeInterrupted: places come back when the command is told to end in
-// the midst of its compiles. make goes on, as its rule ignores that.
+// TestSeveralUnderMakeInterrupted: places are returned when the command is told to end in the midst of its
+// compiles. make goes on, as its rule ignores that.
 func TestSeveralUnderMakeInterrupted(t *testing.T) {
 	m, b := makeBench(t, 3)
 	wait, once := m.onSubmit, sync.Once{}

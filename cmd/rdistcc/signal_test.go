@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// script makes an executable that a test can follow: it writes its pid to the
-// pipe "started" and then sleeps for longer than any test. Under the name gcc it
-// is a compiler whose preprocessor hangs.
+// hangingCompiler makes an executable that a test can follow: it writes its pid to the pipe "started" and
+// then sleeps for longer than any test. Under the name gcc it is a compiler whose preprocessor hangs.
 func (b *bench) hangingCompiler() (path string, started *os.File) {
 	b.t.Helper()
 	dir := b.path("bin")
@@ -32,7 +31,7 @@ func (b *bench) hangingCompiler() (path string, started *os.File) {
 	}
 	b.t.Cleanup(func() { f.Close() })
 	path = filepath.Join(dir, "gcc")
-	// The sleep is a grandchild, as cc1 is behind a driver.
+	// The sleep is a grandchild, like cc1 under a driver.
 	text := "#!/bin/sh\nsleep 1000 &\necho $! >" + fifo + "\nwait\n"
 	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
 		b.t.Fatal(err)
@@ -102,8 +101,7 @@ func TestInterruptedPreprocessor(t *testing.T) {
 	}
 }
 
-// TestKilledOutright: SIGKILL leaves no time for anything; the compiler's driver
-// must not live on all the same.
+// TestKilledOutright: SIGKILL leaves no time for anything; the compiler's driver must end nevertheless.
 func TestKilledOutright(t *testing.T) {
 	m := newTestManager(t)
 	b := m.bench()

@@ -12,7 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// treeManager is a farm whose hosts show trees.
+// treeManager returns the manager of a farm whose hosts show trees.
 func treeManager(t *testing.T) *testManager {
 	m := newTestManager(t)
 	m.tree = true
@@ -143,7 +143,7 @@ func TestWhatKeepsSourcesHere(t *testing.T) {
 	}
 }
 
-// TestFilesThatNoListHas travel too, or the compile over there would differ.
+// TestFilesThatNoListHas: such files travel too, or the compile on the host would differ.
 func TestFilesThatNoListHas(t *testing.T) {
 	m := treeManager(t)
 	b := m.bench()
@@ -181,8 +181,8 @@ func TestChangedWhileListed(t *testing.T) {
 	b.reported("local:not-reproducible:changed")
 }
 
-// TestWorkingDirectoryThroughLinks: the compiler is told of the directory as the shell
-// names it, and the tree has the link.
+// TestWorkingDirectoryThroughLinks: the compiler gets the directory's name as the shell has it, and the tree has the
+// link.
 func TestWorkingDirectoryThroughLinks(t *testing.T) {
 	m := treeManager(t)
 	b := m.bench()
@@ -287,7 +287,7 @@ func TestFailedCompileLeavesWhatTheCompilerLeaves(t *testing.T) {
 	}
 }
 
-// TestSourcesNeedATree: the manager hears that text will not do.
+// TestSourcesNeedATree: the manager learns that text will not do.
 func TestSourcesNeedATree(t *testing.T) {
 	m := newTestManager(t)
 	m.onLease = func(l *ipc.Lease) *ipc.GoLocal {
@@ -325,8 +325,8 @@ func TestManyFiles(t *testing.T) {
 	}
 }
 
-// TestOnATerminal: where exactness is asked for the words come from here, which has the
-// terminal's width; else the host's compiler is told to colour them.
+// TestOnATerminal: where exact messages are required they come from here, with the terminal's width;
+// otherwise the host's compiler is told to colour them.
 func TestOnATerminal(t *testing.T) {
 	script, err := exec.LookPath("script")
 	if err != nil {
@@ -347,7 +347,7 @@ func TestOnATerminal(t *testing.T) {
 			b.reported("local:diagnostics")
 		}
 		for _, name := range []string{"x.o", "report"} {
-			_ = os.Remove(b.path(name)) // the next run makes them anew
+			_ = os.Remove(b.path(name)) // the next run recreates them
 		}
 		b.wants(b.run(script, "-qec", rdistcc+" gcc -c x.c", "log"), 0, "")
 		b.reported("remote:farm:7632") // nothing to say

@@ -17,9 +17,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 )
 
-// managerMain is this test binary under the name rdistcc-cm: it notes how it was
-// started, does as MANAGER says, and then answers every Lease with no-hosts until
-// nobody has come for a while.
+// managerMain is this test binary under the name rdistcc-cm: it records how it was started, does what
+// MANAGER says, and then answers every Lease with no-hosts until no client has come for a while.
 func managerMain() int {
 	note, err := os.OpenFile(os.Getenv("MANAGER_NOTES"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
@@ -176,7 +175,7 @@ func TestManagerThatDoesNotStart(t *testing.T) {
 	b.env = append(b.env, "RDISTCC_FALLBACK=0")
 	b.wants(b.run(program, "gcc", "-c", "hello.c"), reason.ExitConnect, "not compiled here")
 	b.reported("local:manager", "local:manager", "local:manager")
-	// A while later, and mended.
+	// Some time later, with the fault fixed.
 	old := time.Now().Add(-time.Hour)
 	if err := os.Chtimes(filepath.Join(b.path("state"), ipc.LockName), old, old); err != nil {
 		t.Fatal(err)
@@ -185,8 +184,8 @@ func TestManagerThatDoesNotStart(t *testing.T) {
 	b.wants(b.run(program, "gcc", "-c", "hello.c"), reason.ExitNoHosts, "no-hosts")
 }
 
-// TestManagerThatRefuses: its own line is said by each command, with the status of a
-// wrong setting, until the file that it names is edited.
+// TestManagerThatRefuses: each command prints the manager's own line, with the status of a wrong setting,
+// until the file that the line names is edited.
 func TestManagerThatRefuses(t *testing.T) {
 	b := newBench(t, "MANAGER=refuses")
 	b.write("hello.c", "int x;\n")

@@ -40,7 +40,7 @@ func (d *daemon) checkIdentity() {
 		d.log.Warn("the files of this daemon's identity cannot be read again as this user: changes will need a restart", "err", err)
 	}
 	if to := d.id.Expires(); !to.IsZero() && time.Until(to) < soon {
-		d.log.Warn("this daemon's certificate expires soon: nobody will connect any more", "expires", to)
+		d.log.Warn("this daemon's certificate expires soon: no manager will connect after that", "expires", to)
 	}
 }
 
@@ -74,7 +74,7 @@ func checkListen(c *config.Config, mode identity.Mode) error {
 // exposed explains why an address is refused, and the two ways to change that, each as a
 // line to copy.
 func exposed(addr string) error {
-	return errors.New("listen on " + addr + ": whoever reaches it could run compilers here, whatever --allow says; both sides have to prove who they are (or listen on 127.0.0.1). Do one of these, and take the files to the build hosts:\n" +
+	return errors.New("listen on " + addr + ": anyone who can reach it could run compilers here, whatever --allow says; both sides have to prove their identity (or listen on 127.0.0.1). Do one of these, and take the files to the build hosts:\n" +
 		"  rdistcc certs /etc/rdistcc && rdistccd --listen " + addr + " --tls-cert /etc/rdistcc/rdistccd.crt --tls-key /etc/rdistcc/rdistccd.key --tls-ca /etc/rdistcc/ca.crt\n" +
 		"  (umask 077; mkdir -p /etc/rdistcc; openssl rand -hex 32 >/etc/rdistcc/key) && rdistccd --listen " + addr + " --psk-file /etc/rdistcc/key")
 }

@@ -36,8 +36,8 @@ func write(t *testing.T, path string, text []byte) {
 	}
 }
 
-// A daemon with certificates asks for one on loopback too, takes new ones at SIGHUP, keeps the
-// old ones where the new are none, counts who fails, and serves beyond loopback.
+// TestServesByCertificates: a daemon with certificates demands one on loopback too, loads new ones at
+// SIGHUP, keeps the old ones if the new ones are invalid, counts failures, and serves beyond loopback.
 func TestServesByCertificates(t *testing.T) {
 	dir := t.TempDir()
 	ca, p, err := authority.New("test", time.Now(), time.Hour)
@@ -135,7 +135,7 @@ func TestExposedSocketIsRefused(t *testing.T) {
 	cmd.Path, cmd.Args = bash, []string{"bash", "-c", "LISTEN_FDS=1 LISTEN_PID=$$ exec -a rdistccd " + self + " --http '' --allow 10.0.0.0/8"}
 	cmd.ExtraFiles = []*os.File{f}
 	out, _ := cmd.CombinedOutput()
-	if cmd.ProcessState.ExitCode() != 101 || !strings.Contains(string(out), "rdistccd: listen on "+l.Addr().String()+": whoever reaches it") {
+	if cmd.ProcessState.ExitCode() != 101 || !strings.Contains(string(out), "rdistccd: listen on "+l.Addr().String()+": anyone who can reach it") {
 		t.Errorf("exit status %d\n%s", cmd.ProcessState.ExitCode(), out)
 	}
 }

@@ -206,8 +206,8 @@ func TestExitStatuses(t *testing.T) {
 	}
 }
 
-// Beyond loopback nobody is served who has not proven who they are, whatever the
-// network: one line says so, and two more are commands that change it.
+// TestExposedIsRefused: beyond loopback no peer is served that has not proven its identity, whatever the network: one
+// line says so, and two more are commands that change it.
 func TestExposedIsRefused(t *testing.T) {
 	for _, args := range [][]string{
 		{"--listen", "0.0.0.0:0"}, {"--listen", ":0"}, {"--listen", "[::]:0"}, {"--listen", "0.0.0.0:0", "--allow", "10.0.0.0/8"},
@@ -220,7 +220,7 @@ func TestExposedIsRefused(t *testing.T) {
 			t.Errorf("%v: exit status %d (%v), want 101 and three lines:\n%s", args, got, err, out)
 			continue
 		}
-		for i, want := range []string{"whoever reaches it could run compilers here", "  rdistcc certs /etc/rdistcc && rdistccd --listen ", "openssl rand -hex 32 >/etc/rdistcc/key) && rdistccd --listen "} {
+		for i, want := range []string{"anyone who can reach it could run compilers here", "  rdistcc certs /etc/rdistcc && rdistccd --listen ", "openssl rand -hex 32 >/etc/rdistcc/key) && rdistccd --listen "} {
 			if !strings.Contains(lines[i], want) {
 				t.Errorf("%v: line %d is %q, want %q", args, i+1, lines[i], want)
 			}
@@ -296,8 +296,8 @@ func TestServesAndDrains(t *testing.T) {
 	}
 }
 
-// TestPagesInUse: an address that somebody else has is said before any compiler is asked
-// what it is, which takes its time on a busy host.
+// TestPagesInUse: an address in use is reported before any compiler is identified, which takes time on a busy
+// host.
 func TestPagesInUse(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -447,7 +447,7 @@ func TestSocketActivation(t *testing.T) {
 	r.stops(0)
 }
 
-// Started as root it becomes somebody else, and can do its work as such.
+// TestBecomesAnotherUser: a daemon started as root becomes another user, and can do its work as that user.
 func TestBecomesAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

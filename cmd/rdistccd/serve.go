@@ -135,7 +135,7 @@ func (d *daemon) listenOn(addr string, given net.Listener) error {
 	}
 	d.listen = append(d.listen, l)
 	if d.id.Mode() == identity.PSK && !isLoopback(l.Addr()) {
-		d.log.Warn("listening beyond this machine by a shared key: who sits between can read what travels, and change it; TLS is for such networks", "addr", l.Addr().String())
+		d.log.Warn("listening beyond this machine with a shared key: anyone on the path can read and change what is sent; use TLS on such networks", "addr", l.Addr().String())
 	}
 	return nil
 }
@@ -231,7 +231,7 @@ func (d *daemon) work() (err error) {
 	told := context.Cause(starting)
 	started()
 	if told != nil { // any other error of New follows from the signal
-		d.log.Info("ended before it served anybody", "cause", told)
+		d.log.Info("ended before it served", "cause", told)
 		return nil
 	}
 	if err != nil {
@@ -332,9 +332,9 @@ func (d *daemon) checkConfined() error {
 			continue
 		}
 		if st.Mode != worker.SandboxOff {
-			return fmt.Errorf("listen on %s: compiles cannot be confined here, and whoever may send some could do what this user can (the log says what is missing); listen on 127.0.0.1, or accept it with --sandbox off", l.Addr())
+			return fmt.Errorf("listen on %s: compiles cannot be confined here, and anyone who may send jobs could do what this user can (the log says what is missing); listen on 127.0.0.1, or accept it with --sandbox off", l.Addr())
 		}
-		d.log.Warn("COMPILES ARE NOT CONFINED, as set, and jobs are taken from beyond this machine: whoever may send some can do here what this process's user can; --sandbox auto confines them", "addr", l.Addr().String())
+		d.log.Warn("COMPILES ARE NOT CONFINED, as set, and jobs are taken from beyond this machine: anyone who may send jobs can do here what this process's user can; --sandbox auto confines them", "addr", l.Addr().String())
 	}
 	return nil
 }

@@ -32,8 +32,8 @@ func confined(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestNoRightToTrees: a daemon that can make no trees says why and what would help, in
-// one line, and serves all the same, unless it is not to.
+// TestNoRightToTrees: a daemon that can make no trees says why and what would help, in one line, and still serves,
+// unless trees are required.
 func TestNoRightToTrees(t *testing.T) {
 	r := start(t, confined(t, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"))
 	page := "http://" + r.find(`http.* addr=(\S+)`)
@@ -60,8 +60,7 @@ func TestNoRightToTrees(t *testing.T) {
 	}
 }
 
-// TestTreeSetting: off is not a fault, so nothing is said of it but in the metrics; a
-// change takes a restart.
+// TestTreeSetting: off is not a fault, so only the metrics show it; a change takes a restart.
 func TestTreeSetting(t *testing.T) {
 	conf := configFile(t, "daemon: {tree: off}\n")
 	r := start(t, command(t, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--config", conf))

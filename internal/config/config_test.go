@@ -213,7 +213,7 @@ func TestSetRefuses(t *testing.T) {
 	}
 }
 
-// TestLoadRefusesUnsafeFiles: what others may write, and what nobody wrote by hand.
+// TestLoadRefusesUnsafeFiles: files that others may write, and files that no person wrote.
 //
 // config-permissions
 func TestLoadRefusesUnsafeFiles(t *testing.T) {

@@ -73,7 +73,7 @@ func readFile(path string) ([]byte, error) {
 	case err != nil:
 		return nil, &Error{path, err.Error()}
 	case info.Mode().Perm()&0o002 != 0:
-		return nil, &Error{path, "may be written by anybody; use chmod o-w " + path}
+		return nil, &Error{path, "can be written by anyone; use chmod o-w " + path}
 	}
 	return text, nil
 }

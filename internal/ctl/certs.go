@@ -17,11 +17,11 @@ import (
 	"github.com/rdistcc/rdistcc/internal/reason"
 )
 
-// Days that certificates are valid.
+// Lifetimes of certificates.
 const (
 	certDays = 825
 	certMost = 36500
-	caLife   = 10 * 365 * 24 * time.Hour // or as long as the first pairs, if that is longer
+	caLife   = 10 * 365 * 24 * time.Hour // or that of the first pairs, if longer
 )
 
 // certs is one run of the command.
@@ -34,7 +34,7 @@ type certs struct {
 	newCA            bool
 }
 
-// madePair is one that was made.
+// madePair is a pair that was made.
 type madePair struct {
 	name  string // of the files
 	role  identity.Role
@@ -68,7 +68,7 @@ func (c *ctl) certsCommand() *cobra.Command {
 	return cmd
 }
 
-// run makes all that is asked for, or nothing: it looks first.
+// run makes everything that is requested, or nothing: it checks first.
 func (m *certs) run(now time.Time) (string, error) {
 	if m.days < 1 || m.days > certMost {
 		return "", failf(reason.ExitArguments, "--days %d: 1 to %d", m.days, certMost)
@@ -125,7 +125,7 @@ func (m *certs) plan() error {
 				return failf(reason.ExitArguments, "%s %s: %q is no name: letters, digits, dots, dashes and, for a client, _ and @", flag, value, n)
 			}
 		}
-		file := strings.ReplaceAll(names[0], ":", "_") // of an IPv6 address
+		file := strings.ReplaceAll(names[0], ":", "_") // for an IPv6 address
 		if seen[file] {
 			return failf(reason.ExitArguments, "%s %s: %s.crt would be made twice, or is the CA's", flag, value, file)
 		}
@@ -149,7 +149,7 @@ func (m *certs) plan() error {
 	return nil
 }
 
-// isName says whether n can be a certificate's name and a file's.
+// isName reports whether n can be the name of a certificate and of a file.
 func isName(n string, role identity.Role) bool {
 	if n == "" || len(n) > 64 || n[0] == '.' || n[0] == '-' {
 		return false
@@ -187,7 +187,7 @@ func (m *certs) openCA(now time.Time, life time.Duration) error {
 	return nil
 }
 
-// writePair makes two new files. The key first, and never readable by others.
+// writePair writes two new files: the key first, and never readable by others.
 func (m *certs) writePair(name string, p authority.Pair) error {
 	for _, f := range []struct {
 		ext  string
@@ -201,7 +201,7 @@ func (m *certs) writePair(name string, p authority.Pair) error {
 	return nil
 }
 
-// writeNew makes a file that is not there yet.
+// writeNew writes a file that must not exist yet.
 func writeNew(path string, text []byte, mode os.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -211,11 +211,11 @@ func writeNew(path string, text []byte, mode os.FileMode) error {
 	return errors.Join(err, f.Chmod(mode&^0o022), f.Close())
 }
 
-// tell says what was made and where it goes.
+// tell returns what was made and where it goes.
 func (m *certs) tell() string {
 	var b strings.Builder
 	if m.newCA {
-		fmt.Fprintf(&b, "made %s and %s: who has the key can be anybody on the farm; keep it to yourself\n", m.path("ca.crt"), m.path("ca.key"))
+		fmt.Fprintf(&b, "made %s and %s: anyone with the key can pose as any machine of the farm; keep it to yourself\n", m.path("ca.crt"), m.path("ca.key"))
 	}
 	for _, p := range m.made {
 		_, to := m.ca.Valid(time.Now(), time.Duration(m.days)*24*time.Hour)
@@ -238,6 +238,6 @@ func (m *certs) tell() string {
 			fmt.Fprintf(&b, "daemon:\n  listen: [\"0.0.0.0:7632\"]\n")
 		}
 	}
-	b.WriteString("\nThe user that the program runs as must be able to read its key, and nobody else: chown and chmod 600 it.\n")
+	b.WriteString("\nThe user that the program runs as must be able to read its key, and no one else: chown and chmod 600 it.\n")
 	return b.String()
 }

@@ -24,7 +24,7 @@ func TestCerts(t *testing.T) {
 		}
 		return id
 	}
-	out := s.want(0, "ca.key: who has the key", "", "certs", dir)
+	out := s.want(0, "ca.key: anyone with the key", "", "certs", dir)
 	for _, line := range []string{
 		"any daemon, until ", `listen: ["0.0.0.0:7632"]`,
 		"tls: {cert: /etc/rdistcc/rdistccd.crt, key: /etc/rdistcc/rdistccd.key, ca: /etc/rdistcc/ca.crt}",

@@ -31,8 +31,8 @@ func (c *ctl) completionCommand() *cobra.Command {
 	}
 }
 
-// completion writes the script from the command tree. cobra's own scripts ask the
-// program at each key; `rdistcc __complete` would be a compiler's name.
+// completion generates the script from the command tree. cobra's own scripts call the program at each key,
+// but `rdistcc __complete` would be a compiler's name.
 func completion(root *cobra.Command, shell string) (string, error) {
 	var words, cases []string
 	var fish strings.Builder

@@ -15,11 +15,11 @@ import (
 	"github.com/rdistcc/rdistcc/internal/textfile"
 )
 
-// shownSetting is a setting as it is in force, and what overrides it here.
+// shownSetting is a setting in force, and what overrides it here.
 type shownSetting struct {
 	config.Setting
 	Environment string `json:"environment,omitempty"` // NAME=VALUE, for commands of this shell
-	List        string `json:"list,omitempty"`        // of hosts: the file that has them instead
+	List        string `json:"list,omitempty"`        // of hosts: the file that supplies them instead
 }
 
 func (c *ctl) configCommand() *cobra.Command {
@@ -66,7 +66,7 @@ func (c *ctl) configCommand() *cobra.Command {
 	return cmd
 }
 
-// overridden says of each setting which variable overrides it in this shell.
+// overridden adds to each setting the variable that overrides it in this shell.
 func (c *ctl) overridden(settings []config.Setting) []shownSetting {
 	shown := make([]shownSetting, len(settings))
 	for i, s := range settings {
@@ -87,11 +87,11 @@ func (c *ctl) overridden(settings []config.Setting) []shownSetting {
 	return shown
 }
 
-// variables are those that rdistcc reads, with the setting that one overrides; the first
-// of several for one setting counts.
+// variables lists those that rdistcc reads, with the setting that each overrides; the first of several for
+// one setting counts.
 var variables = []struct {
 	name, key string
-	overrides func(value string) bool // nil: whatever it is
+	overrides func(value string) bool // nil: any value does
 }{
 	{"RDISTCC_HOSTS", "hosts", nil},
 	{"DISTCC_HOSTS", "hosts", nil},
@@ -109,7 +109,7 @@ var variables = []struct {
 func notEmpty(v string) bool { return v != "" }
 func isOn(v string) bool     { return v != "" && v != "0" }
 
-// originsHead says what the lines that follow stand in, and which variables nobody reads.
+// originsHead says which file the following lines come from, and which variables nothing reads.
 func (c *ctl) originsHead(running bool) []byte {
 	var b bytes.Buffer
 	path, explicit := config.Locate(c.getenv)
@@ -155,7 +155,7 @@ func isVariable(name string) bool {
 	return false
 }
 
-// nearVariable is the variable that name was probably to be, or empty.
+// nearVariable returns the variable that name was probably meant to be, or "".
 func nearVariable(name string) string {
 	var names []string
 	for _, v := range variables {
@@ -164,7 +164,7 @@ func nearVariable(name string) string {
 	return config.Nearest(name, names)
 }
 
-// oneLine makes text from the environment fit into a comment.
+// oneLine makes text from the environment fit for a comment.
 func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -179,7 +179,7 @@ func oneLine(s string) string {
 	return s
 }
 
-// settingsText writes settings as the yaml file that would make them.
+// settingsText writes settings as a yaml file with the same effect.
 func settingsText(settings []shownSetting, origins bool) []byte {
 	return table(func(w io.Writer) {
 		section := ""

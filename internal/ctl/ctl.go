@@ -1,5 +1,5 @@
-// Package ctl is what answers people: `rdistcc status` and all other subcommands of rdistcc but those of a compile. The
-// wrapper, which is kept small, execs `rdistcc-cm ctl WORD...` for them.
+// Package ctl implements `rdistcc status` and all other subcommands of rdistcc that do not compile. The
+// wrapper, which is kept small, runs `rdistcc-cm ctl WORD...` for them.
 package ctl
 
 import (
@@ -27,14 +27,14 @@ type ctl struct {
 	cores    int
 	terminal bool // out is one
 
-	tools *toolchain.Cache // what doctor knows of compilers; nil: nothing yet
+	tools *toolchain.Cache // doctor's knowledge of compilers; nil: nothing yet
 }
 
-// exitError ends a subcommand with one of rdistcc's own exit codes and a line.
+// exitError ends a subcommand with one of rdistcc's exit codes and a line.
 type exitError struct {
 	code  int
 	line  string
-	cause error // nil: the line is all there is
+	cause error // nil: the line says it all
 }
 
 func (e *exitError) Error() string { return e.line }
@@ -44,7 +44,7 @@ func failf(code int, format string, args ...any) error {
 	return &exitError{code: code, line: fmt.Sprintf(format, args...)}
 }
 
-// Run runs a subcommand of rdistcc, of a build's version, and returns the exit status.
+// Run runs a subcommand of rdistcc and returns the exit status. version is that of this build.
 func Run(args []string, version string, out, errOut io.Writer) int {
 	self, err := os.Executable()
 	if err != nil {
@@ -54,8 +54,7 @@ func Run(args []string, version string, out, errOut io.Writer) int {
 	return c.run(args)
 }
 
-// isTerminal reports whether w shows what is written to a person, or at least obeys the
-// escape codes of terminals.
+// isTerminal reports whether w is a terminal, or at least obeys the escape codes of terminals.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -66,7 +65,7 @@ func isTerminal(w io.Writer) bool {
 }
 
 func (c *ctl) run(args []string) int {
-	// These two are words of distcc's, not of cobra's kind.
+	// These two come from distcc and do not fit cobra.
 	if len(args) > 0 && (args[0] == "-j" || args[0] == "--show-hosts") {
 		args = append([]string{strings.TrimLeft(args[0], "-")}, args[1:]...)
 	}
@@ -82,16 +81,16 @@ func (c *ctl) run(args []string) int {
 	return exitCodeOf(err)
 }
 
-// exitCodeOf is the exit status of a subcommand that ends with err, which is not nil.
+// exitCodeOf returns the exit status of a subcommand that ends with err, which is not nil.
 func exitCodeOf(err error) int {
 	var e *exitError
 	if errors.As(err, &e) {
 		return e.code
 	}
-	return reason.ExitArguments // what cobra objects to
+	return reason.ExitArguments // an error of cobra's
 }
 
-// getenv is lookup for what may as well be empty.
+// getenv is lookup for variables where empty and unset are the same.
 func (c *ctl) getenv(name string) string {
 	v, _ := c.lookup(name)
 	return v
@@ -101,7 +100,7 @@ func (c *ctl) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "rdistcc",
 		Short:         "Compile C and C++ on a farm of machines",
-		Version:       c.version, // for a wrapper that does not know its own
+		Version:       c.version, // for a wrapper that does not know its own version
 		Long:          "Subcommands of rdistcc. Any other first word is a compiler: rdistcc gcc -c x.c",
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -119,7 +118,7 @@ func (c *ctl) command() *cobra.Command {
 	return root
 }
 
-// one is the rule of a command with one argument, a what: its error has an example.
+// one is the rule for a command with one argument, a what; its error has an example.
 func one(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
@@ -134,7 +133,7 @@ func one(what string) cobra.PositionalArgs {
 	}
 }
 
-// helpCommand is `rdistcc help COMMAND`; without a word rdistcc itself answers.
+// helpCommand is `rdistcc help COMMAND`; without an argument rdistcc itself answers.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "help [COMMAND]",
@@ -146,7 +145,7 @@ func helpCommand() *cobra.Command {
 			if len(args) == 0 {
 				return root.Help()
 			}
-			word := strings.TrimLeft(args[0], "-") // -j and --show-hosts are words of distcc's
+			word := strings.TrimLeft(args[0], "-") // -j and --show-hosts come from distcc
 			for _, sub := range root.Commands() {
 				if sub.Name() == word {
 					return sub.Help()

@@ -294,7 +294,7 @@ func TestManagerThatAnswersNonsense(t *testing.T) {
 	s.want(109, "", "cm.sock", "status")
 }
 
-// A directory that others can write to could hold anybody's socket.
+// TestOpenDirectoryIsNotBelieved: a directory that others can write to could hold anyone's socket.
 func TestOpenDirectoryIsNotBelieved(t *testing.T) {
 	s := newShell(t)
 	s.manager(func(*ipc.Control) *ipc.Reply { return reply(t, reporttest.Sample()) })
@@ -345,8 +345,7 @@ func TestConfigWithOrigins(t *testing.T) {
 	s.want(0, `"origin": "--x"`, "", "config", "--json")
 }
 
-// TestOriginsOfTheEnvironment: variables override settings, say which files count, or are
-// read by nobody.
+// TestOriginsOfTheEnvironment: variables override settings, say which files count, or are read by nothing.
 func TestOriginsOfTheEnvironment(t *testing.T) {
 	s := newShell(t)
 	list := s.file(".distcc/hosts", "a\n")

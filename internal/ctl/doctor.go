@@ -19,23 +19,23 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// What a check comes to.
+// Outcomes of a check.
 const (
 	doctorOK   = "ok"
 	doctorWarn = "warn"
 	doctorFail = "FAIL"
 )
 
-// finding is what one check came to.
+// finding is the outcome of one check.
 type finding struct {
-	Host   string `json:"host,omitempty"` // empty: of this machine
+	Host   string `json:"host,omitempty"` // empty: about this machine
 	Check  string `json:"check"`
 	Status string `json:"status"`
 	Text   string `json:"text"`             // one line
 	Remedy string `json:"remedy,omitempty"` // what to do, one line
 }
 
-// findings are those of one host, or of this machine, in the order of the checks.
+// findings holds the outcomes for one host, or for this machine, in the order of the checks.
 type findings struct {
 	host string
 	all  []finding
@@ -56,13 +56,13 @@ func (f *findings) fail(check, text, remedy string) { f.add(doctorFail, check, t
 type doctor struct {
 	c       *ctl
 	cfg     *config.Config
-	id      *identity.Identity // nil: the files of it cannot be used, which is a finding
+	id      *identity.Identity // nil: its files cannot be used, which is a finding
 	timeout time.Duration      // of each step with a host
 	tools   []localTool        // compilers here
 	broken  bool               // the configuration cannot be used
 }
 
-// doctorHosts is how many hosts are looked at at a time.
+// doctorHosts is how many hosts are checked at a time.
 const doctorHosts = 8
 
 func (c *ctl) doctorCommand() *cobra.Command {
@@ -106,7 +106,7 @@ func (c *ctl) doctor(args []string, timeout time.Duration, asJSON bool) error {
 			return err
 		}
 		hosts = []hostlist.Host{h}
-		here.all = nil // what it came to shows below, where it matters
+		here.all = nil // the outcome appears below, where it matters
 		if d.id == nil {
 			d.settings(here)
 		}
@@ -133,7 +133,7 @@ func (c *ctl) doctor(args []string, timeout time.Duration, asJSON bool) error {
 	return c.report(all, asJSON)
 }
 
-// report prints the findings. The error is that of a check which failed.
+// report prints the findings. It returns an error if a check failed.
 func (c *ctl) report(all [][]finding, asJSON bool) error {
 	flat := []finding{}
 	failed := 0
@@ -172,8 +172,7 @@ func (c *ctl) report(all [][]finding, asJSON bool) error {
 	return err
 }
 
-// named is the host that the command line names: one of the list, with its port, or
-// any other.
+// named returns the host that the command line names: one of the list, with its port, or any other.
 func (d *doctor) named(text string) (hostlist.Host, error) {
 	if list, _, err := d.c.list(); err == nil {
 		for _, h := range list.Hosts {
@@ -189,8 +188,7 @@ func (d *doctor) named(text string) (hostlist.Host, error) {
 	return list.Hosts[0], nil
 }
 
-// hosts are those of the list; of names that stand for several, those that the
-// manager has found.
+// hosts returns the hosts of the list; for names that stand for several, those that the manager has found.
 func (d *doctor) hosts(f *findings) []hostlist.Host {
 	list, where, err := d.c.list()
 	if err != nil && d.broken {
@@ -233,7 +231,7 @@ func (d *doctor) hosts(f *findings) []hostlist.Host {
 	return hosts
 }
 
-// settings reads the configuration, and what it says of who we are.
+// settings reads the configuration, and the identity that it names.
 func (d *doctor) settings(f *findings) {
 	path, explicit := config.Locate(d.c.getenv)
 	cfg, err := config.Load(path)
@@ -267,10 +265,10 @@ func (d *doctor) settings(f *findings) {
 	}
 }
 
-// expiryWarn is how long before its end a certificate is to be renewed.
+// expiryWarn is how long before its end a certificate should be renewed.
 const expiryWarn = 14 * 24 * time.Hour
 
-// expiry judges the end of a certificate.
+// expiry checks the end of a certificate.
 func (d *doctor) expiry(f *findings, what string, end, now time.Time) {
 	left := end.Sub(now)
 	text := fmt.Sprintf("%s, valid until %s, %s left", what, end.Format("2006-01-02"), figure.Count(int(left/(24*time.Hour)), "day"))
@@ -284,7 +282,7 @@ func (d *doctor) expiry(f *findings, what string, end, now time.Time) {
 	}
 }
 
-// managerLine says whether a manager runs, and whether it is of this version.
+// managerLine reports whether a manager runs, and whether it has this version.
 func (d *doctor) managerLine(f *findings) {
 	var s report.Status
 	var no *exitError
@@ -293,7 +291,7 @@ func (d *doctor) managerLine(f *findings) {
 	case errors.Is(err, errNoManager):
 		f.ok("manager", "none runs: the first compile starts one")
 	case errors.As(err, &no) && no.code == reason.ExitDenied:
-		f.fail("manager", err.Error(), "a directory of your own, which nobody else can write to, is named by RDISTCC_DIR")
+		f.fail("manager", err.Error(), "set RDISTCC_DIR to a directory of your own that no one else can write to")
 	case err != nil:
 		f.fail("manager", err.Error(), "rdistcc stop, or end the process that serves the socket; the next compile starts another one")
 	case s.Version != d.c.version:
@@ -310,11 +308,11 @@ func (d *doctor) managerLine(f *findings) {
 	}
 }
 
-// fewTwice is how many of the commands that the manager remembers may have run on a host and
-// then here: a source that quotes an escape sequence, a compile that fails.
+// fewTwice is how many of the commands that the manager remembers may have run on a host and then here
+// without a remark: a source that quotes an escape sequence, a compile that fails.
 const fewTwice = 4
 
-// twiceLine says what was compiled on a host and then here again, if that was more than a few.
+// twiceLine reports what was compiled on a host and then here again, if that was more than a few.
 func (d *doctor) twiceLine(f *findings) {
 	var s report.Stats
 	if _, err := d.c.ask(&s, "stats"); err != nil || len(s.Again) == 0 {

@@ -16,13 +16,12 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// compileTime bounds the compile of a line, here or there.
+// compileTime bounds the compile of one line, here or on a host.
 const compileTime = 30 * time.Second
 
 const doctorSource = "int x;\n"
 
-// compile has the host compile a line, and compares its object with the one that
-// the compiler here makes.
+// compile has the host compile one line, and compares its object with that of the compiler here.
 func (d *doctor) compile(ctx context.Context, f *findings, c *rawjob.Client, t *localTool) {
 	ctx, cancel := context.WithTimeout(ctx, max(compileTime, d.timeout))
 	defer cancel()
@@ -67,7 +66,7 @@ func (d *doctor) compile(ctx context.Context, f *findings, c *rawjob.Client, t *
 	f.ok("compile", "%s gives the same object as here, in %s", name, figure.Micros(uint64(max(took.Microseconds(), 1))))
 }
 
-// compileHere gives the object of the compiler here.
+// compileHere returns the object of the compiler here.
 func (d *doctor) compileHere(ctx context.Context, t *localTool, language string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "rdistcc-doctor-")
 	if err != nil {

@@ -19,16 +19,16 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// localTool is a compiler of this machine, under the names that it is called by.
+// localTool is a compiler of this machine, with the names that it is called by.
 type localTool struct {
 	toolchain.Toolchain
 	names []string
 }
 
-// doctorNames are the compilers that are looked for on PATH.
+// doctorNames lists the compilers to look for on PATH.
 var doctorNames = []string{"cc", "gcc", "g++", "c++", "clang", "clang++"}
 
-// compilers finds the compilers here, each once.
+// compilers finds the compilers of this machine, each once.
 func (d *doctor) compilers(f *findings) {
 	tools := d.c.tools
 	if tools == nil {
@@ -81,7 +81,7 @@ func (d *doctor) lookPath(name string) string {
 	return ""
 }
 
-// leadsToUs says that a program's name is a link to rdistcc, wherever that is.
+// leadsToUs reports whether a program's name is a link to rdistcc, wherever that is.
 func leadsToUs(path string) bool {
 	real, err := filepath.EvalSymlinks(path)
 	return err == nil && filepath.Base(real) == "rdistcc"
@@ -95,7 +95,7 @@ func (d *doctor) machine(f *findings) {
 	d.links(f)
 }
 
-// socketDir checks that nobody else can put a socket in the manager's place.
+// socketDir checks that no other user can put a socket in place of the manager's.
 func (d *doctor) socketDir(f *findings) {
 	path := ipc.SocketPath(d.c.getenv)
 	dir := filepath.Dir(path)
@@ -127,7 +127,7 @@ func (d *doctor) socketDir(f *findings) {
 	}
 }
 
-// capacity checks whether the memory for slots is there.
+// capacity checks whether there is enough memory for slots.
 func (d *doctor) capacity(f *findings) {
 	b := &d.cfg.Buffers
 	need := uint64(b.Slots) * uint64(b.Prefault)
@@ -140,8 +140,8 @@ func (d *doctor) capacity(f *findings) {
 	f.ok("capacity", "%s", text)
 }
 
-// memoryAvailable is what the kernel says can be had without swapping, in bytes; 0:
-// it does not say.
+// memoryAvailable returns how much memory the kernel says is available without swapping, in bytes; 0: it
+// does not say.
 func memoryAvailable() uint64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -149,18 +149,18 @@ func memoryAvailable() uint64 {
 	}
 	for line := range bytes.Lines(text) {
 		if f := bytes.Fields(line); len(f) == 3 && string(f[0]) == "MemAvailable:" {
-			n, _ := strconv.ParseUint(string(f[1]), 10, 64) // 0 if it is no number
+			n, _ := strconv.ParseUint(string(f[1]), 10, 64) // 0 if it is not a number
 			return n << 10
 		}
 	}
 	return 0
 }
 
-// links checks the masquerade links on PATH: each must come before the compiler that
-// it stands for, and lead somewhere.
+// links checks the masquerade links on PATH: each must come before the compiler that it stands for, and
+// lead somewhere.
 func (d *doctor) links(f *findings) {
 	var dirs, late, dead []string
-	passed := make(map[string]string) // compilers that came before, and where
+	passed := make(map[string]string) // compilers that came earlier, and where
 	for _, dir := range filepath.SplitList(d.c.getenv("PATH")) {
 		for _, name := range doctorNames {
 			path := filepath.Join(dir, name)
@@ -196,5 +196,5 @@ func (d *doctor) links(f *findings) {
 	}
 }
 
-// has says whether a host has the compiler.
+// has reports whether a host has the compiler.
 func (t *localTool) has(ids []unit.ToolchainID) bool { return slices.Contains(ids, t.ID) }

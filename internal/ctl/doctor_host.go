@@ -23,17 +23,17 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Differences of clocks: from the first on makes that looks at times may be led
-// astray, from the second on certificates that were just made are not valid yet.
+// Clock differences: beyond the first one, tools that compare file times may go wrong; beyond the second one, new
+// certificates are not valid yet.
 const (
 	clockWarn = 5 * time.Second
 	clockFail = 5 * time.Minute
 )
 
-// slowRTT is a round trip that a compile notices.
+// slowRTT is a round trip that slows a compile noticeably.
 const slowRTT = 100 * time.Millisecond
 
-// host checks one host, until something is in the way of the rest.
+// host checks one host, until something prevents the rest.
 func (d *doctor) host(f *findings, h hostlist.Host) {
 	ctx := context.Background()
 	if !d.resolves(ctx, f, h) || d.id == nil {
@@ -103,11 +103,11 @@ func (d *doctor) resolves(ctx context.Context, f *findings, h hostlist.Host) boo
 	return true
 }
 
-// doctorDial connects, and remembers how far it came.
+// doctorDial connects, and records how far it got.
 type doctorDial struct {
 	d    *doctor
 	host hostlist.Host
-	tcp  atomic.Pointer[net.Addr]      // the TCP connection came about, to there
+	tcp  atomic.Pointer[net.Addr]      // address of the TCP connection, once established
 	tls  atomic.Pointer[identity.Conn] // and TLS
 }
 
@@ -131,7 +131,7 @@ func (x *doctorDial) remote() string {
 	return x.host.Addr()
 }
 
-// notConnected says what a connection ran into.
+// notConnected reports why connecting failed.
 func (d *doctor) notConnected(f *findings, x *doctorDial, err error) {
 	var who *identity.Error
 	var rejected *rawjob.Rejected
@@ -161,13 +161,13 @@ func (d *doctor) notConnected(f *findings, x *doctorDial, err error) {
 	}
 }
 
-// isLate says that time was up, in any of the ways in which that is said.
+// isLate reports whether err means that time was up, in any form.
 func isLate(err error) bool {
 	var e net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &e) && e.Timeout()
 }
 
-// lastWord is the end of a chain of errors: what it came down to.
+// lastWord returns the end of a chain of errors: the underlying cause.
 func lastWord(err error) string {
 	s := err.Error()
 	if i := strings.LastIndex(s, ": "); i >= 0 {
@@ -190,7 +190,7 @@ func (d *doctor) unreachable(f *findings, x *doctorDial, err error, late bool) {
 	}
 }
 
-// identityRemedy is what to do about a failed handshake.
+// identityRemedy returns what to do about a failed handshake.
 func (d *doctor) identityRemedy(e *identity.Error) string {
 	switch e.Cause {
 	case identity.CauseExpired:
@@ -205,7 +205,7 @@ func (d *doctor) identityRemedy(e *identity.Error) string {
 	return "set the same kind of identity on both sides: auth in both configurations (here: " + d.id.Mode().String() + ")"
 }
 
-// rejected says why a daemon wants no connection.
+// rejected reports why a daemon rejects the connection.
 func (d *doctor) rejected(f *findings, r *job.Rejection) {
 	switch r.Cause {
 	case job.CauseDenied:
@@ -225,20 +225,20 @@ func (d *doctor) rejected(f *findings, r *job.Rejection) {
 	}
 }
 
-// identityOK says who has proven what.
+// identityOK reports what each side has proven.
 func (d *doctor) identityOK(f *findings, x *doctorDial) {
 	a := x.tcp.Load()
 	t, isTCP := (*a).(*net.TCPAddr)
 	switch tls := x.tls.Load(); {
 	case tls != nil:
-		leaf := tls.ConnectionState().PeerCertificates[0] // has been checked
+		leaf := tls.ConnectionState().PeerCertificates[0] // has been verified
 		d.expiry(f, "certificate of "+tls.PeerName(), leaf.NotAfter, time.Now())
 	case d.id.Mode() == identity.PSK:
 		f.ok("identity", "both sides have the pre-shared key")
 	case isTCP && t.IP.IsLoopback():
 		f.ok("identity", "none, on this machine")
 	default:
-		f.warn("identity", "none: anybody on the way can read and change what is compiled", "rdistcc certs sets TLS up; or auth.psk-file on both sides")
+		f.warn("identity", "none: anyone on the path can read and change what is compiled", "rdistcc certs sets TLS up; or auth.psk-file on both sides")
 	}
 }
 
@@ -250,7 +250,7 @@ func (d *doctor) versionOf(f *findings, w *job.Welcome) {
 	f.ok("version", "%s, job protocol %d", w.Program, job.Version)
 }
 
-// clock compares the host's with ours; at is when the host looked at its own.
+// clock compares the host's clock with ours; at is when the host read its own.
 func (d *doctor) clock(f *findings, x *doctorDial, theirs int64, at time.Time) {
 	if theirs == 0 {
 		f.warn("clock", "not told", "")
@@ -277,7 +277,7 @@ func (d *doctor) clock(f *findings, x *doctorDial, theirs int64, at time.Time) {
 	}
 }
 
-// toolchains says which of the compilers here the host has; found is one of these.
+// toolchains reports which of the compilers here the host has; found is one of these.
 func (d *doctor) toolchains(f *findings, ids []unit.ToolchainID) (found *localTool) {
 	var have, lack []string
 	for i := range d.tools {
@@ -319,8 +319,8 @@ func (d *doctor) places(f *findings, w *job.Welcome) {
 	}
 }
 
-// confinement says how well the host keeps compiles in, and whether it takes all
-// that can be compiled elsewhere.
+// confinement reports how well the host confines compiles, and whether it takes everything that can be
+// compiled elsewhere.
 func (d *doctor) confinement(f *findings, w *job.Welcome) {
 	set := sandbox.Set(w.Sandbox)
 	if level := set.Level(); level < sandbox.Confined {
@@ -335,7 +335,7 @@ func (d *doctor) confinement(f *findings, w *job.Welcome) {
 	}
 }
 
-// roundTrip measures the best of a few.
+// roundTrip measures the shortest of a few round trips.
 func (d *doctor) roundTrip(ctx context.Context, f *findings, c *rawjob.Client) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()

@@ -236,8 +236,7 @@ func TestIsLate(t *testing.T) {
 	}
 }
 
-// blackHole is an address at which connections get no answer: a listener whose queue is
-// full.
+// blackHole returns an address at which connections get no answer: a listener whose queue is full.
 func blackHole(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -534,7 +533,7 @@ func TestDoctorOfThisMachine(t *testing.T) {
 	if err := os.Chmod(s.env["RDISTCC_CONFIG"], 0o602); err != nil {
 		t.Fatal(err)
 	}
-	local("config", doctorFail, "written by anybody")
+	local("config", doctorFail, "written by anyone")
 	s.configure("nonsense: true\n")
 	local("config", doctorFail, "nonsense")
 	s.configure("buffers: {slots: 4096, prefault: 32MiB}\n")

@@ -66,7 +66,7 @@ func drainText(d *report.Drained) string {
 	return d.Host + " gets jobs again"
 }
 
-// noManager is the end of a command that has nobody to ask.
+// noManager returns the error of a command for which a manager must run.
 func (c *ctl) noManager() error {
 	path, _ := config.Locate(c.getenv)
 	if _, err := config.Load(path); err != nil {

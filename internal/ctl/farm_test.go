@@ -50,7 +50,7 @@ func TestStatsForPeople(t *testing.T) {
 	for _, want := range []string{
 		"connection manager v1, up 1h0m", "remote a:7632 120 77% 0", "1 retry, 3 second hosts (2 first), 4 compiles here because of trouble, 0 commands ended",
 		"7 compiles ran on a host and then here again: diagnostics 4 (w.c), doubt:dependency-file 1 (x.c)",
-		"3.0MiB of sources sent, 4.9KiB of results received", "foreseen for 100 compiles: 80% within a quarter, 99% within a factor of two",
+		"3.0MiB of sources sent, 4.9KiB of results received", "predicted times of 100 compiles: 80% within a quarter, 99% within a factor of two",
 		"total 1.5 ms 90 ms 2.1 s 2m10s", "audits by a second host: 1 differs, 5 same", "a:7632 120 1 0B 0B",
 	} {
 		if !strings.Contains(out, want) {
@@ -88,7 +88,7 @@ func TestWhyForPeople(t *testing.T) {
 	for _, want := range []string{
 		"x.c: ran on a:7632, 3s ago, exit status 0 (job 7) output x.o directory /src compiler /usr/bin/gcc",
 		"considered a:7632 would have been done after 210 ms (chosen) b:7632 is draining c:7632 busy: would have been done after 220 ms on a free core rule so it is",
-		"second host a:7632, as the first one was slow foreseen 200 ms of a processor there; it took 170 ms",
+		"second host a:7632, as the first one was slow predicted 200 ms of a processor there; it took 170 ms",
 		"phases compile 180 ms, total 190 ms bytes 2.9KiB sent",
 		"x.c: ran here, 0s ago, exit status 0 (job 6) reason unknown-option:-fnew: rdistcc does not know the option -fnew for certain; is it misspelt?",
 		"reason host-lost: the host could not be reached, or the connection broke b:7632 lost (reset) end the command was ended from outside",

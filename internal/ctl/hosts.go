@@ -18,7 +18,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// list is the host list that a compile typed here would use, and where it stands.
+// list returns the host list that a compile typed here would use, and where it comes from.
 func (c *ctl) list() (list hostlist.List, where string, err error) {
 	list, where, err = hostlist.FromEnv(c.lookup)
 	if where == "" && err == nil {
@@ -34,7 +34,7 @@ func (c *ctl) list() (list hostlist.List, where string, err error) {
 	return list, where, nil
 }
 
-// ownList is the list of a manager that is started without flags.
+// ownList returns the list of a manager that is started without flags.
 func (c *ctl) ownList() (hostlist.List, string, error) {
 	path, _ := config.Locate(c.getenv)
 	cfg, err := config.Load(path)
@@ -48,8 +48,8 @@ func (c *ctl) ownList() (hostlist.List, string, error) {
 	return hostlist.FromFiles(hostlist.Files(c.getenv("RDISTCC_DIR"), c.getenv), textfile.Optional(hostlist.MaxText))
 }
 
-// warnSettings says what of the configuration, or the host list in a file, a manager that
-// runs cannot have taken.
+// warnSettings reports errors in the configuration, or in the host list in a file, because of which a
+// running manager cannot have taken it.
 func (c *ctl) warnSettings() {
 	if _, _, err := c.ownList(); err != nil {
 		fmt.Fprintf(c.err, "rdistcc: %v; the connection manager goes on with what it had before\n", err)
@@ -94,7 +94,7 @@ func (c *ctl) hostsCommand() *cobra.Command {
 	return cmd
 }
 
-// hostsWithoutManager shows what is known without one: the list.
+// hostsWithoutManager shows what is known without a manager: the list.
 func (c *ctl) hostsWithoutManager(asJSON bool) error {
 	list, where, err := c.list()
 	if err != nil {
@@ -126,7 +126,7 @@ func (c *ctl) hostsWithoutManager(asJSON bool) error {
 	return c.print(append([]byte(head), hostTableLines(hosts)...))
 }
 
-// hostTableLines has what a job would find, a line a host.
+// hostTableLines returns what a job would find, one line for each host.
 func hostTableLines(hosts []report.HostStatus) []byte {
 	return table(func(w io.Writer) {
 		fmt.Fprintln(w, "HOST\tSTATE\tJOBS\tRUNNING\tCREDITS\tRTT\tRATE\tSPEED\tLOAD\tTREE\tSANDBOX\tHOLDS\tSENT\tRECEIVED\tNOTE")
@@ -165,7 +165,7 @@ func (c *ctl) showHostsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "show-hosts",
 		Short:  "Print the host list, an entry a line as it is written (said as --show-hosts)",
-		Hidden: true, // said as --show-hosts
+		Hidden: true, // shown as --show-hosts
 		Args:   cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			list, _, err := c.list()
@@ -192,7 +192,7 @@ func (c *ctl) slotsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "j",
 		Short:  "Print a number for make -j: places at the hosts (said as -j)",
-		Hidden: true, // said as -j
+		Hidden: true, // shown as -j
 		Args:   cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			n, err := c.slots()
@@ -204,9 +204,9 @@ func (c *ctl) slotsCommand() *cobra.Command {
 	}
 }
 
-// slots is the number for make -j: places at the hosts that are up, jobs on the way to
-// far ones, and the local share, as the manager knows them. Without one it is what the
-// list says. Where that leaves nothing it is the cores.
+// slots returns the number for make -j: places at the hosts that are up, jobs on the way to distant ones,
+// and the local share, according to the manager. Without a manager it comes from the list. If the result is
+// zero, it is the number of cores.
 func (c *ctl) slots() (int, error) {
 	var p report.Places
 	_, err := c.ask(&p, "places")

@@ -13,11 +13,11 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
-// maxKept bounds what is read of the file that a manager left, in bytes.
+// maxKept bounds how much is read of the file that a manager left, in bytes.
 const maxKept = 16 << 20
 
-// kept returns what the last manager wrote down, or nil: none has run here, its file cannot
-// be read, or belongs to somebody whose word does not count.
+// kept returns what the last manager wrote down, or nil: none has run here, its file cannot be read, or it
+// belongs to a user that is not trusted.
 func (c *ctl) kept() *report.Kept {
 	f, err := os.OpenFile(report.KeptFile(ipc.SocketPath(c.getenv)), os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -39,8 +39,7 @@ func (c *ctl) kept() *report.Kept {
 	return &k
 }
 
-// lastLine says that no manager runs, and what became of the last one, which was of a
-// version and ran since then.
+// lastLine says that no manager runs, and what became of the last one, with its version and since when it ran.
 func (c *ctl) lastLine(n *report.NotRunning, version string, since, now time.Time) string {
 	head := fmt.Sprintf("no connection manager runs at %s; the first compile starts one\n", ipc.SocketPath(c.getenv))
 	switch {

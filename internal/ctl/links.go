@@ -78,11 +78,11 @@ func (c *ctl) installLinks(dir string) error {
 	return nil
 }
 
-// errForeign: there is something that is not ours.
+// errForeign means that there is something that is not ours.
 var errForeign = errors.New("not a link to rdistcc")
 
-// link makes path a link to target. It says whether it had to. A link to a
-// program called rdistcc elsewhere, say of an older installation, is replaced.
+// link makes path a link to target. It reports whether that was necessary. A link to a program called
+// rdistcc elsewhere, such as an older installation's, is replaced.
 func link(path, target string) (bool, error) {
 	old, err := os.Readlink(path)
 	switch {
@@ -96,7 +96,7 @@ func link(path, target string) (bool, error) {
 	case old == target:
 		return false, nil
 	}
-	// Replaced in one step: a build may be looking for the name at this moment.
+	// Replaced atomically: a build may be looking up the name at this moment.
 	tmp := path + ".rdistcc-new"
 	if err := os.Symlink(target, tmp); err != nil {
 		return false, err
@@ -107,8 +107,8 @@ func link(path, target string) (bool, error) {
 	return true, nil
 }
 
-// compilersOn lists the compilers' names in the directories of a PATH but dir,
-// each once and sorted. Programs that are rdistcc themselves do not count.
+// compilersOn lists the compilers' names in the directories of a PATH except dir, each once and sorted.
+// Programs that are rdistcc themselves do not count.
 func compilersOn(path, dir, rdistcc string) []string {
 	self, err := os.Stat(rdistcc)
 	var names []string
@@ -118,7 +118,7 @@ func compilersOn(path, dir, rdistcc string) []string {
 		}
 		entries, rerr := os.ReadDir(d)
 		if rerr != nil {
-			continue // a PATH has entries that are not there
+			continue // PATH may have entries that do not exist
 		}
 		for _, e := range entries {
 			if !isCompilerName(e.Name()) || slices.Contains(names, e.Name()) {
@@ -135,8 +135,8 @@ func compilersOn(path, dir, rdistcc string) []string {
 	return names
 }
 
-// isCompilerName takes [TARGET-]NAME[-VERSION]: "x86_64-linux-gnu-gcc-12", but not
-// "gcc-ar" or "clang-format".
+// isCompilerName reports whether name is [TARGET-]NAME[-VERSION]: "x86_64-linux-gnu-gcc-12", but not "gcc-ar" or
+// "clang-format".
 func isCompilerName(name string) bool {
 	if i := strings.LastIndexByte(name, '-'); i > 0 && i+1 < len(name) && strings.Trim(name[i+1:], "0123456789.") == "" {
 		name = name[:i]
@@ -145,8 +145,8 @@ func isCompilerName(name string) bool {
 	if slices.Contains(bases, name) {
 		return true
 	}
-	// A target has at least two words: "aarch64-linux-gnu", "arm-none-eabi". That
-	// leaves out wrappers of others, such as "afl-gcc" and "winegcc".
+	// A target has at least two words: "aarch64-linux-gnu", "arm-none-eabi". That excludes other wrappers, such as
+	// "afl-gcc" and "winegcc".
 	i := strings.LastIndexByte(name, '-')
 	return i > 0 && strings.Contains(name[:i], "-") && slices.Contains(bases[:2], name[i+1:]) ||
 		i > 0 && strings.Contains(name[:i], "-") && slices.Contains(bases[4:6], name[i+1:])

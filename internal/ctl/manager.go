@@ -17,7 +17,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 )
 
-// errNoManager: nobody serves the socket.
+// errNoManager means that no process serves the socket.
 var errNoManager = errors.New("no connection manager runs")
 
 // ask sends words to the manager and decodes its answer into v, unless that is
@@ -45,8 +45,7 @@ func (c *ctl) ask(v any, words ...string) ([]byte, error) {
 	return reply.Data, nil
 }
 
-// dial connects to the manager as a compile would: a socket in a directory that
-// others can write to is not believed.
+// dial connects to the manager as a compile would: a socket in a directory that others can write to is not trusted.
 func (c *ctl) dial(path string) (*ipc.Conn, error) {
 	if c.getenv("RDISTCC_CM_SOCKET") == "" {
 		dir := ipc.StateDir(c.getenv)
@@ -99,8 +98,8 @@ func exchange(conn *ipc.Conn, q *ipc.Control) (*ipc.Reply, error) {
 	return &r, err
 }
 
-// hostText is the host list of the environment, as a compile would hand it to the
-// manager: empty means the manager's own.
+// hostText returns the host list of the environment, as a compile would send it to the manager: empty means
+// the manager's own.
 func (c *ctl) hostText() string {
 	for _, name := range []string{"RDISTCC_HOSTS", "DISTCC_HOSTS"} {
 		if text, set := c.lookup(name); set {
@@ -118,7 +117,7 @@ func (c *ctl) hostText() string {
 	return ""
 }
 
-// printJSON writes an answer of the manager's for programs, indented for people.
+// printJSON writes an answer of the manager as JSON, indented for people.
 func (c *ctl) printJSON(data []byte) error {
 	var b bytes.Buffer
 	if err := json.Indent(&b, data, "", "  "); err != nil {
@@ -135,7 +134,7 @@ func (c *ctl) print(b []byte) error {
 	return nil
 }
 
-// stopWithin is how long `stop` looks whether the manager has ended.
+// stopWithin is how long `stop` waits for the manager to end.
 const stopWithin = 10 * time.Second
 
 func (c *ctl) stopCommand() *cobra.Command {
@@ -155,7 +154,7 @@ func (c *ctl) stopCommand() *cobra.Command {
 				return err
 			}
 			conn.Close()
-			if err := socket.Stop(ipc.SocketPath(c.getenv)); err != nil { // of whatever version it is
+			if err := socket.Stop(ipc.SocketPath(c.getenv)); err != nil { // whatever its version
 				return failf(reason.ExitProtocol, "%v", err)
 			}
 			for end := time.Now().Add(stopWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {

@@ -56,7 +56,7 @@ func (c *ctl) reloadCommand() *cobra.Command {
 	return cmd
 }
 
-// reloadWithoutManager only looks whether a manager could start.
+// reloadWithoutManager only checks whether a manager could start.
 func (c *ctl) reloadWithoutManager() error {
 	path, _ := config.Locate(c.getenv)
 	if _, err := config.Load(path); err != nil {
@@ -65,7 +65,7 @@ func (c *ctl) reloadWithoutManager() error {
 	return c.print([]byte("no connection manager runs: the first compile starts one with the settings as they are\n"))
 }
 
-// reloadedText says what a reload has changed.
+// reloadedText describes what a reload has changed.
 func reloadedText(r *report.Reloaded) string {
 	var b strings.Builder
 	from := "no configuration file: the defaults"

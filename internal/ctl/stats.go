@@ -49,7 +49,7 @@ func (c *ctl) statsCommand() *cobra.Command {
 	return cmd
 }
 
-// lastStats shows what the last manager had counted, as none runs.
+// lastStats shows what the last manager had counted, as none runs now.
 func (c *ctl) lastStats(asJSON bool) error {
 	k := c.kept()
 	if err := c.noManager(); k == nil || exitCodeOf(err) != reason.ExitGeneral {
@@ -62,13 +62,13 @@ func (c *ctl) lastStats(asJSON bool) error {
 	return c.print(append([]byte(c.lastLine(s.NotRunning, s.Version, s.Since, time.Now())+"\n"), statsBody(s)...))
 }
 
-// statsText is Stats for people.
+// statsText formats Stats for people.
 func statsText(s *report.Stats, now time.Time) []byte {
 	head := fmt.Sprintf("connection manager %s, up %s\n\n", cmp.Or(s.Version, "of unknown version"), figure.Age(now.Sub(s.Since)))
 	return append([]byte(head), statsBody(s)...)
 }
 
-// statsBody is Stats behind the first line.
+// statsBody formats Stats, without the first line.
 func statsBody(s *report.Stats) []byte {
 	var b bytes.Buffer
 	if len(s.Jobs) == 0 {
@@ -90,10 +90,10 @@ func statsBody(s *report.Stats) []byte {
 	p := &s.Prediction
 	switch {
 	case p.Count > 0:
-		fmt.Fprintf(&b, "times foreseen for %s: %s within a quarter, %s within a factor of two, half of all took more than %.2f times as long\n",
+		fmt.Fprintf(&b, "predicted times of %s: %s within a quarter, %s within a factor of two, half of all took more than %.2f times as long\n",
 			figure.Count(int(p.Count), "compile"), figure.Percent(p.Near, p.Count), figure.Percent(p.Twice, p.Count), p.Median)
 	case p.Unknown > 0:
-		fmt.Fprintf(&b, "times foreseen for none of %s: the first build of its kind\n", figure.Count(int(p.Unknown), "compile"))
+		fmt.Fprintf(&b, "predicted times of none of %s: the first build of its kind\n", figure.Count(int(p.Unknown), "compile"))
 	}
 	if len(s.Phases) > 0 && s.Phases[len(s.Phases)-1].Count > 0 {
 		b.WriteString("\n")
@@ -116,7 +116,7 @@ func statsBody(s *report.Stats) []byte {
 	return b.Bytes()
 }
 
-// twiceReasons are the reasons of what was compiled twice lately, with a file for each.
+// twiceReasons lists the reasons why sources were compiled twice lately, with a file for each.
 func twiceReasons(list []report.TwiceCount) string {
 	var parts []string
 	for _, t := range list {
@@ -183,5 +183,5 @@ func (c *ctl) topCommand() *cobra.Command {
 	return cmd
 }
 
-// clearScreen is what terminals have in common (ECMA-48: CUP, ED).
+// clearScreen is the sequence that terminals have in common (ECMA-48: CUP, ED).
 const clearScreen = "\x1b[H\x1b[2J"

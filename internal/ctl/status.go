@@ -49,7 +49,7 @@ func (c *ctl) statusCommand() *cobra.Command {
 	return cmd
 }
 
-// lastStatus shows what the last manager knew, as none runs.
+// lastStatus shows what the last manager knew, as none runs now.
 func (c *ctl) lastStatus(asJSON bool) error {
 	k := c.kept()
 	if err := c.noManager(); k == nil || exitCodeOf(err) != reason.ExitGeneral {
@@ -62,7 +62,7 @@ func (c *ctl) lastStatus(asJSON bool) error {
 	return c.print(c.lastStatusText(s, time.Now()))
 }
 
-// lastStatusText is the status of a manager that does not run any more, for people.
+// lastStatusText formats the status of a manager that no longer runs.
 func (c *ctl) lastStatusText(s *report.Status, now time.Time) []byte {
 	return append([]byte(c.lastLine(s.NotRunning, s.Version, s.Since, now)), statusBody(s, now)...)
 }
@@ -75,7 +75,7 @@ func (c *ctl) marshal(v any) error {
 	return c.printJSON(data)
 }
 
-// statusText is a status for people.
+// statusText formats a status for people.
 func statusText(s *report.Status, now time.Time) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "connection manager %s, process %d, up %s\n", cmp.Or(s.Version, "of unknown version"), s.PID, figure.Age(now.Sub(s.Since)))
@@ -87,7 +87,7 @@ func statusText(s *report.Status, now time.Time) []byte {
 	return append(b.Bytes(), statusBody(s, now)...)
 }
 
-// statusBody is a status behind its first lines.
+// statusBody formats a status, without its first lines.
 func statusBody(s *report.Status, now time.Time) []byte {
 	var b bytes.Buffer
 	if s.ListFrom != "" && (s.ListError == "" || s.ListKept) {
@@ -104,7 +104,7 @@ func statusBody(s *report.Status, now time.Time) []byte {
 	switch {
 	case len(s.Hosts) > 0:
 		b.Write(hostLines(s.Hosts))
-	case s.ListError != "" && !s.ListKept: // which says more
+	case s.ListError != "" && !s.ListKept: // that says more
 		b.WriteString("no hosts: all jobs are compiled here until the list is mended\n")
 	default:
 		b.WriteString(noHosts)
@@ -129,7 +129,7 @@ func statusBody(s *report.Status, now time.Time) []byte {
 	return b.Bytes()
 }
 
-// maxUnderway is how many commands under way a status shows.
+// maxUnderway is how many running commands a status shows.
 const maxUnderway = 20
 
 // underwayLines lists what runs now, the oldest first.
@@ -147,7 +147,7 @@ func underwayLines(list []report.Underway) []byte {
 	return text
 }
 
-// offList are drained hosts that s does not show otherwise.
+// offList returns the drained hosts that s does not show otherwise.
 func offList(s *report.Status) (off []string) {
 	for _, addr := range s.Drained {
 		if !slices.ContainsFunc(s.Hosts, func(h report.HostStatus) bool { return h.Addr == addr }) {
@@ -170,12 +170,12 @@ func waitingText(s *report.Status) string {
 	return strings.Join(parts, ", ")
 }
 
-// table writes tab-separated lines in columns.
+// table aligns tab-separated lines in columns.
 func table(write func(w io.Writer)) []byte {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	write(w)
-	_ = w.Flush() // a bytes.Buffer takes everything
+	_ = w.Flush() // writing to a bytes.Buffer does not fail
 	lines := strings.Split(b.String(), "\n")
 	for i := range lines {
 		lines[i] = strings.TrimRight(lines[i], " ")
@@ -202,8 +202,7 @@ func hostLines(hosts []report.HostStatus) []byte {
 	})
 }
 
-// jobLines lists where jobs ran, the remote ones first, and what reason is most
-// frequent first.
+// jobLines lists where jobs ran, remote ones first, then by frequency of the reason.
 func jobLines(jobs []report.JobCount) []byte {
 	jobs = slices.Clone(jobs)
 	total := func(j report.JobCount) uint64 { return j.OK + j.Failed }
@@ -222,8 +221,8 @@ func jobLines(jobs []report.JobCount) []byte {
 	})
 }
 
-// inputLines tells how it was known what jobs read, and why the compiler here was asked; it is
-// empty without such jobs.
+// inputLines says how the files read by jobs were found, and why the compiler here was asked; it is empty
+// without such jobs.
 func inputLines(c *report.InputCounts) []byte {
 	var text []byte
 	if all := c.All(); all > 0 {
@@ -245,7 +244,7 @@ func inputLines(c *report.InputCounts) []byte {
 // maxTroubles is how many lines of trouble a status shows.
 const maxTroubles = 5
 
-// troubles are the newest jobs that had to be done here because of trouble.
+// troubles returns the newest jobs that had to run here because of trouble.
 func troubles(recent []report.JobRecord, now time.Time) []string {
 	var out []string
 	for i := range recent {

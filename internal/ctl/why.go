@@ -71,7 +71,7 @@ func (c *ctl) whyCommand() *cobra.Command {
 	return cmd
 }
 
-// shownCommands is how many commands why without a file lists.
+// shownCommands is how many commands why lists without a file.
 const shownCommands = 20
 
 // lastCommands lists the newest commands of the manager, or of the last one.
@@ -96,7 +96,7 @@ func (c *ctl) lastCommands(asJSON bool) error {
 	return c.print(append(commandLines(jobs, time.Now()), "\nrdistcc why FILE says more of one of them\n"...))
 }
 
-// commandLines has a line for each command.
+// commandLines formats one line for each command.
 func commandLines(jobs []report.JobRecord, now time.Time) []byte {
 	return table(func(w io.Writer) {
 		fmt.Fprintln(w, "AGO\tFILE\tWHERE\tREASON\tEXIT\tTOOK")
@@ -111,7 +111,7 @@ func commandLines(jobs []report.JobRecord, now time.Time) []byte {
 	})
 }
 
-// whyText is a Why for people.
+// whyText formats a Why for people.
 func whyText(w *report.Why, now time.Time) []byte {
 	var b bytes.Buffer
 	for i := range w.Jobs {
@@ -170,9 +170,9 @@ func jobText(b *bytes.Buffer, r *report.JobRecord, now time.Time) {
 	switch {
 	case r.Local:
 	case r.Expected > 0 && took > 0:
-		line("foreseen", "%s of a processor there; it took %s", figure.Digits(r.Expected), figure.Digits(took))
+		line("predicted", "%s of a processor there; it took %s", figure.Digits(r.Expected), figure.Digits(took))
 	case took > 0:
-		line("foreseen", "nothing: the first compile of its kind")
+		line("predicted", "nothing: the first compile of its kind")
 	}
 	var phases []string
 	for _, p := range []struct {
@@ -213,7 +213,7 @@ func consideredLines(r *report.JobRecord) []byte {
 	})
 }
 
-// inputsText says how it was known what a compile reads.
+// inputsText says how the files read by a compile were found.
 func inputsText(r *report.JobRecord) string {
 	sent := ""
 	if r.SentFiles > 0 && r.Inputs != "text" {

@@ -276,7 +276,7 @@ func TestNameServerInTrouble(t *testing.T) {
 	}
 }
 
-// A source that never answered is waited for once, and not by those who come later.
+// TestHangingNameServerIsWaitedForOnce: only the first caller waits for a source that never answers.
 func TestHangingNameServerIsWaitedForOnce(t *testing.T) {
 	s := newNameServer(t)
 	s.set(func() { s.how = "hang" })
@@ -374,7 +374,7 @@ func TestManySources(t *testing.T) {
 	}
 }
 
-// watching is how many sources are looked at.
+// watching returns how many sources are being queried.
 func watching(f *Finder) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package figure writes numbers for people: amounts, durations and shares, with as many digits as tell something.
+// Package figure formats numbers for people: amounts, durations and shares, with only meaningful digits.
 package figure
 
 import (
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Count is a number of things: "1 file", "2 files".
+// Count formats a number of things: "1 file", "2 files".
 func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -22,7 +22,7 @@ func plural(what string) string {
 	return what + "s"
 }
 
-// Age is a duration in its two largest units.
+// Age formats a duration in its two largest units.
 func Age(d time.Duration) string {
 	day := 24 * time.Hour
 	switch {
@@ -36,7 +36,7 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%ds", max(d, 0)/time.Second)
 }
 
-// Milliseconds is a duration of so many milliseconds; a short one has tenths of a second.
+// Milliseconds formats a duration in milliseconds; a short one has tenths of a second.
 func Milliseconds(ms int64) string {
 	if ms < 10000 {
 		return fmt.Sprintf("%.1f s", float64(ms)/1000)
@@ -44,15 +44,15 @@ func Milliseconds(ms int64) string {
 	return Age(time.Duration(ms) * time.Millisecond)
 }
 
-// Percent is the share of part in of; of nothing it is 0%.
+// Percent formats the share of part in of; if of is 0 it is 0%.
 func Percent(part, of uint64) string {
 	return fmt.Sprintf("%.0f%%", 100*float64(part)/float64(max(of, 1)))
 }
 
-// Micros is a duration of so many microseconds, in three digits.
+// Micros formats a duration in microseconds with three digits.
 func Micros(us uint64) string { return Digits(time.Duration(us) * time.Microsecond) }
 
-// Digits is a duration in three digits.
+// Digits formats a duration with three digits.
 func Digits(d time.Duration) string {
 	unit, name := time.Second, "s"
 	switch {
@@ -66,7 +66,7 @@ func Digits(d time.Duration) string {
 	return fmt.Sprintf("%.3g %s", float64(d)/float64(unit), name)
 }
 
-// Bytes is a number of bytes to three digits.
+// Bytes formats a number of bytes with three digits.
 func Bytes(n uint64) string {
 	x := float64(n)
 	for _, u := range []string{"B", "KiB", "MiB", "GiB"} {

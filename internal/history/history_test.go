@@ -110,8 +110,8 @@ func TestSameSourceAgain(t *testing.T) {
 	}
 }
 
-// TestSizeAsPrior: what nobody has seen is predicted by the line through what the
-// same toolchain compiled in the same language.
+// TestSizeAsPrior: new sources are predicted by the line through what the same toolchain compiled in the
+// same language.
 func TestSizeAsPrior(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "h"), 1000)
 	rng := rand.New(rand.NewPCG(1, 2))

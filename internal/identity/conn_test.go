@@ -16,7 +16,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/identity"
 )
 
-// heard is what a daemon's side got of a connection.
+// heard is what a daemon's side received on a connection.
 type heard struct {
 	text string // all that was read
 	err  error
@@ -96,7 +96,7 @@ func TestRightPair(t *testing.T) {
 	}
 }
 
-// Each wrong pair: what the daemon counts, what the client is told, and that the daemon
+// TestWrongPairs: for each wrong pair, what the daemon counts, what the client is told, and that the daemon
 // has read nothing.
 func TestWrongPairs(t *testing.T) {
 	a, other := newCA(t), newCA(t)

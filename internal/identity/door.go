@@ -145,7 +145,7 @@ func (d *doorman) failed(remote net.Addr, cause, detail string) {
 	}
 	d.mu.Unlock()
 	if tell {
-		d.log().Warn("a peer did not prove who it is", "remote", remote.String(), "cause", cause, "detail", detail)
+		d.log().Warn("a peer did not prove its identity", "remote", remote.String(), "cause", cause, "detail", detail)
 	}
 }
 

@@ -38,7 +38,7 @@ func from(ip string) net.Addr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(ip), 1234))
 }
 
-// An address that fails again and again is kept out, but not for long, and others never.
+// TestFailingAddressWaits: an address that fails repeatedly is kept out, but not for long, and others never are.
 func TestFailingAddressWaits(t *testing.T) {
 	for _, tt := range []struct {
 		ip, neighbour, other string
@@ -154,7 +154,7 @@ func TestFailuresAreLoggedSparingly(t *testing.T) {
 	}
 }
 
-// What is remembered is bounded, and who fails now is remembered.
+// TestVisitorsAreBounded: what is remembered is bounded, and an address that fails now is remembered.
 func TestVisitorsAreBounded(t *testing.T) {
 	d := newRigDoor()
 	for i := range 3 * visitorsMost {

@@ -7,8 +7,8 @@ func NewAt(role Role, s Settings, now func() time.Time) (*Identity, error) {
 	return newAt(role, s, now)
 }
 
-// Unchecked is an identity that shows like's certificate whatever its own role, and
-// trusts whom trust does: a hostile peer's.
+// Unchecked returns an identity that presents like's certificate whatever its own role, and trusts what
+// trust trusts: that of a hostile peer.
 func Unchecked(role Role, like, trust *Identity) *Identity {
 	id := &Identity{role: role, mode: TLS, s: like.s, now: time.Now}
 	id.door = newDoorman(id.now, id.logger)

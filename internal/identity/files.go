@@ -161,7 +161,7 @@ func keyError(s Settings, key []byte, err error) error {
 	case b == nil || !strings.HasSuffix(b.Type, "PRIVATE KEY") && b.Type != "EC PARAMETERS":
 		return fmt.Errorf("key %s: holds no private key in PEM (-----BEGIN PRIVATE KEY-----)", s.Key)
 	case strings.Contains(b.Type, "ENCRYPTED") || b.Headers["DEK-Info"] != "":
-		return fmt.Errorf("key %s: is encrypted: there is nobody to ask for its passphrase; use one without", s.Key)
+		return fmt.Errorf("key %s: is encrypted, and its passphrase cannot be asked for; use a key without one", s.Key)
 	case strings.Contains(err.Error(), "does not match"):
 		return fmt.Errorf("key %s: does not belong to the certificate %s", s.Key, s.Cert)
 	}

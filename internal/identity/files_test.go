@@ -12,8 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/identity"
 )
 
-// Everything that can be wrong with the files is said at the start, in one line that
-// names the file.
+// TestFilesAreChecked: every error in the files is reported at the start, in one line that names the file.
 func TestFilesAreChecked(t *testing.T) {
 	a, other := newCA(t), newCA(t)
 	good := a.daemon()
@@ -91,7 +90,7 @@ func TestFilesAreChecked(t *testing.T) {
 	}
 }
 
-// As another user than root: a file that may not be read is named, with who may not.
+// TestUnreadableKey: as a user other than root, a file that may not be read is named, together with the user.
 func TestUnreadableKey(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("left out as root, who may read everything")

@@ -94,8 +94,8 @@ func (w *wire) said() []byte {
 	return bytes.Clone(w.out.Bytes())
 }
 
-// What iWARP asks of its socket reaches the one below TLS, both sides know who the
-// other is, and a message is few records, not one for each of its parts.
+// TestIWARPOverTLS: what iWARP asks of its socket reaches the one below TLS, each side knows the other's
+// identity, and a message takes few records, not one for each of its parts.
 func TestIWARPOverTLS(t *testing.T) {
 	ca := newCA(t)
 	a := iwarptest.NewEnd(t, device(t, mustNew(t, identity.Client, ca.client())), iwarp.QPInitAttr{})
@@ -180,9 +180,9 @@ func dial(t *testing.T, id *identity.Identity, addr string) error {
 	return err
 }
 
-// TestAttackTLSAbsent (tls-absent): plaintext to a secure port; wrong CA; expired; right
-// CA but wrong role, either way; a session played again. All are refused before any byte
-// of MPA is looked at, and each side says why.
+// TestAttackTLSAbsent (tls-absent): plaintext to a secure port; wrong CA; expired; right CA but wrong role,
+// either way; a replayed session. All are refused before any byte of MPA is examined, and each side says
+// why.
 func TestAttackTLSAbsent(t *testing.T) {
 	a, other := newCA(t), newCA(t)
 	trust := mustNew(t, identity.Client, a.client())
@@ -232,8 +232,8 @@ func TestAttackTLSAbsent(t *testing.T) {
 	})
 }
 
-// TestAttackDowngrade (downgrade): somebody between changes what the sides say to have
-// them speak without TLS, or without CRC. The mode is configured: neither follows.
+// TestAttackDowngrade (downgrade): a man in the middle changes what the sides send to make them speak
+// without TLS, or without CRC. The mode is configured: neither follows.
 func TestAttackDowngrade(t *testing.T) {
 	a := newCA(t)
 	plain := mustNew(t, identity.Client, identity.Settings{})

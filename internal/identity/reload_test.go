@@ -29,8 +29,8 @@ func (c *clock) advance(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// New files are taken by themselves, once they are whole; a change that is none keeps
-// the old ones and is told once. The connections that there are go on.
+// TestNewFilesAreTaken: new files take effect by themselves, once they are complete; an invalid change
+// keeps the old ones and is logged once. Existing connections continue.
 func TestNewFilesAreTaken(t *testing.T) {
 	a, next := newCA(t), newCA(t)
 	k := &clock{at: time.Now()}

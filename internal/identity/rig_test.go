@@ -113,7 +113,7 @@ func (r *record) failed() string {
 	return strings.Join(r.causes, " ")
 }
 
-// use is an identity whose clock says something else once the files are read.
+// use returns an identity whose clock changes once the files are read.
 func use(t *testing.T, role identity.Role, s identity.Settings, clock func() time.Time) *identity.Identity {
 	t.Helper()
 	var moved atomic.Bool

@@ -104,7 +104,7 @@ func nameOf(c *x509.Certificate) (string, error) {
 	bad := strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"'\\<>`", r) })
 	switch {
 	case name == "":
-		return "", errors.New("names nobody: it needs a DNS name, a URI or a common name")
+		return "", errors.New("has no name: it needs a DNS name, a URI or a common name")
 	case bad || len(name) > maxName:
 		return "", fmt.Errorf("its name %.110q is not %d or fewer visible characters of ASCII without quotes", name, maxName)
 	}

@@ -34,7 +34,7 @@ func TestBase(t *testing.T) {
 				x := *f
 				x.MTime += 1 + rng.Int64N(3)
 				f = &x
-			} else if rng.IntN(3) == 0 { // the same, found anew
+			} else if rng.IntN(3) == 0 { // the same one, found again
 				x := *f
 				f = &x
 			}
@@ -99,7 +99,7 @@ func TestBase(t *testing.T) {
 	}
 }
 
-// byName is what a list says of each file: files that are the same are told by the name of the first one.
+// byName returns what a list says of each file: equal files are described by the name of the first one.
 func byName(l *job.List) map[string]string {
 	m := make(map[string]string, len(l.Files))
 	groups := make(map[string][]string)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestDoubts: what cannot be known for certain is told, and why.
+// TestDoubts: what cannot be known for certain is reported, with the reason.
 func TestDoubts(t *testing.T) {
 	c := newCompiler(t, "gcc", "c")
 	for _, x := range []struct {

@@ -123,7 +123,7 @@ func TestExpandAcross(t *testing.T) {
 	}
 }
 
-// TestTurns: a walk that is broken off again and again comes to the same.
+// TestTurns: a walk that is stopped repeatedly has the same result.
 func TestTurns(t *testing.T) {
 	c := newCompiler(t, "gcc", "c")
 	dir := t.TempDir()

@@ -26,7 +26,7 @@ var ways = [...]struct {
 	{"clang++", "c++", []string{"-std=c++11"}},
 }
 
-// pieces are what FuzzScan makes texts of, beside what comes to its mind by itself.
+// pieces are what FuzzScan makes texts of, besides its own ideas.
 var pieces = [...]string{
 	"\n", "\n", "\r\n", "\n#", "\n#", "\n#include ", "\n#include ", "\n#define ", "\n%:", "\n??=", "#", "##", "%:", "%:%:",
 	" ", "\t", "\f", "\v", "\x00", "\r", "\\\n", "\\\r\n", "\\ \n", "??/\n", "\\", "/*", "*/", "/", "*", "/**/", "//", "\xef\xbb\xbf",

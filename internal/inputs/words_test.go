@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestDoubtsAreAll: what Doubts leaves out would be counted under a word that nobody expects.
+// TestDoubtsAreAll: a reason that Doubts leaves out would be counted under an unexpected word.
 func TestDoubtsAreAll(t *testing.T) {
 	code, err := os.ReadFile("table.go")
 	if err != nil {

@@ -122,7 +122,7 @@ func TestParseBodyRefuses(t *testing.T) {
 	}
 }
 
-// A body whose files are all in lists is of the sources form, too.
+// A body whose files are all in lists has the sources form, too.
 func TestBodyOfLists(t *testing.T) {
 	b := sources
 	b.Files = nil

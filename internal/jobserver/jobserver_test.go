@@ -45,7 +45,7 @@ func peak() (names []string) {
 	return names
 }
 
-// command runs n things, the first in the place of its own, each for a while.
+// command runs n things, the first one in the place of its own, each for a while.
 func command(text string) int {
 	n, _ := strconv.Atoi(text)
 	c := Open(os.Getenv("MAKEFLAGS"))
@@ -226,8 +226,7 @@ func TestFIFO(t *testing.T) {
 	}
 }
 
-// TestSharedReaders: who loses a race for a token that poll announced goes on waiting,
-// and can be woken.
+// TestSharedReaders: a client that loses a race for a token that poll announced goes on waiting, and can be woken.
 func TestSharedReaders(t *testing.T) {
 	r, w := passedOn(t)
 	flags := fmt.Sprintf("w -j --jobserver-fds=%d,%d", r, w)
@@ -289,8 +288,7 @@ func left(t *testing.T, r int) int {
 	return n
 }
 
-// TestWhatIsNone: descriptors that are closed, broken or somebody else's are left
-// alone.
+// TestWhatIsNone: descriptors that are closed, broken or in other use are left alone.
 func TestWhatIsNone(t *testing.T) {
 	r, w := passedOn(t)
 	r2, w2 := passedOn(t)
@@ -356,7 +354,7 @@ func TestGivenBackOnPanic(t *testing.T) {
 	}
 }
 
-// TestMakeIsGone: a pipe whose make has ended gives none, and writing to it harms nobody.
+// TestMakeIsGone: a pipe whose make has ended gives none, and writing to it does no harm.
 func TestMakeIsGone(t *testing.T) {
 	var p [2]int
 	if err := syscall.Pipe(p[:]); err != nil {

@@ -40,7 +40,7 @@ func TestHostileArguments(t *testing.T) {
 		"-cc1", "-fpass-plugin=x.so", "-E", "-M", "-###", "--version", "-v", "-x c", "-c", "-S", "-fsyntax-only", "-march=native", "-mtune=native",
 		"-fsanitize-ignorelist=x", "-fcrash-diagnostics-dir=/x", "-ftime-trace", "-gsplit-dwarf", "--param", "-fopt-info-all=x",
 		"-fdebug-prefix-map", "-T x", "-L/tmp", "-lfoo",
-		// The daemon's own words stand behind; these would undo them, or make more of them.
+		// The daemon's own words follow; these would undo them, or make more of them.
 		"-o a -o b", "-x none", "-x c-header", "-S -c", "-c -E", "--help", "-fhelp", "-dumpbase x", "-dumpdir x", "-dumpbase-ext .x", "-foffload=x", "-fuse-ld=/x",
 		"-fno-preprocessed", "-fpreprocessed", "-fpch-preprocess", "-no-canonical-prefixes", "--", "-Wp,-DX",
 		// Values.

@@ -10,8 +10,9 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
 
-// TestGroupsBoundCommands: in control groups of the kernel's who takes too much of memory, be it for files, or starts too
-// many ends, and the outcome says for what; a neighbour goes on, and no group is left.
+// TestGroupsBoundCommands: in the kernel's control groups a command that takes too much memory, even for
+// files, or starts too many processes ends, and the outcome says why; a neighbour goes on, and no group is
+// left.
 func TestGroupsBoundCommands(t *testing.T) {
 	dir, err := sandbox.Delegated()
 	if err != nil {

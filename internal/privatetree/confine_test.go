@@ -17,7 +17,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
-// confinedKinds are the ways in which commands are confined, as far as they are to be had here.
+// confinedKinds returns the ways of confining commands that are available here.
 func confinedKinds(t testing.TB) map[string]func(Spec) Spec {
 	kinds := map[string]func(Spec) Spec{
 		"tree": func(s Spec) Spec { s.Confine = true; return s },
@@ -219,8 +219,8 @@ func runProbe(t testing.TB, tr *Tree, fd int, arg0 string, args ...string) (Outc
 
 const attemptArg0 = "tree-test-attempt"
 
-// attempts are what a compiler does not need. Each works where nothing confines it, as
-// root or as who it says.
+// attempts are things that a compiler does not need. Each works where nothing confines it, as root or as
+// the given user.
 var attempts = map[string]struct {
 	try    func(arg string) error
 	never  bool // no compiler does: it is counted

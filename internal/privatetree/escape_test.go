@@ -20,8 +20,8 @@ import (
 
 const reachArg0 = "tree-test-reach"
 
-// reach is a command: it tries to reach the process whose number is its first argument, and
-// the file and the directory that are its others, which belong to that and are the same user's.
+// reach is a command that tries to reach the process whose number is its first argument, and the file and
+// the directory that are its other arguments, which belong to that process and to the same user.
 func reach() {
 	pid, err := strconv.Atoi(os.Args[1])
 	if err != nil {
@@ -107,7 +107,7 @@ func read(name string) error {
 	return err
 }
 
-// TestReach: whoever runs a command of his own finds nothing of the host. All of it works out here.
+// TestReach: a hostile command finds nothing of the host. Outside of a tree, all attempts succeed.
 func TestReach(t *testing.T) {
 	fd := prober(t)
 	owner := func(uid int) (secret, dir string) { // a file, and a directory, of that user
@@ -175,7 +175,7 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// TestExcess: who takes too much is ended, the outcome says for what, and nothing is left of it.
+// TestExcess: a command that takes too much is ended, the outcome says why, and nothing is left of it.
 func TestExcess(t *testing.T) {
 	long(t)
 	spin := "while :; do :; done"
@@ -190,7 +190,7 @@ func TestExcess(t *testing.T) {
 				{"echo fine", sandbox.Limits{JobMemory: 1 << 30, Processes: 8, CPU: time.Minute, File: 1 << 20, Memory: 4 << 30}, sandbox.ExcessNone},
 				{"head -c 200000000 /dev/zero | tail -c 100000000 & wait; " + spin, sandbox.Limits{JobMemory: 30 << 20}, sandbox.ExcessMemory},
 				{"for i in 1 2 3 4 5 6; do sleep 1000 & done; wait", sandbox.Limits{Processes: 5}, sandbox.ExcessProcesses},
-				// It ends before anybody has looked.
+				// It ends before the first look.
 				{"for i in 1 2 3 4 5 6; do sleep 1000 & done; exit 3", sandbox.Limits{Processes: 5}, sandbox.ExcessProcesses},
 				{"for i in 1 2 3 4; do sleep 1000 & done", sandbox.Limits{Processes: 5}, sandbox.ExcessNone},
 				{"(" + spin + ") & (" + spin + ") & wait", sandbox.Limits{CPU: 100 * time.Millisecond}, sandbox.ExcessCPU},
@@ -430,7 +430,8 @@ func forbidden() {
 	os.Exit(3)
 }
 
-// TestForbiddenCalls: who makes a call that no compiler makes is ended, and seen, be it a child of a driver.
+// TestForbiddenCalls: a process that makes a call which no compiler makes is ended, and noticed, even if it
+// is the child of a driver.
 func TestForbiddenCalls(t *testing.T) {
 	self, err := os.Executable()
 	must(t, err)
@@ -459,8 +460,8 @@ func TestForbiddenCalls(t *testing.T) {
 	}
 }
 
-// TestTasksAreBounded: a command that starts processes faster than anybody looks meets a bound of the
-// kernel's: no number of a process is higher than that.
+// TestTasksAreBounded: a command that starts processes faster than they are looked at meets a bound of the
+// kernel: no process has a higher number.
 func TestTasksAreBounded(t *testing.T) {
 	tr := newTree(t, Spec{Files: programs(t, "/bin/sh", "true"), Confine: true})
 	_, out := runIn(t, tr, "/", "/bin/sh", "-c", "i=0; while [ $i -lt 1500 ]; do (exit 0); i=$((i+1)); done; (exit 0) & echo $!")
@@ -480,7 +481,7 @@ func TestTasksAreBounded(t *testing.T) {
 	}
 }
 
-// TestProcIsOfProcessesOnly: nothing of the machine is to be read there.
+// TestProcIsOfProcessesOnly: /proc reveals nothing of the machine.
 func TestProcIsOfProcessesOnly(t *testing.T) {
 	if os.Getenv(coveredVar) != "" {
 		t.Skip("the host's own is shown here")

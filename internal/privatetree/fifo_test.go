@@ -48,8 +48,7 @@ func runPair(t *testing.T, tr *Tree, together bool, first, second string, limits
 	return o, string(a), string(b)
 }
 
-// TestPair runs two programs at the same time: what comes of it is what comes of them in turn, or is told to be
-// dropped.
+// TestPair runs two programs at the same time: the outcome is the same as in turn, or is reported as one to drop.
 func TestPair(t *testing.T) {
 	const seq = "i=0; while [ $i -lt 20000 ]; do echo $i; i=$((i+1)); done"
 	for _, test := range []struct {

@@ -237,8 +237,7 @@ ln -s /proc/self/cwd cwd`)
 	must(t, tr.Clean())
 }
 
-// TestDeepDirectories: directories that lie deep in one another are made, found and removed,
-// down to a bound.
+// TestDeepDirectories: deeply nested directories are made, found and removed, down to a bound.
 func TestDeepDirectories(t *testing.T) {
 	tr := newTree(t, Spec{})
 	before := everything(t, tr)

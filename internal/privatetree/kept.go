@@ -52,7 +52,7 @@ type fileStamp struct {
 }
 
 func stampOf(st *unix.Stat_t) fileStamp {
-	return fileStamp{st.Ino, st.Size, st.Mode, uint64(st.Nlink), st.Mtim, st.Ctim} // other widths elsewhere
+	return fileStamp{st.Ino, st.Size, st.Mode, uint64(st.Nlink), st.Mtim, st.Ctim} //nolint:unconvert // other widths elsewhere
 }
 
 // keptOverhead is roughly what a file takes besides its pages, in bytes: its inode, its entry, and its record here.

@@ -15,7 +15,7 @@ import (
 
 func keptOf(content string) Kept { return Kept{Sum: sha256.Sum256([]byte(content)), MTime: when} }
 
-// keep has a tree keep files, by their names, whose content is their name.
+// keep makes a tree keep files whose content is their name.
 func keep(t *testing.T, tr *Tree, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -26,7 +26,7 @@ func keep(t *testing.T, tr *Tree, names ...string) {
 	}
 }
 
-// keepers are trees whose commands run as the files' owner, and as another user.
+// keepers returns trees whose commands run as the files' owner, and as another user.
 func keepers(t *testing.T, names ...string) map[string]*Tree {
 	t.Helper()
 	files := programs(t, append(names, "/bin/sh", "cat")...)

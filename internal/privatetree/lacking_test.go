@@ -53,8 +53,8 @@ func lacking() {
 	os.Exit(0)
 }
 
-// TestLackingSystems: where something is missing a tree says so by its measures, or is refused;
-// never is it taken for one that has it.
+// TestLackingSystems: if something is missing, a tree's measures show it, or the tree is refused; it never
+// claims a measure that it lacks.
 func TestLackingSystems(t *testing.T) {
 	long(t)
 	newTree(t, Spec{}) // or skip

@@ -25,7 +25,7 @@ func limited() {
 		fmt.Println("limit:", err)
 		os.Exit(0)
 	}
-	if os.Args[1] == "max_user_namespaces" { // needed by those only who may not mount
+	if os.Args[1] == "max_user_namespaces" { // needed only by users that may not mount
 		runtime.LockOSThread()
 		var none [2]unix.CapUserData
 		if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
@@ -136,8 +136,8 @@ func TestLacks(t *testing.T) {
 	}
 }
 
-// TestLockedMounts shows what lies on mounts that belong to another user namespace: their
-// flags must stay, and what they cover must stay covered.
+// TestLockedMounts shows what is on mounts that belong to another user namespace: their flags must stay,
+// and what they cover must stay covered.
 func TestLockedMounts(t *testing.T) {
 	dir := os.Getenv(coveredVar)
 	if dir == "" {

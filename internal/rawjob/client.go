@@ -1,6 +1,6 @@
-// Package rawjob sends jobs to a daemon as they stand: without the wrapper's
-// checks, without the manager's care, and without compiling anything here when
-// the daemon does not want them. It is there to judge a daemon.
+// Package rawjob sends jobs to a daemon exactly as given: without the wrapper's checks, without the
+// manager's care, and without compiling anything here if the daemon rejects them. Its purpose is to judge a
+// daemon.
 package rawjob
 
 import (
@@ -18,8 +18,8 @@ import (
 // maxCredits is how many jobs a client can have with the daemon at a time.
 const maxCredits = 8
 
-// recvs are a client's receives: the spare ones that the protocol asks for, an
-// answer for each job, and the one to Hello.
+// recvs is the number of a client's receives: the spare ones that the protocol requires, an answer for each
+// job, and the one to Hello.
 const recvs = job.Spare + maxCredits + 1
 
 // Errors of a connection, which the errors of this package wrap.
@@ -28,7 +28,7 @@ var (
 	ErrProtocol = errors.New("the connection ended")
 )
 
-// Rejected is what Dial returns when the daemon wants no connection.
+// Rejected is the error of Dial when the daemon rejects the connection.
 type Rejected struct {
 	Addr string
 	job.Rejection
@@ -38,7 +38,7 @@ func (r *Rejected) Error() string {
 	return fmt.Sprintf("%s refuses (%v): %s", r.Addr, r.Cause, r.Detail)
 }
 
-// Client is one connection. It is one goroutine's at a time.
+// Client is one connection. It is for one goroutine at a time.
 type Client struct {
 	pd   iwarp.PD
 	cq   iwarp.CQ
@@ -47,27 +47,27 @@ type Client struct {
 	rmr  iwarp.MR
 	wcs  []iwarp.WC
 	seq  uint32
-	last uint64     // job's number
+	last uint64     // number of the last job
 	keep bool       // Options.Keep
 	mrs  []iwarp.MR // of Fill
 
 	info    *iwarp.ConnInfo
 	welcome *job.Welcome
-	ids     []unit.ToolchainID // as many as have been listed
-	listed  bool               // one list has come whole
+	ids     []unit.ToolchainID // all listed so far
+	listed  bool               // a list has arrived completely
 	more    bool               // a longer one may follow
 	credits []job.Credit
-	echoed  uint32 // the last Heartbeat that was
+	echoed  uint32 // the last Heartbeat that was answered
 	due     map[uint64]*Pending
 }
 
-// Options of a connection.
+// Options holds the options of a connection.
 type Options struct {
-	Want int      // credits that it asks for: at most that many jobs are with the daemon at a time; 0 = 1
+	Want int      // credits that it asks for, and so the most jobs that are with the daemon at a time; 0 = 1
 	Key  *psk.Key // the pre-shared key; nil: there is none
 
-	// Demand is how many places it says that it has use for; 0: it does not say. Keep: a
-	// Recall is acknowledged, and no credit comes back.
+	// Demand is how many places it claims to have use for; 0: it claims nothing. Keep: a Recall is
+	// acknowledged, and no credit is returned.
 	Demand uint16
 	Keep   bool
 }
@@ -77,8 +77,8 @@ func Dial(ctx context.Context, dev iwarp.Device, addr string, want int) (*Client
 	return DialWith(ctx, dev, addr, Options{Want: want})
 }
 
-// DialWith connects and introduces itself. What is wrong with a key is psk.ErrMissing
-// or psk.ErrWrong, where the daemon does not say so itself by a *Rejected.
+// DialWith connects and introduces itself. An error about a key is psk.ErrMissing or psk.ErrWrong, unless
+// the daemon itself reports it by a *Rejected.
 func DialWith(ctx context.Context, dev iwarp.Device, addr string, o Options) (*Client, error) {
 	c := &Client{keep: o.Keep, recv: make([]byte, recvs*job.MaxMessage), wcs: make([]iwarp.WC, recvs), due: map[uint64]*Pending{}}
 	if err := c.dial(ctx, dev, addr, o); err != nil {
@@ -138,8 +138,8 @@ func (c *Client) dial(ctx context.Context, dev iwarp.Device, addr string, o Opti
 	return err
 }
 
-// agree looks at the daemon's answer, and proves that this side has the key where
-// the daemon has proven it.
+// agree checks the daemon's answer. If the daemon has proven that it has the key, agree proves that this
+// side has it too.
 func (c *Client) agree(proving *psk.Dialing) error {
 	g, err := job.ParseGreeting(c.info.PrivateData)
 	if err != nil {
@@ -158,7 +158,7 @@ func (c *Client) agree(proving *psk.Dialing) error {
 	return c.send(m, 0)
 }
 
-// Introduced waits until the daemon has said what it is, and which compilers it knows by then.
+// Introduced waits until the daemon has said what it is, and which compilers it knows so far.
 func (c *Client) Introduced(ctx context.Context) (*job.Welcome, []unit.ToolchainID, error) {
 	err := c.until(ctx, func() bool { return c.welcome != nil && (c.listed || c.welcome.Toolchains == 0) })
 	if err != nil {
@@ -167,7 +167,7 @@ func (c *Client) Introduced(ctx context.Context) (*job.Welcome, []unit.Toolchain
 	return c.welcome, c.ids, nil
 }
 
-// Identified waits until the daemon has said which compilers it has, all of them.
+// Identified waits until the daemon has listed all its compilers.
 func (c *Client) Identified(ctx context.Context) ([]unit.ToolchainID, error) {
 	err := c.until(ctx, func() bool { return c.listed && !c.more })
 	if err != nil {
@@ -186,8 +186,7 @@ func (c *Client) Echo(ctx context.Context) error {
 	return c.until(ctx, func() bool { return c.echoed == seq })
 }
 
-// Fill writes over all of the slots that it has credits for, once there are any, and keeps
-// those.
+// Fill overwrites completely the slots that it has credits for, once there are any, and keeps these credits.
 func (c *Client) Fill(ctx context.Context) error {
 	if err := c.until(ctx, func() bool { return len(c.credits) > 0 }); err != nil {
 		return err
@@ -209,7 +208,7 @@ func (c *Client) Fill(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the connection, and with it whatever runs for it.
+// Close ends the connection, and with it everything that runs for it.
 func (c *Client) Close() {
 	if c.qp != nil {
 		_ = c.qp.Destroy()
@@ -231,7 +230,7 @@ func (c *Client) Close() {
 	}
 }
 
-// Welcome is the daemon's introduction, once a first job has got its credit.
+// Welcome returns the daemon's introduction, once a first job has got its credit.
 func (c *Client) Welcome() *job.Welcome { return c.welcome }
 
 func (c *Client) postRecv(i uint64) error {
@@ -240,7 +239,7 @@ func (c *Client) postRecv(i uint64) error {
 	}}})
 }
 
-// send sends one message, and invalidates an STag of the peer's where it is not 0.
+// send sends one message, and invalidates an STag of the peer if inv is not 0.
 func (c *Client) send(m job.Message, inv iwarp.STag) error {
 	wr := &iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Unsignaled | iwarp.Inline, Data: job.Append(nil, m)}
 	if inv != 0 {
@@ -249,7 +248,7 @@ func (c *Client) send(m job.Message, inv iwarp.STag) error {
 	return c.qp.PostSend(wr)
 }
 
-// until takes messages until done.
+// until handles messages until done returns true.
 func (c *Client) until(ctx context.Context, done func() bool) error {
 	for !done() {
 		n := c.cq.Poll(c.wcs)
@@ -282,7 +281,7 @@ func (c *Client) until(ctx context.Context, done func() bool) error {
 	return nil
 }
 
-// take takes one message, and echoes it where that is asked for.
+// take handles one message, and acknowledges it if required.
 func (c *Client) take(m job.Message) error {
 	switch m := m.(type) {
 	case *job.Welcome:
@@ -323,7 +322,7 @@ func (c *Client) take(m job.Message) error {
 	return nil
 }
 
-// recall gives unspent credits back.
+// recall returns unspent credits.
 func (c *Client) recall(m *job.Recall) error {
 	n := min(int(m.Count), len(c.credits))
 	if c.keep {

@@ -12,27 +12,27 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// maxSink bounds the memory that a result may come to, in bytes.
+// maxSink bounds the memory for a result, in bytes.
 const maxSink = 64 << 20
 
-// Job is what is sent.
+// Job is the job to send.
 type Job struct {
 	Toolchain unit.ToolchainID
 	Body      *job.Body
-	Text      []byte        // the source; of the sources form the contents of its files and blobs, one behind the other
-	Encoded   []byte        // in place of Body, as it is: it may be no body at all
-	Store     bool          // say that the body has blobs or lists, whatever it has; if Body has any that is said anyway
+	Text      []byte        // the source; in the sources form the contents of its files and blobs, one after the other
+	Encoded   []byte        // replaces the encoded Body, as it is: it need not be a valid one
+	Store     bool          // say that the body has blobs or lists, whatever it has; if Body has any, that is said anyway
 	Timeout   time.Duration // of the compile; 0 = the daemon's
-	Sink      int           // bytes for the result; 0 = as many as the daemon writes, but not past 64 MiB
+	Sink      int           // bytes for the result; 0 = as many as the daemon writes, but at most 64 MiB
 }
 
-// Result is a result with the memory that it speaks of.
+// Result is a result together with the memory that it refers to.
 type Result struct {
 	*job.Result
 	sink []byte
 }
 
-// Segment is a part of the sink: Wait has seen that it lies inside.
+// Segment returns a part of the sink; Wait has checked that it is inside.
 func (r *Result) Segment(s job.Segment) []byte { return r.sink[s.Off : s.Off+s.Len] }
 
 // Pending is a job that the daemon has.
@@ -43,7 +43,7 @@ type Pending struct {
 	result *job.Result
 }
 
-// free takes the memory from the daemon's reach.
+// free takes the memory out of the daemon's reach.
 func (p *Pending) free() {
 	for _, mr := range p.mrs {
 		_ = mr.Dereg()
@@ -60,8 +60,8 @@ func (c *Client) Run(ctx context.Context, j *Job) (*Result, error) {
 	return c.Wait(ctx, p)
 }
 
-// Start submits a job, once there is a credit for it. While the daemon is still finding out
-// which compilers it has it waits for the job's.
+// Start submits a job, once there is a credit for it. While the daemon is still identifying its compilers,
+// it waits for the job's.
 func (c *Client) Start(ctx context.Context, j *Job) (*Pending, error) {
 	if err := c.until(ctx, func() bool { return c.welcome != nil && len(c.credits) > 0 }); err != nil {
 		return nil, fmt.Errorf("waiting for a credit: %w", err)

@@ -1,4 +1,4 @@
-// Package release tells which build of rdistcc a program is.
+// Package release finds out which build of rdistcc a program is.
 package release
 
 import (
@@ -8,15 +8,14 @@ import (
 
 // Build names a build of a program. No field is empty.
 type Build struct {
-	// Version is the one that the Makefile linked in, else what the go command knows:
-	// that of the module ("v1.2.3", "v0.0.0-20260102030405-abcdef123456+dirty"), or "devel".
+	// Version is the one that the Makefile linked in, else what the go command knows: that of the
+	// module ("v1.2.3", "v0.0.0-20260102030405-abcdef123456+dirty"), or "devel".
 	Version string
-	// Revision is the commit in full, with "-dirty" where files were changed, or "unknown".
+	// Revision is the full commit ID, with "-dirty" if files were changed, or "unknown".
 	Revision string
 }
 
-// Of returns the build of the program that runs. linked is the version that was linked
-// into it, or empty.
+// Of returns the build of the running program. linked is the version that was linked into it, or "".
 func Of(linked string) Build {
 	info, _ := debug.ReadBuildInfo() // nil: not built by the go command
 	return of(linked, info)

@@ -113,7 +113,7 @@ func moveDown(dir string) error {
 		return fmt.Errorf("%w: %d other processes are in %s", errNoCgroup, n, dir)
 	}
 	sub := filepath.Join(dir, leaf)
-	if err := os.Mkdir(sub, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { // as the kernel makes others
+	if err := os.Mkdir(sub, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { //nolint:gosec // as the kernel makes others
 		return err
 	}
 	for pid := range bytes.FieldsSeq(procs) {

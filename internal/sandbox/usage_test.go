@@ -23,8 +23,8 @@ import (
 // in a namespace of its own if the third says so.
 const familyArg0 = "sandbox-test-family"
 
-// lookAtFamily starts two shells, one of them with a child that has a child, and one that has ended and that
-// nobody waits for; and looks.
+// lookAtFamily starts two shells, one of them with a child that has a child, and a process that has ended
+// and is not waited for; and looks.
 func lookAtFamily(args []string) {
 	if args[1] == "alone" {
 		must(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
@@ -122,7 +122,7 @@ func TestFamily(t *testing.T) {
 	}
 }
 
-// BenchmarkFamily is a look at four processes: in processor time, as a busy machine has it.
+// BenchmarkFamily measures a look at four processes, in CPU time, as on a busy machine.
 func BenchmarkFamily(b *testing.B) {
 	for _, alone := range []bool{false, true} {
 		b.Run(map[bool]string{true: "alone", false: "beside"}[alone], func(b *testing.B) {

@@ -155,8 +155,8 @@ func TestOnlyPrefaultedPartStaysAllocated(t *testing.T) {
 	}
 }
 
-// TestExtend: what lies behind the standing mapping is mapped for the user that
-// needs it, and neither its memory nor its address space is kept.
+// TestExtend: what is beyond the permanent mapping is mapped for the user that needs it, and neither its
+// memory nor its address space is kept.
 func TestExtend(t *testing.T) {
 	p, err := NewPool(Options{Name: "test", Size: testSize, Map: 1 << 20, Prefault: testPrefault, Max: 1})
 	if err != nil {

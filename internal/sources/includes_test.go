@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestIncludes: however a directive is written, its header is found, or the doubt is told.
+// TestIncludes: however a directive is written, its header is found, or a doubt is reported.
 func TestIncludes(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{`#include "x.h"`, `"x.h"`},
@@ -45,7 +45,7 @@ func TestIncludes(t *testing.T) {
 		{"int x; ?" + "?/\n#include MACRO\n", "computedMACRO"},
 		{"int x; ?" + "?/\n\\\n#include MACRO\n", "computedMACRO"},
 		{"char *s = \"\\\"/*\"; // it's\n/* it's\n#include what you use\n*/", ""},
-		// In C that is a string, and in C++ it goes on behind the line.
+		// In C that is a string, and in C++ it continues after the line.
 		{"char *s = R\"(\";\n#include MACRO\n//)\"", "computedMACRO"},
 		{"#error don't /*\n#include MACRO\n/**/", "computedMACRO"},
 		{"int n = 1'/*'0;\n#include MACRO\n/**/", "computedMACRO"},
@@ -100,7 +100,7 @@ func TestIncludes(t *testing.T) {
 	}
 }
 
-// TestDefines: however a macro gets its value, that is told, and which header it is where it is one.
+// TestDefines: however a macro gets its value, that is reported, and which header it is if it is one.
 func TestDefines(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"#define A <x.h>\n", "A=<x.h>"},

@@ -165,8 +165,8 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// TestWhatTheCommandSettles: macros that it defines, dates that the environment
-// fixes, directories for the assembler, a search list that nobody knows.
+// TestWhatTheCommandSettles: macros that it defines, dates that the environment fixes, directories for the
+// assembler, an unknown search list.
 func TestWhatTheCommandSettles(t *testing.T) {
 	if _, err := packed(t, "char *t = __TIME__;", func(o *Options) { o.Clock[tokTime] = true }); err != nil {
 		t.Error(err)
@@ -193,7 +193,7 @@ func TestWhatTheCommandSettles(t *testing.T) {
 	}
 }
 
-// TestLineOfAMacro: which file is quoted then nobody can tell.
+// TestLineOfAMacro: it is unknown then which file is quoted.
 func TestLineOfAMacro(t *testing.T) {
 	for text, unsure := range map[string]bool{
 		"#line LINE FILE\n": true, "#line 3 FILE\n": true, "#line 3 \"x.c\"\n": false, "#define S(line) #line\n": false, "#line 7\n": false,

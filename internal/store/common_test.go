@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestCommon: what this machine has itself lies in memory once, whoever shares it, and for as long as anyone does.
+// TestCommon: what this machine has itself is in memory once, however many share it, and for as long as any
+// tenant does.
 func TestCommon(t *testing.T) {
 	s, _ := open(t, Options{Memory: 1 << 20})
 	id, b := content(40<<10, 1)
@@ -44,8 +45,8 @@ func TestCommon(t *testing.T) {
 	}
 }
 
-// TestCommonTakesNoRoom: it comes to where room is free, is not dropped for a tenant's, and a tenant that drops what it
-// shares can share it again.
+// TestCommonTakesNoRoom: a common content only takes free room, is not dropped for a tenant's, and a tenant
+// that drops what it shares can share it again.
 func TestCommonTakesNoRoom(t *testing.T) {
 	s, _ := open(t, Options{Memory: 256 << 10})
 	x := s.Open("x")
@@ -74,7 +75,7 @@ func TestCommonTakesNoRoom(t *testing.T) {
 	common.Unpin()
 }
 
-// TestCommonMemoryThatForgets: what has changed in memory is shared with nobody else.
+// TestCommonMemoryThatForgets: what has changed in memory is not shared any more.
 func TestCommonMemoryThatForgets(t *testing.T) {
 	s, _ := open(t, Options{Memory: 1 << 20})
 	x, y := s.Open("x"), s.Open("y")
@@ -98,7 +99,7 @@ func TestCommonMemoryThatForgets(t *testing.T) {
 	}
 }
 
-// TestCommonOnDisk: a tenant whose content is on disk shares memory for it all the same.
+// TestCommonOnDisk: a tenant whose content is on disk still shares memory for it.
 func TestCommonOnDisk(t *testing.T) {
 	o := Options{Memory: 1 << 20, Disk: 1 << 20, Dir: filepath.Join(t.TempDir(), "s"), Keep: time.Hour}
 	s, _ := open(t, o)

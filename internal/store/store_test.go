@@ -105,7 +105,7 @@ func TestPutAndPin(t *testing.T) {
 	}
 }
 
-// A name stands for its content alone, whatever is there already.
+// TestOtherContent: a name stands for its content alone, whatever is already there.
 func TestOtherContent(t *testing.T) {
 	s, _ := open(t, Options{Memory: 1 << 20})
 	x := s.Open("x")
@@ -145,7 +145,8 @@ func TestTenantsShareNothing(t *testing.T) {
 	}
 }
 
-// Who fills the store loses its own, down to an even part; what was used last stays.
+// TestFloodEvictsItself: a tenant that fills the store loses its own, down to an equal share; the most
+// recently used stays.
 func TestFloodEvictsItself(t *testing.T) {
 	const n = 10_000
 	s, _ := open(t, Options{Memory: 100 * (3*pageSize + overhead)})
@@ -464,8 +465,8 @@ func TestDiskThatLies(t *testing.T) {
 	has(t, x, 1000, 4, true)
 }
 
-// A file that has another length after a restart does not lend that to the content when it is put again
-// before anybody has asked for it.
+// TestDiskOfOtherLength: a file whose length has changed after a restart does not pass that on to the
+// content when it is put again before it has been asked for.
 func TestDiskOfOtherLength(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	o := Options{Memory: 1 << 20, Disk: 1 << 20, Dir: dir, Keep: time.Hour}
@@ -626,7 +627,7 @@ func TestFullDisk(t *testing.T) {
 	has(t, x, 4000, 99, false) // it had no room there
 }
 
-// Many at a time, with little room, and a disk behind: what is found is what was put.
+// TestManyAtATime: many at a time, with little room, and with a disk: what is found is what was put.
 func TestManyAtATime(t *testing.T) {
 	s, w := open(t, Options{Memory: 400 << 10, Disk: 300 << 10, Dir: filepath.Join(t.TempDir(), "store"), Keep: time.Minute})
 	var all sync.WaitGroup

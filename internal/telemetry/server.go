@@ -88,7 +88,7 @@ func Serve(o ServerOptions) (*Server, error) {
 	}()
 	o.Log.Info("http server listens", "addr", s.addr)
 	if a, ok := s.addr.(*net.TCPAddr); ok && !a.IP.IsLoopback() {
-		o.Log.Warn("whoever reaches this address can read metrics and the status page: hosts, loads and names of sources", "addr", s.addr)
+		o.Log.Warn("anyone who can reach this address can read metrics and the status page: hosts, loads and names of sources", "addr", s.addr)
 	}
 	return s, nil
 }

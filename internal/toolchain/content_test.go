@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCopiedCompiler: a gcc with its parts in a directory of its own, as somebody
-// might unpack it on two machines, differs after one byte of any part.
+// TestCopiedCompiler: a gcc with its parts in a directory of its own, as one might unpack it on two
+// machines, differs after one byte of any part.
 func TestCopiedCompiler(t *testing.T) {
 	gcc := look(t, "gcc")
 	var c Cache

@@ -44,8 +44,8 @@ func TestPathChoosesTheAssembler(t *testing.T) {
 	}
 }
 
-// TestPathIsLookedAtEachTime: programs that come to be first on PATH count at once, also
-// where PATH names directories relative to the working directory.
+// TestPathIsLookedAtEachTime: programs that appear first on PATH count at once, even if PATH names
+// directories relative to the working directory.
 func TestPathIsLookedAtEachTime(t *testing.T) {
 	gcc := look(t, "gcc")
 	if as := printed(t, gcc, "-print-prog-name=as"); as != "as" {

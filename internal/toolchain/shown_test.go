@@ -62,7 +62,7 @@ func (s *shown) write(path string) {
 	}
 }
 
-// run gives what a command in the tree prints, its status behind it.
+// run returns what a command in the tree prints, followed by its status.
 func (s *shown) run(dir string, argv ...string) string {
 	s.t.Helper()
 	out, err := os.CreateTemp(s.t.TempDir(), "")

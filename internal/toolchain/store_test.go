@@ -34,7 +34,7 @@ func TestStore(t *testing.T) {
 		t.Errorf("left in the directory: %v, %v", names, err)
 	}
 
-	// What somebody else may have written does not count.
+	// What another user may have written does not count.
 	asked := runs(t, dir)
 	for _, spoil := range []func() error{
 		func() error { return os.Chmod(file, 0o666) },

@@ -206,8 +206,8 @@ func TestLookUpsShareOneRun(t *testing.T) {
 	}
 }
 
-// TestProgramsToCome: a program that comes to be where the driver looks first is another
-// part, and so is a language that comes to be there; the next look sees it.
+// TestProgramsToCome: a program that appears where the driver looks first is another part, and so is a
+// newly installed language; the next look sees it.
 func TestProgramsToCome(t *testing.T) {
 	dir, first := t.TempDir(), t.TempDir()
 	gcc := fakeGCC(t, dir, "gcc")
@@ -323,7 +323,7 @@ func TestDriverLeavesAProcess(t *testing.T) {
 	path := filepath.Join(dir, "gcc")
 	write(t, path, "#!/bin/sh\n(read x <"+fifo+") &\nexec "+real+" \"$@\"\n")
 	t.Cleanup(func() {
-		f, err := os.OpenFile(fifo, os.O_RDWR, 0) // who waits to read is let go by it
+		f, err := os.OpenFile(fifo, os.O_RDWR, 0) // releases a process that waits to read
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -380,8 +380,8 @@ func TestDiscover(t *testing.T) {
 	}
 }
 
-// TestDiscoverBesideOnesThatHang: compilers that do not answer are told of, leave nothing
-// behind, and hold up no others, whose names come after theirs.
+// TestDiscoverBesideOnesThatHang: compilers that do not answer are reported, leave nothing behind, and do
+// not hold up others whose names come after theirs.
 func TestDiscoverBesideOnesThatHang(t *testing.T) {
 	dir := t.TempDir()
 	fakeGCC(t, dir, "x86_64-linux-gnu-gcc")

@@ -1,12 +1,12 @@
 // Package wire has the encoding that the project's own protocols share: little-endian integers, booleans as a byte 0 or
-// 1, strings behind a length, and lists behind a count, of 32 bits each.
+// 1, strings after a length, and lists after a count, of 32 bits each.
 //
-// It depends on next to nothing, as the wrapper links it.
+// It has hardly any dependencies, as it is linked into the wrapper.
 package wire
 
 import "encoding/binary"
 
-// AppendBool appends a byte.
+// AppendBool appends a boolean as a byte.
 func AppendBool(b []byte, v bool) []byte {
 	if v {
 		return append(b, 1)
@@ -23,12 +23,12 @@ func AppendUint32(b []byte, v uint32) []byte { return binary.LittleEndian.Append
 // AppendUint64 appends 8 bytes.
 func AppendUint64(b []byte, v uint64) []byte { return binary.LittleEndian.AppendUint64(b, v) }
 
-// AppendString appends s behind its length.
+// AppendString appends s after its length.
 func AppendString(b []byte, s string) []byte {
 	return append(AppendUint32(b, uint32(len(s))), s...)
 }
 
-// AppendStrings appends a list of strings behind their number.
+// AppendStrings appends a list of strings after their number.
 func AppendStrings(b []byte, list []string) []byte {
 	b = AppendUint32(b, uint32(len(list)))
 	for _, s := range list {
@@ -37,14 +37,14 @@ func AppendStrings(b []byte, list []string) []byte {
 	return b
 }
 
-// Reader takes fields from the front of Rest. The first fault stays: later reads return zeros, so that a parser asks once,
-// at its end. Strings that are read from a string are parts of it, others are copies.
+// Reader reads fields from the front of Rest. The first fault stays: later reads return zeros, so that a
+// parser checks once, at its end. Strings read from a string are parts of it, others are copies.
 type Reader[B string | []byte] struct {
 	Rest  B
-	Fault string // what was wrong first; "": nothing
+	Fault string // the first error; "": none
 }
 
-// Fail notes a fault, unless there is one already.
+// Fail records a fault, unless there is one already.
 func (r *Reader[B]) Fail(what string) {
 	if r.Fault == "" {
 		r.Fault = what
@@ -52,7 +52,7 @@ func (r *Reader[B]) Fail(what string) {
 	r.Rest = r.Rest[:0]
 }
 
-// End returns the fault, of which one is that not all was read.
+// End returns the fault. Not having read everything is one too.
 func (r *Reader[B]) End() string {
 	if len(r.Rest) != 0 {
 		r.Fail("bytes behind the end")
@@ -60,7 +60,7 @@ func (r *Reader[B]) End() string {
 	return r.Fault
 }
 
-// Take takes n bytes, or none where there are fewer.
+// Take reads n bytes, or none if there are fewer.
 func (r *Reader[B]) Take(n int) (b B) {
 	if n > len(r.Rest) {
 		r.Fail("cut short")
@@ -70,7 +70,7 @@ func (r *Reader[B]) Take(n int) (b B) {
 	return b
 }
 
-// Uint8 takes a byte.
+// Uint8 reads a byte.
 func (r *Reader[B]) Uint8() uint8 {
 	if b := r.Take(1); len(b) == 1 {
 		return b[0]
@@ -78,7 +78,7 @@ func (r *Reader[B]) Uint8() uint8 {
 	return 0
 }
 
-// Uint16 takes 2 bytes.
+// Uint16 reads 2 bytes.
 func (r *Reader[B]) Uint16() uint16 {
 	if b := r.Take(2); len(b) == 2 {
 		return uint16(b[0]) | uint16(b[1])<<8
@@ -86,7 +86,7 @@ func (r *Reader[B]) Uint16() uint16 {
 	return 0
 }
 
-// Uint32 takes 4 bytes.
+// Uint32 reads 4 bytes.
 func (r *Reader[B]) Uint32() uint32 {
 	if b := r.Take(4); len(b) == 4 {
 		return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
@@ -94,7 +94,7 @@ func (r *Reader[B]) Uint32() uint32 {
 	return 0
 }
 
-// Uint64 takes 8 bytes.
+// Uint64 reads 8 bytes.
 func (r *Reader[B]) Uint64() uint64 {
 	if b := r.Take(8); len(b) == 8 {
 		return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
@@ -103,7 +103,7 @@ func (r *Reader[B]) Uint64() uint64 {
 	return 0
 }
 
-// Bool takes a byte that is 0 or 1.
+// Bool reads a byte that is 0 or 1.
 func (r *Reader[B]) Bool() bool {
 	v := r.Uint8()
 	if v > 1 {
@@ -112,8 +112,8 @@ func (r *Reader[B]) Bool() bool {
 	return v == 1
 }
 
-// Count takes the length of a list whose entries take least bytes or more each, so that it is never longer than what is
-// left could hold.
+// Count reads the length of a list whose entries take at least least bytes each, so that it is never longer
+// than what is left could hold.
 func (r *Reader[B]) Count(least int) int {
 	n := r.Uint32()
 	if uint64(n) > uint64(len(r.Rest)/least) {
@@ -123,7 +123,7 @@ func (r *Reader[B]) Count(least int) int {
 	return int(n)
 }
 
-// Text takes a string.
+// Text reads a string.
 func (r *Reader[B]) Text() string {
 	n := r.Uint32()
 	if uint64(n) > uint64(len(r.Rest)) {
@@ -133,7 +133,7 @@ func (r *Reader[B]) Text() string {
 	return string(r.Take(int(n)))
 }
 
-// Texts takes a list of strings; an empty one is nil.
+// Texts reads a list of strings; an empty one is nil.
 func (r *Reader[B]) Texts() []string {
 	n := r.Count(4)
 	if n == 0 {

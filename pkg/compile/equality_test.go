@@ -14,7 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// bench is one compiler with a directory here and one that stands for another machine.
+// testbench is one compiler with a directory here and one that stands for another machine.
 type testbench struct {
 	t      testing.TB
 	path   string

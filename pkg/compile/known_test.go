@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// lookedAt are the compilers whose every option somebody has looked at. What any
-// other one lists and we do not know is logged.
+// lookedAt lists the compilers whose every option has been reviewed. Options that others list and we do not
+// know are logged.
 var lookedAt = []string{"gcc-11", "gcc-12", "clang-13", "clang-14", "clang-15", "clang-16", "clang-19"}
 
 // installed are lookedAt, and gcc and clang where these are other ones: a compiler has
@@ -70,8 +70,8 @@ func otherLanguages(t *testing.T, path string) map[string]bool {
 	return others
 }
 
-// deliberate are options that nobody here knows on purpose: such a command is the
-// compiler's own, on the user's machine.
+// deliberate has options that are unknown here on purpose: such a command is left to the compiler on the
+// user's machine.
 var deliberate = map[Family]*regexp.Regexp{
 	GCC: regexp.MustCompile(`^-(fmachine.*|m?achine.*` + // "--machine X" in two words, which completion joins
 		`|J|Mmodules|Mno-modules|R|callgraph|fbuilding-libgcc|gnat|gimple-stats|k8|name-sort|nophoboslib|posix|profile|quiet|reverse-sort|size-sort|symbol=|tree-stats|type-stats` +
@@ -171,14 +171,14 @@ var notAsked = regexp.MustCompile(`^(-o|--output|-x|--language|--?help|--?target
 	`|-M$|-MM$|--dependencies|--user-dependencies|--print-missing|--completion|--driver-mode|--autocomplete|--config|-cc1|--no-default-config|-ccc-|-###|-@|-wrapper|-specs|--specs|-e$|--rsp-quoting` +
 	`|-fxray-.*=$|--?analyze|-target|--target|-arch|-working-directory|--(hip|cuda|offload)|-f?offload|-foffload|-fplugin|-fuse-ld|-fopenmp-targets|-Xarch|-Xcuda|-Xopenmp|-Xoffload|-B|--prefix|--sysroot|-mtargetos|-no-canonical|--no-canonical|-fself-test)`)
 
-// takesNext asks a driver which options take the word behind them. Options that the
-// driver cannot be asked about are not in the answer.
+// takesNext asks a driver which options take the following word. Options that the driver cannot be asked
+// about are not in the answer.
 func takesNext(t *testing.T, path string, f Family, options []string) map[string]bool {
 	dir := t.TempDir()
 	must(t, os.WriteFile(dir+"/a.c", nil, 0o666))
 	missing := regexp.MustCompile(`zz([0-9]+)zz(: |'|’)`)
-	// gcc looks for files only when it has nothing else to say: one at a time, and
-	// not those that have no argument or one behind "=".
+	// gcc looks for files only if it has nothing else to report: one at a time, and not those without an
+	// argument or with one after "=".
 	atOnce, plain := 100, regexp.MustCompile(`^$`)
 	if f == GCC {
 		atOnce, plain = 1, regexp.MustCompile(`^--?(std|param|machine|optimize)|^-[fmg]`)
@@ -231,8 +231,8 @@ func takesNext(t *testing.T, path string, f Family, options []string) map[string
 	return takes
 }
 
-// TestForwarded: what may stand behind -Xclang, because the driver takes it as a flag
-// of code, takes no further word there either.
+// TestForwarded: an option that may follow -Xclang, because the driver treats it as a code generation flag,
+// takes no further word there either.
 func TestForwarded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs clang for every option")

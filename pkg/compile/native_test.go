@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestNativeWords: what native stands for comes before all other words, which
-// keep their order; where the order shows the command stays here.
+// TestNativeWords: the words for native come before all other words, which keep their order; if the order
+// shows, the command stays here.
 func TestNativeWords(t *testing.T) {
 	expansion := []string{"-march=znver3", "-mavx", "--param=l1-cache-size=48"}
 	for _, c := range []struct {

@@ -64,8 +64,8 @@ func travelsWhole(d Driver, words ...string) bool {
 	return !p.Local && p.Sources == ""
 }
 
-// told are options whose value is any text, which is compared or written, and never
-// names what is opened, run or loaded.
+// told matches options whose value is any text, which is compared or written, and never names what is
+// opened, run or loaded.
 var told = regexp.MustCompile(`^--?(D|U|A|define-macro|undefine-macro|assert|f(debug|file|macro|coverage|profile)-prefix-map=|random-seed|frandom-seed` +
 	`|f(debug|file|coverage)-compilation-dir=?|finstrument-functions-exclude-(file|function)-list=|fcoverage-|(no-)?system-header-prefix=|fprofile-prefix-map=|debug-prefix-map=|file-prefix-map=|macro-prefix-map=|instrument-functions-exclude-(file|function)-list=)`)
 

@@ -434,8 +434,8 @@ func TestRemoteIsParsed(t *testing.T) {
 	}
 }
 
-// FuzzParse: no command line makes Parse or the halves panic, and what another
-// machine is told names no file of this one.
+// FuzzParse: no command line makes Parse or the halves panic, and what another machine gets names no file
+// of this one.
 func FuzzParse(f *testing.F) {
 	for _, c := range parseCases {
 		f.Add(c.args, strings.Contains(c.compilers, "clang"))

@@ -41,7 +41,7 @@ var allWritten = [...]written{
 	{"-c --serialize-diagnostics x.dia", unit.Output{Kind: unit.OutputSide, Name: "x.dia"}, "clang"},
 }
 
-// starts are what can be in the place of an output.
+// starts returns what can be in the place of an output.
 func starts(t *testing.T) map[string]func(dir, out string) {
 	t.Helper()
 	write := func(path string, mode os.FileMode, text string) {
@@ -233,7 +233,7 @@ func compileIn(t *testing.T, dir, cc string, w written, text string) compiled {
 	return compiled{dir: dir, failed: err != nil, stderr: stderr.Bytes()}
 }
 
-// place puts what was made where p has it.
+// place puts what was made where p wants it.
 func (c compiled) place(t *testing.T, p *Plan, w written, dir string) error {
 	t.Helper()
 	src, err := os.Open(c.dir + w.out.Name)

@@ -12,8 +12,8 @@ var (
 	randomSeed = flag.Uint64("random-seed", 1, "where TestRandom starts")
 )
 
-// randomOptions are what TestRandom combines; those behind a family's name are
-// for it alone. Blanks within a word are NUL.
+// randomOptions are what TestRandom combines; those after a family's name are for it alone. Blanks within a
+// word are NUL.
 var randomOptions = map[string]string{
 	"": `-O0 -O1 -O2 -O3 -Os -Og -g -g1 -g3 -ggdb -gdwarf-4 -g0 -Wall -Wextra -pedantic -w -Werror -Wshadow -Wundef -Wunused-macros
 		-fPIC -fpic -fPIE -fno-pic -fcommon -fno-common -ffunction-sections -fdata-sections -fno-builtin -ffreestanding -fwrapv -ftrapv

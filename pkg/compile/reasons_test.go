@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestReasonsDocumented: every word behind "not-reproducible:" that stands in the
-// sources is explained.
+// TestReasonsDocumented: every word that follows "not-reproducible:" in the sources is explained.
 func TestReasonsDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/reasons.md")
 	must(t, err)

@@ -50,7 +50,7 @@ func TestScanText(t *testing.T) {
 	}
 }
 
-// TestScanTextBaseFile: the text has the base name of the source over there.
+// TestScanTextBaseFile: on the host the text has the base name of the source.
 func TestScanTextBaseFile(t *testing.T) {
 	text := []byte("char *s = __BASE_FILE__;")
 	if got := scanText(text, "a.c"); got != "" {
@@ -79,7 +79,7 @@ func TestHasAsm(t *testing.T) {
 	}
 }
 
-// TestScanTextOrdinary: what everybody includes is no reason to stay here.
+// TestScanTextOrdinary: commonly included headers are no reason to stay here.
 func TestScanTextOrdinary(t *testing.T) {
 	gcc, err := exec.LookPath("g++")
 	if err != nil {

@@ -103,9 +103,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestListsOfWords: a word "@FILE" is the words in FILE to a driver, to cc1 and to as,
-// wherever it stands: what looks like the argument of an option is then a list of
-// options that nobody has judged.
+// TestListsOfWords: a word "@FILE" is the words in FILE to a driver, to cc1 and to as, wherever it stands:
+// what looks like the argument of an option is then a list of unchecked options.
 func TestListsOfWords(t *testing.T) {
 	for _, line := range []string{
 		"@x", "-I @x", "-D @x", "-include @x", "-o @x", "-MF @x", "-MT @x -MD", "-x @x", "-isystem @x", "-Xlinker @x", "-l @x", "-T @x", "-u @x",
@@ -121,7 +120,7 @@ func TestListsOfWords(t *testing.T) {
 	}
 }
 
-// TestSourcesLikeLists: cc1 is told a source's base name in a word of its own.
+// TestSourcesLikeLists: cc1 gets a source's base name in a word of its own.
 func TestSourcesLikeLists(t *testing.T) {
 	for _, d := range []Driver{{Family: GCC}, {Family: Clang}} {
 		for _, source := range []string{"@x.c", "./@x.c", "d/@x.c", "/src/@x.c"} {
@@ -135,8 +134,8 @@ func TestSourcesLikeLists(t *testing.T) {
 	}
 }
 
-// TestLLVMFlags: what stands behind -mllvm is in a list, whole: x86-lvi-load-opt-plugin
-// is the name of a shared object that clang loads.
+// TestLLVMFlags: a word after -mllvm must be in a list, whole: x86-lvi-load-opt-plugin names a shared
+// object that clang loads.
 func TestLLVMFlags(t *testing.T) {
 	clang := Driver{Family: Clang}
 	for _, w := range strings.Fields("-x86-lvi-load-opt-plugin=/src/a.so -x86-lvi-load-opt-plugin=a.so -x86-nothing -asan-debug=1 -msan-print-stack-names" +

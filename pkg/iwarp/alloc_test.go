@@ -17,8 +17,8 @@ func tcpPair(t testing.TB) (a, b *iwarptest.End) {
 	return a, b
 }
 
-// message returns a function that writes size bytes from a to b, sends a word
-// behind them, and waits until that has arrived and all has completed.
+// message returns a function that writes size bytes from a to b, follows them with a Send, and waits until
+// that has arrived and everything has completed.
 func message(t testing.TB, a, b *iwarptest.End, size int) func() {
 	src := a.Reg(t, make([]byte, size), 0, nil)
 	dst := b.Reg(t, make([]byte, size), iwarp.LocalWrite|iwarp.RemoteWrite, nil)

@@ -28,8 +28,8 @@ const (
 	guardSize  = 4096
 )
 
-// siege is a device with an attacker, who has a raw connection to one of its QPs,
-// and an honest peer on another one.
+// siege is a device with an attacker, which has a raw connection to one of its QPs, and an honest peer on
+// another one.
 type siege struct {
 	*testing.T
 	dev    iwarp.Device
@@ -218,8 +218,8 @@ func onTransports(t *testing.T, f func(s *siege)) {
 	})
 }
 
-// TestWireAttacks: what a hostile peer can say on a connection that it has. Each
-// one costs it its stream, with the right code, and nobody else anything.
+// TestWireAttacks: what a hostile peer can send on its connection. Each attack costs it its stream, with
+// the right code, and affects no other peer.
 //
 // covers SEC-01, SEC-02, SEC-03, SEC-04, SEC-05, SEC-07, SEC-21
 func TestWireAttacks(t *testing.T) {
@@ -433,8 +433,8 @@ func TestGuessedSTag(t *testing.T) {
 	}
 }
 
-// TestEndlessFPDU: a length with nothing behind it costs the memory of one FPDU
-// and lasts as long as the connection does, no longer.
+// TestEndlessFPDU: a length with nothing after it costs the memory of one FPDU and lasts as long as the
+// connection does, no longer.
 //
 // covers SEC-17
 func TestEndlessFPDU(t *testing.T) {

@@ -21,8 +21,7 @@ func newTestCQ(t *testing.T, depth int) *cq {
 	return c.(*cq)
 }
 
-// TestCQWakesAsManyAsItHas: no completion stays while somebody waits, and nobody
-// is woken for nothing.
+// TestCQWakesAsManyAsItHas: no completion stays while a goroutine waits, and none is woken in vain.
 func TestCQWakesAsManyAsItHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCQ(t, 8)

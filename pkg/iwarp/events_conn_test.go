@@ -23,8 +23,8 @@ func events(d iwarp.Device) (kinds []iwarp.EventKind) {
 	}
 }
 
-// TestEachConnectionEventOnce covers CM-27: a request is reported once and decided
-// about once; Dial and Accept say how it went; of the end each side hears once.
+// TestEachConnectionEventOnce covers CM-27: a request is reported once and accepted or rejected once; Dial
+// and Accept return the outcome; each side is told of the end once.
 func TestEachConnectionEventOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, n *iwarptest.Network) {
 		newEnd := func(d iwarp.Device) *iwarptest.End { return iwarptest.NewEnd(t, d, iwarp.QPInitAttr{}) }

@@ -80,8 +80,8 @@ func must(err error) {
 	}
 }
 
-// A Write goes into the peer's memory without a word to its program; the Send
-// behind it says that the data is there, and takes the right to write back.
+// A Write goes into the peer's memory without notifying its program; the Send after it says that the data
+// is there, and ends the right to write.
 func Example_writeWithNotification() {
 	client, server := newNode(), newNode()
 	defer client.dev.Close()

@@ -97,8 +97,7 @@ func TestSilentFlood(t *testing.T) {
 	}
 }
 
-// TestRequestFlood: Requests that nobody decides about are bounded as well, for
-// DecideTimeout.
+// TestRequestFlood: Requests that are neither accepted nor rejected are bounded as well, for DecideTimeout.
 func TestRequestFlood(t *testing.T) {
 	bubble(t, func(t *testing.T, n *iwarptest.Network) {
 		e, l := listen(t, n, &iwarp.ListenOptions{MaxPending: 20, DecideTimeout: 7 * time.Second})
@@ -130,7 +129,7 @@ func TestRequestFlood(t *testing.T) {
 // all places.
 func TestHostsShareThePlaces(t *testing.T) {
 	bubble(t, func(t *testing.T, n *iwarptest.Network) {
-		var from netip.Addr // who dials next
+		var from netip.Addr // address that dials next
 		cfg := n.Config()
 		cfg.Listen = func(ctx context.Context, addr string) (net.Listener, error) {
 			ln, err := n.Listen(ctx, addr)
@@ -434,8 +433,8 @@ func TestEarlyRTRIsHarmless(t *testing.T) {
 	}
 }
 
-// TestRejectedInitiatorClosesFirst: no FIN comes right behind a rejecting Reply, for
-// siw takes it for a reset; but it comes to one that waits for it.
+// TestRejectedInitiatorClosesFirst: no FIN follows a rejecting Reply immediately, as siw takes it for a
+// reset; but a peer that waits for it gets one.
 func TestRejectedInitiatorClosesFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, n *iwarptest.Network) {
 		_, l := listen(t, n, nil)

@@ -10,8 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
-// pingPong exchanges n small messages, each answered: by then both receiving sides
-// are lent to who waits.
+// pingPong exchanges n small messages, each answered: after that both receiving sides are lent to the waiter.
 func pingPong(t testing.TB, a, b *iwarptest.End, n int) {
 	t.Helper()
 	type half struct {
@@ -83,7 +82,7 @@ func TestLentSideGoesOn(t *testing.T) {
 func TestLentSideIsRecalled(t *testing.T) {
 	a, b := tcpPair(t)
 	pingPong(t, a, b, 200)
-	if err := b.QP.Destroy(); err != nil { // with nobody in Wait
+	if err := b.QP.Destroy(); err != nil { // while no goroutine is in Wait
 		t.Error(err)
 	}
 	a.WaitDone(t)

@@ -14,8 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
-// busyConn is a connection whose reader gets to run only when it may, and whose
-// writes fail once the peer has gone.
+// busyConn is a connection whose reader only runs when permitted, and whose writes fail once the peer has gone.
 type busyConn struct {
 	net.Conn
 	held atomic.Bool // reads wait for run

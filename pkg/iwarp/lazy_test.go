@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestQueuesOfNoStreamAreSmall: queues have their places when there is something to put
-// there. Who dials a thousand hosts of which most never answer makes as many QPs.
+// TestQueuesOfNoStreamAreSmall: queues get their places when they are needed. A program that dials a
+// thousand hosts, of which most never answer, makes as many QPs.
 func TestQueuesOfNoStreamAreSmall(t *testing.T) {
 	const n, places, most = 64, 1 << 10, 8 << 10 // most: bytes of each QP and its CQ
 	dev, err := Open(Config{})

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestEveryLimitIsEnforced: a device keeps to each limit of its Config, says it in
-// its attributes, and names it to who passes it.
+// TestEveryLimitIsEnforced: a device keeps to each limit of its Config, shows it in its attributes, and
+// names it in the error.
 func TestEveryLimitIsEnforced(t *testing.T) {
 	buf := make([]byte, 64)
 	type bench struct {

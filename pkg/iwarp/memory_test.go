@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestGateShutsForAll: with users coming and going, nobody is inside once close has
-// returned, to whichever of several closers.
+// TestGateShutsForAll: with users coming and going, no user is inside once close has returned, to whichever
+// of several closers.
 func TestGateShutsForAll(t *testing.T) {
 	for range 300 {
 		var g gate

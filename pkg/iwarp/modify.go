@@ -61,7 +61,7 @@ func (q *qp) reset() error {
 	defer q.mu.Unlock()
 	switch sends, recvs := q.sqHeld.Load(), q.rqHeld.Load(); {
 	case q.state != StateError || q.gone != gone:
-		return fmt.Errorf("%w: QP %d was reset by somebody else", ErrState, q.num)
+		return fmt.Errorf("%w: QP %d was reset concurrently", ErrState, q.num)
 	case q.destroyed:
 		return fmt.Errorf("%w: QP %d is destroyed", ErrState, q.num)
 	case sends+recvs != 0:

@@ -145,8 +145,7 @@ func TestDeviceLimits(t *testing.T) {
 	}
 }
 
-// TestGateWaits: who shuts a region's gate returns when the last user has left,
-// and nobody enters after it.
+// TestGateWaits: shutting a region's gate returns when the last user has left, and no user enters after that.
 func TestGateWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g gate

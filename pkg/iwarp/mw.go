@@ -74,7 +74,7 @@ func (q *qp) prepareBind(b *BindMW) (*mr, error) {
 	m := &mr{pd: q.pd, base: b.Addr, access: b.Access, of: w, bound: q, life: q.life.Load()}
 	if b.Len > 0 {
 		if b.Access == 0 || b.Access&^remoteRights != 0 {
-			return nil, fmt.Errorf("%w: a window has some of the remote rights, and no other", ErrInvalid)
+			return nil, fmt.Errorf("%w: a window takes remote rights only, and at least one", ErrInvalid)
 		}
 		switch r := b.MR.(type) {
 		case *mr:

@@ -61,7 +61,7 @@ func (p *pd) checkRegion(buf []byte, a Access, base uint64) error {
 	case int64(len(buf)) > p.dev.cfg.MaxMRSize:
 		return fmt.Errorf("%w: memory region of %d bytes: at most %d (MaxMRSize)", ErrLimit, len(buf), p.dev.cfg.MaxMRSize)
 	case a&^(LocalWrite|remoteRights) != 0:
-		return fmt.Errorf("%w: rights %#x: there are no such", ErrInvalid, uint32(a))
+		return fmt.Errorf("%w: unknown rights %#x", ErrInvalid, uint32(a))
 	case a&(RemoteWrite|RemoteAtomic) != 0 && a&LocalWrite == 0:
 		return fmt.Errorf("%w: a right to write remotely needs LocalWrite too", ErrInvalid)
 	case base+uint64(len(buf))-1 < base:

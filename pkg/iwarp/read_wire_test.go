@@ -260,15 +260,15 @@ func TestDeregDoesNotWaitForever(t *testing.T) {
 	})
 }
 
-// TestSendCompletesAmidRead covers RDMAP-46: a Send behind a Read Request is
-// delivered while the response is still under way.
+// TestSendCompletesAmidRead covers RDMAP-46: a Send after a Read Request is delivered while the response is
+// still under way.
 func TestSendCompletesAmidRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRawPeer(t, &iwarp.ConnParam{IRD: 2})
 		mr := r.reg(make([]byte, 8<<20), iwarp.RemoteRead)
 		r.Recv(t, 1, 8)
 		r.put(append(readFrame(1, mr.STag(), 0, 8<<20), sendFrame(1, 0, true, 8)...))
-		r.WaitOK(t, 1) // nobody has read a byte of the response
+		r.WaitOK(t, 1) // no byte of the response has been read
 		if s := r.QP.Stats(); s.ReadsReceived != 1 || s.BytesSent != 0 {
 			t.Errorf("%+v: the response is complete already", s)
 		}
@@ -448,8 +448,7 @@ func TestBadRequestAfterGoodOnes(t *testing.T) {
 	})
 }
 
-// TestAtomicIsMisaligned covers EXT-12 for a region whose memory, not whose TO, is
-// at an odd place.
+// TestAtomicIsMisaligned covers EXT-12 for a region whose memory, rather than its TO, is misaligned.
 func TestAtomicIsMisaligned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRawPeer(t, &iwarp.ConnParam{IRD: 1, Extensions: true})

@@ -39,7 +39,7 @@ func (r *connRequest) decide() error {
 	r.mu.Lock()
 	if r.decided {
 		r.mu.Unlock()
-		return fmt.Errorf("%w: the request from %s is decided about already", ErrInvalid, r.info.Remote)
+		return fmt.Errorf("%w: the request from %s is already accepted or rejected", ErrInvalid, r.info.Remote)
 	}
 	r.decided = true
 	lost := r.lost

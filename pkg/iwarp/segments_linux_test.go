@@ -129,10 +129,10 @@ func sniff(t *testing.T, do func(func())) (stop func() []segmentOf) {
 	}
 }
 
-// TestFPDUsAlignWithSegments covers MPA-34 and INT-05: on a path with an Ethernet's
-// segments TCP segments begin and end with an FPDU, whatever the messages: each of
-// them if the program says so, else all but those that a full window or socket cut.
-// Without any care nearly none does. Bulk data fills the segments all the same.
+// TestFPDUsAlignWithSegments covers MPA-34 and INT-05: on a path with an Ethernet's segments, TCP segments
+// begin and end with an FPDU, whatever the messages: each of them if the program says so, otherwise all but
+// those cut by a full window or socket. Without any measures almost none does. Bulk data still fills the
+// segments.
 func TestFPDUsAlignWithSegments(t *testing.T) {
 	for _, x := range []struct {
 		name string

@@ -164,8 +164,8 @@ func TestRegionsAreTheirOwnersMemory(t *testing.T) {
 	same("OpBindMW", q.dev.mrs.lookup(w.STag()), buf[12:17])
 }
 
-// TestSRQReceiveInProgress: when a peer dies inside a message, the receive that the
-// message had taken is flushed by its QP; those behind it stay on the SRQ.
+// TestSRQReceiveInProgress: when a peer dies inside a message, the receive that the message had taken is
+// flushed by its QP; later ones stay on the SRQ.
 func TestSRQReceiveInProgress(t *testing.T) {
 	e := newEnd(t)
 	d := e.dev.(*soft)
@@ -211,8 +211,8 @@ func TestSRQReceiveInProgress(t *testing.T) {
 	}
 }
 
-// TestNotifyEndsLoans: a program that waited, and now wants tokens, gets them though
-// nobody waits who would read the connection.
+// TestNotifyEndsLoans: a program that waited, and now wants tokens, gets them although no waiter reads the
+// connection.
 func TestNotifyEndsLoans(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

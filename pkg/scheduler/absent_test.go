@@ -21,7 +21,7 @@ func at(now time.Time, list ...Host) *Job {
 	return j
 }
 
-// wantRedial checks which hosts are to be connected for a job that waits for them.
+// wantRedial checks which hosts must be connected for a job that waits for them.
 func wantRedial(t *testing.T, s *Scheduler, now time.Time, d Decision, want ...string) {
 	t.Helper()
 	addrs, _ := s.Due(now)
@@ -129,8 +129,8 @@ func TestAttemptsForJobsAreSpread(t *testing.T) {
 	}
 }
 
-// A job that may not be done here waits for a host that can come up, and has it tried
-// again all the while.
+// TestStrictJobWaitsForAReturn: a job that may not be done here waits for a host that can come up, and
+// makes the scheduler try it repeatedly.
 func TestStrictJobWaitsForAReturn(t *testing.T) {
 	s := fixed(0)
 	lost(s, t0, "a")
@@ -184,7 +184,7 @@ func TestStrictJobDoesNotWaitInVain(t *testing.T) {
 	s.Drain("drained", true)
 	wantLocal(t, s.Pick(t0, strict(t0, hosts("drained")...)), reason.Draining, "by hand")
 
-	// One that refuses is asked again, in case that was mended, and believed.
+	// One that refuses is asked again, in case that was fixed, and believed.
 	s.Ensure(t0, hosts("no"))
 	s.Connecting(t0, "no")
 	s.Lost(t0, "no", "not allowed", true)
@@ -209,7 +209,7 @@ func TestStartingHost(t *testing.T) {
 	s.Starting(now, "a")
 	j := at(now, hosts("a")...)
 	wantWait(t, s.Pick(now, j), now.Add(s.c.Grace))
-	s.Connecting(now.Add(s.c.Grace/2), "a") // the same again does not count anew
+	s.Connecting(now.Add(s.c.Grace/2), "a") // a repetition starts no new period
 	s.Starting(now.Add(s.c.Grace/2), "a")
 	late := now.Add(s.c.Grace)
 	wantLocal(t, s.Pick(late, j), reason.HostLost, "a is starting")

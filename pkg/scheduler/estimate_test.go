@@ -114,8 +114,7 @@ func TestContentionIsSmoothed(t *testing.T) {
 	}
 }
 
-// TestPauseIsNoView: what a host was like before nobody looked says nothing of the
-// time between.
+// TestPauseIsNoView: what a host was like before a pause in looking says nothing about the time between.
 func TestPauseIsNoView(t *testing.T) {
 	s := fixed(0)
 	up(s, t0, "a", 4)

@@ -46,7 +46,7 @@ func TestEarliestFinish(t *testing.T) {
 		link  Link
 		load  *Load
 		ours  []time.Duration // jobs of ours that run there
-		held  uint64          // bytes of what is to be sent that it has already
+		held  uint64          // bytes to be sent that it has already
 	}
 	for _, c := range []struct {
 		what string
@@ -126,7 +126,7 @@ func TestFinishIsTold(t *testing.T) {
 	if d := s.Pick(t0, j); d.Finish != 50*ms+200*ms+time.Second+50*ms {
 		t.Errorf("finish is %v, want 50 ms there, 200 ms of bytes, 1 s, and 50 ms back", d.Finish)
 	}
-	// The next one's bytes go behind the first one's, and wait there for the core.
+	// The next one's bytes queue behind the first one's, and wait there for the core.
 	s.hosts["a"].bytes.add(1e9, 1, 1) // as many on the way as cores
 	if d := s.Pick(t0, j); d.Finish != 250*ms+time.Second+time.Second+50*ms {
 		t.Errorf("finish behind another is %v", d.Finish)
@@ -161,7 +161,7 @@ func TestWaitingJobsHoldTheirPlace(t *testing.T) {
 	}
 }
 
-// TestWaitingForABetterHostEnds though that one is taken by others again and again.
+// TestWaitingForABetterHostEnds even if others take that host again and again.
 func TestWaitingForABetterHostEnds(t *testing.T) {
 	s := fixed(0)
 	fast(s, "quick", 1, 10)
@@ -365,7 +365,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestEmptyHistory: what nobody can tell is taken from the size and the jobs so far.
+// TestEmptyHistory: without a prediction, the size and the jobs so far give the estimate.
 func TestEmptyHistory(t *testing.T) {
 	s := fixed(0)
 	j := &Job{Size: 1000}

@@ -44,7 +44,7 @@ func TestLostHostIsTriedAgainWithGrowingPauses(t *testing.T) {
 	}
 }
 
-// TestLostFarmIsLookedForOften: while no host is up nobody pays for an attempt.
+// TestLostFarmIsLookedForOften: while no host is up an attempt costs nothing.
 func TestLostFarmIsLookedForOften(t *testing.T) {
 	s := fixed(0.5)
 	s.Ensure(t0, hosts("a", "b"))

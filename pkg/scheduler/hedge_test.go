@@ -148,8 +148,7 @@ func TestFirstPlaceIsForTheLate(t *testing.T) {
 	}
 }
 
-// TestLongJobIsNoStraggler: where nobody knew how long it would take, and its host
-// answers others, it is the job.
+// TestLongJobIsNoStraggler: if a job's length was not known, and its host answers others, the job is long.
 func TestLongJobIsNoStraggler(t *testing.T) {
 	now := t0.Add(10 * time.Second)
 	s, jobs := stuck(t, 2, Cost{})
@@ -182,8 +181,8 @@ func TestLongJobIsNoStraggler(t *testing.T) {
 	}
 }
 
-// TestHostThatNeverAnswers is found out: its jobs are duplicated, it gets fewer, and
-// then none for a while, and again none when its test lies there too.
+// TestHostThatNeverAnswers: it is detected: its jobs are duplicated, it gets fewer, and then none for a
+// while, and again none when its test job hangs too.
 func TestHostThatNeverAnswers(t *testing.T) {
 	s, jobs := stuck(t, 4, second)
 	now := t0.Add(10 * time.Second)
@@ -233,7 +232,7 @@ func TestHostThatNeverAnswers(t *testing.T) {
 	}
 }
 
-// TestOriginalWins: nobody is blamed.
+// TestOriginalWins: no host is blamed.
 func TestOriginalWins(t *testing.T) {
 	s, jobs := stuck(t, 1, second)
 	now := t0.Add(10 * time.Second)
@@ -270,7 +269,7 @@ func TestDuplicateIsLost(t *testing.T) {
 	}
 }
 
-// TestQueueIsNoDelay: what waits behind others at its host is not late for that.
+// TestQueueIsNoDelay: a job that queues behind others on its host is not late for that.
 func TestQueueIsNoDelay(t *testing.T) {
 	s := fixed(0)
 	up(s, t0, "a", 1)

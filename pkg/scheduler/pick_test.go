@@ -13,7 +13,7 @@ var (
 	tool = [16]byte{1}
 )
 
-// fixed makes a Scheduler whose random numbers are all r.
+// fixed returns a Scheduler whose random numbers are all r.
 func fixed(r float64) *Scheduler {
 	return New(Config{Rand: func() float64 { return r }})
 }

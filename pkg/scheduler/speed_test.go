@@ -153,8 +153,8 @@ func TestGuessedTimesTellLess(t *testing.T) {
 	}
 }
 
-// TestEqualHostsLookEqual: in a first build, whose jobs' times nobody knows, hosts that are
-// alike are shown so, and scheduled so, however long the first jobs took beside a mere guess.
+// TestEqualHostsLookEqual: in a first build, without predictions, equal hosts look equal and are scheduled
+// equally, however long the first jobs took compared with a mere guess.
 func TestEqualHostsLookEqual(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for _, ms := range []int{10, 30, 300, 5000} { // of an ordinary job

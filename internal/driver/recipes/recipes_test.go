@@ -63,9 +63,8 @@ func TestRunWithoutDriver(t *testing.T) {
 	}
 }
 
-// TestCacheAsksAtTheSecondTime: a set of options that comes but once is not worth
-// a question, one that comes again is asked for once, and anew when the compiler
-// was replaced.
+// TestCacheAsksAtTheSecondTime: a set of options that occurs once is not worth a question; one that occurs
+// again is asked about once, and again when the compiler was replaced.
 func TestCacheAsksAtTheSecondTime(t *testing.T) {
 	dir := t.TempDir()
 	gcc, err := exec.LookPath("gcc")
@@ -178,8 +177,7 @@ func same(t *testing.T, a, b string) {
 	}
 }
 
-// TestSearchIsAskedOnce: nothing is known until somebody asks, then it is kept,
-// for each language.
+// TestSearchIsAskedOnce: nothing is known until the first request with ask, then it is kept, for each language.
 func TestSearchIsAskedOnce(t *testing.T) {
 	cc, err := exec.LookPath("gcc")
 	if err != nil {

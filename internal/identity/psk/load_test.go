@@ -59,7 +59,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadUnreadable: who has to do what.
+// TestLoadUnreadable: the error says which user has to do what.
 func TestLoadUnreadable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("needs an ordinary user: root can read everything")

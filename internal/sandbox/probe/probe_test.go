@@ -54,7 +54,7 @@ func TestKilledHostLeavesNoProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.Kill(pid, unix.SIGKILL) }()
-	for range 3000 { // whoever is its parent now may take his time to wait for it
+	for range 3000 { // its new parent may take a while to wait for it
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if _, after, ok := strings.Cut(string(stat), ") "); err != nil || ok && after[0] == 'Z' {
 			return

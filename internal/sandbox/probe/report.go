@@ -28,7 +28,7 @@ func Parse(out []byte) (Report, error) {
 		f := strings.Fields(string(line))
 		if len(f) == 2 && f[0] == "end" {
 			if n, err := strconv.Atoi(f[1]); err != nil || n != len(r) {
-				return nil, fmt.Errorf("probe: %d attempts, and it speaks of %s", len(r), f[1])
+				return nil, fmt.Errorf("probe: %d attempts, but it reports %s", len(r), f[1])
 			}
 			return r, r.whole(seen)
 		}
@@ -45,7 +45,7 @@ func Parse(out []byte) (Report, error) {
 func (r Report) whole(seen map[string]bool) error {
 	for _, a := range Attempts() {
 		if !seen[a.Name] {
-			return fmt.Errorf("probe: nothing is told of %s", a.Name)
+			return fmt.Errorf("probe: no result for %s", a.Name)
 		}
 	}
 	return nil

@@ -61,7 +61,7 @@ func ParseTargets(args []string) (*Targets, error) {
 		name, value, _ := strings.Cut(a, "=")
 		f := v.FieldByName(name)
 		if !f.IsValid() {
-			return nil, fmt.Errorf("target %q: nobody knows %s", a, name)
+			return nil, fmt.Errorf("target %q: unknown target %s", a, name)
 		}
 		if f.Kind() == reflect.String {
 			f.SetString(value)

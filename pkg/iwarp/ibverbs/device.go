@@ -21,7 +21,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Built says whether this binary has the provider.
+// Built reports whether this binary has the provider.
 const Built = true
 
 const (

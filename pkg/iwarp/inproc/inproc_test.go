@@ -23,8 +23,7 @@ func TestSuiteOneDevice(t *testing.T) {
 	})
 }
 
-// TestDialTimesOutInBubble shows that a Dial that nobody decides about ends, and
-// leaves nothing behind.
+// TestDialTimesOutInBubble shows that a Dial which is neither accepted nor rejected ends, and leaves nothing behind.
 func TestDialTimesOutInBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := NewNetwork().Open(Defaults())

@@ -17,7 +17,7 @@ const (
 	decideTimeout = 30 * time.Second
 )
 
-var errRefused = fmt.Errorf("iwarp: nobody takes the connection: %w", syscall.ECONNREFUSED)
+var errRefused = fmt.Errorf("iwarp: no listener accepts the connection: %w", syscall.ECONNREFUSED)
 
 // listener accepts connections of its network.
 type listener struct {
@@ -210,7 +210,7 @@ func (r *connRequest) gone() error {
 	case r.l.closed:
 		return iwarp.ErrClosed
 	case r.over:
-		return fmt.Errorf("%w: the request from %s is decided about already", iwarp.ErrInvalid, r.a.addr)
+		return fmt.Errorf("%w: the request from %s is already accepted or rejected", iwarp.ErrInvalid, r.a.addr)
 	}
 	return nil
 }

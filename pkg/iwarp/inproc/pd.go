@@ -41,7 +41,7 @@ func (d *device) checkMemory(buf []byte, a iwarp.Access, base uint64, guarded bo
 	case int64(len(buf)) > d.attr.MaxMRSize:
 		return fmt.Errorf("%w: memory region of %d bytes: at most %d", iwarp.ErrLimit, len(buf), d.attr.MaxMRSize)
 	case a&^(iwarp.LocalWrite|remoteRights) != 0:
-		return fmt.Errorf("%w: rights %#x: there are no such", iwarp.ErrInvalid, uint32(a))
+		return fmt.Errorf("%w: unknown rights %#x", iwarp.ErrInvalid, uint32(a))
 	case guarded && len(buf) > iwarp.GuardedMax:
 		return fmt.Errorf("%w: a region with a Guard has at most %d bytes, not %d", iwarp.ErrInvalid, iwarp.GuardedMax, len(buf))
 	case a&writeRights != 0 && a&iwarp.LocalWrite == 0:

@@ -185,7 +185,7 @@ func (q *qp) prepareBind(r *request) error {
 	case !ok || m.pd != q.pd || m.dead:
 		return fmt.Errorf("%w: a window is a part of a region of the same protection domain", iwarp.ErrInvalid)
 	case bind.Access == 0 || bind.Access&^remoteRights != 0:
-		return fmt.Errorf("%w: a window has some of the remote rights, and no other", iwarp.ErrInvalid)
+		return fmt.Errorf("%w: a window takes remote rights only, and at least one", iwarp.ErrInvalid)
 	}
 	next := &region{pd: q.pd, kind: window, bound: q, life: q.life, base: bind.Addr, access: bind.Access, remote: true}
 	// For a region of AllocMR this can only be checked when its turn comes.

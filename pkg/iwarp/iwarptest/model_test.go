@@ -107,8 +107,8 @@ func TestProgramsOneDevice(t *testing.T) {
 	})
 }
 
-// FuzzVerbs looks for programs whose outcome is another one over the software stack,
-// or without a wire, than in the model.
+// FuzzVerbs looks for programs whose outcome over the software stack, or without a wire, differs from that
+// in the model.
 func FuzzVerbs(f *testing.F) {
 	f.Fuzz(func(t *testing.T, program []byte) {
 		for _, tr := range []Transport{inProcess, overMemory} {

@@ -79,7 +79,7 @@ func (r *run) poll(got map[iwarp.QP]*polled, token *[2]bool) error {
 			for _, c := range wc[:n] {
 				p := got[c.QP]
 				if p == nil {
-					return fmt.Errorf("%c: a completion of nobody's: %+v", 'a'+side, c)
+					return fmt.Errorf("%c: a completion of no known QP: %+v", 'a'+side, c)
 				}
 				if c.Op == iwarp.OpRecv || c.Op == iwarp.OpRecvWriteImm {
 					p.recvs = append(p.recvs, c)

@@ -387,7 +387,7 @@ func (c *conn) rtrIsNobodys() {
 			c.Errorf("RTR %d: %+v, %q, %q", form, wc, got, back)
 		}
 		if x, y := a.QP.Stats(), b.QP.Stats(); x.SendsSent != 1 || y.SendsReceived != 1 || x.WritesSent+y.WritesReceived+x.ReadsSent+y.ReadsReceived != 0 {
-			c.Errorf("RTR %d was counted as somebody's message: %+v, %+v", form, x, y)
+			c.Errorf("RTR %d was counted as a message: %+v, %+v", form, x, y)
 		}
 	}
 }

@@ -141,7 +141,7 @@ func (c *conn) reuse() {
 		a.WaitDone(c)
 		b.WaitDone(c)
 		if err := b.QP.Modify(iwarp.StateIdle); !errors.Is(err, iwarp.ErrState) {
-			c.Errorf("a QP was reset with a completion that nobody has polled: %v", err)
+			c.Errorf("a QP was reset with a completion that was not polled: %v", err)
 		}
 		if wc := b.Wait(c); wc.ID != 3 || wc.Status != iwarp.StatusWRFlushErr {
 			c.Errorf("%+v", wc)

@@ -46,8 +46,8 @@ func FuzzParseFrame(f *testing.F) {
 	})
 }
 
-// FuzzReader: any octets behind start-up give ULPDUs that lie in the stream where
-// their length says, or an error, and never a panic.
+// FuzzReader: any octets after start-up give ULPDUs that are in the stream where their length says, or an
+// error, and never a panic.
 func FuzzReader(f *testing.F) {
 	for _, x := range vectors(f).Vectors {
 		if x.Kind == "fpdu" {

@@ -28,7 +28,7 @@ func TestCRC(t *testing.T) {
 	if got := mpa.CRC(0, []byte("123456789")); got != 0xe3069283 {
 		t.Errorf("check value: got %08x, want e3069283", got)
 	}
-	// RFC 5044 figure 6: a marker behind the DDP header points back 20 octets.
+	// RFC 5044 figure 6: a marker after the DDP header points back 20 octets.
 	fig6 := []byte{
 		0x00, 0x2a, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0,
 		0x00, 0x00, 0x00, 0x14, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,

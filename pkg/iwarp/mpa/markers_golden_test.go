@@ -77,8 +77,8 @@ func markerScenario(t testing.TB, all *iwarptest.Vectors) *iwarptest.Scenario {
 	return nil
 }
 
-// RFC 5044 figure 6: a second FPDU like the first of figure 5, with a marker
-// behind the DDP header. Between the two lie 440 octets in the RFC as here.
+// TestMarkersFigure6: RFC 5044 figure 6, a second FPDU like the first one of figure 5, with a marker after
+// the DDP header. Between the two there are 440 octets in the RFC as here.
 func TestMarkersFigure6(t *testing.T) {
 	fig6 := []byte{
 		0x00, 0x2a, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0,
@@ -107,8 +107,8 @@ func reseal(b []byte) []byte {
 	return b
 }
 
-// What of a marker is looked at, and when. covers MPA-48, MPA-49, MPA-51 and the
-// order of checks: "only if the CRC is valid" (after RFC 5044 §8, error 3).
+// TestMarkerChecks: what is checked of a marker, and when. covers MPA-48, MPA-49, MPA-51 and the order of
+// checks: "only if the CRC is valid" (after RFC 5044 §8, error 3).
 func TestMarkerChecks(t *testing.T) {
 	ulpdu := bytes.Repeat([]byte{0x5a}, 1200) // markers lead, and stand at 512 and 1024
 	for _, crc := range []bool{true, false} {

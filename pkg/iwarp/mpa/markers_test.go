@@ -53,7 +53,7 @@ func TestMarkersWrap(t *testing.T) {
 func TestMarkedSize(t *testing.T) {
 	for _, x := range []struct{ pos, n, want uint32 }{
 		{0, 42, 52}, {492, 42, 52}, {544, 477, 488}, {1536, 28, 40}, {2040, 34, 44}, {2084, 1714, 1732},
-		{4, 14, 20}, {508, 14, 24}, // a marker right behind ULPDU_Length's group
+		{4, 14, 20}, {508, 14, 24}, // a marker right after ULPDU_Length's group
 	} {
 		if got := markedSize(x.pos, int(x.n)); got != int(x.want) {
 			t.Errorf("ULPDU of %d at %d: got %d, want %d", x.n, x.pos, got, x.want)

@@ -18,10 +18,9 @@ import (
 // rounding within it.
 const siwULPDU = 1442
 
-// What siw sent, put together to messages again and sent by us over a path like its
-// own, is the same octets: start-up frames, and every FPDU of every message but
-// Terminates, whose layout is siw's alone. The pad, which siw does not clear, is
-// zero for both, and the CRCs after it.
+// TestCapturesReencode: what siw sent, reassembled to messages and sent by us over a path like its own,
+// gives the same octets: start-up frames, and every FPDU of every message except Terminates, whose layout
+// is siw's alone. The pad, which siw does not clear, is zero for both, and the CRCs after it.
 func TestCapturesReencode(t *testing.T) {
 	files, err := filepath.Glob("../testdata/captures/*.frames")
 	if err != nil {
@@ -50,7 +49,7 @@ func TestCapturesReencode(t *testing.T) {
 	}
 }
 
-// reencode sends anew what one side sent; it returns the number of messages.
+// reencode sends again what one side sent; it returns the number of messages.
 func reencode(t *testing.T, c *iwarptest.Conversation, initiator bool) (messages int) {
 	t.Helper()
 	sender := rdmap.NewSender(siwULPDU)

@@ -41,7 +41,7 @@ func TestCmpSwapMasks(t *testing.T) {
 	for _, x := range []struct{ old, compare, cmask, swap, smask, want uint64 }{
 		{5, 5, ^uint64(0), 9, ^uint64(0), 9},
 		{5, 6, ^uint64(0), 9, ^uint64(0), 5},
-		{0x15, 0x25, 0x0f, 0xffff, 0xf0, 0xf5}, // equal where it is looked at, swapped where it is meant
+		{0x15, 0x25, 0x0f, 0xffff, 0xf0, 0xf5}, // equal in the compared bits, swapped in the masked ones
 		{0x15, 0x25, 0xf0, 0xffff, 0xf0, 0x15},
 		{5, 99, 0, 9, ^uint64(0), 9}, // nothing compared: always
 		{5, 5, ^uint64(0), 9, 0, 5},  // nothing swapped: never

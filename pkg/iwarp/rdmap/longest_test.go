@@ -46,8 +46,7 @@ func TestLongestResponse(t *testing.T) {
 	}
 }
 
-// TestLongestRead covers RDMAP-12 for who has asked for 2^32-1 bytes: the last of
-// them are the last.
+// TestLongestRead covers RDMAP-12 for the side that has requested 2^32-1 bytes: the last of them are the last.
 func TestLongestRead(t *testing.T) {
 	for _, x := range []struct {
 		name string

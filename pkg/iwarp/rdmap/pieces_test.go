@@ -7,8 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/mpa"
 )
 
-// TestManyPieces: a message of more pieces than a batch has room for at once is cut
-// all the same.
+// TestManyPieces: a message with more pieces than fit into a batch at once is cut nevertheless.
 func TestManyPieces(t *testing.T) {
 	for _, piece := range []int{1, 50, 5000} {
 		var m Message

@@ -1,5 +1,5 @@
-// Package debsrc gets the sources of Debian's packages: real code for tests and
-// measurements. Nothing of the system's is changed, no right is needed.
+// Package debsrc fetches the sources of Debian's packages: real code for tests and measurements. It changes
+// nothing of the system and needs no rights.
 package debsrc
 
 import (
@@ -12,14 +12,13 @@ import (
 	"strings"
 )
 
-// Archives is a directory with source packages, fetched when they are first asked
-// for.
+// Archives is a directory with source packages, which are fetched when they are first needed.
 type Archives struct {
 	dir string
 	apt string // apt's configuration for source packages; "" before the first fetch
 }
 
-// New uses dir, or, where it is empty, a directory in the user's cache.
+// New uses dir or, if that is empty, a directory in the user's cache.
 func New(dir string) (*Archives, error) {
 	if dir == "" {
 		cache, err := os.UserCacheDir()
@@ -31,8 +30,7 @@ func New(dir string) (*Archives, error) {
 	return &Archives{dir: dir}, os.MkdirAll(dir, 0o755)
 }
 
-// Find returns the archive with the upstream sources of a package, which it fetches
-// if need be.
+// Find returns the archive with the upstream sources of a package, and fetches it if need be.
 func (a *Archives) Find(ctx context.Context, name string) (file string, err error) {
 	if file := a.find(name); file != "" {
 		return file, nil
@@ -46,7 +44,7 @@ func (a *Archives) Find(ctx context.Context, name string) (file string, err erro
 	return "", fmt.Errorf("no upstream sources of %s in %s", name, a.dir)
 }
 
-// Has says whether the package is there without fetching it.
+// Has reports whether the package is there without being fetched.
 func (a *Archives) Has(name string) bool { return a.find(name) != "" }
 
 func (a *Archives) find(name string) string {
@@ -71,8 +69,7 @@ func (a *Archives) Unpack(ctx context.Context, name, dir string) error {
 	return try(exec.CommandContext(ctx, "tar", "-C", dir, "--strip-components=1", "-xf", file))
 }
 
-// fetch gets a source package with apt-get, whose lists of source packages lie in
-// our directory as well.
+// fetch gets a source package with apt-get, whose lists of source packages are in our directory as well.
 func (a *Archives) fetch(ctx context.Context, name string) error {
 	if a.apt == "" {
 		if err := a.update(ctx); err != nil {
@@ -84,8 +81,7 @@ func (a *Archives) fetch(ctx context.Context, name string) error {
 	return try(cmd)
 }
 
-// update writes a configuration of apt's for source packages only, and reads
-// their lists.
+// update writes a configuration of apt for source packages only, and reads their lists.
 func (a *Archives) update(ctx context.Context) error {
 	release, err := os.ReadFile("/etc/os-release")
 	if err != nil {
@@ -121,7 +117,7 @@ func (a *Archives) update(ctx context.Context) error {
 	return nil
 }
 
-// try runs a command; the error has the last of what it printed.
+// try runs a command; the error has the end of its output.
 func try(cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
 	if err != nil {

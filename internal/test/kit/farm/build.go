@@ -14,15 +14,13 @@ import (
 	"sync"
 )
 
-// Build builds the programs into dir as `make` does, for tests, which may be run
-// without it.
+// Build builds the programs into dir as `make` does, for tests, which may be run without it.
 func Build(ctx context.Context, dir string) error {
 	return BuildOnly(ctx, dir, nil, "rdistcc", "rdistcc-cm", "rdistccd")
 }
 
-// BuildOnly builds some programs of cmd into dir, with flags of the go command's. `go run`
-// keeps what it has linked in the build cache, while `go build` links anew each time: a
-// dozen tests begin with this.
+// BuildOnly builds some programs of cmd into dir, with flags for the go command. `go run` keeps what it has
+// linked in the build cache, while `go build` links again each time, and a dozen tests begin with this.
 func BuildOnly(ctx context.Context, dir string, flags []string, programs ...string) error {
 	if err := look(); err != nil {
 		return err
@@ -43,7 +41,7 @@ func BuildOnly(ctx context.Context, dir string, flags []string, programs ...stri
 	return errors.Join(errs...)
 }
 
-// Link returns the flags of the go command's by which a program of cmd is linked as `make` does.
+// Link returns the flags of the go command with which a program of cmd is linked as `make` does.
 func Link(program string) []string {
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		return nil
@@ -55,9 +53,8 @@ func Link(program string) []string {
 	return []string{"-ldflags=-E github.com/rdistcc/rdistcc/internal/entrypoint." + begin}
 }
 
-// look reads the directories of the programs' sources: the go command takes what
-// a test has read for its inputs, and shows a cached result only while they are
-// as they were.
+// look reads the directories of the programs' sources: the go command takes what a test has read for its
+// inputs, and reuses a cached result only while they are unchanged.
 func look() error {
 	root, err := os.Getwd()
 	if err != nil {
@@ -68,7 +65,7 @@ func look() error {
 			break
 		}
 		if root == filepath.Dir(root) {
-			return nil // not called in the module: nothing is cached for it
+			return nil // not called within the module: nothing is cached for it
 		}
 		root = filepath.Dir(root)
 	}

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Query is one that a Grafana dashboard asks, with the dashboard's variables
-// replaced: those that select something select all of it.
+// Query is a query of a Grafana dashboard, with the dashboard's variables replaced: those that select
+// something select all of it.
 type Query struct {
 	Title string // of its panel, or the variable's name
 	Expr  string
-	Label string // of a variable's: the label of Expr, a metric, whose values it lists
+	Label string // for a variable: the label of Expr, a metric, whose values it lists
 	Stat  bool   // the panel shows one number
 }
 

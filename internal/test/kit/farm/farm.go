@@ -1,6 +1,6 @@
-// Package farm runs a small farm on this machine: daemons and a connection
-// manager as real processes on loopback ports of their own, with a state
-// directory of their own, so that nothing of the user's is touched.
+// Package farm runs a small farm on this machine: daemons and a connection manager as real processes on
+// loopback ports of their own, with a state directory of their own, so that nothing of the user's is
+// touched.
 package farm
 
 import (
@@ -25,14 +25,13 @@ import (
 
 // How long a process may take until it answers, and until it is gone.
 const (
-	// A daemon looks at every compiler first, and has a canary in every place: at a load of 10, with a hundred places, that took
-	// more than two minutes.
+	// A daemon first examines every compiler, and runs a canary in every place: at a load of 10, with a
+	// hundred places, that took more than two minutes.
 	startTimeout = 10 * time.Minute
 	stopTimeout  = 15 * time.Second
 )
 
-// settings is the farm's configuration: all jobs go to its hosts, and once, as who
-// has a farm counts them.
+// settings is the farm's configuration: all jobs go to its hosts, and only once.
 const (
 	settingsFile = "farm.yaml"
 	settings     = "local: {share: false}\nscheduler: {audit: 0}\nlinks: {idle: 1s}\n"
@@ -45,8 +44,8 @@ type Farm struct {
 	Daemons []Process // Addr is the host's name in traces and metrics
 	Manager Process
 	Vars    []string // further NAME=VALUE for the farm's processes
-	Hidden  string   // directory that daemons find empty, as on another machine; "": none
-	Meminfo string   // file that daemons find as /proc/meminfo, for which it takes root; "": the machine's
+	Hidden  string   // directory that daemons see as empty, as on another machine; "": none
+	Meminfo string   // file that daemons see as /proc/meminfo, which requires root; "": the machine's
 
 	bin        string
 	daemonFile string // the daemons' own settings, in Dir; "": the farm's
@@ -64,9 +63,9 @@ type Process struct {
 	run   *running
 }
 
-// Place is another network that processes can run in.
+// Place is another network in which processes can run.
 type Place interface {
-	// Enter moves the calling goroutine there, which gets a thread of its own for that.
+	// Enter moves the calling goroutine there, on a thread of its own.
 	Enter() error
 	Dial(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -76,25 +75,25 @@ type running struct {
 	cmd     *exec.Cmd
 	done    chan struct{} // closed when it has ended
 	err     error         // what Wait returned; set before done is closed
-	settled bool          // Stop or Kill has dealt with its end
+	settled bool          // Stop or Kill has handled its end
 }
 
-// New is a farm without processes, for the programs in bin and with files in
-// dir, which must exist. Stop ends what is started later.
+// New returns a farm without processes, for the programs in bin and with files in dir, which must exist.
+// Stop ends what is started later.
 func New(bin, dir string) *Farm {
-	// Else the user's own would be read. Where it cannot be written the programs say so.
+	// Otherwise the user's own would be read. If it cannot be written, the programs report it.
 	_ = os.WriteFile(filepath.Join(dir, settingsFile), []byte(settings), 0o600)
 	return &Farm{Dir: dir, Wrapper: filepath.Join(bin, "rdistcc"), bin: bin}
 }
 
-// Start starts n daemons of jobs jobs each, and a manager that has them as its
-// hosts. It returns when all are ready, or with everything stopped again.
+// Start starts n daemons with jobs places each, and a manager that has them as its hosts. It returns when
+// all are ready, or with everything stopped again.
 func Start(ctx context.Context, bin, dir string, n, jobs int) (f *Farm, err error) {
 	return StartSecure(ctx, bin, dir, n, jobs, Security{})
 }
 
-// StartSecure does the same for programs that prove who they are, or confine compiles
-// in another way than by themselves.
+// StartSecure does the same for programs that prove their identity, or confine compiles in another way than
+// the default.
 func StartSecure(ctx context.Context, bin, dir string, n, jobs int, s Security) (f *Farm, err error) {
 	f = New(bin, dir)
 	defer func() {
@@ -127,7 +126,7 @@ func (f *Farm) StartDaemon(ctx context.Context, name string, args ...string) (Pr
 	return f.StartDaemonAt(ctx, nil, name, ports[0], ports[1], args...)
 }
 
-// StartDaemonAt starts a daemon with addresses, in another network if place is not nil.
+// StartDaemonAt starts a daemon with given addresses, in another network if place is not nil.
 func (f *Farm) StartDaemonAt(ctx context.Context, place Place, name, addr, page string, args ...string) (Process, error) {
 	line := slices.Concat(f.apart(), []string{filepath.Join(f.bin, "rdistccd"), "--listen", addr, "--http", page}, args)
 	env := f.Env()
@@ -143,8 +142,8 @@ func (f *Farm) StartDaemonAt(ctx context.Context, place Place, name, addr, page 
 	return p, p.WaitReady(ctx, "/readyz")
 }
 
-// StartDaemonAgain starts a daemon that has ended once more, as it was started: with
-// the same ports, words and log. It returns when it is ready.
+// StartDaemonAgain restarts a daemon that has ended, as it was started: with the same ports, words and log.
+// It returns when the daemon is ready.
 func (f *Farm) StartDaemonAgain(ctx context.Context, i int) error {
 	old := f.Daemons[i]
 	p, err := f.launch(ctx, old.place, old.Name, old.HTTP, old.run.cmd.Env, old.run.cmd.Args[0], old.run.cmd.Args[1:]...)
@@ -156,8 +155,8 @@ func (f *Farm) StartDaemonAgain(ctx context.Context, i int) error {
 	return p.WaitReady(ctx, "/readyz")
 }
 
-// apart are the words before a daemon's that hide Hidden from it, or show it Meminfo: a mount
-// namespace of its own, with an empty file system there, or that file. The process stays one.
+// apart returns the words before a daemon's that hide Hidden from it, or show it Meminfo: a mount namespace
+// of its own, with an empty file system there, or with that file. It remains a single process.
 func (f *Farm) apart() []string {
 	if f.Meminfo != "" {
 		return []string{"unshare", "--mount", "--propagation", "slave", "sh", "-c", `mount --bind "$0" /proc/meminfo && exec "$@"`, f.Meminfo}
@@ -172,7 +171,7 @@ func (f *Farm) apart() []string {
 	return append(words, "sh", "-c", `mount -t tmpfs hidden "$0" && exec "$@"`, f.Hidden)
 }
 
-// CanHide returns why daemons cannot be kept from seeing a directory here.
+// CanHide returns why a directory cannot be hidden from daemons here, or nil.
 func CanHide(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "rdistcc-hidden-")
 	if err != nil {
@@ -196,8 +195,7 @@ func (f *Farm) StartManager(ctx context.Context, args ...string) error {
 	return f.StartManagerAt(ctx, nil, ports[0], args...)
 }
 
-// StartManagerAt starts the manager with an address for its page, in another network
-// if place is not nil.
+// StartManagerAt starts the manager with an address for its page, in another network if place is not nil.
 func (f *Farm) StartManagerAt(ctx context.Context, place Place, page string, args ...string) (err error) {
 	f.Manager, err = f.launch(ctx, place, "rdistcc-cm", page, f.Env(), filepath.Join(f.bin, "rdistcc-cm"),
 		append([]string{"--http", page}, args...)...)
@@ -207,9 +205,8 @@ func (f *Farm) StartManagerAt(ctx context.Context, place Place, page string, arg
 	return f.Manager.WaitReady(ctx, "/readyz")
 }
 
-// Env is the environment for commands that are to use this farm: the caller's
-// without any setting of rdistcc or distcc, and the farm's own directory and
-// configuration.
+// Env returns the environment for commands that should use this farm: the caller's without any setting of
+// rdistcc or distcc, and with the farm's own directory and configuration.
 func (f *Farm) Env() []string {
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
 		return strings.HasPrefix(s, "RDISTCC_") || strings.HasPrefix(s, "DISTCC_")
@@ -218,7 +215,7 @@ func (f *Farm) Env() []string {
 	return append(env, f.Vars...)
 }
 
-// Launch starts another program beside the farm, which Stop ends with it.
+// Launch starts another program beside the farm, which Stop ends with the farm.
 func (f *Farm) Launch(ctx context.Context, name, page, program string, args ...string) (Process, error) {
 	p, err := f.launch(ctx, nil, name, page, os.Environ(), program, args...)
 	if err == nil {
@@ -236,14 +233,14 @@ func (f *Farm) launch(ctx context.Context, place Place, name, page string, env [
 	defer log.Close()
 	r := &running{cmd: exec.Command(program, args...), done: make(chan struct{})}
 	r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = env, log, log
-	// A group of its own, so that an interrupt at the terminal reaches us only
-	// and the farm is stopped in order; should we be killed, it ends as well.
+	// A group of its own, so that an interrupt at the terminal reaches only us, and the farm is stopped in
+	// order; if we are killed, it ends as well.
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	started := make(chan error)
 	go func() {
 		defer close(r.done)
-		// The kernel means the death of the thread that forks, and the runtime
-		// ends threads that other goroutines have locked: this one has to stay.
+		// The kernel means the death of the forking thread, and the runtime ends threads that other
+		// goroutines have locked: this thread must stay.
 		err := error(nil)
 		if place != nil {
 			err = place.Enter()
@@ -273,8 +270,8 @@ func (p Process) WaitReady(ctx context.Context, path string) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		// A daemon says that it is ready while it still identifies compilers; what is measured
-		// or tested on it wants to be without that.
+		// A daemon reports that it is ready while it still identifies compilers; measurements and tests
+		// should not be disturbed by that.
 		if b, err := p.Get(ctx, path); err == nil && !bytes.Contains(b, []byte("being identified")) {
 			return nil
 		}
@@ -288,7 +285,7 @@ func (p Process) WaitReady(ctx context.Context, path string) error {
 	}
 }
 
-// Get fetches a page of the process's; any answer but 200 is an error.
+// Get fetches a page of the process; any answer but 200 is an error.
 func (p Process) Get(ctx context.Context, path string) ([]byte, error) {
 	if p.place == nil {
 		return Get(ctx, "http://"+p.HTTP+path)
@@ -317,7 +314,7 @@ func get(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 	return page, err
 }
 
-// tail is the last line of the log.
+// tail returns the last line of the log.
 func (p Process) tail() string {
 	data, err := os.ReadFile(p.Log)
 	if err != nil {
@@ -327,8 +324,8 @@ func (p Process) tail() string {
 	return lines[len(lines)-1]
 }
 
-// Stop ends everything, the manager first, and waits for it. A manager or daemon
-// that does not end with status 0 is an error.
+// Stop ends everything, the manager first, and waits for it. A manager or daemon that does not end with
+// status 0 is an error.
 func (f *Farm) Stop() error {
 	http.DefaultClient.CloseIdleConnections()
 	var errs []error
@@ -336,13 +333,13 @@ func (f *Farm) Stop() error {
 		errs = append(errs, p.Stop())
 	}
 	for _, p := range f.others {
-		_ = p.Stop() // their exit status is their own affair
+		_ = p.Stop() // their exit status does not matter
 	}
 	return errors.Join(errs...)
 }
 
-// Stop asks the process to end and waits for it; any status but 0 is an error.
-// One that was killed or stopped before is not.
+// Stop asks the process to end and waits for it; any status but 0 is an error, unless the process was
+// killed or stopped before.
 func (p Process) Stop() error {
 	if p.run == nil || p.run.settled {
 		return nil
@@ -368,10 +365,10 @@ func (p Process) Kill() {
 	<-p.run.done
 }
 
-// PID is the process's number.
+// PID returns the process's number.
 func (p Process) PID() int { return p.run.cmd.Process.Pid }
 
-// Running says whether the process was started and has not ended.
+// Running reports whether the process was started and has not ended.
 func (p Process) Running() bool {
 	if p.run == nil {
 		return false
@@ -384,8 +381,8 @@ func (p Process) Running() bool {
 	}
 }
 
-// Ended returns the exit status once the process has ended by itself; Stop has
-// nothing to say about it then. It waits until ctx ends.
+// Ended returns the exit status once the process has ended by itself; Stop does not report it then. It
+// waits until ctx ends.
 func (p Process) Ended(ctx context.Context) (status int, err error) {
 	select {
 	case <-p.run.done:
@@ -396,15 +393,15 @@ func (p Process) Ended(ctx context.Context) (status int, err error) {
 	}
 }
 
-// Signal sends sig to the process alone.
+// Signal sends sig to the process only.
 func (p Process) Signal(sig syscall.Signal) error { return p.run.cmd.Process.Signal(sig) }
 
-// Ports of the farm's are from below those that Linux gives to connections (32768 on,
-// net.ipv4.ip_local_port_range): else one that is free now may be some connection's own
-// a moment later, or while a daemon that is to be started again is down.
+// The farm's ports are below those that Linux gives to connections (32768 on,
+// net.ipv4.ip_local_port_range): otherwise one that is free now may be used for a connection a moment
+// later, or while a daemon that will be restarted is down.
 const firstPort, portRange = 10000, 22000
 
-// FreePorts returns n different loopback addresses that nobody listens on now.
+// FreePorts returns n different loopback addresses on which nothing listens now.
 func FreePorts(n int) (addrs []string, err error) {
 	for tries := 0; len(addrs) < n; tries++ {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(portRange)))

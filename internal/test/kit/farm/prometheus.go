@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Monitor starts a Prometheus server that watches the farm with the scrape
-// configuration and rules of deploy, only more often. It keeps its data below
-// the farm's directory. page is its address, or empty for any free port.
+// Monitor starts a Prometheus server that watches the farm with the scrape configuration and rules of
+// deploy, but at shorter intervals. It keeps its data below the farm's directory. page is its address, or
+// empty for any free port.
 //
-// The error is an *exec.Error when Prometheus is not installed.
+// The error is an *exec.Error if Prometheus is not installed.
 func (f *Farm) Monitor(ctx context.Context, deploy, page string) (Process, error) {
 	program, err := exec.LookPath("prometheus")
 	if err != nil {
@@ -28,7 +28,7 @@ func (f *Farm) Monitor(ctx context.Context, deploy, page string) (Process, error
 		if err != nil {
 			return Process{}, err
 		}
-		// The farm lives for minutes: look at it every second.
+		// The farm lives for minutes: scrape it every second.
 		text := strings.NewReplacer("_interval: 15s", "_interval: 1s", "_timeout: 10s", "_timeout: 1s").Replace(string(data))
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return Process{}, err

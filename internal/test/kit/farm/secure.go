@@ -12,21 +12,20 @@ import (
 	"strings"
 )
 
-// Security is how a farm's programs prove who they are, and how its daemons confine
-// compiles.
+// Security says how a farm's programs prove their identity, and how its daemons confine compiles.
 type Security struct {
 	Auth    string // tls, psk, or empty: open, on loopback
-	Sandbox string // auto, strict, off, or empty: as daemons do by themselves
+	Sandbox string // auto, strict, off, or empty: the daemons' default
 }
 
-// Flags defines a flag for each.
+// Flags defines a flag for each field.
 func (s *Security) Flags(f *flag.FlagSet) {
-	f.StringVar(&s.Auth, "auth", "", "how the programs prove who they are: tls, psk, or not at all")
+	f.StringVar(&s.Auth, "auth", "", "how the programs prove their identity: tls, psk, or empty for not at all")
 	f.StringVar(&s.Sandbox, "sandbox", "", "how daemons confine compiles: auto, strict or off")
 }
 
-// Secure makes what s needs, for programs that are started after. It makes
-// certificates as a user would, by `rdistcc certs`.
+// Secure makes what s needs, for programs that are started afterwards. It makes certificates as a user
+// would, with `rdistcc certs`.
 func (f *Farm) Secure(ctx context.Context, s Security) error {
 	daemon, manager := "", ""
 	switch s.Auth {

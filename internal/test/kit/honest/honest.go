@@ -1,15 +1,15 @@
-// Package honest has argument lists as real builds give them to compilers: what a
-// daemon must take, and a wrapper must not keep without need.
+// Package honest has argument lists as real builds give them to compilers: a
+// daemon must accept them, and a wrapper must not keep them without need.
 //
 // packages.txt is from builds of Debian's packages, recorded by the program in
 // harvest; styles.txt is written by hand, in the style of projects and distributions.
-// A line is one list: the compiler, and its words. In a word \xHH stands for a byte:
-// blanks, backslashes and $ are written so. Behind << are the words of the one response
-// file that a list may name. The file and its directories have other names than in
-// the build, and the directory of the build is Root with the package's name.
+// A line is one list: the compiler and its words. In a word \xHH stands for a byte;
+// blanks, backslashes and $ are written that way. The words of the one response
+// file that a list may name follow <<. The source file and its directories have other names
+// than in the build, and the directory of the build is Root with the package's name.
 //
-// Two kinds of lines are no list: "package NAME VERSION" says where the lists below
-// are from, and "let N WORDS" that $N stands for these words down to the next package.
+// Two kinds of lines are not lists: "package NAME VERSION" says where the lists below
+// are from, and "let N WORDS" makes $N stand for these words down to the next package.
 package honest
 
 import (
@@ -22,17 +22,17 @@ import (
 //go:embed packages.txt styles.txt
 var files embed.FS
 
-// Root stands before the names of files in a build's own directory.
+// Root precedes the names of files in a build's own directory.
 const Root = "/home/user/"
 
 // List is one command.
 type List struct {
 	Package  string   // Debian's source package; "": written by hand
 	Words    []string // the compiler and its words
-	Response []string // the words in the file that "@NAME" among Words stands for; nil: no such word
+	Response []string // words in the file that "@NAME" among Words stands for; nil: no such word
 }
 
-// String is the list as a line of the files, without "let".
+// String returns the list as a line of the files, without "let".
 func (l List) String() string {
 	line := Line(l.Words)
 	if l.Response != nil {
@@ -41,7 +41,7 @@ func (l List) String() string {
 	return line
 }
 
-// Expanded are the words with those of the response file in its place.
+// Expanded returns the words with the response file replaced by its words.
 func (l List) Expanded() (words []string) {
 	for _, w := range l.Words {
 		if l.Response != nil && strings.HasPrefix(w, "@") {
@@ -53,7 +53,7 @@ func (l List) Expanded() (words []string) {
 	return words
 }
 
-// All are the lists of both files.
+// All returns the lists of both files.
 func All() (lists []List, err error) {
 	for _, name := range []string{"packages.txt", "styles.txt"} {
 		text, err := files.ReadFile(name)
@@ -69,7 +69,7 @@ func All() (lists []List, err error) {
 	return lists, nil
 }
 
-// Parse reads a file. The error names the line that is none.
+// Parse parses a file. The error names the invalid line.
 func Parse(text string) (lists []List, err error) {
 	pkg, lets := "", map[string][]string{}
 	for line := range strings.Lines(text) {
@@ -114,7 +114,7 @@ func Parse(text string) (lists []List, err error) {
 	return lists, nil
 }
 
-// Line writes words as they stand in a line; none of them is empty.
+// Line formats words as they appear in a line; none of them is empty.
 func Line(words []string) string {
 	var b strings.Builder
 	for i, w := range words {

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Files that a word names, by the option that it stands behind.
+// Options with the name of a file or directory: Shape keeps its place for the first ones, its extension for
+// the others.
 var (
 	dirOptions  = []string{"-I", "-isystem", "-iquote", "-idirafter", "-L", "-include", "-imacros"}
 	fileOptions = []string{"-o", "-MF", "-MT", "-MQ"}
 )
 
-// Shape is what is left of a list when names are taken from it: of directories only
-// whether they are absolute, below or beside is kept, of macros what kind of
-// value they have, and several of one kind in a row are as one. Lists of one shape ask
-// a daemon for the same.
+// Shape returns what is left of a list when names are removed: directories are reduced to whether they are
+// absolute, below or beside, macros to the kind of their value, and several of one kind in a row count as
+// one. Lists of one shape ask the same of a daemon.
 func (l List) Shape() string {
 	var shape []string
 	add := func(s string) {
@@ -65,7 +65,7 @@ func place(name string) string {
 	return "."
 }
 
-// value is the kind of a macro's value.
+// value returns the kind of a macro's value.
 func value(macro string) string {
 	name, v, ok := strings.Cut(macro, "=")
 	kind := ""
@@ -92,7 +92,7 @@ func value(macro string) string {
 	return kind
 }
 
-// IsSource says whether a word is a file that compilers compile, by its name.
+// IsSource reports whether a word names a file that compilers compile.
 func IsSource(w string) bool {
 	switch path.Ext(w) {
 	case ".c", ".cc", ".cpp", ".cxx", ".c++", ".C", ".cp", ".CPP", ".i", ".ii", ".m", ".mm", ".s", ".S", ".sx", ".h", ".hh", ".hpp":

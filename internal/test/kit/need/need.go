@@ -1,5 +1,5 @@
-// Package need leaves tests out for what a machine lacks, and has them fail for that on a machine that is said to have it:
-// a test that skips itself where it should run would go unnoticed.
+// Package need skips tests that need something which the machine lacks, and makes them fail on a machine
+// that is said to have it: a test that is skipped where it should run would go unnoticed.
 package need
 
 import (
@@ -9,22 +9,23 @@ import (
 	"testing"
 )
 
-// Required is the environment variable that lists, with commas, what this machine has. A test that lacks it fails.
+// Required is the environment variable that lists, separated by commas, what this machine has. A test fails
+// if that is missing.
 const Required = "RDISTCC_TEST_REQUIRE"
 
 // Thing is what tests need beyond Go, gcc, g++ and make.
 type Thing string
 
 const (
-	Sandbox Thing = "sandbox" // what compiles are confined with: user and mount namespaces, Landlock, seccomp
+	Sandbox Thing = "sandbox" // what confines compiles: user and mount namespaces, Landlock, seccomp
 	Network Thing = "network" // network namespaces, which root can make
-	Tools   Thing = "tools"   // programs, those of make deps
+	Tools   Thing = "tools"   // programs installed by make deps
 )
 
 var things = []Thing{Sandbox, Network, Tools}
 
-// Skipf ends a test for want of a thing: it skips the test, or fails it where Required names the thing.
-// Format and args say what is missing.
+// Skipf ends a test that lacks a thing: it skips the test, or fails it if Required names the thing. format
+// and args say what is missing.
 func Skipf(t testing.TB, what Thing, format string, args ...any) {
 	t.Helper()
 	for _, word := range strings.FieldsFunc(os.Getenv(Required), func(r rune) bool { return r == ',' || r == ' ' }) {

@@ -20,8 +20,7 @@ import (
 // These tests let trouble happen to a farm while a build runs. Every job must end
 // well, with the right object; how long things took is printed.
 
-// trouble is one of them: a build on daemons of four places, and what is to be said
-// of it.
+// trouble is one fault: a build on daemons of four places, and what must be said about it.
 type trouble struct {
 	*site
 	m     *farm.Farm
@@ -220,8 +219,8 @@ func TestOneWay(t *testing.T) {
 	}
 }
 
-// TestLinkDown: a host's cable is pulled, and put back after a while. The rest of the
-// farm goes on, nobody storms the host, and it is used again.
+// TestLinkDown: a host's cable is pulled, and put back after a while. The rest of the farm goes on, the
+// host is not stormed, and it is used again.
 func TestLinkDown(t *testing.T) {
 	x := newTrouble(t, 2, size(700, 300), 500*time.Millisecond)
 	d := x.daemons.Daemons[0]
@@ -251,8 +250,8 @@ func TestLinkDown(t *testing.T) {
 	x.idle(x.daemons.Daemons...)
 }
 
-// TestSlowLink: a host behind a line of 64 kB/s is not worth its time. With it, a
-// build takes hardly longer than without it.
+// TestSlowLink: a host behind a line of 64 kB/s is not worth using. With it, a build takes hardly longer
+// than without it.
 func TestSlowLink(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1, 3, 4)
@@ -364,8 +363,8 @@ func TestWholeFarmLost(t *testing.T) {
 	x.idle(x.daemons.Daemons...)
 }
 
-// TestSleep: a host sleeps and wakes up, and so does the build host. Nothing that was
-// made meanwhile is taken for an answer to a question that nobody asks any more.
+// TestSleep: a host sleeps and wakes up, and so does the build host. Nothing made meanwhile is taken for
+// the answer to an outdated question.
 func TestSleep(t *testing.T) {
 	x := newTrouble(t, 2, size(400, 240), 500*time.Millisecond)
 	d := x.daemons.Daemons[0]

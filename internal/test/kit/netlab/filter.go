@@ -8,11 +8,11 @@ import (
 
 // filter decides which packets between two hosts are dropped.
 type filter struct {
-	on atomic.Bool // false: nothing was ever cut; spares the lock
+	on atomic.Bool // false: nothing was ever cut; avoids taking the lock
 
 	mu    sync.Mutex
 	cut   map[pair]bool // guarded by mu
-	flows map[flow]bool // TCP connections by their client's end: silenced or not; guarded by mu
+	flows map[flow]bool // TCP connections by their client's end: whether silenced; guarded by mu
 	opens map[pair]int  // requests for connections; guarded by mu
 }
 
@@ -45,9 +45,8 @@ func (f *filter) setCut(p pair, on bool) {
 	f.on.Store(true)
 }
 
-// HalfOpen silences all TCP connections that there are between two hosts, in both
-// directions and for good: each end believes that it is connected. New ones work.
-// It returns how many they are.
+// HalfOpen silences all existing TCP connections between two hosts, in both directions and for good: each
+// end believes that it is connected. New ones work. It returns how many there were.
 func (l *Lab) HalfOpen(a, b *Host) int {
 	f := &l.filter
 	f.mu.Lock()
@@ -63,15 +62,14 @@ func (l *Lab) HalfOpen(a, b *Host) int {
 	return n
 }
 
-// Opens counts the requests for TCP connections that one host has sent to another,
-// those that were lost, and sent again, among them.
+// Opens returns how many requests for TCP connections one host has sent to another, including lost and repeated ones.
 func (l *Lab) Opens(from, to *Host) int {
 	l.filter.mu.Lock()
 	defer l.filter.mu.Unlock()
 	return l.filter.opens[pair{from.index, to.index}]
 }
 
-// drops looks at one packet of IPv4, and remembers the connections that it opens.
+// drops decides about one IPv4 packet, and records the connections that it opens.
 func (f *filter) drops(from, to int, b []byte) bool {
 	header := int(b[0]&15) * 4
 	tcp := b[9] == 6 && len(b) >= header+20 && binary.BigEndian.Uint16(b[6:])&0x1fff == 0
@@ -93,7 +91,7 @@ func (f *filter) drops(from, to int, b []byte) bool {
 			clear(f.flows)
 		}
 		f.opens[k.pair]++
-		f.flows[k] = false // also where the ports are those of a silenced one
+		f.flows[k] = false // even with the ports of a silenced one
 	}
 	back := flow{pair{to, from}, k.toPort, k.fromPort}
 	return f.cut[pair{from, to}] || tcp && (f.flows[k] || f.flows[back])

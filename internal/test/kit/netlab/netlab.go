@@ -1,18 +1,16 @@
-// Package netlab is a network of hosts on one machine: network namespaces, each
-// with one cable to a switch in user space that gives the cable delay, rate,
-// queue and loss, and that can cut it, in one direction, for one flow or whole.
-// It needs no netem.
+// Package netlab is a network of hosts on one machine: network namespaces, each with one cable to a switch
+// in user space. The switch gives the cable delay, rate, queue and loss, and can cut it, in one direction,
+// for one flow or altogether. It needs no netem.
 //
 //	namespace 1 ─ net0 (TUN) ─ cable ─┐
 //	namespace 2 ─ net0 (TUN) ─ cable ─┼─ switch: goroutines of this process
 //	namespace 3 ─ net0 (TUN) ─ cable ─┘
 //
-// Host i, from 1, has the address 10.99.0.i. The namespaces have no names: descriptors of
-// this process, and the processes started in them, are all that holds them. So
-// nothing is left of a network when its process is gone, however it ended.
+// Host i, from 1, has the address 10.99.0.i. The namespaces have no names: only descriptors of this
+// process, and the processes started in them, hold them. So nothing is left of a network when its process
+// is gone, however it ended.
 //
-// It needs the rights to make namespaces and interfaces in them (root), and
-// /dev/net/tun; see Available.
+// It needs the rights to make namespaces and interfaces in them (root), and /dev/net/tun; see Available.
 package netlab
 
 import (
@@ -39,8 +37,8 @@ var Net = netip.MustParsePrefix("10.99.0.0/24")
 // Line is one direction of a cable. The zero value is perfect.
 type Line struct {
 	Delay time.Duration // of a packet's flight
-	Rate  float64       // bits a second, framing of Ethernet included; 0: no bound
-	Queue int64         // bytes that may wait for the line, more are lost; 0: no bound
+	Rate  float64       // bits per second, including Ethernet framing; 0: no limit
+	Queue int64         // bytes that may wait for the line, more are lost; 0: no limit
 	Loss  float64       // probability that a packet is lost, 0 to 1
 	Drop  bool          // everything is lost
 }
@@ -65,7 +63,7 @@ type Host struct {
 	port  port
 }
 
-// Available says what is missing for a Lab, in one line.
+// Available returns what is missing for a Lab, in one line, or nil.
 func Available() error {
 	if os.Geteuid() != 0 {
 		return errors.New("network namespaces need root")
@@ -83,8 +81,8 @@ func Available() error {
 	return nil
 }
 
-// New makes a network of n hosts with perfect cables. Which packets a lossy line
-// loses depends on seed, the line, and how many it has carried, on nothing else.
+// New returns a network of n hosts with perfect cables. Which packets a lossy line loses depends only on
+// seed, the line, and how many it has carried.
 func New(n int, seed uint64) (l *Lab, err error) {
 	if n < 1 || n > MaxHosts {
 		return nil, fmt.Errorf("netlab: %d hosts, want 1 to %d", n, MaxHosts)
@@ -116,8 +114,8 @@ func New(n int, seed uint64) (l *Lab, err error) {
 	return l, nil
 }
 
-// Close takes the network apart and waits for the switch's end. Processes that
-// still run in it keep their namespaces, without a cable.
+// Close takes the network apart and waits for the switch to end. Processes that still run in it keep their
+// namespaces, without a cable.
 func (l *Lab) Close() {
 	for _, h := range l.Hosts {
 		h.port.stop()
@@ -143,8 +141,8 @@ func (l *Lab) Set(line Line) error {
 func (h *Host) Set(up, down Line) error {
 	h.port.up.Store(&up)
 	h.port.down.Store(&down)
-	// Segments of 64 KiB cross whole as long as losing one is not losing 45 packets, and
-	// none of them holds up others for long, on any line.
+	// Segments of 64 KiB are passed on whole, unless losing one would mean losing 45 packets, or one would
+	// hold up others for long, on any line.
 	whole := true
 	for _, h := range h.lab.Hosts {
 		for _, l := range []*Line{h.port.up.Load(), h.port.down.Load()} {
@@ -159,11 +157,11 @@ func (h *Host) Set(up, down Line) error {
 	return nil
 }
 
-// Lines are the properties of the host's cable.
+// Lines returns the properties of the host's cable.
 func (h *Host) Lines() (up, down Line) { return *h.port.up.Load(), *h.port.down.Load() }
 
-// Unplug makes the host's interface lose its cable, or find it again: unlike with
-// a line that drops everything, the host knows.
+// Unplug disconnects the host's interface from its cable, or reconnects it: unlike with a line that drops
+// everything, the host notices.
 func (h *Host) Unplug(out bool) error {
 	return h.Do(func() error {
 		return setFlags("net0", unix.IFF_UP|unix.IFF_RUNNING, !out)
@@ -184,8 +182,8 @@ func (h *Host) Do(f func() error) error {
 	return <-result
 }
 
-// Enter moves the calling goroutine into the host's network, for good: its thread
-// is locked, and ends with it. The thread must not be locked before.
+// Enter moves the calling goroutine into the host's network for good: its thread is locked, and ends with
+// it. The thread must not be locked before.
 func (h *Host) Enter() error {
 	runtime.LockOSThread()
 	if err := unix.Setns(int(h.ns.Fd()), unix.CLONE_NEWNET); err != nil {
@@ -201,7 +199,7 @@ func (h *Host) Start(cmd *exec.Cmd) error { return h.Do(cmd.Start) }
 func (h *Host) Dial(ctx context.Context, network, addr string) (c net.Conn, err error) {
 	var d net.Dialer
 	err = h.Do(func() error {
-		// A name would be looked up, and a second address tried, on other threads.
+		// For a name, look-ups and further addresses would be tried on other threads.
 		if _, err := netip.ParseAddrPort(addr); err != nil {
 			return err
 		}

@@ -210,8 +210,7 @@ func TestLossIsBySeed(t *testing.T) {
 	}
 }
 
-// TestCut: one direction dropped is enough for silence, and nothing else is;
-// mended, TCP goes on.
+// TestCut: one direction dropped is enough for silence, and nothing else is; once repaired, TCP goes on.
 func TestCut(t *testing.T) {
 	l := newLab(t, 3, 1)
 	a, b, third := l.Hosts[0], l.Hosts[1], l.Hosts[2]

@@ -69,8 +69,8 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// site is a network with a farm in it, whose compiler is the stand-in: managers on
-// the first hosts, a daemon on each other.
+// site is a network with a farm in it, whose compiler is the stand-in: managers on the first hosts, a
+// daemon on each of the others.
 type site struct {
 	*Lab
 	t        *testing.T
@@ -88,7 +88,7 @@ func newSite(t *testing.T, managers, daemons, jobs int) *site {
 	return newSiteAway(t, managers, daemons, jobs, 0)
 }
 
-// newSiteAway is one whose managers are away, by a round trip.
+// newSiteAway returns a site whose managers are a round trip away.
 func newSiteAway(t *testing.T, managers, daemons, jobs int, rtt time.Duration) *site {
 	t.Helper()
 	if os.Getenv("RDISTCC_NETNS") == "" {
@@ -150,8 +150,8 @@ func newSiteAway(t *testing.T, managers, daemons, jobs int, rtt time.Duration) *
 	return s
 }
 
-// certificates makes those that daemons and managers prove themselves with: nobody is
-// served beyond loopback without.
+// certificates makes those with which daemons and managers prove their identity: beyond loopback no peer is
+// served without.
 func (s *site) certificates() {
 	s.t.Helper()
 	now := time.Now()

@@ -18,12 +18,12 @@ const (
 	framing   = 38 // bytes of Ethernet around each packet: header, checksum, preamble, gap
 )
 
-// packet is one on its way.
+// packet is a packet on its way.
 type packet struct {
-	at    int64 // when it reaches the switch's far side; then, when it reaches the host
+	at    int64 // when it reaches the switch's far side; later, when it reaches the host
 	order uint64
-	early int64 // how long before that its first byte does
-	wire  int64 // bytes on the line, framing included
+	early int64 // how much earlier its first byte does
+	wire  int64 // bytes on the line, including framing
 	buf   *[]byte
 	n     int
 }
@@ -34,20 +34,20 @@ type port struct {
 	fd       int // of the TUN device, non-blocking
 	ended    atomic.Bool
 	end      int // eventfd: readable when the network is taken apart
-	wake     int // eventfd: readable when a packet came that is due before all others
+	wake     int // eventfd: readable when a packet arrived that is due before all others
 
-	lineFree int64 // when the line from the host is idle again; the reader's
+	lineFree int64 // when the line from the host is idle again; owned by the reader
 	lossUp   *rand.Rand
-	sendAt   int64 // of the last packet that it sent on
+	sendAt   int64 // of the last packet sent on
 	sequence uint64
 
 	mu       sync.Mutex
 	coming   arrivals // guarded by mu
 	sleeping int64    // until when the deliverer sleeps; guarded by mu
 
-	downFree int64 // when the line to the host is idle again; the deliverer's
+	downFree int64 // when the line to the host is idle again; owned by the deliverer
 	lossDown *rand.Rand
-	flying   []packet // on the line to the host, in order; the deliverer's
+	flying   []packet // on the line to the host, in order; owned by the deliverer
 
 	stats stats
 }
@@ -110,15 +110,15 @@ func (p *port) close() {
 	}
 }
 
-// urgent gives the goroutine a thread of its own that runs ahead of the load that
-// it carries, with exact sleeps, so that delays stay what they are on a busy machine.
+// urgent gives the goroutine a thread of its own with a higher priority than the load that it carries, and
+// with exact sleeps, so that delays stay accurate on a busy machine.
 func urgent() {
 	runtime.LockOSThread()
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -19) // on Linux: this thread
 }
 
-// receive takes what the host sends and hands it to the port that it is for.
+// receive reads what the host sends and passes it to the destination's port.
 func (h *Host) receive() {
 	defer h.lab.wg.Done()
 	urgent()
@@ -134,11 +134,11 @@ func (h *Host) receive() {
 	}
 }
 
-// forward puts a packet on the line from the host; false: it is lost, or nobody's.
+// forward puts a packet on the line from the host; false: it is lost, or has no destination.
 func (h *Host) forward(buf *[]byte, n int) bool {
 	b := (*buf)[vnetHeader:n]
 	if len(b) < 20 || b[0]>>4 != 4 || [3]byte(b[16:19]) != [3]byte{10, 99, 0} {
-		return false // the neighbour chatter of IPv6, say
+		return false // such as IPv6 neighbour discovery
 	}
 	to := int(b[19]) - 1
 	if to < 0 || to >= len(h.lab.Hosts) || to == h.index {
@@ -162,14 +162,14 @@ func (h *Host) forward(buf *[]byte, n int) bool {
 		p.stats.full.Add(1)
 		return false
 	}
-	// A packet never overtakes another, also when the line has just become shorter.
+	// A packet never overtakes another, even when the line has just become shorter.
 	p.sendAt = max(p.sendAt, at+int64(line.Delay))
 	p.sequence++
 	h.lab.Hosts[to].port.take(packet{at: p.sendAt, order: p.sequence<<8 | uint64(h.index), early: takes, wire: wire, buf: buf, n: n})
 	return true
 }
 
-// onWire says how many packets a segment is, and of how many bytes of IP together.
+// onWire returns how many packets a segment stands for, and how many bytes of IP they have together.
 func onWire(buf []byte, n int) (packets, bytes int64) {
 	size := int64(n - vnetHeader)
 	if buf[1] == 0 { // no segmentation
@@ -183,12 +183,12 @@ func onWire(buf []byte, n int) (packets, bytes int64) {
 	return packets, size + (packets-1)*header
 }
 
-// lose decides about one packet. Each takes one number, whatever comes of it.
+// lose decides whether one packet is lost. It uses one random number for each, whatever the result.
 func lose(r *rand.Rand, line *Line) bool { return line.Loss > 0 && r.Float64() < line.Loss }
 
-// occupy puts wire bytes on a line that is busy until *free. Their last comes at time
-// at, their first early before that: what a slow line gives, a fast one passes on as
-// it comes. It gives the time when the last is out, and how long the line was busy.
+// occupy puts wire bytes on a line that is busy until *free. Their last byte arrives at time at, their
+// first one early before that: what arrives slowly is passed on as it arrives. It returns when the last
+// byte is out, and how long the line was busy.
 func occupy(free *int64, at, early, wire int64, line *Line) (out, takes int64, ok bool) {
 	if line.Rate <= 0 {
 		return at, early, true
@@ -201,7 +201,7 @@ func occupy(free *int64, at, early, wire int64, line *Line) (out, takes int64, o
 	return *free, takes, true
 }
 
-// take queues a packet that arrives at the switch at its time.
+// take queues a packet for the time at which it reaches the switch.
 func (p *port) take(k packet) {
 	p.mu.Lock()
 	heap.Push(&p.coming, k)
@@ -212,8 +212,8 @@ func (p *port) take(k packet) {
 	}
 }
 
-// deliver puts packets on the line to the host when they have reached the switch,
-// and gives them to the host when they have reached it.
+// deliver puts packets on the line to the host when they have reached the switch, and passes them to the
+// host when they have reached it.
 func (h *Host) deliver() {
 	defer h.lab.wg.Done()
 	urgent()
@@ -267,7 +267,7 @@ func (h *Host) arrive(t int64) {
 	}
 }
 
-// give hands a packet to the host, whose interface may be off.
+// give passes a packet to the host, whose interface may be down.
 func (h *Host) give(k packet) {
 	packets, bytes := onWire(*k.buf, k.n)
 	if _, err := unix.Write(h.port.fd, (*k.buf)[:k.n]); err == nil {
@@ -277,7 +277,7 @@ func (h *Host) give(k packet) {
 	buffers.Put(k.buf)
 }
 
-// sleep waits until the next packet is due; true: the network is taken apart.
+// sleep waits until the next packet is due; end reports that the network is being taken apart.
 func (p *port) sleep() (end bool) {
 	const never = int64(1<<63 - 1)
 	p.mu.Lock()
@@ -310,7 +310,7 @@ func (p *port) sleep() (end bool) {
 	return fds[1].Revents != 0
 }
 
-// arrivals are packets on their way to one port, the next first.
+// arrivals is a heap of packets on their way to one port, the next first.
 type arrivals []packet
 
 func (a arrivals) Len() int { return len(a) }

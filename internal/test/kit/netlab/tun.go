@@ -29,7 +29,7 @@ func (h *Host) open() error {
 	return err
 }
 
-// openHere does it on a thread that nobody uses afterwards.
+// openHere does that on a thread that is not used afterwards.
 func (h *Host) openHere() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("make a network namespace: %w", err)
@@ -60,14 +60,14 @@ func (h *Host) openHere() error {
 	return h.configure()
 }
 
-// configure gives net0 its address and switches it on.
+// configure sets net0's address and brings it up.
 func (h *Host) configure() error {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(s)
-	mask := [4]byte{255, 255, 255, 0} // of Net
+	mask := [4]byte{255, 255, 255, 0} // mask of Net
 	for _, step := range []struct {
 		what    string
 		request uint
@@ -117,7 +117,7 @@ func setFlags(name string, flags uint16, on bool) error {
 	return nil
 }
 
-// offload lets the host hand over segments of many packets, or not.
+// offload permits or forbids the host to hand over segments that stand for many packets.
 func (p *port) offload(on bool) error {
 	const checksum, tso4 = 1, 2 // TUN_F_CSUM, TUN_F_TSO4
 	features := 0
@@ -137,7 +137,7 @@ func (h *Host) close() {
 	}
 }
 
-// read takes one packet that the host has sent, with its header; 0 at the end.
+// read reads one packet that the host has sent, with its header; 0 at the end.
 func (p *port) read(b []byte) int {
 	fds := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}, {Fd: int32(p.end), Events: unix.POLLIN}}
 	for !p.ended.Load() {
@@ -145,7 +145,7 @@ func (p *port) read(b []byte) int {
 		if err == nil && n > 0 {
 			return n
 		}
-		// Also while the interface is off: then a read is an error, and poll waits.
+		// Also while the interface is down: then a read is an error, and poll waits.
 		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
 			return 0
 		}

@@ -25,22 +25,22 @@ type Series struct {
 	X, Y []float64 // of the same length, X rising
 }
 
-// Mark is a moment that is worth a word.
+// Mark is a labelled point in time.
 type Mark struct {
 	X    float64
 	Name string
 }
 
-// The picture's size and the room for the curves, in pixels.
+// The picture's size and the space for the curves, in pixels.
 const (
 	width, height            = 820, 320
 	left, right, top, bottom = 60, 20, 36, 46
 )
 
-// Colours that can be told apart in print as well.
+// Colours that can be distinguished in print as well.
 var colours = []string{"#1b6ca8", "#c8553d", "#3a7d44", "#8f6bb3", "#b8860b", "#5f5f5f"}
 
-// WriteSVG draws the chart. Axes begin at 0; without YMax the highest point is the top.
+// WriteSVG draws the chart. Axes begin at 0; without YMax the highest point is at the top.
 func (c *Chart) WriteSVG(w io.Writer) error {
 	var xmax, ymax float64
 	for _, s := range c.Series {
@@ -99,7 +99,7 @@ func (c *Chart) WriteSVG(w io.Writer) error {
 	return err
 }
 
-// ticks are round numbers from 0 to most, about six.
+// ticks returns about six round numbers from 0 to most.
 func ticks(most float64) (at []float64) {
 	step := math.Pow(10, math.Floor(math.Log10(most)))
 	for _, f := range []float64{0.1, 0.2, 0.5, 1} {

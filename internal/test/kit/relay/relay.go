@@ -1,5 +1,5 @@
-// Package relay passes TCP connections on to a target and does to them, while
-// they live, what networks do: resets, cuts, bit flips, silence, delay, a low rate.
+// Package relay forwards TCP connections to a target and does to them, while they live, what networks do:
+// resets, cuts, bit flips, silence, delay, a low rate.
 package relay
 
 import (
@@ -12,24 +12,23 @@ import (
 	"time"
 )
 
-// chunk is the most that travels at a time; depth of them may be on the way in one
-// direction of a connection, as in a network's buffers.
+// chunk is the most that is forwarded at a time; depth of them may be on the way in one direction of a
+// connection, as in a network's buffers.
 const (
 	chunk = 16 << 10 // bytes
 	depth = 64
 )
 
-// Direction of bytes.
+// Direction is a direction of bytes.
 type Direction int
 
-// Directions: Out is from who connects to the target.
+// Directions: Out is from the connecting side to the target.
 const (
 	Out Direction = iota
 	Back
 )
 
-// Relay listens for connections to one target. Its methods may be called by
-// several goroutines at a time.
+// Relay listens for connections to one target. Its methods may be called concurrently.
 type Relay struct {
 	target   string
 	listener net.Listener
@@ -38,18 +37,18 @@ type Relay struct {
 	running  sync.WaitGroup
 
 	delay atomic.Int64 // nanoseconds
-	rate  atomic.Int64 // bytes a second; 0 = all at once
-	moved atomic.Int64 // bytes passed on
+	rate  atomic.Int64 // bytes per second; 0 = no limit
+	moved atomic.Int64 // bytes forwarded
 
 	mu    sync.Mutex
 	conns map[*conn]bool
 	armed [2]*armed     // by direction
-	held  chan struct{} // closed when things pass again; nil while they do
+	held  chan struct{} // closed when forwarding resumes; nil while it is not held
 }
 
 // armed is a fault that waits for its byte.
 type armed struct {
-	after int // bytes still to pass before
+	after int // bytes still to pass before it
 	flip  bool
 	hit   chan struct{}
 }
@@ -57,7 +56,7 @@ type armed struct {
 // conn is one connection of two sockets.
 type conn struct {
 	near, far *net.TCPConn
-	lost      chan struct{} // closed once nothing passes any more, not even an end
+	lost      chan struct{} // closed once nothing is forwarded any more, not even an end
 }
 
 // New starts a relay on a loopback port of its own. Close ends it.
@@ -72,7 +71,7 @@ func New(target string) (*Relay, error) {
 	return r, nil
 }
 
-// Addr is where the relay listens, host:port.
+// Addr returns the address on which the relay listens, host:port.
 func (r *Relay) Addr() string { return r.listener.Addr().String() }
 
 // Close ends all connections and waits for the relay's goroutines.
@@ -83,10 +82,10 @@ func (r *Relay) Close() {
 	r.running.Wait()
 }
 
-// Moved is how many bytes have passed.
+// Moved returns how many bytes have passed.
 func (r *Relay) Moved() int64 { return r.moved.Load() }
 
-// Conns is how many connections there are.
+// Conns returns how many connections there are.
 func (r *Relay) Conns() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,8 +95,7 @@ func (r *Relay) Conns() int {
 // SetDelay makes bytes take d each way from now on.
 func (r *Relay) SetDelay(d time.Duration) { r.delay.Store(int64(d)) }
 
-// SetRate lets each direction of each connection pass that many bytes a second; 0
-// is no limit.
+// SetRate limits each direction of each connection to a number of bytes per second; 0 is no limit.
 func (r *Relay) SetRate(bytes int) { r.rate.Store(int64(bytes)) }
 
 // Reset ends all connections by RST and returns how many there were.
@@ -111,8 +109,8 @@ func (r *Relay) Reset() int {
 	return n
 }
 
-// Hold stops everything that passes, also new connections, until Release; then it
-// goes on as if it had only been slow.
+// Hold stops all forwarding, including that of new connections, until Release; then it continues as if it
+// had only been slow.
 func (r *Relay) Hold() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,9 +129,8 @@ func (r *Relay) Release() {
 	}
 }
 
-// Strand makes the connections that there are half-open for good: neither side
-// hears anything of the other again. New ones are as they should be. It returns
-// how many it met.
+// Strand makes the existing connections half-open for good: neither side hears from the other again. New
+// ones work normally. It returns how many it affected.
 func (r *Relay) Strand() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,12 +146,11 @@ func (r *Relay) Strand() int {
 	return n
 }
 
-// Cut lets after more bytes pass in direction d, of whatever connections, and then
-// resets the connection of the next one. The channel is closed when that happens.
-// It takes the place of what was armed in that direction before.
+// Cut lets after more bytes pass in direction d, of any connections, and then resets the connection of the
+// next byte. The channel is closed when that happens. It replaces what was armed in that direction before.
 func (r *Relay) Cut(d Direction, after int) <-chan struct{} { return r.arm(d, after, false) }
 
-// Flip is Cut, only that it changes a bit of the byte.
+// Flip is Cut, except that it flips a bit of the byte.
 func (r *Relay) Flip(d Direction, after int) <-chan struct{} { return r.arm(d, after, true) }
 
 func (r *Relay) arm(d Direction, after int, flip bool) <-chan struct{} {
@@ -165,7 +161,7 @@ func (r *Relay) arm(d Direction, after int, flip bool) <-chan struct{} {
 	return a.hit
 }
 
-// Disarm takes back what has not happened yet.
+// Disarm cancels what has not happened yet.
 func (r *Relay) Disarm() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,7 +207,7 @@ func (r *Relay) serve(near *net.TCPConn) {
 	r.mu.Unlock()
 }
 
-// passes waits while nothing does; false says that c is lost.
+// passes waits while forwarding is held; it returns false if c is lost.
 func (r *Relay) passes(c *conn) bool {
 	for {
 		r.mu.Lock()
@@ -236,14 +232,14 @@ func (r *Relay) passes(c *conn) bool {
 	}
 }
 
-// parcel is what was read at a time.
+// parcel is the data of one read.
 type parcel struct {
 	data []byte
 	due  time.Time
-	err  error // of the read; io.EOF is the connection's orderly end
+	err  error // error of the read; io.EOF is the connection's orderly end
 }
 
-// pass copies one direction until its end.
+// pass forwards one direction until its end.
 func (r *Relay) pass(c *conn, d Direction, dst, src *net.TCPConn) {
 	way := make(chan parcel, depth)
 	var reader sync.WaitGroup
@@ -289,8 +285,7 @@ func (r *Relay) pass(c *conn, d Direction, dst, src *net.TCPConn) {
 	}
 }
 
-// bend does what is armed to data that passes; false says that the connection is
-// cut behind it.
+// bend applies what is armed to data that passes; ok is false if the connection is cut after the returned data.
 func (r *Relay) bend(d Direction, data []byte) ([]byte, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// echo is a server that says what it hears; the test's end ends it.
+// echo returns the address of a server that echoes; it ends with the test.
 func echo(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

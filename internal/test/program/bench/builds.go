@@ -14,19 +14,19 @@ import (
 // buildLimit ends a build that hangs.
 const buildLimit = 20 * time.Minute
 
-// builders are the ways to run a build: the plain compiler, rdistcc, and distcc
-// where it is installed, with its compression.
+// builders returns the ways to run a build: the plain compiler, rdistcc, and distcc where it is installed, with its
+// compression.
 func (b *bench) builders(name string) (sides []*side, f *farm, done func(), err error) {
 	return b.contest(name, ",lzo", []string{"gcc"})
 }
 
-// contest starts a farm and a rival for words, a compiler with or without
-// arguments, behind nothing, rdistcc and distcc; done ends them.
+// contest starts a farm and a rival for words, a compiler with or without arguments: alone, behind rdistcc and behind
+// distcc. done ends them.
 func (b *bench) contest(name, options string, words []string) (sides []*side, f *farm, done func(), err error) {
 	return b.contestOn(ground{}, name, options, words)
 }
 
-// contestOn is a contest on other ground.
+// contestOn is contest on another ground.
 func (b *bench) contestOn(at ground, name, options string, words []string) (sides []*side, f *farm, done func(), err error) {
 	var undo []func()
 	done = func() {
@@ -77,7 +77,7 @@ func (b *bench) contestOn(at ground, name, options string, words []string) (side
 	return sides, f, done, err
 }
 
-// builds measures P8: the CPU time that whole builds take beyond a local one's.
+// builds measures P8: the CPU time that whole builds take beyond that of a local one.
 func (b *bench) builds() error {
 	sides, f, done, err := b.builders("p8")
 	if err != nil {
@@ -128,13 +128,13 @@ func (b *bench) builds() error {
 	return nil
 }
 
-// buildOnce builds p in a fresh directory, always the same, and notes what it took.
+// buildOnce builds p in a fresh directory, always the same one, and records the cost.
 func (b *bench) buildOnce(p project, flags string, s *side, round int) error {
 	dir, cc := filepath.Join(b.tmp, "build"), strings.Join(s.argv, " ")
 	if flags == withG {
 		cc += " -g"
 	}
-	env := append(slices.Clone(s.env), "SOURCE_DATE_EPOCH=1700000000") // redis builds the time in
+	env := append(slices.Clone(s.env), "SOURCE_DATE_EPOCH=1700000000") // redis compiles the time in
 	if err := p.unpack(b, dir, cc, flags, env); err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (b *bench) buildOnce(p project, flags string, s *side, round int) error {
 	return nil
 }
 
-// equality measures P15: how many objects of whole builds are the local compiler's.
+// equality measures P15: how many objects of whole builds equal the local compiler's.
 func (b *bench) equality() error {
 	sides, f, done, err := b.builders("p15")
 	if err != nil {
@@ -156,7 +156,7 @@ func (b *bench) equality() error {
 	defer done()
 	type count struct{ plain, stripped, debug int }
 	got := make([]count, len(sides))
-	var all count // objects of local builds
+	var all count // number of objects in local builds
 	for _, p := range projects {
 		if err := p.ready(b); err != nil {
 			fmt.Printf("# left out: %v\n", err)
@@ -221,7 +221,7 @@ func (b *bench) equality() error {
 	return nil
 }
 
-// places says how many commands of the report ran where, and forgets them.
+// places returns how many commands of the report ran where, and clears the report.
 func (f *farm) places() (string, error) {
 	b, err := os.ReadFile(f.report)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
-// settle is what daemons get to finish after they have answered.
+// settle is the time that daemons get to finish after they have answered.
 const settle = 30 * time.Millisecond
 
 // side is one way to run the same compile.
@@ -21,17 +21,17 @@ type side struct {
 	run     *runner
 	env     []string
 	argv    []string
-	unit    func(round int) string // that stands for anyUnit in argv; nil: argv has none
+	unit    func(round int) string // replaces anyUnit in argv; nil: argv has none
 	host    *group                 // the daemon and its compilers; nil: none
 	manager *daemon                // nil: none
 
-	wall, cpu, client, mgr, far []float64 // milliseconds, one a round
+	wall, cpu, client, mgr, far []float64 // milliseconds, one entry per round
 }
 
-// compiles measures P1, P2 and P4: an empty C file by the plain compiler, by
-// rdistcc with a warm manager and by distcc, in turns; and the same file
-// preprocessed by the plain compiler, which is what a daemon cannot do without. rdistcc
-// takes part three times: as distccd is, without a sandbox; with it; and with TLS as well.
+// compiles measures P1, P2 and P4: an empty C file by the plain compiler, by rdistcc with a warm manager
+// and by distcc, in turns; and the same file preprocessed by the plain compiler, which is the minimum that
+// a daemon needs. rdistcc takes part three times: without a sandbox, as distccd is; with it; and with TLS
+// as well.
 func (b *bench) compiles() error {
 	if err := os.WriteFile(filepath.Join(b.tmp, "empty.c"), nil, 0o644); err != nil {
 		return err
@@ -102,11 +102,10 @@ func (b *bench) compiles() error {
 	return nil
 }
 
-// anyUnit stands in a side's words for a source that is another one in each round.
+// anyUnit stands in a side's words for a source that differs in each round.
 const anyUnit = "%s"
 
-// compete runs the commands of all sides, one after the other, rounds times, and
-// five times before that for nothing.
+// compete runs the commands of all sides, one after the other, rounds times, after five rounds that do not count.
 func (b *bench) compete(figure string, sides []*side, rounds int, f *farm) error {
 	const warmup = 5
 	for round := -warmup; round < rounds; round++ {
@@ -131,7 +130,7 @@ func (b *bench) compete(figure string, sides []*side, rounds int, f *farm) error
 	return nil
 }
 
-// add notes what one command took, with what its host and manager used meanwhile.
+// add records what one command took, with what its host and manager used meanwhile.
 func (s *side) add(b *bench, figure string, round int, t took, far, mgr time.Duration) {
 	x := sample{Figure: figure, Side: s.name, Round: round, WallMS: ms(t.wall), CPUMS: ms(t.cpu), ClientMS: ms(t.self),
 		HostMS: ms(far), ManagerMS: ms(mgr)}
@@ -150,8 +149,8 @@ func (b *bench) addCompiles(sides []*side) {
 		fmt.Printf("# CPU of %s: client with its preprocessor %.2f ms, manager %.2f, daemon with its compiler %.2f\n",
 			s.name, median(s.client), median(s.mgr), mid(s.far))
 	}
-	// A daemon's own is what it takes beyond the plain compiler: less than nothing
-	// for one that does without the compiler's driver.
+	// A daemon's own share is what it takes beyond the plain compiler: negative for one that does without
+	// the compiler's driver.
 	figures := func(s *side) [3]float64 {
 		return [3]float64{median(diff(s.wall, base.wall)), mid(diff(s.cpu, base.cpu)), mid(diff(s.far, text.client))}
 	}
@@ -177,8 +176,8 @@ func (b *bench) addCompiles(sides []*side) {
 	b.table.note("S6", "wall that TLS adds to a job", fmt.Sprintf("%.2f ms", median(diff(both.wall, confined.wall))), "", "")
 }
 
-// roundTrips measures P9 by a proxy between client and host that counts
-// connections and how often the client's side spoke after the host's.
+// roundTrips measures P9 with a proxy between client and host that counts connections, and how often the
+// client's side sent after the host's.
 func (b *bench) roundTrips() error {
 	if err := os.WriteFile(filepath.Join(b.tmp, "empty.c"), nil, 0o644); err != nil {
 		return err
@@ -247,7 +246,7 @@ func (b *bench) roundTrips() error {
 		if err != nil {
 			return err
 		}
-		// A proxy sees neither the handshake nor what Nagle's algorithm holds back.
+		// A proxy sees neither the handshake nor what Nagle's algorithm delays.
 		theirs = [2]string{fmt.Sprintf("%.2f", c), fmt.Sprintf("%.2f, and %.2f to connect", t, c)}
 	}
 	b.table.note("P9", "TCP connections a job, warm", fmt.Sprintf("%.2f", conns), theirs[0], "0")

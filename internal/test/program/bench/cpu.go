@@ -16,15 +16,14 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/netlab"
 )
 
-// accounting tells the CPU time of groups of processes, daemons included. Best is
-// a cpuacct control group for each: the scheduler counts in nanoseconds, and no
-// process escapes by being somebody else's child. Otherwise the children's own
-// rusage and /proc/PID/stat of the daemons, in clock ticks: then only means over
-// many rounds say something.
+// accounting measures the CPU time of groups of processes, including daemons. The best way is a cpuacct
+// control group for each: the scheduler counts in nanoseconds, and no process escapes by having another
+// parent. Otherwise it uses the children's own rusage and /proc/PID/stat of the daemons, in clock ticks:
+// then only means over many rounds are meaningful.
 type accounting struct {
 	source string
 	root   string // directory of our groups; empty: no control groups
-	shared string // directory of the one group that all share the processors in; empty: none
+	shared string // directory of the group in which all share the processors; empty: none
 	exact  bool
 }
 
@@ -32,7 +31,7 @@ type accounting struct {
 type group struct {
 	a       *accounting
 	dir     string
-	place   *netlab.Host // whose network its processes have; nil: this process's
+	place   *netlab.Host // in whose network its processes run; nil: this process's
 	daemons []*daemon
 	waited  time.Duration // without control groups: of children that have ended
 }
@@ -62,9 +61,9 @@ func newAccounting() *accounting {
 	return a
 }
 
-// share makes a group of this process and all that it starts. Outside of groups the
-// kernel gives every session a share of the processors, and a daemon whose workers are
-// sessions of their own would get more of a busy machine than its rivals.
+// share makes a group of this process and all that it starts. Outside of groups the kernel gives every
+// session a share of the processors, and a daemon whose workers are sessions of their own would get more of
+// a busy machine than its rivals.
 func (a *accounting) share(dir string) {
 	if os.Mkdir(dir, 0o755) != nil {
 		return
@@ -76,8 +75,7 @@ func (a *accounting) share(dir string) {
 	a.shared = dir
 }
 
-// close removes the groups. Their processes have ended; the last threads may take
-// a moment.
+// close removes the groups. Their processes have ended; the last threads may take a moment.
 func (a *accounting) close() {
 	if a.shared != "" {
 		_ = os.WriteFile(filepath.Join(filepath.Dir(a.shared), "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0o644)
@@ -106,7 +104,7 @@ func (a *accounting) close() {
 	fmt.Fprintf(os.Stderr, "bench: control groups are left below %s\n", a.root)
 }
 
-// group makes a group; "a/b" is a part of "a", which counts it too.
+// group makes a group; "a/b" is a part of "a" and counts towards it too.
 func (a *accounting) group(name string) (*group, error) {
 	g := &group{a: a}
 	if a.root == "" {
@@ -119,8 +117,8 @@ func (a *accounting) group(name string) (*group, error) {
 	return g, nil
 }
 
-// start starts cmd as a member of the group: a thread joins the group first and
-// is never used for anything else again, and what it forks is in the group.
+// start starts cmd as a member of the group: a fresh thread joins the group first, is never used for
+// anything else, and forks within the group.
 func (g *group) start(cmd *exec.Cmd) error {
 	result := make(chan error, 1)
 	go func() {
@@ -133,8 +131,8 @@ func (g *group) start(cmd *exec.Cmd) error {
 	return <-result
 }
 
-// join makes the calling goroutine's thread a member of the group, in its network;
-// the thread ends with the goroutine.
+// join makes the calling goroutine's thread a member of the group, in its network; the thread ends with the
+// goroutine.
 func (g *group) join() error {
 	if g.place == nil {
 		runtime.LockOSThread()
@@ -148,7 +146,7 @@ func (g *group) join() error {
 	return os.WriteFile(filepath.Join(g.dir, "tasks"), []byte(tid), 0o644)
 }
 
-// usage is the CPU time that the group has used so far; that of no group is 0.
+// usage returns the CPU time that the group has used so far; 0 for a nil group.
 func (g *group) usage() time.Duration {
 	if g == nil {
 		return 0
@@ -168,12 +166,12 @@ func (g *group) usage() time.Duration {
 	return t
 }
 
-// runner runs commands one after the other on one thread of a group, so that a
-// sample holds no more than fork, exec and wait.
+// runner runs commands one after the other on one thread of a group, so that a sample includes only fork,
+// exec and wait.
 type runner struct {
 	g      *group
 	jobs   chan func()
-	limit  time.Duration // of one command
+	limit  time.Duration // for one command
 	stderr *os.File
 }
 
@@ -201,19 +199,19 @@ func (r *runner) close() {
 // commandLimit ends a command that hangs.
 const commandLimit = 60 * time.Second
 
-// lastLines is the end of a program's output, as one line.
+// lastLines returns the end of a program's output as one line.
 func lastLines(out []byte, n int) string {
 	lines := strings.Split(string(bytes.TrimSpace(out)), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], " | ")
 }
 
-// took is what one command cost.
+// took is the cost of one command.
 type took struct {
 	wall, cpu, self time.Duration // cpu: the whole group; self: the command and what it waited for
 }
 
-// run runs one command to its end. settle is how long the daemons get for their
-// work after the answer, before their CPU time is read.
+// run runs one command to its end. settle is the time that daemons get for their work after the answer,
+// before their CPU time is read.
 func (r *runner) run(ctx context.Context, settle time.Duration, env []string, dir string, argv ...string) (took, error) {
 	var t took
 	done := make(chan error, 1)
@@ -248,5 +246,5 @@ func (r *runner) run(ctx context.Context, settle time.Duration, env []string, di
 	return t, <-done
 }
 
-// ms is a duration in milliseconds.
+// ms returns a duration in milliseconds.
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

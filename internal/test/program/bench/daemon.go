@@ -24,7 +24,7 @@ type daemon struct {
 	done chan struct{}
 }
 
-// startDaemon starts argv in a group, its output going to a file.
+// startDaemon starts argv in a group, with its output in a file.
 func (b *bench) startDaemon(g *group, name string, env []string, argv ...string) (*daemon, error) {
 	logFile, err := os.CreateTemp(b.tmp, name+"-*.log")
 	if err != nil {
@@ -57,13 +57,13 @@ func (d *daemon) stop() {
 	<-d.done
 }
 
-// trouble is err with the last words of the daemon.
+// trouble returns err with the end of the daemon's output.
 func (d *daemon) trouble(err error) error {
 	out, _ := os.ReadFile(d.log)
 	return fmt.Errorf("%s: %w: %s", d.name, err, lastLines(out, 3))
 }
 
-// await waits until ready says so.
+// await waits until ready returns true.
 func (d *daemon) await(ctx context.Context, ready func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -81,8 +81,8 @@ func (d *daemon) await(ctx context.Context, ready func() bool) error {
 	return nil
 }
 
-// listening tells whether somebody takes connections at addr, on a host's network if
-// one is given.
+// listening returns a function that reports whether a process accepts connections at addr, on a host's
+// network if one is given.
 func listening(on *netlab.Host, network, addr string) func() bool {
 	dial := new(net.Dialer).DialContext
 	if on != nil {
@@ -100,7 +100,7 @@ func listening(on *netlab.Host, network, addr string) func() bool {
 	}
 }
 
-// said tells whether the daemon's output has the text.
+// said returns a function that reports whether the daemon's output contains the text.
 func (d *daemon) said(text string) func() bool {
 	return func() bool {
 		out, _ := os.ReadFile(d.log)
@@ -108,8 +108,7 @@ func (d *daemon) said(text string) func() bool {
 	}
 }
 
-// freeAddr finds a port that is free now, on a host's network if one is given, else
-// on loopback.
+// freeAddr returns an address with a currently free port, on a host's network if one is given, else on loopback.
 func freeAddr(on *netlab.Host) (string, error) {
 	listen, addr := net.Listen, "127.0.0.1:0"
 	if on != nil {
@@ -123,9 +122,8 @@ func freeAddr(on *netlab.Host) (string, error) {
 	return ln.Addr().String(), nil
 }
 
-// ownCPU is the CPU time of the daemon itself: of the processes of its tree that run
-// the daemon's own program, without the compilers. In nanoseconds by the scheduler.
-// Of no daemon it is 0.
+// ownCPU returns the CPU time of the daemon itself: of the processes of its tree that run the daemon's own
+// program, without the compilers. The scheduler counts it in nanoseconds. It is 0 for a nil daemon.
 func (d *daemon) ownCPU() time.Duration {
 	if d == nil {
 		return 0
@@ -153,8 +151,8 @@ func (d *daemon) ownCPU() time.Duration {
 	return sum
 }
 
-// treeTicks is the CPU time of the daemon's tree with all children it has waited
-// for, in clock ticks of 10 ms.
+// treeTicks returns the CPU time of the daemon's tree, including all children that it has waited for, in
+// clock ticks of 10 ms.
 func (d *daemon) treeTicks() time.Duration {
 	var ticks int64
 	for _, pid := range tree(d.cmd.Process.Pid) {
@@ -187,7 +185,7 @@ func tree(root int) []int {
 	return pids
 }
 
-// statFields are the fields of /proc/PID/stat from the state on.
+// statFields returns the fields of /proc/PID/stat from the state on.
 func statFields(pid int) []string {
 	b, err := os.ReadFile(procPath(pid, "stat"))
 	if err != nil {

@@ -22,7 +22,7 @@ func (b *bench) away(hosts int, rtt time.Duration) (at ground, done func(), err 
 	return ground{l}, l.Close, err
 }
 
-// canBeAway says whether these figures can be taken here, or in one line why not.
+// canBeAway reports whether these figures can be taken here. If not, it notes why in one line.
 func (b *bench) canBeAway(id, what, goal string) bool {
 	err := netlab.Available()
 	if err != nil {
@@ -34,8 +34,7 @@ func (b *bench) canBeAway(id, what, goal string) bool {
 
 const far = 50 * time.Millisecond
 
-// farEmpty measures P5: the wall time that a compile of an empty file on a host
-// 50 ms away takes beyond one here.
+// farEmpty measures P5: the wall time that a compile of an empty file on a host 50 ms away takes beyond a local one.
 func (b *bench) farEmpty() error {
 	const what, goal = "wall added at 50 ms RTT, empty C file", "<= 0.37"
 	if !b.canBeAway("P5", what, goal) {
@@ -57,7 +56,7 @@ func (b *bench) farSource() error {
 	if err := os.WriteFile(filepath.Join(b.tmp, name), []byte(headersSource), 0o644); err != nil {
 		return err
 	}
-	// And text that is preprocessed already, so that nothing but its way is compared.
+	// Also preprocessed text, so that only the transport is compared.
 	cpp := exec.CommandContext(b.ctx, "g++", "-E", name, "-o", "far.ii")
 	cpp.Dir = b.tmp
 	if out, err := cpp.CombinedOutput(); err != nil {
@@ -72,8 +71,7 @@ func (b *bench) farSource() error {
 	return b.farCompile("P6", what+" before", "<= 0.28", ",lzo", []string{"g++", "-c", "far.ii", "-o", "far.o"})
 }
 
-// farCompile runs one command here, and by rdistcc and distcc on a host that is
-// far away.
+// farCompile runs one command here, and through rdistcc and distcc on a distant host.
 func (b *bench) farCompile(id, what, goal, options string, words []string) error {
 	at, done, err := b.away(1, far)
 	if err != nil {
@@ -103,7 +101,7 @@ func (b *bench) farCompile(id, what, goal, options string, words []string) error
 	return nil
 }
 
-// farFirst measures P6 with a host that sees the headers for the first time: its daemon was started for this job.
+// farFirst measures P6 with a host that gets the headers for the first time: its daemon was started for this job.
 func (b *bench) farFirst(name string) error {
 	const what, goal = "wall added at 50 ms RTT, 1 MB preprocessed, for the first time", "<= 0.28"
 	if err := os.WriteFile(filepath.Join(b.tmp, "before.cc"), nil, 0o644); err != nil {
@@ -122,7 +120,7 @@ func (b *bench) farFirst(name string) error {
 		defer end()
 		for i := range sides {
 			s := sides[(i+round)%len(sides)]
-			before := append(slices.Clone(s.argv[:len(s.argv)-3]), "before.cc", "-o", "before.o") // it has a connection
+			before := append(slices.Clone(s.argv[:len(s.argv)-3]), "before.cc", "-o", "before.o") // so that it has a connection
 			if _, err := s.run.run(b.ctx, settle, s.env, b.tmp, before...); err != nil {
 				return nil, f.trouble(err)
 			}
@@ -205,7 +203,7 @@ func (b *bench) farBuildAt(p project, rtt time.Duration, goal string) error {
 		r.limit = buildLimit
 		sides = append(sides, &side{name: "distcc", argv: []string{plain.client, "gcc"}, env: plain.env, host: plain.host, run: r})
 	}
-	sides = sides[1:] // a build here is not compared
+	sides = sides[1:] // a local build is not compared
 	for round := range b.turns {
 		for i := range sides {
 			s := sides[(i+round)%len(sides)]

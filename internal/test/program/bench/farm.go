@@ -13,8 +13,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/netlab"
 )
 
-// farm is a manager and daemons of ours, in one group with the clients to come;
-// the daemons and their compilers are a part of it.
+// farm is a manager and daemons of ours, in one group with the clients that will be started; the daemons
+// and their compilers form a subgroup.
 type farm struct {
 	b       *bench
 	name    string
@@ -22,14 +22,14 @@ type farm struct {
 	daemons []*daemon
 	manager *daemon
 	env     []string // for the wrapper
-	report  string   // where the wrapper says what it did
+	report  string   // where the wrapper reports what it did
 }
 
-// ground is where a farm and its rival are: with nil on loopback, one host each; else
-// the client on the first host of a network, a daemon on each other.
+// ground is where a farm and its rival run: with nil on loopback, with one host each; otherwise the client
+// is on the first host of a network, and a daemon on each other one.
 type ground struct{ *netlab.Lab }
 
-// client is where commands and managers run.
+// client returns the host on which commands and managers run.
 func (at ground) client() *netlab.Host {
 	if at.Lab == nil {
 		return nil
@@ -37,7 +37,7 @@ func (at ground) client() *netlab.Host {
 	return at.Hosts[0]
 }
 
-// hosts are where daemons run.
+// hosts returns the hosts on which daemons run.
 func (at ground) hosts() []*netlab.Host {
 	if at.Lab == nil {
 		return []*netlab.Host{nil}
@@ -45,7 +45,7 @@ func (at ground) hosts() []*netlab.Host {
 	return at.Hosts[1:]
 }
 
-// allow is the network that daemons take jobs from.
+// allow returns the network that daemons accept jobs from.
 func (at ground) allow() string {
 	if at.Lab == nil {
 		return "127.0.0.1"
@@ -53,7 +53,7 @@ func (at ground) allow() string {
 	return netlab.Net.String()
 }
 
-// group makes a group, whose processes run on a host.
+// group makes a group whose processes run on a host.
 func (b *bench) group(name string, place *netlab.Host) (*group, error) {
 	g, err := b.acct.group(name)
 	if err == nil {
@@ -62,16 +62,15 @@ func (b *bench) group(name string, place *netlab.Host) (*group, error) {
 	return g, err
 }
 
-// farmSpec is what a farm is like.
+// farmSpec describes a farm.
 type farmSpec struct {
 	name string
 	at   ground
-	// via, when set, is asked for the address that the manager is to use instead of a
-	// daemon's own.
+	// via, when set, returns the address that the manager should use instead of a daemon's own.
 	via     func(addr string) (string, error)
 	options string // of each host: ",zstd"
-	sandbox string // "": off, as a rival has none
-	tls     bool   // both sides have certificates; else those beyond loopback a key
+	sandbox string // "": off, as the rival has none
+	tls     bool   // both sides have certificates; otherwise those beyond loopback have a key
 }
 
 // newFarm starts a daemon on each host, and a manager that knows them.
@@ -99,7 +98,7 @@ func (b *bench) newFarm(s farmSpec) (f *farm, err error) {
 	daemon = append(daemon, "--sandbox", cmp.Or(s.sandbox, "off"))
 	var hosts []string
 	for _, h := range at.hosts() {
-		// One group for all of them: what they take together is what counts.
+		// One group for all of them, as only the total matters.
 		if f.host, err = b.group(name+"/host", h); err != nil {
 			return nil, err
 		}
@@ -114,8 +113,8 @@ func (b *bench) newFarm(s farmSpec) (f *farm, err error) {
 			return nil, err
 		}
 		f.daemons, f.g.daemons = append(f.daemons, d), append(f.g.daemons, d)
-		// It serves before it has looked at its compilers and proven how it confines compiles, and
-		// what that takes is not a job's.
+		// It serves before it has identified its compilers and tested how it confines compiles, and the
+		// cost of that is not a job's.
 		known := []string{"compilers are known"}
 		if s.sandbox != "" && s.sandbox != "off" {
 			known = append(known, "compiles are confined")
@@ -146,8 +145,7 @@ func (b *bench) newFarm(s farmSpec) (f *farm, err error) {
 	return f, nil
 }
 
-// identity makes the words by which daemons and clients prove who they are: none
-// on loopback.
+// identity returns the words by which daemons and clients prove their identity: none on loopback.
 func (b *bench) identity(dir string, tls, beyond bool) (daemon, client []string, err error) {
 	switch {
 	case tls:
@@ -170,7 +168,7 @@ func (b *bench) identity(dir string, tls, beyond bool) (daemon, client []string,
 	return nil, nil, nil
 }
 
-// trouble is err with the last words of all programs.
+// trouble returns err with the end of all programs' output.
 func (f *farm) trouble(err error) error {
 	if err == nil {
 		return nil
@@ -190,7 +188,7 @@ func (f *farm) close() {
 	}
 }
 
-// check says whether every job of the report ran on the host, and forgets them.
+// check reports whether every job of the report ran on the host, and clears the report.
 func (f *farm) check() error {
 	b, err := os.ReadFile(f.report)
 	if err != nil {
@@ -204,12 +202,12 @@ func (f *farm) check() error {
 	return os.Remove(f.report)
 }
 
-// env is a bare environment, so that nobody's settings are measured.
+// env returns a bare environment, so that no user's settings are measured.
 func (b *bench) env(more ...string) []string {
 	return append([]string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TMPDIR=" + b.scratch()}, more...)
 }
 
-// errNoRival says that distcc is not there.
+// errNoRival means that distcc is not installed.
 var errNoRival = errors.New("distcc and distccd are not installed (apt-get install distcc): its columns are left out")
 
 // rival is distcc with its daemons, grouped like a farm.
@@ -256,8 +254,8 @@ func (b *bench) rivalOn(at ground, name, options string, via func(addr string) (
 			return nil, err
 		}
 		ip, port, _ := strings.Cut(addr, ":")
-		// distccd runs compilers of its masquerade directory only, and those of Debian
-		// by Debian's own; niceness 5, its default, would make it look slower.
+		// distccd runs only compilers of its masquerade directory, and Debian's runs those of Debian;
+		// niceness 5, its default, would make it look slower.
 		args := []string{server, "--no-detach", "--daemon", "--listen", ip, "--port", port,
 			"--allow", at.allow(), "-j", "4", "-N", "0", "--log-stderr"}
 		d, err := b.startDaemon(r.host, "distccd", env, args...)

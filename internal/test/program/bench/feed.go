@@ -6,14 +6,15 @@ import (
 	"path/filepath"
 )
 
-// feedUnits is how many sources P17 has compiled, feedJobs how many at a time.
+// feedUnits is how many sources P17 compiles, feedJobs how many at a time.
 const (
 	feedUnits = 24
 	feedJobs  = 8
 )
 
-// feed measures P17: how many compiles a build host feeds its farm with for each second of its own CPU
-// time: many at a time, of C++ with 350 headers that the host has. What the farm's side takes does not count.
+// feed measures P17: how many compiles a build host can hand to its farm per second of its own CPU time,
+// with many at a time, of C++ with 350 headers that the host already has. What the farm's side takes does
+// not count.
 func (b *bench) feed() error {
 	const what, goal = "compiles fed by a CPU second of the build host", ">= 10"
 	dir := filepath.Join(b.tmp, "feed")
@@ -28,7 +29,7 @@ func (b *bench) feed() error {
 		}
 		rules += " " + name + ".o"
 	}
-	// No rules but this one: what make looks for is not measured.
+	// No other rules: make's search for implicit ones is not measured.
 	rules += "\n.SUFFIXES:\n%.o: %.cc always\n\t$(CXX) -c -o $@ $<\nalways:\n.PHONY: all always\n"
 	if err := os.WriteFile(filepath.Join(dir, "Makefile"), []byte(rules), 0o644); err != nil {
 		return err
@@ -38,7 +39,7 @@ func (b *bench) feed() error {
 		return err
 	}
 	defer done()
-	sides = sides[1:] // compiles here feed nobody
+	sides = sides[1:] // local compiles feed no farm
 	for round := -1; round < b.turns; round++ {
 		for i := range sides {
 			s := sides[(i+round+1)%len(sides)]

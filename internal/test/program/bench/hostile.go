@@ -25,7 +25,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// hostileVar makes this program the hostile client of S7: what it is to do, as JSON.
+// hostileVar turns this program into the hostile client of S7: its task, as JSON.
 const hostileVar = "RDISTCC_BENCH_HOSTILE"
 
 // hostile is one client, in a process of its own.
@@ -33,10 +33,10 @@ type hostile struct {
 	Kind      string
 	Addr      string
 	Auth      identity.Settings
-	Toolchain unit.ToolchainID // what the flood is compiled by
+	Toolchain unit.ToolchainID // compiler for the flood
 	Text      string           // the flood's source
-	GCC, GXX  unit.ToolchainID // by which the corpus is
-	FIFO      string           // that nobody writes into
+	GCC, GXX  unit.ToolchainID // compilers for the corpus
+	FIFO      string           // without a writer
 
 	id  *identity.Identity
 	dev iwarp.Device
@@ -47,15 +47,15 @@ const (
 	hostileFlood   = "flood"
 	hostileDoS     = "dos"
 	hostileSilent  = "silent"  // proves nothing
-	hostileHoarder = "hoarder" // uses and returns no credit
+	hostileHoarder = "hoarder" // uses and returns no credits
 	hostileFiller  = "filler"  // the same, with its slots full
 )
 
-// hostileConns are its connections at a time: fewer than one client may have (half of
+// hostileConns is how many connections it has at a time: fewer than one client may have (half of
 // limits.clients, 256), more than may be unproven.
 const hostileConns = 100
 
-// beHostile is the process, until it is killed.
+// beHostile runs the process, until it is killed.
 func beHostile(text string) error {
 	h := &hostile{}
 	if err := json.Unmarshal([]byte(text), h); err != nil {
@@ -84,7 +84,7 @@ func beHostile(text string) error {
 	for n := range conns {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				_ = do(ctx, n) // whatever it was: once more
+				_ = do(ctx, n) // whatever happened: once more
 				pause(ctx, 20*time.Millisecond)
 			}
 		})
@@ -107,15 +107,15 @@ func (h *hostile) dial(ctx context.Context, o rawjob.Options) (*rawjob.Client, e
 	return rawjob.DialWith(ctx, h.dev, h.Addr, o)
 }
 
-// compile is a job of the text form.
+// compile returns a job of the text form.
 func compile(tc unit.ToolchainID, lang, name, text string, args ...string) *rawjob.Job {
 	return &rawjob.Job{Toolchain: tc, Text: []byte(text), Sink: 1 << 20, Body: &job.Body{
 		Argv0: "gcc", Language: lang, Name: name, Cwd: "/src", Args: args, Outputs: []unit.Output{{Name: "out.o"}},
 	}}
 }
 
-// flood sends job after job; every second connection such that the host has no compiler
-// for, which it refuses at once.
+// flood sends job after job; every second connection sends jobs for a compiler that the host does not have,
+// which it refuses at once.
 func (h *hostile) flood(ctx context.Context, n int) error {
 	c, err := h.dial(ctx, rawjob.Options{Want: 8, Demand: 65535})
 	if err != nil {
@@ -133,7 +133,7 @@ func (h *hostile) flood(ctx context.Context, n int) error {
 	}
 }
 
-// exhaust sends the jobs of the corpus that want the machine.
+// exhaust sends the jobs of the corpus that try to exhaust the machine.
 func (h *hostile) exhaust(ctx context.Context, n int) error {
 	c, err := h.dial(ctx, rawjob.Options{Want: 1, Demand: 65535})
 	if err != nil {
@@ -151,8 +151,7 @@ func (h *hostile) exhaust(ctx context.Context, n int) error {
 	}
 }
 
-// hoard has some jobs done, so that it is given many credits, and from then on keeps
-// what it has.
+// hoard has some jobs done, so that it is given many credits, and keeps what it has from then on.
 func (h *hostile) hoard(ctx context.Context, n int) error {
 	c, err := h.dial(ctx, rawjob.Options{Want: 8, Demand: 65535, Keep: true})
 	if err != nil {
@@ -177,8 +176,8 @@ func (h *hostile) hoard(ctx context.Context, n int) error {
 	}
 }
 
-// silent connects from another address of this machine, says what is needed to be
-// listened to, and then nothing.
+// silent connects from another address of this machine, sends what is needed for the daemon to listen, and
+// then nothing.
 func (h *hostile) silent(ctx context.Context, n int) error {
 	from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	if h.id.Mode() == identity.TLS {
@@ -188,7 +187,7 @@ func (h *hostile) silent(ctx context.Context, n int) error {
 		}
 		defer c.Close()
 		if n%2 == 1 {
-			// The head of a record with a ClientHello that does not come.
+			// The head of a record with a ClientHello that never arrives.
 			if _, err := c.Write([]byte{22, 3, 1, 2, 0, 1, 0, 1, 0xfc}); err != nil {
 				return err
 			}
@@ -254,8 +253,8 @@ func repeated(s string) string {
 	})
 }
 
-// corpus are the plain jobs of the class dos, by gcc or g++: those that are a source with
-// words. The others are about single bytes of a message.
+// corpus returns the plain jobs of the class dos, for gcc or g++: those that are a source with words. The
+// others concern single bytes of a message.
 func (h *hostile) corpus() (jobs []*rawjob.Job, err error) {
 	text, err := corpus.Texts.ReadFile("dos.txt")
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// What a manager of P20 knows: units, each with headers of its own.
+// What a manager in P20 knows: units, each with headers of its own.
 const (
 	knownUnits   = 40
 	knownHeaders = 500
 )
 
-// knows measures P20's memory: a manager's that knows 20,000 files, which jobs brought to it.
+// knows measures P20's memory: that of a manager that knows 20,000 files from earlier jobs.
 func (b *bench) knows() error {
 	dir := filepath.Join(b.tmp, "knows")
 	header := strings.Repeat("extern int declared_in_a_header(const char *first, unsigned long second); /* and what it is good for */\n", 20)

@@ -4,8 +4,8 @@
 //
 //	go run ./internal/test/program/bench [-bin bin] [-out bench] [-rounds N] [-only P1,P10]
 //
-// Daemons and managers of its own run on loopback ports of their own. It judges
-// nothing: the exit status is non-zero only when something could not be measured
+// Its own daemons and managers run on loopback ports of their own. It does not
+// judge: the exit status is non-zero only if something could not be measured
 // that should have been.
 package main
 
@@ -26,7 +26,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/debsrc"
 )
 
-// bench is one run of the programme.
+// bench is one run of the program.
 type bench struct {
 	ctx     context.Context
 	bin     string // directory of our programs
@@ -35,7 +35,7 @@ type bench struct {
 	turns   int // rounds of whole builds
 	sources *debsrc.Archives
 	gcc     string // the compiler
-	units   int    // sources that were made so far
+	units   int    // number of sources made so far
 	acct    *accounting
 	log     *samples
 	table   table
@@ -91,7 +91,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(b.tmp)
-	// distccd gives up root: as another user it must get there, and write somewhere.
+	// distccd gives up root: its new user must be able to get there, and to write somewhere.
 	if err := os.Chmod(b.tmp, 0o755); err != nil {
 		return err
 	}
@@ -149,10 +149,10 @@ func run(ctx context.Context) error {
 	return errors.Join(append(errs, b.log.close())...)
 }
 
-// scratch is where all programs put their temporary files.
+// scratch returns where all programs put their temporary files.
 func (b *bench) scratch() string { return filepath.Join(b.tmp, "scratch") }
 
-// machine says in a few words what the figures were taken on.
+// machine describes in a few words the machine on which the figures were taken.
 func machine() string {
 	model := "unknown CPU"
 	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {

@@ -25,14 +25,13 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// S7 has an honest client and a hostile one at one daemon. The honest one is a manager with
-// as many compiles under way as its part of the places; what they take is held against the
-// same on a daemon that has no more places than that, and no other client. Both columns
-// have real processes: in one the compiler only takes its time, so that the processors of
-// this machine are not what is measured, in the other it is gcc.
+// S7 has an honest client and a hostile one at one daemon. The honest one is a manager with as many
+// compiles under way as its share of the places. Their times are compared with those on a daemon that has
+// only that many places, and no other client. Both columns have real processes: in one the compiler only
+// sleeps, so that the processors of this machine are not what is measured; in the other it is gcc.
 
-// neighbourTime is the length of one phase: 300 compiles of 100 ms, two at a time, so
-// that a 99th percentile says something.
+// neighbourTime is the length of one phase: 300 compiles of 100 ms, two at a time, so that a 99th
+// percentile is meaningful.
 const neighbourTime = 15 * time.Second
 
 // standIn is the stand-in's source, from the repository's root.
@@ -41,10 +40,10 @@ const standIn = "internal/test/kit/netlab/standin/gcc.c"
 // neighbourhood is one column: daemons, and the honest client's managers.
 type neighbourhood struct {
 	name          string
-	dir           string // of the compiler that it has
+	dir           string // directory of its compiler
 	tc            toolchain.Toolchain
 	source, flood string
-	width, places int // the honest client's part, and all
+	width, places int // the honest client's share, and the total
 
 	alone, shared, keyed *house
 }
@@ -57,16 +56,16 @@ type house struct {
 	env        []string // of the wrapper
 }
 
-// phase is what an honest client met in one way, all rounds together.
+// phase holds the honest client's results in one situation, over all rounds.
 type phase struct {
 	kind     string // hostile...; "": there is none
-	keyed    bool   // identity by a shared key, else by certificates
+	keyed    bool   // identity by a shared key, otherwise by certificates
 	p50, p99 []float64
 	worst    float64 // ms
-	rss      uint64  // the most, in bytes
+	rss      uint64  // maximum, in bytes
 	lost     int     // compiles that the host did not do
 	dials    []float64
-	refused  int // new connections
+	refused  int // number of new connections refused
 }
 
 func (b *bench) neighbour() error {
@@ -109,7 +108,7 @@ func (b *bench) live(n *neighbourhood) (err error) {
 	words := []string{"certs", certs, "--daemon", identity.Anyone, "--client", "honest"}
 	for round := range b.turns {
 		for _, p := range phases[1:] {
-			// Another one each time: what is known of the one before does not count.
+			// Another one each time: what is known of the previous one does not count.
 			words = append(words, "--client", p.name(round))
 		}
 	}
@@ -169,9 +168,9 @@ func (p *phase) name(round int) string {
 	return fmt.Sprintf("%s-%v-%d", p.kind, p.keyed, round)
 }
 
-// what names a phase in the table.
+// what returns the name of a phase in the table.
 func (p *phase) what() string {
-	what := map[string]string{"": "nobody beside", hostileFlood: "a flood of jobs", hostileDoS: "jobs that want the machine", hostileSilent: "connections that prove nothing",
+	what := map[string]string{"": "no other client", hostileFlood: "a flood of jobs", hostileDoS: "jobs that want the machine", hostileSilent: "connections that prove nothing",
 		hostileHoarder: "credits that are kept", hostileFiller: "the same, slots full"}[p.kind]
 	if p.kind == hostileSilent {
 		what += map[bool]string{false: " (TLS)", true: " (key)"}[p.keyed]
@@ -179,7 +178,7 @@ func (p *phase) what() string {
 	return what
 }
 
-// house starts a daemon of so many places, and a manager that knows it.
+// house starts a daemon with a number of places, and a manager that knows it.
 func (b *bench) house(n *neighbourhood, dir string, auth func(string) identity.Settings, places int) (h *house, err error) {
 	h = &house{auth: auth}
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -191,7 +190,7 @@ func (b *bench) house(n *neighbourhood, dir string, auth func(string) identity.S
 	if h.http, err = freeAddr(nil); err != nil {
 		return nil, err
 	}
-	// The bounds of the hostile jobs' tests: four bombs at a time have room here.
+	// The bounds of the hostile jobs' tests: they leave room for four bombs at a time.
 	config := filepath.Join(dir, "daemon.yaml")
 	text := fmt.Sprintf("toolchains: {dirs: [%s, /usr/bin]}\nlimits: {job-memory: 1GiB, file: 256MiB}\n", n.dir)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
@@ -243,7 +242,7 @@ func (h *house) stop() {
 	}
 }
 
-// metric is the value of one without labels; NaN: it cannot be had.
+// metric returns the value of a metric without labels; NaN: not available.
 func (h *house) metric(name string) float64 {
 	r, err := http.Get("http://" + h.http + "/metrics")
 	if err != nil {
@@ -263,7 +262,7 @@ func (h *house) metric(name string) float64 {
 	return math.NaN()
 }
 
-// beside measures the honest client with a hostile one beside it, if the phase has one.
+// beside measures the honest client, with a hostile one beside it if the phase has one.
 func (b *bench) beside(n *neighbourhood, h *house, p *phase, round int) (p50, p99 float64, err error) {
 	if p.kind == "" {
 		return b.honest(n, h, p, round)
@@ -273,7 +272,7 @@ func (b *bench) beside(n *neighbourhood, h *house, p *phase, round int) (p50, p9
 		return 0, 0, err
 	}
 	defer stop()
-	// It has what it can get before the other one begins.
+	// It reaches its full extent before the measurement begins.
 	select {
 	case <-time.After(5 * time.Second):
 	case <-b.ctx.Done():
@@ -289,8 +288,8 @@ func (b *bench) beside(n *neighbourhood, h *house, p *phase, round int) (p50, p9
 	return p50, p99, err
 }
 
-// startHostile starts the hostile client: this program. On another machine its own work would
-// not take the daemon's processors.
+// startHostile starts the hostile client: this program. A real one would be on another machine, where its
+// own work would not take the daemon's processors.
 func (b *bench) startHostile(n *neighbourhood, h *house, p *phase, round int) (stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -327,7 +326,7 @@ func (b *bench) startHostile(n *neighbourhood, h *house, p *phase, round int) (s
 	}), nil
 }
 
-// honest has width compiles under way for a while, and gives percentiles in milliseconds.
+// honest keeps width compiles under way for a while, and returns percentiles in milliseconds.
 func (b *bench) honest(n *neighbourhood, h *house, p *phase, round int) (p50, p99 float64, err error) {
 	ctx, cancel := context.WithTimeout(b.ctx, neighbourTime)
 	defer cancel()
@@ -391,7 +390,7 @@ func (b *bench) honest(n *neighbourhood, h *house, p *phase, round int) (p50, p9
 	return p50, p99, nil
 }
 
-// connect makes a new connection of the honest client's, up to the daemon's introduction.
+// connect makes a new connection as the honest client, up to the daemon's introduction.
 func (h *house) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -413,7 +412,7 @@ func (h *house) connect(ctx context.Context) error {
 	return err
 }
 
-// residentNow is a process's memory in bytes, shared memory included; 0: it is gone.
+// residentNow returns a process's memory in bytes, including shared memory; 0: it has ended.
 func residentNow(pid int) uint64 {
 	text, err := os.ReadFile(procPath(pid, "statm"))
 	f := strings.Fields(string(text))

@@ -11,17 +11,17 @@ import (
 	"strings"
 )
 
-// project is real code from a Debian source package, and how to build it.
+// project is real code from a Debian source package or a Go module, and how to build it.
 type project struct {
 	name    string
-	source  string                          // name of the source package; "": module
-	module  string                          // of Go, that carries the sources: path@version
+	source  string                          // the source package; "": module
+	module  string                          // a Go module that carries the sources: path@version
 	needs   []string                        // programs
 	prepare func(cc, flags string) []string // shell commands before the measured one, with the compiler under test; nil: none
 	build   func(cc, flags string) []string // words of the measured command
 }
 
-// The flags of a build: what the project itself says, or one of these.
+// The flags of a build: those of the project itself, or one of these.
 const (
 	asItIs    = "as it is"
 	withoutG  = "without -g"
@@ -63,7 +63,7 @@ var projects = []project{
 	},
 }
 
-// Projects whose headers are most of what a compile reads, and which P16 builds.
+// heavy lists projects for which headers are most of what a compile reads; P16 builds them.
 var heavy = []project{
 	{
 		name: "flatbuffers", module: "github.com/google/flatbuffers@v25.12.19+incompatible", // the demo's, 38 units of C++
@@ -84,10 +84,10 @@ var heavy = []project{
 	},
 }
 
-// gxx is the compiler of C++ that belongs to cc, a command whose last word is gcc.
+// gxx returns the C++ compiler that belongs to cc, a command whose last word is gcc.
 func gxx(cc string) string { return strings.TrimSuffix(cc, "gcc") + "g++" }
 
-// ready says why the project cannot be built here.
+// ready returns why the project cannot be built here, or nil.
 func (p project) ready(b *bench) error {
 	for _, t := range append([]string{"make", "tar", "strip"}, p.needs...) {
 		if _, err := exec.LookPath(t); err != nil {
@@ -102,7 +102,7 @@ func (p project) ready(b *bench) error {
 	return err
 }
 
-// moduleDir has the go command bring the module, and says where it is.
+// moduleDir makes the go command fetch the module, and returns its directory.
 func (p project) moduleDir(b *bench) (string, error) {
 	out, err := exec.CommandContext(b.ctx, "go", "mod", "download", "-json", p.module).Output()
 	var m struct{ Dir, Error string }
@@ -112,7 +112,7 @@ func (p project) moduleDir(b *bench) (string, error) {
 	return m.Dir, nil
 }
 
-// copyTo puts the sources into dir, which is not there yet.
+// copyTo copies the sources to dir, which must not exist yet.
 func (p project) copyTo(b *bench, dir string) error {
 	if p.module == "" {
 		return b.sources.Unpack(b.ctx, p.source, dir)
@@ -129,7 +129,7 @@ func (p project) copyTo(b *bench, dir string) error {
 	return nil
 }
 
-// unpack makes dir anew, with the project in it, ready for its build by cc.
+// unpack recreates dir with the project in it, ready to be built by cc.
 func (p project) unpack(b *bench, dir, cc, flags string, env []string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -150,8 +150,8 @@ func (p project) unpack(b *bench, dir, cc, flags string, env []string) error {
 	return nil
 }
 
-// objects is the digest of each object below dir, by its path; stripped: of what
-// is left of it without debug information.
+// objects returns the digest of each object below dir, by its path; stripped: of the object without debug
+// information.
 func (b *bench) objects(dir string, stripped bool) (map[string][sha256.Size]byte, error) {
 	all := map[string][sha256.Size]byte{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -172,7 +172,7 @@ func (b *bench) objects(dir string, stripped bool) (map[string][sha256.Size]byte
 	return all, err
 }
 
-// same counts the entries of a that b has as well.
+// same returns how many entries of a are in b as well.
 func same(a, b map[string][sha256.Size]byte) int {
 	n := 0
 	for path, sum := range a {

@@ -14,14 +14,14 @@ import (
 
 func cpus() int { return runtime.NumCPU() }
 
-// samples keeps every raw figure, one JSON object a line.
+// samples keeps every raw figure, one JSON object per line.
 type samples struct {
 	path string
 	f    *os.File
 	enc  *json.Encoder
 }
 
-// sample is one figure of one side in one round. Unused fields stay out.
+// sample is one figure of one side in one round. Unused fields are left out.
 type sample struct {
 	Figure    string  `json:"figure"`
 	Side      string  `json:"side"`
@@ -48,11 +48,11 @@ func newSamples(dir string) (*samples, error) {
 	return &samples{path: path, f: f, enc: json.NewEncoder(f)}, nil
 }
 
-func (s *samples) add(x sample) { _ = s.enc.Encode(x) } // a full disk shows in close
+func (s *samples) add(x sample) { _ = s.enc.Encode(x) } // close reports a full disk
 
 func (s *samples) close() error { return s.f.Close() }
 
-// median of a non-empty list; 0 of an empty one.
+// median returns the median of a list; 0 for an empty one.
 func median(v []float64) float64 {
 	if len(v) == 0 {
 		return 0
@@ -89,7 +89,7 @@ type table struct{ rows []row }
 
 type row struct{ id, what, ours, rival, ratio, goal string }
 
-// ratio adds a line of two figures and their quotient.
+// ratio adds a line with two figures and their quotient.
 func (t *table) ratio(id, what, unit string, ours, rival float64, goal string) {
 	q := "-"
 	if rival != 0 {
@@ -98,7 +98,7 @@ func (t *table) ratio(id, what, unit string, ours, rival float64, goal string) {
 	t.rows = append(t.rows, row{id, what, fmt.Sprintf("%.2f %s", ours, unit), fmt.Sprintf("%.2f %s", rival, unit), q, goal})
 }
 
-// note adds a line of text, say why a figure is missing.
+// note adds a line of text, such as why a figure is missing.
 func (t *table) note(id, what, ours, rival, goal string) {
 	t.rows = append(t.rows, row{id, what, ours, rival, "-", goal})
 }

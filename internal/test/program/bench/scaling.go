@@ -5,13 +5,13 @@ import (
 	"strconv"
 )
 
-// scalingRounds are the samples of one point. A point is a ratio of medians: what
-// counts is the shape of a row, not its last digit.
+// scalingRounds is the number of samples for one point. A point is a ratio of medians: the shape of a row
+// matters, not its last digit.
 const scalingRounds = 3
 
-// scaling measures how goodput goes with each parameter, the others at their
-// defaults, beside raw TCP with the same message size and number of connections.
-// It is not part of a run without -only: it takes some minutes.
+// scaling measures how goodput depends on each parameter, with the others at their defaults, beside raw TCP
+// with the same message size and number of connections. It is only part of a run with -only, as it takes
+// some minutes.
 func (b *bench) scaling(seconds float64) error {
 	d := fmt.Sprintf("%.0fms", seconds*500)
 	type point struct {

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// headersSource is C++ of about 1 MB preprocessed, 350 headers.
+// headersSource is C++ that preprocesses to about 1 MB, with 350 headers.
 const headersSource = "#include <iostream>\n#include <algorithm>\nint one() { return 1; }\n"
 
-// client measures P14: the CPU time that a build host spends on a compile of a
-// source of about 1 MB preprocessed, 350 headers: command, preprocessor, manager. The same source each time,
-// and one that was never seen before.
+// client measures P14: the CPU time that a build host spends on a compile of a source of about 1 MB
+// preprocessed, with 350 headers: command, preprocessor, manager. It does so with the same source each
+// time, and with one that is always new.
 func (b *bench) client() error {
 	const name = "headers.cc"
 	if err := os.WriteFile(filepath.Join(b.tmp, name), []byte(headersSource), 0o644); err != nil {
@@ -29,7 +29,7 @@ func (b *bench) client() error {
 	return b.clientOf("the same, a source that was never seen", "<= 0.50", anyUnit, b.newUnit)
 }
 
-// newUnit makes a source that is like none before.
+// newUnit makes a source unlike any before.
 func (b *bench) newUnit(int) string {
 	b.units++
 	name := fmt.Sprintf("unit%d.cc", b.units)
@@ -67,7 +67,7 @@ func (b *bench) clientOf(what, goal, name string, unit func(int) string) error {
 	return nil
 }
 
-// near is the CPU time of the build host, round by round.
+// near returns the CPU time of the build host, round by round.
 func (s *side) near() []float64 {
 	sum := make([]float64, len(s.client))
 	for i := range sum {
@@ -76,8 +76,8 @@ func (s *side) near() []float64 {
 	return sum
 }
 
-// big measures P13: what 20 MB of preprocessed source add to the compiler's wall
-// time, and the memory of wrapper and manager for them.
+// big measures P13: what 20 MB of preprocessed source add to the compiler's wall time, and the memory that
+// wrapper and manager use for them.
 func (b *bench) big() error {
 	const name, size = "big.c", 20_000_000
 	var text bytes.Buffer
@@ -95,7 +95,7 @@ func (b *bench) big() error {
 	if err := b.compete("P13", sides, max(5, b.rounds/6), f); err != nil {
 		return err
 	}
-	// Looking at processes takes time of its own: not while that is measured.
+	// Examining processes takes time of its own, so it is not done during the measurement.
 	stop := peakOf(b.ctx, filepath.Join(b.bin, "rdistcc"))
 	_, err = sides[1].run.run(b.ctx, 0, sides[1].env, b.tmp, sides[1].argv...)
 	wrapper := stop()
@@ -123,8 +123,8 @@ func (b *bench) big() error {
 
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// peakOf watches all processes of a program, whose path it gets; what it returns
-// ends that and says how many bytes the largest had resident.
+// peakOf watches all processes that run the program at a path. The function that it returns ends that, and
+// returns how many bytes the largest one had resident.
 func peakOf(ctx context.Context, program string) func() int64 {
 	ctx, cancel := context.WithCancel(ctx)
 	var peak int64
@@ -152,8 +152,7 @@ func peakOf(ctx context.Context, program string) func() int64 {
 	}
 }
 
-// resident is the largest resident size that a process has had, in bytes; 0 of one
-// that has ended.
+// resident returns the largest resident size that a process has had, in bytes; 0 for one that has ended.
 func resident(pid int) int64 {
 	status, err := os.ReadFile(procPath(pid, "status"))
 	if err != nil {

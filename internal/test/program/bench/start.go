@@ -17,18 +17,17 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// startNames is how many names the unknown compilers have, startKinds how many of them are
-// different.
+// startNames is how many names the unknown compilers have, startKinds how many of them are different.
 const (
 	startNames = 24
 	startKinds = 7
 )
 
-// started is how long after the start of its process a daemon had come so far, in seconds.
+// started holds how long after the start of its process a daemon reached each point, in seconds.
 type started struct{ welcome, listed, compiled []float64 }
 
-// start measures P20: how soon a daemon serves. In turns it knows its compilers from before,
-// and has to identify 24 names of 7.
+// start measures P20: how soon a daemon serves. In turns it knows its compilers from before, and has to
+// identify 24 names of 7.
 func (b *bench) start() error {
 	dir := filepath.Join(b.tmp, "start")
 	names := filepath.Join(dir, "bin")
@@ -82,9 +81,9 @@ func (b *bench) start() error {
 	return nil
 }
 
-// makeNames makes the names of compilers in dir: gcc, scripts around it that stand for other
-// compilers, as this machine may have one only, and links to these. Each link leads through a
-// directory of its own, from which a driver could find other parts: each has to be asked.
+// makeNames makes names of compilers in dir: gcc, scripts around it that stand for other compilers, as this
+// machine may have only one, and links to these. Each link leads through a directory of its own, from which
+// a driver could find other parts, so each has to be asked.
 func (b *bench) makeNames(dir string) error {
 	plain := filepath.Join(dir, "gcc")
 	if err := os.Symlink(b.gcc, plain); err != nil {
@@ -109,8 +108,8 @@ func (b *bench) makeNames(dir string) error {
 	return nil
 }
 
-// startOnce starts a daemon, asks it for a Welcome again and again, has it compile a file by
-// gcc, and waits until it has listed the last compiler.
+// startOnce starts a daemon, asks it for a Welcome repeatedly, has it compile a file with gcc, and waits
+// until it has listed the last compiler.
 func (b *bench) startOnce(dev iwarp.Device, s *started, gcc unit.ToolchainID, state, config string) error {
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
-// traffic measures P16: the bytes that a build host sends for a whole build on a host that has
-// nothing of it, and for the same build again. A proxy counts them; both compress.
+// traffic measures P16: how many bytes a build host sends for a whole build on a host that has nothing of
+// it, and for the same build again. A proxy counts them; both sides compress.
 func (b *bench) traffic() error {
 	var ours, theirs *iwarptest.Proxy
 	behind := func(p **iwarptest.Proxy) func(string) (string, error) {
@@ -26,7 +26,7 @@ func (b *bench) traffic() error {
 	defer func() {
 		for _, p := range []*iwarptest.Proxy{ours, theirs} {
 			if p != nil {
-				_ = p.Close() // nothing of it is needed any more
+				_ = p.Close() // it is no longer needed
 			}
 		}
 	}()
@@ -73,7 +73,7 @@ func (b *bench) traffic() error {
 	return nil
 }
 
-// sends builds p twice, and says how many millions of bytes went to the host each time.
+// sends builds p twice, and returns how many millions of bytes went to the host each time.
 func (b *bench) sends(p project, argv, env []string, g *group, proxy *iwarptest.Proxy) (sent [2]float64, err error) {
 	dir, cc := filepath.Join(b.tmp, "build"), strings.Join(argv, " ")
 	if err := p.unpack(b, dir, cc, asItIs, env); err != nil {

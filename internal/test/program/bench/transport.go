@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// perfResult is what rdistcc-perf --json says, as far as it is used here.
+// perfResult is the part of the output of rdistcc-perf --json that is used here.
 type perfResult struct {
 	GBps   float64 `json:"gb_per_second"`
 	GBpCPU float64 `json:"gb_per_cpu_second"`
@@ -132,8 +132,8 @@ func (b *bench) latency() error {
 	return nil
 }
 
-// secrecy measures what TLS under MPA takes: goodput, CPU and round trip beside the
-// same without. Its frames have their CRC as well.
+// secrecy measures the cost of TLS under MPA: goodput, CPU and round trip beside the same without. Its
+// frames have their CRC as well.
 func (b *bench) secrecy(seconds float64) error {
 	dir := filepath.Join(b.tmp, "perf")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

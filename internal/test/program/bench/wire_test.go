@@ -12,10 +12,9 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp/iwarptest"
 )
 
-// Real compiles by the real programs, recorded between manager and host: what went
-// over the wire decodes in Wireshark, each CRC good and nothing malformed, and a warm
-// compile takes no connection and one round trip: one job out, one result back.
-// covers INT-07.
+// TestCompileOnTheWire records real compiles by the real programs between manager and host: what went over
+// the wire decodes in Wireshark, each CRC is good and nothing malformed, and a warm compile takes no
+// connection and one round trip: one job out, one result back. covers INT-07.
 func TestCompileOnTheWire(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the programs")

@@ -15,17 +15,17 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 )
 
-// stub is a manager that answers at once, as one does that knows what a compile reads, and does
-// nothing: every compile gives the same object. What remains is the wrapper's own work.
+// stub is a manager that answers at once, like one that knows what a compile reads, and does nothing: every
+// compile yields the same object. What remains is the wrapper's own work.
 type stub struct {
 	ln     *ipcserver.Listener
 	sink   int
-	object int // bytes at the sink's start
+	object int // bytes at the start of the sink
 	wg     sync.WaitGroup
 
 	mu   sync.Mutex
-	err  error // what a wrapper did that was not asked for; guarded by mu
-	done int   // compiles answered; guarded by mu
+	err  error // what a wrapper did unexpectedly; guarded by mu
+	done int   // number of compiles answered; guarded by mu
 }
 
 func newStub(socket string, object []byte) (*stub, error) {
@@ -105,8 +105,7 @@ func (s *stub) close() error {
 	return errors.Join(err, s.err)
 }
 
-// wrapper measures P3: the wrapper with a manager that answers at once, against
-// the start of distcc's client.
+// wrapper measures P3: the wrapper with a manager that answers at once, against the start of distcc's client.
 func (b *bench) wrapper() error {
 	source := filepath.Join(b.tmp, "empty.c")
 	if err := os.WriteFile(source, nil, 0o644); err != nil {

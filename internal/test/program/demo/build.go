@@ -20,7 +20,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 )
 
-// result is what building a code base gave.
+// result is the result of building a code base.
 type result struct {
 	name        string
 	units       int
@@ -29,7 +29,7 @@ type result struct {
 	fallbacks   map[string]int // by reason
 	sent, got   int64          // bytes
 	differing   []string       // objects
-	shown       string         // by running what was built
+	shown       string         // shown by running what was built
 	sample      string         // a line that the wrapper printed about a fallback
 }
 
@@ -40,8 +40,8 @@ type unit struct {
 	args   []string // without the compiler and the output
 }
 
-// build compiles base locally and on the farm, compares, links the farm's
-// objects and runs what they give. It says on out how far it is.
+// build compiles base locally and on the farm, compares, links the farm's objects and runs the result. It
+// reports its progress on out.
 func build(ctx context.Context, out screen, f *farm.Farm, base fetched, jobs int) (result, error) {
 	r := result{name: base.name, shown: base.shown, hosts: map[string]int{}, fallbacks: map[string]int{}}
 	sources, err := base.sources(base.root, base.out)
@@ -97,8 +97,8 @@ func build(ctx context.Context, out screen, f *farm.Farm, base fetched, jobs int
 	return r, base.check(ctx, base.ctl)
 }
 
-// compileAll compiles units into the new directory out, jobs at a time, and
-// returns what was printed. It calls done after each, from several goroutines.
+// compileAll compiles units into the new directory out, jobs at a time, and returns what was printed. It
+// calls done after each, from several goroutines.
 func compileAll(ctx context.Context, root, out string, command, env []string, units []unit, jobs int, done func()) (string, error) {
 	if err := os.Mkdir(out, 0o755); err != nil {
 		return "", err
@@ -127,7 +127,7 @@ func compileAll(ctx context.Context, root, out string, command, env []string, un
 	return printed.String(), err
 }
 
-// run links a program from the farm's objects, here: linking is never sent.
+// run links a program from the farm's objects. That is done here: linking is never sent.
 func (l link) run(ctx context.Context, base fetched, objects string, units []unit) error {
 	args := []string{"-o", l.program}
 	for _, u := range units {

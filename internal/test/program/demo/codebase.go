@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// codebase is real C or C++ code that is at hand wherever Go is: modules that
-// carry the sources of the library that they wrap.
+// codebase is real C or C++ code that is available wherever Go is: modules that carry the sources of the
+// library that they wrap.
 type codebase struct {
 	name    string
 	module  string // path@version
@@ -25,19 +25,19 @@ type codebase struct {
 	globs   []string                     // sources
 	extra   func(source string) []string // further flags of one source
 	links   []link
-	shown   string                                 // what check has shown
-	prepare func(dir string) error                 // makes what the check needs beside the module's sources
+	shown   string                                 // what check proves
+	prepare func(dir string) error                 // makes what the check needs besides the module's sources
 	check   func(ctx context.Context, p ctl) error // runs what was linked
 }
 
-// link makes one program of the objects of all sources but some.
+// link links one program from the objects of all sources, with exceptions.
 type link struct {
 	program string
 	without []string
 	libs    []string
 }
 
-// ctl is what a check works with.
+// ctl is the context of a check.
 type ctl struct {
 	module string // directory of the module
 	root   string // directory of the sources
@@ -113,8 +113,8 @@ type fetched struct {
 	ctl
 }
 
-// fetch has the go command bring the code bases, or only one; it keeps them in
-// its cache. It says on out how far it is.
+// fetch makes the go command fetch the code bases, or only one; they stay in its cache. It reports its
+// progress on out.
 func fetch(ctx context.Context, out screen, dir, only string) ([]fetched, error) {
 	var all []fetched
 	fmt.Fprintln(out, "fetching the code bases, unless they are in the go command's cache")
@@ -156,7 +156,7 @@ func fetch(ctx context.Context, out screen, dir, only string) ([]fetched, error)
 	return all, nil
 }
 
-// firstLine is the first line of the first text that has one.
+// firstLine returns the first line of the first text that has one.
 func firstLine(texts ...string) string {
 	for _, t := range texts {
 		if line, _, _ := strings.Cut(strings.TrimSpace(t), "\n"); line != "" {
@@ -166,8 +166,7 @@ func firstLine(texts ...string) string {
 	return ""
 }
 
-// checkWebP decodes a lossless picture and compares it, pixel by pixel, with
-// the PNG that lies beside it.
+// checkWebP decodes a lossless picture and compares it, pixel by pixel, with the PNG beside it.
 func checkWebP(ctx context.Context, p ctl) error {
 	pam := filepath.Join(p.out, "picture.pam")
 	if err := execute(ctx, p.out, "./dwebp", "-quiet", filepath.Join(p.module, "testdata", "1_webp_ll.webp"), "-pam", "-o", pam); err != nil {
@@ -205,7 +204,7 @@ func checkWebP(ctx context.Context, p ctl) error {
 	return nil
 }
 
-// visible clears the colour of pixels that are wholly transparent.
+// visible clears the colour of pixels that are fully transparent.
 func visible(rgba []byte) []byte {
 	out := bytes.Clone(rgba)
 	for i := 0; i+3 < len(out); i += 4 {
@@ -239,13 +238,13 @@ int main(int argc, char **argv)
 }
 `
 
-// checkZstd takes zstd's own largest source through compression and back.
+// checkZstd compresses and decompresses zstd's own largest source.
 func checkZstd(ctx context.Context, p ctl) error {
 	return execute(ctx, p.out, "./roundtrip", filepath.Join(p.root, "zstd_compress.c"))
 }
 
-// checkFlatBuffers has flatc turn the project's JSON test data into a binary,
-// and compares that with the one that the project keeps.
+// checkFlatBuffers makes flatc convert the project's JSON test data into a binary, and compares that with
+// the one in the project.
 func checkFlatBuffers(ctx context.Context, p ctl) error {
 	tests := filepath.Join(p.module, "tests")
 	flatc := filepath.Join(p.out, "flatc")
@@ -262,7 +261,7 @@ func checkFlatBuffers(ctx context.Context, p ctl) error {
 	return nil
 }
 
-// execute runs a program in dir and keeps what it prints for the error.
+// execute runs a program in dir; an error includes its output.
 func execute(ctx context.Context, dir, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir

@@ -1,8 +1,7 @@
-// Command demo shows rdistcc at its main job with nothing set up: it starts two
-// daemons and a connection manager on loopback, compiles three real code bases
-// through them with no local share, compares every object with what the local
-// compiler makes of the same command, links and runs the results, and removes
-// everything again. It fails when one job was compiled here or one object differs.
+// Command demo shows rdistcc at its main job without any setup: it starts two daemons and a connection
+// manager on loopback, compiles three real code bases through them with no local share, compares every
+// object with what the local compiler makes of the same command, links and runs the results, and removes
+// everything again. It fails if one job was compiled here or one object differs.
 package main
 
 import (

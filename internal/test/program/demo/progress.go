@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How often a step says how far it is.
+// Intervals at which a step reports its progress.
 const (
 	redrawEvery = 200 * time.Millisecond // on a terminal
 	lineEvery   = 10 * time.Second       // elsewhere, as in a log
 )
 
-// screen is where the demo says what it does.
+// screen is where the demo prints.
 type screen struct {
 	io.Writer
-	terminal bool // can be written over
+	terminal bool // lines can be overwritten
 }
 
 // newScreen returns the screen on a file.
@@ -29,8 +29,8 @@ func newScreen(f *os.File) screen {
 	return screen{f, err == nil && os.Getenv("TERM") != "dumb"}
 }
 
-// step shows how far a step is while it runs: on a terminal in one line, which goes when the step ends, elsewhere in a
-// line now and then.
+// step shows the progress of a step while it runs: on a terminal in one line, which disappears when the
+// step ends, elsewhere in a line now and then.
 type step struct {
 	screen
 	label string
@@ -41,7 +41,7 @@ type step struct {
 	all   sync.WaitGroup
 }
 
-// begin starts the step label, of total parts. The caller ends it.
+// begin starts the step label, with total parts. The caller ends it.
 func (s screen) begin(label string, total int) *step {
 	st := &step{screen: s, label: label, total: total, began: time.Now(), over: make(chan struct{})}
 	st.all.Go(st.show)
@@ -65,7 +65,7 @@ func (s *step) show() {
 	}
 }
 
-// add tells that one more part is done. It may be called from several goroutines.
+// add reports that one more part is done. It may be called from several goroutines.
 func (s *step) add() { s.done.Add(1) }
 
 // end ends the step and returns how long it took.

@@ -14,8 +14,8 @@ import (
 // minUnits is how many translation units the demo promises.
 const minUnits = 150
 
-// report prints the table and returns an error when a promise was not kept; that
-// of size is for all code bases together.
+// report prints the table and returns an error if a promise was not kept; the promised size applies to all
+// code bases together.
 func report(w io.Writer, f *farm.Farm, results []result, whole bool) error {
 	sum := result{name: "all", hosts: map[string]int{}, fallbacks: map[string]int{}}
 	for _, r := range results {

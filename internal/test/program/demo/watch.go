@@ -13,17 +13,17 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 )
 
-// grafanaSource is where deploy/grafana expects Prometheus; the demo's listens
-// there if it can, so that a Grafana shows its data at once.
+// grafanaSource is where deploy/grafana expects Prometheus; the demo's listens there if possible, so that a
+// Grafana shows its data at once.
 const grafanaSource = "127.0.0.1:9090"
 
-// monitor starts Prometheus beside the farm, if it is installed, and returns the
-// address of a page with the dashboard's graphs.
+// monitor starts Prometheus beside the farm, if it is installed, and returns the address of a page with the
+// dashboard's graphs.
 func monitor(ctx context.Context, f *farm.Farm) (graphs string, err error) {
 	page := grafanaSource
 	l, err := net.Listen("tcp", page)
 	if err != nil {
-		page = "" // taken: any other
+		page = "" // taken: use any other
 	} else {
 		l.Close()
 	}
@@ -38,7 +38,7 @@ func monitor(ctx context.Context, f *farm.Farm) (graphs string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// The address is some thousand bytes long: what is printed only leads to it.
+	// The address is thousands of bytes long, so what is printed redirects to it.
 	if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return "", err
 	}
@@ -47,14 +47,13 @@ func monitor(ctx context.Context, f *farm.Farm) (graphs string, err error) {
 	return "http://" + l.Addr().String() + "/", nil
 }
 
-// graphPage is the address of Prometheus's own page with a graph for each query
-// of the dashboard.
+// graphPage returns the address of Prometheus's own page with a graph for each query of the dashboard.
 func graphPage(ctx context.Context, prometheus string) (string, error) {
 	queries, err := farm.Dashboard("deploy/grafana/rdistcc.json")
 	if err != nil {
 		return "", err
 	}
-	// Its path differs between versions; the root leads there.
+	// Its path differs between versions; the root redirects there.
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, prometheus+"/", nil)
 	if err != nil {
 		return "", err
@@ -84,7 +83,7 @@ func graphPage(ctx context.Context, prometheus string) (string, error) {
 	return at.String(), nil
 }
 
-// describe says where to look at what is running.
+// describe prints where to look at what is running.
 func describe(w io.Writer, f *farm.Farm, graphs string) {
 	fmt.Fprintln(w, "\nStill running, until you press Ctrl-C:")
 	for _, p := range append(f.Daemons, f.Manager) {

@@ -10,11 +10,11 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/honest"
 )
 
-// crop is what one package has given.
+// crop is the yield of one package.
 type crop struct {
 	name, version              string
 	commands, distinct, shapes int
-	lists                      []honest.List // distinct, in the order of the builds; after choose those that are taken
+	lists                      []honest.List // distinct, in the order of the builds; after choose, those chosen
 
 	seen map[string]bool
 }
@@ -42,8 +42,8 @@ func (c *crop) add(r recorded, dir string) {
 	}
 }
 
-// renamed gives the files of a command the same names in all commands; in which
-// directory they lie is left as far as it may matter.
+// renamed gives the files of a command names that are the same in all commands. The directory is kept as
+// far as it may matter.
 func (c *crop) renamed(words []string, dir string) []string {
 	words = slices.Clone(words)
 	for i, w := range words {
@@ -75,8 +75,8 @@ func (c *crop) renamed(words []string, dir string) []string {
 	return words
 }
 
-// renamed gives a file the name "a" and keeps its suffixes, a point in front, and of its
-// directory what is in front: the build's own, those above, those that libtool and automake have.
+// renamed returns a file's new name: "a" with its suffixes and any leading dot, in a directory reduced to what may
+// matter: whether it is the build's own or above it, and the directories of libtool and automake.
 func renamed(name, sub string) string {
 	dir, base := path.Split(name)
 	ext := ""
@@ -111,8 +111,7 @@ func renamed(name, sub string) string {
 	return front + sub + "/" + stem + ext
 }
 
-// choose takes at most each lists of one shape and most in all: first one of each
-// shape, evenly over the builds.
+// choose keeps at most each lists of one shape and most in all: first one of each shape, evenly over the builds.
 func (c *crop) choose(each, most int) {
 	shapes := map[string]int{}
 	rounds := make([][]honest.List, each)
@@ -147,8 +146,8 @@ const head = `# Argument lists of builds of Debian's packages: doc.go says how t
 # in the manner of other distributions and of developers, with gcc and clang. Of lists of one shape a few are kept.
 `
 
-// text is the file: what was taken, and of an old one the packages that are not among that.
-// No list stands there twice: what two packages ask for alike is the old one's, or the first's.
+// text returns the file: what was chosen, and from an old file the packages that are not among that. No
+// list occurs twice: if two packages have the same, the old one's is kept, or the first one's.
 func text(all []crop, old string) (string, error) {
 	sections := map[string]string{} // by package
 	name := ""
@@ -186,7 +185,7 @@ func text(all []crop, old string) (string, error) {
 	return b.String(), nil
 }
 
-// text is the package's part of the file.
+// text returns the package's part of the file.
 func (c *crop) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "package %s %s\n", c.name, c.version)
@@ -211,7 +210,7 @@ func (c *crop) text() string {
 	return b.String()
 }
 
-// longest is the run of words that is worth most to be written once.
+// longest returns the run of words that saves most if it is written only once.
 func longest(lines [][]string) []string {
 	type found struct{ n, last int }
 	runs := map[string]*found{}

@@ -7,8 +7,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/honest"
 )
 
-// TestTextKeepsOthers: what is harvested anew takes the place of its package's lists, others stay, and
-// what two packages ask for alike stands there once.
+// TestTextKeepsOthers: what is harvested again replaces its package's lists, others stay, and what two
+// packages have in common is listed once.
 func TestTextKeepsOthers(t *testing.T) {
 	old := "package a 1\nlet 1 -O2 -Wall\ngcc $1 -c a.c\npackage b 1\ngcc -O1 -c a.c\n"
 	of := func(name, version string, lines ...[]string) crop {

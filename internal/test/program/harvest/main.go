@@ -1,13 +1,13 @@
-// Harvest writes internal/test/kit/honest/packages.txt: it fetches the sources of Debian's
-// packages, has each built by its own build system in several ways, and records what the compiler is
-// asked for: what ninja and make -n say that they would run, or else what is run. The compiler
-// is this program itself then, which makes empty objects, so that a build of thousands of files
-// takes seconds; only what looks at the machine is really compiled.
+// Harvest writes internal/test/kit/honest/packages.txt: it fetches the sources of Debian's packages, has each built
+// by its own build system in several ways, and records the compiler commands: those that ninja and make -n
+// say they would run, or otherwise those that are run. The compiler is then this program itself, which
+// makes empty objects, so that a build of thousands of files takes seconds; only what examines the machine
+// is really compiled.
 //
 //	go run ./internal/test/program/harvest -out internal/test/kit/honest/packages.txt
 //
-// It needs Debian, a network, and what the packages are built with (make deps). Packages that cannot be built
-// as far as needed are left out, with a line that says so.
+// It needs Debian, a network, and the build dependencies of the packages (make deps). Packages that cannot
+// be built as far as needed are left out, with a line that says so.
 package main
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/debsrc"
 )
 
-// patience is for one step of a build.
+// patience bounds one step of a build.
 const patience = 15 * time.Minute
 
 func main() {
@@ -56,7 +56,7 @@ type harvest struct {
 
 	fetching sync.Mutex
 	archives *debsrc.Archives
-	bin      string // the compilers that record, and empty files
+	bin      string // the recording compilers, and empty files
 }
 
 func (h *harvest) run(ctx context.Context, out, names string) (err error) {
@@ -66,7 +66,7 @@ func (h *harvest) run(ctx context.Context, out, names string) (err error) {
 		}
 		defer os.RemoveAll(h.dir)
 	}
-	if h.dir, err = filepath.Abs(h.dir); err != nil { // builds find the compilers there from where they run
+	if h.dir, err = filepath.Abs(h.dir); err != nil { // builds find the compilers there from wherever they run
 		return err
 	}
 	if h.archives, err = debsrc.New(""); err != nil {
@@ -112,7 +112,7 @@ func (h *harvest) run(ctx context.Context, out, names string) (err error) {
 	return os.WriteFile(out, []byte(file), 0o644)
 }
 
-// order are the recipes with these names, or all.
+// order returns the indices of the recipes with these names, or of all.
 func order(names string) (indices []int) {
 	if names == "" {
 		for i := range recipes {
@@ -130,7 +130,7 @@ func order(names string) (indices []int) {
 	return indices
 }
 
-// prepare lays out the compilers that record and the files that they give.
+// prepare sets up the recording compilers and the files that they output.
 func (h *harvest) prepare(ctx context.Context) error {
 	h.bin = filepath.Join(h.dir, "bin")
 	if err := os.MkdirAll(h.bin, 0o755); err != nil {
@@ -156,7 +156,7 @@ func (h *harvest) prepare(ctx context.Context) error {
 	return nil
 }
 
-// pack builds one package in all ways, or reads what was recorded when it was.
+// pack builds one package in all ways, or reads what was recorded earlier.
 func (h *harvest) pack(ctx context.Context, r recipe) (crop, error) {
 	log := filepath.Join(h.dir, r.name+".log")
 	dir := filepath.Join(h.dir, "build", r.name)
@@ -192,7 +192,7 @@ func (h *harvest) pack(ctx context.Context, r recipe) (crop, error) {
 	return c, s.Err()
 }
 
-// find fetches what a package is built of.
+// find fetches what a package is built from.
 func (h *harvest) find(ctx context.Context, r recipe) (archive string, err error) {
 	h.fetching.Lock()
 	defer h.fetching.Unlock()
@@ -228,14 +228,14 @@ func (h *harvest) build(ctx context.Context, r recipe, dir, log string) error {
 			fmt.Fprintf(os.Stderr, "%s, variant %s: configure: %v\n", r.name, v.number, err)
 			continue
 		}
-		// It need not come to its end: what generated programs would have made is missing.
+		// It need not complete: what generated programs would have made is missing.
 		before := size(part)
 		out, err := h.shell(ctx, r.make, dir, append(env, logVariable+"="+part, emptyVariable+"="+h.bin))
 		if errors.Is(err, context.DeadlineExceeded) {
 			fmt.Fprintf(os.Stderr, "%s, variant %s: stopped\n", r.name, v.number)
 		}
 		if size(part) > before {
-			continue // make prints what it runs
+			continue // make prints what it would run
 		}
 		for _, rec := range printed(out) {
 			if err := rec.write(part); err != nil {
@@ -246,7 +246,7 @@ func (h *harvest) build(ctx context.Context, r recipe, dir, log string) error {
 	return os.Rename(part, log)
 }
 
-// size is that of a file, or 0.
+// size returns the size of a file, or 0.
 func size(name string) int64 {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -255,7 +255,7 @@ func size(name string) int64 {
 	return info.Size()
 }
 
-// env are the variables that recipes use.
+// env returns the variables that recipes use.
 func (v variant) env(dir string) []string {
 	kc := ""
 	if v.number != "1" {
@@ -265,7 +265,7 @@ func (v variant) env(dir string) []string {
 		"V=" + v.number, "CC=" + v.cc, "CXX=" + v.cxx, "TYPE=" + v.cmakeType, "MESONTYPE=" + v.meson, "PIC=" + v.pic,
 		"KCONFIG=" + v.kconfig, "CACHE=" + filepath.Join(filepath.Dir(filepath.Dir(dir)), "config.cache"), "KCFLAGS=" + strings.ReplaceAll(kc, "$PWD", dir), "SOURCE_DATE_EPOCH=1700000000", "LC_ALL=C", "PWD=" + dir,
 	}
-	if v.cflags != "" { // configure has its own where there is none
+	if v.cflags != "" { // otherwise configure uses its own
 		env = append(env, "CFLAGS="+strings.ReplaceAll(v.cflags, "$PWD", dir), "CXXFLAGS="+strings.ReplaceAll(v.cflags, "$PWD", dir), "CPPFLAGS="+v.cppflags)
 	}
 	return env

@@ -1,16 +1,16 @@
 package main
 
-// recipe is how a package is built by its own build system. The commands, for sh, run
-// in the directory with its sources and find the variables of variant.env.
-// What autotools configure is configured once; the other variants tell make.
+// recipe says how a package is built by its own build system. The commands, for sh, run in the directory
+// with its sources and get the variables of variant.env. Packages that use autotools are configured once;
+// make is told of the other variants.
 type recipe struct {
 	name      string
-	more      map[string]string // further packages, by the directory that they belong into
+	more      map[string]string // further packages, by the directory that they belong in
 	configure string            // with the real compilers
-	make      string            // with those that record; commands that it prints, as ninja and make -n do, are taken as well
+	make      string            // with the recording compilers; commands that it prints, as ninja and make -n do, are recorded as well
 }
 
-// Build systems, as most packages use them.
+// Build systems that most packages use.
 const (
 	autotools = `[ "$V" != 1 ] || { [ -x configure ] || { [ -x autogen.sh ] && NOCONFIGURE=1 ./autogen.sh; } || autoreconf -fi; }; [ "$V" != 1 ] || ./configure --cache-file="$CACHE" `
 	automake  = `find . -name '*.o' -o -name '*.lo' | xargs rm -f; make -k -j4 V=1 CC="$CC" CXX="$CXX" ${CFLAGS:+CFLAGS="$CFLAGS" CXXFLAGS="$CFLAGS" CPPFLAGS="$CPPFLAGS"}`
@@ -121,8 +121,8 @@ var recipes = []recipe{
 	{name: "zopfli", make: plain + `${CFLAGS:+CFLAGS="$CPPFLAGS $CFLAGS" CXXFLAGS="$CPPFLAGS $CFLAGS"}`},
 }
 
-// variant is a way of building: the compiler, and what a distribution or a developer
-// adds to what the package asks for by itself.
+// variant is a way of building: the compiler, and what a distribution or a developer adds to the package's
+// own options.
 type variant struct {
 	number, cc, cxx  string
 	cppflags, cflags string // $PWD stands for the package's directory
@@ -131,15 +131,15 @@ type variant struct {
 }
 
 var variants = []variant{
-	// As the package comes.
+	// The package's defaults.
 	{number: "1", cc: "gcc", cxx: "g++", cmakeType: "Release", meson: "debugoptimized", kconfig: "defconfig"},
-	// Debian: dpkg-buildflags with hardening=+all; its cmake has no type.
+	// Debian: dpkg-buildflags with hardening=+all; its cmake has no build type.
 	{
 		number: "2", cc: "gcc", cxx: "g++", cppflags: "-Wdate-time -D_FORTIFY_SOURCE=2",
 		cflags:    "-g -O2 -ffile-prefix-map=$PWD=. -fstack-protector-strong -fstack-clash-protection -Wformat -Werror=format-security -fcf-protection",
 		cmakeType: "None", meson: "plain", kconfig: "tinyconfig",
 	},
-	// In the manner of Arch, with link-time optimisation.
+	// In the manner of Arch, with link-time optimization.
 	{
 		number: "3", cc: "gcc", cxx: "g++",
 		cflags: "-march=x86-64-v2 -mtune=generic -O2 -pipe -fno-plt -fexceptions -Wp,-D_FORTIFY_SOURCE=2 -Wformat -Werror=format-security -fstack-clash-protection " +
@@ -158,9 +158,9 @@ var variants = []variant{
 			"-fasynchronous-unwind-tables -frandom-seed=harvest -Wa,--noexecstack --param=ssp-buffer-size=4",
 		cmakeType: "MinSizeRel", meson: "minsize", kconfig: "tinyconfig",
 	},
-	// For coverage.
+	// With coverage.
 	{number: "6", cc: "gcc", cxx: "g++", cflags: "-O0 -g --coverage -fprofile-abs-path", cmakeType: "None", meson: "debug", kconfig: "tinyconfig"},
-	// A developer's, who looks for races and at what functions take.
+	// A developer looking for races and for stack usage.
 	{number: "7", cc: "gcc", cxx: "g++", cflags: "-Og -ggdb3 -gz -gsplit-dwarf -fstack-usage -fsanitize=thread -fdiagnostics-color=always", cmakeType: "Debug", meson: "debug", pic: "ON"},
 	// In the manner of Yocto and of Nix.
 	{
@@ -176,6 +176,6 @@ var variants = []variant{
 			"-fcrash-diagnostics-dir=../crash -mllvm -inline-threshold=500 -ffp-contract=off -no-canonical-prefixes -fdebug-compilation-dir=. -Wno-unused-command-line-argument",
 		cmakeType: "RelWithDebInfo", meson: "release",
 	},
-	// For coverage, with clang.
+	// With coverage, by clang.
 	{number: "10", cc: "clang", cxx: "clang++", cflags: "-O0 -gline-tables-only -fprofile-instr-generate -fcoverage-mapping -fstack-protector-all -ftrivial-auto-var-init=pattern", cmakeType: "None", meson: "plain"},
 }

@@ -15,31 +15,31 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/compile"
 )
 
-// Variables that a harvest tells its compilers by.
+// Variables by which a harvest instructs its compilers.
 const (
-	logVariable   = "HARVEST_LOG"   // where commands are recorded; without, only the compiler runs
+	logVariable   = "HARVEST_LOG"   // where commands are recorded; unset: only run the compiler
 	emptyVariable = "HARVEST_EMPTY" // the directory with empty.o, empty.so
 )
 
-// compilers are the names under which this program stands in for a compiler.
+// compilers lists the names under which this program stands in for a compiler.
 var compilers = []string{"cc", "gcc", "g++", "c++", "clang", "clang++", "x86_64-linux-gnu-gcc", "x86_64-linux-gnu-g++"}
 
-// recorded is a command as a build gave it.
+// recorded is a command that a build ran.
 type recorded struct {
 	Words    []string
 	Response []string `json:",omitempty"` // the words of the one response file
 }
 
-// standIn does what a compiler of a build does: the real one's work where configure
-// or the like look at the machine, and else as much as keeps make going: an
-// empty object, or a program that does nothing. It returns the exit status.
+// standIn stands in for a compiler of a build. Where configure or the like examine the machine it runs the
+// real one; otherwise it does just enough to keep make going: an empty object, or a program that does
+// nothing. It returns the exit status.
 func standIn(argv []string) int {
 	argv[0] = filepath.Base(argv[0])
 	log := os.Getenv(logVariable)
 	if log == "" || !isCompile(argv) && !isLink(argv) {
 		return run(argv)
 	}
-	dir, _ := os.Getwd() // none: names are relative
+	dir, _ := os.Getwd() // on error names are relative
 	r := recorded{Words: argv}
 	if i := slices.IndexFunc(argv[1:], func(w string) bool { return strings.HasPrefix(w, "@") }); i >= 0 {
 		r.Response = compile.Expand([]string{argv[i+1]})
@@ -55,10 +55,10 @@ func standIn(argv []string) int {
 	return 0
 }
 
-// run becomes the compiler that is next on PATH.
+// run becomes the next compiler on PATH.
 func run(argv []string) int {
 	if strings.HasPrefix(argv[0], "clang") {
-		// What links such objects need not be installed for configure to link.
+		// Libraries for linking such objects need not be installed for configure to link.
 		argv = slices.DeleteFunc(argv, func(w string) bool {
 			return slices.ContainsFunc([]string{"-fsanitize", "-fno-sanitize", "-fprofile-instr-", "-fcoverage-mapping", "-flto", "-fsplit-lto-unit"}, func(p string) bool { return strings.HasPrefix(w, p) })
 		})
@@ -70,7 +70,7 @@ func run(argv []string) int {
 			continue
 		}
 		if _, err := exec.LookPath(name); err == nil {
-			argv[0] = name // it looks for its parts from there
+			argv[0] = name // it looks for its parts relative to that
 			_ = syscall.Exec(name, argv, os.Environ())
 		}
 	}
@@ -91,7 +91,7 @@ func (r recorded) write(log string) error {
 	return errors.Join(err, f.Close())
 }
 
-// isCompile says whether a command makes an object or assembly of sources.
+// isCompile reports whether a command makes an object or assembly of sources.
 func isCompile(words []string) bool {
 	one := false
 	for _, w := range words[1:] {
@@ -111,7 +111,7 @@ func isLink(words []string) bool {
 	}) && slices.ContainsFunc(words[1:], func(w string) bool { return !strings.HasPrefix(w, "-") })
 }
 
-// probes says whether the command looks at the machine, and its answer is needed.
+// probes reports whether the command examines the machine, so that its answer is needed.
 func probes(dir string, words []string) bool {
 	for _, s := range append(words[1:], dir) {
 		for _, probe := range []string{"conftest", "CMakeTmp", "CMakeScratch", "CompilerId", "meson-private", "/dev/null"} {
@@ -187,8 +187,7 @@ func pretend(words []string) error {
 	return os.WriteFile(out, text, 0o755)
 }
 
-// printed are the compiles among commands that something prints as it would give them
-// to a shell.
+// printed returns the compiles among commands that a program prints as it would give them to a shell.
 func printed(text string) (all []recorded) {
 	text = strings.ReplaceAll(text, "\\\n", " ")
 	for line := range strings.Lines(text) {
@@ -209,7 +208,7 @@ func printed(text string) (all []recorded) {
 	return all
 }
 
-// commands are the simple commands of a line for sh, without what it would expand.
+// commands returns the simple commands of a line for sh, without expansions.
 func commands(line string) (all [][]string) {
 	var words []string
 	var word strings.Builder

@@ -15,48 +15,48 @@ import (
 	"time"
 )
 
-// hung is how long a job may take before it counts as hanging and is ended.
+// hung is how long a job may take before it counts as hanging and is killed.
 const hung = 2 * time.Minute
 
-// diagnostics is the reason of jobs that a host's compiler had something to say of.
+// diagnostics is the reason of jobs about which a host's compiler printed something.
 const diagnostics = "diagnostics"
 
-// outcome is what became of a job.
+// outcome is the outcome of a job.
 type outcome struct {
 	job      int
-	host     string    // relay's address; "": here
-	reason   string    // of a job that ran here
-	from, to time.Time // of its compile, at a host or here
+	host     string    // address of the relay; "": here
+	reason   string    // for a job that ran here
+	from, to time.Time // of its compile, on a host or here
 	took     time.Duration
-	repeats  int    // after its wrapper was struck, or the disk was full
-	attempts int    // hosts that it was given to, in the last run
+	repeats  int    // because its wrapper was struck, or the disk was full
+	attempts int    // hosts that were given the job, in the last run
 	wrong    string // what is not as it should be; "": nothing
 	said     string // rdistcc's own line
 }
 
-// driver runs the jobs as make does, so many at a time, and repeats those that
-// ended for a reason that a developer would see and mend.
+// driver runs the jobs as make does, a number at a time, and repeats those that ended for a reason that a
+// developer would notice and fix.
 type driver struct {
 	s *site
 	p plan
 
 	mu      sync.Mutex
 	flying  map[*flight]bool
-	full    int // strikes that fill the disk here, under way
-	fills   int // those that there were
+	full    int // number of strikes under way that fill the disk here
+	fills   int // number of such strikes so far
 	results []outcome
 	begun   time.Time
-	ended   bool // all have
+	ended   bool // all jobs have ended
 }
 
-// flight is a wrapper under way.
+// flight is a running wrapper.
 type flight struct {
 	job    int
 	pid    int
-	struck bool // its wrapper was killed or interrupted by the plan
+	struck bool // the plan killed or interrupted its wrapper
 }
 
-// run does all jobs, width at a time; before each it calls at with its number.
+// run does all jobs, width at a time; before each it calls at with the job's number.
 func (d *driver) run(ctx context.Context, width int, at func(job int)) {
 	d.flying, d.begun = make(map[*flight]bool), time.Now()
 	turn := make(chan struct{}, width)
@@ -81,7 +81,7 @@ func (d *driver) run(ctx context.Context, width int, at func(job int)) {
 	d.ended = true
 }
 
-// over reports whether there is no job left that a fault could meet.
+// over reports whether no job is left that a fault could hit.
 func (d *driver) over() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -94,7 +94,7 @@ func (d *driver) on(ctx context.Context, host string) outcome {
 	return o
 }
 
-// job runs one until it is done.
+// job runs one job until it is done.
 func (d *driver) job(ctx context.Context, i int) outcome {
 	u := &d.s.units[d.p.jobs[i]]
 	began := time.Now()
@@ -108,7 +108,7 @@ func (d *driver) job(ctx context.Context, i int) outcome {
 	}
 }
 
-// once runs the command once. again says that it ended by what was done to it here.
+// once runs the command once. again reports that it ended because of what was done to it here.
 func (d *driver) once(ctx context.Context, i int, u *unit, env ...string) (o outcome, again bool) {
 	out := filepath.Join(d.s.out, fmt.Sprintf("job%d.o", i))
 	trace := filepath.Join(d.s.root, fmt.Sprintf("trace%d", i))
@@ -132,7 +132,7 @@ func (d *driver) once(ctx context.Context, i int, u *unit, env ...string) (o out
 		o.wrong = err.Error()
 		return o, false
 	}
-	late := time.AfterFunc(hung, func() { _ = syscall.Kill(f.pid, syscall.SIGABRT) }) // says where it hangs
+	late := time.AfterFunc(hung, func() { _ = syscall.Kill(f.pid, syscall.SIGABRT) }) // the crash shows where it hangs
 	err = cmd.Wait()
 	d.mu.Lock()
 	delete(d.flying, f)
@@ -173,7 +173,8 @@ func (d *driver) once(ctx context.Context, i int, u *unit, env ...string) (o out
 	if err := o.account(trace, ended); err != nil && o.wrong == "" {
 		o.wrong = "no right account: " + err.Error()
 	}
-	// The compiler here made it good, but the host's had another source; or there was no room for what the host sent.
+	// The compiler here made up for it, but the host's had a different source; or there was no room for
+	// what the host sent.
 	if o.reason == diagnostics && o.wrong == "" && !full && u.status == 0 && u.stderr == "" {
 		o.wrong = "a host's compiler complains of a source that is right"
 	}
@@ -186,7 +187,7 @@ func (d *driver) isFull() bool {
 	return d.full > 0
 }
 
-// split takes rdistcc's own lines out of what a command said.
+// split separates rdistcc's own lines from the rest of a command's stderr.
 func split(stderr string) (ours, compilers string) {
 	for line := range strings.Lines(stderr) {
 		if strings.HasPrefix(line, "rdistcc: ") {

@@ -1,13 +1,12 @@
-// Command nemesis runs a farm of real processes (daemons behind relays of their
-// own, a manager that wrappers start, wrappers that a driver starts as make does)
-// and strikes it with faults while it works: killed, stopped and ended programs,
-// broken links, full disks. It compares every object, accounts for every job, and
-// looks for whatever is left behind.
+// Command nemesis runs a farm of real processes (daemons behind relays of their own, a manager that
+// wrappers start, wrappers that a driver starts as make does) and strikes it with faults while it works:
+// killed, stopped and ended programs, broken links, full disks. It compares every object, accounts for
+// every job, and looks for anything left behind.
 //
 //	go run ./internal/test/program/nemesis [-seed N] [-seeds N] [-jobs N] [-every N] [-svg FILE] [-plan]
 //
-// A seed decides the jobs and the faults; -plan prints them. Exit status 1 says that
-// a promise was not kept; the farm's directory is then left for a look.
+// A seed determines the jobs and the faults; -plan prints them. Exit status 1 means that a promise was not
+// kept; the farm's directory is then kept for inspection.
 package main
 
 import (

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Series of what stores go through.
+// Series about what happens to stores.
 const (
 	storeBytes = "rdistccd_store_bytes"
 	evictions  = "rdistccd_store_evictions_total"
@@ -19,15 +19,15 @@ const (
 	sentAgain  = "rdistcc_cm_input_lacks_total"
 )
 
-// meter adds up counters of processes that come and go: it looks at them now and then, so that it misses
-// the last moments of those that are killed.
+// meter adds up counters of processes that come and go. It reads them now and then, so it misses the last
+// moments of processes that are killed.
 type meter struct {
 	s    *site
 	stop context.CancelFunc
 	done sync.WaitGroup
 	last map[string]float64 // by page and series
 	sum  map[string]float64 // by series
-	jobs int                // that lacked something when it began
+	jobs int                // jobs that lacked something when it began
 }
 
 const meterEvery = 500 * time.Millisecond
@@ -65,7 +65,7 @@ func (m *meter) look(ctx context.Context) {
 		}
 		for _, series := range []string{evictions, lacks, sentAgain} {
 			more := now[series] - m.last[page+series]
-			if more < 0 { // another process
+			if more < 0 { // it is another process
 				more = now[series]
 			}
 			m.sum[series] += more
@@ -74,20 +74,20 @@ func (m *meter) look(ctx context.Context) {
 	}
 }
 
-// effects is what came of what stores went through.
+// effects sums up what happened to stores.
 type effects struct {
-	struck                      bool // anything was done to a store
+	struck                      bool // a store was struck at all
 	evictions, lacks, sentAgain float64
-	lacking                     int   // jobs that were refused as their host lacked what they named
-	spoilt, met                 int64 // files, and those of them that a daemon has found out about
+	lacking                     int   // jobs refused because their host lacked what they named
+	spoilt, met                 int64 // spoilt files, and those of them that a daemon has noticed
 }
 
-// end looks a last time.
+// end reads the counters a last time.
 func (m *meter) end(ctx context.Context) effects {
 	m.stop()
 	m.done.Wait()
 	m.look(ctx)
-	http.DefaultClient.CloseIdleConnections() // by which daemons would hold more than they did at rest
+	http.DefaultClient.CloseIdleConnections() // they would make daemons hold more than they did at rest
 	return effects{evictions: m.sum[evictions], lacks: m.sum[lacks], sentAgain: m.sum[sentAgain], lacking: m.s.lacking() - m.jobs}
 }
 
@@ -97,7 +97,7 @@ func (e *effects) add(o effects) {
 	e.lacking, e.spoilt, e.met = e.lacking+o.lacking, e.spoilt+o.spoilt, e.met+o.met
 }
 
-// idle says what should have come about and did not: then nothing was shown.
+// idle returns what should have happened and did not: the run then proves nothing about it.
 func (e *effects) idle() (all []string) {
 	if !e.struck {
 		return nil
@@ -117,21 +117,21 @@ func (e *effects) idle() (all []string) {
 	return all
 }
 
-// lacking counts the jobs that hosts have refused as they lacked what these named: the managers' log
-// outlives them.
+// lacking returns how many jobs hosts have refused because they lacked what these named, according to the
+// managers' log, which outlives the managers.
 func (s *site) lacking() int {
-	text, _ := os.ReadFile(filepath.Join(s.farm.Dir, "cm.log")) // what is missing shows at once
+	text, _ := os.ReadFile(filepath.Join(s.farm.Dir, "cm.log")) // a missing log shows at once
 	return bytes.Count(text, []byte(" refused the job (lacks)"))
 }
 
-// page is the address of a daemon's metrics.
+// page returns the address of a daemon's metrics.
 func (s *site) page(host int) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.farm.Daemons[host].HTTP
 }
 
-// series reads one of a daemon's.
+// series reads one of a daemon's series.
 func (s *site) series(ctx context.Context, h *host, name string) (float64, error) {
 	m, err := metrics(ctx, s.page(h.index))
 	return m[name], err

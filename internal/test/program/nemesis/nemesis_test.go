@@ -43,9 +43,9 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestNemesis is a run of every kind of fault at small size: no wrong object, no lost
-// or failed job, nothing left behind. How many jobs stay here is only told: so many
-// faults in so few jobs are not what a farm meets.
+// TestNemesis runs every kind of fault at small size: no wrong object, no lost or failed job, nothing left
+// behind. How many jobs stay here is only reported: so many faults in so few jobs are not what a farm
+// meets.
 func TestNemesis(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a farm")

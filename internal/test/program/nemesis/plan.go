@@ -42,11 +42,11 @@ const (
 	numKinds
 )
 
-// kinds says of each kind what it is called, what it strikes, and how long it lasts.
+// kinds has for each kind its name, what it strikes, and how long it lasts.
 var kinds = [numKinds]struct {
 	name        string
 	at          place
-	least, most time.Duration // until it is over, or what was ended is started again
+	least, most time.Duration // until it is over, or what was ended is restarted
 }{
 	killDaemon:       {"daemon killed", atHost, 200 * time.Millisecond, 2 * time.Second},
 	stopDaemon:       {"daemon stopped", atHost, 300 * time.Millisecond, 7 * time.Second},
@@ -79,7 +79,7 @@ var kinds = [numKinds]struct {
 
 func (k kind) String() string { return kinds[k].name }
 
-// place is what a strike is at: strikes at one thing follow one another.
+// place is what a strike affects: strikes on one thing follow one another.
 type place int
 
 const (
@@ -87,19 +87,19 @@ const (
 	atManager
 	atWrapper
 	atHere
-	atStore // a host's, which works on
+	atStore // a host's store; the host works on
 )
 
 // strike is one fault of the plan.
 type strike struct {
-	job   int // it comes when so many jobs have begun
+	job   int // number of jobs that have begun when it comes
 	kind  kind
 	host  int           // atHost, atStore: which one
 	hold  time.Duration // how long it lasts
 	dir   relay.Direction
-	after int           // cutLink, flipLink: bytes that pass before
+	after int           // cutLink, flipLink: number of bytes that pass before
 	delay time.Duration // delayLink
-	rate  int           // throttleLink: bytes a second
+	rate  int           // throttleLink: bytes per second
 }
 
 func (s strike) String() string {
@@ -121,15 +121,15 @@ func (s strike) String() string {
 	return text
 }
 
-// plan is all that a seed decides.
+// plan is everything that a seed determines.
 type plan struct {
 	seed    uint64
-	jobs    []int // the unit that each compiles
+	jobs    []int // the unit that each job compiles
 	strikes []strike
 }
 
-// newPlan deals the kinds in turns of all of them, each turn in an order of its own,
-// so that none is missing from a run that is long enough.
+// newPlan deals out the kinds in turns of all of them, each turn in a random order, so that none is missing
+// from a run that is long enough.
 func newPlan(seed uint64, jobs, units, every, hosts int, of []kind) plan {
 	rnd := rand.New(rand.NewPCG(seed, 0x6e656d65736973))
 	p := plan{seed: seed}
@@ -137,7 +137,7 @@ func newPlan(seed uint64, jobs, units, every, hosts int, of []kind) plan {
 		p.jobs = append(p.jobs, rnd.IntN(units))
 	}
 	var deck []kind
-	// The last ones have jobs left to meet.
+	// The last ones have jobs left to hit.
 	for at := every; at <= jobs-every/2; at += every {
 		if len(deck) == 0 {
 			deck = append(deck, of...)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Measures of the plot, in pixels but for the bucket.
+// Dimensions of the plot, in pixels except for the bucket.
 const (
 	bucket = 500 * time.Millisecond
 	wide   = 1100.0
@@ -70,7 +70,7 @@ func plot(r *result) []byte {
 	return b.Bytes()
 }
 
-// used is how many places of a host were in use on average in the bucket from at on.
+// used returns how many places of a host were in use on average in the bucket from at on.
 func (r *result) used(name string, at time.Time) float64 {
 	end := at.Add(bucket)
 	var sum time.Duration

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// process is one that runs on this machine.
+// process is a process on this machine.
 type process struct {
 	pid        int
 	name, line string
@@ -19,7 +19,7 @@ type process struct {
 
 func (p process) String() string { return fmt.Sprintf("[%d %s: %s]", p.pid, p.name, p.line) }
 
-// look reads what a process is; false if it is gone, or a zombie.
+// look reads a process's data; ok is false if it is gone, or a zombie.
 func look(pid int) (process, bool) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	line, err := os.ReadFile(dir + "/cmdline")
@@ -30,7 +30,7 @@ func look(pid int) (process, bool) {
 	return process{pid, strings.TrimSpace(string(comm)), strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))}, err == nil
 }
 
-// below are all descendants of a process.
+// below returns all descendants of a process.
 func below(pid int) []process {
 	var all []process
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is right
@@ -50,16 +50,15 @@ func below(pid int) []process {
 	return all
 }
 
-// compilers are the names of what a host runs for a job.
+// compilers lists the names of the programs that a host runs for a job.
 var compilers = []string{"cc1", "cc1plus", "as", "gcc", "g++"}
 
-// compiling are the compilers that run below a daemon.
+// compiling returns the compilers that run below a daemon.
 func compiling(daemon int) []process {
 	return slices.DeleteFunc(below(daemon), func(p process) bool { return !slices.Contains(compilers, p.name) })
 }
 
-// belonging are all processes that have root in their command line, environment, or as
-// their working directory.
+// belonging returns all processes that have root in their command line or environment, or as their working directory.
 func belonging(root string) []process {
 	var all []process
 	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is right
@@ -73,7 +72,7 @@ func belonging(root string) []process {
 			continue
 		}
 		env, _ := os.ReadFile(dir + "/environ") // another user's, or gone
-		cwd, _ := os.Readlink(dir + "/cwd")     // as above
+		cwd, _ := os.Readlink(dir + "/cwd")     // likewise
 		if strings.Contains(p.line, root) || bytes.Contains(env, []byte(root)) || strings.HasPrefix(cwd, root) {
 			all = append(all, p)
 		}
@@ -81,9 +80,9 @@ func belonging(root string) []process {
 	return all
 }
 
-// descriptors counts what a process has open, but for what the runtime has of its
-// own, and buffers kept ready, whose number is bounded. It returns 0 where that
-// cannot be seen: only root can look into a daemon.
+// descriptors returns how many descriptors a process has open, not counting those of the runtime, nor those
+// of buffers kept ready, whose number is bounded. It returns 0 if they are not visible: only root can
+// examine a daemon.
 func descriptors(pid int) (int, error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	names, err := os.ReadDir(dir)

@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// mostLocal is the part of all jobs that may be done here because of faults.
+// mostLocal is the largest fraction of jobs that may be done here because of faults.
 const mostLocal = 0.02
 
 // manyStrikes is how often a store may be struck in one way without an effect.
 const manyStrikes = 5
 
-// trouble says that a job ran here because of a fault, not by rule: diagnostics are
-// wanted here, and a share may be.
+// trouble reports whether a job ran here because of a fault, not by rule: diagnostics are wanted here, and
+// a share may be.
 func (o *outcome) trouble() bool {
 	return o.host == "" && o.reason != diagnostics && o.reason != "local-share"
 }
 
-// sum are the figures of one or more seeds.
+// sum adds up the figures of one or more seeds.
 type sum struct {
 	jobs, local, repeats, retried, wrong int
 	reasons                              map[string]int
@@ -71,7 +71,7 @@ func (s *sum) add(o sum) {
 	s.stores.add(o.stores)
 }
 
-// report prints figures of all seeds.
+// report prints the figures of all seeds.
 func report(w io.Writer, results []*result) {
 	all := sum{reasons: make(map[string]int)}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -91,7 +91,7 @@ func report(w io.Writer, results []*result) {
 		fmt.Fprintf(t, "%d\t%s\t%d\t%d\t%d\t%d (%.1f %%)\t%d\t%d\t%.1f\t%.1f s\t%.1f s\t%.1f s\t%d\t\n", r.plan.seed, form, s.jobs, strikes, hits,
 			s.local, 100*float64(s.local)/float64(max(s.jobs, 1)), s.retried, s.repeats, r.took.Seconds(), s.slowest.Seconds(), r.back.Seconds(), r.settled.Seconds(), s.wrong)
 	}
-	_ = t.Flush() // w's errors are its owner's
+	_ = t.Flush() // w's errors are its owner's business
 	fmt.Fprintf(w, "\nDone here because of a fault: %d of %d jobs (%.2f %%, at most %.0f %%): %s\n",
 		all.local, all.jobs, 100*float64(all.local)/float64(max(all.jobs, 1)), 100*mostLocal, counts(all.reasons))
 	for _, r := range results {
@@ -113,7 +113,7 @@ func report(w io.Writer, results []*result) {
 		}
 		fmt.Fprintf(t, "  %v\t%d\t%d\t%s\n", k, all.strikes[k], all.hits[k], note)
 	}
-	_ = t.Flush() // as above
+	_ = t.Flush() // likewise
 	if e := &all.stores; e.struck {
 		fmt.Fprintf(w, "\nWhat hosts keep: %.0f contents dropped to make room, %.0f not there that jobs named. %d jobs came back for that, and managers sent %.0f again.\n",
 			e.evictions, e.lacks, e.lacking, e.sentAgain)
@@ -137,7 +137,7 @@ func counts(m map[string]int) string {
 	return strings.Join(words, ", ")
 }
 
-// verdict is an error when any promise was not kept.
+// verdict returns an error if any promise was not kept.
 func verdict(results []*result) error {
 	all := sum{reasons: make(map[string]int)}
 	for _, r := range results {

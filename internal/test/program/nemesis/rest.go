@@ -12,10 +12,10 @@ import (
 // level is what one process holds.
 type level struct{ descriptors, qps, regions int }
 
-// rest is what all hold when nothing is under way.
+// rest is what all processes hold when nothing is under way.
 type rest struct {
 	manager level
-	daemon  level // the most of any
+	daemon  level // the highest of any daemon
 	trees   int   // processes that keep private trees
 }
 
@@ -29,7 +29,7 @@ func (s *site) level(ctx context.Context, pid int, page string) (level, error) {
 	return level{fds, int(m["iwarp_qps"]), int(m["iwarp_memory_regions"])}, err
 }
 
-// rest reads what all hold now.
+// rest reads what all processes hold now.
 func (s *site) rest(ctx context.Context) (r rest, err error) {
 	pids := s.managers()
 	if len(pids) != 1 {
@@ -53,7 +53,7 @@ func (s *site) rest(ctx context.Context) (r rest, err error) {
 	return r, nil
 }
 
-// over says what a holds more than b.
+// over describes what a holds more than b.
 func (a level) over(b level) string {
 	if a.descriptors > b.descriptors || a.qps > b.qps || a.regions > b.regions {
 		return fmt.Sprintf("%d descriptors, %d queue pairs, %d regions; at rest %d, %d, %d", a.descriptors, a.qps, a.regions, b.descriptors, b.qps, b.regions)
@@ -61,14 +61,14 @@ func (a level) over(b level) string {
 	return ""
 }
 
-// mustBeZero are the series of what is under way.
+// mustBeZero lists the series that count what is under way.
 var mustBeZero = []string{
 	`rdistcc_cm_slots{state="leased"}`, `rdistcc_cm_waiting{for="credit"}`, `rdistcc_cm_waiting{for="local"}`,
 	`rdistcc_cm_waiting{for="preprocess"}`, "rdistcc_cm_large_bytes",
 	"rdistccd_jobs_running", "rdistccd_jobs_queued", "rdistccd_large_bytes",
 }
 
-// busy says what is still under way or held beyond base; "" is rest.
+// busy describes what is still under way or held beyond base; "" means at rest.
 func (s *site) busy(ctx context.Context, base rest) string {
 	var wrong []string
 	pages := map[string]string{"manager": s.managerPage()}
@@ -124,8 +124,8 @@ func (s *site) busy(ctx context.Context, base rest) string {
 	return strings.Join(wrong, "; ")
 }
 
-// settle waits until all is at rest and returns how long that took; what is still
-// wrong after limit is an error.
+// settle waits until everything is at rest and returns how long that took; anything still wrong after limit
+// is an error.
 func (s *site) settle(ctx context.Context, base rest, limit time.Duration) (time.Duration, error) {
 	began := time.Now()
 	for {

@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// options of a run.
+// options holds the options of a run.
 type options struct {
 	bin          string // directory of the programs
 	jobs, every  int
 	hosts, width int
-	settle       time.Duration // for all to come to rest
-	most         time.Duration // that a fault may last; 0: as its kind has it
-	keep         bool          // the farm's directory, in any case
-	only         []kind        // nil: all that this machine can
+	settle       time.Duration // time for everything to come to rest
+	most         time.Duration // longest duration of a fault; 0: that of its kind
+	keep         bool          // keep the farm's directory in any case
+	only         []kind        // nil: all that this machine supports
 	log          func(format string, args ...any)
 }
 
-// result of one seed.
+// result is the result of one seed.
 type result struct {
 	plan    plan
 	trees   bool
@@ -32,7 +32,7 @@ type result struct {
 	began   time.Time
 	took    time.Duration
 	settled time.Duration
-	back    time.Duration // until the last host did a job after the last fault
+	back    time.Duration // from the last fault until the last host has done a job
 	wrong   []string
 	skipped []string // kinds that could not be struck here, and why
 	names   []string // the hosts' addresses
@@ -52,7 +52,7 @@ func runSeed(ctx context.Context, o options, seed uint64) (r *result, err error)
 			o.log("kept: %s", root)
 		}
 	}()
-	// Every other seed with each form of a job.
+	// Seeds alternate between the forms of a job.
 	s, err := openSite(ctx, o.bin, root, o.hosts, seed%2 == 1)
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func runSeed(ctx context.Context, o options, seed uint64) (r *result, err error)
 	return r, nil
 }
 
-// possible are the kinds that can be struck here, and why not the others.
+// possible returns the kinds that can be struck here, and why not the others.
 func (s *site) possible() (of []kind, not []string) {
 	for k := range numKinds {
 		switch {
@@ -149,7 +149,7 @@ func (s *site) possible() (of []kind, not []string) {
 	return of, not
 }
 
-// base is what all hold after some jobs without any fault.
+// base returns what all processes hold after some jobs without any fault.
 func (s *site) base(ctx context.Context, width int) (rest, error) {
 	warm := &driver{s: s}
 	for i := range 4 * width {
@@ -176,7 +176,7 @@ func (s *site) base(ctx context.Context, width int) (rest, error) {
 	return last, fmt.Errorf("no rest: %s", s.busy(ctx, last))
 }
 
-// everyHost has each host do a job, and says how long it took until all have.
+// everyHost makes each host do a job, and returns how long it took until all have.
 func (s *site) everyHost(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	for _, h := range s.hosts {
@@ -200,7 +200,7 @@ func (s *site) everyHost(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), ctx.Err()
 }
 
-// panics looks through the logs for what no program should ever say.
+// panics searches the logs for what no program should ever print.
 func (s *site) panics() (found []string) {
 	for _, file := range files(s.farm.Dir) {
 		text, err := os.ReadFile(file)

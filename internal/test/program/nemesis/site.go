@@ -19,7 +19,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/relay"
 )
 
-// Places of a compile host, and of the file systems that are filled, in bytes.
+// Places of a compile host, and sizes in bytes of the file systems that are filled.
 const (
 	places   = 2
 	hostDisk = 64 << 20
@@ -50,8 +50,8 @@ func (h *host) set(pid int) {
 	h.pid = pid
 }
 
-// site is a farm with all that belongs to it below one directory, which each of its
-// processes has in its environment: so none can be overlooked.
+// site is a farm with everything that belongs to it below one directory, which each of its processes has in
+// its environment: so none can be overlooked.
 type site struct {
 	farm  *farm.Farm
 	bin   string
@@ -66,7 +66,7 @@ type site struct {
 	units []unit
 }
 
-// openSite starts n hosts; trees says which form jobs take. Close ends all.
+// openSite starts n hosts; trees says which form jobs use. Close ends everything.
 func openSite(ctx context.Context, bin, root string, n int, trees bool) (s *site, err error) {
 	s = &site{farm: farm.New(bin, filepath.Join(root, "state")), bin: bin, root: root, trees: trees,
 		src: filepath.Join(root, "src"), out: filepath.Join(root, "out"), tmp: filepath.Join(root, "tmp")}
@@ -126,7 +126,7 @@ func openSite(ctx context.Context, bin, root string, n int, trees bool) (s *site
 		s.hosts = append(s.hosts, h)
 		hosts = append(hosts, strconv.Quote(h.relay.Addr()))
 	}
-	// What runs here is to run here because of a fault.
+	// What runs here should do so because of a fault.
 	text := "hosts: [" + strings.Join(hosts, ", ") + "]\nhttp: {manager: \"127.0.0.1:0\"}\nlocal: {share: false}\nlinks: {idle: 1s}\n"
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return s, err
@@ -135,8 +135,7 @@ func openSite(ctx context.Context, bin, root string, n int, trees bool) (s *site
 	return s, err
 }
 
-// compilers is a directory of the compilers that are used: two are identified
-// sooner than all.
+// compilers returns a directory with the compilers that are used: two are identified faster than all.
 func (s *site) compilers() (string, error) {
 	dir := filepath.Join(s.root, "compilers")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -154,14 +153,14 @@ func (s *site) compilers() (string, error) {
 	return dir, nil
 }
 
-// Close ends all processes and file systems; root is then the caller's to remove.
+// Close ends all processes and file systems; the caller then removes root.
 func (s *site) Close() error {
-	_ = s.command("stop").Run() // there need not be a manager
+	_ = s.command("stop").Run() // there may be no manager
 	err := s.farm.Stop()
 	for _, h := range s.hosts {
 		h.relay.Close()
 	}
-	// A manager that was told to stop ends when what it is about has ended.
+	// A manager that was told to stop ends when its work is done.
 	for began := time.Now(); len(belonging(s.root)) > 0 && time.Since(began) < stopTime; {
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -178,17 +177,17 @@ func (s *site) Close() error {
 	return err
 }
 
-// stopTime is how long programs may take to end that were told to.
+// stopTime is how long programs may take to end once told to.
 const stopTime = 5 * time.Second
 
-// command is one of rdistcc's, run where the sources are.
+// command returns an rdistcc command, run where the sources are.
 func (s *site) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(s.farm.Wrapper, args...)
 	cmd.Dir, cmd.Env = s.src, s.farm.Env()
 	return cmd
 }
 
-// managers are the connection managers that run.
+// managers returns the running connection managers.
 func (s *site) managers() []int {
 	var pids []int
 	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is right
@@ -201,10 +200,10 @@ func (s *site) managers() []int {
 	return pids
 }
 
-// managerPage is the address of the last manager's metrics, which only its log has:
-// one that drains still has the port that they would share.
+// managerPage returns the address of the last manager's metrics, which only its log has: a manager that
+// drains still has the port that they would share.
 func (s *site) managerPage() string {
-	text, _ := os.ReadFile(filepath.Join(s.farm.Dir, "cm.log")) // what is missing shows at once
+	text, _ := os.ReadFile(filepath.Join(s.farm.Dir, "cm.log")) // a missing log shows at once
 	i := strings.LastIndex(string(text), "http server listens")
 	if i < 0 {
 		return ""
@@ -218,7 +217,7 @@ func (s *site) isManager(p process) bool {
 	return strings.HasPrefix(p.line, "rdistcc-cm --socket "+s.farm.Dir)
 }
 
-// metrics are a process's series by name and labels.
+// metrics returns a process's series by name and labels.
 func metrics(ctx context.Context, page string) (map[string]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -236,12 +235,12 @@ func metrics(ctx context.Context, page string) (map[string]float64, error) {
 	return m, nil
 }
 
-// mount makes dir a file system of its own with room for some bytes.
+// mount makes dir a file system of its own with room for a number of bytes.
 func mount(dir string, bytes int) error {
 	return unix.Mount("nemesis", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=700", bytes))
 }
 
-// fill takes all room of a file system; remove ends it.
+// fill uses up a file system; removing the file ends it.
 func fill(dir string) (file string, err error) {
 	f, err := os.CreateTemp(dir, "filler-")
 	if err != nil {

@@ -14,25 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What hosts keep of the contents that they are sent, in bytes. The units bring more than their
-// memory together, so that contents are dropped all the time.
+// Sizes of hosts' stores, in bytes. The units bring more than their memory together holds, so that contents
+// are dropped all the time.
 const (
-	storeMemory = 16 << 20 // the least that there can be
-	storeDisk   = 1 << 30  // files go by what is done to them, never to make room
+	storeMemory = 16 << 20 // the smallest possible
+	storeDisk   = 1 << 30  // files disappear because of strikes, never to make room
 	storeRoom   = 128 << 20
 )
 
-// One host has memory alone, which it is told to be short of; the next two have a disk behind that; others are as
-// they come.
+// One host has only memory, and is told that it is short of it; the next two have a disk as well; the
+// others have the defaults.
 const (
 	smallHost = 0
-	diskHosts = 2 // from the second one on
+	diskHosts = 2 // from the second host on
 )
 
-// ofStore reports whether a kind is about what hosts keep.
+// ofStore reports whether a kind strikes stores.
 func (k kind) ofStore() bool { return k >= flipStored && k <= shortMemory }
 
-// target is the host that a strike is at, where any of them would be h.
+// target returns the host that a strike hits, given that it would hit h if any could be hit.
 func (k kind) target(h, hosts int) int {
 	switch k {
 	case shortMemory:
@@ -46,12 +46,12 @@ func (k kind) target(h, hosts int) int {
 
 // hostStore is where a host keeps contents.
 type hostStore struct {
-	room    string // file system of its own around dir; "": there is none
+	room    string // file system of its own that contains dir; "": there is none
 	dir     string // "": it has no disk
-	meminfo string // file that it takes for /proc/meminfo; "": none
+	meminfo string // file that it sees as /proc/meminfo; "": none
 }
 
-// openStore makes what h keeps contents in, and says it in its settings.
+// openStore creates what h keeps contents in, and returns the settings for it.
 func (s *site) openStore(h *host) (settings string, err error) {
 	if h.index > smallHost+diskHosts {
 		return "", nil
@@ -75,7 +75,7 @@ func (s *site) openStore(h *host) (settings string, err error) {
 			return "", err
 		}
 		h.store.room = room
-		// What is mounted over it later is so for the daemon, too.
+		// What is mounted over it later is then visible to the daemon, too.
 		if err := unix.Mount("", room, "", unix.MS_SHARED, ""); err != nil {
 			return "", errors.Join(err, h.store.unmount())
 		}
@@ -93,7 +93,7 @@ func (x *hostStore) unmount() error {
 
 var available = regexp.MustCompile(`(?m)^MemAvailable:.*$`)
 
-// setFree says how much memory the host's machine has free, in bytes; 0: as much as it has.
+// setFree sets how much memory appears to be free on the host's machine, in bytes; 0: the real value.
 func (x *hostStore) setFree(bytes int) error {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -105,25 +105,25 @@ func (x *hostStore) setFree(bytes int) error {
 	return os.WriteFile(x.meminfo, text, 0o600)
 }
 
-// contents are the files of what is kept on disk.
+// contents returns the files with contents on disk.
 func (x *hostStore) contents() []string {
 	all, _ := filepath.Glob(x.dir + "/*-*/*") // the pattern is right
 	var list []string
 	for _, name := range all {
-		if len(filepath.Base(name)) == 64 { // else it is being written
+		if len(filepath.Base(name)) == 64 { // otherwise it is being written
 			list = append(list, name)
 		}
 	}
 	return list
 }
 
-// spoilt is a file that something was done to.
+// spoilt is a file that was tampered with.
 type spoilt struct {
 	name string
 	info os.FileInfo // as it was left; nil: it was deleted
 }
 
-// met reports whether a daemon has found out: what is wrong was removed, or is there anew.
+// met reports whether a daemon has noticed: the wrong file was removed or replaced.
 func (f spoilt) met() bool {
 	now, err := os.Lstat(f.name)
 	switch {
@@ -135,10 +135,10 @@ func (f spoilt) met() bool {
 	return !os.SameFile(now, f.info) || !now.ModTime().Equal(f.info.ModTime())
 }
 
-// ways to spoil a file.
+// ways are the ways to spoil a file.
 var ways = []kind{flipStored, cutStored, dropStored}
 
-// spoil does it to most files, in each the way of k, or of any kind.
+// spoil spoils most files, each in the way of k, or in any way.
 func (x *hostStore) spoil(k kind, rnd *rand.Rand) (list []spoilt, err error) {
 	for _, name := range x.contents() {
 		if rnd.IntN(4) == 0 {
@@ -149,11 +149,11 @@ func (x *hostStore) spoil(k kind, rnd *rand.Rand) (list []spoilt, err error) {
 		case killStore, lockStore:
 			way = ways[rnd.IntN(len(ways))]
 		case fillStore:
-			way = dropStored // what is there already needs no room
+			way = dropStored // replacing an existing file needs no room
 		}
 		info, err := spoil(name, way, rnd)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the daemon was sooner
+			continue // the daemon was faster
 		}
 		if err != nil {
 			return list, err
@@ -196,10 +196,10 @@ func spoil(name string, way kind, rnd *rand.Rand) (os.FileInfo, error) {
 	return f.Stat()
 }
 
-// random is a strike's own, so that it is the plan's.
+// random returns the strike's own random numbers, which depend only on the plan.
 func (s strike) random() *rand.Rand { return rand.New(rand.NewPCG(uint64(s.job), uint64(s.kind))) }
 
-// store strikes what a host keeps.
+// store strikes a host's store.
 func (n *nemesis) store(r *struck, h *host) (err error) {
 	x := &h.store
 	n.kept[h.index].Lock()
@@ -217,8 +217,8 @@ func (n *nemesis) store(r *struck, h *host) (err error) {
 		list, err := x.spoil(r.kind, r.random())
 		r.later = func() bool { return n.noticed(list) }
 		return err
-	case fillStore, lockStore: // what is wrong, or gone, is not written anew
-		if _, err := n.squeeze(h, 0); err != nil { // as above
+	case fillStore, lockStore: // what is wrong, or gone, is not written again
+		if _, err := n.squeeze(h, 0); err != nil { // likewise
 			return err
 		}
 		list, err := x.spoil(r.kind, r.random())
@@ -243,7 +243,7 @@ func (n *nemesis) store(r *struck, h *host) (err error) {
 	}
 }
 
-// evicting waits until a host has met what it cannot write: it lacks something, and drops for good what comes in place of that.
+// evicting waits until a host has met what it cannot write: it lacks something, and drops for good what replaces it.
 func (n *nemesis) evicting(r *struck, h *host) error {
 	count := func() (float64, error) {
 		m, err := metrics(n.ctx, n.s.page(h.index))
@@ -257,7 +257,7 @@ func (n *nemesis) evicting(r *struck, h *host) error {
 	return err
 }
 
-// during waits a while for something, and not for longer than there are jobs.
+// during waits a while for something, but no longer than there are jobs.
 func (n *nemesis) during(come func() bool) bool {
 	for end := time.Now().Add(armedFor); !come(); n.sleep(20 * time.Millisecond) {
 		if time.Now().After(end) || n.d.over() || n.ctx.Err() != nil {
@@ -267,7 +267,7 @@ func (n *nemesis) during(come func() bool) bool {
 	return true
 }
 
-// noticed waits until a daemon has met one of the files that were spoilt, and reports whether one has.
+// noticed waits until a daemon has noticed one of the spoilt files, and reports whether one has.
 func (n *nemesis) noticed(list []spoilt) bool {
 	n.spoils.Add(int64(len(list)))
 	some := n.during(func() bool { return slices.ContainsFunc(list, spoilt.met) })
@@ -279,7 +279,7 @@ func (n *nemesis) noticed(list []spoilt) bool {
 	return some
 }
 
-// lock lays the same directory over dir, read-only.
+// lock mounts the same directory over dir, read-only.
 func lock(dir string) error {
 	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
 		return err
@@ -291,12 +291,12 @@ func lock(dir string) error {
 	return err
 }
 
-// freeMemory is what a host that is short of memory has, in bytes: less than contents may have any of, and more
-// than jobs are refused for.
+// freeMemory is the free memory of a host that is short of it, in bytes: too little for contents to stay,
+// but enough for jobs not to be refused.
 const freeMemory = 220 << 20
 
-// squeeze has a host believe that its machine is short of memory, for at least a time and until it has dropped what it keeps there.
-// It reports whether it has.
+// squeeze makes a host believe that its machine is short of memory, for at least a given time and until it
+// has dropped the contents there. It reports whether it has.
 func (n *nemesis) squeeze(h *host, least time.Duration) (dropped bool, err error) {
 	x := &h.store
 	if x.meminfo == "" {
@@ -304,7 +304,7 @@ func (n *nemesis) squeeze(h *host, least time.Duration) (dropped bool, err error
 	}
 	before, err := n.s.series(n.ctx, h, storeBytes)
 	if err != nil || before == 0 {
-		return false, nil // it is down, or has just come
+		return false, nil // it is down, or has just come up
 	}
 	if err := x.setFree(freeMemory); err != nil {
 		return false, err

@@ -12,48 +12,46 @@ import (
 	"time"
 )
 
-// Bounds of a strike: how long it waits for something to hit, and for a daemon that
-// was asked to end.
+// Bounds of a strike: how long it waits for something to hit, and for a daemon that was asked to end.
 const (
 	aim       = 2 * time.Second
 	armedFor  = 8 * time.Second
 	drainTime = 30 * time.Second
 )
 
-// struck is what a strike came to.
+// struck is the outcome of a strike.
 type struck struct {
 	strike
 	from, to time.Time
-	hit      bool   // it met a job under way
-	wrong    string // it could not be done, or what it was done to did not come back
+	hit      bool   // it hit a running job
+	wrong    string // it failed, or what it hit did not recover
 
-	later func() bool // says whether it has hit, and waits for that: nothing is done any more; nil: hit says it
+	later func() bool // waits for, and reports, a hit after everything is over; nil: hit is final
 }
 
-// nemesis does the strikes of a plan.
+// nemesis carries out the strikes of a plan.
 type nemesis struct {
 	s     *site
 	d     *driver
 	ctx   context.Context
 	lasts chan struct{} // one for each host that may be in trouble at a time
-	one   sync.Mutex    // strikes at the manager
-	here  sync.Mutex    // strikes at the disk here
-	kept  []sync.Mutex  // strikes at a host's store, which may be struck itself meanwhile
+	one   sync.Mutex    // strikes on the manager
+	here  sync.Mutex    // strikes on the disk here
+	kept  []sync.Mutex  // strikes on a host's store, while the host itself may be struck too
 	run   sync.WaitGroup
 
-	spoils, met atomic.Int64 // files of stores that were spoilt, and those that a daemon has met
+	spoils, met atomic.Int64 // spoilt files of stores, and those that a daemon has noticed
 
 	mu   sync.Mutex
 	done []struck
 }
 
-// newNemesis lets half of the hosts be in trouble at a time: more, and work here is
-// what is wanted.
+// newNemesis lets half of the hosts be in trouble at a time: with more, work here would be as it should.
 func newNemesis(ctx context.Context, s *site, d *driver) *nemesis {
 	return &nemesis{s: s, d: d, ctx: ctx, lasts: make(chan struct{}, max(len(s.hosts)/2, 1)), kept: make([]sync.Mutex, len(s.hosts))}
 }
 
-// begin starts a strike once what it is at is not struck any more.
+// begin starts a strike once its place is free of others.
 func (n *nemesis) begin(st strike) {
 	lock := new(sync.Mutex)
 	switch kinds[st.kind].at {
@@ -86,7 +84,7 @@ func (n *nemesis) begin(st strike) {
 	})
 }
 
-// strike does it and undoes it.
+// strike carries out the strike and undoes it.
 func (n *nemesis) strike(r *struck) error {
 	h := n.s.hosts[r.host]
 	switch r.kind {
@@ -150,7 +148,7 @@ func (n *nemesis) aimed(there func() bool) bool {
 	}
 }
 
-// wait waits for what was armed.
+// wait waits for an armed fault.
 func (n *nemesis) wait(hit <-chan struct{}) bool {
 	t := time.NewTimer(armedFor)
 	defer t.Stop()
@@ -164,7 +162,7 @@ func (n *nemesis) wait(hit <-chan struct{}) bool {
 	}
 }
 
-// while does something to a link for a time; it has hit when anything passed.
+// while does something to a link for a time; it has hit if anything passed.
 func (n *nemesis) while(r *struck, h *host, on, off func()) {
 	moved := h.relay.Moved()
 	on()
@@ -173,7 +171,7 @@ func (n *nemesis) while(r *struck, h *host, on, off func()) {
 	r.hit = h.relay.Moved() > moved
 }
 
-// endDaemon ends a daemon in either way and starts it again.
+// endDaemon ends a daemon in one of two ways and restarts it.
 func (n *nemesis) endDaemon(r *struck, h *host) error {
 	r.hit = n.aimed(func() bool { return len(compiling(h.daemon())) > 0 })
 	r.from = time.Now()
@@ -202,9 +200,9 @@ func (n *nemesis) endDaemon(r *struck, h *host) error {
 	return n.startAgain(h)
 }
 
-// startAgain starts a daemon that has ended.
+// startAgain restarts a daemon that has ended.
 func (n *nemesis) startAgain(h *host) error {
-	n.s.mu.Lock() // the list of processes is the farm's, and not for several at a time
+	n.s.mu.Lock() // the list of processes belongs to the farm, and is not for concurrent use
 	defer n.s.mu.Unlock()
 	if err := n.s.farm.StartDaemonAgain(context.WithoutCancel(n.ctx), h.index); err != nil {
 		return err
@@ -213,8 +211,8 @@ func (n *nemesis) startAgain(h *host) error {
 	return nil
 }
 
-// endStore kills a daemon and starts it again, on a store that it has lost a while before, or
-// that is spoilt when it comes back.
+// endStore kills a daemon and restarts it, on a store that was lost some time before, or that is spoilt
+// when it comes back.
 func (n *nemesis) endStore(r *struck, h *host) error {
 	n.kept[h.index].Lock()
 	defer n.kept[h.index].Unlock()
@@ -284,7 +282,7 @@ func (n *nemesis) manager(r *struck) error {
 	for _, pid := range pids {
 		switch r.kind {
 		case killManager:
-			_ = syscall.Kill(pid, syscall.SIGKILL) // as it may have ended, here and below
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended, here and below
 		case termManager:
 			_ = syscall.Kill(pid, syscall.SIGTERM)
 		default:
@@ -294,7 +292,7 @@ func (n *nemesis) manager(r *struck) error {
 	return nil
 }
 
-// wrapper ends one of the wrappers under way.
+// wrapper ends one of the running wrappers.
 func (n *nemesis) wrapper(r *struck) error {
 	sig := syscall.SIGKILL
 	if r.kind == interruptWrapper {
@@ -304,13 +302,13 @@ func (n *nemesis) wrapper(r *struck) error {
 	defer n.d.mu.Unlock()
 	for f := range n.d.flying {
 		f.struck, r.hit = true, true
-		_ = syscall.Kill(f.pid, sig) // it is not waited for yet: the number is its own
+		_ = syscall.Kill(f.pid, sig) // it is not waited for yet: the number is still its own
 		break
 	}
 	return nil
 }
 
-// fill takes the room of a file system for a time.
+// fill uses up a file system for a time.
 func (n *nemesis) fill(r *struck, dir string) error {
 	file, err := fill(dir)
 	r.from = time.Now()
@@ -329,7 +327,7 @@ func (n *nemesis) filling(more int) {
 	n.d.fills++
 }
 
-// pause stops a process for a time. That it ends meanwhile is no matter.
+// pause stops a process for a time. It may end meanwhile.
 func (n *nemesis) pause(pid int, d time.Duration) error {
 	if pid <= 0 {
 		return errors.New("the daemon is not there")
@@ -349,14 +347,14 @@ func (n *nemesis) sleep(d time.Duration) {
 	}
 }
 
-// running is how many wrappers are under way.
+// running returns how many wrappers are running.
 func (d *driver) running() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.flying)
 }
 
-// files are all regular files below a directory.
+// files returns all regular files below a directory.
 func files(dir string) []string {
 	var all []string
 	_ = filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {

@@ -12,21 +12,20 @@ import (
 	"strings"
 )
 
-// unit is a command to compile one source, without its -o, and what it comes to
-// without rdistcc.
+// unit is a command that compiles one source, without its -o, with its result without rdistcc.
 type unit struct {
 	args   []string // from the compiler's name on
 	status int
 	stderr string
-	object []byte // nil: none is made
+	object []byte // nil: it makes none
 }
 
-// outName is what commands call their output, for the words of -MT and messages:
-// each job writes to a name of its own.
+// outName is the name that commands give their output, for the words of -MT and messages: each job writes
+// to a name of its own.
 const outName = "unit.o"
 
-// makeUnits writes sources into dir and compiles them there. Without debug none has
-// debug information, which preprocessed text does not give exactly.
+// makeUnits writes sources into dir and compiles them there. Without debug none has debug information,
+// which preprocessed text does not reproduce exactly.
 func makeUnits(ctx context.Context, dir string, seed uint64, debug bool) ([]unit, error) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	header := "#ifndef SHARED_H\n#define SHARED_H\n#include <stddef.h>\n#include <string.h>\n"
@@ -42,7 +41,7 @@ func makeUnits(ctx context.Context, dir string, seed uint64, debug bool) ([]unit
 	levels := []string{"-O0", "-O1", "-O2", "-Os"}
 	for i := range 24 {
 		text := cText(rnd, i, 5+rnd.IntN(40))
-		if debug { // which is where hosts keep headers
+		if debug { // that is where hosts keep headers
 			text = wideText(rnd, i, files) + text
 		}
 		add(fmt.Sprintf("plain%d.c", i), text, "gcc", levels[rnd.IntN(len(levels))])
@@ -57,7 +56,7 @@ func makeUnits(ctx context.Context, dir string, seed uint64, debug bool) ([]unit
 	for i := range 4 {
 		add(fmt.Sprintf("cpp%d.cc", i), cxxText(rnd, i), "g++", "-O1", "-std=c++17")
 	}
-	// Large ones are what faults on links meet on their way.
+	// Large ones give faults on links something to hit.
 	for i := range 6 {
 		var text strings.Builder
 		for v := range 6000 + rnd.IntN(6000) {
@@ -80,7 +79,7 @@ func makeUnits(ctx context.Context, dir string, seed uint64, debug bool) ([]unit
 	return units, nil
 }
 
-// compile finds out what the unit comes to here.
+// compile records the unit's result here.
 func (u *unit) compile(ctx context.Context, dir string) error {
 	out := filepath.Join(dir, outName)
 	cmd := exec.CommandContext(ctx, u.args[0], append(u.args[1:], "-o", out)...)
@@ -100,7 +99,7 @@ func (u *unit) compile(ctx context.Context, dir string) error {
 	return nil
 }
 
-// cText is C of n functions.
+// cText returns C with n functions.
 func cText(rnd *rand.Rand, id, n int) string {
 	var b strings.Builder
 	b.WriteString("#include <stdio.h>\n#include <stdlib.h>\n#include \"shared.h\"\n")
@@ -111,8 +110,8 @@ func cText(rnd *rand.Rand, id, n int) string {
 	return b.String()
 }
 
-// wideText makes two headers of 1 MiB for a unit, and is what it has of them. They are soon compiled, and the object tells of what they say
-// in each part of them.
+// wideText makes two headers of 1 MiB for a unit, and returns the unit's use of them. They compile fast,
+// and the object depends on each part of them.
 func wideText(rnd *rand.Rand, id int, files map[string]string) string {
 	var use strings.Builder
 	for half := range 2 {
@@ -135,7 +134,7 @@ func wideText(rnd *rand.Rand, id int, files map[string]string) string {
 	return fmt.Sprintf("#include \"wide%d_0.h\"\n#include \"wide%d_1.h\"\n", id, id) + use.String()
 }
 
-// cxxText takes the compiler longer than C.
+// cxxText returns C++ that takes the compiler longer than C.
 func cxxText(rnd *rand.Rand, id int) string {
 	return fmt.Sprintf(`#include <map>
 #include <string>

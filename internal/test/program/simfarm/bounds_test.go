@@ -48,7 +48,7 @@ func TestBounds(t *testing.T) {
 		if r.Rule == Untold {
 			untold++
 			of, most := told[r.Case], r.Sent
-			if r.Case == "warm store" { // only duplicates cost bytes there, and one that hears more finds more places for them
+			if r.Case == "warm store" { // only duplicates cost bytes there, and a rule that knows more finds more places for them
 				most *= 1.01
 			}
 			if of.Makespan > r.Makespan || of.Sent > most {

@@ -6,22 +6,21 @@ import (
 	"time"
 )
 
-// Scale is how large the cases are.
+// Scale says how large the cases are.
 type Scale struct {
 	Hosts int // at least 8
-	Jobs  int // of each build, about
-	List  int // hosts of the list of dead ones, of which a tenth answers
+	Jobs  int // approximate, for each build
+	List  int // hosts in the list of mostly dead ones, of which a tenth answers
 }
 
-// Sizes: of the test suite, of the report (a minute or two of CPU), and one that takes
-// half an hour.
+// Sizes: for the test suite, for the report (a minute or two of CPU), and one that takes half an hour.
 var (
 	Small = Scale{Hosts: 8, Jobs: 1500, List: 80}
 	Large = Scale{Hosts: 32, Jobs: 4000, List: 320}
 	Huge  = Scale{Hosts: 100, Jobs: 12000, List: 1000}
 )
 
-// Cases are the situations that a scheduler is judged by, drawn from a seed.
+// Cases returns the situations by which a scheduler is judged, drawn from a seed.
 func Cases(s Scale, seed uint64) ([]*Case, error) {
 	b := &builder{Scale: s, r: rand.New(rand.NewPCG(seed, 99))}
 	cases := []*Case{
@@ -44,7 +43,7 @@ type builder struct {
 	r *rand.Rand
 }
 
-// same are n hosts of 8 cores in a local network.
+// same returns n hosts of 8 cores in a local network.
 func (b *builder) same(n int) []Host {
 	hosts := make([]Host, n)
 	for i := range hosts {
@@ -53,8 +52,8 @@ func (b *builder) same(n int) []Host {
 	return hosts
 }
 
-// unequal are n hosts as they pile up over the years: a quarter old and slow, some
-// large and fast, in no order.
+// unequal returns n hosts as they accumulate over the years: a quarter old and slow, some large and fast,
+// in no order.
 func (b *builder) unequal(n int) []Host {
 	hosts := b.same(n)
 	for i := range hosts {
@@ -72,7 +71,7 @@ func (b *builder) unequal(n int) []Host {
 	return hosts
 }
 
-// client builds with a -j that fits the farm.
+// client returns a client that builds with a -j that fits the farm.
 func (b *builder) client(name string, hosts []Host, jobs []Job) Client {
 	places := 0
 	for _, h := range hosts {
@@ -119,7 +118,7 @@ func (b *builder) foreign() *Case {
 	for i := range hosts {
 		h := &hosts[i]
 		switch i % 3 {
-		case 0: // somebody's computation, all the time
+		case 0: // someone's computation, all the time
 			h.Foreign = h.Cores
 		case 1: // comes and goes
 			for at := time.Duration(b.r.IntN(4000)) * time.Millisecond; at < 5*time.Minute; at += time.Duration(4+b.r.IntN(8)) * time.Second {
@@ -225,8 +224,8 @@ func (b *builder) recorded() (*Case, error) {
 		Noise: 0.05, Clients: []Client{b.client("a", hosts, jobs)}}, nil
 }
 
-// stores are three cases of one farm and one build: hosts 20 ms and 100 Mbit/s away that
-// keep headers, and C++ with 2 MB a unit, of which a link carries six a second.
+// stores returns three cases of one farm and one build: hosts 20 ms and 100 Mbit/s away that keep headers,
+// and C++ with 2 MB per unit, of which a link carries six a second.
 func (b *builder) stores() []*Case {
 	hosts := b.unequal(b.Hosts)
 	for i := range hosts {

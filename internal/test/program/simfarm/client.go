@@ -13,13 +13,13 @@ type Client struct {
 	Cores int
 	Speed float64
 	Jobs  []Job
-	J     int           // of make -j
+	J     int           // as in make -j
 	Start time.Duration // of the build
-	Local bool          // its cores are a host too; of a case's only client
+	Local bool          // its cores are a host too; only for the case's single client
 }
 
-// client is a manager and the build around it: make starts J jobs at a time, each
-// lists what it reads, waits for a host, and ends with its result.
+// client is a manager and the build around it: make starts J jobs at a time. Each lists what it reads,
+// waits for a host, and ends with its result.
 type client struct {
 	Client
 	f       *farm
@@ -27,11 +27,11 @@ type client struct {
 	links   []*link // by host
 	rule    rule
 	next    int
-	listing int     // at a time, of at most twice the cores
-	unlists []*work // wait for that
-	waiting []*work // for a host, in order of arrival
-	here    int     // compiles here, of at most the cores
-	inhere  []*work // wait for that
+	listing int     // jobs listing now, at most twice the cores
+	unlists []*work // waiting for that
+	waiting []*work // waiting for a host, in order of arrival
+	here    int     // compiles here, at most as many as cores
+	inhere  []*work // waiting for that
 	kicked  bool
 	works   []*work
 	left    int
@@ -44,9 +44,9 @@ type work struct {
 	*Job
 	c        *client
 	id       uint64
-	cpu      time.Duration // true work this time
+	cpu      time.Duration // true amount of work this time
 	began    time.Duration
-	ready    time.Duration // listed
+	ready    time.Duration // when it was listed
 	end      time.Duration
 	tried    map[string]bool
 	troubles int
@@ -62,12 +62,12 @@ type flight struct {
 	l     *link
 	conn  *conn
 	sent  time.Duration
-	began time.Duration // at the host
+	began time.Duration // on the host
 	task  *task
 	lent  lend.Job // its turn on a core there
 	hedge bool
-	bytes uint64 // that it moves there
-	over  bool   // the client counts on it no more
+	bytes uint64 // moved there for it
+	over  bool   // the client no longer counts on it
 }
 
 // rule places the jobs of one client.
@@ -78,7 +78,7 @@ type rule interface {
 	credits(l *link)
 	load(l *link, v view)
 	turn()                              // c.waiting, or a host, has changed
-	done(f *flight, wall time.Duration) // a result, or with wall < 0 none: lost, or not wanted
+	done(f *flight, wall time.Duration) // a result, or with wall < 0 none: lost, or unwanted
 	ended(w *work)                      // wherever it ran
 }
 
@@ -88,18 +88,18 @@ type link struct {
 	d        *daemon
 	i        int
 	up, down pipe
-	store    *store // of the host for this client; nil: it keeps nothing
+	store    *store // the host's store for this client; nil: it keeps nothing
 	conn     *conn  // nil: not connected
 	unspent  int
 	flights  []*flight
-	asked    time.Duration // the board
-	seen     time.Duration // the last view
+	asked    time.Duration // when the board was last requested
+	seen     time.Duration // time of the last view
 }
 
-// connectTime is after how long an attempt to connect is given up.
+// connectTime is how long it takes to give up on an attempt to connect.
 const connectTime = 2 * time.Second
 
-// connect tries once; rule.up or rule.lost tells.
+// connect tries once; the outcome is rule.up or rule.lost.
 func (l *link) connect() {
 	e, d := l.c.f.e, l.d
 	switch {
@@ -123,7 +123,7 @@ func (l *link) connect() {
 	}
 }
 
-// ended is the end of a connection as the client hears it.
+// ended handles the end of a connection when the client learns of it.
 func (l *link) ended(c *conn, why string) {
 	if l.conn != c {
 		return
@@ -184,7 +184,7 @@ func (l *link) send(w *work, hedge bool) *flight {
 	return f
 }
 
-// arrives says when w would be at the host if it were sent now.
+// arrives returns when w would reach the host if it were sent now.
 func (l *link) arrives(w *work) time.Duration {
 	first, late := l.store.needs(w.Job)
 	at := max(l.c.f.e.now, l.up.free) + l.up.takes(first) + l.d.RTT/2
@@ -194,7 +194,7 @@ func (l *link) arrives(w *work) time.Duration {
 	return at
 }
 
-// result comes to the client, with a credit or none.
+// result handles a result that reaches the client, with or without a credit.
 func (l *link) result(f *flight, next int, v view, wall time.Duration) {
 	if l.conn != f.conn {
 		return
@@ -219,7 +219,7 @@ func (l *link) result(f *flight, next int, v view, wall time.Duration) {
 	l.c.kick()
 }
 
-// refused is the end of a flight whose core went to another client: another host is to try.
+// refused handles the end of a flight whose core went to another client: another host will try.
 func (l *link) refused(f *flight, next int, v view) {
 	if l.conn != f.conn {
 		return
@@ -240,15 +240,14 @@ func (l *link) refused(f *flight, next int, v view) {
 	l.c.kick()
 }
 
-// callOff cancels a flight whose result nobody needs.
+// callOff cancels a flight whose result is no longer needed.
 func (c *client) callOff(f *flight) {
 	f.over = true
 	c.rule.done(f, -1)
 	c.f.e.after(f.l.d.RTT/2, func() { f.l.d.drop(f) })
 }
 
-// failed is an attempt that came to nothing by the host's fault: another host, and
-// after two of them here.
+// failed handles an attempt that failed because of the host: another host tries, and after two of them this machine.
 func (c *client) failed(f *flight) {
 	if f.over {
 		return
@@ -283,7 +282,7 @@ func (c *client) begin() {
 	}
 }
 
-// admit is make starting a job.
+// admit makes make start a job.
 func (c *client) admit() {
 	w := c.works[c.next]
 	c.next++
@@ -292,7 +291,7 @@ func (c *client) admit() {
 	c.list()
 }
 
-// list runs what a job costs its own machine before it can go.
+// list does the work that a job costs its own machine before it can be sent.
 func (c *client) list() {
 	for len(c.unlists) > 0 && c.listing < 2*c.Cores {
 		w := c.unlists[0]
@@ -309,7 +308,7 @@ func (c *client) list() {
 	}
 }
 
-// viewFresh is how old a view of a host may be when a job comes (pkg/connmgr).
+// viewFresh is the age up to which a view of a host is used when a job comes (pkg/connmgr).
 const viewFresh = 500 * time.Millisecond
 
 // refresh reads the boards of hosts not heard of for a while.
@@ -371,7 +370,7 @@ func (c *client) finish(w *work) {
 	}
 }
 
-// kick asks for a turn of the rule, one for all that happens at this moment.
+// kick requests a turn of the rule, one for everything that happens at this moment.
 func (c *client) kick() {
 	if c.kicked {
 		return

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Row is what a rule came to in a case, over all seeds.
+// Row is the result of a rule in a case, over all seeds.
 type Row struct {
 	Case, About string
 	Rule        string
 	Makespan    time.Duration // geometric mean
-	Ratio       float64       // to the oracle's makespan, geometric mean of the seeds' ratios
+	Ratio       float64       // relative to the oracle's makespan, geometric mean of the seeds' ratios
 	P50         time.Duration // of a job's latency, geometric means of the seeds' percentiles
 	P95, P99    time.Duration
-	Latency     []time.Duration // of the jobs of the first seed, in order of size
-	Local       float64         // jobs of a seed that were done on clients' cores
+	Latency     []time.Duration // of the jobs of the first seed, sorted
+	Local       float64         // jobs per seed that were done on clients' cores
 	Hedges      float64
 	Sent        float64 // bytes of jobs on the wire
 	Lacks       float64 // jobs whose host had dropped what they name
@@ -24,10 +24,9 @@ type Row struct {
 	Sample      time.Duration
 }
 
-// Compare runs the cases of a scale with all rules, each with the seeds 1 to seeds.
-// Rows of a case follow each other in the order of Rules; where hosts have stores, one
-// of Untold comes after them. want, if not nil, says which cases. progress, if not nil,
-// is called after each run.
+// Compare runs the cases of a scale with all rules, each with the seeds 1 to seeds. Rows of a case follow
+// each other in the order of Rules; if hosts have stores, one for Untold comes after them. want, if not
+// nil, selects cases. progress, if not nil, is called after each run.
 func Compare(s Scale, seeds int, want func(name string) bool, progress func(name, rule string, seed uint64, took time.Duration)) ([]Row, error) {
 	var rows []Row
 	index := map[[2]string]int{}
@@ -73,7 +72,7 @@ func Compare(s Scale, seeds int, want func(name string) bool, progress func(name
 	return rows, nil
 }
 
-// add takes another seed's outcome into the means, n having been taken.
+// add adds another seed's outcome to the means of n seeds.
 func (r *Row) add(o *Outcome, oracle time.Duration, n float64) {
 	mean := func(old, v float64) float64 {
 		return math.Exp((math.Log(max(old, 1e-9))*n + math.Log(max(v, 1e-9))) / (n + 1))
@@ -91,7 +90,7 @@ func (r *Row) add(o *Outcome, oracle time.Duration, n float64) {
 	r.Stuck += o.Stuck
 }
 
-// BestSimple is the best of the simple rules' ratios in a case.
+// BestSimple returns the best ratio of the simple rules in a case.
 func BestSimple(rows []Row, name string) (rule string, ratio float64) {
 	ratio = math.Inf(1)
 	for i := range rows {

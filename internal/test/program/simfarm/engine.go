@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// engine is simulated time: events in order, those of one moment in the order in
-// which they were asked for.
+// engine is simulated time: it runs events in order of time, and those of the same moment in the order in
+// which they were requested.
 type engine struct {
 	now    time.Duration // since the start
 	events events
 	seq    uint64
 }
 
-// event is something to happen; cancel keeps it from happening.
+// event is something that will happen; cancel prevents it.
 type event struct {
 	at  time.Duration
 	seq uint64
@@ -35,7 +35,7 @@ func (e *engine) at(t time.Duration, do func()) *event {
 
 func (e *engine) after(d time.Duration, do func()) *event { return e.at(e.now+d, do) }
 
-// run goes on until done says so, nothing is left, or the limit has come.
+// run continues until done returns true, nothing is left, or the limit is reached.
 func (e *engine) run(limit time.Duration, done func() bool) {
 	for len(e.events) > 0 && !done() {
 		ev := heap.Pop(&e.events).(*event)

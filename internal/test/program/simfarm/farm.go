@@ -17,27 +17,27 @@ type Case struct {
 	Hosts   []Host
 	Clients []Client
 	Warm    bool          // the clients have built the same before
-	Noise   float64       // sigma of what the same compile takes from time to time
-	Sample  time.Duration // of the utilisation; 0 = none
-	Stores  *Stores       // nil: hosts keep nothing, each job brings all
+	Noise   float64       // sigma of the variation of the same compile over time
+	Sample  time.Duration // interval of sampling utilisation; 0 = none
+	Stores  *Stores       // nil: hosts keep nothing, each job brings everything
 }
 
-// Outcome of a case with a rule.
+// Outcome is the result of a case with a rule.
 type Outcome struct {
 	Rule     string
-	Makespan time.Duration   // until the last client's build had ended
-	Builds   []time.Duration // each client's
-	Latency  []time.Duration // of all jobs from make's start of them on, in order of size
-	Local    int             // jobs that were done on the client's own cores
+	Makespan time.Duration   // until the end of the last client's build
+	Builds   []time.Duration // of each client
+	Latency  []time.Duration // of all jobs from the moment when make started them, sorted
+	Local    int             // jobs done on the client's own cores
 	Hedges   int             // duplicates
 	Stuck    int             // jobs that did not end
-	Busy     float64         // core seconds at the hosts
+	Busy     float64         // core seconds on the hosts
 	Sent     uint64          // bytes of jobs on the wire
-	Lacks    int             // jobs whose host had dropped what they name, and was sent that
-	Use      []float64       // part of the hosts' cores that computed, by Case.Sample
+	Lacks    int             // jobs whose host had dropped what they name, and was sent that again
+	Use      []float64       // fraction of the hosts' cores in use, at each Case.Sample
 }
 
-// Percentile of the latencies, p in [0, 1].
+// Percentile returns a percentile of the latencies, p in [0, 1].
 func (o *Outcome) Percentile(p float64) time.Duration {
 	if len(o.Latency) == 0 {
 		return 0
@@ -56,11 +56,10 @@ type farm struct {
 	use     []float64
 }
 
-// limit ends a run that does not end.
+// limit stops a run that does not end.
 const limit = 24 * time.Hour
 
-// Run runs a case with a rule, one of Rules. The same seed gives the same jobs and
-// the same outcome.
+// Run runs a case with a rule, one of Rules. The same seed gives the same jobs and the same outcome.
 func Run(c *Case, rule string, seed uint64) (*Outcome, error) {
 	plan := rules[rule]
 	if plan == nil {
@@ -87,7 +86,7 @@ func Run(c *Case, rule string, seed uint64) (*Outcome, error) {
 	return f.outcome(rule), nil
 }
 
-// localhost is the one client's own machine as a host.
+// localhost is the single client's own machine as a host.
 const localhost = scheduler.LocalHost
 
 func (f *farm) addHost(h Host) {
@@ -107,7 +106,7 @@ func (f *farm) addClient(spec Client, r *rand.Rand) *client {
 		c.works = append(c.works, w)
 	}
 	if spec.Local {
-		// The other rules have the client's cores as one more host, last in the list.
+		// For the other rules the client's cores are one more host, last in the list.
 		f.daemons = append(f.daemons, newDaemon(Host{Name: localhost, Cores: spec.Cores, Speed: spec.Speed}, f.e, c.m))
 	}
 	for i, d := range f.daemons {
@@ -121,7 +120,7 @@ func (f *farm) addClient(spec Client, r *rand.Rand) *client {
 	return c
 }
 
-// sample notes how much of the farm computes.
+// sample records how much of the farm computes.
 func (f *farm) sample() {
 	n, cores := 0.0, 0.0
 	for _, d := range f.daemons {

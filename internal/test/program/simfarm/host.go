@@ -7,39 +7,39 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
-// Host describes a host as it is in truth.
+// Host describes a host as it really is.
 type Host struct {
 	Name    string
 	Cores   int
-	Speed   float64       // work a second of a process on a core of its own
+	Speed   float64       // work per second of a process on a core of its own
 	RTT     time.Duration // to every client
-	Rate    float64       // bytes/s each way, a client; 0 = no limit
+	Rate    float64       // bytes per second each way, for each client; 0 = no limit
 	Memory  uint64        // bytes, 0 = plenty
 	Fate    Fate          // at the start
 	Foreign int           // processes of others, at the start
 	Changes []Change      // in order of time
 }
 
-// Change of a host in the middle of a build.
+// Change is a change of a host in the middle of a build.
 type Change struct {
 	At      time.Duration
-	Speed   float64 // from now on; 0 = as it was
-	Foreign int     // from now on; -1 = as it was
+	Speed   float64 // from now on; 0 = unchanged
+	Foreign int     // from now on; -1 = unchanged
 	Fate    Fate
 }
 
-// Fate of a host.
+// Fate is the state of a host.
 type Fate uint8
 
 // Fates.
 const (
-	Same   Fate = iota // as it was; at the start: well
+	Same   Fate = iota // unchanged; at the start: well
 	Closed             // its daemon has died: connections are reset and refused
 	Silent             // it answers nothing
 	Back
 )
 
-// daemon is a host at work: connections, cores, and what of them is lent to whom.
+// daemon is a host at work: connections, cores, and which of them are lent to whom.
 type daemon struct {
 	Host
 	e       *engine
@@ -47,8 +47,8 @@ type daemon struct {
 	fate    Fate // Same or Back: well
 	conns   []*conn
 	lend    *lend.Ledger // a new one for each life
-	ticks   *event       // the next look around; nil: nobody is connected
-	awaits  bool         // work is called when a pause ends
+	ticks   *event       // the next periodic check; nil: no client is connected
+	awaits  bool         // work will be called when a pause ends
 	average average
 }
 
@@ -62,7 +62,7 @@ func newDaemon(h Host, e *engine, m *machine) *daemon {
 
 func (d *daemon) well() bool { return d.fate != Closed && d.fate != Silent }
 
-// schedule makes the changes happen.
+// schedule schedules the changes.
 func (d *daemon) schedule() {
 	for _, ch := range d.Changes {
 		d.e.at(ch.At, func() {
@@ -86,8 +86,8 @@ func (d *daemon) schedule() {
 	}
 }
 
-// die ends all that runs. Who holds a connection hears of a closed one at once and
-// of a silent one by its heartbeat.
+// die ends everything that runs. Connected clients learn of a closed host at once and of a silent one by
+// their heartbeat.
 func (d *daemon) die(f Fate) {
 	d.fate = f
 	for len(d.m.tasks) > 0 {
@@ -107,10 +107,10 @@ func (d *daemon) die(f Fate) {
 	}
 }
 
-// heartbeat is after how long a silent peer is given up.
+// heartbeat is how long it takes to give up on a silent peer.
 const heartbeat = 5 * time.Second
 
-// view is what a host says of itself.
+// view is a host's view of itself.
 type view struct {
 	running, queued int
 	average         float64
@@ -121,13 +121,13 @@ func (d *daemon) view() view {
 	return view{running: d.lend.Running(), queued: d.lend.Queued(), average: d.average.value}
 }
 
-// average is a load average over one minute.
+// average is a one-minute load average.
 type average struct {
 	value float64
 	at    time.Duration
 }
 
-// step brings it up to now, n processes having run since the last step.
+// step brings the average up to now, with n processes having run since the last step.
 func (a *average) step(now time.Duration, n int) {
 	k := math.Exp(-(now - a.at).Seconds() / 60)
 	a.value, a.at = a.value*k+float64(n)*(1-k), now

@@ -7,31 +7,31 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
-// What a daemon lends to whom is decided by pkg/worker/lend, as in truth. Here is what
-// pkg/worker does around it: it takes jobs and returns, sends grants, recalls and results,
-// and looks around once a second. A client is a tenant of its own.
+// pkg/worker/lend decides what a daemon lends to whom, as in reality. This is what pkg/worker does around
+// it: it handles jobs and returns, sends grants, recalls and results, and runs a periodic check once a
+// second. A client is a tenant of its own.
 
 // conn is the daemon's side of a connection.
 type conn struct {
 	l        *link
 	lent     *lend.Conn
 	credits  []*lend.Credit // granted and not spent, wherever they are, the oldest first
-	toRecall int            // to ask for when the last recall was answered
+	toRecall int            // how many to ask for when the last recall has been answered
 	recall   bool           // one is on its way
 }
 
-// tickTime is from one look around to the next.
+// tickTime is the interval of the periodic check.
 const tickTime = time.Second
 
-// open begins a life of the daemon's, in which nothing is lent yet.
+// open begins a life of the daemon, in which nothing is lent yet.
 func (d *daemon) open() {
 	d.lend = lend.New(lend.Options{Cores: d.Cores, Credits: lend.Unlimited})
 }
 
-// now is the time as the ledger is told it.
+// now returns the time as passed to the ledger.
 func (d *daemon) now() time.Time { return epoch.Add(d.e.now) }
 
-// connect takes a client's connection.
+// connect accepts a client's connection.
 func (d *daemon) connect(l *link) *conn {
 	c := &conn{l: l, lent: d.lend.Connect(l.c.Name, false)}
 	c.lent.Owner = c
@@ -43,7 +43,7 @@ func (d *daemon) connect(l *link) *conn {
 	return c
 }
 
-// tick looks around.
+// tick does the periodic check.
 func (d *daemon) tick() {
 	d.ticks = d.e.after(tickTime, d.tick)
 	d.lend.Tick(d.now())
@@ -54,7 +54,7 @@ func (d *daemon) tick() {
 	d.work()
 }
 
-// rebalance grants and recalls what is due.
+// rebalance sends the grants and recalls that are due.
 func (d *daemon) rebalance() {
 	r := d.lend.Round(d.now())
 	granted := map[*conn]int{}
@@ -87,8 +87,8 @@ func (d *daemon) ask(c *conn) {
 	d.e.after(d.RTT/2, func() { c.l.recalled(c, n) })
 }
 
-// returned takes what a recall has brought. A client that needs all that it has is asked
-// again when something changes.
+// returned handles the answer to a recall. A client that needs everything it has is asked again when
+// something changes.
 func (d *daemon) returned(c *conn, n int) {
 	if !slices.Contains(d.conns, c) {
 		return
@@ -104,7 +104,7 @@ func (d *daemon) returned(c *conn, n int) {
 	d.ask(c)
 }
 
-// spend ends the oldest credit. The simple rules send jobs also without any.
+// spend ends the oldest credit. The simple rules also send jobs without one.
 func (c *conn) spend() {
 	if len(c.credits) > 0 {
 		c.lent.Spent(c.credits[0])
@@ -112,10 +112,10 @@ func (c *conn) spend() {
 	}
 }
 
-// arrive takes a job that a client has sent.
+// arrive handles a job that a client has sent.
 func (d *daemon) arrive(f *flight) {
 	if !d.well() || !slices.Contains(d.conns, f.conn) {
-		return // lost with the connection: the client's side tells
+		return // lost with the connection: the client's side reports it
 	}
 	f.conn.spend()
 	f.conn.lent.Came(d.now())
@@ -124,12 +124,12 @@ func (d *daemon) arrive(f *flight) {
 	d.work()
 }
 
-// work has the cores begin what they can.
+// work starts what the cores can start.
 func (d *daemon) work() {
 	for d.lend.Running() < d.Cores {
 		switch t := d.lend.Next(d.now()); t.Act {
 		case lend.Look:
-			d.lend.Looked(0, d.now()) // memory is no matter here
+			d.lend.Looked(0, d.now()) // memory does not matter here
 		case lend.Drop:
 			d.lend.Kept(0, d.now())
 		case lend.Start:
@@ -144,7 +144,7 @@ func (d *daemon) work() {
 	}
 }
 
-// awaitPause looks again when the pause ends for which cores stand idle.
+// awaitPause calls work again when the pause ends for which cores are idle.
 func (d *daemon) awaitPause() {
 	left := d.lend.PauseLeft(d.now())
 	if left == 0 || d.awaits || d.lend.Queued() == 0 {
@@ -170,13 +170,13 @@ func (d *daemon) finish(f *flight) {
 	d.rebalance()
 }
 
-// left notes that a job has left its core.
+// left records that a job has left its core.
 func (d *daemon) left(f *flight) {
 	d.lend.Ended(&f.lent, false, d.now())
 	d.lend.Learn(&f.lent, d.e.now-f.began, 0)
 }
 
-// answered ends a job, and returns how many credits ride on its answer.
+// answered ends a job, and returns how many credits travel with its answer.
 func (d *daemon) answered(f *flight) int {
 	c := f.conn
 	c.lent.Answered()
@@ -195,10 +195,10 @@ func (d *daemon) yield(f *flight) {
 	d.e.after(d.RTT/2, func() { f.l.refused(f, next, d.view()) })
 }
 
-// drop forgets a job that its client does not want any more.
+// drop forgets a job that its client no longer wants.
 func (d *daemon) drop(f *flight) {
 	if !slices.Contains(d.conns, f.conn) {
-		return // it went with the connection
+		return // it ended with the connection
 	}
 	switch {
 	case d.lend.Dequeue(&f.lent):
@@ -214,7 +214,7 @@ func (d *daemon) drop(f *flight) {
 	d.rebalance()
 }
 
-// undelivered gives the credit back of a job that was called off on its way.
+// undelivered returns the credit of a job that was called off on its way.
 func (d *daemon) undelivered(f *flight) {
 	if d.well() && slices.Contains(d.conns, f.conn) {
 		d.e.after(d.RTT/2, func() { f.l.granted(f.conn, 1) })

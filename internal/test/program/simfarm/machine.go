@@ -5,32 +5,32 @@ import (
 	"time"
 )
 
-// machine is the cores of a host or of a client, shared evenly by all processes
-// on them: the tasks here and the foreign ones.
+// machine is the cores of a host or of a client, shared evenly by all processes on them: the tasks here and
+// the foreign ones.
 type machine struct {
 	e       *engine
 	cores   float64
-	speed   float64 // work a second that one process gets on a core of its own
-	foreign int     // processes of others that compute
+	speed   float64 // work per second of a process on a core of its own
+	foreign int     // computing processes of others
 	tasks   []*task // in order of their start
 	last    time.Duration
 	next    *event
-	busy    float64 // core seconds that tasks had
+	busy    float64 // core seconds used by tasks
 }
 
-// task is a process: so much work, then done.
+// task is a process with a given amount of work.
 type task struct {
 	left float64 // seconds on a core of speed 1
 	done func()
 }
 
-// rate is the work a second that each process gets.
+// rate returns the work per second that each process gets.
 func (m *machine) rate() float64 {
 	n := float64(len(m.tasks) + m.foreign)
 	return m.speed * min(1, m.cores/max(n, 1))
 }
 
-// settle brings all tasks to the present.
+// settle brings all tasks up to the present.
 func (m *machine) settle() {
 	d := (m.e.now - m.last).Seconds()
 	m.last = m.e.now
@@ -46,7 +46,7 @@ func (m *machine) settle() {
 	}
 }
 
-// plan asks to be woken when the next task ends.
+// plan schedules a wake-up for the end of the next task.
 func (m *machine) plan() {
 	m.next.cancel()
 	m.next = nil
@@ -61,7 +61,7 @@ func (m *machine) plan() {
 	if r <= 0 {
 		return // stopped: a change of its speed plans again
 	}
-	// Rounded up, or a task with a rest of less than a nanosecond would plan for ever.
+	// Rounded up: otherwise a task with less than a nanosecond left would plan for ever.
 	d := time.Duration(math.Ceil(max(least, 0) / r * 1e9))
 	m.next = m.e.after(d, m.wake)
 }
@@ -93,7 +93,7 @@ func (m *machine) start(work time.Duration, done func()) *task {
 	return t
 }
 
-// stop ends a task that is not done.
+// stop removes a task that is not done.
 func (m *machine) stop(t *task) {
 	m.settle()
 	for i, o := range m.tasks {
@@ -105,20 +105,20 @@ func (m *machine) stop(t *task) {
 	m.plan()
 }
 
-// change sets what the machine is worth from now on.
+// change sets the machine's speed and foreign load from now on.
 func (m *machine) change(speed float64, foreign int) {
 	m.settle()
 	m.speed, m.foreign = speed, foreign
 	m.plan()
 }
 
-// pipe carries bytes one way, one message behind the other.
+// pipe carries bytes one way, one message after the other.
 type pipe struct {
 	rate float64 // bytes/s
 	free time.Duration
 }
 
-// send says when the last byte is out.
+// send returns when the last byte is out.
 func (p *pipe) send(now time.Duration, bytes uint64) time.Duration {
 	p.free = max(p.free, now) + p.takes(bytes)
 	return p.free

@@ -10,8 +10,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// managed is a connection manager around a pkg/scheduler, as pkg/connmgr has it: the
-// scheduler sees what a manager sees, when it sees it.
+// managed is a connection manager around a pkg/scheduler, as in pkg/connmgr: the scheduler sees what a
+// manager sees, when it sees it.
 type managed struct {
 	c       *client
 	s       *scheduler.Scheduler
@@ -19,20 +19,20 @@ type managed struct {
 	byName  map[string]*link
 	alarm   *event // for Due, Pick and Hedges
 	history *history.Store
-	flying  map[uint64]*work // with a flight
+	flying  map[uint64]*work // works with a flight
 	req     map[*work]*scheduler.Job
 	shares  map[*work]bool
-	told    bool // the scheduler is, what hosts hold
+	told    bool // the scheduler is told what hosts hold
 }
 
-// epoch is the start of simulated time; the scheduler takes a zero time for none.
+// epoch is the start of simulated time; to the scheduler a zero time means none.
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 var tool = [16]byte{1}
 
 func keyOf(j *Job) history.Key { return history.Of(tool, j.Name, nil) }
 
-// emptyHistory is one without a file.
+// emptyHistory returns a history without a file.
 func emptyHistory() *history.Store {
 	s, err := history.Open("/nonexistent/history", 1<<20)
 	if err != nil {
@@ -41,7 +41,7 @@ func emptyHistory() *history.Store {
 	return s
 }
 
-// manager is the rule of a manager that tells its scheduler what hosts hold, or does not.
+// manager returns the rule of a manager that tells its scheduler what hosts hold, or does not.
 func manager(told bool) func(f *farm, seed uint64) func(c *client) rule {
 	return func(f *farm, seed uint64) func(c *client) rule { return newManaged(f, seed, told) }
 }
@@ -55,7 +55,7 @@ func newManaged(f *farm, seed uint64, told bool) func(c *client) rule {
 		}
 		for _, l := range c.links {
 			if l.d.Name == localhost {
-				continue // the scheduler knows it by itself
+				continue // the scheduler knows it already
 			}
 			m.list = append(m.list, scheduler.Host{Addr: l.d.Name})
 			m.byName[l.d.Name] = l
@@ -80,7 +80,7 @@ func (m *managed) start() {
 	m.dial()
 }
 
-// dial connects what is due.
+// dial connects to the hosts that are due.
 func (m *managed) dial() {
 	due, next := m.s.Due(m.now())
 	for _, addr := range due {
@@ -90,7 +90,7 @@ func (m *managed) dial() {
 	m.wakeAt(next)
 }
 
-// wakeAt asks for a turn at a time; zero is never. An earlier one stands.
+// wakeAt requests a turn at a time; zero is never. An earlier request stands.
 func (m *managed) wakeAt(t time.Time) {
 	if t.IsZero() {
 		return
@@ -119,7 +119,7 @@ func (m *managed) load(l *link, v view) {
 	m.s.Load(m.now(), l.d.Name, scheduler.Load{Running: v.running, Queued: v.queued, Average: v.average, MemoryFree: 64 << 30})
 }
 
-// job is w as the scheduler sees it.
+// job returns w as the scheduler sees it.
 func (m *managed) job(w *work) *scheduler.Job {
 	j := m.req[w]
 	if j == nil {
@@ -161,8 +161,7 @@ func (m *managed) turn() {
 	m.hedge()
 }
 
-// hedge sends duplicates: before the others take the place, and after them to hear
-// when there will be more.
+// hedge sends duplicates: before other jobs take the places, and after them to learn when there will be more.
 func (m *managed) hedge() {
 	hedges, next := m.s.Hedges(m.now())
 	for _, h := range hedges {

@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// oracle places the jobs of all clients by one list schedule: of those that wait
-// the longest first, each where it will have ended first, by the true times, speeds,
-// links and loads, also those to come. A job whose best place is not free yet
-// waits for it. It knows nothing of jobs that make has not started.
+// oracle places the jobs of all clients by one list schedule: the longest waiting job first, each where it
+// will end first, by the true times, speeds, links and loads, including future ones. A job whose best place
+// is not free yet waits for it. The oracle knows nothing of jobs that make has not started.
 //
 // Earliest finish by list order is Graham's rule (SIAM J. Appl. Math. 17(2), 1969),
 // for machines of unequal speed as in Ibarra and Kim, JACM 24(2), 1977.
@@ -24,7 +23,7 @@ type oracle struct {
 type oracleRule struct {
 	o       *oracle
 	c       *client
-	waiting int  // at the last turn
+	waiting int  // number at the last turn
 	dirty   bool // a place may have become free
 }
 
@@ -71,7 +70,7 @@ func (r *oracleRule) turn() {
 	})
 }
 
-// plan looks at all that waits, and sends what is to start now.
+// plan considers all waiting jobs, and sends those that should start now.
 func (o *oracle) plan() {
 	now := o.f.e.now
 	var all []*work
@@ -87,7 +86,7 @@ func (o *oracle) plan() {
 		bytes = max(bytes, w.Bytes)
 	}
 	hosts := make([]planned, len(o.f.daemons))
-	open := 0 // places that a job sent now finds free
+	open := 0 // places that a job sent now would find free
 	for i, d := range o.f.daemons {
 		hosts[i] = o.look(d, len(all), bytes)
 		open += hosts[i].open()
@@ -126,14 +125,14 @@ func (o *oracle) plan() {
 		if h.free[0] <= bestArrival {
 			w.c.take(w)
 			l.send(w, false)
-		} else if l.store != nil { // it sets out later than if it had to bring all
+		} else if l.store != nil { // it sets out later than if it had to bring everything
 			next = min(next, now+h.free[0]-bestArrival)
 		}
 		open -= h.open()
 		h.take(l.d.ends(start, w.cpu, h.share))
 		open += h.open()
 	}
-	// A job that is to be there when a place becomes free sets out before.
+	// A job that must be there when a place becomes free sets out earlier.
 	for i := range hosts {
 		if t := hosts[i].free[0] - hosts[i].way; t > now {
 			next = min(next, t)
@@ -145,7 +144,7 @@ func (o *oracle) plan() {
 	}
 }
 
-// reachable says that w has a host, now or soon.
+// reachable reports whether w has a host, now or soon.
 func (o *oracle) reachable(w *work) bool {
 	for _, l := range w.c.links {
 		if l.d.well() && !w.tried[l.d.Name] {
@@ -157,13 +156,13 @@ func (o *oracle) reachable(w *work) bool {
 
 // planned is a host in the plan.
 type planned struct {
-	free  []time.Duration // of each place, in order
+	free  []time.Duration // of each place, sorted
 	share int             // processes of ours that share the host then
 	now   time.Duration
-	way   time.Duration // of the largest job that waits
+	way   time.Duration // of the largest waiting job
 }
 
-// take has the place that is free first in use until end.
+// take occupies the place that is free first until end.
 func (p *planned) take(end time.Duration) {
 	p.free[0] = end
 	for i := 1; i < len(p.free) && p.free[i] < p.free[i-1]; i++ {
@@ -171,7 +170,7 @@ func (p *planned) take(end time.Duration) {
 	}
 }
 
-// open counts the places that are free when a job sent now arrives.
+// open returns how many places are free when a job sent now arrives.
 func (p *planned) open() int {
 	n := 0
 	for n < len(p.free) && p.free[n] <= p.now+p.way {
@@ -180,7 +179,7 @@ func (p *planned) open() int {
 	return n
 }
 
-// look gives a host with what it has and what is on the way to it.
+// look returns a host with what it has and what is on the way to it.
 func (o *oracle) look(d *daemon, waiting int, bytes uint64) planned {
 	d.m.settle()
 	now := o.f.e.now
@@ -208,8 +207,7 @@ func (o *oracle) look(d *daemon, waiting int, bytes uint64) planned {
 	return p
 }
 
-// ends says when work that starts at a time ends on d, which n processes of ours
-// share: never, if d dies before.
+// ends returns when work that starts at a time ends on d, shared by n processes of ours: never, if d dies before.
 func (d *daemon) ends(start time.Duration, work time.Duration, n int) time.Duration {
 	if start == math.MaxInt64 {
 		return start

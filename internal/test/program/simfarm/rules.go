@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// The rules that a case can be run with.
+// Rules with which a case can be run.
 const (
 	Scheduler = "rdistcc"      // pkg/scheduler
 	Distcc    = "distcc"       // the list's order with fixed slots, 60 s of back-off
-	Least     = "least loaded" // the host with the smallest part of its cores taken
+	Least     = "least loaded" // the host with the smallest fraction of its cores in use
 	Fastest   = "fastest"      // the fastest host with a free core
-	Oracle    = "oracle"       // knows all there is to know
-	Untold    = "untold"       // pkg/scheduler, which is not told what hosts hold
+	Oracle    = "oracle"       // knows everything
+	Untold    = "untold"       // pkg/scheduler without being told what hosts hold
 )
 
-// Rules in the order of the tables.
+// Rules lists the rules in the order of the tables.
 var Rules = []string{Scheduler, Distcc, Least, Fastest, Oracle}
 
-// Simple are the rules that a scheduler has to beat.
+// Simple lists the rules that a scheduler has to beat.
 var Simple = []string{Distcc, Least, Fastest}
 
 var rules = map[string]func(f *farm, seed uint64) func(c *client) rule{
@@ -31,14 +31,13 @@ var rules = map[string]func(f *farm, seed uint64) func(c *client) rule{
 	Fastest:   simple(retryTime, true, fastestFirst),
 }
 
-// retryTime is when the simple rules but distcc's try a lost host again.
+// retryTime is after how long the simple rules, except distcc's, try a lost host again.
 const retryTime = 5 * time.Second
 
-// simpleRule sends a job to the best of the hosts with a free place as soon as it
-// can, in order of arrival. Its places are the host's cores: what other clients have
-// there is seen as rdistcc's managers see it. The transport is the same for
-// all rules, also distcc's: warm connections and lost peers that are noticed, no
-// slots polled once a second. Only the choice differs.
+// simpleRule sends a job to the best of the hosts with a free place as soon as possible, in order of
+// arrival. A host's places are its cores; what other clients have there is known as rdistcc's managers know
+// it. The transport is the same for all rules, including distcc's: warm connections, lost peers that are
+// noticed, and no polling of slots once a second. Only the choice differs.
 type simpleRule struct {
 	c       *client
 	backoff time.Duration
@@ -69,8 +68,8 @@ func simple(backoff time.Duration, again bool, better func(a, b *choice) int) fu
 	}
 }
 
-// distccOrder takes the first slot of each host, in the list's order, then the second
-// of each, and so on (distcc's where.c).
+// distccOrder prefers the first slot of each host, in the list's order, then the second of each, and so on
+// (distcc's where.c).
 func distccOrder(a, b *choice) int { return cmp.Compare(a.mine, b.mine) }
 
 func leastLoaded(a, b *choice) int {
@@ -136,7 +135,7 @@ func (r *simpleRule) turn() {
 
 func (r *simpleRule) done(f *flight, _ time.Duration) { r.hosts[f.l.i].mine-- }
 
-// sorted gives a copy in order.
+// sorted returns a sorted copy.
 func sorted[T any](in []T, less func(a, b T) int) []T {
 	out := slices.Clone(in)
 	slices.SortStableFunc(out, less)

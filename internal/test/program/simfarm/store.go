@@ -4,9 +4,9 @@ import "github.com/rdistcc/rdistcc/pkg/scheduler"
 
 // Stores says what hosts keep of what each client sends them.
 type Stores struct {
-	Warm  bool   // all of it was sent before
-	Only  string // Warm: to this host alone; "" = to all
-	Limit uint64 // bytes that a host keeps for a client, the latest used; 0 = all
+	Warm  bool   // everything was sent before
+	Only  string // Warm: only to this host; "" = to all
+	Limit uint64 // bytes that a host keeps for a client, the most recently used; 0 = no limit
 }
 
 // Part is a set of headers that jobs of a project share.
@@ -15,11 +15,11 @@ type Part struct {
 	Bytes uint64
 }
 
-// store is what a host keeps for a client, and what the client believes that it keeps:
-// all that was sent since they were connected, until a job comes back for want of it.
+// store is what a host keeps for a client, and what the client believes that it keeps: everything sent
+// since they were connected, until a job is refused for lack of it.
 //
-// A link carries its messages in order, so what the host has when a job arrives is
-// decided when the job is sent: store changes then.
+// A link carries its messages in order, so what the host has when a job arrives is decided when the job is
+// sent: store changes then.
 type store struct {
 	limit, size uint64
 	parts       []kept // by Part.ID
@@ -29,11 +29,11 @@ type store struct {
 // kept is a part in a store.
 type kept struct {
 	bytes    uint64
-	used     int // the larger the later; 0: it is not there
+	used     int // larger is later; 0: it is not there
 	believed bool
 }
 
-// newStore makes the store at a host of a client with these jobs.
+// newStore returns the store on a host for a client with these jobs.
 func newStore(s *Stores, host string, jobs []Job) *store {
 	n := 0
 	for i := range jobs {
@@ -50,8 +50,8 @@ func newStore(s *Stores, host string, jobs []Job) *store {
 	return st
 }
 
-// needs says how many bytes of j go over the wire: first what j brings, and late what
-// the host turns out to lack. Without a store that is all, and nothing.
+// needs returns how many bytes of j go over the wire: first what j brings, and late what the host turns out
+// to lack. Without a store these are all, and none.
 func (s *store) needs(j *Job) (first, late uint64) {
 	first = j.Bytes
 	if s == nil {
@@ -68,13 +68,13 @@ func (s *store) needs(j *Job) (first, late uint64) {
 	return first, late
 }
 
-// held is how many bytes of j the client believes to be there.
+// held returns how many bytes of j the client believes to be there.
 func (s *store) held(j *Job) uint64 {
 	first, _ := s.needs(j)
 	return j.Bytes - first
 }
 
-// take has the host keep what j reads. What was used longest ago makes room.
+// take makes the host keep what j reads. The least recently used makes room.
 func (s *store) take(j *Job) {
 	if s == nil {
 		return
@@ -99,7 +99,7 @@ func (s *store) take(j *Job) {
 	}
 }
 
-// clear is the end of a connection: the client starts anew.
+// clear handles the end of a connection: the client starts over.
 func (s *store) clear() {
 	if s != nil {
 		clear(s.parts)
@@ -107,8 +107,7 @@ func (s *store) clear() {
 	}
 }
 
-// heldOf is how many bytes of j each of the hosts is believed to hold, as a manager
-// tells its scheduler.
+// heldOf returns how many bytes of j each of the hosts is believed to hold, as a manager tells its scheduler.
 func (c *client) heldOf(j *Job) map[string]uint64 {
 	held := make(map[string]uint64, len(c.links))
 	for _, l := range c.links {

@@ -106,8 +106,8 @@ func TestSharedHeadersGoOnce(t *testing.T) {
 	}
 }
 
-// TestOneWarmHostDoesNotGetAll: where one host holds all headers and the others none the
-// build is shared among all, as fast as the oracle has it.
+// TestOneWarmHostDoesNotGetAll: if one host holds all headers and the others none, the build is shared
+// among all, as fast as with the oracle.
 func TestOneWarmHostDoesNotGetAll(t *testing.T) {
 	for seed := uint64(1); seed <= 3; seed++ {
 		b := &builder{Scale: Small, r: rand.New(rand.NewPCG(seed, 7))}

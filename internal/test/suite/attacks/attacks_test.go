@@ -181,8 +181,8 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// proven looks at what the daemon has found by itself: a program in the place of a compiler, in
-// every runner, that tries each way out (internal/sandbox/probe), and compiles that go well.
+// proven checks what the daemon has found by itself: a program in place of a compiler, in every runner,
+// that tries each way out (internal/sandbox/probe), and compiles that succeed.
 func (s *site) proven(t *testing.T) {
 	t.Helper()
 	const name = "rdistccd_sandbox_canaries_total"

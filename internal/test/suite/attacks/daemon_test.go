@@ -20,10 +20,10 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 )
 
-// plainUser is the ordinary user that daemons run as: nobody else's number here.
+// plainUser is the ordinary user that daemons run as: a number not used by any other account.
 const plainUser = 64123
 
-// What a daemon is told to allow a job, in bytes.
+// Bounds for a job in a daemon's settings, in bytes.
 const (
 	memoryLimit    = 512 << 20
 	jobMemoryLimit = 1 << 30
@@ -65,9 +65,9 @@ func programs(t *testing.T, dir string) {
 	}
 }
 
-// startDaemon starts one whose canaries are c, with the program bin, and waits until it
-// is ready. Where that is allowed (root) it has file systems of its own for temporary files, in
-// which everything that appears is a job's doing.
+// startDaemon starts a daemon with the canaries c and the program bin, and waits until it is ready. If
+// permitted (root) it has file systems of its own for temporary files, in which everything that appears was
+// made by a job.
 func startDaemon(t *testing.T, m mode, c *canaries, bin string) *daemon {
 	t.Helper()
 	d := &daemon{mode: m, log: filepath.Join(c.dir, "log/daemon.log"), done: make(chan struct{})}
@@ -95,7 +95,7 @@ func startDaemon(t *testing.T, m mode, c *canaries, bin string) *daemon {
 	if err := os.WriteFile(filepath.Join(c.dir, "config.yaml"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	// The token on its command line is one of the things that nobody may see.
+	// The token on its command line is one of the things that must stay hidden.
 	words := []string{c.seen + "/bin/rdistccd", "--config", c.seen + "/config.yaml", "--listen", d.addr, "--http", d.http,
 		"--log-file", c.seen + "/log/daemon.log", "--pid-file", c.seen + "/state/" + c.tokens["cmdline"] + ".pid"}
 	d.cmd = exec.Command("sh", append([]string{"-c", m.script(c), "sh"}, words...)...)
@@ -201,7 +201,7 @@ func (d *daemon) stop(t *testing.T) {
 // rss is the daemon's own memory in bytes.
 func (d *daemon) rss() int64 { return processes()[d.cmd.Process.Pid].rss }
 
-// metric is the value of a metric, or the sum over those whose labels contain label; -1: there is none.
+// metric returns the value of a metric, or the sum over those whose labels contain label; -1: there is none.
 func (d *daemon) metric(ctx context.Context, name, label string) float64 {
 	b, err := farm.Get(ctx, "http://"+d.http+"/metrics")
 	if err != nil {

@@ -84,7 +84,7 @@ func identify(t *testing.T) (map[string]toolchain.Toolchain, map[string]bool) {
 // newSite plants canaries and starts a daemon.
 func newSite(t *testing.T, m mode, bin string, tcs map[string]toolchain.Toolchain) *site {
 	t.Helper()
-	// Who loses its parent becomes our child, and is found.
+	// A process that loses its parent becomes our child, and is found.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -138,8 +138,8 @@ func (s *site) rest() {
 	}
 }
 
-// about makes the places of a compiler known: where its driver lies and is called, where it has
-// its parts, and what it compiles for.
+// about makes the places of a compiler known: where its driver is and how it is called, where its parts
+// are, and what it compiles for.
 func (s *site) about(tc *toolchain.Toolchain) {
 	s.c.names["DRIVERDIR"], s.c.names["CALLDIR"], s.c.names["TARGET"] = filepath.Dir(tc.Path), filepath.Dir(tc.Exec), tc.Target
 	s.c.names["PARTS"] = filepath.Join("/usr/lib/gcc", tc.Target, strconv.Itoa(tc.Major))
@@ -414,9 +414,8 @@ func (s *site) judge(tr trial, r *rawjob.Result) (what string, breaches []string
 	return what, breaches
 }
 
-// watch looks how much memory the jobs take together, and how much room on the file
-// system they work in, until the function that it returns is called. seen, if it is not
-// nil, is told at each look.
+// watch observes how much memory the jobs take together, and how much room on the file system they work in,
+// until the function that it returns is called. seen, if it is not nil, is called each time.
 func (s *site) watch(seen func(memory, room int64)) func() (memory, room int64) {
 	stop := make(chan struct{})
 	var all sync.WaitGroup

@@ -48,14 +48,14 @@ var rungs = []rung{
 	{name: "all measures", apart: true, confine: true, limits: true, want: spaces | sandbox.Landlock | sandbox.Seccomp},
 }
 
-// rungJob is what a rung's process is told.
+// rungJob is the task of a rung's process.
 type rungJob struct {
 	Without []string
 	Spec    privatetree.Spec
 	Argv    []string
 	Env     []string
 	Body    *job.Body
-	Text    string // name of the file that has it
+	Text    string // name of the file with the text
 	Limits  sandbox.Limits
 	Wall    time.Duration // 0: no limit
 	Want    sandbox.Set
@@ -307,8 +307,8 @@ func (n *naive) wall(tr trial) time.Duration {
 	return 20 * time.Second
 }
 
-// settled waits until the processes of a rung have ended: the first of a namespace needs a moment when its maker is
-// killed. Who is there still is the caller's to count.
+// settled waits until the processes of a rung have ended: the first one of a namespace needs a moment after
+// its maker is killed. The caller counts those that remain.
 func (n *naive) settled() {
 	for range 500 {
 		busy := false

@@ -104,7 +104,7 @@ func (n *naive) start(t *testing.T) {
 	t.Helper()
 	m := mode{name: "naive", user: true}
 	script := m.script(n.c)
-	// Another program than what jobs leave behind, from which the judge tells it by that.
+	// A program other than the ones that jobs leave behind, by which the judge tells them apart.
 	n.holder = exec.Command("sh", "-c", script, "sh", "tail", "-f", "/dev/null")
 	n.holder.Env = []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin", "SECRET_OF_DAEMON=" + n.c.tokens["environ"], "CMD=" + n.c.tokens["cmdline"]}
 	if err := n.holder.Start(); err != nil {
@@ -308,7 +308,7 @@ func (n *naive) run(ctx context.Context, t *testing.T, tr trial, argv []string) 
 	cmd := exec.CommandContext(ctx, "nsenter", append(words, argv...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	in, keep, err := os.Pipe() // open, and nobody writes
+	in, keep, err := os.Pipe() // open, without a writer
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +337,7 @@ func (n *naive) run(ctx context.Context, t *testing.T, tr trial, argv []string) 
 	err = cmd.Wait()
 	select {
 	case back = <-read:
-	case <-time.After(300 * time.Millisecond): // somebody who is left holds the other end
+	case <-time.After(300 * time.Millisecond): // a remaining process holds the other end
 		_ = out.SetReadDeadline(time.Now())
 		out.Close()
 		back = <-read

@@ -43,8 +43,8 @@ func token(kind string) string {
 	return string(b)
 }
 
-// plant makes the canaries in a directory of their own. uid is the daemon's user, to
-// whom the private file belongs; seen is what the daemon calls the directory.
+// plant makes the canaries in a directory of their own. uid is the daemon's user, to whom the private file
+// belongs; seen is the daemon's name for the directory.
 func plant(t *testing.T, dir, seen string, uid int) *canaries {
 	t.Helper()
 	c := &canaries{dir: dir, seen: seen, tokens: map[string]string{}, names: map[string]string{}}
@@ -100,7 +100,7 @@ func orNone(s string) string {
 	return s
 }
 
-// listenAll opens what nobody may connect to.
+// listenAll opens addresses to which nothing may connect.
 func (c *canaries) listenAll(t *testing.T) {
 	t.Helper()
 	for name, addr := range map[string][2]string{"TCP": {"tcp", "127.0.0.1:0"}, "TCP6": {"tcp", "[::1]:0"}, "UNIX": {"unix", filepath.Join(c.dir, "net/unix")}} {

@@ -293,8 +293,8 @@ func (b *build) build(ctx context.Context, wrapped bool) (built, error) {
 	return res, err
 }
 
-// lay puts the sources into the directory. The kernel's stay there from build to
-// build, as what is made lies in a directory of its own.
+// lay puts the sources into the directory. The kernel's stay there from build to build, as its outputs are
+// in a directory of their own.
 func (b *build) lay(ctx context.Context, a *debsrc.Archives) error {
 	if b.source == "" {
 		found, err := filepath.Glob(kernelSources)

@@ -37,8 +37,7 @@ type node struct {
 	ctime  syscall.Timespec
 }
 
-// snapshot is all that lies under dir. Files that are as they were before are
-// not read again.
+// snapshot returns everything below dir. Unchanged files are not read again.
 func snapshot(dir string, before map[string]entry) (map[string]entry, error) {
 	all := make(map[string]entry)
 	first := make(map[uint64]string)
@@ -85,7 +84,7 @@ func snapshot(dir string, before map[string]entry) (map[string]entry, error) {
 				e.same = first[st.Ino]
 			}
 		case fs.ModeDir:
-			e.kind, e.node = 'd', node{} // its times are those of what lies in it
+			e.kind, e.node = 'd', node{} // its times are those of its content
 			if e.mode&0o500 != 0o500 && os.Geteuid() != 0 {
 				if err := open(path, e.mode); err != nil {
 					return err
@@ -100,7 +99,7 @@ func snapshot(dir string, before map[string]entry) (map[string]entry, error) {
 		all[name] = e
 		return nil
 	})
-	for _, again := range slices.Backward(closed) { // what lies in a directory before that
+	for _, again := range slices.Backward(closed) { // the content of a directory before the directory
 		err = errors.Join(err, again())
 	}
 	return all, err
@@ -146,8 +145,8 @@ type verdict struct {
 	unstable       []string // differs, but between two plain runs as well
 }
 
-// compare runs c plain and behind rdistcc. Only when something differs it runs
-// plain again, to see whether that is the same without rdistcc each time.
+// compare runs c plain and with rdistcc. If something differs, it runs plain again, to see whether the
+// result is the same each time without rdistcc.
 func (p *place) compare(ctx context.Context, f *fixtures, c command) (v verdict, err error) {
 	if v.plain, err = p.run(ctx, f, c, false); err != nil {
 		return v, err

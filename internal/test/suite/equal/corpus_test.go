@@ -167,7 +167,8 @@ func real(name string) string {
 }
 
 var (
-	// tool finds the compilers that a command line runs: at the start of a command, behind variables, or asked for by name.
+	// tool finds the compilers that a command line runs: at the start of a command, after variables, or
+	// asked for by name.
 	tool = regexp.MustCompile(`(?:\$W|\|\||&&|;|^|command -v)\s*(?:\w+=\S*\s+)*(?:env\s+)?((?:clang|gcc|g|cc|c|ccache|c99|c89|x86_64-linux-gnu-gcc|aarch64-linux-gnu-g(?:cc|\+\+))[-+\w]*)[\s)]`)
 	// toolPath finds those that it runs by their path.
 	toolPath = regexp.MustCompile(`\$W\s+(/\S+)`)

@@ -26,9 +26,9 @@ const someHonest = 60
 // below is where commands run, below a place's directory: some lists name files above.
 const below = "d/d/d/d"
 
-// TestHonest: what real builds ask for is compiled on hosts, which confine compiles as
-// strictly as this machine can, and comes to what it comes to here, byte for byte. None is
-// refused, and what stays here has a reason that docs/policy.md lists.
+// TestHonest: commands of real builds are compiled on hosts, which confine compiles as strictly as this
+// machine can, with the same result as here, byte for byte. None is refused, and what stays here has a
+// reason that docs/policy.md lists.
 func TestHonest(t *testing.T) {
 	g := stand(t)
 	if asText() {

@@ -20,8 +20,8 @@ var (
 	randomFrom = flag.Int("from", 0, "first run of TestRandom")
 )
 
-// randomOptions are what TestRandom combines, by whom they are for. Words of one
-// option have NUL between them here as \x00.
+// randomOptions are what TestRandom combines, by the family that they are for. Words of one option have NUL
+// between them, here as \x00.
 var randomOptions = map[string]string{
 	"": `-O0 -O1 -O2 -O3 -Os -Og -Ofast -O -g -g -g1 -g2 -g3 -ggdb -ggdb3 -gdwarf-4 -gdwarf-5 -gdwarf-3 -gdwarf-2 -g0 -gz -gsplit-dwarf -gno-column-info
 		-gpubnames -ggnu-pubnames -gstrict-dwarf -fdebug-types-section -gdwarf64 -gcolumn-info

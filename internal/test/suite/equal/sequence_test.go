@@ -295,8 +295,7 @@ func (s sequence) wanted(i int) bool {
 	return !s.slow
 }
 
-// TestSequences: what was compiled before, and what happened to files since, does
-// not show in what a compile comes to.
+// TestSequences: earlier compiles, and changes of files since, do not show in the result of a compile.
 func TestSequences(t *testing.T) {
 	g := stand(t)
 	all := readSequences(t)

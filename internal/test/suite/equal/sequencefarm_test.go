@@ -38,8 +38,7 @@ var farmVerbs = map[string]func(context.Context, *ground) error{
 	},
 }
 
-// another is a place with a farm of its own, and with a second manager for it, in
-// whose directory $OTHER is.
+// another returns a place with a farm of its own, and with a second manager for it, whose directory is $OTHER.
 func (g *ground) another(t *testing.T) (*place, error) {
 	begin := func(name string) (*farm.Farm, error) {
 		dir := filepath.Join(g.root, name)

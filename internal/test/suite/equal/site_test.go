@@ -1,7 +1,6 @@
-// Package equal proves that a command behind rdistcc gives what it gives without:
-// exit status, messages, files, their bytes and modes. Each command runs twice in
-// the same directory, once plain and once with rdistcc before the compiler, while
-// the daemons cannot see that directory, as if they were other machines.
+// Package equal proves that a command with rdistcc gives the same as without: exit status, messages, files,
+// their bytes and modes. Each command runs twice in the same directory, once plain and once with rdistcc
+// before the compiler, while the daemons cannot see that directory, as if they were other machines.
 package equal
 
 import (
@@ -46,7 +45,7 @@ const patience = 2 * time.Minute
 type ground struct {
 	*farm.Farm
 	root    string
-	client  string // places lie here
+	client  string // contains the places
 	places  chan *place
 	sandbox string // how the daemons confine compiles
 	hosts   string // that the manager was told of
@@ -60,7 +59,7 @@ type place struct {
 	work string // current directory of a command
 	tmp  string // its TMPDIR
 
-	laid    *fixtures        // what lies in work
+	laid    *fixtures        // current content of work
 	before  map[string]entry // as it was laid
 	touched []string         // what a command has changed since
 }
@@ -246,8 +245,8 @@ func readFixtures(t *testing.T, file string) *fixtures {
 	return &fixtures{a, time.Now().Add(-time.Hour).Truncate(time.Second)}
 }
 
-// lay puts the files into the place as they are to be found by a command: all of
-// them at first, later those that the last command has touched.
+// lay puts the files into the place as a command should find them: all of them at first, later those that
+// the last command has touched.
 func (p *place) lay(f *fixtures) error {
 	if err := remove(p.tmp); err != nil {
 		return err
@@ -269,7 +268,7 @@ func (p *place) lay(f *fixtures) error {
 		}
 		p.laid = f
 	} else if len(p.touched) > 0 {
-		slices.Sort(p.touched) // a directory before what lies in it, which cannot go where that is read-only
+		slices.Sort(p.touched) // a directory before its content, which cannot be written while the directory is read-only
 		for _, name := range p.touched {
 			if err := remove(filepath.Join(p.work, name)); err != nil {
 				return err
@@ -339,7 +338,7 @@ func (p *place) run(ctx context.Context, f *fixtures, c command, wrapped bool) (
 	}
 	after, err := snapshot(p.work, p.before)
 	if err != nil {
-		p.laid = nil // not even to be read: lay all anew
+		p.laid = nil // unreadable: lay everything again
 		return o, err
 	}
 	o.files = changes(p.before, after)

@@ -32,7 +32,7 @@ cp "$key.o" "$o"
 [ "$d" = /dev/null ] || cp "$key.d" "$d"
 `
 
-// stalePlace is a place whose rdistcc is stale.
+// stalePlace returns a place whose rdistcc is stale.
 func stalePlace(t *testing.T) *place {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,8 +49,7 @@ func stalePlace(t *testing.T) *place {
 	return p
 }
 
-// TestSequencesNotice: the suite tells of a compile that comes to what it came to
-// before a file was changed.
+// TestSequencesNotice: the suite reports a compile whose result is that from before a file was changed.
 func TestSequencesNotice(t *testing.T) {
 	for _, name := range []string{"edit-same-size-and-time", "shadow-I", "has-include-without-include", "link-swapped", "flip"} {
 		t.Run(name, func(t *testing.T) {
@@ -70,8 +69,7 @@ func TestSequencesNotice(t *testing.T) {
 	}
 }
 
-// TestRandomTreesNotice: one of a few trees finds it as well, and what is told of
-// it is small.
+// TestRandomTreesNotice: one of a few trees finds it as well, and its report is small.
 func TestRandomTreesNotice(t *testing.T) {
 	if testing.Short() {
 		t.Skip("some hundred compiles")

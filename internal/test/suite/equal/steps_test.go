@@ -115,8 +115,8 @@ func (p *place) act(ctx context.Context, a action, v variant) error {
 	return nil
 }
 
-// here compares a command in the tree as it is: first behind rdistcc, at once, so
-// that no time has passed since the tree was changed, then plain.
+// here compares a command in the tree as it is: first with rdistcc, at once, so that no time has passed
+// since the tree was changed, then plain.
 func (p *place) here(ctx context.Context, st step, v variant) (w verdict, err error) {
 	c := command{line: st.cmd, cc: v.cc}
 	before, err := snapshot(p.work, nil)
@@ -189,8 +189,8 @@ func (st step) misplaced(w verdict) (wrong []string) {
 // raceRounds is how often a command runs while its files change.
 const raceRounds = 4
 
-// race runs the command while a file changes between two states: it comes to what
-// it comes to in one of them, and afterwards to what the file is then.
+// race runs the command while a file changes between two states: the result is that of one of them, and
+// afterwards that of the file's current state.
 func (p *place) race(ctx context.Context, st step, v variant) (w verdict, err error) {
 	c := command{line: st.cmd, cc: v.cc}
 	name := filepath.Join(p.work, strings.ReplaceAll(st.race[1], "$X", v.suffix()))

@@ -181,7 +181,7 @@ func without[T any](list []T, fails func([]T) bool) []T {
 	return list
 }
 
-// text is the sequence as a file of testdata/sequences has it.
+// text returns the sequence as a file of testdata/sequences has it.
 func (s sequence) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "=== %s\nat any\n", s.name)
@@ -206,8 +206,8 @@ func (s sequence) text() string {
 // world is what a random sequence is made of.
 type world struct {
 	*rand.Rand
-	dirs    []string        // that headers lie in
-	home    []string        // where each header lies at first, if nowhere else
+	dirs    []string        // directories with headers
+	home    []string        // where each header is at first, if nowhere else
 	names   []string        // of headers; one with a higher index includes none with a lower one unless it is guarded
 	there   map[string]bool // paths of headers, as far as one knows
 	away    map[string]bool // directories that have been moved away

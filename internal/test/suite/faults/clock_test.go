@@ -41,8 +41,8 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// wallClock are the files that read what a wall clock says, and what for. Everything
-// else goes by what time.Now has of the monotonic clock, which nobody sets.
+// wallClock lists the files that read the wall clock, and what for. Everything else uses the monotonic part
+// of time.Now, which cannot be set.
 var wallClock = map[string]string{
 	"cmd/rdistcc/record.go":         "a record says when",
 	"cmd/rdistcc/refusal.go":        "files' times, in both directions; an edit that they hide is seen when the refusal is old",
@@ -91,7 +91,7 @@ func TestTimeOutsGoByTheMonotonicClock(t *testing.T) {
 	}
 }
 
-// ofTime says whether an expression is package time, or a call of its Now: what can be
+// ofTime reports whether an expression is package time, or a call of its Now: what can be
 // told without types.
 func ofTime(x ast.Expr) bool {
 	switch x := x.(type) {

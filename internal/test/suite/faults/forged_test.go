@@ -31,9 +31,9 @@ func answers(exit uint8, stderr string, files ...file) func(p *peer, m *job.Job)
 	}
 }
 
-// TestAttackResultNotAnObject (result-not-an-object): what no compiler makes does not
-// become a file of the build's, whoever sends it: the command gives what it gives without
-// any host, in one clear line, and a good host beside is used.
+// TestAttackResultNotAnObject (result-not-an-object): what no compiler makes does not become a file of the
+// build, whichever host sends it: the command gives what it gives without any host, in one clear line, and
+// a good host beside is used.
 func TestAttackResultNotAnObject(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -91,8 +91,7 @@ func TestAttackResultNotAnObject(t *testing.T) {
 		}
 		s.sameObject(output, q.args...)
 	}
-	// What could be an unusual source's: the compiler here has the last word, and
-	// nobody is blamed.
+	// Content that an unusual source could yield: the compiler here decides, and no host is blamed.
 	doubts := 0.0
 	for name, q := range map[string]struct {
 		args   []string

@@ -1,7 +1,6 @@
-// Package faults proves with the real programs what bad input and trouble come to:
-// a right object or one clear line and the documented exit status, and nothing
-// left behind: no process, temporary file, descriptor, slot, queue pair or memory
-// registration.
+// Package faults shows with the real programs the outcome of bad input and trouble: a right object or one
+// clear line and the documented exit status, and nothing left behind: no process, temporary file,
+// descriptor, slot, queue pair or memory registration.
 package faults
 
 import (
@@ -45,9 +44,8 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// site is a farm with a directory of its own, below which lies all that it may
-// leave: each of its processes has the directory's name in its environment, its
-// command line or as its working directory.
+// site is a farm with a directory of its own, below which is everything that it may leave: each of its
+// processes has the directory's name in its environment or command line, or as its working directory.
 type site struct {
 	*farm.Farm
 	t    *testing.T
@@ -97,7 +95,7 @@ func (s *site) finish() {
 	if err := s.Stop(); err != nil {
 		s.t.Error(err)
 	}
-	// A manager that a wrapper started is nobody's child.
+	// A manager that a wrapper started is not our child.
 	_ = s.command(nil, s.Wrapper, "stop").Run() // there need not be one
 	s.eventually("end of all processes", func() string {
 		if left := s.processes(); len(left) > 0 {
@@ -216,8 +214,8 @@ type running struct {
 	report string
 }
 
-// start begins a command through rdistcc, as a build of its own: a build is told once
-// what holds for all that it compiles, and the tests look at each command.
+// start begins a command through rdistcc, as a build of its own: a build is told only once what applies to
+// all its compiles, and the tests examine each command.
 func (s *site) start(env []string, args ...string) *running {
 	s.t.Helper()
 	j := &running{s: s}
@@ -394,7 +392,7 @@ type process struct {
 
 func (p process) String() string { return fmt.Sprintf("[%d %s in %s]", p.pid, p.line, p.cwd) }
 
-// processes are all that belong to the site, whoever started them.
+// processes returns all processes that belong to the site, whatever started them.
 func (s *site) processes() (all []process) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is right
 	for _, dir := range dirs {
@@ -546,8 +544,8 @@ func (s *site) metrics(p farm.Process) map[string]float64 {
 	return m
 }
 
-// level reads what a process holds. Slots that are kept ready do not count: their
-// number is bounded. Nor do descriptors of the runtime, or of whoever reads metrics.
+// level reads what a process holds. Slots that are kept ready do not count, as their number is bounded; nor
+// do descriptors of the runtime, or of connections that read metrics.
 func (s *site) level(p farm.Process) level {
 	m := s.metrics(p)
 	l := level{qps: int(m["iwarp_qps"]), regions: int(m["iwarp_memory_regions"])}

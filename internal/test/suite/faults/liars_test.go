@@ -11,9 +11,9 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// TestLiarsAreFoundOut: what a host gives is used only when it is what the host made,
-// and one that has nothing to give but words is found out: beside a good host no
-// compile comes to harm or fails to be done there, and the liar is soon asked no more.
+// TestLiarsAreFoundOut: what a host returns is used only if it is what the host made, and a host that only
+// claims to have results is found out: beside a good host no compile is harmed or has to be done here, and
+// the liar soon gets no more jobs.
 func TestLiarsAreFoundOut(t *testing.T) {
 	t.Parallel()
 	object := objectHead + "this is no object, and nobody shall take it for one"
@@ -89,7 +89,7 @@ func TestLiarsAreFoundOut(t *testing.T) {
 	}
 }
 
-// regrant gives a credit anew for one that was spent.
+// regrant replaces a spent credit.
 func (l *liar) regrant(p *peer, seq uint32, slots *[]iwarp.MR) {
 	mr, err := p.pd.RegMR(make([]byte, 1<<20), iwarp.LocalWrite|iwarp.RemoteWrite, &iwarp.MROptions{QP: p.qp})
 	if err != nil {

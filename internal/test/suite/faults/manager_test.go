@@ -17,8 +17,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/farm"
 )
 
-// standin makes the stand-in compiler, which sleeps as long as its source says, and
-// returns the directory that has it.
+// standin builds the stand-in compiler, which sleeps as long as its source says, and returns its directory.
 func (s *site) standin() string {
 	s.t.Helper()
 	dir := filepath.Join(s.root, "standin")
@@ -103,8 +102,8 @@ func TestManagerIsReplaced(t *testing.T) {
 	cc := s.standin()
 	d := s.daemon("d1", "toolchains: {dirs: ["+cc+"]}\n", "--jobs", "8")
 	cc = filepath.Join(cc, "gcc")
-	// A manager that is new has no connection yet: what its first commands wait for one, and
-	// whether this machine is quicker, is not what is looked at.
+	// A new manager has no connection yet: how long its first commands wait for one, and whether this
+	// machine is faster, is not tested here.
 	const settings = "local: {share: false}\nscheduler: {audit: 0, connect-grace: 1m}\nlinks: {idle: 1s}\n"
 	s.manager(d.Addr, settings)
 	sources := s.sleepers(120, 20)
@@ -325,8 +324,8 @@ func TestManagerKilledWithAHundredJobs(t *testing.T) {
 	s.clean()
 }
 
-// TestFiveHundredWrappers: all are served by one manager, whose memory, goroutines and
-// descriptors have their bounds; afterwards it holds what it held before.
+// TestFiveHundredWrappers: one manager serves all, within bounds of memory, goroutines and descriptors;
+// afterwards it holds what it held before.
 func TestFiveHundredWrappers(t *testing.T) {
 	t.Parallel()
 	const n = 500

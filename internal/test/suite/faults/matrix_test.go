@@ -11,9 +11,8 @@ import (
 // rows is how many faults docs/faults.md has.
 const rows = 43
 
-// TestMatrix wants a row for each fault, in order, that says what happens, within what
-// bound, and by which test it is shown. That the tests exist is looked at with those
-// of the other documents.
+// TestMatrix wants a row for each fault, in order, that says what happens, within what bound, and which
+// test shows it. Other documents' tests check that these tests exist.
 func TestMatrix(t *testing.T) {
 	text, err := os.ReadFile("../../../../docs/faults.md")
 	if err != nil {

@@ -22,11 +22,11 @@ type peer struct {
 
 const (
 	peerRecvs = 64
-	peerMem   = 1 << 20 // bytes behind the receives
+	peerMem   = 1 << 20 // bytes after the receives
 	peerBase  = peerRecvs * job.MaxMessage
 )
 
-// newPeer makes a peer whose receives are posted.
+// newPeer returns a peer whose receives are posted.
 func newPeer(t *testing.T, dev iwarp.Device) (*peer, error) {
 	p := &peer{t: t, dev: dev, mem: make([]byte, peerBase+peerMem)}
 	var err error

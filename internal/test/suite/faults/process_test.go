@@ -77,7 +77,7 @@ func TestDaemonEnds(t *testing.T) {
 			}
 			return "not there"
 		})
-		// The preprocessed text went again; nobody looked at the source.
+		// The preprocessed text went again; the source was not read.
 		_ = j.cmd.Process.Signal(syscall.SIGTERM)
 		if o := j.wait(); o.status != 128+15 || o.stderr != "" {
 			t.Errorf("%v: %+v, want it ended by SIGTERM without a word", sig, o)
@@ -250,8 +250,7 @@ func TestTwoManagersShareAHost(t *testing.T) {
 	}
 }
 
-// TestWrapperEnds: a wrapper that is told to end, or killed, in mid-compile takes
-// the compiler at the host with it.
+// TestWrapperEnds: a wrapper that is told to end, or killed, in mid-compile takes the compiler on the host with it.
 func TestWrapperEnds(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

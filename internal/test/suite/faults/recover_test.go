@@ -77,7 +77,7 @@ func (s *site) abandon(j *running) {
 	}
 }
 
-// pair starts two daemons and says of a compile on them which has it.
+// pair starts two daemons, and returns for a compile on them which one has it.
 func (s *site) pair(settings string) (d1, d2 farm.Process, which func() (has, other farm.Process)) {
 	s.t.Helper()
 	d1, d2 = s.daemon("d1", settings, "--jobs", "2"), s.daemon("d2", settings, "--jobs", "2")
@@ -125,9 +125,8 @@ func TestDaemonStartsAgain(t *testing.T) {
 	}
 }
 
-// TestCompilerIsKilled: a compiler that is killed on its host, as by a system without
-// memory, costs nobody a line: the job goes to another host, and its host is not
-// avoided for that.
+// TestCompilerIsKilled: a compiler that is killed on its host, as by a system without memory, costs not
+// even a line: the job goes to another host, and its host is not avoided for that.
 func TestCompilerIsKilled(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -168,9 +167,8 @@ func (s *site) killCompilers(d farm.Process, source string) {
 	})
 }
 
-// TestLinksBreak: a connection that is reset, or that neither side hears anything on
-// any more, moves its job to the other host without a word, and both ends free what
-// they held.
+// TestLinksBreak: a connection that is reset, or goes silent in both directions, moves its job to the other
+// host without a message, and both ends free what they held.
 func TestLinksBreak(t *testing.T) {
 	t.Parallel()
 	const soon = "limits: {heartbeat: 200ms, silence: 1s, connect-timeout: 1s}\n"
@@ -264,7 +262,7 @@ func TestStraggler(t *testing.T) {
 	s.clean()
 }
 
-// below says whether a process descends from another one.
+// below reports whether a process descends from another one.
 func below(pid, top int) bool {
 	parent := regexp.MustCompile(`(?m)^PPid:\s+(\d+)$`)
 	for pid > 1 && pid != top {

@@ -140,7 +140,7 @@ func TestFilesTooLarge(t *testing.T) {
 	s.clean()
 }
 
-// limited runs a command whose files may have 100 KB.
+// limited runs a command whose files may have at most 100 KB.
 func (s *site) limited(argv ...string) outcome {
 	s.t.Helper()
 	sh := s.command(nil, append([]string{"sh", "-c", `ulimit -f 200; exec "$@"`, "sh"}, argv...)...)
@@ -150,9 +150,8 @@ func (s *site) limited(argv ...string) outcome {
 	return outcome{status: exitStatus(sh.ProcessState), stdout: out.String(), stderr: err.String()}
 }
 
-// TestClosedDescriptors: a command whose standard descriptors are closed writes
-// nothing elsewhere, and one that gets hardly any descriptor fails or succeeds as
-// the compiler alone does.
+// TestClosedDescriptors: a command whose standard descriptors are closed writes nothing elsewhere, and one
+// that can get hardly any descriptor fails or succeeds as the compiler alone does.
 func TestClosedDescriptors(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -201,8 +200,8 @@ func (s *site) mount(dir string, bytes int) {
 	})
 }
 
-// TestDiskFullHere: where the object does not fit the disk the error, the status and
-// what is left behind are the local compiler's.
+// TestDiskFullHere: if the object does not fit on the disk, the error, the status and what is left behind
+// are the local compiler's.
 func TestDiskFullHere(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -49,7 +49,7 @@ func TestWrongSettings(t *testing.T) {
 	configs := map[string]string{ // file: what the line says of it
 		filepath.Join(s.work, "missing.yaml"):   "missing.yaml: no such file or directory",
 		s.work:                                  "work: is a directory",
-		file("open.yaml", "hosts: []\n", 0o666): `open.yaml: may be written by anybody; use chmod o-w .*`,
+		file("open.yaml", "hosts: []\n", 0o666): `open.yaml: can be written by anyone; use chmod o-w .*`,
 		file("key.yaml", "log:\n  level: info\n  colour: red\n", 0o600):     `key.yaml:3: .*colour.*`,
 		file("value.yaml", "limits:\n  silence: soon\n", 0o600):             `value.yaml:2: .*soon.*`,
 		file("noyaml.yaml", "log: {level: info\nhosts: ]\n", 0o600):         `noyaml.yaml:\d+: .*`,
@@ -249,7 +249,7 @@ func listenAs(t *testing.T, path string, uid int) *net.UnixListener {
 	}
 	got := make(chan result)
 	go func() {
-		// The thread ends with the goroutine: nobody else runs on it as that user.
+		// The thread ends with the goroutine: nothing else runs on it as that user.
 		runtime.LockOSThread()
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		if err == nil {

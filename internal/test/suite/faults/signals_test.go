@@ -20,7 +20,7 @@ func status(pid int) string {
 	return string(text)
 }
 
-// harmless are signals that interrupt a system call and mean nothing to anybody.
+// harmless are signals that interrupt a system call and otherwise mean nothing.
 var harmless = []syscall.Signal{syscall.SIGURG, syscall.SIGWINCH, syscall.SIGCHLD, syscall.SIGCONT}
 
 // TestSignalsRain: system calls of wrapper, manager and daemon that are interrupted all

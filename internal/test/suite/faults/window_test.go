@@ -80,9 +80,8 @@ func (s *site) fetching(p farm.Process, name string) {
 	})
 }
 
-// TestEndsInAFetch: a wrapper that is killed, a daemon that is killed or drains
-// while a source, or an object, is on its way: nothing is kept, and the command, if
-// it still is one, comes to its end.
+// TestEndsInAFetch: a wrapper that is killed, a daemon that is killed or drains while a source, or an
+// object, is on its way: nothing is kept, and the command, if it still exists, completes.
 func TestEndsInAFetch(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"source", "object"} {

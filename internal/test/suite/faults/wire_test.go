@@ -26,8 +26,8 @@ type bend struct {
 	cutAt   int // the connection is reset instead of this byte
 	twiceAt int // the piece in which this byte is goes twice
 	dropAt  int // it does not go at all
-	addAt   int // bytes that nobody sent go before it
-	swapAt  int // it goes behind the next piece
+	addAt   int // bytes inserted before it
+	swapAt  int // it is swapped with the next piece
 	stopAt  int // from this byte on nothing passes, not even the connection's end
 	rate    int // bytes a second; 0 = all at once
 
@@ -285,9 +285,8 @@ func TestSlowLine(t *testing.T) {
 	s.clean()
 }
 
-// TestPartition: a network that stops passing anything costs a line; both ends free
-// what they held for each other without a word from the other, and the compiler
-// over there ends.
+// TestPartition: a network that stops passing anything costs a line; both ends free what they held for each
+// other without a message from the other, and the compiler on the host ends.
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -360,8 +359,8 @@ func TestStrangersCall(t *testing.T) {
 	s.clean()
 }
 
-// TestStrangersAreCalled: a host that is something else, takes no connection, says
-// nothing or does not exist costs one line; beside a good host nothing.
+// TestStrangersAreCalled: a host that is something else, takes no connection, sends nothing or does not
+// exist costs one line; beside a good host it costs nothing.
 func TestStrangersAreCalled(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -393,7 +392,7 @@ func TestStrangersAreCalled(t *testing.T) {
 	s.clean()
 }
 
-// refused is an address where nobody listens.
+// refused returns an address where nothing listens.
 func refused(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -403,7 +402,7 @@ func refused(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// unaccepting is a listener whose queue is full: a SYN is not answered.
+// unaccepting returns a listener whose queue is full: a SYN is not answered.
 func unaccepting(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -23,7 +23,7 @@ func TestHalfOpen(t *testing.T) {
 	dial := func() *raw {
 		s.answerHeartbeats()
 		r := connect(t, offender, between.Addr())
-		r.want = 1 // so that nothing is asked back of them, which they would not hear
+		r.want = 1 // so that nothing is recalled from them, which they would not notice
 		return r
 	}
 	before := s.metrics()
@@ -46,7 +46,7 @@ func TestHalfOpen(t *testing.T) {
 			w := r.credits[0].Slot
 			r.put(write(w.STag, w.TO, mark)[:40])
 		},
-		func() { // behind a source, before its job
+		func() { // after a source, before its job
 			r := dial().open().hello("amid a source")
 			r.place(r.credits[0].Slot, []byte(text))
 		},

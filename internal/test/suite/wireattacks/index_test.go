@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// overLoopback are the packages whose tests start the real programs.
+// overLoopback lists the packages whose tests start the real programs.
 var overLoopback = []string{"wireattacks", "faults", "rdistcc", "main"}
 
 // otherLayers are not the wire's: their cases need a test, of whichever kind.

@@ -12,7 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// submit sends a job whose numbers change has spoilt, and returns its answer.
+// submit sends a job whose numbers change has altered, and returns its answer.
 func (r *raw) submit(id uint64, change func(m *job.Job, content []byte) []byte) (*job.Result, []byte) {
 	r.t.Helper()
 	k := r.credit()
@@ -118,8 +118,7 @@ func TestJobNumbers(t *testing.T) {
 	s.compile()
 }
 
-// TestWrongDigest: a source that is not the one whose digest the job has is not
-// compiled.
+// TestWrongDigest: a source whose digest differs from the job's is not compiled.
 func TestWrongDigest(t *testing.T) {
 	s := newScene(t, patient)
 	r := s.attacker()

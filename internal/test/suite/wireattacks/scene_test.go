@@ -170,7 +170,7 @@ func (s *scene) eventually(what string, wrong func() string) {
 // answerHeartbeats lets the honest client take what has come.
 func (s *scene) answerHeartbeats() { s.hear(s.honest) }
 
-// hear lets a client take what has come.
+// hear makes a client handle what has arrived.
 func (s *scene) hear(r *raw) {
 	s.Helper()
 	for {
@@ -265,7 +265,7 @@ func (s *scene) clean() {
 	})
 }
 
-// spare are the credits that come to an honest client that is alone again.
+// spare is how many credits an honest client gets when it is alone again.
 const spare = 16
 
 // slots is the content of all slots, by inode.
@@ -327,7 +327,7 @@ func (s *scene) attacker() *raw {
 	return connect(s.T, offender, s.d.Addr).open().hello("offender")
 }
 
-// verdict is what an offender is to be told, and what counts it.
+// verdict is what an offender must be told, and what counts it.
 type verdict struct {
 	term   string // layer/type/code; "": the connection ends, with or without a word
 	metric string // a series that goes up by one at least; "": that of the Terminate
@@ -379,6 +379,6 @@ func terminates(term string) string {
 	return fmt.Sprintf(`iwarp_terminates_total{code="0x%02x",direction="sent",layer=%q,type=%q}`, code, names[0], names[1+typ])
 }
 
-// full says whether the numbers of testdata/wire-attacks.toml are asked for, where a
+// full reports whether the numbers of testdata/wire-attacks.toml are asked for, where a
 // run has fewer as a rule: RDISTCC_WIREATTACKS=full.
 func full() bool { return os.Getenv("RDISTCC_WIREATTACKS") == "full" }

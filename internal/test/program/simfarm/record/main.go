@@ -1,12 +1,10 @@
-// Command record stands before a compiler and notes what each compile took: the
-// jobs that internal/test/program/simfarm replays.
+// Command record wraps a compiler and records what each compile took: the jobs that internal/test/program/simfarm replays.
 //
 //	go build -o /tmp/record ./internal/test/program/simfarm/record
 //	RECORD=/tmp/redis.tsv make CC='/tmp/record gcc'
 //
-// A line is: file, CPU milliseconds of the compile, of listing what it reads, peak
-// memory in KiB, bytes read, bytes written. CPU times, as a wall clock says
-// nothing on a busy machine.
+// A line is: file, CPU milliseconds of the compile, of listing what it reads, peak memory in KiB, bytes
+// read, bytes written. CPU times, because wall times mean nothing on a busy machine.
 package main
 
 import (
@@ -63,7 +61,7 @@ func run(args []string) error {
 	return errors.Join(err, f.Close())
 }
 
-// timed runs a command; cpu is its and its children's, rss the largest of them in KiB.
+// timed runs a command; cpu is that of it and its children, rss the largest of theirs in KiB.
 func timed(args []string) (cpu time.Duration, rss int64, err error) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -74,8 +72,8 @@ func timed(args []string) (cpu time.Duration, rss int64, err error) {
 	return st.UserTime() + st.SystemTime(), st.SysUsage().(*syscall.Rusage).Maxrss, nil
 }
 
-// listing does what a job in the sources form costs its own machine, and sums up
-// the files that it names.
+// listing does the work that a job in the sources form costs its own machine, and adds up the sizes of the
+// files that it names.
 func listing(args []string) (cpu time.Duration, read int64, err error) {
 	dep, err := os.CreateTemp("", "record")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/program/simfarm"
 )
 
-// Marks in the document between which the report stands.
+// Marks in the document that enclose the report.
 const (
 	begin = "<!-- written by make sim: begin -->\n"
 	end   = "<!-- written by make sim: end -->\n"
@@ -19,7 +19,7 @@ const (
 // mostBar is where the bars of ratios are cut.
 const mostBar = 2.4
 
-// plotted are the cases whose utilisation is drawn.
+// plotted lists the cases whose utilisation is drawn.
 var plotted = []string{"mixed", "foreign load", "hosts lost", "stragglers", "long tail"}
 
 // write puts tables into the document at path, and plots into img beside it.
@@ -97,8 +97,7 @@ func write(path string, rows []simfarm.Row, command string) error {
 	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
-// stores writes what it is worth that the scheduler is told what hosts hold, of the cases
-// where they hold anything.
+// stores writes how much it helps to tell the scheduler what hosts hold, for the cases where they hold anything.
 func stores(w *bytes.Buffer, rows []simfarm.Row) {
 	first := true
 	for i := range rows {
@@ -118,7 +117,7 @@ func stores(w *bytes.Buffer, rows []simfarm.Row) {
 	}
 }
 
-// cases in the order of rows.
+// cases returns the cases in the order of rows.
 func cases(rows []simfarm.Row) (names, about []string) {
 	for i := range rows {
 		if r := &rows[i]; len(names) == 0 || names[len(names)-1] != r.Case {
@@ -128,7 +127,7 @@ func cases(rows []simfarm.Row) (names, about []string) {
 	return names, about
 }
 
-// of gives a case's rows.
+// of returns a case's rows.
 func of(rows []simfarm.Row, name string) []simfarm.Row {
 	for i := range rows {
 		if rows[i].Case == name {

@@ -1,4 +1,4 @@
-// Command report runs the simulated farm and says what each rule came to.
+// Command report runs the simulated farm and prints the result of each rule.
 //
 //	go run ./internal/test/program/simfarm/report                    a table on stdout
 //	go run ./internal/test/program/simfarm/report -only mixed -v

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Colours of the rules, told apart in greys too.
+// Colours of the rules, distinguishable in grey too.
 var colours = []string{"#1b5e9e", "#c0504d", "#9bbb59", "#8064a2", "#7f7f7f"}
 
-// canvas is an SVG picture under construction, in pixels.
+// canvas is an SVG picture being drawn, in pixels.
 type canvas struct {
 	w, h int
 	b    strings.Builder
@@ -47,7 +47,7 @@ func (c *canvas) path(points [][2]float64, colour string) {
 
 func (c *canvas) bytes() []byte { return []byte(c.b.String() + "</svg>\n") }
 
-// legend names the rules in a row.
+// legend shows the names of the rules in a row.
 func (c *canvas) legend(x, y float64, names []string) {
 	for i, n := range names {
 		c.rect(x, y-9, 10, 10, colours[i%len(colours)])
@@ -56,7 +56,7 @@ func (c *canvas) legend(x, y float64, names []string) {
 	}
 }
 
-// bars draws groups of bars, values from 1 on; what exceeds most is cut and labelled.
+// bars draws groups of bars with values from 1 on; those above most are cut and labelled.
 func bars(title string, groups, names []string, values [][]float64, most float64) []byte {
 	const rowHeight, left, top, right = 9.0, 110.0, 50.0, 60.0
 	group := rowHeight*float64(len(names)) + 8
@@ -87,7 +87,7 @@ func bars(title string, groups, names []string, values [][]float64, most float64
 	return c.bytes()
 }
 
-// curves draws parts of 1 over time, one line a name.
+// curves draws fractions of 1 over time, one line for each name.
 func curves(title string, names []string, values [][]float64, step time.Duration) []byte {
 	const left, top, right, below = 50.0, 50.0, 20.0, 40.0
 	c := newCanvas(900, 300)
