@@ -66,10 +66,12 @@ var edges = map[string][]string{
 	"pkg/telemetry":           {"pkg/iwarp"},
 	"pkg/artifact":            {},
 	// compile: it makes jobs of commands whose inputs it knows
-	"pkg/connmgr": {"pkg/arena", "pkg/artifact", "pkg/compile", "pkg/connmgr/farm", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/link", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/report", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/digest", "pkg/driver/recipes", "pkg/history", "pkg/hostlist", "pkg/identity/psk", "pkg/inputs", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/reason", "pkg/scheduler", "pkg/toolchain"},
+	"pkg/connmgr": {"pkg/arena", "pkg/artifact", "pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/report", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/digest", "pkg/driver/recipes", "pkg/history", "pkg/hostlist", "pkg/identity/psk", "pkg/inputs", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/reason", "pkg/scheduler", "pkg/toolchain"},
 	// hostlist: names of hosts that people type; sandbox: words for a host's measures
 	"pkg/connmgr/farm":              {"pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/report", "pkg/hostlist", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/sandbox", "pkg/scheduler"},
 	"pkg/connmgr/machine":           {"pkg/cgroup"},
+	"pkg/connmgr/known":             {"pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/ipc", "pkg/driver/recipes", "pkg/inputs", "pkg/job", "pkg/reason"}, // makes jobs of commands
+	"pkg/connmgr/compilers":         {"pkg/driver/recipes", "pkg/toolchain"},
 	"pkg/connmgr/holdings":          {"pkg/inputs", "pkg/job"}, // of which sets it counts what is there
 	"pkg/connmgr/link":              {"pkg/fetch", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job"},
 	"pkg/connmgr/lists":             {"pkg/connmgr/ipc", "pkg/hostlist", "pkg/scheduler"}, // ipc: the mark of a list of distcc's
@@ -78,7 +80,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/report/reporttest": {"pkg/connmgr/report", "pkg/job"}, // for tests
 	"pkg/connmgr/slots":             {"pkg/arena", "pkg/iwarp"},
 	"pkg/connmgr/socket":            {"pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/reason"}, // a successor's two questions
-	"pkg/connmgr/trust":             {"pkg/artifact", "pkg/job"},
+	"pkg/connmgr/trust":             {"pkg/artifact", "pkg/connmgr/ipc", "pkg/job"},
 	"pkg/connmgr/ipc":               {"internal/wire"},
 	"pkg/connmgr/ipc/ipcserver":     {"pkg/connmgr/ipc", "pkg/inflight"},
 	"pkg/worker":                    {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/entrypoint", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/stamp", "pkg/store", "pkg/toolchain", "pkg/tree", "pkg/worker/auditlog", "pkg/worker/capture", "pkg/worker/lend", "pkg/worker/users", "pkg/worker/workdir"},

@@ -107,7 +107,7 @@ func TestDoubtsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := 0
-	for file, constant := range map[string]string{"pkg/inputs/table.go": `Doubt\w+`, "pkg/connmgr/known.go": `unknown\w+`} {
+	for file, constant := range map[string]string{"pkg/inputs/table.go": `Doubt\w+`, "pkg/connmgr/known/known.go": `unknown\w+`} {
 		code, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

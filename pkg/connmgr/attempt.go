@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -215,7 +216,7 @@ func (a *attempt) notLoaded(ctx context.Context, err error) outcome {
 	case errors.Is(err, errTooBig):
 		return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: reason.TooBig, Detail: err.Error()}}
 	}
-	return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: reasonChanged}}
+	return outcome{blame: scheduler.Unused, final: true, local: &ipc.GoLocal{Reason: known.Changed}}
 }
 
 // notRegistered is the end of an attempt that did not spend its credit.

@@ -29,7 +29,7 @@ func auditFarm(t *testing.T, n int, log *strings.Builder, wrong func(a *answer))
 		d := startFake(t, s.far, fmt.Sprintf("10.0.0.%d:7632", i+1), func(d *fakeDaemon) {
 			d.tree = true
 			d.onJob = func(c *fakeConn, j *fakeJob) {
-				a := known(j)
+				a := timed(j)
 				a.stderr = []byte("a warning")
 				if i == 0 && wrong != nil {
 					wrong(a)

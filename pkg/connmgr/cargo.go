@@ -74,7 +74,7 @@ func (a *attempt) load(ctx context.Context) (*cargo, error) {
 // assemble makes the text of a job whose inputs are known: the source, and of the other
 // files the contents that the host has not yet. A host that keeps none gets all, as files of the body.
 func (a *attempt) assemble(ctx context.Context, g *cargo) error {
-	set, body := a.known.set, *a.body
+	set, body := a.known.Set, *a.body
 	w := a.link.Welcome()
 	send := set.Files
 	var lists [][]byte // of files, which come behind the contents of send
@@ -135,8 +135,8 @@ func (a *attempt) assemble(ctx context.Context, g *cargo) error {
 	}
 	var err error
 	for i, f := range send {
-		if i == 0 && a.known.source != nil {
-			b = append(b, a.known.source...)
+		if i == 0 && a.known.Source != nil {
+			b = append(b, a.known.Source...)
 		} else if b, err = f.Append(b); err != nil {
 			return err
 		}

@@ -8,12 +8,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
 	"github.com/rdistcc/rdistcc/pkg/inputs"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
@@ -36,23 +39,23 @@ type client struct {
 	counts bool  // a compile or a local command, not a question; guarded by wrappers.mu
 	stage  stage // guarded by wrappers.mu
 
-	id        uint64 // the job's; set before counts is
-	lease     *ipc.Lease
-	asked     time.Time // when that came
-	list      *lists.List
-	toolchain toolchain.Toolchain
-	query     *inputs.Query // that was answered by a doubt, or nil
-	source    *slots.Hold
-	sink      *slots.Hold
-	prepares  bool          // counted as one that wants a place soon
-	free      bool          // the wrapper has said that nobody else holds the source
-	turn      *machine.Gate // held for the wrapper, or nil
-	share     bool          // it runs here as the scheduler placed it here
-	began     time.Time     // when it was told to run here
-	record    report.JobRecord
-	untried   bool // why it runs here holds without any host having been asked
-	remote    bool // a host gave a result
-	compiled  bool // a host compiled it, whether or not that stood
+	id       uint64 // the job's; set before counts is
+	lease    *ipc.Lease
+	asked    time.Time // when that came
+	list     *lists.List
+	compiler compilers.Compiler
+	query    *inputs.Query // that was answered by a doubt, or nil
+	source   *slots.Hold
+	sink     *slots.Hold
+	prepares bool          // counted as one that wants a place soon
+	free     bool          // the wrapper has said that nobody else holds the source
+	turn     *machine.Gate // held for the wrapper, or nil
+	share    bool          // it runs here as the scheduler placed it here
+	began    time.Time     // when it was told to run here
+	record   report.JobRecord
+	untried  bool // why it runs here holds without any host having been asked
+	remote   bool // a host gave a result
+	compiled bool // a host compiled it, whether or not that stood
 }
 
 // message is a parsed frame of a wrapper's.
@@ -217,17 +220,17 @@ func (c *client) onLease(f *ipc.Lease) error {
 		c.untried = true
 		return c.goLocal(no)
 	}
-	native, ok := c.native()
+	native, ok := c.compiler.Native(c.lease.Machine)
 	if !ok {
 		return c.goLocal(&ipc.GoLocal{Reason: "not-reproducible:native"})
 	}
-	tree, err := c.m.farm.Trees(c.ctx, c.list.Sched, c.toolchain.ID, c.watch)
+	tree, err := c.m.farm.Trees(c.ctx, c.list.Sched, c.compiler.ID, c.watch)
 	if err != nil {
 		return nil // the wrapper is gone
 	}
 	why := ""
 	if tree {
-		var k *knownJob
+		var k *known.Job
 		if k, why = c.know(native); k != nil {
 			return c.onKnown(k, native)
 		}
@@ -254,7 +257,7 @@ func (c *client) onLease(f *ipc.Lease) error {
 	defer closeFD(r)
 	c.enter(report.PhaseLists)
 	err = c.send(&ipc.Leased{Job: c.id, SourceMax: uint64(c.m.o.Source),
-		Family: c.toolchain.Family, Major: uint32(c.toolchain.Major), Direct: c.direct(tree),
+		Family: c.compiler.Family, Major: uint32(c.compiler.Major), Direct: c.direct(tree),
 		Tree: tree, Fast: c.m.live().Fast, Include: c.include(false), Native: native.Words, NativeOrder: native.Order, Inputs: why}, w, r)
 	if err == nil {
 		c.include(true) // for the next one, while the wrapper is busy
@@ -289,16 +292,25 @@ func (c *client) prepare() *ipc.GoLocal {
 	if err != nil {
 		return &ipc.GoLocal{Reason: reason.Toolchain, Code: reason.ExitNoCompiler, Detail: err.Error()}
 	}
-	c.toolchain, err = c.m.o.Identify(c.ctx, c.lease.Compiler, toolchain.Env{Path: c.lease.Path, Cwd: c.lease.Cwd, Libraries: c.lease.Libraries})
+	found, err := c.m.o.Identify(c.ctx, c.lease.Compiler, toolchain.Env{Path: c.lease.Path, Cwd: c.lease.Cwd, Libraries: c.lease.Libraries})
 	if err != nil {
 		return &ipc.GoLocal{Reason: reason.Toolchain, Code: reason.ExitNoCompiler, Detail: err.Error()}
 	}
-	c.m.farm.Use(c.toolchain.ID, c.toolchain.Name())
+	c.compiler = c.m.compilers.Of(found, c.lease.Compiler)
+	c.m.farm.Use(c.compiler.ID, c.compiler.Name())
 	no := c.hopeless()
 	if no != nil {
 		c.explain(no)
 	}
 	return no
+}
+
+// mayAsk reports, as nil, that the manager may run what the job's compiler is, to learn about it.
+func (c *client) mayAsk() error {
+	if !c.foreign() {
+		return nil
+	}
+	return trust.MayRun(c.lease, c.m.uid)
 }
 
 // takeSlot leases the pair of buffers.

@@ -44,8 +44,8 @@ func hedges(t *testing.T, m *Manager, won, lost float64) {
 	}
 }
 
-// known is a compile whose length the manager remembers.
-func known(j *fakeJob) *answer {
+// timed is a compile whose length the manager remembers.
+func timed(j *fakeJob) *answer {
 	a := compiled(j)
 	a.Wall, a.CPU = 100_000, 100_000
 	return a
@@ -72,7 +72,7 @@ func TestSecondHostWins(t *testing.T) {
 		slow := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
 			d.onJob = func(c *fakeConn, j *fakeJob) {
 				if string(j.text) == "short" {
-					c.finish(j, known(j))
+					c.finish(j, timed(j))
 					return
 				}
 				<-j.ctx.Done()
@@ -80,7 +80,7 @@ func TestSecondHostWins(t *testing.T) {
 				c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
 			}
 		})
-		good := startFake(t, s.far, "10.0.0.2:7632", func(d *fakeDaemon) { d.onJob = func(c *fakeConn, j *fakeJob) { c.finish(j, known(j)) } })
+		good := startFake(t, s.far, "10.0.0.2:7632", func(d *fakeDaemon) { d.onJob = func(c *fakeConn, j *fakeJob) { c.finish(j, timed(j)) } })
 		hosts := slow.addr + " " + good.addr
 		s.acquaint(hosts)
 		began := time.Now()
@@ -117,7 +117,7 @@ func TestFirstHostWins(t *testing.T) {
 		first := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
 			d.onJob = func(c *fakeConn, j *fakeJob) {
 				if string(j.text) == "short" {
-					c.finish(j, known(j))
+					c.finish(j, timed(j))
 					return
 				}
 				time.Sleep(4 * time.Second)
@@ -127,7 +127,7 @@ func TestFirstHostWins(t *testing.T) {
 		second := startFake(t, s.far, "10.0.0.2:7632", func(d *fakeDaemon) {
 			d.onJob = func(c *fakeConn, j *fakeJob) {
 				if string(j.text) == "short" {
-					c.finish(j, known(j))
+					c.finish(j, timed(j))
 					return
 				}
 				<-j.ctx.Done()
@@ -159,7 +159,7 @@ func TestSecondHostFails(t *testing.T) {
 		first := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
 			d.onJob = func(c *fakeConn, j *fakeJob) {
 				if string(j.text) == "short" {
-					c.finish(j, known(j))
+					c.finish(j, timed(j))
 					return
 				}
 				time.Sleep(10 * time.Second)
@@ -169,7 +169,7 @@ func TestSecondHostFails(t *testing.T) {
 		second := startFake(t, s.far, "10.0.0.2:7632", func(d *fakeDaemon) {
 			d.onJob = func(c *fakeConn, j *fakeJob) {
 				if string(j.text) == "short" {
-					c.finish(j, known(j))
+					c.finish(j, timed(j))
 					return
 				}
 				c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseDisk}})
@@ -190,7 +190,7 @@ func TestSecondHostFails(t *testing.T) {
 func TestHedgedObject(t *testing.T) {
 	r := newRig(t, nil)
 	answers := func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) { c.finish(j, known(j)) }
+		d.onJob = func(c *fakeConn, j *fakeJob) { c.finish(j, timed(j)) }
 	}
 	slow, good := startFake(t, r.far, "127.0.0.1:0", answers), startFake(t, r.far, "127.0.0.1:0", answers)
 	hosts := slow.addr + " " + good.addr

@@ -33,7 +33,7 @@ func TestBusyFarmLeavesJobsHere(t *testing.T) {
 						if string(j.text) != "short" {
 							<-turn
 						}
-						c.finish(j, known(j))
+						c.finish(j, timed(j))
 					}
 				})
 				s.acquaint(d.addr)

@@ -14,7 +14,7 @@ import (
 // all where it does not say which, or has dropped the list of them.
 func (m *Manager) lacked(r *farm.Request, a *attempt) {
 	if a.known != nil {
-		ids, lists := a.out.lacked, holdings.ListsOf(a.known.set)
+		ids, lists := a.out.lacked, holdings.ListsOf(a.known.Set)
 		noList := slices.ContainsFunc(lists, func(id job.ContentID) bool { return slices.Contains(ids, id) })
 		if noList && a.abridged { // what else it has, it has not said yet
 			a.at.Holds.Differs()
@@ -24,7 +24,7 @@ func (m *Manager) lacked(r *farm.Request, a *attempt) {
 		if all {
 			ids = lists
 		}
-		for _, f := range a.known.set.Files {
+		for _, f := range a.known.Set.Files {
 			if f.System && !noList {
 				own[f.ID] = true
 			}
@@ -64,7 +64,7 @@ func (m *Manager) heldOf(t *task, hosts []scheduler.Host) map[string]uint64 {
 	there := m.farm.Ledgers(hosts)
 	held := make(map[string]uint64, len(there))
 	for addr, h := range there {
-		if n := h.Bytes(t.known.set, len(hosts) <= maxWeighed); n > 0 {
+		if n := h.Bytes(t.known.Set, len(hosts) <= maxWeighed); n > 0 {
 			held[addr] = n
 		}
 	}

@@ -4,17 +4,17 @@
 //
 // What can be understood alone has a package of its own: ipc (what wrappers say), lists and farm
 // (which hosts a job may go to, and which one it does), link (one connection to one host), holdings (which contents
-// hosts have), machine (this build host), report and metrics (what the manager tells of itself),
+// hosts have), compilers and known (what a command reads), machine (this build host), report and metrics (what the manager tells of itself),
 // slots (the memory of jobs), socket (what wrappers connect to), trust (what to believe of others). Here is what ties these together:
 //
 //	serve service reserve replace    wrappers are taken from the socket, until a successor does
 //	wrappers client share            one wrapper: a command
-//	compiler ask control drained     and what else it wants to know
+//	ask control drained              and what else it wants to know
 //	tell                             what a build hears once
 //	task race attempt                one job: attempts at it, one after the other and side by side
-//	known cargo lacks                what a job reads, and what a host has of that already
+//	known cargo lacks                jobs whose inputs are known, and what a host has of them already
 //	window                           what of it is too big for a slot or a sink
-//	judge trust foreign audit        what follows where hosts, or other users, are not believed
+//	judge trust audit                what follows where hosts, or other users, are not believed
 //	predict hungry                   what earlier compiles took
 //	underway account keep status     what is done now, what was, and where it is written down
 //	options live                     what can be set, and what of that can change
@@ -34,14 +34,14 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/metrics"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
-	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
 	"github.com/rdistcc/rdistcc/pkg/history"
-	"github.com/rdistcc/rdistcc/pkg/inputs"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -54,7 +54,7 @@ type Manager struct {
 	started time.Time
 	metrics *metrics.Metrics
 	farm    *farm.Farm
-	inputs  *inputs.Table
+	known   *known.Table
 	ctx     context.Context // ends all that is under way
 	cancel  context.CancelCauseFunc
 
@@ -65,7 +65,7 @@ type Manager struct {
 	lists     *lists.Lists
 	memory    *slots.Memory
 	turns     turns
-	compilers compilers
+	compilers *compilers.Table
 	past      past
 	account   account
 	told      told
@@ -79,14 +79,6 @@ type turns struct {
 	cpp    machine.Gate // preprocessors
 	local  machine.Gate // compiles, links and the like
 	builds machine.Builds
-}
-
-// compilers is what those of this machine have been asked.
-type compilers struct {
-	recipes recipes.Cache
-	native  recipes.NativeCache
-	objects recipes.ObjectCache
-	search  recipes.SearchCache
 }
 
 // past is what earlier compiles took.
@@ -111,7 +103,7 @@ func New(o Options) (*Manager, error) {
 		service:  service{stopping: make(chan struct{}), idleChanged: make(chan struct{}, 1)},
 		wrappers: wrappers{places: semaphore.NewWeighted(int64(o.MaxWrappers)), open: make(map[*client]struct{}), lastUse: time.Now()},
 		lists:    lists.New(lists.Options{Own: o.Hosts, Find: o.Find, AnyUser: o.AnyUser}),
-		inputs:   inputs.New(inputs.Options{MaxFile: min(o.SlotSize, maxKnownFile)}),
+		known:    known.New(o.SlotSize, o.Log),
 	}
 	m.now.Store(&live)
 	var err error
@@ -124,7 +116,8 @@ func New(o Options) (*Manager, error) {
 	m.openHistory()
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.metrics = metrics.New(metrics.Source{Status: m.Status, Large: m.memory.LargeUsed,
-		Files: func() int { return m.inputs.Stats().Files }, States: farm.States(), Doubts: append(inputs.Doubts(), unknownWords...)})
+		Files: m.known.Files, States: farm.States(), Doubts: known.Words()})
+	m.compilers = compilers.New(m.ctx, o.Object)
 	m.farm = farm.New(m.ctx, m.farmOptions(), live.pace())
 	m.metrics.Register(o.Registry) // which may ask at once
 	for _, h := range m.lists.Own().Sched {

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
@@ -44,7 +45,7 @@ type Options struct {
 	Identify func(ctx context.Context, path string, env toolchain.Env) (toolchain.Toolchain, error)
 
 	// Object says how objects begin that the compiler here makes (asks it).
-	Object objectMaker
+	Object compilers.ObjectMaker
 
 	// Config says for the status what the settings come from (nil: nothing is said).
 	Config func() *report.Configuration
@@ -122,9 +123,6 @@ func (o *Options) defaults() {
 	setDefault(&o.LinksIdle, time.Minute)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Object == nil {
-		o.Object = makeObject
 	}
 	if o.Identify == nil {
 		o.Identify = (&toolchain.Cache{Home: o.Home, File: o.Compilers}).IdentifyIn

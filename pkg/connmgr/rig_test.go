@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
@@ -40,7 +41,7 @@ type rig struct {
 }
 
 // fakeObject: the compiler here makes what the fake hosts do, of no known format.
-func fakeObject(*client, string, []string) []byte { return []byte("object") }
+func fakeObject(*compilers.Compiler, string, []string) []byte { return []byte("object") }
 
 func identifyTest(_ context.Context, path string, _ toolchain.Env) (toolchain.Toolchain, error) {
 	if strings.HasPrefix(path, "/unknown") {

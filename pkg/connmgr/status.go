@@ -46,7 +46,7 @@ func (c *client) logJob() {
 		r.Twice = r.Finished && c.compiled
 	}
 	if r.Predicted > 0 && !r.Local {
-		r.Expected = time.Duration(float64(r.Predicted) / max(c.m.farm.Speed(r.Host, c.toolchain.ID), 0.01))
+		r.Expected = time.Duration(float64(r.Predicted) / max(c.m.farm.Speed(r.Host, c.compiler.ID), 0.01))
 	}
 	c.m.account.add(r)
 	c.m.metrics.Done(r)

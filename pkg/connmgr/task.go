@@ -9,6 +9,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/artifact"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
@@ -29,7 +30,7 @@ type task struct {
 	toolchain job.ToolchainID
 	name      string // of the source, as the command has it
 	limit     time.Duration
-	known     *knownJob   // its inputs are known: each attempt makes the text that its host needs
+	known     *known.Job  // its inputs are known: each attempt makes the text that its host needs
 	whole     atomic.Bool // of known: a host is to get all that it reads, whatever it holds
 	source    *slots.Hold // nil: known
 	text      []byte      // encoded body and what follows it; nil: known
@@ -46,7 +47,7 @@ type task struct {
 // total is the bytes of body and text, where a host has nothing of it.
 func (t *task) total() uint64 {
 	if t.known != nil {
-		return t.known.set.Len
+		return t.known.Set.Len
 	}
 	return uint64(len(t.text))
 }
@@ -71,7 +72,7 @@ func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
 	if err != nil {
 		return nil, &ipc.GoLocal{Reason: reason.Manager, Trouble: true, Code: reason.ExitProtocol, Detail: "the wrapper's job: " + err.Error()}
 	}
-	t := &task{m: c.m, id: c.id, uid: c.uid, toolchain: c.toolchain.ID, name: c.record.Source, limit: c.timeLimit(),
+	t := &task{m: c.m, id: c.id, uid: c.uid, toolchain: c.compiler.ID, name: c.record.Source, limit: c.timeLimit(),
 		compress: c.list.Compress, source: c.source, text: text, body: body, bodyLen: f.BodyLen, textOff: f.TextOff, textLen: f.TextLen}
 	t.object = c.expectObject(body)
 	c.predict(t)
@@ -101,7 +102,7 @@ func (c *client) timeLimit() time.Duration {
 // request is the job as the scheduler sees it; size is 0 while it is not known.
 func (c *client) request(size uint64, tree bool) scheduler.Job {
 	return scheduler.Job{
-		Hosts: c.list.Sched, Tried: make(map[string]bool), Toolchain: c.toolchain.ID, Size: size,
+		Hosts: c.list.Sched, Tried: make(map[string]bool), Toolchain: c.compiler.ID, Size: size,
 		Since: time.Now(), Share: c.list.Share, Random: c.list.Randomize,
 		Tree: tree, NoLocal: c.lease.Mode == ipc.ModeRemote, Strict: c.strict(), Asked: c.asked,
 		NoBackoff: c.lease.BackoffMS == ipc.NoBackoff,

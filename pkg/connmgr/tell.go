@@ -112,7 +112,7 @@ func (c *client) noHostsLine() string {
 
 // lackLine says which compiler no host of c's list has, and what they have instead.
 func (c *client) lackLine() string {
-	name := c.toolchain.Name()
+	name := c.compiler.Name()
 	have, up := c.m.farm.Compilers(c.list.Sched)
 	line := fmt.Sprintf("no host has %s (%s): ", name, c.lease.Compiler)
 	if i := slices.Index(have, name); i >= 0 {

@@ -12,15 +12,6 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// objectMaker says how objects begin that the compiler here makes with such words; nil
-// where it makes none.
-type objectMaker func(c *client, language string, words []string) []byte
-
-// makeObject has the compiler here compile nothing, once for each set of words.
-func makeObject(c *client, language string, words []string) []byte {
-	return c.m.compilers.objects.Get(c.m.ctx, string(c.toolchain.ID[:]), c.lease.Compiler, language, words, driverEnv)
-}
-
 // expectObject finds out, while a host compiles, what kind of object the job's compiler
 // makes. The answer is closed over; it waits for that.
 func (c *client) expectObject(body *job.Body) func() (want artifact.Object, ok bool) {
@@ -36,7 +27,7 @@ func (c *client) expectObject(body *job.Body) func() (want artifact.Object, ok b
 	var head []byte
 	c.m.clients.Go(func() {
 		defer close(done)
-		head = c.m.o.Object(c, language, words)
+		head = c.compiler.Object(language, words)
 	})
 	return func() (artifact.Object, bool) {
 		<-done

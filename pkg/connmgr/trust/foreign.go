@@ -1,4 +1,4 @@
-package connmgr
+package trust
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
 // A manager of a machine serves users that may not act for it, and asks their compilers
@@ -16,13 +16,10 @@ import (
 // errForeign: the compiler is not one that the manager may run.
 var errForeign = errors.New("the manager of the machine runs no compiler that its user or root did not install, and none with libraries of others (LD_LIBRARY_PATH)")
 
-// mayAsk says whether the manager may run what the job's compiler is, to learn about it.
-func (c *client) mayAsk() error {
-	if !c.foreign() {
-		return nil
-	}
-	l := c.lease
-	if l.Libraries != "" || !trust.Installed(l.Compiler, c.m.uid) {
+// MayRun reports, as nil, that a manager of the user uid may run what the compiler of another user's
+// command is, to learn about it.
+func MayRun(l *ipc.Lease, uid uint32) error {
+	if l.Libraries != "" || !Installed(l.Compiler, uid) {
 		return errForeign
 	}
 	for _, w := range l.Machine {
@@ -38,11 +35,11 @@ func (c *client) mayAsk() error {
 		}
 		for _, name := range [...]string{"as", "objcopy", "ld"} {
 			file := dir + "/" + name
-			if _, err := os.Stat(file); err == nil && !trust.Installed(file, c.m.uid) {
+			if _, err := os.Stat(file); err == nil && !Installed(file, uid) {
 				return errForeign
 			}
 		}
-		if trust.Installed(dir, c.m.uid) {
+		if Installed(dir, uid) {
 			continue
 		}
 		files, _ := os.ReadDir(dir) // where there is nothing to read no driver finds anything
