@@ -65,10 +65,10 @@ var edges = map[string][]string{
 	"pkg/textfile":            {},
 	"pkg/telemetry":           {"pkg/iwarp"},
 	"pkg/artifact":            {},
-	// compile: it makes jobs of commands whose inputs it knows
-	"pkg/connmgr": {"pkg/arena", "pkg/artifact", "pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/report", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/digest", "pkg/driver/recipes", "pkg/history", "pkg/hostlist", "pkg/identity/psk", "pkg/inputs", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/reason", "pkg/scheduler", "pkg/toolchain"},
+	"pkg/connmgr":             {"pkg/artifact", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/report", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/driver/recipes", "pkg/history", "pkg/hostlist", "pkg/identity/psk", "pkg/inputs", "pkg/iwarp", "pkg/job", "pkg/reason", "pkg/scheduler", "pkg/toolchain"},
 	// hostlist: names of hosts that people type; sandbox: words for a host's measures
 	"pkg/connmgr/farm":              {"pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/report", "pkg/hostlist", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/sandbox", "pkg/scheduler"},
+	"pkg/connmgr/attempt":           {"pkg/artifact", "pkg/connmgr/farm", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/digest", "pkg/history", "pkg/hostlist", "pkg/inputs", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/reason", "pkg/scheduler"},
 	"pkg/connmgr/machine":           {"pkg/cgroup"},
 	"pkg/connmgr/known":             {"pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/ipc", "pkg/driver/recipes", "pkg/inputs", "pkg/job", "pkg/reason"}, // makes jobs of commands
 	"pkg/connmgr/compilers":         {"pkg/driver/recipes", "pkg/toolchain"},

@@ -1,6 +1,7 @@
 package connmgr
 
 import (
+	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/reason"
@@ -14,7 +15,7 @@ func (c *client) hopeless() *ipc.GoLocal {
 	r := farm.NewRequest(c.id, c.request(0, c.lease.NeedTree))
 	g, err := c.m.farm.Early(c.ctx, r, c.watch)
 	if err != nil {
-		return interrupted
+		return attempt.Interrupted
 	}
 	if g.Decision.Verdict != scheduler.Local {
 		return nil

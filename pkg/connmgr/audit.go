@@ -5,9 +5,9 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -26,11 +26,12 @@ const (
 // is held against the answer. Where that differs, each host does it again, as only
 // what a host repeats tells of the host, and a third one says who is right.
 type audit struct {
-	t     *task
+	m     *Manager
+	t     *attempt.Task
 	job   scheduler.Job // of the answer
 	ctx   context.Context
-	first *attempt
-	tries []*attempt
+	first *attempt.Attempt
+	tries []*attempt.Attempt
 }
 
 // auditDone counts what an audit came to.
@@ -41,8 +42,8 @@ func (m *Manager) auditDone(result string) {
 
 // audited takes a job of which won is the answer: it will release it. Not every one
 // is sampled; false leaves it with the caller.
-func (m *Manager) audited(req *farm.Request, won *attempt) bool {
-	if part := m.live().Audit; part <= 0 || rand.Float64() >= part || len(req.Job.Hosts) < 2 || !won.inSink() {
+func (m *Manager) audited(req *farm.Request, won *attempt.Attempt) bool {
+	if part := m.live().Audit; part <= 0 || rand.Float64() >= part || len(req.Job.Hosts) < 2 || !won.InSink() {
 		return false
 	}
 	if m.auditing.Add(1) > maxAudits {
@@ -59,12 +60,12 @@ func (m *Manager) audited(req *farm.Request, won *attempt) bool {
 			case <-ctx.Done():
 			}
 		})
-		a := &audit{t: won.task, job: req.Job, ctx: ctx, first: won}
+		a := &audit{m: m, t: won.Task, job: req.Job, ctx: ctx, first: won}
 		m.auditDone(a.run())
 		for _, x := range a.tries {
-			x.release()
+			x.Release()
 		}
-		won.release()
+		won.Release()
 		m.auditing.Add(-1)
 	})
 	return true
@@ -72,21 +73,21 @@ func (m *Manager) audited(req *farm.Request, won *attempt) bool {
 
 // run does the audit and gives what it came to.
 func (a *audit) run() string {
-	one := a.first.at.Addr
+	one := a.first.Host.Addr
 	second := a.compile(func(addr string) bool { return addr != one })
 	if second == nil {
 		return report.AuditVoid
 	}
-	what := a.first.differs(second)
+	what := a.first.Differs(second)
 	if what == "" {
 		return report.AuditSame
 	}
-	two := second.at.Addr
-	m, log := a.t.m, a.t.m.o.Log
-	log.Info("two hosts differ", "job", a.t.id, "source", a.t.name, "what", what, "hosts", []string{one, two})
-	again := func(x *attempt, addr string) (same, ok bool) {
+	two := second.Host.Addr
+	m, log := a.m, a.m.o.Log
+	log.Info("two hosts differ", "job", a.t.ID, "source", a.t.Name, "what", what, "hosts", []string{one, two})
+	again := func(x *attempt.Attempt, addr string) (same, ok bool) {
 		y := a.compile(func(other string) bool { return other == addr })
-		return y != nil && x.differs(y) == "", y != nil
+		return y != nil && x.Differs(y) == "", y != nil
 	}
 	sameOne, ok1 := again(a.first, one)
 	sameTwo, ok2 := again(second, two)
@@ -98,26 +99,26 @@ func (a *audit) run() string {
 	}
 	third := a.compile(func(addr string) bool { return addr != one && addr != two })
 	if third == nil {
-		log.Warn("two hosts give different results, and there is no third one to say which is wrong: compile "+a.t.name+" here to see",
+		log.Warn("two hosts give different results, and there is no third one to say which is wrong: compile "+a.t.Name+" here to see",
 			"what", what, "hosts", []string{one, two})
 		return report.AuditOpen
 	}
 	odd, why := "", ""
 	switch {
-	case a.first.differs(third) == "" && (sameOne || !sameTwo):
+	case a.first.Differs(third) == "" && (sameOne || !sameTwo):
 		odd, why = two, a.words(what, one, third)
-	case second.differs(third) == "" && (sameTwo || !sameOne):
+	case second.Differs(third) == "" && (sameTwo || !sameOne):
 		odd, why = one, a.words(what, two, third)
 	default:
-		log.Warn("three hosts give three results", "source", a.t.name, "what", what, "hosts", []string{one, two, third.at.Addr})
+		log.Warn("three hosts give three results", "source", a.t.Name, "what", what, "hosts", []string{one, two, third.Host.Addr})
 		return report.AuditOpen
 	}
 	m.quarantine(odd, why)
 	return report.AuditDiffers
 }
 
-func (a *audit) words(what, good string, third *attempt) string {
-	return "its " + what + " of " + a.t.name + " is not that of " + good + " and " + third.at.Addr
+func (a *audit) words(what, good string, third *attempt.Attempt) string {
+	return "its " + what + " of " + a.t.Name + " is not that of " + good + " and " + third.Host.Addr
 }
 
 // quarantine takes a host away from all jobs, until someone has looked at it.
@@ -129,8 +130,8 @@ func (m *Manager) quarantine(addr, why string) {
 
 // compile has a host that may do it compile the task once more, out of those that take
 // jobs: none is waited for. Nil says that none did.
-func (a *audit) compile(may func(addr string) bool) *attempt {
-	m := a.t.m
+func (a *audit) compile(may func(addr string) bool) *attempt.Attempt {
+	m := a.m
 	ctx, cancel := context.WithTimeout(a.ctx, auditPatience)
 	defer cancel()
 	j := a.job
@@ -150,7 +151,7 @@ func (a *audit) compile(may func(addr string) bool) *attempt {
 	if !some {
 		return nil
 	}
-	sink, err := m.memory.Sink(ctx, a.t.uid, func() {})
+	sink, err := m.memory.Sink(ctx, a.t.UID, func() {})
 	if err != nil {
 		return nil
 	}
@@ -159,22 +160,12 @@ func (a *audit) compile(may func(addr string) bool) *attempt {
 		sink.Drop()
 		return nil
 	}
-	x := a.t.attempt(a.ctx, g, sink, time.Now())
-	x.run()
-	if x.out.result == nil || !x.inSink() {
-		x.release()
+	x := attempt.New(a.ctx, a.t, g, sink, time.Now())
+	x.Run()
+	if x.Out.Result == nil || !x.InSink() {
+		x.Release()
 		return nil
 	}
 	a.tries = append(a.tries, x)
 	return x
-}
-
-// inSink says that all of the result lies in the memory that a sink always has.
-func (a *attempt) inSink() bool {
-	return a.out.result.Window.STag == 0 && trust.Result(a.out.result, a.body, uint64(len(a.sink.Bytes()))) == nil
-}
-
-// differs says what of the results of a and b differs, or is empty.
-func (a *attempt) differs(b *attempt) string {
-	return trust.Differ(a.body, a.out.result, a.sink.Bytes(), b.out.result, b.sink.Bytes())
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
@@ -247,12 +248,12 @@ func (c *client) onLease(f *ipc.Lease) error {
 	}
 	w, err := c.source.OpenWriter()
 	if err != nil {
-		return c.goLocal(noSlot(err))
+		return c.goLocal(attempt.NoSlot(err))
 	}
 	defer closeFD(w)
 	r, err := c.sink.OpenReader()
 	if err != nil {
-		return c.goLocal(noSlot(err))
+		return c.goLocal(attempt.NoSlot(err))
 	}
 	defer closeFD(r)
 	c.enter(report.PhaseLists)
@@ -317,12 +318,12 @@ func (c *client) mayAsk() error {
 func (c *client) takeSlot() *ipc.GoLocal {
 	source, err := c.m.memory.Source(c.ctx, c.uid, c.watch)
 	if err != nil {
-		return noSlot(err)
+		return attempt.NoSlot(err)
 	}
 	sink, err := c.m.memory.Sink(c.ctx, c.uid, c.watch)
 	if err != nil {
 		source.Drop() // nobody has seen it
-		return noSlot(err)
+		return attempt.NoSlot(err)
 	}
 	c.source, c.sink = source, sink
 	c.m.farm.Prepare(c.list.Sched, 1)
@@ -336,10 +337,6 @@ func (c *client) prepared() {
 		c.prepares = false
 		c.m.farm.Prepare(c.list.Sched, -1)
 	}
-}
-
-func noSlot(err error) *ipc.GoLocal {
-	return &ipc.GoLocal{Reason: reason.NoSlot, Trouble: true, Code: reason.ExitGeneral, Detail: "no shared memory for the source: " + err.Error()}
 }
 
 // onSubmit runs the job on a host and answers with its result, or with the
@@ -359,7 +356,7 @@ func (c *client) onSubmit(f *ipc.Submit) error {
 	c.prepared()
 	c.watch()
 	if no == nil {
-		var t *task
+		var t *attempt.Task
 		if t, no = c.task(f); no == nil {
 			r, no = c.compileListed(t, f)
 		}
@@ -382,7 +379,7 @@ func (c *client) sendResult(r *ipc.Result) error {
 	}
 	fd, err := c.sink.OpenReader()
 	if err != nil {
-		return c.goLocal(noSlot(err))
+		return c.goLocal(attempt.NoSlot(err))
 	}
 	defer closeFD(fd)
 	return c.send(r, fd)

@@ -1,6 +1,7 @@
 package connmgr
 
 import (
+	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
 	"github.com/rdistcc/rdistcc/pkg/driver/recipes"
@@ -17,8 +18,8 @@ func (c *client) know(native recipes.Native) (k *known.Job, why string) {
 
 // compileListed has a host compile a job that the wrapper has made. Where what the compiler listed
 // for it is enough to know what it reads, its host gets only what it has not yet.
-func (c *client) compileListed(t *task, f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
-	if c.m.known.Learn(c.query, f, t.body) {
+func (c *client) compileListed(t *attempt.Task, f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
+	if c.m.known.Learn(c.query, f, t.Body) {
 		if native, ok := c.compiler.Native(c.lease.Machine); ok {
 			if k, _ := c.know(native); k != nil {
 				r, no := c.compile(c.knownTask(k), true)
@@ -35,12 +36,12 @@ func (c *client) compileListed(t *task, f *ipc.Submit) (*ipc.Result, *ipc.GoLoca
 func (c *client) onKnown(k *known.Job, native recipes.Native) error {
 	var err error
 	if c.sink, err = c.m.memory.Sink(c.ctx, c.uid, c.watch); err != nil {
-		return c.goLocal(noSlot(err))
+		return c.goLocal(attempt.NoSlot(err))
 	}
 	c.free = true // the wrapper has no source to write to
 	fd, err := c.sink.OpenReader()
 	if err != nil {
-		return c.goLocal(noSlot(err))
+		return c.goLocal(attempt.NoSlot(err))
 	}
 	defer closeFD(fd)
 	c.watch()
@@ -78,10 +79,9 @@ func (c *client) onKnown(k *known.Job, native recipes.Native) error {
 }
 
 // knownTask makes the task of a job whose inputs are known.
-func (c *client) knownTask(k *known.Job) *task {
-	t := &task{m: c.m, id: c.id, uid: c.uid, toolchain: c.compiler.ID, name: c.record.Source, limit: c.timeLimit(),
-		compress: c.list.Compress, body: k.Body, known: k}
-	t.object = c.expectObject(k.Body)
+func (c *client) knownTask(k *known.Job) *attempt.Task {
+	t := c.newTask(k.Body)
+	t.Known = k
 	c.predict(t)
 	return t
 }

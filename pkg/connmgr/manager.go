@@ -34,6 +34,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
@@ -55,6 +56,7 @@ type Manager struct {
 	metrics *metrics.Metrics
 	farm    *farm.Farm
 	known   *known.Table
+	base    attempt.Base
 	ctx     context.Context // ends all that is under way
 	cancel  context.CancelCauseFunc
 
@@ -119,6 +121,8 @@ func New(o Options) (*Manager, error) {
 		Files: m.known.Files, States: farm.States(), Doubts: known.Words()})
 	m.compilers = compilers.New(m.ctx, o.Object)
 	m.farm = farm.New(m.ctx, m.farmOptions(), live.pace())
+	m.base = attempt.Base{Farm: m.farm, Memory: m.memory, Metrics: m.metrics, Log: o.Log,
+		NextID: func() uint64 { return m.ids.Add(1) }, Learn: m.learn}
 	m.metrics.Register(o.Registry) // which may ask at once
 	for _, h := range m.lists.Own().Sched {
 		m.metrics.Host(h.Addr)

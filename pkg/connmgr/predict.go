@@ -4,7 +4,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/history"
+	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
 const (
@@ -25,23 +27,19 @@ func (m *Manager) openHistory() {
 
 // predict says what t will take, by earlier compiles of the same source with the
 // same words, or by its size.
-func (c *client) predict(t *task) {
-	source := t.name
+func (c *client) predict(t *attempt.Task) {
+	source := t.Name
 	if !filepath.IsAbs(source) {
-		source = filepath.Join(t.body.Cwd, source)
+		source = filepath.Join(t.Body.Cwd, source)
 	}
-	t.key = history.Of(t.toolchain, source, t.body.Args)
-	t.cost = c.m.past.history.Predict(t.key, t.total())
-	c.record.Predicted = t.cost.Time
+	t.Key = history.Of(t.Toolchain, source, t.Body.Args)
+	t.Cost = c.m.past.history.Predict(t.Key, t.Total())
+	c.record.Predicted = t.Cost.Time
 }
 
 // learn remembers what a compile took that went well, on a host of that speed.
-func (m *Manager) learn(a *attempt, speed float64) {
-	r := a.out.result
-	if r == nil || r.Exit != 0 || r.CPU == 0 {
-		return
-	}
-	m.past.history.Learn(a.key, a.total(), time.Duration(float64(r.CPU)*speed*float64(time.Microsecond)), r.MaxRSS)
+func (m *Manager) learn(t *attempt.Task, r *job.Result, speed float64) {
+	m.past.history.Learn(t.Key, t.Total(), time.Duration(float64(r.CPU)*speed*float64(time.Microsecond)), r.MaxRSS)
 	if m.o.History == "" {
 		return
 	}

@@ -3,12 +3,10 @@ package connmgr
 import (
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
-	"github.com/rdistcc/rdistcc/pkg/job"
-	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
@@ -23,10 +21,10 @@ const maxAttempts = 2 * maxRefusals
 // first good result counts. The client's goroutine owns it.
 type race struct {
 	c       *client
-	t       *task
+	t       *attempt.Task
 	req     *farm.Request
-	ended   chan *attempt // has room for all of them: none waits for a reader
-	running []*attempt
+	ended   chan *attempt.Attempt // has room for all of them: none waits for a reader
+	running []*attempt.Attempt
 	started uint8
 	last    *ipc.GoLocal // what the last attempt ran into
 	trouble int          // attempts that ended in trouble
@@ -50,41 +48,41 @@ const mostLacks = 2
 // compile runs a task on a host, on another one if that meets trouble, and gives either
 // the result or the reason why it has to be done here. tree: only on hosts that show trees.
 // Hosts may still be at it then: what they use is not the client's any more.
-func (c *client) compile(t *task, tree bool) (*ipc.Result, *ipc.GoLocal) {
-	r := &race{c: c, t: t, ended: make(chan *attempt, maxAttempts),
-		req: farm.NewRequest(t.id, c.request(t.total(), tree))}
+func (c *client) compile(t *attempt.Task, tree bool) (*ipc.Result, *ipc.GoLocal) {
+	r := &race{c: c, t: t, ended: make(chan *attempt.Attempt, maxAttempts),
+		req: farm.NewRequest(t.ID, c.request(t.Total(), tree))}
 	if !r.req.Job.Strict {
-		if no := c.m.past.hungry.objects(time.Now(), t.key); no != nil {
+		if no := c.m.past.hungry.objects(time.Now(), t.Key); no != nil {
 			return nil, no
 		}
 	}
-	r.req.Job.Cost = t.cost
-	r.req.Job.Held = c.m.heldOf(t, r.req.Job.Hosts)
+	r.req.Job.Cost = t.Cost
+	r.req.Job.Held = t.Held(r.req.Job.Hosts)
 	c.m.farm.Join(r.req)
 	won, no := r.run()
 	r.stop()
 	c.m.farm.Leave(r.req)
 	if no != nil {
 		if r.died >= c.m.live().Attempts {
-			c.m.past.hungry.add(time.Now(), t.key)
+			c.m.past.hungry.add(time.Now(), t.Key)
 		}
 		return nil, no
 	}
-	res := won.answer(r.started)
+	res := won.Answer(r.started)
 	c.note(res)
-	c.record.CPUUS = won.out.result.CPU
-	if won.sink != c.sink {
+	c.record.CPUUS = won.Out.Result.CPU
+	if won.Sink != c.sink {
 		c.sink.Drop()
-		c.sink, res.Moved = won.sink.Share(), true
+		c.sink, res.Moved = won.Sink.Share(), true
 	}
 	if !c.m.audited(r.req, won) {
-		won.release()
+		won.Release()
 	}
 	return res, nil
 }
 
 // run gives the attempt that won, which its caller has to release, or why none did.
-func (r *race) run() (*attempt, *ipc.GoLocal) {
+func (r *race) run() (*attempt.Attempt, *ipc.GoLocal) {
 	c := r.c
 	for {
 		if len(r.running) == 0 {
@@ -94,11 +92,11 @@ func (r *race) run() (*attempt, *ipc.GoLocal) {
 		}
 		select {
 		case <-c.ctx.Done():
-			return nil, interrupted
+			return nil, attempt.Interrupted
 		case a := <-r.ended:
-			if a.out.result != nil {
+			if a.Out.Result != nil {
 				r.remove(a)
-				if a.hedge {
+				if a.Hedge {
 					c.m.metrics.Hedged("won")
 				}
 				return a, nil
@@ -120,7 +118,7 @@ func (r *race) next() *ipc.GoLocal {
 	// credit is the scheduler's to judge.
 	g, err := c.m.farm.Pick(c.ctx, r.req)
 	if err != nil {
-		return interrupted
+		return attempt.Interrupted
 	}
 	c.consider(r.req)
 	if g.Host == nil {
@@ -149,24 +147,24 @@ func (r *race) hedge(g farm.Grant) {
 		if sink != nil {
 			sink.Drop() // nobody has seen it
 		}
-		c.m.o.Log.Debug("no second host", "job", r.t.id, "err", err)
+		c.m.o.Log.Debug("no second host", "job", r.t.ID, "err", err)
 		c.m.farm.GiveBack(g)
 		return
 	}
-	c.m.o.Log.Info("second host", "job", r.t.id, "host", g.Host.Addr, "slow", r.running[0].at.Addr)
+	c.m.o.Log.Info("second host", "job", r.t.ID, "host", g.Host.Addr, "slow", r.running[0].Host.Addr)
 	c.record.Hedged = g.Host.Addr
-	r.start(g, sink, time.Now()).hedge = true
+	r.start(g, sink, time.Now()).Hedge = true
 }
 
 // start sends the task to one more host; sink becomes the attempt's.
-func (r *race) start(g farm.Grant, sink *slots.Hold, asked time.Time) *attempt {
-	a := r.t.attempt(r.c.ctx, g, sink, asked)
+func (r *race) start(g farm.Grant, sink *slots.Hold, asked time.Time) *attempt.Attempt {
+	a := attempt.New(r.c.ctx, r.t, g, sink, asked)
 	r.started++
 	r.running = append(r.running, a)
 	r.c.sent(g.Host.Addr)
 	ended := r.ended
 	r.c.m.clients.Go(func() {
-		a.run()
+		a.Run()
 		ended <- a
 	})
 	return a
@@ -174,34 +172,31 @@ func (r *race) start(g farm.Grant, sink *slots.Hold, asked time.Time) *attempt {
 
 // failed takes note of an attempt that came to nothing. Not nil says that it was the
 // last one.
-func (r *race) failed(a *attempt) *ipc.GoLocal {
+func (r *race) failed(a *attempt.Attempt) *ipc.GoLocal {
 	r.remove(a)
-	a.release()
-	if a.hedge {
+	a.Release()
+	if a.Hedge {
 		r.c.m.metrics.Hedged("lost")
 	}
 	if r.c.ctx.Err() != nil {
-		return interrupted
+		return attempt.Interrupted
 	}
-	r.c.m.o.Log.Info("attempt failed", "job", r.t.id, "host", a.at.Addr, "reason", a.out.local.Reason, "detail", a.out.local.Detail)
-	r.last = a.out.local
-	if x := a.fl.Result; x != nil {
-		done := x.Status == job.StatusFailed && (x.Cause == job.CauseTooBig || x.Cause == job.CauseUndeclared)
-		r.c.compiled = r.c.compiled || done || x.Status == job.StatusRan && x.Signal == 0
-	}
-	if a.out.died {
+	r.c.m.o.Log.Info("attempt failed", "job", r.t.ID, "host", a.Host.Addr, "reason", a.Out.Local.Reason, "detail", a.Out.Local.Detail)
+	r.last = a.Out.Local
+	r.c.compiled = r.c.compiled || a.Compiled()
+	if a.Out.Died {
 		r.died++
 	}
-	if a.out.lacks {
+	if a.Out.Lacks {
 		if r.lacks++; r.lacks > mostLacks {
-			r.t.whole.Store(true)
+			r.t.SendAll()
 		}
-		r.c.m.lacked(r.req, a)
+		a.Lacked()
 	}
-	switch a.out.blame {
+	switch a.Out.Blame {
 	case scheduler.Gone:
 		r.lost++
-		r.c.m.farm.Again(r.req, a.at)
+		r.c.m.farm.Again(r.req, a.Host)
 	case scheduler.Killed, scheduler.Fault:
 		r.trouble++
 	case scheduler.Unused, scheduler.OK, scheduler.Refused, scheduler.Full:
@@ -210,17 +205,17 @@ func (r *race) failed(a *attempt) *ipc.GoLocal {
 	if r.req.Job.Strict {
 		losses = max(strictLosses, losses)
 	}
-	if a.out.final || len(r.running) == 0 && (r.trouble >= r.c.m.live().Attempts || r.lost >= losses || r.started >= maxRefusals) {
+	if a.Out.Final || len(r.running) == 0 && (r.trouble >= r.c.m.live().Attempts || r.lost >= losses || r.started >= maxRefusals) {
 		return r.last
 	}
 	return nil
 }
 
-func (r *race) remove(a *attempt) {
+func (r *race) remove(a *attempt.Attempt) {
 	for i, b := range r.running {
 		if a == b {
 			r.running = append(r.running[:i], r.running[i+1:]...)
-			r.c.taken(a.at.Addr)
+			r.c.taken(a.Host.Addr)
 			return
 		}
 	}
@@ -234,18 +229,15 @@ func (r *race) stop() {
 		return
 	}
 	for _, a := range r.running {
-		a.cancel(link.ErrCancelled)
-		if a.hedge {
+		a.Cancel()
+		if a.Hedge {
 			r.c.m.metrics.Hedged("lost")
 		}
 	}
 	ended := r.ended
 	r.c.m.clients.Go(func() {
 		for range n {
-			(<-ended).release()
+			(<-ended).Release()
 		}
 	})
 }
-
-// interrupted is an answer that nobody will read.
-var interrupted = &ipc.GoLocal{Reason: reason.Manager, Detail: "interrupted"}

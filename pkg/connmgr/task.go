@@ -2,58 +2,18 @@ package connmgr
 
 import (
 	"bytes"
-	"context"
-	"sync/atomic"
 	"time"
 
-	"github.com/rdistcc/rdistcc/pkg/artifact"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
-	"github.com/rdistcc/rdistcc/pkg/history"
-	"github.com/rdistcc/rdistcc/pkg/hostlist"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 
-// task is a job as its wrapper submitted it: all that attempts at it need. They may
-// go on when the wrapper has its answer, so nothing here is the client's.
-// It does not change once it is made, but for whole.
-type task struct {
-	m         *Manager
-	id        uint64 // the job's
-	uid       uint32
-	toolchain job.ToolchainID
-	name      string // of the source, as the command has it
-	limit     time.Duration
-	known     *known.Job  // its inputs are known: each attempt makes the text that its host needs
-	whole     atomic.Bool // of known: a host is to get all that it reads, whatever it holds
-	source    *slots.Hold // nil: known
-	text      []byte      // encoded body and what follows it; nil: known
-	body      *job.Body
-	bodyLen   uint32
-	textOff   uint32
-	textLen   uint64
-	key       history.Key
-	object    func() (artifact.Object, bool)  // what the compiler here makes; false: not known
-	cost      scheduler.Cost                  // what it is expected to take
-	compress  map[string]hostlist.Compression // by address, where the list asks for one
-}
-
-// total is the bytes of body and text, where a host has nothing of it.
-func (t *task) total() uint64 {
-	if t.known != nil {
-		return t.known.Set.Len
-	}
-	return uint64(len(t.text))
-}
-
 // task reads what was submitted. The memory stays the client's, who shares it.
-func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
+func (c *client) task(f *ipc.Submit) (*attempt.Task, *ipc.GoLocal) {
 	total, end := uint64(f.TextOff)+f.TextLen, slotEnd(f)
 	if uint64(f.BodyLen) > uint64(f.TextOff) || f.TextOff%job.BodyAlign != 0 || f.BodyOff%job.BodyAlign != 0 ||
 		f.TextLen > uint64(c.m.o.Source) || end > uint64(c.m.o.Source) || f.BodyLen == 0 {
@@ -62,7 +22,7 @@ func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
 	}
 	text, err := c.text(end)
 	if err != nil {
-		return nil, noSlot(err)
+		return nil, attempt.NoSlot(err)
 	}
 	text = text[f.BodyOff:][:total]
 	if c.foreign() {
@@ -72,12 +32,17 @@ func (c *client) task(f *ipc.Submit) (*task, *ipc.GoLocal) {
 	if err != nil {
 		return nil, &ipc.GoLocal{Reason: reason.Manager, Trouble: true, Code: reason.ExitProtocol, Detail: "the wrapper's job: " + err.Error()}
 	}
-	t := &task{m: c.m, id: c.id, uid: c.uid, toolchain: c.compiler.ID, name: c.record.Source, limit: c.timeLimit(),
-		compress: c.list.Compress, source: c.source, text: text, body: body, bodyLen: f.BodyLen, textOff: f.TextOff, textLen: f.TextLen}
-	t.object = c.expectObject(body)
+	t := c.newTask(body)
+	t.Source, t.Text, t.BodyLen, t.TextOff = c.source, text, f.BodyLen, f.TextOff
 	c.predict(t)
 	c.record.Files = uint32(len(body.Files))
 	return t, nil
+}
+
+// newTask makes the task of a job.
+func (c *client) newTask(body *job.Body) *attempt.Task {
+	return &attempt.Task{Base: &c.m.base, ID: c.id, UID: c.uid, Toolchain: c.compiler.ID, Name: c.record.Source, Limit: c.timeLimit(),
+		Compress: c.list.Compress, Body: body, Object: c.expectObject(body)}
 }
 
 // slotEnd is how far the slot is in use, in bytes.
@@ -130,16 +95,4 @@ func (c *client) build() uint64 {
 		return machine.NamedBuild(c.uid, c.lease.Build)
 	}
 	return c.m.turns.builds.Of(int(c.pid))
-}
-
-// attempt makes ready to bring t to the host of g, with sink for its result. ctx
-// ends it early. It holds both memories until release.
-func (t *task) attempt(ctx context.Context, g farm.Grant, sink *slots.Hold, asked time.Time) *attempt {
-	a := &attempt{task: t, grant: g, at: g.Host, link: g.Link(), sink: sink, asked: asked}
-	a.fl = &link.Flight{ID: t.m.ids.Add(1), Credit: g.Credit, Total: t.total(), Build: g.Req.Job.Build}
-	a.ctx, a.cancel = context.WithCancelCause(ctx)
-	if t.source != nil {
-		t.source.Share()
-	}
-	return a
 }

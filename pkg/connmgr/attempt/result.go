@@ -1,0 +1,136 @@
+package attempt
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
+	"github.com/rdistcc/rdistcc/pkg/digest"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/pack"
+)
+
+// fetch gets a result that the daemon offers in a window into the sink, and ends
+// the window, whatever came of it. An error is why the result is not there; the
+// link may have ended. When it returns nothing writes into the sink any more.
+func (a *Attempt) fetch(ctx context.Context) ([]byte, error) {
+	l, fl := a.link, a.fl
+	w := fl.Result.Window
+	mem, err := a.fetchInto(ctx, l, fl, w)
+	l.Release(fl)
+	return mem, err
+}
+
+// takeSink counts n bytes of the sink as large ones, until its last drop.
+func (a *Attempt) takeSink(ctx context.Context, n int64) error {
+	if a.Sink.TryCount(n) {
+		return nil
+	}
+	wait, cancel := context.WithTimeout(ctx, largeWait)
+	defer cancel()
+	if err := a.Sink.Count(wait, n); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return errNoRoom
+	}
+	return nil
+}
+
+func (a *Attempt) fetchInto(ctx context.Context, l *link.Link, fl *link.Flight, w job.Window) ([]byte, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	n := int64(w.Len)
+	if err := a.takeSink(ctx, n); err != nil {
+		return nil, err
+	}
+	mem, err := a.Sink.Extend(n)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoRoom, err)
+	}
+	mr, err := a.Memory.Register(mem, iwarp.LocalWrite, l.QP())
+	if err != nil {
+		select {
+		case <-l.Dead():
+			return nil, l.Err()
+		default:
+			return nil, fmt.Errorf("%w: %w", errNoRoom, err)
+		}
+	}
+	defer a.Memory.Dereg(mr)
+	if err = l.Fetch(ctx, fl, mr); err == nil {
+		a.fetched = time.Now()
+		a.Metrics.Fetched("result")
+	}
+	return mem, err
+}
+
+// unload makes a's result, which lies in mem, plain and holds it against its digest.
+// By now the host cannot write it any more. It returns where it is then.
+func (a *Attempt) unload(ctx context.Context, r *job.Result, mem []byte) ([]byte, error) {
+	end := resultEnd(r)
+	if r.Packed != 0 {
+		var err error
+		if mem, err = a.unpack(ctx, r, mem); err != nil {
+			return nil, err
+		}
+	}
+	if r.Digest != ([digest.Size]byte{}) && digest.Sum(mem[:end]) != r.Digest {
+		return nil, errDigest
+	}
+	return mem, nil
+}
+
+// unpack puts a result in the place of its frame, at the sink's start.
+func (a *Attempt) unpack(ctx context.Context, r *job.Result, mem []byte) ([]byte, error) {
+	n, err := pack.Len(mem[:r.Packed])
+	if err != nil || n < resultEnd(r) || n > uint64(max(a.Memory.Sizes.Sink, a.Memory.Sizes.Result)) {
+		return nil, errDigest
+	}
+	l := a.Memory.Scratch.Take(ctx, int(r.Packed))
+	if l == nil {
+		return nil, errNoRoom
+	}
+	defer l.Give()
+	frame := l.Mem[:copy(l.Mem, mem[:r.Packed])]
+	to := a.Sink.Bytes()
+	if n > uint64(len(to)) {
+		if err := a.takeSink(ctx, int64(n)); err != nil {
+			return nil, err
+		}
+		if to, err = a.Sink.Extend(int64(n)); err != nil {
+			return nil, fmt.Errorf("%w: %w", errNoRoom, err)
+		}
+	}
+	got, err := pack.Unpack(to[:0:n], frame, n)
+	if err != nil {
+		return nil, errDigest
+	}
+	a.Metrics.Packed(len(got), len(frame), "in")
+	return got, nil
+}
+
+// resultEnd is how far a result reaches from its start, in bytes.
+func resultEnd(r *job.Result) uint64 {
+	end := max(r.Stdout.Off+r.Stdout.Len, r.Stderr.Off+r.Stderr.Len)
+	for i := range r.Files {
+		end = max(end, r.Files[i].Off+r.Files[i].Len)
+	}
+	return end
+}
+
+// resultBytes is what a result put into the sink.
+func resultBytes(r *job.Result) uint64 {
+	n := r.Stdout.Len + r.Stderr.Len
+	for i := range r.Files {
+		n += r.Files[i].Len
+	}
+	return n
+}
+
+// largeWait is how long a result waits for memory of ours while the daemon keeps
+// it. It must be well below job.WindowTime.
+const largeWait = job.WindowTime / 3

@@ -1,0 +1,147 @@
+package attempt
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// Run brings the task to the host and the result back. When it returns the host can
+// touch neither source nor sink any more, and the scheduler knows.
+func (a *Attempt) Run() {
+	a.Out = a.fly()
+	a.cancel(nil)
+	a.ended()
+}
+
+// ended tells the farm, and the history, what the attempt came to.
+func (a *Attempt) ended() {
+	e := farm.End{Outcome: a.Out.Blame, Report: a.report()}
+	switch e.Outcome {
+	case scheduler.OK:
+		e.Result = resultBytes(a.Out.Result)
+	case scheduler.Unused:
+	default:
+		if a.Out.Local != nil && (e.Outcome == scheduler.Refused || e.Outcome == scheduler.Full) {
+			e.Refusal = strings.TrimPrefix(a.Out.Local.Detail, a.Host.Addr+" ")
+		}
+		a.Metrics.Failed(a.Host.Addr)
+	}
+	speed := a.Farm.Ended(a.grant, e)
+	if r := a.Out.Result; r != nil && r.Exit == 0 && r.CPU != 0 {
+		a.Learn(a.Task, r, speed)
+	}
+}
+
+// report is what the scheduler learns of it.
+func (a *Attempt) report() scheduler.Report {
+	x := scheduler.Report{ID: a.grant.Req.ID, Source: a.Name}
+	if r := a.Out.Result; r != nil {
+		x.Failed = r.Exit != 0
+		x.Wall, x.CPU = time.Duration(r.Wall)*time.Microsecond, time.Duration(r.CPU)*time.Microsecond
+		x.RSS, x.Bytes, x.Result = r.MaxRSS, a.fl.Total, resultBytes(r)
+	}
+	return x
+}
+
+// fly puts the job on its way and waits until it has landed.
+func (a *Attempt) fly() Outcome {
+	l, fl := a.link, a.fl
+	ctx, cancel := context.WithTimeoutCause(a.ctx, a.Limit, errTimeout)
+	defer cancel()
+	window := min(uint64(a.Memory.Sizes.Sink), l.Welcome().MaxResult)
+	slot := min(fl.Credit.Slot.Len, l.Welcome().MaxBody)
+	if a.Known == nil && fl.Total > max(slot, l.MaxSource()) || window == 0 {
+		return a.tooBig(max(slot, l.MaxSource()))
+	}
+	load, err := a.load(ctx)
+	if err != nil {
+		return a.notLoaded(ctx, err)
+	}
+	defer load.drop()
+	if fl.Total = uint64(len(load.plain)); fl.Total > max(slot, l.MaxSource()) {
+		return a.tooBig(max(slot, l.MaxSource()))
+	}
+	a.sent, fl.Posted = load.files, load.contents.Posted
+	// Written into the slot, or offered: then by the Result the daemon's Reads are
+	// over, or the QP is gone.
+	var access iwarp.Access
+	var bound iwarp.QP
+	if fl.Length = uint64(len(load.mem)); fl.Length > slot {
+		fl.Length, access, bound = 0, iwarp.RemoteRead, l.QP()
+	}
+	if fl.Source, err = a.Memory.Register(load.mem, access, bound); err != nil {
+		return a.notRegistered(err)
+	}
+	defer a.Memory.Dereg(fl.Source)
+	fl.Sink, err = a.Memory.Register(a.Sink.Bytes()[:window], iwarp.LocalWrite|iwarp.RemoteWrite, l.QP())
+	if err != nil {
+		return a.notRegistered(err)
+	}
+	// By now the sink is shut by the Result, or the QP is gone.
+	defer a.Memory.Dereg(fl.Sink)
+	var source job.Window
+	if fl.Length == 0 {
+		source = job.Window{STag: uint32(fl.Source.STag()), TO: fl.Source.Base(), Len: uint64(len(load.mem))}
+		a.Metrics.Fetched("source")
+	}
+	if l.CanFetch() && a.Memory.Sizes.Result > a.Memory.Sizes.Sink {
+		fl.Fetch = uint64(a.Memory.Sizes.Result)
+	}
+
+	fl.Msg = job.Append(nil, &job.Job{
+		ID: fl.ID, Credit: fl.Credit.ID, Toolchain: a.Toolchain,
+		BodyLen: load.bodyLen, TextOff: load.textOff, TextLen: uint64(len(load.plain)) - uint64(load.textOff),
+		Sink:    job.Window{STag: uint32(fl.Sink.STag()), TO: fl.Sink.Base(), Len: window},
+		Source:  source,
+		Fetch:   fl.Fetch,
+		Timeout: milliseconds(max(a.Limit, time.Millisecond)),
+		Memory:  a.Cost.Memory,
+		Expect:  milliseconds(a.Cost.Time),
+		Digest:  load.sum, Packed: load.packed, Zstd: load.zstd,
+		Store: load.contents != nil,
+	})
+	l.Start(fl)
+	if fl.Length > 0 {
+		a.Farm.OnTheWay(a.grant)
+	}
+	select {
+	case <-fl.Done():
+	case <-ctx.Done():
+		l.Cancel(fl)
+		<-fl.Done() // at the latest when the link is given up, CancelTimeout from now
+	}
+	load.contents.End(fl.Result != nil && fl.Result.Status == job.StatusRan)
+	out := a.judge(ctx, window, load.zstd)
+	mem := a.Sink.Bytes()
+	if out.Lacks {
+		out.lacked = lackedOf(fl.Result, mem[:window])
+	}
+	if fl.Result != nil && fl.Result.Window.STag != 0 {
+		// The result is still there. What nobody wants any more is only released.
+		fctx := ctx
+		if out.Result == nil {
+			canceled, cancel := context.WithCancelCause(ctx)
+			cancel(link.ErrCancelled)
+			fctx = canceled
+		}
+		if mem, err = a.fetch(fctx); err != nil && out.Result != nil {
+			return a.notFetched(ctx, err)
+		}
+	}
+	if out.Result != nil {
+		if mem, err = a.unload(ctx, out.Result, mem); err != nil {
+			return a.notFetched(ctx, err)
+		}
+		if no := a.distrust(out.Result, mem); no != nil {
+			return *no
+		}
+	}
+	return out
+}
