@@ -65,7 +65,7 @@ var edges = map[string][]string{
 	"pkg/textfile":            {},
 	"pkg/telemetry":           {"pkg/iwarp"},
 	"pkg/artifact":            {},
-	"pkg/connmgr":             {"pkg/artifact", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/report", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/driver/recipes", "pkg/history", "pkg/hostlist", "pkg/identity/psk", "pkg/inputs", "pkg/iwarp", "pkg/job", "pkg/reason", "pkg/scheduler", "pkg/toolchain"},
+	"pkg/connmgr":             {"pkg/artifact", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/report", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/driver/recipes", "pkg/history", "pkg/hostlist", "pkg/identity/psk", "pkg/inputs", "pkg/iwarp", "pkg/job", "pkg/reason", "pkg/scheduler", "pkg/toolchain"},
 	// hostlist: names of hosts that people type; sandbox: words for a host's measures
 	"pkg/connmgr/farm":              {"pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/report", "pkg/hostlist", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/sandbox", "pkg/scheduler"},
 	"pkg/connmgr/attempt":           {"pkg/artifact", "pkg/connmgr/farm", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/digest", "pkg/history", "pkg/hostlist", "pkg/inputs", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/reason", "pkg/scheduler"},
@@ -81,6 +81,7 @@ var edges = map[string][]string{
 	"pkg/connmgr/slots":             {"pkg/arena", "pkg/iwarp"},
 	"pkg/connmgr/socket":            {"pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/reason"}, // a successor's two questions
 	"pkg/connmgr/trust":             {"pkg/artifact", "pkg/connmgr/ipc", "pkg/job"},
+	"pkg/connmgr/underway":          {"pkg/connmgr/report"},
 	"pkg/connmgr/ipc":               {"internal/wire"},
 	"pkg/connmgr/ipc/ipcserver":     {"pkg/connmgr/ipc", "pkg/inflight"},
 	"pkg/worker":                    {"pkg/arena", "pkg/cgroup", "pkg/compile", "pkg/digest", "pkg/driver", "pkg/driver/recipes", "pkg/entrypoint", "pkg/fetch", "pkg/identity/psk", "pkg/iwarp", "pkg/job", "pkg/pack", "pkg/policy", "pkg/sandbox", "pkg/sandbox/probe", "pkg/stamp", "pkg/store", "pkg/toolchain", "pkg/tree", "pkg/worker/auditlog", "pkg/worker/capture", "pkg/worker/lend", "pkg/worker/users", "pkg/worker/workdir"},

@@ -69,3 +69,14 @@ func (a *account) due(now time.Time) bool {
 	}
 	return due
 }
+
+// keepEvery is how often a manager that compiles writes down what it knows: one that is
+// killed cannot do it at its end.
+const keepEvery = time.Minute
+
+// kept is what account.due goes by.
+type kept struct {
+	last  time.Time
+	jobs  uint64 // commands that the file tells of
+	known bool   // it is this manager's
+}

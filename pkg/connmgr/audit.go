@@ -12,8 +12,6 @@ import (
 )
 
 const (
-	// maxAudits bounds how many slots audits keep from builds.
-	maxAudits = 2
 	// auditPatience is how long an audit waits for a host: where there is so much to
 	// do, another job will be looked at.
 	auditPatience = time.Minute

@@ -2,7 +2,6 @@ package connmgr
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
@@ -71,19 +70,6 @@ func (c *client) onControl(f *ipc.Control) error {
 	return c.refuse(reason.ExitArguments, fmt.Sprintf("the connection manager knows no %q", verb))
 }
 
-// refuse answers with one of rdistcc's exit codes and a line.
-func (c *client) refuse(code uint8, line string) error {
-	return c.send(&ipc.Reply{Code: code, Data: []byte(line)})
-}
-
-func (c *client) reply(v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("answer a question: %w", err)
-	}
-	return c.send(&ipc.Reply{Data: data})
-}
-
 // hostStatus is the state of the hosts of a list, in its order; one that no job
 // has asked for yet is "unused".
 func (m *Manager) hostStatus(list *lists.List) []report.HostStatus {
@@ -104,4 +90,20 @@ func (m *Manager) room(list *lists.List) report.Places {
 		p.Local = max(p.Local, list.LocalJobs(m.live().LocalJobs))
 	}
 	return p
+}
+
+// onDrain answers drain and undrain. It is for those whose manager this is.
+func (c *client) onDrain(f *ipc.Control, on bool) error {
+	if len(f.Args) != 2 {
+		return c.refuse(reason.ExitArguments, "name one host")
+	}
+	list := c.m.lists.Of(f.Hosts)
+	if list.Err != nil {
+		return c.refuse(reason.ExitHostList, list.Err.Error())
+	}
+	d, err := c.m.farm.Drain(f.Args[1], on, list.Sched, c.m.lists.Of("").Sched)
+	if err != nil {
+		return c.refuse(reason.ExitArguments, err.Error())
+	}
+	return c.reply(d)
 }

@@ -5,9 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-
-	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/reason"
 )
 
 // readDrained reads which hosts earlier managers were told to drain. The file has one address
@@ -33,20 +30,4 @@ func (o *Options) saveDrained(addrs []string) error {
 		text += a + "\n"
 	}
 	return writeWhole(o.Drains, []byte(text))
-}
-
-// onDrain answers drain and undrain. It is for those whose manager this is.
-func (c *client) onDrain(f *ipc.Control, on bool) error {
-	if len(f.Args) != 2 {
-		return c.refuse(reason.ExitArguments, "name one host")
-	}
-	list := c.m.lists.Of(f.Hosts)
-	if list.Err != nil {
-		return c.refuse(reason.ExitHostList, list.Err.Error())
-	}
-	d, err := c.m.farm.Drain(f.Args[1], on, list.Sched, c.m.lists.Of("").Sched)
-	if err != nil {
-		return c.refuse(reason.ExitArguments, err.Error())
-	}
-	return c.reply(d)
 }

@@ -3,6 +3,7 @@ package connmgr
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -178,9 +180,12 @@ func newSimulated(t *testing.T, change func(o *Options)) *simulated {
 // run does what a wrapper's Lease and Submit lead to.
 func (s *simulated) run(ctx context.Context, f *ipc.Lease, text string) (*ipc.Result, *ipc.GoLocal) {
 	s.t.Helper()
-	c := &client{m: s.m, lease: f, id: s.m.ids.Add(1), asked: time.Now(), watched: true} // there is no wrapper
-	c.ctx, c.cancel = context.WithCancel(ctx)
-	defer c.cancel()
+	c := &client{m: s.m, lease: f, id: s.m.ids.Add(1), asked: time.Now()}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.Session = ipcserver.Detached(ctx)
+	s.m.underway.Add(&c.place, io.NopCloser(nil))
+	defer s.m.underway.Remove(&c.place)
 	c.record.Source, c.record.Build = f.Source, c.build()
 	if no := c.prepare(); no != nil {
 		return nil, no

@@ -7,18 +7,24 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
-// keepEvery is how often a manager that compiles writes down what it knows: one that is
-// killed cannot do it at its end.
-const keepEvery = time.Minute
+// learn remembers what a compile took.
+func (m *Manager) learn(t *attempt.Task, r *job.Result, speed float64) {
+	if m.past.learn(t, r, speed) {
+		m.clients.Go(m.saveHistory)
+	}
+}
 
-// kept is what account.due goes by.
-type kept struct {
-	last  time.Time
-	jobs  uint64 // commands that the file tells of
-	known bool   // it is this manager's
+// saveHistory writes what compiles took. The file of a manager that was replaced is its
+// successor's.
+func (m *Manager) saveHistory() {
+	if !m.service.left.Load() {
+		m.past.save()
+	}
 }
 
 // keepNow and then: where something has come of it since.

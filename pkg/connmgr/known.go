@@ -16,26 +16,10 @@ func (c *client) know(native recipes.Native) (k *known.Job, why string) {
 	return k, why
 }
 
-// compileListed has a host compile a job that the wrapper has made. Where what the compiler listed
-// for it is enough to know what it reads, its host gets only what it has not yet.
-func (c *client) compileListed(t *attempt.Task, f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
-	if c.m.known.Learn(c.query, f, t.Body) {
-		if native, ok := c.compiler.Native(c.lease.Machine); ok {
-			if k, _ := c.know(native); k != nil {
-				r, no := c.compile(c.knownTask(k), true)
-				if no == nil || no.Reason != known.Changed {
-					return r, no
-				}
-			}
-		}
-	}
-	return c.compile(t, f.Tree)
-}
-
 // onKnown has a host compile a job whose inputs are known, and answers with its result.
 func (c *client) onKnown(k *known.Job, native recipes.Native) error {
 	var err error
-	if c.sink, err = c.m.memory.Sink(c.ctx, c.uid, c.watch); err != nil {
+	if c.sink, err = c.m.memory.Sink(c.Context(), c.uid, c.Watch); err != nil {
 		return c.goLocal(attempt.NoSlot(err))
 	}
 	c.free = true // the wrapper has no source to write to
@@ -44,7 +28,7 @@ func (c *client) onKnown(k *known.Job, native recipes.Native) error {
 		return c.goLocal(attempt.NoSlot(err))
 	}
 	defer closeFD(fd)
-	c.watch()
+	c.Watch()
 	r, no := c.compile(c.knownTask(k), true)
 	if no != nil && no.Reason == known.Changed {
 		// Between the look at a file and its sending. Once more, as it is now.
@@ -54,7 +38,7 @@ func (c *client) onKnown(k *known.Job, native recipes.Native) error {
 		}
 	}
 	switch {
-	case c.ctx.Err() != nil:
+	case c.Context().Err() != nil:
 		return nil
 	case no != nil:
 		return c.goLocal(no)
@@ -69,10 +53,10 @@ func (c *client) onKnown(k *known.Job, native recipes.Native) error {
 	leased := (&ipc.Leased{Job: c.id, Family: c.compiler.Family, Major: uint32(c.compiler.Major), Tree: true, Fast: c.m.live().Fast,
 		Known: true, Inputs: how, Files: uint32(len(k.Set.Files)), Unsure: k.Set.Unsure}).Append(nil)
 	if !r.Moved {
-		return c.conn.Send(r.Append(leased), fd) // both at once: the wrapper wakes up once
+		return c.SendFrame(r.Append(leased), fd) // both at once: the wrapper wakes up once
 	}
 	// The result lies in another sink, whose descriptor comes with it.
-	if err := c.conn.Send(leased, fd); err != nil {
+	if err := c.SendFrame(leased, fd); err != nil {
 		return err
 	}
 	return c.sendResult(r)
@@ -84,14 +68,6 @@ func (c *client) knownTask(k *known.Job) *attempt.Task {
 	t.Known = k
 	c.predict(t)
 	return t
-}
-
-// howListed says how the wrapper made a job.
-func howListed(f *ipc.Submit) string {
-	if f.Tree {
-		return "list"
-	}
-	return "text"
 }
 
 // include lists where the job's compiler looks for headers by itself, if that is

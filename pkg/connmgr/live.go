@@ -39,22 +39,7 @@ func (l *Live) defaults(cores int) {
 	setDefault(&l.IOTimeout, 5*time.Minute)
 }
 
-// Apply puts l in force for what comes from now on; what is under way goes on as it
-// began.
-func (m *Manager) Apply(l Live) {
-	l.defaults(m.o.Cores)
-	m.now.Store(&l)
-	m.farm.Apply(l.pace())
-	select {
-	case m.service.idleChanged <- struct{}{}:
-	default: // watch has not yet heard of the change before
-	}
-}
-
 // pace are those of them that the farm goes by.
 func (l *Live) pace() farm.Pace {
 	return farm.Pace{LocalJobs: l.LocalJobs, Patience: l.Patience, Backoff: l.Backoff, BackoffMax: l.BackoffMax, ConnectGrace: l.ConnectGrace}
 }
-
-// live are the changeable options in force.
-func (m *Manager) live() *Live { return m.now.Load() }

@@ -138,6 +138,9 @@ func (o *Options) defaults() {
 	}
 }
 
+// maxAudits bounds how many slots audits keep from builds.
+const maxAudits = 2
+
 // memory is what jobs lie in, by the options.
 func (o *Options) memory() slots.Options {
 	return slots.Options{Device: o.Device, Log: o.Log, Slots: o.Slots, Spare: maxAudits, Sizes: slots.Sizes{

@@ -91,7 +91,7 @@ func (r *race) run() (*attempt.Attempt, *ipc.GoLocal) {
 			}
 		}
 		select {
-		case <-c.ctx.Done():
+		case <-c.Context().Done():
 			return nil, attempt.Interrupted
 		case a := <-r.ended:
 			if a.Out.Result != nil {
@@ -116,7 +116,7 @@ func (r *race) next() *ipc.GoLocal {
 	c, asked := r.c, time.Now()
 	// However long: a full farm is no reason to give up, and a host that gives no
 	// credit is the scheduler's to judge.
-	g, err := c.m.farm.Pick(c.ctx, r.req)
+	g, err := c.m.farm.Pick(c.Context(), r.req)
 	if err != nil {
 		return attempt.Interrupted
 	}
@@ -158,10 +158,10 @@ func (r *race) hedge(g farm.Grant) {
 
 // start sends the task to one more host; sink becomes the attempt's.
 func (r *race) start(g farm.Grant, sink *slots.Hold, asked time.Time) *attempt.Attempt {
-	a := attempt.New(r.c.ctx, r.t, g, sink, asked)
+	a := attempt.New(r.c.Context(), r.t, g, sink, asked)
 	r.started++
 	r.running = append(r.running, a)
-	r.c.sent(g.Host.Addr)
+	r.c.place.Sent(g.Host.Addr)
 	ended := r.ended
 	r.c.m.clients.Go(func() {
 		a.Run()
@@ -178,7 +178,7 @@ func (r *race) failed(a *attempt.Attempt) *ipc.GoLocal {
 	if a.Hedge {
 		r.c.m.metrics.Hedged("lost")
 	}
-	if r.c.ctx.Err() != nil {
+	if r.c.Context().Err() != nil {
 		return attempt.Interrupted
 	}
 	r.c.m.o.Log.Info("attempt failed", "job", r.t.ID, "host", a.Host.Addr, "reason", a.Out.Local.Reason, "detail", a.Out.Local.Detail)
@@ -215,7 +215,7 @@ func (r *race) remove(a *attempt.Attempt) {
 	for i, b := range r.running {
 		if a == b {
 			r.running = append(r.running[:i], r.running[i+1:]...)
-			r.c.taken(a.Host.Addr)
+			r.c.place.Taken(a.Host.Addr)
 			return
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 )
@@ -32,15 +33,15 @@ func (c *client) onReplace(f *ipc.Replace) error {
 		return c.refuse(reason.ExitProtocol, fmt.Sprintf("the connection manager speaks version %d of the local protocol, you speak %d", ipc.Version, f.Version))
 	}
 	err := l.Lend(func(listener, lock int) error {
-		return c.send(&ipc.Reply{Data: fmt.Appendf(nil, `{"pid":%d}`, os.Getpid())}, listener, lock)
+		return c.Send(&ipc.Reply{Data: fmt.Appendf(nil, `{"pid":%d}`, os.Getpid())}, listener, lock)
 	})
 	if err != nil {
 		return fmt.Errorf("hand the socket over: %w", err)
 	}
-	late := time.AfterFunc(readyWithin, func() { _ = c.conn.Close() }) // ends next
-	answer := c.next()
+	late := time.AfterFunc(readyWithin, func() { _ = c.Close() }) // ends next
+	answer := c.Next()
 	late.Stop()
-	if _, ok := answer.(goAhead); !ok {
+	if _, ok := answer.(ipcserver.GoAhead); !ok {
 		m.o.Log.Warn("a successor took the socket and did not serve it; this manager goes on")
 		return nil
 	}

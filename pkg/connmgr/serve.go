@@ -43,7 +43,7 @@ func (m *Manager) Serve(ctx context.Context, l *socket.Listener) error {
 		if aerr != nil {
 			break
 		}
-		if !m.wrappers.places.TryAcquire(1) {
+		if !m.places.TryAcquire(1) {
 			_ = c.Close() // it compiles by itself, like those who come later
 			continue
 		}
@@ -69,12 +69,12 @@ func (m *Manager) accept(ctx context.Context, l *socket.Listener) error {
 	spare.restore(ctx)
 	defer spare.give()
 	for {
-		if m.wrappers.places.Acquire(ctx, 1) != nil {
+		if m.places.Acquire(ctx, 1) != nil {
 			return nil
 		}
 		c, err := l.AcceptConn()
 		if err != nil {
-			m.wrappers.places.Release(1)
+			m.places.Release(1)
 		}
 		switch {
 		case err == nil && spare.restore(ctx):
@@ -82,7 +82,7 @@ func (m *Manager) accept(ctx context.Context, l *socket.Listener) error {
 		case err == nil:
 			m.o.Log.Warn("no descriptors left: a wrapper is sent away")
 			shed(c)
-			m.wrappers.places.Release(1)
+			m.places.Release(1)
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
@@ -123,7 +123,7 @@ func (m *Manager) watch(ctx context.Context, cancel context.CancelFunc, l *socke
 		case <-m.service.idleChanged:
 			t.Reset(every())
 		case <-t.C:
-			idle := m.wrappers.idleFor()
+			idle := m.underway.Idle()
 			if idle > time.Minute {
 				m.memory.Trim(keepSlots)
 			}
@@ -143,10 +143,10 @@ const keepSlots = 2
 // take serves one wrapper, for which the caller has taken a place.
 func (m *Manager) take(conn *ipcserver.Conn) {
 	c := newClient(m, conn)
-	m.wrappers.add(c)
+	m.underway.Add(&c.place, c)
 	m.clients.Go(func() {
 		c.run()
-		m.wrappers.places.Release(1)
-		m.wrappers.remove(c)
+		m.places.Release(1)
+		m.underway.Remove(&c.place)
 	})
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
-	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
@@ -39,21 +38,16 @@ func (c *client) task(f *ipc.Submit) (*attempt.Task, *ipc.GoLocal) {
 	return t, nil
 }
 
+// predict says what t will take.
+func (c *client) predict(t *attempt.Task) {
+	c.m.past.predict(t)
+	c.record.Predicted = t.Cost.Time
+}
+
 // newTask makes the task of a job.
 func (c *client) newTask(body *job.Body) *attempt.Task {
 	return &attempt.Task{Base: &c.m.base, ID: c.id, UID: c.uid, Toolchain: c.compiler.ID, Name: c.record.Source, Limit: c.timeLimit(),
 		Compress: c.list.Compress, Body: body, Object: c.expectObject(body)}
-}
-
-// slotEnd is how far the slot is in use, in bytes.
-func slotEnd(f *ipc.Submit) uint64 { return uint64(f.BodyOff) + uint64(f.TextOff) + f.TextLen }
-
-// text is the first n bytes of the slot.
-func (c *client) text(n uint64) ([]byte, error) {
-	if b := c.source.Bytes(); n <= uint64(len(b)) {
-		return b[:n], nil
-	}
-	return c.source.Extend(int64(n))
 }
 
 // timeLimit is how long an attempt may take, from its first byte on.
@@ -86,13 +80,4 @@ func (c *client) strict() bool {
 	default:
 		return c.lease.Mode == ipc.ModeRemote || c.m.live().NoFallback
 	}
-}
-
-// build says which build the wrapper belongs to, for a fair share among builds: the
-// one that RDISTCC_BUILD names, else that of its process.
-func (c *client) build() uint64 {
-	if c.lease.Build != "" {
-		return machine.NamedBuild(c.uid, c.lease.Build)
-	}
-	return c.m.turns.builds.Of(int(c.pid))
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/iwarp/inproc"
 	"github.com/rdistcc/rdistcc/pkg/job"
@@ -397,11 +398,10 @@ func TestWhatIsCountedOfSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, func(o *Options) { o.Prefault, o.Large, o.Source = 64<<10, 1<<20, 8<<20 })
 		lease := func(foreign bool) *client {
-			c := &client{m: s.m, uid: s.m.uid, watched: true, list: s.m.lists.Of("10.0.0.1:7632")}
+			c := &client{m: s.m, uid: s.m.uid, Session: ipcserver.Detached(t.Context()), list: s.m.lists.Of("10.0.0.1:7632")}
 			if foreign {
 				c.uid++
 			}
-			c.ctx, c.cancel = context.WithCancel(t.Context())
 			if no := c.takeSlot(); no != nil {
 				t.Fatalf("no slot: %+v", no)
 			}
@@ -423,7 +423,6 @@ func TestWhatIsCountedOfSources(t *testing.T) {
 				t.Errorf("%d bytes, another user's %t: %d counted, want %d; %+v", x.n, x.foreign, s.m.memory.LargeUsed(), x.used, no)
 			}
 			c.endLease()
-			c.cancel()
 		}
 		a, b := lease(true), lease(true)
 		if no := a.takeLarge(400 << 10); no != nil {
@@ -443,7 +442,5 @@ func TestWhatIsCountedOfSources(t *testing.T) {
 		if n := s.m.memory.LargeUsed(); n != 0 {
 			t.Errorf("%d bytes are counted for nobody", n)
 		}
-		a.cancel()
-		b.cancel()
 	})
 }

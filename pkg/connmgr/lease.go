@@ -1,0 +1,137 @@
+package connmgr
+
+import (
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/trust"
+	"github.com/rdistcc/rdistcc/pkg/reason"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+	"github.com/rdistcc/rdistcc/pkg/toolchain"
+)
+
+// onLease answers with a slot, or with the reason to compile there.
+func (c *client) onLease(f *ipc.Lease) error {
+	if c.id != 0 {
+		return errProtocol
+	}
+	c.begin(f.Source, f.Output, f.Compiler)
+	c.lease, c.asked, c.record.Cwd = f, time.Now(), f.Cwd
+	c.record.Build = c.build()
+	if no := c.prepare(); no != nil {
+		c.untried = true
+		return c.goLocal(no)
+	}
+	native, ok := c.compiler.Native(c.lease.Machine)
+	if !ok {
+		return c.goLocal(&ipc.GoLocal{Reason: "not-reproducible:native"})
+	}
+	tree, err := c.m.farm.Trees(c.Context(), c.list.Sched, c.compiler.ID, c.Watch)
+	if err != nil {
+		return nil // the wrapper is gone
+	}
+	why := ""
+	if tree {
+		var k *known.Job
+		if k, why = c.know(native); k != nil {
+			return c.onKnown(k, native)
+		}
+	}
+	if why != "" {
+		c.record.Doubt = why
+		c.m.metrics.Doubted(why)
+	}
+	if err := c.takeTurn(&c.m.turns.cpp, c.list.Preprocessors(c.m.live().Preprocessors)); err != nil {
+		return nil // the wrapper is gone
+	}
+	if no := c.takeSlot(); no != nil {
+		return c.goLocal(no)
+	}
+	w, err := c.source.OpenWriter()
+	if err != nil {
+		return c.goLocal(attempt.NoSlot(err))
+	}
+	defer closeFD(w)
+	r, err := c.sink.OpenReader()
+	if err != nil {
+		return c.goLocal(attempt.NoSlot(err))
+	}
+	defer closeFD(r)
+	c.place.Enter(report.PhaseLists)
+	err = c.Send(&ipc.Leased{Job: c.id, SourceMax: uint64(c.m.o.Source),
+		Family: c.compiler.Family, Major: uint32(c.compiler.Major), Direct: c.direct(tree),
+		Tree: tree, Fast: c.m.live().Fast, Include: c.include(false), Native: native.Words, NativeOrder: native.Order, Inputs: why}, w, r)
+	if err == nil {
+		c.include(true) // for the next one, while the wrapper is busy
+	}
+	return err
+}
+
+// prepare finds the job's hosts and toolchain, and starts what connections it
+// will need while the preprocessor runs.
+func (c *client) prepare() *ipc.GoLocal {
+	c.list = c.m.lists.Of(c.lease.Hosts)
+	if c.list.Err != nil {
+		return &ipc.GoLocal{Reason: reason.HostList, Trouble: true, Code: reason.ExitHostList, Detail: c.list.Err.Error()}
+	}
+	if c.lease.Mode == ipc.ModeLocal {
+		return &ipc.GoLocal{Reason: reason.Mode}
+	}
+	if c.list.Empty() {
+		return &ipc.GoLocal{Reason: reason.NoHosts, Code: reason.ExitNoHosts, Detail: c.noHostsLine()}
+	}
+	var eager *time.Duration
+	switch ms := c.lease.BackoffMS; ms {
+	case 0:
+	case ipc.NoBackoff:
+		eager = new(time.Duration)
+	default:
+		d := time.Duration(ms) * time.Millisecond
+		eager = &d
+	}
+	c.m.farm.Want(c.list.Sched, eager)
+	err := c.mayAsk()
+	if err != nil {
+		return &ipc.GoLocal{Reason: reason.Toolchain, Code: reason.ExitNoCompiler, Detail: err.Error()}
+	}
+	found, err := c.m.o.Identify(c.Context(), c.lease.Compiler, toolchain.Env{Path: c.lease.Path, Cwd: c.lease.Cwd, Libraries: c.lease.Libraries})
+	if err != nil {
+		return &ipc.GoLocal{Reason: reason.Toolchain, Code: reason.ExitNoCompiler, Detail: err.Error()}
+	}
+	c.compiler = c.m.compilers.Of(found, c.lease.Compiler)
+	c.m.farm.Use(c.compiler.ID, c.compiler.Name())
+	no := c.hopeless()
+	if no != nil {
+		c.explain(no)
+	}
+	return no
+}
+
+// mayAsk reports, as nil, that the manager may run what the job's compiler is, to learn about it.
+func (c *client) mayAsk() error {
+	if !c.foreign() {
+		return nil
+	}
+	return trust.MayRun(c.lease, c.m.uid)
+}
+
+// hopeless says whether the job can be done here without further ado: before the
+// preprocessor has run for nothing. Where all hosts that it could go to are not there, it
+// waits as long for one as the scheduler does.
+func (c *client) hopeless() *ipc.GoLocal {
+	r := farm.NewRequest(c.id, c.request(0, c.lease.NeedTree))
+	g, err := c.m.farm.Early(c.Context(), r, c.Watch)
+	if err != nil {
+		return attempt.Interrupted
+	}
+	if g.Decision.Verdict != scheduler.Local {
+		return nil
+	}
+	c.share = g.Decision.Share
+	c.consider(r)
+	return localDecision(g.Decision)
+}

@@ -1,0 +1,122 @@
+package connmgr
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/lists"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/metrics"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/slots"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/underway"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
+)
+
+// New makes a Manager; it owns neither the device nor the registry.
+func New(o Options) (*Manager, error) {
+	o.defaults()
+	if o.Device == nil {
+		return nil, errors.New("connection manager: no device")
+	}
+	live := o.live()
+	live.defaults(o.Cores)
+	m := &Manager{
+		o:        o,
+		uid:      uint32(os.Geteuid()),
+		started:  time.Now(),
+		service:  service{stopping: make(chan struct{}), idleChanged: make(chan struct{}, 1)},
+		places:   semaphore.NewWeighted(int64(o.MaxWrappers)),
+		underway: underway.New(),
+		lists:    lists.New(lists.Options{Own: o.Hosts, Find: o.Find, AnyUser: o.AnyUser}),
+		known:    known.New(o.SlotSize, o.Log),
+		past:     openPast(o.History, o.Log),
+	}
+	m.now.Store(&live)
+	var err error
+	if m.memory, err = slots.Open(o.memory()); err != nil {
+		return nil, err
+	}
+	guard := &machine.Guard{Read: o.Memory}
+	m.turns.cpp.Room = func() bool { return guard.Admits(time.Now(), machine.PreprocessMemory) }
+	m.turns.local.Room = func() bool { return guard.Admits(time.Now(), machine.CompileMemory) }
+	m.ctx, m.cancel = context.WithCancelCause(context.Background())
+	m.metrics = metrics.New(metrics.Source{Status: m.Status, Large: m.memory.LargeUsed,
+		Files: m.known.Files, States: farm.States(), Doubts: known.Words()})
+	m.compilers = compilers.New(m.ctx, o.Object)
+	m.farm = farm.New(m.ctx, m.farmOptions(), live.pace())
+	m.base = attempt.Base{Farm: m.farm, Memory: m.memory, Metrics: m.metrics, Log: o.Log,
+		NextID: func() uint64 { return m.ids.Add(1) }, Learn: m.learn}
+	m.metrics.Register(o.Registry) // which may ask at once
+	for _, h := range m.lists.Own().Sched {
+		m.metrics.Host(h.Addr)
+	}
+	return m, nil
+}
+
+// farmOptions are those of the manager that the farm goes by.
+func (m *Manager) farmOptions() farm.Options {
+	o := &m.o
+	return farm.Options{
+		Device: o.Device, PD: m.memory.PD(), Log: o.Log, Name: o.Name, Key: o.Key, Resolver: o.Resolver,
+		Drained: o.readDrained(), SaveDrained: o.saveDrained,
+		Here: func() scheduler.Load {
+			cpp, _ := m.turns.cpp.Load()
+			local, queued := m.turns.local.Load()
+			return scheduler.Load{Running: cpp + local, Queued: queued, Average: o.LoadAverage()}
+		},
+		Moved:       m.metrics.Moved,
+		Board:       m.metrics.Board,
+		DialTimeout: o.DialTimeout, Heartbeat: o.Heartbeat, HeartbeatDead: o.HeartbeatDead, CancelTimeout: o.CancelTimeout,
+		DemandPause: o.DemandPause, Dials: o.Dials, LinksMin: o.LinksMin, LinksMax: o.LinksMax, LinksIdle: o.LinksIdle,
+	}
+}
+
+// Drain waits until no wrapper is served any more, or ctx ends.
+func (m *Manager) Drain(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		m.clients.Wait() // ends by itself, or with Close
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close ends everything at once: wrappers that are still served find their
+// connection closed and compile by themselves. It returns when all goroutines
+// have ended and the device's objects are freed.
+func (m *Manager) Close() error {
+	m.Stop()
+	m.keepLast()
+	m.cancel(errShutdown)
+	m.underway.HangUp()
+	m.clients.Wait()
+	m.farm.Close()
+	m.saveHistory()
+	m.metrics.Unregister(m.o.Registry)
+	return m.memory.Close()
+}
+
+// Apply puts l in force for what comes from now on; what is under way goes on as it
+// began.
+func (m *Manager) Apply(l Live) {
+	l.defaults(m.o.Cores)
+	m.now.Store(&l)
+	m.farm.Apply(l.pace())
+	select {
+	case m.service.idleChanged <- struct{}{}:
+	default: // watch has not yet heard of the change before
+	}
+}

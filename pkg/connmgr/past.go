@@ -1,0 +1,75 @@
+package connmgr
+
+import (
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
+	"github.com/rdistcc/rdistcc/pkg/history"
+	"github.com/rdistcc/rdistcc/pkg/job"
+)
+
+// past is what earlier compiles took. It is safe for concurrent use.
+type past struct {
+	// set once in openPast
+	file    string // empty: nothing outlives the manager
+	log     *slog.Logger
+	began   time.Time
+	history *history.Store
+
+	hungry hungry
+	saved  atomic.Int64 // when history was, or was begun to be: nanoseconds since began
+}
+
+const (
+	// maxHistory bounds what is remembered of compiles, about 100 bytes each: several
+	// large projects with a few sets of options.
+	maxHistory = 50_000
+	// saveEvery bounds what a killed manager forgets.
+	saveEvery = time.Minute
+)
+
+// openPast reads what earlier compiles took.
+func openPast(file string, log *slog.Logger) *past {
+	p := &past{file: file, log: log, began: time.Now()}
+	var err error
+	if p.history, err = history.Open(file, maxHistory); err != nil {
+		log.Warn("history of compiles", "file", file, "err", err)
+	}
+	return p
+}
+
+// predict says what t will take, by earlier compiles of the same source with the
+// same words, or by its size.
+func (p *past) predict(t *attempt.Task) {
+	source := t.Name
+	if !filepath.IsAbs(source) {
+		source = filepath.Join(t.Body.Cwd, source)
+	}
+	t.Key = history.Of(t.Toolchain, source, t.Body.Args)
+	t.Cost = p.history.Predict(t.Key, t.Total())
+}
+
+// learn remembers what a compile took that went well, on a host of that speed. It reports whether
+// that is to be saved now.
+func (p *past) learn(t *attempt.Task, r *job.Result, speed float64) (due bool) {
+	p.history.Learn(t.Key, t.Total(), time.Duration(float64(r.CPU)*speed*float64(time.Microsecond)), r.MaxRSS)
+	if p.file == "" {
+		return false
+	}
+	now := time.Since(p.began)
+	saved := p.saved.Load()
+	return now-time.Duration(saved) >= saveEvery && p.saved.CompareAndSwap(saved, int64(now))
+}
+
+// save writes what was learned. Without it the next manager knows less.
+func (p *past) save() {
+	if p.file == "" {
+		return
+	}
+	if err := p.history.Save(); err != nil {
+		p.log.Warn("save the history of compiles", "file", p.file, "err", err)
+	}
+}

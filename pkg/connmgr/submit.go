@@ -1,0 +1,65 @@
+package connmgr
+
+import (
+	"github.com/rdistcc/rdistcc/pkg/connmgr/attempt"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/known"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
+)
+
+// onSubmit runs the job on a host and answers with its result, or with the
+// reason why the wrapper has to do it.
+func (c *client) onSubmit(f *ipc.Submit) error {
+	if c.source == nil || c.free {
+		return errProtocol
+	}
+	c.free = true // the preprocessor has ended
+	c.record.PreprocessUS = f.PreprocessUS
+	c.place.Enter(report.PhaseWaits)
+	c.record.Inputs = howListed(f)
+	c.m.metrics.Inputs(c.record.Inputs)
+	var r *ipc.Result
+	no := c.takeLarge(slotEnd(f))
+	c.endTurn()
+	c.prepared()
+	c.Watch()
+	if no == nil {
+		var t *attempt.Task
+		if t, no = c.task(f); no == nil {
+			r, no = c.compileListed(t, f)
+		}
+	}
+	switch {
+	case c.Context().Err() != nil:
+		return nil
+	case no != nil:
+		return c.goLocal(no)
+	}
+	c.record.Host = r.Host
+	c.place.Enter(report.PhaseReturns)
+	return c.sendResult(r)
+}
+
+// compileListed has a host compile a job that the wrapper has made. Where what the compiler listed
+// for it is enough to know what it reads, its host gets only what it has not yet.
+func (c *client) compileListed(t *attempt.Task, f *ipc.Submit) (*ipc.Result, *ipc.GoLocal) {
+	if c.m.known.Learn(c.query, f, t.Body) {
+		if native, ok := c.compiler.Native(c.lease.Machine); ok {
+			if k, _ := c.know(native); k != nil {
+				r, no := c.compile(c.knownTask(k), true)
+				if no == nil || no.Reason != known.Changed {
+					return r, no
+				}
+			}
+		}
+	}
+	return c.compile(t, f.Tree)
+}
+
+// howListed says how the wrapper made a job.
+func howListed(f *ipc.Submit) string {
+	if f.Tree {
+		return "list"
+	}
+	return "text"
+}
