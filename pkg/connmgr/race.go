@@ -58,7 +58,7 @@ func (c *client) compile(t *attempt.Task, tree bool) (*ipc.Result, *ipc.GoLocal)
 	}
 	r.req.Job.Cost = t.Cost
 	r.req.Job.Held = t.Held(r.req.Job.Hosts)
-	c.m.farm.Join(r.req)
+	r.req.Races = true
 	won, no := r.run()
 	r.stop()
 	c.m.farm.Leave(r.req)

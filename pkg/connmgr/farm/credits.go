@@ -18,7 +18,7 @@ func (h *Host) creditsLocked() {
 // once when there are more than this side will ever use.
 func (c *conn) addLocked(credit job.Credit) {
 	c.credits = append(c.credits, credit)
-	if c.Draining() || len(c.credits)+c.Running() > link.MaxInFlight {
+	if !c.Room(len(c.credits)) {
 		c.returnLocked(1)
 		return
 	}

@@ -52,6 +52,9 @@ func (f *Farm) Unspent(g Grant) {
 // OnTheWay says that a source is being written to g's host, which may need a further
 // connection for that.
 func (f *Farm) OnTheWay(g Grant) {
+	if f.o.LinksMax <= 1 {
+		return // no host gets one
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	g.Host.growLocked(time.Now())
@@ -76,6 +79,9 @@ type End struct {
 // toolchain, beside the average of all.
 func (f *Farm) Ended(g Grant, e End) (speed float64) {
 	h := g.Host
+	if e.Outcome == scheduler.OK {
+		h.moved(0, e.Result)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sched.Done(time.Now(), h.Addr, e.Outcome, e.Report)
@@ -83,7 +89,6 @@ func (f *Farm) Ended(g Grant, e End) (speed float64) {
 	case scheduler.OK:
 		h.jobs.ok++
 		h.refused = ""
-		h.movedLocked(0, e.Result)
 	case scheduler.Unused:
 	default:
 		h.jobs.failed++

@@ -28,6 +28,7 @@ import (
 	"context"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/holdings"
@@ -86,7 +87,7 @@ type Host struct {
 // counts are a host's jobs since it is known.
 type counts struct {
 	ok, failed uint64
-	out, in    uint64 // bytes of sources and results
+	out, in    atomic.Uint64 // bytes of sources and results; counted without the lock
 }
 
 // conn is one connection to a host, with the credits that came over it and are not spent.
@@ -122,6 +123,9 @@ type Request struct {
 	// Job is the caller's until it asks for the first word. From then on it is not changed by
 	// the caller, who reads nothing of it but what is never written: not Tried, Again and Lost.
 	Job scheduler.Job
+	// Races: it may get a second host (Second), from the first Pick on until Leave, which is due then. Set
+	// by the caller before that.
+	Races bool
 
 	// guarded by Farm.mu, but for why and rule, which are the caller's between two words
 
@@ -141,7 +145,7 @@ func NewRequest(id uint64, j scheduler.Job) *Request {
 // that made it; empty where the decision has words of its own. The slice is not changed.
 func (r *Request) Considered() (list []scheduler.Considered, rule string) { return r.why, r.rule }
 
-// Second delivers a further host for a job that is late where it is, between Join and Leave.
+// Second delivers a further host for a job that Races and is late where it is.
 // What comes from it is due an attempt, or GiveBack.
 func (r *Request) Second() <-chan Grant { return r.second }
 

@@ -68,9 +68,9 @@ func (h *Host) loadLocked(load job.Load) {
 	}
 }
 
-// movedLocked counts payload to and from h, in bytes.
-func (h *Host) movedLocked(out, in uint64) {
-	h.jobs.out += out
-	h.jobs.in += in
+// moved counts payload to and from h, in bytes.
+func (h *Host) moved(out, in uint64) {
+	h.jobs.out.Add(out)
+	h.jobs.in.Add(in)
 	h.f.o.Moved(h.Addr, out, in)
 }

@@ -25,10 +25,10 @@ type Options struct {
 	Drained     []string                   // addresses of the hosts that were drained by hand earlier
 	SaveDrained func(addrs []string) error // remembers those that are now
 
-	// The next three are called with the farm's lock held, and must not call it.
+	// The next three may be called with the farm's lock held, and must not call it.
 
 	Here  func() scheduler.Load             // what this machine does, but for jobs that were placed here
-	Moved func(addr string, out, in uint64) // counts payload to and from a host, in bytes
+	Moved func(addr string, out, in uint64) // counts payload to and from a host, in bytes; from several goroutines
 	Board func(result string)               // counts load boards that were read: "ok" or "torn"
 
 	DialTimeout   time.Duration

@@ -50,6 +50,21 @@ func (c *conn) Granted(l *link.Link, credits []job.Credit) {
 	}
 }
 
+// Answered implements link.Owner.
+func (c *conn) Answered(l *link.Link, load job.Load, out uint64, next *job.Credit) {
+	h := c.h
+	if out > 0 {
+		h.moved(out, 0)
+	}
+	h.f.mu.Lock()
+	defer h.f.mu.Unlock()
+	c.metLocked(l)
+	h.loadLocked(load)
+	if next != nil {
+		c.addLocked(*next)
+	}
+}
+
 // Recalled implements link.Owner.
 func (c *conn) Recalled(l *link.Link, n int) {
 	c.h.f.mu.Lock()
@@ -59,11 +74,7 @@ func (c *conn) Recalled(l *link.Link, n int) {
 }
 
 // Moved implements link.Owner.
-func (c *conn) Moved(out, in uint64) {
-	c.h.f.mu.Lock()
-	defer c.h.f.mu.Unlock()
-	c.h.movedLocked(out, in)
-}
+func (c *conn) Moved(out, in uint64) { c.h.moved(out, in) }
 
 // Tick implements link.Owner.
 func (c *conn) Tick(l *link.Link, now time.Time) (wanted bool) {

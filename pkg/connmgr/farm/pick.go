@@ -14,6 +14,9 @@ func (f *Farm) Pick(ctx context.Context, r *Request) (Grant, error) {
 	f.mu.Lock()
 	// Those that came earlier go first; what none of them can use may serve r.
 	f.queue.waiting = append(f.queue.waiting, r)
+	if r.Races {
+		f.racing[r.ID] = r
+	}
 	f.hereLocked(time.Now())
 	f.dispatchLocked()
 	if len(f.queue.waiting) > 0 { // else it was counted while it was prepared
@@ -57,8 +60,12 @@ func (f *Farm) Early(ctx context.Context, r *Request, waits func()) (Grant, erro
 // Trees reports whether a job of list is to be made for a private tree. Where it has to
 // wait for hosts it calls waits first. An error is ctx's end.
 func (f *Farm) Trees(ctx context.Context, list []scheduler.Host, id job.ToolchainID, waits func()) (bool, error) {
-	q := &question{list: list, toolchain: id, ready: make(chan bool, 1)}
 	f.mu.Lock()
+	if tree, until := f.sched.Trees(time.Now(), list, id); until.IsZero() { // as a rule
+		f.mu.Unlock()
+		return tree, nil
+	}
+	q := &question{list: list, toolchain: id, ready: make(chan bool, 1)}
 	f.queue.asking = append(f.queue.asking, q)
 	f.dispatchLocked()
 	f.mu.Unlock()
@@ -79,14 +86,7 @@ func (f *Farm) Trees(ctx context.Context, list []scheduler.Host, id job.Toolchai
 	return false, context.Cause(ctx)
 }
 
-// Join makes r known while hosts are at it, so that it can be given a second one.
-func (f *Farm) Join(r *Request) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.racing[r.ID] = r
-}
-
-// Leave ends that; a second host that was on offer is not wanted any more.
+// Leave says that r Races no more; a second host that was on offer is not wanted any more.
 func (f *Farm) Leave(r *Request) {
 	f.mu.Lock()
 	delete(f.racing, r.ID)

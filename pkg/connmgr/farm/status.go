@@ -96,7 +96,7 @@ func (f *Farm) Totals() (list []report.HostStats) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range f.hosts {
-		list = append(list, report.HostStats{Host: h.Addr, OK: h.jobs.ok, Failed: h.jobs.failed, BytesOut: h.jobs.out, BytesIn: h.jobs.in})
+		list = append(list, report.HostStats{Host: h.Addr, OK: h.jobs.ok, Failed: h.jobs.failed, BytesOut: h.jobs.out.Load(), BytesIn: h.jobs.in.Load()})
 	}
 	slices.SortFunc(list, func(a, b report.HostStats) int { return cmp.Compare(a.Host, b.Host) })
 	return list
@@ -120,7 +120,7 @@ func (f *Farm) knownLocked() map[string]scheduler.Status {
 // statusLocked returns h's state; known is knownLocked's.
 func (h *Host) statusLocked(known map[string]scheduler.Status) report.HostStatus {
 	s := report.HostStatus{Addr: h.Addr, State: h.state.String(),
-		OK: h.jobs.ok, Failed: h.jobs.failed, Out: h.jobs.out, In: h.jobs.in, Drained: h.f.drains.on[h.Addr]}
+		OK: h.jobs.ok, Failed: h.jobs.failed, Out: h.jobs.out.Load(), In: h.jobs.in.Load(), Drained: h.f.drains.on[h.Addr]}
 	k := known[h.Addr]
 	s.RTTUS, s.Rate, s.Speed = k.Link.RTT.Microseconds(), k.Link.Rate, k.Speed
 	s.OnTrial, s.PauseMS, s.DoubtMS, s.Doubt = k.HalfOpen, k.Retry.Milliseconds(), k.Quarantine.Milliseconds(), k.Doubt

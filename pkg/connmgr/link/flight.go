@@ -96,9 +96,10 @@ func (l *Link) unspentLocked(f *Flight) {
 	f.end(ErrCancelled)
 }
 
-// result takes a job's answer, which must have shut the job's own sink.
-func (l *Link) result(r *job.Result, inv iwarp.STag) {
+// result takes a job's answer, which came in receive buffer i and must have shut the job's own sink.
+func (l *Link) result(i int, r *job.Result, inv iwarp.STag) {
 	l.mu.Lock()
+	l.spare = append(l.spare, i)
 	f := l.flights[r.ID]
 	if f == nil || !f.sent || f.Result != nil || inv != f.Sink.STag() {
 		l.failLocked(fmt.Errorf("daemon answered job %d, which it was not asked", r.ID))
@@ -118,13 +119,11 @@ func (l *Link) result(r *job.Result, inv iwarp.STag) {
 	l.setViewLocked(r.Load, FromResult)
 	l.landLocked(f)
 	l.mu.Unlock()
-	if f.Length == 0 {
-		l.owner.Moved(f.Total, 0)
+	out := uint64(0)
+	if f.Length == 0 { // no Write of ours has brought it
+		out = f.Total
 	}
-	l.owner.Learned(l, LoadChanged)
-	if r.Next != nil {
-		l.owner.Granted(l, []job.Credit{*r.Next})
-	}
+	l.owner.Answered(l, r.Load, out, r.Next)
 }
 
 // landLocked ends f when it is answered and its source is not read any more: the

@@ -59,6 +59,9 @@ type Owner interface {
 	Learned(l *Link, what News)
 	// Granted brings credits. Those that are not wanted go back by Return.
 	Granted(l *Link, credits []job.Credit)
+	// Answered brings what came with the answer to a job, all at once as it comes with each: a new load,
+	// the bytes of its source where Moved has not counted them, and a credit, if that is not nil.
+	Answered(l *Link, load job.Load, out uint64, next *job.Credit)
 	// Recalled asks for up to n credits, by Return. Once it has come back the daemon hears
 	// that those were all.
 	Recalled(l *Link, n int)
@@ -216,6 +219,14 @@ func (l *Link) Running() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.flights)
+}
+
+// Room reports whether the link has a use for so many unspent credits beside the jobs that are
+// under way.
+func (l *Link) Room(unspent int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.draining && unspent+len(l.flights) <= MaxInFlight
 }
 
 // Backlog returns how many bytes of sources are to be written or under way.

@@ -18,10 +18,13 @@ func (*owner) Reached(net.Addr)            {}
 func (*owner) Learned(*Link, News)         {}
 func (*owner) Granted(*Link, []job.Credit) {}
 func (*owner) Recalled(*Link, int)         {}
-func (*owner) Moved(uint64, uint64)        {}
-func (*owner) Tick(*Link, time.Time) bool  { return false }
-func (*owner) Settled()                    {}
-func (o *owner) Lost(l *Link, _ error)     { o.lost(l) }
+
+func (*owner) Answered(*Link, job.Load, uint64, *job.Credit) {}
+
+func (*owner) Moved(uint64, uint64)       {}
+func (*owner) Tick(*Link, time.Time) bool { return false }
+func (*owner) Settled()                   {}
+func (o *owner) Lost(l *Link, _ error)    { o.lost(l) }
 
 // TestOwnerIsToldFirst: who waits for a flight of a link that ends looks for another one next, so
 // the owner knows by then that this one is gone. It may call the link as it hears that.

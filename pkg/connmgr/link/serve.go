@@ -98,9 +98,6 @@ func (l *Link) completed(wc *iwarp.WC) {
 func (l *Link) received(wc *iwarp.WC) {
 	i := int(wc.ID &^ wrKind)
 	msg, err := job.Parse(l.recvMem[i*job.MaxMessage:][:wc.ByteLen])
-	l.mu.Lock()
-	l.spare = append(l.spare, i)
-	l.mu.Unlock()
 	if err != nil {
 		l.Fail(fmt.Errorf("daemon sent a %w", err))
 		return
@@ -109,10 +106,14 @@ func (l *Link) received(wc *iwarp.WC) {
 		l.Fail(errors.New("daemon sent a message with the wrong invalidation"))
 		return
 	}
-	switch msg := msg.(type) {
-	case *job.Result: // its receive was posted for the job
-		l.result(msg, wc.InvSTag)
+	if r, ok := msg.(*job.Result); ok { // its receive was posted for the job
+		l.result(i, r, wc.InvSTag)
 		return
+	}
+	l.mu.Lock()
+	l.spare = append(l.spare, i)
+	l.mu.Unlock()
+	switch msg := msg.(type) {
 	case *job.Welcome: // its receive was one above Spare
 		l.welcomedBy(msg)
 		return
