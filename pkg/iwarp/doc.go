@@ -37,7 +37,7 @@
 //
 // # The layers
 //
-//	verbs       qp.go modify.go tx.go lastwords.go rx.go read.go ext.go cq.go srq.go events.go
+//	verbs       qp.go state.go modify.go tx.go lastwords.go rx.go read.go ext.go cq.go srq.go events.go
 //	memory      pd.go mr.go gate.go stag.go fastreg.go mw.go memory.go
 //	connection  startup.go negotiate.go dial.go listen.go segments.go
 //	RDMAP       package rdmap: messages, the engine of a stream (RFC 5040)

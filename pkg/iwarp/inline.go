@@ -154,12 +154,12 @@ func (q *qp) kicked() bool {
 	c := q.recvCQ
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.loan.kicked || q.stopping {
+	if !c.loan.kicked || q.sends == sendLast {
 		return false
 	}
 	c.loan.kicked = false
 	var d time.Time
-	if q.closing {
+	if q.sends == sendRest {
 		d = time.Now().Add(q.dev.cfg.StallTimeout)
 	}
 	_ = q.conn.SetReadDeadline(d)

@@ -19,7 +19,7 @@ func (q *qp) localFault(detail string) {
 		q.state = StateTerminate
 		q.badWR, q.badCode = int64(q.tx.next), StatusLocProtErr
 	}
-	q.stopping = true
+	q.onlyLocked(sendLast)
 	_ = q.conn.SetReadDeadline(past) // wakes rx, which takes the QP down
 }
 
@@ -32,7 +32,7 @@ func (q *qp) sendFailed(err error) {
 	if q.state == StateRTS || q.state == StateClosing {
 		q.state = StateTerminate
 	}
-	q.stopping = true
+	q.onlyLocked(sendLast)
 	_ = q.conn.SetReadDeadline(time.Now().Add(sayLast))
 }
 

@@ -41,7 +41,7 @@ func (q *qp) terminateLocked() {
 	q.ended, q.cause = true, terminateError(q.term, "terminated by this side's application")
 	q.byUser = true
 	q.state = StateTerminate
-	q.stopping = true
+	q.onlyLocked(sendLast)
 	q.kickLocked()
 	_ = q.conn.SetReadDeadline(past) // wakes rx, which takes the QP down
 	q.recall()

@@ -89,12 +89,11 @@ type stream struct {
 	irq      []inRead // the peer's requests; made for the first one
 	irqHead  uint64   // oldest whose response is not on its way
 	irqTail  uint64
-	sources  []*mr // tx.sources, during a write that may block
-	hurried  bool  // that write has less time than others
-	txBusy   bool  // the sending side has an owner
-	gateOpen bool  // FPDUs may leave (a responder waits for the first one)
-	closing  bool  // drain the SQ, then FIN
-	stopping bool  // send nothing more but term
+	sources  []*mr     // tx.sources, during a write that may block
+	hurried  bool      // that write has less time than others
+	txBusy   bool      // the sending side has an owner
+	gateOpen bool      // FPDUs may leave (a responder waits for the first one)
+	sends    sendPhase // what may still be sent
 	term     *rdmap.Terminate
 
 	answerFirst bool  // before term: the requests that came before the one at fault
@@ -363,7 +362,7 @@ func (q *qp) Disconnect(ctx context.Context) error {
 // closeLocked begins a graceful close of a QP in state RTS.
 func (q *qp) closeLocked() {
 	q.state = StateClosing
-	q.closing = true
+	q.onlyLocked(sendRest)
 	if q.gateOpen || q.sqHead == q.sqTail { // else the work waits for the initiator, and the FIN behind it
 		q.kickLocked()
 	}
@@ -395,7 +394,7 @@ func (q *qp) abortLocked(cause error) {
 		if !q.ended {
 			q.ended, q.cause = true, cause
 		}
-		q.stopping = true
+		q.onlyLocked(sendLast)
 	}
 	if q.conn != nil {
 		abortConn(q.conn)

@@ -216,7 +216,7 @@ func (q *qp) sourcesWritten() {
 }
 
 func (q *qp) hurryLocked() {
-	if !q.stopping { // then rx has set a deadline that is as near
+	if q.sends < sendLast { // then rx has set a deadline that is as near
 		q.hurried = true
 		_ = q.conn.SetWriteDeadline(time.Now().Add(q.dev.cfg.LingerTimeout))
 	}
@@ -248,7 +248,7 @@ func (q *qp) sourceFault(e *inRead, f rdmap.Fault, sent uint64) {
 		q.state = StateTerminate
 	}
 	q.answerFirst = false
-	q.stopping = true
+	q.onlyLocked(sendLast)
 	_ = q.conn.SetReadDeadline(past) // wakes rx, which takes the QP down
 }
 

@@ -212,7 +212,7 @@ func (q *qp) filled(n int) error {
 	if x.work && err == nil {
 		x.work = false
 		q.mu.Lock()
-		if q.closing {
+		if q.sends == sendRest {
 			q.kickLocked()
 			q.mu.Unlock()
 		} else {
@@ -267,7 +267,7 @@ func (q *qp) conclude(reason error) (linger bool) {
 	defer q.mu.Unlock()
 	defer q.kickLocked()
 	if q.ended { // by Abort, or by a fault of our own that tx reports
-		q.stopping = true
+		q.onlyLocked(sendLast)
 		return q.term != nil
 	}
 	graceful := false
@@ -301,10 +301,10 @@ func (q *qp) conclude(reason error) (linger bool) {
 		}
 	}
 	if graceful {
-		q.closing = true
+		q.onlyLocked(sendRest)
 		return false
 	}
-	q.stopping = true
+	q.onlyLocked(sendLast)
 	if !linger {
 		_ = q.conn.Close() // also ends a write that blocks
 	}

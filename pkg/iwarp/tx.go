@@ -133,7 +133,7 @@ func (q *qp) sendNow(by *qp) bool {
 	q.written(by)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.stopping || q.closing || q.workLocked() {
+	if q.sends != sendAll || q.workLocked() {
 		return false
 	}
 	q.letGoLocked()
@@ -143,7 +143,7 @@ func (q *qp) sendNow(by *qp) bool {
 // sendLocked has the work that there is done: here if it is small, else by tx. It
 // gives q.mu up.
 func (q *qp) sendLocked(by *qp) {
-	if q.txBusy || !q.gateOpen || q.stopping || !q.workLocked() {
+	if q.txBusy || !q.gateOpen || q.sends == sendLast || !q.workLocked() {
 		q.mu.Unlock()
 		return
 	}
@@ -214,16 +214,16 @@ func (q *qp) pump() bool {
 		q.mu.Lock()
 		tail, asked, work := q.sqTail, q.irqTail, q.workLocked()
 		switch {
-		case q.stopping && q.answerFirst && t.answer != asked && (t.replying || !t.sender.Active()):
+		case q.sends == sendLast && q.answerFirst && t.answer != asked && (t.replying || !t.sender.Active()):
 			tail = t.next
-		case q.stopping:
+		case q.sends == sendLast:
 			term := q.term
 			q.mu.Unlock()
 			if term != nil {
 				q.sayTerminate(term)
 			}
 			return false
-		case !work && q.closing && q.sqHead == q.sqTail:
+		case !work && q.sends == sendRest && q.sqHead == q.sqTail:
 			q.mu.Unlock()
 			q.sayFIN()
 			return false
@@ -422,7 +422,7 @@ func (q *qp) armDeadline() {
 	t.deadline = now
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.stopping { // then rx has set a nearer one
+	if q.sends < sendLast { // then rx has set a nearer one
 		_ = q.conn.SetWriteDeadline(now.Add(q.dev.cfg.StallTimeout)) // fails with the connection, as the write will
 	}
 }

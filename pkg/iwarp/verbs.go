@@ -177,23 +177,6 @@ type QPInitAttr struct {
 	Overcommit bool
 }
 
-// QPState is a QP's state (RDMA verbs names).
-type QPState uint8
-
-// States of a QP.
-const (
-	StateIdle QPState = iota
-	StateRTR
-	StateRTS
-	StateClosing
-	StateTerminate
-	StateError
-)
-
-func (s QPState) String() string {
-	return [...]string{"IDLE", "RTR", "RTS", "CLOSING", "TERMINATE", "ERROR"}[s]
-}
-
 // QP is a queue pair.
 type QP interface {
 	Num() uint32
