@@ -72,7 +72,8 @@ var edges = map[string][]string{
 	"pkg/connmgr/machine":           {"pkg/cgroup"},
 	"pkg/connmgr/known":             {"pkg/compile", "pkg/connmgr/compilers", "pkg/connmgr/ipc", "pkg/driver/recipes", "pkg/inputs", "pkg/job", "pkg/reason"}, // makes jobs of commands
 	"pkg/connmgr/compilers":         {"pkg/driver/recipes", "pkg/toolchain"},
-	"pkg/connmgr/holdings":          {"pkg/inputs", "pkg/job"}, // of which sets it counts what is there
+	"pkg/connmgr/daemontest":        {"pkg/digest", "pkg/identity/psk", "pkg/iwarp", "pkg/iwarp/iwarptest", "pkg/job", "pkg/pack"}, // for tests
+	"pkg/connmgr/holdings":          {"pkg/inputs", "pkg/job"},                                                                     // of which sets it counts what is there
 	"pkg/connmgr/link":              {"pkg/fetch", "pkg/identity", "pkg/identity/psk", "pkg/iwarp", "pkg/job"},
 	"pkg/connmgr/lists":             {"pkg/connmgr/ipc", "pkg/hostlist", "pkg/scheduler"}, // ipc: the mark of a list of distcc's
 	"pkg/connmgr/metrics":           {"pkg/connmgr/report", "pkg/reason"},

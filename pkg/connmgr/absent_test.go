@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/reason"
 )
@@ -36,7 +37,7 @@ func TestPatienceIsOneRule(t *testing.T) {
 				if d := time.Since(began); d != time.Minute {
 					t.Errorf("it failed after %v, want a minute", d)
 				}
-				time.AfterFunc(30*time.Second, func() { startFake(t, s.far, addr, nil) })
+				time.AfterFunc(30*time.Second, func() { daemontest.Start(t, s.far, addr, nil) })
 				began = time.Now()
 				res, no := s.run(context.Background(), f, "int x;")
 				if d := time.Since(began); no != nil || res.Host != addr || d < 30*time.Second || d > 31*time.Second {
@@ -68,24 +69,24 @@ func TestFallbackMayBeAllowed(t *testing.T) {
 func TestRestartedDaemonHasTheNextJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, func(o *Options) { o.Backoff, o.BackoffMax = time.Second, time.Hour })
-		up := startFake(t, s.far, "10.0.0.2:7632", func(d *fakeDaemon) { d.ids = nil }) // so that pauses may be long
-		d := startFake(t, s.far, "10.0.0.1:7632", nil)
-		f := leaseOf(d.addr + " " + up.addr)
+		up := daemontest.Start(t, s.far, "10.0.0.2:7632", func(d *daemontest.Daemon) { d.IDs = nil }) // so that pauses may be long
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", nil)
+		f := leaseOf(d.Addr + " " + up.Addr)
 		strict := leaseOf(f.Hosts)
 		strict.Fallback = ipc.FallbackForbidden
 		for i := range 8 {
 			s.m.farm.Want(s.m.lists.Of(f.Hosts).Sched, nil)
 			synctest.Wait()
-			d.stop()
+			d.Stop()
 			time.Sleep(time.Duration(i) * time.Second) // of attempts in vain
-			d = startFake(t, s.far, d.addr, nil)
+			d = daemontest.Start(t, s.far, d.Addr, nil)
 			time.Sleep(time.Second) // jobs ask no more often
 			lease := f
 			if i%2 == 1 {
 				lease = strict
 			}
 			began := time.Now()
-			if res, no := s.run(context.Background(), lease, "int x;"); no != nil || res.Host != d.addr {
+			if res, no := s.run(context.Background(), lease, "int x;"); no != nil || res.Host != d.Addr {
 				t.Errorf("answer %+v %+v, want a result of the host that is back", res, no)
 			}
 			if took := time.Since(began); took > 10*time.Millisecond {
@@ -99,16 +100,16 @@ func TestRestartedDaemonHasTheNextJob(t *testing.T) {
 func TestNoBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, func(o *Options) { o.Backoff, o.BackoffMax = time.Hour, time.Hour })
-		d := startFake(t, s.far, "10.0.0.1:7632", nil)
-		f := leaseOf(d.addr)
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", nil)
+		f := leaseOf(d.Addr)
 		f.BackoffMS = ipc.NoBackoff
-		d.stop()
+		d.Stop()
 		if _, no := s.run(context.Background(), f, "int x;"); no == nil || no.Reason != "host-lost" {
 			t.Errorf("answer %+v, want host-lost", no)
 		}
-		d = startFake(t, s.far, d.addr, nil)
+		d = daemontest.Start(t, s.far, d.Addr, nil)
 		time.Sleep(time.Microsecond)
-		if res, no := s.run(context.Background(), f, "int x;"); no != nil || res.Host != d.addr {
+		if res, no := s.run(context.Background(), f, "int x;"); no != nil || res.Host != d.Addr {
 			t.Errorf("answer %+v %+v, want a result of the host that is back", res, no)
 		}
 	})
@@ -120,7 +121,7 @@ func TestJobsOfABuildAreNoStorm(t *testing.T) {
 		var mu sync.Mutex
 		dials := 0
 		s := newSimulated(t, nil)
-		s.dialled = func(string) {
+		s.net.Dialled = func(string) {
 			mu.Lock()
 			defer mu.Unlock()
 			dials++
@@ -156,17 +157,17 @@ func TestThirdHostIsTried(t *testing.T) {
 		hosts, sent := "", 0
 		var mu sync.Mutex
 		for _, addr := range []string{"10.0.0.1:7632", "10.0.0.2:7632", "10.0.0.3:7632", "10.0.0.4:7632", "10.0.0.5:7632"} {
-			startFake(t, s.far, addr, func(d *fakeDaemon) {
-				d.onJob = func(c *fakeConn, j *fakeJob) {
+			daemontest.Start(t, s.far, addr, func(d *daemontest.Daemon) {
+				d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 					mu.Lock()
 					sent++
-					last := sent > 2 && string(j.text) != "poison"
+					last := sent > 2 && string(j.Text) != "poison"
 					mu.Unlock()
 					if last {
-						c.finish(j, compiled(j))
+						c.Finish(j, daemontest.Compiled(j))
 						return
 					}
-					c.qp.Abort()
+					c.QP.Abort()
 				}
 			})
 			hosts += addr + " "
@@ -203,19 +204,19 @@ func TestLostHostHasTheJobAgain(t *testing.T) {
 				var mu sync.Mutex
 				sent, had := 0, make(map[string]bool)
 				for _, addr := range c.hosts {
-					startFake(t, s.far, addr, func(d *fakeDaemon) {
-						d.onJob = func(conn *fakeConn, j *fakeJob) {
+					daemontest.Start(t, s.far, addr, func(d *daemontest.Daemon) {
+						d.OnJob = func(conn *daemontest.Conn, j *daemontest.Job) {
 							mu.Lock()
 							sent++
-							falls := !had[addr] || string(j.text) == "poison"
+							falls := !had[addr] || string(j.Text) == "poison"
 							had[addr] = true
 							mu.Unlock()
 							if falls {
 								time.Sleep(c.lives)
-								conn.qp.Abort()
+								conn.QP.Abort()
 								return
 							}
-							conn.finish(j, compiled(j))
+							conn.Finish(j, daemontest.Compiled(j))
 						}
 					})
 				}
@@ -242,23 +243,23 @@ func TestStartingHostIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
 		ready := time.Now().Add(10 * time.Second)
-		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
-			d.onHello = func(c *fakeConn) {
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) {
+			d.OnHello = func(c *daemontest.Conn) {
 				if time.Now().After(ready) {
-					c.welcome()
+					c.Welcome()
 				}
 			}
 		})
-		f := leaseOf(d.addr)
+		f := leaseOf(d.Addr)
 		began := time.Now()
-		if _, no := s.run(context.Background(), f, "int x;"); no == nil || no.Detail != d.addr+" is starting: it has not said yet what it can do" {
+		if _, no := s.run(context.Background(), f, "int x;"); no == nil || no.Detail != d.Addr+" is starting: it has not said yet what it can do" {
 			t.Errorf("answer %+v, want that the host is starting", no)
 		}
 		if took := time.Since(began); took > 2*time.Second {
 			t.Errorf("a job that may run here waited %v", took)
 		}
 		f.Fallback = ipc.FallbackForbidden
-		if res, no := s.run(context.Background(), f, "int x;"); no != nil || res.Host != d.addr {
+		if res, no := s.run(context.Background(), f, "int x;"); no != nil || res.Host != d.Addr {
 			t.Errorf("answer %+v %+v, want a result of the host", res, no)
 		}
 	})

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/toolchain"
@@ -25,9 +26,9 @@ import (
 // shares with the manager, nor change that; and the manager serves the next one.
 func TestAttackShmTruncate(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
 	w := r.dial()
-	if !w.lease(leaseOf(d.addr)) {
+	if !w.lease(leaseOf(d.Addr)) {
 		t.FailNow()
 	}
 	for name, f := range map[string]*os.File{"source": w.source, "sink": w.sink} {
@@ -60,7 +61,7 @@ func TestAttackShmTruncate(t *testing.T) {
 	}
 	w.close()
 	r.idle()
-	r.remote(d.addr, "int x;")
+	r.remote(d.Addr, "int x;")
 }
 
 // TestAttackShmDoubleFetch (shm-double-fetch): what a wrapper changes in its slot while the
@@ -141,7 +142,7 @@ func TestAttackShmDoubleFetch(t *testing.T) {
 // held against its slot: it is refused or loses its connection, and others go on.
 func TestAttackShmForgedIndex(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
 	rnd := rand.New(rand.NewPCG(3, 4))
 	edges := []uint64{0, 1, 63, 64, 4096, 4 << 20, 4<<20 + 1, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1<<63 - 1, 1 << 63, 1<<64 - 1}
 	pick := func() uint64 {
@@ -152,7 +153,7 @@ func TestAttackShmForgedIndex(t *testing.T) {
 	}
 	for i := range 300 {
 		w := r.dial()
-		if !w.lease(leaseOf(d.addr)) {
+		if !w.lease(leaseOf(d.Addr)) {
 			t.FailNow()
 		}
 		w.send(&ipc.Submit{BodyOff: uint32(pick()), BodyLen: uint32(pick()), TextOff: uint32(pick()), TextLen: pick(), Tree: rnd.IntN(2) == 0})
@@ -165,13 +166,13 @@ func TestAttackShmForgedIndex(t *testing.T) {
 		}
 		w.close()
 		if i%50 == 0 {
-			r.remote(d.addr, "int x;")
+			r.remote(d.Addr, "int x;")
 		}
 	}
 	// A submit without a slot, a slot twice, and the answer before the question.
 	for name, say := range map[string]func(w *wrapper){
 		"a submit without a lease": func(w *wrapper) { w.send(&ipc.Submit{BodyLen: 64, TextOff: 64}) },
-		"two leases":               func(w *wrapper) { w.lease(leaseOf(d.addr)); w.send(leaseOf(d.addr)) },
+		"two leases":               func(w *wrapper) { w.lease(leaseOf(d.Addr)); w.send(leaseOf(d.Addr)) },
 		"a kind that there is not": func(w *wrapper) { _ = w.conn.Send([]byte{1, 0, 0, 0, 200}) },
 		"a frame too long":         func(w *wrapper) { _ = w.conn.Send([]byte{255, 255, 255, 255, 1}) },
 		"a count too large":        func(w *wrapper) { _ = w.conn.Send([]byte{6, 0, 0, 0, 1, ipc.Version, 255, 255, 255, 127}) },
@@ -184,15 +185,15 @@ func TestAttackShmForgedIndex(t *testing.T) {
 		w.close()
 	}
 	r.idle()
-	r.remote(d.addr, "int x;")
+	r.remote(d.Addr, "int x;")
 }
 
 // TestAttackFdBomb (fd-bomb): descriptors that a wrapper sends along are nobody's: none
 // stays open in the manager.
 func TestAttackFdBomb(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
-	r.remote(d.addr, "int x;")
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	r.remote(d.Addr, "int x;")
 	r.idle()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -218,7 +219,7 @@ func TestAttackFdBomb(t *testing.T) {
 		return n
 	}
 	before := opened()
-	frame := leaseOf(d.addr).Append(nil)
+	frame := leaseOf(d.Addr).Append(nil)
 	sent := 0 // of all: an ordinary user may have RLIMIT_NOFILE of them in flight, and the kernel takes a moment to forget them
 	for range 20 {
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: r.socket, Net: "unix"})
@@ -251,7 +252,7 @@ func TestAttackFdBomb(t *testing.T) {
 		t.Errorf("%d descriptors are left", n-before)
 	}
 	forgotten(t, int(null.Fd()))
-	r.remote(d.addr, "int x;")
+	r.remote(d.Addr, "int x;")
 }
 
 // forgotten waits until the kernel lets this user send a descriptor again: it collects those that
@@ -340,10 +341,10 @@ func TestAttackUnixForeignUID(t *testing.T) {
 		t.Fatal(err)
 	}
 	expose(t, copied)
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
 	expose(t, r.socket)
 	cmd := exec.Command(copied)
-	cmd.Env = []string{leaseAs + "=" + r.socket + " " + d.addr, leaseCompiler + "=" + filepath.Join(evil, "gcc")}
+	cmd.Env = []string{leaseAs + "=" + r.socket + " " + d.Addr, leaseCompiler + "=" + filepath.Join(evil, "gcc")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
 	out, err := cmd.Output()
 	if got := strings.TrimSpace(string(out)); err != nil || got != "refused:toolchain" {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
@@ -19,25 +20,25 @@ import (
 
 // auditFarm is a simulated manager that audits every job, and hosts of which the
 // first compiles as wrong says.
-func auditFarm(t *testing.T, n int, log *strings.Builder, wrong func(a *answer)) (s *simulated, hosts string, all []*fakeDaemon) {
+func auditFarm(t *testing.T, n int, log *strings.Builder, wrong func(a *daemontest.Answer)) (s *simulated, hosts string, all []*daemontest.Daemon) {
 	t.Helper()
 	s = newSimulated(t, func(o *Options) {
 		o.Audit = 1
 		o.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	})
 	for i := range n {
-		d := startFake(t, s.far, fmt.Sprintf("10.0.0.%d:7632", i+1), func(d *fakeDaemon) {
-			d.tree = true
-			d.onJob = func(c *fakeConn, j *fakeJob) {
+		d := daemontest.Start(t, s.far, fmt.Sprintf("10.0.0.%d:7632", i+1), func(d *daemontest.Daemon) {
+			d.Tree = true
+			d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 				a := timed(j)
-				a.stderr = []byte("a warning")
+				a.Err = []byte("a warning")
 				if i == 0 && wrong != nil {
 					wrong(a)
 				}
-				c.finish(j, a)
+				c.Finish(j, a)
 			}
 		})
-		hosts += d.addr + " "
+		hosts += d.Addr + " "
 		all = append(all, d)
 	}
 	s.m.farm.Want(s.m.lists.Of(hosts).Sched, nil)
@@ -71,7 +72,7 @@ func (s *simulated) audits(hosts string, n int) map[string]int {
 }
 
 func (s *simulated) quarantined(addr string) bool {
-	j := scheduler.Job{Hosts: []scheduler.Host{{Addr: addr}}, Toolchain: testID, Tried: map[string]bool{}}
+	j := scheduler.Job{Hosts: []scheduler.Host{{Addr: addr}}, Toolchain: daemontest.Toolchain, Tried: map[string]bool{}}
 	g, err := s.m.farm.Early(s.t.Context(), farm.NewRequest(s.m.ids.Add(1), j), func() {})
 	if err != nil {
 		s.t.Error(err)
@@ -82,11 +83,11 @@ func (s *simulated) quarantined(addr string) bool {
 // TestAuditFindsTheOddOne: a host that gives another object, message or status than
 // two others gets no jobs any more, and the log says so in one line.
 func TestAuditFindsTheOddOne(t *testing.T) {
-	for what, wrong := range map[string]func(a *answer){
-		"x.o":         func(a *answer) { a.files[0][3] ^= 0x10 },
-		"messages":    func(a *answer) { a.stderr = nil },
-		"output":      func(a *answer) { a.stdout = []byte("?") },
-		"exit status": func(a *answer) { a.Exit = 1 },
+	for what, wrong := range map[string]func(a *daemontest.Answer){
+		"x.o":         func(a *daemontest.Answer) { a.Objects[0][3] ^= 0x10 },
+		"messages":    func(a *daemontest.Answer) { a.Err = nil },
+		"output":      func(a *daemontest.Answer) { a.Out = []byte("?") },
+		"exit status": func(a *daemontest.Answer) { a.Exit = 1 },
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -97,18 +98,18 @@ func TestAuditFindsTheOddOne(t *testing.T) {
 					t.Errorf("audits %v, want one that differs and then none", count)
 				}
 				for i, d := range all {
-					if got := s.quarantined(d.addr); got != (i == 0) {
-						t.Errorf("%s in quarantine: %v", d.addr, got)
+					if got := s.quarantined(d.Addr); got != (i == 0) {
+						t.Errorf("%s in quarantine: %v", d.Addr, got)
 					}
 				}
 				line := "host in quarantine: its " + what + " of x.c is not that of 10.0.0."
 				if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), line) {
 					t.Errorf("log\n%swant one line with %q", log.String(), line)
 				}
-				if _, err := s.m.farm.Drain(all[0].addr, false); err != nil {
+				if _, err := s.m.farm.Drain(all[0].Addr, false); err != nil {
 					t.Error(err)
 				}
-				if s.quarantined(all[0].addr) {
+				if s.quarantined(all[0].Addr) {
 					t.Error("still in quarantine after undrain")
 				}
 			})
@@ -121,14 +122,14 @@ func TestAuditFindsTheOddOne(t *testing.T) {
 func TestAuditBlamesNobody(t *testing.T) {
 	for name, c := range map[string]struct {
 		hosts int
-		wrong func(a *answer)
+		wrong func(a *daemontest.Answer)
 		all   bool // wrong everywhere
 		want  string
 	}{
 		"equal":            {3, nil, false, report.AuditSame},
 		"alone":            {1, nil, false, ""},
-		"two hosts differ": {2, func(a *answer) { a.files[0][3] ^= 0x10 }, false, report.AuditOpen},
-		"not reproducible": {4, func(a *answer) { a.files[0] = fmt.Append(nil, serial.Add(1)) }, true, report.AuditUnsound},
+		"two hosts differ": {2, func(a *daemontest.Answer) { a.Objects[0][3] ^= 0x10 }, false, report.AuditOpen},
+		"not reproducible": {4, func(a *daemontest.Answer) { a.Objects[0] = fmt.Append(nil, serial.Add(1)) }, true, report.AuditUnsound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -136,7 +137,7 @@ func TestAuditBlamesNobody(t *testing.T) {
 				s, hosts, all := auditFarm(t, c.hosts, &log, c.wrong)
 				if c.all {
 					for _, d := range all {
-						d.onJob = all[0].onJob
+						d.OnJob = all[0].OnJob
 					}
 				}
 				count := s.audits(hosts, 5)
@@ -144,8 +145,8 @@ func TestAuditBlamesNobody(t *testing.T) {
 					t.Errorf("audits %v, want 5 %q", count, c.want)
 				}
 				for _, d := range all {
-					if s.quarantined(d.addr) {
-						t.Errorf("%s is in quarantine", d.addr)
+					if s.quarantined(d.Addr) {
+						t.Errorf("%s is in quarantine", d.Addr)
 					}
 				}
 			})
@@ -167,7 +168,7 @@ func TestAuditWaitsForNoHost(t *testing.T) {
 				f := leaseOf(hosts + "10.0.0.9:7632")
 				f.NeedTree = true
 				forbid(f)
-				all[1].stop()
+				all[1].Stop()
 				for i := range 3 {
 					time.Sleep(10 * time.Minute)
 					if _, no := s.run(context.Background(), f, "int x;"); no != nil {

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
@@ -11,12 +12,12 @@ import (
 // that answers at once: wrapper, manager and host together, without processes.
 func BenchmarkWarmCompile(b *testing.B) {
 	r := newRig(b, func(o *Options) { o.Log = slog.New(slog.DiscardHandler) })
-	d := startFake(b, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.slotSize = 4 << 10 })
-	r.warm(d.addr)
+	d := daemontest.Start(b, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.SlotSize = 4 << 10 })
+	r.warm(d.Addr)
 	b.ReportAllocs()
 	for b.Loop() {
 		w := r.dial()
-		if got, _ := w.run(leaseOf(d.addr), "int x;"); got == nil {
+		if got, _ := w.run(leaseOf(d.Addr), "int x;"); got == nil {
 			b.Fatal("no result")
 		}
 		w.send(&ipc.Finish{Where: ipc.WhereRemote, Closed: true})

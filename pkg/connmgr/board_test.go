@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
@@ -52,14 +53,14 @@ func TestViews(t *testing.T) {
 	b := newBoards()
 	b.set(&job.Board{Seq: 1, Load: job.Load{Jobs: 4}})
 	var beats atomic.Int64
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.board, d.boardGuard = func() []byte { return b.mem }, b
-		d.onBeat = func() { beats.Add(1) }
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.Board, d.BoardGuard = func() []byte { return b.mem }, b
+		d.OnBeat = func() { beats.Add(1) }
 	})
-	r.remote(d.addr, "int x;")
+	r.remote(d.Addr, "int x;")
 	b.set(&job.Board{Seq: 2, Load: job.Load{Jobs: 4, Running: 3, Queued: 2}, Pressure: job.Pressure{CPU: 700}})
 	eventually(t, "the new load", func() bool {
-		s := r.status(d.addr)
+		s := r.status(d.Addr)
 		return s.Pressure != nil && s.Pressure.CPU == 700 // the load itself comes with heartbeats too
 	})
 	if got := r.count("rdistcc_cm_board_reads_total", "ok"); got == 0 {
@@ -72,13 +73,13 @@ func TestViews(t *testing.T) {
 	b.mem[16]++
 	b.Unlock()
 	eventually(t, "torn boards", func() bool { return r.count("rdistcc_cm_board_reads_total", "torn") > 1 })
-	if s := r.status(d.addr); s.State != "up" {
+	if s := r.status(d.Addr); s.State != "up" {
 		t.Errorf("a torn board: %+v", s)
 	}
 	b.Lock()
 	copy(b.mem, badBoard())
 	b.Unlock()
-	eventually(t, "the end of a daemon that lies", func() bool { return r.status(d.addr).State != "up" })
+	eventually(t, "the end of a daemon that lies", func() bool { return r.status(d.Addr).State != "up" })
 }
 
 // badBoard has a right sum and a draining flag of 2.
@@ -100,20 +101,20 @@ func TestViewIsRenewedForAChoice(t *testing.T) {
 		o.Heartbeat, o.HeartbeatDead = time.Hour, 2*time.Hour
 		o.DemandPause = time.Hour // no Demand, whose Ack would bring a view too
 	})
-	var all []*fakeDaemon
+	var all []*daemontest.Daemon
 	var list string
 	for range 2 {
 		b := newBoards()
 		b.set(&job.Board{Seq: 1, Load: job.Load{Jobs: 4, Running: 1}})
-		d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.board, d.boardGuard = func() []byte { return b.mem }, b })
+		d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.Board, d.BoardGuard = func() []byte { return b.mem }, b })
 		all = append(all, d)
-		list += d.addr + " "
+		list += d.Addr + " "
 	}
 	r.warm(list)
 	age := func() { time.Sleep(farm.ViewFresh) }
 	reads := func() (n float64) { return r.count("rdistcc_cm_board_reads_total", "ok") }
 	age()
-	r.remote(all[0].addr, "int x;") // alone: nothing to choose
+	r.remote(all[0].Addr, "int x;") // alone: nothing to choose
 	if n := reads(); n != 0 {
 		t.Errorf("%v boards read for one host", n)
 	}
@@ -125,7 +126,7 @@ func TestViewIsRenewedForAChoice(t *testing.T) {
 		t.Errorf("%v boards read, want 2: the views were new", n)
 	}
 	for _, d := range all {
-		s := r.status(d.addr)
+		s := r.status(d.Addr)
 		if s.LoadAgeMS > 30000 || s.LoadFrom == link.FromBoard && s.Load.Running != 1 || s.LoadFrom != link.FromBoard && s.LoadFrom != link.FromResult {
 			t.Errorf("%+v", s)
 		}

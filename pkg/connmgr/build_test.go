@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 )
@@ -29,19 +30,19 @@ func TestBuildsTakeTurns(t *testing.T) {
 		s := newSimulated(t, func(o *Options) { o.Slots = 16 })
 		turn := make(chan struct{})
 		var began []string
-		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
-			d.jobs = 2
-			d.onJob = func(c *fakeConn, j *fakeJob) {
-				began = append(began, string(j.text))
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) {
+			d.Jobs = 2
+			d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+				began = append(began, string(j.Text))
 				<-turn
-				c.finish(j, compiled(j))
+				c.Finish(j, daemontest.Compiled(j))
 			}
 		})
-		s.m.farm.Want(s.m.lists.Of(d.addr).Sched, nil)
+		s.m.farm.Want(s.m.lists.Of(d.Addr).Sched, nil)
 		synctest.Wait()
 		var wg sync.WaitGroup
 		for _, text := range []string{"a1", "a2", "a3", "a4", "a5", "b1", "b2"} {
-			f := leaseOf(d.addr)
+			f := leaseOf(d.Addr)
 			f.Build = text[:1]
 			wg.Go(func() {
 				if _, no := s.run(context.Background(), f, text); no != nil {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
@@ -17,20 +18,20 @@ func TestResultThatChanged(t *testing.T) {
 	for _, window := range []bool{false, true} {
 		t.Run(fmt.Sprintf("window=%t", window), func(t *testing.T) {
 			r := newRig(t, func(o *Options) { o.Large, o.Result = 16<<20, 8<<20 })
-			bad := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-				d.fetches = 1 << 20
-				d.onJob = func(c *fakeConn, j *fakeJob) {
-					a := compiled(j)
-					a.window = window
-					a.change = func(r *job.Result) { r.Digest[3] ^= 0x40 }
-					c.finish(j, a)
+			bad := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+				d.Fetches = 1 << 20
+				d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+					a := daemontest.Compiled(j)
+					a.Offered = window
+					a.Change = func(r *job.Result) { r.Digest[3] ^= 0x40 }
+					c.Finish(j, a)
 				}
 			})
-			good := startFake(t, r.far, "127.0.0.1:0", nil)
-			r.warm(bad.addr + " " + good.addr)
-			res := r.remote(bad.addr+" "+good.addr, "int x;")
-			if res.Host != good.addr || res.Attempts != 2 {
-				t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.addr)
+			good := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+			r.warm(bad.Addr + " " + good.Addr)
+			res := r.remote(bad.Addr+" "+good.Addr, "int x;")
+			if res.Host != good.Addr || res.Attempts != 2 {
+				t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.Addr)
 			}
 			if n := counter(t, r.m, "rdistcc_cm_digest_errors_total", "result"); n != 1 {
 				t.Errorf("%v digest errors counted, want 1", n)
@@ -44,15 +45,15 @@ func TestResultThatChanged(t *testing.T) {
 // one gets it.
 func TestSourceThatChanged(t *testing.T) {
 	r := newRig(t, nil)
-	bad := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) {
-			c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseDigest}})
+	bad := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+			c.Finish(j, &daemontest.Answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseDigest}})
 		}
 	})
-	good := startFake(t, r.far, "127.0.0.1:0", nil)
-	r.warm(bad.addr + " " + good.addr)
-	if res := r.remote(bad.addr+" "+good.addr, "int x;"); res.Host != good.addr || res.Attempts != 2 {
-		t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.addr)
+	good := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	r.warm(bad.Addr + " " + good.Addr)
+	if res := r.remote(bad.Addr+" "+good.Addr, "int x;"); res.Host != good.Addr || res.Attempts != 2 {
+		t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.Addr)
 	}
 	if n := counter(t, r.m, "rdistcc_cm_digest_errors_total", "source"); n != 1 {
 		t.Errorf("%v digest errors counted, want 1", n)
@@ -64,12 +65,12 @@ func TestSourceThatChanged(t *testing.T) {
 // like; the object is the same.
 func TestHostOptionsDecide(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Large, o.Source, o.Result = 64<<20, 16<<20, 16<<20 })
-	moved := make(chan *fakeJob, 1)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.zstd, d.slotSize, d.fetches = true, 1<<20, 16<<20
-		d.onJob = func(c *fakeConn, j *fakeJob) {
+	moved := make(chan *daemontest.Job, 1)
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.Zstd, d.SlotSize, d.Fetches = true, 1<<20, 16<<20
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 			moved <- j
-			c.finish(j, compiled(j))
+			c.Finish(j, daemontest.Compiled(j))
 		}
 	})
 	for _, x := range []struct {
@@ -85,7 +86,7 @@ func TestHostOptionsDecide(t *testing.T) {
 		{",zstd", 6 << 20, true, false}, // longer than slot and sink, unpacked
 		{"", 6 << 20, false, true},
 	} {
-		r.remote(d.addr+x.option, strings.Repeat("int x;", x.length/6))
+		r.remote(d.Addr+x.option, strings.Repeat("int x;", x.length/6))
 		j := <-moved
 		if (j.Packed != 0) != x.source || j.Zstd != (x.option == ",zstd") || (j.Source.STag != 0) != x.window {
 			t.Errorf("%d bytes with option %q: packed %d, zstd %t, window %d", x.length, x.option, j.Packed, j.Zstd, j.Source.Len)
@@ -108,11 +109,11 @@ func TestHostOptionsDecide(t *testing.T) {
 func TestNoiseIsNotPacked(t *testing.T) {
 	r := newRig(t, nil)
 	packed := make(chan uint64, 1)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.zstd = true
-		d.onJob = func(c *fakeConn, j *fakeJob) {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.Zstd = true
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 			packed <- j.Packed
-			c.finish(j, compiled(j))
+			c.Finish(j, daemontest.Compiled(j))
 		}
 	})
 	b := make([]byte, 200<<10)
@@ -121,7 +122,7 @@ func TestNoiseIsNotPacked(t *testing.T) {
 		x = x*1664525 + 1013904223
 		b[i] = byte(x >> 24)
 	}
-	r.remote(d.addr+",zstd", string(b))
+	r.remote(d.Addr+",zstd", string(b))
 	if n := <-packed; n != 0 {
 		t.Errorf("noise was packed into %d bytes", n)
 	}
@@ -131,19 +132,19 @@ func TestNoiseIsNotPacked(t *testing.T) {
 func TestSlowNetworkIsPackedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
-		var jobs []*fakeJob
-		far := func(d *fakeDaemon) {
-			d.zstd = true
-			d.onJob = func(c *fakeConn, j *fakeJob) {
+		var jobs []*daemontest.Job
+		far := func(d *daemontest.Daemon) {
+			d.Zstd = true
+			d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 				jobs = append(jobs, j)
-				c.finish(j, compiled(j))
+				c.Finish(j, daemontest.Compiled(j))
 			}
 		}
-		slow, fast := startFake(t, s.far, "10.0.0.1:7632", far), startFake(t, s.far, "10.0.0.2:7632", far)
-		s.slow[slow.addr] = 1 << 20
-		s.slow[fast.addr] = 2 << 30
+		slow, fast := daemontest.Start(t, s.far, "10.0.0.1:7632", far), daemontest.Start(t, s.far, "10.0.0.2:7632", far)
+		s.net.Slow[slow.Addr] = 1 << 20
+		s.net.Slow[fast.Addr] = 2 << 30
 		text := strings.Repeat("int x;", 100<<10)
-		for _, addr := range []string{slow.addr, slow.addr, fast.addr, fast.addr} {
+		for _, addr := range []string{slow.Addr, slow.Addr, fast.Addr, fast.Addr} {
 			if _, no := s.run(context.Background(), leaseOf(addr), text); no != nil {
 				t.Fatalf("answer %+v", no)
 			}
@@ -167,19 +168,19 @@ func TestPackedResultsThatLie(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, nil)
-			bad := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-				d.zstd = true
-				d.onJob = func(c *fakeConn, j *fakeJob) {
-					a := compiled(j)
-					a.change = change
-					c.finish(j, a)
+			bad := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+				d.Zstd = true
+				d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+					a := daemontest.Compiled(j)
+					a.Change = change
+					c.Finish(j, a)
 				}
 			})
-			good := startFake(t, r.far, "127.0.0.1:0", nil)
-			list := bad.addr + ",zstd " + good.addr
+			good := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+			list := bad.Addr + ",zstd " + good.Addr
 			r.warm(list)
-			if res := r.remote(list, text); res.Host != good.addr || res.Attempts != 2 {
-				t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.addr)
+			if res := r.remote(list, text); res.Host != good.Addr || res.Attempts != 2 {
+				t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.Addr)
 			}
 			r.idle()
 		})

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/sandbox"
 )
@@ -16,8 +17,8 @@ func TestHowAHostConfines(t *testing.T) {
 		sandbox.Landlock | sandbox.Seccomp | sandbox.NoNewPrivs | sandbox.Bounds: "confined",
 	} {
 		r := newRig(t, nil)
-		d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.sandbox = uint16(set) })
-		r.warm(d.addr)
+		d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.Sandbox = uint16(set) })
+		r.warm(d.Addr)
 		if h := r.m.Status().Hosts[0]; h.Sandbox != want || !slices.Equal(h.Measures, set.Names()) {
 			t.Errorf("a host with %v is shown as %q with %q, want %q", set, h.Sandbox, h.Measures, want)
 		}
@@ -28,13 +29,13 @@ func TestHowAHostConfines(t *testing.T) {
 // that is none of its failures.
 func TestHostThatCannotConfine(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) {
-			c.finish(j, &answer{Result: job.Result{Status: job.StatusRefused, Cause: job.CauseSandbox, Detail: "a file was reachable"}})
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+			c.Finish(j, &daemontest.Answer{Result: job.Result{Status: job.StatusRefused, Cause: job.CauseSandbox, Detail: "a file was reachable"}})
 		}
 	})
-	if no := r.goLocal(d.addr, "int x;"); no.Reason != "refused:sandbox" || !no.Trouble || d.jobsSeen() != 1 {
-		t.Errorf("answer %+v after %d attempts, want refused:sandbox after one", no, d.jobsSeen())
+	if no := r.goLocal(d.Addr, "int x;"); no.Reason != "refused:sandbox" || !no.Trouble || d.JobsSeen() != 1 {
+		t.Errorf("answer %+v after %d attempts, want refused:sandbox after one", no, d.JobsSeen())
 	}
 	if h := r.m.Status().Hosts[0]; h.PauseMS != 0 || h.OnTrial {
 		t.Errorf("its health suffers: %+v", h)

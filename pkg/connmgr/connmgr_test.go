@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/job"
@@ -17,14 +18,14 @@ import (
 
 func TestCompileOnHost(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
-	res := r.remote(d.addr, "int x;")
-	if res.Host != d.addr || res.Attempts != 1 || res.BytesOut == 0 || res.BytesIn == 0 {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	res := r.remote(d.Addr, "int x;")
+	if res.Host != d.Addr || res.Attempts != 1 || res.BytesOut == 0 || res.BytesIn == 0 {
 		t.Errorf("result %+v", res)
 	}
 	r.idle()
 	s := r.m.Status()
-	if len(s.Recent) != 1 || s.Recent[0].Local || s.Recent[0].Host != d.addr || !s.Recent[0].Finished {
+	if len(s.Recent) != 1 || s.Recent[0].Local || s.Recent[0].Host != d.Addr || !s.Recent[0].Finished {
 		t.Errorf("recent %+v, want the one job", s.Recent)
 	}
 }
@@ -37,10 +38,10 @@ func TestWarmCompileMessages(t *testing.T) {
 		o.Heartbeat, o.HeartbeatDead = time.Hour, 2*time.Hour
 		o.DemandPause = time.Hour // a build's jobs are counted now and then, not here
 	})
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
-	r.remote(d.addr, "int warm;")
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	r.remote(d.Addr, "int warm;")
 	r.idle()
-	qp := r.link(d.addr).QP()
+	qp := r.link(d.Addr).QP()
 	// The Acks of what the daemon said first may still be on their way out.
 	before := qp.Stats()
 	eventually(t, "quiet", func() bool {
@@ -52,7 +53,7 @@ func TestWarmCompileMessages(t *testing.T) {
 	qps := r.dev.Stats().QPs
 	const jobs = 5
 	for i := range jobs {
-		r.remote(d.addr, fmt.Sprintf("int x%d;", i))
+		r.remote(d.Addr, fmt.Sprintf("int x%d;", i))
 	}
 	after := qp.Stats()
 	if got := after.WritesSent - before.WritesSent; got != jobs {
@@ -67,16 +68,16 @@ func TestWarmCompileMessages(t *testing.T) {
 	if got := after.SendsReceived - before.SendsReceived; got != jobs {
 		t.Errorf("%d Sends back for %d jobs, want one each", got, jobs)
 	}
-	if r.link(d.addr).QP() != qp || r.dev.Stats().QPs != qps || len(d.conns) != 1 {
+	if r.link(d.Addr).QP() != qp || r.dev.Stats().QPs != qps || len(d.Conns) != 1 {
 		t.Error("a warm compile made a connection")
 	}
 }
 
 func TestLongSourceIsCutIntoWrites(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
-	r.remote(d.addr, strings.Repeat("x", 3<<20))
-	if got := r.link(d.addr).QP().Stats().WritesSent; got < 4 || got > 49 {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.SlotSize = 4 << 20 })
+	r.remote(d.Addr, strings.Repeat("x", 3<<20))
+	if got := r.link(d.Addr).QP().Stats().WritesSent; got < 4 || got > 49 {
 		t.Errorf("%d Writes for a little over 3 MiB, want some of 64 KiB to 1 MiB", got)
 	}
 	r.idle()
@@ -84,26 +85,26 @@ func TestLongSourceIsCutIntoWrites(t *testing.T) {
 
 func TestTooBigGoesLocal(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.slotSize = 64 << 10 })
-	no := r.goLocal(d.addr, strings.Repeat("x", 64<<10))
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.SlotSize = 64 << 10 })
+	no := r.goLocal(d.Addr, strings.Repeat("x", 64<<10))
 	if no.Reason != "too-big" || no.Trouble {
 		t.Errorf("answer %+v, want too-big without trouble", no)
 	}
-	if d.jobsSeen() != 0 {
+	if d.JobsSeen() != 0 {
 		t.Error("the job was sent")
 	}
-	r.remote(d.addr, "small one")
+	r.remote(d.Addr, "small one")
 	r.idle()
 }
 
 func TestResultTooBigGoesLocal(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) {
-			c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseTooBig}})
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+			c.Finish(j, &daemontest.Answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseTooBig}})
 		}
 	})
-	if no := r.goLocal(d.addr, "int x;"); no.Reason != "too-big" || no.Trouble {
+	if no := r.goLocal(d.Addr, "int x;"); no.Reason != "too-big" || no.Trouble {
 		t.Errorf("answer %+v, want too-big without trouble", no)
 	}
 	r.idle()
@@ -116,14 +117,14 @@ func TestResultTooBigGoesLocal(t *testing.T) {
 // tried again.
 func TestCompilerSaysNo(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) {
-			c.finish(j, &answer{Result: job.Result{Exit: 1}, stderr: []byte("x.c:1: error\n")})
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+			c.Finish(j, &daemontest.Answer{Result: job.Result{Exit: 1}, Err: []byte("x.c:1: error\n")})
 		}
 	})
 	w := r.dial()
 	defer w.close()
-	got, _ := w.run(leaseOf(d.addr), "int x")
+	got, _ := w.run(leaseOf(d.Addr), "int x")
 	res, ok := got.(*ipc.Result)
 	if !ok || res.Exit != 1 || len(res.Files) != 0 || res.Stderr.Len != 13 {
 		t.Fatalf("answer %T %+v, want exit 1 with its message", got, got)
@@ -142,8 +143,8 @@ func TestCompilerSaysNo(t *testing.T) {
 	}
 	w.send(&ipc.Finish{Where: ipc.WhereLocal, Reason: "diagnostics", Exit: 1, Closed: true})
 	r.idle()
-	if d.jobsSeen() != 1 {
-		t.Errorf("the host saw %d jobs, want 1", d.jobsSeen())
+	if d.JobsSeen() != 1 {
+		t.Errorf("the host saw %d jobs, want 1", d.JobsSeen())
 	}
 	if rec := r.m.Status().Recent[0]; !rec.Local || rec.Reason != "diagnostics" || rec.Trouble {
 		t.Errorf("record %+v, want local for diagnostics", rec)
@@ -213,10 +214,10 @@ func TestBadHostList(t *testing.T) {
 
 func TestUnknownCompilerGoesLocal(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
 	w := r.dial()
 	defer w.close()
-	f := leaseOf(d.addr)
+	f := leaseOf(d.Addr)
 	f.Compiler = "/unknown/cc"
 	w.send(f)
 	if no, ok := w.recv().(*ipc.GoLocal); !ok || no.Reason != "refused:toolchain" {
@@ -226,17 +227,17 @@ func TestUnknownCompilerGoesLocal(t *testing.T) {
 
 func TestHostWithoutToolchainIsNotEligible(t *testing.T) {
 	r := newRig(t, nil)
-	other := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.ids = []job.ToolchainID{{9}} })
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	other := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.IDs = []job.ToolchainID{{9}} })
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
 	for range 4 {
-		if res := r.remote(other.addr+" "+d.addr, "int x;"); res.Host != d.addr {
-			t.Errorf("ran on %s, want %s", res.Host, d.addr)
+		if res := r.remote(other.Addr+" "+d.Addr, "int x;"); res.Host != d.Addr {
+			t.Errorf("ran on %s, want %s", res.Host, d.Addr)
 		}
 	}
-	if no := r.goLocal(other.addr, "int x;"); no.Reason != "refused:toolchain" || no.Host == d.addr {
+	if no := r.goLocal(other.Addr, "int x;"); no.Reason != "refused:toolchain" || no.Host == d.Addr {
 		t.Errorf("answer %+v, want refused:toolchain", no)
 	}
-	if other.jobsSeen() != 0 {
+	if other.JobsSeen() != 0 {
 		t.Error("a host without the toolchain got a job")
 	}
 	r.idle()
@@ -244,33 +245,33 @@ func TestHostWithoutToolchainIsNotEligible(t *testing.T) {
 
 func TestLostHostIsRetriedOnAnother(t *testing.T) {
 	r := newRig(t, nil)
-	bad := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) { c.qp.Abort() }
+	bad := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) { c.QP.Abort() }
 	})
-	good := startFake(t, r.far, "127.0.0.1:0", nil)
-	r.warm(bad.addr + " " + good.addr)
-	res := r.remote(bad.addr+" "+good.addr, "int x;")
-	if bad.jobsSeen() == 0 {
+	good := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	r.warm(bad.Addr + " " + good.Addr)
+	res := r.remote(bad.Addr+" "+good.Addr, "int x;")
+	if bad.JobsSeen() == 0 {
 		t.Fatal("the first host of equals was not asked")
 	}
-	if res.Host != good.addr || res.Attempts != 2 {
-		t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.addr)
+	if res.Host != good.Addr || res.Attempts != 2 {
+		t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.Addr)
 	}
 	r.idle()
 }
 
 func TestAllHostsLostGoesLocal(t *testing.T) {
 	r := newRig(t, nil)
-	abort := func(d *fakeDaemon) { d.onJob = func(c *fakeConn, j *fakeJob) { c.qp.Abort() } }
-	a := startFake(t, r.far, "127.0.0.1:0", abort)
-	b := startFake(t, r.far, "127.0.0.1:0", abort)
-	r.warm(a.addr + " " + b.addr)
-	no := r.goLocal(a.addr+" "+b.addr, "int x;")
+	abort := func(d *daemontest.Daemon) { d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) { c.QP.Abort() } }
+	a := daemontest.Start(t, r.far, "127.0.0.1:0", abort)
+	b := daemontest.Start(t, r.far, "127.0.0.1:0", abort)
+	r.warm(a.Addr + " " + b.Addr)
+	no := r.goLocal(a.Addr+" "+b.Addr, "int x;")
 	if no.Reason != "host-lost" || !no.Trouble || no.Code != reason.ExitConnect || no.Host == "" || !strings.Contains(no.Detail, "lost (") {
 		t.Errorf("answer %+v, want host-lost with its host", no)
 	}
-	if a.jobsSeen()+b.jobsSeen() != 2 {
-		t.Errorf("%d attempts, want 2", a.jobsSeen()+b.jobsSeen())
+	if a.JobsSeen()+b.JobsSeen() != 2 {
+		t.Errorf("%d attempts, want 2", a.JobsSeen()+b.JobsSeen())
 	}
 	r.idle()
 	if rec := r.m.Status().Recent[0]; !rec.Local || !rec.Trouble {
@@ -280,9 +281,9 @@ func TestAllHostsLostGoesLocal(t *testing.T) {
 
 func TestUnreachableHostGoesLocal(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
-	d.stop()
-	no := r.goLocal(d.addr, "int x;")
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	d.Stop()
+	no := r.goLocal(d.Addr, "int x;")
 	if no.Reason != "host-lost" || !no.Trouble {
 		t.Errorf("answer %+v, want host-lost", no)
 	}
@@ -310,13 +311,13 @@ func (r *rig) warm(hosts string) {
 
 func TestHostComesBack(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
-	r.remote(d.addr, "int x;")
-	l := r.link(d.addr)
-	d.kill()
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	r.remote(d.Addr, "int x;")
+	l := r.link(d.Addr)
+	d.Kill()
 	<-l.Dead()
-	r.warm(d.addr)
-	r.remote(d.addr, "int y;")
+	r.warm(d.Addr)
+	r.remote(d.Addr, "int y;")
 	r.idle()
 }
 
@@ -324,17 +325,17 @@ func TestRefusedJobGoesElsewhere(t *testing.T) {
 	for _, cause := range []job.Cause{job.CauseToolchain, job.CausePolicy, job.CauseFull, job.CauseDraining, job.CauseMalformed} {
 		t.Run(cause.String(), func(t *testing.T) {
 			r := newRig(t, nil)
-			bad := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-				d.onJob = func(c *fakeConn, j *fakeJob) {
-					c.finish(j, &answer{Result: job.Result{Status: job.StatusRefused, Cause: cause, Detail: "so it is"}})
+			bad := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+				d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+					c.Finish(j, &daemontest.Answer{Result: job.Result{Status: job.StatusRefused, Cause: cause, Detail: "so it is"}})
 				}
 			})
-			good := startFake(t, r.far, "127.0.0.1:0", nil)
-			r.warm(bad.addr + " " + good.addr)
-			if res := r.remote(bad.addr+" "+good.addr, "int x;"); res.Host != good.addr {
-				t.Errorf("ran on %s, want %s", res.Host, good.addr)
+			good := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+			r.warm(bad.Addr + " " + good.Addr)
+			if res := r.remote(bad.Addr+" "+good.Addr, "int x;"); res.Host != good.Addr {
+				t.Errorf("ran on %s, want %s", res.Host, good.Addr)
 			}
-			no := r.goLocal(bad.addr, "int x;")
+			no := r.goLocal(bad.Addr, "int x;")
 			want := "refused:" + cause.String()
 			if cause == job.CauseMalformed {
 				want = "refused:policy"
@@ -349,24 +350,26 @@ func TestRefusedJobGoesElsewhere(t *testing.T) {
 
 func TestKilledCompilerIsRetried(t *testing.T) {
 	r := newRig(t, nil)
-	killed := func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) { c.finish(j, &answer{Result: job.Result{Signal: 9}}) }
+	killed := func(d *daemontest.Daemon) {
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+			c.Finish(j, &daemontest.Answer{Result: job.Result{Signal: 9}})
+		}
 	}
-	a, b := startFake(t, r.far, "127.0.0.1:0", killed), startFake(t, r.far, "127.0.0.1:0", killed)
-	r.warm(a.addr + " " + b.addr)
-	no := r.goLocal(a.addr+" "+b.addr, "int x;")
-	if no.Reason != "host-lost" || !no.Trouble || a.jobsSeen() != 1 || b.jobsSeen() != 1 {
-		t.Errorf("answer %+v after %d and %d attempts, want trouble after one each", no, a.jobsSeen(), b.jobsSeen())
+	a, b := daemontest.Start(t, r.far, "127.0.0.1:0", killed), daemontest.Start(t, r.far, "127.0.0.1:0", killed)
+	r.warm(a.Addr + " " + b.Addr)
+	no := r.goLocal(a.Addr+" "+b.Addr, "int x;")
+	if no.Reason != "host-lost" || !no.Trouble || a.JobsSeen() != 1 || b.JobsSeen() != 1 {
+		t.Errorf("answer %+v after %d and %d attempts, want trouble after one each", no, a.JobsSeen(), b.JobsSeen())
 	}
 	r.idle()
 }
 
 func TestRejectedConnection(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.reject = &job.Rejection{Cause: job.CauseDenied, Detail: "not in --allow"}
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.Reject = &job.Rejection{Cause: job.CauseDenied, Detail: "not in --allow"}
 	})
-	no := r.goLocal(d.addr, "int x;")
+	no := r.goLocal(d.Addr, "int x;")
 	if no.Reason != "denied" || !no.Trouble || no.Code != reason.ExitDenied || !strings.Contains(no.Detail, "not in --allow") {
 		t.Errorf("answer %+v, want denied with the daemon's words", no)
 	}
@@ -386,20 +389,20 @@ func TestBadResultsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, nil)
-			d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-				d.onJob = func(c *fakeConn, j *fakeJob) {
+			d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+				d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 					b := bad
 					b.ID = j.ID
-					c.send(&b, j.sinkSTag())
+					c.Send(&b, j.SinkSTag())
 				}
 			})
-			good := startFake(t, r.far, "127.0.0.1:0", nil)
-			r.warm(d.addr + " " + good.addr)
-			if res := r.remote(d.addr+" "+good.addr, "int x;"); res.Host != good.addr {
-				t.Errorf("ran on %s, want %s", res.Host, good.addr)
+			good := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+			r.warm(d.Addr + " " + good.Addr)
+			if res := r.remote(d.Addr+" "+good.Addr, "int x;"); res.Host != good.Addr {
+				t.Errorf("ran on %s, want %s", res.Host, good.Addr)
 			}
-			if d.jobsSeen() != 1 {
-				t.Errorf("the bad host saw %d jobs, want 1", d.jobsSeen())
+			if d.JobsSeen() != 1 {
+				t.Errorf("the bad host saw %d jobs, want 1", d.JobsSeen())
 			}
 			r.idle()
 		})
@@ -410,10 +413,10 @@ func TestBadResultsAreRefused(t *testing.T) {
 // would let the daemon write what the wrapper already reads.
 func TestResultMustShutItsSink(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) { c.send(&job.Result{ID: j.ID, Exit: 1}, 0) }
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) { c.Send(&job.Result{ID: j.ID, Exit: 1}, 0) }
 	})
-	no := r.goLocal(d.addr, "int x;")
+	no := r.goLocal(d.Addr, "int x;")
 	if no.Reason != "host-lost" || !strings.Contains(no.Detail, "invalidation") {
 		t.Errorf("answer %+v, want host-lost for the missing invalidation", no)
 	}
@@ -423,16 +426,16 @@ func TestResultMustShutItsSink(t *testing.T) {
 func TestWrapperGoneCancels(t *testing.T) {
 	r := newRig(t, nil)
 	started, cancelled := make(chan struct{}), make(chan struct{})
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 			close(started)
-			<-j.ctx.Done()
+			<-j.Ctx.Done()
 			close(cancelled)
-			c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
+			c.Finish(j, &daemontest.Answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
 		}
 	})
 	w := r.dial()
-	if !w.lease(leaseOf(d.addr)) {
+	if !w.lease(leaseOf(d.Addr)) {
 		t.FailNow()
 	}
 	w.send(w.preprocess("int x;"))
@@ -440,8 +443,8 @@ func TestWrapperGoneCancels(t *testing.T) {
 	w.close()
 	<-cancelled
 	r.idle()
-	if s := r.m.Status(); s.Hosts[0].Credits != d.jobs || s.Recent[0].Finished {
-		t.Errorf("%d credits and record %+v afterwards, want %d and an unfinished job", s.Hosts[0].Credits, s.Recent[0], d.jobs)
+	if s := r.m.Status(); s.Hosts[0].Credits != d.Jobs || s.Recent[0].Finished {
+		t.Errorf("%d credits and record %+v afterwards, want %d and an unfinished job", s.Hosts[0].Credits, s.Recent[0], d.Jobs)
 	}
 	// The preprocessor had ended: the slot serves the next one.
 	if s := sources(r.m); s.Total != 1 || s.Free != 1 {
@@ -451,9 +454,9 @@ func TestWrapperGoneCancels(t *testing.T) {
 
 func TestSlotOfAKilledWrapperIsNotUsedAgain(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
 	w := r.dial()
-	if !w.lease(leaseOf(d.addr)) {
+	if !w.lease(leaseOf(d.Addr)) {
 		t.FailNow()
 	}
 	w.close() // its preprocessor may live on
@@ -469,67 +472,67 @@ func TestSlotOfAKilledWrapperIsNotUsedAgain(t *testing.T) {
 // TestDaemonThatIgnoresCancelLosesItsConnection: the sink stays valid until then.
 func TestDaemonThatIgnoresCancelLosesItsConnection(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.CancelTimeout = 50 * time.Millisecond; o.Heartbeat = 10 * time.Millisecond })
-	started := make(chan *fakeConn, 1)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) { started <- c }
-		d.onCancel = func(*fakeConn, *job.Cancel) {}
+	started := make(chan *daemontest.Conn, 1)
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) { started <- c }
+		d.OnCancel = func(*daemontest.Conn, *job.Cancel) {}
 	})
 	w := r.dial()
-	if !w.lease(leaseOf(d.addr)) {
+	if !w.lease(leaseOf(d.Addr)) {
 		t.FailNow()
 	}
 	w.send(w.preprocess("int x;"))
 	c := <-started
 	w.close()
-	<-c.qp.Done()
+	<-c.QP.Done()
 	r.idle()
 }
 
 func TestDrainingHostGetsNothingNew(t *testing.T) {
 	r := newRig(t, nil)
 	finish, begun := make(chan struct{}), make(chan struct{}, 8)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 			begun <- struct{}{}
 			<-finish
-			a := compiled(j)
-			a.noNext = true
-			c.finish(j, a)
+			a := daemontest.Compiled(j)
+			a.NoNext = true
+			c.Finish(j, a)
 		}
 	})
-	r.warm(d.addr)
+	r.warm(d.Addr)
 	var wg sync.WaitGroup
-	wg.Go(func() { r.remote(d.addr, "running when it drains") })
+	wg.Go(func() { r.remote(d.Addr, "running when it drains") })
 	<-begun
-	c := d.conns[0]
-	c.send(&job.Drain{Seq: 1}, 0)
+	c := d.Conns[0]
+	c.Send(&job.Drain{Seq: 1}, 0)
 	eventually(t, "the drain to be seen", func() bool { return r.m.Status().Hosts[0].State == "draining" })
-	if no := r.goLocal(d.addr, "int x;"); no.Reason != "refused:draining" {
+	if no := r.goLocal(d.Addr, "int x;"); no.Reason != "refused:draining" {
 		t.Errorf("answer %+v, want refused:draining", no)
 	}
 	close(finish)
 	wg.Wait()
 	eventually(t, "the credit to come back", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return len(c.returns) == d.jobs-1 && len(c.slots) == 0
+		c.Mu.Lock()
+		defer c.Mu.Unlock()
+		return len(c.Returns) == d.Jobs-1 && len(c.Slots) == 0
 	})
 	r.idle()
 }
 
 func TestRecallReturnsUnspentCredits(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.jobs = 4 })
-	r.warm(d.addr)
-	c := d.conns[0]
-	c.send(&job.Recall{Seq: 7, Count: 3}, 0)
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.Jobs = 4 })
+	r.warm(d.Addr)
+	c := d.Conns[0]
+	c.Send(&job.Recall{Seq: 7, Count: 3}, 0)
 	eventually(t, "the answer to the recall", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for _, a := range c.acks {
+		c.Mu.Lock()
+		defer c.Mu.Unlock()
+		for _, a := range c.Acks {
 			if a.Of == job.KindRecall && a.Seq == 7 {
-				if len(c.returns) != 3 {
-					t.Errorf("%d credits returned before the Ack, want 3", len(c.returns))
+				if len(c.Returns) != 3 {
+					t.Errorf("%d credits returned before the Ack, want 3", len(c.Returns))
 				}
 				return true
 			}
@@ -539,15 +542,15 @@ func TestRecallReturnsUnspentCredits(t *testing.T) {
 	if got := r.m.Status().Hosts[0].Credits; got != 1 {
 		t.Errorf("%d credits left, want 1", got)
 	}
-	r.remote(d.addr, "the one that is left")
+	r.remote(d.Addr, "the one that is left")
 	r.idle()
 }
 
 func TestManyWrappers(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Slots = 16 })
-	a := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.jobs = 4 })
-	b := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.jobs = 2 })
-	hosts := a.addr + " " + b.addr
+	a := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.Jobs = 4 })
+	b := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.Jobs = 2 })
+	hosts := a.Addr + " " + b.Addr
 	r.warm(hosts)
 	base := descriptors(t)
 	var wg sync.WaitGroup
@@ -557,11 +560,11 @@ func TestManyWrappers(t *testing.T) {
 	}
 	wg.Wait()
 	r.idle()
-	if got := a.jobsSeen() + b.jobsSeen(); got != n {
+	if got := a.JobsSeen() + b.JobsSeen(); got != n {
 		t.Errorf("the hosts saw %d jobs, want %d", got, n)
 	}
-	if a.jobsSeen() == 0 || b.jobsSeen() == 0 {
-		t.Errorf("jobs were spread %d to %d", a.jobsSeen(), b.jobsSeen())
+	if a.JobsSeen() == 0 || b.JobsSeen() == 0 {
+		t.Errorf("jobs were spread %d to %d", a.JobsSeen(), b.JobsSeen())
 	}
 	kept := sources(r.m).Total + sinks(r.m).Total
 	if kept > 2*16 {
@@ -575,19 +578,19 @@ func TestManyWrappers(t *testing.T) {
 func TestWaitingWrapperGone(t *testing.T) {
 	r := newRig(t, nil)
 	finish, begun := make(chan struct{}), make(chan struct{}, 1)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.jobs = 1
-		d.onJob = func(c *fakeConn, j *fakeJob) {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.Jobs = 1
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 			begun <- struct{}{}
 			<-finish
-			c.finish(j, compiled(j))
+			c.Finish(j, daemontest.Compiled(j))
 		}
 	})
 	var wg sync.WaitGroup
-	wg.Go(func() { r.remote(d.addr, "has the credit") })
+	wg.Go(func() { r.remote(d.Addr, "has the credit") })
 	<-begun
 	w := r.dial()
-	if !w.lease(leaseOf(d.addr)) {
+	if !w.lease(leaseOf(d.Addr)) {
 		t.FailNow()
 	}
 	w.send(w.preprocess("waits"))
@@ -596,9 +599,9 @@ func TestWaitingWrapperGone(t *testing.T) {
 	eventually(t, "the second to leave", func() bool { return r.m.Status().Waiting.Credit == 0 })
 	close(finish)
 	wg.Wait()
-	r.remote(d.addr, "has the credit next")
-	if d.jobsSeen() != 2 {
-		t.Errorf("the host saw %d jobs, want 2", d.jobsSeen())
+	r.remote(d.Addr, "has the credit next")
+	if d.JobsSeen() != 2 {
+		t.Errorf("the host saw %d jobs, want 2", d.JobsSeen())
 	}
 	r.idle()
 }
@@ -608,15 +611,15 @@ func TestWaitingWrapperGone(t *testing.T) {
 func TestLocalShare(t *testing.T) {
 	r := newRig(t, nil)
 	finish, begun := make(chan struct{}), make(chan struct{}, 1)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.jobs = 1
-		d.onJob = func(c *fakeConn, j *fakeJob) {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.Jobs = 1
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 			begun <- struct{}{}
 			<-finish
-			c.finish(j, compiled(j))
+			c.Finish(j, daemontest.Compiled(j))
 		}
 	})
-	hosts := d.addr + " localhost/1"
+	hosts := d.Addr + " localhost/1"
 	r.warm(hosts)
 	var wg sync.WaitGroup
 	wg.Go(func() { r.remote(hosts, "on the host") })
@@ -658,11 +661,11 @@ func TestLocalCommandsTakeTurns(t *testing.T) {
 
 func TestLocalSlotsOfTheListCount(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Preprocessors = 1 })
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
 	a, b := r.dial(), r.dial()
 	defer a.close()
 	defer b.close()
-	hosts := "--localslots_cpp=2 " + d.addr
+	hosts := "--localslots_cpp=2 " + d.Addr
 	if !a.lease(leaseOf(hosts)) || !b.lease(leaseOf(hosts)) {
 		t.Fatal("two preprocessors were not allowed")
 	}
@@ -670,8 +673,8 @@ func TestLocalSlotsOfTheListCount(t *testing.T) {
 
 func TestNoSlotGoesLocal(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.SlotSize = 1 << 55 }) // no kernel maps that
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
-	if no := r.goLocal(d.addr, "int x;"); no.Reason != "no-slot" || !no.Trouble {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	if no := r.goLocal(d.Addr, "int x;"); no.Reason != "no-slot" || !no.Trouble {
 		t.Errorf("answer %+v, want no-slot", no)
 	}
 	r.idle()
@@ -679,7 +682,7 @@ func TestNoSlotGoesLocal(t *testing.T) {
 
 func TestSubmitOutsideItsSlot(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
 	for name, change := range map[string]func(s *ipc.Submit){
 		"text past the end": func(s *ipc.Submit) { s.TextLen = 4 << 20 },
 		"length wraps":      func(s *ipc.Submit) { s.TextLen = ^uint64(0) },
@@ -691,7 +694,7 @@ func TestSubmitOutsideItsSlot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := r.dial()
 			defer w.close()
-			if !w.lease(leaseOf(d.addr)) {
+			if !w.lease(leaseOf(d.Addr)) {
 				t.FailNow()
 			}
 			s := w.preprocess("int x;")
@@ -703,7 +706,7 @@ func TestSubmitOutsideItsSlot(t *testing.T) {
 		})
 	}
 	r.idle()
-	if d.jobsSeen() != 0 {
+	if d.JobsSeen() != 0 {
 		t.Error("a job was sent")
 	}
 }
@@ -749,15 +752,15 @@ func TestOtherVersionIsToldSo(t *testing.T) {
 func TestDrainFinishesWhatRuns(t *testing.T) {
 	r := newRig(t, nil)
 	finish, begun := make(chan struct{}), make(chan struct{})
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 			close(begun)
 			<-finish
-			c.finish(j, compiled(j))
+			c.Finish(j, daemontest.Compiled(j))
 		}
 	})
 	var wg sync.WaitGroup
-	wg.Go(func() { r.remote(d.addr, "int x;") })
+	wg.Go(func() { r.remote(d.Addr, "int x;") })
 	<-begun
 	r.m.Stop()
 	if err := <-r.serving; err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 	"github.com/rdistcc/rdistcc/pkg/reason"
@@ -36,62 +37,62 @@ func TestDrainByHand(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "drained")
 	r := newRig(t, func(o *Options) { o.Drains = file })
 	started, goOn := make(chan struct{}, 1), make(chan struct{})
-	a := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) {
+	a := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 			started <- struct{}{}
 			<-goOn
-			c.finish(j, compiled(j))
+			c.Finish(j, daemontest.Compiled(j))
 		}
 	})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.remote(a.addr, "int first;")
+		r.remote(a.Addr, "int first;")
 	}()
 	<-started
 	var d report.Drained
-	if code, data := r.ask(&d, a.addr, "drain", a.addr); code != 0 || !d.Drained || d.Was || d.Running != 1 || d.Host != a.addr {
+	if code, data := r.ask(&d, a.Addr, "drain", a.Addr); code != 0 || !d.Drained || d.Was || d.Running != 1 || d.Host != a.Addr {
 		t.Fatalf("drain: %d %s", code, data)
 	}
-	if no := r.goLocal(a.addr, "int second;"); no.Reason != "refused:draining" {
+	if no := r.goLocal(a.Addr, "int second;"); no.Reason != "refused:draining" {
 		t.Errorf("on a drained host: %+v", no)
 	}
 	close(goOn)
 	<-done // with its result
-	b := startFake(t, r.far, "127.0.0.1:0", nil)
+	b := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
 	for range 3 {
-		if res := r.remote(a.addr+" "+b.addr, "int x;"); res.Host != b.addr {
+		if res := r.remote(a.Addr+" "+b.Addr, "int x;"); res.Host != b.Addr {
 			t.Errorf("a job went to %s, which is drained", res.Host)
 		}
 	}
 	s := r.m.Status()
 	for _, h := range s.Hosts {
-		if h.Drained != (h.Addr == a.addr) || h.Drained && !strings.Contains(h.Note(), "drained by hand") {
+		if h.Drained != (h.Addr == a.Addr) || h.Drained && !strings.Contains(h.Note(), "drained by hand") {
 			t.Errorf("%+v", h)
 		}
 	}
-	if len(s.Drained) != 1 || s.Drained[0] != a.addr {
+	if len(s.Drained) != 1 || s.Drained[0] != a.Addr {
 		t.Errorf("drained are %q", s.Drained)
 	}
-	if code, _ := r.ask(&d, a.addr, "drain", a.addr); code != 0 || !d.Was {
+	if code, _ := r.ask(&d, a.Addr, "drain", a.Addr); code != 0 || !d.Was {
 		t.Errorf("again: %+v", d)
 	}
 	r.close()
 
 	r = newRig(t, func(o *Options) { o.Drains = file })
-	a = startFake(t, r.far, a.addr, nil)
-	if no := r.goLocal(a.addr, "int x;"); no.Reason != "refused:draining" && no.Reason != "host-lost" {
+	a = daemontest.Start(t, r.far, a.Addr, nil)
+	if no := r.goLocal(a.Addr, "int x;"); no.Reason != "refused:draining" && no.Reason != "host-lost" {
 		t.Errorf("after a restart: %+v", no)
 	}
-	if code, data := r.ask(&d, a.addr, "undrain", a.addr); code != 0 || d.Drained || d.Was {
+	if code, data := r.ask(&d, a.Addr, "undrain", a.Addr); code != 0 || d.Drained || d.Was {
 		t.Errorf("undrain: %d %s", code, data)
 	}
 	eventually(t, "jobs there again", func() bool {
 		w := r.dial()
 		defer w.close()
-		got, _ := w.run(leaseOf(a.addr), "int x;")
+		got, _ := w.run(leaseOf(a.Addr), "int x;")
 		res, ok := got.(*ipc.Result)
-		return ok && res.Host == a.addr
+		return ok && res.Host == a.Addr
 	})
 	if text, err := os.ReadFile(file); err != nil || len(text) != 0 {
 		t.Errorf("%q is remembered, %v", text, err)
@@ -131,13 +132,13 @@ func TestDrainOfWhatIsNone(t *testing.T) {
 
 func TestPlaces(t *testing.T) {
 	r := newRig(t, nil)
-	a := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.jobs = 6 })
-	r.remote(a.addr, "int x;")
+	a := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.Jobs = 6 })
+	r.remote(a.Addr, "int x;")
 	for _, c := range []struct {
 		list string
 		want int
 	}{
-		{a.addr, 6}, {a.addr + "/2", 2}, {a.addr + " nobody:1/3 other:1 localhost/5", 6 + 3 + report.GuessedPlaces + 5}, {"localhost/2", 2},
+		{a.Addr, 6}, {a.Addr + "/2", 2}, {a.Addr + " nobody:1/3 other:1 localhost/5", 6 + 3 + report.GuessedPlaces + 5}, {"localhost/2", 2},
 	} {
 		var p report.Places
 		if code, data := r.ask(&p, c.list, "places"); code != 0 || p.Hosts+p.Guess+p.Local != c.want {
@@ -145,8 +146,8 @@ func TestPlaces(t *testing.T) {
 		}
 	}
 	var p report.Places
-	r.ask(nil, a.addr, "drain", a.addr)
-	if r.ask(&p, a.addr, "places"); p.Hosts != 0 {
+	r.ask(nil, a.Addr, "drain", a.Addr)
+	if r.ask(&p, a.Addr, "places"); p.Hosts != 0 {
 		t.Errorf("a drained host has %d places", p.Hosts)
 	}
 	if code, _ := r.ask(nil, "a@b", "places"); code != reason.ExitHostList {
@@ -160,9 +161,9 @@ func TestPlaces(t *testing.T) {
 
 func TestStatsAndWhy(t *testing.T) {
 	r := newRig(t, nil)
-	a := startFake(t, r.far, "127.0.0.1:0", nil)
+	a := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
 	for range 3 {
-		r.remote(a.addr, "int x;")
+		r.remote(a.Addr, "int x;")
 	}
 	eventually(t, "three to be counted", func() bool { return len(r.m.Status().Recent) == 3 })
 	r.goLocal("", "int x;")
@@ -183,7 +184,7 @@ func TestStatsAndWhy(t *testing.T) {
 	}
 	var w report.Why
 	r.ask(&w, "", "why", "/src/x.c", "x.c")
-	if w.Jobs[1].Cwd != "/src" || !w.Jobs[0].Local || w.Jobs[0].Reason != "no-hosts" || w.Jobs[1].Host != a.addr || w.Jobs[1].TotalUS != 5000 {
+	if w.Jobs[1].Cwd != "/src" || !w.Jobs[0].Local || w.Jobs[0].Reason != "no-hosts" || w.Jobs[1].Host != a.Addr || w.Jobs[1].TotalUS != 5000 {
 		t.Errorf("the newest first: %+v", w.Jobs)
 	}
 	if code, _ := r.ask(nil, "", "why"); code != reason.ExitArguments {

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
@@ -17,21 +18,21 @@ func TestDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, func(o *Options) { o.Slots = 32 })
 		finish := make(chan struct{})
-		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
-			d.jobs = 2
-			d.onJob = func(c *fakeConn, j *fakeJob) {
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) {
+			d.Jobs = 2
+			d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 				<-finish
-				c.finish(j, compiled(j))
+				c.Finish(j, daemontest.Compiled(j))
 			}
 		})
-		other := startFake(t, s.far, "10.0.0.2:7632", nil)
-		s.m.farm.Want(s.m.lists.Of(d.addr+" "+other.addr).Sched, nil)
+		other := daemontest.Start(t, s.far, "10.0.0.2:7632", nil)
+		s.m.farm.Want(s.m.lists.Of(d.Addr+" "+other.Addr).Sched, nil)
 		synctest.Wait()
-		said := func(d *fakeDaemon) (jobs []uint16) {
-			c := d.conns[0]
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			for i, m := range c.demands {
+		said := func(d *daemontest.Daemon) (jobs []uint16) {
+			c := d.Conns[0]
+			c.Mu.Lock()
+			defer c.Mu.Unlock()
+			for i, m := range c.Demands {
 				if m.Seq != uint32(i+1) {
 					t.Errorf("sequence number %d of demand %d", m.Seq, i+1)
 				}
@@ -42,7 +43,7 @@ func TestDemand(t *testing.T) {
 		var all sync.WaitGroup
 		for range 12 {
 			all.Go(func() {
-				if _, no := s.run(context.Background(), leaseOf(d.addr), "int x;"); no != nil {
+				if _, no := s.run(context.Background(), leaseOf(d.Addr), "int x;"); no != nil {
 					t.Errorf("answer %+v", no)
 				}
 			})
@@ -74,19 +75,19 @@ func TestDemand(t *testing.T) {
 func TestDemandOfABuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
-		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
-			d.onJob = func(c *fakeConn, j *fakeJob) {
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) {
+			d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 				time.Sleep(100 * time.Millisecond)
-				c.finish(j, compiled(j))
+				c.Finish(j, daemontest.Compiled(j))
 			}
 		})
 		for range 50 {
-			if _, no := s.run(context.Background(), leaseOf(d.addr), "int x;"); no != nil {
+			if _, no := s.run(context.Background(), leaseOf(d.Addr), "int x;"); no != nil {
 				t.Fatalf("answer %+v", no)
 			}
 		}
 		synctest.Wait()
-		if got := d.conns[0].demands; !slices.Equal(got, []job.Demand{{Seq: 1, Jobs: 1, Builds: 1}}) {
+		if got := d.Conns[0].Demands; !slices.Equal(got, []job.Demand{{Seq: 1, Jobs: 1, Builds: 1}}) {
 			t.Errorf("demands %+v, want one", got)
 		}
 	})

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 )
 
 // TestDialsAreBounded: of a long list of hosts that take a connection and say nothing,
@@ -74,16 +76,16 @@ func TestKnownHostsDoNotWaitForTheDead(t *testing.T) {
 	}
 	defer ln.Close()
 	r := newRig(t, func(o *Options) { o.Dials, o.DialTimeout = 1, time.Hour })
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
-	r.warm(d.addr)
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	r.warm(d.Addr)
 	r.m.farm.Want(r.m.lists.Of(ln.Addr().String()).Sched, nil)
 	silent, err := ln.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	l := r.link(d.addr)
-	d.kill()
+	l := r.link(d.Addr)
+	d.Kill()
 	<-l.Dead()
-	r.warm(d.addr)
+	r.warm(d.Addr)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/farm"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
@@ -52,14 +53,14 @@ func TestCorruptedFPDU(t *testing.T) {
 			o.Device = dialer(t, faults)
 		})
 		r.dev = r.m.o.Device
-		bad, good := startFake(t, r.far, "127.0.0.1:0", nil), startFake(t, r.far, "127.0.0.1:0", nil)
-		faults[bad.addr] = func(c net.Conn) net.Conn { return iwarptest.Wrap(c, iwarptest.Faults{FlipAt: 70000}) }
-		r.warm(bad.addr + " " + good.addr)
-		if res := r.remote(bad.addr+" "+good.addr, text); res.Host != good.addr || res.Attempts != 2 {
-			t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.addr)
+		bad, good := daemontest.Start(t, r.far, "127.0.0.1:0", nil), daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+		faults[bad.Addr] = func(c net.Conn) net.Conn { return iwarptest.Wrap(c, iwarptest.Faults{FlipAt: 70000}) }
+		r.warm(bad.Addr + " " + good.Addr)
+		if res := r.remote(bad.Addr+" "+good.Addr, text); res.Host != good.Addr || res.Attempts != 2 {
+			t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.Addr)
 		}
-		if s := r.far.Stats(); s.CRCErrors != 1 || bad.jobsSeen() != 0 {
-			t.Errorf("%d CRC errors and %d jobs at the host, want 1 and 0", s.CRCErrors, bad.jobsSeen())
+		if s := r.far.Stats(); s.CRCErrors != 1 || bad.JobsSeen() != 0 {
+			t.Errorf("%d CRC errors and %d jobs at the host, want 1 and 0", s.CRCErrors, bad.JobsSeen())
 		}
 		r.idle()
 	})
@@ -70,10 +71,10 @@ func TestCorruptedFPDU(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { dev.Close() })
-		bad, good := startFake(t, dev, "127.0.0.1:0", nil), startFake(t, r.far, "127.0.0.1:0", nil)
-		r.warm(bad.addr + " " + good.addr)
-		if res := r.remote(bad.addr+" "+good.addr, text); res.Host != good.addr || res.Attempts != 2 {
-			t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.addr)
+		bad, good := daemontest.Start(t, dev, "127.0.0.1:0", nil), daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+		r.warm(bad.Addr + " " + good.Addr)
+		if res := r.remote(bad.Addr+" "+good.Addr, text); res.Host != good.Addr || res.Attempts != 2 {
+			t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.Addr)
 		}
 		if s := r.dev.Stats(); s.CRCErrors != 1 {
 			t.Errorf("%d CRC errors, want 1", s.CRCErrors)
@@ -90,11 +91,11 @@ func TestCutInsideFrame(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	bad, good := startFake(t, dev, "127.0.0.1:0", nil), startFake(t, r.far, "127.0.0.1:0", nil)
-	r.warm(bad.addr + " " + good.addr)
+	bad, good := daemontest.Start(t, dev, "127.0.0.1:0", nil), daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	r.warm(bad.Addr + " " + good.Addr)
 	text := strings.Repeat("static int x; ", 10000)
-	if res := r.remote(bad.addr+" "+good.addr, text); res.Host != good.addr || res.Attempts != 2 {
-		t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.addr)
+	if res := r.remote(bad.Addr+" "+good.Addr, text); res.Host != good.Addr || res.Attempts != 2 {
+		t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.Addr)
 	}
 	r.idle()
 }
@@ -124,38 +125,16 @@ func TestPeerOfAnotherKind(t *testing.T) {
 // simulated is a manager and its jobs without sockets and in simulated time.
 type simulated struct {
 	t   *testing.T
-	net *iwarptest.Network
+	net *daemontest.Network
 	m   *Manager
 	far iwarp.Device
-
-	slow    map[string]int    // bytes a second to an address
-	dialled func(addr string) // nil, or called for each attempt to connect
 }
 
 func newSimulated(t *testing.T, change func(o *Options)) *simulated {
 	t.Helper()
-	s := &simulated{t: t, net: iwarptest.NewNetwork(), slow: make(map[string]int)}
-	open := func() iwarp.Device {
-		cfg := s.net.Config()
-		dial := cfg.Dial
-		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
-			if s.dialled != nil {
-				s.dialled(addr)
-			}
-			c, err := dial(ctx, addr)
-			if rate := s.slow[addr]; err == nil && rate > 0 {
-				c = slowConn{c, rate}
-			}
-			return c, err
-		}
-		dev, err := iwarp.Open(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return dev
-	}
-	s.far = open()
-	o := Options{Device: open(), Registry: prometheus.NewRegistry(), Identify: identifyTest, Object: fakeObject, Slots: 4, SlotSize: 4 << 20, SinkSize: 4 << 20, Prefault: 4096,
+	s := &simulated{t: t, net: daemontest.NewNetwork(t)}
+	s.far = s.net.Open()
+	o := Options{Device: s.net.Open(), Registry: prometheus.NewRegistry(), Identify: identifyTest, Object: fakeObject, Slots: 4, SlotSize: 4 << 20, SinkSize: 4 << 20, Prefault: 4096,
 		LoadAverage: func() float64 { return 0 }, Memory: func() machine.Memory { return machine.Memory{} }}
 	if change != nil {
 		change(&o)
@@ -215,21 +194,21 @@ func (s *simulated) run(ctx context.Context, f *ipc.Lease, text string) (*ipc.Re
 func TestSilentHostIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
-		silent := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
-			d.mute = true
-			d.onJob = func(*fakeConn, *fakeJob) {}
-			d.onCancel = func(*fakeConn, *job.Cancel) {}
+		silent := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) {
+			d.Mute = true
+			d.OnJob = func(*daemontest.Conn, *daemontest.Job) {}
+			d.OnCancel = func(*daemontest.Conn, *job.Cancel) {}
 		})
-		good := startFake(t, s.far, "10.0.0.2:7632", nil)
-		hosts := silent.addr + " " + good.addr
+		good := daemontest.Start(t, s.far, "10.0.0.2:7632", nil)
+		hosts := silent.Addr + " " + good.Addr
 		s.m.farm.Want(s.m.lists.Of(hosts).Sched, nil)
 		synctest.Wait()
 		began := time.Now()
 		res, no := s.run(context.Background(), leaseOf(hosts), "int x;")
-		if no != nil || res.Host != good.addr || res.Attempts != 2 {
-			t.Fatalf("answer %+v %+v, want a result of %s after 2 attempts", res, no, good.addr)
+		if no != nil || res.Host != good.Addr || res.Attempts != 2 {
+			t.Fatalf("answer %+v %+v, want a result of %s after 2 attempts", res, no, good.Addr)
 		}
-		if silent.jobsSeen() != 1 {
+		if silent.JobsSeen() != 1 {
 			t.Fatal("the silent host did not get the job")
 		}
 		for s.m.Status().Hosts[0].State == "up" { // it is dialled again after some 100 ms
@@ -245,27 +224,16 @@ func TestSilentHostIsLost(t *testing.T) {
 func TestQuietHostIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
-		d := startFake(t, s.far, "10.0.0.1:7632", nil)
-		if _, no := s.run(context.Background(), leaseOf(d.addr), "int x;"); no != nil {
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", nil)
+		if _, no := s.run(context.Background(), leaseOf(d.Addr), "int x;"); no != nil {
 			t.Fatalf("answer %+v", no)
 		}
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if len(d.conns) != 1 || s.m.Status().Hosts[0].State != "up" {
-			t.Errorf("%d connections, state %s, want the one", len(d.conns), s.m.Status().Hosts[0].State)
+		if len(d.Conns) != 1 || s.m.Status().Hosts[0].State != "up" {
+			t.Errorf("%d connections, state %s, want the one", len(d.Conns), s.m.Status().Hosts[0].State)
 		}
 	})
-}
-
-// slowConn lets bytes out at a rate.
-type slowConn struct {
-	net.Conn
-	rate int // bytes a second
-}
-
-func (c slowConn) Write(p []byte) (int, error) {
-	time.Sleep(time.Duration(len(p)) * time.Second / time.Duration(c.rate))
-	return c.Conn.Write(p)
 }
 
 // TestSlowNetworkIsNotSilence: a long source on a slow line takes longer than a
@@ -273,11 +241,11 @@ func (c slowConn) Write(p []byte) (int, error) {
 func TestSlowNetworkIsNotSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
-		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
-		s.slow[d.addr] = 100 << 10
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) { d.SlotSize = 4 << 20 })
+		s.net.Slow[d.Addr] = 100 << 10
 		text := strings.Repeat("x", 3<<20)
 		began := time.Now()
-		if res, no := s.run(context.Background(), leaseOf(d.addr), text); no != nil || res.Attempts != 1 {
+		if res, no := s.run(context.Background(), leaseOf(d.Addr), text); no != nil || res.Attempts != 1 {
 			t.Errorf("answer %+v %+v, want a result at the first attempt", res, no)
 		}
 		if took := time.Since(began); took < 30*time.Second {
@@ -330,17 +298,17 @@ func TestBlackHole(t *testing.T) {
 func TestUnwantedHostIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
-		d := startFake(t, s.far, "10.0.0.1:7632", nil)
-		if _, no := s.run(context.Background(), leaseOf(d.addr+" 10.0.0.2:7632"), "int x;"); no != nil {
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", nil)
+		if _, no := s.run(context.Background(), leaseOf(d.Addr+" 10.0.0.2:7632"), "int x;"); no != nil {
 			t.Fatalf("answer %+v", no)
 		}
 		time.Sleep(2 * farm.ForgetAfter)
-		if st := s.m.Status(); len(st.Hosts) != 1 || st.Hosts[0].Addr != d.addr {
+		if st := s.m.Status(); len(st.Hosts) != 1 || st.Hosts[0].Addr != d.Addr {
 			t.Errorf("hosts %+v, want the connected one", st.Hosts)
 		}
 		// It is a new one when it is named again.
-		late := startFake(t, s.far, "10.0.0.2:7632", nil)
-		if res, no := s.run(context.Background(), leaseOf(late.addr), "int x;"); no != nil || res.Host != late.addr {
+		late := daemontest.Start(t, s.far, "10.0.0.2:7632", nil)
+		if res, no := s.run(context.Background(), leaseOf(late.Addr), "int x;"); no != nil || res.Host != late.Addr {
 			t.Errorf("answer %+v %+v", res, no)
 		}
 	})
@@ -351,17 +319,17 @@ func TestUnwantedHostIsForgotten(t *testing.T) {
 func TestFullFarmIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
-		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
-			d.jobs = 1
-			d.onJob = func(c *fakeConn, j *fakeJob) {
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) {
+			d.Jobs = 1
+			d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 				time.Sleep(50 * time.Second)
-				c.finish(j, compiled(j))
+				c.Finish(j, daemontest.Compiled(j))
 			}
 		})
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
-				f := leaseOf(d.addr)
+				f := leaseOf(d.Addr)
 				f.IOTimeoutMS = 60_000
 				if _, no := s.run(context.Background(), f, "int x;"); no != nil {
 					t.Errorf("answer %+v", no)
@@ -376,13 +344,13 @@ func TestFullFarmIsWaitedFor(t *testing.T) {
 func TestTimeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
-		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
-			d.onJob = func(c *fakeConn, j *fakeJob) {
-				<-j.ctx.Done()
-				c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) {
+			d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+				<-j.Ctx.Done()
+				c.Finish(j, &daemontest.Answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
 			}
 		})
-		f := leaseOf(d.addr)
+		f := leaseOf(d.Addr)
 		f.IOTimeoutMS = 60_000
 		began := time.Now()
 		_, no := s.run(context.Background(), f, "int x;")
@@ -393,7 +361,7 @@ func TestTimeLimit(t *testing.T) {
 			t.Errorf("it took %v, want 1m0s", took)
 		}
 		synctest.Wait()
-		if h := s.m.Status().Hosts[0]; h.State != "up" || h.Running != 0 || h.Credits != d.jobs {
+		if h := s.m.Status().Hosts[0]; h.State != "up" || h.Running != 0 || h.Credits != d.Jobs {
 			t.Errorf("host %+v afterwards, want it idle with its credits", h)
 		}
 	})
@@ -404,15 +372,15 @@ func TestTimeLimit(t *testing.T) {
 func TestCancelBeforeTheJobIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
-		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
-		s.m.farm.Want(s.m.lists.Of(d.addr).Sched, nil)
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) { d.SlotSize = 4 << 20 })
+		s.m.farm.Want(s.m.lists.Of(d.Addr).Sched, nil)
 		synctest.Wait()
-		list := s.m.lists.Of(d.addr).Sched
-		g, err := s.m.farm.Pick(t.Context(), farm.NewRequest(99, scheduler.Job{Hosts: list, Toolchain: testID, Tried: make(map[string]bool)}))
+		list := s.m.lists.Of(d.Addr).Sched
+		g, err := s.m.farm.Pick(t.Context(), farm.NewRequest(99, scheduler.Job{Hosts: list, Toolchain: daemontest.Toolchain, Tried: make(map[string]bool)}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := s.m.farm.Link(d.addr)
+		l := s.m.farm.Link(d.Addr)
 		fl := &link.Flight{ID: 99, Credit: g.Credit, Length: 4 << 20}
 		src, err := s.m.memory.PD().RegMR(make([]byte, fl.Length), 0, nil)
 		if err != nil {
@@ -429,9 +397,9 @@ func TestCancelBeforeTheJobIsSent(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		conn := d.conns[0]
-		if len(conn.returns) != 1 || d.jobsSeen() != 0 {
-			t.Errorf("%d credits returned and %d jobs, want 1 and none", len(conn.returns), d.jobsSeen())
+		conn := d.Conns[0]
+		if len(conn.Returns) != 1 || d.JobsSeen() != 0 {
+			t.Errorf("%d credits returned and %d jobs, want 1 and none", len(conn.Returns), d.JobsSeen())
 		}
 	})
 }
@@ -439,17 +407,17 @@ func TestCancelBeforeTheJobIsSent(t *testing.T) {
 func TestCloseWithJobsUnderWay(t *testing.T) {
 	r := newRig(t, nil)
 	begun, ended := make(chan struct{}), make(chan struct{})
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 			close(begun)
-			<-j.ctx.Done()
+			<-j.Ctx.Done()
 			close(ended)
-			c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
+			c.Finish(j, &daemontest.Answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
 		}
 	})
 	w := r.dial()
 	defer w.close()
-	if !w.lease(leaseOf(d.addr)) {
+	if !w.lease(leaseOf(d.Addr)) {
 		t.FailNow()
 	}
 	w.send(w.preprocess("int x;"))

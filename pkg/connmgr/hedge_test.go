@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
@@ -45,8 +46,8 @@ func hedges(t *testing.T, m *Manager, won, lost float64) {
 }
 
 // timed is a compile whose length the manager remembers.
-func timed(j *fakeJob) *answer {
-	a := compiled(j)
+func timed(j *daemontest.Job) *daemontest.Answer {
+	a := daemontest.Compiled(j)
 	a.Wall, a.CPU = 100_000, 100_000
 	return a
 }
@@ -69,24 +70,26 @@ func TestSecondHostWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
 		answers := make(chan struct{})
-		slow := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
-			d.onJob = func(c *fakeConn, j *fakeJob) {
-				if string(j.text) == "short" {
-					c.finish(j, timed(j))
+		slow := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) {
+			d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+				if string(j.Text) == "short" {
+					c.Finish(j, timed(j))
 					return
 				}
-				<-j.ctx.Done()
+				<-j.Ctx.Done()
 				<-answers
-				c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
+				c.Finish(j, &daemontest.Answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
 			}
 		})
-		good := startFake(t, s.far, "10.0.0.2:7632", func(d *fakeDaemon) { d.onJob = func(c *fakeConn, j *fakeJob) { c.finish(j, timed(j)) } })
-		hosts := slow.addr + " " + good.addr
+		good := daemontest.Start(t, s.far, "10.0.0.2:7632", func(d *daemontest.Daemon) {
+			d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) { c.Finish(j, timed(j)) }
+		})
+		hosts := slow.Addr + " " + good.Addr
 		s.acquaint(hosts)
 		began := time.Now()
 		res, no := s.run(context.Background(), leaseOf(hosts), "long!")
-		if no != nil || res.Host != good.addr || !res.Moved || res.Attempts != 2 {
-			t.Fatalf("answer %+v %+v, want a result of %s in a sink of its own", res, no, good.addr)
+		if no != nil || res.Host != good.Addr || !res.Moved || res.Attempts != 2 {
+			t.Fatalf("answer %+v %+v, want a result of %s in a sink of its own", res, no, good.Addr)
 		}
 		if took := time.Since(began); took < 400*time.Millisecond || took > 4*time.Second {
 			t.Errorf("it took %v, want between half a second and 4 s", took)
@@ -114,34 +117,34 @@ func TestSecondHostWins(t *testing.T) {
 func TestFirstHostWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
-		first := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
-			d.onJob = func(c *fakeConn, j *fakeJob) {
-				if string(j.text) == "short" {
-					c.finish(j, timed(j))
+		first := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) {
+			d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+				if string(j.Text) == "short" {
+					c.Finish(j, timed(j))
 					return
 				}
 				time.Sleep(4 * time.Second)
-				c.finish(j, compiled(j))
+				c.Finish(j, daemontest.Compiled(j))
 			}
 		})
-		second := startFake(t, s.far, "10.0.0.2:7632", func(d *fakeDaemon) {
-			d.onJob = func(c *fakeConn, j *fakeJob) {
-				if string(j.text) == "short" {
-					c.finish(j, timed(j))
+		second := daemontest.Start(t, s.far, "10.0.0.2:7632", func(d *daemontest.Daemon) {
+			d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+				if string(j.Text) == "short" {
+					c.Finish(j, timed(j))
 					return
 				}
-				<-j.ctx.Done()
-				c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
+				<-j.Ctx.Done()
+				c.Finish(j, &daemontest.Answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
 			}
 		})
-		hosts := first.addr + " " + second.addr
+		hosts := first.Addr + " " + second.Addr
 		s.acquaint(hosts)
-		before := second.jobsSeen()
+		before := second.JobsSeen()
 		res, no := s.run(context.Background(), leaseOf(hosts), "long!")
-		if no != nil || res.Host != first.addr || res.Moved {
-			t.Fatalf("answer %+v %+v, want a result of %s in the leased sink", res, no, first.addr)
+		if no != nil || res.Host != first.Addr || res.Moved {
+			t.Fatalf("answer %+v %+v, want a result of %s in the leased sink", res, no, first.Addr)
 		}
-		if second.jobsSeen() != before+1 {
+		if second.JobsSeen() != before+1 {
 			t.Error("there was no second host")
 		}
 		hedges(t, s.m, 0, 1)
@@ -156,31 +159,31 @@ func TestFirstHostWins(t *testing.T) {
 func TestSecondHostFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
-		first := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
-			d.onJob = func(c *fakeConn, j *fakeJob) {
-				if string(j.text) == "short" {
-					c.finish(j, timed(j))
+		first := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) {
+			d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+				if string(j.Text) == "short" {
+					c.Finish(j, timed(j))
 					return
 				}
 				time.Sleep(10 * time.Second)
-				c.finish(j, compiled(j))
+				c.Finish(j, daemontest.Compiled(j))
 			}
 		})
-		second := startFake(t, s.far, "10.0.0.2:7632", func(d *fakeDaemon) {
-			d.onJob = func(c *fakeConn, j *fakeJob) {
-				if string(j.text) == "short" {
-					c.finish(j, timed(j))
+		second := daemontest.Start(t, s.far, "10.0.0.2:7632", func(d *daemontest.Daemon) {
+			d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+				if string(j.Text) == "short" {
+					c.Finish(j, timed(j))
 					return
 				}
-				c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseDisk}})
+				c.Finish(j, &daemontest.Answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseDisk}})
 			}
 		})
-		hosts := first.addr + " " + second.addr
+		hosts := first.Addr + " " + second.Addr
 		s.acquaint(hosts)
-		before := second.jobsSeen()
+		before := second.JobsSeen()
 		res, no := s.run(context.Background(), leaseOf(hosts), "long!")
-		if no != nil || res.Host != first.addr || second.jobsSeen() != before+1 {
-			t.Fatalf("answer %+v %+v, want a result of %s after the other failed", res, no, first.addr)
+		if no != nil || res.Host != first.Addr || second.JobsSeen() != before+1 {
+			t.Fatalf("answer %+v %+v, want a result of %s after the other failed", res, no, first.Addr)
 		}
 		hedges(t, s.m, 0, 1)
 	})
@@ -189,28 +192,28 @@ func TestSecondHostFails(t *testing.T) {
 // TestHedgedObject: the wrapper reads the winner's object, with real sockets and memory.
 func TestHedgedObject(t *testing.T) {
 	r := newRig(t, nil)
-	answers := func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) { c.finish(j, timed(j)) }
+	answers := func(d *daemontest.Daemon) {
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) { c.Finish(j, timed(j)) }
 	}
-	slow, good := startFake(t, r.far, "127.0.0.1:0", answers), startFake(t, r.far, "127.0.0.1:0", answers)
-	hosts := slow.addr + " " + good.addr
+	slow, good := daemontest.Start(t, r.far, "127.0.0.1:0", answers), daemontest.Start(t, r.far, "127.0.0.1:0", answers)
+	hosts := slow.Addr + " " + good.Addr
 	for range 5 { // what compiles take is known then
 		r.remote(hosts, "int x;")
 	}
-	slow.mu.Lock()
-	slow.onJob = func(c *fakeConn, j *fakeJob) {
-		<-j.ctx.Done()
-		a := compiled(j)
-		a.files[0] = []byte(strings.Repeat("late", 10)) // it had begun to write
-		c.finish(j, a)
+	slow.Mu.Lock()
+	slow.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+		<-j.Ctx.Done()
+		a := daemontest.Compiled(j)
+		a.Objects[0] = []byte(strings.Repeat("late", 10)) // it had begun to write
+		c.Finish(j, a)
 	}
-	slow.mu.Unlock()
+	slow.Mu.Unlock()
 	for i := 0; counter(t, r.m, "rdistcc_cm_hedges_total", "won") == 0; i++ {
 		if i == 20 {
 			t.Fatal("no job went to the slow host and from there to the other one")
 		}
-		if res := r.remote(hosts, "int y;"); res.Host != good.addr {
-			t.Errorf("result of %s, want %s", res.Host, good.addr)
+		if res := r.remote(hosts, "int y;"); res.Host != good.Addr {
+			t.Errorf("result of %s, want %s", res.Host, good.Addr)
 		}
 	}
 	r.idle()

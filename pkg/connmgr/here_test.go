@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
@@ -27,16 +28,16 @@ func TestBusyFarmLeavesJobsHere(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSimulated(t, func(o *Options) { o.LocalShare, o.LocalJobs, o.Slots = c.share, 2, 8 })
 				turn := make(chan struct{})
-				d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
-					d.jobs = 1
-					d.onJob = func(c *fakeConn, j *fakeJob) {
-						if string(j.text) != "short" {
+				d := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) {
+					d.Jobs = 1
+					d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+						if string(j.Text) != "short" {
 							<-turn
 						}
-						c.finish(j, timed(j))
+						c.Finish(j, timed(j))
 					}
 				})
-				s.acquaint(d.addr)
+				s.acquaint(d.Addr)
 				if n := s.m.farm.Snapshot(nil).Here; n != 0 {
 					t.Fatalf("%d jobs here with a free host", n)
 				}
@@ -45,7 +46,7 @@ func TestBusyFarmLeavesJobsHere(t *testing.T) {
 				var wg sync.WaitGroup
 				for range 4 {
 					wg.Go(func() {
-						f := leaseOf(d.addr)
+						f := leaseOf(d.Addr)
 						f.Mode = c.mode
 						_, no := s.run(context.Background(), f, "long!")
 						if no == nil {
@@ -74,9 +75,9 @@ func TestBusyFarmLeavesJobsHere(t *testing.T) {
 func TestColdFarmIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, func(o *Options) { o.LocalShare = true })
-		d := startFake(t, s.far, "10.0.0.1:7632", nil)
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", nil)
 		began := time.Now()
-		if _, no := s.run(context.Background(), leaseOf(d.addr), "int x;"); no != nil {
+		if _, no := s.run(context.Background(), leaseOf(d.Addr), "int x;"); no != nil {
 			t.Errorf("answer %+v after %v, want a result", no, time.Since(began))
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
 
@@ -32,8 +33,8 @@ func TestKept(t *testing.T) {
 	if k := read(); k.Ended || k.Status.PID != os.Getpid() {
 		t.Errorf("at its start it keeps %+v", k)
 	}
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
-	r.remote(d.addr, "int x;")
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	r.remote(d.Addr, "int x;")
 	r.idle()
 	later := time.Now().Add(keepEvery)
 	r.m.keepNow(later)
@@ -45,7 +46,7 @@ func TestKept(t *testing.T) {
 	if k := read(); !k.At.Equal(before) {
 		t.Error("it writes though nothing has come since")
 	}
-	r.remote(d.addr, "int y;")
+	r.remote(d.Addr, "int y;")
 	r.idle()
 	r.m.Stop()
 	if err := <-r.serving; err != nil {

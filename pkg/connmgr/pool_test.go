@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/job"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
@@ -38,17 +39,17 @@ func (s *simulated) links(addr string) (n int, state string) {
 func TestPoolGrowsAndShrinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, func(o *Options) { o.LinksMax, o.Slots = 2, 8 })
-		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) { d.slotSize, d.jobs = 4<<20, 4 })
-		s.slow[d.addr] = 1 << 20
-		s.busy(d.addr, 1).Wait() // which tells the rate
-		if n, _ := s.links(d.addr); n != 1 {
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) { d.SlotSize, d.Jobs = 4<<20, 4 })
+		s.net.Slow[d.Addr] = 1 << 20
+		s.busy(d.Addr, 1).Wait() // which tells the rate
+		if n, _ := s.links(d.Addr); n != 1 {
 			t.Fatalf("%d connections for one job", n)
 		}
-		s.busy(d.addr, 8).Wait()
-		if n, state := s.links(d.addr); n != 2 || state != "up" {
+		s.busy(d.Addr, 8).Wait()
+		if n, state := s.links(d.Addr); n != 2 || state != "up" {
 			t.Errorf("%d connections, state %s, for eight long jobs; want 2", n, state)
 		}
-		if w := d.conns[1].qp.Stats().WritesReceived; w == 0 {
+		if w := d.Conns[1].QP.Stats().WritesReceived; w == 0 {
 			t.Error("the second connection carried nothing")
 		}
 		if h := s.m.Status().Hosts[0]; h.Links != 2 || h.Credits != 8 {
@@ -56,13 +57,13 @@ func TestPoolGrowsAndShrinks(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if n, state := s.links(d.addr); n != 1 || state != "up" {
+		if n, state := s.links(d.Addr); n != 1 || state != "up" {
 			t.Errorf("%d connections, state %s, when idle; want 1", n, state)
 		}
-		if len(d.conns[1].slots) != 0 || len(d.conns[1].returns) != 4 {
-			t.Errorf("%d credits were returned before the end, want 4", len(d.conns[1].returns))
+		if len(d.Conns[1].Slots) != 0 || len(d.Conns[1].Returns) != 4 {
+			t.Errorf("%d credits were returned before the end, want 4", len(d.Conns[1].Returns))
 		}
-		if _, no := s.run(context.Background(), leaseOf(d.addr), "int x;"); no != nil {
+		if _, no := s.run(context.Background(), leaseOf(d.Addr), "int x;"); no != nil {
 			t.Errorf("answer %+v", no)
 		}
 	})
@@ -74,37 +75,37 @@ func TestPoolLosesOne(t *testing.T) {
 	for _, which := range []int{0, 1} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSimulated(t, func(o *Options) { o.LinksMin, o.LinksMax, o.Slots = 2, 2, 8 })
-			far := func(d *fakeDaemon) {
-				d.slotSize, d.jobs = 4<<20, 4
-				d.onJob = func(c *fakeConn, j *fakeJob) {
+			far := func(d *daemontest.Daemon) {
+				d.SlotSize, d.Jobs = 4<<20, 4
+				d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 					select {
 					case <-time.After(10 * time.Second):
-						c.finish(j, compiled(j))
-					case <-j.ctx.Done():
-						c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
+						c.Finish(j, daemontest.Compiled(j))
+					case <-j.Ctx.Done():
+						c.Finish(j, &daemontest.Answer{Result: job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}})
 					}
 				}
 			}
-			d, other := startFake(t, s.far, "10.0.0.1:7632", far), startFake(t, s.far, "10.0.0.2:7632", far)
-			s.m.farm.Want(s.m.lists.Of(d.addr).Sched, nil)
+			d, other := daemontest.Start(t, s.far, "10.0.0.1:7632", far), daemontest.Start(t, s.far, "10.0.0.2:7632", far)
+			s.m.farm.Want(s.m.lists.Of(d.Addr).Sched, nil)
 			time.Sleep(5 * time.Second)
-			if n, _ := s.links(d.addr); n != 2 {
+			if n, _ := s.links(d.Addr); n != 2 {
 				t.Fatalf("%d connections, want the two that are to be kept", n)
 			}
-			all := s.busy(d.addr+" "+other.addr, 6)
+			all := s.busy(d.Addr+" "+other.Addr, 6)
 			time.Sleep(5 * time.Second)
-			d.conns[which].qp.Abort()
+			d.Conns[which].QP.Abort()
 			time.Sleep(time.Second)
-			if n, state := s.links(d.addr); n != 1 || state != "up" {
+			if n, state := s.links(d.Addr); n != 1 || state != "up" {
 				t.Errorf("%d connections, state %s, after a loss; want 1 and up", n, state)
 			}
-			if h := s.m.Status().Hosts[0]; h.Addr != d.addr || h.Load == nil {
+			if h := s.m.Status().Hosts[0]; h.Addr != d.Addr || h.Load == nil {
 				t.Errorf("status %+v", h)
 			}
 			all.Wait()
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if n, state := s.links(d.addr); n != 2 || state != "up" {
+			if n, state := s.links(d.Addr); n != 2 || state != "up" {
 				t.Errorf("%d connections, state %s, a minute later; want 2 and up", n, state)
 			}
 		})
@@ -115,17 +116,17 @@ func TestPoolLosesOne(t *testing.T) {
 func TestPoolLosesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, func(o *Options) { o.LinksMin, o.LinksMax = 3, 3 })
-		d := startFake(t, s.far, "10.0.0.1:7632", nil)
-		s.m.farm.Want(s.m.lists.Of(d.addr).Sched, nil)
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", nil)
+		s.m.farm.Want(s.m.lists.Of(d.Addr).Sched, nil)
 		for range 5 {
 			time.Sleep(30 * time.Second)
 			synctest.Wait()
-			if n, state := s.links(d.addr); n != 3 || state != "up" {
+			if n, state := s.links(d.Addr); n != 3 || state != "up" {
 				t.Fatalf("%d connections, state %s, want 3 and up", n, state)
 			}
-			d.kill()
+			d.Kill()
 			synctest.Wait()
-			if n, _ := s.links(d.addr); n != 0 {
+			if n, _ := s.links(d.Addr); n != 0 {
 				t.Errorf("%d connections of a host that closed all", n)
 			}
 		}

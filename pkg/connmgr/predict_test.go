@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
 
@@ -16,19 +17,19 @@ import (
 func TestCompilesAreRemembered(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state", "history")
 	var got job.Job
-	takes := func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) {
+	takes := func(d *daemontest.Daemon) {
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 			got = j.Job
-			a := compiled(j)
+			a := daemontest.Compiled(j)
 			a.Wall, a.CPU, a.MaxRSS = 900_000, 800_000, 200<<20
-			c.finish(j, a)
+			c.Finish(j, a)
 		}
 	}
 	for i := range 2 {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSimulated(t, func(o *Options) { o.History = file })
-			d := startFake(t, s.far, "10.0.0.1:7632", takes)
-			if _, no := s.run(context.Background(), leaseOf(d.addr), "int x;"); no != nil {
+			d := daemontest.Start(t, s.far, "10.0.0.1:7632", takes)
+			if _, no := s.run(context.Background(), leaseOf(d.Addr), "int x;"); no != nil {
 				t.Fatalf("answer %+v", no)
 			}
 			expect := time.Duration(got.Expect) * time.Millisecond
@@ -49,6 +50,6 @@ func TestDamagedHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t, func(o *Options) { o.History = file })
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
-	r.remote(d.addr, "int x;")
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	r.remote(d.Addr, "int x;")
 }

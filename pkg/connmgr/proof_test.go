@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/identity/psk"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
@@ -23,9 +24,9 @@ func testKey(t testing.TB, text string) *psk.Key {
 func TestKeyOnBothSides(t *testing.T) {
 	k := testKey(t, "k")
 	r := newRig(t, func(o *Options) { o.Key = func() *psk.Key { return k } })
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.key = testKey(t, "k") })
-	r.warm(d.addr)
-	r.remote(d.addr, "int x;")
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.Key = testKey(t, "k") })
+	r.warm(d.Addr)
+	r.remote(d.Addr, "int x;")
 	r.idle()
 }
 
@@ -44,18 +45,18 @@ func TestHostWithoutOurKey(t *testing.T) {
 	}
 	g := job.Greeting{Version: job.Version}
 	for name, q := range map[string]struct {
-		change func(d *fakeDaemon)
+		change func(d *daemontest.Daemon)
 		want   string
 	}{
-		"another key":            {func(d *fakeDaemon) { d.key = testKey(t, "j") }, "wrong pre-shared key"},
-		"takes any, proves none": {func(*fakeDaemon) {}, "no proof of a pre-shared key"},
-		"proof taken away":       {func(d *fakeDaemon) { d.key, d.bend = testKey(t, "k"), tail(psk.ReplyLen, nil) }, "no proof of a pre-shared key"},
-		"proof bent":             {func(d *fakeDaemon) { d.key, d.bend = testKey(t, "k"), tail(1, func(b []byte) { b[0] ^= 1 }) }, "wrong pre-shared key"},
-		"our own words back": {func(d *fakeDaemon) {
-			d.bend = func([]byte) []byte { return testKey(t, "k").Dial(g.Append(nil), true).PrivateData() }
+		"another key":            {func(d *daemontest.Daemon) { d.Key = testKey(t, "j") }, "wrong pre-shared key"},
+		"takes any, proves none": {func(*daemontest.Daemon) {}, "no proof of a pre-shared key"},
+		"proof taken away":       {func(d *daemontest.Daemon) { d.Key, d.Bend = testKey(t, "k"), tail(psk.ReplyLen, nil) }, "no proof of a pre-shared key"},
+		"proof bent":             {func(d *daemontest.Daemon) { d.Key, d.Bend = testKey(t, "k"), tail(1, func(b []byte) { b[0] ^= 1 }) }, "wrong pre-shared key"},
+		"our own words back": {func(d *daemontest.Daemon) {
+			d.Bend = func([]byte) []byte { return testKey(t, "k").Dial(g.Append(nil), true).PrivateData() }
 		}, "no proof of a pre-shared key"},
-		"rejects": {func(d *fakeDaemon) {
-			d.reject = &job.Rejection{Cause: job.CauseDenied, Detail: "this daemon has no pre-shared key"}
+		"rejects": {func(d *daemontest.Daemon) {
+			d.Reject = &job.Rejection{Cause: job.CauseDenied, Detail: "this daemon has no pre-shared key"}
 		}, "this daemon has no pre-shared key"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,19 +64,19 @@ func TestHostWithoutOurKey(t *testing.T) {
 				k := testKey(t, "k")
 				o.Key = func() *psk.Key { return k }
 			})
-			d := startFake(t, r.far, "127.0.0.1:0", q.change)
-			no := r.goLocal(d.addr, "int x;")
+			d := daemontest.Start(t, r.far, "127.0.0.1:0", q.change)
+			no := r.goLocal(d.Addr, "int x;")
 			if !strings.Contains(no.Detail, q.want) {
 				t.Errorf("answer %+v, want one with %q", no, q.want)
 			}
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			for _, c := range d.conns {
-				c.mu.Lock()
-				if c.heard > 0 {
-					t.Errorf("the host heard %d messages", c.heard)
+			d.Mu.Lock()
+			defer d.Mu.Unlock()
+			for _, c := range d.Conns {
+				c.Mu.Lock()
+				if c.Heard > 0 {
+					t.Errorf("the host heard %d messages", c.Heard)
 				}
-				c.mu.Unlock()
+				c.Mu.Unlock()
 			}
 		})
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/link"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
@@ -26,13 +27,13 @@ import (
 // TestDaemonBreaksTheProtocol: what a daemon must not say ends its connection and
 // nothing else.
 func TestDaemonBreaksTheProtocol(t *testing.T) {
-	raw := func(b ...byte) func(c *fakeConn) {
-		return func(c *fakeConn) {
-			_ = c.qp.PostSend(&iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Inline, Data: b})
+	raw := func(b ...byte) func(c *daemontest.Conn) {
+		return func(c *daemontest.Conn) {
+			_ = c.QP.PostSend(&iwarp.SendWR{Op: iwarp.OpSend, Flags: iwarp.Inline, Data: b})
 		}
 	}
-	say := func(m job.Message) func(c *fakeConn) { return func(c *fakeConn) { c.send(m, 0) } }
-	for name, breach := range map[string]func(c *fakeConn){
+	say := func(m job.Message) func(c *daemontest.Conn) { return func(c *daemontest.Conn) { c.Send(m, 0) } }
+	for name, breach := range map[string]func(c *daemontest.Conn){
 		"unknown kind":     raw(200),
 		"message cut":      raw(byte(job.KindGrant), 1, 0),
 		"manager's own":    say(&job.Hello{Name: "me"}),
@@ -44,17 +45,17 @@ func TestDaemonBreaksTheProtocol(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, nil)
-			d := startFake(t, r.far, "127.0.0.1:0", nil)
-			r.warm(d.addr)
-			l := r.link(d.addr)
-			breach(d.conns[0])
+			d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+			r.warm(d.Addr)
+			l := r.link(d.Addr)
+			breach(d.Conns[0])
 			<-l.Dead()
 			if err := l.Err(); err == nil {
 				t.Error("the connection ended without a reason")
 			}
 			// The next connection is a new chance.
-			r.warm(d.addr)
-			r.remote(d.addr, "int x;")
+			r.warm(d.Addr)
+			r.remote(d.Addr, "int x;")
 			r.idle()
 		})
 	}
@@ -62,8 +63,8 @@ func TestDaemonBreaksTheProtocol(t *testing.T) {
 
 func TestDaemonOfAnotherVersion(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.version = job.Version + 1 })
-	no := r.goLocal(d.addr, "int x;")
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.Version = job.Version + 1 })
+	no := r.goLocal(d.Addr, "int x;")
 	if no.Reason != "host-lost" || !strings.Contains(no.Detail, "version") {
 		t.Errorf("answer %+v, want host-lost that names the version", no)
 	}
@@ -74,8 +75,8 @@ func TestDaemonOfAnotherVersion(t *testing.T) {
 func TestDaemonWithoutWelcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
-		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) { d.onHello = func(*fakeConn) {} })
-		s.m.farm.Want(s.m.lists.Of(d.addr).Sched, nil)
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) { d.OnHello = func(*daemontest.Conn) {} })
+		s.m.farm.Want(s.m.lists.Of(d.Addr).Sched, nil)
 		for range 3 {
 			time.Sleep(s.m.o.DialTimeout + time.Millisecond)
 			synctest.Wait()
@@ -99,34 +100,34 @@ func TestDaemonWithoutWelcome(t *testing.T) {
 func TestToolchainsInParts(t *testing.T) {
 	r := newRig(t, nil)
 	rest := make(chan struct{})
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.onHello = func(c *fakeConn) {
-			c.send(&job.Welcome{Jobs: 1, MaxBody: 1 << 20, MaxResult: 1 << 20, Toolchains: 2}, 0)
-			c.grant(1)
-			c.send(&job.Toolchains{Seq: 1, First: 0, Total: 2, IDs: []job.ToolchainID{{9}}}, 0)
-			d.wg.Go(func() {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.OnHello = func(c *daemontest.Conn) {
+			c.Send(&job.Welcome{Jobs: 1, MaxBody: 1 << 20, MaxResult: 1 << 20, Toolchains: 2}, 0)
+			c.Grant(1)
+			c.Send(&job.Toolchains{Seq: 1, First: 0, Total: 2, IDs: []job.ToolchainID{{9}}}, 0)
+			d.WG.Go(func() {
 				<-rest
-				c.send(&job.Toolchains{Seq: 2, First: 1, Total: 2, IDs: []job.ToolchainID{testID}}, 0)
+				c.Send(&job.Toolchains{Seq: 2, First: 1, Total: 2, IDs: []job.ToolchainID{daemontest.Toolchain}}, 0)
 			})
 		}
 	})
-	r.m.farm.Want(r.m.lists.Of(d.addr).Sched, nil)
+	r.m.farm.Want(r.m.lists.Of(d.Addr).Sched, nil)
 	eventually(t, "the first part", func() bool {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if len(d.conns) == 0 {
+		d.Mu.Lock()
+		defer d.Mu.Unlock()
+		if len(d.Conns) == 0 {
 			return false
 		}
-		c := d.conns[0]
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return len(c.acks) == 2 // Grant, Toolchains
+		c := d.Conns[0]
+		c.Mu.Lock()
+		defer c.Mu.Unlock()
+		return len(c.Acks) == 2 // Grant, Toolchains
 	})
 	if h := r.m.Status().Hosts[0]; h.State != "starting" {
 		t.Errorf("host is %s with half of its list, want starting", h.State)
 	}
 	close(rest)
-	r.remote(d.addr, "int x;")
+	r.remote(d.Addr, "int x;")
 }
 
 // TestIdentifyingHost: a host that is still finding out which compilers it has is up. Jobs
@@ -134,34 +135,34 @@ func TestToolchainsInParts(t *testing.T) {
 func TestIdentifyingHost(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.ConnectGrace = time.Minute })
 	more := make(chan []job.ToolchainID)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.onHello = func(c *fakeConn) {
-			c.send(&job.Welcome{Jobs: 1, MaxBody: 1 << 20, MaxResult: 1 << 20, Identifying: true}, 0)
-			c.send(&job.Toolchains{Seq: 1, More: true}, 0)
-			c.grant(1)
-			d.wg.Go(func() {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.OnHello = func(c *daemontest.Conn) {
+			c.Send(&job.Welcome{Jobs: 1, MaxBody: 1 << 20, MaxResult: 1 << 20, Identifying: true}, 0)
+			c.Send(&job.Toolchains{Seq: 1, More: true}, 0)
+			c.Grant(1)
+			d.WG.Go(func() {
 				for ids := range more {
-					c.send(&job.Toolchains{Seq: uint32(len(ids) + 1), Total: uint16(len(ids)), IDs: ids, More: ids[len(ids)-1] != testID}, 0)
+					c.Send(&job.Toolchains{Seq: uint32(len(ids) + 1), Total: uint16(len(ids)), IDs: ids, More: ids[len(ids)-1] != daemontest.Toolchain}, 0)
 				}
 			})
 		}
 	})
-	r.m.farm.Want(r.m.lists.Of(d.addr).Sched, nil)
+	r.m.farm.Want(r.m.lists.Of(d.Addr).Sched, nil)
 	status := func() report.HostStatus { return r.m.Status().Hosts[0] }
 	eventually(t, "the host", func() bool { return status().State == "up" })
 	if h := status(); !h.Identifying || !h.Usable() || !strings.Contains(h.Note(), "finding out") {
 		t.Errorf("host %+v, note %q, usable: %v; want an identifying one", h, h.Note(), h.Usable())
 	}
 	done := make(chan *ipc.Result)
-	go func() { done <- r.remote(d.addr, "int x;") }()
+	go func() { done <- r.remote(d.Addr, "int x;") }()
 	eventually(t, "the job to wait", func() bool { return r.m.Status().Waiting.Credit == 1 })
 	more <- []job.ToolchainID{{9}}
 	eventually(t, "the first compiler", func() bool { return status().Tools == 1 })
 	if h := status(); !h.Identifying {
 		t.Errorf("host %+v, want it identifying", h)
 	}
-	more <- []job.ToolchainID{{9}, testID}
-	if res := <-done; res.Host != d.addr {
+	more <- []job.ToolchainID{{9}, daemontest.Toolchain}
+	if res := <-done; res.Host != d.Addr {
 		t.Errorf("result %+v", res)
 	}
 	if h := status(); h.Identifying || h.Tools != 2 {
@@ -176,28 +177,28 @@ func TestIdentifyingHost(t *testing.T) {
 func TestIdentifyingForLong(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.ConnectGrace = time.Millisecond })
 	known := make(chan struct{})
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.onHello = func(c *fakeConn) {
-			c.send(&job.Welcome{Jobs: 1, MaxBody: 1 << 20, MaxResult: 1 << 20, Identifying: true}, 0)
-			c.grant(1)
-			d.wg.Go(func() {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.OnHello = func(c *daemontest.Conn) {
+			c.Send(&job.Welcome{Jobs: 1, MaxBody: 1 << 20, MaxResult: 1 << 20, Identifying: true}, 0)
+			c.Grant(1)
+			d.WG.Go(func() {
 				<-known
-				c.send(&job.Toolchains{Seq: 1}, 0)
+				c.Send(&job.Toolchains{Seq: 1}, 0)
 			})
 		}
 	})
-	r.m.farm.Want(r.m.lists.Of(d.addr).Sched, nil)
+	r.m.farm.Want(r.m.lists.Of(d.Addr).Sched, nil)
 	status := func() report.HostStatus { return r.m.Status().Hosts[0] }
 	eventually(t, "the host", func() bool { return status().State == "up" })
 	time.Sleep(2 * time.Millisecond) // the grace is over
 	for _, told := range []bool{true, false} {
-		if no := r.goLocal(d.addr, "int x;"); no.Reason != "refused:toolchain" || !strings.Contains(no.Detail, d.addr+" is starting: it has not found this compiler yet") || no.Trouble != told {
+		if no := r.goLocal(d.Addr, "int x;"); no.Reason != "refused:toolchain" || !strings.Contains(no.Detail, d.Addr+" is starting: it has not found this compiler yet") || no.Trouble != told {
 			t.Errorf("answer %+v, want one that says that the host is starting, told: %v", no, told)
 		}
 	}
 	close(known)
 	eventually(t, "the end of that", func() bool { return !status().Identifying })
-	if no := r.goLocal(d.addr, "int x;"); no.Reason != "refused:toolchain" || !strings.Contains(no.Detail, "no host has") || !no.Trouble {
+	if no := r.goLocal(d.Addr, "int x;"); no.Reason != "refused:toolchain" || !strings.Contains(no.Detail, "no host has") || !no.Trouble {
 		t.Errorf("answer %+v, want one that says what hosts lack", no)
 	}
 }
@@ -205,26 +206,26 @@ func TestIdentifyingForLong(t *testing.T) {
 // TestTooManyCreditsGoBack: what one connection could never use is returned.
 func TestTooManyCreditsGoBack(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.slotSize = 4 << 10
-		d.onHello = func(c *fakeConn) {
-			c.welcome()
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.SlotSize = 4 << 10
+		d.OnHello = func(c *daemontest.Conn) {
+			c.Welcome()
 			for range link.MaxInFlight / job.MaxCredits {
-				c.grant(job.MaxCredits)
+				c.Grant(job.MaxCredits)
 			}
 		}
 	})
-	r.warm(d.addr)
+	r.warm(d.Addr)
 	eventually(t, "the surplus to come back", func() bool {
-		c := d.conns[0]
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return len(c.returns) == d.jobs
+		c := d.Conns[0]
+		c.Mu.Lock()
+		defer c.Mu.Unlock()
+		return len(c.Returns) == d.Jobs
 	})
 	if got := r.m.Status().Hosts[0].Credits; got != link.MaxInFlight {
 		t.Errorf("%d credits kept, want %d", got, link.MaxInFlight)
 	}
-	r.remote(d.addr, "int x;")
+	r.remote(d.Addr, "int x;")
 }
 
 func TestFailuresOfAHost(t *testing.T) {
@@ -234,14 +235,14 @@ func TestFailuresOfAHost(t *testing.T) {
 	} {
 		t.Run(cause.String(), func(t *testing.T) {
 			r := newRig(t, nil)
-			d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-				d.onJob = func(c *fakeConn, j *fakeJob) {
-					c.finish(j, &answer{Result: job.Result{Status: job.StatusFailed, Cause: cause}})
+			d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+				d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+					c.Finish(j, &daemontest.Answer{Result: job.Result{Status: job.StatusFailed, Cause: cause}})
 				}
 			})
-			no := r.goLocal(d.addr, "int x;")
-			if no.Reason != want || no.Trouble != (want != "too-big" && cause != job.CauseUndeclared) || d.jobsSeen() != 1 {
-				t.Errorf("answer %+v after %d attempts, want %s after one", no, d.jobsSeen(), want)
+			no := r.goLocal(d.Addr, "int x;")
+			if no.Reason != want || no.Trouble != (want != "too-big" && cause != job.CauseUndeclared) || d.JobsSeen() != 1 {
+				t.Errorf("answer %+v after %d attempts, want %s after one", no, d.JobsSeen(), want)
 			}
 			r.idle()
 		})
@@ -250,8 +251,8 @@ func TestFailuresOfAHost(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
-	r.remote(d.addr, "int x;")
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	r.remote(d.Addr, "int x;")
 	r.goLocal("", "int x;")
 	w := r.dial()
 	w.send(&ipc.Local{Version: ipc.Version, Reason: "unknown-option:--secret", Gate: ipc.GateNone})
@@ -286,7 +287,7 @@ func TestMetrics(t *testing.T) {
 		`rdistcc_cm_retries_total 0`,
 		`rdistcc_cm_hedges_total{result="won"} 0`,
 	} {
-		want = strings.ReplaceAll(want, "HOST", d.addr)
+		want = strings.ReplaceAll(want, "HOST", d.Addr)
 		if !strings.Contains(page, "\n"+want+"\n") {
 			t.Errorf("no %s", want)
 		}
@@ -305,8 +306,8 @@ func TestControl(t *testing.T) {
 	r := newRig(t, func(o *Options) {
 		o.Control = map[string]func() (any, error){"colour": func() (any, error) { return "green", nil }}
 	})
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
-	r.remote(d.addr, "int x;")
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	r.remote(d.Addr, "int x;")
 	ask := func(hosts string, words ...string) (uint8, string) {
 		t.Helper()
 		w := r.dial()
@@ -324,7 +325,7 @@ func TestControl(t *testing.T) {
 		t.Errorf("status: %d %s (%v)", code, data, err)
 	}
 	var hosts []report.HostStatus
-	code, data = ask(d.addr+" nobody:1", "hosts")
+	code, data = ask(d.Addr+" nobody:1", "hosts")
 	if err := json.Unmarshal([]byte(data), &hosts); code != 0 || err != nil || len(hosts) != 2 || hosts[1].State != "unused" {
 		t.Errorf("hosts: %d %s (%v)", code, data, err)
 	}

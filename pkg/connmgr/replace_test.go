@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/socket"
 )
@@ -48,24 +49,24 @@ func TestReplacedInMidBuild(t *testing.T) {
 	var replaced atomic.Bool
 	r := newRig(t, func(o *Options) { o.Replaced = func() { replaced.Store(true) } })
 	started, goOn := make(chan struct{}, 1), make(chan struct{})
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) {
-			if strings.Contains(string(j.text), "slow") {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+			if strings.Contains(string(j.Text), "slow") {
 				started <- struct{}{}
 				<-goOn
 			}
-			c.finish(j, compiled(j))
+			c.Finish(j, daemontest.Compiled(j))
 		}
 	})
 	slow := make(chan struct{})
 	go func() {
 		defer close(slow)
-		r.remote(d.addr, "int slow;")
+		r.remote(d.Addr, "int slow;")
 	}()
 	<-started
 	leased := r.dial() // it has its slot from the old manager
 	defer leased.close()
-	if !leased.lease(leaseOf(d.addr)) {
+	if !leased.lease(leaseOf(d.Addr)) {
 		t.FailNow()
 	}
 	stop, calling := make(chan struct{}), sync.WaitGroup{}
@@ -76,7 +77,7 @@ func TestReplacedInMidBuild(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				if res := r.remote(d.addr, "int x;"); res.Host == "" {
+				if res := r.remote(d.Addr, "int x;"); res.Host == "" {
 					return
 				}
 				calls++
@@ -88,7 +89,7 @@ func TestReplacedInMidBuild(t *testing.T) {
 		t.Error("nobody was told to give up what else the manager has")
 	}
 	eventually(t, "commands with the new manager", func() bool {
-		r.remote(d.addr, "int y;")
+		r.remote(d.Addr, "int y;")
 		return len(next.m.Status().Recent) > 0
 	})
 	close(stop)
@@ -116,7 +117,7 @@ func TestReplacedInMidBuild(t *testing.T) {
 // TestSuccessorThatDoesNotServe: until the new manager serves, the old one does.
 func TestSuccessorThatDoesNotServe(t *testing.T) {
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
 	for range 3 {
 		got, err := socket.TakeOver(r.socket, true)
 		if err != nil {
@@ -127,7 +128,7 @@ func TestSuccessorThatDoesNotServe(t *testing.T) {
 		if err := got.Close(); err != nil {
 			t.Fatal(err)
 		}
-		r.remote(d.addr, "int x;")
+		r.remote(d.Addr, "int x;")
 	}
 	if err := r.m.Ready(); err != nil {
 		t.Error(err)
@@ -140,8 +141,8 @@ func TestSuccessorThatComesLate(t *testing.T) {
 	defer func(d time.Duration) { readyWithin = d }(readyWithin)
 	readyWithin = 10 * time.Millisecond
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
-	r.remote(d.addr, "int x;")
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	r.remote(d.Addr, "int x;")
 	late, err := socket.TakeOver(r.socket, true)
 	if err != nil {
 		t.Fatal(err)
@@ -159,12 +160,12 @@ func TestSuccessorThatComesLate(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Errorf("Serve: %v", err)
 	}
-	r.remote(d.addr, "int x;")
+	r.remote(d.Addr, "int x;")
 	if err := r.m.Ready(); err != nil {
 		t.Error(err)
 	}
 	next.close()
-	d.stop()
+	d.Stop()
 	r.close() // nobody looks at readyWithin any more
 }
 

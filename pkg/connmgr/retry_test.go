@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
@@ -17,24 +18,24 @@ func TestLostJobIsUnderWayElsewhereAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
 		var lost, again time.Time
-		bad := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) {
-			d.onJob = func(c *fakeConn, j *fakeJob) {
+		bad := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) {
+			d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 				time.Sleep(200 * time.Millisecond)
 				lost = time.Now()
-				c.qp.Abort()
+				c.QP.Abort()
 			}
 		})
-		good := startFake(t, s.far, "10.0.0.2:7632", func(d *fakeDaemon) {
-			d.onJob = func(c *fakeConn, j *fakeJob) {
+		good := daemontest.Start(t, s.far, "10.0.0.2:7632", func(d *daemontest.Daemon) {
+			d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 				again = time.Now()
-				c.finish(j, compiled(j))
+				c.Finish(j, daemontest.Compiled(j))
 			}
 		})
-		s.m.farm.Want(s.m.lists.Of(bad.addr+" "+good.addr).Sched, nil)
+		s.m.farm.Want(s.m.lists.Of(bad.Addr+" "+good.Addr).Sched, nil)
 		synctest.Wait()
-		res, no := s.run(context.Background(), leaseOf(bad.addr+" "+good.addr), "int x;")
-		if no != nil || res.Host != good.addr || res.Attempts != 2 {
-			t.Fatalf("answer %+v %+v, want a result of %s after 2 attempts", res, no, good.addr)
+		res, no := s.run(context.Background(), leaseOf(bad.Addr+" "+good.Addr), "int x;")
+		if no != nil || res.Host != good.Addr || res.Attempts != 2 {
+			t.Fatalf("answer %+v %+v, want a result of %s after 2 attempts", res, no, good.Addr)
 		}
 		if d := again.Sub(lost); d < 0 || d > 100*time.Millisecond {
 			t.Errorf("the other host had the job %v after the connection was closed, want at most 100 ms", d)
@@ -47,31 +48,31 @@ func TestLostJobIsUnderWayElsewhereAtOnce(t *testing.T) {
 func TestLostHostsAreTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
-		falls := func(d *fakeDaemon) {
+		falls := func(d *daemontest.Daemon) {
 			had := false
-			d.onJob = func(c *fakeConn, j *fakeJob) {
-				if !had || strings.Contains(string(j.text), "poison") {
+			d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+				if !had || strings.Contains(string(j.Text), "poison") {
 					had = true
-					c.qp.Abort()
+					c.QP.Abort()
 					return
 				}
-				c.finish(j, compiled(j))
+				c.Finish(j, daemontest.Compiled(j))
 			}
 		}
-		one := startFake(t, s.far, "10.0.0.1:7632", falls)
-		two := startFake(t, s.far, "10.0.0.2:7632", falls)
-		strict := leaseOf(one.addr + " " + two.addr)
+		one := daemontest.Start(t, s.far, "10.0.0.1:7632", falls)
+		two := daemontest.Start(t, s.far, "10.0.0.2:7632", falls)
+		strict := leaseOf(one.Addr + " " + two.Addr)
 		strict.Mode = ipc.ModeRemote
 		s.m.farm.Want(s.m.lists.Of(strict.Hosts).Sched, nil)
 		synctest.Wait()
 		if res, no := s.run(context.Background(), strict, "int x;"); no != nil || res.Attempts != 3 {
 			t.Fatalf("answer %+v %+v, want a result of the third attempt", res, no)
 		}
-		before := one.jobsSeen() + two.jobsSeen()
+		before := one.JobsSeen() + two.JobsSeen()
 		if _, no := s.run(context.Background(), strict, "poison"); no == nil || no.Reason != "host-lost" {
 			t.Errorf("answer %+v, want host-lost", no)
 		}
-		if n := one.jobsSeen() + two.jobsSeen() - before; n < 2 || n > strictLosses {
+		if n := one.JobsSeen() + two.JobsSeen() - before; n < 2 || n > strictLosses {
 			t.Errorf("the poison was sent to %d hosts, want at most %d", n, strictLosses)
 		}
 	})
@@ -80,7 +81,7 @@ func TestLostHostsAreTriedAgain(t *testing.T) {
 // TestHungrySource: a compile that dies on two hosts is not sent to any for a while;
 // others of the same hosts are.
 func TestHungrySource(t *testing.T) {
-	for name, a := range map[string]answer{
+	for name, a := range map[string]daemontest.Answer{
 		"memory": {Result: job.Result{Status: job.StatusFailed, Cause: job.CauseMemory}},
 		"limit":  {Result: job.Result{Status: job.StatusFailed, Cause: job.CauseLimit}},
 		"killed": {Result: job.Result{Signal: 9}},
@@ -88,18 +89,18 @@ func TestHungrySource(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSimulated(t, nil)
-				dies := func(d *fakeDaemon) {
-					d.onJob = func(c *fakeConn, j *fakeJob) {
-						if strings.Contains(string(j.text), "huge") {
-							c.finish(j, &a)
+				dies := func(d *daemontest.Daemon) {
+					d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+						if strings.Contains(string(j.Text), "huge") {
+							c.Finish(j, &a)
 							return
 						}
-						c.finish(j, compiled(j))
+						c.Finish(j, daemontest.Compiled(j))
 					}
 				}
-				one := startFake(t, s.far, "10.0.0.1:7632", dies)
-				two := startFake(t, s.far, "10.0.0.2:7632", dies)
-				hosts := one.addr + " " + two.addr
+				one := daemontest.Start(t, s.far, "10.0.0.1:7632", dies)
+				two := daemontest.Start(t, s.far, "10.0.0.2:7632", dies)
+				hosts := one.Addr + " " + two.Addr
 				s.m.farm.Want(s.m.lists.Of(hosts).Sched, nil)
 				synctest.Wait()
 				huge := leaseOf(hosts)
@@ -116,7 +117,7 @@ func TestHungrySource(t *testing.T) {
 						t.Errorf("answer %+v for another source", no)
 					}
 				}
-				if n := one.jobsSeen() + two.jobsSeen(); n != 2+3 {
+				if n := one.JobsSeen() + two.JobsSeen(); n != 2+3 {
 					t.Errorf("hosts had %d jobs, want one attempt each at the hungry one, and the others", n)
 				}
 				huge.Mode = ipc.ModeRemote

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/pkg/arena"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/compilers"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/machine"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
@@ -47,7 +48,7 @@ func identifyTest(_ context.Context, path string, _ toolchain.Env) (toolchain.To
 	if strings.HasPrefix(path, "/unknown") {
 		return toolchain.Toolchain{}, toolchain.ErrUnknown
 	}
-	return toolchain.Toolchain{ID: testID, Path: path, Family: "gcc", Major: 12}, nil
+	return toolchain.Toolchain{ID: daemontest.Toolchain, Path: path, Family: "gcc", Major: 12}, nil
 }
 
 func openDevice(t testing.TB) iwarp.Device {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/job"
 )
@@ -40,27 +41,27 @@ func (w *wrapper) submitTree(f *ipc.Lease, text string) (*ipc.Leased, any) {
 // wrapper is told before it makes one.
 func TestSourcesFormNeedsATree(t *testing.T) {
 	r := newRig(t, nil)
-	plain := startFake(t, r.far, "127.0.0.1:0", nil)
-	shows := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.tree = true })
-	r.remote(plain.addr, "int x;")
-	r.remote(shows.addr, "int x;")
+	plain := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	shows := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.Tree = true })
+	r.remote(plain.Addr, "int x;")
+	r.remote(shows.Addr, "int x;")
 
 	w := r.dial()
-	leased, got := w.submitTree(leaseOf(plain.addr+" "+shows.addr), "int y;")
-	if res, ok := got.(*ipc.Result); !leased.Tree || !ok || res.Host != shows.addr {
-		t.Errorf("tree %v, answer %T %+v, want a result of %s", leased.Tree, got, got, shows.addr)
+	leased, got := w.submitTree(leaseOf(plain.Addr+" "+shows.Addr), "int y;")
+	if res, ok := got.(*ipc.Result); !leased.Tree || !ok || res.Host != shows.Addr {
+		t.Errorf("tree %v, answer %T %+v, want a result of %s", leased.Tree, got, got, shows.Addr)
 	}
 	w.close()
 
 	w = r.dial()
-	leased, got = w.submitTree(leaseOf(plain.addr), "int y;")
+	leased, got = w.submitTree(leaseOf(plain.Addr), "int y;")
 	if no, ok := got.(*ipc.GoLocal); leased.Tree || !ok || no.Reason != "not-reproducible:paths" || no.Trouble {
 		t.Errorf("tree %v, answer %T %+v, want not-reproducible:paths without trouble", leased.Tree, got, got)
 	}
 	w.close()
 
 	w = r.dial()
-	need := leaseOf(plain.addr)
+	need := leaseOf(plain.Addr)
 	need.NeedTree = true
 	w.send(need)
 	if no, ok := w.recv().(*ipc.GoLocal); !ok || no.Reason != "not-reproducible:paths" {
@@ -74,13 +75,13 @@ func TestSourcesFormNeedsATree(t *testing.T) {
 // first job waits for that, as one of the form that no host takes has to run here.
 func TestFirstJobsHaveTheHostsForm(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.ConnectGrace = time.Minute })
-	plain := startFake(t, r.far, "127.0.0.1:0", nil)
+	plain := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
 	var wg sync.WaitGroup
 	for range 8 {
 		w := r.dial()
 		wg.Go(func() {
 			defer w.close()
-			if w.lease(leaseOf(plain.addr)) && w.leased.Tree {
+			if w.lease(leaseOf(plain.Addr)) && w.leased.Tree {
 				t.Error("asked for a job that the host does not take")
 			}
 		})
@@ -96,11 +97,11 @@ func TestSearchListComesWithALaterLease(t *testing.T) {
 		t.Skip("gcc is not installed")
 	}
 	r := newRig(t, nil)
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
 	lease := func() []string {
 		w := r.dial()
 		defer w.close()
-		f := leaseOf(d.addr)
+		f := leaseOf(d.Addr)
 		f.Compiler, f.Language = cc, "c"
 		leased, _ := w.submitTree(f, "int x;")
 		return leased.Include

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 )
 
 // TestShortSourceOvertakesALongOne: on a slow line a short job that comes in the
@@ -17,23 +19,23 @@ import (
 func TestShortSourceOvertakesALongOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
-		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) { d.slotSize, d.jobs = 4<<20, 4 })
-		s.slow[d.addr] = 1 << 20
-		if _, no := s.run(context.Background(), leaseOf(d.addr), strings.Repeat("w", 1<<20)); no != nil {
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) { d.SlotSize, d.Jobs = 4<<20, 4 })
+		s.net.Slow[d.Addr] = 1 << 20
+		if _, no := s.run(context.Background(), leaseOf(d.Addr), strings.Repeat("w", 1<<20)); no != nil {
 			t.Fatalf("answer %+v", no)
 		}
 		var all sync.WaitGroup
 		began := time.Now()
 		var long, short time.Duration
 		all.Go(func() {
-			if _, no := s.run(context.Background(), leaseOf(d.addr), strings.Repeat("x", 3<<20)); no != nil {
+			if _, no := s.run(context.Background(), leaseOf(d.Addr), strings.Repeat("x", 3<<20)); no != nil {
 				t.Errorf("answer %+v", no)
 			}
 			long = time.Since(began)
 		})
 		time.Sleep(time.Second)
 		asked := time.Now()
-		if _, no := s.run(context.Background(), leaseOf(d.addr), strings.Repeat("y", 50<<10)); no != nil {
+		if _, no := s.run(context.Background(), leaseOf(d.Addr), strings.Repeat("y", 50<<10)); no != nil {
 			t.Errorf("answer %+v", no)
 		}
 		short = time.Since(asked)
@@ -52,12 +54,12 @@ func TestShortSourceOvertakesALongOne(t *testing.T) {
 func TestPathWithoutAWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t, nil)
-		d := startFake(t, s.far, "10.0.0.1:7632", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
-		s.slow[d.addr] = 2 << 20
-		if _, no := s.run(context.Background(), leaseOf(d.addr), strings.Repeat("w", 1<<20)); no != nil {
+		d := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) { d.SlotSize = 4 << 20 })
+		s.net.Slow[d.Addr] = 2 << 20
+		if _, no := s.run(context.Background(), leaseOf(d.Addr), strings.Repeat("w", 1<<20)); no != nil {
 			t.Fatalf("answer %+v", no)
 		}
-		if _, rate := s.m.farm.Link(d.addr).Path(); rate < 1.8e6 || rate > 2.2e6 {
+		if _, rate := s.m.farm.Link(d.Addr).Path(); rate < 1.8e6 || rate > 2.2e6 {
 			t.Errorf("rate %g of a line of 2 MiB/s", rate)
 		}
 	})
@@ -67,7 +69,7 @@ func TestPathWithoutAWord(t *testing.T) {
 // take a long source in. That is not taken for a sign of life for long.
 func TestFrozenHostOnASlowLine(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Heartbeat, o.HeartbeatDead = 50*time.Millisecond, 300*time.Millisecond })
-	frozen := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
+	frozen := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.SlotSize = 4 << 20 })
 	front, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +85,7 @@ func TestFrozenHostOnASlowLine(t *testing.T) {
 				return
 			}
 			_ = c.(*net.TCPConn).SetReadBuffer(32 << 10) // what it takes in is what the manager sees acknowledged
-			far, err := net.Dial("tcp", frozen.addr)
+			far, err := net.Dial("tcp", frozen.Addr)
 			if err != nil {
 				return
 			}
@@ -113,13 +115,13 @@ func TestFrozenHostOnASlowLine(t *testing.T) {
 			}()
 		}
 	}()
-	good := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.slotSize = 4 << 20 })
+	good := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.SlotSize = 4 << 20 })
 	addr := front.Addr().String()
-	r.warm(addr + " " + good.addr)
+	r.warm(addr + " " + good.Addr)
 	stop.Store(true)
 	const length = 7 << 19
-	if res := r.remote(addr+" "+good.addr, strings.Repeat("x", length)); res.Host != good.addr || res.Attempts != 2 {
-		t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.addr)
+	if res := r.remote(addr+" "+good.Addr, strings.Repeat("x", length)); res.Host != good.Addr || res.Attempts != 2 {
+		t.Errorf("result of %s after %d attempts, want %s after 2", res.Host, res.Attempts, good.Addr)
 	}
 	if n := swallowed.Load(); n == 0 || n > length*3/4 {
 		t.Errorf("the frozen host was given up after %d bytes of %d", n, length)

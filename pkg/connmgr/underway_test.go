@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/report"
 )
@@ -13,10 +14,10 @@ import (
 func TestUnderway(t *testing.T) {
 	r := newRig(t, nil)
 	release := make(chan struct{})
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.onJob = func(c *fakeConn, j *fakeJob) {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 			<-release
-			c.finish(j, compiled(j))
+			c.Finish(j, daemontest.Compiled(j))
 		}
 	})
 	want := func(phase, place string) {
@@ -31,12 +32,12 @@ func TestUnderway(t *testing.T) {
 		}
 	}
 	w := r.dial()
-	if !w.lease(leaseOf(d.addr)) {
+	if !w.lease(leaseOf(d.Addr)) {
 		t.FailNow()
 	}
 	want(report.PhaseLists, "here")
 	w.send(w.preprocess("int x;"))
-	want(report.PhaseCompiles, d.addr)
+	want(report.PhaseCompiles, d.Addr)
 	close(release)
 	if _, ok := w.recv().(*ipc.Result); !ok {
 		t.Fatal("no result")

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
@@ -109,10 +110,10 @@ func TestOtherUsers(t *testing.T) {
 	for _, anyUser := range []bool{false, true} {
 		t.Run(fmt.Sprintf("any=%t", anyUser), func(t *testing.T) {
 			r := newRig(t, func(o *Options) { o.AnyUser = anyUser })
-			d := startFake(t, r.far, "127.0.0.1:0", nil)
+			d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
 			expose(t, r.socket)
 			cmd := exec.Command(copied)
-			cmd.Env = []string{leaseAs + "=" + r.socket + " " + d.addr}
+			cmd.Env = []string{leaseAs + "=" + r.socket + " " + d.Addr}
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
 			out, err := cmd.Output()
 			if err != nil {
@@ -129,7 +130,7 @@ func TestOtherUsers(t *testing.T) {
 			// What the stranger wrote is not there for us.
 			w := r.dial()
 			defer w.close()
-			if !w.lease(leaseOf(d.addr)) {
+			if !w.lease(leaseOf(d.Addr)) {
 				t.FailNow()
 			}
 			b := make([]byte, 6)

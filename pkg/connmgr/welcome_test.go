@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync"
 	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 )
 
 // deafConn loses the wake-up for the first two FPDUs that are sent: they arrive
@@ -60,10 +62,10 @@ func TestDeafAcceptor(t *testing.T) {
 		o.Device = dialer(t, deaf)
 	})
 	r.dev = r.m.o.Device
-	d := startFake(t, r.far, "127.0.0.1:0", nil)
-	deaf[d.addr] = func(c net.Conn) net.Conn { return &deafConn{Conn: c} }
-	r.warm(d.addr)
-	if res := r.remote(d.addr, "int x;"); res.Host != d.addr || res.Attempts != 1 {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	deaf[d.Addr] = func(c net.Conn) net.Conn { return &deafConn{Conn: c} }
+	r.warm(d.Addr)
+	if res := r.remote(d.Addr, "int x;"); res.Host != d.Addr || res.Attempts != 1 {
 		t.Errorf("result %+v", res)
 	}
 	r.idle()

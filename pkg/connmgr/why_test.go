@@ -2,14 +2,16 @@ package connmgr
 
 import (
 	"testing"
+
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 )
 
 // TestChoiceIsRecorded: what a job's record says of how its host was chosen.
 func TestChoiceIsRecorded(t *testing.T) {
 	r := newRig(t, nil)
-	a := startFake(t, r.far, "127.0.0.1:0", nil)
-	b := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) { d.ids = nil })
-	hosts := a.addr + " " + b.addr
+	a := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
+	b := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) { d.IDs = nil })
+	hosts := a.Addr + " " + b.Addr
 	r.warm(hosts)
 	r.remote(hosts, "int x;")
 	r.idle()
@@ -20,14 +22,14 @@ func TestChoiceIsRecorded(t *testing.T) {
 	if rec.Rule != "no other could take it" {
 		t.Errorf("rule %q", rec.Rule)
 	}
-	if x := rec.Considered[0]; x.Host != a.addr || x.Finish <= 0 || x.Why != "" {
-		t.Errorf("chosen %+v, want %s and when it would be done", x, a.addr)
+	if x := rec.Considered[0]; x.Host != a.Addr || x.Finish <= 0 || x.Why != "" {
+		t.Errorf("chosen %+v, want %s and when it would be done", x, a.Addr)
 	}
-	if x := rec.Considered[1]; x.Host != b.addr || x.Finish != 0 || x.Why != b.addr+" does not have this compiler" {
-		t.Errorf("other %+v, want the reason against %s", x, b.addr)
+	if x := rec.Considered[1]; x.Host != b.Addr || x.Finish != 0 || x.Why != b.Addr+" does not have this compiler" {
+		t.Errorf("other %+v, want the reason against %s", x, b.Addr)
 	}
 	// A job that no host took.
-	r.goLocal(b.addr, "int x;")
+	r.goLocal(b.Addr, "int x;")
 	r.idle()
 	if rec := r.m.Status().Recent[0]; len(rec.Considered) != 1 || rec.Considered[0].Why == "" {
 		t.Errorf("record %+v, want the reason against the only host", rec)

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc/ipcserver"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
@@ -26,7 +27,7 @@ func small(o *Options) {
 }
 
 // fetching makes a daemon whose slots are small, and that takes and offers windows.
-func fetching(d *fakeDaemon) { d.slotSize, d.fetches = 64<<10, 8<<20 }
+func fetching(d *daemontest.Daemon) { d.SlotSize, d.Fetches = 64<<10, 8<<20 }
 
 // bigText has n bytes, and no two parts that are equal.
 func bigText(n int) string {
@@ -62,18 +63,6 @@ func (r *rig) given() {
 	}
 }
 
-// offers is how many results a daemon still holds for managers.
-func (d *fakeDaemon) offers() (n int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, c := range d.conns {
-		c.mu.Lock()
-		n += len(c.offers)
-		c.mu.Unlock()
-	}
-	return n
-}
-
 // TestBigSourceAndResultAreFetched: both ways by RDMA Read, on a wire and without
 // one, and nothing is kept. Jobs that fit go as ever.
 func TestBigSourceAndResultAreFetched(t *testing.T) {
@@ -86,10 +75,10 @@ func TestBigSourceAndResultAreFetched(t *testing.T) {
 				near, far = n.Open(inproc.Defaults()), n.Open(inproc.Defaults())
 			}
 			r := newRigOn(t, near, far, small)
-			d := startFake(t, r.far, "127.0.0.1:0", fetching)
+			d := daemontest.Start(t, r.far, "127.0.0.1:0", fetching)
 			for _, n := range []int{100, 60 << 10, 64 << 10, 3<<20 + 7, 100} {
 				writes := r.writes(d)
-				res := r.remote(d.addr, bigText(n))
+				res := r.remote(d.Addr, bigText(n))
 				if small := n < 64<<10-200; (r.writes(d)-writes == 1) != small {
 					t.Errorf("%d bytes took %d Writes", n, r.writes(d)-writes)
 				}
@@ -98,7 +87,7 @@ func TestBigSourceAndResultAreFetched(t *testing.T) {
 				}
 				r.given()
 			}
-			eventually(t, "releases", func() bool { return d.offers() == 0 })
+			eventually(t, "releases", func() bool { return d.Held() == 0 })
 			if got := r.count("rdistcc_cm_windows_total", "source"); got != 2 {
 				t.Errorf("%v sources offered, want 2", got)
 			}
@@ -110,8 +99,8 @@ func TestBigSourceAndResultAreFetched(t *testing.T) {
 }
 
 // writes is how many RDMA Writes went to d.
-func (r *rig) writes(d *fakeDaemon) uint64 {
-	if l := r.m.farm.Link(d.addr); l != nil {
+func (r *rig) writes(d *daemontest.Daemon) uint64 {
+	if l := r.m.farm.Link(d.Addr); l != nil {
 		return l.QP().Stats().WritesSent
 	}
 	return 0
@@ -142,29 +131,29 @@ func (r *rig) count(name, label string) float64 {
 // not asked for results that it would have to offer.
 func TestPeersWithoutReads(t *testing.T) {
 	r := newRig(t, small)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
-		d.slotSize = 64 << 10
-		d.onJob = func(c *fakeConn, j *fakeJob) {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
+		d.SlotSize = 64 << 10
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 			if j.Fetch != 0 || j.Source.STag != 0 {
 				t.Errorf("a window for a peer without Reads: %+v", j.Job)
 			}
-			c.finish(j, compiled(j))
+			c.Finish(j, daemontest.Compiled(j))
 		}
 	})
-	if no := r.goLocal(d.addr, bigText(1<<20)); no.Reason != "too-big" || no.Trouble || d.jobsSeen() != 0 {
-		t.Errorf("answer %+v after %d jobs, want too-big without trouble", no, d.jobsSeen())
+	if no := r.goLocal(d.Addr, bigText(1<<20)); no.Reason != "too-big" || no.Trouble || d.JobsSeen() != 0 {
+		t.Errorf("answer %+v after %d jobs, want too-big without trouble", no, d.JobsSeen())
 	}
 	// The compile there does not have to do without the text's memory.
 	w := r.dial()
 	defer w.close()
-	if got, _ := w.run(leaseOf(d.addr), bigText(1<<20)); got.(*ipc.GoLocal).Reason != "too-big" {
+	if got, _ := w.run(leaseOf(d.Addr), bigText(1<<20)); got.(*ipc.GoLocal).Reason != "too-big" {
 		t.Errorf("%+v", got)
 	}
 	if s := r.m.Status(); s.Slots.Leased != 0 || r.m.memory.LargeUsed() != 0 {
 		t.Errorf("%+v and %d bytes are held for a command that runs there", s.Slots, r.m.memory.LargeUsed())
 	}
 	w.send(&ipc.Finish{Where: ipc.WhereLocal, Reason: "too-big", Closed: true})
-	r.remote(d.addr, "int small;")
+	r.remote(d.Addr, "int small;")
 	r.given()
 }
 
@@ -174,15 +163,15 @@ func TestLargeMemoryIsBounded(t *testing.T) {
 	r := newRig(t, func(o *Options) { small(o); o.Large = 3 << 20 })
 	var most atomic.Int64
 	gate := make(chan struct{})
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
 		fetching(d)
-		d.jobs = 4
-		d.onJob = func(c *fakeConn, j *fakeJob) {
+		d.Jobs = 4
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 			if used := r.m.memory.LargeUsed(); used > most.Load() {
 				most.Store(used)
 			}
 			<-gate
-			c.finish(j, &answer{files: [][]byte{[]byte("object of x.c: " + string(j.text[:10]))}})
+			c.Finish(j, &daemontest.Answer{Objects: [][]byte{[]byte("object of x.c: " + string(j.Text[:10]))}})
 		}
 	})
 	var all sync.WaitGroup
@@ -190,20 +179,20 @@ func TestLargeMemoryIsBounded(t *testing.T) {
 		all.Go(func() {
 			w := r.dial()
 			defer w.close()
-			if got, _ := w.run(leaseOf(d.addr), bigText(2<<20)); got == nil {
+			if got, _ := w.run(leaseOf(d.Addr), bigText(2<<20)); got == nil {
 				t.Error("no answer")
 			} else if _, ok := got.(*ipc.Result); !ok {
 				t.Errorf("%T %+v, want a result", got, got)
 			}
 		})
 	}
-	eventually(t, "a first job", func() bool { return d.jobsSeen() == 1 })
+	eventually(t, "a first job", func() bool { return d.JobsSeen() == 1 })
 	close(gate)
 	all.Wait()
-	if got := most.Load(); got < 2<<20 || got > 3<<20 || d.jobsSeen() != 4 {
-		t.Errorf("%d bytes at a time in %d jobs, want at most %d in 4", got, d.jobsSeen(), 3<<20)
+	if got := most.Load(); got < 2<<20 || got > 3<<20 || d.JobsSeen() != 4 {
+		t.Errorf("%d bytes at a time in %d jobs, want at most %d in 4", got, d.JobsSeen(), 3<<20)
 	}
-	if no := r.goLocal(d.addr, bigText(4<<20)); no.Reason != "too-big" || no.Trouble {
+	if no := r.goLocal(d.Addr, bigText(4<<20)); no.Reason != "too-big" || no.Trouble {
 		t.Errorf("answer %+v, want too-big without trouble", no)
 	}
 	r.given()
@@ -212,26 +201,26 @@ func TestLargeMemoryIsBounded(t *testing.T) {
 // TestWindowsOutsideTheRules: an offer that was not asked for, or of a result that
 // is none, costs the daemon its connection.
 func TestWindowsOutsideTheRules(t *testing.T) {
-	for name, change := range map[string]func(c *fakeConn, j *fakeJob, r *job.Result){
-		"larger than wanted": func(c *fakeConn, j *fakeJob, r *job.Result) { r.Window.Len = j.Fetch + 1 },
-		"of nothing":         func(_ *fakeConn, _ *fakeJob, r *job.Result) { r.Window.Len = 0 },
-		"of a refusal":       func(_ *fakeConn, _ *fakeJob, r *job.Result) { r.Status = job.StatusRefused },
-		"a file outside":     func(_ *fakeConn, _ *fakeJob, r *job.Result) { r.Files[0].Len++ },
-		"a wrong STag":       func(_ *fakeConn, _ *fakeJob, r *job.Result) { r.Window.STag ^= 1 << 12 },
-		"longer than it is":  func(_ *fakeConn, _ *fakeJob, r *job.Result) { r.Window.Len++ },
+	for name, change := range map[string]func(c *daemontest.Conn, j *daemontest.Job, r *job.Result){
+		"larger than wanted": func(c *daemontest.Conn, j *daemontest.Job, r *job.Result) { r.Window.Len = j.Fetch + 1 },
+		"of nothing":         func(_ *daemontest.Conn, _ *daemontest.Job, r *job.Result) { r.Window.Len = 0 },
+		"of a refusal":       func(_ *daemontest.Conn, _ *daemontest.Job, r *job.Result) { r.Status = job.StatusRefused },
+		"a file outside":     func(_ *daemontest.Conn, _ *daemontest.Job, r *job.Result) { r.Files[0].Len++ },
+		"a wrong STag":       func(_ *daemontest.Conn, _ *daemontest.Job, r *job.Result) { r.Window.STag ^= 1 << 12 },
+		"longer than it is":  func(_ *daemontest.Conn, _ *daemontest.Job, r *job.Result) { r.Window.Len++ },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, func(o *Options) { small(o); o.Attempts = 1 })
-			d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+			d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
 				fetching(d)
-				d.onJob = func(c *fakeConn, j *fakeJob) {
-					a := compiled(j)
-					a.window = true
-					a.change = func(res *job.Result) { change(c, j, res) }
-					c.finish(j, a)
+				d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+					a := daemontest.Compiled(j)
+					a.Offered = true
+					a.Change = func(res *job.Result) { change(c, j, res) }
+					c.Finish(j, a)
 				}
 			})
-			if no := r.goLocal(d.addr, "int x;"); no.Reason != "host-lost" || !no.Trouble {
+			if no := r.goLocal(d.Addr, "int x;"); no.Reason != "host-lost" || !no.Trouble {
 				t.Errorf("answer %+v, want host-lost", no)
 			}
 			r.given()
@@ -242,25 +231,25 @@ func TestWindowsOutsideTheRules(t *testing.T) {
 // TestWindowOfAJobThatNobodyWants: what is not wanted any more is released unread.
 func TestWindowOfAJobThatNobodyWants(t *testing.T) {
 	r := newRig(t, small)
-	d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+	d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
 		fetching(d)
-		d.onJob = func(c *fakeConn, j *fakeJob) {
-			<-j.ctx.Done() // its wrapper has gone
-			a := compiled(j)
-			a.window = true
-			c.finish(j, a)
+		d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+			<-j.Ctx.Done() // its wrapper has gone
+			a := daemontest.Compiled(j)
+			a.Offered = true
+			c.Finish(j, a)
 		}
 	})
 	w := r.dial()
-	if !w.lease(leaseOf(d.addr)) {
+	if !w.lease(leaseOf(d.Addr)) {
 		t.FailNow()
 	}
 	w.send(w.preprocess("int x;"))
-	eventually(t, "the job", func() bool { return d.jobsSeen() == 1 })
+	eventually(t, "the job", func() bool { return d.JobsSeen() == 1 })
 	w.close()
 	r.given()
-	eventually(t, "a Release", func() bool { return d.offers() == 0 })
-	if got := r.link(d.addr).QP().Stats().ReadsSent; got != 0 {
+	eventually(t, "a Release", func() bool { return d.Held() == 0 })
+	if got := r.link(d.Addr).QP().Stats().ReadsSent; got != 0 {
 		t.Errorf("%d Reads of a result that nobody wants", got)
 	}
 }
@@ -352,20 +341,20 @@ func TestDaemonThatStopsInAFetch(t *testing.T) {
 					o.Heartbeat, o.HeartbeatDead = 100*time.Millisecond, time.Second
 				}
 			})
-			d := startFake(t, r.far, "127.0.0.1:0", func(d *fakeDaemon) {
+			d := daemontest.Start(t, r.far, "127.0.0.1:0", func(d *daemontest.Daemon) {
 				fetching(d)
-				d.onJob = func(c *fakeConn, j *fakeJob) {
-					a := compiled(j)
-					a.window = true
-					if len(j.text) > 1<<20 {
+				d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
+					a := daemontest.Compiled(j)
+					a.Offered = true
+					if len(j.Text) > 1<<20 {
 						armed.Store(true)
 					}
-					c.finish(j, a)
+					c.Finish(j, a)
 				}
 			})
-			r.remote(d.addr, "int warm;")
+			r.remote(d.Addr, "int warm;")
 			w := r.dial()
-			if !w.lease(leaseOf(d.addr)) {
+			if !w.lease(leaseOf(d.Addr)) {
 				t.FailNow()
 			}
 			w.send(w.preprocess(bigText(3 << 20)))
@@ -386,7 +375,7 @@ func TestDaemonThatStopsInAFetch(t *testing.T) {
 				}
 				w.close()
 			}
-			eventually(t, "the end of the connection", func() bool { d.mu.Lock(); defer d.mu.Unlock(); return len(d.conns) > 1 })
+			eventually(t, "the end of the connection", func() bool { d.Mu.Lock(); defer d.Mu.Unlock(); return len(d.Conns) > 1 })
 			r.given()
 		})
 	}

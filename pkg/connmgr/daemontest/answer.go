@@ -1,0 +1,77 @@
+package daemontest
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/rdistcc/rdistcc/pkg/digest"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/job"
+	"github.com/rdistcc/rdistcc/pkg/pack"
+)
+
+// Answer is what a job came to: the data go to the sink one behind the other.
+type Answer struct {
+	job.Result
+	Out, Err []byte
+	Objects  [][]byte
+	NoNext   bool
+	Change   func(r *job.Result) // before it is sent
+	Offered  bool                // offered, not written; as is what the sink has no room for
+}
+
+// Compiled is the result of a compile that went well: the object tells what it
+// was made of.
+func Compiled(j *Job) *Answer {
+	return &Answer{Objects: [][]byte{fmt.Appendf(nil, "object of %s: %s", j.body.Name, j.Text)}}
+}
+
+// Finish writes an answer into the sink and sends the Result.
+func (c *Conn) Finish(j *Job, a *Answer) {
+	j.cancel()
+	c.Mu.Lock()
+	delete(c.running, j.ID)
+	c.Mu.Unlock()
+	r := a.Result
+	r.ID = j.ID
+	var data []byte
+	add := func(b []byte) job.Segment {
+		s := job.Segment{Off: uint64(len(data)), Len: uint64(len(b))}
+		data = append(data, b...)
+		return s
+	}
+	r.Stdout, r.Stderr = add(a.Out), add(a.Err)
+	for i, b := range a.Objects {
+		r.Files = append(r.Files, job.File{Index: uint8(i), Segment: add(b)})
+	}
+	r.Digest = digest.Sum(data)
+	if c.d.Zstd && j.Zstd {
+		data, _ = pack.Pack(nil, data)
+		r.Packed = uint64(len(data))
+	}
+	if a.Offered || uint64(len(data)) > j.Sink.Len {
+		r.Window = c.offer(j.ID, data)
+	} else if len(data) > 0 {
+		mr, err := c.d.pd.RegMR(data, 0, nil)
+		if err != nil {
+			c.d.t.Errorf("fake daemon: %v", err)
+			return
+		}
+		err = c.QP.PostSend(&iwarp.SendWR{Op: iwarp.OpWrite, STag: iwarp.STag(j.Sink.STag), TO: j.Sink.TO,
+			SGL: []iwarp.SGE{{Addr: mr.Base(), Length: uint32(len(data)), LKey: mr.STag()}}})
+		if err != nil && !errors.Is(err, iwarp.ErrState) {
+			c.d.t.Errorf("fake daemon: write: %v", err)
+		}
+		c.Mu.Lock()
+		c.results = append(c.results, mr)
+		c.Mu.Unlock()
+	}
+	if !a.NoNext {
+		next := c.credit()
+		r.Next = &next
+	}
+	if a.Change != nil {
+		a.Change(&r)
+	}
+	c.Send(&r, iwarp.STag(j.Sink.STag))
+}
