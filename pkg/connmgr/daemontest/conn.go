@@ -324,7 +324,7 @@ func (c *Conn) fetch(w job.Window) []byte {
 		c.d.t.Errorf("fake daemon: %v", err)
 		return nil
 	}
-	defer mr.Dereg()
+	defer func() { _ = mr.Dereg() }()
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	for at := uint64(0); at < w.Len; {

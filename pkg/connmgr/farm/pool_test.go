@@ -1,7 +1,6 @@
-package connmgr
+package farm
 
 import (
-	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -15,22 +14,18 @@ import (
 
 // busy starts n jobs with long sources on a slow line, and returns what waits for
 // their end.
-func (s *simulated) busy(addr string, n int) *sync.WaitGroup {
+func (r *rig) busy(hosts []scheduler.Host, n int) *sync.WaitGroup {
 	var all sync.WaitGroup
 	text := strings.Repeat("x", 3<<20)
 	for range n {
-		all.Go(func() {
-			if _, no := s.run(context.Background(), leaseOf(addr), text); no != nil {
-				s.t.Errorf("answer %+v", no)
-			}
-		})
+		all.Go(func() { r.run(hosts, 1, text) })
 	}
 	return &all
 }
 
 // links are a host's connections now.
-func (s *simulated) links(addr string) (n int, state string) {
-	h := s.m.farm.Status([]scheduler.Host{{Addr: addr}})[0]
+func (r *rig) links(addr string) (n int, state string) {
+	h := r.f.Status(list(addr))[0]
 	return h.Links, h.State
 }
 
@@ -38,21 +33,22 @@ func (s *simulated) links(addr string) (n int, state string) {
 // which carries jobs, and loses it when that is idle.
 func TestPoolGrowsAndShrinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSimulated(t, func(o *Options) { o.LinksMax, o.Slots = 2, 8 })
+		s, net := newSimulated(t, func(o *Options) { o.LinksMax = 2 })
 		d := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) { d.SlotSize, d.Jobs = 4<<20, 4 })
-		s.net.Slow[d.Addr] = 1 << 20
-		s.busy(d.Addr, 1).Wait() // which tells the rate
+		net.Slow[d.Addr] = 1 << 20
+		hosts := list(d.Addr)
+		s.busy(hosts, 1).Wait() // which tells the rate
 		if n, _ := s.links(d.Addr); n != 1 {
 			t.Fatalf("%d connections for one job", n)
 		}
-		s.busy(d.Addr, 8).Wait()
+		s.busy(hosts, 8).Wait()
 		if n, state := s.links(d.Addr); n != 2 || state != "up" {
 			t.Errorf("%d connections, state %s, for eight long jobs; want 2", n, state)
 		}
 		if w := d.Conns[1].QP.Stats().WritesReceived; w == 0 {
 			t.Error("the second connection carried nothing")
 		}
-		if h := s.m.Status().Hosts[0]; h.Links != 2 || h.Credits != 8 {
+		if h := s.f.Status(hosts)[0]; h.Links != 2 || h.Credits != 8 {
 			t.Errorf("%d connections with %d credits, want 2 with 8", h.Links, h.Credits)
 		}
 		time.Sleep(2 * time.Minute)
@@ -63,9 +59,7 @@ func TestPoolGrowsAndShrinks(t *testing.T) {
 		if len(d.Conns[1].Slots) != 0 || len(d.Conns[1].Returns) != 4 {
 			t.Errorf("%d credits were returned before the end, want 4", len(d.Conns[1].Returns))
 		}
-		if _, no := s.run(context.Background(), leaseOf(d.Addr), "int x;"); no != nil {
-			t.Errorf("answer %+v", no)
-		}
+		s.run(hosts, 1, "int x;")
 	})
 }
 
@@ -74,7 +68,7 @@ func TestPoolGrowsAndShrinks(t *testing.T) {
 func TestPoolLosesOne(t *testing.T) {
 	for _, which := range []int{0, 1} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSimulated(t, func(o *Options) { o.LinksMin, o.LinksMax, o.Slots = 2, 2, 8 })
+			s, _ := newSimulated(t, func(o *Options) { o.LinksMin, o.LinksMax = 2, 2 })
 			far := func(d *daemontest.Daemon) {
 				d.SlotSize, d.Jobs = 4<<20, 4
 				d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
@@ -87,19 +81,19 @@ func TestPoolLosesOne(t *testing.T) {
 				}
 			}
 			d, other := daemontest.Start(t, s.far, "10.0.0.1:7632", far), daemontest.Start(t, s.far, "10.0.0.2:7632", far)
-			s.m.farm.Want(s.m.lists.Of(d.Addr).Sched, nil)
+			s.f.Want(list(d.Addr), nil)
 			time.Sleep(5 * time.Second)
 			if n, _ := s.links(d.Addr); n != 2 {
 				t.Fatalf("%d connections, want the two that are to be kept", n)
 			}
-			all := s.busy(d.Addr+" "+other.Addr, 6)
+			all := s.busy(list(d.Addr, other.Addr), 6)
 			time.Sleep(5 * time.Second)
 			d.Conns[which].QP.Abort()
 			time.Sleep(time.Second)
 			if n, state := s.links(d.Addr); n != 1 || state != "up" {
 				t.Errorf("%d connections, state %s, after a loss; want 1 and up", n, state)
 			}
-			if h := s.m.Status().Hosts[0]; h.Addr != d.Addr || h.Load == nil {
+			if h := s.f.Snapshot(nil).Hosts[0]; h.Addr != d.Addr || h.Load == nil {
 				t.Errorf("status %+v", h)
 			}
 			all.Wait()
@@ -115,9 +109,9 @@ func TestPoolLosesOne(t *testing.T) {
 // TestPoolLosesAll: then the host is lost, and dialled anew as ever.
 func TestPoolLosesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSimulated(t, func(o *Options) { o.LinksMin, o.LinksMax = 3, 3 })
+		s, _ := newSimulated(t, func(o *Options) { o.LinksMin, o.LinksMax = 3, 3 })
 		d := daemontest.Start(t, s.far, "10.0.0.1:7632", nil)
-		s.m.farm.Want(s.m.lists.Of(d.Addr).Sched, nil)
+		s.f.Want(list(d.Addr), nil)
 		for range 5 {
 			time.Sleep(30 * time.Second)
 			synctest.Wait()

@@ -1,7 +1,6 @@
-package connmgr
+package farm
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"testing"
@@ -16,7 +15,7 @@ import (
 // some time after they have gone; few messages do.
 func TestDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSimulated(t, func(o *Options) { o.Slots = 32 })
+		s, _ := newSimulated(t, nil)
 		finish := make(chan struct{})
 		d := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) {
 			d.Jobs = 2
@@ -26,7 +25,8 @@ func TestDemand(t *testing.T) {
 			}
 		})
 		other := daemontest.Start(t, s.far, "10.0.0.2:7632", nil)
-		s.m.farm.Want(s.m.lists.Of(d.Addr+" "+other.Addr).Sched, nil)
+		s.f.Want(list(d.Addr, other.Addr), nil)
+		hosts := list(d.Addr)
 		synctest.Wait()
 		said := func(d *daemontest.Daemon) (jobs []uint16) {
 			c := d.Conns[0]
@@ -42,11 +42,7 @@ func TestDemand(t *testing.T) {
 		}
 		var all sync.WaitGroup
 		for range 12 {
-			all.Go(func() {
-				if _, no := s.run(context.Background(), leaseOf(d.Addr), "int x;"); no != nil {
-					t.Errorf("answer %+v", no)
-				}
-			})
+			all.Go(func() { s.run(hosts, 1, "int x;") })
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -64,7 +60,7 @@ func TestDemand(t *testing.T) {
 		if got := said(d); got[len(got)-1] != 0 {
 			t.Errorf("demands %v, want 0 at the end", got)
 		}
-		if n := s.m.farm.Snapshot(nil).Preparing; n != 0 {
+		if n := s.f.Snapshot(nil).Preparing; n != 0 {
 			t.Errorf("%d jobs are still to come", n)
 		}
 	})
@@ -74,17 +70,16 @@ func TestDemand(t *testing.T) {
 // many builds they are.
 func TestDemandOfABuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSimulated(t, nil)
+		s, _ := newSimulated(t, nil)
 		d := daemontest.Start(t, s.far, "10.0.0.1:7632", func(d *daemontest.Daemon) {
 			d.OnJob = func(c *daemontest.Conn, j *daemontest.Job) {
 				time.Sleep(100 * time.Millisecond)
 				c.Finish(j, daemontest.Compiled(j))
 			}
 		})
+		hosts := list(d.Addr)
 		for range 50 {
-			if _, no := s.run(context.Background(), leaseOf(d.Addr), "int x;"); no != nil {
-				t.Fatalf("answer %+v", no)
-			}
+			s.run(hosts, 1, "int x;")
 		}
 		synctest.Wait()
 		if got := d.Conns[0].Demands; !slices.Equal(got, []job.Demand{{Seq: 1, Jobs: 1, Builds: 1}}) {

@@ -1,15 +1,52 @@
-package connmgr
+package farm
 
 import (
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/connmgr/daemontest"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
+
+// device is one on real sockets.
+func device(t testing.TB) iwarp.Device {
+	t.Helper()
+	dev, err := iwarp.Open(iwarp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev
+}
+
+// eventually polls for what no event tells.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for range 2000 {
+		if ok() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatalf("waited in vain for %s", what)
+}
+
+// warm connects the hosts of a list.
+func (r *rig) warm(hosts []scheduler.Host) {
+	r.t.Helper()
+	r.f.Want(hosts, nil)
+	eventually(r.t, "connections", func() bool {
+		for _, h := range r.f.Status(hosts) {
+			if h.State != "up" || h.Credits == 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
 
 // TestDialsAreBounded: of a long list of hosts that take a connection and say nothing,
 // some are dialled at a time, and each of them in the end.
@@ -46,20 +83,18 @@ func TestDialsAreBounded(t *testing.T) {
 			}()
 		}
 	}()
-	r := newRig(t, func(o *Options) { o.Dials, o.DialTimeout = dials, 100*time.Millisecond })
-	var list []string
+	r := newRig(t, device(t), device(t), func(o *Options) { o.Dials, o.DialTimeout = dials, 100*time.Millisecond })
+	var addrs []string
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	for i := range hosts {
-		list = append(list, fmt.Sprintf("127.0.0.%d:%s", i+1, port))
+		addrs = append(addrs, fmt.Sprintf("127.0.0.%d:%s", i+1, port))
 	}
-	w := r.dial()
-	w.send(leaseOf(strings.Join(list, " ")))
+	r.f.Want(list(addrs...), nil)
 	eventually(t, "a dial of every host", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(seen) == hosts
 	})
-	w.close()
 	// A connection that one side has given up can be seen by the other beside the next one.
 	if mu.Lock(); most > 2*dials {
 		t.Errorf("%d hosts were dialled at a time, want %d", most, dials)
@@ -75,17 +110,18 @@ func TestKnownHostsDoNotWaitForTheDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	r := newRig(t, func(o *Options) { o.Dials, o.DialTimeout = 1, time.Hour })
+	r := newRig(t, device(t), device(t), func(o *Options) { o.Dials, o.DialTimeout = 1, time.Hour })
 	d := daemontest.Start(t, r.far, "127.0.0.1:0", nil)
-	r.warm(d.Addr)
-	r.m.farm.Want(r.m.lists.Of(ln.Addr().String()).Sched, nil)
+	hosts := list(d.Addr)
+	r.warm(hosts)
+	r.f.Want(list(ln.Addr().String()), nil)
 	silent, err := ln.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	l := r.link(d.Addr)
+	l := r.f.Link(d.Addr)
 	d.Kill()
 	<-l.Dead()
-	r.warm(d.Addr)
+	r.warm(hosts)
 }
