@@ -70,7 +70,7 @@ func (c *client) onControl(f *ipc.Control) error {
 	return c.refuse(reason.ExitArguments, fmt.Sprintf("the connection manager knows no %q", verb))
 }
 
-// hostStatus is the state of the hosts of a list, in its order; one that no job
+// hostStatus returns the state of the hosts of a list, in its order; one that no job
 // has asked for yet is "unused".
 func (m *Manager) hostStatus(list *lists.List) []report.HostStatus {
 	out := m.farm.Status(list.Sched)

@@ -70,7 +70,7 @@ func (c *client) knownTask(k *known.Job) *attempt.Task {
 	return t
 }
 
-// include lists where the job's compiler looks for headers by itself, if that is
+// include returns where the job's compiler looks for headers by itself, if that is
 // known or ask is set; else it is nil.
 func (c *client) include(ask bool) []string {
 	if c.lease.Language == "" {
@@ -79,7 +79,7 @@ func (c *client) include(ask bool) []string {
 	return c.compiler.Search(c.lease.Language, nil, ask).Dirs
 }
 
-// direct is what the compiler's driver would run to list the sources, or without a
+// direct returns what the compiler's driver would run to list the sources, or without a
 // tree to preprocess, or nil when the wrapper has to run the driver.
 func (c *client) direct(tree bool) []string {
 	if c.foreign() { // whose words are not for us to run anything with

@@ -119,7 +119,7 @@ func (c *client) mayAsk() error {
 	return trust.MayRun(c.lease, c.m.uid)
 }
 
-// hopeless says whether the job can be done here without further ado: before the
+// hopeless returns why the job is to be done here without further ado, or nil: before the
 // preprocessor has run for nothing. Where all hosts that it could go to are not there, it
 // waits as long for one as the scheduler does.
 func (c *client) hopeless() *ipc.GoLocal {

@@ -141,7 +141,7 @@ func (o *Options) defaults() {
 // maxAudits bounds how many slots audits keep from builds.
 const maxAudits = 2
 
-// memory is what jobs lie in, by the options.
+// memory returns what jobs lie in, by the options.
 func (o *Options) memory() slots.Options {
 	return slots.Options{Device: o.Device, Log: o.Log, Slots: o.Slots, Spare: maxAudits, Sizes: slots.Sizes{
 		Slot: o.SlotSize, Sink: o.SinkSize, Source: o.Source, Result: o.Result, Large: o.Large, Prefault: o.Prefault}}

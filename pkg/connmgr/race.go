@@ -81,7 +81,7 @@ func (c *client) compile(t *attempt.Task, tree bool) (*ipc.Result, *ipc.GoLocal)
 	return res, nil
 }
 
-// run gives the attempt that won, which its caller has to release, or why none did.
+// run returns the attempt that won, which its caller has to release, or why none did.
 func (r *race) run() (*attempt.Attempt, *ipc.GoLocal) {
 	c := r.c
 	for {

@@ -10,7 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 
-// foreign says whether the wrapper is another user's. Its text is copied before it
+// foreign reports whether the wrapper is another user's. Its text is copied before it
 // is used: text that changes while it is sent breaks a frame's CRC, and with it the
 // connection for all users' jobs.
 func (c *client) foreign() bool { return c.uid != c.m.uid }
@@ -62,7 +62,7 @@ func (c *client) prepared() {
 	}
 }
 
-// text is the first n bytes of the slot.
+// text returns the first n bytes of the slot.
 func (c *client) text(n uint64) ([]byte, error) {
 	if b := c.source.Bytes(); n <= uint64(len(b)) {
 		return b[:n], nil
@@ -90,5 +90,5 @@ func (c *client) endLease() {
 
 func closeFD(fd int) { _ = unix.Close(fd) } // EINTR and EIO mean nothing for a memfd
 
-// slotEnd is how far the slot is in use, in bytes.
+// slotEnd returns how far the slot is in use, in bytes.
 func slotEnd(f *ipc.Submit) uint64 { return uint64(f.BodyOff) + uint64(f.TextOff) + f.TextLen }

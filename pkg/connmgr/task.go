@@ -50,7 +50,7 @@ func (c *client) newTask(body *job.Body) *attempt.Task {
 		Compress: c.list.Compress, Body: body, Object: c.expectObject(body)}
 }
 
-// timeLimit is how long an attempt may take, from its first byte on.
+// timeLimit returns how long an attempt may take, from its first byte on.
 func (c *client) timeLimit() time.Duration {
 	if ms := c.lease.IOTimeoutMS; ms > 0 {
 		return time.Duration(ms) * time.Millisecond
@@ -58,7 +58,7 @@ func (c *client) timeLimit() time.Duration {
 	return c.m.live().IOTimeout
 }
 
-// request is the job as the scheduler sees it; size is 0 while it is not known.
+// request returns the job as the scheduler sees it; size is 0 while it is not known.
 func (c *client) request(size uint64, tree bool) scheduler.Job {
 	return scheduler.Job{
 		Hosts: c.list.Sched, Tried: make(map[string]bool), Toolchain: c.compiler.ID, Size: size,

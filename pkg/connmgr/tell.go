@@ -41,7 +41,7 @@ func (c *client) explain(no *ipc.GoLocal) {
 	}
 }
 
-// noHostsLine is one line for a person about c's list, which has no hosts.
+// noHostsLine returns one line for a person about c's list, which has no hosts.
 func (c *client) noHostsLine() string {
 	for i := range c.list.Sources {
 		if !c.list.Sources[i].Down {
@@ -81,7 +81,7 @@ func (c *client) lackLine() string {
 	return line
 }
 
-// localDecision is what the wrapper hears of the scheduler's refusal.
+// localDecision returns what the wrapper hears of the scheduler's refusal.
 func localDecision(d scheduler.Decision) *ipc.GoLocal {
 	no := &ipc.GoLocal{Reason: d.Reason, Detail: d.Detail, Host: d.Host}
 	no.Code = reason.Status(d.Reason)

@@ -153,7 +153,7 @@ func (a *Attempt) assemble(ctx context.Context, g *cargo) error {
 // fewOwn is how many system's headers a list has at least for it to be abridged.
 const fewOwn = 4
 
-// listFor is the list of a set as it travels: abridged if its host is alike this machine and that makes it shorter.
+// listFor returns the list of a set as it travels: abridged if its host is alike this machine and that makes it shorter.
 func listFor(s *inputs.Set, alike bool) (list []byte, abridged bool) {
 	list = s.AppendList(nil)
 	if !alike {
@@ -170,7 +170,7 @@ func listFor(s *inputs.Set, alike bool) (list []byte, abridged bool) {
 	return frame, true
 }
 
-// packs says whether a source of n bytes and its result are to be packed: as the host list has it, or
+// packs reports whether a source of n bytes and its result are to be packed: as the host list has it, or
 // where they are there sooner.
 func (a *Attempt) packs(n int) (source, result bool) {
 	l := a.link

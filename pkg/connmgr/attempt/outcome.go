@@ -37,7 +37,7 @@ func lostHost(h, why string) *ipc.GoLocal {
 	return &ipc.GoLocal{Reason: reason.HostLost, Trouble: true, Code: reason.ExitConnect, Host: h, Detail: h + " lost (" + why + ")"}
 }
 
-// refusal is a host that does not want this job: another one may.
+// refusal is the outcome where a host does not want this job: another one may.
 func refusal(h string, r *job.Result) Outcome {
 	no := &ipc.GoLocal{Reason: reason.Policy, Trouble: true, Host: h, Code: reason.ExitDenied, Detail: refusalDetail(h, r)}
 	blame := scheduler.Refused
@@ -73,7 +73,7 @@ func refusalDetail(h string, r *job.Result) string {
 	return s
 }
 
-// failure is a job that a host began and could not finish.
+// failure is the outcome of a job that a host began and could not finish.
 func failure(h string, r *job.Result) Outcome {
 	why := r.Cause.String()
 	if r.Detail != "" {
@@ -136,7 +136,7 @@ func (a *Attempt) notRegistered(err error) Outcome {
 	}
 }
 
-// notFetched is a result that the host has and that did not come over.
+// notFetched is the end of an attempt whose result the host has, and which did not come over.
 func (a *Attempt) notFetched(ctx context.Context, err error) Outcome {
 	h := a.Host.Addr
 	switch {

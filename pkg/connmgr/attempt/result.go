@@ -113,7 +113,7 @@ func (a *Attempt) unpack(ctx context.Context, r *job.Result, mem []byte) ([]byte
 	return got, nil
 }
 
-// resultEnd is how far a result reaches from its start, in bytes.
+// resultEnd returns how far a result reaches from its start, in bytes.
 func resultEnd(r *job.Result) uint64 {
 	end := max(r.Stdout.Off+r.Stdout.Len, r.Stderr.Off+r.Stderr.Len)
 	for i := range r.Files {
@@ -122,7 +122,7 @@ func resultEnd(r *job.Result) uint64 {
 	return end
 }
 
-// resultBytes is what a result put into the sink.
+// resultBytes returns how many bytes a result put into the sink.
 func resultBytes(r *job.Result) uint64 {
 	n := r.Stdout.Len + r.Stderr.Len
 	for i := range r.Files {

@@ -39,7 +39,7 @@ func (a *Attempt) ended() {
 	}
 }
 
-// report is what the scheduler learns of it.
+// report returns what the scheduler learns of it.
 func (a *Attempt) report() scheduler.Report {
 	x := scheduler.Report{ID: a.grant.Req.ID, Source: a.Name}
 	if r := a.Out.Result; r != nil {

@@ -15,7 +15,7 @@ type hostLabels struct {
 	seen map[string]bool
 }
 
-// of is the label's value for a host.
+// of returns the label's value for a host.
 func (l *hostLabels) of(addr string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
