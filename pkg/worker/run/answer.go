@@ -14,7 +14,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
-// Refused returns the answer of a job that did not run.
+// Refused returns the answer to a job that did not run because of err. The cause is that of the
+// *job.Refusal in err, otherwise "malformed" or "internal".
 func Refused(err error) *job.Result {
 	r := &job.Result{Status: job.StatusRefused, Cause: job.CauseInternal, Detail: err.Error()}
 	var why *job.Refusal
@@ -26,7 +27,8 @@ func Refused(err error) *job.Result {
 	return r
 }
 
-// Failed returns the answer of a job that this host could not do.
+// Failed returns the answer to a job that this host could not complete because of err. Being out of memory,
+// processes or descriptors makes it a refusal, because that passes.
 func Failed(err error) *job.Result {
 	r := &job.Result{Status: job.StatusFailed, Cause: job.CauseInternal, Detail: err.Error()}
 	var why *job.Refusal
@@ -55,12 +57,12 @@ func Unstartable(err error) bool {
 		errors.Is(err, unix.ENOEXEC) || errors.Is(err, unix.EPERM))
 }
 
-// startError is a program that was not started.
+// startError wraps the reason why a program was not started.
 type startError struct{ error }
 
 func (e *startError) Unwrap() error { return e.error }
 
-// stopped returns the answer of a job that had to stop; nil if err says something else.
+// stopped returns the answer to a job that had to stop, or nil if err is anything but a *stopError.
 func (p *Place) stopped(err error) *job.Result {
 	var stop *stopError
 	if !errors.As(err, &stop) {
@@ -72,7 +74,7 @@ func (p *Place) stopped(err error) *job.Result {
 	return &job.Result{Status: job.StatusFailed, Cause: stop.cause}
 }
 
-// unable returns the answer of a job that could not be started, and tells what that says about the host.
+// unable returns the answer to a job that could not be started, and reports err to Job.Trouble.
 func (p *Place) unable(j *Job, err error) *job.Result {
 	j.trouble(err)
 	if Unstartable(err) {
@@ -81,9 +83,9 @@ func (p *Place) unable(j *Job, err error) *job.Result {
 	return Failed(err)
 }
 
-// outOfMemory tells a compiler that had no memory, or was killed, from one that said
-// no: that is this host's fault, and another one may have more. A driver reports a
-// killed part of itself as a failure of its own.
+// outOfMemory returns a refusal if the compile failed for lack of memory: that is this host's fault, and
+// another host may have more. It returns nil if the compiler rejected the source. If a driver reports that
+// one of its programs was killed, it turns the driver's exit status in res into that signal.
 func (p *Place) outOfMemory(j *Job, out *capture.Capture, res *job.Result) error {
 	if res.Exit == 0 && res.Signal == 0 {
 		return nil
@@ -105,7 +107,7 @@ func (p *Place) outOfMemory(j *Job, out *capture.Capture, res *job.Result) error
 	return nil
 }
 
-// What drivers say of a part that was killed, and programs that got no memory.
+// Messages of drivers about a killed program, and of programs that got no memory.
 var (
 	killedWords = []string{"Killed signal terminated program", "unable to execute command: Killed"}
 	memoryWords = []string{"out of memory allocating", "virtual memory exhausted", "memory exhausted", "LLVM ERROR: out of memory", "std::bad_alloc"}
@@ -120,9 +122,9 @@ func containsAny(b []byte, words []string) bool {
 	return false
 }
 
-// roomLeft tells a compiler that had no room for its files from one that said no:
-// that is this host's fault, and another one may have room. A file system with
-// more room than the jobs together may take was not full.
+// roomLeft returns an error if the compile failed because there was no room for its files: that is this host's
+// fault, and another host may have room. It returns nil if the compiler rejected the source. A file system that
+// has more room than all jobs together may take was not full.
 func (p *Place) roomLeft(out *capture.Capture, inTree bool) error {
 	if words, err := out.Written(1); err != nil || !containsAny(words, []string{"No space left on device"}) {
 		return err
@@ -145,14 +147,14 @@ func (p *Place) roomLeft(out *capture.Capture, inTree bool) error {
 	return fmt.Errorf("compile in %s: %w", dir, unix.ENOSPC)
 }
 
-// Words of denials that are not a sandbox.Excess.
+// Names of the denials that are not a sandbox.Excess.
 const (
 	deniedTime   = "time"
 	deniedOutput = "output"
 	deniedDisk   = "disk"
 )
 
-// Denials returns all words that Host.Denied is told, sorted.
+// Denials returns all words that Host.Denied may be called with, sorted.
 func Denials() []string {
 	list := []string{deniedTime, deniedOutput, deniedDisk}
 	for x := sandbox.ExcessMemory; x <= sandbox.ExcessDenied; x++ {
@@ -170,7 +172,7 @@ func denial(x sandbox.Excess) string {
 	return x.String()
 }
 
-// Micros returns d in microseconds, within what a result can say.
+// Micros returns d in microseconds, clamped to the 32 bits that a result has for it.
 func Micros(d time.Duration) uint32 {
 	return uint32(min(max(d.Microseconds(), 0), 1<<32-1))
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
-// askTime bounds a question to a driver, which takes 1 ms.
+// askTime bounds one run of a driver with -###, which usually takes 1 ms.
 const askTime = 2 * time.Second
 
-// ask returns the recipe of a client's words. They have passed the policy, and -### executes nothing; still
-// it is a client's words that a driver reads, so where compiles are confined this is too.
+// ask returns the recipe for a client's words, or nil if there is none. The words have passed the policy, and
+// -### executes nothing. Still, a driver reads words that a client chose, so it is confined where compiles are.
 func (p *Place) ask(tc *toolchain.Toolchain, words []string, dir string, need bool) *driver.Recipe {
 	env := []string{"PATH=" + SearchPath, "LC_ALL=C"}
 	id := string(tc.ID[:])
@@ -26,6 +26,8 @@ func (p *Place) ask(tc *toolchain.Toolchain, words []string, dir string, need bo
 	return p.h.recipes.Get(p.h.Context, id, tc.Exec, words, env, dir)
 }
 
+// askConfined runs the driver at path with args in the place's tree and returns what it wrote to stdout and
+// stderr.
 func (p *Place) askConfined(path string, args, env []string, dir string) (string, error) {
 	pipes := capture.NewPipes(p.h.Output)
 	defer pipes.Close()

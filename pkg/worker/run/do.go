@@ -9,7 +9,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/files"
 )
 
-// form chooses how a job is done. inTree: in the place's tree.
+// form chooses how a job is done. inTree reports whether it needs the place's tree.
 func (p *Place) form(j *Job) (x form, inTree bool, err error) {
 	switch {
 	case j.Files != nil && !p.h.Trees:
@@ -22,11 +22,11 @@ func (p *Place) form(j *Job) (x form, inTree bool, err error) {
 	return &textHere{text{p: p, j: j}}, false, nil
 }
 
-// ErrNoTrees answers a job of the sources form where there can be no trees.
+// ErrNoTrees refuses a job of the sources form on a host that has no private trees.
 var ErrNoTrees error = job.Refuse(job.CauseTree, "the host cannot show private trees")
 
-// Do does a job: its answer, and how many bytes at the start of its slot are the content of the answer's segments.
-// Clean follows.
+// Do does a job. It returns the answer, and how many bytes at the start of the job's slot hold the content of
+// the answer's segments. The caller calls Clean afterwards.
 func (p *Place) Do(j *Job) (*job.Result, int) {
 	if res := p.open(j); res != nil {
 		return res, 0
@@ -46,13 +46,14 @@ func (p *Place) Do(j *Job) (*job.Result, int) {
 			return res, 0
 		}
 	}
-	// How many files and directories there are the client says, so what is done about those takes of its time.
+	// The client decides how many files and directories there are, so laying them out counts against its time
+	// limit.
 	until := time.Now().Add(j.Limit)
 	defer time.AfterFunc(j.Limit, func() { j.Process.Stop(job.CauseTimeout) }).Stop()
 	if err := x.lay(); err != nil {
 		return p.notLaid(j, err), 0
 	}
-	j.Drop() // it is files now
+	j.Drop() // the files are in place: what they came in is no longer needed
 	out, err := p.newCapture()
 	if err != nil {
 		return p.unable(j, err), 0
@@ -65,9 +66,9 @@ func (p *Place) Do(j *Job) (*job.Result, int) {
 	return p.conclude(j, x, out, o)
 }
 
-// open makes a job's body and files known. An answer is why it ends here.
+// open reads a job's body and files. It returns an answer if the job ends here, nil otherwise.
 func (p *Place) open(j *Job) (res *job.Result) {
-	if j.Files != nil { // it was opened when it came
+	if j.Files != nil { // the source was opened on arrival
 		j.body = j.Files.Body
 		return sumUp(j.Files.Own, j.Files.Sum)
 	}
@@ -83,7 +84,8 @@ func (p *Place) open(j *Job) (res *job.Result) {
 	return nil
 }
 
-// enter makes the tree ready for a job, which without lists finds nothing there of any that was before.
+// enter makes the tree ready for a job. A job without lists finds nothing there of earlier jobs. It returns an
+// answer if the job ends here, nil otherwise.
 func (p *Place) enter(j *Job) *job.Result {
 	var err error
 	if j.Enter != nil {
@@ -111,7 +113,7 @@ func (p *Place) enter(j *Job) *job.Result {
 	return Refused(no)
 }
 
-// notLaid returns the answer of a job whose files could not be laid.
+// notLaid returns the answer to a job whose files could not be laid out because of err.
 func (p *Place) notLaid(j *Job, err error) *job.Result {
 	if res := p.stopped(err); res != nil {
 		return res
@@ -126,7 +128,7 @@ func (p *Place) notLaid(j *Job, err error) *job.Result {
 	return p.unable(j, err)
 }
 
-// conclude makes the answer of a compile that has ended.
+// conclude makes the answer from a compile that has ended. It returns what Do returns.
 func (p *Place) conclude(j *Job, x form, out *capture.Capture, o Outcome) (*job.Result, int) {
 	j.Excess = o.Excess
 	res := &job.Result{Exit: uint8(o.Exit), Signal: uint8(o.Signal), CPU: Micros(o.CPU), MaxRSS: o.MaxRSS}
@@ -160,9 +162,9 @@ func (p *Place) conclude(j *Job, x form, out *capture.Capture, o Outcome) (*job.
 	return used(Failed(err))
 }
 
-// gather puts the outputs, the standard ones first, to the start of the slot,
-// where the text is not needed any more; or, when they are too big for that or for
-// the sink, into memory of their own, for the client to fetch. It returns how many bytes of the slot that takes.
+// gather copies what the compile made to the start of the job's slot, where the text is no longer needed:
+// stdout, stderr, then the outputs. If that is too big for the slot or the sink, it goes to large memory
+// (j.Offered), for the client to fetch. gather returns how many bytes of the slot are used.
 func (p *Place) gather(j *Job, x form, out *capture.Capture, res *job.Result) (int, error) {
 	var g gathering
 	defer g.close()
@@ -173,7 +175,7 @@ func (p *Place) gather(j *Job, x form, out *capture.Capture, res *job.Result) (i
 		}
 		g.add(uint64(len(data)), seg, func(to []byte) error { copy(to, data); return nil })
 	}
-	if res.Signal == 0 { // else what it may have left is not an output
+	if res.Signal == 0 { // what a killed compiler leaves is not an output
 		if err := x.outputs(out, res, &g); err != nil {
 			return 0, err
 		}

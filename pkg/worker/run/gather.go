@@ -10,17 +10,17 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// segmentAlign is where segments of a result start, in bytes.
+// segmentAlign is the alignment of a result's segments, in bytes.
 const segmentAlign = 64
 
-// gathering is a result under construction: its parts in their places, and how
-// each is to be filled.
+// gathering is a result under construction: where each part goes, and how to fill it.
 type gathering struct {
-	n     uint64 // bytes
-	parts []part
-	files []int // descriptors
+	n     uint64 // bytes so far
+	parts []part // in ascending order, not overlapping
+	files []int  // descriptors that close closes
 }
 
+// part is one segment: bytes off to end of the result.
 type part struct {
 	off, end uint64
 	fill     func(to []byte) error
@@ -32,7 +32,7 @@ func (g *gathering) close() {
 	}
 }
 
-// add places a segment of n bytes.
+// add reserves room for a segment of n bytes and sets seg to where it is. An empty segment takes no room.
 func (g *gathering) add(n uint64, seg *job.Segment, fill func(to []byte) error) {
 	if n == 0 {
 		return
@@ -43,8 +43,8 @@ func (g *gathering) add(n uint64, seg *job.Segment, fill func(to []byte) error) 
 	g.parts = append(g.parts, part{off, g.n, fill})
 }
 
-// fill writes all segments into mem; what lies between them is zero, as old
-// content is nobody's business.
+// fill writes all segments into mem. It zeroes what lies between them, so that no old content leaks to the
+// client.
 func (g *gathering) fill(mem []byte) error {
 	var at uint64
 	for _, p := range g.parts {
@@ -57,7 +57,7 @@ func (g *gathering) fill(mem []byte) error {
 	return nil
 }
 
-// addFile places the content of a file of n bytes, and takes the descriptor.
+// addFile adds a file of n bytes to the result and reserves room for its content. It takes ownership of fd.
 func (g *gathering) addFile(fd int, n uint64, name string, f job.File, res *job.Result) {
 	g.files = append(g.files, fd)
 	res.Files = append(res.Files, f)
@@ -65,7 +65,7 @@ func (g *gathering) addFile(fd int, n uint64, name string, f job.File, res *job.
 	g.add(n, &res.Files[i].Segment, func(to []byte) error { return readAll(fd, to, name) })
 }
 
-// readAll fills to from a file that is that long.
+// readAll fills to from fd. A file that is shorter is an error. path is for error messages.
 func readAll(fd int, to []byte, path string) error {
 	for len(to) > 0 {
 		n, err := unix.Read(fd, to)

@@ -1,9 +1,10 @@
-// Package run does jobs in the places of a compile host. Each job goes one way, whatever its form and wherever
-// it runs: what came is opened, the command is checked, its files are laid out, the compiler runs, what it made is
-// gathered, and the answer is sealed. Which form the job has, and which kind of place it needs, is chosen
-// once (Place.form); the steps that differ are a form's methods.
+// Package run does jobs in the places of a compile host. Every job takes the same steps, whatever its form
+// and wherever it runs: open the source, check the command, lay out the files, run the compiler, gather the
+// outputs, seal the answer. Place.form decides once which form the job has and which kind of place it needs;
+// the steps that differ are methods of the form.
 //
-// The package knows no connections and no queue. Its caller decides when a job runs where, and sends the answer.
+// The package knows nothing of connections or queues. Its caller decides when and where a job runs, and sends
+// the answer.
 package run
 
 import (
@@ -25,52 +26,54 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/large"
 )
 
-// SearchPath is what compilers find their assembler on; package toolchain
-// identifies it with the same one.
+// SearchPath is the PATH on which compilers find their assembler. Package toolchain uses the same one to
+// identify it.
 const SearchPath = "/usr/local/bin:/usr/bin:/bin"
 
-// cpuPerWall is how much processor time a compile may take for each second of its
-// time limit. Those that are honest use one core; what starts more has that many.
+// cpuPerWall is how many seconds of CPU time a compile may take per second of its time limit. An honest compile
+// uses one core; one that starts more processes gets this many.
 const cpuPerWall = 2
 
-// Host is what all places of a daemon share. The exported fields are set before the first job, and do not change.
+// Host is what all places of a daemon share. The exported fields are set before the first job and do not
+// change.
 type Host struct {
-	Context context.Context // the daemon's life: what waits gives up when it ends
+	Context context.Context // ends with the daemon, and ends every wait
 	Log     *slog.Logger
 	WorkDir string // the daemon's work area
 	Places  int
 
-	// Bounds of a compile: bytes of one file, of its words, that each of its programs may map (0 = no bound), and that
-	// all together may have; and how many processes there may be at a time.
+	// Bounds of a compile, in bytes: one file, its standard output and error, what each of its programs may map
+	// (0 = no bound), and the memory of all its programs together.
 	File, Output, Memory, JobMemory int64
-	Processes                       int
-	// Result is how many bytes a result may have that is offered, in memory of Large.
+	// Processes is how many processes a compile may have at a time.
+	Processes int
+	// Result is the largest result, in bytes, that is offered to a client to fetch. It lies in memory of Large.
 	Result int64
 	Large  *large.Memory
 
-	Trees    bool // there are private trees: jobs of the sources form are taken
+	Trees    bool // private trees are available, so jobs of the sources form are accepted
 	Confined bool // every compile runs in a tree, confined
-	Bare     bool // trees are directories of the host: it offers no namespaces
+	Bare     bool // trees are directories of the host, which offers no namespaces
 
-	Nice func() int // of compiles
-	// Verify refuses a toolchain whose files are not those that it was identified by any more.
+	Nice func() int // the niceness of compiles
+	// Verify refuses a toolchain whose files have changed since it was identified.
 	Verify func(ctx context.Context, t *toolchain.Toolchain) error
-	// OOMKills returns how many processes the system has killed for want of memory.
+	// OOMKills returns how many processes the kernel has killed because memory ran out.
 	OOMKills func() uint64
-	// Denied counts a compile that was ended, or whose output was cut, by one of Denials.
+	// Denied counts a compile that was stopped, or whose output was cut. The word is one of Denials.
 	Denied func(word string)
 	// Forgets grows when trees have to drop what they keep.
 	Forgets *atomic.Uint64
 
 	recipes  recipes.Cache
-	programs sync.Map // name of a program to its path on SearchPath
+	programs sync.Map // from a program's name to its path on SearchPath
 	pairs    pairs
-	outputs  *shm.Pool // for words of commands that are not confined
+	outputs  *shm.Pool // for stdout and stderr of commands that are not confined
 	devNull  *os.File
 	kept     atomic.Int64 // bytes that trees keep from job to job
 }
 
-// Open gets what a Host needs. Close follows.
+// Open acquires the resources of a Host. Close releases them.
 func (h *Host) Open() (err error) {
 	if h.devNull, err = os.Open(os.DevNull); err != nil {
 		return err
@@ -79,7 +82,7 @@ func (h *Host) Open() (err error) {
 	return err
 }
 
-// Close gives back what Open got. The places are closed before.
+// Close releases what Open acquired. All places must be closed before.
 func (h *Host) Close() {
 	if h.outputs != nil {
 		h.outputs.Close()
@@ -95,19 +98,19 @@ func (h *Host) Trim() { h.outputs.Trim(0) }
 // Kept returns how many bytes all trees keep for later jobs.
 func (h *Host) Kept() int64 { return h.kept.Load() }
 
-// Recipes returns for how many sets of options it is known what a driver would run.
+// Recipes returns for how many sets of options the host knows what a driver would run.
 func (h *Host) Recipes() int { return h.recipes.Len() }
 
-// TreeRoom returns how many bytes a job may write beside its own sources: a large file,
-// and its assembly in the meantime.
+// TreeRoom returns how many bytes a job may write in addition to its own sources: one file of the largest size,
+// and as much again for the assembly that exists meanwhile.
 func (h *Host) TreeRoom() int64 { return 2 * h.File }
 
-// limits bound a confined compile that may take that much wall time.
+// limits returns the limits of a confined compile that may take wall of elapsed time.
 func (h *Host) limits(wall time.Duration) sandbox.Limits {
 	return sandbox.Limits{File: h.File, Memory: h.Memory, JobMemory: h.JobMemory, Processes: h.Processes, CPU: cpuPerWall * wall}
 }
 
-// exceeded returns the answer to a compile that was ended for what it did, or nil.
+// exceeded returns the refusal for a compile that the sandbox ended because of x, or nil if x is ExcessNone.
 func (h *Host) exceeded(x sandbox.Excess, l *sandbox.Limits) *job.Refusal {
 	switch x {
 	case sandbox.ExcessMemory:
@@ -125,8 +128,8 @@ func (h *Host) exceeded(x sandbox.Excess, l *sandbox.Limits) *job.Refusal {
 	return nil
 }
 
-// lookPath returns the path of a program on SearchPath, which it looks for once. A name that is not there is returned as
-// it is, and cannot be started.
+// lookPath returns the path of a program on SearchPath, and remembers it once found. A name that is not found
+// is returned unchanged, and then fails to start.
 func (h *Host) lookPath(name string) string {
 	if path, ok := h.programs.Load(name); ok {
 		return path.(string)

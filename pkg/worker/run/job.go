@@ -11,35 +11,38 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/large"
 )
 
-// Job is one job on its way. A place that does it owns it until Do returns, but for Process.
+// Job is one job under way. The place that does it owns it until Do returns, except for Process.
 type Job struct {
 	Asked     *job.Job
 	Toolchain *toolchain.Toolchain
 	Source    Source
-	Files     *files.Set    // of a job whose source was opened when it came; nil: Do opens it
-	Tenant    *store.Tenant // whose files a tree may keep for its next job; nil: none
+	Files     *files.Set    // set if the source was opened on arrival; nil: Do opens it
+	Tenant    *store.Tenant // a tree may keep files of the job for this tenant's next one; nil: it keeps none
 	Allowance *large.Allowance
 	Fetches   bool          // the client can fetch a result that is offered
 	Limit     time.Duration // of wall time
-	OOMKills  uint64        // Host.OOMKills, before the job
-	Process   Process       // what runs for it: to be stopped at any time
+	OOMKills  uint64        // Host.OOMKills before the job
+	Process   Process       // what runs for the job; it may be stopped at any time
 
-	// Read is told of the body once it is read; nil: of no interest.
+	// Read, if not nil, is called with the body once it has been read.
 	Read func(b *job.Body)
-	// Enter makes the place's tree ready, for a job that needs it. Nil: the tree is open.
+	// Enter makes the place's tree ready for a job that needs it. Nil means that the tree is open already.
 	Enter func() error
-	// Trouble is told why the job could not be done, for what that says about the host. Nil: of no interest.
+	// Trouble, if not nil, is called with the reason why the job could not be done, which says something
+	// about the host.
 	Trouble func(err error)
 
-	// Set by Do: what a compile was ended for, and the result if it is to be offered, which is the caller's to free.
-	Excess  sandbox.Excess
+	// Excess is what the compile was ended for. Set by Do.
+	Excess sandbox.Excess
+	// Offered is the result if the client has to fetch it. Set by Do; the caller frees it.
 	Offered *large.Part
 
 	body *job.Body
 	text []byte // of the text form
 }
 
-// Open reads the job's body and text out of its source, for the first time.
+// Open reads the job's body and text out of its source; it is called once per job. It returns an answer in
+// res if the job ends here, nil otherwise.
 func (j *Job) Open(mem *large.Memory, scratch *Scratch) (body *job.Body, text []byte, res *job.Result) {
 	if res := j.Source.open(j.Asked, j.Allowance, mem, scratch); res != nil {
 		return nil, nil, res
@@ -58,7 +61,7 @@ func (j *Job) Open(mem *large.Memory, scratch *Scratch) (body *job.Body, text []
 	return body, content[j.Asked.TextOff:][:j.Asked.TextLen], nil
 }
 
-// Drop gives back all that came with a job, or is held for it.
+// Drop releases the job's source and files, and what is held for them.
 func (j *Job) Drop() {
 	j.Source.Drop()
 	j.Files.Free()

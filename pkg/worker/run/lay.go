@@ -12,7 +12,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/files"
 )
 
-// lay makes in a new tree what the compile finds on the client. An error of check ends it.
+// lay makes in a clean tree the links, directories and files that the compile finds on the build host. It
+// calls check before each and returns check's first error.
 func lay(tr *privatetree.Tree, in *files.Set, check func() error) error {
 	if err := layAround(tr, in, check); err != nil {
 		return err
@@ -25,7 +26,7 @@ func lay(tr *privatetree.Tree, in *files.Set, check func() error) error {
 	return nil
 }
 
-// layAround makes all but the files of lists.
+// layAround makes everything except the files that lists name.
 func layAround(tr *privatetree.Tree, in *files.Set, check func() error) error {
 	b := in.Body
 	for i := range b.Links {
@@ -36,8 +37,7 @@ func layAround(tr *privatetree.Tree, in *files.Set, check func() error) error {
 			return err
 		}
 	}
-	// gcc wants one of its own directories for headers to be there, even if it
-	// finds nothing in it.
+	// gcc requires at least one of its own header directories to exist, even an empty one.
 	for _, d := range []string{b.Cwd, "/usr/include"} {
 		if err := tr.Mkdirs(d); err != nil {
 			return err
@@ -69,7 +69,7 @@ func layAround(tr *privatetree.Tree, in *files.Set, check func() error) error {
 	return nil
 }
 
-// layFile makes one file.
+// layFile makes file i of the job.
 func layFile(tr *privatetree.Tree, in *files.Set, i int, check func() error) error {
 	if err := check(); err != nil {
 		return err
@@ -87,8 +87,8 @@ func layFile(tr *privatetree.Tree, in *files.Set, i int, check func() error) err
 	return tr.Write(name, text, f.MTime, f.Exec)
 }
 
-// seenFrom is a name that stands alone. It is not made shorter: "a/.." is not
-// nothing where a is a link.
+// seenFrom returns name as an absolute name, relative to cwd. It does not clean the name: "a/.." does not
+// cancel out if a is a link.
 func seenFrom(cwd, name string) string {
 	if name[0] == '/' {
 		return name
@@ -96,14 +96,14 @@ func seenFrom(cwd, name string) string {
 	return cwd + "/" + name
 }
 
-// blamed returns the error of files that could not be laid as the job's, where it is; else as it came: then it is
-// the host's own trouble.
+// blamed turns an error of laying out files into a refusal if the job is the reason. Any other error, which
+// is the host's own trouble, is returned unchanged.
 func blamed(err error) error {
 	switch {
 	case errors.Is(err, privatetree.ErrTaken), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ELOOP):
 		return job.Refuse(job.CauseTree, "%v", err) // no fault of the client's
 	case errors.Is(err, fs.ErrExist), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR), errors.Is(err, fs.ErrInvalid), errors.Is(err, unix.EINVAL):
-		return job.Refuse(job.CauseMalformed, "%v", err) // it was not so on the client
+		return job.Refuse(job.CauseMalformed, "%v", err) // the build host cannot have had such files
 	case errors.Is(err, unix.ENOSPC):
 		return job.Refuse(job.CauseTooBig, "%v", err)
 	}

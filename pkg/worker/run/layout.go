@@ -11,18 +11,18 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/files"
 )
 
-// What trees may keep, each: together as much as the store has in memory, but within these bounds.
+// Bounds of what one tree may keep. Within them, all trees together keep as much as the store has in memory.
 const (
 	leastKept = 4 << 20  // bytes
 	mostKept  = 64 << 20 // bytes
 )
 
-// KeepEach returns how many bytes the tree of each of so many places may keep, beside a store of memory bytes.
+// KeepEach returns how many bytes each place's tree may keep, for a store that has that many bytes of memory.
 func KeepEach(memory int64, places int) int64 {
 	return min(max(memory/int64(max(places, 1)), leastKept), mostKept)
 }
 
-// Forget drops all that the tree keeps.
+// Forget drops everything that the tree keeps.
 func (p *Place) Forget() error {
 	if p.layout.owner == nil {
 		return nil
@@ -32,13 +32,13 @@ func (p *Place) Forget() error {
 	return p.tree.Retain(func(string, privatetree.Kept) bool { return false })
 }
 
-// Stale reports whether what the tree keeps has to go: nothing is kept for its owner any more, or the
+// Stale reports whether the tree has to drop what it keeps, because its owner's store was wiped or the
 // machine has been short of memory since.
 func (p *Place) Stale() bool {
 	return p.layout.owner != nil && (p.layout.owner.Wiped() || p.layout.forgets != p.h.Forgets.Load())
 }
 
-// lay makes in the tree what a job of owner's finds on the client. An error of check ends it.
+// lay makes in the tree what a job of owner's finds on the build host. It returns the first error of check.
 func (p *Place) lay(owner *store.Tenant, in *files.Set, check func() error) error {
 	if owner == nil || len(in.Lists) == 0 {
 		if err := p.Forget(); err != nil {
@@ -50,14 +50,14 @@ func (p *Place) lay(owner *store.Tenant, in *files.Set, check func() error) erro
 	if err == nil || errors.Is(err, files.ErrSpoiled) || check() != nil {
 		return err
 	}
-	// What is kept could be in the way of what the job's names mean: from the beginning, without.
+	// Kept files may conflict with what the job's names mean: start over without them.
 	if err := errors.Join(p.tree.Clean(), p.Forget()); err != nil {
 		return err
 	}
 	return lay(p.tree, in, check)
 }
 
-// layKept is lay where the tree keeps files of the lists.
+// layKept is lay for a job with lists, whose files the tree keeps for the owner's next job.
 func (p *Place) layKept(owner *store.Tenant, in *files.Set, check func() error) error {
 	if p.layout.owner != owner {
 		if err := p.Forget(); err != nil {
@@ -101,7 +101,8 @@ func (p *Place) layKept(owner *store.Tenant, in *files.Set, check func() error) 
 	return nil
 }
 
-// retain drops what the tree keeps and a job is not to see, and notes which files of its lists are to be laid.
+// retain drops the kept files that the job must not see, and sets layout.rest to the files of its lists that
+// are still to be laid out.
 func (p *Place) retain(in *files.Set) error {
 	p.layout.lists, p.layout.rest = nil, nil
 	wanted := make(map[string]privatetree.Kept, len(in.Text)-in.FirstListed())
@@ -129,7 +130,7 @@ func (p *Place) retain(in *files.Set) error {
 	return nil
 }
 
-// asKept returns file i, one of a list's, as a tree knows it.
+// asKept returns the record that a tree keeps of file i, which a list names.
 func asKept(in *files.Set, i int) privatetree.Kept {
 	f := &in.Body.Files[i]
 	return privatetree.Kept{Sum: in.ID(i), MTime: f.MTime, Exec: f.Exec}

@@ -19,40 +19,40 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
-// Place is where one job runs at a time. Jobs of the sources form, and all that are confined, run in its tree; jobs of the
-// text form that are not confined run in directories of the host. It belongs to one goroutine.
+// Place runs one job at a time. Jobs of the sources form, and all confined jobs, run in its tree; jobs of the
+// text form that are not confined run in directories of the host. A Place belongs to one goroutine.
 type Place struct {
 	Confine bool   // the tree's commands are confined
-	Bare    bool   // the tree is Dir; else it has namespaces
-	User    int    // that commands in the tree run as; 0: this process's
-	Cgroup  string // directory of control groups that is delegated to us; "": none
+	Bare    bool   // the tree is Dir itself; otherwise it has namespaces
+	User    int    // the user that commands in the tree run as; 0: this process's own
+	Cgroup  string // a control group directory that is delegated to us; "": none
 	Dir     string // the place's own directory
 
 	h      *Host
 	tree   *privatetree.Tree // nil: to be made
-	spec   *privatetree.Spec // that it was made of
+	spec   *privatetree.Spec // that the tree was made from
 	layout layout
-	kept   int64 // bytes of Host.kept that are this tree's
+	kept   int64 // this tree's part of Host.kept, in bytes
 
-	src, out, tmp *workdir.Dir   // of the text form, where compiles are not confined: the text, outputs, temporary files
-	pipes         *capture.Pipes // for words of confined commands
-	used          bool           // the tree, since the last Clean
-	undone        bool           // a program failed without its driver, which would remove the main output
+	src, out, tmp *workdir.Dir   // of unconfined jobs of the text form: text, outputs, temporary files
+	pipes         *capture.Pipes // for stdout and stderr of confined commands
+	used          bool           // the tree was used since the last Clean
+	undone        bool           // a program failed without its driver, which would have removed the main output
 	scratch       Scratch
 }
 
-// layout is what a place's tree has kept of the last job: files that its lists named. The next job mostly names the
-// same ones, and writing and removing them takes longer than all else that the host does for it, its compiler
-// aside. A job sees all the same what its own lists name, and nothing else: what
-// was kept beyond that is dropped before.
+// layout is what a place's tree has kept of the last job: files that the job's lists named. The next job
+// mostly names the same ones, and writing and removing them takes longer than anything else that the host
+// does for a job, apart from the compiler. A job still sees what its own lists name and nothing else: other
+// kept files are dropped first.
 type layout struct {
-	owner   *store.Tenant    // to whom they belong; nil: nothing is kept
-	lists   []unit.ContentID // that named them; nil: not all that they name is there
-	rest    []int            // indices, among the files of a job with them, of those that are not kept
-	forgets uint64           // Host.Forgets when the owner's files began to be kept
+	owner   *store.Tenant    // the tenant whose files they are; nil: nothing is kept
+	lists   []unit.ContentID // the lists that name them; nil: not all files of the lists are there
+	rest    []int            // indices of the files, in a job with these lists, that are not kept
+	forgets uint64           // Host.Forgets when the tree began to keep the owner's files
 }
 
-// NewPlace makes a place, and its directory.
+// NewPlace makes a place and its directory dir. Close ends the place.
 func (h *Host) NewPlace(dir string) (*Place, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make work directory: %w", err)
@@ -60,7 +60,8 @@ func (h *Host) NewPlace(dir string) (*Place, error) {
 	return &Place{h: h, Dir: dir, pipes: capture.NewPipes(h.Output)}, nil
 }
 
-// Settle gives the place what it needs, once the host knows how compiles are confined.
+// Settle adopts the host's decision on how compiles are confined, and makes the directories that unconfined
+// jobs use. It is called once, before the first job.
 func (p *Place) Settle() error {
 	p.Confine, p.Bare = p.h.Confined, p.h.Bare
 	if p.h.Confined {
@@ -75,7 +76,7 @@ func (p *Place) Settle() error {
 	return nil
 }
 
-// Close ends the place and all that runs there.
+// Close ends the place and everything that runs in it.
 func (p *Place) Close() error {
 	for _, d := range []*workdir.Dir{p.src, p.out, p.tmp} {
 		if d != nil {
@@ -86,8 +87,8 @@ func (p *Place) Close() error {
 	return p.closeTree()
 }
 
-// Open makes sure that there is a tree of spec: it is made anew when other toolchains are offered than it shows, or
-// after it was spoiled.
+// Open makes sure that the place has a tree made from spec, compared by pointer. It replaces a tree that
+// shows other toolchains than those now offered, and makes one if the last was closed because of an error.
 func (p *Place) Open(ctx context.Context, spec *privatetree.Spec) error {
 	if p.tree != nil && p.spec == spec {
 		return nil
@@ -111,13 +112,14 @@ func (p *Place) Open(ctx context.Context, spec *privatetree.Spec) error {
 	return nil
 }
 
-// Measures returns what confines commands in the tree, which is open.
+// Measures returns what confines commands in the tree, which must be open.
 func (p *Place) Measures() sandbox.Set { return p.tree.Measures() }
 
-// Lacks returns what the system does not let the tree have, which is open.
+// Lacks returns what the system does not let the tree have. The tree must be open.
 func (p *Place) Lacks() []string { return p.tree.Lacks() }
 
-// sweep makes the bare directory as it was, whatever a tree before has left there.
+// sweep empties the directory of a bare tree and restores its mode and owner, whatever an earlier tree left
+// there.
 func (p *Place) sweep() error {
 	entries, err := os.ReadDir(p.Dir)
 	for _, e := range entries {
@@ -153,7 +155,7 @@ func (p *Place) cleanTree() error {
 	}
 	defer p.count()
 	err := p.tree.Clean()
-	// Gone: with its job, of which that was told.
+	// Not errors here: the job's outcome has reported that the process ended, or there is too much to clean up.
 	if errors.Is(err, privatetree.ErrGone) || errors.Is(err, privatetree.ErrLittered) {
 		return p.closeTree()
 	}
@@ -163,7 +165,7 @@ func (p *Place) cleanTree() error {
 	return nil
 }
 
-// Abandon ends the tree, whatever state it is in. The next Open makes another one.
+// Abandon ends the tree, whatever state it is in. The next Open makes a new one.
 func (p *Place) Abandon() error {
 	p.used = false
 	return p.closeTree()
@@ -179,7 +181,7 @@ func (p *Place) closeTree() error {
 	return err
 }
 
-// count brings the sum of what trees keep up to date.
+// count updates this tree's part of Host.kept.
 func (p *Place) count() {
 	n := int64(0)
 	if p.tree != nil {
@@ -189,8 +191,8 @@ func (p *Place) count() {
 	p.kept = n
 }
 
-// newCapture makes what takes a command's words. A confined command's go to pipes, so that a
-// flood has no say in how the compile ends.
+// newCapture returns what takes a command's stdout and stderr. A confined command writes to pipes, so that a
+// flood of output does not change how the compile ends.
 func (p *Place) newCapture() (*capture.Capture, error) {
 	if p.h.Confined {
 		return p.pipes.Capture()
@@ -198,7 +200,7 @@ func (p *Place) newCapture() (*capture.Capture, error) {
 	return capture.InMemory(p.h.Context, p.h.outputs, p.h.Output)
 }
 
-// command makes one for the tree, without its words.
+// command returns a command for the tree that has everything but its arguments.
 func (p *Place) command(env []string, dir string, out *capture.Capture, wall time.Duration) *privatetree.Command {
 	c := &privatetree.Command{
 		Env: env, Dir: dir, Stdin: int(p.h.devNull.Fd()), Stdout: out.FD(0), Stderr: out.FD(1),
@@ -211,15 +213,15 @@ func (p *Place) command(env []string, dir string, out *capture.Capture, wall tim
 	return c
 }
 
-// temporary is where commands in the tree have their temporary files.
+// temporary returns the directory for temporary files of commands in the tree.
 func (p *Place) temporary() string { return p.tree.Path("/tmp") }
 
-// hidden is held while this process can be looked into, which is while it starts the process of a
-// tree: the kernel gives the files in /proc by which a user namespace is set up only to those who may.
+// hidden is held while this process is dumpable, that is, while it starts the process of a tree. The kernel
+// makes the /proc files that set up a user namespace writable only for a process that is dumpable.
 var hidden sync.Mutex
 
-// unhidden runs f while this process is dumpable. What is confined already can neither see it nor
-// ask for its memory.
+// unhidden runs f while this process is dumpable. Commands that are already confined can neither see this
+// process nor read its memory.
 func unhidden(f func() error) error {
 	hidden.Lock()
 	defer hidden.Unlock()

@@ -27,30 +27,31 @@ type command struct {
 	stdout int
 	stderr int
 	nice   int
-	file   int64         // bytes of every file that it writes; past them the kernel ends it with SIGXFSZ
+	file   int64         // largest file that it may write, in bytes; the kernel ends it with SIGXFSZ past that
 	memory int64         // bytes that each process may map; 0 = no limit
 	limit  time.Duration // of wall time
 }
 
-// Outcome is how a command ended. Its MaxRSS is not below this daemon's own where it ran without a tree, as exec hands that on.
+// Outcome is how a command ended. For a command that ran without a tree, MaxRSS is at least the daemon's own:
+// it is inherited through exec.
 type Outcome struct {
 	privatetree.Outcome
-	Stopped job.Cause // why it was killed, or was not started; CauseNone: neither
+	Stopped job.Cause // why it was killed or not started; CauseNone if neither
 }
 
-// Well reports whether the command ended by itself, with success.
+// Well reports whether the command ended by itself and succeeded.
 func (o *Outcome) Well() bool {
 	return o.Exit == 0 && o.Signal == 0 && o.Stopped == job.CauseNone && o.Excess == sandbox.ExcessNone
 }
 
-// after adds what an earlier command of the same job used.
+// after adds the CPU time of an earlier command of the same job, and takes the larger MaxRSS.
 func (o *Outcome) after(before *Outcome) {
 	o.CPU += before.CPU
 	o.MaxRSS = max(o.MaxRSS, before.MaxRSS)
 }
 
-// Process is what runs for a job: a process group that ends with its leader, or a command in
-// a tree.
+// Process is what runs for a job: a process group, which ends with its leader, or a command in a tree. All
+// methods may be called at any time.
 type Process struct {
 	mu      sync.Mutex
 	pid     int              // 0: not started, or reaped
@@ -58,8 +59,8 @@ type Process struct {
 	stopped job.Cause        // why it was killed, or must not start
 }
 
-// Stop kills it, with its group or its tree's processes, with SIGKILL, now or as soon as it exists; the first
-// cause stands.
+// Stop kills the process with its group, or all processes of its tree, by SIGKILL. A process that has not
+// started yet does not start. If Stop is called several times, the first cause counts.
 func (p *Process) Stop(why job.Cause) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,12 +70,13 @@ func (p *Process) Stop(why job.Cause) {
 	p.killLocked()
 }
 
-// stopError says that work of this daemon's for a job has ended, as the job had to.
+// stopError says that the daemon stopped working on a job because the job had to stop.
 type stopError struct{ cause job.Cause }
 
 func (e *stopError) Error() string { return "stopped: " + e.cause.String() }
 
-// Check returns an error once the job has to stop: for what the daemon does before its programs run, and after.
+// Check returns an error once the job has to stop. The daemon calls it during its own work before and after the
+// job's programs run.
 func (p *Process) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +98,7 @@ func (p *Process) killLocked() {
 // runHere starts c and waits until it has ended and its whole group is killed. An
 // error means that nothing ran.
 //
-// The wait is the netpoller's, on a pidfd: no thread and no goroutine more.
+// It waits in the netpoller on a pidfd, which takes no additional thread or goroutine.
 func (p *Process) runHere(c *command) (Outcome, error) {
 	p.mu.Lock()
 	if p.stopped != job.CauseNone {
@@ -118,7 +120,7 @@ func (p *Process) runHere(c *command) (Outcome, error) {
 	}
 	p.pid = pid
 	p.mu.Unlock()
-	// The driver needs longer to start its first child than these two take, and
+	// The driver takes longer to start its first child than these two calls take, and
 	// children inherit both.
 	if c.nice != 0 {
 		_ = unix.Setpriority(unix.PRIO_PGRP, pid, c.nice)
@@ -134,9 +136,9 @@ func (p *Process) runHere(c *command) (Outcome, error) {
 	return p.reap(pid)
 }
 
-// limitMemory bounds what a process and its children may map. On a busy machine a
-// driver may have started its first child before we get here; what it starts later
-// inherits the limit.
+// limitMemory bounds how many bytes a process and its children may map. On a busy machine a
+// driver may have started its first child before we get here; later children
+// inherit the limit.
 func limitMemory(pid int, max uint64) {
 	_ = unix.Prlimit(pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: max, Max: max}, nil) // ESRCH: it has ended
 	list, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
@@ -150,7 +152,7 @@ func limitMemory(pid int, max uint64) {
 	}
 }
 
-// wait returns when the leader is a zombie, killing the group at the limit.
+// wait waits until the leader is a zombie. It kills the group at the limit, and closes pidfd.
 func (p *Process) wait(pidfd int, limit time.Duration) error {
 	if pidfd < 0 {
 		return errors.New("no pidfd: needs Linux 5.4")
@@ -171,7 +173,7 @@ func (p *Process) wait(pidfd int, limit time.Duration) error {
 	ended := func(fd uintptr) bool {
 		var info unix.Siginfo
 		err := unix.Waitid(unix.P_PIDFD, int(fd), &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-		// Without a zombie the kernel leaves the structure as it was, zero.
+		// While there is no zombie, the kernel leaves the structure zero.
 		return err != nil && !errors.Is(err, unix.EINTR) || info.Signo != 0
 	}
 	err = rc.Read(ended)
@@ -185,8 +187,8 @@ func (p *Process) wait(pidfd int, limit time.Duration) error {
 	return err
 }
 
-// reap takes the leader's status. As long as it is a zombie its number is the
-// group's and no other's, so the rest of the group is killed first.
+// reap kills the rest of the group, then collects the leader's status. The order matters: only as long as the
+// leader is a zombie is its number sure to be that of this group.
 func (p *Process) reap(pid int) (Outcome, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,8 +217,8 @@ func (p *Process) reap(pid int) (Outcome, error) {
 	return o, nil
 }
 
-// runIn starts c in a tree and waits until it and all that it started has ended.
-// An error means that nothing ran.
+// runIn starts c in a tree and waits until it and everything that it started has ended. An error means that
+// nothing ran.
 func (p *Process) runIn(tr *privatetree.Tree, c *privatetree.Command, limit time.Duration) (Outcome, error) {
 	p.mu.Lock()
 	if p.stopped != job.CauseNone {

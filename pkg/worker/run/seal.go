@@ -7,12 +7,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/large"
 )
 
-// packLeast is the shortest result, in bytes, that is packed: a shorter one goes in a segment
-// or two of TCP anyway.
+// packLeast is the shortest result, in bytes, that is compressed. A shorter one fits in one or two TCP
+// segments anyway.
 const packLeast = 4 << 10
 
-// seal ends a result: its digest, and if the client wants that and it is worth it, a
-// frame in its place. It returns how many bytes of mem are to travel.
+// seal finishes a result: it sets the digest, and compresses mem in place if the client asked for that and it
+// is worth it. It returns how many bytes of mem to send.
 func (p *Place) seal(j *Job, mem []byte, res *job.Result) int {
 	n := len(mem)
 	res.Digest = digest.Sum(mem)
@@ -28,7 +28,8 @@ func (p *Place) seal(j *Job, mem []byte, res *job.Result) int {
 	return n
 }
 
-// sealLarge does the same for a result in large memory, and returns where it is then.
+// sealLarge does what seal does, for a result in large memory. It takes over l and returns the part that
+// holds the result.
 func (p *Place) sealLarge(j *Job, l *large.Part, res *job.Result) *large.Part {
 	res.Digest = digest.Sum(l.Mem)
 	if !j.Asked.Zstd {
@@ -36,7 +37,7 @@ func (p *Place) sealLarge(j *Job, l *large.Part, res *job.Result) *large.Part {
 	}
 	to, err := p.h.Large.TryGet(j.Allowance, int64(compress.Bound(len(l.Mem))), job.CauseFull)
 	if err != nil {
-		return l // as it is, then
+		return l // no memory to compress into: send it uncompressed
 	}
 	packed, err := compress.Pack(to.Mem[:0], l.Mem)
 	if err != nil || !worthIt(len(packed), len(l.Mem)) || len(packed) > len(to.Mem) {
@@ -49,5 +50,5 @@ func (p *Place) sealLarge(j *Job, l *large.Part, res *job.Result) *large.Part {
 	return to
 }
 
-// worthIt: what is saved on the way must pay for unpacking.
+// worthIt reports whether compressing saves an eighth: the time saved in transit must pay for unpacking.
 func worthIt(packed, plain int) bool { return packed <= plain-plain/8 }

@@ -7,13 +7,14 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/large"
 )
 
-// scratchSize is how many bytes a Scratch keeps; what is longer takes large memory, which is counted.
+// scratchSize is the most bytes that a Scratch is used for. Anything longer takes large memory, which is
+// accounted.
 const scratchSize = 4 << 20
 
-// Scratch is memory that its one user packs and unpacks in.
+// Scratch is reusable memory to compress and decompress in. It belongs to one goroutine.
 type Scratch struct{ mem []byte }
 
-// room returns n bytes, which are the caller's until the next call.
+// room returns n bytes, which the caller may use until the next call.
 func (s *Scratch) room(n int) []byte {
 	if n > len(s.mem) {
 		s.mem = make([]byte, n)
@@ -21,19 +22,19 @@ func (s *Scratch) room(n int) []byte {
 	return s.mem[:n]
 }
 
-// Source is the memory that a job came in: body and text, in the slot of its credit, in large memory if they were
-// fetched, or unpacked.
+// Source is the memory that holds a job's body and text: the slot of its credit, large memory if they were
+// fetched, or where they were unpacked.
 type Source struct {
-	Slot []byte // the job's alone, and its result's afterwards
+	Slot []byte // used by this job only, and then by its result
 
-	part  *large.Part // fetched, or unpacked and large
-	plain []byte      // unpacked, in part or in a scratch; nil: it is where it came
+	part  *large.Part // holds a fetched source, or a large unpacked one
+	plain []byte      // the unpacked source, in part or in a scratch; nil: the source is where it arrived
 }
 
-// Fetched has the source be what lies in part, which it frees.
+// Fetched makes part the source. The Source frees it.
 func (s *Source) Fetched(part *large.Part) { s.part = part }
 
-// Content returns where body and text lie.
+// Content returns the memory that holds body and text.
 func (s *Source) Content() []byte {
 	if s.plain != nil {
 		return s.plain
@@ -44,15 +45,15 @@ func (s *Source) Content() []byte {
 	return s.Slot
 }
 
-// Drop gives back what was fetched or unpacked.
+// Drop releases what was fetched or unpacked.
 func (s *Source) Drop() {
 	s.part.Free()
 	s.part, s.plain = nil, nil
 }
 
-// open makes a job's source plain and holds it against its digest, before any of it
-// is looked at: the client cannot write it any more, as the Job has invalidated the
-// slot, or it was fetched. An answer is why the job ends here.
+// open unpacks a job's source and compares it with its digest, before any of it is interpreted. The client
+// can no longer change it: the Job message has invalidated the slot's STag, or the source was fetched. open
+// returns an answer if the job ends here, nil otherwise.
 func (s *Source) open(m *job.Job, a *large.Allowance, mem *large.Memory, scratch *Scratch) *job.Result {
 	if m.Packed != 0 {
 		if res := s.unpack(m, a, mem, scratch); res != nil {
@@ -62,7 +63,8 @@ func (s *Source) open(m *job.Job, a *large.Allowance, mem *large.Memory, scratch
 	return sumUp(s.Content()[:uint64(m.TextOff)+m.TextLen], m.Digest)
 }
 
-// sumUp holds plain bytes of a source against a digest, if there is one.
+// sumUp compares the unpacked bytes of a source with a digest; a zero digest is not checked. It returns an
+// answer if they differ, nil otherwise.
 func sumUp(plain []byte, sum [digest.Size]byte) *job.Result {
 	if sum != ([digest.Size]byte{}) && digest.Sum(plain) != sum {
 		return Failed(job.Refuse(job.CauseDigest, "the source is not the one that was sent"))
@@ -70,7 +72,7 @@ func sumUp(plain []byte, sum [digest.Size]byte) *job.Result {
 	return nil
 }
 
-// unpack puts the content of the source's frame in its place.
+// unpack decompresses the source. It returns an answer if the job ends here, nil otherwise.
 func (s *Source) unpack(m *job.Job, a *large.Allowance, mem *large.Memory, scratch *Scratch) *job.Result {
 	n := uint64(m.TextOff) + m.TextLen
 	var to []byte
@@ -97,8 +99,9 @@ func (s *Source) unpack(m *job.Job, a *large.Allowance, mem *large.Memory, scrat
 	return nil
 }
 
-// Settle keeps the bytes of the source that are still needed, own, where a job may wait with them: in its
-// slot, or in large memory if they are too big for that. What they came in is given back.
+// Settle moves own, the bytes of the source that are still needed, to memory that a waiting job may hold: its
+// slot, or large memory if they do not fit there. It returns where they are, and releases other memory of the
+// source.
 func (s *Source) Settle(own []byte, mem *large.Memory, a *large.Allowance) ([]byte, error) {
 	switch {
 	case s.part == nil && s.plain == nil: // in the slot

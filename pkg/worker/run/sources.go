@@ -18,8 +18,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/files"
 )
 
-// sourcesInTree is a job of the sources form: the client's command over the client's files, under the client's
-// names, in the place's tree.
+// sourcesInTree is a job of the sources form: the build host's command on the build host's files, under their
+// names there, in the place's tree.
 type sourcesInTree struct {
 	p    *Place
 	j    *Job
@@ -44,8 +44,8 @@ func (s *sourcesInTree) lay() error {
 	return blamed(err)
 }
 
-// run runs the command: by its driver, or where it is known what
-// that would start, by running cc1 and as themselves.
+// run runs the command: cc1 and as themselves if it is known how the driver would run them, otherwise the
+// driver.
 func (s *sourcesInTree) run(out *capture.Capture, until time.Time) (Outcome, error) {
 	p, b := s.p, s.j.body
 	c := p.command(s.env, b.Cwd, out, s.j.Limit)
@@ -60,16 +60,16 @@ func (s *sourcesInTree) run(out *capture.Capture, until time.Time) (Outcome, err
 		if err != nil || o.Stopped != job.CauseNone {
 			return o, err
 		}
-		// The driver would remove it. To look at it makes it known.
+		// The driver would remove the temporary file. Opening it makes it an expected one.
 		if f, err := p.tree.Open(treeTemp); err == nil {
 			unix.Close(f.FD)
 		}
-		// Killed from outside it says nothing, and would be killed again.
+		// A program that was killed from outside has no message to add, and would be killed again.
 		if o.Signal == 0 && o.Exit <= 1 || o.Signal == int(unix.SIGKILL) {
 			p.undone = o.Exit != 0
 			return o, nil
 		}
-		// The driver has its own words for a compiler that crashed.
+		// After a crash the driver runs too, for its own message about a compiler that crashed.
 		if err := out.Rewind(); err != nil {
 			return o, err
 		}
@@ -83,11 +83,11 @@ func (s *sourcesInTree) run(out *capture.Capture, until time.Time) (Outcome, err
 	return o, err
 }
 
-// treeTemp is where the assembly lies between cc1 and as; the driver would call it so,
-// but for the last six letters.
+// treeTemp is the assembly file between cc1 and as. The driver would use the same name, except that it picks
+// the last six letters at random.
 const treeTemp = "/tmp/ccRdistc.s"
 
-// recipe returns what the driver would run, or nil: then the driver runs.
+// recipe returns what the driver would run, and the names of the files; nil means that the driver has to run.
 func (s *sourcesInTree) recipe() (*driver.Recipe, driver.Names) {
 	words, names, ok := s.plan.SharedWhole()
 	if !ok {
@@ -102,14 +102,15 @@ func (s *sourcesInTree) recipe() (*driver.Recipe, driver.Names) {
 	return recipe, names
 }
 
-// calledAs returns the name that a compiler is given as its own: the client's in its
-// messages, and where it lies here, as it looks for its parts from there.
+// calledAs returns argv[0] for a compiler. The base name is the client's, which appears in messages; the
+// directory is the one here, from which the compiler looks for its programs.
 func calledAs(exec, argv0 string) string {
 	return filepath.Join(filepath.Dir(exec), filepath.Base(argv0))
 }
 
-// strange reports whether an output's name stands for what is no file of the job's: a directory,
-// a link, a device, one of the toolchain's. Whoever declared it knew, so it is no fault of this host.
+// strange reports whether an output could not be opened because its name is that of something other than a
+// file of the job: a directory, a link, a device, a file of the toolchain. The client declared that name, so
+// this host is not at fault.
 func strange(err error) bool {
 	for _, e := range []error{privatetree.ErrTaken, fs.ErrInvalid, unix.ELOOP, unix.ENOTDIR, unix.ENXIO, unix.ENAMETOOLONG} {
 		if errors.Is(err, e) {
@@ -119,9 +120,9 @@ func strange(err error) bool {
 	return false
 }
 
-// outputs opens the files that the compiler made, whatever its status: a .d
-// file is there after a failed compile as well. A file that nobody foresaw makes
-// the job void: the client would lack it. The job's end ends the search.
+// outputs adds the files that the compiler made to the result, whatever its exit status: a failed compile
+// leaves a .d file too. A file that the job did not declare makes the job void, because the build host would
+// lack it. The search for such files ends when the job has to stop.
 func (s *sourcesInTree) outputs(out *capture.Capture, res *job.Result, g *gathering) error {
 	p, b := s.p, s.j.body
 	tr := p.tree

@@ -14,7 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
-// setSteps makes c run what the driver would.
+// setSteps makes c run the programs that the driver would run.
 func (p *Place) setSteps(c *privatetree.Command, recipe *driver.Recipe, names driver.Names) {
 	for i := range recipe.Steps() {
 		argv := recipe.Step(i, names)
@@ -29,10 +29,9 @@ func (p *Place) setSteps(c *privatetree.Command, recipe *driver.Recipe, names dr
 	}
 }
 
-// runSteps runs what setSteps has set: cc1 and as at the same time where that can be, with temp between them. The
-// driver would run one after the other; nothing that they write tells of it.
+// runSteps runs the programs that setSteps has set: cc1 and as at the same time if possible, with the FIFO temp
+// between them. The driver would run one after the other, but their output is the same.
 func (p *Place) runSteps(proc *Process, tc *toolchain.Toolchain, c *privatetree.Command, temp string, out *capture.Capture, until time.Time) (Outcome, error) {
-
 	if len(c.Then) == 0 || lists(c.Then[0].Argv) || !p.h.pairs.allowed(tc.ID) {
 		return proc.runIn(p.tree, c, left(until))
 	}
@@ -54,7 +53,7 @@ func (p *Place) runSteps(proc *Process, tc *toolchain.Toolchain, c *privatetree.
 	return o, err
 }
 
-// lists reports whether an assembler writes a listing, of any length, to its standard output.
+// lists reports whether an assembler's words make it write a listing, which may have any length, to its stdout.
 func lists(as []string) bool {
 	for _, w := range as {
 		if strings.HasPrefix(w, "-a") {
@@ -64,19 +63,22 @@ func lists(as []string) bool {
 	return false
 }
 
-// pairs knows the compilers whose assemblers do not read a FIFO to its end: those would run each time for nothing.
+// pairs remembers the compilers whose assemblers do not read a FIFO to its end: to run them at the same time
+// as cc1 would be wasted work in each compile.
 type pairs struct {
-	mu    sync.Mutex
-	apart map[unit.ToolchainID]int // compiles in a row that ran again, and from mostApart on that ran in turn
+	mu sync.Mutex
+	// apart counts compiles in a row that had to run again. From mostApart on, it counts those run in turn as
+	// well.
+	apart map[unit.ToolchainID]int
 }
 
 const (
-	mostApart = 3  // after so many a compiler's programs run in turn
-	inTurn    = 64 // for so many compiles: what did not let them may have been a client's alone
+	mostApart = 3  // compiles in a row that had to run again, before a compiler's programs run in turn
+	inTurn    = 64 // compiles that then run in turn; the reason may have been the jobs of one client
 )
 
-// RanAgain returns how many compiles in a row by a compiler ran a second time, as its programs did not get along at the
-// same time.
+// RanAgain returns how many compiles in a row by a compiler ran a second time, one program after the other,
+// because its assembler ended without having read everything.
 func (h *Host) RanAgain(id unit.ToolchainID) int {
 	h.pairs.mu.Lock()
 	defer h.pairs.mu.Unlock()
@@ -97,6 +99,7 @@ func (p *pairs) allowed(id unit.ToolchainID) bool {
 	return false
 }
 
+// ended records whether cc1 and as had to run again, one after the other.
 func (p *pairs) ended(id unit.ToolchainID, apart bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

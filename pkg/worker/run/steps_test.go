@@ -8,8 +8,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// TestPairsGiveUp: an assembler that does not read to the end is not started for nothing time and again, and is not
-// given up for what one client has done.
+// TestPairsGiveUp: an assembler that does not read to the end is soon run after cc1, and later tried at the
+// same time again, because the reason may have been one client.
 func TestPairsGiveUp(t *testing.T) {
 	var p pairs
 	bad, good := unit.ToolchainID{1}, unit.ToolchainID{2}

@@ -8,11 +8,11 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// text is a job of the text form: the compiler runs on preprocessed text, by words that name no file.
+// text is a job of the text form: the compiler runs on preprocessed text, with words that name no file.
 type text struct {
 	p    *Place
 	j    *Job
-	vars []string // of the environment, that the client chose
+	vars []string // environment variables that the client chose and the policy lets through
 }
 
 func (x *text) check() (err error) {
@@ -23,18 +23,20 @@ func (x *text) check() (err error) {
 	return err
 }
 
-// environment makes that of the compile from nothing but what the policy lets a client choose.
+// environment returns the environment of the compile: our own PATH and TMPDIR, and the variables that the
+// policy lets a client choose.
 func (x *text) environment(tmp string) []string {
 	return append([]string{"PATH=" + SearchPath, "TMPDIR=" + tmp}, x.vars...)
 }
 
-// names are what the compiler is told of the files, in either kind of place: none of these reaches an object.
+// names returns the file names that the compiler is given, the same in both kinds of place. None of them
+// reaches an object.
 func (x *text) names() driver.Names {
 	return driver.Names{Source: x.j.body.Name, Output: "../out/" + outputName(x.j.body.Outputs[0].Kind), Temp: "../tmp/cc.s"}
 }
 
-// recipe returns what the driver would run, or nil: then the driver runs. Side
-// files get their names from the driver.
+// recipe returns what the driver would run, or nil if the driver has to run. It has to if there are side
+// files, which the driver names.
 func (x *text) recipe(dir string) *driver.Recipe {
 	if x.j.Toolchain.Family != "gcc" || len(x.j.body.Outputs) != 1 {
 		return nil
@@ -42,8 +44,7 @@ func (x *text) recipe(dir string) *driver.Recipe {
 	return x.p.ask(x.j.Toolchain, arguments(x.j.body), dir, false)
 }
 
-// arguments makes the driver's words behind its name, with placeholders for the
-// names; the output is named last.
+// arguments returns the driver's arguments, with placeholders for the file names. The output comes last.
 func arguments(b *job.Body) []string {
 	mode := "-c"
 	if b.Outputs[0].Kind == unit.OutputAssembly {
@@ -54,7 +55,7 @@ func arguments(b *job.Body) []string {
 	return append(argv, "-x", b.Language, mode, driver.Source, "-o", driver.Output)
 }
 
-// outputName returns the name in the output directory.
+// outputName returns the name that an output of kind k has in the output directory.
 func outputName(k unit.OutputKind) string {
 	switch k {
 	case unit.OutputAssembly:
@@ -66,7 +67,7 @@ func outputName(k unit.OutputKind) string {
 	}
 }
 
-// compilerOf returns what the policy is told of a compiler.
+// compilerOf returns what the policy needs to know of a compiler.
 func compilerOf(tc *toolchain.Toolchain) policy.Compiler {
 	return policy.Compiler{Family: tc.Family, Major: tc.Major, Exec: tc.Exec, Path: tc.Path}
 }

@@ -12,13 +12,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
-// textHere is a job of the text form in directories of the host, not confined.
+// textHere is a job of the text form that runs in directories of the host, not confined.
 type textHere struct{ text }
 
 func (x *textHere) lay() error { return x.p.src.Write(x.j.body.Name, x.j.text) }
 
-// run runs the compiler: by its driver, or where it is known
-// what that would start, by running cc1 and as themselves.
+// run runs cc1 and as themselves if it is known how the driver would run them, otherwise the driver.
 func (x *textHere) run(out *capture.Capture, until time.Time) (Outcome, error) {
 	h := x.p.h
 	c := &command{
@@ -50,7 +49,7 @@ func (x *textHere) run(out *capture.Capture, until time.Time) (Outcome, error) {
 	return sum, nil
 }
 
-// left returns the time until then, which is never nothing.
+// left returns the time until then, but at least a millisecond.
 func left(until time.Time) time.Duration { return max(time.Until(until), time.Millisecond) }
 
 func (x *textHere) outputs(out *capture.Capture, res *job.Result, g *gathering) error {

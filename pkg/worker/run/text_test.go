@@ -12,7 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/files"
 )
 
-// textBody is a job of the text form.
+// textBody returns the body of a job of the text form.
 func textBody(args ...string) *job.Body {
 	return &job.Body{
 		Argv0: "cc", Args: args, Language: "cpp-output", Name: "a.c", Cwd: "/nowhere",
@@ -20,8 +20,7 @@ func textBody(args ...string) *job.Body {
 	}
 }
 
-// TestOwnWordsAreLast: nothing that a client says stands behind what the daemon does, which the
-// policy counts on.
+// TestOwnWordsAreLast: the daemon's own words come after all words of the client, which the policy relies on.
 func TestOwnWordsAreLast(t *testing.T) {
 	b := textBody("-O2", "-o", "-x")
 	argv := arguments(b)
@@ -33,8 +32,8 @@ func TestOwnWordsAreLast(t *testing.T) {
 	}
 }
 
-// TestEnvironmentIsMadeFromNothing: a compile has what the daemon gives it, and of the client's what the policy
-// lets through.
+// TestEnvironmentIsMadeFromNothing: a compile's environment has what the daemon sets, and of the client's
+// variables those that the policy lets through.
 func TestEnvironmentIsMadeFromNothing(t *testing.T) {
 	environments := func(variable string) (ofText, sources []string, errs [2]error) {
 		tc := &toolchain.Toolchain{Family: "gcc", Major: 12, Exec: "/usr/bin/gcc", Path: "/usr/bin/gcc"}
@@ -65,7 +64,8 @@ func TestEnvironmentIsMadeFromNothing(t *testing.T) {
 	}
 }
 
-// TestExcessHasItsCause: whoever is told of it does not take it for the host's trouble.
+// TestExcessHasItsCause: the answer says which limit a compile exceeded, so that a manager does not take it
+// for trouble of the host.
 func TestExcessHasItsCause(t *testing.T) {
 	h := &Host{File: 1 << 20}
 	for x, want := range map[sandbox.Excess]job.Cause{

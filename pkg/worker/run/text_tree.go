@@ -12,15 +12,15 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
-// Where a job of the text form lies in a tree. The names that the compiler is
-// given are those that it would be given without a sandbox (text.names).
+// Directories of a job of the text form in a tree. The compiler is given the same names as without a sandbox
+// (text.names).
 const (
 	textSource = "/job/src"
 	textOutput = "/job/out"
 	textTemp   = "/job/tmp"
 )
 
-// textInTree is a job of the text form in the place's tree, confined.
+// textInTree is a job of the text form that runs confined in the place's tree.
 type textInTree struct{ text }
 
 func (x *textInTree) lay() error {
@@ -68,7 +68,8 @@ func (x *textInTree) outputs(out *capture.Capture, res *job.Result, g *gathering
 	return nil
 }
 
-// own reports whether a file has no other name: in a bare tree that could be one of the host's.
+// own reports whether a file has no other name. In a bare tree, another name could be that of a file of the
+// host.
 func own(fd int) bool {
 	var st unix.Stat_t
 	return unix.Fstat(fd, &st) == nil && st.Nlink == 1

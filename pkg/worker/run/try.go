@@ -5,16 +5,17 @@ import (
 	"time"
 )
 
-// Program is a command that is not a job's.
+// Program is a command that is not part of a job.
 type Program struct {
-	ExecFD int // the program, open
+	ExecFD int // descriptor of the program's file
 	Argv   []string
-	Env    []string // beside PATH, LC_ALL and TMPDIR
-	Limit  time.Duration
+	Env    []string      // in addition to PATH, LC_ALL and TMPDIR
+	Limit  time.Duration // of wall time
 }
 
-// Try runs a program in the tree, which is open, confined as a compile is but for the memory that it may map. It returns
-// how that ended, and what it wrote to its standard output and error. Clean follows.
+// Try runs a program in the tree, which must be open. The program is confined as a compile is, except that it
+// may map any amount of memory. Try returns how it ended and copies of what it wrote. The caller calls Clean
+// afterwards.
 func (p *Place) Try(proc *Process, x *Program) (o Outcome, stdout, stderr []byte, err error) {
 	p.used = true
 	for _, d := range []string{textSource, textTemp} {
@@ -30,7 +31,7 @@ func (p *Place) Try(proc *Process, x *Program) (o Outcome, stdout, stderr []byte
 	env := append([]string{"PATH=" + SearchPath, "LC_ALL=C", "TMPDIR=" + p.temporary()}, x.Env...)
 	c := p.command(env, p.tree.Path(textSource), out, x.Limit)
 	c.ExecFD, c.Argv = x.ExecFD, x.Argv
-	c.Limits.Memory = 0 // Go's runtime maps much, and holds little
+	c.Limits.Memory = 0 // Go's runtime maps much more than it uses
 	if o, err = proc.runIn(p.tree, c, x.Limit); err != nil {
 		return o, nil, nil, err
 	}
