@@ -24,14 +24,6 @@ const (
 
 var authCauses = []string{authNetwork, authMissing, authWrong, authUnproven, authNone}
 
-// key is the pre-shared key for connections that begin now; nil: there is none.
-func (s *Server) key() *psk.Key {
-	if s.o.Key == nil {
-		return nil
-	}
-	return s.o.Key()
-}
-
 // authFailed counts and logs a peer that has not proven who it is.
 func (s *Server) authFailed(remote net.Addr, cause, detail string) {
 	if f := s.o.AuthFailed; f != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,14 +13,6 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
-
-// board is one client's load board: a page of its own, so that nothing else is on
-// it, which the client reads whenever it likes. It stays as long as the QP.
-type board struct {
-	mu   sync.Mutex // lent to the device: held while the page is written, or copied for a Read
-	page []byte
-	mr   iwarp.MR
-}
 
 // newBoard makes a board for c; nil where clients cannot read one, or where it
 // could not change under their Reads (kernel siw checksums a page before it sends

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/toolchain"
 	"github.com/rdistcc/rdistcc/pkg/worker/files"
 	"github.com/rdistcc/rdistcc/pkg/worker/offered"
 )
@@ -54,9 +53,3 @@ func (s *Server) rescan() {
 		s.o.Log.Error("look for compilers", "err", err)
 	}
 }
-
-// Toolchains returns the compilers that the server offers.
-func (s *Server) Toolchains() []toolchain.Toolchain { return s.compilers.List() }
-
-// Identifying reports whether compilers are still being identified since the start.
-func (s *Server) Identifying() bool { return s.compilers.Identifying() }

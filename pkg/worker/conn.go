@@ -7,17 +7,19 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/identity/psk"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/rdmaread"
+	"github.com/rdistcc/rdistcc/internal/shm"
 	"github.com/rdistcc/rdistcc/internal/store"
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/worker/large"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
-	"github.com/rdistcc/rdistcc/pkg/worker/offered"
+	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
 // closeTime bounds a graceful disconnect.
@@ -106,74 +108,6 @@ func newConn(s *Server, id uint64, remote net.Addr) *conn {
 // job.Spare for the rest.
 func (s *Server) recvDepth() int { return s.most() + 1 + job.Spare }
 
-// serve runs the connection from its request to its end.
-func (c *conn) serve(req iwarp.ConnRequest) {
-	defer c.s.rescue(c.log, c.lost)
-	defer c.leftUnproven()
-	if err := c.safely(c.open); err != nil {
-		c.log.Error("connection", "err", err)
-		r := job.Rejection{Cause: job.CauseFull, Detail: "no resources for another connection"}
-		_ = req.Reject(r.Append(nil))
-		c.release()
-		return
-	}
-	p := &iwarp.ConnParam{Private: c.privateData}
-	p.ORD, p.IRD = rdmaread.Depths(c.s.o.Device.Attr())
-	info := req.Info()
-	c.puller = rdmaread.New(c.qp, agreed(p.ORD, info.PeerIRD), readID)
-	c.peerReads = agreed(p.IRD, info.PeerORD) > 0
-	c.expectProof()
-	if err := req.Accept(c.s.ctx, c.qp, p); err != nil {
-		level := slog.LevelWarn
-		if c.claim != nil {
-			level = slog.LevelDebug // anybody could fill the log
-		}
-		c.log.Log(context.Background(), level, "connection not made", "err", err)
-		c.release()
-		return
-	}
-	c.s.mu.Lock()
-	c.enterLocked(c.firstState())
-	c.s.mu.Unlock()
-	c.log.Debug("connected")
-	err := c.safely(c.receive)
-	c.close(err)
-}
-
-// lost drops a connection that cannot be taken down in order: the last thing is that
-// it is not counted any more.
-func (c *conn) lost() {
-	s := c.s
-	defer c.leaveStore()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c.qp != nil {
-		c.qp.Abort()
-	}
-	c.endLocked()
-	s.leaveLocked(c)
-	s.checkIdleLocked()
-}
-
-// endLocked marks it as ended: it is lent nothing more, and told nothing.
-func (c *conn) endLocked() {
-	c.enterLocked(connEnded)
-	c.lent.End()
-}
-
-// leaveStore ends its part in what is kept for its tenant. It may take a while: it is called
-// without the lock.
-func (c *conn) leaveStore() {
-	keeps, s := c.keeps, c.s
-	c.keeps = nil
-	keeps.Close()
-	if keeps != nil && keeps.Wiped() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.wake.Broadcast() // what trees keep for it has to go too
-	}
-}
-
 // agreed is what becomes of our wish for Reads, and the peer's.
 func agreed(ours, theirs uint16) int {
 	if theirs == iwarp.DepthAny {
@@ -190,287 +124,111 @@ func (c *conn) maxSource() uint64 {
 	return uint64(min(c.s.o.Source, c.s.large.Max()))
 }
 
-// open makes the verbs objects and posts the receives.
-func (c *conn) open() (err error) {
-	d := c.s.o.Device
-	recvs := c.s.recvDepth()
-	sends := 2*recvs + job.NumKinds + rdmaread.Depth // a result is a Write and a Send
-	if c.pd, err = d.AllocPD(); err != nil {
-		return err
-	}
-	if c.cq, err = d.CreateCQ(recvs + sends); err != nil {
-		return err
-	}
-	qp, err := c.pd.CreateQP(iwarp.QPInitAttr{SendCQ: c.cq, RecvCQ: c.cq, MaxSend: sends, MaxRecv: recvs})
-	if err != nil {
-		return err
-	}
-	c.s.mu.Lock()
-	c.qp = qp
-	c.s.mu.Unlock()
-	c.recvs = make([]byte, recvs*job.MaxMessage)
-	if c.recvMR, err = c.pd.RegMR(c.recvs, iwarp.LocalWrite, nil); err != nil {
-		return err
-	}
-	for i := range recvs {
-		if err := c.postRecv(uint64(i)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// postRecv posts receive i; sends have IDs with the top bit set, Reads with readID.
-func (c *conn) postRecv(i uint64) error {
-	return c.qp.PostRecv(&iwarp.RecvWR{ID: i, SGL: []iwarp.SGE{{
-		Addr: c.recvMR.Base() + i*job.MaxMessage, Length: job.MaxMessage, LKey: c.recvMR.STag(),
-	}}})
-}
-
 const (
 	sendID = 1 << 63
 	readID = 1 << 62
 )
 
-// receive handles completions until the QP ends; an error is why we end it.
-func (c *conn) receive() error {
-	wcs := make([]iwarp.WC, 32)
-	for {
-		n := c.cq.Poll(wcs)
-		if n == 0 {
-			if err := c.cq.Wait(context.Background()); err != nil {
-				return err
-			}
-			continue
-		}
-		for i := range wcs[:n] {
-			w := &wcs[i]
-			if w.Status != iwarp.StatusSuccess {
-				return nil // receives are always posted: this is the QP's end
-			}
-			switch {
-			case w.ID&sendID != 0:
-				c.sent(w.ID)
-				continue
-			case w.ID&readID != 0:
-				if err := c.fetched(w); err != nil {
-					return err
-				}
-				continue
-			}
-			if err := c.message(w); err != nil {
-				return err
-			}
-		}
-	}
+// task is a job on its way: queued, running, answered. Exactly one of the
+// connection's goroutine (refused, cancelled in the queue) and a runner answers it.
+type task struct {
+	c      *conn
+	m      *job.Job
+	k      *credit // its slot is the task's alone
+	job    run.Job // what runs
+	queued time.Time
+
+	before []chan struct{} // taken of tasks of this connection that came before it and had something to be kept
+	taken  chan struct{}   // closed once what it brings is kept; nil: it brings nothing
+
+	abort context.CancelFunc // of one that is not queued at once, else nil
+
+	no      *job.Refusal // why it is not run
+	started time.Time    // when a core took it
+	lent    lend.Job     // its turn on a core; guarded by Server.mu
+
+	lacks []unit.ContentID // what it names and is not here: it is not done
+
+	// the runner's, from the body
+	source, language string
+	files            int // of the sources form; 0: it is of the text form
+
+	shown atomic.Pointer[string] // source, for those who look; nil: not read yet
 }
 
-// message handles one received message and posts its receive anew.
-func (c *conn) message(w *iwarp.WC) error {
-	at := int(w.ID) * job.MaxMessage
-	m, err := job.Parse(c.recvs[at : at+int(w.ByteLen)])
-	state := c.at()
-	if err != nil && state == connProving {
-		return errUnproven
-	}
-	if err != nil {
-		return err
-	}
-	if err := c.postRecv(w.ID); err != nil {
-		if errors.Is(err, iwarp.ErrState) {
-			return nil // being closed in order, which an error would spoil for what is on its way
-		}
-		return err
-	}
-	_, hello := m.(*job.Hello)
-	switch {
-	case state == connProving:
-		return c.prove(m)
-	case state == connGreeting && !hello:
-		return errors.New("message before Hello")
-	case state == connServing && hello:
-		return errors.New("a second Hello")
-	}
-	switch m := m.(type) {
-	case *job.Hello:
-		return c.hello(m)
-	case *job.Job:
-		return c.job(m, w)
-	case *job.Return:
-		return c.returned(m, w)
-	case *job.Release:
-		return c.released(m, w)
-	case *job.Cancel:
-		c.cancel(m.Jobs)
-		return c.ack(job.KindCancel, m.Seq)
-	case *job.Heartbeat:
-		return c.ack(job.KindHeartbeat, m.Seq)
-	case *job.Demand:
-		c.demanded(m)
-		return c.ack(job.KindDemand, m.Seq)
-	case *job.Ack:
-		return c.acked(m)
-	}
-	return fmt.Errorf("a client does not send messages of kind %d", m.Kind())
+// credit is a slot on loan: to the peer, until its Job or Return, then to the job.
+type credit struct {
+	lent *lend.Credit
+	buf  *shm.Buffer
+	mr   iwarp.MR
 }
 
-// hello answers the first message: the host's figures, its toolchains, credits.
-func (c *conn) hello(m *job.Hello) error {
-	s := c.s
-	if s.keep != nil {
-		c.keeps = s.keep.Open(c.lent.Tenant().Name())
+// offer is a result too big for the client's sink, in a window of its own that the
+// client reads until its Release. It counts as a credit in the client's hands: so
+// every message that it may send has its receive, and who releases nothing gets
+// less work.
+type offer struct {
+	data *large.Part
+	mr   iwarp.MR
+	age  time.Duration // since the Result
+	idle time.Duration // since a Read
+}
+
+// board is one client's load board: a page of its own, so that nothing else is on
+// it, which the client reads whenever it likes. It stays as long as the QP.
+type board struct {
+	mu   sync.Mutex // lent to the device: held while the page is written, or copied for a Read
+	page []byte
+	mr   iwarp.MR
+}
+
+// turn is what a runner does next.
+type turn uint8
+
+// runner does one task at a time, in its place.
+type runner struct {
+	s     *Server
+	i     int
+	place *run.Place
+	round int // of confinement, when the place has proven itself last
+}
+
+// size returns how many bytes of text a task's compiler is given.
+func (t *task) size() uint64 {
+	if t.job.Files == nil {
+		return t.m.TextLen
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c.name = m.Name
-	c.enterLocked(connServing)
-	s.lend.Join(c.lent, c.boot, int(m.Weight), int(m.Want))
-	c.log = c.log.With("name", m.Name)
-	c.log.Info("client connected")
-	s.o.Audit.Connected(c.auditPeer())
-	err := c.openBoardLocked()
+	return t.job.Files.Size()
+}
+
+// mostText is how long all files of a job may be together: as long as they could be if they
+// came with it.
+func (t *task) mostText() uint64 { return max(uint64(t.k.mr.Len()), t.c.maxSource()) }
+
+func (k *credit) window() job.Window {
+	return job.Window{STag: uint32(k.mr.STag()), TO: k.mr.Base(), Len: uint64(k.mr.Len())}
+}
+
+// onWire is the credit as messages bring it.
+func (k *credit) onWire() job.Credit { return job.Credit{ID: k.lent.ID, Slot: k.window()} }
+
+// free ends the loan. Nothing may be reading or writing the slot's memory.
+func (k *credit) free() error {
+	err := k.mr.Dereg()
 	if err != nil {
-		return err
+		k.buf.Discard() // whoever may still reach it, no later job is concerned
+		return fmt.Errorf("free slot: %w", err)
 	}
-	list, more := s.compilers.Now()
-	err = c.sendLocked(&job.Welcome{
-		Boot: s.boot, Jobs: clip16(s.o.Jobs), MaxBody: uint64(s.slots.Size()), MaxSource: c.maxSource(), MaxResult: uint64(s.slots.Size()),
-		Toolchains: uint16(len(list)), Identifying: more, Board: c.board.window(), Tree: s.places.Trees, Zstd: true, Sandbox: uint16(s.measuresLocked()),
-		Clock: uint64(time.Now().UnixMilli()), Program: job.Clip(s.o.Program, job.MaxName), Store: s.keepsFor(c), StoreEpoch: c.keeps.Epoch(), Load: s.loadLocked(),
-	})
-	if err != nil {
-		return err
-	}
-	c.listToolchainsLocked()
-	c.wantDrain = s.draining
-	c.pumpLocked()
-	s.rebalanceLocked()
+	k.buf.Put()
 	return nil
 }
 
-// listToolchainsLocked tells the client of all toolchains, from the first on.
-func (c *conn) listToolchainsLocked() {
-	if c.state != connServing {
-		return
-	}
-	c.list = c.list[:0]
-	for _, t := range c.s.Toolchains() {
-		c.list = append(c.list, t.ID)
-	}
-	c.listNext, c.tellNames = 0, true
-	c.pumpLocked()
-}
+// connOf is the connection that lend has by another name.
+func connOf(c *lend.Conn) *conn { return c.Owner.(*conn) }
 
-// pumpLocked sends the unasked messages that are due and whose window is open.
-func (c *conn) pumpLocked() {
-	if c.state != connServing {
-		return
-	}
-	if w := &c.unasked[job.KindCompilers]; !w.waiting && c.tellNames { // before the toolchains, which let a manager begin
-		c.tellNames = false
-		c.tellLocked(&job.Compilers{Seq: w.open(), Names: offered.Names(c.s.Toolchains())})
-	}
-	if w := &c.unasked[job.KindToolchains]; !w.waiting && c.listNext >= 0 {
-		n := min(len(c.list)-c.listNext, job.MaxIDs)
-		m := &job.Toolchains{Seq: w.open(), First: uint16(c.listNext), Total: uint16(len(c.list)), More: c.s.Identifying(), IDs: c.list[c.listNext : c.listNext+n]}
-		if c.listNext += n; c.listNext == len(c.list) {
-			c.listNext = -1
-		}
-		c.tellLocked(m)
-	}
-	if w := &c.unasked[job.KindGrant]; !w.waiting && len(c.toGrant) > 0 {
-		m := &job.Grant{}
-		for len(c.toGrant) > 0 && len(m.Credits) < job.MaxCredits {
-			k := c.credits[c.toGrant[0]]
-			c.toGrant = c.toGrant[1:]
-			m.Credits = append(m.Credits, k.onWire())
-		}
-		m.Seq = w.open()
-		c.tellLocked(m)
-	}
-	if w := &c.unasked[job.KindRecall]; !w.waiting && c.toRecall > 0 {
-		c.tellLocked(&job.Recall{Seq: w.open(), Count: uint16(c.toRecall)})
-		c.toRecall = 0
-	}
-	if w := &c.unasked[job.KindDrain]; !w.waiting && c.wantDrain {
-		c.wantDrain = false
-		c.tellLocked(&job.Drain{Seq: w.open()})
-	}
-}
-
-func (w *window) open() uint32 {
-	w.seq++
-	w.waiting = true
-	return w.seq
-}
-
-// tellLocked sends an unasked message; if that fails the QP is at its end.
-func (c *conn) tellLocked(m job.Message) {
-	if err := c.sendLocked(m); err != nil {
-		c.log.Debug("send", "err", err)
-		c.qp.Abort()
-	}
-}
-
-// sendLocked posts a message as a plain Send.
-func (c *conn) sendLocked(m job.Message) error {
-	return c.qp.PostSend(&iwarp.SendWR{
-		ID: sendID, Op: iwarp.OpSend, Flags: iwarp.Unsignaled | iwarp.Inline, Data: job.Append(nil, m),
-	})
-}
-
-// ack answers an unasked message of the client's. A full queue is one that sends
-// the next before the ack of the last.
-func (c *conn) ack(of job.Kind, seq uint32) error {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	return c.sendLocked(&job.Ack{Of: of, Seq: seq, Load: c.s.loadLocked()})
-}
-
-// acked opens the window for the next message of a kind.
-func (c *conn) acked(m *job.Ack) error {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	w := &c.unasked[m.Of]
-	if !w.waiting || w.seq != m.Seq {
-		return fmt.Errorf("an Ack of message %d of kind %d, which was not sent", m.Seq, m.Of)
-	}
-	w.waiting = false
-	// What a Recall brought came before this. If that was nothing the client needs its
-	// credits: it is asked again when something changes, and not at once.
-	c.pumpLocked()
-	return nil
-}
-
-// shut says whether the message w has ended the client's access to mr. A device
-// that does not tell leaves it to us.
-func (c *conn) shut(w *iwarp.WC, mr iwarp.MR) bool {
-	if !c.s.o.Device.Attr().WCMarks {
-		return mr.Invalidate() == nil
-	}
-	return w.Inv && w.InvSTag == mr.STag()
-}
-
-// fetched takes the completion of a Read.
-func (c *conn) fetched(w *iwarp.WC) error {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	return c.puller.Completed(w)
-}
-
-// sent frees the slot from which a result went.
-func (c *conn) sent(id uint64) {
-	s := c.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := c.sending[id]
-	if k == nil {
-		return
-	}
-	delete(c.sending, id)
-	if err := k.free(); err != nil {
-		c.log.Error("result sent", "err", err)
-	}
-	s.rebalanceLocked()
-	s.checkIdleLocked()
-}
+const (
+	turnEnd    turn = iota // the server closes
+	turnTask               // a task
+	turnCanary             // it proves itself, as it has nothing else to do
+	turnForget             // it drops what its tree keeps
+)

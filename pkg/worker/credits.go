@@ -5,35 +5,9 @@ import (
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/job"
-	"github.com/rdistcc/rdistcc/internal/shm"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
-
-// credit is a slot on loan: to the peer, until its Job or Return, then to the job.
-type credit struct {
-	lent *lend.Credit
-	buf  *shm.Buffer
-	mr   iwarp.MR
-}
-
-func (k *credit) window() job.Window {
-	return job.Window{STag: uint32(k.mr.STag()), TO: k.mr.Base(), Len: uint64(k.mr.Len())}
-}
-
-// onWire is the credit as messages bring it.
-func (k *credit) onWire() job.Credit { return job.Credit{ID: k.lent.ID, Slot: k.window()} }
-
-// free ends the loan. Nothing may be reading or writing the slot's memory.
-func (k *credit) free() error {
-	err := k.mr.Dereg()
-	if err != nil {
-		k.buf.Discard() // whoever may still reach it, no later job is concerned
-		return fmt.Errorf("free slot: %w", err)
-	}
-	k.buf.Put()
-	return nil
-}
 
 // newSlotLocked makes a slot for c; nil when all are in use or the system gives
 // no memory: a later rebalance tries again.
@@ -73,9 +47,6 @@ func (c *conn) lendLocked(k *credit, lent *lend.Credit) {
 	c.credits[lent.ID] = k
 }
 
-// most is the largest number of spare credits there can be.
-func (s *Server) most() int { return lend.Most(s.o.Jobs) }
-
 // rebalanceLocked grants and recalls what is due, and sends what else is.
 func (s *Server) rebalanceLocked() {
 	if s.draining || s.closing {
@@ -102,9 +73,6 @@ func (s *Server) rebalanceLocked() {
 		c.pumpLocked()
 	}
 }
-
-// connOf is the connection that lend has by another name.
-func connOf(c *lend.Conn) *conn { return c.Owner.(*conn) }
 
 // nextLocked gives the credit that rides back on a result; nil: none does.
 func (c *conn) nextLocked() *credit {

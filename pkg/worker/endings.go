@@ -2,28 +2,33 @@ package worker
 
 import (
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
-// ending is why a connection ended: the label of a metric.
-type ending string
+// peerOf is the peer that violations are held against: the name in its certificate, else its
+// address, of IPv6 the /64. Unlike tenants' names it tells addresses on loopback apart.
+func peerOf(info iwarp.ConnInfo) lend.Peer {
+	ap, err := netip.ParseAddrPort(info.Remote.String())
+	p := lend.Peer{Name: tenantOf(info), Local: err == nil && ap.Addr().Unmap().IsLoopback()}
+	if p.Name == localTenant {
+		p.Name = ap.Addr().Unmap().String()
+	}
+	return p
+}
 
-const (
-	endedClosed     ending = "closed"     // by either side, in order or not
-	endedProtocol   ending = "protocol"   // the client broke the job protocol
-	endedStream     ending = "stream"     // it broke the rules of iWARP: it was sent a Terminate
-	endedTerminated ending = "terminated" // it sent a Terminate
-	endedSilent     ending = "silent"     // no sign of life for Options.Silence
-	endedUnread     ending = "unread"     // no answer to our RDMA Reads for Options.WindowTime
-	endedPanic      ending = "panic"      // a bug of ours
-	endedUnproven   ending = "unproven"   // no proof of the pre-shared key: AuthFailed was told
-	endedCrowded    ending = "crowded"    // proven, but there was no place any more
-	endedHoarding   ending = "hoarding"   // memory was short, and most of what lay in slots without a job was its client's
-)
+// layerMPA is MPA's number in a Terminate (RFC 5044 §8).
+const layerMPA = 2
 
-var endings = []ending{endedClosed, endedProtocol, endedStream, endedTerminated, endedSilent, endedUnread, endedPanic, endedUnproven, endedCrowded, endedHoarding}
+// violation says whether a connection ended as no honest client's does. A frame that the
+// network has bent is nobody's fault.
+func violation(e ending, end error) bool {
+	var t *iwarp.TerminateError
+	return e == endedProtocol || e == endedStream && errors.As(end, &t) && t.Layer != layerMPA
+}
 
 // endingOf tells why the QP of a connection that has ended did: why is receive's
 // reason, given what was decided elsewhere, end the QP's own word.
@@ -58,20 +63,5 @@ func (c *conn) markEnded(why error, given ending) {
 		c.s.mu.Lock()
 		defer c.s.mu.Unlock()
 		c.s.offenders.Broke(c.peer, time.Now())
-	}
-}
-
-func (m *Metrics) connectionEnded(e ending) {
-	if m != nil {
-		m.endings.WithLabelValues(string(e)).Inc()
-	}
-}
-
-// cancelled counts jobs that a Cancel named, by where they were.
-func (m *Metrics) cancelled(queued, running, unknown int) {
-	if m != nil {
-		m.cancels.WithLabelValues("queued").Add(float64(queued))
-		m.cancels.WithLabelValues("running").Add(float64(running))
-		m.cancels.WithLabelValues("unknown").Add(float64(unknown))
 	}
 }

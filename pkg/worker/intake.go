@@ -12,7 +12,6 @@ import (
 	"github.com/rdistcc/rdistcc/internal/store"
 	"github.com/rdistcc/rdistcc/internal/unit"
 	"github.com/rdistcc/rdistcc/pkg/worker/files"
-	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
@@ -44,16 +43,6 @@ const (
 	storeLeast = 32 << 20
 	storeMost  = 1 << 30
 )
-
-// storeStats are the store's figures; zero where there is none.
-func (s *Server) storeStats() store.Stats {
-	if s.keep == nil {
-		return store.Stats{}
-	}
-	st := s.keep.Stats()
-	s.machine.Correct(&st)
-	return st
-}
 
 // keepsFor is what a client is told that is kept for it, in bytes.
 func (s *Server) keepsFor(c *conn) uint64 {
@@ -241,46 +230,3 @@ func (t *task) tellLacking(r *job.Result) int {
 	r.Stdout.Len, r.Digest = uint64(len(to)), digest.Sum(to)
 	return len(to)
 }
-
-// mostText is how long all files of a job may be together: as long as they could be if they
-// came with it.
-func (t *task) mostText() uint64 { return max(uint64(t.k.mr.Len()), t.c.maxSource()) }
-
-// busy reports whether any client has a job under way here.
-func (s *Server) busy() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		if len(c.tasks) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// fitStore gives memory back that the machine is short of, and lets the store grow where
-// it is not; and drops what nobody has come back for. It reports
-// whether what trees keep may have to go, too.
-func (s *Server) fitStore() (stale bool) {
-	if s.keep == nil {
-		return false
-	}
-	h := s.load.Load()
-	st := s.keep.Stats()
-	has := st.Bytes + st.Common
-	switch spare := int64(h.memoryFree) - storeFloor; {
-	case h.memoryFree == 0: // not known here
-	case spare < 0, lend.Tight(h.pressure.Memory):
-		s.machine.Forget()
-		s.keep.Limit(min(has/2, has+spare))
-		s.forgets.Add(1)
-		stale = true
-	default:
-		s.keep.Limit(has + spare/2)
-	}
-	return s.keep.Tick(time.Now()) || stale
-}
-
-// storeFloor is the memory free, in bytes, below which contents have to go: more than jobs
-// are refused for.
-const storeFloor = 4 * lend.MemoryFloor

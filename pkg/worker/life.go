@@ -146,3 +146,47 @@ func (c *conn) release() {
 	s.rebalanceLocked()
 	s.checkIdleLocked()
 }
+
+// endLocked marks it as ended: it is lent nothing more, and told nothing.
+func (c *conn) endLocked() {
+	c.enterLocked(connEnded)
+	c.lent.End()
+}
+
+// leaveStore ends its part in what is kept for its tenant. It may take a while: it is called
+// without the lock.
+func (c *conn) leaveStore() {
+	keeps, s := c.keeps, c.s
+	c.keeps = nil
+	keeps.Close()
+	if keeps != nil && keeps.Wiped() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.wake.Broadcast() // what trees keep for it has to go too
+	}
+}
+
+// leaveLocked forgets a connection that has ended and has nothing under way, if it is not forgotten yet.
+func (s *Server) leaveLocked(c *conn) {
+	if !s.conns[c] {
+		return
+	}
+	delete(s.conns, c)
+	s.lend.Leave(c.lent, time.Now())
+	s.large.Leave(c.lent.Tenant().Name())
+}
+
+// lost drops a connection that cannot be taken down in order: the last thing is that
+// it is not counted any more.
+func (c *conn) lost() {
+	s := c.s
+	defer c.leaveStore()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.qp != nil {
+		c.qp.Abort()
+	}
+	c.endLocked()
+	s.leaveLocked(c)
+	s.checkIdleLocked()
+}

@@ -8,80 +8,9 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/policy"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
-
-// Metrics counts what a Server does. A nil *Metrics counts nothing.
-type Metrics struct {
-	jobs     *prometheus.CounterVec
-	refusals *prometheus.CounterVec
-	auth     *prometheus.CounterVec
-	seconds  prometheus.Histogram
-	cpu      prometheus.Histogram
-	memory   prometheus.Histogram
-	windows  *prometheus.CounterVec
-	endings  *prometheus.CounterVec
-	cancels  *prometheus.CounterVec
-	limits   *prometheus.CounterVec
-	panics   prometheus.Counter
-	canaries *prometheus.CounterVec
-	denials  *prometheus.CounterVec
-}
-
-// NewMetrics makes the metrics; Register makes them known together with a
-// server's gauges.
-func NewMetrics() *Metrics {
-	return &Metrics{
-		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rdistccd_jobs_total", Help: "Jobs answered, by result and language.",
-		}, []string{"result", "language"}),
-		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rdistccd_refusals_total", Help: "Jobs and connections refused, by cause.",
-		}, []string{"cause"}),
-		auth: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rdistccd_auth_failures_total", Help: "Peers that may not use this host, by cause.",
-		}, []string{"cause"}),
-		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "rdistccd_compile_seconds", Help: "Wall time of compiles.",
-			Buckets: prometheus.ExponentialBuckets(0.005, 2, 15),
-		}),
-		cpu: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "rdistccd_compile_cpu_seconds", Help: "CPU time of compiles.",
-			Buckets: prometheus.ExponentialBuckets(0.005, 2, 15),
-		}),
-		memory: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "rdistccd_compile_memory_bytes", Help: "Largest resident set of the programs of a compile.",
-			Buckets: prometheus.ExponentialBuckets(8<<20, 2, 11),
-		}),
-		windows: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rdistccd_windows_total", Help: "Sources fetched and results offered by RDMA Read because they were too big for a slot or a sink.",
-		}, []string{"what"}),
-		endings: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rdistccd_connections_ended_total", Help: "Connections that ended, by cause.",
-		}, []string{"cause"}),
-		cancels: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rdistccd_cancels_total", Help: "Jobs that clients cancelled, by where they were; unknown ones had been answered already, or are not the client's.",
-		}, []string{"job"}),
-		limits: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rdistccd_client_limits_total", Help: "Connections, jobs and cores that a tenant was denied for the sake of others, by limit.",
-		}, []string{"limit"}),
-		canaries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rdistccd_sandbox_canaries_total", Help: "Probes of the sandbox that confines compiles, by result.",
-		}, []string{"result"}),
-		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rdistccd_sandbox_denials_total", Help: "Compiles ended, or output cut, because of a limit or a forbidden call, by cause.",
-		}, []string{"cause"}),
-		panics: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "rdistccd_panics_total", Help: "Connections and jobs that met a bug in the daemon; its log has the stack.",
-		}),
-	}
-}
-
-func (m *Metrics) panicked() {
-	if m != nil {
-		m.panics.Inc()
-	}
-}
 
 // Register adds the metrics and s's gauges to a registry.
 func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
@@ -165,82 +94,10 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 	return nil
 }
 
-// What one client can have too much of.
-const (
-	limitConnections = "connections" // half of limits.clients
-	limitViolations  = "violations"  // of iWARP's rules, or the job protocol's: kept off for a while
-	limitQueued      = "queued"      // limits.client-queued
-	limitUnproven    = "unproven"    // without a proof of the key, and others came: ended before its time
-	limitSlots       = "slots"       // more than others in slots that it sent no jobs for, while memory was short: a connection was ended
-	limitYield       = "yield"       // more than its part of the cores, which another one waited for
-)
-
-func (m *Metrics) limited(limit string) {
-	if m != nil {
-		m.limits.WithLabelValues(limit).Inc()
-	}
-}
-
-// window counts what went by RDMA Read: "source" or "result".
-func (m *Metrics) window(what string) {
-	if m != nil {
-		m.windows.WithLabelValues(what).Inc()
-	}
-}
-
-// authNetwork: the address is in no network of --allow.
-const authNetwork = "network"
-
 // AuthCauses has these causes of AuthFailed there from the start.
 func (m *Metrics) AuthCauses(causes []string) {
 	for _, c := range causes {
 		m.auth.WithLabelValues(c)
-	}
-}
-
-// AuthFailed counts a peer that may not use this host, by what spoke against it.
-func (m *Metrics) AuthFailed(cause string) {
-	if m != nil {
-		m.auth.WithLabelValues(cause).Inc()
-	}
-}
-
-func (m *Metrics) refused(c job.Cause) {
-	if m != nil {
-		m.refusals.WithLabelValues(c.String()).Inc()
-	}
-}
-
-// Results of jobs, as label values; a job that failed on the host has its cause instead.
-const (
-	resultOK      = "ok"
-	resultRefused = "refused"
-	resultSignal  = "signal" // the compiler died of one
-	resultFailed  = "failed" // the compiler's exit status is not 0
-)
-
-// answered counts one answer.
-func (m *Metrics) answered(t *task, r *job.Result) {
-	if m == nil {
-		return
-	}
-	result := resultOK
-	switch {
-	case r.Status == job.StatusRefused:
-		result = resultRefused
-		m.refused(r.Cause)
-	case r.Status == job.StatusFailed:
-		result = r.Cause.String()
-	case r.Signal != 0:
-		result = resultSignal
-	case r.Exit != 0:
-		result = resultFailed
-	}
-	m.jobs.WithLabelValues(result, policy.Label(t.language)).Inc()
-	if r.CPU != 0 || r.Wall != 0 {
-		m.seconds.Observe(float64(r.Wall) / 1e6)
-		m.cpu.Observe(float64(r.CPU) / 1e6)
-		m.memory.Observe(float64(r.MaxRSS))
 	}
 }
 
@@ -272,4 +129,64 @@ func (r *runner) log(t *task, res *job.Result, n int) {
 		attrs = append(attrs, slog.String("cause", res.Cause.String()), slog.String("detail", res.Detail))
 	}
 	t.c.log.LogAttrs(r.s.ctx, level, "job", attrs...)
+}
+
+// contents are the metrics of the store: all 0 where there is none.
+type contents struct{ s *Server }
+
+var (
+	storeBytesDesc     = prometheus.NewDesc("rdistccd_store_bytes", "Memory of contents that managers have sent, kept for their later jobs.", nil, nil)
+	storeTreesDesc     = prometheus.NewDesc("rdistccd_store_tree_bytes", "Memory of files that private trees keep from one job to the next.", nil, nil)
+	storeDiskDesc      = prometheus.NewDesc("rdistccd_store_disk_bytes", "Bytes on disk of contents that managers have sent.", nil, nil)
+	storeLearntDesc    = prometheus.NewDesc("rdistccd_store_learnt_bytes", "Memory of the compile host's own headers, read before a job named them.", nil, nil)
+	storeFilesDesc     = prometheus.NewDesc("rdistccd_store_files", "Contents kept.", nil, nil)
+	storeEvictionsDesc = prometheus.NewDesc("rdistccd_store_evictions_total", "Contents dropped to make room.", nil, nil)
+	storeHitsDesc      = prometheus.NewDesc("rdistccd_store_hits_total", "Contents named by a job that the host held.", nil, nil)
+	storeOwnDesc       = prometheus.NewDesc("rdistccd_store_own_total", "Contents named by a job that the compile host has among its own system headers.", nil, nil)
+	storeLacksDesc     = prometheus.NewDesc("rdistccd_store_lacks_total", "Contents named by a job that the host lacked: the job was refused, and is sent again with them.", nil, nil)
+)
+
+func (c contents) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{storeBytesDesc, storeTreesDesc, storeDiskDesc, storeLearntDesc, storeFilesDesc, storeEvictionsDesc, storeHitsDesc, storeOwnDesc, storeLacksDesc} {
+		to <- d
+	}
+}
+
+func (c contents) Collect(to chan<- prometheus.Metric) {
+	st := c.s.storeStats()
+	for _, m := range []struct {
+		d     *prometheus.Desc
+		kind  prometheus.ValueType
+		value float64
+	}{
+		{storeBytesDesc, prometheus.GaugeValue, float64(st.Bytes)},
+		{storeTreesDesc, prometheus.GaugeValue, float64(c.s.places.Kept())},
+		{storeDiskDesc, prometheus.GaugeValue, float64(st.DiskBytes)},
+		{storeLearntDesc, prometheus.GaugeValue, float64(st.Common)},
+		{storeFilesDesc, prometheus.GaugeValue, float64(st.Contents)},
+		{storeEvictionsDesc, prometheus.CounterValue, float64(st.Evictions)},
+		{storeHitsDesc, prometheus.CounterValue, float64(st.Hits)},
+		{storeOwnDesc, prometheus.CounterValue, float64(st.Own)},
+		{storeLacksDesc, prometheus.CounterValue, float64(st.Lacks)},
+	} {
+		to <- prometheus.MustNewConstMetric(m.d, m.kind, m.value)
+	}
+}
+
+// measures is a gauge for each measure of package sandbox: 1 where it holds.
+type measures struct{ s *Server }
+
+var measureDesc = prometheus.NewDesc("rdistccd_sandbox_measure", "1 if this measure confines every compile.", []string{"measure"}, nil)
+
+func (m measures) Describe(to chan<- *prometheus.Desc) { to <- measureDesc }
+
+func (m measures) Collect(to chan<- prometheus.Metric) {
+	held := m.s.Status().Sandbox.Measures
+	for i, name := range sandbox.Set(sandbox.All).Names() {
+		value := 0.0
+		if held.Has(1 << i) {
+			value = 1
+		}
+		to <- prometheus.MustNewConstMetric(measureDesc, prometheus.GaugeValue, value, name)
+	}
 }

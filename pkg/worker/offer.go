@@ -6,19 +6,7 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/worker/large"
 )
-
-// offer is a result too big for the client's sink, in a window of its own that the
-// client reads until its Release. It counts as a credit in the client's hands: so
-// every message that it may send has its receive, and who releases nothing gets
-// less work.
-type offer struct {
-	data *large.Part
-	mr   iwarp.MR
-	age  time.Duration // since the Result
-	idle time.Duration // since a Read
-}
 
 // offerLocked opens a window on the task's result.
 func (t *task) offerLocked() (job.Window, error) {

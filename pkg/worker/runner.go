@@ -9,14 +9,6 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
-// runner does one task at a time, in its place.
-type runner struct {
-	s     *Server
-	i     int
-	place *run.Place
-	round int // of confinement, when the place has proven itself last
-}
-
 func newRunner(s *Server, i int) (*runner, error) {
 	p, err := s.places.NewPlace(filepath.Join(s.area.Path, fmt.Sprintf("job%d", i)))
 	if err != nil {
@@ -116,5 +108,24 @@ func (r *runner) forget() {
 func (r *runner) clean() {
 	if err := r.place.Clean(); err != nil {
 		r.s.o.Log.Error("clean up after a job", "err", err)
+	}
+}
+
+// canaryNow is a canary on a runner that has nothing else to do. It is counted in
+// confinement.testing, by take.
+func (r *runner) canaryNow() {
+	defer func() {
+		r.s.mu.Lock()
+		defer r.s.mu.Unlock()
+		r.s.cage.testing--
+		r.s.wake.Broadcast() // the next one
+	}()
+	defer r.s.rescue(r.s.o.Log, func() {
+		if err := r.place.Abandon(); err != nil {
+			r.s.o.Log.Error("end private tree", "err", err)
+		}
+	})
+	if err := r.test(r.s.ctx, r.s.shown.Load()); err != nil && r.s.ctx.Err() == nil {
+		r.s.o.Log.Debug("canary", "runner", r.i, "err", err)
 	}
 }

@@ -2,72 +2,14 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
-	"time"
 
-	"github.com/rdistcc/rdistcc/internal/job"
-	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 	"github.com/rdistcc/rdistcc/pkg/worker/users"
 )
-
-// SandboxMode says how compiles are confined.
-type SandboxMode uint8
-
-// Modes.
-const (
-	SandboxOff    SandboxMode = iota // not: a compile can do what this process's user can
-	SandboxAuto                      // by all that the system offers
-	SandboxStrict                    // by nothing less than sandbox.Confined: else New fails, and jobs are refused
-)
-
-func (m SandboxMode) String() string { return [...]string{"off", "auto", "strict"}[m] }
-
-// Bounds of a compile where Options has none.
-const (
-	defaultProcesses = 64
-	defaultFile      = 1 << 30 // bytes: an assembly is several times its object
-	defaultOutput    = 1 << 20 // bytes
-)
-
-// confinement is what is known of how compiles are kept in.
-type confinement struct {
-	// guarded by Server.mu
-	held     []sandbox.Set       // by runner: the measures of its tree; 0: it has none yet
-	breach   string              // what was found reachable, or did not work; "": nothing
-	doubt    sandbox.Set         // measures that did not hold then
-	lost     *job.Refusal        // strict: why no work is taken
-	tested   []*privatetree.Spec // by runner: what its tree showed when a canary was there last
-	shownAt  time.Time           // when the compilers changed last, which trees show
-	testing  int                 // runners that run a canary as they have nothing else to do
-	begun    bool                // there are runners: how they can be confined is known
-	told     bool                // tellSandbox has spoken
-	round    int                 // of canaries that are due from all runners; runner.round of those that have passed it
-	passed   int                 // runners that passed in this round, as long as there is a breach
-	again    time.Time           // when the next round begins
-	wanted   bool                // a canary, on the next runner that is idle
-	schedule schedule
-}
-
-// measuresLocked are those that hold for every compile, as far as canaries have shown.
-func (s *Server) measuresLocked() sandbox.Set {
-	all, any := sandbox.Set(sandbox.All), false
-	for _, m := range s.cage.held {
-		if m != 0 {
-			all, any = all&m, true
-		}
-	}
-	if !any {
-		return 0
-	}
-	return all &^ s.cage.doubt
-}
 
 // setSandbox finds out how compiles can be confined, by opening the first runner's place.
 func (s *Server) setSandbox(ctx context.Context, first *runner) error {
@@ -135,102 +77,4 @@ func (s *Server) cannotConfine(err error) error {
 	s.places.Confined, s.places.Bare = false, false
 	s.o.Log.Error("COMPILES ARE NOT CONFINED: whoever may send jobs can do here whatever this process's user can", "err", err)
 	return nil
-}
-
-// missing are measures that a host may lack, and how it gets them.
-var missing = []struct {
-	m      sandbox.Set
-	remedy string
-}{
-	{sandbox.Tree, "private trees: permit user namespaces, or start as root (the line about private trees says what is in the way)"},
-	{sandbox.User, "an own user for each compile: start as root, without --user"},
-	{sandbox.Landlock, "landlock: a kernel of 5.13 or later with landlock among lsm=, and a container profile that permits landlock_create_ruleset"},
-	{sandbox.Seccomp, "seccomp: a kernel with CONFIG_SECCOMP_FILTER, and a container profile that permits seccomp"},
-	{sandbox.NoNewPrivs, "no-new-privs: a container profile that permits prctl"},
-	{sandbox.Bounds, "limits: a container profile that permits prlimit64"},
-	{sandbox.Cgroup, "cgroup: control groups of version 2 that are delegated (systemd: Delegate=cpu memory pids)"},
-}
-
-// remedies say what a set lacks for sandbox.Confined, and how to get it.
-func remedies(held sandbox.Set) string {
-	lacks := strings.Join(held.Missing(), ", ")
-	var how []string
-	for _, x := range missing {
-		if !held.Has(x.m) && strings.Contains(lacks, x.m.String()) {
-			how = append(how, x.remedy)
-		}
-	}
-	return "lacks " + lacks + " (" + strings.Join(how, "; ") + ")"
-}
-
-// settledLocked reports whether the start is over: compilers are identified, and every runner
-// has proven how compiles are confined, if there is a compiler to prove it by.
-func (s *Server) settledLocked() bool {
-	if s.Identifying() || !s.cage.begun {
-		return false
-	}
-	if !s.places.Confined || len(s.Toolchains()) == 0 {
-		return true
-	}
-	return !slices.ContainsFunc(s.cage.tested, func(p *privatetree.Spec) bool { return p == nil })
-}
-
-// tellSandbox logs at the end of the start, once, how compiles are confined.
-func (s *Server) tellSandbox() {
-	s.mu.Lock()
-	tell := s.settledLocked() && s.places.Confined && !s.cage.told
-	s.cage.told = s.cage.told || tell
-	held, doubt := s.measuresLocked(), s.cage.doubt
-	s.mu.Unlock()
-	if !tell {
-		return
-	}
-	s.o.Log.Info("compiles are confined", "level", held.Level().String(), "measures", held.String())
-	for _, x := range missing {
-		switch {
-		case held.Has(x.m):
-		case doubt&x.m != 0: // it is there
-			s.o.Log.Info("not among the measures", "lacks", x.m.String()+": in doubt until every place has passed a canary again, which begins within a minute")
-		default:
-			s.o.Log.Info("not among the measures", "lacks", x.remedy)
-		}
-	}
-}
-
-// jobMemory is what a compile may take where nobody says: three quarters of the
-// machine's memory, or of what the control groups around this process leave of it, in
-// bytes; 0: that is not known.
-func (s *Server) jobMemory() int64 { return s.machineMemory() / 4 * 3 }
-
-// machineMemory is the memory of the machine, or what the control groups around this process
-// leave of it, in bytes; 0: that is not known.
-func (s *Server) machineMemory() (n int64) {
-	if b, err := os.ReadFile(s.o.Proc + "/meminfo"); err == nil {
-		n = int64(number(b, "MemTotal:") << 10)
-	}
-	if most := s.groups.Memory(); most > 0 && (n == 0 || most < n) {
-		n = most
-	}
-	return n
-}
-
-// SandboxStatus is what is known of how compiles are confined.
-type SandboxStatus struct {
-	Mode     SandboxMode
-	Measures sandbox.Set
-	Breach   string // what the last canary found reachable, or what did not work; "": nothing
-}
-
-// MarshalJSON writes it in words.
-func (s SandboxStatus) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Mode     string   `json:"mode"`
-		Level    string   `json:"level"`
-		Measures []string `json:"measures"`
-		Breach   string   `json:"breach,omitempty"`
-	}{s.Mode.String(), s.Measures.Level().String(), s.Measures.Names(), s.Breach})
-}
-
-func (s *Server) sandboxLocked() SandboxStatus {
-	return SandboxStatus{Mode: s.o.Sandbox, Measures: s.measuresLocked(), Breach: s.cage.breach}
 }

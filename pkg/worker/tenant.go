@@ -2,15 +2,9 @@ package worker
 
 import (
 	"net/netip"
-	"time"
 
-	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
-
-// localTenant is the tenant of all peers on this machine without a name of their own.
-const localTenant = "local"
 
 // tenantOf names the tenant of a connection: the name in the certificate that the peer has
 // proven to own, else its address, and all of this machine together. Of IPv6 it is the
@@ -31,43 +25,4 @@ func tenantOf(info iwarp.ConnInfo) string {
 		return netip.PrefixFrom(ip, 64).Masked().String()
 	}
 	return ip.String()
-}
-
-// largePart is how much of the large memory one tenant can have, in bytes: half of it, but
-// what one job can take, which has its source packed and unpacked.
-func (o *Options) largePart() int64 {
-	if o.ClientBytes > 0 {
-		return o.ClientBytes
-	}
-	biggest := max(o.Source, o.Result)
-	return max(1, o.Large/2, min(o.Large, biggest+biggest/4))
-}
-
-// lending are the bounds of what is lent: of one tenant's credits as many as there are slots in
-// limits.client-bytes.
-func (o *Options) lending() lend.Options {
-	credits := int64(lend.Unlimited)
-	if o.ClientBytes > 0 {
-		credits = min(o.ClientBytes/o.Slot, lend.Unlimited)
-	}
-	return lend.Options{Cores: o.Jobs, Conns: o.Clients, Running: o.ClientRunning, Queued: o.ClientQueued, Credits: int(credits)}
-}
-
-// leaveLocked forgets a connection that has ended and has nothing under way, if it is not forgotten yet.
-func (s *Server) leaveLocked(c *conn) {
-	if !s.conns[c] {
-		return
-	}
-	delete(s.conns, c)
-	s.lend.Leave(c.lent, time.Now())
-	s.large.Leave(c.lent.Tenant().Name())
-}
-
-// admissibleLocked returns why a further job of the connection's tenant may not wait here.
-func (c *conn) admissibleLocked() *job.Refusal {
-	if !c.s.lend.Crowded(c.lent.Tenant()) {
-		return nil
-	}
-	c.s.o.Metrics.limited(limitQueued)
-	return job.Refuse(job.CauseFull, "%d jobs of this client wait here already (limits.client-queued)", c.s.o.ClientQueued)
 }

@@ -10,22 +10,6 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
-// TreeMode says whether jobs of the sources form are taken.
-type TreeMode uint8
-
-// Modes.
-const (
-	TreeAuto    TreeMode = iota // where the system lets us make trees
-	TreeOff                     // nowhere
-	TreeRequire                 // New fails where it cannot
-)
-
-// display is what trees have to show, and the toolchains for which that is. It does not change.
-type display struct {
-	spec *privatetree.Spec
-	list []toolchain.Toolchain
-}
-
 // show makes runners replace their trees, before they use them again, by ones
 // that show every toolchain of the list.
 func (s *Server) show(list []toolchain.Toolchain) {

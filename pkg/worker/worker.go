@@ -9,6 +9,15 @@
 //
 // Who gets a credit or a core, and who gives one back, is decided by package lend. The Server
 // guards that with its mutex, tells it what happens, and carries out what it says.
+//
+// The files lie in layers, each of which calls the ones before it:
+//
+//	types        options.go server.go conn.go state.go
+//	telling      tell.go board.go credits.go offer.go host.go idle.go count.go
+//	deciding     fitness.go confinement.go auth.go endings.go
+//	doing        queue.go canary.go sandbox.go compilers.go admit.go answer.go tick.go status.go metrics.go
+//	a job's way  accept.go source.go intake.go runner.go
+//	lifetimes    life.go serve.go worker.go
 package worker
 
 import (
@@ -16,147 +25,21 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"log/slog"
 	"net"
-	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rdistcc/rdistcc/internal/cgroup"
-	"github.com/rdistcc/rdistcc/internal/identity/psk"
 	"github.com/rdistcc/rdistcc/internal/job"
 	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 	"github.com/rdistcc/rdistcc/internal/shm"
-	"github.com/rdistcc/rdistcc/internal/store"
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
-	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
-	"github.com/rdistcc/rdistcc/pkg/worker/files"
 	"github.com/rdistcc/rdistcc/pkg/worker/large"
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
-	"github.com/rdistcc/rdistcc/pkg/worker/offered"
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
-	"github.com/rdistcc/rdistcc/pkg/worker/users"
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
-
-// Options of a Server.
-type Options struct {
-	Device  iwarp.Device
-	Log     *slog.Logger
-	Audit   *auditlog.Log // nil: none is kept
-	Metrics *Metrics      // nil: not counted
-	Program string        // what the daemon calls its version
-	// Key is the pre-shared key of connections that begin now. Nil, or nil from it:
-	// there is none, and a client that has one is turned away.
-	Key func() *psk.Key
-	// AuthFailed is told of each peer that has not proven who it is, by the word for
-	// it in metrics and a line for a person; nil: that is counted and logged here.
-	// AuthPassed is told of one that has. They must not call the server.
-	AuthFailed func(remote net.Addr, cause, detail string)
-	AuthPassed func(remote net.Addr)
-	ProveTime  time.Duration // from our Reply to the client's proof; 0 = 10 s
-	Jobs       int           // compiles at a time
-	Clients    int           // connections at a time
-	Slot       int64         // bytes of a slot: body and text, and the result
-	Prefault   int64         // of these, kept in memory
-	Source     int64         // bytes of a source that is fetched, when a slot is too small
-	Result     int64         // bytes of a result that is offered, when slot or sink are too small
-	Large      int64         // bytes that those may take together
-	WorkBase   string        // directory for the work area
-	Compilers  string        // file that remembers which compilers there are; empty: none
-	Answer     time.Duration // to one question to a compiler about itself; 0 = 5 s
-	Heartbeat  time.Duration
-	Silence    time.Duration // without a sign of life a client is lost
-	Grace      time.Duration // how long Drain waits for credits to come back, or be spent
-	// WindowTime is how long a client may leave a result unread, or our Read of its
-	// source unanswered. 0 = job.WindowTime, the least that the protocol allows.
-	WindowTime time.Duration
-	Tree       TreeMode
-
-	// Store is of contents that clients send once; Memory 0 = a sixteenth of the machine's.
-	// There is none where NoStore says so, or no trees.
-	Store   store.Options
-	NoStore bool
-	Learn   bool // this machine's own headers are read while there is nothing else to do
-
-	// How compiles are confined, and what each may take: Processes at a time, File bytes of a
-	// file, Output bytes of its words, JobMemory bytes of memory in all. 0 is a default of this package.
-	Sandbox    SandboxMode
-	JobMemory  int64
-	Processes  int
-	File       int64
-	Output     int64
-	Users      int           // that confined compiles run as: this number and the next ones that no other daemon has, where this process is root; 0 = none
-	Cgroup     string        // directory of control groups that is delegated to us (tree.Spec.Cgroup); "" = none
-	CanaryMean time.Duration // between two canaries; 0 = 10 minutes
-
-	// Of one tenant: jobs that run and that wait, 0 = as many as there are places for;
-	// and bytes of slots and of large memory, 0 = half of the latter.
-	ClientRunning, ClientQueued int
-	ClientBytes                 int64
-
-	Memory    int64  // bytes that each program of a compile may take; 0 = no limit
-	DiskFloor int64  // bytes free below WorkBase without which no work is taken
-	Proc      string // where the system tells about itself; "" = /proc
-	Settings
-}
-
-// Settings can change while the server runs.
-type Settings struct {
-	Allow      []netip.Prefix // beside loopback
-	Nice       int
-	JobTimeout time.Duration
-	Dirs       []string // with compilers
-}
-
-// Server is a daemon without its flags and signals.
-type Server struct {
-	o         Options
-	boot      [16]byte
-	compilers *offered.Compilers
-	slots     *shm.Pool
-	large     *large.Memory
-	keep      *store.Store      // of what clients have sent; nil: there is none; set once by New
-	machine   files.Machine     // of this machine's own headers
-	learner   *files.Learner    // reads them in advance, if Options.Learn
-	forgets   atomic.Uint64     // grows while the machine is short of memory: trees drop what they keep
-	intakes   chan *run.Scratch // one for each place: so many tasks are taken in at a time
-	area      *workdir.Area
-	guard     *workdir.Guard
-	places    *run.Host // what they share: how jobs are run
-	ownUsers  bool      // each runner's as another user; set once by New
-	users     users.Range
-	cage      confinement
-	shown     atomic.Pointer[display] // what trees have to show
-	groups    *cgroup.Groups          // around this process; set once by New
-	settings  atomic.Pointer[Settings]
-	load      atomic.Pointer[hostLoad]
-	started   time.Time
-
-	stop    context.CancelFunc // ends the accept loops and the ticker
-	ctx     context.Context
-	serving sync.WaitGroup // accept loops, connections, ticker
-	runners sync.WaitGroup
-
-	mu        sync.Mutex
-	conns     map[*conn]bool
-	lastConn  uint64
-	offenders lend.Offenders
-	lend      *lend.Ledger // decides who gets credits, cores and memory
-	wake      *sync.Cond   // runners wait for something that they can do, or closing
-	awaiting  bool         // the cores are going to be woken
-	rest      time.Time    // until then the host takes no work, whatever else
-	draining  bool
-	// impatient: it has drained for Options.Grace.
-	impatient bool
-	closing   bool
-	boardSeq  uint64
-	boardBuf  []byte        // of publishLocked
-	speeds    []job.Speed   // of toolchains, the one used last first
-	idle      chan struct{} // made by Drain; closed when nothing runs, waits or is being sent
-}
 
 // New makes a server: it clears what dead daemons left, makes the work area, and
 // starts the guard and the runners. Serve can follow at once: what takes longer goes on
@@ -326,13 +209,6 @@ func (s *Server) endRunners() {
 	s.runners.Wait()
 }
 
-// Apply puts new settings in force; Rescan follows if the directories changed.
-// Connections that are no longer allowed stay until they end.
-func (s *Server) Apply(n Settings) { s.settings.Store(&n) }
-
-// Settings are those in force.
-func (s *Server) Settings() Settings { return *s.settings.Load() }
-
 // Serve takes connections from l until Drain or Close, and closes l.
 func (s *Server) Serve(l iwarp.Listener) {
 	s.serving.Go(func() {
@@ -380,23 +256,6 @@ func (s *Server) Drain(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	}
-}
-
-// checkIdleLocked closes idle once a draining server has nothing under way.
-func (s *Server) checkIdleLocked() {
-	if s.idle == nil {
-		return
-	}
-	for c := range s.conns {
-		if len(c.tasks) > 0 || len(c.sending) > 0 || len(c.offers) > 0 || !s.impatient && c.state == connServing && len(c.credits) > 0 {
-			return
-		}
-	}
-	select {
-	case <-s.idle:
-	default:
-		close(s.idle)
 	}
 }
 

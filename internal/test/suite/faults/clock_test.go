@@ -52,7 +52,7 @@ var wallClock = map[string]string{
 	"pkg/iwarp/iwarptest/pcap.go": "a file's format",
 	"pkg/worker/workdir/area.go":  "an mtime; a work area that is not seen as old is so an hour later",
 	"pkg/worker/run/text_tree.go": "an mtime, as a compiler sees it",
-	"pkg/worker/conn.go":          "what the clock says is told to clients, for rdistcc doctor",
+	"pkg/worker/serve.go":         "what the clock says is told to clients, for rdistcc doctor",
 	"pkg/worker/files/learn.go":   "mtimes as identity",
 	"internal/ctl/doctor_host.go": "two machines' clocks are compared",
 }

@@ -95,3 +95,73 @@ func (t *task) yielded(r *job.Result) {
 		r.Status, r.Cause, r.Detail = job.StatusRefused, job.CauseFull, "gave its place to another client"
 	}
 }
+
+// take waits for what r is to do next.
+func (s *Server) take(r *runner) (turn, *task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !s.closing {
+		if r.place.Stale() {
+			return turnForget, nil
+		}
+		if t := s.nextTaskLocked(time.Now()); t != nil {
+			s.publishLocked()
+			return turnTask, t
+		}
+		if s.lend.Queued() == 0 {
+			if s.canaryForLocked(r) {
+				s.cage.testing++
+				return turnCanary, nil
+			}
+			s.starvedLocked()
+		} else {
+			s.awaitPauseLocked(time.Now())
+		}
+		s.wake.Wait()
+	}
+	return turnEnd, nil
+}
+
+// find takes those of its tasks that wait out of the queue.
+func (c *conn) find(ids []uint64) (queued, running []*task) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	for _, id := range ids {
+		t := c.tasks[id]
+		if t == nil {
+			continue // answered: the Result is on its way
+		}
+		if c.s.lend.Dequeue(&t.lent) {
+			queued = append(queued, t)
+		} else {
+			running = append(running, t)
+		}
+	}
+	return queued, running
+}
+
+// dropLocked takes the tasks of a connection that has ended out of the queue and
+// returns those that run.
+func (s *Server) dropLocked(c *conn) []*task {
+	var running []*task
+	for id, t := range c.tasks {
+		if !s.lend.Dequeue(&t.lent) {
+			running = append(running, t)
+			continue
+		}
+		delete(c.tasks, id)
+		c.lent.Answered()
+		t.job.Drop()
+		c.sending[c.nextWRLocked()] = t.k // freed with the connection
+		c.work.Done()
+	}
+	return running
+}
+
+// stop ends a task that is not queued: what it fetches, waits for or runs.
+func (t *task) stop(why job.Cause) {
+	if t.abort != nil {
+		t.abort()
+	}
+	t.job.Process.Stop(why)
+}

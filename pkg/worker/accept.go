@@ -1,0 +1,142 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/worker/run"
+)
+
+// job takes a Job message: into the queue, or with its refusal as the answer.
+func (c *conn) job(m *job.Job, w *iwarp.WC) error {
+	s := c.s
+	t := &task{c: c, m: m, queued: time.Now()}
+	no, err := t.accept(w)
+	if err != nil {
+		return err
+	}
+	if err = t.check(); err == nil && no != nil {
+		err = no
+	}
+	if err == nil {
+		t.job.Toolchain, err = s.compilers.Find(m.Toolchain)
+	}
+	if err == nil && m.Store && s.keep == nil {
+		if err = run.ErrNoTrees; s.places.Trees {
+			err = job.Refuse(job.CauseMalformed, "this host keeps no contents, and has said so")
+		}
+	}
+	if err != nil {
+		t.answer(run.Refused(err), 0)
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// The task may not outlive the connection, which waits for it.
+	c.work.Add(1)
+	if m.Source.STag != 0 || m.Store {
+		if m.Store {
+			t.before, t.taken = slices.Clone(c.taking), make(chan struct{})
+			c.taking = append(c.taking, t.taken)
+		}
+		ctx, cancel := context.WithCancel(s.ctx)
+		t.abort = cancel
+		go t.bring(ctx) // waited for by c.work
+		return nil
+	}
+	s.enqueueLocked(t)
+	return nil
+}
+
+// accept makes t one of its connection's tasks, in place of the credit; no is why the
+// host does not do it.
+func (t *task) accept(w *iwarp.WC) (no *job.Refusal, err error) {
+	c, s, m := t.c, t.c.s, t.m
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.k, err = c.spendLocked(m.Credit, w); err != nil {
+		return nil, err
+	}
+	if c.tasks[m.ID] != nil || c.offers[m.ID] != nil || m.Sink.STag == 0 {
+		return nil, errors.Join(fmt.Errorf("job %d has a number in use, or no sink", m.ID), t.k.free())
+	}
+	t.job.Asked, t.job.Source.Slot, t.job.Read = m, t.k.buf.Bytes()[:t.k.mr.Len()], t.read
+	t.job.Tenant, t.job.Allowance, t.job.Fetches = c.keeps, c.allowance, c.peerReads
+	c.tasks[m.ID] = t
+	c.lent.Came(t.queued)
+	c.jobs++
+	if s.draining {
+		return job.Refuse(job.CauseDraining, "going down"), nil
+	}
+	if no := s.lend.Closed(); no != nil {
+		return no, nil
+	}
+	return c.admissibleLocked(), nil
+}
+
+// read notes what is told of a task, from its body.
+func (t *task) read(b *job.Body) {
+	t.source, t.language, t.files = b.Name, b.Language, len(b.Files)
+	t.shown.Store(&t.source)
+}
+
+// check holds the message's numbers against the slot, or the window, and the protocol.
+func (t *task) check() error {
+	m, slot := t.m, uint64(t.k.mr.Len())
+	room := slot
+	if m.Source.STag != 0 {
+		room = m.Source.Len
+		n := uint64(m.TextOff) + m.TextLen
+		if m.Packed != 0 {
+			n = m.Packed
+		}
+		switch {
+		case room > t.c.maxSource():
+			return job.Refuse(job.CauseTooBig, "a source of %d bytes: at most %d", room, t.c.maxSource())
+		case room != n:
+			return job.Refuse(job.CauseMalformed, "a window of %d bytes for a text of %d at %d", room, m.TextLen, m.TextOff)
+		}
+	}
+	if m.Packed != 0 {
+		if m.Packed > room {
+			return job.Refuse(job.CauseMalformed, "a source of %d packed bytes in a slot of %d", m.Packed, room)
+		}
+		// Room for what it is unpacked.
+		room = max(slot, uint64(min(t.c.s.o.Source, t.c.s.large.Max())))
+	}
+	switch {
+	case m.BodyLen == 0 || m.BodyLen > job.MaxBodyLen,
+		uint64(m.TextOff) != uint64(job.TextOffset(int(m.BodyLen))),
+		uint64(m.TextOff) > room || m.TextLen > room-uint64(m.TextOff):
+		return job.Refuse(job.CauseMalformed, "body of %d bytes and text of %d at %d in a slot of %d", m.BodyLen, m.TextLen, m.TextOff, room)
+	}
+	return nil
+}
+
+// cancel ends jobs of this connection: queued ones are answered at once, running
+// ones by their runner once the compiler is dead.
+func (c *conn) cancel(ids []uint64) {
+	queued, running := c.find(ids)
+	c.s.o.Metrics.cancelled(len(queued), len(running), max(0, len(ids)-len(queued)-len(running)))
+	for _, t := range running {
+		t.stop(job.CauseCancelled)
+	}
+	for _, t := range queued {
+		t.answer(&job.Result{Status: job.StatusFailed, Cause: job.CauseCancelled}, 0)
+		c.work.Done()
+	}
+}
+
+// admissibleLocked returns why a further job of the connection's tenant may not wait here.
+func (c *conn) admissibleLocked() *job.Refusal {
+	if !c.s.lend.Crowded(c.lent.Tenant()) {
+		return nil
+	}
+	c.s.o.Metrics.limited(limitQueued)
+	return job.Refuse(job.CauseFull, "%d jobs of this client wait here already (limits.client-queued)", c.s.o.ClientQueued)
+}

@@ -1,0 +1,105 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/internal/sandbox"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
+	"github.com/rdistcc/rdistcc/pkg/worker/run"
+)
+
+// answer sends the one Result of a task: n bytes at the slot's start into the
+// sink, then the message that invalidates it. The slot is freed when both have left.
+// A result that is offered stays until the client releases it.
+func (t *task) answer(r *job.Result, n int) {
+	c, s := t.c, t.c.s
+	t.job.Drop()
+	if t.abort != nil {
+		t.abort() // the context's end, for its own sake
+	}
+	id, tell := t.conclude(r)
+	s.o.Metrics.answered(t, r)
+	t.logAudit(r, n)
+	if !tell {
+		return // nobody is there; the slot goes with the connection
+	}
+	var err error
+	if n > 0 {
+		err = c.qp.PostSend(&iwarp.SendWR{
+			ID: sendID, Op: iwarp.OpWrite, Flags: iwarp.Unsignaled | iwarp.More,
+			SGL:  []iwarp.SGE{{Addr: t.k.mr.Base(), Length: uint32(n), LKey: t.k.mr.STag()}},
+			STag: iwarp.STag(t.m.Sink.STag), TO: t.m.Sink.TO,
+		})
+	}
+	if err == nil {
+		err = c.qp.PostSend(&iwarp.SendWR{
+			ID: id, Op: iwarp.OpSendInv, Flags: iwarp.Inline, Data: job.Append(nil, r),
+			InvSTag: iwarp.STag(t.m.Sink.STag),
+		})
+	}
+	if err != nil {
+		// The queue has room for every answer, so this is a QP at its end; the
+		// client may not be left waiting on one that is not.
+		c.log.Debug("answer", "job", t.m.ID, "err", err)
+		c.qp.Abort()
+	}
+}
+
+// conclude completes an answer, with the credit that rides on it, and gives the work
+// request with which the slot is free again. Without tell there is no client any more.
+func (t *task) conclude(r *job.Result) (id uint64, tell bool) {
+	c, s := t.c, t.c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(c.tasks, t.m.ID)
+	c.lent.Answered()
+	t.yielded(r)
+	if r.Status == job.StatusRefused && !t.lent.Yields() {
+		c.lent.Tenant().Lapsed(time.Now())
+	}
+	id = c.nextWRLocked()
+	c.sending[id] = t.k
+	if t.job.Offered != nil && c.state != connEnded {
+		if w, err := t.offerLocked(); err == nil {
+			r.Window = w
+		} else {
+			f := run.Failed(err)
+			f.Queue, f.Wall, f.CPU, f.MaxRSS = r.Queue, r.Wall, r.CPU, r.MaxRSS
+			*r = *f
+		}
+	}
+	t.job.Offered.Free() // unless it was offered
+	t.job.Offered = nil
+	r.ID = t.m.ID
+	r.Detail = job.Clip(r.Detail, job.MaxDetail)
+	if c.state == connEnded {
+		return id, false
+	}
+	if k := c.nextLocked(); k != nil {
+		next := k.onWire()
+		r.Next = &next
+	}
+	r.Load = s.loadLocked()
+	s.publishLocked()
+	return id, true
+}
+
+// auditPeer returns what the audit log says of the peer.
+func (c *conn) auditPeer() auditlog.Peer {
+	return auditlog.Peer{Tenant: c.lent.Tenant().Name(), Remote: c.remote.String(), Proof: c.proof, Client: c.id, Name: c.name}
+}
+
+// logAudit tells the audit log of a task that was answered, with n bytes of result in its
+// client's sink.
+func (t *task) logAudit(r *job.Result, n int) {
+	j := auditlog.Job{Peer: t.c.auditPeer(), Asked: t.m, Answer: r, Written: n, Language: t.language, Source: t.source, Files: t.files}
+	if t.job.Toolchain != nil {
+		j.Compiler = t.job.Toolchain.Family + "-" + t.job.Toolchain.Version
+	}
+	if t.job.Excess != sandbox.ExcessNone {
+		j.Excess = t.job.Excess.String()
+	}
+	t.c.s.o.Audit.Job(&j)
+}

@@ -1,0 +1,98 @@
+package worker
+
+import (
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+	"github.com/rdistcc/rdistcc/pkg/worker/offered"
+)
+
+// postRecv posts receive i; sends have IDs with the top bit set, Reads with readID.
+func (c *conn) postRecv(i uint64) error {
+	return c.qp.PostRecv(&iwarp.RecvWR{ID: i, SGL: []iwarp.SGE{{
+		Addr: c.recvMR.Base() + i*job.MaxMessage, Length: job.MaxMessage, LKey: c.recvMR.STag(),
+	}}})
+}
+
+func (c *conn) nextWRLocked() uint64 {
+	c.lastWR++
+	return sendID | c.lastWR
+}
+
+// sendLocked posts a message as a plain Send.
+func (c *conn) sendLocked(m job.Message) error {
+	return c.qp.PostSend(&iwarp.SendWR{
+		ID: sendID, Op: iwarp.OpSend, Flags: iwarp.Unsignaled | iwarp.Inline, Data: job.Append(nil, m),
+	})
+}
+
+// tellLocked sends an unasked message; if that fails the QP is at its end.
+func (c *conn) tellLocked(m job.Message) {
+	if err := c.sendLocked(m); err != nil {
+		c.log.Debug("send", "err", err)
+		c.qp.Abort()
+	}
+}
+
+func (w *window) open() uint32 {
+	w.seq++
+	w.waiting = true
+	return w.seq
+}
+
+// ack answers an unasked message of the client's. A full queue is one that sends
+// the next before the ack of the last.
+func (c *conn) ack(of job.Kind, seq uint32) error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.sendLocked(&job.Ack{Of: of, Seq: seq, Load: c.s.loadLocked()})
+}
+
+// pumpLocked sends the unasked messages that are due and whose window is open.
+func (c *conn) pumpLocked() {
+	if c.state != connServing {
+		return
+	}
+	if w := &c.unasked[job.KindCompilers]; !w.waiting && c.tellNames { // before the toolchains, which let a manager begin
+		c.tellNames = false
+		c.tellLocked(&job.Compilers{Seq: w.open(), Names: offered.Names(c.s.Toolchains())})
+	}
+	if w := &c.unasked[job.KindToolchains]; !w.waiting && c.listNext >= 0 {
+		n := min(len(c.list)-c.listNext, job.MaxIDs)
+		m := &job.Toolchains{Seq: w.open(), First: uint16(c.listNext), Total: uint16(len(c.list)), More: c.s.Identifying(), IDs: c.list[c.listNext : c.listNext+n]}
+		if c.listNext += n; c.listNext == len(c.list) {
+			c.listNext = -1
+		}
+		c.tellLocked(m)
+	}
+	if w := &c.unasked[job.KindGrant]; !w.waiting && len(c.toGrant) > 0 {
+		m := &job.Grant{}
+		for len(c.toGrant) > 0 && len(m.Credits) < job.MaxCredits {
+			k := c.credits[c.toGrant[0]]
+			c.toGrant = c.toGrant[1:]
+			m.Credits = append(m.Credits, k.onWire())
+		}
+		m.Seq = w.open()
+		c.tellLocked(m)
+	}
+	if w := &c.unasked[job.KindRecall]; !w.waiting && c.toRecall > 0 {
+		c.tellLocked(&job.Recall{Seq: w.open(), Count: uint16(c.toRecall)})
+		c.toRecall = 0
+	}
+	if w := &c.unasked[job.KindDrain]; !w.waiting && c.wantDrain {
+		c.wantDrain = false
+		c.tellLocked(&job.Drain{Seq: w.open()})
+	}
+}
+
+// listToolchainsLocked tells the client of all toolchains, from the first on.
+func (c *conn) listToolchainsLocked() {
+	if c.state != connServing {
+		return
+	}
+	c.list = c.list[:0]
+	for _, t := range c.s.Toolchains() {
+		c.list = append(c.list, t.ID)
+	}
+	c.listNext, c.tellNames = 0, true
+	c.pumpLocked()
+}

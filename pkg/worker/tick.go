@@ -1,0 +1,122 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/pkg/worker/lend"
+)
+
+// tick looks after the connections and the credits until the server stops.
+func (s *Server) tick() {
+	every := min(time.Second, s.o.Heartbeat)
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-t.C:
+			s.look(every)
+		}
+	}
+}
+
+// look is one tick.
+func (s *Server) look(every time.Duration) {
+	defer s.rescue(s.o.Log, nil)
+	s.readHostLoad()
+	idle, scan, victims := s.lookAround(every, s.fitStore())
+	for _, t := range victims {
+		t.stop(job.CauseCancelled)
+	}
+	if idle {
+		s.slots.Trim(0)
+		s.places.Trim()
+		s.large.Trim()
+	}
+	if scan {
+		s.serving.Go(s.rescan) // it may take seconds
+	}
+}
+
+// lookAround is its part under the lock. stale says that trees may keep what has to go. idle says that nobody is there, scan that it is
+// time to look for compilers, victims are jobs to be stopped.
+func (s *Server) lookAround(every time.Duration, stale bool) (idle, scan bool, victims []*task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for c := range s.conns {
+		c.checkLifeLocked(every)
+	}
+	s.tellMemoryLocked()
+	s.checkFitLocked(now)
+	s.canariesLocked(now)
+	s.lend.Tick(now)
+	s.reclaimLocked(now)
+	s.rebalanceLocked()
+	s.publishLocked()
+	victims = s.yieldLocked(now)
+	if s.lend.Queued() > 0 || stale {
+		s.wake.Broadcast() // one that waits for memory may have it now, and what a tree keeps may have to go
+	}
+	return len(s.conns) == 0, !s.draining && s.compilers.Due(now), victims
+}
+
+// fitStore gives memory back that the machine is short of, and lets the store grow where
+// it is not; and drops what nobody has come back for. It reports
+// whether what trees keep may have to go, too.
+func (s *Server) fitStore() (stale bool) {
+	if s.keep == nil {
+		return false
+	}
+	h := s.load.Load()
+	st := s.keep.Stats()
+	has := st.Bytes + st.Common
+	switch spare := int64(h.memoryFree) - storeFloor; {
+	case h.memoryFree == 0: // not known here
+	case spare < 0, lend.Tight(h.pressure.Memory):
+		s.machine.Forget()
+		s.keep.Limit(min(has/2, has+spare))
+		s.forgets.Add(1)
+		stale = true
+	default:
+		s.keep.Limit(has + spare/2)
+	}
+	return s.keep.Tick(time.Now()) || stale
+}
+
+// storeFloor is the memory free, in bytes, below which contents have to go: more than jobs
+// are refused for.
+const storeFloor = 4 * lend.MemoryFloor
+
+// reclaimLocked ends at most one connection, for the memory that lies in its slots. It is part of
+// a tick.
+func (s *Server) reclaimLocked(now time.Time) {
+	if !s.lend.MayReclaim(s.o.Slot) {
+		return
+	}
+	list := make([]lend.Filled, 0, len(s.conns))
+	for c := range s.conns {
+		list = append(list, lend.Filled{Conn: c.lent, Bytes: c.unsentLocked(now)})
+	}
+	worst, of, sum := s.lend.Reclaim(list)
+	if worst == nil {
+		return
+	}
+	c := connOf(worst)
+	c.log.Warn("memory is short, and most of what lies in slots without a job is this client's", "bytes", of, "of", sum, "free", s.load.Load().memoryFree)
+	s.o.Metrics.limited(limitSlots)
+	c.ending = endedHoarding
+	c.qp.Abort()
+}
+
+// unsentLocked is what the client has written into slots that it sent no job for, in bytes.
+func (c *conn) unsentLocked(now time.Time) (n int64) {
+	for _, k := range c.credits {
+		if k.lent.Lies(now) {
+			n += k.buf.Touched()
+		}
+	}
+	return n
+}
