@@ -23,24 +23,6 @@ const (
 	FromBoard     = "board"
 )
 
-// View is what is known of a host's load.
-type View struct {
-	Load     job.Load
-	Pressure *job.Pressure // of a board; it is not changed
-	From     string        // see above
-	At       time.Time
-}
-
-// boardReader is a link's reading of the daemon's board, guarded by Link.mu.
-type boardReader struct {
-	mem   [job.BoardLen]byte
-	mr    iwarp.MR // of mem; nil: there is no board to be read
-	busy  bool
-	asked time.Time
-	reads uint64 // that were answered: each is a frame that no program sent
-	news  []News // of the last one, for the owner
-}
-
 // setViewLocked takes a host's word about itself. The owner is to be told.
 func (l *Link) setViewLocked(load job.Load, from string) {
 	l.view.Load, l.view.From, l.view.At = load, from, time.Now()
@@ -59,13 +41,6 @@ func (l *Link) openBoardLocked() error {
 		return fmt.Errorf("register memory for the load board: %w", err)
 	}
 	return nil
-}
-
-// View returns what is known of the daemon's load.
-func (l *Link) View() View {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.view
 }
 
 // Refresh has the board read if the view is older than most.

@@ -12,15 +12,6 @@ import (
 // demandLast, as the next jobs of a build mostly follow.
 const demandLast = 500 * time.Millisecond
 
-// demand is what a link's daemon has been told, and is to be told.
-type demand struct {
-	seq, acked   uint32
-	jobs, builds int       // said last
-	peak         int       // the jobs, less falls that did not last
-	low          time.Time // when there were fewer for the first time since; zero: there are not
-	lowPeak      int       // the most since then
-}
-
 // Inherit takes over what another link to the same daemon has said, which has ended.
 func (l *Link) Inherit(other *Link) {
 	other.mu.Lock()
@@ -72,11 +63,4 @@ func (l *Link) NoMore(now time.Time, jobs, builds int) {
 	defer l.mu.Unlock()
 	l.demand.peak, l.demand.jobs = 0, -1 // said even if it was the last word
 	l.demandLocked(now, jobs, builds)
-}
-
-// Said returns how many jobs the daemon was told that there are.
-func (l *Link) Said() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return max(l.demand.jobs, 0)
 }

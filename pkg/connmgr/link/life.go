@@ -94,20 +94,6 @@ func (l *Link) movesLocked(s *iwarp.QPStats) bool {
 	return false
 }
 
-// Fail ends the link for a reason of ours; the first one counts.
-func (l *Link) Fail(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.failLocked(err)
-}
-
-func (l *Link) failLocked(err error) {
-	if l.cause == nil {
-		l.cause = err
-	}
-	l.qp.Abort()
-}
-
 var errClosedByPeer = errors.New("connection closed by the daemon")
 
 // end gives every flight its error, after which no memory of theirs is used. First it tells

@@ -273,3 +273,68 @@ func (l *Link) Return(c job.Credit) {
 	defer l.mu.Unlock()
 	l.sendLocked(&job.Return{Credit: c.ID}, c.Slot.STag)
 }
+
+// demand is what a link's daemon has been told, and is to be told.
+type demand struct {
+	seq, acked   uint32
+	jobs, builds int       // said last
+	peak         int       // the jobs, less falls that did not last
+	low          time.Time // when there were fewer for the first time since; zero: there are not
+	lowPeak      int       // the most since then
+}
+
+// boardReader is a link's reading of the daemon's board, guarded by Link.mu.
+type boardReader struct {
+	mem   [job.BoardLen]byte
+	mr    iwarp.MR // of mem; nil: there is no board to be read
+	busy  bool
+	asked time.Time
+	reads uint64 // that were answered: each is a frame that no program sent
+	news  []News // of the last one, for the owner
+}
+
+// View is what is known of a host's load.
+type View struct {
+	Load     job.Load
+	Pressure *job.Pressure // of a board; it is not changed
+	From     string        // see above
+	At       time.Time
+}
+
+// View returns what is known of the daemon's load.
+func (l *Link) View() View {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.view
+}
+
+// Packing reports whether a source and a result of so many bytes are there sooner if they are
+// packed.
+func (l *Link) Packing(source, result uint64) (out, in bool) {
+	if l.path.near { // which does not change
+		return false, false
+	}
+	now := l.qp.Stats().Path
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.path.tell(now)
+	return l.path.packs(source, sourceLeft), l.path.packs(result, resultLeft)
+}
+
+// Path returns what is known of the way to the daemon: a round trip, and bytes a second;
+// 0: not known.
+func (l *Link) Path() (rtt time.Duration, rate float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.path.floor {
+		rate = l.path.rate
+	}
+	return l.path.rtt, rate
+}
+
+// Said returns how many jobs the daemon was told that there are.
+func (l *Link) Said() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(l.demand.jobs, 0)
+}

@@ -105,27 +105,3 @@ func (p *path) packs(n uint64, left float64) bool {
 
 // packLeast is what must be gained at least, for the trouble.
 const packLeast = 200 * time.Microsecond
-
-// Packing reports whether a source and a result of so many bytes are there sooner if they are
-// packed.
-func (l *Link) Packing(source, result uint64) (out, in bool) {
-	if l.path.near { // which does not change
-		return false, false
-	}
-	now := l.qp.Stats().Path
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.path.tell(now)
-	return l.path.packs(source, sourceLeft), l.path.packs(result, resultLeft)
-}
-
-// Path returns what is known of the way to the daemon: a round trip, and bytes a second;
-// 0: not known.
-func (l *Link) Path() (rtt time.Duration, rate float64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.path.floor {
-		rate = l.path.rate
-	}
-	return l.path.rtt, rate
-}

@@ -1,0 +1,60 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/rdistcc/rdistcc/internal/job"
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+)
+
+func (l *Link) failLocked(err error) {
+	if l.cause == nil {
+		l.cause = err
+	}
+	l.qp.Abort()
+}
+
+// Fail ends the link for a reason of ours; the first one counts.
+func (l *Link) Fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failLocked(err)
+}
+
+// sendLocked posts one message; inv, if not zero, is the daemon's slot to
+// invalidate. What goes wrong ends the link.
+func (l *Link) sendLocked(m job.Message, inv uint32) {
+	var buf [job.MaxMessage]byte
+	wr := iwarp.SendWR{ID: wrOther, Op: iwarp.OpSend, Flags: iwarp.Inline, Data: job.Append(buf[:0], m)}
+	if inv != 0 {
+		wr.Op, wr.InvSTag = iwarp.OpSendInv, iwarp.STag(inv)
+	}
+	if err := l.qp.PostSend(&wr); err != nil {
+		l.failLocked(fmt.Errorf("post a message: %w", err))
+	}
+}
+
+func (l *Link) ack(of job.Kind, seq uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sendLocked(&job.Ack{Of: of, Seq: seq}, 0)
+}
+
+// postRecvLocked posts one receive.
+func (l *Link) postRecvLocked() error {
+	n := len(l.spare)
+	if n == 0 {
+		return errors.New("daemon answered more than it was asked")
+	}
+	i := l.spare[n-1]
+	l.spare = l.spare[:n-1]
+	err := l.qp.PostRecv(&iwarp.RecvWR{
+		ID:  wrRecv | uint64(i),
+		SGL: []iwarp.SGE{{Addr: l.recvMR.Base() + uint64(i)*job.MaxMessage, Length: job.MaxMessage, LKey: l.recvMR.STag()}},
+	})
+	if err != nil {
+		return fmt.Errorf("post a receive: %w", err)
+	}
+	return nil
+}

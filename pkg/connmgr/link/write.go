@@ -1,0 +1,96 @@
+package link
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rdistcc/rdistcc/pkg/iwarp"
+)
+
+// chunk is how many bytes a Write may have now.
+func (l *Link) chunk() uint64 {
+	if l.path.rate == 0 || l.path.floor && l.path.rate*chunkTime.Seconds() < chunkFirst {
+		return chunkFirst
+	}
+	return uint64(min(max(l.path.rate*chunkTime.Seconds(), chunkMin), chunkMax))
+}
+
+// postLocked posts what may be posted now: Writes by turns, and behind the last one
+// of a flight its Job. An error ends the link, which ends all flights.
+func (l *Link) postLocked() {
+	for l.cause == nil {
+		chunk := l.chunk()
+		if l.turns.posted >= chunksPosted*chunk {
+			return
+		}
+		f := l.turns.next()
+		if f == nil {
+			return
+		}
+		if !l.writeLocked(f, min(f.Length-f.off, chunk)) {
+			return
+		}
+		switch {
+		case f.off == f.Length:
+			l.jobLocked(f)
+		case f.writes < chunksPosted: // or a completion puts it back
+			l.turns.again(f)
+		}
+	}
+}
+
+// writeLocked posts one Write of f; false says that the link ends.
+func (l *Link) writeLocked(f *Flight, n uint64) bool {
+	var more iwarp.SendFlags
+	if f.off+n == f.Length {
+		more = iwarp.More // the Job follows
+	}
+	err := l.qp.PostSend(&iwarp.SendWR{
+		ID:    wrWrite | f.ID,
+		Op:    iwarp.OpWrite,
+		Flags: more,
+		SGL:   []iwarp.SGE{{Addr: f.Source.Base() + f.off, Length: uint32(n), LKey: f.Source.STag()}},
+		STag:  iwarp.STag(f.Credit.Slot.STag),
+		TO:    f.Credit.Slot.TO + f.off,
+	})
+	if err != nil {
+		l.failLocked(fmt.Errorf("post a source: %w", err))
+		return false
+	}
+	if l.turns.posted == 0 {
+		l.turns.busy, l.turns.moved = time.Now(), 0
+	}
+	l.turns.posted += n
+	f.sizes[f.writes] = n
+	f.off += n
+	f.writes++
+	return true
+}
+
+// wroteLocked counts one completed Write, the oldest of f's, and returns how many bytes
+// have moved with it that the owner has not been told of.
+func (l *Link) wroteLocked(f *Flight, ok bool) (moved uint64) {
+	n := f.sizes[0]
+	copy(f.sizes[:], f.sizes[1:])
+	f.writes--
+	l.turns.posted -= n
+	if !ok {
+		return 0 // the QP ends, and f with it
+	}
+	if l.turns.moved += n; l.turns.posted == 0 {
+		l.path.wrote(l.turns.moved, time.Since(l.turns.busy))
+	}
+	if f.writes == 0 && f.off == f.Length {
+		f.Wrote = time.Now()
+		moved = f.Length
+	}
+	switch {
+	case !f.cancelled.IsZero() && !f.sent:
+		l.unspentLocked(f)
+	case f.off < f.Length && f.writes == chunksPosted-1:
+		l.turns.again(f)
+	}
+	l.postLocked()
+	l.landLocked(f)
+	return moved
+}
