@@ -10,39 +10,39 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// Peer is who a connection is with.
+// Peer is the other end of a connection.
 type Peer struct {
-	Tenant string // whom it counts for
+	Tenant string // the tenant that it counts for
 	Remote string // its address
-	Proof  string // how it proves who it is
+	Proof  string // how it proves its identity
 	Client uint64 // number of the connection
-	Name   string // what it says of itself
+	Name   string // the name that it gives itself
 }
 
-// Job is one that was answered.
+// Job is a job that was answered.
 type Job struct {
 	Peer
 	Asked    *job.Job
 	Answer   *job.Result
 	Written  int    // bytes of the result that went to the client's sink
-	Compiler string // "" where it did not get as far as to have one
+	Compiler string // "" if the job ended before its compiler was found
 	Language string
-	Source   string // its name; directories are left out of the line
-	Files    int    // of the sources form; 0: it is of the text form
-	Excess   string // what it was ended for, or ""
+	Source   string // name of the source; the line omits directories
+	Files    int    // number of files in the sources form; 0 for the text form
+	Excess   string // the limit that it was ended for, or ""
 }
 
-// Connected writes the line of a connection that has introduced itself.
+// Connected writes the line for a connection whose client has introduced itself.
 func (a *Log) Connected(p Peer) { a.line("client connected", p.attrs()...) }
 
-// Refused writes the line of one that may not come in.
+// Refused writes the line for a connection that was rejected.
 func (a *Log) Refused(tenant, remote string, why *job.Rejection) {
 	a.line("client refused", slog.String("tenant", word(tenant)), slog.String("remote", remote),
 		slog.String("cause", why.Cause.String()), slog.String("detail", word(why.Detail)))
 }
 
-// Gone writes the line of one that has ended: jobs is how many it brought, after how long it
-// stood, why an error or nil.
+// Gone writes the line for a connection that has ended: jobs is how many jobs it brought, after how long it
+// lasted, why an error or nil.
 func (a *Log) Gone(p Peer, jobs uint64, after time.Duration, why error) {
 	attrs := append(p.attrs(), slog.Uint64("jobs", jobs), slog.Int64("after_ms", after.Milliseconds()))
 	if why != nil {
@@ -51,7 +51,7 @@ func (a *Log) Gone(p Peer, jobs uint64, after time.Duration, why error) {
 	a.line("client gone", attrs...)
 }
 
-// Job writes the line of a job.
+// Job writes the line for a job.
 func (a *Log) Job(j *Job) {
 	if a == nil {
 		return
@@ -84,6 +84,7 @@ func (a *Log) Job(j *Job) {
 	a.line("job", attrs...)
 }
 
+// line writes one line. It does nothing for a nil Log.
 func (a *Log) line(what string, attrs ...slog.Attr) {
 	if a != nil {
 		a.log.LogAttrs(context.Background(), slog.LevelInfo, what, attrs...)
@@ -97,10 +98,11 @@ func (p *Peer) attrs() []slog.Attr {
 	}
 }
 
-// wordMost bounds a word of a peer's in a line, in bytes.
+// wordMost bounds a string from a peer in a line, in bytes.
 const wordMost = 256
 
-// word is a peer's word in a line: valid text, and not long. JSON quotes the rest.
+// word returns a string from a peer as it goes into a line: valid UTF-8 and not too long. The JSON encoder
+// quotes everything else.
 func word(s string) string {
 	s = strings.ToValidUTF8(s, "\ufffd")
 	if len(s) > wordMost {
@@ -109,7 +111,7 @@ func word(s string) string {
 	return s
 }
 
-// result is what became of a job.
+// result returns the word for what became of a job.
 func result(r *job.Result) string {
 	switch {
 	case r.Status == job.StatusRefused:

@@ -1,6 +1,6 @@
-// Package auditlog writes down who had what compiled on a host: a JSON object a line for each
-// job that was answered and each connection that came, was refused or went (docs/usage.md lists
-// the fields). It has no text of sources, no command line and no environment.
+// Package auditlog records what a host has compiled for which peer: one JSON object per line, for each job
+// that was answered and each connection that was made, refused or closed (docs/usage.md lists the fields). It
+// records no source text, no command line and no environment.
 package auditlog
 
 import (
@@ -14,30 +14,31 @@ import (
 
 // Log is an audit log in a file.
 //
-// It never holds a job up: lines are written by a goroutine of its own, and lost where
-// that cannot keep up or the disk is full, which Lost counts and the ordinary log says
-// once each time it begins. A nil *Log writes nothing. It is safe for concurrent use.
+// It never delays a job: a goroutine of its own writes the lines. Lines are lost if that cannot keep up or
+// the disk is full. Lost counts them, and the ordinary log has one message each time this begins. A nil *Log
+// writes nothing. A Log is safe for concurrent use.
 type Log struct {
 	path string
-	log  *slog.Logger // of lines
-	tell *slog.Logger // of trouble
+	log  *slog.Logger // the audit log's lines
+	tell *slog.Logger // the ordinary log
 
 	lines chan []byte
 	ended chan struct{}
 
 	mu     sync.Mutex
 	f      *os.File // guarded by mu
-	torn   bool     // the last line was not written whole; guarded by mu
+	torn   bool     // the last line was written only in part; guarded by mu
 	lost   uint64   // guarded by mu
-	silent bool     // lines are being lost, and that was said; guarded by mu
+	silent bool     // lines are being lost, which has been reported; guarded by mu
 	closed bool     // guarded by mu
 }
 
-// most is how many lines may wait to be written: some seconds of a busy host.
+// most is how many lines may wait to be written: a few seconds' worth on a busy host.
 const most = 4096
 
-// Open opens the log, a regular file for its owner alone, and appends to it. tell is where
-// trouble with it is said. Close ends it.
+// Open opens the log for appending. It creates the file if necessary, readable by its owner only; one that
+// others can write to, or that is not regular, is an error. tell gets messages about trouble with the log.
+// Close ends it.
 func Open(path string, tell *slog.Logger) (*Log, error) {
 	a := &Log{path: path, tell: tell, lines: make(chan []byte, most), ended: make(chan struct{})}
 	if err := a.Reopen(); err != nil {
@@ -48,13 +49,13 @@ func Open(path string, tell *slog.Logger) (*Log, error) {
 	return a, nil
 }
 
-// Reopen opens the file anew, after somebody has moved it away. On an error the old one
-// stays in use.
+// Reopen opens the file again, after it was moved away by log rotation. After an error the old file stays in
+// use.
 func (a *Log) Reopen() error {
 	if a == nil {
 		return nil
 	}
-	// Not through a link, and not waiting for a reader of a pipe.
+	// Do not follow a link, and do not wait for a reader of a FIFO.
 	f, err := os.OpenFile(a.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return fmt.Errorf("audit log: %w", err)
@@ -62,7 +63,7 @@ func (a *Log) Reopen() error {
 	st, err := f.Stat()
 	switch {
 	case err == nil && !st.Mode().IsRegular():
-		err = errors.New("no regular file")
+		err = errors.New("not a regular file")
 	case err == nil && st.Mode().Perm()&0o022 != 0:
 		err = errors.New("others can write to it (chmod go-w)")
 	}
@@ -80,7 +81,7 @@ func (a *Log) Reopen() error {
 	return nil
 }
 
-// Close writes what waits and closes the file.
+// Close writes the lines that are waiting and closes the file.
 func (a *Log) Close() error {
 	if a == nil {
 		return nil
@@ -97,7 +98,7 @@ func (a *Log) Close() error {
 	return a.f.Close()
 }
 
-// Lost is how many lines could not be written.
+// Lost returns how many lines could not be written.
 func (a *Log) Lost() uint64 {
 	if a == nil {
 		return 0
@@ -107,9 +108,10 @@ func (a *Log) Lost() uint64 {
 	return a.lost
 }
 
-// queue is where the handler's lines go, each with one Write.
+// queue takes the handler's lines, each in one Write.
 type queue struct{ a *Log }
 
+// Write queues a line, or counts it as lost. It never blocks or fails.
 func (q queue) Write(p []byte) (int, error) {
 	a := q.a
 	a.mu.Lock()
@@ -118,12 +120,13 @@ func (q queue) Write(p []byte) (int, error) {
 		select {
 		case a.lines <- append([]byte(nil), p...):
 		default:
-			a.loseLocked(errors.New("it is written too slowly"))
+			a.loseLocked(errors.New("the file is written too slowly"))
 		}
 	}
 	return len(p), nil
 }
 
+// loseLocked counts a line that is lost because of err, and reports the first one.
 func (a *Log) loseLocked(err error) {
 	a.lost++
 	if !a.silent {
@@ -132,6 +135,7 @@ func (a *Log) loseLocked(err error) {
 	}
 }
 
+// write writes queued lines until Close.
 func (a *Log) write() {
 	defer close(a.ended)
 	for line := range a.lines {
@@ -148,7 +152,7 @@ func (a *Log) write() {
 				a.silent = false
 				a.tell.Warn("audit log: written again", "file", a.path, "lost", a.lost)
 			}
-		} else if f == a.f { // else it was exchanged meanwhile
+		} else if f == a.f { // otherwise Reopen has replaced it
 			a.torn = torn || n > 0
 			a.loseLocked(err)
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// lines are those of a log, by what they are about.
+// lines returns the lines of a log, by their messages.
 func lines(t *testing.T, path string) map[string][]map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -37,7 +37,7 @@ func lines(t *testing.T, path string) map[string][]map[string]any {
 	return out
 }
 
-// until waits for what a goroutine does.
+// until waits until a goroutine has done something.
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for start := time.Now(); !cond(); time.Sleep(time.Millisecond) {
@@ -47,7 +47,7 @@ func until(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// said is what was told of trouble.
+// said collects the messages about trouble.
 type said struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -65,7 +65,7 @@ func (s *said) String() string {
 	return s.b.String()
 }
 
-// TestLines: each has its fields, and what a peer says can neither break it nor fill the disk.
+// TestLines: each line has its fields, and strings from a peer can neither break a line nor fill the disk.
 func TestLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	a, err := Open(path, slog.New(slog.DiscardHandler))
@@ -107,8 +107,8 @@ func TestLines(t *testing.T) {
 	want(got["job"][1], map[string]any{"source": "b.c", "form": "text", "result": "refused", "sent": 5.0, "cause": "policy", "excess": "memory", "signal": 9.0})
 }
 
-// TestAuditFile: the file is the daemon's own, is opened anew when asked to, and what
-// cannot be one is refused with a clear word.
+// TestAuditFile: the file belongs to the daemon alone, Reopen opens it again, and a file that is unsuitable
+// is refused with a clear message.
 func TestAuditFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "audit.log")
@@ -161,8 +161,8 @@ func TestAuditFile(t *testing.T) {
 	}
 }
 
-// TestAuditDiskFull: lines are lost then, which is said once, and jobs go on; once there
-// is room it goes on with a whole line.
+// TestAuditDiskFull: while the disk is full, lines are lost, which is reported once, and jobs go on. Once
+// there is room, the log goes on with a whole line.
 func TestAuditDiskFull(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("rdistccd-audit", dir, "tmpfs", 0, "size=64k"); err != nil {

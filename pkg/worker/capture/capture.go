@@ -1,9 +1,9 @@
-// Package capture takes what commands write to their standard output and error, and keeps the
-// first part of it: a flood costs no memory, and is cut with a line that says so.
+// Package capture takes what commands write to their standard output and error, and keeps the first part of
+// it. So a flood of output does not cost memory; it is cut, with a line that says so.
 //
-// There are two ways. A file in memory costs least, but a command that fills it
-// learns that from its writes. Pipes that are emptied whatever a command writes give it no say
-// in how it ends, and are for those that are not trusted.
+// There are two kinds. A file in memory costs least, but if a command fills it, its writes fail. Pipes are
+// emptied whatever a command writes, so that output does not change how the command ends; they are for
+// untrusted commands.
 package capture
 
 import (
@@ -14,23 +14,25 @@ import (
 	"github.com/rdistcc/rdistcc/internal/shm"
 )
 
-// Capture holds a command's standard output and error, which are 0 and 1 in its methods.
+// Capture holds a command's standard output and error, which its methods call output 0 and 1.
 type Capture struct {
 	to [2]outlet
 }
 
-// outlet is where one of them goes: fd is given to the command.
+// outlet takes one output of a command.
 type outlet interface {
+	// fd returns the descriptor for the command.
 	fd() int
-	// written is what went there, or what is kept of it with a line behind it that says so (cut).
-	// It is valid until rewind or close.
+	// written returns what was written. If there was more than is kept (cut), it returns what is kept,
+	// followed by Note. It is valid until rewind or close.
 	written() (b []byte, cut bool, err error)
-	rewind() error // as if nothing was written
+	// rewind makes the outlet as if nothing had been written.
+	rewind() error
 	close()
 }
 
-// InMemory makes a Capture of two buffers of pool, of which kept bytes each are kept: they
-// have to be longer than that. ctx bounds the wait for the buffers.
+// InMemory returns a Capture that uses two buffers of pool and keeps the first kept bytes of each output. The
+// buffers must be longer than kept. ctx bounds the wait for them. Close gives them back.
 func InMemory(ctx context.Context, pool *shm.Pool, kept int64) (*Capture, error) {
 	c := &Capture{}
 	for i := range c.to {
@@ -43,7 +45,7 @@ func InMemory(ctx context.Context, pool *shm.Pool, kept int64) (*Capture, error)
 	return c, nil
 }
 
-// Close ends it, and what Written gave.
+// Close ends the Capture. What Written returned is no longer valid.
 func (c *Capture) Close() {
 	for _, o := range c.to {
 		if o != nil {
@@ -52,20 +54,20 @@ func (c *Capture) Close() {
 	}
 }
 
-// FD is the descriptor that a command is to have for output i. It stays ours.
+// FD returns the descriptor that a command gets for output i. The Capture keeps owning it.
 func (c *Capture) FD(i int) int { return c.to[i].fd() }
 
-// Rewind makes as if nothing was written.
+// Rewind makes the Capture as if nothing had been written.
 func (c *Capture) Rewind() error { return errors.Join(c.to[0].rewind(), c.to[1].rewind()) }
 
-// Written is what went to output i: all, or the first part with Note behind it. It is
-// valid until Rewind or Close.
+// Written returns what was written to output i: all of it, or the first part followed by Note. It is valid
+// until Rewind or Close.
 func (c *Capture) Written(i int) ([]byte, error) {
 	b, _, err := c.to[i].written()
 	return b, err
 }
 
-// Cut says whether there was more than is kept.
+// Cut reports whether a command wrote more than is kept.
 func (c *Capture) Cut() bool {
 	for _, o := range c.to {
 		if _, cut, err := o.written(); err == nil && cut {
@@ -75,7 +77,7 @@ func (c *Capture) Cut() bool {
 	return false
 }
 
-// Note stands behind the kept bytes of a flood.
+// Note returns the line that follows the kept bytes of a longer output.
 func Note(kept int64) string {
 	return fmt.Sprintf("\nrdistccd: the compiler wrote more than %d KiB here; the rest is cut\n", kept>>10)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/shm"
 )
 
-// each runs a test for both ways, with 64 KiB kept.
+// each runs a test for both kinds of Capture, which keep 64 KiB.
 func each(t *testing.T, test func(t *testing.T, next func() *Capture)) {
 	const kept = 64 << 10
 	t.Run("memory", func(t *testing.T) {
@@ -41,7 +41,7 @@ func must(t *testing.T) func(*Capture, error) *Capture {
 	}
 }
 
-// write is a command's write, and says how much of b was taken.
+// write writes b as a command would, and returns how many bytes were taken.
 func write(c *Capture, i int, b []byte) int {
 	n := 0
 	for n < len(b) {
@@ -54,8 +54,8 @@ func write(c *Capture, i int, b []byte) int {
 	return n
 }
 
-// TestCapture: each output is what was written to it, a flood is cut with a note, and the
-// next command finds nothing of it.
+// TestCapture: each output is what was written to it, a flood is cut with a note, and the next command's
+// output has nothing of it.
 func TestCapture(t *testing.T) {
 	each(t, func(t *testing.T, next func() *Capture) {
 		want := func(c *Capture, i int, text string) {
@@ -97,7 +97,7 @@ func TestCapture(t *testing.T) {
 	})
 }
 
-// TestFloodIsTakenFromAPipe: all of it, however much.
+// TestFloodIsTakenFromAPipe: a pipe takes everything that a command writes, however much.
 func TestFloodIsTakenFromAPipe(t *testing.T) {
 	p := NewPipes(64 << 10)
 	defer p.Close()
@@ -139,7 +139,7 @@ func TestChangedPipe(t *testing.T) {
 	}
 }
 
-// TestNothingStays: descriptors and goroutines go with it.
+// TestNothingStays: Close leaves no descriptors or goroutines behind.
 func TestNothingStays(t *testing.T) {
 	count := func() (fds, goroutines int) {
 		list, err := os.ReadDir("/proc/self/fd")

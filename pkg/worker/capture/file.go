@@ -9,12 +9,12 @@ import (
 	"github.com/rdistcc/rdistcc/internal/shm"
 )
 
-// file is a memfd of a fixed size, opened anew for each command, so that its offset tells how
-// much was written, and writing past the end fails. No goroutine has to empty it.
+// file is a memfd of a fixed size. It is opened anew for each command, so that the offset tells how much was
+// written. Writing past the end fails. It needs no goroutine to empty it.
 type file struct {
 	buf  *shm.Buffer
-	out  int
-	kept int64
+	out  int   // the command's descriptor
+	kept int64 // bytes
 }
 
 func newFile(ctx context.Context, pool *shm.Pool, kept int64) (outlet, error) {

@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pipes are a pair of pipes for one command after the other: no process of the last one lives
-// when the next begins. They are made when they are used first. They are one goroutine's.
+// Pipes is a pair of pipes that commands use one after another. No process of a command may be alive when the
+// next one begins. The pipes are made on first use. A Pipes belongs to one goroutine.
 type Pipes struct {
-	kept   int64
+	kept   int64     // bytes of each output
 	drains [2]*drain // nil: not made yet
 }
 
-// NewPipes makes what keeps that many bytes of each output. Close ends it.
+// NewPipes returns Pipes that keep that many bytes of each output. Close ends them.
 func NewPipes(kept int64) *Pipes { return &Pipes{kept: kept} }
 
-// Capture is for the next command: the one before has ended, and so has its Capture.
+// Capture returns a Capture for the next command. The previous command and its Capture must have ended.
 func (p *Pipes) Capture() (*Capture, error) {
 	c := &Capture{}
 	for i := range c.to {
@@ -31,7 +31,7 @@ func (p *Pipes) Capture() (*Capture, error) {
 	return c, nil
 }
 
-// Joined is the same with both outputs in one, in the order in which they were written.
+// Joined is like Capture, but both outputs are one, in the order in which they were written.
 func (p *Pipes) Joined() (*Capture, error) {
 	o, err := p.drain(0)
 	if err != nil {
@@ -40,7 +40,7 @@ func (p *Pipes) Joined() (*Capture, error) {
 	return &Capture{to: [2]outlet{o, o}}, nil
 }
 
-// Close takes the pipes away.
+// Close closes the pipes.
 func (p *Pipes) Close() {
 	for _, d := range p.drains {
 		if d != nil {
@@ -49,13 +49,13 @@ func (p *Pipes) Close() {
 	}
 }
 
-// drain is the pipe for output i, empty and as it was made.
+// drain returns the pipe for output i, empty and with its original settings.
 func (p *Pipes) drain(i int) (outlet, error) {
 	if d := p.drains[i]; d != nil {
 		if d.untouched() {
 			return d, d.rewind()
 		}
-		// A command has changed it for those that come after.
+		// A command has changed the pipe's settings, which later commands would inherit.
 		d.end()
 		p.drains[i] = nil
 	}
@@ -67,19 +67,19 @@ func (p *Pipes) drain(i int) (outlet, error) {
 	return d, nil
 }
 
-// drain is one of them. A goroutine empties it while a command writes more
-// than a pipe holds; as long as there is nothing, it costs nothing.
+// drain is one pipe with a goroutine that empties it, in case a command writes more than a pipe holds. The
+// goroutine costs nothing while the pipe is empty.
 type drain struct {
 	in      *os.File
 	out     int // the commands' end
-	flags   int // of it, as it was made
-	size    int // of the pipe
+	flags   int // original flags of out
+	size    int // original size of the pipe
 	kept    int64
 	stopped sync.WaitGroup
 
 	mu      sync.Mutex
-	b       []byte // guarded by mu: what is kept
-	lost    bool   // guarded by mu: there was more
+	b       []byte // what is kept; guarded by mu
+	lost    bool   // there was more; guarded by mu
 	scratch []byte // guarded by mu
 }
 
@@ -90,7 +90,7 @@ func newDrain(kept int64) (*drain, error) {
 	}
 	d := &drain{out: p[1], kept: kept}
 	var err error
-	if err = unix.SetNonblock(p[0], true); err == nil { // for the netpoller; the other end waits
+	if err = unix.SetNonblock(p[0], true); err == nil { // for the netpoller; the commands' end stays blocking
 		d.flags, err = unix.FcntlInt(uintptr(p[1]), unix.F_GETFL, 0)
 	}
 	if err == nil {
@@ -119,13 +119,14 @@ func newDrain(kept int64) (*drain, error) {
 	return d, nil
 }
 
+// untouched reports whether the pipe still has its original flags and size.
 func (d *drain) untouched() bool {
 	flags, err := unix.FcntlInt(uintptr(d.out), unix.F_GETFL, 0)
 	size, serr := unix.FcntlInt(uintptr(d.out), unix.F_GETPIPE_SZ, 0)
 	return err == nil && serr == nil && flags == d.flags && size == d.size
 }
 
-// emptyLocked takes all that is in the pipe.
+// emptyLocked reads everything that is in the pipe.
 func (d *drain) emptyLocked(fd int) {
 	for {
 		if d.scratch == nil {
@@ -173,10 +174,10 @@ func (d *drain) rewind() error {
 	return nil
 }
 
-// close is the command's end; the pipe stays.
+// close ends the use by a command. The pipe stays.
 func (d *drain) close() {}
 
-// end is the pipe's.
+// end closes the pipe.
 func (d *drain) end() {
 	d.in.Close()
 	d.stopped.Wait()

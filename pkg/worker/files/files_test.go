@@ -15,7 +15,7 @@ import (
 
 func idOf(content string) unit.ContentID { return sha256.Sum256([]byte(content)) }
 
-// TestOwnFiles: no file of this machine's is looked at that not any user could look at himself.
+// TestOwnFiles: files of this machine that not every user can read are never used.
 func TestOwnFiles(t *testing.T) {
 	dir := "/usr/lib/rdistcc-test"
 	if os.Getuid() != 0 || os.Mkdir(dir, 0o755) != nil {

@@ -18,62 +18,64 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// The headers that jobs name lie mostly where the compilers look by themselves, and this machine has had them all along. So the
-// daemon reads them while it has nothing else to do: a job that names one of them then costs a look at whether the
-// file is still the one that was read, and neither its sum nor a copy.
+// Most headers that jobs name are where the compilers look by default, and this machine has had them all
+// along. The daemon therefore reads them while it is idle. A job that names one of them then costs only a
+// check that the file has not changed since, neither a checksum nor a copy.
 //
-// All tenants share these contents, as they would share the files. This tells none of them about another: what is learnt
-// follows from the compilers and from this machine's files alone, which any user here may read, never from
-// what jobs have named or brought; it stays whether it is used or not; and what a tenant has brought is
-// kept for it as before, also where it is equal.
+// All tenants share these contents, as they would share the files. This reveals nothing about other tenants.
+// What is learnt follows only from the compilers and from files of this machine that any user may read, never
+// from what jobs have named or brought. It stays whether it is used or not. What a tenant has brought is kept
+// for that tenant as before, even if the content is the same.
 
+// wholePages returns n bytes rounded up to whole pages.
 func wholePages(n int64) int64 { page := int64(os.Getpagesize()); return (n + page - 1) / page * page }
 
-// What is learnt is bounded, the files nearest to where a compiler looks first: those of libstdc++, libc and gcc itself that
-// nearly all sources include.
+// Bounds of what is learnt. Files nearest to where a compiler looks first are preferred: those of libstdc++,
+// libc and gcc itself, which nearly all sources include.
 const (
 	learnFiles = 2048
 	learnDirs  = 1024
 	learnBytes = 12 << 20
-	learnPart  = 8         // of the store's memory, at most
-	learnFile  = 256 << 10 // bytes of one: hardly any header that is included everywhere is longer
-	learnTime  = 10 * time.Second
+	learnPart  = 8                // at most one eighth of the store's memory
+	learnFile  = 256 << 10        // bytes of one file; hardly any header that is included everywhere is longer
+	learnTime  = 10 * time.Second // of a lesson, without its pauses
 )
 
-// It is done a little at a time, where no job is under way, so that nobody waits for it.
+// Learning proceeds in short slices, and only while no job is under way, so that no job waits for it.
 const (
-	learnRest  = 100 * time.Millisecond // before it begins, and before a look whether jobs have ended
-	learnSlice = 5 * time.Millisecond   // without a pause
-	learnPause = 5 * time.Millisecond
-	learnAgain = time.Hour // packages are upgraded meanwhile
+	learnRest  = 100 * time.Millisecond // before a lesson, and between checks whether the jobs have ended
+	learnSlice = 5 * time.Millisecond   // of work without a pause
+	learnPause = 5 * time.Millisecond   // between slices
+	learnAgain = time.Hour              // between lessons: packages may be upgraded meanwhile
 )
 
 // Learner reads this machine's headers in advance. Its fields are set before Run.
 type Learner struct {
 	Machine *Machine
 	Log     *slog.Logger
-	// Busy reports whether a job is under way: then the learner waits.
+	// Busy reports whether a job is under way. The learner waits while one is.
 	Busy func() bool
-	// Compilers returns those that are offered now. Ask asks one of them a question about itself.
+	// Compilers returns the compilers that are offered now.
 	Compilers func() []toolchain.Toolchain
-	Ask       func(ctx context.Context, tc *toolchain.Toolchain, words ...string) (string, error)
-	// Rescue is deferred: it recovers from a panic.
+	// Ask runs a compiler with words and returns what it prints about itself.
+	Ask func(ctx context.Context, tc *toolchain.Toolchain, words ...string) (string, error)
+	// Rescue is deferred, and recovers from a panic.
 	Rescue func()
 
-	again  chan struct{} // there are other compilers
+	again  chan struct{} // signals that other compilers may be offered
 	store  *store.Store  // set by Run
-	memory int64         // bytes that it may take
+	memory int64         // bytes that the store may take
 }
 
-// NewLearner makes l ready.
+// NewLearner returns a copy of l that is ready to Run.
 func NewLearner(l Learner) *Learner {
 	l.again = make(chan struct{}, 1)
 	return &l
 }
 
-// Run keeps what is known in step with the compilers that are offered, until ctx ends. While these are being
-// identified there is a lesson for each list of them that has other directories: the first job may come meanwhile.
-// What is learnt lies in a store that may take memory bytes.
+// Run keeps what is known in step with the compilers that are offered, until ctx ends. While compilers are
+// still being identified, there is a lesson for each list of them that searches other directories, because
+// the first job may come meanwhile. What is learnt is kept in a store that may take memory bytes.
 func (k *Learner) Run(ctx context.Context, in *store.Store, memory int64) {
 	k.store, k.memory = in, memory
 	searched := make(map[unit.ToolchainID][]string)
@@ -94,15 +96,16 @@ func (k *Learner) Run(ctx context.Context, in *store.Store, memory int64) {
 	}
 }
 
-// Soon has Run look at the headers of the compilers that are offered now. It may be called before Run.
+// Soon makes Run look at the headers of the compilers that are offered now. It may be called before Run.
 func (k *Learner) Soon() {
 	select {
 	case k.again <- struct{}{}:
-	default: // it is going to be
+	default: // one is pending
 	}
 }
 
-// teach is one lesson, of the directories that it returns. There is none if they are the last one's, unless it is due.
+// teach gives one lesson on the directories that compilers search, and returns them. It skips the lesson if
+// they are those of the last one, unless due is set.
 func (k *Learner) teach(ctx context.Context, searched map[unit.ToolchainID][]string, last [][]string, due bool) (dirs [][]string) {
 	defer k.Rescue()
 	l := k.newLesson(ctx, min(learnBytes, k.memory/learnPart))
@@ -118,26 +121,26 @@ func (k *Learner) teach(ctx context.Context, searched map[unit.ToolchainID][]str
 	return dirs
 }
 
-// lesson is one look at all headers.
+// lesson is one pass over all headers.
 type lesson struct {
 	k       *Learner
-	ctx     context.Context // ends it
+	ctx     context.Context // ends the lesson
 	own     reader
 	trusted map[uint64]bool        // by device: whether its file system is faithful
-	dirs    map[string]bool        // those that were looked at
-	names   []string               // of files that are worth knowing, those first that jobs rather name
-	files   map[string]stamp.Stamp // their states
-	bytes   int64                  // that they have, in whole pages
-	most    int64                  // that they may have
-	began   time.Time              // after the last pause
-	spent   time.Duration          // without pauses
+	dirs    map[string]bool        // directories that were visited
+	names   []string               // files that are worth knowing, those that jobs are more likely to name first
+	files   map[string]stamp.Stamp // their states, by name
+	bytes   int64                  // their size together, in whole pages
+	most    int64                  // bounds bytes
+	began   time.Time              // end of the last pause
+	spent   time.Duration          // work so far, without pauses
 }
 
 func (k *Learner) newLesson(ctx context.Context, most int64) *lesson {
 	return &lesson{k: k, ctx: ctx, trusted: make(map[uint64]bool), dirs: make(map[string]bool), files: make(map[string]stamp.Stamp), most: most}
 }
 
-// learn has the machine know what lies in lists of directories and below.
+// learn makes the machine know the headers in and below the directories of each list.
 func (l *lesson) learn(lists [][]string) {
 	var last []string
 	more := true
@@ -151,7 +154,7 @@ func (l *lesson) learn(lists [][]string) {
 	if more {
 		l.walk(last)
 	}
-	l.k.Machine.learnt.forget(l.files) // before others take its room
+	l.k.Machine.learnt.forget(l.files) // first, to make room for new ones
 	for _, name := range l.names {
 		if !l.read(name) {
 			return
@@ -159,7 +162,7 @@ func (l *lesson) learn(lists [][]string) {
 	}
 }
 
-// wait waits for so long, and on until no job is under way. It reports false where the server ends.
+// wait waits for pause, and then until no job is under way. It reports false if the lesson has to end.
 func (l *lesson) wait(pause time.Duration) bool {
 	t := time.NewTimer(pause)
 	defer t.Stop()
@@ -177,7 +180,7 @@ func (l *lesson) wait(pause time.Duration) bool {
 	}
 }
 
-// goOn is called before each step. It pauses where that is due, and reports whether the lesson goes on.
+// goOn is called before each step. It pauses if that is due, and reports whether the lesson goes on.
 func (l *lesson) goOn() bool {
 	took := time.Since(l.began)
 	busy := l.k.Busy()
@@ -188,10 +191,10 @@ func (l *lesson) goOn() bool {
 	return l.spent < learnTime && l.wait(learnPause)
 }
 
-// roots are the directories where compilers that are offered look for headers by themselves, as they say, without
-// links: a list for one compiler of each family, that with the shortest name, as most jobs' is. To ask all of
-// them, and to read what only they have, would cost a daemon that is just started more than jobs gain. searched has what
-// each has said.
+// roots returns the directories in which the offered compilers say that they look for headers by default,
+// with symlinks resolved: one list per compiler family, from the compiler with the shortest name, which most
+// jobs use. Asking all compilers, and reading headers that only some of them use, would cost a daemon that
+// has just started more than jobs gain. searched caches the answers.
 func (l *lesson) roots(searched map[unit.ToolchainID][]string) (lists [][]string) {
 	asked := make(map[string]bool)
 	compilers := slices.Clone(l.k.Compilers())
@@ -219,7 +222,8 @@ func (l *lesson) roots(searched map[unit.ToolchainID][]string) (lists [][]string
 	return lists
 }
 
-// searched asks a compiler where it looks for headers of C++, or if it has no such language, of C.
+// searched asks a compiler where it looks for headers of C++ or, if it knows no C++, of C. It returns nil if
+// the compiler does not say.
 func (k *Learner) searched(ctx context.Context, tc *toolchain.Toolchain) []string {
 	for _, language := range []string{"c++", "c"} {
 		text, err := k.Ask(ctx, tc, driver.SearchWords(language)...)
@@ -230,11 +234,11 @@ func (k *Learner) searched(ctx context.Context, tc *toolchain.Toolchain) []strin
 	return nil
 }
 
-// sharedDir is where the headers of all packages lie: what is below comes last.
+// sharedDir is the directory for the headers of all packages. Its subdirectories come last.
 const sharedDir = "/usr/include"
 
-// walk finds what is worth knowing in directories and below, those further down later. It returns directories that come
-// last, and whether there may be more.
+// walk notes the files worth knowing in and below dirs, level by level. It returns the directories that
+// should come last, and whether there is room for more.
 func (l *lesson) walk(dirs []string) (last []string, more bool) {
 	for len(dirs) > 0 {
 		var below []string
@@ -246,7 +250,7 @@ func (l *lesson) walk(dirs []string) (last []string, more bool) {
 				return last, false
 			}
 			l.dirs[dir] = true
-			list, _ := os.ReadDir(dir) // what it lists in spite of an error is there
+			list, _ := os.ReadDir(dir) // entries listed before an error are valid
 			for _, e := range list {
 				switch name := dir + "/" + e.Name(); {
 				case e.IsDir() && dir == sharedDir:
@@ -263,7 +267,7 @@ func (l *lesson) walk(dirs []string) (last []string, more bool) {
 	return last, true
 }
 
-// note notes a file, if it can be learnt. It reports whether there may be more.
+// note notes a file that can be learnt. It reports whether there is room for more.
 func (l *lesson) note(name string) bool {
 	if !l.goOn() {
 		return false
@@ -286,7 +290,7 @@ func (l *lesson) note(name string) bool {
 	return true
 }
 
-// read learns a file, unless it is known. It reports whether there is room for more.
+// read learns a file, unless it is known already. It reports whether to go on with the next one.
 func (l *lesson) read(name string) bool {
 	at := l.files[name]
 	if l.k.Machine.learnt.has(name, at) {
@@ -315,7 +319,7 @@ func (l *lesson) read(name string) bool {
 	return true
 }
 
-// trust reports whether the stamp of an open file tells of changes.
+// trust reports whether the stamp of an open file reliably changes when the file does.
 func (l *lesson) trust(fd int, at *stamp.Stamp) bool {
 	good, known := l.trusted[at.Dev]
 	if !known {

@@ -16,7 +16,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/store"
 )
 
-// class is a learner with nothing but what lessons need, and a directory for headers.
+// class returns a learner that has only what lessons need, and a directory for headers.
 func class(t *testing.T) (s *Learner, dir string) {
 	t.Helper()
 	dir = "/usr/lib/rdistcc-test-learn"
@@ -35,17 +35,18 @@ func class(t *testing.T) (s *Learner, dir string) {
 	return s, dir
 }
 
-// teach has s learn what is in dir.
+// teach makes s learn what is in dir.
 func teach(ctx context.Context, s *Learner, dir string, most int64) {
 	l := s.newLesson(ctx, most)
 	l.began = time.Now()
 	l.learn([][]string{{dir}})
 }
 
-// settled waits until a change of now would show in another stamp.
+// settled waits until a change made now is sure to change the stamp.
 func settled() { time.Sleep(time.Duration(2 * stamp.Tick)) }
 
-// TestLearntFilesChange: what was learnt of a file holds for as long as the file is the one that it was, and any user may read it.
+// TestLearntFilesChange: what was learnt of a file counts as long as the file is unchanged and any user may
+// read it.
 func TestLearntFilesChange(t *testing.T) {
 	s, dir := class(t)
 	write := func(name, text string) string {
@@ -160,7 +161,8 @@ func TestLearntFilesChange(t *testing.T) {
 	}
 }
 
-// TestLearntIsBounded: by how many files there are, by their bytes, and by what room is free.
+// TestLearntIsBounded: there are bounds for the number of files, for their bytes, and for the room in the
+// store.
 func TestLearntIsBounded(t *testing.T) {
 	s, dir := class(t)
 	for i := range learnFiles + 10 {
@@ -192,7 +194,7 @@ func TestLearntIsBounded(t *testing.T) {
 	}
 }
 
-// TestLessonsWait: a lesson goes on while no client has a job under way, has pauses, and comes to its end.
+// TestLessonsWait: a lesson proceeds only while no job is under way, makes pauses, and ends.
 func TestLessonsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -8,19 +8,20 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// learnt is what is known of this machine's own headers. All methods may be called at any time.
+// learnt holds what is known of this machine's own headers. All methods may be called at any time.
 type learnt struct {
 	mu    sync.RWMutex
 	files map[string]*learntFile
 }
 
+// learntFile is the content of a file in a certain state.
 type learntFile struct {
 	at      stamp.Stamp
-	content *store.Content
+	content *store.Content // pinned
 }
 
-// share has a tenant have the content of the file name, in the state at, and returns it pinned. If want does not say
-// which content that is it is filled in. Nil: nothing is known of that state, or it is another content.
+// share gives a tenant the content of the file name in the state at, and returns it pinned. A zero want is
+// set to the content's ID. share returns nil if that state is not known, or if want is another content.
 func (l *learnt) share(name string, at stamp.Stamp, want *unit.ContentID, keeps *store.Tenant) *store.Content {
 	if l == nil {
 		return nil
@@ -38,7 +39,7 @@ func (l *learnt) share(name string, at stamp.Stamp, want *unit.ContentID, keeps 
 	return c
 }
 
-// has reports whether the file name is known in the state at.
+// has reports whether the content of the file name in the state at is known.
 func (l *learnt) has(name string, at stamp.Stamp) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -46,7 +47,7 @@ func (l *learnt) has(name string, at stamp.Stamp) bool {
 	return f != nil && f.at == at
 }
 
-// put keeps a content, which is pinned, for the file name.
+// put keeps f for the file name, in place of an earlier state. It takes over the pin of f's content.
 func (l *learnt) put(name string, f *learntFile) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,6 +58,7 @@ func (l *learnt) put(name string, f *learntFile) {
 	l.files[name] = f
 }
 
+// dropLocked drops the file name, if it is known, and unpins its content.
 func (l *learnt) dropLocked(name string) {
 	if f := l.files[name]; f != nil {
 		f.content.Unpin()
@@ -64,7 +66,7 @@ func (l *learnt) dropLocked(name string) {
 	}
 }
 
-// forget drops all but the files of these states.
+// forget drops all files except those that are in the state that but has for them.
 func (l *learnt) forget(but map[string]stamp.Stamp) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,7 +77,7 @@ func (l *learnt) forget(but map[string]stamp.Stamp) {
 	}
 }
 
-// len is how many files are known.
+// len returns how many files are known.
 func (l *learnt) len() int {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

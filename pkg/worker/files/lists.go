@@ -9,19 +9,19 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// ErrLacks answers a job that names a content that is not here.
+// ErrLacks refuses a job that names a content that this host does not have.
 var ErrLacks error = job.Refuse(job.CauseLacks, "a content that the job names is not here, or not any more")
 
-// Lookup is how a job's lists are looked up.
+// Lookup says where to look up a job's lists, and within which bounds.
 type Lookup struct {
 	Tenant  *store.Tenant
-	Machine *Machine // whose own headers count as well
+	Machine *Machine // whose own headers may serve as contents
 	Most    uint64   // bytes that all files may have together
-	NoRoom  bool     // not all that came with the job could be kept
+	NoRoom  bool     // not everything that came with the job could be kept
 }
 
-// Add adds the files that the job's lists name. If it fails with ErrLacks, lacks are the contents that are not
-// here, of one list and of all its files.
+// Add adds the files that the job's lists name. If it fails with ErrLacks, lacks names the missing contents
+// of the first list that is not complete: the list itself, or its base, or its files.
 func (in *Set) Add(ctx context.Context, q *Lookup) (lacks []unit.ContentID, err error) {
 	e := expansion{in: in, keeps: q.Tenant, noRoom: q.NoRoom, most: q.Most, sum: in.Size(), names: make(map[string]struct{}, len(in.Body.Files)),
 		own: reader{keeps: q.Tenant, learnt: &q.Machine.learnt}}
@@ -43,26 +43,26 @@ func (in *Set) Add(ctx context.Context, q *Lookup) (lacks []unit.ContentID, err 
 	return nil, nil
 }
 
-// expansion adds the files of lists to inputs.
+// expansion adds the files of lists to a set.
 type expansion struct {
 	in     *Set
 	keeps  *store.Tenant
-	noRoom bool                // not all that came with the job could be kept
-	names  map[string]struct{} // of all files
-	most   uint64              // bytes that they may have together
-	sum    uint64              // that they have
-	lists  int                 // bytes of lists
-	lacks  []unit.ContentID    // what is not here, of a list and of all its files
+	noRoom bool                // not everything that came with the job could be kept
+	names  map[string]struct{} // of all files so far
+	most   uint64              // bytes that all files may have together
+	sum    uint64              // bytes that they have so far
+	lists  int                 // bytes of the lists so far
+	lacks  []unit.ContentID    // missing contents, see Set.Add
 	own    reader
-	found  uint64 // contents that this machine has itself
+	found  uint64 // contents that were files of this machine
 }
 
-// pin has contents be held for the inputs.
+// pin pins contents of the store until the set is freed.
 func (e *expansion) pin(ids []unit.ContentID) ([]*store.Content, error) {
 	return e.hold(ids, e.keeps.PinAll(ids))
 }
 
-// pinFiles is pin for the contents ids of files, which this machine may have itself.
+// pinFiles is pin for the contents ids of files. What the store lacks may be a file of this machine.
 func (e *expansion) pinFiles(ids []unit.ContentID, files []*job.ListedFile) ([]*store.Content, error) {
 	all := e.keeps.PinAll(ids)
 	for i, c := range all {
@@ -75,7 +75,8 @@ func (e *expansion) pinFiles(ids []unit.ContentID, files []*job.ListedFile) ([]*
 	return e.hold(ids, all)
 }
 
-// hold has contents be let go of with the inputs. Nil stands for one that is not here.
+// hold makes the set responsible for unpinning the contents all. A nil one is missing: it is added to
+// e.lacks, and hold returns an error.
 func (e *expansion) hold(ids []unit.ContentID, all []*store.Content) ([]*store.Content, error) {
 	for i, c := range all {
 		if c == nil {
@@ -93,6 +94,7 @@ func (e *expansion) hold(ids []unit.ContentID, all []*store.Content) ([]*store.C
 	return nil, ErrLacks
 }
 
+// named records the name of a file. A name that occurs twice is an error.
 func (e *expansion) named(name string) error {
 	if _, twice := e.names[name]; twice {
 		return job.Refuse(job.CauseMalformed, "file %q is there twice", name)
@@ -101,7 +103,7 @@ func (e *expansion) named(name string) error {
 	return nil
 }
 
-// list adds those of one.
+// list adds the files of one list, together with those of its base.
 func (e *expansion) list(id unit.ContentID) error {
 	ids := []unit.ContentID{id}
 	l, err := e.read(ids)
@@ -115,13 +117,13 @@ func (e *expansion) list(id unit.ContentID) error {
 	if err == nil {
 		err = e.add(l)
 	}
-	if err == nil { // used later than its files, it is not dropped before them: who lacks it lacks all
+	if err == nil { // the list counts as used after its files, so that it is not dropped before them
 		_, err = e.pin(ids)
 	}
 	return err
 }
 
-// read gets the list that is the one of ids.
+// read returns the list that the only element of ids names.
 func (e *expansion) read(ids []unit.ContentID) (*job.List, error) {
 	c, err := e.pin(ids)
 	if err != nil {

@@ -17,33 +17,35 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// Hosts mostly have the same packages as build hosts: a header of the system's need not travel. A job
-// names it as it names all others, and where its tenant has no such content the file of that name here is looked at.
-// It counts if its content is the one that was named, to the last bit.
+// Compile hosts mostly have the same packages installed as build hosts, so system headers need not travel. A
+// job names them like all other files. If the tenant's store lacks such a content, the file of that name on
+// this machine is tried: it is used if its content is exactly the one that was named.
 
-// Machine knows this machine's own headers, for all tenants. Its methods may be called at any time; the zero value
-// knows none in advance.
+// Machine knows this machine's own headers, for all tenants. Its methods may be called at any time. The zero
+// value knows none in advance.
 type Machine struct {
 	learnt learnt
-	own    atomic.Uint64 // contents that jobs named and that this machine had itself
-	vain   atomic.Uint64 // those of them that were looked for in the store first
+	own    atomic.Uint64 // contents named by jobs that were files of this machine
+	vain   atomic.Uint64 // those of own that the store was asked for first, in vain
 }
 
-// Known returns how many headers were read before a job named them.
+// Known returns how many headers were read in advance.
 func (m *Machine) Known() int { return m.learnt.len() }
 
-// Forget drops all that was read in advance.
+// Forget drops everything that was read in advance.
 func (m *Machine) Forget() { m.learnt.forget(nil) }
 
-// Correct completes a store's figures: what this machine has itself was not lacking.
+// Correct completes a store's figures: contents that this machine had itself do not count as lacks.
 func (m *Machine) Correct(st *store.Stats) {
 	st.Own = m.own.Load()
 	st.Lacks -= min(m.vain.Load(), st.Lacks)
 }
 
-// Complete makes the list whole of which frame is the abridged form, from files of this machine's, whose contents
-// are pinned for the tenant. They have at most most bytes together. The list is nil where this machine lacks one of
-// them. beside is the processor time that this took on further processors.
+// Complete fills in the sums that an abridged list omits, from files of this machine. frame is the list,
+// compressed by zstd; list is the completed one. The files have at most most bytes together, otherwise
+// Complete does not read them. list is nil if this machine lacks one of the files. own are the contents that
+// it found, pinned for the tenant, also if list is nil or err is not; the caller unpins them. beside is the
+// time that further processors spent on this.
 func (m *Machine) Complete(ctx context.Context, keeps *store.Tenant, frame []byte, most uint64) (list []byte, own []*store.Content, beside time.Duration, err error) {
 	n, err := compress.Len(frame)
 	if err != nil || n > job.MaxBodyLen {
@@ -81,22 +83,23 @@ func (m *Machine) Complete(ctx context.Context, keeps *store.Tenant, frame []byt
 	return l.Append(b[:0]), own, beside, nil
 }
 
-// reader looks at this machine's own files for what a job names. It belongs to one goroutine.
+// reader finds contents that a job names among this machine's own files. It belongs to one goroutine.
 type reader struct {
 	keeps  *store.Tenant
-	learnt *learnt         // nil: nothing is known before
-	dirs   map[string]bool // those that were looked at: any user may pass
+	learnt *learnt         // nil: nothing was read in advance
+	dirs   map[string]bool // results of passable, by directory
 	buf    []byte
 }
 
-// Files are read on several processors at once where they are many: a client waits for them, and for hundreds that
-// takes longer than all else before the compiler starts.
+// Many files are read on several processors at once: the client waits for them, and hundreds of files take
+// longer than everything else before the compiler starts.
 const (
-	ownReaders     = 4  // most of them
-	ownFilesReader = 32 // files that are worth one more
+	ownReaders     = 4  // at most
+	ownFilesReader = 32 // files per reader, at least
 )
 
-// findAll finds the contents of files, pinned. Some may be left out where this machine lacks one.
+// findAll returns the contents of files, pinned. If this machine lacks one, it stops, and others may be
+// missing too. beside is the time that further processors spent on this.
 func (m *Machine) findAll(ctx context.Context, keeps *store.Tenant, files []*job.ListedFile) (found []*store.Content, beside time.Duration) {
 	contents := make([]*store.Content, len(files))
 	var next, took atomic.Int64
@@ -130,8 +133,9 @@ func (m *Machine) findAll(ctx context.Context, keeps *store.Tenant, files []*job
 	return found, max(0, time.Duration(took.Load())-time.Since(began))
 }
 
-// find returns the content of f, pinned, from the file of that name here; nil: there is none that any user may
-// read, or it is another one. If f does not say which content it is that is filled in.
+// find returns the content of f, pinned, from the file of that name on this machine. It returns nil if there
+// is no such file that any user may read, if its content differs, or if there is no room. If f.Content is
+// zero, find sets it.
 func (o *reader) find(f *job.ListedFile) *store.Content {
 	fd, st, ok := o.open(f.Name)
 	if !ok {
@@ -156,12 +160,13 @@ func (o *reader) find(f *job.ListedFile) *store.Content {
 		c, err = o.keeps.Put(f.Content, text)
 	}
 	if err != nil {
-		return nil // of another content, or there is no room for it
+		return nil // the content is another one, or there is no room for it
 	}
 	return c
 }
 
-// open opens one of the system's files that any user may read. ok: there is one of that name.
+// open opens a system file that any user may read; the caller closes fd. It reports whether there is one of
+// that name.
 func (o *reader) open(name string) (fd int, st unix.Stat_t, ok bool) {
 	if !unit.IsSystemFile(name) || !o.passable(path.Dir(name)) {
 		return -1, st, false
@@ -171,7 +176,7 @@ func (o *reader) open(name string) (fd int, st unix.Stat_t, ok bool) {
 		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
-		return -1, st, false // a kernel before 5.6 among the reasons
+		return -1, st, false // also on kernels before 5.6, which have no openat2
 	}
 	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&unix.S_IROTH == 0 || st.Size > mostOwnFile {
 		unix.Close(fd)
@@ -180,7 +185,8 @@ func (o *reader) open(name string) (fd int, st unix.Stat_t, ok bool) {
 	return fd, st, true
 }
 
-// read reads n bytes of a file; nil: it has not as many. They are there until the next call.
+// read returns the next n bytes of a file, valid until the next call, or nil if it has fewer or an error
+// occurs.
 func (o *reader) read(fd int, n uint64) []byte {
 	if uint64(cap(o.buf)) < n {
 		o.buf = make([]byte, max(n, 64<<10))
@@ -199,10 +205,10 @@ func (o *reader) read(fd int, n uint64) []byte {
 	return text
 }
 
-// mostOwnFile bounds what is read of a file of this machine's, in bytes.
+// mostOwnFile is the size of the largest file of this machine that is read, in bytes.
 const mostOwnFile = 16 << 20
 
-// passable reports whether any user may look for names in dir, whatever this process may.
+// passable reports whether any user may reach files in dir, regardless of what this process may do.
 func (o *reader) passable(dir string) bool {
 	if dir == "/" {
 		return true

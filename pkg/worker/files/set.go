@@ -1,5 +1,6 @@
-// Package files finds the files that a job of the sources form is to see: its own, and those of its lists, whose
-// contents lie in the tenant's store or, headers of the system, on this machine.
+// Package files finds the files that a job of the sources form reads: those that it brings, and those that
+// its lists name. Contents of the latter are in the tenant's store or, for system headers, in files of this
+// machine.
 package files
 
 import (
@@ -14,11 +15,11 @@ import (
 
 // Set is the files of one job: its own, and after them those of its lists. It belongs to one goroutine at a time.
 type Set struct {
-	Body  *job.Body        // with the files, directories and links of its lists among its own
-	Text  [][]byte         // of each file; nothing for one that is the same as an earlier one
-	Lists []unit.ContentID // that the last files are of
+	Body  *job.Body        // its files, directories and links include those of the lists
+	Text  [][]byte         // content of each of Body.Files; nil for a file that is the same as an earlier one
+	Lists []unit.ContentID // the lists that name the last files
 
-	// Of a job that waits for a core: what is still needed of its source, and the digest of that.
+	// For a job that waits for a core: what is still needed of its source, and the digest of that.
 	Own []byte
 	Sum [digest.Size]byte
 
@@ -26,14 +27,14 @@ type Set struct {
 	held   []*store.Content // pinned until Free
 }
 
-// listed is one of the last files, those of the lists.
+// listed is a file that a list names. These files come last.
 type listed struct {
 	content *store.Content // nil for a file that is the same as an earlier one
 	id      unit.ContentID
 	shared  bool // its inode is another file's too
 }
 
-// Bring returns the set of a job that names no lists, whose files' contents are all of text.
+// Bring returns the set of a job without lists. The contents of its files make up all of text.
 func Bring(b *job.Body, text []byte) (*Set, error) {
 	in := &Set{Body: b}
 	rest, err := in.Cut(text)
@@ -57,11 +58,12 @@ func (in *Set) Cut(text []byte) (rest []byte, err error) {
 	return rest, nil
 }
 
-// FirstListed returns the index of the first file that is of a list.
+// FirstListed returns the index of the first file that a list names.
 func (in *Set) FirstListed() int { return len(in.Text) - len(in.listed) }
 
-// File returns the content of file i. Of a list's file it is checked now, when it is
-// about to be written and in the processor's cache anyway: it may have waited in memory for days.
+// File returns the content of file i. The content of a list's file may have been in memory for days, so File
+// checks its sum, and returns ErrSpoiled if that differs. The content is about to be written, so it has to
+// enter the processor's cache anyway.
 func (in *Set) File(i int) ([]byte, error) {
 	if k := i - in.FirstListed(); k >= 0 && in.listed[k].content != nil && !in.listed[k].content.Intact() {
 		return nil, ErrSpoiled
@@ -69,11 +71,11 @@ func (in *Set) File(i int) ([]byte, error) {
 	return in.Text[i], nil
 }
 
-// ErrSpoiled ends a job one of whose contents has changed by itself.
+// ErrSpoiled refuses a job if one of its contents was corrupted in memory.
 var ErrSpoiled error = job.Refuse(job.CauseDigest, "a content is not the one that was sent")
 
-// Keepable reports whether file i, one of a list's, may stay where it is laid for the next job: it has an inode and
-// a name of its own, and the command does not write to it.
+// Keepable reports whether file i, which a list names, may stay in the tree for the next job: it has an
+// absolute name and an inode of its own, and no output has its base name.
 func (in *Set) Keepable(i int) bool {
 	f, name := &in.listed[i-in.FirstListed()], in.Body.Files[i].Name
 	if f.content == nil || f.shared || name[0] != '/' {
@@ -83,10 +85,10 @@ func (in *Set) Keepable(i int) bool {
 	return !slices.ContainsFunc(in.Body.Outputs, func(o unit.Output) bool { return path.Base(o.Name) == base })
 }
 
-// ID returns the name of the content of file i, one of a list's.
+// ID returns the ID of the content of file i, which a list names.
 func (in *Set) ID(i int) unit.ContentID { return in.listed[i-in.FirstListed()].id }
 
-// Free lets go of the contents. A nil Set has none.
+// Free unpins the contents. A nil Set has none.
 func (in *Set) Free() {
 	if in == nil {
 		return

@@ -1,5 +1,5 @@
-// Package large holds the memory of sources that are too big for a slot, and of results that are
-// too big for a slot or a sink. It is bounded in all and for each tenant.
+// Package large provides memory for sources that are too big for a slot, and for results that are too big for
+// a slot or a sink. It is bounded in total and per tenant.
 package large
 
 import (
@@ -14,55 +14,56 @@ import (
 	"github.com/rdistcc/rdistcc/internal/shm"
 )
 
-// Memory is what all large sources and results may take together. Its methods may be called at any time.
+// Memory is the memory that all large sources and results share. Its methods may be called at any time.
 type Memory struct {
-	max  int64 // bytes; 0 = there is none: such jobs are refused
-	most int64 // bytes of all parts together
+	max  int64 // largest part, in bytes; 0 = no parts: such jobs are refused
+	most int64 // bytes that all parts may have together
 	room *semaphore.Weighted
 	pool *shm.Pool
 	used atomic.Int64 // bytes
 
 	mu      sync.Mutex
-	allowed map[string]*Allowance // by tenant, of those with connections; guarded by mu
+	allowed map[string]*Allowance // by name, of tenants with connections; guarded by mu
 }
 
-// Allowance is what one tenant may have of a Memory. All its connections share it.
+// Allowance is how much of a Memory one tenant may have. All its connections share it.
 type Allowance struct {
 	room  *semaphore.Weighted
-	most  int64 // bytes of it
-	conns int   // that have joined; guarded by Memory.mu
+	most  int64 // bytes in total
+	conns int   // connections that have joined; guarded by Memory.mu
 }
 
-// Part is a piece of a Memory, which counts until Free.
+// Part is a piece of a Memory. It counts against the bounds until Free.
 type Part struct {
-	Mem []byte // its user may make it shorter
+	Mem []byte // its user may shorten it
 
 	from *Memory
 	buf  *shm.Buffer
-	n    int64               // bytes that count
+	n    int64               // bytes counted against Memory.room
 	room *semaphore.Weighted // the tenant's
-	part int64               // bytes that count there
+	part int64               // bytes counted against the tenant's room
 }
 
-// New makes a Memory of maximum bytes. One part has at most biggest bytes, and at most count parts exist at a time.
+// New makes a Memory of maximum bytes. A part has at most biggest bytes, and at most count parts exist at a
+// time. Close ends it.
 func New(maximum, biggest int64, count int) (*Memory, error) {
 	m := &Memory{max: max(min(maximum, biggest), 0), most: maximum, room: semaphore.NewWeighted(maximum), allowed: make(map[string]*Allowance)}
 	if m.max == 0 {
 		return m, nil
 	}
 	var err error
-	// Nothing stays mapped or allocated between uses: they are rare.
+	// Large sources are rare, so nothing stays mapped or allocated between uses.
 	m.pool, err = shm.NewPool(shm.Options{Name: "rdistccd-large", Size: m.max, Map: 1, Max: count})
 	return m, err
 }
 
-// Max returns how many bytes one part may have. 0: there are no parts.
+// Max returns how many bytes one part may have; 0 if there are no parts.
 func (m *Memory) Max() int64 { return m.max }
 
 // Used returns how many bytes all parts have.
 func (m *Memory) Used() int64 { return m.used.Load() }
 
-// Whole reports whether every part was given back, with its buffer.
+// Whole reports whether every part and its buffer have been freed.
 func (m *Memory) Whole() bool {
 	if !m.room.TryAcquire(m.most) {
 		return false
@@ -75,7 +76,8 @@ func (m *Memory) Whole() bool {
 	return s.Total == s.Free
 }
 
-// Join returns the allowance of a tenant, which has most bytes. Leave follows.
+// Join returns the allowance of a tenant, which has most bytes. Each connection calls it once, and Leave when
+// it ends.
 func (m *Memory) Join(tenant string, most int64) *Allowance {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,7 +90,7 @@ func (m *Memory) Join(tenant string, most int64) *Allowance {
 	return p
 }
 
-// Leave ends Join for a connection that has given back all its parts.
+// Leave undoes Join for a connection that has freed all its parts.
 func (m *Memory) Leave(tenant string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -98,8 +100,8 @@ func (m *Memory) Leave(tenant string) {
 	}
 }
 
-// Get waits for n bytes of an allowance, until ctx ends. A tenant that has used its allowance waits for its own parts,
-// and delays no other tenant.
+// Get returns a part of n bytes, and waits for room until ctx ends. A tenant that has used up its allowance
+// waits for its own parts to be freed, and does not delay other tenants.
 func (m *Memory) Get(ctx context.Context, t *Allowance, n int64) (*Part, error) {
 	if n > m.max {
 		return nil, job.Refuse(job.CauseTooBig, "%d bytes are more than buffers.large and buffers.source or buffers.result allow here (%d)", n, m.max)
@@ -115,9 +117,9 @@ func (m *Memory) Get(ctx context.Context, t *Allowance, n int64) (*Part, error) 
 	return m.take(t, part, n, job.CauseFull)
 }
 
-// TryGet is Get without the wait. It refuses with the cause no if there is no room now.
+// TryGet is Get without waiting. It refuses with the cause no if there is no room now.
 func (m *Memory) TryGet(t *Allowance, n int64, no job.Cause) (*Part, error) {
-	part := min(t.most, n) // what is larger than a tenant's part takes all of that
+	part := min(t.most, n) // a part that is larger than the allowance takes all of it
 	if n > m.max || !t.room.TryAcquire(part) {
 		return nil, job.Refuse(no, "no room for a source or result of %d bytes (buffers.large, limits.client-bytes)", n)
 	}
@@ -128,7 +130,7 @@ func (m *Memory) TryGet(t *Allowance, n int64, no job.Cause) (*Part, error) {
 	return m.take(t, part, n, no)
 }
 
-// take makes a part whose bytes have been acquired. It refuses with the cause no if the system has no memory.
+// take makes a part after its bytes were acquired. It refuses with the cause no if the system has no memory.
 func (m *Memory) take(t *Allowance, part, n int64, no job.Cause) (*Part, error) {
 	l := &Part{from: m, n: n, room: t.room, part: part}
 	m.used.Add(n)
@@ -146,7 +148,7 @@ func (m *Memory) take(t *Allowance, part, n int64, no job.Cause) (*Part, error) 
 	return l, nil
 }
 
-// Free gives the memory back, whose registration has ended. A nil part has none.
+// Free releases the memory, which must not be registered any more. It does nothing for a nil part.
 func (l *Part) Free() {
 	if l == nil {
 		return
@@ -159,7 +161,7 @@ func (l *Part) Free() {
 	l.room.Release(l.part)
 }
 
-// Taken returns how many bytes the part counts for, which may be more than Mem still has.
+// Taken returns how many bytes the part counts for, which may be more than the length of Mem.
 func (l *Part) Taken() int64 { return l.n }
 
 // Trim gives unused memory back to the system.
@@ -169,7 +171,7 @@ func (m *Memory) Trim() {
 	}
 }
 
-// Close ends a Memory whose parts have all been freed. A nil Memory has nothing to end.
+// Close ends a Memory whose parts have all been freed. It does nothing for a nil Memory.
 func (m *Memory) Close() {
 	if m != nil && m.pool != nil {
 		m.pool.Close()

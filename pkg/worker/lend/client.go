@@ -6,52 +6,51 @@ import (
 	"time"
 )
 
-// Client is a manager: all connections that come from one start of it, as a tenant's
-// credits and cores are divided among managers and not among connections. The boot
-// number that makes it one is the peer's word: it counts among the tenant's own.
+// Client is one start of a manager, with all its connections. A tenant's credits and cores are divided among
+// managers, not among connections. The boot number that identifies a client is only the peer's word, so it
+// matters only within the tenant.
 type Client struct {
 	tenant *Tenant
 	boot   [16]byte
 	conns  []*Conn // that have joined, in order of arrival
 	weight int     // > 0
-	demand int     // places it has use for; -1 = it did not say
-	builds int     // that it has going, as it says
+	demand int     // places that it can use, as it says; -1 = it did not say
+	builds int     // builds under way, as it says
 	share  int     // credits that it may hold
 
-	// Waiting jobs, the first one next. pass is the core time that it has had, in
-	// seconds divided by its part, and not less than that of those that wait: the one that
-	// has least of it is served next.
-	queue []*Job
-	runs  int // its jobs that run
-	pass  float64
+	queue []*Job // waiting jobs, the next one first
+	runs  int    // running jobs
+	// pass is the core time that the client has used, in seconds divided by part. The client of a tenant that
+	// has the lowest is served next. One that had no jobs starts from the tenant's vtime.
+	pass float64
 }
 
 const (
-	// MaxWeight bounds what a manager can say of itself: none gets everything of its
-	// tenant's part, and nothing of others'.
+	// MaxWeight bounds the weight that a manager can claim. No weight gives it all of its tenant's part, or
+	// anything of other tenants'.
 	MaxWeight = 100
 	// MaxBuilds is how many builds of one manager count.
 	MaxBuilds = 8
 )
 
-// activeTime is how long after its last job a client counts as one that builds.
+// activeTime is how long after its last job a client still counts as building.
 const activeTime = 10 * time.Second
 
-// Weight returns the client's weight among its tenant's.
+// Weight returns the client's weight among the clients of its tenant.
 func (cl *Client) Weight() int { return cl.weight }
 
-// Demand returns how many places the client has use for, as it says; -1: it did not.
+// Demand returns how many places the client says that it can use, or -1 if it did not say.
 func (cl *Client) Demand() int { return cl.demand }
 
-// SetDemand takes a client's word on how much work it has: places that it has use for, and
-// builds that are going.
+// SetDemand records how much work the client says it has: how many places it can use, and how many builds are
+// under way.
 func (cl *Client) SetDemand(jobs, builds int) { cl.demand, cl.builds = jobs, builds }
 
-// part is what it gets when there is not enough for all: so much for each of its
-// builds, that those of one manager do not go slower than those of many.
+// part returns the client's weight when there is not enough for all: its own weight for each of its builds,
+// so that builds of one manager are not slower than the same builds of several managers.
 func (cl *Client) part() int { return cl.weight * max(1, min(cl.builds, MaxBuilds)) }
 
-// held returns how many credits, jobs and unfetched results count against its share.
+// held returns how many credits, jobs and unfetched results count against the client's share.
 func (cl *Client) held() (n int) {
 	for _, c := range cl.conns {
 		n += c.held()
@@ -59,14 +58,14 @@ func (cl *Client) held() (n int) {
 	return n
 }
 
-// active reports whether it builds.
+// active reports whether the client is building.
 func (cl *Client) active(now time.Time) bool {
 	return cl.demand > 0 || slices.ContainsFunc(cl.conns, func(c *Conn) bool {
 		return c.jobs > 0 || !c.lastJob.IsZero() && now.Sub(c.lastJob) < activeTime
 	})
 }
 
-// most returns how many credits it can hold, by its own word.
+// most returns how many credits the client says that it can hold.
 func (cl *Client) most() (n int) {
 	for _, c := range cl.conns {
 		if c.want == 0 {
@@ -77,8 +76,7 @@ func (cl *Client) most() (n int) {
 	return n
 }
 
-// emptiest returns the connection that a further credit goes to; nil when each has what it
-// can hold.
+// emptiest returns the connection that gets the next credit, or nil if each holds as many as it can.
 func (cl *Client) emptiest() (best *Conn) {
 	for _, c := range cl.conns {
 		if c.hasRoom() && !c.ended && (best == nil || c.held() < best.held()) {
@@ -88,12 +86,12 @@ func (cl *Client) emptiest() (best *Conn) {
 	return best
 }
 
-// lacking reports whether some connection can take no job at all.
+// lacking reports whether some connection holds nothing, and so cannot send a job.
 func (cl *Client) lacking() bool {
 	return slices.ContainsFunc(cl.conns, func(c *Conn) bool { return c.held() == 0 && !c.ended })
 }
 
-// recall asks for n unspent credits, from where there are most, and appends that to list.
+// recall asks for n unspent credits, from the connections that have most, and appends what it asks for to list.
 func (cl *Client) recall(list []Recall, n int, now time.Time) []Recall {
 	for _, c := range cl.conns {
 		c.recalled = 0
@@ -119,8 +117,8 @@ func (cl *Client) recall(list []Recall, n int, now time.Time) []Recall {
 	return list
 }
 
-// hoarded returns how many credits the client keeps beyond its share, unspent, although it
-// was asked for them.
+// hoarded returns how many unspent credits beyond its share the client has kept for hoardTime after it was
+// asked to return them.
 func (cl *Client) hoarded(now time.Time) (n int) {
 	over := cl.held() - cl.share
 	for i := 0; i < len(cl.conns) && n < over; i++ {
@@ -133,7 +131,8 @@ func (cl *Client) hoarded(now time.Time) (n int) {
 	return max(0, min(n, over))
 }
 
-// slack reports whether the client leaves a credit unused for longer than its way takes.
+// slack reports whether the client has left a credit unused for longer than round trips explain. rtt returns
+// the round-trip time of a connection.
 func (cl *Client) slack(now time.Time, rtt func(*Conn) time.Duration) bool {
 	return slices.ContainsFunc(cl.conns, func(c *Conn) bool {
 		if len(c.credits) == 0 {
@@ -144,7 +143,7 @@ func (cl *Client) slack(now time.Time, rtt func(*Conn) time.Duration) bool {
 	})
 }
 
-// charge counts core time that the client has had.
+// charge counts core time that the client has used.
 func (cl *Client) charge(d time.Duration) {
 	cl.pass += d.Seconds() / float64(cl.part())
 	cl.tenant.pass += d.Seconds()

@@ -6,44 +6,40 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/shares"
 )
 
-// Shares: each connection may hold one credit, so that a first job never waits for
-// others. The spare ones, for the cores and for jobs on their way to them, are
-// divided among the tenants that have use for them, evenly, and of each tenant's among
-// its clients by weight (spread). What is left then
-// lies with the clients that build, where a next job finds it without a round trip,
-// until another one asks: those above their share are asked to return what they do
-// not use.
+// How credits are shared: each connection may hold one, so that its first job never waits for other
+// connections. The spare credits, one for each core and some for jobs on their way to the cores, are divided
+// evenly among the tenants that can use them, and each tenant's among its clients by weight (spread). Credits
+// that are left over are held by the clients that are building, where the next job finds them without a round
+// trip. When another client needs them, those above their share are asked to return what they do not use.
 //
-// Among connections of one client credits go to the one that has fewest; one that has
-// none gets one from the one that has most.
+// Among the connections of one client, a credit goes to the one that holds fewest. A connection without any
+// gets one from the one that has most.
 //
-// The sum of the shares never exceeds the number of credits, so when every client is down
-// to its share each can have its own; and as a job spends a credit, the queue is never
-// longer than they are many.
+// The sum of the shares never exceeds the number of credits. So when every client is down to its share, each
+// can have all of it. And since a job spends a credit, the queue is never longer than the number of credits.
 
-// A client that keeps what it is asked to return, and does not use it, would leave the others
-// with the one credit that each connection may hold. What it has kept beyond its share for
-// hoardTime does not count any more: others are given theirs as if it had come back.
-// The host has slots for as many such as there are spare credits (Most).
+// A client that neither uses nor returns the credits that it was asked for would leave the others with the
+// one credit that each connection may hold. So what it has kept beyond its share for hoardTime no longer
+// counts: the others get theirs as if it had been returned. The host has slots for as many such credits as
+// there are spare ones (Most).
 
-// hoardTime is how long a client may hold an unspent credit that it was asked for before it
-// does not count. A manager returns what it has no use for at once, and uses the others as
-// soon as their sources are ready.
+// hoardTime is how long a client may hold an unspent credit after it was asked for it, before the credit no
+// longer counts. A manager returns credits that it cannot use at once, and uses the others as soon as their
+// sources are ready.
 const hoardTime = time.Second
 
-// Most returns the largest number of spare credits that there can be on a host of so many
-// cores.
+// Most returns the largest number of spare credits on a host with that many cores.
 func Most(cores int) int { return cores + maxDepth(cores) }
 
-// spare returns the number of credits beyond the one that every connection may hold: for
-// the cores that there is memory for, and those on their way.
+// spare returns the number of credits beyond the one that every connection may hold: one for each core that
+// there is memory for, and those for jobs on their way.
 func (l *Ledger) spare() int {
 	cores, depth := l.o.Cores, l.depth.spare
 	if m := &l.memory; m.free > 0 && m.meanRSS > 0 {
 		cores = min(cores, len(l.running)+int(float64(m.free)/m.meanRSS))
 	}
 	if Tight(l.memory.pressure) {
-		depth = 0 // what lies here waiting takes memory as well
+		depth = 0 // waiting jobs take memory too
 	}
 	return max(1, cores) + depth
 }
@@ -57,8 +53,8 @@ func (l *Ledger) Free(now time.Time) int {
 	return free
 }
 
-// free returns how many of the spare credits can be granted; of these, hoarded are in the
-// hands of clients that should have returned them.
+// free returns how many of the spare credits can be granted. It includes hoarded, which are held by clients
+// that should have returned them.
 func (l *Ledger) free(spare int, now time.Time) (free, hoarded int) {
 	free = spare
 	for _, cl := range l.clients {
@@ -69,7 +65,7 @@ func (l *Ledger) free(spare int, now time.Time) (free, hoarded int) {
 	return free + hoarded, hoarded
 }
 
-// divide sets the shares, and returns the number of spare credits.
+// divide sets the share of each client, and returns the number of spare credits.
 func (l *Ledger) divide(now time.Time) (spare int) {
 	spare = l.spare()
 	anyActive := false
@@ -78,7 +74,7 @@ func (l *Ledger) divide(now time.Time) (spare int) {
 		anyActive = anyActive || cl.active(now)
 	}
 	left := l.spread(spare, func(cl *Client) int {
-		need := cl.demand - len(cl.conns) // beyond the one that each may hold
+		need := cl.demand - len(cl.conns) // beyond the one per connection
 		if cl.demand < 0 && cl.active(now) {
 			need = Unlimited
 		}
@@ -93,9 +89,9 @@ func (l *Ledger) divide(now time.Time) (spare int) {
 	return spare
 }
 
-// spread divides total credits: among the tenants, as much to each as to any other
-// until it has what its clients need, then each one's among its clients by their parts.
-// What each client gets is added to its share; what is left is returned.
+// spread divides total credits evenly among the tenants, but gives none more than its clients need. It
+// divides each tenant's credits among its clients by part, adds them to their shares, and returns the number
+// that is left.
 func (l *Ledger) spread(total int, need func(cl *Client) int) (left int) {
 	l.claims = l.claims[:0]
 	for _, t := range l.tenants {

@@ -2,31 +2,30 @@ package lend
 
 import "time"
 
-// depth is how many jobs are to be on their way to the cores.
+// depth tracks how many jobs should be on their way to the cores.
 type depth struct {
-	spare    int  // credits beside one for each core
-	lowQueue int  // the fewest jobs that waited since the last tick
-	worked   bool // a job was begun since then
+	spare    int  // credits in addition to one per core
+	lowQueue int  // the fewest jobs that have waited at a time since the last tick
+	worked   bool // a job was started since the last tick
 }
 
-// maxDepth bounds depth.spare: so many jobs are on their way to the cores of a host
-// at most. That is enough for compiles of a sixth of a round trip; shorter ones are
-// not worth it.
+// maxDepth returns the upper bound of depth.spare: the most jobs on their way to the cores of a host. That is
+// enough for compiles that take a sixth of a round trip; shorter ones are not worth it.
 func maxDepth(cores int) int { return max(16, 4*cores) }
 
-// minDepth is as many jobs as there are cores: enough over one round trip for
-// compiles as long as that.
+// minDepth returns the lower bound of depth.spare: as many jobs as there are cores. That is enough for
+// compiles that take as long as a round trip.
 func minDepth(cores int) int { return max(2, cores) }
 
-// slackTime is how long a manager may take to use a credit, beside the round trip.
+// slackTime is how long a manager may take to use a credit, in addition to the round trip.
 const slackTime = 20 * time.Millisecond
 
-// Starved is to be called for a core that finds nothing to do, and reports whether a Round is
-// due. If some client has work that it has no credit for, too few jobs are on their way:
-// there shall be more (which grows to what the round trips take); settle takes them back. A
-// client that has held a credit for longer than its way takes is behind with other things: it
-// would only hold more. rtt returns the round-trip time of a connection; it is asked for where one
-// has held a credit for some time.
+// Starved is to be called for a core that finds nothing to do. It reports whether a Round is due. If some
+// client has work but no credit for it, too few jobs are on their way, so Starved adds a spare credit; that
+// way their number grows to what the round trips require, and settle takes them back. A client that has held
+// a credit for longer than the round trip explains is busy with other things and would only hold more, so it
+// does not count. rtt returns the round-trip time of a connection; it is called only for one that has held a
+// credit for some time.
 func (l *Ledger) Starved(now time.Time, rtt func(*Conn) time.Duration) bool {
 	if l.closed != nil || l.depth.spare >= maxDepth(l.o.Cores) {
 		return false
@@ -40,8 +39,8 @@ func (l *Ledger) Starved(now time.Time, rtt func(*Conn) time.Duration) bool {
 	return false
 }
 
-// settle is called once a tick: where jobs always wait, one less would do, and where none
-// comes most are of no use.
+// settle reduces the spare credits down to least; it is called once a tick. If some job was waiting all the
+// time, one less will do. If no job came at all, half of those above least go.
 func (d *depth) settle(running, queued, least int) {
 	more := d.spare - least
 	switch {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestDepthFollowsTheRoundTrip: where cores stand idle although a client has work, more
-// jobs are put on their way, and fewer once some always wait.
+// TestDepthFollowsTheRoundTrip: while cores are idle although a client has work, more jobs are put on their
+// way, and fewer once some are always waiting.
 func TestDepthFollowsTheRoundTrip(t *testing.T) {
 	s := newSite(Options{Cores: 2})
 	starved := func() { s.Starved(s.now, func(*Conn) time.Duration { return 0 }) }

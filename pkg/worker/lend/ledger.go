@@ -1,14 +1,15 @@
-// Package lend decides who gets what a compile host lends: places, credits, cores and memory.
+// Package lend decides how a compile host's connections, credits, cores and memory are divided among its
+// clients.
 //
-// A Ledger knows the connections of a host, the managers that they belong to (clients), and the
-// tenants that these work for. It is told what happens (a connection, a demand, a job, a
-// credit that is spent) and at what time, and says what follows from it: which connections have a
-// place (Full), which get a credit (Round) or are asked to return some (Recall), which job a free
-// core takes (Turn), and which one gives its core away (Yields). The caller carries that out.
+// A Ledger knows the connections of a host, the managers that they belong to (clients), and the tenants that
+// these work for. The caller tells it what happens (a connection, a demand, a job, a credit that is spent)
+// and when. The Ledger decides whether another connection can be taken (Full), which connections get a credit
+// (Round) or are asked to return some (Recall), which job a free core takes (Turn), and which job gives up
+// its core (Yields). The caller carries that out.
 //
-// It does no I/O, starts no goroutine and reads no clock, so that a simulation drives the
-// same decisions as a daemon. It has no lock: whoever shares a Ledger guards it and all that
-// it has returned.
+// A Ledger does no I/O, starts no goroutine and reads no clock, so that a simulation can drive the same
+// decisions as a daemon. It has no lock: a caller that shares a Ledger must guard it and everything that it
+// has returned.
 package lend
 
 import (
@@ -19,7 +20,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/shares"
 )
 
-// Unlimited is a number of credits that is never reached.
+// Unlimited is a number of credits that is never reached in practice.
 const Unlimited = shares.Unlimited
 
 // Options are the bounds of a Ledger.
@@ -28,28 +29,28 @@ type Options struct {
 	Conns   int // connections at a time, see Full
 	Running int // jobs of one tenant at a time; 0 = as many as there are cores
 	Queued  int // jobs of one tenant that wait for a core; 0 = any number
-	// Credits that one tenant may hold; one for each of its connections it may in any case.
+	// Credits is how many credits one tenant may hold. It may always hold one per connection.
 	Credits int
 }
 
-// Ledger is what a host has lent, and to whom.
+// Ledger records what a host has lent to which client.
 type Ledger struct {
 	o        Options
 	tenants  []*Tenant    // in order of arrival
 	clients  []*Client    // of all tenants, in order of arrival
 	conns    int          // all connections
-	unproven []*Conn      // of them those whose clients have proven nothing yet, in order of arrival
-	closed   *job.Refusal // why the host takes no work; nil: it does
+	unproven []*Conn      // connections whose clients have not proven themselves yet, in order of arrival
+	closed   *job.Refusal // why the host takes no work; nil if it does
 
 	queued   int           // jobs in all queues
 	running  []*Job        // in order of their start
-	vtime    float64       // Tenant.pass of the one that was served last
-	meanWall time.Duration // of jobs, the last ones most
+	vtime    float64       // Tenant.pass of the tenant served last
+	meanWall time.Duration // wall time of jobs: a moving average
 	memory   memory
 
 	depth  depth
-	lastID uint64         // of credits
-	claims []shares.Claim // of spread
+	lastID uint64         // of the last credit
+	claims []shares.Claim // scratch space of spread
 }
 
 // New returns a ledger in which nothing is lent.
@@ -57,14 +58,14 @@ func New(o Options) *Ledger {
 	return &Ledger{o: o, depth: depth{spare: minDepth(o.Cores)}, memory: noMemory}
 }
 
-// Close has the host take no work, for that reason: nothing is granted, and all that is unspent is
-// recalled by the next Round. With nil it takes work again.
+// Close makes the host take no work, for the reason no: no credit is granted, and the next Round recalls all
+// unspent ones. Close(nil) makes it take work again.
 func (l *Ledger) Close(no *job.Refusal) { l.closed = no }
 
-// Closed returns why the host takes no work; nil: it does.
+// Closed returns why the host takes no work, or nil if it does.
 func (l *Ledger) Closed() *job.Refusal { return l.closed }
 
-// Tick looks after what changes with time. It is to be called about once a second.
+// Tick updates what changes with time. It is to be called about once a second.
 func (l *Ledger) Tick(now time.Time) {
 	l.depth.settle(len(l.running), l.queued, minDepth(l.o.Cores))
 	l.settleWidths()
@@ -87,8 +88,8 @@ func (l *Ledger) Tenants() (n int) {
 	return n
 }
 
-// Connect enters a connection of a tenant's. One that is unproven has yet to prove that its
-// client is one at all (Conn.Proved). Leave follows in any case.
+// Connect adds a connection of the tenant of that name. The client of an unproven connection has yet to prove
+// itself (Conn.Proved). The caller calls Leave when the connection has ended, in any case.
 func (l *Ledger) Connect(tenant string, unproven bool) *Conn {
 	c := &Conn{l: l, tenant: l.tenant(tenant)}
 	c.tenant.conns++
@@ -100,9 +101,9 @@ func (l *Ledger) Connect(tenant string, unproven bool) *Conn {
 	return c
 }
 
-// Join makes the connection one of the client with that boot number; without a number it is
-// a client by itself. Weight is its client's from now on; want is how many credits the
-// connection can hold, 0 = any number.
+// Join adds the connection to the client with that boot number. With a zero boot number, the connection is a
+// client by itself. weight becomes the client's weight; want is how many credits the connection can hold, 0 =
+// any number.
 func (l *Ledger) Join(c *Conn, boot [16]byte, weight, want int) {
 	weight = min(max(1, weight), MaxWeight)
 	c.want = want
@@ -122,8 +123,8 @@ func (l *Ledger) Join(c *Conn, boot [16]byte, weight, want int) {
 	l.clients = append(l.clients, c.client)
 }
 
-// Leave takes out a connection that has ended and has nothing under way. Its client is
-// forgotten with its last one.
+// Leave removes a connection that has ended and has nothing under way. A client is removed with its last
+// connection.
 func (l *Ledger) Leave(c *Conn, now time.Time) {
 	c.End()
 	c.Proved()
@@ -132,7 +133,7 @@ func (l *Ledger) Leave(c *Conn, now time.Time) {
 	l.conns--
 	t.left = now
 	if cl == nil {
-		return // it said nothing
+		return // it never joined
 	}
 	cl.conns = slices.DeleteFunc(cl.conns, func(x *Conn) bool { return x == c })
 	if len(cl.conns) == 0 {

@@ -9,54 +9,55 @@ import (
 )
 
 const (
-	// MemoryFloor is what a host keeps for itself, in bytes.
+	// MemoryFloor is how much memory a host keeps for itself, in bytes.
 	MemoryFloor = 64 << 20
-	// memoryWait is how long a job waits for memory before another host is to try.
+	// memoryWait is how long a job waits for memory before it is refused, so that another host can try.
 	memoryWait = 5 * time.Second
-	// growTime is how long a compile of unknown length takes to have its memory.
+	// growTime is how long a compile of unknown length takes to reach its full memory.
 	growTime = 2 * time.Second
-	// freshMemory is how old a look at the memory may be that decides about a job.
+	// freshMemory is how old the figure of free memory may be when it decides about a job.
 	freshMemory = 50 * time.Millisecond
-	// tightMemory: some process waited for memory for a fifth of the last ten seconds.
+	// tightMemory is a pressure in hundredths of a percent: some process waited for memory for a fifth of the
+	// last ten seconds.
 	tightMemory = 2000
 )
 
-// memory is what is known of the host's.
+// memory is what is known about the host's memory.
 type memory struct {
 	free     uint64 // bytes; 0: not known
-	pressure uint16 // as of job.Pressure
+	pressure uint16 // see job.Pressure
 	at       time.Time
-	meanRSS  float64 // of compiles, in bytes: an average in which the last ones count most
+	meanRSS  float64 // of compiles, in bytes: a moving average
 
-	// droppable is how many bytes of contents could be dropped when it was last asked for.
+	// droppable is how many bytes of contents can be dropped at most, as of droppableAt.
 	droppable   int64
 	droppableAt time.Time
 }
 
-// noMemory is what is known of a host that has told nothing.
+// noMemory is the memory of a host about which nothing is known yet.
 var noMemory = memory{pressure: job.NoPressure}
 
 // Tight reports whether programs wait for memory at that pressure (job.Pressure).
 func Tight(pressure uint16) bool { return pressure != job.NoPressure && pressure > tightMemory }
 
-// SetMemory tells what the host has: free bytes, 0 = not known, and its pressure in hundredths of
-// a percent (job.Pressure).
+// SetMemory sets the host's free memory in bytes, 0 = not known, and its memory pressure in hundredths of a
+// percent (job.Pressure).
 func (l *Ledger) SetMemory(free uint64, pressure uint16) {
 	l.memory.free, l.memory.pressure = free, pressure
 }
 
-// Looked is the answer to Look, and to Drop where that made room: free bytes, 0 = not known.
+// Looked answers Look, and Drop if that made room. free is the free memory in bytes, 0 = not known.
 func (l *Ledger) Looked(free uint64, now time.Time) { l.memory.free, l.memory.at = free, now }
 
-// Kept is the answer to Drop where it made none: no more than so many bytes can be dropped.
+// Kept answers Drop if that made no room: at most that many bytes can be dropped.
 func (l *Ledger) Kept(bytes int64, now time.Time) {
 	l.memory.droppable, l.memory.droppableAt = bytes, now
 }
 
-// roomFor returns why there is no memory for j beside what runs, which may still
-// have to grow to what is expected of it; nil: there is. What a job takes is at best a guess, and its
-// client's word on it may be a lie: so beside others none starts while the host is short
-// of memory, whatever is expected. Unless first is Idle it has to be done before that is known.
+// roomFor returns why there is no memory for j in addition to the running jobs, which may still grow to what
+// they are expected to take; nil means that there is memory. What a job will take is a guess at best, and
+// what its client says may be a lie. So while the host is short of memory, no job starts next to others,
+// whatever is expected of it. If first is not Idle, the caller has to do that before it is known.
 func (l *Ledger) roomFor(j *Job, now time.Time) (no *job.Refusal, first Turn) {
 	m := &l.memory
 	if now.Sub(m.at) > freshMemory {
@@ -66,7 +67,7 @@ func (l *Ledger) roomFor(j *Job, now time.Time) (no *job.Refusal, first Turn) {
 		return noRoom("the host is short of memory beside %d jobs", len(l.running)), Turn{}
 	}
 	if m.free == 0 {
-		return nil, Turn{} // not known here
+		return nil, Turn{} // this system does not tell
 	}
 	need := l.expected(j)
 	if need == 0 && len(l.running) == 0 {
@@ -76,18 +77,20 @@ func (l *Ledger) roomFor(j *Job, now time.Time) (no *job.Refusal, first Turn) {
 	if short <= 0 {
 		return nil, Turn{}
 	}
-	// Contents are others' as well: the word of a client that was never borne out moves none.
+	// Other tenants need the contents too: what a client says causes none to be dropped, unless its tenant's
+	// earlier jobs have borne it out.
 	if borneOut := float64(need) <= 2*j.client.tenant.meanRSS; borneOut && (short <= m.droppable || !m.droppableAt.Equal(now)) {
 		return nil, Turn{Act: Drop, Bytes: short}
 	}
 	return noRoom("%d bytes of memory expected, %d free beside %d jobs", need, m.free, len(l.running)), Turn{}
 }
 
+// noRoom returns a refusal for want of memory.
 func noRoom(format string, args ...any) *job.Refusal {
 	return &job.Refusal{Cause: job.CauseMemory, Detail: fmt.Sprintf(format, args...)}
 }
 
-// growth returns how many bytes the jobs that run are still going to take.
+// growth returns how many more bytes the running jobs are expected to take.
 func (l *Ledger) growth(now time.Time) (bytes float64) {
 	for _, r := range l.running {
 		takes := growTime
@@ -99,9 +102,9 @@ func (l *Ledger) growth(now time.Time) (bytes float64) {
 	return bytes
 }
 
-// expected returns how many bytes a job is expected to take. The client's word counts as
-// far as earlier jobs of its tenant have borne it out; without a word it is what they
-// took, or anybody's where it has had none. 0: nothing is known.
+// expected returns how many bytes a job is expected to take. What the client says counts as far as earlier
+// jobs of its tenant have borne it out. If it says nothing, expected returns the average of the tenant's
+// jobs, or of all jobs if the tenant has had none, or 0 if nothing is known.
 func (l *Ledger) expected(j *Job) uint64 {
 	t, said := j.client.tenant, float64(j.Memory)
 	usual := t.meanRSS
@@ -114,7 +117,7 @@ func (l *Ledger) expected(j *Job) uint64 {
 	return uint64(max(said, min(said*t.excess, 2*usual, math.MaxInt64)))
 }
 
-// Learn takes what a job took that has run: rss in bytes, or 0 if not known.
+// Learn records what a job that has run took. rss is in bytes, 0 if not known.
 func (l *Ledger) Learn(j *Job, took time.Duration, rss uint64) {
 	j.client.tenant.learn(took, j.Memory, rss)
 	if rss > 0 {
@@ -122,7 +125,8 @@ func (l *Ledger) Learn(j *Job, took time.Duration, rss uint64) {
 	}
 }
 
-// learn takes what a compile of the tenant's took, and what its client had said: bytes, 0: nothing.
+// learn records what a compile of the tenant took. rss, 0 if not known, and said, what its client had said or
+// 0, are in bytes.
 func (t *Tenant) learn(took time.Duration, said, rss uint64) {
 	t.meanWall += (took - t.meanWall) / 8
 	if rss == 0 {
@@ -130,7 +134,7 @@ func (t *Tenant) learn(took time.Duration, said, rss uint64) {
 	}
 	by := 8.0
 	if float64(rss) > t.meanRSS {
-		by = 2 // what is large counts at once
+		by = 2 // larger values count sooner
 	}
 	t.meanRSS += (float64(rss) - t.meanRSS) / by
 	if said > 0 {

@@ -34,8 +34,8 @@ func TestMemoryLies(t *testing.T) {
 	}
 }
 
-// TestNothingStartsUnderPressure: beside a job that runs none starts while the host is
-// short of memory, whatever is said of it; alone one does.
+// TestNothingStartsUnderPressure: while the host is short of memory, no job starts next to a running one,
+// whatever its client says; a job alone does.
 func TestNothingStartsUnderPressure(t *testing.T) {
 	for name, m := range map[string]memory{
 		"pressure":       {free: 8 << 30, pressure: tightMemory + 1},
@@ -79,8 +79,8 @@ func TestMemoryWaitEnds(t *testing.T) {
 	}
 }
 
-// TestContentsMakeRoom: where contents that could be dropped are in a job's way, that is asked
-// for, once at a time, unless it is a word that the tenant has not borne out.
+// TestContentsMakeRoom: if dropping contents could make room for a job, the ledger asks for that, once at a
+// time, but not for a claim that the tenant's jobs have not borne out.
 func TestContentsMakeRoom(t *testing.T) {
 	s := newSite(Options{Cores: 2})
 	s.SetMemory(500<<20, job.NoPressure)

@@ -2,41 +2,42 @@ package lend
 
 import "time"
 
-// A peer that breaks the rules loses its connection and could have the next one at once:
-// a guess at an STag each time, say. So violations are counted by peer, and one that has
-// no more left is turned away until it has. On loopback all users of a machine come from
-// one address.
+// A peer that violates the protocol loses its connection but could open another at once, say to guess an STag
+// each time. So violations are counted per peer, and a peer that has used up its allowance is turned away
+// until some of it has come back. The allowance on loopback is larger, because all users of a machine have
+// the same address there.
 const (
 	violations         = 10
-	violationRate      = 0.5 // come back, a second
+	violationRate      = 0.5 // per second, that come back
 	localViolations    = 200
 	localViolationRate = 50.0
 	// offendersMost bounds how many peers are remembered.
 	offendersMost = 1024
 )
 
-// Offenders counts the violations of peers, by name. It is made with make.
+// Offenders counts the violations of peers, by name. Create it with make.
 type Offenders map[string]*offender
 
-// Peer is what connections come from, as far as it can be told.
+// Peer identifies where a connection comes from.
 type Peer struct {
 	Name  string
 	Local bool // it is on this machine
 }
 
+// offender is the allowance of one peer, as of at.
 type offender struct {
-	left float64 // violations
+	left float64 // violations that it may still commit
 	at   time.Time
-	most float64
-	rate float64 // by which left grows, a second
+	most float64 // bounds left
+	rate float64 // by which left grows per second
 }
 
-// Broke counts a violation.
+// Broke counts a violation of p.
 func (o Offenders) Broke(p Peer, now time.Time) {
 	x := o[p.Name]
 	if x == nil {
 		if o.forget(now); len(o) >= offendersMost {
-			return // so many at a time are no few peers' doing
+			return // that many offenders at a time are not the doing of a few peers
 		}
 		x = &offender{left: violations, at: now, most: violations, rate: violationRate}
 		if p.Local {
@@ -48,7 +49,7 @@ func (o Offenders) Broke(p Peer, now time.Time) {
 	x.left = max(0, x.left-1)
 }
 
-// Wait returns for how long a peer is still kept off; 0: it may come in.
+// Wait returns how long a peer is still to be turned away, 0 if it may connect.
 func (o Offenders) Wait(p Peer, now time.Time) time.Duration {
 	x := o[p.Name]
 	if x == nil {
@@ -60,12 +61,13 @@ func (o Offenders) Wait(p Peer, now time.Time) time.Duration {
 	return time.Duration((1 - x.left) / x.rate * float64(time.Second))
 }
 
+// refill adds the violations that have come back since x.at.
 func (x *offender) refill(now time.Time) {
 	x.left = min(x.most, x.left+max(0, now.Sub(x.at).Seconds())*x.rate)
 	x.at = now
 }
 
-// forget drops those against which nothing is held.
+// forget drops the peers whose whole allowance has come back.
 func (o Offenders) forget(now time.Time) {
 	for name, x := range o {
 		if x.refill(now); x.left >= x.most {

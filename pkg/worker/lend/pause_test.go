@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestPausesKeepAPart: between two jobs of a build its part of the cores is not given to another tenant,
-// whose jobs take longer; when the build is over they all are.
+// TestPausesKeepAPart: between two jobs of a build, its part of the cores is not given to another tenant,
+// whose jobs take longer; when the build is over, that tenant gets all cores.
 func TestPausesKeepAPart(t *testing.T) {
 	s := newSite(Options{Cores: 4})
 	honest, hostile := s.add("10.0.0.1", 1), s.add("10.0.0.2", 1)

@@ -2,23 +2,20 @@ package lend
 
 import "slices"
 
-// Places are the connections that a host takes: Options.Conns of those whose clients have
-// proven who they are, and half of that of one tenant, so that none keeps all others out.
-// Connections that have proven nothing yet take none of these places, as anybody can make such;
-// there are places of their own for them.
+// A host takes Options.Conns connections whose clients have proven themselves. One tenant can have half of
+// them, so that none keeps all others out. Anybody can open connections without a proof, so those do not
+// count here: they have a bound of their own (MostUnproven).
 
 // mostOfTenant returns how many connections one tenant can have.
 func (o *Options) mostOfTenant() int { return (o.Conns + 1) / 2 }
 
-// MostUnproven returns how many connections may stand before their proof at a time, beside so
-// many that have given it.
+// MostUnproven returns how many unproven connections a host takes at a time, in addition to conns proven ones.
 func MostUnproven(conns int) int { return max(16, conns/4) }
 
-// Full reports whether no further connection can be taken.
+// Full reports whether no more connections can be taken.
 func (l *Ledger) Full() bool { return l.conns-len(l.unproven) >= l.o.Conns }
 
-// Conns returns how many connections the tenant of that name has, without those that
-// have proven nothing yet, and whether it can have no further one.
+// Conns returns how many proven connections the tenant of that name has, and whether it can have no more.
 func (l *Ledger) Conns(tenant string) (n int, full bool) {
 	for _, t := range l.tenants {
 		if t.name == tenant {
@@ -28,17 +25,16 @@ func (l *Ledger) Conns(tenant string) (n int, full bool) {
 	return n, n >= l.o.mostOfTenant()
 }
 
-// Crowds reports whether there is no place for the connection, which has just proven itself: many
-// can have been let in to do so when there was one.
+// Crowds reports whether there is no room for a connection that has just proven itself. When there was room
+// for one, many may have been let in to give their proof.
 func (l *Ledger) Crowds(c *Conn) bool {
 	return l.conns-len(l.unproven) > l.o.Conns || c.tenant.conns-c.tenant.unproven > l.o.mostOfTenant()
 }
 
-// MakeRoom is to be called before an unproven connection is taken. If there are as many as there may
-// be it returns one that is to be ended, which does not count from now on: of the tenant that has
-// most of them the oldest. A client that has what it takes proves itself one round trip after our
-// Reply; so a peer that says nothing can fill these places, but keeps none out, at its own address
-// or others.
+// MakeRoom is to be called before an unproven connection is taken. If the host has its maximum of these,
+// MakeRoom returns one that the caller has to end, and stops counting it: the oldest one of the tenant that
+// has most. A genuine client proves itself one round trip after our Reply. So a peer that stays silent can
+// fill this room but keeps no client out, from its own address or others.
 func (l *Ledger) MakeRoom() (out *Conn) {
 	if len(l.unproven) < MostUnproven(l.o.Conns) {
 		return nil
@@ -52,7 +48,7 @@ func (l *Ledger) MakeRoom() (out *Conn) {
 	return out
 }
 
-// Proved ends counting the connection as one that has proven nothing. It may be called again.
+// Proved stops counting the connection as unproven. It may be called more than once.
 func (c *Conn) Proved() {
 	i := slices.Index(c.l.unproven, c)
 	if i < 0 {

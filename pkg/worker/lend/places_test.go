@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestUnprovenOfWhomMakeRoom: room is made by the tenant that has most unproven connections, its
-// oldest one; of equals by the oldest of all.
+// TestUnprovenOfWhomMakeRoom: the tenant that has most unproven connections loses its oldest one; among
+// equals, the oldest of all goes.
 func TestUnprovenOfWhomMakeRoom(t *testing.T) {
 	for _, q := range []struct {
 		of   string // a letter a connection: its tenant; capitals have proven themselves

@@ -2,27 +2,26 @@ package lend
 
 import "time"
 
-// A slot takes memory as soon as its client writes there, which it may do long before its
-// job, or without one: a client with many connections can fill a slot of each. A slow
-// network does the same for a while, so nothing is wrong with that as long as there is
-// memory. Where what lies in such slots is more than what the machine has left, the
-// tenant with most of it loses the connection that has most; its manager, if it is one, has
-// those jobs done elsewhere.
+// A slot takes memory as soon as its client writes to it, which may be long before its job, or without one: a
+// client with many connections can fill a slot of each. On a slow network this happens for a while even with
+// honest clients, so it is fine as long as there is memory. If such slots hold more than the machine has
+// free, the tenant that has most of it loses the connection that has most. If that belongs to a real manager,
+// the manager sends those jobs elsewhere.
 
-// reclaimAge is how old a credit must be for its slot to count: others are being used.
+// reclaimAge is how old a credit must be for its slot to count. Slots of younger credits are in use.
 const reclaimAge = time.Second
 
-// Lies reports whether what is in the credit's slot counts as lying there without a job.
+// Lies reports whether the content of the credit's slot counts as one that has no job.
 func (k *Credit) Lies(now time.Time) bool { return now.Sub(k.given) >= reclaimAge }
 
-// Filled is how many bytes lie in a connection's slots without a job.
+// Filled says how many bytes are in a connection's slots without a job.
 type Filled struct {
 	Conn  *Conn
 	Bytes int64
 }
 
-// MayReclaim reports whether slots of that many bytes, all of them together, could be more than
-// the memory that is left: only then they have to be looked at.
+// MayReclaim reports whether all slots together, of that many bytes each, could hold more than the free
+// memory. Only then is it necessary to look at them.
 func (l *Ledger) MayReclaim(slot int64) bool {
 	lent := int64(0)
 	for _, cl := range l.clients {
@@ -34,12 +33,12 @@ func (l *Ledger) MayReclaim(slot int64) bool {
 	return free > 0 && lent*slot > free
 }
 
-// Reclaim returns the connection that is to be ended, and how many bytes are its tenant's and all
-// tenants' together. It returns nil where there is memory for what lies in slots.
+// Reclaim returns the connection that is to be ended, or nil if there is enough memory for what is in slots.
+// of and sum are how many bytes in slots belong to its tenant and to all tenants.
 func (l *Ledger) Reclaim(list []Filled) (worst *Conn, of, sum int64) {
 	type hoard struct {
 		bytes, most int64
-		conn        *Conn // that has most
+		conn        *Conn // the one that has most
 	}
 	var first *hoard
 	tenants := make(map[*Tenant]*hoard)

@@ -7,8 +7,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// TestReclaim: the tenant with most loses the connection with most, and only where there is no
-// memory for what all have.
+// TestReclaim: the tenant with most in slots loses the connection with most, but only if there is not enough
+// memory for all.
 func TestReclaim(t *testing.T) {
 	s := newSite(Options{Cores: 4, Credits: Unlimited})
 	a, b, other := s.add("a", 1), s.add("a", 1), s.add("b", 1)

@@ -2,27 +2,27 @@ package lend
 
 import "time"
 
-// Round deals the credits out anew: those that are free go to clients below their share, one
-// after the other; when some stay below it, or there are to be fewer, those above are
-// asked to return what they do not use.
+// Round deals out the credits: free ones go to the clients below their share, one client after the other. If
+// some clients stay below their share, or there should be fewer credits, those above theirs are asked to
+// return what they do not use.
 //
 //	r := ledger.Round(now)
 //	for c := r.Next(); c != nil; c = r.Next() {
 //		// c gets r.Grant(), or r.Lack() if there is no slot for it
 //	}
-//	// ask as r.Recalls() says
+//	// ask for what r.Recalls() says
 //
-// The Ledger must not change in another way meanwhile.
+// The Ledger must not change in any other way meanwhile.
 type Round struct {
 	l     *Ledger
 	now   time.Time
 	free  int
-	short bool  // there are fewer than there should be
+	short bool  // there are not enough, so some are to be recalled
 	at    int   // index of the client whose turn it is
-	to    *Conn // that Next has returned
+	to    *Conn // the connection that Next has returned
 }
 
-// Recall asks a connection for unspent credits.
+// Recall says how many unspent credits a connection is to be asked for.
 type Recall struct {
 	Conn  *Conn
 	Count int // at most 65,535
@@ -31,11 +31,11 @@ type Recall struct {
 // Round sets the shares and begins a round. It ends with Recalls.
 func (l *Ledger) Round(now time.Time) Round {
 	free, hoarded := l.free(l.divide(now), now)
-	return Round{l: l, now: now, free: free, short: free-hoarded < 0} // what is hoarded is asked for still
+	return Round{l: l, now: now, free: free, short: free-hoarded < 0} // hoarded credits are still asked for
 }
 
-// Next returns a connection that is to get a credit; nil when there is no further one. Grant
-// or Lack follows.
+// Next returns the next connection that is to get a credit, or nil if there is none. The caller then calls
+// Grant or Lack.
 func (r *Round) Next() *Conn {
 	if r.l.closed != nil {
 		return nil
@@ -49,8 +49,8 @@ func (r *Round) Next() *Conn {
 		if c == nil {
 			continue
 		}
-		// The one that each connection may hold waits for nobody: a client that is asked for
-		// credits need not give them back.
+		// The first credit of a connection does not depend on others: a client that is asked for credits need
+		// not return them.
 		if r.free > 0 || c.held() == 0 {
 			r.to = c
 			return c
@@ -66,14 +66,14 @@ func (r *Round) Grant() *Credit {
 	return r.l.Grant(r.to, r.now)
 }
 
-// Lack passes over the connection's client: the host has no slot for it.
+// Lack skips the connection's client, for which the host has no slot.
 func (r *Round) Lack() {
 	r.short = true
 	r.at++
 }
 
-// Recalls returns what connections are to be asked for. It is all that they are asked for: what
-// an earlier round wanted, and no message has said yet, is not due any more.
+// Recalls returns what connections are to be asked for. It replaces what earlier rounds wanted and no message
+// has said yet.
 func (r *Round) Recalls() (list []Recall) {
 	for _, cl := range r.l.clients {
 		over := 0
@@ -84,15 +84,15 @@ func (r *Round) Recalls() (list []Recall) {
 			over = cl.held() - cl.share
 		}
 		if over <= 0 && cl.held() >= cl.share && cl.lacking() {
-			over = 1 // of one that can spare it
+			over = 1 // from a connection of the client that can spare it
 		}
 		list = cl.recall(list, over, r.now)
 	}
 	return list
 }
 
-// Due reports whether a credit is to ride back on a result, which its client's share has
-// room for. The job that it replaces is not counted any more. Grant follows if there is a slot.
+// Due reports whether the connection is to get a credit together with a result, because its client's share
+// has room. The job that has ended must not be counted any more. The caller calls Grant if there is a slot.
 func (l *Ledger) Due(c *Conn, now time.Time) bool {
 	if l.closed != nil {
 		return false

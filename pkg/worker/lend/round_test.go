@@ -7,7 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// deal carries a round out: what it grants, and what it asks for, by connection.
+// deal carries out a round. It returns what it grants and what it asks for, by connection.
 func (s *site) deal() (granted, asked map[*Conn]int) {
 	granted, asked = map[*Conn]int{}, map[*Conn]int{}
 	r := s.Round(s.now)
@@ -21,14 +21,14 @@ func (s *site) deal() (granted, asked map[*Conn]int) {
 	return granted, asked
 }
 
-// give has a connection return its oldest credits.
+// give returns the oldest credits of a connection.
 func (c *Conn) give(n int) {
 	for range n {
 		c.Spent(c.credits[0])
 	}
 }
 
-// TestRoundSharesCredits: one client has all; of two each has half, once the first has returned
+// TestRoundSharesCredits: a single client has all credits; two have half each, once the first has returned
 // what it was asked for.
 func TestRoundSharesCredits(t *testing.T) {
 	s := newSite(Options{Cores: 4, Credits: Unlimited}) // 8 spare credits
@@ -49,8 +49,8 @@ func TestRoundSharesCredits(t *testing.T) {
 	}
 }
 
-// TestRoundWithHoarder: what a client keeps for a second after it was asked for it counts as if it
-// had come back.
+// TestRoundWithHoarder: credits that a client keeps for a second after it was asked for them count as if they
+// had been returned.
 func TestRoundWithHoarder(t *testing.T) {
 	s := newSite(Options{Cores: 4, Credits: Unlimited})
 	a := s.add("a", 1)
@@ -70,7 +70,7 @@ func TestRoundWithHoarder(t *testing.T) {
 	}
 }
 
-// TestRoundOfClosedHost: one that takes no work asks for all, and grants nothing.
+// TestRoundOfClosedHost: a host that takes no work asks for all credits, and grants none.
 func TestRoundOfClosedHost(t *testing.T) {
 	s := newSite(Options{Cores: 4, Credits: Unlimited})
 	a := s.add("a", 1)
@@ -90,8 +90,8 @@ func TestRoundOfClosedHost(t *testing.T) {
 	}
 }
 
-// TestRoundWithoutSlots: where the host has no slot for a client the next one has its turn, and
-// those that have more than their share are asked.
+// TestRoundWithoutSlots: if the host has no slot for a client, it is the next one's turn, and clients above
+// their share are asked to return credits.
 func TestRoundWithoutSlots(t *testing.T) {
 	s := newSite(Options{Cores: 4, Credits: Unlimited})
 	a := s.add("a", 1)
@@ -116,7 +116,7 @@ func TestRoundWithoutSlots(t *testing.T) {
 	}
 }
 
-// TestRoundWithoutPatience: a tenant that has done too much in vain gets none for a moment.
+// TestRoundWithoutPatience: a tenant that has had too many lapses gets no credit for a moment.
 func TestRoundWithoutPatience(t *testing.T) {
 	s := newSite(Options{Cores: 4, Credits: Unlimited})
 	a := s.add("a", 1)

@@ -18,21 +18,21 @@ func newSite(o Options) *site {
 	return &site{Ledger: New(o), now: time.Unix(1e9, 0), end: make(map[*Job]time.Time)}
 }
 
-// add makes a connection of a tenant's that is a client by itself.
+// add adds a connection of a tenant that is a client by itself.
 func (l *Ledger) add(tenant string, weight int) *Conn {
 	c := l.Connect(tenant, false)
 	l.Join(c, [16]byte{}, weight, 0)
 	return c
 }
 
-// submit queues a job that takes so long; what is what its client says of it.
+// submit queues a job that takes the given time; what is what its client says about it.
 func (s *site) submit(c *Conn, takes time.Duration, what Job) *Job {
 	what.Owner, what.Arrived = takes, s.now
 	s.Enqueue(c, &what)
 	return &what
 }
 
-// next is Next of a host whose memory is as it was, and that has no contents to drop.
+// next calls Next for a host whose free memory does not change and that has no contents to drop.
 func (s *site) next() (*Job, *job.Refusal) {
 	for {
 		switch t := s.Next(s.now); t.Act {
@@ -48,8 +48,8 @@ func (s *site) next() (*Job, *job.Refusal) {
 	}
 }
 
-// run lets the cores work until then; feed is called before each choice, and ended after
-// each job. Once in a second of that time the host looks around.
+// run lets the cores work until then. It calls feed before each choice and ended after each job, and Tick and
+// Yields once a simulated second.
 func (s *site) run(until time.Time, feed func(), ended func(j *Job)) {
 	if s.tick.IsZero() {
 		s.tick = s.now.Add(time.Second)

@@ -5,51 +5,50 @@ import (
 	"time"
 )
 
-// Tenant is a party that managers work for, as far as the host can tell by itself: a name that
-// a peer has proven to own, or an address. Credits, cores and memory are divided among tenants
-// first, each as much as any other, and a tenant's part among its clients: what a peer says
-// of itself, its boot number, weight, builds and demand, moves nothing but that part.
+// Tenant is a party that managers work for, as far as the host itself can tell: a name that a peer has proven
+// to own, or an address. Credits, cores and memory are divided evenly among tenants first, and each tenant's
+// part among its clients. So what a peer says of itself (boot number, weight, builds, demand) has an effect
+// only within its tenant's part.
 type Tenant struct {
 	name    string
 	clients []*Client // with a connection that has joined, in order of arrival
 	conns   int       // connections, joined or not
-	// unproven are those of conns whose client has yet to prove who it is.
+	// unproven is how many of conns have a client that has yet to prove itself.
 	unproven int
-	left     time.Time // when the last of them ended
+	left     time.Time // when the last connection ended
 
 	queued, runs int // jobs of all its clients
-	// width is how many these were at most since the last tick, widthLast before that one;
-	// ended is when the last one left its core.
+	// width is the largest sum of queued and runs since the last tick, widthLast that of the tick before.
 	width, widthLast int
-	ended            time.Time
-	yielding         int // of runs, those that are being ended for another tenant
+	ended            time.Time // when a job last left its core
+	yielding         int       // how many of runs are being ended for another tenant
 
-	// pass is the core time that it has had, in seconds; vtime is Client.pass of that of
-	// its clients which was served last.
+	// pass is the core time that the tenant has used, in seconds. vtime is the pass of its client that was
+	// served last.
 	pass, vtime float64
 
-	// What its compiles really take: averages in which the last ones count most.
+	// What its compiles really take, as moving averages.
 	meanWall time.Duration
 	meanRSS  float64 // bytes
-	excess   float64 // of what a compile took over what the client said; at least 1
+	excess   float64 // ratio of what a compile took to what its client said; at least 1
 
 	patience patience
 
-	held time.Time // until then it runs no more than its part, see Yields
+	held time.Time // until then the tenant runs no more than its part, see Yields
 }
 
 // Name returns the tenant's name.
 func (t *Tenant) Name() string { return t.name }
 
 const (
-	// tenantKept is how long a tenant without connections is remembered: one that comes again
-	// finds what it had of the cores counted.
+	// tenantKept is how long a tenant without connections is remembered, so that the core time that it has
+	// used still counts when it returns.
 	tenantKept = time.Minute
-	// tenantsKept bounds how many of those there are.
+	// tenantsKept bounds how many tenants without connections are remembered.
 	tenantsKept = 1024
 )
 
-// tenant finds or makes a tenant.
+// tenant returns the tenant of that name, and adds it if it is new.
 func (l *Ledger) tenant(name string) *Tenant {
 	for _, t := range l.tenants {
 		if t.name == name {
@@ -61,7 +60,8 @@ func (l *Ledger) tenant(name string) *Tenant {
 	return t
 }
 
-// forget forgets tenants that have been away for long, and of very many the first.
+// forget removes tenants that have had no connection for tenantKept, and if there are more than tenantsKept
+// without one, the first of those.
 func (l *Ledger) forget(now time.Time) {
 	away := 0
 	for _, t := range l.tenants {
@@ -81,8 +81,8 @@ func (l *Ledger) forget(now time.Time) {
 // most returns how many credits the tenant may hold.
 func (t *Tenant) most(o *Options) int { return max(t.conns, o.Credits) }
 
-// Crowded reports whether more of the tenant's jobs wait here than Options.Queued allows,
-// those that no core has taken yet.
+// Crowded reports whether more of the tenant's jobs have arrived but have no core yet than Options.Queued
+// allows.
 func (l *Ledger) Crowded(t *Tenant) bool {
 	waiting := -t.runs
 	for _, cl := range t.clients {

@@ -40,9 +40,8 @@ func TestTenantsShareCores(t *testing.T) {
 	}
 }
 
-// TestAttackJobFlood (job-flood): of an honest client's jobs 99 in 100 are done within
-// twice the time that its fair share of the cores takes, whatever another one floods
-// the host with.
+// TestAttackJobFlood (job-flood): 99 in 100 of an honest client's jobs are done within twice the time that
+// they take on its fair share of the cores, whatever another client floods the host with.
 func TestAttackJobFlood(t *testing.T) {
 	const takes, jobs = 3 * time.Second, 300
 	floods := map[string]func(s *site, c *Conn){
@@ -111,8 +110,7 @@ func TestAttackJobFlood(t *testing.T) {
 	}
 }
 
-// TestClientLimits: Options.Running and Options.Queued are a tenant's, however many clients
-// it comes as.
+// TestClientLimits: Options.Running and Options.Queued apply to a tenant, however many clients it has.
 func TestClientLimits(t *testing.T) {
 	s := newSite(Options{Cores: 8, Running: 3, Queued: 5})
 	a, b, other := s.add("a", 1), s.add("a", 1), s.add("b", 1)

@@ -7,25 +7,25 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// Job is a job as far as its turn on a core goes.
+// Job is a job as the Ledger sees it: something that waits for a core and then uses it.
 type Job struct {
-	Owner   any           // whatever the caller knows it by
-	Arrived time.Time     // when it came
-	Expect  time.Duration // how long it takes, as its client says; 0: it did not
-	Memory  uint64        // bytes that it takes, the same
+	Owner   any // the caller's own object for it
+	Arrived time.Time
+	Expect  time.Duration // wall time that the client predicts; 0: no prediction
+	Memory  uint64        // bytes that the client predicts; 0: no prediction
 
 	client  *Client // set by Enqueue
 	state   state
-	started time.Time     // when a core took it
-	charge  time.Duration // that its client was charged with then
-	yields  bool          // it is being ended for another tenant's
+	started time.Time     // when it got a core
+	charge  time.Duration // what its client was charged with at that time
+	yields  bool          // it is being ended for a job of another tenant
 }
 
-// state is where a job is.
+// state says where a job is.
 type state uint8
 
 const (
-	coming  state = iota // not in a queue yet, or taken out of it
+	coming  state = iota // not in a queue yet, or removed from it
 	waiting              // in its client's queue
 	running              // on a core
 	over                 // it has left its core
@@ -37,33 +37,35 @@ func (j *Job) Waits() bool { return j.state == waiting }
 // Runs reports whether the job has a core.
 func (j *Job) Runs() bool { return j.state == running }
 
-// Yields reports whether the job was ended for another tenant's.
+// Yields reports whether the job is being ended, or was, for a job of another tenant.
 func (j *Job) Yields() bool { return j.yields }
 
-// Act is what a caller is to do for a core.
+// Act says what the caller has to do for a core.
 type Act uint8
 
 // Acts.
 const (
-	Idle  Act = iota // nothing can be done now
-	Start            // the job takes the core
-	Look             // say how much memory is free (Looked), then ask again
-	Drop             // drop contents of that many bytes and say how much is free then (Looked), or say that there are fewer (Kept); then ask again
+	Idle  Act = iota // nothing to do now
+	Start            // run the job
+	Look             // report how much memory is free (Looked), then call Next again
+	// Drop means to drop Turn.Bytes of contents and report how much memory is free then (Looked), or to
+	// report that there are not as many (Kept). Then call Next again.
+	Drop
 )
 
 // Turn is what a core does next.
 type Turn struct {
 	Act   Act
-	Job   *Job         // of Start
-	No    *job.Refusal // of Start: not nil, the job is not run but refused
-	Bytes int64        // of Drop
+	Job   *Job         // for Start
+	No    *job.Refusal // for Start: if not nil, refuse the job instead of running it
+	Bytes int64        // for Drop
 }
 
-// Enqueue puts a job of the connection's into the queue.
+// Enqueue adds a job of the connection to its client's queue.
 func (l *Ledger) Enqueue(c *Conn, j *Job) {
 	cl, t := c.client, c.tenant
 	if len(cl.queue) == 0 && cl.runs == 0 {
-		cl.pass = max(cl.pass, t.vtime) // no claims from when it wanted nothing
+		cl.pass = max(cl.pass, t.vtime) // time without jobs earns nothing
 	}
 	if t.queued == 0 && t.runs == 0 {
 		t.pass = max(t.pass, l.vtime)
@@ -75,7 +77,7 @@ func (l *Ledger) Enqueue(c *Conn, j *Job) {
 	l.queued++
 }
 
-// Dequeue takes a job out of the queue, and reports whether it was there.
+// Dequeue removes a job from its queue, and reports whether it was there.
 func (l *Ledger) Dequeue(j *Job) bool {
 	if j.state != waiting {
 		return false
@@ -89,10 +91,10 @@ func (l *Ledger) Dequeue(j *Job) bool {
 	return true
 }
 
-// Next returns what a free core does: a job of the tenant that has had least
-// of the cores, and of its clients the first job of the one that has had least for
-// its part. One that has no memory here now is passed over; one that nothing is to be
-// waited for, or that has waited for long, is returned all the same, with its refusal.
+// Next returns what a free core does next: the first job of the client that has used the least core time for
+// its part, among the clients of the tenant that has used the least core time. A job for which there is no
+// memory now is passed over. If no other job runs, or it has waited for memoryWait, Next returns it
+// nevertheless, with a refusal.
 func (l *Ledger) Next(now time.Time) Turn {
 	var best *Client
 	var no *job.Refusal
@@ -115,8 +117,8 @@ func (l *Ledger) Next(now time.Time) Turn {
 	return Turn{Act: Start, Job: l.start(best, now), No: no}
 }
 
-// nextOf returns the client of a tenant whose first job is next, and why that one is
-// refused, if it is; nil: none can be. Unless first is Idle it has to be done before.
+// nextOf returns the client of a tenant whose first job is next, or nil if no job can run. no is why that job
+// is refused, if it is. If first is not Idle, the caller has to do that before it can be known.
 func (l *Ledger) nextOf(t *Tenant, now time.Time) (best *Client, no *job.Refusal, first Turn) {
 	for _, cl := range t.clients {
 		if len(cl.queue) == 0 || best != nil && best.pass <= cl.pass {
@@ -140,8 +142,8 @@ func (l *Ledger) start(cl *Client, now time.Time) *Job {
 	j, t := cl.queue[0], cl.tenant
 	l.Dequeue(j)
 	l.vtime, t.vtime = max(l.vtime, t.pass), max(t.vtime, cl.pass)
-	// Until it is known what the job took it counts as much as the tenant's jobs do: a client
-	// that says that its jobs are short gets no more cores meanwhile.
+	// Until it is known what the job took, it counts as the tenant's average at least, so that a client gets
+	// no more cores by claiming that its jobs are short.
 	j.charge = l.meanWall
 	if t.meanWall > 0 {
 		j.charge = t.meanWall
@@ -157,7 +159,7 @@ func (l *Ledger) start(cl *Client, now time.Time) *Job {
 	return j
 }
 
-// Ended takes a job from its core. Refused says that it did not run.
+// Ended records that a job has left its core. refused means that it did not run.
 func (l *Ledger) Ended(j *Job, refused bool, now time.Time) {
 	cl, t := j.client, j.client.tenant
 	took := now.Sub(j.started)
@@ -176,5 +178,5 @@ func (l *Ledger) Ended(j *Job, refused bool, now time.Time) {
 	}
 }
 
-// Charge counts core time that the connection's client has had beside its jobs' turns.
+// Charge counts core time that the connection's client has used in addition to that of its jobs.
 func (c *Conn) Charge(d time.Duration) { c.client.charge(d) }

@@ -51,9 +51,9 @@ func simulate(weights []int, lengths []time.Duration, expect bool, cores int, un
 	return got
 }
 
-// TestCoresAreSharedByWeight: whoever has short jobs gets as much of the cores as one
-// with long ones, and one of twice the weight twice as much, whether or not their
-// lengths are known beforehand. No core idles: simulate would not end.
+// TestCoresAreSharedByWeight: a client with short jobs gets as much core time as one with long jobs, and one
+// with twice the weight gets twice as much, whether or not the lengths are known beforehand. No core is idle:
+// simulate would not end.
 func TestCoresAreSharedByWeight(t *testing.T) {
 	const span = 2000 * time.Second
 	weights := []int{1, 1, 2, 4}
@@ -71,7 +71,7 @@ func TestCoresAreSharedByWeight(t *testing.T) {
 	}
 }
 
-// A client that comes late is served at once, and does not make up for the time before.
+// A client that comes late is served at once, but is not compensated for the time before.
 func TestLateClientIsServedNext(t *testing.T) {
 	s := newSite(Options{Cores: 1})
 	run := func() *Client {

@@ -2,30 +2,30 @@ package lend
 
 import "time"
 
-// Cores are given job by job, and a compile can take long: a tenant that
-// filled all of them with endless ones while no other one built would keep them for that
-// long. So a tenant that has less than its part of the cores, and has waited for twice
-// as long as its jobs take, gets the core of a tenant that has more: the job there
-// that has lost least is ended, and answered as refused, so that its client takes it
-// elsewhere. That one then keeps to its part while others build, and for a while
-// after that: a build has pauses.
+// A core is assigned for one job, and a compile can take long: a tenant that filled all cores with endless
+// compiles while no other tenant was building would keep them for that long. So a tenant that has less than
+// its part of the cores, and has waited for twice as long as its jobs take, gets a core of a tenant that has
+// more. Of that tenant's jobs, the one that has run for the shortest time, and so loses least, is ended and
+// answered as refused, so that its client runs it elsewhere. That tenant then gets no more than its part
+// while others build, and for a while after that, because builds have pauses.
 
 const (
-	// yieldLeast and yieldMost bound the wait: short enough that an honest client's build
-	// goes on, long enough that cores change hands by themselves where jobs are short.
+	// yieldLeast and yieldMost bound the wait. It is short enough that an honest client's build makes
+	// progress, and long enough that short jobs free their cores in the normal way.
 	yieldLeast, yieldMost = 2 * time.Second, 20 * time.Second
-	// heldTime is how long a tenant that had to yield keeps to its part after no other one builds.
+	// heldTime is how long a tenant that had to yield is limited to its part after the others have stopped
+	// building.
 	heldTime = 30 * time.Second
 )
 
-// yieldAfter returns how long a job of the tenant's waits before another tenant's yields.
+// yieldAfter returns how long a job of the tenant waits before a job of another tenant yields.
 func (t *Tenant) yieldAfter() time.Duration {
 	return min(max(2*t.meanWall, yieldLeast), yieldMost)
 }
 
-// Yields returns the jobs that are to be ended: one of a tenant that has more than its part, for
-// each tenant with less that has waited for long. It is to be called after each Tick. Until Ended
-// is called for them they have their cores.
+// Yields returns the jobs that are to be ended: for each tenant that has less than its part and has waited
+// too long, one job of a tenant that has more. It is to be called after each Tick. The jobs keep their cores
+// until Ended is called for them.
 func (l *Ledger) Yields(now time.Time) (victims []*Job) {
 	busy := 0
 	for _, t := range l.tenants {
@@ -39,7 +39,7 @@ func (l *Ledger) Yields(now time.Time) (victims []*Job) {
 		}
 	}
 	if len(l.running) < l.o.Cores {
-		return nil // there is a core: what waits has another reason
+		return nil // a core is free: jobs wait for another reason
 	}
 	p := l.parts(now)
 	for _, t := range l.tenants {
@@ -62,7 +62,7 @@ func (l *Ledger) Yields(now time.Time) (victims []*Job) {
 	return victims
 }
 
-// widest returns the tenant other than t that has most cores beyond the fair part.
+// widest returns the tenant other than t that has the most cores beyond the fair part, or nil.
 func (l *Ledger) widest(t *Tenant, fair int) (most *Tenant) {
 	for _, o := range l.tenants {
 		if o != t && o.runs-o.yielding > fair && (most == nil || o.runs-o.yielding > most.runs-most.yielding) {
@@ -72,7 +72,7 @@ func (l *Ledger) widest(t *Tenant, fair int) (most *Tenant) {
 	return most
 }
 
-// lastOf returns the tenant's job that began last of those that do not yield.
+// lastOf returns the tenant's running job that started last and does not yield yet, or nil.
 func (l *Ledger) lastOf(t *Tenant) (last *Job) {
 	for _, r := range l.running {
 		if r.client.tenant == t && !r.yields && (last == nil || r.started.After(last.started)) {
@@ -82,8 +82,7 @@ func (l *Ledger) lastOf(t *Tenant) (last *Job) {
 	return last
 }
 
-// waits reports whether a job of the tenant's has waited for so long that another tenant's is
-// to yield.
+// waits reports whether a job of the tenant has waited for so long that a job of another tenant has to yield.
 func (t *Tenant) waits(now time.Time) bool {
 	for _, cl := range t.clients {
 		if len(cl.queue) > 0 && now.Sub(cl.queue[0].Arrived) > t.yieldAfter() {

@@ -1,5 +1,5 @@
-// Package offered knows which compilers a host offers: it looks for them, has them identified, tells when there are others,
-// and takes back one that cannot be started.
+// Package offered maintains the list of compilers that a host offers. It finds and identifies them, reports
+// changes, and withdraws a compiler that cannot be started.
 package offered
 
 import (
@@ -17,37 +17,38 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// Options say where compilers are looked for, and what happens when there are others.
+// Options say where to look for compilers, and what to do when the list changes.
 type Options struct {
 	Log    *slog.Logger
-	File   string        // remembers which compilers there are; empty: none
-	Answer time.Duration // to one question to a compiler about itself; 0 = 5 s
+	File   string        // remembers the compilers across restarts; empty: no file
+	Answer time.Duration // how long a compiler may take for one question about itself; 0 = 5 s
 	Dirs   func() []string
 	// Show makes trees show the compilers of a list, before a job can name one.
 	Show func(list []toolchain.Toolchain)
-	// Changed is told that the list is another one, or that identifying has ended. No lock of the package is held.
+	// Changed is called when the list has changed (other), or when all compilers have been identified
+	// (ended). Both are false if identifying has failed. No lock of the package is held.
 	Changed func(other, ended bool)
-	Rescue  func() // is deferred: it recovers from a panic
+	Rescue  func() // is deferred, and recovers from a panic
 }
 
-// Compilers are those that a host offers. Its methods may be called at any time.
+// Compilers is the list of compilers that a host offers. Its methods may be called at any time.
 type Compilers struct {
 	o      Options
 	tools  toolchain.Cache
-	listed atomic.Pointer[[]toolchain.Toolchain] // written under mu; a list does not change
+	listed atomic.Pointer[[]toolchain.Toolchain] // written under mu; the list itself never changes
 	began  time.Time
 
-	scan    sync.Mutex        // held by find; before mu
-	skipped map[string]string // guarded by scan: compilers not offered, and why
-	lacking bool              // the same: there is none, which was told
+	scan    sync.Mutex        // held by find; locked before mu
+	skipped map[string]string // guarded by scan: compilers that are not offered, and why
+	lacking bool              // guarded by scan: no compiler was found, and a warning was logged
 
 	mu          sync.Mutex
 	next        time.Time                      // when to look again
-	identifying bool                           // not all compilers have been asked since the start
-	benched     map[unit.ToolchainID]time.Time // those that could not be started, until when they are not offered
+	identifying bool                           // some compilers have not been asked since the start
+	benched     map[unit.ToolchainID]time.Time // until when compilers that could not be started are not offered
 }
 
-// New offers nothing yet: Start follows.
+// New returns an empty list. Start begins to fill it.
 func New(o Options) *Compilers {
 	o.Answer = cmp.Or(o.Answer, answerTime)
 	k := &Compilers{o: o, tools: toolchain.Cache{File: o.File, Answer: o.Answer}, identifying: true, benched: make(map[unit.ToolchainID]time.Time), began: time.Now(), next: time.Now().Add(rescanTime)}
@@ -55,13 +56,14 @@ func New(o Options) *Compilers {
 	return k
 }
 
-// Close ends what is kept about compilers. Nothing else is under way then.
+// Close releases what is kept about compilers. No other method may be running.
 func (k *Compilers) Close() { k.tools.Close() }
 
 // List returns the compilers that are offered.
 func (k *Compilers) List() []toolchain.Toolchain { return *k.listed.Load() }
 
-// Now returns the compilers that are offered, and whether more may follow as not all have been asked since the start.
+// Now returns the compilers that are offered, and whether more may follow because some have not been asked
+// since the start.
 func (k *Compilers) Now() (list []toolchain.Toolchain, more bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -74,7 +76,7 @@ func (k *Compilers) Identifying() bool {
 	return more
 }
 
-// Due reports whether it is time to look for compilers anew, and then sets the next time.
+// Due reports whether it is time to look for compilers again, and if so, sets the next time.
 func (k *Compilers) Due(now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -85,25 +87,25 @@ func (k *Compilers) Due(now time.Time) bool {
 	return true
 }
 
-// Ask asks a compiler about itself.
+// Ask runs a compiler with words and returns what it prints about itself.
 func (k *Compilers) Ask(ctx context.Context, tc *toolchain.Toolchain, words ...string) (string, error) {
 	return k.tools.Ask(ctx, tc, words...)
 }
 
-// answerTime bounds how long a compiler may take for one question about itself. One that
-// takes longer is asked again: after retryTime, then with every scan.
+// answerTime bounds how long a compiler may take for one question about itself. A compiler that takes longer
+// is asked again after retryTime, then with every scan.
 const answerTime = 5 * time.Second
 
-// announceTime is between two lists that clients get while compilers are being
-// identified: each costs a runner a new tree.
+// announceTime is the least time between two lists that clients get while compilers are being identified.
+// Each list costs every runner a new tree.
 const announceTime = 200 * time.Millisecond
 
-// Rescan looks for compilers anew, and returns when all have been asked. New ones are offered as they
-// become known. It happens at the start, every rescanTime, and soon after a job found its compiler changed.
+// Rescan looks for compilers again, and returns when all have been asked. New ones are offered as they become
+// known. It runs at the start, every rescanTime, and soon after a job has found its compiler changed.
 func (k *Compilers) Rescan(ctx context.Context) error { return k.find(ctx, func() {}) }
 
-// find does Rescan. known is called once those are offered that are known from before, for
-// which nothing has to be run.
+// find does Rescan. It calls known once the compilers are offered that are known from before and need not be
+// run.
 func (k *Compilers) find(ctx context.Context, known func()) error {
 	k.scan.Lock()
 	defer k.scan.Unlock()
@@ -113,7 +115,7 @@ func (k *Compilers) find(ctx context.Context, known func()) error {
 	d, err := k.tools.Discover(ctx, k.o.Dirs(), func(d toolchain.Discovery) {
 		k.skip(d.Skipped)
 		if d.Left == 0 {
-			return // what follows says so
+			return // the complete list is offered below
 		}
 		a.tell(d.List)
 		once.Do(known)
@@ -125,7 +127,7 @@ func (k *Compilers) find(ctx context.Context, known func()) error {
 	k.tools.Flush()
 	for path := range k.skipped {
 		if d.Skipped[path] == nil {
-			delete(k.skipped, path) // mended, or gone
+			delete(k.skipped, path) // it works now, or is gone
 		}
 	}
 	k.offer(d.List, false)
@@ -137,18 +139,19 @@ func (k *Compilers) find(ctx context.Context, known func()) error {
 	return nil
 }
 
-// announcer offers compilers while they are being identified, each list at most announceTime
-// late: the next one to answer may be one that hangs.
+// announcer offers compilers while others are still being identified. A list waits at most announceTime,
+// because the next compiler to be asked may hang.
 type announcer struct {
 	k *Compilers
 
-	mu    sync.Mutex // before Compilers.mu
-	last  time.Time  // when a list was offered
+	mu    sync.Mutex // locked before Compilers.mu
+	last  time.Time  // when a list was last offered
 	list  []toolchain.Toolchain
 	timer *time.Timer // nil: list has been offered
 	ended bool
 }
 
+// tell offers a list, now or when announceTime has passed since the last one.
 func (a *announcer) tell(list []toolchain.Toolchain) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -174,7 +177,7 @@ func (a *announcer) offerLocked() {
 	a.k.offer(a.list, true)
 }
 
-// end offers nothing any more.
+// end makes the announcer offer nothing more.
 func (a *announcer) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -184,8 +187,8 @@ func (a *announcer) end() {
 	}
 }
 
-// skip logs the compilers that cannot be offered, each once for a reason. The caller holds
-// scan.
+// skip logs the compilers that cannot be offered, each once per reason, and has new ones looked at again after
+// retryTime. The caller holds scan.
 func (k *Compilers) skip(list map[string]error) {
 	news := false
 	for path, err := range list {
@@ -208,8 +211,8 @@ func (k *Compilers) skip(list map[string]error) {
 	}
 }
 
-// offer makes found the toolchains that clients are told of. more: not all have been asked
-// yet; then those of the list before stay. One call at a time, within find.
+// offer makes found the toolchains that clients are told of. If more is set, some have not been asked yet,
+// and those of the previous list stay. Only find calls it, one call at a time.
 func (k *Compilers) offer(found []toolchain.Toolchain, more bool) {
 	k.mu.Lock()
 	before, now := k.List(), time.Now()
@@ -217,7 +220,7 @@ func (k *Compilers) offer(found []toolchain.Toolchain, more bool) {
 	list := slices.DeleteFunc(slices.Clone(found), benched)
 	k.mu.Unlock()
 	if more {
-		for i := range list { // by the name that it has had, as another one makes trees new
+		for i := range list { // keep the path that was offered before: another one would make all trees new
 			if j := slices.IndexFunc(before, func(t toolchain.Toolchain) bool { return t.ID == list[i].ID }); j >= 0 {
 				list[i] = before[j]
 			}
@@ -228,13 +231,13 @@ func (k *Compilers) offer(found []toolchain.Toolchain, more bool) {
 			}
 		}
 	}
-	list = list[:min(len(list), 1<<16-1)] // clients hold at most a 16-bit number of them
+	list = list[:min(len(list), 1<<16-1)] // the number has 16 bits on the wire
 	other := !slices.EqualFunc(before, list, toolchain.Toolchain.Equal)
 	if other {
 		k.o.Show(list)
 	}
 	k.mu.Lock()
-	list = slices.DeleteFunc(list, benched) // meanwhile
+	list = slices.DeleteFunc(list, benched) // some may have been withdrawn meanwhile
 	k.listed.Store(&list)
 	ended := !more && k.identifying
 	k.identifying = k.identifying && more
@@ -253,12 +256,12 @@ func (k *Compilers) offer(found []toolchain.Toolchain, more bool) {
 	}
 }
 
-// knownTime is how long the start waits for the compilers that are known from before. Files
-// may be on a network that does not answer.
+// knownTime is how long Start waits for the compilers that are known from before. Their files may be on a
+// network file system that does not answer.
 const knownTime = 100 * time.Millisecond
 
-// Start looks for compilers in a goroutine of serving, and returns once those are offered
-// that are known from before, or after knownTime. The search ends with ctx.
+// Start looks for compilers in a goroutine of serving. It returns once those are offered that are known from
+// before, but after knownTime at the latest. The search ends with ctx.
 func (k *Compilers) Start(ctx context.Context, serving *sync.WaitGroup) {
 	known := make(chan struct{})
 	serving.Go(func() {
@@ -279,7 +282,7 @@ func (k *Compilers) Start(ctx context.Context, serving *sync.WaitGroup) {
 	}
 }
 
-// identified ends identifying where that has failed: clients need not wait for more.
+// identified ends identifying if that has failed, so that clients do not wait for more.
 func (k *Compilers) identified() {
 	k.mu.Lock()
 	failed := k.identifying
@@ -293,8 +296,8 @@ func (k *Compilers) identified() {
 // benchTime is how long a toolchain that cannot be started is not offered.
 const benchTime = 30 * time.Second
 
-// Withdraw takes a toolchain from the list; a scan after benchTime may bring it
-// back. The caller tells the clients.
+// Withdraw takes a toolchain off the list. A scan after benchTime may bring it back. The caller tells the
+// clients.
 func (k *Compilers) Withdraw(id unit.ToolchainID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -315,7 +318,7 @@ func (k *Compilers) rescanSoon() {
 	k.next = time.Time{}
 }
 
-// Names returns what people call the compilers of a list, each family and version once.
+// Names returns the common names of the compilers of a list, sorted, each family and version once.
 func Names(list []toolchain.Toolchain) (out []string) {
 	for i := range list {
 		if name := job.Clip(list[i].Name(), job.MaxVersion); !slices.Contains(out, name) {
@@ -326,15 +329,15 @@ func Names(list []toolchain.Toolchain) (out []string) {
 	return out[:min(len(out), job.MaxNames)]
 }
 
-// rescanTime is how often compilers are looked for. With nothing changed that is
-// a directory and some stats.
+// rescanTime is how often to look for compilers. If nothing has changed, that costs reading the directories
+// and some stats.
 const rescanTime = time.Minute
 
-// retryTime is when a compiler is looked at again that told nothing, or nothing
-// sensible, the first time: on a machine that has just started it may only be late.
+// retryTime is how soon to ask a compiler again that gave no sensible answer the first time. On a machine
+// that has just started, it may only be slow.
 const retryTime = 5 * time.Second
 
-// Find returns the compiler that an ID stands for, or a refusal.
+// Find returns the compiler with that ID, or a refusal.
 func (k *Compilers) Find(id unit.ToolchainID) (*toolchain.Toolchain, error) {
 	list, more := k.Now()
 	for i := range list {
@@ -348,9 +351,9 @@ func (k *Compilers) Find(id unit.ToolchainID) (*toolchain.Toolchain, error) {
 	return nil, job.Refuse(job.CauseToolchain, "no such compiler on the host")
 }
 
-// Verify refuses a toolchain whose files are not those that gave its ID any more.
-// When they were touched they are read again, which takes a second, or several on
-// a busy machine: this is for runners, not for a connection's goroutine.
+// Verify refuses a toolchain whose files have changed since they gave it its ID. It reads files again that
+// were touched, which takes a second, or several on a busy machine. Therefore runners call it, not the
+// goroutine of a connection.
 func (k *Compilers) Verify(ctx context.Context, t *toolchain.Toolchain) error {
 	now, err := k.tools.Identify(ctx, t.Exec)
 	if err != nil || now.ID != t.ID {

@@ -14,8 +14,8 @@ import (
 	"github.com/rdistcc/rdistcc/internal/toolchain"
 )
 
-// TestLateCompiler: a compiler that cannot tell about itself at first, on a machine
-// that has just started, is looked at again soon; one that never can, at leisure.
+// TestLateCompiler: a compiler that gives no sensible answer at first, on a machine that has just started, is
+// soon asked again; one that never does, only with every scan.
 func TestLateCompiler(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "gcc-13"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {

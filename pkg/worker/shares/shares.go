@@ -1,4 +1,4 @@
-// Package shares divides what there is too little of, fairly.
+// Package shares divides a scarce number of things, such as credits, fairly by weight and need.
 package shares
 
 import (
@@ -6,19 +6,19 @@ import (
 	"slices"
 )
 
-// Claim is what one asks of what is divided.
+// Claim is one party's claim to a share.
 type Claim struct {
 	Weight int // > 0
-	Need   int // that it has use for, at most Unlimited
+	Need   int // the most that it can use, up to Unlimited
 }
 
-// Unlimited is the need of who can use whatever there is.
+// Unlimited is the need of a claim that can use any number.
 const Unlimited = math.MaxInt32
 
-// Divide shares total out, credits say, and tells what each claim gets: weighted max-min,
-// within one. Nobody gets more than it needs; who needs no more than its part by weight
-// gets all that, and what it leaves is divided among the others in the same way. So either
-// every need is met or all of it is given. Of equals the first gets the odd one.
+// Divide divides total among the claims and returns what each gets. The division is weighted max-min fair, to
+// within one: no claim gets more than it needs, a claim that needs no more than its part by weight gets all
+// that it needs, and what it leaves is divided among the others in the same way. So either every need is met
+// or all of total is given out. Among equals, the first gets the odd one.
 func Divide(total int, claims []Claim) []int {
 	got := make([]int, len(claims))
 	open := make([]int, 0, len(claims)) // claims that are not met yet
@@ -32,8 +32,8 @@ func Divide(total int, claims []Claim) []int {
 	left := max(total, 0)
 	for again := true; again && len(open) > 0; {
 		again = false
-		// All of one round against the same level: a smaller part than this one nobody
-		// gets later.
+		// All claims of one pass are compared with the same level. Later passes give none of them less than
+		// that.
 		l, w := left, weights
 		open = slices.DeleteFunc(open, func(i int) bool {
 			c := claims[i]

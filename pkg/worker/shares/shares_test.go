@@ -32,9 +32,8 @@ func TestDivide(t *testing.T) {
 	}
 }
 
-// TestDivideIsFair: for any claims all credits are given or all needs met, nobody gets
-// more than it needs, and who is short has, by weight, no more than one credit less
-// than anybody else.
+// TestDivideIsFair: for any claims, all credits are given out or all needs are met. No claim gets more than
+// it needs, and a claim that is not met has, by weight, at most one credit less than any other.
 func TestDivideIsFair(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20000 {

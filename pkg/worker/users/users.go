@@ -1,6 +1,6 @@
-// Package users finds numbers of users that confined compiles run as, each runner's another:
-// whether this process can become them, which ones no other daemon of the machine has, and where
-// they could not get to.
+// Package users picks the user numbers that confined compiles run as, one for each runner: numbers that this
+// process can become and that no other daemon of the machine has. It also finds directories that such users
+// could not enter.
 package users
 
 import (
@@ -17,27 +17,28 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
 
-// Default is the first number where nobody has chosen one, and maxTried how many from the first on
-// a daemon looks at for some that no other daemon has: systemd keeps these for such users (61184 to 65519).
 const (
-	Default  = 61184
+	// Default is the first number unless another one is configured. systemd reserves 61184 to 65519 for such
+	// users.
+	Default = 61184
+	// maxTried is how many numbers a daemon tries, from the first on, to find some that no other daemon has.
 	maxTried = 65519 - Default + 1
 )
 
-// Range is one of user numbers that this daemon alone has among those of the machine: the
-// kernel counts a user's processes on the whole machine, and a compile of one daemon's
-// must not use up, or signal, what is another's. A number is claimed by an abstract
-// socket's name, which the kernel takes back when the process ends, however that is. Such
-// names reach no further than a network namespace: see spread.
+// Range is a range of user numbers that no other daemon of the machine uses. The kernel counts a user's
+// processes on the whole machine, and a compile of one daemon must not use up the limit of another daemon's
+// compiles, or signal them. A number is claimed by the name of an abstract socket, which the kernel frees
+// when the process ends, however it ends. Such names are visible only within a network namespace: see spread.
 type Range struct {
 	First   int
 	sockets []int
 }
 
-// Claim takes count numbers in a row, first or behind it, that no other daemon has and
-// that this process can become. From Default on each network namespace begins at its own. An error says why compiles cannot have users. Where other daemons have all
-// of them, it takes the first ones without a claim, which is said in the log: whoever keeps names
-// of sockets taken must not decide that compiles run as this process's own user.
+// Claim claims count consecutive numbers, at first or above, that no other daemon has and that this process
+// can become. If first is Default, daemons in different network namespaces start at different numbers. An
+// error says why compiles cannot have users of their own. If other daemons have all numbers, or a claim
+// fails, Claim logs that and returns numbers that are not claimed: a process that occupies the socket names
+// must not be able to make compiles run as this process's own user.
 func Claim(first, count int, log *slog.Logger) (Range, error) {
 	if !sandbox.MayBecome() {
 		return Range{}, errors.New("only root can, with the capabilities to change users, to give files away and to kill")
@@ -49,7 +50,7 @@ func Claim(first, count int, log *slog.Logger) (Range, error) {
 			return Range{}, err
 		}
 		if tried = min(tried, mapped(string(text), first)); tried < count {
-			return Range{}, fmt.Errorf("%s has not the numbers %d to %d", name, first, first+count-1)
+			return Range{}, fmt.Errorf("%s does not map the numbers %d to %d", name, first, first+count-1)
 		}
 	}
 	at := first
@@ -59,11 +60,11 @@ func Claim(first, count int, log *slog.Logger) (Range, error) {
 	return claimAmong(first, at, count, tried, log), nil
 }
 
-// firstNamespace is the number of a machine's first namespace, or above it. Later ones
-// count on from there: no two of a machine have the same.
+// firstNamespace is at or above the number of a machine's first network namespace. Later namespaces are
+// numbered from there upwards, each with a number of its own.
 const firstNamespace = 0xf0000000
 
-// netNamespace is the number of this process's network namespace; 0: that is not known.
+// netNamespace returns the number of this process's network namespace, or 0 if it is not known.
 func netNamespace() uint64 {
 	var st unix.Stat_t
 	if unix.Stat("/proc/thread-self/ns/net", &st) != nil {
@@ -72,9 +73,10 @@ func netNamespace() uint64 {
 	return st.Ino
 }
 
-// spread is how far behind the first of tried numbers the daemons of a network namespace look for count of them.
-// Daemons in containers of one machine see nothing of each other's claims, but the kernel counts their users'
-// processes together: from the same number on they would have the same users, and their compiles could start nothing.
+// spread returns the offset, among tried numbers, at which daemons of a network namespace begin to look for
+// count of them. Daemons in containers of one machine do not see each other's claims, but the kernel counts
+// their users' processes together. If they all began at the same number, they would use the same users, and
+// their compiles could not start any process.
 func spread(namespace uint64, count, tried int) int {
 	if namespace <= firstNamespace || count < 1 || count > tried {
 		return 0
@@ -82,7 +84,8 @@ func spread(namespace uint64, count, tried int) int {
 	return int((namespace-firstNamespace)%uint64(tried/count)) * count
 }
 
-// mapped is how many numbers in a row, first and those behind it, one line of a map of a user namespace has.
+// mapped returns how many consecutive numbers, from first on, a line of a user namespace's map contains. text
+// is the whole map.
 func mapped(text string, first int) int {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line) // inside, outside, length
@@ -98,7 +101,7 @@ func mapped(text string, first int) int {
 	return 0
 }
 
-// claimAmong is Claim among the tried numbers from first on: from at on, and then those before.
+// claimAmong claims numbers among the tried ones from first on. It begins at at, and then tries those before.
 func claimAmong(first, at, count, tried int, log *slog.Logger) Range {
 	for _, part := range [][2]int{{at, first + tried}, {first, at + count - 1}} {
 		for n := part[0]; n+count <= part[1]; {
@@ -109,7 +112,7 @@ func claimAmong(first, at, count, tried int, log *slog.Logger) Range {
 			}
 			u.Release()
 			if err != unix.EADDRINUSE {
-				log.Warn("the users that compiles run as are not claimed", "first", n, "err", err)
+				log.Warn("compiles run as users that are not claimed", "first", n, "err", err)
 				return Range{First: n}
 			}
 			n = taken + 1
@@ -119,7 +122,7 @@ func claimAmong(first, at, count, tried int, log *slog.Logger) Range {
 	return Range{First: at}
 }
 
-// claim is for all numbers, or gives the first that it could not have.
+// claim claims count numbers from u.First on. On an error, n is the first number that it could not claim.
 func (u *Range) claim(count int) (n int, err error) {
 	for n = u.First; n < u.First+count; n++ {
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -134,7 +137,7 @@ func (u *Range) claim(count int) (n int, err error) {
 	return n, nil
 }
 
-// Release gives the numbers back.
+// Release gives up the claims.
 func (u *Range) Release() {
 	for _, fd := range u.sockets {
 		unix.Close(fd)
@@ -142,8 +145,8 @@ func (u *Range) Release() {
 	u.sockets = nil
 }
 
-// ClosedTo is the directory on the way to path, itself included, that other users cannot
-// enter; "" if there is none.
+// ClosedTo returns the directory on the way to path, or path itself, that other users cannot enter. It
+// returns "" if there is none.
 func ClosedTo(path string) string {
 	for ; ; path = filepath.Dir(path) {
 		if fi, err := os.Stat(path); err != nil || fi.Mode().Perm()&0o001 == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
-// TestUsersAreClaimed: servers of one machine never have a user in common while they run.
+// TestUsersAreClaimed: servers on one machine have no user in common while they run.
 func TestUsersAreClaimed(t *testing.T) {
 	const first, tried = 3_000_000_000, 20 // of no real daemon
 	var said bytes.Buffer
@@ -49,8 +49,8 @@ func TestUsersAreClaimed(t *testing.T) {
 	}
 }
 
-// TestUsersOfAnotherNamespace: daemons of two network namespaces do not begin at the same number,
-// and have all numbers all the same.
+// TestUsersOfAnotherNamespace: daemons in two network namespaces do not begin at the same number, but each
+// can still use all numbers.
 func TestUsersOfAnotherNamespace(t *testing.T) {
 	const tried = 100
 	seen := make(map[int]uint64)
@@ -92,8 +92,8 @@ func TestUsersOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// TestDaemonsInContainers: a daemon in a network namespace of its own, as those in containers are, takes other
-// users than one outside, whose claims it cannot see.
+// TestDaemonsInContainers: a daemon in a network namespace of its own, like those in containers, takes other
+// users than a daemon outside, whose claims it cannot see.
 func TestDaemonsInContainers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		need.Skipf(t, need.Network, "needs root: a network namespace")
@@ -127,7 +127,7 @@ func TestDaemonsInContainers(t *testing.T) {
 	}
 }
 
-// TestUserNumbers: only numbers that a user namespace has can be taken.
+// TestUserNumbers: only numbers that the user namespace maps can be taken.
 func TestUserNumbers(t *testing.T) {
 	for _, q := range []struct {
 		text        string
@@ -142,8 +142,7 @@ func TestUserNumbers(t *testing.T) {
 	}
 }
 
-// TestClosedTo: a directory that compiles of another user could not get to is found
-// before they fail there.
+// TestClosedTo: a directory that compiles could not enter as another user is found before they fail there.
 func TestClosedTo(t *testing.T) {
 	dir := t.TempDir()
 	inner := filepath.Join(dir, "a", "b")

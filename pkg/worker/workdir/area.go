@@ -1,7 +1,7 @@
-// Package workdir is where a daemon's compiles work on disk, or in memory that looks so: an
-// Area, one directory a daemon, and in it a Dir for each kind of file of a job. Whatever way a daemon
-// ends, nothing of it stays and nothing works on in it: it removes the area itself, its guard
-// does when it was killed, and a later daemon when both were.
+// Package workdir manages the directories in which a daemon's compiles work, on disk or on a file system in
+// memory. Each daemon has one directory, its Area, and in it a Dir for each kind of file of a job. However a
+// daemon ends, the area is removed and processes in it are killed: by the daemon itself, by its guard if the
+// daemon was killed, or by a later daemon if both were.
 package workdir
 
 import (
@@ -17,30 +17,30 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox/probe"
 )
 
-// A work area is one directory. While the daemon or its guard lives, a
-// lock (flock) on it is held, so a later daemon knows which ones are left over. It
-// gets its final name only once it is locked.
+// A work area is one directory. As long as the daemon or its guard lives, it holds a lock (flock) on the
+// directory, so that a later daemon can tell which areas are left over. The directory gets its final name
+// only once it is locked.
 //
-// What a canary is not to reach in /tmp, /var/tmp and /dev/shm (package probe) is locked and
-// named alike, so it is told from what is left over in the same way.
+// A canary's targets in /tmp, /var/tmp and /dev/shm (package probe) are locked and named in the same way, so
+// those that are left over can be told likewise.
 const (
 	areaPrefix = "rdistccd-"
 	newPrefix  = ".rdistccd-"
 )
 
-// sharedPlaces are where canaries make directories.
+// sharedPlaces are the directories in which canaries make their targets.
 var sharedPlaces = []string{"/tmp", "/var/tmp", "/dev/shm"}
 
 // Area is a locked private directory.
 type Area struct {
-	Path string   // as the kernel names it
-	dir  *os.File // carries the lock
+	Path string   // without symlinks, as the kernel reports it
+	dir  *os.File // holds the lock
 }
 
-// New makes a work area below base, mode 0700. Remove ends it.
+// New makes a work area in base, with mode 0700. Remove deletes it.
 func New(base string) (*Area, error) {
 	named := base
-	base, err := filepath.EvalSymlinks(base) // as the kernel will name it
+	base, err := filepath.EvalSymlinks(base) // as the kernel will report it
 	if err != nil {
 		return nil, fmt.Errorf("make work directory in %s: %w; set another one with work-dir", named, err)
 	}
@@ -62,15 +62,15 @@ func New(base string) (*Area, error) {
 	return nil, fmt.Errorf("lock work directory: %w", err)
 }
 
-// Remove deletes the area; processes that still work in it are killed.
+// Remove deletes the area and kills processes that still work in it.
 func (w *Area) Remove() error {
 	err := clearArea(w.Path)
 	w.dir.Close()
 	return err
 }
 
-// RemoveStale deletes the work areas below base of daemons that are gone, and kills what
-// still works in them. It returns how many there were.
+// RemoveStale deletes the work areas in base of daemons that are gone, and kills processes that still work in
+// them. It returns how many areas it deleted.
 func RemoveStale(base string) (int, error) {
 	entries, err := os.ReadDir(base)
 	if err != nil {
@@ -78,7 +78,7 @@ func RemoveStale(base string) (int, error) {
 	}
 	n := 0
 	for _, e := range entries {
-		made := strings.HasPrefix(e.Name(), newPrefix) // by a daemon that died within microseconds
+		made := strings.HasPrefix(e.Name(), newPrefix) // its daemon died within microseconds
 		if !made && !strings.HasPrefix(e.Name(), areaPrefix) || !e.IsDir() {
 			continue
 		}
@@ -93,11 +93,11 @@ func RemoveStale(base string) (int, error) {
 	return n, nil
 }
 
-// RemoveTargets deletes what the canaries of daemons that are gone have left in places that
-// others use too. What cannot be looked at or removed stays. It returns how many there were.
+// RemoveTargets deletes what canaries of daemons that are gone have left in shared directories. It skips what
+// it cannot read or remove, and returns how many targets it deleted.
 func RemoveTargets() (n int) {
 	for _, place := range sharedPlaces {
-		entries, _ := os.ReadDir(place) // what is not there holds nothing
+		entries, _ := os.ReadDir(place) // a missing directory has no entries
 		for _, e := range entries {
 			made := strings.HasPrefix(e.Name(), "."+probe.Shared)
 			path := filepath.Join(place, e.Name())
@@ -109,7 +109,8 @@ func RemoveTargets() (n int) {
 	return n
 }
 
-// stale says that a directory is a work area of ours that nobody holds.
+// stale reports whether a directory is a work area of this user and is not locked. An unnamed one, which has
+// not got its final name, must be an hour old.
 func stale(path string, unnamed bool) bool {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -126,9 +127,9 @@ func stale(path string, unnamed bool) bool {
 	return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil
 }
 
-// clearArea kills the processes that work below path and removes it.
+// clearArea kills the processes that work below path, then removes path.
 func clearArea(path string) error {
-	for range 100 { // a compiler that just forks escapes one look, not all
+	for range 100 { // a process that is being forked can escape one pass, but not all
 		if killBelow(path) == 0 {
 			break
 		}
@@ -137,9 +138,9 @@ func clearArea(path string) error {
 	return os.RemoveAll(path)
 }
 
-// killBelow kills the process group of every process whose working directory is
-// below path, and says how many processes there were. The kernel's own list is
-// complete, whatever a daemon had time to write down before it died.
+// killBelow kills the process group of every process whose working directory is below path, and returns how
+// many such processes there were. The kernel's list in /proc is complete; a list kept by the daemon might not
+// be, if it was killed.
 func killBelow(path string) int {
 	n := 0
 	for _, pid := range processesBelow(path) {
@@ -152,6 +153,7 @@ func killBelow(path string) int {
 	return n
 }
 
+// processesBelow returns the processes, except this one, whose working directory is below path.
 func processesBelow(path string) []int {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -176,9 +178,9 @@ func processesBelow(path string) []int {
 	return pids
 }
 
-// DefaultBase is where work areas are made when nobody says: on a file system in
-// memory, if there is one with room, as to make a file on a disk costs 0.3 ms more,
-// several times a job. tmpdir is TMPDIR, which goes before.
+// DefaultBase returns the directory for work areas if none is configured. That is tmpdir, the value of
+// TMPDIR, if it is set. Otherwise it is a file system in memory if there is one with room, because making a
+// file on a disk takes 0.3 ms longer, several times per job.
 func DefaultBase(tmpdir string) string {
 	const shm, room = "/dev/shm", 1 << 30
 	if tmpdir != "" {

@@ -19,8 +19,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Daemon and guard killed at once: the next daemon cleans up, and leaves alone
-// what is somebody else's.
+// If daemon and guard are killed at once, the next daemon cleans up, and leaves alone what belongs to others.
 func TestStaleAreasAreRemoved(t *testing.T) {
 	base := t.TempDir()
 	held, err := New(base)
@@ -69,8 +68,8 @@ func TestStaleAreasAreRemoved(t *testing.T) {
 	}
 }
 
-// The guard is in a session of its own, where no terminal reaches it, and the area
-// is not left over as long as it lives.
+// The guard has a session of its own, where no terminal reaches it, and the area does not count as left over
+// as long as it lives.
 func TestGuardHoldsTheArea(t *testing.T) {
 	base := t.TempDir()
 	area, err := New(base)
@@ -97,7 +96,7 @@ func TestGuardHoldsTheArea(t *testing.T) {
 	}
 }
 
-// TestTargetsOfCanariesAreRemoved: those of a daemon that was killed, and of no other.
+// TestTargetsOfCanariesAreRemoved: the targets of a daemon that was killed are removed, and no others.
 func TestTargetsOfCanariesAreRemoved(t *testing.T) {
 	stale, err := os.MkdirTemp("/tmp", probe.Shared)
 	if err != nil {

@@ -10,14 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is a directory that jobs use one after another. It is one goroutine's.
+// Dir is a directory that jobs use one after another. It belongs to one goroutine.
 type Dir struct {
 	Path string
 	fd   int
 	buf  [2048]byte // directory entries
 }
 
-// NewDir makes the directory, mode 0700. Close gives back its descriptor; the directory goes with its area.
+// NewDir makes the directory path, with mode 0700. Close closes its descriptor; the directory is removed with
+// its area.
 func NewDir(path string) (*Dir, error) {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return nil, fmt.Errorf("make work directory: %w", err)
@@ -29,11 +30,11 @@ func NewDir(path string) (*Dir, error) {
 	return &Dir{Path: path, fd: fd}, nil
 }
 
-// Close is the end of its use.
+// Close closes the descriptor of the directory.
 func (d *Dir) Close() { unix.Close(d.fd) }
 
-// Empty removes what a job has left. An entry that was removed may shift others
-// past the reader, so it looks until it finds nothing.
+// Empty removes what a job has left. Removing an entry may move others past the reader, so Empty reads the
+// directory until it finds it empty.
 func (d *Dir) Empty() error {
 	for {
 		if _, err := unix.Seek(d.fd, 0, unix.SEEK_SET); err != nil {
@@ -59,7 +60,7 @@ func (d *Dir) Empty() error {
 	}
 }
 
-// Write makes a file that was not there, mode 0600.
+// Write creates a file with content b and mode 0600. It fails if the file exists.
 func (d *Dir) Write(name string, b []byte) error {
 	fd, err := unix.Openat(d.fd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -83,8 +84,9 @@ func (d *Dir) Write(name string, b []byte) error {
 	return nil
 }
 
-// Open gives a file of the directory to read, and what it is; the caller closes the
-// descriptor. Only a regular file of this user's, with no other name, counts: no link, no device.
+// Open opens a file of the directory for reading and returns its descriptor, which the caller closes, and its
+// status. It must be a regular file that belongs to this user and has no other name: links and devices are
+// errors.
 func (d *Dir) Open(name string) (fd int, st *unix.Stat_t, err error) {
 	fd, err = unix.Openat(d.fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDirGivesOwnFilesOnly: what a compiler has left under an output's name is read only if it
-// is a file of its own.
+// TestDirGivesOwnFilesOnly: what a compiler has left under an output's name is read only if it is a regular
+// file of its own.
 func TestDirGivesOwnFilesOnly(t *testing.T) {
 	base := t.TempDir()
 	other := filepath.Join(base, "other")
