@@ -70,7 +70,7 @@ func (t *task) accept(w *iwarp.WC) (no *job.Refusal, err error) {
 	c.tasks[m.ID] = t
 	c.lent.Came(t.queued)
 	c.jobs++
-	if s.draining {
+	if s.drain.begun {
 		return job.Refuse(job.CauseDraining, "going down"), nil
 	}
 	if no := s.lend.Closed(); no != nil {

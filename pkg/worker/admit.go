@@ -69,7 +69,7 @@ func (s *Server) judge(req iwarp.ConnRequest) (g job.Greeting, claim *psk.Claim,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.draining:
+	case s.drain.begun:
 		no = &job.Rejection{Cause: job.CauseDraining, Detail: "going down"}
 	case s.lend.Full():
 		no = &job.Rejection{Cause: job.CauseFull, Detail: fmt.Sprintf("%d clients are connected", s.o.Clients)}

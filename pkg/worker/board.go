@@ -74,15 +74,15 @@ func (s *Server) publishLocked() {
 	if !any {
 		return
 	}
-	s.boardSeq++
+	s.page.seq++
 	b := job.Board{
-		Seq: s.boardSeq, Uptime: uint64(time.Since(s.started).Milliseconds()),
-		Load: s.loadLocked(), Pressure: s.load.Load().pressure, Speeds: s.speeds,
+		Seq: s.page.seq, Uptime: uint64(time.Since(s.started).Milliseconds()),
+		Load: s.loadLocked(), Pressure: s.load.Load().pressure, Speeds: s.page.speeds,
 	}
-	s.boardBuf = b.Append(s.boardBuf[:0])
+	s.page.buf = b.Append(s.page.buf[:0])
 	for c := range s.conns {
 		if c.board != nil {
-			c.board.write(s.boardBuf)
+			c.board.write(s.page.buf)
 		}
 	}
 }
@@ -97,13 +97,13 @@ func (s *Server) timedLocked(id unit.ToolchainID, text uint64, cpu time.Duration
 		return
 	}
 	rate := min(float64(text)/1024/cpu.Seconds(), 1<<31)
-	i := slices.IndexFunc(s.speeds, func(x job.Speed) bool { return x.Toolchain == id })
+	i := slices.IndexFunc(s.page.speeds, func(x job.Speed) bool { return x.Toolchain == id })
 	if i < 0 {
-		i = len(s.speeds)
-		s.speeds = append(s.speeds, job.Speed{Toolchain: id, Rate: uint32(rate)})
+		i = len(s.page.speeds)
+		s.page.speeds = append(s.page.speeds, job.Speed{Toolchain: id, Rate: uint32(rate)})
 	}
-	x := s.speeds[i]
+	x := s.page.speeds[i]
 	x.Rate = uint32(float64(x.Rate) + (rate-float64(x.Rate))/8)
-	s.speeds = slices.Insert(slices.Delete(s.speeds, i, i+1), 0, x)
-	s.speeds = s.speeds[:min(len(s.speeds), keptSpeeds)]
+	s.page.speeds = slices.Insert(slices.Delete(s.page.speeds, i, i+1), 0, x)
+	s.page.speeds = s.page.speeds[:min(len(s.page.speeds), keptSpeeds)]
 }

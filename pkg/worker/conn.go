@@ -67,20 +67,30 @@ type conn struct {
 	sending   map[uint64]*credit // slots from which a result is sent, by work request
 	offers    map[uint64]*offer  // results to be fetched, by the client's id of the job
 	lastWR    uint64
-	received  uint64        // frames and messages, at the last look at its life
-	reads     uint64        // of the client's, at that time
-	wrote     uint64        // the same
-	unacked   uint64        // bytes under way then
-	silent    time.Duration // without a sign of life
-	ending    ending        // why we end it, if that is decided here
+	life      signs
+	ending    ending // why we end it, if that is decided here
 	jobs      uint64
 	unasked   [job.NumKinds]window // by kind
 	toGrant   []uint64             // credits of which no Grant has told yet
 	toRecall  int
 	wantDrain bool
-	listNext  int // index of the next toolchain to tell of
-	list      []unit.ToolchainID
-	tellNames bool // of the compilers behind them
+	listing   listing
+}
+
+// signs are what the last look at a connection's life found, and since when it is silent.
+type signs struct {
+	received uint64        // frames and messages
+	reads    uint64        // of the client's
+	wrote    uint64        // frames of ours
+	unacked  uint64        // bytes under way
+	silent   time.Duration // without a sign of life
+}
+
+// listing is what a client is yet to be told of the compilers that the host offers.
+type listing struct {
+	ids   []unit.ToolchainID
+	next  int  // index of the next one to tell of; -1: all are told
+	names bool // families and versions are due
 }
 
 // errLost ends what a connection that is gone had under way.

@@ -49,7 +49,7 @@ func (c *conn) lendLocked(k *credit, lent *lend.Credit) {
 
 // rebalanceLocked grants and recalls what is due, and sends what else is.
 func (s *Server) rebalanceLocked() {
-	if s.draining || s.closing {
+	if s.drain.begun || s.closing {
 		return
 	}
 	r := s.lend.Round(time.Now())
@@ -77,7 +77,7 @@ func (s *Server) rebalanceLocked() {
 // nextLocked gives the credit that rides back on a result; nil: none does.
 func (c *conn) nextLocked() *credit {
 	s := c.s
-	if s.draining || s.closing || c.state != connServing {
+	if s.drain.begun || s.closing || c.state != connServing {
 		return nil
 	}
 	now := time.Now()
@@ -93,7 +93,7 @@ func (c *conn) nextLocked() *credit {
 
 // starvedLocked is called by a core that finds nothing to do.
 func (s *Server) starvedLocked() {
-	if s.draining {
+	if s.drain.begun {
 		return
 	}
 	rtt := func(c *lend.Conn) time.Duration { return connOf(c).qp.Stats().Path.RTT }

@@ -104,7 +104,7 @@ func (s *Server) machineMemory() (n int64) {
 func (s *Server) loadLocked() job.Load {
 	h := s.load.Load()
 	free := 0
-	if !s.draining { // else nobody gets one
+	if !s.drain.begun { // else nobody gets one
 		free = s.lend.Free(time.Now())
 	}
 	return job.Load{
@@ -112,7 +112,7 @@ func (s *Server) loadLocked() job.Load {
 		Running:    clip16(s.lend.Running()),
 		Queued:     clip16(s.lend.Queued()),
 		Free:       clip16(free),
-		Draining:   s.draining,
+		Draining:   s.drain.begun,
 		LoadAvg:    h.loadAvg,
 		MemoryFree: h.memoryFree,
 	}

@@ -2,18 +2,18 @@ package worker
 
 // checkIdleLocked closes idle once a draining server has nothing under way.
 func (s *Server) checkIdleLocked() {
-	if s.idle == nil {
+	if s.drain.idle == nil {
 		return
 	}
 	for c := range s.conns {
-		if len(c.tasks) > 0 || len(c.sending) > 0 || len(c.offers) > 0 || !s.impatient && c.state == connServing && len(c.credits) > 0 {
+		if len(c.tasks) > 0 || len(c.sending) > 0 || len(c.offers) > 0 || !s.drain.impatient && c.state == connServing && len(c.credits) > 0 {
 			return
 		}
 	}
 	select {
-	case <-s.idle:
+	case <-s.drain.idle:
 	default:
-		close(s.idle)
+		close(s.drain.idle)
 	}
 }
 

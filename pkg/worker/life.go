@@ -19,11 +19,11 @@ func (c *conn) checkLifeLocked(every time.Duration) {
 	// A slow network brings a long source, or takes a long result, with no message
 	// in between, and what the kernel has buffered goes on when all is sent.
 	st := c.qp.Stats()
-	moving := len(c.sending)+len(c.offers) > 0 && st.FPDUsSent != c.wrote || st.Unacked != 0 && st.Unacked != c.unacked
+	moving := len(c.sending)+len(c.offers) > 0 && st.FPDUsSent != c.life.wrote || st.Unacked != 0 && st.Unacked != c.life.unacked
 	// Where Reads go unseen only a window's age counts.
-	read := st.ReadsReceived != c.reads || st.Unacked != 0 && st.Unacked != c.unacked || !c.s.o.Device.Attr().ReadStats
+	read := st.ReadsReceived != c.life.reads || st.Unacked != 0 && st.Unacked != c.life.unacked || !c.s.o.Device.Attr().ReadStats
 	c.checkOffersLocked(every, read)
-	c.reads = st.ReadsReceived
+	c.life.reads = st.ReadsReceived
 	if quiet := c.puller.Tick(every); quiet > c.s.o.WindowTime {
 		c.log.Warn("client does not answer RDMA Reads", "for", quiet)
 		c.ending = endedUnread
@@ -31,19 +31,19 @@ func (c *conn) checkLifeLocked(every time.Duration) {
 		return
 	}
 	heard := st.FPDUsReceived + st.SendsReceived // a device may count no frames
-	if heard != c.received || moving {
-		c.silent = 0
+	if heard != c.life.received || moving {
+		c.life.silent = 0
 	} else {
-		c.silent += every
+		c.life.silent += every
 	}
-	c.received, c.wrote, c.unacked = heard, st.FPDUsSent, st.Unacked
-	if c.silent > c.s.o.Silence {
-		c.log.Warn("client is silent", "for", c.silent)
+	c.life.received, c.life.wrote, c.life.unacked = heard, st.FPDUsSent, st.Unacked
+	if c.life.silent > c.s.o.Silence {
+		c.log.Warn("client is silent", "for", c.life.silent)
 		c.ending = endedSilent
 		c.qp.Abort()
 		return
 	}
-	if w := &c.unasked[job.KindHeartbeat]; c.state == connServing && !w.waiting && c.silent >= c.s.o.Heartbeat {
+	if w := &c.unasked[job.KindHeartbeat]; c.state == connServing && !w.waiting && c.life.silent >= c.s.o.Heartbeat {
 		c.tellLocked(&job.Heartbeat{Seq: w.open()})
 	}
 }

@@ -186,7 +186,7 @@ func (c *conn) hello(m *job.Hello) error {
 		return err
 	}
 	c.listToolchainsLocked()
-	c.wantDrain = s.draining
+	c.wantDrain = s.drain.begun
 	c.pumpLocked()
 	s.rebalanceLocked()
 	return nil

@@ -60,14 +60,23 @@ type Server struct {
 	wake      *sync.Cond   // runners wait for something that they can do, or closing
 	awaiting  bool         // the cores are going to be woken
 	rest      time.Time    // until then the host takes no work, whatever else
-	draining  bool
-	// impatient: it has drained for Options.Grace.
-	impatient bool
+	drain     drain
 	closing   bool
-	boardSeq  uint64
-	boardBuf  []byte        // of publishLocked
-	speeds    []job.Speed   // of toolchains, the one used last first
+	page      page
+}
+
+// drain is how far Server.Drain has come.
+type drain struct {
+	begun     bool          // no new job is taken
+	impatient bool          // it has gone on for Options.Grace: credits are not waited for any more
 	idle      chan struct{} // made by Drain; closed when nothing runs, waits or is being sent
+}
+
+// page is what goes into every load board.
+type page struct {
+	seq    uint64
+	buf    []byte      // of publishLocked
+	speeds []job.Speed // of toolchains, the one used last first
 }
 
 // confinement is what is known of how compiles are kept in.

@@ -109,7 +109,7 @@ func (s *Server) jobLocked(t *task) JobStatus {
 func (s *Server) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.draining {
+	if s.drain.begun {
 		return errDraining
 	}
 	if no := s.lend.Closed(); no != nil {

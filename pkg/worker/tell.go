@@ -52,15 +52,15 @@ func (c *conn) pumpLocked() {
 	if c.state != connServing {
 		return
 	}
-	if w := &c.unasked[job.KindCompilers]; !w.waiting && c.tellNames { // before the toolchains, which let a manager begin
-		c.tellNames = false
+	if w := &c.unasked[job.KindCompilers]; !w.waiting && c.listing.names { // before the toolchains, which let a manager begin
+		c.listing.names = false
 		c.tellLocked(&job.Compilers{Seq: w.open(), Names: offered.Names(c.s.Toolchains())})
 	}
-	if w := &c.unasked[job.KindToolchains]; !w.waiting && c.listNext >= 0 {
-		n := min(len(c.list)-c.listNext, job.MaxIDs)
-		m := &job.Toolchains{Seq: w.open(), First: uint16(c.listNext), Total: uint16(len(c.list)), More: c.s.Identifying(), IDs: c.list[c.listNext : c.listNext+n]}
-		if c.listNext += n; c.listNext == len(c.list) {
-			c.listNext = -1
+	if w := &c.unasked[job.KindToolchains]; !w.waiting && c.listing.next >= 0 {
+		n := min(len(c.listing.ids)-c.listing.next, job.MaxIDs)
+		m := &job.Toolchains{Seq: w.open(), First: uint16(c.listing.next), Total: uint16(len(c.listing.ids)), More: c.s.Identifying(), IDs: c.listing.ids[c.listing.next : c.listing.next+n]}
+		if c.listing.next += n; c.listing.next == len(c.listing.ids) {
+			c.listing.next = -1
 		}
 		c.tellLocked(m)
 	}
@@ -89,10 +89,10 @@ func (c *conn) listToolchainsLocked() {
 	if c.state != connServing {
 		return
 	}
-	c.list = c.list[:0]
+	c.listing.ids = c.listing.ids[:0]
 	for _, t := range c.s.Toolchains() {
-		c.list = append(c.list, t.ID)
+		c.listing.ids = append(c.listing.ids, t.ID)
 	}
-	c.listNext, c.tellNames = 0, true
+	c.listing.next, c.listing.names = 0, true
 	c.pumpLocked()
 }

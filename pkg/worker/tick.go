@@ -60,7 +60,7 @@ func (s *Server) lookAround(every time.Duration, stale bool) (idle, scan bool, v
 	if s.lend.Queued() > 0 || stale {
 		s.wake.Broadcast() // one that waits for memory may have it now, and what a tree keeps may have to go
 	}
-	return len(s.conns) == 0, !s.draining && s.compilers.Due(now), victims
+	return len(s.conns) == 0, !s.drain.begun && s.compilers.Due(now), victims
 }
 
 // fitStore gives memory back that the machine is short of, and lets the store grow where

@@ -233,9 +233,9 @@ func (s *Server) Serve(l iwarp.Listener) {
 // ctx's error. Close follows.
 func (s *Server) Drain(ctx context.Context) error {
 	s.mu.Lock()
-	if s.idle == nil {
-		s.idle = make(chan struct{})
-		s.draining = true
+	if s.drain.idle == nil {
+		s.drain.idle = make(chan struct{})
+		s.drain.begun = true
 		for c := range s.conns {
 			c.wantDrain = true
 			c.pumpLocked()
@@ -243,13 +243,13 @@ func (s *Server) Drain(ctx context.Context) error {
 		time.AfterFunc(s.o.Grace, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.impatient = true
+			s.drain.impatient = true
 			s.checkIdleLocked()
 		})
 		s.publishLocked()
 		s.checkIdleLocked()
 	}
-	idle := s.idle
+	idle := s.drain.idle
 	s.mu.Unlock()
 	select {
 	case <-idle:
@@ -265,7 +265,7 @@ func (s *Server) Drain(ctx context.Context) error {
 func (s *Server) Close() {
 	s.stop()
 	s.mu.Lock()
-	graceful := s.idle != nil
+	graceful := s.drain.idle != nil
 	var list []*conn
 	for c := range s.conns {
 		list = append(list, c)
