@@ -37,11 +37,12 @@ var edges = map[string][]string{
 
 	// what the product is made of, from the build host to the compile host
 	"pkg/compile":                   {"internal/driver", "internal/job", "internal/reason", "internal/unit"},
-	"pkg/connmgr":                   {"internal/driver/recipes", "internal/history", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/toolchain", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/report", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/scheduler"},
-	"pkg/connmgr/attempt":           {"internal/compress", "internal/digest", "internal/history", "internal/hostlist", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/unit", "pkg/connmgr/farm", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/scheduler"},
+	"pkg/connmgr":                   {"internal/driver/recipes", "internal/hostlist", "internal/identity/psk", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/toolchain", "pkg/connmgr/attempt", "pkg/connmgr/compilers", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/ipc", "pkg/connmgr/ipc/ipcserver", "pkg/connmgr/known", "pkg/connmgr/lists", "pkg/connmgr/machine", "pkg/connmgr/metrics", "pkg/connmgr/report", "pkg/connmgr/slots", "pkg/connmgr/socket", "pkg/connmgr/trust", "pkg/connmgr/underway", "pkg/iwarp", "pkg/scheduler"},
+	"pkg/connmgr/attempt":           {"internal/compress", "internal/digest", "internal/hostlist", "internal/inputs", "internal/job", "internal/outputs", "internal/reason", "internal/unit", "pkg/connmgr/farm", "pkg/connmgr/history", "pkg/connmgr/holdings", "pkg/connmgr/ipc", "pkg/connmgr/known", "pkg/connmgr/link", "pkg/connmgr/metrics", "pkg/connmgr/slots", "pkg/connmgr/trust", "pkg/iwarp", "pkg/scheduler"},
 	"pkg/connmgr/compilers":         {"internal/driver/recipes", "internal/toolchain"},
 	"pkg/connmgr/daemontest":        {"internal/compress", "internal/digest", "internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp", "pkg/iwarp/iwarptest"}, // for tests
 	"pkg/connmgr/farm":              {"internal/hostlist", "internal/identity/psk", "internal/job", "internal/sandbox", "internal/unit", "pkg/connmgr/holdings", "pkg/connmgr/link", "pkg/connmgr/report", "pkg/iwarp", "pkg/scheduler"},
+	"pkg/connmgr/history":           {"pkg/scheduler"},                                    // for what it predicts, a Cost
 	"pkg/connmgr/holdings":          {"internal/inputs", "internal/job", "internal/unit"}, // of which sets it counts what is there
 	"pkg/connmgr/ipc":               {"internal/wire"},
 	"pkg/connmgr/ipc/ipcserver":     {"internal/inflight", "pkg/connmgr/ipc"},
@@ -57,11 +58,12 @@ var edges = map[string][]string{
 	"pkg/connmgr/trust":             {"internal/job", "internal/outputs", "internal/unit", "pkg/connmgr/ipc"},
 	"pkg/connmgr/underway":          {"pkg/connmgr/report"},
 	"pkg/scheduler":                 {"internal/reason"},
-	"pkg/worker":                    {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/policy", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/run", "pkg/worker/users", "pkg/worker/workdir"},
+	"pkg/worker":                    {"internal/cgroup", "internal/digest", "internal/identity/psk", "internal/job", "internal/privatetree", "internal/rdmaread", "internal/sandbox", "internal/sandbox/probe", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/iwarp", "pkg/worker/auditlog", "pkg/worker/files", "pkg/worker/large", "pkg/worker/lend", "pkg/worker/offered", "pkg/worker/policy", "pkg/worker/run", "pkg/worker/users", "pkg/worker/workdir"},
 	"pkg/worker/files":              {"internal/compress", "internal/digest", "internal/driver", "internal/job", "internal/stamp", "internal/store", "internal/toolchain", "internal/unit"},
 	"pkg/worker/large":              {"internal/job", "internal/shm"}, // job: a refusal says why there is no room
 	"pkg/worker/offered":            {"internal/job", "internal/toolchain", "internal/unit"},
-	"pkg/worker/run":                {"internal/compress", "internal/digest", "internal/driver", "internal/driver/recipes", "internal/entrypoint", "internal/job", "internal/policy", "internal/privatetree", "internal/sandbox", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/worker/capture", "pkg/worker/files", "pkg/worker/large", "pkg/worker/workdir"},
+	"pkg/worker/policy":             {"internal/job", "internal/reason", "internal/unit", "pkg/compile"},
+	"pkg/worker/run":                {"internal/compress", "internal/digest", "internal/driver", "internal/driver/recipes", "internal/entrypoint", "internal/job", "internal/privatetree", "internal/sandbox", "internal/shm", "internal/store", "internal/toolchain", "internal/unit", "pkg/compile", "pkg/worker/capture", "pkg/worker/files", "pkg/worker/large", "pkg/worker/policy", "pkg/worker/workdir"},
 	"pkg/worker/auditlog":           {"internal/job"},
 	"pkg/worker/capture":            {"internal/shm"},
 	"pkg/worker/lend":               {"internal/job", "pkg/worker/shares"}, // job: a refusal, and pressure as it is told
@@ -80,7 +82,6 @@ var edges = map[string][]string{
 	"internal/driver/recipes":      {"internal/driver"},
 	"internal/entrypoint":          {},
 	"internal/figure":              {},
-	"internal/history":             {"pkg/scheduler"}, // for what it predicts, a Cost
 	"internal/hostlist":            {"pkg/scheduler"},
 	"internal/identity":            {"internal/identity/psk"},
 	"internal/identity/authority":  {"internal/identity"}, // whose roles a certificate is for
@@ -90,7 +91,6 @@ var edges = map[string][]string{
 	"internal/job":                 {"internal/unit", "internal/wire"},
 	"internal/jobserver":           {}, // what the wrapper asks of a make above it
 	"internal/outputs":             {},
-	"internal/policy":              {"internal/job", "internal/reason", "internal/unit", "pkg/compile"},
 	"internal/privatetree":         {"internal/entrypoint", "internal/inflight", "internal/sandbox", "internal/wire"},
 	"internal/rawjob":              {"internal/identity/psk", "internal/job", "internal/unit", "pkg/iwarp"},
 	"internal/rdmaread":            {"pkg/iwarp"},
@@ -122,7 +122,7 @@ var edges = map[string][]string{
 	"internal/test/program/demo":           {"internal/test/kit/farm"},                                                                                                                                                                                                                                                                                 // the same
 	"internal/test/program/harvest":        {"internal/test/kit/debsrc", "internal/test/kit/honest", "pkg/compile"},                                                                                                                                                                                                                                    // response files are read as the wrapper does
 	"internal/test/program/nemesis":        {"internal/test/kit/farm", "internal/test/kit/relay"},                                                                                                                                                                                                                                                      // and the programs, as processes
-	"internal/test/program/simfarm":        {"internal/history", "pkg/scheduler", "pkg/worker/lend"},
+	"internal/test/program/simfarm":        {"pkg/connmgr/history", "pkg/scheduler", "pkg/worker/lend"},
 	"internal/test/program/simfarm/record": {},
 	"internal/test/program/simfarm/report": {"internal/test/program/simfarm"},
 	"internal/test/suite/attacks":          {}, // tests only
@@ -136,7 +136,7 @@ var edges = map[string][]string{
 // pure packages do no I/O, start no goroutine and read no clock: the engine can
 // be fed byte by byte, the scheduler can be simulated.
 var pure = []string{
-	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "internal/job", "internal/unit", "pkg/scheduler", "internal/hostlist", "internal/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire",
+	"pkg/iwarp/mpa", "pkg/iwarp/ddp", "pkg/iwarp/rdmap", "internal/job", "internal/unit", "pkg/scheduler", "internal/hostlist", "pkg/worker/policy", "pkg/worker/lend", "pkg/worker/shares", "internal/wire",
 }
 
 // only lists what just some packages (or trees, with a final slash) may import directly: each dependency is
@@ -146,8 +146,8 @@ var only = map[string][]string{
 	"github.com/cespare/xxhash/v2":       {"internal/digest"},
 	"github.com/klauspost/compress/zstd": {"internal/compress"},
 	"github.com/klauspost/crc32":         {"pkg/iwarp/mpa"},
-	"hash/crc32":                         {"pkg/iwarp/mpa", "internal/digest"},
-	"github.com/spf13/cobra":             {"internal/ctl", "cmd/rdistcc-cm", "cmd/rdistccd", "cmd/rdistcc-perf"},
+	"hash/crc32":                         {"internal/digest", "pkg/iwarp/mpa"},
+	"github.com/spf13/cobra":             {"cmd/rdistcc-cm", "cmd/rdistcc-perf", "cmd/rdistccd", "internal/ctl"},
 }
 
 // heavy packages cost the wrapper start-up time, which is paid once per source

@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/history"
 	"github.com/rdistcc/rdistcc/internal/reason"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/history"
 	"github.com/rdistcc/rdistcc/pkg/connmgr/ipc"
 )
 

@@ -20,7 +20,7 @@
 //	finish = max(arrival, core free) + length + way back
 //	length = time on a core of speed 1 / speed of the host x contention there
 //
-// The time comes with the job (Cost, from internal/history), or else from its size and the
+// The time comes with the job (Cost, from pkg/connmgr/history), or else from its size and the
 // time per byte so far. Speed is learned for each host and toolchain from the CPU time
 // that Done reports. A host that has run nothing yet is assumed to be as fast as the
 // others, or as it claims. Three bad mispredictions in a row reset the learned speed.

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdistcc/rdistcc/internal/job"
-	"github.com/rdistcc/rdistcc/internal/policy"
+	"github.com/rdistcc/rdistcc/pkg/worker/policy"
 )
 
 // Metrics counts what a Server does. A nil *Metrics counts nothing.

@@ -11,11 +11,11 @@ import (
 
 	"github.com/rdistcc/rdistcc/internal/driver"
 	"github.com/rdistcc/rdistcc/internal/job"
-	"github.com/rdistcc/rdistcc/internal/policy"
 	"github.com/rdistcc/rdistcc/internal/privatetree"
 	"github.com/rdistcc/rdistcc/pkg/compile"
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 	"github.com/rdistcc/rdistcc/pkg/worker/files"
+	"github.com/rdistcc/rdistcc/pkg/worker/policy"
 )
 
 // sourcesInTree is a job of the sources form: the build host's command on the build host's files, under their

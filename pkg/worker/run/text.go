@@ -3,9 +3,9 @@ package run
 import (
 	"github.com/rdistcc/rdistcc/internal/driver"
 	"github.com/rdistcc/rdistcc/internal/job"
-	"github.com/rdistcc/rdistcc/internal/policy"
 	"github.com/rdistcc/rdistcc/internal/toolchain"
 	"github.com/rdistcc/rdistcc/internal/unit"
+	"github.com/rdistcc/rdistcc/pkg/worker/policy"
 )
 
 // text is a job of the text form: the compiler runs on preprocessed text, with words that name no file.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rdistcc/rdistcc/internal/history"
+	"github.com/rdistcc/rdistcc/pkg/connmgr/history"
 	"github.com/rdistcc/rdistcc/pkg/scheduler"
 )
 

@@ -19,7 +19,7 @@ func TestHonestLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile("../../docs/policy.md")
+	page, err := os.ReadFile("../../../docs/policy.md")
 	if err != nil {
 		t.Fatal(err)
 	}
