@@ -6,13 +6,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
 )
 
-// auditPeer returns what the audit log says of the peer.
+// auditPeer returns the peer as the audit log records it.
 func (c *conn) auditPeer() auditlog.Peer {
 	return auditlog.Peer{Tenant: c.lent.Tenant().Name(), Remote: c.remote.String(), Proof: c.proof, Client: c.id, Name: c.name}
 }
 
-// logAudit tells the audit log of a task that was answered, with n bytes of result in its
-// client's sink.
+// logAudit records a task that was answered in the audit log. n bytes of its result went to the client's sink.
 func (t *task) logAudit(r *job.Result, n int) {
 	j := auditlog.Job{Peer: t.c.auditPeer(), Asked: t.m, Answer: r, Written: n, Language: t.language, Source: t.source, Files: t.files}
 	if t.job.Toolchain != nil {

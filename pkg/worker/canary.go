@@ -21,23 +21,24 @@ import (
 )
 
 const (
-	// canaryMean is the time between two canaries of a server, on average: nobody can tell
-	// when the next one comes.
+	// canaryMean is the average time between two canaries of a server. When the next one runs cannot be
+	// predicted.
 	canaryMean = 10 * time.Minute
 	// canaryAgain is how long after a failed canary every runner has to pass another one.
 	canaryAgain = time.Minute
-	// canaryTime bounds a canary's compile, and its probe: only what hangs should meet it, as it counts
-	// as a sandbox that fails, and a busy machine has taken half a minute.
+	// canaryTime bounds a canary's compile, and its probe. Reaching it counts as a failed sandbox, so only
+	// what hangs should reach it; a busy machine has taken half a minute.
 	canaryTime = 3 * time.Minute
 )
 
-// schedule says when canaries are due: at random, as if at every moment alike.
+// schedule says when canaries are due: at random times, equally likely at every moment.
 type schedule struct {
 	mean time.Duration
 	next time.Time // zero: not set yet
 }
 
-// due says whether one is now, and then sets the next. chance is uniform in [0, 1).
+// due reports whether a canary is due, and if so, sets the time of the next. The first call only sets that
+// time. chance returns numbers that are uniform in [0, 1).
 func (s *schedule) due(now time.Time, chance func() float64) bool {
 	was := s.next
 	if !was.IsZero() && now.Before(was) {
@@ -49,10 +50,10 @@ func (s *schedule) due(now time.Time, chance func() float64) bool {
 
 // verdict is what a canary found.
 type verdict struct {
-	held      sandbox.Set
-	reachable []string    // beyond need
-	doubt     sandbox.Set // measures that should have kept it from that
-	broken    error       // what must work and does not
+	held      sandbox.Set // measures in force during the canary
+	reachable []string    // what it could reach but should not
+	doubt     sandbox.Set // measures that should have prevented that
+	broken    error       // what should work and does not
 }
 
 func (v *verdict) String() string {
@@ -66,14 +67,13 @@ func (v *verdict) String() string {
 	return strings.Join(what, "; ")
 }
 
-// canaryGrace is how long compiles may go on in trees where no canary has passed since
-// compilers changed, where the mode is not strict: a canary waits for a runner that has
-// nothing else to do. What it finds would not stop them anyhow.
+// canaryGrace is how long, after compilers have changed, compiles may run in trees in which no canary has
+// passed since, unless the mode is strict. A canary waits for an idle runner, and in these modes what it
+// finds would not stop compiles anyway.
 const canaryGrace = 10 * time.Second
 
-// prepare makes the place ready for commands: where compiles are confined it has
-// passed a canary since it shows what it shows now, in time (canaryGrace) or, if the mode is strict,
-// in any case.
+// prepare makes the place ready for commands. If compiles are confined, a canary must have passed in the
+// place since the compilers changed: in strict mode before the next job, otherwise within canaryGrace.
 func (r *runner) prepare(ctx context.Context) error {
 	shown := r.s.shown.Load()
 	spec := shown.spec
@@ -118,15 +118,15 @@ func (r *runner) test(ctx context.Context, shown *display) error {
 	return err
 }
 
-// canary does an honest job in the place, then has a program there that tries every way out.
-// Which compilers are offered may change meanwhile: it stays with those that are shown.
+// canary does an honest job in the place, then runs a program there that tries every way out. The list of
+// offered compilers may change meanwhile; canary uses those in shown.
 func (r *runner) canary(ctx context.Context, shown *display) *verdict {
 	v := &verdict{}
 	if err := r.place.Open(ctx, shown.spec); err != nil {
 		v.broken = err
 		return v
 	}
-	if err := r.place.Forget(); err != nil { // nobody's files are there for it
+	if err := r.place.Forget(); err != nil { // it must find no tenant's files
 		v.broken = err
 		return v
 	}
@@ -142,7 +142,7 @@ func (r *runner) canary(ctx context.Context, shown *display) *verdict {
 	return v
 }
 
-// honest is nil if one of the toolchains compiles.
+// honest returns nil if one of the toolchains can compile, otherwise the last error.
 func (r *runner) honest(shown *display) (err error) {
 	for i := range shown.list {
 		for _, language := range []string{"cpp-output", "c++-cpp-output"} {
@@ -157,10 +157,10 @@ func (r *runner) honest(shown *display) (err error) {
 	return err
 }
 
-// canarySlot is how many bytes the slot of a canary's job has: for its text, and its object.
+// canarySlot is the size of the slot of a canary's job, in bytes, for its text and its object.
 const canarySlot = 64 << 10
 
-// honestBy does a job that a wrapper could have sent.
+// honestBy does a job that could be a wrapper's, with the toolchain tc.
 func (r *runner) honestBy(tc *toolchain.Toolchain, language string) error {
 	b := job.Body{Name: "canary.c", Language: language, Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "canary.o"}}}
 	text := "int canary(int x) { return x + 1; }\n"
@@ -181,7 +181,8 @@ func (r *runner) honestBy(tc *toolchain.Toolchain, language string) error {
 	return errors.Join(err, r.place.Clean())
 }
 
-// canaryError returns what is wrong with the answer to a canary's job, whose content is at the start of slot.
+// canaryError returns what is wrong with the answer to a canary's job, or nil. The answer's content is at the
+// start of slot.
 func canaryError(tc *toolchain.Toolchain, res *job.Result, slot []byte) error {
 	switch {
 	case res.Status != job.StatusRan:
@@ -196,14 +197,15 @@ func canaryError(tc *toolchain.Toolchain, res *job.Result, slot []byte) error {
 	return nil
 }
 
-// probe runs the probe in the place, as compiles are run, against what this daemon has.
+// probe runs the probe in the place, in the same way as compiles, with this daemon's own resources as
+// targets. It adds what it finds to v and returns what should work but does not.
 func (r *runner) probe(v *verdict, shown *display) error {
 	host, err := probe.NewHost(r.s.area.Path)
 	if err != nil {
 		return err
 	}
 	defer host.Close()
-	if lacks := host.Lacks(); len(lacks) > 0 { // nothing to worry about: what is not there cannot be reached
+	if lacks := host.Lacks(); len(lacks) > 0 { // harmless: a target that does not exist cannot be reached
 		r.s.o.Log.Debug("targets that a canary does without", "lacks", lacks)
 	}
 	exe, err := self()
@@ -247,20 +249,20 @@ func (r *runner) probe(v *verdict, shown *display) error {
 	return report.Works()
 }
 
-// ownThing says that what an attempt reaches is the job's own anyhow: who can make a program load code that he has
-// written runs code of his own already. Only a mount keeps from it.
+// ownThing reports whether what an attempt reaches is the job's own anyway: a job that can make a program
+// load code that it has written runs code of its own already. Only a mount prevents that.
 func ownThing(name string, held sandbox.Set) bool {
 	return name == "load-own-file" && !held.Has(sandbox.Tree)
 }
 
-// doubts are the measures that do not hold when something of a class was reachable.
+// doubts maps a class of targets to the measures that cannot be in force if one of them was reachable.
 var doubts = map[string]sandbox.Set{
 	probe.Read: sandbox.Tree | sandbox.Landlock, probe.Write: sandbox.Tree | sandbox.Landlock, probe.Exec: sandbox.Landlock,
 	probe.Net: sandbox.Network, probe.Process: sandbox.Processes, probe.Privilege: sandbox.NoNewPrivs,
 }
 
-// self is a copy of this program that can be executed wherever files cannot: the
-// caller closes it.
+// self returns a descriptor of a copy of this program that can be executed where no files can be. The caller
+// closes it.
 func self() (int, error) {
 	exe, err := os.Open("/proc/self/exe")
 	if err != nil {
@@ -275,7 +277,7 @@ func self() (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("copy this program: %w", err)
 	}
-	for n := 1; n > 0 && err == nil; { // by the kernel: read, it would be 30 MB of garbage
+	for n := 1; n > 0 && err == nil; { // copied by the kernel: reading it would make 30 MB of garbage
 		if n, err = unix.Sendfile(fd, int(exe.Fd()), nil, 1<<30); errors.Is(err, unix.EINTR) {
 			n, err = 1, nil
 		}
@@ -290,7 +292,8 @@ func self() (int, error) {
 	return fd, nil
 }
 
-// holds notes what confines commands in a runner's tree, without a canary.
+// holds records what confines commands in a runner's tree, without a canary. The error means that no job may
+// run.
 func (s *Server) holds(r *runner, held sandbox.Set) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -310,7 +313,7 @@ func (s *Server) holdsLocked(r *runner, held sandbox.Set) error {
 	return s.lostLocked()
 }
 
-// lostLocked is why no job may run, as an error.
+// lostLocked returns why no job may run, or nil if jobs may run.
 func (s *Server) lostLocked() error {
 	if s.cage.lost != nil {
 		return s.cage.lost
@@ -318,7 +321,7 @@ func (s *Server) lostLocked() error {
 	return nil
 }
 
-// loseLocked takes the host from its clients.
+// loseLocked makes the host take no work because confinement has failed.
 func (s *Server) loseLocked(why *job.Refusal) {
 	s.cage.lost = why
 	s.setFitLocked(why)
@@ -330,7 +333,7 @@ func (s *Server) judged(r *runner, v *verdict, took time.Duration) error {
 	defer s.mu.Unlock()
 	c := &s.cage
 	if v.held.Level() < sandbox.Confined && v.broken == nil {
-		// That more is reachable than in a sandbox nobody has claimed otherwise.
+		// The host does not claim to be confined, so reaching more than in a sandbox is no breach.
 		if len(v.reachable) > 0 {
 			s.o.Log.Warn("compiles are confined in part only", "level", v.held.Level().String(), "reachable", v.reachable)
 		}
@@ -348,7 +351,7 @@ func (s *Server) judged(r *runner, v *verdict, took time.Duration) error {
 	c.breach, c.passed, c.again = v.String(), 0, time.Now().Add(canaryAgain)
 	c.doubt |= v.doubt
 	if v.broken != nil {
-		c.doubt |= sandbox.Seccomp // nothing is known
+		c.doubt |= sandbox.Seccomp // the probe has shown nothing
 	}
 	if v.held != 0 {
 		c.held[r.i] = v.held
@@ -359,7 +362,8 @@ func (s *Server) judged(r *runner, v *verdict, took time.Duration) error {
 	return s.lostLocked()
 }
 
-// passedLocked counts towards the end of a breach: all runners have to pass, after it.
+// passedLocked counts a runner that has passed a canary after a breach. When all runners have, the breach is
+// over.
 func (s *Server) passedLocked(r *runner) {
 	c := &s.cage
 	if c.breach == "" || r.round != c.round {
@@ -373,7 +377,7 @@ func (s *Server) passedLocked(r *runner) {
 	s.checkFitLocked(time.Now())
 }
 
-// canariesLocked makes canaries due; it is part of a tick.
+// canariesLocked decides whether canaries are due; it is part of a tick.
 func (s *Server) canariesLocked(now time.Time) {
 	c := &s.cage
 	if !s.places.Confined {
@@ -390,14 +394,15 @@ func (s *Server) canariesLocked(now time.Time) {
 	}
 }
 
-// canaryForLocked reports whether a runner that has nothing else to do should run a canary.
+// canaryForLocked reports whether an idle runner should run a canary.
 func (s *Server) canaryForLocked(r *runner) bool {
 	c := &s.cage
 	switch {
 	case !s.places.Confined || len(s.Toolchains()) == 0:
 		return false
 	case s.cage.tested[r.i] != s.shown.Load().spec:
-		// Not while that would be in vain, nor all at a time: a job may come.
+		// Not while compilers are still being identified, which would make it void, and not on all runners at
+		// a time, because a job may come.
 		if s.Identifying() && s.o.Sandbox != SandboxStrict || s.cage.testing >= max(1, s.o.Jobs/2) {
 			return false
 		}
@@ -411,14 +416,13 @@ func (s *Server) canaryForLocked(r *runner) bool {
 	return false
 }
 
-// canaryNow is a canary on a runner that has nothing else to do. It is counted in
-// confinement.testing, by take.
+// canaryNow runs a canary on an idle runner. take has counted it in confinement.testing.
 func (r *runner) canaryNow() {
 	defer func() {
 		r.s.mu.Lock()
 		defer r.s.mu.Unlock()
 		r.s.cage.testing--
-		r.s.wake.Broadcast() // the next one
+		r.s.wake.Broadcast() // another runner may begin its own
 	}()
 	defer r.s.rescue(r.s.o.Log, func() {
 		if err := r.place.Abandon(); err != nil {

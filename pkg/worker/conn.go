@@ -23,8 +23,8 @@ import (
 // closeTime bounds a graceful disconnect.
 const closeTime = 2 * time.Second
 
-// conn is one client's connection. serve, in a goroutine of its own, makes it,
-// reads its completion queue until the QP ends, and takes it down.
+// conn is one connection of a client. serve, in a goroutine of its own, sets it up, reads its completion
+// queue until the QP ends, and takes it down.
 type conn struct {
 	s      *Server
 	log    *slog.Logger
@@ -38,53 +38,53 @@ type conn struct {
 	pd     iwarp.PD
 	cq     iwarp.CQ
 	qp     iwarp.QP
-	recvs  []byte // one part of job.MaxMessage bytes for each receive
+	recvs  []byte // job.MaxMessage bytes for each receive
 	recvMR iwarp.MR
-	puller *rdmaread.Puller // of sources; guarded by s.mu
-	// peerReads: the client may send RDMA Reads.
+	puller *rdmaread.Puller // fetches sources; guarded by s.mu
+	// peerReads says whether the client may send RDMA Reads.
 	peerReads bool
-	board     *board // nil: there is none
-	// claim is of a client that has yet to prove that it has the key; nil: none has to.
-	// Written by serve's goroutine, or before it, under s.mu.
+	board     *board // nil: none
+	// claim is set while the client has yet to prove that it has the key. It is written under s.mu, by serve's
+	// goroutine or before that starts.
 	claim   *psk.Claim
 	proveBy *time.Timer // guarded by s.mu
-	ousted  bool        // the same: it has to make room for another one
+	ousted  bool        // it has to make room for another connection; guarded by s.mu
 
 	work  sync.WaitGroup // tasks that runners may hold
-	keeps *store.Tenant  // where its contents are kept; set by hello, until the end; nil: nowhere
+	keeps *store.Tenant  // the tenant's store; set by hello, until the end; nil: none
 
 	// guarded by s.mu
-	name      string
-	lent      *lend.Conn       // what it has been lent, and for whom; set once, by admit
-	allowance *large.Allowance // of the large memory, its tenant's; as above
-	proof     string           // how it proves who it is, for the audit log; as above
+	name      string           // the name that the client gives itself
+	lent      *lend.Conn       // what it has been lent, and its tenant; set once, by admit
+	allowance *large.Allowance // the tenant's part of the large memory; set once, by admit
+	proof     string           // how it proves its identity, for the audit log; set once, by admit
 	state     connState
-	credits   map[uint64]*credit // on loan, by id
-	tasks     map[uint64]*task   // unanswered, by the client's id
-	taking    []chan struct{}    // task.taken of those that are not closed, in order of arrival
-	sending   map[uint64]*credit // slots from which a result is sent, by work request
-	offers    map[uint64]*offer  // results to be fetched, by the client's id of the job
+	credits   map[uint64]*credit // on loan to the client, by ID
+	tasks     map[uint64]*task   // unanswered, by the client's job ID
+	taking    []chan struct{}    // those task.taken that are not closed, in order of arrival
+	sending   map[uint64]*credit // slots from which a result is being sent, by work request
+	offers    map[uint64]*offer  // results to be fetched, by the client's job ID
 	lastWR    uint64
-	received  uint64        // frames and messages, at the last look at its life
-	reads     uint64        // of the client's, at that time
-	wrote     uint64        // the same
-	unacked   uint64        // bytes under way then
-	silent    time.Duration // without a sign of life
-	ending    ending        // why we end it, if that is decided here
-	jobs      uint64
+	received  uint64               // frames and messages received, at the last check of life
+	reads     uint64               // Reads received, at that time
+	wrote     uint64               // frames sent, at that time
+	unacked   uint64               // bytes sent but not acknowledged, at that time
+	silent    time.Duration        // time without a sign of life
+	ending    ending               // why we end it, if not because of a message
+	jobs      uint64               // received so far
 	unasked   [job.NumKinds]window // by kind
-	toGrant   []uint64             // credits of which no Grant has told yet
-	toRecall  int
-	wantDrain bool
-	listNext  int // index of the next toolchain to tell of
+	toGrant   []uint64             // credits that no Grant has announced yet
+	toRecall  int                  // credits that the next Recall asks for
+	wantDrain bool                 // a Drain is to be sent
+	listNext  int                  // index of the next toolchain to announce; -1: none
 	list      []unit.ToolchainID
-	tellNames bool // of the compilers behind them
+	tellNames bool // the compilers' names are to be sent
 }
 
-// errLost ends what a connection that is gone had under way.
+// errLost ends what was under way on a connection that is gone.
 var errLost = errors.New("connection lost")
 
-// window lets one unasked message of a kind be under way.
+// window allows one unsolicited message of a kind to be unacknowledged.
 type window struct {
 	seq     uint32
 	waiting bool
@@ -101,9 +101,8 @@ func newConn(s *Server, id uint64, remote net.Addr) *conn {
 	}
 }
 
-// recvDepth is how many receives are posted at all times: each credit that the
-// client can hold may become a Job or a Return, the job's window a Release, and
-// job.Spare for the rest.
+// recvDepth returns how many receives are posted at all times: one for each credit that the client can hold,
+// which may become a Job or a Return, and then its result's window a Release; and job.Spare for the rest.
 func (s *Server) recvDepth() int { return s.most() + 1 + job.Spare }
 
 // serve runs the connection from its request to its end.
@@ -126,7 +125,7 @@ func (c *conn) serve(req iwarp.ConnRequest) {
 	if err := req.Accept(c.s.ctx, c.qp, p); err != nil {
 		level := slog.LevelWarn
 		if c.claim != nil {
-			level = slog.LevelDebug // anybody could fill the log
+			level = slog.LevelDebug // otherwise any peer could fill the log
 		}
 		c.log.Log(context.Background(), level, "connection not made", "err", err)
 		c.release()
@@ -140,8 +139,8 @@ func (c *conn) serve(req iwarp.ConnRequest) {
 	c.close(err)
 }
 
-// lost drops a connection that cannot be taken down in order: the last thing is that
-// it is not counted any more.
+// lost drops a connection that cannot be taken down in the normal way, because of a panic. Last of all, it
+// stops counting it.
 func (c *conn) lost() {
 	s := c.s
 	defer c.leaveStore()
@@ -155,14 +154,14 @@ func (c *conn) lost() {
 	s.checkIdleLocked()
 }
 
-// endLocked marks it as ended: it is lent nothing more, and told nothing.
+// endLocked marks the connection as ended: it gets no more credits and no more messages.
 func (c *conn) endLocked() {
 	c.enterLocked(connEnded)
 	c.lent.End()
 }
 
-// leaveStore ends its part in what is kept for its tenant. It may take a while: it is called
-// without the lock.
+// leaveStore ends the connection's use of its tenant's store. It may take a while, so it is called without
+// the lock.
 func (c *conn) leaveStore() {
 	keeps, s := c.keeps, c.s
 	c.keeps = nil
@@ -170,11 +169,11 @@ func (c *conn) leaveStore() {
 	if keeps != nil && keeps.Wiped() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.wake.Broadcast() // what trees keep for it has to go too
+		s.wake.Broadcast() // trees have to drop what they keep for the tenant
 	}
 }
 
-// agreed is what becomes of our wish for Reads, and the peer's.
+// agreed returns the depth of RDMA Reads that results from ours and the peer's.
 func agreed(ours, theirs uint16) int {
 	if theirs == iwarp.DepthAny {
 		return int(ours)
@@ -182,7 +181,8 @@ func agreed(ours, theirs uint16) int {
 	return int(min(ours, theirs))
 }
 
-// maxSource is the longest source that can be fetched from the client, in bytes.
+// maxSource returns the size of the largest source that can be fetched from the client, in bytes; 0 if none
+// can be.
 func (c *conn) maxSource() uint64 {
 	if !c.puller.Can() {
 		return 0
@@ -190,7 +190,7 @@ func (c *conn) maxSource() uint64 {
 	return uint64(min(c.s.o.Source, c.s.large.Max()))
 }
 
-// open makes the verbs objects and posts the receives.
+// open creates the verbs objects and posts the receives. release frees them.
 func (c *conn) open() (err error) {
 	d := c.s.o.Device
 	recvs := c.s.recvDepth()
@@ -232,7 +232,7 @@ const (
 	readID = 1 << 62
 )
 
-// receive handles completions until the QP ends; an error is why we end it.
+// receive handles completions until the QP ends. An error is the reason to end it.
 func (c *conn) receive() error {
 	wcs := make([]iwarp.WC, 32)
 	for {
@@ -246,7 +246,7 @@ func (c *conn) receive() error {
 		for i := range wcs[:n] {
 			w := &wcs[i]
 			if w.Status != iwarp.StatusSuccess {
-				return nil // receives are always posted: this is the QP's end
+				return nil // some receives are always posted, so this means that the QP has ended
 			}
 			switch {
 			case w.ID&sendID != 0:
@@ -265,7 +265,7 @@ func (c *conn) receive() error {
 	}
 }
 
-// message handles one received message and posts its receive anew.
+// message handles one received message and posts its receive again.
 func (c *conn) message(w *iwarp.WC) error {
 	at := int(w.ID) * job.MaxMessage
 	m, err := job.Parse(c.recvs[at : at+int(w.ByteLen)])
@@ -278,7 +278,7 @@ func (c *conn) message(w *iwarp.WC) error {
 	}
 	if err := c.postRecv(w.ID); err != nil {
 		if errors.Is(err, iwarp.ErrState) {
-			return nil // being closed in order, which an error would spoil for what is on its way
+			return nil // it is being closed gracefully; an error would abort what is still in transit
 		}
 		return err
 	}
@@ -314,7 +314,7 @@ func (c *conn) message(w *iwarp.WC) error {
 	return fmt.Errorf("a client does not send messages of kind %d", m.Kind())
 }
 
-// hello answers the first message: the host's figures, its toolchains, credits.
+// hello answers the first message with the host's figures, its toolchains and credits.
 func (c *conn) hello(m *job.Hello) error {
 	s := c.s
 	if s.keep != nil {
@@ -348,7 +348,7 @@ func (c *conn) hello(m *job.Hello) error {
 	return nil
 }
 
-// listToolchainsLocked tells the client of all toolchains, from the first on.
+// listToolchainsLocked announces all toolchains to the client, starting over from the first.
 func (c *conn) listToolchainsLocked() {
 	if c.state != connServing {
 		return
@@ -361,12 +361,12 @@ func (c *conn) listToolchainsLocked() {
 	c.pumpLocked()
 }
 
-// pumpLocked sends the unasked messages that are due and whose window is open.
+// pumpLocked sends the unsolicited messages that are due and whose window is open.
 func (c *conn) pumpLocked() {
 	if c.state != connServing {
 		return
 	}
-	if w := &c.unasked[job.KindCompilers]; !w.waiting && c.tellNames { // before the toolchains, which let a manager begin
+	if w := &c.unasked[job.KindCompilers]; !w.waiting && c.tellNames { // before the toolchains, with which a manager begins to send jobs
 		c.tellNames = false
 		c.tellLocked(&job.Compilers{Seq: w.open(), Names: offered.Names(c.s.Toolchains())})
 	}
@@ -398,13 +398,14 @@ func (c *conn) pumpLocked() {
 	}
 }
 
+// open takes the window for a message and returns its sequence number.
 func (w *window) open() uint32 {
 	w.seq++
 	w.waiting = true
 	return w.seq
 }
 
-// tellLocked sends an unasked message; if that fails the QP is at its end.
+// tellLocked sends an unsolicited message. If that fails, it ends the QP.
 func (c *conn) tellLocked(m job.Message) {
 	if err := c.sendLocked(m); err != nil {
 		c.log.Debug("send", "err", err)
@@ -419,8 +420,8 @@ func (c *conn) sendLocked(m job.Message) error {
 	})
 }
 
-// ack answers an unasked message of the client's. A full queue is one that sends
-// the next before the ack of the last.
+// ack acknowledges an unsolicited message of the client. The queue can be full only if the client sends the
+// next message before the Ack of the last.
 func (c *conn) ack(of job.Kind, seq uint32) error {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -436,14 +437,14 @@ func (c *conn) acked(m *job.Ack) error {
 		return fmt.Errorf("an Ack of message %d of kind %d, which was not sent", m.Seq, m.Of)
 	}
 	w.waiting = false
-	// What a Recall brought came before this. If that was nothing the client needs its
-	// credits: it is asked again when something changes, and not at once.
+	// Credits that a Recall brought back came before its Ack. If there were none, the client needs its
+	// credits: it is asked again when something changes, not at once.
 	c.pumpLocked()
 	return nil
 }
 
-// shut says whether the message w has ended the client's access to mr. A device
-// that does not tell leaves it to us.
+// shut reports whether the message w has ended the client's access to mr. If the device does not say which
+// STag a message has invalidated, shut invalidates mr itself.
 func (c *conn) shut(w *iwarp.WC, mr iwarp.MR) bool {
 	if !c.s.o.Device.Attr().WCMarks {
 		return mr.Invalidate() == nil
@@ -451,14 +452,14 @@ func (c *conn) shut(w *iwarp.WC, mr iwarp.MR) bool {
 	return w.Inv && w.InvSTag == mr.STag()
 }
 
-// fetched takes the completion of a Read.
+// fetched handles the completion of a Read.
 func (c *conn) fetched(w *iwarp.WC) error {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	return c.puller.Completed(w)
 }
 
-// sent frees the slot from which a result went.
+// sent frees the slot of a result that has been sent.
 func (c *conn) sent(id uint64) {
 	s := c.s
 	s.mu.Lock()

@@ -6,7 +6,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
 
-// denial counts a compile that was ended, or cut.
+// denial counts a compile that was ended, or whose output was cut.
 func (m *Metrics) denial(cause string) {
 	if m != nil {
 		m.denials.WithLabelValues(cause).Inc()
@@ -19,13 +19,14 @@ const (
 	canaryFailed = "failed"
 )
 
+// canary counts a canary.
 func (m *Metrics) canary(result string) {
 	if m != nil {
 		m.canaries.WithLabelValues(result).Inc()
 	}
 }
 
-// measures is a gauge for each measure of package sandbox: 1 where it holds.
+// measures collects a gauge for each measure of package sandbox: 1 if it confines every compile.
 type measures struct{ s *Server }
 
 var measureDesc = prometheus.NewDesc("rdistccd_sandbox_measure", "1 if this measure confines every compile.", []string{"measure"}, nil)

@@ -11,22 +11,22 @@ import (
 type ending string
 
 const (
-	endedClosed     ending = "closed"     // by either side, in order or not
-	endedProtocol   ending = "protocol"   // the client broke the job protocol
-	endedStream     ending = "stream"     // it broke the rules of iWARP: it was sent a Terminate
-	endedTerminated ending = "terminated" // it sent a Terminate
+	endedClosed     ending = "closed"     // by either side, gracefully or not
+	endedProtocol   ending = "protocol"   // the client violated the job protocol
+	endedStream     ending = "stream"     // the client violated iWARP, and was sent a Terminate
+	endedTerminated ending = "terminated" // the client sent a Terminate
 	endedSilent     ending = "silent"     // no sign of life for Options.Silence
 	endedUnread     ending = "unread"     // no answer to our RDMA Reads for Options.WindowTime
 	endedPanic      ending = "panic"      // a bug of ours
-	endedUnproven   ending = "unproven"   // no proof of the pre-shared key: AuthFailed was told
-	endedCrowded    ending = "crowded"    // proven, but there was no place any more
-	endedHoarding   ending = "hoarding"   // memory was short, and most of what lay in slots without a job was its client's
+	endedUnproven   ending = "unproven"   // no proof of the pre-shared key; AuthFailed was called
+	endedCrowded    ending = "crowded"    // proven, but there was no place left
+	endedHoarding   ending = "hoarding"   // memory was short, and its slots without a job held the most
 )
 
 var endings = []ending{endedClosed, endedProtocol, endedStream, endedTerminated, endedSilent, endedUnread, endedPanic, endedUnproven, endedCrowded, endedHoarding}
 
-// endingOf tells why the QP of a connection that has ended did: why is receive's
-// reason, given what was decided elsewhere, end the QP's own word.
+// endingOf returns why a connection has ended: why is the error of receive, given what was decided elsewhere,
+// end the error of the QP.
 func endingOf(why error, given ending, end error) ending {
 	var t *iwarp.TerminateError
 	switch {
@@ -48,8 +48,8 @@ func endingOf(why error, given ending, end error) ending {
 	return endedClosed
 }
 
-// markEnded counts the end of a connection, and holds it against the peer if no honest
-// client's ends so.
+// markEnded counts the end of a connection, and a violation of the peer if no honest client's connection ends
+// that way.
 func (c *conn) markEnded(why error, given ending) {
 	end := c.qp.Err()
 	e := endingOf(why, given, end)

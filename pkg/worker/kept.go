@@ -2,7 +2,7 @@ package worker
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// contents are the metrics of the store: all 0 where there is none.
+// contents collects the metrics of the store, all 0 if there is no store.
 type contents struct{ s *Server }
 
 var (

@@ -15,7 +15,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/store"
 )
 
-// hostLoad is the machine's state, read once a tick as it costs some files.
+// hostLoad is the machine's state. It is read once a tick, because that takes reading several files.
 type hostLoad struct {
 	loadAvg    uint32 // x 100
 	memoryFree uint64 // bytes
@@ -42,14 +42,14 @@ func (s *Server) readHostLoad() {
 	s.load.Store(&h)
 }
 
-// tellMemoryLocked tells the ledger what memory the machine has.
+// tellMemoryLocked tells the ledger how much memory is free.
 func (s *Server) tellMemoryLocked() {
 	h := s.load.Load()
 	s.lend.SetMemory(h.memoryFree, h.pressure.Memory)
 }
 
-// readMemory is how many bytes programs could have without swapping, on this machine and in
-// the control groups around this process; 0 = not known.
+// readMemory returns how many bytes programs could still use without swapping, on this machine and in the
+// control groups around this process; 0 if not known.
 func (s *Server) readMemory() (free uint64) {
 	if b, err := os.ReadFile(s.o.Proc + "/meminfo"); err == nil {
 		free = number(b, "MemAvailable:") << 10
@@ -60,7 +60,7 @@ func (s *Server) readMemory() (free uint64) {
 	return free
 }
 
-// readOOMKills is how many processes the system has killed for want of memory.
+// readOOMKills returns how many processes the kernel has killed because memory ran out.
 func (s *Server) readOOMKills() uint64 {
 	b, err := os.ReadFile(s.o.Proc + "/vmstat")
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Server) readOOMKills() uint64 {
 	return number(b, "oom_kill ")
 }
 
-// number is what stands behind a name in a file of lines; 0 if it is not there.
+// number returns the number that follows a name in the text b, or 0 if the name is not there.
 func number(b []byte, name string) uint64 {
 	_, rest, _ := bytes.Cut(b, []byte(name))
 	line, _, _ := bytes.Cut(rest, []byte("\n"))
@@ -80,8 +80,8 @@ func number(b []byte, name string) uint64 {
 	return n
 }
 
-// pressure reads how long processes waited for a resource (Linux PSI), where the
-// kernel tells.
+// pressure returns how long processes have waited for a resource (Linux PSI), in hundredths of a percent, or
+// job.NoPressure if the kernel does not say.
 func (s *Server) pressure(resource string) uint16 {
 	b, err := os.ReadFile(s.o.Proc + "/pressure/" + resource)
 	if err != nil {
@@ -96,11 +96,11 @@ func (s *Server) pressure(resource string) uint16 {
 	return uint16(max(0, min(f*100, job.NoPressure-1)))
 }
 
-// loadLocked is what messages say about this host.
+// loadLocked returns this host's load as messages carry it.
 func (s *Server) loadLocked() job.Load {
 	h := s.load.Load()
 	free := 0
-	if !s.draining { // else nobody gets one
+	if !s.draining { // a draining host grants none
 		free = s.lend.Free(time.Now())
 	}
 	return job.Load{
@@ -116,7 +116,7 @@ func (s *Server) loadLocked() job.Load {
 
 func clip16(n int) uint16 { return uint16(max(0, min(n, math.MaxUint16))) }
 
-// tick looks after the connections and the credits until the server stops.
+// tick calls look periodically until the server stops.
 func (s *Server) tick() {
 	every := min(time.Second, s.o.Heartbeat)
 	t := time.NewTicker(every)
@@ -131,7 +131,7 @@ func (s *Server) tick() {
 	}
 }
 
-// look is one tick.
+// look does what is due in one tick.
 func (s *Server) look(every time.Duration) {
 	defer s.rescue(s.o.Log, nil)
 	s.readHostLoad()
@@ -149,8 +149,9 @@ func (s *Server) look(every time.Duration) {
 	}
 }
 
-// lookAround is its part under the lock. stale says that trees may keep what has to go. idle says that nobody is there, scan that it is
-// time to look for compilers, victims are jobs to be stopped.
+// lookAround is the part of look that needs the lock. stale says that trees may have to drop what they keep.
+// idle reports that there are no connections, and scan that it is time to look for compilers. The caller
+// stops victims.
 func (s *Server) lookAround(every time.Duration, stale bool) (idle, scan bool, victims []*task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,60 +168,59 @@ func (s *Server) lookAround(every time.Duration, stale bool) (idle, scan bool, v
 	s.publishLocked()
 	victims = s.yieldLocked(now)
 	if s.lend.Queued() > 0 || stale {
-		s.wake.Broadcast() // one that waits for memory may have it now, and what a tree keeps may have to go
+		s.wake.Broadcast() // a job may get its memory now, and a tree may have to drop what it keeps
 	}
 	return len(s.conns) == 0, !s.draining && s.compilers.Due(now), victims
 }
 
-// Status is what a status page shows.
+// Status is the state of a server, as a status page shows it.
 type Status struct {
 	Load       job.Load      `json:"load"`
-	Large      int64         `json:"large_bytes"` // of sources and results beyond slots and sinks
-	Tree       bool          `json:"tree"`        // jobs of the sources form are taken
+	Large      int64         `json:"large_bytes"` // memory of sources and results beyond slots and sinks
+	Tree       bool          `json:"tree"`        // jobs of the sources form are accepted
 	Sandbox    SandboxStatus `json:"sandbox"`
 	Store      StoreStatus   `json:"store"`
-	Toolchains int           `json:"toolchains"` // that clients are offered
-	// Identifying: not all compilers have been asked since the start.
+	Toolchains int           `json:"toolchains"` // number that clients are offered
+	// Identifying says that some compilers have not been asked since the start.
 	Identifying bool           `json:"identifying"`
-	Tenants     int            `json:"tenants"` // whom the clients work for
+	Tenants     int            `json:"tenants"` // number of tenants that the clients work for
 	Clients     []ClientStatus `json:"clients"`
 	Jobs        []JobStatus    `json:"underway"` // the oldest first
 }
 
-// StoreStatus is of contents that clients send once.
+// StoreStatus describes the contents that the server keeps for tenants.
 type StoreStatus struct {
 	store.Stats
-	Most int64 `json:"most_bytes"` // of one tenant's; 0: none are kept
+	Most int64 `json:"most_bytes"` // bytes kept per tenant at most; 0: none are kept
 	// Trees is how many bytes trees keep from one job to the next.
 	Trees int64 `json:"tree_bytes"`
 }
 
-// JobStatus is one job that the server has now.
+// JobStatus describes one job that the server has now.
 type JobStatus struct {
-	Client string        `json:"client"` // what its manager says of itself
-	Remote string        `json:"remote"` // and its address
-	Source string        `json:"source"` // as its command names it; empty: that was not read yet
+	Client string        `json:"client"` // the name that its manager gives itself
+	Remote string        `json:"remote"` // the manager's address
+	Source string        `json:"source"` // as the command names it; empty: not read yet
 	Phase  string        `json:"phase"`  // fetches, waits, compiles or answers
 	Age    time.Duration `json:"age_ns"`
 }
 
-// ClientStatus is one connection's part of a Status.
+// ClientStatus describes one connection.
 type ClientStatus struct {
-	// Tenant is whom it counts for, Name what it says of itself.
-	Tenant   string    `json:"tenant"`
-	Name     string    `json:"name"`
+	Tenant   string    `json:"tenant"` // the tenant that it counts for
+	Name     string    `json:"name"`   // the name that its manager gives itself
 	Remote   string    `json:"remote"`
 	Credits  int       `json:"credits"` // unspent
-	InHand   int       `json:"in_hand"` // queued or running
+	InHand   int       `json:"in_hand"` // jobs queued or running
 	Weight   int       `json:"weight"`  // of its manager
-	Demand   int       `json:"demand"`  // the same; -1: it did not say
+	Demand   int       `json:"demand"`  // of its manager; -1: it did not say
 	Jobs     uint64    `json:"jobs"`
 	Since    time.Time `json:"since"`
 	BytesIn  uint64    `json:"bytes_in"`
 	BytesOut uint64    `json:"bytes_out"`
 }
 
-// Status returns the state of now.
+// Status returns the current state.
 func (s *Server) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,7 +231,7 @@ func (s *Server) Status() Status {
 	}
 	for c := range s.conns {
 		if c.claim != nil {
-			continue // no client yet
+			continue // it has not proven itself yet
 		}
 		q := ClientStatus{Tenant: c.lent.Tenant().Name(), Name: c.name, Remote: c.remote.String(), Credits: len(c.credits), InHand: len(c.tasks), Jobs: c.jobs, Since: c.since}
 		if cl := c.lent.Client(); cl != nil {
@@ -266,8 +266,8 @@ func (s *Server) jobLocked(t *task) JobStatus {
 	return j
 }
 
-// Ready says whether the server takes jobs, or why not. While compilers are being
-// identified it does: a client that knows of none yet waits for the list.
+// Ready returns nil if the server takes jobs, otherwise why not. It takes jobs while compilers are being
+// identified: a client that knows of none yet waits for the list.
 func (s *Server) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

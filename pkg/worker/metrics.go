@@ -28,8 +28,7 @@ type Metrics struct {
 	denials  *prometheus.CounterVec
 }
 
-// NewMetrics makes the metrics; Register makes them known together with a
-// server's gauges.
+// NewMetrics returns new metrics. Register adds them to a registry, together with a server's gauges.
 func NewMetrics() *Metrics {
 	return &Metrics{
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -125,8 +124,8 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 			return fmt.Errorf("register metrics: %w", err)
 		}
 	}
-	// Every cause is there from the start: a rate over a series that appears with
-	// its first count misses that count.
+	// All series exist from the start: a rate over a series that appears with its first count misses that
+	// count.
 	for c := job.CauseToolchain; c <= job.CauseVersion; c++ {
 		m.refusals.WithLabelValues(c.String())
 	}
@@ -165,14 +164,14 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 	return nil
 }
 
-// What one client can have too much of.
+// Limits that a tenant or peer can reach, as label values.
 const (
 	limitConnections = "connections" // half of limits.clients
-	limitViolations  = "violations"  // of iWARP's rules, or the job protocol's: kept off for a while
+	limitViolations  = "violations"  // of iWARP or the job protocol: the peer is turned away for a while
 	limitQueued      = "queued"      // limits.client-queued
-	limitUnproven    = "unproven"    // without a proof of the key, and others came: ended before its time
-	limitSlots       = "slots"       // more than others in slots that it sent no jobs for, while memory was short: a connection was ended
-	limitYield       = "yield"       // more than its part of the cores, which another one waited for
+	limitUnproven    = "unproven"    // a connection without a proof of the key had to make room for another
+	limitSlots       = "slots"       // memory was short, and its slots without a job held the most: a connection was ended
+	limitYield       = "yield"       // it had more than its part of the cores while another tenant waited
 )
 
 func (m *Metrics) limited(limit string) {
@@ -181,24 +180,24 @@ func (m *Metrics) limited(limit string) {
 	}
 }
 
-// window counts what went by RDMA Read: "source" or "result".
+// window counts a transfer by RDMA Read: what is "source" or "result".
 func (m *Metrics) window(what string) {
 	if m != nil {
 		m.windows.WithLabelValues(what).Inc()
 	}
 }
 
-// authNetwork: the address is in no network of --allow.
+// authNetwork is the cause for an address that is in no network of --allow.
 const authNetwork = "network"
 
-// AuthCauses has these causes of AuthFailed there from the start.
+// AuthCauses makes the series for these causes of AuthFailed exist from the start.
 func (m *Metrics) AuthCauses(causes []string) {
 	for _, c := range causes {
 		m.auth.WithLabelValues(c)
 	}
 }
 
-// AuthFailed counts a peer that may not use this host, by what spoke against it.
+// AuthFailed counts a peer that may not use this host, by cause.
 func (m *Metrics) AuthFailed(cause string) {
 	if m != nil {
 		m.auth.WithLabelValues(cause).Inc()
@@ -215,7 +214,7 @@ func (m *Metrics) refused(c job.Cause) {
 const (
 	resultOK      = "ok"
 	resultRefused = "refused"
-	resultSignal  = "signal" // the compiler died of one
+	resultSignal  = "signal" // a signal ended the compiler
 	resultFailed  = "failed" // the compiler's exit status is not 0
 )
 
@@ -244,7 +243,7 @@ func (m *Metrics) answered(t *task, r *job.Result) {
 	}
 }
 
-// log writes the line of a job.
+// log writes the ordinary log's line for a job.
 func (r *runner) log(t *task, res *job.Result, n int) {
 	level := slog.LevelInfo
 	attrs := []slog.Attr{
@@ -266,7 +265,7 @@ func (r *runner) log(t *task, res *job.Result, n int) {
 		attrs = append(attrs, slog.Int("signal", int(res.Signal)))
 	}
 	if res.Status != job.StatusRan {
-		if level = slog.LevelWarn; res.Cause == job.CauseLacks { // it comes again
+		if level = slog.LevelWarn; res.Cause == job.CauseLacks { // the client sends the job again
 			level = slog.LevelInfo
 		}
 		attrs = append(attrs, slog.String("cause", res.Cause.String()), slog.String("detail", res.Detail))

@@ -9,18 +9,17 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/large"
 )
 
-// offer is a result too big for the client's sink, in a window of its own that the
-// client reads until its Release. It counts as a credit in the client's hands: so
-// every message that it may send has its receive, and who releases nothing gets
-// less work.
+// offer is a result that is too big for the client's slot or sink. It has a window of its own, which the
+// client reads until its Release. It counts as a credit that the client holds, so that a receive is posted
+// for every message that the client may send, and a client that releases nothing gets less work.
 type offer struct {
 	data *large.Part
 	mr   iwarp.MR
 	age  time.Duration // since the Result
-	idle time.Duration // since a Read
+	idle time.Duration // since the last Read
 }
 
-// offerLocked opens a window on the task's result.
+// offerLocked opens a window onto the task's result.
 func (t *task) offerLocked() (job.Window, error) {
 	c := t.c
 	mr, err := c.pd.RegMR(t.job.Offered.Mem, iwarp.RemoteRead, &iwarp.MROptions{QP: c.qp})
@@ -34,7 +33,7 @@ func (t *task) offerLocked() (job.Window, error) {
 	return job.Window{STag: uint32(mr.STag()), TO: mr.Base(), Len: uint64(mr.Len())}, nil
 }
 
-// endOfferLocked closes a window and gives its memory back.
+// endOfferLocked closes a window and frees its memory.
 func (c *conn) endOfferLocked(id uint64) error {
 	o := c.offers[id]
 	delete(c.offers, id)
@@ -47,7 +46,7 @@ func (c *conn) endOfferLocked(id uint64) error {
 	return err
 }
 
-// released ends a window at the client's word, which has invalidated its STag.
+// released handles a Release: it ends the window, whose STag the message must have invalidated.
 func (c *conn) released(m *job.Release, w *iwarp.WC) error {
 	s := c.s
 	s.mu.Lock()
@@ -67,9 +66,9 @@ func (c *conn) released(m *job.Release, w *iwarp.WC) error {
 	return nil
 }
 
-// checkOffersLocked ends the windows that were left alone for WindowTime, or that
-// are older than any compile may take: a client cannot hold memory here for ever.
-// One that comes later reads from an STag that is gone, which ends its connection.
+// checkOffersLocked ends the windows that were not read for WindowTime, or that are older than any compile
+// may take, so that a client cannot hold memory here for ever. A client that reads later uses an STag that is
+// gone, which ends its connection. read says whether the client has read since the last call, every ago.
 func (c *conn) checkOffersLocked(every time.Duration, read bool) {
 	for id, o := range c.offers {
 		o.age += every

@@ -6,8 +6,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
-// reclaimLocked ends at most one connection, for the memory that lies in its slots. It is part of
-// a tick.
+// reclaimLocked ends at most one connection, to free the memory in its slots. It is part of a tick.
 func (s *Server) reclaimLocked(now time.Time) {
 	if !s.lend.MayReclaim(s.o.Slot) {
 		return
@@ -27,7 +26,7 @@ func (s *Server) reclaimLocked(now time.Time) {
 	c.qp.Abort()
 }
 
-// unsentLocked is what the client has written into slots that it sent no job for, in bytes.
+// unsentLocked returns how many bytes the client has written into slots without sending a job.
 func (c *conn) unsentLocked(now time.Time) (n int64) {
 	for _, k := range c.credits {
 		if k.lent.Lies(now) {

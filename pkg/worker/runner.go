@@ -12,9 +12,9 @@ import (
 // runner does one task at a time, in its place.
 type runner struct {
 	s     *Server
-	i     int
+	i     int // its index
 	place *run.Place
-	round int // of confinement, when the place has proven itself last
+	round int // confinement.round when a canary last ran in the place
 }
 
 func newRunner(s *Server, i int) (*runner, error) {
@@ -38,7 +38,7 @@ func (r *runner) close() {
 // loop takes tasks until the server closes.
 func (r *runner) loop() {
 	defer r.close()
-	if r.s.places.Trees { // now, and not while a first job waits
+	if r.s.places.Trees { // now, so that the first job need not wait for it
 		if err := r.prepare(r.s.ctx); err != nil && r.s.ctx.Err() == nil {
 			r.s.o.Log.Error("private tree", "err", err)
 		}
@@ -57,11 +57,11 @@ func (r *runner) loop() {
 	}
 }
 
-// do takes a task to its end.
+// do runs a task, answers it and logs it.
 func (r *runner) do(t *task) {
 	defer t.c.work.Done()
 	defer r.clean()
-	defer r.s.rescue(t.c.log, t.c.qp.Abort) // a client that has no answer may not wait for one
+	defer r.s.rescue(t.c.log, t.c.qp.Abort) // so that the client does not wait for an answer that never comes
 	res, n := r.run(t)
 	res.Queue, res.Wall = run.Micros(t.started.Sub(t.queued)), run.Micros(time.Since(t.started))
 	r.s.ran(t, res)
@@ -69,7 +69,7 @@ func (r *runner) do(t *task) {
 	r.log(t, res, n)
 }
 
-// run does a task, or returns the answer of one that met a fault of ours.
+// run does a task. It returns what run.Place.Do returns, also if the task met a bug of ours.
 func (r *runner) run(t *task) (res *job.Result, n int) {
 	defer r.s.rescue(t.c.log, func() {
 		t.job.Process.Stop(job.CauseInternal)

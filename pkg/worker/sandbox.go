@@ -22,40 +22,40 @@ type SandboxMode uint8
 
 // Modes.
 const (
-	SandboxOff    SandboxMode = iota // not: a compile can do what this process's user can
-	SandboxAuto                      // by all that the system offers
-	SandboxStrict                    // by nothing less than sandbox.Confined: else New fails, and jobs are refused
+	SandboxOff    SandboxMode = iota // not at all: a compile can do whatever this process's user can
+	SandboxAuto                      // by everything that the system offers
+	SandboxStrict                    // at least sandbox.Confined; otherwise New fails, or jobs are refused
 )
 
 func (m SandboxMode) String() string { return [...]string{"off", "auto", "strict"}[m] }
 
-// Bounds of a compile where Options has none.
+// Bounds of a compile if Options sets none.
 const (
 	defaultProcesses = 64
 	defaultFile      = 1 << 30 // bytes: an assembly is several times its object
 	defaultOutput    = 1 << 20 // bytes
 )
 
-// confinement is what is known of how compiles are kept in.
+// confinement is what is known about how compiles are confined.
 type confinement struct {
 	// guarded by Server.mu
-	held     []sandbox.Set       // by runner: the measures of its tree; 0: it has none yet
-	breach   string              // what was found reachable, or did not work; "": nothing
-	doubt    sandbox.Set         // measures that did not hold then
+	held     []sandbox.Set       // by runner: the measures of its tree; 0: no tree yet
+	breach   string              // what a canary could reach, or what did not work; "": nothing
+	doubt    sandbox.Set         // measures that a breach has put in doubt
 	lost     *job.Refusal        // strict: why no work is taken
-	tested   []*privatetree.Spec // by runner: what its tree showed when a canary was there last
-	shownAt  time.Time           // when the compilers changed last, which trees show
-	testing  int                 // runners that run a canary as they have nothing else to do
-	begun    bool                // there are runners: how they can be confined is known
-	told     bool                // tellSandbox has spoken
-	round    int                 // of canaries that are due from all runners; runner.round of those that have passed it
-	passed   int                 // runners that passed in this round, as long as there is a breach
+	tested   []*privatetree.Spec // by runner: what its tree showed when a canary last ran there
+	shownAt  time.Time           // when the compilers that trees show last changed
+	testing  int                 // idle runners that run a canary
+	begun    bool                // runners exist, so that it is known how they can be confined
+	told     bool                // tellSandbox has logged
+	round    int                 // number of the round in which every runner has to pass a canary; see runner.round
+	passed   int                 // runners that have passed in this round, during a breach
 	again    time.Time           // when the next round begins
-	wanted   bool                // a canary, on the next runner that is idle
+	wanted   bool                // the next idle runner is to run a canary
 	schedule schedule
 }
 
-// measuresLocked are those that hold for every compile, as far as canaries have shown.
+// measuresLocked returns the measures that confine every compile, as far as canaries have shown.
 func (s *Server) measuresLocked() sandbox.Set {
 	all, any := sandbox.Set(sandbox.All), false
 	for _, m := range s.cage.held {
@@ -87,7 +87,7 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 			s.o.Log.Info("compiles have no users of their own", "err", err)
 		}
 	}
-	var why error // there is no tree
+	var why error // why trees are required but not possible
 	if s.o.Tree != TreeOff {
 		if why = s.tryTrees(ctx, first.place); why != nil {
 			return why // required
@@ -100,7 +100,7 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 			s.users.Release()
 			s.ownUsers, first.place.User = false, 0
 		}
-		if s.ownUsers { // they have to get to their own directories, and see no more of it
+		if s.ownUsers { // the users have to enter their own directories, but must not list the work area
 			if err := os.Chmod(s.area.Path, 0o711); err != nil {
 				return err
 			}
@@ -127,7 +127,7 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 	return nil
 }
 
-// cannotConfine is the end of the attempt to.
+// cannotConfine gives up confining compiles because of err: an error in strict mode, otherwise logged.
 func (s *Server) cannotConfine(err error) error {
 	if s.o.Sandbox == SandboxStrict {
 		return fmt.Errorf("sandbox is \"strict\": %w; \"sandbox: auto\" would run compiles unconfined", err)
@@ -137,7 +137,7 @@ func (s *Server) cannotConfine(err error) error {
 	return nil
 }
 
-// missing are measures that a host may lack, and how it gets them.
+// missing lists the measures that a host may lack, and how to get each.
 var missing = []struct {
 	m      sandbox.Set
 	remedy string
@@ -151,7 +151,7 @@ var missing = []struct {
 	{sandbox.Cgroup, "cgroup: control groups of version 2 that are delegated (systemd: Delegate=cpu memory pids)"},
 }
 
-// remedies say what a set lacks for sandbox.Confined, and how to get it.
+// remedies returns a text that says what a set of measures lacks for sandbox.Confined, and how to get it.
 func remedies(held sandbox.Set) string {
 	lacks := strings.Join(held.Missing(), ", ")
 	var how []string
@@ -163,8 +163,8 @@ func remedies(held sandbox.Set) string {
 	return "lacks " + lacks + " (" + strings.Join(how, "; ") + ")"
 }
 
-// settledLocked reports whether the start is over: compilers are identified, and every runner
-// has proven how compiles are confined, if there is a compiler to prove it by.
+// settledLocked reports whether the start is over: compilers are identified, and every runner has run a
+// canary, if there is a compiler for it.
 func (s *Server) settledLocked() bool {
 	if s.Identifying() || !s.cage.begun {
 		return false
@@ -189,7 +189,7 @@ func (s *Server) tellSandbox() {
 	for _, x := range missing {
 		switch {
 		case held.Has(x.m):
-		case doubt&x.m != 0: // it is there
+		case doubt&x.m != 0: // the system has it
 			s.o.Log.Info("not among the measures", "lacks", x.m.String()+": in doubt until every place has passed a canary again, which begins within a minute")
 		default:
 			s.o.Log.Info("not among the measures", "lacks", x.remedy)
@@ -197,13 +197,11 @@ func (s *Server) tellSandbox() {
 	}
 }
 
-// jobMemory is what a compile may take where nobody says: three quarters of the
-// machine's memory, or of what the control groups around this process leave of it, in
-// bytes; 0: that is not known.
+// jobMemory returns the default of Options.JobMemory: three quarters of machineMemory.
 func (s *Server) jobMemory() int64 { return s.machineMemory() / 4 * 3 }
 
-// machineMemory is the memory of the machine, or what the control groups around this process
-// leave of it, in bytes; 0: that is not known.
+// machineMemory returns the memory of the machine, or what the control groups around this process allow if
+// that is less, in bytes; 0 if not known.
 func (s *Server) machineMemory() (n int64) {
 	if b, err := os.ReadFile(s.o.Proc + "/meminfo"); err == nil {
 		n = int64(number(b, "MemTotal:") << 10)
@@ -214,14 +212,14 @@ func (s *Server) machineMemory() (n int64) {
 	return n
 }
 
-// SandboxStatus is what is known of how compiles are confined.
+// SandboxStatus says how compiles are confined, as far as is known.
 type SandboxStatus struct {
 	Mode     SandboxMode
-	Measures sandbox.Set
-	Breach   string // what the last canary found reachable, or what did not work; "": nothing
+	Measures sandbox.Set // that confine every compile
+	Breach   string      // what a canary could reach, or what did not work; "": nothing
 }
 
-// MarshalJSON writes it in words.
+// MarshalJSON writes mode, level and measures as words.
 func (s SandboxStatus) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Mode     string   `json:"mode"`

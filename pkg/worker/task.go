@@ -15,31 +15,31 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
-// task is a job on its way: queued, running, answered. Exactly one of the
-// connection's goroutine (refused, cancelled in the queue) and a runner answers it.
+// task is a job under way: queued, running, answered. Exactly one goroutine answers it: the connection's (if
+// it is refused, or cancelled in the queue), that of bring, or a runner.
 type task struct {
 	c      *conn
 	m      *job.Job
-	k      *credit // its slot is the task's alone
+	k      *credit // its slot belongs to this task alone
 	job    run.Job // what runs
 	queued time.Time
 
-	before []chan struct{} // taken of tasks of this connection that came before it and had something to be kept
-	taken  chan struct{}   // closed once what it brings is kept; nil: it brings nothing
+	before []chan struct{} // taken of earlier tasks of this connection that use the store
+	taken  chan struct{}   // closed once the contents that it brings are kept; nil: it does not use the store
 
-	abort context.CancelFunc // of one that is not queued at once, else nil
+	abort context.CancelFunc // ends bring; nil if the task is queued at once
 
 	no      *job.Refusal // why it is not run
-	started time.Time    // when a core took it
+	started time.Time    // when it got a core
 	lent    lend.Job     // its turn on a core; guarded by Server.mu
 
-	lacks []unit.ContentID // what it names and is not here: it is not done
+	lacks []unit.ContentID // contents that it names and this host lacks: it is refused
 
-	// the runner's, from the body
+	// owned by the goroutine that has the task, set from the body
 	source, language string
-	files            int // of the sources form; 0: it is of the text form
+	files            int // number of files in the sources form; 0 for the text form
 
-	shown atomic.Pointer[string] // source, for those who look; nil: not read yet
+	shown atomic.Pointer[string] // source, for Status; nil: not read yet
 }
 
 var (
@@ -47,7 +47,8 @@ var (
 	errNoToolchain = errors.New("no compiler found")
 )
 
-// job takes a Job message: into the queue, or with its refusal as the answer.
+// job handles a Job message: it queues the job, has bring do so, or answers with a refusal. An error ends the
+// connection.
 func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 	s := c.s
 	t := &task{c: c, m: m, queued: time.Now()}
@@ -72,7 +73,7 @@ func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The task may not outlive the connection, which waits for it.
+	// The task must not outlive the connection, which waits for it.
 	c.work.Add(1)
 	if m.Source.STag != 0 || m.Store {
 		if m.Store {
@@ -88,8 +89,8 @@ func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 	return nil
 }
 
-// accept makes t one of its connection's tasks, in place of the credit; no is why the
-// host does not do it.
+// accept makes t one of its connection's tasks, in place of the credit. no is why the host does not do it; an
+// error ends the connection.
 func (t *task) accept(w *iwarp.WC) (no *job.Refusal, err error) {
 	c, s, m := t.c, t.c.s, t.m
 	s.mu.Lock()
@@ -114,13 +115,13 @@ func (t *task) accept(w *iwarp.WC) (no *job.Refusal, err error) {
 	return c.admissibleLocked(), nil
 }
 
-// read notes what is told of a task, from its body.
+// read records the parts of a task's body that logs and Status show.
 func (t *task) read(b *job.Body) {
 	t.source, t.language, t.files = b.Name, b.Language, len(b.Files)
 	t.shown.Store(&t.source)
 }
 
-// size returns how many bytes of text a task's compiler is given.
+// size returns how many bytes of source the task's compiler is given.
 func (t *task) size() uint64 {
 	if t.job.Files == nil {
 		return t.m.TextLen
@@ -128,7 +129,7 @@ func (t *task) size() uint64 {
 	return t.job.Files.Size()
 }
 
-// stop ends a task that is not queued: what it fetches, waits for or runs.
+// stop ends a task that is not in the queue, whether it fetches, waits or runs.
 func (t *task) stop(why job.Cause) {
 	if t.abort != nil {
 		t.abort()
@@ -136,7 +137,7 @@ func (t *task) stop(why job.Cause) {
 	t.job.Process.Stop(why)
 }
 
-// check holds the message's numbers against the slot, or the window, and the protocol.
+// check checks the message's numbers against the slot or window, and the protocol.
 func (t *task) check() error {
 	m, slot := t.m, uint64(t.k.mr.Len())
 	room := slot
@@ -157,7 +158,7 @@ func (t *task) check() error {
 		if m.Packed > room {
 			return job.Refuse(job.CauseMalformed, "a source of %d packed bytes in a slot of %d", m.Packed, room)
 		}
-		// Room for what it is unpacked.
+		// The bounds for the unpacked source.
 		room = max(slot, uint64(min(t.c.s.o.Source, t.c.s.large.Max())))
 	}
 	switch {
@@ -169,8 +170,8 @@ func (t *task) check() error {
 	return nil
 }
 
-// cancel ends jobs of this connection: queued ones are answered at once, running
-// ones by their runner once the compiler is dead.
+// cancel ends jobs of this connection. It answers queued ones at once; running ones are answered by their
+// runner once the compiler has ended.
 func (c *conn) cancel(ids []uint64) {
 	queued, running := c.find(ids)
 	c.s.o.Metrics.cancelled(len(queued), len(running), max(0, len(ids)-len(queued)-len(running)))
@@ -183,14 +184,14 @@ func (c *conn) cancel(ids []uint64) {
 	}
 }
 
-// find takes those of its tasks that wait out of the queue.
+// find returns the connection's tasks with these IDs. It removes those that are queued from the queue.
 func (c *conn) find(ids []uint64) (queued, running []*task) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	for _, id := range ids {
 		t := c.tasks[id]
 		if t == nil {
-			continue // answered: the Result is on its way
+			continue // answered: the Result is in transit
 		}
 		if c.s.lend.Dequeue(&t.lent) {
 			queued = append(queued, t)
@@ -201,8 +202,8 @@ func (c *conn) find(ids []uint64) (queued, running []*task) {
 	return queued, running
 }
 
-// dropLocked takes the tasks of a connection that has ended out of the queue and
-// returns those that run.
+// dropLocked removes the tasks of a connection that has ended from the queue, and returns those that were not
+// in it.
 func (s *Server) dropLocked(c *conn) []*task {
 	var running []*task
 	for id, t := range c.tasks {
@@ -224,12 +225,12 @@ type turn uint8
 
 const (
 	turnEnd    turn = iota // the server closes
-	turnTask               // a task
-	turnCanary             // it proves itself, as it has nothing else to do
-	turnForget             // it drops what its tree keeps
+	turnTask               // do a task
+	turnCanary             // run a canary, because it is idle
+	turnForget             // drop what its tree keeps
 )
 
-// take waits for what r is to do next.
+// take waits until r has something to do and returns what.
 func (s *Server) take(r *runner) (turn, *task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,25 +256,26 @@ func (s *Server) take(r *runner) (turn, *task) {
 	return turnEnd, nil
 }
 
+// nextWRLocked returns the ID for the next work request that sends a result.
 func (c *conn) nextWRLocked() uint64 {
 	c.lastWR++
 	return sendID | c.lastWR
 }
 
-// answer sends the one Result of a task: n bytes at the slot's start into the
-// sink, then the message that invalidates it. The slot is freed when both have left.
-// A result that is offered stays until the client releases it.
+// answer sends the only Result of a task: it writes n bytes from the start of the slot to the sink, then
+// sends the message, which invalidates the sink. The slot is freed when both have been sent. A result that is
+// offered stays until the client releases it.
 func (t *task) answer(r *job.Result, n int) {
 	c, s := t.c, t.c.s
 	t.job.Drop()
 	if t.abort != nil {
-		t.abort() // the context's end, for its own sake
+		t.abort() // release the context
 	}
 	id, tell := t.conclude(r)
 	s.o.Metrics.answered(t, r)
 	t.logAudit(r, n)
 	if !tell {
-		return // nobody is there; the slot goes with the connection
+		return // the client is gone; the slot is freed with the connection
 	}
 	var err error
 	if n > 0 {
@@ -290,15 +292,15 @@ func (t *task) answer(r *job.Result, n int) {
 		})
 	}
 	if err != nil {
-		// The queue has room for every answer, so this is a QP at its end; the
-		// client may not be left waiting on one that is not.
+		// The queue has room for every answer, so this means that the QP has ended. If it has not, the client
+		// must not be left waiting.
 		c.log.Debug("answer", "job", t.m.ID, "err", err)
 		c.qp.Abort()
 	}
 }
 
-// conclude completes an answer, with the credit that rides on it, and gives the work
-// request with which the slot is free again. Without tell there is no client any more.
+// conclude completes an answer, together with the credit that travels with it. id is the work request that
+// frees the slot when it completes. tell is false if the client is gone.
 func (t *task) conclude(r *job.Result) (id uint64, tell bool) {
 	c, s := t.c, t.c.s
 	s.mu.Lock()
@@ -320,7 +322,7 @@ func (t *task) conclude(r *job.Result) (id uint64, tell bool) {
 			*r = *f
 		}
 	}
-	t.job.Offered.Free() // unless it was offered
+	t.job.Offered.Free() // nil if it was offered
 	t.job.Offered = nil
 	r.ID = t.m.ID
 	r.Detail = job.Clip(r.Detail, job.MaxDetail)

@@ -12,9 +12,9 @@ import (
 // localTenant is the tenant of all peers on this machine without a name of their own.
 const localTenant = "local"
 
-// tenantOf names the tenant of a connection: the name in the certificate that the peer has
-// proven to own, else its address, and all of this machine together. Of IPv6 it is the
-// /64, as one host has all of that to choose from.
+// tenantOf returns the name of a connection's tenant: the name in the certificate that the peer has proven to
+// own, otherwise its address. All loopback addresses are one tenant. For IPv6 it is the /64 network, because
+// one host can choose any address in that.
 func tenantOf(info iwarp.ConnInfo) string {
 	if info.Peer != "" {
 		return info.Peer
@@ -33,8 +33,8 @@ func tenantOf(info iwarp.ConnInfo) string {
 	return ip.String()
 }
 
-// largePart is how much of the large memory one tenant can have, in bytes: half of it, but
-// what one job can take, which has its source packed and unpacked.
+// largePart returns how much of the large memory one tenant can have, in bytes: half of it, but at least what
+// one job can take, whose source is in memory packed and unpacked.
 func (o *Options) largePart() int64 {
 	if o.ClientBytes > 0 {
 		return o.ClientBytes
@@ -43,7 +43,7 @@ func (o *Options) largePart() int64 {
 	return max(1, o.Large/2, min(o.Large, biggest+biggest/4))
 }
 
-// lending are the bounds of what is lent: of one tenant's credits as many as there are slots in
+// lending returns the bounds of what is lent. One tenant can hold as many credits as slots fit in
 // limits.client-bytes.
 func (o *Options) lending() lend.Options {
 	credits := int64(lend.Unlimited)
@@ -53,7 +53,7 @@ func (o *Options) lending() lend.Options {
 	return lend.Options{Cores: o.Jobs, Conns: o.Clients, Running: o.ClientRunning, Queued: o.ClientQueued, Credits: int(credits)}
 }
 
-// leaveLocked forgets a connection that has ended and has nothing under way, if it is not forgotten yet.
+// leaveLocked removes a connection that has ended and has nothing under way. A second call does nothing.
 func (s *Server) leaveLocked(c *conn) {
 	if !s.conns[c] {
 		return
@@ -63,7 +63,7 @@ func (s *Server) leaveLocked(c *conn) {
 	s.large.Leave(c.lent.Tenant().Name())
 }
 
-// admissibleLocked returns why a further job of the connection's tenant may not wait here.
+// admissibleLocked returns why another job of the connection's tenant may not wait here, or nil if it may.
 func (c *conn) admissibleLocked() *job.Refusal {
 	if !c.s.lend.Crowded(c.lent.Tenant()) {
 		return nil

@@ -10,24 +10,24 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
-// TreeMode says whether jobs of the sources form are taken.
+// TreeMode says whether jobs of the sources form are accepted.
 type TreeMode uint8
 
 // Modes.
 const (
-	TreeAuto    TreeMode = iota // where the system lets us make trees
-	TreeOff                     // nowhere
-	TreeRequire                 // New fails where it cannot
+	TreeAuto    TreeMode = iota // if the system allows us to make trees
+	TreeOff                     // never
+	TreeRequire                 // New fails if the system does not allow it
 )
 
-// display is what trees have to show, and the toolchains for which that is. It does not change.
+// display is what trees have to show, and the toolchains that this is for. It does not change.
 type display struct {
 	spec *privatetree.Spec
 	list []toolchain.Toolchain
 }
 
-// show makes runners replace their trees, before they use them again, by ones
-// that show every toolchain of the list.
+// show makes runners replace their trees, before they use them again, by ones that show all toolchains of the
+// list.
 func (s *Server) show(list []toolchain.Toolchain) {
 	spec := &privatetree.Spec{Size: s.places.TreeRoom() + s.o.Source}
 	if !s.o.NoStore {
@@ -47,7 +47,7 @@ func (s *Server) show(list []toolchain.Toolchain) {
 	s.shown.Store(&display{spec, list})
 }
 
-// tryTrees finds out whether there can be trees, by making the first place's.
+// tryTrees finds out whether the system allows trees, by making that of the first place.
 func (s *Server) tryTrees(ctx context.Context, first *run.Place) error {
 	if s.o.Tree == TreeOff {
 		return nil
@@ -61,7 +61,7 @@ func (s *Server) tryTrees(ctx context.Context, first *run.Place) error {
 		return nil
 	}
 	if s.places.Confined && run.Scarce(err) {
-		// This passes: to be less confined for good because of it is no answer.
+		// The shortage passes, so it must not make the daemon run less confined for good.
 		return err
 	}
 	if s.o.Tree == TreeRequire {

@@ -1,14 +1,13 @@
-// Package worker is the compile host's side: it grants credits, takes jobs, runs
-// compilers and writes results back.
+// Package worker is the compile host's side: it grants credits, takes jobs, runs compilers and writes results
+// back.
 //
-// A Server has one goroutine for each connection, which reads its completion
-// queue, and Options.Jobs runners, each of which takes one job after another. A
-// job's memory is its credit's slot throughout: the peer wrote the source into it,
-// the runner copies that to a file, and gathers the result in the same memory
-// once the peer can write it no more. Then it becomes a slot for a new credit.
+// A Server has one goroutine per connection, which reads the connection's completion queue, and Options.Jobs
+// runners, each of which does one job after another. A job uses the memory of its credit's slot throughout:
+// the peer has written the source to it; the runner copies that to a file and gathers the result in the same
+// memory, once the peer can no longer write to it. Then the memory becomes the slot of a new credit.
 //
-// Who gets a credit or a core, and who gives one back, is decided by package lend. The Server
-// guards that with its mutex, tells it what happens, and carries out what it says.
+// Package lend decides which connection gets a credit, which job gets a core, and which has to give one back.
+// The Server guards it with its mutex, tells it what happens, and carries out what it decides.
 package worker
 
 import (
@@ -41,96 +40,102 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
-// Options of a Server.
+// Options configure a Server.
 type Options struct {
 	Device  iwarp.Device
 	Log     *slog.Logger
-	Audit   *auditlog.Log // nil: none is kept
+	Audit   *auditlog.Log // nil: no audit log
 	Metrics *Metrics      // nil: not counted
-	Program string        // what the daemon calls its version
-	// Key is the pre-shared key of connections that begin now. Nil, or nil from it:
-	// there is none, and a client that has one is turned away.
+	Program string        // the program's name and version, as clients see it
+	// Key returns the pre-shared key for connections that begin now. If Key is nil or returns nil, there is
+	// none, and a client that has one is turned away.
 	Key func() *psk.Key
-	// AuthFailed is told of each peer that has not proven who it is, by the word for
-	// it in metrics and a line for a person; nil: that is counted and logged here.
-	// AuthPassed is told of one that has. They must not call the server.
+	// AuthFailed is called for each peer that has not proven its identity, with the cause as metrics name it
+	// and a line for humans. If it is nil, the server counts and logs such peers itself. It must not call the
+	// server.
 	AuthFailed func(remote net.Addr, cause, detail string)
+	// AuthPassed, if not nil, is called for each peer that has proven that it has the key. It must not call
+	// the server.
 	AuthPassed func(remote net.Addr)
 	ProveTime  time.Duration // from our Reply to the client's proof; 0 = 10 s
 	Jobs       int           // compiles at a time
 	Clients    int           // connections at a time
-	Slot       int64         // bytes of a slot: body and text, and the result
-	Prefault   int64         // of these, kept in memory
-	Source     int64         // bytes of a source that is fetched, when a slot is too small
-	Result     int64         // bytes of a result that is offered, when slot or sink are too small
+	Slot       int64         // bytes of a slot: for body and text, then for the result
+	Prefault   int64         // bytes of each slot that stay allocated
+	Source     int64         // largest source, in bytes, that is fetched because it is too big for a slot
+	Result     int64         // largest result, in bytes, that is offered because it is too big for slot or sink
 	Large      int64         // bytes that those may take together
 	WorkBase   string        // directory for the work area
-	Compilers  string        // file that remembers which compilers there are; empty: none
-	Answer     time.Duration // to one question to a compiler about itself; 0 = 5 s
+	Compilers  string        // file that remembers the compilers across restarts; empty: no file
+	Answer     time.Duration // how long a compiler may take for one question about itself; 0 = 5 s
 	Heartbeat  time.Duration
-	Silence    time.Duration // without a sign of life a client is lost
-	Grace      time.Duration // how long Drain waits for credits to come back, or be spent
-	// WindowTime is how long a client may leave a result unread, or our Read of its
-	// source unanswered. 0 = job.WindowTime, the least that the protocol allows.
+	Silence    time.Duration // time without a sign of life after which a client counts as lost
+	Grace      time.Duration // how long Drain waits for credits to be returned or spent
+	// WindowTime is how long a client may leave a result unread, or our Read of its source unanswered. 0 =
+	// job.WindowTime, the least that the protocol allows.
 	WindowTime time.Duration
 	Tree       TreeMode
 
-	// Store is of contents that clients send once; Memory 0 = a sixteenth of the machine's.
-	// There is none where NoStore says so, or no trees.
+	// Store configures the store for contents that clients send once. Memory 0 = a sixteenth of the machine's
+	// memory, within bounds. There is no store if NoStore is set, or if there are no trees.
 	Store   store.Options
 	NoStore bool
-	Learn   bool // this machine's own headers are read while there is nothing else to do
+	Learn   bool // read this machine's own headers in advance, while the server is idle
 
-	// How compiles are confined, and what each may take: Processes at a time, File bytes of a
-	// file, Output bytes of its words, JobMemory bytes of memory in all. 0 is a default of this package.
-	Sandbox    SandboxMode
-	JobMemory  int64
-	Processes  int
-	File       int64
-	Output     int64
-	Users      int           // that confined compiles run as: this number and the next ones that no other daemon has, where this process is root; 0 = none
-	Cgroup     string        // directory of control groups that is delegated to us (tree.Spec.Cgroup); "" = none
-	CanaryMean time.Duration // between two canaries; 0 = 10 minutes
+	// Sandbox says how compiles are confined.
+	Sandbox SandboxMode
+	// Bounds of each compile: its memory in bytes, processes at a time, bytes of one file, and bytes of each
+	// of its standard output and error. 0 is a default of this package.
+	JobMemory int64
+	Processes int
+	File      int64
+	Output    int64
+	// Users is the first number of the users that confined compiles run as, if this process is root. Each
+	// runner gets one that no other daemon has, from this number on. 0 = none.
+	Users      int
+	Cgroup     string        // a delegated control group directory (privatetree.Spec.Cgroup); "" = none
+	CanaryMean time.Duration // average time between two canaries; 0 = 10 minutes
 
-	// Of one tenant: jobs that run and that wait, 0 = as many as there are places for;
-	// and bytes of slots and of large memory, 0 = half of the latter.
+	// Bounds of one tenant: how many jobs run and wait at a time, 0 = no bound but that of the host.
 	ClientRunning, ClientQueued int
-	ClientBytes                 int64
+	// ClientBytes bounds the bytes of slots and of large memory of one tenant. 0 = half of the large memory,
+	// and any number of slots.
+	ClientBytes int64
 
-	Memory    int64  // bytes that each program of a compile may take; 0 = no limit
-	DiskFloor int64  // bytes free below WorkBase without which no work is taken
-	Proc      string // where the system tells about itself; "" = /proc
+	Memory    int64  // bytes that each program of a compile may map; 0 = no limit
+	DiskFloor int64  // bytes that must be free below WorkBase for the host to take work
+	Proc      string // where the proc file system is mounted; "" = /proc
 	Settings
 }
 
-// Settings can change while the server runs.
+// Settings are the options that can change while the server runs.
 type Settings struct {
-	Allow      []netip.Prefix // beside loopback
-	Nice       int
+	Allow      []netip.Prefix // networks that may connect, in addition to loopback
+	Nice       int            // niceness of compiles
 	JobTimeout time.Duration
-	Dirs       []string // with compilers
+	Dirs       []string // directories with compilers
 }
 
-// Server is a daemon without its flags and signals.
+// Server does the daemon's work. It knows nothing of flags or signals.
 type Server struct {
 	o         Options
 	boot      [16]byte
 	compilers *offered.Compilers
 	slots     *shm.Pool
 	large     *large.Memory
-	keep      *store.Store      // of what clients have sent; nil: there is none; set once by New
-	machine   files.Machine     // of this machine's own headers
+	keep      *store.Store      // contents that clients have sent; nil: no store; set once by New
+	machine   files.Machine     // this machine's own headers
 	learner   *files.Learner    // reads them in advance, if Options.Learn
 	forgets   atomic.Uint64     // grows while the machine is short of memory: trees drop what they keep
-	intakes   chan *run.Scratch // one for each place: so many tasks are taken in at a time
+	intakes   chan *run.Scratch // one per place, which bounds how many tasks are taken in at a time
 	area      *workdir.Area
 	guard     *workdir.Guard
-	places    *run.Host // what they share: how jobs are run
-	ownUsers  bool      // each runner's as another user; set once by New
+	places    *run.Host // what all places share
+	ownUsers  bool      // each runner's compiles have a user of their own; set once by New
 	users     users.Range
 	cage      confinement
 	shown     atomic.Pointer[display] // what trees have to show
-	groups    *cgroup.Groups          // around this process; set once by New
+	groups    *cgroup.Groups          // the control groups around this process; set once by New
 	settings  atomic.Pointer[Settings]
 	load      atomic.Pointer[hostLoad]
 	started   time.Time
@@ -144,25 +149,23 @@ type Server struct {
 	conns     map[*conn]bool
 	lastConn  uint64
 	offenders lend.Offenders
-	lend      *lend.Ledger // decides who gets credits, cores and memory
-	wake      *sync.Cond   // runners wait for something that they can do, or closing
-	awaiting  bool         // the cores are going to be woken
-	rest      time.Time    // until then the host takes no work, whatever else
+	lend      *lend.Ledger // decides how credits, cores and memory are divided
+	wake      *sync.Cond   // runners wait here for something to do, or for closing
+	awaiting  bool         // a timer will wake the runners at the end of a pause
+	rest      time.Time    // until then the host takes no work in any case
 	draining  bool
-	// impatient: it has drained for Options.Grace.
-	impatient bool
+	impatient bool // the server has drained for Options.Grace
 	closing   bool
 	boardSeq  uint64
-	boardBuf  []byte        // of publishLocked
-	speeds    []job.Speed   // of toolchains, the one used last first
+	boardBuf  []byte        // scratch space of publishLocked
+	speeds    []job.Speed   // of toolchains, the last used one first
 	idle      chan struct{} // made by Drain; closed when nothing runs, waits or is being sent
 }
 
-// New makes a server: it clears what dead daemons left, makes the work area, and
-// starts the guard and the runners. Serve can follow at once: what takes longer goes on
-// beside it. These are compilers that are not known from before (Options.Compilers), which
-// clients are told of as they are identified; and the proofs of how compiles are confined, for which jobs
-// wait if the mode is SandboxStrict.
+// New makes a server. It removes what killed daemons have left, makes the work area, and starts the guard and
+// the runners. Close ends the server. Serve can be called at once, as slower work goes on in the background:
+// compilers that are not known from before (Options.Compilers) are announced to clients as they are
+// identified; and runners run canaries, for which jobs wait only if the mode is SandboxStrict.
 func New(ctx context.Context, o Options) (*Server, error) {
 	if o.WorkBase == "" || o.Jobs <= 0 || o.Clients <= 0 || o.Slot <= 0 || o.Heartbeat <= 0 || o.Silence <= 0 || o.Grace <= 0 || o.JobTimeout <= 0 {
 		return nil, errors.New("worker: jobs, clients, slot, heartbeat, silence and job-timeout must be positive, and a work directory named")
@@ -212,8 +215,8 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// startRunners makes the runners and starts them. Each proves how its compiles are confined
-// when it has nothing else to do, or, if the mode is strict, before its first job.
+// startRunners makes and starts the runners. Each runs a canary when it is idle or, if the mode is strict,
+// before its first job.
 func (s *Server) startRunners(ctx context.Context) error {
 	list := make([]*runner, 0, s.o.Jobs)
 	if err := s.makeRunners(ctx, &list); err != nil {
@@ -224,7 +227,7 @@ func (s *Server) startRunners(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	if s.places.Confined {
-		for i := range s.cage.held { // which a canary may put in doubt
+		for i := range s.cage.held { // until canaries show otherwise
 			s.cage.held[i] = list[0].place.Measures()
 		}
 	}
@@ -237,6 +240,7 @@ func (s *Server) startRunners(ctx context.Context) error {
 	return nil
 }
 
+// makeRunners appends the runners to list, also if it fails. The first one decides how compiles are confined.
 func (s *Server) makeRunners(ctx context.Context, list *[]*runner) error {
 	for i := range s.o.Jobs {
 		r, err := newRunner(s, i)
@@ -256,7 +260,7 @@ func (s *Server) makeRunners(ctx context.Context, list *[]*runner) error {
 	return nil
 }
 
-// open gets the server's resources; release gives back what it got.
+// open acquires the server's resources. release frees what open has acquired, also if it fails.
 func (s *Server) open() error {
 	if n, err := workdir.RemoveStale(s.o.WorkBase); err != nil {
 		s.o.Log.Warn("old work directories", "err", err)
@@ -264,8 +268,8 @@ func (s *Server) open() error {
 		s.o.Log.Info("removed work directories of daemons that were killed", "count", n)
 	}
 	var err error
-	// Beside the credits, one buffer for each result that is still being sent, and for
-	// each credit that is hoarded.
+	// In addition to the credits, one buffer for each result that is still being sent, and for each hoarded
+	// credit.
 	most := 3*s.most() + s.o.Clients
 	if s.slots, err = shm.NewPool(shm.Options{Name: "rdistccd-slot", Size: s.o.Slot, Prefault: s.o.Prefault, Max: most, Wipe: true}); err != nil {
 		return err
@@ -283,7 +287,7 @@ func (s *Server) open() error {
 	return s.places.Open()
 }
 
-// newPlaces says how jobs are run.
+// newPlaces returns what all places share: how jobs are run.
 func (s *Server) newPlaces() *run.Host {
 	return &run.Host{
 		Context: s.ctx, Log: s.o.Log, Places: s.o.Jobs,
@@ -326,11 +330,11 @@ func (s *Server) endRunners() {
 	s.runners.Wait()
 }
 
-// Apply puts new settings in force; Rescan follows if the directories changed.
-// Connections that are no longer allowed stay until they end.
+// Apply puts new settings into force. The caller calls Rescan if the directories have changed. Connections
+// that are no longer allowed stay until they end.
 func (s *Server) Apply(n Settings) { s.settings.Store(&n) }
 
-// Settings are those in force.
+// Settings returns the settings in force.
 func (s *Server) Settings() Settings { return *s.settings.Load() }
 
 // Serve takes connections from l until Drain or Close, and closes l.
@@ -350,11 +354,10 @@ func (s *Server) Serve(l iwarp.Listener) {
 	})
 }
 
-// Drain ends the server in order: no new connection, no new job; the clients are
-// told; what runs or waits is finished. A job may be on its way for each credit that a
-// client has: it is refused when it comes, which costs nobody an attempt, as a
-// connection that closes would. Drain returns when all results are sent, or with
-// ctx's error. Close follows.
+// Drain prepares a graceful end: the server takes no new connections or jobs, tells the clients, and finishes
+// what runs or waits. For each credit that a client holds, a job may still be in transit. It is refused on
+// arrival, which does not count as an attempt; if the connection were closed instead, it would. Drain returns
+// when all results are sent, or the cause of ctx's end. The caller then calls Close.
 func (s *Server) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	if s.idle == nil {
@@ -400,9 +403,8 @@ func (s *Server) checkIdleLocked() {
 	}
 }
 
-// Close ends everything at once: compilers are killed, connections dropped, the
-// work area removed. It returns after the last goroutine. After Drain the
-// connections are closed gracefully.
+// Close ends everything at once: it kills compilers, drops connections and removes the work area. It returns
+// after the last goroutine has ended. After Drain, it closes the connections gracefully.
 func (s *Server) Close() {
 	s.stop()
 	s.mu.Lock()
