@@ -46,7 +46,7 @@ type Options struct {
 	Log     *slog.Logger
 	Audit   *auditlog.Log // nil: no audit log
 	Metrics *Metrics      // nil: not counted
-	Program string        // the program's name and version, as clients see it
+	Program string        // the daemon's version, as clients are told
 	// Key returns the pre-shared key for connections that begin now. If Key is nil or returns nil, there is
 	// none, and a client that has one is turned away.
 	Key func() *psk.Key
