@@ -12,7 +12,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
-// job takes a Job message: into the queue, or with its refusal as the answer.
+// job handles a Job message: it queues the job, has bring do so, or answers with a refusal. An error ends the
+// connection.
 func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 	s := c.s
 	t := &task{c: c, m: m, queued: time.Now()}
@@ -37,7 +38,7 @@ func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The task may not outlive the connection, which waits for it.
+	// The task must not outlive the connection, which waits for it.
 	c.work.Add(1)
 	if m.Source.STag != 0 || m.Store {
 		if m.Store {
@@ -53,8 +54,8 @@ func (c *conn) job(m *job.Job, w *iwarp.WC) error {
 	return nil
 }
 
-// accept makes t one of its connection's tasks, in place of the credit; no is why the
-// host does not do it.
+// accept makes t one of its connection's tasks, in place of the credit. no is why the host does not do it; an
+// error ends the connection.
 func (t *task) accept(w *iwarp.WC) (no *job.Refusal, err error) {
 	c, s, m := t.c, t.c.s, t.m
 	s.mu.Lock()
@@ -79,13 +80,13 @@ func (t *task) accept(w *iwarp.WC) (no *job.Refusal, err error) {
 	return c.admissibleLocked(), nil
 }
 
-// read notes what is told of a task, from its body.
+// read records the parts of a task's body that logs and Status show.
 func (t *task) read(b *job.Body) {
 	t.source, t.language, t.files = b.Name, b.Language, len(b.Files)
 	t.shown.Store(&t.source)
 }
 
-// check holds the message's numbers against the slot, or the window, and the protocol.
+// check checks the message's numbers against the slot or window, and the protocol.
 func (t *task) check() error {
 	m, slot := t.m, uint64(t.k.mr.Len())
 	room := slot
@@ -106,7 +107,7 @@ func (t *task) check() error {
 		if m.Packed > room {
 			return job.Refuse(job.CauseMalformed, "a source of %d packed bytes in a slot of %d", m.Packed, room)
 		}
-		// Room for what it is unpacked.
+		// The bounds for the unpacked source.
 		room = max(slot, uint64(min(t.c.s.o.Source, t.c.s.large.Max())))
 	}
 	switch {
@@ -118,8 +119,8 @@ func (t *task) check() error {
 	return nil
 }
 
-// cancel ends jobs of this connection: queued ones are answered at once, running
-// ones by their runner once the compiler is dead.
+// cancel ends jobs of this connection. It answers queued ones at once; running ones are answered by their
+// runner once the compiler has ended.
 func (c *conn) cancel(ids []uint64) {
 	queued, running := c.find(ids)
 	c.s.o.Metrics.cancelled(len(queued), len(running), max(0, len(ids)-len(queued)-len(running)))
@@ -132,7 +133,7 @@ func (c *conn) cancel(ids []uint64) {
 	}
 }
 
-// admissibleLocked returns why a further job of the connection's tenant may not wait here.
+// admissibleLocked returns why another job of the connection's tenant may not wait here, or nil if it may.
 func (c *conn) admissibleLocked() *job.Refusal {
 	if !c.s.lend.Crowded(c.lent.Tenant()) {
 		return nil

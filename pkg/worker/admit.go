@@ -11,14 +11,14 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// admit rejects a peer, or starts its connection.
+// admit rejects a connection request, or starts to serve the connection.
 func (s *Server) admit(req iwarp.ConnRequest) {
 	remote := req.Info().Remote
 	g, claim, r := s.judge(req)
 	if r != nil {
 		s.o.Audit.Refused(tenantOf(req.Info()), remote.String(), r)
 		s.o.Metrics.refused(r.Cause)
-		if r.Cause != job.CauseDenied { // authFailed has said so
+		if r.Cause != job.CauseDenied { // authFailed has logged it
 			s.o.Log.Warn("connection rejected", "remote", remote.String(), "cause", r.Cause.String(), "detail", r.Detail)
 		}
 		if err := req.Reject(r.Append(nil)); err != nil {
@@ -47,8 +47,8 @@ func (s *Server) admit(req iwarp.ConnRequest) {
 	s.serving.Go(func() { c.serve(req) })
 }
 
-// judge says why a peer may not come in; or what it says of itself, and the claim
-// that it has yet to prove, if any.
+// judge decides about a connection request. It returns why the request is rejected, or the peer's Greeting
+// and, if it has to prove itself, its claim.
 func (s *Server) judge(req iwarp.ConnRequest) (g job.Greeting, claim *psk.Claim, no *job.Rejection) {
 	info := req.Info()
 	if !s.allowed(info.Remote) {
@@ -85,6 +85,7 @@ func (s *Server) judge(req iwarp.ConnRequest) (g job.Greeting, claim *psk.Claim,
 	return g, claim, no
 }
 
+// allowed reports whether the address may connect: it is loopback or in a network of Settings.Allow.
 func (s *Server) allowed(remote net.Addr) bool {
 	ap, err := netip.ParseAddrPort(remote.String())
 	if err != nil {
@@ -102,6 +103,7 @@ func (s *Server) allowed(remote net.Addr) bool {
 	return false
 }
 
+// hostOf returns an address without its port.
 func hostOf(a net.Addr) string {
 	host, _, err := net.SplitHostPort(a.String())
 	if err != nil {

@@ -10,20 +10,20 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
-// answer sends the one Result of a task: n bytes at the slot's start into the
-// sink, then the message that invalidates it. The slot is freed when both have left.
-// A result that is offered stays until the client releases it.
+// answer sends the only Result of a task: it writes n bytes from the start of the slot to the sink, then
+// sends the message, which invalidates the sink. The slot is freed when both have been sent. A result that is
+// offered stays until the client releases it.
 func (t *task) answer(r *job.Result, n int) {
 	c, s := t.c, t.c.s
 	t.job.Drop()
 	if t.abort != nil {
-		t.abort() // the context's end, for its own sake
+		t.abort() // release the context
 	}
 	id, tell := t.conclude(r)
 	s.o.Metrics.answered(t, r)
 	t.logAudit(r, n)
 	if !tell {
-		return // nobody is there; the slot goes with the connection
+		return // the client is gone; the slot is freed with the connection
 	}
 	var err error
 	if n > 0 {
@@ -40,15 +40,15 @@ func (t *task) answer(r *job.Result, n int) {
 		})
 	}
 	if err != nil {
-		// The queue has room for every answer, so this is a QP at its end; the
-		// client may not be left waiting on one that is not.
+		// The queue has room for every answer, so this means that the QP has ended. If it has not, the client
+		// must not be left waiting.
 		c.log.Debug("answer", "job", t.m.ID, "err", err)
 		c.qp.Abort()
 	}
 }
 
-// conclude completes an answer, with the credit that rides on it, and gives the work
-// request with which the slot is free again. Without tell there is no client any more.
+// conclude completes an answer, together with the credit that travels with it. id is the work request that
+// frees the slot when it completes. tell is false if the client is gone.
 func (t *task) conclude(r *job.Result) (id uint64, tell bool) {
 	c, s := t.c, t.c.s
 	s.mu.Lock()
@@ -70,7 +70,7 @@ func (t *task) conclude(r *job.Result) (id uint64, tell bool) {
 			*r = *f
 		}
 	}
-	t.job.Offered.Free() // unless it was offered
+	t.job.Offered.Free() // nil if it was offered
 	t.job.Offered = nil
 	r.ID = t.m.ID
 	r.Detail = job.Clip(r.Detail, job.MaxDetail)
@@ -86,13 +86,12 @@ func (t *task) conclude(r *job.Result) (id uint64, tell bool) {
 	return id, true
 }
 
-// auditPeer returns what the audit log says of the peer.
+// auditPeer returns the peer as the audit log records it.
 func (c *conn) auditPeer() auditlog.Peer {
 	return auditlog.Peer{Tenant: c.lent.Tenant().Name(), Remote: c.remote.String(), Proof: c.proof, Client: c.id, Name: c.name}
 }
 
-// logAudit tells the audit log of a task that was answered, with n bytes of result in its
-// client's sink.
+// logAudit records a task that was answered in the audit log. n bytes of its result went to the client's sink.
 func (t *task) logAudit(r *job.Result, n int) {
 	j := auditlog.Job{Peer: t.c.auditPeer(), Asked: t.m, Answer: r, Written: n, Language: t.language, Source: t.source, Files: t.files}
 	if t.job.Toolchain != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/auditlog"
 )
 
-// TestAuditLog: who had what compiled is a line a job, with nothing in it that a peer
-// could break the line with, and nothing of what is compiled.
+// TestAuditLog: each job has a line that says for which peer it was compiled. Nothing from a peer can break
+// the line, and it has nothing of what is compiled.
 func TestAuditLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	a, err := auditlog.Open(path, slog.New(slog.DiscardHandler))

@@ -10,21 +10,20 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// proveTime is how long a client may take from our Reply to its proof: a message that
-// it sends at once.
+// proveTime is how long a client may take from our Reply to its proof, a message that it sends at once.
 const proveTime = 10 * time.Second
 
-// What speaks against a peer, as metrics have it, beside authNetwork.
+// Causes for turning a peer away, as metrics name them, in addition to authNetwork.
 const (
 	authMissing  = "psk-missing"  // it offers no proof
-	authWrong    = "psk-wrong"    // its key is another one, or somebody has altered what it said
-	authUnproven = "psk-unproven" // it left, or was left, before its proof
+	authWrong    = "psk-wrong"    // its key is another one, or what it sent was altered in transit
+	authUnproven = "psk-unproven" // the connection ended before the proof
 	authNone     = "psk-unwanted" // it has a key, and this daemon has none
 )
 
 var authCauses = []string{authNetwork, authMissing, authWrong, authUnproven, authNone}
 
-// authFailed counts and logs a peer that has not proven who it is.
+// authFailed counts and logs a peer that has not proven its identity, or passes it to Options.AuthFailed.
 func (s *Server) authFailed(remote net.Addr, cause, detail string) {
 	if f := s.o.AuthFailed; f != nil {
 		f(remote, cause, detail)
@@ -34,9 +33,8 @@ func (s *Server) authFailed(remote net.Addr, cause, detail string) {
 	s.o.Log.Warn("peer turned away", "remote", remote.String(), "cause", cause, "detail", detail)
 }
 
-// credentials judges what a Greeting brings of a proof: a claim, nil where neither
-// side has a key; or why the peer may not come in. There is no way between: who has
-// a key never does without.
+// credentials judges the claim in a Greeting. It returns the claim, or nil if neither side has a key, or why
+// the peer is rejected. A side that has a key never accepts a connection without a proof.
 func (s *Server) credentials(info *iwarp.ConnInfo, g *job.Greeting) (*psk.Claim, *job.Rejection) {
 	k := s.key()
 	var cause, detail string
@@ -62,12 +60,11 @@ func (s *Server) credentials(info *iwarp.ConnInfo, g *job.Greeting) (*psk.Claim,
 // errUnproven ends a connection whose client has not proven that it has the key.
 var errUnproven = errors.New("no proof of the pre-shared key")
 
-// errCrowded ends a connection that has proven itself when others had taken the last
-// place in the meantime.
+// errCrowded ends a connection that has proven itself, but after others had taken the last place.
 var errCrowded = errors.New("no place is left for another connection")
 
-// makeRoomLocked ends a connection whose client has yet to prove that it has the key, if
-// there are as many as there may be.
+// makeRoomLocked ends a connection whose client has yet to prove that it has the key, if the server has its
+// maximum of these.
 func (s *Server) makeRoomLocked() {
 	out := s.lend.MakeRoom()
 	if out == nil {
@@ -78,11 +75,11 @@ func (s *Server) makeRoomLocked() {
 	c.ousted = true
 	s.o.Metrics.limited(limitUnproven)
 	if c.qp != nil {
-		c.qp.Abort() // else expectProof does it
+		c.qp.Abort() // without a QP yet, expectProof does it
 	}
 }
 
-// privateData makes the Reply's: the greeting and, where there is a key, the proof.
+// privateData returns the private data of our Reply: the Greeting and, if there is a key, the proof.
 func (c *conn) privateData(info iwarp.ConnInfo) []byte {
 	g := job.Greeting{Version: job.Version, Boot: c.s.boot}
 	if c.claim == nil {
@@ -91,7 +88,7 @@ func (c *conn) privateData(info iwarp.ConnInfo) []byte {
 	return c.claim.Answer(g.Append(nil), info.Request, info.Reply)
 }
 
-// expectProof bounds the time until the client's proof.
+// expectProof starts the timer for the client's proof. It ends a connection that had to make room meanwhile.
 func (c *conn) expectProof() {
 	s := c.s
 	s.mu.Lock()
@@ -117,8 +114,8 @@ func (c *conn) expectProof() {
 	})
 }
 
-// prove judges the client's proof, or what it sends in its place. Before it the
-// client holds nothing here but its connection and the receives of that.
+// prove judges the client's proof, or what it sends instead. Until then the client holds nothing but its
+// connection and the receives of that. An error ends the connection.
 func (c *conn) prove(m job.Message) error {
 	p, ok := m.(*job.Proof)
 	if !ok {
@@ -155,7 +152,7 @@ func (c *conn) provedLocked() {
 	}
 }
 
-// uncountLocked ends counting the connection as one without a proof.
+// uncountLocked stops counting the connection as unproven.
 func (c *conn) uncountLocked() {
 	c.lent.Proved()
 	if c.proveBy != nil {
@@ -163,7 +160,7 @@ func (c *conn) uncountLocked() {
 	}
 }
 
-// leftUnproven notes that the connection ends before the client's proof, if so.
+// leftUnproven reports an authentication failure if the connection ends before the client's proof.
 func (c *conn) leftUnproven() {
 	c.s.mu.Lock()
 	left := c.claim != nil

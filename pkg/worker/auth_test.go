@@ -26,7 +26,7 @@ func testKey(t testing.TB, text string) *psk.Key {
 	return k
 }
 
-// keyServer is a server with a key.
+// keyServer starts a server with a key.
 func keyServer(t *testing.T, k *psk.Key, change func(*Options)) *testServer {
 	return startServer(t, func(o *Options) {
 		o.Key = func() *psk.Key { return k }
@@ -37,8 +37,8 @@ func keyServer(t *testing.T, k *psk.Key, change func(*Options)) *testServer {
 	})
 }
 
-// dialKey connects as a manager with a key, over conns that wrap has had in hand,
-// up to the point where the proof is due.
+// dialKey connects as a manager with a key, over connections that wrap may replace, up to the point where the
+// proof is due.
 func dialKey(t testing.TB, addr string, k *psk.Key, wrap func(net.Conn) net.Conn) (c *testClient, proof *job.Proof, err error) {
 	t.Helper()
 	g := job.Greeting{Version: job.Version, Boot: [16]byte{9}}
@@ -59,7 +59,7 @@ func dialKey(t testing.TB, addr string, k *psk.Key, wrap func(net.Conn) net.Conn
 	return c, &job.Proof{MAC: mac}, err
 }
 
-// authFailures are the failures counted so far, those that are not zero.
+// authFailures returns the failures counted so far, by cause, without those that are zero.
 func authFailures(t *testing.T, ts *testServer) string {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -81,7 +81,7 @@ func authFailures(t *testing.T, ts *testServer) string {
 	return strings.Join(out, " ")
 }
 
-// TestProof: with the key of both sides a connection is like any other.
+// TestProof: if both sides have the key, a connection is like any other.
 func TestProof(t *testing.T) {
 	k := testKey(t, "k")
 	ts := keyServer(t, k, nil)
@@ -107,8 +107,8 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// TestNoWayAroundTheKey: who has a key, or not, or another one than the daemon, is
-// told so, and is not let in.
+// TestNoWayAroundTheKey: a peer that has a key when the daemon has none, or has none or another one when it
+// has, is told so and turned away.
 func TestNoWayAroundTheKey(t *testing.T) {
 	k := testKey(t, "k")
 	g := job.Greeting{Version: job.Version}
@@ -140,8 +140,7 @@ func TestNoWayAroundTheKey(t *testing.T) {
 	})
 }
 
-// TestNothingBeforeTheProof: whatever else comes first ends the connection, and
-// nothing was given for it.
+// TestNothingBeforeTheProof: any other first message ends the connection, and the client gets nothing for it.
 func TestNothingBeforeTheProof(t *testing.T) {
 	k := testKey(t, "k")
 	ts := keyServer(t, k, nil)
@@ -194,8 +193,8 @@ func TestNothingBeforeTheProof(t *testing.T) {
 	<-c.done
 }
 
-// TestSilenceBeforeTheProof: who does not prove itself is dropped in time, held
-// nothing until then, and takes no client's place.
+// TestSilenceBeforeTheProof: a peer that does not prove itself is dropped in time, holds nothing until then,
+// and takes no client's place.
 func TestSilenceBeforeTheProof(t *testing.T) {
 	k := testKey(t, "k")
 	ts := keyServer(t, k, func(o *Options) { o.ProveTime = time.Second / 2 })
@@ -229,8 +228,7 @@ func TestSilenceBeforeTheProof(t *testing.T) {
 	c.wait("life beyond the time for a proof", func() bool { return c.acks[job.KindHeartbeat] == 1 })
 }
 
-// tap keeps what is written, and bends what passes: each function gets the bytes of
-// one frame of start-up.
+// tap records what is written, and alters what passes: each function gets the bytes of one frame of start-up.
 type tap struct {
 	net.Conn
 	wrote   bytes.Buffer
@@ -257,8 +255,8 @@ func (c *tap) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestAlteredStartUp: whoever stands in between and changes what start-up says, so
-// that both ends can live with it, is found out by the proofs.
+// TestAlteredStartUp: a change of the start-up messages in transit that both ends would accept is detected by
+// the proofs.
 func TestAlteredStartUp(t *testing.T) {
 	k := testKey(t, "k")
 	ts := keyServer(t, k, nil)
@@ -311,7 +309,7 @@ func TestAlteredStartUp(t *testing.T) {
 	}
 }
 
-// TestReplayedConnection: the bytes of a good client, sent again, do not make one.
+// TestReplayedConnection: the recorded bytes of a genuine client, sent again, are not accepted.
 func TestReplayedConnection(t *testing.T) {
 	k := testKey(t, "k")
 	ts := keyServer(t, k, nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
-// workArea is a directory where the daemon would make its work area.
+// workArea returns a directory where the daemon would make its work area.
 func workArea(b *testing.B) string {
 	b.Helper()
 	dir, err := os.MkdirTemp(workdir.DefaultBase(""), "rdistcc-bench-")
@@ -26,8 +26,8 @@ func workArea(b *testing.B) string {
 	return dir
 }
 
-// BenchmarkEmptyJob compiles an empty C file on a daemon in a process of its own,
-// in both forms, unconfined and not, and reports the CPU time a job of all that it starts.
+// BenchmarkEmptyJob compiles an empty C file on a daemon in a process of its own, in both forms, confined and
+// not, and reports the CPU time per job of the daemon and all that it starts.
 func BenchmarkEmptyJob(b *testing.B) {
 	path, err := exec.LookPath("gcc")
 	if err != nil {
@@ -65,8 +65,8 @@ func BenchmarkEmptyJob(b *testing.B) {
 	}
 }
 
-// BenchmarkManyHeaders does the same for an empty file beside 350 headers, 4.8 MB: those that
-// come with each job, and those that the host was sent once.
+// BenchmarkManyHeaders does the same for an empty file with 350 headers of 4.8 MB, sent with each job or sent
+// once.
 func BenchmarkManyHeaders(b *testing.B) {
 	path, err := exec.LookPath("gcc")
 	if err != nil {
@@ -99,7 +99,7 @@ func BenchmarkManyHeaders(b *testing.B) {
 	}
 }
 
-// benchmarkJob does first once and then q.
+// benchmarkJob does first once, and then q repeatedly.
 func benchmarkJob(b *testing.B, bin string, first, q request) {
 	cmd, addr, stdin := startProcess(b, workArea(b), bin)
 	c := dial(b, addr, &job.Hello{})
@@ -132,8 +132,7 @@ func benchmarkJob(b *testing.B, bin string, first, q request) {
 	}
 }
 
-// daemonTicks is the CPU time of a daemon, of its trees' processes, and of all
-// compilers, in 1/100 s.
+// daemonTicks returns the CPU time of a daemon, of its trees' processes, and of all compilers, in 1/100 s.
 func daemonTicks(tb testing.TB, pid int) (t [3]int) {
 	tb.Helper()
 	lists, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
@@ -158,8 +157,7 @@ func daemonTicks(tb testing.TB, pid int) (t [3]int) {
 	return t
 }
 
-// cpuTicks is a process's own CPU time, and that of the children that it waited
-// for, in 1/100 s.
+// cpuTicks returns a process's own CPU time, and that of the children that it has waited for, in 1/100 s.
 func cpuTicks(tb testing.TB, pid int) (own, reaped int) {
 	tb.Helper()
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")

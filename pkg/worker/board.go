@@ -14,9 +14,9 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// newBoard makes a board for c; nil where clients cannot read one, or where it
-// could not change under their Reads (kernel siw checksums a page before it sends
-// it: a change in between would break the connection's CRC).
+// newBoard makes a board for c. It returns nil if the client cannot read one, or if the board could not
+// safely change during a Read: kernel siw checksums a page before it sends it, so a change in between would
+// break the connection's CRC.
 func (c *conn) newBoard() (*board, error) {
 	if !c.peerReads || !c.s.o.Device.Attr().Guard {
 		return nil, nil
@@ -34,7 +34,7 @@ func (c *conn) newBoard() (*board, error) {
 	return b, nil
 }
 
-// openBoardLocked makes the board of a client that introduces itself.
+// openBoardLocked makes the board when the client introduces itself, and writes the current state to it.
 func (c *conn) openBoardLocked() (err error) {
 	if c.board, err = c.newBoard(); err == nil {
 		c.s.publishLocked()
@@ -42,7 +42,7 @@ func (c *conn) openBoardLocked() (err error) {
 	return err
 }
 
-// window is how the client reads it.
+// window returns the window through which the client reads the board. It is zero for a nil board.
 func (b *board) window() job.Window {
 	if b == nil {
 		return job.Window{}
@@ -56,7 +56,7 @@ func (b *board) write(content []byte) {
 	b.mu.Unlock()
 }
 
-// free ends it, after the QP.
+// free frees the board, after the QP has ended. It does nothing for a nil board.
 func (b *board) free() error {
 	if b == nil {
 		return nil
@@ -64,8 +64,8 @@ func (b *board) free() error {
 	return errors.Join(b.mr.Dereg(), unix.Munmap(b.page))
 }
 
-// publishLocked writes the state of now onto all boards: a few hundred
-// nanoseconds and a copy for each client.
+// publishLocked writes the current state to all boards. It takes a few hundred nanoseconds and a copy per
+// client.
 func (s *Server) publishLocked() {
 	any := false
 	for c := range s.conns {
@@ -87,11 +87,11 @@ func (s *Server) publishLocked() {
 	}
 }
 
-// keptSpeeds is how many toolchains are timed: those that were used last.
+// keptSpeeds is how many toolchains have a speed: those used most recently.
 const keptSpeeds = 8
 
-// timedLocked learns from a compile how fast a toolchain is here: an average in
-// which the last ones count most. The first of the list is the one last used.
+// timedLocked learns from a compile how fast a toolchain is on this host, as a moving average. It moves the
+// toolchain to the front of the list.
 func (s *Server) timedLocked(id unit.ToolchainID, text uint64, cpu time.Duration) {
 	if cpu <= 0 {
 		return

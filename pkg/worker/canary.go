@@ -18,14 +18,13 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
-// canaryGrace is how long compiles may go on in trees where no canary has passed since
-// compilers changed, where the mode is not strict: a canary waits for a runner that has
-// nothing else to do. What it finds would not stop them anyhow.
+// canaryGrace is how long, after compilers have changed, compiles may run in trees in which no canary has
+// passed since, unless the mode is strict. A canary waits for an idle runner, and in these modes what it
+// finds would not stop compiles anyway.
 const canaryGrace = 10 * time.Second
 
-// prepare makes the place ready for commands: where compiles are confined it has
-// passed a canary since it shows what it shows now, in time (canaryGrace) or, if the mode is strict,
-// in any case.
+// prepare makes the place ready for commands. If compiles are confined, a canary must have passed in the
+// place since the compilers changed: in strict mode before the next job, otherwise within canaryGrace.
 func (r *runner) prepare(ctx context.Context) error {
 	shown := r.s.shown.Load()
 	spec := shown.spec
@@ -70,15 +69,15 @@ func (r *runner) test(ctx context.Context, shown *display) error {
 	return err
 }
 
-// canary does an honest job in the place, then has a program there that tries every way out.
-// Which compilers are offered may change meanwhile: it stays with those that are shown.
+// canary does an honest job in the place, then runs a program there that tries every way out. The list of
+// offered compilers may change meanwhile; canary uses those in shown.
 func (r *runner) canary(ctx context.Context, shown *display) *verdict {
 	v := &verdict{}
 	if err := r.place.Open(ctx, shown.spec); err != nil {
 		v.broken = err
 		return v
 	}
-	if err := r.place.Forget(); err != nil { // nobody's files are there for it
+	if err := r.place.Forget(); err != nil { // it must find no tenant's files
 		v.broken = err
 		return v
 	}
@@ -94,7 +93,7 @@ func (r *runner) canary(ctx context.Context, shown *display) *verdict {
 	return v
 }
 
-// honest is nil if one of the toolchains compiles.
+// honest returns nil if one of the toolchains can compile, otherwise the last error.
 func (r *runner) honest(shown *display) (err error) {
 	for i := range shown.list {
 		for _, language := range []string{"cpp-output", "c++-cpp-output"} {
@@ -109,10 +108,10 @@ func (r *runner) honest(shown *display) (err error) {
 	return err
 }
 
-// canarySlot is how many bytes the slot of a canary's job has: for its text, and its object.
+// canarySlot is the size of the slot of a canary's job, in bytes, for its text and its object.
 const canarySlot = 64 << 10
 
-// honestBy does a job that a wrapper could have sent.
+// honestBy does a job that could be a wrapper's, with the toolchain tc.
 func (r *runner) honestBy(tc *toolchain.Toolchain, language string) error {
 	b := job.Body{Name: "canary.c", Language: language, Outputs: []unit.Output{{Kind: unit.OutputObject, Name: "canary.o"}}}
 	text := "int canary(int x) { return x + 1; }\n"
@@ -133,7 +132,8 @@ func (r *runner) honestBy(tc *toolchain.Toolchain, language string) error {
 	return errors.Join(err, r.place.Clean())
 }
 
-// canaryError returns what is wrong with the answer to a canary's job, whose content is at the start of slot.
+// canaryError returns what is wrong with the answer to a canary's job, or nil. The answer's content is at the
+// start of slot.
 func canaryError(tc *toolchain.Toolchain, res *job.Result, slot []byte) error {
 	switch {
 	case res.Status != job.StatusRan:
@@ -148,14 +148,15 @@ func canaryError(tc *toolchain.Toolchain, res *job.Result, slot []byte) error {
 	return nil
 }
 
-// probe runs the probe in the place, as compiles are run, against what this daemon has.
+// probe runs the probe in the place, in the same way as compiles, with this daemon's own resources as
+// targets. It adds what it finds to v and returns what should work but does not.
 func (r *runner) probe(v *verdict, shown *display) error {
 	host, err := probe.NewHost(r.s.area.Path)
 	if err != nil {
 		return err
 	}
 	defer host.Close()
-	if lacks := host.Lacks(); len(lacks) > 0 { // nothing to worry about: what is not there cannot be reached
+	if lacks := host.Lacks(); len(lacks) > 0 { // harmless: a target that does not exist cannot be reached
 		r.s.o.Log.Debug("targets that a canary does without", "lacks", lacks)
 	}
 	exe, err := self()
@@ -199,20 +200,20 @@ func (r *runner) probe(v *verdict, shown *display) error {
 	return report.Works()
 }
 
-// ownThing says that what an attempt reaches is the job's own anyhow: who can make a program load code that he has
-// written runs code of his own already. Only a mount keeps from it.
+// ownThing reports whether what an attempt reaches is the job's own anyway: a job that can make a program
+// load code that it has written runs code of its own already. Only a mount prevents that.
 func ownThing(name string, held sandbox.Set) bool {
 	return name == "load-own-file" && !held.Has(sandbox.Tree)
 }
 
-// doubts are the measures that do not hold when something of a class was reachable.
+// doubts maps a class of targets to the measures that cannot be in force if one of them was reachable.
 var doubts = map[string]sandbox.Set{
 	probe.Read: sandbox.Tree | sandbox.Landlock, probe.Write: sandbox.Tree | sandbox.Landlock, probe.Exec: sandbox.Landlock,
 	probe.Net: sandbox.Network, probe.Process: sandbox.Processes, probe.Privilege: sandbox.NoNewPrivs,
 }
 
-// self is a copy of this program that can be executed wherever files cannot: the
-// caller closes it.
+// self returns a descriptor of a copy of this program that can be executed where no files can be. The caller
+// closes it.
 func self() (int, error) {
 	exe, err := os.Open("/proc/self/exe")
 	if err != nil {
@@ -227,7 +228,7 @@ func self() (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("copy this program: %w", err)
 	}
-	for n := 1; n > 0 && err == nil; { // by the kernel: read, it would be 30 MB of garbage
+	for n := 1; n > 0 && err == nil; { // copied by the kernel: reading it would make 30 MB of garbage
 		if n, err = unix.Sendfile(fd, int(exe.Fd()), nil, 1<<30); errors.Is(err, unix.EINTR) {
 			n, err = 1, nil
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/test/kit/need"
 )
 
-// gathered is a metric's value, of the series with that label value; "" where it has none.
+// gathered returns the value of a metric's series with that label value, "" for a metric without labels.
 func gathered(t *testing.T, ts *testServer, name, label string) float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()
@@ -44,8 +44,8 @@ func gathered(t *testing.T, ts *testServer, name, label string) float64 {
 	return 0
 }
 
-// TestCanaryBeforeTheFirstJob: each runner has proven itself when the server is there, and what
-// holds is told everywhere.
+// TestCanaryBeforeTheFirstJob: each runner has passed a canary when the server has started, and the measures
+// are reported everywhere.
 func TestCanaryBeforeTheFirstJob(t *testing.T) {
 	confined(t, func(t *testing.T, on func(*Options)) {
 		ts := startServer(t, func(o *Options) { on(o); o.Jobs = 3 })
@@ -74,8 +74,8 @@ func TestCanaryBeforeTheFirstJob(t *testing.T) {
 	})
 }
 
-// TestCanaryFindsALeak: the probe itself, in a tree that takes nothing from commands, finds what is
-// open, and the verdict doubts the measures for it.
+// TestCanaryFindsALeak: in a tree that does not confine commands, the probe finds what is reachable, and the
+// verdict puts the measures against it in doubt.
 func TestCanaryFindsALeak(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Sandbox, o.Jobs = SandboxAuto, 1 })
 	ts.needLevel(sandbox.Confined)
@@ -86,7 +86,7 @@ func TestCanaryFindsALeak(t *testing.T) {
 	}
 }
 
-// leaky is another runner of a server, whose stand does not confine.
+// leaky returns another runner of a server, whose place does not confine.
 func leaky(t *testing.T, ts *testServer) *runner {
 	t.Helper()
 	r, err := newRunner(ts.Server, 1)
@@ -101,8 +101,8 @@ func leaky(t *testing.T, ts *testServer) *runner {
 	return r
 }
 
-// TestBreach: what a canary finds takes a strict host from its clients, and lowers what others claim, until
-// every runner has passed again.
+// TestBreach: after a canary has found a leak, a strict host takes no work, and others report fewer measures,
+// until every runner has passed a canary again.
 func TestBreach(t *testing.T) {
 	for _, mode := range []SandboxMode{SandboxAuto, SandboxStrict} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -149,7 +149,8 @@ func TestBreach(t *testing.T) {
 	}
 }
 
-// TestStrictRefusesJobsWhenItHasLost: a job that came before the host was withdrawn is told why.
+// TestStrictRefusesJobsWhenItHasLost: a job that came before the host stopped taking work is refused with the
+// reason.
 func TestStrictRefusesJobsWhenItHasLost(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Sandbox, o.Jobs = SandboxAuto, 1 })
 	ts.needLevel(sandbox.Confined)
@@ -165,7 +166,8 @@ func TestStrictRefusesJobsWhenItHasLost(t *testing.T) {
 	}
 }
 
-// TestStrictNeedsASandbox: where there is less than it asks for, strict does not start, and says what is missing.
+// TestStrictNeedsASandbox: in strict mode, a server that cannot confine enough does not start, and says what is
+// missing.
 func TestStrictNeedsASandbox(t *testing.T) {
 	held := sandbox.Set(sandbox.Landlock | sandbox.NoNewPrivs | sandbox.Bounds)
 	text := remedies(held)
@@ -177,7 +179,7 @@ func TestStrictNeedsASandbox(t *testing.T) {
 	}
 }
 
-// TestCanarySchedule: canaries come at random, on average when they should, and never two at once.
+// TestCanarySchedule: canaries come at random, at the right rate on average, and never two at once.
 func TestCanarySchedule(t *testing.T) {
 	chance := rand.New(rand.NewPCG(1, 2)).Float64
 	s := schedule{mean: 10 * time.Minute}
@@ -210,7 +212,7 @@ func TestCanarySchedule(t *testing.T) {
 	}
 }
 
-// TestCanaryOnAnIdleRunner: one that is due runs while nothing else does, and only once.
+// TestCanaryOnAnIdleRunner: a canary that is due runs on an idle runner, and only once.
 func TestCanaryOnAnIdleRunner(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Sandbox, o.Jobs = SandboxAuto, 2 })
 	ts.needLevel(sandbox.Confined)
@@ -234,7 +236,7 @@ func TestCanaryOnAnIdleRunner(t *testing.T) {
 	}
 }
 
-// TestNoToolchainNoCanary: a host without compilers starts, and proves itself when there are some.
+// TestNoToolchainNoCanary: a host without compilers starts, and runs canaries once there are some.
 func TestNoToolchainNoCanary(t *testing.T) {
 	ts := startServer(t, func(o *Options) {
 		o.Sandbox, o.Jobs = SandboxAuto, 1
@@ -259,8 +261,8 @@ func TestNoToolchainNoCanary(t *testing.T) {
 	}
 }
 
-// TestCanaryStaysWithWhatIsShown: compilers that become known while a canary runs are not in its
-// tree, and no part of its verdict.
+// TestCanaryStaysWithWhatIsShown: compilers that become known while a canary runs are neither in its tree nor
+// part of its verdict.
 func TestCanaryStaysWithWhatIsShown(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Sandbox, o.Jobs = SandboxAuto, 1 })
 	ts.needLevel(sandbox.Confined)

@@ -13,7 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// testClient is a manager's side, without any comfort.
+// testClient is a bare implementation of the manager's side.
 type testClient struct {
 	t      testing.TB
 	dev    iwarp.Device
@@ -52,7 +52,7 @@ type testResult struct {
 
 const testRecvs = 128
 
-// dial connects; hello says whether it introduces itself.
+// dial connects. hello says whether to send a Hello.
 func dial(t testing.TB, addr string, hello *job.Hello) *testClient {
 	t.Helper()
 	return dialWith(t, addr, hello, &iwarp.ConnParam{ORD: 8, IRD: 8})
@@ -242,7 +242,7 @@ func (c *testClient) post(m job.Message, inv uint32) {
 	}
 }
 
-// returnLocked gives one credit back.
+// returnLocked returns one credit.
 func (c *testClient) returnLocked() {
 	k := c.credits[0]
 	c.credits = c.credits[1:]
@@ -281,7 +281,7 @@ type request struct {
 	change  func(*job.Job)
 }
 
-// start takes a credit and submits; the job's number is returned.
+// start takes a credit, submits the job and returns its ID.
 func (c *testClient) start(tc unit.ToolchainID, q request) uint64 {
 	c.t.Helper()
 	c.wait("a credit", func() bool { return len(c.credits) > 0 })
@@ -360,7 +360,7 @@ func (c *testClient) do(tc unit.ToolchainID, q request) *testResult {
 	return c.result(c.start(tc, q))
 }
 
-// read is what the daemon holds in a window.
+// read returns what the daemon has in a window.
 func (c *testClient) read(w job.Window) []byte {
 	c.t.Helper()
 	mem := make([]byte, w.Len)
@@ -383,7 +383,7 @@ func (c *testClient) read(w job.Window) []byte {
 
 func (r *testResult) bytes(s job.Segment) []byte { return r.sink[s.Off:][:s.Len] }
 
-// compileBody is an ordinary compile's.
+// compileBody returns the body of an ordinary compile.
 func compileBody(lang, name string, args ...string) job.Body {
 	return job.Body{
 		Argv0: "cc", Args: args, Language: lang, Name: name, Cwd: "/nowhere",

@@ -17,7 +17,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 const hello = "int printf(const char *, ...);\nint main(void) { return printf(\"hello %d\\n\", 42); }\n"
 
-// local compiles text here as the daemon is asked to.
+// local compiles text in the test itself, in the way that the daemon is asked to.
 func local(t *testing.T, compiler, lang, name, text string, args ...string) []byte {
 	t.Helper()
 	path, err := exec.LookPath(compiler)
@@ -107,7 +107,7 @@ func TestWarningsComeBack(t *testing.T) {
 	}
 }
 
-// Nothing of a job's is there for the next one.
+// No file of a job is visible to the next one.
 func TestDirectoriesAreEmptyBetweenJobs(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Jobs = 1 })
 	gcc := ts.fake("gcc-13", "mkdir deep; echo x >deep/file; echo y >$TMPDIR/tmp; ln -s /etc/passwd link; ls -A . .. ../tmp ../out; pwd; env >$out\n")
@@ -136,9 +136,8 @@ func TestDirectoriesAreEmptyBetweenJobs(t *testing.T) {
 	}
 }
 
-// TestRecipeGivesTheDriversObject: the first compile with a set of options runs
-// the driver, later ones cc1 and as alone; all make the same object, and what
-// fails fails alike.
+// TestRecipeGivesTheDriversObject: the first compile with a set of options runs the driver, later ones only
+// cc1 and as. All make the same object, and failures are the same.
 func TestRecipeGivesTheDriversObject(t *testing.T) {
 	ts := startServer(t, nil)
 	c := dial(t, ts.addr, &job.Hello{})

@@ -8,7 +8,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/offered"
 )
 
-// openCompilers makes what follows from the compilers that the host has. Nothing is looked for yet.
+// openCompilers makes the list of compilers and the learner of their headers. It does not look for compilers
+// yet.
 func (s *Server) openCompilers() {
 	rescue := func() { s.rescue(s.o.Log, nil) }
 	s.compilers = offered.New(offered.Options{
@@ -20,7 +21,8 @@ func (s *Server) openCompilers() {
 	})
 }
 
-// compilersChanged tells clients, and has runners prove themselves with what their trees show now.
+// compilersChanged tells clients about the new list, and makes runners pass a canary with what their trees
+// show now.
 func (s *Server) compilersChanged(other, ended bool) {
 	s.mu.Lock()
 	if other {
@@ -39,12 +41,12 @@ func (s *Server) compilersChanged(other, ended bool) {
 	}
 }
 
-// Rescan looks for compilers anew, and returns when all have been asked. If there are
-// others than before, the clients are told. It happens by itself at the start, every minute, and soon after a
-// job found its compiler changed.
+// Rescan looks for compilers again, and returns when all have been asked. It tells the clients if the list
+// has changed. The server does this by itself at the start, every minute, and soon after a job has found its
+// compiler changed.
 func (s *Server) Rescan(ctx context.Context) error { return s.compilers.Rescan(ctx) }
 
-// Look looks for compilers anew, beside everything else.
+// Look looks for compilers again, in the background.
 func (s *Server) Look() { s.serving.Go(s.rescan) }
 
 func (s *Server) rescan() {

@@ -14,9 +14,9 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// TestServesBesideIdentifying: a server welcomes clients and runs their jobs while it still
-// asks compilers what they are. It says so, tells of each as it becomes known, and says when
-// that was all. One that hangs costs nobody anything.
+// TestServesBesideIdentifying: a server welcomes clients and runs their jobs while it is still identifying
+// compilers. It says so, announces each compiler as it becomes known, and says when the list is complete. A
+// compiler that hangs delays no job.
 func TestServesBesideIdentifying(t *testing.T) {
 	for name, mode := range map[string]SandboxMode{"off": SandboxOff, "auto": SandboxAuto, "strict": SandboxStrict} {
 		t.Run(name, func(t *testing.T) {
@@ -69,8 +69,7 @@ func TestServesBesideIdentifying(t *testing.T) {
 	}
 }
 
-// TestKnownCompilersAreThereAtOnce: what an earlier server of the same program has found out is
-// in the first Welcome.
+// TestKnownCompilersAreThereAtOnce: compilers that an earlier server has identified are in the first Welcome.
 func TestKnownCompilersAreThereAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {
@@ -94,7 +93,7 @@ func TestKnownCompilersAreThereAtOnce(t *testing.T) {
 	}
 }
 
-// TestNoCompiler: a server without any serves, and says once what it lacks.
+// TestNoCompiler: a server without compilers serves, and logs once what it lacks.
 func TestNoCompiler(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Sandbox, o.Dirs = SandboxAuto, []string{t.TempDir(), "/does/not/exist"} })
 	for range 2 {

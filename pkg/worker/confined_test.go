@@ -39,7 +39,7 @@ func confined(t *testing.T, test func(t *testing.T, on func(*Options))) {
 	}
 }
 
-// needLevel skips where the machine does not offer a level.
+// needLevel skips the test if the machine does not offer the level.
 func (ts *testServer) needLevel(l sandbox.Level) {
 	ts.t.Helper()
 	if st := ts.Status().Sandbox; st.Breach != "" {
@@ -49,8 +49,7 @@ func (ts *testServer) needLevel(l sandbox.Level) {
 	}
 }
 
-// TestConfinedObjectsEqualLocal: by the driver and by its parts, an object is the same
-// wherever it is made.
+// TestConfinedObjectsEqualLocal: an object is the same wherever it is made, by the driver or by cc1 and as.
 func TestConfinedObjectsEqualLocal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles for seconds; TestObjectEqualsLocal has one way")
@@ -89,7 +88,7 @@ func TestConfinedObjectsEqualLocal(t *testing.T) {
 	})
 }
 
-// TestConfinedFilesAndWords: side files, messages and failures come back.
+// TestConfinedFilesAndWords: side files, messages and failures are returned.
 func TestConfinedFilesAndWords(t *testing.T) {
 	confined(t, func(t *testing.T, on func(*Options)) {
 		ts := startServer(t, on)
@@ -111,8 +110,7 @@ func TestConfinedFilesAndWords(t *testing.T) {
 	})
 }
 
-// TestTextMayNotLoadMemory: a text that has gcc load a precompiled header is refused
-// wherever texts are compiled.
+// TestTextMayNotLoadMemory: a text that makes gcc load a precompiled header is refused, confined or not.
 func TestTextMayNotLoadMemory(t *testing.T) {
 	grounds(t, func(t *testing.T, on func(*Options)) {
 		ts := startServer(t, on)

@@ -13,7 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
 
-// measuresLocked are those that hold for every compile, as far as canaries have shown.
+// measuresLocked returns the measures that confine every compile, as far as canaries have shown.
 func (s *Server) measuresLocked() sandbox.Set {
 	all, any := sandbox.Set(sandbox.All), false
 	for _, m := range s.cage.held {
@@ -27,7 +27,8 @@ func (s *Server) measuresLocked() sandbox.Set {
 	return all &^ s.cage.doubt
 }
 
-// holds notes what confines commands in a runner's tree, without a canary.
+// holds records what confines commands in a runner's tree, without a canary. The error means that no job may
+// run.
 func (s *Server) holds(r *runner, held sandbox.Set) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +48,7 @@ func (s *Server) holdsLocked(r *runner, held sandbox.Set) error {
 	return s.lostLocked()
 }
 
-// lostLocked is why no job may run, as an error.
+// lostLocked returns why no job may run, or nil if jobs may run.
 func (s *Server) lostLocked() error {
 	if s.cage.lost != nil {
 		return s.cage.lost
@@ -55,7 +56,7 @@ func (s *Server) lostLocked() error {
 	return nil
 }
 
-// loseLocked takes the host from its clients.
+// loseLocked makes the host take no work because confinement has failed.
 func (s *Server) loseLocked(why *job.Refusal) {
 	s.cage.lost = why
 	s.setFitLocked(why)
@@ -67,7 +68,7 @@ func (s *Server) judged(r *runner, v *verdict, took time.Duration) error {
 	defer s.mu.Unlock()
 	c := &s.cage
 	if v.held.Level() < sandbox.Confined && v.broken == nil {
-		// That more is reachable than in a sandbox nobody has claimed otherwise.
+		// The host does not claim to be confined, so reaching more than in a sandbox is no breach.
 		if len(v.reachable) > 0 {
 			s.o.Log.Warn("compiles are confined in part only", "level", v.held.Level().String(), "reachable", v.reachable)
 		}
@@ -85,7 +86,7 @@ func (s *Server) judged(r *runner, v *verdict, took time.Duration) error {
 	c.breach, c.passed, c.again = v.String(), 0, time.Now().Add(canaryAgain)
 	c.doubt |= v.doubt
 	if v.broken != nil {
-		c.doubt |= sandbox.Seccomp // nothing is known
+		c.doubt |= sandbox.Seccomp // the probe has shown nothing
 	}
 	if v.held != 0 {
 		c.held[r.i] = v.held
@@ -96,7 +97,8 @@ func (s *Server) judged(r *runner, v *verdict, took time.Duration) error {
 	return s.lostLocked()
 }
 
-// passedLocked counts towards the end of a breach: all runners have to pass, after it.
+// passedLocked counts a runner that has passed a canary after a breach. When all runners have, the breach is
+// over.
 func (s *Server) passedLocked(r *runner) {
 	c := &s.cage
 	if c.breach == "" || r.round != c.round {
@@ -110,7 +112,7 @@ func (s *Server) passedLocked(r *runner) {
 	s.checkFitLocked(time.Now())
 }
 
-// canariesLocked makes canaries due; it is part of a tick.
+// canariesLocked decides whether canaries are due; it is part of a tick.
 func (s *Server) canariesLocked(now time.Time) {
 	c := &s.cage
 	if !s.places.Confined {
@@ -127,14 +129,15 @@ func (s *Server) canariesLocked(now time.Time) {
 	}
 }
 
-// canaryForLocked reports whether a runner that has nothing else to do should run a canary.
+// canaryForLocked reports whether an idle runner should run a canary.
 func (s *Server) canaryForLocked(r *runner) bool {
 	c := &s.cage
 	switch {
 	case !s.places.Confined || len(s.Toolchains()) == 0:
 		return false
 	case s.cage.tested[r.i] != s.shown.Load().spec:
-		// Not while that would be in vain, nor all at a time: a job may come.
+		// Not while compilers are still being identified, which would make it void, and not on all runners at
+		// a time, because a job may come.
 		if s.Identifying() && s.o.Sandbox != SandboxStrict || s.cage.testing >= max(1, s.o.Jobs/2) {
 			return false
 		}
@@ -148,13 +151,14 @@ func (s *Server) canaryForLocked(r *runner) bool {
 	return false
 }
 
-// schedule says when canaries are due: at random, as if at every moment alike.
+// schedule says when canaries are due: at random times, equally likely at every moment.
 type schedule struct {
 	mean time.Duration
 	next time.Time // zero: not set yet
 }
 
-// due says whether one is now, and then sets the next. chance is uniform in [0, 1).
+// due reports whether a canary is due, and if so, sets the time of the next. The first call only sets that
+// time. chance returns numbers that are uniform in [0, 1).
 func (s *schedule) due(now time.Time, chance func() float64) bool {
 	was := s.next
 	if !was.IsZero() && now.Before(was) {
@@ -166,10 +170,10 @@ func (s *schedule) due(now time.Time, chance func() float64) bool {
 
 // verdict is what a canary found.
 type verdict struct {
-	held      sandbox.Set
-	reachable []string    // beyond need
-	doubt     sandbox.Set // measures that should have kept it from that
-	broken    error       // what must work and does not
+	held      sandbox.Set // measures in force during the canary
+	reachable []string    // what it could reach but should not
+	doubt     sandbox.Set // measures that should have prevented that
+	broken    error       // what should work and does not
 }
 
 func (v *verdict) String() string {
@@ -184,17 +188,17 @@ func (v *verdict) String() string {
 }
 
 const (
-	// canaryMean is the time between two canaries of a server, on average: nobody can tell
-	// when the next one comes.
+	// canaryMean is the average time between two canaries of a server. When the next one runs cannot be
+	// predicted.
 	canaryMean = 10 * time.Minute
 	// canaryAgain is how long after a failed canary every runner has to pass another one.
 	canaryAgain = time.Minute
-	// canaryTime bounds a canary's compile, and its probe: only what hangs should meet it, as it counts
-	// as a sandbox that fails, and a busy machine has taken half a minute.
+	// canaryTime bounds a canary's compile, and its probe. Reaching it counts as a failed sandbox, so only
+	// what hangs should reach it; a busy machine has taken half a minute.
 	canaryTime = 3 * time.Minute
 )
 
-// missing are measures that a host may lack, and how it gets them.
+// missing lists the measures that a host may lack, and how to get each.
 var missing = []struct {
 	m      sandbox.Set
 	remedy string
@@ -208,7 +212,7 @@ var missing = []struct {
 	{sandbox.Cgroup, "cgroup: control groups of version 2 that are delegated (systemd: Delegate=cpu memory pids)"},
 }
 
-// remedies say what a set lacks for sandbox.Confined, and how to get it.
+// remedies returns a text that says what a set of measures lacks for sandbox.Confined, and how to get it.
 func remedies(held sandbox.Set) string {
 	lacks := strings.Join(held.Missing(), ", ")
 	var how []string
@@ -220,8 +224,8 @@ func remedies(held sandbox.Set) string {
 	return "lacks " + lacks + " (" + strings.Join(how, "; ") + ")"
 }
 
-// settledLocked reports whether the start is over: compilers are identified, and every runner
-// has proven how compiles are confined, if there is a compiler to prove it by.
+// settledLocked reports whether the start is over: compilers are identified, and every runner has run a
+// canary, if there is a compiler for it.
 func (s *Server) settledLocked() bool {
 	if s.Identifying() || !s.cage.begun {
 		return false
@@ -246,7 +250,7 @@ func (s *Server) tellSandbox() {
 	for _, x := range missing {
 		switch {
 		case held.Has(x.m):
-		case doubt&x.m != 0: // it is there
+		case doubt&x.m != 0: // the system has it
 			s.o.Log.Info("not among the measures", "lacks", x.m.String()+": in doubt until every place has passed a canary again, which begins within a minute")
 		default:
 			s.o.Log.Info("not among the measures", "lacks", x.remedy)
@@ -254,14 +258,14 @@ func (s *Server) tellSandbox() {
 	}
 }
 
-// SandboxStatus is what is known of how compiles are confined.
+// SandboxStatus says how compiles are confined, as far as is known.
 type SandboxStatus struct {
 	Mode     SandboxMode
-	Measures sandbox.Set
-	Breach   string // what the last canary found reachable, or what did not work; "": nothing
+	Measures sandbox.Set // that confine every compile
+	Breach   string      // what a canary could reach, or what did not work; "": nothing
 }
 
-// MarshalJSON writes it in words.
+// MarshalJSON writes mode, level and measures as words.
 func (s SandboxStatus) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Mode     string   `json:"mode"`

@@ -25,8 +25,8 @@ import (
 // closeTime bounds a graceful disconnect.
 const closeTime = 2 * time.Second
 
-// conn is one client's connection. serve, in a goroutine of its own, makes it,
-// reads its completion queue until the QP ends, and takes it down.
+// conn is one connection of a client. serve, in a goroutine of its own, sets it up, reads its completion
+// queue until the QP ends, and takes it down.
 type conn struct {
 	s      *Server
 	log    *slog.Logger
@@ -40,63 +40,63 @@ type conn struct {
 	pd     iwarp.PD
 	cq     iwarp.CQ
 	qp     iwarp.QP
-	recvs  []byte // one part of job.MaxMessage bytes for each receive
+	recvs  []byte // job.MaxMessage bytes for each receive
 	recvMR iwarp.MR
-	puller *rdmaread.Puller // of sources; guarded by s.mu
-	// peerReads: the client may send RDMA Reads.
+	puller *rdmaread.Puller // fetches sources; guarded by s.mu
+	// peerReads says whether the client may send RDMA Reads.
 	peerReads bool
-	board     *board // nil: there is none
-	// claim is of a client that has yet to prove that it has the key; nil: none has to.
-	// Written by serve's goroutine, or before it, under s.mu.
+	board     *board // nil: none
+	// claim is set while the client has yet to prove that it has the key. It is written under s.mu, by serve's
+	// goroutine or before that starts.
 	claim   *psk.Claim
 	proveBy *time.Timer // guarded by s.mu
-	ousted  bool        // the same: it has to make room for another one
+	ousted  bool        // it has to make room for another connection; guarded by s.mu
 
 	work  sync.WaitGroup // tasks that runners may hold
-	keeps *store.Tenant  // where its contents are kept; set by hello, until the end; nil: nowhere
+	keeps *store.Tenant  // the tenant's store; set by hello, until the end; nil: none
 
 	// guarded by s.mu
-	name      string
-	lent      *lend.Conn       // what it has been lent, and for whom; set once, by admit
-	allowance *large.Allowance // of the large memory, its tenant's; as above
-	proof     string           // how it proves who it is, for the audit log; as above
+	name      string           // the name that the client gives itself
+	lent      *lend.Conn       // what it has been lent, and its tenant; set once, by admit
+	allowance *large.Allowance // the tenant's part of the large memory; set once, by admit
+	proof     string           // how it proves its identity, for the audit log; set once, by admit
 	state     connState
-	credits   map[uint64]*credit // on loan, by id
-	tasks     map[uint64]*task   // unanswered, by the client's id
-	taking    []chan struct{}    // task.taken of those that are not closed, in order of arrival
-	sending   map[uint64]*credit // slots from which a result is sent, by work request
-	offers    map[uint64]*offer  // results to be fetched, by the client's id of the job
+	credits   map[uint64]*credit // on loan to the client, by ID
+	tasks     map[uint64]*task   // unanswered, by the client's job ID
+	taking    []chan struct{}    // those task.taken that are not closed, in order of arrival
+	sending   map[uint64]*credit // slots from which a result is being sent, by work request
+	offers    map[uint64]*offer  // results to be fetched, by the client's job ID
 	lastWR    uint64
 	life      signs
-	ending    ending // why we end it, if that is decided here
-	jobs      uint64
+	ending    ending               // why we end it, if not because of a message
+	jobs      uint64               // received so far
 	unasked   [job.NumKinds]window // by kind
-	toGrant   []uint64             // credits of which no Grant has told yet
-	toRecall  int
-	wantDrain bool
+	toGrant   []uint64             // credits that no Grant has announced yet
+	toRecall  int                  // credits that the next Recall asks for
+	wantDrain bool                 // a Drain is to be sent
 	listing   listing
 }
 
-// signs are what the last look at a connection's life found, and since when it is silent.
+// signs are what the last check of a connection's life found, and how long it has been silent.
 type signs struct {
-	received uint64        // frames and messages
-	reads    uint64        // of the client's
-	wrote    uint64        // frames of ours
-	unacked  uint64        // bytes under way
-	silent   time.Duration // without a sign of life
+	received uint64        // frames and messages received
+	reads    uint64        // Reads received
+	wrote    uint64        // frames sent
+	unacked  uint64        // bytes sent but not acknowledged
+	silent   time.Duration // time without a sign of life
 }
 
-// listing is what a client is yet to be told of the compilers that the host offers.
+// listing is what remains to be announced of the compilers that the host offers.
 type listing struct {
 	ids   []unit.ToolchainID
-	next  int  // index of the next one to tell of; -1: all are told
-	names bool // families and versions are due
+	next  int  // index of the next toolchain to announce; -1: none
+	names bool // the compilers' names are to be sent
 }
 
-// errLost ends what a connection that is gone had under way.
+// errLost ends what was under way on a connection that is gone.
 var errLost = errors.New("connection lost")
 
-// window lets one unasked message of a kind be under way.
+// window allows one unsolicited message of a kind to be unacknowledged.
 type window struct {
 	seq     uint32
 	waiting bool
@@ -113,12 +113,11 @@ func newConn(s *Server, id uint64, remote net.Addr) *conn {
 	}
 }
 
-// recvDepth is how many receives are posted at all times: each credit that the
-// client can hold may become a Job or a Return, the job's window a Release, and
-// job.Spare for the rest.
+// recvDepth returns how many receives are posted at all times: one for each credit that the client can hold,
+// which may become a Job or a Return, and then its result's window a Release; and job.Spare for the rest.
 func (s *Server) recvDepth() int { return s.most() + 1 + job.Spare }
 
-// agreed is what becomes of our wish for Reads, and the peer's.
+// agreed returns the depth of RDMA Reads that results from ours and the peer's.
 func agreed(ours, theirs uint16) int {
 	if theirs == iwarp.DepthAny {
 		return int(ours)
@@ -126,7 +125,8 @@ func agreed(ours, theirs uint16) int {
 	return int(min(ours, theirs))
 }
 
-// maxSource is the longest source that can be fetched from the client, in bytes.
+// maxSource returns the size of the largest source that can be fetched from the client, in bytes; 0 if none
+// can be.
 func (c *conn) maxSource() uint64 {
 	if !c.puller.Can() {
 		return 0
@@ -139,53 +139,52 @@ const (
 	readID = 1 << 62
 )
 
-// task is a job on its way: queued, running, answered. Exactly one of the
-// connection's goroutine (refused, cancelled in the queue) and a runner answers it.
+// task is a job under way: queued, running, answered. Exactly one goroutine answers it: the connection's (if
+// it is refused, or cancelled in the queue), that of bring, or a runner.
 type task struct {
 	c      *conn
 	m      *job.Job
-	k      *credit // its slot is the task's alone
+	k      *credit // its slot belongs to this task alone
 	job    run.Job // what runs
 	queued time.Time
 
-	before []chan struct{} // taken of tasks of this connection that came before it and had something to be kept
-	taken  chan struct{}   // closed once what it brings is kept; nil: it brings nothing
+	before []chan struct{} // taken of earlier tasks of this connection that use the store
+	taken  chan struct{}   // closed once the contents that it brings are kept; nil: it does not use the store
 
-	abort context.CancelFunc // of one that is not queued at once, else nil
+	abort context.CancelFunc // ends bring; nil if the task is queued at once
 
 	no      *job.Refusal // why it is not run
-	started time.Time    // when a core took it
+	started time.Time    // when it got a core
 	lent    lend.Job     // its turn on a core; guarded by Server.mu
 
-	lacks []unit.ContentID // what it names and is not here: it is not done
+	lacks []unit.ContentID // contents that it names and this host lacks: it is refused
 
-	// the runner's, from the body
+	// owned by the goroutine that has the task, set from the body
 	source, language string
-	files            int // of the sources form; 0: it is of the text form
+	files            int // number of files in the sources form; 0 for the text form
 
-	shown atomic.Pointer[string] // source, for those who look; nil: not read yet
+	shown atomic.Pointer[string] // source, for Status; nil: not read yet
 }
 
-// credit is a slot on loan: to the peer, until its Job or Return, then to the job.
+// credit is a slot on loan: to the peer until its Job or Return, then to the job.
 type credit struct {
 	lent *lend.Credit
 	buf  *shm.Buffer
 	mr   iwarp.MR
 }
 
-// offer is a result too big for the client's sink, in a window of its own that the
-// client reads until its Release. It counts as a credit in the client's hands: so
-// every message that it may send has its receive, and who releases nothing gets
-// less work.
+// offer is a result that is too big for the client's slot or sink. It has a window of its own, which the
+// client reads until its Release. It counts as a credit that the client holds, so that a receive is posted
+// for every message that the client may send, and a client that releases nothing gets less work.
 type offer struct {
 	data *large.Part
 	mr   iwarp.MR
 	age  time.Duration // since the Result
-	idle time.Duration // since a Read
+	idle time.Duration // since the last Read
 }
 
-// board is one client's load board: a page of its own, so that nothing else is on
-// it, which the client reads whenever it likes. It stays as long as the QP.
+// board is one connection's load board. It is a page of its own, so that nothing else is on it, and the
+// client may read it at any time. It exists as long as the QP.
 type board struct {
 	mu   sync.Mutex // lent to the device: held while the page is written, or copied for a Read
 	page []byte
@@ -198,12 +197,12 @@ type turn uint8
 // runner does one task at a time, in its place.
 type runner struct {
 	s     *Server
-	i     int
+	i     int // its index
 	place *run.Place
-	round int // of confinement, when the place has proven itself last
+	round int // confinement.round when a canary last ran in the place
 }
 
-// size returns how many bytes of text a task's compiler is given.
+// size returns how many bytes of source the task's compiler is given.
 func (t *task) size() uint64 {
 	if t.job.Files == nil {
 		return t.m.TextLen
@@ -211,34 +210,33 @@ func (t *task) size() uint64 {
 	return t.job.Files.Size()
 }
 
-// mostText is how long all files of a job may be together: as long as they could be if they
-// came with it.
+// mostText returns how many bytes all files of a job may have together: as many as if the job brought them.
 func (t *task) mostText() uint64 { return max(uint64(t.k.mr.Len()), t.c.maxSource()) }
 
 func (k *credit) window() job.Window {
 	return job.Window{STag: uint32(k.mr.STag()), TO: k.mr.Base(), Len: uint64(k.mr.Len())}
 }
 
-// onWire is the credit as messages bring it.
+// onWire returns the credit as messages carry it.
 func (k *credit) onWire() job.Credit { return job.Credit{ID: k.lent.ID, Slot: k.window()} }
 
 // free ends the loan. Nothing may be reading or writing the slot's memory.
 func (k *credit) free() error {
 	err := k.mr.Dereg()
 	if err != nil {
-		k.buf.Discard() // whoever may still reach it, no later job is concerned
+		k.buf.Discard() // the peer may still reach it, so no later job may use it
 		return fmt.Errorf("free slot: %w", err)
 	}
 	k.buf.Put()
 	return nil
 }
 
-// connOf is the connection that lend has by another name.
+// connOf returns the connection that a lend.Conn belongs to.
 func connOf(c *lend.Conn) *conn { return c.Owner.(*conn) }
 
 const (
 	turnEnd    turn = iota // the server closes
-	turnTask               // a task
-	turnCanary             // it proves itself, as it has nothing else to do
-	turnForget             // it drops what its tree keeps
+	turnTask               // do a task
+	turnCanary             // run a canary, because it is idle
+	turnForget             // drop what its tree keeps
 )

@@ -24,8 +24,7 @@ type Metrics struct {
 	denials  *prometheus.CounterVec
 }
 
-// NewMetrics makes the metrics; Register makes them known together with a
-// server's gauges.
+// NewMetrics returns new metrics. Register adds them to a registry, together with a server's gauges.
 func NewMetrics() *Metrics {
 	return &Metrics{
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -73,24 +72,24 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// What one client can have too much of.
+// Limits that a tenant or peer can reach, as label values.
 const (
 	limitConnections = "connections" // half of limits.clients
-	limitViolations  = "violations"  // of iWARP's rules, or the job protocol's: kept off for a while
+	limitViolations  = "violations"  // of iWARP or the job protocol: the peer is turned away for a while
 	limitQueued      = "queued"      // limits.client-queued
-	limitUnproven    = "unproven"    // without a proof of the key, and others came: ended before its time
-	limitSlots       = "slots"       // more than others in slots that it sent no jobs for, while memory was short: a connection was ended
-	limitYield       = "yield"       // more than its part of the cores, which another one waited for
+	limitUnproven    = "unproven"    // a connection without a proof of the key had to make room for another
+	limitSlots       = "slots"       // memory was short, and its slots without a job held the most: a connection was ended
+	limitYield       = "yield"       // it had more than its part of the cores while another tenant waited
 )
 
-// authNetwork: the address is in no network of --allow.
+// authNetwork is the cause for an address that is in no network of --allow.
 const authNetwork = "network"
 
 // Results of jobs, as label values; a job that failed on the host has its cause instead.
 const (
 	resultOK      = "ok"
 	resultRefused = "refused"
-	resultSignal  = "signal" // the compiler died of one
+	resultSignal  = "signal" // a signal ended the compiler
 	resultFailed  = "failed" // the compiler's exit status is not 0
 )
 
@@ -112,14 +111,14 @@ func (m *Metrics) limited(limit string) {
 	}
 }
 
-// window counts what went by RDMA Read: "source" or "result".
+// window counts a transfer by RDMA Read: what is "source" or "result".
 func (m *Metrics) window(what string) {
 	if m != nil {
 		m.windows.WithLabelValues(what).Inc()
 	}
 }
 
-// AuthFailed counts a peer that may not use this host, by what spoke against it.
+// AuthFailed counts a peer that may not use this host, by cause.
 func (m *Metrics) AuthFailed(cause string) {
 	if m != nil {
 		m.auth.WithLabelValues(cause).Inc()
@@ -132,13 +131,14 @@ func (m *Metrics) refused(c job.Cause) {
 	}
 }
 
-// denial counts a compile that was ended, or cut.
+// denial counts a compile that was ended, or whose output was cut.
 func (m *Metrics) denial(cause string) {
 	if m != nil {
 		m.denials.WithLabelValues(cause).Inc()
 	}
 }
 
+// canary counts a canary.
 func (m *Metrics) canary(result string) {
 	if m != nil {
 		m.canaries.WithLabelValues(result).Inc()
@@ -189,16 +189,16 @@ func (m *Metrics) cancelled(queued, running, unknown int) {
 type ending string
 
 const (
-	endedClosed     ending = "closed"     // by either side, in order or not
-	endedProtocol   ending = "protocol"   // the client broke the job protocol
-	endedStream     ending = "stream"     // it broke the rules of iWARP: it was sent a Terminate
-	endedTerminated ending = "terminated" // it sent a Terminate
+	endedClosed     ending = "closed"     // by either side, gracefully or not
+	endedProtocol   ending = "protocol"   // the client violated the job protocol
+	endedStream     ending = "stream"     // the client violated iWARP, and was sent a Terminate
+	endedTerminated ending = "terminated" // the client sent a Terminate
 	endedSilent     ending = "silent"     // no sign of life for Options.Silence
 	endedUnread     ending = "unread"     // no answer to our RDMA Reads for Options.WindowTime
 	endedPanic      ending = "panic"      // a bug of ours
-	endedUnproven   ending = "unproven"   // no proof of the pre-shared key: AuthFailed was told
-	endedCrowded    ending = "crowded"    // proven, but there was no place any more
-	endedHoarding   ending = "hoarding"   // memory was short, and most of what lay in slots without a job was its client's
+	endedUnproven   ending = "unproven"   // no proof of the pre-shared key; AuthFailed was called
+	endedCrowded    ending = "crowded"    // proven, but there was no place left
+	endedHoarding   ending = "hoarding"   // memory was short, and its slots without a job held the most
 )
 
 var endings = []ending{endedClosed, endedProtocol, endedStream, endedTerminated, endedSilent, endedUnread, endedPanic, endedUnproven, endedCrowded, endedHoarding}

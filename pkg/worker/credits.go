@@ -9,11 +9,11 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
-// newSlotLocked makes a slot for c; nil when all are in use or the system gives
-// no memory: a later rebalance tries again.
+// newSlotLocked returns a slot for c, or nil if all are in use or the system has no memory. A later rebalance
+// tries again.
 func (c *conn) newSlotLocked() *credit {
-	// The connection is the owner: a job may name more text than its client has
-	// written, and be compiled from what an earlier one has left.
+	// The pool wipes a slot that changes its owner, which is the connection: a job may name more text than
+	// its client has written, and would be compiled from what an earlier job has left.
 	buf, err := c.s.slots.TryGet(uint32(c.id))
 	if err != nil {
 		c.log.Warn("no slot", "err", err)
@@ -22,7 +22,7 @@ func (c *conn) newSlotLocked() *credit {
 		return nil
 	}
 	if !c.s.o.Device.Attr().ReadRight {
-		clear(buf.Bytes()) // the peer could read what an earlier one has left
+		clear(buf.Bytes()) // on this device the peer can read the slot too
 	}
 	var k *credit
 	defer func() {
@@ -30,8 +30,8 @@ func (c *conn) newSlotLocked() *credit {
 			buf.Put()
 		}
 	}()
-	// Bound to this QP: no other stream may write it, and this one's Job or Return
-	// may invalidate it.
+	// Bound to this QP, so that no other stream can write to it, and this one's Job or Return can invalidate
+	// it.
 	mr, err := c.pd.RegMR(buf.Bytes(), iwarp.LocalWrite|iwarp.RemoteWrite, &iwarp.MROptions{QP: c.qp})
 	if err != nil {
 		c.log.Warn("no slot", "err", err)
@@ -41,13 +41,13 @@ func (c *conn) newSlotLocked() *credit {
 	return k
 }
 
-// lendLocked puts a slot on loan to the peer.
+// lendLocked lends a slot to the peer.
 func (c *conn) lendLocked(k *credit, lent *lend.Credit) {
 	k.lent = lent
 	c.credits[lent.ID] = k
 }
 
-// rebalanceLocked grants and recalls what is due, and sends what else is.
+// rebalanceLocked grants and recalls credits as the ledger decides, and sends all messages that are due.
 func (s *Server) rebalanceLocked() {
 	if s.drain.begun || s.closing {
 		return
@@ -74,7 +74,7 @@ func (s *Server) rebalanceLocked() {
 	}
 }
 
-// nextLocked gives the credit that rides back on a result; nil: none does.
+// nextLocked returns the credit that travels with a result, or nil if there is none.
 func (c *conn) nextLocked() *credit {
 	s := c.s
 	if s.drain.begun || s.closing || c.state != connServing {
@@ -102,7 +102,7 @@ func (s *Server) starvedLocked() {
 	}
 }
 
-// demanded takes a client's word on how much work it has.
+// demanded records how much work the client says it has.
 func (c *conn) demanded(m *job.Demand) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -127,8 +127,8 @@ func (c *conn) returned(m *job.Return, w *iwarp.WC) error {
 	return nil
 }
 
-// spendLocked ends a loan. The message that spends a credit must have invalidated
-// its slot: else the peer could still write what we are about to read.
+// spendLocked ends a loan to the peer. The message that spends a credit must have invalidated its slot,
+// otherwise the peer could still write to it while we read.
 func (c *conn) spendLocked(id uint64, w *iwarp.WC) (*credit, error) {
 	k := c.credits[id]
 	if k == nil {

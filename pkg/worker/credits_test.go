@@ -12,8 +12,8 @@ func (c *testClient) count() int {
 	return len(c.credits)
 }
 
-// A client alone has all; a second one that comes gets its half, as the first is
-// asked to return what it does not use.
+// A single client has all credits. A second one gets its half, because the first is asked to return what it
+// does not use.
 func TestCreditsAreSharedFairly(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Jobs = 4 }) // 8 spare credits and one for each client
 	a := dial(t, ts.addr, &job.Hello{Name: "a"})
@@ -64,7 +64,7 @@ func TestHoarderLeavesOne(t *testing.T) {
 	b.wait("its share", func() bool { return len(b.credits) >= 3 })
 }
 
-// A credit that crosses its recall counts as spent: the job is done.
+// A credit whose job crosses its recall counts as spent: the job is done.
 func TestRecallCrossesAJob(t *testing.T) {
 	ts := startServer(t, nil)
 	a := dial(t, ts.addr, &job.Hello{})
@@ -106,7 +106,7 @@ func TestWantBoundsTheShare(t *testing.T) {
 	}
 }
 
-// Each loan has an STag of its own: an old one opens nothing.
+// Each loan has an STag of its own: an old STag gives access to nothing.
 func TestSTagsAreFresh(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Jobs = 1 })
 	c := dial(t, ts.addr, &job.Hello{})
@@ -130,7 +130,7 @@ func TestSTagsAreFresh(t *testing.T) {
 	}
 }
 
-// A warm compile is one message each way, and no other.
+// A warm compile takes one message each way and no more.
 func TestWarmCompileMessages(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Heartbeat = patience })
 	c := dial(t, ts.addr, &job.Hello{})
@@ -164,7 +164,7 @@ func TestWarmCompileMessages(t *testing.T) {
 	}
 }
 
-// Managers of different weights share by them, whatever each asks for beyond.
+// Managers share by their weights, whatever more each asks for.
 func TestWeights(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Jobs = 4 }) // 8 spare credits and one for each client
 	a := dialAs(t, ts.addr, 1, &job.Hello{Name: "a", Weight: 3})
@@ -179,7 +179,7 @@ func TestWeights(t *testing.T) {
 	a.wait("half", func() bool { return len(a.credits) == 5 })
 }
 
-// Nobody holds what another has use for: a client's share is no more than its demand.
+// No client holds credits that another can use: a client's share is at most its demand.
 func TestDemandBoundsTheShare(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Jobs = 4 })
 	a := dialAs(t, ts.addr, 1, &job.Hello{Name: "a"})

@@ -9,8 +9,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
-// peerOf is the peer that violations are held against: the name in its certificate, else its
-// address, of IPv6 the /64. Unlike tenants' names it tells addresses on loopback apart.
+// peerOf returns the peer whose violations are counted together: the name in its certificate, otherwise its
+// address, or for IPv6 its /64 network. Unlike tenants' names, it distinguishes loopback addresses.
 func peerOf(info iwarp.ConnInfo) lend.Peer {
 	ap, err := netip.ParseAddrPort(info.Remote.String())
 	p := lend.Peer{Name: tenantOf(info), Local: err == nil && ap.Addr().Unmap().IsLoopback()}
@@ -23,15 +23,15 @@ func peerOf(info iwarp.ConnInfo) lend.Peer {
 // layerMPA is MPA's number in a Terminate (RFC 5044 §8).
 const layerMPA = 2
 
-// violation says whether a connection ended as no honest client's does. A frame that the
-// network has bent is nobody's fault.
+// violation reports whether a connection ended in a way that no honest client's does. Errors of MPA do not
+// count: the network may have corrupted a frame.
 func violation(e ending, end error) bool {
 	var t *iwarp.TerminateError
 	return e == endedProtocol || e == endedStream && errors.As(end, &t) && t.Layer != layerMPA
 }
 
-// endingOf tells why the QP of a connection that has ended did: why is receive's
-// reason, given what was decided elsewhere, end the QP's own word.
+// endingOf returns why a connection has ended: why is the error of receive, given what was decided elsewhere,
+// end the error of the QP.
 func endingOf(why error, given ending, end error) ending {
 	var t *iwarp.TerminateError
 	switch {
@@ -53,8 +53,8 @@ func endingOf(why error, given ending, end error) ending {
 	return endedClosed
 }
 
-// markEnded counts the end of a connection, and holds it against the peer if no honest
-// client's ends so.
+// markEnded counts the end of a connection, and a violation of the peer if no honest client's connection ends
+// that way.
 func (c *conn) markEnded(why error, given ending) {
 	end := c.qp.Err()
 	e := endingOf(why, given, end)

@@ -11,7 +11,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// counted are the values of a metric by its only label.
+// counted returns the values of a metric by its only label.
 func counted(t *testing.T, r prometheus.Gatherer, name string) map[string]float64 {
 	t.Helper()
 	families, err := r.Gather()
@@ -29,8 +29,8 @@ func counted(t *testing.T, r prometheus.Gatherer, name string) map[string]float6
 	return values
 }
 
-// TestEndingsAreCounted: each connection counts once by why it ended, and what no
-// honest client does is held against its address.
+// TestEndingsAreCounted: each connection is counted once by why it ended, and what no honest client does
+// counts as a violation of its address.
 func TestEndingsAreCounted(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Heartbeat, o.Silence = 20*time.Millisecond, 200*time.Millisecond })
 	held := func() bool { // against this address, since the last call
@@ -74,8 +74,8 @@ func TestEndingsAreCounted(t *testing.T) {
 	}
 }
 
-// TestCancelOfAnother: a job can be cancelled, and its result fetched, by nobody
-// else's connection; cancels that meet nothing are counted.
+// TestCancelOfAnother: no other connection can cancel a job or fetch its result. Cancels that match no job
+// are counted.
 func TestCancelOfAnother(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Source, o.Result, o.Large = 8<<20, 8<<20, 32<<20 })
 	reg := prometheus.NewRegistry()

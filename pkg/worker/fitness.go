@@ -8,15 +8,14 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
-// restTime is how long a host that had no process or descriptor left takes no work.
+// restTime is how long the host takes no work after it has run out of processes or descriptors.
 const restTime = time.Second
 
-// checkFitLocked looks whether the host can work at all, and revokes or grants the
-// credits when that changes.
+// checkFitLocked checks whether the host can work at all, and recalls or grants credits if that has changed.
 func (s *Server) checkFitLocked(now time.Time) {
 	h := s.load.Load()
 	disk, memory := uint64(s.o.DiskFloor), uint64(lend.MemoryFloor)
-	if s.lend.Closed() != nil { // a little more, so that it does not come and go
+	if s.lend.Closed() != nil { // a quarter more, so that the state does not flap
 		disk, memory = disk+disk/4, memory+memory/4
 	}
 	var no *job.Refusal
@@ -35,6 +34,7 @@ func (s *Server) checkFitLocked(now time.Time) {
 	s.setFitLocked(no)
 }
 
+// setFitLocked makes the host take no work because of no, or take work if no is nil.
 func (s *Server) setFitLocked(no *job.Refusal) {
 	was := s.lend.Closed()
 	s.lend.Close(no)
@@ -50,11 +50,11 @@ func (s *Server) setFitLocked(no *job.Refusal) {
 	s.publishLocked()
 }
 
-// noted looks at why a job could not be done, for what it says about the host.
+// noted acts on what the reason why a job could not be done says about the host.
 func (s *Server) noted(t *task, err error) {
 	disk := run.Failed(err).Cause == job.CauseDisk
 	if disk {
-		s.readHostLoad() // which may take a while: without the lock
+		s.readHostLoad() // without the lock, because it may take a while
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// fakeProc is a directory in the place of /proc with so much memory.
+// fakeProc returns a directory that stands in for /proc and reports that much memory.
 type fakeProc struct {
 	t   *testing.T
 	dir string
@@ -48,8 +48,8 @@ func (p *fakeProc) kills(n int) {
 	p.put("vmstat", fmt.Sprintf("nr_free_pages 12\noom_kill %d\nlast 1\n", n))
 }
 
-// TestMemoryAdmission: a job that needs more than there is goes elsewhere; one for
-// which there is memory once others have ended waits for that.
+// TestMemoryAdmission: a job that needs more memory than the host has is refused; one for which there is
+// memory once others have ended waits for that.
 func TestMemoryAdmission(t *testing.T) {
 	proc := newFakeProc(t, 1<<30)
 	ts := startServer(t, func(o *Options) { o.Proc = proc.dir })
@@ -79,8 +79,8 @@ func TestMemoryAdmission(t *testing.T) {
 	}
 }
 
-// TestDiskFloor: below it the host takes no work and says why, and goes on once there
-// is space.
+// TestDiskFloor: with less free disk space than the floor, the host takes no work and says why. It goes on
+// once there is space.
 func TestDiskFloor(t *testing.T) {
 	area := t.TempDir()
 	if err := unix.Mount("rdistccd-test", area, "tmpfs", 0, "size=8m"); err != nil {
@@ -128,8 +128,8 @@ func TestDiskFloor(t *testing.T) {
 	}
 }
 
-// TestKilledCompiler: a compiler, or a part of a driver's, that was killed or had no
-// memory is told from one that said no.
+// TestKilledCompiler: a compiler, or a program of a driver, that was killed or had no memory is distinguished
+// from one that rejected the source.
 func TestKilledCompiler(t *testing.T) { forms(t, testKilledCompiler) }
 
 func testKilledCompiler(t *testing.T, b job.Body) {
@@ -157,8 +157,8 @@ func testKilledCompiler(t *testing.T, b job.Body) {
 	}
 }
 
-// TestCompilerThatCannotStart: it is withdrawn, so that its jobs go elsewhere, and
-// comes back once it can be looked at anew; the others stay.
+// TestCompilerThatCannotStart: a compiler that cannot be started is withdrawn, so that its jobs go elsewhere,
+// and is offered again after a later scan. The others stay.
 func TestCompilerThatCannotStart(t *testing.T) {
 	for _, q := range []struct {
 		name  string
@@ -224,8 +224,7 @@ func TestCompilerThatCannotStart(t *testing.T) {
 	}
 }
 
-// TestScarceHostRests: after a job that got no process the host takes no work for a
-// moment, and then again.
+// TestScarceHostRests: after a job for which there was no process, the host takes no work for a moment.
 func TestScarceHostRests(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Heartbeat = 20 * time.Millisecond })
 	c := dial(t, ts.addr, &job.Hello{})
@@ -241,8 +240,8 @@ func TestScarceHostRests(t *testing.T) {
 	}
 }
 
-// TestRestartAtOnce: a daemon that was killed while its compilers ran leaves its
-// address free, and what belongs to its connections means nothing to the next one.
+// TestRestartAtOnce: a daemon that was killed while its compilers ran leaves its address free, and STags and
+// credits of its connections are void for the next daemon.
 func TestRestartAtOnce(t *testing.T) {
 	base := t.TempDir()
 	ts := &testServer{t: t, bin: t.TempDir()}
@@ -280,8 +279,8 @@ func TestRestartAtOnce(t *testing.T) {
 	<-d.done // what was the dead one's is nobody's: the connection ends
 }
 
-// TestMemoryLimit: a compile that needs more than it may have does not fail: another
-// host is to try. The next one is not concerned.
+// TestMemoryLimit: a compile that needs more memory than it may have does not count as failed, so that
+// another host can try. The next compile is not affected.
 func TestMemoryLimit(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

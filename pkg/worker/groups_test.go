@@ -10,8 +10,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// bound puts this process, as proc tells it, into a control group that may have so many bytes
-// and has used so many.
+// bound makes proc report that this process is in a control group with that limit and usage, in bytes.
 func (p *fakeProc) bound(most, used uint64) {
 	p.t.Helper()
 	at := filepath.Join(p.dir, "groups/box")
@@ -26,9 +25,9 @@ func (p *fakeProc) bound(most, used uint64) {
 	p.put("groups/box/memory.current", fmt.Sprintln(used))
 }
 
-// TestMemoryOfTheGroup: in a container what counts is the container's memory, for a compile's bound
-// and for whether a job can start, also when its limit is changed; a machine with less than that
-// is as it would be without.
+// TestMemoryOfTheGroup: in a container, the container's memory decides a compile's bound and whether a job
+// can start, also when its limit is changed. If the machine has less than that, the container makes no
+// difference.
 func TestMemoryOfTheGroup(t *testing.T) {
 	proc := newFakeProc(t, 8<<30)
 	proc.bound(2<<30, 1536<<20)

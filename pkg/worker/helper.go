@@ -9,9 +9,10 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
-// RunHelper runs the helper that this process was started as, and does not return then. A Server starts its own program
-// under other names: for private trees, for what tries them, and for what removes the work directory of a daemon that was
-// killed. So every program with a Server calls it first.
+// RunHelper checks whether this process was started as a helper, and if so, runs that and does not return. A
+// Server starts its own program under other names: for private trees, for the probe that tests them, and for
+// the guard that removes the work area of a daemon that was killed. So every program that has a Server must
+// call RunHelper first.
 func RunHelper() {
 	switch filepath.Base(os.Args[0]) {
 	case workdir.Arg0:

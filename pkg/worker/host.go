@@ -29,14 +29,14 @@ func (s *Server) readHostLoad() {
 	s.load.Store(&h)
 }
 
-// tellMemoryLocked tells the ledger what memory the machine has.
+// tellMemoryLocked tells the ledger how much memory is free.
 func (s *Server) tellMemoryLocked() {
 	h := s.load.Load()
 	s.lend.SetMemory(h.memoryFree, h.pressure.Memory)
 }
 
-// readMemory is how many bytes programs could have without swapping, on this machine and in
-// the control groups around this process; 0 = not known.
+// readMemory returns how many bytes programs could still use without swapping, on this machine and in the
+// control groups around this process; 0 if not known.
 func (s *Server) readMemory() (free uint64) {
 	if b, err := os.ReadFile(s.o.Proc + "/meminfo"); err == nil {
 		free = number(b, "MemAvailable:") << 10
@@ -47,7 +47,7 @@ func (s *Server) readMemory() (free uint64) {
 	return free
 }
 
-// readOOMKills is how many processes the system has killed for want of memory.
+// readOOMKills returns how many processes the kernel has killed because memory ran out.
 func (s *Server) readOOMKills() uint64 {
 	b, err := os.ReadFile(s.o.Proc + "/vmstat")
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *Server) readOOMKills() uint64 {
 	return number(b, "oom_kill ")
 }
 
-// number is what stands behind a name in a file of lines; 0 if it is not there.
+// number returns the number that follows a name in the text b, or 0 if the name is not there.
 func number(b []byte, name string) uint64 {
 	_, rest, _ := bytes.Cut(b, []byte(name))
 	line, _, _ := bytes.Cut(rest, []byte("\n"))
@@ -67,8 +67,8 @@ func number(b []byte, name string) uint64 {
 	return n
 }
 
-// pressure reads how long processes waited for a resource (Linux PSI), where the
-// kernel tells.
+// pressure returns how long processes have waited for a resource (Linux PSI), in hundredths of a percent, or
+// job.NoPressure if the kernel does not say.
 func (s *Server) pressure(resource string) uint16 {
 	b, err := os.ReadFile(s.o.Proc + "/pressure/" + resource)
 	if err != nil {
@@ -83,13 +83,11 @@ func (s *Server) pressure(resource string) uint16 {
 	return uint16(max(0, min(f*100, job.NoPressure-1)))
 }
 
-// jobMemory is what a compile may take where nobody says: three quarters of the
-// machine's memory, or of what the control groups around this process leave of it, in
-// bytes; 0: that is not known.
+// jobMemory returns the default of Options.JobMemory: three quarters of machineMemory.
 func (s *Server) jobMemory() int64 { return s.machineMemory() / 4 * 3 }
 
-// machineMemory is the memory of the machine, or what the control groups around this process
-// leave of it, in bytes; 0: that is not known.
+// machineMemory returns the memory of the machine, or what the control groups around this process allow if
+// that is less, in bytes; 0 if not known.
 func (s *Server) machineMemory() (n int64) {
 	if b, err := os.ReadFile(s.o.Proc + "/meminfo"); err == nil {
 		n = int64(number(b, "MemTotal:") << 10)
@@ -100,11 +98,11 @@ func (s *Server) machineMemory() (n int64) {
 	return n
 }
 
-// loadLocked is what messages say about this host.
+// loadLocked returns this host's load as messages carry it.
 func (s *Server) loadLocked() job.Load {
 	h := s.load.Load()
 	free := 0
-	if !s.drain.begun { // else nobody gets one
+	if !s.drain.begun { // a draining host grants none
 		free = s.lend.Free(time.Now())
 	}
 	return job.Load{

@@ -17,7 +17,7 @@ func (s *Server) checkIdleLocked() {
 	}
 }
 
-// busy reports whether any client has a job under way here.
+// busy reports whether any client has a job under way.
 func (s *Server) busy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,12 +15,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
-// A job that says Job.Store is taken in before it is queued: what it brings for the store
-// is put there, and what its lists name is looked up and held for it until its files are laid
-// out. Whatever came on the connection before it has been put by then. What is left of its source, its
-// own files, waits in its slot.
+// A job with Job.Store set is taken in before it is queued: the contents that it brings are put into the
+// store, and the contents that its lists name are looked up and pinned until its files are laid out. By then,
+// contents of earlier jobs on the connection have been put. The rest of its source, its own files, waits in
+// its slot.
 
-// openStore makes the store, where jobs could use one.
+// openStore makes the store, if jobs could use one.
 func (s *Server) openStore() {
 	if s.o.NoStore || !s.places.Trees {
 		return
@@ -37,14 +37,14 @@ func (s *Server) openStore() {
 	}
 }
 
-// What contents may take of a machine's memory where nobody says.
+// Default size of the store.
 const (
-	storePart  = 16
-	storeLeast = 32 << 20
-	storeMost  = 1 << 30
+	storePart  = 16       // a sixteenth of the machine's memory
+	storeLeast = 32 << 20 // bytes
+	storeMost  = 1 << 30  // bytes
 )
 
-// keepsFor is what a client is told that is kept for it, in bytes.
+// keepsFor returns how many bytes of contents the server keeps for a client, as the Welcome says.
 func (s *Server) keepsFor(c *conn) uint64 {
 	if c.keeps == nil {
 		return 0
@@ -52,12 +52,12 @@ func (s *Server) keepsFor(c *conn) uint64 {
 	return uint64(s.keep.Most())
 }
 
-// takeIn makes a task's inputs. A result is why the job ends here.
+// takeIn takes a task in. It returns an answer if the job ends here, nil otherwise.
 func (t *task) takeIn(ctx context.Context) *job.Result {
 	in, put, noRoom, res := t.putIn(ctx)
 	t.tookIn()
 	defer func() {
-		for _, c := range put { // what it needs of these is held by now
+		for _, c := range put { // the task holds those that it needs by now
 			c.Unpin()
 		}
 	}()
@@ -81,8 +81,8 @@ func (t *task) takeIn(ctx context.Context) *job.Result {
 	return nil
 }
 
-// tookIn says that what the task brought, if anything, is where later ones find it, or will not
-// be. A second call does nothing.
+// tookIn tells later tasks that they need not wait for contents of this one any longer: these are in the
+// store, or will not get there. A second call does nothing.
 func (t *task) tookIn() {
 	c := t.c
 	c.s.mu.Lock()
@@ -93,8 +93,7 @@ func (t *task) tookIn() {
 	}
 }
 
-// intake waits for a turn to do what takes time of a core: unpacking, sums. The scratch is
-// to be given back.
+// intake waits for a turn to do what takes core time: unpacking, checksums. The caller gives the scratch back.
 func (s *Server) intake(ctx context.Context) (*run.Scratch, error) {
 	select {
 	case x := <-s.intakes:
@@ -104,16 +103,17 @@ func (s *Server) intake(ctx context.Context) (*run.Scratch, error) {
 	}
 }
 
-// charged counts time of a core that a task took before it was queued: who has much
-// unpacked and summed up has had its part of the cores.
+// charged counts core time that a task took before it was queued, so that unpacking and checksums count as
+// part of what the client gets of the cores.
 func (t *task) charged(d time.Duration) {
 	t.c.s.mu.Lock()
 	defer t.c.s.mu.Unlock()
 	t.c.lent.Charge(d)
 }
 
-// putIn puts what a task brings into the store, pinned, and its own files in order. noRoom says that not all
-// of it could be kept.
+// putIn puts the contents that a task brings into the store, and keeps its own files in memory where it can
+// wait. put are the contents, pinned; the caller unpins them. noRoom reports that not all could be kept. res
+// is an answer if the job ends here.
 func (t *task) putIn(ctx context.Context) (in *files.Set, put []*store.Content, noRoom bool, res *job.Result) {
 	x, err := t.c.s.intake(ctx)
 	if err != nil {
@@ -144,8 +144,8 @@ func (t *task) putIn(ctx context.Context) (in *files.Set, put []*store.Content, 
 	return in, put, noRoom, nil
 }
 
-// putBlobs puts the contents at the start of text. One for which there is no room is left out, and so is an abridged
-// list of what is not all here.
+// putBlobs puts the contents at the start of text into the store, and returns the rest of text. It leaves out
+// contents for which there is no room, and abridged lists that cannot be completed from this machine's files.
 func (t *task) putBlobs(ctx context.Context, blobs []job.Blob, text []byte) (put []*store.Content, rest []byte, noRoom bool, err error) {
 	for i := range blobs {
 		b := &blobs[i]
@@ -167,14 +167,14 @@ func (t *task) putBlobs(ctx context.Context, blobs []job.Blob, text []byte) (put
 			}
 			if content == nil {
 				text = text[b.Len:]
-				continue // it comes again, whole
+				continue // the client sends it again, complete
 			}
 		}
 		c, err := t.c.keeps.Put(b.ID, content)
 		switch {
 		case err == nil:
 			put = append(put, c)
-		case b.Abridged && errors.Is(err, store.ErrOther): // a file here is another one
+		case b.Abridged && errors.Is(err, store.ErrOther): // a file of this machine differs
 		case errors.Is(err, store.ErrOther):
 			return put, nil, noRoom, job.Refuse(job.CauseMalformed, "content %x... is not the one that its name stands for", b.ID[:6])
 		default:
@@ -185,7 +185,7 @@ func (t *task) putBlobs(ctx context.Context, blobs []job.Blob, text []byte) (put
 	return put, text, noRoom, nil
 }
 
-// settle puts the body's own files, at the start of text, to where the task may wait with them.
+// settle moves the job's own files, which are at the start of text, to memory in which the task may wait.
 func (t *task) settle(in *files.Set, text []byte) (err error) {
 	n := 0
 	for _, f := range in.Text {
@@ -201,8 +201,8 @@ func (t *task) settle(in *files.Set, text []byte) (err error) {
 	return nil
 }
 
-// lookUp adds what the body's lists name. noRoom says that some of what came with it could not
-// be kept.
+// lookUp adds the files that the body's lists name. noRoom says that some contents that came with it could
+// not be kept.
 func (t *task) lookUp(ctx context.Context, in *files.Set, noRoom bool) error {
 	x, err := t.c.s.intake(ctx)
 	if err != nil {
@@ -216,12 +216,12 @@ func (t *task) lookUp(ctx context.Context, in *files.Set, noRoom bool) error {
 	return err
 }
 
-// tellLacking puts into the task's slot what it lacks, as the content of its answer, so that it comes again with
-// that and no more. It returns how many bytes these are.
+// tellLacking puts the IDs of the missing contents into the task's slot, as the content of its answer, so
+// that the client sends only these with the job again. It returns how many bytes these IDs are.
 func (t *task) tellLacking(r *job.Result) int {
 	room := min(uint64(t.k.mr.Len()), t.m.Sink.Len) / uint64(len(unit.ContentID{}))
 	if uint64(len(t.lacks)) > room {
-		return 0 // it comes with everything
+		return 0 // the client then sends everything
 	}
 	to := t.k.buf.Bytes()[:0]
 	for _, id := range t.lacks {

@@ -20,7 +20,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// listed is a request's files by contents: its first file, and a list of the others.
+// listed is a request whose files are sent as contents: its first file, and a list of the others.
 type listed struct {
 	q     request // with the first file alone
 	list  job.List
@@ -30,7 +30,7 @@ type listed struct {
 
 func idOf(content string) unit.ContentID { return sha256.Sum256([]byte(content)) }
 
-// inParts takes a request of the sources form apart.
+// inParts splits a request of the sources form into its first file and a list of the others.
 func inParts(q request) *listed {
 	p := &listed{q: q}
 	p.q.body.Files = q.body.Files[:1:1]
@@ -53,7 +53,7 @@ func inParts(q request) *listed {
 	return p
 }
 
-// blob adds a content to those that can go along.
+// blob adds a content to those that can be sent along.
 func (p *listed) blob(content string) {
 	if len(content) > 0 {
 		p.blobs = append(p.blobs, job.Blob{ID: idOf(content), Len: uint64(len(content))})
@@ -61,7 +61,7 @@ func (p *listed) blob(content string) {
 	}
 }
 
-// named is the request with its list named, and with all contents along or none.
+// named returns the request with its list named, and with all contents or none.
 func (p *listed) named(all bool) request {
 	list := string(p.list.Append(nil))
 	q := p.q
@@ -73,7 +73,7 @@ func (p *listed) named(all bool) request {
 	return q
 }
 
-// lists is a project of some headers, one of them big, and the command that compiles it.
+// lists returns a project of some headers, one of them big, and the command that compiles it.
 func listsProject(t *testing.T, cc string) *project {
 	p := newProject(t, cc, map[string]string{
 		"src/a.c":     "#include <stdio.h>\n#include \"m.h\"\n#include <n.h>\n#include \"big.h\"\nint g(int a) {\n\tint unused;\n\tputs(__FILE__);\n\treturn CALL(f, a) + N;\n}\n",
@@ -90,8 +90,8 @@ func listsProject(t *testing.T, cc string) *project {
 	return p
 }
 
-// TestLists: a job whose files are in a list is the same as one that brings them, however it
-// came and whether it brought their contents or not.
+// TestLists: a job whose files are in a list gives the same result as one that brings them, however its
+// source travels and whether it brings their contents or not.
 func TestLists(t *testing.T) {
 	ts, c := startTrees(t, func(o *Options) { o.Source, o.Result, o.Large = 8<<20, 8<<20, 32<<20 }, "clang")
 	if c.welcome.Store == 0 || c.welcome.StoreEpoch == 0 {
@@ -176,8 +176,8 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestContentsInOrder: a job may name what an earlier one brings that is not answered yet,
-// even one whose source is still to be fetched.
+// TestContentsInOrder: a job may name contents that an earlier, unanswered job brings, even if the source of
+// that one has not been fetched yet.
 func TestContentsInOrder(t *testing.T) {
 	ts, c := startTrees(t, func(o *Options) { o.Source, o.Result, o.Large = 8<<20, 8<<20, 32<<20 })
 	p := listsProject(t, "gcc")
@@ -232,7 +232,7 @@ func TestContentsBehindACancelled(t *testing.T) {
 	}
 }
 
-// TestHeldContents: what a job names stays until it has its files, whatever becomes of the
+// TestHeldContents: the contents that a job names stay until its files are laid out, whatever happens to the
 // store meanwhile.
 func TestHeldContents(t *testing.T) {
 	ts, c := startTrees(t, func(o *Options) { o.Jobs, o.Store.Memory = 1, 1<<20 })
@@ -278,7 +278,7 @@ func TestHeldContents(t *testing.T) {
 	}
 }
 
-// TestNoRoomForContents: a store that has no room is no reason to send all again and again.
+// TestNoRoomForContents: a full store does not make a client send everything again and again.
 func TestNoRoomForContents(t *testing.T) {
 	ts, c := startTrees(t, func(o *Options) { o.Store.Memory = 64 << 10 })
 	p := listsProject(t, "gcc")
@@ -295,8 +295,8 @@ func TestNoRoomForContents(t *testing.T) {
 	}
 }
 
-// TestHostileContents: what a client says of contents is held against them, and nothing of
-// it stays that is not so.
+// TestHostileContents: what a client says about contents is checked, and contents that do not match are not
+// kept.
 func TestHostileContents(t *testing.T) {
 	ts, c := startTrees(t, func(o *Options) { o.Source, o.Result, o.Large = 8<<20, 8<<20, 32<<20 })
 	p := listsProject(t, "gcc")
@@ -396,7 +396,7 @@ func TestHostileContents(t *testing.T) {
 	}
 }
 
-// TestSpoiledContents: a content whose memory has changed is not compiled; it comes again.
+// TestSpoiledContents: a content that was corrupted in memory is not compiled; the client sends it again.
 func TestSpoiledContents(t *testing.T) {
 	ts, c := startTrees(t, nil)
 	p := listsProject(t, "gcc")
@@ -430,8 +430,8 @@ func onDisk(dir string) func(*Options) {
 	return func(o *Options) { o.Store = store.Options{Disk: 64 << 20, Dir: dir, Keep: time.Hour} }
 }
 
-// TestRestartWithDisk: the next daemon has what this one was sent, unless the disk has
-// changed it: then it lacks that, and says so in one line.
+// TestRestartWithDisk: the next daemon has what this one was sent, except what was corrupted on disk: it
+// lacks that, and logs one line.
 func TestRestartWithDisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	ts, c := startTrees(t, onDisk(dir))
@@ -504,8 +504,8 @@ func TestFullDiskOfContents(t *testing.T) {
 	}
 }
 
-// TestContentsOfTwoTenants: each has its own, at the same path as well, and what one has
-// brought the other one has not.
+// TestContentsOfTwoTenants: each tenant has contents of its own, even for the same path, and does not get
+// what another has brought.
 func TestContentsOfTwoTenants(t *testing.T) {
 	ts, addr := startNamed(t, func(o *Options) { o.Store.Memory = 2 << 20 })
 	if !ts.places.Trees {
@@ -568,8 +568,8 @@ func TestContentsOfTwoTenants(t *testing.T) {
 	until(t, "the contents to go", func() bool { return ts.Status().Store.Contents == 0 })
 }
 
-// TestNoStore: where there can be none, or shall be none, the Welcome says so, and jobs that want
-// one are refused.
+// TestNoStore: if there is no store, because it is off or not possible, the Welcome says so, and jobs that
+// need one are refused.
 func TestNoStore(t *testing.T) {
 	body := treeBody("gcc")
 	body.Lists = []unit.ContentID{{1}}
@@ -594,7 +594,7 @@ func TestNoStore(t *testing.T) {
 	}
 }
 
-// TestContentsMakeWay: contents give their memory back when the machine is short of it.
+// TestContentsMakeWay: contents are dropped when the machine is short of memory.
 func TestContentsMakeWay(t *testing.T) {
 	s := store.New(store.Options{Memory: 64 << 20})
 	x := s.Open("x")

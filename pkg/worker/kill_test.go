@@ -19,11 +19,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
-// sandboxVariable says how a daemon in a process of its own confines compiles; empty: not.
+// sandboxVariable is the environment variable that says how a daemon in a process of its own confines
+// compiles; empty: not at all.
 const sandboxVariable = "RDISTCCD_TEST_SANDBOX"
 
-// serveForTest is this program as a daemon that can be killed: it says where it
-// listens and serves until then.
+// serveForTest runs this program as a daemon that can be killed: it prints where it listens and serves until
+// then.
 func serveForTest(base, bin string) {
 	dev, err := iwarp.Open(iwarp.Config{})
 	if err != nil {

@@ -63,7 +63,7 @@ func (x *scene) request() request {
 	return request{body: body, text: all, sink: 1 << 20}
 }
 
-// randomScene is one that differs from another one in little.
+// randomScene returns a scene that differs little from other ones.
 func randomScene(r *rand.Rand, from *scene) *scene {
 	x := &scene{headers: map[string]string{}, output: "x.o"}
 	for name, content := range from.headers {
@@ -103,8 +103,8 @@ func randomScene(r *rand.Rand, from *scene) *scene {
 	return x
 }
 
-// TestLayouts: what a tree keeps of earlier jobs makes no job see anything else than
-// it would in an empty one.
+// TestLayouts: in a tree that keeps files of earlier jobs, a job sees exactly what it would see in an empty
+// one.
 func TestLayouts(t *testing.T) {
 	rounds := 120
 	if testing.Short() {
@@ -154,8 +154,8 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// TestLayoutEnds: what trees keep goes with the last connection of those that it belongs to, and
-// when the machine is short of memory.
+// TestLayoutEnds: what trees keep is dropped with the last connection of its tenant, and when the machine is
+// short of memory.
 func TestLayoutEnds(t *testing.T) {
 	ts, addr := startNamed(t, func(o *Options) { o.Jobs, o.Store.Memory = 1, 16<<20 })
 	if !ts.places.Trees {
@@ -186,7 +186,7 @@ func TestLayoutEnds(t *testing.T) {
 	}
 }
 
-// TestLayoutOfOutputs: a file that a command writes is not kept, though it be an input.
+// TestLayoutOfOutputs: a file that a command writes is not kept, even if it is also an input.
 func TestLayoutOfOutputs(t *testing.T) {
 	ts, c := startTrees(t, func(o *Options) { o.Jobs = 1 })
 	x := &scene{headers: map[string]string{"/src/x.d": "int d;\n"}, output: "y.o"}

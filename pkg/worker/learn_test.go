@@ -19,7 +19,8 @@ func (ts *testServer) awaitLesson() {
 	}
 }
 
-// TestLearnsItsHeaders: a server has read its headers before a job names one, and a job that does has them from there.
+// TestLearnsItsHeaders: a server has read its headers before a job names one, and a job that names one gets
+// it from there.
 func TestLearnsItsHeaders(t *testing.T) {
 	text := headerText(t)
 	ts, c := startTrees(t, func(o *Options) { o.Learn = true })

@@ -10,9 +10,9 @@ import (
 	"sync"
 )
 
-// ownLibraries are the names of the shared libraries that this program cannot be started without, sorted: none
-// where it is static. With the provider ibverbs it is not, and a canary's probe is this program: compiles see
-// these files too, as no tree is another for a canary than for a job.
+// ownLibraries returns the file names of the shared libraries that this program needs to start, sorted; none
+// if it is static. With the provider ibverbs it is dynamic, and a canary's probe is this program. Compiles
+// see these files too, because a canary runs in the same tree as jobs.
 var ownLibraries = sync.OnceValue(func() []string {
 	_, wanted := needed("/proc/self/exe")
 	if len(wanted) == 0 {
@@ -22,7 +22,7 @@ var ownLibraries = sync.OnceValue(func() []string {
 	if err != nil {
 		return nil
 	}
-	mapped := make(map[string]string) // what programs call a library: its file
+	mapped := make(map[string]string) // a library's soname to its file
 	for line := range bytes.Lines(maps) {
 		if _, path, ok := strings.Cut(strings.TrimSuffix(string(line), "\n"), "/"); ok && strings.Contains(path, ".so") {
 			if name, _ := needed("/" + path); name != "" {
@@ -31,7 +31,7 @@ var ownLibraries = sync.OnceValue(func() []string {
 		}
 	}
 	var files []string
-	for len(wanted) > 0 { // what else is mapped was loaded at run time
+	for len(wanted) > 0 { // other mapped libraries were loaded at run time
 		name := wanted[0]
 		wanted = wanted[1:]
 		file, ok := mapped[name]
@@ -41,7 +41,7 @@ var ownLibraries = sync.OnceValue(func() []string {
 		delete(mapped, name)
 		_, more := needed(file)
 		wanted = append(wanted, more...)
-		// It is looked for by the name in its directory, most often a symbolic link.
+		// The dynamic linker looks for the soname in the directory, which is usually a symbolic link.
 		if link := filepath.Join(filepath.Dir(file), name); same(link, file) {
 			file = link
 		}
@@ -51,7 +51,7 @@ var ownLibraries = sync.OnceValue(func() []string {
 	return files
 })
 
-// libraryDirs is where files are, as LD_LIBRARY_PATH has it: what a dynamic linker is told beyond its own list.
+// libraryDirs returns the directories of files in the format of LD_LIBRARY_PATH.
 func libraryDirs(files []string) string {
 	var dirs []string
 	for _, f := range files {
@@ -62,7 +62,7 @@ func libraryDirs(files []string) string {
 	return strings.Join(dirs, ":")
 }
 
-// needed is a program's or library's own name, and the names of the libraries that it needs.
+// needed returns the soname of a program or library, and the sonames of the libraries that it needs.
 func needed(file string) (name string, libraries []string) {
 	f, err := elf.Open(file)
 	if err != nil {
@@ -76,7 +76,7 @@ func needed(file string) (name string, libraries []string) {
 	return name, libraries
 }
 
-// same says that two names are of one file.
+// same reports whether two names are of one file.
 func same(a, b string) bool {
 	x, err := os.Stat(a)
 	if err != nil {

@@ -9,18 +9,18 @@ import (
 	"github.com/rdistcc/rdistcc/internal/job"
 )
 
-// checkLifeLocked asks a quiet client for a sign of life, and drops a silent one.
-// It is called once in every; what counts is how often, not the clock: a daemon
-// that was stopped itself must not take that for its clients' silence.
+// checkLifeLocked asks a quiet client for a sign of life, and drops a silent one. It is called once per
+// every. It counts calls and does not look at the clock, because a daemon that was itself stopped for a while
+// must not take that for silence of its clients.
 func (c *conn) checkLifeLocked(every time.Duration) {
 	if c.state == connOpening || c.state == connEnded {
 		return
 	}
-	// A slow network brings a long source, or takes a long result, with no message
-	// in between, and what the kernel has buffered goes on when all is sent.
+	// On a slow network, a long source or result is in transit for a while with no message in between, and
+	// the kernel keeps sending from its buffers after all is written.
 	st := c.qp.Stats()
 	moving := len(c.sending)+len(c.offers) > 0 && st.FPDUsSent != c.life.wrote || st.Unacked != 0 && st.Unacked != c.life.unacked
-	// Where Reads go unseen only a window's age counts.
+	// If the device does not count Reads, only a window's age counts.
 	read := st.ReadsReceived != c.life.reads || st.Unacked != 0 && st.Unacked != c.life.unacked || !c.s.o.Device.Attr().ReadStats
 	c.checkOffersLocked(every, read)
 	c.life.reads = st.ReadsReceived
@@ -48,7 +48,7 @@ func (c *conn) checkLifeLocked(every time.Duration) {
 	}
 }
 
-// end asks a connection to end, from outside: serve does the rest.
+// end makes a connection end, gracefully if asked to. serve does the rest.
 func (c *conn) end(graceful bool) {
 	c.s.mu.Lock()
 	qp := c.qp
@@ -66,8 +66,8 @@ func (c *conn) end(graceful bool) {
 	qp.Abort()
 }
 
-// close takes the connection down once receive has returned: its compilers are
-// killed, and what it held is freed after the last runner has let go of it.
+// close takes the connection down once receive has returned. It kills the connection's compilers, and frees
+// what it held after the last runner has released it.
 func (c *conn) close(why error) {
 	s := c.s
 	switch {
@@ -94,14 +94,14 @@ func (c *conn) close(why error) {
 	c.work.Wait()
 	level := slog.LevelInfo
 	if c.lent.Client() == nil {
-		level = slog.LevelDebug // anybody could fill the log
+		level = slog.LevelDebug // otherwise any peer could fill the log
 	}
 	s.o.Audit.Gone(c.auditPeer(), c.jobs, time.Since(c.since), c.qp.Err())
 	c.log.Log(context.Background(), level, "client gone", "jobs", c.jobs, "err", c.qp.Err())
 	c.release()
 }
 
-// release frees what open made and all loans, and forgets the connection.
+// release frees what open created and all loans, and removes the connection.
 func (c *conn) release() {
 	s := c.s
 	defer c.leaveStore()
@@ -117,7 +117,7 @@ func (c *conn) release() {
 	for _, k := range c.sending {
 		errs = append(errs, k.free())
 	}
-	for _, t := range c.tasks { // of those that met a panic
+	for _, t := range c.tasks { // those that met a panic
 		errs = append(errs, t.k.free())
 		t.job.Drop()
 	}
@@ -147,14 +147,14 @@ func (c *conn) release() {
 	s.checkIdleLocked()
 }
 
-// endLocked marks it as ended: it is lent nothing more, and told nothing.
+// endLocked marks the connection as ended: it gets no more credits and no more messages.
 func (c *conn) endLocked() {
 	c.enterLocked(connEnded)
 	c.lent.End()
 }
 
-// leaveStore ends its part in what is kept for its tenant. It may take a while: it is called
-// without the lock.
+// leaveStore ends the connection's use of its tenant's store. It may take a while, so it is called without
+// the lock.
 func (c *conn) leaveStore() {
 	keeps, s := c.keeps, c.s
 	c.keeps = nil
@@ -162,11 +162,11 @@ func (c *conn) leaveStore() {
 	if keeps != nil && keeps.Wiped() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.wake.Broadcast() // what trees keep for it has to go too
+		s.wake.Broadcast() // trees have to drop what they keep for the tenant
 	}
 }
 
-// leaveLocked forgets a connection that has ended and has nothing under way, if it is not forgotten yet.
+// leaveLocked removes a connection that has ended and has nothing under way. A second call does nothing.
 func (s *Server) leaveLocked(c *conn) {
 	if !s.conns[c] {
 		return
@@ -176,8 +176,8 @@ func (s *Server) leaveLocked(c *conn) {
 	s.large.Leave(c.lent.Tenant().Name())
 }
 
-// lost drops a connection that cannot be taken down in order: the last thing is that
-// it is not counted any more.
+// lost drops a connection that cannot be taken down in the normal way, because of a panic. Last of all, it
+// stops counting it.
 func (c *conn) lost() {
 	s := c.s
 	defer c.leaveStore()

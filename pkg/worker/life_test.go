@@ -21,8 +21,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
-// slow makes a compiler of two processes that stop until they are released. pids
-// are those that were seen so far, stopped, in whatever tree.
+// slow makes a compiler of two processes that stop themselves until they are released. pids are those seen
+// stopped so far, in any tree.
 func (ts *testServer) slow() (id unit.ToolchainID, pids func() []int, release func()) {
 	mark := ts.t.TempDir() // in their command lines
 	ts.bin = mark
@@ -54,7 +54,7 @@ func (ts *testServer) slow() (id unit.ToolchainID, pids func() []int, release fu
 	}
 }
 
-// stopped are the processes with a mark in their command lines that are stopped.
+// stopped returns the stopped processes with a mark in their command lines.
 func stopped(t testing.TB, mark string) []int {
 	proc, err := os.ReadDir("/proc")
 	if err != nil {
@@ -93,7 +93,7 @@ func forms(t *testing.T, test func(t *testing.T, b job.Body)) {
 	})
 }
 
-// treeBody is an ordinary compile's of the sources form, of an empty file.
+// treeBody returns the body of an ordinary compile of an empty file in the sources form.
 func treeBody(compiler string) job.Body {
 	return job.Body{
 		Argv0: compiler, Args: []string{"-c", "a.c", "-o", "x.o"}, Language: "c", Name: "a.c", Cwd: "/src",
@@ -146,7 +146,7 @@ func testTimeLimitKillsTheGroup(t *testing.T, b job.Body) {
 	wantDead(t, pids())
 }
 
-// What a compiler leaves running in its group ends with it.
+// Processes that a compiler leaves running in its group are killed when it ends.
 func TestLeftoverProcessIsKilled(t *testing.T) {
 	ts := startServer(t, nil)
 	dir := t.TempDir()
@@ -254,8 +254,8 @@ func testDrain(t *testing.T, b job.Body) {
 	}
 }
 
-// TestDrainWaitsForWhatIsOnItsWay: a job that was sent before its sender heard of the
-// end is refused, not cut off.
+// TestDrainWaitsForWhatIsOnItsWay: a job that was sent before its sender heard of the drain is refused, not
+// cut off.
 func TestDrainWaitsForWhatIsOnItsWay(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Grace = patience })
 	id := ts.tool("gcc")
@@ -333,7 +333,7 @@ func TestResultLargerThanTheSink(t *testing.T) {
 	}
 }
 
-// Only a file that the compiler itself made goes back.
+// Only a file that the compiler itself made is returned.
 func TestOutputMustBeItsOwnFile(t *testing.T) {
 	ts := startServer(t, nil)
 	c := dial(t, ts.addr, &job.Hello{})
@@ -367,8 +367,7 @@ func testCompilerKilledBySignal(t *testing.T, b job.Body) {
 	}
 }
 
-// Old content of a slot is not for another client: gaps between the segments of
-// a result are zero.
+// Old content of a slot does not leak to another client: gaps between the segments of a result are zero.
 func TestGapsAreZero(t *testing.T) {
 	ts := startServer(t, func(o *Options) { o.Jobs = 1 })
 	id := ts.fake("gcc-13", "printf x; printf y >&2; printf z >$out\n")

@@ -13,7 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/capture"
 )
 
-// residentSet is this process's memory, in bytes.
+// residentSet returns this process's resident memory, in bytes.
 func residentSet(t *testing.T) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/statm")
@@ -27,8 +27,8 @@ func residentSet(t *testing.T) int {
 	return pages * os.Getpagesize()
 }
 
-// TestHungryCompiles: a compiler that takes all it can get is ended, with a cause that tells it from a host
-// in trouble; another job beside it does not notice, and nothing of it is left.
+// TestHungryCompiles: a compiler that takes all it can get is ended, with a cause that distinguishes it from
+// a host in trouble. Another job at the same time is not affected, and nothing of it is left.
 func TestHungryCompiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -82,8 +82,8 @@ func TestHungryCompiles(t *testing.T) {
 	})
 }
 
-// TestFloodOfWords: a compiler's words are cut at the limit, take no memory beyond it, and have no say in how
-// the job ends.
+// TestFloodOfWords: a compiler's messages are cut at the limit, take no memory beyond it, and do not change
+// how the job ends.
 func TestFloodOfWords(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

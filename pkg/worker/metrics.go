@@ -54,8 +54,8 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 			return fmt.Errorf("register metrics: %w", err)
 		}
 	}
-	// Every cause is there from the start: a rate over a series that appears with
-	// its first count misses that count.
+	// All series exist from the start: a rate over a series that appears with its first count misses that
+	// count.
 	for c := job.CauseToolchain; c <= job.CauseVersion; c++ {
 		m.refusals.WithLabelValues(c.String())
 	}
@@ -94,14 +94,14 @@ func (m *Metrics) Register(r prometheus.Registerer, s *Server) error {
 	return nil
 }
 
-// AuthCauses has these causes of AuthFailed there from the start.
+// AuthCauses makes the series for these causes of AuthFailed exist from the start.
 func (m *Metrics) AuthCauses(causes []string) {
 	for _, c := range causes {
 		m.auth.WithLabelValues(c)
 	}
 }
 
-// log writes the line of a job.
+// log writes the ordinary log's line for a job.
 func (r *runner) log(t *task, res *job.Result, n int) {
 	level := slog.LevelInfo
 	attrs := []slog.Attr{
@@ -123,7 +123,7 @@ func (r *runner) log(t *task, res *job.Result, n int) {
 		attrs = append(attrs, slog.Int("signal", int(res.Signal)))
 	}
 	if res.Status != job.StatusRan {
-		if level = slog.LevelWarn; res.Cause == job.CauseLacks { // it comes again
+		if level = slog.LevelWarn; res.Cause == job.CauseLacks { // the client sends the job again
 			level = slog.LevelInfo
 		}
 		attrs = append(attrs, slog.String("cause", res.Cause.String()), slog.String("detail", res.Detail))
@@ -131,7 +131,7 @@ func (r *runner) log(t *task, res *job.Result, n int) {
 	t.c.log.LogAttrs(r.s.ctx, level, "job", attrs...)
 }
 
-// contents are the metrics of the store: all 0 where there is none.
+// contents collects the metrics of the store, all 0 if there is no store.
 type contents struct{ s *Server }
 
 var (
@@ -173,7 +173,7 @@ func (c contents) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// measures is a gauge for each measure of package sandbox: 1 where it holds.
+// measures collects a gauge for each measure of package sandbox: 1 if it confines every compile.
 type measures struct{ s *Server }
 
 var measureDesc = prometheus.NewDesc("rdistccd_sandbox_measure", "1 if this measure confines every compile.", []string{"measure"}, nil)

@@ -12,8 +12,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
-// TestUnprovenKeepNobodyOut: as many connections as there may be that prove nothing, from the
-// address of a client that has the key: it gets in at once, and the oldest of those is ended.
+// TestUnprovenKeepNobodyOut: with the maximum of unproven connections from the address of a client that has
+// the key, the client still gets in at once, and the oldest of those is ended.
 func TestUnprovenKeepNobodyOut(t *testing.T) {
 	k := testKey(t, "k")
 	ts := keyServer(t, k, func(o *Options) { o.Clients, o.ProveTime = 4, time.Hour }) // 16 unproven ones, 2 of one client
@@ -87,8 +87,8 @@ func welcomed(c *testClient) <-chan struct{} {
 	return done
 }
 
-// TestHoarder: a client that holds all credits, is asked for them, says that it has heard, and neither
-// uses nor returns any, leaves another one its whole share.
+// TestHoarder: a client that holds all credits, acknowledges a Recall, and neither uses nor returns any,
+// still leaves another one its whole share.
 func TestHoarder(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -141,9 +141,9 @@ func TestHoarder(t *testing.T) {
 	})
 }
 
-// TestBombs: a client whose compiles start more processes than they may is counted by that cause, and one whose
-// compiles open all files that they may fails by itself: neither is in the way of another client, or of the
-// host's word that it can work.
+// TestBombs: compiles that start more processes than they may are counted by that cause, and compiles that
+// open all files that they may fail by themselves. Neither affects another client, or makes the host report
+// that it cannot work.
 func TestBombs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

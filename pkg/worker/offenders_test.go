@@ -10,8 +10,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
-// TestPeersAreToldApart: one IPv6 network is one peer, one certificate wherever it is used, and one of
-// loopback's addresses; ports are none.
+// TestPeersAreToldApart: an IPv6 /64 network is one peer, so is a certificate wherever it is used, and each
+// loopback address; ports make no difference.
 func TestPeersAreToldApart(t *testing.T) {
 	at := func(addr, name string) lend.Peer {
 		return peerOf(iwarp.ConnInfo{Remote: netAddr(addr), Peer: name})
@@ -39,7 +39,7 @@ func TestPeersAreToldApart(t *testing.T) {
 	}
 }
 
-// TestViolation: what no honest client does.
+// TestViolation: only endings that no honest client causes are violations.
 func TestViolation(t *testing.T) {
 	if violation(endedStream, &iwarp.TerminateError{Layer: layerMPA, Code: 2}) || !violation(endedStream, &iwarp.TerminateError{Layer: 1, Type: 1}) ||
 		!violation(endedProtocol, errors.New("x")) || violation(endedClosed, nil) || violation(endedTerminated, &iwarp.TerminateError{FromPeer: true}) {
@@ -47,7 +47,7 @@ func TestViolation(t *testing.T) {
 	}
 }
 
-// TestOffenderIsTold: it is rejected, counted, and told when to come again.
+// TestOffenderIsTold: an offender is rejected, counted, and told when to try again.
 func TestOffenderIsTold(t *testing.T) {
 	ts := startServer(t, nil)
 	from := peerOf(iwarp.ConnInfo{Remote: netAddr("127.0.0.1:5")})
@@ -62,8 +62,8 @@ func TestOffenderIsTold(t *testing.T) {
 	}
 }
 
-// TestFirstCreditWaitsForNobody: a client that was given many credits, and answers no
-// Recall when there are to be fewer, keeps no other from its first one.
+// TestFirstCreditWaitsForNobody: a client that holds many credits and ignores a Recall when there should be
+// fewer does not keep another from its first one.
 func TestFirstCreditWaitsForNobody(t *testing.T) {
 	ts := startServer(t, nil)
 	hoarder := dial(t, ts.addr, &job.Hello{Name: "hoarder"})

@@ -8,7 +8,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// offerLocked opens a window on the task's result.
+// offerLocked opens a window onto the task's result.
 func (t *task) offerLocked() (job.Window, error) {
 	c := t.c
 	mr, err := c.pd.RegMR(t.job.Offered.Mem, iwarp.RemoteRead, &iwarp.MROptions{QP: c.qp})
@@ -22,7 +22,7 @@ func (t *task) offerLocked() (job.Window, error) {
 	return job.Window{STag: uint32(mr.STag()), TO: mr.Base(), Len: uint64(mr.Len())}, nil
 }
 
-// endOfferLocked closes a window and gives its memory back.
+// endOfferLocked closes a window and frees its memory.
 func (c *conn) endOfferLocked(id uint64) error {
 	o := c.offers[id]
 	delete(c.offers, id)
@@ -35,7 +35,7 @@ func (c *conn) endOfferLocked(id uint64) error {
 	return err
 }
 
-// released ends a window at the client's word, which has invalidated its STag.
+// released handles a Release: it ends the window, whose STag the message must have invalidated.
 func (c *conn) released(m *job.Release, w *iwarp.WC) error {
 	s := c.s
 	s.mu.Lock()
@@ -55,9 +55,9 @@ func (c *conn) released(m *job.Release, w *iwarp.WC) error {
 	return nil
 }
 
-// checkOffersLocked ends the windows that were left alone for WindowTime, or that
-// are older than any compile may take: a client cannot hold memory here for ever.
-// One that comes later reads from an STag that is gone, which ends its connection.
+// checkOffersLocked ends the windows that were not read for WindowTime, or that are older than any compile
+// may take, so that a client cannot hold memory here for ever. A client that reads later uses an STag that is
+// gone, which ends its connection. read says whether the client has read since the last call, every ago.
 func (c *conn) checkOffersLocked(every time.Duration, read bool) {
 	for id, o := range c.offers {
 		o.age += every

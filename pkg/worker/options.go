@@ -16,74 +16,80 @@ import (
 // localTenant is the tenant of all peers on this machine without a name of their own.
 const localTenant = "local"
 
-// Options of a Server.
+// Options configure a Server.
 type Options struct {
 	Device  iwarp.Device
 	Log     *slog.Logger
-	Audit   *auditlog.Log // nil: none is kept
+	Audit   *auditlog.Log // nil: no audit log
 	Metrics *Metrics      // nil: not counted
-	Program string        // what the daemon calls its version
-	// Key is the pre-shared key of connections that begin now. Nil, or nil from it:
-	// there is none, and a client that has one is turned away.
+	Program string        // the daemon's version, as clients are told
+	// Key returns the pre-shared key for connections that begin now. If Key is nil or returns nil, there is
+	// none, and a client that has one is turned away.
 	Key func() *psk.Key
-	// AuthFailed is told of each peer that has not proven who it is, by the word for
-	// it in metrics and a line for a person; nil: that is counted and logged here.
-	// AuthPassed is told of one that has. They must not call the server.
+	// AuthFailed is called for each peer that has not proven its identity, with the cause as metrics name it
+	// and a line for humans. If it is nil, the server counts and logs such peers itself. It must not call the
+	// server.
 	AuthFailed func(remote net.Addr, cause, detail string)
+	// AuthPassed, if not nil, is called for each peer that has proven that it has the key. It must not call
+	// the server.
 	AuthPassed func(remote net.Addr)
 	ProveTime  time.Duration // from our Reply to the client's proof; 0 = 10 s
 	Jobs       int           // compiles at a time
 	Clients    int           // connections at a time
-	Slot       int64         // bytes of a slot: body and text, and the result
-	Prefault   int64         // of these, kept in memory
-	Source     int64         // bytes of a source that is fetched, when a slot is too small
-	Result     int64         // bytes of a result that is offered, when slot or sink are too small
+	Slot       int64         // bytes of a slot: for body and text, then for the result
+	Prefault   int64         // bytes of each slot that stay allocated
+	Source     int64         // largest source, in bytes, that is fetched because it is too big for a slot
+	Result     int64         // largest result, in bytes, that is offered because it is too big for slot or sink
 	Large      int64         // bytes that those may take together
 	WorkBase   string        // directory for the work area
-	Compilers  string        // file that remembers which compilers there are; empty: none
-	Answer     time.Duration // to one question to a compiler about itself; 0 = 5 s
+	Compilers  string        // file that remembers the compilers across restarts; empty: no file
+	Answer     time.Duration // how long a compiler may take for one question about itself; 0 = 5 s
 	Heartbeat  time.Duration
-	Silence    time.Duration // without a sign of life a client is lost
-	Grace      time.Duration // how long Drain waits for credits to come back, or be spent
-	// WindowTime is how long a client may leave a result unread, or our Read of its
-	// source unanswered. 0 = job.WindowTime, the least that the protocol allows.
+	Silence    time.Duration // time without a sign of life after which a client counts as lost
+	Grace      time.Duration // how long Drain waits for credits to be returned or spent
+	// WindowTime is how long a client may leave a result unread, or our Read of its source unanswered. 0 =
+	// job.WindowTime, the least that the protocol allows.
 	WindowTime time.Duration
 	Tree       TreeMode
 
-	// Store is of contents that clients send once; Memory 0 = a sixteenth of the machine's.
-	// There is none where NoStore says so, or no trees.
+	// Store configures the store for contents that clients send once. Memory 0 = a sixteenth of the machine's
+	// memory, within bounds. There is no store if NoStore is set, or if there are no trees.
 	Store   store.Options
 	NoStore bool
-	Learn   bool // this machine's own headers are read while there is nothing else to do
+	Learn   bool // read this machine's own headers in advance, while the server is idle
 
-	// How compiles are confined, and what each may take: Processes at a time, File bytes of a
-	// file, Output bytes of its words, JobMemory bytes of memory in all. 0 is a default of this package.
-	Sandbox    SandboxMode
-	JobMemory  int64
-	Processes  int
-	File       int64
-	Output     int64
-	Users      int           // that confined compiles run as: this number and the next ones that no other daemon has, where this process is root; 0 = none
-	Cgroup     string        // directory of control groups that is delegated to us (tree.Spec.Cgroup); "" = none
-	CanaryMean time.Duration // between two canaries; 0 = 10 minutes
+	// Sandbox says how compiles are confined.
+	Sandbox SandboxMode
+	// Bounds of each compile: its memory in bytes, processes at a time, bytes of one file, and bytes of each
+	// of its standard output and error. 0 is a default of this package.
+	JobMemory int64
+	Processes int
+	File      int64
+	Output    int64
+	// Users is the first number of the users that confined compiles run as, if this process is root. Each
+	// runner gets one that no other daemon has, from this number on. 0 = none.
+	Users      int
+	Cgroup     string        // a delegated control group directory (privatetree.Spec.Cgroup); "" = none
+	CanaryMean time.Duration // average time between two canaries; 0 = 10 minutes
 
-	// Of one tenant: jobs that run and that wait, 0 = as many as there are places for;
-	// and bytes of slots and of large memory, 0 = half of the latter.
+	// Bounds of one tenant: how many jobs run and wait at a time, 0 = no bound but that of the host.
 	ClientRunning, ClientQueued int
-	ClientBytes                 int64
+	// ClientBytes bounds the bytes of slots and of large memory of one tenant. 0 = half of the large memory,
+	// and any number of slots.
+	ClientBytes int64
 
-	Memory    int64  // bytes that each program of a compile may take; 0 = no limit
-	DiskFloor int64  // bytes free below WorkBase without which no work is taken
-	Proc      string // where the system tells about itself; "" = /proc
+	Memory    int64  // bytes that each program of a compile may map; 0 = no limit
+	DiskFloor int64  // bytes that must be free below WorkBase for the host to take work
+	Proc      string // where the proc file system is mounted; "" = /proc
 	Settings
 }
 
-// Settings can change while the server runs.
+// Settings are the options that can change while the server runs.
 type Settings struct {
-	Allow      []netip.Prefix // beside loopback
-	Nice       int
+	Allow      []netip.Prefix // networks that may connect, in addition to loopback
+	Nice       int            // niceness of compiles
 	JobTimeout time.Duration
-	Dirs       []string // with compilers
+	Dirs       []string // directories with compilers
 }
 
 // SandboxMode says how compiles are confined.
@@ -91,32 +97,32 @@ type SandboxMode uint8
 
 // Modes.
 const (
-	SandboxOff    SandboxMode = iota // not: a compile can do what this process's user can
-	SandboxAuto                      // by all that the system offers
-	SandboxStrict                    // by nothing less than sandbox.Confined: else New fails, and jobs are refused
+	SandboxOff    SandboxMode = iota // not at all: a compile can do whatever this process's user can
+	SandboxAuto                      // by everything that the system offers
+	SandboxStrict                    // at least sandbox.Confined; otherwise New fails, or jobs are refused
 )
 
 func (m SandboxMode) String() string { return [...]string{"off", "auto", "strict"}[m] }
 
-// TreeMode says whether jobs of the sources form are taken.
+// TreeMode says whether jobs of the sources form are accepted.
 type TreeMode uint8
 
 // Modes.
 const (
-	TreeAuto    TreeMode = iota // where the system lets us make trees
-	TreeOff                     // nowhere
-	TreeRequire                 // New fails where it cannot
+	TreeAuto    TreeMode = iota // if the system allows us to make trees
+	TreeOff                     // never
+	TreeRequire                 // New fails if the system does not allow it
 )
 
-// Bounds of a compile where Options has none.
+// Bounds of a compile if Options sets none.
 const (
 	defaultProcesses = 64
 	defaultFile      = 1 << 30 // bytes: an assembly is several times its object
 	defaultOutput    = 1 << 20 // bytes
 )
 
-// largePart is how much of the large memory one tenant can have, in bytes: half of it, but
-// what one job can take, which has its source packed and unpacked.
+// largePart returns how much of the large memory one tenant can have, in bytes: half of it, but at least what
+// one job can take, whose source is in memory packed and unpacked.
 func (o *Options) largePart() int64 {
 	if o.ClientBytes > 0 {
 		return o.ClientBytes
@@ -125,7 +131,7 @@ func (o *Options) largePart() int64 {
 	return max(1, o.Large/2, min(o.Large, biggest+biggest/4))
 }
 
-// lending are the bounds of what is lent: of one tenant's credits as many as there are slots in
+// lending returns the bounds of what is lent. One tenant can hold as many credits as slots fit in
 // limits.client-bytes.
 func (o *Options) lending() lend.Options {
 	credits := int64(lend.Unlimited)

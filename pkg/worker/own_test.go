@@ -13,7 +13,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// header is one of the system's that every machine with a compiler has.
+// header is a system header that every machine with a compiler has.
 const header = "/usr/include/errno.h"
 
 func headerText(t *testing.T) []byte {
@@ -25,15 +25,14 @@ func headerText(t *testing.T) []byte {
 	return text
 }
 
-// headerJob is a compile whose object says whether it saw header.
+// headerJob returns a compile whose object says whether it saw header.
 func headerJob() (body job.Body, source string) {
 	body, source = treeBody("gcc"), "#if __has_include(<errno.h>)\nint there;\n#endif\n"
 	body.Files[0].Len = uint64(len(source))
 	return body, source
 }
 
-// TestSystemHeaders: a header of the system's that a job names need not come with it, or have come before,
-// if this machine has the very same.
+// TestSystemHeaders: a system header that a job names need never be sent if this machine has the same one.
 func TestSystemHeaders(t *testing.T) {
 	text := headerText(t)
 	ts, c := startTrees(t, nil)
@@ -68,7 +67,8 @@ func TestSystemHeaders(t *testing.T) {
 	}
 }
 
-// TestAbridgedLists: a list may come without what this machine has itself, and is the one that is named, or is not taken.
+// TestAbridgedLists: a list may omit the sums of files that this machine has itself. It counts only if the
+// completed list is the one that is named.
 func TestAbridgedLists(t *testing.T) {
 	text := headerText(t)
 	ts, c := startTrees(t, nil)
@@ -136,7 +136,8 @@ func TestAbridgedLists(t *testing.T) {
 	}
 }
 
-// TestManyOwnFiles: hundreds of this machine's own, in a list that comes without them; and where one of them is another one.
+// TestManyOwnFiles: an abridged list of hundreds of this machine's own files is completed, and is not if one
+// differs.
 func TestManyOwnFiles(t *testing.T) {
 	ts, c := startTrees(t, nil)
 	gcc := ts.tool("gcc")

@@ -12,7 +12,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/unit"
 )
 
-// plain is what a request's source is before it is packed.
+// plain returns a request's source before it is packed.
 func plain(q request) []byte {
 	b := q.body.Append(nil)
 	b = append(b, make([]byte, job.TextOffset(len(b))-len(b))...)
@@ -39,7 +39,7 @@ func (c *testClient) packed(tc unit.ToolchainID, q request, frame []byte) *testR
 	return c.do(tc, q)
 }
 
-// whole is a result as it was before it travelled.
+// whole returns a result as it was before it was packed and sent.
 func (c *testClient) whole(r *testResult) []byte {
 	c.t.Helper()
 	got := r.sink
@@ -62,8 +62,8 @@ func (c *testClient) whole(r *testResult) []byte {
 	return got[:end]
 }
 
-// A source that is packed compiles to what the plain one does, wherever it lies and
-// however long it is, and a result that is packed is the plain one.
+// A packed source compiles to the same object as the plain one, wherever it is and however long, and a packed
+// result unpacks to the plain one.
 func TestPacked(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -113,7 +113,7 @@ func TestPacked(t *testing.T) {
 	ts.given()
 }
 
-// What is not the source that was sent is not compiled: nothing runs.
+// A source that differs from the one that was sent is not compiled: nothing runs.
 func TestWrongDigest(t *testing.T) {
 	ts := startServer(t, small)
 	mark := t.TempDir() + "/ran"

@@ -7,7 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
-// enqueueLocked gives t to the runners.
+// enqueueLocked queues t for the runners.
 func (s *Server) enqueueLocked(t *task) {
 	t.lent = lend.Job{Owner: t, Arrived: t.queued, Expect: time.Duration(t.m.Expect) * time.Millisecond, Memory: t.m.Memory}
 	s.lend.Enqueue(t.c.lent, &t.lent)
@@ -15,7 +15,8 @@ func (s *Server) enqueueLocked(t *task) {
 	s.publishLocked()
 }
 
-// nextTaskLocked is what a free core does next, or refuses to; nil: nothing can be done now.
+// nextTaskLocked returns the next task for a free core, to run or, if task.no is set, to refuse. It returns
+// nil if there is nothing to do now.
 func (s *Server) nextTaskLocked(now time.Time) *task {
 	for {
 		switch turn := s.lend.Next(now); turn.Act {
@@ -37,7 +38,7 @@ func (s *Server) nextTaskLocked(now time.Time) *task {
 	}
 }
 
-// lookAtMemoryLocked looks how much memory is free.
+// lookAtMemoryLocked reads how much memory is free and tells the ledger.
 func (s *Server) lookAtMemoryLocked(now time.Time) {
 	h := *s.load.Load()
 	h.memoryFree = s.readMemory()
@@ -45,8 +46,8 @@ func (s *Server) lookAtMemoryLocked(now time.Time) {
 	s.lend.Looked(h.memoryFree, now)
 }
 
-// dropContentsLocked drops contents that clients have sent, if there are so many bytes, and
-// returns how many there were; 0: none could be dropped.
+// dropContentsLocked drops that many bytes of contents that clients have sent, if there are as many. It
+// returns how many bytes there were, or 0 if none could be dropped.
 func (s *Server) dropContentsLocked(bytes int64) int64 {
 	if s.keep == nil {
 		return 0
@@ -58,8 +59,7 @@ func (s *Server) dropContentsLocked(bytes int64) int64 {
 	return has
 }
 
-// awaitPauseLocked has the cores look again when the first pause ends for which some stand
-// idle.
+// awaitPauseLocked wakes the runners when the first pause ends for which cores are kept idle.
 func (s *Server) awaitPauseLocked(now time.Time) {
 	if s.awaiting {
 		return
@@ -77,8 +77,8 @@ func (s *Server) awaitPauseLocked(now time.Time) {
 	})
 }
 
-// yieldLocked returns the tasks that are to give their cores to others': their programs are to be
-// stopped without the lock.
+// yieldLocked returns the tasks that have to give up their cores to other tenants. The caller stops their
+// programs, without the lock.
 func (s *Server) yieldLocked(now time.Time) (victims []*task) {
 	for _, j := range s.lend.Yields(now) {
 		t := j.Owner.(*task)
@@ -89,14 +89,14 @@ func (s *Server) yieldLocked(now time.Time) (victims []*task) {
 	return victims
 }
 
-// yielded makes the answer of a job whose place went to somebody else.
+// yielded turns the answer of a job that had to give up its core into a refusal.
 func (t *task) yielded(r *job.Result) {
 	if t.lent.Yields() && r.Status == job.StatusFailed && r.Cause == job.CauseCancelled {
 		r.Status, r.Cause, r.Detail = job.StatusRefused, job.CauseFull, "gave its place to another client"
 	}
 }
 
-// take waits for what r is to do next.
+// take waits until r has something to do and returns what.
 func (s *Server) take(r *runner) (turn, *task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,14 +122,14 @@ func (s *Server) take(r *runner) (turn, *task) {
 	return turnEnd, nil
 }
 
-// find takes those of its tasks that wait out of the queue.
+// find returns the connection's tasks with these IDs. It removes those that are queued from the queue.
 func (c *conn) find(ids []uint64) (queued, running []*task) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	for _, id := range ids {
 		t := c.tasks[id]
 		if t == nil {
-			continue // answered: the Result is on its way
+			continue // answered: the Result is in transit
 		}
 		if c.s.lend.Dequeue(&t.lent) {
 			queued = append(queued, t)
@@ -140,8 +140,8 @@ func (c *conn) find(ids []uint64) (queued, running []*task) {
 	return queued, running
 }
 
-// dropLocked takes the tasks of a connection that has ended out of the queue and
-// returns those that run.
+// dropLocked removes the tasks of a connection that has ended from the queue, and returns those that were not
+// in it.
 func (s *Server) dropLocked(c *conn) []*task {
 	var running []*task
 	for id, t := range c.tasks {
@@ -158,7 +158,7 @@ func (s *Server) dropLocked(c *conn) []*task {
 	return running
 }
 
-// stop ends a task that is not queued: what it fetches, waits for or runs.
+// stop ends a task that is not in the queue, whether it fetches, waits or runs.
 func (t *task) stop(why job.Cause) {
 	if t.abort != nil {
 		t.abort()

@@ -34,9 +34,9 @@ func (c *testClient) fill(n int) {
 	}
 }
 
-// TestFilledSlotsAreReclaimed: a client fills the slots of its connections and sends no jobs. As long
-// as there is memory that is its affair; when there is not, the fullest of its connections ends, and
-// nobody else's.
+// TestFilledSlotsAreReclaimed: a client fills the slots of its connections and sends no jobs. As long as
+// there is memory, that is allowed; when there is not, the fullest of its connections ends, and none of
+// another client's.
 func TestFilledSlotsAreReclaimed(t *testing.T) {
 	proc := newFakeProc(t, 1<<30)
 	ts, addr := startNamed(t, func(o *Options) { o.Proc, o.Slot, o.Heartbeat = proc.dir, 48<<20, patience/100 })

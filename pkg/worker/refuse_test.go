@@ -19,7 +19,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// Refused jobs are answered like others, and their credit comes back.
+// Refused jobs are answered like others, and the client gets a new credit.
 func TestRefusals(t *testing.T) {
 	ts := startServer(t, nil)
 	gcc := ts.tool("gcc")
@@ -61,7 +61,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A compiler that changed after it was listed is not the one that the job wants.
+// A job is refused if its compiler has changed since it was listed.
 func TestChangedToolchainIsRefused(t *testing.T) {
 	ts := startServer(t, nil)
 	id := ts.fake("gcc-13", "echo a >$out\n")
@@ -155,7 +155,7 @@ func (c *testClient) postRaw(data []byte) {
 	}
 }
 
-// rejection dials and wants to be turned away.
+// rejection dials, expects to be rejected and returns the Rejection.
 func rejection(t *testing.T, addr string, private []byte) job.Rejection {
 	t.Helper()
 	return rejectionOn(t, iwarp.Config{}, addr, private)
@@ -222,7 +222,7 @@ func TestAllowedNetworks(t *testing.T) {
 	}
 }
 
-// A stranger is told so, and counted.
+// A peer from a network that is not allowed is told so, and counted.
 func TestStrangerIsDenied(t *testing.T) {
 	ts := startServer(t, nil)
 	r := prometheus.NewRegistry()
@@ -270,8 +270,8 @@ type netAddr string
 func (netAddr) Network() string  { return "tcp" }
 func (a netAddr) String() string { return string(a) }
 
-// Somebody else's protocol on the port gets no answer that it could mistake, and
-// disturbs nobody.
+// A client of another protocol on the port gets no answer that it could mistake for its own, and disturbs no
+// other.
 func TestPeerSpeaksHTTP(t *testing.T) {
 	ts := startServer(t, nil)
 	conn, err := net.Dial("tcp", ts.addr)

@@ -7,12 +7,11 @@ import (
 	"runtime/debug"
 )
 
-// errPanic ends what a fault of ours has hit.
+// errPanic ends a job or connection that has met a bug of ours.
 var errPanic = errors.New("a fault of the daemon's: see its log")
 
-// rescue is deferred by goroutines: a panic is a bug, and costs the one connection or
-// job that met it, not those of all others. It is logged and counted; then, if not nil,
-// is called.
+// rescue is deferred by goroutines and recovers from a panic. A panic is a bug; it costs the one connection
+// or job that met it, not all others. rescue logs and counts it, and calls then if that is not nil.
 func (s *Server) rescue(log *slog.Logger, then func()) {
 	v := recover()
 	if v == nil {
@@ -25,7 +24,7 @@ func (s *Server) rescue(log *slog.Logger, then func()) {
 	}
 }
 
-// safely gives f's error, or errPanic.
+// safely calls f and returns its error, or errPanic if it panics.
 func (c *conn) safely(f func() error) (err error) {
 	defer c.s.rescue(c.log, func() { err = errPanic })
 	return f()

@@ -11,15 +11,14 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// trapDevice has a memory registration that panics, when it is armed, as a bug of
-// ours would.
+// trapDevice is a device whose memory registration panics when armed, as a bug of ours would.
 type trapDevice struct {
 	iwarp.Device
 	armed atomic.Int64 // the Access of the registration that panics; 0: none
 }
 
-// arm has the next registration for access panic. Others go well, as what happens
-// beside the test, say that somebody is given a credit, must not meet the trap.
+// arm makes the next registration for access panic. Others succeed, because unrelated ones, such as those for
+// a credit, must not meet the trap.
 func (d *trapDevice) arm(access iwarp.Access) { d.armed.Store(int64(access)) }
 
 type trapPD struct {
@@ -39,7 +38,7 @@ func (p *trapPD) RegMR(mem []byte, a iwarp.Access, o *iwarp.MROptions) (iwarp.MR
 	return p.PD.RegMR(mem, a, o)
 }
 
-// panics is what the metric says.
+// panics returns the value of the metric.
 func (ts *testServer) panics() float64 {
 	ts.t.Helper()
 	r := prometheus.NewRegistry()
@@ -53,8 +52,8 @@ func (ts *testServer) panics() float64 {
 	return list[0].Metric[0].Counter.GetValue()
 }
 
-// TestPanics: a bug costs the job or the connection that meets it. All else goes on,
-// nothing is left, and it is counted.
+// TestPanics: a bug costs only the job or the connection that meets it. Everything else goes on, nothing
+// leaks, and the panic is counted.
 func TestPanics(t *testing.T) {
 	trap := &trapDevice{}
 	ts := startServer(t, func(o *Options) {
@@ -132,7 +131,7 @@ func TestPanics(t *testing.T) {
 	ts.given()
 }
 
-// dialRefused connects and gives the words of the rejection.
+// dialRefused connects and returns the text of the rejection.
 func dialRefused(t *testing.T, addr string) string {
 	t.Helper()
 	g := job.Greeting{Version: job.Version}

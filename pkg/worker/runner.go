@@ -30,7 +30,7 @@ func (r *runner) close() {
 // loop takes tasks until the server closes.
 func (r *runner) loop() {
 	defer r.close()
-	if r.s.places.Trees { // now, and not while a first job waits
+	if r.s.places.Trees { // now, so that the first job need not wait for it
 		if err := r.prepare(r.s.ctx); err != nil && r.s.ctx.Err() == nil {
 			r.s.o.Log.Error("private tree", "err", err)
 		}
@@ -49,11 +49,11 @@ func (r *runner) loop() {
 	}
 }
 
-// do takes a task to its end.
+// do runs a task, answers it and logs it.
 func (r *runner) do(t *task) {
 	defer t.c.work.Done()
 	defer r.clean()
-	defer r.s.rescue(t.c.log, t.c.qp.Abort) // a client that has no answer may not wait for one
+	defer r.s.rescue(t.c.log, t.c.qp.Abort) // so that the client does not wait for an answer that never comes
 	res, n := r.run(t)
 	res.Queue, res.Wall = run.Micros(t.started.Sub(t.queued)), run.Micros(time.Since(t.started))
 	r.s.ran(t, res)
@@ -61,7 +61,7 @@ func (r *runner) do(t *task) {
 	r.log(t, res, n)
 }
 
-// run does a task, or returns the answer of one that met a fault of ours.
+// run does a task. It returns what run.Place.Do returns, also if the task met a bug of ours.
 func (r *runner) run(t *task) (res *job.Result, n int) {
 	defer r.s.rescue(t.c.log, func() {
 		t.job.Process.Stop(job.CauseInternal)
@@ -111,14 +111,13 @@ func (r *runner) clean() {
 	}
 }
 
-// canaryNow is a canary on a runner that has nothing else to do. It is counted in
-// confinement.testing, by take.
+// canaryNow runs a canary on an idle runner. take has counted it in confinement.testing.
 func (r *runner) canaryNow() {
 	defer func() {
 		r.s.mu.Lock()
 		defer r.s.mu.Unlock()
 		r.s.cage.testing--
-		r.s.wake.Broadcast() // the next one
+		r.s.wake.Broadcast() // another runner may begin its own
 	}()
 	defer r.s.rescue(r.s.o.Log, func() {
 		if err := r.place.Abandon(); err != nil {

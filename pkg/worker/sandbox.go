@@ -29,7 +29,7 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 			s.o.Log.Info("compiles have no users of their own", "err", err)
 		}
 	}
-	var why error // there is no tree
+	var why error // why trees are required but not possible
 	if s.o.Tree != TreeOff {
 		if why = s.tryTrees(ctx, first.place); why != nil {
 			return why // required
@@ -42,7 +42,7 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 			s.users.Release()
 			s.ownUsers, first.place.User = false, 0
 		}
-		if s.ownUsers { // they have to get to their own directories, and see no more of it
+		if s.ownUsers { // the users have to enter their own directories, but must not list the work area
 			if err := os.Chmod(s.area.Path, 0o711); err != nil {
 				return err
 			}
@@ -69,7 +69,7 @@ func (s *Server) setSandbox(ctx context.Context, first *runner) error {
 	return nil
 }
 
-// cannotConfine is the end of the attempt to.
+// cannotConfine gives up confining compiles because of err: an error in strict mode, otherwise logged.
 func (s *Server) cannotConfine(err error) error {
 	if s.o.Sandbox == SandboxStrict {
 		return fmt.Errorf("sandbox is \"strict\": %w; \"sandbox: auto\" would run compiles unconfined", err)

@@ -32,7 +32,7 @@ func (c *conn) serve(req iwarp.ConnRequest) {
 	if err := req.Accept(c.s.ctx, c.qp, p); err != nil {
 		level := slog.LevelWarn
 		if c.claim != nil {
-			level = slog.LevelDebug // anybody could fill the log
+			level = slog.LevelDebug // otherwise any peer could fill the log
 		}
 		c.log.Log(context.Background(), level, "connection not made", "err", err)
 		c.release()
@@ -46,7 +46,7 @@ func (c *conn) serve(req iwarp.ConnRequest) {
 	c.close(err)
 }
 
-// open makes the verbs objects and posts the receives.
+// open creates the verbs objects and posts the receives. release frees them.
 func (c *conn) open() (err error) {
 	d := c.s.o.Device
 	recvs := c.s.recvDepth()
@@ -76,7 +76,7 @@ func (c *conn) open() (err error) {
 	return nil
 }
 
-// receive handles completions until the QP ends; an error is why we end it.
+// receive handles completions until the QP ends. An error is the reason to end it.
 func (c *conn) receive() error {
 	wcs := make([]iwarp.WC, 32)
 	for {
@@ -90,7 +90,7 @@ func (c *conn) receive() error {
 		for i := range wcs[:n] {
 			w := &wcs[i]
 			if w.Status != iwarp.StatusSuccess {
-				return nil // receives are always posted: this is the QP's end
+				return nil // some receives are always posted, so this means that the QP has ended
 			}
 			switch {
 			case w.ID&sendID != 0:
@@ -109,7 +109,7 @@ func (c *conn) receive() error {
 	}
 }
 
-// message handles one received message and posts its receive anew.
+// message handles one received message and posts its receive again.
 func (c *conn) message(w *iwarp.WC) error {
 	at := int(w.ID) * job.MaxMessage
 	m, err := job.Parse(c.recvs[at : at+int(w.ByteLen)])
@@ -122,7 +122,7 @@ func (c *conn) message(w *iwarp.WC) error {
 	}
 	if err := c.postRecv(w.ID); err != nil {
 		if errors.Is(err, iwarp.ErrState) {
-			return nil // being closed in order, which an error would spoil for what is on its way
+			return nil // it is being closed gracefully; an error would abort what is still in transit
 		}
 		return err
 	}
@@ -158,7 +158,7 @@ func (c *conn) message(w *iwarp.WC) error {
 	return fmt.Errorf("a client does not send messages of kind %d", m.Kind())
 }
 
-// hello answers the first message: the host's figures, its toolchains, credits.
+// hello answers the first message with the host's figures, its toolchains and credits.
 func (c *conn) hello(m *job.Hello) error {
 	s := c.s
 	if s.keep != nil {
@@ -201,14 +201,14 @@ func (c *conn) acked(m *job.Ack) error {
 		return fmt.Errorf("an Ack of message %d of kind %d, which was not sent", m.Seq, m.Of)
 	}
 	w.waiting = false
-	// What a Recall brought came before this. If that was nothing the client needs its
-	// credits: it is asked again when something changes, and not at once.
+	// Credits that a Recall brought back came before its Ack. If there were none, the client needs its
+	// credits: it is asked again when something changes, not at once.
 	c.pumpLocked()
 	return nil
 }
 
-// shut says whether the message w has ended the client's access to mr. A device
-// that does not tell leaves it to us.
+// shut reports whether the message w has ended the client's access to mr. If the device does not say which
+// STag a message has invalidated, shut invalidates mr itself.
 func (c *conn) shut(w *iwarp.WC, mr iwarp.MR) bool {
 	if !c.s.o.Device.Attr().WCMarks {
 		return mr.Invalidate() == nil
@@ -216,14 +216,14 @@ func (c *conn) shut(w *iwarp.WC, mr iwarp.MR) bool {
 	return w.Inv && w.InvSTag == mr.STag()
 }
 
-// fetched takes the completion of a Read.
+// fetched handles the completion of a Read.
 func (c *conn) fetched(w *iwarp.WC) error {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	return c.puller.Completed(w)
 }
 
-// sent frees the slot from which a result went.
+// sent frees the slot of a result that has been sent.
 func (c *conn) sent(id uint64) {
 	s := c.s
 	s.mu.Lock()

@@ -23,26 +23,26 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
-// Server is a daemon without its flags and signals.
+// Server does the daemon's work. It knows nothing of flags or signals.
 type Server struct {
 	o         Options
 	boot      [16]byte
 	compilers *offered.Compilers
 	slots     *shm.Pool
 	large     *large.Memory
-	keep      *store.Store      // of what clients have sent; nil: there is none; set once by New
-	machine   files.Machine     // of this machine's own headers
+	keep      *store.Store      // contents that clients have sent; nil: no store; set once by New
+	machine   files.Machine     // this machine's own headers
 	learner   *files.Learner    // reads them in advance, if Options.Learn
 	forgets   atomic.Uint64     // grows while the machine is short of memory: trees drop what they keep
-	intakes   chan *run.Scratch // one for each place: so many tasks are taken in at a time
+	intakes   chan *run.Scratch // one per place, which bounds how many tasks are taken in at a time
 	area      *workdir.Area
 	guard     *workdir.Guard
-	places    *run.Host // what they share: how jobs are run
-	ownUsers  bool      // each runner's as another user; set once by New
+	places    *run.Host // what all places share
+	ownUsers  bool      // each runner's compiles have a user of their own; set once by New
 	users     users.Range
 	cage      confinement
 	shown     atomic.Pointer[display] // what trees have to show
-	groups    *cgroup.Groups          // around this process; set once by New
+	groups    *cgroup.Groups          // the control groups around this process; set once by New
 	settings  atomic.Pointer[Settings]
 	load      atomic.Pointer[hostLoad]
 	started   time.Time
@@ -56,10 +56,10 @@ type Server struct {
 	conns     map[*conn]bool
 	lastConn  uint64
 	offenders lend.Offenders
-	lend      *lend.Ledger // decides who gets credits, cores and memory
-	wake      *sync.Cond   // runners wait for something that they can do, or closing
-	awaiting  bool         // the cores are going to be woken
-	rest      time.Time    // until then the host takes no work, whatever else
+	lend      *lend.Ledger // decides how credits, cores and memory are divided
+	wake      *sync.Cond   // runners wait here for something to do, or for closing
+	awaiting  bool         // a timer will wake the runners at the end of a pause
+	rest      time.Time    // until then the host takes no work in any case
 	drain     drain
 	closing   bool
 	page      page
@@ -68,43 +68,43 @@ type Server struct {
 // drain is how far Server.Drain has come.
 type drain struct {
 	begun     bool          // no new job is taken
-	impatient bool          // it has gone on for Options.Grace: credits are not waited for any more
+	impatient bool          // the server has drained for Options.Grace
 	idle      chan struct{} // made by Drain; closed when nothing runs, waits or is being sent
 }
 
 // page is what goes into every load board.
 type page struct {
 	seq    uint64
-	buf    []byte      // of publishLocked
-	speeds []job.Speed // of toolchains, the one used last first
+	buf    []byte      // scratch space of publishLocked
+	speeds []job.Speed // of toolchains, the last used one first
 }
 
-// confinement is what is known of how compiles are kept in.
+// confinement is what is known about how compiles are confined.
 type confinement struct {
 	// guarded by Server.mu
-	held     []sandbox.Set       // by runner: the measures of its tree; 0: it has none yet
-	breach   string              // what was found reachable, or did not work; "": nothing
-	doubt    sandbox.Set         // measures that did not hold then
+	held     []sandbox.Set       // by runner: the measures of its tree; 0: no tree yet
+	breach   string              // what a canary could reach, or what did not work; "": nothing
+	doubt    sandbox.Set         // measures that a breach has put in doubt
 	lost     *job.Refusal        // strict: why no work is taken
-	tested   []*privatetree.Spec // by runner: what its tree showed when a canary was there last
-	shownAt  time.Time           // when the compilers changed last, which trees show
-	testing  int                 // runners that run a canary as they have nothing else to do
-	begun    bool                // there are runners: how they can be confined is known
-	told     bool                // tellSandbox has spoken
-	round    int                 // of canaries that are due from all runners; runner.round of those that have passed it
-	passed   int                 // runners that passed in this round, as long as there is a breach
+	tested   []*privatetree.Spec // by runner: what its tree showed when a canary last ran there
+	shownAt  time.Time           // when the compilers that trees show last changed
+	testing  int                 // idle runners that run a canary
+	begun    bool                // runners exist, so that it is known how they can be confined
+	told     bool                // tellSandbox has logged
+	round    int                 // number of the round in which every runner has to pass a canary; see runner.round
+	passed   int                 // runners that have passed in this round, during a breach
 	again    time.Time           // when the next round begins
-	wanted   bool                // a canary, on the next runner that is idle
+	wanted   bool                // the next idle runner is to run a canary
 	schedule schedule
 }
 
-// display is what trees have to show, and the toolchains for which that is. It does not change.
+// display is what trees have to show, and the toolchains that this is for. It does not change.
 type display struct {
 	spec *privatetree.Spec
 	list []toolchain.Toolchain
 }
 
-// hostLoad is the machine's state, read once a tick as it costs some files.
+// hostLoad is the machine's state. It is read once a tick, because that takes reading several files.
 type hostLoad struct {
 	loadAvg    uint32 // x 100
 	memoryFree uint64 // bytes
@@ -114,10 +114,10 @@ type hostLoad struct {
 	pressure   job.Pressure
 }
 
-// most is the largest number of spare credits there can be.
+// most returns the largest number of spare credits that there can be.
 func (s *Server) most() int { return lend.Most(s.o.Jobs) }
 
-// key is the pre-shared key for connections that begin now; nil: there is none.
+// key returns the pre-shared key for connections that begin now, or nil if there is none.
 func (s *Server) key() *psk.Key {
 	if s.o.Key == nil {
 		return nil
@@ -125,11 +125,11 @@ func (s *Server) key() *psk.Key {
 	return s.o.Key()
 }
 
-// Apply puts new settings in force; Rescan follows if the directories changed.
-// Connections that are no longer allowed stay until they end.
+// Apply puts new settings into force. The caller calls Rescan if the directories have changed. Connections
+// that are no longer allowed stay until they end.
 func (s *Server) Apply(n Settings) { s.settings.Store(&n) }
 
-// Settings are those in force.
+// Settings returns the settings in force.
 func (s *Server) Settings() Settings { return *s.settings.Load() }
 
 // Toolchains returns the compilers that the server offers.

@@ -60,8 +60,8 @@ func startServer(t *testing.T, change func(*Options)) *testServer {
 	return ts
 }
 
-// beginServer runs a server whose compilers are those in bin: real ones through
-// links, or scripts. It is closed, and looked over for leaks, at the test's end.
+// beginServer runs a server whose compilers are those in bin: real ones through links, or scripts. It is
+// closed and checked for leaks at the test's end.
 func beginServer(t *testing.T, change func(*Options)) *testServer {
 	t.Helper()
 	checkLeaks(t)
@@ -96,8 +96,8 @@ func beginServer(t *testing.T, change func(*Options)) *testServer {
 	return ts
 }
 
-// knownCompilers is what a server remembers of gcc for the next one: without it each of
-// them reads 90 MB, and asks gcc 20 times.
+// knownCompilers is what a server remembers about gcc for the next one. Without it, each server reads 90 MB
+// and asks gcc 20 times.
 var knownCompilers = sync.OnceValue(func() []byte {
 	dir, err := os.MkdirTemp("", "rdistccd-test-")
 	if err != nil {
@@ -122,7 +122,7 @@ func (ts *testServer) settle() {
 	})
 }
 
-// finish closes the server and wants nothing left of it.
+// finish closes the server and checks that nothing of it is left.
 func (ts *testServer) finish() {
 	ts.Close()
 	if st := ts.dev.Stats(); st.QPs != 0 || st.MRs != 0 || st.RegisteredBytes != 0 {
@@ -162,8 +162,8 @@ func (ts *testServer) link(names ...string) {
 	}
 }
 
-// checkLeaks compares descriptors and goroutines with those of now, once the test
-// and its other clean-up are over.
+// checkLeaks compares descriptors and goroutines with the current ones, once the test and its other clean-up
+// are over.
 func checkLeaks(t *testing.T) {
 	t.Helper()
 	fds, goroutines := openFDs(t), runtime.NumGoroutine()
@@ -181,7 +181,7 @@ func checkLeaks(t *testing.T) {
 	})
 }
 
-// openFDs counts this process's descriptors, but for the runtime's own.
+// openFDs counts this process's descriptors, except those of the Go runtime.
 func openFDs(t *testing.T) int {
 	t.Helper()
 	dir, err := os.ReadDir("/proc/self/fd")
@@ -198,7 +198,7 @@ func openFDs(t *testing.T) int {
 	return n
 }
 
-// tool finds the ID of a compiler in bin.
+// tool returns the ID of a compiler in bin.
 func (ts *testServer) tool(name string) unit.ToolchainID {
 	ts.t.Helper()
 	for _, t := range ts.Toolchains() {
@@ -210,8 +210,8 @@ func (ts *testServer) tool(name string) unit.ToolchainID {
 	return unit.ToolchainID{}
 }
 
-// fake makes a compiler that runs script instead: the server takes it for a gcc,
-// as it tells so. $out is where the object belongs.
+// fake makes a compiler that runs script. The server takes it for a gcc, because it says that it is one. $out
+// is where the object belongs.
 func (ts *testServer) fake(name, script string) unit.ToolchainID {
 	ts.t.Helper()
 	path := filepath.Join(ts.bin, name)
@@ -235,7 +235,7 @@ out=$2
 	return ts.tool(name)
 }
 
-// until polls for what other processes do.
+// until polls until other processes have done something.
 func until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	for start := time.Now(); !cond(); time.Sleep(2 * time.Millisecond) {
@@ -245,7 +245,7 @@ func until(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// alive says whether a process exists and is no zombie.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {
 	b, err := os.ReadFile("/proc/" + itoa(pid) + "/stat")
 	if err != nil {

@@ -12,13 +12,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
-// errCancelled ends what was asked to end.
+// errCancelled is the error of a fetch that was cancelled.
 var errCancelled = errors.New("cancelled")
 
-// bring gets what a task needs before it can be queued, and queues it: its source, where the
-// client offered that in a window, and the contents that it names. It has a goroutine of its
-// own, of which a client has as many as it has credits; the connection waits for it. No core
-// stands idle meanwhile.
+// bring gets what a task needs before it can be queued, and queues it: its source, if the client offered that
+// in a window, and the contents that it names. It runs in a goroutine of its own, so no core is idle
+// meanwhile. A client has at most as many of these goroutines as credits, and the connection waits for them.
 func (t *task) bring(ctx context.Context) {
 	c := t.c
 	queued := false
@@ -27,7 +26,7 @@ func (t *task) bring(ctx context.Context) {
 			c.work.Done()
 		}
 	}()
-	defer t.tookIn() // whatever comes: later ones wait for that
+	defer t.tookIn() // in any case, because later tasks wait for it
 	defer c.s.rescue(c.log, c.qp.Abort)
 	r := t.fetch(ctx)
 	if r == nil && t.m.Store {
@@ -46,8 +45,7 @@ func (t *task) bring(ctx context.Context) {
 	t.answer(r, n)
 }
 
-// fetch gets the source out of the window that it lies in, if it does. A result is why
-// the job ends here.
+// fetch fetches the source if it is in a window. It returns an answer if the job ends here, nil otherwise.
 func (t *task) fetch(ctx context.Context) *job.Result {
 	if t.m.Source.STag == 0 {
 		return nil
@@ -64,7 +62,8 @@ func (t *task) fetch(ctx context.Context) *job.Result {
 	return run.Failed(err)
 }
 
-// here queues a task that has all that it needs, unless nobody wants it any more.
+// here queues a task that has all that it needs. It reports false if the task was cancelled or its connection
+// ended.
 func (t *task) here(ctx context.Context) bool {
 	s := t.c.s
 	s.mu.Lock()
@@ -76,8 +75,8 @@ func (t *task) here(ctx context.Context) bool {
 	return true
 }
 
-// pull reads the window into memory of ours. When it returns no Read of it is
-// under way any more: the answer that follows ends the window.
+// pull reads the window into large memory. When it returns, no Read of the window is under way any more: the
+// answer that follows ends the window.
 func (t *task) pull(ctx context.Context) (pulled *large.Part, err error) {
 	c, s := t.c, t.c.s
 	w := t.m.Source
@@ -115,6 +114,7 @@ func (t *task) pull(ctx context.Context) (pulled *large.Part, err error) {
 	return src, nil
 }
 
+// startPull starts x, or ends the QP if that fails, which ends x.
 func (c *conn) startPull(x *rdmaread.Pull) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()

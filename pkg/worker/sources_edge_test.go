@@ -62,8 +62,8 @@ func TestSameFile(t *testing.T) {
 	p.same(p.there(c, ts.tool("gcc")), p.here(p.body.Args))
 }
 
-// TestWhatIsNotBrought: there is nothing in the tree but the toolchain and the
-// job's own files, and nothing of a job is there for the next one.
+// TestWhatIsNotBrought: a tree has only the toolchain and the job's own files, and the next job sees nothing
+// of them.
 func TestWhatIsNotBrought(t *testing.T) {
 	ts, c := startTrees(t, func(o *Options) { o.Jobs = 1 })
 	host := filepath.Join(t.TempDir(), "host.h")
@@ -88,7 +88,7 @@ func TestWhatIsNotBrought(t *testing.T) {
 	}
 }
 
-// TestUndeclaredFile: what nobody foresaw makes the result void, wherever it is.
+// TestUndeclaredFile: a file that the job did not declare makes the result void, wherever it is.
 func TestUndeclaredFile(t *testing.T) {
 	ts, c := startTrees(t, nil)
 	for script, want := range map[string]string{
@@ -126,7 +126,8 @@ func TestUndeclaredFile(t *testing.T) {
 	}
 }
 
-// TestNamesOfTheToolchain are not a job's to give, unless the file is the same.
+// TestNamesOfTheToolchain: a job cannot bring a file under a name of the toolchain's, unless it is the same
+// file.
 func TestNamesOfTheToolchain(t *testing.T) {
 	ts, c := startTrees(t, nil)
 	out, err := exec.Command("gcc", "-print-prog-name=cc1").Output()
@@ -167,8 +168,8 @@ func TestNamesOfTheToolchain(t *testing.T) {
 	}
 }
 
-// TestProgramsAreNotBrought: an assembler where gcc looks for one first, or a library
-// that every program is to load, is a file like any other.
+// TestProgramsAreNotBrought: an assembler where gcc looks for one first, or a library that every program
+// would load, is treated as an ordinary file.
 func TestProgramsAreNotBrought(t *testing.T) {
 	ts, c := startTrees(t, nil)
 	out, err := exec.Command("gcc", "-print-libgcc-file-name").Output()
@@ -189,8 +190,8 @@ func TestProgramsAreNotBrought(t *testing.T) {
 	}
 }
 
-// TestCompilerCrashes: what the driver says of it is the same, though cc1 ran without
-// it, and the output is gone.
+// TestCompilerCrashes: the driver's message about a crash is the same, although cc1 ran without it, and there
+// is no output.
 func TestCompilerCrashes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -215,7 +216,7 @@ func TestCompilerCrashes(t *testing.T) {
 	}
 }
 
-// TestTreeProcessDies: the job that it takes along fails, the next one has another.
+// TestTreeProcessDies: the job in the tree fails, and the next one has another tree.
 func TestTreeProcessDies(t *testing.T) {
 	ts, c := startTrees(t, func(o *Options) { o.Jobs = 1 })
 	id, pids, release := ts.slow()
@@ -238,7 +239,7 @@ func TestTreeProcessDies(t *testing.T) {
 	}
 }
 
-// treesOf are the trees' processes of a daemon.
+// treesOf returns the processes of a daemon's trees.
 func treesOf(t testing.TB, daemon int) []int {
 	t.Helper()
 	var list []int
@@ -304,8 +305,8 @@ func TestTimeLimitInATree(t *testing.T) {
 	}
 }
 
-// TestFilesTakeOfTheTime: what the daemon makes for a job counts as the job's time, which ends that. To
-// the last file it would not come: a tree has no room for so many.
+// TestFilesTakeOfTheTime: laying out a job's files counts against the job's time limit, which ends it here.
+// It would never get to the last file, because a tree has no room for so many.
 func TestFilesTakeOfTheTime(t *testing.T) {
 	ts, c := startTrees(t, func(o *Options) { o.Slot, o.Jobs = 4<<20, 1 })
 	id := ts.fake("gcc-13", "while :; do :; done\n")
@@ -335,7 +336,8 @@ func TestFilesTakeOfTheTime(t *testing.T) {
 	}
 }
 
-// TestLitteredTree: a job that leaves very much has a clean place behind it like any other.
+// TestLitteredTree: after a job that leaves a very large number of files, the place is as clean as after any
+// other.
 func TestLitteredTree(t *testing.T) {
 	ts, c := startTrees(t, func(o *Options) { o.Jobs = 1 })
 	id := ts.fake("gcc-13", ". ./a.c\n") // a compiler that does what its source says

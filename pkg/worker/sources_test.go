@@ -21,8 +21,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
-// project is a directory that plays the client's, with a compiler to be compared
-// with.
+// project is a directory that plays the build host's, with a compiler to compare with.
 type project struct {
 	t        *testing.T
 	root     string // all that the commands may write lies below it
@@ -62,8 +61,7 @@ func (p *project) write(name, text string) {
 	}
 }
 
-// prepare makes the body for a command: what its compile reads the compiler itself
-// tells, and more files as named.
+// prepare makes the body for a command. It has the files that the compiler itself lists, and those in more.
 func (p *project) prepare(args, more []string) {
 	p.t.Helper()
 	d, ok := compile.DriverOf(p.compiler, realPath(p.t, p.compiler))
@@ -109,7 +107,7 @@ func (p *project) prepare(args, more []string) {
 	}
 }
 
-// reads is the list that the compiler gives with -M.
+// reads returns the list of files that the compiler gives with -M.
 func (p *project) reads(args []string) []string {
 	p.t.Helper()
 	words := []string{"-M"}
@@ -137,14 +135,14 @@ func (p *project) reads(args []string) []string {
 	return names
 }
 
-// answer is what a command leaves.
+// answer is everything that a command leaves.
 type answer struct {
 	exit           int
 	stdout, stderr string
 	files          map[string]string // by names as the command has them
 }
 
-// here runs the command as it is, and removes what it made.
+// here runs the command locally, and removes what it made.
 func (p *project) here(args []string) answer {
 	p.t.Helper()
 	before := p.snapshot()
@@ -169,7 +167,7 @@ func (p *project) here(args []string) answer {
 	return a
 }
 
-// snapshot is the content of the directory by full names.
+// snapshot returns the content of the directory, by full names.
 func (p *project) snapshot() map[string]string {
 	p.t.Helper()
 	all := map[string]string{}
@@ -187,7 +185,7 @@ func (p *project) snapshot() map[string]string {
 	return all
 }
 
-// there submits it and wants it to have run.
+// there submits the command to the daemon, where it has to run.
 func (p *project) there(c *testClient, tc unit.ToolchainID) answer {
 	p.t.Helper()
 	r := c.do(tc, request{body: p.body, text: p.text, sink: 4 << 20})
@@ -205,7 +203,7 @@ func (p *project) there(c *testClient, tc unit.ToolchainID) answer {
 	return a
 }
 
-// compare runs a command at both ends and wants the same of them.
+// compare runs a command at both ends and compares the answers.
 func (p *project) compare(c *testClient, tc unit.ToolchainID, args []string, more ...string) answer {
 	p.t.Helper()
 	p.prepare(args, more)
@@ -304,7 +302,7 @@ func TestSourcesGiveTheLocalFiles(t *testing.T) {
 	}
 }
 
-// TestSourceNames: files are there under the client's names, however odd.
+// TestSourceNames: files have their names of the build host, however odd.
 func TestSourceNames(t *testing.T) {
 	ts, c := startTrees(t, nil)
 	p := newProject(t, "gcc", map[string]string{

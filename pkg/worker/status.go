@@ -10,55 +10,54 @@ import (
 	"github.com/rdistcc/rdistcc/internal/store"
 )
 
-// Status is what a status page shows.
+// Status is the state of a server, as a status page shows it.
 type Status struct {
 	Load       job.Load      `json:"load"`
-	Large      int64         `json:"large_bytes"` // of sources and results beyond slots and sinks
-	Tree       bool          `json:"tree"`        // jobs of the sources form are taken
+	Large      int64         `json:"large_bytes"` // memory of sources and results beyond slots and sinks
+	Tree       bool          `json:"tree"`        // jobs of the sources form are accepted
 	Sandbox    SandboxStatus `json:"sandbox"`
 	Store      StoreStatus   `json:"store"`
-	Toolchains int           `json:"toolchains"` // that clients are offered
-	// Identifying: not all compilers have been asked since the start.
+	Toolchains int           `json:"toolchains"` // number that clients are offered
+	// Identifying says that some compilers have not been asked since the start.
 	Identifying bool           `json:"identifying"`
-	Tenants     int            `json:"tenants"` // whom the clients work for
+	Tenants     int            `json:"tenants"` // number of tenants that the clients work for
 	Clients     []ClientStatus `json:"clients"`
 	Jobs        []JobStatus    `json:"underway"` // the oldest first
 }
 
-// StoreStatus is of contents that clients send once.
+// StoreStatus describes the contents that the server keeps for tenants.
 type StoreStatus struct {
 	store.Stats
-	Most int64 `json:"most_bytes"` // of one tenant's; 0: none are kept
+	Most int64 `json:"most_bytes"` // bytes kept per tenant at most; 0: none are kept
 	// Trees is how many bytes trees keep from one job to the next.
 	Trees int64 `json:"tree_bytes"`
 }
 
-// JobStatus is one job that the server has now.
+// JobStatus describes one job that the server has now.
 type JobStatus struct {
-	Client string        `json:"client"` // what its manager says of itself
-	Remote string        `json:"remote"` // and its address
-	Source string        `json:"source"` // as its command names it; empty: that was not read yet
+	Client string        `json:"client"` // the name that its manager gives itself
+	Remote string        `json:"remote"` // the manager's address
+	Source string        `json:"source"` // as the command names it; empty: not read yet
 	Phase  string        `json:"phase"`  // fetches, waits, compiles or answers
 	Age    time.Duration `json:"age_ns"`
 }
 
-// ClientStatus is one connection's part of a Status.
+// ClientStatus describes one connection.
 type ClientStatus struct {
-	// Tenant is whom it counts for, Name what it says of itself.
-	Tenant   string    `json:"tenant"`
-	Name     string    `json:"name"`
+	Tenant   string    `json:"tenant"` // the tenant that it counts for
+	Name     string    `json:"name"`   // the name that its manager gives itself
 	Remote   string    `json:"remote"`
 	Credits  int       `json:"credits"` // unspent
-	InHand   int       `json:"in_hand"` // queued or running
+	InHand   int       `json:"in_hand"` // jobs queued or running
 	Weight   int       `json:"weight"`  // of its manager
-	Demand   int       `json:"demand"`  // the same; -1: it did not say
+	Demand   int       `json:"demand"`  // of its manager; -1: it did not say
 	Jobs     uint64    `json:"jobs"`
 	Since    time.Time `json:"since"`
 	BytesIn  uint64    `json:"bytes_in"`
 	BytesOut uint64    `json:"bytes_out"`
 }
 
-// Status returns the state of now.
+// Status returns the current state.
 func (s *Server) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +68,7 @@ func (s *Server) Status() Status {
 	}
 	for c := range s.conns {
 		if c.claim != nil {
-			continue // no client yet
+			continue // it has not proven itself yet
 		}
 		q := ClientStatus{Tenant: c.lent.Tenant().Name(), Name: c.name, Remote: c.remote.String(), Credits: len(c.credits), InHand: len(c.tasks), Jobs: c.jobs, Since: c.since}
 		if cl := c.lent.Client(); cl != nil {
@@ -104,8 +103,8 @@ func (s *Server) jobLocked(t *task) JobStatus {
 	return j
 }
 
-// Ready says whether the server takes jobs, or why not. While compilers are being
-// identified it does: a client that knows of none yet waits for the list.
+// Ready returns nil if the server takes jobs, otherwise why not. It takes jobs while compilers are being
+// identified: a client that knows of none yet waits for the list.
 func (s *Server) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +125,7 @@ var (
 	errNoToolchain = errors.New("no compiler found")
 )
 
-// storeStats are the store's figures; zero where there is none.
+// storeStats returns the store's figures, zero if there is no store.
 func (s *Server) storeStats() store.Stats {
 	if s.keep == nil {
 		return store.Stats{}

@@ -8,7 +8,7 @@ import (
 	"github.com/rdistcc/rdistcc/internal/sandbox"
 )
 
-// TestStatusAsJSON: all keys are in snake case, and the sandbox is told in words.
+// TestStatusAsJSON: all keys are in snake case, and the sandbox is described in words.
 func TestStatusAsJSON(t *testing.T) {
 	text, err := json.Marshal(Status{Clients: make([]ClientStatus, 1), Jobs: make([]JobStatus, 1),
 		Sandbox: SandboxStatus{Mode: SandboxStrict, Measures: sandbox.Seccomp, Breach: "it leaks"}})

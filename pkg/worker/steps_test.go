@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// temporaryName is what a driver calls the file between cc1 and as: another name each time.
+// temporaryName matches the driver's name for the file between cc1 and as, which differs each time.
 var temporaryName = regexp.MustCompile(`/tmp/cc\w{6}\.s`)
 
-// TestAssemblerBesideCompiler: with cc1 and as at the same time messages are those, and in that order, that they give
-// one after the other, and nothing is left of an assembler whose compiler fails.
+// TestAssemblerBesideCompiler: if cc1 and as run at the same time, their messages and the order of these are
+// as if they ran one after the other, and an assembler whose compiler fails leaves nothing.
 func TestAssemblerBesideCompiler(t *testing.T) {
 	ts, c := startTrees(t, nil)
 	flood := ".rept 20000\\n.print \\\"flood\\\"\\n.endr"

@@ -13,6 +13,7 @@ func (c *conn) postRecv(i uint64) error {
 	}}})
 }
 
+// nextWRLocked returns the ID for the next work request that sends a result.
 func (c *conn) nextWRLocked() uint64 {
 	c.lastWR++
 	return sendID | c.lastWR
@@ -25,7 +26,7 @@ func (c *conn) sendLocked(m job.Message) error {
 	})
 }
 
-// tellLocked sends an unasked message; if that fails the QP is at its end.
+// tellLocked sends an unsolicited message. If that fails, it ends the QP.
 func (c *conn) tellLocked(m job.Message) {
 	if err := c.sendLocked(m); err != nil {
 		c.log.Debug("send", "err", err)
@@ -33,26 +34,27 @@ func (c *conn) tellLocked(m job.Message) {
 	}
 }
 
+// open takes the window for a message and returns its sequence number.
 func (w *window) open() uint32 {
 	w.seq++
 	w.waiting = true
 	return w.seq
 }
 
-// ack answers an unasked message of the client's. A full queue is one that sends
-// the next before the ack of the last.
+// ack acknowledges an unsolicited message of the client. The queue can be full only if the client sends the
+// next message before the Ack of the last.
 func (c *conn) ack(of job.Kind, seq uint32) error {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	return c.sendLocked(&job.Ack{Of: of, Seq: seq, Load: c.s.loadLocked()})
 }
 
-// pumpLocked sends the unasked messages that are due and whose window is open.
+// pumpLocked sends the unsolicited messages that are due and whose window is open.
 func (c *conn) pumpLocked() {
 	if c.state != connServing {
 		return
 	}
-	if w := &c.unasked[job.KindCompilers]; !w.waiting && c.listing.names { // before the toolchains, which let a manager begin
+	if w := &c.unasked[job.KindCompilers]; !w.waiting && c.listing.names { // before the toolchains, with which a manager begins to send jobs
 		c.listing.names = false
 		c.tellLocked(&job.Compilers{Seq: w.open(), Names: offered.Names(c.s.Toolchains())})
 	}
@@ -84,7 +86,7 @@ func (c *conn) pumpLocked() {
 	}
 }
 
-// listToolchainsLocked tells the client of all toolchains, from the first on.
+// listToolchainsLocked announces all toolchains to the client, starting over from the first.
 func (c *conn) listToolchainsLocked() {
 	if c.state != connServing {
 		return

@@ -6,9 +6,9 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// tenantOf names the tenant of a connection: the name in the certificate that the peer has
-// proven to own, else its address, and all of this machine together. Of IPv6 it is the
-// /64, as one host has all of that to choose from.
+// tenantOf returns the name of a connection's tenant: the name in the certificate that the peer has proven to
+// own, otherwise its address. All loopback addresses are one tenant. For IPv6 it is the /64 network, because
+// one host can choose any address in that.
 func tenantOf(info iwarp.ConnInfo) string {
 	if info.Peer != "" {
 		return info.Peer

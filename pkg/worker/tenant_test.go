@@ -52,7 +52,7 @@ func (l named) Accept() (net.Conn, error) {
 
 func (c namedConn) PeerName() string { return "tls:" + hostOf(c.RemoteAddr()) }
 
-// startNamed is startServer for peers of several tenants; it returns the address for them.
+// startNamed is startServer for peers of several tenants. It also returns the address for them.
 func startNamed(t *testing.T, change func(*Options)) (*testServer, string) {
 	t.Helper()
 	dev, err := iwarp.Open(iwarp.Config{Listen: func(ctx context.Context, addr string) (net.Listener, error) {
@@ -99,8 +99,8 @@ func dialFrom(t testing.TB, ip, addr string, boot byte, hello *job.Hello) *testC
 	return dialOn(t, from(ip), addr, hello, &iwarp.ConnParam{ORD: 8, IRD: 8, PrivateData: g.Append(nil)})
 }
 
-// TestTenantsShareCredits: a tenant with many managers of great weight and demand gets as
-// many spare credits as one with a single one, and divides them among them.
+// TestTenantsShareCredits: a tenant with many managers of great weight and demand gets as many spare credits
+// as one with a single manager, and they are divided among its managers.
 func TestTenantsShareCredits(t *testing.T) {
 	ts, addr := startNamed(t, func(o *Options) { o.Jobs, o.Clients = 4, 16 }) // 8 spare ones
 	honest := dialFrom(t, "127.0.0.2", addr, 1, &job.Hello{})
@@ -132,8 +132,8 @@ func TestTenantsShareCredits(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfATenant: one peer gets half of the connections, whatever boot numbers
-// it comes with; others still come in.
+// TestConnectionsOfATenant: one peer gets half of the connections, whatever boot numbers it uses; others
+// still get in.
 func TestConnectionsOfATenant(t *testing.T) {
 	ts, addr := startNamed(t, func(o *Options) { o.Clients = 6 })
 	var hostile []*testClient
@@ -155,8 +155,7 @@ func TestConnectionsOfATenant(t *testing.T) {
 	dialFrom(t, "127.0.0.3", addr, 50, &job.Hello{})
 }
 
-// TestRefusedJobsWearOut: a loop of jobs that are refused is slowed down, and only that
-// tenant's; later it goes on.
+// TestRefusedJobsWearOut: a loop of refused jobs is slowed down, for that tenant only, and goes on later.
 func TestRefusedJobsWearOut(t *testing.T) {
 	ts, addr := startNamed(t, func(o *Options) { o.Jobs = 2 })
 	id := ts.tool("gcc")
@@ -198,7 +197,7 @@ func TestRefusedJobsWearOut(t *testing.T) {
 	}
 }
 
-// TestLargeMemoryOfATenant: who keeps large memory leaves others their part of it.
+// TestLargeMemoryOfATenant: a tenant that holds large memory leaves others their part of it.
 func TestLargeMemoryOfATenant(t *testing.T) {
 	m, err := large.New(64<<20, 16<<20, 16)
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// poison marks one client's texts, which nobody else shall see.
+// poison marks one client's texts, which no other client may see.
 const poison = "poison of the first client;"
 
-// TestNothingOfAnotherClient: what the first client sent is nowhere in what a second
-// one can read or gets: a text that it names and never wrote, results and what lies
-// between their segments, windows, the load board.
+// TestNothingOfAnotherClient: nothing that a second client gets or can read has anything that the first one
+// sent: a text that it names but never wrote, results and the gaps between their segments, windows, the load
+// board.
 func TestNothingOfAnotherClient(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -147,7 +147,7 @@ func TestOnlyBoardAndOffersCanBeRead(t *testing.T) {
 	}
 }
 
-// watchedDevice notes what is registered.
+// watchedDevice records what is registered.
 type watchedDevice struct {
 	iwarp.Device
 	mu   sync.Mutex

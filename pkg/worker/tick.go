@@ -7,7 +7,7 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/lend"
 )
 
-// tick looks after the connections and the credits until the server stops.
+// tick calls look periodically until the server stops.
 func (s *Server) tick() {
 	every := min(time.Second, s.o.Heartbeat)
 	t := time.NewTicker(every)
@@ -22,7 +22,7 @@ func (s *Server) tick() {
 	}
 }
 
-// look is one tick.
+// look does what is due in one tick.
 func (s *Server) look(every time.Duration) {
 	defer s.rescue(s.o.Log, nil)
 	s.readHostLoad()
@@ -40,8 +40,9 @@ func (s *Server) look(every time.Duration) {
 	}
 }
 
-// lookAround is its part under the lock. stale says that trees may keep what has to go. idle says that nobody is there, scan that it is
-// time to look for compilers, victims are jobs to be stopped.
+// lookAround is the part of look that needs the lock. stale says that trees may have to drop what they keep.
+// idle reports that there are no connections, and scan that it is time to look for compilers. The caller
+// stops victims.
 func (s *Server) lookAround(every time.Duration, stale bool) (idle, scan bool, victims []*task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,14 +59,13 @@ func (s *Server) lookAround(every time.Duration, stale bool) (idle, scan bool, v
 	s.publishLocked()
 	victims = s.yieldLocked(now)
 	if s.lend.Queued() > 0 || stale {
-		s.wake.Broadcast() // one that waits for memory may have it now, and what a tree keeps may have to go
+		s.wake.Broadcast() // a job may get its memory now, and a tree may have to drop what it keeps
 	}
 	return len(s.conns) == 0, !s.drain.begun && s.compilers.Due(now), victims
 }
 
-// fitStore gives memory back that the machine is short of, and lets the store grow where
-// it is not; and drops what nobody has come back for. It reports
-// whether what trees keep may have to go, too.
+// fitStore shrinks the store if the machine is short of memory, and lets it grow otherwise. It drops stores
+// whose tenants have not come back. It reports whether trees may have to drop what they keep.
 func (s *Server) fitStore() (stale bool) {
 	if s.keep == nil {
 		return false
@@ -74,7 +74,7 @@ func (s *Server) fitStore() (stale bool) {
 	st := s.keep.Stats()
 	has := st.Bytes + st.Common
 	switch spare := int64(h.memoryFree) - storeFloor; {
-	case h.memoryFree == 0: // not known here
+	case h.memoryFree == 0: // not known
 	case spare < 0, lend.Tight(h.pressure.Memory):
 		s.machine.Forget()
 		s.keep.Limit(min(has/2, has+spare))
@@ -86,12 +86,11 @@ func (s *Server) fitStore() (stale bool) {
 	return s.keep.Tick(time.Now()) || stale
 }
 
-// storeFloor is the memory free, in bytes, below which contents have to go: more than jobs
-// are refused for.
+// storeFloor is the free memory, in bytes, below which contents have to go. It is more than the amount below
+// which jobs are refused.
 const storeFloor = 4 * lend.MemoryFloor
 
-// reclaimLocked ends at most one connection, for the memory that lies in its slots. It is part of
-// a tick.
+// reclaimLocked ends at most one connection, to free the memory in its slots. It is part of a tick.
 func (s *Server) reclaimLocked(now time.Time) {
 	if !s.lend.MayReclaim(s.o.Slot) {
 		return
@@ -111,7 +110,7 @@ func (s *Server) reclaimLocked(now time.Time) {
 	c.qp.Abort()
 }
 
-// unsentLocked is what the client has written into slots that it sent no job for, in bytes.
+// unsentLocked returns how many bytes the client has written into slots without sending a job.
 func (c *conn) unsentLocked(now time.Time) (n int64) {
 	for _, k := range c.credits {
 		if k.lent.Lies(now) {

@@ -10,8 +10,8 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/run"
 )
 
-// show makes runners replace their trees, before they use them again, by ones
-// that show every toolchain of the list.
+// show makes runners replace their trees, before they use them again, by ones that show all toolchains of the
+// list.
 func (s *Server) show(list []toolchain.Toolchain) {
 	spec := &privatetree.Spec{Size: s.places.TreeRoom() + s.o.Source}
 	if !s.o.NoStore {
@@ -31,7 +31,7 @@ func (s *Server) show(list []toolchain.Toolchain) {
 	s.shown.Store(&display{spec, list})
 }
 
-// tryTrees finds out whether there can be trees, by making the first place's.
+// tryTrees finds out whether the system allows trees, by making that of the first place.
 func (s *Server) tryTrees(ctx context.Context, first *run.Place) error {
 	if s.o.Tree == TreeOff {
 		return nil
@@ -45,7 +45,7 @@ func (s *Server) tryTrees(ctx context.Context, first *run.Place) error {
 		return nil
 	}
 	if s.places.Confined && run.Scarce(err) {
-		// This passes: to be less confined for good because of it is no answer.
+		// The shortage passes, so it must not make the daemon run less confined for good.
 		return err
 	}
 	if s.o.Tree == TreeRequire {

@@ -16,13 +16,13 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/iwarp"
 )
 
-// small makes windows out of what other tests write: slots of 64 KiB.
+// small makes slots of 64 KiB, so that sources of other tests need windows.
 func small(o *Options) {
 	o.Slot, o.Prefault = 64<<10, 64<<10
 	o.Source, o.Result, o.Large = 8<<20, 8<<20, 16<<20
 }
 
-// bigSource is C of at least n bytes.
+// bigSource returns a C source of at least n bytes.
 func bigSource(n int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < n; i++ {
@@ -31,7 +31,7 @@ func bigSource(n int) string {
 	return b.String() + hello
 }
 
-// given waits until all memory of sources and results is back.
+// given waits until all memory of sources and results is freed.
 func (ts *testServer) given() {
 	ts.t.Helper()
 	until(ts.t, "large memory to come back", func() bool { return ts.large.Used() == 0 })
@@ -40,7 +40,7 @@ func (ts *testServer) given() {
 	}
 }
 
-// objectOf is what gcc makes of text here.
+// objectOf returns the object that gcc makes from text locally.
 func objectOf(t *testing.T, text string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -59,8 +59,8 @@ func objectOf(t *testing.T, text string) []byte {
 	return object
 }
 
-// TestBigSourceIsFetched: a source that no slot would hold is read from its
-// window, compiled, and nothing of it is kept.
+// TestBigSourceIsFetched: a source that is too big for a slot is read from its window and compiled, and
+// nothing of it is kept.
 func TestBigSourceIsFetched(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -81,8 +81,7 @@ func TestBigSourceIsFetched(t *testing.T) {
 	ts.given()
 }
 
-// TestBigResultIsOffered: an object that neither slot nor sink would hold waits in
-// a window until it is released.
+// TestBigResultIsOffered: an object that is too big for slot and sink stays in a window until it is released.
 func TestBigResultIsOffered(t *testing.T) {
 	ts := startServer(t, small)
 	c := dial(t, ts.addr, &job.Hello{})
@@ -119,8 +118,8 @@ func TestBigResultIsOffered(t *testing.T) {
 	ts.given()
 }
 
-// TestLargeMemoryIsBounded: a source waits for room and can be cancelled there; a
-// result that finds none is too big; what none would ever be enough for is refused.
+// TestLargeMemoryIsBounded: a source waits for room and can be cancelled meanwhile; a result for which there
+// is no room is too big; a source that is larger than the whole memory is refused.
 func TestLargeMemoryIsBounded(t *testing.T) {
 	ts := startServer(t, func(o *Options) { small(o); o.Large = 4 << 20 })
 	c := dial(t, ts.addr, &job.Hello{})
@@ -155,9 +154,9 @@ func TestLargeMemoryIsBounded(t *testing.T) {
 	ts.given()
 }
 
-// TestResultThatNobodyFetches: a client that neither reads nor releases loses the
-// window after a time, and keeps its connection; one that reads on does not, until
-// the time is over that a compile may take. The time is what the ticks say.
+// TestResultThatNobodyFetches: a client that neither reads nor releases a window loses it after a time, and
+// keeps its connection; one that goes on reading loses it only after the time that a compile may take. Ticks
+// measure the time.
 func TestResultThatNobodyFetches(t *testing.T) {
 	ts := startServer(t, func(o *Options) {
 		small(o)
@@ -207,8 +206,8 @@ func TestResultThatNobodyFetches(t *testing.T) {
 	<-c.done
 }
 
-// TestWindowsEndWithTheConnection: whatever is under way then, and in a drain only
-// what is not fetched is waited for.
+// TestWindowsEndWithTheConnection: windows end with the connection, whatever is under way, and a drain waits
+// only for results that are not fetched.
 func TestWindowsEndWithTheConnection(t *testing.T) {
 	ts := startServer(t, small)
 	c := dial(t, ts.addr, &job.Hello{})
@@ -239,8 +238,7 @@ func TestWindowsEndWithTheConnection(t *testing.T) {
 	ts.given()
 }
 
-// TestWindowsThatLie: what is wrong with a window of the client's costs the job or
-// the connection, never more.
+// TestWindowsThatLie: an invalid window of the client costs the job or the connection, never more.
 func TestWindowsThatLie(t *testing.T) {
 	ts := startServer(t, small)
 	q := request{body: compileBody("cpp-output", "a.c"), text: bigSource(1 << 20), offer: true}
@@ -306,19 +304,19 @@ func TestWindowsThatLie(t *testing.T) {
 	}
 }
 
-// steal reads where it may not.
+// steal reads memory that it may not read.
 func (c *testClient) steal(stag uint32, to uint64) {
 	_ = c.qp.PostSend(&iwarp.SendWR{Op: iwarp.OpRead, STag: iwarp.STag(stag), TO: to,
 		SGL: []iwarp.SGE{{Addr: c.recvMR.Base(), Length: 2, LKey: c.recvMR.STag()}}})
 }
 
-// spoil writes into what is for reading.
+// spoil writes to memory that is only for reading.
 func (c *testClient) spoil(w job.Window) {
 	_ = c.qp.PostSend(&iwarp.SendWR{Op: iwarp.OpWrite, Flags: iwarp.Inline, STag: iwarp.STag(w.STag), TO: w.TO, Data: []byte("x")})
 }
 
-// TestLoadBoard: a client that reads it sees what runs, waits and drains, without a
-// message; and can do nothing else with it.
+// TestLoadBoard: a client that reads the board sees what runs, waits and drains, without a message, and can
+// do nothing else with it.
 func TestLoadBoard(t *testing.T) {
 	ts := startServer(t, func(o *Options) { small(o); o.Jobs = 1; o.Heartbeat = patience })
 	id := ts.fake("gcc-13", "while [ ! -e "+ts.base+".go ]; do sleep 0.01; done; echo x >$out\n")
@@ -377,7 +375,7 @@ func TestLoadBoard(t *testing.T) {
 	<-c.done
 }
 
-// TestBoardsOfPeersWithoutReads: there are none, and no source is fetched.
+// TestBoardsOfPeersWithoutReads: a peer without RDMA Reads has no board, and no source is fetched from it.
 func TestBoardsOfPeersWithoutReads(t *testing.T) {
 	ts := startServer(t, small)
 	c := dialWith(t, ts.addr, &job.Hello{}, &iwarp.ConnParam{})
@@ -394,7 +392,7 @@ func TestBoardsOfPeersWithoutReads(t *testing.T) {
 	}
 }
 
-// TestNoMemoryForASource: where the system has not got it, another host may.
+// TestNoMemoryForASource: a source for which the system has no memory is refused, so that another host can try.
 func TestNoMemoryForASource(t *testing.T) {
 	ts := startServer(t, small)
 	c := dial(t, ts.addr, &job.Hello{})

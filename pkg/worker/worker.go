@@ -1,14 +1,13 @@
-// Package worker is the compile host's side: it grants credits, takes jobs, runs
-// compilers and writes results back.
+// Package worker is the compile host's side: it grants credits, takes jobs, runs compilers and writes results
+// back.
 //
-// A Server has one goroutine for each connection, which reads its completion
-// queue, and Options.Jobs runners, each of which takes one job after another. A
-// job's memory is its credit's slot throughout: the peer wrote the source into it,
-// the runner copies that to a file, and gathers the result in the same memory
-// once the peer can write it no more. Then it becomes a slot for a new credit.
+// A Server has one goroutine per connection, which reads the connection's completion queue, and Options.Jobs
+// runners, each of which does one job after another. A job uses the memory of its credit's slot throughout:
+// the peer has written the source to it; the runner copies that to a file and gathers the result in the same
+// memory, once the peer can no longer write to it. Then the memory becomes the slot of a new credit.
 //
-// Who gets a credit or a core, and who gives one back, is decided by package lend. The Server
-// guards that with its mutex, tells it what happens, and carries out what it says.
+// Package lend decides which connection gets a credit, which job gets a core, and which has to give one back.
+// The Server guards it with its mutex, tells it what happens, and carries out what it decides.
 //
 // The files lie in layers, each of which calls the ones before it:
 //
@@ -41,11 +40,10 @@ import (
 	"github.com/rdistcc/rdistcc/pkg/worker/workdir"
 )
 
-// New makes a server: it clears what dead daemons left, makes the work area, and
-// starts the guard and the runners. Serve can follow at once: what takes longer goes on
-// beside it. These are compilers that are not known from before (Options.Compilers), which
-// clients are told of as they are identified; and the proofs of how compiles are confined, for which jobs
-// wait if the mode is SandboxStrict.
+// New makes a server. It removes what killed daemons have left, makes the work area, and starts the guard and
+// the runners. Close ends the server. Serve can be called at once, as slower work goes on in the background:
+// compilers that are not known from before (Options.Compilers) are announced to clients as they are
+// identified; and runners run canaries, for which jobs wait only if the mode is SandboxStrict.
 func New(ctx context.Context, o Options) (*Server, error) {
 	if o.WorkBase == "" || o.Jobs <= 0 || o.Clients <= 0 || o.Slot <= 0 || o.Heartbeat <= 0 || o.Silence <= 0 || o.Grace <= 0 || o.JobTimeout <= 0 {
 		return nil, errors.New("worker: jobs, clients, slot, heartbeat, silence and job-timeout must be positive, and a work directory named")
@@ -95,8 +93,8 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// startRunners makes the runners and starts them. Each proves how its compiles are confined
-// when it has nothing else to do, or, if the mode is strict, before its first job.
+// startRunners makes and starts the runners. Each runs a canary when it is idle or, if the mode is strict,
+// before its first job.
 func (s *Server) startRunners(ctx context.Context) error {
 	list := make([]*runner, 0, s.o.Jobs)
 	if err := s.makeRunners(ctx, &list); err != nil {
@@ -107,7 +105,7 @@ func (s *Server) startRunners(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	if s.places.Confined {
-		for i := range s.cage.held { // which a canary may put in doubt
+		for i := range s.cage.held { // until canaries show otherwise
 			s.cage.held[i] = list[0].place.Measures()
 		}
 	}
@@ -120,6 +118,7 @@ func (s *Server) startRunners(ctx context.Context) error {
 	return nil
 }
 
+// makeRunners appends the runners to list, also if it fails. The first one decides how compiles are confined.
 func (s *Server) makeRunners(ctx context.Context, list *[]*runner) error {
 	for i := range s.o.Jobs {
 		r, err := newRunner(s, i)
@@ -139,7 +138,7 @@ func (s *Server) makeRunners(ctx context.Context, list *[]*runner) error {
 	return nil
 }
 
-// open gets the server's resources; release gives back what it got.
+// open acquires the server's resources. release frees what open has acquired, also if it fails.
 func (s *Server) open() error {
 	if n, err := workdir.RemoveStale(s.o.WorkBase); err != nil {
 		s.o.Log.Warn("old work directories", "err", err)
@@ -147,8 +146,8 @@ func (s *Server) open() error {
 		s.o.Log.Info("removed work directories of daemons that were killed", "count", n)
 	}
 	var err error
-	// Beside the credits, one buffer for each result that is still being sent, and for
-	// each credit that is hoarded.
+	// In addition to the credits, one buffer for each result that is still being sent, and for each hoarded
+	// credit.
 	most := 3*s.most() + s.o.Clients
 	if s.slots, err = shm.NewPool(shm.Options{Name: "rdistccd-slot", Size: s.o.Slot, Prefault: s.o.Prefault, Max: most, Wipe: true}); err != nil {
 		return err
@@ -166,7 +165,7 @@ func (s *Server) open() error {
 	return s.places.Open()
 }
 
-// newPlaces says how jobs are run.
+// newPlaces returns what all places share: how jobs are run.
 func (s *Server) newPlaces() *run.Host {
 	return &run.Host{
 		Context: s.ctx, Log: s.o.Log, Places: s.o.Jobs,
@@ -226,11 +225,10 @@ func (s *Server) Serve(l iwarp.Listener) {
 	})
 }
 
-// Drain ends the server in order: no new connection, no new job; the clients are
-// told; what runs or waits is finished. A job may be on its way for each credit that a
-// client has: it is refused when it comes, which costs nobody an attempt, as a
-// connection that closes would. Drain returns when all results are sent, or with
-// ctx's error. Close follows.
+// Drain prepares a graceful end: the server takes no new connections or jobs, tells the clients, and finishes
+// what runs or waits. For each credit that a client holds, a job may still be in transit. It is refused on
+// arrival, which does not count as an attempt; if the connection were closed instead, it would. Drain returns
+// when all results are sent, or the cause of ctx's end. The caller then calls Close.
 func (s *Server) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	if s.drain.idle == nil {
@@ -259,9 +257,8 @@ func (s *Server) Drain(ctx context.Context) error {
 	}
 }
 
-// Close ends everything at once: compilers are killed, connections dropped, the
-// work area removed. It returns after the last goroutine. After Drain the
-// connections are closed gracefully.
+// Close ends everything at once: it kills compilers, drops connections and removes the work area. It returns
+// after the last goroutine has ended. After Drain, it closes the connections gracefully.
 func (s *Server) Close() {
 	s.stop()
 	s.mu.Lock()
